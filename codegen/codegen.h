@@ -1,0 +1,81 @@
+/*
+ * codegen.h -- Graph and Layout to emitted text and to a bundle.
+ *
+ *   select   (select.c)    node -> Launch: which kernel, library call or collective
+ *   emit     (c/emit.c, cuda/emit.c)   Nest -> text, pure
+ *   program  (program.c)   launches + layout + settings -> Program, as emitted C tables
+ *   toolchain(c/toolchain.c, cuda/toolchain.c)  text -> objects, cubins; caches
+ */
+#ifndef CODEGEN_CODEGEN_H
+#define CODEGEN_CODEGEN_H
+
+#include "codegen/nest.h"
+#include "ir/model.h"
+#include "ir/target.h"
+#include "passes/passes.h"
+#include "runtime/program.h"
+
+/* Source text of one kernel, the same for every node of equal content. */
+typedef struct KernelText {
+  Name name;
+  const char *text;        /* definition, without prelude */
+  uint32_t grid[3], block[3], shared_bytes; /* CUDA */
+  bool uses_barriers;      /* CUDA: needs fibers on the CPU shim */
+} KernelText;
+
+typedef struct Backend Backend;
+/* A back end is a row of backends.def.  */
+struct Backend {
+  const char *name;      /* "cpu" */
+  const char *prelude;   /* text before the kernels of every emitted file */
+  Target target;
+  /* Text of a loop nest. */
+  void (*emit_nest)(const Backend *backend, Module *module, const Nest *nest,
+                    KernelText *out);
+  /* Text of a node that this back end does better (attention); false: none. */
+  bool (*emit_override)(const Backend *backend, Module *module,
+                        const Graph *graph, int id, KernelText *out);
+};
+
+const Backend *backend_find(const char *name); /* NULL */
+
+/* One final graph of the model, as it goes into the program. */
+typedef struct CodeInput {
+  const char *name; /* train eval eval_rest sample */
+  const Graph *graph;
+  const Layout *layout;
+  int64_t batch;
+} CodeInput;
+
+typedef struct BuildOptions {
+  const Backend *backend;
+  const char *const *archs; /* CUDA: "sm_80", ... */
+  int n_archs;
+  const char *out_dir;      /* the bundle; made or replaced */
+  const char *cache_dir;    /* NULL: no cache */
+  const char *cc;           /* absolute path of the C compiler */
+  bool keep_source;
+  int jobs, ranks;
+  const char *plan_text, *model_hash, *plan_hash;
+  /* Runtime library (an archive) as linked into this dnnc. */
+  const void *runtime_archive;
+  size_t runtime_bytes;
+  void (*progress)(void *user, int done, int total);
+  void *user;
+} BuildOptions;
+
+typedef struct BuildReport {
+  int kernels, cached, files;
+  double seconds;
+  int64_t arena_bytes;
+} BuildReport;
+
+/* Writes the bundle: executables rank-0000.. (hard links), plan.plan,
+ * bundle.json, source/ with keep_source.  Replaces an existing bundle
+ * atomically; refuses a folder that is not one. */
+Status codegen_build(Module *module, const Model *model, const Plan *plan,
+                     const CodeInput *codes, int n_codes,
+                     const PersistentLayout *persistent,
+                     const BuildOptions *options, BuildReport *out);
+
+#endif

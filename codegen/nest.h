@@ -1,0 +1,112 @@
+/*
+ * nest.h -- backend-neutral loop nests: one Kernel is one launch.
+ *
+ * A kernel is a set of `outer` loops, whose points are independent (parallel),
+ * and a list of stages that every outer point runs in order.  A stage has
+ * `inner` loops of its own and statements; a reduction over the inner loops of
+ * a stage is a scalar of the outer point that later stages read.  So
+ *
+ *     softmax over S of x[T, S]
+ *       outer T
+ *       stage 0: inner S: m = max x[T, S]
+ *       stage 1: inner S: d = sum exp(x[T, S] - m)
+ *       stage 2: inner S: y[T, S] = exp(x[T, S] - m) / d
+ *
+ * covers pointwise chains, row and column reductions, windows, gathers and the
+ * naive product.  Text form by nest_print.
+ */
+#ifndef CODEGEN_NEST_H
+#define CODEGEN_NEST_H
+
+#include "ir/ir.h"
+
+#define MAX_LOOPS 12
+
+typedef struct NestLoop {
+  Name dim; /* for printing */
+  int64_t extent;
+} NestLoop;
+
+typedef enum NestExprKind {
+  NEST_const,  /* real */
+  NEST_loop,   /* value of loop `index` as i64 */
+  NEST_load,   /* element of buffer `index` at `at` */
+  NEST_pw,     /* pointwise op of args, computed in `dtype` */
+  NEST_cast,   /* args[0] to dtype */
+  NEST_reduced,/* result of reduction `index` of an earlier stage */
+  NEST_number, /* run-time number `index` of the launch (i64) */
+  NEST_random, /* bool: random_uniform(args[0]: key, args[1]: index) >= real */
+} NestExprKind;
+
+/* base + sum stride[l] * loop l + sum over dynamic of stride * expr, in
+ * elements; dynamic terms are clamped to [0, limit). */
+typedef struct NestIndex {
+  int64_t base;
+  int64_t stride[MAX_LOOPS]; /* by loop: outer first, then inner */
+  int n_dynamic;
+  struct { int expr; int64_t stride, limit; } dynamic[4];
+  /* Bounds of a window: element is inside iff every guard holds
+   * (0 <= base + sum stride * loop < limit); outside a load gives `outside`. */
+  int n_guards;
+  struct { int64_t base, stride[MAX_LOOPS], limit; } guards[3];
+  double outside;
+} NestIndex;
+
+typedef struct NestExpr {
+  NestExprKind kind;
+  DType dtype;
+  Op op;
+  int index;
+  double real;
+  int args[3];
+  NestIndex *at;
+} NestExpr;
+
+typedef enum NestStmtKind {
+  NEST_store,      /* buffer[at] = expr */
+  NEST_accumulate, /* buffer[at] += expr: the stage's inner loops are run in
+                      order by one thread for each outer point */
+  NEST_reduce,     /* reduction `target`: sum, max, min, argmax over inner */
+} NestStmtKind;
+
+typedef enum NestReduce { NEST_SUM, NEST_MAX, NEST_MIN, NEST_ARGMAX } NestReduce;
+
+typedef struct NestStmt {
+  NestStmtKind kind;
+  int target; /* buffer or reduction */
+  NestReduce reduce;
+  DType dtype; /* of the reduction: f32 sums are f32, scalars of losses f64 */
+  int expr;    /* root */
+  NestIndex *at;
+} NestStmt;
+
+typedef struct NestStage {
+  int n_inner;
+  NestLoop inner[MAX_LOOPS];
+  VEC(NestStmt) stmts;
+} NestStage;
+
+typedef struct NestBuffer {
+  DType dtype;
+  bool is_written, is_read;
+  int64_t elements;
+} NestBuffer;
+
+typedef struct Nest {
+  Name name; /* "fused_3f2a" by content */
+  int n_outer;
+  NestLoop outer[MAX_LOOPS];
+  VEC(NestStage) stages;
+  VEC(NestExpr) exprs;   /* arguments precede users */
+  VEC(NestBuffer) buffers; /* inputs of the node, then results */
+  int n_reductions;
+  int n_numbers;
+} Nest;
+
+/* Lowers a node (fused or any structured operator with a loop nest) on the
+ * local sizes of its mesh.  NULL where only an override exists (attention). */
+Nest *nest_lower(Module *module, const Graph *graph, int id);
+void nest_print(Text *out, const Nest *nest);
+uint64_t nest_hash(const Nest *nest);
+
+#endif

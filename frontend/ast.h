@@ -1,0 +1,217 @@
+/*
+ * ast.h -- the syntax tree of .dnn, .cluster and .plan files: exactly what
+ * the grammar of docs/language.md section "Grammar" says, nothing resolved.
+ */
+#ifndef FRONTEND_AST_H
+#define FRONTEND_AST_H
+
+#include "support/support.h"
+
+typedef struct Expr Expr;
+typedef struct Stmt Stmt;
+
+/* ---- expressions ---- */
+
+typedef enum ExprKind {
+  EXPR_name,   /* name */
+  EXPR_int,    /* integer */
+  EXPR_real,   /* real; also numbers with a unit, in base units */
+  EXPR_string, /* name */
+  EXPR_list,   /* items: (a, b) and [a, b]; also () and [] */
+  EXPR_unary,  /* op, a: "-" "not" */
+  EXPR_binary, /* op, a, b */
+  EXPR_call,   /* a (args) */
+  EXPR_index,  /* a [subs] */
+  EXPR_field,  /* a . name */
+  EXPR_bang,   /* a ! name, in plans */
+  EXPR_range,  /* a .. b */
+} ExprKind;
+
+typedef struct Arg { /* of a call, a type pin, an annotation */
+  Name name;         /* or NULL */
+  Expr *value;
+  Span span, name_span;
+} Arg;
+typedef struct ArgList { Arg *items; int n; } ArgList;
+
+typedef enum SubKind {
+  SUB_value,  /* x[3], x[0..5] */
+  SUB_rename, /* x[T -> S], x[C -> (H, D)], x[(H, D) -> C]: from, to */
+  SUB_assign, /* x[T = 0]: name, to */
+  SUB_all,    /* x[*] */
+} SubKind;
+typedef struct Sub {
+  SubKind kind;
+  Name name;
+  Expr *from, *to; /* value: to */
+  Span span;
+} Sub;
+
+typedef enum Operator {
+  OPERATOR_add, OPERATOR_sub, OPERATOR_mul, OPERATOR_div, OPERATOR_floordiv,
+  OPERATOR_mod, OPERATOR_eq, OPERATOR_ne, OPERATOR_lt, OPERATOR_gt,
+  OPERATOR_le, OPERATOR_ge, OPERATOR_and, OPERATOR_or, OPERATOR_not,
+  OPERATOR_neg
+} Operator;
+
+struct Expr {
+  ExprKind kind;
+  Span span;     /* all of it */
+  Span op_span;  /* the operator, or the name after '.' or '!' */
+  Name name;
+  int64_t integer;
+  double real;
+  Operator op;
+  Expr *a, *b;
+  struct { Expr **data; int n; } items;
+  ArgList args;
+  struct { Sub *data; int n; } subs;
+  int serial; /* unique in the program, in order of the text */
+};
+
+typedef struct ExprList { Expr **data; int n; } ExprList;
+typedef struct NameList { Name *names; Span *spans; int n; } NameList;
+
+/* ---- types ---- */
+
+typedef struct TypeDim {
+  Name name; /* NULL for "..." */
+  Expr *size; /* or NULL */
+  Span span;
+} TypeDim;
+
+typedef struct TypeExpr {
+  Name dtype; /* or NULL */
+  TypeDim *dims;
+  int n_dims;
+  Span span;
+} TypeExpr;
+
+typedef struct Formal {
+  Name name;
+  TypeExpr *type; /* or NULL */
+  Expr *init;     /* or NULL */
+  Span span;
+} Formal;
+typedef struct FormalList { Formal *items; int n; } FormalList;
+
+typedef struct TypeList { TypeExpr **data; int n; bool is_list; } TypeList;
+
+/* ---- statements ---- */
+
+typedef struct Annotation {
+  Name name;
+  ArgList args;
+  Span span;
+} Annotation;
+typedef struct AnnotationList { Annotation *items; int n; } AnnotationList;
+
+typedef struct StmtList { Stmt **data; int n; } StmtList;
+
+typedef enum StmtKind {
+  STMT_assign, /* names = value */
+  STMT_scan,   /* names = scan dim (carries) body */
+  STMT_param,  /* names: type = value */
+  STMT_state,
+  STMT_return, /* value */
+  STMT_expr,   /* value */
+  STMT_repeat, /* names[0] in value body */
+  STMT_if,     /* value body else_body; `else if` is a nested STMT_if */
+} StmtKind;
+
+struct Stmt {
+  StmtKind kind;
+  Span span;
+  AnnotationList annotations;
+  NameList names;
+  Expr *value;
+  TypeExpr *type;
+  Name dim;
+  Span dim_span;
+  FormalList carries;
+  StmtList body, else_body;
+};
+
+/* ---- items ---- */
+
+typedef struct Setting { /* inside a block */
+  NameList path;         /* name, or name [name] before a nested block */
+  TypeExpr *type;        /* name: type = value */
+  Expr *value;           /* NULL for a nested block */
+  struct Setting *settings;
+  int n_settings;
+  bool is_block;
+  Span span;
+} Setting;
+
+typedef enum PinKind {
+  PIN_shard_names, /* exprs over axes */
+  PIN_shard_paths, /* exprs : places */
+  PIN_replicate, PIN_stage, PIN_cut, PIN_remat, PIN_keep, PIN_offload,
+  PIN_place, PIN_set /* name = value [over axes] */
+} PinKind;
+
+typedef struct Place {
+  Name dim; /* NULL: partial */
+  NameList axes;
+  Span span;
+} Place;
+
+typedef struct Pin {
+  PinKind kind;
+  Span span;
+  ExprList exprs; /* paths or names */
+  NameList axes;
+  Place *places;
+  int n_places;
+  int64_t stage;
+  Name name;
+  Expr *value; /* of set; `on` of stage and place */
+  ArgList as;
+} Pin;
+
+typedef enum ItemKind {
+  ITEM_import, ITEM_dim, ITEM_const, ITEM_layer, ITEM_net, ITEM_plan, ITEM_block
+} ItemKind;
+
+typedef struct Binding { /* of dim and const */
+  Name name;
+  Expr *value; /* or NULL */
+  Span span;
+} Binding;
+
+typedef struct Item {
+  ItemKind kind;
+  Span span, name_span;
+  Name name;       /* of layer, net, plan, block label; import: the file */
+  Name block;      /* block: "data", "train", ... */
+  AnnotationList annotations;
+  Binding *bindings;
+  int n_bindings;
+  NameList generics_in, generics_out;
+  bool has_generics;
+  FormalList formals;
+  TypeList result; /* n = 0: none declared */
+  StmtList body;
+  Setting *settings;
+  int n_settings;
+  Pin *pins;
+  int n_pins;
+} Item;
+
+typedef struct Ast {
+  const Source *source;
+  Item *items;
+  int n_items;
+} Ast;
+
+/* Parses; mistakes become diags and whatever was understood is returned, never
+ * NULL.  Nesting deeper than 500 is a mistake. */
+Ast *ast_parse(Arena *arena, Names *names, Diags *diags, const Source *source);
+/* Canonical text (the formatter): parses back to the same tree. */
+void ast_print(Text *out, const Ast *ast);
+/* One expression, for command-line overrides. NULL after a diag. */
+Expr *ast_parse_expr(Arena *arena, Names *names, Diags *diags,
+                     const Source *source);
+
+#endif

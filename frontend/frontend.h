@@ -1,0 +1,43 @@
+/*
+ * frontend.h -- .dnn text to Model.  Touches no file itself: sources come from
+ * a loader that the tool hands in.
+ */
+#ifndef FRONTEND_FRONTEND_H
+#define FRONTEND_FRONTEND_H
+
+#include "ir/model.h"
+
+/* Returns the source at `path` (as written in the file, already joined to the
+ * importing file's folder) or NULL if there is none. */
+typedef const Source *SourceLoader(void *user, const char *path);
+
+typedef struct Override { /* NAME=VALUE of the command line */
+  const char *name, *value;
+} Override;
+
+/* What elaboration may use up at most; 0 means the default of language.md. */
+typedef struct Budget {
+  int64_t nodes, list_elements, steps;
+  int depth;
+} Budget;
+
+typedef struct FrontendOptions {
+  SourceLoader *load;
+  void *user;
+  const char *path; /* of the model */
+  const char *net;  /* --net or NULL */
+  const Override *overrides;
+  int n_overrides;
+  Budget budget;
+  int64_t eval_rest; /* samples in the last evaluation batch; 0: unknown */
+  bool check_only;   /* do not reject what is not compiled yet (bf16) */
+} FrontendOptions;
+
+/* Elaborates; mistakes become diags in module->diags and NULL is returned if
+ * there was an error. */
+Model *frontend_load(Module *module, const FrontendOptions *options);
+/* Parameters, state, forward FLOPs per top-level block of a forward graph,
+ * in program order (language.md 6 for what a block is). */
+int frontend_blocks(const Graph *graph, Arena *arena, Block **out_blocks);
+
+#endif

@@ -1,0 +1,406 @@
+/*
+ * ir.h -- the dataflow IR: types with named dims and placements, nodes with
+ * several results and region bodies, graphs in topological order.
+ *
+ * A graph is built by appending and never edited: a pass reads one graph and
+ * builds the next, so ids stay dense, inputs precede users, and no pass can
+ * leave a half-changed graph behind.
+ *
+ * Text form (graph_print, graph_parse), one node a line:
+ *
+ *     graph mlp mesh(data = 2, time = 1~) {
+ *       %0 = input {slot = 0} : f32[P:784, H1:512]    # param "w"
+ *       %2 = dot %1, %0 {over = [P]} : f32[B:128@data, H1:512] "linear.dot"
+ *       output loss "loss" %9
+ *     }
+ */
+#ifndef IR_IR_H
+#define IR_IR_H
+
+#include "support/support.h"
+
+/* ---- dtype ---- */
+
+typedef enum DType {
+#define DTYPE(name, size_bytes, class, c_type, safetensors) DT_##name,
+#include "support/dtype.def"
+  N_DTYPES
+} DType;
+typedef enum DTypeClass { CLASS_BOOL, CLASS_INT, CLASS_REAL } DTypeClass;
+
+const char *dtype_name(DType dtype);
+int dtype_size_bytes(DType dtype);
+DTypeClass dtype_class(DType dtype);
+bool dtype_find(const char *name, DType *out_dtype);
+/* The wider of two: bool < integers < reals, then by bytes. */
+DType dtype_promote(DType a, DType b);
+
+/* ---- mesh and placement ---- */
+
+#define MAX_AXES 7
+#define MAX_RANK 12
+
+/* Named axes, outermost first (the last varies fastest over ranks).  A
+ * sequential axis is not made of ranks: its shards are done one after the
+ * other (micro-batches), so a sum over it is accumulation. */
+typedef struct MeshAxis {
+  Name name;
+  int32_t size;
+  bool is_sequential;
+} MeshAxis;
+
+typedef struct Mesh {
+  int n_axes;
+  MeshAxis axes[MAX_AXES];
+} Mesh;
+
+int mesh_ranks(const Mesh *mesh); /* product of the non-sequential axes */
+int mesh_find(const Mesh *mesh, Name axis); /* index or -1 */
+
+/* An ordered list of mesh axes, outermost first: four bits each, axis index
+ * plus one, the first in the lowest bits; 0 is the empty list. */
+typedef uint32_t AxisList;
+/* A set of mesh axes: bit i is axis i. */
+typedef uint8_t AxisSet;
+
+AxisList axis_list_append(AxisList list, int axis);
+int axis_list_length(AxisList list);
+int axis_list_at(AxisList list, int index);
+AxisSet axis_list_set(AxisList list);
+int64_t axis_list_pieces(AxisList list, const Mesh *mesh);
+
+typedef enum ReduceKind { REDUCE_sum, REDUCE_max, REDUCE_min } ReduceKind;
+const char *reduce_name(ReduceKind kind);
+
+/* ---- type.c ---- */
+
+/* One dim: its logical (whole) size and the axes that cut it into pieces of
+ * ceil(size / pieces). */
+typedef struct Dim {
+  Name name;
+  int64_t size;
+  AxisList split;
+} Dim;
+
+/* Dim order is storage order (row-major) and has no meaning for operators.
+ * `partial`: the value is the reduction of what the ranks (or micro-batches)
+ * along these axes hold.  Types are immutable and shared freely. */
+typedef struct Type {
+  DType dtype;
+  uint8_t rank;
+  AxisSet partial;
+  ReduceKind partial_kind;
+  Dim dims[];
+} Type;
+
+Type *type_create(Arena *arena, DType dtype, int rank); /* to be filled in */
+const Type *type_scalar(Arena *arena, DType dtype);
+bool type_equal(const Type *a, const Type *b);      /* all of it */
+bool type_same_shape(const Type *a, const Type *b); /* names, sizes, order */
+/* Names and sizes as sets; order, placement and dtype ignored. */
+bool type_same_dims(const Type *a, const Type *b);
+int type_find(const Type *type, Name dim);      /* index or -1 */
+int64_t type_size(const Type *type, Name dim);  /* logical; asserts it is there */
+int64_t type_elements(const Type *type);        /* logical */
+bool type_is_whole(const Type *type);           /* no split and not partial */
+/* Copies with one thing changed. */
+const Type *type_with_dtype(Arena *arena, const Type *type, DType dtype);
+const Type *type_without(Arena *arena, const Type *type, const Name *dims,
+                         int n);
+/* Without any placement. */
+const Type *type_whole(Arena *arena, const Type *type);
+/* Piece sizes on a rank (the largest, where uneven) under a mesh. */
+int64_t type_local_size(const Type *type, const Mesh *mesh, int dim_index);
+int64_t type_local_elements(const Type *type, const Mesh *mesh);
+/* "f32[B:128@data, H1:512; sum@data]"; the mesh may be NULL when whole. */
+void type_print(Text *out, const Type *type, const Mesh *mesh);
+
+/* ---- operators: ops.def ---- */
+
+typedef enum Op {
+#define OP(name, ...) OP_##name,
+#define PW1(name, ...) OP_##name,
+#define PW2(name, ...) OP_##name,
+#define PW3(name, ...) OP_##name,
+#include "ir/ops.def"
+  N_OPS
+} Op;
+
+typedef enum AttrKey {
+#define ATTR(key, kind) ATTR_##key,
+#include "ir/attrs.def"
+  N_ATTRS
+} AttrKey;
+typedef enum AttrKind {
+  ATTRKIND_NAME, ATTRKIND_NAMES, ATTRKIND_INT, ATTRKIND_INTS, ATTRKIND_REAL,
+  ATTRKIND_TEXT
+} AttrKind;
+
+typedef struct Attr {
+  AttrKey key;
+  int n; /* of a list; 1 otherwise */
+  union {
+    Name name; /* also TEXT: interned */
+    const Name *names;
+    int64_t integer;
+    const int64_t *integers;
+    double real;
+  };
+} Attr;
+
+/* A set of attributes under construction; order of addition is irrelevant
+ * (graph_append sorts by key). */
+typedef struct Attrs {
+  int n;
+  Attr items[12];
+} Attrs;
+
+void attrs_name(Attrs *attrs, AttrKey key, Name name);
+void attrs_names(Attrs *attrs, AttrKey key, const Name *names, int n);
+void attrs_int(Attrs *attrs, AttrKey key, int64_t value);
+void attrs_ints(Attrs *attrs, AttrKey key, const int64_t *values, int n);
+void attrs_real(Attrs *attrs, AttrKey key, double value);
+
+/* ---- graph.c ---- */
+
+typedef struct Module {
+  Memory *memory;
+  Arena *arena; /* everything below lives here */
+  Names *names;
+  Diags *diags;
+} Module;
+
+typedef enum Role {
+#define ROLE(name) ROLE_##name,
+#include "ir/roles.def"
+  N_ROLES
+} Role;
+const char *role_name(Role role);
+
+typedef enum Phase {
+  PHASE_forward,
+  PHASE_input_gradient,
+  PHASE_weight_gradient,
+  PHASE_update
+} Phase;
+
+/* Result `result` of node `node`. */
+typedef struct Value {
+  int32_t node;
+  int32_t result;
+} Value;
+#define VALUE_NONE ((Value){-1, 0})
+static inline bool value_is(Value v) { return v.node >= 0; }
+static inline bool value_equal(Value a, Value b) {
+  return a.node == b.node && a.result == b.result;
+}
+
+typedef struct Graph Graph;
+
+typedef struct Node {
+  Op op;
+  Phase phase;
+  int n_inputs, n_results, n_attrs;
+  const Value *inputs;
+  const Type *const *types; /* one a result */
+  const Attr *attrs;        /* sorted by key */
+  Graph *body;              /* region (fused, scan) or NULL; closed: it sees
+                               only its own inputs (ROLE_arg, one for each
+                               input of this node, in order) and its outputs
+                               (ROLE_result) are this node's results */
+  Span span;
+  Name path; /* "block[3].attn.q"; "" if none */
+} Node;
+
+typedef struct GraphInput {
+  Role role;
+  Name path; /* "block[3].attn.wq", "text.x", "adamw.m/wte" */
+  Init init; /* param, state, moment */
+  bool is_frozen;
+  bool has_decay; /* param: a dot, conv or gather reads it (language.md 8) */
+  Value value;    /* the `input` node */
+} GraphInput;
+
+typedef struct GraphOutput {
+  Role role;
+  Name path; /* of the slot it replaces, or its own name */
+  Value value;
+} GraphOutput;
+
+struct Graph {
+  Module *module;
+  Name name;
+  Mesh mesh;
+  VEC(Node *) nodes; /* node i has id i */
+  VEC(GraphInput) inputs;
+  VEC(GraphOutput) outputs;
+  /* Defaults for nodes that are appended; passes set them as they walk. */
+  Phase phase;
+  Span span;
+  Name path;
+};
+
+Graph *graph_create(Module *module, Name name);
+/* A graph without nodes, with the name and mesh of another. */
+Graph *graph_like(const Graph *graph);
+/* Appends an `input` node of this type and registers it. */
+Value graph_input(Graph *graph, Role role, Name path, const Type *type);
+void graph_output(Graph *graph, Role role, Name path, Value value);
+/* Appends a node; result types come from the operator's infer rule.  Inputs
+ * must already satisfy the rule (asserted: a frontend checks with op_infer
+ * first, which explains).  Returns its first result. */
+Value graph_append(Graph *graph, Op op, const Value *inputs, int n_inputs,
+                   const Attrs *attrs);
+/* The same with the result types given: for operators whose types the rule
+ * cannot know (fused, scan, collectives) and for the parser. */
+Value graph_append_typed(Graph *graph, Op op, const Value *inputs, int n_inputs,
+                         const Attrs *attrs, const Type *const *types,
+                         int n_results, Graph *body);
+/* Copies node `id` of `from` with its inputs replaced: same attributes, types,
+ * body, span, path and phase.  Types are inferred anew if `infer`. */
+Value graph_copy_node(Graph *to, const Graph *from, int id,
+                      const Value *new_inputs, bool infer);
+const Node *graph_node(const Graph *graph, Value value);
+const Type *graph_type(const Graph *graph, Value value);
+const GraphInput *graph_find_input(const Graph *graph, Role role, Name path);
+const GraphOutput *graph_find_output(const Graph *graph, Role role, Name path);
+/* Number of uses of each node's results together (outputs count). */
+int *graph_use_counts(const Graph *graph, Arena *arena);
+/* Hash of operators, attributes, types and structure, not of paths or spans:
+ * equal blocks have equal hashes. */
+uint64_t graph_hash(const Graph *graph);
+
+/* Short forms for passes; same defaults as graph_append. */
+Value graph_const(Graph *graph, DType dtype, double value);
+Value graph_op1(Graph *graph, Op op, Value a);
+Value graph_op2(Graph *graph, Op op, Value a, Value b);
+Value graph_op3(Graph *graph, Op op, Value a, Value b, Value c);
+Value graph_reduce(Graph *graph, Op op, Value a, const Name *over, int n);
+Value graph_cast(Graph *graph, Value a, DType dtype); /* a if equal already */
+Value graph_transpose_to(Graph *graph, Value a, const Type *order);
+
+const Attr *node_attr(const Node *node, AttrKey key); /* NULL if absent */
+bool node_has(const Node *node, AttrKey key);
+Name node_name(const Node *node, AttrKey key);
+int64_t node_int(const Node *node, AttrKey key, int64_t if_absent);
+double node_real(const Node *node, AttrKey key, double if_absent);
+const Name *node_names(const Node *node, AttrKey key, int *out_n);
+const int64_t *node_ints(const Node *node, AttrKey key, int *out_n);
+
+/* ---- print.c, parse.c, verify.c ---- */
+
+void graph_print(Text *out, const Graph *graph);
+/* Reads what graph_print wrote; mistakes become diags.  NULL on error. */
+Graph *graph_parse(Module *module, const Source *source);
+/* Appends one line per violation; true if there is none. */
+bool graph_verify(const Graph *graph, Text *out_errors);
+
+/* ---- op.c: the table as data ---- */
+
+typedef enum PwClass {
+  PW_REAL,    /* real in, real out; integers are promoted to f32 */
+  PW_ARITH,   /* promoted dtype of the operands */
+  PW_COMPARE, /* any in, bool out */
+  PW_LOGIC,   /* bool in, bool out */
+  PW_INTEGER, /* integers only */
+  PW_SELECT,  /* bool, then two of one dtype */
+} PwClass;
+
+typedef enum Linearity {
+  LINEAR_no,
+  LINEAR_each, /* in each operand alone: mul, dot, conv */
+  LINEAR_all,  /* in all operands together: add, sub */
+  LINEAR_first,/* in the first only: div, scatter_add, mul by a mask */
+} Linearity;
+
+/* What infer, grad and the other rules see of a node that may not exist yet. */
+typedef struct OpCall {
+  Op op;
+  int n_inputs;
+  const Type *const *types; /* of the inputs */
+  const Attrs *attrs;       /* unsorted */
+} OpCall;
+
+/* Fills out_types (room for 8) in the arena and returns the number of results;
+ * or reports at `span` (with notes) and returns -1.  Placement is not looked
+ * at: results are whole. */
+typedef int InferRule(Module *module, const OpCall *call, Span span,
+                      const Type **out_types);
+
+/* Gradients: given the cotangent of each result (VALUE_NONE where there is
+ * none), append nodes to `graph` (which holds the node itself, with id `id`)
+ * and set out[i] for each input (VALUE_NONE: no gradient).  out[i] has the
+ * dims of input i, in any order. */
+typedef void GradRule(Graph *graph, int id, const Value *cotangents,
+                      Value *out);
+
+/* Appends the operator written in simpler ones; returns its first result,
+ * or fills out_results where there are several. */
+typedef void DecomposeRule(Graph *graph, const Graph *from, int id,
+                           const Value *inputs, Value *out_results);
+
+/* Floating-point operations of a node on its logical sizes. */
+typedef double CostRule(const Graph *graph, int id);
+
+typedef struct OpInfo {
+  const char *name;
+  int min_inputs, max_inputs; /* max -1: any number */
+  bool is_pointwise;
+  PwClass pw_class;
+  const char *value, *derivative[3]; /* pointwise: texts of the row */
+  double flops;                      /* pointwise: an element */
+  Linearity linear;
+  const char *sharding; /* "over:sum", "over:whole", "dim:whole space:halo" */
+  InferRule *infer;
+  GradRule *grad;           /* NULL: not differentiable (gradient stops) */
+  CostRule *cost;
+  DecomposeRule *decompose; /* NULL: lowered as it is */
+  bool is_view;             /* result shares the bytes of its input */
+  bool is_collective;
+  bool is_pure;             /* may be merged and dropped */
+} OpInfo;
+
+const OpInfo *op_info(Op op);
+bool op_find(const char *name, Op *out_op);
+int op_infer(Module *module, const OpCall *call, Span span,
+             const Type **out_types);
+
+/* ---- shardrule.c ---- */
+
+/* How the placements of the inputs of a node become that of its results.
+ * Fills out_types; where an input must first change (a partial value into an
+ * operator that is not linear in it, a `whole` dim that is split), sets
+ * out_inputs[i] to the type that it must be given in, else to its own type.
+ * The rule itself never fails: at worst everything is required whole. */
+void shard_infer(const Graph *graph, Op op, const Attr *attrs, int n_attrs,
+                 const Type *const *inputs, int n_inputs,
+                 const Type *const *whole_results, int n_results,
+                 Arena *arena, const Type **out_inputs,
+                 const Type **out_types);
+
+/* ---- cost.c ---- */
+
+double node_flops(const Graph *graph, int id);
+double node_bytes(const Graph *graph, int id); /* read plus written, logical */
+
+/* ---- interp.c: the slow reference ---- */
+
+typedef enum InterpNumber { INTERP_f64, INTERP_f32 } InterpNumber;
+
+/* A dense whole tensor; reals as doubles (rounded to f32 after every
+ * operation in INTERP_f32), integers and bools as their value. */
+typedef struct Tensor {
+  const Type *type;
+  double *data;
+} Tensor;
+
+/* Runs a whole (unplaced) graph: inputs in the order of graph->inputs; fills
+ * out_outputs in the order of graph->outputs.  `values`, if not NULL, receives
+ * the first result of every node.  Deterministic, single-threaded. */
+void interp_run(const Graph *graph, InterpNumber number, Arena *arena,
+                const Tensor *inputs, Tensor *out_outputs, Tensor *values);
+/* The initial value of a parameter, state or moment. */
+Tensor interp_initial(const Graph *graph, int input_index, uint64_t seed,
+                      Arena *arena);
+
+#endif

@@ -1,0 +1,108 @@
+/*
+ * model.h -- what a front end hands on: the graphs of a model and its settings,
+ * as data.  Numbers are in samples, steps, bytes, seconds.
+ */
+#ifndef IR_MODEL_H
+#define IR_MODEL_H
+
+#include "ir/ir.h"
+
+typedef enum SourceKind {
+  SOURCE_bytes, SOURCE_tokens, SOURCE_idx, SOURCE_csv, SOURCE_next,
+  SOURCE_synthetic_ints, SOURCE_synthetic_reals
+} SourceKind;
+
+typedef struct DataField {
+  Name path;   /* "text.x": the path of the graph inputs that it fills */
+  SourceKind source;
+  const char *file, *eval_file; /* or NULL */
+  int next_of; /* index into the block's fields */
+  int64_t first_column, last_column, header_lines;
+  int64_t below, records;  /* synthetic */
+  double scale, shift;     /* element = raw * scale + shift */
+  const Type *type;        /* dims[0] counts samples */
+  Span span;
+} DataField;
+
+typedef struct DataBlock {
+  Name name;
+  int n_fields;
+  DataField *fields;
+  double eval; /* see DnnData */
+  bool is_sequential;
+} DataBlock;
+
+/* A learning-rate schedule: t counts from 1 (language.md section 8). */
+typedef enum RateKind {
+  RATE_constant, RATE_cosine, RATE_linear_decay, RATE_inverse_sqrt, RATE_steps
+} RateKind;
+typedef struct Rate {
+  RateKind kind;
+  double peak, warmup, floor;  /* steps: start in `peak` */
+  double every, factor;        /* steps: every in epochs */
+} Rate;
+
+typedef struct OptimizerCall {
+  Name name; /* a row of passes/plan/optimizers.def */
+  Rate lr;
+  double momentum, beta1, beta2, eps, decay, trust, alpha;
+  bool nesterov, decay_all;
+  Span span;
+} OptimizerCall;
+
+typedef struct Precision {
+  DType compute, master, grads;
+  const char **f32_paths; /* operators, layers, paths and "loss" */
+  int n_f32_paths;
+  double loss_scale; /* 1: none; -1: dynamic */
+  Span span;
+} Precision;
+
+typedef struct TrainSettings {
+  OptimizerCall optimizer;
+  int64_t steps, epochs; /* one is 0 */
+  int64_t batch;
+  Name batch_dim;
+  double clip, ema;
+  uint64_t seed;
+  int64_t eval_every, eval_batches, save_every, keep;
+  const char *save;
+  int n_metrics;
+  Name *metrics; /* paths of the ROLE_metric outputs */
+} TrainSettings;
+
+typedef struct SampleSettings {
+  const char *prompt, *vocabulary; /* vocabulary NULL: bytes */
+  int64_t count, top_k;
+  double temperature;
+} SampleSettings;
+
+typedef struct Block { /* one block of the program, for `check` */
+  Name path;
+  int64_t parameters;
+  double flops_forward;
+} Block;
+
+typedef struct Model {
+  Module *module;
+  Name name;        /* of the net */
+  const char *path; /* of the file */
+  /* Forward graphs.  `train`: training = true, outputs one loss.  `eval`:
+   * training = false, outputs loss and metrics.  `eval_rest`: eval with the
+   * batch dim set to what the last batch holds; NULL if nothing remains or the
+   * data sizes are not known.  `sample`: the net alone at batch 1, output
+   * ROLE_result; NULL without a sample block.  `forward`: the net alone, for a
+   * model without train. */
+  Graph *train, *eval, *eval_rest, *sample, *forward;
+  bool has_train, has_sample;
+  TrainSettings settings;
+  Precision precision;
+  SampleSettings sample_settings;
+  int n_data;
+  DataBlock *data;
+  int64_t items_per_sample; /* product of the first field's other dims where
+                               integer tokens, else 1 */
+  bool items_are_tokens;
+} Model;
+
+#endif

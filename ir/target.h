@@ -1,0 +1,24 @@
+/*
+ * target.h -- what a back end tells the passes, as data and callbacks.  Filled
+ * in by codegen, handed in by tools; passes name no back end.
+ */
+#ifndef IR_TARGET_H
+#define IR_TARGET_H
+
+#include "ir/ir.h"
+
+typedef struct Target Target;
+struct Target {
+  const char *name; /* "cpu", "cuda" */
+  int alignment_bytes; /* of every buffer in the arena */
+  /* The operator has a kernel of its own on this target; else `decompose`
+   * writes it in simpler ones. */
+  bool (*keeps)(const Target *target, const Graph *graph, int id);
+  /* Library scratch that the kernel of this node needs, in the arena. */
+  int64_t (*workspace_bytes)(const Target *target, const Graph *graph, int id);
+  /* May a fused kernel hold these two nodes (on top of the pass's own rules)? */
+  int max_fused_nodes, max_fused_inputs;
+  void *user;
+};
+
+#endif

@@ -1,0 +1,90 @@
+/*
+ * passes.h -- the pass list and what passes are given.  A pass reads one graph
+ * and returns the next; it does no I/O and names no back end.
+ */
+#ifndef PASSES_PASSES_H
+#define PASSES_PASSES_H
+
+#include "ir/model.h"
+#include "ir/plan.h"
+#include "ir/target.h"
+
+typedef struct PassContext {
+  Module *module;      /* results live in its arena */
+  Arena *scratch;      /* freed after the pass */
+  const Model *model;  /* settings of train; NULL for a bare graph */
+  const Plan *plan;    /* NULL: one rank */
+  const Target *target;
+  bool is_training;    /* the graph will be differentiated and updated */
+} PassContext;
+
+typedef Graph *PassFunction(PassContext *ctx, const Graph *graph);
+
+typedef struct PassInfo {
+  const char *name;
+  PassFunction *run;
+  int level;           /* lowest -O level at which it runs */
+  bool training_only;
+  const char *why;
+} PassInfo;
+
+int pass_count(void);
+const PassInfo *pass_info(int index);
+int pass_find(const char *name); /* -1 */
+
+typedef struct PassOptions {
+  int level;                  /* -O0..-O2 */
+  const char *stop_after;     /* pass name or NULL */
+  const char *const *disabled;
+  int n_disabled;
+  bool verify;                /* between passes; a violation is our mistake */
+  /* Called after each pass with the graph and the seconds it took; NULL: none. */
+  void (*after)(void *user, const char *pass, const Graph *graph,
+                double seconds);
+  double (*clock)(void); /* passes read no clock; the tool hands one in */
+  void *user;
+} PassOptions;
+
+/* Runs the list of passes.def in order. */
+Graph *passes_run(PassContext *ctx, const PassOptions *options, Graph *graph);
+
+/* ---- memory.c (the last station before codegen) ---- */
+
+/* Where each value of the final graph lives in a rank's arena. */
+typedef struct Layout {
+  int64_t *offset;          /* [n_values]: bytes; values are numbered
+                               first_value[node] + result */
+  int64_t *bytes;
+  int *first_value;         /* [n_nodes] */
+  int64_t *workspace;       /* [n_nodes]: offset of library scratch or -1 */
+  int64_t *accumulator;     /* unused unless the mesh has a sequential axis */
+  int64_t persistent_bytes; /* all of PersistentLayout */
+  int64_t arena_bytes;      /* highest byte this graph touches */
+} Layout;
+
+/* Slots that outlive a step, shared by all graphs of a model: parameters,
+ * states, moments, step, seed.  Numbered in the order of `slots`. */
+typedef struct Slot {
+  Role role;
+  Name path;
+  const Type *type;
+  Init init;
+  int64_t offset, bytes;
+} Slot;
+typedef struct PersistentLayout {
+  VEC(Slot) slots;
+  int64_t bytes;
+} PersistentLayout;
+
+void layout_persistent(PersistentLayout *layout, Arena *arena,
+                       const Graph *graph, const Target *target);
+/* `graph` after all passes.  Views share their input's bytes; an output that
+ * replaces a slot is written in place where nothing later reads the old value
+ * (else a copy was appended by the order pass). */
+Layout *layout_pack(PassContext *ctx, const Graph *graph,
+                    const PersistentLayout *persistent);
+/* A lower bound on the transient bytes: the largest sum of values alive at
+ * once.  Printed beside the packed size. */
+int64_t layout_bound(const Graph *graph, const Layout *layout);
+
+#endif

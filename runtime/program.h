@@ -1,0 +1,254 @@
+/*
+ * program.h -- what emitted code fills in and the runtime executes.
+ *
+ * The one header that codegen and runtime share.  It is also written beside
+ * the emitted sources, so it includes nothing but <stdint.h>.  All of it is
+ * constant data: a rank executable is the runtime library, the emitted kernels
+ * and one `const DnnProgram dnn_program`.
+ *
+ * Memory: one arena per rank.  Every tensor lives at a byte offset in it that
+ * was chosen at compile time: first what persists (parameters, states,
+ * moments, scalars), then what a step needs.  The codes (train, eval, ...)
+ * share the persistent part and reuse the rest.  Nothing is allocated while
+ * stepping.
+ */
+#ifndef RUNTIME_PROGRAM_H
+#define RUNTIME_PROGRAM_H
+
+#include <stdint.h>
+
+#define DNN_ABI      1
+#define DNN_MAX_RANK 12
+
+/* Values of dtype.def, in its order. */
+typedef uint8_t DnnDtype;
+
+typedef enum DnnRole {
+  DNN_PARAM,  /* trained; in checkpoints under its path */
+  DNN_STATE,  /* kept, not trained; likewise */
+  DNN_MOMENT, /* of the optimizer: "adamw.m/PATH"; not loaded by --load */
+  DNN_EMA,    /* "ema/PATH" */
+  DNN_DATA,   /* a field of a data block, filled before each execution */
+  DNN_STEP,   /* i32 scalar: t, counted from 1 */
+  DNN_SEED,   /* i64 scalar */
+  DNN_LOSS,   /* f32 scalar, mean over the batch, equal on all ranks */
+  DNN_NORM,   /* f32 scalar: global gradient norm before clipping */
+  DNN_RATE,   /* f32 scalar: learning rate of this step */
+  DNN_METRIC, /* f32 scalar */
+  DNN_RESULT, /* what the net returns; read by sampling */
+  DNN_SCALE,  /* loss scale */
+} DnnRole;
+
+/* Which piece of a dim a rank holds: piece (rank / stride) % pieces of
+ * ceil(size / pieces) elements.  pieces = 1: all of it. */
+typedef struct DnnSplit {
+  int32_t pieces, stride;
+} DnnSplit;
+
+typedef struct DnnTensor {
+  const char *path;
+  uint8_t role; /* DnnRole */
+  DnnDtype dtype;
+  uint8_t rank;
+  const char *dim[DNN_MAX_RANK];
+  int64_t size[DNN_MAX_RANK]; /* logical; row-major */
+  DnnSplit split[DNN_MAX_RANK];
+  int64_t offset, bytes; /* of the local piece in the arena */
+  uint8_t init;          /* InitKind of support.h */
+  double init_a;
+} DnnTensor;
+
+typedef void DnnKernelFn(void *const *buffers, const int64_t *numbers);
+
+typedef struct DnnKernel {
+  const char *name;
+  DnnKernelFn *function; /* CPU; NULL for CUDA */
+  int32_t module;        /* CUDA: index into DnnProgram.modules */
+  uint32_t grid[3], block[3], shared_bytes;
+} DnnKernel;
+
+/* One CUDA module: a cubin per target and a PTX text. */
+typedef struct DnnImage {
+  const char *arch; /* "sm_90a"; "ptx" for the text */
+  const void *data;
+  uint64_t bytes;
+} DnnImage;
+
+typedef struct DnnModule {
+  int32_t n_images;
+  const DnnImage *images;
+} DnnModule;
+
+typedef enum DnnOpcode {
+  DNN_OP_KERNEL,     /* kernels[kernel](buffers, numbers) */
+  DNN_OP_GEMM,       /* detail: DnnGemm; buffers: a b c [scratch] */
+  DNN_OP_CONV,       /* detail: DnnConv; buffers: in0 in1 out [scratch] */
+  DNN_OP_COPY,       /* buffers: from to; numbers: bytes */
+  DNN_OP_ZERO,       /* buffers: to; numbers: bytes */
+  DNN_OP_COLLECTIVE, /* detail: DnnCollective; starts it, does not wait */
+  DNN_OP_WAIT,       /* numbers: id of the collective that must have ended */
+} DnnOpcode;
+
+/* For each batch dim, outermost first; then
+ *   c[i, j] = sum_k a[i, k] b[k, j]  (+ c[i, j] if accumulate).
+ * Strides are in elements.  One of (a_i, a_k), of (b_k, b_j) is 1 and
+ * c_j is 1 wherever a library is to be used; the fallback takes any. */
+typedef struct DnnGemm {
+  DnnDtype dtype;
+  uint8_t accumulate;
+  int64_t m, n, k;
+  int64_t a_i, a_k, b_k, b_j, c_i, c_j;
+  int64_t batch[2]; /* counts, 1 where absent */
+  int64_t a_batch[2], b_batch[2], c_batch[2];
+  int64_t scratch_bytes; /* of the fourth buffer; 0: none */
+} DnnGemm;
+
+typedef enum DnnConvKind {
+  DNN_CONV_FORWARD,    /* buffers: x w -> y */
+  DNN_CONV_INPUT_GRAD, /* buffers: dy w -> dx */
+  DNN_CONV_WEIGHT_GRAD /* buffers: x dy -> dw */
+} DnnConvKind;
+
+/* Two slid dims; a one-dimensional convolution has size 1 in the first.
+ * Strides in elements, of dims in the order named. */
+typedef struct DnnConv {
+  uint8_t kind; /* DnnConvKind */
+  DnnDtype dtype;
+  int64_t batch, groups, in_channels, out_channels; /* channels: in total */
+  int64_t in[2], out[2], window[2], stride[2], pad[2], dilate[2];
+  int64_t x_stride[4]; /* n c y x */
+  int64_t w_stride[5]; /* g o c y x */
+  int64_t y_stride[4]; /* n o y x */
+  int64_t scratch_bytes;
+} DnnConv;
+
+typedef enum DnnCollectiveKind {
+  DNN_ALL_REDUCE, /* in place */
+  DNN_REDUCE_SCATTER,
+  DNN_ALL_GATHER,
+  DNN_ALL_TO_ALL,
+  DNN_BROADCAST,
+  DNN_SEND,
+  DNN_RECV
+} DnnCollectiveKind;
+
+typedef enum DnnReduce { DNN_SUM, DNN_MAX, DNN_MIN } DnnReduce;
+
+/* A bucket: several pieces of memory that travel as one message, in this
+ * order.  The group of rank r is {base + i * stride : 0 <= i < size} where
+ * base = r - ((r / stride) % size) * stride. */
+typedef struct DnnCollective {
+  uint8_t kind, reduce;
+  DnnDtype dtype;
+  int32_t id; /* equal on all ranks, unique in its code */
+  int32_t group_size, group_stride;
+  int32_t n_parts;
+  const int64_t *counts; /* elements of each part; buffers[i] is its place */
+} DnnCollective;
+
+typedef struct DnnInstr {
+  uint8_t op;    /* DnnOpcode */
+  uint8_t phase; /* 0 forward, 1 input gradient, 2 weight gradient, 3 update,
+                    4 communication */
+  uint16_t n_buffers, n_numbers;
+  int32_t kernel;         /* OP_KERNEL; fallback of GEMM and CONV (or -1) */
+  const int64_t *buffers; /* arena offsets in bytes */
+  const int64_t *numbers;
+  const void *detail;
+  const char *path; /* of the node, for messages and traces */
+  double flops, bytes_moved; /* estimates by the operator's cost rule */
+  /* What this instruction wrote that is real-valued: n_checks pairs
+   * (offset, elements of f32), for finding the first value not finite. */
+  uint16_t n_checks;
+  const int64_t *checks;
+} DnnInstr;
+
+typedef struct DnnCode {
+  const char *name; /* train eval eval_rest sample */
+  int32_t n_instrs;
+  const DnnInstr *instrs;
+  int64_t batch; /* samples that all ranks together take in one execution */
+  int32_t n_tensors;
+  const DnnTensor *tensors; /* data, loss, norm, rate, metrics, result: those
+                               that are not persistent */
+} DnnCode;
+
+typedef enum DnnSource {
+  DNN_BYTES,
+  DNN_TOKENS,
+  DNN_IDX,
+  DNN_CSV,
+  DNN_NEXT,
+  DNN_SYNTHETIC_INTS,
+  DNN_SYNTHETIC_REALS
+} DnnSource;
+
+/* A field `block.name` of a data block.  A sample fills dims 1.. of the
+ * tensors of that path; element value = (raw * scale + shift). */
+typedef struct DnnField {
+  const char *path; /* "text.x" */
+  uint8_t source;
+  const char *file, *eval_file; /* or NULL */
+  int32_t next_of;              /* DNN_NEXT: field index */
+  int64_t first_column, last_column, header_lines;
+  int64_t below, records; /* synthetic */
+  double scale, shift;
+  DnnDtype dtype;
+  uint8_t rank; /* with the batch dim */
+  int64_t size[DNN_MAX_RANK];
+} DnnField;
+
+typedef struct DnnData {
+  const char *name;
+  int32_t n_fields;
+  const DnnField *fields;
+  double eval;         /* last records if >= 1, last share if < 1, 0: none */
+  uint8_t sequential;  /* order = sequential */
+  uint8_t is_stream;
+} DnnData;
+
+typedef struct DnnSettings {
+  int64_t steps, epochs; /* one of them 0 */
+  int64_t batch;
+  int64_t eval_every, eval_batches, save_every, keep;
+  uint64_t seed;
+  double clip, ema;
+  const char *save; /* folder */
+  const char *items; /* what a sample counts as: "tok" or "samples" */
+  int64_t items_per_sample;
+  int32_t n_metrics;
+  const char *const *metrics; /* paths of the METRIC tensors */
+} DnnSettings;
+
+typedef struct DnnSample {
+  const char *prompt;
+  int64_t count, top_k;
+  double temperature;
+  uint8_t bpe; /* else bytes */
+  const char *vocabulary;
+} DnnSample;
+
+typedef struct DnnProgram {
+  int32_t abi; /* DNN_ABI */
+  const char *model, *model_dir, *target; /* "chargpt", folder, "cpu" */
+  const char *model_hash, *plan_hash, *compiler;
+  int32_t world; /* ranks */
+  int64_t arena_bytes, persistent_bytes;
+  int64_t parameters; /* elements */
+  int32_t n_tensors;
+  const DnnTensor *tensors; /* the persistent ones */
+  int32_t n_kernels;
+  const DnnKernel *kernels;
+  int32_t n_modules;
+  const DnnModule *modules;
+  int32_t n_codes;
+  const DnnCode *codes;
+  int32_t n_data;
+  const DnnData *data;
+  DnnSettings settings;
+  const DnnSample *sample; /* or NULL */
+} DnnProgram;
+
+extern const DnnProgram dnn_program;
+
+#endif

@@ -1,0 +1,272 @@
+/*
+ * support.h -- what every other folder stands on; it depends on nothing.
+ *
+ * Three kinds of failure are never mixed: the user's mistake is a Diag, the
+ * machine's failure is a Status, our mistake is an ASSERT.  Memory is the
+ * exception to Status: every byte of a compilation comes from one Memory,
+ * whose owner (the tool) decides how the process ends when there is no more,
+ * so that no other line of the compiler has to check an allocation.
+ */
+#ifndef SUPPORT_H
+#define SUPPORT_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ARRAY_LENGTH(array) ((int)(sizeof(array) / sizeof((array)[0])))
+#define PRINTF_LIKE(text, first) __attribute__((format(printf, text, first)))
+
+/* ---- assert.c: our own mistakes; kept in release, exit code 4 ---- */
+
+#define ASSERT(condition)                                                      \
+  ((condition) ? (void)0                                                       \
+               : assert_failed(__FILE__, __LINE__, __func__, #condition))
+#define UNREACHABLE() assert_failed(__FILE__, __LINE__, __func__, "unreachable")
+
+_Noreturn void assert_failed(const char *file, int line, const char *function,
+                             const char *condition);
+
+/* ---- status.c: the machine's failures ---- */
+
+typedef enum StatusCode {
+  STATUS_ok = 0,
+  STATUS_io,          /* a file or disk */
+  STATUS_unavailable, /* a library, device or tool that is not there */
+  STATUS_lost,        /* a rank that died or went silent */
+  STATUS_invalid,     /* data from outside that is not what it must be */
+} StatusCode;
+
+/* The message lives as long as the process (status_make keeps the last 64 per
+ * thread); ok has none.  */
+typedef struct Status {
+  StatusCode code;
+  const char *message;
+} Status;
+
+#define STATUS_OK ((Status){STATUS_ok, NULL})
+#define TRY(call)                                                              \
+  do {                                                                         \
+    Status try_status = (call);                                                \
+    if (try_status.code != STATUS_ok) return try_status;                       \
+  } while (0)
+
+Status status_make(StatusCode code, const char *format, ...) PRINTF_LIKE(2, 3);
+/* Adds ": strerror(error)" to the formatted message. */
+Status status_errno(int error, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* ---- memory.c: the one allocator ---- */
+
+typedef struct Memory Memory;
+typedef struct Arena Arena;
+
+/* `on_exhausted` must not return; it may call memory_destroy.  */
+Memory *memory_create(void (*on_exhausted)(void *user), void *user);
+/* Frees every arena made from it.  */
+void memory_destroy(Memory *memory);
+/* For tests: the nth chunk request from now fails (n = 0: the next), and every
+ * later one too if `forever`.  Negative n switches it off. */
+void memory_fail_at(Memory *memory, int64_t n, bool forever);
+/* How many chunk requests were made so far. */
+int64_t memory_requests(const Memory *memory);
+
+Arena *arena_create(Memory *memory);
+void arena_destroy(Arena *arena);
+/* Zeroed, aligned to 16 bytes, never NULL; lives until the arena is destroyed.
+ * Size 0 gives a valid pointer. */
+void *arena_alloc(Arena *arena, size_t size_bytes);
+void *arena_copy(Arena *arena, const void *data, size_t size_bytes);
+char *arena_strdup(Arena *arena, const char *text);
+char *arena_printf(Arena *arena, const char *format, ...) PRINTF_LIKE(2, 3);
+char *arena_vprintf(Arena *arena, const char *format, va_list args);
+#define ARENA_NEW(arena, type) ((type *)arena_alloc((arena), sizeof(type)))
+#define ARENA_ARRAY(arena, type, n)                                            \
+  ((type *)arena_array((arena), (int64_t)(n), sizeof(type)))
+/* Asserts that n >= 0 and n * item_bytes does not overflow. */
+void *arena_array(Arena *arena, int64_t n, size_t item_bytes);
+
+/* ---- vec.c: growing arrays in an arena ---- */
+
+/* `VEC(int) v = {0}; vec_push(arena, &v, 3); v.data[0]; v.n` */
+#define VEC(type)                                                              \
+  struct {                                                                     \
+    type *data;                                                                \
+    int n, capacity;                                                           \
+  }
+#define vec_push(arena, vec, ...)                                              \
+  (vec_grow((arena), (void **)&(vec)->data, &(vec)->capacity, (vec)->n,        \
+            sizeof(*(vec)->data)),                                             \
+   (vec)->data[(vec)->n++] = (__VA_ARGS__))
+void vec_grow(Arena *arena, void **data, int *capacity, int n,
+              size_t item_bytes);
+
+/* ---- names.c: interned strings, compared by address ---- */
+
+typedef const char *Name; /* NUL-terminated; only ever from name_intern */
+typedef struct Names Names;
+
+Names *names_create(Arena *arena);
+Name name_intern(Names *names, const char *text);
+Name name_intern_n(Names *names, const char *text, size_t length);
+Name name_format(Names *names, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* ---- map.c: a hash table from 64-bit keys or pointers; insertion order is
+ *      kept for iteration, so that walking one is deterministic ---- */
+
+typedef struct Map Map;
+
+Map *map_create(Arena *arena);
+void map_put(Map *map, const void *key, void *value); /* replaces */
+void *map_get(const Map *map, const void *key);       /* NULL if absent */
+bool map_has(const Map *map, const void *key);
+int map_size(const Map *map);
+const void *map_key_at(const Map *map, int index);
+void *map_value_at(const Map *map, int index);
+
+/* ---- text.c: building text ---- */
+
+typedef struct Text {
+  Arena *arena;
+  char *data; /* NUL-terminated once anything was added */
+  size_t n, capacity;
+} Text;
+
+Text text_create(Arena *arena);
+void text_add(Text *text, const char *string);
+void text_add_n(Text *text, const char *bytes, size_t n);
+void text_printf(Text *text, const char *format, ...) PRINTF_LIKE(2, 3);
+/* The shortest decimal that reads back as the same double, in the "C" locale;
+ * always with a '.', an 'e', "inf" or "nan", so that it is not an integer. */
+void text_add_real(Text *text, double value);
+/* "..." with JSON escapes (also for control characters and invalid UTF-8). */
+void text_add_json(Text *text, const char *string);
+const char *text_string(Text *text); /* never NULL */
+/* Edit distance (insert, delete, replace, swap neighbours), for "did you
+ * mean". */
+int text_distance(const char *a, const char *b);
+/* Nearest of `candidates` within a third of the length, or NULL. */
+const char *text_nearest(const char *wanted, const char *const *candidates,
+                         int n);
+
+/* ---- source.c, diag.c: the user's mistakes ---- */
+
+typedef struct Source {
+  const char *path; /* as shown in messages */
+  const char *text; /* NUL-terminated */
+  size_t n;
+} Source;
+
+/* Bytes [begin, end) of a source; `source` NULL means "no place". */
+typedef struct Span {
+  const Source *source;
+  uint32_t begin, end;
+} Span;
+
+#define SPAN_NONE ((Span){NULL, 0, 0})
+Span span_join(Span a, Span b);
+/* Line and column count from 1; columns count bytes. */
+void span_locate(Span span, int *out_line, int *out_column);
+
+typedef enum Severity { SEVERITY_error, SEVERITY_warning } Severity;
+
+/* Every message of the compiler is a row of diags.def. */
+typedef enum DiagId {
+#define DIAG(name, severity, format) DIAG_##name,
+#include "support/diags.def"
+  N_DIAGS
+} DiagId;
+
+typedef struct Diags Diags; /* the list of what went wrong so far */
+typedef struct Diag Diag;   /* one message, to hang notes and a help on */
+
+Diags *diags_create(Arena *arena);
+/* Formats the row's text with the arguments.  Never NULL, also after the
+ * limit of 20 errors, when it is counted but not kept.  A second error with
+ * the same row and place is dropped. */
+Diag *diag(Diags *diags, DiagId id, Span span, ...);
+void diag_note(Diag *diag, Span span, const char *format, ...)
+    PRINTF_LIKE(3, 4);
+/* One help line; a second call replaces the first. */
+void diag_help(Diag *diag, const char *format, ...) PRINTF_LIKE(2, 3);
+int diags_errors(const Diags *diags);
+int diags_warnings(const Diags *diags);
+/* All that was added since the last call, in order of addition:
+ *   file:line:col: error: text
+ *      19 |   source line
+ *         |       ^~~~
+ *   file:line:col: note: text
+ *   help: text                                                            */
+void diags_print(Diags *diags, Text *out);
+
+/* ---- hash.c ---- */
+
+uint64_t hash_bytes(const void *data, size_t n, uint64_t seed); /* XXH3 */
+/* 128 bits of XXH3 as 32 hex digits and NUL. */
+void hash_hex(const void *data, size_t n, char out_hex[33]);
+
+typedef struct Sha256 {
+  uint32_t state[8];
+  uint64_t n_bytes;
+  uint8_t block[64];
+} Sha256;
+void sha256_begin(Sha256 *sha);
+void sha256_add(Sha256 *sha, const void *data, size_t n);
+void sha256_end(Sha256 *sha, char out_hex[65]);
+
+/* ---- random.c: counter-based random numbers (Philox 4x32-10, Salmon et al.
+ *      2011); the same everywhere, for every plan and device ---- */
+
+/* Four 32-bit words for (key, counter). */
+void philox(uint64_t key, uint64_t counter_low, uint64_t counter_high,
+            uint32_t out[4]);
+/* The key of a path under a seed: hash_bytes(path, seed). */
+uint64_t random_key(uint64_t seed, const char *path);
+/* Uniform on [0, 1), 53 bits; element `index` of the stream of `key`. */
+double random_uniform(uint64_t key, uint64_t index);
+/* Standard normal (Box-Muller on own polynomials, no libm). */
+double random_normal(uint64_t key, uint64_t index);
+/* Uniform on [0, n), n > 0. */
+uint64_t random_below(uint64_t key, uint64_t index, uint64_t n);
+
+/* ---- init.c: initial values of parameters and states ---- */
+
+typedef enum InitKind {
+  INIT_zeros,
+  INIT_constant,   /* a */
+  INIT_normal,     /* a = standard deviation */
+  INIT_trunc_normal, /* a; redrawn beyond 2 a */
+  INIT_uniform,    /* on (-a, a) */
+  INIT_orthogonal, /* not supported yet */
+  INIT_eye,        /* not supported yet */
+} InitKind;
+
+typedef struct Init {
+  InitKind kind;
+  double a;
+} Init;
+
+/* Element `index` (row-major in the parameter's own dim order) of the tensor
+ * at `path`; independent of plan and device. */
+double init_value(Init init, uint64_t key, uint64_t index);
+
+/* ---- file.c, dylib.c: not compiled for wasm32-wasi ---- */
+
+/* Reads a whole regular file of at most `limit` bytes into the arena, with a
+ * NUL behind it. */
+Status file_read(Arena *arena, const char *path, size_t limit,
+                 const char **out_bytes, size_t *out_n);
+/* Writes beside, syncs, renames: `path` is whole or untouched. */
+Status file_replace(const char *path, const void *bytes, size_t n);
+Status file_make_dirs(const char *path);
+bool file_exists(const char *path);
+
+typedef struct Dylib Dylib;
+/* Opens the first of `names` (a NULL-ended list of sonames or absolute paths)
+ * that loads; `$env` names a variable holding a path to try first, or NULL. */
+Status dylib_open(const char *env, const char *const *names, Dylib **out);
+void *dylib_symbol(Dylib *dylib, const char *name); /* NULL if absent */
+const char *dylib_path(const Dylib *dylib);
+void dylib_close(Dylib *dylib);
+
+#endif
