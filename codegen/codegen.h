@@ -24,6 +24,20 @@ typedef struct KernelText {
 } KernelText;
 
 typedef struct Backend Backend;
+typedef struct BuildOptions BuildOptions;
+
+/* What the compiler of a back end made of the kernels of one program: host
+ * objects to link (CPU), or modules to embed (CUDA). */
+typedef struct DeviceCode {
+  VEC(const char *) objects; /* paths of object files */
+  /* C text that defines `const DnnModule dnn_modules[]`; it lies in the work
+   * folder, beside the images that it takes in.  NULL: no modules. */
+  const char *modules_text;
+  int n_modules;
+  int *module_of; /* [n_kernels], or NULL where kernels are host functions */
+  int files, cached;
+} DeviceCode;
+
 /* A back end is a row of backends.def.  */
 struct Backend {
   const char *name;      /* "cpu" */
@@ -35,6 +49,12 @@ struct Backend {
   /* Text of a node that this back end does better (attention); false: none. */
   bool (*emit_override)(const Backend *backend, Module *module,
                         const Graph *graph, int id, KernelText *out);
+  /* Compiles all kernels; `work` is an empty folder for its files, sources go
+   * to `source` if that is not NULL. */
+  Status (*compile)(const Backend *backend, Module *module,
+                    const BuildOptions *options, const char *work,
+                    const char *source, const KernelText *kernels, int n,
+                    DeviceCode *out);
 };
 
 const Backend *backend_find(const char *name); /* NULL */
@@ -47,7 +67,7 @@ typedef struct CodeInput {
   int64_t batch;
 } CodeInput;
 
-typedef struct BuildOptions {
+struct BuildOptions {
   const Backend *backend;
   const char *const *archs; /* CUDA: "sm_80", ... */
   int n_archs;
@@ -60,9 +80,11 @@ typedef struct BuildOptions {
   /* Runtime library (an archive) as linked into this dnnc. */
   const void *runtime_archive;
   size_t runtime_bytes;
+  const char *program_header; /* text of runtime/program.h */
+  const char *model_dir;      /* folder of the model file */
   void (*progress)(void *user, int done, int total);
   void *user;
-} BuildOptions;
+};
 
 typedef struct BuildReport {
   int kernels, cached, files;
@@ -77,5 +99,8 @@ Status codegen_build(Module *module, const Model *model, const Plan *plan,
                      const CodeInput *codes, int n_codes,
                      const PersistentLayout *persistent,
                      const BuildOptions *options, BuildReport *out);
+
+/* Removes a bundle that codegen_build made; refuses anything else. */
+void codegen_remove_bundle(Arena *scratch, const char *path);
 
 #endif

@@ -35,20 +35,33 @@ typedef enum NestExprKind {
   NEST_cast,   /* args[0] to dtype */
   NEST_reduced,/* result of reduction `index` of an earlier stage */
   NEST_number, /* run-time number `index` of the launch (i64) */
-  NEST_random, /* bool: random_uniform(args[0]: key, args[1]: index) >= real */
+  NEST_random, /* bool: random_keep(random_stream(args[0]: seed, index), args[1]:
+                  step, args[2]: element, real), all i64 */
 } NestExprKind;
 
+/* A part of an index that is only known at run time: `expr` (i64), clamped to
+ * [0, limit), times stride. */
+typedef struct NestTerm {
+  int expr;
+  int64_t stride, limit;
+} NestTerm;
+
+/* Holds iff 0 <= base + sum stride * loop < limit. */
+typedef struct NestGuard {
+  int64_t base, stride[MAX_LOOPS], limit;
+} NestGuard;
+
 /* base + sum stride[l] * loop l + sum over dynamic of stride * expr, in
- * elements; dynamic terms are clamped to [0, limit). */
+ * elements. */
 typedef struct NestIndex {
   int64_t base;
   int64_t stride[MAX_LOOPS]; /* by loop: outer first, then inner */
   int n_dynamic;
-  struct { int expr; int64_t stride, limit; } dynamic[4];
-  /* Bounds of a window: element is inside iff every guard holds
-   * (0 <= base + sum stride * loop < limit); outside a load gives `outside`. */
+  NestTerm dynamic[4];
+  /* Bounds of a window: the element is inside iff every guard holds; outside a
+   * load gives `outside` and a store does nothing. */
   int n_guards;
-  struct { int64_t base, stride[MAX_LOOPS], limit; } guards[3];
+  NestGuard guards[3];
   double outside;
 } NestIndex;
 
@@ -92,6 +105,13 @@ typedef struct NestBuffer {
   int64_t elements;
 } NestBuffer;
 
+/* Run-time number `i` of the launch: the piece that this rank (or this
+ * micro-batch) holds along `split`, times `factor`. */
+typedef struct NestNumber {
+  AxisList split;
+  int64_t factor;
+} NestNumber;
+
 typedef struct Nest {
   Name name; /* "fused_3f2a" by content */
   int n_outer;
@@ -101,12 +121,20 @@ typedef struct Nest {
   VEC(NestBuffer) buffers; /* inputs of the node, then results */
   int n_reductions;
   int n_numbers;
+  NestNumber numbers[MAX_LOOPS];
 } Nest;
 
-/* Lowers a node (fused or any structured operator with a loop nest) on the
+/* Expressions are shared by stages; loops n_outer.. in one mean the inner loops
+ * of the stage that uses it.  Operands of NEST_pw have the dtype in which it is
+ * computed (that of the result, but for comparisons that of the operands and
+ * for the condition of a select bool); 16- and 8-bit reals are loaded, stored
+ * and cast only.
+ *
+ * Lowers a node (fused or any structured operator with a loop nest) on the
  * local sizes of its mesh.  NULL where only an override exists (attention). */
 Nest *nest_lower(Module *module, const Graph *graph, int id);
 void nest_print(Text *out, const Nest *nest);
-uint64_t nest_hash(const Nest *nest);
+/* By content: names of the kernel and of dims do not count. */
+uint64_t nest_hash(const Nest *nest, Arena *scratch);
 
 #endif

@@ -15,9 +15,11 @@ typedef struct Stmt Stmt;
 typedef enum ExprKind {
   EXPR_name,   /* name */
   EXPR_int,    /* integer */
-  EXPR_real,   /* real; also numbers with a unit, in base units */
+  EXPR_real,   /* real; numbers with a unit too: in base units, name = as
+                  written (`8GB/s`), else NULL */
   EXPR_string, /* name */
-  EXPR_list,   /* items: (a, b) and [a, b]; also () and [] */
+  EXPR_list,   /* items: (a, b) and [a, b]; also () and []; integer: '(' or
+                  '[' as written */
   EXPR_unary,  /* op, a: "-" "not" */
   EXPR_binary, /* op, a, b */
   EXPR_call,   /* a (args) */
@@ -66,7 +68,10 @@ struct Expr {
   struct { Expr **data; int n; } items;
   ArgList args;
   struct { Sub *data; int n; } subs;
-  int serial; /* unique in the program, in order of the text */
+  int serial; /* unique in the file: operands before their operator, left to
+                 right, top to bottom */
+  int height; /* of the tree from here down, at most the nesting limit, so
+                 that recursion over a tree is safe */
 };
 
 typedef struct ExprList { Expr **data; int n; } ExprList;

@@ -6,11 +6,15 @@
  * builds the next, so ids stay dense, inputs precede users, and no pass can
  * leave a half-changed graph behind.
  *
- * Text form (graph_print, graph_parse), one node a line:
+ * Text form (graph_print, graph_parse), one node a line.  Values are numbered
+ * through, results of all nodes together; `#` begins a comment:
  *
  *     graph mlp mesh(data = 2, time = 1~) {
- *       %0 = input {slot = 0} : f32[P:784, H1:512]    # param "w"
+ *       %0 = input {slot = 0} : f32[P:784, H1:512] param "w" normal(0.02) decay
  *       %2 = dot %1, %0 {over = [P]} : f32[B:128@data, H1:512] "linear.dot"
+ *       %7, %8 = fused %2, %5 : f32[B:128], f32[] @update {
+ *         ...
+ *       }
  *       output loss "loss" %9
  *     }
  */
@@ -114,6 +118,8 @@ int64_t type_local_size(const Type *type, const Mesh *mesh, int dim_index);
 int64_t type_local_elements(const Type *type, const Mesh *mesh);
 /* "f32[B:128@data, H1:512; sum@data]"; the mesh may be NULL when whole. */
 void type_print(Text *out, const Type *type, const Mesh *mesh);
+/* A name as IR text has it: quoted where it is not a word. */
+void name_print(Text *out, Name name);
 
 /* ---- operators: ops.def ---- */
 
@@ -149,7 +155,8 @@ typedef struct Attr {
 } Attr;
 
 /* A set of attributes under construction; order of addition is irrelevant
- * (graph_append sorts by key). */
+ * (graph_append sorts by key and copies lists; until then they are the
+ * caller's).  Adding a key again replaces it. */
 typedef struct Attrs {
   int n;
   Attr items[12];
@@ -160,6 +167,10 @@ void attrs_names(Attrs *attrs, AttrKey key, const Name *names, int n);
 void attrs_int(Attrs *attrs, AttrKey key, int64_t value);
 void attrs_ints(Attrs *attrs, AttrKey key, const int64_t *values, int n);
 void attrs_real(Attrs *attrs, AttrKey key, double value);
+const Attr *attrs_find(const Attrs *attrs, AttrKey key); /* NULL if absent */
+const char *attr_name(AttrKey key);
+AttrKind attr_kind(AttrKey key);
+bool attr_find(const char *name, AttrKey *out_key);
 
 /* ---- graph.c ---- */
 
@@ -257,7 +268,8 @@ Value graph_append_typed(Graph *graph, Op op, const Value *inputs, int n_inputs,
                          const Attrs *attrs, const Type *const *types,
                          int n_results, Graph *body);
 /* Copies node `id` of `from` with its inputs replaced: same attributes, types,
- * body, span, path and phase.  Types are inferred anew if `infer`. */
+ * body, span, path and phase.  Types are inferred anew if `infer` and the
+ * operator has a rule.  An `input` node is registered with all it had. */
 Value graph_copy_node(Graph *to, const Graph *from, int id,
                       const Value *new_inputs, bool infer);
 const Node *graph_node(const Graph *graph, Value value);
@@ -289,6 +301,8 @@ const int64_t *node_ints(const Node *node, AttrKey key, int *out_n);
 
 /* ---- print.c, parse.c, verify.c ---- */
 
+const char *phase_name(Phase phase); /* "forward", "dgrad" ... */
+const char *init_name(InitKind kind);
 void graph_print(Text *out, const Graph *graph);
 /* Reads what graph_print wrote; mistakes become diags.  NULL on error. */
 Graph *graph_parse(Module *module, const Source *source);
@@ -371,6 +385,7 @@ int op_infer(Module *module, const OpCall *call, Span span,
  * Fills out_types; where an input must first change (a partial value into an
  * operator that is not linear in it, a `whole` dim that is split), sets
  * out_inputs[i] to the type that it must be given in, else to its own type.
+ * A partial operand is kept so over all its axes or must be reduced over all.
  * The rule itself never fails: at worst everything is required whole. */
 void shard_infer(const Graph *graph, Op op, const Attr *attrs, int n_attrs,
                  const Type *const *inputs, int n_inputs,
@@ -382,6 +397,31 @@ void shard_infer(const Graph *graph, Op op, const Attr *attrs, int n_attrs,
 
 double node_flops(const Graph *graph, int id);
 double node_bytes(const Graph *graph, int id); /* read plus written, logical */
+
+/* ---- exprtext.c: the formula texts of tables, as nodes ---- */
+
+typedef struct ExprName {
+  const char *name; /* NUL-terminated */
+  Value value;
+} ExprName;
+
+/* Names that a formula may read; assignments add to them or replace. */
+typedef struct ExprScope {
+  Graph *graph;
+  DType dtype; /* of literals */
+  int n;
+  ExprName names[24];
+} ExprScope;
+
+void expr_bind(ExprScope *scope, const char *name, Value value);
+/* A real literal under a name. */
+void expr_bind_real(ExprScope *scope, const char *name, double value);
+Value expr_find(const ExprScope *scope, const char *name); /* or VALUE_NONE */
+/* Appends the nodes of `text`: an expression in the notation of ops.def, or
+ * statements "m = b1 * m; w = w - m".  Numbers may stand without R().  What is
+ * constant is computed in double and rounded once.  Returns the last value;
+ * texts come from our tables, so a mistake in one is asserted. */
+Value expr_build(ExprScope *scope, const char *text);
 
 /* ---- interp.c: the slow reference ---- */
 

@@ -61,6 +61,7 @@ typedef struct Precision {
 typedef struct TrainSettings {
   OptimizerCall optimizer;
   int64_t steps, epochs; /* one is 0 */
+  int64_t steps_per_epoch; /* 0: not known */
   int64_t batch;
   Name batch_dim;
   double clip, ema;
@@ -94,6 +95,7 @@ typedef struct Model {
    * ROLE_result; NULL without a sample block.  `forward`: the net alone, for a
    * model without train. */
   Graph *train, *eval, *eval_rest, *sample, *forward;
+  int64_t eval_rest_batch; /* samples of eval_rest */
   bool has_train, has_sample;
   TrainSettings settings;
   Precision precision;

@@ -28,6 +28,8 @@ typedef struct Plan {
 /* The plan of plain data parallelism: the batch dim over an axis "data". */
 Plan *plan_data_parallel(Module *module, Name model, Name batch_dim, int ranks,
                          int64_t microbatches);
+/* Takes the sequential axis out (evaluation does the batch at once). */
+void plan_drop_time(Plan *plan);
 /* The text of section 11 of docs/language.md. */
 void plan_print(Text *out, const Plan *plan);
 

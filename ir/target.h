@@ -18,6 +18,10 @@ struct Target {
   int64_t (*workspace_bytes)(const Target *target, const Graph *graph, int id);
   /* May a fused kernel hold these two nodes (on top of the pass's own rules)? */
   int max_fused_nodes, max_fused_inputs;
+  /* What the libraries at hand ask for, of a DnnGemm and a DnnConv of
+   * runtime/program.h; NULL: nothing.  Set by tools, which see the runtime. */
+  int64_t (*gemm_scratch)(const void *gemm);
+  int64_t (*conv_scratch)(const void *conv);
   void *user;
 };
 

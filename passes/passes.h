@@ -16,9 +16,14 @@ typedef struct PassContext {
   const Plan *plan;    /* NULL: one rank */
   const Target *target;
   bool is_training;    /* the graph will be differentiated and updated */
+  int level;           /* -O; set by passes_run */
 } PassContext;
 
 typedef Graph *PassFunction(PassContext *ctx, const Graph *graph);
+
+/* Every row of passes.def is a function pass_NAME. */
+#define RUN(name, level, training_only, why) PassFunction pass_##name;
+#include "passes/passes.def"
 
 typedef struct PassInfo {
   const char *name;
@@ -34,7 +39,7 @@ int pass_find(const char *name); /* -1 */
 
 typedef struct PassOptions {
   int level;                  /* -O0..-O2 */
-  const char *stop_after;     /* pass name or NULL */
+  const char *stop_after;     /* pass name or NULL; "cse@2": its second row */
   const char *const *disabled;
   int n_disabled;
   bool verify;                /* between passes; a violation is our mistake */
@@ -47,6 +52,10 @@ typedef struct PassOptions {
 
 /* Runs the list of passes.def in order. */
 Graph *passes_run(PassContext *ctx, const PassOptions *options, Graph *graph);
+
+/* The result shares the bytes of its input: an operator that is always a view,
+ * or a merge_dims whose dims are adjacent and in order. */
+bool node_is_view(const Graph *graph, int id);
 
 /* ---- memory.c (the last station before codegen) ---- */
 

@@ -146,6 +146,13 @@ typedef struct DnnCollective {
   const int64_t *counts; /* elements of each part; buffers[i] is its place */
 } DnnCollective;
 
+/* A number that depends on the rank: for each launch numbers[number] is raised
+ * by ((rank / stride) % pieces) * factor. */
+typedef struct DnnPlace {
+  int32_t number, pieces, stride;
+  int64_t factor;
+} DnnPlace;
+
 typedef struct DnnInstr {
   uint8_t op;    /* DnnOpcode */
   uint8_t phase; /* 0 forward, 1 input gradient, 2 weight gradient, 3 update,
@@ -161,6 +168,8 @@ typedef struct DnnInstr {
    * (offset, elements of f32), for finding the first value not finite. */
   uint16_t n_checks;
   const int64_t *checks;
+  uint16_t n_places; /* OP_KERNEL: 0 almost always */
+  const DnnPlace *places;
 } DnnInstr;
 
 typedef struct DnnCode {

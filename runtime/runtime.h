@@ -8,6 +8,55 @@
 #include "runtime/program.h"
 #include "support/support.h"
 
+#include <stdatomic.h>
+
+typedef enum DnnDtypeIndex {
+#define DTYPE(name, size_bytes, class, c_type, safetensors) DNN_##name,
+#include "support/dtype.def"
+  N_DNN_DTYPES
+} DnnDtypeIndex;
+
+int64_t dtype_bytes(DnnDtype dtype);
+const char *dtype_label(DnnDtype dtype); /* "f32" */
+
+/* ---- watch.c: what this rank is doing, for messages when a rank is lost ---- */
+
+enum { WATCH_RING = 256 };
+
+typedef struct WatchEntry {
+  int64_t step;
+  int32_t instr;
+  const char *path;
+} WatchEntry;
+
+/* Written by the main thread, read by the communication thread.  A torn read
+ * can only spoil a message. */
+typedef struct Watch {
+  int rank, local_rank;
+  int alive_fd;  /* ends when the launcher is gone; -1: no launcher */
+  int report_fd; /* to the launcher; -1 */
+  _Atomic int64_t step;
+  _Atomic int32_t instr;       /* index in its code */
+  const char *_Atomic code;    /* name of the code */
+  const char *_Atomic path;
+  _Atomic int64_t waits_since; /* monotonic ns; 0: waits for nothing */
+  _Atomic int64_t deadline_ns; /* how long one wait may last */
+  _Atomic uint32_t n;          /* entries written so far */
+  WatchEntry ring[WATCH_RING];
+} Watch;
+
+int64_t clock_ns(void); /* monotonic */
+/* Finds the launcher of this machine by $DNN_LAUNCHER. */
+void watch_open(Watch *watch, int rank, int local_rank);
+void watch_close(Watch *watch);
+bool watch_launcher_is_gone(const Watch *watch);
+/* One line to the launcher: "started PID", "lost RANK", "ended CODE". */
+void watch_tell(const Watch *watch, const char *format, ...) PRINTF_LIKE(2, 3);
+void watch_note(Watch *watch, int64_t step, const char *code, int32_t instr,
+                const char *path);
+/* On standard error: `why`, then where this rank is and what it did last. */
+void watch_report(const Watch *watch, const char *why);
+
 /* ---- device: where the arena lives and instructions run ---- */
 
 typedef struct Device Device;
@@ -26,19 +75,41 @@ struct Device {
   void *(*address)(Device *device, int64_t offset);
   void (*close)(Device *device);
   const DnnProgram *program;
+  int rank; /* set before open; DnnPlace needs it */
+  /* Address of the arena for the host, or NULL where it has none. */
+  void *host_arena;
   void *state;
 };
+/* By the program's target: "cpu", "cuda", "null". */
 Status device_create(const char *target, Arena *arena, Device **out);
+Status device_cpu_create(Arena *arena, Device **out);
+Status device_cuda_create(Arena *arena, Device **out);
+Status device_null_create(Arena *arena, Device **out);
+/* Numbers of a launch for this rank: instr->numbers, or a copy in `scratch`
+ * with the places added. */
+const int64_t *instr_numbers(const DnnInstr *instr, int rank, int64_t *scratch);
 
 /* ---- comm: collectives between ranks ---- */
 
 typedef struct CommPart { void *data; int64_t count; } CommPart;
 
+/* Filled by the transport while `on`; read between steps. */
+typedef struct CommEvent {
+  int32_t id;
+  int64_t begin_ns, end_ns;
+} CommEvent;
+
+typedef struct CommEvents {
+  CommEvent *data;
+  int32_t capacity;
+  _Atomic int32_t n;
+} CommEvents;
+
 typedef struct Comm Comm;
 struct Comm {
   const char *name; /* self local mpi nccl */
   int rank, world, local_rank, local_world;
-  /* Starts; returns at once.  Collectives of one group run in the order of
+  /* Starts; returns at once; the parts must stay until the wait.  Collectives of one group run in the order of
    * start, which is the same on all ranks.  All-reduce is reduce-scatter in
    * ascending rank order, then all-gather: replicas are equal bit for bit. */
   Status (*start)(Comm *comm, const DnnCollective *what, const CommPart *parts);
@@ -49,21 +120,155 @@ struct Comm {
   Status (*barrier)(Comm *comm);
   Status (*broadcast)(Comm *comm, void *data, int64_t bytes, int root);
   Status (*gather)(Comm *comm, const void *data, int64_t bytes, void *all);
+  /* The greatest of all ranks' values, exchanged while the step runs: start
+   * returns at once, wait blocks. */
+  Status (*vote_start)(Comm *comm, int64_t value);
+  Status (*vote_wait)(Comm *comm, int64_t *out_greatest);
   void (*close)(Comm *comm);
+  Watch *watch;          /* may be set after creation; or NULL */
+  CommEvents *events;    /* times of collectives, for traces; or NULL */
+  int64_t buffer_bytes;  /* what the transport allocated itself */
   void *state;
 };
+
+/* Who we are: rank and world from DNN_RANK, RANK, OMPI_COMM_WORLD_RANK,
+ * PMI_RANK or SLURM_PROCID and their companions; else one rank. */
+typedef struct RankPlace {
+  int rank, world, local_rank, local_world;
+} RankPlace;
+RankPlace comm_place(void);
+
 /* By environment: one rank is `self`; else MPI (dlopen). */
 Status comm_create(Arena *arena, Comm **out);
-/* `world` ranks as threads of this process; `rendezvous`: sends wait for their
- * receive (zero buffers). seed orders deliveries. */
+Comm *comm_self_create(Arena *arena);
+Status comm_mpi_create(Arena *arena, RankPlace place, Comm **out);
+/* Collectives over NCCL between device addresses; the host-side helpers go
+ * through `host`, which it owns from now on.  `device` is open. */
+Status comm_nccl_create(Arena *arena, Comm *host, Device *device, Comm **out);
+/* `world` ranks as threads of this process, *out_ranks an array of them.
+ * `rendezvous`: a start returns only when all of its group have started (zero
+ * buffers).  The seed orders deliveries by a virtual clock.  When every rank
+ * waits for what cannot come, all get STATUS_lost at once. */
 Status comm_local_create(Arena *arena, int world, bool rendezvous,
                          uint64_t seed, Comm **out_ranks);
+/* The ranks that `what` joins, for this rank. */
+typedef struct CommGroup {
+  int base, stride, size, index; /* index: ours in it */
+} CommGroup;
+CommGroup comm_group(const DnnCollective *what, int rank);
+int64_t comm_count(const DnnCollective *what); /* elements in all parts */
+/* sum[i] = sum[i] op x[i].  Fails for a dtype that cannot be reduced yet. */
+Status comm_reducible(const DnnCollective *what);
+void comm_reduce(const DnnCollective *what, void *sum, const void *x,
+                 int64_t n);
+/* Flat elements [begin, begin + n) of the parts: where they lie, or NULL where
+ * they are not in one piece; then gather and scatter copy them. */
+void *comm_direct(const DnnCollective *what, const CommPart *parts,
+                  int64_t begin, int64_t n);
+void comm_copy(const DnnCollective *what, const CommPart *parts, int64_t begin,
+               int64_t n, void *flat, bool to_flat);
 
 /* ---- libraries of the CPU ---- */
 
 /* Scratch that the library asks for; 0 without one. */
 int64_t cpu_gemm_scratch(const DnnGemm *gemm);
 int64_t cpu_conv_scratch(const DnnConv *conv);
+
+/* ---- exec.c: runs a code ---- */
+
+/* One instruction in a timeline. */
+typedef struct TraceEvent {
+  int64_t begin_ns, end_ns;
+  int64_t step;
+  const DnnInstr *instr;
+} TraceEvent;
+
+typedef struct Trace {
+  int64_t origin_ns;
+  TraceEvent *data;
+  int64_t n, capacity;
+  CommEvents comm;
+} Trace;
+
+typedef struct Exec Exec;
+Exec *exec_create(Arena *arena, const DnnProgram *program, Device *device,
+                  Comm *comm, Watch *watch);
+void exec_set_trace(Exec *exec, Trace *trace); /* NULL: none */
+/* Runs all instructions and waits for the device. */
+Status exec_run(Exec *exec, const DnnCode *code, int64_t step);
+/* The same with a look at what each instruction wrote: *out_instr is the first
+ * whose values are not finite, or -1. */
+Status exec_run_checked(Exec *exec, const DnnCode *code, int64_t step,
+                        int32_t *out_instr);
+const DnnCode *program_code(const DnnProgram *program, const char *name);
+/* First tensor of this role in the code, then in the program, or NULL. */
+const DnnTensor *program_tensor(const DnnProgram *program, const DnnCode *code,
+                                DnnRole role);
+/* Number of elements, and of those that this rank holds (with padding). */
+int64_t tensor_elements(const DnnTensor *tensor);
+int64_t tensor_local_elements(const DnnTensor *tensor);
+/* Elements [*begin, *begin + result) of dim `dim` on this rank. */
+int64_t tensor_local_range(const DnnTensor *tensor, int dim, int rank,
+                           int64_t *out_begin);
+
+/* ---- trace.c ---- */
+
+Trace *trace_create(Arena *arena, int64_t capacity);
+/* Chrome trace events; one file per rank, `path` with ".RANK" if world > 1. */
+Status trace_write(const Trace *trace, const char *path, const Comm *comm,
+                   const DnnProgram *program);
+
+/* ---- data.c: what the samples of a step are ---- */
+
+typedef struct Data Data;
+/* Opens every file that the program names. `folder` (or NULL) is searched
+ * first. */
+Status data_open(Arena *arena, const DnnProgram *program, const char *folder,
+                 uint64_t seed, Data **out);
+void data_close(Data *data);
+/* Steps of an epoch; 0 without training data. */
+int64_t data_steps_per_epoch(const Data *data);
+/* Samples for evaluation; 0: none. */
+int64_t data_eval_samples(const Data *data);
+/* Fills the DATA tensors of `code` for training step t (from 1). */
+Status data_fill_train(Data *data, Device *device, const DnnCode *code,
+                       int64_t t);
+/* The same with `code->batch` samples of the evaluation from `first` on, in
+ * order; or, for `is_random`, at offsets that depend on `first` only. */
+Status data_fill_eval(Data *data, Device *device, const DnnCode *code,
+                      int64_t first, bool is_random);
+int64_t data_resident_bytes(const Data *data);
+
+/* ---- files.c: inputs ---- */
+
+/* Bytes of a file: on disk, or unpacked in memory. */
+typedef struct InputFile {
+  const char *path;
+  int fd; /* -1: in memory */
+  const unsigned char *bytes;
+  int64_t n;
+} InputFile;
+
+/* Searches folder, the current directory and the model's folder; unpacks
+ * ".gz", to at most what `limit` says of its first bytes (NULL: no limit). */
+Status input_open(Arena *arena, const char *name, const char *folder,
+                  const char *model_dir,
+                  int64_t (*limit)(const unsigned char *bytes, int64_t n),
+                  InputFile *out);
+Status input_read(const InputFile *file, int64_t at, void *to, int64_t n);
+void input_close(InputFile *file);
+
+/* ---- params.c: initial values and digests ---- */
+
+/* Fills every persistent tensor with its initial value. */
+Status params_init(Arena *arena, const DnnProgram *program, Device *device,
+                   uint64_t seed);
+/* SHA-256 of all parameters as stored, in path order. */
+Status params_sha256(Arena *arena, const DnnProgram *program, Device *device,
+                     char out_hex[65]);
+/* A quick hash of the same bytes. */
+Status params_hash(Arena *arena, const DnnProgram *program, Device *device,
+                   uint64_t *out);
 
 /* ---- main of a rank executable: bundle's run options ---- */
 int rank_main(int argc, char **argv, const DnnProgram *program);

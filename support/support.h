@@ -139,6 +139,10 @@ void text_printf(Text *text, const char *format, ...) PRINTF_LIKE(2, 3);
 /* The shortest decimal that reads back as the same double, in the "C" locale;
  * always with a '.', an 'e', "inf" or "nan", so that it is not an integer. */
 void text_add_real(Text *text, double value);
+/* Reads decimal text whole, whatever the locale; false if it is no number. */
+bool text_read_real(const char *text, size_t n, double *out_value);
+/* Length of the valid UTF-8 sequence at `bytes` (ended by NUL), else 0. */
+int text_utf8_length(const char *bytes);
 /* "..." with JSON escapes (also for control characters and invalid UTF-8). */
 void text_add_json(Text *text, const char *string);
 const char *text_string(Text *text); /* never NULL */
@@ -164,6 +168,8 @@ typedef struct Span {
 } Span;
 
 #define SPAN_NONE ((Span){NULL, 0, 0})
+/* The file as a whole: messages show its path only. */
+#define SPAN_FILE(source) ((Span){(source), 1, 0})
 Span span_join(Span a, Span b);
 /* Line and column count from 1; columns count bytes. */
 void span_locate(Span span, int *out_line, int *out_column);
@@ -228,6 +234,23 @@ double random_uniform(uint64_t key, uint64_t index);
 double random_normal(uint64_t key, uint64_t index);
 /* Uniform on [0, n), n > 0. */
 uint64_t random_below(uint64_t key, uint64_t index, uint64_t n);
+/* The key of a draw inside a graph: the seed mixed (splitmix64) with
+ * (uint32_t)hash_bytes(stream, strlen(stream), 0); plain arithmetic, because
+ * emitted code does it too. */
+static inline uint64_t random_stream(uint64_t seed, uint32_t stream) {
+  uint64_t z = seed + UINT64_C(0x9E3779B97F4A7C15) * ((uint64_t)stream + 1);
+  z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+  z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+  return z ^ (z >> 31);
+}
+/* Whether element `index` survives a dropout of probability p at `step`.  It
+ * compares integers only, so that emitted code can draw the same. */
+static inline bool random_keep(uint64_t key, uint64_t step, uint64_t index,
+                               double p) {
+  uint32_t words[4];
+  philox(key, index, step, words);
+  return (words[0] >> 8) >= (uint32_t)(p * 16777216.0);
+}
 
 /* ---- init.c: initial values of parameters and states ---- */
 

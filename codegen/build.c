@@ -1,0 +1,250 @@
+/*
+ * build.c -- from final graphs to a bundle on disk.
+ *
+ * Everything is made in a folder beside the bundle and moved into place at the
+ * end, so that a bundle is whole or as it was before.  Equal ranks are one
+ * file with several names.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "codegen/c/toolchain.h"
+#include "codegen/select.h"
+
+#define MANIFEST "bundle.json"
+#define MANIFEST_BEGIN "{\"dnnc_bundle\":1,"
+#define MANIFEST_LIMIT 65536
+
+typedef struct Build {
+  Module *module;
+  Arena *arena;
+  const BuildOptions *options;
+  ProgramInput program;
+  const char *base;   /* temporary folder beside the bundle */
+  const char *work;   /* BASE/work: sources and objects */
+  const char *bundle; /* BASE/bundle: what will be the bundle */
+  const char *source; /* BASE/bundle/source, or NULL */
+  int64_t arena_bytes;
+  BuildReport *report;
+} Build;
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* ---- folders ---- */
+
+static bool is_bundle(Arena *arena, const char *path) {
+  const char *bytes;
+  size_t n;
+  const char *manifest = arena_printf(arena, "%s/" MANIFEST, path);
+  return file_exists(manifest) &&
+         file_read(arena, manifest, MANIFEST_LIMIT, &bytes, &n).code ==
+             STATUS_ok &&
+         !strncmp(bytes, MANIFEST_BEGIN, strlen(MANIFEST_BEGIN));
+}
+
+static Status check_place(const Build *build) {
+  struct stat info;
+  const char *path = build->options->out_dir;
+  if (lstat(path, &info) != 0) return STATUS_OK;
+  if (S_ISDIR(info.st_mode) && is_bundle(build->arena, path)) return STATUS_OK;
+  return status_make(STATUS_invalid,
+                     "'%s' exists and is not a bundle; it is left alone", path);
+}
+
+static Status make_folder(const char *path) {
+  if (mkdir(path, 0777) == 0) return STATUS_OK;
+  return status_errno(errno, "cannot make the folder '%s'", path);
+}
+
+static Status make_folders(Build *build) {
+  Arena *arena = build->arena;
+  char *base = arena_printf(arena, "%s.XXXXXX", build->options->out_dir);
+  if (!mkdtemp(base))
+    return status_errno(errno, "cannot make a folder beside '%s'",
+                        build->options->out_dir);
+  build->base = base;
+  build->work = arena_printf(arena, "%s/work", base);
+  build->bundle = arena_printf(arena, "%s/bundle", base);
+  TRY(make_folder(build->work));
+  TRY(make_folder(build->bundle));
+  if (build->options->keep_source) {
+    build->source = arena_printf(arena, "%s/source", build->bundle);
+    TRY(make_folder(build->source));
+  }
+  return STATUS_OK;
+}
+
+/* The old bundle goes away only once the new one stands. */
+static Status move_into_place(const Build *build) {
+  const char *path = build->options->out_dir;
+  const char *old = arena_printf(build->arena, "%s/old", build->base);
+  bool has_old = file_exists(path);
+  if (has_old && rename(path, old) != 0)
+    return status_errno(errno, "cannot replace '%s'", path);
+  if (rename(build->bundle, path) == 0) return STATUS_OK;
+  int error = errno;
+  if (has_old && rename(old, path) != 0) error = errno;
+  return status_errno(error, "cannot put the bundle at '%s'", path);
+}
+
+void codegen_remove_bundle(Arena *scratch, const char *path) {
+  if (is_bundle(scratch, path)) toolchain_remove(scratch, path);
+}
+
+/* ---- the program ---- */
+
+static Status select_all(Build *build, KernelSet *set, LaunchList *lists) {
+  for (int i = 0; i < build->program.n_codes; i++)
+    TRY(select_code(set, &build->program.codes[i], &lists[i]));
+  return STATUS_OK;
+}
+
+static Status keep_text(const Build *build, const char *name,
+                        const char *text) {
+  if (!build->source) return STATUS_OK;
+  return file_replace(arena_printf(build->arena, "%s/%s", build->source, name),
+                      text, strlen(text));
+}
+
+/* program.h lies beside program.c; its text is part of the object's key. */
+static Status compile_program(Build *build, DeviceCode *device,
+                              const char **out_object) {
+  Arena *arena = build->arena;
+  const char *header = build->options->program_header;
+  const char *text =
+      program_text(arena, &build->program, &build->arena_bytes);
+  CompileJob job = {.stem = "program",
+                    .text = text,
+                    .flags = "-std=gnu11 -O0",
+                    .key = header};
+  const char *path = arena_printf(arena, "%s/program.h", build->work);
+  TRY(file_replace(path, header, strlen(header)));
+  TRY(keep_text(build, "program.h", header));
+  TRY(keep_text(build, "program.c", text));
+  /* Images are read from files, which the key does not hold. */
+  BuildOptions options = *build->options;
+  if (device->modules_text) options.cache_dir = NULL;
+  options.progress = NULL;
+  TRY(toolchain_compile(build->module, &options, build->work, &job, 1,
+                        &device->cached));
+  *out_object = job.object;
+  return STATUS_OK;
+}
+
+static const char *rank_path(const Build *build, int rank) {
+  return arena_printf(build->arena, "%s/rank-%04d", build->bundle, rank);
+}
+
+static Status link_ranks(Build *build, DeviceCode *device,
+                         const char *program) {
+  vec_push(build->arena, &device->objects, program);
+  const char *first = rank_path(build, 0);
+  TRY(toolchain_link(build->module, build->options, build->work,
+                     device->objects.data, device->objects.n, first));
+  for (int rank = 1; rank < build->options->ranks; rank++)
+    if (link(first, rank_path(build, rank)) != 0)
+      return status_errno(errno, "cannot link '%s'", rank_path(build, rank));
+  return STATUS_OK;
+}
+
+static void add_member(Text *text, const char *key, const char *value) {
+  text_printf(text, ",\n \"%s\": ", key);
+  text_add_json(text, value ? value : "");
+}
+
+static Status write_manifest(Build *build) {
+  const char *bytes;
+  size_t n;
+  TRY(file_read(build->arena, rank_path(build, 0), (size_t)1 << 32, &bytes,
+                &n));
+  char hex[33];
+  hash_hex(bytes, n, hex);
+  const BuildOptions *options = build->options;
+  const char *plan = options->plan_text ? options->plan_text : "";
+  Text text = text_create(build->arena);
+  text_printf(&text, MANIFEST_BEGIN "\n \"ranks\": %d, \"arena_bytes\": %lld",
+              options->ranks, (long long)build->arena_bytes);
+  add_member(&text, "model", build->program.model->name);
+  add_member(&text, "target", options->backend->name);
+  add_member(&text, "model_hash", options->model_hash);
+  add_member(&text, "plan_hash", options->plan_hash);
+  add_member(&text, "program_hash", hex);
+  text_add(&text, "}\n");
+  TRY(file_replace(arena_printf(build->arena, "%s/plan.plan", build->bundle),
+                   plan, strlen(plan)));
+  return file_replace(
+      arena_printf(build->arena, "%s/" MANIFEST, build->bundle),
+      text_string(&text), text.n);
+}
+
+static Status build_all(Build *build) {
+  const Backend *backend = build->options->backend;
+  ProgramInput *program = &build->program;
+  KernelSet *set = kernel_set_create(build->module, backend);
+  LaunchList *lists = ARENA_ARRAY(build->arena, LaunchList, program->n_codes);
+  DeviceCode device = {0};
+  const char *object;
+  TRY(check_place(build));
+  TRY(select_all(build, set, lists));
+  TRY(make_folders(build));
+  TRY(backend->compile(backend, build->module, build->options, build->work,
+                       build->source, set->kernels.data, set->kernels.n,
+                       &device));
+  program->launches = lists;
+  program->kernels = set;
+  program->device = &device;
+  TRY(compile_program(build, &device, &object));
+  TRY(link_ranks(build, &device, object));
+  TRY(write_manifest(build));
+  TRY(move_into_place(build));
+  build->report->kernels = set->kernels.n;
+  build->report->cached = device.cached;
+  build->report->files = device.files + 1;
+  build->report->arena_bytes = build->arena_bytes;
+  return STATUS_OK;
+}
+
+/* Where the model file lies, as an absolute path. */
+static const char *model_folder(Arena *arena, const Model *model,
+                                const BuildOptions *options) {
+  if (options->model_dir) return options->model_dir;
+  char *path = arena_strdup(arena, model->path ? model->path : "");
+  char *slash = strrchr(path, '/');
+  if (slash) *slash = 0;
+  char *whole = realpath(slash ? (slash == path ? "/" : path) : ".", NULL);
+  const char *kept = arena_strdup(arena, whole ? whole : ".");
+  free(whole);
+  return kept;
+}
+
+Status codegen_build(Module *module, const Model *model, const Plan *plan,
+                     const CodeInput *codes, int n_codes,
+                     const PersistentLayout *persistent,
+                     const BuildOptions *options, BuildReport *out) {
+  double begin = now();
+  Build build = {.module = module,
+                 .arena = module->arena,
+                 .options = options,
+                 .report = out};
+  build.program = (ProgramInput){
+      .model = model,
+      .plan = plan,
+      .codes = codes,
+      .n_codes = n_codes,
+      .persistent = persistent,
+      .options = options,
+      .model_dir = model_folder(module->arena, model, options)};
+  Status status = build_all(&build);
+  if (build.base) toolchain_remove(module->arena, build.base);
+  out->seconds = now() - begin;
+  return status;
+}

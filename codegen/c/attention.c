@@ -1,0 +1,320 @@
+/*
+ * attention.c -- attention and its gradient without the matrix of scores.
+ *
+ * Forward: for a tile of queries, one tile of keys after the other; the running
+ * maximum m and sum l of each row rescale what was added before (Milakov and
+ * Gimelshein 2018; Dao et al. 2022).  lse = m + log l is kept.  Backward: for a
+ * tile of keys, all tiles of queries; scores are computed again and become
+ * probabilities by lse alone.
+ *
+ * Tiles are packed to dense rows, so that any order of dims is taken, and all
+ * products are one micro-kernel of the prelude.  Tiles that a causal mask
+ * empties are skipped.  A unit of work is one (batch, head), forward also one
+ * tile of queries; nothing is shared between units.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "codegen/c/emit.h"
+
+#define WIDTH        16 /* rows of tiles are padded to this, for any machine */
+#define QUERY_TILE   32
+#define KEY_TILE     64
+#define LARGEST_HEAD 256
+#define MAX_OPERANDS 9
+
+/* ---- what the node says ---- */
+
+typedef struct Attention {
+  Name query, key, width, value;
+  int n_batch;
+  Name batch[MAX_RANK];
+  int64_t sizes[MAX_RANK]; /* of batch */
+  int64_t t, s, d, e;
+  double scale;
+  bool is_causal, is_grad;
+  int n_operands;
+  const Type *types[MAX_OPERANDS];
+  const Mesh *mesh;
+} Attention;
+
+static int64_t stride_of(const Attention *at, int operand, Name name) {
+  const Type *type = at->types[operand];
+  int dim = type_find(type, name);
+  if (dim < 0) return 0;
+  int64_t stride = 1;
+  for (int d = type->rank - 1; d > dim; d--)
+    stride *= type_local_size(type, at->mesh, d);
+  return stride;
+}
+
+static int64_t size_of(const Attention *at, int operand, Name name) {
+  const Type *type = at->types[operand];
+  return type_local_size(type, at->mesh, type_find(type, name));
+}
+
+/* The one dim of v that is neither a key nor shared with q, or the width. */
+static bool find_value(Attention *at) {
+  const Type *q = at->types[0], *v = at->types[2];
+  for (int d = 0; d < v->rank; d++) {
+    Name name = v->dims[d].name;
+    if (name == at->key || (name != at->width && type_find(q, name) >= 0))
+      continue;
+    if (at->value) return false;
+    at->value = name;
+  }
+  return at->value != NULL;
+}
+
+static bool find_batch(Attention *at) {
+  const Type *q = at->types[0];
+  for (int d = 0; d < q->rank; d++) {
+    Name name = q->dims[d].name;
+    if (name == at->query || name == at->width) continue;
+    for (int i = 1; i < at->n_operands; i++)
+      if (type_find(at->types[i], name) < 0) return false;
+    at->sizes[at->n_batch] = type_local_size(q, at->mesh, d);
+    at->batch[at->n_batch++] = name;
+  }
+  return true;
+}
+
+static bool read_node(const Graph *graph, int id, Attention *at) {
+  const Node *node = graph->nodes.data[id];
+  *at = (Attention){.mesh = &graph->mesh,
+                    .query = node_name(node, ATTR_query),
+                    .key = node_name(node, ATTR_key),
+                    .scale = node_real(node, ATTR_scale, 1),
+                    .is_causal = node_int(node, ATTR_causal, 0) != 0,
+                    .is_grad = node->op == OP_attention_grad};
+  for (int i = 0; i < node->n_inputs; i++)
+    at->types[at->n_operands++] = graph_type(graph, node->inputs[i]);
+  for (int r = 0; r < node->n_results; r++)
+    at->types[at->n_operands++] = node->types[r];
+  for (int i = 0; i < at->n_operands; i++)
+    if (at->types[i]->dtype != DT_f32) return false;
+  int n = 0;
+  const Name *over = node_names(node, ATTR_over, &n);
+  if (n != 1) return false;
+  at->width = over[0];
+  if (!find_value(at) || !find_batch(at)) return false;
+  at->t = size_of(at, 0, at->query);
+  at->s = size_of(at, 1, at->key);
+  at->d = size_of(at, 0, at->width);
+  at->e = size_of(at, 2, at->value);
+  return at->d <= LARGEST_HEAD && at->e <= LARGEST_HEAD;
+}
+
+bool c_attention_keeps(const Graph *graph, int id) {
+  Attention at;
+  return read_node(graph, id, &at);
+}
+
+/* ---- the text ---- */
+
+/* Operands: q k v o lse, or q k v o lse do dq dk dv. */
+static const char *const operand_names[] = {"q",  "k",  "v",  "o", "lse",
+                                            "g", "dq", "dk", "dv"};
+
+static const char forward_text[] =
+    "      _Alignas(64) float qt[TQ * DP], kt[D * TK], vt[TK * EP];\n"
+    "      _Alignas(64) float st[TQ * TK];\n"
+    "      _Alignas(64) float ot[TQ * EP], m[TQ], l[TQ];\n"
+    "      const int tn = T - t0 < TQ ? T - t0 : TQ;\n"
+    "      dnn_pack(TQ, D, DP, tn, q + t0 * q_t, q_t, q_d, qt);\n"
+    "      memset(ot, 0, sizeof ot);\n"
+    "      for (int i = 0; i < TQ; i++) m[i] = -__builtin_inff(), l[i] = 0;\n"
+    "      const int end = CAUSAL && t0 + TQ < S ? t0 + TQ : S;\n"
+    "      for (int s0 = 0; s0 < end; s0 += TK) {\n"
+    "        const int sn = S - s0 < TK ? S - s0 : TK;\n"
+    "        dnn_pack_turned(TK, D, sn, k + s0 * k_s, k_s, k_d, kt);\n"
+    "        dnn_pack(TK, E, EP, sn, v + s0 * v_s, v_s, v_e, vt);\n"
+    "        memset(st, 0, sizeof st);\n"
+    "        dnn_tile(TQ, TK, D, qt, DP, 1, kt, TK, st, TK);\n"
+    "        for (int i = 0; i < TQ; i++) {\n"
+    "          int n = CAUSAL && t0 + i - s0 + 1 < sn ? t0 + i - s0 + 1 : sn;\n"
+    "          float *x = st + i * TK, most = m[i], sum = 0;\n"
+    "#pragma omp simd reduction(max : most)\n"
+    "          for (int j = 0; j < TK; j++) {\n"
+    "            x[j] = j < n ? x[j] * SCALE : -__builtin_inff();\n"
+    "            most = x[j] > most ? x[j] : most;\n"
+    "          }\n"
+    "          float base = most == -__builtin_inff() ? 0.0f : most;\n"
+    "#pragma omp simd reduction(+ : sum)\n"
+    "          for (int j = 0; j < TK; j++) {\n"
+    "            x[j] = EXP_f32(x[j] - base);\n"
+    "            sum += x[j];\n"
+    "          }\n"
+    "          float scale = EXP_f32(m[i] - base);\n"
+    "          m[i] = most;\n"
+    "          l[i] = l[i] * scale + sum;\n"
+    "          for (int j = 0; j < EP; j++) ot[i * EP + j] *= scale;\n"
+    "        }\n"
+    "        dnn_tile(TQ, EP, TK, st, TK, 1, vt, EP, ot, EP);\n"
+    "      }\n"
+    "      for (int i = 0; i < tn; i++) {\n"
+    "        float scale = l[i] > 0 ? 1.0f / l[i] : 0.0f;\n"
+    "        for (int j = 0; j < E; j++)\n"
+    "          o[(t0 + i) * o_t + j * o_e] = ot[i * EP + j] * scale;\n";
+
+static const char lse_text[] =
+    "        lse[(t0 + i) * lse_t] = l[i] > 0 ? m[i] + LOG_f32(l[i]) : 0.0f;\n";
+
+static const char backward_text[] =
+    "    _Alignas(64) float qt[TQ * DP], gt[TQ * EP], kt[D * TK], kr[TK * DP];\n"
+    "    _Alignas(64) float vt[E * TK];\n"
+    "    _Alignas(64) float st[TQ * TK], pt[TQ * TK], qg[TQ * DP];\n"
+    "    _Alignas(64) float kg[TK * DP], vg[TK * EP];\n"
+    "    for (int s0 = 0; s0 < S; s0 += TK) {\n"
+    "      const int sn = S - s0 < TK ? S - s0 : TK;\n"
+    "      dnn_pack_turned(TK, D, sn, k + s0 * k_s, k_s, k_d, kt);\n"
+    "      dnn_pack(TK, D, DP, sn, k + s0 * k_s, k_s, k_d, kr);\n"
+    "      dnn_pack_turned(TK, E, sn, v + s0 * v_s, v_s, v_e, vt);\n"
+    "      memset(kg, 0, sizeof kg);\n"
+    "      memset(vg, 0, sizeof vg);\n"
+    "      const int first = CAUSAL ? s0 / TQ * TQ : 0;\n"
+    "      for (int t0 = s0 == 0 ? 0 : first; t0 < T; t0 += TQ) {\n"
+    "        const int tn = T - t0 < TQ ? T - t0 : TQ;\n"
+    "        dnn_pack(TQ, D, DP, tn, q + t0 * q_t, q_t, q_d, qt);\n"
+    "        dnn_pack(TQ, E, EP, tn, g + t0 * g_t, g_t, g_e, gt);\n"
+    "        if (s0 == 0)\n"
+    "          memset(qg, 0, sizeof qg);\n"
+    "        else\n"
+    "          dnn_pack(TQ, D, DP, tn, dq + t0 * dq_t, dq_t, dq_d, qg);\n"
+    "        memset(st, 0, sizeof st);\n"
+    "        memset(pt, 0, sizeof pt);\n"
+    "        dnn_tile(TQ, TK, D, qt, DP, 1, kt, TK, st, TK);\n"
+    "        dnn_tile(TQ, TK, E, gt, EP, 1, vt, TK, pt, TK);\n"
+    "        for (int i = 0; i < TQ; i++) {\n"
+    "          int n = CAUSAL && t0 + i - s0 + 1 < sn ? t0 + i - s0 + 1 : sn;\n"
+    "          float delta = 0, base = 0;\n"
+    "          if (i >= tn) n = 0;\n"
+    "          for (int j = 0; i < tn && j < E; j++)\n"
+    "            delta += gt[i * EP + j] * o[(t0 + i) * o_t + j * o_e];\n"
+    "          if (i < tn) base = lse[(t0 + i) * lse_t];\n"
+    "          float *x = st + i * TK, *y = pt + i * TK;\n"
+    "#pragma omp simd\n"
+    "          for (int j = 0; j < TK; j++) {\n"
+    "            float p = EXP_f32(x[j] * SCALE - base);\n"
+    "            p = j < n ? p : 0.0f;\n"
+    "            x[j] = p * (y[j] - delta) * SCALE;\n"
+    "            y[j] = p;\n"
+    "          }\n"
+    "        }\n"
+    "        dnn_tile(TK, EP, TQ, pt, 1, TK, gt, EP, vg, EP);\n"
+    "        dnn_tile(TK, DP, TQ, st, 1, TK, qt, DP, kg, DP);\n"
+    "        dnn_tile(TQ, DP, TK, st, TK, 1, kr, DP, qg, DP);\n"
+    "        for (int i = 0; i < tn; i++)\n"
+    "          for (int j = 0; j < D; j++)\n"
+    "            dq[(t0 + i) * dq_t + j * dq_d] = qg[i * DP + j];\n"
+    "      }\n"
+    "      for (int i = 0; i < sn; i++) {\n"
+    "        for (int j = 0; j < D; j++)\n"
+    "          dk[(s0 + i) * dk_s + j * dk_d] = kg[i * DP + j];\n"
+    "        for (int j = 0; j < E; j++)\n"
+    "          dv[(s0 + i) * dv_s + j * dv_e] = vg[i * EP + j];\n"
+    "      }\n"
+    "    }\n";
+
+static int64_t round_up(int64_t n, int64_t to) {
+  return (n + to - 1) / to * to;
+}
+
+static void add_sizes(Text *out, const Attention *at) {
+  int64_t tk = round_up(at->s, WIDTH);
+  text_printf(out,
+              "  enum { T = %" PRId64 ", S = %" PRId64 ", D = %" PRId64
+              ", DP = %" PRId64 ", E = %" PRId64 ", EP = %" PRId64
+              ", TQ = %d, TK = %" PRId64 ", CAUSAL = %d };\n",
+              at->t, at->s, at->d, round_up(at->d, WIDTH), at->e,
+              round_up(at->e, WIDTH),
+              at->t < QUERY_TILE ? (int)round_up(at->t, 4) : QUERY_TILE,
+              tk < KEY_TILE ? tk : KEY_TILE, at->is_causal);
+  text_add(out, "  const float SCALE = (float)");
+  text_add_real(out, at->scale);
+  text_add(out, ";\n");
+}
+
+/* "const int64_t q_t = 1024, q_d = 1;" for each operand. */
+static void add_strides(Text *out, const Attention *at) {
+  const struct {
+    char letter;
+    Name name;
+  } dims[] = {{'t', at->query}, {'s', at->key}, {'d', at->width},
+              {'e', at->value}};
+  for (int i = 0; i < at->n_operands; i++)
+    for (int k = 0; k < 4; k++)
+      if (type_find(at->types[i], dims[k].name) >= 0)
+        text_printf(out, "  const int64_t %s_%c = %" PRId64 ";\n",
+                    operand_names[i], dims[k].letter,
+                    stride_of(at, i, dims[k].name));
+}
+
+/* Pointers of the unit's batch element; `u` is taken apart. */
+static void add_unit(Text *out, const Attention *at) {
+  int n_inputs = at->is_grad ? 6 : 3;
+  for (int i = 0; i < at->n_operands; i++)
+    text_printf(out, "    %sfloat *%s = buffers[%d];\n",
+                i < n_inputs ? "const " : "", operand_names[i], i);
+  text_add(out, "    int64_t rest = u;\n");
+  for (int b = at->n_batch - 1; b >= 0; b--) {
+    text_printf(out, "    {\n      const int64_t l = rest %% %" PRId64
+                     ";\n      rest /= %" PRId64 ";\n",
+                at->sizes[b], at->sizes[b]);
+    for (int i = 0; i < at->n_operands; i++)
+      text_printf(out, "      %s += l * %" PRId64 ";\n", operand_names[i],
+                  stride_of(at, i, at->batch[b]));
+    text_add(out, "    }\n");
+  }
+  text_add(out, "    (void)rest;\n");
+}
+
+static void add_body(Text *out, const Attention *at) {
+  int64_t units = 1;
+  for (int b = 0; b < at->n_batch; b++) units *= at->sizes[b];
+  add_sizes(out, at);
+  add_strides(out, at);
+  text_add(out, "  (void)numbers;\n");
+  if (at->is_grad) {
+    text_printf(out,
+                "#pragma omp parallel for schedule(static)\n"
+                "  for (int64_t u = 0; u < %" PRId64 "; u++) {\n",
+                units);
+    add_unit(out, at);
+    text_add(out, backward_text);
+    text_add(out, "  }\n}\n");
+    return;
+  }
+  text_printf(out,
+              "#pragma omp parallel for collapse(2) schedule(dynamic)\n"
+              "  for (int64_t u = 0; u < %" PRId64 "; u++) {\n"
+              "    for (int t0 = 0; t0 < T; t0 += TQ) {\n",
+              units);
+  add_unit(out, at);
+  text_add(out, forward_text);
+  if (at->n_operands > 4) text_add(out, lse_text);
+  text_add(out, "      }\n    }\n  }\n}\n");
+}
+
+bool c_emit_attention(const Backend *backend, Module *module,
+                      const Graph *graph, int id, KernelText *out) {
+  (void)backend;
+  Op op = graph->nodes.data[id]->op;
+  Attention at;
+  if ((op != OP_attention && op != OP_attention_grad) ||
+      !read_node(graph, id, &at))
+    return false;
+  Text body = text_create(module->arena);
+  add_body(&body, &at);
+  char hex[33];
+  hash_hex(text_string(&body), body.n, hex);
+  Name name =
+      name_format(module->names, "dnn_%s_%.12s", op_info(op)->name, hex);
+  *out = (KernelText){
+      .name = name,
+      .text = arena_printf(
+          module->arena,
+          "void %s(void *const *buffers, const int64_t *numbers) {\n%s", name,
+          text_string(&body))};
+  return true;
+}

@@ -1,0 +1,358 @@
+/*
+ * toolchain.c -- texts to objects to an executable, with the system's compiler.
+ *
+ * Kernels are spread over a few files of like size and compiled in parallel.
+ * An object is kept in the cache under the hash of its text, the flags, the
+ * compiler's version and the processor (-march=native), together with the hash
+ * of its own bytes, which is checked on the way out: a cache can be truncated
+ * by a full disk.  A cache folder that others may write to is not used.
+ */
+#include "codegen/c/toolchain.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "codegen/c/emit.h"
+#include "codegen/c/process.h"
+
+/* No -ffast-math: sums are reordered only where `omp simd` says so. */
+#define KERNEL_FLAGS                                                           \
+  "-std=gnu11 -O3 -march=native -fopenmp -fno-math-errno -fno-trapping-math "  \
+  "-ffp-contract=fast -fno-semantic-interposition -fno-plt "                   \
+  "-fno-asynchronous-unwind-tables"
+#define KERNELS_PER_FILE 16
+#define OBJECT_LIMIT     ((size_t)1 << 30)
+#define HASH_LENGTH      32
+
+/* ---- arguments ---- */
+
+typedef VEC(const char *) Arguments;
+
+/* Adds what stands between blanks. */
+static void add_words(Arena *arena, Arguments *arguments, const char *words) {
+  while (*words) {
+    size_t n = strcspn(words, " ");
+    if (n > 0)
+      vec_push(arena, arguments, arena_printf(arena, "%.*s", (int)n, words));
+    words += n;
+    while (*words == ' ') words++;
+  }
+}
+
+static const char *const *end_arguments(Arena *arena, Arguments *arguments) {
+  vec_push(arena, arguments, NULL);
+  return arguments->data;
+}
+
+static const char *path_of(Arena *arena, const char *folder, const char *stem,
+                           const char *ending) {
+  return arena_printf(arena, "%s/%s%s", folder, stem, ending);
+}
+
+/* Files of the work folder need no sync. */
+static Status write_file(const char *path, const void *bytes, size_t n) {
+  int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) return status_errno(errno, "cannot write '%s'", path);
+  const char *at = bytes;
+  while (n > 0) {
+    ssize_t written = write(fd, at, n);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      int error = errno;
+      close(fd);
+      return status_errno(error, "cannot write '%s'", path);
+    }
+    at += written;
+    n -= (size_t)written;
+  }
+  if (close(fd) != 0) return status_errno(errno, "cannot write '%s'", path);
+  return STATUS_OK;
+}
+
+/* ---- the cache ---- */
+
+/* Ours alone, or not used. */
+static bool cache_is_safe(const char *folder) {
+  if (!folder) return false;
+  struct stat info;
+  if (lstat(folder, &info) != 0) {
+    if (file_make_dirs(folder).code != STATUS_ok) return false;
+    if (chmod(folder, 0700) != 0 || lstat(folder, &info) != 0) return false;
+  }
+  return S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
+         (info.st_mode & 077) == 0;
+}
+
+/* What -march=native means here: the features of the first processor. */
+static const char *processor(Arena *arena) {
+  FILE *file = fopen("/proc/cpuinfo", "r");
+  if (!file) return "";
+  Text text = text_create(arena);
+  char buffer[8192];
+  while (fgets(buffer, sizeof buffer, file) && buffer[0] != '\n')
+    if (!strncmp(buffer, "model name", 10) || !strncmp(buffer, "flags", 5) ||
+        !strncmp(buffer, "Features", 8))
+      text_add(&text, buffer);
+  fclose(file);
+  return text_string(&text);
+}
+
+static Status compiler_version(Arena *arena, const BuildOptions *options,
+                               const char *work, const char **out) {
+  const char *log = path_of(arena, work, "version", ".txt");
+  const char *const arguments[] = {options->cc, "--version", NULL};
+  TRY(process_run(arena, arguments, log));
+  *out = process_log(arena, log);
+  return STATUS_OK;
+}
+
+static const char *cache_path(Arena *arena, const BuildOptions *options,
+                              const CompileJob *job, const char *machine) {
+  const char *parts[] = {job->text, job->flags, job->key, machine};
+  Text all = text_create(arena);
+  for (int i = 0; i < ARRAY_LENGTH(parts); i++)
+    text_add_n(&all, parts[i], strlen(parts[i]) + 1);
+  char hex[33];
+  hash_hex(all.data, all.n, hex);
+  return path_of(arena, options->cache_dir, hex, ".o");
+}
+
+/* A cached object is its hash, then its bytes. */
+static bool cache_load(Arena *arena, const char *path, const char *object) {
+  const char *bytes;
+  size_t n;
+  if (!file_exists(path) ||
+      file_read(arena, path, OBJECT_LIMIT, &bytes, &n).code != STATUS_ok ||
+      n < HASH_LENGTH)
+    return false;
+  char hex[33];
+  hash_hex(bytes + HASH_LENGTH, n - HASH_LENGTH, hex);
+  if (memcmp(hex, bytes, HASH_LENGTH) != 0) return false;
+  return write_file(object, bytes + HASH_LENGTH, n - HASH_LENGTH).code ==
+         STATUS_ok;
+}
+
+/* A cache that cannot be written costs time, nothing else. */
+static void cache_store(Arena *arena, const char *path, const char *object) {
+  const char *bytes;
+  size_t n;
+  if (file_read(arena, object, OBJECT_LIMIT, &bytes, &n).code != STATUS_ok)
+    return;
+  char *whole = arena_alloc(arena, HASH_LENGTH + n + 1);
+  hash_hex(bytes, n, whole);
+  memcpy(whole + HASH_LENGTH, bytes, n);
+  const char *beside = arena_printf(arena, "%s.%ld", path, (long)getpid());
+  if (write_file(beside, whole, HASH_LENGTH + n).code != STATUS_ok ||
+      rename(beside, path) != 0)
+    unlink(beside);
+}
+
+/* ---- compiling ---- */
+
+typedef struct Compiling {
+  Module *module;
+  Arena *scratch;
+  const BuildOptions *options;
+  const char *work, *machine; /* machine: compiler and processor */
+  bool has_cache;
+  CompileJob *jobs;
+  int n;
+  const char **cached; /* by job: its place in the cache, or NULL */
+} Compiling;
+
+static Status start_job(Compiling *compiling, CompileJob *job,
+                        pid_t *out_pid) {
+  Arena *arena = compiling->scratch;
+  const char *source = path_of(arena, compiling->work, job->stem, ".c");
+  Arguments arguments = {0};
+  TRY(write_file(source, job->text, strlen(job->text)));
+  vec_push(arena, &arguments, compiling->options->cc);
+  add_words(arena, &arguments, job->flags);
+  /* Names in the object do not tell where it was compiled. */
+  vec_push(arena, &arguments,
+           arena_printf(arena, "-ffile-prefix-map=%s=.", compiling->work));
+  vec_push(arena, &arguments, "-pipe");
+  vec_push(arena, &arguments, "-c");
+  vec_push(arena, &arguments, source);
+  vec_push(arena, &arguments, "-o");
+  vec_push(arena, &arguments, job->object);
+  return process_start(end_arguments(arena, &arguments),
+                       path_of(arena, compiling->work, job->stem, ".log"),
+                       out_pid);
+}
+
+static Status finish_job(Compiling *compiling, int index, bool is_ok) {
+  Arena *arena = compiling->scratch;
+  const CompileJob *job = &compiling->jobs[index];
+  if (!is_ok)
+    return status_make(
+        STATUS_unavailable, "%s failed on emitted code:\n%s",
+        compiling->options->cc,
+        process_log(arena, path_of(arena, compiling->work, job->stem, ".log")));
+  if (compiling->cached[index])
+    cache_store(arena, compiling->cached[index], job->object);
+  return STATUS_OK;
+}
+
+/* Runs the jobs of `todo`, a few at a time; after a failure none is started,
+ * but all are waited for. */
+static Status run_jobs(Compiling *compiling, const int *todo, int n) {
+  const BuildOptions *options = compiling->options;
+  int limit = options->jobs > 0 ? options->jobs : 1, started = 0, ended = 0;
+  pid_t *pids = ARENA_ARRAY(compiling->scratch, pid_t, n);
+  Status status = STATUS_OK;
+  while (ended < started || (started < n && status.code == STATUS_ok)) {
+    if (started < n && started - ended < limit && status.code == STATUS_ok) {
+      status =
+          start_job(compiling, &compiling->jobs[todo[started]], &pids[started]);
+      if (status.code == STATUS_ok) started++;
+      continue;
+    }
+    int index;
+    bool is_ok;
+    TRY(process_wait_any(pids, started, &index, &is_ok));
+    ended++;
+    Status finished = finish_job(compiling, todo[index], is_ok);
+    if (status.code == STATUS_ok) status = finished;
+    if (options->progress) options->progress(options->user, ended, n);
+  }
+  return status;
+}
+
+static Status compile_all(Compiling *compiling, int *out_cached) {
+  Arena *arena = compiling->scratch;
+  const char *version;
+  TRY(compiler_version(arena, compiling->options, compiling->work, &version));
+  compiling->machine =
+      arena_printf(arena, "%s\n%s", version, processor(arena));
+  compiling->has_cache = cache_is_safe(compiling->options->cache_dir);
+  compiling->cached = ARENA_ARRAY(arena, const char *, compiling->n);
+  int *todo = ARENA_ARRAY(arena, int, compiling->n), n = 0;
+  for (int i = 0; i < compiling->n; i++) {
+    CompileJob *job = &compiling->jobs[i];
+    job->object = path_of(compiling->module->arena, compiling->work, job->stem,
+                          ".o");
+    if (compiling->has_cache)
+      compiling->cached[i] =
+          cache_path(arena, compiling->options, job, compiling->machine);
+    if (compiling->cached[i] &&
+        cache_load(arena, compiling->cached[i], job->object))
+      (*out_cached)++;
+    else
+      todo[n++] = i;
+  }
+  return run_jobs(compiling, todo, n);
+}
+
+Status toolchain_compile(Module *module, const BuildOptions *options,
+                         const char *work, CompileJob *jobs, int n,
+                         int *out_cached) {
+  Compiling compiling = {.module = module,
+                         .scratch = arena_create(module->memory),
+                         .options = options,
+                         .work = work,
+                         .jobs = jobs,
+                         .n = n};
+  Status status = compile_all(&compiling, out_cached);
+  arena_destroy(compiling.scratch);
+  return status;
+}
+
+Status toolchain_link(Module *module, const BuildOptions *options,
+                      const char *work, const char *const *objects, int n,
+                      const char *program) {
+  Arena *arena = module->arena;
+  if (!options->runtime_archive)
+    return status_make(STATUS_unavailable, "this dnnc carries no runtime");
+  const char *archive = path_of(arena, work, "libdnnrank", ".a");
+  TRY(write_file(archive, options->runtime_archive, options->runtime_bytes));
+  Arguments arguments = {0};
+  vec_push(arena, &arguments, options->cc);
+  for (int i = 0; i < n; i++) vec_push(arena, &arguments, objects[i]);
+  vec_push(arena, &arguments, archive);
+  add_words(arena, &arguments, "-fopenmp -lm -ldl -lpthread -o");
+  vec_push(arena, &arguments, program);
+  return process_run(arena, end_arguments(arena, &arguments),
+                     path_of(arena, work, "link", ".log"));
+}
+
+/* ---- kernels of the CPU ---- */
+
+/* Longest first, each into the file that is shortest so far. */
+static int spread(const KernelText *kernels, int n, int n_files, int *file_of,
+                  Arena *arena) {
+  size_t *sizes = ARENA_ARRAY(arena, size_t, n_files);
+  bool *is_placed = ARENA_ARRAY(arena, bool, n);
+  for (int k = 0; k < n; k++) {
+    int longest = -1, shortest = 0;
+    for (int i = 0; i < n; i++)
+      if (!is_placed[i] && (longest < 0 || strlen(kernels[i].text) >
+                                               strlen(kernels[longest].text)))
+        longest = i;
+    for (int f = 1; f < n_files; f++)
+      if (sizes[f] < sizes[shortest]) shortest = f;
+    is_placed[longest] = true;
+    file_of[longest] = shortest;
+    sizes[shortest] += strlen(kernels[longest].text);
+  }
+  return n_files;
+}
+
+static void copy_sources(Arena *arena, const char *source,
+                         const CompileJob *jobs, int n) {
+  for (int i = 0; i < n && source; i++)
+    write_file(path_of(arena, source, jobs[i].stem, ".c"), jobs[i].text,
+               strlen(jobs[i].text));
+}
+
+Status c_compile(const Backend *backend, Module *module,
+                 const BuildOptions *options, const char *work,
+                 const char *source, const KernelText *kernels, int n,
+                 DeviceCode *out) {
+  Arena *arena = module->arena;
+  int n_files = (n + KERNELS_PER_FILE - 1) / KERNELS_PER_FILE;
+  if (n_files < options->jobs) n_files = options->jobs < n ? options->jobs : n;
+  int *file_of = ARENA_ARRAY(arena, int, n);
+  spread(kernels, n, n_files, file_of, arena);
+  CompileJob *jobs = ARENA_ARRAY(arena, CompileJob, n_files);
+  for (int f = 0; f < n_files; f++) {
+    Text text = text_create(arena);
+    text_add(&text, backend->prelude);
+    for (int i = 0; i < n; i++)
+      if (file_of[i] == f) text_add(&text, kernels[i].text);
+    jobs[f] = (CompileJob){.stem = arena_printf(arena, "kernels-%d", f),
+                           .text = text_string(&text),
+                           .flags = KERNEL_FLAGS,
+                           .key = ""};
+  }
+  copy_sources(arena, source, jobs, n_files);
+  TRY(toolchain_compile(module, options, work, jobs, n_files, &out->cached));
+  for (int f = 0; f < n_files; f++)
+    vec_push(arena, &out->objects, jobs[f].object);
+  out->files = n_files;
+  return STATUS_OK;
+}
+
+/* ---- folders ---- */
+
+void toolchain_remove(Arena *arena, const char *path) {
+  struct stat info;
+  if (lstat(path, &info) != 0) return;
+  if (!S_ISDIR(info.st_mode)) {
+    unlink(path);
+    return;
+  }
+  DIR *folder = opendir(path);
+  if (!folder) return;
+  for (struct dirent *entry; (entry = readdir(folder));) {
+    if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+    toolchain_remove(arena, path_of(arena, path, entry->d_name, ""));
+  }
+  closedir(folder);
+  rmdir(path);
+}

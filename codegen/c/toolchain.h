@@ -1,0 +1,32 @@
+/*
+ * toolchain.h -- the system's C compiler, for every back end: the program's
+ * tables are C whatever the kernels are.
+ */
+#ifndef CODEGEN_C_TOOLCHAIN_H
+#define CODEGEN_C_TOOLCHAIN_H
+
+#include "codegen/codegen.h"
+
+/* One translation unit. */
+typedef struct CompileJob {
+  const char *stem;  /* files WORK/STEM.c and WORK/STEM.o */
+  const char *text;
+  const char *flags; /* separated by blanks */
+  const char *key;   /* what else the object depends on; "" */
+  const char *object; /* out: the path */
+} CompileJob;
+
+/* Compiles all jobs, options->jobs at a time; takes objects from the cache
+ * where it has them and adds what it made. */
+Status toolchain_compile(Module *module, const BuildOptions *options,
+                         const char *work, CompileJob *jobs, int n,
+                         int *out_cached);
+/* Links objects with the runtime archive into `program`. */
+Status toolchain_link(Module *module, const BuildOptions *options,
+                      const char *work, const char *const *objects, int n,
+                      const char *program);
+
+/* rm -r, of what we made ourselves. */
+void toolchain_remove(Arena *arena, const char *path);
+
+#endif

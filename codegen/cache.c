@@ -1,0 +1,52 @@
+/*
+ * cache.c -- compiled objects and cubins, one file each:
+ *
+ *     DIR/k0/k1k2...kind = 32 hex digits over the rest, then the bytes
+ *
+ * Two processes may write the same entry; both write the same bytes, and
+ * file_replace makes either whole.
+ */
+#include <string.h>
+
+#include "codegen/cache.h"
+
+#define LIMIT_BYTES  ((size_t)1 << 30)
+#define HEADER_BYTES 32
+
+static const char *folder(Arena *arena, const char *dir, const char *key) {
+  return arena_printf(arena, "%s/%.2s", dir, key);
+}
+
+static const char *entry(Arena *arena, const char *dir, const char *key,
+                         const char *kind) {
+  return arena_printf(arena, "%s/%s.%s", folder(arena, dir, key), key + 2,
+                      kind);
+}
+
+bool cache_load(Arena *arena, const char *dir, const char *key,
+                const char *kind, const void **out_bytes, size_t *out_n) {
+  if (!dir) return false;
+  const char *path = entry(arena, dir, key, kind), *bytes;
+  size_t n;
+  if (!file_exists(path)) return false;
+  Status status = file_read(arena, path, LIMIT_BYTES, &bytes, &n);
+  if (status.code != STATUS_ok || n < HEADER_BYTES) return false;
+  char hex[33];
+  hash_hex(bytes + HEADER_BYTES, n - HEADER_BYTES, hex);
+  if (memcmp(hex, bytes, HEADER_BYTES) != 0) return false;
+  *out_bytes = bytes + HEADER_BYTES;
+  *out_n = n - HEADER_BYTES;
+  return true;
+}
+
+void cache_store(Arena *scratch, const char *dir, const char *key,
+                 const char *kind, const void *bytes, size_t n) {
+  if (!dir) return;
+  if (file_make_dirs(folder(scratch, dir, key)).code != STATUS_ok) return;
+  char hex[33];
+  hash_hex(bytes, n, hex);
+  char *whole = arena_alloc(scratch, HEADER_BYTES + n);
+  memcpy(whole, hex, HEADER_BYTES);
+  memcpy(whole + HEADER_BYTES, bytes, n);
+  (void)file_replace(entry(scratch, dir, key, kind), whole, HEADER_BYTES + n);
+}

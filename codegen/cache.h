@@ -1,0 +1,19 @@
+/*
+ * cache.h -- what compilers made before, by the content of what they were
+ * given.  An entry carries a hash of its bytes, so a damaged one counts as
+ * absent; writing is atomic and a failure to write costs speed only.
+ */
+#ifndef CODEGEN_CACHE_H
+#define CODEGEN_CACHE_H
+
+#include "support/support.h"
+
+/* `key`: hex digits; `kind` ends the file's name: "o", "cubin".  False if there
+ * is no whole entry, or `dir` is NULL. */
+bool cache_load(Arena *arena, const char *dir, const char *key,
+                const char *kind, const void **out_bytes, size_t *out_n);
+/* Does nothing if `dir` is NULL. */
+void cache_store(Arena *scratch, const char *dir, const char *key,
+                 const char *kind, const void *bytes, size_t n);
+
+#endif

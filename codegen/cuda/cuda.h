@@ -1,0 +1,82 @@
+/*
+ * cuda.h -- the CUDA back end: loop nests to CUDA C (pure), CUDA C to modules
+ * of cubins (toolchain.c).  No CUDA header and no GPU is needed.
+ *
+ * Emitted text is C with a few qualifiers, without templates or headers, so
+ * that NVRTC compiles it for a GPU and a C compiler for the tests
+ * (tests/shim).  What differs between the two lies in the prelude.
+ */
+#ifndef CODEGEN_CUDA_CUDA_H
+#define CODEGEN_CUDA_CUDA_H
+
+#include "codegen/codegen.h"
+
+/* ---- backend.c ---- */
+
+extern const Backend backend_cuda;
+/* The widest attention head that the kernels of attention.c hold in shared
+ * memory; wider ones are decomposed. */
+#define CUDA_MAX_HEAD 160
+
+/* ---- prelude.c ---- */
+
+/* Types, pointwise operators of ops.def for every number type, reductions
+ * over a warp or block, Philox. */
+extern const char cuda_prelude[];
+
+/* ---- types.c ---- */
+
+const char *cuda_storage(DType dtype); /* "unsigned char" */
+const char *cuda_number(DType dtype);  /* what it is computed in: "int" */
+const char *cuda_suffix(DType dtype);  /* of the prelude's functions: "i32" */
+bool cuda_has_dtype(DType dtype);
+/* A constant of this dtype as C text. */
+void cuda_constant(Text *out, DType dtype, double value);
+
+/* ---- emit.c, attention.c ---- */
+
+void cuda_emit_nest(const Backend *backend, Module *module, const Nest *nest,
+                    KernelText *out);
+bool cuda_emit_attention(const Backend *backend, Module *module,
+                         const Graph *graph, int id, KernelText *out);
+bool cuda_keeps_attention(const Graph *graph, int id);
+
+/* ---- toolchain.c ---- */
+
+/* Groups kernels into modules and compiles each for every target of
+ * `options->archs` (all four if there are none) and to PTX.  Unavailable if
+ * NVRTC is missing, with what to install; invalid if a text does not compile. */
+Status cuda_compile(const Backend *backend, Module *module,
+                    const BuildOptions *options, const char *work,
+                    const char *source, const KernelText *kernels, int n,
+                    DeviceCode *out);
+
+/* ---- nvrtc.c ---- */
+
+/* NVIDIA's compiler as a library.  Start and run are thread-safe and allocate
+ * nothing from arenas; finish copies out and frees. */
+typedef struct Nvrtc Nvrtc;
+typedef struct NvrtcProgram NvrtcProgram;
+typedef struct NvrtcResult {
+  bool is_compiled;
+  const void *image; /* cubin, or PTX text with its NUL */
+  size_t bytes;
+  const char *log; /* what compiler and assembler said */
+} NvrtcResult;
+
+Status nvrtc_open(Arena *arena, Nvrtc **out);
+void nvrtc_close(Nvrtc *nvrtc);
+int nvrtc_version(const Nvrtc *nvrtc); /* 13000 */
+/* `arch`: "sm_90a" gives a cubin, "compute_80" PTX. */
+NvrtcProgram *nvrtc_run(const Nvrtc *nvrtc, const char *text, const char *arch);
+NvrtcResult nvrtc_finish(const Nvrtc *nvrtc, Arena *arena,
+                         NvrtcProgram *program, const char *arch);
+
+/* Registers, spills and shared bytes of a kernel, out of the assembler's log;
+ * false if it is not in there. */
+typedef struct KernelFacts {
+  int registers, stack_bytes, spill_bytes, shared_bytes;
+} KernelFacts;
+bool cuda_kernel_facts(const char *log, const char *kernel, KernelFacts *out);
+
+#endif

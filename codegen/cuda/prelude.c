@@ -1,0 +1,210 @@
+/*
+ * prelude.c -- the text in front of emitted CUDA kernels.
+ *
+ * The value column of ops.def is stringified into one macro, DNN_OPERATORS,
+ * which the prelude expands once for each number type; so an operator added to
+ * the table exists on the GPU.  A C compiler reads the same text with
+ * tests/shim/shim.h in the place of what only a GPU compiler has.
+ *
+ * Reductions are in a fixed order: butterflies over a warp (equal bits on all
+ * lanes, since a + b = b + a), then ascending over warps.
+ */
+#include "codegen/cuda/cuda.h"
+
+/* One string; both our compilers take far longer ones than C11 asks for. */
+#pragma GCC diagnostic ignored "-Woverlength-strings"
+
+const char cuda_prelude[] =
+    "#ifdef __CUDACC_RTC__\n"
+    "#define DNN_FN static __device__ __forceinline__\n"
+    "#define DNN_STATIC static __device__\n"
+    "#define DNN_SHARED __shared__\n"
+    "#define DNN_KERNEL(name, threads) extern \"C\" __global__ void \\\n"
+    "  __launch_bounds__(threads) name(const name##_args args)\n"
+    "#define DNN_UNROLL _Pragma(\"unroll\")\n"
+    "#define DNN_ALIGN(n) __align__(n)\n"
+    "#define DNN_INF __longlong_as_double(0x7ff0000000000000LL)\n"
+    "#else\n"
+    "#include \"shim.h\"\n"
+    "#endif\n"
+    "typedef struct DNN_ALIGN(4) { unsigned char e[4]; } dnn_bool_4;\n"
+    "typedef struct DNN_ALIGN(4) { unsigned char e[4]; } dnn_u8_4;\n"
+    "typedef struct DNN_ALIGN(4) { signed char e[4]; } dnn_i8_4;\n"
+    "typedef struct DNN_ALIGN(8) { short e[4]; } dnn_i16_4;\n"
+    "typedef struct DNN_ALIGN(8) { unsigned short e[4]; } dnn_bf16_4;\n"
+    "typedef struct DNN_ALIGN(16) { int e[4]; } dnn_i32_4;\n"
+    "typedef struct DNN_ALIGN(16) { float e[4]; } dnn_f32_4;\n"
+    "DNN_FN float dnn_from_bf16(unsigned short h) {\n"
+    "  union { unsigned u; float f; } x; x.u = (unsigned)h << 16;\n"
+    "  return x.f;\n"
+    "}\n"
+    "DNN_FN unsigned short dnn_to_bf16(float f) { /* nearest even */\n"
+    "  union { float f; unsigned u; } x; x.f = f;\n"
+    "  if (f != f) return 0x7fc0;\n"
+    "  return (unsigned short)((x.u + 0x7fffu + (x.u >> 16 & 1u)) >> 16);\n"
+    "}\n"
+    "DNN_FN int dnn_clamp_i32(int i, int limit) {\n"
+    "  return i < 0 ? 0 : i < limit ? i : limit - 1;\n"
+    "}\n"
+    "DNN_FN long long dnn_clamp_i64(long long i, long long limit) {\n"
+    "  return i < 0 ? 0 : i < limit ? i : limit - 1;\n"
+    "}\n"
+    /* As random_keep(random_stream(seed, stream), ...) of support.h. */
+    "DNN_FN int dnn_random_keep(long long seed, unsigned stream,\n"
+    "                           long long step, long long index, double p) {\n"
+    "  unsigned long long z = (unsigned long long)seed\n"
+    "      + 0x9E3779B97F4A7C15ull * ((unsigned long long)stream + 1);\n"
+    "  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;\n"
+    "  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;\n"
+    "  z = z ^ (z >> 31);\n"
+    "  unsigned k0 = (unsigned)z, k1 = (unsigned)(z >> 32);\n"
+    "  unsigned c0 = (unsigned)index, c2 = (unsigned)step;\n"
+    "  unsigned c1 = (unsigned)((unsigned long long)index >> 32);\n"
+    "  unsigned c3 = (unsigned)((unsigned long long)step >> 32);\n"
+    "  for (int round = 0; round < 10; round++) {\n"
+    "    unsigned long long p0 = 0xD2511F53ull * c0, p1 = 0xCD9E8D57ull * c2;\n"
+    "    c0 = (unsigned)(p1 >> 32) ^ c1 ^ k0;\n"
+    "    c1 = (unsigned)p1;\n"
+    "    c2 = (unsigned)(p0 >> 32) ^ c3 ^ k1;\n"
+    "    c3 = (unsigned)p0;\n"
+    "    k0 += 0x9E3779B9u;\n"
+    "    k1 += 0xBB67AE85u;\n"
+    "  }\n"
+    "  return (c0 >> 8) >= (unsigned)(p * 16777216.0);\n"
+    "}\n"
+#define PW1(name, class, value, ...) " DNN1_" #class "(" #name ", " #value ")"
+#define PW2(name, class, value, ...) " DNN2_" #class "(" #name ", " #value ")"
+#define PW3(name, class, value, ...) " DNN3_" #class "(" #name ", " #value ")"
+    "#define DNN_OPERATORS"
+#include "ir/ops.def"
+    "\n"
+    "#define SEL(c, x, y) ((c) ? (x) : (y))\n"
+    "#define DNN_JOIN2(a, b, c) a##b##_##c\n"
+    "#define DNN_JOIN(a, b, c) DNN_JOIN2(a, b, c)\n"
+    "#define DNN_NAME(name) DNN_JOIN(dnn_, name, S)\n"
+    "#define DNN1(T, name, value) DNN_FN T DNN_NAME(name)(N a) \\\n"
+    "  { return (T)(value); }\n"
+    "#define DNN2(T, name, value) DNN_FN T DNN_NAME(name)(N a, N b) \\\n"
+    "  { return (T)(value); }\n"
+    "#define DNN1_ARITH(name, value) DNN1(N, name, value)\n"
+    "#define DNN2_ARITH(name, value) DNN2(N, name, value)\n"
+    "#define DNN1_COMPARE(name, value) DNN1(int, name, value)\n"
+    "#define DNN2_COMPARE(name, value) DNN2(int, name, value)\n"
+    "#define DNN3_SELECT(name, value) DNN_FN N DNN_NAME(name)(int a, N b, N c) \\\n"
+    "  { return (N)(value); }\n"
+    "#define R(x) ((N)(x))\n"
+    /* reals */
+    "#define INF DNN_INF\n"
+    "#define DNN1_REAL(name, value) DNN1(N, name, value)\n"
+    "#define DNN2_REAL(name, value) DNN2(N, name, value)\n"
+    "#define DNN1_LOGIC(name, value)\n"
+    "#define DNN2_LOGIC(name, value)\n"
+    "#define DNN2_INTEGER(name, value)\n"
+#define REAL(number, suffix, f)                                                \
+  "#define N " number "\n"                                                     \
+  "#define S " suffix "\n"                                                     \
+  "#define EXP exp" f "\n"                                                     \
+  "#define LOG log" f "\n"                                                     \
+  "#define SQRT sqrt" f "\n"                                                   \
+  "#define SIN sin" f "\n"                                                     \
+  "#define COS cos" f "\n"                                                     \
+  "#define TANH tanh" f "\n"                                                   \
+  "#define ERF erf" f "\n"                                                     \
+  "#define POW pow" f "\n"                                                     \
+  "#define FLOOR floor" f "\n"                                                 \
+  "#define ROUND rint" f "\n"                                                  \
+  "#define ABS fabs" f "\n"                                                    \
+  "DNN_OPERATORS\n"                                                            \
+  "#undef N\n#undef S\n#undef EXP\n#undef LOG\n#undef SQRT\n#undef SIN\n"      \
+  "#undef COS\n#undef TANH\n#undef ERF\n#undef POW\n#undef FLOOR\n"            \
+  "#undef ROUND\n#undef ABS\n"
+    REAL("float", "f32", "f")
+    REAL("double", "f64", "")
+    /* integers and bools: no real functions; 0 for a division by 0 */
+    "#undef INF\n#undef DNN1_REAL\n#undef DNN2_REAL\n#undef DNN1_LOGIC\n"
+    "#undef DNN2_LOGIC\n#undef DNN2_INTEGER\n"
+    "#define DNN1_REAL(name, value)\n"
+    "#define DNN2_REAL(name, value)\n"
+    "#define DNN1_LOGIC(name, value) DNN1(int, name, value)\n"
+    "#define DNN2_LOGIC(name, value) DNN2(int, name, value)\n"
+    "#define DNN2_INTEGER(name, value) DNN2(N, name, value)\n"
+    "#define ABS(x) ((x) < 0 ? -(x) : (x))\n"
+    "#define FLOOR(x) (x)\n"
+    "#define ROUND(x) (x)\n"
+    "#define MOD(a, b) DNN_NAME(rest)(a, b)\n"
+    "#define FLOORDIV(a, b) ((b) == 0 ? 0 : ((a) - MOD(a, b)) / (b))\n"
+#define INTEGER(number, suffix, limit)                                         \
+  "#define INF " limit "\n"                                                    \
+  "#define N " number "\n"                                                     \
+  "#define S " suffix "\n"                                                     \
+  "DNN_FN N DNN_NAME(rest)(N a, N b) {\n"                                      \
+  "  N r = b == 0 || b == -1 ? 0 : a % b;\n"                                   \
+  "  return r != 0 && (r < 0) != (b < 0) ? r + b : r;\n"                       \
+  "}\n"                                                                        \
+  "DNN_OPERATORS\n"                                                            \
+  "#undef N\n#undef S\n#undef INF\n"
+    INTEGER("int", "i32", "2147483647")
+    INTEGER("long long", "i64", "9223372036854775807LL")
+    "#undef R\n#undef SEL\n#undef ABS\n#undef FLOOR\n#undef ROUND\n"
+    "#undef MOD\n#undef FLOORDIV\n"
+    /* reductions */
+    "#define DNN_GROUP(T, S, OP) \\\n"
+    "DNN_FN T dnn_warp_##OP##_##S(T v) { \\\n"
+    "  for (int d = 16; d > 0; d >>= 1) \\\n"
+    "    v = dnn_##OP##_##S(v, __shfl_xor_sync(0xffffffffu, v, d)); \\\n"
+    "  return v; \\\n"
+    "} \\\n"
+    "DNN_FN T dnn_block_##OP##_##S(T v, T *shared, int threads) { \\\n"
+    "  v = dnn_warp_##OP##_##S(v); \\\n"
+    "  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = v; \\\n"
+    "  __syncthreads(); \\\n"
+    "  v = shared[0]; \\\n"
+    "  for (int w = 1; w < threads / 32; w++) \\\n"
+    "    v = dnn_##OP##_##S(v, shared[w]); \\\n"
+    "  __syncthreads(); \\\n"
+    "  return v; \\\n"
+    "} \\\n"
+    "DNN_FN T dnn_column_##OP##_##S(T v, T *shared, int points, int group) { \\\n"
+    "  shared[threadIdx.x] = v; \\\n"
+    "  __syncthreads(); \\\n"
+    "  v = shared[threadIdx.x % points]; \\\n"
+    "  for (int g = 1; g < group; g++) \\\n"
+    "    v = dnn_##OP##_##S(v, shared[g * points + threadIdx.x % points]); \\\n"
+    "  __syncthreads(); \\\n"
+    "  return v; \\\n"
+    "}\n"
+    "#define DNN_FIRST(T, S) \\\n"
+    "DNN_FN void dnn_first_##S(T *v, int *i, T w, int j) { \\\n"
+    "  if (w > *v || (w == *v && j < *i)) { *v = w; *i = j; } \\\n"
+    "} \\\n"
+    "DNN_FN int dnn_warp_argmax_##S(T v, int i) { \\\n"
+    "  for (int d = 16; d > 0; d >>= 1) { \\\n"
+    "    T w = __shfl_xor_sync(0xffffffffu, v, d); \\\n"
+    "    int j = __shfl_xor_sync(0xffffffffu, i, d); \\\n"
+    "    dnn_first_##S(&v, &i, w, j); \\\n"
+    "  } \\\n"
+    "  return i; \\\n"
+    "} \\\n"
+    /* All threads of a point, whichever way they lie. */
+    "DNN_FN int dnn_any_argmax_##S(T v, int i, T *shared, int *place, \\\n"
+    "                              int points, int group) { \\\n"
+    "  int mine = threadIdx.x % points; \\\n"
+    "  shared[threadIdx.x] = v; \\\n"
+    "  place[threadIdx.x] = i; \\\n"
+    "  __syncthreads(); \\\n"
+    "  for (int g = 0; g < group; g++) \\\n"
+    "    dnn_first_##S(&v, &i, shared[g * points + mine], \\\n"
+    "                  place[g * points + mine]); \\\n"
+    "  __syncthreads(); \\\n"
+    "  return i; \\\n"
+    "}\n"
+    "#define DNN_REDUCE(T, S) \\\n"
+    "DNN_FN T dnn_sum_##S(T a, T b) { return a + b; } \\\n"
+    "DNN_FN T dnn_max_##S(T a, T b) { return b > a ? b : a; } \\\n"
+    "DNN_FN T dnn_min_##S(T a, T b) { return b < a ? b : a; } \\\n"
+    "DNN_GROUP(T, S, sum) DNN_GROUP(T, S, max) DNN_GROUP(T, S, min) \\\n"
+    "DNN_FIRST(T, S)\n"
+    "DNN_REDUCE(float, f32)\n"
+    "DNN_REDUCE(double, f64)\n"
+    "DNN_REDUCE(int, i32)\n"
+    "DNN_REDUCE(long long, i64)\n";

@@ -1,0 +1,483 @@
+/*
+ * select.c -- a final graph becomes a straight list of launches.
+ *
+ * Views become nothing, since they share their input's bytes.  A product or a
+ * convolution becomes a library call, with its loop nest behind it; attention
+ * the back end's own kernel; everything else a loop nest.  A collective is
+ * started at its place and waited for before the first launch that touches its
+ * results.
+ *
+ * Micro-batches: nodes whose placement uses a sequential axis stand together
+ * in the order (pass `order`), and are written out once for each micro-batch.
+ * Graph inputs hold all micro-batches end to end, so the address of an input
+ * moves; everything else reuses its bytes.  What accumulates is cleared before
+ * the first.
+ */
+#include "codegen/select.h"
+
+#include <string.h>
+
+typedef struct Select {
+  KernelSet *set;
+  const CodeInput *code;
+  const Graph *graph;
+  const Layout *layout;
+  Arena *arena;
+  LaunchList *out;
+  int64_t micro;     /* the micro-batch at hand */
+  int n_collectives; /* started so far: their ids */
+  int *waiting;      /* by value: collective to wait for, plus 1; 0 none */
+} Select;
+
+/* ---- kernels ---- */
+
+KernelSet *kernel_set_create(Module *module, const Backend *backend) {
+  KernelSet *set = ARENA_NEW(module->arena, KernelSet);
+  set->module = module;
+  set->backend = backend;
+  set->by_name = map_create(module->arena);
+  return set;
+}
+
+static int add_kernel(KernelSet *set, KernelText text) {
+  vec_push(set->module->arena, &set->kernels, text);
+  map_put(set->by_name, text.name, (void *)(uintptr_t)set->kernels.n);
+  return set->kernels.n - 1;
+}
+
+int kernel_set_nest(KernelSet *set, const Nest *nest) {
+  if (!nest) return -1;
+  int found = (int)(uintptr_t)map_get(set->by_name, nest->name);
+  if (found) return found - 1;
+  KernelText text = {0};
+  set->backend->emit_nest(set->backend, set->module, nest, &text);
+  return add_kernel(set, text);
+}
+
+int kernel_set_override(KernelSet *set, const Graph *graph, int id) {
+  KernelText text = {0};
+  if (!set->backend->emit_override ||
+      !set->backend->emit_override(set->backend, set->module, graph, id, &text))
+    return -1;
+  int found = (int)(uintptr_t)map_get(set->by_name, text.name);
+  return found ? found - 1 : add_kernel(set, text);
+}
+
+/* ---- meshes ---- */
+
+int mesh_rank_stride(const Mesh *mesh, int axis) {
+  int stride = 1;
+  for (int i = axis + 1; i < mesh->n_axes; i++)
+    if (!mesh->axes[i].is_sequential) stride *= mesh->axes[i].size;
+  return stride;
+}
+
+bool mesh_group(const Mesh *mesh, AxisList list, int *out_size,
+                int *out_stride) {
+  *out_size = *out_stride = 1;
+  int last = -1;
+  for (int i = 0; i < axis_list_length(list); i++) {
+    int axis = axis_list_at(list, i);
+    if (mesh->axes[axis].is_sequential || mesh->axes[axis].size == 1) continue;
+    int stride = mesh_rank_stride(mesh, axis);
+    if (last >= 0 &&
+        mesh_rank_stride(mesh, last) != stride * mesh->axes[axis].size)
+      return false;
+    *out_size *= mesh->axes[axis].size;
+    *out_stride = stride;
+    last = axis;
+  }
+  return true;
+}
+
+static int64_t micro_batches(const Graph *graph) {
+  int64_t n = 1;
+  for (int i = 0; i < graph->mesh.n_axes; i++)
+    if (graph->mesh.axes[i].is_sequential) n *= graph->mesh.axes[i].size;
+  return n;
+}
+
+static bool is_sequential_split(const Graph *graph, AxisList list) {
+  for (int i = 0; i < axis_list_length(list); i++)
+    if (graph->mesh.axes[axis_list_at(list, i)].is_sequential) return true;
+  return false;
+}
+
+static bool type_is_timed(const Graph *graph, const Type *type) {
+  for (int d = 0; d < type->rank; d++)
+    if (is_sequential_split(graph, type->dims[d].split)) return true;
+  for (int i = 0; i < graph->mesh.n_axes; i++)
+    if (graph->mesh.axes[i].is_sequential && (type->partial >> i & 1))
+      return true;
+  return false;
+}
+
+static bool node_timed(const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  if (node->op == OP_input) return false;
+  for (int i = 0; i < node->n_inputs; i++)
+    if (type_is_timed(graph, graph_type(graph, node->inputs[i]))) return true;
+  for (int r = 0; r < node->n_results; r++)
+    if (type_is_timed(graph, node->types[r])) return true;
+  return false;
+}
+
+/* ---- addresses ---- */
+
+static int value_index(const Select *select, Value value) {
+  return select->layout->first_value[value.node] + value.result;
+}
+
+/* The value whose bytes a view shows. */
+static Value viewed(const Select *select, Value value) {
+  while (node_is_view(select->graph, value.node) &&
+         select->layout->offset[value_index(select, value)] ==
+             select->layout->offset[value_index(
+                 select, select->graph->nodes.data[value.node]->inputs[0])])
+    value = select->graph->nodes.data[value.node]->inputs[0];
+  return value;
+}
+
+static int64_t local_bytes(const Select *select, Value value) {
+  const Type *type = graph_type(select->graph, value);
+  return type_local_elements(type, &select->graph->mesh) *
+         dtype_size_bytes(type->dtype);
+}
+
+static int64_t address(const Select *select, Value value) {
+  int64_t offset = select->layout->offset[value_index(select, value)];
+  Value from = viewed(select, value);
+  if (graph_node(select->graph, from)->op == OP_input &&
+      type_is_timed(select->graph, graph_type(select->graph, value)))
+    offset += select->micro * local_bytes(select, value);
+  return offset;
+}
+
+/* ---- launches ---- */
+
+static Launch begin_launch(const Select *select, int id, DnnOpcode op) {
+  const Node *node = select->graph->nodes.data[id];
+  Launch launch = {.op = op, .phase = (int)node->phase, .kernel = -1};
+  launch.path = node->path;
+  return launch;
+}
+
+static void push(Select *select, Launch launch) {
+  vec_push(select->arena, select->out, launch);
+}
+
+static void add_buffer(Select *select, Launch *launch, Value value) {
+  vec_push(select->arena, &launch->buffers, address(select, value));
+}
+
+/* The part of a node that one rank does in one micro-batch. */
+static double local_share(const Select *select, const Node *node) {
+  double share = 1;
+  for (int i = 0; i < node->n_inputs + node->n_results; i++) {
+    const Type *type = i < node->n_inputs
+                           ? graph_type(select->graph, node->inputs[i])
+                           : node->types[i - node->n_inputs];
+    double whole = (double)type_elements(type);
+    double local = (double)type_local_elements(type, &select->graph->mesh);
+    if (local / whole < share) share = local / whole;
+  }
+  return share;
+}
+
+/* Buffers, costs and checks that every launch of a node has. */
+static void fill_launch(Select *select, Launch *launch, int id) {
+  const Node *node = select->graph->nodes.data[id];
+  double share = local_share(select, node);
+  launch->flops = node_flops(select->graph, id) * share;
+  launch->bytes_moved = node_bytes(select->graph, id) * share;
+  for (int i = 0; i < node->n_inputs; i++)
+    add_buffer(select, launch, node->inputs[i]);
+  for (int r = 0; r < node->n_results; r++) {
+    Value value = {.node = id, .result = r};
+    add_buffer(select, launch, value);
+    if (node->types[r]->dtype != DT_f32) continue;
+    vec_push(select->arena, &launch->checks, address(select, value));
+    vec_push(select->arena, &launch->checks,
+             type_local_elements(node->types[r], &select->graph->mesh));
+  }
+}
+
+/* Number `i` of a nest: what the micro-batch adds is known here, what the rank
+ * adds is a place. */
+static void fill_numbers(Select *select, Launch *launch, const Nest *nest) {
+  const Mesh *mesh = &select->graph->mesh;
+  for (int i = 0; i < nest->n_numbers; i++) {
+    const NestNumber *number = &nest->numbers[i];
+    int64_t value = 0, weight = number->factor;
+    for (int k = axis_list_length(number->split) - 1; k >= 0; k--) {
+      int axis = axis_list_at(number->split, k);
+      int64_t size = mesh->axes[axis].size;
+      if (mesh->axes[axis].is_sequential) {
+        value += select->micro % size * weight;
+      } else {
+        DnnPlace place = {.number = i,
+                          .pieces = (int32_t)size,
+                          .stride = mesh_rank_stride(mesh, axis),
+                          .factor = weight};
+        vec_push(select->arena, &launch->places, place);
+      }
+      weight *= size;
+    }
+    vec_push(select->arena, &launch->numbers, value);
+  }
+}
+
+static void add_scratch(Select *select, Launch *launch, int id,
+                        int64_t *out_bytes) {
+  const Backend *backend = select->set->backend;
+  int64_t at = select->layout->workspace[id];
+  if (at < 0) return;
+  *out_bytes =
+      backend->target.workspace_bytes(&backend->target, select->graph, id);
+  vec_push(select->arena, &launch->buffers, at);
+}
+
+static void wait_for(Select *select, int id, int collective) {
+  Launch launch = begin_launch(select, id, DNN_OP_WAIT);
+  launch.phase = 4;
+  vec_push(select->arena, &launch.numbers, collective - 1);
+  push(select, launch);
+  int n = select->layout->first_value[select->graph->nodes.n - 1] +
+          select->graph->nodes.data[select->graph->nodes.n - 1]->n_results;
+  for (int v = 0; v < n; v++)
+    if (select->waiting[v] == collective) select->waiting[v] = 0;
+}
+
+static void wait_for_inputs(Select *select, int id) {
+  const Node *node = select->graph->nodes.data[id];
+  for (int i = 0; i < node->n_inputs; i++) {
+    Value from = viewed(select, node->inputs[i]);
+    int collective = select->waiting[value_index(select, from)];
+    if (collective) wait_for(select, id, collective);
+  }
+}
+
+/* ---- nodes ---- */
+
+static Status unsupported(const Select *select, int id, const char *why) {
+  const Node *node = select->graph->nodes.data[id];
+  return status_make(STATUS_unavailable,
+                     "operator '%s' at '%s' is not supported yet by the %s "
+                     "back end%s",
+                     op_info(node->op)->name, node->path,
+                     select->set->backend->name, why);
+}
+
+static bool has_dtype(DType dtype) {
+  return dtype != DT_f16 && dtype != DT_f8e4m3 && dtype != DT_f8e5m2;
+}
+
+static Status select_kernel(Select *select, int id) {
+  const Node *node = select->graph->nodes.data[id];
+  for (int r = 0; r < node->n_results; r++)
+    if (!has_dtype(node->types[r]->dtype))
+      return unsupported(select, id, " in this dtype");
+  Launch launch = begin_launch(select, id, DNN_OP_KERNEL);
+  launch.kernel = kernel_set_override(select->set, select->graph, id);
+  if (launch.kernel < 0) {
+    Nest *nest = nest_lower(select->set->module, select->graph, id);
+    if (!nest) return unsupported(select, id, "");
+    launch.kernel = kernel_set_nest(select->set, nest);
+    fill_numbers(select, &launch, nest);
+  }
+  fill_launch(select, &launch, id);
+  push(select, launch);
+  return STATUS_OK;
+}
+
+static Status select_dot(Select *select, int id) {
+  Launch launch = begin_launch(select, id, DNN_OP_GEMM);
+  bool is_exchanged;
+  if (!select_gemm(select->graph, id, &launch.gemm, &is_exchanged))
+    return select_kernel(select, id);
+  fill_launch(select, &launch, id);
+  if (is_exchanged) {
+    int64_t first = launch.buffers.data[0];
+    launch.buffers.data[0] = launch.buffers.data[1];
+    launch.buffers.data[1] = first;
+  }
+  add_scratch(select, &launch, id, &launch.gemm.scratch_bytes);
+  push(select, launch);
+  return STATUS_OK;
+}
+
+static Status select_convolution(Select *select, int id) {
+  Launch launch = begin_launch(select, id, DNN_OP_CONV);
+  if (!select_conv(select->graph, id, &launch.conv))
+    return select_kernel(select, id);
+  Nest *nest = nest_lower(select->set->module, select->graph, id);
+  launch.kernel = kernel_set_nest(select->set, nest);
+  fill_launch(select, &launch, id);
+  add_scratch(select, &launch, id, &launch.conv.scratch_bytes);
+  push(select, launch);
+  return STATUS_OK;
+}
+
+static void copy_bytes(Select *select, int id, Value from, Value to) {
+  Launch launch = begin_launch(select, id, DNN_OP_COPY);
+  add_buffer(select, &launch, from);
+  add_buffer(select, &launch, to);
+  int64_t bytes = local_bytes(select, to);
+  vec_push(select->arena, &launch.numbers, bytes);
+  launch.bytes_moved = 2 * (double)bytes;
+  push(select, launch);
+}
+
+static void select_view(Select *select, int id) {
+  Value from = select->graph->nodes.data[id]->inputs[0];
+  Value to = {.node = id, .result = 0};
+  if (address(select, from) != address(select, to))
+    copy_bytes(select, id, from, to);
+}
+
+static AxisList axes_of(const Graph *graph, const Node *node) {
+  AxisList list = 0;
+  int n = 0;
+  const Name *names = node_names(node, ATTR_axes, &n);
+  for (int i = 0; i < n; i++)
+    list = axis_list_append(list, mesh_find(&graph->mesh, names[i]));
+  return list;
+}
+
+static DnnReduce reduce_of(const Node *node) {
+  const char *name = node_has(node, ATTR_reduce) ? node_name(node, ATTR_reduce)
+                                                 : "sum";
+  return !strcmp(name, "max") ? DNN_MAX : !strcmp(name, "min") ? DNN_MIN
+                                                               : DNN_SUM;
+}
+
+static Status select_all_reduce(Select *select, int id) {
+  const Graph *graph = select->graph;
+  const Node *node = graph->nodes.data[id];
+  Launch launch = begin_launch(select, id, DNN_OP_COLLECTIVE);
+  launch.phase = 4;
+  int size, stride;
+  if (!mesh_group(&graph->mesh, axes_of(graph, node), &size, &stride))
+    return unsupported(select, id, " over axes that are not neighbours");
+  DType dtype = node->types[0]->dtype;
+  for (int i = 0; i < node->n_inputs; i++) {
+    Value value = {.node = id, .result = i};
+    if (node->types[i]->dtype != dtype)
+      return unsupported(select, id, " for several dtypes at once");
+    if (address(select, node->inputs[i]) != address(select, value))
+      copy_bytes(select, id, node->inputs[i], value);
+    int64_t n = type_local_elements(node->types[i], &graph->mesh);
+    add_buffer(select, &launch, value);
+    vec_push(select->arena, &launch.counts, n);
+    launch.bytes_moved += (double)(n * dtype_size_bytes(dtype));
+    if (size > 1)
+      select->waiting[value_index(select, value)] = select->n_collectives + 1;
+  }
+  if (size == 1) return STATUS_OK;
+  launch.collective = (DnnCollective){.kind = DNN_ALL_REDUCE,
+                                      .reduce = (uint8_t)reduce_of(node),
+                                      .dtype = (DnnDtype)dtype,
+                                      .id = select->n_collectives++,
+                                      .group_size = size,
+                                      .group_stride = stride,
+                                      .n_parts = launch.counts.n};
+  push(select, launch);
+  return STATUS_OK;
+}
+
+static Status select_node(Select *select, int id) {
+  const Node *node = select->graph->nodes.data[id];
+  if (node->op == OP_input) return STATUS_OK;
+  if (node_is_view(select->graph, id)) {
+    Value to = {.node = id, .result = 0};
+    if (address(select, node->inputs[0]) != address(select, to))
+      wait_for_inputs(select, id);
+    select_view(select, id);
+    return STATUS_OK;
+  }
+  wait_for_inputs(select, id);
+  switch (node->op) {
+  case OP_dot: return select_dot(select, id);
+  case OP_conv:
+  case OP_conv_input_grad:
+  case OP_conv_weight_grad: return select_convolution(select, id);
+  case OP_all_reduce: return select_all_reduce(select, id);
+  default: return select_kernel(select, id);
+  }
+}
+
+/* ---- micro-batches ---- */
+
+static void clear_accumulators(Select *select, int begin, int end) {
+  for (int id = begin; id < end; id++) {
+    const Node *node = select->graph->nodes.data[id];
+    for (int r = 0; node->op == OP_accumulate && r < node->n_results; r++) {
+      Value value = {.node = id, .result = r};
+      Launch launch = begin_launch(select, id, DNN_OP_ZERO);
+      add_buffer(select, &launch, value);
+      vec_push(select->arena, &launch.numbers, local_bytes(select, value));
+      launch.bytes_moved = (double)local_bytes(select, value);
+      push(select, launch);
+    }
+  }
+}
+
+static Status select_loop(Select *select, int begin, int end) {
+  int64_t n = micro_batches(select->graph);
+  clear_accumulators(select, begin, end);
+  for (select->micro = 0; select->micro < n; select->micro++)
+    for (int id = begin; id < end; id++) TRY(select_node(select, id));
+  select->micro = 0;
+  return STATUS_OK;
+}
+
+/* The micro-batches of an input lie end to end only if what is cut is its
+ * outermost dim. */
+static Status check_inputs(const Select *select) {
+  const Graph *graph = select->graph;
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const Type *type = graph_type(graph, graph->inputs.data[i].value);
+    for (int d = 1; d < type->rank; d++)
+      if (is_sequential_split(graph, type->dims[d].split) &&
+          type_local_size(type, &graph->mesh, d - 1) > 1)
+        return status_make(STATUS_unavailable,
+                           "micro-batches along dimension '%s' of '%s' are "
+                           "not supported yet: it is not the outermost",
+                           type->dims[d].name, graph->inputs.data[i].path);
+  }
+  return STATUS_OK;
+}
+
+Status select_code(KernelSet *set, const CodeInput *code, LaunchList *out) {
+  const Graph *graph = code->graph;
+  Select select = {.set = set,
+                   .code = code,
+                   .graph = graph,
+                   .layout = code->layout,
+                   .arena = set->module->arena,
+                   .out = out};
+  int n_values = 0;
+  for (int id = 0; id < graph->nodes.n; id++)
+    n_values += graph->nodes.data[id]->n_results;
+  select.waiting = ARENA_ARRAY(select.arena, int, n_values);
+  TRY(check_inputs(&select));
+  bool has_loop = false;
+  for (int id = 0; id < graph->nodes.n;) {
+    int end = id;
+    while (end < graph->nodes.n && node_timed(graph, end)) end++;
+    if (end > id) {
+      ASSERT(!has_loop); /* `order` puts them together */
+      has_loop = true;
+      TRY(select_loop(&select, id, end));
+    } else {
+      TRY(select_node(&select, end++));
+    }
+    id = end;
+  }
+  for (int id = 0; id < graph->nodes.n; id++)
+    for (int r = 0; r < graph->nodes.data[id]->n_results; r++) {
+      int waits = select.waiting[select.layout->first_value[id] + r];
+      if (waits) wait_for(&select, id, waits);
+    }
+  return STATUS_OK;
+}

@@ -1,0 +1,82 @@
+/*
+ * select.h -- launches: what a final graph becomes, before it is printed as
+ * tables.  Private to codegen.
+ */
+#ifndef CODEGEN_SELECT_H
+#define CODEGEN_SELECT_H
+
+#include "codegen/codegen.h"
+
+/* One instruction, as data; the detail is the member that `op` needs. */
+typedef struct Launch {
+  DnnOpcode op;
+  int phase, kernel; /* kernel: index into the set, or -1 */
+  VEC(int64_t) buffers;
+  VEC(int64_t) numbers;
+  VEC(int64_t) checks; /* pairs of offset and elements */
+  VEC(DnnPlace) places;
+  DnnGemm gemm;
+  DnnConv conv;
+  DnnCollective collective; /* n_parts counts */
+  VEC(int64_t) counts;
+  Name path;
+  double flops, bytes_moved;
+} Launch;
+typedef VEC(Launch) LaunchList;
+
+/* Kernels of all codes of a program, one of each content. */
+typedef struct KernelSet {
+  Module *module;
+  const Backend *backend;
+  const BuildOptions *options; /* NULL in tests */
+  VEC(KernelText) kernels;
+  Map *by_name; /* Name -> index + 1 */
+} KernelSet;
+
+KernelSet *kernel_set_create(Module *module, const Backend *backend);
+/* Index of the nest's or override's kernel, emitting it if it is new; -1 if
+ * the node has neither. */
+int kernel_set_nest(KernelSet *set, const Nest *nest);
+int kernel_set_override(KernelSet *set, const Graph *graph, int id);
+
+/* Appends the launches of a code in order. */
+Status select_code(KernelSet *set, const CodeInput *code, LaunchList *out);
+
+/* ---- select_product.c: what libraries take ---- */
+
+/* Fills in a product or convolution of the local sizes; false where strides or
+ * dtypes do not fit and the loop nest must do it.  A product may be given with
+ * its operands exchanged: a is then input 1. */
+bool select_gemm(const Graph *graph, int id, DnnGemm *out,
+                 bool *out_exchanged);
+bool select_conv(const Graph *graph, int id, DnnConv *out);
+/* Target.workspace_bytes of a back end that hands these to libraries. */
+int64_t select_workspace_bytes(const Target *target, const Graph *graph,
+                               int id);
+
+/* Ranks between neighbours along a mesh axis. */
+int mesh_rank_stride(const Mesh *mesh, int axis);
+/* The rank axes of a list as one group; false if they are not neighbours. */
+bool mesh_group(const Mesh *mesh, AxisList list, int *out_size,
+                int *out_stride);
+
+/* ---- program.c ---- */
+
+/* Everything that becomes program.c. */
+typedef struct ProgramInput {
+  const Model *model;
+  const Plan *plan;
+  const CodeInput *codes;
+  const LaunchList *launches; /* one list a code */
+  int n_codes;
+  const PersistentLayout *persistent;
+  const KernelSet *kernels;
+  const DeviceCode *device;
+  const BuildOptions *options;
+  const char *model_dir;
+} ProgramInput;
+/* The text of the tables; also says how many bytes the arena has. */
+const char *program_text(Arena *arena, const ProgramInput *input,
+                         int64_t *out_arena_bytes);
+
+#endif

@@ -1,0 +1,338 @@
+/*
+ * select_product.c -- recognises products and convolutions that a library
+ * takes: the dims of each kind must collapse to one stride.
+ *
+ *     x[B, T, C], w[C, H, D] over C -> y[B, T, H, D]
+ *     M = (B, T), N = (H, D), K = C:  768 x 128 times 128 x 128
+ *
+ * Dims of M or N that do not collapse become batch dims of stride 0 in the
+ * other operand.  The operands are exchanged if that makes c's rows contiguous.
+ */
+#include "codegen/select.h"
+
+#include <string.h>
+
+/* ---- dims that walk together ---- */
+
+typedef struct Walk {
+  int64_t size, a, b, c; /* strides in elements; 0 where absent */
+} Walk;
+
+typedef struct Group {
+  int n;
+  Walk walk[MAX_RANK];
+} Group;
+
+static int64_t stride_of(const Type *type, const Mesh *mesh, Name name) {
+  int at = type_find(type, name);
+  if (at < 0) return 0;
+  int64_t stride = 1;
+  for (int d = type->rank - 1; d > at; d--)
+    stride *= type_local_size(type, mesh, d);
+  return stride;
+}
+
+/* Outermost first, by c and then by a. */
+static bool is_before(const Walk *x, const Walk *y) {
+  if (x->c != y->c) return x->c > y->c;
+  return x->a > y->a;
+}
+
+static void group_add(Group *group, Walk walk) {
+  if (walk.size == 1) return;
+  int at = group->n++;
+  while (at > 0 && is_before(&walk, &group->walk[at - 1])) {
+    group->walk[at] = group->walk[at - 1];
+    at--;
+  }
+  group->walk[at] = walk;
+}
+
+static void group_collapse(Group *group) {
+  int n = 0;
+  for (int i = 0; i < group->n; i++) {
+    Walk inner = group->walk[i];
+    Walk *outer = n > 0 ? &group->walk[n - 1] : NULL;
+    if (outer && outer->a == inner.a * inner.size &&
+        outer->b == inner.b * inner.size && outer->c == inner.c * inner.size) {
+      inner.size *= outer->size;
+      *outer = inner;
+    } else {
+      group->walk[n++] = inner;
+    }
+  }
+  group->n = n;
+}
+
+/* Keeps one walk, `kept`; the others go to the batch. */
+static Walk group_take(Group *group, int kept, Group *batch) {
+  for (int i = 0; i < group->n; i++)
+    if (i != kept) group_add(batch, group->walk[i]);
+  return group->n ? group->walk[kept] : (Walk){.size = 1};
+}
+
+static int largest(const Group *group) {
+  int best = 0;
+  for (int i = 1; i < group->n; i++)
+    if (group->walk[i].size > group->walk[best].size) best = i;
+  return best;
+}
+
+/* ---- products ---- */
+
+typedef struct Product {
+  Group m, n, k, batch;
+} Product;
+
+static void classify(const Graph *graph, int id, Product *out) {
+  const Node *node = graph->nodes.data[id];
+  const Mesh *mesh = &graph->mesh;
+  const Type *a = graph_type(graph, node->inputs[0]);
+  const Type *b = graph_type(graph, node->inputs[1]);
+  const Type *c = node->types[0];
+  for (int side = 0; side < 2; side++) {
+    const Type *type = side ? b : a;
+    for (int d = 0; d < type->rank; d++) {
+      Name name = type->dims[d].name;
+      bool in_a = type_find(a, name) >= 0, in_b = type_find(b, name) >= 0;
+      bool in_c = type_find(c, name) >= 0;
+      if (side == 1 && in_a) continue;
+      Walk walk = {.size = type_local_size(type, mesh, d),
+                   .a = stride_of(a, mesh, name),
+                   .b = stride_of(b, mesh, name),
+                   .c = stride_of(c, mesh, name)};
+      Group *group = !in_c          ? &out->k
+                     : in_a && in_b ? &out->batch
+                     : in_a         ? &out->m
+                                    : &out->n;
+      group_add(group, walk);
+    }
+  }
+}
+
+static void exchange(Product *product) {
+  Group m = product->m;
+  product->m = product->n;
+  product->n = m;
+  Group *groups[] = {&product->m, &product->n, &product->k, &product->batch};
+  for (int g = 0; g < 4; g++)
+    for (int i = 0; i < groups[g]->n; i++) {
+      Walk *walk = &groups[g]->walk[i];
+      int64_t a = walk->a;
+      walk->a = walk->b;
+      walk->b = a;
+    }
+}
+
+/* Which walk of N has c contiguous, or -1. */
+static int contiguous(const Group *n) {
+  if (n->n == 0) return 0;
+  for (int i = 0; i < n->n; i++)
+    if (n->walk[i].c == 1) return i;
+  return -1;
+}
+
+/* Strides of a dim of size 1 are free: such that one of the two is 1. */
+static void free_strides(int64_t size_i, int64_t *i, int64_t size_k,
+                         int64_t *k) {
+  if (size_i == 1 && size_k == 1)
+    *i = *k = 1;
+  else if (size_i == 1)
+    *i = *k == 1 ? size_k : 1;
+  else if (size_k == 1)
+    *k = *i == 1 ? size_i : 1;
+}
+
+static bool fill_gemm(Product *product, DnnGemm *out) {
+  int last = contiguous(&product->n);
+  if (last < 0) return false;
+  Walk n = group_take(&product->n, last, &product->batch);
+  Walk m = group_take(&product->m, largest(&product->m), &product->batch);
+  Walk k = product->k.n ? product->k.walk[0] : (Walk){.size = 1};
+  group_collapse(&product->batch);
+  if (product->k.n > 1 || product->batch.n > 2) return false;
+  *out = (DnnGemm){.dtype = DT_f32,
+                   .m = m.size,
+                   .n = n.size,
+                   .k = k.size,
+                   .a_i = m.a,
+                   .a_k = k.a,
+                   .b_k = k.b,
+                   .b_j = n.b,
+                   .c_i = m.size == 1 ? n.size : m.c,
+                   .c_j = 1,
+                   .batch = {1, 1}};
+  free_strides(out->m, &out->a_i, out->k, &out->a_k);
+  free_strides(out->n, &out->b_j, out->k, &out->b_k);
+  int first = 2 - product->batch.n;
+  for (int i = 0; i < product->batch.n; i++) {
+    out->batch[first + i] = product->batch.walk[i].size;
+    out->a_batch[first + i] = product->batch.walk[i].a;
+    out->b_batch[first + i] = product->batch.walk[i].b;
+    out->c_batch[first + i] = product->batch.walk[i].c;
+  }
+  return true;
+}
+
+bool select_gemm(const Graph *graph, int id, DnnGemm *out,
+                 bool *out_exchanged) {
+  const Node *node = graph->nodes.data[id];
+  if (node->op != OP_dot || node->types[0]->dtype != DT_f32) return false;
+  for (int i = 0; i < 2; i++)
+    if (graph_type(graph, node->inputs[i])->dtype != DT_f32) return false;
+  Product product = {0};
+  classify(graph, id, &product);
+  group_collapse(&product.m);
+  group_collapse(&product.n);
+  group_collapse(&product.k);
+  Product exchanged = product;
+  exchange(&exchanged);
+  /* A vector times a matrix has its long side in N, where c is contiguous. */
+  bool is_direct = product.n.n > 0 || product.m.n == 0;
+  *out_exchanged = false;
+  if (is_direct && fill_gemm(&product, out)) return true;
+  *out_exchanged = true;
+  return fill_gemm(&exchanged, out);
+}
+
+/* ---- convolutions ---- */
+
+/* A kind of dims of a convolution: those in exactly these operands. */
+typedef struct Part {
+  Group group;
+  Walk walk; /* a: x, b: w, c: y */
+} Part;
+
+static bool is_one(Part *part) {
+  group_collapse(&part->group);
+  if (part->group.n > 1) return false;
+  part->walk = part->group.n ? part->group.walk[0] : (Walk){.size = 1};
+  return true;
+}
+
+static void fill_list(const Node *node, AttrKey key, int n, int64_t if_absent,
+                      int64_t out[2]) {
+  int given = 0;
+  const int64_t *values = node_ints(node, key, &given);
+  out[0] = key == ATTR_pad ? 0 : 1; /* of the missing first dim */
+  for (int i = 0; i < n; i++)
+    out[2 - n + i] =
+        given == 0 ? if_absent : values[i < given ? i : given - 1];
+}
+
+static void fill_space(const Graph *graph, const Node *node, const Type *x,
+                       const Type *w, const Type *y, DnnConv *out) {
+  const Mesh *mesh = &graph->mesh;
+  int n = 0;
+  const Name *space = node_names(node, ATTR_space, &n);
+  for (int i = 0; i < 2; i++) out->in[i] = out->out[i] = out->window[i] = 1;
+  fill_list(node, ATTR_stride, n, 1, out->stride);
+  fill_list(node, ATTR_pad, n, 0, out->pad);
+  fill_list(node, ATTR_dilate, n, 1, out->dilate);
+  for (int i = 0; i < n; i++) {
+    int to = 2 - n + i;
+    out->in[to] = type_local_size(x, mesh, type_find(x, space[i]));
+    out->out[to] = type_local_size(y, mesh, type_find(y, space[i]));
+    out->window[to] = type_local_size(w, mesh, type_find(w, space[i]));
+    out->x_stride[2 + to] = stride_of(x, mesh, space[i]);
+    out->w_stride[3 + to] = stride_of(w, mesh, space[i]);
+    out->y_stride[2 + to] = stride_of(y, mesh, space[i]);
+  }
+}
+
+static bool is_slid(const Node *node, Name name) {
+  int n = 0;
+  const Name *space = node_names(node, ATTR_space, &n);
+  for (int i = 0; i < n; i++)
+    if (space[i] == name) return true;
+  return false;
+}
+
+static bool fill_conv(const Graph *graph, int id, const Type *x, const Type *w,
+                      const Type *y, DnnConv *out) {
+  const Node *node = graph->nodes.data[id];
+  const Mesh *mesh = &graph->mesh;
+  const Type *types[3] = {x, w, y};
+  Part batch = {0}, groups = {0}, in = {0}, to = {0};
+  for (int t = 0; t < 3; t++) {
+    for (int d = 0; d < types[t]->rank; d++) {
+      Name name = types[t]->dims[d].name;
+      bool in_x = type_find(x, name) >= 0, in_w = type_find(w, name) >= 0;
+      bool in_y = type_find(y, name) >= 0;
+      bool is_seen = (t > 0 && in_x) || (t > 1 && in_w);
+      if (is_slid(node, name) || is_seen) continue;
+      Part *part = in_x && in_w && in_y ? &groups
+                   : in_x && in_y       ? &batch
+                   : in_x && in_w       ? &in
+                   : in_w && in_y       ? &to
+                                        : NULL;
+      if (!part) return false;
+      group_add(&part->group,
+                (Walk){.size = type_local_size(types[t], mesh, d),
+                       .a = stride_of(x, mesh, name),
+                       .b = stride_of(w, mesh, name),
+                       .c = stride_of(y, mesh, name)});
+    }
+  }
+  if (!is_one(&batch) || !is_one(&groups) || !is_one(&in) || !is_one(&to))
+    return false;
+  /* Channels are counted through the groups. */
+  if (groups.walk.size > 1 &&
+      ((in.walk.size > 1 && groups.walk.a != in.walk.a * in.walk.size) ||
+       (to.walk.size > 1 && groups.walk.c != to.walk.c * to.walk.size)))
+    return false;
+  out->batch = batch.walk.size;
+  out->groups = groups.walk.size;
+  out->in_channels = in.walk.size * groups.walk.size;
+  out->out_channels = to.walk.size * groups.walk.size;
+  out->x_stride[0] = batch.walk.a;
+  out->x_stride[1] = in.walk.size > 1 ? in.walk.a : groups.walk.a;
+  out->w_stride[0] = groups.walk.b;
+  out->w_stride[1] = to.walk.b;
+  out->w_stride[2] = in.walk.b;
+  out->y_stride[0] = batch.walk.c;
+  out->y_stride[1] = to.walk.size > 1 ? to.walk.c : groups.walk.c;
+  fill_space(graph, node, x, w, y, out);
+  return true;
+}
+
+bool select_conv(const Graph *graph, int id, DnnConv *out) {
+  const Node *node = graph->nodes.data[id];
+  int n_space = 0;
+  node_names(node, ATTR_space, &n_space);
+  if (n_space < 1 || n_space > 2 || node->types[0]->dtype != DT_f32)
+    return false;
+  const Type *first = graph_type(graph, node->inputs[0]);
+  const Type *second = graph_type(graph, node->inputs[1]);
+  if (first->dtype != DT_f32 || second->dtype != DT_f32) return false;
+  *out = (DnnConv){.dtype = DT_f32};
+  switch (node->op) {
+  case OP_conv:
+    out->kind = DNN_CONV_FORWARD;
+    return fill_conv(graph, id, first, second, node->types[0], out);
+  case OP_conv_input_grad:
+    out->kind = DNN_CONV_INPUT_GRAD;
+    return fill_conv(graph, id, node->types[0], second, first, out);
+  case OP_conv_weight_grad:
+    out->kind = DNN_CONV_WEIGHT_GRAD;
+    return fill_conv(graph, id, first, node->types[0], second, out);
+  default: return false;
+  }
+}
+
+int64_t select_workspace_bytes(const Target *target, const Graph *graph,
+                               int id) {
+  Op op = graph->nodes.data[id]->op;
+  if (op == OP_dot && target->gemm_scratch) {
+    DnnGemm gemm;
+    bool is_exchanged;
+    return select_gemm(graph, id, &gemm, &is_exchanged)
+               ? target->gemm_scratch(&gemm)
+               : 0;
+  }
+  bool is_conv = op == OP_conv || op == OP_conv_input_grad ||
+                 op == OP_conv_weight_grad;
+  if (!is_conv || !target->conv_scratch) return 0;
+  DnnConv conv;
+  return select_conv(graph, id, &conv) ? target->conv_scratch(&conv) : 0;
+}

@@ -1,0 +1,338 @@
+/*
+ * blocks_data.c -- data blocks: fields with a type and a source, read in the
+ * expressions of `train` as BLOCK.FIELD.
+ *
+ * The compiler opens no file: it hands on what the runtime needs to fill the
+ * input of that path.  Arithmetic on a source is a factor and an offset.
+ */
+#include "frontend/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+/* clang-format off */
+static const struct {
+  const char *name, *formals;
+  SourceKind kind;
+} sources[] = {
+    {"bytes",     "file, eval = none",                           SOURCE_bytes},
+    {"tokens",    "file, eval = none",                           SOURCE_tokens},
+    {"idx",       "file, eval = none",                           SOURCE_idx},
+    {"csv",       "file, columns:late, header = 0, eval = none", SOURCE_csv},
+    {"next",      "field:late",                                  SOURCE_next},
+    {"synthetic", "n = none, records = 65536", SOURCE_synthetic_ints},
+};
+/* clang-format on */
+
+/* ---- finding fields ---- */
+
+static const Item *find_block(const Program *program, Name name) {
+  for (int i = 0; i < program->blocks.n; i++) {
+    const Item *item = program->blocks.data[i];
+    if (strcmp(item->block, "data") == 0 && item->name == name) return item;
+  }
+  return NULL;
+}
+
+static const Setting *find_field(const Item *block, Name name) {
+  for (int i = 0; i < block->n_settings; i++)
+    if (block->settings[i].type && block->settings[i].path.names[0] == name)
+      return &block->settings[i];
+  return NULL;
+}
+
+static void unknown_block(Elab *e, const Expr *x) {
+  VEC(const char *) names = {0};
+  for (int i = 0; i < e->program->blocks.n; i++) {
+    const Item *item = e->program->blocks.data[i];
+    if (strcmp(item->block, "data") == 0 && item->name)
+      vec_push(e->arena, &names, item->name);
+  }
+  Diag *d = diag(e->diags, DIAG_unknown_data, x->span, x->name);
+  diag_suggest(d, x->name, names.data, names.n);
+}
+
+static void unknown_field(Elab *e, const Item *block, const Expr *x) {
+  VEC(const char *) names = {0};
+  for (int i = 0; i < block->n_settings; i++)
+    if (block->settings[i].type)
+      vec_push(e->arena, &names, block->settings[i].path.names[0]);
+  Diag *d =
+      diag(e->diags, DIAG_unknown_field, x->op_span, block->name, x->name);
+  diag_suggest(d, x->name, names.data, names.n);
+}
+
+Val data_field(Elab *e, const Expr *x) {
+  if (x->a->kind != EXPR_name || e->frame->callable) {
+    Diag *d = diag(e->diags, DIAG_not_a_value, x->span, "a path");
+    if (e->frame->callable)
+      diag_help(d, "data is an argument of the net, given in 'train'");
+    return POISON;
+  }
+  const Item *block = find_block(e->program, x->a->name);
+  if (!block) return unknown_block(e, x->a), POISON;
+  const Setting *field = find_field(block, x->name);
+  if (!field) return unknown_field(e, block, x), POISON;
+  Name path = name_format(e->names, "%s.%s", block->name, x->name);
+  Val *known = map_get(e->data, path);
+  if (known) return *known;
+  const Type *type = elab_type_expr(e, field->type);
+  Val *val = ARENA_NEW(e->arena, Val);
+  if (type) {
+    e->graph->span = field->path.spans[0];
+    e->graph->path = path;
+    *val = val_tensor(graph_input(e->graph, ROLE_data, path, type), false);
+  }
+  map_put(e->data, path, val);
+  return *val;
+}
+
+Name data_batch_dim(const Program *program, const Expr *loss) {
+  if (!loss) return NULL;
+  if (loss->kind == EXPR_field && loss->a->kind == EXPR_name) {
+    const Item *block = find_block(program, loss->a->name);
+    const Setting *field = block ? find_field(block, loss->name) : NULL;
+    return field && field->type->n_dims > 0 ? field->type->dims[0].name : NULL;
+  }
+  Name found = data_batch_dim(program, loss->a);
+  if (!found) found = data_batch_dim(program, loss->b);
+  for (int i = 0; i < loss->args.n && !found; i++)
+    found = data_batch_dim(program, loss->args.items[i].value);
+  for (int i = 0; i < loss->items.n && !found; i++)
+    found = data_batch_dim(program, loss->items.data[i]);
+  return found;
+}
+
+/* ---- sources ---- */
+
+static int find_source(const char *name) {
+  for (int i = 0; i < ARRAY_LENGTH(sources); i++)
+    if (strcmp(sources[i].name, name) == 0) return i;
+  return -1;
+}
+
+static bool take_file(Elab *e, const BuiltinCall *call, int i,
+                      const char **out) {
+  Val val = call->args[i];
+  if (val.kind == VAL_none) return true;
+  if (val.kind != VAL_string) {
+    arg_wrong((BuiltinCall *)call, i, "the name of a file");
+    return false;
+  }
+  *out = val.string;
+  return override_is_source(e->program, call->x->span.source) ||
+         program_check_path(e->program, val.string, call->exprs[i]->span);
+}
+
+static bool take_columns(Elab *e, BuiltinCall *call, DataField *out) {
+  const Expr *x = call->exprs[1];
+  bool is_range = x->kind == EXPR_range;
+  if (!eval_int(e, is_range ? x->a : x, &out->first_column)) return false;
+  out->last_column = out->first_column;
+  if (is_range && !eval_int(e, x->b, &out->last_column)) return false;
+  if (out->first_column < 0 || out->last_column < out->first_column) {
+    diag(e->diags, DIAG_bad_columns, x->span);
+    return false;
+  }
+  return arg_int(call, 2, 0, &out->header_lines);
+}
+
+static bool take_next(Elab *e, const Item *block, const BuiltinCall *call,
+                      DataField *out) {
+  const Expr *x = call->exprs[0];
+  int index = 0;
+  if (x->kind == EXPR_name)
+    for (int i = 0; i < block->n_settings; i++) {
+      if (!block->settings[i].type) continue;
+      if (block->settings[i].path.names[0] == x->name) {
+        out->next_of = index;
+        return true;
+      }
+      index++;
+    }
+  diag(e->diags, DIAG_unknown_field, x->span, block->name,
+       x->kind == EXPR_name ? x->name : "this");
+  return false;
+}
+
+static bool take_synthetic(BuiltinCall *call, DataField *out) {
+  if (!arg_int(call, 1, 1, &out->records)) return false;
+  if (call->args[0].kind != VAL_none) return arg_int(call, 0, 1, &out->below);
+  out->source = SOURCE_synthetic_reals;
+  return true;
+}
+
+static bool take_source(Elab *e, const Item *block, const Expr *x,
+                        DataField *out) {
+  const Expr *callee = x->kind == EXPR_call ? x->a : x;
+  int row = callee->kind == EXPR_name ? find_source(callee->name) : -1;
+  if (row < 0 || x->kind != EXPR_call) {
+    const char *names[ARRAY_LENGTH(sources)];
+    for (int i = 0; i < ARRAY_LENGTH(sources); i++) names[i] = sources[i].name;
+    Diag *d = diag(e->diags, DIAG_not_a_source, callee->span,
+                   expr_describe(e, callee));
+    if (callee->kind == EXPR_name)
+      diag_suggest(d, callee->name, names, ARRAY_LENGTH(sources));
+    return false;
+  }
+  Builtin formals = {.name = name_intern(e->names, sources[row].name)};
+  builtin_parse_formals(e->names, sources[row].formals, &formals);
+  BuiltinCall call;
+  if (!builtin_match(e, x, &formals, &call)) return false;
+  out->source = sources[row].kind;
+  switch (out->source) {
+  case SOURCE_next: return take_next(e, block, &call, out);
+  case SOURCE_synthetic_ints: return take_synthetic(&call, out);
+  case SOURCE_csv:
+    if (!take_columns(e, &call, out)) return false;
+    break;
+  default: break;
+  }
+  return take_file(e, &call, 0, &out->file) &&
+         take_file(e, &call, formals.n_formals - 1, &out->eval_file);
+}
+
+/* ---- arithmetic: element = raw * scale + shift ---- */
+
+static bool is_source_expr(const Expr *x) {
+  if (x->kind == EXPR_call && x->a->kind == EXPR_name)
+    return find_source(x->a->name) >= 0;
+  return (x->a && is_source_expr(x->a)) || (x->b && is_source_expr(x->b));
+}
+
+static bool take_affine(Elab *e, const Item *block, const Expr *x,
+                        DataField *out);
+
+static bool affine_number(Elab *e, const Expr *x, double *out) {
+  Val val = eval(e, x);
+  if (val_is_number(val)) return *out = val_to_real(val), true;
+  if (!val_is_poison(val)) diag(e->diags, DIAG_data_arithmetic, x->span);
+  return false;
+}
+
+static bool apply_number(DataField *out, Operator op, double number,
+                         bool number_first) {
+  switch (op) {
+  case OPERATOR_add: out->shift += number; return true;
+  case OPERATOR_sub:
+    out->shift -= number;
+    if (number_first) out->scale = -out->scale, out->shift = -out->shift;
+    return true;
+  case OPERATOR_mul: out->scale *= number, out->shift *= number; return true;
+  case OPERATOR_div:
+    if (number_first || number == 0) return false;
+    out->scale /= number, out->shift /= number;
+    return true;
+  default: return false;
+  }
+}
+
+static bool take_affine(Elab *e, const Item *block, const Expr *x,
+                        DataField *out) {
+  if (x->kind == EXPR_unary && x->op == OPERATOR_neg) {
+    if (!take_affine(e, block, x->a, out)) return false;
+    out->scale = -out->scale, out->shift = -out->shift;
+    return true;
+  }
+  if (x->kind != EXPR_binary) return take_source(e, block, x, out);
+  bool number_first = !is_source_expr(x->a);
+  double number;
+  if (!take_affine(e, block, number_first ? x->b : x->a, out) ||
+      !affine_number(e, number_first ? x->a : x->b, &number))
+    return false;
+  if (apply_number(out, x->op, number, number_first)) return true;
+  diag(e->diags, DIAG_data_arithmetic, x->span);
+  return false;
+}
+
+/* ---- blocks ---- */
+
+static bool check_field(Elab *e, const DataField *field, Span span) {
+  bool is_real = dtype_class(field->type->dtype) == CLASS_REAL;
+  if (field->type->rank == 0) {
+    diag(e->diags, DIAG_no_samples, span, field->path);
+    return false;
+  }
+  if (!is_real && (field->scale != 1 || field->shift != 0)) {
+    diag(e->diags, DIAG_scaled_integers, span, field->path);
+    return false;
+  }
+  if (is_real == (field->source != SOURCE_synthetic_ints) ||
+      field->source < SOURCE_synthetic_ints)
+    return true;
+  diag(e->diags, DIAG_synthetic_dtype, span, field->path);
+  return false;
+}
+
+static bool read_field(Elab *e, const Item *block, const Setting *setting,
+                       DataField *out) {
+  *out = (DataField){.path = name_format(e->names, "%s.%s", block->name,
+                                         setting->path.names[0]),
+                     .next_of = -1,
+                     .scale = 1,
+                     .span = setting->path.spans[0]};
+  out->type = elab_type_expr(e, setting->type);
+  return out->type && take_affine(e, block, setting->value, out) &&
+         check_field(e, out, setting->path.spans[0]);
+}
+
+static void check_fields(Elab *e, const DataBlock *block) {
+  for (int i = 0; i < block->n_fields; i++) {
+    const DataField *field = &block->fields[i], *first = &block->fields[0];
+    if (!field->type || !first->type || !field->type->rank ||
+        !first->type->rank)
+      continue;
+    if (field->type->dims[0].name != first->type->dims[0].name) {
+      Diag *d = diag(e->diags, DIAG_samples_differ, field->span, field->path,
+                     field->type->dims[0].name, first->type->dims[0].name);
+      diag_note(d, first->span, "the first field is here");
+    }
+    if (field->source != SOURCE_next) continue;
+    const DataField *of = &block->fields[field->next_of];
+    if (of == field || of->source == SOURCE_next || !of->type ||
+        !type_same_shape(of->type, field->type))
+      diag(e->diags, DIAG_next_differs, field->span, field->path, of->path);
+  }
+}
+
+static void read_block(Elab *e, const Item *item, DataBlock *out) {
+  setting_check_names(e->program, item, "data");
+  *out = (DataBlock){.name = item->name};
+  out->fields = ARENA_ARRAY(e->arena, DataField, item->n_settings);
+  int errors = diags_errors(e->diags);
+  for (int i = 0; i < item->n_settings; i++)
+    if (item->settings[i].type)
+      read_field(e, item, &item->settings[i], &out->fields[out->n_fields++]);
+  if (diags_errors(e->diags) == errors) check_fields(e, out);
+  setting_real(e, item, item->name, "eval", 0, &out->eval);
+  if (out->eval > 1 && out->eval != floor(out->eval))
+    diag(e->diags, DIAG_bad_eval, item->name_span, item->name);
+  Span span = item->name_span;
+  Name order = setting_name(e, item, item->name, "order", &span);
+  out->is_sequential = order && strcmp(order, "sequential") == 0;
+  if (order && !out->is_sequential && strcmp(order, "shuffle") != 0)
+    diag(e->diags, DIAG_bad_order, span, order);
+}
+
+static bool is_used(const Elab *e, const Item *block) {
+  for (int i = 0; i < map_size(e->data); i++) {
+    Name path = map_key_at(e->data, i);
+    size_t n = strlen(block->name);
+    if (strncmp(path, block->name, n) == 0 && path[n] == '.') return true;
+  }
+  return false;
+}
+
+void data_read(Elab *e, Model *model, const Elab *read) {
+  const Program *program = e->program;
+  model->data = ARENA_ARRAY(e->arena, DataBlock, program->blocks.n);
+  for (int i = 0; i < program->blocks.n; i++) {
+    const Item *item = program->blocks.data[i];
+    if (strcmp(item->block, "data") != 0) continue;
+    if (!item->name) {
+      diag(e->diags, DIAG_data_without_name, item->name_span);
+      continue;
+    }
+    if (is_used(read, item)) read_block(e, item, &model->data[model->n_data++]);
+  }
+}

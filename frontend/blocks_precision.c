@@ -1,0 +1,140 @@
+/*
+ * blocks_precision.c -- dtypes of computation, and what `dnnc sample` writes.
+ */
+#include "frontend/internal.h"
+
+#include <string.h>
+
+/* ---- precision ---- */
+
+static void read_dtype(Elab *e, const Item *block, const char *name,
+                       DType *out) {
+  *out = DT_f32;
+  Span span = SPAN_NONE;
+  Name text = setting_name(e, block, "precision", name, &span);
+  DType dtype;
+  if (!text) return;
+  if (dtype_find(text, &dtype) && dtype_class(dtype) == CLASS_REAL) {
+    *out = dtype;
+    return;
+  }
+  const char *names[N_DTYPES];
+  int n = 0;
+  for (int i = 0; i < N_DTYPES; i++)
+    if (dtype_class((DType)i) == CLASS_REAL) names[n++] = dtype_name((DType)i);
+  Diag *d = diag(e->diags, DIAG_bad_precision, span, text);
+  diag_suggest(d, text, names, n);
+}
+
+/* The text of a path, with its indices as they stand. */
+static const char *path_text(Elab *e, const Expr *x) {
+  if (x->kind == EXPR_string) return x->name;
+  return arena_printf(e->arena, "%.*s", (int)(x->span.end - x->span.begin),
+                      x->span.source->text + x->span.begin);
+}
+
+static bool is_path(const Expr *x) {
+  switch (x->kind) {
+  case EXPR_name:
+  case EXPR_string: return true;
+  case EXPR_field:
+  case EXPR_bang:
+  case EXPR_index: return is_path(x->a);
+  default: return false;
+  }
+}
+
+static void read_paths(Elab *e, const Item *block, Precision *out) {
+  SettingRef ref = setting_find(e, block, "precision", "f32");
+  const Expr *x = setting_expr(e, &ref);
+  if (!x) return;
+  int n = x->kind == EXPR_list ? x->items.n : 1;
+  out->f32_paths = ARENA_ARRAY(e->arena, const char *, n);
+  for (int i = 0; i < n; i++) {
+    const Expr *item = x->kind == EXPR_list ? x->items.data[i] : x;
+    if (is_path(item))
+      out->f32_paths[out->n_f32_paths++] = path_text(e, item);
+    else
+      diag(e->diags, DIAG_not_a_path, item->span);
+  }
+}
+
+static void read_loss_scale(Elab *e, const Item *block, Precision *out) {
+  SettingRef ref = setting_find(e, block, "precision", "loss_scale");
+  const Expr *x = setting_expr(e, &ref);
+  if (!x) return;
+  if (x->kind == EXPR_name && strcmp(x->name, "dynamic") == 0) {
+    out->loss_scale = -1;
+    return;
+  }
+  Val val = eval(e, x);
+  if (val_is_number(val) && val_to_real(val) > 0)
+    out->loss_scale = val_to_real(val);
+  else if (!val_is_poison(val))
+    diag(e->diags, DIAG_wrong_setting, x->span, "loss_scale",
+         "a number above 0 or dynamic", val_describe(e, val));
+}
+
+static void check_compiled(Elab *e, const Precision *p) {
+  const struct {
+    const char *name;
+    DType dtype;
+  } dtypes[] = {
+      {"compute", p->compute}, {"master", p->master}, {"grads", p->grads}};
+  for (int i = 0; i < ARRAY_LENGTH(dtypes); i++) {
+    if (dtypes[i].dtype == DT_f32) continue;
+    diag(e->diags, DIAG_precision_not_supported, p->span, dtypes[i].name,
+         dtype_name(dtypes[i].dtype), dtypes[i].name);
+  }
+  if (p->loss_scale != 1)
+    elab_not_supported(e, p->span, "a loss scale other than 1");
+}
+
+void precision_read(Elab *e, Model *model, const Item *block) {
+  Precision *p = &model->precision;
+  *p = (Precision){.loss_scale = 1};
+  setting_check_names(e->program, block, "precision");
+  read_dtype(e, block, "compute", &p->compute);
+  read_dtype(e, block, "master", &p->master);
+  read_dtype(e, block, "grads", &p->grads);
+  read_paths(e, block, p);
+  read_loss_scale(e, block, p);
+  p->span = setting_find(e, block, "precision", "compute").span;
+  if (!p->span.source && block) p->span = block->name_span;
+  if (!e->program->options->check_only) check_compiled(e, p);
+}
+
+/* ---- sample ---- */
+
+static void read_vocabulary(Elab *e, const Item *block, SampleSettings *s) {
+  SettingRef ref = setting_find(e, block, "sample", "vocabulary");
+  const Expr *x = setting_expr(e, &ref);
+  if (!x || (x->kind == EXPR_name && strcmp(x->name, "bytes") == 0)) return;
+  if (x->kind == EXPR_call && x->a->kind == EXPR_name &&
+      strcmp(x->a->name, "bpe") == 0) {
+    Builtin formals = {.name = x->a->name};
+    builtin_parse_formals(e->names, "file", &formals);
+    BuiltinCall call;
+    if (!builtin_match(e, x, &formals, &call)) return;
+    if (call.args[0].kind != VAL_string) {
+      arg_wrong(&call, 0, "the name of a file");
+      return;
+    }
+    s->vocabulary = call.args[0].string;
+    if (!override_is_source(e->program, x->span.source))
+      program_check_path(e->program, s->vocabulary, call.exprs[0]->span);
+    return;
+  }
+  diag(e->diags, DIAG_bad_vocabulary, x->span);
+}
+
+void sample_read(Elab *e, Model *model, const Item *block) {
+  SampleSettings *s = &model->sample_settings;
+  *s = (SampleSettings){.prompt = "", .count = 200, .temperature = 0.8};
+  setting_check_names(e->program, block, "sample");
+  setting_string(e, block, "sample", "prompt", &s->prompt);
+  setting_int(e, block, "sample", "count", 0, &s->count);
+  setting_int(e, block, "sample", "top_k", 0, &s->top_k);
+  setting_real(e, block, "sample", "temperature", 0, &s->temperature);
+  read_vocabulary(e, block, s);
+}

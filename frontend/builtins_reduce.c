@@ -1,0 +1,247 @@
+/*
+ * builtins_reduce.c -- products, reductions, rows (softmax and its kin), and
+ * the losses that are written in them.
+ */
+#include "frontend/internal.h"
+
+#include <string.h>
+
+/* ---- reductions ---- */
+
+Val elab_reduce(Elab *e, Op op, Val val, const Name *dims, int n) {
+  if (n == 0 || !val_is_tensor(val)) return val;
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_over, dims, n);
+  return elab_emit(e, op, &val, 1, &attrs);
+}
+
+static double count(const Type *type, const Name *dims, int n) {
+  double product = 1;
+  for (int i = 0; i < n; i++) product *= (double)type_size(type, dims[i]);
+  return product;
+}
+
+static Val mean_over(Elab *e, Val val, const Name *dims, int n) {
+  if (!val_is_tensor(val)) return val;
+  double elements = count(elab_type(e, val), dims, n);
+  Val total = elab_reduce(e, OP_sum, val, dims, n);
+  return elements == 1 ? total
+                       : pointwise2(e, OP_div, total, val_real(elements));
+}
+
+static Val reduce_all(Elab *e, Op op, Val val) {
+  if (!val_is_tensor(val)) return val;
+  const Type *type = elab_type(e, val);
+  Name names[MAX_RANK];
+  for (int i = 0; i < type->rank; i++) names[i] = type->dims[i].name;
+  return elab_reduce(e, op, val, names, type->rank);
+}
+
+Val elab_mean_all(Elab *e, Val val) {
+  if (!val_is_tensor(val)) return val;
+  const Type *type = elab_type(e, val);
+  Name names[MAX_RANK];
+  for (int i = 0; i < type->rank; i++) names[i] = type->dims[i].name;
+  return mean_over(e, val, names, type->rank);
+}
+
+/* sum max min; bools are counted. */
+Val builtin_reduce(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, false)) return POISON;
+  if (elab_type(e, call->args[0])->dtype == DT_bool)
+    call->args[0] = elab_cast(e, call->args[0], DT_i32);
+  return elab_reduce(e, call->builtin->op, call->args[0], call->dims[1].names,
+                     call->dims[1].n);
+}
+
+Val builtin_mean(BuiltinCall *call) {
+  if (!arg_real_tensor(call, 0) || !arg_dims(call, 1, 0, false)) return POISON;
+  return mean_over(call->e, call->args[0], call->dims[1].names,
+                   call->dims[1].n);
+}
+
+/* any is the maximum, all the minimum of 0 and 1. */
+Val builtin_truth(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!arg_tensor(call, 0)) return POISON;
+  if (elab_type(e, call->args[0])->dtype != DT_bool)
+    return arg_wrong(call, 0, "truth values");
+  if (!arg_dims(call, 1, 0, false)) return POISON;
+  Op op = strcmp(call->builtin->name, "any") == 0 ? OP_max : OP_min;
+  Val number = elab_cast(e, call->args[0], DT_i32);
+  Val extreme =
+      elab_reduce(e, op, number, call->dims[1].names, call->dims[1].n);
+  return pointwise2(e, OP_ne, extreme, val_int(0));
+}
+
+static Val argmax(Elab *e, Val val, Name dim) {
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, dim);
+  return elab_emit(e, OP_argmax, &val, 1, &attrs);
+}
+
+Val builtin_argmax(BuiltinCall *call) {
+  if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, true)) return POISON;
+  return argmax(call->e, call->args[0], call->dims[1].names[0]);
+}
+
+/* logsumexp softmax log_softmax; layernorm rmsnorm, which have an eps. */
+Val builtin_rows(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!arg_real_tensor(call, 0) || !arg_dims(call, 1, 0, false)) return POISON;
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_over, call->dims[1].names, call->dims[1].n);
+  if (call->builtin->n_formals > 2) {
+    double eps;
+    if (!arg_real(call, 2, &eps)) return POISON;
+    if (!(eps >= 0)) return arg_wrong(call, 2, "at least 0");
+    attrs_real(&attrs, ATTR_eps, eps);
+  }
+  return elab_emit(e, call->builtin->op, call->args, 1, &attrs);
+}
+
+/* ---- dot ---- */
+
+static void same_dtype(Elab *e, Val *a, Val *b) {
+  DType x = elab_type(e, *a)->dtype, y = elab_type(e, *b)->dtype;
+  DType dtype = a->is_weak && !b->is_weak   ? y
+                : b->is_weak && !a->is_weak ? x
+                                            : dtype_promote(x, y);
+  if (dtype_class(dtype) != CLASS_REAL) dtype = DT_f32;
+  *a = elab_cast(e, *a, dtype);
+  *b = elab_cast(e, *b, dtype);
+}
+
+Val builtin_dot(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!arg_tensor(call, 0) || !arg_tensor(call, 1)) return POISON;
+  if (call->dims[2].n < 0) call->dims[2].n = 0;
+  if (!arg_dims(call, 2, 0, false) || !arg_dims(call, 2, 1, false))
+    return POISON;
+  if (!elab_unify(e, elab_type(e, call->args[0]), elab_type(e, call->args[1]),
+                  call->exprs[0], call->exprs[1], NULL, NULL))
+    return POISON;
+  same_dtype(e, &call->args[0], &call->args[1]);
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_over, call->dims[2].names, call->dims[2].n);
+  return elab_emit(e, OP_dot, call->args, 2, &attrs);
+}
+
+/* ---- losses ---- */
+
+static bool same_dims(BuiltinCall *call, Val a, Val b, int at) {
+  Elab *e = call->e;
+  const Type *x = elab_type(e, a), *y = elab_type(e, b);
+  if (!elab_unify(e, x, y, call->exprs[0], call->exprs[1], NULL, NULL))
+    return false;
+  if (type_same_dims(x, y)) return true;
+  diag(e->diags, DIAG_dims_differ, call->exprs[at]->span,
+       expr_describe(e, call->exprs[1]), type_describe(e, y),
+       type_describe(e, x));
+  return false;
+}
+
+/* Logits x over V and integers y: y must have the dims of x but V. */
+static bool check_classes(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!arg_real_tensor(call, 0) || !arg_tensor(call, 1) ||
+      !arg_dims(call, 2, 0, true))
+    return false;
+  const Type *x = elab_type(e, call->args[0]), *y = elab_type(e, call->args[1]);
+  if (dtype_class(y->dtype) != CLASS_INT) {
+    arg_wrong(call, 1, "an integer tensor");
+    return false;
+  }
+  if (!elab_unify(e, x, y, call->exprs[0], call->exprs[1], NULL, NULL))
+    return false;
+  const Type *rest = type_without(e->arena, x, call->dims[2].names, 1);
+  if (type_same_dims(rest, y)) return true;
+  diag(e->diags, DIAG_dims_differ, call->exprs[1]->span,
+       expr_describe(e, call->exprs[1]), type_describe(e, y),
+       type_describe(e, rest));
+  return false;
+}
+
+/* The logit at y: the sum over V of x where the position is y. */
+static Val pick(Elab *e, Val x, Val y, Name dim) {
+  int64_t size = type_size(elab_type(e, x), dim);
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, dim);
+  attrs_ints(&attrs, ATTR_sizes, &size, 1);
+  Val position = elab_emit(e, OP_iota, NULL, 0, &attrs);
+  Val chosen = pointwise2(e, OP_eq, y, position);
+  return elab_reduce(e, OP_sum,
+                     pointwise3(e, OP_select, chosen, x, val_real(0)), &dim, 1);
+}
+
+/* Mean over the y that are not `ignore`; 0 if there is none. */
+static Val mean_kept(Elab *e, Val each, Val y, Val ignore) {
+  Val keep = pointwise2(e, OP_ne, y, ignore);
+  Val kept = pointwise3(e, OP_select, keep, each, val_real(0));
+  Val n = reduce_all(e, OP_sum, elab_cast(e, keep, DT_f32));
+  return pointwise2(e, OP_div, reduce_all(e, OP_sum, kept),
+                    pointwise2(e, OP_maximum, n, val_real(1)));
+}
+
+Val builtin_cross_entropy(BuiltinCall *call) {
+  Elab *e = call->e;
+  double smooth;
+  if (!check_classes(call) || !arg_real(call, 4, &smooth)) return POISON;
+  if (!(smooth >= 0 && smooth <= 1)) return arg_wrong(call, 4, "in 0..1");
+  Val x = call->args[0], y = call->args[1], ignore = call->args[3];
+  if (ignore.kind != VAL_none && ignore.kind != VAL_int)
+    return arg_wrong(call, 3, "a whole number or none");
+  Name dim = call->dims[2].names[0];
+  Val logsum = elab_reduce(e, OP_logsumexp, x, &dim, 1);
+  Val target = pick(e, x, y, dim);
+  if (smooth > 0)
+    target = pointwise2(
+        e, OP_add, pointwise2(e, OP_mul, target, val_real(1 - smooth)),
+        pointwise2(e, OP_mul, mean_over(e, x, &dim, 1), val_real(smooth)));
+  Val each = pointwise2(e, OP_sub, logsum, target);
+  return ignore.kind == VAL_int ? mean_kept(e, each, y, ignore)
+                                : elab_mean_all(e, each);
+}
+
+Val builtin_mse(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!arg_real_tensor(call, 0) || !arg_real_tensor(call, 1) ||
+      !same_dims(call, call->args[0], call->args[1], 1))
+    return POISON;
+  Val difference = pointwise2(e, OP_sub, call->args[0], call->args[1]);
+  return elab_mean_all(e, pointwise2(e, OP_mul, difference, difference));
+}
+
+/* softplus(x) - x y is -log of the probability of y. */
+Val builtin_bce(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!arg_real_tensor(call, 0) || !arg_real_tensor(call, 1) ||
+      !same_dims(call, call->args[0], call->args[1], 1))
+    return POISON;
+  Val x = call->args[0], y = call->args[1];
+  return elab_mean_all(e, pointwise2(e, OP_sub, pointwise1(e, OP_softplus, x),
+                                     pointwise2(e, OP_mul, x, y)));
+}
+
+Val builtin_accuracy(BuiltinCall *call) {
+  Elab *e = call->e;
+  int64_t top;
+  if (!check_classes(call) || !arg_int(call, 3, 1, &top)) return POISON;
+  if (top > 1) {
+    elab_not_supported(e, call->exprs[3]->span, "accuracy with top above 1");
+    return POISON;
+  }
+  Val best = argmax(e, call->args[0], call->dims[2].names[0]);
+  Val hits = pointwise2(e, OP_eq, best, call->args[1]);
+  return elab_mean_all(e, elab_cast(e, hits, DT_f32));
+}
+
+Val builtin_add_loss(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!arg_real_tensor(call, 0)) return POISON;
+  if (elab_type(e, call->args[0])->rank != 0)
+    return arg_wrong(call, 0, "a scalar");
+  if (e->is_training) vec_push(e->arena, &e->extra_losses, call->args[0]);
+  return (Val){.kind = VAL_none};
+}

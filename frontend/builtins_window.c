@@ -1,0 +1,196 @@
+/*
+ * builtins_window.c -- operators that slide a window over dims: convolution,
+ * pooling, and enlarging.
+ */
+#include "frontend/internal.h"
+
+#include <string.h>
+
+static bool arg_spaces(BuiltinCall *call, int i, int of) {
+  if (call->dims[i].n < 0) {
+    diag(call->e->diags, DIAG_not_a_dim, call->exprs[i]->span);
+    return false;
+  }
+  if (call->dims[i].n == 0) {
+    diag(call->e->diags, DIAG_one_dim, call->exprs[i]->span,
+         call->builtin->name, 0);
+    return false;
+  }
+  return arg_dims(call, i, of, false);
+}
+
+static int64_t *ints(Elab *e, int n) {
+  return ARENA_ARRAY(e->arena, int64_t, n > 0 ? n : 1);
+}
+
+/* Dims that both operands have, but for the slid ones, must agree. */
+static bool unify_but_spaces(BuiltinCall *call) {
+  Elab *e = call->e;
+  const DimArg *space = &call->dims[3];
+  const Type *x = type_without(e->arena, elab_type(e, call->args[0]),
+                               space->names, space->n);
+  return elab_unify(e, x, elab_type(e, call->args[1]), call->exprs[0],
+                    call->exprs[1], NULL, NULL);
+}
+
+static bool check_window(BuiltinCall *call, const int64_t *k,
+                         const int64_t *pad, const int64_t *dilate) {
+  Elab *e = call->e;
+  const DimArg *space = &call->dims[call->builtin->op == OP_conv ? 3 : 1];
+  const Type *type = elab_type(e, call->args[0]);
+  for (int i = 0; i < space->n; i++) {
+    int64_t size = type_size(type, space->names[i]);
+    if (pad[i] > INT32_MAX || k[i] > INT32_MAX ||
+        (dilate && dilate[i] > INT32_MAX)) {
+      diag(e->diags, DIAG_overflow, call->x->span);
+      return false;
+    }
+    int64_t width = dilate ? dilate[i] * (k[i] - 1) + 1 : k[i];
+    if (width <= size + 2 * pad[i]) continue;
+    diag(e->diags, DIAG_window_too_large, call->x->span, (long long)width,
+         space->names[i], (long long)size, (long long)pad[i]);
+    return false;
+  }
+  return true;
+}
+
+static bool arg_products(BuiltinCall *call) {
+  return arg_real_tensor(call, 0) && arg_real_tensor(call, 1) &&
+         arg_dims(call, 2, 0, true) && arg_dims(call, 2, 1, true) &&
+         arg_spaces(call, 3, 0) && arg_spaces(call, 3, 1) &&
+         unify_but_spaces(call);
+}
+
+Val builtin_conv(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!arg_products(call)) return POISON;
+  const DimArg *space = &call->dims[3];
+  int n = space->n;
+  int64_t *k = ints(e, n), *stride = ints(e, n), *pad = ints(e, n),
+          *dilate = ints(e, n);
+  if (!arg_ints(call, 4, n, 1, stride) || !arg_ints(call, 5, n, 0, pad) ||
+      !arg_ints(call, 6, n, 1, dilate))
+    return POISON;
+  for (int i = 0; i < n; i++)
+    k[i] = type_size(elab_type(e, call->args[1]), space->names[i]);
+  if (!check_window(call, k, pad, dilate)) return POISON;
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, call->dims[2].names[0]);
+  attrs_names(&attrs, ATTR_space, space->names, n);
+  attrs_ints(&attrs, ATTR_stride, stride, n);
+  attrs_ints(&attrs, ATTR_pad, pad, n);
+  attrs_ints(&attrs, ATTR_dilate, dilate, n);
+  return elab_emit(e, OP_conv, call->args, 2, &attrs);
+}
+
+/* What only w has: conv_transpose makes it, where conv would contract it. */
+static bool one_new_dim(BuiltinCall *call, Name *out) {
+  Elab *e = call->e;
+  const Type *x = elab_type(e, call->args[0]), *w = elab_type(e, call->args[1]);
+  int n = 0;
+  for (int i = 0; i < w->rank; i++)
+    if (type_find(x, w->dims[i].name) < 0) {
+      *out = w->dims[i].name;
+      n++;
+    }
+  if (n == 1) return true;
+  diag(e->diags, DIAG_one_new_dim, call->exprs[1]->span,
+       expr_describe(e, call->exprs[1]), n);
+  return false;
+}
+
+/* The gradient of a conv in its input; size (Y - 1) stride - 2 pad + k. */
+Val builtin_conv_transpose(BuiltinCall *call) {
+  Elab *e = call->e;
+  Name dim;
+  if (!arg_products(call) || !one_new_dim(call, &dim)) return POISON;
+  const DimArg *space = &call->dims[3];
+  int n = space->n;
+  int64_t *stride = ints(e, n), *pad = ints(e, n), *sizes = ints(e, n);
+  if (!arg_ints(call, 4, n, 1, stride) || !arg_ints(call, 5, n, 0, pad))
+    return POISON;
+  for (int i = 0; i < n; i++) {
+    int64_t size = type_size(elab_type(e, call->args[0]), space->names[i]);
+    int64_t k = type_size(elab_type(e, call->args[1]), space->names[i]);
+    if (size > INT32_MAX || stride[i] > INT32_MAX || pad[i] > INT32_MAX) {
+      diag(e->diags, DIAG_overflow, call->x->span);
+      return POISON;
+    }
+    sizes[i] = (size - 1) * stride[i] - 2 * pad[i] + k;
+    if (sizes[i] > 0) continue;
+    diag(e->diags, DIAG_window_too_large, call->x->span, (long long)k,
+         space->names[i], (long long)size, (long long)pad[i]);
+    return POISON;
+  }
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, dim);
+  attrs_names(&attrs, ATTR_to, call->dims[2].names, 1);
+  attrs_names(&attrs, ATTR_space, space->names, n);
+  attrs_ints(&attrs, ATTR_stride, stride, n);
+  attrs_ints(&attrs, ATTR_pad, pad, n);
+  attrs_ints(&attrs, ATTR_sizes, sizes, n);
+  return elab_emit(e, OP_conv_input_grad, call->args, 2, &attrs);
+}
+
+Val builtin_pool(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!arg_real_tensor(call, 0) || !arg_spaces(call, 1, 0)) return POISON;
+  const DimArg *space = &call->dims[1];
+  int n = space->n;
+  int64_t *k = ints(e, n), *stride = ints(e, n), *pad = ints(e, n);
+  if (!arg_ints(call, 2, n, 1, k) || !arg_ints(call, 3, n, 1, stride) ||
+      !arg_ints(call, 4, n, 0, pad) || !check_window(call, k, pad, NULL))
+    return POISON;
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_space, space->names, n);
+  attrs_ints(&attrs, ATTR_window, k, n);
+  attrs_ints(&attrs, ATTR_stride, stride, n);
+  attrs_ints(&attrs, ATTR_pad, pad, n);
+  if (call->builtin->op == OP_avgpool) {
+    bool counts;
+    if (!arg_bool(call, 5, &counts)) return POISON;
+    if (!counts) attrs_int(&attrs, ATTR_causal, 0);
+  }
+  return elab_emit(e, call->builtin->op, call->args, 1, &attrs);
+}
+
+Val builtin_adaptive_avgpool(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!arg_real_tensor(call, 0) || !arg_spaces(call, 1, 0)) return POISON;
+  const DimArg *space = &call->dims[1];
+  int64_t *sizes = ints(e, space->n);
+  if (!arg_ints(call, 2, space->n, 1, sizes)) return POISON;
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_space, space->names, space->n);
+  attrs_ints(&attrs, ATTR_sizes, sizes, space->n);
+  return elab_emit(e, OP_adaptive_avgpool, call->args, 1, &attrs);
+}
+
+/* Nearest: every element n times, by a new inner dim that is merged away. */
+Val builtin_upsample(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!arg_real_tensor(call, 0) || !arg_spaces(call, 1, 0)) return POISON;
+  const DimArg *space = &call->dims[1];
+  int64_t *n = ints(e, space->n);
+  if (!arg_ints(call, 2, space->n, 1, n)) return POISON;
+  if (call->args[3].kind != VAL_string ||
+      (strcmp(call->args[3].string, "nearest") != 0 &&
+       strcmp(call->args[3].string, "linear") != 0))
+    return arg_wrong(call, 3, "\"nearest\" or \"linear\"");
+  if (strcmp(call->args[3].string, "linear") == 0) {
+    elab_not_supported(e, call->x->span, "upsample with mode = \"linear\"");
+    return POISON;
+  }
+  Val val = call->args[0];
+  Name times = name_intern(e->names, "upsample.times"); /* no user's name */
+  for (int i = 0; i < space->n && !val_is_poison(val); i++) {
+    if (n[i] == 1) continue;
+    const Name from[] = {space->names[i], times};
+    val = elab_broadcast(e, val, &times, &n[i], 1);
+    Attrs attrs = {0};
+    attrs_names(&attrs, ATTR_from, from, 2);
+    attrs_name(&attrs, ATTR_dim, space->names[i]);
+    val = elab_emit(e, OP_merge_dims, &val, 1, &attrs);
+  }
+  return val;
+}

@@ -1,0 +1,354 @@
+/*
+ * elaborate_stmt.c -- statements of a body: assignments, parameters and
+ * states, compile-time `if` and `repeat`.
+ *
+ * A body has one scope with its branches and repeats; only names born in a
+ * repeat end with it.  A statement that failed leaves poison in the names it
+ * assigns, so that nothing is said about their uses.
+ */
+#include "frontend/internal.h"
+
+#include <string.h>
+
+static const char *const pins[] = {"remat", "keep",  "offload", "stage",
+                                   "shard", "place", "unroll",  "frozen"};
+
+/* ---- annotations ---- */
+
+bool elab_annotations(Elab *e, const AnnotationList *list) {
+  bool is_frozen = false;
+  for (int i = 0; i < list->n; i++) {
+    const Annotation *annotation = &list->items[i];
+    bool is_known = false;
+    for (int j = 0; j < ARRAY_LENGTH(pins); j++)
+      is_known = is_known || strcmp(annotation->name, pins[j]) == 0;
+    if (!is_known) {
+      Diag *d = diag(e->diags, DIAG_unknown_annotation, annotation->span,
+                     annotation->name);
+      diag_suggest(d, annotation->name, pins, ARRAY_LENGTH(pins));
+    } else if (strcmp(annotation->name, "frozen") == 0) {
+      is_frozen = true;
+    } else if (!e->program->options->check_only) {
+      elab_not_supported(e, annotation->span,
+                         arena_printf(e->arena, "@%s", annotation->name));
+    }
+  }
+  return is_frozen;
+}
+
+/* ---- types ---- */
+
+static bool find_dtype(Elab *e, const TypeExpr *type, DType *out) {
+  *out = DT_f32;
+  if (!type->dtype) return true;
+  if (!dtype_find(type->dtype, out)) {
+    const char *names[N_DTYPES];
+    for (int i = 0; i < N_DTYPES; i++) names[i] = dtype_name((DType)i);
+    Span span = type->span;
+    span.end = span.begin + (uint32_t)strlen(type->dtype);
+    Diag *d = diag(e->diags, DIAG_unknown_dtype, span, type->dtype);
+    diag_suggest(d, type->dtype, names, N_DTYPES);
+    return false;
+  }
+  if (dtype_class(*out) != CLASS_REAL || *out == DT_f32 ||
+      e->program->options->check_only)
+    return true;
+  elab_not_supported(e, type->span, type->dtype);
+  return false;
+}
+
+static int64_t dim_size(Elab *e, const TypeDim *dim) {
+  if (!dim->size) return scope_need_size(e, dim->name, dim->span);
+  int64_t size;
+  if (!eval_int(e, dim->size, &size)) return -1;
+  if (size > 0) return size;
+  diag(e->diags, DIAG_bad_size, dim->size->span, dim->name,
+       val_describe(e, val_int(size)));
+  return -1;
+}
+
+const Type *elab_type_expr(Elab *e, const TypeExpr *type) {
+  DType dtype;
+  if (!find_dtype(e, type, &dtype)) return NULL;
+  if (type->n_dims > MAX_RANK) {
+    diag(e->diags, DIAG_too_many_dims, type->span, type->n_dims, MAX_RANK);
+    return NULL;
+  }
+  Type *out = type_create(e->arena, dtype, type->n_dims);
+  bool is_good = true;
+  int64_t elements = 1;
+  for (int i = 0; i < type->n_dims; i++) {
+    const TypeDim *dim = &type->dims[i];
+    if (!dim->name) {
+      diag(e->diags, DIAG_open_type, dim->span);
+      return NULL;
+    }
+    for (int j = 0; j < i; j++)
+      if (type->dims[j].name == dim->name) {
+        diag(e->diags, DIAG_dim_twice, dim->span, dim->name);
+        return NULL;
+      }
+    int64_t size = dim_size(e, dim);
+    is_good = is_good && size > 0;
+    out->dims[i] = (Dim){.name = dim->name, .size = size};
+    if (__builtin_mul_overflow(elements, size, &elements) ||
+        elements > INT64_C(1) << 53)
+      is_good = is_good && (diag(e->diags, DIAG_too_large, type->span,
+                                 type_describe(e, out)),
+                            false);
+  }
+  return is_good ? out : NULL;
+}
+
+/* ---- parameters and states ---- */
+
+static bool is_like_training(Elab *e, Name path, const Type *type, Span span) {
+  if (!e->reference) return true;
+  const Param *trained = map_get(e->reference->params, path);
+  if (trained && type_equal(trained->type, type)) return true;
+  if (trained)
+    diag(e->diags, DIAG_param_changes, span, path);
+  else
+    diag(e->diags, DIAG_param_not_trained, span, path);
+  return false;
+}
+
+static Val new_param(Elab *e, const Stmt *stmt, Name path, const Type *type,
+                     Span span) {
+  Init init = {INIT_zeros, 0};
+  if (stmt->value && !elab_init(e, stmt->value, &init)) return POISON;
+  if (!is_like_training(e, path, type, span)) return POISON;
+  e->graph->span = span;
+  e->graph->path = path;
+  Role role = stmt->kind == STMT_param ? ROLE_param : ROLE_state;
+  Val val = val_tensor(graph_input(e->graph, role, path, type), false);
+  GraphInput *input = &e->graph->inputs.data[e->graph->inputs.n - 1];
+  input->init = init;
+  input->is_frozen = e->n_frozen > 0 && role == ROLE_param;
+  Param *param = ARENA_NEW(e->arena, Param);
+  *param = (Param){stmt, type, val};
+  map_put(e->params, path, param);
+  return val;
+}
+
+/* A net that is called again has the parameters of the first call. */
+static Val declare(Elab *e, const Stmt *stmt, Name path, const Type *type,
+                   Span span) {
+  const Param *old = map_get(e->params, path);
+  if (!old) return new_param(e, stmt, path, type, span);
+  if (old->stmt == stmt && type_equal(old->type, type)) return old->val;
+  Diag *d = diag(e->diags, DIAG_param_twice, span, path);
+  diag_note(d, old->stmt->span, "it is declared here already");
+  return POISON;
+}
+
+static void exec_param(Elab *e, const Stmt *stmt) {
+  const Type *type = elab_type_expr(e, stmt->type);
+  for (int i = 0; i < stmt->names.n; i++) {
+    Name name = stmt->names.names[i];
+    Span span = stmt->names.spans[i];
+    Name path = scope_join(e, e->frame->prefix, name, e->frame->positions);
+    Val val = type ? declare(e, stmt, path, type, span) : POISON;
+    frame_set(e, name, val, span);
+    frame_local(e->frame, name)->state_path =
+        stmt->kind == STMT_state ? path : NULL;
+  }
+}
+
+static void write_state(Elab *e, const Local *state, Val val, Span span) {
+  if (val_is_poison(val) || val_is_poison(state->val)) return;
+  const Type *type = elab_type(e, state->val);
+  if (!val_is_tensor(val) || !type_same_dims(elab_type(e, val), type) ||
+      elab_type(e, val)->dtype != type->dtype) {
+    diag(e->diags, DIAG_state_type, span, state->name, type_describe(e, type),
+         val_describe(e, val));
+    return;
+  }
+  StateWrite write = {state->state_path,
+                      graph_transpose_to(e->graph, val.tensor, type)};
+  for (int i = 0; i < e->state_writes.n; i++)
+    if (e->state_writes.data[i].path == write.path) {
+      e->state_writes.data[i] = write;
+      return;
+    }
+  vec_push(e->arena, &e->state_writes, write);
+}
+
+/* ---- assignments ---- */
+
+/* A node that an assignment made is found under the name of its value. */
+static void name_node(Elab *e, const Expr *root, Val val, const Name *place) {
+  if (!val_is_tensor(val) || val.tensor.node >= e->origins.n) return;
+  if (e->origins.data[val.tensor.node] != root) return;
+  e->graph->nodes.data[val.tensor.node]->path = scope_path(e, place, *place);
+}
+
+static void assign(Elab *e, const Stmt *stmt, int i, const Expr *root,
+                   Val val) {
+  Name name = stmt->names.names[i];
+  Span span = stmt->names.spans[i];
+  if (scope_is_predefined(e, name)) {
+    diag(e->diags, DIAG_predefined, span, name);
+    return;
+  }
+  name_node(e, root, val, &stmt->names.names[i]);
+  const Local *local = frame_local(e->frame, name);
+  if (local && local->state_path)
+    write_state(e, local, val, span);
+  else
+    frame_set(e, name, val, span);
+}
+
+static void exec_assign(Elab *e, const Stmt *stmt) {
+  const Expr *x = stmt->value;
+  Val val = eval(e, x);
+  if (stmt->names.n == 1) {
+    assign(e, stmt, 0, x, val);
+    return;
+  }
+  bool is_list = val.kind == VAL_list && val.list->n == stmt->names.n;
+  if (!is_list && !val_is_poison(val))
+    diag(e->diags, DIAG_wrong_count,
+         span_join(stmt->names.spans[0], stmt->names.spans[stmt->names.n - 1]),
+         stmt->names.n, val_describe(e, val));
+  for (int i = 0; i < stmt->names.n; i++) {
+    const Expr *root = x->kind == EXPR_list && is_list ? x->items.data[i] : x;
+    assign(e, stmt, i, root, is_list ? val.list->items[i] : POISON);
+  }
+}
+
+/* What a body that cannot be entered would have assigned. */
+static bool poison_body(Elab *e, const StmtList *body) {
+  bool returns = false;
+  for (int i = 0; i < body->n; i++) {
+    const Stmt *stmt = body->data[i];
+    for (int j = 0; j < stmt->names.n && stmt->kind != STMT_repeat; j++)
+      frame_set(e, stmt->names.names[j], POISON, stmt->names.spans[j]);
+    returns = returns || stmt->kind == STMT_return;
+    returns |= poison_body(e, &stmt->body);
+    returns |= poison_body(e, &stmt->else_body);
+  }
+  if (returns) e->frame->result = POISON;
+  return returns;
+}
+
+/* ---- if, repeat ---- */
+
+static bool exec_if(Elab *e, const Stmt *stmt) {
+  Val val = eval(e, stmt->value);
+  if (val.kind == VAL_bool)
+    return exec_body(e, val.truth ? &stmt->body : &stmt->else_body);
+  if (val_is_tensor(val)) {
+    Diag *d = diag(e->diags, DIAG_if_tensor, stmt->value->span,
+                   expr_describe(e, stmt->value), val_describe(e, val));
+    diag_help(d, "select(c, a, b) chooses element by element");
+  } else if (!val_is_poison(val)) {
+    diag(e->diags, DIAG_if_not_truth, stmt->value->span, val_describe(e, val));
+  }
+  bool returns = poison_body(e, &stmt->body);
+  return poison_body(e, &stmt->else_body) || returns;
+}
+
+typedef struct Turns { /* what a repeat runs over: a list or first + i */
+  int64_t n, first;
+  const ValList *list;
+} Turns;
+
+static bool eval_turns(Elab *e, const Stmt *stmt, Turns *out) {
+  const Expr *x = stmt->value;
+  *out = (Turns){0};
+  if (x->kind == EXPR_range) {
+    int64_t last;
+    if (!eval_int(e, x->a, &out->first) || !eval_int(e, x->b, &last))
+      return false;
+    if (last >= out->first &&
+        __builtin_sub_overflow(last, out->first, &out->n)) {
+      diag(e->diags, DIAG_overflow, x->span);
+      return false;
+    }
+    out->n = last < out->first ? 0 : out->n == INT64_MAX ? out->n : out->n + 1;
+    return true;
+  }
+  Val val = eval(e, x);
+  if (val.kind == VAL_list) {
+    out->list = val.list;
+    out->n = val.list->n;
+    return true;
+  }
+  if (val.kind == VAL_int && val.integer >= 0) {
+    out->n = val.integer;
+    return true;
+  }
+  if (!val_is_poison(val))
+    diag(e->diags, DIAG_bad_repeat, x->span, val_describe(e, val));
+  return false;
+}
+
+static bool exec_repeat(Elab *e, const Stmt *stmt) {
+  Turns turns;
+  if (!eval_turns(e, stmt, &turns)) return poison_body(e, &stmt->body);
+  Frame *frame = e->frame;
+  const char *positions = frame->positions;
+  int n_locals = frame->locals.n, errors = diags_errors(e->diags);
+  bool returned = false;
+  for (int64_t i = 0; i < turns.n && !returned; i++) {
+    if (!elab_step(e, stmt->span) || diags_errors(e->diags) > errors) break;
+    frame->positions =
+        name_format(e->names, "%s[%lld]", positions, (long long)i);
+    Val turn = turns.list ? turns.list->items[i] : val_int(turns.first + i);
+    frame_set(e, stmt->names.names[0], turn, stmt->names.spans[0]);
+    returned = exec_body(e, &stmt->body);
+    if (frame->locals.n > n_locals) frame->locals.n = n_locals;
+  }
+  frame->positions = positions;
+  return returned;
+}
+
+/* ---- statements ---- */
+
+static void exec_expr(Elab *e, const Stmt *stmt) {
+  const Expr *x = stmt->value;
+  bool is_call = x->kind == EXPR_call && x->a->kind == EXPR_name;
+  if (is_call && strcmp(x->a->name, "add_loss") == 0) {
+    eval(e, x);
+    return;
+  }
+  Diag *d = diag(e->diags, DIAG_no_effect, x->span);
+  diag_help(d, "assign it to a name or return it");
+}
+
+static bool exec_stmt(Elab *e, const Stmt *stmt) {
+  switch (stmt->kind) {
+  case STMT_assign: exec_assign(e, stmt); return false;
+  case STMT_scan:
+    elab_not_supported(e, stmt->span, "scan");
+    poison_body(e, &(StmtList){(Stmt **)&stmt, 1});
+    return false;
+  case STMT_param:
+  case STMT_state: exec_param(e, stmt); return false;
+  case STMT_return:
+    e->frame->result = eval(e, stmt->value);
+    e->frame->result_span = stmt->value->span;
+    return true;
+  case STMT_expr: exec_expr(e, stmt); return false;
+  case STMT_repeat: return exec_repeat(e, stmt);
+  case STMT_if: return exec_if(e, stmt);
+  }
+  UNREACHABLE();
+}
+
+bool exec_body(Elab *e, const StmtList *body) {
+  for (int i = 0; i < body->n; i++) {
+    const Stmt *stmt = body->data[i];
+    if (!elab_step(e, stmt->span)) {
+      e->frame->result = POISON;
+      return true;
+    }
+    bool is_frozen = elab_annotations(e, &stmt->annotations);
+    e->n_frozen += is_frozen;
+    bool returned = exec_stmt(e, stmt);
+    e->n_frozen -= is_frozen;
+    if (returned) return true;
+  }
+  return false;
+}

@@ -1,0 +1,456 @@
+/*
+ * frontend.c -- from the text of a model to its graphs.
+ *
+ * The expression `loss` is elaborated once with training = true, which decides
+ * the parameters, and again for each other program that is compiled: the
+ * evaluation, the remainder of an evaluation, sampling.  They differ in
+ * `training` and in the size of the batch dim only.
+ */
+#include "frontend/internal.h"
+
+#include <string.h>
+
+static const Budget default_budget = {.nodes = 10000000,
+                                      .list_elements = 10000000,
+                                      .steps = 10000000,
+                                      .depth = 64};
+
+typedef struct Build { /* what the graphs of one model have in common */
+  Program program;
+  Model *model;
+  Name batch_dim;     /* or NULL */
+  bool has_batch_dim; /* it is a dim of the file: its size can be set */
+  int64_t batch;      /* by the setting; 0: as written */
+  const Item *train_block, *sample_block;
+  Elab *settings; /* reads settings; its graph stays empty */
+  Elab *train;
+} Build;
+
+static Module *module_of(const Build *b) {
+  return b->program.module;
+}
+
+static bool has_errors(const Build *b) {
+  return diags_errors(module_of(b)->diags) > 0;
+}
+
+static Elab *new_elab(Build *b, const char *name, bool is_training,
+                      int64_t batch) {
+  Elab *e = elab_create(&b->program, name_intern(module_of(b)->names, name));
+  e->is_training = is_training;
+  e->batch_dim = b->has_batch_dim ? b->batch_dim : NULL;
+  e->batch = b->has_batch_dim ? batch : 0;
+  e->reference = b->train;
+  return e;
+}
+
+/* ---- parameters that decay ---- */
+
+static bool reads_weights(Op op, int input) {
+  return op == OP_dot || op == OP_conv || op == OP_conv_input_grad ||
+         (op == OP_gather && input == 0);
+}
+
+/* Nodes that are computed from parameters and numbers only; the draws of a
+ * dropout are numbers. */
+static bool *find_pure(const Graph *graph, Arena *arena) {
+  bool *pure = ARENA_ARRAY(arena, bool, graph->nodes.n);
+  for (int i = 0; i < graph->inputs.n; i++) {
+    Role role = graph->inputs.data[i].role;
+    pure[graph->inputs.data[i].value.node] =
+        role == ROLE_param || role == ROLE_seed || role == ROLE_step;
+  }
+  for (int i = 0; i < graph->nodes.n; i++) {
+    const Node *node = graph->nodes.data[i];
+    if (node->op == OP_input) continue;
+    pure[i] = true;
+    for (int j = 0; j < node->n_inputs; j++)
+      pure[i] = pure[i] && pure[node->inputs[j].node];
+  }
+  return pure;
+}
+
+static void mark_decay(Graph *graph, Arena *arena) {
+  const bool *pure = find_pure(graph, arena);
+  bool *decays = ARENA_ARRAY(arena, bool, graph->nodes.n);
+  for (int i = graph->nodes.n - 1; i >= 0; i--) {
+    const Node *node = graph->nodes.data[i];
+    for (int j = 0; j < node->n_inputs; j++)
+      if (pure[node->inputs[j].node] &&
+          (decays[i] || reads_weights(node->op, j)))
+        decays[node->inputs[j].node] = true;
+  }
+  for (int i = 0; i < graph->inputs.n; i++) {
+    GraphInput *input = &graph->inputs.data[i];
+    input->has_decay = input->role == ROLE_param && decays[input->value.node];
+  }
+}
+
+/* ---- parameters that reach nothing ---- */
+
+static void warn_unreached(const Graph *graph, Arena *arena, DiagId id) {
+  bool *reached = ARENA_ARRAY(arena, bool, graph->nodes.n);
+  for (int i = 0; i < graph->outputs.n; i++)
+    reached[graph->outputs.data[i].value.node] = true;
+  for (int i = graph->nodes.n - 1; i >= 0; i--)
+    for (int j = 0; reached[i] && j < graph->nodes.data[i]->n_inputs; j++)
+      reached[graph->nodes.data[i]->inputs[j].node] = true;
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    if (input->role == ROLE_param && !input->is_frozen &&
+        !reached[input->value.node])
+      diag(graph->module->diags, id, graph->nodes.data[input->value.node]->span,
+           input->path);
+  }
+}
+
+/* ---- loss and metrics ---- */
+
+static Val scalar(Elab *e, const Expr *x, Val val, const char *what) {
+  if (val_is_poison(val)) return val;
+  if (val_is_tensor(val) && elab_type(e, val)->rank == 0 &&
+      dtype_class(elab_type(e, val)->dtype) == CLASS_REAL)
+    return val;
+  diag(e->diags, DIAG_not_scalar, x->span, what, val_describe(e, val));
+  return POISON;
+}
+
+static Val eval_named(Elab *e, const Expr *x, const char *prefix,
+                      const char *what) {
+  Frame *frame = frame_push(e, NULL, name_intern(e->names, prefix));
+  frame->labels = number_expr(e->program, x);
+  Val val = eval(e, x);
+  frame_pop(e);
+  return scalar(e, x, val, what);
+}
+
+static bool add_loss(Elab *e, const Expr *loss) {
+  Val val = eval_named(e, loss, "loss", "loss");
+  for (int i = 0; i < e->extra_losses.n && !val_is_poison(val); i++) {
+    e->graph->span = loss->span;
+    e->graph->path = name_intern(e->names, "loss");
+    val = pointwise2(e, OP_add, val, e->extra_losses.data[i]);
+  }
+  if (val_is_poison(val)) return false;
+  graph_output(e->graph, ROLE_loss, name_intern(e->names, "loss"), val.tensor);
+  return true;
+}
+
+/* Evaluation throws its writes away. */
+static void add_states(Elab *e) {
+  if (!e->is_training) return;
+  for (int i = 0; i < e->state_writes.n; i++)
+    graph_output(e->graph, ROLE_state, e->state_writes.data[i].path,
+                 e->state_writes.data[i].value);
+}
+
+static Name metric_name(Elab *e, const Expr *const *metrics, int n, int at) {
+  const char *names[2] = {"metric", "metric"};
+  int before = 0, same = 0;
+  for (int i = 0; i < n; i++) {
+    for (int side = 0; side < 2; side++) {
+      const Expr *x = metrics[side ? at : i];
+      bool is_call = x->kind == EXPR_call && x->a->kind == EXPR_name;
+      names[side] = is_call ? x->a->name : "metric";
+    }
+    if (strcmp(names[0], names[1]) != 0) continue;
+    same++;
+    before += i < at;
+  }
+  return same == 1 ? name_intern(e->names, names[1])
+                   : name_format(e->names, "%s[%d]", names[1], before);
+}
+
+static void add_metrics(Build *b, Elab *e) {
+  SettingRef ref =
+      setting_find(b->settings, b->train_block, "train", "metrics");
+  const Expr *list = setting_expr(b->settings, &ref);
+  if (!list) return;
+  bool is_list = list->kind == EXPR_list;
+  int n = is_list ? list->items.n : 1;
+  const Expr **metrics = ARENA_ARRAY(e->arena, const Expr *, n);
+  for (int i = 0; i < n; i++) metrics[i] = is_list ? list->items.data[i] : list;
+  TrainSettings *settings = &b->model->settings;
+  settings->metrics = ARENA_ARRAY(e->arena, Name, n);
+  settings->n_metrics = n;
+  for (int i = 0; i < n; i++) {
+    Name name = metric_name(e, metrics, n, i);
+    settings->metrics[i] = name;
+    Val val = eval_named(e, metrics[i], "", name);
+    if (!val_is_poison(val))
+      graph_output(e->graph, ROLE_metric, name, val.tensor);
+  }
+}
+
+static Graph *finish(Elab *e) {
+  add_states(e);
+  mark_decay(e->graph, e->arena);
+  return e->graph;
+}
+
+static const Expr *loss_expr(Build *b) {
+  SettingRef ref = setting_find(b->settings, b->train_block, "train", "loss");
+  if (!ref.is_given)
+    diag(module_of(b)->diags, DIAG_missing_setting, b->train_block->name_span,
+         "train", "loss");
+  return setting_expr(b->settings, &ref);
+}
+
+static Graph *build_eval(Build *b, const Expr *loss, const char *name,
+                         int64_t batch) {
+  Elab *e = new_elab(b, name, false, batch);
+  add_loss(e, loss);
+  add_metrics(b, e);
+  return finish(e);
+}
+
+/* ---- a net alone ---- */
+
+static Val net_input(Elab *e, const Formal *formal) {
+  if (!formal->type) {
+    if (formal->init) return eval(e, formal->init);
+    diag(e->diags, DIAG_untyped_input, formal->span, formal->name);
+    return POISON;
+  }
+  const Type *type = elab_type_expr(e, formal->type);
+  if (!type) return POISON;
+  e->graph->span = formal->span;
+  e->graph->path = formal->name;
+  return val_tensor(graph_input(e->graph, ROLE_data, formal->name, type),
+                    false);
+}
+
+/* Outputs are stored in the order of dims of the declared result. */
+static Value in_declared_order(Elab *e, const TypeExpr *declared, Value value) {
+  const Type *type = graph_type(e->graph, value);
+  if (!declared || declared->n_dims != type->rank) return value;
+  Type *order = type_create(e->arena, type->dtype, type->rank);
+  for (int i = 0; i < type->rank; i++) {
+    if (!declared->dims[i].name) return value;
+    order->dims[i] = type->dims[type_find(type, declared->dims[i].name)];
+  }
+  return graph_transpose_to(e->graph, value, order);
+}
+
+static void add_results(Elab *e, const Callable *net, Val result) {
+  const TypeList *types = &net->item->result;
+  bool is_list = result.kind == VAL_list;
+  for (int i = 0; i < (is_list ? result.list->n : 1); i++) {
+    Val val = is_list ? result.list->items[i] : result;
+    Name path = is_list ? name_format(e->names, "%s[%d]", net->item->name, i)
+                        : net->item->name;
+    if (!val_is_tensor(val)) {
+      diag(e->diags, DIAG_wants_tensor, net->item->name_span,
+           "the result of a net", val_describe(e, val));
+      return;
+    }
+    const TypeExpr *declared = i < types->n ? types->data[i] : NULL;
+    e->graph->path = path;
+    graph_output(e->graph, ROLE_result, path,
+                 in_declared_order(e, declared, val.tensor));
+  }
+}
+
+static Graph *build_net(Build *b, Callable *net, const char *name,
+                        int64_t batch) {
+  Elab *e = new_elab(b, name, false, batch);
+  const FormalList *formals = &net->item->formals;
+  Val *args = ARENA_ARRAY(e->arena, Val, formals->n);
+  bool is_good = true;
+  frame_push(e, NULL, name_intern(e->names, ""));
+  for (int i = 0; i < formals->n; i++) {
+    args[i] = net_input(e, &formals->items[i]);
+    is_good = is_good && !val_is_poison(args[i]);
+  }
+  frame_pop(e);
+  if (!is_good) return NULL;
+  Val result = elab_net(e, net, args, formals->n, net->item->name_span);
+  if (val_is_poison(result)) return NULL;
+  add_results(e, net, result);
+  return finish(e);
+}
+
+/* ---- which net ---- */
+
+static Callable *find_net(Build *b, Name name, Span span) {
+  Callable *net = map_get(b->program.nets, name);
+  if (net) return net;
+  VEC(const char *) names = {0};
+  for (int i = 0; i < map_size(b->program.nets); i++)
+    vec_push(module_of(b)->arena, &names, map_key_at(b->program.nets, i));
+  Diag *d = diag(module_of(b)->diags, DIAG_unknown_net, span, name);
+  diag_suggest(d, name, names.data, names.n);
+  return NULL;
+}
+
+static Callable *only_net(Build *b) {
+  const FrontendOptions *options = b->program.options;
+  if (options->net)
+    return find_net(b, name_intern(module_of(b)->names, options->net),
+                    SPAN_NONE);
+  Callable *found = NULL;
+  int n = 0;
+  for (int i = 0; i < map_size(b->program.nets); i++) {
+    Callable *net = map_value_at(b->program.nets, i);
+    if (!net->is_main) continue;
+    found = net;
+    n++;
+  }
+  if (n == 1) return found;
+  Diag *d = diag(module_of(b)->diags, DIAG_which_net, SPAN_NONE, options->path,
+                 n ? "several nets" : "no net");
+  if (n) diag_help(d, "choose one with --net");
+  return NULL;
+}
+
+static Name first_dim(const Callable *net) {
+  const FormalList *formals = net ? &net->item->formals : NULL;
+  const TypeExpr *type = formals && formals->n ? formals->items[0].type : NULL;
+  return type && type->n_dims ? type->dims[0].name : NULL;
+}
+
+/* ---- the model ---- */
+
+static void set_batch_dim(Build *b, Name dim) {
+  const Global *global = dim ? map_get(b->program.globals, dim) : NULL;
+  b->batch_dim = dim;
+  b->has_batch_dim = global && global->is_dim;
+}
+
+static void read_batch(Build *b) {
+  Elab *e = b->settings;
+  if (!setting_int(e, b->train_block, "train", "batch", 1, &b->batch)) return;
+  SettingRef ref = setting_find(e, b->train_block, "train", "batch");
+  if (!b->has_batch_dim) diag(e->diags, DIAG_no_batch_dim, ref.span);
+  e->batch_dim = b->batch_dim;
+  e->batch = b->batch;
+  e->epoch = ++b->program.n_epochs;
+}
+
+/* Every dim and const of the main file is computed, used or not. */
+static void check_globals(Build *b) {
+  for (int i = 0; i < map_size(b->program.globals); i++) {
+    Global *global = map_value_at(b->program.globals, i);
+    const Source *source = global->value ? global->value->span.source : NULL;
+    if (global->is_main || override_is_source(&b->program, source))
+      global_value(b->settings, global, global->span);
+  }
+}
+
+/* What a sample counts as: the tokens of its first field, else one. */
+static void count_items(Model *model) {
+  model->items_per_sample = 1;
+  const Graph *graph = model->train;
+  bool is_first = true;
+  for (int i = 0; i < graph->inputs.n && is_first; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    const Type *type = graph_type(graph, input->value);
+    if (input->role != ROLE_data) continue;
+    is_first = false;
+    if (type->rank > 0) model->settings.batch = type->dims[0].size;
+    model->items_are_tokens =
+        dtype_class(type->dtype) == CLASS_INT && type->rank > 1;
+    for (int j = 1; model->items_are_tokens && j < type->rank; j++)
+      model->items_per_sample *= type->dims[j].size;
+  }
+}
+
+static void build_train(Build *b) {
+  Model *model = b->model;
+  const Expr *loss = loss_expr(b);
+  if (!loss) {
+    train_read(b->settings, model, b->train_block);
+    return;
+  }
+  b->train = new_elab(b, "train", true, b->batch);
+  b->train->reference = NULL;
+  bool is_good = add_loss(b->train, loss);
+  if (is_good && !b->train->first_net)
+    diag(module_of(b)->diags, DIAG_loss_without_net, loss->span);
+  if (b->train->first_net) model->name = b->train->first_net->item->name;
+  model->train = finish(b->train);
+  data_read(b->settings, model, b->train);
+  train_read(b->settings, model, b->train_block);
+  if (has_errors(b)) return;
+  model->settings.batch_dim = b->batch_dim;
+  count_items(model);
+  warn_unreached(model->train, module_of(b)->arena, DIAG_no_gradient);
+  model->eval = build_eval(b, loss, "eval", b->batch);
+  int64_t rest = b->program.options->eval_rest;
+  if (rest > 0 && b->has_batch_dim && !has_errors(b)) {
+    model->eval_rest = build_eval(b, loss, "eval_rest", rest);
+    model->eval_rest_batch = rest;
+  }
+}
+
+static void build_sample(Build *b, Callable *net) {
+  Elab *e = b->settings;
+  sample_read(e, b->model, b->sample_block);
+  Span span = b->sample_block->name_span;
+  Name name = setting_name(e, b->sample_block, "sample", "model", &span);
+  if (name) net = find_net(b, name, span);
+  if (!net || has_errors(b)) return;
+  if (!b->batch_dim) set_batch_dim(b, first_dim(net));
+  if (first_dim(net) != b->batch_dim || !b->has_batch_dim) {
+    diag(e->diags, DIAG_sample_batch, span, net->item->name);
+    return;
+  }
+  b->model->sample = build_net(b, net, "sample", 1);
+  b->model->has_sample = true;
+}
+
+static void build_graphs(Build *b) {
+  Model *model = b->model;
+  model->has_train = b->train_block != NULL;
+  Callable *net = NULL;
+  if (model->has_train) {
+    build_train(b);
+    if (model->name) net = map_get(b->program.nets, model->name);
+  } else {
+    net = only_net(b);
+    if (!net) return;
+    model->name = net->item->name;
+    set_batch_dim(b, first_dim(net));
+    model->forward = build_net(b, net, "forward", 0);
+    if (model->forward && !has_errors(b))
+      warn_unreached(model->forward, module_of(b)->arena, DIAG_unreached);
+  }
+  if (b->sample_block) build_sample(b, net);
+}
+
+static void start(Build *b, Module *module, const FrontendOptions *options) {
+  b->program = (Program){.module = module, .options = options};
+  const Budget *given = &options->budget;
+  b->program.budget =
+      (Budget){given->nodes ? given->nodes : default_budget.nodes,
+               given->list_elements ? given->list_elements
+                                    : default_budget.list_elements,
+               given->steps ? given->steps : default_budget.steps,
+               given->depth ? given->depth : default_budget.depth};
+  b->model = ARENA_NEW(module->arena, Model);
+  b->model->module = module;
+  b->model->path = options->path;
+  b->model->items_per_sample = 1;
+}
+
+Model *frontend_load(Module *module, const FrontendOptions *options) {
+  Build b = {0};
+  start(&b, module, options);
+  if (!program_read(&b.program) || b.program.has_syntax_errors) return NULL;
+  override_apply(&b.program);
+  b.train_block = program_block(&b.program, "train");
+  b.sample_block = program_block(&b.program, "sample");
+  b.settings = new_elab(&b, "settings", true, 0);
+  frame_push(b.settings, NULL, name_intern(module->names, ""));
+  if (b.train_block) {
+    SettingRef ref = setting_find(b.settings, b.train_block, "train", "loss");
+    set_batch_dim(&b, data_batch_dim(&b.program, ref.value));
+    read_batch(&b);
+  }
+  check_globals(&b);
+  precision_read(b.settings, b.model, program_block(&b.program, "precision"));
+  build_graphs(&b);
+  if (has_errors(&b)) return NULL;
+  program_warn_unused(&b.program);
+  return b.model;
+}

@@ -1,0 +1,429 @@
+/*
+ * internal.h -- what the files of the front end share: compile-time values,
+ * the program (all files of a model), and the elaboration of one graph.
+ *
+ * A Program is read once.  Each graph of the model (train, eval, ...) is one
+ * Elab: a walk over the same trees with another value of `training` or
+ * another batch size.  Everything that depends on those (sizes of dims,
+ * consts) is computed anew for each Elab.
+ */
+#ifndef FRONTEND_INTERNAL_H
+#define FRONTEND_INTERNAL_H
+
+#include "frontend/ast.h"
+#include "frontend/frontend.h"
+
+#include <inttypes.h>
+
+typedef struct Elab Elab;
+typedef struct Frame Frame;
+
+/* ---- values ---- */
+
+typedef enum ValKind {
+  VAL_poison, /* follows from a mistake that was reported */
+  VAL_none,
+  VAL_bool,
+  VAL_int,
+  VAL_real,
+  VAL_string,
+  VAL_list,
+  VAL_tensor
+} ValKind;
+
+typedef struct Val {
+  ValKind kind;
+  bool is_weak; /* tensor: computed from numbers and iota only */
+  union {
+    bool truth;
+    int64_t integer;
+    double real;
+    Name string;
+    struct ValList *list;
+    Value tensor;
+  };
+} Val;
+
+typedef struct ValList {
+  int n;
+  Val items[];
+} ValList;
+
+#define POISON ((Val){.kind = VAL_poison})
+static inline Val val_bool(bool truth) {
+  return (Val){.kind = VAL_bool, .truth = truth};
+}
+static inline Val val_int(int64_t integer) {
+  return (Val){.kind = VAL_int, .integer = integer};
+}
+static inline Val val_real(double real) {
+  return (Val){.kind = VAL_real, .real = real};
+}
+static inline Val val_tensor(Value value, bool is_weak) {
+  return (Val){.kind = VAL_tensor, .is_weak = is_weak, .tensor = value};
+}
+static inline bool val_is_poison(Val val) {
+  return val.kind == VAL_poison;
+}
+static inline bool val_is_tensor(Val val) {
+  return val.kind == VAL_tensor;
+}
+/* Integer or real. */
+static inline bool val_is_number(Val val) {
+  return val.kind == VAL_int || val.kind == VAL_real;
+}
+static inline double val_to_real(Val val) {
+  return val.kind == VAL_int    ? (double)val.integer
+         : val.kind == VAL_bool ? (double)val.truth
+                                : val.real;
+}
+
+/* ---- the program: program.c ---- */
+
+typedef struct Global { /* a dim or const at file level */
+  Name name;
+  bool is_dim, is_main;
+  const Expr *value; /* NULL: the command line must give it */
+  Span span;
+  bool is_number_truth; /* given as 1 or 0 where a truth value stands */
+  int epoch;            /* of the Elab for which `val` holds */
+  bool is_busy;
+  Val val;
+} Global;
+
+typedef struct Callable { /* a layer or a net */
+  const Item *item;
+  bool is_net, is_main;
+  Map *labels; /* place -> Name; made at the first call */
+} Callable;
+
+/* NAME=VALUE that replaces a setting of a block. */
+typedef struct SettingOverride {
+  const char *block, *name; /* "train", "steps" */
+  const char *text;         /* of the value */
+  const Source *source;     /* the value alone */
+} SettingOverride;
+
+typedef struct Program {
+  Module *module;
+  const FrontendOptions *options;
+  Budget budget, spent;
+  bool is_over; /* a budget ran out, or 20 errors: everything is poison */
+  bool has_syntax_errors;
+  Map *files;               /* interned path -> itself, read or being read */
+  Map *globals;             /* Name -> Global */
+  Map *layers, *nets;       /* Name -> Callable */
+  Map *read_names;          /* Names that occur in any expression or type */
+  Map *builtins;            /* Name -> Builtin */
+  VEC(const Item *) blocks; /* of the main file */
+  VEC(SettingOverride) overrides;
+  VEC(const Source *) override_sources;
+  int n_epochs;
+} Program;
+
+/* Reads the model and its imports; false if the main file is not there. */
+bool program_read(Program *program);
+const Item *program_block(const Program *program, const char *kind);
+/* Whether a path written in a file stays below the file's folder; reports. */
+bool program_check_path(Program *program, const char *path, Span span);
+
+/* ---- unused.c ---- */
+
+/* Puts every name that an expression or a type of the file reads. */
+void reads_of_ast(Map *reads, const Ast *ast);
+/* Dims and consts of the main file, and names of its layers that were called.
+ */
+void program_warn_unused(Program *program);
+
+/* ---- override.c ---- */
+
+/* Sorts the overrides into globals and settings. */
+void override_apply(Program *program);
+/* The override of a setting or NULL. */
+const SettingOverride *override_find(const Program *program, const char *block,
+                                     const char *name);
+/* Whether a place is one of the command line. */
+bool override_is_source(const Program *program, const Source *source);
+
+/* ---- elaboration of one graph ---- */
+
+typedef struct Local {
+  Name name;
+  Val val;
+  Span span;       /* where it got this value */
+  Name state_path; /* of a state; else NULL */
+} Local;
+
+typedef struct Size { /* a dim name with a size in one layer */
+  Name name;
+  int64_t size;
+  Span span;   /* where it got it */
+  Name caller; /* generic: its name at the caller; else NULL */
+  Span caller_span;
+} Size;
+
+struct Frame {
+  Frame *caller;
+  const Callable *callable; /* NULL: an expression of a block */
+  Map *labels;
+  Name prefix;           /* path of the layer call; "" for a net */
+  const char *positions; /* of the repeats around: "[2][5]" */
+  VEC(Local) locals;
+  VEC(Size) sizes;
+  Val result;
+  Span result_span;
+  const Type *mask_type; /* in the condition of `mask`: its dims are values */
+  const Expr *mask_expr;
+};
+
+typedef struct Param {
+  const Stmt *stmt;
+  const Type *type;
+  Val val;
+} Param;
+
+typedef struct StateWrite { /* what the next step reads */
+  Name path;
+  Value value;
+} StateWrite;
+
+typedef struct NetCall { /* a net called again with the same arguments */
+  const Callable *net;
+  const Val *args;
+  int n_args;
+  Val result;
+} NetCall;
+
+struct Elab {
+  Program *program;
+  Module *module;
+  Arena *arena;
+  Names *names;
+  Diags *diags;
+  Graph *graph;
+  int epoch;
+  bool is_training;
+  Name batch_dim; /* with `batch`, if not 0, its size */
+  int64_t batch;
+  const Elab *reference; /* the training one: it decides the parameters */
+  Frame *frame, *unused_frames;
+  int depth, nesting, n_frozen;
+  Map *params;           /* path -> Param */
+  Map *data;             /* path -> address of a Val */
+  VEC(Val) extra_losses; /* of add_loss */
+  VEC(StateWrite) state_writes;
+  VEC(NetCall) net_calls;
+  VEC(const Expr *) origins; /* expression that made a node, by node id */
+  const Callable *first_net; /* that was called */
+  const Expr *at;            /* whose nodes are appended now */
+  Value step, seed;
+};
+
+Elab *elab_create(Program *program, Name graph_name);
+
+/* ---- scope.c: names ---- */
+
+Frame *frame_push(Elab *e, const Callable *callable, Name prefix);
+void frame_pop(Elab *e);
+Local *frame_local(Frame *frame, Name name);
+void frame_set(Elab *e, Name name, Val val, Span span);
+Size *frame_size(Frame *frame, Name name);
+void frame_add_size(Elab *e, Size size);
+Val global_value(Elab *e, Global *global, Span use);
+/* Size of a dim name in scope, 0 if it has none, -1 if it has a bad one that
+ * was reported. */
+int64_t scope_size(Elab *e, Name name, Span use);
+/* The same, but having none is reported. */
+int64_t scope_need_size(Elab *e, Name name, Span use);
+bool scope_has_value(Elab *e, Name name);
+bool scope_is_predefined(Elab *e, Name name);
+Val scope_lookup(Elab *e, const Expr *x);
+/* Path of an operator, call or value in the current frame. */
+Name scope_path(Elab *e, const void *place, const char *fallback);
+Name scope_join(Elab *e, Name prefix, const char *label, const char *positions);
+
+/* ---- numbering.c: labels of calls, values and operators in one body ---- */
+
+Map *number_body(Program *program, const StmtList *body);
+Map *number_expr(Program *program, const Expr *x);
+
+/* ---- value.c: compile-time arithmetic, texts for messages ---- */
+
+Val val_list(Elab *e, int n); /* to be filled in */
+Val val_compute(Elab *e, Op op, const Val *args, int n, Span span);
+bool val_equal(Val a, Val b);
+/* "an integer", "a tensor [B, T]" */
+const char *val_describe(Elab *e, Val val);
+/* "'s'" for a name, the source text if it is short, else "this value" */
+const char *expr_describe(Elab *e, const Expr *x);
+/* "[B, T, H]" */
+const char *type_describe(Elab *e, const Type *type);
+Op operator_op(Operator op);
+/* "+" for OP_add, else the operator's name */
+const char *op_spelling(Op op);
+
+/* ---- elaborate.c: expressions ---- */
+
+Val eval(Elab *e, const Expr *x);
+/* A compile-time integer; false after a message. */
+bool eval_int(Elab *e, const Expr *x, int64_t *out);
+bool elab_step(Elab *e, Span span); /* false: a budget ran out */
+void elab_exhausted(Elab *e, Span span, const char *what, int64_t limit);
+/* The nodes that follow belong to this expression. */
+void elab_at(Elab *e, const Expr *x);
+/* Appends a node after asking its rule; poison after a message. */
+Val elab_emit(Elab *e, Op op, const Val *inputs, int n, const Attrs *attrs);
+Val elab_number(Elab *e, DType dtype, double value);
+Val elab_cast(Elab *e, Val val, DType dtype);
+const Type *elab_type(const Elab *e, Val val);
+Diag *elab_no_dim(Elab *e, const Expr *x, const Type *type, Name dim,
+                  Span span);
+/* Shared dims must agree; `a` and `b` (or NULL) are shown in the note. */
+bool elab_unify(Elab *e, const Type *a, const Type *b, const Expr *ax,
+                const Expr *bx, Name except, Name except2);
+void elab_not_supported(Elab *e, Span span, const char *what);
+
+/* ---- elaborate_bracket.c ---- */
+
+Val eval_index(Elab *e, const Expr *x);
+Val elab_rename(Elab *e, Val val, const Name *from, const Name *to, int n);
+Val elab_slice(Elab *e, Val val, Name dim, int64_t start, int64_t size);
+Val elab_drop(Elab *e, Val val, Name dim); /* a dim of size 1 vanishes */
+
+/* ---- elaborate_stmt.c ---- */
+
+/* Reports unknown ones; whether @frozen is among them. */
+bool elab_annotations(Elab *e, const AnnotationList *list);
+/* True if a `return` was reached. */
+bool exec_body(Elab *e, const StmtList *body);
+/* Dims, sizes and dtype of a parameter, field or net input; NULL after a
+ * message. */
+const Type *elab_type_expr(Elab *e, const TypeExpr *type);
+
+/* ---- elaborate_call.c ---- */
+
+Val eval_call(Elab *e, const Expr *x);
+/* A net on given arguments, outside any expression. */
+Val elab_net(Elab *e, Callable *net, const Val *args, int n, Span span);
+
+/* ---- elaborate_init.c ---- */
+
+bool elab_init(Elab *e, const Expr *x, Init *out_init);
+
+/* ---- builtins.c: matching of arguments against the table ---- */
+
+enum { MOST_FORMALS = 8 };
+
+typedef enum FormalKind {
+  FORMAL_value,
+  FORMAL_dims, /* a dim name or a list of them, not evaluated */
+  FORMAL_late, /* an expression that the function evaluates */
+} FormalKind;
+
+typedef struct DimArg {
+  int n; /* -1: not given */
+  Name *names;
+  Span *spans;
+} DimArg;
+
+typedef struct BuiltinCall {
+  Elab *e;
+  const struct Builtin *builtin;
+  const Expr *x;
+  Val args[MOST_FORMALS];
+  DimArg dims[MOST_FORMALS];
+  const Expr *exprs[MOST_FORMALS]; /* NULL: the default */
+} BuiltinCall;
+
+typedef Val BuiltinFn(BuiltinCall *call);
+
+typedef struct Builtin {
+  Name name;
+  int n_formals;
+  struct {
+    Name name;
+    FormalKind kind;
+    const char *init; /* text of the default or NULL */
+    size_t init_n;
+  } formals[MOST_FORMALS];
+  int n_mapped; /* leading formals over whose lists the call maps */
+  BuiltinFn *function;
+  Op op; /* of a pointwise one and of those that share a function */
+} Builtin;
+
+Map *builtins_create(Program *program);
+Val builtin_call(Elab *e, const Expr *x, const Builtin *builtin);
+/* Matches and evaluates; false after a message.  Also for the calls in
+ * settings, whose formals are not those of an operator. */
+void builtin_parse_formals(Names *names, const char *text, Builtin *out);
+bool builtin_match(Elab *e, const Expr *x, const Builtin *builtin,
+                   BuiltinCall *out_call);
+
+/* Reports and returns poison: an argument is not what it must be. */
+Val arg_wrong(BuiltinCall *call, int i, const char *wanted);
+/* Argument checks; all report and return false. */
+bool arg_tensor(BuiltinCall *call, int i); /* numbers become scalars */
+bool arg_real_tensor(BuiltinCall *call, int i);
+bool arg_dims(BuiltinCall *call, int i, int of, bool is_single);
+bool arg_int(BuiltinCall *call, int i, int64_t least, int64_t *out);
+bool arg_ints(BuiltinCall *call, int i, int n, int64_t least, int64_t *out);
+bool arg_real(BuiltinCall *call, int i, double *out);
+bool arg_bool(BuiltinCall *call, int i, bool *out);
+
+/* ---- builtins_pointwise.c ---- */
+
+/* Any mixture of numbers, tensors and lists; `exprs` may hold NULLs. */
+BuiltinFn builtin_pointwise, builtin_not_supported;
+Val pointwise(Elab *e, Op op, const Val *args, const Expr *const *exprs, int n);
+Val pointwise1(Elab *e, Op op, Val a);
+Val pointwise2(Elab *e, Op op, Val a, Val b);
+Val pointwise3(Elab *e, Op op, Val a, Val b, Val c);
+Val elab_reduce(Elab *e, Op op, Val val, const Name *dims, int n);
+Val elab_mean_all(Elab *e, Val val);
+/* Adds dims (in front) that `val` has not. */
+Val elab_broadcast(Elab *e, Val val, const Name *dims, const int64_t *sizes,
+                   int n);
+
+/* ---- blocks_*.c: data, train, precision, sample ---- */
+
+/* One setting: of the command line, else of the file, else absent. */
+typedef struct SettingRef {
+  bool is_given;
+  const Expr *value;    /* of the file; NULL: of the command line */
+  const char *text;     /* as given on the command line, or NULL */
+  const Source *source; /* likewise */
+  Span span;
+} SettingRef;
+
+SettingRef setting_find(Elab *e, const Item *block, const char *block_name,
+                        const char *name);
+/* NULL where it is absent or does not parse. */
+const Expr *setting_expr(Elab *e, const SettingRef *ref);
+Val setting_value(Elab *e, const SettingRef *ref);
+/* Leave *out alone and return false where it is absent or wrong. */
+bool setting_int(Elab *e, const Item *block, const char *block_name,
+                 const char *name, int64_t least, int64_t *out);
+bool setting_real(Elab *e, const Item *block, const char *block_name,
+                  const char *name, double least, double *out);
+bool setting_string(Elab *e, const Item *block, const char *block_name,
+                    const char *name, const char **out);
+/* A bare word; NULL where it is absent or wrong. */
+Name setting_name(Elab *e, const Item *block, const char *block_name,
+                  const char *name, Span *out_span);
+/* Reports unknown names and repeated ones. */
+void setting_check_names(Program *program, const Item *block, const char *kind);
+bool setting_is_known(const char *block, const char *name);
+
+/* First dim of the first data field that an expression reads, or NULL. */
+Name data_batch_dim(const Program *program, const Expr *loss);
+/* The blocks of which `read` has read a field. */
+void data_read(Elab *e, Model *model, const Elab *read);
+Val data_field(Elab *e, const Expr *x);
+void train_read(Elab *e, Model *model, const Item *block);
+void precision_read(Elab *e, Model *model, const Item *block);
+void sample_read(Elab *e, Model *model, const Item *block);
+/* The one of `n` names nearest to `name`, offered as help. */
+void diag_suggest(Diag *diag, const char *name, const char *const *names,
+                  int n);
+
+#endif

@@ -1,0 +1,138 @@
+/*
+ * numbering.c -- labels of the layer calls, values and operators of one body
+ * (language.md 6).
+ *
+ * Things of one name are numbered by their place in the text, branches not
+ * taken included: arguments before their call, left to right, top to bottom.
+ * What occurs once carries no number.
+ *
+ *     x = x + attn(norm(x))       norm[0] attn add[0], value x
+ *     return x + mlp(norm(x))     norm[1] mlp add[1]
+ *
+ * Layer calls, values and operators are counted apart.  Initialisers and types
+ * hold no tensors and are not counted.
+ */
+#include "frontend/internal.h"
+
+typedef enum Family { FAMILY_call, FAMILY_value, FAMILY_operator } Family;
+
+typedef struct Group {
+  Family family;
+  Name name;
+  int n;
+} Group;
+
+typedef struct Entry {
+  const void *place;
+  int group, index;
+} Entry;
+
+typedef struct Numbering {
+  Program *program;
+  Arena *arena;
+  VEC(Group) groups;
+  VEC(Entry) entries;
+} Numbering;
+
+static void walk_expr(Numbering *n, const Expr *x);
+
+static void add(Numbering *n, Family family, Name name, const void *place) {
+  int i = 0;
+  while (i < n->groups.n &&
+         (n->groups.data[i].name != name || n->groups.data[i].family != family))
+    i++;
+  if (i == n->groups.n)
+    vec_push(n->arena, &n->groups, (Group){family, name, 0});
+  vec_push(n->arena, &n->entries, (Entry){place, i, n->groups.data[i].n++});
+}
+
+static void add_operator(Numbering *n, const char *name, const void *place) {
+  add(n, FAMILY_operator, name_intern(n->program->module->names, name), place);
+}
+
+static bool is_layer(const Numbering *n, Name name) {
+  return map_has(n->program->layers, name);
+}
+
+static void walk_call(Numbering *n, const Expr *x) {
+  const Expr *callee = x->a->kind == EXPR_index ? x->a->a : x->a;
+  Name reserved = name_intern(n->program->module->names, "name");
+  bool calls_layer = callee->kind == EXPR_name && is_layer(n, callee->name);
+  Name label = callee->kind == EXPR_name ? callee->name : NULL;
+  for (int i = 0; i < x->args.n; i++) {
+    const Arg *arg = &x->args.items[i];
+    if (calls_layer && arg->name == reserved && arg->value->kind == EXPR_name)
+      label = arg->value->name;
+    else
+      walk_expr(n, arg->value);
+  }
+  if (label) add(n, calls_layer ? FAMILY_call : FAMILY_operator, label, x);
+}
+
+static void walk_index(Numbering *n, const Expr *x) {
+  walk_expr(n, x->a);
+  bool renames = false;
+  for (int i = 0; i < x->subs.n; i++)
+    if (x->subs.data[i].kind == SUB_value)
+      walk_expr(n, x->subs.data[i].to);
+    else
+      renames = true;
+  if (renames) add_operator(n, "rename", x);
+}
+
+static void walk_expr(Numbering *n, const Expr *x) {
+  if (!x) return;
+  switch (x->kind) {
+  case EXPR_call: walk_call(n, x); break;
+  case EXPR_index: walk_index(n, x); break;
+  case EXPR_unary:
+  case EXPR_binary:
+    walk_expr(n, x->a);
+    walk_expr(n, x->b);
+    add_operator(n, op_info(operator_op(x->op))->name, x);
+    break;
+  case EXPR_list:
+    for (int i = 0; i < x->items.n; i++) walk_expr(n, x->items.data[i]);
+    break;
+  default: break;
+  }
+}
+
+static void walk_body(Numbering *n, const StmtList *body) {
+  for (int i = 0; i < body->n; i++) {
+    const Stmt *stmt = body->data[i];
+    if (stmt->kind == STMT_param || stmt->kind == STMT_state) continue;
+    walk_expr(n, stmt->value);
+    walk_body(n, &stmt->body);
+    walk_body(n, &stmt->else_body);
+    if (stmt->kind == STMT_assign || stmt->kind == STMT_scan)
+      for (int j = 0; j < stmt->names.n; j++)
+        add(n, FAMILY_value, stmt->names.names[j], &stmt->names.names[j]);
+  }
+}
+
+static Map *labels(Numbering *n) {
+  Map *map = map_create(n->arena);
+  for (int i = 0; i < n->entries.n; i++) {
+    const Entry *entry = &n->entries.data[i];
+    const Group *group = &n->groups.data[entry->group];
+    Name label = group->n == 1
+                     ? group->name
+                     : name_format(n->program->module->names, "%s[%d]",
+                                   group->name, entry->index);
+    map_put(map, entry->place, (void *)label);
+  }
+  return map;
+}
+
+Map *number_body(Program *program, const StmtList *body) {
+  Numbering n = {.program = program, .arena = program->module->arena};
+  walk_body(&n, body);
+  return labels(&n);
+}
+
+Map *number_expr(Program *program, const Expr *x) {
+  Numbering n = {.program = program, .arena = program->module->arena};
+  walk_expr(&n, x);
+  return labels(&n);
+}

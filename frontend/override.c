@@ -1,0 +1,139 @@
+/*
+ * override.c -- NAME=VALUE of the command line.
+ *
+ *     B=8  train.steps=10  steps=10  precision.compute=f32
+ *
+ * A dim or const is replaced before anything is computed; a setting is kept
+ * until its block is read.  A value is an expression of literals; where a
+ * setting is text, it is the text itself, with or without quotes.
+ */
+#include "frontend/internal.h"
+
+#include <string.h>
+
+bool override_is_source(const Program *program, const Source *source) {
+  for (int i = 0; i < program->override_sources.n; i++)
+    if (program->override_sources.data[i] == source) return true;
+  return false;
+}
+
+static const Source *value_source(Program *program, const char *name,
+                                  const char *value) {
+  Arena *arena = program->module->arena;
+  Source *source = ARENA_NEW(arena, Source);
+  *source = (Source){arena_printf(arena, "command line, %s", name), value,
+                     strlen(value)};
+  vec_push(arena, &program->override_sources, source);
+  return source;
+}
+
+/* ---- globals ---- */
+
+static bool is_literal(const Expr *x) {
+  if (!x) return true;
+  if (x->kind == EXPR_name)
+    return !strcmp(x->name, "true") || !strcmp(x->name, "false") ||
+           !strcmp(x->name, "none") || !strcmp(x->name, "inf");
+  if (x->kind == EXPR_call || x->kind == EXPR_field || x->kind == EXPR_bang)
+    return false;
+  for (int i = 0; i < x->items.n; i++)
+    if (!is_literal(x->items.data[i])) return false;
+  return is_literal(x->a) && is_literal(x->b);
+}
+
+static bool is_truth(const Expr *x) {
+  return x && x->kind == EXPR_name &&
+         (strcmp(x->name, "true") == 0 || strcmp(x->name, "false") == 0);
+}
+
+static void replace_global(Program *program, Global *global,
+                           const char *value) {
+  Module *m = program->module;
+  const Source *source = value_source(program, global->name, value);
+  Expr *x = ast_parse_expr(m->arena, m->names, m->diags, source);
+  if (!x) return;
+  if (!is_literal(x)) {
+    diag(m->diags, DIAG_override_value, x->span, global->name);
+    return;
+  }
+  global->is_number_truth = is_truth(global->value);
+  global->value = x;
+}
+
+/* ---- settings ---- */
+
+static bool has_block(const Program *program, const char *block) {
+  return strcmp(block, "precision") == 0 || program_block(program, block);
+}
+
+static bool is_data_block(const Program *program, const char *name) {
+  for (int i = 0; i < program->blocks.n; i++) {
+    const Item *item = program->blocks.data[i];
+    if (strcmp(item->block, "data") == 0 && item->name &&
+        strcmp(item->name, name) == 0)
+      return true;
+  }
+  return false;
+}
+
+static void keep_setting(Program *program, const char *block, const char *name,
+                         const char *value) {
+  vec_push(program->module->arena, &program->overrides,
+           (SettingOverride){.block = block,
+                             .name = name,
+                             .text = value,
+                             .source = value_source(program, name, value)});
+}
+
+static void unknown_override(Program *program, const char *name) {
+  Module *m = program->module;
+  Diag *d = diag(m->diags, DIAG_unknown_override, SPAN_NONE, name);
+  VEC(const char *) names = {0};
+  for (int i = 0; i < map_size(program->globals); i++)
+    vec_push(m->arena, &names, map_key_at(program->globals, i));
+#define SETTING(b, n, init, meaning)                                           \
+  if (has_block(program, #b)) {                                                \
+    vec_push(m->arena, &names, #b "." #n);                                     \
+    if (strcmp(#b, "train") == 0) vec_push(m->arena, &names, #n);              \
+  }
+#include "frontend/settings.def"
+  diag_suggest(d, name, names.data, names.n);
+}
+
+static void apply(Program *program, const Override *override) {
+  Module *m = program->module;
+  Global *global =
+      map_get(program->globals, name_intern(m->names, override->name));
+  if (global) {
+    replace_global(program, global, override->value);
+    return;
+  }
+  const char *dot = strrchr(override->name, '.');
+  const char *block = dot ? name_intern_n(m->names, override->name,
+                                          (size_t)(dot - override->name))
+                          : "train";
+  const char *name = dot ? dot + 1 : override->name;
+  if (strncmp(block, "data.", 5) == 0) block += 5;
+  bool is_data = is_data_block(program, block);
+  if (setting_is_known(is_data ? "data" : block, name) &&
+      (is_data || has_block(program, block)))
+    keep_setting(program, block, name, override->value);
+  else
+    unknown_override(program, override->name);
+}
+
+void override_apply(Program *program) {
+  const FrontendOptions *options = program->options;
+  for (int i = 0; i < options->n_overrides; i++)
+    apply(program, &options->overrides[i]);
+}
+
+const SettingOverride *override_find(const Program *program, const char *block,
+                                     const char *name) {
+  const SettingOverride *found = NULL; /* the last one given */
+  for (int i = 0; i < program->overrides.n; i++) {
+    const SettingOverride *o = &program->overrides.data[i];
+    if (strcmp(o->block, block) == 0 && strcmp(o->name, name) == 0) found = o;
+  }
+  return found;
+}

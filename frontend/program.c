@@ -1,0 +1,203 @@
+/*
+ * program.c -- reads a model and what it imports, and files everything by
+ * name: dims and consts, layers and nets, the blocks of the main file.
+ *
+ * Nothing is computed here.  All files share one scope: a layer of a library
+ * takes its dims from the file that imports it.  The imports of a file come
+ * before its own items, so that replacing a name is putting it again.
+ */
+#include "frontend/internal.h"
+
+#include <string.h>
+
+enum { MOST_IMPORTS_DEEP = 64 };
+
+static const char *const block_kinds[] = {
+    "data", "train",  "precision", "sample",   "mesh",
+    "plan", "device", "cluster",   "measured", "certificate"};
+
+/* Whether a file was read or is being read: addresses of these. */
+static const char being_read, was_read;
+
+void diag_suggest(Diag *diag, const char *name, const char *const *names,
+                  int n) {
+  const char *nearest = text_nearest(name, names, n);
+  if (nearest) diag_help(diag, "did you mean '%s'?", nearest);
+}
+
+/* ---- paths ---- */
+
+static bool leaves_folder(const char *path) {
+  if (path[0] == '/' || path[0] == '\\') return true;
+  for (const char *part = path; part;) {
+    const char *end = strchr(part, '/');
+    size_t n = end ? (size_t)(end - part) : strlen(part);
+    if (n == 2 && part[0] == '.' && part[1] == '.') return true;
+    part = end ? end + 1 : NULL;
+  }
+  return false;
+}
+
+bool program_check_path(Program *program, const char *path, Span span) {
+  Diags *diags = program->module->diags;
+  if (path[0] == '\0') {
+    diag(diags, DIAG_empty_path, span);
+    return false;
+  }
+  if (!leaves_folder(path)) return true;
+  Diag *d = diag(diags, DIAG_path_leaves, span, path);
+  diag_help(d, "paths in a file are relative and stay below its folder; the "
+               "command line may name any");
+  return false;
+}
+
+/* The path of an import: beside the importing file. */
+static Name join_path(Program *program, const char *importer,
+                      const char *path) {
+  while (strncmp(path, "./", 2) == 0) path += 2;
+  const char *slash = strrchr(importer, '/');
+  int folder = slash ? (int)(slash - importer + 1) : 0;
+  return name_format(program->module->names, "%.*s%s", folder, importer, path);
+}
+
+/* ---- items ---- */
+
+static void add_global(Program *program, const Item *item,
+                       const Binding *binding, bool is_main) {
+  Module *m = program->module;
+  Global *old = map_get(program->globals, binding->name);
+  if (old && old->span.source == binding->span.source) {
+    Diag *d = diag(m->diags, DIAG_twice, binding->span, binding->name);
+    diag_note(d, old->span, "it is here already");
+    return;
+  }
+  Global *global = ARENA_NEW(m->arena, Global);
+  *global = (Global){.name = binding->name,
+                     .is_dim = item->kind == ITEM_dim,
+                     .is_main = is_main,
+                     .value = binding->value,
+                     .span = binding->span};
+  map_put(program->globals, binding->name, global);
+}
+
+static const Callable *find_callable(const Program *program, Name name) {
+  const Callable *layer = map_get(program->layers, name);
+  return layer ? layer : map_get(program->nets, name);
+}
+
+static void add_callable(Program *program, const Item *item, bool is_main) {
+  Module *m = program->module;
+  const Callable *old = find_callable(program, item->name);
+  if (old) {
+    Diag *d = diag(m->diags, DIAG_twice, item->name_span, item->name);
+    diag_note(d, old->item->name_span, "it is here already");
+    return;
+  }
+  if (map_has(program->builtins, item->name)) {
+    diag(m->diags, DIAG_layer_is_operator, item->name_span, item->name);
+    return;
+  }
+  Callable *callable = ARENA_NEW(m->arena, Callable);
+  *callable = (Callable){
+      .item = item, .is_net = item->kind == ITEM_net, .is_main = is_main};
+  map_put(callable->is_net ? program->nets : program->layers, item->name,
+          callable);
+}
+
+static void add_block(Program *program, const Item *item) {
+  Diags *diags = program->module->diags;
+  for (int i = 0; i < ARRAY_LENGTH(block_kinds); i++) {
+    if (strcmp(item->block, block_kinds[i]) != 0) continue;
+    for (int j = 0; j < program->blocks.n; j++) {
+      const Item *old = program->blocks.data[j];
+      if (old->block != item->block || old->name != item->name) continue;
+      Diag *d = diag(diags, DIAG_block_twice, item->name_span, item->block);
+      diag_note(d, old->name_span, "it is here already");
+      return;
+    }
+    vec_push(program->module->arena, &program->blocks, item);
+    return;
+  }
+  Diag *d = diag(diags, DIAG_unknown_block, item->name_span, item->block);
+  diag_suggest(d, item->block, block_kinds, ARRAY_LENGTH(block_kinds));
+}
+
+const Item *program_block(const Program *program, const char *kind) {
+  for (int i = 0; i < program->blocks.n; i++)
+    if (strcmp(program->blocks.data[i]->block, kind) == 0)
+      return program->blocks.data[i];
+  return NULL;
+}
+
+/* ---- files ---- */
+
+static bool read_file(Program *program, Name path, Span span, int depth);
+
+static void read_import(Program *program, const Item *item, Name importer,
+                        int depth) {
+  if (!program_check_path(program, item->name, item->name_span)) return;
+  Diags *diags = program->module->diags;
+  Name path = join_path(program, importer, item->name);
+  const void *state = map_get(program->files, path);
+  if (state == &was_read) return;
+  if (state == &being_read) {
+    diag(diags, DIAG_import_cycle, item->name_span, item->name);
+  } else if (depth == MOST_IMPORTS_DEEP) {
+    diag(diags, DIAG_import_depth, item->name_span, MOST_IMPORTS_DEEP);
+  } else {
+    read_file(program, path, item->name_span, depth + 1);
+  }
+}
+
+static void add_items(Program *program, const Ast *ast, bool is_main) {
+  for (int i = 0; i < ast->n_items; i++) {
+    const Item *item = &ast->items[i];
+    switch (item->kind) {
+    case ITEM_import: break;
+    case ITEM_dim:
+    case ITEM_const:
+      for (int j = 0; j < item->n_bindings; j++)
+        add_global(program, item, &item->bindings[j], is_main);
+      break;
+    case ITEM_layer:
+    case ITEM_net: add_callable(program, item, is_main); break;
+    case ITEM_plan: break; /* read when a command plans */
+    case ITEM_block:
+      if (is_main) add_block(program, item);
+      break;
+    }
+  }
+}
+
+static bool read_file(Program *program, Name path, Span span, int depth) {
+  Module *m = program->module;
+  const FrontendOptions *options = program->options;
+  const Source *source = options->load(options->user, path);
+  if (!source) {
+    diag(m->diags, DIAG_no_file, span, path);
+    return false;
+  }
+  map_put(program->files, path, (void *)&being_read);
+  int errors = diags_errors(m->diags);
+  const Ast *ast = ast_parse(m->arena, m->names, m->diags, source);
+  if (diags_errors(m->diags) > errors) program->has_syntax_errors = true;
+  for (int i = 0; i < ast->n_items; i++)
+    if (ast->items[i].kind == ITEM_import)
+      read_import(program, &ast->items[i], path, depth);
+  add_items(program, ast, depth == 0);
+  reads_of_ast(program->read_names, ast);
+  map_put(program->files, path, (void *)&was_read);
+  return true;
+}
+
+bool program_read(Program *program) {
+  Module *m = program->module;
+  program->files = map_create(m->arena);
+  program->globals = map_create(m->arena);
+  program->layers = map_create(m->arena);
+  program->nets = map_create(m->arena);
+  program->read_names = map_create(m->arena);
+  program->builtins = builtins_create(program);
+  Name path = name_intern(m->names, program->options->path);
+  return read_file(program, path, SPAN_NONE, 0);
+}

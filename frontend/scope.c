@@ -1,0 +1,278 @@
+/*
+ * scope.c -- what a name means: locals of the layer, sizes of its dims, dims
+ * and consts of the file; and the paths of section 6 of the language.
+ *
+ * A frame is one call of a layer.  Its names are few, so they lie in arrays
+ * that are searched from the front, and frames are used again: a recursion
+ * that explodes costs steps, not memory.
+ */
+#include "frontend/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- frames ---- */
+
+Frame *frame_push(Elab *e, const Callable *callable, Name prefix) {
+  Frame *frame = e->unused_frames;
+  if (frame)
+    e->unused_frames = frame->caller;
+  else
+    frame = ARENA_NEW(e->arena, Frame);
+  frame->locals.n = frame->sizes.n = 0;
+  frame->caller = e->frame;
+  frame->callable = callable;
+  frame->labels = callable ? callable->labels : NULL;
+  frame->prefix = prefix;
+  frame->positions = "";
+  frame->result = (Val){.kind = VAL_none};
+  frame->result_span = SPAN_NONE;
+  frame->mask_type = NULL;
+  e->frame = frame;
+  e->depth++;
+  return frame;
+}
+
+void frame_pop(Elab *e) {
+  Frame *frame = e->frame;
+  e->frame = frame->caller;
+  e->depth--;
+  frame->caller = e->unused_frames;
+  e->unused_frames = frame;
+}
+
+Local *frame_local(Frame *frame, Name name) {
+  for (int i = 0; i < frame->locals.n; i++)
+    if (frame->locals.data[i].name == name) return &frame->locals.data[i];
+  return NULL;
+}
+
+void frame_set(Elab *e, Name name, Val val, Span span) {
+  Local *local = frame_local(e->frame, name);
+  if (!local) {
+    vec_push(e->arena, &e->frame->locals, (Local){.name = name});
+    local = &e->frame->locals.data[e->frame->locals.n - 1];
+  }
+  local->val = val;
+  local->span = span;
+}
+
+Size *frame_size(Frame *frame, Name name) {
+  for (int i = 0; i < frame->sizes.n; i++)
+    if (frame->sizes.data[i].name == name) return &frame->sizes.data[i];
+  return NULL;
+}
+
+void frame_add_size(Elab *e, Size size) {
+  vec_push(e->arena, &e->frame->sizes, size);
+}
+
+/* ---- dims and consts of the file ---- */
+
+static Val check_dim(Elab *e, const Global *global, Val val) {
+  if (val_is_poison(val)) return val;
+  if (val.kind == VAL_int && val.integer > 0) return val;
+  diag(e->diags, DIAG_bad_size, global->value->span, global->name,
+       val_describe(e, val));
+  return POISON;
+}
+
+static Val check_const(Elab *e, const Global *global, Val val) {
+  if (val_is_tensor(val)) {
+    diag(e->diags, DIAG_const_tensor, global->value->span, global->name);
+    return POISON;
+  }
+  if (global->is_number_truth && val.kind == VAL_int && (val.integer | 1) == 1)
+    return val_bool(val.integer == 1);
+  return val;
+}
+
+static Val compute_global(Elab *e, Global *global) {
+  if (global->is_dim && e->batch && global->name == e->batch_dim)
+    return val_int(e->batch);
+  if (!global->value) {
+    Diag *d = diag(e->diags, DIAG_dim_without_size, global->span, global->name);
+    diag_help(d, "give it on the command line, as in %s=32", global->name);
+    return POISON;
+  }
+  frame_push(e, NULL, e->frame ? e->frame->prefix : name_intern(e->names, ""));
+  Val val = eval(e, global->value);
+  frame_pop(e);
+  return global->is_dim ? check_dim(e, global, val)
+                        : check_const(e, global, val);
+}
+
+Val global_value(Elab *e, Global *global, Span use) {
+  if (global->epoch == e->epoch) return global->val;
+  if (global->is_busy) {
+    Diag *d = diag(e->diags, DIAG_dim_cycle, global->span, global->name);
+    diag_note(d, use, "it is needed again here");
+    return POISON;
+  }
+  global->is_busy = true;
+  const Expr *at = e->at;
+  Val val = compute_global(e, global);
+  if (at) elab_at(e, at);
+  global->is_busy = false;
+  global->epoch = e->epoch;
+  global->val = val;
+  return val;
+}
+
+int64_t scope_size(Elab *e, Name name, Span use) {
+  const Size *size = frame_size(e->frame, name);
+  if (size) return size->size;
+  Global *global = map_get(e->program->globals, name);
+  if (!global || !global->is_dim) return 0;
+  Val val = global_value(e, global, use);
+  return val.kind == VAL_int ? val.integer : -1;
+}
+
+int64_t scope_need_size(Elab *e, Name name, Span use) {
+  int64_t size = scope_size(e, name, use);
+  if (size) return size;
+  Diag *d = diag(e->diags, DIAG_no_size, use, name);
+  if (map_has(e->program->globals, name)) {
+    diag_help(d, "'%s' is a const; write the size as %s:%s", name, name, name);
+  } else if (frame_local(e->frame, name)) {
+    diag_help(d, "write the size of '%s' behind a colon, as in %s:64", name,
+              name);
+  } else {
+    diag_help(d,
+              "declare it with 'dim %s = ...' or write the size as in "
+              "%s:64",
+              name, name);
+  }
+  return -1;
+}
+
+/* ---- values ---- */
+
+static bool predefined(const Elab *e, Name name, Val *out) {
+  switch (name[0]) {
+  case 't':
+    if (strcmp(name, "true") == 0) return *out = val_bool(true), true;
+    if (strcmp(name, "training") == 0)
+      return *out = val_bool(e->is_training), true;
+    return false;
+  case 'f': return *out = val_bool(false), strcmp(name, "false") == 0;
+  case 'n': return *out = (Val){.kind = VAL_none}, strcmp(name, "none") == 0;
+  case 'i': return *out = val_real(INFINITY), strcmp(name, "inf") == 0;
+  default: return false;
+  }
+}
+
+bool scope_is_predefined(Elab *e, Name name) {
+  Val val;
+  return predefined(e, name, &val);
+}
+
+bool scope_has_value(Elab *e, Name name) {
+  Val val;
+  return predefined(e, name, &val) || frame_local(e->frame, name) ||
+         frame_size(e->frame, name) || map_has(e->program->globals, name);
+}
+
+static void suggest_value(Elab *e, Diag *d, const Expr *x) {
+  const Frame *frame = e->frame;
+  VEC(const char *) names = {0};
+  for (int i = 0; i < frame->locals.n; i++)
+    vec_push(e->arena, &names, frame->locals.data[i].name);
+  for (int i = 0; i < frame->sizes.n; i++)
+    vec_push(e->arena, &names, frame->sizes.data[i].name);
+  for (int i = 0; i < map_size(e->program->globals); i++)
+    vec_push(e->arena, &names, map_key_at(e->program->globals, i));
+  vec_push(e->arena, &names, "true");
+  vec_push(e->arena, &names, "false");
+  vec_push(e->arena, &names, "none");
+  vec_push(e->arena, &names, "training");
+  diag_suggest(d, x->name, names.data, names.n);
+  if (map_has(e->program->layers, x->name) ||
+      map_has(e->program->nets, x->name) ||
+      map_has(e->program->builtins, x->name))
+    diag_help(d, "'%s' is called, as in %s(x)", x->name, x->name);
+}
+
+/* A dim of some local that has no size of its own in scope. */
+static void help_size_of(Elab *e, Diag *d, Name dim) {
+  for (int i = 0; i < e->frame->locals.n; i++) {
+    const Local *local = &e->frame->locals.data[i];
+    if (!val_is_tensor(local->val)) continue;
+    if (type_find(elab_type(e, local->val), dim) < 0) continue;
+    diag_help(d, "'%s' is a dimension of '%s'; size(%s, %s) reads its size",
+              dim, local->name, local->name, dim);
+    return;
+  }
+}
+
+static bool is_born_in_repeat(const StmtList *body, Name name, bool inside) {
+  for (int i = 0; i < body->n; i++) {
+    const Stmt *stmt = body->data[i];
+    bool in_turn = inside || stmt->kind == STMT_repeat;
+    for (int j = 0; in_turn && j < stmt->names.n; j++)
+      if (stmt->names.names[j] == name) return true;
+    if (is_born_in_repeat(&stmt->body, name, in_turn) ||
+        is_born_in_repeat(&stmt->else_body, name, in_turn))
+      return true;
+  }
+  return false;
+}
+
+static Val unknown_value(Elab *e, const Expr *x) {
+  if (e->frame->mask_type) {
+    elab_no_dim(e, e->frame->mask_expr, e->frame->mask_type, x->name, x->span);
+    return POISON;
+  }
+  Diag *d = diag(e->diags, DIAG_unknown_value, x->span, x->name);
+  suggest_value(e, d, x);
+  help_size_of(e, d, x->name);
+  const Callable *callable = e->frame->callable;
+  if (callable && is_born_in_repeat(&callable->item->body, x->name, false))
+    diag_help(d,
+              "a name born in a 'repeat' ends with it; give '%s' a value "
+              "before",
+              x->name);
+  return POISON;
+}
+
+static Val mask_position(Elab *e, Name dim) {
+  const Type *type = e->frame->mask_type;
+  int64_t size = type_size(type, dim);
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, dim);
+  attrs_ints(&attrs, ATTR_sizes, &size, 1);
+  Val val = elab_emit(e, OP_iota, NULL, 0, &attrs);
+  val.is_weak = true;
+  return val;
+}
+
+Val scope_lookup(Elab *e, const Expr *x) {
+  Val val;
+  if (predefined(e, x->name, &val)) return val;
+  const Local *local = frame_local(e->frame, x->name);
+  if (local) return local->val;
+  if (e->frame->mask_type && type_find(e->frame->mask_type, x->name) >= 0)
+    return mask_position(e, x->name);
+  const Size *size = frame_size(e->frame, x->name);
+  if (size) return val_int(size->size);
+  Global *global = map_get(e->program->globals, x->name);
+  if (global) return global_value(e, global, x->span);
+  return unknown_value(e, x);
+}
+
+/* ---- paths ---- */
+
+Name scope_join(Elab *e, Name prefix, const char *label,
+                const char *positions) {
+  /* A deep recursion makes long paths: bytes are part of what it costs. */
+  e->program->spent.steps += (int64_t)strlen(prefix) / 16;
+  return name_format(e->names, "%s%s%s%s", prefix, *prefix && *label ? "." : "",
+                     label, positions);
+}
+
+Name scope_path(Elab *e, const void *place, const char *fallback) {
+  const Frame *frame = e->frame;
+  const char *label = frame->labels ? map_get(frame->labels, place) : NULL;
+  return scope_join(e, frame->prefix, label ? label : fallback,
+                    frame->positions);
+}

@@ -1,0 +1,139 @@
+/*
+ * unused.c -- warnings about names that nothing reads.
+ *
+ * Looks at the text alone, not at what was elaborated: a name that only a
+ * branch not taken reads is used.  Libraries are not looked at.
+ */
+#include "frontend/internal.h"
+
+static void reads_of_expr(Map *reads, const Expr *x);
+
+static void read_name(Map *reads, Name name) {
+  if (name) map_put(reads, name, reads);
+}
+
+static void reads_of_exprs(Map *reads, Expr *const *items, int n) {
+  for (int i = 0; i < n; i++) reads_of_expr(reads, items[i]);
+}
+
+static void reads_of_args(Map *reads, const ArgList *args) {
+  for (int i = 0; i < args->n; i++) reads_of_expr(reads, args->items[i].value);
+}
+
+static void reads_of_expr(Map *reads, const Expr *x) {
+  if (!x) return;
+  if (x->kind == EXPR_name) read_name(reads, x->name);
+  reads_of_expr(reads, x->a);
+  reads_of_expr(reads, x->b);
+  reads_of_exprs(reads, x->items.data, x->items.n);
+  reads_of_args(reads, &x->args);
+  for (int i = 0; i < x->subs.n; i++) {
+    const Sub *sub = &x->subs.data[i];
+    if (sub->kind == SUB_assign) read_name(reads, sub->name);
+    reads_of_expr(reads, sub->from);
+    reads_of_expr(reads, sub->to);
+  }
+}
+
+static void reads_of_type(Map *reads, const TypeExpr *type) {
+  if (!type) return;
+  for (int i = 0; i < type->n_dims; i++) {
+    read_name(reads, type->dims[i].name);
+    reads_of_expr(reads, type->dims[i].size);
+  }
+}
+
+static void reads_of_formals(Map *reads, const FormalList *formals) {
+  for (int i = 0; i < formals->n; i++) {
+    reads_of_type(reads, formals->items[i].type);
+    reads_of_expr(reads, formals->items[i].init);
+  }
+}
+
+static void reads_of_body(Map *reads, const StmtList *body) {
+  for (int i = 0; i < body->n; i++) {
+    const Stmt *stmt = body->data[i];
+    reads_of_expr(reads, stmt->value);
+    reads_of_type(reads, stmt->type);
+    reads_of_formals(reads, &stmt->carries);
+    reads_of_body(reads, &stmt->body);
+    reads_of_body(reads, &stmt->else_body);
+  }
+}
+
+static void reads_of_settings(Map *reads, const Setting *settings, int n) {
+  for (int i = 0; i < n; i++) {
+    reads_of_type(reads, settings[i].type);
+    reads_of_expr(reads, settings[i].value);
+    reads_of_settings(reads, settings[i].settings, settings[i].n_settings);
+  }
+}
+
+static void reads_of_item(Map *reads, const Item *item) {
+  for (int i = 0; i < item->n_bindings; i++)
+    reads_of_expr(reads, item->bindings[i].value);
+  reads_of_formals(reads, &item->formals);
+  for (int i = 0; i < item->result.n; i++)
+    reads_of_type(reads, item->result.data[i]);
+  reads_of_body(reads, &item->body);
+  reads_of_settings(reads, item->settings, item->n_settings);
+  for (int i = 0; i < item->n_pins; i++) {
+    reads_of_exprs(reads, item->pins[i].exprs.data, item->pins[i].exprs.n);
+    for (int j = 0; j < item->pins[i].n_places; j++)
+      read_name(reads, item->pins[i].places[j].dim);
+  }
+}
+
+void reads_of_ast(Map *reads, const Ast *ast) {
+  for (int i = 0; i < ast->n_items; i++) reads_of_item(reads, &ast->items[i]);
+}
+
+/* ---- warnings ---- */
+
+static void warn_unused(Program *program, const Map *reads, Name name,
+                        Span span) {
+  if (name[0] != '_' && !map_has(reads, name))
+    diag(program->module->diags, DIAG_unused, span, name);
+}
+
+static void warn_body(Program *program, const Map *reads,
+                      const StmtList *body) {
+  for (int i = 0; i < body->n; i++) {
+    const Stmt *stmt = body->data[i];
+    bool binds = stmt->kind == STMT_assign || stmt->kind == STMT_param ||
+                 stmt->kind == STMT_state || stmt->kind == STMT_scan;
+    for (int j = 0; binds && j < stmt->names.n; j++)
+      warn_unused(program, reads, stmt->names.names[j], stmt->names.spans[j]);
+    warn_body(program, reads, &stmt->body);
+    warn_body(program, reads, &stmt->else_body);
+  }
+}
+
+static void warn_callable(Program *program, const Item *item) {
+  Map *reads = map_create(program->module->arena);
+  reads_of_body(reads, &item->body);
+  reads_of_formals(reads, &item->formals);
+  for (int i = 0; i < item->result.n; i++)
+    reads_of_type(reads, item->result.data[i]);
+  /* The type of a typed formal is read even if the value is not. */
+  for (int i = 0; i < item->formals.n; i++)
+    if (!item->formals.items[i].type)
+      warn_unused(program, reads, item->formals.items[i].name,
+                  item->formals.items[i].span);
+  warn_body(program, reads, &item->body);
+}
+
+void program_warn_unused(Program *program) {
+  for (int i = 0; i < map_size(program->globals); i++) {
+    const Global *global = map_value_at(program->globals, i);
+    if (global->is_main)
+      warn_unused(program, program->read_names, global->name, global->span);
+  }
+  const Map *maps[] = {program->layers, program->nets};
+  for (int i = 0; i < ARRAY_LENGTH(maps); i++)
+    for (int j = 0; j < map_size(maps[i]); j++) {
+      const Callable *callable = map_value_at(maps[i], j);
+      if (callable->is_main && callable->labels)
+        warn_callable(program, callable->item);
+    }
+}

@@ -1,0 +1,252 @@
+/*
+ * value.c -- arithmetic at compile time, and how values, types and
+ * expressions are shown in messages.
+ *
+ * Reals are computed by the very rows of ops.def that the interpreter runs;
+ * integers stay exact and their overflow is the user's mistake.
+ */
+#include "frontend/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LONGEST_QUOTE = 30 };
+
+Val val_list(Elab *e, int n) {
+  e->program->spent.list_elements += n;
+  ValList *list =
+      arena_alloc(e->arena, sizeof(ValList) + (size_t)n * sizeof(Val));
+  list->n = n;
+  return (Val){.kind = VAL_list, .list = list};
+}
+
+Op operator_op(Operator op) {
+  static const Op ops[] = {
+      [OPERATOR_add] = OP_add,
+      [OPERATOR_sub] = OP_sub,
+      [OPERATOR_mul] = OP_mul,
+      [OPERATOR_div] = OP_div,
+      [OPERATOR_floordiv] = OP_floordiv,
+      [OPERATOR_mod] = OP_mod,
+      [OPERATOR_eq] = OP_eq,
+      [OPERATOR_ne] = OP_ne,
+      [OPERATOR_lt] = OP_lt,
+      [OPERATOR_gt] = OP_gt,
+      [OPERATOR_le] = OP_le,
+      [OPERATOR_ge] = OP_ge,
+      [OPERATOR_and] = OP_and,
+      [OPERATOR_or] = OP_or,
+      [OPERATOR_not] = OP_not,
+      [OPERATOR_neg] = OP_neg,
+  };
+  return ops[op];
+}
+
+const char *op_spelling(Op op) {
+  static const char *const texts[] = {
+      [OPERATOR_add] = "+",       [OPERATOR_sub] = "-",
+      [OPERATOR_mul] = "*",       [OPERATOR_div] = "/",
+      [OPERATOR_floordiv] = "//", [OPERATOR_mod] = "%",
+      [OPERATOR_eq] = "==",       [OPERATOR_ne] = "!=",
+      [OPERATOR_lt] = "<",        [OPERATOR_gt] = ">",
+      [OPERATOR_le] = "<=",       [OPERATOR_ge] = ">=",
+      [OPERATOR_and] = "and",     [OPERATOR_or] = "or",
+      [OPERATOR_not] = "not",     [OPERATOR_neg] = "-",
+  };
+  for (int i = 0; i < ARRAY_LENGTH(texts); i++)
+    if (operator_op((Operator)i) == op) return texts[i];
+  return op_info(op)->name;
+}
+
+/* ---- arithmetic ---- */
+
+#define R(x)           ((double)(x))
+#define INF            INFINITY
+#define EXP            exp
+#define LOG            log
+#define SQRT           sqrt
+#define SIN            sin
+#define COS            cos
+#define TANH           tanh
+#define ERF            erf
+#define POW            pow
+#define FLOOR          floor
+#define ROUND          nearbyint
+#define ABS            fabs
+#define SEL(c, x, y)   ((c) ? (x) : (y))
+#define FLOORDIV(x, y) floor((x) / (y))
+#define MOD(x, y)      ((x) - (y)*floor((x) / (y)))
+
+/* clang-format off */
+static double compute_real(Op op, double a, double b, double c) {
+  switch (op) {
+#define PW1(name, class, value, ...) case OP_##name: return (double)(value);
+#define PW2(name, class, value, ...) case OP_##name: return (double)(value);
+#define PW3(name, class, value, ...) case OP_##name: return (double)(value);
+#include "ir/ops.def"
+  default: UNREACHABLE();
+  }
+}
+/* clang-format on */
+
+static int64_t floor_div(int64_t a, int64_t b) {
+  int64_t q = a / b;
+  return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
+}
+
+static Val overflow(Elab *e, Span span) {
+  diag(e->diags, DIAG_overflow, span);
+  return POISON;
+}
+
+/* The integer operators that must be exact; false: compute it as a real. */
+static bool compute_int(Elab *e, Op op, int64_t a, int64_t b, Span span,
+                        Val *out) {
+  int64_t r = 0;
+  bool fails = false;
+  switch (op) {
+  case OP_add: fails = __builtin_add_overflow(a, b, &r); break;
+  case OP_sub: fails = __builtin_sub_overflow(a, b, &r); break;
+  case OP_mul: fails = __builtin_mul_overflow(a, b, &r); break;
+  case OP_neg: fails = __builtin_sub_overflow((int64_t)0, a, &r); break;
+  case OP_abs:
+    if (a < 0)
+      fails = __builtin_sub_overflow((int64_t)0, a, &r);
+    else
+      r = a;
+    break;
+  case OP_div:
+  case OP_floordiv:
+  case OP_mod:
+    if (b == -1) { /* INT64_MIN / -1 */
+      fails = op != OP_mod && __builtin_sub_overflow((int64_t)0, a, &r);
+      break;
+    }
+    if (op == OP_div && a % b != 0) return false;
+    r = floor_div(a, b);
+    if (op == OP_mod) r = a - r * b;
+    break;
+  case OP_minimum: r = a < b ? a : b; break;
+  case OP_maximum: r = a > b ? a : b; break;
+  case OP_eq: return *out = val_bool(a == b), true;
+  case OP_ne: return *out = val_bool(a != b), true;
+  case OP_lt: return *out = val_bool(a < b), true;
+  case OP_gt: return *out = val_bool(a > b), true;
+  case OP_le: return *out = val_bool(a <= b), true;
+  case OP_ge: return *out = val_bool(a >= b), true;
+  case OP_floor:
+  case OP_round:
+  case OP_stop: r = a; break;
+  case OP_sign: r = (a > 0) - (a < 0); break;
+  case OP_relu: r = a > 0 ? a : 0; break;
+  default: return false;
+  }
+  *out = fails ? overflow(e, span) : val_int(r);
+  return true;
+}
+
+bool val_equal(Val a, Val b) {
+  if (val_is_number(a) && val_is_number(b))
+    return a.kind == VAL_int && b.kind == VAL_int
+               ? a.integer == b.integer
+               : val_to_real(a) == val_to_real(b);
+  if (a.kind != b.kind) return false;
+  switch (a.kind) {
+  case VAL_none: return true;
+  case VAL_bool: return a.truth == b.truth;
+  case VAL_string: return a.string == b.string;
+  case VAL_tensor: return value_equal(a.tensor, b.tensor);
+  case VAL_list:
+    if (a.list->n != b.list->n) return false;
+    for (int i = 0; i < a.list->n; i++)
+      if (!val_equal(a.list->items[i], b.list->items[i])) return false;
+    return true;
+  default: return false;
+  }
+}
+
+static Val wrong_kind(Elab *e, Op op, Val val, const char *wanted, Span span) {
+  diag(e->diags, DIAG_wrong_operand, span, op_spelling(op), wanted,
+       val_describe(e, val));
+  return POISON;
+}
+
+static Val compute_logic(Elab *e, Op op, const Val *args, int n, Span span) {
+  for (int i = 0; i < n; i++)
+    if (args[i].kind != VAL_bool)
+      return wrong_kind(e, op, args[i], "a truth value", span);
+  double b = n > 1 ? args[1].truth : 0;
+  return val_bool(compute_real(op, args[0].truth, b, 0) != 0);
+}
+
+Val val_compute(Elab *e, Op op, const Val *args, int n, Span span) {
+  const OpInfo *info = op_info(op);
+  if (info->pw_class == PW_LOGIC) return compute_logic(e, op, args, n, span);
+  if ((op == OP_eq || op == OP_ne) &&
+      !(val_is_number(args[0]) && val_is_number(args[1])))
+    return val_bool(val_equal(args[0], args[1]) == (op == OP_eq));
+  if (op == OP_select) {
+    if (args[0].kind != VAL_bool)
+      return wrong_kind(e, op, args[0], "a truth value", span);
+    return args[0].truth ? args[1] : args[2];
+  }
+  bool all_ints = true;
+  for (int i = 0; i < n; i++) {
+    if (!val_is_number(args[i]))
+      return wrong_kind(e, op, args[i], "a number", span);
+    all_ints = all_ints && args[i].kind == VAL_int;
+  }
+  if ((op == OP_div || op == OP_floordiv || op == OP_mod) &&
+      val_to_real(args[1]) == 0) {
+    diag(e->diags, DIAG_division_by_zero, span);
+    return POISON;
+  }
+  Val out;
+  int64_t second = n > 1 && all_ints ? args[1].integer : 0;
+  if (all_ints && compute_int(e, op, args[0].integer, second, span, &out))
+    return out;
+  double r = compute_real(op, val_to_real(args[0]),
+                          n > 1 ? val_to_real(args[1]) : 0, 0);
+  return info->pw_class == PW_COMPARE ? val_bool(r != 0) : val_real(r);
+}
+
+/* ---- texts ---- */
+
+const char *type_describe(Elab *e, const Type *type) {
+  Text text = text_create(e->arena);
+  text_add(&text, "[");
+  for (int i = 0; i < type->rank; i++)
+    text_printf(&text, "%s%s", i ? ", " : "", type->dims[i].name);
+  text_add(&text, "]");
+  return text_string(&text);
+}
+
+const char *val_describe(Elab *e, Val val) {
+  switch (val.kind) {
+  case VAL_poison: return "wrong";
+  case VAL_none: return "none";
+  case VAL_bool: return val.truth ? "true" : "false";
+  case VAL_int: return arena_printf(e->arena, "%lld", (long long)val.integer);
+  case VAL_real: {
+    Text text = text_create(e->arena);
+    text_add_real(&text, val.real);
+    return text_string(&text);
+  }
+  case VAL_string:
+    return arena_printf(e->arena, "the string \"%s\"", val.string);
+  case VAL_list: return arena_printf(e->arena, "a list of %d", val.list->n);
+  case VAL_tensor: {
+    const Type *type = elab_type(e, val);
+    return arena_printf(e->arena, "a tensor %s%s", dtype_name(type->dtype),
+                        type_describe(e, type));
+  }
+  }
+  UNREACHABLE();
+}
+
+const char *expr_describe(Elab *e, const Expr *x) {
+  size_t n = x && x->span.source ? x->span.end - x->span.begin : 0;
+  const char *text = n ? x->span.source->text + x->span.begin : NULL;
+  if (!n || n > LONGEST_QUOTE || memchr(text, '\n', n)) return "this value";
+  return arena_printf(e->arena, "'%.*s'", (int)n, text);
+}

@@ -1,0 +1,127 @@
+/*
+ * attr.c -- attributes of nodes: sets under construction, and reading them
+ * from a node.  Keys and kinds are attrs.def.
+ */
+#include "ir/ir.h"
+
+#include <string.h>
+
+static const struct {
+  const char *name;
+  AttrKind kind;
+} infos[N_ATTRS] = {
+#define ATTR(key, kind) [ATTR_##key] = {#key, ATTRKIND_##kind},
+#include "ir/attrs.def"
+};
+
+const char *attr_name(AttrKey key) {
+  ASSERT((unsigned)key < N_ATTRS);
+  return infos[key].name;
+}
+
+AttrKind attr_kind(AttrKey key) {
+  ASSERT((unsigned)key < N_ATTRS);
+  return infos[key].kind;
+}
+
+bool attr_find(const char *name, AttrKey *out_key) {
+  for (int i = 0; i < N_ATTRS; i++) {
+    if (strcmp(infos[i].name, name) == 0) {
+      *out_key = (AttrKey)i;
+      return true;
+    }
+  }
+  return false;
+}
+
+/* ---- building ---- */
+
+static Attr *slot_for(Attrs *attrs, AttrKey key) {
+  Attr *attr = NULL;
+  for (int i = 0; i < attrs->n; i++) {
+    if (attrs->items[i].key == key) attr = &attrs->items[i];
+  }
+  if (!attr) {
+    ASSERT(attrs->n < ARRAY_LENGTH(attrs->items));
+    attr = &attrs->items[attrs->n++];
+  }
+  *attr = (Attr){.key = key, .n = 1};
+  return attr;
+}
+
+void attrs_name(Attrs *attrs, AttrKey key, Name name) {
+  ASSERT(attr_kind(key) == ATTRKIND_NAME || attr_kind(key) == ATTRKIND_TEXT);
+  slot_for(attrs, key)->name = name;
+}
+
+void attrs_names(Attrs *attrs, AttrKey key, const Name *names, int n) {
+  ASSERT(attr_kind(key) == ATTRKIND_NAMES && n >= 0);
+  Attr *attr = slot_for(attrs, key);
+  attr->n = n;
+  attr->names = names;
+}
+
+void attrs_int(Attrs *attrs, AttrKey key, int64_t value) {
+  ASSERT(attr_kind(key) == ATTRKIND_INT);
+  slot_for(attrs, key)->integer = value;
+}
+
+void attrs_ints(Attrs *attrs, AttrKey key, const int64_t *values, int n) {
+  ASSERT(attr_kind(key) == ATTRKIND_INTS && n >= 0);
+  Attr *attr = slot_for(attrs, key);
+  attr->n = n;
+  attr->integers = values;
+}
+
+void attrs_real(Attrs *attrs, AttrKey key, double value) {
+  ASSERT(attr_kind(key) == ATTRKIND_REAL);
+  slot_for(attrs, key)->real = value;
+}
+
+/* ---- reading ---- */
+
+static const Attr *find(const Attr *attrs, int n, AttrKey key) {
+  for (int i = 0; i < n; i++) {
+    if (attrs[i].key == key) return &attrs[i];
+  }
+  return NULL;
+}
+
+const Attr *attrs_find(const Attrs *attrs, AttrKey key) {
+  return attrs ? find(attrs->items, attrs->n, key) : NULL;
+}
+
+const Attr *node_attr(const Node *node, AttrKey key) {
+  return find(node->attrs, node->n_attrs, key);
+}
+
+bool node_has(const Node *node, AttrKey key) {
+  return node_attr(node, key) != NULL;
+}
+
+Name node_name(const Node *node, AttrKey key) {
+  const Attr *attr = node_attr(node, key);
+  return attr ? attr->name : NULL;
+}
+
+int64_t node_int(const Node *node, AttrKey key, int64_t if_absent) {
+  const Attr *attr = node_attr(node, key);
+  return attr ? attr->integer : if_absent;
+}
+
+double node_real(const Node *node, AttrKey key, double if_absent) {
+  const Attr *attr = node_attr(node, key);
+  return attr ? attr->real : if_absent;
+}
+
+const Name *node_names(const Node *node, AttrKey key, int *out_n) {
+  const Attr *attr = node_attr(node, key);
+  *out_n = attr ? attr->n : 0;
+  return attr ? attr->names : NULL;
+}
+
+const int64_t *node_ints(const Node *node, AttrKey key, int *out_n) {
+  const Attr *attr = node_attr(node, key);
+  *out_n = attr ? attr->n : 0;
+  return attr ? attr->integers : NULL;
+}

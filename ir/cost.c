@@ -1,0 +1,33 @@
+/*
+ * cost.c -- what a node computes and moves, on its logical sizes.  The rules
+ * stand beside the infer rules of each family; regions add up their bodies.
+ */
+#include "ir/ops/rules.h"
+
+double node_flops(const Graph *graph, int id) {
+  const OpInfo *info = op_info(graph->nodes.data[id]->op);
+  return info->cost ? info->cost(graph, id) : 0;
+}
+
+static double type_bytes(const Type *type) {
+  return (double)type_elements(type) * dtype_size_bytes(type->dtype);
+}
+
+/* Views move nothing. */
+double node_bytes(const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  if (op_info(node->op)->is_view || node->op == OP_input) return 0;
+  double bytes = 0;
+  for (int i = 0; i < node->n_inputs; i++) {
+    bytes += type_bytes(graph_type(graph, node->inputs[i]));
+  }
+  for (int i = 0; i < node->n_results; i++) bytes += type_bytes(node->types[i]);
+  return bytes;
+}
+
+double cost_fused(const Graph *graph, int id) {
+  const Graph *body = graph->nodes.data[id]->body;
+  double flops = 0;
+  for (int i = 0; body && i < body->nodes.n; i++) flops += node_flops(body, i);
+  return flops;
+}

@@ -1,0 +1,55 @@
+/*
+ * dtype.c -- element types, read from dtype.def.
+ */
+#include "ir/ir.h"
+
+#include <string.h>
+
+typedef struct DTypeInfo {
+  const char *name;
+  int size_bytes;
+  DTypeClass class;
+} DTypeInfo;
+
+static const DTypeInfo infos[N_DTYPES] = {
+#define DTYPE(name, size_bytes, class, c_type, safetensors)                    \
+  [DT_##name] = {#name, size_bytes, CLASS_##class},
+#include "support/dtype.def"
+};
+
+static const DTypeInfo *info_of(DType dtype) {
+  ASSERT((unsigned)dtype < N_DTYPES);
+  return &infos[dtype];
+}
+
+const char *dtype_name(DType dtype) {
+  return info_of(dtype)->name;
+}
+
+int dtype_size_bytes(DType dtype) {
+  return info_of(dtype)->size_bytes;
+}
+
+DTypeClass dtype_class(DType dtype) {
+  return info_of(dtype)->class;
+}
+
+bool dtype_find(const char *name, DType *out_dtype) {
+  for (int i = 0; i < N_DTYPES; i++) {
+    if (strcmp(infos[i].name, name) == 0) {
+      *out_dtype = (DType)i;
+      return true;
+    }
+  }
+  return false;
+}
+
+/* Two of one class and size (u8 and i8, f16 and bf16) give the later row. */
+DType dtype_promote(DType a, DType b) {
+  const DTypeInfo *x = info_of(a), *y = info_of(b);
+  if (x->class != y->class) return x->class > y->class ? a : b;
+  if (x->size_bytes != y->size_bytes) {
+    return x->size_bytes > y->size_bytes ? a : b;
+  }
+  return a > b ? a : b;
+}

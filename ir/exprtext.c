@@ -1,0 +1,284 @@
+/*
+ * exprtext.c -- turns the formula texts of tables into nodes: derivatives of
+ * pointwise rows (ops.def), optimizers and learning rates (optimizers.def).
+ *
+ *     "R(0.5) * a + EXP(-y)"   "m = b1 * m + (1 - b1) * g; w = w - lr * m"
+ *
+ * A recursive descent over the C subset that those texts use: numbers, names,
+ * unary minus and not, * /, + -, one comparison, && and ||, R(x), SEL(c, x, y)
+ * and functions, whose capital names are those of operators in small letters.
+ * Arithmetic on constants is done here, in double: "1 - b1" must be the f32
+ * nearest to 0.1, not 1 minus the f32 nearest to 0.9.
+ */
+#include <ctype.h>
+#include <math.h>
+#include <string.h>
+
+#include "ir/ir.h"
+
+/* A number not yet in the graph, or a value in it. */
+typedef struct Term {
+  bool is_number;
+  double number;
+  Value value;
+} Term;
+
+typedef struct Reader {
+  ExprScope *scope;
+  const char *at;
+} Reader;
+
+static Term read_or(Reader *reader);
+
+static Term number(double x) {
+  return (Term){.is_number = true, .number = x, .value = VALUE_NONE};
+}
+
+static Value term_value(Reader *reader, Term term) {
+  if (!term.is_number) return term.value;
+  return graph_const(reader->scope->graph, reader->scope->dtype, term.number);
+}
+
+static void skip_blanks(Reader *reader) {
+  while (*reader->at == ' ') reader->at++;
+}
+
+static bool accept(Reader *reader, const char *token) {
+  skip_blanks(reader);
+  size_t n = strlen(token);
+  if (strncmp(reader->at, token, n) != 0) return false;
+  reader->at += n;
+  return true;
+}
+
+static void expect(Reader *reader, const char *token) {
+  ASSERT(accept(reader, token));
+}
+
+static size_t word_length(const char *at) {
+  size_t n = 0;
+  if (!isalpha((unsigned char)*at)) return 0;
+  while (isalnum((unsigned char)at[n]) || at[n] == '_') n++;
+  return n;
+}
+
+static Term apply1(Reader *reader, Op op, Term a) {
+  if (a.is_number && op == OP_neg) return number(-a.number);
+  Value x = term_value(reader, a);
+  return (Term){.value = graph_op1(reader->scope->graph, op, x)};
+}
+
+static bool fold2(Op op, double a, double b, double *out) {
+  switch (op) {
+  case OP_add: *out = a + b; return true;
+  case OP_sub: *out = a - b; return true;
+  case OP_mul: *out = a * b; return true;
+  case OP_div: *out = a / b; return true;
+  default: return false;
+  }
+}
+
+static Term apply2(Reader *reader, Op op, Term a, Term b) {
+  double folded;
+  if (a.is_number && b.is_number && fold2(op, a.number, b.number, &folded)) {
+    return number(folded);
+  }
+  Value x = term_value(reader, a), y = term_value(reader, b);
+  return (Term){.value = graph_op2(reader->scope->graph, op, x, y)};
+}
+
+/* A name bound to a constant node counts as a number, so that it folds. */
+static Term read_name(Reader *reader, size_t length) {
+  const ExprScope *scope = reader->scope;
+  for (int i = 0; i < scope->n; i++) {
+    const ExprName *item = &scope->names[i];
+    if (strlen(item->name) != length ||
+        strncmp(item->name, reader->at, length) != 0) {
+      continue;
+    }
+    reader->at += length;
+    const Node *node = graph_node(scope->graph, item->value);
+    if (node->op == OP_const && node->types[0]->dtype == scope->dtype) {
+      return number(node_real(node, ATTR_value, 0));
+    }
+    return (Term){.value = item->value};
+  }
+  UNREACHABLE(); /* the text uses a name that nobody bound */
+}
+
+static Term read_call(Reader *reader, size_t length) {
+  char name[32] = {0};
+  ASSERT(length < sizeof(name));
+  for (size_t i = 0; i < length; i++) {
+    name[i] = (char)tolower((unsigned char)reader->at[i]);
+  }
+  reader->at += length;
+  expect(reader, "(");
+  if (strcmp(name, "sel") == 0) strcpy(name, "select");
+  Term args[3];
+  int n = 0;
+  do {
+    ASSERT(n < 3);
+    args[n++] = read_or(reader);
+  } while (accept(reader, ","));
+  expect(reader, ")");
+  if (strcmp(name, "r") == 0) return args[0];
+  Op op;
+  ASSERT(op_find(name, &op) && op_info(op)->is_pointwise &&
+         op_info(op)->min_inputs == n);
+  if (n == 1) return apply1(reader, op, args[0]);
+  if (n == 2) return apply2(reader, op, args[0], args[1]);
+  Value a = term_value(reader, args[0]), b = term_value(reader, args[1]),
+        c = term_value(reader, args[2]);
+  return (Term){.value = graph_op3(reader->scope->graph, op, a, b, c)};
+}
+
+static Term read_number(Reader *reader) {
+  const char *at = reader->at;
+  size_t n = strspn(at, "0123456789.");
+  if (at[n] == 'e') {
+    n++;
+    if (at[n] == '-' || at[n] == '+') n++;
+    n += strspn(at + n, "0123456789");
+  }
+  double x;
+  ASSERT(text_read_real(at, n, &x));
+  reader->at += n;
+  return number(x);
+}
+
+static Term read_primary(Reader *reader) {
+  skip_blanks(reader);
+  if (accept(reader, "(")) {
+    Term inner = read_or(reader);
+    expect(reader, ")");
+    return inner;
+  }
+  if (accept(reader, "INF")) return number(INFINITY);
+  size_t length = word_length(reader->at);
+  if (length > 0) {
+    return reader->at[length] == '(' ? read_call(reader, length)
+                                     : read_name(reader, length);
+  }
+  return read_number(reader);
+}
+
+static Term read_unary(Reader *reader) {
+  if (accept(reader, "-")) return apply1(reader, OP_neg, read_unary(reader));
+  if (accept(reader, "!")) return apply1(reader, OP_not, read_unary(reader));
+  return read_primary(reader);
+}
+
+static Term read_product(Reader *reader) {
+  Term left = read_unary(reader);
+  for (;;) {
+    if (accept(reader, "*")) {
+      left = apply2(reader, OP_mul, left, read_unary(reader));
+    } else if (accept(reader, "/")) {
+      left = apply2(reader, OP_div, left, read_unary(reader));
+    } else {
+      return left;
+    }
+  }
+}
+
+static Term read_sum(Reader *reader) {
+  Term left = read_product(reader);
+  for (;;) {
+    if (accept(reader, "+")) {
+      left = apply2(reader, OP_add, left, read_product(reader));
+    } else if (accept(reader, "-")) {
+      left = apply2(reader, OP_sub, left, read_product(reader));
+    } else {
+      return left;
+    }
+  }
+}
+
+static Term read_comparison(Reader *reader) {
+  /* Longer spellings first. */
+  static const struct {
+    const char *token;
+    Op op;
+  } table[] = {
+      {"==", OP_eq}, {"!=", OP_ne}, {"<=", OP_le},
+      {">=", OP_ge}, {"<", OP_lt},  {">", OP_gt},
+  };
+  Term left = read_sum(reader);
+  for (int i = 0; i < ARRAY_LENGTH(table); i++) {
+    if (accept(reader, table[i].token)) {
+      return apply2(reader, table[i].op, left, read_sum(reader));
+    }
+  }
+  return left;
+}
+
+static Term read_and(Reader *reader) {
+  Term left = read_comparison(reader);
+  while (accept(reader, "&&")) {
+    left = apply2(reader, OP_and, left, read_comparison(reader));
+  }
+  return left;
+}
+
+static Term read_or(Reader *reader) {
+  Term left = read_and(reader);
+  while (accept(reader, "||")) {
+    left = apply2(reader, OP_or, left, read_and(reader));
+  }
+  return left;
+}
+
+/* "name = " at the reader, but not "name == ". */
+static size_t assigned_length(Reader *reader) {
+  skip_blanks(reader);
+  size_t length = word_length(reader->at);
+  const char *after = reader->at + length;
+  while (*after == ' ') after++;
+  return length > 0 && after[0] == '=' && after[1] != '=' ? length : 0;
+}
+
+void expr_bind(ExprScope *scope, const char *name, Value value) {
+  for (int i = 0; i < scope->n; i++) {
+    if (strcmp(scope->names[i].name, name) == 0) {
+      scope->names[i].value = value;
+      return;
+    }
+  }
+  ASSERT(scope->n < ARRAY_LENGTH(scope->names));
+  scope->names[scope->n++] = (ExprName){name, value};
+}
+
+void expr_bind_real(ExprScope *scope, const char *name, double value) {
+  expr_bind(scope, name, graph_const(scope->graph, scope->dtype, value));
+}
+
+Value expr_find(const ExprScope *scope, const char *name) {
+  for (int i = 0; i < scope->n; i++) {
+    if (strcmp(scope->names[i].name, name) == 0) return scope->names[i].value;
+  }
+  return VALUE_NONE;
+}
+
+Value expr_build(ExprScope *scope, const char *text) {
+  Reader reader = {.scope = scope, .at = text};
+  Value last = VALUE_NONE;
+  do {
+    skip_blanks(&reader);
+    if (*reader.at == '\0') break; /* a final semicolon */
+    size_t length = assigned_length(&reader);
+    const char *name = reader.at;
+    if (length > 0) {
+      reader.at += length;
+      expect(&reader, "=");
+    }
+    last = term_value(&reader, read_or(&reader));
+    if (length > 0) {
+      Names *names = scope->graph->module->names;
+      expr_bind(scope, name_intern_n(names, name, length), last);
+    }
+  } while (accept(&reader, ";"));
+  skip_blanks(&reader);
+  ASSERT(*reader.at == '\0');
+  return last;
+}

@@ -1,0 +1,337 @@
+/*
+ * graph.c -- building graphs by appending, and looking things up in them.
+ *
+ * Appending copies what it is given, so callers may keep attributes and inputs
+ * on their stack; types are shared.
+ */
+#include "ir/ir.h"
+
+#include <string.h>
+
+const char *role_name(Role role) {
+  static const char *const names[N_ROLES] = {
+#define ROLE(name) #name,
+#include "ir/roles.def"
+  };
+  ASSERT((unsigned)role < N_ROLES);
+  return names[role];
+}
+
+Graph *graph_create(Module *module, Name name) {
+  Graph *graph = ARENA_NEW(module->arena, Graph);
+  graph->module = module;
+  graph->name = name;
+  graph->path = name_intern(module->names, "");
+  return graph;
+}
+
+Graph *graph_like(const Graph *graph) {
+  Graph *result = graph_create(graph->module, graph->name);
+  result->mesh = graph->mesh;
+  return result;
+}
+
+/* ---- appending ---- */
+
+static void check_value(const Graph *graph, Value value) {
+  ASSERT(value.node >= 0 && value.node < graph->nodes.n);
+  ASSERT(value.result >= 0 &&
+         value.result < graph->nodes.data[value.node]->n_results);
+}
+
+static Attr copy_attr(Arena *arena, const Attr *attr) {
+  Attr result = *attr;
+  switch (attr_kind(attr->key)) {
+  case ATTRKIND_NAMES:
+    result.names = arena_copy(arena, attr->names, attr->n * sizeof(Name));
+    break;
+  case ATTRKIND_INTS:
+    result.integers =
+        arena_copy(arena, attr->integers, attr->n * sizeof(int64_t));
+    break;
+  default: break;
+  }
+  return result;
+}
+
+/* Insertion sort: a node has a handful. */
+static void set_attrs(Arena *arena, Node *node, const Attr *attrs, int n) {
+  Attr *sorted = ARENA_ARRAY(arena, Attr, n);
+  for (int i = 0; i < n; i++) {
+    int j = i;
+    for (; j > 0 && sorted[j - 1].key > attrs[i].key; j--) {
+      sorted[j] = sorted[j - 1];
+    }
+    sorted[j] = copy_attr(arena, &attrs[i]);
+  }
+  node->attrs = sorted;
+  node->n_attrs = n;
+}
+
+static Value append(Graph *graph, Op op, const Value *inputs, int n_inputs,
+                    const Attrs *attrs, const Type *const *types, int n_results,
+                    Graph *body) {
+  Arena *arena = graph->module->arena;
+  for (int i = 0; i < n_inputs; i++) check_value(graph, inputs[i]);
+  Node *node = ARENA_NEW(arena, Node);
+  node->op = op;
+  node->phase = graph->phase;
+  node->span = graph->span;
+  node->path = graph->path;
+  node->n_inputs = n_inputs;
+  node->n_results = n_results;
+  node->inputs = arena_copy(arena, inputs, n_inputs * sizeof(Value));
+  node->types = arena_copy(arena, types, n_results * sizeof(Type *));
+  node->body = body;
+  set_attrs(arena, node, attrs ? attrs->items : NULL, attrs ? attrs->n : 0);
+  vec_push(arena, &graph->nodes, node);
+  return (Value){graph->nodes.n - 1, 0};
+}
+
+Value graph_input(Graph *graph, Role role, Name path, const Type *type) {
+  Attrs attrs = {0};
+  attrs_int(&attrs, ATTR_slot, graph->inputs.n);
+  Value value = append(graph, OP_input, NULL, 0, &attrs, &type, 1, NULL);
+  GraphInput input = {.role = role, .path = path, .value = value};
+  vec_push(graph->module->arena, &graph->inputs, input);
+  return value;
+}
+
+void graph_output(Graph *graph, Role role, Name path, Value value) {
+  check_value(graph, value);
+  GraphOutput output = {role, path, value};
+  vec_push(graph->module->arena, &graph->outputs, output);
+}
+
+/* Whoever appends has checked; what the rule says is for the developer. */
+static _Noreturn void rule_violated(Module *module, Op op) {
+  Text text = text_create(module->arena);
+  text_printf(&text, "the rule of '%s' holds\n", op_info(op)->name);
+  diags_print(module->diags, &text);
+  assert_failed(__FILE__, __LINE__, __func__, text_string(&text));
+}
+
+static int infer(Graph *graph, Op op, const Value *inputs, int n_inputs,
+                 const Attrs *attrs, const Type **out_types) {
+  Arena *arena = graph->module->arena;
+  const Type **types = ARENA_ARRAY(arena, const Type *, n_inputs);
+  for (int i = 0; i < n_inputs; i++) {
+    check_value(graph, inputs[i]);
+    types[i] = graph_type(graph, inputs[i]);
+  }
+  OpCall call = {op, n_inputs, types, attrs};
+  int n = op_infer(graph->module, &call, graph->span, out_types);
+  if (n < 0) rule_violated(graph->module, op);
+  return n;
+}
+
+Value graph_append(Graph *graph, Op op, const Value *inputs, int n_inputs,
+                   const Attrs *attrs) {
+  const Type *types[8];
+  int n = infer(graph, op, inputs, n_inputs, attrs, types);
+  return append(graph, op, inputs, n_inputs, attrs, types, n, NULL);
+}
+
+Value graph_append_typed(Graph *graph, Op op, const Value *inputs, int n_inputs,
+                         const Attrs *attrs, const Type *const *types,
+                         int n_results, Graph *body) {
+  ASSERT(op != OP_input);
+  return append(graph, op, inputs, n_inputs, attrs, types, n_results, body);
+}
+
+static Value copy_input(Graph *to, const Graph *from, const Node *node) {
+  int64_t slot = node_int(node, ATTR_slot, -1);
+  ASSERT(slot >= 0 && slot < from->inputs.n);
+  GraphInput input = from->inputs.data[slot];
+  Value value = graph_input(to, input.role, input.path, node->types[0]);
+  input.value = value;
+  to->inputs.data[to->inputs.n - 1] = input;
+  return value;
+}
+
+Value graph_copy_node(Graph *to, const Graph *from, int id,
+                      const Value *new_inputs, bool infer_types) {
+  const Node *node = from->nodes.data[id];
+  Value value;
+  if (node->op == OP_input) {
+    value = copy_input(to, from, node);
+  } else {
+    Attrs attrs = {.n = node->n_attrs};
+    ASSERT(node->n_attrs <= ARRAY_LENGTH(attrs.items));
+    for (int i = 0; i < node->n_attrs; i++) attrs.items[i] = node->attrs[i];
+    const Type *inferred[8];
+    const Type *const *types = node->types;
+    if (infer_types && op_info(node->op)->infer) {
+      infer(to, node->op, new_inputs, node->n_inputs, &attrs, inferred);
+      types = inferred;
+    }
+    value = append(to, node->op, new_inputs, node->n_inputs, &attrs, types,
+                   node->n_results, node->body);
+  }
+  Node *copy = to->nodes.data[value.node];
+  copy->span = node->span;
+  copy->path = node->path;
+  copy->phase = node->phase;
+  return value;
+}
+
+/* ---- looking up ---- */
+
+const Node *graph_node(const Graph *graph, Value value) {
+  check_value(graph, value);
+  return graph->nodes.data[value.node];
+}
+
+const Type *graph_type(const Graph *graph, Value value) {
+  return graph_node(graph, value)->types[value.result];
+}
+
+const GraphInput *graph_find_input(const Graph *graph, Role role, Name path) {
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    if (input->role == role && input->path == path) return input;
+  }
+  return NULL;
+}
+
+const GraphOutput *graph_find_output(const Graph *graph, Role role, Name path) {
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.data[i];
+    if (output->role == role && output->path == path) return output;
+  }
+  return NULL;
+}
+
+int *graph_use_counts(const Graph *graph, Arena *arena) {
+  int *counts = ARENA_ARRAY(arena, int, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int i = 0; i < node->n_inputs; i++) counts[node->inputs[i].node]++;
+  }
+  for (int i = 0; i < graph->outputs.n; i++) {
+    counts[graph->outputs.data[i].value.node]++;
+  }
+  return counts;
+}
+
+/* ---- short forms ---- */
+
+Value graph_const(Graph *graph, DType dtype, double value) {
+  Attrs attrs = {0};
+  attrs_real(&attrs, ATTR_value, value);
+  attrs_name(&attrs, ATTR_dtype,
+             name_intern(graph->module->names, dtype_name(dtype)));
+  return graph_append(graph, OP_const, NULL, 0, &attrs);
+}
+
+Value graph_op1(Graph *graph, Op op, Value a) {
+  return graph_append(graph, op, &a, 1, NULL);
+}
+
+Value graph_op2(Graph *graph, Op op, Value a, Value b) {
+  return graph_append(graph, op, (Value[]){a, b}, 2, NULL);
+}
+
+Value graph_op3(Graph *graph, Op op, Value a, Value b, Value c) {
+  return graph_append(graph, op, (Value[]){a, b, c}, 3, NULL);
+}
+
+Value graph_reduce(Graph *graph, Op op, Value a, const Name *over, int n) {
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_over, over, n);
+  return graph_append(graph, op, &a, 1, &attrs);
+}
+
+Value graph_cast(Graph *graph, Value a, DType dtype) {
+  if (graph_type(graph, a)->dtype == dtype) return a;
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dtype,
+             name_intern(graph->module->names, dtype_name(dtype)));
+  return graph_append(graph, OP_cast, &a, 1, &attrs);
+}
+
+Value graph_transpose_to(Graph *graph, Value a, const Type *order) {
+  const Type *type = graph_type(graph, a);
+  ASSERT(type->rank == order->rank);
+  Name names[MAX_RANK];
+  bool is_same = true;
+  for (int i = 0; i < order->rank; i++) {
+    names[i] = order->dims[i].name;
+    is_same = is_same && type->dims[i].name == names[i];
+  }
+  if (is_same) return a;
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_order, names, order->rank);
+  return graph_append(graph, OP_transpose, &a, 1, &attrs);
+}
+
+/* ---- hashing ---- */
+
+static uint64_t hash_int(int64_t value, uint64_t seed) {
+  return hash_bytes(&value, sizeof value, seed);
+}
+
+static uint64_t hash_name(Name name, uint64_t seed) {
+  return hash_bytes(name, strlen(name) + 1, seed);
+}
+
+static uint64_t hash_type(const Type *type, uint64_t seed) {
+  uint64_t h = hash_int(type->dtype, seed);
+  h = hash_int(type->rank, h);
+  h = hash_int(type->partial ? type->partial << 8 | (int)type->partial_kind : 0,
+               h);
+  for (int i = 0; i < type->rank; i++) {
+    h = hash_name(type->dims[i].name, h);
+    h = hash_int(type->dims[i].size, h);
+    h = hash_int(type->dims[i].split, h);
+  }
+  return h;
+}
+
+static uint64_t hash_attr(const Attr *attr, uint64_t seed) {
+  uint64_t h = hash_int(attr->key, hash_int(attr->n, seed));
+  switch (attr_kind(attr->key)) {
+  case ATTRKIND_NAME:
+  case ATTRKIND_TEXT: return hash_name(attr->name, h);
+  case ATTRKIND_NAMES:
+    for (int i = 0; i < attr->n; i++) h = hash_name(attr->names[i], h);
+    return h;
+  case ATTRKIND_INT: return hash_int(attr->integer, h);
+  case ATTRKIND_INTS:
+    return hash_bytes(attr->integers, attr->n * sizeof(int64_t), h);
+  case ATTRKIND_REAL: return hash_bytes(&attr->real, sizeof attr->real, h);
+  }
+  UNREACHABLE();
+}
+
+static uint64_t hash_node(const Node *node, uint64_t seed) {
+  uint64_t h = hash_name(op_info(node->op)->name, seed);
+  h = hash_int(node->n_inputs, h);
+  h = hash_int(node->n_results, h);
+  h = hash_bytes(node->inputs, node->n_inputs * sizeof(Value), h);
+  for (int i = 0; i < node->n_results; i++) h = hash_type(node->types[i], h);
+  for (int i = 0; i < node->n_attrs; i++) h = hash_attr(&node->attrs[i], h);
+  if (node->body) h = hash_int((int64_t)graph_hash(node->body), h);
+  return h;
+}
+
+uint64_t graph_hash(const Graph *graph) {
+  uint64_t h = 0;
+  for (int i = 0; i < graph->mesh.n_axes; i++) {
+    const MeshAxis *axis = &graph->mesh.axes[i];
+    h = hash_name(axis->name, h);
+    h = hash_int((int64_t)axis->size << 1 | axis->is_sequential, h);
+  }
+  for (int i = 0; i < graph->nodes.n; i++) {
+    h = hash_node(graph->nodes.data[i], h);
+  }
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.data[i];
+    h = hash_int(output->role, h);
+    h = hash_bytes(&output->value, sizeof output->value, h);
+  }
+  for (int i = 0; i < graph->inputs.n; i++) {
+    h = hash_int(graph->inputs.data[i].role, h);
+  }
+  return h;
+}

@@ -1,0 +1,84 @@
+/*
+ * decompose_attention.c -- attention and its gradient in simpler operators,
+ * for targets without a kernel of their own.  This form stores the scores.
+ *
+ *     s = scale q.k         causal: -inf where query < key
+ *     o = softmax(s) . v    lse = log of the sum of exp(s)
+ *     p = exp(s - lse)      dv = p . do
+ *     ds = scale p (do . v - sum of do o)
+ *     dq = ds . k           dk = ds . q
+ */
+#include <math.h>
+
+#include "ir/ops/grad.h"
+
+static Value position(Graph *graph, Value value, Name dim) {
+  Attrs attrs = {0};
+  int64_t size = type_size(graph_type(graph, value), dim);
+  attrs_name(&attrs, ATTR_dim, dim);
+  attrs_ints(&attrs, ATTR_sizes, &size, 1);
+  return graph_append(graph, OP_iota, NULL, 0, &attrs);
+}
+
+static Value real(Graph *graph, Value like, double value) {
+  return graph_const(graph, graph_type(graph, like)->dtype, value);
+}
+
+static Value dot(Graph *graph, Value a, Value b, const Name *over, int n) {
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_over, over, n);
+  return graph_append(graph, OP_dot, (Value[]){a, b}, 2, &attrs);
+}
+
+static Value scores(Graph *graph, const Node *node, Value q, Value k) {
+  int n;
+  const Name *over = node_names(node, ATTR_over, &n);
+  Name query = node_name(node, ATTR_query), key = node_name(node, ATTR_key);
+  Value s = dot(graph, q, k, over, n);
+  double scale = node_real(node, ATTR_scale, 1);
+  if (scale != 1) s = graph_op2(graph, OP_mul, s, real(graph, s, scale));
+  if (!node_int(node, ATTR_causal, 0)) return s;
+  Value is_seen = graph_op2(graph, OP_ge, position(graph, q, query),
+                            position(graph, k, key));
+  Value masked =
+      graph_op3(graph, OP_select, is_seen, s, real(graph, s, -INFINITY));
+  return graph_transpose_to(graph, masked, graph_type(graph, s));
+}
+
+void decompose_attention(Graph *graph, const Graph *from, int id,
+                         const Value *inputs, Value *out_results) {
+  const Node *node = from->nodes.data[id];
+  Name key = node_name(node, ATTR_key);
+  Value s = scores(graph, node, inputs[0], inputs[1]);
+  Value p, lse;
+  rows_softmax(graph, s, &key, 1, &p, &lse);
+  Value o = dot(graph, p, inputs[2], &key, 1);
+  out_results[0] = graph_transpose_to(graph, o, node->types[0]);
+  lse = graph_cast(graph, lse, node->types[1]->dtype);
+  out_results[1] = graph_transpose_to(graph, lse, node->types[1]);
+}
+
+void decompose_attention_grad(Graph *graph, const Graph *from, int id,
+                              const Value *inputs, Value *out_results) {
+  const Node *node = from->nodes.data[id];
+  Value q = inputs[0], k = inputs[1], v = inputs[2], o = inputs[3];
+  Value lse = inputs[4], d_o = inputs[5];
+  Value s = scores(graph, node, q, k);
+  const Type *lse_type = graph_type(graph, lse);
+  const Type *s_type = graph_type(graph, s);
+  Value p = graph_op1(graph, OP_exp, graph_op2(graph, OP_sub, s, lse));
+  Value dp = grad_dot_to(graph, d_o, v, s_type);
+  Value delta = graph_op2(graph, OP_mul, d_o, o);
+  delta = grad_sum_to(graph, delta, lse_type);
+  Value ds = graph_op2(graph, OP_mul, p, graph_op2(graph, OP_sub, dp, delta));
+  double scale = node_real(node, ATTR_scale, 1);
+  if (scale != 1) ds = graph_op2(graph, OP_mul, ds, real(graph, ds, scale));
+  Value results[3] = {
+      grad_dot_to(graph, ds, k, node->types[0]),
+      grad_dot_to(graph, ds, q, node->types[1]),
+      grad_dot_to(graph, p, d_o, node->types[2]),
+  };
+  for (int i = 0; i < 3; i++) {
+    out_results[i] = graph_transpose_to(graph, results[i], node->types[i]);
+  }
+}

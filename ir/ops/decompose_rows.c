@@ -1,0 +1,138 @@
+/*
+ * decompose_rows.c -- softmax and its family, the normalisations and one_hot
+ * in simpler operators.
+ *
+ * A row of -inf has the maximum -inf, and -inf - -inf is not a number.  The
+ * maximum is therefore raised to the lowest finite number: exp gives 0 for all
+ * of the row, and since the sum of any other row is at least exp(0) = 1, the
+ * sum may be raised to 1 to divide by.
+ */
+#include <float.h>
+
+#include "ir/ops/grad.h"
+
+static Value real(Graph *graph, Value like, double value) {
+  return graph_const(graph, graph_type(graph, like)->dtype, value);
+}
+
+/* The lowest finite number that every real dtype holds but those of 8 bits. */
+static double lowest(DType dtype) {
+  return dtype_size_bytes(dtype) < 4 && dtype != DT_bf16 ? -65504.0
+                                                         : -FLT_MAX / 2;
+}
+
+typedef struct Row {
+  Value shifted; /* x - max, at most 0 */
+  Value max, exp, sum;
+} Row;
+
+static Row row_exp(Graph *graph, Value x, const Name *over, int n) {
+  Row row;
+  Value max = graph_reduce(graph, OP_max, x, over, n);
+  Value bound = real(graph, x, lowest(graph_type(graph, x)->dtype));
+  row.max = graph_op2(graph, OP_maximum, max, bound);
+  row.shifted = graph_op2(graph, OP_sub, x, row.max);
+  row.exp = graph_op1(graph, OP_exp, row.shifted);
+  row.sum = graph_reduce(graph, OP_sum, row.exp, over, n);
+  return row;
+}
+
+static Value at_least_one(Graph *graph, Value sum) {
+  return graph_op2(graph, OP_maximum, sum, real(graph, sum, 1));
+}
+
+void rows_softmax(Graph *graph, Value x, const Name *over, int n,
+                  Value *out_softmax, Value *out_logsumexp) {
+  Row row = row_exp(graph, x, over, n);
+  if (out_softmax != NULL) {
+    *out_softmax =
+        graph_op2(graph, OP_div, row.exp, at_least_one(graph, row.sum));
+  }
+  if (out_logsumexp != NULL) {
+    Value log = graph_op1(graph, OP_log, row.sum);
+    *out_logsumexp = graph_op2(graph, OP_add, log, row.max);
+  }
+}
+
+void decompose_softmax(Graph *graph, const Graph *from, int id,
+                       const Value *inputs, Value *out_results) {
+  int n;
+  const Name *over = node_names(from->nodes.data[id], ATTR_over, &n);
+  rows_softmax(graph, inputs[0], over, n, &out_results[0], NULL);
+}
+
+void decompose_log_softmax(Graph *graph, const Graph *from, int id,
+                           const Value *inputs, Value *out_results) {
+  int n;
+  const Name *over = node_names(from->nodes.data[id], ATTR_over, &n);
+  Row row = row_exp(graph, inputs[0], over, n);
+  Value log = graph_op1(graph, OP_log, at_least_one(graph, row.sum));
+  out_results[0] = graph_op2(graph, OP_sub, row.shifted, log);
+}
+
+void decompose_logsumexp(Graph *graph, const Graph *from, int id,
+                         const Value *inputs, Value *out_results) {
+  int n;
+  const Name *over = node_names(from->nodes.data[id], ATTR_over, &n);
+  rows_softmax(graph, inputs[0], over, n, NULL, &out_results[0]);
+}
+
+/* ---- normalisations ---- */
+
+Value rows_mean(Graph *graph, Value x, const Name *over, int n) {
+  double count = 1;
+  for (int i = 0; i < n; i++) {
+    count *= (double)type_size(graph_type(graph, x), over[i]);
+  }
+  Value sum = graph_reduce(graph, OP_sum, x, over, n);
+  return graph_op2(graph, OP_mul, sum, real(graph, x, 1 / count));
+}
+
+void rows_moments(Graph *graph, Value x, const Name *over, int n, double eps,
+                  Value *out_centred, Value *out_rstd) {
+  Value mean = rows_mean(graph, x, over, n);
+  *out_centred = graph_op2(graph, OP_sub, x, mean);
+  *out_rstd = rows_rrms(graph, *out_centred, over, n, eps);
+}
+
+Value rows_rrms(Graph *graph, Value x, const Name *over, int n, double eps) {
+  Value square = graph_op2(graph, OP_mul, x, x);
+  Value mean = rows_mean(graph, square, over, n);
+  Value sum = graph_op2(graph, OP_add, mean, real(graph, x, eps));
+  return graph_op1(graph, OP_rsqrt, sum);
+}
+
+void decompose_layernorm(Graph *graph, const Graph *from, int id,
+                         const Value *inputs, Value *out_results) {
+  const Node *node = from->nodes.data[id];
+  int n;
+  const Name *over = node_names(node, ATTR_over, &n);
+  double eps = node_real(node, ATTR_eps, 0);
+  Value centred, rstd;
+  rows_moments(graph, inputs[0], over, n, eps, &centred, &rstd);
+  out_results[0] = graph_op2(graph, OP_mul, centred, rstd);
+}
+
+void decompose_rmsnorm(Graph *graph, const Graph *from, int id,
+                       const Value *inputs, Value *out_results) {
+  const Node *node = from->nodes.data[id];
+  int n;
+  const Name *over = node_names(node, ATTR_over, &n);
+  double eps = node_real(node, ATTR_eps, 0);
+  Value rrms = rows_rrms(graph, inputs[0], over, n, eps);
+  out_results[0] = graph_op2(graph, OP_mul, inputs[0], rrms);
+}
+
+/* ---- one_hot ---- */
+
+void decompose_one_hot(Graph *graph, const Graph *from, int id,
+                       const Value *inputs, Value *out_results) {
+  const Node *node = from->nodes.data[id];
+  Attrs attrs = {0};
+  int n;
+  attrs_name(&attrs, ATTR_dim, node_name(node, ATTR_dim));
+  attrs_ints(&attrs, ATTR_sizes, node_ints(node, ATTR_sizes, &n), 1);
+  Value position = graph_append(graph, OP_iota, NULL, 0, &attrs);
+  Value is_here = graph_op2(graph, OP_eq, inputs[0], position);
+  out_results[0] = graph_cast(graph, is_here, node->types[0]->dtype);
+}

@@ -1,0 +1,33 @@
+/*
+ * grad.h -- what the gradient and decomposition rules share.
+ */
+#ifndef IR_OPS_GRAD_H
+#define IR_OPS_GRAD_H
+
+#include "ir/ops/rules.h"
+
+/* ---- grad_pointwise.c ---- */
+
+/* Sums `value` over the dims that `type` lacks and casts it to its dtype:
+ * the gradient of an operand that was broadcast. */
+Value grad_sum_to(Graph *graph, Value value, const Type *type);
+/* The product of a and b, summed over every dim that `type` lacks. */
+Value grad_dot_to(Graph *graph, Value a, Value b, const Type *type);
+/* `value` repeated along the dims of `type` that it lacks. */
+Value grad_broadcast_to(Graph *graph, Value value, const Type *type);
+
+/* ---- decompose_rows.c: spelled once, so that cse merges what the forward
+ *      and the gradient of a normalisation have in common ---- */
+
+/* The sum over `over` divided by the number of elements. */
+Value rows_mean(Graph *graph, Value x, const Name *over, int n);
+/* x - mean and 1 / sqrt(var + eps) of layernorm. */
+void rows_moments(Graph *graph, Value x, const Name *over, int n, double eps,
+                  Value *out_centred, Value *out_rstd);
+/* 1 / sqrt(mean(x^2) + eps) of rmsnorm. */
+Value rows_rrms(Graph *graph, Value x, const Name *over, int n, double eps);
+/* softmax and logsumexp of the same rows; either may be NULL. */
+void rows_softmax(Graph *graph, Value x, const Name *over, int n,
+                  Value *out_softmax, Value *out_logsumexp);
+
+#endif

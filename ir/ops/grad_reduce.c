@@ -1,0 +1,133 @@
+/*
+ * grad_reduce.c -- gradients of reductions and of what is normalised by one.
+ *
+ * With means and sums over the dims `over` and y the result:
+ *
+ *     sum          g, broadcast          logsumexp    g exp(x - y)
+ *     max, min     g at the first one    log_softmax  g - exp(y) sum(g)
+ *     softmax      y (g - sum(g y))      rmsnorm      r (g - y mean(g y))
+ *     layernorm    r (g - mean(g) - y mean(g y)), r = 1 / sqrt(var + eps)
+ *
+ * The normalisations compute y and r from x in the words of their own
+ * decomposition: where the forward is decomposed too, cse finds them equal,
+ * and where it is not, nothing but x has to be kept for the backward pass.
+ */
+#include "ir/ops/grad.h"
+
+typedef struct Call {
+  Graph *graph;
+  Value x, y, g;
+  const Type *type; /* of x */
+  const Name *over;
+  int n;
+} Call;
+
+static Call call_of(Graph *graph, int id, const Value *cotangents) {
+  const Node *node = graph->nodes.data[id];
+  Call call = {.graph = graph, .x = node->inputs[0], .y = {id, 0}};
+  call.g = cotangents[0];
+  call.type = graph_type(graph, call.x);
+  call.over = node_names(node, ATTR_over, &call.n);
+  return call;
+}
+
+static Value sum(const Call *call, Value x) {
+  return graph_reduce(call->graph, OP_sum, x, call->over, call->n);
+}
+
+static Value mean(const Call *call, Value x) {
+  return rows_mean(call->graph, x, call->over, call->n);
+}
+
+static Value mul(const Call *call, Value a, Value b) {
+  return graph_op2(call->graph, OP_mul, a, b);
+}
+
+static Value sub(const Call *call, Value a, Value b) {
+  return graph_op2(call->graph, OP_sub, a, b);
+}
+
+void grad_sum(Graph *graph, int id, const Value *cotangents, Value *out) {
+  Call call = call_of(graph, id, cotangents);
+  out[0] = grad_broadcast_to(graph, call.g, call.type);
+}
+
+/* The row-major position along the dims `over`, i32. */
+static Value linear_position(const Call *call) {
+  Graph *graph = call->graph;
+  Value position = VALUE_NONE;
+  int64_t stride = 1;
+  for (int i = call->n - 1; i >= 0; i--) {
+    int64_t size = type_size(call->type, call->over[i]);
+    Attrs attrs = {0};
+    attrs_name(&attrs, ATTR_dim, call->over[i]);
+    attrs_ints(&attrs, ATTR_sizes, &size, 1);
+    Value along = graph_append(graph, OP_iota, NULL, 0, &attrs);
+    if (stride > 1) {
+      Value factor = graph_const(graph, DT_i32, (double)stride);
+      along = graph_op2(graph, OP_mul, along, factor);
+    }
+    position =
+        value_is(position) ? graph_op2(graph, OP_add, position, along) : along;
+    stride *= size;
+    ASSERT(stride <= INT32_MAX);
+  }
+  return position;
+}
+
+/* Of the elements equal to the extremum, the least position gets all. */
+void grad_extremum(Graph *graph, int id, const Value *cotangents, Value *out) {
+  Call call = call_of(graph, id, cotangents);
+  if (call.n == 0) { /* a reduction over nothing */
+    out[0] = call.g;
+    return;
+  }
+  Value position = linear_position(&call);
+  Value is_equal = graph_op2(graph, OP_eq, call.x, call.y);
+  Value beyond = graph_const(graph, DT_i32, INT32_MAX);
+  Value candidate = graph_op3(graph, OP_select, is_equal, position, beyond);
+  Value first = graph_reduce(graph, OP_min, candidate, call.over, call.n);
+  Value is_first = graph_op2(graph, OP_eq, candidate, first);
+  Value zero = graph_const(graph, call.type->dtype, 0);
+  out[0] = graph_op3(graph, OP_select, is_first, call.g, zero);
+}
+
+void grad_logsumexp(Graph *graph, int id, const Value *cotangents, Value *out) {
+  Call call = call_of(graph, id, cotangents);
+  Value share = graph_op1(graph, OP_exp, sub(&call, call.x, call.y));
+  out[0] = mul(&call, share, call.g);
+}
+
+void grad_softmax(Graph *graph, int id, const Value *cotangents, Value *out) {
+  Call call = call_of(graph, id, cotangents);
+  Value weighted = sum(&call, mul(&call, call.g, call.y));
+  out[0] = mul(&call, call.y, sub(&call, call.g, weighted));
+}
+
+void grad_log_softmax(Graph *graph, int id, const Value *cotangents,
+                      Value *out) {
+  Call call = call_of(graph, id, cotangents);
+  Value share = graph_op1(graph, OP_exp, call.y);
+  Value total = sum(&call, call.g);
+  out[0] = sub(&call, call.g, mul(&call, share, total));
+}
+
+void grad_layernorm(Graph *graph, int id, const Value *cotangents, Value *out) {
+  Call call = call_of(graph, id, cotangents);
+  double eps = node_real(graph->nodes.data[id], ATTR_eps, 0);
+  Value centred, rstd;
+  rows_moments(graph, call.x, call.over, call.n, eps, &centred, &rstd);
+  Value y = mul(&call, centred, rstd);
+  Value along = mul(&call, y, mean(&call, mul(&call, call.g, y)));
+  Value rest = sub(&call, sub(&call, call.g, mean(&call, call.g)), along);
+  out[0] = mul(&call, rest, rstd);
+}
+
+void grad_rmsnorm(Graph *graph, int id, const Value *cotangents, Value *out) {
+  Call call = call_of(graph, id, cotangents);
+  double eps = node_real(graph->nodes.data[id], ATTR_eps, 0);
+  Value rrms = rows_rrms(graph, call.x, call.over, call.n, eps);
+  Value y = mul(&call, call.x, rrms);
+  Value along = mul(&call, y, mean(&call, mul(&call, call.g, y)));
+  out[0] = mul(&call, sub(&call, call.g, along), rrms);
+}

@@ -1,0 +1,125 @@
+/*
+ * infer_pointwise.c -- types of pointwise operators and of reductions.
+ *
+ * A pointwise result has the union of the operands' dims; its dtype follows
+ * from the class of the row (language.md sections 3 and 4).
+ */
+#include "ir/ops/infer.h"
+
+static DType promoted(const Infer *in, int from) {
+  DType dtype = infer_type(in, from)->dtype;
+  for (int i = from + 1; i < in->call->n_inputs; i++) {
+    dtype = dtype_promote(dtype, infer_type(in, i)->dtype);
+  }
+  return dtype;
+}
+
+/* Truth values count as numbers beside a number, not among themselves. */
+static DType arithmetic(Infer *in) {
+  DType dtype = promoted(in, 0);
+  if (dtype_class(dtype) == CLASS_BOOL && in->call->op != OP_stop) {
+    infer_want(in, 0, "a number");
+  }
+  return dtype;
+}
+
+static DType logical(Infer *in) {
+  for (int i = 0; i < in->call->n_inputs; i++) {
+    if (infer_type(in, i)->dtype != DT_bool) infer_want(in, i, "bool");
+  }
+  return DT_bool;
+}
+
+static DType integral(Infer *in) {
+  for (int i = 0; i < in->call->n_inputs; i++) infer_want_integer(in, i);
+  return promoted(in, 0);
+}
+
+static DType result_dtype(Infer *in, PwClass pw_class) {
+  switch (pw_class) {
+  case PW_REAL: {
+    DType dtype = arithmetic(in);
+    return dtype_class(dtype) == CLASS_REAL ? dtype : DT_f32;
+  }
+  case PW_ARITH: return arithmetic(in);
+  case PW_COMPARE: return DT_bool;
+  case PW_LOGIC: return logical(in);
+  case PW_INTEGER: return integral(in);
+  case PW_SELECT:
+    if (infer_type(in, 0)->dtype != DT_bool) infer_want(in, 0, "bool");
+    return promoted(in, 1);
+  }
+  UNREACHABLE();
+}
+
+int infer_pointwise(Module *module, const OpCall *call, Span span,
+                    const Type **out_types) {
+  Infer in = infer_begin(module, call, span);
+  Dims dims = {0};
+  /* A choice is stored like the values chosen from, not like its condition. */
+  int first = call->op == OP_select ? 1 : 0;
+  for (int i = 0; i < call->n_inputs; i++) {
+    dims_union(&in, &dims, (i + first) % call->n_inputs, (NameSpan){0});
+  }
+  DType dtype = result_dtype(&in, op_info(call->op)->pw_class);
+  return infer_one(&in, dtype, &dims, out_types);
+}
+
+double cost_pointwise(const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  return op_info(node->op)->flops * (double)type_elements(node->types[0]);
+}
+
+/* ---- reductions: over ---- */
+
+static NameSpan over_dims(Infer *in, int operand) {
+  NameSpan over = infer_names(in, ATTR_over, true);
+  for (int i = 0; i < over.n; i++) infer_size(in, operand, over.items[i]);
+  return over;
+}
+
+int infer_reduce(Module *module, const OpCall *call, Span span,
+                 const Type **out_types) {
+  Infer in = infer_begin(module, call, span);
+  NameSpan over = over_dims(&in, 0);
+  if (call->op == OP_sum) infer_want_number(&in, 0);
+  if (call->op == OP_logsumexp) infer_want_real(&in, 0);
+  Dims dims = {0};
+  dims_add_type(&dims, call->types[0], over);
+  return infer_one(&in, call->types[0]->dtype, &dims, out_types);
+}
+
+int infer_argmax(Module *module, const OpCall *call, Span span,
+                 const Type **out_types) {
+  Infer in = infer_begin(module, call, span);
+  Name dim = infer_name(&in, ATTR_dim);
+  infer_size(&in, 0, dim);
+  Dims dims = {0};
+  dims_add_type(&dims, call->types[0], (NameSpan){&dim, 1});
+  return infer_one(&in, DT_i32, &dims, out_types);
+}
+
+int infer_same_over(Module *module, const OpCall *call, Span span,
+                    const Type **out_types) {
+  Infer in = infer_begin(module, call, span);
+  over_dims(&in, 0);
+  infer_want_real(&in, 0);
+  Dims dims = {0};
+  dims_add_type(&dims, call->types[0], (NameSpan){0});
+  return infer_one(&in, call->types[0]->dtype, &dims, out_types);
+}
+
+double cost_reduce(const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  double elements = (double)type_elements(graph_type(graph, node->inputs[0]));
+  /* logsumexp: an exponential and its argument for every element */
+  return elements * (node->op == OP_logsumexp ? 10 : 1);
+}
+
+/* Softmax: maximum, difference, exponential (8), sum, product; the norms:
+ * two sums, a square, a difference, a product. */
+double cost_row(const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  bool is_norm = node->op == OP_layernorm || node->op == OP_rmsnorm;
+  return (is_norm ? 6.0 : 12.0) * (double)type_elements(node->types[0]);
+}

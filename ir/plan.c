@@ -1,0 +1,117 @@
+/*
+ * plan.c -- the plan of plain data parallelism, and plans as text.
+ *
+ *     mesh {
+ *       data = 4
+ *     }
+ *
+ *     plan gpt2 {
+ *       microbatches = 8
+ *       bucket       = 25MB
+ *
+ *       shard B over data
+ *     }
+ *
+ * Micro-batches are a sequential axis "time" of the mesh. The text does not
+ * show it: `microbatches` says it all.
+ */
+#include "ir/plan.h"
+
+#define BUCKET_BYTES                                                           \
+  25000000 /* enough to hide latency, small enough to start                    \
+              early */
+
+static void add_axis(Plan *plan, Name name, int64_t size, bool is_sequential) {
+  if (size <= 1) return;
+  ASSERT(plan->mesh.n_axes < MAX_AXES && size <= INT32_MAX);
+  plan->mesh.axes[plan->mesh.n_axes++] =
+      (MeshAxis){name, (int32_t)size, is_sequential};
+}
+
+/* A rank holds a run of samples, which time cuts into micro-batches: a shard
+ * names rank axes only (none on one rank), `partition` appends the time. */
+Plan *plan_data_parallel(Module *module, Name model, Name batch_dim, int ranks,
+                         int64_t microbatches) {
+  ASSERT(ranks >= 1 && microbatches >= 1);
+  Plan *plan = ARENA_NEW(module->arena, Plan);
+  plan->name = model;
+  plan->ranks = ranks;
+  plan->microbatches = microbatches;
+  plan->bucket_bytes = BUCKET_BYTES;
+  add_axis(plan, name_intern(module->names, "data"), ranks, false);
+  PlanShard shard = {.dim = batch_dim, .n_axes = plan->mesh.n_axes};
+  if (shard.n_axes) shard.axes[0] = plan->mesh.axes[0].name;
+  add_axis(plan, name_intern(module->names, "time"), microbatches, true);
+  if (batch_dim && plan->mesh.n_axes) {
+    vec_push(module->arena, &plan->shards, shard);
+  }
+  return plan;
+}
+
+void plan_drop_time(Plan *plan) {
+  int n = 0;
+  for (int i = 0; i < plan->mesh.n_axes; i++) {
+    if (plan->mesh.axes[i].is_sequential) continue;
+    plan->mesh.axes[n++] = plan->mesh.axes[i];
+  }
+  plan->mesh.n_axes = n;
+  plan->microbatches = 1;
+}
+
+/* ---- text ---- */
+
+static void print_mesh(Text *out, const Mesh *mesh) {
+  text_add(out, "mesh {\n");
+  int width = 0;
+  for (int i = 0; i < mesh->n_axes; i++) {
+    int n = 0;
+    while (mesh->axes[i].name[n]) n++;
+    if (!mesh->axes[i].is_sequential && n > width) width = n;
+  }
+  for (int i = 0; i < mesh->n_axes; i++) {
+    const MeshAxis *axis = &mesh->axes[i];
+    if (axis->is_sequential) continue;
+    text_printf(out, "  %-*s = %d\n", width, axis->name, axis->size);
+  }
+  text_add(out, "}\n");
+}
+
+static void print_bytes(Text *out, int64_t bytes) {
+  static const struct {
+    int64_t size;
+    const char *unit;
+  } units[] = {{1000000000, "GB"}, {1000000, "MB"}, {1000, "KB"}, {1, "B"}};
+  int i = 0;
+  while (bytes % units[i].size) i++;
+  text_printf(out, "%lld%s", (long long)(bytes / units[i].size), units[i].unit);
+}
+
+static void print_shard(Text *out, const PlanShard *shard) {
+  int n = shard->n_axes;
+  text_printf(out, "  shard %s over %s", shard->dim, n > 1 ? "(" : "");
+  for (int i = 0; i < n; i++) {
+    text_printf(out, "%s%s", i ? ", " : "", shard->axes[i]);
+  }
+  text_add(out, n > 1 ? ")\n" : "\n");
+}
+
+void plan_print(Text *out, const Plan *plan) {
+  print_mesh(out, &plan->mesh);
+  text_printf(out, "\nplan %s {\n", plan->name);
+  text_printf(out, "  microbatches = %lld\n", (long long)plan->microbatches);
+  text_printf(out, "  zero         = %d\n", plan->zero);
+  if (plan->bucket_bytes > 0) {
+    text_add(out, "  bucket       = ");
+    print_bytes(out, plan->bucket_bytes);
+    text_add(out, "\n");
+  }
+  bool is_first = true;
+  for (int i = 0; i < plan->shards.n; i++) {
+    const PlanShard *shard = &plan->shards.data[i];
+    if (!shard->n_axes) continue; /* `microbatches` says it */
+    if (is_first) text_add(out, "\n");
+    is_first = false;
+    print_shard(out, shard);
+  }
+  text_add(out, "}\n");
+}

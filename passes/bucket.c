@@ -1,0 +1,179 @@
+/*
+ * bucket.c -- gradient all-reduces travel in a few large messages.
+ *
+ *     %7 = all_reduce %4          %7:2 = all_reduce %4, %6 {bucket = 0}
+ *     %8 = all_reduce %6     =>
+ *
+ * Gradients are taken in the order in which the backward pass makes them, and a
+ * bucket is closed when it holds enough bytes; the first one early, so that the
+ * network starts early (Li et al. 2020).  What needs a bucket is moved behind
+ * it.  Scalars (the loss) join the last bucket.  The order pass starts a bucket as soon as its last gradient
+ * is ready.  Only all-reduces with equally many collectives before them
+ * are joined: no path leads from one of them to another.
+ *
+ * requires: partitioned graph     breaks: order of nodes, within dependencies
+ * cost: O(nodes x collectives on one path)
+ */
+#include "passes/rewrite.h"
+
+#include <stdlib.h>
+
+#define DEFAULT_BYTES (25 << 20)
+#define FIRST_BYTES (1 << 20)
+
+typedef struct Part {
+  int id;    /* the all_reduce */
+  int ready; /* where its input is made */
+  int depth; /* collectives before it */
+  int64_t bytes;
+  bool is_scalar;
+} Part;
+
+typedef struct Bucket {
+  VEC(int) ids;
+  int missing; /* parts whose input is not emitted yet */
+} Bucket;
+
+typedef struct Bucketing {
+  const Graph *graph;
+  Rewrite rewrite;
+  VEC(Part) parts;
+  VEC(Bucket) buckets;
+  int *bucket_of; /* by node id of an all_reduce; -1 */
+} Bucketing;
+
+static bool same_group(const Graph *graph, const Part *a, const Part *b) {
+  const Node *x = graph->nodes.data[a->id], *y = graph->nodes.data[b->id];
+  int n, m;
+  const Name *p = node_names(x, ATTR_axes, &n), *q = node_names(y, ATTR_axes, &m);
+  if (a->depth != b->depth || n != m ||
+      node_name(x, ATTR_reduce) != node_name(y, ATTR_reduce) ||
+      x->types[0]->dtype != y->types[0]->dtype)
+    return false;
+  for (int i = 0; i < n; i++)
+    if (p[i] != q[i]) return false;
+  return true;
+}
+
+static int compare_parts(const void *a, const void *b) {
+  const Part *x = a, *y = b;
+  if (x->is_scalar != y->is_scalar) return x->is_scalar - y->is_scalar;
+  return x->ready != y->ready ? x->ready - y->ready : x->id - y->id;
+}
+
+static void collect_parts(Bucketing *b, Arena *arena) {
+  const Graph *graph = b->graph;
+  int *depth = ARENA_ARRAY(arena, int, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int i = 0; i < node->n_inputs; i++) {
+      int from = node->inputs[i].node;
+      int d = depth[from] + (graph->nodes.data[from]->op == OP_all_reduce);
+      if (d > depth[id]) depth[id] = d;
+    }
+    if (node->op != OP_all_reduce || node->n_inputs != 1) continue;
+    const Type *type = node->types[0];
+    vec_push(arena, &b->parts,
+             (Part){.id = id,
+                    .ready = node->inputs[0].node,
+                    .depth = depth[id],
+                    .is_scalar = type->rank == 0,
+                    .bytes = type_local_elements(type, &graph->mesh) *
+                             dtype_size_bytes(type->dtype)});
+  }
+  qsort(b->parts.data, (size_t)b->parts.n, sizeof(Part), compare_parts);
+}
+
+/* Parts in order fill one open bucket for each kind of part. */
+static void fill_buckets(Bucketing *b, Arena *arena, int64_t limit) {
+  typedef struct Open {
+    Part first;
+    int64_t bytes;
+    int bucket;
+  } Open;
+  VEC(Open) open = {0};
+  for (int i = 0; i < b->parts.n; i++) {
+    const Part *part = &b->parts.data[i];
+    int k = 0;
+    while (k < open.n && !same_group(b->graph, &open.data[k].first, part)) k++;
+    if (k == open.n) vec_push(arena, &open, (Open){*part, 0, -1});
+    Open *o = &open.data[k];
+    if (o->bucket < 0) {
+      vec_push(arena, &b->buckets, (Bucket){.missing = 0});
+      o->bucket = b->buckets.n - 1;
+      o->bytes = 0;
+    }
+    Bucket *bucket = &b->buckets.data[o->bucket];
+    vec_push(arena, &bucket->ids, part->id);
+    bucket->missing++;
+    b->bucket_of[part->id] = o->bucket;
+    o->bytes += part->bytes;
+    int64_t full = o->bucket == 0 && limit > FIRST_BYTES ? FIRST_BYTES : limit;
+    bool scalars_follow = i + 1 < b->parts.n && b->parts.data[i + 1].is_scalar;
+    if (o->bytes >= full && !scalars_follow) o->bucket = -1;
+  }
+}
+
+static void emit_bucket(Bucketing *b, int index) {
+  Bucket *bucket = &b->buckets.data[index];
+  Arena *arena = b->rewrite.ctx->scratch;
+  int n = bucket->ids.n, n_axes;
+  Value *inputs = ARENA_ARRAY(arena, Value, n);
+  const Type **types = ARENA_ARRAY(arena, const Type *, n);
+  for (int i = 0; i < n; i++) {
+    const Node *node = b->graph->nodes.data[bucket->ids.data[i]];
+    inputs[i] = rewrite_get(&b->rewrite, node->inputs[0]);
+    types[i] = node->types[0];
+  }
+  const Node *like = b->graph->nodes.data[bucket->ids.data[0]];
+  Attrs attrs = {0};
+  const Name *axes = node_names(like, ATTR_axes, &n_axes);
+  attrs_names(&attrs, ATTR_axes, axes, n_axes);
+  attrs_name(&attrs, ATTR_reduce, node_name(like, ATTR_reduce));
+  attrs_int(&attrs, ATTR_bucket, index);
+  rewrite_at(&b->rewrite, bucket->ids.data[0]);
+  Value first = graph_append_typed(b->rewrite.to, OP_all_reduce, inputs, n,
+                                   &attrs, types, n, NULL);
+  for (int i = 0; i < n; i++)
+    rewrite_set(&b->rewrite, (Value){bucket->ids.data[i], 0},
+                (Value){first.node, i});
+}
+
+/* Emits the node, or counts it for its bucket, if its inputs are there. */
+static bool try_node(Bucketing *b, int id) {
+  const Node *node = b->graph->nodes.data[id];
+  for (int i = 0; i < node->n_inputs; i++) {
+    Value in = node->inputs[i];
+    if (!value_is(b->rewrite.map[in.node][in.result])) return false;
+  }
+  int bucket = b->bucket_of[id];
+  if (bucket < 0)
+    rewrite_copy(&b->rewrite, id);
+  else if (--b->buckets.data[bucket].missing == 0)
+    emit_bucket(b, bucket);
+  return true;
+}
+
+Graph *pass_bucket(PassContext *ctx, const Graph *graph) {
+  Bucketing b = {.graph = graph, .rewrite = rewrite_begin(ctx, graph)};
+  Arena *arena = ctx->scratch;
+  int n = graph->nodes.n;
+  b.bucket_of = ARENA_ARRAY(arena, int, n);
+  for (int id = 0; id < n; id++) b.bucket_of[id] = -1;
+  collect_parts(&b, arena);
+  int64_t limit = ctx->plan && ctx->plan->bucket_bytes > 0
+                      ? ctx->plan->bucket_bytes : DEFAULT_BYTES;
+  fill_buckets(&b, arena, limit);
+  /* What waits for a bucket is left for the next round. */
+  int *todo = ARENA_ARRAY(arena, int, n);
+  int n_todo = n;
+  for (int id = 0; id < n; id++) todo[id] = id;
+  while (n_todo > 0) {
+    int kept = 0;
+    for (int i = 0; i < n_todo; i++)
+      if (!try_node(&b, todo[i])) todo[kept++] = todo[i];
+    ASSERT(kept < n_todo);
+    n_todo = kept;
+  }
+  return rewrite_end(&b.rewrite);
+}

@@ -1,0 +1,178 @@
+/*
+ * canonicalize.c -- one spelling for what can be written in several ways.
+ *
+ *     %1 = mul %0, 1                 (%0)
+ *     %2 = rename %0 {T -> S}        %2 = rename %0 {T -> U}
+ *     %3 = rename %2 {S -> U}   =>
+ *     %4 = div %0, 8                 %4 = mul %0, 0.125
+ *
+ * Only what keeps every bit of every finite value: x + 0 loses the sign of a
+ * zero, nothing else.  A division by a constant becomes a product where the
+ * reciprocal is exact.  A node is replaced only by a value of the same type,
+ * so that no user has to be told.
+ *
+ * requires: whole types     keeps: meaning     cost: O(nodes)
+ */
+#include "passes/rewrite.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static bool is_const(const Rewrite *rewrite, Value value, double wanted) {
+  double got;
+  return value_const(rewrite->to, value, &got) && got == wanted;
+}
+
+/* Replaces the node if the value has its type. */
+static bool replace(Rewrite *rewrite, int id, Value value) {
+  const Node *node = rewrite->from->nodes.data[id];
+  if (!type_equal(node->types[0], graph_type(rewrite->to, value))) return false;
+  rewrite_set(rewrite, (Value){id, 0}, value);
+  return true;
+}
+
+static bool exact_reciprocal(double value) {
+  int exponent;
+  return isfinite(value) && value != 0 &&
+         fabs(frexp(value, &exponent)) == 0.5 && abs(exponent) < 100;
+}
+
+static bool rule_div(Rewrite *rewrite, int id, const Value *in) {
+  const Node *node = rewrite->from->nodes.data[id];
+  const Type *divisor = graph_type(rewrite->to, in[1]);
+  double value;
+  if (is_const(rewrite, in[1], 1) && replace(rewrite, id, in[0])) return true;
+  if (!value_const(rewrite->to, in[1], &value) || !exact_reciprocal(value) ||
+      divisor->rank > 0 || dtype_class(divisor->dtype) != CLASS_REAL)
+    return false;
+  Value factor = graph_const(rewrite->to, divisor->dtype, 1 / value);
+  Value now = graph_append_typed(rewrite->to, OP_mul,
+                                 (Value[]){in[0], factor}, 2, NULL,
+                                 node->types, 1, NULL);
+  return replace(rewrite, id, now);
+}
+
+static bool rule_pow(Rewrite *rewrite, int id, const Value *in) {
+  const Node *node = rewrite->from->nodes.data[id];
+  if (is_const(rewrite, in[1], 1)) return replace(rewrite, id, in[0]);
+  if (!is_const(rewrite, in[1], 2) ||
+      !type_equal(graph_type(rewrite->to, in[0]), node->types[0]))
+    return false;
+  return replace(rewrite, id, graph_op2(rewrite->to, OP_mul, in[0], in[0]));
+}
+
+static bool rule_arithmetic(Rewrite *rewrite, int id, const Value *in) {
+  const Node *node = rewrite->from->nodes.data[id];
+  switch (node->op) {
+  case OP_mul:
+    return (is_const(rewrite, in[1], 1) && replace(rewrite, id, in[0])) ||
+           (is_const(rewrite, in[0], 1) && replace(rewrite, id, in[1]));
+  case OP_add:
+    return (is_const(rewrite, in[1], 0) && replace(rewrite, id, in[0])) ||
+           (is_const(rewrite, in[0], 0) && replace(rewrite, id, in[1]));
+  case OP_sub:
+    return is_const(rewrite, in[1], 0) && replace(rewrite, id, in[0]);
+  case OP_div: return rule_div(rewrite, id, in);
+  case OP_pow: return rule_pow(rewrite, id, in);
+  case OP_neg: {
+    const Node *inner = value_op(rewrite->to, in[0], OP_neg);
+    return inner && replace(rewrite, id, inner->inputs[0]);
+  }
+  case OP_select:
+    return value_equal(in[1], in[2]) && replace(rewrite, id, in[1]);
+  default: return false;
+  }
+}
+
+/* Every value of `from` is one of `to`. */
+static bool cast_is_exact(DType from, DType to) {
+  if (from == to || from == DT_bool) return true;
+  int a = dtype_size_bytes(from), b = dtype_size_bytes(to);
+  bool from_real = dtype_class(from) == CLASS_REAL;
+  bool to_real = dtype_class(to) == CLASS_REAL;
+  if (from_real && to_real)
+    return (to == DT_f64 || to == DT_f32) && b > a;
+  if (!from_real && to_real)
+    return (to == DT_f64 && a <= 4) || (to == DT_f32 && a <= 2);
+  return !to_real && !from_real && b > a;
+}
+
+static bool rule_cast(Rewrite *rewrite, int id, const Value *in) {
+  const Node *node = rewrite->from->nodes.data[id];
+  DType to = node->types[0]->dtype;
+  if (replace(rewrite, id, in[0])) return true;
+  const Node *inner = graph_node(rewrite->to, in[0]);
+  if (inner->op == OP_const) {
+    double value = node_real(inner, ATTR_value, 0);
+    bool holds = to == DT_f32 || to == DT_f64 ||
+                 (dtype_class(to) == CLASS_INT && value == floor(value) &&
+                  fabs(value) < 100);
+    return holds && replace(rewrite, id, graph_const(rewrite->to, to, value));
+  }
+  if (inner->op != OP_cast) return false;
+  Value source = inner->inputs[0];
+  if (!cast_is_exact(graph_type(rewrite->to, source)->dtype,
+                     inner->types[0]->dtype))
+    return false;
+  return replace(rewrite, id, graph_cast(rewrite->to, source, to));
+}
+
+static Name renamed(const Node *node, Name dim) {
+  int n;
+  const Name *from = node_names(node, ATTR_from, &n);
+  const Name *to = node_names(node, ATTR_to, &n);
+  for (int i = 0; i < n; i++)
+    if (from[i] == dim) return to[i];
+  return dim;
+}
+
+static bool rule_rename(Rewrite *rewrite, int id, const Value *in) {
+  const Node *node = rewrite->from->nodes.data[id];
+  if (replace(rewrite, id, in[0])) return true;
+  const Node *inner = value_op(rewrite->to, in[0], OP_rename);
+  if (!inner) return false;
+  const Type *type = graph_type(rewrite->to, inner->inputs[0]);
+  Name from[MAX_RANK], to[MAX_RANK];
+  int n = 0;
+  for (int d = 0; d < type->rank; d++) {
+    from[n] = type->dims[d].name;
+    to[n] = renamed(node, renamed(inner, from[n]));
+    n += from[n] != to[n];
+  }
+  if (n == 0) return replace(rewrite, id, inner->inputs[0]);
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_from, from, n);
+  attrs_names(&attrs, ATTR_to, to, n);
+  return replace(rewrite, id,
+                 graph_append_typed(rewrite->to, OP_rename, inner->inputs, 1,
+                                    &attrs, node->types, 1, NULL));
+}
+
+static bool rule_transpose(Rewrite *rewrite, int id, const Value *in) {
+  const Node *node = rewrite->from->nodes.data[id];
+  if (replace(rewrite, id, in[0])) return true;
+  const Node *inner = value_op(rewrite->to, in[0], OP_transpose);
+  if (!inner) return false;
+  if (replace(rewrite, id, inner->inputs[0])) return true;
+  return replace(rewrite, id,
+                 graph_transpose_to(rewrite->to, inner->inputs[0],
+                                    node->types[0]));
+}
+
+static bool rule(Rewrite *rewrite, int id, void *user) {
+  (void)user;
+  const Node *node = rewrite->from->nodes.data[id];
+  if (node->n_inputs == 0) return false;
+  Value *in = rewrite_inputs(rewrite, id);
+  switch (node->op) {
+  case OP_cast: return rule_cast(rewrite, id, in);
+  case OP_rename: return rule_rename(rewrite, id, in);
+  case OP_transpose: return rule_transpose(rewrite, id, in);
+  case OP_broadcast: return replace(rewrite, id, in[0]);
+  default: return rule_arithmetic(rewrite, id, in);
+  }
+}
+
+Graph *pass_canonicalize(PassContext *ctx, const Graph *graph) {
+  return rewrite_graph(ctx, graph, rule, NULL);
+}

@@ -1,0 +1,116 @@
+/*
+ * cse.c -- merge nodes that compute the same value.
+ *
+ *     %1 = exp %0          %1 = exp %0
+ *     %2 = exp %0    =>    %2 = add %1, %1
+ *     %3 = add %1, %2
+ *
+ * Two nodes are equal when operator, attributes, result types and inputs are;
+ * the inputs of a commutative operator are compared as a set.  One walk in id
+ * order suffices, because inputs precede users.  Nodes with a body are left
+ * alone: there are none before fuse.
+ *
+ * requires: any graph     keeps: order, placements
+ * cost: O(nodes), one hash table in scratch memory
+ */
+#include "passes/rewrite.h"
+
+#include <string.h>
+
+typedef struct Known {
+  VEC(int) ids; /* nodes of the new graph with one hash */
+} Known;
+
+static bool is_commutative(Op op) {
+  switch (op) {
+  case OP_add:
+  case OP_mul:
+  case OP_eq:
+  case OP_ne:
+  case OP_and:
+  case OP_or: return true;
+  default: return false;
+  }
+}
+
+static bool attr_equal(const Attr *a, const Attr *b) {
+  static const AttrKind kinds[] = {
+#define ATTR(key, kind) ATTRKIND_##kind,
+#include "ir/attrs.def"
+  };
+  if (a->key != b->key || a->n != b->n) return false;
+  switch (kinds[a->key]) {
+  case ATTRKIND_NAME:
+  case ATTRKIND_TEXT: return a->name == b->name;
+  case ATTRKIND_NAMES:
+    return memcmp(a->names, b->names, (size_t)a->n * sizeof *a->names) == 0;
+  case ATTRKIND_INT: return a->integer == b->integer;
+  case ATTRKIND_INTS:
+    return memcmp(a->integers, b->integers,
+                  (size_t)a->n * sizeof *a->integers) == 0;
+  case ATTRKIND_REAL:
+    return memcmp(&a->real, &b->real, sizeof a->real) == 0;
+  }
+  UNREACHABLE();
+}
+
+/* By place, so that -0 and 0 differ and equal NaNs are equal. */
+static bool same_inputs(const Node *node, const Node *other,
+                        const Value *inputs) {
+  if (node->n_inputs != other->n_inputs) return false;
+  bool same = true;
+  for (int i = 0; i < node->n_inputs && same; i++)
+    same = value_equal(inputs[i], other->inputs[i]);
+  if (same || !is_commutative(node->op)) return same;
+  return value_equal(inputs[0], other->inputs[1]) &&
+         value_equal(inputs[1], other->inputs[0]);
+}
+
+static bool same_node(const Node *node, const Node *other,
+                      const Value *inputs) {
+  if (node->op != other->op || node->n_attrs != other->n_attrs ||
+      node->n_results != other->n_results ||
+      !same_inputs(node, other, inputs))
+    return false;
+  for (int i = 0; i < node->n_attrs; i++)
+    if (!attr_equal(&node->attrs[i], &other->attrs[i])) return false;
+  for (int r = 0; r < node->n_results; r++)
+    if (!type_equal(node->types[r], other->types[r])) return false;
+  return true;
+}
+
+static uint64_t hash_node(const Node *node, const Value *inputs) {
+  uint64_t h = hash_bytes(&node->op, sizeof node->op, (uint64_t)node->n_inputs);
+  uint64_t sum = 0; /* of inputs, in any order */
+  for (int i = 0; i < node->n_inputs; i++)
+    sum += hash_bytes(&inputs[i], sizeof inputs[i], 1);
+  return hash_bytes(&sum, sizeof sum, h);
+}
+
+static bool merge(Rewrite *rewrite, int id, void *user) {
+  Map *known_by_hash = user;
+  const Node *node = rewrite->from->nodes.data[id];
+  const OpInfo *info = op_info(node->op);
+  if (!info->is_pure || info->is_collective || node->body) return false;
+  Value *inputs = rewrite_inputs(rewrite, id);
+  const void *key = (const void *)(uintptr_t)(hash_node(node, inputs) | 1);
+  Known *known = map_get(known_by_hash, key);
+  if (!known) {
+    known = ARENA_NEW(rewrite->ctx->scratch, Known);
+    map_put(known_by_hash, key, known);
+  }
+  for (int i = 0; i < known->ids.n; i++) {
+    int other = known->ids.data[i];
+    if (!same_node(node, rewrite->to->nodes.data[other], inputs)) continue;
+    for (int r = 0; r < node->n_results; r++)
+      rewrite_set(rewrite, (Value){id, r}, (Value){other, r});
+    return true;
+  }
+  Value copy = rewrite_copy(rewrite, id);
+  vec_push(rewrite->ctx->scratch, &known->ids, copy.node);
+  return true;
+}
+
+Graph *pass_cse(PassContext *ctx, const Graph *graph) {
+  return rewrite_graph(ctx, graph, merge, map_create(ctx->scratch));
+}

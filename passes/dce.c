@@ -1,0 +1,31 @@
+/*
+ * dce.c -- drop nodes that no output depends on.
+ *
+ *     %1 = exp %0          =>    (nothing)
+ *     output loss %0
+ *
+ * Graph inputs stay, used or not: they are the slots of a model, which its
+ * graphs share.
+ *
+ * requires: any graph     keeps: order, placements
+ * cost: O(nodes)
+ */
+#include "passes/rewrite.h"
+
+Graph *pass_dce(PassContext *ctx, const Graph *graph) {
+  int n = graph->nodes.n;
+  bool *is_live = ARENA_ARRAY(ctx->scratch, bool, n);
+  for (int i = 0; i < graph->outputs.n; i++)
+    is_live[graph->outputs.data[i].value.node] = true;
+  for (int id = n - 1; id >= 0; id--) {
+    const Node *node = graph->nodes.data[id];
+    if (node->op == OP_input) is_live[id] = true;
+    if (!is_live[id]) continue;
+    for (int i = 0; i < node->n_inputs; i++)
+      is_live[node->inputs[i].node] = true;
+  }
+  Rewrite rewrite = rewrite_begin(ctx, graph);
+  for (int id = 0; id < n; id++)
+    if (is_live[id]) rewrite_copy(&rewrite, id);
+  return rewrite_end(&rewrite);
+}

@@ -1,0 +1,105 @@
+/*
+ * decompose.c -- write in simpler operators what the target has no kernel for.
+ *
+ *     %1 = softmax %0 {over = [S]}   =>   max, sub, exp, sum, div
+ *
+ * The rules stand beside their operators in ir/ops/.  A rule may use operators
+ * that decompose in turn, so the walk is repeated until nothing changes.  Two
+ * things no kernel needs to know are also written out here, on every target:
+ *
+ *     scatter_add without summed dims   a select on the position
+ *     merge_dims of dims that are apart   transpose, and then it is a view
+ *
+ * requires: whole types     keeps: result types, paths     cost: O(nodes)
+ */
+#include "passes/rewrite.h"
+
+/* Rules may give their results in another dim order or dtype. */
+static Value conform(Graph *graph, Value value, const Type *type) {
+  value = graph_cast(graph, value, type->dtype);
+  if (type_equal(graph_type(graph, value), type)) return value;
+  return graph_transpose_to(graph, value, type);
+}
+
+static bool by_rule(Rewrite *rewrite, int id) {
+  const Node *node = rewrite->from->nodes.data[id];
+  const Target *target = rewrite->ctx->target;
+  const OpInfo *info = op_info(node->op);
+  if (!info->decompose) return false;
+  if (target && target->keeps && target->keeps(target, rewrite->from, id))
+    return false;
+  Value results[8];
+  ASSERT(node->n_results <= ARRAY_LENGTH(results));
+  info->decompose(rewrite->to, rewrite->from, id, rewrite_inputs(rewrite, id),
+                  results);
+  for (int r = 0; r < node->n_results; r++)
+    rewrite_set(rewrite, (Value){id, r},
+                conform(rewrite->to, results[r], node->types[r]));
+  return true;
+}
+
+/* x where the position along the new dim is the index, else 0. */
+static bool scatter_as_select(Rewrite *rewrite, int id) {
+  const Node *node = rewrite->from->nodes.data[id];
+  int n_over = 0, n;
+  if (node_has(node, ATTR_over)) node_names(node, ATTR_over, &n_over);
+  if (node->op != OP_scatter_add || n_over > 0) return false;
+  Value *in = rewrite_inputs(rewrite, id);
+  Graph *to = rewrite->to;
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, node_name(node, ATTR_dim));
+  attrs_ints(&attrs, ATTR_sizes, node_ints(node, ATTR_sizes, &n), 1);
+  Value position = graph_append(to, OP_iota, NULL, 0, &attrs);
+  if (graph_type(to, in[1])->dtype != DT_i32)
+    position = graph_cast(to, position, graph_type(to, in[1])->dtype);
+  Value is_here = graph_op2(to, OP_eq, in[1], position);
+  Value zero = graph_const(to, graph_type(to, in[0])->dtype, 0);
+  Value now = graph_op3(to, OP_select, is_here, in[0], zero);
+  rewrite_set(rewrite, (Value){id, 0}, conform(to, now, node->types[0]));
+  return true;
+}
+
+static bool merge_as_view(Rewrite *rewrite, int id) {
+  const Node *node = rewrite->from->nodes.data[id];
+  if (node->op != OP_merge_dims || node_is_view(rewrite->from, id))
+    return false;
+  Graph *to = rewrite->to;
+  Value input = rewrite_inputs(rewrite, id)[0];
+  const Type *type = graph_type(to, input), *result = node->types[0];
+  int n;
+  const Name *from = node_names(node, ATTR_from, &n);
+  Type *order = type_create(to->module->arena, type->dtype, type->rank);
+  int at = 0;
+  for (int d = 0; d < result->rank; d++) {
+    int i = type_find(type, result->dims[d].name);
+    bool is_merged = i < 0;
+    for (int k = 0; k < n; k++) is_merged |= from[k] == result->dims[d].name;
+    for (int k = 0; is_merged && k < n; k++)
+      order->dims[at++] = type->dims[type_find(type, from[k])];
+    if (!is_merged) order->dims[at++] = type->dims[i];
+  }
+  ASSERT(at == type->rank);
+  input = graph_transpose_to(to, input, order);
+  Value now = graph_copy_node(to, rewrite->from, id, &input, false);
+  ASSERT(node_is_view(to, now.node));
+  rewrite_set(rewrite, (Value){id, 0}, now);
+  return true;
+}
+
+static bool rule(Rewrite *rewrite, int id, void *user) {
+  bool changed = scatter_as_select(rewrite, id) ||
+                 merge_as_view(rewrite, id) || by_rule(rewrite, id);
+  *(bool *)user |= changed;
+  return changed;
+}
+
+Graph *pass_decompose(PassContext *ctx, const Graph *graph) {
+  bool changed;
+  Graph *now;
+  do {
+    changed = false;
+    now = rewrite_graph(ctx, graph, rule, &changed);
+    graph = now;
+  } while (changed);
+  return now;
+}

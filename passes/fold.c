@@ -1,0 +1,60 @@
+/*
+ * fold.c -- arithmetic on constants at compile time.
+ *
+ *     %0 = const {value = 64.0} : f32[]
+ *     %1 = sqrt %0                        =>   %1 = const {value = 8.0} : f32[]
+ *
+ * The interpreter does the arithmetic, rounding as the dtype does, on a graph
+ * of one operator.  Dtypes of 16 bits and fewer are left to the kernels.
+ *
+ * requires: any graph     keeps: values     cost: O(nodes)
+ */
+#include "passes/rewrite.h"
+
+static bool folds(const Rewrite *rewrite, const Node *node, const Value *in) {
+  if (!op_info(node->op)->is_pointwise && node->op != OP_cast) return false;
+  if (node->types[0]->rank > 0) return false;
+  for (int i = 0; i <= node->n_inputs; i++) {
+    const Type *type = i < node->n_inputs ? graph_type(rewrite->to, in[i])
+                                          : node->types[0];
+    if (dtype_class(type->dtype) == CLASS_REAL && type->dtype != DT_f32 &&
+        type->dtype != DT_f64)
+      return false;
+    if (i < node->n_inputs && !value_op(rewrite->to, in[i], OP_const))
+      return false;
+  }
+  return true;
+}
+
+static bool has_f64(const Rewrite *rewrite, const Node *node,
+                    const Value *in) {
+  for (int i = 0; i < node->n_inputs; i++)
+    if (graph_type(rewrite->to, in[i])->dtype == DT_f64) return true;
+  return node->types[0]->dtype == DT_f64;
+}
+
+static bool rule(Rewrite *rewrite, int id, void *user) {
+  (void)user;
+  const Node *node = rewrite->from->nodes.data[id];
+  if (node->n_inputs == 0 || node->n_inputs > 3) return false;
+  Value *in = rewrite_inputs(rewrite, id);
+  if (!folds(rewrite, node, in)) return false;
+  Graph *one = graph_create(rewrite->to->module, rewrite->from->name);
+  Value args[3];
+  for (int i = 0; i < node->n_inputs; i++)
+    args[i] = graph_const(one, graph_type(rewrite->to, in[i])->dtype,
+                          node_real(graph_node(rewrite->to, in[i]), ATTR_value,
+                                    0));
+  Value result = graph_copy_node(one, rewrite->from, id, args, false);
+  graph_output(one, ROLE_result, rewrite->from->name, result);
+  Tensor out = {0};
+  interp_run(one, has_f64(rewrite, node, in) ? INTERP_f64 : INTERP_f32,
+             rewrite->ctx->scratch, NULL, &out, NULL);
+  rewrite_set(rewrite, (Value){id, 0},
+              graph_const(rewrite->to, node->types[0]->dtype, out.data[0]));
+  return true;
+}
+
+Graph *pass_fold(PassContext *ctx, const Graph *graph) {
+  return rewrite_graph(ctx, graph, rule, NULL);
+}

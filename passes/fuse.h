@@ -1,0 +1,77 @@
+/*
+ * fuse.h -- shared by the files of the fusion pass: groups of nodes that are to
+ * become one kernel, their order, and the contract that they must keep.
+ */
+#ifndef PASSES_FUSE_H
+#define PASSES_FUSE_H
+
+#include "passes/rewrite.h"
+
+#define MAX_SPACE 12 /* loops of a kernel */
+
+/* Node ids that become one kernel, ascending. */
+typedef struct Group {
+  VEC(int) members;
+  int position;    /* in Fusion.at: a topological order of groups */
+  bool is_fusable; /* its nodes may stand in a body */
+  int time_class;  /* groups merge only within: phase, micro-batch */
+} Group;
+
+typedef struct Fusion {
+  PassContext *ctx;
+  const Graph *graph;
+  Arena *arena; /* scratch */
+  int n;        /* nodes, and groups: group i began as node i */
+  Group *groups;
+  int *group_of;    /* by node; -1: not stored, every user has a copy */
+  bool *is_free;    /* costs nothing: copied into every body that uses it */
+  bool *is_clone;   /* by node, or NULL: computed again for its users, so not
+                       to be merged with its producers */
+  int *at;          /* group at a position or -1 */
+  int *user_begin;  /* users of node i: users[user_begin[i]..[i + 1]) */
+  int *users;
+  bool *is_output;
+  int *group_mark, *node_mark, mark; /* visited: group_mark[g] == mark */
+  int *ids, *stage, *stack; /* work space: [n] */
+  Value *seen;              /* [max_inputs] */
+  int max_nodes, max_inputs;
+} Fusion;
+
+/* What a set of nodes is as a body. */
+typedef struct FuseSummary {
+  int n_space, n_inner;
+  Dim space[MAX_SPACE];  /* S */
+  Name inner[MAX_SPACE]; /* R */
+  bool is_row_like, has_reduction;
+} FuseSummary;
+
+/* ---- fuse_groups.c ---- */
+
+/* One group a node.  `is_clone` may be NULL. */
+Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone);
+/* Merges two groups if the result keeps the contract and no path leads from
+ * one to the other through a third.  Returns the group that remains, or -1. */
+int fusion_merge(Fusion *fusion, int a, int b);
+/* The value is needed outside of its group. */
+bool fusion_escapes(const Fusion *fusion, int id);
+
+/* ---- fuse_check.c ---- */
+
+/* May the operator stand in a body? */
+bool fuse_op(Op op);
+/* False if nodes `ids` (ascending) as one body broke the contract at the head
+ * of fuse.c, or computed small expensive values again and again. */
+bool fuse_check(Fusion *fusion, const int *ids, int n, FuseSummary *out);
+bool fuse_in_space(const FuseSummary *summary, const Type *type);
+
+/* ---- fuse_clone.c ---- */
+
+/* The graph with cheap values computed again for the groups that need them,
+ * where that saves storing them; fills out_is_clone by node.  NULL: none. */
+Graph *fusion_clone(Fusion *fusion, bool **out_is_clone);
+
+/* ---- fuse_emit.c ---- */
+
+Graph *fusion_emit(Fusion *fusion);
+
+#endif

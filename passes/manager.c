@@ -1,0 +1,89 @@
+/*
+ * manager.c -- the pass list as data, and the loop over it.
+ *
+ * Every pass is a function from graph to graph; the manager chooses the rows
+ * for the level, frees scratch memory after each, and between passes may run
+ * the verifier, whose complaint is our mistake and names the pass.
+ */
+#include "passes/passes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const PassInfo passes[] = {
+#define RUN(name, level, training_only, why)                                   \
+  {#name, pass_##name, level, training_only, why},
+#include "passes/passes.def"
+};
+
+static bool is_disabled(const PassOptions *options, const char *name) {
+  for (int i = 0; i < options->n_disabled; i++)
+    if (strcmp(options->disabled[i], name) == 0) return true;
+  return false;
+}
+
+/* `wanted` is "name" (its first row) or "name@N"; `row` counts from 1. */
+static bool is_stop(const char *wanted, const char *name, int row) {
+  size_t n = strlen(name);
+  if (!wanted || strncmp(wanted, name, n) != 0) return false;
+  if (wanted[n] == '\0') return row == 1;
+  return wanted[n] == '@' && atoi(wanted + n + 1) == row;
+}
+
+static void verify_after(PassContext *ctx, const char *pass,
+                         const Graph *graph) {
+  Text errors = text_create(ctx->scratch);
+  if (graph_verify(graph, &errors)) return;
+  char where[80];
+  snprintf(where, sizeof where, "graph is valid after pass %s", pass);
+  fputs(text_string(&errors), stderr);
+  assert_failed(__FILE__, __LINE__, __func__, where);
+}
+
+/* Rows of this name up to and including `index`. */
+static int row_of(int index) {
+  int row = 0;
+  for (int i = 0; i <= index; i++)
+    row += strcmp(passes[i].name, passes[index].name) == 0;
+  return row;
+}
+
+int pass_count(void) { return ARRAY_LENGTH(passes); }
+
+const PassInfo *pass_info(int index) {
+  ASSERT(index >= 0 && index < pass_count());
+  return &passes[index];
+}
+
+int pass_find(const char *name) {
+  for (int i = 0; i < pass_count(); i++)
+    if (strcmp(passes[i].name, name) == 0) return i;
+  return -1;
+}
+
+Graph *passes_run(PassContext *ctx, const PassOptions *options, Graph *graph) {
+  ctx->level = options->level;
+  for (int i = 0; i < pass_count(); i++) {
+    const PassInfo *pass = &passes[i];
+    bool runs = pass->level <= options->level &&
+                (ctx->is_training || !pass->training_only) &&
+                !is_disabled(options, pass->name);
+    if (runs) {
+      Arena *outer = ctx->scratch;
+      ctx->scratch = arena_create(ctx->module->memory);
+      double begin = options->clock ? options->clock() : 0;
+      graph = pass->run(ctx, graph);
+      double seconds = options->clock ? options->clock() - begin : 0;
+      bool failed = diags_errors(ctx->module->diags) > 0;
+      if (options->verify && !failed) verify_after(ctx, pass->name, graph);
+      arena_destroy(ctx->scratch);
+      ctx->scratch = outer;
+      if (failed) return graph;
+      if (options->after)
+        options->after(options->user, pass->name, graph, seconds);
+    }
+    if (is_stop(options->stop_after, pass->name, row_of(i))) return graph;
+  }
+  return graph;
+}

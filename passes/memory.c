@@ -1,0 +1,393 @@
+/*
+ * memory.c -- where every value lives: slots that persist, then transient
+ * bytes packed for the order of the graph.
+ *
+ * Values that share bytes are one buffer: a view and its input, a collective
+ * and its input, a slot and the result that replaces it, and a fused result
+ * that takes over an input which dies there.  A buffer is alive from its first
+ * writer to its last reader; two that are alive together may not overlap.  The
+ * largest are placed first, each in the smallest hole that takes it (best fit
+ * by decreasing size, within a few percent of the bound on real graphs).
+ *
+ * With micro-batches some nodes run again and again: what they read from
+ * outside stays alive to the end of that loop, and what accumulates is alive
+ * from its beginning.
+ */
+#include "passes/order.h"
+
+#include <stdlib.h>
+
+typedef struct Buffer {
+  int64_t bytes, offset;
+  int first, last; /* node ids, both included */
+  int slot;        /* index of the graph input it is, or -1 */
+  bool is_workspace;
+} Buffer;
+
+typedef struct Packing {
+  const Graph *graph;
+  Arena *arena;
+  int64_t alignment;
+  int *first_value; /* by node */
+  int n_values;
+  int *buffer_of; /* by value */
+  VEC(Buffer) buffers;
+  int *workspace; /* by node: buffer or -1; NULL: none asked for */
+} Packing;
+
+static int64_t align_up(int64_t bytes, int64_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+static int64_t target_alignment(const Target *target) {
+  return target && target->alignment_bytes > 0 ? target->alignment_bytes : 64;
+}
+
+static bool role_persists(Role role) {
+  return role == ROLE_param || role == ROLE_state || role == ROLE_moment ||
+         role == ROLE_ema || role == ROLE_step || role == ROLE_seed;
+}
+
+/* A rank's piece, of all micro-batches where that is an input. */
+static int64_t value_bytes(const Graph *graph, Value value) {
+  const Type *type = graph_type(graph, value);
+  int64_t n = type_local_elements(type, &graph->mesh);
+  if (graph_node(graph, value)->op == OP_input) {
+    AxisSet sequential = mesh_sequential(&graph->mesh);
+    for (int d = 0; d < type->rank; d++)
+      for (int i = 0; i < axis_list_length(type->dims[d].split); i++) {
+        int axis = axis_list_at(type->dims[d].split, i);
+        if (sequential >> axis & 1) n *= graph->mesh.axes[axis].size;
+      }
+  }
+  return n * dtype_size_bytes(type->dtype);
+}
+
+/* ---- buffers ---- */
+
+static int value_index(const Packing *packing, Value value) {
+  return packing->first_value[value.node] + value.result;
+}
+
+static Buffer *buffer_of(const Packing *packing, Value value) {
+  return &packing->buffers.data[packing->buffer_of[value_index(packing, value)]];
+}
+
+static int new_buffer(Packing *packing, int id, int64_t bytes) {
+  vec_push(packing->arena, &packing->buffers,
+           (Buffer){.bytes = bytes, .first = id, .last = id, .slot = -1});
+  return packing->buffers.n - 1;
+}
+
+/* By value: the graph input whose slot it replaces, or -1. */
+static int *find_slot_writers(const Packing *packing) {
+  const Graph *graph = packing->graph;
+  int *slot_of = ARENA_ARRAY(packing->arena, int, packing->n_values);
+  for (int v = 0; v < packing->n_values; v++) slot_of[v] = -1;
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.data[i];
+    int input = slot_input_of(graph, output);
+    if (input >= 0 && role_persists(output->role))
+      slot_of[value_index(packing, output->value)] = input;
+  }
+  return slot_of;
+}
+
+static int *find_last_uses(const Packing *packing) {
+  const Graph *graph = packing->graph;
+  int *last = ARENA_ARRAY(packing->arena, int, packing->n_values);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int r = 0; r < node->n_results; r++)
+      last[packing->first_value[id] + r] = id;
+    for (int i = 0; i < node->n_inputs; i++)
+      last[value_index(packing, node->inputs[i])] = id;
+    /* Started here, waited for by the first reader; without one, at the end. */
+    for (int r = 0; node->op == OP_all_reduce && r < node->n_results; r++)
+      last[packing->first_value[id] + r] = graph->nodes.n;
+  }
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int i = 0; i < node->n_inputs; i++) {
+      int v = value_index(packing, node->inputs[i]);
+      if (graph_node(graph, node->inputs[i])->op == OP_all_reduce) last[v] = id;
+    }
+  }
+  for (int i = 0; i < graph->outputs.n; i++)
+    last[value_index(packing, graph->outputs.data[i].value)] = graph->nodes.n;
+  /* A view keeps its input alive. */
+  for (int id = graph->nodes.n - 1; id >= 0; id--) {
+    if (!node_is_view(graph, id)) continue;
+    int v = value_index(packing, graph->nodes.data[id]->inputs[0]);
+    if (last[v] < last[packing->first_value[id]])
+      last[v] = last[packing->first_value[id]];
+  }
+  return last;
+}
+
+/* An input of a fused node that dies there and whose bytes this result can
+ * take, or -1. */
+static int dying_input(const Packing *packing, int id, int result,
+                       const int *last) {
+  const Graph *graph = packing->graph;
+  const Node *node = graph->nodes.data[id];
+  if (node->op != OP_fused || !fused_is_elementwise(node)) return -1;
+  for (int i = 0; i < node->n_inputs; i++) {
+    const Buffer *buffer = buffer_of(packing, node->inputs[i]);
+    Value value = node->inputs[i];
+    if (buffer->slot >= 0 || buffer->last > id ||
+        last[value_index(packing, value)] != id ||
+        graph_node(graph, value)->op == OP_input ||
+        node_is_view(graph, value.node) ||
+        node_is_timed(graph, value.node) != node_is_timed(graph, id) ||
+        !fused_may_overwrite(graph, id, result, i))
+      continue;
+    /* Not twice, for two results of the same node. */
+    bool is_taken = false;
+    for (int r = 0; r < result; r++)
+      is_taken |= packing->buffer_of[packing->first_value[id] + r] ==
+                  buffer - packing->buffers.data;
+    /* Another input may be a view of the same bytes. */
+    for (int k = 0; k < node->n_inputs; k++)
+      is_taken |= k != i && buffer_of(packing, node->inputs[k]) == buffer;
+    if (!is_taken) return i;
+  }
+  return -1;
+}
+
+static void assign_node(Packing *packing, int id, const int *slot_of,
+                        const int *last) {
+  const Graph *graph = packing->graph;
+  const Node *node = graph->nodes.data[id];
+  for (int r = 0; r < node->n_results; r++) {
+    int v = packing->first_value[id] + r, from = -1;
+    if (node_is_view(graph, id)) from = 0;
+    else if (node->op == OP_all_reduce) from = r;
+    int buffer;
+    if (slot_of[v] >= 0 && slot_of[v] != id) {
+      buffer = packing->buffer_of[packing->first_value[slot_of[v]]];
+    } else if (from >= 0) {
+      buffer = packing->buffer_of[value_index(packing, node->inputs[from])];
+    } else if ((from = dying_input(packing, id, r, last)) >= 0) {
+      buffer = packing->buffer_of[value_index(packing, node->inputs[from])];
+    } else {
+      buffer = new_buffer(packing, id, value_bytes(graph, (Value){id, r}));
+    }
+    packing->buffer_of[v] = buffer;
+    Buffer *b = &packing->buffers.data[buffer];
+    if (last[v] > b->last) b->last = last[v];
+    if (node->op == OP_input) {
+      const GraphInput *input =
+          &graph->inputs.data[node_int(node, ATTR_slot, 0)];
+      b->first = 0;
+      if (role_persists(input->role)) b->slot = (int)(input - graph->inputs.data);
+    }
+  }
+}
+
+/* Lifetimes around the nodes that run for each micro-batch. */
+static void extend_over_loop(Packing *packing) {
+  const Graph *graph = packing->graph;
+  int begin = -1, end = -1;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    if (!node_is_timed(graph, id)) continue;
+    if (begin < 0) begin = id;
+    end = id;
+  }
+  if (begin < 0) return;
+  for (int i = 0; i < packing->buffers.n; i++) {
+    Buffer *buffer = &packing->buffers.data[i];
+    if (buffer->first < begin && buffer->last >= begin && buffer->last < end)
+      buffer->last = end;
+  }
+  for (int id = begin; id <= end; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int r = 0; node->op == OP_accumulate && r < node->n_results; r++) {
+      Buffer *buffer = buffer_of(packing, (Value){id, r});
+      buffer->first = begin;
+      if (buffer->last < end) buffer->last = end;
+    }
+  }
+}
+
+static Packing make_buffers(Arena *arena, const Graph *graph) {
+  Packing packing = {.graph = graph, .arena = arena};
+  int n = graph->nodes.n;
+  packing.first_value = ARENA_ARRAY(arena, int, n);
+  for (int id = 0; id < n; id++) {
+    packing.first_value[id] = packing.n_values;
+    packing.n_values += graph->nodes.data[id]->n_results;
+  }
+  packing.buffer_of = ARENA_ARRAY(arena, int, packing.n_values);
+  const int *slot_of = find_slot_writers(&packing);
+  const int *last = find_last_uses(&packing);
+  for (int id = 0; id < n; id++) assign_node(&packing, id, slot_of, last);
+  extend_over_loop(&packing);
+  return packing;
+}
+
+/* ---- packing ---- */
+
+typedef struct Item {
+  int64_t bytes;
+  int buffer;
+} Item;
+
+static int compare_items(const void *a, const void *b) {
+  const Item *x = a, *y = b;
+  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+  return x->buffer - y->buffer;
+}
+
+/* Lowest end of the smallest hole between placed buffers that takes `item`;
+ * `placed` is ordered by offset. */
+static int64_t best_fit(const Packing *packing, const int *placed, int n_placed,
+                        const Buffer *item, int64_t base) {
+  int64_t end = base, best = -1, best_size = INT64_MAX;
+  int64_t needed = align_up(item->bytes, packing->alignment);
+  for (int i = 0; i < n_placed; i++) {
+    const Buffer *other = &packing->buffers.data[placed[i]];
+    if (other->last < item->first || other->first > item->last) continue;
+    int64_t hole = other->offset - end;
+    if (hole >= needed && hole < best_size) {
+      best = end;
+      best_size = hole;
+    }
+    int64_t after = align_up(other->offset + other->bytes, packing->alignment);
+    if (after > end) end = after;
+  }
+  return best >= 0 ? best : end;
+}
+
+static int64_t pack(Packing *packing, int64_t base) {
+  int n = packing->buffers.n, n_items = 0, n_placed = 0;
+  Item *items = ARENA_ARRAY(packing->arena, Item, n);
+  int *placed = ARENA_ARRAY(packing->arena, int, n);
+  for (int i = 0; i < n; i++)
+    if (packing->buffers.data[i].slot < 0)
+      items[n_items++] = (Item){packing->buffers.data[i].bytes, i};
+  qsort(items, (size_t)n_items, sizeof *items, compare_items);
+  int64_t top = base;
+  for (int i = 0; i < n_items; i++) {
+    Buffer *buffer = &packing->buffers.data[items[i].buffer];
+    buffer->offset = best_fit(packing, placed, n_placed, buffer, base);
+    int at = n_placed++;
+    while (at > 0 &&
+           packing->buffers.data[placed[at - 1]].offset > buffer->offset) {
+      placed[at] = placed[at - 1];
+      at--;
+    }
+    placed[at] = items[i].buffer;
+    int64_t end = align_up(buffer->offset + buffer->bytes, packing->alignment);
+    if (end > top) top = end;
+  }
+  return top;
+}
+
+static const Slot *find_slot(const PersistentLayout *persistent, Role role,
+                             Name path) {
+  for (int i = 0; i < persistent->slots.n; i++)
+    if (persistent->slots.data[i].role == role &&
+        persistent->slots.data[i].path == path)
+      return &persistent->slots.data[i];
+  return NULL;
+}
+
+static void place_slots(Packing *packing, const PersistentLayout *persistent) {
+  for (int i = 0; i < packing->buffers.n; i++) {
+    Buffer *buffer = &packing->buffers.data[i];
+    if (buffer->slot < 0) continue;
+    const GraphInput *input = &packing->graph->inputs.data[buffer->slot];
+    const Slot *slot = find_slot(persistent, input->role, input->path);
+    ASSERT(slot && slot->bytes == buffer->bytes);
+    buffer->offset = slot->offset;
+  }
+}
+
+static void add_workspaces(Packing *packing, const Target *target) {
+  int n = packing->graph->nodes.n;
+  packing->workspace = ARENA_ARRAY(packing->arena, int, n);
+  for (int id = 0; id < n; id++) {
+    packing->workspace[id] = -1;
+    if (!target || !target->workspace_bytes) continue;
+    int64_t bytes = target->workspace_bytes(target, packing->graph, id);
+    if (bytes <= 0) continue;
+    packing->workspace[id] = new_buffer(packing, id, bytes);
+    packing->buffers.data[packing->workspace[id]].is_workspace = true;
+  }
+}
+
+/* ---- public ---- */
+
+void layout_persistent(PersistentLayout *layout, Arena *arena,
+                       const Graph *graph, const Target *target) {
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    if (!role_persists(input->role) ||
+        find_slot(layout, input->role, input->path))
+      continue;
+    const Type *type = graph_type(graph, input->value);
+    Slot slot = {.role = input->role, .path = input->path, .type = type};
+    slot.init = input->init;
+    slot.bytes = value_bytes(graph, input->value);
+    slot.offset = align_up(layout->bytes, target_alignment(target));
+    layout->bytes = slot.offset + slot.bytes;
+    vec_push(arena, &layout->slots, slot);
+  }
+}
+
+Layout *layout_pack(PassContext *ctx, const Graph *graph,
+                    const PersistentLayout *persistent) {
+  Packing packing = make_buffers(ctx->scratch, graph);
+  packing.alignment = target_alignment(ctx->target);
+  add_workspaces(&packing, ctx->target);
+  place_slots(&packing, persistent);
+  Arena *arena = ctx->module->arena;
+  int n = graph->nodes.n;
+  Layout *layout = ARENA_NEW(arena, Layout);
+  layout->offset = ARENA_ARRAY(arena, int64_t, packing.n_values);
+  layout->bytes = ARENA_ARRAY(arena, int64_t, packing.n_values);
+  layout->accumulator = ARENA_ARRAY(arena, int64_t, packing.n_values);
+  layout->workspace = ARENA_ARRAY(arena, int64_t, n);
+  layout->first_value = arena_copy(arena, packing.first_value,
+                                   (size_t)n * sizeof *packing.first_value);
+  layout->persistent_bytes = persistent->bytes;
+  layout->arena_bytes =
+      pack(&packing, align_up(persistent->bytes, packing.alignment));
+  for (int id = 0; id < n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int r = 0; r < node->n_results; r++) {
+      Value value = {id, r};
+      int v = value_index(&packing, value);
+      layout->offset[v] = buffer_of(&packing, value)->offset;
+      layout->bytes[v] = value_bytes(graph, value);
+      layout->accumulator[v] =
+          node->op == OP_accumulate ? layout->offset[v] : -1;
+    }
+    int workspace = packing.workspace[id];
+    layout->workspace[id] =
+        workspace < 0 ? -1 : packing.buffers.data[workspace].offset;
+  }
+  return layout;
+}
+
+int64_t layout_bound(const Graph *graph, const Layout *layout) {
+  Arena *arena = arena_create(graph->module->memory);
+  Packing packing = make_buffers(arena, graph);
+  int n = graph->nodes.n;
+  int64_t *change = ARENA_ARRAY(arena, int64_t, n + 2);
+  for (int i = 0; i < packing.buffers.n; i++) {
+    const Buffer *buffer = &packing.buffers.data[i];
+    if (buffer->slot >= 0) continue;
+    change[buffer->first] += buffer->bytes;
+    change[buffer->last + 1] -= buffer->bytes;
+  }
+  int64_t alive = 0, most = 0;
+  for (int id = 0; id <= n; id++) {
+    alive += change[id];
+    if (alive > most) most = alive;
+  }
+  ASSERT(layout->persistent_bytes + most <= layout->arena_bytes);
+  arena_destroy(arena);
+  return most;
+}

@@ -1,0 +1,332 @@
+/*
+ * optimizer.c -- appends the update: norm, clipping, learning rate and the
+ * optimizer's formula (plan/optimizers.def) for every gradient.
+ *
+ *     output grad "w" %9     =>   ok = finite(loss) and finite(norm)
+ *                                 w' = w - lr * clipped g
+ *                                 output param "w" select(ok, w', w)
+ *
+ * The update has no branch: where the loss or the norm is not finite, every
+ * slot (parameters, moments, averages, states of the model) is given its old
+ * value, so that the step can be run again to look for the place.
+ *
+ * What is computed once a step (learning rate, bias correction, the norm
+ * across tensors) is computed in f64: 1 - b2^t loses half of its digits in f32
+ * while t is small.  It is a handful of scalars.
+ *
+ * requires: grad outputs in the order and type of their parameters
+ * keeps: forward and gradient ids     drops: grad outputs
+ */
+#include <string.h>
+
+#include "passes/rewrite.h"
+
+typedef struct Recipe {
+  const char *moments, *decay, *scalars, *update; /* NULL: not supported yet */
+} Recipe;
+
+typedef struct Update {
+  PassContext *ctx;
+  const TrainSettings *settings;
+  Graph *graph;
+  Value ok, factor; /* bool [] and f32 [], VALUE_NONE: no clipping */
+  Recipe recipe;
+  ExprScope scope; /* f32: what all parameters share */
+} Update;
+
+#define COUPLED   "g = g + d * w"
+#define DECOUPLED "w = w - lr * d * w"
+
+static Recipe recipe_of(const OptimizerCall *call) {
+  Recipe recipe = {0};
+#define OPTIMIZER(name_, ...)                                                  \
+  if (strcmp(call->name, #name_) == 0) recipe = (Recipe){__VA_ARGS__};
+#define VARIANT(name_, condition, ...)                                         \
+  if (strcmp(call->name, #name_) == 0 && (condition))                          \
+    recipe = (Recipe){__VA_ARGS__};
+#include "passes/plan/optimizers.def"
+  return recipe;
+}
+
+static const char *rate_text(RateKind kind) {
+  static const char *const texts[] = {
+#define RATE(name, text) [RATE_##name] = text,
+#include "passes/plan/optimizers.def"
+  };
+  ASSERT((int)kind < ARRAY_LENGTH(texts));
+  return texts[kind];
+}
+
+static Name path_of(const Update *update, const char *format,
+                    const char *path) {
+  return name_format(update->ctx->module->names, format, path);
+}
+
+/* ---- scalars ---- */
+
+static Value step_input(Graph *graph) {
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    if (input->role == ROLE_step) return input->value;
+  }
+  Module *module = graph->module;
+  return graph_input(graph, ROLE_step, name_intern(module->names, "step"),
+                     type_scalar(module->arena, DT_i32));
+}
+
+static int64_t total_steps(const TrainSettings *settings) {
+  return settings->steps > 0 ? settings->steps
+                             : settings->epochs * settings->steps_per_epoch;
+}
+
+/* A rate that counts epochs needs their length. */
+static bool rate_is_known(const TrainSettings *settings) {
+  switch (settings->optimizer.lr.kind) {
+  case RATE_constant:
+  case RATE_inverse_sqrt: return true;
+  case RATE_cosine:
+  case RATE_linear_decay: return total_steps(settings) > 0;
+  case RATE_steps: return settings->steps_per_epoch > 0;
+  }
+  UNREACHABLE();
+}
+
+static Value learning_rate(Update *update, Value t) {
+  const Rate *rate = &update->settings->optimizer.lr;
+  ExprScope scope = {.graph = update->graph, .dtype = DT_f64};
+  expr_bind(&scope, "t", t);
+  expr_bind_real(&scope, "peak", rate->peak);
+  expr_bind_real(&scope, "warmup", rate->warmup);
+  expr_bind_real(&scope, "floor", rate->floor);
+  expr_bind_real(&scope, "steps", (double)total_steps(update->settings));
+  expr_bind_real(&scope, "every",
+                 rate->every * (double)update->settings->steps_per_epoch);
+  expr_bind_real(&scope, "factor", rate->factor);
+  expr_bind_real(&scope, "pi", 3.14159265358979323846);
+  return expr_build(&scope, rate_text(rate->kind));
+}
+
+/* Evaluates the scalars in f64 and hands them to the updates: numbers as
+ * numbers, reals rounded to f32, truth values as they are. */
+static void build_scalars(Update *update) {
+  const OptimizerCall *call = &update->settings->optimizer;
+  Graph *graph = update->graph;
+  Value t = graph_cast(graph, step_input(graph), DT_f64);
+  Value rate = learning_rate(update, t);
+  ExprScope scope = {.graph = graph, .dtype = DT_f64};
+  expr_bind(&scope, "t", t);
+  expr_bind(&scope, "lr", rate);
+  expr_bind_real(&scope, "b1", call->beta1);
+  expr_bind_real(&scope, "b2", call->beta2);
+  expr_bind_real(&scope, "mu", call->momentum);
+  expr_bind_real(&scope, "al", call->alpha);
+  expr_bind_real(&scope, "eps", call->eps);
+  expr_bind_real(&scope, "d", call->decay);
+  expr_bind_real(&scope, "ema", update->settings->ema);
+  expr_build(&scope, "first = t == 1");
+  if (update->recipe.scalars[0]) expr_build(&scope, update->recipe.scalars);
+  update->scope = (ExprScope){.graph = graph, .dtype = DT_f32};
+  for (int i = 0; i < scope.n; i++) {
+    const ExprName *item = &scope.names[i];
+    const Node *node = graph_node(graph, item->value);
+    if (node->op == OP_const) {
+      expr_bind_real(&update->scope, item->name,
+                     node_real(node, ATTR_value, 0));
+    } else {
+      bool is_real = dtype_class(node->types[0]->dtype) == CLASS_REAL;
+      Value value =
+          is_real ? graph_cast(graph, item->value, DT_f32) : item->value;
+      expr_bind(&update->scope, item->name, value);
+    }
+  }
+}
+
+static Value sum_of_squares(Graph *graph, Value g) {
+  const Type *type = graph_type(graph, g);
+  Name over[MAX_RANK];
+  for (int i = 0; i < type->rank; i++) over[i] = type->dims[i].name;
+  g = graph_cast(graph, g, DT_f32);
+  Value square = graph_op2(graph, OP_mul, g, g);
+  if (type->rank == 0) return square;
+  return graph_reduce(graph, OP_sum, square, over, type->rank);
+}
+
+/* The norm over all gradients: f32 in each tensor, f64 across them. */
+static Value global_norm(Update *update, const Graph *from) {
+  Graph *graph = update->graph;
+  Value total = VALUE_NONE;
+  for (int i = 0; i < from->outputs.n; i++) {
+    const GraphOutput *output = &from->outputs.data[i];
+    if (output->role != ROLE_grad) continue;
+    graph->path = path_of(update, "optimizer.%s", output->path);
+    Value sum = sum_of_squares(graph, output->value);
+    sum = graph_cast(graph, sum, DT_f64);
+    total = value_is(total) ? graph_op2(graph, OP_add, total, sum) : sum;
+  }
+  graph->path = path_of(update, "%s", "optimizer");
+  if (!value_is(total)) return graph_const(graph, DT_f32, 0);
+  return graph_cast(graph, graph_op1(graph, OP_sqrt, total), DT_f32);
+}
+
+/* What the step depends on; returns the norm. */
+static Value build_norm(Update *update, const Graph *from) {
+  Graph *graph = update->graph;
+  Value norm = global_norm(update, from);
+  update->ok = graph_op1(graph, OP_finite, norm);
+  for (int i = 0; i < from->outputs.n; i++) {
+    if (from->outputs.data[i].role != ROLE_loss) continue;
+    Value is_finite = graph_op1(graph, OP_finite, from->outputs.data[i].value);
+    update->ok = graph_op2(graph, OP_and, is_finite, update->ok);
+  }
+  update->factor = VALUE_NONE;
+  if (update->settings->clip > 0) {
+    ExprScope scope = {.graph = graph, .dtype = DT_f32};
+    expr_bind(&scope, "norm", norm);
+    expr_bind_real(&scope, "clip", update->settings->clip);
+    update->factor = expr_build(&scope, "MINIMUM(1, clip / (norm + 1e-6))");
+  }
+  return norm;
+}
+
+/* ---- slots ---- */
+
+/* Replaces the slot read by `old` with `value` where the step is sound. */
+static void replace(Update *update, Role role, Name path, Value old,
+                    Value value) {
+  Graph *graph = update->graph;
+  const Type *type = graph_type(graph, old);
+  value = graph_cast(graph, value, type->dtype);
+  value = graph_op3(graph, OP_select, update->ok, value, old);
+  value = graph_transpose_to(graph, value, type);
+  graph_output(graph, role, path, value);
+}
+
+static Value zero_input(Update *update, Role role, Name path,
+                        const Type *like) {
+  const Type *type = type_with_dtype(update->ctx->module->arena, like, DT_f32);
+  Value value = graph_input(update->graph, role, path, type);
+  GraphInput *input = &update->graph->inputs.data[update->graph->inputs.n - 1];
+  input->init = (Init){.kind = INIT_zeros};
+  return value;
+}
+
+/* The average begins with the parameter's first value. */
+static void update_average(Update *update, const GraphInput *param,
+                           ExprScope *scope, Value old_w) {
+  const Type *type = graph_type(update->graph, param->value);
+  Name path = path_of(update, "ema/%s", param->path);
+  Value e = zero_input(update, ROLE_ema, path, type);
+  expr_bind(scope, "e", e);
+  expr_bind(scope, "old", old_w);
+  Value next = expr_build(scope, "ema * SEL(first, old, e) + (1 - ema) * w");
+  replace(update, ROLE_ema, path, e, next);
+}
+
+static void update_parameter(Update *update, const GraphInput *param,
+                             Value gradient) {
+  Graph *graph = update->graph;
+  const OptimizerCall *call = &update->settings->optimizer;
+  graph->path = path_of(update, "optimizer.%s", param->path);
+  const Type *type = graph_type(graph, param->value);
+  Value w = graph_cast(graph, param->value, DT_f32);
+  Value g = graph_cast(graph, gradient, DT_f32);
+  if (value_is(update->factor)) {
+    g = graph_op2(graph, OP_mul, g, update->factor);
+  }
+  ExprScope scope = update->scope;
+  expr_bind(&scope, "w", w);
+  expr_bind(&scope, "g", g);
+  char letter[8][2] = {{0}};
+  Name paths[8];
+  Value moments[8];
+  int n = (int)strlen(update->recipe.moments);
+  ASSERT(n <= ARRAY_LENGTH(moments));
+  for (int i = 0; i < n; i++) {
+    letter[i][0] = update->recipe.moments[i];
+    paths[i] = name_format(update->ctx->module->names, "%s.%s/%s", call->name,
+                           letter[i], param->path);
+    moments[i] = zero_input(update, ROLE_moment, paths[i], type);
+    expr_bind(&scope, letter[i], moments[i]);
+  }
+  bool has_decay = param->has_decay || call->decay_all;
+  if (call->decay > 0 && has_decay) expr_build(&scope, update->recipe.decay);
+  expr_build(&scope, update->recipe.update);
+  replace(update, ROLE_param, param->path, param->value,
+          expr_find(&scope, "w"));
+  for (int i = 0; i < n; i++) {
+    replace(update, ROLE_moment, paths[i], moments[i],
+            expr_find(&scope, letter[i]));
+  }
+  if (update->settings->ema > 0) update_average(update, param, &scope, w);
+}
+
+/* ---- the pass ---- */
+
+static bool is_supported(const Update *update) {
+  const OptimizerCall *call = &update->settings->optimizer;
+  Diags *diags = update->ctx->module->diags;
+  if (update->recipe.update == NULL) {
+    diag(diags, DIAG_optimizer_unknown, call->span, call->name);
+    return false;
+  }
+  if (!rate_is_known(update->settings)) {
+    diag(diags, DIAG_rate_epochs, call->span);
+    return false;
+  }
+  return true;
+}
+
+/* Outputs that are not gradients stay; states are kept where the step is not
+ * sound. */
+static void copy_outputs(Update *update, const Graph *from) {
+  for (int i = 0; i < from->outputs.n; i++) {
+    const GraphOutput *output = &from->outputs.data[i];
+    if (output->role == ROLE_grad) continue;
+    const GraphInput *state =
+        output->role == ROLE_state
+            ? graph_find_input(update->graph, ROLE_state, output->path)
+            : NULL;
+    if (state != NULL) {
+      update->graph->path = path_of(update, "optimizer.%s", output->path);
+      replace(update, ROLE_state, output->path, state->value, output->value);
+    } else {
+      graph_output(update->graph, output->role, output->path, output->value);
+    }
+  }
+}
+
+static Graph *build_update(Update *update, const Graph *from) {
+  Rewrite rewrite = rewrite_begin(update->ctx, from);
+  for (int id = 0; id < from->nodes.n; id++) {
+    Value copy = rewrite_copy(&rewrite, id);
+    ASSERT(copy.node == id);
+  }
+  Graph *graph = update->graph = rewrite.to;
+  graph->phase = PHASE_update;
+  graph->span = update->settings->optimizer.span;
+  Value norm = build_norm(update, from);
+  build_scalars(update);
+  copy_outputs(update, from);
+  graph_output(graph, ROLE_norm, path_of(update, "%s", "norm"), norm);
+  graph_output(graph, ROLE_rate, path_of(update, "%s", "lr"),
+               expr_find(&update->scope, "lr"));
+  for (int i = 0; i < from->outputs.n; i++) {
+    const GraphOutput *output = &from->outputs.data[i];
+    if (output->role != ROLE_grad) continue;
+    const GraphInput *param = graph_find_input(from, ROLE_param, output->path);
+    ASSERT(param != NULL);
+    update_parameter(update, param, output->value);
+  }
+  return graph;
+}
+
+Graph *pass_optimizer(PassContext *ctx, const Graph *from) {
+  Update update = {.ctx = ctx};
+  if (ctx->model == NULL || !ctx->model->has_train) {
+    return rewrite_graph(ctx, from, NULL, NULL);
+  }
+  update.settings = &ctx->model->settings;
+  update.recipe = recipe_of(&update.settings->optimizer);
+  if (!is_supported(&update)) return rewrite_graph(ctx, from, NULL, NULL);
+  return build_update(&update, from);
+}

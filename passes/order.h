@@ -1,0 +1,18 @@
+/*
+ * order.h -- what the order pass promises and memory.c relies on: which node
+ * computes which slot in place.
+ */
+#ifndef PASSES_ORDER_H
+#define PASSES_ORDER_H
+
+#include "passes/rewrite.h"
+
+/* The `input` node whose slot this output replaces, or -1. */
+int slot_input_of(const Graph *graph, const GraphOutput *output);
+/* A fused node without reductions. */
+bool fused_is_elementwise(const Node *node);
+/* The result may take the bytes of the input: each element of the input is
+ * read only where that of the result is written (rule 8 of fuse.c). */
+bool fused_may_overwrite(const Graph *graph, int id, int result, int input);
+
+#endif

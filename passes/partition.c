@@ -1,0 +1,339 @@
+/*
+ * partition.c -- act on the plan: split what it shards, let the operators' rules
+ * carry the placements forward, reduce where a whole value is needed.
+ *
+ *     plan: shard B over data
+ *     %0 = input : f32[B:128, P]        %0 = input : f32[B:128@data, P]
+ *     %2 = sum %1 {over = [B, P]}  =>   %2 = sum %1 : f32[; sum@data]
+ *     output loss %2                    %3 = all_reduce %2 {axes = [data]}
+ *                                       output loss %3
+ *
+ * Only inputs are placed by hand.  Everything else follows: a rule either
+ * takes its inputs as they are or asks for one in another placement, and the
+ * conversion is inserted there, once for each value.  A partial value stays
+ * partial through linear operators, so the two gradients of a tied parameter
+ * are added before the one reduction.  Over a sequential axis (micro-batches)
+ * the reduction is `accumulate`, and it comes first.
+ *
+ * What the plan may not ask for yet is said by name: sharded parameters, dims
+ * that an operator needs whole, pieces of unequal size, ZeRO.
+ *
+ * requires: whole types     promises: whole outputs     cost: O(nodes)
+ */
+#include "passes/rewrite.h"
+
+typedef struct Partition {
+  Rewrite rewrite;
+  PassContext *ctx;
+  const Plan *plan;
+  const Mesh *mesh;
+  Map *whole; /* value of the new graph -> its whole version's node + 1 */
+} Partition;
+
+static const void *value_key(Value value) {
+  return (const void *)(intptr_t)(((int64_t)value.node << 4) + value.result +
+                                  1);
+}
+
+static Type *type_copy(Arena *arena, const Type *type) {
+  Type *copy = type_create(arena, type->dtype, type->rank);
+  copy->partial = type->partial;
+  copy->partial_kind = type->partial_kind;
+  for (int d = 0; d < type->rank; d++) copy->dims[d] = type->dims[d];
+  return copy;
+}
+
+/* ---- inputs ---- */
+
+static const PlanShard *find_shard(const Partition *p, Name dim) {
+  for (int i = 0; i < p->plan->shards.n; i++)
+    if (p->plan->shards.data[i].dim == dim) return &p->plan->shards.data[i];
+  return NULL;
+}
+
+static bool shard_is_timed(const Partition *p, const PlanShard *shard) {
+  for (int i = 0; i < shard->n_axes; i++) {
+    int axis = mesh_find(p->mesh, shard->axes[i]);
+    if (axis >= 0 && p->mesh->axes[axis].is_sequential) return true;
+  }
+  return false;
+}
+
+/* The axes of a shard; micro-batches cut the first shard that names no
+ * sequential axis if none names one. */
+static AxisList shard_axes(const Partition *p, const PlanShard *shard) {
+  AxisList list = 0;
+  for (int i = 0; i < shard->n_axes; i++) {
+    int axis = mesh_find(p->mesh, shard->axes[i]);
+    ASSERT(axis >= 0);
+    list = axis_list_append(list, axis);
+  }
+  bool any_timed = false;
+  for (int i = 0; i < p->plan->shards.n; i++)
+    any_timed |= shard_is_timed(p, &p->plan->shards.data[i]);
+  for (int a = 0; a < p->mesh->n_axes && !any_timed; a++)
+    if (p->mesh->axes[a].is_sequential && shard == &p->plan->shards.data[0])
+      list = axis_list_append(list, a);
+  return list;
+}
+
+static const Type *place_input(Partition *p, const GraphInput *input,
+                               const Type *type, Span span) {
+  Diags *diags = p->ctx->module->diags;
+  Type *placed = type_copy(p->ctx->module->arena, type);
+  bool is_data = input->role == ROLE_data;
+  for (int d = 0; d < placed->rank; d++) {
+    Dim *dim = &placed->dims[d];
+    const PlanShard *shard = find_shard(p, dim->name);
+    if (!shard) continue;
+    if (!is_data) {
+      diag(diags, DIAG_shard_unsupported,
+           shard->span.source ? shard->span : span, input->path, dim->name);
+      continue;
+    }
+    AxisList axes = shard_axes(p, shard);
+    int64_t pieces = axis_list_pieces(axes, p->mesh);
+    if (dim->size % pieces != 0)
+      diag(diags, DIAG_shard_uneven, shard->span.source ? shard->span : span,
+           dim->name, (long)dim->size, (long)pieces);
+    else
+      dim->split = axes;
+  }
+  return placed;
+}
+
+/* ---- conversions ---- */
+
+static void axes_attr(const Partition *p, Attrs *attrs, AxisSet set) {
+  Name *names = ARENA_ARRAY(p->ctx->scratch, Name, MAX_AXES);
+  int n = 0;
+  for (int a = 0; a < p->mesh->n_axes; a++)
+    if (set >> a & 1) names[n++] = p->mesh->axes[a].name;
+  attrs_names(attrs, ATTR_axes, names, n);
+}
+
+static Value reduce_over(Partition *p, Value value, AxisSet axes, Op op) {
+  Graph *to = p->rewrite.to;
+  const Type *type = graph_type(to, value);
+  axes &= type->partial;
+  if (!axes) return value;
+  Type *reduced = type_copy(p->ctx->module->arena, type);
+  reduced->partial &= (AxisSet)~axes;
+  if (!reduced->partial) reduced->partial_kind = REDUCE_sum;
+  Attrs attrs = {0};
+  axes_attr(p, &attrs, axes);
+  attrs_name(&attrs, ATTR_reduce,
+             name_intern(p->ctx->module->names,
+                         reduce_name(type->partial_kind)));
+  const Type *types[1] = {reduced};
+  return graph_append_typed(to, op, &value, 1, &attrs, types, 1, NULL);
+}
+
+/* Not partial any more; the reduction carries path and phase of the value. */
+static Value make_whole(Partition *p, Value value) {
+  Graph *to = p->rewrite.to;
+  if (!graph_type(to, value)->partial) return value;
+  intptr_t known = (intptr_t)map_get(p->whole, value_key(value));
+  if (known) return (Value){(int)known - 1, 0};
+  const Node *node = graph_node(to, value);
+  Name path = to->path;
+  Phase phase = to->phase;
+  Span span = to->span;
+  to->path = node->path;
+  to->phase = node->phase;
+  to->span = node->span;
+  AxisSet sequential = mesh_sequential(p->mesh);
+  Value now = reduce_over(p, value, sequential, OP_accumulate);
+  now = reduce_over(p, now, (AxisSet)~sequential, OP_all_reduce);
+  to->path = path;
+  to->phase = phase;
+  to->span = span;
+  map_put(p->whole, value_key(value), (void *)(intptr_t)(now.node + 1));
+  return now;
+}
+
+/* The value depends on no input that is stored whole, so that a rank can
+ * compute just its piece of it. */
+static bool is_computed(const Graph *graph, Value value, int depth) {
+  const Node *node = graph_node(graph, value);
+  if (node->types[0]->rank == 0) return true;
+  if (depth == 0 || node->n_results != 1) return false;
+  bool ok = node->op == OP_iota || node->op == OP_random_keep ||
+            node->op == OP_broadcast || node->op == OP_cast ||
+            node->op == OP_transpose || op_info(node->op)->is_pointwise;
+  if (node->op == OP_random_keep) return ok;
+  for (int i = 0; i < node->n_inputs && ok; i++)
+    ok = is_computed(graph, node->inputs[i], depth - 1);
+  return ok;
+}
+
+/* Computes the value again with the splits of `want` (by dim name). */
+static Value localise(Partition *p, Value value, const Type *want) {
+  Graph *to = p->rewrite.to;
+  const Node *node = graph_node(to, value);
+  const Type *type = node->types[value.result];
+  Type *local = type_copy(p->ctx->module->arena, type);
+  bool changed = false;
+  for (int d = 0; d < local->rank; d++) {
+    int at = type_find(want, local->dims[d].name);
+    if (at < 0 || local->dims[d].split == want->dims[at].split) continue;
+    local->dims[d].split = want->dims[at].split;
+    changed = true;
+  }
+  if (!changed) return value;
+  Value inputs[4];
+  ASSERT(node->n_inputs <= ARRAY_LENGTH(inputs));
+  for (int i = 0; i < node->n_inputs; i++)
+    inputs[i] = localise(p, node->inputs[i], want);
+  Attrs attrs = {.n = node->n_attrs};
+  for (int i = 0; i < node->n_attrs; i++) attrs.items[i] = node->attrs[i];
+  const Type *types[1] = {local};
+  return graph_append_typed(to, node->op, inputs, node->n_inputs, &attrs, types,
+                            1, NULL);
+}
+
+/* Each rank takes its piece of a whole value, one dim after the other. */
+static Value take_pieces(Partition *p, Value value, const Type *want) {
+  Graph *to = p->rewrite.to;
+  for (int d = 0; d < want->rank; d++) {
+    const Type *type = graph_type(to, value);
+    int at = type_find(type, want->dims[d].name);
+    if (at < 0 || type->dims[at].split == want->dims[d].split) continue;
+    Type *cut = type_copy(p->ctx->module->arena, type);
+    cut->dims[at].split = want->dims[d].split;
+    Attrs attrs = {0};
+    attrs_name(&attrs, ATTR_dim, cut->dims[at].name);
+    Name axes[MAX_AXES];
+    int n = axis_list_length(cut->dims[at].split);
+    for (int i = 0; i < n; i++)
+      axes[i] =
+          p->mesh->axes[axis_list_at(cut->dims[at].split, i)].name;
+    attrs_names(&attrs, ATTR_axes, axes, n);
+    const Type *types[1] = {cut};
+    value = graph_append_typed(to, OP_shard, &value, 1, &attrs, types, 1, NULL);
+  }
+  return value;
+}
+
+static Value convert(Partition *p, Value value, const Type *want, int id) {
+  Graph *to = p->rewrite.to;
+  const Type *have = graph_type(to, value);
+  if (have->partial & ~want->partial) {
+    value = make_whole(p, value);
+    have = graph_type(to, value);
+  }
+  bool must_cut = false;
+  for (int d = 0; d < have->rank; d++) {
+    const Dim *dim = &have->dims[d];
+    int at = type_find(want, dim->name);
+    ASSERT(at >= 0);
+    if (dim->split == want->dims[at].split) continue;
+    if (dim->split == 0) {
+      must_cut = true;
+      continue;
+    }
+    const Node *node = p->rewrite.from->nodes.data[id];
+    const char *path = node->path && *node->path ? node->path
+                                                 : op_info(node->op)->name;
+    diag(p->ctx->module->diags, DIAG_shard_unsupported, node->span, path,
+         dim->name);
+    return value;
+  }
+  if (!must_cut) return value;
+  return is_computed(to, value, 16) ? localise(p, value, want)
+                                    : take_pieces(p, value, want);
+}
+
+/* ---- nodes ---- */
+
+static void place_node(Partition *p, int id) {
+  const Node *node = p->rewrite.from->nodes.data[id];
+  Graph *to = p->rewrite.to;
+  Arena *arena = p->ctx->module->arena, *scratch = p->ctx->scratch;
+  Value *inputs = rewrite_inputs(&p->rewrite, id);
+  const Type **types = ARENA_ARRAY(scratch, const Type *, node->n_inputs);
+  const Type **wanted = ARENA_ARRAY(scratch, const Type *, node->n_inputs);
+  const Type **results = ARENA_ARRAY(scratch, const Type *, node->n_results);
+  for (int i = 0; i < node->n_inputs; i++) {
+    /* The update works on reduced gradients, also where it is linear: the norm
+     * needs them reduced anyway. */
+    if (node->phase == PHASE_update) inputs[i] = make_whole(p, inputs[i]);
+    types[i] = graph_type(to, inputs[i]);
+  }
+  shard_infer(to, node->op, node->attrs, node->n_attrs, types, node->n_inputs,
+              node->types, node->n_results, arena, wanted, results);
+  rewrite_at(&p->rewrite, id);
+  for (int i = 0; i < node->n_inputs; i++)
+    inputs[i] = convert(p, inputs[i], wanted[i], id);
+  Attrs attrs = {.n = node->n_attrs};
+  ASSERT(node->n_attrs <= ARRAY_LENGTH(attrs.items));
+  for (int i = 0; i < node->n_attrs; i++) attrs.items[i] = node->attrs[i];
+  Value first = graph_append_typed(to, node->op, inputs, node->n_inputs, &attrs,
+                                   results, node->n_results, node->body);
+  for (int r = 0; r < node->n_results; r++)
+    rewrite_set(&p->rewrite, (Value){id, r}, (Value){first.node, r});
+}
+
+static void place_outputs(Partition *p) {
+  const Graph *from = p->rewrite.from;
+  Graph *to = p->rewrite.to;
+  for (int i = 0; i < from->outputs.n; i++) {
+    const GraphOutput *output = &from->outputs.data[i];
+    Value value = make_whole(p, rewrite_get(&p->rewrite, output->value));
+    const Type *type = graph_type(to, value);
+    for (int d = 0; d < type->rank; d++)
+      if (type->dims[d].split)
+        diag(p->ctx->module->diags, DIAG_shard_unsupported,
+             graph_node(to, value)->span, output->path, type->dims[d].name);
+    graph_output(to, output->role, output->path, value);
+  }
+}
+
+/* What runs for each micro-batch cannot wait for the sum over all of them. */
+static void check_loop(const Partition *p) {
+  const Graph *graph = p->rewrite.to;
+  bool *follows = ARENA_ARRAY(p->ctx->scratch, bool, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int i = 0; i < node->n_inputs; i++)
+      follows[id] |= follows[node->inputs[i].node];
+    if (follows[id] && node_is_timed(graph, id)) {
+      diag(p->ctx->module->diags, DIAG_needs_whole_batch, node->span,
+           node->path && *node->path ? node->path : op_info(node->op)->name);
+      return;
+    }
+    follows[id] |= node->op == OP_accumulate;
+  }
+}
+
+Graph *pass_partition(PassContext *ctx, const Graph *graph) {
+  const Plan *plan = ctx->plan;
+  if (plan && plan->zero > 0)
+    diag(ctx->module->diags, DIAG_zero_unsupported, SPAN_NONE, plan->name,
+         plan->zero);
+  if (!plan || (plan->ranks <= 1 && plan->microbatches <= 1))
+    return rewrite_graph(ctx, graph, NULL, NULL);
+  Partition p = {.ctx = ctx, .plan = plan};
+  p.rewrite = rewrite_begin(ctx, graph);
+  p.rewrite.to->mesh = plan->mesh;
+  p.mesh = &p.rewrite.to->mesh;
+  p.whole = map_create(ctx->scratch);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    if (diags_errors(ctx->module->diags) > 0)
+      return rewrite_graph(ctx, graph, NULL, NULL);
+    if (node->op != OP_input) {
+      place_node(&p, id);
+      continue;
+    }
+    const GraphInput *input = &graph->inputs.data[node_int(node, ATTR_slot, 0)];
+    rewrite_at(&p.rewrite, id);
+    rewrite_set(&p.rewrite, (Value){id, 0},
+                rewrite_input(p.rewrite.to, input,
+                              place_input(&p, input, node->types[0],
+                                          node->span)));
+  }
+  place_outputs(&p);
+  check_loop(&p);
+  return p.rewrite.to;
+}

@@ -1,0 +1,169 @@
+/*
+ * rewrite.c -- the one walk that passes share (see rewrite.h), and small
+ * questions about nodes that several passes ask.
+ */
+#include "passes/rewrite.h"
+
+Rewrite rewrite_begin(PassContext *ctx, const Graph *from) {
+  Rewrite rewrite = {.ctx = ctx, .from = from, .to = graph_like(from)};
+  rewrite.map = ARENA_ARRAY(ctx->scratch, Value *, from->nodes.n);
+  for (int i = 0; i < from->nodes.n; i++) {
+    int n = from->nodes.data[i]->n_results;
+    rewrite.map[i] = ARENA_ARRAY(ctx->scratch, Value, n);
+    for (int r = 0; r < n; r++) rewrite.map[i][r] = VALUE_NONE;
+  }
+  return rewrite;
+}
+
+Value rewrite_get(const Rewrite *rewrite, Value old) {
+  Value now = rewrite->map[old.node][old.result];
+  ASSERT(value_is(now));
+  return now;
+}
+
+void rewrite_set(Rewrite *rewrite, Value old, Value now) {
+  rewrite->map[old.node][old.result] = now;
+}
+
+void rewrite_at(Rewrite *rewrite, int id) {
+  const Node *node = rewrite->from->nodes.data[id];
+  rewrite->to->span = node->span;
+  rewrite->to->path = node->path;
+  rewrite->to->phase = node->phase;
+}
+
+Value *rewrite_inputs(const Rewrite *rewrite, int id) {
+  const Node *node = rewrite->from->nodes.data[id];
+  Value *inputs = ARENA_ARRAY(rewrite->ctx->scratch, Value, node->n_inputs);
+  for (int i = 0; i < node->n_inputs; i++)
+    inputs[i] = rewrite_get(rewrite, node->inputs[i]);
+  return inputs;
+}
+
+Value rewrite_input(Graph *to, const GraphInput *like, const Type *type) {
+  Value value = graph_input(to, like->role, like->path, type);
+  GraphInput *input = &to->inputs.data[to->inputs.n - 1];
+  input->init = like->init;
+  input->is_frozen = like->is_frozen;
+  input->has_decay = like->has_decay;
+  return value;
+}
+
+Value rewrite_copy(Rewrite *rewrite, int id) {
+  const Node *node = rewrite->from->nodes.data[id];
+  rewrite_at(rewrite, id);
+  if (node->op == OP_input) {
+    int64_t slot = node_int(node, ATTR_slot, -1);
+    ASSERT(slot >= 0 && slot < rewrite->from->inputs.n);
+    Value value = rewrite_input(
+        rewrite->to, &rewrite->from->inputs.data[slot], node->types[0]);
+    rewrite_set(rewrite, (Value){id, 0}, value);
+    return value;
+  }
+  Value first = graph_copy_node(rewrite->to, rewrite->from, id,
+                                rewrite_inputs(rewrite, id), false);
+  for (int r = 0; r < node->n_results; r++)
+    rewrite_set(rewrite, (Value){id, r}, (Value){first.node, r});
+  return first;
+}
+
+Graph *rewrite_end(Rewrite *rewrite) {
+  for (int i = 0; i < rewrite->from->outputs.n; i++) {
+    const GraphOutput *output = &rewrite->from->outputs.data[i];
+    graph_output(rewrite->to, output->role, output->path,
+                 rewrite_get(rewrite, output->value));
+  }
+  return rewrite->to;
+}
+
+Graph *rewrite_graph(PassContext *ctx, const Graph *from, RewriteRule *rule,
+                     void *user) {
+  Rewrite rewrite = rewrite_begin(ctx, from);
+  for (int id = 0; id < from->nodes.n; id++) {
+    rewrite_at(&rewrite, id);
+    if (!rule || !rule(&rewrite, id, user)) rewrite_copy(&rewrite, id);
+  }
+  return rewrite_end(&rewrite);
+}
+
+const Node *value_op(const Graph *graph, Value value, Op op) {
+  const Node *node = graph_node(graph, value);
+  return node->op == op ? node : NULL;
+}
+
+bool value_const(const Graph *graph, Value value, double *out_value) {
+  const Node *node = graph_node(graph, value);
+  while (node->op == OP_broadcast || node->op == OP_rename ||
+         node->op == OP_transpose ||
+         (node->op == OP_cast && dtype_class(node->types[0]->dtype) ==
+                                     CLASS_REAL)) {
+    /* A cast to fewer bits would round: only f32 and f64-like constants that
+     * stay what they are may be looked through. */
+    if (node->op == OP_cast && node->types[0]->dtype != DT_f32) return false;
+    node = graph_node(graph, node->inputs[0]);
+  }
+  if (node->op != OP_const) return false;
+  *out_value = node_real(node, ATTR_value, 0);
+  return true;
+}
+
+bool op_is_reduction(Op op) {
+  return op == OP_sum || op == OP_max || op == OP_min || op == OP_argmax;
+}
+
+void reduced_dims(const Node *node, const Name **out_dims, int *out_n) {
+  if (node->op == OP_argmax) {
+    const Attr *attr = node_attr(node, ATTR_dim);
+    *out_dims = &attr->name;
+    *out_n = 1;
+    return;
+  }
+  *out_dims = node_names(node, ATTR_over, out_n);
+}
+
+AxisSet mesh_sequential(const Mesh *mesh) {
+  AxisSet set = 0;
+  for (int i = 0; i < mesh->n_axes; i++)
+    if (mesh->axes[i].is_sequential) set |= (AxisSet)(1u << i);
+  return set;
+}
+
+bool type_uses_axes(const Type *type, AxisSet axes) {
+  if (type->partial & axes) return true;
+  for (int d = 0; d < type->rank; d++)
+    if (axis_list_set(type->dims[d].split) & axes) return true;
+  return false;
+}
+
+bool node_is_timed(const Graph *graph, int id) {
+  AxisSet axes = mesh_sequential(&graph->mesh);
+  if (!axes) return false;
+  const Node *node = graph->nodes.data[id];
+  if (node->op == OP_input) return false;
+  for (int i = 0; i < node->n_inputs; i++)
+    if (type_uses_axes(graph_type(graph, node->inputs[i]), axes)) return true;
+  for (int r = 0; r < node->n_results; r++)
+    if (type_uses_axes(node->types[r], axes)) return true;
+  return false;
+}
+
+bool node_is_view(const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  if (op_info(node->op)->is_view) return true;
+  if (node->op != OP_merge_dims) return false;
+  const Type *type = graph_type(graph, node->inputs[0]);
+  int n;
+  const Name *from = node_names(node, ATTR_from, &n);
+  int first = type_find(type, from[0]);
+  if (first < 0 || first + n > type->rank) return false;
+  for (int i = 0; i < n; i++)
+    if (type->dims[first + i].name != from[i]) return false;
+  /* The result must keep the other dims where they are. */
+  const Type *result = node->types[0];
+  for (int d = 0; d < result->rank; d++) {
+    int at = d < first ? d : d == first ? first : d + n - 1;
+    if (d == first) continue;
+    if (result->dims[d].name != type->dims[at].name) return false;
+  }
+  return true;
+}

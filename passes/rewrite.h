@@ -1,0 +1,54 @@
+/*
+ * rewrite.h -- copying a graph with changes, the way every pass works: walk
+ * the nodes in order, look up what became of the inputs, append the node or
+ * something better, remember what became of it.
+ */
+#ifndef PASSES_REWRITE_H
+#define PASSES_REWRITE_H
+
+#include "passes/passes.h"
+
+typedef struct Rewrite {
+  PassContext *ctx;
+  const Graph *from;
+  Graph *to;
+  Value **map; /* [node][result] -> value of `to`, VALUE_NONE if not yet */
+} Rewrite;
+
+/* `to` starts empty, with name and mesh of `from`. */
+Rewrite rewrite_begin(PassContext *ctx, const Graph *from);
+/* What became of a value; asserts that it is known. */
+Value rewrite_get(const Rewrite *rewrite, Value old);
+void rewrite_set(Rewrite *rewrite, Value old, Value now);
+/* Gives the nodes appended next the span, path and phase of old node `id`. */
+void rewrite_at(Rewrite *rewrite, int id);
+/* The mapped inputs of node `id`, in scratch memory. */
+Value *rewrite_inputs(const Rewrite *rewrite, int id);
+/* Copies a node (an `input` with its registration) and maps its results. */
+Value rewrite_copy(Rewrite *rewrite, int id);
+/* Registers an input like `like`, of another type perhaps. */
+Value rewrite_input(Graph *to, const GraphInput *like, const Type *type);
+/* Registers the outputs and returns the new graph. */
+Graph *rewrite_end(Rewrite *rewrite);
+
+/* Deals with node `id` (rewrite_set) and returns true, or returns false to
+ * have it copied. */
+typedef bool RewriteRule(Rewrite *rewrite, int id, void *user);
+Graph *rewrite_graph(PassContext *ctx, const Graph *from, RewriteRule *rule,
+                     void *user);
+
+/* The value's node in the new graph if its operator is `op`, else NULL. */
+const Node *value_op(const Graph *graph, Value value, Op op);
+/* The value is a `const` (seen through casts, broadcasts, renames). */
+bool value_const(const Graph *graph, Value value, double *out_value);
+/* Dims that a reduction removes. */
+void reduced_dims(const Node *node, const Name **out_dims, int *out_n);
+bool op_is_reduction(Op op); /* sum max min argmax */
+/* The axes of the mesh that are sequential. */
+AxisSet mesh_sequential(const Mesh *mesh);
+/* The type is split or partial over one of `axes`. */
+bool type_uses_axes(const Type *type, AxisSet axes);
+/* The node runs once for each micro-batch. */
+bool node_is_timed(const Graph *graph, int id);
+
+#endif

@@ -1,0 +1,142 @@
+/*
+ * comm.c -- who we are, which transport, and the arithmetic that transports
+ * share.
+ */
+#include "runtime/runtime.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Names of rank, world, local rank and local world, by kind of launcher. */
+typedef struct Variables {
+  const char *name[4];
+} Variables;
+
+static bool read_number(const char *name, int *out) {
+  const char *text = name ? getenv(name) : NULL;
+  if (!text || !*text) return false;
+  char *end;
+  long value = strtol(text, &end, 10);
+  if (*end || value < 0 || value > INT_MAX) return false;
+  *out = (int)value;
+  return true;
+}
+
+RankPlace comm_place(void) {
+  static const Variables rows[] = {
+      {{"DNN_RANK", "DNN_WORLD", "DNN_LOCAL_RANK", "DNN_LOCAL_WORLD"}},
+      {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"}},
+      {{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}},
+      {{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}},
+      {{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL}},
+  };
+  for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
+    RankPlace place = {.local_world = 1};
+    const char *const *name = rows[i].name;
+    if (!read_number(name[0], &place.rank) ||
+        !read_number(name[1], &place.world) || place.rank >= place.world)
+      continue;
+    if (!read_number(name[2], &place.local_rank)) place.local_rank = 0;
+    if (!read_number(name[3], &place.local_world)) place.local_world = 1;
+    return place;
+  }
+  return (RankPlace){0, 1, 0, 1};
+}
+
+Status comm_create(Arena *arena, Comm **out) {
+  RankPlace place = comm_place();
+  if (place.world > 1) return comm_mpi_create(arena, place, out);
+  *out = comm_self_create(arena);
+  return STATUS_OK;
+}
+
+CommGroup comm_group(const DnnCollective *what, int rank) {
+  CommGroup group = {.stride = what->group_stride, .size = what->group_size};
+  group.index = (rank / group.stride) % group.size;
+  group.base = rank - group.index * group.stride;
+  return group;
+}
+
+int64_t comm_count(const DnnCollective *what) {
+  int64_t n = 0;
+  for (int i = 0; i < what->n_parts; i++) n += what->counts[i];
+  return n;
+}
+
+Status comm_reducible(const DnnCollective *what) {
+  if (what->kind != DNN_ALL_REDUCE)
+    return status_make(STATUS_unavailable,
+                       "this collective is not supported yet by the transport");
+  switch (what->dtype) {
+    case DNN_i32:
+    case DNN_i64:
+    case DNN_f32:
+    case DNN_f64: return STATUS_OK;
+    default:
+      return status_make(STATUS_unavailable,
+                         "sums of %s between ranks are not supported yet",
+                         dtype_label(what->dtype));
+  }
+}
+
+#define REDUCE(type)                                                           \
+  static void reduce_##type(DnnReduce kind, void *sum_bytes,                   \
+                            const void *x_bytes, int64_t n) {                  \
+    type *restrict sum = sum_bytes;                                            \
+    const type *restrict x = x_bytes;                                          \
+    if (kind == DNN_SUM)                                                       \
+      for (int64_t i = 0; i < n; i++) sum[i] = sum[i] + x[i];                  \
+    else if (kind == DNN_MAX)                                                  \
+      for (int64_t i = 0; i < n; i++) sum[i] = x[i] > sum[i] ? x[i] : sum[i];  \
+    else                                                                       \
+      for (int64_t i = 0; i < n; i++) sum[i] = x[i] < sum[i] ? x[i] : sum[i];  \
+  }
+REDUCE(int32_t)
+REDUCE(int64_t)
+REDUCE(float)
+REDUCE(double)
+
+void comm_reduce(const DnnCollective *what, void *sum, const void *x,
+                 int64_t n) {
+  DnnReduce kind = (DnnReduce)what->reduce;
+  switch (what->dtype) {
+    case DNN_i32: reduce_int32_t(kind, sum, x, n); return;
+    case DNN_i64: reduce_int64_t(kind, sum, x, n); return;
+    case DNN_f32: reduce_float(kind, sum, x, n); return;
+    case DNN_f64: reduce_double(kind, sum, x, n); return;
+    default: UNREACHABLE();
+  }
+}
+
+void *comm_direct(const DnnCollective *what, const CommPart *parts,
+                  int64_t begin, int64_t n) {
+  int64_t item = dtype_bytes(what->dtype);
+  for (int i = 0; i < what->n_parts; i++) {
+    if (begin < parts[i].count)
+      return begin + n <= parts[i].count ? (char *)parts[i].data + begin * item
+                                         : NULL;
+    begin -= parts[i].count;
+  }
+  return NULL;
+}
+
+void comm_copy(const DnnCollective *what, const CommPart *parts, int64_t begin,
+               int64_t n, void *flat, bool to_flat) {
+  int64_t item = dtype_bytes(what->dtype);
+  char *at = flat;
+  for (int i = 0; i < what->n_parts && n > 0; i++) {
+    if (begin >= parts[i].count) {
+      begin -= parts[i].count;
+      continue;
+    }
+    int64_t here = parts[i].count - begin;
+    if (here > n) here = n;
+    char *data = (char *)parts[i].data + begin * item;
+    memcpy(to_flat ? at : data, to_flat ? data : at, (size_t)(here * item));
+    at += here * item;
+    n -= here;
+    begin = 0;
+  }
+}

@@ -1,0 +1,57 @@
+/*
+ * cpu.h -- the parts of the CPU device: threads, the matrix product of our
+ * own, and oneDNN, found at run time.
+ */
+#ifndef RUNTIME_CPU_CPU_H
+#define RUNTIME_CPU_CPU_H
+
+#include "runtime/runtime.h"
+
+/* ---- threads.c: the OpenMP that the emitted kernels use ---- */
+
+/* A team of one thread where there is no OpenMP library. */
+typedef struct Threads {
+  void (*parallel)(void (*body)(void *), void *arg, unsigned n, unsigned flags);
+  int (*number)(void);
+  int (*count)(void);
+  Dylib *library;
+  int n; /* threads of a team */
+} Threads;
+
+typedef void ThreadBody(void *arg, int index, int n);
+
+void threads_open(Threads *threads);
+/* Runs body(arg, i, n) on every thread of the team, i = 0..n-1. */
+void threads_run(const Threads *threads, ThreadBody *body, void *arg);
+void threads_close(Threads *threads);
+/* Subnormal results become zero, in the calling thread. */
+void denormals_flush(void);
+
+/* ---- gemm.c: blocked product in f32 ---- */
+
+bool gemm_accepts(const DnnGemm *gemm);
+/* Bytes of packing space that a team needs. */
+int64_t gemm_pack_bytes(const Threads *threads);
+void gemm_run(const Threads *threads, const DnnGemm *gemm, const float *a,
+              const float *b, float *c, void *pack);
+
+/* ---- onednn.c ---- */
+
+typedef struct Library Library;
+typedef struct LibraryCall LibraryCall; /* one instruction, ready to run */
+
+/* Searches $DNN_ONEDNN_LIB, then the soname.  The arena holds the calls. */
+Status library_open(Arena *arena, Library **out);
+void library_close(Library *library);
+/* NULL where the library refuses.  `spare` stands in for a scratch buffer that
+ * was planned too small (other processor, more threads); where it is too small
+ * as well, *out_needs says how large it must be, and the result is NULL. */
+LibraryCall *library_gemm(Library *library, const DnnGemm *gemm,
+                          void *const *buffers, void *spare,
+                          int64_t spare_bytes, int64_t *out_needs);
+LibraryCall *library_conv(Library *library, const DnnConv *conv,
+                          void *const *buffers, void *spare,
+                          int64_t spare_bytes, int64_t *out_needs);
+Status library_run(Library *library, const LibraryCall *call);
+
+#endif

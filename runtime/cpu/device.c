@@ -1,0 +1,266 @@
+/*
+ * device.c -- the CPU as a device: an arena in memory, instructions that run at
+ * once in the calling thread and its team.
+ *
+ * Everything that an instruction needs is worked out when the device is opened:
+ * addresses instead of offsets, the library call or our own product or the
+ * emitted fallback, so that a launch is a switch and a call.
+ *
+ * Which way a product takes can be forced by $DNN_GEMM: library, own, kernel.
+ */
+#include "runtime/cpu/cpu.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+typedef enum Way { WAY_kernel, WAY_library, WAY_own, WAY_copy, WAY_zero } Way;
+
+typedef struct Prepared {
+  uint8_t way; /* Way */
+  DnnKernelFn *function;
+  void **buffers;
+  const int64_t *numbers;
+  LibraryCall *call;
+  const DnnGemm *gemm;
+} Prepared;
+
+typedef struct CpuState {
+  Arena *arena;
+  unsigned char *data;
+  size_t data_bytes;
+  Threads threads;
+  Library *library; /* or NULL */
+  const char *wanted_way;
+  Prepared **codes; /* of each code, one per instruction */
+  void *pack;       /* of the own product */
+  int64_t pack_bytes;
+  void *spare; /* scratch beyond what was planned */
+  int64_t spare_bytes;
+} CpuState;
+
+/* A whole number of pages, zeroed by the system. */
+static Status map_pages(int64_t bytes, void **out) {
+  size_t n = (size_t)(bytes > 0 ? bytes : 1);
+  void *data = mmap(NULL, n, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED)
+    return status_errno(errno, "no memory for %lld bytes", (long long)bytes);
+  /* Fewer pages, fewer misses; a refusal changes nothing. */
+  if (n >= ((size_t)4 << 20)) madvise(data, n, MADV_HUGEPAGE);
+  *out = data;
+  return STATUS_OK;
+}
+
+static bool wants(const CpuState *state, const char *way) {
+  return !state->wanted_way || strcmp(state->wanted_way, way) == 0;
+}
+
+static Status use_fallback(const DnnProgram *program, const DnnInstr *instr,
+                           Prepared *prepared) {
+  if (instr->kernel < 0 || instr->kernel >= program->n_kernels ||
+      !program->kernels[instr->kernel].function)
+    return status_make(STATUS_unavailable,
+                       "'%s' needs oneDNN (apt-get install libdnnl2); it has "
+                       "no other implementation here",
+                       instr->path);
+  prepared->way = WAY_kernel;
+  prepared->function = program->kernels[instr->kernel].function;
+  return STATUS_OK;
+}
+
+/* Sets *needs and returns NULL if only spare memory is missing. */
+static LibraryCall *library_call(CpuState *state, const DnnInstr *instr,
+                                 void *const *buffers, int64_t *needs) {
+  *needs = 0;
+  if (!state->library || !wants(state, "library")) return NULL;
+  if (instr->op == DNN_OP_GEMM)
+    return library_gemm(state->library, instr->detail, buffers, state->spare,
+                        state->spare_bytes, needs);
+  return library_conv(state->library, instr->detail, buffers, state->spare,
+                      state->spare_bytes, needs);
+}
+
+static Status prepare_product(CpuState *state, const DnnProgram *program,
+                              const DnnInstr *instr, Prepared *prepared) {
+  int64_t needs;
+  prepared->call = library_call(state, instr, prepared->buffers, &needs);
+  if (!prepared->call && needs > 0) {
+    /* Earlier calls keep the smaller block they were bound to. */
+    TRY(map_pages(needs, &state->spare));
+    state->spare_bytes = needs;
+    prepared->call = library_call(state, instr, prepared->buffers, &needs);
+  }
+  if (prepared->call) {
+    prepared->way = WAY_library;
+    return STATUS_OK;
+  }
+  if (instr->op == DNN_OP_GEMM && gemm_accepts(instr->detail) &&
+      wants(state, "own")) {
+    if (!state->pack) {
+      state->pack_bytes = gemm_pack_bytes(&state->threads);
+      TRY(map_pages(state->pack_bytes, &state->pack));
+    }
+    prepared->way = WAY_own;
+    prepared->gemm = instr->detail;
+    return STATUS_OK;
+  }
+  return use_fallback(program, instr, prepared);
+}
+
+static Status prepare(Device *device, const DnnInstr *instr,
+                      Prepared *prepared) {
+  CpuState *state = device->state;
+  prepared->buffers = ARENA_ARRAY(state->arena, void *, instr->n_buffers);
+  for (int i = 0; i < instr->n_buffers; i++)
+    prepared->buffers[i] = state->data + instr->buffers[i];
+  prepared->numbers = instr->numbers;
+  if (instr->n_places) {
+    int64_t *numbers = ARENA_ARRAY(state->arena, int64_t, instr->n_numbers);
+    prepared->numbers = instr_numbers(instr, device->rank, numbers);
+  }
+  switch ((DnnOpcode)instr->op) {
+    case DNN_OP_KERNEL: return use_fallback(device->program, instr, prepared);
+    case DNN_OP_GEMM:
+    case DNN_OP_CONV:
+      return prepare_product(state, device->program, instr, prepared);
+    case DNN_OP_COPY: prepared->way = WAY_copy; return STATUS_OK;
+    case DNN_OP_ZERO: prepared->way = WAY_zero; return STATUS_OK;
+    case DNN_OP_COLLECTIVE:
+    case DNN_OP_WAIT: return STATUS_OK;
+  }
+  UNREACHABLE();
+}
+
+static void flush_thread(void *arg, int index, int n) {
+  (void)arg, (void)index, (void)n;
+  denormals_flush();
+}
+
+static bool has_product(const DnnProgram *program) {
+  for (int i = 0; i < program->n_codes; i++)
+    for (int j = 0; j < program->codes[i].n_instrs; j++)
+      if (program->codes[i].instrs[j].op == DNN_OP_GEMM ||
+          program->codes[i].instrs[j].op == DNN_OP_CONV)
+        return true;
+  return false;
+}
+
+static void find_library(Device *device) {
+  CpuState *state = device->state;
+  if (!has_product(device->program) || !wants(state, "library")) return;
+  Status status = library_open(state->arena, &state->library);
+  if (status.code != STATUS_ok && device->rank == 0)
+    fprintf(stderr,
+            "warning: matrix products are slower without oneDNN "
+            "(apt-get install libdnnl2): %s\n",
+            status.message);
+}
+
+static Status cpu_open(Device *device, const DnnProgram *program,
+                       int local_rank) {
+  (void)local_rank;
+  CpuState *state = device->state;
+  device->program = program;
+  state->wanted_way = getenv("DNN_GEMM");
+  void *data;
+  TRY(map_pages(program->arena_bytes, &data));
+  state->data = data;
+  state->data_bytes = (size_t)(program->arena_bytes ? program->arena_bytes : 1);
+  device->host_arena = data;
+  threads_open(&state->threads);
+  denormals_flush();
+  threads_run(&state->threads, flush_thread, NULL);
+  find_library(device);
+  state->codes = ARENA_ARRAY(state->arena, Prepared *, program->n_codes);
+  for (int i = 0; i < program->n_codes; i++) {
+    const DnnCode *code = &program->codes[i];
+    state->codes[i] = ARENA_ARRAY(state->arena, Prepared, code->n_instrs);
+    for (int j = 0; j < code->n_instrs; j++)
+      TRY(prepare(device, &code->instrs[j], &state->codes[i][j]));
+  }
+  /* Libraries may have started threads of their own team. */
+  threads_run(&state->threads, flush_thread, NULL);
+  return STATUS_OK;
+}
+
+static const Prepared *find_prepared(const Device *device,
+                                     const DnnInstr *instr) {
+  const CpuState *state = device->state;
+  uintptr_t at = (uintptr_t)instr;
+  for (int i = 0; i < device->program->n_codes; i++) {
+    const DnnCode *code = &device->program->codes[i];
+    if (at >= (uintptr_t)code->instrs &&
+        at < (uintptr_t)(code->instrs + code->n_instrs))
+      return &state->codes[i][instr - code->instrs];
+  }
+  UNREACHABLE();
+}
+
+static Status cpu_launch(Device *device, const DnnInstr *instr) {
+  CpuState *state = device->state;
+  const Prepared *prepared = find_prepared(device, instr);
+  void *const *buffers = prepared->buffers;
+  switch ((Way)prepared->way) {
+    case WAY_kernel: prepared->function(buffers, prepared->numbers); break;
+    case WAY_library: return library_run(state->library, prepared->call);
+    case WAY_own:
+      gemm_run(&state->threads, prepared->gemm, buffers[0], buffers[1],
+               buffers[2], state->pack);
+      break;
+    case WAY_copy:
+      memmove(buffers[1], buffers[0], (size_t)prepared->numbers[0]);
+      break;
+    case WAY_zero: memset(buffers[0], 0, (size_t)prepared->numbers[0]); break;
+  }
+  return STATUS_OK;
+}
+
+static Status cpu_write(Device *device, int64_t offset, const void *from,
+                        int64_t bytes) {
+  memcpy((char *)device->host_arena + offset, from, (size_t)bytes);
+  return STATUS_OK;
+}
+
+static Status cpu_read(Device *device, int64_t offset, void *to,
+                       int64_t bytes) {
+  memcpy(to, (char *)device->host_arena + offset, (size_t)bytes);
+  return STATUS_OK;
+}
+
+static Status cpu_wait(Device *device) {
+  (void)device;
+  return STATUS_OK;
+}
+
+static void *cpu_address(Device *device, int64_t offset) {
+  return (char *)device->host_arena + offset;
+}
+
+static void cpu_close(Device *device) {
+  CpuState *state = device->state;
+  library_close(state->library);
+  threads_close(&state->threads);
+  if (state->data) munmap(state->data, state->data_bytes);
+  if (state->pack) munmap(state->pack, (size_t)state->pack_bytes);
+  if (state->spare) munmap(state->spare, (size_t)state->spare_bytes);
+}
+
+Status device_cpu_create(Arena *arena, Device **out) {
+  CpuState *state = ARENA_NEW(arena, CpuState);
+  state->arena = arena;
+  Device *device = ARENA_NEW(arena, Device);
+  *device = (Device){.name = "cpu",
+                     .open = cpu_open,
+                     .launch = cpu_launch,
+                     .write = cpu_write,
+                     .read = cpu_read,
+                     .wait = cpu_wait,
+                     .address = cpu_address,
+                     .close = cpu_close,
+                     .state = state};
+  *out = device;
+  return STATUS_OK;
+}

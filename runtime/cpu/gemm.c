@@ -1,0 +1,238 @@
+/*
+ * gemm.c -- a blocked matrix product in f32, for where oneDNN is missing.
+ *
+ * The scheme of Goto and van de Geijn (2008): panels of B [KC, NC] and blocks
+ * of A [MC, KC] are packed into the order in which a micro-kernel reads them;
+ * that kernel keeps a small tile of C in registers while it walks along k.
+ * Packing also takes care of every stride, so transposed operands cost nothing
+ * more.  Each thread owns a rectangle of C and packs for itself: no barriers,
+ * and the order of the sums over k does not depend on the number of threads.
+ */
+#include "runtime/cpu/cpu.h"
+
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+enum {
+  KC = 256,
+  MC = 96,
+  NC = 1024,
+  TILE_ROWS = 12, /* the largest tile of any kernel */
+  TILE_COLUMNS = 32
+};
+
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* tile[rows][columns] = sum over k of a[k][rows] * b[k][columns] */
+typedef void TileFn(int64_t k, const float *a, const float *b, float *tile);
+
+typedef struct Kernel {
+  TileFn *run;
+  int rows, columns;
+} Kernel;
+
+/* One kernel for each width of vectors; `vectors` of them make up a row. */
+#define TILE(name, attributes, type, lanes, n_rows, vectors, zero, load,       \
+             broadcast, multiply_add, store)                                   \
+  attributes static void name(int64_t k, const float *a, const float *b,       \
+                              float *tile) {                                   \
+    type sum[n_rows][vectors];                                                 \
+    UNROLL for (int i = 0; i < n_rows; i++) {                                  \
+      UNROLL for (int j = 0; j < vectors; j++) sum[i][j] = zero;               \
+    }                                                                          \
+    for (int64_t p = 0; p < k; p++) {                                          \
+      type row[vectors];                                                       \
+      UNROLL for (int j = 0; j < vectors; j++) row[j] = load(b + j * lanes);   \
+      UNROLL for (int i = 0; i < n_rows; i++) {                                \
+        type x = broadcast(a[i]);                                              \
+        UNROLL for (int j = 0; j < vectors; j++) sum[i][j] =                   \
+            multiply_add(x, row[j], sum[i][j]);                                \
+      }                                                                        \
+      a += n_rows;                                                             \
+      b += vectors * lanes;                                                    \
+    }                                                                          \
+    UNROLL for (int i = 0; i < n_rows; i++) {                                  \
+      UNROLL for (int j = 0; j < vectors; j++)                                 \
+          store(tile + (i * vectors + j) * lanes, sum[i][j]);                  \
+    }                                                                          \
+  }
+
+#define SCALAR_LOAD(p)           (*(p))
+#define SCALAR_SAME(x)           (x)
+#define SCALAR_MADD(x, y, z)     ((x) * (y) + (z))
+#define SCALAR_STORE(p, x)       (*(p) = (x))
+
+TILE(tile_plain, , float, 1, 4, 8, 0.0f, SCALAR_LOAD, SCALAR_SAME, SCALAR_MADD,
+     SCALAR_STORE)
+#if defined(__x86_64__)
+TILE(tile_avx2, __attribute__((target("avx2,fma"))), __m256, 8, 6, 2,
+     _mm256_setzero_ps(), _mm256_loadu_ps, _mm256_set1_ps, _mm256_fmadd_ps,
+     _mm256_storeu_ps)
+TILE(tile_avx512, __attribute__((target("avx512f"))), __m512, 16, 12, 2,
+     _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_set1_ps, _mm512_fmadd_ps,
+     _mm512_storeu_ps)
+#endif
+
+static Kernel best_kernel(void) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return (Kernel){tile_avx512, 12, 32};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    return (Kernel){tile_avx2, 6, 16};
+#endif
+  return (Kernel){tile_plain, 4, 8};
+}
+
+static int64_t smaller(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+static int64_t pieces(int64_t n, int64_t size) {
+  return (n + size - 1) / size;
+}
+
+/* [n, k] by strides -> strips of `width` rows, each [k][width], zero-padded. */
+static void pack(const float *from, int64_t n, int64_t stride_n, int64_t k,
+                 int64_t stride_k, int width, float *to) {
+  for (int64_t i = 0; i < n; i += width) {
+    int64_t rows = smaller(width, n - i);
+    const float *strip = from + i * stride_n;
+    if (rows < width) memset(to, 0, sizeof(float) * (size_t)(k * width));
+    if (stride_n == 1) {
+      for (int64_t p = 0; p < k; p++)
+        memcpy(to + p * width, strip + p * stride_k,
+               sizeof(float) * (size_t)rows);
+    } else {
+      for (int64_t p = 0; p < k; p++)
+        for (int64_t r = 0; r < rows; r++)
+          to[p * width + r] = strip[r * stride_n + p * stride_k];
+    }
+    to += k * width;
+  }
+}
+
+/* A rectangle of C, which one thread computes. */
+typedef struct Block {
+  const DnnGemm *gemm;
+  const float *a, *b;
+  float *c;
+  int64_t m, n;
+} Block;
+
+static void store_tile(const DnnGemm *gemm, const float *tile, int width,
+                       float *c, int64_t rows, int64_t columns, bool add) {
+  for (int64_t i = 0; i < rows; i++) {
+    float *to = c + i * gemm->c_i;
+    const float *from = tile + i * width;
+    if (gemm->c_j == 1 && add)
+      for (int64_t j = 0; j < columns; j++) to[j] += from[j];
+    else if (gemm->c_j == 1)
+      memcpy(to, from, sizeof(float) * (size_t)columns);
+    else
+      for (int64_t j = 0; j < columns; j++)
+        to[j * gemm->c_j] = from[j] + (add ? to[j * gemm->c_j] : 0.0f);
+  }
+}
+
+/* One packed block of A against one packed panel of B. */
+static void multiply_block(const Block *block, Kernel kernel, int64_t m,
+                           int64_t n, int64_t k, const float *packed_a,
+                           const float *packed_b, float *c, bool add) {
+  float tile[TILE_ROWS * TILE_COLUMNS] __attribute__((aligned(64)));
+  for (int64_t j = 0; j < n; j += kernel.columns) {
+    for (int64_t i = 0; i < m; i += kernel.rows) {
+      kernel.run(k, packed_a + i * k, packed_b + j * k, tile);
+      store_tile(block->gemm, tile, kernel.columns,
+                 c + i * block->gemm->c_i + j * block->gemm->c_j,
+                 smaller(kernel.rows, m - i), smaller(kernel.columns, n - j),
+                 add);
+    }
+  }
+}
+
+static void multiply(const Block *block, Kernel kernel, float *pack_a,
+                     float *pack_b) {
+  const DnnGemm *gemm = block->gemm;
+  for (int64_t j = 0; j < block->n; j += NC) {
+    int64_t n = smaller(NC, block->n - j);
+    for (int64_t p = 0; p < gemm->k; p += KC) {
+      int64_t k = smaller(KC, gemm->k - p);
+      pack(block->b + p * gemm->b_k + j * gemm->b_j, n, gemm->b_j, k, gemm->b_k,
+           kernel.columns, pack_b);
+      for (int64_t i = 0; i < block->m; i += MC) {
+        int64_t m = smaller(MC, block->m - i);
+        pack(block->a + i * gemm->a_i + p * gemm->a_k, m, gemm->a_i, k,
+             gemm->a_k, kernel.rows, pack_a);
+        multiply_block(block, kernel, m, n, k, pack_a, pack_b,
+                       block->c + i * gemm->c_i + j * gemm->c_j,
+                       p > 0 || gemm->accumulate);
+      }
+    }
+  }
+}
+
+static const int64_t pack_a_floats = (int64_t)(MC + TILE_ROWS) * KC;
+static const int64_t pack_b_floats = (int64_t)(NC + TILE_COLUMNS) * KC;
+
+typedef struct Work {
+  const DnnGemm *gemm;
+  const float *a, *b;
+  float *c, *pack;
+} Work;
+
+/* The batches, or the longer side of C, are dealt out to the threads. */
+static void work_thread(void *arg, int index, int n_threads) {
+  const Work *work = arg;
+  const DnnGemm *gemm = work->gemm;
+  Kernel kernel = best_kernel();
+  float *pack_a = work->pack + index * (pack_a_floats + pack_b_floats);
+  int64_t batches = gemm->batch[0] * gemm->batch[1];
+  bool by_batch = batches >= n_threads;
+  bool by_row = !by_batch && gemm->m >= gemm->n;
+  int64_t step = pieces(pieces(by_row ? gemm->m : gemm->n,
+                               by_row ? kernel.rows : kernel.columns),
+                        n_threads) *
+                 (by_row ? kernel.rows : kernel.columns);
+  for (int64_t t = 0; t < batches; t++) {
+    if (by_batch && t % n_threads != index) continue;
+    int64_t t0 = t / gemm->batch[1], t1 = t % gemm->batch[1];
+    Block block = {
+        .gemm = gemm,
+        .a = work->a + t0 * gemm->a_batch[0] + t1 * gemm->a_batch[1],
+        .b = work->b + t0 * gemm->b_batch[0] + t1 * gemm->b_batch[1],
+        .c = work->c + t0 * gemm->c_batch[0] + t1 * gemm->c_batch[1],
+        .m = gemm->m,
+        .n = gemm->n};
+    int64_t begin = by_batch ? 0 : index * step;
+    if (by_row) {
+      block.m = smaller(step, gemm->m - begin);
+      block.a += begin * gemm->a_i;
+      block.c += begin * gemm->c_i;
+    } else if (!by_batch) {
+      block.n = smaller(step, gemm->n - begin);
+      block.b += begin * gemm->b_j;
+      block.c += begin * gemm->c_j;
+    }
+    if (block.m > 0 && block.n > 0)
+      multiply(&block, kernel, pack_a, pack_a + pack_a_floats);
+  }
+}
+
+bool gemm_accepts(const DnnGemm *gemm) {
+  return gemm->dtype == DNN_f32 && gemm->k > 0;
+}
+
+int64_t gemm_pack_bytes(const Threads *threads) {
+  return (pack_a_floats + pack_b_floats) * (int64_t)sizeof(float) * threads->n;
+}
+
+void gemm_run(const Threads *threads, const DnnGemm *gemm, const float *a,
+              const float *b, float *c, void *pack_space) {
+  Work work = {gemm, a, b, c, pack_space};
+  threads_run(threads, work_thread, &work);
+}

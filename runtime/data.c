@@ -1,0 +1,424 @@
+/*
+ * data.c -- what the samples of a step are.
+ *
+ * Sample i of step t depends on (seed, t, i) only: not on the number of ranks,
+ * on what was read before, or on where a run was resumed.  So every rank works
+ * out the places of its own samples and nothing is sent.
+ *
+ *   stream, shuffled     a window at a random offset
+ *   stream, sequential   lane i reads on from its last window
+ *   records, shuffled    a permutation for each epoch, computed and not stored
+ *   records, sequential  in order
+ *   evaluation           in order, windows side by side; or, for a fixed number
+ *                        of batches, at random places that never change
+ *
+ * The permutation is a Feistel network over the next power of four, walked
+ * along its cycle until it falls below n (Black and Rogaway, 2002).
+ */
+#include "runtime/reader.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The part of a block that is trained on, or evaluated. */
+typedef struct Part {
+  const Reader *const *readers; /* of each field; NULL for next() */
+  int64_t first, n;             /* in units: values of a stream, or records */
+} Part;
+
+typedef struct Block {
+  const DnnData *data;
+  uint64_t key;
+  int64_t window;    /* values of a stream that a sample takes */
+  int64_t lookahead; /* values behind them that next() needs */
+  Part train, eval;
+} Block;
+
+struct Data {
+  const DnnProgram *program;
+  Block *blocks;
+  int64_t resident_bytes;
+  Reader **opened;
+  int n_opened;
+  double *row;         /* values of a sample */
+  void *raw;           /* the same as read */
+  unsigned char *fill; /* a whole local tensor */
+};
+
+/* ---- opening ---- */
+
+static int64_t items_of(const DnnField *field) {
+  int64_t n = 1;
+  for (int i = 1; i < field->rank; i++) n *= field->size[i];
+  return n;
+}
+
+static int64_t next_depth(const DnnData *data, const DnnField *field) {
+  int64_t depth = 0;
+  while (field->source == DNN_NEXT && depth <= data->n_fields) {
+    depth++;
+    field = &data->fields[field->next_of];
+  }
+  ASSERT(depth <= data->n_fields);
+  return depth;
+}
+
+static const DnnField *root_field(const DnnData *data, const DnnField *field) {
+  while (field->source == DNN_NEXT) field = &data->fields[field->next_of];
+  return field;
+}
+
+static Status check_records(const DnnField *field, const Reader *reader,
+                            int64_t items, const char *name) {
+  if (reader->record_items && reader->record_items != items)
+    return status_make(STATUS_invalid,
+                       "'%s' has records of %lld values, but '%s' takes %lld",
+                       name, (long long)reader->record_items, field->path,
+                       (long long)items);
+  return STATUS_OK;
+}
+
+/* Opens the fields' files and finds the number of units they share. */
+static Status open_part(Arena *arena, Data *data, const Block *block,
+                        bool is_eval, const char *folder, Part *out) {
+  const DnnData *source = block->data;
+  const Reader **readers =
+      ARENA_ARRAY(arena, const Reader *, source->n_fields);
+  *out = (Part){.readers = readers, .n = INT64_MAX};
+  for (int i = 0; i < source->n_fields; i++) {
+    const DnnField *field = &source->fields[i];
+    if (field->source == DNN_NEXT) continue;
+    const char *name =
+        is_eval && field->eval_file ? field->eval_file : field->file;
+    Reader *opened = ARENA_NEW(arena, Reader);
+    int64_t items = items_of(field);
+    TRY(reader_open(arena, field, name, folder, data->program->model_dir, items,
+                    opened));
+    data->opened[data->n_opened++] = opened;
+    if (opened->file.bytes) data->resident_bytes += opened->file.n;
+    if (opened->numbers)
+      data->resident_bytes += opened->n * (int64_t)sizeof(double);
+    if (!source->is_stream) TRY(check_records(field, opened, items, name));
+    int64_t units = source->is_stream ? opened->n : opened->n / items;
+    bool differs = !source->is_stream && out->n != INT64_MAX && units != out->n;
+    if (differs)
+      return status_make(STATUS_invalid,
+                         "the fields of '%s' have %lld and %lld records",
+                         source->name, (long long)out->n, (long long)units);
+    if (units < out->n) out->n = units;
+    readers[i] = opened;
+  }
+  if (out->n == INT64_MAX) out->n = 0;
+  return STATUS_OK;
+}
+
+static bool has_eval_file(const DnnData *data) {
+  for (int i = 0; i < data->n_fields; i++)
+    if (data->fields[i].eval_file) return true;
+  return false;
+}
+
+/* The last records, or the last part. */
+static void split_off_eval(Block *block) {
+  double eval = block->data->eval;
+  int64_t n = block->train.n;
+  int64_t train = eval >= 1 ? n - (int64_t)eval
+                            : (int64_t)floor((double)n * (1.0 - eval));
+  if (eval <= 0 || train > n) train = n;
+  if (train < 0) train = 0;
+  block->eval = block->train;
+  block->eval.first = train;
+  block->eval.n = n - train;
+  block->train.n = train;
+}
+
+static Status open_block(Arena *arena, Data *data, const DnnData *source,
+                         const char *folder, uint64_t seed, Block *out) {
+  *out = (Block){.data = source, .key = random_key(seed, source->name)};
+  for (int i = 0; i < source->n_fields; i++) {
+    int64_t depth = next_depth(source, &source->fields[i]);
+    int64_t items = items_of(&source->fields[i]);
+    if (depth > out->lookahead) out->lookahead = depth;
+    if (items > out->window) out->window = items;
+  }
+  TRY(open_part(arena, data, out, false, folder, &out->train));
+  if (!has_eval_file(source)) {
+    split_off_eval(out);
+    return STATUS_OK;
+  }
+  return open_part(arena, data, out, true, folder, &out->eval);
+}
+
+static const DnnField *find_field(const Data *data, const char *path,
+                                  const Block **out_block) {
+  for (int i = 0; i < data->program->n_data; i++) {
+    const DnnData *source = &data->program->data[i];
+    for (int j = 0; j < source->n_fields; j++)
+      if (strcmp(source->fields[j].path, path) == 0) {
+        *out_block = &data->blocks[i];
+        return &source->fields[j];
+      }
+  }
+  return NULL;
+}
+
+static void make_buffers(Arena *arena, Data *data) {
+  int64_t row = 1, fill = 1;
+  const DnnProgram *program = data->program;
+  for (int i = 0; i < program->n_codes; i++)
+    for (int j = 0; j < program->codes[i].n_tensors; j++) {
+      const DnnTensor *tensor = &program->codes[i].tensors[j];
+      if (tensor->role != DNN_DATA) continue;
+      int64_t items = 1;
+      for (int d = 1; d < tensor->rank; d++) items *= tensor->size[d];
+      if (items > row) row = items;
+      if (tensor->bytes > fill) fill = tensor->bytes;
+    }
+  data->row = ARENA_ARRAY(arena, double, row);
+  data->raw = ARENA_ARRAY(arena, double, row);
+  data->fill = ARENA_ARRAY(arena, unsigned char, fill);
+  data->resident_bytes += 16 * row + fill;
+}
+
+Status data_open(Arena *arena, const DnnProgram *program, const char *folder,
+                 uint64_t seed, Data **out) {
+  Data *data = ARENA_NEW(arena, Data);
+  data->program = program;
+  data->blocks = ARENA_ARRAY(arena, Block, program->n_data);
+  int n_fields = 0;
+  for (int i = 0; i < program->n_data; i++)
+    n_fields += program->data[i].n_fields;
+  data->opened = ARENA_ARRAY(arena, Reader *, 2 * n_fields);
+  *out = data;
+  for (int i = 0; i < program->n_data; i++)
+    TRY(open_block(arena, data, &program->data[i], folder, seed,
+                   &data->blocks[i]));
+  make_buffers(arena, data);
+  return STATUS_OK;
+}
+
+void data_close(Data *data) {
+  for (int i = 0; i < data->n_opened; i++) reader_close(data->opened[i]);
+}
+
+int64_t data_resident_bytes(const Data *data) {
+  return data->resident_bytes;
+}
+
+/* ---- places ---- */
+
+static uint64_t permute(uint64_t key, uint64_t i, uint64_t n) {
+  int half = 1;
+  while (half < 31 && (uint64_t)1 << (2 * half) < n) half++;
+  uint64_t mask = ((uint64_t)1 << half) - 1;
+  do {
+    uint64_t left = i >> half, right = i & mask;
+    for (int round = 0; round < 4; round++) {
+      uint32_t words[4];
+      philox(key, right, (uint64_t)round, words);
+      uint64_t mixed = left ^ (words[0] & mask);
+      left = right;
+      right = mixed;
+    }
+    i = left << half | right;
+  } while (i >= n);
+  return i;
+}
+
+/* Windows side by side, or records. */
+static int64_t samples_in(const Block *block, const Part *part) {
+  if (!block->data->is_stream) return part->n;
+  int64_t n = part->n - block->lookahead;
+  return n > 0 ? n / block->window : 0;
+}
+
+/* Offsets at which a window can begin. */
+static int64_t offsets_in(const Block *block, const Part *part) {
+  if (!block->data->is_stream) return part->n;
+  return part->n - block->lookahead - block->window + 1;
+}
+
+static int64_t place_of_train(const Block *block, int64_t t, int64_t i,
+                              int64_t batch) {
+  const Part *part = &block->train;
+  bool is_stream = block->data->is_stream;
+  if (is_stream && block->data->sequential) {
+    int64_t lane = part->n / batch;
+    int64_t windows = (lane - block->lookahead) / block->window;
+    return part->first + i * lane + (t - 1) % windows * block->window;
+  }
+  if (is_stream)
+    return part->first +
+           (int64_t)random_below(block->key, (uint64_t)t << 32 | (uint64_t)i,
+                                 (uint64_t)offsets_in(block, part));
+  int64_t steps = part->n / batch, epoch = (t - 1) / steps;
+  int64_t at = (t - 1) % steps * batch + i;
+  if (!block->data->sequential)
+    at = (int64_t)permute(block->key + (uint64_t)epoch * 0x9e3779b97f4a7c15u,
+                          (uint64_t)at, (uint64_t)part->n);
+  return part->first + at;
+}
+
+static int64_t place_of_eval(const Block *block, int64_t sample,
+                             bool is_random) {
+  const Part *part = &block->eval;
+  if (is_random)
+    return part->first + (int64_t)random_below(
+                             block->key ^ 0xe7a1, (uint64_t)sample,
+                             (uint64_t)offsets_in(block, part));
+  return part->first +
+         sample * (block->data->is_stream ? block->window : 1);
+}
+
+/* ---- filling ---- */
+
+typedef struct Fill {
+  Data *data;
+  Device *device;
+  const DnnCode *code;
+  bool is_eval, is_random;
+  int64_t t;     /* training: step */
+  int64_t first; /* evaluation: sample */
+} Fill;
+
+static void store(DnnDtype dtype, unsigned char *to, double value) {
+  switch (dtype) {
+    case DNN_bool:
+    case DNN_u8: *to = (unsigned char)value; return;
+    case DNN_i8: *to = (unsigned char)(int8_t)value; return;
+    case DNN_i16: memcpy(to, &(int16_t){(int16_t)value}, 2); return;
+    case DNN_i32: memcpy(to, &(int32_t){(int32_t)value}, 4); return;
+    case DNN_i64: memcpy(to, &(int64_t){(int64_t)value}, 8); return;
+    case DNN_f32: memcpy(to, &(float){(float)value}, 4); return;
+    case DNN_f64: memcpy(to, &value, 8); return;
+    default: UNREACHABLE();
+  }
+}
+
+static bool is_storable(DnnDtype dtype) {
+  return dtype != DNN_f16 && dtype != DNN_bf16 && dtype != DNN_f8e4m3 &&
+         dtype != DNN_f8e5m2;
+}
+
+/* Copies this rank's piece of a row; returns the next place to fill. */
+static unsigned char *store_piece(const DnnTensor *tensor, int rank, int dim,
+                                  const double *row, unsigned char *to) {
+  int64_t item = dtype_bytes(tensor->dtype);
+  if (dim == tensor->rank) {
+    store(tensor->dtype, to, *row);
+    return to + item;
+  }
+  int64_t inner = 1, begin;
+  for (int i = dim + 1; i < tensor->rank; i++) inner *= tensor->size[i];
+  int64_t n = tensor_local_range(tensor, dim, rank, &begin);
+  unsigned char *start = to;
+  for (int64_t i = 0; i < n; i++)
+    to = store_piece(tensor, rank, dim + 1, row + (begin + i) * inner, to);
+  /* What lies behind the last element is padding. */
+  int64_t bytes = item;
+  for (int i = dim; i < tensor->rank; i++) {
+    int64_t pieces = tensor->split[i].pieces > 1 ? tensor->split[i].pieces : 1;
+    bytes *= (tensor->size[i] + pieces - 1) / pieces;
+  }
+  return start + bytes;
+}
+
+static Status read_sample(const Fill *fill, const Block *block,
+                          const DnnField *field, int64_t i, int64_t items) {
+  Data *data = fill->data;
+  const Part *part = fill->is_eval ? &block->eval : &block->train;
+  int64_t at = fill->is_eval
+                   ? place_of_eval(block, fill->first + i, fill->is_random)
+                   : place_of_train(block, fill->t, i, fill->code->batch);
+  const DnnField *root = root_field(block->data, field);
+  const Reader *reader = part->readers[root - block->data->fields];
+  int64_t begin = block->data->is_stream
+                      ? at + next_depth(block->data, field)
+                      : at * items;
+  TRY(reader_read(reader, begin, items, data->raw, data->row));
+  double scale = field->scale, shift = field->shift;
+  if (scale != 1.0 || shift != 0.0)
+    for (int64_t j = 0; j < items; j++)
+      data->row[j] = data->row[j] * scale + shift;
+  return STATUS_OK;
+}
+
+static Status fill_tensor(const Fill *fill, const DnnTensor *tensor) {
+  Data *data = fill->data;
+  const Block *block;
+  const DnnField *field = find_field(data, tensor->path, &block);
+  if (!field)
+    return status_make(STATUS_invalid, "no data field '%s'", tensor->path);
+  if (!is_storable(tensor->dtype))
+    return status_make(STATUS_unavailable,
+                       "data of type %s is not supported yet",
+                       dtype_label(tensor->dtype));
+  int64_t items = 1, begin;
+  for (int i = 1; i < tensor->rank; i++) items *= tensor->size[i];
+  int rank = fill->device->rank;
+  int64_t rows = tensor_local_range(tensor, 0, rank, &begin);
+  int64_t n_bytes =
+      tensor_local_elements(tensor) * dtype_bytes(tensor->dtype);
+  memset(data->fill, 0, (size_t)n_bytes);
+  unsigned char *to = data->fill;
+  for (int64_t i = 0; i < rows; i++) {
+    TRY(read_sample(fill, block, field, begin + i, items));
+    to = store_piece(tensor, rank, 1, data->row, to);
+  }
+  return fill->device->write(fill->device, tensor->offset, data->fill, n_bytes);
+}
+
+static Status fill_all(const Fill *fill) {
+  for (int i = 0; i < fill->code->n_tensors; i++)
+    if (fill->code->tensors[i].role == DNN_DATA)
+      TRY(fill_tensor(fill, &fill->code->tensors[i]));
+  return STATUS_OK;
+}
+
+/* ---- sizes ---- */
+
+static int64_t steps_of(const Block *block, int64_t batch) {
+  if (block->data->is_stream && block->data->sequential)
+    return (block->train.n / batch - block->lookahead) / block->window;
+  if (block->data->is_stream && offsets_in(block, &block->train) < 1) return 0;
+  return samples_in(block, &block->train) / batch;
+}
+
+/* The least of what `of` says over the blocks that the code reads. */
+static int64_t least(const Data *data, const DnnCode *code, bool is_eval) {
+  int64_t result = INT64_MAX;
+  for (int i = 0; code && i < code->n_tensors; i++) {
+    const Block *block;
+    if (code->tensors[i].role != DNN_DATA ||
+        !find_field(data, code->tensors[i].path, &block))
+      continue;
+    int64_t n = is_eval ? samples_in(block, &block->eval)
+                        : steps_of(block, code->batch);
+    if (n < result) result = n;
+  }
+  return result == INT64_MAX || result < 0 ? 0 : result;
+}
+
+int64_t data_steps_per_epoch(const Data *data) {
+  return least(data, program_code(data->program, "train"), false);
+}
+
+int64_t data_eval_samples(const Data *data) {
+  return least(data, program_code(data->program, "eval"), true);
+}
+
+Status data_fill_train(Data *data, Device *device, const DnnCode *code,
+                       int64_t t) {
+  return fill_all(
+      &(Fill){.data = data, .device = device, .code = code, .t = t});
+}
+
+Status data_fill_eval(Data *data, Device *device, const DnnCode *code,
+                      int64_t first, bool is_random) {
+  return fill_all(&(Fill){.data = data,
+                          .device = device,
+                          .code = code,
+                          .is_eval = true,
+                          .is_random = is_random,
+                          .first = first});
+}

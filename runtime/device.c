@@ -1,0 +1,53 @@
+/*
+ * device.c -- the table of devices, and what every device needs of an
+ * instruction.
+ */
+#include "runtime/runtime.h"
+
+#include <string.h>
+
+typedef struct DeviceRow {
+  const char *target; /* the part before ':' */
+  Status (*create)(Arena *arena, Device **out);
+} DeviceRow;
+
+Status device_create(const char *target, Arena *arena, Device **out) {
+  static const DeviceRow rows[] = {{"cpu", device_cpu_create},
+                                   {"cuda", device_cuda_create},
+                                   {"null", device_null_create}};
+  size_t n = strcspn(target, ":");
+  for (int i = 0; i < ARRAY_LENGTH(rows); i++)
+    if (strlen(rows[i].target) == n && strncmp(rows[i].target, target, n) == 0)
+      return rows[i].create(arena, out);
+  return status_make(STATUS_unavailable, "no device of kind '%s'", target);
+}
+
+const int64_t *instr_numbers(const DnnInstr *instr, int rank,
+                             int64_t *scratch) {
+  if (!instr->n_places) return instr->numbers;
+  memcpy(scratch, instr->numbers, sizeof(int64_t) * instr->n_numbers);
+  for (int i = 0; i < instr->n_places; i++) {
+    const DnnPlace *place = &instr->places[i];
+    scratch[place->number] +=
+        (rank / place->stride) % place->pieces * place->factor;
+  }
+  return scratch;
+}
+
+int64_t dtype_bytes(DnnDtype dtype) {
+  static const int64_t bytes[] = {
+#define DTYPE(name, size_bytes, class, c_type, safetensors) size_bytes,
+#include "support/dtype.def"
+  };
+  ASSERT(dtype < ARRAY_LENGTH(bytes));
+  return bytes[dtype];
+}
+
+const char *dtype_label(DnnDtype dtype) {
+  static const char *const labels[] = {
+#define DTYPE(name, size_bytes, class, c_type, safetensors) #name,
+#include "support/dtype.def"
+  };
+  ASSERT(dtype < ARRAY_LENGTH(labels));
+  return labels[dtype];
+}

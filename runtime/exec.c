@@ -1,0 +1,183 @@
+/*
+ * exec.c -- runs a code: a straight line of instructions.
+ *
+ * Launches go to the device, collectives to the transport; a collective is
+ * started at its place and waited for before the first reader of its result.
+ * Everything that a step needs is laid out at start.
+ */
+#include "runtime/runtime.h"
+
+#include <math.h>
+#include <string.h>
+
+struct Exec {
+  const DnnProgram *program;
+  Device *device;
+  Comm *comm;
+  Watch *watch;
+  Trace *trace;
+  CommPart ***parts; /* of each code and instruction; NULL: no collective */
+  float *check;      /* CHECK_FLOATS values */
+};
+
+enum { CHECK_FLOATS = 1 << 16 };
+
+const DnnCode *program_code(const DnnProgram *program, const char *name) {
+  for (int i = 0; i < program->n_codes; i++)
+    if (strcmp(program->codes[i].name, name) == 0) return &program->codes[i];
+  return NULL;
+}
+
+static const DnnTensor *tensor_of_role(const DnnTensor *tensors, int n,
+                                       DnnRole role) {
+  for (int i = 0; i < n; i++)
+    if (tensors[i].role == role) return &tensors[i];
+  return NULL;
+}
+
+const DnnTensor *program_tensor(const DnnProgram *program, const DnnCode *code,
+                                DnnRole role) {
+  const DnnTensor *found =
+      code ? tensor_of_role(code->tensors, code->n_tensors, role) : NULL;
+  return found ? found
+               : tensor_of_role(program->tensors, program->n_tensors, role);
+}
+
+int64_t tensor_elements(const DnnTensor *tensor) {
+  int64_t n = 1;
+  for (int i = 0; i < tensor->rank; i++) n *= tensor->size[i];
+  return n;
+}
+
+static int64_t pieces_of(const DnnTensor *tensor, int dim) {
+  return tensor->split[dim].pieces > 1 ? tensor->split[dim].pieces : 1;
+}
+
+static int64_t local_size(const DnnTensor *tensor, int dim) {
+  int64_t pieces = pieces_of(tensor, dim);
+  return (tensor->size[dim] + pieces - 1) / pieces;
+}
+
+int64_t tensor_local_elements(const DnnTensor *tensor) {
+  int64_t n = 1;
+  for (int i = 0; i < tensor->rank; i++) n *= local_size(tensor, i);
+  return n;
+}
+
+int64_t tensor_local_range(const DnnTensor *tensor, int dim, int rank,
+                           int64_t *out_begin) {
+  int64_t pieces = pieces_of(tensor, dim), each = local_size(tensor, dim);
+  int64_t stride = tensor->split[dim].stride;
+  int64_t begin = pieces > 1 ? rank / stride % pieces * each : 0;
+  int64_t end = begin + each;
+  if (begin > tensor->size[dim]) begin = tensor->size[dim];
+  if (end > tensor->size[dim]) end = tensor->size[dim];
+  *out_begin = begin;
+  return end - begin;
+}
+
+static CommPart **prepare_parts(Arena *arena, Device *device,
+                                const DnnCode *code) {
+  CommPart **all = ARENA_ARRAY(arena, CommPart *, code->n_instrs);
+  for (int i = 0; i < code->n_instrs; i++) {
+    const DnnInstr *instr = &code->instrs[i];
+    if (instr->op != DNN_OP_COLLECTIVE) continue;
+    const DnnCollective *what = instr->detail;
+    ASSERT(what->n_parts <= instr->n_buffers);
+    all[i] = ARENA_ARRAY(arena, CommPart, what->n_parts);
+    for (int j = 0; j < what->n_parts; j++)
+      all[i][j] = (CommPart){device->address(device, instr->buffers[j]),
+                             what->counts[j]};
+  }
+  return all;
+}
+
+Exec *exec_create(Arena *arena, const DnnProgram *program, Device *device,
+                  Comm *comm, Watch *watch) {
+  Exec *exec = ARENA_NEW(arena, Exec);
+  *exec = (Exec){.program = program,
+                 .device = device,
+                 .comm = comm,
+                 .watch = watch,
+                 .parts = ARENA_ARRAY(arena, CommPart **, program->n_codes),
+                 .check = ARENA_ARRAY(arena, float, CHECK_FLOATS)};
+  for (int i = 0; i < program->n_codes; i++)
+    exec->parts[i] = prepare_parts(arena, device, &program->codes[i]);
+  return exec;
+}
+
+void exec_set_trace(Exec *exec, Trace *trace) {
+  exec->trace = trace;
+  exec->comm->events = trace ? &trace->comm : NULL;
+}
+
+static void add_event(Trace *trace, int64_t step, const DnnInstr *instr,
+                      int64_t begin) {
+  if (trace->n < trace->capacity)
+    trace->data[trace->n++] = (TraceEvent){begin, clock_ns(), step, instr};
+}
+
+static Status run_one(Exec *exec, const DnnCode *code, int32_t i) {
+  const DnnInstr *instr = &code->instrs[i];
+  if (instr->op == DNN_OP_WAIT)
+    return exec->comm->wait(exec->comm, (int32_t)instr->numbers[0]);
+  if (instr->op != DNN_OP_COLLECTIVE)
+    return exec->device->launch(exec->device, instr);
+  const DnnCollective *what = instr->detail;
+  if (what->group_size == 1) return STATUS_OK;
+  return exec->comm->start(exec->comm, what,
+                           exec->parts[code - exec->program->codes][i]);
+}
+
+/* What nobody read must have ended too before the code runs again. */
+static Status wait_for_all(Exec *exec, const DnnCode *code) {
+  for (int32_t i = 0; i < code->n_instrs; i++) {
+    const DnnInstr *instr = &code->instrs[i];
+    if (instr->op == DNN_OP_COLLECTIVE)
+      TRY(exec->comm->wait(exec->comm,
+                           ((const DnnCollective *)instr->detail)->id));
+  }
+  return exec->device->wait(exec->device);
+}
+
+Status exec_run(Exec *exec, const DnnCode *code, int64_t step) {
+  Trace *trace = exec->trace;
+  for (int32_t i = 0; i < code->n_instrs; i++) {
+    const DnnInstr *instr = &code->instrs[i];
+    watch_note(exec->watch, step, code->name, i, instr->path);
+    int64_t begin = trace ? clock_ns() : 0;
+    TRY(run_one(exec, code, i));
+    if (trace) add_event(trace, step, instr, begin);
+  }
+  return wait_for_all(exec, code);
+}
+
+static Status is_finite(Exec *exec, int64_t offset, int64_t n, bool *out) {
+  *out = true;
+  for (int64_t at = 0; at < n && *out; at += CHECK_FLOATS) {
+    int64_t here = n - at < CHECK_FLOATS ? n - at : CHECK_FLOATS;
+    TRY(exec->device->read(exec->device,
+                           offset + at * (int64_t)sizeof(float), exec->check,
+                           here * (int64_t)sizeof(float)));
+    for (int64_t i = 0; i < here; i++)
+      if (!isfinite(exec->check[i])) *out = false;
+  }
+  return STATUS_OK;
+}
+
+Status exec_run_checked(Exec *exec, const DnnCode *code, int64_t step,
+                        int32_t *out_instr) {
+  *out_instr = -1;
+  for (int32_t i = 0; i < code->n_instrs; i++) {
+    const DnnInstr *instr = &code->instrs[i];
+    watch_note(exec->watch, step, code->name, i, instr->path);
+    TRY(run_one(exec, code, i));
+    for (int j = 0; j < instr->n_checks && *out_instr < 0; j++) {
+      bool finite;
+      TRY(is_finite(exec, instr->checks[2 * j], instr->checks[2 * j + 1],
+                    &finite));
+      if (!finite) *out_instr = i;
+    }
+  }
+  return wait_for_all(exec, code);
+}

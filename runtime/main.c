@@ -1,0 +1,383 @@
+/*
+ * main.c -- the main program of a rank.
+ *
+ * Starts what a run needs (transport, device, data, parameters), trains or
+ * samples, and ends with the exit code that all ranks agree on.  Signals are
+ * read from a descriptor between steps: on SIGUSR1, SIGTERM or Ctrl-C the step
+ * is finished on all ranks, a checkpoint is written, and the run ends.
+ */
+#include "runtime/run.h"
+
+#include "runtime/launch.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+enum { MESSAGE = 400, TRACE_EVENTS = 1 << 18 };
+
+int status_exit_code(Status status) {
+  if (status.code == STATUS_ok) return EXIT_done;
+  return status.code == STATUS_invalid ? EXIT_mistake : EXIT_machine;
+}
+
+/* ---- agreement ---- */
+
+typedef struct Report {
+  int32_t exit_code;
+  char message[MESSAGE];
+} Report;
+
+static void print_reports(const Report *reports, int world) {
+  int first = 0, n = 0;
+  while (first < world && !reports[first].exit_code) first++;
+  for (int i = 0; i < world; i++) n += reports[i].exit_code != 0;
+  if (first == world) return;
+  fprintf(stderr, "error: %s\n", reports[first].message);
+  if (n > 1)
+    fprintf(stderr, "(rank %d and %d more)\n", first, n - 1);
+  else if (world > 1)
+    fprintf(stderr, "(rank %d)\n", first);
+}
+
+int run_agree(Run *run, Status status) {
+  Comm *comm = run->comm;
+  Report own = {.exit_code = status_exit_code(status)};
+  if (status.message)
+    snprintf(own.message, sizeof own.message, "%s", status.message);
+  Arena *scratch = arena_create(run->memory);
+  Report *all = ARENA_ARRAY(scratch, Report, comm->world);
+  Status gathered = comm->gather(comm, &own, sizeof own, all);
+  int code = status_exit_code(gathered);
+  for (int i = 0; i < comm->world && !code; i++) code = all[i].exit_code;
+  if (comm->rank == 0) print_reports(all, comm->world);
+  arena_destroy(scratch);
+  return code;
+}
+
+/* ---- options ---- */
+
+static int usage(const char *program, bool is_error) {
+  fprintf(is_error ? stderr : stdout,
+          "usage: %s [--steps N] [--resume] [--load DIR] [--sample] "
+          "[--prompt TEXT]\n"
+          "       [--count N] [--data DIR] [--trace FILE] [--seed N] "
+          "[--no-save] [--json]\n"
+          "       [--dry-run] [--quiet]\n",
+          program);
+  return is_error ? EXIT_mistake : EXIT_done;
+}
+
+static bool read_count(const char *text, int64_t *out) {
+  char *end;
+  errno = 0;
+  *out = strtoll(text, &end, 10);
+  return *text && !*end && errno == 0 && *out >= 0;
+}
+
+typedef struct OptionRow {
+  const char *name;
+  bool *flag;
+  const char **text;
+  int64_t *number;
+} OptionRow;
+
+/* Result: -1 to go on, else the exit code. */
+static int parse_options(int argc, char **argv, RunOptions *out) {
+  int64_t seed = -1;
+  *out = (RunOptions){.steps = -1, .count = -1};
+  const OptionRow rows[] = {
+      {"--steps", .number = &out->steps},   {"--count", .number = &out->count},
+      {"--seed", .number = &seed},          {"--load", .text = &out->load},
+      {"--data", .text = &out->data},       {"--trace", .text = &out->trace},
+      {"--prompt", .text = &out->prompt},   {"--resume", .flag = &out->resume},
+      {"--sample", .flag = &out->sample},   {"--json", .flag = &out->json},
+      {"--dry-run", .flag = &out->dry_run}, {"--quiet", .flag = &out->quiet},
+      {"--no-save", .flag = &out->no_save}};
+  for (int i = 1; i < argc; i++) {
+    const OptionRow *row = NULL;
+    if (strcmp(argv[i], "--help") == 0) return usage(argv[0], false);
+    for (int j = 0; j < ARRAY_LENGTH(rows); j++)
+      if (strcmp(argv[i], rows[j].name) == 0) row = &rows[j];
+    bool is_right = row && (row->flag || i + 1 < argc);
+    if (is_right && row->flag) *row->flag = true;
+    if (is_right && row->text) *row->text = argv[++i];
+    if (is_right && row->number)
+      is_right = read_count(argv[++i], row->number);
+    if (is_right) continue;
+    fprintf(stderr, "error: wrong option or argument '%s'\n", argv[i]);
+    return usage(argv[0], true);
+  }
+  out->has_seed = seed >= 0;
+  out->seed = (uint64_t)seed;
+  return -1;
+}
+
+/* ---- start ---- */
+
+static int open_signals(void) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGUSR1);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  sigprocmask(SIG_BLOCK, &set, NULL);
+  return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+/* From now on a second signal ends the process at once. */
+static void let_signals_through(void) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+Stop run_pending_stop(Run *run) {
+  struct signalfd_siginfo info;
+  Stop stop = STOP_none;
+  while (read(run->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+    Stop asked = info.ssi_signo == SIGUSR1   ? STOP_user1
+                 : info.ssi_signo == SIGTERM ? STOP_terminate
+                                             : STOP_interrupt;
+    if (asked > stop) stop = asked;
+  }
+  if (stop > STOP_user1) let_signals_through();
+  return stop;
+}
+
+static Status check_program(const Run *run) {
+  const DnnProgram *program = run->program;
+  if (program->abi != DNN_ABI)
+    return status_make(STATUS_invalid,
+                       "this program was built for another runtime");
+  if (program->world != run->comm->world)
+    return status_make(STATUS_invalid,
+                       "this program is for %d ranks, but %d were started; "
+                       "use the bundle's run",
+                       program->world, run->comm->world);
+  if (run->options.sample && !run->sample)
+    return status_make(STATUS_invalid, "the model has no 'sample' block");
+  if (!run->options.sample && !run->train)
+    return status_make(STATUS_invalid, "the model has no 'train' block");
+  if (run->options.resume && run->options.load)
+    return status_make(STATUS_invalid,
+                       "--resume and --load exclude each other");
+  return STATUS_OK;
+}
+
+static Status open_device(Run *run) {
+  TRY(device_create(run->program->target, run->arena, &run->device));
+  run->device->rank = run->comm->rank;
+  TRY(run->device->open(run->device, run->program, run->comm->local_rank));
+  if (strncmp(run->program->target, "cuda", 4) == 0 && run->comm->world > 1)
+    TRY(comm_nccl_create(run->arena, run->comm, run->device, &run->comm));
+  run->comm->watch = &run->watch;
+  return poison_arena(run);
+}
+
+/* Samples need no training data. */
+static Status open_data(Run *run) {
+  const DnnSettings *settings = &run->program->settings;
+  run->total = settings->steps;
+  if (run->options.sample) return STATUS_OK;
+  TRY(data_open(run->arena, run->program, run->options.data, run->seed,
+                &run->data));
+  int64_t per_epoch = data_steps_per_epoch(run->data);
+  if (per_epoch == 0)
+    return status_make(STATUS_invalid,
+                       "the data has fewer samples than a batch (%lld)",
+                       (long long)run->train->batch);
+  if (!run->total) run->total = settings->epochs * per_epoch;
+  run->last = run->total;
+  if (run->options.steps >= 0 && run->options.steps < run->last)
+    run->last = run->options.steps;
+  return STATUS_OK;
+}
+
+static Status write_scalars(Run *run) {
+  const DnnTensor *seed = program_tensor(run->program, NULL, DNN_SEED);
+  int64_t value = (int64_t)run->seed;
+  if (!seed) return STATUS_OK;
+  return run->device->write(run->device, seed->offset, &value,
+                            dtype_bytes(seed->dtype));
+}
+
+static const char *folder_of(const Run *run) {
+  return run->program->settings.save;
+}
+
+/* Rank 0 finds the checkpoint; the others hear of it. */
+static Status find_checkpoint(Run *run, Checkpoint *out, bool *out_found) {
+  const char *folder = folder_of(run);
+  *out_found = false;
+  if (run->options.load) {
+    *out_found = true;
+    return checkpoint_locate(run->memory, run->arena, run->options.load,
+                             run->program, out);
+  }
+  if (!folder)
+    return status_make(STATUS_invalid, "the model names no folder to resume "
+                                       "from; use --load DIR");
+  TRY(checkpoint_find(run->memory, run->arena, folder, run->program,
+                      run->options.resume, out, out_found));
+  if (*out_found) return STATUS_OK;
+  if (!run->options.resume)
+    return status_make(STATUS_invalid,
+                       "no checkpoint in '%s': train first, or use --load DIR",
+                       folder);
+  fprintf(stderr, "warning: no checkpoint in '%s': beginning at step 1\n",
+          folder);
+  return STATUS_OK;
+}
+
+static int restore(Run *run) {
+  Checkpoint checkpoint = {0};
+  bool found = false, is_root = run->comm->rank == 0;
+  int64_t words[3] = {0};
+  if (!run->options.resume && !run->options.load && !run->options.sample)
+    return EXIT_done;
+  Status status =
+      is_root ? find_checkpoint(run, &checkpoint, &found) : STATUS_OK;
+  int code = run_agree(run, status);
+  if (code) return code;
+  if (is_root) {
+    words[0] = found;
+    words[1] = checkpoint.step;
+    words[2] = (int64_t)checkpoint.seed;
+  }
+  status = run->comm->broadcast(run->comm, words, sizeof words, 0);
+  if (status.code == STATUS_ok && words[0])
+    status = checkpoint_load(run->arena, is_root ? &checkpoint : NULL,
+                             run->program, run->device, run->comm,
+                             run->options.resume);
+  checkpoint_close(&checkpoint);
+  if (status.code == STATUS_ok && words[0] && run->options.resume) {
+    run->done = run->saved = words[1];
+    if (!run->options.has_seed && (uint64_t)words[2] != run->seed)
+      status = status_make(STATUS_invalid,
+                           "the checkpoint was trained with seed %lld; "
+                           "give --seed %lld",
+                           (long long)words[2], (long long)words[2]);
+    if (is_root && !run->options.quiet && !run->options.json)
+      fprintf(stderr, "resumed at step %lld\n", (long long)run->done);
+  }
+  return run_agree(run, status);
+}
+
+static Status open_saver(Run *run) {
+  if (run->options.no_save || run->options.sample || run->options.dry_run ||
+      !folder_of(run) || run->comm->rank != 0)
+    return STATUS_OK;
+  return saver_open(run->arena, run->program, folder_of(run), &run->saver);
+}
+
+static int start(Run *run) {
+  const DnnProgram *program = run->program;
+  run->train = program_code(program, "train");
+  run->eval = program_code(program, "eval");
+  run->eval_rest = program_code(program, "eval_rest");
+  run->sample = program_code(program, "sample");
+  run->seed = run->options.has_seed ? run->options.seed : program->settings.seed;
+  run->saved = run->evaluated = -1;
+  int n = program->settings.n_metrics;
+  run->metrics = ARENA_ARRAY(run->arena, double, n);
+  run->metric_values = ARENA_ARRAY(run->arena, float, n);
+  int code = run_agree(run, check_program(run));
+  if (!code) code = run_agree(run, open_device(run));
+  if (!code) code = run_agree(run, open_data(run));
+  if (!code) code = run_agree(run, open_saver(run));
+  if (code) return code;
+  run->exec = exec_create(run->arena, program, run->device, run->comm,
+                          &run->watch);
+  if (run->options.trace) {
+    run->trace = trace_create(run->arena, TRACE_EVENTS);
+    exec_set_trace(run->exec, run->trace);
+  }
+  Status status = params_init(run->arena, program, run->device, run->seed);
+  if (status.code == STATUS_ok) status = write_scalars(run);
+  code = run_agree(run, status);
+  return code ? code : restore(run);
+}
+
+static void finish(Run *run, int code) {
+  watch_tell(&run->watch, "ended %d", code);
+  saver_close(run->saver);
+  if (run->data) data_close(run->data);
+  if (run->device && run->device->program) run->device->close(run->device);
+  run->comm->close(run->comm);
+  close(run->signals);
+  watch_close(&run->watch);
+  memory_destroy(run->memory);
+}
+
+static int go(Run *run) {
+  int code = start(run);
+  if (code) return code;
+  report_start(run);
+  if (run->options.dry_run) return EXIT_done;
+  return run->options.sample ? run_sample(run) : run_train(run);
+}
+
+static void exhausted(void *user) {
+  (void)user;
+  static const char text[] = "error: no memory left\n";
+  if (write(STDERR_FILENO, text, sizeof text - 1) < 0) _exit(EXIT_machine);
+  _exit(EXIT_machine);
+}
+
+/* `run` of a bundle is the same file as its ranks: it starts them. */
+static bool is_launcher(const char *name) {
+  size_t n = strlen(name);
+  return (n == 3 && strcmp(name, "run") == 0) ||
+         (n > 3 && strcmp(name + n - 4, "/run") == 0);
+}
+
+static int launch(int argc, char **argv, const DnnProgram *program) {
+  char *slash = strrchr(argv[0], '/');
+  char folder[4096] = ".";
+  if (slash)
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - argv[0]), argv[0]);
+  return launch_ranks(
+      &(LaunchOptions){.bundle = *folder ? folder : "/",
+                       .ranks = program->world,
+                       .arguments = (const char *const *)argv + 1,
+                       .n_arguments = argc - 1});
+}
+
+int rank_main(int argc, char **argv, const DnnProgram *program) {
+  RunOptions options;
+  int code = parse_options(argc, argv, &options);
+  if (code >= 0) return code;
+  if (is_launcher(argv[0])) return launch(argc, argv, program);
+  if (getenv("DNN_LAUNCHER")) prctl(PR_SET_PDEATHSIG, SIGKILL);
+  Memory *memory = memory_create(exhausted, NULL);
+  if (!memory) exhausted(NULL);
+  Arena *arena = arena_create(memory);
+  Run *run = ARENA_NEW(arena, Run);
+  *run = (Run){.program = program,
+               .options = options,
+               .memory = memory,
+               .arena = arena,
+               .signals = open_signals()};
+  RankPlace place = comm_place();
+  watch_open(&run->watch, place.rank, place.local_rank);
+  Status status = comm_create(arena, &run->comm);
+  if (status.code != STATUS_ok) {
+    if (place.rank == 0) fprintf(stderr, "error: %s\n", status.message);
+    watch_tell(&run->watch, "ended %d", status_exit_code(status));
+    memory_destroy(memory);
+    return status_exit_code(status);
+  }
+  run->comm->watch = &run->watch;
+  code = go(run);
+  if (fflush(stdout) != 0 && !code) code = EXIT_machine;
+  finish(run, code);
+  return code;
+}

@@ -1,0 +1,89 @@
+/*
+ * device.c -- the smallest device: every instruction is an emitted function,
+ * called at once.  Copy this folder to begin a new kind of hardware; what it
+ * does is all that the runtime asks for.
+ */
+#include "runtime/runtime.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_BUFFERS = 256, MAX_NUMBERS = 256, ARENA_ALIGNMENT = 4096 };
+
+static Status null_open(Device *device, const DnnProgram *program,
+                        int local_rank) {
+  (void)local_rank;
+  size_t bytes = ((size_t)program->arena_bytes + ARENA_ALIGNMENT) /
+                 ARENA_ALIGNMENT * ARENA_ALIGNMENT;
+  device->program = program;
+  device->host_arena = aligned_alloc(ARENA_ALIGNMENT, bytes);
+  if (!device->host_arena)
+    return status_make(STATUS_unavailable, "no memory for %zu bytes", bytes);
+  memset(device->host_arena, 0, bytes);
+  return STATUS_OK;
+}
+
+static Status call_kernel(Device *device, const DnnInstr *instr,
+                          void *const *buffers, const int64_t *numbers) {
+  const DnnProgram *program = device->program;
+  if (instr->kernel < 0 || instr->kernel >= program->n_kernels ||
+      !program->kernels[instr->kernel].function)
+    return status_make(STATUS_unavailable, "'%s' has no kernel for this device",
+                       instr->path);
+  program->kernels[instr->kernel].function(buffers, numbers);
+  return STATUS_OK;
+}
+
+static Status null_launch(Device *device, const DnnInstr *instr) {
+  void *buffers[MAX_BUFFERS];
+  int64_t scratch[MAX_NUMBERS];
+  ASSERT(instr->n_buffers <= MAX_BUFFERS && instr->n_numbers <= MAX_NUMBERS);
+  for (int i = 0; i < instr->n_buffers; i++)
+    buffers[i] = device->address(device, instr->buffers[i]);
+  const int64_t *numbers = instr_numbers(instr, device->rank, scratch);
+  if (instr->op == DNN_OP_COPY)
+    memmove(buffers[1], buffers[0], (size_t)numbers[0]);
+  else if (instr->op == DNN_OP_ZERO)
+    memset(buffers[0], 0, (size_t)numbers[0]);
+  else
+    return call_kernel(device, instr, buffers, numbers);
+  return STATUS_OK;
+}
+
+static Status null_write(Device *device, int64_t offset, const void *from,
+                         int64_t bytes) {
+  memcpy((char *)device->host_arena + offset, from, (size_t)bytes);
+  return STATUS_OK;
+}
+
+static Status null_read(Device *device, int64_t offset, void *to,
+                        int64_t bytes) {
+  memcpy(to, (char *)device->host_arena + offset, (size_t)bytes);
+  return STATUS_OK;
+}
+
+static Status null_wait(Device *device) {
+  (void)device;
+  return STATUS_OK;
+}
+
+static void *null_address(Device *device, int64_t offset) {
+  return (char *)device->host_arena + offset;
+}
+
+static void null_close(Device *device) {
+  free(device->host_arena);
+}
+
+Status device_null_create(Arena *arena, Device **out) {
+  *out = ARENA_NEW(arena, Device);
+  **out = (Device){.name = "null",
+                   .open = null_open,
+                   .launch = null_launch,
+                   .write = null_write,
+                   .read = null_read,
+                   .wait = null_wait,
+                   .address = null_address,
+                   .close = null_close};
+  return STATUS_OK;
+}

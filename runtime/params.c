@@ -1,0 +1,185 @@
+/*
+ * params.c -- initial values of what persists, and digests of parameters.
+ *
+ * Every element's value follows from seed, path and its index in the whole
+ * tensor, so each rank makes its own piece and threads make parts of it in any
+ * order.
+ */
+#include "runtime/cpu/cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK = 1 << 18 }; /* elements made at a time */
+
+typedef struct Making {
+  const DnnTensor *tensor;
+  int rank;
+  uint64_t key;
+  int64_t first, n; /* local elements */
+  unsigned char *out;
+} Making;
+
+static uint16_t to_bf16(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 64);
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* Initial values are far from the limits of the format. */
+static uint16_t to_f16(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+  if (magnitude >= 0x47800000) return (uint16_t)(sign | 0x7c00);
+  if (magnitude < 0x38800000) { /* subnormal: units of 2^-24 */
+    float scaled;
+    memcpy(&scaled, &magnitude, sizeof scaled);
+    return (uint16_t)(sign | (uint32_t)(scaled * 16777216.0f + 0.5f));
+  }
+  uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
+  return (uint16_t)(sign | ((rounded - 0x38000000) >> 13));
+}
+
+static void store(DnnDtype dtype, unsigned char *to, double value) {
+  switch (dtype) {
+    case DNN_bool:
+    case DNN_u8: *to = (unsigned char)value; return;
+    case DNN_i8: *to = (unsigned char)(int8_t)value; return;
+    case DNN_i16: memcpy(to, &(int16_t){(int16_t)value}, 2); return;
+    case DNN_i32: memcpy(to, &(int32_t){(int32_t)value}, 4); return;
+    case DNN_i64: memcpy(to, &(int64_t){(int64_t)value}, 8); return;
+    case DNN_f16: memcpy(to, &(uint16_t){to_f16((float)value)}, 2); return;
+    case DNN_bf16: memcpy(to, &(uint16_t){to_bf16((float)value)}, 2); return;
+    case DNN_f32: memcpy(to, &(float){(float)value}, 4); return;
+    case DNN_f64: memcpy(to, &value, 8); return;
+    default: UNREACHABLE();
+  }
+}
+
+static bool is_split(const DnnTensor *tensor) {
+  for (int i = 0; i < tensor->rank; i++)
+    if (tensor->split[i].pieces > 1) return true;
+  return false;
+}
+
+/* Index in the whole tensor, or -1 for padding. */
+static int64_t whole_index(const DnnTensor *tensor, int rank, int64_t local) {
+  int64_t result = 0, stride = 1;
+  for (int i = tensor->rank - 1; i >= 0; i--) {
+    int64_t pieces = tensor->split[i].pieces > 1 ? tensor->split[i].pieces : 1;
+    int64_t each = (tensor->size[i] + pieces - 1) / pieces, begin;
+    int64_t n = tensor_local_range(tensor, i, rank, &begin), at = local % each;
+    if (at >= n) return -1;
+    result += (begin + at) * stride;
+    stride *= tensor->size[i];
+    local /= each;
+  }
+  return result;
+}
+
+static void make_part(void *arg, int index, int n_threads) {
+  const Making *making = arg;
+  const DnnTensor *tensor = making->tensor;
+  Init init = {(InitKind)tensor->init, tensor->init_a};
+  int64_t item = dtype_bytes(tensor->dtype);
+  int64_t begin = making->n * index / n_threads;
+  int64_t end = making->n * (index + 1) / n_threads;
+  bool splits = is_split(tensor);
+  for (int64_t i = begin; i < end; i++) {
+    int64_t whole = making->first + i;
+    if (splits) whole = whole_index(tensor, making->rank, whole);
+    double value =
+        whole < 0 ? 0.0 : init_value(init, making->key, (uint64_t)whole);
+    store(tensor->dtype, making->out + i * item, value);
+  }
+}
+
+static bool is_initialised(const DnnTensor *tensor) {
+  return tensor->role == DNN_PARAM || tensor->role == DNN_STATE ||
+         tensor->role == DNN_MOMENT || tensor->role == DNN_EMA ||
+         tensor->role == DNN_SCALE;
+}
+
+Status params_init(Arena *arena, const DnnProgram *program, Device *device,
+                   uint64_t seed) {
+  Threads threads;
+  threads_open(&threads);
+  Making making = {.rank = device->rank,
+                   .out = ARENA_ARRAY(arena, unsigned char, BLOCK * 8)};
+  Status status = STATUS_OK;
+  for (int i = 0; i < program->n_tensors && status.code == STATUS_ok; i++) {
+    const DnnTensor *tensor = &program->tensors[i];
+    if (!is_initialised(tensor)) continue;
+    /* An average starts as what it averages. */
+    bool is_average = strncmp(tensor->path, "ema/", 4) == 0;
+    making.tensor = tensor;
+    making.key = random_key(seed, tensor->path + (is_average ? 4 : 0));
+    int64_t n = tensor_local_elements(tensor);
+    int64_t item = dtype_bytes(tensor->dtype);
+    for (making.first = 0; making.first < n && status.code == STATUS_ok;
+         making.first += BLOCK) {
+      making.n = n - making.first < BLOCK ? n - making.first : BLOCK;
+      threads_run(&threads, make_part, &making);
+      status = device->write(device, tensor->offset + making.first * item,
+                             making.out, making.n * item);
+    }
+  }
+  threads_close(&threads);
+  return status;
+}
+
+static int by_path(const void *a, const void *b) {
+  return strcmp((*(const DnnTensor *const *)a)->path,
+                (*(const DnnTensor *const *)b)->path);
+}
+
+typedef void Digest(void *user, const void *data, size_t n);
+
+/* Hands the bytes of all parameters to `digest`, in path order. */
+static Status walk(Arena *arena, const DnnProgram *program, Device *device,
+                   Digest *digest, void *user) {
+  const DnnTensor **sorted =
+      ARENA_ARRAY(arena, const DnnTensor *, program->n_tensors);
+  int n = 0;
+  for (int i = 0; i < program->n_tensors; i++)
+    if (program->tensors[i].role == DNN_PARAM)
+      sorted[n++] = &program->tensors[i];
+  qsort(sorted, (size_t)n, sizeof *sorted, by_path);
+  unsigned char *buffer = ARENA_ARRAY(arena, unsigned char, BLOCK);
+  for (int i = 0; i < n; i++) {
+    int64_t bytes =
+        tensor_local_elements(sorted[i]) * dtype_bytes(sorted[i]->dtype);
+    for (int64_t at = 0; at < bytes; at += BLOCK) {
+      int64_t here = bytes - at < BLOCK ? bytes - at : BLOCK;
+      TRY(device->read(device, sorted[i]->offset + at, buffer, here));
+      digest(user, buffer, (size_t)here);
+    }
+  }
+  return STATUS_OK;
+}
+
+static void add_to_sha(void *user, const void *data, size_t n) {
+  sha256_add(user, data, n);
+}
+
+static void add_to_hash(void *user, const void *data, size_t n) {
+  uint64_t *hash = user;
+  *hash = hash_bytes(data, n, *hash);
+}
+
+Status params_sha256(Arena *arena, const DnnProgram *program, Device *device,
+                     char out_hex[65]) {
+  Sha256 sha;
+  sha256_begin(&sha);
+  TRY(walk(arena, program, device, add_to_sha, &sha));
+  sha256_end(&sha, out_hex);
+  return STATUS_OK;
+}
+
+Status params_hash(Arena *arena, const DnnProgram *program, Device *device,
+                   uint64_t *out) {
+  *out = 0;
+  return walk(arena, program, device, add_to_hash, out);
+}

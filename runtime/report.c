@@ -1,0 +1,306 @@
+/*
+ * report.c -- what a run says: a line a step for people, or JSON lines for
+ * programs; at the end digests of the parameters and where the memory went.
+ *
+ * Results go to standard output, talk to standard error.  Rank 0 speaks.
+ */
+#include "runtime/run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { POISON = 0xff }; /* as a float: not a number */
+
+static bool speaks(const Run *run) {
+  return run->comm->rank == 0 && !run->options.json && !run->options.quiet;
+}
+
+/* 17.2k */
+static void short_number(double value, char out[32]) {
+  static const char units[] = " kMGT";
+  int i = 0;
+  while (value >= 999.5 && i < 4) {
+    value /= 1000;
+    i++;
+  }
+  const char *format = value < 9.995 && i > 0 ? "%.2f" : "%.1f";
+  int n = snprintf(out, 32, value >= 99.95 ? "%.0f" : format, value);
+  if (i > 0) snprintf(out + n, 32 - (size_t)n, "%c", units[i]);
+}
+
+static void json_number(double value) {
+  if (isfinite(value))
+    printf("%.9g", value);
+  else
+    printf("null");
+}
+
+void report_start(const Run *run) {
+  const DnnProgram *program = run->program;
+  if (!speaks(run) || run->options.sample) return;
+  fprintf(stderr, "%s: %lld parameters, %d rank%s, %lld steps, arena %.1f MB\n",
+          program->model, (long long)program->parameters, program->world,
+          program->world == 1 ? "" : "s", (long long)run->last,
+          (double)program->arena_bytes * 1e-6);
+}
+
+static double items_per_second(const Run *run, int64_t ns) {
+  return (double)(run->train->batch * run->program->settings.items_per_sample) /
+         ((double)ns * 1e-9);
+}
+
+static void print_step(const Run *run, int64_t step, int64_t ns) {
+  char rate[32];
+  const char *items = run->program->settings.items;
+  short_number(items_per_second(run, ns), rate);
+  printf("step %lld/%lld | loss %.4f", (long long)step, (long long)run->total,
+         (double)run->loss);
+  if (run->has_norm) printf(" | norm %.2f", (double)run->norm);
+  printf(" | lr %.1e | %.1f ms | %s %s/s | %.0f MB\n", (double)run->rate,
+         (double)ns * 1e-6, rate, items ? items : "samples",
+         (double)run->program->arena_bytes * 1e-6);
+}
+
+static void print_json_step(const Run *run, int64_t step, int64_t ns) {
+  printf("{\"step\":%lld,\"loss\":", (long long)step);
+  json_number((double)run->loss);
+  printf(",\"norm\":");
+  json_number(run->has_norm ? (double)run->norm : NAN);
+  printf(",\"lr\":");
+  json_number((double)run->rate);
+  printf(",\"ms\":%.3f,\"items_per_s\":%.1f}\n", (double)ns * 1e-6,
+         items_per_second(run, ns));
+}
+
+void report_step(const Run *run, int64_t step, int64_t ns) {
+  if (run->comm->rank != 0 || run->options.quiet) return;
+  if (run->options.json)
+    print_json_step(run, step, ns);
+  else
+    print_step(run, step, ns);
+  fflush(stdout);
+}
+
+/* The last word of a path: accuracy of "train.accuracy". */
+static const char *last_word(const char *path) {
+  const char *dot = strrchr(path, '.');
+  return dot ? dot + 1 : path;
+}
+
+static void print_metrics(const Run *run) {
+  const DnnSettings *settings = &run->program->settings;
+  printf("\"metrics\":{");
+  for (int i = 0; i < settings->n_metrics; i++) {
+    printf("%s\"%s\":", i ? "," : "", settings->metrics[i]);
+    json_number(run->metrics[i]);
+  }
+  printf("}");
+}
+
+void report_evaluation(const Run *run, int64_t n_samples) {
+  const DnnSettings *settings = &run->program->settings;
+  if (run->comm->rank != 0 || run->options.quiet) return;
+  if (run->options.json) {
+    printf("{\"step\":%lld,\"validation_loss\":", (long long)run->done);
+    json_number(run->validation);
+    printf(",");
+    print_metrics(run);
+    printf("}\n");
+  } else {
+    printf("step %lld/%lld | validation loss %.4f", (long long)run->done,
+           (long long)run->total, run->validation);
+    for (int i = 0; i < settings->n_metrics; i++)
+      printf(" | %s %.4f", last_word(settings->metrics[i]), run->metrics[i]);
+    printf(" | %lld samples\n", (long long)n_samples);
+  }
+  fflush(stdout);
+}
+
+/* ---- memory ---- */
+
+typedef enum Cause {
+  CAUSE_arena,
+  CAUSE_libraries,
+  CAUSE_heap,
+  CAUSE_threads,
+  CAUSE_transport,
+  CAUSE_kernel_data,
+  CAUSE_other,
+  N_CAUSES
+} Cause;
+
+static const char *const cause_names[] = {
+    "arena", "program_and_libraries", "heap", "thread_heaps_and_stacks",
+    "shared_memory_of_transport", "system", "other"};
+_Static_assert(sizeof cause_names / sizeof *cause_names == N_CAUSES,
+               "a name for each cause");
+
+/* One line of /proc/self/smaps that begins a mapping. */
+static Cause cause_of(const Run *run, uintptr_t begin, uintptr_t end,
+                      const char *name) {
+  uintptr_t arena = (uintptr_t)run->device->host_arena;
+  if (arena && begin < arena + (uintptr_t)run->program->arena_bytes &&
+      arena < end)
+    return CAUSE_arena;
+  if (strcmp(name, "[heap]") == 0) return CAUSE_heap;
+  if (strncmp(name, "[stack", 6) == 0 || !*name) return CAUSE_threads;
+  if (name[0] == '[') return CAUSE_kernel_data;
+  if (strncmp(name, "/dev/shm", 8) == 0 || strstr(name, "ompi") ||
+      strstr(name, "vader"))
+    return CAUSE_transport;
+  return name[0] == '/' ? CAUSE_libraries : CAUSE_other;
+}
+
+static void read_causes(const Run *run, int64_t bytes[N_CAUSES]) {
+  memset(bytes, 0, sizeof(int64_t) * N_CAUSES);
+  FILE *file = fopen("/proc/self/smaps", "r");
+  if (!file) return;
+  char line[4400];
+  Cause cause = CAUSE_other;
+  while (fgets(line, sizeof line, file)) {
+    unsigned long begin, end;
+    long kilobytes;
+    int at = 0;
+    if (sscanf(line, "%lx-%lx %*s %*s %*s %*s %n", &begin, &end, &at) >= 2 &&
+        at > 0) {
+      line[strcspn(line, "\n")] = '\0';
+      cause = cause_of(run, begin, end, line + at);
+    } else if (sscanf(line, "Rss: %ld", &kilobytes) == 1) {
+      bytes[cause] += kilobytes * 1024;
+    }
+  }
+  fclose(file);
+}
+
+static int64_t peak_resident(void) {
+  struct rusage usage;
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+  return (int64_t)usage.ru_maxrss * 1024;
+}
+
+/* ---- poison ---- */
+
+Status poison_arena(Run *run) {
+  int64_t n = run->program->arena_bytes;
+  if (!getenv("DNN_POISON") || !run->device->host_arena) return STATUS_OK;
+  memset(run->device->host_arena, POISON, (size_t)n);
+  return STATUS_OK;
+}
+
+void poison_look(Run *run) {
+  const unsigned char *data = run->device->host_arena;
+  int64_t n = run->program->arena_bytes;
+  if (!getenv("DNN_POISON") || !data) return;
+  while (n > 0 && data[n - 1] == POISON) n--;
+  run->poison_top = n;
+}
+
+/* ---- the end ---- */
+
+typedef struct Last {
+  uint64_t hash;
+  int64_t peak_bytes, poison_top;
+  char sha[65];
+  bool is_whole; /* parameters are replicas */
+} Last;
+
+static bool are_replicas(const DnnProgram *program) {
+  for (int i = 0; i < program->n_tensors; i++)
+    if (program->tensors[i].role == DNN_PARAM &&
+        tensor_local_elements(&program->tensors[i]) !=
+            tensor_elements(&program->tensors[i]))
+      return false;
+  return true;
+}
+
+static void print_memory(const Run *run) {
+  int64_t bytes[N_CAUSES];
+  read_causes(run, bytes);
+  printf(",\"resident\":{");
+  for (int i = 0; i < N_CAUSES; i++)
+    printf("%s\"%s\":%lld", i ? "," : "", cause_names[i], (long long)bytes[i]);
+  printf("},\"transport_buffer_bytes\":%lld,\"data_bytes\":%lld",
+         (long long)run->comm->buffer_bytes,
+         (long long)data_resident_bytes(run->data));
+}
+
+static void print_validation(const Run *run) {
+  const DnnSettings *settings = &run->program->settings;
+  double accuracy = NAN;
+  for (int i = 0; i < settings->n_metrics; i++)
+    if (strstr(settings->metrics[i], "accuracy") && run->has_validation)
+      accuracy = run->metrics[i];
+  printf(",\"validation_loss\":");
+  json_number(run->has_validation ? run->validation : NAN);
+  printf(",");
+  print_metrics(run);
+  printf(",\"accuracy\":");
+  json_number(accuracy);
+}
+
+static void print_json_end(const Run *run, const Last *all) {
+  int world = run->comm->world;
+  printf("{\"final\":true,\"steps\":%lld,\"loss\":", (long long)run->done);
+  json_number(run->done > 0 ? (double)run->loss : NAN);
+  print_validation(run);
+  printf(",\"parameters_sha256\":[");
+  for (int i = 0; i < world; i++) printf("%s\"%s\"", i ? "," : "", all[i].sha);
+  printf("],\"arena_bytes\":[");
+  for (int i = 0; i < world; i++)
+    printf("%s%lld", i ? "," : "", (long long)run->program->arena_bytes);
+  printf("],\"peak_resident_bytes\":[");
+  for (int i = 0; i < world; i++)
+    printf("%s%lld", i ? "," : "", (long long)all[i].peak_bytes);
+  printf("]");
+  if (run->poison_top) {
+    printf(",\"arena_touched_bytes\":[");
+    for (int i = 0; i < world; i++)
+      printf("%s%lld", i ? "," : "", (long long)all[i].poison_top);
+    printf("]");
+  }
+  print_memory(run);
+  printf("}\n");
+}
+
+static Status gather_last(Run *run, Last *own, Last *all) {
+  own->is_whole = are_replicas(run->program);
+  own->peak_bytes = peak_resident();
+  poison_look(run);
+  own->poison_top = run->poison_top;
+  TRY(params_hash(run->arena, run->program, run->device, &own->hash));
+  if (run->options.json)
+    TRY(params_sha256(run->arena, run->program, run->device, own->sha));
+  if (run->trace)
+    TRY(trace_write(run->trace, run->options.trace, run->comm, run->program));
+  return run->comm->gather(run->comm, own, sizeof *own, all);
+}
+
+int report_end(Run *run) {
+  int world = run->comm->world;
+  Last own = {0};
+  Last *all = ARENA_ARRAY(run->arena, Last, world);
+  int code = run_agree(run, gather_last(run, &own, all));
+  if (code) return code;
+  for (int i = 1; i < world && own.is_whole; i++)
+    if (all[i].hash != all[0].hash) {
+      if (run->comm->rank == 0)
+        fprintf(stderr,
+                "fault: ranks 0 and %d hold different parameters after step "
+                "%lld\n",
+                i, (long long)run->done);
+      return EXIT_fault;
+    }
+  if (run->comm->rank != 0) return EXIT_done;
+  if (run->options.json) {
+    print_json_end(run, all);
+  } else if (run->poison_top) {
+    fprintf(stderr, "arena: %lld bytes, touched up to %lld\n",
+            (long long)run->program->arena_bytes, (long long)run->poison_top);
+  }
+  fflush(stdout);
+  return EXIT_done;
+}

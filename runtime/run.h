@@ -1,0 +1,86 @@
+/*
+ * run.h -- one run of a rank, as the parts of its main program share it.
+ */
+#ifndef RUNTIME_RUN_H
+#define RUNTIME_RUN_H
+
+#include "runtime/checkpoint.h"
+
+typedef enum ExitCode {
+  EXIT_done = 0,
+  EXIT_mistake = 1,
+  EXIT_machine = 3,
+  EXIT_fault = 4
+} ExitCode;
+
+/* What one rank asks of all; the greatest is done. */
+typedef enum Stop { STOP_none, STOP_user1, STOP_terminate, STOP_interrupt } Stop;
+
+typedef struct RunOptions {
+  int64_t steps, count; /* -1: as the program says */
+  bool resume, sample, json, dry_run, quiet, no_save, has_seed;
+  const char *load, *data, *trace, *prompt;
+  uint64_t seed;
+} RunOptions;
+
+enum { N_TIMES = 31 };
+
+typedef struct Run {
+  const DnnProgram *program;
+  RunOptions options;
+  Memory *memory;
+  Arena *arena;
+  Device *device;
+  Comm *comm;
+  Watch watch;
+  Exec *exec;
+  Data *data;
+  Saver *saver;
+  Trace *trace;
+  const DnnCode *train, *eval, *eval_rest, *sample;
+  int signals; /* a signalfd */
+  uint64_t seed;
+  int64_t total, last; /* steps of the schedule, and of this run */
+  int64_t done;        /* steps made */
+  int64_t saved;       /* step of the newest checkpoint; -1: none */
+  int n_failed_saves;  /* in a row */
+  float loss, norm, rate;
+  bool has_norm, has_validation;
+  double validation;
+  double *metrics; /* of the last evaluation; [settings.n_metrics] */
+  int64_t evaluated; /* at which step; -1: never */
+  float *metric_values;
+  int64_t times[N_TIMES]; /* ns of the last steps */
+  int64_t n_times;
+  Stop stop;
+  int64_t poison_top; /* with $DNN_POISON: bytes of the arena in use */
+} Run;
+
+/* ---- main.c ---- */
+
+/* All ranks hand in their status; the first failure is printed once, and all
+ * get the exit code that belongs to it (0: none). */
+int run_agree(Run *run, Status status);
+int status_exit_code(Status status);
+Stop run_pending_stop(Run *run);
+
+/* ---- train.c ---- */
+
+int run_train(Run *run);
+int run_evaluate(Run *run);
+
+/* ---- sample.c ---- */
+
+int run_sample(Run *run);
+
+/* ---- report.c ---- */
+
+void report_start(const Run *run);
+void report_step(const Run *run, int64_t step, int64_t ns);
+void report_evaluation(const Run *run, int64_t n_samples);
+int report_end(Run *run);
+/* Fills the arena with bytes that show who has not been written. */
+Status poison_arena(Run *run);
+void poison_look(Run *run);
+
+#endif

@@ -1,0 +1,107 @@
+/*
+ * trace.c -- a timeline that chrome://tracing and Perfetto read.
+ *
+ * Communication overlaps computation, and a track may not hold slices that
+ * overlap in part, so each has a track of its own: tid 0 the instructions, tid
+ * 1 the collectives.  One process of the timeline is one rank.
+ */
+#include "runtime/runtime.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+Trace *trace_create(Arena *arena, int64_t capacity) {
+  Trace *trace = ARENA_NEW(arena, Trace);
+  trace->origin_ns = clock_ns();
+  trace->capacity = capacity;
+  trace->data = ARENA_ARRAY(arena, TraceEvent, capacity);
+  trace->comm.capacity = (int32_t)(capacity / 4);
+  trace->comm.data = ARENA_ARRAY(arena, CommEvent, trace->comm.capacity);
+  return trace;
+}
+
+static void write_string(FILE *file, const char *text) {
+  fputc('"', file);
+  for (; text && *text; text++) {
+    unsigned char c = (unsigned char)*text;
+    if (c == '"' || c == '\\') fputc('\\', file);
+    if (c < 0x20)
+      fprintf(file, "\\u%04x", c);
+    else
+      fputc(c, file);
+  }
+  fputc('"', file);
+}
+
+static const char *collective_path(const DnnProgram *program, int32_t id) {
+  for (int i = 0; i < program->n_codes; i++)
+    for (int j = 0; j < program->codes[i].n_instrs; j++) {
+      const DnnInstr *instr = &program->codes[i].instrs[j];
+      if (instr->op == DNN_OP_COLLECTIVE &&
+          ((const DnnCollective *)instr->detail)->id == id)
+        return instr->path;
+    }
+  return "collective";
+}
+
+static void write_slice(FILE *file, const Trace *trace, int rank, int track,
+                        const char *name, int64_t begin, int64_t end) {
+  fprintf(file, ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":", rank,
+          track);
+  write_string(file, name);
+  fprintf(file, ",\"ts\":%.3f,\"dur\":%.3f",
+          (double)(begin - trace->origin_ns) * 1e-3,
+          (double)(end - begin) * 1e-3);
+}
+
+static void write_events(FILE *file, const Trace *trace, const Comm *comm,
+                         const DnnProgram *program) {
+  static const char *const phases[] = {"forward", "input gradient",
+                                       "weight gradient", "update",
+                                       "communication"};
+  int rank = comm->rank;
+  fprintf(file,
+          "{\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":%d,\"name\":"
+          "\"process_name\",\"args\":{\"name\":\"rank %d\"}}",
+          rank, rank);
+  for (int i = 0; i < 2; i++)
+    fprintf(file,
+            ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\","
+            "\"args\":{\"name\":\"%s\"}}",
+            rank, i, i ? "communication" : "instructions");
+  for (int64_t i = 0; i < trace->n; i++) {
+    const TraceEvent *event = &trace->data[i];
+    write_slice(file, trace, rank, 0, event->instr->path, event->begin_ns,
+                event->end_ns);
+    unsigned phase = event->instr->phase;
+    fprintf(file, ",\"args\":{\"step\":%lld,\"phase\":\"%s\",\"flops\":%.0f}}",
+            (long long)event->step,
+            phase < ARRAY_LENGTH(phases) ? phases[phase] : "",
+            event->instr->flops);
+  }
+  for (int32_t i = 0; i < trace->comm.n; i++) {
+    const CommEvent *event = &trace->comm.data[i];
+    write_slice(file, trace, rank, 1, collective_path(program, event->id),
+                event->begin_ns, event->end_ns);
+    fprintf(file, ",\"args\":{\"id\":%d}}", event->id);
+  }
+  fprintf(file, "\n],\"displayTimeUnit\":\"ms\"}\n");
+}
+
+Status trace_write(const Trace *trace, const char *path, const Comm *comm,
+                   const DnnProgram *program) {
+  char name[4096];
+  int n = comm->world > 1
+              ? snprintf(name, sizeof name, "%s.%d", path, comm->rank)
+              : snprintf(name, sizeof name, "%s", path);
+  if (n < 0 || n >= (int)sizeof name)
+    return status_make(STATUS_invalid, "the name of the trace is too long");
+  FILE *file = fopen(name, "w");
+  if (!file) return status_errno(errno, "cannot write '%s'", name);
+  write_events(file, trace, comm, program);
+  bool failed = ferror(file);
+  if (fclose(file) != 0 || failed)
+    return status_errno(errno, "cannot write '%s'", name);
+  return STATUS_OK;
+}

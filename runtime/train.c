@@ -1,0 +1,321 @@
+/*
+ * train.c -- the training loop of a rank.
+ *
+ * All ranks do the same in the same order; the one thing they must agree on is
+ * when to stop, and they vote on that while each step runs.  A failure inside a
+ * step ends the process at once: other ranks may wait in a collective that will
+ * never be whole, and the transport or the launcher ends them.
+ */
+#include "runtime/run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const int64_t least_deadline_ns = 60000000000;
+enum { MEDIANS_WAITED = 20 };
+
+_Noreturn static void give_up(Run *run, Status status) {
+  fflush(stdout);
+  fprintf(stderr, "error: %s\n", status.message);
+  watch_report(&run->watch, "cannot go on");
+  watch_tell(&run->watch, "ended %d", status_exit_code(status));
+  _exit(status_exit_code(status));
+}
+
+static void must(Run *run, Status status) {
+  if (status.code != STATUS_ok) give_up(run, status);
+}
+
+/* ---- scalars ---- */
+
+static bool read_scalar(Run *run, const DnnTensor *tensor, float *out) {
+  if (!tensor) return false;
+  double wide;
+  bool is_wide = tensor->dtype == DNN_f64;
+  must(run, run->device->read(run->device, tensor->offset,
+                              is_wide ? (void *)&wide : (void *)out,
+                              is_wide ? 8 : 4));
+  if (is_wide) *out = (float)wide;
+  return true;
+}
+
+static void write_step(Run *run, int64_t t) {
+  const DnnTensor *tensor = program_tensor(run->program, NULL, DNN_STEP);
+  if (!tensor) return;
+  int32_t narrow = (int32_t)t;
+  bool is_wide = tensor->dtype == DNN_i64;
+  must(run, run->device->write(run->device, tensor->offset,
+                               is_wide ? (void *)&t : (void *)&narrow,
+                               is_wide ? 8 : 4));
+}
+
+static void read_results(Run *run) {
+  const DnnProgram *program = run->program;
+  read_scalar(run, program_tensor(program, run->train, DNN_LOSS), &run->loss);
+  run->has_norm = read_scalar(
+      run, program_tensor(program, run->train, DNN_NORM), &run->norm);
+  read_scalar(run, program_tensor(program, run->train, DNN_RATE), &run->rate);
+}
+
+/* ---- a step ---- */
+
+static int by_value(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* Waiting longer than 20 median steps, and a minute, is a hang. */
+static void note_time(Run *run, int64_t ns) {
+  int64_t sorted[N_TIMES];
+  run->times[run->n_times++ % N_TIMES] = ns;
+  int64_t n = run->n_times < N_TIMES ? run->n_times : N_TIMES;
+  memcpy(sorted, run->times, sizeof(int64_t) * (size_t)n);
+  qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+  int64_t deadline = sorted[n / 2] * MEDIANS_WAITED;
+  atomic_store(&run->watch.deadline_ns,
+               deadline > least_deadline_ns ? deadline : least_deadline_ns);
+}
+
+static int64_t one_step(Run *run, int64_t t) {
+  int64_t begin = clock_ns(), greatest;
+  must(run, data_fill_train(run->data, run->device, run->train, t));
+  write_step(run, t);
+  must(run, run->comm->vote_start(run->comm, run_pending_stop(run)));
+  must(run, exec_run(run->exec, run->train, t));
+  read_results(run);
+  must(run, run->comm->vote_wait(run->comm, &greatest));
+  run->stop = (Stop)greatest;
+  int64_t ns = clock_ns() - begin;
+  note_time(run, ns);
+  return ns;
+}
+
+/* The update did not happen, so the same step can be run again, with a look at
+ * every result. */
+static int explain_not_finite(Run *run, int64_t t) {
+  static const char *const phases[] = {"forward", "backward", "backward",
+                                       "update", "communication"};
+  int32_t own;
+  must(run, data_fill_train(run->data, run->device, run->train, t));
+  write_step(run, t);
+  must(run, exec_run_checked(run->exec, run->train, t, &own));
+  Arena *scratch = arena_create(run->memory);
+  int32_t *all = ARENA_ARRAY(scratch, int32_t, run->comm->world);
+  must(run, run->comm->gather(run->comm, &own, sizeof own, all));
+  int32_t first = -1;
+  for (int i = 0; i < run->comm->world; i++)
+    if (all[i] >= 0 && (first < 0 || all[i] < first)) first = all[i];
+  arena_destroy(scratch);
+  if (run->comm->rank != 0) return EXIT_mistake;
+  const char *what = isfinite(run->loss) ? "gradient norm" : "loss";
+  fflush(stdout);
+  if (first < 0) {
+    fprintf(stderr, "error: step %lld: the %s is not finite\n", (long long)t,
+            what);
+    return EXIT_mistake;
+  }
+  const DnnInstr *instr = &run->train->instrs[first];
+  fprintf(stderr,
+          "error: step %lld: the %s is not finite; the first value that is "
+          "not is in '%s' (%s)\n"
+          "help: lower the learning rate, clip the gradients, or look at what "
+          "feeds '%s'\n",
+          (long long)t, what, instr->path,
+          instr->phase < ARRAY_LENGTH(phases) ? phases[instr->phase] : "",
+          instr->path);
+  return EXIT_mistake;
+}
+
+/* ---- evaluation ---- */
+
+/* What evaluation changes in the states is thrown away. */
+static Status copy_states(Run *run, unsigned char *copy, bool is_back) {
+  for (int i = 0; i < run->program->n_tensors; i++) {
+    const DnnTensor *tensor = &run->program->tensors[i];
+    if (tensor->role != DNN_STATE) continue;
+    TRY(is_back
+            ? run->device->write(run->device, tensor->offset, copy,
+                                 tensor->bytes)
+            : run->device->read(run->device, tensor->offset, copy,
+                                tensor->bytes));
+    copy += tensor->bytes;
+  }
+  return STATUS_OK;
+}
+
+static int64_t state_bytes(const DnnProgram *program) {
+  int64_t n = 0;
+  for (int i = 0; i < program->n_tensors; i++)
+    if (program->tensors[i].role == DNN_STATE) n += program->tensors[i].bytes;
+  return n;
+}
+
+typedef struct Sums {
+  double loss, weight;
+} Sums;
+
+static const DnnTensor *metric_tensor(const Run *run, const DnnCode *code,
+                                      int metric) {
+  const char *path = run->program->settings.metrics[metric];
+  for (int i = 0; i < code->n_tensors; i++)
+    if (code->tensors[i].role == DNN_METRIC &&
+        strcmp(code->tensors[i].path, path) == 0)
+      return &code->tensors[i];
+  return NULL;
+}
+
+static void evaluate_batch(Run *run, const DnnCode *code, int64_t first,
+                           bool is_random, Sums *sums) {
+  float loss = 0;
+  double weight = (double)code->batch;
+  must(run, data_fill_eval(run->data, run->device, code, first, is_random));
+  must(run, exec_run(run->exec, code, run->done));
+  read_scalar(run, program_tensor(run->program, code, DNN_LOSS), &loss);
+  sums->loss += (double)loss * weight;
+  sums->weight += weight;
+  for (int i = 0; i < run->program->settings.n_metrics; i++) {
+    float value = 0;
+    read_scalar(run, metric_tensor(run, code, i), &value);
+    run->metrics[i] += (double)value * weight;
+  }
+}
+
+static void warn_about_rest(const Run *run, int64_t rest, int64_t n) {
+  if (run->comm->rank == 0 && rest > 0 && run->evaluated < 0)
+    fprintf(stderr,
+            "warning: %lld of %lld evaluation samples are left out: no "
+            "program for the remainder of the last batch\n",
+            (long long)rest, (long long)n);
+}
+
+/* Result: samples evaluated. */
+static int64_t evaluate_all(Run *run, Sums *sums) {
+  const DnnSettings *settings = &run->program->settings;
+  int64_t batch = run->eval->batch, n = data_eval_samples(run->data), at = 0;
+  if (settings->eval_batches > 0) {
+    for (; at < settings->eval_batches * batch; at += batch)
+      evaluate_batch(run, run->eval, at, true, sums);
+    return at;
+  }
+  for (; at + batch <= n; at += batch)
+    evaluate_batch(run, run->eval, at, false, sums);
+  for (; run->eval_rest && at + run->eval_rest->batch <= n;
+       at += run->eval_rest->batch)
+    evaluate_batch(run, run->eval_rest, at, false, sums);
+  warn_about_rest(run, n - at, n);
+  return at;
+}
+
+int run_evaluate(Run *run) {
+  if (!run->eval || data_eval_samples(run->data) == 0 ||
+      run->evaluated == run->done)
+    return EXIT_done;
+  Arena *scratch = arena_create(run->memory);
+  unsigned char *states =
+      ARENA_ARRAY(scratch, unsigned char, state_bytes(run->program));
+  Sums sums = {0};
+  for (int i = 0; i < run->program->settings.n_metrics; i++)
+    run->metrics[i] = 0;
+  must(run, copy_states(run, states, false));
+  int64_t n = evaluate_all(run, &sums);
+  must(run, copy_states(run, states, true));
+  arena_destroy(scratch);
+  run->evaluated = run->done;
+  run->has_validation = sums.weight > 0;
+  if (!run->has_validation) return EXIT_done;
+  run->validation = sums.loss / sums.weight;
+  for (int i = 0; i < run->program->settings.n_metrics; i++)
+    run->metrics[i] /= sums.weight;
+  report_evaluation(run, n);
+  return EXIT_done;
+}
+
+/* ---- checkpoints ---- */
+
+typedef struct Saved {
+  int32_t was_tried, failed;
+  char message[400];
+} Saved;
+
+/* Rank 0 writes; all learn how it went. The disk may take its time. */
+static int save(Run *run) {
+  Saved saved = {0};
+  int64_t deadline = atomic_exchange(&run->watch.deadline_ns, 0);
+  watch_note(&run->watch, run->done, "save", 0, "checkpoint");
+  if (run->saver) {
+    Status status =
+        saver_save(run->saver, run->device, run->done, run->seed);
+    saved.was_tried = 1;
+    saved.failed = status.code != STATUS_ok;
+    if (status.message)
+      snprintf(saved.message, sizeof saved.message, "%s", status.message);
+  }
+  must(run, run->comm->broadcast(run->comm, &saved, sizeof saved, 0));
+  atomic_store(&run->watch.deadline_ns, deadline);
+  if (!saved.was_tried) return EXIT_done;
+  if (!saved.failed) {
+    run->saved = run->done;
+    run->n_failed_saves = 0;
+    return EXIT_done;
+  }
+  run->n_failed_saves++;
+  bool is_end = run->n_failed_saves > 1;
+  if (run->comm->rank == 0)
+    fprintf(stderr, "%s: %s%s\n", is_end ? "error" : "warning", saved.message,
+            is_end ? "; that was the second time in a row"
+                   : "; training goes on");
+  return is_end ? EXIT_machine : EXIT_done;
+}
+
+/* The last checkpoint of a run is tried twice: nobody comes after it. */
+static int save_last(Run *run) {
+  if (run->saved == run->done || run->done == 0) return EXIT_done;
+  int code = save(run);
+  if (!code && run->n_failed_saves > 0) code = save(run);
+  return code;
+}
+
+/* ---- the loop ---- */
+
+static bool is_due(int64_t every, int64_t t) {
+  return every > 0 && t % every == 0;
+}
+
+/* Result: exit code. */
+static int train(Run *run) {
+  const DnnSettings *settings = &run->program->settings;
+  for (int64_t t = run->done + 1; t <= run->last && !run->stop; t++) {
+    int64_t ns = one_step(run, t);
+    if (!isfinite(run->loss) || (run->has_norm && !isfinite(run->norm)))
+      return explain_not_finite(run, t);
+    run->done = t;
+    report_step(run, t, ns);
+    int code = EXIT_done;
+    if (is_due(settings->eval_every, t) && !run->stop) code = run_evaluate(run);
+    if (!code && is_due(settings->save_every, t)) code = save(run);
+    if (code) return code;
+  }
+  return EXIT_done;
+}
+
+static int stop_code(const Run *run) {
+  if (run->stop == STOP_terminate) return 143;
+  return run->stop == STOP_interrupt ? 130 : EXIT_done;
+}
+
+int run_train(Run *run) {
+  int code = train(run);
+  if (code) return code;
+  code = save_last(run);
+  if (code) return code;
+  if (run->stop && run->comm->rank == 0)
+    fprintf(stderr, "stopped after step %lld%s%s\n", (long long)run->done,
+            run->saved == run->done ? "; checkpoint in " : "",
+            run->saved == run->done ? run->program->settings.save : "");
+  if (run->stop) return stop_code(run);
+  code = run_evaluate(run);
+  return code ? code : report_end(run);
+}

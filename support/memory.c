@@ -1,0 +1,187 @@
+/*
+ * memory.c -- the one allocator: arenas of zeroed chunks.
+ *
+ * An arena hands out slices of its newest chunk and gets a larger one from the
+ * Memory when that is full; nothing is freed alone.  All chunk requests pass
+ * through one function, which is where a test's countdown and the exhaustion
+ * handler sit.  Under AddressSanitizer every allocation is a chunk of its own,
+ * so that reading past one is seen.
+ */
+#include "support/support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define CHUNK_PER_ALLOCATION 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define CHUNK_PER_ALLOCATION 1
+#endif
+#endif
+#ifndef CHUNK_PER_ALLOCATION
+#define CHUNK_PER_ALLOCATION 0
+#endif
+
+enum { ALIGNMENT = 16, FIRST_CHUNK = 4096, LARGEST_CHUNK = 1 << 20 };
+
+typedef struct Chunk {
+  struct Chunk *next;
+  size_t size_bytes; /* keeps the payload aligned */
+} Chunk;
+
+_Static_assert(sizeof(Chunk) % ALIGNMENT == 0 || sizeof(void *) < 8,
+               "the payload of a chunk must be aligned");
+/* On 32-bit machines the two words are padded. */
+enum { CHUNK_HEADER = (sizeof(Chunk) + ALIGNMENT - 1) & ~(ALIGNMENT - 1) };
+
+struct Arena {
+  Memory *memory;
+  Arena *previous, *next; /* all arenas of the memory */
+  Chunk *chunks;          /* newest first */
+  char *free;
+  size_t n_free, next_chunk;
+};
+
+struct Memory {
+  void (*on_exhausted)(void *user);
+  void *user;
+  Arena *arenas;
+  int64_t n_requests, fail_after;
+  bool fail_forever;
+};
+
+static bool must_fail(Memory *memory) {
+  if (memory->fail_after < 0) return false;
+  if (memory->fail_after > 0) {
+    memory->fail_after--;
+    return false;
+  }
+  if (!memory->fail_forever) memory->fail_after = -1;
+  return true;
+}
+
+static _Noreturn void exhausted(void (*handler)(void *), void *user) {
+  handler(user);
+  assert_failed(__FILE__, __LINE__, __func__, "on_exhausted returned");
+}
+
+/* Zeroed bytes from the system; does not return without them. */
+static void *request(Memory *memory, size_t size_bytes) {
+  memory->n_requests++;
+  void *bytes = must_fail(memory) ? NULL : calloc(1, size_bytes);
+  if (!bytes) exhausted(memory->on_exhausted, memory->user);
+  return bytes;
+}
+
+Memory *memory_create(void (*on_exhausted)(void *user), void *user) {
+  ASSERT(on_exhausted);
+  Memory *memory = calloc(1, sizeof *memory);
+  if (!memory) exhausted(on_exhausted, user);
+  memory->on_exhausted = on_exhausted;
+  memory->user = user;
+  memory->fail_after = -1;
+  return memory;
+}
+
+void memory_destroy(Memory *memory) {
+  if (!memory) return;
+  while (memory->arenas) arena_destroy(memory->arenas);
+  free(memory);
+}
+
+void memory_fail_at(Memory *memory, int64_t n, bool forever) {
+  memory->fail_after = n < 0 ? -1 : n;
+  memory->fail_forever = forever;
+}
+
+int64_t memory_requests(const Memory *memory) {
+  return memory->n_requests;
+}
+
+Arena *arena_create(Memory *memory) {
+  Arena *arena = request(memory, sizeof *arena);
+  arena->memory = memory;
+  arena->next_chunk = FIRST_CHUNK;
+  arena->next = memory->arenas;
+  if (arena->next) arena->next->previous = arena;
+  memory->arenas = arena;
+  return arena;
+}
+
+void arena_destroy(Arena *arena) {
+  if (!arena) return;
+  if (arena->previous) arena->previous->next = arena->next;
+  else arena->memory->arenas = arena->next;
+  if (arena->next) arena->next->previous = arena->previous;
+  for (Chunk *chunk = arena->chunks, *next; chunk; chunk = next) {
+    next = chunk->next;
+    free(chunk);
+  }
+  free(arena);
+}
+
+static void *add_chunk(Arena *arena, size_t size_bytes) {
+  Chunk *chunk = request(arena->memory, CHUNK_HEADER + size_bytes);
+  chunk->size_bytes = size_bytes;
+  chunk->next = arena->chunks;
+  arena->chunks = chunk;
+  return (char *)chunk + CHUNK_HEADER;
+}
+
+void *arena_alloc(Arena *arena, size_t size_bytes) {
+  if (size_bytes > SIZE_MAX / 2)
+    exhausted(arena->memory->on_exhausted, arena->memory->user);
+  if (CHUNK_PER_ALLOCATION) return add_chunk(arena, size_bytes);
+  size_t rounded = (size_bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+  if (rounded == 0) rounded = ALIGNMENT;
+  if (rounded > arena->n_free) {
+    /* A large one gets a chunk of its own, so that the rest of the current
+     * chunk stays in use. */
+    if (rounded > arena->next_chunk / 4) return add_chunk(arena, rounded);
+    arena->n_free = arena->next_chunk - CHUNK_HEADER;
+    arena->free = add_chunk(arena, arena->n_free);
+    if (arena->next_chunk < LARGEST_CHUNK) arena->next_chunk *= 2;
+  }
+  void *result = arena->free;
+  arena->free += rounded;
+  arena->n_free -= rounded;
+  return result;
+}
+
+void *arena_array(Arena *arena, int64_t n, size_t item_bytes) {
+  ASSERT(n >= 0);
+  ASSERT(item_bytes == 0 || (uint64_t)n <= SIZE_MAX / 2 / item_bytes);
+  return arena_alloc(arena, (size_t)n * item_bytes);
+}
+
+void *arena_copy(Arena *arena, const void *data, size_t size_bytes) {
+  void *copy = arena_alloc(arena, size_bytes);
+  if (size_bytes) memcpy(copy, data, size_bytes);
+  return copy;
+}
+
+char *arena_strdup(Arena *arena, const char *text) {
+  return arena_copy(arena, text, strlen(text) + 1);
+}
+
+char *arena_vprintf(Arena *arena, const char *format, va_list args) {
+  ASSERT(format);
+  va_list again;
+  va_copy(again, args);
+  int n = vsnprintf(NULL, 0, format, again);
+  va_end(again);
+  ASSERT(n >= 0);
+  char *text = arena_alloc(arena, (size_t)n + 1);
+  vsnprintf(text, (size_t)n + 1, format, args);
+  return text;
+}
+
+char *arena_printf(Arena *arena, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  char *text = arena_vprintf(arena, format, args);
+  va_end(args);
+  return text;
+}

@@ -1,0 +1,22 @@
+/*
+ * vec.c -- room for one more item in an array of an arena.  Old storage stays
+ * in the arena until it is destroyed; doubling bounds that waste by the size
+ * of the array.
+ */
+#include "support/support.h"
+
+#include <limits.h>
+#include <string.h>
+
+enum { FIRST_CAPACITY = 8 };
+
+void vec_grow(Arena *arena, void **data, int *capacity, int n,
+              size_t item_bytes) {
+  if (n < *capacity) return;
+  ASSERT(n <= INT_MAX / 2);
+  int larger = n < FIRST_CAPACITY ? FIRST_CAPACITY : n * 2;
+  void *moved = arena_array(arena, larger, item_bytes);
+  if (n) memcpy(moved, *data, (size_t)n * item_bytes);
+  *data = moved;
+  *capacity = larger;
+}

@@ -1,0 +1,95 @@
+#!/bin/bash
+# What goes wrong on real machines: a clear message, the right exit code within
+# 10 s, nothing left behind, and the last whole checkpoint resumes.
+. "$(dirname "$0")/lib.sh"
+has_mpi || skip "needs mpirun"
+"$dnnc" build "$root/models/mlp.dnn" --ranks 2 -o m.bundle --quiet epochs=400 \
+  save_every=200 eval_batches=1 || fail "build"
+run="m.bundle/run --data $root --json"
+
+ranks_of() { pgrep -f "$work/.*rank-0000|m.bundle/rank-000" 2>/dev/null; }
+start() { # folder, arguments: starts in the background, waits for steps
+  folder=$1
+  shift
+  mkdir -p "$folder"
+  (cd "$folder" && exec "$work/m.bundle/run" --data "$root" --json "$@") \
+    >"$folder.json" 2>"$folder.err" &
+  pid=$!
+  for _ in $(seq 200); do
+    [ "$(grep -c '"step"' "$folder.json")" -ge "${steps_wanted:-250}" ] && return
+    kill -0 $pid 2>/dev/null || break
+    sleep 0.1
+  done
+  cat "$folder.err"
+  fail "$folder: did not get going"
+}
+ends() { # expected exit code, seconds
+  local deadline=$(($(date +%s) + $2)) code
+  while kill -0 $pid 2>/dev/null; do
+    if [ "$(date +%s)" -gt $deadline ]; then
+      cat "$folder.err"
+      fail "$folder: still running after $2 s"
+    fi
+    sleep 0.1
+  done
+  wait $pid
+  code=$?
+  [ $code = "$1" ] || { cat "$folder.err"; fail "$folder: exit $code, expected $1"; }
+  sleep 0.5
+  [ -z "$(ranks_of)" ] || fail "$folder: processes left: $(ranks_of)"
+  echo "$folder: exit $code: $(grep -v '^$' "$folder.err" | tail -n 1)"
+}
+resumes() {
+  local step
+  step=$(cat "$folder/mlp.ckpt/latest") || fail "$folder: no checkpoint"
+  (cd "$folder" && "$work/m.bundle/run" --data "$root" --json --resume --quiet \
+    --no-save --steps $((10#${step#step-} + 3))) >"$folder-again.json" 2>"$folder-again.err" ||
+    { cat "$folder-again.err"; fail "$folder: does not resume"; }
+  [ "$(grep -c '"step":' "$folder-again.json")" -ge 3 ] || fail "$folder: resumed nothing"
+}
+
+start killed
+kill -KILL "$(ranks_of | tail -n 1)"
+ends 3 10
+resumes
+
+start stopped
+kill -STOP "$(ranks_of | tail -n 1)"
+ends 3 12
+
+start launcher_killed
+kill -KILL $pid
+wait $pid 2>/dev/null
+for _ in $(seq 100); do [ -z "$(ranks_of)" ] && break; sleep 0.1; done
+[ -z "$(ranks_of)" ] || fail "launcher killed: ranks live on"
+folder=launcher_killed resumes
+
+start terminated
+kill -TERM $pid
+ends 143 10
+resumes
+
+start interrupted
+kill -INT $pid
+ends 130 10
+resumes
+
+# A missing oneDNN costs speed: one warning, exit 0.
+DNN_ONEDNN_LIB=none $run --steps 3 --no-save >dnnl.json 2>dnnl.err ||
+  { cat dnnl.err; fail "without oneDNN"; }
+[ "$(grep -ci onednn dnnl.err)" = 1 ] || { cat dnnl.err; fail "not one warning"; }
+
+# A missing MPI: exit 3 with what to install.
+DNN_MPI_LIB=none $run --steps 3 --no-save >mpi.json 2>mpi.err
+[ $? = 3 ] || { cat mpi.err; fail "without MPI: not exit 3"; }
+grep -qi 'mpi' mpi.err || fail "without MPI: no message"
+
+# A full disk: a warning, training goes on; twice in a row ends with exit 3.
+if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
+  mkdir -p small
+  unshare -m bash -c "mount -t tmpfs -o size=3m none small && cd small &&
+    '$work/m.bundle/run' --data '$root' --json --steps 1000" >full.json 2>full.err
+  [ $? = 3 ] || { cat full.err; fail "full disk: not exit 3"; }
+  grep -qi 'space' full.err || { cat full.err; fail "full disk: no message"; }
+  [ "$(grep -c '"step":' full.json)" -gt 250 ] || fail "full disk: stopped at the first failure"
+fi

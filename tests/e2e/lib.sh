@@ -1,0 +1,30 @@
+# lib.sh -- shared by the end-to-end tests: a scratch folder, a private cache,
+# and helpers.  Usage: . "$(dirname "$0")/lib.sh" with $1 = path of dnnc.
+set -u
+dnnc=$1
+root=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export XDG_CACHE_HOME=${DNNC_TEST_CACHE:-$work/cache}
+cd "$work" || exit 1
+
+fail() {
+  echo "FAIL: $*" >&2
+  exit 1
+}
+skip() {
+  echo "skipped: $*"
+  exit 77
+}
+has_mpi() { command -v mpirun >/dev/null; }
+# field KEY FILE: the last value of a key in a file of JSON lines.
+field() {
+  grep -o "\"$1\":[^,}]*" "$2" | tail -n 1 | cut -d: -f2- | tr -d '"'
+}
+# close A B RELATIVE
+close() {
+  awk -v a="$1" -v b="$2" -v r="$3" 'BEGIN {
+    d = a - b; if (d < 0) d = -d
+    m = a < 0 ? -a : a
+    exit !(a != "" && b != "" && d <= r * m) }'
+}

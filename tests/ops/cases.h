@@ -1,0 +1,259 @@
+/*
+ * cases.h -- a few graphs for every operator, that back ends are checked with
+ * against the interpreter.  Pointwise operators come from the table of ops.def
+ * and need no row here; a structured operator without a row fails the test.
+ *
+ * Sizes are chosen for what kernels do differently: whole rows of a warp and of
+ * a block, columns, one number out of many, odd sizes, views.
+ */
+#ifndef TESTS_OPS_CASES_H
+#define TESTS_OPS_CASES_H
+
+#include "tests/unit/values.h"
+
+typedef struct OpCase {
+  const char *op, *attrs;
+  const char *inputs[6]; /* types, with TYPE for the number under test */
+} OpCase;
+
+static const OpCase op_cases[] = {
+    {"const", "value=2.5 dtype=TYPE", {NULL}},
+    {"iota", "dim=T sizes=70", {NULL}},
+    {"rename", "from=B,C to=X,Y", {"TYPE B:20 C:33"}},
+    {"split_dim", "dim=C to=H,D sizes=2,3", {"TYPE B:2 C:6"}},
+    {"merge_dims", "from=H,D dim=C", {"TYPE B:2 H:2 D:3"}},
+    {"merge_dims", "from=D,H dim=C", {"TYPE H:2 B:2 D:3"}},
+    {"transpose", "order=C,A,B", {"TYPE A:4 B:5 C:12"}},
+    {"broadcast", "to=X,Y sizes=3,5", {"TYPE B:8"}},
+    {"cast", "dtype=f32", {"TYPE B:300"}},
+    {"cast", "dtype=f64", {"TYPE B:30"}},
+    {"cast", "dtype=i32", {"TYPE B:300"}},
+    {"sum", "over=B", {"TYPE A:2 B:3 C:2"}},
+    {"sum", "over=C", {"TYPE A:40 C:70"}},
+    {"sum", "over=C", {"TYPE A:5 C:700"}},
+    {"sum", "over=A", {"TYPE A:300 C:40"}},
+    {"sum", "over=A", {"TYPE A:1000 C:7"}},
+    {"sum", "over=A,B", {"TYPE A:70 B:90"}},
+    {"sum", "over=A,C", {"TYPE A:30 B:5 C:33"}},
+    {"max", "over=C", {"TYPE A:17 C:70"}},
+    {"max", "over=C,A", {"TYPE A:2 B:3 C:4"}},
+    {"min", "over=A", {"TYPE A:33 B:40"}},
+    {"argmax", "dim=C", {"TYPE A:12 C:70"}},
+    {"argmax", "dim=A", {"TYPE A:70 C:12"}},
+    {"argmax", "dim=A", {"TYPE A:9"}},
+    {"logsumexp", "over=C", {"TYPE B:9 C:50"}},
+    {"logsumexp", "over=C,A", {"TYPE A:2 B:3 C:10"}},
+    {"softmax", "over=C", {"TYPE B:20 C:65"}},
+    {"softmax", "over=B,C", {"TYPE B:2 A:3 C:30"}},
+    {"softmax", "over=A", {"TYPE A:64 C:20"}},
+    {"log_softmax", "over=C", {"TYPE C:5 B:2"}},
+    {"layernorm", "over=C eps=1e-3", {"TYPE B:10 C:96"}},
+    {"layernorm", "over=C eps=1e-3", {"TYPE B:2 C:1"}},
+    {"rmsnorm", "over=C eps=1e-3", {"TYPE B:6 C:300"}},
+    {"dot", "over=K", {"TYPE M:12 K:13", "TYPE K:13 N:14"}},
+    {"dot", "over=K,L", {"TYPE B:2 K:3 M:1 L:2", "TYPE L:2 B:2 K:3 N:2"}},
+    {"dot", "over=", {"TYPE M:2", "TYPE N:3"}},
+    {"dot", "over=K", {"TYPE K:600", "TYPE K:600"}},
+    {"conv",
+     "dim=C space=Y,X stride=1,1 pad=1,1 dilate=1,1",
+     {"TYPE N:2 C:2 Y:4 X:3", "TYPE O:3 C:2 Y:3 X:3"}},
+    {"conv",
+     "dim=C space=Y,X stride=2,1 pad=0,2 dilate=1,2",
+     {"TYPE N:1 C:2 Y:6 X:3", "TYPE O:1 C:2 Y:3 X:2"}},
+    {"conv",
+     "dim=C space=X stride=2 pad=0 dilate=1",
+     {"TYPE N:2 G:2 C:1 X:6", "TYPE G:2 O:2 C:1 X:3"}},
+    {"conv_input_grad",
+     "dim=C space=X stride=2 pad=1 dilate=1 sizes=5 to=O",
+     {"TYPE N:2 X:3 O:2", "TYPE O:2 C:3 X:3"}},
+    {"conv_weight_grad",
+     "dim=C space=X stride=2 pad=1 dilate=1 window=3 to=O over=N",
+     {"TYPE N:2 C:3 X:5", "TYPE N:2 X:3 O:2"}},
+    {"maxpool",
+     "space=Y,X window=2,2 stride=2,2 pad=0,0",
+     {"TYPE N:2 Y:4 X:4 C:2"}},
+    {"maxpool", "space=X window=3 stride=1 pad=1", {"TYPE N:2 X:5"}},
+    {"maxpool_grad",
+     "space=X window=3 stride=1 pad=1",
+     {"TYPE N:2 X:5", "TYPE N:2 X:5", "TYPE N:2 X:5"}},
+    {"avgpool",
+     "space=Y,X window=2,3 stride=2,1 pad=0,1",
+     {"TYPE N:2 Y:4 X:4"}},
+    {"avgpool",
+     "space=X window=3 stride=2 pad=1 causal=0",
+     {"TYPE X:5 C:2"}},
+    {"avgpool_grad",
+     "space=X window=3 stride=2 pad=1 causal=0 sizes=5",
+     {"TYPE X:3 C:2"}},
+    {"adaptive_avgpool", "space=Y,X sizes=2,3", {"TYPE N:1 Y:5 X:4"}},
+    {"adaptive_avgpool_grad", "space=Y,X sizes=5,4", {"TYPE N:1 Y:2 X:3"}},
+    {"gather", "dim=V", {"TYPE V:4 C:70", "i32 B:2 T:30"}},
+    {"gather", "dim=V", {"TYPE V:4 B:2", "i32 B:2 T:3"}},
+    {"gather", "dim=V", {"TYPE V:4", "i32"}},
+    {"scatter_add",
+     "over=T dim=V sizes=4",
+     {"TYPE B:2 T:30 C:20", "i32 B:2 T:30"}},
+    {"scatter_add",
+     "over=B,T dim=V sizes=4",
+     {"TYPE B:2 T:30 C:20", "i32 B:2 T:30"}},
+    {"one_hot", "dim=V sizes=7", {"i32 B:3 T:5"}},
+    {"slice", "dim=C start=1 sizes=2", {"TYPE B:2 C:4"}},
+    {"pad", "dim=C pad=1,2 value=7", {"TYPE B:2 C:3"}},
+    {"concat", "dim=C", {"TYPE B:20 C:30", "TYPE B:20", "TYPE C:2"}},
+    {"random_keep",
+     "to=B,T sizes=9,8 value=0.3 stream=block.drop",
+     {"i64", "i32"}},
+    {"attention",
+     "over=D query=T key=S scale=0.5 causal=1",
+     {"TYPE B:2 T:70 D:12", "TYPE B:2 S:70 D:12", "TYPE B:2 S:70 D:12"}},
+    {"attention",
+     "over=D query=T key=S scale=0.7 causal=0",
+     {"TYPE T:20 H:4 D:33", "TYPE S:37 H:4 D:33", "TYPE S:37 H:4 E:5"}},
+    {"attention",
+     "over=D query=T key=S scale=0.7 causal=1",
+     {"TYPE B:2 G:2 T:33 D:8", "TYPE B:2 S:33 D:8", "TYPE B:2 S:33 D:8"}},
+    {"attention_grad",
+     "over=D query=T key=S scale=0.5 causal=1",
+     {"TYPE B:2 T:40 D:8", "TYPE B:2 S:40 D:8", "TYPE B:2 S:40 D:8",
+      "TYPE B:2 T:40 D:8", "f32 B:2 T:40", "TYPE B:2 T:40 D:8"}},
+    {"attention_grad",
+     "over=D query=T key=S scale=0.5 causal=0",
+     {"TYPE B:2 G:3 T:20 D:8", "TYPE B:2 S:35 D:8", "TYPE B:2 S:35 D:20",
+      "TYPE B:2 G:3 T:20 D:20", "f32 B:2 G:3 T:20",
+      "TYPE B:2 G:3 T:20 D:20"}},
+};
+
+/* Operators that are no computation of one rank. */
+static inline bool op_case_exempt(Op op) {
+  return op == OP_input || op_info(op)->is_collective || op == OP_fused ||
+         op == OP_scan;
+}
+
+static inline const char *op_case_text(char *out, size_t n, const char *text,
+                                       const char *number) {
+  const char *at = strstr(text, "TYPE");
+  if (at) {
+    snprintf(out, n, "%.*s%s%s", (int)(at - text), text, number, at + 4);
+  } else {
+    snprintf(out, n, "%s", text);
+  }
+  return out;
+}
+
+/* The graph of one case: inputs are ROLE_data, results ROLE_metric. */
+static inline Graph *op_case_graph(Module *module, const OpCase *item,
+                                   const char *number) {
+  Graph *graph = make_graph(module);
+  Value inputs[6];
+  char text[300];
+  int n = 0;
+  for (; n < 6 && item->inputs[n] != NULL; n++) {
+    char path[] = {(char)('a' + n), '\0'};
+    op_case_text(text, sizeof text, item->inputs[n], number);
+    inputs[n] = make_input(graph, ROLE_data, path, text);
+  }
+  op_case_text(text, sizeof text, item->attrs, number);
+  Value y = make(graph, item->op, text, inputs, n);
+  for (int r = 0; r < graph_node(graph, y)->n_results; r++) {
+    char path[] = {(char)('r' + r), '\0'};
+    make_output(graph, ROLE_metric, path, (Value){y.node, r});
+  }
+  return graph;
+}
+
+/* y = op(a, b, c) over broadcast dims; operand types by the operator's class.
+ * NULL if the operator does not take this number. */
+static inline Graph *pointwise_case_graph(Module *module, Op op,
+                                          const char *number) {
+  static const char *const shapes[] = {"A:6 B:8", "B:8", "A:6 B:8"};
+  const OpInfo *info = op_info(op);
+  DType dtype;
+  cr_assert(dtype_find(number, &dtype));
+  bool is_real = dtype_class(dtype) == CLASS_REAL;
+  if (info->pw_class == PW_REAL && !is_real) return NULL;
+  if (info->pw_class == PW_INTEGER && dtype_class(dtype) != CLASS_INT)
+    return NULL;
+  Graph *graph = make_graph(module);
+  Value inputs[3];
+  for (int i = 0; i < info->max_inputs; i++) {
+    bool is_bool = info->pw_class == PW_LOGIC ||
+                   (info->pw_class == PW_SELECT && i == 0);
+    char path[] = {(char)('a' + i), '\0'}, text[60];
+    snprintf(text, sizeof text, "%s %s", is_bool ? "bool" : number, shapes[i]);
+    inputs[i] = make_input(graph, ROLE_data, path, text);
+  }
+  Value y = make(graph, info->name, "", inputs, info->max_inputs);
+  make_output(graph, ROLE_metric, "r", y);
+  return graph;
+}
+
+/* As its dtype holds it. */
+static inline void op_case_round(Tensor *tensor) {
+  if (tensor->type->dtype != DT_f32) return;
+  for (int64_t k = 0; k < type_elements(tensor->type); k++)
+    tensor->data[k] = (float)tensor->data[k];
+}
+
+/* The results of `op` on the first inputs take the place of later ones. */
+static inline void op_case_forward(const Graph *graph, Op op, int n_inputs,
+                                   int n_results, Tensor *inputs) {
+  const Node *last = graph_node(graph, graph->outputs.data[0].value);
+  Graph *forward = graph_like(graph);
+  Name none = name_intern(graph->module->names, "");
+  Value values[3];
+  for (int i = 0; i < n_inputs; i++)
+    values[i] = graph_input(forward, ROLE_data, graph->inputs.data[i].path,
+                            inputs[i].type);
+  Attrs attrs = {.n = last->n_attrs};
+  for (int i = 0; i < last->n_attrs; i++) attrs.items[i] = last->attrs[i];
+  Value y = graph_append(forward, op, values, n_inputs, &attrs);
+  for (int r = 0; r < n_results; r++)
+    graph_output(forward, ROLE_metric, none, (Value){y.node, r});
+  Tensor *results = run(forward, INTERP_f64, inputs);
+  for (int r = 0; r < n_results; r++) {
+    inputs[n_inputs + r].data = results[r].data;
+    op_case_round(&inputs[n_inputs + r]);
+  }
+}
+
+/* Data for every input.  Gradients are given what their operator computed. */
+static inline Tensor *op_case_inputs(const Graph *graph, uint64_t key) {
+  Arena *arena = graph->module->arena;
+  Tensor *inputs = ARENA_ARRAY(arena, Tensor, graph->inputs.n);
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const Type *type = graph_type(graph, graph->inputs.data[i].value);
+    bool is_real = dtype_class(type->dtype) == CLASS_REAL;
+    inputs[i] = tensor_random(arena, type, key + (uint64_t)i, -2,
+                              is_real ? 2 : 4);
+    op_case_round(&inputs[i]);
+  }
+  Op op = graph_node(graph, graph->outputs.data[0].value)->op;
+  if (op == OP_attention_grad)
+    op_case_forward(graph, OP_attention, 3, 2, inputs);
+  if (op == OP_maxpool_grad) op_case_forward(graph, OP_maxpool, 1, 1, inputs);
+  return inputs;
+}
+
+static inline double op_case_dtype_tolerance(DType dtype) {
+  switch (dtype) {
+  case DT_f32: return 2e-5;
+  case DT_f64: return 1e-10;
+  case DT_bf16: return 1e-2;
+  default: return 0;
+  }
+}
+
+/* How far a result may be from the interpreter in f64, relative to the larger
+ * of one and the value: by the least precise of the dtypes at work (lse is f32
+ * in attention of f64 too). */
+static inline double op_case_tolerance(const Graph *graph, DType result) {
+  double most = op_case_dtype_tolerance(result);
+  if (dtype_class(result) != CLASS_REAL) return most;
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const Type *type = graph_type(graph, graph->inputs.data[i].value);
+    most = fmax(most, op_case_dtype_tolerance(type->dtype));
+  }
+  return most;
+}
+
+#endif

@@ -1,0 +1,463 @@
+// links: codegen passes ir
+/*
+ * codegen.c -- what the CPU back end emits, against the interpreter.
+ *
+ * Every operator with a loop nest, on several shapes, alone and after the
+ * passes `decompose` and `fuse`; attention; products as libraries would see
+ * them.  All kernels go into one shared object, compiled once.  An operator of
+ * the table that nobody lowers and nobody decomposes fails.
+ */
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include "codegen/c/emit.h"
+#include "codegen/select.h"
+#include "passes/passes.h"
+#include "tests/unit/values.h"
+
+TestSuite(codegen, .fini = modules_destroy);
+
+typedef struct Row {
+  const char *op, *attrs, *inputs[6];
+  double low, high; /* of real inputs; 0, 0: -2 to 2 */
+} Row;
+
+static const Row rows[] = {
+    {"sum", "over=B", {"f32 A:5 B:7"}, 0, 0},
+    {"sum", "over=A", {"f32 A:300 B:33"}, 0, 0},
+    {"sum", "over=A", {"f32 A:1000 B:130"}, 0, 0},
+    {"sum", "over=A", {"f32 A:3000 B:10"}, 0, 0},
+    {"sum", "over=A,B", {"f32 A:1000 B:130"}, 0, 0},
+    {"sum", "over=A,C", {"f32 A:9 B:4 C:17"}, 0, 0},
+    {"sum", "over=B", {"f32 A:1 B:1"}, 0, 0},
+    {"sum", "over=B", {"i32 A:5 B:70"}, 0, 9},
+    {"sum", "over=B", {"f64 A:5 B:70"}, 0, 0},
+    {"max", "over=B", {"f32 A:5 B:200"}, 0, 0},
+    {"max", "over=A", {"f32 A:200 B:65"}, 0, 0},
+    {"min", "over=A,B", {"f32 A:500 B:200"}, 0, 0},
+    {"argmax", "dim=B", {"f32 A:6 B:40"}, 0, 0},
+    {"argmax", "dim=A", {"f32 A:40 B:33"}, 0, 0},
+    {"softmax", "over=B", {"f32 A:6 B:100"}, 0, 0},
+    {"softmax", "over=B", {"f32 A:40 B:3"}, 0, 0},
+    {"softmax", "over=A", {"f32 A:6 B:100"}, 0, 0},
+    {"log_softmax", "over=B", {"f32 A:6 B:100"}, 0, 0},
+    {"logsumexp", "over=B", {"f32 A:6 B:100"}, 0, 0},
+    {"layernorm", "over=B eps=1e-5", {"f32 A:6 B:100"}, 0, 0},
+    {"rmsnorm", "over=B,C eps=1e-5", {"f32 A:6 B:10 C:7"}, 0, 0},
+    {"iota", "dim=A sizes=9", {NULL}, 0, 0},
+    {"const", "value=0.1 dtype=f32", {NULL}, 0, 0},
+    {"rename", "from=A to=C", {"f32 A:3 B:5"}, 0, 0},
+    {"split_dim", "dim=A to=X,Y sizes=3,4", {"f32 A:12 B:5"}, 0, 0},
+    {"merge_dims", "from=A,B dim=C", {"f32 A:3 B:5 D:2"}, 0, 0},
+    {"merge_dims", "from=B,A dim=C", {"f32 A:3 B:5 D:2"}, 0, 0},
+    {"transpose", "order=C,A,B", {"f32 A:3 B:5 C:33"}, 0, 0},
+    {"broadcast", "to=X,Y sizes=3,4", {"f32 A:12 B:5"}, 0, 0},
+    {"cast", "dtype=i32", {"f32 A:12 B:5"}, -9, 9},
+    {"cast", "dtype=f32", {"bool A:12 B:5"}, 0, 0},
+    {"dot", "over=K", {"f32 M:7 K:9", "f32 K:9 N:70"}, 0, 0},
+    {"dot", "over=K", {"f32 K:9 M:7", "f32 N:70 K:9"}, 0, 0},
+    {"dot", "over=K", {"f32 B:3 M:5 H:2 K:4", "f32 B:3 N:6 H:2 K:4"}, 0, 0},
+    {"dot", "over=H,K", {"f32 B:3 M:5 H:2 K:4", "f32 H:2 K:4 N:6"}, 0, 0},
+    {"dot", "over=B,M", {"f32 B:3 M:5 C:4", "f32 B:3 M:5 H:2 N:6"}, 0, 0},
+    {"dot", "over=", {"f32 M:5", "f32 N:6"}, 0, 0},
+    {"dot", "over=K", {"f32 K:40", "f32 K:40"}, 0, 0},
+    {"dot", "over=K", {"f32 M:9 K:40", "f32 K:40"}, 0, 0},
+    {"conv", "dim=C space=Y,X stride=1,1 pad=1,1",
+     {"f32 N:2 C:3 Y:8 X:9", "f32 O:4 C:3 Y:3 X:3"}, 0, 0},
+    {"conv", "dim=C space=Y,X stride=2,1 pad=0,2 dilate=1,2",
+     {"f32 N:2 C:3 Y:8 X:9", "f32 O:4 C:3 Y:3 X:2"}, 0, 0},
+    {"conv", "dim=C space=X stride=1 pad=0",
+     {"f32 N:2 G:2 C:3 X:9", "f32 G:2 O:4 C:3 X:3"}, 0, 0},
+    {"conv_input_grad", "dim=C to=O space=Y,X stride=1,1 pad=1,1 sizes=8,9",
+     {"f32 N:2 Y:8 X:9 O:4", "f32 O:4 C:3 Y:3 X:3"}, 0, 0},
+    {"conv_input_grad", "dim=C to=O space=Y,X stride=2,2 pad=1,0 sizes=8,9",
+     {"f32 N:2 Y:4 X:4 O:4", "f32 O:4 C:3 Y:3 X:3"}, 0, 0},
+    {"conv_weight_grad", "dim=C to=O space=Y,X stride=1,1 pad=1,1 window=3,3",
+     {"f32 N:2 C:3 Y:8 X:9", "f32 N:2 Y:8 X:9 O:4"}, 0, 0},
+    {"maxpool", "space=Y,X window=2,2 stride=2,2 pad=0,0",
+     {"f32 N:2 C:3 Y:8 X:40"}, 0, 0},
+    {"maxpool", "space=Y,X window=3,3 stride=2,2 pad=1,1",
+     {"f32 N:2 C:3 Y:8 X:9"}, 0, 0},
+    {"maxpool_grad", "space=Y,X window=3,3 stride=2,2 pad=1,1",
+     {"f32 N:2 C:3 Y:8 X:9", "f32 N:2 C:3 Y:4 X:5", "f32 N:2 C:3 Y:4 X:5"},
+     0, 0},
+    {"avgpool", "space=Y,X window=3,3 stride=2,2 pad=1,1 causal=0",
+     {"f32 N:2 C:3 Y:8 X:9"}, 0, 0},
+    {"avgpool", "space=Y,X window=2,2 stride=2,2 pad=0,0",
+     {"f32 N:2 C:3 Y:8 X:9"}, 0, 0},
+    {"avgpool_grad",
+     "space=Y,X window=3,3 stride=2,2 pad=1,1 causal=0 sizes=8,9",
+     {"f32 N:2 C:3 Y:4 X:5"}, 0, 0},
+    {"adaptive_avgpool", "space=Y,X sizes=3,4", {"f32 N:2 C:3 Y:8 X:9"}, 0, 0},
+    {"adaptive_avgpool_grad", "space=Y,X sizes=8,9",
+     {"f32 N:2 C:3 Y:3 X:4"}, 0, 0},
+    {"gather", "dim=V", {"f32 V:10 C:33", "i32 B:4 T:5"}, 0, 9},
+    {"gather", "dim=V", {"f32 B:4 V:10", "i32 B:4"}, 0, 9},
+    {"scatter_add", "over=B,T dim=V sizes=10",
+     {"f32 B:4 T:5 C:70", "i32 B:4 T:5"}, 0, 9},
+    {"scatter_add", "over=T dim=V sizes=10",
+     {"f32 B:4 T:5", "i32 B:4 T:5"}, 0, 9},
+    {"one_hot", "dim=V sizes=10", {"i32 B:4 T:5"}, 0, 9},
+    {"slice", "dim=B start=2 sizes=3", {"f32 A:4 B:9"}, 0, 0},
+    {"pad", "dim=B pad=2,3 value=-1.5", {"f32 A:4 B:9"}, 0, 0},
+    {"concat", "dim=B", {"f32 A:4 B:9", "f32 A:4 B:3"}, 0, 0},
+    {"concat", "dim=A", {"f32 A:4 B:9", "f32 A:2 B:9"}, 0, 0},
+    {"random_keep", "to=A,B sizes=7,50 value=0.3 stream=x.dropout",
+     {"i64", "i32"}, 0, 9},
+    {"attention", "over=D query=T key=S scale=0.25 causal=1",
+     {"f32 B:2 T:70 H:3 D:16", "f32 B:2 S:70 H:3 D:16",
+      "f32 B:2 S:70 H:3 D:16"}, 0, 0},
+    {"attention", "over=D query=T key=S scale=0.25",
+     {"f32 B:2 H:3 T:9 D:5", "f32 B:2 H:3 S:130 D:5",
+      "f32 B:2 H:3 S:130 E:7"}, 0, 0},
+    {"attention", "over=D query=T key=S scale=1 causal=1",
+     {"f32 T:1 D:1", "f32 S:1 D:1", "f32 S:1 D:1"}, 0, 0},
+};
+
+/* ---- running what was emitted ---- */
+
+typedef struct Case {
+  const char *name;
+  const Graph *graph;
+  Tensor *inputs, *wanted;
+  Name *kernel; /* by node; NULL: a view, or a product as a library sees it */
+} Case;
+
+typedef struct Bench {
+  Module *module;
+  KernelSet *set;
+  VEC(Case) cases;
+  bool is_lowered[N_OPS];
+} Bench;
+
+static void *to_bytes(Arena *arena, const Tensor *tensor) {
+  int64_t n = type_elements(tensor->type);
+  DType dtype = tensor->type->dtype;
+  char *bytes =
+      arena_alloc(arena, (size_t)(n * dtype_size_bytes(dtype)) + 64);
+  for (int64_t i = 0; i < n; i++) {
+    double x = tensor->data[i];
+    switch (dtype) {
+    case DT_f32: ((float *)bytes)[i] = (float)x; break;
+    case DT_f64: ((double *)bytes)[i] = x; break;
+    case DT_i64: ((int64_t *)bytes)[i] = (int64_t)x; break;
+    case DT_i32: ((int32_t *)bytes)[i] = (int32_t)x; break;
+    case DT_bool: ((uint8_t *)bytes)[i] = x != 0; break;
+    default: cr_assert_fail("dtype");
+    }
+  }
+  return bytes;
+}
+
+static double element(DType dtype, const void *bytes, int64_t i) {
+  switch (dtype) {
+  case DT_f32: return ((const float *)bytes)[i];
+  case DT_f64: return ((const double *)bytes)[i];
+  case DT_i64: return (double)((const int64_t *)bytes)[i];
+  case DT_i32: return ((const int32_t *)bytes)[i];
+  case DT_bool: return ((const uint8_t *)bytes)[i];
+  default: return 0;
+  }
+}
+
+static void compare(const Case *test, int output, const void *bytes) {
+  const Tensor *wanted = &test->wanted[output];
+  DType dtype = wanted->type->dtype;
+  double tolerance = dtype == DT_f64 ? 1e-12 : 2e-5;
+  for (int64_t i = 0; i < type_elements(wanted->type); i++) {
+    double x = element(dtype, bytes, i), y = wanted->data[i];
+    double scale = fabs(y) > 1 ? fabs(y) : 1;
+    bool is_same = x == y || (isnan(x) && isnan(y)) ||
+                   fabs(x - y) <= tolerance * scale;
+    cr_assert(is_same, "%s: output %d, element %ld is %.9g, not %.9g",
+              test->name, output, (long)i, x, y);
+  }
+}
+
+/* A product as a library is told to do it. */
+static void run_gemm(const DnnGemm *g, const float *a, const float *b,
+                     float *c) {
+  for (int64_t x = 0; x < g->batch[0]; x++)
+    for (int64_t y = 0; y < g->batch[1]; y++)
+      for (int64_t i = 0; i < g->m; i++)
+        for (int64_t j = 0; j < g->n; j++) {
+          const float *p =
+              a + x * g->a_batch[0] + y * g->a_batch[1] + i * g->a_i;
+          const float *q =
+              b + x * g->b_batch[0] + y * g->b_batch[1] + j * g->b_j;
+          double sum = 0;
+          for (int64_t k = 0; k < g->k; k++)
+            sum += (double)p[k * g->a_k] * q[k * g->b_k];
+          c[x * g->c_batch[0] + y * g->c_batch[1] + i * g->c_i + j * g->c_j] =
+              (float)sum;
+        }
+}
+
+static void run_node(const Case *test, int id, void *library, void ***values) {
+  const Node *node = test->graph->nodes.data[id];
+  void *buffers[64];
+  int n = 0;
+  for (int i = 0; i < node->n_inputs; i++)
+    buffers[n++] = values[node->inputs[i].node][node->inputs[i].result];
+  if (node_is_view(test->graph, id)) {
+    values[id][0] = buffers[0];
+    return;
+  }
+  for (int r = 0; r < node->n_results; r++) buffers[n++] = values[id][r];
+  if (test->kernel[id]) {
+    DnnKernelFn *function = NULL;
+    *(void **)&function = dlsym(library, test->kernel[id]);
+    cr_assert(function != NULL, "%s", test->kernel[id]);
+    function(buffers, NULL);
+    return;
+  }
+  DnnGemm gemm;
+  bool is_exchanged;
+  cr_assert(select_gemm(test->graph, id, &gemm, &is_exchanged), "%s",
+            test->name);
+  cr_assert(gemm.c_j == 1 && (gemm.a_i == 1 || gemm.a_k == 1) &&
+                (gemm.b_k == 1 || gemm.b_j == 1),
+            "%s", test->name);
+  run_gemm(&gemm, buffers[is_exchanged], buffers[!is_exchanged], buffers[2]);
+}
+
+static void run_case(const Case *test, void *library) {
+  const Graph *graph = test->graph;
+  Arena *arena = graph->module->arena;
+  void ***values = ARENA_ARRAY(arena, void **, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    values[id] = ARENA_ARRAY(arena, void *, node->n_results);
+    for (int r = 0; r < node->n_results; r++) {
+      Tensor poison = tensor_create(arena, node->types[r]);
+      memset(poison.data, 0x7f,
+             (size_t)type_elements(node->types[r]) * sizeof(double));
+      values[id][r] = to_bytes(arena, &poison);
+    }
+    if (node->op == OP_input)
+      values[id][0] =
+          to_bytes(arena, &test->inputs[node_int(node, ATTR_slot, 0)]);
+    else
+      run_node(test, id, library, values);
+  }
+  for (int i = 0; i < graph->outputs.n; i++) {
+    Value value = graph->outputs.data[i].value;
+    compare(test, i, values[value.node][value.result]);
+  }
+}
+
+/* ---- making cases ---- */
+
+static void add_case(Bench *bench, const char *name, const Graph *graph,
+                     Tensor *inputs, Tensor *wanted, bool has_library) {
+  Module *module = bench->module;
+  Case test = {.name = name, .graph = graph, .inputs = inputs,
+               .wanted = wanted};
+  test.kernel = ARENA_ARRAY(module->arena, Name, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    DnnGemm gemm;
+    bool is_exchanged;
+    Op op = graph->nodes.data[id]->op;
+    if (op == OP_input || node_is_view(graph, id) ||
+        (has_library && select_gemm(graph, id, &gemm, &is_exchanged)))
+      continue;
+    int kernel = kernel_set_override(bench->set, graph, id);
+    if (kernel < 0) {
+      Nest *nest = nest_lower(module, graph, id);
+      cr_assert(nest != NULL, "%s: no nest for %s", name, op_info(op)->name);
+      kernel = kernel_set_nest(bench->set, nest);
+    }
+    bench->is_lowered[op] = true;
+    test.kernel[id] = bench->set->kernels.data[kernel].name;
+  }
+  vec_push(module->arena, &bench->cases, test);
+}
+
+static Graph *through(Bench *bench, const char *pass, const Graph *graph) {
+  PassContext ctx = {.module = bench->module,
+                     .scratch = bench->module->arena,
+                     .level = 2,
+                     .target = &bench->set->backend->target};
+  return pass_info(pass_find(pass))->run(&ctx, graph);
+}
+
+/* Alone where it can be, after `decompose`, and after `fuse`. */
+static void add_graph(Bench *bench, const char *name, const Graph *graph,
+                      Tensor *inputs) {
+  Tensor *wanted = run(graph, INTERP_f64, inputs);
+  const Graph *plain = through(bench, "decompose", graph);
+  bool is_basic = true;
+  for (int id = 0; id < graph->nodes.n; id++)
+    is_basic &= !op_info(graph->nodes.data[id]->op)->decompose;
+  if (is_basic) add_case(bench, name, graph, inputs, wanted, false);
+  add_case(bench, name, plain, inputs, wanted, false);
+  add_case(bench, name, plain, inputs, wanted, true);
+  add_case(bench, arena_printf(bench->module->arena, "%s, fused", name),
+           through(bench, "fuse", plain), inputs, wanted, true);
+}
+
+static void add_row(Bench *bench, const Row *row) {
+  Module *module = bench->module;
+  Graph *graph = make_graph(module);
+  Value values[6];
+  Tensor *inputs = ARENA_ARRAY(module->arena, Tensor, 6);
+  int n = 0;
+  double low = row->high == 0 ? -2 : row->low;
+  double high = row->high == 0 ? 2 : row->high;
+  for (; n < 6 && row->inputs[n]; n++) {
+    char path[] = {(char)('a' + n), 0};
+    values[n] = make_input(graph, ROLE_data, path, row->inputs[n]);
+    const Type *type = graph_type(graph, values[n]);
+    inputs[n] = tensor_random(module->arena, type, (uint64_t)n + 5, low, high);
+  }
+  if (!strcmp(row->op, "maxpool_grad")) { /* y must be the pool of x */
+    Value y = make(graph, "maxpool", row->attrs, values, 1);
+    values[1] = y;
+  }
+  Value value = make(graph, row->op, row->attrs, values, n);
+  const Node *node = graph_node(graph, value);
+  for (int r = 0; r < node->n_results; r++)
+    make_output(graph, ROLE_result, r ? "z" : "y", (Value){value.node, r});
+  if (node->op == OP_attention) {
+    Value all[6] = {values[0], values[1], values[2], value,
+                    {value.node, 1}, value};
+    Value grad = make(graph, "attention_grad", row->attrs, all, 6);
+    for (int r = 0; r < 3; r++)
+      make_output(graph, ROLE_result, "d", (Value){grad.node, r});
+  }
+  add_graph(bench, arena_printf(module->arena, "%s %s (%s)", row->op,
+                                row->attrs, row->inputs[0] ? row->inputs[0]
+                                                           : ""),
+            graph, inputs);
+}
+
+static const char *operand_of(PwClass class, int i, bool is_small) {
+  bool is_bool = class == PW_LOGIC || (class == PW_SELECT && i == 0);
+  if (is_bool) return is_small ? "bool B:33" : "bool A:7 B:33";
+  if (class == PW_INTEGER) return is_small ? "i32 B:33" : "i32 A:7 B:33";
+  return is_small ? "f32 B:33" : "f32 A:7 B:33";
+}
+
+/* Each pointwise operator, one operand broadcast; then of size 1. */
+static void add_pointwise(Bench *bench, Op op) {
+  const OpInfo *info = op_info(op);
+  Row row = {.op = info->name, .attrs = "", .low = 0.1, .high = 3};
+  for (int i = 0; i < info->max_inputs; i++)
+    row.inputs[i] = operand_of(info->pw_class, i, i > 0);
+  add_row(bench, &row);
+  for (int i = 0; i < info->max_inputs; i++) {
+    PwClass class = info->pw_class;
+    row.inputs[i] = class == PW_LOGIC || (class == PW_SELECT && i == 0) ? "bool"
+                    : class == PW_INTEGER                               ? "i32"
+                                                                        : "f32";
+  }
+  add_row(bench, &row);
+}
+
+/* ---- longer regions, as models have them ---- */
+
+static void add_chain(Bench *bench, const char *x_type, const char *g_type) {
+  Module *module = bench->module;
+  Graph *graph = make_graph(module);
+  Tensor *inputs = ARENA_ARRAY(module->arena, Tensor, 4);
+  Value x = make_input(graph, ROLE_data, "x", x_type);
+  Value y = make_input(graph, ROLE_data, "y", x_type);
+  Value g = make_input(graph, ROLE_data, "g", g_type);
+  for (int i = 0; i < 3; i++)
+    inputs[i] = tensor_random(module->arena,
+                              graph_type(graph, graph->inputs.data[i].value),
+                              (uint64_t)i, -2, 2);
+  Value sum = graph_op2(graph, OP_add, x, y);
+  Value norm = make1(graph, "layernorm", "over=C eps=1e-5", sum);
+  Value scaled = graph_op2(graph, OP_mul, norm, g);
+  Value column = make1(graph, "sum", "over=B", graph_op2(graph, OP_mul, norm, y));
+  Value total = make1(graph, "sum", "over=B,C", graph_op2(graph, OP_mul, y, y));
+  make_output(graph, ROLE_result, "sum", sum);
+  make_output(graph, ROLE_result, "scaled", make1(graph, "gelu", "", scaled));
+  make_output(graph, ROLE_result, "softmax",
+              make1(graph, "softmax", "over=C", scaled));
+  make_output(graph, ROLE_result, "column", column);
+  make_output(graph, ROLE_result, "total", total);
+  add_graph(bench, arena_printf(module->arena, "chain %s", x_type), graph,
+            inputs);
+}
+
+static void add_loss(Bench *bench, const char *x_type, const char *y_type) {
+  Module *module = bench->module;
+  Graph *graph = make_graph(module);
+  Tensor *inputs = ARENA_ARRAY(module->arena, Tensor, 2);
+  Value x = make_input(graph, ROLE_data, "x", x_type);
+  Value y = make_input(graph, ROLE_data, "y", y_type);
+  inputs[0] = tensor_random(module->arena, graph_type(graph, x), 1, -2, 2);
+  inputs[1] = tensor_random(module->arena, graph_type(graph, y), 2, 0, 9);
+  Value logs = make1(graph, "log_softmax", "over=V", x);
+  Value picked = make(graph, "gather", "dim=V", (Value[]){logs, y}, 2);
+  Value loss = make1(graph, "sum", "over=B", picked);
+  Value hot = make1(graph, "one_hot", "dim=V sizes=11", y);
+  hot = graph_cast(graph, hot, DT_f32);
+  Value p = graph_op1(graph, OP_exp, logs);
+  make_output(graph, ROLE_result, "loss", loss);
+  make_output(graph, ROLE_result, "dx", graph_op2(graph, OP_sub, p, hot));
+  Value best = make1(graph, "argmax", "dim=V", x);
+  make_output(graph, ROLE_result, "hits",
+              graph_cast(graph, graph_op2(graph, OP_eq, best, y), DT_f32));
+  add_graph(bench, "loss", graph, inputs);
+}
+
+/* ---- one shared object for all of them ---- */
+
+static void *compile(Bench *bench) {
+  Arena *arena = bench->module->arena;
+  Text text = text_create(arena);
+  text_add(&text, bench->set->backend->prelude);
+  for (int i = 0; i < bench->set->kernels.n; i++)
+    text_add(&text, bench->set->kernels.data[i].text);
+  char folder[] = "/tmp/dnnc-test-XXXXXX";
+  cr_assert(mkdtemp(folder) != NULL);
+  const char *source = arena_printf(arena, "%s/k.c", folder);
+  const char *object = arena_printf(arena, "%s/k.so", folder);
+  Status status = file_replace(source, text_string(&text), text.n);
+  cr_assert(status.code == STATUS_ok, "%s", status.message);
+  const char *command = arena_printf(
+      arena,
+      "cc -std=gnu11 -O1 -march=native -fopenmp -fno-math-errno "
+      "-ffp-contract=fast -Wall -Wno-unused -shared -fPIC %s -o %s -lm",
+      source, object);
+  cr_assert_eq(system(command), 0, "%s", source);
+  void *library = dlopen(object, RTLD_NOW);
+  cr_assert(library != NULL, "%s", dlerror());
+  if (!getenv("DNN_KEEP")) {
+    unlink(source);
+    unlink(object);
+    rmdir(folder);
+  }
+  return library;
+}
+
+/* Done by partition, the runtime or another station. */
+static bool is_elsewhere(Op op) {
+  return op == OP_input || op == OP_all_reduce || op == OP_accumulate ||
+         op == OP_all_gather || op == OP_shard || op == OP_scan ||
+         op == OP_fused;
+}
+
+Test(codegen, equals_the_interpreter) {
+  Bench bench = {.module = module_create()};
+  bench.set = kernel_set_create(bench.module, backend_find("cpu"));
+  for (int i = 0; i < ARRAY_LENGTH(rows); i++) add_row(&bench, &rows[i]);
+  for (int op = 0; op < N_OPS; op++)
+    if (op_info((Op)op)->is_pointwise) add_pointwise(&bench, (Op)op);
+  add_chain(&bench, "f32 B:5 C:100", "f32 C:100");
+  add_chain(&bench, "f32 B:600 C:130", "f32 C:130");
+  add_chain(&bench, "f32 B:1 C:1", "f32 C:1");
+  add_loss(&bench, "f32 B:70 V:11", "i32 B:70");
+  void *library = compile(&bench);
+  for (int i = 0; i < bench.cases.n; i++)
+    run_case(&bench.cases.data[i], library);
+  for (int op = 0; op < N_OPS; op++) {
+    const OpInfo *info = op_info((Op)op);
+    cr_expect(bench.is_lowered[op] || info->decompose || info->is_view ||
+                  is_elsewhere((Op)op),
+              "%s has neither a nest nor a decomposition here", info->name);
+  }
+}

@@ -1,0 +1,311 @@
+// links: codegen passes ir
+/*
+ * cuda.c -- every operator as emitted CUDA: compiled as C and run on the CPU
+ * through tests/shim against the interpreter, and compiled by NVRTC for every
+ * target where it is installed.
+ *
+ * All kernels of a test go into one file, so that the compiler starts once.
+ */
+#include "tests/ops/cases.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include "codegen/cuda/cuda.h"
+
+typedef int ShimKernel(const void *arguments, const unsigned *grid,
+                       const unsigned *block, int fibers, unsigned seed);
+
+/* A case after the passes, with a kernel for each node (-1: none). */
+typedef struct Job {
+  const char *label;
+  Graph *graph;
+  Tensor *inputs, *wanted;
+  int *kernel;
+} Job;
+
+typedef struct Suite {
+  Module *module;
+  VEC(Job) jobs;
+  VEC(KernelText) kernels;
+  VEC(const Nest *) nests; /* of the kernels; NULL: an override */
+  Map *by_name;
+  void *library;
+} Suite;
+
+TestSuite(cuda, .fini = modules_destroy, .timeout = 280);
+
+/* ---- collecting ---- */
+
+static Graph *run_passes(Graph *graph, int level) {
+  PassContext ctx = {.module = graph->module,
+                     .scratch = arena_create(graph->module->memory),
+                     .target = &backend_cuda.target};
+  PassOptions options = {.level = level, .verify = true};
+  return passes_run(&ctx, &options, graph);
+}
+
+static int add_kernel(Suite *suite, KernelText text, const Nest *nest) {
+  int found = (int)(intptr_t)map_get(suite->by_name, text.name);
+  if (found) return found - 1;
+  Arena *arena = suite->module->arena;
+  vec_push(arena, &suite->kernels, text);
+  vec_push(arena, &suite->nests, nest);
+  map_put(suite->by_name, text.name, (void *)(intptr_t)suite->kernels.n);
+  return suite->kernels.n - 1;
+}
+
+static int kernel_of(Suite *suite, const Graph *graph, int id) {
+  KernelText text = {0};
+  if (cuda_emit_attention(&backend_cuda, suite->module, graph, id, &text))
+    return add_kernel(suite, text, NULL);
+  const Nest *nest = nest_lower(suite->module, graph, id);
+  cr_assert(nest, "%s has neither a nest nor a kernel",
+            op_info(graph->nodes.data[id]->op)->name);
+  cuda_emit_nest(&backend_cuda, suite->module, nest, &text);
+  return add_kernel(suite, text, nest);
+}
+
+static void add_job(Suite *suite, const char *label, Graph *graph, int level) {
+  Arena *arena = suite->module->arena;
+  Job job = {.label = arena_printf(arena, "%s -O%d", label, level)};
+  job.inputs = op_case_inputs(graph, hash_bytes(label, strlen(label), 0));
+  job.wanted = run(graph, INTERP_f64, job.inputs);
+  job.graph = run_passes(graph, level);
+  job.kernel = ARENA_ARRAY(arena, int, job.graph->nodes.n);
+  for (int id = 0; id < job.graph->nodes.n; id++)
+    job.kernel[id] = job.graph->nodes.data[id]->op == OP_input
+                         ? -1
+                         : kernel_of(suite, job.graph, id);
+  vec_push(arena, &suite->jobs, job);
+}
+
+static Suite *suite_create(void) {
+  Module *module = module_create();
+  Suite *suite = ARENA_NEW(module->arena, Suite);
+  suite->module = module;
+  suite->by_name = map_create(module->arena);
+  return suite;
+}
+
+static void add_pointwise(Suite *suite, const char *number) {
+  for (int op = 0; op < N_OPS; op++) {
+    if (!op_info((Op)op)->is_pointwise) continue;
+    Graph *graph = pointwise_case_graph(suite->module, (Op)op, number);
+    if (!graph) continue;
+    const char *label = arena_printf(suite->module->arena, "%s %s",
+                                     op_info((Op)op)->name, number);
+    add_job(suite, label, graph, 0);
+  }
+}
+
+static void add_structured(Suite *suite, const char *number) {
+  for (int i = 0; i < ARRAY_LENGTH(op_cases); i++) {
+    const OpCase *item = &op_cases[i];
+    const char *label =
+        arena_printf(suite->module->arena, "%s {%s} %s %s", item->op,
+                     item->attrs, item->inputs[0] ? item->inputs[0] : "",
+                     number);
+    for (int level = 0; level <= 2; level += 2)
+      add_job(suite, label, op_case_graph(suite->module, item, number), level);
+  }
+}
+
+static const char *suite_text(Suite *suite) {
+  Text text = text_create(suite->module->arena);
+  text_add(&text, cuda_prelude);
+  for (int i = 0; i < suite->kernels.n; i++)
+    text_add(&text, suite->kernels.data[i].text);
+  return text_string(&text);
+}
+
+/* ---- running on the CPU ---- */
+
+static void compile_shim(Suite *suite) {
+  char folder[] = "/tmp/dnn-cuda-XXXXXX";
+  cr_assert(mkdtemp(folder));
+  Arena *arena = suite->module->arena;
+  const char *source = arena_printf(arena, "%s/kernels.c", folder);
+  const char *library = arena_printf(arena, "%s/kernels.so", folder);
+  const char *text = suite_text(suite);
+  cr_assert_eq(file_replace(source, text, strlen(text)).code, STATUS_ok);
+  const char *command = arena_printf(
+      arena,
+      "cc -std=gnu11 -O1 -Wall -Wno-unused -ffp-contract=off -shared -fPIC "
+      "-I %s/tests/shim -o %s %s -lm",
+      TEST_ROOT, library, source);
+  cr_assert_eq(system(command), 0, "%s", command);
+  suite->library = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  cr_assert(suite->library, "%s", dlerror());
+  unlink(library);
+  unlink(source);
+  rmdir(folder);
+}
+
+static void to_bytes(const Tensor *tensor, void *bytes) {
+  for (int64_t i = 0; i < type_elements(tensor->type); i++) {
+    double x = tensor->data[i];
+    switch (tensor->type->dtype) {
+    case DT_f32: ((float *)bytes)[i] = (float)x; break;
+    case DT_f64: ((double *)bytes)[i] = x; break;
+    case DT_i64: ((int64_t *)bytes)[i] = (int64_t)x; break;
+    case DT_i32: ((int32_t *)bytes)[i] = (int32_t)x; break;
+    case DT_bool: ((uint8_t *)bytes)[i] = x != 0; break;
+    default: cr_assert_fail("no bytes of this dtype");
+    }
+  }
+}
+
+static double element(DType dtype, const void *bytes, int64_t i) {
+  switch (dtype) {
+  case DT_f32: return ((const float *)bytes)[i];
+  case DT_f64: return ((const double *)bytes)[i];
+  case DT_i64: return (double)((const int64_t *)bytes)[i];
+  case DT_i32: return ((const int32_t *)bytes)[i];
+  case DT_bool: return ((const uint8_t *)bytes)[i];
+  default: return NAN;
+  }
+}
+
+/* Aligned as in an arena, and poisoned. */
+static void *buffer(Arena *arena, const Type *type) {
+  size_t n = (size_t)(type_elements(type) * dtype_size_bytes(type->dtype));
+  char *bytes = arena_alloc(arena, n + 512);
+  bytes += 256 - (uintptr_t)bytes % 256;
+  memset(bytes, 0xff, n);
+  return bytes;
+}
+
+static void run_node(Suite *suite, const Job *job, int id, void ***values,
+                     unsigned seed) {
+  const Node *node = job->graph->nodes.data[id];
+  const KernelText *kernel = &suite->kernels.data[job->kernel[id]];
+  int64_t words[128] = {0};
+  int n = 0;
+  for (int i = 0; i < node->n_inputs; i++)
+    words[n++] = (int64_t)(intptr_t)
+        values[node->inputs[i].node][node->inputs[i].result];
+  for (int r = 0; r < node->n_results; r++)
+    words[n++] = (int64_t)(intptr_t)values[id][r];
+  ShimKernel *function;
+  void *symbol = dlsym(suite->library, kernel->name);
+  cr_assert(symbol, "%s", kernel->name);
+  memcpy(&function, &symbol, sizeof symbol);
+  cr_assert(function(words, kernel->grid, kernel->block, kernel->uses_barriers,
+                     seed));
+}
+
+static void check_output(const Job *job, int output, const void *bytes) {
+  const Tensor *wanted = &job->wanted[output];
+  Value value = job->graph->outputs.data[output].value;
+  const Type *type = graph_type(job->graph, value);
+  double tolerance = op_case_tolerance(job->graph, type->dtype);
+  for (int64_t i = 0; i < type_elements(type); i++) {
+    double got = element(type->dtype, bytes, i), want = wanted->data[i];
+    if (type->dtype == DT_f32) want = (float)want;
+    if (got == want || (isnan(got) && isnan(want))) continue;
+    double allowed = tolerance * fmax(1, fabs(want));
+    cr_expect(fabs(got - want) <= allowed,
+              "%s: result %d, element %d is %.9g, not %.9g", job->label,
+              output, (int)i, got, want);
+    if (!(fabs(got - want) <= allowed)) return;
+  }
+}
+
+static void run_job(Suite *suite, const Job *job, unsigned seed) {
+  Arena *arena = arena_create(suite->module->memory);
+  const Graph *graph = job->graph;
+  void ***values = ARENA_ARRAY(arena, void **, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    values[id] = ARENA_ARRAY(arena, void *, node->n_results);
+    for (int r = 0; r < node->n_results; r++)
+      values[id][r] = buffer(arena, node->types[r]);
+    if (node->op == OP_input) {
+      to_bytes(&job->inputs[node_int(node, ATTR_slot, 0)], values[id][0]);
+    } else {
+      run_node(suite, job, id, values, seed);
+    }
+  }
+  for (int i = 0; i < graph->outputs.n; i++) {
+    Value value = graph->outputs.data[i].value;
+    check_output(job, i, values[value.node][value.result]);
+  }
+  arena_destroy(arena);
+}
+
+static void run_suite(Suite *suite) {
+  compile_shim(suite);
+  for (unsigned seed = 0; seed < 2; seed++)
+    for (int i = 0; i < suite->jobs.n; i++)
+      run_job(suite, &suite->jobs.data[i], seed * 12345);
+  dlclose(suite->library);
+}
+
+Test(cuda, pointwise) {
+  Suite *suite = suite_create();
+  add_pointwise(suite, "f32");
+  add_pointwise(suite, "f64");
+  add_pointwise(suite, "i32");
+  add_pointwise(suite, "i64");
+  run_suite(suite);
+}
+
+Test(cuda, structured_f32) {
+  Suite *suite = suite_create();
+  add_structured(suite, "f32");
+  run_suite(suite);
+}
+
+Test(cuda, structured_f64) {
+  Suite *suite = suite_create();
+  add_structured(suite, "f64");
+  run_suite(suite);
+}
+
+Test(cuda, every_operator_has_a_case) {
+  for (int op = 0; op < N_OPS; op++) {
+    if (op_info((Op)op)->is_pointwise || op_case_exempt((Op)op)) continue;
+    bool found = false;
+    for (int i = 0; i < ARRAY_LENGTH(op_cases); i++)
+      found |= strcmp(op_cases[i].op, op_info((Op)op)->name) == 0;
+    cr_expect(found, "no case for %s", op_info((Op)op)->name);
+  }
+}
+
+/* ---- NVRTC ---- */
+
+static void compile_for(const Nvrtc *nvrtc, Suite *suite, const char *text,
+                        const char *arch) {
+  Arena *arena = suite->module->arena;
+  NvrtcProgram *program = nvrtc_run(nvrtc, text, arch);
+  NvrtcResult result = nvrtc_finish(nvrtc, arena, program, arch);
+  cr_assert(result.is_compiled, "%s: %.3000s", arch, result.log);
+  cr_assert_gt(result.bytes, 1000);
+  for (int i = 0; arch[0] == 's' && i < suite->kernels.n; i++) {
+    KernelFacts facts;
+    const char *name = suite->kernels.data[i].name;
+    cr_assert(cuda_kernel_facts(result.log, name, &facts), "%s", name);
+    cr_expect_eq(facts.spill_bytes, 0, "%s spills %d bytes on %s", name,
+                 facts.spill_bytes, arch);
+  }
+}
+
+Test(cuda, compiles_for_all_targets) {
+  static const char *const archs[] = {"sm_80", "sm_90", "sm_90a", "sm_100",
+                                      "compute_80"};
+  Suite *suite = suite_create();
+  Nvrtc *nvrtc;
+  Status status = nvrtc_open(suite->module->arena, &nvrtc);
+  if (status.code != STATUS_ok) {
+    fprintf(stderr, "skipped: no NVRTC (%s)\n", status.message);
+    return;
+  }
+  add_pointwise(suite, "f32");
+  add_structured(suite, "f32");
+  add_structured(suite, "f64");
+  const char *text = suite_text(suite);
+  for (int i = 0; i < ARRAY_LENGTH(archs); i++)
+    compile_for(nvrtc, suite, text, archs[i]);
+  nvrtc_close(nvrtc);
+}

@@ -1,0 +1,339 @@
+// links: passes ir
+/*
+ * gradients.c -- every differentiable operator against central differences in
+ * f64 on the interpreter, and what the autodiff pass promises about a graph.
+ * The operators come from the table: one without a case fails the test.
+ */
+#include "tests/unit/values.h"
+
+#include "passes/passes.h"
+
+typedef struct Case {
+  const char *op, *attrs;
+  const char *inputs[3]; /* types; integers and bools are data */
+} Case;
+
+static const Case cases[] = {
+    {"rename", "from=B,C to=X,Y", {"f64 B:2 C:3"}},
+    {"split_dim", "dim=C to=H,D sizes=2,3", {"f64 B:2 C:6"}},
+    {"merge_dims", "from=H,D dim=C", {"f64 B:2 H:2 D:3"}},
+    {"merge_dims", "from=D,H dim=C", {"f64 H:2 B:2 D:3"}},
+    {"transpose", "order=C,A,B", {"f64 A:2 B:3 C:4"}},
+    {"broadcast", "to=X,Y sizes=3,1", {"f64 B:2"}},
+    {"cast", "dtype=f32", {"f64 B:3"}},
+    {"sum", "over=B", {"f64 A:2 B:3 C:2"}},
+    {"sum", "over=B,A", {"f64 A:2 B:1"}},
+    {"max", "over=B", {"f64 A:2 B:3 C:2"}},
+    {"max", "over=C,A", {"f64 A:2 B:3 C:4"}},
+    {"min", "over=A,B", {"f64 A:2 B:3"}},
+    {"logsumexp", "over=C", {"f64 B:2 C:5"}},
+    {"logsumexp", "over=C,A", {"f64 A:2 B:2 C:1"}},
+    {"softmax", "over=C", {"f64 B:2 C:5"}},
+    {"softmax", "over=B,C", {"f64 B:2 A:1 C:3"}},
+    {"log_softmax", "over=C", {"f64 C:5 B:2"}},
+    {"layernorm", "over=C eps=1e-3", {"f64 B:2 C:5"}},
+    {"layernorm", "over=B,C eps=1e-3", {"f64 B:2 A:2 C:3"}},
+    {"layernorm", "over=C eps=1e-3", {"f64 B:2 C:1"}},
+    {"rmsnorm", "over=C eps=1e-3", {"f64 B:2 C:5"}},
+    {"dot", "over=K", {"f64 M:2 K:3", "f64 K:3 N:4"}},
+    {"dot", "over=K,L", {"f64 B:2 K:3 M:1 L:2", "f64 L:2 B:2 K:3 N:2"}},
+    {"dot", "over=", {"f64 M:2", "f64 N:3"}},
+    {"dot", "over=K", {"f64 K:3", "f64 K:3"}},
+    {"conv",
+     "dim=C space=Y,X stride=1,1 pad=1,1 dilate=1,1",
+     {"f64 N:2 C:2 Y:4 X:3", "f64 O:3 C:2 Y:3 X:3"}},
+    {"conv",
+     "dim=C space=Y,X stride=2,1 pad=0,2 dilate=1,2",
+     {"f64 N:1 C:2 Y:6 X:3", "f64 O:1 C:2 Y:3 X:2"}},
+    {"conv",
+     "dim=C space=X stride=2 pad=0 dilate=1",
+     {"f64 N:2 G:2 C:1 X:6", "f64 G:2 O:2 C:1 X:3"}},
+    {"conv_input_grad",
+     "dim=C space=X stride=2 pad=1 dilate=1 sizes=5 to=O",
+     {"f64 N:2 X:3 O:2", "f64 O:2 C:3 X:3"}},
+    {"conv_weight_grad",
+     "dim=C space=X stride=2 pad=1 dilate=1 window=3 to=O over=N",
+     {"f64 N:2 C:3 X:5", "f64 N:2 X:3 O:2"}},
+    {"maxpool",
+     "space=Y,X window=2,2 stride=2,2 pad=0,0",
+     {"f64 N:2 Y:4 X:4 C:2"}},
+    {"maxpool", "space=X window=3 stride=1 pad=1", {"f64 N:2 X:5"}},
+    {"avgpool", "space=Y,X window=2,3 stride=2,1 pad=0,1", {"f64 N:2 Y:4 X:4"}},
+    {"avgpool", "space=X window=3 stride=2 pad=1 causal=0", {"f64 X:5 C:2"}},
+    {"adaptive_avgpool", "space=Y,X sizes=2,3", {"f64 N:1 Y:5 X:4"}},
+    {"gather", "dim=V", {"f64 V:4 C:2", "i32 B:2 T:3"}},
+    {"gather", "dim=V", {"f64 V:4 B:2", "i32 B:2 T:3"}},
+    {"gather", "dim=V", {"f64 V:4", "i32"}},
+    {"scatter_add", "over=T dim=V sizes=4", {"f64 B:2 T:3 C:2", "i32 B:2 T:3"}},
+    {"slice", "dim=C start=1 sizes=2", {"f64 B:2 C:4"}},
+    {"pad", "dim=C pad=1,2 value=7", {"f64 B:2 C:3"}},
+    {"concat", "dim=C", {"f64 B:2 C:3", "f64 B:2", "f64 C:2"}},
+    {"attention",
+     "over=D query=T key=S scale=0.5 causal=1",
+     {"f64 B:2 T:3 D:2", "f64 B:2 S:3 D:2", "f64 B:2 S:3 D:2"}},
+    {"attention",
+     "over=D query=T key=S scale=0.7 causal=0",
+     {"f64 T:2 H:2 D:3", "f64 S:4 H:2 D:3", "f64 S:4 H:2 D:3"}},
+};
+
+TestSuite(autodiff, .fini = modules_destroy);
+TestSuite(gradients, .fini = modules_destroy);
+
+/* ---- the check ---- */
+
+static Graph *differentiate(Graph *graph) {
+  PassContext ctx = {.module = graph->module,
+                     .scratch = arena_create(graph->module->memory),
+                     .is_training = true};
+  Graph *training = pass_autodiff(&ctx, graph);
+  Text errors = text_create(graph->module->arena);
+  cr_assert(graph_verify(training, &errors), "%s", text_string(&errors));
+  return training;
+}
+
+/* loss = sum of the result times data "weights". */
+static Graph *loss_graph(Module *module, const Case *item) {
+  Graph *graph = make_graph(module);
+  Value inputs[3];
+  int n = 0;
+  for (; n < 3 && item->inputs[n] != NULL; n++) {
+    char path[] = {(char)('a' + n), '\0'};
+    const Type *type = make_type(module, item->inputs[n]);
+    Role role = dtype_class(type->dtype) == CLASS_REAL ? ROLE_param : ROLE_data;
+    inputs[n] =
+        graph_input(graph, role, name_intern(module->names, path), type);
+  }
+  Value y = make(graph, item->op, item->attrs, inputs, n);
+  const Type *type = graph_type(graph, y);
+  Value weights = graph_input(graph, ROLE_data,
+                              name_intern(module->names, "weights"), type);
+  Value product = graph_op2(graph, OP_mul, y, weights);
+  Name over[MAX_RANK];
+  for (int i = 0; i < type->rank; i++) over[i] = type->dims[i].name;
+  Value loss = graph_reduce(graph, OP_sum, product, over, type->rank);
+  make_output(graph, ROLE_loss, "loss", loss);
+  return graph;
+}
+
+static double loss_at(const Graph *graph, Tensor *inputs, int input,
+                      int64_t element, double x) {
+  double old = inputs[input].data[element];
+  inputs[input].data[element] = x;
+  double loss = run(graph, INTERP_f64, inputs)[0].data[0];
+  inputs[input].data[element] = old;
+  return loss;
+}
+
+static void check_input(const Case *item, const Graph *graph, Tensor *inputs,
+                        int input, Tensor gradient) {
+  int64_t n = type_elements(inputs[input].type);
+  cr_assert(type_same_shape(gradient.type, inputs[input].type));
+  for (int64_t i = 0; i < n; i++) {
+    double x = inputs[input].data[i], h = 1e-5;
+    double above = loss_at(graph, inputs, input, i, x + h);
+    double below = loss_at(graph, inputs, input, i, x - h);
+    double wanted = (above - below) / (2 * h), got = gradient.data[i];
+    double scale = fmax(1, fabs(wanted));
+    cr_expect(fabs(got - wanted) <= 1e-6 * scale,
+              "%s {%s}: operand %d, element %d: gradient %.10g, difference "
+              "%.10g",
+              item->op, item->attrs, input, (int)i, got, wanted);
+  }
+}
+
+/* Reals are drawn from [low, high). */
+static void check(const Case *item, double low, double high) {
+  Module *module = module_create();
+  Graph *graph = loss_graph(module, item);
+  Graph *training = differentiate(graph);
+  Tensor inputs[5];
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const Type *type = graph_type(graph, graph->inputs.data[i].value);
+    bool is_real = dtype_class(type->dtype) == CLASS_REAL;
+    inputs[i] = tensor_random(module->arena, type,
+                              hash_bytes(item->op, strlen(item->op), i), low,
+                              is_real ? high : 4);
+  }
+  Tensor *outputs = run(training, INTERP_f64, inputs);
+  int output = 1;
+  for (int i = 0; i < graph->inputs.n; i++) {
+    if (graph->inputs.data[i].role != ROLE_param) continue;
+    cr_assert_lt(output, training->outputs.n, "%s", item->op);
+    check_input(item, graph, inputs, i, outputs[output++]);
+  }
+}
+
+Test(gradients, structured) {
+  for (int i = 0; i < ARRAY_LENGTH(cases); i++) check(&cases[i], -2, 2);
+}
+
+static bool has_derivative(const OpInfo *info) {
+  for (int i = 0; i < info->max_inputs; i++) {
+    if (strcmp(info->derivative[i], "none") != 0) return true;
+  }
+  return false;
+}
+
+/* Broadcast operands, sizes of 1 and scalars. */
+static const char *const shapes[][3] = {
+    {"f64 B:3 C:2", "f64 C:2", "f64 B:3"},
+    {"f64 C:1", "f64 B:2 C:1", "f64"},
+    {"f64", "f64 B:2", "f64 A:1 B:2"},
+};
+
+Test(gradients, pointwise) {
+  for (Op op = 0; op < N_OPS; op++) {
+    const OpInfo *info = op_info(op);
+    if (!info->is_pointwise || !has_derivative(info)) continue;
+    bool is_positive = op == OP_log || op == OP_sqrt || op == OP_rsqrt ||
+                       op == OP_pow || op == OP_div;
+    for (int s = 0; s < ARRAY_LENGTH(shapes); s++) {
+      Case item = {info->name, "", {0}};
+      for (int i = 0; i < info->min_inputs; i++) item.inputs[i] = shapes[s][i];
+      if (op == OP_select) item.inputs[0] = "bool B:3";
+      if (op == OP_select && s > 0) item.inputs[0] = "bool B:2 C:1";
+      check(&item, is_positive ? 0.5 : -2, 2);
+    }
+  }
+}
+
+Test(gradients, every_operator_has_a_case) {
+  for (Op op = 0; op < N_OPS; op++) {
+    const OpInfo *info = op_info(op);
+    if (info->is_pointwise || info->grad == NULL) continue;
+    bool has_case = false;
+    for (int i = 0; i < ARRAY_LENGTH(cases); i++) {
+      has_case = has_case || strcmp(cases[i].op, info->name) == 0;
+    }
+    cr_expect(has_case, "operator %s has a gradient and no case", info->name);
+  }
+}
+
+/* ---- special places ---- */
+
+Test(gradients, extremum_takes_the_first) {
+  Module *module = module_create();
+  Graph *graph = make_graph(module);
+  Value x = make_input(graph, ROLE_param, "x", "f64 A:2 B:3");
+  make_output(graph, ROLE_loss, "loss", make1(graph, "max", "over=A,B", x));
+  Tensor input = tensor_of(module->arena, graph_type(graph, x),
+                           (double[]){1, 5, 2, 5, 0, 5});
+  Tensor *outputs = run(differentiate(graph), INTERP_f64, &input);
+  cr_values(outputs[1], 0, 0, 1, 0, 0, 0, 0);
+}
+
+Test(gradients, ties_share_between_operands) {
+  Module *module = module_create();
+  Graph *graph = make_graph(module);
+  Value a = make_input(graph, ROLE_param, "a", "f64 B:3");
+  Value b = make_input(graph, ROLE_param, "b", "f64 B:3");
+  Value y = graph_op2(graph, OP_maximum, a, b);
+  make_output(graph, ROLE_loss, "loss", make1(graph, "sum", "over=B", y));
+  const Type *type = graph_type(graph, a);
+  Tensor inputs[] = {tensor_of(module->arena, type, (double[]){1, 2, 3}),
+                     tensor_of(module->arena, type, (double[]){1, 3, 2})};
+  Tensor *outputs = run(differentiate(graph), INTERP_f64, inputs);
+  cr_values(outputs[1], 0, 0.5, 0, 1);
+  cr_values(outputs[2], 0, 0.5, 1, 0);
+}
+
+/* The branch not taken has an infinite derivative, which must not reach the
+ * gradient as 0 * inf. */
+Test(gradients, select_keeps_infinities_out) {
+  Module *module = module_create();
+  Graph *graph = make_graph(module);
+  Value x = make_input(graph, ROLE_param, "x", "f64 B:2");
+  Value is_above = graph_op2(graph, OP_gt, x, graph_const(graph, DT_f64, 0));
+  Value one = graph_const(graph, DT_f64, 1);
+  Value safe = graph_op3(graph, OP_select, is_above, x, one);
+  Value y =
+      graph_op3(graph, OP_select, is_above, graph_op1(graph, OP_log, safe), x);
+  make_output(graph, ROLE_loss, "loss", make1(graph, "sum", "over=B", y));
+  Tensor input =
+      tensor_of(module->arena, graph_type(graph, x), (double[]){0, 4});
+  Tensor *outputs = run(differentiate(graph), INTERP_f64, &input);
+  cr_values(outputs[1], 0, 1, 0.25);
+}
+
+/* ---- the pass ---- */
+
+Test(autodiff, tied_parameters_add_and_keep_their_order) {
+  Module *module = module_create();
+  Graph *graph = make_graph(module);
+  Value w = make_input(graph, ROLE_param, "w", "f64 V:3 C:2");
+  Value at = make_input(graph, ROLE_data, "i", "i32 B:2");
+  Value x = make(graph, "gather", "dim=V", (Value[]){w, at}, 2);
+  Value y = make(graph, "dot", "over=C", (Value[]){x, w}, 2);
+  make_output(graph, ROLE_loss, "loss", make1(graph, "sum", "over=B,V", y));
+  Tensor inputs[] = {
+      tensor_of(module->arena, graph_type(graph, w),
+                (double[]){1, 2, 3, 4, 5, 6}),
+      tensor_of(module->arena, graph_type(graph, at), (double[]){2, 2})};
+  Graph *training = differentiate(graph);
+  cr_assert_eq(training->outputs.n, 2);
+  cr_assert_eq(training->outputs.data[1].role, ROLE_grad);
+  cr_assert_str_eq(training->outputs.data[1].path, "w");
+  Tensor *outputs = run(training, INTERP_f64, inputs);
+  /* As weight 2 w[2] for each row; as embedding 2 (w[0] + w[1] + w[2]) into
+   * row 2. */
+  cr_values(outputs[1], 0, 10, 12, 10, 12, 10 + 18, 12 + 24);
+}
+
+Test(autodiff, frozen_and_unused_parameters) {
+  Module *module = module_create();
+  Graph *graph = make_graph(module);
+  Value a = make_input(graph, ROLE_param, "a", "f64 B:2");
+  Value frozen = make_input(graph, ROLE_param, "frozen", "f64 B:2");
+  make_input(graph, ROLE_param, "unused", "f64 B:2");
+  graph->inputs.data[1].is_frozen = true;
+  Value y = graph_op2(graph, OP_mul, a, frozen);
+  make_output(graph, ROLE_loss, "loss", make1(graph, "sum", "over=B", y));
+  Graph *training = differentiate(graph);
+  cr_assert_eq(training->outputs.n, 2);
+  cr_assert_str_eq(training->outputs.data[1].path, "a");
+  cr_assert_eq(diags_warnings(module->diags), 1);
+  cr_assert_eq(diags_errors(module->diags), 0);
+}
+
+Test(autodiff, no_gradient_through_stop) {
+  Module *module = module_create();
+  Graph *graph = make_graph(module);
+  Value a = make_input(graph, ROLE_param, "a", "f64 B:2");
+  Value y = graph_op2(graph, OP_mul, a, graph_op1(graph, OP_stop, a));
+  make_output(graph, ROLE_loss, "loss", make1(graph, "sum", "over=B", y));
+  Tensor input =
+      tensor_of(module->arena, graph_type(graph, a), (double[]){3, 4});
+  Tensor *outputs = run(differentiate(graph), INTERP_f64, &input);
+  cr_values(outputs[1], 0, 3, 4);
+}
+
+/* x.w1.w2: the gradients of w1 and w2 are weight gradients, the one of x.w1
+ * is on the way back. */
+Test(autodiff, phases_and_paths) {
+  Module *module = module_create();
+  Graph *graph = make_graph(module);
+  Value x = make_input(graph, ROLE_data, "x", "f64 B:2 I:3");
+  Value w1 = make_input(graph, ROLE_param, "w1", "f64 I:3 H:4");
+  Value w2 = make_input(graph, ROLE_param, "w2", "f64 H:4 O:2");
+  graph->path = name_intern(module->names, "layer.dot");
+  Value h = make(graph, "dot", "over=I", (Value[]){x, w1}, 2);
+  Value y = make(graph, "dot", "over=H", (Value[]){h, w2}, 2);
+  make_output(graph, ROLE_loss, "loss", make1(graph, "sum", "over=B,O", y));
+  Graph *training = differentiate(graph);
+  int inner = 0, weight = 0;
+  for (int id = graph->nodes.n; id < training->nodes.n; id++) {
+    const Node *node = training->nodes.data[id];
+    if (node->op != OP_dot) continue;
+    cr_assert_str_eq(node->path, "grad.layer.dot");
+    inner += node->phase == PHASE_input_gradient &&
+             type_find(node->types[0], name_intern(module->names, "H")) >= 0;
+    weight += node->phase == PHASE_weight_gradient &&
+              type_find(node->types[0], name_intern(module->names, "B")) < 0;
+  }
+  cr_assert_eq(inner, 1);
+  cr_assert_eq(weight, 2);
+  for (int i = 0; i < graph->nodes.n; i++) {
+    cr_assert_eq(training->nodes.data[i]->op, graph->nodes.data[i]->op);
+    cr_assert_eq(training->nodes.data[i]->phase, PHASE_forward);
+  }
+}

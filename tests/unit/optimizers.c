@@ -1,0 +1,345 @@
+// links: passes ir
+/*
+ * optimizers.c -- twenty steps of every optimizer and schedule on the
+ * interpreter against plain scalar code, clipping, decay, averages, and steps
+ * that are not finite.
+ *
+ * The loss is sum(c w^2) / 2 + sum(c u), so that the gradients are c w and c,
+ * elements do not meet, and the reference can take them one by one.
+ */
+#include "tests/unit/values.h"
+
+#include "passes/passes.h"
+
+enum { N = 3, STEPS = 20 };
+
+static const double curvature[N] = {0.5, -1.25, 2};
+static const double w_start[N] = {1, -2, 0.25};
+static const double u_start[N] = {0.5, 3, -1};
+
+typedef struct Job {
+  Module *module;
+  Model model;
+  Graph *graph;
+  Tensor inputs[20];
+  Tensor *outputs;
+} Job;
+
+static Name name(Job *job, const char *text) {
+  return name_intern(job->module->names, text);
+}
+
+static Job *job_create(const char *optimizer, double peak) {
+  Module *module = module_create();
+  Job *job = ARENA_NEW(module->arena, Job);
+  job->module = module;
+  job->model.module = module;
+  job->model.has_train = true;
+  job->model.settings = (TrainSettings){
+      .optimizer = {.name = name(job, optimizer),
+                    .lr = {.kind = RATE_constant, .peak = peak},
+                    .beta1 = 0.9,
+                    .beta2 = 0.99,
+                    .alpha = 0.95,
+                    .eps = 1e-8},
+      .steps = STEPS,
+  };
+  return job;
+}
+
+static void job_compile(Job *job) {
+  Module *module = job->module;
+  Graph *graph = make_graph(module);
+  Value w = make_input(graph, ROLE_param, "w", "f32 K:3");
+  Value u = make_input(graph, ROLE_param, "u", "f32 K:3");
+  Value c = make_input(graph, ROLE_data, "c", "f32 K:3");
+  graph->inputs.data[0].has_decay = true;
+  Value half = graph_const(graph, DT_f32, 0.5);
+  Value square = graph_op2(graph, OP_mul, graph_op2(graph, OP_mul, w, w), half);
+  Value sum = graph_op2(graph, OP_add, square, u);
+  sum = graph_op2(graph, OP_mul, sum, c);
+  make_output(graph, ROLE_loss, "loss", make1(graph, "sum", "over=K", sum));
+  PassContext ctx = {.module = module,
+                     .scratch = arena_create(module->memory),
+                     .model = &job->model,
+                     .is_training = true};
+  job->graph = pass_optimizer(&ctx, pass_autodiff(&ctx, graph));
+  Text errors = text_create(module->arena);
+  cr_assert(graph_verify(job->graph, &errors), "%s", text_string(&errors));
+  cr_assert_leq(job->graph->inputs.n, 20);
+  for (int i = 0; i < job->graph->inputs.n; i++) {
+    const GraphInput *input = &job->graph->inputs.data[i];
+    job->inputs[i] = interp_initial(job->graph, i, 1, module->arena);
+    const double *from = input->path == name(job, "w")   ? w_start
+                         : input->path == name(job, "u") ? u_start
+                         : input->path == name(job, "c") ? curvature
+                                                         : NULL;
+    for (int k = 0; k < N && from != NULL; k++) {
+      job->inputs[i].data[k] = from[k];
+    }
+  }
+}
+
+static Tensor *slot(Job *job, Role role, const char *path) {
+  for (int i = 0; i < job->graph->inputs.n; i++) {
+    const GraphInput *input = &job->graph->inputs.data[i];
+    if (input->role == role && strcmp(input->path, path) == 0) {
+      return &job->inputs[i];
+    }
+  }
+  cr_assert_fail("no slot %s", path);
+  return NULL;
+}
+
+static double output(Job *job, Role role) {
+  for (int i = 0; i < job->graph->outputs.n; i++) {
+    if (job->graph->outputs.data[i].role == role) {
+      return job->outputs[i].data[0];
+    }
+  }
+  cr_assert_fail("no output of role %s", role_name(role));
+  return 0;
+}
+
+/* Runs a step and replaces the slots that the graph replaces. */
+static void job_step(Job *job, int t) {
+  slot(job, ROLE_step, "step")->data[0] = t;
+  job->outputs = run(job->graph, INTERP_f64, job->inputs);
+  for (int i = 0; i < job->graph->outputs.n; i++) {
+    const GraphOutput *out = &job->graph->outputs.data[i];
+    if (out->role != ROLE_param && out->role != ROLE_moment &&
+        out->role != ROLE_ema) {
+      continue;
+    }
+    Tensor *to = slot(job, out->role, out->path);
+    cr_assert(type_same_shape(to->type, job->outputs[i].type));
+    memcpy(to->data, job->outputs[i].data, N * sizeof(double));
+  }
+}
+
+/* ---- the reference: one element ---- */
+
+typedef struct Scalar {
+  double w, m, v;
+} Scalar;
+
+static void reference(const OptimizerCall *call, Scalar *s, double g, double lr,
+                      int t, double decay) {
+  const char *kind = call->name;
+  bool is_adam = strcmp(kind, "adam") == 0, is_adamw = !strcmp(kind, "adamw");
+  if (is_adamw || strcmp(kind, "lion") == 0) {
+    s->w -= lr * decay * s->w;
+  } else {
+    g += decay * s->w;
+  }
+  if (strcmp(kind, "sgd") == 0) {
+    double u = g;
+    if (call->momentum > 0) {
+      s->m = t == 1 ? g : call->momentum * s->m + g;
+      u = call->nesterov ? g + call->momentum * s->m : s->m;
+    }
+    s->w -= lr * u;
+  } else if (is_adam || is_adamw) {
+    s->m = call->beta1 * s->m + (1 - call->beta1) * g;
+    s->v = call->beta2 * s->v + (1 - call->beta2) * g * g;
+    double m_hat = s->m / (1 - pow(call->beta1, t));
+    double v_hat = s->v / (1 - pow(call->beta2, t));
+    s->w -= lr * m_hat / (sqrt(v_hat) + call->eps);
+  } else if (strcmp(kind, "rmsprop") == 0) {
+    s->v = call->alpha * s->v + (1 - call->alpha) * g * g;
+    s->w -= lr * g / (sqrt(s->v) + call->eps);
+  } else if (strcmp(kind, "lion") == 0) {
+    double u = call->beta1 * s->m + (1 - call->beta1) * g;
+    s->w -= lr * ((u > 0) - (u < 0));
+    s->m = call->beta2 * s->m + (1 - call->beta2) * g;
+  } else {
+    cr_assert_fail("the reference does not know %s", kind);
+  }
+}
+
+static double reference_rate(const TrainSettings *settings, int t) {
+  const Rate *r = &settings->optimizer.lr;
+  double steps = (double)settings->steps, rest = steps - r->warmup;
+  double pi = 3.14159265358979323846;
+  if (r->kind == RATE_constant) return r->peak;
+  if (r->kind == RATE_steps) {
+    double every = r->every * (double)settings->steps_per_epoch;
+    return r->peak * pow(r->factor, floor((t - 1) / every));
+  }
+  if (t <= r->warmup) return r->peak * t / r->warmup;
+  if (r->kind == RATE_inverse_sqrt) return r->peak * sqrt(r->warmup / t);
+  double range = r->peak - r->floor;
+  if (r->kind == RATE_linear_decay)
+    return r->floor + range * (steps - t) / rest;
+  return r->floor + range * (1 + cos(pi * (t - r->warmup) / rest)) / 2;
+}
+
+static void close(double got, double wanted, const char *what, int t) {
+  cr_assert(fabs(got - wanted) <= 1e-12 * fmax(1, fabs(wanted)),
+            "%s at step %d is %.17g, not %.17g", what, t, got, wanted);
+}
+
+/* Runs both for all steps and compares after each. */
+static void compare(Job *job) {
+  const TrainSettings *settings = &job->model.settings;
+  const OptimizerCall *call = &settings->optimizer;
+  job_compile(job);
+  Scalar w[N] = {{0}}, u[N] = {{0}};
+  double average[N];
+  for (int k = 0; k < N; k++) {
+    w[k].w = average[k] = w_start[k];
+    u[k].w = u_start[k];
+  }
+  for (int t = 1; t <= STEPS; t++) {
+    double squares = 0;
+    for (int k = 0; k < N; k++) {
+      squares += pow(curvature[k] * w[k].w, 2) + pow(curvature[k], 2);
+    }
+    double norm = sqrt(squares), lr = reference_rate(settings, t);
+    double factor =
+        settings->clip > 0 ? fmin(1, settings->clip / (norm + 1e-6)) : 1;
+    for (int k = 0; k < N; k++) {
+      double c = curvature[k] * factor;
+      reference(call, &w[k], c * w[k].w, lr, t, call->decay);
+      reference(call, &u[k], c, lr, t, call->decay_all ? call->decay : 0);
+      average[k] = settings->ema * average[k] + (1 - settings->ema) * w[k].w;
+    }
+    job_step(job, t);
+    close(output(job, ROLE_norm), norm, "norm", t);
+    close(output(job, ROLE_rate), lr, "rate", t);
+    for (int k = 0; k < N; k++) {
+      close(slot(job, ROLE_param, "w")->data[k], w[k].w, "w", t);
+      close(slot(job, ROLE_param, "u")->data[k], u[k].w, "u", t);
+      if (settings->ema > 0) {
+        close(slot(job, ROLE_ema, "ema/w")->data[k], average[k], "ema", t);
+      }
+    }
+  }
+}
+
+TestSuite(optimizers, .fini = modules_destroy);
+TestSuite(rates, .fini = modules_destroy);
+
+/* ---- optimizers ---- */
+
+#define OPTIMIZER(name, ...) #name,
+static const char *const all[] = {
+#include "passes/plan/optimizers.def"
+};
+
+Test(optimizers, every_row_follows_its_formula) {
+  for (int i = 0; i < ARRAY_LENGTH(all); i++) compare(job_create(all[i], 0.01));
+}
+
+Test(optimizers, decay_of_some_and_of_all) {
+  for (int i = 0; i < 2 * ARRAY_LENGTH(all); i++) {
+    Job *job = job_create(all[i / 2], 0.01);
+    job->model.settings.optimizer.decay = 0.1;
+    job->model.settings.optimizer.decay_all = i % 2;
+    compare(job);
+  }
+}
+
+Test(optimizers, momentum_and_nesterov) {
+  for (int i = 0; i < 2; i++) {
+    Job *job = job_create("sgd", 0.01);
+    job->model.settings.optimizer.momentum = 0.9;
+    job->model.settings.optimizer.nesterov = i;
+    compare(job);
+  }
+}
+
+Test(optimizers, clip_and_average) {
+  for (int i = 0; i < 3; i++) {
+    Job *job = job_create(i == 0 ? "sgd" : "adamw", 0.02);
+    job->model.settings.clip = i == 1 ? 100 : 0.7; /* never, always */
+    job->model.settings.ema = 0.9;
+    compare(job);
+  }
+}
+
+Test(optimizers, moments_are_slots) {
+  Job *job = job_create("adamw", 0.01);
+  job_compile(job);
+  Tensor *m = slot(job, ROLE_moment, "adamw.m/w");
+  cr_values(*m, 0, 0, 0, 0);
+  job_step(job, 1);
+  cr_values(*slot(job, ROLE_moment, "adamw.m/u"), 1e-12, 0.05, -0.125, 0.2);
+  cr_assert_eq(slot(job, ROLE_step, "step")->type->dtype, DT_i32);
+}
+
+/* ---- learning rates ---- */
+
+Test(rates, schedules) {
+  const RateKind kinds[] = {RATE_cosine, RATE_linear_decay, RATE_inverse_sqrt,
+                            RATE_steps};
+  for (int i = 0; i < ARRAY_LENGTH(kinds); i++) {
+    Job *job = job_create("sgd", 0.05);
+    job->model.settings.steps_per_epoch = 4;
+    job->model.settings.optimizer.lr = (Rate){.kind = kinds[i],
+                                              .peak = 0.05,
+                                              .warmup = 5,
+                                              .floor = 0.002,
+                                              .every = 1.5,
+                                              .factor = 0.5};
+    compare(job);
+  }
+}
+
+Test(rates, without_warmup) {
+  Job *job = job_create("sgd", 0.05);
+  job->model.settings.optimizer.lr =
+      (Rate){.kind = RATE_cosine, .peak = 0.05, .floor = 0.01};
+  compare(job);
+}
+
+Test(rates, epochs_of_unknown_length_are_refused) {
+  Job *job = job_create("sgd", 0.05);
+  job->model.settings.steps = 0;
+  job->model.settings.epochs = 3;
+  job->model.settings.optimizer.lr.kind = RATE_cosine;
+  job_compile(job);
+  cr_assert_eq(diags_errors(job->module->diags), 1);
+}
+
+Test(optimizers, unknown_is_refused) {
+  Job *job = job_create("muon", 0.05);
+  job_compile(job);
+  cr_assert_eq(diags_errors(job->module->diags), 1);
+}
+
+/* ---- steps that are not finite ---- */
+
+static void check_unchanged(Job *job, int input, int element, double poison) {
+  Tensor before[20];
+  double old = job->inputs[input].data[element];
+  job->inputs[input].data[element] = poison;
+  for (int i = 0; i < job->graph->inputs.n; i++) {
+    before[i] =
+        tensor_of(job->module->arena, job->inputs[i].type, job->inputs[i].data);
+  }
+  job_step(job, 2);
+  for (int i = 0; i < job->graph->inputs.n; i++) {
+    if (job->graph->inputs.data[i].role == ROLE_step) continue;
+    int64_t n = type_elements(before[i].type);
+    cr_assert_eq(
+        memcmp(before[i].data, job->inputs[i].data, (size_t)n * sizeof(double)),
+        0, "%s changed", job->graph->inputs.data[i].path);
+  }
+  job->inputs[input].data[element] = old;
+}
+
+Test(optimizers, a_step_that_is_not_finite_changes_nothing) {
+  Job *job = job_create("adamw", 0.01);
+  job->model.settings.clip = 1;
+  job->model.settings.ema = 0.9;
+  job_compile(job);
+  job_step(job, 1);
+  check_unchanged(job, 2, 1, NAN); /* data */
+  check_unchanged(job, 2, 1, INFINITY);
+  check_unchanged(job, 1, 0, INFINITY); /* loss infinite, gradients not */
+  check_unchanged(job, 0, 0, 1e200);    /* norm infinite, gradients not */
+  double w = slot(job, ROLE_param, "w")->data[0];
+  job_step(job, 2);
+  cr_assert_neq(slot(job, ROLE_param, "w")->data[0], w);
+}

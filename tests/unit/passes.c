@@ -1,0 +1,195 @@
+// links: passes ir support
+/*
+ * passes.c -- the goldens of the passes: tests/golden/passes/NAME.ir holds a
+ * graph, a line that says what to run, and the graph that must come out.
+ *
+ *     graph g { ... }
+ *     --- pass cse dce
+ *     graph g { ... }
+ *
+ * Words of the line: names of passes; `-O1` (2 if absent); `training`;
+ * `data=DIM:PIECES` and `time=DIM:PIECES` (a plan); `bucket=BYTES`; `keeps=OP`.
+ * After `--- message` stands what the user is told instead of a graph.  With
+ * DNNC_BLESS=1 the expectations are written anew.
+ */
+#include <dirent.h>
+
+#include "passes/passes.h"
+#include "tests/unit/values.h"
+
+typedef struct Case {
+  Module *module;
+  PassContext ctx;
+  Plan plan;
+  Target target;
+  Model model;
+  char keeps[32];
+  int level;
+} Case;
+
+static bool keeps_named(const Target *target, const Graph *graph, int id) {
+  const char *name = target->user;
+  return strcmp(op_info(graph->nodes.data[id]->op)->name, name) == 0;
+}
+
+/* "B:4": the dim is cut in pieces along a new axis. */
+static void add_axis(Case *c, const char *axis, const char *text) {
+  char dim[32];
+  int pieces;
+  cr_assert_eq(sscanf(text, "%31[^:]:%d", dim, &pieces), 2);
+  Mesh *mesh = &c->plan.mesh;
+  bool is_time = strcmp(axis, "time") == 0;
+  mesh->axes[mesh->n_axes++] =
+      (MeshAxis){name_intern(c->module->names, axis), pieces, is_time};
+  if (is_time)
+    c->plan.microbatches = pieces;
+  else
+    c->plan.ranks *= pieces;
+  Name name = name_intern(c->module->names, dim);
+  PlanShard *shard = NULL;
+  for (int i = 0; i < c->plan.shards.n; i++)
+    if (c->plan.shards.data[i].dim == name) shard = &c->plan.shards.data[i];
+  if (shard == NULL) {
+    vec_push(c->module->arena, &c->plan.shards, (PlanShard){.dim = name});
+    shard = &c->plan.shards.data[c->plan.shards.n - 1];
+  }
+  shard->axes[shard->n_axes++] = mesh->axes[mesh->n_axes - 1].name;
+  c->ctx.plan = &c->plan;
+}
+
+static Graph *run_word(Case *c, Graph *graph, const char *word) {
+  if (strncmp(word, "-O", 2) == 0) {
+    c->ctx.level = atoi(word + 2);
+  } else if (strcmp(word, "training") == 0) {
+    c->ctx.is_training = true;
+  } else if (strncmp(word, "data=", 5) == 0) {
+    add_axis(c, "data", word + 5);
+  } else if (strncmp(word, "time=", 5) == 0) {
+    add_axis(c, "time", word + 5);
+  } else if (strncmp(word, "bucket=", 7) == 0) {
+    c->plan.bucket_bytes = atol(word + 7);
+    c->ctx.plan = &c->plan;
+  } else if (strncmp(word, "keeps=", 6) == 0) {
+    snprintf(c->keeps, sizeof c->keeps, "%s", word + 6);
+    c->target.keeps = keeps_named;
+    c->target.user = c->keeps;
+    c->ctx.target = &c->target;
+  } else {
+    int index = pass_find(word);
+    cr_assert(index >= 0, "no pass '%s'", word);
+    graph = pass_info(index)->run(&c->ctx, graph);
+  }
+  return graph;
+}
+
+static Graph *parse(Module *module, const char *path, const char *text) {
+  Source *source = ARENA_NEW(module->arena, Source);
+  *source = (Source){path, text, strlen(text)};
+  Graph *graph = graph_parse(module, source);
+  if (graph != NULL) return graph;
+  Text out = text_create(module->arena);
+  diags_print(module->diags, &out);
+  cr_assert(false, "%s", text_string(&out));
+  return NULL;
+}
+
+/* What comes out: a graph, or messages. */
+static const char *outcome(Case *c, const char *path, const char *input,
+                           const char *line) {
+  Graph *graph = parse(c->module, path, input);
+  char words[300], *rest = NULL;
+  snprintf(words, sizeof words, "%s", line);
+  for (char *word = strtok_r(words, " \n", &rest); word != NULL;
+       word = strtok_r(NULL, " \n", &rest))
+    graph = run_word(c, graph, word);
+  Text out = text_create(c->module->arena);
+  if (diags_errors(c->module->diags) > 0) {
+    text_add(&out, "--- message\n");
+    diags_print(c->module->diags, &out);
+    return text_string(&out);
+  }
+  Text errors = text_create(c->module->arena);
+  cr_assert(graph_verify(graph, &errors), "%s: %s", path,
+            text_string(&errors));
+  graph_print(&out, graph);
+  /* Printing, parsing and printing again changes nothing. */
+  Text again = text_create(c->module->arena);
+  graph_print(&again, parse(c->module, path, text_string(&out)));
+  cr_assert_str_eq(text_string(&out), text_string(&again), "%s", path);
+  return text_string(&out);
+}
+
+static void check_file(const char *name) {
+  char path[500];
+  snprintf(path, sizeof path, "%s/tests/golden/passes/%s", TEST_ROOT, name);
+  Case c = {.module = module_create(), .plan = {.ranks = 1, .microbatches = 1}};
+  Arena *arena = c.module->arena;
+  c.plan.name = name_intern(c.module->names, "test");
+  c.ctx = (PassContext){.module = c.module, .scratch = arena, .level = 2};
+  const char *text;
+  size_t n;
+  Status status = file_read(arena, path, 1 << 20, &text, &n);
+  cr_assert_eq(status.code, STATUS_ok, "%s", path);
+  const char *mark = strstr(text, "--- pass ");
+  cr_assert(mark != NULL, "%s has no '--- pass' line", name);
+  const char *end = strchr(mark, '\n');
+  cr_assert(end != NULL, "%s ends in its '--- pass' line", name);
+  const char *input =
+      arena_printf(arena, "%.*s", (int)(mark - text), text);
+  const char *line = arena_printf(arena, "%.*s", (int)(end - mark - 9),
+                                  mark + 9);
+  const char *got = outcome(&c, name, input, line);
+  if (getenv("DNNC_BLESS") != NULL) {
+    const char *all = arena_printf(arena, "%.*s%s", (int)(end + 1 - text), text,
+                                   got);
+    status = file_replace(path, all, strlen(all));
+    cr_assert_eq(status.code, STATUS_ok);
+  } else {
+    cr_assert_str_eq(got, end + 1, "%s: got\n%s", name, got);
+  }
+  memory_destroy(c.module->memory);
+}
+
+static int compare_names(const void *a, const void *b) {
+  return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+Test(passes, goldens) {
+  static char *names[500];
+  int n = 0;
+  DIR *dir = opendir(TEST_ROOT "/tests/golden/passes");
+  cr_assert(dir != NULL);
+  for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+    if (strstr(entry->d_name, ".ir") == NULL) continue;
+    cr_assert(n < ARRAY_LENGTH(names));
+    names[n++] = strdup(entry->d_name);
+  }
+  closedir(dir);
+  qsort(names, (size_t)n, sizeof *names, compare_names);
+  cr_assert(n > 0);
+  for (int i = 0; i < n; i++) {
+    check_file(names[i]);
+    free(names[i]);
+  }
+}
+
+Test(passes, manager) {
+  cr_assert_eq(pass_find("nothing"), -1);
+  cr_assert_str_eq(pass_info(pass_find("fuse"))->name, "fuse");
+  Module *module = module_create();
+  Graph *graph = make_graph(module);
+  Value x = make_input(graph, ROLE_data, "x", "f32 B:4 C:3");
+  Value twice = graph_op2(graph, OP_add, graph_op1(graph, OP_exp, x),
+                          graph_op1(graph, OP_exp, x));
+  make_output(graph, ROLE_result, "y", twice);
+  PassContext ctx = {.module = module, .scratch = module->arena};
+  PassOptions options = {.level = 2, .verify = true, .stop_after = "cse"};
+  cr_assert_eq(passes_run(&ctx, &options, graph)->nodes.n, 3);
+  const char *disabled = "cse";
+  options.disabled = &disabled;
+  options.n_disabled = 1;
+  cr_assert_eq(passes_run(&ctx, &options, graph)->nodes.n, 4);
+  options.stop_after = NULL;
+  cr_assert_eq(passes_run(&ctx, &options, graph)->nodes.n, 2);
+  memory_destroy(module->memory);
+}

@@ -1,0 +1,189 @@
+// links: frontend passes runtime ir support
+/*
+ * reference.c -- loss and gradients of whole models on the interpreter in f64
+ * against what PyTorch computed in f64, recorded in tests/reference.
+ *
+ * The emitted programs are compared with the same records by
+ * tests/e2e/reference.sh.
+ */
+#include "frontend/frontend.h"
+#include "passes/passes.h"
+#include "tests/unit/reference_files.h"
+#include "tests/unit/values.h"
+
+#define TOLERANCE 1e-9 /* relative L2 of each tensor */
+
+typedef struct Case {
+  Module *module;
+  const char *name;
+  Model *model;
+  Recorded recorded;
+} Case;
+
+TestSuite(reference, .fini = modules_destroy);
+
+/* ---- the recorded side ---- */
+
+static const char *path_of(const Case *c, const char *suffix) {
+  return arena_printf(c->module->arena, "%s/tests/reference/%s%s", TEST_ROOT,
+                      c->name, suffix);
+}
+
+static const Source *load(void *user, const char *path) {
+  Module *module = user;
+  Source *source = ARENA_NEW(module->arena, Source);
+  source->path = path;
+  Status status =
+      file_read(module->arena, path, 1 << 20, &source->text, &source->n);
+  return status.code == STATUS_ok ? source : NULL;
+}
+
+static Case case_open(const char *name) {
+  Case c = {.module = module_create(), .name = name};
+  FrontendOptions options = {
+      .load = load, .user = c.module, .path = path_of(&c, ".dnn")};
+  c.model = frontend_load(c.module, &options);
+  Text text = text_create(c.module->arena);
+  diags_print(c.module->diags, &text);
+  cr_assert(c.model, "%s", text_string(&text));
+  Status status = recorded_open(c.module->arena, path_of(&c, ".safetensors"),
+                                &c.recorded);
+  cr_assert(status.code == STATUS_ok, "%s", status.message);
+  return c;
+}
+
+static const DataField *find_field(const Case *c, Name path) {
+  for (int b = 0; b < c->model->n_data; b++)
+    for (int f = 0; f < c->model->data[b].n_fields; f++)
+      if (c->model->data[b].fields[f].path == path)
+        return &c->model->data[b].fields[f];
+  cr_assert_fail("no field %s", path);
+  return NULL;
+}
+
+/* The columns of the field, all records of the file in its order. */
+static void read_csv(const Case *c, const DataField *field, Tensor out) {
+  const char *text;
+  size_t n;
+  Status status =
+      file_read(c->module->arena, path_of(c, ".csv"), 1 << 24, &text, &n);
+  cr_assert(status.code == STATUS_ok, "%s", status.message);
+  int64_t column = 0, filled = 0;
+  for (char *end; *text; text = end + 1) {
+    double value = strtod(text, &end);
+    if (column >= field->first_column && column <= field->last_column) {
+      cr_assert_lt(filled, type_elements(out.type), "%s", field->path);
+      out.data[filled++] = value * field->scale + field->shift;
+    }
+    cr_assert(*end == ',' || *end == '\n');
+    column = *end == ',' ? column + 1 : 0;
+  }
+  cr_assert_eq(filled, type_elements(out.type), "%s", field->path);
+}
+
+static const double *recorded(const Case *c, const char *prefix,
+                              const char *path, int64_t n) {
+  const StoredTensor *tensor = recorded_find(&c->recorded, prefix, path);
+  cr_assert(tensor, "%s has no %s%s", c->name, prefix, path);
+  cr_assert_eq(recorded_elements(tensor), n, "%s", path);
+  return recorded_values(c->module->arena, &c->recorded, tensor);
+}
+
+/* ---- our side ---- */
+
+static Tensor value_of(const Case *c, const Graph *graph,
+                       const GraphInput *input) {
+  const Type *type = graph_type(graph, input->value);
+  Tensor tensor = tensor_create(c->module->arena, type);
+  int64_t n = type_elements(type);
+  if (input->role == ROLE_param) {
+    const double *values = recorded(c, "param/", input->path, n);
+    memcpy(tensor.data, values, (size_t)n * sizeof *values);
+  } else if (input->role == ROLE_data) {
+    read_csv(c, find_field(c, input->path), tensor);
+  } else if (input->role == ROLE_step) {
+    tensor.data[0] = 1;
+  }
+  return tensor;
+}
+
+static Tensor *compute(const Case *c, const Graph *graph) {
+  Tensor *inputs = ARENA_ARRAY(c->module->arena, Tensor, graph->inputs.n);
+  for (int i = 0; i < graph->inputs.n; i++)
+    inputs[i] = value_of(c, graph, &graph->inputs.data[i]);
+  return run(graph, INTERP_f64, inputs);
+}
+
+static void compare(const Case *c, const char *how, const char *prefix,
+                    const char *path, Tensor got) {
+  int64_t n = type_elements(got.type);
+  double error = relative_error(got.data, recorded(c, prefix, path, n), n);
+  cr_expect(error <= TOLERANCE, "%s (%s): %s%s is off by %.3g", c->name, how,
+            prefix, path, error);
+}
+
+/* With `through` NULL all passes run, and the first step's moment of sgd with
+ * momentum is the gradient. */
+static void check(const Case *c, const char *how, int level,
+                  const char *through, const char *disabled) {
+  PassContext ctx = {.module = c->module,
+                     .scratch = arena_create(c->module->memory),
+                     .model = c->model,
+                     .is_training = true};
+  PassOptions options = {.level = level,
+                         .stop_after = through,
+                         .disabled = &disabled,
+                         .n_disabled = disabled != NULL,
+                         .verify = true};
+  const Graph *graph = passes_run(&ctx, &options, c->model->train);
+  cr_assert_eq(diags_errors(c->module->diags), 0);
+  Tensor *outputs = compute(c, graph);
+  int n_gradients = 0;
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.data[i];
+    if (output->role == ROLE_loss)
+      compare(c, how, "loss", "", outputs[i]);
+    if (output->role != (through ? ROLE_grad : ROLE_moment)) continue;
+    const char *path =
+        through ? output->path : output->path + strlen("sgd.m/");
+    compare(c, how, "grad/", path, outputs[i]);
+    n_gradients++;
+  }
+  int n_recorded = 0;
+  for (int i = 0; i < c->recorded.header.n_tensors; i++)
+    n_recorded += !strncmp(c->recorded.header.tensors[i].name, "grad/", 5);
+  cr_expect_eq(n_gradients, n_recorded, "%s (%s)", c->name, how);
+}
+
+static bool has_attention(const Case *c) {
+  PassContext ctx = {.module = c->module,
+                     .scratch = arena_create(c->module->memory),
+                     .model = c->model,
+                     .is_training = true};
+  PassOptions options = {.level = 2, .stop_after = "attention"};
+  const Graph *graph = passes_run(&ctx, &options, c->model->train);
+  for (int i = 0; i < graph->nodes.n; i++)
+    if (graph->nodes.data[i]->op == OP_attention) return true;
+  return false;
+}
+
+static Case check_all(const char *name) {
+  Case c = case_open(name);
+  check(&c, "as written", 0, "autodiff", NULL);
+  check(&c, "-O2", 2, "autodiff", NULL);
+  check(&c, "-O2 without attention", 2, "autodiff", "attention");
+  check(&c, "all passes of -O0", 0, NULL, NULL);
+  check(&c, "all passes of -O2", 2, NULL, NULL);
+  return c;
+}
+
+Test(reference, chargpt) {
+  Case c = check_all("chargpt_small");
+  cr_expect(has_attention(&c));
+}
+
+Test(reference, cnn) { check_all("cnn_small"); }
+
+Test(reference, windows) { check_all("windows_small"); }
+
+Test(reference, llama) { check_all("llama_small"); }

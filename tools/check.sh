@@ -1,0 +1,43 @@
+#!/bin/bash
+# check.sh -- what must be green before a change is handed over: format,
+# layers, sizes, both compilers, the tests under sanitizers, wasm32-wasi.
+#   check.sh [STEP ...]   with any of: format layers size clang sanitize wasm fuzz
+set -eu
+cd "$(dirname "$0")/.."
+steps=${*:-format layers size clang sanitize wasm fuzz}
+sources() { git ls-files '*.c' '*.h' | grep -v '^tests/shim/'; }
+
+for step in $steps; do
+  echo "== $step"
+  case $step in
+  format) sources | xargs clang-format --dry-run -Werror ;;
+  layers) tools/layers.sh ;;
+  size) tools/size.sh ;;
+  clang)
+    CC=clang cmake -S . -B build-clang -G Ninja >/dev/null
+    ninja -C build-clang
+    ;;
+  sanitize)
+    cmake -S . -B build-asan -G Ninja -DDNNC_SANITIZE=ON >/dev/null
+    ninja -C build-asan
+    log=$(mktemp)
+    status=0
+    ctest --test-dir build-asan --output-on-failure -j2 -LE slow >"$log" 2>&1 ||
+      status=$?
+    tail -n 25 "$log"
+    if grep -q 'LeakSanitizer' "$log"; then
+      grep -A20 'LeakSanitizer' "$log" | head -n 60
+      status=1
+    fi
+    rm -f "$log"
+    [ $status = 0 ] || exit $status
+    ;;
+  wasm) tools/wasm.sh ;;
+  fuzz)
+    [ -d build-asan ] || { echo "skipped: run the step 'sanitize' first"; continue; }
+    tests/fuzz/run.sh build-asan 10
+    ;;
+  *) echo "check.sh: no step '$step'" >&2; exit 1 ;;
+  esac
+done
+echo "check.sh: all green"

@@ -1,0 +1,241 @@
+/*
+ * command_build.c -- `dnnc build`, `run` and `sample`: the same compilation,
+ * then the bundle's own launcher.
+ */
+#include "runtime/launch.h"
+#include "tools/tools.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- places ---- */
+
+/* $XDG_CACHE_HOME/dnnc, ~/.cache/dnnc, or NULL; made with mode 0700.  A folder
+ * that others may write is not used, because objects are linked from it. */
+static const char *cache_folder(Tool *tool) {
+  const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  const char *path = base && base[0] == '/'
+                         ? arena_printf(tool->arena, "%s/dnnc", base)
+                     : home && home[0] == '/'
+                         ? arena_printf(tool->arena, "%s/.cache/dnnc", home)
+                         : NULL;
+  struct stat info;
+  if (!path || tool->options.no_cache) return NULL;
+  mode_t mask = umask(077);
+  Status status = file_make_dirs(path);
+  umask(mask);
+  if (status.code == STATUS_ok && lstat(path, &info) == 0 &&
+      S_ISDIR(info.st_mode) && info.st_uid == getuid() &&
+      !(info.st_mode & 022))
+    return path;
+  fprintf(stderr, "dnnc: warning: no cache: '%s' must be a folder of yours "
+                  "that nobody else can write\n",
+          path);
+  return NULL;
+}
+
+/* The first `cc` (or $CC) of $PATH, as an absolute path. */
+static const char *find_compiler(Arena *arena) {
+  const char *wanted = getenv("CC");
+  const char *path = getenv("PATH");
+  if (!wanted || !wanted[0]) wanted = "cc";
+  if (wanted[0] == '/') return access(wanted, X_OK) == 0 ? wanted : NULL;
+  while (path && *path) {
+    size_t length = strcspn(path, ":");
+    char *candidate =
+        arena_printf(arena, "%.*s/%s", (int)length, path, wanted);
+    if (candidate[0] == '/' && access(candidate, X_OK) == 0) return candidate;
+    path += length + (path[length] == ':');
+  }
+  return NULL;
+}
+
+static const char *default_bundle(Tool *tool) {
+  const char *slash = strrchr(tool->options.subject, '/');
+  const char *base = slash ? slash + 1 : tool->options.subject;
+  size_t length = strlen(base);
+  if (length > 4 && !strcmp(base + length - 4, ".dnn")) length -= 4;
+  return arena_printf(tool->arena, "%.*s.bundle", (int)length, base);
+}
+
+/* ---- building ---- */
+
+static void show_progress(void *user, int done, int total) {
+  Tool *tool = user;
+  if (tool->options.quiet || !isatty(STDERR_FILENO)) return;
+  fprintf(stderr, "\rcompiling %d/%d%s", done, total,
+          done == total ? "\r\033[K" : "");
+}
+
+static int build(Tool *tool, Compilation *c, const char *out_dir,
+                 BuildReport *report) {
+  int code = compile_all(tool, c);
+  if (code != EXIT_done) return code;
+  const char *cc = find_compiler(tool->arena);
+  if (!cc) {
+    fprintf(stderr, "dnnc: error: no C compiler in $PATH; install one "
+                    "(apt-get install gcc) or set CC\n");
+    return EXIT_machine;
+  }
+  Text plan = text_create(tool->arena);
+  if (c->plan) plan_print(&plan, c->plan);
+  char plan_hash[33];
+  hash_hex(text_string(&plan), plan.n, plan_hash);
+  BuildOptions options = {
+      .backend = c->backend,
+      .archs = c->archs,
+      .n_archs = c->n_archs,
+      .out_dir = out_dir,
+      .cache_dir = cache_folder(tool),
+      .cc = cc,
+      .keep_source = tool->options.keep_source,
+      .jobs = (int)sysconf(_SC_NPROCESSORS_ONLN),
+      .ranks = c->plan ? c->plan->ranks : 1,
+      .plan_text = text_string(&plan),
+      .model_hash = c->model_hash,
+      .plan_hash = plan_hash,
+      .program_header = embed_program_header(),
+      .model_dir = compile_model_folder(tool),
+      .progress = show_progress,
+      .user = tool,
+  };
+  options.runtime_archive = embed_runtime_archive(&options.runtime_bytes);
+  Status status =
+      codegen_build(&tool->module, c->model, c->plan, c->codes, c->n_codes,
+                    &c->persistent, &options, report);
+  return status.code == STATUS_ok ? EXIT_done : tool_fail(status);
+}
+
+static void report_build(Tool *tool, const Compilation *c, const char *bundle,
+                         const BuildReport *report) {
+  Text out = text_create(tool->arena);
+  int ranks = c->plan ? c->plan->ranks : 1;
+  if (tool->options.json) {
+    text_add(&out, "{\"bundle\":");
+    text_add_json(&out, bundle);
+    text_printf(&out,
+                ",\"ranks\":%d,\"classes\":1,\"kernels\":%d,"
+                "\"arena_bytes\":%lld,\"seconds\":%.3f,\"cached\":%d}\n",
+                ranks, report->kernels, (long long)report->arena_bytes,
+                report->seconds, report->cached);
+    tool_print(&out);
+  } else if (!tool->options.quiet) {
+    fprintf(stderr,
+            "%s: %d rank%s, %d kernels in %d files (%d from the cache), arena "
+            "%.1f MB, %.2f s\n",
+            bundle, ranks, ranks == 1 ? "" : "s", report->kernels,
+            report->files, report->cached, 1e-6 * (double)report->arena_bytes,
+            report->seconds);
+  }
+}
+
+int command_build(Tool *tool) {
+  Compilation c = {0};
+  BuildReport report = {0};
+  const char *bundle =
+      tool->options.output ? tool->options.output : default_bundle(tool);
+  int code = build(tool, &c, bundle, &report);
+  if (code == EXIT_done) report_build(tool, &c, bundle, &report);
+  return code;
+}
+
+/* ---- running ---- */
+
+typedef VEC(const char *) Words;
+
+static void add_text(Arena *arena, Words *words, const char *name,
+                     const char *value) {
+  if (!value) return;
+  vec_push(arena, words, name);
+  vec_push(arena, words, value);
+}
+
+static void add_number(Arena *arena, Words *words, const char *name,
+                       int64_t value) {
+  if (value >= 0)
+    add_text(arena, words, name, arena_printf(arena, "%lld", (long long)value));
+}
+
+static void add_flag(Arena *arena, Words *words, const char *name, bool is_on) {
+  if (is_on) vec_push(arena, words, name);
+}
+
+/* What the bundle's own `run` understands. */
+static void run_words(Tool *tool, Words *words) {
+  const Options *options = &tool->options;
+  Arena *arena = tool->arena;
+  add_number(arena, words, "--steps", options->run_steps);
+  add_flag(arena, words, "--resume", options->resume);
+  add_text(arena, words, "--load", options->load);
+  add_text(arena, words, "--data", options->data);
+  add_text(arena, words, "--trace", options->trace);
+  add_flag(arena, words, "--dry-run", options->dry_run);
+  add_flag(arena, words, "--no-save", options->no_save);
+  add_flag(arena, words, "--json", options->json);
+  add_flag(arena, words, "--quiet", options->quiet);
+  add_number(arena, words, "--seed", options->seed);
+  add_flag(arena, words, "--sample", options->command == COMMAND_sample);
+  add_number(arena, words, "--count", options->count);
+  add_text(arena, words, "--prompt", options->prompt);
+}
+
+/* A folder of our own for a bundle that nobody asked to keep. */
+static const char *temporary_folder(Tool *tool) {
+  const char *base = cache_folder(tool);
+  if (!base) base = getenv("TMPDIR");
+  if (!base || base[0] != '/') base = "/tmp";
+  char *path = arena_printf(tool->arena, "%s/run-XXXXXX", base);
+  if (mkdtemp(path)) return path;
+  fprintf(stderr, "dnnc: error: cannot make a folder in '%s': %s\n", base,
+          strerror(errno));
+  return NULL;
+}
+
+static int run_bundle(Tool *tool, const Compilation *c, const char *bundle) {
+  Words words = {0};
+  run_words(tool, &words);
+  LaunchOptions launch = {.bundle = bundle,
+                          .ranks = c->plan ? c->plan->ranks : 1,
+                          .arguments = words.data,
+                          .n_arguments = words.n};
+  return launch_ranks(&launch);
+}
+
+static int build_and_run(Tool *tool) {
+  Compilation c = {0};
+  BuildReport report = {0};
+  const char *bundle = tool->options.output, *folder = NULL;
+  if (!bundle) {
+    folder = temporary_folder(tool);
+    if (!folder) return EXIT_machine;
+    bundle = arena_printf(tool->arena, "%s/bundle", folder);
+  }
+  int code = build(tool, &c, bundle, &report);
+  if (code == EXIT_done) {
+    if (!tool->options.json && tool->options.command == COMMAND_run)
+      report_build(tool, &c, tool->options.subject, &report);
+    code = run_bundle(tool, &c, bundle);
+  }
+  if (folder) {
+    codegen_remove_bundle(tool->arena, bundle);
+    rmdir(folder);
+  }
+  return code;
+}
+
+int command_run(Tool *tool) {
+  return build_and_run(tool);
+}
+
+int command_sample(Tool *tool) {
+  if (!tool->options.load) {
+    fprintf(stderr, "dnnc: error: 'dnnc sample' needs --load DIR, a "
+                    "checkpoint folder such as chargpt.ckpt\n");
+    return EXIT_user;
+  }
+  return build_and_run(tool);
+}

@@ -1,0 +1,40 @@
+/*
+ * command_ir.c -- `dnnc ir`: a graph as text, as the front end built it or
+ * after a pass.
+ */
+#include "tools/tools.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static Graph *choose(const Model *model, const char *code) {
+  if (!strcmp(code, "train")) return model->train;
+  if (!strcmp(code, "eval")) return model->eval;
+  if (!strcmp(code, "eval_rest")) return model->eval_rest;
+  if (!strcmp(code, "sample")) return model->sample;
+  if (!strcmp(code, "forward")) return model->forward;
+  return NULL;
+}
+
+int command_ir(Tool *tool) {
+  const Options *options = &tool->options;
+  Compilation c = {0};
+  int status = compile_setup(tool, &c, false);
+  if (status != EXIT_done) return status;
+  const char *code = options->code        ? options->code
+                     : c.model->has_train ? "train"
+                                          : "forward";
+  Graph *graph = choose(c.model, code);
+  if (!graph) {
+    fprintf(stderr, "dnnc: error: this model has no code '%s'\n", code);
+    return EXIT_user;
+  }
+  if (options->after || options->stop_after) {
+    graph = compile_graph(tool, &c, graph, !strcmp(code, "train"));
+    if (tool_report(tool)) return EXIT_user;
+  }
+  Text out = text_create(tool->arena);
+  graph_print(&out, graph);
+  tool_print(&out);
+  return EXIT_done;
+}

@@ -1,0 +1,87 @@
+/*
+ * command_list.c -- `dnnc list TABLE`: the tables that the compiler is made of.
+ */
+#include "tools/tools.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void list_ops(Text *out) {
+  text_printf(out, "%-18s %-26s %s\n", "operator", "sharding", "value");
+  for (int i = 0; i < N_OPS; i++) {
+    const OpInfo *info = op_info((Op)i);
+    text_printf(out, "%-18s %-26s %s\n", info->name,
+                info->sharding ? info->sharding : "",
+                info->value ? info->value : "");
+  }
+}
+
+static void list_passes(Text *out) {
+  for (int i = 0; i < pass_count(); i++) {
+    const PassInfo *info = pass_info(i);
+    text_printf(out, "%-14s -O%d  %s%s\n", info->name, info->level, info->why,
+                info->training_only ? " (training)" : "");
+  }
+}
+
+static void list_optimizers(Text *out) {
+  static const char *const names[] = {
+#define OPTIMIZER(name, ...) #name,
+#include "passes/plan/optimizers.def"
+  };
+  for (int i = 0; i < ARRAY_LENGTH(names); i++)
+    text_printf(out, "%s\n", names[i]);
+}
+
+static void list_devices(Text *out) {
+#define DEVICE(name, f32, bf16, memory, bandwidth)                             \
+  text_printf(out, "%-10s %8s %8s %10s %10s\n", #name, f32, bf16, memory,      \
+              bandwidth);
+  DEVICE(preset, "f32", "bf16", "memory", "bandwidth")
+#include "ir/devices.def"
+}
+
+static void list_models(Text *out) {
+  static const char *const names[] = {"mlp", "lenet", "chargpt", "gpt2",
+                                      "vgg16"};
+  for (int i = 0; i < ARRAY_LENGTH(names); i++)
+    text_printf(out, "models/%s.dnn\n", names[i]);
+}
+
+static void list_schedules(Text *out) {
+  text_add(out, "none: schedules are not supported yet (one stage)\n");
+}
+
+static void list_commands(Text *out) {
+  options_overview(out);
+}
+
+static void list_options(Text *out) {
+  options_markdown(out);
+}
+
+int command_list(Tool *tool) {
+  static const struct {
+    const char *name;
+    void (*print)(Text *out);
+  } tables[] = {
+      {"ops", list_ops},           {"passes", list_passes},
+      {"schedules", list_schedules}, {"optimizers", list_optimizers},
+      {"devices", list_devices},   {"models", list_models},
+      {"commands", list_commands}, {"options", list_options},
+  };
+  const char *names[ARRAY_LENGTH(tables)];
+  for (int i = 0; i < ARRAY_LENGTH(tables); i++) {
+    names[i] = tables[i].name;
+    if (strcmp(tables[i].name, tool->options.subject)) continue;
+    Text out = text_create(tool->arena);
+    tables[i].print(&out);
+    tool_print(&out);
+    return EXIT_done;
+  }
+  const char *nearest =
+      text_nearest(tool->options.subject, names, ARRAY_LENGTH(names));
+  fprintf(stderr, "dnnc: error: no table '%s'\n", tool->options.subject);
+  if (nearest) fprintf(stderr, "help: did you mean '%s'?\n", nearest);
+  return EXIT_user;
+}

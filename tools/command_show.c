@@ -1,0 +1,121 @@
+/*
+ * command_show.c -- `dnnc show`: a plan file as tables.  It reads what is
+ * written and computes nothing: what a plan costs is verify's and explain's.
+ */
+#include "tools/tools.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const pin_names[] = {
+    [PIN_shard_names] = "shard", [PIN_shard_paths] = "shard",
+    [PIN_replicate] = "replicate", [PIN_stage] = "stage", [PIN_cut] = "cut",
+    [PIN_remat] = "remat",       [PIN_keep] = "keep",
+    [PIN_offload] = "offload",   [PIN_place] = "place",
+    [PIN_set] = "set",
+};
+
+/* The text of a span, on one line and without its comment. */
+static const char *source_text(Arena *arena, Span span) {
+  Text out = text_create(arena);
+  bool is_blank = false;
+  for (uint32_t i = span.begin; i < span.end; i++) {
+    char c = span.source->text[i];
+    if (c == '#') {
+      while (i < span.end && span.source->text[i] != '\n') i++;
+      c = '\n';
+    }
+    if (c == ' ' || c == '\n' || c == '\t') {
+      is_blank = out.n > 0;
+      continue;
+    }
+    if (is_blank) text_add(&out, " ");
+    is_blank = false;
+    text_add_n(&out, &c, 1);
+  }
+  return text_string(&out);
+}
+
+/* The comment at the end of the line of a span, without '#': a prediction. */
+static const char *line_comment(Arena *arena, Span span) {
+  const char *text = span.source->text;
+  uint32_t i = span.end;
+  while (i < span.source->n && text[i] != '#' && text[i] != '\n') i++;
+  if (i >= span.source->n || text[i] != '#') return "";
+  i++;
+  while (text[i] == ' ') i++;
+  uint32_t end = i;
+  while (end < span.source->n && text[end] != '\n') end++;
+  return arena_printf(arena, "%.*s", (int)(end - i), text + i);
+}
+
+static void show_settings(Text *out, const char *title, const Item *item) {
+  text_printf(out, "%s\n", title);
+  for (int i = 0; i < item->n_settings; i++) {
+    const Setting *setting = &item->settings[i];
+    if (!setting->value) continue;
+    text_printf(out, "  %-14s %-28s %s\n", setting->path.names[0],
+                source_text(out->arena, setting->value->span),
+                line_comment(out->arena, setting->span));
+  }
+  text_add(out, "\n");
+}
+
+static void show_pins(Text *out, const Item *item) {
+  text_printf(out, "plan%s%s\n", item->name ? " " : "",
+              item->name ? item->name : "");
+  for (int i = 0; i < item->n_pins; i++) {
+    const Pin *pin = &item->pins[i];
+    const char *text = source_text(out->arena, pin->span);
+    size_t word = strlen(pin_names[pin->kind]);
+    if (!strncmp(text, pin_names[pin->kind], word) && text[word] == ' ')
+      text += word + 1;
+    text_printf(out, "  %-10s %-48s %s\n", pin_names[pin->kind], text,
+                line_comment(out->arena, pin->span));
+  }
+}
+
+static void show_json(Text *out, const Ast *ast) {
+  text_add(out, "{\"blocks\":[");
+  for (int i = 0, n = 0; i < ast->n_items; i++) {
+    const Item *item = &ast->items[i];
+    if (item->kind != ITEM_plan && item->kind != ITEM_block) continue;
+    text_add(out, n++ ? ",{\"name\":" : "{\"name\":");
+    text_add_json(out, item->kind == ITEM_plan ? "plan" : item->block);
+    text_add(out, ",\"lines\":[");
+    for (int k = 0; k < item->n_pins + item->n_settings; k++) {
+      Span span = item->kind == ITEM_plan ? item->pins[k].span
+                                          : item->settings[k].span;
+      if (k) text_add(out, ",");
+      text_add_json(out, source_text(out->arena, span));
+    }
+    text_add(out, "]}");
+  }
+  text_add(out, "]}\n");
+}
+
+int command_show(Tool *tool) {
+  Source *source = ARENA_NEW(tool->arena, Source);
+  source->path = tool->options.subject;
+  Status status = file_read(tool->arena, source->path, 16 << 20, &source->text,
+                            &source->n);
+  if (status.code != STATUS_ok) {
+    tool_fail(status);
+    return EXIT_user;
+  }
+  Ast *ast = ast_parse(tool->arena, tool->module.names, tool->module.diags,
+                       source);
+  if (tool_report(tool)) return EXIT_user;
+  Text out = text_create(tool->arena);
+  if (tool->options.json) {
+    show_json(&out, ast);
+  } else {
+    for (int i = 0; i < ast->n_items; i++) {
+      const Item *item = &ast->items[i];
+      if (item->kind == ITEM_plan) show_pins(&out, item);
+      else if (item->kind == ITEM_block) show_settings(&out, item->block, item);
+    }
+  }
+  tool_print(&out);
+  return EXIT_done;
+}

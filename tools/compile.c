@@ -1,0 +1,307 @@
+/*
+ * compile.c -- from a model file to the final graphs of all its codes.
+ */
+#include "runtime/runtime.h"
+#include "tools/tools.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- reporting ---- */
+
+bool tool_report(Tool *tool) {
+  Text text = text_create(tool->arena);
+  diags_print(tool->module.diags, &text);
+  fputs(text_string(&text), stderr);
+  return diags_errors(tool->module.diags) > 0;
+}
+
+int tool_fail(Status status) {
+  fprintf(stderr, "dnnc: error: %s\n", status.message);
+  return status.code == STATUS_invalid ? EXIT_user : EXIT_machine;
+}
+
+void tool_print(Text *text) {
+  fwrite(text_string(text), 1, text->n, stdout);
+}
+
+/* ---- loading ---- */
+
+static const Source *load_source(void *user, const char *path) {
+  Tool *tool = user;
+  Source *source = ARENA_NEW(tool->arena, Source);
+  source->path = path;
+  Status status =
+      file_read(tool->arena, path, 16 << 20, &source->text, &source->n);
+  return status.code == STATUS_ok ? source : NULL;
+}
+
+const char *compile_model_folder(Tool *tool) {
+  char real[PATH_MAX];
+  if (!realpath(tool->options.subject, real)) return ".";
+  char *slash = strrchr(real, '/');
+  *(slash == real ? slash + 1 : slash) = 0;
+  return arena_strdup(tool->arena, real);
+}
+
+Model *compile_load(Tool *tool, bool check_only) {
+  const Options *options = &tool->options;
+  FrontendOptions frontend = {.load = load_source,
+                              .user = tool,
+                              .path = options->subject,
+                              .net = options->net,
+                              .overrides = options->overrides.data,
+                              .n_overrides = options->overrides.n,
+                              .check_only = check_only};
+  Model *model = frontend_load(&tool->module, &frontend);
+  if (model && model->has_train && !check_only) {
+    int64_t epoch;
+    compile_data_sizes(tool, model, compile_model_folder(tool),
+                       &frontend.eval_rest, &epoch);
+    bool does_all = model->settings.eval_batches == 0;
+    if (frontend.eval_rest > 0 && does_all)
+      model = frontend_load(&tool->module, &frontend);
+    if (model) model->settings.steps_per_epoch = epoch;
+  }
+  return tool_report(tool) ? NULL : model;
+}
+
+/* ---- passes ---- */
+
+static double clock_seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void after_pass(void *user, const char *pass, const Graph *graph,
+                       double seconds) {
+  Tool *tool = user;
+  const Options *options = &tool->options;
+  if (options->time_passes)
+    fprintf(stderr, "%-14s %8.2f ms  %7d nodes\n", pass, seconds * 1e3,
+            graph->nodes.n);
+  bool is_wanted = options->after && !strcmp(options->after, pass);
+  if (!is_wanted && !options->dump) return;
+  Text text = text_create(tool->arena);
+  graph_print(&text, graph);
+  if (is_wanted && options->command != COMMAND_ir)
+    fputs(text_string(&text), stderr);
+  if (!options->dump) return;
+  const char *path = arena_printf(tool->arena, "%s/%s-%s.ir", options->dump,
+                                  graph->name, pass);
+  Status status = file_make_dirs(options->dump);
+  if (status.code == STATUS_ok)
+    status = file_replace(path, text_string(&text), text.n);
+  if (status.code != STATUS_ok) tool_fail(status);
+}
+
+Graph *compile_graph(Tool *tool, Compilation *compilation, Graph *graph,
+                     bool is_training) {
+  const Options *options = &tool->options;
+  PassContext ctx = {.module = &tool->module,
+                     .scratch = arena_create(tool->memory),
+                     .model = compilation->model,
+                     .plan = compilation->plan,
+                     .target = compilation->backend
+                                   ? &compilation->backend->target
+                                   : NULL,
+                     .is_training = is_training};
+  const char *stop = options->stop_after ? options->stop_after
+                     : options->command == COMMAND_ir ? options->after
+                                                      : NULL;
+  PassOptions passes = {.level = options->level,
+                        .stop_after = stop,
+                        .disabled = options->disable.data,
+                        .n_disabled = options->disable.n,
+                        .verify = options->verify_ir,
+                        .after = after_pass,
+                        .clock = clock_seconds,
+                        .user = tool};
+  Graph *result = passes_run(&ctx, &passes, graph);
+  arena_destroy(ctx.scratch);
+  return result;
+}
+
+/* ---- plan and back end ---- */
+
+static bool check_passes(Tool *tool) {
+  const Options *options = &tool->options;
+  const char *names[64];
+  int n = pass_count() < 64 ? pass_count() : 64;
+  for (int i = 0; i < n; i++) names[i] = pass_info(i)->name;
+  const char *given[2] = {options->after, options->stop_after};
+  for (int i = 0; i < 2 + options->disable.n; i++) {
+    const char *name = i < 2 ? given[i] : options->disable.data[i - 2];
+    if (!name || pass_find(name) >= 0) continue;
+    const char *nearest = text_nearest(name, names, n);
+    fprintf(stderr, "dnnc: error: no pass '%s'\n", name);
+    if (nearest) fprintf(stderr, "help: did you mean '%s'?\n", nearest);
+    else fprintf(stderr, "help: 'dnnc list passes' names them\n");
+    return false;
+  }
+  return true;
+}
+
+static bool known_arch(const char *arch) {
+  static const char *const known[] = {"sm_80", "sm_90", "sm_90a", "sm_100"};
+  for (int i = 0; i < ARRAY_LENGTH(known); i++)
+    if (!strcmp(arch, known[i])) return true;
+  return false;
+}
+
+/* The libraries of this machine are asked how much scratch they want. */
+static int64_t gemm_scratch(const void *gemm) {
+  return cpu_gemm_scratch(gemm);
+}
+
+static int64_t conv_scratch(const void *conv) {
+  return cpu_conv_scratch(conv);
+}
+
+/* "cpu", "cuda", "cuda:sm_80,sm_90" */
+static bool choose_target(Tool *tool, Compilation *out) {
+  const char *text = tool->options.target ? tool->options.target : "cpu";
+  size_t length = strcspn(text, ":");
+  const Backend *backend =
+      backend_find(arena_printf(tool->arena, "%.*s", (int)length, text));
+  if (!backend) {
+    fprintf(stderr, "dnnc: error: no target '%s'; there are cpu and cuda\n",
+            text);
+    return false;
+  }
+  Backend *own = arena_copy(tool->arena, backend, sizeof *backend);
+  if (!strcmp(own->name, "cpu")) {
+    own->target.gemm_scratch = gemm_scratch;
+    own->target.conv_scratch = conv_scratch;
+  }
+  out->backend = own;
+  char *list = arena_strdup(tool->arena,
+                            text[length] ? text + length + 1
+                                         : "sm_80,sm_90,sm_90a,sm_100");
+  char *rest = NULL;
+  for (char *arch = strtok_r(list, ",", &rest); arch;
+       arch = strtok_r(NULL, ",", &rest)) {
+    if (!known_arch(arch) || out->n_archs == ARRAY_LENGTH(out->archs)) {
+      fprintf(stderr,
+              "dnnc: error: no CUDA architecture '%s'; there are sm_80, sm_90, "
+              "sm_90a and sm_100\n",
+              arch);
+      return false;
+    }
+    out->archs[out->n_archs++] = arch;
+  }
+  return true;
+}
+
+/* "25MB", with the units of the language. */
+static bool read_bytes(Tool *tool, const char *text, int64_t *out) {
+  Source *source = ARENA_NEW(tool->arena, Source);
+  *source = (Source){"--bucket", text, strlen(text)};
+  Expr *expr = ast_parse_expr(tool->arena, tool->module.names,
+                              tool->module.diags, source);
+  if (!expr) return !tool_report(tool);
+  double value = expr->kind == EXPR_int    ? (double)expr->integer
+                 : expr->kind == EXPR_real ? expr->real
+                                           : -1;
+  if (value < 1) {
+    fprintf(stderr, "dnnc: error: --bucket takes a size as in 25MB\n");
+    return false;
+  }
+  *out = (int64_t)value;
+  return true;
+}
+
+static bool make_plan(Tool *tool, Compilation *out) {
+  const Options *options = &tool->options;
+  const Model *model = out->model;
+  int ranks = options->ranks > 0 ? (int)options->ranks : 1;
+  int64_t pieces = options->microbatches > 0 ? options->microbatches : 1;
+  if (options->plan) {
+    fprintf(stderr, "dnnc: error: not supported yet: compiling with a plan "
+                    "file; --ranks N spreads the batch\n");
+    return false;
+  }
+  if (!model->has_train || (ranks == 1 && pieces == 1)) {
+    if (ranks == 1) return true;
+    fprintf(stderr, "dnnc: error: --ranks needs a model with a train block\n");
+    return false;
+  }
+  out->plan = plan_data_parallel(&tool->module, model->name,
+                                 model->settings.batch_dim, ranks, pieces);
+  return !options->bucket ||
+         read_bytes(tool, options->bucket, &out->plan->bucket_bytes);
+}
+
+int compile_setup(Tool *tool, Compilation *out, bool check_only) {
+  if (!check_passes(tool) || !choose_target(tool, out)) return EXIT_user;
+  out->model = compile_load(tool, check_only);
+  if (!out->model || !make_plan(tool, out)) return EXIT_user;
+  return EXIT_done;
+}
+
+/* ---- all codes ---- */
+
+static bool add_code(Tool *tool, Compilation *c, const char *name, Graph *graph,
+                     int64_t batch, bool is_training, bool is_sharded) {
+  if (!graph) return true;
+  Plan *plan = c->plan, whole;
+  if (!is_sharded) c->plan = NULL;
+  else if (plan && !is_training && plan->microbatches > 1) {
+    whole = *plan;
+    plan_drop_time(&whole);
+    c->plan = &whole;
+  }
+  Graph *final = compile_graph(tool, c, graph, is_training);
+  c->plan = plan;
+  if (tool_report(tool)) return false;
+  c->codes[c->n_codes++] =
+      (CodeInput){.name = name, .graph = final, .batch = batch};
+  return true;
+}
+
+static void lay_out(Tool *tool, Compilation *c) {
+  const Target *target = &c->backend->target;
+  for (int i = 0; i < c->n_codes; i++)
+    layout_persistent(&c->persistent, tool->arena, c->codes[i].graph, target);
+  for (int i = 0; i < c->n_codes; i++) {
+    PassContext ctx = {.module = &tool->module,
+                       .scratch = arena_create(tool->memory),
+                       .model = c->model,
+                       .plan = c->plan,
+                       .target = target};
+    c->codes[i].layout =
+        layout_pack(&ctx, c->codes[i].graph, &c->persistent);
+    arena_destroy(ctx.scratch);
+  }
+}
+
+static void hash_model(Compilation *c, Arena *arena) {
+  Text text = text_create(arena);
+  for (int i = 0; i < c->n_codes; i++)
+    text_printf(&text, "%016llx\n",
+                (unsigned long long)graph_hash(c->codes[i].graph));
+  hash_hex(text_string(&text), text.n, c->model_hash);
+}
+
+int compile_all(Tool *tool, Compilation *out) {
+  int code = compile_setup(tool, out, false);
+  if (code != EXIT_done) return code;
+  Model *model = out->model;
+  int64_t batch = model->settings.batch;
+  bool ok =
+      add_code(tool, out, "train", model->train, batch, true, true) &&
+      add_code(tool, out, "eval", model->eval, batch, false, true) &&
+      add_code(tool, out, "eval_rest", model->eval_rest, model->eval_rest_batch,
+               false, false) &&
+      add_code(tool, out, "sample", model->sample, 1, false, false) &&
+      add_code(tool, out, "forward",
+               model->has_train ? NULL : model->forward, 1, false, false);
+  if (!ok) return EXIT_user;
+  lay_out(tool, out);
+  hash_model(out, tool->arena);
+  return EXIT_done;
+}

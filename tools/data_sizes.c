@@ -1,0 +1,96 @@
+/*
+ * data_sizes.c -- what the data files of a model say about its programs: how
+ * many samples the last batch of an evaluation holds, and how many steps an
+ * epoch has.  The runtime's own readers look, so that both agree.  A file that
+ * is not there is no mistake yet: the compiled program will ask for it.
+ */
+#include "runtime/runtime.h"
+#include "tools/tools.h"
+
+static const DnnSource sources[] = {
+    [SOURCE_bytes] = DNN_BYTES,
+    [SOURCE_tokens] = DNN_TOKENS,
+    [SOURCE_idx] = DNN_IDX,
+    [SOURCE_csv] = DNN_CSV,
+    [SOURCE_next] = DNN_NEXT,
+    [SOURCE_synthetic_ints] = DNN_SYNTHETIC_INTS,
+    [SOURCE_synthetic_reals] = DNN_SYNTHETIC_REALS,
+};
+
+static DnnField field_of(const DataField *from) {
+  DnnField field = {.path = from->path,
+                    .source = (uint8_t)sources[from->source],
+                    .file = from->file,
+                    .eval_file = from->eval_file,
+                    .next_of = from->next_of,
+                    .first_column = from->first_column,
+                    .last_column = from->last_column,
+                    .header_lines = from->header_lines,
+                    .below = from->below,
+                    .records = from->records,
+                    .scale = from->scale,
+                    .shift = from->shift,
+                    .dtype = (DnnDtype)from->type->dtype,
+                    .rank = from->type->rank};
+  for (int i = 0; i < field.rank; i++) field.size[i] = from->type->dims[i].size;
+  return field;
+}
+
+static bool is_stream(const DataBlock *block) {
+  for (int i = 0; i < block->n_fields; i++) {
+    SourceKind source = block->fields[i].source;
+    if (source == SOURCE_bytes || source == SOURCE_tokens) return true;
+    if (source == SOURCE_next) return true;
+  }
+  return false;
+}
+
+static DnnData data_of(Arena *arena, const DataBlock *block) {
+  DnnField *fields = ARENA_ARRAY(arena, DnnField, block->n_fields);
+  for (int i = 0; i < block->n_fields; i++)
+    fields[i] = field_of(&block->fields[i]);
+  return (DnnData){.name = block->name,
+                   .n_fields = block->n_fields,
+                   .fields = fields,
+                   .eval = block->eval,
+                   .sequential = block->is_sequential,
+                   .is_stream = is_stream(block)};
+}
+
+/* The data inputs of a graph, as the runtime wants to see them. */
+static DnnCode code_of(Arena *arena, const char *name, const Graph *graph,
+                       int64_t batch) {
+  DnnTensor *tensors = ARENA_ARRAY(arena, DnnTensor, graph->inputs.n);
+  int n = 0;
+  for (int i = 0; i < graph->inputs.n; i++)
+    if (graph->inputs.data[i].role == ROLE_data)
+      tensors[n++] = (DnnTensor){.path = graph->inputs.data[i].path,
+                                 .role = DNN_DATA};
+  return (DnnCode){
+      .name = name, .batch = batch, .n_tensors = n, .tensors = tensors};
+}
+
+void compile_data_sizes(Tool *tool, const Model *model, const char *model_dir,
+                        int64_t *out_eval_rest, int64_t *out_epoch) {
+  int64_t batch = model->settings.batch;
+  Arena *arena = arena_create(tool->memory);
+  DnnData *blocks = ARENA_ARRAY(arena, DnnData, model->n_data);
+  for (int i = 0; i < model->n_data; i++)
+    blocks[i] = data_of(arena, &model->data[i]);
+  DnnCode codes[2] = {code_of(arena, "train", model->train, batch),
+                      code_of(arena, "eval", model->eval, batch)};
+  DnnProgram program = {.n_data = model->n_data,
+                        .data = blocks,
+                        .model_dir = model_dir,
+                        .n_codes = 2,
+                        .codes = codes};
+  Data *data = NULL;
+  Status status = data_open(arena, &program, tool->options.data, 1, &data);
+  *out_eval_rest = *out_epoch = 0;
+  if (status.code == STATUS_ok) {
+    *out_epoch = data_steps_per_epoch(data);
+    *out_eval_rest = data_eval_samples(data) % batch;
+  }
+  if (data) data_close(data);
+  arena_destroy(arena);
+}

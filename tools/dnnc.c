@@ -1,0 +1,85 @@
+/*
+ * dnnc.c -- main: one process, one command.  Running out of memory ends here
+ * too: everything is freed, nothing half-written stays, exit code 3.
+ */
+#include "tools/tools.h"
+
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void out_of_memory(void *user) {
+  static const char message[] = "dnnc: error: out of memory\n";
+  Tool *tool = user;
+  Memory *memory = tool->memory;
+  if (write(STDERR_FILENO, message, sizeof message - 1) < 0) _exit(EXIT_machine);
+  tool->memory = NULL;
+  if (memory) memory_destroy(memory);
+  exit(EXIT_machine);
+}
+
+static int run_command(Tool *tool) {
+  switch (tool->options.command) {
+#define COMMAND(name, arguments, summary)                                      \
+  case COMMAND_##name: return command_##name(tool);
+#include "tools/commands.def"
+  case N_COMMANDS: break;
+  }
+  UNREACHABLE();
+}
+
+/* Words that stand where a command would. */
+static bool print_about(Tool *tool, const char *word) {
+  Text text = text_create(tool->arena);
+  if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help"))
+    options_overview(&text);
+  else if (!strcmp(word, "--version"))
+    text_add(&text, "dnnc " DNNC_VERSION "\n");
+  else if (!strcmp(word, "--man"))
+    options_man_page(&text);
+  else if (!strcmp(word, "--commands"))
+    options_markdown(&text);
+  else
+    return false;
+  tool_print(&text);
+  return true;
+}
+
+static int tool_main(Tool *tool, int argc, char **argv) {
+  if (argc < 2) {
+    Text text = text_create(tool->arena);
+    options_overview(&text);
+    fputs(text_string(&text), stderr);
+    return EXIT_user;
+  }
+  if (print_about(tool, argv[1])) return EXIT_done;
+  if (!options_parse(tool, argc, argv)) return EXIT_user;
+  if (tool->options.help) {
+    Text text = text_create(tool->arena);
+    options_help(&text, tool->options.command);
+    tool_print(&text);
+    return EXIT_done;
+  }
+  return run_command(tool);
+}
+
+int main(int argc, char **argv) {
+  Tool tool = {0};
+  setlocale(LC_ALL, "C");
+  tool.memory = memory_create(out_of_memory, &tool);
+  const char *fail = getenv("DNNC_FAIL_ALLOC"); /* tests: "n" or "n+" */
+  if (fail)
+    memory_fail_at(tool.memory, atoll(fail), strchr(fail, '+') != NULL);
+  tool.arena = arena_create(tool.memory);
+  tool.module = (Module){tool.memory, tool.arena, names_create(tool.arena),
+                         diags_create(tool.arena)};
+  int code = tool_main(&tool, argc, argv);
+  if (fflush(stdout) != 0 && code == EXIT_done) {
+    perror("dnnc: error: standard output");
+    code = EXIT_machine;
+  }
+  memory_destroy(tool.memory);
+  return code;
+}

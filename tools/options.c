@@ -1,0 +1,275 @@
+/*
+ * options.c -- the command line, read and explained from two tables.
+ */
+#include "tools/tools.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum Kind { KIND_FLAG, KIND_TEXT, KIND_INT, KIND_LIST } Kind;
+
+typedef struct OptionRow {
+  Kind kind;
+  size_t offset;
+  const char *name, *argument;
+  int64_t least;
+  unsigned commands;
+  const char *help;
+} OptionRow;
+
+#define C(name) (1u << COMMAND_##name)
+static const OptionRow option_rows[] = {
+#define OPTION(kind, field, name, argument, least, commands, help)             \
+  {KIND_##kind, offsetof(Options, field), name, argument, least, commands, help},
+#include "tools/options.def"
+};
+
+typedef struct CommandRow {
+  const char *name, *arguments, *summary;
+} CommandRow;
+
+static const CommandRow command_rows[] = {
+#define COMMAND(name, arguments, summary) {#name, arguments, summary},
+#include "tools/commands.def"
+};
+
+static bool complain(Arena *arena, const char *what, const char *nearest) {
+  (void)arena;
+  fprintf(stderr, "dnnc: error: %s\n", what);
+  if (nearest) fprintf(stderr, "help: did you mean '%s'?\n", nearest);
+  return false;
+}
+
+static bool find_command(Tool *tool, const char *word) {
+  const char *names[N_COMMANDS];
+  for (int i = 0; i < N_COMMANDS; i++) {
+    names[i] = command_rows[i].name;
+    if (!strcmp(word, names[i])) {
+      tool->options.command = (CommandId)i;
+      return true;
+    }
+  }
+  return complain(tool->arena,
+                  arena_printf(tool->arena, "no command '%s'", word),
+                  text_nearest(word, names, N_COMMANDS));
+}
+
+static const OptionRow *find_option(CommandId command, const char *name,
+                                    size_t length) {
+  for (int i = 0; i < ARRAY_LENGTH(option_rows); i++) {
+    const OptionRow *row = &option_rows[i];
+    if (strlen(row->name) == length && !strncmp(row->name, name, length) &&
+        (row->commands >> command & 1))
+      return row;
+  }
+  return NULL;
+}
+
+static const char *nearest_option(CommandId command, const char *word) {
+  const char *names[ARRAY_LENGTH(option_rows)];
+  int n = 0;
+  for (int i = 0; i < ARRAY_LENGTH(option_rows); i++)
+    if (option_rows[i].commands >> command & 1)
+      names[n++] = option_rows[i].name;
+  return text_nearest(word, names, n);
+}
+
+static bool store(Tool *tool, const OptionRow *row, const char *value) {
+  void *field = (char *)&tool->options + row->offset;
+  switch (row->kind) {
+  case KIND_FLAG: *(bool *)field = true; return true;
+  case KIND_TEXT: *(const char **)field = value; return true;
+  case KIND_LIST: {
+    VEC(const char *) *list = field;
+    vec_push(tool->arena, list, value);
+    return true;
+  }
+  case KIND_INT: break;
+  }
+  char *end;
+  errno = 0;
+  long long number = strtoll(value, &end, 10);
+  if (errno || *end || end == value || number < row->least)
+    return complain(tool->arena,
+                    arena_printf(tool->arena,
+                                 "%s takes a whole number of at least %lld, "
+                                 "not '%s'",
+                                 row->name, (long long)row->least, value),
+                    NULL);
+  *(int64_t *)field = number;
+  return true;
+}
+
+/* `--name VALUE`, `--name=VALUE` or `-o DIR`; advances *i past the value. */
+static bool read_option(Tool *tool, int argc, char **argv, int *i) {
+  CommandId command = tool->options.command;
+  const char *word = argv[*i];
+  if (!strcmp(word, "-o")) word = "--output";
+  size_t length = strcspn(word, "=");
+  const OptionRow *row = find_option(command, word, length);
+  if (!row)
+    return complain(tool->arena,
+                    arena_printf(tool->arena, "'dnnc %s' has no option '%.*s'",
+                                 command_rows[command].name, (int)length, word),
+                    nearest_option(command, word));
+  if (row->kind == KIND_FLAG) {
+    if (word[length] == '=')
+      return complain(tool->arena,
+                      arena_printf(tool->arena, "%s takes no value", row->name),
+                      NULL);
+    return store(tool, row, NULL);
+  }
+  if (word[length] == '=') return store(tool, row, word + length + 1);
+  if (*i + 1 >= argc)
+    return complain(tool->arena,
+                    arena_printf(tool->arena, "%s needs a value: %s %s",
+                                 row->name, row->name, row->argument),
+                    NULL);
+  return store(tool, row, argv[++*i]);
+}
+
+/* The model, or NAME=VALUE. */
+static bool read_word(Tool *tool, char *word) {
+  Options *options = &tool->options;
+  char *equals = strchr(word, '=');
+  if (!options->subject) {
+    options->subject = word;
+    return true;
+  }
+  if (!equals || equals == word)
+    return complain(tool->arena,
+                    arena_printf(tool->arena,
+                                 "'%s' is neither an option nor NAME=VALUE",
+                                 word),
+                    NULL);
+  Override override = {arena_printf(tool->arena, "%.*s", (int)(equals - word),
+                                    word),
+                       equals + 1};
+  vec_push(tool->arena, &options->overrides, override);
+  return true;
+}
+
+static bool read_level(Tool *tool, const char *word) {
+  if (word[2] < '0' || word[2] > '2' || word[3])
+    return complain(tool->arena,
+                    arena_printf(tool->arena,
+                                 "'%s' is no level; there are -O0, -O1 and -O2",
+                                 word),
+                    NULL);
+  tool->options.level = word[2] - '0';
+  return true;
+}
+
+static bool need_subject(Tool *tool) {
+  const Options *options = &tool->options;
+  if (options->subject || options->help) return true;
+  const CommandRow *row = &command_rows[options->command];
+  return complain(tool->arena,
+                  arena_printf(tool->arena, "'dnnc %s' needs %.*s", row->name,
+                               (int)strcspn(row->arguments, " "),
+                               row->arguments),
+                  NULL);
+}
+
+bool options_parse(Tool *tool, int argc, char **argv) {
+  Options *options = &tool->options;
+  options->level = 2;
+  for (int i = 0; i < ARRAY_LENGTH(option_rows); i++)
+    if (option_rows[i].kind == KIND_INT)
+      *(int64_t *)((char *)options + option_rows[i].offset) = -1;
+  if (!find_command(tool, argv[1])) return false;
+  bool only_words = false;
+  for (int i = 2; i < argc; i++) {
+    char *word = argv[i];
+    bool ok = true;
+    if (only_words || word[0] != '-' || !word[1])
+      ok = read_word(tool, word);
+    else if (!strcmp(word, "--"))
+      only_words = true;
+    else if (!strcmp(word, "--help") || !strcmp(word, "-h"))
+      options->help = true;
+    else if (word[1] == 'O')
+      ok = read_level(tool, word);
+    else
+      ok = read_option(tool, argc, argv, &i);
+    if (!ok) return false;
+  }
+  return need_subject(tool);
+}
+
+/* ---- help, from the same rows ---- */
+
+static const char *spelling(Arena *arena, const OptionRow *row) {
+  return row->argument[0] ? arena_printf(arena, "%s %s", row->name,
+                                         row->argument)
+                          : row->name;
+}
+
+void options_help(Text *out, CommandId command) {
+  const CommandRow *row = &command_rows[command];
+  text_printf(out, "usage: dnnc %s %s [OPTION ...]\n\n%s\n\n", row->name,
+              row->arguments, row->summary);
+  for (int i = 0; i < ARRAY_LENGTH(option_rows); i++)
+    if (option_rows[i].commands >> command & 1)
+      text_printf(out, "  %-22s %s\n", spelling(out->arena, &option_rows[i]),
+                  option_rows[i].help);
+  text_printf(out, "  %-22s %s\n", "-O0, -O1, -O2",
+              "how much to optimise (default -O2)");
+}
+
+void options_overview(Text *out) {
+  text_add(out, "dnnc compiles deep-learning models to one program per rank.\n\n"
+                "usage: dnnc COMMAND ... [OPTION ...]\n\n");
+  for (int i = 0; i < N_COMMANDS; i++)
+    text_printf(out, "  %-8s %-24s %s\n", command_rows[i].name,
+                command_rows[i].arguments, command_rows[i].summary);
+  text_add(out, "\n'dnnc COMMAND --help' lists the options of a command, "
+                "'dnnc --man' prints the manual page.\n"
+                "Exit codes: 0 done, 1 mistake in the input, 2 no plan fits, 3 "
+                "the machine failed, 4 fault of dnnc,\n"
+                "130 Ctrl-C, 143 SIGTERM.\n");
+}
+
+static void man_text(Text *out, const char *text) {
+  for (; *text; text++) {
+    if (*text == '-') text_add(out, "\\-");
+    else text_add_n(out, text, 1);
+  }
+}
+
+void options_man_page(Text *out) {
+  text_add(out, ".TH DNNC 1\n.SH NAME\ndnnc \\- compile deep-learning models to "
+                "one program per rank\n.SH SYNOPSIS\n.B dnnc\n.I COMMAND\n"
+                "[\\fIARGUMENT\\fR ...] [\\fIOPTION\\fR ...]\n.SH COMMANDS\n");
+  for (int i = 0; i < N_COMMANDS; i++)
+    text_printf(out, ".TP\n.B %s \\fI%s\\fR\n%s\n", command_rows[i].name,
+                command_rows[i].arguments, command_rows[i].summary);
+  text_add(out, ".SH OPTIONS\n");
+  for (int i = 0; i < ARRAY_LENGTH(option_rows); i++) {
+    text_add(out, ".TP\n.B ");
+    man_text(out, spelling(out->arena, &option_rows[i]));
+    text_printf(out, "\n%s\n", option_rows[i].help);
+  }
+  text_add(out, ".SH EXIT STATUS\n0 done; 1 mistake in the input; 2 no plan "
+                "fits; 3 the machine failed; 4 fault of dnnc; 130 interrupted; "
+                "143 terminated.\n");
+}
+
+void options_markdown(Text *out) {
+  text_add(out, "# The command line\n\nPrinted by `dnnc --commands`; do not "
+                "edit.\n\n| command | arguments | does |\n|---|---|---|\n");
+  for (int i = 0; i < N_COMMANDS; i++)
+    text_printf(out, "| `%s` | `%s` | %s |\n", command_rows[i].name,
+                command_rows[i].arguments, command_rows[i].summary);
+  text_add(out, "\n| option | commands | meaning |\n|---|---|---|\n");
+  for (int i = 0; i < ARRAY_LENGTH(option_rows); i++) {
+    text_printf(out, "| `%s` |", spelling(out->arena, &option_rows[i]));
+    for (int c = 0; c < N_COMMANDS; c++)
+      if (option_rows[i].commands >> c & 1)
+        text_printf(out, " %s", command_rows[c].name);
+    text_printf(out, " | %s |\n", option_rows[i].help);
+  }
+}

@@ -1,0 +1,29 @@
+#!/bin/bash
+# size.sh -- files of at most 1,200 lines, functions of at most 70 (a flat
+# switch over one enum is exempt: mark it with the comment "flat switch").
+set -u
+cd "$(dirname "$0")/.."
+bad=0
+for file in $(git ls-files '*.c' '*.h' '*.l' '*.y'); do
+  lines=$(wc -l <"$file")
+  if [ "$lines" -gt 1200 ]; then
+    echo "$file: $lines lines, at most 1200"
+    bad=1
+  fi
+done
+git ls-files '*.c' | xargs awk '
+  FNR == 1 { start = 0 }
+  /^[A-Za-z_].*[({,]$|^[A-Za-z_].*\) *\{$/ { head = FNR }
+  /\{$/ && /^[A-Za-z_]/ && !/^(typedef|struct|enum|union|static const|const)/ \
+    && !/= *\{$/ { start = FNR; flat = 0 }
+  /flat switch/ { flat = 1 }
+  /^\}/ {
+    if (start && FNR - start > 70 && !flat) {
+      printf "%s:%d: function of %d lines, at most 70\n", FILENAME, start,
+             FNR - start
+      bad = 1
+    }
+    start = 0
+  }
+  END { exit bad }' || bad=1
+exit $bad

@@ -1,0 +1,8 @@
+#!/bin/bash
+# test.sh -- installs what is missing, builds, runs every test, fastest first.
+set -eu
+cd "$(dirname "$0")/.."
+tools/setup.sh --test
+cmake -S . -B build -G Ninja >/dev/null
+ninja -C build
+ctest --test-dir build --output-on-failure -j2 "$@"

@@ -1,0 +1,107 @@
+/*
+ * tools.h -- the command line: the only place that reads arguments, the clock
+ * and the environment, and decides how the process ends.
+ */
+#ifndef TOOLS_TOOLS_H
+#define TOOLS_TOOLS_H
+
+#include "codegen/codegen.h"
+#include "frontend/frontend.h"
+#include "frontend/ast.h"
+#include "ir/plan.h"
+
+/* Exit codes (docs/commands.md). */
+enum {
+  EXIT_done = 0,
+  EXIT_user = 1,    /* the user's mistake */
+  EXIT_no_plan = 2, /* nothing fits */
+  EXIT_machine = 3, /* a library, a disk, a lost rank */
+  EXIT_fault = 4    /* ours */
+};
+
+typedef enum CommandId {
+#define COMMAND(name, arguments, summary) COMMAND_##name,
+#include "tools/commands.def"
+  N_COMMANDS
+} CommandId;
+
+#define FIELD_FLAG(field) bool field;
+#define FIELD_TEXT(field) const char *field;
+#define FIELD_INT(field)  int64_t field; /* -1: not given */
+#define FIELD_LIST(field) VEC(const char *) field;
+
+typedef struct Options {
+  CommandId command;
+  const char *subject; /* the model, plan or table */
+  VEC(Override) overrides;
+  int level; /* -O0 .. -O2 */
+  bool help;
+#define OPTION(kind, field, name, argument, least, commands, help)             \
+  FIELD_##kind(field)
+#include "tools/options.def"
+} Options;
+
+typedef struct Tool {
+  Memory *memory;
+  Arena *arena;
+  Module module;
+  Options options;
+} Tool;
+
+/* ---- options.c ---- */
+
+/* Reads the command line; on a mistake prints it to standard error and returns
+ * false.  Never exits. */
+bool options_parse(Tool *tool, int argc, char **argv);
+void options_help(Text *out, CommandId command);
+void options_overview(Text *out);
+void options_man_page(Text *out);
+/* docs/commands.md */
+void options_markdown(Text *out);
+
+/* ---- compile.c: model file to final graphs ---- */
+
+typedef struct Compilation {
+  Model *model;
+  Plan *plan;              /* NULL: one rank, one micro-batch */
+  const Backend *backend;
+  const char *archs[8];
+  int n_archs;
+  int n_codes;
+  CodeInput codes[5];
+  PersistentLayout persistent;
+  char model_hash[33];
+} Compilation;
+
+/* Loads the model named by the options; diagnostics are printed.  NULL: exit
+ * with EXIT_user. */
+Model *compile_load(Tool *tool, bool check_only);
+/* All of it.  Returns an exit code. */
+int compile_all(Tool *tool, Compilation *out);
+/* Passes over one graph of the model; `stop_after` from the options. */
+Graph *compile_graph(Tool *tool, Compilation *compilation, Graph *graph,
+                     bool is_training);
+/* Samples in the last, incomplete batch of an evaluation and steps of an epoch;
+ * 0 where there is none or a data file is not there (data_sizes.c). */
+void compile_data_sizes(Tool *tool, const Model *model, const char *model_dir,
+                        int64_t *out_eval_rest, int64_t *out_epoch);
+/* The folder of the model file, absolute. */
+const char *compile_model_folder(Tool *tool);
+/* Fills plan and backend from the options.  Returns an exit code. */
+int compile_setup(Tool *tool, Compilation *out, bool check_only);
+/* Prints new diagnostics to standard error; true if there were errors. */
+bool tool_report(Tool *tool);
+int tool_fail(Status status); /* prints, returns the exit code */
+void tool_print(Text *text);  /* to standard output, checked */
+
+/* ---- embed.c: what this binary carries ---- */
+
+const void *embed_runtime_archive(size_t *out_bytes);
+const char *embed_program_header(void);
+
+/* ---- commands ---- */
+
+#define COMMAND(name, arguments, summary) int command_##name(Tool *tool);
+#include "tools/commands.def"
+
+#endif
