@@ -24,7 +24,7 @@ typedef struct Renaming { /* NULL: none */
 typedef struct Raise {
   Rewrite rewrite;
   const int *uses;
-  bool *has_kernel_user; /* by node: an operator that fuses reads it */
+  bool *has_kernel_user; /* by node: a pointwise operator reads it */
   const Renaming **want; /* by old node: new names of its result */
 } Raise;
 
@@ -196,7 +196,7 @@ Graph *pass_names(PassContext *ctx, const Graph *graph) {
   raise.want = ARENA_ARRAY(ctx->scratch, const Renaming *, n);
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
-    bool fuses = moves(node->op);
+    bool fuses = moves(node->op) && !op_is_reduction(node->op);
     for (int i = 0; fuses && i < node->n_inputs; i++)
       raise.has_kernel_user[node->inputs[i].node] = true;
   }

@@ -35,8 +35,9 @@ enum {
   EXIT_machine = 3,
   EXIT_interrupted = 130,
   EXIT_terminated = 143,
-  GRACE_MS = 1000, /* for reports after a loss */
-  KILL_MS = 1000,  /* for mpirun to clean up */
+  GRACE_MS = 500,  /* for reports after a loss */
+  KILL_MS = 300,   /* for mpirun to see that its ranks are dead */
+  DEAD_MS = 1000,  /* for the last ranks to vanish */
   NO_CODE = -1
 };
 
@@ -56,7 +57,8 @@ typedef struct Launch {
   int n_signals;        /* that asked to stop */
   int stop_code;        /* 130 or 143; 0 */
   int64_t kill_at_ms;   /* 0: never */
-  bool was_killed;
+  int n_kills;
+  char scratch[64];
 } Launch;
 
 static int64_t now_ms(void) {
@@ -104,12 +106,22 @@ static const char *const mpirun_words[] = {
     "--mca", "mpi_yield_when_idle", "1", "--mca", "btl", "self,vader",
     "--mca", "orte_abort_print_stack", "0"};
 
+/* Both Open MPI's files and the shared memory of its ranks. */
+static const char *const scratch_words[] = {"orte_tmpdir_base",
+                                            "btl_vader_backing_directory"};
+
 /* mpirun -n 1 DIR/rank-0000 ARGS : -n 1 DIR/rank-0001 ARGS ... */
-static char **make_words(Arena *arena, const LaunchOptions *options) {
+static char **make_words(Arena *arena, const Launch *launch) {
+  const LaunchOptions *options = launch->options;
   VEC(char *) words = {0};
   if (options->ranks > 1)
     for (int i = 0; i < ARRAY_LENGTH(mpirun_words); i++)
       vec_push(arena, &words, arena_strdup(arena, mpirun_words[i]));
+  for (int i = 0; *launch->scratch && i < ARRAY_LENGTH(scratch_words); i++) {
+    vec_push(arena, &words, arena_strdup(arena, "--mca"));
+    vec_push(arena, &words, arena_strdup(arena, scratch_words[i]));
+    vec_push(arena, &words, arena_strdup(arena, launch->scratch));
+  }
   for (int rank = 0; rank < options->ranks; rank++) {
     if (rank > 0) vec_push(arena, &words, arena_strdup(arena, ":"));
     if (options->ranks > 1) {
@@ -179,24 +191,33 @@ static void kill_in(Launch *launch, int64_t ms) {
   if (!launch->kill_at_ms) launch->kill_at_ms = now_ms() + ms;
 }
 
-/* First the ranks, then mpirun, gently and not. */
+/* First the ranks, upon which mpirun ends; if it does not, it is killed too:
+ * a SIGTERM while its ranks die makes it crash, and what it leaves behind lies
+ * in our scratch folder. */
 static void kill_now(Launch *launch) {
   kill_ranks(launch);
-  if (launch->options->ranks == 1 || launch->was_killed) {
+  if (launch->options->ranks == 1 || launch->n_kills > 0)
     kill(-launch->child, SIGKILL);
-    kill(launch->child, SIGKILL);
-  } else {
-    kill(launch->child, SIGTERM);
-    launch->was_killed = true;
-  }
+  launch->n_kills++;
   launch->kill_at_ms = now_ms() + KILL_MS;
 }
 
-static void lose(Launch *launch, int rank, const char *why) {
+/* So that nobody finds a rank of ours alive when we have ended. */
+static void bury_ranks(Launch *launch) {
+  int64_t until = now_ms() + DEAD_MS;
+  kill_ranks(launch);
+  for (int i = 0; i < launch->options->ranks; i++) {
+    struct pollfd item = {.fd = launch->ranks[i].fd, .events = POLLIN};
+    int64_t left = until - now_ms();
+    if (item.fd >= 0) poll(&item, 1, left > 0 ? (int)left : 0);
+  }
+}
+
+static void lose(Launch *launch, int rank, const char *why, int64_t grace_ms) {
   if (launch->ranks[rank].is_lost || launch->kill_at_ms) return;
   launch->ranks[rank].is_lost = true;
   fprintf(stderr, "error: lost rank %d: %s\n", rank, why);
-  kill_in(launch, GRACE_MS);
+  kill_in(launch, grace_ms);
 }
 
 /* ---- what ranks say ---- */
@@ -212,7 +233,7 @@ static void hear_line(Launch *launch, const char *line) {
     if (from->fd < 0) from->fd = (int)syscall(SYS_pidfd_open, value, 0);
   } else if (sscanf(line, "%*d lost %d", &value) == 1) {
     if (value >= 0 && value < launch->options->ranks)
-      lose(launch, value, "it has gone silent");
+      lose(launch, value, "it has gone silent", 0);
   } else if (sscanf(line, "%*d ended %d", &value) == 1) {
     from->code = value;
     if (value == EXIT_machine) kill_in(launch, GRACE_MS);
@@ -247,7 +268,8 @@ static void look_for_deaths(Launch *launch) {
     close(rank->fd);
     rank->fd = -1;
     hear(launch); /* its last words */
-    if (rank->code == NO_CODE) lose(launch, i, "it was killed or crashed");
+    if (rank->code == NO_CODE) 
+      lose(launch, i, "it was killed or crashed", GRACE_MS);
   }
 }
 
@@ -314,6 +336,9 @@ static int exit_code(const Launch *launch, int status) {
               WTERMSIG(status), strsignal(WTERMSIG(status)));
     return EXIT_machine;
   }
+  if (WIFSIGNALED(status) && !launch->n_kills)
+    fprintf(stderr, "error: mpirun was killed by signal %d (%s)\n",
+            WTERMSIG(status), strsignal(WTERMSIG(status)));
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_machine;
   if (said > 0) code = said;
   if (code == 0 && launch->stop_code) return launch->stop_code;
@@ -344,7 +369,8 @@ static int run(Launch *launch, Arena *arena) {
   for (int i = 0; i < n; i++)
     launch->ranks[i] = (Rank){.fd = -1, .code = NO_CODE};
   sigprocmask(SIG_SETMASK, NULL, &before);
-  Status status = start(launch, make_words(arena, launch->options));
+  if (n > 1) scratch_create(launch->scratch);
+  Status status = start(launch, make_words(arena, launch));
   int code = EXIT_machine;
   if (status.code != STATUS_ok) {
     fprintf(stderr, "error: %s\n", status.message);
@@ -352,10 +378,11 @@ static int run(Launch *launch, Arena *arena) {
     int child_status = wait_for_child(launch);
     hear(launch);
     look_for_deaths(launch);
-    kill_ranks(launch);
+    bury_ranks(launch);
     code = exit_code(launch, child_status);
   }
   close_all(launch);
+  scratch_remove(launch->scratch);
   sigprocmask(SIG_SETMASK, &before, NULL);
   return code;
 }

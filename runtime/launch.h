@@ -17,4 +17,10 @@ typedef struct LaunchOptions {
  * SIGTERM, once the checkpoint is whole. */
 int launch_ranks(const LaunchOptions *options);
 
+/* ---- scratch.c ---- */
+
+/* A new folder in memory or in /tmp; "" where neither works. */
+void scratch_create(char out_folder[64]);
+void scratch_remove(const char *folder);
+
 #endif

@@ -557,7 +557,7 @@ bool cuda_emit_attention(const Backend *backend, Module *module,
   text_add(&text, helpers);
   text_printf(&text, "%s%s_args;\n",
               is_grad ? backward_arguments : forward_arguments, name);
-  text_printf(&text, "DNN_KERNEL(%s, 256) {\n%s}\n", name, content);
+  text_printf(&text, "DNN_KERNEL(%s, 256, 1) {\n%s}\n", name, content);
   *out = (KernelText){.name = name,
                       .text = text_string(&text),
                       .grid = {(uint32_t)blocks, 1, 1},

@@ -491,7 +491,9 @@ void cuda_emit_nest(const Backend *backend, Module *module, const Nest *nest,
   const Mapping *map = &emit.mapping;
   arguments(&emit);
   partials(&emit);
-  text_printf(&text, "DNN_KERNEL(%s, %d) {\n", nest->name, map->threads);
+  bool waits = !map->is_flat && map->group > 1;
+  text_printf(&text, "DNN_KERNEL(%s, %d, %d) {\n", nest->name, map->threads,
+              waits);
   for (int i = 0; i < nest->buffers.n; i++)
     text_printf(&text, "  %s%s *const b%d = args.b%d;\n  (void)b%d;\n",
                 nest->buffers.data[i].is_written ? "" : "const ",
@@ -507,5 +509,5 @@ void cuda_emit_nest(const Backend *backend, Module *module, const Nest *nest,
                       .text = text_string(&text),
                       .grid = {(uint32_t)map->blocks, 1, 1},
                       .block = {(uint32_t)map->threads, 1, 1},
-                      .uses_barriers = !map->is_flat && map->group > 1};
+                      .uses_barriers = waits};
 }

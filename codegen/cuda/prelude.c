@@ -19,7 +19,8 @@ const char cuda_prelude[] =
     "#define DNN_FN static __device__ __forceinline__\n"
     "#define DNN_STATIC static __device__\n"
     "#define DNN_SHARED __shared__\n"
-    "#define DNN_KERNEL(name, threads) extern \"C\" __global__ void \\\n"
+    /* waits: threads wait for each other, which matters on a CPU only */
+    "#define DNN_KERNEL(name, threads, waits) extern \"C\" __global__ void \\\n"
     "  __launch_bounds__(threads) name(const name##_args args)\n"
     "#define DNN_UNROLL _Pragma(\"unroll\")\n"
     "#define DNN_ALIGN(n) __align__(n)\n"

@@ -128,8 +128,8 @@ typedef struct Mpi {
 _Noreturn static void give_up(Mpi *mpi, int lost, const char *why) {
   Watch *watch = mpi->comm->watch;
   if (watch) {
-    if (lost >= 0) watch_tell(watch, "lost %d", lost);
     watch_report(watch, why);
+    if (lost >= 0) watch_tell(watch, "lost %d", lost);
     watch_tell(watch, "ended %d", EXIT_LOST);
   } else {
     fprintf(stderr, "rank %d: %s\n", mpi->place.rank, why);

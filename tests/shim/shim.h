@@ -6,7 +6,7 @@
  * A kernel becomes a function
  *
  *     int NAME(const void *arguments, const unsigned grid[3],
- *              const unsigned block[3], int fibers, unsigned seed);
+ *              const unsigned block[3], unsigned seed);
  *
  * Every thread is a fiber with a stack of its own.  Warps run in an order drawn
  * from the seed, and so do blocks: a lane runs until it meets a shuffle, a
@@ -334,15 +334,15 @@ shim_launch(void (*body)(const void *), const void *arguments,
   return 1;
 }
 
-#define DNN_KERNEL(name, threads)                                              \
+#define DNN_KERNEL(name, threads, waits)                                       \
   static void name##_thread(const name##_args args);                           \
   static void name##_body(const void *arguments) {                             \
     name##_thread(*(const name##_args *)arguments);                            \
   }                                                                            \
   int name(const void *arguments, const unsigned *grid,                        \
-           const unsigned *block, int fibers, unsigned seed) {                 \
+           const unsigned *block, unsigned seed) {                             \
     return block[0] * block[1] * block[2] <= (threads) &&                      \
-           shim_launch(name##_body, arguments, grid, block, fibers, seed);     \
+           shim_launch(name##_body, arguments, grid, block, waits, seed);      \
   }                                                                            \
   static void name##_thread(const name##_args args)
 

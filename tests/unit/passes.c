@@ -147,7 +147,7 @@ static void check_file(const char *name) {
   } else {
     cr_assert_str_eq(got, end + 1, "%s: got\n%s", name, got);
   }
-  memory_destroy(c.module->memory);
+  modules_destroy();
 }
 
 static int compare_names(const void *a, const void *b) {
@@ -191,5 +191,5 @@ Test(passes, manager) {
   cr_assert_eq(passes_run(&ctx, &options, graph)->nodes.n, 4);
   options.stop_after = NULL;
   cr_assert_eq(passes_run(&ctx, &options, graph)->nodes.n, 2);
-  memory_destroy(module->memory);
+  modules_destroy();
 }

@@ -46,8 +46,8 @@ static Case case_open(const char *name) {
   Text text = text_create(c.module->arena);
   diags_print(c.module->diags, &text);
   cr_assert(c.model, "%s", text_string(&text));
-  Status status = recorded_open(c.module->arena, path_of(&c, ".safetensors"),
-                                &c.recorded);
+  Status status =
+      recorded_open(c.module->arena, path_of(&c, ".safetensors"), &c.recorded);
   cr_assert(status.code == STATUS_ok, "%s", status.message);
   return c;
 }
@@ -141,11 +141,9 @@ static void check(const Case *c, const char *how, int level,
   int n_gradients = 0;
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
-    if (output->role == ROLE_loss)
-      compare(c, how, "loss", "", outputs[i]);
+    if (output->role == ROLE_loss) compare(c, how, "loss", "", outputs[i]);
     if (output->role != (through ? ROLE_grad : ROLE_moment)) continue;
-    const char *path =
-        through ? output->path : output->path + strlen("sgd.m/");
+    const char *path = through ? output->path : output->path + strlen("sgd.m/");
     compare(c, how, "grad/", path, outputs[i]);
     n_gradients++;
   }
@@ -182,8 +180,14 @@ Test(reference, chargpt) {
   cr_expect(has_attention(&c));
 }
 
-Test(reference, cnn) { check_all("cnn_small"); }
+Test(reference, cnn) {
+  check_all("cnn_small");
+}
 
-Test(reference, windows) { check_all("windows_small"); }
+Test(reference, windows) {
+  check_all("windows_small");
+}
 
-Test(reference, llama) { check_all("llama_small"); }
+Test(reference, llama) {
+  check_all("llama_small");
+}

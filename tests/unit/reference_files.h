@@ -29,13 +29,11 @@ static inline Status recorded_open(Arena *arena, const char *path,
     return status_make(STATUS_invalid, "'%s' is no safetensors file", path);
   out->data = bytes + sizeof header + header;
   return safetensors_parse(arena, bytes + sizeof header, header,
-                           (int64_t)(n - sizeof header - header),
-                           &out->header);
+                           (int64_t)(n - sizeof header - header), &out->header);
 }
 
-static inline const StoredTensor *recorded_find(const Recorded *recorded,
-                                                const char *prefix,
-                                                const char *path) {
+static inline const StoredTensor *
+recorded_find(const Recorded *recorded, const char *prefix, const char *path) {
   size_t n = strlen(prefix);
   for (int i = 0; i < recorded->header.n_tensors; i++) {
     const StoredTensor *tensor = &recorded->header.tensors[i];

@@ -1,0 +1,370 @@
+/*
+ * local.c -- ranks as threads of one process, for tests and for verification.
+ *
+ * Everything that joins several ranks is a meeting: it is ripe when all of its
+ * group have come, and the last to come does the work for all, in ascending rank
+ * order.  A ripe meeting is delivered at a time of a virtual clock that the seed
+ * chooses, and the clock moves only when every rank waits: so a seed stands for
+ * one order of deliveries, and other seeds show other orders.
+ *
+ * When every rank waits and nothing is ripe, nothing ever will be: that is a
+ * deadlock, found at once and without a real clock.
+ */
+#include "runtime/runtime.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { MAX_MEETINGS = 1024, LONGEST_DELIVERY = 16 };
+
+typedef enum MeetingKind {
+  MEETING_collective,
+  MEETING_broadcast,
+  MEETING_gather,
+  MEETING_vote
+} MeetingKind;
+
+typedef struct Visit {
+  bool has_come, has_left;
+  const CommPart *parts;
+  void *data, *all;
+  int64_t value;
+} Visit;
+
+typedef struct Meeting {
+  bool is_used, is_ripe;
+  MeetingKind kind;
+  const DnnCollective *what; /* of the first to come */
+  CommGroup group;
+  int64_t bytes, value;
+  int root;
+  int n_come, n_left;
+  int64_t delivery; /* by the virtual clock */
+  Visit *visits;    /* [group.size] */
+} Meeting;
+
+typedef struct World {
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  int world, n_waiting, n_closed;
+  bool rendezvous, is_dead;
+  uint64_t key, n_ripe;
+  int64_t now;
+  Meeting meetings[MAX_MEETINGS];
+} World;
+
+typedef struct Local {
+  World *world;
+  Meeting *vote;
+  const Meeting *waits_for;
+} Local;
+
+/* ---- the work of a meeting ---- */
+
+static Status add_all(const Meeting *meeting, char *sum) {
+  const DnnCollective *what = meeting->what;
+  int64_t item = dtype_bytes(what->dtype);
+  for (int part = 0; part < what->n_parts; part++) {
+    int64_t n = what->counts[part];
+    const Visit *visits = meeting->visits;
+    for (int64_t at = 0; at < n; at += 1024) {
+      int64_t here = n - at < 1024 ? n - at : 1024;
+      memcpy(sum, (char *)visits[0].parts[part].data + at * item,
+             (size_t)(here * item));
+      for (int i = 1; i < meeting->group.size; i++)
+        comm_reduce(what, sum, (char *)visits[i].parts[part].data + at * item,
+                    here);
+      for (int i = 0; i < meeting->group.size; i++)
+        memcpy((char *)visits[i].parts[part].data + at * item, sum,
+               (size_t)(here * item));
+    }
+  }
+  return STATUS_OK;
+}
+
+static void do_work(Meeting *meeting) {
+  Visit *visits = meeting->visits;
+  int64_t bytes = meeting->bytes;
+  int n = meeting->group.size;
+  char sum[1024 * 8];
+  switch (meeting->kind) {
+    case MEETING_collective: add_all(meeting, sum); return;
+    case MEETING_broadcast:
+      for (int i = 0; i < n; i++)
+        if (i != meeting->root)
+          memcpy(visits[i].data, visits[meeting->root].data, (size_t)bytes);
+      return;
+    case MEETING_gather:
+      for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+          memmove((char *)visits[i].all + j * bytes, visits[j].data,
+                  (size_t)bytes);
+      return;
+    case MEETING_vote:
+      meeting->value = visits[0].value;
+      for (int i = 1; i < n; i++)
+        if (visits[i].value > meeting->value) meeting->value = visits[i].value;
+      return;
+  }
+}
+
+/* ---- coming and leaving; the mutex is held ---- */
+
+static bool is_same(const Meeting *a, const Meeting *b) {
+  if (!a->is_used || a->kind != b->kind || a->group.base != b->group.base ||
+      a->group.stride != b->group.stride || a->group.size != b->group.size)
+    return false;
+  return a->kind != MEETING_collective || a->what->id == b->what->id;
+}
+
+/* Ranks come to meetings of one kind in one order, so the first to which this
+ * rank has not come is meant. */
+static Meeting *find_meeting(World *world, const Meeting *wanted, int index) {
+  for (int i = 0; i < MAX_MEETINGS; i++)
+    if (is_same(&world->meetings[i], wanted) &&
+        !world->meetings[i].visits[index].has_come)
+      return &world->meetings[i];
+  for (int i = 0; i < MAX_MEETINGS; i++) {
+    Meeting *meeting = &world->meetings[i];
+    if (meeting->is_used) continue;
+    Visit *visits = meeting->visits;
+    memset(visits, 0, sizeof(Visit) * (size_t)world->world);
+    *meeting = *wanted;
+    meeting->is_used = true;
+    meeting->visits = visits;
+    return meeting;
+  }
+  return NULL;
+}
+
+static bool sizes_agree(const Meeting *meeting, const Meeting *wanted) {
+  if (meeting->kind != MEETING_collective)
+    return meeting->bytes == wanted->bytes;
+  return comm_count(meeting->what) == comm_count(wanted->what) &&
+         meeting->what->dtype == wanted->what->dtype &&
+         meeting->what->kind == wanted->what->kind;
+}
+
+static Status come(Comm *comm, const Meeting *wanted, const Visit *visit,
+                   Meeting **out) {
+  World *world = ((Local *)comm->state)->world;
+  int index = wanted->group.index;
+  Meeting *meeting = find_meeting(world, wanted, index);
+  if (!meeting)
+    return status_make(STATUS_invalid, "too many collectives in flight");
+  if (!sizes_agree(meeting, wanted)) {
+    world->is_dead = true;
+    pthread_cond_broadcast(&world->changed);
+    return status_make(STATUS_invalid,
+                       "rank %d means another collective than the others",
+                       comm->rank);
+  }
+  meeting->visits[index] = *visit;
+  meeting->visits[index].has_come = true;
+  if (++meeting->n_come == meeting->group.size) {
+    do_work(meeting);
+    meeting->is_ripe = true;
+    meeting->delivery =
+        world->now + (int64_t)random_below(world->key, world->n_ripe++,
+                                           LONGEST_DELIVERY);
+  }
+  *out = meeting;
+  pthread_cond_broadcast(&world->changed);
+  return STATUS_OK;
+}
+
+static bool is_delivered(const World *world, const Meeting *meeting) {
+  return meeting->is_ripe && meeting->delivery <= world->now;
+}
+
+/* All wait: the clock moves to the next delivery; false where there is none. */
+static bool move_clock(World *world) {
+  int64_t next = INT64_MAX;
+  for (int i = 0; i < MAX_MEETINGS; i++) {
+    const Meeting *meeting = &world->meetings[i];
+    if (meeting->is_used && meeting->is_ripe &&
+        meeting->delivery > world->now && meeting->delivery < next)
+      next = meeting->delivery;
+  }
+  if (next == INT64_MAX) return false;
+  world->now = next;
+  return true;
+}
+
+/* A rank that woke up but has not run yet counts as waiting; then some meeting
+ * is delivered and the clock must not move. */
+static bool somebody_can_go(const World *world, const Meeting *mine) {
+  if (is_delivered(world, mine)) return true;
+  for (int i = 0; i < MAX_MEETINGS; i++) {
+    const Meeting *meeting = &world->meetings[i];
+    if (meeting->is_used && is_delivered(world, meeting) &&
+        meeting->n_left < meeting->group.size)
+      return true;
+  }
+  return false;
+}
+
+static Status stay(Comm *comm, const Meeting *meeting, bool until_ripe_only) {
+  World *world = ((Local *)comm->state)->world;
+  world->n_waiting++;
+  while (!world->is_dead &&
+         !(until_ripe_only ? meeting->is_ripe : is_delivered(world, meeting))) {
+    bool all_wait = world->n_waiting + world->n_closed == world->world;
+    if (all_wait && !move_clock(world) && !somebody_can_go(world, meeting))
+      world->is_dead = true;
+    if (all_wait)
+      pthread_cond_broadcast(&world->changed);
+    else
+      pthread_cond_wait(&world->changed, &world->mutex);
+    if (all_wait && !is_delivered(world, meeting) && !world->is_dead)
+      pthread_cond_wait(&world->changed, &world->mutex);
+  }
+  world->n_waiting--;
+  if (!world->is_dead) return STATUS_OK;
+  return status_make(STATUS_lost,
+                     "deadlock: every rank waits; rank %d for %s %d",
+                     comm->rank,
+                     meeting->kind == MEETING_collective ? "collective"
+                                                         : "a meeting of kind",
+                     meeting->kind == MEETING_collective ? meeting->what->id
+                                                         : (int)meeting->kind);
+}
+
+static void leave(Meeting *meeting, int index) {
+  meeting->visits[index].has_left = true;
+  if (++meeting->n_left == meeting->group.size) meeting->is_used = false;
+}
+
+/* ---- the interface ---- */
+
+static Status meet(Comm *comm, Meeting wanted, Visit visit, Meeting **out) {
+  World *world = ((Local *)comm->state)->world;
+  pthread_mutex_lock(&world->mutex);
+  Status status = come(comm, &wanted, &visit, out);
+  if (status.code == STATUS_ok && world->rendezvous)
+    status = stay(comm, *out, true);
+  pthread_mutex_unlock(&world->mutex);
+  return status;
+}
+
+static Status part_from(Comm *comm, Meeting *meeting, int64_t *out_value) {
+  World *world = ((Local *)comm->state)->world;
+  pthread_mutex_lock(&world->mutex);
+  Status status = stay(comm, meeting, false);
+  if (out_value) *out_value = meeting->value;
+  if (status.code == STATUS_ok)
+    leave(meeting,
+          (comm->rank / meeting->group.stride) % meeting->group.size);
+  pthread_mutex_unlock(&world->mutex);
+  return status;
+}
+
+static Meeting of_all(const Comm *comm, MeetingKind kind) {
+  return (Meeting){.kind = kind,
+                   .group = {.stride = 1,
+                             .size = comm->world,
+                             .index = comm->rank}};
+}
+
+static Status local_start(Comm *comm, const DnnCollective *what,
+                          const CommPart *parts) {
+  Meeting *meeting;
+  TRY(comm_reducible(what));
+  return meet(comm,
+              (Meeting){.kind = MEETING_collective,
+                        .what = what,
+                        .group = comm_group(what, comm->rank)},
+              (Visit){.parts = parts}, &meeting);
+}
+
+static Status local_wait(Comm *comm, int32_t id) {
+  World *world = ((Local *)comm->state)->world;
+  Meeting *found = NULL;
+  pthread_mutex_lock(&world->mutex);
+  for (int i = 0; i < MAX_MEETINGS && !found; i++) {
+    Meeting *meeting = &world->meetings[i];
+    if (!meeting->is_used || meeting->kind != MEETING_collective ||
+        meeting->what->id != id)
+      continue;
+    CommGroup own = comm_group(meeting->what, comm->rank);
+    const Visit *visit = &meeting->visits[own.index];
+    if (own.base == meeting->group.base && visit->has_come && !visit->has_left)
+      found = meeting;
+  }
+  pthread_mutex_unlock(&world->mutex);
+  return found ? part_from(comm, found, NULL) : STATUS_OK;
+}
+
+static Status local_vote_start(Comm *comm, int64_t value) {
+  Local *local = comm->state;
+  return meet(comm, of_all(comm, MEETING_vote), (Visit){.value = value},
+              &local->vote);
+}
+
+static Status local_vote_wait(Comm *comm, int64_t *out_greatest) {
+  return part_from(comm, ((Local *)comm->state)->vote, out_greatest);
+}
+
+static Status local_barrier(Comm *comm) {
+  int64_t greatest;
+  TRY(local_vote_start(comm, 0));
+  return local_vote_wait(comm, &greatest);
+}
+
+static Status local_broadcast(Comm *comm, void *data, int64_t bytes,
+                              int root) {
+  Meeting *meeting, wanted = of_all(comm, MEETING_broadcast);
+  wanted.bytes = bytes;
+  wanted.root = root;
+  TRY(meet(comm, wanted, (Visit){.data = data}, &meeting));
+  return part_from(comm, meeting, NULL);
+}
+
+static Status local_gather(Comm *comm, const void *data, int64_t bytes,
+                           void *all) {
+  Meeting *meeting, wanted = of_all(comm, MEETING_gather);
+  wanted.bytes = bytes;
+  TRY(meet(comm, wanted, (Visit){.data = (void *)data, .all = all}, &meeting));
+  return part_from(comm, meeting, NULL);
+}
+
+static void local_close(Comm *comm) {
+  World *world = ((Local *)comm->state)->world;
+  pthread_mutex_lock(&world->mutex);
+  world->n_closed++;
+  pthread_cond_broadcast(&world->changed);
+  pthread_mutex_unlock(&world->mutex);
+}
+
+Status comm_local_create(Arena *arena, int n_ranks, bool rendezvous,
+                         uint64_t seed, Comm **out_ranks) {
+  World *world = ARENA_NEW(arena, World);
+  world->world = n_ranks;
+  world->rendezvous = rendezvous;
+  world->key = random_key(seed, "deliveries");
+  pthread_mutex_init(&world->mutex, NULL);
+  pthread_cond_init(&world->changed, NULL);
+  for (int i = 0; i < MAX_MEETINGS; i++)
+    world->meetings[i].visits = ARENA_ARRAY(arena, Visit, n_ranks);
+  Comm *ranks = ARENA_ARRAY(arena, Comm, n_ranks);
+  for (int i = 0; i < n_ranks; i++) {
+    Local *local = ARENA_NEW(arena, Local);
+    local->world = world;
+    ranks[i] = (Comm){.name = "local",
+                      .rank = i,
+                      .world = n_ranks,
+                      .local_rank = i,
+                      .local_world = n_ranks,
+                      .start = local_start,
+                      .wait = local_wait,
+                      .barrier = local_barrier,
+                      .broadcast = local_broadcast,
+                      .gather = local_gather,
+                      .vote_start = local_vote_start,
+                      .vote_wait = local_vote_wait,
+                      .close = local_close,
+                      .state = local};
+  }
+  *out_ranks = ranks;
+  return STATUS_OK;
+}

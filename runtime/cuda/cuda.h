@@ -1,0 +1,140 @@
+/*
+ * cuda.h -- the CUDA device, inside: the libraries as tables of functions, the
+ * device's streams, and products by cuBLASLt.  Driver API only.
+ */
+#ifndef RUNTIME_CUDA_CUDA_H
+#define RUNTIME_CUDA_CUDA_H
+
+#include "runtime/runtime.h"
+
+/* ---- types of api.def ---- */
+
+typedef unsigned CuEnum;
+typedef void *CuContext, *CuStream, *CuEvent, *CuModule, *CuFunction;
+typedef void *LtHandle, *LtDesc, *LtLayout, *LtPreference;
+typedef void *NcclComm;
+typedef struct LtAlgorithm {
+  uint64_t data[8];
+} LtAlgorithm;
+typedef struct LtHeuristic {
+  LtAlgorithm algorithm;
+  size_t workspace_bytes;
+  CuEnum state;
+  float waves;
+  int reserved[4];
+} LtHeuristic;
+typedef struct NcclId {
+  char bytes[128];
+} NcclId;
+/* The fields of version 2.18; newer libraries take the shorter struct. */
+typedef struct NcclConfig {
+  size_t size;
+  unsigned magic, version;
+  int blocking, cga_cluster, min_ctas, max_ctas;
+  const char *net_name;
+  int split_share;
+} NcclConfig;
+
+enum {
+  CU_OUT_OF_MEMORY = 2,
+  CU_NOT_READY = 600,
+  CU_CAPABILITY_MAJOR = 75,
+  CU_CAPABILITY_MINOR = 76,
+  CU_MAX_DYNAMIC_SHARED = 8,
+  CU_NON_BLOCKING = 1,
+  CU_NO_TIMING = 2,
+  CUDA_F32 = 0,
+  CUDA_F64 = 1,
+  LT_COMPUTE_F32 = 68,
+  LT_COMPUTE_F64 = 70,
+  LT_TRANSPOSE_A = 3,
+  LT_TRANSPOSE_B = 4,
+  LT_BATCH_COUNT = 5,
+  LT_BATCH_STRIDE = 6,
+  LT_MAX_WORKSPACE = 1,
+  LT_REDUCTION_SCHEMES = 3,
+  NCCL_IN_PROGRESS = 7,
+};
+
+/* ---- load.c ---- */
+
+typedef struct CudaDriver {
+  Dylib *library;
+#define CU(name, parameters) CuEnum (*name) parameters;
+#include "runtime/cuda/api.def"
+} CudaDriver;
+
+typedef struct CublasLt {
+  Dylib *library;
+#define LT(name, parameters) CuEnum (*name) parameters;
+#include "runtime/cuda/api.def"
+} CublasLt;
+
+typedef struct Nccl {
+  Dylib *library;
+#define NCCL(name, parameters) CuEnum (*name) parameters;
+#include "runtime/cuda/api.def"
+  const char *(*error_text)(CuEnum error);
+} Nccl;
+
+/* From $DNN_CUDA_LIB, $DNN_CUBLASLT_LIB, $DNN_NCCL_LIB or where they usually
+ * are; unavailable with what to install. */
+Status cuda_load_driver(CudaDriver *out);
+Status cuda_load_lt(CublasLt *out);
+Status cuda_load_nccl(Nccl *out);
+
+/* ---- device.c ---- */
+
+typedef struct CudaProduct CudaProduct;
+
+/* What an instruction needs, worked out when the device is opened. */
+typedef struct CudaPrepared {
+  CuFunction function; /* or NULL */
+  const DnnKernel *kernel;
+  int64_t *words; /* arguments: addresses, then numbers */
+  CudaProduct *product; /* or NULL */
+} CudaPrepared;
+
+typedef struct CudaState {
+  Arena *arena;
+  CudaDriver driver;
+  CublasLt lt;
+  LtHandle lt_handle; /* NULL: no cuBLASLt */
+  int device;
+  bool has_context;
+  CuContext context;
+  CuStream compute, comm; /* comm has the higher priority */
+  unsigned long long data; /* address of the arena */
+  CuModule *modules;
+  CuFunction *functions;   /* of the kernels */
+  CudaPrepared **codes;
+  bool is_synchronous; /* $DNN_CUDA_SYNC: wait after every launch */
+  /* Asked while waiting for the device since `since_ns`, and with 0 when the
+   * wait is over; a lost rank ends it.  NULL on one rank. */
+  Status (*poll)(void *user, int64_t since_ns);
+  void (*before_close)(void *user); /* or NULL */
+  void *user;
+} CudaState;
+
+/* `what` failed, for the instruction `path` (or NULL). */
+Status cuda_error(const CudaState *state, CuEnum error, const char *what,
+                  const char *path);
+/* Waits for what was enqueued on the compute stream. */
+Status cuda_wait_for(CudaState *state, const char *path);
+#define CU_TRY(state, path, function, ...)                                     \
+  do {                                                                         \
+    CuEnum cu_error = (state)->driver.function(__VA_ARGS__);                   \
+    if (cu_error) return cuda_error(state, cu_error, #function, path);         \
+  } while (0)
+
+/* ---- product.c: cuBLASLt ---- */
+
+/* Prepares a product; *out is NULL where strides or dtype are not for the
+ * library.  `scratch` is an address in the arena or 0. */
+Status cuda_product(CudaState *state, const DnnInstr *instr,
+                    const unsigned long long *buffers, CudaProduct **out);
+Status cuda_product_run(CudaState *state, const CudaProduct *product,
+                        const char *path);
+void cuda_product_destroy(CudaState *state, CudaProduct *product);
+
+#endif

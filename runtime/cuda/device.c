@@ -1,0 +1,365 @@
+/*
+ * device.c -- an NVIDIA GPU as a device.
+ *
+ * The arena is one allocation; instructions are enqueued on one stream in
+ * order, collectives run on another with a higher priority (nccl.c) and are
+ * tied to it by events.  Everything that an instruction needs is worked out
+ * when the device is opened: a launch allocates nothing and looks nothing up.
+ *
+ * Convolutions run as their emitted loop nests; cuDNN is not supported yet.
+ */
+#include "runtime/cuda/cuda.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- errors ---- */
+
+Status cuda_error(const CudaState *state, CuEnum error, const char *what,
+                  const char *path) {
+  const char *name = NULL, *text = NULL;
+  state->driver.cuGetErrorName(error, &name);
+  state->driver.cuGetErrorString(error, &text);
+  return status_make(STATUS_unavailable, "%s failed%s%s%s: %s (%s)", what,
+                     path ? " at '" : "", path ? path : "", path ? "'" : "",
+                     name ? name : "unknown error", text ? text : "no text");
+}
+
+/* ---- opening ---- */
+
+static Status choose_device(CudaState *state, int local_rank) {
+  int n = 0;
+  TRY(cuda_load_driver(&state->driver));
+  CU_TRY(state, NULL, cuInit, 0);
+  CU_TRY(state, NULL, cuDeviceGetCount, &n);
+  if (local_rank >= n)
+    return status_make(STATUS_unavailable,
+                       "rank %d of this machine needs a GPU of its own, but "
+                       "there are %d; start fewer ranks here",
+                       local_rank, n);
+  CU_TRY(state, NULL, cuDeviceGet, &state->device, local_rank);
+  CU_TRY(state, NULL, cuDevicePrimaryCtxRetain, &state->context, state->device);
+  state->has_context = true;
+  CU_TRY(state, NULL, cuCtxSetCurrent, state->context);
+  int least, greatest;
+  CU_TRY(state, NULL, cuCtxGetStreamPriorityRange, &least, &greatest);
+  CU_TRY(state, NULL, cuStreamCreateWithPriority, &state->compute,
+         CU_NON_BLOCKING, least);
+  CU_TRY(state, NULL, cuStreamCreateWithPriority, &state->comm,
+         CU_NON_BLOCKING, greatest);
+  return STATUS_OK;
+}
+
+static Status make_arena(CudaState *state, int64_t bytes) {
+  size_t n = (size_t)(bytes > 0 ? bytes : 1), free_bytes = 0, total = 0;
+  CuEnum error = state->driver.cuMemAlloc_v2(&state->data, n);
+  if (error == CU_OUT_OF_MEMORY) {
+    CU_TRY(state, NULL, cuMemGetInfo_v2, &free_bytes, &total);
+    return status_make(STATUS_unavailable,
+                       "the program needs %.1f MB on the GPU, which has %.1f "
+                       "of its %.1f MB free; make the batch or the model "
+                       "smaller, or use more micro-batches",
+                       (double)n / 1e6, (double)free_bytes / 1e6,
+                       (double)total / 1e6);
+  }
+  if (error) return cuda_error(state, error, "cuMemAlloc", NULL);
+  CU_TRY(state, NULL, cuMemsetD8Async, state->data, 0, n, state->compute);
+  return STATUS_OK;
+}
+
+/* How well a cubin suits the GPU: its own first ("sm_90a" before "sm_90"),
+ * then older ones of the same family, then text that the driver compiles. */
+static int suitability(const char *arch, int major, int minor) {
+  if (strcmp(arch, "ptx") == 0) return 1;
+  int number = 0, n = 0;
+  if (sscanf(arch, "sm_%d%n", &number, &n) != 1) return 0;
+  bool is_special = arch[n] == 'a';
+  if (number / 10 != major || number % 10 > minor) return 0;
+  if (is_special && number % 10 != minor) return 0;
+  return 10 + 2 * (number % 10) + is_special;
+}
+
+static Status load_module(CudaState *state, const DnnModule *module, int index,
+                          int major, int minor) {
+  const DnnImage *best = NULL;
+  int best_suits = 0;
+  for (int i = 0; i < module->n_images; i++) {
+    int suits = suitability(module->images[i].arch, major, minor);
+    if (suits <= best_suits) continue;
+    best = &module->images[i];
+    best_suits = suits;
+  }
+  if (!best)
+    return status_make(STATUS_unavailable,
+                       "the program has no kernels for this GPU (compute "
+                       "capability %d.%d); build with --target cuda:sm_%d%d",
+                       major, minor, major, minor);
+  CU_TRY(state, NULL, cuModuleLoadDataEx, &state->modules[index], best->data, 0,
+         NULL, NULL);
+  return STATUS_OK;
+}
+
+static Status load_kernels(CudaState *state, const DnnProgram *program) {
+  int major, minor;
+  CU_TRY(state, NULL, cuDeviceGetAttribute, &major, CU_CAPABILITY_MAJOR,
+         state->device);
+  CU_TRY(state, NULL, cuDeviceGetAttribute, &minor, CU_CAPABILITY_MINOR,
+         state->device);
+  state->modules = ARENA_ARRAY(state->arena, CuModule, program->n_modules);
+  state->functions = ARENA_ARRAY(state->arena, CuFunction, program->n_kernels);
+  for (int i = 0; i < program->n_modules; i++)
+    TRY(load_module(state, &program->modules[i], i, major, minor));
+  for (int i = 0; i < program->n_kernels; i++) {
+    const DnnKernel *kernel = &program->kernels[i];
+    ASSERT(kernel->module >= 0 && kernel->module < program->n_modules);
+    CU_TRY(state, kernel->name, cuModuleGetFunction, &state->functions[i],
+           state->modules[kernel->module], kernel->name);
+    if (kernel->shared_bytes > 48 * 1024)
+      CU_TRY(state, kernel->name, cuFuncSetAttribute, state->functions[i],
+             CU_MAX_DYNAMIC_SHARED, (int)kernel->shared_bytes);
+  }
+  return STATUS_OK;
+}
+
+static Status prepare_kernel(Device *device, const DnnInstr *instr,
+                             int n_buffers, CudaPrepared *prepared) {
+  CudaState *state = device->state;
+  if (instr->kernel < 0)
+    return status_make(STATUS_unavailable,
+                       "'%s' needs cuBLASLt; it has no other implementation "
+                       "here",
+                       instr->path);
+  prepared->kernel = &device->program->kernels[instr->kernel];
+  prepared->function = state->functions[instr->kernel];
+  int n = n_buffers + instr->n_numbers;
+  prepared->words = ARENA_ARRAY(state->arena, int64_t, n + 1);
+  int64_t *scratch =
+      ARENA_ARRAY(state->arena, int64_t, instr->n_numbers + 1);
+  const int64_t *numbers = instr_numbers(instr, device->rank, scratch);
+  for (int i = 0; i < n_buffers; i++)
+    prepared->words[i] = (int64_t)state->data + instr->buffers[i];
+  for (int i = 0; i < instr->n_numbers; i++)
+    prepared->words[n_buffers + i] = numbers[i];
+  return STATUS_OK;
+}
+
+static Status prepare(Device *device, const DnnInstr *instr,
+                      CudaPrepared *prepared) {
+  CudaState *state = device->state;
+  unsigned long long buffers[4] = {0};
+  switch ((DnnOpcode)instr->op) {
+    case DNN_OP_KERNEL:
+      return prepare_kernel(device, instr, instr->n_buffers, prepared);
+    case DNN_OP_GEMM:
+      for (int i = 0; i < instr->n_buffers && i < 4; i++)
+        buffers[i] = state->data + (unsigned long long)instr->buffers[i];
+      TRY(cuda_product(state, instr, buffers, &prepared->product));
+      if (prepared->product) return STATUS_OK;
+      return prepare_kernel(device, instr, 3, prepared);
+    case DNN_OP_CONV: return prepare_kernel(device, instr, 3, prepared);
+    case DNN_OP_COPY:
+    case DNN_OP_ZERO:
+    case DNN_OP_COLLECTIVE:
+    case DNN_OP_WAIT: return STATUS_OK;
+  }
+  UNREACHABLE();
+}
+
+static bool has_product(const DnnProgram *program) {
+  for (int i = 0; i < program->n_codes; i++)
+    for (int j = 0; j < program->codes[i].n_instrs; j++)
+      if (program->codes[i].instrs[j].op == DNN_OP_GEMM) return true;
+  return false;
+}
+
+/* Without it products run as loop nests: slow, not wrong. */
+static void find_lt(Device *device) {
+  CudaState *state = device->state;
+  if (!has_product(device->program)) return;
+  Status status = cuda_load_lt(&state->lt);
+  if (status.code == STATUS_ok && state->lt.Create(&state->lt_handle) != 0) {
+    status = status_make(STATUS_unavailable, "cublasLtCreate failed");
+    state->lt_handle = NULL;
+  }
+  if (status.code != STATUS_ok && device->rank == 0)
+    fprintf(stderr,
+            "warning: matrix products are much slower without cuBLASLt: %s\n",
+            status.message);
+}
+
+static Status cuda_open(Device *device, const DnnProgram *program,
+                        int local_rank) {
+  CudaState *state = device->state;
+  device->program = program;
+  const char *sync = getenv("DNN_CUDA_SYNC");
+  state->is_synchronous = sync && *sync && strcmp(sync, "0") != 0;
+  TRY(choose_device(state, local_rank));
+  TRY(make_arena(state, program->arena_bytes));
+  TRY(load_kernels(state, program));
+  find_lt(device);
+  state->codes = ARENA_ARRAY(state->arena, CudaPrepared *, program->n_codes);
+  for (int i = 0; i < program->n_codes; i++) {
+    const DnnCode *code = &program->codes[i];
+    state->codes[i] = ARENA_ARRAY(state->arena, CudaPrepared, code->n_instrs);
+    for (int j = 0; j < code->n_instrs; j++)
+      TRY(prepare(device, &code->instrs[j], &state->codes[i][j]));
+  }
+  return device->wait(device);
+}
+
+/* ---- running ---- */
+
+static const CudaPrepared *find_prepared(const Device *device,
+                                         const DnnInstr *instr) {
+  const CudaState *state = device->state;
+  uintptr_t at = (uintptr_t)instr;
+  for (int i = 0; i < device->program->n_codes; i++) {
+    const DnnCode *code = &device->program->codes[i];
+    if (at >= (uintptr_t)code->instrs &&
+        at < (uintptr_t)(code->instrs + code->n_instrs))
+      return &state->codes[i][instr - code->instrs];
+  }
+  UNREACHABLE();
+}
+
+static Status launch_kernel(CudaState *state, const CudaPrepared *prepared,
+                            const char *path) {
+  const DnnKernel *kernel = prepared->kernel;
+  void *parameters[] = {prepared->words};
+  CU_TRY(state, path, cuLaunchKernel, prepared->function, kernel->grid[0],
+         kernel->grid[1], kernel->grid[2], kernel->block[0], kernel->block[1],
+         kernel->block[2], kernel->shared_bytes, state->compute, parameters,
+         NULL);
+  return STATUS_OK;
+}
+
+static Status enqueue(Device *device, const DnnInstr *instr) {
+  CudaState *state = device->state;
+  const CudaPrepared *prepared = find_prepared(device, instr);
+  switch ((DnnOpcode)instr->op) {
+    case DNN_OP_COPY:
+      CU_TRY(state, instr->path, cuMemcpyDtoDAsync_v2,
+             state->data + (unsigned long long)instr->buffers[1],
+             state->data + (unsigned long long)instr->buffers[0],
+             (size_t)instr->numbers[0], state->compute);
+      return STATUS_OK;
+    case DNN_OP_ZERO:
+      CU_TRY(state, instr->path, cuMemsetD8Async,
+             state->data + (unsigned long long)instr->buffers[0], 0,
+             (size_t)instr->numbers[0], state->compute);
+      return STATUS_OK;
+    default: break;
+  }
+  if (prepared->product)
+    return cuda_product_run(state, prepared->product, instr->path);
+  return launch_kernel(state, prepared, instr->path);
+}
+
+/* Asks again and again, first in haste, so that a rank that is gone does not
+ * leave us waiting for its part. */
+static Status wait_watching(CudaState *state, const char *path) {
+  int64_t since = clock_ns();
+  Status status = STATUS_OK;
+  for (int i = 0; status.code == STATUS_ok; i++) {
+    CuEnum error = state->driver.cuStreamQuery(state->compute);
+    if (error == 0) break;
+    if (error != CU_NOT_READY) {
+      status = cuda_error(state, error, "a kernel", path);
+      break;
+    }
+    status = state->poll(state->user, since);
+    if (i < 10000) {
+      sched_yield();
+    } else {
+      nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    }
+  }
+  (void)state->poll(state->user, 0);
+  return status;
+}
+
+Status cuda_wait_for(CudaState *state, const char *path) {
+  if (state->poll) return wait_watching(state, path);
+  CuEnum error = state->driver.cuStreamSynchronize(state->compute);
+  return error ? cuda_error(state, error, "a kernel", path) : STATUS_OK;
+}
+
+static Status cuda_launch(Device *device, const DnnInstr *instr) {
+  CudaState *state = device->state;
+  TRY(enqueue(device, instr));
+  return state->is_synchronous ? cuda_wait_for(state, instr->path) : STATUS_OK;
+}
+
+static Status cuda_wait(Device *device) {
+  return cuda_wait_for(device->state, NULL);
+}
+
+static Status cuda_write(Device *device, int64_t offset, const void *from,
+                         int64_t bytes) {
+  CudaState *state = device->state;
+  CU_TRY(state, NULL, cuMemcpyHtoDAsync_v2,
+         state->data + (unsigned long long)offset, from, (size_t)bytes,
+         state->compute);
+  return cuda_wait_for(state, NULL);
+}
+
+static Status cuda_read(Device *device, int64_t offset, void *to,
+                        int64_t bytes) {
+  CudaState *state = device->state;
+  TRY(cuda_wait_for(state, NULL)); /* a copy to plain memory would block unwatched */
+  CU_TRY(state, NULL, cuMemcpyDtoHAsync_v2, to,
+         state->data + (unsigned long long)offset, (size_t)bytes,
+         state->compute);
+  return cuda_wait_for(state, NULL);
+}
+
+static void *cuda_address(Device *device, int64_t offset) {
+  CudaState *state = device->state;
+  return (void *)(uintptr_t)(state->data + (unsigned long long)offset);
+}
+
+static void close_codes(Device *device) {
+  CudaState *state = device->state;
+  for (int i = 0; state->codes && i < device->program->n_codes; i++)
+    for (int j = 0; state->codes[i] && j < device->program->codes[i].n_instrs;
+         j++)
+      cuda_product_destroy(state, state->codes[i][j].product);
+}
+
+static void cuda_close(Device *device) {
+  CudaState *state = device->state;
+  CudaDriver *driver = &state->driver;
+  if (!driver->library) return;
+  if (state->before_close) state->before_close(state->user);
+  close_codes(device);
+  if (state->lt_handle) state->lt.Destroy(state->lt_handle);
+  for (int i = 0; state->modules && i < device->program->n_modules; i++)
+    if (state->modules[i]) driver->cuModuleUnload(state->modules[i]);
+  if (state->data) driver->cuMemFree_v2(state->data);
+  if (state->compute) driver->cuStreamDestroy_v2(state->compute);
+  if (state->comm) driver->cuStreamDestroy_v2(state->comm);
+  if (state->has_context) driver->cuDevicePrimaryCtxRelease_v2(state->device);
+  dylib_close(state->lt.library);
+  dylib_close(driver->library);
+  driver->library = NULL;
+}
+
+Status device_cuda_create(Arena *arena, Device **out) {
+  CudaState *state = ARENA_NEW(arena, CudaState);
+  state->arena = arena;
+  Device *device = ARENA_NEW(arena, Device);
+  *device = (Device){.name = "cuda",
+                     .open = cuda_open,
+                     .launch = cuda_launch,
+                     .write = cuda_write,
+                     .read = cuda_read,
+                     .wait = cuda_wait,
+                     .address = cuda_address,
+                     .close = cuda_close,
+                     .state = state};
+  *out = device;
+  return STATUS_OK;
+}

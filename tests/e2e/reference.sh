@@ -1,0 +1,35 @@
+#!/bin/bash
+# Gradients of emitted f32 programs against what PyTorch computed in f64,
+# recorded in tests/reference: each starts from the recorded parameters and
+# makes one step of sgd with momentum, whose moment is then the gradient.
+. "$(dirname "$0")/lib.sh"
+reference="$work/reference"
+${CC:-cc} -std=gnu11 -O1 -D_GNU_SOURCE -I"$root" -o "$reference" \
+  "$root/tests/e2e/reference.c" "$(dirname "$dnnc")/libdnnrank.a" \
+  -fopenmp -lm -ldl -lpthread || fail "cannot compile the helper"
+
+check() { # model, arguments of run
+  local model=$1 name
+  shift
+  name="$model $*"
+  rm -rf first.ckpt out.ckpt
+  "$reference" write "$root/tests/reference/$model.safetensors" first.ckpt ||
+    fail "$name: no checkpoint made"
+  "$dnnc" run "$root/tests/reference/$model.dnn" --load first.ckpt --json \
+    save=out.ckpt "$@" >out.json 2>out.err || { cat out.err; fail "$name"; }
+  echo "$name: $("$reference" compare \
+    "$root/tests/reference/$model.safetensors" out.ckpt/step-00000001)" ||
+    fail "$name"
+}
+
+for model in chargpt_small cnn_small windows_small llama_small; do
+  check $model
+  check $model --disable attention --disable cse
+  DNN_ONEDNN_LIB=none check $model
+done
+check cnn_small --microbatches 2
+has_mpi || skip "ranks: needs mpirun"
+check cnn_small --ranks 2
+check cnn_small --ranks 4
+check chargpt_small --ranks 3
+check llama_small --ranks 2
