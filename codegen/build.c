@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "codegen/c/toolchain.h"
+#include "codegen/cache.h"
 #include "codegen/select.h"
 
 #define MANIFEST "bundle.json"
@@ -150,9 +151,14 @@ static Status link_ranks(Build *build, DeviceCode *device,
   const char *first = rank_path(build, 0);
   TRY(toolchain_link(build->module, build->options, build->work,
                      device->objects.data, device->objects.n, first));
-  for (int rank = 1; rank < build->options->ranks; rank++)
-    if (link(first, rank_path(build, rank)) != 0)
-      return status_errno(errno, "cannot link '%s'", rank_path(build, rank));
+  /* Under the name `run` the same program launches all ranks. */
+  const char *run = arena_printf(build->arena, "%s/run", build->bundle);
+  for (int rank = 1; rank <= build->options->ranks; rank++) {
+    const char *name =
+        rank < build->options->ranks ? rank_path(build, rank) : run;
+    if (link(first, name) != 0)
+      return status_errno(errno, "cannot link '%s'", name);
+  }
   return STATUS_OK;
 }
 
@@ -231,9 +237,11 @@ Status codegen_build(Module *module, const Model *model, const Plan *plan,
                      const PersistentLayout *persistent,
                      const BuildOptions *options, BuildReport *out) {
   double begin = now();
+  BuildOptions own = *options;
+  if (own.cache_dir && !cache_is_private(own.cache_dir)) own.cache_dir = NULL;
   Build build = {.module = module,
                  .arena = module->arena,
-                 .options = options,
+                 .options = &own,
                  .report = out};
   build.program = (ProgramInput){
       .model = model,
@@ -241,7 +249,7 @@ Status codegen_build(Module *module, const Model *model, const Plan *plan,
       .codes = codes,
       .n_codes = n_codes,
       .persistent = persistent,
-      .options = options,
+      .options = &own,
       .model_dir = model_folder(module->arena, model, options)};
   Status status = build_all(&build);
   if (build.base) toolchain_remove(module->arena, build.base);

@@ -7,6 +7,8 @@
  * file_replace makes either whole.
  */
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "codegen/cache.h"
 
@@ -49,4 +51,15 @@ void cache_store(Arena *scratch, const char *dir, const char *key,
   memcpy(whole, hex, HEADER_BYTES);
   memcpy(whole + HEADER_BYTES, bytes, n);
   (void)file_replace(entry(scratch, dir, key, kind), whole, HEADER_BYTES + n);
+}
+
+bool cache_is_private(const char *dir) {
+  struct stat info;
+  if (lstat(dir, &info) != 0) {
+    if (file_make_dirs(dir).code != STATUS_ok || chmod(dir, 0700) != 0 ||
+        lstat(dir, &info) != 0)
+      return false;
+  }
+  return S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
+         (info.st_mode & 077) == 0;
 }

@@ -16,4 +16,8 @@ bool cache_load(Arena *arena, const char *dir, const char *key,
 void cache_store(Arena *scratch, const char *dir, const char *key,
                  const char *kind, const void *bytes, size_t n);
 
+/* Makes the folder if it is missing; false where others can write to it, so
+ * that what lies in it may not be trusted. */
+bool cache_is_private(const char *dir);
+
 #endif

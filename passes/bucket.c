@@ -7,9 +7,10 @@
  * Gradients are taken in the order in which the backward pass makes them, and a
  * bucket is closed when it holds enough bytes; the first one early, so that the
  * network starts early (Li et al. 2020).  What needs a bucket is moved behind
- * it.  Scalars (the loss) join the last bucket.  The order pass starts a bucket as soon as its last gradient
- * is ready.  Only all-reduces with equally many collectives before them
- * are joined: no path leads from one of them to another.
+ * it.  Scalars (the loss) join the last bucket.  The order pass starts a bucket
+ * as soon as its last gradient is ready.  Only all-reduces with equally many
+ * collectives before them are joined: no path leads from one of them to
+ * another.
  *
  * requires: partitioned graph     breaks: order of nodes, within dependencies
  * cost: O(nodes x collectives on one path)
@@ -19,7 +20,7 @@
 #include <stdlib.h>
 
 #define DEFAULT_BYTES (25 << 20)
-#define FIRST_BYTES (1 << 20)
+#define FIRST_BYTES   (1 << 20)
 
 typedef struct Part {
   int id;    /* the all_reduce */
@@ -45,7 +46,8 @@ typedef struct Bucketing {
 static bool same_group(const Graph *graph, const Part *a, const Part *b) {
   const Node *x = graph->nodes.data[a->id], *y = graph->nodes.data[b->id];
   int n, m;
-  const Name *p = node_names(x, ATTR_axes, &n), *q = node_names(y, ATTR_axes, &m);
+  const Name *p = node_names(x, ATTR_axes, &n),
+             *q = node_names(y, ATTR_axes, &m);
   if (a->depth != b->depth || n != m ||
       node_name(x, ATTR_reduce) != node_name(y, ATTR_reduce) ||
       x->types[0]->dtype != y->types[0]->dtype)
@@ -162,7 +164,8 @@ Graph *pass_bucket(PassContext *ctx, const Graph *graph) {
   for (int id = 0; id < n; id++) b.bucket_of[id] = -1;
   collect_parts(&b, arena);
   int64_t limit = ctx->plan && ctx->plan->bucket_bytes > 0
-                      ? ctx->plan->bucket_bytes : DEFAULT_BYTES;
+                      ? ctx->plan->bucket_bytes
+                      : DEFAULT_BYTES;
   fill_buckets(&b, arena, limit);
   /* What waits for a bucket is left for the next round. */
   int *todo = ARENA_ARRAY(arena, int, n);

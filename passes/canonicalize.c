@@ -46,9 +46,8 @@ static bool rule_div(Rewrite *rewrite, int id, const Value *in) {
       divisor->rank > 0 || dtype_class(divisor->dtype) != CLASS_REAL)
     return false;
   Value factor = graph_const(rewrite->to, divisor->dtype, 1 / value);
-  Value now = graph_append_typed(rewrite->to, OP_mul,
-                                 (Value[]){in[0], factor}, 2, NULL,
-                                 node->types, 1, NULL);
+  Value now = graph_append_typed(rewrite->to, OP_mul, (Value[]){in[0], factor},
+                                 2, NULL, node->types, 1, NULL);
   return replace(rewrite, id, now);
 }
 
@@ -90,8 +89,7 @@ static bool cast_is_exact(DType from, DType to) {
   int a = dtype_size_bytes(from), b = dtype_size_bytes(to);
   bool from_real = dtype_class(from) == CLASS_REAL;
   bool to_real = dtype_class(to) == CLASS_REAL;
-  if (from_real && to_real)
-    return (to == DT_f64 || to == DT_f32) && b > a;
+  if (from_real && to_real) return (to == DT_f64 || to == DT_f32) && b > a;
   if (!from_real && to_real)
     return (to == DT_f64 && a <= 4) || (to == DT_f32 && a <= 2);
   return !to_real && !from_real && b > a;
@@ -154,9 +152,9 @@ static bool rule_transpose(Rewrite *rewrite, int id, const Value *in) {
   const Node *inner = value_op(rewrite->to, in[0], OP_transpose);
   if (!inner) return false;
   if (replace(rewrite, id, inner->inputs[0])) return true;
-  return replace(rewrite, id,
-                 graph_transpose_to(rewrite->to, inner->inputs[0],
-                                    node->types[0]));
+  return replace(
+      rewrite, id,
+      graph_transpose_to(rewrite->to, inner->inputs[0], node->types[0]));
 }
 
 static bool rule(Rewrite *rewrite, int id, void *user) {

@@ -48,8 +48,7 @@ static bool attr_equal(const Attr *a, const Attr *b) {
   case ATTRKIND_INTS:
     return memcmp(a->integers, b->integers,
                   (size_t)a->n * sizeof *a->integers) == 0;
-  case ATTRKIND_REAL:
-    return memcmp(&a->real, &b->real, sizeof a->real) == 0;
+  case ATTRKIND_REAL: return memcmp(&a->real, &b->real, sizeof a->real) == 0;
   }
   UNREACHABLE();
 }
@@ -69,8 +68,7 @@ static bool same_inputs(const Node *node, const Node *other,
 static bool same_node(const Node *node, const Node *other,
                       const Value *inputs) {
   if (node->op != other->op || node->n_attrs != other->n_attrs ||
-      node->n_results != other->n_results ||
-      !same_inputs(node, other, inputs))
+      node->n_results != other->n_results || !same_inputs(node, other, inputs))
     return false;
   for (int i = 0; i < node->n_attrs; i++)
     if (!attr_equal(&node->attrs[i], &other->attrs[i])) return false;

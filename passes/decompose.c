@@ -87,8 +87,8 @@ static bool merge_as_view(Rewrite *rewrite, int id) {
 }
 
 static bool rule(Rewrite *rewrite, int id, void *user) {
-  bool changed = scatter_as_select(rewrite, id) ||
-                 merge_as_view(rewrite, id) || by_rule(rewrite, id);
+  bool changed = scatter_as_select(rewrite, id) || merge_as_view(rewrite, id) ||
+                 by_rule(rewrite, id);
   *(bool *)user |= changed;
   return changed;
 }

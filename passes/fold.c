@@ -15,8 +15,8 @@ static bool folds(const Rewrite *rewrite, const Node *node, const Value *in) {
   if (!op_info(node->op)->is_pointwise && node->op != OP_cast) return false;
   if (node->types[0]->rank > 0) return false;
   for (int i = 0; i <= node->n_inputs; i++) {
-    const Type *type = i < node->n_inputs ? graph_type(rewrite->to, in[i])
-                                          : node->types[0];
+    const Type *type =
+        i < node->n_inputs ? graph_type(rewrite->to, in[i]) : node->types[0];
     if (dtype_class(type->dtype) == CLASS_REAL && type->dtype != DT_f32 &&
         type->dtype != DT_f64)
       return false;
@@ -26,8 +26,7 @@ static bool folds(const Rewrite *rewrite, const Node *node, const Value *in) {
   return true;
 }
 
-static bool has_f64(const Rewrite *rewrite, const Node *node,
-                    const Value *in) {
+static bool has_f64(const Rewrite *rewrite, const Node *node, const Value *in) {
   for (int i = 0; i < node->n_inputs; i++)
     if (graph_type(rewrite->to, in[i])->dtype == DT_f64) return true;
   return node->types[0]->dtype == DT_f64;
@@ -42,9 +41,9 @@ static bool rule(Rewrite *rewrite, int id, void *user) {
   Graph *one = graph_create(rewrite->to->module, rewrite->from->name);
   Value args[3];
   for (int i = 0; i < node->n_inputs; i++)
-    args[i] = graph_const(one, graph_type(rewrite->to, in[i])->dtype,
-                          node_real(graph_node(rewrite->to, in[i]), ATTR_value,
-                                    0));
+    args[i] =
+        graph_const(one, graph_type(rewrite->to, in[i])->dtype,
+                    node_real(graph_node(rewrite->to, in[i]), ATTR_value, 0));
   Value result = graph_copy_node(one, rewrite->from, id, args, false);
   graph_output(one, ROLE_result, rewrite->from->name, result);
   Tensor out = {0};

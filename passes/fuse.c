@@ -150,8 +150,7 @@ static bool share_input(const Fusion *fusion, int a, int b, int n_space) {
 
 static bool are_siblings(Fusion *fusion, int a, int b) {
   const Group *x = &fusion->groups[a], *y = &fusion->groups[b];
-  if (x->members.n == 0 || y->members.n == 0 ||
-      x->time_class != y->time_class)
+  if (x->members.n == 0 || y->members.n == 0 || x->time_class != y->time_class)
     return false;
   FuseSummary p, q;
   if (!fuse_check(fusion, x->members.data, x->members.n, &p) ||
@@ -172,7 +171,8 @@ static void join_siblings(Fusion *fusion) {
     if (g < 0 || !fusion->groups[g].is_fusable) continue;
     FuseSummary s;
     const Group *group = &fusion->groups[g];
-    if (!fuse_check(fusion, group->members.data, group->members.n, &s)) continue;
+    if (!fuse_check(fusion, group->members.data, group->members.n, &s))
+      continue;
     if (s.n_space == 0 || s.has_reduction) order[n_order++] = g;
   }
   for (int k = 0; k < n_order; k++) {

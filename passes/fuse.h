@@ -23,17 +23,17 @@ typedef struct Fusion {
   Arena *arena; /* scratch */
   int n;        /* nodes, and groups: group i began as node i */
   Group *groups;
-  int *group_of;    /* by node; -1: not stored, every user has a copy */
-  bool *is_free;    /* costs nothing: copied into every body that uses it */
-  bool *is_clone;   /* by node, or NULL: computed again for its users, so not
-                       to be merged with its producers */
-  int *at;          /* group at a position or -1 */
-  int *user_begin;  /* users of node i: users[user_begin[i]..[i + 1]) */
+  int *group_of;   /* by node; -1: not stored, every user has a copy */
+  bool *is_free;   /* costs nothing: copied into every body that uses it */
+  bool *is_clone;  /* by node, or NULL: computed again for its users, so not
+                      to be merged with its producers */
+  int *at;         /* group at a position or -1 */
+  int *user_begin; /* users of node i: users[user_begin[i]..[i + 1]) */
   int *users;
   bool *is_output;
   int *group_mark, *node_mark, mark; /* visited: group_mark[g] == mark */
-  int *ids, *stage, *stack; /* work space: [n] */
-  Value *seen;              /* [max_inputs] */
+  int *ids, *stage, *stack;          /* work space: [n] */
+  Value *seen;                       /* [max_inputs] */
   int max_nodes, max_inputs;
 } Fusion;
 
@@ -62,7 +62,6 @@ bool fuse_op(Op op);
 /* False if nodes `ids` (ascending) as one body broke the contract at the head
  * of fuse.c, or computed small expensive values again and again. */
 bool fuse_check(Fusion *fusion, const int *ids, int n, FuseSummary *out);
-bool fuse_in_space(const FuseSummary *summary, const Type *type);
 
 /* ---- fuse_clone.c ---- */
 

@@ -71,17 +71,6 @@ static bool inner_add(FuseSummary *out, const Node *node) {
   return true;
 }
 
-bool fuse_in_space(const FuseSummary *summary, const Type *type) {
-  for (int d = 0; d < type->rank; d++) {
-    int at = 0;
-    while (at < summary->n_space &&
-           summary->space[at].name != type->dims[d].name)
-      at++;
-    if (at == summary->n_space) return false;
-  }
-  return true;
-}
-
 static bool collect(const Graph *graph, const int *ids, int n,
                     FuseSummary *out) {
   for (int i = 0; i < n; i++) {
@@ -94,11 +83,11 @@ static bool collect(const Graph *graph, const int *ids, int n,
   return true;
 }
 
-/* R are the last dims of this reduction's input and its input spans S. */
 static bool reduction_spans(const FuseSummary *summary, const Type *input) {
   return input->rank == summary->n_space;
 }
 
+/* R are the last dims of this reduction's input. */
 static bool reduction_is_row(const FuseSummary *summary, const Type *input) {
   for (int i = 0; i < summary->n_inner; i++)
     if (!is_inner(summary, input->dims[input->rank - 1 - i].name)) return false;

@@ -15,9 +15,9 @@
 #include "passes/fuse.h"
 
 #define MAX_CLONE_FLOPS 8
-#define MAX_CLONES 8
-#define MAX_BIG 4
-#define SMALL 8 /* a value this many times smaller does not count */
+#define MAX_CLONES      8
+#define MAX_BIG         4
+#define SMALL           8 /* a value this many times smaller does not count */
 
 typedef struct Choice {
   Fusion *fusion;
@@ -66,8 +66,7 @@ static bool is_row_value(const Choice *choice, int id) {
   return true;
 }
 
-static bool expand(const Choice *choice, int id, double bytes,
-                   Expansion *out) {
+static bool expand(const Choice *choice, int id, double bytes, Expansion *out) {
   const Fusion *fusion = choice->fusion;
   const Node *node = fusion->graph->nodes.data[id];
   if (!is_cheap(node)) return false;
@@ -81,8 +80,8 @@ static bool expand(const Choice *choice, int id, double bytes,
     Value input = node->inputs[i];
     if (fusion->is_free[input.node]) continue;
     int from = fusion->group_of[input.node];
-    bool is_small = value_bytes(fusion, input.node, input.result) * SMALL <=
-                    bytes;
+    bool is_small =
+        value_bytes(fusion, input.node, input.result) * SMALL <= bytes;
     bool is_there =
         !fusion->groups[from].is_fusable || choice->is_stored[input.node];
     if (is_there && is_small) continue;
@@ -145,8 +144,8 @@ static void choose(Choice *choice, int id) {
 typedef struct Cloner {
   Choice *choice;
   Rewrite rewrite;
-  Map *copies;            /* (node, group) -> node of the new graph + 1 */
-  VEC(int) cloned_nodes;  /* ids in the new graph */
+  Map *copies;           /* (node, group) -> node of the new graph + 1 */
+  VEC(int) cloned_nodes; /* ids in the new graph */
 } Cloner;
 
 static Value clone(Cloner *cloner, int id, int group, Phase phase) {
@@ -167,9 +166,7 @@ static Value clone(Cloner *cloner, int id, int group, Phase phase) {
     inputs[i] = is_there ? rewrite_get(&cloner->rewrite, input)
                          : clone(cloner, input.node, group, phase);
   }
-  Attrs attrs = {.n = node->n_attrs};
-  ASSERT(node->n_attrs <= ARRAY_LENGTH(attrs.items));
-  for (int i = 0; i < node->n_attrs; i++) attrs.items[i] = node->attrs[i];
+  Attrs attrs = node_attrs(node);
   Graph *to = cloner->rewrite.to;
   to->phase = phase;
   to->path = node->path;
@@ -202,8 +199,8 @@ static void copy_with_clones(Cloner *cloner, int id) {
                           : rewrite_get(&cloner->rewrite, node->inputs[i]);
   }
   rewrite_at(&cloner->rewrite, id);
-  Value now = graph_copy_node(cloner->rewrite.to, fusion->graph, id, inputs,
-                              false);
+  Value now =
+      graph_copy_node(cloner->rewrite.to, fusion->graph, id, inputs, false);
   rewrite_set(&cloner->rewrite, (Value){id, 0}, now);
 }
 

@@ -45,7 +45,7 @@ static int heap_pop(Emit *emit) {
 typedef struct Body {
   const Fusion *fusion;
   Graph *graph;
-  Map *value_of; /* key: old value packed; value: new node id + 1 */
+  Map *value_of;     /* key: old value packed; value: new node id + 1 */
   VEC(Value) inputs; /* old values */
 } Body;
 
@@ -74,8 +74,8 @@ static Value body_value(Body *body, Value old, int group) {
   intptr_t known = (intptr_t)map_get(body->value_of, value_key(old));
   if (known) return (Value){(int)known - 1, 0};
   Value now;
-  if (group != -2 && (fusion->group_of[old.node] == group ||
-                      fusion->is_free[old.node])) {
+  if (group != -2 &&
+      (fusion->group_of[old.node] == group || fusion->is_free[old.node])) {
     now = body_copy(body, old.node, group);
   } else {
     const Graph *graph = fusion->graph;
@@ -114,15 +114,14 @@ static void emit_fused(Emit *emit, int g) {
   body.graph->mesh = fusion->graph->mesh;
   int n_results = 0;
   int *results = ARENA_ARRAY(fusion->arena, int, group->members.n);
-  const Type **types = ARENA_ARRAY(fusion->arena, const Type *,
-                                   group->members.n);
+  const Type **types =
+      ARENA_ARRAY(fusion->arena, const Type *, group->members.n);
   for (int m = 0; m < group->members.n; m++) {
     int id = group->members.data[m];
     Value now = body_value(&body, (Value){id, 0}, g);
     if (!fusion_escapes(fusion, id)) continue;
     const Node *node = fusion->graph->nodes.data[id];
-    graph_output(body.graph, ROLE_result,
-                 name_intern(module->names, ""), now);
+    graph_output(body.graph, ROLE_result, name_intern(module->names, ""), now);
     types[n_results] = node->types[0];
     results[n_results++] = id;
   }
@@ -131,12 +130,11 @@ static void emit_fused(Emit *emit, int g) {
   Value *inputs = ARENA_ARRAY(fusion->arena, Value, body.inputs.n);
   for (int i = 0; i < body.inputs.n; i++)
     inputs[i] = rewrite_get(&emit->rewrite, body.inputs.data[i]);
-  Value first = graph_append_typed(emit->rewrite.to, OP_fused, inputs,
-                                   body.inputs.n, NULL, types, n_results,
-                                   body.graph);
+  Value first =
+      graph_append_typed(emit->rewrite.to, OP_fused, inputs, body.inputs.n,
+                         NULL, types, n_results, body.graph);
   for (int r = 0; r < n_results; r++)
-    rewrite_set(&emit->rewrite, (Value){results[r], 0},
-                (Value){first.node, r});
+    rewrite_set(&emit->rewrite, (Value){results[r], 0}, (Value){first.node, r});
 }
 
 static void emit_group(Emit *emit, int g) {
@@ -156,29 +154,32 @@ static void emit_group(Emit *emit, int g) {
 
 /* ---- the order ---- */
 
-/* Calls `visit` for each other group that `g` reads from, perhaps twice. */
-static int count_or_wake(Emit *emit, int g, bool wake) {
-  const Fusion *fusion = emit->fusion;
+/* Inputs that other groups make. */
+static int count_inputs(const Fusion *fusion, int g) {
   const Group *group = &fusion->groups[g];
   int count = 0;
   for (int m = 0; m < group->members.n; m++) {
-    int id = group->members.data[m];
-    if (wake) {
-      for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1];
-           u++) {
-        int user = fusion->group_of[fusion->users[u]];
-        if (user < 0 || user == g) continue;
-        if (--emit->waiting[user] == 0) heap_push(emit, user);
-      }
-      continue;
-    }
-    const Node *node = fusion->graph->nodes.data[id];
+    const Node *node = fusion->graph->nodes.data[group->members.data[m]];
     for (int i = 0; i < node->n_inputs; i++) {
       int from = fusion->group_of[node->inputs[i].node];
-      if (from >= 0 && from != g) count++;
+      count += from >= 0 && from != g;
     }
   }
   return count;
+}
+
+/* The group is emitted: what waited only for it is ready. */
+static void wake_users(Emit *emit, int g) {
+  const Fusion *fusion = emit->fusion;
+  const Group *group = &fusion->groups[g];
+  for (int m = 0; m < group->members.n; m++) {
+    int id = group->members.data[m];
+    for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1]; u++) {
+      int user = fusion->group_of[fusion->users[u]];
+      if (user < 0 || user == g) continue;
+      if (--emit->waiting[user] == 0) heap_push(emit, user);
+    }
+  }
 }
 
 Graph *fusion_emit(Fusion *fusion) {
@@ -194,13 +195,13 @@ Graph *fusion_emit(Fusion *fusion) {
       continue;
     n_groups++;
     emit.key[g] = group->members.data[group->members.n - 1];
-    emit.waiting[g] = count_or_wake(&emit, g, false);
+    emit.waiting[g] = count_inputs(fusion, g);
     if (emit.waiting[g] == 0) heap_push(&emit, g);
   }
   while (emit.n_heap > 0) {
     int g = heap_pop(&emit);
     emit_group(&emit, g);
-    count_or_wake(&emit, g, true);
+    wake_users(&emit, g);
     n_emitted++;
   }
   ASSERT(n_emitted == n_groups); /* else the groups form a cycle */

@@ -11,7 +11,7 @@
  */
 #include "passes/fuse.h"
 
-#define DEFAULT_MAX_NODES 96
+#define DEFAULT_MAX_NODES  96
 #define DEFAULT_MAX_INPUTS 24
 
 static int phase_class(Phase phase) {
@@ -75,9 +75,11 @@ Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
   fusion->is_clone = is_clone;
   const Target *target = ctx->target;
   fusion->max_nodes = target && target->max_fused_nodes
-                          ? target->max_fused_nodes : DEFAULT_MAX_NODES;
+                          ? target->max_fused_nodes
+                          : DEFAULT_MAX_NODES;
   fusion->max_inputs = target && target->max_fused_inputs
-                           ? target->max_fused_inputs : DEFAULT_MAX_INPUTS;
+                           ? target->max_fused_inputs
+                           : DEFAULT_MAX_INPUTS;
   fusion->groups = ARENA_ARRAY(arena, Group, n);
   fusion->group_of = ARENA_ARRAY(arena, int, n);
   fusion->at = ARENA_ARRAY(arena, int, n);
@@ -178,8 +180,7 @@ static int *merge_members(const Fusion *fusion, int a, int b) {
   int *ids = fusion->ids;
   for (int i = 0, j = 0, k = 0; k < n; k++) {
     bool take_x = j == y->members.n ||
-                  (i < x->members.n &&
-                   x->members.data[i] < y->members.data[j]);
+                  (i < x->members.n && x->members.data[i] < y->members.data[j]);
     ids[k] = take_x ? x->members.data[i++] : y->members.data[j++];
   }
   return ids;
@@ -200,8 +201,7 @@ int fusion_merge(Fusion *fusion, int a, int b) {
   if (mark_between(fusion, first, last)) return -1;
   reorder(fusion, first, last);
   Group *group = &fusion->groups[last];
-  group->members.data =
-      arena_copy(fusion->arena, ids, (size_t)n * sizeof *ids);
+  group->members.data = arena_copy(fusion->arena, ids, (size_t)n * sizeof *ids);
   group->members.n = group->members.capacity = n;
   for (int i = 0; i < n; i++) fusion->group_of[ids[i]] = last;
   fusion->groups[first].members.n = 0;

@@ -49,7 +49,9 @@ static int row_of(int index) {
   return row;
 }
 
-int pass_count(void) { return ARRAY_LENGTH(passes); }
+int pass_count(void) {
+  return ARRAY_LENGTH(passes);
+}
 
 const PassInfo *pass_info(int index) {
   ASSERT(index >= 0 && index < pass_count());

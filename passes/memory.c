@@ -21,7 +21,6 @@ typedef struct Buffer {
   int64_t bytes, offset;
   int first, last; /* node ids, both included */
   int slot;        /* index of the graph input it is, or -1 */
-  bool is_workspace;
 } Buffer;
 
 typedef struct Packing {
@@ -70,7 +69,8 @@ static int value_index(const Packing *packing, Value value) {
 }
 
 static Buffer *buffer_of(const Packing *packing, Value value) {
-  return &packing->buffers.data[packing->buffer_of[value_index(packing, value)]];
+  return &packing->buffers
+              .data[packing->buffer_of[value_index(packing, value)]];
 }
 
 static int new_buffer(Packing *packing, int id, int64_t bytes) {
@@ -161,8 +161,10 @@ static void assign_node(Packing *packing, int id, const int *slot_of,
   const Node *node = graph->nodes.data[id];
   for (int r = 0; r < node->n_results; r++) {
     int v = packing->first_value[id] + r, from = -1;
-    if (node_is_view(graph, id)) from = 0;
-    else if (node->op == OP_all_reduce) from = r;
+    if (node_is_view(graph, id))
+      from = 0;
+    else if (node->op == OP_all_reduce)
+      from = r;
     int buffer;
     if (slot_of[v] >= 0 && slot_of[v] != id) {
       buffer = packing->buffer_of[packing->first_value[slot_of[v]]];
@@ -180,7 +182,8 @@ static void assign_node(Packing *packing, int id, const int *slot_of,
       const GraphInput *input =
           &graph->inputs.data[node_int(node, ATTR_slot, 0)];
       b->first = 0;
-      if (role_persists(input->role)) b->slot = (int)(input - graph->inputs.data);
+      if (role_persists(input->role))
+        b->slot = (int)(input - graph->inputs.data);
     }
   }
 }
@@ -313,7 +316,6 @@ static void add_workspaces(Packing *packing, const Target *target) {
     int64_t bytes = target->workspace_bytes(target, packing->graph, id);
     if (bytes <= 0) continue;
     packing->workspace[id] = new_buffer(packing, id, bytes);
-    packing->buffers.data[packing->workspace[id]].is_workspace = true;
   }
 }
 

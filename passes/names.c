@@ -127,11 +127,9 @@ static Value add_rename(Graph *to, Value value, const Renaming *renaming) {
 
 static Attrs rename_attrs(Arena *arena, const Node *node,
                           const Renaming *renaming) {
-  Attrs attrs = {.n = node->n_attrs};
-  ASSERT(node->n_attrs <= ARRAY_LENGTH(attrs.items));
-  for (int i = 0; i < node->n_attrs; i++) {
+  Attrs attrs = node_attrs(node);
+  for (int i = 0; i < attrs.n; i++) {
     Attr *attr = &attrs.items[i];
-    *attr = node->attrs[i];
     if (attr->key == ATTR_dim) attr->name = renamed(renaming, attr->name);
     if (attr->key != ATTR_order && attr->key != ATTR_to) continue;
     Name *list = ARENA_ARRAY(arena, Name, attr->n);
@@ -151,10 +149,10 @@ static void emit_renamed(Raise *raise, int id) {
   Value *inputs = rewrite_inputs(rewrite, id);
   for (int i = 0; i < node->n_inputs; i++)
     if (!raise->want[node->inputs[i].node])
-      inputs[i] = add_rename(
-          rewrite->to, inputs[i],
-          restricted(arena, want, graph_type(graph, node->inputs[i]),
-                     node->types[0]));
+      inputs[i] =
+          add_rename(rewrite->to, inputs[i],
+                     restricted(arena, want, graph_type(graph, node->inputs[i]),
+                                node->types[0]));
   Attrs attrs = rename_attrs(arena, node, want);
   Type *type = type_create(rewrite->to->module->arena, node->types[0]->dtype,
                            node->types[0]->rank);

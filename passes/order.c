@@ -25,6 +25,8 @@
  */
 #include "passes/order.h"
 
+typedef VEC(int) Ids;
+
 typedef struct Edge {
   int from, to;
 } Edge;
@@ -34,8 +36,8 @@ typedef struct Order {
   const Graph *graph;
   int n;
   int *user_begin, *users;
-  int *root;          /* by node: the node whose bytes a view shares */
-  VEC(Edge) edges;    /* reader of an old value -> its overwriter */
+  int *root;       /* by node: the node whose bytes a view shares */
+  VEC(Edge) edges; /* reader of an old value -> its overwriter */
   int *mark, now;
 } Order;
 
@@ -104,16 +106,14 @@ static void index_graph(Order *order, const Graph *graph) {
   order->user_begin = begin;
 }
 
-/* Calls for every node that reads the bytes of `id`, itself or by a view. */
-static void collect_readers(const Order *order, int id, Arena *arena,
-                            void *readers_vec) {
-  VEC(int) *readers = readers_vec;
+/* Every node that reads the bytes of `id`, itself or through views. */
+static void collect_readers(const Order *order, int id, Ids *readers) {
   for (int u = order->user_begin[id]; u < order->user_begin[id + 1]; u++) {
     int user = order->users[u];
     if (node_is_view(order->graph, user))
-      collect_readers(order, user, arena, readers);
+      collect_readers(order, user, readers);
     else
-      vec_push(arena, readers, user);
+      vec_push(order->ctx->scratch, readers, user);
   }
 }
 
@@ -156,8 +156,7 @@ static bool write_in_place(Order *order, int output_index, int slot) {
   if (node->op == OP_input || node_is_view(graph, value.node) ||
       op_info(node->op)->is_collective)
     return false;
-  if (!type_equal(node->types[value.result],
-                  graph->nodes.data[slot]->types[0]))
+  if (!type_equal(node->types[value.result], graph->nodes.data[slot]->types[0]))
     return false;
   for (int i = 0; i < output_index; i++)
     if (value_equal(graph->outputs.data[i].value, value)) return false;
@@ -167,8 +166,8 @@ static bool write_in_place(Order *order, int output_index, int slot) {
         !fused_may_overwrite(graph, value.node, value.result, i))
       return false;
   }
-  VEC(int) readers = {0};
-  collect_readers(order, slot, arena, &readers);
+  Ids readers = {0};
+  collect_readers(order, slot, &readers);
   bool *is_reader = ARENA_ARRAY(arena, bool, order->n);
   int n_others = 0;
   for (int i = 0; i < readers.n; i++) {
@@ -210,8 +209,8 @@ static bool is_shared(const Order *order, int id) {
   if (graph->nodes.data[root]->op == OP_input) return true;
   for (int i = 0; i < graph->outputs.n; i++)
     if (order->root[graph->outputs.data[i].value.node] == root) return true;
-  VEC(int) readers = {0};
-  collect_readers(order, root, order->ctx->scratch, &readers);
+  Ids readers = {0};
+  collect_readers(order, root, &readers);
   return readers.n > 1;
 }
 
@@ -223,8 +222,8 @@ static bool copy_collective_inputs(Rewrite *rewrite, int id, void *user) {
   bool any = false;
   for (int i = 0; i < node->n_inputs; i++) {
     if (!is_shared(order, node->inputs[i].node)) continue;
-    inputs[i] = append_copy(rewrite->to, inputs[i],
-                            graph_type(rewrite->to, inputs[i]));
+    inputs[i] =
+        append_copy(rewrite->to, inputs[i], graph_type(rewrite->to, inputs[i]));
     any = true;
   }
   if (!any) return false;
@@ -255,7 +254,8 @@ static Graph *with_copies(Order *order) {
   Rewrite rewrite = rewrite_begin(order->ctx, graph);
   for (int id = 0; id < order->n; id++) {
     rewrite_at(&rewrite, id);
-    if (!copy_collective_inputs(&rewrite, id, order)) rewrite_copy(&rewrite, id);
+    if (!copy_collective_inputs(&rewrite, id, order))
+      rewrite_copy(&rewrite, id);
   }
   Graph *to = rewrite.to;
   for (int i = 0; i < graph->outputs.n; i++) {

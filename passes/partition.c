@@ -1,6 +1,6 @@
 /*
- * partition.c -- act on the plan: split what it shards, let the operators' rules
- * carry the placements forward, reduce where a whole value is needed.
+ * partition.c -- act on the plan: split what it shards, let the operators'
+ * rules carry the placements forward, reduce where a whole value is needed.
  *
  *     plan: shard B over data
  *     %0 = input : f32[B:128, P]        %0 = input : f32[B:128@data, P]
@@ -122,9 +122,9 @@ static Value reduce_over(Partition *p, Value value, AxisSet axes, Op op) {
   if (!reduced->partial) reduced->partial_kind = REDUCE_sum;
   Attrs attrs = {0};
   axes_attr(p, &attrs, axes);
-  attrs_name(&attrs, ATTR_reduce,
-             name_intern(p->ctx->module->names,
-                         reduce_name(type->partial_kind)));
+  attrs_name(
+      &attrs, ATTR_reduce,
+      name_intern(p->ctx->module->names, reduce_name(type->partial_kind)));
   const Type *types[1] = {reduced};
   return graph_append_typed(to, op, &value, 1, &attrs, types, 1, NULL);
 }
@@ -185,8 +185,7 @@ static Value localise(Partition *p, Value value, const Type *want) {
   ASSERT(node->n_inputs <= ARRAY_LENGTH(inputs));
   for (int i = 0; i < node->n_inputs; i++)
     inputs[i] = localise(p, node->inputs[i], want);
-  Attrs attrs = {.n = node->n_attrs};
-  for (int i = 0; i < node->n_attrs; i++) attrs.items[i] = node->attrs[i];
+  Attrs attrs = node_attrs(node);
   const Type *types[1] = {local};
   return graph_append_typed(to, node->op, inputs, node->n_inputs, &attrs, types,
                             1, NULL);
@@ -206,8 +205,7 @@ static Value take_pieces(Partition *p, Value value, const Type *want) {
     Name axes[MAX_AXES];
     int n = axis_list_length(cut->dims[at].split);
     for (int i = 0; i < n; i++)
-      axes[i] =
-          p->mesh->axes[axis_list_at(cut->dims[at].split, i)].name;
+      axes[i] = p->mesh->axes[axis_list_at(cut->dims[at].split, i)].name;
     attrs_names(&attrs, ATTR_axes, axes, n);
     const Type *types[1] = {cut};
     value = graph_append_typed(to, OP_shard, &value, 1, &attrs, types, 1, NULL);
@@ -233,8 +231,8 @@ static Value convert(Partition *p, Value value, const Type *want, int id) {
       continue;
     }
     const Node *node = p->rewrite.from->nodes.data[id];
-    const char *path = node->path && *node->path ? node->path
-                                                 : op_info(node->op)->name;
+    const char *path =
+        node->path && *node->path ? node->path : op_info(node->op)->name;
     diag(p->ctx->module->diags, DIAG_shard_unsupported, node->span, path,
          dim->name);
     return value;
@@ -265,9 +263,7 @@ static void place_node(Partition *p, int id) {
   rewrite_at(&p->rewrite, id);
   for (int i = 0; i < node->n_inputs; i++)
     inputs[i] = convert(p, inputs[i], wanted[i], id);
-  Attrs attrs = {.n = node->n_attrs};
-  ASSERT(node->n_attrs <= ARRAY_LENGTH(attrs.items));
-  for (int i = 0; i < node->n_attrs; i++) attrs.items[i] = node->attrs[i];
+  Attrs attrs = node_attrs(node);
   Value first = graph_append_typed(to, node->op, inputs, node->n_inputs, &attrs,
                                    results, node->n_results, node->body);
   for (int r = 0; r < node->n_results; r++)
@@ -328,10 +324,10 @@ Graph *pass_partition(PassContext *ctx, const Graph *graph) {
     }
     const GraphInput *input = &graph->inputs.data[node_int(node, ATTR_slot, 0)];
     rewrite_at(&p.rewrite, id);
-    rewrite_set(&p.rewrite, (Value){id, 0},
-                rewrite_input(p.rewrite.to, input,
-                              place_input(&p, input, node->types[0],
-                                          node->span)));
+    rewrite_set(
+        &p.rewrite, (Value){id, 0},
+        rewrite_input(p.rewrite.to, input,
+                      place_input(&p, input, node->types[0], node->span)));
   }
   place_outputs(&p);
   check_loop(&p);

@@ -43,7 +43,7 @@ typedef struct PassOptions {
   const char *const *disabled;
   int n_disabled;
   bool verify;                /* between passes; a violation is our mistake */
-  /* Called after each pass with the graph and the seconds it took; NULL: none. */
+  /* Called after each pass with the graph and the seconds it took, or NULL. */
   void (*after)(void *user, const char *pass, const Graph *graph,
                 double seconds);
   double (*clock)(void); /* passes read no clock; the tool hands one in */

@@ -22,8 +22,8 @@
 
 typedef struct Reorder {
   Rewrite rewrite;
-  bool *is_pinned; /* by old node */
-  int *score;      /* by new node: how much its order is worth */
+  bool *is_pinned;   /* by old node */
+  int *score;        /* by new node: how much its order is worth */
   const Type **wish; /* by old node: the order that is wanted later; or NULL */
 } Reorder;
 
@@ -56,8 +56,7 @@ static void collect_wishes(Reorder *reorder) {
   const Graph *graph = reorder->rewrite.from;
   for (int id = graph->nodes.n - 1; id >= 0; id--) {
     const Node *node = graph->nodes.data[id];
-    if (!goes_by_name(node->op) || node->op == OP_dot ||
-        node->op == OP_rename)
+    if (!goes_by_name(node->op) || node->op == OP_dot || node->op == OP_rename)
       continue;
     const Type *wish = reorder->wish[id];
     if (node->op == OP_transpose || reorder->is_pinned[id])
@@ -127,12 +126,10 @@ static const Type *ordered_as(Arena *arena, const Type *type,
 static void copy_retyped(Reorder *reorder, int id, const Type *type) {
   Rewrite *rewrite = &reorder->rewrite;
   const Node *node = rewrite->from->nodes.data[id];
-  Attrs attrs = {.n = node->n_attrs};
-  ASSERT(node->n_attrs <= ARRAY_LENGTH(attrs.items));
-  for (int i = 0; i < node->n_attrs; i++) attrs.items[i] = node->attrs[i];
-  Value now = graph_append_typed(rewrite->to, node->op,
-                                 rewrite_inputs(rewrite, id), node->n_inputs,
-                                 &attrs, &type, 1, NULL);
+  Attrs attrs = node_attrs(node);
+  Value now =
+      graph_append_typed(rewrite->to, node->op, rewrite_inputs(rewrite, id),
+                         node->n_inputs, &attrs, &type, 1, NULL);
   rewrite_set(rewrite, (Value){id, 0}, now);
 }
 

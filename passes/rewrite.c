@@ -55,8 +55,8 @@ Value rewrite_copy(Rewrite *rewrite, int id) {
   if (node->op == OP_input) {
     int64_t slot = node_int(node, ATTR_slot, -1);
     ASSERT(slot >= 0 && slot < rewrite->from->inputs.n);
-    Value value = rewrite_input(
-        rewrite->to, &rewrite->from->inputs.data[slot], node->types[0]);
+    Value value = rewrite_input(rewrite->to, &rewrite->from->inputs.data[slot],
+                                node->types[0]);
     rewrite_set(rewrite, (Value){id, 0}, value);
     return value;
   }
@@ -86,6 +86,13 @@ Graph *rewrite_graph(PassContext *ctx, const Graph *from, RewriteRule *rule,
   return rewrite_end(&rewrite);
 }
 
+Attrs node_attrs(const Node *node) {
+  Attrs attrs = {.n = node->n_attrs};
+  ASSERT(node->n_attrs <= ARRAY_LENGTH(attrs.items));
+  for (int i = 0; i < node->n_attrs; i++) attrs.items[i] = node->attrs[i];
+  return attrs;
+}
+
 const Node *value_op(const Graph *graph, Value value, Op op) {
   const Node *node = graph_node(graph, value);
   return node->op == op ? node : NULL;
@@ -95,8 +102,8 @@ bool value_const(const Graph *graph, Value value, double *out_value) {
   const Node *node = graph_node(graph, value);
   while (node->op == OP_broadcast || node->op == OP_rename ||
          node->op == OP_transpose ||
-         (node->op == OP_cast && dtype_class(node->types[0]->dtype) ==
-                                     CLASS_REAL)) {
+         (node->op == OP_cast &&
+          dtype_class(node->types[0]->dtype) == CLASS_REAL)) {
     /* A cast to fewer bits would round: only f32 and f64-like constants that
      * stay what they are may be looked through. */
     if (node->op == OP_cast && node->types[0]->dtype != DT_f32) return false;
@@ -128,7 +135,8 @@ AxisSet mesh_sequential(const Mesh *mesh) {
   return set;
 }
 
-bool type_uses_axes(const Type *type, AxisSet axes) {
+/* The type is split or partial over one of `axes`. */
+static bool type_uses_axes(const Type *type, AxisSet axes) {
   if (type->partial & axes) return true;
   for (int d = 0; d < type->rank; d++)
     if (axis_list_set(type->dims[d].split) & axes) return true;

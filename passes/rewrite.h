@@ -37,6 +37,8 @@ typedef bool RewriteRule(Rewrite *rewrite, int id, void *user);
 Graph *rewrite_graph(PassContext *ctx, const Graph *from, RewriteRule *rule,
                      void *user);
 
+/* The attributes of a node, to build another with. */
+Attrs node_attrs(const Node *node);
 /* The value's node in the new graph if its operator is `op`, else NULL. */
 const Node *value_op(const Graph *graph, Value value, Op op);
 /* The value is a `const` (seen through casts, broadcasts, renames). */
@@ -46,8 +48,6 @@ void reduced_dims(const Node *node, const Name **out_dims, int *out_n);
 bool op_is_reduction(Op op); /* sum max min argmax */
 /* The axes of the mesh that are sequential. */
 AxisSet mesh_sequential(const Mesh *mesh);
-/* The type is split or partial over one of `axes`. */
-bool type_uses_axes(const Type *type, AxisSet axes);
 /* The node runs once for each micro-batch. */
 bool node_is_timed(const Graph *graph, int id);
 

@@ -3,9 +3,7 @@
  *
  * Kernels are spread over a few files of like size and compiled in parallel.
  * An object is kept in the cache under the hash of its text, the flags, the
- * compiler's version and the processor (-march=native), together with the hash
- * of its own bytes, which is checked on the way out: a cache can be truncated
- * by a full disk.  A cache folder that others may write to is not used.
+ * compiler's version and the processor (-march=native).
  */
 #include "codegen/c/toolchain.h"
 
@@ -19,6 +17,7 @@
 
 #include "codegen/c/emit.h"
 #include "codegen/c/process.h"
+#include "codegen/cache.h"
 
 /* No -ffast-math: sums are reordered only where `omp simd` says so. */
 #define KERNEL_FLAGS                                                           \
@@ -27,7 +26,6 @@
   "-fno-asynchronous-unwind-tables"
 #define KERNELS_PER_FILE 16
 #define OBJECT_LIMIT     ((size_t)1 << 30)
-#define HASH_LENGTH      32
 
 /* ---- arguments ---- */
 
@@ -76,18 +74,6 @@ static Status write_file(const char *path, const void *bytes, size_t n) {
 
 /* ---- the cache ---- */
 
-/* Ours alone, or not used. */
-static bool cache_is_safe(const char *folder) {
-  if (!folder) return false;
-  struct stat info;
-  if (lstat(folder, &info) != 0) {
-    if (file_make_dirs(folder).code != STATUS_ok) return false;
-    if (chmod(folder, 0700) != 0 || lstat(folder, &info) != 0) return false;
-  }
-  return S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
-         (info.st_mode & 077) == 0;
-}
-
 /* What -march=native means here: the features of the first processor. */
 static const char *processor(Arena *arena) {
   FILE *file = fopen("/proc/cpuinfo", "r");
@@ -111,45 +97,15 @@ static Status compiler_version(Arena *arena, const BuildOptions *options,
   return STATUS_OK;
 }
 
-static const char *cache_path(Arena *arena, const BuildOptions *options,
-                              const CompileJob *job, const char *machine) {
+static const char *cache_key(Arena *arena, const CompileJob *job,
+                             const char *machine) {
   const char *parts[] = {job->text, job->flags, job->key, machine};
   Text all = text_create(arena);
   for (int i = 0; i < ARRAY_LENGTH(parts); i++)
     text_add_n(&all, parts[i], strlen(parts[i]) + 1);
   char hex[33];
   hash_hex(all.data, all.n, hex);
-  return path_of(arena, options->cache_dir, hex, ".o");
-}
-
-/* A cached object is its hash, then its bytes. */
-static bool cache_load(Arena *arena, const char *path, const char *object) {
-  const char *bytes;
-  size_t n;
-  if (!file_exists(path) ||
-      file_read(arena, path, OBJECT_LIMIT, &bytes, &n).code != STATUS_ok ||
-      n < HASH_LENGTH)
-    return false;
-  char hex[33];
-  hash_hex(bytes + HASH_LENGTH, n - HASH_LENGTH, hex);
-  if (memcmp(hex, bytes, HASH_LENGTH) != 0) return false;
-  return write_file(object, bytes + HASH_LENGTH, n - HASH_LENGTH).code ==
-         STATUS_ok;
-}
-
-/* A cache that cannot be written costs time, nothing else. */
-static void cache_store(Arena *arena, const char *path, const char *object) {
-  const char *bytes;
-  size_t n;
-  if (file_read(arena, object, OBJECT_LIMIT, &bytes, &n).code != STATUS_ok)
-    return;
-  char *whole = arena_alloc(arena, HASH_LENGTH + n + 1);
-  hash_hex(bytes, n, whole);
-  memcpy(whole + HASH_LENGTH, bytes, n);
-  const char *beside = arena_printf(arena, "%s.%ld", path, (long)getpid());
-  if (write_file(beside, whole, HASH_LENGTH + n).code != STATUS_ok ||
-      rename(beside, path) != 0)
-    unlink(beside);
+  return arena_strdup(arena, hex);
 }
 
 /* ---- compiling ---- */
@@ -158,11 +114,10 @@ typedef struct Compiling {
   Module *module;
   Arena *scratch;
   const BuildOptions *options;
-  const char *work, *machine; /* machine: compiler and processor */
-  bool has_cache;
+  const char *work;
   CompileJob *jobs;
   int n;
-  const char **cached; /* by job: its place in the cache, or NULL */
+  const char **keys; /* by job, of its place in the cache */
 } Compiling;
 
 static Status start_job(Compiling *compiling, CompileJob *job,
@@ -194,8 +149,11 @@ static Status finish_job(Compiling *compiling, int index, bool is_ok) {
         STATUS_unavailable, "%s failed on emitted code:\n%s",
         compiling->options->cc,
         process_log(arena, path_of(arena, compiling->work, job->stem, ".log")));
-  if (compiling->cached[index])
-    cache_store(arena, compiling->cached[index], job->object);
+  const char *bytes;
+  size_t n;
+  TRY(file_read(arena, job->object, OBJECT_LIMIT, &bytes, &n));
+  cache_store(arena, compiling->options->cache_dir, compiling->keys[index], "o",
+              bytes, n);
   return STATUS_OK;
 }
 
@@ -226,25 +184,26 @@ static Status run_jobs(Compiling *compiling, const int *todo, int n) {
 
 static Status compile_all(Compiling *compiling, int *out_cached) {
   Arena *arena = compiling->scratch;
+  const BuildOptions *options = compiling->options;
   const char *version;
-  TRY(compiler_version(arena, compiling->options, compiling->work, &version));
-  compiling->machine =
-      arena_printf(arena, "%s\n%s", version, processor(arena));
-  compiling->has_cache = cache_is_safe(compiling->options->cache_dir);
-  compiling->cached = ARENA_ARRAY(arena, const char *, compiling->n);
+  TRY(compiler_version(arena, options, compiling->work, &version));
+  const char *machine = arena_printf(arena, "%s\n%s", version, processor(arena));
+  compiling->keys = ARENA_ARRAY(arena, const char *, compiling->n);
   int *todo = ARENA_ARRAY(arena, int, compiling->n), n = 0;
   for (int i = 0; i < compiling->n; i++) {
     CompileJob *job = &compiling->jobs[i];
+    const void *bytes;
+    size_t n_bytes;
     job->object = path_of(compiling->module->arena, compiling->work, job->stem,
                           ".o");
-    if (compiling->has_cache)
-      compiling->cached[i] =
-          cache_path(arena, compiling->options, job, compiling->machine);
-    if (compiling->cached[i] &&
-        cache_load(arena, compiling->cached[i], job->object))
+    compiling->keys[i] = cache_key(arena, job, machine);
+    if (cache_load(arena, options->cache_dir, compiling->keys[i], "o", &bytes,
+                   &n_bytes)) {
+      TRY(write_file(job->object, bytes, n_bytes));
       (*out_cached)++;
-    else
+    } else {
       todo[n++] = i;
+    }
   }
   return run_jobs(compiling, todo, n);
 }

@@ -43,6 +43,12 @@ typedef struct Meeting {
   Visit *visits;    /* [group.size] */
 } Meeting;
 
+/* What a rank waits for; no meeting: nothing. */
+typedef struct Wait {
+  const Meeting *meeting;
+  bool only_ripe; /* delivered or not */
+} Wait;
+
 typedef struct World {
   pthread_mutex_t mutex;
   pthread_cond_t changed;
@@ -50,13 +56,13 @@ typedef struct World {
   bool rendezvous, is_dead;
   uint64_t key, n_ripe;
   int64_t now;
+  Wait *waits; /* of each rank */
   Meeting meetings[MAX_MEETINGS];
 } World;
 
 typedef struct Local {
   World *world;
   Meeting *vote;
-  const Meeting *waits_for;
 } Local;
 
 /* ---- the work of a meeting ---- */
@@ -191,35 +197,36 @@ static bool move_clock(World *world) {
   return true;
 }
 
-/* A rank that woke up but has not run yet counts as waiting; then some meeting
- * is delivered and the clock must not move. */
-static bool somebody_can_go(const World *world, const Meeting *mine) {
-  if (is_delivered(world, mine)) return true;
-  for (int i = 0; i < MAX_MEETINGS; i++) {
-    const Meeting *meeting = &world->meetings[i];
-    if (meeting->is_used && is_delivered(world, meeting) &&
-        meeting->n_left < meeting->group.size)
-      return true;
-  }
-  return false;
+static bool can_go(const World *world, const Wait *wait) {
+  return wait->only_ripe ? wait->meeting->is_ripe
+                         : is_delivered(world, wait->meeting);
 }
 
-static Status stay(Comm *comm, const Meeting *meeting, bool until_ripe_only) {
+/* Nobody runs: all wait, and none for what is there already (a rank may have
+ * been woken and not have run yet). */
+static bool all_are_stuck(const World *world) {
+  if (world->n_waiting + world->n_closed < world->world) return false;
+  for (int i = 0; i < world->world; i++)
+    if (world->waits[i].meeting && can_go(world, &world->waits[i]))
+      return false;
+  return true;
+}
+
+static Status stay(Comm *comm, const Meeting *meeting, bool only_ripe) {
   World *world = ((Local *)comm->state)->world;
+  Wait *wait = &world->waits[comm->rank];
+  *wait = (Wait){meeting, only_ripe};
   world->n_waiting++;
-  while (!world->is_dead &&
-         !(until_ripe_only ? meeting->is_ripe : is_delivered(world, meeting))) {
-    bool all_wait = world->n_waiting + world->n_closed == world->world;
-    if (all_wait && !move_clock(world) && !somebody_can_go(world, meeting))
-      world->is_dead = true;
-    if (all_wait)
-      pthread_cond_broadcast(&world->changed);
-    else
+  while (!world->is_dead && !can_go(world, wait)) {
+    if (!all_are_stuck(world)) {
       pthread_cond_wait(&world->changed, &world->mutex);
-    if (all_wait && !is_delivered(world, meeting) && !world->is_dead)
-      pthread_cond_wait(&world->changed, &world->mutex);
+      continue;
+    }
+    if (!move_clock(world)) world->is_dead = true;
+    pthread_cond_broadcast(&world->changed);
   }
   world->n_waiting--;
+  wait->meeting = NULL;
   if (!world->is_dead) return STATUS_OK;
   return status_make(STATUS_lost,
                      "deadlock: every rank waits; rank %d for %s %d",
@@ -342,6 +349,7 @@ Status comm_local_create(Arena *arena, int n_ranks, bool rendezvous,
   world->world = n_ranks;
   world->rendezvous = rendezvous;
   world->key = random_key(seed, "deliveries");
+  world->waits = ARENA_ARRAY(arena, Wait, n_ranks);
   pthread_mutex_init(&world->mutex, NULL);
   pthread_cond_init(&world->changed, NULL);
   for (int i = 0; i < MAX_MEETINGS; i++)

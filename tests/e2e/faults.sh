@@ -12,6 +12,7 @@ start() { # folder, arguments: starts in the background, waits for steps
   folder=$1
   shift
   mkdir -p "$folder"
+  : >"$folder.json"
   (cd "$folder" && exec "$work/m.bundle/run" --data "$root" --json "$@") \
     >"$folder.json" 2>"$folder.err" &
   pid=$!
@@ -42,7 +43,7 @@ ends() { # expected exit code, seconds
 resumes() {
   local step
   step=$(cat "$folder/mlp.ckpt/latest") || fail "$folder: no checkpoint"
-  (cd "$folder" && "$work/m.bundle/run" --data "$root" --json --resume --quiet \
+  (cd "$folder" && "$work/m.bundle/run" --data "$root" --json --resume \
     --no-save --steps $((10#${step#step-} + 3))) >"$folder-again.json" 2>"$folder-again.err" ||
     { cat "$folder-again.err"; fail "$folder: does not resume"; }
   [ "$(grep -c '"step":' "$folder-again.json")" -ge 3 ] || fail "$folder: resumed nothing"

@@ -8,6 +8,8 @@
  *     int NAME(const void *arguments, const unsigned grid[3],
  *              const unsigned block[3], unsigned seed);
  *
+ * and its arguments are NAME_bytes long.
+ *
  * Every thread is a fiber with a stack of its own.  Warps run in an order drawn
  * from the seed, and so do blocks: a lane runs until it meets a shuffle, a
  * barrier or its end; a warp goes on when all its lanes have met the same
@@ -344,6 +346,7 @@ shim_launch(void (*body)(const void *), const void *arguments,
     return block[0] * block[1] * block[2] <= (threads) &&                      \
            shim_launch(name##_body, arguments, grid, block, waits, seed);      \
   }                                                                            \
+  const unsigned name##_bytes = sizeof(name##_args);                           \
   static void name##_thread(const name##_args args)
 
 #endif

@@ -41,7 +41,8 @@ static inline void read_value(MemoryPlay *play, Value value) {
 
 static inline bool uses_axes(const Type *type, AxisSet axes) {
   AxisSet used = type->partial;
-  for (int d = 0; d < type->rank; d++) used |= axis_list_set(type->dims[d].split);
+  for (int d = 0; d < type->rank; d++)
+    used |= axis_list_set(type->dims[d].split);
   return used & axes;
 }
 

@@ -109,8 +109,7 @@ static const char *outcome(Case *c, const char *path, const char *input,
     return text_string(&out);
   }
   Text errors = text_create(c->module->arena);
-  cr_assert(graph_verify(graph, &errors), "%s: %s", path,
-            text_string(&errors));
+  cr_assert(graph_verify(graph, &errors), "%s: %s", path, text_string(&errors));
   graph_print(&out, graph);
   /* Printing, parsing and printing again changes nothing. */
   Text again = text_create(c->module->arena);
@@ -134,14 +133,13 @@ static void check_file(const char *name) {
   cr_assert(mark != NULL, "%s has no '--- pass' line", name);
   const char *end = strchr(mark, '\n');
   cr_assert(end != NULL, "%s ends in its '--- pass' line", name);
-  const char *input =
-      arena_printf(arena, "%.*s", (int)(mark - text), text);
-  const char *line = arena_printf(arena, "%.*s", (int)(end - mark - 9),
-                                  mark + 9);
+  const char *input = arena_printf(arena, "%.*s", (int)(mark - text), text);
+  const char *line =
+      arena_printf(arena, "%.*s", (int)(end - mark - 9), mark + 9);
   const char *got = outcome(&c, name, input, line);
   if (getenv("DNNC_BLESS") != NULL) {
-    const char *all = arena_printf(arena, "%.*s%s", (int)(end + 1 - text), text,
-                                   got);
+    const char *all =
+        arena_printf(arena, "%.*s%s", (int)(end + 1 - text), text, got);
     status = file_replace(path, all, strlen(all));
     cr_assert_eq(status.code, STATUS_ok);
   } else {

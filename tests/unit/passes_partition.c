@@ -98,13 +98,14 @@ static Tensor reduce_pieces(Play *play, const Node *node, int piece) {
     for (int a = 0; a < mesh->n_axes; a++) {
       bool is_reduced = false;
       for (int i = 0; i < n; i++) is_reduced |= axes[i] == mesh->axes[a].name;
-      same_group &= is_reduced ||
-                    coordinate(mesh, p, a) == coordinate(mesh, piece, a);
+      same_group &=
+          is_reduced || coordinate(mesh, p, a) == coordinate(mesh, piece, a);
     }
     for (int64_t i = 0; same_group && i < type_elements(out.type); i++) {
       double x = in[p].data[i];
       out.data[i] = is_first ? x
-                    : is_max ? fmax(out.data[i], x) : out.data[i] + x;
+                    : is_max ? fmax(out.data[i], x)
+                             : out.data[i] + x;
     }
     is_first &= !same_group;
   }
@@ -127,9 +128,10 @@ static void play_node(Play *play, int id, const Tensor *whole_inputs) {
     } else if (node->op == OP_shard) {
       *to = cut(play, inputs[0], type, p);
     } else if (node->op == OP_iota) {
-      *to = cut(play, run_node(play, node, NULL,
-                               type_whole(play->module->arena, type)),
-                type, p);
+      *to =
+          cut(play,
+              run_node(play, node, NULL, type_whole(play->module->arena, type)),
+              type, p);
     } else {
       *to = run_node(play, node, inputs, local_type(play, type));
     }
@@ -164,10 +166,9 @@ static void check_seed(uint64_t seed) {
   shard.axes[0] = axes[0];
   shard.axes[1] = axes[1];
   vec_push(module->arena, &plan.shards, shard);
-  PassContext ctx = {.module = module, .scratch = module->arena,
-                     .plan = &plan};
-  PassOptions options = {.level = seed % 2 ? 2 : 0, .verify = true,
-                         .stop_after = "partition"};
+  PassContext ctx = {.module = module, .scratch = module->arena, .plan = &plan};
+  PassOptions options = {
+      .level = seed % 2 ? 2 : 0, .verify = true, .stop_after = "partition"};
   Graph *cut_graph = passes_run(&ctx, &options, graph);
   if (diags_errors(module->diags) > 0) {
     modules_destroy();
@@ -176,9 +177,9 @@ static void check_seed(uint64_t seed) {
   n_played++;
   Tensor inputs[6];
   for (int i = 0; i < 6; i++)
-    inputs[i] = tensor_random(
-        module->arena, graph_type(graph, graph->inputs.data[i].value),
-        seed * 16 + (uint64_t)i, -1, 1);
+    inputs[i] = tensor_random(module->arena,
+                              graph_type(graph, graph->inputs.data[i].value),
+                              seed * 16 + (uint64_t)i, -1, 1);
   Tensor *wanted = run(graph, INTERP_f64, inputs);
   Play play = {.module = module, .graph = cut_graph};
   play.values = ARENA_ARRAY(module->arena, Tensor *, cut_graph->nodes.n);

@@ -69,10 +69,9 @@ static void check_seed(uint64_t seed) {
   Graph *graph = make_random(module, seed, false);
   Tensor inputs[6];
   for (int i = 0; i < 6; i++)
-    inputs[i] =
-        tensor_random(module->arena,
-                      graph_type(graph, graph->inputs.data[i].value),
-                      seed * 16 + (uint64_t)i, -1, 1);
+    inputs[i] = tensor_random(module->arena,
+                              graph_type(graph, graph->inputs.data[i].value),
+                              seed * 16 + (uint64_t)i, -1, 1);
   Tensor *wanted = run(graph, INTERP_f64, inputs);
   for (int level = 0; level <= 2; level++) {
     PassContext ctx = {.module = module, .scratch = module->arena};
@@ -98,7 +97,9 @@ static void check_seed(uint64_t seed) {
   modules_destroy();
 }
 
-Test(passes_random, same_meaning) { for_seeds(N_GRAPHS, check_seed); }
+Test(passes_random, same_meaning) {
+  for_seeds(N_GRAPHS, check_seed);
+}
 
 /* ---- training ---- */
 
@@ -145,8 +146,10 @@ static void check_training(uint64_t seed) {
   Graph *graphs[2];
   Tensor *tensors[2];
   for (int k = 0; k < 2; k++) {
-    PassContext ctx = {.module = module, .scratch = module->arena,
-                       .model = &model, .is_training = true};
+    PassContext ctx = {.module = module,
+                       .scratch = module->arena,
+                       .model = &model,
+                       .is_training = true};
     PassOptions options = {.level = k ? 2 : 0, .verify = true};
     graphs[k] = passes_run(&ctx, &options, graph);
     cr_assert_eq(diags_errors(module->diags), 0);
@@ -173,4 +176,6 @@ static void check_training(uint64_t seed) {
   modules_destroy();
 }
 
-Test(passes_random, training) { for_seeds(N_GRAPHS / 2, check_training); }
+Test(passes_random, training) {
+  for_seeds(N_GRAPHS / 2, check_training);
+}

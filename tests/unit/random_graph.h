@@ -61,8 +61,8 @@ static int subset(Maker *m, const Type *type, Name *out) {
 }
 
 static void make_rows(Maker *m, Value x) {
-  static const Op ops[] = {OP_softmax, OP_layernorm, OP_logsumexp,
-                           OP_rmsnorm, OP_log_softmax};
+  static const Op ops[] = {OP_softmax, OP_layernorm, OP_logsumexp, OP_rmsnorm,
+                           OP_log_softmax};
   Name over[MAX_RANK];
   int n = subset(m, graph_type(m->graph, x), over);
   if (n == 0) return;
@@ -225,7 +225,9 @@ static Value result_of(Maker *m, Value value) {
 static inline Graph *make_random(Module *module, uint64_t seed,
                                  bool is_batched) {
   static const char *const names[N_DIMS] = {"B", "C", "T", "H"};
-  Maker m = {.module = module, .seed = seed, .graph = make_graph(module),
+  Maker m = {.module = module,
+             .seed = seed,
+             .graph = make_graph(module),
              .is_batched = is_batched};
   for (int d = 0; d < N_DIMS; d++) {
     m.dims[d] = name_intern(module->names, names[d]);
@@ -236,8 +238,9 @@ static inline Graph *make_random(Module *module, uint64_t seed,
     char path[8];
     snprintf(path, sizeof path, "p%d", i);
     Role role = i < 3 ? ROLE_param : ROLE_data;
-    Value value = graph_input(m.graph, role, name_intern(module->names, path),
-                              random_type(&m, !is_batched || role != ROLE_param));
+    Value value =
+        graph_input(m.graph, role, name_intern(module->names, path),
+                    random_type(&m, !is_batched || role != ROLE_param));
     if (i < 3) slots[i] = value;
     keep(&m, value);
   }

@@ -1,0 +1,63 @@
+/*
+ * mock.h -- a GPU that is none: libcuda, cuBLASLt and NCCL in one library, on
+ * which the CUDA runtime executes whole training steps on a CPU.
+ *
+ *     cc -shared -fPIC -I. -o libdnn-mock.so tests/mock/X.c ... -ldl -lm
+ *     DNN_CUDA_LIB= DNN_CUBLASLT_LIB= DNN_NCCL_LIB= all name it
+ *
+ * What is enqueued on a stream is not done until somebody waits for it, and
+ * another stream goes on only as far as an event demands: a missing wait shows
+ * in wrong numbers.  Device memory is out of the host's reach except while
+ * enqueued work is done, has guard pages on both sides and disappears when it
+ * is freed.  What is still alive when the context goes is reported.
+ *
+ *   DNN_MOCK_KERNELS   libraries of kernels compiled with tests/shim, "a.so:b.so"
+ *   DNN_MOCK_DEVICES   how many GPUs (8)
+ *   DNN_MOCK_SM        compute capability (90)
+ *   DNN_MOCK_CAPACITY  bytes of memory (80e9)
+ *   DNN_MOCK_FAIL      "cuLaunchKernel:17:700": the 17th call (from 1) returns
+ *                      this error; without the number 719
+ *   DNN_MOCK_SEED      order of blocks and warps (0: ascending)
+ *   DNN_MOCK_LOG       file to which every piece of work is appended when done
+ */
+#ifndef TESTS_MOCK_MOCK_H
+#define TESTS_MOCK_MOCK_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/cuda/cuda.h"
+
+/* The prototypes are those that the runtime calls. */
+#define CU(name, parameters)   CuEnum name parameters;
+#define LT(name, parameters)   CuEnum cublasLt##name parameters;
+#define NCCL(name, parameters) CuEnum nccl##name parameters;
+#include "runtime/cuda/api.def"
+const char *ncclGetErrorString(CuEnum error);
+
+enum { MOCK_ILLEGAL_ADDRESS = 700, MOCK_INVALID_VALUE = 1, MOCK_FAILED = 719 };
+
+/* A piece of work: `run` says whether it is done (else it is asked again). */
+typedef struct MockWork MockWork;
+struct MockWork {
+  bool (*run)(MockWork *work);
+  const char *what;
+  char data[256];  /* its arguments, by kind */
+  void *more;      /* freed when done */
+};
+
+/* Takes a copy of the work. */
+CuEnum mock_enqueue(CuStream stream, const MockWork *work);
+/* First thing in every function: counts, and says what to fail with. */
+CuEnum mock_enter(const char *function);
+#define MOCK_ENTER()                                                           \
+  do {                                                                         \
+    CuEnum mock_error = mock_enter(__func__);                                  \
+    if (mock_error) return mock_error;                                         \
+  } while (0)
+/* Whether all bytes lie in one live piece of device memory. */
+bool mock_in_memory(unsigned long long address, size_t bytes);
+void mock_log(const char *format, ...) PRINTF_LIKE(1, 2);
+
+#endif

@@ -1,0 +1,603 @@
+// links: runtime support
+/*
+ * runtime.c -- the runtime on a program made by hand (toy.h).
+ *
+ * This executable is its own bundle: linked under the name of a rank or of the
+ * launcher it runs the toy program, so that ranks, signals and losses are tested
+ * with real processes.
+ */
+#include "runtime/cpu/cpu.h"
+#include "tests/unit/toy.h"
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- this executable as a rank ---- */
+
+static int64_t number_of(const char *name, int64_t otherwise) {
+  const char *text = getenv(name);
+  return text ? strtoll(text, NULL, 10) : otherwise;
+}
+
+static void slow_backward(void *const *buffers, const int64_t *numbers) {
+  usleep((useconds_t)number_of("TOY_SLEEP_MS", 0) * 1000);
+  toy_backward(buffers, numbers);
+}
+
+static int toy_main(int argc, char **argv) {
+  Toy *toy = malloc(sizeof *toy);
+  toy_make(toy, (int)number_of("TOY_WORLD", 1), number_of("TOY_RATE", 10000),
+           number_of("TOY_STEPS", 40), getenv("TOY_SAVE"));
+  toy->program.settings.save_every = number_of("TOY_EVERY", 0);
+  if (getenv("TOY_SLEEP_MS")) toy->kernels[0].function = slow_backward;
+  int code = rank_main(argc, argv, &toy->program);
+  free(toy);
+  return code;
+}
+
+int main(int argc, char **argv) {
+  const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
+  if (strncmp(name, "rank-", 5) == 0 || strcmp(name, "run") == 0)
+    return toy_main(argc, argv);
+  struct criterion_test_set *tests = criterion_initialize();
+  int result = 0;
+  if (criterion_handle_args(argc, argv, true))
+    result = !criterion_run_all_tests(tests);
+  criterion_finalize(tests);
+  return result;
+}
+
+/* ---- running it ---- */
+
+typedef struct Bundle {
+  char folder[64], save[80];
+} Bundle;
+
+static void bundle_make(Bundle *bundle, int world) {
+  static const char *const names[] = {"run", "rank-0000", "rank-0001",
+                                      "rank-0002", "rank-0003"};
+  char self[512] = "", path[128], number[16];
+  cr_assert(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+  strcpy(bundle->folder, "/tmp/dnn-test-XXXXXX");
+  cr_assert(mkdtemp(bundle->folder));
+  for (int i = 0; i < ARRAY_LENGTH(names); i++) {
+    snprintf(path, sizeof path, "%s/%s", bundle->folder, names[i]);
+    cr_assert(symlink(self, path) == 0);
+  }
+  snprintf(bundle->save, sizeof bundle->save, "%s/toy.ckpt", bundle->folder);
+  snprintf(number, sizeof number, "%d", world);
+  setenv("TOY_WORLD", number, 1);
+  setenv("TOY_SAVE", bundle->save, 1);
+  setenv("OMP_NUM_THREADS", "1", 1);
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind,
+                      struct FTW *walk) {
+  (void)info, (void)kind, (void)walk;
+  remove(path);
+  return 0;
+}
+
+static void bundle_remove(const Bundle *bundle) {
+  nftw(bundle->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Starts `run` with the words of `arguments`; output goes to DIR/out. */
+static pid_t bundle_start(const Bundle *bundle, const char *arguments) {
+  pid_t pid = fork();
+  if (pid) return pid;
+  char program[128], out[128], text[256], *words[16] = {program};
+  int n = 1;
+  snprintf(program, sizeof program, "%s/run", bundle->folder);
+  snprintf(out, sizeof out, "%s/out", bundle->folder);
+  snprintf(text, sizeof text, "%s", arguments);
+  for (char *word = strtok(text, " "); word; word = strtok(NULL, " "))
+    words[n++] = word;
+  int fd = open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  dup2(fd, 1);
+  dup2(fd, 2);
+  execv(program, words);
+  _exit(99);
+}
+
+static int bundle_end(pid_t pid) {
+  int status;
+  cr_assert(waitpid(pid, &status, 0) == pid);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static int bundle_run(const Bundle *bundle, const char *arguments) {
+  return bundle_end(bundle_start(bundle, arguments));
+}
+
+static char *bundle_output(const Bundle *bundle) {
+  static char text[1 << 16];
+  char path[128];
+  snprintf(path, sizeof path, "%s/out", bundle->folder);
+  FILE *file = fopen(path, "r");
+  cr_assert(file);
+  text[fread(text, 1, sizeof text - 1, file)] = '\0';
+  fclose(file);
+  return text;
+}
+
+/* Waits until the toy has saved something. */
+static void wait_for_save(const Bundle *bundle) {
+  char path[128];
+  struct stat info;
+  snprintf(path, sizeof path, "%s/latest", bundle->save);
+  for (int i = 0; i < 300; i++, usleep(50000))
+    if (stat(path, &info) == 0) return;
+  cr_assert_fail("nothing was saved: %s", bundle_output(bundle));
+}
+
+/* The process of a rank of this bundle: its folder is in its command line. */
+static pid_t find_rank(const Bundle *bundle, int rank) {
+  char wanted[128], path[64], line[256];
+  snprintf(wanted, sizeof wanted, "%s/rank-%04d", bundle->folder, rank);
+  for (pid_t pid = 2; pid < 1 << 22; pid++) {
+    snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
+    FILE *file = fopen(path, "r");
+    if (!file) continue;
+    line[fread(line, 1, sizeof line - 1, file)] = '\0';
+    fclose(file);
+    if (strcmp(line, wanted) == 0) return pid;
+  }
+  return 0;
+}
+
+static bool has_mpi(void) {
+  return system("command -v mpirun >/dev/null 2>&1") == 0;
+}
+
+static void sha_of(const Bundle *bundle, char out[65]) {
+  const char *at = strstr(bundle_output(bundle), "\"parameters_sha256\":[\"");
+  cr_assert(at, "no digest: %s", bundle_output(bundle));
+  snprintf(out, 65, "%.64s", at + 22);
+}
+
+/* ---- training ---- */
+
+Test(train, learns_and_reports) {
+  Bundle bundle;
+  bundle_make(&bundle, 1);
+  setenv("TOY_STEPS", "400", 1);
+  cr_assert_eq(bundle_run(&bundle, "--json --no-save"), 0, "%s", bundle_output(&bundle));
+  const char *output = bundle_output(&bundle);
+  cr_assert(strstr(output, "{\"step\":1,\"loss\":7.3"), "%s", output);
+  cr_assert(strstr(output, "\"final\":true,\"steps\":400"));
+  const char *loss = strstr(strstr(output, "final"), "\"validation_loss\":");
+  cr_assert(loss && strtod(loss + 18, NULL) < 1e-3, "%s", loss);
+  bundle_remove(&bundle);
+}
+
+Test(train, ranks_hold_equal_parameters) {
+  if (!has_mpi()) cr_skip_test("no mpirun");
+  Bundle bundle;
+  bundle_make(&bundle, 2);
+  cr_assert_eq(bundle_run(&bundle, "--json --no-save"), 0, "%s",
+               bundle_output(&bundle));
+  char first[65];
+  sha_of(&bundle, first);
+  const char *second = strstr(bundle_output(&bundle), first);
+  cr_assert(strstr(second + 64, first), "ranks differ");
+  bundle_remove(&bundle);
+}
+
+Test(train, stops_at_the_first_value_that_is_not_finite) {
+  Bundle bundle;
+  bundle_make(&bundle, 1);
+  setenv("TOY_RATE", "4000000000000000", 1);
+  setenv("TOY_STEPS", "100", 1);
+  cr_assert_eq(bundle_run(&bundle, "--quiet --no-save"), 1);
+  const char *output = bundle_output(&bundle);
+  cr_assert(strstr(output, "is not finite; the first value that is not is in "
+                           "'m."),
+            "%s", output);
+  bundle_remove(&bundle);
+}
+
+Test(train, arena_is_touched_up_to_its_last_tensor) {
+  Bundle bundle;
+  bundle_make(&bundle, 1);
+  setenv("DNN_POISON", "1", 1);
+  cr_assert_eq(bundle_run(&bundle, "--json --no-save"), 0, "%s", bundle_output(&bundle));
+  cr_assert(strstr(bundle_output(&bundle), "\"arena_touched_bytes\":[2068]"));
+  bundle_remove(&bundle);
+}
+
+Test(train, a_trace_has_instructions_and_steps) {
+  Bundle bundle;
+  char arguments[160], path[128], text[512];
+  bundle_make(&bundle, 1);
+  snprintf(path, sizeof path, "%s/trace.json", bundle.folder);
+  snprintf(arguments, sizeof arguments, "--no-save --trace %s", path);
+  cr_assert_eq(bundle_run(&bundle, arguments), 0);
+  FILE *file = fopen(path, "r");
+  cr_assert(file);
+  text[fread(text, 1, sizeof text - 1, file)] = '\0';
+  fclose(file);
+  cr_assert(strstr(text, "\"traceEvents\":["));
+  cr_assert(strstr(text, "\"name\":\"m.product\""));
+  bundle_remove(&bundle);
+}
+
+Test(options, mistakes_end_with_1) {
+  Bundle bundle;
+  bundle_make(&bundle, 1);
+  cr_assert_eq(bundle_run(&bundle, "--stpes 3"), 1);
+  cr_assert(strstr(bundle_output(&bundle), "'--stpes'"));
+  cr_assert_eq(bundle_run(&bundle, "--steps many"), 1);
+  cr_assert_eq(bundle_run(&bundle, "--sample"), 1);
+  cr_assert(strstr(bundle_output(&bundle), "no 'sample' block"));
+  cr_assert_eq(bundle_run(&bundle, "--load /nothing/here"), 1);
+  cr_assert_eq(bundle_run(&bundle, "--dry-run"), 0);
+  bundle_remove(&bundle);
+}
+
+Test(options, a_missing_library_is_a_warning) {
+  Bundle bundle;
+  bundle_make(&bundle, 1);
+  setenv("DNN_ONEDNN_LIB", "/nothing/libdnnl.so", 1);
+  cr_assert_eq(bundle_run(&bundle, "--quiet --no-save"), 0);
+  const char *output = bundle_output(&bundle);
+  cr_assert(strstr(output, "warning: matrix products are slower"), "%s",
+            output);
+  bundle_remove(&bundle);
+}
+
+Test(options, a_missing_mpi_ends_with_3) {
+  if (!has_mpi()) cr_skip_test("no mpirun");
+  Bundle bundle;
+  bundle_make(&bundle, 2);
+  setenv("DNN_MPI_LIB", "/nothing/libmpi.so", 1);
+  cr_assert_eq(bundle_run(&bundle, "--quiet --no-save"), 3);
+  cr_assert(strstr(bundle_output(&bundle), "apt-get install openmpi-bin"));
+  bundle_remove(&bundle);
+}
+
+/* ---- checkpoints of a run ---- */
+
+static void check_resume(int world) {
+  Bundle bundle;
+  char whole[65], resumed[65];
+  bundle_make(&bundle, world);
+  cr_assert_eq(bundle_run(&bundle, "--json --no-save"), 0, "%s", bundle_output(&bundle));
+  sha_of(&bundle, whole);
+  cr_assert_eq(bundle_run(&bundle, "--quiet --steps 13"), 0);
+  cr_assert_eq(bundle_run(&bundle, "--quiet --resume --steps 21"), 0);
+  cr_assert_eq(bundle_run(&bundle, "--json --resume"), 0);
+  sha_of(&bundle, resumed);
+  cr_assert_str_eq(whole, resumed);
+  bundle_remove(&bundle);
+}
+
+Test(resume, equals_an_uninterrupted_run) {
+  check_resume(1);
+}
+
+Test(resume, equals_an_uninterrupted_run_on_two_ranks) {
+  if (!has_mpi()) cr_skip_test("no mpirun");
+  check_resume(2);
+}
+
+Test(resume, a_second_run_is_kept_out) {
+  Bundle bundle;
+  bundle_make(&bundle, 1);
+  setenv("TOY_SLEEP_MS", "20", 1);
+  setenv("TOY_STEPS", "1000", 1);
+  setenv("TOY_EVERY", "5", 1);
+  pid_t pid = bundle_start(&bundle, "--quiet");
+  wait_for_save(&bundle);
+  cr_assert_eq(bundle_run(&bundle, "--quiet"), 1);
+  cr_assert(strstr(bundle_output(&bundle), "another run writes to"));
+  kill(pid, SIGTERM);
+  cr_assert_eq(bundle_end(pid), 143);
+  bundle_remove(&bundle);
+}
+
+/* ---- faults ---- */
+
+static void slow_bundle(Bundle *bundle, int world) {
+  bundle_make(bundle, world);
+  setenv("TOY_SLEEP_MS", "10", 1);
+  setenv("TOY_STEPS", "100000", 1);
+  setenv("TOY_EVERY", "5", 1);
+}
+
+static void check_signal(int world, int number, int code) {
+  Bundle bundle;
+  slow_bundle(&bundle, world);
+  pid_t pid = bundle_start(&bundle, "--quiet");
+  wait_for_save(&bundle);
+  kill(pid, number);
+  cr_assert_eq(bundle_end(pid), code);
+  const char *output = bundle_output(&bundle);
+  cr_assert(strstr(output, "checkpoint in"), "%s", output);
+  cr_assert_eq(bundle_run(&bundle, "--quiet --resume --dry-run"), 0);
+  cr_assert_not(strstr(bundle_output(&bundle), "passing over"));
+  bundle_remove(&bundle);
+}
+
+Test(faults, sigterm_saves_first) {
+  check_signal(1, SIGTERM, 143);
+}
+
+Test(faults, ctrl_c_saves_first_on_two_ranks) {
+  if (!has_mpi()) cr_skip_test("no mpirun");
+  check_signal(2, SIGINT, 130);
+}
+
+static void check_loss(int number) {
+  if (!has_mpi()) cr_skip_test("no mpirun");
+  Bundle bundle;
+  slow_bundle(&bundle, 2);
+  pid_t pid = bundle_start(&bundle, "--quiet");
+  wait_for_save(&bundle);
+  pid_t lost = find_rank(&bundle, 1);
+  cr_assert(lost > 0);
+  int64_t begin = clock_ns();
+  kill(lost, number);
+  cr_assert_eq(bundle_end(pid), 3);
+  cr_assert(clock_ns() - begin < INT64_C(10000000000));
+  const char *output = bundle_output(&bundle);
+  cr_assert(strstr(output, "lost rank 1"), "%s", output);
+  cr_assert_eq(find_rank(&bundle, 0), 0, "a rank is left behind");
+  setenv("TOY_WORLD", "1", 1);
+  cr_assert_eq(bundle_run(&bundle, "--quiet --resume --dry-run"), 0);
+  bundle_remove(&bundle);
+}
+
+Test(faults, a_killed_rank_is_named) {
+  check_loss(SIGKILL);
+}
+
+Test(faults, a_stopped_rank_is_named) {
+  check_loss(SIGSTOP);
+}
+
+Test(faults, ranks_end_with_their_launcher) {
+  if (!has_mpi()) cr_skip_test("no mpirun");
+  Bundle bundle;
+  slow_bundle(&bundle, 2);
+  pid_t pid = bundle_start(&bundle, "--quiet");
+  wait_for_save(&bundle);
+  kill(pid, SIGKILL);
+  cr_assert_eq(bundle_end(pid), 128 + SIGKILL);
+  int64_t begin = clock_ns();
+  while (find_rank(&bundle, 0) || find_rank(&bundle, 1)) {
+    cr_assert(clock_ns() - begin < INT64_C(10000000000));
+    usleep(100000);
+  }
+  bundle_remove(&bundle);
+}
+
+/* ---- transport ---- */
+
+enum { RANKS = 4, VALUES = 5000 };
+
+typedef struct Worker {
+  Comm *comm;
+  float data[2][VALUES];
+  float loss;
+  Status status;
+  bool is_late; /* waits in the other order, and forgets the second */
+} Worker;
+
+static const int64_t two_counts[] = {VALUES, 1};
+
+static DnnCollective sum_of(int32_t id, int n_parts) {
+  return (DnnCollective){.kind = DNN_ALL_REDUCE,
+                         .reduce = DNN_SUM,
+                         .dtype = DNN_f32,
+                         .id = id,
+                         .group_size = RANKS,
+                         .group_stride = 1,
+                         .n_parts = n_parts,
+                         .counts = two_counts};
+}
+
+static Status work(Worker *worker) {
+  Comm *comm = worker->comm;
+  DnnCollective first = sum_of(1, 2), second = sum_of(2, 1);
+  CommPart parts[] = {{worker->data[0], VALUES}, {&worker->loss, 1}};
+  CommPart other[] = {{worker->data[1], VALUES}};
+  int64_t greatest, all[RANKS], own = comm->rank * 10;
+  TRY(comm->start(comm, &first, parts));
+  TRY(comm->start(comm, &second, other));
+  TRY(comm->wait(comm, 2));
+  TRY(comm->wait(comm, 1));
+  TRY(comm->vote_start(comm, comm->rank == 2 ? 7 : 1));
+  TRY(comm->vote_wait(comm, &greatest));
+  TRY(comm->gather(comm, &own, sizeof own, all));
+  TRY(comm->broadcast(comm, &own, sizeof own, 3));
+  TRY(comm->barrier(comm));
+  bool is_right = greatest == 7 && own == 30;
+  for (int i = 0; i < RANKS; i++) is_right = is_right && all[i] == 10 * i;
+  return is_right ? STATUS_OK : status_make(STATUS_invalid, "wrong helpers");
+}
+
+static void *worker_main(void *user) {
+  Worker *worker = user;
+  worker->status = work(worker);
+  worker->comm->close(worker->comm);
+  return NULL;
+}
+
+static void no_memory(void *user) {
+  (void)user;
+  _exit(3);
+}
+
+static Worker *run_workers(Memory *memory, bool rendezvous, uint64_t seed) {
+  Arena *arena = arena_create(memory);
+  Worker *workers = ARENA_ARRAY(arena, Worker, RANKS);
+  pthread_t threads[RANKS];
+  Comm *comms;
+  cr_assert(comm_local_create(arena, RANKS, rendezvous, seed, &comms).code ==
+            STATUS_ok);
+  for (int r = 0; r < RANKS; r++) {
+    workers[r].comm = &comms[r];
+    workers[r].loss = (float)r;
+    for (int i = 0; i < VALUES; i++) {
+      workers[r].data[0][i] = 1.0f / (float)(r * 7 + i + 1);
+      workers[r].data[1][i] = (float)(r + 1);
+    }
+    pthread_create(&threads[r], NULL, worker_main, &workers[r]);
+  }
+  for (int r = 0; r < RANKS; r++) pthread_join(threads[r], NULL);
+  return workers;
+}
+
+Test(local, sums_in_ascending_order_whatever_the_deliveries) {
+  for (uint64_t seed = 0; seed < 8; seed++) {
+    Memory *memory = memory_create(no_memory, NULL);
+    Worker *workers = run_workers(memory, seed % 2, seed);
+    for (int r = 0; r < RANKS; r++) {
+      cr_assert(workers[r].status.code == STATUS_ok, "%s",
+                workers[r].status.message);
+      for (int i = 0; i < VALUES; i++) {
+        float sum = 0;
+        for (int q = 0; q < RANKS; q++) sum += 1.0f / (float)(q * 7 + i + 1);
+        cr_assert_eq(workers[r].data[0][i], sum);
+        cr_assert_eq(workers[r].data[1][i], 10.0f);
+      }
+      cr_assert_eq(workers[r].loss, 6.0f);
+    }
+    memory_destroy(memory);
+  }
+}
+
+static void *lonely_main(void *user) {
+  Worker *worker = user;
+  DnnCollective what = sum_of(worker->is_late ? 2 : 1, 1);
+  CommPart part = {worker->data[0], VALUES};
+  worker->status = worker->comm->start(worker->comm, &what, &part);
+  if (worker->status.code == STATUS_ok)
+    worker->status = worker->comm->wait(worker->comm, what.id);
+  worker->comm->close(worker->comm);
+  return NULL;
+}
+
+Test(local, a_deadlock_is_found) {
+  Memory *memory = memory_create(no_memory, NULL);
+  Arena *arena = arena_create(memory);
+  Worker *workers = ARENA_ARRAY(arena, Worker, RANKS);
+  pthread_t threads[RANKS];
+  Comm *comms;
+  comm_local_create(arena, RANKS, false, 1, &comms);
+  for (int r = 0; r < RANKS; r++) {
+    workers[r].comm = &comms[r];
+    workers[r].is_late = r == 2;
+    pthread_create(&threads[r], NULL, lonely_main, &workers[r]);
+  }
+  for (int r = 0; r < RANKS; r++) {
+    pthread_join(threads[r], NULL);
+    cr_assert_eq(workers[r].status.code, STATUS_lost);
+  }
+  memory_destroy(memory);
+}
+
+/* ---- products ---- */
+
+typedef struct Shape {
+  int64_t m, n, k;
+  bool a_transposed, b_transposed, accumulate;
+} Shape;
+
+static DnnGemm gemm_of(const Shape *shape) {
+  return (DnnGemm){.dtype = DNN_f32,
+                   .accumulate = shape->accumulate,
+                   .m = shape->m,
+                   .n = shape->n,
+                   .k = shape->k,
+                   .a_i = shape->a_transposed ? 1 : shape->k,
+                   .a_k = shape->a_transposed ? shape->m : 1,
+                   .b_k = shape->b_transposed ? 1 : shape->n,
+                   .b_j = shape->b_transposed ? shape->k : 1,
+                   .c_i = shape->n,
+                   .c_j = 1,
+                   .batch = {1, 2},
+                   .a_batch = {0, shape->m * shape->k},
+                   .b_batch = {0, shape->k * shape->n},
+                   .c_batch = {0, shape->m * shape->n}};
+}
+
+static float *numbers(Arena *arena, int64_t n, uint64_t key) {
+  float *data = ARENA_ARRAY(arena, float, n);
+  for (int64_t i = 0; i < n; i++)
+    data[i] = (float)random_below(key, (uint64_t)i, 9) - 4;
+  return data;
+}
+
+/* Small integers: every way must give the same bits. */
+static void check_product(Library *library, const Shape *shape) {
+  Memory *memory = memory_create(no_memory, NULL);
+  Arena *arena = arena_create(memory);
+  DnnGemm gemm = gemm_of(shape);
+  float *a = numbers(arena, 2 * shape->m * shape->k, 1);
+  float *b = numbers(arena, 2 * shape->k * shape->n, 2);
+  float *c = numbers(arena, 2 * shape->m * shape->n, 3);
+  float *expected = arena_copy(arena, c, sizeof(float) * 2 *
+                                             (size_t)(shape->m * shape->n));
+  for (int64_t t = 0; t < 2; t++)
+    for (int64_t i = 0; i < shape->m; i++)
+      for (int64_t j = 0; j < shape->n; j++) {
+        float *to = expected + t * gemm.c_batch[1] + i * gemm.c_i + j;
+        float sum = shape->accumulate ? *to : 0;
+        for (int64_t k = 0; k < shape->k; k++)
+          sum += a[t * gemm.a_batch[1] + i * gemm.a_i + k * gemm.a_k] *
+                 b[t * gemm.b_batch[1] + k * gemm.b_k + j * gemm.b_j];
+        *to = sum;
+      }
+  if (library) {
+    int64_t needs;
+    gemm.scratch_bytes = cpu_gemm_scratch(&gemm);
+    void *buffers[] = {a, b, c,
+                       arena_alloc(arena, (size_t)gemm.scratch_bytes + 64)};
+    LibraryCall *call = library_gemm(library, &gemm, buffers, NULL, 0, &needs);
+    cr_assert(call);
+    cr_assert(library_run(library, call).code == STATUS_ok);
+  } else {
+    Threads threads;
+    threads_open(&threads);
+    gemm_run(&threads, &gemm, a, b, c,
+             arena_alloc(arena, (size_t)gemm_pack_bytes(&threads)));
+    threads_close(&threads);
+  }
+  for (int64_t i = 0; i < 2 * shape->m * shape->n; i++)
+    cr_assert_eq(c[i], expected[i], "element %lld of %lld x %lld x %lld",
+                 (long long)i, (long long)shape->m, (long long)shape->n,
+                 (long long)shape->k);
+  memory_destroy(memory);
+}
+
+static const Shape shapes[] = {
+    {1, 1, 1, false, false, false},     {13, 33, 7, false, false, true},
+    {64, 48, 300, true, false, false},  {100, 31, 257, false, true, true},
+    {5, 1030, 20, true, true, false},
+};
+
+Test(products, own_equals_the_definition) {
+  for (int i = 0; i < ARRAY_LENGTH(shapes); i++)
+    check_product(NULL, &shapes[i]);
+}
+
+Test(products, library_equals_the_definition) {
+  Memory *memory = memory_create(no_memory, NULL);
+  Library *library;
+  if (library_open(arena_create(memory), &library).code != STATUS_ok)
+    cr_skip_test("no oneDNN");
+  for (int i = 0; i < ARRAY_LENGTH(shapes); i++)
+    check_product(library, &shapes[i]);
+  library_close(library);
+  memory_destroy(memory);
+}
