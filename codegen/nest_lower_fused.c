@@ -239,6 +239,16 @@ static int guard_value(Lower *lower, const NestGuard *guard) {
   return lower_pw(lower, OP_and, DT_bool, low, high, -1);
 }
 
+/* A load that gives `outside` where its guards do not hold, or -1 if the value
+ * is no load under these guards alone. */
+static int load_or(Lower *lower, int expr, double outside) {
+  NestExpr load = lower->nest->exprs.data[expr];
+  if (load.kind != NEST_load || load.at->n_guards != lower->n_guards) return -1;
+  load.at = arena_copy(lower->arena, load.at, sizeof *load.at);
+  load.at->outside = outside;
+  return lower_expr(lower, load);
+}
+
 /* Loads below the pad are guarded, so that nothing outside is read. */
 static int eval_pad(Region *region, const Node *node, const Coord *coords) {
   Lower *lower = region->lower;
@@ -254,9 +264,11 @@ static int eval_pad(Region *region, const Node *node, const Coord *coords) {
   ASSERT(lower->n_guards < 3);
   lower->guards[lower->n_guards++] = guard;
   int value = eval_operand(region, node->inputs[0], type, mine);
+  double outside = node_real(node, ATTR_value, 0);
+  int load = lower->n_guards == 1 ? load_or(lower, value, outside) : -1;
   lower->n_guards--;
-  int fill =
-      lower_const(lower, type->dtype, node_real(node, ATTR_value, 0));
+  if (load >= 0) return load;
+  int fill = lower_const(lower, type->dtype, outside);
   return lower_pw(lower, OP_select, type->dtype, guard_value(lower, &guard),
                   value, fill);
 }

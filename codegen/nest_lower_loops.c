@@ -5,7 +5,7 @@
  *
  * Two neighbouring loops are one if every address and guard advances by the
  * inner extent times the inner step, and nobody asks for their values.  Loops
- * of one iteration vanish.  What is emitted then has long innermost loops, and
+ * of one iteration vanish, and so does what nothing needs.  What is emitted then has long innermost loops, and
  * equal kernels of differently named dims look alike.
  */
 #include <string.h>
@@ -137,7 +137,60 @@ static void join_inner(Lower *lower, int space) {
   }
 }
 
+/* ---- expressions that nothing needs ---- */
+
+static void mark(const Nest *nest, int id, bool *needed);
+
+static void mark_index(const Nest *nest, const NestIndex *at, bool *needed) {
+  for (int i = 0; at && i < at->n_dynamic; i++)
+    mark(nest, at->dynamic[i].expr, needed);
+}
+
+static void mark(const Nest *nest, int id, bool *needed) {
+  if (id < 0 || needed[id]) return;
+  needed[id] = true;
+  const NestExpr *expr = &nest->exprs.data[id];
+  for (int i = 0; i < 3; i++) mark(nest, expr->args[i], needed);
+  mark_index(nest, expr->at, needed);
+}
+
+static void renumber_index(NestIndex *at, const int *number) {
+  for (int i = 0; at && i < at->n_dynamic; i++)
+    at->dynamic[i].expr = number[at->dynamic[i].expr];
+}
+
+/* Every statement and expression has an index of its own, so that each is
+ * renumbered once. */
+static void drop_dead(Lower *lower) {
+  Nest *nest = lower->nest;
+  bool *needed = ARENA_ARRAY(lower->arena, bool, nest->exprs.n);
+  int *number = ARENA_ARRAY(lower->arena, int, nest->exprs.n), n = 0;
+  for (int s = 0; s < nest->stages.n; s++)
+    for (int i = 0; i < nest->stages.data[s].stmts.n; i++) {
+      mark(nest, nest->stages.data[s].stmts.data[i].expr, needed);
+      mark_index(nest, nest->stages.data[s].stmts.data[i].at, needed);
+    }
+  for (int id = 0; id < nest->exprs.n; id++) {
+    if (!needed[id]) continue;
+    NestExpr expr = nest->exprs.data[id];
+    for (int i = 0; i < 3; i++)
+      if (expr.args[i] >= 0) expr.args[i] = number[expr.args[i]];
+    renumber_index(expr.at, number);
+    number[id] = n;
+    lower->expr_space.data[n] = lower->expr_space.data[id];
+    nest->exprs.data[n++] = expr;
+  }
+  nest->exprs.n = lower->expr_space.n = n;
+  for (int s = 0; s < nest->stages.n; s++)
+    for (int i = 0; i < nest->stages.data[s].stmts.n; i++) {
+      NestStmt *stmt = &nest->stages.data[s].stmts.data[i];
+      stmt->expr = number[stmt->expr];
+      renumber_index(stmt->at, number);
+    }
+}
+
 void lower_join_loops(Lower *lower) {
+  drop_dead(lower);
   for (int space = 1; space <= lower->n_spaces; space++)
     join_inner(lower, space);
   Joiner joiner = {.lower = lower, .space = 0};

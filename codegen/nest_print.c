@@ -28,16 +28,22 @@ static void print_affine(Text *out, int64_t base, const int64_t *stride) {
     if (stride[i] != 1) text_printf(out, "*%" PRId64, stride[i]);
     is_first = false;
   }
-  if (base != 0 || is_first)
-    text_printf(out, is_first ? "%" PRId64 : " + %" PRId64, base);
+  if (is_first)
+    text_printf(out, "%" PRId64, base);
+  else if (base != 0)
+    text_printf(out, " %c %" PRId64, base < 0 ? '-' : '+',
+                base < 0 ? -base : base);
 }
 
 static void print_index(Text *out, const NestIndex *at) {
   text_add(out, "[");
   print_affine(out, at->base, at->stride);
-  for (int i = 0; i < at->n_dynamic; i++)
-    text_printf(out, " + e%d*%" PRId64 " (< %" PRId64 ")", at->dynamic[i].expr,
-                at->dynamic[i].stride, at->dynamic[i].limit);
+  for (int i = 0; i < at->n_dynamic; i++) {
+    const NestTerm *term = &at->dynamic[i];
+    text_printf(out, " + e%d*%" PRId64, term->expr, term->stride);
+    if (term->limit != INT64_MAX)
+      text_printf(out, " (< %" PRId64 ")", term->limit);
+  }
   text_add(out, "]");
   for (int i = 0; i < at->n_guards; i++) {
     text_add(out, " if 0 <= ");

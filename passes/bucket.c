@@ -83,7 +83,8 @@ static void collect_parts(Bucketing *b, Arena *arena) {
                     .bytes = type_local_elements(type, &graph->mesh) *
                              dtype_size_bytes(type->dtype)});
   }
-  qsort(b->parts.data, (size_t)b->parts.n, sizeof(Part), compare_parts);
+  if (b->parts.n > 1)
+    qsort(b->parts.data, (size_t)b->parts.n, sizeof(Part), compare_parts);
 }
 
 /* Parts in order fill one open bucket for each kind of part. */

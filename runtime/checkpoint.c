@@ -198,8 +198,10 @@ static void add_metadata(Saver *saver, int file, int64_t step, uint64_t seed,
   Text *text = &saver->header;
   text_printf(text, "{\"__metadata__\":{\"format\":\"dnnc\",\"model\":");
   text_add_json(text, saver->program->model);
-  text_printf(text, ",\"step\":\"%012lld\",\"seed\":\"%020llu\"",
-              (long long)step, (unsigned long long)seed);
+  text_printf(text,
+              ",\"step\":\"%012lld\",\"seed\":\"%020llu\",\"check\":\"%0*llx\"",
+              (long long)step, (unsigned long long)seed, HASH_DIGITS,
+              (unsigned long long)checkpoint_check(step, seed));
   for (int i = 0; i < saver->n_tensors; i++) {
     if (saver->file_of[i] != file) continue;
     text_add(text, ",\"xxh3:");

@@ -49,6 +49,9 @@ bool is_step_name(const char *name, int64_t *out_step); /* step-00001000 */
  * the piece before as its seed. */
 enum { HASH_PIECE = 1 << 20 };
 
+/* Guards step and seed, as the tensors' hashes guard them. */
+uint64_t checkpoint_check(int64_t step, uint64_t seed);
+
 /* ---- restore.c ---- */
 
 typedef struct StoredFile {
@@ -62,6 +65,7 @@ typedef struct Checkpoint {
   const char *path; /* for messages */
   StoredFile *files;
   int n_files;
+  bool is_own; /* written by us: step, seed and hashes are there */
   int64_t step;
   uint64_t seed;
 } Checkpoint;

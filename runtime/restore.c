@@ -151,6 +151,32 @@ static Status open_files(Arena *arena, int folder, Checkpoint *out) {
   return open_file(arena, folder, out->path, single_name, &out->files[0]);
 }
 
+uint64_t checkpoint_check(int64_t step, uint64_t seed) {
+  uint64_t words[2] = {(uint64_t)step, seed};
+  return hash_bytes(words, sizeof words, 0);
+}
+
+/* Step and seed of our own checkpoints. */
+static Status read_position(Checkpoint *out) {
+  const StoredHeader *header = &out->files[0].header;
+  const char *format = find_metadata(header, "format");
+  const char *step = find_metadata(header, "step");
+  const char *seed = find_metadata(header, "seed");
+  const char *check = find_metadata(header, "check");
+  char expected[HASH_DIGITS + 1];
+  out->is_own = format && strcmp(format, "dnnc") == 0;
+  if (!out->is_own) return STATUS_OK;
+  if (step && seed && check) {
+    out->step = strtoll(step, NULL, 10);
+    out->seed = strtoull(seed, NULL, 10);
+    snprintf(expected, sizeof expected, "%0*llx", HASH_DIGITS,
+             (unsigned long long)checkpoint_check(out->step, out->seed));
+    if (strcmp(check, expected) == 0) return STATUS_OK;
+  }
+  return status_make(STATUS_io, "'%s/%s': its step or seed is damaged",
+                     out->path, out->files[0].name);
+}
+
 Status checkpoint_open(Arena *arena, const char *path, Checkpoint *out) {
   *out = (Checkpoint){.path = path};
   int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -163,11 +189,9 @@ Status checkpoint_open(Arena *arena, const char *path, Checkpoint *out) {
     checkpoint_close(out);
     return status;
   }
-  const char *step = find_metadata(&out->files[0].header, "step");
-  const char *seed = find_metadata(&out->files[0].header, "seed");
-  if (step) out->step = strtoll(step, NULL, 10);
-  if (seed) out->seed = strtoull(seed, NULL, 10);
-  return STATUS_OK;
+  status = read_position(out);
+  if (status.code != STATUS_ok) checkpoint_close(out);
+  return status;
 }
 
 void checkpoint_close(Checkpoint *checkpoint) {
@@ -226,7 +250,7 @@ static Status check_hash(const Checkpoint *checkpoint, const StoredFile *file,
   char key[4200], text[HASH_DIGITS + 1];
   snprintf(key, sizeof key, "xxh3:%s", stored->name);
   const char *expected = find_metadata(&file->header, key);
-  if (!expected) return STATUS_OK; /* written by another program */
+  if (!expected && !checkpoint->is_own) return STATUS_OK;
   uint64_t hash = 0;
   for (int64_t at = stored->begin; at < stored->end; at += HASH_PIECE) {
     int64_t n = stored->end - at < HASH_PIECE ? stored->end - at : HASH_PIECE;
@@ -238,7 +262,7 @@ static Status check_hash(const Checkpoint *checkpoint, const StoredFile *file,
     hash = hash_bytes(piece, (size_t)n, hash);
   }
   snprintf(text, sizeof text, "%0*llx", HASH_DIGITS, (unsigned long long)hash);
-  if (strcmp(text, expected) == 0) return STATUS_OK;
+  if (expected && strcmp(text, expected) == 0) return STATUS_OK;
   return status_make(STATUS_io,
                      "'%s/%s': tensor '%s' is damaged (its hash is not the one "
                      "in the header)",
@@ -248,6 +272,11 @@ static Status check_hash(const Checkpoint *checkpoint, const StoredFile *file,
 Status checkpoint_verify(Arena *arena, const Checkpoint *checkpoint,
                          const DnnProgram *program, bool is_resume) {
   unsigned char *piece = ARENA_ARRAY(arena, unsigned char, HASH_PIECE);
+  if (is_resume && !checkpoint->is_own)
+    return status_make(STATUS_io,
+                       "'%s' does not say that dnnc wrote it; --load takes its "
+                       "parameters",
+                       checkpoint->path);
   for (int i = 0; i < program->n_tensors; i++) {
     const DnnTensor *tensor = &program->tensors[i];
     const StoredFile *file = NULL;

@@ -485,9 +485,10 @@ static int64_t inner_total(const NestStage *stage) {
   return total;
 }
 
-/* The loop to cut: the first that is long enough, or -1. */
+/* The loop at which the stage can be cut: the first that is long enough, or
+ * -1. */
 static int split_loop(const Emit *emit) {
-  if (!emit->is_wide || inner_total(emit->stage) < PARTS * 16) return -1;
+  if (inner_total(emit->stage) < PARTS * 16) return -1;
   for (int i = 0; i < emit->stage->stmts.n; i++) {
     const NestStmt *stmt = &emit->stage->stmts.data[i];
     if (stmt->kind == NEST_reduce && stmt->reduce == NEST_ARGMAX) return -1;
@@ -562,7 +563,7 @@ static void emit_stage(Emit *emit, const NestStage *stage) {
   line(emit, "{");
   emit->indent++;
   emit_exprs(emit, 0);
-  int split = split_loop(emit);
+  int split = emit->is_wide ? split_loop(emit) : -1;
   if (split >= 0)
     emit_split_stage(emit, split);
   else
@@ -650,24 +651,33 @@ static void choose_chunk(Emit *emit) {
   emit->n_units = others * emit->n_chunks;
 }
 
+/* Cutting stages pays if every one with much work can be cut. */
+static bool choose_wide(Emit *emit) {
+  const Nest *nest = emit->nest;
+  if (!emit->is_parallel || emit->n_units >= FEW_UNITS) return false;
+  bool is_wide = false;
+  for (int s = 0; s < nest->stages.n; s++) {
+    emit->stage = &nest->stages.data[s];
+    double work = stage_work(emit, emit->stage);
+    if (emit->is_column) work *= (double)emit->chunk;
+    if (emit->stage->n_inner == 0 || work < PARALLEL_WORK) continue;
+    if (split_loop(emit) < 0) return false;
+    is_wide = true;
+  }
+  return is_wide;
+}
+
 static void choose(Emit *emit) {
   const Nest *nest = emit->nest;
-  double work = 0, widest = 0;
-  for (int s = 0; s < nest->stages.n; s++) {
-    double of_stage = stage_work(emit, &nest->stages.data[s]);
-    work += of_stage * (double)outer_total(nest);
-    if (nest->stages.data[s].n_inner > 0 && of_stage > widest)
-      widest = of_stage;
-  }
+  double work = 0;
+  for (int s = 0; s < nest->stages.n; s++)
+    work += stage_work(emit, &nest->stages.data[s]);
+  work *= (double)outer_total(nest);
   emit->is_column = choose_column(emit);
   emit->n_units = outer_total(nest);
-  if (emit->is_column) {
-    choose_chunk(emit);
-    widest *= (double)emit->chunk;
-  }
+  if (emit->is_column) choose_chunk(emit);
   emit->is_parallel = work >= PARALLEL_WORK;
-  emit->is_wide = emit->is_parallel && emit->n_units < FEW_UNITS &&
-                  widest >= PARALLEL_WORK;
+  emit->is_wide = choose_wide(emit);
 }
 
 /* ---- the function ---- */

@@ -9,6 +9,7 @@
  */
 #include "runtime/cpu/cpu.h"
 
+#include <dlfcn.h>
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -18,6 +19,9 @@ void threads_open(Threads *threads) {
   static const char *const names[] = {"libgomp.so.1", NULL};
   *threads = (Threads){.n = 1};
   if (dylib_open(NULL, names, &threads->library).code != STATUS_ok) return;
+  /* Its threads live on and must not lose the code they run. */
+  void *pin = dlopen(dylib_path(threads->library), RTLD_NOW | RTLD_NODELETE);
+  if (pin) dlclose(pin);
   void *parallel = dylib_symbol(threads->library, "GOMP_parallel");
   void *number = dylib_symbol(threads->library, "omp_get_thread_num");
   void *count = dylib_symbol(threads->library, "omp_get_num_threads");

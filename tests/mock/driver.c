@@ -7,6 +7,7 @@
 #include <elf.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PAGE_BYTES 4096
@@ -22,6 +23,7 @@ typedef struct Block {
 typedef struct Stream {
   MockWork *work;
   long first, n, capacity, done;
+  int number;
   bool is_running;
 } Stream;
 
@@ -205,6 +207,12 @@ static bool run_wait(MockWork *work) {
          drain(event.stream, event.position - event.stream->first, false) == 0;
 }
 
+static int64_t now_us(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000;
+}
+
 static CuEnum drain(Stream *stream, long until, bool waits) {
   if (stream->done >= until) return 0;
   if (stream->is_running) return CU_NOT_READY;
@@ -213,8 +221,10 @@ static CuEnum drain(Stream *stream, long until, bool waits) {
   CuEnum result = 0;
   while (stream->done < until && !result) {
     MockWork *work = &stream->work[stream->done];
+    int64_t begin = now_us();
     if (work->run(work)) {
-      mock_log("stream %p %s", (void *)stream, work->what);
+      mock_log("stream %d %s %lld us", stream->number, work->what,
+               (long long)(now_us() - begin));
       free(work->more);
       stream->done++;
     } else if (waits) {
@@ -232,8 +242,9 @@ CuEnum cuStreamCreateWithPriority(CuStream *stream, unsigned flags,
                                   int priority) {
   (void)flags, (void)priority;
   MOCK_ENTER();
-  *stream = calloc(1, sizeof(Stream));
-  mock.n_streams++;
+  Stream *made = calloc(1, sizeof *made);
+  made->number = mock.n_streams++;
+  *stream = made;
   return 0;
 }
 

@@ -193,6 +193,47 @@ static void run_gemm(const DnnGemm *g, const float *a, const float *b,
         }
 }
 
+/* A convolution as a library is told to do it: buffers in their order. */
+static void run_conv(const DnnConv *c, void **buffers) {
+  int which = c->kind == DNN_CONV_FORWARD      ? 2
+              : c->kind == DNN_CONV_INPUT_GRAD ? 1
+                                               : 0;
+  float *x = buffers[which == 2 ? 0 : which == 1 ? 2 : 0];
+  float *w = buffers[which == 0 ? 2 : 1];
+  float *y = buffers[which == 2 ? 2 : which == 1 ? 0 : 1];
+  int64_t ci = c->in_channels / c->groups, co = c->out_channels / c->groups;
+  int64_t n = c->batch * c->groups * ci * co * c->out[0] * c->out[1] *
+              c->window[0] * c->window[1];
+  for (int pass = 0; pass < 2; pass++) /* clear what is written, then add */
+    for (int64_t at = 0; at < n; at++) {
+      int64_t rest = at, i[8];
+      const int64_t sizes[8] = {c->batch,  c->groups,    ci,
+                                co,        c->out[0],    c->out[1],
+                                c->window[0], c->window[1]};
+      for (int k = 7; k >= 0; k--) i[k] = rest % sizes[k], rest /= sizes[k];
+      int64_t row = i[4] * c->stride[0] - c->pad[0] + i[6] * c->dilate[0];
+      int64_t col = i[5] * c->stride[1] - c->pad[1] + i[7] * c->dilate[1];
+      bool is_inside =
+          row >= 0 && row < c->in[0] && col >= 0 && col < c->in[1];
+      float zero = 0;
+      float *px = is_inside ? x + i[0] * c->x_stride[0] +
+                                  (i[1] * ci + i[2]) * c->x_stride[1] +
+                                  row * c->x_stride[2] + col * c->x_stride[3]
+                            : &zero;
+      float *pw = w + i[1] * c->w_stride[0] + i[3] * c->w_stride[1] +
+                  i[2] * c->w_stride[2] + i[6] * c->w_stride[3] +
+                  i[7] * c->w_stride[4];
+      float *py = y + i[0] * c->y_stride[0] +
+                  (i[1] * co + i[3]) * c->y_stride[1] +
+                  i[4] * c->y_stride[2] + i[5] * c->y_stride[3];
+      float *target = which == 2 ? py : which == 1 ? px : pw;
+      if (pass == 0)
+        *target = 0;
+      else
+        *target += which == 2 ? *px * *pw : which == 1 ? *py * *pw : *px * *py;
+    }
+}
+
 static void run_node(const Case *test, int id, void *library, void ***values) {
   const Node *node = test->graph->nodes.data[id];
   void *buffers[64];
@@ -209,6 +250,11 @@ static void run_node(const Case *test, int id, void *library, void ***values) {
     *(void **)&function = dlsym(library, test->kernel[id]);
     cr_assert(function != NULL, "%s", test->kernel[id]);
     function(buffers, NULL);
+    return;
+  }
+  DnnConv conv;
+  if (select_conv(test->graph, id, &conv)) {
+    run_conv(&conv, buffers);
     return;
   }
   DnnGemm gemm;
@@ -258,8 +304,10 @@ static void add_case(Bench *bench, const char *name, const Graph *graph,
     DnnGemm gemm;
     bool is_exchanged;
     Op op = graph->nodes.data[id]->op;
+    DnnConv conv;
     if (op == OP_input || node_is_view(graph, id) ||
-        (has_library && select_gemm(graph, id, &gemm, &is_exchanged)))
+        (has_library && (select_gemm(graph, id, &gemm, &is_exchanged) ||
+                         select_conv(graph, id, &conv))))
       continue;
     int kernel = kernel_set_override(bench->set, graph, id);
     if (kernel < 0) {
@@ -432,6 +480,48 @@ static void *compile(Bench *bench) {
     rmdir(folder);
   }
   return library;
+}
+
+/* Each piece of a split value draws and counts by its place in the whole. */
+Test(codegen, pieces_know_their_place) {
+  static const char text[] =
+      "graph g mesh(data = 2, time = 2~) {\n"
+      "  %0 = input {slot = 0} : i64[] seed \"\"\n"
+      "  %1 = input {slot = 1} : i32[] step \"\"\n"
+      "  %2 = random_keep %0, %1 {to = [B, C], sizes = [8, 3], value = 0.5, "
+      "stream = \"s\"} : bool[B:8@(data, time), C:3]\n"
+      "  output result \"y\" %2\n"
+      "}\n";
+  Bench bench = {.module = module_create()};
+  Arena *arena = bench.module->arena;
+  bench.set = kernel_set_create(bench.module, backend_find("cpu"));
+  Source source = {.path = "test", .text = text, .n = sizeof text - 1};
+  Graph *graph = graph_parse(bench.module, &source);
+  Nest *nest = nest_lower(bench.module, graph, 2);
+  cr_assert_eq(nest->n_numbers, 1);
+  kernel_set_nest(bench.set, nest);
+  void *library = compile(&bench);
+  DnnKernelFn *function = NULL;
+  *(void **)&function = dlsym(library, nest->name);
+  Graph *whole = make_graph(bench.module);
+  Value inputs[2] = {make_input(whole, ROLE_data, "a", "i64"),
+                     make_input(whole, ROLE_data, "b", "i32")};
+  Value value = make(whole, "random_keep",
+                     "to=B,C sizes=8,3 value=0.5 stream=s", inputs, 2);
+  make_output(whole, ROLE_result, "y", value);
+  double seed = 7, step = 3;
+  Tensor given[2] = {tensor_of(arena, make_type(bench.module, "i64"), &seed),
+                     tensor_of(arena, make_type(bench.module, "i32"), &step)};
+  Tensor *wanted = run(whole, INTERP_f64, given);
+  for (int piece = 0; piece < 4; piece++) {
+    int64_t number = piece * nest->numbers[0].factor;
+    uint8_t got[6];
+    void *buffers[] = {to_bytes(arena, &given[0]), to_bytes(arena, &given[1]),
+                       got};
+    function(buffers, &number);
+    for (int i = 0; i < 6; i++)
+      cr_expect_eq(got[i], wanted[0].data[piece * 6 + i]);
+  }
 }
 
 /* Done by partition, the runtime or another station. */

@@ -1,0 +1,25 @@
+#!/bin/bash
+# Every allocation of `dnnc check` fails once, and once for good: exit 3 with a
+# message, or success; nothing on standard output unless it is whole, no leak
+# (under a sanitized build) and no crash.
+. "$(dirname "$0")/lib.sh"
+model=$root/models/gpt2.dnn
+"$dnnc" check "$model" >whole || fail "check"
+count=0
+for forever in "" +; do
+  for n in $(seq 0 100000); do
+    DNNC_FAIL_ALLOC=$n$forever "$dnnc" check "$model" >out 2>err
+    code=$?
+    count=$((count + 1))
+    if [ $code = 0 ]; then
+      cmp -s out whole || fail "allocation $n$forever: other output"
+      break
+    fi
+    [ $code = 3 ] || { cat err; fail "allocation $n$forever: exit $code"; }
+    [ -s out ] && fail "allocation $n$forever: partial output"
+    grep -q 'out of memory' err || { cat err; fail "allocation $n$forever: no message"; }
+    grep -q Sanitizer err && { cat err; fail "allocation $n$forever"; }
+  done
+  [ "$n" -gt 3 ] || fail "only $n allocations were tried"
+done
+echo "$count runs"

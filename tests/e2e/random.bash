@@ -1,0 +1,20 @@
+# random.bash -- what exact.sh and levels.sh share: the helper that makes models
+# and compares, and one training step of one.  After lib.sh.
+build=$(dirname "$dnnc")
+exact="$work/exact"
+${CC:-cc} -std=gnu11 -O1 -D_GNU_SOURCE -I"$root" -o "$exact" \
+  "$root/tests/e2e/exact.c" "$build/libfrontend.a" "$build/libpasses.a" \
+  "$build/libir.a" "$build/libdnnrank.a" -fopenmp -lm -ldl -lpthread ||
+  fail "cannot compile the helper"
+
+# step FOLDER ARGUMENTS: trains the model in it; sets loss and checkpoint.
+step() {
+  local folder=$1
+  shift
+  rm -rf "$folder/out.ckpt"
+  "$dnnc" run "$folder/model.dnn" --load "$folder/first.ckpt" --json \
+    "save=$PWD/$folder/out.ckpt" "$@" >"$folder/out.json" 2>"$folder/out.err" ||
+    { cat "$folder/out.err"; fail "$folder $*: exit $?"; }
+  loss=$(grep '"step"' "$folder/out.json" | grep -o '"loss":[^,}]*' | cut -d: -f2)
+  checkpoint="$folder/out.ckpt/step-00000001"
+}

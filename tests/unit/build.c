@@ -1,0 +1,337 @@
+// links: codegen passes ir
+/*
+ * build.c -- launches, tables and bundles, with a runtime of a few lines that
+ * prints the tables and runs the kernels.
+ */
+#include <glob.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "codegen/select.h"
+#include "tests/unit/values.h"
+
+TestSuite(build, .fini = modules_destroy);
+
+/* ---- graphs to launches ---- */
+
+typedef struct Code {
+  Module *module;
+  Graph *graph;
+  Layout *layout;
+  PersistentLayout persistent;
+  LaunchList launches;
+  KernelSet *set;
+} Code;
+
+static Code code_create(const char *text) {
+  Code code = {.module = module_create()};
+  Module *module = code.module;
+  const Backend *backend = backend_find("cpu");
+  Source *source = ARENA_NEW(module->arena, Source);
+  *source = (Source){.path = "test", .text = text, .n = strlen(text)};
+  code.graph = graph_parse(module, source);
+  Text errors = text_create(module->arena);
+  diags_print(module->diags, &errors);
+  cr_assert(code.graph != NULL, "%s", text_string(&errors));
+  PassContext ctx = {.module = module,
+                     .scratch = module->arena,
+                     .target = &backend->target};
+  layout_persistent(&code.persistent, module->arena, code.graph,
+                    &backend->target);
+  code.layout = layout_pack(&ctx, code.graph, &code.persistent);
+  code.set = kernel_set_create(module, backend);
+  return code;
+}
+
+static CodeInput input_of(const Code *code) {
+  return (CodeInput){.name = "train",
+                     .graph = code->graph,
+                     .layout = code->layout,
+                     .batch = 8};
+}
+
+static Status select_into(Code *code) {
+  CodeInput input = input_of(code);
+  return select_code(code->set, &input, &code->launches);
+}
+
+/* "kernel gemm collective wait ..." */
+static const char *ops_of(const Code *code) {
+  static const char *const names[] = {"kernel", "gemm",       "conv", "copy",
+                                      "zero",   "collective", "wait"};
+  Text out = text_create(code->module->arena);
+  for (int i = 0; i < code->launches.n; i++)
+    text_printf(&out, "%s%s", i ? " " : "", names[code->launches.data[i].op]);
+  return text_string(&out);
+}
+
+static const char linear[] =
+    "graph linear {\n"
+    "  %0 = input {slot = 0} : f32[B:8, P:6] data \"d.x\"\n"
+    "  %1 = input {slot = 1} : f32[P:6, K:5] param \"w\" normal(0.5)\n"
+    "  %2 = input {slot = 2} : f32[K:5] param \"b\"\n"
+    "  %3 = dot %0, %1 {over = [P]} : f32[B:8, K:5]\n"
+    "  %4 = add %3, %2 : f32[B:8, K:5] \"y\"\n"
+    "  %5 = split_dim %4 {dim = B, to = [M, N], sizes = [2, 4]} : "
+    "f32[M:2, N:4, K:5]\n"
+    "  %6 = sum %5 {over = [M, N, K]} : f32[] \"loss\"\n"
+    "  output loss \"loss\" %6\n"
+    "}\n";
+
+Test(build, views_are_no_launches) {
+  Code code = code_create(linear);
+  cr_assert_eq(select_into(&code).code, STATUS_ok);
+  cr_expect_str_eq(ops_of(&code), "gemm kernel kernel");
+  const Launch *gemm = &code.launches.data[0];
+  cr_expect(gemm->gemm.m == 8 && gemm->gemm.n == 5 && gemm->gemm.k == 6);
+  cr_expect_eq(gemm->flops, 480);
+  cr_expect_eq(gemm->checks.data[1], 40);
+  cr_expect_str_eq(code.launches.data[1].path, "y");
+}
+
+Test(build, collectives_are_waited_for_by_the_first_reader) {
+  Code code = code_create(
+      "graph g mesh(data = 2) {\n"
+      "  %0 = input {slot = 0} : f32[B:8@data, C:3] data \"d.x\"\n"
+      "  %1 = sum %0 {over = [B]} : f32[C:3; sum@data]\n"
+      "  %2 = all_reduce %1 {axes = [data], reduce = sum, bucket = 0} : "
+      "f32[C:3]\n"
+      "  %3 = exp %0 : f32[B:8@data, C:3]\n"
+      "  %4 = add %3, %2 : f32[B:8@data, C:3]\n"
+      "  output result \"y\" %4\n"
+      "}\n");
+  cr_assert_eq(select_into(&code).code, STATUS_ok);
+  cr_expect_str_eq(ops_of(&code), "kernel collective kernel wait kernel");
+  const DnnCollective *what = &code.launches.data[1].collective;
+  cr_expect(what->group_size == 2 && what->group_stride == 1 &&
+            what->n_parts == 1);
+  cr_expect_eq(code.launches.data[1].counts.data[0], 3);
+}
+
+Test(build, micro_batches_are_written_out) {
+  Code code = code_create(
+      "graph g mesh(data = 2, time = 2~) {\n"
+      "  %0 = input {slot = 0} : f32[B:8@(data, time), C:3] data \"d.x\"\n"
+      "  %1 = input {slot = 1} : i64[] seed \"\"\n"
+      "  %2 = input {slot = 2} : i32[] step \"\"\n"
+      "  %3 = random_keep %1, %2 {to = [B, C], sizes = [8, 3], value = 0.5, "
+      "stream = \"s\"} : bool[B:8@(data, time), C:3]\n"
+      "  %4 = mul %0, %3 : f32[B:8@(data, time), C:3]\n"
+      "  %5 = sum %4 {over = [B]} : f32[C:3; sum@(data, time)]\n"
+      "  %6 = accumulate %5 {axes = [time], reduce = sum} : f32[C:3; sum@data]\n"
+      "  %7 = all_reduce %6 {axes = [data], reduce = sum, bucket = 0} : "
+      "f32[C:3]\n"
+      "  output result \"y\" %7\n"
+      "}\n");
+  cr_assert_eq(select_into(&code).code, STATUS_ok);
+  cr_expect_str_eq(ops_of(&code), "zero kernel kernel kernel kernel kernel "
+                                  "kernel kernel kernel collective wait");
+  /* The piece is rank * 2 + micro-batch, of 2 rows each. */
+  const Launch *first = &code.launches.data[1], *second = first + 4;
+  cr_expect_eq(first->numbers.data[0], 0);
+  cr_expect_eq(second->numbers.data[0], 2);
+  cr_expect(first->places.data[0].pieces == 2 &&
+            first->places.data[0].factor == 4);
+  /* The input moves on, everything else stays. */
+  const Launch *product = &code.launches.data[2];
+  cr_expect_eq((product + 4)->buffers.data[0] - product->buffers.data[0],
+               2 * 3 * 4);
+  cr_expect_eq((product + 4)->buffers.data[2], product->buffers.data[2]);
+}
+
+/* ---- bundles ---- */
+
+/* Stands in for the runtime: one line a tensor, then runs the kernels. */
+static const char stand_in[] =
+    "#include <stdio.h>\n"
+    "#include <stdlib.h>\n"
+    "#include \"program.h\"\n"
+    "int rank_main(int argc, char **argv, const DnnProgram *p) {\n"
+    "  (void)argc, (void)argv;\n"
+    "  printf(\"%s %s %d %ld %d\\n\", p->model, p->target, p->world,\n"
+    "         (long)p->parameters, p->n_codes);\n"
+    "  for (int i = 0; i < p->n_tensors; i++)\n"
+    "    printf(\"%s %d %ld\\n\", p->tensors[i].path, p->tensors[i].role,\n"
+    "           (long)p->tensors[i].size[0]);\n"
+    "  const DnnCode *code = &p->codes[0];\n"
+    "  char *arena = aligned_alloc(64, (size_t)p->arena_bytes);\n"
+    "  for (long i = 0; i < p->arena_bytes / 4; i++)\n"
+    "    ((float *)arena)[i] = 1;\n"
+    "  for (int i = 0; i < code->n_instrs; i++) {\n"
+    "    const DnnInstr *in = &code->instrs[i];\n"
+    "    void *buffers[8];\n"
+    "    for (int k = 0; k < in->n_buffers; k++)\n"
+    "      buffers[k] = arena + in->buffers[k];\n"
+    "    if (in->op == DNN_OP_KERNEL)\n"
+    "      p->kernels[in->kernel].function(buffers, in->numbers);\n"
+    "  }\n"
+    "  const DnnTensor *loss = &code->tensors[1];\n"
+    "  printf(\"%s %g\\n\", loss->path, *(float *)(arena + loss->offset));\n"
+    "  return 0;\n"
+    "}\n";
+
+typedef struct Site {
+  Code code;
+  Arena *arena;
+  char folder[64];
+  BuildOptions options;
+  BuildReport report;
+  Model model;
+} Site;
+
+static const char *below(Site *site, const char *name) {
+  return arena_printf(site->arena, "%s/%s", site->folder, name);
+}
+
+static const char *text_of(Site *site, const char *path) {
+  const char *bytes;
+  size_t n;
+  Status status = file_read(site->arena, path, 1 << 26, &bytes, &n);
+  cr_assert_eq(status.code, STATUS_ok, "%s", status.message);
+  return bytes;
+}
+
+static void write_text(Site *site, const char *name, const char *text) {
+  Status status = file_replace(below(site, name), text, strlen(text));
+  cr_assert_eq(status.code, STATUS_ok, "%s", status.message);
+}
+
+static void shell(Site *site, const char *command) {
+  int code = system(arena_printf(site->arena, "cd %s && %s", site->folder,
+                                 command));
+  cr_assert_eq(code, 0, "%s", command);
+}
+
+static Site *site_create(void) {
+  static Site site;
+  site.code = code_create(linear);
+  site.arena = site.code.module->arena;
+  strcpy(site.folder, "/tmp/dnnc-test-XXXXXX");
+  cr_assert(mkdtemp(site.folder) != NULL);
+  write_text(&site, "program.h",
+             text_of(&site, TEST_ROOT "/runtime/program.h"));
+  write_text(&site, "runtime.c", stand_in);
+  shell(&site, "cc -c runtime.c && ar rc runtime.a runtime.o");
+  const char *archive;
+  size_t n;
+  file_read(site.arena, below(&site, "runtime.a"), 1 << 26, &archive, &n);
+  site.model = (Model){.module = site.code.module,
+                       .name = name_intern(site.code.module->names, "linear"),
+                       .path = "linear.dnn"};
+  site.options = (BuildOptions){.backend = backend_find("cpu"),
+                                .out_dir = below(&site, "out"),
+                                .cache_dir = below(&site, "cache"),
+                                .cc = "/usr/bin/cc",
+                                .jobs = 2,
+                                .ranks = 2,
+                                .keep_source = true,
+                                .model_hash = "m",
+                                .plan_hash = "p",
+                                .program_header =
+                                    text_of(&site, below(&site, "program.h")),
+                                .runtime_archive = archive,
+                                .runtime_bytes = n};
+  return &site;
+}
+
+static Status build_site(Site *site) {
+  CodeInput input = input_of(&site->code);
+  site->report = (BuildReport){0};
+  return codegen_build(site->code.module, &site->model, NULL, &input, 1,
+                       &site->code.persistent, &site->options, &site->report);
+}
+
+static void site_destroy(Site *site) {
+  shell(site, "rm -rf out cache program.h runtime.* log wrong");
+  cr_expect_eq(rmdir(site->folder), 0, "something was left behind");
+}
+
+Test(build, a_bundle_runs) {
+  Site *site = site_create();
+  Status status = build_site(site);
+  cr_assert_eq(status.code, STATUS_ok, "%s", status.message);
+  shell(site, "out/rank-0001 >log");
+  /* 40 ones plus 40 ones from the bias: the product is not run here. */
+  cr_expect_str_eq(text_of(site, below(site, "log")),
+                   "linear cpu 2 35 1\nw 0 6\nb 0 5\nloss 80\n");
+  struct stat a, b;
+  cr_assert_eq(stat(below(site, "out/rank-0000"), &a), 0);
+  cr_assert_eq(stat(below(site, "out/rank-0001"), &b), 0);
+  cr_expect_eq(a.st_ino, b.st_ino, "equal ranks are one file");
+  site_destroy(site);
+}
+
+Test(build, the_second_time_comes_from_the_cache) {
+  Site *site = site_create();
+  cr_assert_eq(build_site(site).code, STATUS_ok);
+  cr_expect_eq(site->report.cached, 0);
+  const char *first = text_of(site, below(site, "out/source/program.c"));
+  const char *manifest = text_of(site, below(site, "out/bundle.json"));
+  cr_assert_eq(build_site(site).code, STATUS_ok);
+  cr_expect_eq(site->report.cached, site->report.files);
+  cr_expect_str_eq(text_of(site, below(site, "out/source/program.c")), first);
+  cr_expect_str_eq(text_of(site, below(site, "out/bundle.json")), manifest);
+  site_destroy(site);
+}
+
+Test(build, damaged_objects_are_made_again) {
+  Site *site = site_create();
+  cr_assert_eq(build_site(site).code, STATUS_ok);
+  shell(site, "for f in cache/*/*; do truncate -s -1 $f; done");
+  cr_assert_eq(build_site(site).code, STATUS_ok);
+  cr_expect_eq(site->report.cached, 0);
+  shell(site, "out/rank-0000 >log");
+  site_destroy(site);
+}
+
+Test(build, a_cache_that_others_may_write_is_not_used) {
+  Site *site = site_create();
+  shell(site, "mkdir cache && chmod 777 cache");
+  cr_assert_eq(build_site(site).code, STATUS_ok);
+  cr_assert_eq(build_site(site).code, STATUS_ok);
+  cr_expect_eq(site->report.cached, 0);
+  site_destroy(site);
+}
+
+Test(build, a_folder_that_is_no_bundle_is_left_alone) {
+  Site *site = site_create();
+  shell(site, "mkdir out && echo mine >out/bundle.json");
+  Status status = build_site(site);
+  cr_expect_eq(status.code, STATUS_invalid);
+  cr_expect(strstr(status.message, "is not a bundle") != NULL, "%s",
+            status.message);
+  codegen_remove_bundle(site->arena, site->options.out_dir);
+  cr_expect_str_eq(text_of(site, below(site, "out/bundle.json")), "mine\n");
+  site_destroy(site);
+}
+
+Test(build, errors_of_the_compiler_are_shown) {
+  Site *site = site_create();
+  Backend broken = *site->options.backend;
+  broken.prelude = "#error this text is wrong\n";
+  site->options.backend = &broken;
+  Status status = build_site(site);
+  cr_expect_eq(status.code, STATUS_unavailable);
+  cr_expect(strstr(status.message, "this text is wrong") != NULL, "%s",
+            status.message);
+  site->options.cc = "/nowhere/cc";
+  status = build_site(site);
+  cr_assert_neq(status.code, STATUS_ok);
+  cr_expect(strstr(status.message, "/nowhere/cc") != NULL, "%s",
+            status.message);
+  site_destroy(site);
+}
+
+Test(build, every_back_end_is_found) {
+  cr_expect(backend_find("cpu") && backend_find("cuda") && backend_find("null"));
+  cr_expect_null(backend_find("abacus"));
+}
+
+Test(build, the_null_back_end_builds) {
+  Site *site = site_create();
+  site->options.backend = backend_find("null");
+  Status status = build_site(site);
+  cr_assert_eq(status.code, STATUS_ok, "%s", status.message);
+  shell(site, "out/rank-0000 | grep -q '^loss 1$'");
+  site_destroy(site);
+}

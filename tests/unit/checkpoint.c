@@ -1,0 +1,333 @@
+// links: runtime support
+/*
+ * checkpoint.c -- checkpoints that are whole, and all that are not.
+ */
+#include "runtime/checkpoint.h"
+#include "tests/unit/toy.h"
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void no_memory(void *user) {
+  (void)user;
+  _exit(3);
+}
+
+/* ---- headers ---- */
+
+typedef struct HeaderCase {
+  const char *text;
+  int64_t data_bytes;
+  bool is_right;
+} HeaderCase;
+
+#define A  "\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}"
+#define A2 "\"b\":{\"dtype\":\"I64\",\"shape\":[2,1],\"data_offsets\":[16,32]}"
+
+static const HeaderCase headers[] = {
+    {"{" A "}", 16, true},
+    {" { " A " , " A2 " } ", 32, true},
+    {"{" A2 "," A ",\"__metadata__\":{\"k\":\"v\"}}", 32, true},
+    {"{}", 0, true},
+    {"{\"a\":{\"shape\":[],\"data_offsets\":[0,4],\"dtype\":\"F32\"}}", 4, true},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, true},
+    {"", 0, false},
+    {"{" A "}x", 16, false},
+    {"{" A ",}", 16, false},
+    {"{" A "," A "}", 16, false},
+    {"{" A "}", 12, false},
+    {"{" A "}", 20, false},
+    {"{" A2 "}", 32, false},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,12]}}", 12,
+     false},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4.0],\"data_offsets\":[0,16]}}", 16,
+     false},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[04],\"data_offsets\":[0,16]}}", 16,
+     false},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-4],\"data_offsets\":[0,16]}}", 16,
+     false},
+    {"{\"a\":{\"dtype\":\"f32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16,
+     false},
+    {"{\"a\":{\"dtype\":\"F32\",\"DTYPE\":\"F32\",\"shape\":[4],"
+     "\"data_offsets\":[0,16]}}",
+     16, false},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"shape\":[4],"
+     "\"data_offsets\":[0,16]}}",
+     16, false},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],"
+     "\"data_offsets\":[0,0]}}",
+     0, false},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],"
+     "\"data_offsets\":[18446744073709551600,16]}}",
+     16, false},
+    {"{\"a\\u0000b\":{\"dtype\":\"F32\",\"shape\":[4],"
+     "\"data_offsets\":[0,16]}}",
+     16, false},
+    {"{\"__metadata__\":{\"k\":1}}", 0, false},
+    {"{\"__metadata__\":{\"k\":\"v\",\"k\":\"w\"}}", 0, false},
+    {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, false},
+};
+
+Test(header, right_and_wrong) {
+  for (int i = 0; i < ARRAY_LENGTH(headers); i++) {
+    Memory *memory = memory_create(no_memory, NULL);
+    StoredHeader header;
+    Status status = safetensors_parse(arena_create(memory), headers[i].text,
+                                      strlen(headers[i].text),
+                                      headers[i].data_bytes, &header);
+    cr_assert_eq(status.code == STATUS_ok, headers[i].is_right, "%s",
+                 headers[i].text);
+    memory_destroy(memory);
+  }
+}
+
+Test(header, every_shortening_of_a_header_is_refused) {
+  static const char text[] = "{" A "," A2 ",\"__metadata__\":{\"k\":\"v\"}}";
+  for (size_t n = 0; n < sizeof text - 1; n++) {
+    Memory *memory = memory_create(no_memory, NULL);
+    StoredHeader header;
+    Status status =
+        safetensors_parse(arena_create(memory), text, n, 32, &header);
+    cr_assert_neq(status.code, STATUS_ok);
+    memory_destroy(memory);
+  }
+}
+
+Test(header, names_of_files_are_plain) {
+  static const char *const bad[] = {"", ".", "..", "a/b", "/etc/passwd",
+                                    "../a", "a/../b", ".hidden", "a\nb"};
+  for (int i = 0; i < ARRAY_LENGTH(bad); i++) {
+    cr_assert_not(is_plain_file_name(bad[i]), "%s", bad[i]);
+    Memory *memory = memory_create(no_memory, NULL);
+    Arena *arena = arena_create(memory);
+    StoredText *map;
+    int n;
+    Text text = text_create(arena);
+    text_add(&text, "{\"weight_map\":{\"a\":");
+    text_add_json(&text, bad[i]);
+    text_add(&text, "}}");
+    cr_assert_neq(
+        safetensors_parse_index(arena, text.data, text.n, &map, &n).code,
+        STATUS_ok);
+    memory_destroy(memory);
+  }
+  cr_assert(is_plain_file_name("model-00001-of-00001.safetensors"));
+  int64_t step;
+  cr_assert(is_step_name("step-00001000", &step) && step == 1000);
+  cr_assert_not(is_step_name("step-1000", &step));
+  cr_assert_not(is_step_name("step-00001000x", &step));
+}
+
+/* ---- a saved program ---- */
+
+typedef struct Stage {
+  char folder[64], save[80], file[160];
+  Memory *memory;
+  Arena *arena;
+  Toy toy;
+  Device *device;
+  Comm *comm;
+} Stage;
+
+static void stage_open(Stage *stage) {
+  strcpy(stage->folder, "/tmp/dnn-test-XXXXXX");
+  cr_assert(mkdtemp(stage->folder));
+  snprintf(stage->save, sizeof stage->save, "%s/toy.ckpt", stage->folder);
+  snprintf(stage->file, sizeof stage->file,
+           "%s/step-00000007/model-00001-of-00001.safetensors", stage->save);
+  stage->memory = memory_create(no_memory, NULL);
+  stage->arena = arena_create(stage->memory);
+  toy_make(&stage->toy, 1, 10000, 10, stage->save);
+  cr_assert(device_create("cpu", stage->arena, &stage->device).code ==
+            STATUS_ok);
+  cr_assert(
+      stage->device->open(stage->device, &stage->toy.program, 0).code ==
+      STATUS_ok);
+  cr_assert(params_init(stage->arena, &stage->toy.program, stage->device, 5)
+                .code == STATUS_ok);
+  stage->comm = comm_self_create(stage->arena);
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind,
+                      struct FTW *walk) {
+  (void)info, (void)kind, (void)walk;
+  remove(path);
+  return 0;
+}
+
+static void stage_close(Stage *stage) {
+  stage->device->close(stage->device);
+  nftw(stage->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+  memory_destroy(stage->memory);
+}
+
+static Status stage_save(Stage *stage, int64_t step) {
+  Saver *saver;
+  Status status =
+      saver_open(stage->arena, &stage->toy.program, stage->save, &saver);
+  if (status.code == STATUS_ok)
+    status = saver_save(saver, stage->device, step, 5);
+  saver_close(saver);
+  return status;
+}
+
+static Status stage_find(Stage *stage, int64_t *out_step, bool *out_found) {
+  Checkpoint checkpoint = {0};
+  Status status =
+      checkpoint_find(stage->memory, stage->arena, stage->save,
+                      &stage->toy.program, true, &checkpoint, out_found);
+  *out_step = *out_found ? checkpoint.step : -1;
+  if (*out_found)
+    status = checkpoint_load(stage->arena, &checkpoint, &stage->toy.program,
+                             stage->device, stage->comm, true);
+  checkpoint_close(&checkpoint);
+  return status;
+}
+
+static void check_find(Stage *stage, int64_t expected) {
+  int64_t step;
+  bool found;
+  stage_find(stage, &step, &found);
+  cr_assert_eq(step, expected, "found step %lld, not %lld", (long long)step,
+               (long long)expected);
+}
+
+Test(store, comes_back_as_it_was) {
+  Stage stage;
+  stage_open(&stage);
+  float before[5], after[5];
+  stage.device->read(stage.device, AT_w, before, 16);
+  cr_assert_eq(stage_save(&stage, 7).code, STATUS_ok);
+  stage.device->write(stage.device, AT_w, (float[4]){0}, 16);
+  check_find(&stage, 7);
+  stage.device->read(stage.device, AT_w, after, 16);
+  cr_assert_arr_eq(before, after, 16);
+  stage_close(&stage);
+}
+
+Test(store, keeps_as_many_as_asked_and_replaces_equal_steps) {
+  Stage stage;
+  stage_open(&stage);
+  for (int64_t step = 1; step <= 4; step++)
+    cr_assert_eq(stage_save(&stage, step).code, STATUS_ok);
+  cr_assert_eq(stage_save(&stage, 4).code, STATUS_ok);
+  char path[160];
+  for (int64_t step = 1; step <= 4; step++) {
+    snprintf(path, sizeof path, "%s/step-%08lld", stage.save, (long long)step);
+    cr_assert_eq(file_exists(path), step > 2, "%s", path);
+  }
+  check_find(&stage, 4);
+  stage_close(&stage);
+}
+
+/* Every byte of the file, altered: nothing loads that is not what was saved. */
+Test(store, an_altered_byte_is_found) {
+  Stage stage;
+  stage_open(&stage);
+  cr_assert_eq(stage_save(&stage, 6).code, STATUS_ok);
+  cr_assert_eq(stage_save(&stage, 7).code, STATUS_ok);
+  freopen("/dev/null", "w", stderr);
+  int fd = open(stage.file, O_RDWR);
+  struct stat info;
+  cr_assert(fd >= 0 && fstat(fd, &info) == 0);
+  float before[4], after[4];
+  stage.device->read(stage.device, AT_w, before, 16);
+  for (off_t at = 0; at < info.st_size; at += at < 8 ? 1 : 3) {
+    unsigned char byte, other;
+    cr_assert_eq(pread(fd, &byte, 1, at), 1);
+    other = byte ^ 0x10;
+    cr_assert_eq(pwrite(fd, &other, 1, at), 1);
+    int64_t step;
+    bool found;
+    cr_assert_eq(stage_find(&stage, &step, &found).code, STATUS_ok);
+    cr_assert(step == 6 || step == 7);
+    stage.device->read(stage.device, AT_w, after, 16);
+    cr_assert_arr_eq(before, after, 16, "byte %lld", (long long)at);
+    cr_assert_eq(pwrite(fd, &byte, 1, at), 1);
+  }
+  close(fd);
+  check_find(&stage, 7);
+  stage_close(&stage);
+}
+
+Test(store, a_shorter_file_is_passed_over) {
+  Stage stage;
+  stage_open(&stage);
+  cr_assert_eq(stage_save(&stage, 6).code, STATUS_ok);
+  cr_assert_eq(stage_save(&stage, 7).code, STATUS_ok);
+  freopen("/dev/null", "w", stderr);
+  struct stat info;
+  cr_assert(stat(stage.file, &info) == 0);
+  for (off_t n = info.st_size - 1; n > 0; n -= 13) {
+    cr_assert(truncate(stage.file, n) == 0);
+    check_find(&stage, 6);
+  }
+  stage_close(&stage);
+}
+
+Test(store, links_and_pipes_are_not_followed) {
+  Stage stage;
+  stage_open(&stage);
+  cr_assert_eq(stage_save(&stage, 6).code, STATUS_ok);
+  cr_assert_eq(stage_save(&stage, 7).code, STATUS_ok);
+  freopen("/dev/null", "w", stderr);
+  char moved[200];
+  snprintf(moved, sizeof moved, "%s/moved", stage.folder);
+  cr_assert(rename(stage.file, moved) == 0);
+  cr_assert(symlink(moved, stage.file) == 0);
+  check_find(&stage, 6);
+  cr_assert(unlink(stage.file) == 0);
+  cr_assert(mkfifo(stage.file, 0600) == 0);
+  check_find(&stage, 6);
+  cr_assert(unlink(stage.file) == 0);
+  cr_assert(symlink("/dev/zero", stage.file) == 0);
+  check_find(&stage, 6);
+  stage_close(&stage);
+}
+
+/* A limit on the size of files stands in for a full disk. */
+Test(store, a_failed_save_leaves_what_was_there) {
+  Stage stage;
+  stage_open(&stage);
+  cr_assert_eq(stage_save(&stage, 7).code, STATUS_ok);
+  signal(SIGXFSZ, SIG_IGN);
+  struct rlimit limit = {300, 300};
+  cr_assert(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  Status status = stage_save(&stage, 8);
+  cr_assert_eq(status.code, STATUS_io);
+  cr_assert(strstr(status.message, "cannot save step 8"), "%s",
+            status.message);
+  char path[160];
+  snprintf(path, sizeof path, "%s/step-00000008", stage.save);
+  cr_assert_not(file_exists(path));
+  check_find(&stage, 7);
+  stage_close(&stage);
+}
+
+Test(store, what_does_not_fit_the_model_is_named) {
+  Stage stage;
+  stage_open(&stage);
+  cr_assert_eq(stage_save(&stage, 7).code, STATUS_ok);
+  Checkpoint checkpoint;
+  stage.toy.persistent[0].size[0] = 3;
+  Status status =
+      checkpoint_locate(stage.memory, stage.arena, stage.save,
+                        &stage.toy.program, &checkpoint);
+  cr_assert_neq(status.code, STATUS_ok);
+  stage.toy.persistent[0] =
+      toy_tensor("m.other", DNN_PARAM, DNN_f32, 4, AT_w);
+  char path[200];
+  snprintf(path, sizeof path, "%s/step-00000007", stage.save);
+  status = checkpoint_locate(stage.memory, stage.arena, path,
+                             &stage.toy.program, &checkpoint);
+  cr_assert(strstr(status.message, "has no tensor 'm.other'"), "%s",
+            status.message);
+  stage_close(&stage);
+}
