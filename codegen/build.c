@@ -17,7 +17,7 @@
 #include "codegen/cache.h"
 #include "codegen/select.h"
 
-#define MANIFEST "bundle.json"
+#define MANIFEST       "bundle.json"
 #define MANIFEST_BEGIN "{\"dnnc_bundle\":1,"
 #define MANIFEST_LIMIT 65536
 
@@ -121,8 +121,7 @@ static Status compile_program(Build *build, DeviceCode *device,
                               const char **out_object) {
   Arena *arena = build->arena;
   const char *header = build->options->program_header;
-  const char *text =
-      program_text(arena, &build->program, &build->arena_bytes);
+  const char *text = program_text(arena, &build->program, &build->arena_bytes);
   CompileJob job = {.stem = "program",
                     .text = text,
                     .flags = "-std=gnu11 -O0",
@@ -187,9 +186,8 @@ static Status write_manifest(Build *build) {
   text_add(&text, "}\n");
   TRY(file_replace(arena_printf(build->arena, "%s/plan.plan", build->bundle),
                    plan, strlen(plan)));
-  return file_replace(
-      arena_printf(build->arena, "%s/" MANIFEST, build->bundle),
-      text_string(&text), text.n);
+  return file_replace(arena_printf(build->arena, "%s/" MANIFEST, build->bundle),
+                      text_string(&text), text.n);
 }
 
 static Status build_all(Build *build) {
@@ -239,18 +237,16 @@ Status codegen_build(Module *module, const Model *model, const Plan *plan,
   double begin = now();
   BuildOptions own = *options;
   if (own.cache_dir && !cache_is_private(own.cache_dir)) own.cache_dir = NULL;
-  Build build = {.module = module,
-                 .arena = module->arena,
-                 .options = &own,
-                 .report = out};
-  build.program = (ProgramInput){
-      .model = model,
-      .plan = plan,
-      .codes = codes,
-      .n_codes = n_codes,
-      .persistent = persistent,
-      .options = &own,
-      .model_dir = model_folder(module->arena, model, options)};
+  Build build = {
+      .module = module, .arena = module->arena, .options = &own, .report = out};
+  build.program =
+      (ProgramInput){.model = model,
+                     .plan = plan,
+                     .codes = codes,
+                     .n_codes = n_codes,
+                     .persistent = persistent,
+                     .options = &own,
+                     .model_dir = model_folder(module->arena, model, options)};
   Status status = build_all(&build);
   if (build.base) toolchain_remove(module->arena, build.base);
   out->seconds = now() - begin;

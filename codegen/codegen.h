@@ -1,10 +1,10 @@
 /*
  * codegen.h -- Graph and Layout to emitted text and to a bundle.
  *
- *   select   (select.c)    node -> Launch: which kernel, library call or collective
+ *   select   (select.c)    node -> Launch: kernel, library call, collective
  *   emit     (c/emit.c, cuda/emit.c)   Nest -> text, pure
- *   program  (program.c)   launches + layout + settings -> Program, as emitted C tables
- *   toolchain(c/toolchain.c, cuda/toolchain.c)  text -> objects, cubins; caches
+ *   program  (program.c)   launches + layout + settings -> tables in C
+ *   toolchain (c/toolchain.c, cuda/toolchain.c)  text -> objects, cubins
  */
 #ifndef CODEGEN_CODEGEN_H
 #define CODEGEN_CODEGEN_H

@@ -35,8 +35,8 @@ typedef enum NestExprKind {
   NEST_cast,   /* args[0] to dtype */
   NEST_reduced,/* result of reduction `index` of an earlier stage */
   NEST_number, /* run-time number `index` of the launch (i64) */
-  NEST_random, /* bool: random_keep(random_stream(args[0]: seed, index), args[1]:
-                  step, args[2]: element, real), all i64 */
+  NEST_random, /* bool: random_keep of the key random_stream(args[0]: seed,
+                  index), args[1]: step, args[2]: element, real; args are i64 */
 } NestExprKind;
 
 /* A part of an index that is only known at run time: `expr` (i64), clamped to
@@ -82,7 +82,12 @@ typedef enum NestStmtKind {
   NEST_reduce,     /* reduction `target`: sum, max, min, argmax over inner */
 } NestStmtKind;
 
-typedef enum NestReduce { NEST_SUM, NEST_MAX, NEST_MIN, NEST_ARGMAX } NestReduce;
+typedef enum NestReduce {
+  NEST_SUM,
+  NEST_MAX,
+  NEST_MIN,
+  NEST_ARGMAX
+} NestReduce;
 
 typedef struct NestStmt {
   NestStmtKind kind;

@@ -37,11 +37,23 @@ static LowerFunction *find(Op op) {
 
 static bool is_regional(Op op) {
   switch (op) {
-  case OP_const: case OP_iota: case OP_rename: case OP_split_dim:
-  case OP_merge_dims: case OP_transpose: case OP_broadcast: case OP_cast:
-  case OP_sum: case OP_max: case OP_min: case OP_argmax: case OP_gather:
-  case OP_one_hot: case OP_slice: case OP_pad: case OP_random_keep:
-    return true;
+  case OP_const:
+  case OP_iota:
+  case OP_rename:
+  case OP_split_dim:
+  case OP_merge_dims:
+  case OP_transpose:
+  case OP_broadcast:
+  case OP_cast:
+  case OP_sum:
+  case OP_max:
+  case OP_min:
+  case OP_argmax:
+  case OP_gather:
+  case OP_one_hot:
+  case OP_slice:
+  case OP_pad:
+  case OP_random_keep: return true;
   default: return op_info(op)->is_pointwise;
   }
 }
@@ -55,8 +67,8 @@ static const Graph *region_of_one(const Graph *graph, const Node *node,
   Name none = name_intern(module->names, "");
   ASSERT(node->n_inputs <= 3);
   for (int i = 0; i < node->n_inputs; i++)
-    inputs[i] = graph_input(body, ROLE_arg, none,
-                            graph_type(graph, node->inputs[i]));
+    inputs[i] =
+        graph_input(body, ROLE_arg, none, graph_type(graph, node->inputs[i]));
   Value value = graph_copy_node(body, graph, id, inputs, false);
   for (int i = 0; i < node->n_results; i++)
     graph_output(body, ROLE_result, none, (Value){value.node, i});
@@ -64,8 +76,9 @@ static const Graph *region_of_one(const Graph *graph, const Node *node,
 }
 
 static void set_name(Module *module, Nest *nest, const char *stem) {
-  nest->name = name_format(module->names, "dnn_%s_%012llx", stem,
-                           (unsigned long long)nest_hash(nest, module->arena) >> 16);
+  nest->name =
+      name_format(module->names, "dnn_%s_%012llx", stem,
+                  (unsigned long long)nest_hash(nest, module->arena) >> 16);
 }
 
 Nest *nest_lower(Module *module, const Graph *graph, int id) {

@@ -178,8 +178,7 @@ int coord_value(Lower *lower, Coord coord) {
     sum = value_add(lower, sum, value_times(lower, value, coord.factor));
   }
   if (coord.base != 0 || sum < 0)
-    sum = value_add(lower, sum,
-                    lower_const(lower, DT_i64, (double)coord.base));
+    sum = value_add(lower, sum, lower_const(lower, DT_i64, (double)coord.base));
   return sum;
 }
 
@@ -194,7 +193,8 @@ void coord_divide(Lower *lower, Coord coord, int64_t n, int64_t limit,
       q.stride[i] = coord.stride[i] / n;
     } else {
       r.stride[i] = coord.stride[i];
-      most += coord.stride[i] > 0 ? coord.stride[i] * (lower->extent[i] - 1) : n;
+      most +=
+          coord.stride[i] > 0 ? coord.stride[i] * (lower->extent[i] - 1) : n;
     }
   }
   if (coord.expr < 0 && coord.base >= 0 && most < n) {
@@ -204,8 +204,8 @@ void coord_divide(Lower *lower, Coord coord, int64_t n, int64_t limit,
   }
   int value = coord_value(lower, coord);
   int by = lower_const(lower, DT_i64, (double)n);
-  *out_quotient = coord_of_expr(
-      lower_pw(lower, OP_floordiv, DT_i64, value, by, -1), limit);
+  *out_quotient =
+      coord_of_expr(lower_pw(lower, OP_floordiv, DT_i64, value, by, -1), limit);
   *out_remainder =
       coord_of_expr(lower_pw(lower, OP_mod, DT_i64, value, by, -1), n);
 }
@@ -310,14 +310,14 @@ static DType dtype_of(const Lower *lower, int expr) {
 }
 
 DType lower_work_dtype(DType dtype) {
-  bool is_short = dtype_class(dtype) == CLASS_REAL && dtype_size_bytes(dtype) < 4;
+  bool is_short =
+      dtype_class(dtype) == CLASS_REAL && dtype_size_bytes(dtype) < 4;
   return is_short ? DT_f32 : dtype;
 }
 
 int lower_cast(Lower *lower, int expr, DType dtype) {
   if (dtype_of(lower, expr) == dtype) return expr;
-  NestExpr cast = {
-      .kind = NEST_cast, .dtype = dtype, .args = {expr, -1, -1}};
+  NestExpr cast = {.kind = NEST_cast, .dtype = dtype, .args = {expr, -1, -1}};
   return lower_expr(lower, cast);
 }
 
@@ -389,8 +389,7 @@ void lower_store(Lower *lower, NestStmtKind kind, int buffer, const Type *type,
                    .dtype = type->dtype,
                    .expr = lower_cast(lower, expr, type->dtype),
                    .at = make_index(lower, type, coords)};
-  if (kind == NEST_accumulate)
-    lower->nest->buffers.data[buffer].is_read = true;
+  if (kind == NEST_accumulate) lower->nest->buffers.data[buffer].is_read = true;
   vec_push(lower->arena, &last_stage(lower)->stmts, stmt);
 }
 

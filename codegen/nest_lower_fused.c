@@ -13,7 +13,9 @@
  * is stored the first time in the buffer of a result that is written later
  * anyway, and read back:
  *
- *     stage 0: m = max x;   stage 1: y = exp(x - m), d = sum y;   stage 2: y = y / d
+ *     stage 0: m = max x
+ *     stage 1: y = exp(x - m), d = sum y
+ *     stage 2: y = y / d
  *
  * Plain nodes (at -O0, or without a partner) come here as a region of one.
  */
@@ -36,13 +38,13 @@ typedef struct Region {
   const Type *inner; /* type whose dims in R are the inner loops, or NULL */
   int n_over;
   const Name *over;
-  int *stage;        /* of each node */
-  bool *is_element;  /* has a dim of R */
-  bool *is_used;     /* a result needs it */
-  int *reduced;      /* expression of a reduction that is done, or -1 */
-  int *spilled;      /* result in whose buffer the node's value lies, or -1 */
-  int now;           /* the stage that is being built */
-  int *spill_stage;  /* from which stage on it is read back */
+  int *stage;       /* of each node */
+  bool *is_element; /* has a dim of R */
+  bool *is_used;    /* a result needs it */
+  int *reduced;     /* expression of a reduction that is done, or -1 */
+  int *spilled;     /* result in whose buffer the node's value lies, or -1 */
+  int now;          /* the stage that is being built */
+  int *spill_stage; /* from which stage on it is read back */
   int n_stages;
   VEC(Memo) memo;
 } Region;
@@ -83,13 +85,12 @@ static int eval_pointwise(Region *region, const Node *node,
   int args[3] = {-1, -1, -1};
   DType common = DT_bool;
   for (int i = 0; i < node->n_inputs; i++)
-    common = dtype_promote(common,
-                           graph_type(region->body, node->inputs[i])->dtype);
+    common =
+        dtype_promote(common, graph_type(region->body, node->inputs[i])->dtype);
   common = lower_work_dtype(common);
   for (int i = 0; i < node->n_inputs; i++) {
     int arg = eval_operand(region, node->inputs[i], node->types[0], coords);
-    args[i] =
-        lower_cast(lower, arg, operand_dtype(region, node, i, common));
+    args[i] = lower_cast(lower, arg, operand_dtype(region, node, i, common));
   }
   DType dtype = node->types[0]->dtype;
   if (node->op == OP_stop) return lower_cast(lower, args[0], dtype);
@@ -281,10 +282,9 @@ static int eval_node(Region *region, Value value, const Coord *coords) {
     return eval_pointwise(region, node, coords);
   switch (node->op) {
   case OP_input:
-    return lower_load(lower,
-                      lower_input_buffer(lower,
-                                         (int)node_int(node, ATTR_slot, 0)),
-                      type, coords);
+    return lower_load(
+        lower, lower_input_buffer(lower, (int)node_int(node, ATTR_slot, 0)),
+        type, coords);
   case OP_const:
     return lower_const(lower, type->dtype, node_real(node, ATTR_value, 0));
   case OP_cast: {
@@ -296,8 +296,7 @@ static int eval_node(Region *region, Value value, const Coord *coords) {
   case OP_random_keep: return eval_random(region, node, coords);
   case OP_gather: return eval_gather(region, node, coords);
   case OP_transpose:
-  case OP_broadcast:
-    return eval_operand(region, node->inputs[0], type, coords);
+  case OP_broadcast: return eval_operand(region, node->inputs[0], type, coords);
   case OP_rename: return eval_rename(region, node, coords);
   case OP_split_dim: return eval_split_dim(region, node, coords);
   case OP_merge_dims: return eval_merge_dims(region, node, coords);
@@ -457,7 +456,8 @@ static void add_outer(Region *region, Name name, int64_t extent) {
 /* O in the storage order of the first result, then what others add. */
 static void outer_loops(Region *region) {
   for (int i = 0; i < region->body->outputs.n; i++) {
-    const Type *type = graph_type(region->body, region->body->outputs.data[i].value);
+    const Type *type =
+        graph_type(region->body, region->body->outputs.data[i].value);
     for (int d = 0; d < type->rank; d++)
       if (!is_over(region, type->dims[d].name))
         add_outer(region, type->dims[d].name,
@@ -473,9 +473,9 @@ static void open_stage(Region *region, bool has_inner, int n_outer_names) {
     for (int d = 0; d < region->inner->rank; d++) {
       Name name = region->inner->dims[d].name;
       if (is_over(region, name))
-        space_add(&region->space, name,
-                  lower_inner(lower, name,
-                              lower_size(lower, region->inner, d)));
+        space_add(
+            &region->space, name,
+            lower_inner(lower, name, lower_size(lower, region->inner, d)));
     }
   }
   lower_stage_ready(lower);
@@ -541,8 +541,8 @@ static void choose_spills(Region *region) {
     if (!region->is_element[id] || !info->is_pointwise ||
         info->flops < EXPENSIVE_FLOPS || first == last)
       continue;
-    int result = free_result(region, body->nodes.data[id]->types[0], last,
-                             is_taken);
+    int result =
+        free_result(region, body->nodes.data[id]->types[0], last, is_taken);
     if (result < 0) continue;
     is_taken[result] = true;
     region->spilled[id] = result;

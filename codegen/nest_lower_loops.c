@@ -5,8 +5,9 @@
  *
  * Two neighbouring loops are one if every address and guard advances by the
  * inner extent times the inner step, and nobody asks for their values.  Loops
- * of one iteration vanish, and so does what nothing needs.  What is emitted then has long innermost loops, and
- * equal kernels of differently named dims look alike.
+ * of one iteration vanish, and so do expressions that nothing needs.  What is
+ * emitted then has long innermost loops, and equal kernels of differently
+ * named dims look alike.
  */
 #include <string.h>
 
@@ -82,9 +83,8 @@ static void drop_loop(Joiner *joiner, int loop) {
         (joiner->space != 0 && lower->expr_space.data[i] != joiner->space))
       continue;
     if (expr->index == loop) {
-      *expr = (NestExpr){.kind = NEST_const,
-                         .dtype = DT_i64,
-                         .args = {-1, -1, -1}};
+      *expr =
+          (NestExpr){.kind = NEST_const, .dtype = DT_i64, .args = {-1, -1, -1}};
     } else if (expr->index > loop) {
       expr->index--;
     }

@@ -7,9 +7,9 @@
 
 static void outer_of_type(Lower *lower, Space *space, const Type *type) {
   for (int d = 0; d < type->rank; d++)
-    space_add(space, type->dims[d].name,
-              lower_outer(lower, type->dims[d].name,
-                          lower_size(lower, type, d)));
+    space_add(
+        space, type->dims[d].name,
+        lower_outer(lower, type->dims[d].name, lower_size(lower, type, d)));
 }
 
 /* Inner loops over the dims of `type` that the space does not have yet. */
@@ -17,7 +17,8 @@ static void inner_of_type(Lower *lower, Space *space, const Type *type) {
   for (int d = 0; d < type->rank; d++) {
     Name name = type->dims[d].name;
     if (space_find(space, name)) continue;
-    space_add(space, name, lower_inner(lower, name, lower_size(lower, type, d)));
+    space_add(space, name,
+              lower_inner(lower, name, lower_size(lower, type, d)));
   }
 }
 
@@ -68,9 +69,9 @@ void lower_scatter_add(Lower *lower) {
   int at = type_find(type, dim);
   for (int d = 0; d < type->rank; d++)
     if (d != at)
-      space_add(&space, type->dims[d].name,
-                lower_outer(lower, type->dims[d].name,
-                            lower_size(lower, type, d)));
+      space_add(
+          &space, type->dims[d].name,
+          lower_outer(lower, type->dims[d].name, lower_size(lower, type, d)));
   int n_outer = space.n;
   lower_stage(lower);
   space_add(&space, dim, lower_inner(lower, dim, lower_size(lower, type, at)));
@@ -81,11 +82,9 @@ void lower_scatter_add(Lower *lower) {
   inner_of_type(lower, &space, index);
   inner_of_type(lower, &space, rows);
   lower_stage_ready(lower);
-  int position =
-      lower_cast(lower, load_here(lower, &space, 1, index), DT_i64);
+  int position = lower_cast(lower, load_here(lower, &space, 1, index), DT_i64);
   int row = load_here(lower, &space, 0, rows);
-  space_add(&space, dim,
-            coord_of_expr(position, lower_size(lower, type, at)));
+  space_add(&space, dim, coord_of_expr(position, lower_size(lower, type, at)));
   store_here(lower, &space, NEST_accumulate, 0, row);
 }
 
@@ -97,9 +96,9 @@ void lower_concat(Lower *lower) {
   Name dim = node_name(node, ATTR_dim);
   for (int d = 0; d < type->rank; d++)
     if (type->dims[d].name != dim)
-      space_add(&space, type->dims[d].name,
-                lower_outer(lower, type->dims[d].name,
-                            lower_size(lower, type, d)));
+      space_add(
+          &space, type->dims[d].name,
+          lower_outer(lower, type->dims[d].name, lower_size(lower, type, d)));
   int n_outer = space.n;
   int64_t begin = 0;
   for (int i = 0; i < node->n_inputs; i++) {

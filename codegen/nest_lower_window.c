@@ -75,7 +75,8 @@ static void outer_dims(Lower *lower, Space *space, const Type *type,
   for (int d = 0; d < type->rank; d++) {
     Name name = type->dims[d].name;
     if (skip && is_slid(skip, name)) continue;
-    space_add(space, name, lower_outer(lower, name, lower_size(lower, type, d)));
+    space_add(space, name,
+              lower_outer(lower, name, lower_size(lower, type, d)));
   }
 }
 
@@ -85,7 +86,8 @@ static void inner_rest(Lower *lower, Space *space, const Type *type,
   for (int d = 0; d < type->rank; d++) {
     Name name = type->dims[d].name;
     if (is_slid(window, name) || space_find(space, name)) continue;
-    space_add(space, name, lower_inner(lower, name, lower_size(lower, type, d)));
+    space_add(space, name,
+              lower_inner(lower, name, lower_size(lower, type, d)));
   }
 }
 
@@ -252,8 +254,8 @@ static void input_grad_scatter(Lower *lower, const Window *window) {
 }
 
 void lower_conv_input_grad(Lower *lower) {
-  Window window = window_of(lower, lower->node->types[0],
-                            lower->input_types[0], lower->input_types[1]);
+  Window window = window_of(lower, lower->node->types[0], lower->input_types[0],
+                            lower->input_types[1]);
   bool is_dense = true;
   for (int i = 0; i < window.n; i++) is_dense &= window.stride[i] == 1;
   if (is_dense)
@@ -342,8 +344,7 @@ void lower_maxpool_grad(Lower *lower) {
       int none = lower_pw(lower, OP_not, DT_bool, found, -1, -1);
       is_new = lower_pw(lower, OP_and, DT_bool, hit, none, -1);
     }
-    found = found < 0 ? hit
-                      : lower_pw(lower, OP_or, DT_bool, found, hit, -1);
+    found = found < 0 ? hit : lower_pw(lower, OP_or, DT_bool, found, hit, -1);
     int term = lower_pw(lower, OP_select, dtype, is_new, grad, zero);
     store_slid(lower, &space, &window, NEST_accumulate, at, term);
     lower->n_guards = 0;
@@ -367,10 +368,9 @@ static int window_count(Lower *lower, const Window *window, const Coord *o) {
     begin = coord_add(begin, -window->pad[i]);
     int low = lower_pw(lower, OP_maximum, DT_i64, coord_value(lower, begin),
                        lower_const(lower, DT_i64, 0), -1);
-    int high = lower_pw(
-        lower, OP_minimum, DT_i64,
-        coord_value(lower, coord_add(begin, window->size[i])),
-        lower_const(lower, DT_i64, (double)window->in[i]), -1);
+    int high = lower_pw(lower, OP_minimum, DT_i64,
+                        coord_value(lower, coord_add(begin, window->size[i])),
+                        lower_const(lower, DT_i64, (double)window->in[i]), -1);
     int n = lower_pw(lower, OP_sub, DT_i64, high, low, -1);
     count = count < 0 ? n : lower_pw(lower, OP_mul, DT_i64, count, n, -1);
   }
@@ -421,7 +421,8 @@ void lower_avgpool_grad(Lower *lower) {
   lower->n_guards = 0;
 }
 
-/* ---- adaptive pools: window i is floor(i n / m) .. ceil((i + 1) n / m) ---- */
+/* ---- adaptive pools: window i is floor(i n / m) .. ceil((i + 1) n / m) ----
+ */
 
 static int scaled(Lower *lower, Coord o, int64_t n, int64_t add, int64_t m) {
   int value = coord_value(lower, coord_add(coord_scale(o, n), add));
@@ -456,16 +457,16 @@ static void adaptive_place(Lower *lower, const Window *window, const Coord *o,
     int low = scaled(lower, o[i], n, 0, m);
     int high = scaled(lower, o[i], n, n + m - 1, m);
     int size = lower_pw(lower, OP_sub, DT_i64, high, low, -1);
-    int place = lower_pw(lower, OP_add, DT_i64, low, coord_value(lower, k[i]),
-                         -1);
+    int place =
+        lower_pw(lower, OP_add, DT_i64, low, coord_value(lower, k[i]), -1);
     int inside = lower_pw(lower, OP_lt, DT_bool, place, high, -1);
     at[i] = coord_of_expr(place, n);
     *out_inside = *out_inside < 0 ? inside
                                   : lower_pw(lower, OP_and, DT_bool,
                                              *out_inside, inside, -1);
-    *out_count = *out_count < 0 ? size
-                                : lower_pw(lower, OP_mul, DT_i64, *out_count,
-                                           size, -1);
+    *out_count = *out_count < 0
+                     ? size
+                     : lower_pw(lower, OP_mul, DT_i64, *out_count, size, -1);
   }
 }
 
@@ -483,9 +484,9 @@ void lower_adaptive_avgpool(Lower *lower) {
   lower_stage_ready(lower);
   adaptive_place(lower, &window, o, k, at, &inside, &count);
   int value = load_slid(lower, &space, &window, 0, at);
-  value = lower_pw(lower, OP_select, dtype, inside,
-                   lower_cast(lower, value, dtype),
-                   lower_const(lower, dtype, 0));
+  value =
+      lower_pw(lower, OP_select, dtype, inside, lower_cast(lower, value, dtype),
+               lower_const(lower, dtype, 0));
   int sum = sum_of(lower, value);
   store_stage(lower, &space,
               quotient(lower, sum, lower_cast(lower, count, dtype)));

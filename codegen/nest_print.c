@@ -85,7 +85,9 @@ static void print_expr(Printer *printer, int id) {
     text_printf(out, "cast %s", dtype);
     print_args(out, expr);
     break;
-  case NEST_reduced: text_printf(out, "reduced %s r%d", dtype, expr->index); break;
+  case NEST_reduced:
+    text_printf(out, "reduced %s r%d", dtype, expr->index);
+    break;
   case NEST_number: text_printf(out, "number n%d", expr->index); break;
   case NEST_random:
     text_printf(out, "random %d ", expr->index);
@@ -106,8 +108,8 @@ static void print_stmt(Printer *printer, const NestStmt *stmt) {
   }
   text_printf(out, "    b%d", stmt->target);
   print_index(out, stmt->at);
-  text_printf(out, " %s e%d\n", stmt->kind == NEST_store ? "=" : "+=",
-              stmt->expr);
+  text_printf(out, " %s e%d\n",
+              stmt->kind == NEST_store ? "=" : "+=", stmt->expr);
 }
 
 static void print_loops(Printer *printer, const NestLoop *loops, int n,

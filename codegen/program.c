@@ -71,10 +71,10 @@ static void add_pooled(Printer *printer, Text *out, const char *name,
 static void add_gemm(Printer *printer, const DnnGemm *gemm) {
   Text *out = &printer->gemms;
   text_printf(out,
-              "  {.dtype = %d, .accumulate = %d, .m = %" PRId64 ", .n = %" PRId64
-              ", .k = %" PRId64 ", .a_i = %" PRId64 ", .a_k = %" PRId64
-              ", .b_k = %" PRId64 ", .b_j = %" PRId64 ", .c_i = %" PRId64
-              ", .c_j = %" PRId64 ", ",
+              "  {.dtype = %d, .accumulate = %d, .m = %" PRId64
+              ", .n = %" PRId64 ", .k = %" PRId64 ", .a_i = %" PRId64
+              ", .a_k = %" PRId64 ", .b_k = %" PRId64 ", .b_j = %" PRId64
+              ", .c_i = %" PRId64 ", .c_j = %" PRId64 ", ",
               gemm->dtype, gemm->accumulate, gemm->m, gemm->n, gemm->k,
               gemm->a_i, gemm->a_k, gemm->b_k, gemm->b_j, gemm->c_i, gemm->c_j);
   add_list(out, "batch", gemm->batch, 2);
@@ -110,8 +110,8 @@ static void add_collective(Printer *printer, const Launch *launch) {
   text_printf(out,
               "  {.kind = %d, .reduce = %d, .dtype = %d, .id = %d, "
               ".group_size = %d, .group_stride = %d, .n_parts = %d, ",
-              what->kind, what->reduce, what->dtype, what->id,
-              what->group_size, what->group_stride, what->n_parts);
+              what->kind, what->reduce, what->dtype, what->id, what->group_size,
+              what->group_stride, what->n_parts);
   add_pooled(printer, out, "counts", launch->counts.data, launch->counts.n);
   text_add(out, "},\n");
 }
@@ -155,9 +155,11 @@ static void add_launch(Printer *printer, const Launch *launch, int code,
               launch->phase, launch->kernel);
   text_printf(out, ".n_buffers = %d, ", launch->buffers.n);
   add_pooled(printer, out, "buffers", launch->buffers.data, launch->buffers.n);
-  if (launch->numbers.n) text_printf(out, ".n_numbers = %d, ", launch->numbers.n);
+  if (launch->numbers.n)
+    text_printf(out, ".n_numbers = %d, ", launch->numbers.n);
   add_pooled(printer, out, "numbers", launch->numbers.data, launch->numbers.n);
-  if (launch->checks.n) text_printf(out, ".n_checks = %d, ", launch->checks.n / 2);
+  if (launch->checks.n)
+    text_printf(out, ".n_checks = %d, ", launch->checks.n / 2);
   add_pooled(printer, out, "checks", launch->checks.data, launch->checks.n);
   if (launch->places.n)
     text_printf(out, ".n_places = %d, .places = places_%d_%d, ",
@@ -416,8 +418,8 @@ static void add_sample(Printer *printer) {
   Text *out = printer->out;
   text_add(out, "static const DnnSample sample = {.prompt = ");
   add_string(out, sample->prompt);
-  text_printf(out, ", .count = %" PRId64 ", .top_k = %" PRId64
-                   ", .temperature = ",
+  text_printf(out,
+              ", .count = %" PRId64 ", .top_k = %" PRId64 ", .temperature = ",
               sample->count, sample->top_k);
   text_add_real(out, sample->temperature);
   text_printf(out, ", .bpe = %d, .vocabulary = ", sample->vocabulary != NULL);
@@ -442,9 +444,9 @@ static void add_program(Printer *printer, int64_t arena_bytes) {
   text_add(out, "const DnnProgram dnn_program = {\n  .abi = DNN_ABI,\n  ");
   const char *const names[] = {"model",      "model_dir", "target",
                                "model_hash", "plan_hash", "compiler"};
-  const char *const texts[] = {input->model->name,  input->model_dir,
+  const char *const texts[] = {input->model->name,     input->model_dir,
                                options->backend->name, options->model_hash,
-                               options->plan_hash,  "dnnc"};
+                               options->plan_hash,     "dnnc"};
   for (int i = 0; i < ARRAY_LENGTH(names); i++) {
     text_printf(out, ".%s = ", names[i]);
     add_string(out, texts[i]);
@@ -511,7 +513,8 @@ const char *program_text(Arena *arena, const ProgramInput *input,
   *out_arena_bytes = arena_of(input);
   add_program(&printer, *out_arena_bytes);
   text_add(&whole, "#include \"program.h\"\n");
-  if (input->device->modules_text) text_add(&whole, input->device->modules_text);
+  if (input->device->modules_text)
+    text_add(&whole, input->device->modules_text);
   add_pool_text(&printer, &whole);
   text_printf(&whole, "static const DnnGemm gemms[] = {\n%s  {.m = 0}};\n",
               text_string(&printer.gemms));

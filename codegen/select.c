@@ -345,10 +345,11 @@ static AxisList axes_of(const Graph *graph, const Node *node) {
 }
 
 static DnnReduce reduce_of(const Node *node) {
-  const char *name = node_has(node, ATTR_reduce) ? node_name(node, ATTR_reduce)
-                                                 : "sum";
-  return !strcmp(name, "max") ? DNN_MAX : !strcmp(name, "min") ? DNN_MIN
-                                                               : DNN_SUM;
+  const char *name =
+      node_has(node, ATTR_reduce) ? node_name(node, ATTR_reduce) : "sum";
+  return !strcmp(name, "max")   ? DNN_MAX
+         : !strcmp(name, "min") ? DNN_MIN
+                                : DNN_SUM;
 }
 
 static Status select_all_reduce(Select *select, int id) {

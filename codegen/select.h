@@ -47,8 +47,7 @@ Status select_code(KernelSet *set, const CodeInput *code, LaunchList *out);
 /* Fills in a product or convolution of the local sizes; false where strides or
  * dtypes do not fit and the loop nest must do it.  A product may be given with
  * its operands exchanged: a is then input 1. */
-bool select_gemm(const Graph *graph, int id, DnnGemm *out,
-                 bool *out_exchanged);
+bool select_gemm(const Graph *graph, int id, DnnGemm *out, bool *out_exchanged);
 bool select_conv(const Graph *graph, int id, DnnConv *out);
 /* Target.workspace_bytes of a back end that hands these to libraries. */
 int64_t select_workspace_bytes(const Target *target, const Graph *graph,

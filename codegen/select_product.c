@@ -216,8 +216,7 @@ static void fill_list(const Node *node, AttrKey key, int n, int64_t if_absent,
   const int64_t *values = node_ints(node, key, &given);
   out[0] = key == ATTR_pad ? 0 : 1; /* of the missing first dim */
   for (int i = 0; i < n; i++)
-    out[2 - n + i] =
-        given == 0 ? if_absent : values[i < given ? i : given - 1];
+    out[2 - n + i] = given == 0 ? if_absent : values[i < given ? i : given - 1];
 }
 
 static void fill_space(const Graph *graph, const Node *node, const Type *x,
@@ -267,11 +266,10 @@ static bool fill_conv(const Graph *graph, int id, const Type *x, const Type *w,
                    : in_w && in_y       ? &to
                                         : NULL;
       if (!part) return false;
-      group_add(&part->group,
-                (Walk){.size = type_local_size(types[t], mesh, d),
-                       .a = stride_of(x, mesh, name),
-                       .b = stride_of(w, mesh, name),
-                       .c = stride_of(y, mesh, name)});
+      group_add(&part->group, (Walk){.size = type_local_size(types[t], mesh, d),
+                                     .a = stride_of(x, mesh, name),
+                                     .b = stride_of(w, mesh, name),
+                                     .c = stride_of(y, mesh, name)});
     }
   }
   if (!is_one(&batch) || !is_one(&groups) || !is_one(&in) || !is_one(&to))
@@ -299,6 +297,9 @@ static bool fill_conv(const Graph *graph, int id, const Type *x, const Type *w,
 bool select_conv(const Graph *graph, int id, DnnConv *out) {
   const Node *node = graph->nodes.data[id];
   int n_space = 0;
+  if (node->op != OP_conv && node->op != OP_conv_input_grad &&
+      node->op != OP_conv_weight_grad)
+    return false;
   node_names(node, ATTR_space, &n_space);
   if (n_space < 1 || n_space > 2 || node->types[0]->dtype != DT_f32)
     return false;
@@ -306,18 +307,16 @@ bool select_conv(const Graph *graph, int id, DnnConv *out) {
   const Type *second = graph_type(graph, node->inputs[1]);
   if (first->dtype != DT_f32 || second->dtype != DT_f32) return false;
   *out = (DnnConv){.dtype = DT_f32};
-  switch (node->op) {
-  case OP_conv:
-    out->kind = DNN_CONV_FORWARD;
-    return fill_conv(graph, id, first, second, node->types[0], out);
-  case OP_conv_input_grad:
-    out->kind = DNN_CONV_INPUT_GRAD;
-    return fill_conv(graph, id, node->types[0], second, first, out);
-  case OP_conv_weight_grad:
+  if (node->op == OP_conv_weight_grad) {
     out->kind = DNN_CONV_WEIGHT_GRAD;
     return fill_conv(graph, id, first, node->types[0], second, out);
-  default: return false;
   }
+  if (node->op == OP_conv_input_grad) {
+    out->kind = DNN_CONV_INPUT_GRAD;
+    return fill_conv(graph, id, node->types[0], second, first, out);
+  }
+  out->kind = DNN_CONV_FORWARD;
+  return fill_conv(graph, id, first, second, node->types[0], out);
 }
 
 int64_t select_workspace_bytes(const Target *target, const Graph *graph,
@@ -330,9 +329,7 @@ int64_t select_workspace_bytes(const Target *target, const Graph *graph,
                ? target->gemm_scratch(&gemm)
                : 0;
   }
-  bool is_conv = op == OP_conv || op == OP_conv_input_grad ||
-                 op == OP_conv_weight_grad;
-  if (!is_conv || !target->conv_scratch) return 0;
+  if (!target->conv_scratch) return 0;
   DnnConv conv;
   return select_conv(graph, id, &conv) ? target->conv_scratch(&conv) : 0;
 }

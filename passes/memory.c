@@ -281,7 +281,7 @@ static int64_t pack(Packing *packing, int64_t base) {
       at--;
     }
     placed[at] = items[i].buffer;
-    int64_t end = align_up(buffer->offset + buffer->bytes, packing->alignment);
+    int64_t end = buffer->offset + buffer->bytes;
     if (end > top) top = end;
   }
   return top;

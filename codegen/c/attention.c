@@ -113,7 +113,7 @@ bool c_attention_keeps(const Graph *graph, int id) {
 /* ---- the text ---- */
 
 /* Operands: q k v o lse, or q k v o lse do dq dk dv. */
-static const char *const operand_names[] = {"q",  "k",  "v",  "o", "lse",
+static const char *const operand_names[] = {"q", "k",  "v",  "o", "lse",
                                             "g", "dq", "dk", "dv"};
 
 static const char forward_text[] =
@@ -161,7 +161,8 @@ static const char lse_text[] =
     "        lse[(t0 + i) * lse_t] = l[i] > 0 ? m[i] + LOG_f32(l[i]) : 0.0f;\n";
 
 static const char backward_text[] =
-    "    _Alignas(64) float qt[TQ * DP], gt[TQ * EP], kt[D * TK], kr[TK * DP];\n"
+    "    _Alignas(64) float qt[TQ * DP], gt[TQ * EP], kt[D * TK], kr[TK * "
+    "DP];\n"
     "    _Alignas(64) float vt[E * TK];\n"
     "    _Alignas(64) float st[TQ * TK], pt[TQ * TK], qg[TQ * DP];\n"
     "    _Alignas(64) float kg[TK * DP], vg[TK * EP];\n"
@@ -240,8 +241,8 @@ static void add_strides(Text *out, const Attention *at) {
   const struct {
     char letter;
     Name name;
-  } dims[] = {{'t', at->query}, {'s', at->key}, {'d', at->width},
-              {'e', at->value}};
+  } dims[] = {
+      {'t', at->query}, {'s', at->key}, {'d', at->width}, {'e', at->value}};
   for (int i = 0; i < at->n_operands; i++)
     for (int k = 0; k < 4; k++)
       if (type_find(at->types[i], dims[k].name) >= 0)
@@ -258,8 +259,9 @@ static void add_unit(Text *out, const Attention *at) {
                 i < n_inputs ? "const " : "", operand_names[i], i);
   text_add(out, "    int64_t rest = u;\n");
   for (int b = at->n_batch - 1; b >= 0; b--) {
-    text_printf(out, "    {\n      const int64_t l = rest %% %" PRId64
-                     ";\n      rest /= %" PRId64 ";\n",
+    text_printf(out,
+                "    {\n      const int64_t l = rest %% %" PRId64
+                ";\n      rest /= %" PRId64 ";\n",
                 at->sizes[b], at->sizes[b]);
     for (int i = 0; i < at->n_operands; i++)
       text_printf(out, "      %s += l * %" PRId64 ";\n", operand_names[i],

@@ -30,11 +30,12 @@
 
 #include "codegen/c/emit.h"
 
-#define CHUNK         64    /* columns whose sums stay in registers or L1 */
-#define POINT_UNITS   64    /* units of a pointwise kernel */
-#define FEW_UNITS     8     /* fewer: cut the stages instead */
-#define PARTS         16
-#define PARALLEL_WORK 32768 /* below, a parallel region costs more than it gains */
+#define CHUNK       64 /* columns whose sums stay in registers or L1 */
+#define POINT_UNITS 64 /* units of a pointwise kernel */
+#define FEW_UNITS   8  /* fewer: cut the stages instead */
+#define PARTS       16
+#define PARALLEL_WORK                                                          \
+  32768 /* below, a parallel region costs more than it gains */
 
 typedef struct Emit {
   Text *out;
@@ -45,7 +46,7 @@ typedef struct Emit {
   /* Of the stage at hand. */
   const NestStage *stage;
   bool *needed;
-  int n_order;   /* loops from the outside in; the last carries the vector */
+  int n_order; /* loops from the outside in; the last carries the vector */
   int order[MAX_LOOPS];
   int indent;
 } Emit;
@@ -63,12 +64,12 @@ static void line(Emit *emit, const char *format, ...) {
 /* ---- names of types ---- */
 
 static const char *storage_type(DType dtype) {
-  switch (dtype) {
-#define DTYPE(name, size, class, c_type, safetensors)                          \
-  case DT_##name: return #c_type;
+  static const char *const names[] = {
+#define DTYPE(name, size, class, c_type, safetensors) #c_type,
 #include "support/dtype.def"
-  default: UNREACHABLE();
-  }
+  };
+  ASSERT(dtype < ARRAY_LENGTH(names));
+  return names[dtype];
 }
 
 static const char *value_type(DType dtype) {
@@ -159,8 +160,7 @@ static void need(bool *needed, const Nest *nest, int id) {
   if (expr->at) need_index(needed, nest, expr->at);
 }
 
-static void need_stage(bool *needed, const Nest *nest,
-                       const NestStage *stage) {
+static void need_stage(bool *needed, const Nest *nest, const NestStage *stage) {
   memset(needed, 0, (size_t)nest->exprs.n * sizeof *needed);
   for (int i = 0; i < stage->stmts.n; i++) {
     need(needed, nest, stage->stmts.data[i].expr);
@@ -224,8 +224,8 @@ static void add_pointwise(Text *out, const NestExpr *expr, DType dtype) {
       text_printf(out, "e%d", expr->args[text[0] - 'a']);
     } else {
       text_add_n(out, text, n);
-      bool is_plain = is_digit || !strncmp(text, "SEL", n) ||
-                      !strncmp(text, "INF", n);
+      bool is_plain =
+          is_digit || !strncmp(text, "SEL", n) || !strncmp(text, "INF", n);
       if (!is_plain) text_printf(out, "_%s", dtype_name(dtype));
     }
     text += n;
@@ -303,9 +303,8 @@ static void emit_exprs(Emit *emit, int depth) {
 /* ---- reductions ---- */
 
 static DType compared_dtype(const Emit *emit, const NestStmt *stmt) {
-  return stmt->reduce == NEST_ARGMAX
-             ? emit->nest->exprs.data[stmt->expr].dtype
-             : stmt->dtype;
+  return stmt->reduce == NEST_ARGMAX ? emit->nest->exprs.data[stmt->expr].dtype
+                                     : stmt->dtype;
 }
 
 static const char *least_of(DType dtype, bool is_max) {
@@ -540,7 +539,8 @@ static void emit_combine(Emit *emit) {
 
 static void emit_split_stage(Emit *emit, int split) {
   emit_part_arrays(emit, true);
-  if (emit->is_parallel) line(emit, "#pragma omp parallel for schedule(static)");
+  if (emit->is_parallel)
+    line(emit, "#pragma omp parallel for schedule(static)");
   line(emit, "for (int part = 0; part < %d; part++) {", PARTS);
   emit->indent++;
   for (int i = 0; i < emit->stage->stmts.n; i++)
@@ -621,12 +621,14 @@ static bool choose_column(Emit *emit) {
     for (int id = 0; id < nest->exprs.n; id++) {
       const NestIndex *at = nest->exprs.data[id].at;
       if (emit->needed[id] && at)
-        score += stride_score(at->stride[column]) - stride_score(at->stride[row]);
+        score +=
+            stride_score(at->stride[column]) - stride_score(at->stride[row]);
     }
     for (int i = 0; i < stage->stmts.n; i++) {
       const NestIndex *at = stage->stmts.data[i].at;
       if (at)
-        score += stride_score(at->stride[column]) - stride_score(at->stride[row]);
+        score +=
+            stride_score(at->stride[column]) - stride_score(at->stride[row]);
     }
   }
   int64_t columns = nest->outer[nest->n_outer - 1].extent;

@@ -120,8 +120,7 @@ typedef struct Compiling {
   const char **keys; /* by job, of its place in the cache */
 } Compiling;
 
-static Status start_job(Compiling *compiling, CompileJob *job,
-                        pid_t *out_pid) {
+static Status start_job(Compiling *compiling, CompileJob *job, pid_t *out_pid) {
   Arena *arena = compiling->scratch;
   const char *source = path_of(arena, compiling->work, job->stem, ".c");
   Arguments arguments = {0};
@@ -187,15 +186,16 @@ static Status compile_all(Compiling *compiling, int *out_cached) {
   const BuildOptions *options = compiling->options;
   const char *version;
   TRY(compiler_version(arena, options, compiling->work, &version));
-  const char *machine = arena_printf(arena, "%s\n%s", version, processor(arena));
+  const char *machine =
+      arena_printf(arena, "%s\n%s", version, processor(arena));
   compiling->keys = ARENA_ARRAY(arena, const char *, compiling->n);
   int *todo = ARENA_ARRAY(arena, int, compiling->n), n = 0;
   for (int i = 0; i < compiling->n; i++) {
     CompileJob *job = &compiling->jobs[i];
     const void *bytes;
     size_t n_bytes;
-    job->object = path_of(compiling->module->arena, compiling->work, job->stem,
-                          ".o");
+    job->object =
+        path_of(compiling->module->arena, compiling->work, job->stem, ".o");
     compiling->keys[i] = cache_key(arena, job, machine);
     if (cache_load(arena, options->cache_dir, compiling->keys[i], "o", &bytes,
                    &n_bytes)) {

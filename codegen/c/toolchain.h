@@ -9,10 +9,10 @@
 
 /* One translation unit. */
 typedef struct CompileJob {
-  const char *stem;  /* files WORK/STEM.c and WORK/STEM.o */
+  const char *stem; /* files WORK/STEM.c and WORK/STEM.o */
   const char *text;
-  const char *flags; /* separated by blanks */
-  const char *key;   /* what else the object depends on; "" */
+  const char *flags;  /* separated by blanks */
+  const char *key;    /* what else the object depends on; "" */
   const char *object; /* out: the path */
 } CompileJob;
 

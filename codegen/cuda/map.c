@@ -232,9 +232,24 @@ static void choose_splits(const Nest *nest, Mapping *map) {
   if (splits > 1) map->splits = (int)splits;
 }
 
+/* Products and convolutions read each element many times, out of caches: then
+ * it matters little how threads lie, and joining sums costs. */
+static bool reads_repeatedly(const Nest *nest, int64_t points) {
+  int64_t elements = 0;
+  for (int i = 0; i < nest->buffers.n; i++)
+    elements += nest->buffers.data[i].elements;
+  return points / 4 > elements;
+}
+
 static void group_mapping(const Nest *nest, Mapping *map) {
   int64_t inner = widest_stage(nest);
   int votes = 0;
+  if (map->outer >= MANY_POINTS / 2 &&
+      reads_repeatedly(nest, map->outer * inner)) {
+    map->group = 1;
+    map->points = 128;
+    return;
+  }
   for (int s = 0; s < nest->stages.n; s++)
     votes += row_votes(nest, &nest->stages.data[s]);
   map->is_row = map->outer == 1 || votes > 0;

@@ -33,9 +33,8 @@ static Code code_create(const char *text) {
   Text errors = text_create(module->arena);
   diags_print(module->diags, &errors);
   cr_assert(code.graph != NULL, "%s", text_string(&errors));
-  PassContext ctx = {.module = module,
-                     .scratch = module->arena,
-                     .target = &backend->target};
+  PassContext ctx = {
+      .module = module, .scratch = module->arena, .target = &backend->target};
   layout_persistent(&code.persistent, module->arena, code.graph,
                     &backend->target);
   code.layout = layout_pack(&ctx, code.graph, &code.persistent);
@@ -118,7 +117,8 @@ Test(build, micro_batches_are_written_out) {
       "stream = \"s\"} : bool[B:8@(data, time), C:3]\n"
       "  %4 = mul %0, %3 : f32[B:8@(data, time), C:3]\n"
       "  %5 = sum %4 {over = [B]} : f32[C:3; sum@(data, time)]\n"
-      "  %6 = accumulate %5 {axes = [time], reduce = sum} : f32[C:3; sum@data]\n"
+      "  %6 = accumulate %5 {axes = [time], reduce = sum} : f32[C:3; "
+      "sum@data]\n"
       "  %7 = all_reduce %6 {axes = [data], reduce = sum, bucket = 0} : "
       "f32[C:3]\n"
       "  output result \"y\" %7\n"
@@ -197,8 +197,8 @@ static void write_text(Site *site, const char *name, const char *text) {
 }
 
 static void shell(Site *site, const char *command) {
-  int code = system(arena_printf(site->arena, "cd %s && %s", site->folder,
-                                 command));
+  int code =
+      system(arena_printf(site->arena, "cd %s && %s", site->folder, command));
   cr_assert_eq(code, 0, "%s", command);
 }
 
@@ -323,7 +323,8 @@ Test(build, errors_of_the_compiler_are_shown) {
 }
 
 Test(build, every_back_end_is_found) {
-  cr_expect(backend_find("cpu") && backend_find("cuda") && backend_find("null"));
+  cr_expect(backend_find("cpu") && backend_find("cuda") &&
+            backend_find("null"));
   cr_expect_null(backend_find("abacus"));
 }
 

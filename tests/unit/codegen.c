@@ -62,56 +62,110 @@ static const Row rows[] = {
     {"dot", "over=", {"f32 M:5", "f32 N:6"}, 0, 0},
     {"dot", "over=K", {"f32 K:40", "f32 K:40"}, 0, 0},
     {"dot", "over=K", {"f32 M:9 K:40", "f32 K:40"}, 0, 0},
-    {"conv", "dim=C space=Y,X stride=1,1 pad=1,1",
-     {"f32 N:2 C:3 Y:8 X:9", "f32 O:4 C:3 Y:3 X:3"}, 0, 0},
-    {"conv", "dim=C space=Y,X stride=2,1 pad=0,2 dilate=1,2",
-     {"f32 N:2 C:3 Y:8 X:9", "f32 O:4 C:3 Y:3 X:2"}, 0, 0},
-    {"conv", "dim=C space=X stride=1 pad=0",
-     {"f32 N:2 G:2 C:3 X:9", "f32 G:2 O:4 C:3 X:3"}, 0, 0},
-    {"conv_input_grad", "dim=C to=O space=Y,X stride=1,1 pad=1,1 sizes=8,9",
-     {"f32 N:2 Y:8 X:9 O:4", "f32 O:4 C:3 Y:3 X:3"}, 0, 0},
-    {"conv_input_grad", "dim=C to=O space=Y,X stride=2,2 pad=1,0 sizes=8,9",
-     {"f32 N:2 Y:4 X:4 O:4", "f32 O:4 C:3 Y:3 X:3"}, 0, 0},
-    {"conv_weight_grad", "dim=C to=O space=Y,X stride=1,1 pad=1,1 window=3,3",
-     {"f32 N:2 C:3 Y:8 X:9", "f32 N:2 Y:8 X:9 O:4"}, 0, 0},
-    {"maxpool", "space=Y,X window=2,2 stride=2,2 pad=0,0",
-     {"f32 N:2 C:3 Y:8 X:40"}, 0, 0},
-    {"maxpool", "space=Y,X window=3,3 stride=2,2 pad=1,1",
-     {"f32 N:2 C:3 Y:8 X:9"}, 0, 0},
-    {"maxpool_grad", "space=Y,X window=3,3 stride=2,2 pad=1,1",
+    {"conv",
+     "dim=C space=Y,X stride=1,1 pad=1,1",
+     {"f32 N:2 C:3 Y:8 X:9", "f32 O:4 C:3 Y:3 X:3"},
+     0,
+     0},
+    {"conv",
+     "dim=C space=Y,X stride=2,1 pad=0,2 dilate=1,2",
+     {"f32 N:2 C:3 Y:8 X:9", "f32 O:4 C:3 Y:3 X:2"},
+     0,
+     0},
+    {"conv",
+     "dim=C space=X stride=1 pad=0",
+     {"f32 N:2 G:2 C:3 X:9", "f32 G:2 O:4 C:3 X:3"},
+     0,
+     0},
+    {"conv_input_grad",
+     "dim=C to=O space=Y,X stride=1,1 pad=1,1 sizes=8,9",
+     {"f32 N:2 Y:8 X:9 O:4", "f32 O:4 C:3 Y:3 X:3"},
+     0,
+     0},
+    {"conv_input_grad",
+     "dim=C to=O space=Y,X stride=2,2 pad=1,0 sizes=8,9",
+     {"f32 N:2 Y:4 X:4 O:4", "f32 O:4 C:3 Y:3 X:3"},
+     0,
+     0},
+    {"conv_weight_grad",
+     "dim=C to=O space=Y,X stride=1,1 pad=1,1 window=3,3",
+     {"f32 N:2 C:3 Y:8 X:9", "f32 N:2 Y:8 X:9 O:4"},
+     0,
+     0},
+    {"maxpool",
+     "space=Y,X window=2,2 stride=2,2 pad=0,0",
+     {"f32 N:2 C:3 Y:8 X:40"},
+     0,
+     0},
+    {"maxpool",
+     "space=Y,X window=3,3 stride=2,2 pad=1,1",
+     {"f32 N:2 C:3 Y:8 X:9"},
+     0,
+     0},
+    {"maxpool_grad",
+     "space=Y,X window=3,3 stride=2,2 pad=1,1",
      {"f32 N:2 C:3 Y:8 X:9", "f32 N:2 C:3 Y:4 X:5", "f32 N:2 C:3 Y:4 X:5"},
-     0, 0},
-    {"avgpool", "space=Y,X window=3,3 stride=2,2 pad=1,1 causal=0",
-     {"f32 N:2 C:3 Y:8 X:9"}, 0, 0},
-    {"avgpool", "space=Y,X window=2,2 stride=2,2 pad=0,0",
-     {"f32 N:2 C:3 Y:8 X:9"}, 0, 0},
+     0,
+     0},
+    {"avgpool",
+     "space=Y,X window=3,3 stride=2,2 pad=1,1 causal=0",
+     {"f32 N:2 C:3 Y:8 X:9"},
+     0,
+     0},
+    {"avgpool",
+     "space=Y,X window=2,2 stride=2,2 pad=0,0",
+     {"f32 N:2 C:3 Y:8 X:9"},
+     0,
+     0},
     {"avgpool_grad",
      "space=Y,X window=3,3 stride=2,2 pad=1,1 causal=0 sizes=8,9",
-     {"f32 N:2 C:3 Y:4 X:5"}, 0, 0},
+     {"f32 N:2 C:3 Y:4 X:5"},
+     0,
+     0},
     {"adaptive_avgpool", "space=Y,X sizes=3,4", {"f32 N:2 C:3 Y:8 X:9"}, 0, 0},
-    {"adaptive_avgpool_grad", "space=Y,X sizes=8,9",
-     {"f32 N:2 C:3 Y:3 X:4"}, 0, 0},
+    {"adaptive_avgpool_grad",
+     "space=Y,X sizes=8,9",
+     {"f32 N:2 C:3 Y:3 X:4"},
+     0,
+     0},
     {"gather", "dim=V", {"f32 V:10 C:33", "i32 B:4 T:5"}, 0, 9},
     {"gather", "dim=V", {"f32 B:4 V:10", "i32 B:4"}, 0, 9},
-    {"scatter_add", "over=B,T dim=V sizes=10",
-     {"f32 B:4 T:5 C:70", "i32 B:4 T:5"}, 0, 9},
-    {"scatter_add", "over=T dim=V sizes=10",
-     {"f32 B:4 T:5", "i32 B:4 T:5"}, 0, 9},
+    {"scatter_add",
+     "over=B,T dim=V sizes=10",
+     {"f32 B:4 T:5 C:70", "i32 B:4 T:5"},
+     0,
+     9},
+    {"scatter_add",
+     "over=T dim=V sizes=10",
+     {"f32 B:4 T:5", "i32 B:4 T:5"},
+     0,
+     9},
     {"one_hot", "dim=V sizes=10", {"i32 B:4 T:5"}, 0, 9},
     {"slice", "dim=B start=2 sizes=3", {"f32 A:4 B:9"}, 0, 0},
     {"pad", "dim=B pad=2,3 value=-1.5", {"f32 A:4 B:9"}, 0, 0},
     {"concat", "dim=B", {"f32 A:4 B:9", "f32 A:4 B:3"}, 0, 0},
     {"concat", "dim=A", {"f32 A:4 B:9", "f32 A:2 B:9"}, 0, 0},
-    {"random_keep", "to=A,B sizes=7,50 value=0.3 stream=x.dropout",
-     {"i64", "i32"}, 0, 9},
-    {"attention", "over=D query=T key=S scale=0.25 causal=1",
+    {"random_keep",
+     "to=A,B sizes=7,50 value=0.3 stream=x.dropout",
+     {"i64", "i32"},
+     0,
+     9},
+    {"attention",
+     "over=D query=T key=S scale=0.25 causal=1",
      {"f32 B:2 T:70 H:3 D:16", "f32 B:2 S:70 H:3 D:16",
-      "f32 B:2 S:70 H:3 D:16"}, 0, 0},
-    {"attention", "over=D query=T key=S scale=0.25",
-     {"f32 B:2 H:3 T:9 D:5", "f32 B:2 H:3 S:130 D:5",
-      "f32 B:2 H:3 S:130 E:7"}, 0, 0},
-    {"attention", "over=D query=T key=S scale=1 causal=1",
-     {"f32 T:1 D:1", "f32 S:1 D:1", "f32 S:1 D:1"}, 0, 0},
+      "f32 B:2 S:70 H:3 D:16"},
+     0,
+     0},
+    {"attention",
+     "over=D query=T key=S scale=0.25",
+     {"f32 B:2 H:3 T:9 D:5", "f32 B:2 H:3 S:130 D:5", "f32 B:2 H:3 S:130 E:7"},
+     0,
+     0},
+    {"attention",
+     "over=D query=T key=S scale=1 causal=1",
+     {"f32 T:1 D:1", "f32 S:1 D:1", "f32 S:1 D:1"},
+     0,
+     0},
 };
 
 /* ---- running what was emitted ---- */
@@ -133,8 +187,7 @@ typedef struct Bench {
 static void *to_bytes(Arena *arena, const Tensor *tensor) {
   int64_t n = type_elements(tensor->type);
   DType dtype = tensor->type->dtype;
-  char *bytes =
-      arena_alloc(arena, (size_t)(n * dtype_size_bytes(dtype)) + 64);
+  char *bytes = arena_alloc(arena, (size_t)(n * dtype_size_bytes(dtype)) + 64);
   for (int64_t i = 0; i < n; i++) {
     double x = tensor->data[i];
     switch (dtype) {
@@ -167,8 +220,8 @@ static void compare(const Case *test, int output, const void *bytes) {
   for (int64_t i = 0; i < type_elements(wanted->type); i++) {
     double x = element(dtype, bytes, i), y = wanted->data[i];
     double scale = fabs(y) > 1 ? fabs(y) : 1;
-    bool is_same = x == y || (isnan(x) && isnan(y)) ||
-                   fabs(x - y) <= tolerance * scale;
+    bool is_same =
+        x == y || (isnan(x) && isnan(y)) || fabs(x - y) <= tolerance * scale;
     cr_assert(is_same, "%s: output %d, element %ld is %.9g, not %.9g",
               test->name, output, (long)i, x, y);
   }
@@ -207,14 +260,13 @@ static void run_conv(const DnnConv *c, void **buffers) {
   for (int pass = 0; pass < 2; pass++) /* clear what is written, then add */
     for (int64_t at = 0; at < n; at++) {
       int64_t rest = at, i[8];
-      const int64_t sizes[8] = {c->batch,  c->groups,    ci,
-                                co,        c->out[0],    c->out[1],
+      const int64_t sizes[8] = {c->batch,     c->groups,   ci,
+                                co,           c->out[0],   c->out[1],
                                 c->window[0], c->window[1]};
       for (int k = 7; k >= 0; k--) i[k] = rest % sizes[k], rest /= sizes[k];
       int64_t row = i[4] * c->stride[0] - c->pad[0] + i[6] * c->dilate[0];
       int64_t col = i[5] * c->stride[1] - c->pad[1] + i[7] * c->dilate[1];
-      bool is_inside =
-          row >= 0 && row < c->in[0] && col >= 0 && col < c->in[1];
+      bool is_inside = row >= 0 && row < c->in[0] && col >= 0 && col < c->in[1];
       float zero = 0;
       float *px = is_inside ? x + i[0] * c->x_stride[0] +
                                   (i[1] * ci + i[2]) * c->x_stride[1] +
@@ -224,8 +276,8 @@ static void run_conv(const DnnConv *c, void **buffers) {
                   i[2] * c->w_stride[2] + i[6] * c->w_stride[3] +
                   i[7] * c->w_stride[4];
       float *py = y + i[0] * c->y_stride[0] +
-                  (i[1] * co + i[3]) * c->y_stride[1] +
-                  i[4] * c->y_stride[2] + i[5] * c->y_stride[3];
+                  (i[1] * co + i[3]) * c->y_stride[1] + i[4] * c->y_stride[2] +
+                  i[5] * c->y_stride[3];
       float *target = which == 2 ? py : which == 1 ? px : pw;
       if (pass == 0)
         *target = 0;
@@ -297,8 +349,8 @@ static void run_case(const Case *test, void *library) {
 static void add_case(Bench *bench, const char *name, const Graph *graph,
                      Tensor *inputs, Tensor *wanted, bool has_library) {
   Module *module = bench->module;
-  Case test = {.name = name, .graph = graph, .inputs = inputs,
-               .wanted = wanted};
+  Case test = {
+      .name = name, .graph = graph, .inputs = inputs, .wanted = wanted};
   test.kernel = ARENA_ARRAY(module->arena, Name, graph->nodes.n);
   for (int id = 0; id < graph->nodes.n; id++) {
     DnnGemm gemm;
@@ -367,15 +419,15 @@ static void add_row(Bench *bench, const Row *row) {
   for (int r = 0; r < node->n_results; r++)
     make_output(graph, ROLE_result, r ? "z" : "y", (Value){value.node, r});
   if (node->op == OP_attention) {
-    Value all[6] = {values[0], values[1], values[2], value,
-                    {value.node, 1}, value};
+    Value all[6] = {values[0], values[1],       values[2],
+                    value,     {value.node, 1}, value};
     Value grad = make(graph, "attention_grad", row->attrs, all, 6);
     for (int r = 0; r < 3; r++)
       make_output(graph, ROLE_result, "d", (Value){grad.node, r});
   }
-  add_graph(bench, arena_printf(module->arena, "%s %s (%s)", row->op,
-                                row->attrs, row->inputs[0] ? row->inputs[0]
-                                                           : ""),
+  add_graph(bench,
+            arena_printf(module->arena, "%s %s (%s)", row->op, row->attrs,
+                         row->inputs[0] ? row->inputs[0] : ""),
             graph, inputs);
 }
 
@@ -418,7 +470,8 @@ static void add_chain(Bench *bench, const char *x_type, const char *g_type) {
   Value sum = graph_op2(graph, OP_add, x, y);
   Value norm = make1(graph, "layernorm", "over=C eps=1e-5", sum);
   Value scaled = graph_op2(graph, OP_mul, norm, g);
-  Value column = make1(graph, "sum", "over=B", graph_op2(graph, OP_mul, norm, y));
+  Value column =
+      make1(graph, "sum", "over=B", graph_op2(graph, OP_mul, norm, y));
   Value total = make1(graph, "sum", "over=B,C", graph_op2(graph, OP_mul, y, y));
   make_output(graph, ROLE_result, "sum", sum);
   make_output(graph, ROLE_result, "scaled", make1(graph, "gelu", "", scaled));

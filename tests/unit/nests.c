@@ -41,8 +41,8 @@ static void check(Module *module, const char *path) {
     nest_print(&out, nest);
     text_add(&out, "\n");
   }
-  char *wanted_path = arena_printf(module->arena, "%.*s.txt",
-                                   (int)(strlen(path) - 3), path);
+  char *wanted_path =
+      arena_printf(module->arena, "%.*s.txt", (int)(strlen(path) - 3), path);
   if (getenv("DNNC_BLESS")) {
     Status status = file_replace(wanted_path, text_string(&out), out.n);
     cr_assert_eq(status.code, STATUS_ok, "%s", status.message);
