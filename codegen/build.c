@@ -234,6 +234,7 @@ Status codegen_build(Module *module, const Model *model, const Plan *plan,
                      const CodeInput *codes, int n_codes,
                      const PersistentLayout *persistent,
                      const BuildOptions *options, BuildReport *out) {
+  (void)plan; /* its text comes with the options */
   double begin = now();
   BuildOptions own = *options;
   if (own.cache_dir && !cache_is_private(own.cache_dir)) own.cache_dir = NULL;
@@ -241,7 +242,6 @@ Status codegen_build(Module *module, const Model *model, const Plan *plan,
       .module = module, .arena = module->arena, .options = &own, .report = out};
   build.program =
       (ProgramInput){.model = model,
-                     .plan = plan,
                      .codes = codes,
                      .n_codes = n_codes,
                      .persistent = persistent,

@@ -18,9 +18,9 @@
 /* Source text of one kernel, the same for every node of equal content. */
 typedef struct KernelText {
   Name name;
-  const char *text;        /* definition, without prelude */
+  const char *text;                         /* definition, without prelude */
   uint32_t grid[3], block[3], shared_bytes; /* CUDA */
-  bool uses_barriers;      /* CUDA: needs fibers on the CPU shim */
+  bool uses_barriers; /* CUDA: needs fibers on the CPU shim */
 } KernelText;
 
 typedef struct Backend Backend;
@@ -40,8 +40,8 @@ typedef struct DeviceCode {
 
 /* A back end is a row of backends.def.  */
 struct Backend {
-  const char *name;      /* "cpu" */
-  const char *prelude;   /* text before the kernels of every emitted file */
+  const char *name;    /* "cpu" */
+  const char *prelude; /* text before the kernels of every emitted file */
   Target target;
   /* Text of a loop nest. */
   void (*emit_nest)(const Backend *backend, Module *module, const Nest *nest,
@@ -71,9 +71,9 @@ struct BuildOptions {
   const Backend *backend;
   const char *const *archs; /* CUDA: "sm_80", ... */
   int n_archs;
-  const char *out_dir;      /* the bundle; made or replaced */
-  const char *cache_dir;    /* NULL: no cache */
-  const char *cc;           /* absolute path of the C compiler */
+  const char *out_dir;   /* the bundle; made or replaced */
+  const char *cache_dir; /* NULL: no cache */
+  const char *cc;        /* absolute path of the C compiler */
   bool keep_source;
   int jobs, ranks;
   const char *plan_text, *model_hash, *plan_hash;

@@ -28,15 +28,15 @@ typedef struct NestLoop {
 } NestLoop;
 
 typedef enum NestExprKind {
-  NEST_const,  /* real */
-  NEST_loop,   /* value of loop `index` as i64 */
-  NEST_load,   /* element of buffer `index` at `at` */
-  NEST_pw,     /* pointwise op of args, computed in `dtype` */
-  NEST_cast,   /* args[0] to dtype */
-  NEST_reduced,/* result of reduction `index` of an earlier stage */
-  NEST_number, /* run-time number `index` of the launch (i64) */
-  NEST_random, /* bool: random_keep of the key random_stream(args[0]: seed,
-                  index), args[1]: step, args[2]: element, real; args are i64 */
+  NEST_const,   /* real */
+  NEST_loop,    /* value of loop `index` as i64 */
+  NEST_load,    /* element of buffer `index` at `at` */
+  NEST_pw,      /* pointwise op of args, computed in `dtype` */
+  NEST_cast,    /* args[0] to dtype */
+  NEST_reduced, /* result of reduction `index` of an earlier stage */
+  NEST_number,  /* run-time number `index` of the launch (i64) */
+  NEST_random,  /* bool: random_keep of the key random_stream(args[0]: seed,
+                   index), args[1]: step, args[2]: element, real; args are i64 */
 } NestExprKind;
 
 /* A part of an index that is only known at run time: `expr` (i64), clamped to
@@ -122,7 +122,7 @@ typedef struct Nest {
   int n_outer;
   NestLoop outer[MAX_LOOPS];
   VEC(NestStage) stages;
-  VEC(NestExpr) exprs;   /* arguments precede users */
+  VEC(NestExpr) exprs;     /* arguments precede users */
   VEC(NestBuffer) buffers; /* inputs of the node, then results */
   int n_reductions;
   int n_numbers;

@@ -70,12 +70,10 @@ static int eval_operand(Region *region, Value operand, const Type *type,
   return eval(region, operand, mine);
 }
 
-static DType operand_dtype(const Region *region, const Node *node, int i,
-                           DType common) {
+static DType operand_dtype(const Node *node, int i, DType common) {
   PwClass class = op_info(node->op)->pw_class;
   if (class == PW_LOGIC || (class == PW_SELECT && i == 0)) return DT_bool;
   if (class == PW_COMPARE) return common;
-  (void)region;
   return lower_work_dtype(node->types[0]->dtype);
 }
 
@@ -90,7 +88,7 @@ static int eval_pointwise(Region *region, const Node *node,
   common = lower_work_dtype(common);
   for (int i = 0; i < node->n_inputs; i++) {
     int arg = eval_operand(region, node->inputs[i], node->types[0], coords);
-    args[i] = lower_cast(lower, arg, operand_dtype(region, node, i, common));
+    args[i] = lower_cast(lower, arg, operand_dtype(node, i, common));
   }
   DType dtype = node->types[0]->dtype;
   if (node->op == OP_stop) return lower_cast(lower, args[0], dtype);
@@ -101,7 +99,6 @@ static int eval_pointwise(Region *region, const Node *node,
 
 static int eval_gather(Region *region, const Node *node, const Coord *coords) {
   const Type *table = graph_type(region->body, node->inputs[0]);
-  const Type *index = graph_type(region->body, node->inputs[1]);
   Name dim = node_name(node, ATTR_dim);
   Lower *lower = region->lower;
   int position = eval_operand(region, node->inputs[1], node->types[0], coords);
@@ -115,7 +112,6 @@ static int eval_gather(Region *region, const Node *node, const Coord *coords) {
     else
       mine[i] = at >= 0 ? coords[at] : coord_zero();
   }
-  (void)index;
   return eval(region, node->inputs[0], mine);
 }
 
@@ -575,11 +571,11 @@ static DType reduce_dtype(const Region *region, const Node *node) {
   return node->op == OP_sum && dtype == DT_f32 && is_whole ? DT_f64 : dtype;
 }
 
-static void reduce_node(Region *region, int id) {
+static int reduce_node(Region *region, int id) {
   const Node *node = region->body->nodes.data[id];
   int expr = eval_here(region, node->inputs[0]);
-  region->reduced[id] = lower_reduce(region->lower, reduce_kind(node->op),
-                                     reduce_dtype(region, node), expr);
+  return lower_reduce(region->lower, reduce_kind(node->op),
+                      reduce_dtype(region, node), expr);
 }
 
 static void spill_nodes(Region *region) {
@@ -591,25 +587,20 @@ static void spill_nodes(Region *region) {
   }
 }
 
-/* Reductions of a stage become visible only when all of it is built. */
-static bool build_stage(Region *region, int n_outer_names) {
+/* Reductions of a stage can be read once all of it is built. */
+static void build_stage(Region *region, int n_outer_names) {
   const Graph *body = region->body;
   bool *needed = needed_at(region, region->now);
   bool is_empty = true;
   for (int id = 0; id < body->nodes.n; id++) is_empty &= !needed[id];
-  if (is_empty) return false;
+  if (is_empty) return;
   open_stage(region, true, n_outer_names);
   spill_nodes(region);
   int *reduced = ARENA_ARRAY(region->lower->arena, int, body->nodes.n);
-  memcpy(reduced, region->reduced, (size_t)body->nodes.n * sizeof *reduced);
-  int *visible = region->reduced;
   for (int id = 0; id < body->nodes.n; id++) {
-    if (!region->is_used[id] || !is_reduction(body->nodes.data[id]->op) ||
-        region->stage[id] != region->now + 1)
-      continue;
-    reduce_node(region, id);
-    reduced[id] = visible[id];
-    visible[id] = -1;
+    bool is_now = region->is_used[id] && region->stage[id] == region->now + 1 &&
+                  is_reduction(body->nodes.data[id]->op);
+    reduced[id] = is_now ? reduce_node(region, id) : region->reduced[id];
   }
   for (int i = 0; i < body->outputs.n; i++) {
     Value value = body->outputs.data[i].value;
@@ -618,7 +609,6 @@ static bool build_stage(Region *region, int n_outer_names) {
       store_result(region, i, eval_here(region, value));
   }
   region->reduced = reduced;
-  return true;
 }
 
 static void store_rows(Region *region, int n_outer_names) {

@@ -19,7 +19,6 @@
 
 typedef struct Select {
   KernelSet *set;
-  const CodeInput *code;
   const Graph *graph;
   const Layout *layout;
   Arena *arena;
@@ -452,7 +451,6 @@ static Status check_inputs(const Select *select) {
 Status select_code(KernelSet *set, const CodeInput *code, LaunchList *out) {
   const Graph *graph = code->graph;
   Select select = {.set = set,
-                   .code = code,
                    .graph = graph,
                    .layout = code->layout,
                    .arena = set->module->arena,

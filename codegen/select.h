@@ -28,7 +28,6 @@ typedef VEC(Launch) LaunchList;
 typedef struct KernelSet {
   Module *module;
   const Backend *backend;
-  const BuildOptions *options; /* NULL in tests */
   VEC(KernelText) kernels;
   Map *by_name; /* Name -> index + 1 */
 } KernelSet;
@@ -64,7 +63,6 @@ bool mesh_group(const Mesh *mesh, AxisList list, int *out_size,
 /* Everything that becomes program.c. */
 typedef struct ProgramInput {
   const Model *model;
-  const Plan *plan;
   const CodeInput *codes;
   const LaunchList *launches; /* one list a code */
   int n_codes;

@@ -243,8 +243,8 @@ Status toolchain_link(Module *module, const BuildOptions *options,
 /* ---- kernels of the CPU ---- */
 
 /* Longest first, each into the file that is shortest so far. */
-static int spread(const KernelText *kernels, int n, int n_files, int *file_of,
-                  Arena *arena) {
+static void spread(const KernelText *kernels, int n, int n_files, int *file_of,
+                   Arena *arena) {
   size_t *sizes = ARENA_ARRAY(arena, size_t, n_files);
   bool *is_placed = ARENA_ARRAY(arena, bool, n);
   for (int k = 0; k < n; k++) {
@@ -259,7 +259,6 @@ static int spread(const KernelText *kernels, int n, int n_files, int *file_of,
     file_of[longest] = shortest;
     sizes[shortest] += strlen(kernels[longest].text);
   }
-  return n_files;
 }
 
 static void copy_sources(Arena *arena, const char *source,
