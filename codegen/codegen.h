@@ -46,6 +46,9 @@ struct Backend {
   /* Text of a loop nest. */
   void (*emit_nest)(const Backend *backend, Module *module, const Nest *nest,
                     KernelText *out);
+  /* Its library takes a product only where one stride of each operand is 1;
+   * others become loop nests. */
+  bool needs_unit_strides;
   /* Text of a node that this back end does better (attention); false: none. */
   bool (*emit_override)(const Backend *backend, Module *module,
                         const Graph *graph, int id, KernelText *out);

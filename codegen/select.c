@@ -289,10 +289,17 @@ static Status select_kernel(Select *select, int id) {
   return STATUS_OK;
 }
 
+static bool has_unit_strides(const DnnGemm *gemm) {
+  return (gemm->a_i == 1 || gemm->a_k == 1) &&
+         (gemm->b_k == 1 || gemm->b_j == 1);
+}
+
 static Status select_dot(Select *select, int id) {
   Launch launch = begin_launch(select, id, DNN_OP_GEMM);
   bool is_exchanged;
-  if (!select_gemm(select->graph, id, &launch.gemm, &is_exchanged))
+  if (!select_gemm(select->graph, id, &launch.gemm, &is_exchanged) ||
+      (select->set->backend->needs_unit_strides &&
+       !has_unit_strides(&launch.gemm)))
     return select_kernel(select, id);
   fill_launch(select, &launch, id);
   if (is_exchanged) {

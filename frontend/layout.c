@@ -319,7 +319,10 @@ static bool step(Parser *parser, Token *out) {
   if (token.kind != T_END) parser->last_end = token.span.end;
   if (parser->is_skipping && !give_while_skipping(parser, &token)) return false;
   parser->opens_body = parser->in_head && token.kind == '{';
-  if (token.kind == T_LAYER || token.kind == T_NET) parser->in_head = true;
+  /* Elsewhere the word is a mistake and begins no head. */
+  if ((token.kind == T_LAYER || token.kind == T_NET) && token.is_first &&
+      parser->n_braces == 0)
+    parser->in_head = true;
   else if (token.kind == '{' || token.kind == T_END) parser->in_head = false;
   *out = token;
   return true;
@@ -352,7 +355,10 @@ void layout_recover(Parser *parser) {
   if (parser->expr_only) parser->stop = true;
   if (parser->stop || parser->is_closing || token.kind == 0) return;
   if (parser->opens_body) return; /* a body may follow a wrong head */
-  if (token.kind == '}' && parser->has_closed) {
+  /* Once only: a grammar that is in no block refuses it again. */
+  if (token.kind == '}' && parser->has_closed &&
+      token.span.end != parser->reopened) {
+    parser->reopened = token.span.end;
     reopen_brace(parser);
     hold(parser, token);
   }

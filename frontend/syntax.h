@@ -97,6 +97,7 @@ typedef struct Parser {
   bool is_skipping; /* to the end of the wrong statement */
   bool to_item;     /* and on to the next item */
   uint32_t closes_at; /* the open ( and [ are known to close before */
+  uint32_t reopened; /* end of the `}` that was last read again */
   int floor;        /* n_braces around the wrong statement */
 
   Bracket popped;   /* by the last ) or ] */

@@ -18,7 +18,6 @@ typedef struct StoredTensor {
   uint8_t rank;
   int64_t size[SAFETENSORS_MAX_RANK];
   int64_t begin, end; /* bytes in the data part of its file */
-  int32_t file;       /* set by the reader of a whole checkpoint */
 } StoredTensor;
 
 typedef struct StoredText {
@@ -28,7 +27,7 @@ typedef struct StoredText {
 typedef struct StoredHeader {
   StoredTensor *tensors; /* in order of `begin` */
   int n_tensors;
-  StoredText *metadata;
+  StoredText *metadata; /* by key */
   int n_metadata;
 } StoredHeader;
 
@@ -61,10 +60,18 @@ typedef struct StoredFile {
   StoredHeader header;
 } StoredFile;
 
+/* Where a tensor is. */
+typedef struct StoredPlace {
+  const StoredTensor *tensor;
+  const StoredFile *file;
+} StoredPlace;
+
 typedef struct Checkpoint {
   const char *path; /* for messages */
   StoredFile *files;
   int n_files;
+  StoredPlace *places; /* of all tensors, by name */
+  int n_places;
   bool is_own; /* written by us: step, seed and hashes are there */
   int64_t step;
   uint64_t seed;

@@ -11,6 +11,7 @@
 #include "runtime/launch.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -237,38 +238,62 @@ static Status find_checkpoint(Run *run, Checkpoint *out, bool *out_found) {
   return STATUS_OK;
 }
 
+static bool is_resumed(const DnnTensor *tensor) {
+  (void)tensor;
+  return true;
+}
+
+static bool is_loaded(const DnnTensor *tensor) {
+  return tensor->role == DNN_PARAM || tensor->role == DNN_STATE;
+}
+
+static Status check_seed(const Run *run, uint64_t seed) {
+  if (run->options.has_seed || seed == run->seed) return STATUS_OK;
+  return status_make(STATUS_invalid,
+                     "the checkpoint was trained with seed %llu; give --seed "
+                     "%llu",
+                     (unsigned long long)seed, (unsigned long long)seed);
+}
+
+/* Fills what persists: from a checkpoint, and with initial values what is not
+ * in it.  `checkpoint` is NULL except on rank 0. */
+static Status fill_persistent(Run *run, const Checkpoint *checkpoint) {
+  bool is_resume = run->options.resume;
+  int64_t words[3] = {0};
+  if (checkpoint) {
+    words[0] = 1;
+    words[1] = checkpoint->step;
+    words[2] = (int64_t)checkpoint->seed;
+  }
+  TRY(run->comm->broadcast(run->comm, words, sizeof words, 0));
+  TRY(params_init(run->arena, run->program, run->device, run->seed,
+                  !words[0]  ? NULL
+                  : is_resume ? is_resumed
+                              : is_loaded));
+  TRY(write_scalars(run));
+  if (!words[0]) return STATUS_OK;
+  TRY(checkpoint_load(run->arena, checkpoint, run->program, run->device,
+                      run->comm, is_resume));
+  if (!is_resume) return STATUS_OK;
+  run->done = run->saved = words[1];
+  return check_seed(run, (uint64_t)words[2]);
+}
+
 static int restore(Run *run) {
   Checkpoint checkpoint = {0};
+  const RunOptions *options = &run->options;
   bool found = false, is_root = run->comm->rank == 0;
-  int64_t words[3] = {0};
-  if (!run->options.resume && !run->options.load && !run->options.sample)
-    return EXIT_done;
-  Status status =
-      is_root ? find_checkpoint(run, &checkpoint, &found) : STATUS_OK;
+  bool is_wanted = options->resume || options->load || options->sample;
+  Status status = STATUS_OK;
+  if (is_wanted && is_root) status = find_checkpoint(run, &checkpoint, &found);
   int code = run_agree(run, status);
   if (code) return code;
-  if (is_root) {
-    words[0] = found;
-    words[1] = checkpoint.step;
-    words[2] = (int64_t)checkpoint.seed;
-  }
-  status = run->comm->broadcast(run->comm, words, sizeof words, 0);
-  if (status.code == STATUS_ok && words[0])
-    status = checkpoint_load(run->arena, is_root ? &checkpoint : NULL,
-                             run->program, run->device, run->comm,
-                             run->options.resume);
+  code = run_agree(run, fill_persistent(run, found ? &checkpoint : NULL));
   checkpoint_close(&checkpoint);
-  if (status.code == STATUS_ok && words[0] && run->options.resume) {
-    run->done = run->saved = words[1];
-    if (!run->options.has_seed && (uint64_t)words[2] != run->seed)
-      status = status_make(STATUS_invalid,
-                           "the checkpoint was trained with seed %lld; "
-                           "give --seed %lld",
-                           (long long)words[2], (long long)words[2]);
-    if (is_root && !run->options.quiet && !run->options.json)
-      fprintf(stderr, "resumed at step %lld\n", (long long)run->done);
-  }
-  return run_agree(run, status);
+  if (!code && is_root && found && options->resume && !options->quiet &&
+      !options->json)
+    fprintf(stderr, "resumed at step %lld\n", (long long)run->done);
+  return code;
 }
 
 static Status open_saver(Run *run) {
@@ -286,6 +311,7 @@ static int start(Run *run) {
   run->sample = program_code(program, "sample");
   run->seed = run->options.has_seed ? run->options.seed : program->settings.seed;
   run->saved = run->evaluated = -1;
+  run->loss = NAN; /* until a step was made */
   int n = program->settings.n_metrics;
   run->metrics = ARENA_ARRAY(run->arena, double, n);
   run->metric_values = ARENA_ARRAY(run->arena, float, n);
@@ -300,10 +326,7 @@ static int start(Run *run) {
     run->trace = trace_create(run->arena, TRACE_EVENTS);
     exec_set_trace(run->exec, run->trace);
   }
-  Status status = params_init(run->arena, program, run->device, run->seed);
-  if (status.code == STATUS_ok) status = write_scalars(run);
-  code = run_agree(run, status);
-  return code ? code : restore(run);
+  return restore(run);
 }
 
 static void finish(Run *run, int code) {

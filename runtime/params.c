@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 1 << 18 }; /* elements made at a time */
+enum { BLOCK = 1 << 20 }; /* elements made at a time */
 
 typedef struct Making {
   const DnnTensor *tensor;
@@ -102,8 +102,27 @@ static bool is_initialised(const DnnTensor *tensor) {
          tensor->role == DNN_SCALE;
 }
 
+/* Values that all are the same are made once. */
+static Status init_tensor(const Threads *threads, Device *device,
+                          Making *making) {
+  const DnnTensor *tensor = making->tensor;
+  int64_t n = tensor_local_elements(tensor), item = dtype_bytes(tensor->dtype);
+  bool is_same =
+      (tensor->init == INIT_zeros || tensor->init == INIT_constant) &&
+      !is_split(tensor);
+  if (tensor->init == INIT_zeros && device->is_zeroed) return STATUS_OK;
+  for (making->first = 0; making->first < n; making->first += BLOCK) {
+    making->n = n - making->first < BLOCK ? n - making->first : BLOCK;
+    if (making->first == 0 || !is_same)
+      threads_run(threads, make_part, making);
+    TRY(device->write(device, tensor->offset + making->first * item,
+                      making->out, making->n * item));
+  }
+  return STATUS_OK;
+}
+
 Status params_init(Arena *arena, const DnnProgram *program, Device *device,
-                   uint64_t seed) {
+                   uint64_t seed, bool (*skip)(const DnnTensor *tensor)) {
   Threads threads;
   threads_open(&threads);
   Making making = {.rank = device->rank,
@@ -111,20 +130,12 @@ Status params_init(Arena *arena, const DnnProgram *program, Device *device,
   Status status = STATUS_OK;
   for (int i = 0; i < program->n_tensors && status.code == STATUS_ok; i++) {
     const DnnTensor *tensor = &program->tensors[i];
-    if (!is_initialised(tensor)) continue;
+    if (!is_initialised(tensor) || (skip && skip(tensor))) continue;
     /* An average starts as what it averages. */
     bool is_average = strncmp(tensor->path, "ema/", 4) == 0;
     making.tensor = tensor;
     making.key = random_key(seed, tensor->path + (is_average ? 4 : 0));
-    int64_t n = tensor_local_elements(tensor);
-    int64_t item = dtype_bytes(tensor->dtype);
-    for (making.first = 0; making.first < n && status.code == STATUS_ok;
-         making.first += BLOCK) {
-      making.n = n - making.first < BLOCK ? n - making.first : BLOCK;
-      threads_run(&threads, make_part, &making);
-      status = device->write(device, tensor->offset + making.first * item,
-                             making.out, making.n * item);
-    }
+    status = init_tensor(&threads, device, &making);
   }
   threads_close(&threads);
   return status;

@@ -188,6 +188,7 @@ Status poison_arena(Run *run) {
   int64_t n = run->program->arena_bytes;
   if (!getenv("DNN_POISON") || !run->device->host_arena) return STATUS_OK;
   memset(run->device->host_arena, POISON, (size_t)n);
+  run->device->is_zeroed = false;
   return STATUS_OK;
 }
 
@@ -245,7 +246,7 @@ static void print_validation(const Run *run) {
 static void print_json_end(const Run *run, const Last *all) {
   int world = run->comm->world;
   printf("{\"final\":true,\"steps\":%lld,\"loss\":", (long long)run->done);
-  json_number(run->done > 0 ? (double)run->loss : NAN);
+  json_number((double)run->loss);
   print_validation(run);
   printf(",\"parameters_sha256\":[");
   for (int i = 0; i < world; i++) printf("%s\"%s\"", i ? "," : "", all[i].sha);

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { INDEX_LIMIT = 100 << 20, HASH_DIGITS = 16 };
+enum { INDEX_LIMIT = 100 << 20, HASH_DIGITS = 16, MAX_FILES = 1024 };
 static const char index_name[] = "model.safetensors.index.json";
 static const char single_name[] = "model.safetensors";
 
@@ -89,25 +89,63 @@ static Status open_file(Arena *arena, int folder, const char *path,
   return STATUS_OK;
 }
 
+static int compare_key(const void *key, const void *text) {
+  return strcmp(key, ((const StoredText *)text)->key);
+}
+
 static const char *find_metadata(const StoredHeader *header, const char *key) {
-  for (int i = 0; i < header->n_metadata; i++)
-    if (strcmp(header->metadata[i].key, key) == 0)
-      return header->metadata[i].value;
-  return NULL;
+  const StoredText *found =
+      bsearch(key, header->metadata, (size_t)header->n_metadata,
+              sizeof *header->metadata, compare_key);
+  return found ? found->value : NULL;
+}
+
+static int compare_name(const void *name, const void *place) {
+  return strcmp(name, ((const StoredPlace *)place)->tensor->name);
+}
+
+static int by_name(const void *a, const void *b) {
+  return compare_name(((const StoredPlace *)a)->tensor->name, b);
 }
 
 static const StoredTensor *find_tensor(const Checkpoint *checkpoint,
                                        const char *name,
                                        const StoredFile **out_file) {
-  for (int i = 0; i < checkpoint->n_files; i++) {
-    const StoredHeader *header = &checkpoint->files[i].header;
-    for (int j = 0; j < header->n_tensors; j++)
-      if (strcmp(header->tensors[j].name, name) == 0) {
-        *out_file = &checkpoint->files[i];
-        return &header->tensors[j];
-      }
+  const StoredPlace *found =
+      bsearch(name, checkpoint->places, (size_t)checkpoint->n_places,
+              sizeof *checkpoint->places, compare_name);
+  if (!found) return NULL;
+  *out_file = found->file;
+  return found->tensor;
+}
+
+/* All tensors of all files, by name. */
+static Status make_places(Arena *arena, Checkpoint *out) {
+  int64_t n = 0;
+  for (int i = 0; i < out->n_files; i++) n += out->files[i].header.n_tensors;
+  out->places = ARENA_ARRAY(arena, StoredPlace, n);
+  for (int i = 0; i < out->n_files; i++)
+    for (int j = 0; j < out->files[i].header.n_tensors; j++)
+      out->places[out->n_places++] =
+          (StoredPlace){&out->files[i].header.tensors[j], &out->files[i]};
+  qsort(out->places, (size_t)n, sizeof *out->places, by_name);
+  for (int64_t i = 1; i < n; i++)
+    if (by_name(&out->places[i - 1], &out->places[i]) == 0)
+      return status_make(STATUS_io, "'%s': tensor '%s' is in two files",
+                         out->path, out->places[i].tensor->name);
+  return STATUS_OK;
+}
+
+static Status check_map(const Checkpoint *checkpoint, const StoredText *map,
+                        int n_map) {
+  for (int i = 0; i < n_map; i++) {
+    const StoredFile *file = NULL;
+    if (!find_tensor(checkpoint, map[i].key, &file) ||
+        strcmp(file->name, map[i].value) != 0)
+      return status_make(STATUS_io, "'%s/%s' has no tensor '%s'",
+                         checkpoint->path, map[i].value, map[i].key);
   }
-  return NULL;
+  return STATUS_OK;
 }
 
 static Status open_indexed(Arena *arena, int folder, int fd, int64_t n,
@@ -122,23 +160,20 @@ static Status open_indexed(Arena *arena, int folder, int fd, int64_t n,
   if (status.code != STATUS_ok)
     return status_make(STATUS_io, "'%s/%s': %s", out->path, index_name,
                        status.message);
-  out->files = ARENA_ARRAY(arena, StoredFile, n_map);
+  out->files = ARENA_ARRAY(arena, StoredFile, MAX_FILES);
   for (int i = 0; i < n_map; i++) {
     bool is_known = false;
     for (int j = 0; j < out->n_files && !is_known; j++)
       is_known = strcmp(out->files[j].name, map[i].value) == 0;
     if (is_known) continue;
+    if (out->n_files == MAX_FILES)
+      return status_make(STATUS_io, "'%s/%s' names more than %d files",
+                         out->path, index_name, MAX_FILES);
     StoredFile *file = &out->files[out->n_files++];
     TRY(open_file(arena, folder, out->path, map[i].value, file));
   }
-  for (int i = 0; i < n_map; i++) {
-    const StoredFile *file = NULL;
-    if (!find_tensor(out, map[i].key, &file) ||
-        strcmp(file->name, map[i].value) != 0)
-      return status_make(STATUS_io, "'%s/%s' has no tensor '%s'", out->path,
-                         map[i].value, map[i].key);
-  }
-  return STATUS_OK;
+  TRY(make_places(arena, out));
+  return check_map(out, map, n_map);
 }
 
 static Status open_files(Arena *arena, int folder, Checkpoint *out) {
@@ -148,7 +183,8 @@ static Status open_files(Arena *arena, int folder, Checkpoint *out) {
     return open_indexed(arena, folder, fd, n, out);
   out->files = ARENA_NEW(arena, StoredFile);
   out->n_files = 1;
-  return open_file(arena, folder, out->path, single_name, &out->files[0]);
+  TRY(open_file(arena, folder, out->path, single_name, &out->files[0]));
+  return make_places(arena, out);
 }
 
 uint64_t checkpoint_check(int64_t step, uint64_t seed) {

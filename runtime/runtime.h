@@ -78,6 +78,7 @@ struct Device {
   int rank; /* set before open; DnnPlace needs it */
   /* Address of the arena for the host, or NULL where it has none. */
   void *host_arena;
+  bool is_zeroed; /* open has left zeros in the arena */
   void *state;
 };
 /* By the program's target: "cpu", "cuda", "null". */
@@ -260,9 +261,10 @@ void input_close(InputFile *file);
 
 /* ---- params.c: initial values and digests ---- */
 
-/* Fills every persistent tensor with its initial value. */
+/* Fills the persistent tensors with their initial values; with `skip`, those of
+ * which it is false. */
 Status params_init(Arena *arena, const DnnProgram *program, Device *device,
-                   uint64_t seed);
+                   uint64_t seed, bool (*skip)(const DnnTensor *tensor));
 /* SHA-256 of all parameters as stored, in path order. */
 Status params_sha256(Arena *arena, const DnnProgram *program, Device *device,
                      char out_hex[65]);

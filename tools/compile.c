@@ -30,13 +30,21 @@ void tool_print(Text *text) {
 
 /* ---- loading ---- */
 
+/* A file is read once, however often the model is elaborated: messages about
+ * one place are then known to be the same. */
 static const Source *load_source(void *user, const char *path) {
   Tool *tool = user;
+  Name key = name_intern(tool->module.names, path);
+  if (!tool->sources) tool->sources = map_create(tool->arena);
+  const Source *known = map_get(tool->sources, key);
+  if (known) return known;
   Source *source = ARENA_NEW(tool->arena, Source);
-  source->path = path;
+  source->path = key;
   Status status =
       file_read(tool->arena, path, 16 << 20, &source->text, &source->n);
-  return status.code == STATUS_ok ? source : NULL;
+  if (status.code != STATUS_ok) return NULL;
+  map_put(tool->sources, key, source);
+  return source;
 }
 
 const char *compile_model_folder(Tool *tool) {

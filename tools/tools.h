@@ -46,6 +46,7 @@ typedef struct Tool {
   Arena *arena;
   Module module;
   Options options;
+  Map *sources; /* of files read so far, by path */
 } Tool;
 
 /* ---- options.c ---- */

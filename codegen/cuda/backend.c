@@ -29,6 +29,7 @@ static int64_t workspace_bytes(const Target *target, const Graph *graph,
 const Backend backend_cuda = {
     .name = "cuda",
     .prelude = cuda_prelude,
+    .needs_unit_strides = true,
     .target = {.name = "cuda",
                .alignment_bytes = 256,
                .keeps = keeps,

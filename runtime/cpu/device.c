@@ -170,6 +170,7 @@ static Status cpu_open(Device *device, const DnnProgram *program,
   state->data = data;
   state->data_bytes = (size_t)(program->arena_bytes ? program->arena_bytes : 1);
   device->host_arena = data;
+  device->is_zeroed = true;
   threads_open(&state->threads);
   denormals_flush();
   threads_run(&state->threads, flush_thread, NULL);

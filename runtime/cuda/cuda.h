@@ -99,7 +99,8 @@ typedef struct CudaState {
   Arena *arena;
   CudaDriver driver;
   CublasLt lt;
-  LtHandle lt_handle; /* NULL: no cuBLASLt */
+  LtHandle lt_handle; /* NULL: no cuBLASLt, and why */
+  Status lt_status;
   int device;
   bool has_context;
   CuContext context;

@@ -73,7 +73,7 @@ static Status make_arena(CudaState *state, int64_t bytes) {
 /* How well a cubin suits the GPU: its own first ("sm_90a" before "sm_90"),
  * then older ones of the same family, then text that the driver compiles. */
 static int suitability(const char *arch, int major, int minor) {
-  if (strcmp(arch, "ptx") == 0) return 1;
+  if (strcmp(arch, "ptx") == 0) return major >= 8;
   int number = 0, n = 0;
   if (sscanf(arch, "sm_%d%n", &number, &n) != 1) return 0;
   bool is_special = arch[n] == 'a';
@@ -127,11 +127,7 @@ static Status load_kernels(CudaState *state, const DnnProgram *program) {
 static Status prepare_kernel(Device *device, const DnnInstr *instr,
                              int n_buffers, CudaPrepared *prepared) {
   CudaState *state = device->state;
-  if (instr->kernel < 0)
-    return status_make(STATUS_unavailable,
-                       "'%s' needs cuBLASLt; it has no other implementation "
-                       "here",
-                       instr->path);
+  ASSERT(instr->kernel >= 0);
   prepared->kernel = &device->program->kernels[instr->kernel];
   prepared->function = state->functions[instr->kernel];
   int n = n_buffers + instr->n_numbers;
@@ -146,19 +142,27 @@ static Status prepare_kernel(Device *device, const DnnInstr *instr,
   return STATUS_OK;
 }
 
-static Status prepare(Device *device, const DnnInstr *instr,
-                      CudaPrepared *prepared) {
+/* By the library, else by a loop nest if there is one. */
+static Status prepare_product(Device *device, const DnnInstr *instr,
+                              CudaPrepared *prepared) {
   CudaState *state = device->state;
   unsigned long long buffers[4] = {0};
+  for (int i = 0; i < instr->n_buffers && i < 4; i++)
+    buffers[i] = state->data + (unsigned long long)instr->buffers[i];
+  TRY(cuda_product(state, instr, buffers, &prepared->product));
+  if (prepared->product) return STATUS_OK;
+  if (instr->kernel >= 0) return prepare_kernel(device, instr, 3, prepared);
+  if (state->lt_status.code != STATUS_ok) return state->lt_status;
+  return status_make(STATUS_unavailable,
+                     "cuBLASLt does not take the product '%s'", instr->path);
+}
+
+static Status prepare(Device *device, const DnnInstr *instr,
+                      CudaPrepared *prepared) {
   switch ((DnnOpcode)instr->op) {
     case DNN_OP_KERNEL:
       return prepare_kernel(device, instr, instr->n_buffers, prepared);
-    case DNN_OP_GEMM:
-      for (int i = 0; i < instr->n_buffers && i < 4; i++)
-        buffers[i] = state->data + (unsigned long long)instr->buffers[i];
-      TRY(cuda_product(state, instr, buffers, &prepared->product));
-      if (prepared->product) return STATUS_OK;
-      return prepare_kernel(device, instr, 3, prepared);
+    case DNN_OP_GEMM: return prepare_product(device, instr, prepared);
     case DNN_OP_CONV: return prepare_kernel(device, instr, 3, prepared);
     case DNN_OP_COPY:
     case DNN_OP_ZERO:
@@ -175,19 +179,17 @@ static bool has_product(const DnnProgram *program) {
   return false;
 }
 
-/* Without it products run as loop nests: slow, not wrong. */
+/* What is missing is an error for the first product that needs it. */
 static void find_lt(Device *device) {
   CudaState *state = device->state;
   if (!has_product(device->program)) return;
-  Status status = cuda_load_lt(&state->lt);
-  if (status.code == STATUS_ok && state->lt.Create(&state->lt_handle) != 0) {
-    status = status_make(STATUS_unavailable, "cublasLtCreate failed");
-    state->lt_handle = NULL;
-  }
-  if (status.code != STATUS_ok && device->rank == 0)
-    fprintf(stderr,
-            "warning: matrix products are much slower without cuBLASLt: %s\n",
-            status.message);
+  state->lt_status = cuda_load_lt(&state->lt);
+  if (state->lt_status.code != STATUS_ok) return;
+  CuEnum error = state->lt.Create(&state->lt_handle);
+  if (!error) return;
+  state->lt_handle = NULL;
+  state->lt_status = status_make(
+      STATUS_unavailable, "cublasLtCreate failed with status %u", error);
 }
 
 static Status cuda_open(Device *device, const DnnProgram *program,

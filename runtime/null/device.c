@@ -20,6 +20,7 @@ static Status null_open(Device *device, const DnnProgram *program,
   if (!device->host_arena)
     return status_make(STATUS_unavailable, "no memory for %zu bytes", bytes);
   memset(device->host_arena, 0, bytes);
+  device->is_zeroed = true;
   return STATUS_OK;
 }
 

@@ -84,9 +84,9 @@ static Status make(const Made *made, const char *folder) {
   TRY(file_replace(arena_printf(arena, "%s/data.csv", folder), csv,
                    strlen(csv)));
   TRY(write_parameters(made, arena_printf(arena, "%s/first.ckpt", folder)));
-  printf("seed=%llu nodes=%d sums_batch=%d\n",
+  printf("seed=%llu nodes=%d reduces_batch=%d\n",
          (unsigned long long)made->text.seed, made->graph->nodes.n,
-         made->text.sums_batch);
+         made->text.reduces_batch);
   return STATUS_OK;
 }
 
@@ -149,7 +149,7 @@ static Status compare(const Made *made, const char *folder, double loss) {
 }
 
 int main(int argc, char **argv) {
-  if (argc < 4) return 2;
+  if (argc < 4 || argc != (strncmp(argv[1], "make", 4) ? 5 : 4)) return 2;
   Memory *memory = memory_create(exhausted, NULL);
   bool is_real = strstr(argv[1], "-real") != NULL;
   Made made;

@@ -1,19 +1,24 @@
 #!/bin/bash
-# Equal bits on integer data: one step of emitted programs on 1, 2 and 4 ranks
-# against the interpreter, on random models that provably do not round.
+# Equal bits on integer data: one step of emitted programs on 1, 2 and 4 ranks,
+# and in micro-batches, against the interpreter, on random models that provably
+# do not round.
 #   exact.sh DNNC [FIRST [LAST]]   seeds, default 1 to 4
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/random.bash"
 first=${2:-1} last=${3:-${2:-4}}
-ranks="1"
-has_mpi && ranks="1 2 4"
+spreads="1:1" pieces="1:4"
+has_mpi && spreads="1:1 2:1 4:1" pieces="2:2"
+check() { # seed ranks:microbatches facts
+  step "m$1" --ranks "${2%:*}" --microbatches "${2#*:}"
+  "$exact" compare "$1" "$checkpoint" "$loss" ||
+    fail "seed $1 on $2 (ranks:micro-batches; $3)"
+}
 for seed in $(seq "$first" "$last"); do
   facts=$("$exact" make "$seed" "m$seed") || fail "seed $seed: $facts"
-  for n in $ranks; do
-    step "m$seed" --ranks "$n"
-    "$exact" compare "$seed" "$checkpoint" "$loss" ||
-      fail "seed $seed on $n ranks ($facts)"
-  done
-  echo "seed $seed: $facts, ranks $ranks: equal bits"
+  here=$spreads
+  # A sum over the batch inside the net needs all samples at once.
+  case $facts in *reduces_batch=0) here="$here $pieces" ;; esac
+  for spread in $here; do check "$seed" "$spread" "$facts"; done
+  echo "seed $seed: $facts, ranks:micro-batches $here: equal bits"
 done
-[ "$ranks" = "1 2 4" ] || skip "ranks: needs mpirun"
+has_mpi || skip "ranks: needs mpirun"

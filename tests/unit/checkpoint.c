@@ -150,7 +150,8 @@ static void stage_open(Stage *stage) {
   cr_assert(
       stage->device->open(stage->device, &stage->toy.program, 0).code ==
       STATUS_ok);
-  cr_assert(params_init(stage->arena, &stage->toy.program, stage->device, 5)
+  cr_assert(params_init(stage->arena, &stage->toy.program, stage->device, 5,
+                        NULL)
                 .code == STATUS_ok);
   stage->comm = comm_self_create(stage->arena);
 }

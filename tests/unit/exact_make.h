@@ -23,7 +23,7 @@ typedef struct ExactModel {
   uint64_t seed;
   bool is_real;
   int64_t batch;
-  bool sums_batch; /* reads a sum over the batch before the loss */
+  bool reduces_batch; /* reduces over the batch before the loss */
   const char *text, *csv;
 } ExactModel;
 
@@ -232,10 +232,10 @@ static inline void exact_reduce(ExactMaker *m, ExactVar *u) {
   int at = exact_pick_dim(m, u);
   const char *form =
       forms[exact_below(m, m->model->is_real ? ARRAY_LENGTH(forms) : 3)];
-  if (exact_below(m, 6) == 0 && exact_find(u, 0) >= 0) {
+  if (exact_below(m, 3) == 0 && exact_find(u, 0) >= 0) {
     at = exact_find(u, 0);
-    form = m->model->is_real ? "mean" : "sum";
-    m->model->sums_batch = true;
+    if (exact_below(m, 2)) form = m->model->is_real ? "mean" : "sum";
+    m->model->reduces_batch = true;
   }
   if (at < 0) return;
   ExactVar out = *u;
@@ -424,7 +424,8 @@ static inline ExactModel exact_make(Arena *arena, uint64_t seed, bool is_real) {
               "  return s\n}\n\n"
               "data d {\n"
               "  x: [N, D1:4, D2:3] = csv(\"data.csv\", 0..11)\n"
-              "  t: i32[N, D3:3] = csv(\"data.csv\", 12..14)\n}\n\n"
+              "  t: i32[N, D3:3] = csv(\"data.csv\", 12..14)\n"
+              "  order = sequential\n}\n\n"
               "train {\n"
               "  loss = f(d.x, d.t)\n"
               "  optimizer = sgd(lr = %s, momentum = 0.5%s%s)\n"

@@ -1,0 +1,81 @@
+#!/bin/bash
+# Whole training steps of CUDA bundles on a mock GPU (tests/mock): losses equal
+# those of the CPU, on one rank and on two; streams wait for each other; what
+# fails is named and ends with exit code 3; nothing is left behind.
+. "$(dirname "$0")/lib.sh"
+. "$root/tests/mock/lib.sh"
+mock_ready
+settings="eval_every=0 eval_batches=1"
+
+losses() { grep '"step"' "$1" | grep -o '"loss":[^,}]*' | cut -d: -f2; }
+same_losses() { # a b what
+  [ -s "$1" ] && [ "$(losses "$1" | wc -l)" -gt 0 ] || fail "$3: no losses"
+  paste -d' ' <(losses "$1") <(losses "$2") | awk '
+    { d = ($1 - $2) / $2; if (d < 0) d = -d; if (!(d <= 1e-5)) bad = 1 }
+    END { exit bad }' || {
+    paste <(losses "$1") <(losses "$2")
+    fail "$3: losses differ"
+  }
+}
+on_cpu() { # name model steps options...
+  local name=$1 model=$2 steps=$3
+  shift 3
+  # shellcheck disable=SC2086
+  "$dnnc" run "$root/models/$model.dnn" --steps "$steps" --json --no-save \
+    --data "$root" $settings "$@" >"$name.cpu" 2>"$name.err" ||
+    { cat "$name.err"; fail "$name on the CPU"; }
+}
+on_mock() { # name steps
+  mock_run "$1" --steps "$2" --json >"$1.json" 2>"$1.err" ||
+    { cat "$1.err"; fail "$1 on the mock"; }
+  grep 'mock:' "$1.err" && fail "$1"
+  same_losses "$1.json" "$1.cpu" "$1"
+}
+
+for case in mlp:4 lenet:1 chargpt:2:batch=4; do
+  IFS=: read -r model steps option <<<"$case"
+  on_cpu "$model" "$model" "$steps" ${option:+"$option"}
+  # shellcheck disable=SC2086
+  mock_build "$model" "$model" $settings ${option:+"$option"}
+  on_mock "$model" "$steps"
+done
+
+# Blocks and warps in another order: the same bits.
+cp mlp.json ascending.json
+DNN_MOCK_SEED=77 mock_run mlp --steps 4 --json >shuffled.json ||
+  fail "mlp in another order"
+[ "$(losses ascending.json)" = "$(losses shuffled.json)" ] ||
+  fail "the order of blocks changes results"
+
+refuses() { # what text bundle; environment before it
+  local out
+  out=$(mock_run "$3" --steps 2 2>&1)
+  local code=$?
+  [ $code = 3 ] || { echo "$out"; fail "$1: exit code $code"; }
+  echo "$out" | grep -q "$2" || { echo "$out"; fail "$1: wrong message"; }
+}
+DNN_MOCK_FAIL=cuLaunchKernel:30:700 refuses "a kernel that fails" \
+  "cuLaunchKernel failed at '.*ILLEGAL_ADDRESS" mlp
+DNN_MOCK_FAIL=cublasLtMatmul:3:14 refuses "a product that fails" \
+  "cuBLASLt failed with status 14 for '" mlp
+DNN_MOCK_FAIL=cuStreamSynchronize:4 refuses "a failure found later" \
+  "LAUNCH_FAILED" mlp
+DNN_MOCK_CAPACITY=1e6 refuses "too little memory" \
+  "of its 1.0 MB free" mlp
+DNN_MOCK_SM=75 refuses "an old GPU" "no kernels for this GPU" mlp
+DNN_MOCK_DEVICES=0 refuses "no GPU" "needs a GPU of its own" mlp
+DNN_CUDA_LIB=/nonexistent refuses "no driver" "NVIDIA's driver" mlp
+DNN_CUBLASLT_LIB=/nonexistent refuses "no cuBLASLt" "install cuBLAS" mlp
+
+has_mpi || { echo "skipped: two ranks need mpirun"; exit 0; }
+for case in mlp:4 chargpt:2:batch=4; do
+  IFS=: read -r model steps option <<<"$case"
+  # shellcheck disable=SC2086
+  mock_build "$model-2" "$model" --ranks 2 $settings ${option:+"$option"}
+  cp "$model.cpu" "$model-2.cpu"
+  on_mock "$model-2" "$steps"
+done
+DNN_NCCL_LIB=/nonexistent refuses "no NCCL" "several GPUs need NCCL" mlp-2
+DNN_MOCK_FAIL=ncclAllReduce:3:3 refuses "a collective that fails" \
+  "NCCL failed in an all-reduce" mlp-2
+echo "CUDA bundles on the mock GPU: 5 trained, 10 failures named"
