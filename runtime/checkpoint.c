@@ -7,8 +7,8 @@
  *                                          model-00001-of-00001.safetensors
  *
  * A checkpoint is written into a folder beside, every file and the folder are
- * synced, then it is renamed into place; `latest` is replaced last, old ones are
- * removed after that.  Whatever breaks in between, what `latest` names is
+ * synced, then it is renamed into place; `latest` is replaced last, old ones
+ * are removed after that.  Whatever breaks in between, what `latest` names is
  * whole.
  *
  * Each tensor's hash stands in the header, which is written over its place
@@ -37,8 +37,8 @@ struct Saver {
   int64_t keep;
   const DnnTensor **tensors; /* in the order of the files */
   int n_tensors, n_files;
-  int *file_of; /* of each tensor */
-  Text header;  /* filled anew for each file: its size never changes */
+  int *file_of;         /* of each tensor */
+  Text header;          /* filled anew for each file: its size never changes */
   unsigned char *piece; /* HASH_PIECE bytes */
 };
 
@@ -95,7 +95,8 @@ static Status take_lock(Saver *saver) {
 
 /* Removes a folder of plain files below `parent`. */
 static void remove_folder(int parent, const char *name) {
-  int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  int fd =
+      openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
   if (!list) {
     if (fd >= 0) close(fd);

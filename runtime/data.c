@@ -71,10 +71,9 @@ static const DnnField *root_field(const DnnData *data, const DnnField *field) {
 static Status check_records(const DnnField *field, const Reader *reader,
                             int64_t items, const char *name) {
   if (reader->record_items && reader->record_items != items)
-    return status_make(STATUS_invalid,
-                       "'%s' has records of %lld values, but '%s' takes %lld",
-                       name, (long long)reader->record_items, field->path,
-                       (long long)items);
+    return status_make(
+        STATUS_invalid, "'%s' has records of %lld values, but '%s' takes %lld",
+        name, (long long)reader->record_items, field->path, (long long)items);
   return STATUS_OK;
 }
 
@@ -82,8 +81,7 @@ static Status check_records(const DnnField *field, const Reader *reader,
 static Status open_part(Arena *arena, Data *data, const Block *block,
                         bool is_eval, const char *folder, Part *out) {
   const DnnData *source = block->data;
-  const Reader **readers =
-      ARENA_ARRAY(arena, const Reader *, source->n_fields);
+  const Reader **readers = ARENA_ARRAY(arena, const Reader *, source->n_fields);
   *out = (Part){.readers = readers, .n = INT64_MAX};
   for (int i = 0; i < source->n_fields; i++) {
     const DnnField *field = &source->fields[i];
@@ -122,8 +120,8 @@ static bool has_eval_file(const DnnData *data) {
 static void split_off_eval(Block *block) {
   double eval = block->data->eval;
   int64_t n = block->train.n;
-  int64_t train = eval >= 1 ? n - (int64_t)eval
-                            : (int64_t)floor((double)n * (1.0 - eval));
+  int64_t train =
+      eval >= 1 ? n - (int64_t)eval : (int64_t)floor((double)n * (1.0 - eval));
   if (eval <= 0 || train > n) train = n;
   if (train < 0) train = 0;
   block->eval = block->train;
@@ -263,11 +261,10 @@ static int64_t place_of_eval(const Block *block, int64_t sample,
                              bool is_random) {
   const Part *part = &block->eval;
   if (is_random)
-    return part->first + (int64_t)random_below(
-                             block->key ^ 0xe7a1, (uint64_t)sample,
-                             (uint64_t)offsets_in(block, part));
-  return part->first +
-         sample * (block->data->is_stream ? block->window : 1);
+    return part->first +
+           (int64_t)random_below(block->key ^ 0xe7a1, (uint64_t)sample,
+                                 (uint64_t)offsets_in(block, part));
+  return part->first + sample * (block->data->is_stream ? block->window : 1);
 }
 
 /* ---- filling ---- */
@@ -283,15 +280,15 @@ typedef struct Fill {
 
 static void store(DnnDtype dtype, unsigned char *to, double value) {
   switch (dtype) {
-    case DNN_bool:
-    case DNN_u8: *to = (unsigned char)value; return;
-    case DNN_i8: *to = (unsigned char)(int8_t)value; return;
-    case DNN_i16: memcpy(to, &(int16_t){(int16_t)value}, 2); return;
-    case DNN_i32: memcpy(to, &(int32_t){(int32_t)value}, 4); return;
-    case DNN_i64: memcpy(to, &(int64_t){(int64_t)value}, 8); return;
-    case DNN_f32: memcpy(to, &(float){(float)value}, 4); return;
-    case DNN_f64: memcpy(to, &value, 8); return;
-    default: UNREACHABLE();
+  case DNN_bool:
+  case DNN_u8: *to = (unsigned char)value; return;
+  case DNN_i8: *to = (unsigned char)(int8_t)value; return;
+  case DNN_i16: memcpy(to, &(int16_t){(int16_t)value}, 2); return;
+  case DNN_i32: memcpy(to, &(int32_t){(int32_t)value}, 4); return;
+  case DNN_i64: memcpy(to, &(int64_t){(int64_t)value}, 8); return;
+  case DNN_f32: memcpy(to, &(float){(float)value}, 4); return;
+  case DNN_f64: memcpy(to, &value, 8); return;
+  default: UNREACHABLE();
   }
 }
 
@@ -332,9 +329,8 @@ static Status read_sample(const Fill *fill, const Block *block,
                    : place_of_train(block, fill->t, i, fill->code->batch);
   const DnnField *root = root_field(block->data, field);
   const Reader *reader = part->readers[root - block->data->fields];
-  int64_t begin = block->data->is_stream
-                      ? at + next_depth(block->data, field)
-                      : at * items;
+  int64_t begin =
+      block->data->is_stream ? at + next_depth(block->data, field) : at * items;
   TRY(reader_read(reader, begin, items, data->raw, data->row));
   double scale = field->scale, shift = field->shift;
   if (scale != 1.0 || shift != 0.0)
@@ -357,8 +353,7 @@ static Status fill_tensor(const Fill *fill, const DnnTensor *tensor) {
   for (int i = 1; i < tensor->rank; i++) items *= tensor->size[i];
   int rank = fill->device->rank;
   int64_t rows = tensor_local_range(tensor, 0, rank, &begin);
-  int64_t n_bytes =
-      tensor_local_elements(tensor) * dtype_bytes(tensor->dtype);
+  int64_t n_bytes = tensor_local_elements(tensor) * dtype_bytes(tensor->dtype);
   memset(data->fill, 0, (size_t)n_bytes);
   unsigned char *to = data->fill;
   for (int64_t i = 0; i < rows; i++) {

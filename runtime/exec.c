@@ -156,9 +156,8 @@ static Status is_finite(Exec *exec, int64_t offset, int64_t n, bool *out) {
   *out = true;
   for (int64_t at = 0; at < n && *out; at += CHECK_FLOATS) {
     int64_t here = n - at < CHECK_FLOATS ? n - at : CHECK_FLOATS;
-    TRY(exec->device->read(exec->device,
-                           offset + at * (int64_t)sizeof(float), exec->check,
-                           here * (int64_t)sizeof(float)));
+    TRY(exec->device->read(exec->device, offset + at * (int64_t)sizeof(float),
+                           exec->check, here * (int64_t)sizeof(float)));
     for (int64_t i = 0; i < here; i++)
       if (!isfinite(exec->check[i])) *out = false;
   }

@@ -61,8 +61,8 @@ typedef struct Unpacked {
  * arena. */
 static bool make_room(Unpacked *out, int64_t n) {
   if (out->capacity - out->n >= n) return true;
-  int64_t capacity = out->capacity * 2 > out->n + n ? out->capacity * 2
-                                                    : out->n + n;
+  int64_t capacity =
+      out->capacity * 2 > out->n + n ? out->capacity * 2 : out->n + n;
   unsigned char *data = realloc(out->data, (size_t)capacity);
   if (!data) return false;
   out->data = data;

@@ -8,8 +8,8 @@
  *
  * Ranks tell the launcher when they start, whom they have lost and when they
  * end (watch.c); a process descriptor for each shows its death even if it said
- * nothing.  After the first loss the others get a second to report, then all are
- * killed: graceful ends hang when a rank is gone.
+ * nothing.  After the first loss the others get a second to report, then all
+ * are killed: graceful ends hang when a rank is gone.
  */
 #include "runtime/launch.h"
 
@@ -35,9 +35,9 @@ enum {
   EXIT_machine = 3,
   EXIT_interrupted = 130,
   EXIT_terminated = 143,
-  GRACE_MS = 500,  /* for reports after a loss */
-  KILL_MS = 300,   /* for mpirun to see that its ranks are dead */
-  DEAD_MS = 1000,  /* for the last ranks to vanish */
+  GRACE_MS = 500, /* for reports after a loss */
+  KILL_MS = 300,  /* for mpirun to see that its ranks are dead */
+  DEAD_MS = 1000, /* for the last ranks to vanish */
   NO_CODE = -1
 };
 
@@ -49,14 +49,14 @@ typedef struct Rank {
 
 typedef struct Launch {
   const LaunchOptions *options;
-  pid_t child;          /* mpirun, or the only rank */
+  pid_t child; /* mpirun, or the only rank */
   int alive[2], report[2], signals;
   Rank *ranks;
-  char line[4096];      /* what was read of the reports */
+  char line[4096]; /* what was read of the reports */
   size_t n_line;
-  int n_signals;        /* that asked to stop */
-  int stop_code;        /* 130 or 143; 0 */
-  int64_t kill_at_ms;   /* 0: never */
+  int n_signals;      /* that asked to stop */
+  int stop_code;      /* 130 or 143; 0 */
+  int64_t kill_at_ms; /* 0: never */
   int n_kills;
   char scratch[64];
 } Launch;
@@ -104,10 +104,20 @@ static void set_environment(const Launch *launch) {
   }
 }
 
-static const char *const mpirun_words[] = {
-    "mpirun", "-q", "--oversubscribe", "--bind-to", "none",
-    "--mca", "mpi_yield_when_idle", "1", "--mca", "btl", "self,vader",
-    "--mca", "orte_abort_print_stack", "0"};
+static const char *const mpirun_words[] = {"mpirun",
+                                           "-q",
+                                           "--oversubscribe",
+                                           "--bind-to",
+                                           "none",
+                                           "--mca",
+                                           "mpi_yield_when_idle",
+                                           "1",
+                                           "--mca",
+                                           "btl",
+                                           "self,vader",
+                                           "--mca",
+                                           "orte_abort_print_stack",
+                                           "0"};
 
 /* Both Open MPI's files and the shared memory of its ranks. */
 static const char *const scratch_words[] = {"orte_tmpdir_base",
@@ -271,7 +281,7 @@ static void look_for_deaths(Launch *launch) {
     close(rank->fd);
     rank->fd = -1;
     hear(launch); /* its last words */
-    if (rank->code == NO_CODE) 
+    if (rank->code == NO_CODE)
       lose(launch, i, "it was killed or crashed", GRACE_MS);
   }
 }
@@ -286,8 +296,7 @@ static void on_signal(Launch *launch, int number) {
   }
   launch->n_signals++;
   if (launch->n_signals == 1) {
-    launch->stop_code =
-        number == SIGTERM ? EXIT_terminated : EXIT_interrupted;
+    launch->stop_code = number == SIGTERM ? EXIT_terminated : EXIT_interrupted;
     fprintf(stderr, "\nstopping after this step, with a checkpoint%s\n",
             number == SIGINT ? "; again: at once" : "");
     kill(launch->child, SIGUSR1);
@@ -351,7 +360,7 @@ static int exit_code(const Launch *launch, int status) {
 }
 
 static void close_all(Launch *launch) {
-  const int fds[] = {launch->alive[0],  launch->alive[1], launch->report[0],
+  const int fds[] = {launch->alive[0], launch->alive[1], launch->report[0],
                      launch->report[1], launch->signals};
   for (int i = 0; i < ARRAY_LENGTH(fds); i++)
     if (fds[i] >= 0) close(fds[i]);
@@ -397,10 +406,8 @@ int launch_ranks(const LaunchOptions *options) {
   }
   Memory *memory = memory_create(exhausted, NULL);
   if (!memory) exhausted(NULL);
-  Launch launch = {.options = options,
-                   .alive = {-1, -1},
-                   .report = {-1, -1},
-                   .signals = -1};
+  Launch launch = {
+      .options = options, .alive = {-1, -1}, .report = {-1, -1}, .signals = -1};
   int code = run(&launch, arena_create(memory));
   memory_destroy(memory);
   return code;

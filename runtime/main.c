@@ -108,8 +108,7 @@ static int parse_options(int argc, char **argv, RunOptions *out) {
     bool is_right = row && (row->flag || i + 1 < argc);
     if (is_right && row->flag) *row->flag = true;
     if (is_right && row->text) *row->text = argv[++i];
-    if (is_right && row->number)
-      is_right = read_count(argv[++i], row->number);
+    if (is_right && row->number) is_right = read_count(argv[++i], row->number);
     if (is_right) continue;
     fprintf(stderr, "error: wrong option or argument '%s'\n", argv[i]);
     return usage(argv[0], true);
@@ -267,7 +266,7 @@ static Status fill_persistent(Run *run, const Checkpoint *checkpoint) {
   }
   TRY(run->comm->broadcast(run->comm, words, sizeof words, 0));
   TRY(params_init(run->arena, run->program, run->device, run->seed,
-                  !words[0]  ? NULL
+                  !words[0]   ? NULL
                   : is_resume ? is_resumed
                               : is_loaded));
   TRY(write_scalars(run));
@@ -309,7 +308,8 @@ static int start(Run *run) {
   run->eval = program_code(program, "eval");
   run->eval_rest = program_code(program, "eval_rest");
   run->sample = program_code(program, "sample");
-  run->seed = run->options.has_seed ? run->options.seed : program->settings.seed;
+  run->seed =
+      run->options.has_seed ? run->options.seed : program->settings.seed;
   run->saved = run->evaluated = -1;
   run->loss = NAN; /* until a step was made */
   int n = program->settings.n_metrics;
@@ -320,8 +320,8 @@ static int start(Run *run) {
   if (!code) code = run_agree(run, open_data(run));
   if (!code) code = run_agree(run, open_saver(run));
   if (code) return code;
-  run->exec = exec_create(run->arena, program, run->device, run->comm,
-                          &run->watch);
+  run->exec =
+      exec_create(run->arena, program, run->device, run->comm, &run->watch);
   if (run->options.trace) {
     run->trace = trace_create(run->arena, TRACE_EVENTS);
     exec_set_trace(run->exec, run->trace);

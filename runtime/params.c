@@ -44,17 +44,17 @@ static uint16_t to_f16(float value) {
 
 static void store(DnnDtype dtype, unsigned char *to, double value) {
   switch (dtype) {
-    case DNN_bool:
-    case DNN_u8: *to = (unsigned char)value; return;
-    case DNN_i8: *to = (unsigned char)(int8_t)value; return;
-    case DNN_i16: memcpy(to, &(int16_t){(int16_t)value}, 2); return;
-    case DNN_i32: memcpy(to, &(int32_t){(int32_t)value}, 4); return;
-    case DNN_i64: memcpy(to, &(int64_t){(int64_t)value}, 8); return;
-    case DNN_f16: memcpy(to, &(uint16_t){to_f16((float)value)}, 2); return;
-    case DNN_bf16: memcpy(to, &(uint16_t){to_bf16((float)value)}, 2); return;
-    case DNN_f32: memcpy(to, &(float){(float)value}, 4); return;
-    case DNN_f64: memcpy(to, &value, 8); return;
-    default: UNREACHABLE();
+  case DNN_bool:
+  case DNN_u8: *to = (unsigned char)value; return;
+  case DNN_i8: *to = (unsigned char)(int8_t)value; return;
+  case DNN_i16: memcpy(to, &(int16_t){(int16_t)value}, 2); return;
+  case DNN_i32: memcpy(to, &(int32_t){(int32_t)value}, 4); return;
+  case DNN_i64: memcpy(to, &(int64_t){(int64_t)value}, 8); return;
+  case DNN_f16: memcpy(to, &(uint16_t){to_f16((float)value)}, 2); return;
+  case DNN_bf16: memcpy(to, &(uint16_t){to_bf16((float)value)}, 2); return;
+  case DNN_f32: memcpy(to, &(float){(float)value}, 4); return;
+  case DNN_f64: memcpy(to, &value, 8); return;
+  default: UNREACHABLE();
   }
 }
 
@@ -113,8 +113,7 @@ static Status init_tensor(const Threads *threads, Device *device,
   if (tensor->init == INIT_zeros && device->is_zeroed) return STATUS_OK;
   for (making->first = 0; making->first < n; making->first += BLOCK) {
     making->n = n - making->first < BLOCK ? n - making->first : BLOCK;
-    if (making->first == 0 || !is_same)
-      threads_run(threads, make_part, making);
+    if (making->first == 0 || !is_same) threads_run(threads, make_part, making);
     TRY(device->write(device, tensor->offset + making->first * item,
                       making->out, making->n * item));
   }

@@ -162,7 +162,7 @@ typedef struct DnnInstr {
   const int64_t *buffers; /* arena offsets in bytes */
   const int64_t *numbers;
   const void *detail;
-  const char *path; /* of the node, for messages and traces */
+  const char *path;          /* of the node, for messages and traces */
   double flops, bytes_moved; /* estimates by the operator's cost rule */
   /* What this instruction wrote that is real-valued: n_checks pairs
    * (offset, elements of f32), for finding the first value not finite. */
@@ -211,8 +211,8 @@ typedef struct DnnData {
   const char *name;
   int32_t n_fields;
   const DnnField *fields;
-  double eval;         /* last records if >= 1, last share if < 1, 0: none */
-  uint8_t sequential;  /* order = sequential */
+  double eval;        /* last records if >= 1, last share if < 1, 0: none */
+  uint8_t sequential; /* order = sequential */
   uint8_t is_stream;
 } DnnData;
 
@@ -222,7 +222,7 @@ typedef struct DnnSettings {
   int64_t eval_every, eval_batches, save_every, keep;
   uint64_t seed;
   double clip, ema;
-  const char *save; /* folder */
+  const char *save;  /* folder */
   const char *items; /* what a sample counts as: "tok" or "samples" */
   int64_t items_per_sample;
   int32_t n_metrics;
@@ -238,7 +238,7 @@ typedef struct DnnSample {
 } DnnSample;
 
 typedef struct DnnProgram {
-  int32_t abi; /* DNN_ABI */
+  int32_t abi;                            /* DNN_ABI */
   const char *model, *model_dir, *target; /* "chargpt", folder, "cpu" */
   const char *model_hash, *plan_hash, *compiler;
   int32_t world; /* ranks */

@@ -30,13 +30,13 @@ static uint32_t little_endian(const unsigned char *bytes) {
 
 static int64_t idx_item_bytes(uint8_t type) {
   switch (type) {
-    case 0x08:
-    case 0x09: return 1;
-    case 0x0b: return 2;
-    case 0x0c:
-    case 0x0d: return 4;
-    case 0x0e: return 8;
-    default: return 0;
+  case 0x08:
+  case 0x09: return 1;
+  case 0x0b: return 2;
+  case 0x0c:
+  case 0x0d: return 4;
+  case 0x0e: return 8;
+  default: return 0;
   }
 }
 
@@ -65,8 +65,8 @@ static int64_t idx_size(const unsigned char *bytes, int64_t n,
 }
 
 static int64_t idx_limit(const unsigned char *bytes, int64_t n) {
-  int64_t header, record, item, values = idx_size(bytes, n, &header, &record,
-                                                  &item);
+  int64_t header, record, item,
+      values = idx_size(bytes, n, &header, &record, &item);
   return values < 0 ? n : header + values * item;
 }
 
@@ -91,22 +91,22 @@ static Status open_idx(Reader *reader) {
 
 static double idx_value(uint8_t type, const unsigned char *at) {
   switch (type) {
-    case 0x08: return at[0];
-    case 0x09: return (int8_t)at[0];
-    case 0x0b: return (int16_t)(at[0] << 8 | at[1]);
-    case 0x0c: return (int32_t)big_endian(at);
-    case 0x0d: {
-      uint32_t bits = big_endian(at);
-      float value;
-      memcpy(&value, &bits, sizeof value);
-      return (double)value;
-    }
-    default: {
-      uint64_t bits = (uint64_t)big_endian(at) << 32 | big_endian(at + 4);
-      double value;
-      memcpy(&value, &bits, sizeof value);
-      return value;
-    }
+  case 0x08: return at[0];
+  case 0x09: return (int8_t)at[0];
+  case 0x0b: return (int16_t)(at[0] << 8 | at[1]);
+  case 0x0c: return (int32_t)big_endian(at);
+  case 0x0d: {
+    uint32_t bits = big_endian(at);
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return (double)value;
+  }
+  default: {
+    uint64_t bits = (uint64_t)big_endian(at) << 32 | big_endian(at + 4);
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+  }
   }
 }
 
@@ -164,13 +164,12 @@ static Status read_line(Arena *arena, const Reader *reader,
     double value;
     if (column >= field->first_column) {
       if (!text_read_real(line + begin, end - begin, &value))
-        return status_make(STATUS_invalid,
-                           "'%s', line %lld, column %lld: '%.*s' is not a "
-                           "number",
-                           reader->file.path, (long long)number,
-                           (long long)column,
-                           end - begin > 40 ? 40 : (int)(end - begin),
-                           line + begin);
+        return status_make(
+            STATUS_invalid,
+            "'%s', line %lld, column %lld: '%.*s' is not a "
+            "number",
+            reader->file.path, (long long)number, (long long)column,
+            end - begin > 40 ? 40 : (int)(end - begin), line + begin);
       add_number(arena, out, value);
     }
     column++;
@@ -228,24 +227,24 @@ Status reader_open(Arena *arena, const DnnField *field, const char *name,
   TRY(input_open(arena, name, folder, model_dir,
                  field->source == DNN_IDX ? idx_limit : NULL, &out->file));
   switch ((DnnSource)field->source) {
-    case DNN_BYTES:
-      out->item_bytes = 1;
-      out->n = out->file.n;
-      return STATUS_OK;
-    case DNN_TOKENS: return open_tokens(out);
-    case DNN_IDX: return open_idx(out);
-    case DNN_CSV: return open_csv(arena, field, out);
-    default: UNREACHABLE();
+  case DNN_BYTES:
+    out->item_bytes = 1;
+    out->n = out->file.n;
+    return STATUS_OK;
+  case DNN_TOKENS: return open_tokens(out);
+  case DNN_IDX: return open_idx(out);
+  case DNN_CSV: return open_csv(arena, field, out);
+  default: UNREACHABLE();
   }
 }
 
 static void draw(const Reader *reader, int64_t first, int64_t n, double *out) {
   for (int64_t i = 0; i < n; i++) {
     uint64_t index = (uint64_t)(first + i);
-    out[i] = reader->kind == DNN_SYNTHETIC_REALS
-                 ? random_normal(reader->key, index)
-                 : (double)random_below(reader->key, index,
-                                        (uint64_t)reader->below);
+    out[i] =
+        reader->kind == DNN_SYNTHETIC_REALS
+            ? random_normal(reader->key, index)
+            : (double)random_below(reader->key, index, (uint64_t)reader->below);
   }
 }
 

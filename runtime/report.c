@@ -133,9 +133,13 @@ typedef enum Cause {
   N_CAUSES
 } Cause;
 
-static const char *const cause_names[] = {
-    "arena", "program_and_libraries", "heap", "thread_heaps_and_stacks",
-    "shared_memory_of_transport", "system", "other"};
+static const char *const cause_names[] = {"arena",
+                                          "program_and_libraries",
+                                          "heap",
+                                          "thread_heaps_and_stacks",
+                                          "shared_memory_of_transport",
+                                          "system",
+                                          "other"};
 _Static_assert(sizeof cause_names / sizeof *cause_names == N_CAUSES,
                "a name for each cause");
 

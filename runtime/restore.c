@@ -39,8 +39,7 @@ static Status read_exactly(int fd, void *to, int64_t n, int64_t at) {
 static Status open_plain(int folder, const char *name, int *out_fd,
                          int64_t *out_n) {
   struct stat info;
-  int fd =
-      openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return status_errno(errno, "cannot open");
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     close(fd);
@@ -172,6 +171,9 @@ static Status open_indexed(Arena *arena, int folder, int fd, int64_t n,
     StoredFile *file = &out->files[out->n_files++];
     TRY(open_file(arena, folder, out->path, map[i].value, file));
   }
+  if (out->n_files == 0)
+    return status_make(STATUS_io, "'%s/%s' names no file", out->path,
+                       index_name);
   TRY(make_places(arena, out));
   return check_map(out, map, n_map);
 }
@@ -258,8 +260,8 @@ static const StoredTensor *stored_for(const Checkpoint *checkpoint,
   return found;
 }
 
-static Status check_tensor(const Checkpoint *checkpoint,
-                           const StoredFile *file, const StoredTensor *stored,
+static Status check_tensor(const Checkpoint *checkpoint, const StoredFile *file,
+                           const StoredTensor *stored,
                            const DnnTensor *tensor) {
   bool is_equal =
       stored->dtype == tensor->dtype && stored->rank == tensor->rank;
@@ -274,11 +276,10 @@ static Status check_tensor(const Checkpoint *checkpoint,
   for (int i = 0; i < tensor->rank && b < sizeof want - 24; i++)
     b += (size_t)snprintf(want + b, sizeof want - b, "%s%lld", i ? ", " : "",
                           (long long)tensor->size[i]);
-  return status_make(STATUS_invalid,
-                     "'%s/%s': tensor '%s' is %s[%s], the model has %s[%s]",
-                     checkpoint->path, file->name, tensor->path,
-                     dtype_label(stored->dtype), have,
-                     dtype_label(tensor->dtype), want);
+  return status_make(
+      STATUS_invalid, "'%s/%s': tensor '%s' is %s[%s], the model has %s[%s]",
+      checkpoint->path, file->name, tensor->path, dtype_label(stored->dtype),
+      have, dtype_label(tensor->dtype), want);
 }
 
 static Status check_hash(const Checkpoint *checkpoint, const StoredFile *file,
@@ -433,8 +434,7 @@ Status checkpoint_find(Memory *memory, Arena *arena, const char *folder,
         fprintf(stderr, "warning: going back to '%s'\n", path);
       return STATUS_OK;
     }
-    fprintf(stderr, "warning: passing over a checkpoint: %s\n",
-            status.message);
+    fprintf(stderr, "warning: passing over a checkpoint: %s\n", status.message);
     if (first.code == STATUS_ok) first = status;
   }
   if (first.code == STATUS_ok) return STATUS_OK;

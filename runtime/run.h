@@ -14,7 +14,12 @@ typedef enum ExitCode {
 } ExitCode;
 
 /* What one rank asks of all; the greatest is done. */
-typedef enum Stop { STOP_none, STOP_user1, STOP_terminate, STOP_interrupt } Stop;
+typedef enum Stop {
+  STOP_none,
+  STOP_user1,
+  STOP_terminate,
+  STOP_interrupt
+} Stop;
 
 typedef struct RunOptions {
   int64_t steps, count; /* -1: as the program says */
@@ -47,7 +52,7 @@ typedef struct Run {
   float loss, norm, rate;
   bool has_norm, has_validation;
   double validation;
-  double *metrics; /* of the last evaluation; [settings.n_metrics] */
+  double *metrics;   /* of the last evaluation; [settings.n_metrics] */
   int64_t evaluated; /* at which step; -1: never */
   float *metric_values;
   int64_t times[N_TIMES]; /* ns of the last steps */

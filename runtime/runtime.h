@@ -19,7 +19,8 @@ typedef enum DnnDtypeIndex {
 int64_t dtype_bytes(DnnDtype dtype);
 const char *dtype_label(DnnDtype dtype); /* "f32" */
 
-/* ---- watch.c: what this rank is doing, for messages when a rank is lost ---- */
+/* ---- watch.c: what this rank is doing, for messages when a rank is lost ----
+ */
 
 enum { WATCH_RING = 256 };
 
@@ -36,8 +37,8 @@ typedef struct Watch {
   int alive_fd;  /* ends when the launcher is gone; -1: no launcher */
   int report_fd; /* to the launcher; -1 */
   _Atomic int64_t step;
-  _Atomic int32_t instr;       /* index in its code */
-  const char *_Atomic code;    /* name of the code */
+  _Atomic int32_t instr;    /* index in its code */
+  const char *_Atomic code; /* name of the code */
   const char *_Atomic path;
   _Atomic int64_t waits_since; /* monotonic ns; 0: waits for nothing */
   _Atomic int64_t deadline_ns; /* how long one wait may last */
@@ -92,7 +93,10 @@ const int64_t *instr_numbers(const DnnInstr *instr, int rank, int64_t *scratch);
 
 /* ---- comm: collectives between ranks ---- */
 
-typedef struct CommPart { void *data; int64_t count; } CommPart;
+typedef struct CommPart {
+  void *data;
+  int64_t count;
+} CommPart;
 
 /* Filled by the transport while `on`; read between steps. */
 typedef struct CommEvent {
@@ -110,9 +114,10 @@ typedef struct Comm Comm;
 struct Comm {
   const char *name; /* self local mpi nccl */
   int rank, world, local_rank, local_world;
-  /* Starts; returns at once; the parts must stay until the wait.  Collectives of one group run in the order of
-   * start, which is the same on all ranks.  All-reduce is reduce-scatter in
-   * ascending rank order, then all-gather: replicas are equal bit for bit. */
+  /* Starts; returns at once; the parts must stay until the wait.  Collectives
+   * of one group run in the order of start, which is the same on all ranks.
+   * All-reduce is reduce-scatter in ascending rank order, then all-gather:
+   * replicas are equal bit for bit. */
   Status (*start)(Comm *comm, const DnnCollective *what, const CommPart *parts);
   /* Blocks until collective `id` has ended; STATUS_lost when a rank is gone or
    * the deadline has passed (with what it waits for). */
@@ -126,9 +131,9 @@ struct Comm {
   Status (*vote_start)(Comm *comm, int64_t value);
   Status (*vote_wait)(Comm *comm, int64_t *out_greatest);
   void (*close)(Comm *comm);
-  Watch *watch;          /* may be set after creation; or NULL */
-  CommEvents *events;    /* times of collectives, for traces; or NULL */
-  int64_t buffer_bytes;  /* what the transport allocated itself */
+  Watch *watch;         /* may be set after creation; or NULL */
+  CommEvents *events;   /* times of collectives, for traces; or NULL */
+  int64_t buffer_bytes; /* what the transport allocated itself */
   void *state;
 };
 

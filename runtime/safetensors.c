@@ -178,7 +178,8 @@ static void skip_value(Json *json, int depth) {
   } else {
     const char *begin = json->at;
     while (json->at < json->end &&
-           (strchr("+-.", *json->at) || (*json->at >= '0' && *json->at <= '9') ||
+           (strchr("+-.", *json->at) ||
+            (*json->at >= '0' && *json->at <= '9') ||
             (*json->at >= 'a' && *json->at <= 'z') || *json->at == 'E') &&
            *json->at)
       json->at++;
@@ -350,15 +351,14 @@ static Status check_cover(StoredHeader *header, int64_t data_bytes) {
   int64_t at = 0;
   for (int i = 0; i < n; i++) {
     if (tensors[i].begin != at)
-      return status_make(STATUS_invalid,
-                         "tensor '%s' begins at byte %lld of the data, not %lld",
-                         tensors[i].name, (long long)tensors[i].begin,
-                         (long long)at);
+      return status_make(
+          STATUS_invalid,
+          "tensor '%s' begins at byte %lld of the data, not %lld",
+          tensors[i].name, (long long)tensors[i].begin, (long long)at);
     at = tensors[i].end;
   }
   if (at != data_bytes)
-    return status_make(STATUS_invalid,
-                       "%lld bytes of data belong to no tensor",
+    return status_make(STATUS_invalid, "%lld bytes of data belong to no tensor",
                        (long long)(data_bytes - at));
   return STATUS_OK;
 }

@@ -25,13 +25,13 @@ typedef struct Sampling {
 
 static Status prepare(Run *run, Arena *arena, Sampling *out) {
   const DnnSample *sample = run->program->sample;
-  *out = (Sampling){.run = run,
-                    .input = program_tensor(run->program, run->sample, DNN_DATA),
-                    .result =
-                        program_tensor(run->program, run->sample, DNN_RESULT),
-                    .temperature = sample->temperature,
-                    .top_k = sample->top_k,
-                    .key = random_key(run->seed, "sample")};
+  *out = (Sampling){
+      .run = run,
+      .input = program_tensor(run->program, run->sample, DNN_DATA),
+      .result = program_tensor(run->program, run->sample, DNN_RESULT),
+      .temperature = sample->temperature,
+      .top_k = sample->top_k,
+      .key = random_key(run->seed, "sample")};
   if (sample->bpe)
     return status_make(STATUS_unavailable,
                        "sampling with a vocabulary of pairs (bpe) is not "
@@ -96,9 +96,8 @@ static int choose(Sampling *s, int64_t position) {
   for (int pass = 0; pass < 2; pass++) {
     for (int i = 0; i < n; i++) {
       if (s->logits[i] < least) continue;
-      double weight = exponential(((double)s->logits[i] -
-                                   (double)s->logits[best]) /
-                                  s->temperature);
+      double weight = exponential(
+          ((double)s->logits[i] - (double)s->logits[best]) / s->temperature);
       if (pass == 0)
         total += weight;
       else if ((sum += weight) > at * total)

@@ -1,10 +1,10 @@
 /*
  * scratch.c -- a folder for what mpirun and its ranks leave lying about.
  *
- * Open MPI keeps sockets below /tmp and shared memory below /dev/shm, and a rank
- * that is killed removes neither.  So each launch gives it a folder of its own,
- * named after the launcher, removes that at the end, and first removes those of
- * launchers that no longer live.
+ * Open MPI keeps sockets below /tmp and shared memory below /dev/shm, and a
+ * rank that is killed removes neither.  So each launch gives it a folder of its
+ * own, named after the launcher, removes that at the end, and first removes
+ * those of launchers that no longer live.
  */
 #include "runtime/launch.h"
 

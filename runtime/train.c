@@ -136,11 +136,10 @@ static Status copy_states(Run *run, unsigned char *copy, bool is_back) {
   for (int i = 0; i < run->program->n_tensors; i++) {
     const DnnTensor *tensor = &run->program->tensors[i];
     if (tensor->role != DNN_STATE) continue;
-    TRY(is_back
-            ? run->device->write(run->device, tensor->offset, copy,
-                                 tensor->bytes)
-            : run->device->read(run->device, tensor->offset, copy,
-                                tensor->bytes));
+    TRY(is_back ? run->device->write(run->device, tensor->offset, copy,
+                                     tensor->bytes)
+                : run->device->read(run->device, tensor->offset, copy,
+                                    tensor->bytes));
     copy += tensor->bytes;
   }
   return STATUS_OK;
@@ -165,6 +164,16 @@ static const DnnTensor *metric_tensor(const Run *run, const DnnCode *code,
         strcmp(code->tensors[i].path, path) == 0)
       return &code->tensors[i];
   return NULL;
+}
+
+/* A line that is overwritten, on a terminal only. */
+static void show_progress(const Run *run, int64_t at, int64_t n) {
+  if (run->comm->rank != 0 || run->options.quiet || !isatty(STDERR_FILENO))
+    return;
+  if (at < n)
+    fprintf(stderr, "\revaluating %lld/%lld", (long long)at, (long long)n);
+  else
+    fprintf(stderr, "\r%40s\r", "");
 }
 
 static void evaluate_batch(Run *run, const DnnCode *code, int64_t first,
@@ -195,13 +204,14 @@ static void warn_about_rest(const Run *run, int64_t rest, int64_t n) {
 static int64_t evaluate_all(Run *run, Sums *sums) {
   const DnnSettings *settings = &run->program->settings;
   int64_t batch = run->eval->batch, n = data_eval_samples(run->data), at = 0;
-  if (settings->eval_batches > 0) {
-    for (; at < settings->eval_batches * batch; at += batch)
-      evaluate_batch(run, run->eval, at, true, sums);
-    return at;
+  bool is_random = settings->eval_batches > 0;
+  if (is_random) n = settings->eval_batches * batch;
+  for (; at + batch <= n; at += batch) {
+    show_progress(run, at, n);
+    evaluate_batch(run, run->eval, at, is_random, sums);
   }
-  for (; at + batch <= n; at += batch)
-    evaluate_batch(run, run->eval, at, false, sums);
+  show_progress(run, n, n);
+  if (is_random) return at;
   for (; run->eval_rest && at + run->eval_rest->batch <= n;
        at += run->eval_rest->batch)
     evaluate_batch(run, run->eval_rest, at, false, sums);
@@ -246,8 +256,7 @@ static int save(Run *run) {
   int64_t deadline = atomic_exchange(&run->watch.deadline_ns, 0);
   watch_note(&run->watch, run->done, "save", 0, "checkpoint");
   if (run->saver) {
-    Status status =
-        saver_save(run->saver, run->device, run->done, run->seed);
+    Status status = saver_save(run->saver, run->device, run->done, run->seed);
     saved.was_tried = 1;
     saved.failed = status.code != STATUS_ok;
     if (status.message)

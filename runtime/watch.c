@@ -92,13 +92,14 @@ void watch_report(const Watch *watch, const char *why) {
   char text[2048];
   int size = (int)sizeof text, n = 0;
   int64_t since = atomic_load(&watch->waits_since);
-  n += snprintf(text + n, (size_t)(size - n), "rank %d: %s\n", watch->rank, why);
-  n += snprintf(text + n, (size_t)(size - n),
-                "rank %d %s at step %lld, instruction %d of %s, '%s'",
-                watch->rank, since ? "waits" : "is",
-                (long long)atomic_load(&watch->step),
-                atomic_load(&watch->instr), atomic_load(&watch->code),
-                atomic_load(&watch->path));
+  n +=
+      snprintf(text + n, (size_t)(size - n), "rank %d: %s\n", watch->rank, why);
+  n +=
+      snprintf(text + n, (size_t)(size - n),
+               "rank %d %s at step %lld, instruction %d of %s, '%s'",
+               watch->rank, since ? "waits" : "is",
+               (long long)atomic_load(&watch->step), atomic_load(&watch->instr),
+               atomic_load(&watch->code), atomic_load(&watch->path));
   if (since)
     n += snprintf(text + n, (size_t)(size - n), ", for %.1f s",
                   (double)(clock_ns() - since) * 1e-9);

@@ -89,10 +89,16 @@ def main():
     optimizer = torch.optim.AdamW(
         [{"params": decay, "weight_decay": 0.1},
          {"params": plain, "weight_decay": 0.0}],
-        lr=1e-3 if name == "chargpt" else 6e-4, betas=(0.9, 0.99), fused=True)
+        lr=1.0, betas=(0.9, 0.99), fused=True)
+    peak, warmup = (1e-3, 100) if name == "chargpt" else (6e-4, 700)
     random = np.random.default_rng(1)
+    done = 0
 
     def step():
+        nonlocal done
+        done += 1
+        for group in optimizer.param_groups:
+            group["lr"] = peak * min(1, done / warmup)
         at = random.integers(0, len(data) - t - 1, batch)
         x = torch.stack([data[i:i + t] for i in at])
         y = torch.stack([data[i + 1:i + 1 + t] for i in at])

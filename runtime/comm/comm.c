@@ -70,14 +70,14 @@ Status comm_reducible(const DnnCollective *what) {
     return status_make(STATUS_unavailable,
                        "this collective is not supported yet by the transport");
   switch (what->dtype) {
-    case DNN_i32:
-    case DNN_i64:
-    case DNN_f32:
-    case DNN_f64: return STATUS_OK;
-    default:
-      return status_make(STATUS_unavailable,
-                         "sums of %s between ranks are not supported yet",
-                         dtype_label(what->dtype));
+  case DNN_i32:
+  case DNN_i64:
+  case DNN_f32:
+  case DNN_f64: return STATUS_OK;
+  default:
+    return status_make(STATUS_unavailable,
+                       "sums of %s between ranks are not supported yet",
+                       dtype_label(what->dtype));
   }
 }
 
@@ -102,11 +102,11 @@ void comm_reduce(const DnnCollective *what, void *sum, const void *x,
                  int64_t n) {
   DnnReduce kind = (DnnReduce)what->reduce;
   switch (what->dtype) {
-    case DNN_i32: reduce_int32_t(kind, sum, x, n); return;
-    case DNN_i64: reduce_int64_t(kind, sum, x, n); return;
-    case DNN_f32: reduce_float(kind, sum, x, n); return;
-    case DNN_f64: reduce_double(kind, sum, x, n); return;
-    default: UNREACHABLE();
+  case DNN_i32: reduce_int32_t(kind, sum, x, n); return;
+  case DNN_i64: reduce_int64_t(kind, sum, x, n); return;
+  case DNN_f32: reduce_float(kind, sum, x, n); return;
+  case DNN_f64: reduce_double(kind, sum, x, n); return;
+  default: UNREACHABLE();
   }
 }
 

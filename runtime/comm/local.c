@@ -2,10 +2,10 @@
  * local.c -- ranks as threads of one process, for tests and for verification.
  *
  * Everything that joins several ranks is a meeting: it is ripe when all of its
- * group have come, and the last to come does the work for all, in ascending rank
- * order.  A ripe meeting is delivered at a time of a virtual clock that the seed
- * chooses, and the clock moves only when every rank waits: so a seed stands for
- * one order of deliveries, and other seeds show other orders.
+ * group have come, and the last to come does the work for all, in ascending
+ * rank order.  A ripe meeting is delivered at a time of a virtual clock that
+ * the seed chooses, and the clock moves only when every rank waits: so a seed
+ * stands for one order of deliveries, and other seeds show other orders.
  *
  * When every rank waits and nothing is ripe, nothing ever will be: that is a
  * deadlock, found at once and without a real clock.
@@ -94,23 +94,23 @@ static void do_work(Meeting *meeting) {
   int n = meeting->group.size;
   char sum[1024 * 8];
   switch (meeting->kind) {
-    case MEETING_collective: add_all(meeting, sum); return;
-    case MEETING_broadcast:
-      for (int i = 0; i < n; i++)
-        if (i != meeting->root)
-          memcpy(visits[i].data, visits[meeting->root].data, (size_t)bytes);
-      return;
-    case MEETING_gather:
-      for (int i = 0; i < n; i++)
-        for (int j = 0; j < n; j++)
-          memmove((char *)visits[i].all + j * bytes, visits[j].data,
-                  (size_t)bytes);
-      return;
-    case MEETING_vote:
-      meeting->value = visits[0].value;
-      for (int i = 1; i < n; i++)
-        if (visits[i].value > meeting->value) meeting->value = visits[i].value;
-      return;
+  case MEETING_collective: add_all(meeting, sum); return;
+  case MEETING_broadcast:
+    for (int i = 0; i < n; i++)
+      if (i != meeting->root)
+        memcpy(visits[i].data, visits[meeting->root].data, (size_t)bytes);
+    return;
+  case MEETING_gather:
+    for (int i = 0; i < n; i++)
+      for (int j = 0; j < n; j++)
+        memmove((char *)visits[i].all + j * bytes, visits[j].data,
+                (size_t)bytes);
+    return;
+  case MEETING_vote:
+    meeting->value = visits[0].value;
+    for (int i = 1; i < n; i++)
+      if (visits[i].value > meeting->value) meeting->value = visits[i].value;
+    return;
   }
 }
 
@@ -171,8 +171,8 @@ static Status come(Comm *comm, const Meeting *wanted, const Visit *visit,
     do_work(meeting);
     meeting->is_ripe = true;
     meeting->delivery =
-        world->now + (int64_t)random_below(world->key, world->n_ripe++,
-                                           LONGEST_DELIVERY);
+        world->now +
+        (int64_t)random_below(world->key, world->n_ripe++, LONGEST_DELIVERY);
   }
   *out = meeting;
   pthread_cond_broadcast(&world->changed);
@@ -228,13 +228,11 @@ static Status stay(Comm *comm, const Meeting *meeting, bool only_ripe) {
   world->n_waiting--;
   wait->meeting = NULL;
   if (!world->is_dead) return STATUS_OK;
-  return status_make(STATUS_lost,
-                     "deadlock: every rank waits; rank %d for %s %d",
-                     comm->rank,
-                     meeting->kind == MEETING_collective ? "collective"
-                                                         : "a meeting of kind",
-                     meeting->kind == MEETING_collective ? meeting->what->id
-                                                         : (int)meeting->kind);
+  return status_make(
+      STATUS_lost, "deadlock: every rank waits; rank %d for %s %d", comm->rank,
+      meeting->kind == MEETING_collective ? "collective" : "a meeting of kind",
+      meeting->kind == MEETING_collective ? meeting->what->id
+                                          : (int)meeting->kind);
 }
 
 static void leave(Meeting *meeting, int index) {
@@ -260,17 +258,15 @@ static Status part_from(Comm *comm, Meeting *meeting, int64_t *out_value) {
   Status status = stay(comm, meeting, false);
   if (out_value) *out_value = meeting->value;
   if (status.code == STATUS_ok)
-    leave(meeting,
-          (comm->rank / meeting->group.stride) % meeting->group.size);
+    leave(meeting, (comm->rank / meeting->group.stride) % meeting->group.size);
   pthread_mutex_unlock(&world->mutex);
   return status;
 }
 
 static Meeting of_all(const Comm *comm, MeetingKind kind) {
-  return (Meeting){.kind = kind,
-                   .group = {.stride = 1,
-                             .size = comm->world,
-                             .index = comm->rank}};
+  return (Meeting){
+      .kind = kind,
+      .group = {.stride = 1, .size = comm->world, .index = comm->rank}};
 }
 
 static Status local_start(Comm *comm, const DnnCollective *what,
@@ -318,8 +314,7 @@ static Status local_barrier(Comm *comm) {
   return local_vote_wait(comm, &greatest);
 }
 
-static Status local_broadcast(Comm *comm, void *data, int64_t bytes,
-                              int root) {
+static Status local_broadcast(Comm *comm, void *data, int64_t bytes, int root) {
   Meeting *meeting, wanted = of_all(comm, MEETING_broadcast);
   wanted.bytes = bytes;
   wanted.root = root;

@@ -13,14 +13,14 @@
  *
  * Every element is added once, by one rank, in one order: replicas are equal
  * bit for bit, and no result depends on timing.  Two rounds are in flight, so
- * that adding overlaps sending.  Chunks that lie in one tensor are sent from and
- * received into their place; only those across a border are copied.
+ * that adding overlaps sending.  Chunks that lie in one tensor are sent from
+ * and received into their place; only those across a border are copied.
  *
  * Open MPI notices a dead rank but not a silent one.  So the same thread sends
- * a beat to both neighbours every second, and ends the process when one has been
- * silent for 8 s, when the main thread has waited beyond its deadline or when
- * the launcher has gone: a report of where we are, then _exit, because after
- * that no collective can be trusted to return.
+ * a beat to both neighbours every second, and ends the process when one has
+ * been silent for 8 s, when the main thread has waited beyond its deadline or
+ * when the launcher has gone: a report of where we are, then _exit, because
+ * after that no collective can be trusted to return.
  */
 #include "runtime/runtime.h"
 
@@ -189,8 +189,8 @@ static void hear_beats(Mpi *mpi, int64_t now) {
       listen_to(mpi, neighbour);
     }
     neighbour->in = last;
-    int64_t silence = now - (neighbour->heard_ns ? neighbour->heard_ns
-                                                 : mpi->started_ns);
+    int64_t silence =
+        now - (neighbour->heard_ns ? neighbour->heard_ns : mpi->started_ns);
     if (silence < (neighbour->heard_ns ? silent_ns : first_beat_ns)) continue;
     char why[200];
     snprintf(why, sizeof why,
@@ -307,9 +307,9 @@ static void exchange_headers(const Reduction *r, Slot *slot) {
   Mpi *mpi = r->mpi;
   const Watch *watch = mpi->comm->watch;
   int size = r->group.size, index = r->group.index;
-  mpi->header_out = (Header){r->what->id, r->what->kind, r->what->dtype,
-                             r->n * r->item,
-                             watch ? atomic_load(&watch->step) : 0};
+  mpi->header_out =
+      (Header){r->what->id, r->what->kind, r->what->dtype, r->n * r->item,
+               watch ? atomic_load(&watch->step) : 0};
   int tag = tag_of(r, slot, PHASE_header);
   send(mpi, &mpi->header_out, sizeof(Header), rank_of(r, (index + 1) % size),
        tag, &slot->requests[slot->n_requests++]);
@@ -327,8 +327,8 @@ static void check_header(const Reduction *r) {
            "ranks disagree: this one is at step %lld, collective %lld of %lld "
            "bytes, rank %d at step %lld, collective %lld of %lld bytes",
            (long long)out->step, (long long)out->id, (long long)out->bytes,
-           rank_of(r, (r->group.index + size - 1) % size),
-           (long long)in->step, (long long)in->id, (long long)in->bytes);
+           rank_of(r, (r->group.index + size - 1) % size), (long long)in->step,
+           (long long)in->id, (long long)in->bytes);
   give_up(r->mpi, -1, why);
 }
 
@@ -369,8 +369,7 @@ static char *add_up(const Reduction *r, Slot *slot, int64_t begin, int64_t n) {
   char *sum = r->group.index == 0 ? own : slot->in;
   for (int i = 1; i < r->group.size; i++)
     comm_reduce(r->what, sum,
-                i == r->group.index ? own
-                                    : slot->in + i * r->mpi->chunk_bytes,
+                i == r->group.index ? own : slot->in + i * r->mpi->chunk_bytes,
                 n);
   if (sum != own && is_direct) memcpy(own, sum, (size_t)(n * r->item));
   if (!is_direct) comm_copy(r->what, r->parts, begin, n, sum, false);
@@ -431,8 +430,7 @@ static void run_all_reduce(Mpi *mpi, const Job *job) {
     slot->round = i;
     slot->begin = i * per_round;
     slot->end = slot->begin + per_round < r.n ? slot->begin + per_round : r.n;
-    slot->slice =
-        (slot->end - slot->begin + r.group.size - 1) / r.group.size;
+    slot->slice = (slot->end - slot->begin + r.group.size - 1) / r.group.size;
     begin_scatter(&r, slot);
     if (i >= 1) begin_gather(&r, &mpi->slots[(i - 1) % 2]);
   }
@@ -500,14 +498,14 @@ static void add_event(Comm *comm, int32_t id, int64_t begin) {
 static void run_job(Mpi *mpi, Job *job) {
   int64_t begin = clock_ns();
   switch (job->kind) {
-    case JOB_collective:
-      run_all_reduce(mpi, job);
-      add_event(mpi->comm, job->what->id, begin);
-      break;
-    case JOB_broadcast: run_broadcast(mpi, job); break;
-    case JOB_gather: run_gather(mpi, job->data, job->bytes, job->all); break;
-    case JOB_vote: run_vote(mpi, job); break;
-    case JOB_stop: break;
+  case JOB_collective:
+    run_all_reduce(mpi, job);
+    add_event(mpi->comm, job->what->id, begin);
+    break;
+  case JOB_broadcast: run_broadcast(mpi, job); break;
+  case JOB_gather: run_gather(mpi, job->data, job->bytes, job->all); break;
+  case JOB_vote: run_vote(mpi, job); break;
+  case JOB_stop: break;
   }
 }
 
@@ -712,11 +710,11 @@ static void make_slots(Mpi *mpi, Arena *arena) {
   mpi->chunk_bytes = chunk;
   for (int i = 0; i < 2; i++) {
     char *data = ARENA_ARRAY(arena, char, (2 * world + 1) * chunk);
-    mpi->slots[i] = (Slot){
-        .in = data,
-        .out = data + world * chunk,
-        .own = data + 2 * world * chunk,
-        .requests = ARENA_ARRAY(arena, void *, 2 * world + 2)};
+    mpi->slots[i] =
+        (Slot){.in = data,
+               .out = data + world * chunk,
+               .own = data + 2 * world * chunk,
+               .requests = ARENA_ARRAY(arena, void *, 2 * world + 2)};
   }
   mpi->comm->buffer_bytes = 2 * (2 * world + 1) * chunk;
 }

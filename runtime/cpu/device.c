@@ -44,8 +44,8 @@ typedef struct CpuState {
 /* A whole number of pages, zeroed by the system. */
 static Status map_pages(int64_t bytes, void **out) {
   size_t n = (size_t)(bytes > 0 ? bytes : 1);
-  void *data = mmap(NULL, n, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void *data =
+      mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED)
     return status_errno(errno, "no memory for %lld bytes", (long long)bytes);
   /* Fewer pages, fewer misses; a refusal changes nothing. */
@@ -122,14 +122,14 @@ static Status prepare(Device *device, const DnnInstr *instr,
     prepared->numbers = instr_numbers(instr, device->rank, numbers);
   }
   switch ((DnnOpcode)instr->op) {
-    case DNN_OP_KERNEL: return use_fallback(device->program, instr, prepared);
-    case DNN_OP_GEMM:
-    case DNN_OP_CONV:
-      return prepare_product(state, device->program, instr, prepared);
-    case DNN_OP_COPY: prepared->way = WAY_copy; return STATUS_OK;
-    case DNN_OP_ZERO: prepared->way = WAY_zero; return STATUS_OK;
-    case DNN_OP_COLLECTIVE:
-    case DNN_OP_WAIT: return STATUS_OK;
+  case DNN_OP_KERNEL: return use_fallback(device->program, instr, prepared);
+  case DNN_OP_GEMM:
+  case DNN_OP_CONV:
+    return prepare_product(state, device->program, instr, prepared);
+  case DNN_OP_COPY: prepared->way = WAY_copy; return STATUS_OK;
+  case DNN_OP_ZERO: prepared->way = WAY_zero; return STATUS_OK;
+  case DNN_OP_COLLECTIVE:
+  case DNN_OP_WAIT: return STATUS_OK;
   }
   UNREACHABLE();
 }
@@ -205,16 +205,16 @@ static Status cpu_launch(Device *device, const DnnInstr *instr) {
   const Prepared *prepared = find_prepared(device, instr);
   void *const *buffers = prepared->buffers;
   switch ((Way)prepared->way) {
-    case WAY_kernel: prepared->function(buffers, prepared->numbers); break;
-    case WAY_library: return library_run(state->library, prepared->call);
-    case WAY_own:
-      gemm_run(&state->threads, prepared->gemm, buffers[0], buffers[1],
-               buffers[2], state->pack);
-      break;
-    case WAY_copy:
-      memmove(buffers[1], buffers[0], (size_t)prepared->numbers[0]);
-      break;
-    case WAY_zero: memset(buffers[0], 0, (size_t)prepared->numbers[0]); break;
+  case WAY_kernel: prepared->function(buffers, prepared->numbers); break;
+  case WAY_library: return library_run(state->library, prepared->call);
+  case WAY_own:
+    gemm_run(&state->threads, prepared->gemm, buffers[0], buffers[1],
+             buffers[2], state->pack);
+    break;
+  case WAY_copy:
+    memmove(buffers[1], buffers[0], (size_t)prepared->numbers[0]);
+    break;
+  case WAY_zero: memset(buffers[0], 0, (size_t)prepared->numbers[0]); break;
   }
   return STATUS_OK;
 }

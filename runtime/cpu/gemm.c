@@ -63,10 +63,10 @@ typedef struct Kernel {
     }                                                                          \
   }
 
-#define SCALAR_LOAD(p)           (*(p))
-#define SCALAR_SAME(x)           (x)
-#define SCALAR_MADD(x, y, z)     ((x) * (y) + (z))
-#define SCALAR_STORE(p, x)       (*(p) = (x))
+#define SCALAR_LOAD(p)       (*(p))
+#define SCALAR_SAME(x)       (x)
+#define SCALAR_MADD(x, y, z) ((x) * (y) + (z))
+#define SCALAR_STORE(p, x)   (*(p) = (x))
 
 TILE(tile_plain, , float, 1, 4, 8, 0.0f, SCALAR_LOAD, SCALAR_SAME, SCALAR_MADD,
      SCALAR_STORE)
@@ -201,13 +201,12 @@ static void work_thread(void *arg, int index, int n_threads) {
   for (int64_t t = 0; t < batches; t++) {
     if (by_batch && t % n_threads != index) continue;
     int64_t t0 = t / gemm->batch[1], t1 = t % gemm->batch[1];
-    Block block = {
-        .gemm = gemm,
-        .a = work->a + t0 * gemm->a_batch[0] + t1 * gemm->a_batch[1],
-        .b = work->b + t0 * gemm->b_batch[0] + t1 * gemm->b_batch[1],
-        .c = work->c + t0 * gemm->c_batch[0] + t1 * gemm->c_batch[1],
-        .m = gemm->m,
-        .n = gemm->n};
+    Block block = {.gemm = gemm,
+                   .a = work->a + t0 * gemm->a_batch[0] + t1 * gemm->a_batch[1],
+                   .b = work->b + t0 * gemm->b_batch[0] + t1 * gemm->b_batch[1],
+                   .c = work->c + t0 * gemm->c_batch[0] + t1 * gemm->c_batch[1],
+                   .m = gemm->m,
+                   .n = gemm->n};
     int64_t begin = by_batch ? 0 : index * step;
     if (by_row) {
       block.m = smaller(step, gemm->m - begin);

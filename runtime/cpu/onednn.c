@@ -9,8 +9,9 @@
  *
  * A call is a short list of steps: reorders of operands into layouts that the
  * fast kernels want (nearly always only the weights of a convolution), the
- * primitive itself, and a reorder of its result.  The own layouts of activations
- * are tried first; where they would lead to a slow kernel, oneDNN chooses.
+ * primitive itself, and a reorder of its result.  The own layouts of
+ * activations are tried first; where they would lead to a slow kernel, oneDNN
+ * chooses.
  */
 #include "runtime/cpu/cpu.h"
 
@@ -29,7 +30,7 @@ typedef struct Argument {
 } Argument;
 
 typedef struct Api {
-#define ONEDNN(result, name, parameters) result (*name) parameters;
+#define ONEDNN(result, name, parameters) result(*name) parameters;
 #include "runtime/cpu/onednn.def"
 } Api;
 
@@ -392,9 +393,9 @@ static bool add_reorder(const Library *library, LibraryCall *call,
                         const Desc *from_desc, void *from, const Desc *to_desc,
                         void *to) {
   void *desc = NULL;
-  if (library->api.reorder_primitive_desc_create(
-          &desc, from_desc, library->engine, to_desc, library->engine, NULL) !=
-      OK)
+  if (library->api.reorder_primitive_desc_create(&desc, from_desc,
+                                                 library->engine, to_desc,
+                                                 library->engine, NULL) != OK)
     return false;
   Step *step = add_step(library, call, desc);
   library->api.primitive_desc_destroy(desc);

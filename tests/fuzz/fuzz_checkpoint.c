@@ -31,14 +31,26 @@ static const char *pick(unsigned *seed, const char *const *from, int n) {
 }
 
 static int write_tensor(char *to, size_t room, unsigned *seed, int64_t *at) {
-  static const char *const names[] = {"a",      "b.w",    "block[0].q", "a",
-                                      "\\u0061", "ema/b.w", "__metadata__",
-                                      "\\u0000", "\\ud83d\\ude00"};
-  static const char *const dtypes[] = {"F32", "F32", "BF16", "I64", "F8_E4M3",
-                                       "C64", ""};
-  static const char *const shapes[] = {"",     "4",      "2,2",
-                                       "1,4,1", "0",     "4611686018427387904",
-                                       "99999999999999999999", "-4", "4.0",
+  static const char *const names[] = {"a",
+                                      "b.w",
+                                      "block[0].q",
+                                      "a",
+                                      "\\u0061",
+                                      "ema/b.w",
+                                      "__metadata__",
+                                      "\\u0000",
+                                      "\\ud83d\\ude00"};
+  static const char *const dtypes[] = {"F32",     "F32", "BF16", "I64",
+                                       "F8_E4M3", "C64", ""};
+  static const char *const shapes[] = {"",
+                                       "4",
+                                       "2,2",
+                                       "1,4,1",
+                                       "0",
+                                       "4611686018427387904",
+                                       "99999999999999999999",
+                                       "-4",
+                                       "4.0",
                                        "1,1,1,1,1,1,1,1,1,1,1,1,1"};
   static const char *const jumps[] = {"16", "16", "16", "0", "8", "64"};
   int64_t end = *at + strtoll(pick(seed, jumps, ARRAY_LENGTH(jumps)), NULL, 10);

@@ -36,8 +36,10 @@ static const HeaderCase headers[] = {
     {" { " A " , " A2 " } ", 32, true},
     {"{" A2 "," A ",\"__metadata__\":{\"k\":\"v\"}}", 32, true},
     {"{}", 0, true},
-    {"{\"a\":{\"shape\":[],\"data_offsets\":[0,4],\"dtype\":\"F32\"}}", 4, true},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, true},
+    {"{\"a\":{\"shape\":[],\"data_offsets\":[0,4],\"dtype\":\"F32\"}}", 4,
+     true},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0,
+     true},
     {"", 0, false},
     {"{" A "}x", 16, false},
     {"{" A ",}", 16, false},
@@ -101,8 +103,8 @@ Test(header, every_shortening_of_a_header_is_refused) {
 }
 
 Test(header, names_of_files_are_plain) {
-  static const char *const bad[] = {"", ".", "..", "a/b", "/etc/passwd",
-                                    "../a", "a/../b", ".hidden", "a\nb"};
+  static const char *const bad[] = {
+      "", ".", "..", "a/b", "/etc/passwd", "../a", "a/../b", ".hidden", "a\nb"};
   for (int i = 0; i < ARRAY_LENGTH(bad); i++) {
     cr_assert_not(is_plain_file_name(bad[i]), "%s", bad[i]);
     Memory *memory = memory_create(no_memory, NULL);
@@ -147,12 +149,11 @@ static void stage_open(Stage *stage) {
   toy_make(&stage->toy, 1, 10000, 10, stage->save);
   cr_assert(device_create("cpu", stage->arena, &stage->device).code ==
             STATUS_ok);
+  cr_assert(stage->device->open(stage->device, &stage->toy.program, 0).code ==
+            STATUS_ok);
   cr_assert(
-      stage->device->open(stage->device, &stage->toy.program, 0).code ==
-      STATUS_ok);
-  cr_assert(params_init(stage->arena, &stage->toy.program, stage->device, 5,
-                        NULL)
-                .code == STATUS_ok);
+      params_init(stage->arena, &stage->toy.program, stage->device, 5, NULL)
+          .code == STATUS_ok);
   stage->comm = comm_self_create(stage->arena);
 }
 
@@ -303,8 +304,7 @@ Test(store, a_failed_save_leaves_what_was_there) {
   cr_assert(setrlimit(RLIMIT_FSIZE, &limit) == 0);
   Status status = stage_save(&stage, 8);
   cr_assert_eq(status.code, STATUS_io);
-  cr_assert(strstr(status.message, "cannot save step 8"), "%s",
-            status.message);
+  cr_assert(strstr(status.message, "cannot save step 8"), "%s", status.message);
   char path[160];
   snprintf(path, sizeof path, "%s/step-00000008", stage.save);
   cr_assert_not(file_exists(path));
@@ -318,12 +318,10 @@ Test(store, what_does_not_fit_the_model_is_named) {
   cr_assert_eq(stage_save(&stage, 7).code, STATUS_ok);
   Checkpoint checkpoint;
   stage.toy.persistent[0].size[0] = 3;
-  Status status =
-      checkpoint_locate(stage.memory, stage.arena, stage.save,
-                        &stage.toy.program, &checkpoint);
+  Status status = checkpoint_locate(stage.memory, stage.arena, stage.save,
+                                    &stage.toy.program, &checkpoint);
   cr_assert_neq(status.code, STATUS_ok);
-  stage.toy.persistent[0] =
-      toy_tensor("m.other", DNN_PARAM, DNN_f32, 4, AT_w);
+  stage.toy.persistent[0] = toy_tensor("m.other", DNN_PARAM, DNN_f32, 4, AT_w);
   char path[200];
   snprintf(path, sizeof path, "%s/step-00000007", stage.save);
   status = checkpoint_locate(stage.memory, stage.arena, path,

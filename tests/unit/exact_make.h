@@ -44,7 +44,7 @@ static inline int64_t exact_position(const ExactModel *model, int64_t index) {
 
 /* ---- the maker ---- */
 
-enum { EXACT_MAX_RANK = 5, EXACT_MAX_ELEMENTS = 600 };
+enum { EXACT_MAX_RANK = 5, EXACT_MAX_ELEMENTS = 6000 };
 
 typedef struct ExactDim {
   int name; /* 0: N, else D<name> */
@@ -68,6 +68,12 @@ typedef struct ExactMaker {
 
 static inline int exact_below(ExactMaker *m, int n) {
   return (int)random_below(m->key, m->draw++, (uint64_t)n);
+}
+
+/* Of a new dim: mostly tiny, sometimes enough to fill vectors and a bit. */
+static inline int64_t exact_size(ExactMaker *m) {
+  static const int sizes[] = {1, 2, 3, 4, 2, 3, 4, 8, 17, 33};
+  return sizes[exact_below(m, ARRAY_LENGTH(sizes))];
 }
 
 static inline int64_t exact_elements(const ExactVar *v) {
@@ -148,7 +154,7 @@ static inline void exact_dot_param(ExactMaker *m, ExactVar *u) {
   ExactDim over = u->dims[at];
   exact_drop(&out, at);
   int new = m->n_dims++;
-  int64_t size = 1 + exact_below(m, 4);
+  int64_t size = exact_size(m);
   exact_add(&w, new, size);
   for (int i = 0; i < u->rank; i++)
     if (i == at || (u->dims[i].name && exact_below(m, 5) == 0))
@@ -273,7 +279,7 @@ static inline void exact_conv(ExactMaker *m, ExactVar *u) {
   if (room < 0) return;
   ExactVar w = {.rank = 0}, out = *u;
   int o = m->n_dims++, new_y = m->n_dims++;
-  int64_t o_size = 1 + exact_below(m, 3);
+  int64_t o_size = exact_size(m);
   exact_add(&w, o, o_size);
   exact_add(&w, c.name, c.size);
   for (int i = 0; i < u->rank; i++)
@@ -333,7 +339,7 @@ static inline void exact_slice(ExactMaker *m, ExactVar *u) {
 static inline void exact_gather(ExactMaker *m) {
   ExactVar w = {.rank = 0}, out = {.rank = 0};
   int v = m->n_dims++, e = m->n_dims++;
-  int64_t size = 1 + exact_below(m, 4);
+  int64_t size = exact_size(m);
   exact_add(&w, v, EXACT_INDEX_BELOW);
   exact_add(&w, e, size);
   exact_add(&out, 0, m->model->batch);

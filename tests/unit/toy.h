@@ -81,8 +81,8 @@ typedef struct Toy {
 static const int64_t toy_product_at[] = {AT_x, AT_w, AT_product},
                      toy_backward_at[] = {AT_x, AT_product, AT_b, AT_gradient,
                                           AT_loss},
-                     toy_update_at[] = {AT_w,        AT_b,    AT_m,   AT_gradient,
-                                        AT_loss,     AT_norm, AT_rate},
+                     toy_update_at[] = {AT_w,    AT_b,    AT_m,   AT_gradient,
+                                        AT_loss, AT_norm, AT_rate},
                      toy_bucket_at[] = {AT_gradient, AT_gradient + 16, AT_loss},
                      toy_bucket_counts[] = {4, 1, 1}, toy_bucket_id[] = {1},
                      toy_product_checks[] = {AT_product, 1},
@@ -117,27 +117,23 @@ static inline DnnTensor toy_input(int64_t batch, int world) {
 static inline void toy_code(Toy *toy, int index, const char *name,
                             DnnInstr *instrs, int n_instrs, DnnTensor *tensors,
                             int n_tensors, int64_t batch) {
-  toy->codes[index] = (DnnCode){name, n_instrs, instrs, batch, n_tensors,
-                                tensors};
+  toy->codes[index] =
+      (DnnCode){name, n_instrs, instrs, batch, n_tensors, tensors};
 }
 
 static inline void toy_instrs(Toy *toy, DnnInstr *to, const DnnGemm *product,
                               const int64_t *backward,
                               const DnnCollective *sum) {
   to[0] = (DnnInstr){TOY_INSTR(DNN_OP_GEMM, "m.product", toy_product_at),
-                     .detail = product,
-                     .n_checks = 1,
+                     .detail = product, .n_checks = 1,
                      .checks = toy_product_checks};
   to[1] = (DnnInstr){TOY_INSTR(DNN_OP_KERNEL, "m.loss", toy_backward_at),
-                     .n_numbers = 2,
-                     .numbers = backward,
-                     .n_checks = 2,
+                     .n_numbers = 2, .numbers = backward, .n_checks = 2,
                      .checks = toy_backward_checks};
   to[1].kernel = 0;
   if (!sum) return;
   to[2] = (DnnInstr){TOY_INSTR(DNN_OP_COLLECTIVE, "m.sum", toy_bucket_at),
-                     .phase = 4,
-                     .detail = sum};
+                     .phase = 4, .detail = sum};
   to[3] = (DnnInstr){.op = DNN_OP_WAIT,
                      .phase = 4,
                      .n_numbers = 1,
@@ -195,13 +191,10 @@ static inline void toy_make(Toy *toy, int world, int64_t rate, int64_t steps,
   toy_instrs(toy, toy->train, &toy->product[0], toy->backward,
              &toy->collective);
   toy->train[4] =
-      (DnnInstr){TOY_INSTR(DNN_OP_KERNEL, "update", toy_update_at),
-                 .phase = 3,
-                 .n_numbers = 1,
-                 .numbers = toy->update};
+      (DnnInstr){TOY_INSTR(DNN_OP_KERNEL, "update", toy_update_at), .phase = 3,
+                 .n_numbers = 1, .numbers = toy->update};
   toy->train[4].kernel = 1;
-  toy_instrs(toy, toy->eval, &toy->product[0], toy->backward,
-             &toy->collective);
+  toy_instrs(toy, toy->eval, &toy->product[0], toy->backward, &toy->collective);
   toy_instrs(toy, toy->eval_rest, &toy->product[1], toy->backward_rest, NULL);
   toy_code(toy, 0, "train", toy->train, 5, toy->data, 3, TOY_BATCH);
   toy_code(toy, 1, "eval", toy->eval, 4, toy->data, 2, TOY_BATCH);
@@ -215,31 +208,30 @@ static inline void toy_make(Toy *toy, int world, int64_t rate, int64_t steps,
                           .size = {TOY_BATCH, TOY_INPUTS}};
   toy->block = (DnnData){
       .name = "d", .n_fields = 1, .fields = &toy->field, .eval = TOY_EVAL};
-  toy->program = (DnnProgram){
-      .abi = DNN_ABI,
-      .model = "toy",
-      .model_dir = ".",
-      .target = "cpu",
-      .world = world,
-      .arena_bytes = TOY_ARENA,
-      .persistent_bytes = AT_loss,
-      .parameters = 5,
-      .n_tensors = 5,
-      .tensors = toy->persistent,
-      .n_kernels = 2,
-      .kernels = toy->kernels,
-      .n_codes = 3,
-      .codes = toy->codes,
-      .n_data = 1,
-      .data = &toy->block,
-      .settings = {.steps = steps,
-                   .batch = TOY_BATCH,
-                   .keep = 2,
-                   .seed = 1,
-                   .save = save,
-                   .items = "samples",
-                   .items_per_sample = 1,
-                   .metrics = toy_metrics}};
+  toy->program = (DnnProgram){.abi = DNN_ABI,
+                              .model = "toy",
+                              .model_dir = ".",
+                              .target = "cpu",
+                              .world = world,
+                              .arena_bytes = TOY_ARENA,
+                              .persistent_bytes = AT_loss,
+                              .parameters = 5,
+                              .n_tensors = 5,
+                              .tensors = toy->persistent,
+                              .n_kernels = 2,
+                              .kernels = toy->kernels,
+                              .n_codes = 3,
+                              .codes = toy->codes,
+                              .n_data = 1,
+                              .data = &toy->block,
+                              .settings = {.steps = steps,
+                                           .batch = TOY_BATCH,
+                                           .keep = 2,
+                                           .seed = 1,
+                                           .save = save,
+                                           .items = "samples",
+                                           .items_per_sample = 1,
+                                           .metrics = toy_metrics}};
 }
 
 #endif
