@@ -34,8 +34,7 @@ static Expr *finish(Parser *parser, Expr expr) {
 }
 
 Expr *expr_name(Parser *parser, Name name, Span span) {
-  return finish(parser,
-                (Expr){.kind = EXPR_name, .name = name, .span = span});
+  return finish(parser, (Expr){.kind = EXPR_name, .name = name, .span = span});
 }
 
 Expr *expr_number(Parser *parser, ExprKind kind, Number number, Span span) {
@@ -71,8 +70,7 @@ Expr *expr_unary(Parser *parser, Operator op, Span op_span, Expr *a,
                                .span = span});
 }
 
-Expr *expr_binary(Parser *parser, Operator op, Span op_span, Expr *a,
-                  Expr *b) {
+Expr *expr_binary(Parser *parser, Operator op, Span op_span, Expr *a, Expr *b) {
   return finish(parser, (Expr){.kind = EXPR_binary,
                                .op = op,
                                .op_span = op_span,
@@ -160,8 +158,7 @@ static Parser *parse(Arena *arena, Names *names, Diags *diags,
   return parser;
 }
 
-Ast *ast_parse(Arena *arena, Names *names, Diags *diags,
-               const Source *source) {
+Ast *ast_parse(Arena *arena, Names *names, Diags *diags, const Source *source) {
   Parser *parser = parse(arena, names, diags, source, false);
   Ast *ast = ARENA_NEW(arena, Ast);
   *ast = (Ast){source, parser->items.data, parser->items.n};

@@ -34,7 +34,10 @@ typedef struct Arg { /* of a call, a type pin, an annotation */
   Expr *value;
   Span span, name_span;
 } Arg;
-typedef struct ArgList { Arg *items; int n; } ArgList;
+typedef struct ArgList {
+  Arg *items;
+  int n;
+} ArgList;
 
 typedef enum SubKind {
   SUB_value,  /* x[3], x[0..5] */
@@ -50,37 +53,62 @@ typedef struct Sub {
 } Sub;
 
 typedef enum Operator {
-  OPERATOR_add, OPERATOR_sub, OPERATOR_mul, OPERATOR_div, OPERATOR_floordiv,
-  OPERATOR_mod, OPERATOR_eq, OPERATOR_ne, OPERATOR_lt, OPERATOR_gt,
-  OPERATOR_le, OPERATOR_ge, OPERATOR_and, OPERATOR_or, OPERATOR_not,
+  OPERATOR_add,
+  OPERATOR_sub,
+  OPERATOR_mul,
+  OPERATOR_div,
+  OPERATOR_floordiv,
+  OPERATOR_mod,
+  OPERATOR_eq,
+  OPERATOR_ne,
+  OPERATOR_lt,
+  OPERATOR_gt,
+  OPERATOR_le,
+  OPERATOR_ge,
+  OPERATOR_and,
+  OPERATOR_or,
+  OPERATOR_not,
   OPERATOR_neg
 } Operator;
 
 struct Expr {
   ExprKind kind;
-  Span span;     /* all of it */
-  Span op_span;  /* the operator, or the name after '.' or '!' */
+  Span span;    /* all of it */
+  Span op_span; /* the operator, or the name after '.' or '!' */
   Name name;
   int64_t integer;
   double real;
   Operator op;
   Expr *a, *b;
-  struct { Expr **data; int n; } items;
+  struct {
+    Expr **data;
+    int n;
+  } items;
   ArgList args;
-  struct { Sub *data; int n; } subs;
+  struct {
+    Sub *data;
+    int n;
+  } subs;
   int serial; /* unique in the file: operands before their operator, left to
                  right, top to bottom */
   int height; /* of the tree from here down, at most the nesting limit, so
                  that recursion over a tree is safe */
 };
 
-typedef struct ExprList { Expr **data; int n; } ExprList;
-typedef struct NameList { Name *names; Span *spans; int n; } NameList;
+typedef struct ExprList {
+  Expr **data;
+  int n;
+} ExprList;
+typedef struct NameList {
+  Name *names;
+  Span *spans;
+  int n;
+} NameList;
 
 /* ---- types ---- */
 
 typedef struct TypeDim {
-  Name name; /* NULL for "..." */
+  Name name;  /* NULL for "..." */
   Expr *size; /* or NULL */
   Span span;
 } TypeDim;
@@ -98,9 +126,16 @@ typedef struct Formal {
   Expr *init;     /* or NULL */
   Span span;
 } Formal;
-typedef struct FormalList { Formal *items; int n; } FormalList;
+typedef struct FormalList {
+  Formal *items;
+  int n;
+} FormalList;
 
-typedef struct TypeList { TypeExpr **data; int n; bool is_list; } TypeList;
+typedef struct TypeList {
+  TypeExpr **data;
+  int n;
+  bool is_list;
+} TypeList;
 
 /* ---- statements ---- */
 
@@ -109,9 +144,15 @@ typedef struct Annotation {
   ArgList args;
   Span span;
 } Annotation;
-typedef struct AnnotationList { Annotation *items; int n; } AnnotationList;
+typedef struct AnnotationList {
+  Annotation *items;
+  int n;
+} AnnotationList;
 
-typedef struct StmtList { Stmt **data; int n; } StmtList;
+typedef struct StmtList {
+  Stmt **data;
+  int n;
+} StmtList;
 
 typedef enum StmtKind {
   STMT_assign, /* names = value */
@@ -152,8 +193,14 @@ typedef struct Setting { /* inside a block */
 typedef enum PinKind {
   PIN_shard_names, /* exprs over axes */
   PIN_shard_paths, /* exprs : places */
-  PIN_replicate, PIN_stage, PIN_cut, PIN_remat, PIN_keep, PIN_offload,
-  PIN_place, PIN_set /* name = value [over axes] */
+  PIN_replicate,
+  PIN_stage,
+  PIN_cut,
+  PIN_remat,
+  PIN_keep,
+  PIN_offload,
+  PIN_place,
+  PIN_set /* name = value [over axes] */
 } PinKind;
 
 typedef struct Place {
@@ -176,7 +223,13 @@ typedef struct Pin {
 } Pin;
 
 typedef enum ItemKind {
-  ITEM_import, ITEM_dim, ITEM_const, ITEM_layer, ITEM_net, ITEM_plan, ITEM_block
+  ITEM_import,
+  ITEM_dim,
+  ITEM_const,
+  ITEM_layer,
+  ITEM_net,
+  ITEM_plan,
+  ITEM_block
 } ItemKind;
 
 typedef struct Binding { /* of dim and const */
@@ -188,8 +241,8 @@ typedef struct Binding { /* of dim and const */
 typedef struct Item {
   ItemKind kind;
   Span span, name_span;
-  Name name;       /* of layer, net, plan, block label; import: the file */
-  Name block;      /* block: "data", "train", ... */
+  Name name;  /* of layer, net, plan, block label; import: the file */
+  Name block; /* block: "data", "train", ... */
   AnnotationList annotations;
   Binding *bindings;
   int n_bindings;

@@ -93,7 +93,8 @@ static const struct {
 static Level level_of(const Expr *expr) {
   switch (expr->kind) {
   case EXPR_range: return LEVEL_value;
-  case EXPR_unary: case EXPR_binary: return operators[expr->op].level;
+  case EXPR_unary:
+  case EXPR_binary: return operators[expr->op].level;
   default: return LEVEL_postfix;
   }
 }
@@ -167,12 +168,12 @@ static void put_binary(Printer *p, const Expr *expr) {
 static void put_bare(Printer *p, const Expr *expr) {
   switch (expr->kind) {
   case EXPR_name: put_name(p, expr->name); break;
-  case EXPR_int:
-    text_printf(p->out, "%lld", (long long)expr->integer);
-    break;
+  case EXPR_int: text_printf(p->out, "%lld", (long long)expr->integer); break;
   case EXPR_real:
-    if (expr->name) put(p, expr->name);
-    else text_add_real(p->out, expr->real);
+    if (expr->name)
+      put(p, expr->name);
+    else
+      text_add_real(p->out, expr->real);
     break;
   case EXPR_string: text_printf(p->out, "\"%s\"", expr->name); break;
   case EXPR_list: put_list(p, expr); break;
@@ -186,7 +187,8 @@ static void put_bare(Printer *p, const Expr *expr) {
     put_args(p, expr->args);
     break;
   case EXPR_index: put_index(p, expr); break;
-  case EXPR_field: case EXPR_bang:
+  case EXPR_field:
+  case EXPR_bang:
     put_expr(p, expr->a, LEVEL_postfix);
     put(p, expr->kind == EXPR_field ? "." : "!");
     put(p, expr->name);
@@ -314,7 +316,8 @@ static void put_stmt(Printer *p, const Stmt *stmt) {
     put_expr(p, stmt->value, LEVEL_or);
     break;
   case STMT_scan: put_scan(p, stmt); break;
-  case STMT_param: case STMT_state: put_declaration(p, stmt); break;
+  case STMT_param:
+  case STMT_state: put_declaration(p, stmt); break;
   case STMT_return:
     put(p, "return ");
     put_expr(p, stmt->value, LEVEL_or);
@@ -338,7 +341,8 @@ static void put_settings(Printer *p, const Setting *settings, int n) {
     start_line(p);
     put(p, setting->path.names[0]);
     if (setting->is_block) {
-      if (setting->path.n > 1) text_printf(p->out, " %s", setting->path.names[1]);
+      if (setting->path.n > 1)
+        text_printf(p->out, " %s", setting->path.names[1]);
       open_block(p);
       put_settings(p, setting->settings, setting->n_settings);
       close_block(p);
@@ -389,10 +393,10 @@ static void put_stage(Printer *p, const Pin *pin) {
 
 static void put_pin(Printer *p, const Pin *pin) {
   static const char *const words[] = {
-      [PIN_shard_names] = "shard ", [PIN_shard_paths] = "shard ",
+      [PIN_shard_names] = "shard ",   [PIN_shard_paths] = "shard ",
       [PIN_replicate] = "replicate ", [PIN_cut] = "cut after ",
-      [PIN_remat] = "remat ", [PIN_keep] = "keep ",
-      [PIN_offload] = "offload ", [PIN_place] = "place "};
+      [PIN_remat] = "remat ",         [PIN_keep] = "keep ",
+      [PIN_offload] = "offload ",     [PIN_place] = "place "};
   start_line(p);
   if (pin->kind == PIN_stage) {
     put_stage(p, pin);
@@ -461,9 +465,12 @@ static void put_item(Printer *p, const Item *item) {
   put_annotations(p, item->annotations);
   switch (item->kind) {
   case ITEM_import: text_printf(p->out, "import \"%s\"", item->name); break;
-  case ITEM_dim: case ITEM_const: put_bindings(p, item); break;
-  case ITEM_layer: case ITEM_net: put_function(p, item); break;
-  case ITEM_plan: case ITEM_block: put_block(p, item); break;
+  case ITEM_dim:
+  case ITEM_const: put_bindings(p, item); break;
+  case ITEM_layer:
+  case ITEM_net: put_function(p, item); break;
+  case ITEM_plan:
+  case ITEM_block: put_block(p, item); break;
   }
   put(p, "\n");
 }

@@ -30,7 +30,7 @@ static const int item_start[] = {T_IMPORT, T_DIM,  T_CONST, T_LAYER, T_NET,
 static const int pin_start[] = {T_SHARD, T_REPLICATE, T_STAGE, T_CUT,  T_REMAT,
                                 T_KEEP,  T_OFFLOAD,   T_PLACE, T_NAME, T_END};
 static const int continuations[] = {
-    T_OR, T_AND, T_EQ, T_NE, '<', '>', T_LE,    T_GE, '+', '-',
+    T_OR, T_AND, T_EQ, T_NE, '<', '>', T_LE,    T_GE, '+',       '-',
     '*',  '/',   '%',  '(',  '[', '.', T_RANGE, '!',  T_FLOORDIV};
 
 static void add(Expected *expected, const char *phrase) {
@@ -40,7 +40,7 @@ static void add(Expected *expected, const char *phrase) {
 static void remove_kinds(Expected *expected, const int *kinds, int n) {
   for (int i = 0; i < n; i++) expected->has[kinds[i]] = false;
 }
-#define REMOVE(expected, kinds) \
+#define REMOVE(expected, kinds)                                                \
   remove_kinds((expected), (kinds), ARRAY_LENGTH(kinds))
 
 /* How a single kind is written. */
@@ -50,7 +50,8 @@ static const char *spelling(int kind) {
   case 0: return "the end of the file";
   case T_NAME: return "a name";
   case T_STRING: return "a string";
-  case T_INT: case T_REAL: return "a number";
+  case T_INT:
+  case T_REAL: return "a number";
   case T_ARROW: return "'->'";
   case T_RANGE: return "'..'";
   case T_ELLIPSIS: return "'...'";
@@ -121,7 +122,7 @@ static const char *written(Parser *parser, Token token) {
   if (is_reserved_word(token.kind))
     return arena_printf(parser->arena, "%.*s", n, text);
   if (token.kind == T_STRING) return "string";
-  const char *what = token.kind == T_NAME ? "name "
+  const char *what = token.kind == T_NAME                          ? "name "
                      : token.kind == T_INT || token.kind == T_REAL ? "number "
                                                                    : "";
   return arena_printf(parser->arena, "%s'%.*s'", what, n < 60 ? n : 60, text);
@@ -129,7 +130,12 @@ static const char *written(Parser *parser, Token token) {
 
 static bool is_comparator(int kind) {
   switch (kind) {
-  case '<': case '>': case T_EQ: case T_NE: case T_LE: case T_GE: return true;
+  case '<':
+  case '>':
+  case T_EQ:
+  case T_NE:
+  case T_LE:
+  case T_GE: return true;
   default: return false;
   }
 }
@@ -197,10 +203,10 @@ void report_unexpected(Parser *parser, const int *kinds, int n) {
   const char *what = written(parser, parser->token);
   bool is_list = expected.n > 0 && expected.n <= MOST_PHRASES;
   Diag *wrong =
-      is_list ? diag(parser->diags, DIAG_unexpected, parser->token.span, what,
-                     joined(parser, &expected))
-              : diag(parser->diags, DIAG_unexpected_only, parser->token.span,
-                     what);
+      is_list
+          ? diag(parser->diags, DIAG_unexpected, parser->token.span, what,
+                 joined(parser, &expected))
+          : diag(parser->diags, DIAG_unexpected_only, parser->token.span, what);
   add_note(parser, wrong);
   add_help(parser, wrong, all);
 }

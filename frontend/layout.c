@@ -27,8 +27,13 @@ enum { MOST_ERRORS = 20 };
 
 static bool ends_statement(int kind) {
   switch (kind) {
-  case T_NAME: case T_INT: case T_REAL: case T_STRING:
-  case ')': case ']': case '}': return true;
+  case T_NAME:
+  case T_INT:
+  case T_REAL:
+  case T_STRING:
+  case ')':
+  case ']':
+  case '}': return true;
   case T_SYNTAX_error: return true; /* a wrong line ends with itself */
   default: return false;
   }
@@ -36,7 +41,11 @@ static bool ends_statement(int kind) {
 
 bool is_item_word(int kind) {
   switch (kind) {
-  case T_IMPORT: case T_DIM: case T_CONST: case T_LAYER: case T_NET:
+  case T_IMPORT:
+  case T_DIM:
+  case T_CONST:
+  case T_LAYER:
+  case T_NET:
   case T_PLAN: return true;
   default: return false;
   }
@@ -46,12 +55,18 @@ static int plan_word_kind(Name name) {
   static const struct {
     const char *text;
     int kind;
-  } words[] = {{"shard", T_SHARD},     {"over", T_OVER},
-               {"partial", T_PARTIAL}, {"replicate", T_REPLICATE},
-               {"stage", T_STAGE},     {"cut", T_CUT},
-               {"after", T_AFTER},     {"remat", T_REMAT},
-               {"keep", T_KEEP},       {"offload", T_OFFLOAD},
-               {"place", T_PLACE},     {"on", T_ON},
+  } words[] = {{"shard", T_SHARD},
+               {"over", T_OVER},
+               {"partial", T_PARTIAL},
+               {"replicate", T_REPLICATE},
+               {"stage", T_STAGE},
+               {"cut", T_CUT},
+               {"after", T_AFTER},
+               {"remat", T_REMAT},
+               {"keep", T_KEEP},
+               {"offload", T_OFFLOAD},
+               {"place", T_PLACE},
+               {"on", T_ON},
                {"as", T_AS}};
   for (int i = 0; i < ARRAY_LENGTH(words); i++)
     if (strcmp(words[i].text, name) == 0) return words[i].kind;
@@ -140,11 +155,13 @@ static void close_to(Parser *parser, int n_braces) {
 
 static void track_brackets(Parser *parser, Token token) {
   switch (token.kind) {
-  case '(': case '[':
+  case '(':
+  case '[':
     open_bracket(parser, token);
     if (!parser->stop) parser->n_round++;
     break;
-  case ')': case ']':
+  case ')':
+  case ']':
     parser->popped = (Bracket){0};
     if (parser->n_round > 0) {
       parser->n_round--;
@@ -166,9 +183,12 @@ static bool round_closes(Parser *parser) {
   int depth = parser->n_round;
   for (; i < parser->source->n && depth > 0; i++) {
     switch (text[i]) {
-    case '(': case '[': depth++; break;
-    case ')': case ']': depth--; break;
-    case '{': case '}': return false;
+    case '(':
+    case '[': depth++; break;
+    case ')':
+    case ']': depth--; break;
+    case '{':
+    case '}': return false;
     case '#':
       while (i + 1 < parser->source->n && text[i + 1] != '\n') i++;
       break;
@@ -187,11 +207,10 @@ static void drop_unclosed(Parser *parser) {
 
 static void start_closing(Parser *parser, Token token) {
   const char *shown =
-      token.kind == 0
-          ? "end of file"
-          : arena_printf(parser->arena, "%.*s",
-                         (int)(token.span.end - token.span.begin),
-                         parser->source->text + token.span.begin);
+      token.kind == 0 ? "end of file"
+                      : arena_printf(parser->arena, "%.*s",
+                                     (int)(token.span.end - token.span.begin),
+                                     parser->source->text + token.span.begin);
   drop_round(parser);
   Diag *wrong = diag(parser->diags, DIAG_missing_brace, token.span, shown);
   diag_note(wrong, parser->open[parser->n_open - 1].span,
@@ -245,8 +264,10 @@ static void track_words(Parser *parser, Token *token) {
   if (token->kind == T_NAME && parser->plan_brace && parser->n_round == 0 &&
       !is_member)
     token->kind = plan_word_kind(token->name);
-  if (token->kind == T_PLAN) parser->plan_head = true;
-  else if (token->kind != T_NAME && token->kind != '{') parser->plan_head = false;
+  if (token->kind == T_PLAN)
+    parser->plan_head = true;
+  else if (token->kind != T_NAME && token->kind != '{')
+    parser->plan_head = false;
 }
 
 static bool is_in_first_column(const Parser *parser, Token token) {
@@ -263,9 +284,8 @@ static bool starts_item(const Parser *parser, Token token) {
 
 /* An item word in the first column, or the end: what no block contains. */
 static bool is_outside(const Parser *parser, Token token) {
-  return token.kind == 0 ||
-         (is_item_word(token.kind) && token.is_first &&
-          is_in_first_column(parser, token));
+  return token.kind == 0 || (is_item_word(token.kind) && token.is_first &&
+                             is_in_first_column(parser, token));
 }
 
 /* While a wrong statement is dropped: whether `token` is given after all.  It
@@ -295,8 +315,10 @@ static bool give_while_skipping(Parser *parser, Token *token) {
 /* One step; false if what was read is not for the grammar. */
 static bool step(Parser *parser, Token *out) {
   Token token = read_token(parser), end;
-  if (make_end(parser, token, &end)) token = end;
-  else if (token.kind == T_NEWLINE) return false;
+  if (make_end(parser, token, &end))
+    token = end;
+  else if (token.kind == T_NEWLINE)
+    return false;
   if (parser->n_braces > 0 && !parser->is_skipping &&
       is_outside(parser, token)) {
     start_closing(parser, token);
@@ -323,9 +345,24 @@ static bool step(Parser *parser, Token *out) {
   if ((token.kind == T_LAYER || token.kind == T_NET) && token.is_first &&
       parser->n_braces == 0)
     parser->in_head = true;
-  else if (token.kind == '{' || token.kind == T_END) parser->in_head = false;
+  else if (token.kind == '{' || token.kind == T_END)
+    parser->in_head = false;
   *out = token;
   return true;
+}
+
+/* Recovery gives tokens again and makes up ENDs and braces.  However it and the
+ * grammar disagree, more of them than could close every bracket without one new
+ * byte of the source is going round in circles: the mistake is reported, and
+ * parsing ends here. */
+static bool is_stuck(Parser *parser, Token token) {
+  if (token.span.end > parser->furthest) {
+    parser->furthest = token.span.end;
+    parser->n_idle = 0;
+  } else if (diags_errors(parser->diags) > 0) {
+    parser->n_idle++;
+  }
+  return parser->n_idle > 4 * MOST_NESTING;
 }
 
 int layout_next(Parser *parser) {
@@ -339,9 +376,11 @@ int layout_next(Parser *parser) {
     return token.kind;
   }
   if (diags_errors(parser->diags) >= MOST_ERRORS) parser->stop = true;
-  if (parser->is_closing && !parser->stop) token = next_closing(parser);
+  if (parser->is_closing && !parser->stop)
+    token = next_closing(parser);
   else
     while (!parser->stop && !step(parser, &token)) continue;
+  if (is_stuck(parser, token)) parser->stop = true;
   if (parser->stop) token = (Token){.kind = 0, .span = {parser->source, n, n}};
   parser->token = token;
   if (token.kind == T_SYNTAX_error) layout_recover(parser);

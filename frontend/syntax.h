@@ -84,23 +84,25 @@ typedef struct Parser {
   Token token;          /* the last one given to the grammar */
   const char *end_text; /* how the user wrote the last END */
   int last;             /* kind of the last token read, also skipped ones */
-  uint32_t last_end; /* of the last token but END */
-  int before_end;     /* kind of the token before the last END */
-  int line_kind;      /* kind of the first token of this line */
-  bool has_closed;    /* the last `}` closed a brace ... */
-  int old_plan_brace; /* ... before which plan_brace was this */
-  Token held[4];      /* read before the scanner goes on, last first */
+  uint32_t last_end;    /* of the last token but END */
+  int before_end;       /* kind of the token before the last END */
+  int line_kind;        /* kind of the first token of this line */
+  bool has_closed;      /* the last `}` closed a brace ... */
+  int old_plan_brace;   /* ... before which plan_brace was this */
+  Token held[4];        /* read before the scanner goes on, last first */
   int n_held;
-  bool in_head;     /* between layer or net and its brace */
-  bool opens_body;  /* the last token is that brace */
-  bool is_closing;  /* braces are being closed for the user */
-  bool is_skipping; /* to the end of the wrong statement */
-  bool to_item;     /* and on to the next item */
+  uint32_t furthest;  /* end of the last token that was new */
+  int n_idle;         /* tokens since then */
+  bool in_head;       /* between layer or net and its brace */
+  bool opens_body;    /* the last token is that brace */
+  bool is_closing;    /* braces are being closed for the user */
+  bool is_skipping;   /* to the end of the wrong statement */
+  bool to_item;       /* and on to the next item */
   uint32_t closes_at; /* the open ( and [ are known to close before */
-  uint32_t reopened; /* end of the `}` that was last read again */
-  int floor;        /* n_braces around the wrong statement */
+  uint32_t reopened;  /* end of the `}` that was last read again */
+  int floor;          /* n_braces around the wrong statement */
 
-  Bracket popped;   /* by the last ) or ] */
+  Bracket popped; /* by the last ) or ] */
 
   int serial;
   ItemVec items;

@@ -103,10 +103,11 @@ bool type_equal(const Type *a, const Type *b);      /* all of it */
 bool type_same_shape(const Type *a, const Type *b); /* names, sizes, order */
 /* Names and sizes as sets; order, placement and dtype ignored. */
 bool type_same_dims(const Type *a, const Type *b);
-int type_find(const Type *type, Name dim);      /* index or -1 */
-int64_t type_size(const Type *type, Name dim);  /* logical; asserts it is there */
-int64_t type_elements(const Type *type);        /* logical */
-bool type_is_whole(const Type *type);           /* no split and not partial */
+int type_find(const Type *type, Name dim); /* index or -1 */
+int64_t type_size(const Type *type,
+                  Name dim);             /* logical; asserts it is there */
+int64_t type_elements(const Type *type); /* logical */
+bool type_is_whole(const Type *type);    /* no split and not partial */
 /* Copies with one thing changed. */
 const Type *type_with_dtype(Arena *arena, const Type *type, DType dtype);
 const Type *type_without(Arena *arena, const Type *type, const Name *dims,
@@ -124,7 +125,7 @@ void name_print(Text *out, Name name);
 /* ---- operators: ops.def ---- */
 
 typedef enum Op {
-#define OP(name, ...) OP_##name,
+#define OP(name, ...)  OP_##name,
 #define PW1(name, ...) OP_##name,
 #define PW2(name, ...) OP_##name,
 #define PW3(name, ...) OP_##name,
@@ -138,7 +139,11 @@ typedef enum AttrKey {
   N_ATTRS
 } AttrKey;
 typedef enum AttrKind {
-  ATTRKIND_NAME, ATTRKIND_NAMES, ATTRKIND_INT, ATTRKIND_INTS, ATTRKIND_REAL,
+  ATTRKIND_NAME,
+  ATTRKIND_NAMES,
+  ATTRKIND_INT,
+  ATTRKIND_INTS,
+  ATTRKIND_REAL,
   ATTRKIND_TEXT
 } AttrKind;
 
@@ -201,7 +206,9 @@ typedef struct Value {
   int32_t result;
 } Value;
 #define VALUE_NONE ((Value){-1, 0})
-static inline bool value_is(Value v) { return v.node >= 0; }
+static inline bool value_is(Value v) {
+  return v.node >= 0;
+}
 static inline bool value_equal(Value a, Value b) {
   return a.node == b.node && a.result == b.result;
 }
@@ -322,9 +329,9 @@ typedef enum PwClass {
 
 typedef enum Linearity {
   LINEAR_no,
-  LINEAR_each, /* in each operand alone: mul, dot, conv */
-  LINEAR_all,  /* in all operands together: add, sub */
-  LINEAR_first,/* in the first only: div, scatter_add, mul by a mask */
+  LINEAR_each,  /* in each operand alone: mul, dot, conv */
+  LINEAR_all,   /* in all operands together: add, sub */
+  LINEAR_first, /* in the first only: div, scatter_add, mul by a mask */
 } Linearity;
 
 /* What infer, grad and the other rules see of a node that may not exist yet. */
@@ -366,12 +373,12 @@ typedef struct OpInfo {
   Linearity linear;
   const char *sharding; /* "over:sum", "over:whole", "dim:whole space:halo" */
   InferRule *infer;
-  GradRule *grad;           /* NULL: not differentiable (gradient stops) */
+  GradRule *grad; /* NULL: not differentiable (gradient stops) */
   CostRule *cost;
   DecomposeRule *decompose; /* NULL: lowered as it is */
   bool is_view;             /* result shares the bytes of its input */
   bool is_collective;
-  bool is_pure;             /* may be merged and dropped */
+  bool is_pure; /* may be merged and dropped */
 } OpInfo;
 
 const OpInfo *op_info(Op op);
@@ -389,9 +396,8 @@ int op_infer(Module *module, const OpCall *call, Span span,
  * The rule itself never fails: at worst everything is required whole. */
 void shard_infer(const Graph *graph, Op op, const Attr *attrs, int n_attrs,
                  const Type *const *inputs, int n_inputs,
-                 const Type *const *whole_results, int n_results,
-                 Arena *arena, const Type **out_inputs,
-                 const Type **out_types);
+                 const Type *const *whole_results, int n_results, Arena *arena,
+                 const Type **out_inputs, const Type **out_types);
 
 /* ---- cost.c ---- */
 

@@ -8,19 +8,24 @@
 #include "ir/ir.h"
 
 typedef enum SourceKind {
-  SOURCE_bytes, SOURCE_tokens, SOURCE_idx, SOURCE_csv, SOURCE_next,
-  SOURCE_synthetic_ints, SOURCE_synthetic_reals
+  SOURCE_bytes,
+  SOURCE_tokens,
+  SOURCE_idx,
+  SOURCE_csv,
+  SOURCE_next,
+  SOURCE_synthetic_ints,
+  SOURCE_synthetic_reals
 } SourceKind;
 
 typedef struct DataField {
-  Name path;   /* "text.x": the path of the graph inputs that it fills */
+  Name path; /* "text.x": the path of the graph inputs that it fills */
   SourceKind source;
   const char *file, *eval_file; /* or NULL */
-  int next_of; /* index into the block's fields */
+  int next_of;                  /* index into the block's fields */
   int64_t first_column, last_column, header_lines;
-  int64_t below, records;  /* synthetic */
-  double scale, shift;     /* element = raw * scale + shift */
-  const Type *type;        /* dims[0] counts samples */
+  int64_t below, records; /* synthetic */
+  double scale, shift;    /* element = raw * scale + shift */
+  const Type *type;       /* dims[0] counts samples */
   Span span;
 } DataField;
 
@@ -34,12 +39,16 @@ typedef struct DataBlock {
 
 /* A learning-rate schedule: t counts from 1 (language.md section 8). */
 typedef enum RateKind {
-  RATE_constant, RATE_cosine, RATE_linear_decay, RATE_inverse_sqrt, RATE_steps
+  RATE_constant,
+  RATE_cosine,
+  RATE_linear_decay,
+  RATE_inverse_sqrt,
+  RATE_steps
 } RateKind;
 typedef struct Rate {
   RateKind kind;
-  double peak, warmup, floor;  /* steps: start in `peak` */
-  double every, factor;        /* steps: every in epochs */
+  double peak, warmup, floor; /* steps: start in `peak` */
+  double every, factor;       /* steps: every in epochs */
 } Rate;
 
 typedef struct OptimizerCall {
@@ -60,7 +69,7 @@ typedef struct Precision {
 
 typedef struct TrainSettings {
   OptimizerCall optimizer;
-  int64_t steps, epochs; /* one is 0 */
+  int64_t steps, epochs;   /* one is 0 */
   int64_t steps_per_epoch; /* 0: not known */
   int64_t batch;
   Name batch_dim;

@@ -7,7 +7,8 @@
 
 #include "ir/ir.h"
 
-/* `shard NAME over AXES`: every dim of this name in every tensor that has it. */
+/* `shard NAME over AXES`: every dim of this name in every tensor that has it.
+ */
 typedef struct PlanShard {
   Name dim;
   int n_axes;
@@ -17,7 +18,7 @@ typedef struct PlanShard {
 
 typedef struct Plan {
   Name name;
-  Mesh mesh;         /* rank axes, then "time" if microbatches > 1 */
+  Mesh mesh; /* rank axes, then "time" if microbatches > 1 */
   int ranks;
   int64_t microbatches; /* 1: no sequential axis */
   VEC(PlanShard) shards;

@@ -9,14 +9,15 @@
 
 typedef struct Target Target;
 struct Target {
-  const char *name; /* "cpu", "cuda" */
+  const char *name;    /* "cpu", "cuda" */
   int alignment_bytes; /* of every buffer in the arena */
   /* The operator has a kernel of its own on this target; else `decompose`
    * writes it in simpler ones. */
   bool (*keeps)(const Target *target, const Graph *graph, int id);
   /* Library scratch that the kernel of this node needs, in the arena. */
   int64_t (*workspace_bytes)(const Target *target, const Graph *graph, int id);
-  /* May a fused kernel hold these two nodes (on top of the pass's own rules)? */
+  /* May a fused kernel hold these two nodes (on top of the pass's own rules)?
+   */
   int max_fused_nodes, max_fused_inputs;
   /* What the libraries at hand ask for, of a DnnGemm and a DnnConv of
    * runtime/program.h; NULL: nothing.  Set by tools, which see the runtime. */

@@ -10,13 +10,13 @@
 #include "ir/target.h"
 
 typedef struct PassContext {
-  Module *module;      /* results live in its arena */
-  Arena *scratch;      /* freed after the pass */
-  const Model *model;  /* settings of train; NULL for a bare graph */
-  const Plan *plan;    /* NULL: one rank */
+  Module *module;     /* results live in its arena */
+  Arena *scratch;     /* freed after the pass */
+  const Model *model; /* settings of train; NULL for a bare graph */
+  const Plan *plan;   /* NULL: one rank */
   const Target *target;
-  bool is_training;    /* the graph will be differentiated and updated */
-  int level;           /* -O; set by passes_run */
+  bool is_training; /* the graph will be differentiated and updated */
+  int level;        /* -O; set by passes_run */
 } PassContext;
 
 typedef Graph *PassFunction(PassContext *ctx, const Graph *graph);
@@ -28,7 +28,7 @@ typedef Graph *PassFunction(PassContext *ctx, const Graph *graph);
 typedef struct PassInfo {
   const char *name;
   PassFunction *run;
-  int level;           /* lowest -O level at which it runs */
+  int level; /* lowest -O level at which it runs */
   bool training_only;
   const char *why;
 } PassInfo;
@@ -38,11 +38,11 @@ const PassInfo *pass_info(int index);
 int pass_find(const char *name); /* -1 */
 
 typedef struct PassOptions {
-  int level;                  /* -O0..-O2 */
-  const char *stop_after;     /* pass name or NULL; "cse@2": its second row */
+  int level;              /* -O0..-O2 */
+  const char *stop_after; /* pass name or NULL; "cse@2": its second row */
   const char *const *disabled;
   int n_disabled;
-  bool verify;                /* between passes; a violation is our mistake */
+  bool verify; /* between passes; a violation is our mistake */
   /* Called after each pass with the graph and the seconds it took, or NULL. */
   void (*after)(void *user, const char *pass, const Graph *graph,
                 double seconds);
@@ -75,8 +75,8 @@ Range **range_analyse(Arena *arena, const Graph *graph, const Range *inputs);
 
 /* Where each value of the final graph lives in a rank's arena. */
 typedef struct Layout {
-  int64_t *offset;          /* [n_values]: bytes; values are numbered
-                               first_value[node] + result */
+  int64_t *offset; /* [n_values]: bytes; values are numbered
+                      first_value[node] + result */
   int64_t *bytes;
   int *first_value;         /* [n_nodes] */
   int64_t *workspace;       /* [n_nodes]: offset of library scratch or -1 */

@@ -149,11 +149,16 @@ static void print_line(Text *out, Span span) {
   for (size_t i = begin; i < end;) {
     int n_bytes = is_visible(text[i]) ? text_utf8_length(text + i) : 0;
     /* What is not text must not reach a terminal. */
-    if (n_bytes > 0) text_add_n(&source, text + i, (size_t)n_bytes);
-    else text_add(&source, "?");
-    if (i < at) text_add(&caret, text[i] == '\t' ? "\t" : " ");
-    else if (i == at) text_add(&caret, "^");
-    else if (i < span.end) text_add(&caret, "~");
+    if (n_bytes > 0)
+      text_add_n(&source, text + i, (size_t)n_bytes);
+    else
+      text_add(&source, "?");
+    if (i < at)
+      text_add(&caret, text[i] == '\t' ? "\t" : " ");
+    else if (i == at)
+      text_add(&caret, "^");
+    else if (i < span.end)
+      text_add(&caret, "~");
     i += n_bytes > 0 ? (size_t)n_bytes : 1;
   }
   if (at >= end) text_add(&caret, "^"); /* at the end of the line */
@@ -166,8 +171,7 @@ static void print_diag(Text *out, const Diag *diag) {
   print_head(out, diag->span, is_error ? "error" : "warning", diag->text);
   if (has_place(diag->span)) print_line(out, diag->span);
   for (int i = 0; i < diag->notes.n; i++)
-    print_head(out, diag->notes.data[i].span, "note",
-               diag->notes.data[i].text);
+    print_head(out, diag->notes.data[i].span, "note", diag->notes.data[i].text);
   if (diag->help) text_printf(out, "help: %s\n", diag->help);
 }
 

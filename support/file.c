@@ -22,8 +22,8 @@ static Status read_all(int fd, const char *path, char *bytes, size_t n) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return status_errno(errno, "cannot read '%s'", path);
     if (got == 0)
-      return status_make(STATUS_invalid, "'%s' became shorter while it was read",
-                         path);
+      return status_make(STATUS_invalid,
+                         "'%s' became shorter while it was read", path);
     done += (size_t)got;
   }
   return STATUS_OK;

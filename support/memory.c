@@ -112,8 +112,10 @@ Arena *arena_create(Memory *memory) {
 
 void arena_destroy(Arena *arena) {
   if (!arena) return;
-  if (arena->previous) arena->previous->next = arena->next;
-  else arena->memory->arenas = arena->next;
+  if (arena->previous)
+    arena->previous->next = arena->next;
+  else
+    arena->memory->arenas = arena->next;
   if (arena->next) arena->next->previous = arena->previous;
   for (Chunk *chunk = arena->chunks, *next; chunk; chunk = next) {
     next = chunk->next;

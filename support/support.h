@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ARRAY_LENGTH(array) ((int)(sizeof(array) / sizeof((array)[0])))
+#define ARRAY_LENGTH(array)      ((int)(sizeof(array) / sizeof((array)[0])))
 #define PRINTF_LIKE(text, first) __attribute__((format(printf, text, first)))
 
 /* ---- assert.c: our own mistakes; kept in release, exit code 4 ---- */
@@ -256,12 +256,12 @@ static inline bool random_keep(uint64_t key, uint64_t step, uint64_t index,
 
 typedef enum InitKind {
   INIT_zeros,
-  INIT_constant,   /* a */
-  INIT_normal,     /* a = standard deviation */
+  INIT_constant,     /* a */
+  INIT_normal,       /* a = standard deviation */
   INIT_trunc_normal, /* a; redrawn beyond 2 a */
-  INIT_uniform,    /* on (-a, a) */
-  INIT_orthogonal, /* not supported yet */
-  INIT_eye,        /* not supported yet */
+  INIT_uniform,      /* on (-a, a) */
+  INIT_orthogonal,   /* not supported yet */
+  INIT_eye,          /* not supported yet */
 } InitKind;
 
 typedef struct Init {

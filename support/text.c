@@ -159,13 +159,20 @@ void text_add_json(Text *text, const char *string) {
   for (const char *p = string; *p;) {
     unsigned char c = (unsigned char)*p;
     int n = text_utf8_length(p);
-    if (n == 0) text_add(text, "\\ufffd");
-    else if (c == '"' || c == '\\') text_printf(text, "\\%c", c);
-    else if (c == '\n') text_add(text, "\\n");
-    else if (c == '\t') text_add(text, "\\t");
-    else if (c == '\r') text_add(text, "\\r");
-    else if (c < 0x20 || c == 0x7f) text_printf(text, "\\u%04x", c);
-    else text_add_n(text, p, (size_t)n);
+    if (n == 0)
+      text_add(text, "\\ufffd");
+    else if (c == '"' || c == '\\')
+      text_printf(text, "\\%c", c);
+    else if (c == '\n')
+      text_add(text, "\\n");
+    else if (c == '\t')
+      text_add(text, "\\t");
+    else if (c == '\r')
+      text_add(text, "\\r");
+    else if (c < 0x20 || c == 0x7f)
+      text_printf(text, "\\u%04x", c);
+    else
+      text_add_n(text, p, (size_t)n);
     p += n ? n : 1;
   }
   text_add(text, "\"");

@@ -29,11 +29,11 @@ static const char *cache_folder(Tool *tool) {
   Status status = file_make_dirs(path);
   umask(mask);
   if (status.code == STATUS_ok && lstat(path, &info) == 0 &&
-      S_ISDIR(info.st_mode) && info.st_uid == getuid() &&
-      !(info.st_mode & 022))
+      S_ISDIR(info.st_mode) && info.st_uid == getuid() && !(info.st_mode & 022))
     return path;
-  fprintf(stderr, "dnnc: warning: no cache: '%s' must be a folder of yours "
-                  "that nobody else can write\n",
+  fprintf(stderr,
+          "dnnc: warning: no cache: '%s' must be a folder of yours "
+          "that nobody else can write\n",
           path);
   return NULL;
 }
@@ -46,8 +46,7 @@ static const char *find_compiler(Arena *arena) {
   if (wanted[0] == '/') return access(wanted, X_OK) == 0 ? wanted : NULL;
   while (path && *path) {
     size_t length = strcspn(path, ":");
-    char *candidate =
-        arena_printf(arena, "%.*s/%s", (int)length, path, wanted);
+    char *candidate = arena_printf(arena, "%.*s/%s", (int)length, path, wanted);
     if (candidate[0] == '/' && access(candidate, X_OK) == 0) return candidate;
     path += length + (path[length] == ':');
   }
@@ -104,9 +103,8 @@ static int build(Tool *tool, Compilation *c, const char *out_dir,
       .user = tool,
   };
   options.runtime_archive = embed_runtime_archive(&options.runtime_bytes);
-  Status status =
-      codegen_build(&tool->module, c->model, c->plan, c->codes, c->n_codes,
-                    &c->persistent, &options, report);
+  Status status = codegen_build(&tool->module, c->model, c->plan, c->codes,
+                                c->n_codes, &c->persistent, &options, report);
   return status.code == STATUS_ok ? EXIT_done : tool_fail(status);
 }
 

@@ -161,14 +161,16 @@ static void print_table(Text *out, Arena *arena, const Model *model,
               human(arena, figures->flops_forward, "FLOP"));
   if (figures->state)
     text_printf(out, "state        %s\n", with_commas(arena, figures->state));
-  text_printf(out, "forward      %s (2 per multiply-add of dots and "
-                   "convolutions)\n",
+  text_printf(out,
+              "forward      %s (2 per multiply-add of dots and "
+              "convolutions)\n",
               human(arena, figures->flops_forward, "FLOP"));
   if (!model->has_train) return;
   text_printf(out, "step         %s (forward and backward)\n",
               human(arena, figures->flops_step, "FLOP"));
-  text_printf(out, "activations  %s (kept for the backward pass, before "
-                   "packing)\n",
+  text_printf(out,
+              "activations  %s (kept for the backward pass, before "
+              "packing)\n",
               human(arena, figures->activation_bytes, "B"));
 }
 
@@ -179,8 +181,10 @@ int command_check(Tool *tool) {
   if (code == EXIT_done) code = measure(tool, &compilation, &figures);
   if (code != EXIT_done) return code;
   Text out = text_create(tool->arena);
-  if (tool->options.json) print_json(&out, compilation.model, &figures);
-  else print_table(&out, tool->arena, compilation.model, &figures);
+  if (tool->options.json)
+    print_json(&out, compilation.model, &figures);
+  else
+    print_table(&out, tool->arena, compilation.model, &figures);
   tool_print(&out);
   return EXIT_done;
 }

@@ -65,10 +65,14 @@ int command_list(Tool *tool) {
     const char *name;
     void (*print)(Text *out);
   } tables[] = {
-      {"ops", list_ops},           {"passes", list_passes},
-      {"schedules", list_schedules}, {"optimizers", list_optimizers},
-      {"devices", list_devices},   {"models", list_models},
-      {"commands", list_commands}, {"options", list_options},
+      {"ops", list_ops},
+      {"passes", list_passes},
+      {"schedules", list_schedules},
+      {"optimizers", list_optimizers},
+      {"devices", list_devices},
+      {"models", list_models},
+      {"commands", list_commands},
+      {"options", list_options},
   };
   const char *names[ARRAY_LENGTH(tables)];
   for (int i = 0; i < ARRAY_LENGTH(tables); i++) {

@@ -8,10 +8,15 @@
 #include <string.h>
 
 static const char *const pin_names[] = {
-    [PIN_shard_names] = "shard", [PIN_shard_paths] = "shard",
-    [PIN_replicate] = "replicate", [PIN_stage] = "stage", [PIN_cut] = "cut",
-    [PIN_remat] = "remat",       [PIN_keep] = "keep",
-    [PIN_offload] = "offload",   [PIN_place] = "place",
+    [PIN_shard_names] = "shard",
+    [PIN_shard_paths] = "shard",
+    [PIN_replicate] = "replicate",
+    [PIN_stage] = "stage",
+    [PIN_cut] = "cut",
+    [PIN_remat] = "remat",
+    [PIN_keep] = "keep",
+    [PIN_offload] = "offload",
+    [PIN_place] = "place",
     [PIN_set] = "set",
 };
 
@@ -84,8 +89,8 @@ static void show_json(Text *out, const Ast *ast) {
     text_add_json(out, item->kind == ITEM_plan ? "plan" : item->block);
     text_add(out, ",\"lines\":[");
     for (int k = 0; k < item->n_pins + item->n_settings; k++) {
-      Span span = item->kind == ITEM_plan ? item->pins[k].span
-                                          : item->settings[k].span;
+      Span span =
+          item->kind == ITEM_plan ? item->pins[k].span : item->settings[k].span;
       if (k) text_add(out, ",");
       text_add_json(out, source_text(out->arena, span));
     }
@@ -97,14 +102,14 @@ static void show_json(Text *out, const Ast *ast) {
 int command_show(Tool *tool) {
   Source *source = ARENA_NEW(tool->arena, Source);
   source->path = tool->options.subject;
-  Status status = file_read(tool->arena, source->path, 16 << 20, &source->text,
-                            &source->n);
+  Status status =
+      file_read(tool->arena, source->path, 16 << 20, &source->text, &source->n);
   if (status.code != STATUS_ok) {
     tool_fail(status);
     return EXIT_user;
   }
-  Ast *ast = ast_parse(tool->arena, tool->module.names, tool->module.diags,
-                       source);
+  Ast *ast =
+      ast_parse(tool->arena, tool->module.names, tool->module.diags, source);
   if (tool_report(tool)) return EXIT_user;
   Text out = text_create(tool->arena);
   if (tool->options.json) {
@@ -112,8 +117,10 @@ int command_show(Tool *tool) {
   } else {
     for (int i = 0; i < ast->n_items; i++) {
       const Item *item = &ast->items[i];
-      if (item->kind == ITEM_plan) show_pins(&out, item);
-      else if (item->kind == ITEM_block) show_settings(&out, item->block, item);
+      if (item->kind == ITEM_plan)
+        show_pins(&out, item);
+      else if (item->kind == ITEM_block)
+        show_settings(&out, item->block, item);
     }
   }
   tool_print(&out);

@@ -110,15 +110,14 @@ static void after_pass(void *user, const char *pass, const Graph *graph,
 Graph *compile_graph(Tool *tool, Compilation *compilation, Graph *graph,
                      bool is_training) {
   const Options *options = &tool->options;
-  PassContext ctx = {.module = &tool->module,
-                     .scratch = arena_create(tool->memory),
-                     .model = compilation->model,
-                     .plan = compilation->plan,
-                     .target = compilation->backend
-                                   ? &compilation->backend->target
-                                   : NULL,
-                     .is_training = is_training};
-  const char *stop = options->stop_after ? options->stop_after
+  PassContext ctx = {
+      .module = &tool->module,
+      .scratch = arena_create(tool->memory),
+      .model = compilation->model,
+      .plan = compilation->plan,
+      .target = compilation->backend ? &compilation->backend->target : NULL,
+      .is_training = is_training};
+  const char *stop = options->stop_after              ? options->stop_after
                      : options->command == COMMAND_ir ? options->after
                                                       : NULL;
   PassOptions passes = {.level = options->level,
@@ -147,8 +146,10 @@ static bool check_passes(Tool *tool) {
     if (!name || pass_find(name) >= 0) continue;
     const char *nearest = text_nearest(name, names, n);
     fprintf(stderr, "dnnc: error: no pass '%s'\n", name);
-    if (nearest) fprintf(stderr, "help: did you mean '%s'?\n", nearest);
-    else fprintf(stderr, "help: 'dnnc list passes' names them\n");
+    if (nearest)
+      fprintf(stderr, "help: did you mean '%s'?\n", nearest);
+    else
+      fprintf(stderr, "help: 'dnnc list passes' names them\n");
     return false;
   }
   return true;
@@ -187,9 +188,9 @@ static bool choose_target(Tool *tool, Compilation *out) {
     own->target.conv_scratch = conv_scratch;
   }
   out->backend = own;
-  char *list = arena_strdup(tool->arena,
-                            text[length] ? text + length + 1
-                                         : "sm_80,sm_90,sm_90a,sm_100");
+  char *list =
+      arena_strdup(tool->arena, text[length] ? text + length + 1
+                                             : "sm_80,sm_90,sm_90a,sm_100");
   char *rest = NULL;
   for (char *arch = strtok_r(list, ",", &rest); arch;
        arch = strtok_r(NULL, ",", &rest)) {
@@ -257,7 +258,8 @@ static bool add_code(Tool *tool, Compilation *c, const char *name, Graph *graph,
                      int64_t batch, bool is_training, bool is_sharded) {
   if (!graph) return true;
   Plan *plan = c->plan, whole;
-  if (!is_sharded) c->plan = NULL;
+  if (!is_sharded)
+    c->plan = NULL;
   else if (plan && !is_training && plan->microbatches > 1) {
     whole = *plan;
     plan_drop_time(&whole);
@@ -281,8 +283,7 @@ static void lay_out(Tool *tool, Compilation *c) {
                        .model = c->model,
                        .plan = c->plan,
                        .target = target};
-    c->codes[i].layout =
-        layout_pack(&ctx, c->codes[i].graph, &c->persistent);
+    c->codes[i].layout = layout_pack(&ctx, c->codes[i].graph, &c->persistent);
     arena_destroy(ctx.scratch);
   }
 }
@@ -300,14 +301,13 @@ int compile_all(Tool *tool, Compilation *out) {
   if (code != EXIT_done) return code;
   Model *model = out->model;
   int64_t batch = model->settings.batch;
-  bool ok =
-      add_code(tool, out, "train", model->train, batch, true, true) &&
-      add_code(tool, out, "eval", model->eval, batch, false, true) &&
-      add_code(tool, out, "eval_rest", model->eval_rest, model->eval_rest_batch,
-               false, false) &&
-      add_code(tool, out, "sample", model->sample, 1, false, false) &&
-      add_code(tool, out, "forward",
-               model->has_train ? NULL : model->forward, 1, false, false);
+  bool ok = add_code(tool, out, "train", model->train, batch, true, true) &&
+            add_code(tool, out, "eval", model->eval, batch, false, true) &&
+            add_code(tool, out, "eval_rest", model->eval_rest,
+                     model->eval_rest_batch, false, false) &&
+            add_code(tool, out, "sample", model->sample, 1, false, false) &&
+            add_code(tool, out, "forward",
+                     model->has_train ? NULL : model->forward, 1, false, false);
   if (!ok) return EXIT_user;
   lay_out(tool, out);
   hash_model(out, tool->arena);

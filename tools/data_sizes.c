@@ -64,8 +64,8 @@ static DnnCode code_of(Arena *arena, const char *name, const Graph *graph,
   int n = 0;
   for (int i = 0; i < graph->inputs.n; i++)
     if (graph->inputs.data[i].role == ROLE_data)
-      tensors[n++] = (DnnTensor){.path = graph->inputs.data[i].path,
-                                 .role = DNN_DATA};
+      tensors[n++] =
+          (DnnTensor){.path = graph->inputs.data[i].path, .role = DNN_DATA};
   return (DnnCode){
       .name = name, .batch = batch, .n_tensors = n, .tensors = tensors};
 }

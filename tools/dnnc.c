@@ -14,7 +14,8 @@ static void out_of_memory(void *user) {
   static const char message[] = "dnnc: error: out of memory\n";
   Tool *tool = user;
   Memory *memory = tool->memory;
-  if (write(STDERR_FILENO, message, sizeof message - 1) < 0) _exit(EXIT_machine);
+  if (write(STDERR_FILENO, message, sizeof message - 1) < 0)
+    _exit(EXIT_machine);
   tool->memory = NULL;
   if (memory) memory_destroy(memory);
   exit(EXIT_machine);
@@ -23,7 +24,8 @@ static void out_of_memory(void *user) {
 static int run_command(Tool *tool) {
   switch (tool->options.command) {
 #define COMMAND(name, arguments, summary)                                      \
-  case COMMAND_##name: return command_##name(tool);
+  case COMMAND_##name:                                                         \
+    return command_##name(tool);
 #include "tools/commands.def"
   case N_COMMANDS: break;
   }
@@ -70,8 +72,7 @@ int main(int argc, char **argv) {
   setlocale(LC_ALL, "C");
   tool.memory = memory_create(out_of_memory, &tool);
   const char *fail = getenv("DNNC_FAIL_ALLOC"); /* tests: "n" or "n+" */
-  if (fail)
-    memory_fail_at(tool.memory, atoll(fail), strchr(fail, '+') != NULL);
+  if (fail) memory_fail_at(tool.memory, atoll(fail), strchr(fail, '+') != NULL);
   tool.arena = arena_create(tool.memory);
   tool.module = (Module){tool.memory, tool.arena, names_create(tool.arena),
                          diags_create(tool.arena)};

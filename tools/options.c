@@ -23,7 +23,8 @@ typedef struct OptionRow {
 #define C(name) (1u << COMMAND_##name)
 static const OptionRow option_rows[] = {
 #define OPTION(kind, field, name, argument, least, commands, help)             \
-  {KIND_##kind, offsetof(Options, field), name, argument, least, commands, help},
+  {KIND_##kind, offsetof(Options, field), name, argument, least, commands,     \
+   help},
 #include "tools/options.def"
 };
 
@@ -145,9 +146,9 @@ static bool read_word(Tool *tool, char *word) {
                                  "'%s' is neither an option nor NAME=VALUE",
                                  word),
                     NULL);
-  Override override = {arena_printf(tool->arena, "%.*s", (int)(equals - word),
-                                    word),
-                       equals + 1};
+  Override override = {
+      arena_printf(tool->arena, "%.*s", (int)(equals - word), word),
+      equals + 1};
   vec_push(tool->arena, &options->overrides, override);
   return true;
 }
@@ -203,9 +204,9 @@ bool options_parse(Tool *tool, int argc, char **argv) {
 /* ---- help, from the same rows ---- */
 
 static const char *spelling(Arena *arena, const OptionRow *row) {
-  return row->argument[0] ? arena_printf(arena, "%s %s", row->name,
-                                         row->argument)
-                          : row->name;
+  return row->argument[0]
+             ? arena_printf(arena, "%s %s", row->name, row->argument)
+             : row->name;
 }
 
 void options_help(Text *out, CommandId command) {
@@ -221,8 +222,9 @@ void options_help(Text *out, CommandId command) {
 }
 
 void options_overview(Text *out) {
-  text_add(out, "dnnc compiles deep-learning models to one program per rank.\n\n"
-                "usage: dnnc COMMAND ... [OPTION ...]\n\n");
+  text_add(out,
+           "dnnc compiles deep-learning models to one program per rank.\n\n"
+           "usage: dnnc COMMAND ... [OPTION ...]\n\n");
   for (int i = 0; i < N_COMMANDS; i++)
     text_printf(out, "  %-8s %-24s %s\n", command_rows[i].name,
                 command_rows[i].arguments, command_rows[i].summary);
@@ -235,15 +237,18 @@ void options_overview(Text *out) {
 
 static void man_text(Text *out, const char *text) {
   for (; *text; text++) {
-    if (*text == '-') text_add(out, "\\-");
-    else text_add_n(out, text, 1);
+    if (*text == '-')
+      text_add(out, "\\-");
+    else
+      text_add_n(out, text, 1);
   }
 }
 
 void options_man_page(Text *out) {
-  text_add(out, ".TH DNNC 1\n.SH NAME\ndnnc \\- compile deep-learning models to "
-                "one program per rank\n.SH SYNOPSIS\n.B dnnc\n.I COMMAND\n"
-                "[\\fIARGUMENT\\fR ...] [\\fIOPTION\\fR ...]\n.SH COMMANDS\n");
+  text_add(out,
+           ".TH DNNC 1\n.SH NAME\ndnnc \\- compile deep-learning models to "
+           "one program per rank\n.SH SYNOPSIS\n.B dnnc\n.I COMMAND\n"
+           "[\\fIARGUMENT\\fR ...] [\\fIOPTION\\fR ...]\n.SH COMMANDS\n");
   for (int i = 0; i < N_COMMANDS; i++)
     text_printf(out, ".TP\n.B %s \\fI%s\\fR\n%s\n", command_rows[i].name,
                 command_rows[i].arguments, command_rows[i].summary);

@@ -64,7 +64,7 @@ void options_markdown(Text *out);
 
 typedef struct Compilation {
   Model *model;
-  Plan *plan;              /* NULL: one rank, one micro-batch */
+  Plan *plan; /* NULL: one rank, one micro-batch */
   const Backend *backend;
   const char *archs[8];
   int n_archs;

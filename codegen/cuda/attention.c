@@ -39,7 +39,8 @@ typedef struct Strides {
   int64_t batch[MAX_RANK], position, head;
 } Strides;
 
-static const Type *tensor_type(const Graph *graph, const Node *node, int which) {
+static const Type *tensor_type(const Graph *graph, const Node *node,
+                               int which) {
   bool is_grad = node->op == OP_attention_grad;
   if (which <= V || is_grad) return graph_type(graph, node->inputs[which]);
   return node->types[which - O];
@@ -47,7 +48,8 @@ static const Type *tensor_type(const Graph *graph, const Node *node, int which) 
 
 /* The one dim of v that is neither key nor batch. */
 static Name width_of(const Graph *graph, const Node *node, int *out_n) {
-  const Type *v = tensor_type(graph, node, V), *lse = tensor_type(graph, node, LSE);
+  const Type *v = tensor_type(graph, node, V),
+             *lse = tensor_type(graph, node, LSE);
   Name key = node_name(node, ATTR_key), width = NULL;
   *out_n = 0;
   for (int i = 0; i < v->rank; i++) {
@@ -65,7 +67,8 @@ static int64_t local(const Graph *graph, const Type *type, Name dim) {
 
 static Shape shape_of(const Graph *graph, const Node *node) {
   const Type *q = tensor_type(graph, node, Q), *k = tensor_type(graph, node, K);
-  const Type *v = tensor_type(graph, node, V), *lse = tensor_type(graph, node, LSE);
+  const Type *v = tensor_type(graph, node, V),
+             *lse = tensor_type(graph, node, LSE);
   Name query = node_name(node, ATTR_query), key = node_name(node, ATTR_key);
   int n;
   const Name *over = node_names(node, ATTR_over, &n);
@@ -298,7 +301,8 @@ static const char query_body[] =
     "  }\n"
     "  DNN_EACH(i, R) DNN_EACH(j, C_K) {\n"
     "    const int row = first + ty + 16 * i, d = tx + 16 * j;\n"
-    "    if (row < T_Q && d < D_K) dq[row * q_row + d * q_head] = sum_q[i][j];\n"
+    "    if (row < T_Q && d < D_K) dq[row * q_row + d * q_head] = "
+    "sum_q[i][j];\n"
     "  }\n";
 
 /* Adds to dk and dv of B keys what the queries of one head give; the caller
@@ -312,7 +316,8 @@ static const char key_body[] =
     "      const int row = q0 + ty + 16 * i;\n"
     "      float sum = 0.0f;\n"
     "      if (row < T_Q) for (int d = tx; d < D_V; d += 16)\n"
-    "        sum += g[row * g_row + d * g_head] * o[row * o_row + d * o_head];\n"
+    "        sum += g[row * g_row + d * g_head] * o[row * o_row + d * "
+    "o_head];\n"
     "      sum = dnn_half_sum(sum);\n"
     "      if (tx == 0) {\n"
     "        s_delta[ty + 16 * i] = sum;\n"
@@ -380,7 +385,8 @@ static void sizes(Text *text, const Shape *shape, const Tiles *tiles,
   }
   text_add(text, "  const float scale = ");
   cuda_constant(text, DT_f32, shape->scale);
-  text_add(text, ";\n  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;\n");
+  text_add(text,
+           ";\n  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;\n");
 }
 
 /* Loop variables x0.. of the batch dims out of `number`; those that `wants`
@@ -484,11 +490,10 @@ static int64_t backward_kernel(Text *text, const Parts *parts) {
   sizes(text, shape, &parts->tiles, true);
   all_strides(text, parts);
   row_strides(text, "g", &parts->strides[O], true);
-  text_add(text,
-           "  DNN_SHARED float s_q[B * PITCH], s_g[B * PITCH];\n"
-           "  DNN_SHARED float s_k[B * PITCH], s_v[B * PITCH];\n"
-           "  DNN_SHARED float s_p[B * S_PITCH], s_ds[B * S_PITCH];\n"
-           "  DNN_SHARED float s_delta[B], s_lse[B];\n");
+  text_add(text, "  DNN_SHARED float s_q[B * PITCH], s_g[B * PITCH];\n"
+                 "  DNN_SHARED float s_k[B * PITCH], s_v[B * PITCH];\n"
+                 "  DNN_SHARED float s_p[B * S_PITCH], s_ds[B * S_PITCH];\n"
+                 "  DNN_SHARED float s_delta[B], s_lse[B];\n");
   declare_batch(text, shape);
   text_printf(text,
               "  if (blockIdx.x < %lld) {\n"
@@ -546,8 +551,8 @@ bool cuda_emit_attention(const Backend *backend, Module *module,
   for (int i = 0; i < N_TENSORS; i++)
     parts.strides[i] = strides_of(graph, node, i);
   Text body = text_create(module->arena);
-  int64_t blocks = is_grad ? backward_kernel(&body, &parts)
-                           : forward_kernel(&body, &parts);
+  int64_t blocks =
+      is_grad ? backward_kernel(&body, &parts) : forward_kernel(&body, &parts);
   const char *content = text_string(&body);
   char hex[33];
   hash_hex(content, body.n, hex);

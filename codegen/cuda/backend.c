@@ -4,8 +4,8 @@
 #include "codegen/cuda/cuda.h"
 
 /* What cuBLASLt is given for products that are worth splitting. */
-#define GEMM_SCRATCH_BYTES  (INT64_C(32) << 20)
-#define GEMM_SCRATCH_FLOPS  1e8
+#define GEMM_SCRATCH_BYTES (INT64_C(32) << 20)
+#define GEMM_SCRATCH_FLOPS 1e8
 
 static bool keeps(const Target *target, const Graph *graph, int id) {
   (void)target;

@@ -45,7 +45,8 @@ bool cuda_keeps_attention(const Graph *graph, int id);
 
 /* Groups kernels into modules and compiles each for every target of
  * `options->archs` (all four if there are none) and to PTX.  Unavailable if
- * NVRTC is missing, with what to install; invalid if a text does not compile. */
+ * NVRTC is missing, with what to install; invalid if a text does not compile.
+ */
 Status cuda_compile(const Backend *backend, Module *module,
                     const BuildOptions *options, const char *work,
                     const char *source, const KernelText *kernels, int n,

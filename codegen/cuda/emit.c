@@ -81,8 +81,7 @@ static void vector_loads(Emit *emit) {
     if (!emit->is_needed[e] || expr->kind != NEST_load ||
         expr->at->stride[last] != 1)
       continue;
-    text_printf(emit->out,
-                "    const dnn_%s_4 w%d = *(const dnn_%s_4 *)&b%d[",
+    text_printf(emit->out, "    const dnn_%s_4 w%d = *(const dnn_%s_4 *)&b%d[",
                 vector_name(expr->dtype), e, vector_name(expr->dtype),
                 expr->index);
     emit_index(emit, expr->at);
@@ -250,9 +249,8 @@ static void join_reductions(Emit *emit) {
       text_printf(emit->out, "    r%d = dnn_warp_%s_%s(r%d);\n", r, word,
                   suffix, r);
     } else if (map->is_row) {
-      text_printf(emit->out,
-                  "    r%d = dnn_block_%s_%s(r%d, shared_%s, %d);\n", r, word,
-                  suffix, r, suffix, map->group);
+      text_printf(emit->out, "    r%d = dnn_block_%s_%s(r%d, shared_%s, %d);\n",
+                  r, word, suffix, r, suffix, map->group);
     } else {
       text_printf(emit->out,
                   "    r%d = dnn_column_%s_%s(r%d, shared_%s, %d, %d);\n", r,
@@ -297,8 +295,7 @@ static void shared_loop(Emit *emit, bool is_split) {
     return;
   }
   if (is_split) {
-    text_printf(out,
-                "    for (%s i = part * %d + lane; i < %lld; i += %d) {\n",
+    text_printf(out, "    for (%s i = part * %d + lane; i < %lld; i += %d) {\n",
                 emit->index, map->group, (long long)n,
                 map->group * map->splits);
   } else {

@@ -213,7 +213,8 @@ void emit_store(Emit *emit, const NestStmt *stmt, const char *indent) {
   }
   bool is_vector = emit->vector_loop >= 0;
   if (is_vector) {
-    text_printf(emit->out, "y%d.e[k] = ", (int)(stmt - emit->stage->stmts.data));
+    text_printf(emit->out,
+                "y%d.e[k] = ", (int)(stmt - emit->stage->stmts.data));
   } else {
     text_printf(emit->out, "b%d[", stmt->target);
     emit_index(emit, stmt->at);

@@ -14,32 +14,32 @@
 /* name, parameters; every function returns 0 for success */
 #define NVRTC_FUNCTIONS(F)                                                     \
   F(Version, (int *major, int *minor))                                         \
-  F(CreateProgram, (NvrtcProgram * *program, const char *text,                 \
-                    const char *name, int n_headers,                           \
-                    const char *const *headers, const char *const *names))     \
+  F(CreateProgram,                                                             \
+    (NvrtcProgram * *program, const char *text, const char *name,              \
+     int n_headers, const char *const *headers, const char *const *names))     \
   F(DestroyProgram, (NvrtcProgram * *program))                                 \
   F(CompileProgram,                                                            \
     (NvrtcProgram * program, int n_options, const char *const *options))       \
-  F(GetCUBINSize, (NvrtcProgram * program, size_t *bytes))                     \
+  F(GetCUBINSize, (NvrtcProgram * program, size_t * bytes))                    \
   F(GetCUBIN, (NvrtcProgram * program, char *image))                           \
-  F(GetPTXSize, (NvrtcProgram * program, size_t *bytes))                       \
+  F(GetPTXSize, (NvrtcProgram * program, size_t * bytes))                      \
   F(GetPTX, (NvrtcProgram * program, char *text))                              \
-  F(GetProgramLogSize, (NvrtcProgram * program, size_t *bytes))                \
+  F(GetProgramLogSize, (NvrtcProgram * program, size_t * bytes))               \
   F(GetProgramLog, (NvrtcProgram * program, char *log))
 
 struct Nvrtc {
   Dylib *library;
   int version;
-#define F(name, parameters) int (*name) parameters;
+#define F(name, parameters) int(*name) parameters;
   NVRTC_FUNCTIONS(F)
 #undef F
 };
 
 /* ---- finding it ---- */
 
-static const char *const sonames[] = {
-    "libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so",
-    NULL};
+static const char *const sonames[] = {"libnvrtc.so.13", "libnvrtc.so.12",
+                                      "/usr/local/cuda/lib64/libnvrtc.so",
+                                      NULL};
 
 /* Where pip puts the libraries of NVIDIA's wheels. */
 static const char *const wheels[] = {
@@ -76,8 +76,8 @@ static Status open_library(Arena *arena, Dylib **out) {
     const char *home = getenv("HOME");
     const char *local = home ? arena_printf(arena, "%s/.local", home) : NULL;
     if (open_wheel(arena, getenv("VIRTUAL_ENV"), out) ||
-        open_wheel(arena, local, out) ||
-        open_wheel(arena, "/usr/local", out) || open_wheel(arena, "/usr", out))
+        open_wheel(arena, local, out) || open_wheel(arena, "/usr/local", out) ||
+        open_wheel(arena, "/usr", out))
       return STATUS_OK;
   }
   return status_make(

@@ -85,8 +85,7 @@ static Status finish_job(const Nvrtc *nvrtc, Arena *arena,
 /* ---- modules ---- */
 
 /* Equal names are equal kernels, so each is defined once in a module. */
-static const char *module_text(Arena *arena, const KernelText *kernels,
-                               int n) {
+static const char *module_text(Arena *arena, const KernelText *kernels, int n) {
   Text text = text_create(arena);
   text_add(&text, cuda_prelude);
   for (int i = 0; i < n; i++) {
@@ -98,8 +97,7 @@ static const char *module_text(Arena *arena, const KernelText *kernels,
 
 static Job *make_jobs(Arena *arena, const Nvrtc *nvrtc,
                       const BuildOptions *options, const char *const *texts,
-                      int n_modules, int n_archs,
-                      const char *const *archs) {
+                      int n_modules, int n_archs, const char *const *archs) {
   Job *jobs = ARENA_ARRAY(arena, Job, n_modules * (n_archs + 1));
   int n = 0;
   for (int m = 0; m < n_modules; m++) {
@@ -145,8 +143,8 @@ static void image_text(Text *text, const char *work_dir, const Job *job) {
 }
 
 /* Jobs of one module follow each other, `images` of them. */
-static Status write_images(Arena *arena, const char *work_dir,
-                           const Work *work, int images, DeviceCode *out) {
+static Status write_images(Arena *arena, const char *work_dir, const Work *work,
+                           int images, DeviceCode *out) {
   Text text = text_create(arena);
   text_add(&text, "#include \"program.h\"\n");
   for (int i = 0; i < work->n; i++) {
@@ -175,9 +173,9 @@ static Status write_images(Arena *arena, const char *work_dir,
 }
 
 static Status compile_all(Arena *arena, const Nvrtc *nvrtc,
-                          const BuildOptions *options,
-                          const char *work_dir, const char *const *texts,
-                          int n_modules, DeviceCode *out) {
+                          const BuildOptions *options, const char *work_dir,
+                          const char *const *texts, int n_modules,
+                          DeviceCode *out) {
   int n_archs = options->n_archs;
   const char *const *archs = options->archs;
   if (n_archs == 0) {
@@ -186,8 +184,8 @@ static Status compile_all(Arena *arena, const Nvrtc *nvrtc,
   }
   int images = n_archs + 1;
   Work work = {.nvrtc = nvrtc, .n = n_modules * images};
-  work.jobs = make_jobs(arena, nvrtc, options, texts, n_modules, n_archs,
-                        archs);
+  work.jobs =
+      make_jobs(arena, nvrtc, options, texts, n_modules, n_archs, archs);
   run_jobs(&work, options->jobs);
   Status status = STATUS_OK;
   for (int i = 0; i < work.n; i++) { /* all of them: programs are freed */
@@ -220,7 +218,8 @@ Status cuda_compile(const Backend *backend, Module *module,
   TRY(write_sources(arena, source, texts, n_modules));
   Nvrtc *nvrtc;
   TRY(nvrtc_open(arena, &nvrtc));
-  Status status = compile_all(arena, nvrtc, options, work, texts, n_modules, out);
+  Status status =
+      compile_all(arena, nvrtc, options, work, texts, n_modules, out);
   nvrtc_close(nvrtc);
   return status;
 }

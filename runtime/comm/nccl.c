@@ -107,11 +107,11 @@ static Status poll(void *user, int64_t since_ns) {
 /* NCCL's numbers; comm_reducible has let nothing else pass. */
 static CuEnum nccl_dtype(DnnDtype dtype) {
   switch (dtype) {
-    case DNN_i32: return 2;
-    case DNN_i64: return 4;
-    case DNN_f32: return 7;
-    case DNN_f64: return 8;
-    default: UNREACHABLE();
+  case DNN_i32: return 2;
+  case DNN_i64: return 4;
+  case DNN_f32: return 7;
+  case DNN_f64: return 8;
+  default: UNREACHABLE();
   }
 }
 

@@ -60,19 +60,19 @@ enum {
 
 typedef struct CudaDriver {
   Dylib *library;
-#define CU(name, parameters) CuEnum (*name) parameters;
+#define CU(name, parameters) CuEnum(*name) parameters;
 #include "runtime/cuda/api.def"
 } CudaDriver;
 
 typedef struct CublasLt {
   Dylib *library;
-#define LT(name, parameters) CuEnum (*name) parameters;
+#define LT(name, parameters) CuEnum(*name) parameters;
 #include "runtime/cuda/api.def"
 } CublasLt;
 
 typedef struct Nccl {
   Dylib *library;
-#define NCCL(name, parameters) CuEnum (*name) parameters;
+#define NCCL(name, parameters) CuEnum(*name) parameters;
 #include "runtime/cuda/api.def"
   const char *(*error_text)(CuEnum error);
 } Nccl;
@@ -91,7 +91,7 @@ typedef struct CudaProduct CudaProduct;
 typedef struct CudaPrepared {
   CuFunction function; /* or NULL */
   const DnnKernel *kernel;
-  int64_t *words; /* arguments: addresses, then numbers */
+  int64_t *words;       /* arguments: addresses, then numbers */
   CudaProduct *product; /* or NULL */
 } CudaPrepared;
 
@@ -104,10 +104,10 @@ typedef struct CudaState {
   int device;
   bool has_context;
   CuContext context;
-  CuStream compute, comm; /* comm has the higher priority */
+  CuStream compute, comm;  /* comm has the higher priority */
   unsigned long long data; /* address of the arena */
   CuModule *modules;
-  CuFunction *functions;   /* of the kernels */
+  CuFunction *functions; /* of the kernels */
   CudaPrepared **codes;
   bool is_synchronous; /* $DNN_CUDA_SYNC: wait after every launch */
   /* Asked while waiting for the device since `since_ns`, and with 0 when the

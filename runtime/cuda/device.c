@@ -48,8 +48,8 @@ static Status choose_device(CudaState *state, int local_rank) {
   CU_TRY(state, NULL, cuCtxGetStreamPriorityRange, &least, &greatest);
   CU_TRY(state, NULL, cuStreamCreateWithPriority, &state->compute,
          CU_NON_BLOCKING, least);
-  CU_TRY(state, NULL, cuStreamCreateWithPriority, &state->comm,
-         CU_NON_BLOCKING, greatest);
+  CU_TRY(state, NULL, cuStreamCreateWithPriority, &state->comm, CU_NON_BLOCKING,
+         greatest);
   return STATUS_OK;
 }
 
@@ -132,8 +132,7 @@ static Status prepare_kernel(Device *device, const DnnInstr *instr,
   prepared->function = state->functions[instr->kernel];
   int n = n_buffers + instr->n_numbers;
   prepared->words = ARENA_ARRAY(state->arena, int64_t, n + 1);
-  int64_t *scratch =
-      ARENA_ARRAY(state->arena, int64_t, instr->n_numbers + 1);
+  int64_t *scratch = ARENA_ARRAY(state->arena, int64_t, instr->n_numbers + 1);
   const int64_t *numbers = instr_numbers(instr, device->rank, scratch);
   for (int i = 0; i < n_buffers; i++)
     prepared->words[i] = (int64_t)state->data + instr->buffers[i];
@@ -160,14 +159,14 @@ static Status prepare_product(Device *device, const DnnInstr *instr,
 static Status prepare(Device *device, const DnnInstr *instr,
                       CudaPrepared *prepared) {
   switch ((DnnOpcode)instr->op) {
-    case DNN_OP_KERNEL:
-      return prepare_kernel(device, instr, instr->n_buffers, prepared);
-    case DNN_OP_GEMM: return prepare_product(device, instr, prepared);
-    case DNN_OP_CONV: return prepare_kernel(device, instr, 3, prepared);
-    case DNN_OP_COPY:
-    case DNN_OP_ZERO:
-    case DNN_OP_COLLECTIVE:
-    case DNN_OP_WAIT: return STATUS_OK;
+  case DNN_OP_KERNEL:
+    return prepare_kernel(device, instr, instr->n_buffers, prepared);
+  case DNN_OP_GEMM: return prepare_product(device, instr, prepared);
+  case DNN_OP_CONV: return prepare_kernel(device, instr, 3, prepared);
+  case DNN_OP_COPY:
+  case DNN_OP_ZERO:
+  case DNN_OP_COLLECTIVE:
+  case DNN_OP_WAIT: return STATUS_OK;
   }
   UNREACHABLE();
 }
@@ -188,8 +187,8 @@ static void find_lt(Device *device) {
   CuEnum error = state->lt.Create(&state->lt_handle);
   if (!error) return;
   state->lt_handle = NULL;
-  state->lt_status = status_make(
-      STATUS_unavailable, "cublasLtCreate failed with status %u", error);
+  state->lt_status = status_make(STATUS_unavailable,
+                                 "cublasLtCreate failed with status %u", error);
 }
 
 static Status cuda_open(Device *device, const DnnProgram *program,
@@ -242,18 +241,18 @@ static Status enqueue(Device *device, const DnnInstr *instr) {
   CudaState *state = device->state;
   const CudaPrepared *prepared = find_prepared(device, instr);
   switch ((DnnOpcode)instr->op) {
-    case DNN_OP_COPY:
-      CU_TRY(state, instr->path, cuMemcpyDtoDAsync_v2,
-             state->data + (unsigned long long)instr->buffers[1],
-             state->data + (unsigned long long)instr->buffers[0],
-             (size_t)instr->numbers[0], state->compute);
-      return STATUS_OK;
-    case DNN_OP_ZERO:
-      CU_TRY(state, instr->path, cuMemsetD8Async,
-             state->data + (unsigned long long)instr->buffers[0], 0,
-             (size_t)instr->numbers[0], state->compute);
-      return STATUS_OK;
-    default: break;
+  case DNN_OP_COPY:
+    CU_TRY(state, instr->path, cuMemcpyDtoDAsync_v2,
+           state->data + (unsigned long long)instr->buffers[1],
+           state->data + (unsigned long long)instr->buffers[0],
+           (size_t)instr->numbers[0], state->compute);
+    return STATUS_OK;
+  case DNN_OP_ZERO:
+    CU_TRY(state, instr->path, cuMemsetD8Async,
+           state->data + (unsigned long long)instr->buffers[0], 0,
+           (size_t)instr->numbers[0], state->compute);
+    return STATUS_OK;
+  default: break;
   }
   if (prepared->product)
     return cuda_product_run(state, prepared->product, instr->path);
@@ -311,7 +310,8 @@ static Status cuda_write(Device *device, int64_t offset, const void *from,
 static Status cuda_read(Device *device, int64_t offset, void *to,
                         int64_t bytes) {
   CudaState *state = device->state;
-  TRY(cuda_wait_for(state, NULL)); /* a copy to plain memory would block unwatched */
+  TRY(cuda_wait_for(state,
+                    NULL)); /* a copy to plain memory would block unwatched */
   CU_TRY(state, NULL, cuMemcpyDtoHAsync_v2, to,
          state->data + (unsigned long long)offset, (size_t)bytes,
          state->compute);

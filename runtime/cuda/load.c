@@ -43,9 +43,9 @@ Status cuda_load_driver(CudaDriver *out) {
 }
 
 Status cuda_load_lt(CublasLt *out) {
-  static const char *const names[] = {
-      "libcublasLt.so.13", "libcublasLt.so.12",
-      "/usr/local/cuda/lib64/libcublasLt.so", NULL};
+  static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
+                                      "/usr/local/cuda/lib64/libcublasLt.so",
+                                      NULL};
   static const Entry entries[] = {
 #define LT(name, parameters) {"cublasLt" #name, offsetof(CublasLt, name)},
 #include "runtime/cuda/api.def"
@@ -62,8 +62,9 @@ Status cuda_load_nccl(Nccl *out) {
 #define NCCL(name, parameters) {"nccl" #name, offsetof(Nccl, name)},
 #include "runtime/cuda/api.def"
       {"ncclGetErrorString", offsetof(Nccl, error_text)}};
-  return load("DNN_NCCL_LIB", names,
-              "several GPUs need NCCL 2.18 or later ('apt-get install libnccl2' "
-              "or 'pip install nvidia-nccl-cu13')",
-              entries, ARRAY_LENGTH(entries), &out->library, out);
+  return load(
+      "DNN_NCCL_LIB", names,
+      "several GPUs need NCCL 2.18 or later ('apt-get install libnccl2' "
+      "or 'pip install nvidia-nccl-cu13')",
+      entries, ARRAY_LENGTH(entries), &out->library, out);
 }

@@ -19,7 +19,8 @@ struct CudaProduct {
   int64_t outer, outer_stride[3]; /* the batch dim that is a loop here */
 };
 
-/* An operand of rows x columns elements as the library's column-major matrix. */
+/* An operand of rows x columns elements as the library's column-major matrix.
+ */
 typedef struct Operand {
   int64_t rows, columns, leading;
   bool is_transposed;
@@ -185,9 +186,8 @@ Status cuda_product_run(CudaState *state, const CudaProduct *product,
     LT_TRY(state, path, Matmul, state->lt_handle, product->desc, alpha,
            (const void *)(uintptr_t)at[1], product->b,
            (const void *)(uintptr_t)at[0], product->a, beta, c, product->c, c,
-           product->c, &product->algorithm,
-           (void *)(uintptr_t)product->scratch, product->scratch_bytes,
-           state->compute);
+           product->c, &product->algorithm, (void *)(uintptr_t)product->scratch,
+           product->scratch_bytes, state->compute);
   }
   return STATUS_OK;
 }

@@ -47,8 +47,10 @@ __attribute__((destructor)) static void report(void) {
 
 static void count(void *caller) {
   uintptr_t at = (uintptr_t)caller;
-  if (at >= begin && at < end) own++;
-  else libraries++;
+  if (at >= begin && at < end)
+    own++;
+  else
+    libraries++;
 }
 
 void *malloc(size_t size) {

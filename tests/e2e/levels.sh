@@ -6,6 +6,7 @@
 . "$root/tests/e2e/random.bash"
 first=${2:-1} last=${3:-${2:-6}}
 for seed in $(seq "$first" "$last"); do
+  libraries "$seed"
   facts=$("$exact" make-real "$seed" "m$seed") || fail "seed $seed: $facts"
   for level in -O0 -O2; do
     step "m$seed" $level

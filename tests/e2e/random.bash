@@ -7,6 +7,12 @@ ${CC:-cc} -std=gnu11 -O1 -D_GNU_SOURCE -I"$root" -o "$exact" \
   "$build/libir.a" "$build/libdnnrank.a" -fopenmp -lm -ldl -lpthread ||
   fail "cannot compile the helper"
 
+# libraries SEED: odd seeds do without oneDNN.
+libraries() {
+  unset DNN_ONEDNN_LIB
+  [ $(($1 % 2)) = 0 ] || export DNN_ONEDNN_LIB=none
+}
+
 # step FOLDER ARGUMENTS: trains the model in it; sets loss and checkpoint.
 step() {
   local folder=$1

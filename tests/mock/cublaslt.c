@@ -103,8 +103,8 @@ CuEnum cublasLtMatmulPreferenceSetAttribute(LtPreference preference,
                                             size_t bytes) {
   (void)preference, (void)value;
   MOCK_ENTER();
-  size_t wanted = attribute == LT_MAX_WORKSPACE ? sizeof(uint64_t)
-                                                : sizeof(uint32_t);
+  size_t wanted =
+      attribute == LT_MAX_WORKSPACE ? sizeof(uint64_t) : sizeof(uint32_t);
   return bytes == wanted ? 0 : 7;
 }
 
@@ -145,8 +145,7 @@ typedef struct Product {
         column[i] = p->beta == 0 ? 0 : (type)p->beta * column[i];              \
       for (int64_t l = 0; l < k; l++) {                                        \
         type x = (type)p->alpha * b[l * b_k + j * b_j];                        \
-        for (int64_t i = 0; i < m; i++)                                        \
-          column[i] += x * a[i * a_i + l * a_k];                               \
+        for (int64_t i = 0; i < m; i++) column[i] += x * a[i * a_i + l * a_k]; \
       }                                                                        \
     }                                                                          \
   }
@@ -209,13 +208,13 @@ CuEnum cublasLtMatmul(LtHandle handle, LtDesc desc, const void *alpha,
   bool is_f64 = p->c.dtype == CUDA_F64;
   p->alpha = is_f64 ? *(const double *)alpha : *(const float *)alpha;
   p->beta = is_f64 ? *(const double *)beta : *(const float *)beta;
-  bool is_valid =
-      c == d && c_layout == d_layout && algorithm->data[0] == 4711 &&
-      sizes_agree(p) && is_in_memory(a, &p->a) && is_in_memory(b, &p->b) &&
-      is_in_memory(d, &p->c) &&
-      (workspace_bytes == 0 ||
-       mock_in_memory((unsigned long long)(uintptr_t)workspace,
-                      workspace_bytes));
+  bool is_valid = c == d && c_layout == d_layout &&
+                  algorithm->data[0] == 4711 && sizes_agree(p) &&
+                  is_in_memory(a, &p->a) && is_in_memory(b, &p->b) &&
+                  is_in_memory(d, &p->c) &&
+                  (workspace_bytes == 0 ||
+                   mock_in_memory((unsigned long long)(uintptr_t)workspace,
+                                  workspace_bytes));
   MockWork work = {.run = run_product, .what = "product", .more = p};
   if (is_valid) return mock_enqueue(stream, &work);
   free(p);

@@ -153,8 +153,8 @@ CuEnum cuMemAlloc_v2(unsigned long long *address, size_t bytes) {
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (block->map == MAP_FAILED) return CU_OUT_OF_MEMORY;
   block->bytes = bytes;
-  block->address = (unsigned long long)(uintptr_t)block->map + PAGE_BYTES +
-                   pages - rounded;
+  block->address =
+      (unsigned long long)(uintptr_t)block->map + PAGE_BYTES + pages - rounded;
   mock.n_blocks++;
   mock.used += bytes;
   *address = block->address;
@@ -193,8 +193,8 @@ CuEnum mock_enqueue(CuStream handle, const MockWork *work) {
   }
   if (stream->n == stream->capacity) {
     stream->capacity = stream->capacity ? 2 * stream->capacity : 256;
-    stream->work = realloc(stream->work,
-                           (size_t)stream->capacity * sizeof *stream->work);
+    stream->work =
+        realloc(stream->work, (size_t)stream->capacity * sizeof *stream->work);
   }
   stream->work[stream->n++] = *work;
   return 0;
@@ -387,8 +387,10 @@ static size_t image_bytes(const char *image) {
   if (memcmp(image, ELFMAG, SELFMAG) != 0) return strlen(image);
   memcpy(&header, image, sizeof header);
   if (header.e_machine != EM_CUDA_) return 0;
-  size_t sections = header.e_shoff + (size_t)header.e_shnum * header.e_shentsize;
-  size_t segments = header.e_phoff + (size_t)header.e_phnum * header.e_phentsize;
+  size_t sections =
+      header.e_shoff + (size_t)header.e_shnum * header.e_shentsize;
+  size_t segments =
+      header.e_phoff + (size_t)header.e_phnum * header.e_phentsize;
   return sections > segments ? sections : segments;
 }
 
@@ -477,9 +479,8 @@ CuEnum cuLaunchKernel(CuFunction handle, unsigned grid_x, unsigned grid_y,
     return MOCK_INVALID_VALUE;
   Function *function = handle;
   MockWork work = {.run = run_kernel, .what = function->name};
-  Launch launch = {function,
-                   {grid_x, grid_y, grid_z},
-                   {block_x, block_y, block_z}};
+  Launch launch = {
+      function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}};
   memcpy(work.data, &launch, sizeof launch);
   work.more = malloc(function->argument_bytes + 1);
   memcpy(work.more, parameters[0], function->argument_bytes);

@@ -11,13 +11,11 @@
  * enqueued work is done, has guard pages on both sides and disappears when it
  * is freed.  What is still alive when the context goes is reported.
  *
- *   DNN_MOCK_KERNELS   libraries of kernels compiled with tests/shim, "a.so:b.so"
- *   DNN_MOCK_DEVICES   how many GPUs (8)
- *   DNN_MOCK_SM        compute capability (90)
- *   DNN_MOCK_CAPACITY  bytes of memory (80e9)
- *   DNN_MOCK_FAIL      "cuLaunchKernel:17:700": the 17th call (from 1) returns
- *                      this error; without the number 719
- *   DNN_MOCK_SEED      order of blocks and warps (0: ascending)
+ *   DNN_MOCK_KERNELS   libraries of kernels compiled with tests/shim,
+ * "a.so:b.so" DNN_MOCK_DEVICES   how many GPUs (8) DNN_MOCK_SM        compute
+ * capability (90) DNN_MOCK_CAPACITY  bytes of memory (80e9) DNN_MOCK_FAIL
+ * "cuLaunchKernel:17:700": the 17th call (from 1) returns this error; without
+ * the number 719 DNN_MOCK_SEED      order of blocks and warps (0: ascending)
  *   DNN_MOCK_LOG       file to which every piece of work is appended when done
  */
 #ifndef TESTS_MOCK_MOCK_H
@@ -43,8 +41,8 @@ typedef struct MockWork MockWork;
 struct MockWork {
   bool (*run)(MockWork *work);
   const char *what;
-  char data[256];  /* its arguments, by kind */
-  void *more;      /* freed when done */
+  char data[256]; /* its arguments, by kind */
+  void *more;     /* freed when done */
 };
 
 /* Takes a copy of the work. */

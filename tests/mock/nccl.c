@@ -63,8 +63,8 @@ CuEnum ncclCommInitRankConfig(NcclComm *handle, int ranks, NcclId id, int rank,
     return 4; /* ncclInvalidArgument */
   int file = shm_open(id.bytes, O_RDWR | O_CREAT, 0600);
   if (file < 0 || ftruncate(file, sizeof(Shared)) != 0) return 2;
-  Shared *shared = mmap(NULL, sizeof(Shared), PROT_READ | PROT_WRITE,
-                        MAP_SHARED, file, 0);
+  Shared *shared =
+      mmap(NULL, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   close(file);
   if (shared == MAP_FAILED) return 2;
   if (atomic_fetch_add(&shared->attached, 1) == ranks - 1) shm_unlink(id.bytes);
@@ -138,10 +138,10 @@ JOIN(double)
 
 static void join(const Reduce *r, char *to, size_t n) {
   switch (r->dtype) {
-    case 2: join_int32_t(r, (int32_t *)to, n); return;
-    case 4: join_int64_t(r, (int64_t *)to, n); return;
-    case 7: join_float(r, (float *)to, n); return;
-    default: join_double(r, (double *)to, n); return;
+  case 2: join_int32_t(r, (int32_t *)to, n); return;
+  case 4: join_int64_t(r, (int64_t *)to, n); return;
+  case 7: join_float(r, (float *)to, n); return;
+  default: join_double(r, (double *)to, n); return;
   }
 }
 

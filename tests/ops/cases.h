@@ -79,9 +79,7 @@ static const OpCase op_cases[] = {
     {"avgpool",
      "space=Y,X window=2,3 stride=2,1 pad=0,1",
      {"TYPE N:2 Y:4 X:4"}},
-    {"avgpool",
-     "space=X window=3 stride=2 pad=1 causal=0",
-     {"TYPE X:5 C:2"}},
+    {"avgpool", "space=X window=3 stride=2 pad=1 causal=0", {"TYPE X:5 C:2"}},
     {"avgpool_grad",
      "space=X window=3 stride=2 pad=1 causal=0 sizes=5",
      {"TYPE X:3 C:2"}},
@@ -119,8 +117,7 @@ static const OpCase op_cases[] = {
     {"attention_grad",
      "over=D query=T key=S scale=0.5 causal=0",
      {"TYPE B:2 G:3 T:20 D:8", "TYPE B:2 S:35 D:8", "TYPE B:2 S:35 D:20",
-      "TYPE B:2 G:3 T:20 D:20", "f32 B:2 G:3 T:20",
-      "TYPE B:2 G:3 T:20 D:20"}},
+      "TYPE B:2 G:3 T:20 D:20", "f32 B:2 G:3 T:20", "TYPE B:2 G:3 T:20 D:20"}},
 };
 
 /* Operators that are no computation of one rank. */
@@ -176,8 +173,8 @@ static inline Graph *pointwise_case_graph(Module *module, Op op,
   Graph *graph = make_graph(module);
   Value inputs[3];
   for (int i = 0; i < info->max_inputs; i++) {
-    bool is_bool = info->pw_class == PW_LOGIC ||
-                   (info->pw_class == PW_SELECT && i == 0);
+    bool is_bool =
+        info->pw_class == PW_LOGIC || (info->pw_class == PW_SELECT && i == 0);
     char path[] = {(char)('a' + i), '\0'}, text[60];
     snprintf(text, sizeof text, "%s %s", is_bool ? "bool" : number, shapes[i]);
     inputs[i] = make_input(graph, ROLE_data, path, text);
@@ -223,8 +220,8 @@ static inline Tensor *op_case_inputs(const Graph *graph, uint64_t key) {
   for (int i = 0; i < graph->inputs.n; i++) {
     const Type *type = graph_type(graph, graph->inputs.data[i].value);
     bool is_real = dtype_class(type->dtype) == CLASS_REAL;
-    inputs[i] = tensor_random(arena, type, key + (uint64_t)i, -2,
-                              is_real ? 2 : 4);
+    inputs[i] =
+        tensor_random(arena, type, key + (uint64_t)i, -2, is_real ? 2 : 4);
     op_case_round(&inputs[i]);
   }
   Op op = graph_node(graph, graph->outputs.data[0].value)->op;

@@ -102,10 +102,9 @@ static void add_pointwise(Suite *suite, const char *number) {
 static void add_structured(Suite *suite, const char *number) {
   for (int i = 0; i < ARRAY_LENGTH(op_cases); i++) {
     const OpCase *item = &op_cases[i];
-    const char *label =
-        arena_printf(suite->module->arena, "%s {%s} %s %s", item->op,
-                     item->attrs, item->inputs[0] ? item->inputs[0] : "",
-                     number);
+    const char *label = arena_printf(
+        suite->module->arena, "%s {%s} %s %s", item->op, item->attrs,
+        item->inputs[0] ? item->inputs[0] : "", number);
     for (int level = 0; level <= 2; level += 2)
       add_job(suite, label, op_case_graph(suite->module, item, number), level);
   }
@@ -183,8 +182,8 @@ static void run_node(Suite *suite, const Job *job, int id, void ***values,
   int64_t words[128] = {0};
   int n = 0;
   for (int i = 0; i < node->n_inputs; i++)
-    words[n++] = (int64_t)(intptr_t)
-        values[node->inputs[i].node][node->inputs[i].result];
+    words[n++] =
+        (int64_t)(intptr_t)values[node->inputs[i].node][node->inputs[i].result];
   for (int r = 0; r < node->n_results; r++)
     words[n++] = (int64_t)(intptr_t)values[id][r];
   ShimKernel *function;
@@ -205,8 +204,8 @@ static void check_output(const Job *job, int output, const void *bytes) {
     if (got == want || (isnan(got) && isnan(want))) continue;
     double allowed = tolerance * fmax(1, fabs(want));
     cr_expect(fabs(got - want) <= allowed,
-              "%s: result %d, element %d is %.9g, not %.9g", job->label,
-              output, (int)i, got, want);
+              "%s: result %d, element %d is %.9g, not %.9g", job->label, output,
+              (int)i, got, want);
     if (!(fabs(got - want) <= allowed)) return;
   }
 }

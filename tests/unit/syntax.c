@@ -246,7 +246,8 @@ Test(syntax, every_construct_round_trips) {
       "plan p { shard H, F over tensor; shard a.b[0..2].c[*]!mean, \"keep\".x:"
       " B over data, T over (seq, tensor), partial over none\n"
       "  replicate (keep).x, f(keep); stage 1: a on 0..7 as (data = 8)\n"
-      "  stage 2: b\n cut after a.place[3]\n remat a; keep b; offload optimizer\n"
+      "  stage 2: b\n cut after a.place[3]\n remat a; keep b; offload "
+      "optimizer\n"
       "  place a on 2 ; zero = 3 over (data, tensor)\n bucket = 25MB\n"
       "  schedule = 1f1b; s = interleaved(v = 2); t = 2bw\n}\n"
       "cluster k { level node { count = 2; link = 10Gb/s }\n device = cpu\n"
@@ -268,12 +269,23 @@ Test(syntax, numbers_and_units) {
   static const struct {
     const char *text;
     double value;
-  } rows[] = {{"0.02", 0.02},       {"1e-5", 1e-5},      {"989T", 989e12},
-              {"10Gb/s", 1.25e9},   {"8GB/s", 8e9},      {"4GiB", 4294967296.0},
-              {"2Kib", 256},        {"3b", 0.375},       {"1.5us", 1.5e-6},
-              {"45.81ms", 0.04581}, {"7ns", 7e-9},       {"2s", 2},
-              {"3min", 180},        {"2h", 7200},        {"1.5K", 1500},
-              {"2P", 2e15},         {"0.5TiB/s", 549755813888.0},
+  } rows[] = {{"0.02", 0.02},
+              {"1e-5", 1e-5},
+              {"989T", 989e12},
+              {"10Gb/s", 1.25e9},
+              {"8GB/s", 8e9},
+              {"4GiB", 4294967296.0},
+              {"2Kib", 256},
+              {"3b", 0.375},
+              {"1.5us", 1.5e-6},
+              {"45.81ms", 0.04581},
+              {"7ns", 7e-9},
+              {"2s", 2},
+              {"3min", 180},
+              {"2h", 7200},
+              {"1.5K", 1500},
+              {"2P", 2e15},
+              {"0.5TiB/s", 549755813888.0},
               {"1e3MB", 1e9}};
   Parsed parsed = begin();
   for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
@@ -390,8 +402,8 @@ Test(syntax, a_hundred_thousand_of_everything) {
     for (int k = 0; k < 100000; k++) text_add(&text, rows[i].closer);
     text_add(&text, rows[i].tail);
     Ast *ast = parse(&parsed, "deep.dnn", text_string(&text), text.n);
-    cr_expect_eq(diags_errors(parsed.diags) == 0, rows[i].is_right, "row %d: %s",
-                 i, rows[i].piece);
+    cr_expect_eq(diags_errors(parsed.diags) == 0, rows[i].is_right,
+                 "row %d: %s", i, rows[i].piece);
     messages(&parsed);
     printed(&parsed, ast);
     memory_destroy(parsed.memory);
