@@ -35,9 +35,10 @@ enum {
   EXIT_machine = 3,
   EXIT_interrupted = 130,
   EXIT_terminated = 143,
-  GRACE_MS = 500, /* for reports after a loss */
-  KILL_MS = 300,  /* for mpirun to see that its ranks are dead */
-  DEAD_MS = 1000, /* for the last ranks to vanish */
+  GRACE_MS = 500,  /* for reports after a loss */
+  ENDED_MS = 3000, /* for the others, after a rank gave up */
+  KILL_MS = 300,   /* for mpirun to see that its ranks are dead */
+  DEAD_MS = 1000,  /* for the last ranks to vanish */
   NO_CODE = -1
 };
 
@@ -249,7 +250,7 @@ static void hear_line(Launch *launch, const char *line) {
       lose(launch, value, "it has gone silent", 0);
   } else if (sscanf(line, "%*d ended %d", &value) == 1) {
     from->code = value;
-    if (value == EXIT_machine) kill_in(launch, GRACE_MS);
+    if (value == EXIT_machine) kill_in(launch, ENDED_MS);
   }
 }
 

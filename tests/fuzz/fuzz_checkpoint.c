@@ -1,9 +1,6 @@
 /*
- * fuzz_checkpoint.c -- throws damaged checkpoints at their reader (libFuzzer).
- *
- *     clang -g -O1 -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -I. \
- *       tests/fuzz/fuzz_checkpoint.c runtime/safetensors.c runtime/device.c \
- *       support/{assert,hash,memory,status,text,vec}.c ... && ./a.out
+ * fuzz_checkpoint.c -- throws damaged checkpoints at their reader (libFuzzer);
+ * run.sh builds and starts it.
  *
  * Random bytes never get past the first brace, so the mutator works on fields:
  * it writes a header from a short program of choices (names twice, gaps, sizes
