@@ -3,7 +3,7 @@
 # message, or success; nothing on standard output unless it is whole, no leak
 # (under a sanitized build) and no crash.
 . "$(dirname "$0")/lib.sh"
-model=$root/models/gpt2.dnn
+model=$root/models/mlp.dnn
 "$dnnc" check "$model" >whole || fail "check"
 count=0
 for forever in "" +; do
