@@ -5,6 +5,13 @@
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/mock/lib.sh"
 mock_ready
+toolkit=${CUDA_HOME:-/usr/local/cuda}/include
+if [ -e "$toolkit/cuda.h" ]; then
+  cc -std=gnu11 -fsyntax-only -I"$root" -I"$toolkit" \
+    "$root/tests/device/api_check.c" || fail "api.def is not the toolkit's API"
+else
+  echo "skipped: no CUDA headers to compare runtime/cuda/api.def with"
+fi
 settings="eval_every=0 eval_batches=1"
 
 losses() { grep '"step"' "$1" | grep -o '"loss":[^,}]*' | cut -d: -f2; }
@@ -75,7 +82,9 @@ for case in mlp:4 chargpt:2:batch=4; do
   cp "$model.cpu" "$model-2.cpu"
   on_mock "$model-2" "$steps"
 done
+# Collectives as late as their readers allow (above), and as soon as they may.
+DNN_MOCK_EAGER=1 on_mock mlp-2 4
 DNN_NCCL_LIB=/nonexistent refuses "no NCCL" "several GPUs need NCCL" mlp-2
 DNN_MOCK_FAIL=ncclAllReduce:3:3 refuses "a collective that fails" \
   "NCCL failed in an all-reduce" mlp-2
-echo "CUDA bundles on the mock GPU: 5 trained, 10 failures named"
+echo "CUDA bundles on the mock GPU: 6 trained, 10 failures named"

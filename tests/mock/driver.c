@@ -59,6 +59,7 @@ static struct {
   int n_libraries;
   unsigned seed;
   const char *fail_name;
+  bool is_eager;
   long fail_at, fail_calls;
   CuEnum fail_with;
   FILE *log;
@@ -100,6 +101,7 @@ static void ready(void) {
   mock.is_ready = true;
   mock.capacity = (size_t)setting("DNN_MOCK_CAPACITY", 80e9);
   mock.seed = (unsigned)setting("DNN_MOCK_SEED", 0);
+  mock.is_eager = setting("DNN_MOCK_EAGER", 0) != 0;
   read_fail();
   open_libraries();
   const char *log = getenv("DNN_MOCK_LOG");
@@ -197,6 +199,8 @@ CuEnum mock_enqueue(CuStream handle, const MockWork *work) {
         realloc(stream->work, (size_t)stream->capacity * sizeof *stream->work);
   }
   stream->work[stream->n++] = *work;
+  if (mock.is_eager && stream->number > 0)
+    (void)drain(stream, stream->n, false);
   return 0;
 }
 

@@ -11,12 +11,17 @@
  * enqueued work is done, has guard pages on both sides and disappears when it
  * is freed.  What is still alive when the context goes is reported.
  *
- *   DNN_MOCK_KERNELS   libraries of kernels compiled with tests/shim,
- * "a.so:b.so" DNN_MOCK_DEVICES   how many GPUs (8) DNN_MOCK_SM        compute
- * capability (90) DNN_MOCK_CAPACITY  bytes of memory (80e9) DNN_MOCK_FAIL
- * "cuLaunchKernel:17:700": the 17th call (from 1) returns this error; without
- * the number 719 DNN_MOCK_SEED      order of blocks and warps (0: ascending)
- *   DNN_MOCK_LOG       file to which every piece of work is appended when done
+ * The environment says what kind of GPU it is:
+ *   - DNN_MOCK_KERNELS: libraries of kernels compiled with tests/shim, "a:b"
+ *   - DNN_MOCK_DEVICES: how many GPUs (8)
+ *   - DNN_MOCK_SM: compute capability (90)
+ *   - DNN_MOCK_CAPACITY: bytes of memory (80e9)
+ *   - DNN_MOCK_FAIL: "cuLaunchKernel:17:700", the 17th call (from 1) returns
+ *     this error; without the number 719
+ *   - DNN_MOCK_SEED: order of blocks and warps (0: ascending)
+ *   - DNN_MOCK_EAGER: 1, all streams but the first work as soon as they may, so
+ *     that what they should have waited for is missing
+ *   - DNN_MOCK_LOG: file to which every piece of work is appended when done
  */
 #ifndef TESTS_MOCK_MOCK_H
 #define TESTS_MOCK_MOCK_H
