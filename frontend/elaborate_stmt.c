@@ -155,6 +155,16 @@ static void exec_param(Elab *e, const Stmt *stmt) {
   }
 }
 
+void elab_set_state(Elab *e, Name path, Value value) {
+  StateWrite write = {path, value};
+  for (int i = 0; i < e->state_writes.n; i++)
+    if (e->state_writes.data[i].path == path) {
+      e->state_writes.data[i] = write;
+      return;
+    }
+  vec_push(e->arena, &e->state_writes, write);
+}
+
 static void write_state(Elab *e, const Local *state, Val val, Span span) {
   if (val_is_poison(val) || val_is_poison(state->val)) return;
   const Type *type = elab_type(e, state->val);
@@ -164,14 +174,8 @@ static void write_state(Elab *e, const Local *state, Val val, Span span) {
          val_describe(e, val));
     return;
   }
-  StateWrite write = {state->state_path,
-                      graph_transpose_to(e->graph, val.tensor, type)};
-  for (int i = 0; i < e->state_writes.n; i++)
-    if (e->state_writes.data[i].path == write.path) {
-      e->state_writes.data[i] = write;
-      return;
-    }
-  vec_push(e->arena, &e->state_writes, write);
+  elab_set_state(e, state->state_path,
+                 graph_transpose_to(e->graph, val.tensor, type));
 }
 
 /* ---- assignments ---- */

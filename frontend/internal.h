@@ -273,6 +273,8 @@ void elab_exhausted(Elab *e, Span span, const char *what, int64_t limit);
 void elab_at(Elab *e, const Expr *x);
 /* Appends a node after asking its rule; poison after a message. */
 Val elab_emit(Elab *e, Op op, const Val *inputs, int n, const Attrs *attrs);
+/* What the next step reads of a state; the last value set counts. */
+void elab_set_state(Elab *e, Name path, Value value);
 Val elab_number(Elab *e, DType dtype, double value);
 Val elab_cast(Elab *e, Val val, DType dtype);
 const Type *elab_type(const Elab *e, Val val);

@@ -144,6 +144,7 @@ static InterpKernel *kernel_of(const NumberKernels *kernels, Op op) {
   case OP_log_softmax:
   case OP_layernorm:
   case OP_rmsnorm: return kernels->rows;
+  case OP_batchnorm: return kernels->batchnorm;
   case OP_dot: return kernels->dot;
   case OP_conv:
   case OP_conv_input_grad:

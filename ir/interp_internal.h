@@ -51,8 +51,8 @@ typedef void InterpKernel(const InterpCall *call);
 /* Arithmetic in one number type; interp_number.inc writes all of them for the
  * type NUM.  Another number type is another file that fills in this table. */
 typedef struct NumberKernels {
-  InterpKernel *pointwise, *rows, *dot, *conv, *pool, *scatter_add, *attention,
-      *attention_grad;
+  InterpKernel *pointwise, *rows, *batchnorm, *dot, *conv, *pool, *scatter_add,
+      *attention, *attention_grad;
 } NumberKernels;
 
 extern const NumberKernels interp_kernels_f64; /* interp_f64.c */

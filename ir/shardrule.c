@@ -173,13 +173,17 @@ static bool all_agree(const Rule *r) {
 }
 
 /* Linear in one operand: no other may be partial over its axes or split over
- * them, as then ranks hold different factors.  -1: none. */
+ * them, as then ranks hold different factors.  Of two partial factors both are
+ * reduced: the product then waits for neither twice.  -1: none. */
 static int kept_factor(const Rule *r, int n_candidates) {
+  int kept = -1;
   for (int i = 0; i < n_candidates; i++) {
     const Type *type = r->inputs[i];
-    if (is_partial_sum(type) && !(type->partial & r->used)) return i;
+    if (!is_partial_sum(type) || type->partial & r->used) continue;
+    if (kept >= 0 && type->partial & r->inputs[kept]->partial) return -1;
+    if (kept < 0) kept = i;
   }
-  return -1;
+  return kept;
 }
 
 /* Does operand i stay partial? */

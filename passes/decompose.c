@@ -86,7 +86,48 @@ static bool merge_as_view(Rewrite *rewrite, int id) {
   return true;
 }
 
+/* Pieces of a dim under the plan, micro-batches included (they cut the first
+ * shard unless one names them). */
+static int64_t pieces_of(const Plan *plan, Name dim) {
+  int64_t pieces = 1;
+  bool is_timed = false;
+  for (int i = 0; i < plan->shards.n; i++) {
+    const PlanShard *shard = &plan->shards.data[i];
+    for (int k = 0; k < shard->n_axes; k++) {
+      int axis = mesh_find(&plan->mesh, shard->axes[k]);
+      if (axis < 0) continue;
+      is_timed |= plan->mesh.axes[axis].is_sequential;
+      if (shard->dim == dim) pieces *= plan->mesh.axes[axis].size;
+    }
+  }
+  bool is_first = plan->shards.n > 0 && plan->shards.data[0].dim == dim;
+  return is_first && !is_timed ? pieces * plan->microbatches : pieces;
+}
+
+/* Statistics of the whole batch cross ranks, but a micro-batch cannot wait for
+ * the next one; and no group of samples may be cut at all. */
+static bool check_statistics(Rewrite *rewrite, int id) {
+  const Node *node = rewrite->from->nodes.data[id];
+  const Plan *plan = rewrite->ctx->plan;
+  if (node->op != OP_batchnorm || !plan) return true;
+  int n;
+  Name batch = node_names(node, ATTR_over, &n)[0];
+  int64_t size = type_size(node->types[0], batch);
+  int64_t pieces = pieces_of(plan, batch), local = size / pieces;
+  int64_t group = node_int(node, ATTR_group, size);
+  bool is_whole = group == size && plan->microbatches <= 1;
+  if (pieces == 1 || is_whole || local == 0 || local % group == 0) return true;
+  Diag *d = diag(rewrite->ctx->module->diags, DIAG_batchnorm_cut, node->span,
+                 node->path[0] ? node->path : "batchnorm", (long long)group,
+                 batch, (long long)local);
+  while (group % local != 0) local--;
+  diag_help(d, "group = %lld keeps the statistics of each group in one piece",
+            (long long)local);
+  return false;
+}
+
 static bool rule(Rewrite *rewrite, int id, void *user) {
+  if (!check_statistics(rewrite, id)) return false;
   bool changed = scatter_as_select(rewrite, id) || merge_as_view(rewrite, id) ||
                  by_rule(rewrite, id);
   *(bool *)user |= changed;

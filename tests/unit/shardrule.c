@@ -132,7 +132,7 @@ static const Case cases[] = {
      "-, -; f32[C:4; sum@data]"},
     {{"f32[C:4; sum@data]", "f32[C:4; sum@data]"},
      "mul %0, %1 : f32[C:4]",
-     "-, f32[C:4]; f32[C:4; sum@data]"},
+     "f32[C:4], f32[C:4]; f32[C:4]"},
     {{"f32[C:4; sum@data]", "f32[B:8@data]"},
      "mul %0, %1 : f32[C:4, B:8]",
      "f32[C:4], -; f32[C:4, B:8@data]"},

@@ -1,0 +1,203 @@
+/*
+ * batchnorm.c -- batch normalisation while training: every rule of the
+ * operator.  (Evaluation is pointwise and written by the front end.)
+ *
+ *     %y, %m, %v = batchnorm %x, %mean, %var
+ *                    {over = [N, Y], eps, momentum, group}
+ *
+ * Each group of `group` samples along the first dim of `over` (absent: all) is
+ * normalised by its own mean and biased variance.  The states move once, by
+ * the mean and the unbiased variance of all samples whatever the groups.
+ *
+ * Statistics take two passes: the mean first, then the mean square of what is
+ * left.  Those of all groups together come from those of each: with
+ * d_g = mean_g - running mean,
+ *
+ *     mean = running mean + avg(d_g)
+ *     var  = avg(var_g + d_g^2) - avg(d_g)^2
+ *
+ * (Chan, Golub, LeVeque 1983, shifted).  The shift is known before the step,
+ * so that each group adds its part and none waits for the mean of the others:
+ * groups may be shards and micro-batches.  What the subtraction loses is the
+ * square of the distance between running and batch mean.
+ *
+ * Gradient, with means over a group: r (g - mean(g) - y mean(g y)).
+ */
+#include "ir/ops/grad.h"
+#include "ir/ops/infer.h"
+
+/* ---- types ---- */
+
+static void check_group(Infer *in, NameSpan over) {
+  int64_t group = infer_int(in, ATTR_group, 0);
+  if (group == 0 || over.n == 0 || in->failed) return;
+  int64_t size = infer_size(in, 0, over.items[0]);
+  if (group > 0 && size % group == 0) return;
+  in->failed = true;
+  diag(in->module->diags, DIAG_batchnorm_group, in->span, over.items[0],
+       (long long)size, (long long)group);
+}
+
+int infer_batchnorm(Module *module, const OpCall *call, Span span,
+                    const Type **out_types) {
+  Infer in = infer_begin(module, call, span);
+  NameSpan over = infer_names(&in, ATTR_over, true);
+  for (int i = 0; i < over.n; i++) infer_size(&in, 0, over.items[i]);
+  check_group(&in, over);
+  for (int i = 0; i < 3; i++) infer_want_real(&in, i);
+  infer_want_same_dims(&in, 1, 2);
+  Dims dims = {0}, rest = {0};
+  dims_add_type(&dims, call->types[0], (NameSpan){0});
+  dims_add_type(&rest, call->types[0], over);
+  const Type *kept = infer_result(&in, call->types[1]->dtype, &rest);
+  if (kept && !type_same_dims(kept, call->types[1])) {
+    Text text = text_create(module->arena);
+    type_print(&text, kept, NULL);
+    infer_want(&in, 1, text_string(&text));
+  }
+  if (infer_one(&in, call->types[0]->dtype, &dims, out_types) < 0) return -1;
+  out_types[1] = call->types[1];
+  out_types[2] = call->types[2];
+  return 3;
+}
+
+/* Two sums, a square, a difference, a product, as layernorm. */
+double cost_batchnorm(const Graph *graph, int id) {
+  return 6.0 * (double)type_elements(graph->nodes.data[id]->types[0]);
+}
+
+/* ---- what the forward and the gradient share: spelled once, for cse ---- */
+
+typedef struct Norm {
+  Graph *graph;
+  const Name *over;
+  int n_over;
+  int64_t n_groups, group; /* 1 group: `group` is not looked at */
+  Name groups;             /* the dim that counts them */
+  DType dtype;             /* of the statistics */
+} Norm;
+
+static Norm norm_of(Graph *graph, const Node *node, const Type *x,
+                    DType dtype) {
+  Norm norm = {.graph = graph, .dtype = dtype, .n_groups = 1};
+  norm.over = node_names(node, ATTR_over, &norm.n_over);
+  norm.group = node_int(node, ATTR_group, 0);
+  norm.groups = name_intern(graph->module->names, "batchnorm.groups");
+  if (norm.group > 0) norm.n_groups = type_size(x, norm.over[0]) / norm.group;
+  return norm;
+}
+
+/* In the dtype of the statistics, the batch dim cut into groups. */
+static Value enter(const Norm *norm, Value x) {
+  x = graph_cast(norm->graph, x, norm->dtype);
+  if (norm->n_groups == 1) return x;
+  const Name to[] = {norm->groups, norm->over[0]};
+  const int64_t sizes[] = {norm->n_groups, norm->group};
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, norm->over[0]);
+  attrs_names(&attrs, ATTR_to, to, 2);
+  attrs_ints(&attrs, ATTR_sizes, sizes, 2);
+  return graph_append(norm->graph, OP_split_dim, &x, 1, &attrs);
+}
+
+static Value leave(const Norm *norm, Value y, const Type *type) {
+  if (norm->n_groups > 1) {
+    const Name from[] = {norm->groups, norm->over[0]};
+    Attrs attrs = {0};
+    attrs_names(&attrs, ATTR_from, from, 2);
+    attrs_name(&attrs, ATTR_dim, norm->over[0]);
+    y = graph_append(norm->graph, OP_merge_dims, &y, 1, &attrs);
+  }
+  y = graph_transpose_to(norm->graph, y, type);
+  return graph_cast(norm->graph, y, type->dtype);
+}
+
+static Value number(const Norm *norm, double value) {
+  return graph_const(norm->graph, norm->dtype, value);
+}
+
+static Value mean(const Norm *norm, Value x) {
+  return rows_mean(norm->graph, x, norm->over, norm->n_over);
+}
+
+typedef struct Moments {
+  Value mean, var, y; /* of each group; y is normalised */
+  Value rstd;
+} Moments;
+
+static Moments moments_of(const Norm *norm, Value x, double eps) {
+  Graph *graph = norm->graph;
+  Moments m;
+  m.mean = mean(norm, x);
+  Value centred = graph_op2(graph, OP_sub, x, m.mean);
+  m.var = mean(norm, graph_op2(graph, OP_mul, centred, centred));
+  Value raised = graph_op2(graph, OP_add, m.var, number(norm, eps));
+  m.rstd = graph_op1(graph, OP_rsqrt, raised);
+  m.y = graph_op2(graph, OP_mul, centred, m.rstd);
+  return m;
+}
+
+/* ---- forward ---- */
+
+static Value average(const Norm *norm, Value x) {
+  return norm->n_groups == 1 ? x : rows_mean(norm->graph, x, &norm->groups, 1);
+}
+
+/* (1 - momentum) state + momentum target */
+static Value move(const Norm *norm, Value state, Value target,
+                  double momentum) {
+  Graph *graph = norm->graph;
+  Value kept = graph_op2(graph, OP_mul, state, number(norm, 1 - momentum));
+  Value added = graph_op2(graph, OP_mul, target, number(norm, momentum));
+  return graph_op2(graph, OP_add, kept, added);
+}
+
+void decompose_batchnorm(Graph *graph, const Graph *from, int id,
+                         const Value *inputs, Value *out_results) {
+  const Node *node = from->nodes.data[id];
+  const Type *x = graph_type(graph, inputs[0]);
+  Norm norm = norm_of(graph, node, x, graph_type(graph, inputs[1])->dtype);
+  Moments m =
+      moments_of(&norm, enter(&norm, inputs[0]), node_real(node, ATTR_eps, 0));
+  out_results[0] = leave(&norm, m.y, node->types[0]);
+
+  double count = 1, momentum = node_real(node, ATTR_momentum, 0);
+  for (int i = 0; i < norm.n_over; i++)
+    count *= (double)type_size(x, norm.over[i]);
+  Value batch_mean = m.mean, var = m.var;
+  if (norm.n_groups > 1) {
+    Value away = graph_op2(graph, OP_sub, m.mean, inputs[1]);
+    Value shift = average(&norm, away);
+    Value square = graph_op2(graph, OP_mul, away, away);
+    var = average(&norm, graph_op2(graph, OP_add, var, square));
+    square = graph_op2(graph, OP_mul, shift, shift);
+    var = graph_op2(graph, OP_sub, var, square);
+    var = graph_op2(graph, OP_maximum, var, number(&norm, 0));
+    batch_mean = graph_op2(graph, OP_add, inputs[1], shift);
+  }
+  if (count > 1)
+    var = graph_op2(graph, OP_mul, var, number(&norm, count / (count - 1)));
+  for (int r = 1; r < 3; r++) {
+    Value now = move(&norm, inputs[r], r == 1 ? batch_mean : var, momentum);
+    now = graph_cast(graph, now, node->types[r]->dtype);
+    out_results[r] = graph_transpose_to(graph, now, node->types[r]);
+  }
+}
+
+/* ---- gradient ---- */
+
+void grad_batchnorm(Graph *graph, int id, const Value *cotangents, Value *out) {
+  const Node *node = graph->nodes.data[id];
+  if (!value_is(cotangents[0])) return;
+  const Type *x = graph_type(graph, node->inputs[0]);
+  DType dtype = graph_type(graph, node->inputs[1])->dtype;
+  Norm norm = norm_of(graph, node, x, dtype);
+  Value g = enter(&norm, cotangents[0]);
+  Moments m = moments_of(&norm, enter(&norm, node->inputs[0]),
+                         node_real(node, ATTR_eps, 0));
+  Value along = mean(&norm, graph_op2(graph, OP_mul, g, m.y));
+  along = graph_op2(graph, OP_mul, m.y, along);
+  Value rest = graph_op2(graph, OP_sub, g, mean(&norm, g));
+  rest = graph_op2(graph, OP_sub, rest, along);
+  out[0] = leave(&norm, graph_op2(graph, OP_mul, rest, m.rstd), x);
+}
