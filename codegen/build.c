@@ -109,27 +109,33 @@ static Status select_all(Build *build, KernelSet *set, LaunchList *lists) {
   return STATUS_OK;
 }
 
-static Status keep_text(const Build *build, const char *name,
-                        const char *text) {
-  if (!build->source) return STATUS_OK;
-  return file_replace(arena_printf(build->arena, "%s/%s", build->source, name),
-                      text, strlen(text));
+/* Into the work folder, and beside the kept sources. */
+static Status write_part(const Build *build, const char *name,
+                         const char *bytes, size_t n) {
+  const char *const folders[] = {build->work, build->source};
+  for (int i = 0; i < 2 && folders[i]; i++)
+    TRY(toolchain_write(arena_printf(build->arena, "%s/%s", folders[i], name),
+                        bytes, n));
+  return STATUS_OK;
 }
 
-/* program.h lies beside program.c; its text is part of the object's key. */
+/* program.h and the tables lie beside program.c; what is in them is part of
+ * the object's key. */
 static Status compile_program(Build *build, DeviceCode *device,
                               const char **out_object) {
   Arena *arena = build->arena;
   const char *header = build->options->program_header;
-  const char *text = program_text(arena, &build->program, &build->arena_bytes);
+  ProgramTables tables = program_tables(arena, &build->program);
+  char hash[33];
+  hash_hex(tables.bytes, tables.n, hash);
   CompileJob job = {.stem = "program",
-                    .text = text,
+                    .text = tables.text,
                     .flags = "-std=gnu11 -O0",
-                    .key = header};
-  const char *path = arena_printf(arena, "%s/program.h", build->work);
-  TRY(file_replace(path, header, strlen(header)));
-  TRY(keep_text(build, "program.h", header));
-  TRY(keep_text(build, "program.c", text));
+                    .key = arena_printf(arena, "%s%s", header, hash)};
+  build->arena_bytes = tables.arena_bytes;
+  TRY(write_part(build, "program.h", header, strlen(header)));
+  TRY(write_part(build, PROGRAM_TABLES, tables.bytes, tables.n));
+  TRY(write_part(build, "program.c", tables.text, strlen(tables.text)));
   /* Images are read from files, which the key does not hold. */
   BuildOptions options = *build->options;
   if (device->modules_text) options.cache_dir = NULL;

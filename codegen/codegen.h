@@ -3,7 +3,7 @@
  *
  *   select   (select.c)    node -> Launch: kernel, library call, collective
  *   emit     (c/emit.c, cuda/emit.c)   Nest -> text, pure
- *   program  (program.c)   launches + layout + settings -> tables in C
+ *   program  (program.c)   launches + layout + settings -> tables
  *   toolchain (c/toolchain.c, cuda/toolchain.c)  text -> objects, cubins
  */
 #ifndef CODEGEN_CODEGEN_H

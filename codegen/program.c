@@ -1,27 +1,35 @@
 /*
- * program.c -- prints a program as C tables: what runtime/program.h declares,
- * as constant data.
+ * program.c -- a program as tables: what runtime/program.h declares, as
+ * constant data.
  *
- *     static const int64_t pool[] = {0, 1605632, ...};
- *     static const DnnInstr code_0[] = {
- *       {.op = 0, .kernel = 3, .n_buffers = 2, .buffers = pool + 0, ...}, ...
+ * Whatever grows with the model -- instructions, tensors, their details and
+ * lists -- goes into one image of bytes (image.h), tables.bin, where equal
+ * details, lists and strings are kept once.  The rest is C text that takes the
+ * image in:
+ *
+ *     static const DnnCode codes[] = {
+ *       {.name = "train", .n_instrs = 214, .instrs = AT(DnnInstr, 2048), ...
  *     const DnnProgram dnn_program = {...};
  *
- * All lists of numbers lie in one pool.  Paths are kept: messages and traces
- * name them.
+ * Structs are cleared before their members are set, so that the bytes between
+ * members are the same each time.
  */
 #include <inttypes.h>
+#include <stddef.h>
 #include <string.h>
 
+#include "codegen/image.h"
 #include "codegen/select.h"
 
+typedef struct Table {
+  size_t at; /* in the image */
+  int n;
+} Table;
+
 typedef struct Printer {
-  Arena *arena;
   Text *out;
+  Image *image;
   const ProgramInput *input;
-  VEC(int64_t) pool;
-  int n_gemms, n_convs, n_collectives;
-  Text gemms, convs, collectives;
 } Printer;
 
 /* ---- small pieces ---- */
@@ -45,13 +53,6 @@ static void add_string(Text *out, const char *string) {
   text_add(out, "\"");
 }
 
-static int add_pool(Printer *printer, const int64_t *values, int n) {
-  int at = printer->pool.n;
-  for (int i = 0; i < n; i++)
-    vec_push(printer->arena, &printer->pool, values[i]);
-  return at;
-}
-
 static void add_list(Text *out, const char *name, const int64_t *values,
                      int n) {
   text_printf(out, ".%s = {", name);
@@ -60,125 +61,126 @@ static void add_list(Text *out, const char *name, const int64_t *values,
   text_add(out, "}, ");
 }
 
-static void add_pooled(Printer *printer, Text *out, const char *name,
-                       const int64_t *values, int n) {
+/* The pointer at `at` shall point to these numbers; without any it is NULL. */
+static void link_numbers(Image *image, size_t at, const int64_t *values,
+                         int n) {
   if (n > 0)
-    text_printf(out, ".%s = pool + %d, ", name, add_pool(printer, values, n));
+    image_link(image, at,
+               image_share(image, values, (size_t)n * sizeof *values));
+}
+
+static void link_string(Image *image, size_t at, const char *string) {
+  if (string) image_link(image, at, image_string(image, string));
 }
 
 /* ---- instructions ---- */
 
-static void add_gemm(Printer *printer, const DnnGemm *gemm) {
-  Text *out = &printer->gemms;
-  text_printf(out,
-              "  {.dtype = %d, .accumulate = %d, .m = %" PRId64
-              ", .n = %" PRId64 ", .k = %" PRId64 ", .a_i = %" PRId64
-              ", .a_k = %" PRId64 ", .b_k = %" PRId64 ", .b_j = %" PRId64
-              ", .c_i = %" PRId64 ", .c_j = %" PRId64 ", ",
-              gemm->dtype, gemm->accumulate, gemm->m, gemm->n, gemm->k,
-              gemm->a_i, gemm->a_k, gemm->b_k, gemm->b_j, gemm->c_i, gemm->c_j);
-  add_list(out, "batch", gemm->batch, 2);
-  add_list(out, "a_batch", gemm->a_batch, 2);
-  add_list(out, "b_batch", gemm->b_batch, 2);
-  add_list(out, "c_batch", gemm->c_batch, 2);
-  text_printf(out, ".scratch_bytes = %" PRId64 "},\n", gemm->scratch_bytes);
+/* Members from `first` on follow each other without gaps. */
+#define COPY_FROM(to, from, first)                                             \
+  memcpy((char *)(to) + offsetof(__typeof__(*(to)), first),                    \
+         (const char *)(from) + offsetof(__typeof__(*(to)), first),            \
+         sizeof *(to)-offsetof(__typeof__(*(to)), first))
+
+static size_t add_gemm(Image *image, const DnnGemm *from) {
+  DnnGemm gemm;
+  memset(&gemm, 0, sizeof gemm);
+  gemm.dtype = from->dtype;
+  gemm.accumulate = from->accumulate;
+  COPY_FROM(&gemm, from, m);
+  return image_share(image, &gemm, sizeof gemm);
 }
 
-static void add_conv(Printer *printer, const DnnConv *conv) {
-  Text *out = &printer->convs;
-  text_printf(out,
-              "  {.kind = %d, .dtype = %d, .batch = %" PRId64
-              ", .groups = %" PRId64 ", .in_channels = %" PRId64
-              ", .out_channels = %" PRId64 ", ",
-              conv->kind, conv->dtype, conv->batch, conv->groups,
-              conv->in_channels, conv->out_channels);
-  add_list(out, "in", conv->in, 2);
-  add_list(out, "out", conv->out, 2);
-  add_list(out, "window", conv->window, 2);
-  add_list(out, "stride", conv->stride, 2);
-  add_list(out, "pad", conv->pad, 2);
-  add_list(out, "dilate", conv->dilate, 2);
-  add_list(out, "x_stride", conv->x_stride, 4);
-  add_list(out, "w_stride", conv->w_stride, 5);
-  add_list(out, "y_stride", conv->y_stride, 4);
-  text_printf(out, ".scratch_bytes = %" PRId64 "},\n", conv->scratch_bytes);
+static size_t add_conv(Image *image, const DnnConv *from) {
+  DnnConv conv;
+  memset(&conv, 0, sizeof conv);
+  conv.kind = from->kind;
+  conv.dtype = from->dtype;
+  COPY_FROM(&conv, from, batch);
+  return image_share(image, &conv, sizeof conv);
 }
 
-static void add_collective(Printer *printer, const Launch *launch) {
-  const DnnCollective *what = &launch->collective;
-  Text *out = &printer->collectives;
-  text_printf(out,
-              "  {.kind = %d, .reduce = %d, .dtype = %d, .id = %d, "
-              ".group_size = %d, .group_stride = %d, .n_parts = %d, ",
-              what->kind, what->reduce, what->dtype, what->id, what->group_size,
-              what->group_stride, what->n_parts);
-  add_pooled(printer, out, "counts", launch->counts.data, launch->counts.n);
-  text_add(out, "},\n");
+static size_t add_collective(Image *image, const Launch *launch) {
+  DnnCollective collective;
+  memset(&collective, 0, sizeof collective);
+  collective.kind = launch->collective.kind;
+  collective.reduce = launch->collective.reduce;
+  collective.dtype = launch->collective.dtype;
+  collective.id = launch->collective.id;
+  collective.group_size = launch->collective.group_size;
+  collective.group_stride = launch->collective.group_stride;
+  collective.n_parts = launch->collective.n_parts;
+  size_t at = image_add(image, &collective, sizeof collective);
+  link_numbers(image, at + offsetof(DnnCollective, counts), launch->counts.data,
+               launch->counts.n);
+  return at;
 }
 
-static void add_detail(Printer *printer, const Launch *launch) {
-  Text *out = printer->out;
+static void link_detail(Image *image, size_t at, const Launch *launch) {
   switch (launch->op) {
   case DNN_OP_GEMM:
-    text_printf(out, ".detail = gemms + %d, ", printer->n_gemms++);
-    add_gemm(printer, &launch->gemm);
+    image_link(image, at, add_gemm(image, &launch->gemm));
     break;
   case DNN_OP_CONV:
-    text_printf(out, ".detail = convs + %d, ", printer->n_convs++);
-    add_conv(printer, &launch->conv);
+    image_link(image, at, add_conv(image, &launch->conv));
     break;
   case DNN_OP_COLLECTIVE:
-    text_printf(out, ".detail = collectives + %d, ", printer->n_collectives++);
-    add_collective(printer, launch);
+    image_link(image, at, add_collective(image, launch));
     break;
   default: break;
   }
 }
 
-static void add_places(Printer *printer, const Launch *launch, int code,
-                       int index) {
-  if (launch->places.n == 0) return;
-  text_printf(printer->out, "static const DnnPlace places_%d_%d[] = {", code,
-              index);
+static void link_places(Image *image, size_t at, const Launch *launch) {
+  size_t places = 0;
   for (int i = 0; i < launch->places.n; i++) {
-    const DnnPlace *place = &launch->places.data[i];
-    text_printf(printer->out, "{%d, %d, %d, %" PRId64 "}, ", place->number,
-                place->pieces, place->stride, place->factor);
+    DnnPlace place;
+    memset(&place, 0, sizeof place);
+    place.number = launch->places.data[i].number;
+    place.pieces = launch->places.data[i].pieces;
+    place.stride = launch->places.data[i].stride;
+    place.factor = launch->places.data[i].factor;
+    size_t here = image_add(image, &place, sizeof place);
+    if (i == 0) places = here;
   }
-  text_add(printer->out, "};\n");
+  if (launch->places.n) image_link(image, at, places);
 }
 
-static void add_launch(Printer *printer, const Launch *launch, int code,
-                       int index) {
-  Text *out = printer->out;
-  text_printf(out, "  {.op = %d, .phase = %d, .kernel = %d, ", launch->op,
-              launch->phase, launch->kernel);
-  text_printf(out, ".n_buffers = %d, ", launch->buffers.n);
-  add_pooled(printer, out, "buffers", launch->buffers.data, launch->buffers.n);
-  if (launch->numbers.n)
-    text_printf(out, ".n_numbers = %d, ", launch->numbers.n);
-  add_pooled(printer, out, "numbers", launch->numbers.data, launch->numbers.n);
-  if (launch->checks.n)
-    text_printf(out, ".n_checks = %d, ", launch->checks.n / 2);
-  add_pooled(printer, out, "checks", launch->checks.data, launch->checks.n);
-  if (launch->places.n)
-    text_printf(out, ".n_places = %d, .places = places_%d_%d, ",
-                launch->places.n, code, index);
-  add_detail(printer, launch);
-  text_add(out, ".path = ");
-  add_string(out, launch->path);
-  text_printf(out, ", .flops = %.0f, .bytes_moved = %.0f},\n", launch->flops,
-              launch->bytes_moved);
+static void fill_instr(DnnInstr *instr, const Launch *launch) {
+  memset(instr, 0, sizeof *instr);
+  instr->op = (uint8_t)launch->op;
+  instr->phase = (uint8_t)launch->phase;
+  instr->n_buffers = (uint16_t)launch->buffers.n;
+  instr->n_numbers = (uint16_t)launch->numbers.n;
+  instr->n_checks = (uint16_t)(launch->checks.n / 2);
+  instr->n_places = (uint16_t)launch->places.n;
+  instr->kernel = launch->kernel;
+  instr->flops = launch->flops;
+  instr->bytes_moved = launch->bytes_moved;
 }
 
-static void add_instrs(Printer *printer, int code) {
-  const LaunchList *list = &printer->input->launches[code];
+static void link_instr(Image *image, size_t at, const Launch *launch) {
+  link_numbers(image, at + offsetof(DnnInstr, buffers), launch->buffers.data,
+               launch->buffers.n);
+  link_numbers(image, at + offsetof(DnnInstr, numbers), launch->numbers.data,
+               launch->numbers.n);
+  link_numbers(image, at + offsetof(DnnInstr, checks), launch->checks.data,
+               launch->checks.n);
+  link_detail(image, at + offsetof(DnnInstr, detail), launch);
+  link_places(image, at + offsetof(DnnInstr, places), launch);
+  link_string(image, at + offsetof(DnnInstr, path), launch->path);
+}
+
+static Table add_instrs(Printer *printer, const LaunchList *list) {
+  Image *image = printer->image;
+  DnnInstr instr;
+  Table table = {.at = image_add(image, NULL, 0), .n = list->n};
+  for (int i = 0; i < list->n; i++) {
+    fill_instr(&instr, &list->data[i]);
+    image_add(image, &instr, sizeof instr);
+  }
   for (int i = 0; i < list->n; i++)
-    add_places(printer, &list->data[i], code, i);
-  text_printf(printer->out, "static const DnnInstr code_%d[] = {\n", code);
-  for (int i = 0; i < list->n; i++)
-    add_launch(printer, &list->data[i], code, i);
-  text_add(printer->out, list->n ? "};\n" : "  {.op = 0}};\n");
+    link_instr(image, table.at + (size_t)i * sizeof instr, &list->data[i]);
+  return table;
 }
 
 /* ---- tensors ---- */
@@ -200,80 +202,91 @@ static DnnRole role_of(Role role) {
   }
 }
 
-static void add_tensor(Printer *printer, Role role, const char *path,
-                       const Type *type, const Mesh *mesh, int64_t offset,
-                       int64_t bytes, Init init) {
-  Text *out = printer->out;
-  int64_t sizes[MAX_RANK];
-  text_add(out, "  {.path = ");
-  add_string(out, path);
-  text_printf(out, ", .role = %d, .dtype = %d, .rank = %d, .dim = {",
-              role_of(role), type->dtype, type->rank);
-  for (int d = 0; d < type->rank; d++) {
-    add_string(out, type->dims[d].name);
-    text_add(out, ", ");
-    sizes[d] = type->dims[d].size;
-  }
-  text_add(out, "}, ");
-  add_list(out, "size", sizes, type->rank);
-  text_add(out, ".split = {");
+/* A tensor with the type that its strings come from. */
+typedef struct TensorRow {
+  DnnTensor tensor;
+  const char *path;
+  const Type *type;
+} TensorRow;
+typedef VEC(TensorRow) TensorRows;
+
+static void add_tensor(Printer *printer, TensorRows *rows, Role role,
+                       const char *path, const Type *type, const Mesh *mesh,
+                       int64_t offset, int64_t bytes, Init init) {
+  vec_push(printer->image->arena, rows,
+           (TensorRow){.path = path, .type = type});
+  DnnTensor *tensor = &rows->data[rows->n - 1].tensor;
+  memset(tensor, 0, sizeof *tensor);
+  tensor->role = (uint8_t)role_of(role);
+  tensor->dtype = (DnnDtype)type->dtype;
+  tensor->rank = type->rank;
   for (int d = 0; d < DNN_MAX_RANK; d++) {
     int pieces = 1, stride = 1;
     if (d < type->rank) {
       bool is_group = mesh_group(mesh, type->dims[d].split, &pieces, &stride);
       ASSERT(is_group);
+      tensor->size[d] = type->dims[d].size;
     }
-    text_printf(out, "{%d, %d}, ", pieces, stride);
+    tensor->split[d].pieces = pieces;
+    tensor->split[d].stride = stride;
   }
-  text_printf(out,
-              "}, .offset = %" PRId64 ", .bytes = %" PRId64
-              ", .init = %d, .init_a = ",
-              offset, bytes, init.kind);
-  text_add_real(out, init.a);
-  text_add(out, "},\n");
+  tensor->offset = offset;
+  tensor->bytes = bytes;
+  tensor->init = (uint8_t)init.kind;
+  tensor->init_a = init.a;
+}
+
+static Table add_rows(Image *image, const TensorRows *rows) {
+  Table table = {.at = image_add(image, NULL, 0), .n = rows->n};
+  for (int i = 0; i < rows->n; i++)
+    image_add(image, &rows->data[i].tensor, sizeof rows->data[i].tensor);
+  for (int i = 0; i < rows->n; i++) {
+    const TensorRow *row = &rows->data[i];
+    size_t at = table.at + (size_t)i * sizeof(DnnTensor);
+    link_string(image, at + offsetof(DnnTensor, path), row->path);
+    for (int d = 0; d < row->type->rank; d++)
+      link_string(image, at + offsetof(DnnTensor, dim) + (size_t)d * 8,
+                  row->type->dims[d].name);
+  }
+  return table;
 }
 
 /* Slots have the placement of the first code; ranks are those of its mesh. */
-static void add_persistent(Printer *printer) {
+static Table add_persistent(Printer *printer) {
   const PersistentLayout *persistent = printer->input->persistent;
   const Mesh *mesh = &printer->input->codes[0].graph->mesh;
-  text_add(printer->out, "static const DnnTensor tensors[] = {\n");
+  TensorRows rows = {0};
   for (int i = 0; i < persistent->slots.n; i++) {
     const Slot *slot = &persistent->slots.data[i];
-    add_tensor(printer, slot->role, slot->path, slot->type, mesh, slot->offset,
-               slot->bytes, slot->init);
+    add_tensor(printer, &rows, slot->role, slot->path, slot->type, mesh,
+               slot->offset, slot->bytes, slot->init);
   }
-  text_add(printer->out, "  {.path = 0}};\n");
+  return add_rows(printer->image, &rows);
 }
 
 /* Inputs that are data, and outputs that are no slots. */
-static int add_code_tensors(Printer *printer, int code) {
-  const CodeInput *input = &printer->input->codes[code];
+static Table add_code_tensors(Printer *printer, const CodeInput *input) {
   const Graph *graph = input->graph;
   const Layout *layout = input->layout;
-  int n = 0;
+  TensorRows rows = {0};
   Init none = {.kind = INIT_zeros};
-  text_printf(printer->out, "static const DnnTensor tensors_%d[] = {\n", code);
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *in = &graph->inputs.data[i];
     if (in->role != ROLE_data) continue;
     int value = layout->first_value[in->value.node] + in->value.result;
-    add_tensor(printer, in->role, in->path, graph_type(graph, in->value),
+    add_tensor(printer, &rows, in->role, in->path, graph_type(graph, in->value),
                &graph->mesh, layout->offset[value], layout->bytes[value], none);
-    n++;
   }
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *result = &graph->outputs.data[i];
     DnnRole role = role_of(result->role);
     if (role < DNN_LOSS || result->role == ROLE_grad) continue;
     int value = layout->first_value[result->value.node] + result->value.result;
-    add_tensor(printer, result->role, result->path,
+    add_tensor(printer, &rows, result->role, result->path,
                graph_type(graph, result->value), &graph->mesh,
                layout->offset[value], layout->bytes[value], none);
-    n++;
   }
-  text_add(printer->out, "  {.path = 0}};\n");
-  return n;
+  return add_rows(printer->image, &rows);
 }
 
 /* ---- kernels and codes ---- */
@@ -303,17 +316,20 @@ static void add_kernels(Printer *printer) {
   text_add(out, "  {.name = 0}};\n");
 }
 
-static void add_codes(Printer *printer, const int *n_tensors) {
+static void add_codes(Printer *printer) {
   Text *out = printer->out;
   text_add(out, "static const DnnCode codes[] = {\n");
   for (int i = 0; i < printer->input->n_codes; i++) {
     const CodeInput *code = &printer->input->codes[i];
+    Table tensors = add_code_tensors(printer, code);
+    Table instrs = add_instrs(printer, &printer->input->launches[i]);
     text_add(out, "  {.name = ");
     add_string(out, code->name);
-    text_printf(out,
-                ", .n_instrs = %d, .instrs = code_%d, .batch = %" PRId64
-                ", .n_tensors = %d, .tensors = tensors_%d},\n",
-                printer->input->launches[i].n, i, code->batch, n_tensors[i], i);
+    text_printf(
+        out,
+        ", .n_instrs = %d, .instrs = AT(DnnInstr, %zu), .batch = %" PRId64
+        ", .n_tensors = %d, .tensors = AT(DnnTensor, %zu)},\n",
+        instrs.n, instrs.at, code->batch, tensors.n, tensors.at);
   }
   text_add(out, "  {.name = 0}};\n");
 }
@@ -437,7 +453,22 @@ static int64_t count_parameters(const PersistentLayout *persistent) {
   return n;
 }
 
-static void add_program(Printer *printer, int64_t arena_bytes) {
+/* The pointers of the image become true before anything reads it. */
+static void add_main(Printer *printer) {
+  size_t links = image_add_links(printer->image);
+  text_printf(printer->out,
+              "int rank_main(int, char **, const DnnProgram *);\n"
+              "int main(int argc, char **argv) {\n"
+              "  const uint32_t *links = AT(uint32_t, %zu);\n"
+              "  for (int i = 0; i < %d; i++)\n"
+              "    *(uint64_t *)(dnn_tables + links[i]) += "
+              "(uint64_t)dnn_tables;\n"
+              "  return rank_main(argc, argv, &dnn_program);\n"
+              "}\n",
+              links, printer->image->links.n);
+}
+
+static void add_program(Printer *printer, Table tensors, int64_t arena_bytes) {
   const ProgramInput *input = printer->input;
   const BuildOptions *options = input->options;
   Text *out = printer->out;
@@ -458,22 +489,18 @@ static void add_program(Printer *printer, int64_t arena_bytes) {
               options->ranks, arena_bytes, input->persistent->bytes,
               count_parameters(input->persistent));
   text_printf(out,
-              "  .n_tensors = %d, .tensors = tensors,\n"
+              "  .n_tensors = %d, .tensors = AT(DnnTensor, %zu),\n"
               "  .n_kernels = %d, .kernels = kernels,\n"
               "  .n_codes = %d, .codes = codes,\n"
               "  .n_data = %d, .data = data,\n",
-              input->persistent->slots.n, input->kernels->kernels.n,
-              input->n_codes, input->model->n_data);
+              tensors.n, tensors.at, input->kernels->kernels.n, input->n_codes,
+              input->model->n_data);
   if (input->device->modules_text)
     text_printf(out, "  .n_modules = %d, .modules = dnn_modules,\n",
                 input->device->n_modules);
   add_settings(printer);
   if (input->model->has_sample) text_add(out, "  .sample = &sample,\n");
-  text_add(out, "};\n"
-                "int rank_main(int, char **, const DnnProgram *);\n"
-                "int main(int argc, char **argv) {\n"
-                "  return rank_main(argc, argv, &dnn_program);\n"
-                "}\n");
+  text_add(out, "};\n");
 }
 
 static int64_t arena_of(const ProgramInput *input) {
@@ -484,46 +511,46 @@ static int64_t arena_of(const ProgramInput *input) {
   return bytes;
 }
 
-static void add_pool_text(Printer *printer, Text *out) {
-  text_add(out, "static const int64_t pool[] = {");
-  for (int i = 0; i < printer->pool.n; i++)
-    text_printf(out, "%s%" PRId64 ",", i % 16 == 0 ? "\n" : "",
-                printer->pool.data[i]);
-  text_add(out, "0};\n");
+/* Where the structs of this text lie as the image has them, or not at all. */
+static void add_tables(Text *out) {
+  text_add(out,
+           "#include \"program.h\"\n"
+           "__asm__(\".pushsection .data\\n.balign 64\\n\"\n"
+           "  \"dnn_tables: .incbin \\\"" PROGRAM_TABLES
+           "\\\"\\n.popsection\");\n"
+           "extern char dnn_tables[];\n"
+           "#define AT(type, place) ((const type *)(dnn_tables + place))\n");
+  const struct {
+    const char *name;
+    size_t bytes;
+  } structs[] = {{"DnnInstr", sizeof(DnnInstr)},
+                 {"DnnTensor", sizeof(DnnTensor)},
+                 {"DnnGemm", sizeof(DnnGemm)},
+                 {"DnnConv", sizeof(DnnConv)},
+                 {"DnnCollective", sizeof(DnnCollective)},
+                 {"DnnPlace", sizeof(DnnPlace)}};
+  for (int i = 0; i < ARRAY_LENGTH(structs); i++)
+    text_printf(out, "_Static_assert(sizeof(%s) == %zu, \"layout\");\n",
+                structs[i].name, structs[i].bytes);
 }
 
-const char *program_text(Arena *arena, const ProgramInput *input,
-                         int64_t *out_arena_bytes) {
-  Text body = text_create(arena), whole = text_create(arena);
-  Printer printer = {.arena = arena, .out = &body, .input = input};
-  printer.gemms = text_create(arena);
-  printer.convs = text_create(arena);
-  printer.collectives = text_create(arena);
-  int *n_tensors = ARENA_ARRAY(arena, int, input->n_codes);
-  for (int i = 0; i < input->n_codes; i++) {
-    n_tensors[i] = add_code_tensors(&printer, i);
-    add_instrs(&printer, i);
-  }
+ProgramTables program_tables(Arena *arena, const ProgramInput *input) {
+  Text body = text_create(arena);
+  ProgramTables tables = {.arena_bytes = arena_of(input)};
+  Printer printer = {
+      .image = image_create(arena), .out = &body, .input = input};
+  add_tables(&body);
+  if (input->device->modules_text) text_add(&body, input->device->modules_text);
   add_kernels(&printer);
-  add_codes(&printer, n_tensors);
-  add_persistent(&printer);
+  add_codes(&printer);
+  Table persistent = add_persistent(&printer);
   add_data(&printer);
   add_metrics(&printer);
   add_sample(&printer);
-  *out_arena_bytes = arena_of(input);
-  add_program(&printer, *out_arena_bytes);
-  text_add(&whole, "#include \"program.h\"\n");
-  if (input->device->modules_text)
-    text_add(&whole, input->device->modules_text);
-  add_pool_text(&printer, &whole);
-  text_printf(&whole, "static const DnnGemm gemms[] = {\n%s  {.m = 0}};\n",
-              text_string(&printer.gemms));
-  text_printf(&whole, "static const DnnConv convs[] = {\n%s  {.kind = 0}};\n",
-              text_string(&printer.convs));
-  text_printf(&whole,
-              "static const DnnCollective collectives[] = {\n%s  {.kind = "
-              "0}};\n",
-              text_string(&printer.collectives));
-  text_add(&whole, text_string(&body));
-  return text_string(&whole);
+  add_program(&printer, persistent, tables.arena_bytes);
+  add_main(&printer);
+  tables.text = text_string(&body);
+  tables.bytes = text_string(&printer.image->bytes);
+  tables.n = printer.image->bytes.n;
+  return tables;
 }

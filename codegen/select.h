@@ -72,8 +72,13 @@ typedef struct ProgramInput {
   const BuildOptions *options;
   const char *model_dir;
 } ProgramInput;
-/* The text of the tables; also says how many bytes the arena has. */
-const char *program_text(Arena *arena, const ProgramInput *input,
-                         int64_t *out_arena_bytes);
+/* The text, and the bytes that it takes in from a file of this name. */
+#define PROGRAM_TABLES "tables.bin"
+typedef struct ProgramTables {
+  const char *text, *bytes;
+  size_t n;
+  int64_t arena_bytes;
+} ProgramTables;
+ProgramTables program_tables(Arena *arena, const ProgramInput *input);
 
 #endif

@@ -43,17 +43,21 @@ void text_add(Text *text, const char *string) {
   text_add_n(text, string, strlen(string));
 }
 
+/* Mostly what is there already is room enough, and one pass does. */
 void text_printf(Text *text, const char *format, ...) {
   ASSERT(format);
+  size_t room = text->capacity - text->n;
   va_list args;
   va_start(args, format);
-  int n = vsnprintf(NULL, 0, format, args);
+  int n = vsnprintf(room ? text->data + text->n : NULL, room, format, args);
   va_end(args);
   ASSERT(n >= 0);
-  char *end = reserve(text, (size_t)n);
-  va_start(args, format);
-  vsnprintf(end, (size_t)n + 1, format, args);
-  va_end(args);
+  if ((size_t)n >= room) {
+    char *end = reserve(text, (size_t)n);
+    va_start(args, format);
+    vsnprintf(end, (size_t)n + 1, format, args);
+    va_end(args);
+  }
   text->n += (size_t)n;
 }
 

@@ -52,8 +52,7 @@ static const char *path_of(Arena *arena, const char *folder, const char *stem,
   return arena_printf(arena, "%s/%s%s", folder, stem, ending);
 }
 
-/* Files of the work folder need no sync. */
-static Status write_file(const char *path, const void *bytes, size_t n) {
+Status toolchain_write(const char *path, const void *bytes, size_t n) {
   int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return status_errno(errno, "cannot write '%s'", path);
   const char *at = bytes;
@@ -124,13 +123,18 @@ static Status start_job(Compiling *compiling, CompileJob *job, pid_t *out_pid) {
   Arena *arena = compiling->scratch;
   const char *source = path_of(arena, compiling->work, job->stem, ".c");
   Arguments arguments = {0};
-  TRY(write_file(source, job->text, strlen(job->text)));
+  TRY(toolchain_write(source, job->text, strlen(job->text)));
   vec_push(arena, &arguments, compiling->options->cc);
   add_words(arena, &arguments, job->flags);
   /* Names in the object do not tell where it was compiled. */
   vec_push(arena, &arguments,
            arena_printf(arena, "-ffile-prefix-map=%s=.", compiling->work));
   vec_push(arena, &arguments, "-pipe");
+  /* Where `.incbin` looks. */
+  vec_push(arena, &arguments, "-Xassembler");
+  vec_push(arena, &arguments, "-I");
+  vec_push(arena, &arguments, "-Xassembler");
+  vec_push(arena, &arguments, compiling->work);
   vec_push(arena, &arguments, "-c");
   vec_push(arena, &arguments, source);
   vec_push(arena, &arguments, "-o");
@@ -199,7 +203,7 @@ static Status compile_all(Compiling *compiling, int *out_cached) {
     compiling->keys[i] = cache_key(arena, job, machine);
     if (cache_load(arena, options->cache_dir, compiling->keys[i], "o", &bytes,
                    &n_bytes)) {
-      TRY(write_file(job->object, bytes, n_bytes));
+      TRY(toolchain_write(job->object, bytes, n_bytes));
       (*out_cached)++;
     } else {
       todo[n++] = i;
@@ -229,7 +233,8 @@ Status toolchain_link(Module *module, const BuildOptions *options,
   if (!options->runtime_archive)
     return status_make(STATUS_unavailable, "this dnnc carries no runtime");
   const char *archive = path_of(arena, work, "libdnnrank", ".a");
-  TRY(write_file(archive, options->runtime_archive, options->runtime_bytes));
+  TRY(toolchain_write(archive, options->runtime_archive,
+                      options->runtime_bytes));
   Arguments arguments = {0};
   vec_push(arena, &arguments, options->cc);
   for (int i = 0; i < n; i++) vec_push(arena, &arguments, objects[i]);
@@ -264,8 +269,8 @@ static void spread(const KernelText *kernels, int n, int n_files, int *file_of,
 static void copy_sources(Arena *arena, const char *source,
                          const CompileJob *jobs, int n) {
   for (int i = 0; i < n && source; i++)
-    write_file(path_of(arena, source, jobs[i].stem, ".c"), jobs[i].text,
-               strlen(jobs[i].text));
+    toolchain_write(path_of(arena, source, jobs[i].stem, ".c"), jobs[i].text,
+                    strlen(jobs[i].text));
 }
 
 Status c_compile(const Backend *backend, Module *module,

@@ -26,6 +26,8 @@ Status toolchain_link(Module *module, const BuildOptions *options,
                       const char *work, const char *const *objects, int n,
                       const char *program);
 
+/* A file of the work folder: it needs no sync. */
+Status toolchain_write(const char *path, const void *bytes, size_t n);
 /* rm -r, of what we made ourselves. */
 void toolchain_remove(Arena *arena, const char *path);
 
