@@ -3,6 +3,7 @@
  */
 #include "ir/ir.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct DTypeInfo {
@@ -52,4 +53,28 @@ DType dtype_promote(DType a, DType b) {
     return x->size_bytes > y->size_bytes ? a : b;
   }
   return a > b ? a : b;
+}
+
+/* To nearest even with `bits` of significand and least exponent `least` (of
+ * frexp); what is beyond `largest` becomes `beyond`. */
+static double round_bits(double x, int bits, int least, double largest,
+                         double beyond) {
+  if (x == 0 || isnan(x)) return x;
+  if (isinf(x)) return copysign(beyond, x);
+  int exponent;
+  frexp(x, &exponent);
+  int ulp = (exponent > least ? exponent : least) - bits;
+  double rounded = ldexp(nearbyint(ldexp(x, -ulp)), ulp);
+  return fabs(rounded) > largest ? copysign(beyond, x) : rounded;
+}
+
+double dtype_round(DType dtype, double x) {
+  switch (dtype) {
+  case DT_f32: return (float)x;
+  case DT_bf16: return round_bits(x, 8, -125, 3.3895313892515355e38, INFINITY);
+  case DT_f16: return round_bits(x, 11, -13, 65504, INFINITY);
+  case DT_f8e4m3: return round_bits(x, 4, -5, 448, NAN);
+  case DT_f8e5m2: return round_bits(x, 3, -13, 57344, INFINITY);
+  default: return x;
+  }
 }

@@ -26,27 +26,6 @@ double interp_mod(double a, double b) {
 
 /* ---- rounding to a dtype ---- */
 
-/* To nearest even with `bits` of significand and least exponent `least`. */
-static double round_bits(double x, int bits, int least, double largest) {
-  if (x == 0 || !isfinite(x)) return x;
-  int exponent;
-  frexp(x, &exponent);
-  int ulp = (exponent > least ? exponent : least) - bits;
-  double rounded = ldexp(nearbyint(ldexp(x, -ulp)), ulp);
-  return fabs(rounded) > largest ? copysign(INFINITY, x) : rounded;
-}
-
-static double round_real(DType dtype, double x) {
-  switch (dtype) {
-  case DT_f32: return (float)x;
-  case DT_bf16: return round_bits(x, 8, -125, 3.3895313892515355e38);
-  case DT_f16: return round_bits(x, 11, -13, 65504);
-  case DT_f8e4m3: return round_bits(x, 4, -5, 448);
-  case DT_f8e5m2: return round_bits(x, 3, -13, 57344);
-  default: return x;
-  }
-}
-
 static double wrap_integer(DType dtype, double x) {
   if (isnan(x)) return 0;
   if (x >= 9223372036854775807.0) return 9223372036854775807.0;
@@ -65,7 +44,7 @@ static double stored(InterpNumber number, DType dtype, double x) {
   switch (dtype_class(dtype)) {
   case CLASS_BOOL: return x != 0;
   case CLASS_INT: return wrap_integer(dtype, x);
-  case CLASS_REAL: return number == INTERP_f64 ? x : round_real(dtype, x);
+  case CLASS_REAL: return number == INTERP_f64 ? x : dtype_round(dtype, x);
   }
   UNREACHABLE();
 }

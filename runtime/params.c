@@ -20,28 +20,6 @@ typedef struct Making {
   unsigned char *out;
 } Making;
 
-static uint16_t to_bf16(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 64);
-  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-/* Initial values are far from the limits of the format. */
-static uint16_t to_f16(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
-  if (magnitude >= 0x47800000) return (uint16_t)(sign | 0x7c00);
-  if (magnitude < 0x38800000) { /* subnormal: units of 2^-24 */
-    float scaled;
-    memcpy(&scaled, &magnitude, sizeof scaled);
-    return (uint16_t)(sign | (uint32_t)(scaled * 16777216.0f + 0.5f));
-  }
-  uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
-  return (uint16_t)(sign | ((rounded - 0x38000000) >> 13));
-}
-
 static void store(DnnDtype dtype, unsigned char *to, double value) {
   switch (dtype) {
   case DNN_bool:
@@ -50,8 +28,12 @@ static void store(DnnDtype dtype, unsigned char *to, double value) {
   case DNN_i16: memcpy(to, &(int16_t){(int16_t)value}, 2); return;
   case DNN_i32: memcpy(to, &(int32_t){(int32_t)value}, 4); return;
   case DNN_i64: memcpy(to, &(int64_t){(int64_t)value}, 8); return;
-  case DNN_f16: memcpy(to, &(uint16_t){to_f16((float)value)}, 2); return;
-  case DNN_bf16: memcpy(to, &(uint16_t){to_bf16((float)value)}, 2); return;
+  case DNN_f16:
+    memcpy(to, &(uint16_t){f16_from_float((float)value)}, 2);
+    return;
+  case DNN_bf16:
+    memcpy(to, &(uint16_t){bf16_from_float((float)value)}, 2);
+    return;
   case DNN_f32: memcpy(to, &(float){(float)value}, 4); return;
   case DNN_f64: memcpy(to, &value, 8); return;
   default: UNREACHABLE();

@@ -252,6 +252,13 @@ static inline bool random_keep(uint64_t key, uint64_t step, uint64_t index,
   return (words[0] >> 8) >= (uint32_t)(p * 16777216.0);
 }
 
+/* ---- half.c: reals of 16 bits, rounded to nearest, ties to even ---- */
+
+uint16_t bf16_from_float(float value);
+float bf16_to_float(uint16_t half);
+uint16_t f16_from_float(float value);
+float f16_to_float(uint16_t half);
+
 /* ---- init.c: initial values of parameters and states ---- */
 
 typedef enum InitKind {

@@ -9,6 +9,7 @@
 #ifndef TESTS_OPS_CASES_H
 #define TESTS_OPS_CASES_H
 
+#include "tests/ops/tolerance.h"
 #include "tests/unit/values.h"
 
 typedef struct OpCase {
@@ -198,9 +199,9 @@ static inline Graph *pointwise_case_graph(Module *module, Op op,
 
 /* As its dtype holds it. */
 static inline void op_case_round(Tensor *tensor) {
-  if (tensor->type->dtype != DT_f32) return;
+  if (dtype_class(tensor->type->dtype) != CLASS_REAL) return;
   for (int64_t k = 0; k < type_elements(tensor->type); k++)
-    tensor->data[k] = (float)tensor->data[k];
+    tensor->data[k] = dtype_round(tensor->type->dtype, tensor->data[k]);
 }
 
 /* The results of `op` on the first inputs take the place of later ones. */
@@ -243,24 +244,15 @@ static inline Tensor *op_case_inputs(const Graph *graph, uint64_t key) {
   return inputs;
 }
 
-static inline double op_case_dtype_tolerance(DType dtype) {
-  switch (dtype) {
-  case DT_f32: return 2e-5;
-  case DT_f64: return 1e-10;
-  case DT_bf16: return 1e-2;
-  default: return 0;
-  }
-}
-
 /* How far a result may be from the interpreter in f64, relative to the larger
  * of one and the value: by the least precise of the dtypes at work (lse is f32
  * in attention of f64 too). */
 static inline double op_case_tolerance(const Graph *graph, DType result) {
-  double most = op_case_dtype_tolerance(result);
+  double most = tolerance(result);
   if (dtype_class(result) != CLASS_REAL) return most;
   for (int i = 0; i < graph->inputs.n; i++) {
     const Type *type = graph_type(graph, graph->inputs.data[i].value);
-    most = fmax(most, op_case_dtype_tolerance(type->dtype));
+    most = fmax(most, tolerance(type->dtype));
   }
   return most;
 }

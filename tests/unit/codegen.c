@@ -13,6 +13,7 @@
 #include "codegen/c/emit.h"
 #include "codegen/select.h"
 #include "passes/passes.h"
+#include "tests/ops/tolerance.h"
 #include "tests/unit/values.h"
 
 TestSuite(codegen, .fini = modules_destroy);
@@ -188,40 +189,19 @@ static void *to_bytes(Arena *arena, const Tensor *tensor) {
   int64_t n = type_elements(tensor->type);
   DType dtype = tensor->type->dtype;
   char *bytes = arena_alloc(arena, (size_t)(n * dtype_size_bytes(dtype)) + 64);
-  for (int64_t i = 0; i < n; i++) {
-    double x = tensor->data[i];
-    switch (dtype) {
-    case DT_f32: ((float *)bytes)[i] = (float)x; break;
-    case DT_f64: ((double *)bytes)[i] = x; break;
-    case DT_i64: ((int64_t *)bytes)[i] = (int64_t)x; break;
-    case DT_i32: ((int32_t *)bytes)[i] = (int32_t)x; break;
-    case DT_bool: ((uint8_t *)bytes)[i] = x != 0; break;
-    default: cr_assert_fail("dtype");
-    }
-  }
+  tensor_to_bytes(tensor, bytes);
   return bytes;
-}
-
-static double element(DType dtype, const void *bytes, int64_t i) {
-  switch (dtype) {
-  case DT_f32: return ((const float *)bytes)[i];
-  case DT_f64: return ((const double *)bytes)[i];
-  case DT_i64: return (double)((const int64_t *)bytes)[i];
-  case DT_i32: return ((const int32_t *)bytes)[i];
-  case DT_bool: return ((const uint8_t *)bytes)[i];
-  default: return 0;
-  }
 }
 
 static void compare(const Case *test, int output, const void *bytes) {
   const Tensor *wanted = &test->wanted[output];
   DType dtype = wanted->type->dtype;
-  double tolerance = dtype == DT_f64 ? 1e-12 : 2e-5;
+  double allowed = tolerance(dtype);
   for (int64_t i = 0; i < type_elements(wanted->type); i++) {
-    double x = element(dtype, bytes, i), y = wanted->data[i];
+    double x = element_from_bytes(dtype, bytes, i), y = wanted->data[i];
     double scale = fabs(y) > 1 ? fabs(y) : 1;
     bool is_same =
-        x == y || (isnan(x) && isnan(y)) || fabs(x - y) <= tolerance * scale;
+        x == y || (isnan(x) && isnan(y)) || fabs(x - y) <= allowed * scale;
     cr_assert(is_same, "%s: output %d, element %ld is %.9g, not %.9g",
               test->name, output, (long)i, x, y);
   }

@@ -141,31 +141,6 @@ static void compile_shim(Suite *suite) {
   rmdir(folder);
 }
 
-static void to_bytes(const Tensor *tensor, void *bytes) {
-  for (int64_t i = 0; i < type_elements(tensor->type); i++) {
-    double x = tensor->data[i];
-    switch (tensor->type->dtype) {
-    case DT_f32: ((float *)bytes)[i] = (float)x; break;
-    case DT_f64: ((double *)bytes)[i] = x; break;
-    case DT_i64: ((int64_t *)bytes)[i] = (int64_t)x; break;
-    case DT_i32: ((int32_t *)bytes)[i] = (int32_t)x; break;
-    case DT_bool: ((uint8_t *)bytes)[i] = x != 0; break;
-    default: cr_assert_fail("no bytes of this dtype");
-    }
-  }
-}
-
-static double element(DType dtype, const void *bytes, int64_t i) {
-  switch (dtype) {
-  case DT_f32: return ((const float *)bytes)[i];
-  case DT_f64: return ((const double *)bytes)[i];
-  case DT_i64: return (double)((const int64_t *)bytes)[i];
-  case DT_i32: return ((const int32_t *)bytes)[i];
-  case DT_bool: return ((const uint8_t *)bytes)[i];
-  default: return NAN;
-  }
-}
-
 /* Aligned as in an arena, and poisoned. */
 static void *buffer(Arena *arena, const Type *type) {
   size_t n = (size_t)(type_elements(type) * dtype_size_bytes(type->dtype));
@@ -199,8 +174,9 @@ static void check_output(const Job *job, int output, const void *bytes) {
   const Type *type = graph_type(job->graph, value);
   double tolerance = op_case_tolerance(job->graph, type->dtype);
   for (int64_t i = 0; i < type_elements(type); i++) {
-    double got = element(type->dtype, bytes, i), want = wanted->data[i];
-    if (type->dtype == DT_f32) want = (float)want;
+    double got = element_from_bytes(type->dtype, bytes, i),
+           want = wanted->data[i];
+    want = dtype_round(type->dtype, want);
     if (got == want || (isnan(got) && isnan(want))) continue;
     double allowed = tolerance * fmax(1, fabs(want));
     cr_expect(fabs(got - want) <= allowed,
@@ -220,7 +196,8 @@ static void run_job(Suite *suite, const Job *job, unsigned seed) {
     for (int r = 0; r < node->n_results; r++)
       values[id][r] = buffer(arena, node->types[r]);
     if (node->op == OP_input) {
-      to_bytes(&job->inputs[node_int(node, ATTR_slot, 0)], values[id][0]);
+      tensor_to_bytes(&job->inputs[node_int(node, ATTR_slot, 0)],
+                      values[id][0]);
     } else {
       run_node(suite, job, id, values, seed);
     }

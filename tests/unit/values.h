@@ -154,6 +154,47 @@ static inline Tensor tensor_of(Arena *arena, const Type *type,
   return tensor;
 }
 
+/* An element as it is stored, and back. */
+static inline void element_to_bytes(DType dtype, double x, void *to) {
+  switch (dtype) {
+  case DT_f64: memcpy(to, &x, 8); break;
+  case DT_f32: memcpy(to, &(float){(float)x}, 4); break;
+  case DT_bf16: memcpy(to, &(uint16_t){bf16_from_float((float)x)}, 2); break;
+  case DT_f16: memcpy(to, &(uint16_t){f16_from_float((float)x)}, 2); break;
+  case DT_i64: memcpy(to, &(int64_t){(int64_t)x}, 8); break;
+  case DT_i32: memcpy(to, &(int32_t){(int32_t)x}, 4); break;
+  case DT_i16: memcpy(to, &(int16_t){(int16_t)x}, 2); break;
+  case DT_i8: memcpy(to, &(int8_t){(int8_t)x}, 1); break;
+  case DT_u8: memcpy(to, &(uint8_t){(uint8_t)x}, 1); break;
+  case DT_bool: memcpy(to, &(uint8_t){x != 0}, 1); break;
+  default: cr_assert_fail("no bytes of this dtype");
+  }
+}
+
+static inline double element_from_bytes(DType dtype, const void *bytes,
+                                        int64_t i) {
+  switch (dtype) {
+  case DT_f64: return ((const double *)bytes)[i];
+  case DT_f32: return ((const float *)bytes)[i];
+  case DT_bf16: return bf16_to_float(((const uint16_t *)bytes)[i]);
+  case DT_f16: return f16_to_float(((const uint16_t *)bytes)[i]);
+  case DT_i64: return (double)((const int64_t *)bytes)[i];
+  case DT_i32: return ((const int32_t *)bytes)[i];
+  case DT_i16: return ((const int16_t *)bytes)[i];
+  case DT_i8: return ((const int8_t *)bytes)[i];
+  case DT_u8:
+  case DT_bool: return ((const uint8_t *)bytes)[i];
+  default: return NAN;
+  }
+}
+
+static inline void tensor_to_bytes(const Tensor *tensor, void *bytes) {
+  DType dtype = tensor->type->dtype;
+  for (int64_t i = 0; i < type_elements(tensor->type); i++)
+    element_to_bytes(dtype, tensor->data[i],
+                     (char *)bytes + i * dtype_size_bytes(dtype));
+}
+
 static inline Tensor *run(const Graph *graph, InterpNumber number,
                           const Tensor *inputs) {
   Arena *arena = graph->module->arena;
