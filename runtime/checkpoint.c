@@ -10,9 +10,6 @@
  * synced, then it is renamed into place; `latest` is replaced last, old ones
  * are removed after that.  Whatever breaks in between, what `latest` names is
  * whole.
- *
- * Each tensor's hash stands in the header, which is written over its place
- * holder when the data has passed by.
  */
 #include "runtime/checkpoint.h"
 
@@ -26,8 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_PATH = 4096, STEP_NAME = 32, HASH_DIGITS = 16 };
-static const int64_t shard_bytes = (int64_t)4 << 30;
+enum { STEP_NAME = 32 };
 static const char unfinished[] = ".unfinished-";
 
 struct Saver {
@@ -36,11 +32,13 @@ struct Saver {
   int folder_fd, lock_fd;
   int64_t keep;
   const DnnTensor **tensors; /* in the order of the files */
-  int n_tensors, n_files;
-  int *file_of;         /* of each tensor */
-  Text header;          /* filled anew for each file: its size never changes */
-  unsigned char *piece; /* HASH_PIECE bytes */
+  TensorFiles *files;
 };
+
+typedef struct Writing {
+  const Saver *saver;
+  Device *device;
+} Writing;
 
 /* ---- opening ---- */
 
@@ -50,16 +48,18 @@ static bool is_saved(const DnnTensor *tensor) {
          tensor->role == DNN_SCALE;
 }
 
-static int64_t bytes_of(const DnnTensor *tensor) {
-  return tensor_elements(tensor) * dtype_bytes(tensor->dtype);
+static StoredTensor stored_of(const DnnTensor *tensor) {
+  StoredTensor stored = {
+      .name = tensor->path, .dtype = tensor->dtype, .rank = tensor->rank};
+  for (int d = 0; d < tensor->rank; d++) stored.size[d] = tensor->size[d];
+  return stored;
 }
 
-static Status choose_files(Arena *arena, Saver *saver) {
+static Status choose_tensors(Arena *arena, Saver *saver, int64_t file_bytes) {
   const DnnProgram *program = saver->program;
+  StoredTensor *stored = ARENA_ARRAY(arena, StoredTensor, program->n_tensors);
+  int n = 0;
   saver->tensors = ARENA_ARRAY(arena, const DnnTensor *, program->n_tensors);
-  saver->file_of = ARENA_ARRAY(arena, int, program->n_tensors);
-  int64_t filled = 0;
-  saver->n_files = 1;
   for (int i = 0; i < program->n_tensors; i++) {
     const DnnTensor *tensor = &program->tensors[i];
     if (!is_saved(tensor)) continue;
@@ -68,14 +68,10 @@ static Status choose_files(Arena *arena, Saver *saver) {
                          "checkpoints of split tensors ('%s') are not "
                          "supported yet",
                          tensor->path);
-    if (filled > 0 && filled + bytes_of(tensor) > shard_bytes) {
-      saver->n_files++;
-      filled = 0;
-    }
-    filled += bytes_of(tensor);
-    saver->file_of[saver->n_tensors] = saver->n_files;
-    saver->tensors[saver->n_tensors++] = tensor;
+    stored[n] = stored_of(tensor);
+    saver->tensors[n++] = tensor;
   }
+  saver->files = tensor_files_create(arena, stored, n, file_bytes, false);
   return STATUS_OK;
 }
 
@@ -132,17 +128,15 @@ static void remove_unfinished(Saver *saver, const char *name, int64_t step) {
 }
 
 Status saver_open(Arena *arena, const DnnProgram *program, const char *folder,
-                  Saver **out) {
+                  int64_t file_bytes, Saver **out) {
   Saver *saver = ARENA_NEW(arena, Saver);
   *saver = (Saver){.program = program,
                    .folder = folder,
                    .folder_fd = -1,
                    .lock_fd = -1,
-                   .keep = program->settings.keep,
-                   .header = text_create(arena),
-                   .piece = ARENA_ARRAY(arena, unsigned char, HASH_PIECE)};
+                   .keep = program->settings.keep};
   *out = saver;
-  TRY(choose_files(arena, saver));
+  TRY(choose_tensors(arena, saver, file_bytes));
   TRY(file_make_dirs(folder));
   saver->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (saver->folder_fd < 0)
@@ -159,153 +153,32 @@ void saver_close(Saver *saver) {
   saver->lock_fd = saver->folder_fd = -1;
 }
 
-/* ---- writing files ---- */
+/* ---- writing ---- */
 
-static Status write_at(int fd, const void *data, int64_t n, int64_t at) {
-  while (n > 0) {
-    ssize_t done = pwrite(fd, data, (size_t)n, at);
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0) return status_errno(errno, "cannot write");
-    data = (const char *)data + done;
-    at += done;
-    n -= done;
-  }
-  return STATUS_OK;
+static Status read_tensor(void *user, int index, int64_t at, void *to,
+                          int64_t n) {
+  const Writing *writing = user;
+  Device *device = writing->device;
+  return device->read(device, writing->saver->tensors[index]->offset + at, to,
+                      n);
 }
 
-static Status sync_and_close(int fd, Status status) {
-  if (status.code == STATUS_ok && fsync(fd) != 0)
-    status = status_errno(errno, "cannot sync");
-  if (close(fd) != 0 && status.code == STATUS_ok)
-    status = status_errno(errno, "cannot close");
-  return status;
-}
-
-static int create_at(int folder, const char *name) {
-  return openat(folder, name,
-                O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-}
-
-static const char *stored_dtype(DnnDtype dtype) {
-  static const char *const names[] = {
-#define DTYPE(name, size_bytes, class, c_type, safetensors) safetensors,
-#include "support/dtype.def"
-  };
-  return names[dtype];
-}
-
-static void add_metadata(Saver *saver, int file, int64_t step, uint64_t seed,
-                         const uint64_t *hashes) {
-  Text *text = &saver->header;
-  text_printf(text, "{\"__metadata__\":{\"format\":\"dnnc\",\"model\":");
-  text_add_json(text, saver->program->model);
-  text_printf(text,
-              ",\"step\":\"%012lld\",\"seed\":\"%020llu\",\"check\":\"%0*llx\"",
-              (long long)step, (unsigned long long)seed, HASH_DIGITS,
-              (unsigned long long)checkpoint_check(step, seed));
-  for (int i = 0; i < saver->n_tensors; i++) {
-    if (saver->file_of[i] != file) continue;
-    text_add(text, ",\"xxh3:");
-    /* A path has no character that JSON would escape. */
-    text_printf(text, "%s\":\"%0*llx\"", saver->tensors[i]->path, HASH_DIGITS,
-                hashes ? (unsigned long long)hashes[i] : 0ull);
-  }
-  text_add(text, "}");
-}
-
-/* The same number of bytes whatever step, seed and hashes are. */
-static void make_header(Saver *saver, int file, int64_t step, uint64_t seed,
-                        const uint64_t *hashes) {
-  Text *text = &saver->header;
-  text->n = 0;
-  int64_t at = 0;
-  add_metadata(saver, file, step, seed, hashes);
-  for (int i = 0; i < saver->n_tensors; i++) {
-    const DnnTensor *tensor = saver->tensors[i];
-    if (saver->file_of[i] != file) continue;
-    text_add(text, ",");
-    text_add_json(text, tensor->path);
-    text_printf(text, ":{\"dtype\":\"%s\",\"shape\":[",
-                stored_dtype(tensor->dtype));
-    for (int d = 0; d < tensor->rank; d++)
-      text_printf(text, "%s%lld", d ? "," : "", (long long)tensor->size[d]);
-    text_printf(text, "],\"data_offsets\":[%lld,%lld]}", (long long)at,
-                (long long)(at + bytes_of(tensor)));
-    at += bytes_of(tensor);
-  }
-  text_add(text, "}");
-  while (text->n % 8) text_add(text, " ");
-}
-
-static Status write_tensor(Saver *saver, Device *device, int fd,
-                           const DnnTensor *tensor, int64_t at,
-                           uint64_t *out_hash) {
-  int64_t n = bytes_of(tensor);
-  *out_hash = 0;
-  for (int64_t done = 0; done < n; done += HASH_PIECE) {
-    int64_t here = n - done < HASH_PIECE ? n - done : HASH_PIECE;
-    TRY(device->read(device, tensor->offset + done, saver->piece, here));
-    *out_hash = hash_bytes(saver->piece, (size_t)here, *out_hash);
-    TRY(write_at(fd, saver->piece, here, at + done));
-  }
-  return STATUS_OK;
-}
-
-static Status fill_file(Saver *saver, Device *device, int fd, int file,
-                        int64_t step, uint64_t seed, uint64_t *hashes) {
-  make_header(saver, file, step, seed, NULL);
-  uint64_t header_bytes = saver->header.n;
-  int64_t at = 8 + (int64_t)header_bytes;
-  for (int i = 0; i < saver->n_tensors; i++) {
-    if (saver->file_of[i] != file) continue;
-    TRY(write_tensor(saver, device, fd, saver->tensors[i], at, &hashes[i]));
-    at += bytes_of(saver->tensors[i]);
-  }
-  make_header(saver, file, step, seed, hashes);
-  ASSERT(saver->header.n == header_bytes);
-  unsigned char length[8];
-  for (int i = 0; i < 8; i++)
-    length[i] = (unsigned char)(header_bytes >> (8 * i));
-  TRY(write_at(fd, length, sizeof length, 0));
-  return write_at(fd, saver->header.data, (int64_t)header_bytes, 8);
-}
-
-static void file_name(const Saver *saver, int file, char out[64]) {
-  snprintf(out, 64, "model-%05d-of-%05d.safetensors", file, saver->n_files);
-}
-
-static Status write_file(Saver *saver, Device *device, int folder, int file,
-                         int64_t step, uint64_t seed, uint64_t *hashes) {
-  char name[64];
-  file_name(saver, file, name);
-  int fd = create_at(folder, name);
-  if (fd < 0) return status_errno(errno, "cannot create '%s'", name);
-  Status status = sync_and_close(
-      fd, fill_file(saver, device, fd, file, step, seed, hashes));
-  if (status.code != STATUS_ok)
-    return status_make(status.code, "'%s': %s", name, status.message);
-  return STATUS_OK;
-}
-
-static Status write_index(Saver *saver, int folder) {
-  Text *text = &saver->header;
-  int64_t total = 0;
-  for (int i = 0; i < saver->n_tensors; i++)
-    total += bytes_of(saver->tensors[i]);
-  text->n = 0;
-  text_printf(text, "{\"metadata\":{\"total_size\":%lld},\"weight_map\":{",
-              (long long)total);
-  for (int i = 0; i < saver->n_tensors; i++) {
-    char name[64];
-    file_name(saver, saver->file_of[i], name);
-    text_add(text, i ? ",\n" : "\n");
-    text_add_json(text, saver->tensors[i]->path);
-    text_printf(text, ":\"%s\"", name);
-  }
-  text_add(text, "}}\n");
-  int fd = create_at(folder, "model.safetensors.index.json");
-  if (fd < 0) return status_errno(errno, "cannot create the index");
-  return sync_and_close(fd, write_at(fd, text->data, (int64_t)text->n, 0));
+/* The same number of bytes whatever step and seed are. */
+static Status write_files(Saver *saver, Device *device, int folder,
+                          int64_t step, uint64_t seed) {
+  char step_text[24], seed_text[24], check[24];
+  snprintf(step_text, sizeof step_text, "%012lld", (long long)step);
+  snprintf(seed_text, sizeof seed_text, "%020llu", (unsigned long long)seed);
+  snprintf(check, sizeof check, "%016llx",
+           (unsigned long long)checkpoint_check(step, seed));
+  const StoredText metadata[] = {{"format", "dnnc"},
+                                 {"model", saver->program->model},
+                                 {"step", step_text},
+                                 {"seed", seed_text},
+                                 {"check", check}};
+  Writing writing = {saver, device};
+  return tensor_files_write(saver->files, folder, metadata,
+                            ARRAY_LENGTH(metadata), read_tensor, &writing);
 }
 
 /* ---- putting a checkpoint in place ---- */
@@ -317,14 +190,8 @@ static Status write_folder(Saver *saver, Device *device, const char *name,
   int folder = openat(saver->folder_fd, name,
                       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (folder < 0) return status_errno(errno, "cannot open a folder");
-  Status status = STATUS_OK;
-  uint64_t *hashes = calloc((size_t)saver->n_tensors + 1, sizeof *hashes);
-  if (!hashes) status = status_make(STATUS_io, "no memory");
-  for (int i = 1; i <= saver->n_files && status.code == STATUS_ok; i++)
-    status = write_file(saver, device, folder, i, step, seed, hashes);
-  free(hashes);
-  if (status.code == STATUS_ok) status = write_index(saver, folder);
-  return sync_and_close(folder, status);
+  return file_sync_and_close(folder,
+                             write_files(saver, device, folder, step, seed));
 }
 
 /* A checkpoint of this step may be there already: then they change places, and
@@ -348,9 +215,9 @@ static Status point_latest(Saver *saver, const char *name) {
   char line[STEP_NAME + 2];
   int n = snprintf(line, sizeof line, "%s\n", name);
   unlinkat(saver->folder_fd, ".latest", 0);
-  int fd = create_at(saver->folder_fd, ".latest");
+  int fd = file_create_at(saver->folder_fd, ".latest");
   if (fd < 0) return status_errno(errno, "cannot create 'latest'");
-  TRY(sync_and_close(fd, write_at(fd, line, n, 0)));
+  TRY(file_sync_and_close(fd, file_write_at(fd, line, n, 0)));
   if (renameat(saver->folder_fd, ".latest", saver->folder_fd, "latest") != 0)
     return status_errno(errno, "cannot replace 'latest'");
   if (fsync(saver->folder_fd) != 0) return status_errno(errno, "cannot sync");

@@ -20,6 +20,8 @@ typedef struct StoredTensor {
   int64_t begin, end; /* bytes in the data part of its file */
 } StoredTensor;
 
+int64_t stored_elements(const StoredTensor *tensor);
+
 typedef struct StoredText {
   const char *key, *value;
 } StoredText;
@@ -77,14 +79,18 @@ typedef struct Checkpoint {
   uint64_t seed;
 } Checkpoint;
 
-/* Opens the checkpoint in the folder `path`: its files are whole, their headers
- * sound, every tensor is in the file that the index says. */
+/* Opens a checkpoint: a folder with an index or with model.safetensors, an
+ * index file (.json), or one .safetensors file.  Its files are whole, their
+ * headers sound, every tensor is in the file that the index says. */
 Status checkpoint_open(Arena *arena, const char *path, Checkpoint *out);
 void checkpoint_close(Checkpoint *checkpoint);
-/* All tensors that `program` needs are there with their type and size, and
- * their hashes agree.  `is_resume`: moments and averages too. */
-Status checkpoint_verify(Arena *arena, const Checkpoint *checkpoint,
-                         const DnnProgram *program, bool is_resume);
+/* NULL if there is none of this name. */
+const StoredTensor *checkpoint_tensor(const Checkpoint *checkpoint,
+                                      const char *name,
+                                      const StoredFile **out_file);
+/* `n` bytes of a tensor, from its byte `at` on. */
+Status checkpoint_read(const StoredFile *file, const StoredTensor *tensor,
+                       int64_t at, void *to, int64_t n);
 /* Rank 0 reads (`checkpoint` is NULL elsewhere), all ranks get the values. */
 Status checkpoint_load(Arena *arena, const Checkpoint *checkpoint,
                        const DnnProgram *program, Device *device, Comm *comm,
@@ -98,12 +104,74 @@ Status checkpoint_find(Memory *memory, Arena *arena, const char *folder,
 Status checkpoint_locate(Memory *memory, Arena *arena, const char *path,
                          const DnnProgram *program, Checkpoint *out);
 
+/* ---- fit.c: a checkpoint and a program ---- */
+
+/* The tensor of the file that fills `tensor`, or NULL: of moments only on
+ * resume, of an average the parameter where it was not saved. */
+const StoredTensor *checkpoint_tensor_for(const Checkpoint *checkpoint,
+                                          const DnnTensor *tensor,
+                                          bool is_resume,
+                                          const StoredFile **out_file);
+/* The checkpoint has all that the program needs, in its sizes, and no other
+ * parameters; reals may have another real dtype unless `is_resume`.  If not,
+ * out_list gets one line for every tensor that is missing, too many or of
+ * another type. */
+Status checkpoint_fit(Arena *arena, const Checkpoint *checkpoint,
+                      const DnnProgram *program, bool is_resume,
+                      Text *out_list);
+/* The hashes of what the program takes agree.  *out_unhashed: how many of
+ * these tensors have none, as in files of other tools. */
+Status checkpoint_verify(Arena *arena, const Checkpoint *checkpoint,
+                         const DnnProgram *program, bool is_resume,
+                         int *out_unhashed);
+/* The hash of one tensor; false in *out_has where the file tells none. */
+Status checkpoint_check_hash(const Checkpoint *checkpoint,
+                             const StoredFile *file, const StoredTensor *stored,
+                             unsigned char *piece, bool *out_has);
+
+/* ---- cast.c ---- */
+
+bool dtype_is_real(DnnDtype dtype); /* f16 bf16 f32 f64 */
+/* Real numbers of one dtype into another: to nearest, ties to even.  Both are
+ * as dtype_is_real says. */
+void reals_cast(DnnDtype from, const void *in, DnnDtype to, void *out,
+                int64_t n);
+
+/* ---- tensorfile.c: writing files of tensors ---- */
+
+enum { TENSOR_FILE_NAME = 64 };
+#define TENSOR_INDEX_NAME "model.safetensors.index.json"
+#define TENSOR_FILE_BYTES ((int64_t)5000000000) /* as others cut them */
+
+typedef struct TensorFiles TensorFiles;
+/* Gives bytes [at, at + n) of tensor `index`; a tensor is read from its first
+ * byte to its last, one after the other. */
+typedef Status TensorReader(void *user, int index, int64_t at, void *to,
+                            int64_t n);
+/* Lays `n` tensors (begin and end are not looked at) out in files of at most
+ * `file_bytes` of data, a greater tensor alone.  `is_single`: if one file takes
+ * them all, it is model.safetensors without an index. */
+TensorFiles *tensor_files_create(Arena *arena, const StoredTensor *tensors,
+                                 int n, int64_t file_bytes, bool is_single);
+int tensor_files_count(const TensorFiles *files);
+/* Of file 1, 2, ... */
+void tensor_files_name(const TensorFiles *files, int file,
+                       char out[TENSOR_FILE_NAME]);
+/* Writes and syncs all of them and the index into a folder that has none of
+ * these names.  The texts of `metadata` have the same lengths each time. */
+Status tensor_files_write(TensorFiles *files, int folder,
+                          const StoredText *metadata, int n_metadata,
+                          TensorReader *read, void *user);
+Status file_write_at(int fd, const void *data, int64_t n, int64_t at);
+Status file_sync_and_close(int fd, Status status);
+int file_create_at(int folder, const char *name); /* exclusive; -1: errno */
+
 /* ---- checkpoint.c: writing ---- */
 
 typedef struct Saver Saver;
 /* Makes the folder, takes its lock and clears what an interrupted run left. */
 Status saver_open(Arena *arena, const DnnProgram *program, const char *folder,
-                  Saver **out);
+                  int64_t file_bytes, Saver **out);
 Status saver_save(Saver *saver, Device *device, int64_t step, uint64_t seed);
 void saver_close(Saver *saver);
 

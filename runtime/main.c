@@ -69,7 +69,7 @@ static int usage(const char *program, bool is_error) {
           "[--prompt TEXT]\n"
           "       [--count N] [--data DIR] [--trace FILE] [--seed N] "
           "[--no-save] [--json]\n"
-          "       [--dry-run] [--quiet]\n",
+          "       [--dry-run] [--quiet] [--file-size BYTES]\n",
           program);
   return is_error ? EXIT_mistake : EXIT_done;
 }
@@ -91,15 +91,22 @@ typedef struct OptionRow {
 /* Result: -1 to go on, else the exit code. */
 static int parse_options(int argc, char **argv, RunOptions *out) {
   int64_t seed = -1;
-  *out = (RunOptions){.steps = -1, .count = -1};
-  const OptionRow rows[] = {
-      {"--steps", .number = &out->steps},   {"--count", .number = &out->count},
-      {"--seed", .number = &seed},          {"--load", .text = &out->load},
-      {"--data", .text = &out->data},       {"--trace", .text = &out->trace},
-      {"--prompt", .text = &out->prompt},   {"--resume", .flag = &out->resume},
-      {"--sample", .flag = &out->sample},   {"--json", .flag = &out->json},
-      {"--dry-run", .flag = &out->dry_run}, {"--quiet", .flag = &out->quiet},
-      {"--no-save", .flag = &out->no_save}};
+  *out =
+      (RunOptions){.steps = -1, .count = -1, .file_bytes = TENSOR_FILE_BYTES};
+  const OptionRow rows[] = {{"--steps", .number = &out->steps},
+                            {"--count", .number = &out->count},
+                            {"--seed", .number = &seed},
+                            {"--load", .text = &out->load},
+                            {"--data", .text = &out->data},
+                            {"--trace", .text = &out->trace},
+                            {"--prompt", .text = &out->prompt},
+                            {"--resume", .flag = &out->resume},
+                            {"--sample", .flag = &out->sample},
+                            {"--json", .flag = &out->json},
+                            {"--dry-run", .flag = &out->dry_run},
+                            {"--quiet", .flag = &out->quiet},
+                            {"--no-save", .flag = &out->no_save},
+                            {"--file-size", .number = &out->file_bytes}};
   for (int i = 1; i < argc; i++) {
     const OptionRow *row = NULL;
     if (strcmp(argv[i], "--help") == 0) return usage(argv[0], false);
@@ -299,7 +306,8 @@ static Status open_saver(Run *run) {
   if (run->options.no_save || run->options.sample || run->options.dry_run ||
       !folder_of(run) || run->comm->rank != 0)
     return STATUS_OK;
-  return saver_open(run->arena, run->program, folder_of(run), &run->saver);
+  return saver_open(run->arena, run->program, folder_of(run),
+                    run->options.file_bytes, &run->saver);
 }
 
 static int start(Run *run) {

@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 enum { INDEX_LIMIT = 100 << 20, HASH_DIGITS = 16, MAX_FILES = 1024 };
-static const char index_name[] = "model.safetensors.index.json";
 static const char single_name[] = "model.safetensors";
 
 /* ---- opening ---- */
@@ -36,10 +35,11 @@ static Status read_exactly(int fd, void *to, int64_t n, int64_t at) {
   return STATUS_OK;
 }
 
-static Status open_plain(int folder, const char *name, int *out_fd,
+/* `follow`: O_NOFOLLOW, or 0 for what the user named. */
+static Status open_plain(int folder, const char *name, int follow, int *out_fd,
                          int64_t *out_n) {
   struct stat info;
-  int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  int fd = openat(folder, name, O_RDONLY | follow | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return status_errno(errno, "cannot open");
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     close(fd);
@@ -78,10 +78,10 @@ static Status read_header(Arena *arena, int64_t n_bytes, StoredFile *file) {
 }
 
 static Status open_file(Arena *arena, int folder, const char *path,
-                        const char *name, StoredFile *out) {
+                        const char *name, int follow, StoredFile *out) {
   int64_t n = 0;
   *out = (StoredFile){.name = name, .fd = -1};
-  Status status = open_plain(folder, name, &out->fd, &n);
+  Status status = open_plain(folder, name, follow, &out->fd, &n);
   if (status.code == STATUS_ok) status = read_header(arena, n, out);
   if (status.code != STATUS_ok)
     return status_make(STATUS_io, "'%s/%s': %s", path, name, status.message);
@@ -107,9 +107,9 @@ static int by_name(const void *a, const void *b) {
   return compare_name(((const StoredPlace *)a)->tensor->name, b);
 }
 
-static const StoredTensor *find_tensor(const Checkpoint *checkpoint,
-                                       const char *name,
-                                       const StoredFile **out_file) {
+const StoredTensor *checkpoint_tensor(const Checkpoint *checkpoint,
+                                      const char *name,
+                                      const StoredFile **out_file) {
   const StoredPlace *found =
       bsearch(name, checkpoint->places, (size_t)checkpoint->n_places,
               sizeof *checkpoint->places, compare_name);
@@ -139,7 +139,7 @@ static Status check_map(const Checkpoint *checkpoint, const StoredText *map,
                         int n_map) {
   for (int i = 0; i < n_map; i++) {
     const StoredFile *file = NULL;
-    if (!find_tensor(checkpoint, map[i].key, &file) ||
+    if (!checkpoint_tensor(checkpoint, map[i].key, &file) ||
         strcmp(file->name, map[i].value) != 0)
       return status_make(STATUS_io, "'%s/%s' has no tensor '%s'",
                          checkpoint->path, map[i].value, map[i].key);
@@ -147,8 +147,8 @@ static Status check_map(const Checkpoint *checkpoint, const StoredText *map,
   return STATUS_OK;
 }
 
-static Status open_indexed(Arena *arena, int folder, int fd, int64_t n,
-                           Checkpoint *out) {
+static Status open_indexed(Arena *arena, int folder, const char *index_name,
+                           int fd, int64_t n, Checkpoint *out) {
   const char *text = NULL;
   StoredText *map = NULL;
   int n_map = 0;
@@ -169,7 +169,7 @@ static Status open_indexed(Arena *arena, int folder, int fd, int64_t n,
       return status_make(STATUS_io, "'%s/%s' names more than %d files",
                          out->path, index_name, MAX_FILES);
     StoredFile *file = &out->files[out->n_files++];
-    TRY(open_file(arena, folder, out->path, map[i].value, file));
+    TRY(open_file(arena, folder, out->path, map[i].value, O_NOFOLLOW, file));
   }
   if (out->n_files == 0)
     return status_make(STATUS_io, "'%s/%s' names no file", out->path,
@@ -178,15 +178,31 @@ static Status open_indexed(Arena *arena, int folder, int fd, int64_t n,
   return check_map(out, map, n_map);
 }
 
-static Status open_files(Arena *arena, int folder, Checkpoint *out) {
-  int fd;
-  int64_t n;
-  if (open_plain(folder, index_name, &fd, &n).code == STATUS_ok)
-    return open_indexed(arena, folder, fd, n, out);
+static Status open_single(Arena *arena, int folder, const char *name,
+                          int follow, Checkpoint *out) {
   out->files = ARENA_NEW(arena, StoredFile);
   out->n_files = 1;
-  TRY(open_file(arena, folder, out->path, single_name, &out->files[0]));
+  TRY(open_file(arena, folder, out->path, name, follow, &out->files[0]));
   return make_places(arena, out);
+}
+
+/* `name`: an index, a file of tensors, or NULL for what the folder has. */
+static Status open_files(Arena *arena, int folder, const char *name,
+                         Checkpoint *out) {
+  int fd;
+  int64_t n;
+  size_t length = name ? strlen(name) : 0;
+  bool is_index = length > 5 && strcmp(name + length - 5, ".json") == 0;
+  if (name && !is_index) return open_single(arena, folder, name, 0, out);
+  int follow = name ? 0 : O_NOFOLLOW;
+  if (!name) name = TENSOR_INDEX_NAME;
+  Status status = open_plain(folder, name, follow, &fd, &n);
+  if (status.code == STATUS_ok)
+    return open_indexed(arena, folder, name, fd, n, out);
+  if (is_index)
+    return status_make(STATUS_io, "'%s/%s': %s", out->path, name,
+                       status.message);
+  return open_single(arena, folder, single_name, O_NOFOLLOW, out);
 }
 
 uint64_t checkpoint_check(int64_t step, uint64_t seed) {
@@ -215,13 +231,31 @@ static Status read_position(Checkpoint *out) {
                      out->path, out->files[0].name);
 }
 
+/* Splits the path of a file into folder and name; of a folder the name is
+ * NULL. */
+static void split_path(Arena *arena, const char *path, const char **out_folder,
+                       const char **out_name) {
+  struct stat info;
+  *out_folder = path;
+  *out_name = NULL;
+  if (stat(path, &info) != 0 || S_ISDIR(info.st_mode)) return;
+  const char *slash = strrchr(path, '/');
+  *out_name = slash ? slash + 1 : path;
+  *out_folder = !slash ? "."
+                : slash == path
+                    ? "/"
+                    : arena_printf(arena, "%.*s", (int)(slash - path), path);
+}
+
 Status checkpoint_open(Arena *arena, const char *path, Checkpoint *out) {
-  *out = (Checkpoint){.path = path};
-  int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const char *name;
+  *out = (Checkpoint){0};
+  split_path(arena, path, &out->path, &name);
+  int folder = open(out->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0)
     return status_make(STATUS_invalid, "cannot open checkpoint '%s': %s", path,
                        strerror(errno));
-  Status status = open_files(arena, folder, out);
+  Status status = open_files(arena, folder, name, out);
   close(folder);
   if (status.code != STATUS_ok) {
     checkpoint_close(out);
@@ -238,95 +272,9 @@ void checkpoint_close(Checkpoint *checkpoint) {
   checkpoint->n_files = 0;
 }
 
-/* ---- checking ---- */
-
-static bool is_wanted(const DnnTensor *tensor, bool is_resume) {
-  if (tensor->role == DNN_PARAM || tensor->role == DNN_STATE) return true;
-  return is_resume && (tensor->role == DNN_MOMENT || tensor->role == DNN_EMA ||
-                       tensor->role == DNN_SCALE);
-}
-
-/* The tensor of the file that fills `tensor`, or NULL. An average that was not
- * saved begins as the parameter. */
-static const StoredTensor *stored_for(const Checkpoint *checkpoint,
-                                      const DnnTensor *tensor, bool is_resume,
-                                      const StoredFile **out_file) {
-  bool is_average = tensor->role == DNN_EMA;
-  if (!is_wanted(tensor, is_resume) && !is_average) return NULL;
-  const StoredTensor *found = find_tensor(checkpoint, tensor->path, out_file);
-  if (!found && is_average && !is_resume &&
-      strncmp(tensor->path, "ema/", 4) == 0)
-    found = find_tensor(checkpoint, tensor->path + 4, out_file);
-  return found;
-}
-
-static Status check_tensor(const Checkpoint *checkpoint, const StoredFile *file,
-                           const StoredTensor *stored,
-                           const DnnTensor *tensor) {
-  bool is_equal =
-      stored->dtype == tensor->dtype && stored->rank == tensor->rank;
-  for (int i = 0; is_equal && i < tensor->rank; i++)
-    is_equal = stored->size[i] == tensor->size[i];
-  if (is_equal) return STATUS_OK;
-  char have[256] = "", want[256] = "";
-  size_t a = 0, b = 0;
-  for (int i = 0; i < stored->rank && a < sizeof have - 24; i++)
-    a += (size_t)snprintf(have + a, sizeof have - a, "%s%lld", i ? ", " : "",
-                          (long long)stored->size[i]);
-  for (int i = 0; i < tensor->rank && b < sizeof want - 24; i++)
-    b += (size_t)snprintf(want + b, sizeof want - b, "%s%lld", i ? ", " : "",
-                          (long long)tensor->size[i]);
-  return status_make(
-      STATUS_invalid, "'%s/%s': tensor '%s' is %s[%s], the model has %s[%s]",
-      checkpoint->path, file->name, tensor->path, dtype_label(stored->dtype),
-      have, dtype_label(tensor->dtype), want);
-}
-
-static Status check_hash(const Checkpoint *checkpoint, const StoredFile *file,
-                         const StoredTensor *stored, unsigned char *piece) {
-  char key[4200], text[HASH_DIGITS + 1];
-  snprintf(key, sizeof key, "xxh3:%s", stored->name);
-  const char *expected = find_metadata(&file->header, key);
-  if (!expected && !checkpoint->is_own) return STATUS_OK;
-  uint64_t hash = 0;
-  for (int64_t at = stored->begin; at < stored->end; at += HASH_PIECE) {
-    int64_t n = stored->end - at < HASH_PIECE ? stored->end - at : HASH_PIECE;
-    Status status = read_exactly(file->fd, piece, n, file->data_begin + at);
-    if (status.code != STATUS_ok)
-      return status_make(status.code, "'%s/%s', tensor '%s': %s",
-                         checkpoint->path, file->name, stored->name,
-                         status.message);
-    hash = hash_bytes(piece, (size_t)n, hash);
-  }
-  snprintf(text, sizeof text, "%0*llx", HASH_DIGITS, (unsigned long long)hash);
-  if (expected && strcmp(text, expected) == 0) return STATUS_OK;
-  return status_make(STATUS_io,
-                     "'%s/%s': tensor '%s' is damaged (its hash is not the one "
-                     "in the header)",
-                     checkpoint->path, file->name, stored->name);
-}
-
-Status checkpoint_verify(Arena *arena, const Checkpoint *checkpoint,
-                         const DnnProgram *program, bool is_resume) {
-  unsigned char *piece = ARENA_ARRAY(arena, unsigned char, HASH_PIECE);
-  if (is_resume && !checkpoint->is_own)
-    return status_make(STATUS_io,
-                       "'%s' does not say that dnnc wrote it; --load takes its "
-                       "parameters",
-                       checkpoint->path);
-  for (int i = 0; i < program->n_tensors; i++) {
-    const DnnTensor *tensor = &program->tensors[i];
-    const StoredFile *file = NULL;
-    const StoredTensor *stored =
-        stored_for(checkpoint, tensor, is_resume, &file);
-    if (!stored && is_wanted(tensor, is_resume))
-      return status_make(STATUS_invalid, "'%s' has no tensor '%s'",
-                         checkpoint->path, tensor->path);
-    if (!stored) continue;
-    TRY(check_tensor(checkpoint, file, stored, tensor));
-    TRY(check_hash(checkpoint, file, stored, piece));
-  }
-  return STATUS_OK;
+Status checkpoint_read(const StoredFile *file, const StoredTensor *tensor,
+                       int64_t at, void *to, int64_t n) {
+  return read_exactly(file->fd, to, n, file->data_begin + tensor->begin + at);
 }
 
 /* ---- loading ---- */
@@ -335,25 +283,38 @@ typedef struct Load {
   const Checkpoint *checkpoint; /* NULL: not rank 0 */
   Device *device;
   Comm *comm;
-  unsigned char *piece;
+  unsigned char *piece, *raw; /* PIECE_ELEMENTS of 8 bytes */
 } Load;
+
+enum { PIECE_ELEMENTS = 1 << 17 };
+
+/* Elements of a tensor, in the dtype of the program. */
+static Status read_piece(const Load *load, const DnnTensor *tensor,
+                         const StoredFile *file, const StoredTensor *stored,
+                         int64_t at, int64_t n) {
+  int64_t item = dtype_bytes(stored->dtype);
+  bool is_equal = stored->dtype == tensor->dtype;
+  void *to = is_equal ? load->piece : load->raw;
+  TRY(checkpoint_read(file, stored, at * item, to, n * item));
+  if (!is_equal)
+    reals_cast(stored->dtype, load->raw, tensor->dtype, load->piece, n);
+  return STATUS_OK;
+}
 
 static Status load_tensor(const Load *load, const DnnTensor *tensor,
                           const StoredFile *file, const StoredTensor *stored) {
-  int64_t n = tensor_elements(tensor) * dtype_bytes(tensor->dtype);
+  int64_t n = tensor_elements(tensor), item = dtype_bytes(tensor->dtype);
   if (tensor_local_elements(tensor) != tensor_elements(tensor))
     return status_make(STATUS_unavailable,
                        "checkpoints of split tensors ('%s') are not supported "
                        "yet",
                        tensor->path);
-  for (int64_t at = 0; at < n; at += HASH_PIECE) {
-    int64_t here = n - at < HASH_PIECE ? n - at : HASH_PIECE;
-    if (load->checkpoint)
-      TRY(read_exactly(file->fd, load->piece, here,
-                       file->data_begin + stored->begin + at));
-    TRY(load->comm->broadcast(load->comm, load->piece, here, 0));
-    TRY(load->device->write(load->device, tensor->offset + at, load->piece,
-                            here));
+  for (int64_t at = 0; at < n; at += PIECE_ELEMENTS) {
+    int64_t here = n - at < PIECE_ELEMENTS ? n - at : PIECE_ELEMENTS;
+    if (load->checkpoint) TRY(read_piece(load, tensor, file, stored, at, here));
+    TRY(load->comm->broadcast(load->comm, load->piece, here * item, 0));
+    TRY(load->device->write(load->device, tensor->offset + at * item,
+                            load->piece, here * item));
   }
   return STATUS_OK;
 }
@@ -362,12 +323,14 @@ Status checkpoint_load(Arena *arena, const Checkpoint *checkpoint,
                        const DnnProgram *program, Device *device, Comm *comm,
                        bool is_resume) {
   Load load = {checkpoint, device, comm,
-               ARENA_ARRAY(arena, unsigned char, HASH_PIECE)};
+               ARENA_ARRAY(arena, unsigned char, PIECE_ELEMENTS * 8),
+               ARENA_ARRAY(arena, unsigned char, PIECE_ELEMENTS * 8)};
   for (int i = 0; i < program->n_tensors; i++) {
     const DnnTensor *tensor = &program->tensors[i];
     const StoredFile *file = NULL;
     const StoredTensor *stored = NULL;
-    if (checkpoint) stored = stored_for(checkpoint, tensor, is_resume, &file);
+    if (checkpoint)
+      stored = checkpoint_tensor_for(checkpoint, tensor, is_resume, &file);
     uint8_t is_there = stored != NULL;
     TRY(comm->broadcast(comm, &is_there, 1, 0));
     if (is_there) TRY(load_tensor(&load, tensor, file, stored));
@@ -403,13 +366,35 @@ static int64_t step_below(const char *folder, int64_t below) {
   return best;
 }
 
+/* What does not fit is listed on standard error, unless `list` is NULL. */
+static Status check(Arena *scratch, const Checkpoint *checkpoint,
+                    const DnnProgram *program, bool is_resume, Text *list) {
+  int unhashed = 0;
+  if (is_resume && !checkpoint->is_own)
+    return status_make(STATUS_io,
+                       "'%s' does not say that dnnc wrote it; --load takes its "
+                       "parameters",
+                       checkpoint->path);
+  TRY(checkpoint_fit(scratch, checkpoint, program, is_resume, list));
+  TRY(checkpoint_verify(scratch, checkpoint, program, is_resume, &unhashed));
+  if (unhashed > 0)
+    fprintf(stderr,
+            "note: '%s' has no hashes of %d tensors: damaged values would not "
+            "be seen\n",
+            checkpoint->path, unhashed);
+  return STATUS_OK;
+}
+
+/* `says`: list on standard error what does not fit. */
 static Status open_and_verify(Memory *memory, Arena *arena, const char *path,
                               const DnnProgram *program, bool is_resume,
-                              Checkpoint *out) {
+                              bool says, Checkpoint *out) {
   Arena *scratch = arena_create(memory);
+  Text list = text_create(scratch);
   Status status = checkpoint_open(arena, path, out);
   if (status.code == STATUS_ok) {
-    status = checkpoint_verify(scratch, out, program, is_resume);
+    status = check(scratch, out, program, is_resume, &list);
+    if (says) fputs(text_string(&list), stderr);
     if (status.code != STATUS_ok) checkpoint_close(out);
   }
   arena_destroy(scratch);
@@ -426,18 +411,19 @@ Status checkpoint_find(Memory *memory, Arena *arena, const char *folder,
   for (; step >= 0; step = step_below(folder, step)) {
     const char *path =
         arena_printf(arena, "%s/step-%08lld", folder, (long long)step);
+    bool is_first = first.code == STATUS_ok;
     Status status =
-        open_and_verify(memory, arena, path, program, is_resume, out);
+        open_and_verify(memory, arena, path, program, is_resume, is_first, out);
     if (status.code == STATUS_ok) {
       *out_found = true;
-      if (first.code != STATUS_ok)
-        fprintf(stderr, "warning: going back to '%s'\n", path);
+      if (!is_first) fprintf(stderr, "warning: going back to '%s'\n", path);
       return STATUS_OK;
     }
     fprintf(stderr, "warning: passing over a checkpoint: %s\n", status.message);
-    if (first.code == STATUS_ok) first = status;
+    if (is_first) first = status;
   }
-  if (first.code == STATUS_ok) return STATUS_OK;
+  /* What belongs to another model is the user's mistake, not the disk's. */
+  if (first.code != STATUS_io) return first;
   return status_make(STATUS_io, "'%s' has no whole checkpoint", folder);
 }
 
@@ -445,7 +431,7 @@ Status checkpoint_locate(Memory *memory, Arena *arena, const char *path,
                          const DnnProgram *program, Checkpoint *out) {
   bool found;
   if (read_latest(path) < 0 && step_below(path, INT64_MAX) < 0)
-    return open_and_verify(memory, arena, path, program, false, out);
+    return open_and_verify(memory, arena, path, program, false, true, out);
   TRY(checkpoint_find(memory, arena, path, program, false, out, &found));
   return found ? STATUS_OK
                : status_make(STATUS_invalid, "'%s' has no checkpoint", path);

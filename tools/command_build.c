@@ -163,7 +163,7 @@ static void add_flag(Arena *arena, Words *words, const char *name, bool is_on) {
 }
 
 /* What the bundle's own `run` understands. */
-static void run_words(Tool *tool, Words *words) {
+static void run_words(Tool *tool, int64_t file_bytes, Words *words) {
   const Options *options = &tool->options;
   Arena *arena = tool->arena;
   add_number(arena, words, "--steps", options->run_steps);
@@ -173,6 +173,7 @@ static void run_words(Tool *tool, Words *words) {
   add_text(arena, words, "--trace", options->trace);
   add_flag(arena, words, "--dry-run", options->dry_run);
   add_flag(arena, words, "--no-save", options->no_save);
+  add_number(arena, words, "--file-size", file_bytes);
   add_flag(arena, words, "--json", options->json);
   add_flag(arena, words, "--quiet", options->quiet);
   add_number(arena, words, "--seed", options->seed);
@@ -193,9 +194,10 @@ static const char *temporary_folder(Tool *tool) {
   return NULL;
 }
 
-static int run_bundle(Tool *tool, const Compilation *c, const char *bundle) {
+static int run_bundle(Tool *tool, const Compilation *c, const char *bundle,
+                      int64_t file_bytes) {
   Words words = {0};
-  run_words(tool, &words);
+  run_words(tool, file_bytes, &words);
   LaunchOptions launch = {.bundle = bundle,
                           .ranks = c->plan ? c->plan->ranks : 1,
                           .arguments = words.data,
@@ -207,6 +209,11 @@ static int build_and_run(Tool *tool) {
   Compilation c = {0};
   BuildReport report = {0};
   const char *bundle = tool->options.output, *folder = NULL;
+  int64_t file_bytes = -1; /* as the runtime has it */
+  if (tool->options.file_size &&
+      !tool_read_bytes(tool, "--file-size", tool->options.file_size,
+                       &file_bytes))
+    return EXIT_user;
   if (!bundle) {
     folder = temporary_folder(tool);
     if (!folder) return EXIT_machine;
@@ -216,7 +223,7 @@ static int build_and_run(Tool *tool) {
   if (code == EXIT_done) {
     if (!tool->options.json && tool->options.command == COMMAND_run)
       report_build(tool, &c, tool->options.subject, &report);
-    code = run_bundle(tool, &c, bundle);
+    code = run_bundle(tool, &c, bundle, file_bytes);
   }
   if (folder) {
     codegen_remove_bundle(tool->arena, bundle);

@@ -206,10 +206,10 @@ static bool choose_target(Tool *tool, Compilation *out) {
   return true;
 }
 
-/* "25MB", with the units of the language. */
-static bool read_bytes(Tool *tool, const char *text, int64_t *out) {
+bool tool_read_bytes(Tool *tool, const char *option, const char *text,
+                     int64_t *out) {
   Source *source = ARENA_NEW(tool->arena, Source);
-  *source = (Source){"--bucket", text, strlen(text)};
+  *source = (Source){option, text, strlen(text)};
   Expr *expr = ast_parse_expr(tool->arena, tool->module.names,
                               tool->module.diags, source);
   if (!expr) return !tool_report(tool);
@@ -217,7 +217,7 @@ static bool read_bytes(Tool *tool, const char *text, int64_t *out) {
                  : expr->kind == EXPR_real ? expr->real
                                            : -1;
   if (value < 1) {
-    fprintf(stderr, "dnnc: error: --bucket takes a size as in 25MB\n");
+    fprintf(stderr, "dnnc: error: %s takes a size as in 25MB\n", option);
     return false;
   }
   *out = (int64_t)value;
@@ -241,8 +241,8 @@ static bool make_plan(Tool *tool, Compilation *out) {
   }
   out->plan = plan_data_parallel(&tool->module, model->name,
                                  model->settings.batch_dim, ranks, pieces);
-  return !options->bucket ||
-         read_bytes(tool, options->bucket, &out->plan->bucket_bytes);
+  return !options->bucket || tool_read_bytes(tool, "--bucket", options->bucket,
+                                             &out->plan->bucket_bytes);
 }
 
 int compile_setup(Tool *tool, Compilation *out, bool check_only) {

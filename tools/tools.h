@@ -92,6 +92,9 @@ const char *compile_model_folder(Tool *tool);
 int compile_setup(Tool *tool, Compilation *out, bool check_only);
 /* Prints new diagnostics to standard error; true if there were errors. */
 bool tool_report(Tool *tool);
+/* A size with the units of the language ("25MB"); the mistake is printed. */
+bool tool_read_bytes(Tool *tool, const char *option, const char *text,
+                     int64_t *out);
 int tool_fail(Status status); /* prints, returns the exit code */
 void tool_print(Text *text);  /* to standard output, checked */
 

@@ -61,7 +61,7 @@ static inline Status given_write(Arena *arena, const char *folder,
                         .persistent_bytes = bytes};
   Device device = {.name = "memory", .read = given_read, .state = memory};
   Saver *saver;
-  TRY(saver_open(arena, &program, folder, &saver));
+  TRY(saver_open(arena, &program, folder, TENSOR_FILE_BYTES, &saver));
   Status status = saver_save(saver, &device, 0, 1);
   saver_close(saver);
   return status;

@@ -1,0 +1,98 @@
+/*
+ * cast.c -- real numbers from one dtype into another, for files whose numbers
+ * are stored in another width than the program's.
+ *
+ * A value passes through f64, in which every number of the narrower formats is
+ * exact, and is rounded once, to nearest with ties to even.
+ */
+#include "runtime/checkpoint.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A binary format of 16 bits: bits of the fraction, bias of the exponent. */
+typedef struct Format {
+  int fraction, bias;
+} Format;
+
+static const Format format_f16 = {10, 15}, format_bf16 = {7, 127};
+
+bool dtype_is_real(DnnDtype dtype) {
+  return dtype == DNN_f16 || dtype == DNN_bf16 || dtype == DNN_f32 ||
+         dtype == DNN_f64;
+}
+
+static double unpack(Format format, uint16_t bits) {
+  int fraction_mask = (1 << format.fraction) - 1;
+  int exponent = (bits & 0x7fff) >> format.fraction;
+  int fraction = bits & fraction_mask;
+  double value;
+  if (exponent == 0x7fff >> format.fraction)
+    value = fraction ? (double)NAN : (double)INFINITY;
+  else if (exponent == 0)
+    value = ldexp(fraction, 1 - format.bias - format.fraction);
+  else
+    value = ldexp(fraction + fraction_mask + 1,
+                  exponent - format.bias - format.fraction);
+  return bits & 0x8000 ? -value : value;
+}
+
+/* Rounded to a whole number of units in the last place, the exponent follows
+ * by carrying; what is too large becomes infinite likewise. */
+static uint16_t pack(Format format, double value) {
+  uint16_t sign = signbit(value) ? 0x8000 : 0;
+  uint16_t infinite = (uint16_t)(0x7fff >> format.fraction << format.fraction);
+  if (isnan(value)) return sign | infinite | (1 << (format.fraction - 1));
+  if (isinf(value)) return sign | infinite;
+  if (value == 0) return sign;
+  int exponent;
+  frexp(value, &exponent); /* |value| in [2^(exponent-1), 2^exponent) */
+  exponent--;
+  if (exponent < 1 - format.bias) exponent = 1 - format.bias;
+  double units = rint(ldexp(fabs(value), format.fraction - exponent));
+  double bits = units + ldexp(exponent + format.bias - 1, format.fraction);
+  return sign | (bits >= infinite ? infinite : (uint16_t)bits);
+}
+
+static double load(DnnDtype dtype, const unsigned char *at) {
+  uint16_t half;
+  float single;
+  double value;
+  switch (dtype) {
+  case DNN_f16: memcpy(&half, at, 2); return unpack(format_f16, half);
+  case DNN_bf16: memcpy(&half, at, 2); return unpack(format_bf16, half);
+  case DNN_f32: memcpy(&single, at, 4); return (double)single;
+  case DNN_f64: memcpy(&value, at, 8); return value;
+  default: UNREACHABLE();
+  }
+}
+
+static void store(DnnDtype dtype, double value, unsigned char *at) {
+  uint16_t half;
+  float single;
+  switch (dtype) {
+  case DNN_f16:
+    half = pack(format_f16, value);
+    memcpy(at, &half, 2);
+    return;
+  case DNN_bf16:
+    half = pack(format_bf16, value);
+    memcpy(at, &half, 2);
+    return;
+  case DNN_f32:
+    single = (float)value;
+    memcpy(at, &single, 4);
+    return;
+  case DNN_f64: memcpy(at, &value, 8); return;
+  default: UNREACHABLE();
+  }
+}
+
+void reals_cast(DnnDtype from, const void *in, DnnDtype to, void *out,
+                int64_t n) {
+  const unsigned char *read = in;
+  unsigned char *write = out;
+  int64_t read_bytes = dtype_bytes(from), write_bytes = dtype_bytes(to);
+  for (int64_t i = 0; i < n; i++)
+    store(to, load(from, read + i * read_bytes), write + i * write_bytes);
+}

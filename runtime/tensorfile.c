@@ -1,0 +1,239 @@
+/*
+ * tensorfile.c -- writes tensors as safetensors files with an index over them,
+ * the layout that other tools read:
+ *
+ *     model-00001-of-00002.safetensors
+ *     model-00002-of-00002.safetensors
+ *     model.safetensors.index.json      {"metadata": {"total_size": ...},
+ *                                        "weight_map": {NAME: FILE, ...}}
+ *
+ * Each tensor's hash stands in the header's metadata, which is written over its
+ * place holder when the data has passed by.  The caller gives the folder and
+ * decides when what lies in it counts: every file is synced, none is replaced.
+ */
+#include "runtime/checkpoint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { HASH_DIGITS = 16 };
+
+struct TensorFiles {
+  const StoredTensor *tensors;
+  int n, n_files;
+  bool is_single; /* one file under the name that needs no index */
+  int *file_of;   /* of each tensor, from 1 */
+  uint64_t *hashes;
+  const char **keys;    /* "xxh3:NAME" */
+  Text header;          /* filled anew for each file: its size never changes */
+  unsigned char *piece; /* HASH_PIECE bytes */
+};
+
+static int64_t bytes_of(const StoredTensor *tensor) {
+  return stored_elements(tensor) * dtype_bytes(tensor->dtype);
+}
+
+int64_t stored_elements(const StoredTensor *tensor) {
+  int64_t n = 1;
+  for (int d = 0; d < tensor->rank; d++) n *= tensor->size[d];
+  return n;
+}
+
+TensorFiles *tensor_files_create(Arena *arena, const StoredTensor *tensors,
+                                 int n, int64_t file_bytes, bool is_single) {
+  TensorFiles *files = ARENA_NEW(arena, TensorFiles);
+  *files =
+      (TensorFiles){.tensors = tensors,
+                    .n = n,
+                    .n_files = 1,
+                    .file_of = ARENA_ARRAY(arena, int, n),
+                    .hashes = ARENA_ARRAY(arena, uint64_t, n),
+                    .keys = ARENA_ARRAY(arena, const char *, n),
+                    .header = text_create(arena),
+                    .piece = ARENA_ARRAY(arena, unsigned char, HASH_PIECE)};
+  int64_t filled = 0;
+  for (int i = 0; i < n; i++) {
+    if (filled > 0 && filled + bytes_of(&tensors[i]) > file_bytes) {
+      files->n_files++;
+      filled = 0;
+    }
+    filled += bytes_of(&tensors[i]);
+    files->file_of[i] = files->n_files;
+    files->keys[i] = arena_printf(arena, "xxh3:%s", tensors[i].name);
+  }
+  files->is_single = is_single && files->n_files == 1;
+  return files;
+}
+
+int tensor_files_count(const TensorFiles *files) {
+  return files->n_files;
+}
+
+void tensor_files_name(const TensorFiles *files, int file,
+                       char out[TENSOR_FILE_NAME]) {
+  if (files->is_single)
+    snprintf(out, TENSOR_FILE_NAME, "model.safetensors");
+  else
+    snprintf(out, TENSOR_FILE_NAME, "model-%05d-of-%05d.safetensors", file,
+             files->n_files);
+}
+
+/* ---- bytes ---- */
+
+Status file_write_at(int fd, const void *data, int64_t n, int64_t at) {
+  while (n > 0) {
+    ssize_t done = pwrite(fd, data, (size_t)n, at);
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return status_errno(errno, "cannot write");
+    data = (const char *)data + done;
+    at += done;
+    n -= done;
+  }
+  return STATUS_OK;
+}
+
+Status file_sync_and_close(int fd, Status status) {
+  if (status.code == STATUS_ok && fsync(fd) != 0)
+    status = status_errno(errno, "cannot sync");
+  if (close(fd) != 0 && status.code == STATUS_ok)
+    status = status_errno(errno, "cannot close");
+  return status;
+}
+
+int file_create_at(int folder, const char *name) {
+  return openat(folder, name,
+                O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+}
+
+/* ---- the header ---- */
+
+static const char *stored_dtype(DnnDtype dtype) {
+  static const char *const names[] = {
+#define DTYPE(name, size_bytes, class, c_type, safetensors) safetensors,
+#include "support/dtype.def"
+  };
+  return names[dtype];
+}
+
+static void add_metadata(TensorFiles *files, int file,
+                         const StoredText *metadata, int n_metadata,
+                         bool has_hashes) {
+  Text *text = &files->header;
+  text_add(text, "{\"__metadata__\":{");
+  for (int i = 0; i < n_metadata; i++) {
+    if (i) text_add(text, ",");
+    text_add_json(text, metadata[i].key);
+    text_add(text, ":");
+    text_add_json(text, metadata[i].value);
+  }
+  for (int i = 0; i < files->n; i++) {
+    if (files->file_of[i] != file) continue;
+    text_add(text, ",");
+    text_add_json(text, files->keys[i]);
+    text_printf(text, ":\"%0*llx\"", HASH_DIGITS,
+                has_hashes ? (unsigned long long)files->hashes[i] : 0ull);
+  }
+  text_add(text, "}");
+}
+
+/* The same number of bytes whatever the hashes are. */
+static void make_header(TensorFiles *files, int file,
+                        const StoredText *metadata, int n_metadata,
+                        bool has_hashes) {
+  Text *text = &files->header;
+  text->n = 0;
+  int64_t at = 0;
+  add_metadata(files, file, metadata, n_metadata, has_hashes);
+  for (int i = 0; i < files->n; i++) {
+    const StoredTensor *tensor = &files->tensors[i];
+    if (files->file_of[i] != file) continue;
+    text_add(text, ",");
+    text_add_json(text, tensor->name);
+    text_printf(text, ":{\"dtype\":\"%s\",\"shape\":[",
+                stored_dtype(tensor->dtype));
+    for (int d = 0; d < tensor->rank; d++)
+      text_printf(text, "%s%lld", d ? "," : "", (long long)tensor->size[d]);
+    text_printf(text, "],\"data_offsets\":[%lld,%lld]}", (long long)at,
+                (long long)(at + bytes_of(tensor)));
+    at += bytes_of(tensor);
+  }
+  text_add(text, "}");
+  while (text->n % 8) text_add(text, " ");
+}
+
+/* ---- files ---- */
+
+static Status write_tensor(TensorFiles *files, int fd, int index, int64_t at,
+                           TensorReader *read, void *user) {
+  int64_t n = bytes_of(&files->tensors[index]);
+  uint64_t hash = 0;
+  for (int64_t done = 0; done < n; done += HASH_PIECE) {
+    int64_t here = n - done < HASH_PIECE ? n - done : HASH_PIECE;
+    TRY(read(user, index, done, files->piece, here));
+    hash = hash_bytes(files->piece, (size_t)here, hash);
+    TRY(file_write_at(fd, files->piece, here, at + done));
+  }
+  files->hashes[index] = hash;
+  return STATUS_OK;
+}
+
+static Status fill_file(TensorFiles *files, int fd, int file,
+                        const StoredText *metadata, int n_metadata,
+                        TensorReader *read, void *user) {
+  make_header(files, file, metadata, n_metadata, false);
+  uint64_t header_bytes = files->header.n;
+  int64_t at = 8 + (int64_t)header_bytes;
+  for (int i = 0; i < files->n; i++) {
+    if (files->file_of[i] != file) continue;
+    TRY(write_tensor(files, fd, i, at, read, user));
+    at += bytes_of(&files->tensors[i]);
+  }
+  make_header(files, file, metadata, n_metadata, true);
+  ASSERT(files->header.n == header_bytes);
+  unsigned char length[8];
+  for (int i = 0; i < 8; i++)
+    length[i] = (unsigned char)(header_bytes >> (8 * i));
+  TRY(file_write_at(fd, length, sizeof length, 0));
+  return file_write_at(fd, files->header.data, (int64_t)header_bytes, 8);
+}
+
+static Status write_index(TensorFiles *files, int folder) {
+  Text *text = &files->header;
+  int64_t total = 0;
+  for (int i = 0; i < files->n; i++) total += bytes_of(&files->tensors[i]);
+  text->n = 0;
+  text_printf(text, "{\"metadata\":{\"total_size\":%lld},\"weight_map\":{",
+              (long long)total);
+  for (int i = 0; i < files->n; i++) {
+    char name[TENSOR_FILE_NAME];
+    tensor_files_name(files, files->file_of[i], name);
+    text_add(text, i ? ",\n" : "\n");
+    text_add_json(text, files->tensors[i].name);
+    text_printf(text, ":\"%s\"", name);
+  }
+  text_add(text, "}}\n");
+  int fd = file_create_at(folder, TENSOR_INDEX_NAME);
+  if (fd < 0) return status_errno(errno, "cannot create the index");
+  return file_sync_and_close(
+      fd, file_write_at(fd, text->data, (int64_t)text->n, 0));
+}
+
+Status tensor_files_write(TensorFiles *files, int folder,
+                          const StoredText *metadata, int n_metadata,
+                          TensorReader *read, void *user) {
+  for (int file = 1; file <= files->n_files; file++) {
+    char name[TENSOR_FILE_NAME];
+    tensor_files_name(files, file, name);
+    int fd = file_create_at(folder, name);
+    if (fd < 0) return status_errno(errno, "cannot create '%s'", name);
+    Status status = file_sync_and_close(
+        fd, fill_file(files, fd, file, metadata, n_metadata, read, user));
+    if (status.code != STATUS_ok)
+      return status_make(status.code, "'%s': %s", name, status.message);
+  }
+  return files->is_single ? STATUS_OK : write_index(files, folder);
+}

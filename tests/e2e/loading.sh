@@ -1,0 +1,31 @@
+#!/bin/bash
+# --load takes a checkpoint of several files under another number of ranks, an
+# index, a file of another tool; what does not fit is listed all at once.
+. "$(dirname "$0")/lib.sh"
+mlp="$root/models/mlp.dnn"
+train() { "$dnnc" run "$mlp" H1=16 H2=8 --data "$root" --json --quiet "$@"; }
+hash_of() { grep -o '"parameters_sha256":\["[0-9a-f]*' "$1" | tail -n 1; }
+
+train --steps 3 --file-size 20KB save=many.ckpt >many.json || fail "many files"
+train --steps 3 save=one.ckpt >one.json || fail "one file"
+step=many.ckpt/step-00000003
+[ "$(ls $step/*.safetensors | wc -l)" -gt 1 ] || fail "not several files"
+grep -q '"total_size":' $step/model.safetensors.index.json || fail "no size"
+for from in many.ckpt $step $step/model.safetensors.index.json one.ckpt \
+  one.ckpt/step-00000003/model-00001-of-00001.safetensors; do
+  train --load $from --steps 0 --no-save >loaded.json 2>err || { cat err; fail "load $from"; }
+  [ "$(hash_of loaded.json)" = "$(hash_of one.json)" ] || fail "$from: other parameters"
+  [ ! -s err ] || { cat err; fail "$from: has something to say"; }
+done
+if has_mpi; then
+  train --ranks 2 --load many.ckpt --steps 0 --no-save >two.json || fail "two ranks"
+  [ "$(hash_of two.json)" = "$(hash_of one.json)" ] || fail "two ranks: other parameters"
+fi
+
+# Everything that does not fit, with both shapes, and nothing trained.
+"$dnnc" run "$mlp" H1=32 H2=8 --data "$root" --json --quiet --load one.ckpt \
+  save=other.ckpt >other.json 2>err
+[ $? = 1 ] || { cat err; fail "a misfit is not exit 1"; }
+[ "$(grep -c '^differs: ' err)" = 3 ] || { cat err; fail "not all of them"; }
+grep -q 'f32\[784, 16\], the model has f32\[784, 32\]' err || fail "not both shapes"
+[ ! -s other.json ] && [ ! -e other.ckpt/latest ] || fail "it went on"
