@@ -182,9 +182,17 @@ static void write_state(Elab *e, const Local *state, Val val, Span span) {
 
 /* A node that an assignment made is found under the name of its value. */
 static void name_node(Elab *e, const Expr *root, Val val, const Name *place) {
-  if (!val_is_tensor(val) || val.tensor.node >= e->origins.n) return;
-  if (e->origins.data[val.tensor.node] != root) return;
-  e->graph->nodes.data[val.tensor.node]->path = scope_path(e, place, *place);
+  if (!val_is_tensor(val)) return;
+  Node *node = e->graph->nodes.data[val.tensor.node];
+  Name path = scope_path(e, place, *place);
+  bool is_ours = val.tensor.node < e->origins.n &&
+                 e->origins.data[val.tensor.node] == root;
+  if (is_ours) {
+    vec_push(e->arena, &e->aliases, (PathAlias){node->path, path, false});
+    node->path = path;
+  } else {
+    vec_push(e->arena, &e->aliases, (PathAlias){path, node->path, true});
+  }
 }
 
 static void assign(Elab *e, const Stmt *stmt, int i, const Expr *root,

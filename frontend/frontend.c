@@ -24,6 +24,7 @@ typedef struct Build { /* what the graphs of one model have in common */
   const Item *train_block, *sample_block;
   Elab *settings; /* reads settings; its graph stays empty */
   Elab *train;
+  const Elab *walk; /* that made the training graph or the net alone */
 } Build;
 
 static Module *module_of(const Build *b) {
@@ -264,6 +265,7 @@ static Graph *build_net(Build *b, Callable *net, const char *name,
   }
   frame_pop(e);
   if (!is_good) return NULL;
+  if (!b->walk) b->walk = e;
   Val result = elab_net(e, net, args, formals->n, net->item->name_span);
   if (val_is_poison(result)) return NULL;
   add_results(e, net, result);
@@ -364,6 +366,7 @@ static void build_train(Build *b) {
   }
   b->train = new_elab(b, "train", true, b->batch);
   b->train->reference = NULL;
+  b->walk = b->train;
   bool is_good = add_loss(b->train, loss);
   if (is_good && !b->train->first_net)
     diag(module_of(b)->diags, DIAG_loss_without_net, loss->span);
@@ -416,6 +419,9 @@ static void build_graphs(Build *b) {
       warn_unreached(model->forward, module_of(b)->arena, DIAG_unreached);
   }
   if (b->sample_block) build_sample(b, net);
+  if (b->program.options->check_only || has_errors(b)) return;
+  const Graph *graph = model->has_train ? model->train : model->forward;
+  model->plan = plan_read(b->settings, model, b->walk, graph, b->batch_dim);
 }
 
 static void start(Build *b, Module *module, const FrontendOptions *options) {

@@ -21,6 +21,12 @@ typedef struct Budget {
   int depth;
 } Budget;
 
+/* What the command line says about the plan; 0: nothing. */
+typedef struct PlanRequest {
+  const Source *file; /* --plan, instead of the model's own blocks */
+  int64_t ranks, microbatches, bucket_bytes;
+} PlanRequest;
+
 typedef struct FrontendOptions {
   SourceLoader *load;
   void *user;
@@ -29,8 +35,10 @@ typedef struct FrontendOptions {
   const Override *overrides;
   int n_overrides;
   Budget budget;
+  PlanRequest plan;
   int64_t eval_rest; /* samples in the last evaluation batch; 0: unknown */
-  bool check_only;   /* do not reject what is not compiled yet (bf16) */
+  bool check_only;   /* do not reject what is not compiled yet (bf16), and
+                        read no plan */
 } FrontendOptions;
 
 /* Elaborates; mistakes become diags in module->diags and NULL is returned if

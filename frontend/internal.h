@@ -116,6 +116,7 @@ typedef struct Program {
   Map *read_names;          /* Names that occur in any expression or type */
   Map *builtins;            /* Name -> Builtin */
   VEC(const Item *) blocks; /* of the main file */
+  VEC(const Item *) plans;  /* likewise */
   VEC(SettingOverride) overrides;
   VEC(const Source *) override_sources;
   int n_epochs;
@@ -187,6 +188,13 @@ typedef struct StateWrite { /* what the next step reads */
   Value value;
 } StateWrite;
 
+/* A path that is not the one of its node: of an operator whose value was
+ * assigned, or of a value that something else has made. */
+typedef struct PathAlias {
+  Name path, node_path;
+  bool is_value;
+} PathAlias;
+
 typedef struct NetCall { /* a net called again with the same arguments */
   const Callable *net;
   const Val *args;
@@ -213,6 +221,7 @@ struct Elab {
   VEC(Val) extra_losses; /* of add_loss */
   VEC(StateWrite) state_writes;
   VEC(NetCall) net_calls;
+  VEC(PathAlias) aliases;
   VEC(const Expr *) origins; /* expression that made a node, by node id */
   const Callable *first_net; /* that was called */
   const Expr *at;            /* whose nodes are appended now */
@@ -424,6 +433,27 @@ Val data_field(Elab *e, const Expr *x);
 void train_read(Elab *e, Model *model, const Item *block);
 void precision_read(Elab *e, Model *model, const Item *block);
 void sample_read(Elab *e, Model *model, const Item *block);
+
+/* ---- blocks_plan.c ---- */
+
+/* The plan that the options, their plan file or else the blocks of the model
+ * ask for, or NULL: one rank, one micro-batch.  `graph` is the training graph
+ * or the net alone, `walk` what made it. */
+Plan *plan_read(Elab *e, const Model *model, const Elab *walk,
+                const Graph *graph, Name batch_dim);
+
+/* ---- plan_paths.c: what the paths of a plan mean ---- */
+
+typedef struct PlanPaths PlanPaths;
+typedef VEC(Name) PathList;
+PlanPaths *plan_paths_create(Elab *e, const Model *model, const Elab *walk,
+                             const Graph *graph);
+/* Appends all paths that this expression means; false after a message. */
+bool plan_paths_find(PlanPaths *paths, const Expr *x, PathList *out);
+/* Whether one of these values has the dim; reports where none has. */
+bool plan_paths_have_dim(const PlanPaths *paths, const PathList *list,
+                         const Expr *x, Name dim, Span span);
+
 /* The one of `n` names nearest to `name`, offered as help. */
 void diag_suggest(Diag *diag, const char *name, const char *const *names,
                   int n);

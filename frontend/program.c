@@ -161,7 +161,9 @@ static void add_items(Program *program, const Ast *ast, bool is_main) {
       break;
     case ITEM_layer:
     case ITEM_net: add_callable(program, item, is_main); break;
-    case ITEM_plan: break; /* read when a command plans */
+    case ITEM_plan:
+      if (is_main) vec_push(program->module->arena, &program->plans, item);
+      break;
     case ITEM_block:
       if (is_main) add_block(program, item);
       break;

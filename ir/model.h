@@ -5,7 +5,7 @@
 #ifndef IR_MODEL_H
 #define IR_MODEL_H
 
-#include "ir/ir.h"
+#include "ir/plan.h"
 
 typedef enum SourceKind {
   SOURCE_bytes,
@@ -106,6 +106,7 @@ typedef struct Model {
   Graph *train, *eval, *eval_rest, *sample, *forward;
   int64_t eval_rest_batch; /* samples of eval_rest */
   bool has_train, has_sample;
+  Plan *plan; /* NULL: one rank, one micro-batch */
   TrainSettings settings;
   Precision precision;
   SampleSettings sample_settings;

@@ -21,11 +21,33 @@
   25000000 /* enough to hide latency, small enough to start                    \
               early */
 
-static void add_axis(Plan *plan, Name name, int64_t size, bool is_sequential) {
+Plan *plan_create(Module *module, Name model) {
+  Plan *plan = ARENA_NEW(module->arena, Plan);
+  plan->name = model;
+  plan->ranks = 1;
+  plan->microbatches = 1;
+  plan->bucket_bytes = BUCKET_BYTES;
+  return plan;
+}
+
+static void add_axis(Mesh *mesh, Name name, int64_t size, bool is_sequential) {
   if (size <= 1) return;
-  ASSERT(plan->mesh.n_axes < MAX_AXES && size <= INT32_MAX);
-  plan->mesh.axes[plan->mesh.n_axes++] =
-      (MeshAxis){name, (int32_t)size, is_sequential};
+  ASSERT(mesh->n_axes < MAX_AXES && size <= INT32_MAX);
+  mesh->axes[mesh->n_axes++] = (MeshAxis){name, (int32_t)size, is_sequential};
+}
+
+void plan_add_axis(Plan *plan, Name axis, int64_t size) {
+  add_axis(&plan->mesh, axis, size, false);
+  plan->ranks = mesh_ranks(&plan->mesh);
+}
+
+/* The axes of ranks may be called anything, "time" too. */
+void plan_set_microbatches(Module *module, Plan *plan, int64_t microbatches) {
+  Name name = name_intern(module->names, "time");
+  while (mesh_find(&plan->mesh, name) >= 0)
+    name = name_format(module->names, "%s~", name);
+  plan->microbatches = microbatches;
+  add_axis(&plan->mesh, name, microbatches, true);
 }
 
 /* A rank holds a run of samples, which time cuts into micro-batches: a shard
@@ -33,19 +55,30 @@ static void add_axis(Plan *plan, Name name, int64_t size, bool is_sequential) {
 Plan *plan_data_parallel(Module *module, Name model, Name batch_dim, int ranks,
                          int64_t microbatches) {
   ASSERT(ranks >= 1 && microbatches >= 1);
-  Plan *plan = ARENA_NEW(module->arena, Plan);
-  plan->name = model;
-  plan->ranks = ranks;
-  plan->microbatches = microbatches;
-  plan->bucket_bytes = BUCKET_BYTES;
-  add_axis(plan, name_intern(module->names, "data"), ranks, false);
+  Plan *plan = plan_create(module, model);
+  plan->batch_dim = batch_dim;
+  plan_add_axis(plan, name_intern(module->names, "data"), ranks);
   PlanShard shard = {.dim = batch_dim, .n_axes = plan->mesh.n_axes};
   if (shard.n_axes) shard.axes[0] = plan->mesh.axes[0].name;
-  add_axis(plan, name_intern(module->names, "time"), microbatches, true);
-  if (batch_dim && plan->mesh.n_axes) {
+  plan_set_microbatches(module, plan, microbatches);
+  if (batch_dim && plan->mesh.n_axes)
     vec_push(module->arena, &plan->shards, shard);
-  }
   return plan;
+}
+
+const PlanShard *plan_find_shard(const Plan *plan, Name dim) {
+  for (int i = plan->shards.n - 1; i >= 0; i--)
+    if (plan->shards.data[i].dim == dim) return &plan->shards.data[i];
+  return NULL;
+}
+
+const PlanPlacement *plan_find_placement(const Plan *plan, Name path) {
+  for (int i = plan->placements.n - 1; i >= 0; i--) {
+    const PlanPlacement *placement = &plan->placements.data[i];
+    for (int k = 0; k < placement->n_paths; k++)
+      if (placement->paths[k] == path) return placement;
+  }
+  return NULL;
 }
 
 void plan_drop_time(Plan *plan) {
@@ -86,6 +119,12 @@ static void print_bytes(Text *out, int64_t bytes) {
   text_printf(out, "%lld%s", (long long)(bytes / units[i].size), units[i].unit);
 }
 
+static void print_setting(Text *out, const char *name, int64_t bytes) {
+  text_printf(out, "  %-12s = ", name);
+  print_bytes(out, bytes);
+  text_add(out, "\n");
+}
+
 static void print_shard(Text *out, const PlanShard *shard) {
   int n = shard->n_axes;
   text_printf(out, "  shard %s over %s", shard->dim, n > 1 ? "(" : "");
@@ -100,18 +139,22 @@ void plan_print(Text *out, const Plan *plan) {
   text_printf(out, "\nplan %s {\n", plan->name);
   text_printf(out, "  microbatches = %lld\n", (long long)plan->microbatches);
   text_printf(out, "  zero         = %d\n", plan->zero);
-  if (plan->bucket_bytes > 0) {
-    text_add(out, "  bucket       = ");
-    print_bytes(out, plan->bucket_bytes);
-    text_add(out, "\n");
-  }
+  if (plan->bucket_bytes > 0) print_setting(out, "bucket", plan->bucket_bytes);
+  if (plan->memory_bytes > 0) print_setting(out, "memory", plan->memory_bytes);
   bool is_first = true;
   for (int i = 0; i < plan->shards.n; i++) {
     const PlanShard *shard = &plan->shards.data[i];
-    if (!shard->n_axes) continue; /* `microbatches` says it */
+    bool wins = plan_find_shard(plan, shard->dim) == shard;
+    if (!shard->n_axes || !wins) continue; /* `microbatches` says it */
     if (is_first) text_add(out, "\n");
     is_first = false;
     print_shard(out, shard);
+  }
+  for (int i = 0; i < plan->placements.n; i++) {
+    const PlanPlacement *placement = &plan->placements.data[i];
+    text_printf(out, "%s  %s %s\n", i ? "" : "\n",
+                placement->is_replicate ? "replicate" : "shard",
+                placement->text);
   }
   text_add(out, "}\n");
 }

@@ -16,19 +16,50 @@ typedef struct PlanShard {
   Span span;
 } PlanShard;
 
+/* A pin about paths: the whole placement of these values.  `replicate` is one
+ * without shards. */
+typedef struct PlanPlacement {
+  Name text; /* the pin without its word, as written */
+  bool is_replicate;
+  int n_paths;
+  const Name
+      *paths; /* of parameters, data fields and values, all that it means */
+  int n_shards;
+  const PlanShard *shards;
+  int n_partial;
+  Name partial[MAX_AXES]; /* axes over which the sum stays undone */
+  Span span;
+} PlanPlacement;
+
 typedef struct Plan {
   Name name;
-  Mesh mesh; /* rank axes, then "time" if microbatches > 1 */
+  Mesh mesh; /* rank axes, then the sequential one if microbatches > 1 */
   int ranks;
-  int64_t microbatches; /* 1: no sequential axis */
-  VEC(PlanShard) shards;
+  int64_t microbatches;  /* 1: no sequential axis */
+  Name batch_dim;        /* which the sequential axis cuts; or NULL */
+  VEC(PlanShard) shards; /* of names; a later one wins */
+  VEC(PlanPlacement)
+  placements;           /* of paths; a later one wins, and any of them
+                           over `shards` */
   int64_t bucket_bytes; /* gradients are reduced in buckets of this size */
+  int64_t memory_bytes; /* of a rank at most; 0: no limit */
   int zero;
+  Span memory_span;
 } Plan;
 
 /* The plan of plain data parallelism: the batch dim over an axis "data". */
 Plan *plan_data_parallel(Module *module, Name model, Name batch_dim, int ranks,
                          int64_t microbatches);
+/* One rank, one micro-batch, nothing pinned; the default bucket. */
+Plan *plan_create(Module *module, Name model);
+/* Axes come outermost first; one of size 1 is left out. */
+void plan_add_axis(Plan *plan, Name axis, int64_t size);
+/* After all axes: appends the sequential one. */
+void plan_set_microbatches(Module *module, Plan *plan, int64_t microbatches);
+/* The last line that shards this dim by name, or NULL. */
+const PlanShard *plan_find_shard(const Plan *plan, Name dim);
+/* The last line that places this path, or NULL. */
+const PlanPlacement *plan_find_placement(const Plan *plan, Name path);
 /* Takes the sequential axis out (evaluation does the batch at once). */
 void plan_drop_time(Plan *plan);
 /* The text of section 11 of docs/language.md. */

@@ -45,34 +45,44 @@ static Type *type_copy(Arena *arena, const Type *type) {
 
 /* ---- inputs ---- */
 
-static const PlanShard *find_shard(const Partition *p, Name dim) {
-  for (int i = 0; i < p->plan->shards.n; i++)
-    if (p->plan->shards.data[i].dim == dim) return &p->plan->shards.data[i];
+/* The line that says how this dim of this input is cut, or NULL. */
+static const PlanShard *find_shard(const Partition *p, Name path, Name dim) {
+  const PlanPlacement *placement = plan_find_placement(p->plan, path);
+  if (!placement) return plan_find_shard(p->plan, dim);
+  for (int i = 0; i < placement->n_shards; i++)
+    if (placement->shards[i].dim == dim) return &placement->shards[i];
   return NULL;
 }
 
-static bool shard_is_timed(const Partition *p, const PlanShard *shard) {
-  for (int i = 0; i < shard->n_axes; i++) {
-    int axis = mesh_find(p->mesh, shard->axes[i]);
-    if (axis >= 0 && p->mesh->axes[axis].is_sequential) return true;
+/* The axes of a line, without those that a later line of this tensor takes. */
+static AxisList free_axes(const Partition *p, const PlanShard *const *lines,
+                          const Type *type, int d, Name path) {
+  AxisList list = 0;
+  for (int i = 0; i < lines[d]->n_axes; i++) {
+    Name name = lines[d]->axes[i];
+    int axis = mesh_find(p->mesh, name);
+    ASSERT(axis >= 0);
+    bool is_taken = false;
+    for (int k = 0; k < type->rank && !is_taken; k++) {
+      const PlanShard *other = lines[k];
+      if (!other || other->span.begin <= lines[d]->span.begin) continue;
+      for (int j = 0; j < other->n_axes; j++)
+        is_taken |= other->axes[j] == name;
+      if (is_taken)
+        diag(p->ctx->module->diags, DIAG_axis_taken, lines[d]->span,
+             type->dims[d].name, type->dims[k].name, path, name);
+    }
+    if (!is_taken) list = axis_list_append(list, axis);
   }
-  return false;
+  return list;
 }
 
-/* The axes of a shard; micro-batches cut the first shard that names no
- * sequential axis if none names one. */
-static AxisList shard_axes(const Partition *p, const PlanShard *shard) {
-  AxisList list = 0;
-  for (int i = 0; i < shard->n_axes; i++) {
-    int axis = mesh_find(p->mesh, shard->axes[i]);
-    ASSERT(axis >= 0);
-    list = axis_list_append(list, axis);
-  }
-  bool any_timed = false;
-  for (int i = 0; i < p->plan->shards.n; i++)
-    any_timed |= shard_is_timed(p, &p->plan->shards.data[i]);
-  for (int a = 0; a < p->mesh->n_axes && !any_timed; a++)
-    if (p->mesh->axes[a].is_sequential && shard == &p->plan->shards.data[0])
+/* Micro-batches cut the pieces that the ranks have of the batch dim. */
+static AxisList add_time(const Partition *p, AxisList list, Name dim) {
+  AxisSet timed = mesh_sequential(p->mesh);
+  if (dim != p->plan->batch_dim) return list;
+  for (int a = 0; a < p->mesh->n_axes; a++)
+    if (timed >> a & 1 && !(axis_list_set(list) >> a & 1))
       list = axis_list_append(list, a);
   return list;
 }
@@ -81,21 +91,21 @@ static const Type *place_input(Partition *p, const GraphInput *input,
                                const Type *type, Span span) {
   Diags *diags = p->ctx->module->diags;
   Type *placed = type_copy(p->ctx->module->arena, type);
-  bool is_data = input->role == ROLE_data;
+  const PlanShard *lines[MAX_RANK];
+  for (int d = 0; d < type->rank; d++)
+    lines[d] = find_shard(p, input->path, type->dims[d].name);
   for (int d = 0; d < placed->rank; d++) {
     Dim *dim = &placed->dims[d];
-    const PlanShard *shard = find_shard(p, dim->name);
-    if (!shard) continue;
-    if (!is_data) {
-      diag(diags, DIAG_shard_unsupported,
-           shard->span.source ? shard->span : span, input->path, dim->name);
-      continue;
-    }
-    AxisList axes = shard_axes(p, shard);
+    if (!lines[d] && dim->name != p->plan->batch_dim) continue;
+    AxisList axes = lines[d] ? free_axes(p, lines, type, d, input->path) : 0;
+    axes = add_time(p, axes, dim->name);
     int64_t pieces = axis_list_pieces(axes, p->mesh);
-    if (dim->size % pieces != 0)
-      diag(diags, DIAG_shard_uneven, shard->span.source ? shard->span : span,
-           dim->name, (long)dim->size, (long)pieces);
+    Span place = lines[d] && lines[d]->span.source ? lines[d]->span : span;
+    if (axes && input->role != ROLE_data)
+      diag(diags, DIAG_shard_unsupported, place, input->path, dim->name);
+    else if (dim->size % pieces != 0)
+      diag(diags, DIAG_shard_uneven, place, dim->name, (long)dim->size,
+           (long)pieces);
     else
       dim->split = axes;
   }
@@ -129,6 +139,20 @@ static Value reduce_over(Partition *p, Value value, AxisSet axes, Op op) {
   return graph_append_typed(to, op, &value, 1, &attrs, types, 1, NULL);
 }
 
+/* A collective joins ranks at one stride: axes with another one between them
+ * are reduced one run after the other, innermost first. */
+static Value reduce_ranks(Partition *p, Value value) {
+  AxisSet run = 0, left = graph_type(p->rewrite.to, value)->partial;
+  for (int a = p->mesh->n_axes - 1; a >= -1; a--) {
+    bool is_part = a >= 0 && left >> a & 1;
+    if (is_part) run |= (AxisSet)(1u << a);
+    if (is_part || !run) continue;
+    value = reduce_over(p, value, run, OP_all_reduce);
+    run = 0;
+  }
+  return value;
+}
+
 /* Not partial any more; the reduction carries path and phase of the value. */
 static Value make_whole(Partition *p, Value value) {
   Graph *to = p->rewrite.to;
@@ -144,7 +168,7 @@ static Value make_whole(Partition *p, Value value) {
   to->span = node->span;
   AxisSet sequential = mesh_sequential(p->mesh);
   Value now = reduce_over(p, value, sequential, OP_accumulate);
-  now = reduce_over(p, now, (AxisSet)~sequential, OP_all_reduce);
+  now = reduce_ranks(p, now);
   to->path = path;
   to->phase = phase;
   to->span = span;
@@ -285,6 +309,52 @@ static void place_outputs(Partition *p) {
   }
 }
 
+/* Does a value lie as a pin about its path says?  Time is nobody's pin. */
+static bool lies_as_pinned(const Partition *p, const PlanPlacement *placement,
+                           const Type *type) {
+  for (int d = 0; d < type->rank; d++) {
+    AxisList list = type->dims[d].split;
+    const PlanShard *shard = NULL;
+    for (int i = 0; i < placement->n_shards; i++)
+      if (placement->shards[i].dim == type->dims[d].name)
+        shard = &placement->shards[i];
+    int n = 0;
+    for (int i = 0; i < axis_list_length(list); i++) {
+      const MeshAxis *axis = &p->mesh->axes[axis_list_at(list, i)];
+      if (axis->is_sequential) continue;
+      if (!shard || n == shard->n_axes || shard->axes[n++] != axis->name)
+        return false;
+    }
+    if (shard && n < shard->n_axes) return false;
+  }
+  AxisSet partial = 0;
+  for (int i = 0; i < placement->n_partial; i++)
+    partial |= (AxisSet)(1u << mesh_find(p->mesh, placement->partial[i]));
+  return !partial || partial == (type->partial & ~mesh_sequential(p->mesh));
+}
+
+static Name path_of(const Graph *graph, const Node *node) {
+  if (node->op != OP_input) return node->path;
+  return graph->inputs.data[node_int(node, ATTR_slot, 0)].path;
+}
+
+/* Placements follow from the inputs; one that a pin wants otherwise is not
+ * made yet. */
+static void check_placements(const Partition *p) {
+  const Graph *graph = p->rewrite.to;
+  for (int id = 0; p->plan->placements.n > 0 && id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    if (node->phase != PHASE_forward || !node->path) continue;
+    Name path = path_of(graph, node);
+    const PlanPlacement *placement = plan_find_placement(p->plan, path);
+    if (!placement || lies_as_pinned(p, placement, node->types[0])) continue;
+    Text type = text_create(p->ctx->scratch);
+    type_print(&type, node->types[0], p->mesh);
+    diag(p->ctx->module->diags, DIAG_placement, placement->span, path,
+         text_string(&type));
+  }
+}
+
 /* What runs for each micro-batch cannot wait for the sum over all of them. */
 static void check_loop(const Partition *p) {
   const Graph *graph = p->rewrite.to;
@@ -331,5 +401,6 @@ Graph *pass_partition(PassContext *ctx, const Graph *graph) {
   }
   place_outputs(&p);
   check_loop(&p);
+  check_placements(&p);
   return p.rewrite.to;
 }

@@ -28,3 +28,24 @@ void span_locate(Span span, int *out_line, int *out_column) {
   *out_line = line;
   *out_column = column;
 }
+
+/* Comments end with their line; what they and line ends leave is one blank. */
+const char *span_text(Arena *arena, Span span) {
+  Text out = text_create(arena);
+  bool is_blank = false;
+  for (uint32_t i = span.begin; span.source && i < span.end; i++) {
+    char c = span.source->text[i];
+    if (c == '#') {
+      while (i < span.end && span.source->text[i] != '\n') i++;
+      c = '\n';
+    }
+    if (c == ' ' || c == '\n' || c == '\t' || c == '\r') {
+      is_blank = out.n > 0;
+      continue;
+    }
+    if (is_blank) text_add(&out, " ");
+    is_blank = false;
+    text_add_n(&out, &c, 1);
+  }
+  return text_string(&out);
+}

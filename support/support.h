@@ -174,6 +174,9 @@ Span span_join(Span a, Span b);
 /* Line and column count from 1; columns count bytes. */
 void span_locate(Span span, int *out_line, int *out_column);
 
+/* What stands there, on one line and without comments. */
+const char *span_text(Arena *arena, Span span);
+
 typedef enum Severity { SEVERITY_error, SEVERITY_warning } Severity;
 
 /* Every message of the compiler is a row of diags.def. */

@@ -20,27 +20,6 @@ static const char *const pin_names[] = {
     [PIN_set] = "set",
 };
 
-/* The text of a span, on one line and without its comment. */
-static const char *source_text(Arena *arena, Span span) {
-  Text out = text_create(arena);
-  bool is_blank = false;
-  for (uint32_t i = span.begin; i < span.end; i++) {
-    char c = span.source->text[i];
-    if (c == '#') {
-      while (i < span.end && span.source->text[i] != '\n') i++;
-      c = '\n';
-    }
-    if (c == ' ' || c == '\n' || c == '\t') {
-      is_blank = out.n > 0;
-      continue;
-    }
-    if (is_blank) text_add(&out, " ");
-    is_blank = false;
-    text_add_n(&out, &c, 1);
-  }
-  return text_string(&out);
-}
-
 /* The comment at the end of the line of a span, without '#': a prediction. */
 static const char *line_comment(Arena *arena, Span span) {
   const char *text = span.source->text;
@@ -60,7 +39,7 @@ static void show_settings(Text *out, const char *title, const Item *item) {
     const Setting *setting = &item->settings[i];
     if (!setting->value) continue;
     text_printf(out, "  %-14s %-28s %s\n", setting->path.names[0],
-                source_text(out->arena, setting->value->span),
+                span_text(out->arena, setting->value->span),
                 line_comment(out->arena, setting->span));
   }
   text_add(out, "\n");
@@ -71,7 +50,7 @@ static void show_pins(Text *out, const Item *item) {
               item->name ? item->name : "");
   for (int i = 0; i < item->n_pins; i++) {
     const Pin *pin = &item->pins[i];
-    const char *text = source_text(out->arena, pin->span);
+    const char *text = span_text(out->arena, pin->span);
     size_t word = strlen(pin_names[pin->kind]);
     if (!strncmp(text, pin_names[pin->kind], word) && text[word] == ' ')
       text += word + 1;
@@ -92,7 +71,7 @@ static void show_json(Text *out, const Ast *ast) {
       Span span =
           item->kind == ITEM_plan ? item->pins[k].span : item->settings[k].span;
       if (k) text_add(out, ",");
-      text_add_json(out, source_text(out->arena, span));
+      text_add_json(out, span_text(out->arena, span));
     }
     text_add(out, "]}");
   }

@@ -55,6 +55,49 @@ const char *compile_model_folder(Tool *tool) {
   return arena_strdup(tool->arena, real);
 }
 
+bool tool_read_bytes(Tool *tool, const char *option, const char *text,
+                     int64_t *out) {
+  Source *source = ARENA_NEW(tool->arena, Source);
+  *source = (Source){option, text, strlen(text)};
+  Expr *expr = ast_parse_expr(tool->arena, tool->module.names,
+                              tool->module.diags, source);
+  if (!expr) return !tool_report(tool);
+  double value = expr->kind == EXPR_int    ? (double)expr->integer
+                 : expr->kind == EXPR_real ? expr->real
+                                           : -1;
+  if (value < 1) {
+    fprintf(stderr, "dnnc: error: %s takes a size as in 25MB\n", option);
+    return false;
+  }
+  *out = (int64_t)value;
+  return true;
+}
+
+/* What the command line says about the plan; the plan file is read here, the
+ * front end gives it its meaning. */
+static bool read_request(Tool *tool, PlanRequest *out) {
+  const Options *options = &tool->options;
+  if (options->ranks > INT32_MAX) {
+    fprintf(stderr, "dnnc: error: --ranks %lld is too large\n",
+            (long long)options->ranks);
+    return false;
+  }
+  out->ranks = options->ranks > 0 ? options->ranks : 0;
+  out->microbatches = options->microbatches > 0 ? options->microbatches : 0;
+  if (options->bucket &&
+      !tool_read_bytes(tool, "--bucket", options->bucket, &out->bucket_bytes))
+    return false;
+  if (!options->plan) return true;
+  Source *source = ARENA_NEW(tool->arena, Source);
+  source->path = options->plan;
+  Status status =
+      file_read(tool->arena, source->path, 16 << 20, &source->text, &source->n);
+  out->file = source;
+  if (status.code == STATUS_ok) return true;
+  fprintf(stderr, "dnnc: error: %s\n", status.message);
+  return false;
+}
+
 Model *compile_load(Tool *tool, bool check_only) {
   const Options *options = &tool->options;
   FrontendOptions frontend = {.load = load_source,
@@ -64,6 +107,7 @@ Model *compile_load(Tool *tool, bool check_only) {
                               .overrides = options->overrides.data,
                               .n_overrides = options->overrides.n,
                               .check_only = check_only};
+  if (!read_request(tool, &frontend.plan)) return NULL;
   Model *model = frontend_load(&tool->module, &frontend);
   if (model && model->has_train && !check_only) {
     int64_t epoch;
@@ -206,49 +250,11 @@ static bool choose_target(Tool *tool, Compilation *out) {
   return true;
 }
 
-bool tool_read_bytes(Tool *tool, const char *option, const char *text,
-                     int64_t *out) {
-  Source *source = ARENA_NEW(tool->arena, Source);
-  *source = (Source){option, text, strlen(text)};
-  Expr *expr = ast_parse_expr(tool->arena, tool->module.names,
-                              tool->module.diags, source);
-  if (!expr) return !tool_report(tool);
-  double value = expr->kind == EXPR_int    ? (double)expr->integer
-                 : expr->kind == EXPR_real ? expr->real
-                                           : -1;
-  if (value < 1) {
-    fprintf(stderr, "dnnc: error: %s takes a size as in 25MB\n", option);
-    return false;
-  }
-  *out = (int64_t)value;
-  return true;
-}
-
-static bool make_plan(Tool *tool, Compilation *out) {
-  const Options *options = &tool->options;
-  const Model *model = out->model;
-  int ranks = options->ranks > 0 ? (int)options->ranks : 1;
-  int64_t pieces = options->microbatches > 0 ? options->microbatches : 1;
-  if (options->plan) {
-    fprintf(stderr, "dnnc: error: not supported yet: compiling with a plan "
-                    "file; --ranks N spreads the batch\n");
-    return false;
-  }
-  if (!model->has_train || (ranks == 1 && pieces == 1)) {
-    if (ranks == 1) return true;
-    fprintf(stderr, "dnnc: error: --ranks needs a model with a train block\n");
-    return false;
-  }
-  out->plan = plan_data_parallel(&tool->module, model->name,
-                                 model->settings.batch_dim, ranks, pieces);
-  return !options->bucket || tool_read_bytes(tool, "--bucket", options->bucket,
-                                             &out->plan->bucket_bytes);
-}
-
 int compile_setup(Tool *tool, Compilation *out, bool check_only) {
   if (!check_passes(tool) || !choose_target(tool, out)) return EXIT_user;
   out->model = compile_load(tool, check_only);
-  if (!out->model || !make_plan(tool, out)) return EXIT_user;
+  if (!out->model) return EXIT_user;
+  out->plan = out->model->plan;
   return EXIT_done;
 }
 
@@ -288,6 +294,19 @@ static void lay_out(Tool *tool, Compilation *c) {
   }
 }
 
+/* The pin `memory`: arenas of a rank are packed by now. */
+static bool fits(Tool *tool, const Compilation *c) {
+  const Plan *plan = c->plan;
+  int64_t most = 0;
+  for (int i = 0; i < c->n_codes; i++)
+    if (c->codes[i].layout->arena_bytes > most)
+      most = c->codes[i].layout->arena_bytes;
+  if (!plan || !plan->memory_bytes || most <= plan->memory_bytes) return true;
+  diag(tool->module.diags, DIAG_memory_pin, plan->memory_span,
+       1e-6 * (double)most);
+  return !tool_report(tool);
+}
+
 static void hash_model(Compilation *c, Arena *arena) {
   Text text = text_create(arena);
   for (int i = 0; i < c->n_codes; i++)
@@ -310,6 +329,7 @@ int compile_all(Tool *tool, Compilation *out) {
                      model->has_train ? NULL : model->forward, 1, false, false);
   if (!ok) return EXIT_user;
   lay_out(tool, out);
+  if (!fits(tool, out)) return EXIT_no_plan;
   hash_model(out, tool->arena);
   return EXIT_done;
 }

@@ -8,7 +8,8 @@
  *     graph g { ... }
  *
  * Words of the line: names of passes; `-O1` (2 if absent); `training`;
- * `data=DIM:PIECES` and `time=DIM:PIECES` (a plan); `bucket=BYTES`; `keeps=OP`.
+ * `data=DIM:PIECES`, `node=DIM:PIECES`, `time=DIM:PIECES`, `idle=PIECES` (a
+ * plan); `bucket=BYTES`; `keeps=OP`.
  * After `--- message` stands what the user is told instead of a graph.  With
  * DNNC_BLESS=1 the expectations are written anew.
  */
@@ -57,6 +58,14 @@ static void add_axis(Case *c, const char *axis, const char *text) {
   c->ctx.plan = &c->plan;
 }
 
+/* An axis that cuts nothing. */
+static void add_idle(Case *c, const char *text) {
+  Mesh *mesh = &c->plan.mesh;
+  mesh->axes[mesh->n_axes++] =
+      (MeshAxis){name_intern(c->module->names, "idle"), atoi(text), false};
+  c->plan.ranks *= atoi(text);
+}
+
 static Graph *run_word(Case *c, Graph *graph, const char *word) {
   if (strncmp(word, "-O", 2) == 0) {
     c->ctx.level = atoi(word + 2);
@@ -64,6 +73,10 @@ static Graph *run_word(Case *c, Graph *graph, const char *word) {
     c->ctx.is_training = true;
   } else if (strncmp(word, "data=", 5) == 0) {
     add_axis(c, "data", word + 5);
+  } else if (strncmp(word, "node=", 5) == 0) {
+    add_axis(c, "node", word + 5);
+  } else if (strncmp(word, "idle=", 5) == 0) {
+    add_idle(c, word + 5);
   } else if (strncmp(word, "time=", 5) == 0) {
     add_axis(c, "time", word + 5);
   } else if (strncmp(word, "bucket=", 7) == 0) {

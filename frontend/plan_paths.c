@@ -1,0 +1,249 @@
+/*
+ * plan_paths.c -- what the paths of a plan mean (language.md 6): which
+ * parameters, data fields, values and operators of a program.
+ *
+ *     block[2..5].attn      all below attn in four blocks
+ *     block.attn.q          q in every block: an index left out means all
+ *     norm!mean             the operator, where a value has this name too
+ *
+ * A pattern is laid over every path of the graph.  Where it is one of them, a
+ * parameter or state goes before the call, the call (all that is below) before
+ * the value, the value before the operator.
+ */
+#include "frontend/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_PARTS = 72 };
+
+typedef struct Range {
+  int64_t first, last;
+} Range;
+
+typedef struct Part { /* name[range][range] */
+  const char *name;
+  size_t n_name;
+  VEC(Range) ranges; /* outermost first; further ones mean all */
+} Part;
+
+typedef struct Pattern {
+  int n;
+  Part parts[MOST_PARTS];
+  bool is_operator; /* PATH!NAME */
+} Pattern;
+
+typedef enum Kind { KIND_input, KIND_value, KIND_operator } Kind;
+
+typedef struct Candidate {
+  Name path, node_path; /* they differ for an operator with a named value */
+  Kind kind;
+} Candidate;
+
+struct PlanPaths {
+  Elab *e;
+  const Model *model;
+  const Graph *graph;
+  VEC(Candidate) candidates;
+};
+
+/* ---- candidates ---- */
+
+static void add_node(PlanPaths *paths, const Map *named, const Node *node) {
+  if (node->op == OP_input || !node->path || !*node->path) return;
+  Kind kind = map_has(named, node->path) ? KIND_value : KIND_operator;
+  Candidate candidate = {node->path, node->path, kind};
+  vec_push(paths->e->arena, &paths->candidates, candidate);
+}
+
+PlanPaths *plan_paths_create(Elab *e, const Model *model, const Elab *walk,
+                             const Graph *graph) {
+  PlanPaths *paths = ARENA_NEW(e->arena, PlanPaths);
+  paths->e = e;
+  paths->model = model;
+  paths->graph = graph;
+  for (int i = 0; i < graph->inputs.n; i++) {
+    Name path = graph->inputs.data[i].path;
+    vec_push(e->arena, &paths->candidates, (Candidate){path, path, KIND_input});
+  }
+  Map *named = map_create(e->arena);
+  for (int i = 0; i < walk->aliases.n; i++) {
+    PathAlias alias = walk->aliases.data[i];
+    Kind kind = alias.is_value ? KIND_value : KIND_operator;
+    if (!alias.is_value)
+      map_put(named, alias.node_path, (void *)alias.node_path);
+    vec_push(e->arena, &paths->candidates,
+             (Candidate){alias.path, alias.node_path, kind});
+  }
+  for (int i = 0; i < graph->nodes.n; i++)
+    add_node(paths, named, graph->nodes.data[i]);
+  return paths;
+}
+
+static Name node_place(const Graph *graph, const Node *node) {
+  if (node->op != OP_input) return node->path;
+  return graph->inputs.data[node_int(node, ATTR_slot, 0)].path;
+}
+
+/* ---- patterns ---- */
+
+static bool add_part(PlanPaths *paths, Pattern *pattern, const char *name,
+                     size_t n, Span span) {
+  if (pattern->n == MOST_PARTS) {
+    diag(paths->e->diags, DIAG_too_deep, span, MOST_PARTS, name);
+    return false;
+  }
+  pattern->parts[pattern->n++] = (Part){.name = name, .n_name = n};
+  return true;
+}
+
+static bool add_range(PlanPaths *paths, Part *part, const Sub *sub) {
+  Range range = {0, INT64_MAX};
+  if (sub->kind == SUB_value) {
+    const Expr *x = sub->to;
+    bool is_range = x->kind == EXPR_range;
+    if (!eval_int(paths->e, is_range ? x->a : x, &range.first) ||
+        !eval_int(paths->e, is_range ? x->b : x, &range.last))
+      return false;
+  } else if (sub->kind != SUB_all) {
+    diag(paths->e->diags, DIAG_plan_path_form, sub->span);
+    return false;
+  }
+  vec_push(paths->e->arena, &part->ranges, range);
+  return true;
+}
+
+/* "cut.x[3]": a quoted path, whose words may be those of a plan. */
+static bool add_text(PlanPaths *paths, Pattern *pattern, const Expr *x) {
+  for (const char *at = x->name; *at;) {
+    size_t n = strcspn(at, ".[");
+    if (n == 0 || !add_part(paths, pattern, at, n, x->span)) break;
+    for (at += n; *at == '['; at++) {
+      char *end;
+      int64_t index = strtoll(at + 1, &end, 10);
+      if (end == at + 1 || *end != ']') break;
+      vec_push(paths->e->arena, &pattern->parts[pattern->n - 1].ranges,
+               (Range){index, index});
+      at = end;
+    }
+    if (!*at) return true;
+    if (*at++ != '.') break;
+  }
+  diag(paths->e->diags, DIAG_plan_path_form, x->span);
+  return false;
+}
+
+static bool read_pattern(PlanPaths *paths, const Expr *x, Pattern *out) {
+  Elab *e = paths->e;
+  switch (x->kind) {
+  case EXPR_name:
+    return add_part(paths, out, x->name, strlen(x->name), x->span);
+  case EXPR_string: return add_text(paths, out, x);
+  case EXPR_field:
+  case EXPR_bang:
+    out->is_operator = x->kind == EXPR_bang;
+    return read_pattern(paths, x->a, out) &&
+           add_part(paths, out, x->name, strlen(x->name), x->span);
+  case EXPR_index:
+    if (!read_pattern(paths, x->a, out)) return false;
+    for (int i = 0; i < x->subs.n; i++)
+      if (!add_range(paths, &out->parts[out->n - 1], &x->subs.data[i]))
+        return false;
+    return true;
+  default: diag(e->diags, DIAG_plan_path_form, x->span); return false;
+  }
+}
+
+/* ---- matching ---- */
+
+typedef enum Match { MATCH_none, MATCH_exact, MATCH_below } Match;
+
+/* Behind the part, or NULL. */
+static const char *match_part(const Part *part, const char *at) {
+  size_t n = strcspn(at, ".[");
+  if (n != part->n_name || memcmp(at, part->name, n) != 0) return NULL;
+  int k = 0;
+  for (at += n; *at == '['; k++) {
+    char *end;
+    int64_t index = strtoll(at + 1, &end, 10);
+    if (k < part->ranges.n && (index < part->ranges.data[k].first ||
+                               index > part->ranges.data[k].last))
+      return NULL;
+    at = end + 1;
+  }
+  return k >= part->ranges.n ? at : NULL;
+}
+
+static Match match(const Pattern *pattern, const char *path) {
+  for (int i = 0; i < pattern->n; i++) {
+    path = match_part(&pattern->parts[i], path);
+    if (!path) return MATCH_none;
+    if (i + 1 < pattern->n && *path++ != '.') return MATCH_none;
+  }
+  return *path == '\0' ? MATCH_exact : MATCH_below;
+}
+
+/* Which of the meanings of section 6 holds: the first that there is. */
+static bool is_meant(const Pattern *pattern, const Candidate *candidate,
+                     Match how, const bool *found) {
+  bool is_exact = how == MATCH_exact;
+  if (pattern->is_operator) return is_exact && candidate->kind == KIND_operator;
+  if (found[0]) return is_exact && candidate->kind == KIND_input;
+  if (found[1]) return how == MATCH_below;
+  if (found[2]) return is_exact && candidate->kind == KIND_value;
+  return is_exact;
+}
+
+static void suggest(PlanPaths *paths, Diag *d, const char *wanted) {
+  VEC(const char *) names = {0};
+  for (int i = 0; i < paths->candidates.n; i++)
+    vec_push(paths->e->arena, &names, paths->candidates.data[i].path);
+  diag_suggest(d, wanted, names.data, names.n);
+}
+
+bool plan_paths_find(PlanPaths *paths, const Expr *x, PathList *out) {
+  Elab *e = paths->e;
+  Pattern pattern = {0};
+  if (!read_pattern(paths, x, &pattern)) return false;
+  Map *seen = map_create(e->arena);
+  bool found[3] = {false}; /* a parameter, something below, a value */
+  for (int i = 0; i < paths->candidates.n; i++) {
+    const Candidate *candidate = &paths->candidates.data[i];
+    Match how = match(&pattern, candidate->path);
+    found[0] |= how == MATCH_exact && candidate->kind == KIND_input;
+    found[1] |= how == MATCH_below;
+    found[2] |= how == MATCH_exact && candidate->kind == KIND_value;
+  }
+  int before = out->n;
+  for (int i = 0; i < paths->candidates.n; i++) {
+    const Candidate *candidate = &paths->candidates.data[i];
+    Match how = match(&pattern, candidate->path);
+    if (how == MATCH_none || !is_meant(&pattern, candidate, how, found) ||
+        map_has(seen, candidate->node_path))
+      continue;
+    map_put(seen, candidate->node_path, (void *)candidate->node_path);
+    vec_push(e->arena, out, candidate->node_path);
+  }
+  if (out->n > before) return true;
+  const char *text = span_text(e->arena, x->span);
+  suggest(paths,
+          diag(e->diags, DIAG_plan_path, x->span, paths->model->name, text),
+          text);
+  return false;
+}
+
+bool plan_paths_have_dim(const PlanPaths *paths, const PathList *list,
+                         const Expr *x, Name dim, Span span) {
+  Elab *e = paths->e;
+  Map *wanted = map_create(e->arena);
+  for (int i = 0; i < list->n; i++)
+    map_put(wanted, list->data[i], (void *)list->data[i]);
+  for (int i = 0; i < paths->graph->nodes.n; i++) {
+    const Node *node = paths->graph->nodes.data[i];
+    if (!map_has(wanted, node_place(paths->graph, node))) continue;
+    for (int r = 0; r < node->n_results; r++)
+      if (type_find(node->types[r], dim) >= 0) return true;
+  }
+  diag(e->diags, DIAG_plan_path_dim, span, span_text(e->arena, x->span), dim);
+  return false;
+}

@@ -1,0 +1,121 @@
+// links: frontend passes ir support
+/*
+ * plan.c -- plans in; what the compiler made of them, or messages, out.
+ *
+ *   tests/golden/plans/NAME.plan   a plan for model.dnn; NAME.txt what comes
+ * out tests/golden/plans/NAME.dnn    a model with a mesh and a plan of its own
+ *
+ * A first line `#= ranks=N` is the command line.  The plan is partitioned too,
+ * as some pins are settled there.  DNNC_BLESS=1 writes what is printed now.
+ */
+#include "frontend/frontend.h"
+#include "passes/passes.h"
+
+#include <criterion/criterion.h>
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FOLDER TEST_ROOT "/tests/golden/plans/"
+
+static void out_of_memory(void *user) {
+  (void)user;
+  abort();
+}
+
+static const Source *load(void *user, const char *path) {
+  Module *module = user;
+  Source *source = ARENA_NEW(module->arena, Source);
+  const char *full = arena_printf(module->arena, FOLDER "%s", path);
+  source->path = arena_strdup(module->arena, path);
+  Status status =
+      file_read(module->arena, full, 1 << 20, &source->text, &source->n);
+  return status.code == STATUS_ok ? source : NULL;
+}
+
+static void add_outcome(Module *module, const Model *model, Text *out) {
+  if (model) {
+    cr_assert(model->plan != NULL);
+    PassContext ctx = {.module = module,
+                       .scratch = module->arena,
+                       .model = model,
+                       .plan = model->plan,
+                       .is_training = true};
+    PassOptions options = {
+        .level = 2, .stop_after = "partition", .verify = true};
+    passes_run(&ctx, &options, model->train);
+  }
+  diags_print(module->diags, out);
+  if (model && diags_errors(module->diags) == 0) plan_print(out, model->plan);
+}
+
+static void check(const char *name) {
+  Memory *memory = memory_create(out_of_memory, NULL);
+  Arena *arena = arena_create(memory);
+  Module module = {memory, arena, names_create(arena), diags_create(arena)};
+  const Source *source = load(&module, name);
+  cr_assert(source != NULL);
+  bool is_plan = strstr(name, ".plan") != NULL;
+  FrontendOptions options = {
+      .load = load, .user = &module, .path = is_plan ? "model.dnn" : name};
+  if (is_plan) options.plan.file = source;
+  if (strncmp(source->text, "#= ranks=", 9) == 0)
+    options.plan.ranks = atol(source->text + 9);
+  Text out = text_create(arena);
+  add_outcome(&module, frontend_load(&module, &options), &out);
+  char *path = arena_printf(arena, FOLDER "%s", name);
+  strcpy(strrchr(path, '.'), ".txt");
+  const char *want = "";
+  size_t n;
+  if (getenv("DNNC_BLESS")) {
+    file_replace(path, text_string(&out), out.n);
+  } else {
+    file_read(arena, path, 1 << 20, &want, &n);
+    cr_expect_str_eq(text_string(&out), want, "%s: got\n%s", name,
+                     text_string(&out));
+  }
+  memory_destroy(memory);
+}
+
+Test(plan, goldens) {
+  DIR *folder = opendir(FOLDER);
+  cr_assert(folder != NULL);
+  int n = 0;
+  for (struct dirent *entry; (entry = readdir(folder));) {
+    const char *dot = strrchr(entry->d_name, '.');
+    if (!dot || (strcmp(dot, ".plan") && strcmp(dot, ".dnn"))) continue;
+    if (strcmp(entry->d_name, "model.dnn") == 0) continue;
+    check(entry->d_name);
+    n++;
+  }
+  closedir(folder);
+  cr_expect_gt(n, 20);
+}
+
+/* What `--ranks N --microbatches M` asks for is the plan of a file. */
+Test(plan, command_line_is_a_file) {
+  static const char text[] = "mesh { data = 4 }\n"
+                             "plan { microbatches = 2; shard B over data }\n";
+  Text printed[2];
+  for (int i = 0; i < 2; i++) {
+    Memory *memory = memory_create(out_of_memory, NULL);
+    Arena *arena = arena_create(memory);
+    Module module = {memory, arena, names_create(arena), diags_create(arena)};
+    Source file = {"file.plan", text, sizeof text - 1};
+    FrontendOptions options = {
+        .load = load, .user = &module, .path = "model.dnn"};
+    if (i == 0)
+      options.plan = (PlanRequest){.ranks = 4, .microbatches = 2};
+    else
+      options.plan.file = &file;
+    const Model *model = frontend_load(&module, &options);
+    cr_assert(model != NULL && model->plan != NULL);
+    printed[i] = text_create(arena);
+    plan_print(&printed[i], model->plan);
+    text_printf(&printed[i], "%d ranks, %d axes, batch %s", model->plan->ranks,
+                model->plan->mesh.n_axes, model->plan->batch_dim);
+  }
+  cr_expect_str_eq(text_string(&printed[0]), text_string(&printed[1]));
+}
