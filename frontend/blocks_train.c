@@ -22,7 +22,7 @@ static const struct {
     {"lars",      "lr:late, momentum = 0.9, trust = 1e-3, " COMMON,     0, 0, 0},
     {"rmsprop",   "lr:late, alpha = 0.99, " COMMON,                     0, 0, 0},
     {"lion",      "lr:late, betas = none, " COMMON,                     0, 0.9, 0.99},
-    {"muon",      "lr:late, momentum = 0.95, " COMMON,                  0, 0, 0},
+    {"muon",      "lr:late, momentum = 0.95, " COMMON,                  0, 0.9, 0.999}, /* of its adamw */
     {"adafactor", "lr:late, " COMMON,                                   0, 0, 0},
 };
 

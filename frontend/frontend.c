@@ -45,48 +45,6 @@ static Elab *new_elab(Build *b, const char *name, bool is_training,
   return e;
 }
 
-/* ---- parameters that decay ---- */
-
-static bool reads_weights(Op op, int input) {
-  return op == OP_dot || op == OP_conv || op == OP_conv_input_grad ||
-         (op == OP_gather && input == 0);
-}
-
-/* Nodes that are computed from parameters and numbers only; the draws of a
- * dropout are numbers. */
-static bool *find_pure(const Graph *graph, Arena *arena) {
-  bool *pure = ARENA_ARRAY(arena, bool, graph->nodes.n);
-  for (int i = 0; i < graph->inputs.n; i++) {
-    Role role = graph->inputs.data[i].role;
-    pure[graph->inputs.data[i].value.node] =
-        role == ROLE_param || role == ROLE_seed || role == ROLE_step;
-  }
-  for (int i = 0; i < graph->nodes.n; i++) {
-    const Node *node = graph->nodes.data[i];
-    if (node->op == OP_input) continue;
-    pure[i] = true;
-    for (int j = 0; j < node->n_inputs; j++)
-      pure[i] = pure[i] && pure[node->inputs[j].node];
-  }
-  return pure;
-}
-
-static void mark_decay(Graph *graph, Arena *arena) {
-  const bool *pure = find_pure(graph, arena);
-  bool *decays = ARENA_ARRAY(arena, bool, graph->nodes.n);
-  for (int i = graph->nodes.n - 1; i >= 0; i--) {
-    const Node *node = graph->nodes.data[i];
-    for (int j = 0; j < node->n_inputs; j++)
-      if (pure[node->inputs[j].node] &&
-          (decays[i] || reads_weights(node->op, j)))
-        decays[node->inputs[j].node] = true;
-  }
-  for (int i = 0; i < graph->inputs.n; i++) {
-    GraphInput *input = &graph->inputs.data[i];
-    input->has_decay = input->role == ROLE_param && decays[input->value.node];
-  }
-}
-
 /* ---- parameters that reach nothing ---- */
 
 static void warn_unreached(const Graph *graph, Arena *arena, DiagId id) {
@@ -185,7 +143,7 @@ static void add_metrics(Build *b, Elab *e) {
 
 static Graph *finish(Elab *e) {
   add_states(e);
-  mark_decay(e->graph, e->arena);
+  weights_mark(e->graph, e->arena);
   return e->graph;
 }
 

@@ -128,6 +128,11 @@ const Item *program_block(const Program *program, const char *kind);
 /* Whether a path written in a file stays below the file's folder; reports. */
 bool program_check_path(Program *program, const char *path, Span span);
 
+/* ---- weights.c ---- */
+
+/* Fills in has_decay, contracts and batches of the parameters. */
+void weights_mark(Graph *graph, Arena *arena);
+
 /* ---- unused.c ---- */
 
 /* Puts every name that an expression or a type of the file reads. */

@@ -5,8 +5,9 @@
  *     "R(0.5) * a + EXP(-y)"   "m = b1 * m + (1 - b1) * g; w = w - lr * m"
  *
  * A recursive descent over the C subset that those texts use: numbers, names,
- * unary minus and not, * /, + -, one comparison, && and ||, R(x), SEL(c, x, y)
- * and functions, whose capital names are those of operators in small letters.
+ * unary minus and not, * /, + -, one comparison, && and ||, R(x), SEL(c, x, y),
+ * functions, whose capital names are those of operators in small letters, and
+ * the reductions of tensors SUM, MEAN, NORM and ORTH.
  * Arithmetic on constants is done here, in double: "1 - b1" must be the f32
  * nearest to 0.1, not 1 minus the f32 nearest to 0.9.
  */
@@ -64,6 +65,7 @@ static size_t word_length(const char *at) {
 
 static Term apply1(Reader *reader, Op op, Term a) {
   if (a.is_number && op == OP_neg) return number(-a.number);
+  if (a.is_number && op == OP_sqrt) return number(sqrt(a.number));
   Value x = term_value(reader, a);
   return (Term){.value = graph_op1(reader->scope->graph, op, x)};
 }
@@ -74,6 +76,8 @@ static bool fold2(Op op, double a, double b, double *out) {
   case OP_sub: *out = a - b; return true;
   case OP_mul: *out = a * b; return true;
   case OP_div: *out = a / b; return true;
+  case OP_minimum: *out = b < a ? b : a; return true;
+  case OP_maximum: *out = b > a ? b : a; return true;
   default: return false;
   }
 }
@@ -106,6 +110,129 @@ static Term read_name(Reader *reader, size_t length) {
   UNREACHABLE(); /* the text uses a name that nobody bound */
 }
 
+/* ---- functions of tensors ---- */
+
+static const ExprDims *find_group(const ExprScope *scope, const char *name,
+                                  size_t length) {
+  for (int i = 0; i < scope->n_groups; i++) {
+    const ExprDims *group = &scope->groups[i];
+    if (strlen(group->name) == length &&
+        strncmp(group->name, name, length) == 0)
+      return group;
+  }
+  UNREACHABLE(); /* the text names dims that the parameter has not */
+}
+
+/* Fills `out` with the dims of `type` that a reduction goes over: those of the
+ * groups that follow, all without any. */
+static int read_dims(Reader *reader, const Type *type, Name *out) {
+  int n = 0;
+  bool has_groups = false;
+  while (accept(reader, ",")) {
+    skip_blanks(reader);
+    size_t length = word_length(reader->at);
+    const ExprDims *group = find_group(reader->scope, reader->at, length);
+    reader->at += length;
+    has_groups = true;
+    for (int i = 0; i < group->n; i++)
+      if (type_find(type, group->dims[i]) >= 0) out[n++] = group->dims[i];
+  }
+  for (int i = 0; i < type->rank && !has_groups; i++)
+    out[n++] = type->dims[i].name;
+  return n;
+}
+
+static Value read_reduction(Reader *reader, const char *name) {
+  ExprScope *scope = reader->scope;
+  Graph *graph = scope->graph;
+  Value x = term_value(reader, read_or(reader));
+  const Type *type = graph_type(graph, x);
+  Name dims[MAX_RANK];
+  int n = read_dims(reader, type, dims);
+  expect(reader, ")");
+  if (strcmp(name, "norm") == 0) x = graph_op2(graph, OP_mul, x, x);
+  if (n > 0) x = graph_reduce(graph, OP_sum, x, dims, n);
+  if (strcmp(name, "norm") == 0) return graph_op1(graph, OP_sqrt, x);
+  if (strcmp(name, "sum") == 0) return x;
+  double elements = 1;
+  for (int i = 0; i < n; i++) elements *= (double)type_size(type, dims[i]);
+  Value factor = graph_const(graph, scope->dtype, 1 / elements);
+  return graph_op2(graph, OP_mul, x, factor);
+}
+
+static Value rename_dims(Graph *graph, Value x, const ExprDims *from,
+                         const ExprDims *to) {
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_from, from->dims, from->n);
+  attrs_names(&attrs, ATTR_to, to->dims, to->n);
+  return graph_append(graph, OP_rename, &x, 1, &attrs);
+}
+
+static Value contract(Graph *graph, Value a, Value b, const ExprDims *over) {
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_over, over->dims, over->n);
+  return graph_append(graph, OP_dot, (Value[]){a, b}, 2, &attrs);
+}
+
+static Value combine(ExprScope *scope, double s, Value a, double t, Value b) {
+  Graph *graph = scope->graph;
+  Value x = graph_const(graph, scope->dtype, s),
+        y = graph_const(graph, scope->dtype, t);
+  return graph_op2(graph, OP_add, graph_op2(graph, OP_mul, a, x),
+                   graph_op2(graph, OP_mul, b, y));
+}
+
+static double group_size(const Type *type, const ExprDims *group) {
+  double n = 1;
+  for (int i = 0; i < group->n; i++)
+    n *= (double)type_size(type, group->dims[i]);
+  return n;
+}
+
+/* The dims of `group` under names that no tensor has: "C" is "C~", "C~~". */
+static ExprDims fresh_dims(Names *names, const ExprDims *group) {
+  ExprDims fresh = {.n = group->n};
+  for (int i = 0; i < group->n; i++)
+    fresh.dims[i] = name_format(names, "%s~", group->dims[i]);
+  return fresh;
+}
+
+/* ORTH(x), the nearest matrix with orthonormal rows, about: five steps of the
+ * quintic Newton-Schulz iteration of Jordan et al. 2024 on x (of norm at most
+ * 1) as a matrix of the groups `in` and `out`; other dims are batched.
+ *
+ *     A = X X^T;  X = a X + (b A + c A A) X      rows: the smaller group  */
+static Value orthogonalise(ExprScope *scope, Value x) {
+  Graph *graph = scope->graph;
+  Names *names = graph->module->names;
+  const Type *type = graph_type(graph, x);
+  const ExprDims *in = find_group(scope, "in", 2),
+                 *out = find_group(scope, "out", 3);
+  bool is_wide = group_size(type, in) <= group_size(type, out);
+  const ExprDims *rows = is_wide ? in : out, *columns = is_wide ? out : in;
+  ExprDims rows2 = fresh_dims(names, rows), rows3 = fresh_dims(names, &rows2);
+  for (int i = 0; i < 5; i++) {
+    Value x2 = rename_dims(graph, x, rows, &rows2);
+    Value a = contract(graph, x, x2, columns);
+    Value a2 = rename_dims(graph, a, &rows2, &rows3);
+    a2 = rename_dims(graph, a2, rows, &rows2);
+    Value aa =
+        rename_dims(graph, contract(graph, a, a2, &rows2), &rows3, &rows2);
+    Value b = combine(scope, -4.7750, a, 2.0315, aa);
+    Value bx = contract(graph, b, x2, &rows2);
+    Value three = graph_const(graph, scope->dtype, 3.4445);
+    x = graph_op2(graph, OP_add, graph_op2(graph, OP_mul, x, three), bx);
+  }
+  return graph_transpose_to(graph, x, type);
+}
+
+static bool is_reduction(const char *name) {
+  return strcmp(name, "sum") == 0 || strcmp(name, "mean") == 0 ||
+         strcmp(name, "norm") == 0;
+}
+
+/* ---- the descent ---- */
+
 static Term read_call(Reader *reader, size_t length) {
   char name[32] = {0};
   ASSERT(length < sizeof(name));
@@ -115,6 +242,7 @@ static Term read_call(Reader *reader, size_t length) {
   reader->at += length;
   expect(reader, "(");
   if (strcmp(name, "sel") == 0) strcpy(name, "select");
+  if (is_reduction(name)) return (Term){.value = read_reduction(reader, name)};
   Term args[3];
   int n = 0;
   do {
@@ -123,6 +251,10 @@ static Term read_call(Reader *reader, size_t length) {
   } while (accept(reader, ","));
   expect(reader, ")");
   if (strcmp(name, "r") == 0) return args[0];
+  if (strcmp(name, "orth") == 0) {
+    Value x = term_value(reader, args[0]);
+    return (Term){.value = orthogonalise(reader->scope, x)};
+  }
   Op op;
   ASSERT(op_find(name, &op) && op_info(op)->is_pointwise &&
          op_info(op)->min_inputs == n);

@@ -239,7 +239,10 @@ typedef struct GraphInput {
   Init init; /* param, state, moment */
   bool is_frozen;
   bool has_decay; /* param: a dot, conv or gather reads it (language.md 8) */
-  Value value;    /* the `input` node */
+  /* param: dims, as bits by index, that the first dot or conv to read it
+   * contracts, and those that it batches; contracts 0: it is no matrix */
+  uint16_t contracts, batches;
+  Value value; /* the `input` node */
 } GraphInput;
 
 typedef struct GraphOutput {
@@ -414,12 +417,20 @@ typedef struct ExprName {
   Value value;
 } ExprName;
 
+/* Dims under one name: SUM(x, in) sums over those of them that x has. */
+typedef struct ExprDims {
+  const char *name;
+  int n;
+  Name dims[MAX_RANK];
+} ExprDims;
+
 /* Names that a formula may read; assignments add to them or replace. */
 typedef struct ExprScope {
   Graph *graph;
   DType dtype; /* of literals */
-  int n;
-  ExprName names[24];
+  int n, n_groups;
+  ExprName names[32];
+  ExprDims groups[2];
 } ExprScope;
 
 void expr_bind(ExprScope *scope, const char *name, Value value);
@@ -427,7 +438,9 @@ void expr_bind(ExprScope *scope, const char *name, Value value);
 void expr_bind_real(ExprScope *scope, const char *name, double value);
 Value expr_find(const ExprScope *scope, const char *name); /* or VALUE_NONE */
 /* Appends the nodes of `text`: an expression in the notation of ops.def, or
- * statements "m = b1 * m; w = w - m".  Numbers may stand without R().  What is
+ * statements "m = b1 * m; w = w - m".  Numbers may stand without R().
+ * SUM(x), MEAN(x) and NORM(x) (root of the sum of squares) reduce all dims of
+ * x, or those of the groups named after it; ORTH(x) is exprtext.c's.  What is
  * constant is computed in double and rounded once.  Returns the last value;
  * texts come from our tables, so a mistake in one is asserted. */
 Value expr_build(ExprScope *scope, const char *text);

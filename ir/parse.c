@@ -10,11 +10,13 @@
  *     axis   = name "=" INT [ "~" ]
  *     body   = "{" { node | "output" role STRING value } "}"
  *     node   = values "=" op [ values ] [ attrs ] ":" types
- *              [ role STRING [ init "(" REAL ")" ] [ "frozen" ] [ "decay" ] ]
+ *              [ role STRING [ init "(" REAL ")" ] [ "frozen" ] [ "decay" ]
+ *                [ "matrix" names ] [ "batch" names ] ]
  *              [ "@" phase ] [ STRING ] [ body ]
  *     type   = dtype "[" [ dim { "," dim } ] [ ";" reduce "@" axes ] "]"
  *     dim    = name ":" INT [ "@" axes ]        axes = name | "(" names ")"
  *     attrs  = "{" key "=" value { "," key "=" value } "}"
+ *     names  = "(" name { "," name } ")"
  *     name   = WORD | STRING
  */
 #include "ir/ir.h"
@@ -565,6 +567,22 @@ static Phase parse_phase(Parser *p) {
   return PHASE_forward;
 }
 
+/* "matrix(C, X)": names of the type's dims as bits; 0 where it is absent. */
+static uint16_t parse_dim_set(Parser *p, const char *word, const Type *type) {
+  uint16_t set = 0;
+  if (!accept_word(p, word)) return 0;
+  expect(p, '(');
+  do {
+    int d = type_find(type, parse_name(p));
+    if (d < 0)
+      wrong(p, "dims that this type has");
+    else
+      set |= (uint16_t)(1 << d);
+  } while (accept(p, ','));
+  expect(p, ')');
+  return set;
+}
+
 /* What stands behind the type of an input; its slot is its place in order. */
 static void parse_input(Parser *p, Body *body, const Attrs *attrs,
                         const Type *type) {
@@ -581,6 +599,8 @@ static void parse_input(Parser *p, Body *body, const Attrs *attrs,
   input->init = parse_init(p);
   input->is_frozen = accept_word(p, "frozen");
   input->has_decay = accept_word(p, "decay");
+  input->contracts = parse_dim_set(p, "matrix", type);
+  input->batches = parse_dim_set(p, "batch", type);
 }
 
 static Graph *parse_body(Parser *p, Name name, const Mesh *mesh);

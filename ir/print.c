@@ -58,7 +58,22 @@ const char *init_name(InitKind kind) {
   UNREACHABLE();
 }
 
-static void print_input(Text *out, const GraphInput *input) {
+/* " matrix(C, X)": the dims of a set of bits; nothing for none. */
+static void print_dims(Text *out, const char *word, const Type *type,
+                       uint16_t dims) {
+  const char *before = "(";
+  if (!dims) return;
+  text_printf(out, " %s", word);
+  for (int i = 0; i < type->rank; i++) {
+    if (!(dims >> i & 1)) continue;
+    text_add(out, before);
+    name_print(out, type->dims[i].name);
+    before = ", ";
+  }
+  text_add(out, ")");
+}
+
+static void print_input(Text *out, const GraphInput *input, const Type *type) {
   text_printf(out, " %s ", role_name(input->role));
   text_add_json(out, input->path);
   if (input->init.kind != INIT_zeros || input->init.a != 0) {
@@ -68,6 +83,8 @@ static void print_input(Text *out, const GraphInput *input) {
   }
   if (input->is_frozen) text_add(out, " frozen");
   if (input->has_decay) text_add(out, " decay");
+  print_dims(out, "matrix", type, input->contracts);
+  print_dims(out, "batch", type, input->batches);
 }
 
 const char *phase_name(Phase phase) {
@@ -115,7 +132,8 @@ static void print_node(Text *out, const Graph *graph, int id, const int *first,
     type_print(out, node->types[i], &graph->mesh);
   }
   if (node->op == OP_input) {
-    print_input(out, &graph->inputs.data[node_int(node, ATTR_slot, 0)]);
+    print_input(out, &graph->inputs.data[node_int(node, ATTR_slot, 0)],
+                node->types[0]);
   }
   if (node->phase) text_printf(out, " @%s", phase_name(node->phase));
   if (*node->path) {

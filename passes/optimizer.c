@@ -21,8 +21,15 @@
 
 #include "passes/rewrite.h"
 
+enum { MOST_RECIPES = 4, MOST_MOMENTS = 4 };
+
+typedef struct Row {                              /* of optimizers.def */
+  const char *moments, *decay, *scalars, *update; /* NULL: no such row */
+} Row;
+
 typedef struct Recipe {
-  const char *moments, *decay, *scalars, *update; /* NULL: not supported yet */
+  Row row;
+  ExprScope scope; /* f32: what its parameters share */
 } Recipe;
 
 typedef struct Update {
@@ -30,22 +37,31 @@ typedef struct Update {
   const TrainSettings *settings;
   Graph *graph;
   Value ok, factor; /* bool [] and f32 [], VALUE_NONE: no clipping */
-  Recipe recipe;
-  ExprScope scope; /* f32: what all parameters share */
+  Value t, rate;    /* f64 [] */
+  int n_recipes;
+  Recipe recipes[MOST_RECIPES]; /* in use */
 } Update;
+
+/* One parameter under update. */
+typedef struct Weight {
+  const GraphInput *param;
+  const Type *type;
+  bool matrix, excluded; /* as optimizers.def has them */
+  ExprScope scope;
+} Weight;
 
 #define COUPLED   "g = g + d * w"
 #define DECOUPLED "w = w - lr * d * w"
+#define INSIDE    ""
 
-static Recipe recipe_of(const OptimizerCall *call) {
-  Recipe recipe = {0};
+static Row find_row(const OptimizerCall *call, bool matrix, bool excluded) {
+  Row row = {0};
 #define OPTIMIZER(name_, ...)                                                  \
-  if (strcmp(call->name, #name_) == 0) recipe = (Recipe){__VA_ARGS__};
+  if (strcmp(call->name, #name_) == 0) row = (Row){__VA_ARGS__};
 #define VARIANT(name_, condition, ...)                                         \
-  if (strcmp(call->name, #name_) == 0 && (condition))                          \
-    recipe = (Recipe){__VA_ARGS__};
+  if (strcmp(call->name, #name_) == 0 && (condition)) row = (Row){__VA_ARGS__};
 #include "passes/plan/optimizers.def"
-  return recipe;
+  return row;
 }
 
 static const char *rate_text(RateKind kind) {
@@ -106,39 +122,51 @@ static Value learning_rate(Update *update, Value t) {
   return expr_build(&scope, rate_text(rate->kind));
 }
 
-/* Evaluates the scalars in f64 and hands them to the updates: numbers as
- * numbers, reals rounded to f32, truth values as they are. */
-static void build_scalars(Update *update) {
+/* Evaluates the recipe's scalars in f64 and hands them to the updates: numbers
+ * as numbers, reals rounded to f32, truth values as they are. */
+static void build_scalars(Update *update, Recipe *recipe) {
   const OptimizerCall *call = &update->settings->optimizer;
   Graph *graph = update->graph;
-  Value t = graph_cast(graph, step_input(graph), DT_f64);
-  Value rate = learning_rate(update, t);
   ExprScope scope = {.graph = graph, .dtype = DT_f64};
-  expr_bind(&scope, "t", t);
-  expr_bind(&scope, "lr", rate);
+  expr_bind(&scope, "t", update->t);
+  expr_bind(&scope, "lr", update->rate);
   expr_bind_real(&scope, "b1", call->beta1);
   expr_bind_real(&scope, "b2", call->beta2);
   expr_bind_real(&scope, "mu", call->momentum);
   expr_bind_real(&scope, "al", call->alpha);
+  expr_bind_real(&scope, "tr", call->trust);
   expr_bind_real(&scope, "eps", call->eps);
-  expr_bind_real(&scope, "d", call->decay);
   expr_bind_real(&scope, "ema", update->settings->ema);
   expr_build(&scope, "first = t == 1");
-  if (update->recipe.scalars[0]) expr_build(&scope, update->recipe.scalars);
-  update->scope = (ExprScope){.graph = graph, .dtype = DT_f32};
+  if (recipe->row.scalars[0]) expr_build(&scope, recipe->row.scalars);
+  recipe->scope = (ExprScope){.graph = graph, .dtype = DT_f32};
   for (int i = 0; i < scope.n; i++) {
     const ExprName *item = &scope.names[i];
     const Node *node = graph_node(graph, item->value);
     if (node->op == OP_const) {
-      expr_bind_real(&update->scope, item->name,
+      expr_bind_real(&recipe->scope, item->name,
                      node_real(node, ATTR_value, 0));
     } else {
       bool is_real = dtype_class(node->types[0]->dtype) == CLASS_REAL;
       Value value =
           is_real ? graph_cast(graph, item->value, DT_f32) : item->value;
-      expr_bind(&update->scope, item->name, value);
+      expr_bind(&recipe->scope, item->name, value);
     }
   }
+}
+
+static const Recipe *recipe_for(Update *update, const Weight *weight) {
+  Row wanted =
+      find_row(&update->settings->optimizer, weight->matrix, weight->excluded);
+  for (int i = 0; i < update->n_recipes; i++)
+    if (strcmp(update->recipes[i].row.update, wanted.update) == 0)
+      return &update->recipes[i];
+  ASSERT(update->n_recipes < MOST_RECIPES);
+  Recipe *recipe = &update->recipes[update->n_recipes++];
+  recipe->row = wanted;
+  update->graph->path = path_of(update, "%s", "optimizer");
+  build_scalars(update, recipe);
+  return recipe;
 }
 
 static Value sum_of_squares(Graph *graph, Value g) {
@@ -210,6 +238,32 @@ static Value zero_input(Update *update, Role role, Name path,
   return value;
 }
 
+typedef struct Moment {
+  char letter[2];
+  Name path;
+  Value old;
+} Moment;
+
+/* Reads one item of a list of moments: "m", or "r:out" for the dims `out`. */
+static const char *read_moment(Update *update, const Weight *weight,
+                               const char *at, Moment *out) {
+  Module *module = update->ctx->module;
+  const Type *type = weight->type;
+  out->letter[0] = *at++;
+  if (*at == ':') {
+    bool is_out = strncmp(at, ":out", 4) == 0;
+    ASSERT(is_out || strncmp(at, ":in", 3) == 0);
+    const ExprDims *without = &weight->scope.groups[is_out ? 0 : 1];
+    type = type_without(module->arena, type, without->dims, without->n);
+    at += is_out ? 4 : 3;
+  }
+  out->path =
+      name_format(module->names, "%s.%s/%s", update->settings->optimizer.name,
+                  out->letter, weight->param->path);
+  out->old = zero_input(update, ROLE_moment, out->path, type);
+  return at + (*at == ' ');
+}
+
 /* The average begins with the parameter's first value. */
 static void update_average(Update *update, const GraphInput *param,
                            ExprScope *scope, Value old_w) {
@@ -222,42 +276,62 @@ static void update_average(Update *update, const GraphInput *param,
   replace(update, ROLE_ema, path, e, next);
 }
 
+/* The dims of a matrix, as `in` and `out`, and their sizes. */
+static void bind_matrix(Weight *weight) {
+  static const char *const names[2] = {"in", "out"}, *const sizes[2] = {
+                                                         "n_in", "n_out"};
+  const GraphInput *param = weight->param;
+  ExprScope *scope = &weight->scope;
+  double elements[2] = {1, 1};
+  for (int i = 0; i < 2; i++) scope->groups[i] = (ExprDims){.name = names[i]};
+  for (int d = 0; d < weight->type->rank; d++) {
+    if (param->batches >> d & 1) continue;
+    int side = !(param->contracts >> d & 1);
+    ExprDims *group = &scope->groups[side];
+    group->dims[group->n++] = weight->type->dims[d].name;
+    elements[side] *= (double)weight->type->dims[d].size;
+  }
+  scope->n_groups = 2;
+  for (int i = 0; i < 2; i++) expr_bind_real(scope, sizes[i], elements[i]);
+}
+
 static void update_parameter(Update *update, const GraphInput *param,
                              Value gradient) {
   Graph *graph = update->graph;
   const OptimizerCall *call = &update->settings->optimizer;
+  Weight weight = {.param = param,
+                   .type = graph_type(graph, param->value),
+                   .matrix = param->contracts != 0,
+                   .excluded = !param->has_decay && !call->decay_all};
+  const Recipe *recipe = recipe_for(update, &weight);
+  ExprScope *scope = &weight.scope;
+  *scope = recipe->scope;
   graph->path = path_of(update, "optimizer.%s", param->path);
-  const Type *type = graph_type(graph, param->value);
   Value w = graph_cast(graph, param->value, DT_f32);
   Value g = graph_cast(graph, gradient, DT_f32);
   if (value_is(update->factor)) {
     g = graph_op2(graph, OP_mul, g, update->factor);
   }
-  ExprScope scope = update->scope;
-  expr_bind(&scope, "w", w);
-  expr_bind(&scope, "g", g);
-  char letter[8][2] = {{0}};
-  Name paths[8];
-  Value moments[8];
-  int n = (int)strlen(update->recipe.moments);
-  ASSERT(n <= ARRAY_LENGTH(moments));
-  for (int i = 0; i < n; i++) {
-    letter[i][0] = update->recipe.moments[i];
-    paths[i] = name_format(update->ctx->module->names, "%s.%s/%s", call->name,
-                           letter[i], param->path);
-    moments[i] = zero_input(update, ROLE_moment, paths[i], type);
-    expr_bind(&scope, letter[i], moments[i]);
+  expr_bind(scope, "w", w);
+  expr_bind(scope, "g", g);
+  expr_bind_real(scope, "d", weight.excluded ? 0 : call->decay);
+  if (weight.matrix) bind_matrix(&weight);
+  Moment moments[MOST_MOMENTS] = {0};
+  int n = 0;
+  for (const char *at = recipe->row.moments; *at; n++) {
+    ASSERT(n < MOST_MOMENTS);
+    at = read_moment(update, &weight, at, &moments[n]);
+    expr_bind(scope, moments[n].letter, moments[n].old);
   }
-  bool has_decay = param->has_decay || call->decay_all;
-  if (call->decay > 0 && has_decay) expr_build(&scope, update->recipe.decay);
-  expr_build(&scope, update->recipe.update);
-  replace(update, ROLE_param, param->path, param->value,
-          expr_find(&scope, "w"));
+  bool has_decay = call->decay > 0 && !weight.excluded;
+  if (has_decay && *recipe->row.decay) expr_build(scope, recipe->row.decay);
+  expr_build(scope, recipe->row.update);
+  replace(update, ROLE_param, param->path, param->value, expr_find(scope, "w"));
   for (int i = 0; i < n; i++) {
-    replace(update, ROLE_moment, paths[i], moments[i],
-            expr_find(&scope, letter[i]));
+    replace(update, ROLE_moment, moments[i].path, moments[i].old,
+            expr_find(scope, moments[i].letter));
   }
-  if (update->settings->ema > 0) update_average(update, param, &scope, w);
+  if (update->settings->ema > 0) update_average(update, param, scope, w);
 }
 
 /* ---- the pass ---- */
@@ -265,7 +339,7 @@ static void update_parameter(Update *update, const GraphInput *param,
 static bool is_supported(const Update *update) {
   const OptimizerCall *call = &update->settings->optimizer;
   Diags *diags = update->ctx->module->diags;
-  if (update->recipe.update == NULL) {
+  if (find_row(call, false, false).update == NULL) {
     diag(diags, DIAG_optimizer_unknown, call->span, call->name);
     return false;
   }
@@ -305,11 +379,12 @@ static Graph *build_update(Update *update, const Graph *from) {
   graph->phase = PHASE_update;
   graph->span = update->settings->optimizer.span;
   Value norm = build_norm(update, from);
-  build_scalars(update);
+  update->t = graph_cast(graph, step_input(graph), DT_f64);
+  update->rate = learning_rate(update, update->t);
   copy_outputs(update, from);
   graph_output(graph, ROLE_norm, path_of(update, "%s", "norm"), norm);
   graph_output(graph, ROLE_rate, path_of(update, "%s", "lr"),
-               expr_find(&update->scope, "lr"));
+               graph_cast(graph, update->rate, DT_f32));
   for (int i = 0; i < from->outputs.n; i++) {
     const GraphOutput *output = &from->outputs.data[i];
     if (output->role != ROLE_grad) continue;
@@ -326,7 +401,6 @@ Graph *pass_optimizer(PassContext *ctx, const Graph *from) {
     return rewrite_graph(ctx, from, NULL, NULL);
   }
   update.settings = &ctx->model->settings;
-  update.recipe = recipe_of(&update.settings->optimizer);
   if (!is_supported(&update)) return rewrite_graph(ctx, from, NULL, NULL);
   return build_update(&update, from);
 }

@@ -46,6 +46,8 @@ Value rewrite_input(Graph *to, const GraphInput *like, const Type *type) {
   input->init = like->init;
   input->is_frozen = like->is_frozen;
   input->has_decay = like->has_decay;
+  input->contracts = like->contracts;
+  input->batches = like->batches;
   return value;
 }
 

@@ -2,12 +2,16 @@
  * reference.c -- the helper of reference.sh: makes a checkpoint of recorded
  * parameters, and compares the gradients in a written one with the records.
  *
- *     reference write MODEL.safetensors FOLDER
+ *     reference write MODEL.safetensors FOLDER [PREFIX]
  *     reference compare MODEL.safetensors FOLDER/step-00000001
+ *     reference compare MODEL.safetensors FOLDER/step-00000050 PREFIX
  *
- * The model trains with sgd and momentum, so that after the first step the
- * moment is the gradient.  The L2 error of each tensor may be 1e-5, or twice
- * what PyTorch's own f32 gradient is off where that is more.
+ * `write` takes the records PREFIXpath, "param/" without one.  With a prefix,
+ * `compare` compares the records PREFIXpath with what is stored as `path`,
+ * within 1e-5 in L2.  Without one it compares gradients: the model trains with
+ * sgd and momentum, so that after the first step the moment is the gradient.
+ * The L2 error of each tensor may be 1e-5, or twice what PyTorch's own f32
+ * gradient is off where that is more.
  */
 #include "tests/e2e/checkpoints.h"
 #include "tests/unit/reference_files.h"
@@ -18,14 +22,14 @@ static void exhausted(void *user) {
 }
 
 static Status write_checkpoint(Arena *arena, const Recorded *recorded,
-                               const char *folder) {
+                               const char *folder, const char *prefix) {
   Given *given = ARENA_ARRAY(arena, Given, recorded->header.n_tensors);
   int n = 0;
   for (int i = 0; i < recorded->header.n_tensors; i++) {
     const StoredTensor *from = &recorded->header.tensors[i];
-    if (strncmp(from->name, "param/", 6) != 0) continue;
+    if (strncmp(from->name, prefix, strlen(prefix)) != 0) continue;
     Given *to = &given[n++];
-    *to = (Given){.path = from->name + strlen("param/"),
+    *to = (Given){.path = from->name + strlen(prefix),
                   .rank = from->rank,
                   .values = recorded_values(arena, recorded, from)};
     for (int d = 0; d < from->rank; d++) to->size[d] = from->size[d];
@@ -33,47 +37,67 @@ static Status write_checkpoint(Arena *arena, const Recorded *recorded,
   return given_write(arena, folder, given, n);
 }
 
-static Status compare(Arena *arena, const Recorded *recorded,
-                      const char *folder) {
+typedef struct Comparison {
+  Arena *arena;
+  const Recorded *recorded;
   Checkpoint checkpoint;
-  TRY(checkpoint_open(arena, folder, &checkpoint));
-  double worst = 0;
-  int n_compared = 0, n_wrong = 0;
+  double worst;
+  int n_compared, n_wrong;
+} Comparison;
+
+static Status compare_one(Comparison *c, const StoredTensor *wanted,
+                          const char *path, double limit) {
+  int64_t n = recorded_elements(wanted);
+  double *got;
+  TRY(stored_read(c->arena, &c->checkpoint, path, n, &got));
+  double off =
+      relative_error(got, recorded_values(c->arena, c->recorded, wanted), n);
+  bool is_right = off <= limit;
+  if (!is_right) printf("%s: off by %.3g, allowed %.3g\n", path, off, limit);
+  c->n_wrong += !is_right;
+  c->worst = fmax(c->worst, off);
+  c->n_compared++;
+  return STATUS_OK;
+}
+
+/* A gradient may be off by twice what PyTorch's is in f32. */
+static double gradient_limit(const Comparison *c, const char *path) {
+  const StoredTensor *error = recorded_find(c->recorded, "f32_error/", path);
+  return fmax(1e-5, 2 * recorded_values(c->arena, c->recorded, error)[0]);
+}
+
+static Status compare(Arena *arena, const Recorded *recorded,
+                      const char *folder, const char *prefix) {
+  Comparison c = {.arena = arena, .recorded = recorded};
+  bool is_gradient = strcmp(prefix, "grad/") == 0;
+  TRY(checkpoint_open(arena, folder, &c.checkpoint));
   for (int i = 0; i < recorded->header.n_tensors; i++) {
     const StoredTensor *wanted = &recorded->header.tensors[i];
-    if (strncmp(wanted->name, "grad/", 5) != 0) continue;
-    const char *path = wanted->name + strlen("grad/");
-    const StoredTensor *error = recorded_find(recorded, "f32_error/", path);
-    int64_t n = recorded_elements(wanted);
-    double *got;
-    TRY(stored_read(arena, &checkpoint, arena_printf(arena, "sgd.m/%s", path),
-                    n, &got));
-    double off =
-        relative_error(got, recorded_values(arena, recorded, wanted), n);
-    double limit = fmax(1e-5, 2 * recorded_values(arena, recorded, error)[0]);
-    bool is_right = off <= limit;
-    if (!is_right) printf("%s: off by %.3g, allowed %.3g\n", path, off, limit);
-    n_wrong += !is_right;
-    worst = fmax(worst, off);
-    n_compared++;
+    if (strncmp(wanted->name, prefix, strlen(prefix)) != 0) continue;
+    const char *path = wanted->name + strlen(prefix);
+    TRY(is_gradient
+            ? compare_one(&c, wanted, arena_printf(arena, "sgd.m/%s", path),
+                          gradient_limit(&c, path))
+            : compare_one(&c, wanted, path, 1e-5));
   }
-  checkpoint_close(&checkpoint);
-  printf("%d gradients, worst relative L2 error %.3g\n", n_compared, worst);
-  if (n_wrong || !n_compared)
-    return status_make(STATUS_invalid, "%d gradients are wrong", n_wrong);
+  checkpoint_close(&c.checkpoint);
+  printf("%d tensors, worst relative L2 error %.3g\n", c.n_compared, c.worst);
+  if (c.n_wrong || !c.n_compared)
+    return status_make(STATUS_invalid, "%d tensors are wrong", c.n_wrong);
   return STATUS_OK;
 }
 
 int main(int argc, char **argv) {
-  if (argc != 4) return 2;
+  if (argc != 4 && argc != 5) return 2;
   Memory *memory = memory_create(exhausted, NULL);
   Arena *arena = arena_create(memory);
   Recorded recorded;
+  bool writes = strcmp(argv[1], "write") == 0;
+  const char *prefix = argc == 5 ? argv[4] : writes ? "param/" : "grad/";
   Status status = recorded_open(arena, argv[2], &recorded);
   if (status.code == STATUS_ok)
-    status = !strcmp(argv[1], "write")
-                 ? write_checkpoint(arena, &recorded, argv[3])
-                 : compare(arena, &recorded, argv[3]);
+    status = writes ? write_checkpoint(arena, &recorded, argv[3], prefix)
+                    : compare(arena, &recorded, argv[3], prefix);
   if (status.code != STATUS_ok) printf("reference: %s\n", status.message);
   memory_destroy(memory);
   return status.code == STATUS_ok ? 0 : 1;

@@ -202,4 +202,5 @@ def main():
            [[int(v) for v in np.concatenate([a, b])] for a, b in zip(x, y)])
 
 
-main()
+if __name__ == "__main__":
+    main()

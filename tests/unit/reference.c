@@ -61,24 +61,14 @@ static const DataField *find_field(const Case *c, Name path) {
   return NULL;
 }
 
-/* The columns of the field, all records of the file in its order. */
 static void read_csv(const Case *c, const DataField *field, Tensor out) {
-  const char *text;
-  size_t n;
-  Status status =
-      file_read(c->module->arena, path_of(c, ".csv"), 1 << 24, &text, &n);
-  cr_assert(status.code == STATUS_ok, "%s", status.message);
-  int64_t column = 0, filled = 0;
-  for (char *end; *text; text = end + 1) {
-    double value = strtod(text, &end);
-    if (column >= field->first_column && column <= field->last_column) {
-      cr_assert_lt(filled, type_elements(out.type), "%s", field->path);
-      out.data[filled++] = value * field->scale + field->shift;
-    }
-    cr_assert(*end == ',' || *end == '\n');
-    column = *end == ',' ? column + 1 : 0;
-  }
-  cr_assert_eq(filled, type_elements(out.type), "%s", field->path);
+  int64_t n = type_elements(out.type);
+  int64_t read =
+      recorded_csv(c->module->arena, path_of(c, ".csv"), field->first_column,
+                   field->last_column, out.data, n);
+  cr_assert_eq(read, n, "%s", field->path);
+  for (int64_t i = 0; i < n; i++)
+    out.data[i] = out.data[i] * field->scale + field->shift;
 }
 
 static const double *recorded(const Case *c, const char *prefix,

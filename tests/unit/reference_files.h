@@ -68,6 +68,28 @@ static inline double *recorded_values(Arena *arena, const Recorded *recorded,
   return values;
 }
 
+/* Fills `out` with columns first..last of all lines of a file of numbers;
+ * returns how many of at most `n` were there. */
+static inline int64_t recorded_csv(Arena *arena, const char *path,
+                                   int64_t first, int64_t last, double *out,
+                                   int64_t n) {
+  const char *text;
+  size_t bytes;
+  int64_t column = 0, filled = 0;
+  Status status = file_read(arena, path, 1 << 24, &text, &bytes);
+  if (status.code != STATUS_ok) return -1;
+  for (char *end; *text; text = end + 1) {
+    double value = strtod(text, &end);
+    if (*end != ',' && *end != '\n') return -1;
+    if (column >= first && column <= last) {
+      if (filled == n) return -1;
+      out[filled++] = value;
+    }
+    column = *end == ',' ? column + 1 : 0;
+  }
+  return filled;
+}
+
 /* ||got - wanted|| / ||wanted||, in L2. */
 static inline double relative_error(const double *got, const double *wanted,
                                     int64_t n) {

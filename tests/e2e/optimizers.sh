@@ -1,0 +1,34 @@
+#!/bin/bash
+# Fifty steps of emitted f32 programs with every optimizer and schedule against
+# the records of tests/reference/record_optimizers.py; what looks at whole
+# tensors also on two ranks, whose replicas must stay equal.
+. "$(dirname "$0")/lib.sh"
+folder="$root/tests/reference"
+reference="$work/reference"
+${CC:-cc} -std=gnu11 -O1 -D_GNU_SOURCE -I"$root" -o "$reference" \
+  "$root/tests/e2e/reference.c" "$(dirname "$dnnc")/libdnnrank.a" \
+  -fopenmp -lm -ldl -lpthread || fail "cannot compile the helper"
+"$reference" write "$folder/optimizers.safetensors" first.ckpt start/ ||
+  fail "no checkpoint made"
+
+check() { # case, its settings, arguments of run
+  local name=$1
+  shift
+  rm -rf out.ckpt
+  "$dnnc" run "$folder/optimizers.dnn" --load first.ckpt --json save=out.ckpt \
+    "$@" >out.json 2>out.err || { cat out.err; fail "$name"; }
+  echo "$name: $("$reference" compare "$folder/optimizers.safetensors" \
+    out.ckpt/step-00000050 "$name/")" || fail "$name: $(cat out.err)"
+}
+
+while read -r name settings; do
+  check "$name" $settings
+done <"$folder/optimizers.txt"
+has_mpi || skip "ranks: needs mpirun"
+while read -r name settings; do
+  case $name in
+  lamb_decay | lars_decay | muon_decay | adafactor_decay | ema)
+    check "$name" $settings --ranks 2
+    ;;
+  esac
+done <"$folder/optimizers.txt"
