@@ -166,30 +166,63 @@ Val builtin_adaptive_avgpool(BuiltinCall *call) {
   return elab_emit(e, OP_adaptive_avgpool, call->args, 1, &attrs);
 }
 
-/* Nearest: every element n times, by a new inner dim that is merged away. */
+/* ---- upsample: a new inner dim of n copies, which is merged away ---- */
+
+/* x with its first or last element again, and without the other end. */
+static Val neighbour(Elab *e, Val x, Name dim, bool is_next) {
+  int64_t size = type_size(elab_type(e, x), dim);
+  if (size == 1) return x;
+  Val edge = elab_slice(e, x, dim, is_next ? size - 1 : 0, 1);
+  Val rest = elab_slice(e, x, dim, is_next ? 1 : 0, size - 1);
+  const Val parts[] = {is_next ? rest : edge, is_next ? edge : rest};
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, dim);
+  return elab_emit(e, OP_concat, parts, 2, &attrs);
+}
+
+/* Half-pixel centres: copy r of n lies t = (r + 1/2) / n - 1/2 away from its
+ * element, between it and the neighbour on that side. */
+static Val interpolate(Elab *e, Val x, Name dim, Name times, int64_t n) {
+  DType dtype = elab_type(e, x)->dtype;
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, times);
+  attrs_ints(&attrs, ATTR_sizes, &n, 1);
+  Val t = elab_cast(e, elab_emit(e, OP_iota, NULL, 0, &attrs), dtype);
+  t = pointwise2(e, OP_mul, t, val_real(1 / (double)n));
+  t = pointwise2(e, OP_add, t, val_real(0.5 / (double)n - 0.5));
+  Val to_next = pointwise1(e, OP_relu, t);
+  Val to_last = pointwise1(e, OP_relu, pointwise1(e, OP_neg, t));
+  Val here = pointwise2(e, OP_sub, val_real(1), pointwise1(e, OP_abs, t));
+  Val sum = pointwise2(e, OP_mul, x, here);
+  for (int side = 0; side < 2; side++) {
+    Val share = pointwise2(e, OP_mul, neighbour(e, x, dim, side),
+                           side ? to_next : to_last);
+    sum = pointwise2(e, OP_add, sum, share);
+  }
+  return sum;
+}
+
 Val builtin_upsample(BuiltinCall *call) {
   Elab *e = call->e;
   if (!arg_real_tensor(call, 0) || !arg_spaces(call, 1, 0)) return POISON;
   const DimArg *space = &call->dims[1];
   int64_t *n = ints(e, space->n);
   if (!arg_ints(call, 2, space->n, 1, n)) return POISON;
-  if (call->args[3].kind != VAL_string ||
-      (strcmp(call->args[3].string, "nearest") != 0 &&
-       strcmp(call->args[3].string, "linear") != 0))
+  const char *mode =
+      call->args[3].kind == VAL_string ? call->args[3].string : "";
+  bool is_linear = strcmp(mode, "linear") == 0;
+  if (!is_linear && strcmp(mode, "nearest") != 0)
     return arg_wrong(call, 3, "\"nearest\" or \"linear\"");
-  if (strcmp(call->args[3].string, "linear") == 0) {
-    elab_not_supported(e, call->x->span, "upsample with mode = \"linear\"");
-    return POISON;
-  }
   Val val = call->args[0];
   Name times = name_intern(e->names, "upsample.times"); /* no user's name */
   for (int i = 0; i < space->n && !val_is_poison(val); i++) {
     if (n[i] == 1) continue;
-    const Name from[] = {space->names[i], times};
-    val = elab_broadcast(e, val, &times, &n[i], 1);
+    Name dim = space->names[i];
+    val = is_linear ? interpolate(e, val, dim, times, n[i])
+                    : elab_broadcast(e, val, &times, &n[i], 1);
     Attrs attrs = {0};
-    attrs_names(&attrs, ATTR_from, from, 2);
-    attrs_name(&attrs, ATTR_dim, space->names[i]);
+    attrs_names(&attrs, ATTR_from, (const Name[]){dim, times}, 2);
+    attrs_name(&attrs, ATTR_dim, dim);
     val = elab_emit(e, OP_merge_dims, &val, 1, &attrs);
   }
   return val;

@@ -42,8 +42,25 @@ static void list_devices(Text *out) {
 }
 
 static void list_models(Text *out) {
-  static const char *const names[] = {"mlp", "lenet", "chargpt", "gpt2",
-                                      "vgg16"};
+  static const char *const names[] = {
+      "mlp",
+      "lenet",
+      "chargpt",
+      "gpt2",
+      /* images */
+      "alexnet",
+      "amoebanet",
+      "densenet121",
+      "googlenet",
+      "resnet50",
+      "resnet_cifar",
+      "inception_v3",
+      "mobilenet_v2",
+      "squeezenet",
+      "unet",
+      "vgg16",
+      "vit",
+  };
   for (int i = 0; i < ARRAY_LENGTH(names); i++)
     text_printf(out, "models/%s.dnn\n", names[i]);
 }
