@@ -1,62 +1,109 @@
 /*
  * report.c -- a graph by blocks, for `dnnc check`: what lies below one layer
- * call of the net is a block; parameters and operators of the net itself
- * stand under their own names, small operators together.
+ * call of the net is a block; parameters and products of the net itself stand
+ * under their own names, everything else of it together.
  */
 #include "frontend/internal.h"
 
 #include <string.h>
 
-static const double SMALL = 0.05; /* of all operations */
+typedef struct Rows {
+  Arena *arena;
+  Names *names;
+  Map *index;      /* head of a path -> row + 1 */
+  VEC(Block) rows; /* count: whether layers or figures make it a row */
+} Rows;
 
-typedef struct Row {
-  Name path;
-  int64_t parameters;
-  double flops;
-  bool is_layer;
-} Row;
-
-typedef VEC(Row) Rows;
-
-static Row *find_row(Arena *arena, Rows *rows, Names *names, Name path) {
+static Block *find_row(Rows *rows, Name path) {
   const char *dot = strchr(path, '.');
-  Name head = dot ? name_intern_n(names, path, (size_t)(dot - path)) : path;
-  for (int i = rows->n - 1; i >= 0; i--)
-    if (rows->data[i].path == head) return &rows->data[i];
-  vec_push(arena, rows, (Row){.path = head});
-  return &rows->data[rows->n - 1];
+  Name head =
+      dot ? name_intern_n(rows->names, path, (size_t)(dot - path)) : path;
+  intptr_t at = (intptr_t)map_get(rows->index, head);
+  if (!at) {
+    vec_push(rows->arena, &rows->rows, (Block){.path = head});
+    at = rows->rows.n;
+    map_put(rows->index, head, (void *)at);
+  }
+  Block *row = &rows->rows.data[at - 1];
+  if (dot) row->count = 1;
+  return row;
 }
 
-static bool is_param(const Graph *graph, const Node *node) {
-  return node->op == OP_input &&
-         graph->inputs.data[node_int(node, ATTR_slot, 0)].role == ROLE_param;
+static void add_input(Rows *rows, const GraphInput *input, const Type *type) {
+  if (input->role != ROLE_param && input->role != ROLE_state) return;
+  Block *row = find_row(rows, input->path);
+  row->count = 1;
+  *(input->role == ROLE_param ? &row->parameters : &row->state) +=
+      type_elements(type);
 }
 
-int frontend_blocks(const Graph *graph, Arena *arena, Block **out_blocks) {
+/* A view or a constant alone makes no row. */
+static void add_node(Rows *rows, const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  if (node->op == OP_input) {
+    int slot = (int)node_int(node, ATTR_slot, 0);
+    add_input(rows, &graph->inputs.data[slot], node->types[0]);
+    return;
+  }
+  double flops = node_product_flops(graph, id);
+  Block *row = find_row(rows, node->path);
+  row->flops_forward += flops;
+  if (flops > 0) row->count = 1;
+}
+
+int frontend_blocks(const Graph *graph, const Graph *trained,
+                    const double *kept, Arena *arena, Block **out_blocks) {
   Names *names = graph->module->names;
-  Rows rows = {0};
-  double total = 0, small = 0;
-  for (int i = 0; i < graph->nodes.n; i++) {
-    const Node *node = graph->nodes.data[i];
-    bool is_weight = is_param(graph, node);
-    if (node->op == OP_input && !is_weight) continue;
-    Row *row = find_row(arena, &rows, names, node->path);
-    row->is_layer = row->is_layer || strchr(node->path, '.');
-    double flops = node->op == OP_input ? 0 : node_flops(graph, i);
-    row->flops += flops;
-    total += flops;
-    if (is_weight) row->parameters += type_elements(node->types[0]);
-  }
-  Block *blocks = ARENA_ARRAY(arena, Block, rows.n + 1);
+  Rows rows = {.arena = arena, .names = names, .index = map_create(arena)};
+  for (int i = 0; i < graph->nodes.n; i++) add_node(&rows, graph, i);
+  for (int i = 0; trained && i < trained->nodes.n; i++)
+    if (kept[i] > 0)
+      find_row(&rows, trained->nodes.data[i]->path)->activation_bytes +=
+          kept[i];
+  Block *blocks = ARENA_ARRAY(arena, Block, rows.rows.n + 1);
+  Block other = {.path = name_intern(names, "other"), .count = 1};
   int n = 0;
-  for (int i = 0; i < rows.n; i++) {
-    const Row *row = &rows.data[i];
-    if (row->is_layer || row->parameters || row->flops > SMALL * total)
-      blocks[n++] = (Block){row->path, row->parameters, row->flops};
+  for (int i = 0; i < rows.rows.n; i++) {
+    if (rows.rows.data[i].count)
+      blocks[n++] = rows.rows.data[i];
     else
-      small += row->flops;
+      other.activation_bytes += rows.rows.data[i].activation_bytes;
   }
-  if (small > 0) blocks[n++] = (Block){name_intern(names, "other"), 0, small};
+  if (other.activation_bytes > 0) blocks[n++] = other;
   *out_blocks = blocks;
   return n;
+}
+
+/* ---- folding ---- */
+
+/* "block[3]" is block 3 after "block[0..2]" or "block[2]". */
+static bool follows(const Block *before, const Block *next) {
+  const char *a = strrchr(before->path, '['), *b = strrchr(next->path, '[');
+  if (!a || !b || a - before->path != b - next->path ||
+      strncmp(before->path, next->path, (size_t)(a - before->path)) != 0)
+    return false;
+  return before->parameters == next->parameters &&
+         before->state == next->state &&
+         before->flops_forward == next->flops_forward &&
+         before->activation_bytes == next->activation_bytes;
+}
+
+static Name join(Names *names, Name first, Name last) {
+  size_t end = strcspn(strrchr(first, '['), ".]");
+  int n = (int)((size_t)(strrchr(first, '[') - first) + end);
+  return name_format(names, "%.*s..%s", n, first, strrchr(last, '[') + 1);
+}
+
+int frontend_fold_blocks(Names *names, Block *blocks, int n) {
+  int kept = 0;
+  for (int i = 0; i < n; i++) {
+    Block *last = kept > 0 ? &blocks[kept - 1] : NULL;
+    if (last && follows(last, &blocks[i])) {
+      last->path = join(names, last->path, blocks[i].path);
+      last->count++;
+    } else {
+      blocks[kept++] = blocks[i];
+    }
+  }
+  return kept;
 }

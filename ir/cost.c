@@ -9,6 +9,24 @@ double node_flops(const Graph *graph, int id) {
   return info->cost ? info->cost(graph, id) : 0;
 }
 
+static bool is_product(Op op) {
+  return op == OP_dot || op == OP_conv || op == OP_conv_input_grad ||
+         op == OP_conv_weight_grad || op == OP_attention ||
+         op == OP_attention_grad;
+}
+
+double node_product_flops(const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  if (is_product(node->op)) return node_flops(graph, id);
+  double flops = 0;
+  for (int i = 0; node->body && i < node->body->nodes.n; i++)
+    flops += node_product_flops(node->body, i);
+  int n = 0;
+  const int64_t *positions =
+      node->op == OP_scan ? node_ints(node, ATTR_sizes, &n) : NULL;
+  return n > 0 ? flops * (double)positions[0] : flops;
+}
+
 static double type_bytes(const Type *type) {
   return (double)type_elements(type) * dtype_size_bytes(type->dtype);
 }

@@ -408,6 +408,10 @@ void shard_infer(const Graph *graph, Op op, const Attr *attrs, int n_attrs,
 /* ---- cost.c ---- */
 
 double node_flops(const Graph *graph, int id);
+/* Of these only products: two per multiply-add of dots, convolutions and
+ * attention (the full square, causal or not); in a region times its positions.
+ */
+double node_product_flops(const Graph *graph, int id);
 double node_bytes(const Graph *graph, int id); /* read plus written, logical */
 
 /* ---- exprtext.c: the formula texts of tables, as nodes ---- */

@@ -88,9 +88,11 @@ typedef struct SampleSettings {
 } SampleSettings;
 
 typedef struct Block { /* one block of the program, for `check` */
-  Name path;
-  int64_t parameters;
-  double flops_forward;
+  Name path;           /* "block[3]"; folded: "block[0..11]" */
+  int count;           /* blocks it stands for; the figures are of one */
+  int64_t parameters, state;
+  double flops_forward;    /* node_product_flops */
+  double activation_bytes; /* kept for the backward pass */
 } Block;
 
 typedef struct Model {

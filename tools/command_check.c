@@ -4,7 +4,8 @@
  * FLOPs: two per multiply-add of dots and convolutions, the batch as given,
  * causal attention as the full square.  A step is counted on the differentiated
  * graph.  Activation bytes are the values of the forward pass that the backward
- * pass reads, before packing.
+ * pass reads, before packing.  Equal blocks of a repeat are one line of the
+ * table, whose figures are of one of them; JSON lists every block.
  */
 #include "tools/tools.h"
 
@@ -17,12 +18,6 @@ typedef struct Figures {
   Block *blocks;
   int n_blocks;
 } Figures;
-
-static bool is_contraction(Op op) {
-  return op == OP_dot || op == OP_conv || op == OP_conv_input_grad ||
-         op == OP_conv_weight_grad || op == OP_attention ||
-         op == OP_attention_grad;
-}
 
 /* Which nodes some output needs: gradient rules also append what nobody asked
  * for, such as the gradient of the data. */
@@ -38,12 +33,11 @@ static bool *needed_nodes(const Graph *graph, Arena *arena) {
   return needed;
 }
 
-static double contraction_flops(const Graph *graph, Arena *arena) {
+static double product_flops(const Graph *graph, Arena *arena) {
   const bool *needed = needed_nodes(graph, arena);
   double flops = 0;
   for (int i = 0; i < graph->nodes.n; i++)
-    if (needed[i] && is_contraction(graph->nodes.data[i]->op))
-      flops += node_flops(graph, i);
+    if (needed[i]) flops += node_product_flops(graph, i);
   return flops;
 }
 
@@ -70,59 +64,78 @@ static bool is_activation(const Node *node) {
          node->op != OP_const && node->op != OP_iota;
 }
 
-static double kept_bytes(const Graph *graph, Arena *arena, DType compute) {
+/* Bytes of each node's values that the backward pass reads. */
+static double *kept_bytes(const Graph *graph, Arena *arena, DType compute) {
   const bool *needed = needed_nodes(graph, arena);
-  bool *kept = ARENA_ARRAY(arena, bool, graph->nodes.n);
-  double bytes = 0;
+  double *kept = ARENA_ARRAY(arena, double, graph->nodes.n);
+  Map *seen = map_create(arena); /* values */
   for (int i = 0; i < graph->nodes.n; i++) {
     const Node *user = graph->nodes.data[i];
     if (!needed[i] || user->phase == PHASE_forward) continue;
     for (int k = 0; k < user->n_inputs; k++) {
       Value value = storage_of(graph, user->inputs[k]);
-      if (kept[value.node] || !is_activation(graph_node(graph, value)))
+      const void *key =
+          (const void *)(intptr_t)((int64_t)value.node * 16 + value.result + 1);
+      if (map_has(seen, key) || !is_activation(graph_node(graph, value)))
         continue;
-      kept[value.node] = true;
+      map_put(seen, key, (void *)(intptr_t)1);
       const Type *type = graph_type(graph, value);
       DType dtype = type->dtype == DT_f32 ? compute : type->dtype;
-      bytes += (double)type_elements(type) * dtype_size_bytes(dtype);
+      kept[value.node] += (double)type_elements(type) * dtype_size_bytes(dtype);
     }
   }
-  return bytes;
+  return kept;
 }
 
 static int measure(Tool *tool, Compilation *c, Figures *out) {
   Model *model = c->model;
+  Arena *arena = tool->arena;
   const Graph *forward = model->has_train ? model->train : model->forward;
+  const Graph *trained = NULL;
+  const double *kept = NULL;
   out->parameters = input_elements(forward, ROLE_param);
   out->state = input_elements(forward, ROLE_state);
-  out->flops_forward = contraction_flops(forward, tool->arena);
+  out->flops_forward = product_flops(forward, arena);
   out->flops_step = out->flops_forward;
-  out->n_blocks = frontend_blocks(forward, tool->arena, &out->blocks);
-  if (!model->has_train) return EXIT_done;
-  tool->options.stop_after = "autodiff";
-  Graph *trained = compile_graph(tool, c, model->train, true);
-  if (tool_report(tool)) return EXIT_user;
-  out->flops_step = contraction_flops(trained, tool->arena);
-  out->activation_bytes =
-      kept_bytes(trained, tool->arena, model->precision.compute);
+  if (model->has_train) {
+    tool->options.stop_after = "autodiff";
+    trained = compile_graph(tool, c, model->train, true);
+    if (tool_report(tool)) return EXIT_user;
+    out->flops_step = product_flops(trained, arena);
+    kept = kept_bytes(trained, arena, model->precision.compute);
+  }
+  for (int i = 0; kept && i < trained->nodes.n; i++)
+    out->activation_bytes += kept[i];
+  out->n_blocks = frontend_blocks(forward, trained, kept, arena, &out->blocks);
   return EXIT_done;
 }
 
+static double bytes_of(int64_t elements, DType dtype) {
+  return (double)elements * dtype_size_bytes(dtype);
+}
+
 static void print_json(Text *out, const Model *model, const Figures *figures) {
+  const Precision *precision = &model->precision;
   text_add(out, "{\"model\":");
   text_add_json(out, model->name);
   text_printf(out,
               ",\"parameters\":%lld,\"state\":%lld,\"flops_forward\":%.0f,"
-              "\"flops_step\":%.0f,\"activation_bytes\":%.0f,\"blocks\":[",
+              "\"flops_step\":%.0f,\"activation_bytes\":%.0f,"
+              "\"parameter_bytes\":%.0f,\"master_bytes\":%.0f,\"blocks\":[",
               (long long)figures->parameters, (long long)figures->state,
               figures->flops_forward, figures->flops_step,
-              figures->activation_bytes);
+              figures->activation_bytes,
+              bytes_of(figures->parameters, precision->compute),
+              bytes_of(figures->parameters, precision->master));
   for (int i = 0; i < figures->n_blocks; i++) {
     const Block *block = &figures->blocks[i];
     text_add(out, i ? ",{\"path\":" : "{\"path\":");
     text_add_json(out, block->path);
-    text_printf(out, ",\"parameters\":%lld,\"flops_forward\":%.0f}",
-                (long long)block->parameters, block->flops_forward);
+    text_printf(out,
+                ",\"parameters\":%lld,\"state\":%lld,\"flops_forward\":%.0f,"
+                "\"activation_bytes\":%.0f}",
+                (long long)block->parameters, (long long)block->state,
+                block->flops_forward, block->activation_bytes);
   }
   text_add(out, "]}\n");
 }
@@ -147,23 +160,32 @@ static const char *human(Arena *arena, double value, const char *unit) {
                : arena_printf(arena, "%.0f %s", value, unit);
 }
 
-static void print_table(Text *out, Arena *arena, const Model *model,
-                        const Figures *figures) {
-  text_printf(out, "%-28s %16s %16s\n", "block", "parameters", "forward");
-  for (int i = 0; i < figures->n_blocks; i++) {
-    const Block *block = &figures->blocks[i];
-    text_printf(out, "%-28s %16s %16s\n", block->path,
-                with_commas(arena, block->parameters),
-                human(arena, block->flops_forward, "FLOP"));
-  }
-  text_printf(out, "%-28s %16s %16s\n\n", model->name,
-              with_commas(arena, figures->parameters),
-              human(arena, figures->flops_forward, "FLOP"));
-  if (figures->state)
-    text_printf(out, "state        %s\n", with_commas(arena, figures->state));
+static void print_row(Text *out, Arena *arena, const Figures *figures,
+                      const char *name, const Block *row) {
+  const char *count =
+      row->count > 1 ? arena_printf(arena, " x%d", row->count) : "";
+  text_printf(out, "%-28s %15s", arena_printf(arena, "%s%s", name, count),
+              with_commas(arena, row->parameters));
+  if (figures->state) text_printf(out, " %11s", with_commas(arena, row->state));
+  text_printf(out, " %14s", human(arena, row->flops_forward, "FLOP"));
+  if (figures->activation_bytes > 0)
+    text_printf(out, " %12s", human(arena, row->activation_bytes, "B"));
+  text_add(out, "\n");
+}
+
+static void print_totals(Text *out, Arena *arena, const Model *model,
+                         const Figures *figures) {
+  DType compute = model->precision.compute, master = model->precision.master;
+  text_printf(out, "\nparameters   %s in %s",
+              human(arena, bytes_of(figures->parameters, compute), "B"),
+              dtype_name(compute));
+  if (master != compute)
+    text_printf(out, ", %s more in %s for the update",
+                human(arena, bytes_of(figures->parameters, master), "B"),
+                dtype_name(master));
   text_printf(out,
-              "forward      %s (2 per multiply-add of dots and "
-              "convolutions)\n",
+              "\nforward      %s (2 per multiply-add of dots and "
+              "convolutions; attention as the full square)\n",
               human(arena, figures->flops_forward, "FLOP"));
   if (!model->has_train) return;
   text_printf(out, "step         %s (forward and backward)\n",
@@ -174,6 +196,25 @@ static void print_table(Text *out, Arena *arena, const Model *model,
               human(arena, figures->activation_bytes, "B"));
 }
 
+static void print_table(Text *out, Arena *arena, const Model *model,
+                        const Figures *figures) {
+  text_printf(out, "%-28s %15s", "block", "parameters");
+  if (figures->state) text_printf(out, " %11s", "state");
+  text_printf(out, " %14s", "forward");
+  if (figures->activation_bytes > 0) text_printf(out, " %12s", "activations");
+  text_add(out, "\n");
+  for (int i = 0; i < figures->n_blocks; i++)
+    print_row(out, arena, figures, figures->blocks[i].path,
+              &figures->blocks[i]);
+  Block whole = {.count = 1,
+                 .parameters = figures->parameters,
+                 .state = figures->state,
+                 .flops_forward = figures->flops_forward,
+                 .activation_bytes = figures->activation_bytes};
+  print_row(out, arena, figures, model->name, &whole);
+  print_totals(out, arena, model, figures);
+}
+
 int command_check(Tool *tool) {
   Compilation compilation = {0};
   Figures figures = {0};
@@ -181,10 +222,13 @@ int command_check(Tool *tool) {
   if (code == EXIT_done) code = measure(tool, &compilation, &figures);
   if (code != EXIT_done) return code;
   Text out = text_create(tool->arena);
-  if (tool->options.json)
+  if (tool->options.json) {
     print_json(&out, compilation.model, &figures);
-  else
+  } else {
+    figures.n_blocks = frontend_fold_blocks(tool->module.names, figures.blocks,
+                                            figures.n_blocks);
     print_table(&out, tool->arena, compilation.model, &figures);
+  }
   tool_print(&out);
   return EXIT_done;
 }

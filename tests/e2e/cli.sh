@@ -1,5 +1,5 @@
 #!/bin/bash
-# Wrong command lines, each with its golden message (tests/golden/cli): the
+# Command lines, most of them wrong, each with its golden (tests/golden/cli): the
 # first line of a file is the command line, the rest is what must come out.
 . "$(dirname "$0")/lib.sh"
 cp -r "$root/models" .
