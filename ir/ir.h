@@ -405,6 +405,13 @@ void shard_infer(const Graph *graph, Op op, const Attr *attrs, int n_attrs,
                  const Type *const *whole_results, int n_results, Arena *arena,
                  const Type **out_inputs, const Type **out_types);
 
+/* ---- path.c ---- */
+
+/* Parts of the path that follow each other are `wanted`: "attn" and
+ * "block[1..3].attn" (an index left out means all; "!" is as "."), wherever
+ * they stand: "block[2].attn.q" has both. */
+bool path_has(const char *path, const char *wanted);
+
 /* ---- cost.c ---- */
 
 double node_flops(const Graph *graph, int id);

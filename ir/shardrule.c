@@ -189,6 +189,8 @@ static int kept_factor(const Rule *r, int n_candidates) {
 /* Does operand i stay partial? */
 static bool stays_partial(const Rule *r, int i) {
   if (!r->inputs[i]->partial) return false;
+  /* A cast that says so rounds the parts of a sum. */
+  if (r->op == OP_cast && find_attr(r, ATTR_reduce)) return all_agree(r);
   switch (r->info->linear) {
   case LINEAR_no: return false;
   case LINEAR_all: return all_agree(r);

@@ -95,9 +95,17 @@ static bool cast_is_exact(DType from, DType to) {
   return !to_real && !from_real && b > a;
 }
 
+/* From f32 to f32: what the program typed stays until `precision` has seen
+ * it. */
+static bool is_pin(const Rewrite *rewrite, Value value, DType to) {
+  return pass_precision_of(rewrite->ctx)->compute != DT_f32 && to == DT_f32 &&
+         graph_type(rewrite->to, value)->dtype == DT_f32;
+}
+
 static bool rule_cast(Rewrite *rewrite, int id, const Value *in) {
   const Node *node = rewrite->from->nodes.data[id];
   DType to = node->types[0]->dtype;
+  if (is_pin(rewrite, in[0], to)) return false;
   if (replace(rewrite, id, in[0])) return true;
   const Node *inner = graph_node(rewrite->to, in[0]);
   if (inner->op == OP_const) {

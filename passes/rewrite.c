@@ -88,6 +88,13 @@ Graph *rewrite_graph(PassContext *ctx, const Graph *from, RewriteRule *rule,
   return rewrite_end(&rewrite);
 }
 
+const Precision *pass_precision_of(const PassContext *ctx) {
+  static const Precision plain = {
+      .compute = DT_f32, .master = DT_f32, .grads = DT_f32, .loss_scale = 1};
+  const Precision *precision = ctx->model ? &ctx->model->precision : &plain;
+  return dtype_class(precision->compute) == CLASS_REAL ? precision : &plain;
+}
+
 Attrs node_attrs(const Node *node) {
   Attrs attrs = {.n = node->n_attrs};
   ASSERT(node->n_attrs <= ARRAY_LENGTH(attrs.items));

@@ -37,6 +37,9 @@ typedef bool RewriteRule(Rewrite *rewrite, int id, void *user);
 Graph *rewrite_graph(PassContext *ctx, const Graph *from, RewriteRule *rule,
                      void *user);
 
+/* The precision of the model; all f32 where there is no model, or one that was
+ * put together without saying. */
+const Precision *pass_precision_of(const PassContext *ctx);
 /* The attributes of a node, to build another with. */
 Attrs node_attrs(const Node *node);
 /* The value's node in the new graph if its operator is `op`, else NULL. */

@@ -24,17 +24,45 @@ static Value real(Graph *graph, Value like, double value) {
   return graph_const(graph, graph_type(graph, like)->dtype, value);
 }
 
-static Value dot(Graph *graph, Value a, Value b, const Name *over, int n) {
+static DType dtype_of(const Graph *graph, Value value) {
+  return graph_type(graph, value)->dtype;
+}
+
+/* Scores and probabilities are f32 where operands are short. */
+static DType work_dtype(DType dtype) {
+  return dtype_size_bytes(dtype) < 4 ? DT_f32 : dtype;
+}
+
+static Value dot(Graph *graph, Value a, Value b, const Name *over, int n,
+                 DType dtype) {
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_over, over, n);
+  a = graph_cast(graph, a, dtype_of(graph, b));
+  if (dtype != dtype_of(graph, b))
+    attrs_name(&attrs, ATTR_dtype,
+               name_intern(graph->module->names, dtype_name(dtype)));
   return graph_append(graph, OP_dot, (Value[]){a, b}, 2, &attrs);
+}
+
+/* a . b over all that `type` lacks, in its dtype; a is rounded to b's. */
+static Value dot_to(Graph *graph, Value a, Value b, const Type *type) {
+  const Type *from = graph_type(graph, a);
+  Name over[MAX_RANK];
+  int n = 0;
+  for (int i = 0; i < from->rank; i++) {
+    Name dim = from->dims[i].name;
+    bool is_shared = type_find(graph_type(graph, b), dim) >= 0;
+    if (is_shared && type_find(type, dim) < 0) over[n++] = dim;
+  }
+  Value y = dot(graph, a, b, over, n, work_dtype(type->dtype));
+  return grad_sum_to(graph, y, type);
 }
 
 static Value scores(Graph *graph, const Node *node, Value q, Value k) {
   int n;
   const Name *over = node_names(node, ATTR_over, &n);
   Name query = node_name(node, ATTR_query), key = node_name(node, ATTR_key);
-  Value s = dot(graph, q, k, over, n);
+  Value s = dot(graph, q, k, over, n, work_dtype(dtype_of(graph, q)));
   double scale = node_real(node, ATTR_scale, 1);
   if (scale != 1) s = graph_op2(graph, OP_mul, s, real(graph, s, scale));
   if (!node_int(node, ATTR_causal, 0)) return s;
@@ -52,7 +80,7 @@ void decompose_attention(Graph *graph, const Graph *from, int id,
   Value s = scores(graph, node, inputs[0], inputs[1]);
   Value p, lse;
   rows_softmax(graph, s, &key, 1, &p, &lse);
-  Value o = dot(graph, p, inputs[2], &key, 1);
+  Value o = dot(graph, p, inputs[2], &key, 1, node->types[0]->dtype);
   out_results[0] = graph_transpose_to(graph, o, node->types[0]);
   lse = graph_cast(graph, lse, node->types[1]->dtype);
   out_results[1] = graph_transpose_to(graph, lse, node->types[1]);
@@ -67,16 +95,17 @@ void decompose_attention_grad(Graph *graph, const Graph *from, int id,
   const Type *lse_type = graph_type(graph, lse);
   const Type *s_type = graph_type(graph, s);
   Value p = graph_op1(graph, OP_exp, graph_op2(graph, OP_sub, s, lse));
-  Value dp = grad_dot_to(graph, d_o, v, s_type);
-  Value delta = graph_op2(graph, OP_mul, d_o, o);
+  Value dp = dot_to(graph, d_o, v, s_type);
+  Value delta = graph_op2(graph, OP_mul, graph_cast(graph, d_o, s_type->dtype),
+                          graph_cast(graph, o, s_type->dtype));
   delta = grad_sum_to(graph, delta, lse_type);
   Value ds = graph_op2(graph, OP_mul, p, graph_op2(graph, OP_sub, dp, delta));
   double scale = node_real(node, ATTR_scale, 1);
   if (scale != 1) ds = graph_op2(graph, OP_mul, ds, real(graph, ds, scale));
   Value results[3] = {
-      grad_dot_to(graph, ds, k, node->types[0]),
-      grad_dot_to(graph, ds, q, node->types[1]),
-      grad_dot_to(graph, p, d_o, node->types[2]),
+      dot_to(graph, ds, k, node->types[0]),
+      dot_to(graph, ds, q, node->types[1]),
+      dot_to(graph, p, d_o, node->types[2]),
   };
   for (int i = 0; i < 3; i++) {
     out_results[i] = graph_transpose_to(graph, results[i], node->types[i]);

@@ -21,7 +21,7 @@ int infer_dot(Module *module, const OpCall *call, Span span,
   dims_union(&in, &dims, 0, over);
   dims_union(&in, &dims, 1, over);
   DType dtype = dtype_promote(call->types[0]->dtype, call->types[1]->dtype);
-  return infer_one(&in, dtype, &dims, out_types);
+  return infer_one(&in, infer_dtype_attr(&in, dtype), &dims, out_types);
 }
 
 double cost_dot(const Graph *graph, int id) {

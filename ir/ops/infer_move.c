@@ -230,7 +230,8 @@ int infer_scatter_add(Module *module, const OpCall *call, Span span,
   Dims dims = {0};
   dims_add(&dims, dim, size);
   dims_add_type(&dims, call->types[0], over);
-  return infer_one(&in, call->types[0]->dtype, &dims, out_types);
+  DType dtype = infer_dtype_attr(&in, call->types[0]->dtype);
+  return infer_one(&in, dtype, &dims, out_types);
 }
 
 int infer_one_hot(Module *module, const OpCall *call, Span span,

@@ -68,7 +68,8 @@ static int space_index(const Window *window, Name dim) {
 static DType product_dtype(Infer *in) {
   infer_want_real(in, 0);
   infer_want_real(in, 1);
-  return dtype_promote(infer_type(in, 0)->dtype, infer_type(in, 1)->dtype);
+  return infer_dtype_attr(
+      in, dtype_promote(infer_type(in, 0)->dtype, infer_type(in, 1)->dtype));
 }
 
 /* ---- convolutions ---- */

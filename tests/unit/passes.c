@@ -9,7 +9,8 @@
  *
  * Words of the line: names of passes; `-O1` (2 if absent); `training`;
  * `data=DIM:PIECES`, `node=DIM:PIECES`, `time=DIM:PIECES`, `idle=PIECES` (a
- * plan); `bucket=BYTES`; `keeps=OP`.
+ * plan); `bucket=BYTES`; `keeps=OP`; `compute=DTYPE`, `master=`, `grads=`,
+ * `f32=PATH,PATH` (a model's precision).
  * After `--- message` stands what the user is told instead of a graph.  With
  * DNNC_BLESS=1 the expectations are written anew.
  */
@@ -66,6 +67,26 @@ static void add_idle(Case *c, const char *text) {
   c->plan.ranks *= atoi(text);
 }
 
+/* "compute=bf16", "f32=layernorm,block.attn" */
+static bool set_precision(Case *c, const char *word) {
+  Precision *p = &c->model.precision;
+  DType *const dtypes[] = {&p->compute, &p->master, &p->grads};
+  static const char *const names[] = {"compute=", "master=", "grads="};
+  for (int i = 0; i < 3; i++) {
+    size_t n = strlen(names[i]);
+    if (strncmp(word, names[i], n) != 0) continue;
+    cr_assert(dtype_find(word + n, dtypes[i]), "%s", word);
+    return true;
+  }
+  if (strncmp(word, "f32=", 4) != 0) return false;
+  char *list = arena_strdup(c->module->arena, word + 4), *rest = NULL;
+  p->f32_paths = ARENA_ARRAY(c->module->arena, const char *, 8);
+  for (char *path = strtok_r(list, ",", &rest); path;
+       path = strtok_r(NULL, ",", &rest))
+    p->f32_paths[p->n_f32_paths++] = path;
+  return true;
+}
+
 static Graph *run_word(Case *c, Graph *graph, const char *word) {
   if (strncmp(word, "-O", 2) == 0) {
     c->ctx.level = atoi(word + 2);
@@ -87,6 +108,8 @@ static Graph *run_word(Case *c, Graph *graph, const char *word) {
     c->target.keeps = keeps_named;
     c->target.user = c->keeps;
     c->ctx.target = &c->target;
+  } else if (set_precision(c, word)) {
+    c->ctx.model = &c->model;
   } else {
     int index = pass_find(word);
     cr_assert(index >= 0, "no pass '%s'", word);
@@ -137,6 +160,8 @@ static void check_file(const char *name) {
   Case c = {.module = module_create(), .plan = {.ranks = 1, .microbatches = 1}};
   Arena *arena = c.module->arena;
   c.plan.name = name_intern(c.module->names, "test");
+  c.model.precision =
+      (Precision){.compute = DT_f32, .master = DT_f32, .grads = DT_f32};
   c.ctx = (PassContext){.module = c.module, .scratch = arena, .level = 2};
   const char *text;
   size_t n;
