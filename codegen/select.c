@@ -35,6 +35,7 @@ KernelSet *kernel_set_create(Module *module, const Backend *backend) {
   set->module = module;
   set->backend = backend;
   set->by_name = map_create(module->arena);
+  set->kinds = map_create(module->arena);
   return set;
 }
 
@@ -60,6 +61,20 @@ int kernel_set_override(KernelSet *set, const Graph *graph, int id) {
     return -1;
   int found = (int)(uintptr_t)map_get(set->by_name, text.name);
   return found ? found - 1 : add_kernel(set, text);
+}
+
+const KernelKind *kernel_set_kind(KernelSet *set, const Graph *graph, int id) {
+  const void *key = (const void *)(uintptr_t)node_kind(graph, id);
+  KernelKind *kind = map_get(set->kinds, key);
+  if (kind) return kind;
+  kind = ARENA_NEW(set->module->arena, KernelKind);
+  kind->kernel = kernel_set_override(set, graph, id);
+  if (kind->kernel < 0) {
+    kind->nest = nest_lower(set->module, graph, id);
+    kind->kernel = kernel_set_nest(set, kind->nest);
+  }
+  map_put(set->kinds, key, kind);
+  return kind;
 }
 
 /* ---- meshes ---- */
@@ -277,13 +292,10 @@ static Status select_kernel(Select *select, int id) {
     if (!has_dtype(node->types[r]->dtype))
       return unsupported(select, id, " in this dtype");
   Launch launch = begin_launch(select, id, DNN_OP_KERNEL);
-  launch.kernel = kernel_set_override(select->set, select->graph, id);
-  if (launch.kernel < 0) {
-    Nest *nest = nest_lower(select->set->module, select->graph, id);
-    if (!nest) return unsupported(select, id, "");
-    launch.kernel = kernel_set_nest(select->set, nest);
-    fill_numbers(select, &launch, nest);
-  }
+  const KernelKind *kind = kernel_set_kind(select->set, select->graph, id);
+  if (kind->kernel < 0) return unsupported(select, id, "");
+  launch.kernel = kind->kernel;
+  if (kind->nest) fill_numbers(select, &launch, kind->nest);
   fill_launch(select, &launch, id);
   push(select, launch);
   return STATUS_OK;
@@ -316,8 +328,7 @@ static Status select_convolution(Select *select, int id) {
   Launch launch = begin_launch(select, id, DNN_OP_CONV);
   if (!select_conv(select->graph, id, &launch.conv))
     return select_kernel(select, id);
-  Nest *nest = nest_lower(select->set->module, select->graph, id);
-  launch.kernel = kernel_set_nest(select->set, nest);
+  launch.kernel = kernel_set_kind(select->set, select->graph, id)->kernel;
   fill_launch(select, &launch, id);
   add_scratch(select, &launch, id, &launch.conv.scratch_bytes);
   push(select, launch);

@@ -30,13 +30,22 @@ typedef struct KernelSet {
   const Backend *backend;
   VEC(KernelText) kernels;
   Map *by_name; /* Name -> index + 1 */
+  Map *kinds;   /* node_kind -> KernelKind */
 } KernelSet;
+
+/* The kernel of all nodes of a kind, which is lowered and emitted once. */
+typedef struct KernelKind {
+  int kernel;       /* -1: there is none */
+  const Nest *nest; /* NULL: none, or an override */
+} KernelKind;
 
 KernelSet *kernel_set_create(Module *module, const Backend *backend);
 /* Index of the nest's or override's kernel, emitting it if it is new; -1 if
  * the node has neither. */
 int kernel_set_nest(KernelSet *set, const Nest *nest);
 int kernel_set_override(KernelSet *set, const Graph *graph, int id);
+/* The override, else the nest, of a node. */
+const KernelKind *kernel_set_kind(KernelSet *set, const Graph *graph, int id);
 
 /* Appends the launches of a code in order. */
 Status select_code(KernelSet *set, const CodeInput *code, LaunchList *out);

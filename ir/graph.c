@@ -149,29 +149,36 @@ static Value copy_input(Graph *to, const Graph *from, const Node *node) {
   return value;
 }
 
+/* What is in a node never changes, so a copy shares it. */
+static Value append_copy(Graph *to, const Node *node, const Value *inputs) {
+  Arena *arena = to->module->arena;
+  for (int i = 0; i < node->n_inputs; i++) check_value(to, inputs[i]);
+  Node *copy = arena_copy(arena, node, sizeof *node);
+  copy->inputs =
+      arena_copy(arena, inputs, (size_t)node->n_inputs * sizeof(Value));
+  vec_push(arena, &to->nodes, copy);
+  return (Value){to->nodes.n - 1, 0};
+}
+
 Value graph_copy_node(Graph *to, const Graph *from, int id,
                       const Value *new_inputs, bool infer_types) {
   const Node *node = from->nodes.data[id];
   Value value;
-  if (node->op == OP_input) {
+  if (node->op == OP_input)
     value = copy_input(to, from, node);
-  } else {
-    Attrs attrs = {.n = node->n_attrs};
-    ASSERT(node->n_attrs <= ARRAY_LENGTH(attrs.items));
-    for (int i = 0; i < node->n_attrs; i++) attrs.items[i] = node->attrs[i];
-    const Type *inferred[8];
-    const Type *const *types = node->types;
-    if (infer_types && op_info(node->op)->infer) {
-      infer(to, node->op, new_inputs, node->n_inputs, &attrs, inferred);
-      types = inferred;
-    }
-    value = append(to, node->op, new_inputs, node->n_inputs, &attrs, types,
-                   node->n_results, node->body);
-  }
+  else
+    value = append_copy(to, node, new_inputs);
   Node *copy = to->nodes.data[value.node];
   copy->span = node->span;
   copy->path = node->path;
   copy->phase = node->phase;
+  if (!infer_types || !op_info(node->op)->infer) return value;
+  Attrs attrs = {.n = node->n_attrs};
+  const Type *inferred[8];
+  for (int i = 0; i < node->n_attrs; i++) attrs.items[i] = node->attrs[i];
+  int n = infer(to, node->op, new_inputs, node->n_inputs, &attrs, inferred);
+  copy->types =
+      arena_copy(to->module->arena, inferred, (size_t)n * sizeof(Type *));
   return value;
 }
 
@@ -315,13 +322,30 @@ static uint64_t hash_node(const Node *node, uint64_t seed) {
   return h;
 }
 
-uint64_t graph_hash(const Graph *graph) {
+static uint64_t hash_mesh(const Mesh *mesh) {
   uint64_t h = 0;
-  for (int i = 0; i < graph->mesh.n_axes; i++) {
-    const MeshAxis *axis = &graph->mesh.axes[i];
-    h = hash_name(axis->name, h);
-    h = hash_int((int64_t)axis->size << 1 | axis->is_sequential, h);
+  for (int i = 0; i < mesh->n_axes; i++) {
+    h = hash_name(mesh->axes[i].name, h);
+    h = hash_int((int64_t)mesh->axes[i].size << 1 | mesh->axes[i].is_sequential,
+                 h);
   }
+  return h;
+}
+
+uint64_t node_kind(const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  uint64_t h = hash_mesh(&graph->mesh);
+  h = hash_int(node->n_inputs, hash_int(node->n_results, h));
+  h = hash_name(op_info(node->op)->name, h);
+  for (int i = 0; i < node->n_inputs; i++)
+    h = hash_type(graph_type(graph, node->inputs[i]), h);
+  for (int i = 0; i < node->n_results; i++) h = hash_type(node->types[i], h);
+  for (int i = 0; i < node->n_attrs; i++) h = hash_attr(&node->attrs[i], h);
+  return node->body ? hash_int((int64_t)graph_hash(node->body), h) : h;
+}
+
+uint64_t graph_hash(const Graph *graph) {
+  uint64_t h = hash_mesh(&graph->mesh);
   for (int i = 0; i < graph->nodes.n; i++) {
     h = hash_node(graph->nodes.data[i], h);
   }

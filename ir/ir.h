@@ -294,6 +294,9 @@ int *graph_use_counts(const Graph *graph, Arena *arena);
 /* Hash of operators, attributes, types and structure, not of paths or spans:
  * equal blocks have equal hashes. */
 uint64_t graph_hash(const Graph *graph);
+/* Hash of all that a kernel may depend on: the operator, its attributes and
+ * body, the types of its inputs and results, the mesh. */
+uint64_t node_kind(const Graph *graph, int id);
 
 /* Short forms for passes; same defaults as graph_append. */
 Value graph_const(Graph *graph, DType dtype, double value);

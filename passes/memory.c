@@ -83,12 +83,12 @@ static int new_buffer(Packing *packing, int id, int64_t bytes) {
 static int *find_slot_writers(const Packing *packing) {
   const Graph *graph = packing->graph;
   int *slot_of = ARENA_ARRAY(packing->arena, int, packing->n_values);
+  const int *slots = output_slots(graph, packing->arena);
   for (int v = 0; v < packing->n_values; v++) slot_of[v] = -1;
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
-    int input = slot_input_of(graph, output);
-    if (input >= 0 && role_persists(output->role))
-      slot_of[value_index(packing, output->value)] = input;
+    if (slots[i] >= 0 && role_persists(output->role))
+      slot_of[value_index(packing, output->value)] = slots[i];
   }
   return slot_of;
 }

@@ -27,8 +27,9 @@
 
 typedef VEC(int) Ids;
 
+/* From the reader of an old value to its overwriter. */
 typedef struct Edge {
-  int from, to;
+  int to, next; /* edge of the same reader, plus 1 */
 } Edge;
 
 typedef struct Order {
@@ -36,21 +37,33 @@ typedef struct Order {
   const Graph *graph;
   int n;
   int *user_begin, *users;
-  int *root;       /* by node: the node whose bytes a view shares */
-  VEC(Edge) edges; /* reader of an old value -> its overwriter */
-  int *mark, now;
+  int *root;  /* by node: the node whose bytes a view shares */
+  int *slots; /* by output: see output_slots */
+  VEC(Edge) edges;
+  int *first_edge;    /* by node, plus 1 */
+  int *mark, *wanted; /* by node: `now` of the search that it belongs to */
+  int now;
+  Map *first_output; /* by address of a value's type: output, plus 1 */
 } Order;
 
 /* ---- what a slot output needs (also asked by memory.c) ---- */
 
-int slot_input_of(const Graph *graph, const GraphOutput *output) {
+int *output_slots(const Graph *graph, Arena *arena) {
+  Map *inputs[N_ROLES] = {NULL}; /* path -> node + 1 */
+  int *slots = ARENA_ARRAY(arena, int, graph->outputs.n);
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
-    if (input->role == output->role && input->path == output->path &&
-        input->role != ROLE_data)
-      return input->value.node;
+    if (input->role == ROLE_data) continue;
+    if (!inputs[input->role]) inputs[input->role] = map_create(arena);
+    map_put(inputs[input->role], input->path,
+            (void *)(intptr_t)(input->value.node + 1));
   }
-  return -1;
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.data[i];
+    const Map *map = inputs[output->role];
+    slots[i] = (map ? (int)(intptr_t)map_get(map, output->path) : 0) - 1;
+  }
+  return slots;
 }
 
 bool fused_is_elementwise(const Node *node) {
@@ -80,6 +93,11 @@ bool fused_may_overwrite(const Graph *graph, int id, int result, int input) {
 
 /* ---- users ---- */
 
+static const void *output_key(const Graph *graph, int output) {
+  Value value = graph->outputs.data[output].value;
+  return &graph->nodes.data[value.node]->types[value.result];
+}
+
 static void index_graph(Order *order, const Graph *graph) {
   Arena *arena = order->ctx->scratch;
   int n = graph->nodes.n;
@@ -88,6 +106,13 @@ static void index_graph(Order *order, const Graph *graph) {
   int *begin = ARENA_ARRAY(arena, int, n + 2);
   order->root = ARENA_ARRAY(arena, int, n);
   order->mark = ARENA_ARRAY(arena, int, n);
+  order->wanted = ARENA_ARRAY(arena, int, n);
+  order->first_edge = ARENA_ARRAY(arena, int, n);
+  order->slots = output_slots(graph, arena);
+  order->first_output = map_create(arena);
+  for (int i = graph->outputs.n - 1; i >= 0; i--)
+    map_put(order->first_output, output_key(graph, i),
+            (void *)(intptr_t)(i + 1));
   order->now = 0;
   order->edges.n = 0;
   for (int id = 0; id < n; id++) {
@@ -117,29 +142,31 @@ static void collect_readers(const Order *order, int id, Ids *readers) {
   }
 }
 
-/* Is one of the nodes marked `target` reachable from `from`? */
-static bool reaches(Order *order, int from, const bool *is_target) {
-  VEC(int) stack = {0};
-  Arena *arena = order->ctx->scratch;
-  int mark = ++order->now;
-  vec_push(arena, &stack, from);
+static void add_edge(Order *order, int from, int to) {
+  vec_push(order->ctx->scratch, &order->edges,
+           (Edge){to, order->first_edge[from]});
+  order->first_edge[from] = order->edges.n;
+}
+
+/* Comes across a node on the way; true if it is one of the wanted. */
+static bool visit(Order *order, int id, Ids *stack) {
+  if (order->wanted[id] == order->now) return true;
+  if (order->mark[id] == order->now) return false;
+  order->mark[id] = order->now;
+  vec_push(order->ctx->scratch, stack, id);
+  return false;
+}
+
+/* Is one of the nodes `wanted` now reachable from `from`? */
+static bool reaches(Order *order, int from) {
+  Ids stack = {0};
+  vec_push(order->ctx->scratch, &stack, from);
   while (stack.n > 0) {
     int id = stack.data[--stack.n];
-    for (int u = order->user_begin[id]; u < order->user_begin[id + 1]; u++) {
-      int user = order->users[u];
-      if (is_target[user]) return true;
-      if (order->mark[user] == mark) continue;
-      order->mark[user] = mark;
-      vec_push(arena, &stack, user);
-    }
-    for (int e = 0; e < order->edges.n; e++) {
-      if (order->edges.data[e].from != id) continue;
-      int user = order->edges.data[e].to;
-      if (is_target[user]) return true;
-      if (order->mark[user] == mark) continue;
-      order->mark[user] = mark;
-      vec_push(arena, &stack, user);
-    }
+    for (int u = order->user_begin[id]; u < order->user_begin[id + 1]; u++)
+      if (visit(order, order->users[u], &stack)) return true;
+    for (int e = order->first_edge[id]; e; e = order->edges.data[e - 1].next)
+      if (visit(order, order->edges.data[e - 1].to, &stack)) return true;
   }
   return false;
 }
@@ -150,7 +177,6 @@ static bool reaches(Order *order, int from, const bool *is_target) {
  * that make it safe. */
 static bool write_in_place(Order *order, int output_index, int slot) {
   const Graph *graph = order->graph;
-  Arena *arena = order->ctx->scratch;
   Value value = graph->outputs.data[output_index].value;
   const Node *node = graph->nodes.data[value.node];
   if (node->op == OP_input || node_is_view(graph, value.node) ||
@@ -158,8 +184,9 @@ static bool write_in_place(Order *order, int output_index, int slot) {
     return false;
   if (!type_equal(node->types[value.result], graph->nodes.data[slot]->types[0]))
     return false;
-  for (int i = 0; i < output_index; i++)
-    if (value_equal(graph->outputs.data[i].value, value)) return false;
+  intptr_t first =
+      (intptr_t)map_get(order->first_output, output_key(graph, output_index));
+  if (first != output_index + 1) return false;
   for (int i = 0; i < node->n_inputs; i++) {
     if (order->root[node->inputs[i].node] != slot) continue;
     if (node->inputs[i].node != slot ||
@@ -168,17 +195,17 @@ static bool write_in_place(Order *order, int output_index, int slot) {
   }
   Ids readers = {0};
   collect_readers(order, slot, &readers);
-  bool *is_reader = ARENA_ARRAY(arena, bool, order->n);
   int n_others = 0;
+  order->now++;
   for (int i = 0; i < readers.n; i++) {
     if (readers.data[i] == value.node) continue;
-    is_reader[readers.data[i]] = true;
+    order->wanted[readers.data[i]] = order->now;
     n_others++;
   }
-  if (n_others > 0 && reaches(order, value.node, is_reader)) return false;
+  if (n_others > 0 && reaches(order, value.node)) return false;
   for (int i = 0; i < readers.n; i++)
     if (readers.data[i] != value.node)
-      vec_push(arena, &order->edges, (Edge){readers.data[i], value.node});
+      add_edge(order, readers.data[i], value.node);
   return true;
 }
 
@@ -239,10 +266,9 @@ static bool shows_replaced(const Order *order, int output_index) {
   const Graph *graph = order->graph;
   const GraphOutput *output = &graph->outputs.data[output_index];
   int root = order->root[output->value.node];
-  if (slot_input_of(graph, output) >= 0) return false;
+  if (order->slots[output_index] >= 0) return false;
   for (int i = 0; i < graph->outputs.n; i++)
-    if (i != output_index &&
-        slot_input_of(graph, &graph->outputs.data[i]) == root &&
+    if (i != output_index && order->slots[i] == root &&
         graph->outputs.data[i].value.node != root)
       return true;
   return false;
@@ -261,7 +287,7 @@ static Graph *with_copies(Order *order) {
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
     Value value = rewrite_get(&rewrite, output->value);
-    int slot = slot_input_of(graph, output);
+    int slot = order->slots[i];
     bool is_same = slot >= 0 && output->value.node == slot;
     bool needs_copy = slot >= 0 && !is_same && !write_in_place(order, i, slot);
     if (needs_copy || shows_replaced(order, i)) {
@@ -362,16 +388,7 @@ static Graph *schedule(Order *order) {
   int n = order->n, n_done = 0;
   Heap heap = {.key = find_keys(order), .ids = ARENA_ARRAY(arena, int, n)};
   int *waiting = ARENA_ARRAY(arena, int, n);
-  int *edge_begin = ARENA_ARRAY(arena, int, n + 2);
-  int *edge_to = ARENA_ARRAY(arena, int, order->edges.n + 1);
-  for (int e = 0; e < order->edges.n; e++) {
-    edge_begin[order->edges.data[e].from + 2]++;
-    waiting[order->edges.data[e].to]++;
-  }
-  for (int id = 0; id < n; id++) edge_begin[id + 2] += edge_begin[id + 1];
-  for (int e = 0; e < order->edges.n; e++)
-    edge_to[edge_begin[order->edges.data[e].from + 1]++] =
-        order->edges.data[e].to;
+  for (int e = 0; e < order->edges.n; e++) waiting[order->edges.data[e].to]++;
   for (int id = 0; id < n; id++) waiting[id] += graph->nodes.data[id]->n_inputs;
   for (int id = 0; id < n; id++)
     if (waiting[id] == 0) heap_push(&heap, id);
@@ -382,8 +399,10 @@ static Graph *schedule(Order *order) {
     n_done++;
     for (int u = order->user_begin[id]; u < order->user_begin[id + 1]; u++)
       if (--waiting[order->users[u]] == 0) heap_push(&heap, order->users[u]);
-    for (int e = edge_begin[id]; e < edge_begin[id + 1]; e++)
-      if (--waiting[edge_to[e]] == 0) heap_push(&heap, edge_to[e]);
+    for (int e = order->first_edge[id]; e; e = order->edges.data[e - 1].next) {
+      int to = order->edges.data[e - 1].to;
+      if (--waiting[to] == 0) heap_push(&heap, to);
+    }
   }
   ASSERT(n_done == n);
   return rewrite_end(&rewrite);
@@ -398,7 +417,7 @@ Graph *pass_order(PassContext *ctx, const Graph *graph) {
   index_graph(&order, copied);
   for (int i = 0; i < copied->outputs.n; i++) {
     const GraphOutput *output = &copied->outputs.data[i];
-    int slot = slot_input_of(copied, output);
+    int slot = order.slots[i];
     if (slot < 0 || output->value.node == slot) continue;
     if (write_in_place(&order, i, slot)) continue;
     diag(ctx->module->diags, DIAG_slots_exchanged, SPAN_NONE, output->path);

@@ -7,8 +7,8 @@
 
 #include "passes/rewrite.h"
 
-/* The `input` node whose slot this output replaces, or -1. */
-int slot_input_of(const Graph *graph, const GraphOutput *output);
+/* By output: the `input` node whose slot it replaces, or -1. */
+int *output_slots(const Graph *graph, Arena *arena);
 /* A fused node without reductions. */
 bool fused_is_elementwise(const Node *node);
 /* The result may take the bytes of the input: each element of the input is

@@ -206,9 +206,23 @@ static bool known_arch(const char *arch) {
   return false;
 }
 
-/* The libraries of this machine are asked how much scratch they want. */
+/* The libraries of this machine are asked how much scratch they want, once for
+ * each kind of product: a model has few, in many layers. */
 static int64_t gemm_scratch(const void *gemm) {
-  return cpu_gemm_scratch(gemm);
+  static struct {
+    DnnGemm gemm;
+    int64_t bytes;
+  } known[64];
+  static int n;
+  for (int i = 0; i < n; i++)
+    if (!memcmp(&known[i].gemm, gemm, sizeof known[i].gemm))
+      return known[i].bytes;
+  int64_t bytes = cpu_gemm_scratch(gemm);
+  if (n < ARRAY_LENGTH(known)) {
+    memcpy(&known[n].gemm, gemm, sizeof known[n].gemm);
+    known[n++].bytes = bytes;
+  }
+  return bytes;
 }
 
 static int64_t conv_scratch(const void *conv) {
