@@ -22,6 +22,8 @@ static LowerFunction *find(Op op) {
   case OP_concat: return lower_concat;
   case OP_shard: return lower_shard;
   case OP_accumulate: return lower_accumulate;
+  case OP_route: return lower_route;
+  case OP_claim: return lower_claim;
   case OP_conv: return lower_conv;
   case OP_conv_input_grad: return lower_conv_input_grad;
   case OP_conv_weight_grad: return lower_conv_weight_grad;
@@ -50,6 +52,8 @@ static bool is_regional(Op op) {
   case OP_min:
   case OP_argmax:
   case OP_gather:
+  case OP_dispatch:
+  case OP_combine:
   case OP_one_hot:
   case OP_slice:
   case OP_pad:

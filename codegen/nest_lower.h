@@ -99,6 +99,15 @@ void lower_join_loops(Lower *lower);
 /* ---- nest_lower_fused.c: regions; pointwise, reductions, moves ---- */
 void lower_region(Lower *lower, const Graph *body);
 
+/* ---- nest_lower_experts.c ---- */
+void lower_route(Lower *lower);
+void lower_claim(Lower *lower);
+/* Where the table of a dispatch or combine is read for index `row`: adds the
+ * coordinates of the dims that the index stands for; `sized` has their sizes.
+ * An index of -1 is clamped: the caller gives 0 there. */
+void lower_row(Lower *lower, const Node *node, const Type *sized, int row,
+               Space *out);
+
 /* ---- nest_lower_ops.c, nest_lower_window.c ---- */
 void lower_dot(Lower *lower);
 void lower_scatter_add(Lower *lower);

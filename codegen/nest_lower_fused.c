@@ -115,6 +115,32 @@ static int eval_gather(Region *region, const Node *node, const Coord *coords) {
   return eval(region, node->inputs[0], mine);
 }
 
+/* dispatch and combine: the row of the table at the index, or 0. */
+static int eval_look_up(Region *region, const Node *node, const Coord *coords) {
+  Lower *lower = region->lower;
+  const Type *table = graph_type(region->body, node->inputs[0]);
+  const Type *type = node->types[0];
+  int index = node->op == OP_dispatch ? 2 : 1;
+  int row = eval_operand(region, node->inputs[index], type, coords);
+  Space rows = {0};
+  lower_row(lower, node, graph_type(region->body, node->inputs[3 - index]), row,
+            &rows);
+  Coord mine[MAX_RANK];
+  for (int i = 0; i < table->rank; i++) {
+    Name name = table->dims[i].name;
+    const Coord *looked_up = space_find(&rows, name);
+    mine[i] = looked_up ? *looked_up : coords[type_find(type, name)];
+  }
+  int value = eval(region, node->inputs[0], mine);
+  DType number = graph_type(region->body, node->inputs[index])->dtype;
+  int is_none =
+      lower_pw(lower, OP_lt, DT_bool, row, lower_const(lower, number, 0), -1);
+  DType work = lower_work_dtype(type->dtype);
+  value = lower_pw(lower, OP_select, work, is_none, lower_const(lower, work, 0),
+                   lower_cast(lower, value, work));
+  return lower_cast(lower, value, type->dtype);
+}
+
 static int eval_iota(Region *region, const Node *node, const Coord *coords) {
   Lower *lower = region->lower;
   const Type *type = node->types[0];
@@ -291,6 +317,8 @@ static int eval_node(Region *region, Value value, const Coord *coords) {
   case OP_one_hot: return eval_one_hot(region, node, coords);
   case OP_random_keep: return eval_random(region, node, coords);
   case OP_gather: return eval_gather(region, node, coords);
+  case OP_dispatch:
+  case OP_combine: return eval_look_up(region, node, coords);
   case OP_transpose:
   case OP_broadcast: return eval_operand(region, node->inputs[0], type, coords);
   case OP_rename: return eval_rename(region, node, coords);

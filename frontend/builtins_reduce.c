@@ -21,7 +21,7 @@ static double count(const Type *type, const Name *dims, int n) {
   return product;
 }
 
-static Val mean_over(Elab *e, Val val, const Name *dims, int n) {
+Val elab_mean(Elab *e, Val val, const Name *dims, int n) {
   if (!val_is_tensor(val)) return val;
   double elements = count(elab_type(e, val), dims, n);
   Val total = elab_reduce(e, OP_sum, val, dims, n);
@@ -42,7 +42,7 @@ Val elab_mean_all(Elab *e, Val val) {
   const Type *type = elab_type(e, val);
   Name names[MAX_RANK];
   for (int i = 0; i < type->rank; i++) names[i] = type->dims[i].name;
-  return mean_over(e, val, names, type->rank);
+  return elab_mean(e, val, names, type->rank);
 }
 
 /* sum max min; bools are counted. */
@@ -57,7 +57,7 @@ Val builtin_reduce(BuiltinCall *call) {
 
 Val builtin_mean(BuiltinCall *call) {
   if (!arg_real_tensor(call, 0) || !arg_dims(call, 1, 0, false)) return POISON;
-  return mean_over(call->e, call->args[0], call->dims[1].names,
+  return elab_mean(call->e, call->args[0], call->dims[1].names,
                    call->dims[1].n);
 }
 
@@ -198,7 +198,7 @@ Val builtin_cross_entropy(BuiltinCall *call) {
   if (smooth > 0)
     target = pointwise2(
         e, OP_add, pointwise2(e, OP_mul, target, val_real(1 - smooth)),
-        pointwise2(e, OP_mul, mean_over(e, x, &dim, 1), val_real(smooth)));
+        pointwise2(e, OP_mul, elab_mean(e, x, &dim, 1), val_real(smooth)));
   Val each = pointwise2(e, OP_sub, logsum, target);
   return ignore.kind == VAL_int ? mean_kept(e, each, y, ignore)
                                 : elab_mean_all(e, each);

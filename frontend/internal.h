@@ -28,8 +28,11 @@ typedef enum ValKind {
   VAL_real,
   VAL_string,
   VAL_list,
-  VAL_tensor
+  VAL_tensor,
+  VAL_gate /* of route */
 } ValKind;
+
+typedef struct Gate Gate; /* builtins_experts.c */
 
 typedef struct Val {
   ValKind kind;
@@ -41,6 +44,7 @@ typedef struct Val {
     Name string;
     struct ValList *list;
     Value tensor;
+    const Gate *gate;
   };
 } Val;
 
@@ -395,6 +399,7 @@ Val pointwise1(Elab *e, Op op, Val a);
 Val pointwise2(Elab *e, Op op, Val a, Val b);
 Val pointwise3(Elab *e, Op op, Val a, Val b, Val c);
 Val elab_reduce(Elab *e, Op op, Val val, const Name *dims, int n);
+Val elab_mean(Elab *e, Val val, const Name *dims, int n);
 Val elab_mean_all(Elab *e, Val val);
 /* Adds dims (in front) that `val` has not. */
 Val elab_broadcast(Elab *e, Val val, const Name *dims, const int64_t *sizes,

@@ -156,6 +156,7 @@ bool val_equal(Val a, Val b) {
   case VAL_bool: return a.truth == b.truth;
   case VAL_string: return a.string == b.string;
   case VAL_tensor: return value_equal(a.tensor, b.tensor);
+  case VAL_gate: return a.gate == b.gate;
   case VAL_list:
     if (a.list->n != b.list->n) return false;
     for (int i = 0; i < a.list->n; i++)
@@ -235,6 +236,7 @@ const char *val_describe(Elab *e, Val val) {
   case VAL_string:
     return arena_printf(e->arena, "the string \"%s\"", val.string);
   case VAL_list: return arena_printf(e->arena, "a list of %d", val.list->n);
+  case VAL_gate: return "a gate";
   case VAL_tensor: {
     const Type *type = elab_type(e, val);
     return arena_printf(e->arena, "a tensor %s%s", dtype_name(type->dtype),

@@ -91,4 +91,8 @@ bool conv_in_bounds(const ConvLoops *conv);
 /* False if the operator is not one of them. */
 bool interp_move(const InterpCall *call);
 
+/* ---- interp_experts.c: likewise, asked by interp_move ---- */
+
+bool interp_experts(const InterpCall *call);
+
 #endif

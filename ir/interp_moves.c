@@ -210,6 +210,6 @@ bool interp_move(const InterpCall *call) {
   case OP_concat: concat(call); return true;
   case OP_argmax: argmax(call); return true;
   case OP_random_keep: draw(call); return true;
-  default: return false;
+  default: return interp_experts(call);
   }
 }

@@ -8,16 +8,17 @@
  *
  * THE CONTRACT with lowering.  The body of a `fused` node holds only: `input`
  * (ROLE_arg, input i of the node), pointwise operators, `const`, `iota`,
- * `cast`, `transpose`, `broadcast`, `random_keep`, `gather`, and the
- * reductions `sum`, `max`, `min`, `argmax`.  No views, no regions.
+ * `cast`, `transpose`, `broadcast`, `random_keep`, the lookups `gather`,
+ * `dispatch` and `combine`, and the reductions `sum`, `max`, `min`, `argmax`.
+ * No views, no regions.
  *
  *  1. All reductions of a body reduce over the same set of dims R (`over`, or
  *     `dim` of argmax).  R is empty if there is no reduction.
  *  2. S = R + the dims of all nodes that are not `input`.  O = S - R.  The
  *     kernel's outer (parallel) loops are O, the inner loops of its stages R.
- *     In one body a dim name has one size and one split.  (The gathered dim
- *     of a gather's table is no loop: it may be outside S, or share its name
- *     with a dim of S; the index value stands in for it.)
+ *     In one body a dim name has one size and one split.  (The gathered dims
+ *     of a lookup's table are no loops: they may be outside S, or share their
+ *     names with dims of S; the index value stands in for them.)
  *  3. Every result has exactly the dims O ("row value") or O + R ("element
  *     value"), in any order: the type's order is the storage order.  The loops
  *     of O may be nested in any order; the order of the first result's type is
@@ -38,20 +39,20 @@
  *     to a scalar) it is one pass over R whose only results are row values, so
  *     a back end may cut R among threads and combine.
  *  7. `transpose` and `broadcast` are the identity (dims go by name, an absent
- *     dim has stride 0); a `gather` reads its table, which is always an
+ *     dim has stride 0); a lookup reads its table, which is always an
  *     `input` of the body, at the index; the table's other dims are dims of S.
  *     `random_keep` draws by the global index over its own dims in its own
  *     type's order.  `broadcast`'s, `iota`'s and the rest's sizes are logical;
  *     a rank loops over type_local_size.
  *  8. In place: the memory pass gives a result the bytes of an input only if
  *     R is empty and both have the same local sizes in the same dim order and
- *     the input is not a gather's table.  So every load of a point must come
+ *     the input is not a lookup's table.  So every load of a point must come
  *     before every store of the same point; across points there is no alias.
  *  9. Equal bodies with equal types are equal kernels: nothing but the body,
  *     the types of inputs and results and the mesh may be looked at.
  *
  * A pointwise operator that found no partner is a `fused` node of one body
- * node, and so is a lone reduction.  A lone `gather` stays a plain node, as do
+ * node, and so is a lone reduction.  A lone lookup stays a plain node, as do
  * all structured operators, unless its index is computed in the body.
  */
 /*

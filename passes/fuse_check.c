@@ -20,7 +20,9 @@ bool fuse_op(Op op) {
   case OP_transpose:
   case OP_broadcast:
   case OP_random_keep:
-  case OP_gather: return true;
+  case OP_gather:
+  case OP_dispatch:
+  case OP_combine: return true;
   default: return op_info(op)->is_pointwise || op_is_reduction(op);
   }
 }
@@ -105,7 +107,7 @@ static double outer_elements(const FuseSummary *summary) {
 static double node_op_flops(Op op) {
   if (op_is_reduction(op)) return 0;
   if (op == OP_random_keep) return 40;
-  if (op == OP_gather) return 1;
+  if (op_is_lookup(op)) return 1;
   return op_info(op)->is_pointwise ? op_info(op)->flops : 0;
 }
 
@@ -157,7 +159,7 @@ static bool check_values(Fusion *fusion, const int *ids, int n,
     for (int k = 0; k < node->n_inputs; k++) {
       int at = index_of[node->inputs[k].node];
       if (at < 0) continue;
-      if (node->op == OP_gather && k == 0) return false; /* rule 7 */
+      if (op_is_lookup(node->op) && k == 0) return false; /* rule 7 */
       if (stage[at] > stage[i]) stage[i] = stage[at];
     }
     bool is_element = count_inner(out, type) > 0;

@@ -113,7 +113,7 @@ static int user_groups(const Fusion *fusion, int id, int *out, int max) {
     int g = fusion->group_of[fusion->users[u]];
     if (g == fusion->group_of[id]) continue;
     if (g < 0 || !fusion->groups[g].is_fusable) return -1;
-    if (user->op == OP_gather && user->inputs[0].node == id) return -1;
+    if (op_is_lookup(user->op) && user->inputs[0].node == id) return -1;
     if (!add_unique(out, &n, max, g)) return -1;
   }
   return n;

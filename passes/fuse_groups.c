@@ -47,7 +47,7 @@ static bool node_is_free(const Fusion *fusion, int id) {
   const Node *node = fusion->graph->nodes.data[id];
   if (node->op == OP_const || node->op == OP_iota) return true;
   if (!fuse_op(node->op) || op_is_reduction(node->op) ||
-      node->op == OP_gather || node->op == OP_random_keep)
+      op_is_lookup(node->op) || node->op == OP_random_keep)
     return false;
   if (op_info(node->op)->is_pointwise && op_info(node->op)->flops > 2)
     return false;
@@ -62,7 +62,7 @@ static bool needs_storing(const Fusion *fusion, int id) {
   for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1]; u++) {
     const Node *user = fusion->graph->nodes.data[fusion->users[u]];
     if (!fuse_op(user->op)) return true;
-    if (user->op == OP_gather && user->inputs[0].node == id) return true;
+    if (op_is_lookup(user->op) && user->inputs[0].node == id) return true;
   }
   return false;
 }

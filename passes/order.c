@@ -86,7 +86,7 @@ bool fused_may_overwrite(const Graph *graph, int id, int result, int input) {
   int arg = node->body->inputs.data[input].value.node;
   for (int i = 0; i < node->body->nodes.n; i++) {
     const Node *inner = node->body->nodes.data[i];
-    if (inner->op == OP_gather && inner->inputs[0].node == arg) return false;
+    if (op_is_lookup(inner->op) && inner->inputs[0].node == arg) return false;
   }
   return true;
 }

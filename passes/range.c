@@ -310,6 +310,7 @@ static Range structured(const Walk *walk, const Node *node) {
   case OP_min:
   case OP_maxpool:
   case OP_gather:
+  case OP_topk:
   case OP_all_gather:
   case OP_shard: return input_of(walk, node, 0);
   case OP_cast:
@@ -319,6 +320,8 @@ static Range structured(const Walk *walk, const Node *node) {
   case OP_pad:
     return join(input_of(walk, node, 0),
                 of_number(node_real(node, ATTR_value, 0)));
+  case OP_dispatch:
+  case OP_combine: return join(input_of(walk, node, 0), of_number(0));
   case OP_concat: return all_inputs(walk, node, 0);
   case OP_sum:
     return total(input_of(walk, node, 0),

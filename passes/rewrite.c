@@ -127,6 +127,10 @@ bool op_is_reduction(Op op) {
   return op == OP_sum || op == OP_max || op == OP_min || op == OP_argmax;
 }
 
+bool op_is_lookup(Op op) {
+  return op == OP_gather || op == OP_dispatch || op == OP_combine;
+}
+
 void reduced_dims(const Node *node, const Name **out_dims, int *out_n) {
   if (node->op == OP_argmax) {
     const Attr *attr = node_attr(node, ATTR_dim);

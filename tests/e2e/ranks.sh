@@ -8,7 +8,7 @@ train() { # model ranks steps
     --data "$root" eval_every=0 eval_batches=1 >"$1-$2.json" 2>"$1-$2.err" ||
     { cat "$1-$2.err"; fail "$1 on $2 ranks"; }
 }
-for case in mlp:10 lenet:10 chargpt:${DNNC_CHARGPT_STEPS:-100}; do
+for case in mlp:10 lenet:10 charmoe:10 chargpt:${DNNC_CHARGPT_STEPS:-100}; do
   model=${case%%:*} steps=${case##*:}
   for ranks in 1 2 4; do
     train "$model" "$ranks" "$steps"

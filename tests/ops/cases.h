@@ -9,6 +9,7 @@
 #ifndef TESTS_OPS_CASES_H
 #define TESTS_OPS_CASES_H
 
+#include "tests/ops/experts.h"
 #include "tests/ops/tolerance.h"
 #include "tests/unit/values.h"
 
@@ -111,6 +112,25 @@ static const OpCase op_cases[] = {
     {"slice", "dim=C start=1 sizes=2", {"TYPE B:2 C:4"}},
     {"pad", "dim=C pad=1,2 value=7", {"TYPE B:2 C:3"}},
     {"concat", "dim=C", {"TYPE B:20 C:30", "TYPE B:20", "TYPE C:2"}},
+    {"topk", "dim=E to=J sizes=1", {"TYPE B:3 T:20 E:7"}},
+    {"topk", "dim=E to=J sizes=3", {"TYPE B:3 E:5 T:7"}},
+    {"topk", "dim=E to=J sizes=40", {"TYPE B:2 E:40"}},
+    {"topk", "dim=E to=J sizes=2", {"TYPE E:70"}},
+    {"route", "over=J,T to=E,S sizes=4,5", {"i32 B:3 T:20 J:2"}},
+    {"route", "over=T to=E,S sizes=4,1", {"i32 T:300"}},
+    {"route", "over=T,B to=E,S sizes=4,90", {"i32 B:3 T:70"}},
+    {"claim", "over=J,T to=E,S sizes=2,2", {"i32 B:3 T:1 J:2"}},
+    {"claim", "over=T to=E,S sizes=4,70", {"i32 T:300"}},
+    {"dispatch",
+     "over=J,T to=E,S",
+     {"TYPE B:3 T:10 C:33", "i32 B:3 T:10 J:2", "i32 E:4 S:3 B:3"}},
+    {"dispatch",
+     "over=T,B to=E,S",
+     {"TYPE B:2 C:3 T:9", "i32 B:2 T:9", "i32 E:3 S:70"}},
+    {"combine",
+     "over=J,T to=E,S",
+     {"TYPE E:4 B:3 S:3 C:33", "i32 B:3 T:10 J:2", "i32 E:4 S:3 B:3"}},
+    {"combine", "over=T to=E,S", {"TYPE E:4 S:1", "i32 T:70", "i32 E:4 S:1"}},
     {"random_keep",
      "to=B,T sizes=9,8 value=0.3 stream=block.drop",
      {"i64", "i32"}},
@@ -237,7 +257,10 @@ static inline Tensor *op_case_inputs(const Graph *graph, uint64_t key) {
         tensor_random(arena, type, key + (uint64_t)i, -2, is_real ? 2 : 4);
     op_case_round(&inputs[i]);
   }
-  Op op = graph_node(graph, graph->outputs.data[0].value)->op;
+  const Node *last = graph_node(graph, graph->outputs.data[0].value);
+  Op op = last->op;
+  if (op_has_slots(op))
+    expert_indices(graph, last, &inputs[1], &inputs[2], key);
   if (op == OP_attention_grad)
     op_case_forward(graph, OP_attention, 3, 2, inputs);
   if (op == OP_maxpool_grad) op_case_forward(graph, OP_maxpool, 1, 1, inputs);

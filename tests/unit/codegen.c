@@ -13,6 +13,7 @@
 #include "codegen/c/emit.h"
 #include "codegen/select.h"
 #include "passes/passes.h"
+#include "tests/ops/experts.h"
 #include "tests/ops/tolerance.h"
 #include "tests/unit/values.h"
 
@@ -141,6 +142,22 @@ static const Row rows[] = {
      {"f32 B:4 T:5", "i32 B:4 T:5"},
      0,
      9},
+    {"topk", "dim=E to=J sizes=2", {"f32 B:4 T:70 E:9"}, 0, 0},
+    {"topk", "dim=E to=J sizes=1", {"f32 E:9 T:70"}, 0, 0},
+    {"topk", "dim=E to=J sizes=5", {"f32 B:3 E:5"}, 0, 0},
+    {"route", "over=J,T to=E,S sizes=4,5", {"i32 B:4 T:30 J:2"}, 0, 4},
+    {"route", "over=B,T to=E,S sizes=3,500", {"i32 B:4 T:300"}, 0, 3},
+    {"claim", "over=T to=E,S sizes=4,9", {"i32 B:4 T:30"}, 0, 36},
+    {"dispatch",
+     "over=J,T to=E,S",
+     {"f32 B:4 T:30 C:70", "i32 B:4 T:30 J:2", "i32 E:4 S:9 B:4"},
+     0,
+     0},
+    {"combine",
+     "over=J,T to=E,S",
+     {"f32 E:4 S:9 B:4 C:70", "i32 B:4 T:30 J:2", "i32 E:4 S:9 B:4"},
+     0,
+     0},
     {"one_hot", "dim=V sizes=10", {"i32 B:4 T:5"}, 0, 9},
     {"slice", "dim=B start=2 sizes=3", {"f32 A:4 B:9"}, 0, 0},
     {"pad", "dim=B pad=2,3 value=-1.5", {"f32 A:4 B:9"}, 0, 0},
@@ -396,6 +413,8 @@ static void add_row(Bench *bench, const Row *row) {
   }
   Value value = make(graph, row->op, row->attrs, values, n);
   const Node *node = graph_node(graph, value);
+  if (op_has_slots(node->op))
+    expert_indices(graph, node, &inputs[1], &inputs[2], 1);
   for (int r = 0; r < node->n_results; r++)
     make_output(graph, ROLE_result, r ? "z" : "y", (Value){value.node, r});
   if (node->op == OP_attention) {
@@ -483,6 +502,17 @@ static void add_loss(Bench *bench, const char *x_type, const char *y_type) {
   make_output(graph, ROLE_result, "hits",
               graph_cast(graph, graph_op2(graph, OP_eq, best, y), DT_f32));
   add_graph(bench, "loss", graph, inputs);
+}
+
+static void add_experts(Bench *bench, const char *p_type, const char *x_type) {
+  Module *module = bench->module;
+  Graph *graph = expert_graph(module, ROLE_data, p_type, x_type);
+  Tensor *inputs = ARENA_ARRAY(module->arena, Tensor, 2);
+  for (int i = 0; i < 2; i++)
+    inputs[i] = tensor_random(module->arena,
+                              graph_type(graph, graph->inputs.data[i].value),
+                              (uint64_t)i, 0, 1);
+  add_graph(bench, "experts", graph, inputs);
 }
 
 /* ---- one shared object for all of them ---- */
@@ -574,6 +604,7 @@ Test(codegen, equals_the_interpreter) {
   add_chain(&bench, "f32 B:600 C:130", "f32 C:130");
   add_chain(&bench, "f32 B:1 C:1", "f32 C:1");
   add_loss(&bench, "f32 B:70 V:11", "i32 B:70");
+  add_experts(&bench, "f32 B:5 T:9 E:4", "f32 B:5 T:9 C:70");
   void *library = compile(&bench);
   for (int i = 0; i < bench.cases.n; i++)
     run_case(&bench.cases.data[i], library);

@@ -110,6 +110,14 @@ static void add_structured(Suite *suite, const char *number) {
   }
 }
 
+static void add_experts(Suite *suite) {
+  for (int level = 0; level <= 2; level += 2)
+    add_job(suite, "experts",
+            expert_graph(suite->module, ROLE_data, "f32 B:3 T:9 E:4",
+                         "f32 B:3 T:9 C:40"),
+            level);
+}
+
 static const char *suite_text(Suite *suite) {
   Text text = text_create(suite->module->arena);
   text_add(&text, cuda_prelude);
@@ -229,6 +237,7 @@ Test(cuda, pointwise) {
 Test(cuda, structured_f32) {
   Suite *suite = suite_create();
   add_structured(suite, "f32");
+  add_experts(suite);
   run_suite(suite);
 }
 

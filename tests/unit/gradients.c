@@ -4,6 +4,7 @@
  * f64 on the interpreter, and what the autodiff pass promises about a graph.
  * The operators come from the table: one without a case fails the test.
  */
+#include "tests/ops/experts.h"
 #include "tests/unit/values.h"
 
 #include "passes/passes.h"
@@ -74,6 +75,15 @@ static const Case cases[] = {
     {"slice", "dim=C start=1 sizes=2", {"f64 B:2 C:4"}},
     {"pad", "dim=C pad=1,2 value=7", {"f64 B:2 C:3"}},
     {"concat", "dim=C", {"f64 B:2 C:3", "f64 B:2", "f64 C:2"}},
+    {"topk", "dim=E to=J sizes=1", {"f64 B:2 E:4"}},
+    {"topk", "dim=E to=J sizes=3", {"f64 B:2 E:5 T:3"}},
+    {"dispatch",
+     "over=J,T to=E,S",
+     {"f64 B:2 T:5 C:3", "i32 B:2 T:5 J:2", "i32 E:3 S:3 B:2"}},
+    {"dispatch", "over=T to=E,S", {"f64 T:5", "i32 T:5", "i32 E:3 S:2"}},
+    {"combine",
+     "over=J,T to=E,S",
+     {"f64 E:3 B:2 S:3 C:3", "i32 B:2 T:5 J:2", "i32 E:3 S:3 B:2"}},
     {"attention",
      "over=D query=T key=S scale=0.5 causal=1",
      {"f64 B:2 T:3 D:2", "f64 B:2 S:3 D:2", "f64 B:2 S:3 D:2"}},
@@ -160,6 +170,9 @@ static void check(const Case *item, double low, double high) {
                               hash_bytes(item->op, strlen(item->op), i), low,
                               is_real ? high : 4);
   }
+  const Node *node = graph->nodes.data[graph->inputs.n - 1];
+  if (op_has_slots(node->op))
+    expert_indices(graph, node, &inputs[1], &inputs[2], 3);
   Tensor *outputs = run(training, INTERP_f64, inputs);
   int output = 1;
   for (int i = 0; i < graph->inputs.n; i++) {
@@ -177,6 +190,22 @@ static void check(const Case *item, double low, double high) {
 
 Test(gradients, structured) {
   for (int i = 0; i < ARRAY_LENGTH(cases); i++) check(&cases[i], -2, 2);
+}
+
+/* Weights and rows through all of them; dropped claims have no part. */
+Test(gradients, experts) {
+  Module *module = module_create();
+  Graph *graph =
+      expert_graph(module, ROLE_param, "f64 B:2 T:9 E:4", "f64 B:2 T:9 C:3");
+  Graph *training = differentiate(graph);
+  Tensor inputs[2];
+  for (int i = 0; i < 2; i++)
+    inputs[i] = tensor_random(module->arena,
+                              graph_type(graph, graph->inputs.data[i].value),
+                              (uint64_t)i, 0.1, 1);
+  Tensor *outputs = run(training, INTERP_f64, inputs);
+  for (int i = 0; i < 2; i++)
+    check_input(&(Case){"experts", "", {0}}, graph, inputs, i, outputs[i + 1]);
 }
 
 static bool has_derivative(const OpInfo *info) {

@@ -286,6 +286,8 @@ static const struct Decomposed {
      "over=N,Y eps=1e-5 momentum=0.1 group=2",
      {"f64 Y:4 N:6 C:2 D:3", "f64 D:3 C:2", "f64 C:2 D:3"}},
     {"one_hot", "dim=V sizes=5", {"i32 B:4"}},
+    {"topk", "dim=C to=J sizes=1", {"f64 B:3 C:4"}},
+    {"topk", "dim=C to=J sizes=4", {"f64 B:3 C:4 A:2"}},
     {"attention",
      "over=D query=T key=S scale=0.5 causal=1",
      {"f64 T:3 B:2 D:2", "f64 B:2 S:3 D:2", "f64 B:2 D:2 S:3"}},
@@ -354,6 +356,8 @@ Test(decompose, rows_of_minus_infinity) {
   check_row(&(struct Decomposed){"softmax", "over=C", {"f64 B:2 C:4"}}, true);
   check_row(&(struct Decomposed){"logsumexp", "over=C", {"f64 B:2 C:4"}}, true);
   check_row(&(struct Decomposed){"log_softmax", "over=C", {"f64 B:2 C:4"}},
+            true);
+  check_row(&(struct Decomposed){"topk", "dim=C to=J sizes=3", {"f64 B:2 C:4"}},
             true);
 }
 

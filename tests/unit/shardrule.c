@@ -96,6 +96,28 @@ static const Case cases[] = {
     {{"f32[N:8@data, Y:6@model]"},
      "maxpool %0 {space = [Y], window = [2]} : f32[N:8, Y:3]",
      "f32[N:8@data, Y:6]; f32[N:8@data, Y:3]"},
+    /* experts: a group passes, the claims of a group are whole */
+    {{"f32[B:8@data, E:4@model]"},
+     "topk %0 {dim = E, to = [J], sizes = [2]} : f32[B:8, J:2], i32[B:8, J:2]",
+     "f32[B:8@data, E:4]; f32[B:8@data, J:2], i32[B:8@data, J:2]"},
+    {{"i32[B:8@data, T:6@model]"},
+     "route %0 {over = [T], to = [E, S], sizes = [4, 2]} : i32[B:8, T:6]",
+     "i32[B:8@data, T:6]; i32[B:8@data, T:6]"},
+    {{"i32[B:8@data, T:6]"},
+     "route %0 {over = [B, T], to = [E, S], sizes = [4, 9]} : i32[B:8, T:6]",
+     "i32[B:8, T:6]; i32[B:8, T:6]"},
+    {{"i32[B:8@data, T:6]"},
+     "claim %0 {over = [T], to = [E, S], sizes = [4, 2]} : i32[E:4, S:2, B:8]",
+     "-; i32[E:4, S:2, B:8@data]"},
+    {{"f32[B:8@data, T:6, C:4@model]", "i32[B:8@data, T:6]",
+      "i32[E:4, S:2, B:8@data]"},
+     "dispatch %0, %1, %2 {over = [T], to = [E, S]} : "
+     "f32[E:4, S:2, B:8, C:4]",
+     "-, -, -; f32[E:4, S:2, B:8@data, C:4@model]"},
+    {{"f32[E:4@model, S:2, B:8@data, C:4]", "i32[B:8@data, T:6]",
+      "i32[E:4, S:2, B:8@data]"},
+     "combine %0, %1, %2 {over = [T], to = [E, S]} : f32[B:8, T:6, C:4]",
+     "f32[E:4, S:2, B:8@data, C:4], -, -; f32[B:8@data, T:6, C:4]"},
     /* attention: positions and head width whole, the rest passes */
     {{"f32[B:8@data, T:4, H:2@model, D:3]",
       "f32[B:8@data, S:4, H:2@model, D:3]",
@@ -177,7 +199,8 @@ static Graph *graph_of(Module *module, const Case *c) {
     text_printf(&text, "%%%d = input {slot = %d} : %s data \"%d\"\n", i, i,
                 c->operands[i], i);
   }
-  bool is_pair = strncmp(c->node, "attention ", 10) == 0;
+  bool is_pair = strncmp(c->node, "attention ", 10) == 0 ||
+                 strncmp(c->node, "topk ", 5) == 0;
   text_printf(&text, "%s = %s }", is_pair ? "%8, %9" : "%9", c->node);
   Source *source = ARENA_NEW(module->arena, Source);
   *source = (Source){"case", text_string(&text), text.n};

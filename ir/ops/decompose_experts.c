@@ -1,0 +1,87 @@
+/*
+ * decompose_experts.c -- topk as so many rounds of "the largest that comes
+ * after the last one".
+ *
+ *     v0 = max x             p0 = first position where x == v0
+ *     v1 = max of x after    p1 = first position after where x == v1
+ *
+ * An element comes after (v, p) if it is smaller than v, or equal and at a
+ * later position.  All rounds reduce over the same dim, so that they become
+ * one kernel, and a softmax before it joins them.  Experts are few and k is
+ * fewer; a sort would pay from some dozens on.
+ */
+#include <math.h>
+
+#include "ir/ops/grad.h"
+
+typedef struct Round {
+  Value value, position;
+} Round;
+
+/* Which elements come after the ones taken. */
+static Value after(Graph *graph, Value x, Value position, Round last) {
+  Value smaller = graph_op2(graph, OP_lt, x, last.value);
+  Value equal = graph_op2(graph, OP_eq, x, last.value);
+  Value later = graph_op2(graph, OP_gt, position, last.position);
+  return graph_op2(graph, OP_or, smaller,
+                   graph_op2(graph, OP_and, equal, later));
+}
+
+static Round take(Graph *graph, Value x, Value position, Name dim,
+                  const Round *last) {
+  const Type *type = graph_type(graph, x);
+  Value most = x, is_left = VALUE_NONE;
+  if (last) {
+    is_left = after(graph, x, position, *last);
+    Value low = graph_const(graph, type->dtype, -INFINITY);
+    most = graph_op3(graph, OP_select, is_left, x, low);
+  }
+  Round now = {.value = graph_reduce(graph, OP_max, most, &dim, 1)};
+  Value hit = graph_op2(graph, OP_eq, x, now.value);
+  if (last) hit = graph_op2(graph, OP_and, is_left, hit);
+  /* Nothing equals a NaN: the position must be one all the same. */
+  double end = (double)type_size(type, dim) - 1;
+  Value none = graph_const(graph, DT_i32, end);
+  Value here = graph_op3(graph, OP_select, hit, position, none);
+  now.position = graph_reduce(graph, OP_min, here, &dim, 1);
+  return now;
+}
+
+/* k values side by side along a new dim; a single one is only seen so. */
+static Value beside(Graph *graph, const Value *values, int64_t k, Name dim,
+                    const Type *type) {
+  Attrs attrs = {0};
+  if (k > 1) {
+    attrs_name(&attrs, ATTR_dim, dim);
+    return graph_append(graph, OP_concat, values, (int)k, &attrs);
+  }
+  attrs_names(&attrs, ATTR_to, &dim, 1);
+  attrs_ints(&attrs, ATTR_sizes, &k, 1);
+  Value one = graph_append(graph, OP_broadcast, values, 1, &attrs);
+  return graph_transpose_to(graph, one, type);
+}
+
+void decompose_topk(Graph *graph, const Graph *from, int id,
+                    const Value *inputs, Value *out_results) {
+  const Node *node = from->nodes.data[id];
+  Name dim = node_name(node, ATTR_dim);
+  int n;
+  Name to = node_names(node, ATTR_to, &n)[0];
+  int64_t k = node_ints(node, ATTR_sizes, &n)[0];
+  int64_t size = type_size(graph_type(graph, inputs[0]), dim);
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, dim);
+  attrs_ints(&attrs, ATTR_sizes, &size, 1);
+  Value position = graph_append(graph, OP_iota, NULL, 0, &attrs);
+  Arena *arena = graph->module->arena;
+  Value *values = ARENA_ARRAY(arena, Value, k);
+  Value *positions = ARENA_ARRAY(arena, Value, k);
+  Round round;
+  for (int64_t j = 0; j < k; j++) {
+    round = take(graph, inputs[0], position, dim, j ? &round : NULL);
+    values[j] = round.value;
+    positions[j] = round.position;
+  }
+  out_results[0] = beside(graph, values, k, to, node->types[0]);
+  out_results[1] = beside(graph, positions, k, to, node->types[1]);
+}
