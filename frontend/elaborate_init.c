@@ -21,7 +21,7 @@ static const struct {
     {"he_uniform",     "n",    INIT_uniform},
     {"xavier_normal",  "n, m", INIT_normal},
     {"xavier_uniform", "n, m", INIT_uniform},
-    {"orthogonal",     "D",    INIT_orthogonal},
+    {"orthogonal",     "D:dims", INIT_orthogonal},
     {"eye",            "",     INIT_eye},
 };
 /* clang-format on */
@@ -49,44 +49,69 @@ static bool unknown(Elab *e, const Expr *x, Name name, Span span) {
   return false;
 }
 
-static bool init_of_row(Elab *e, const Expr *x, int row, Init *out) {
+static bool take_numbers(BuiltinCall *call, int row, Init *out) {
+  Elab *e = call->e;
   InitKind kind = rows[row].kind;
-  if (kind == INIT_orthogonal || kind == INIT_eye) {
-    elab_not_supported(e, x->span, rows[row].name);
-    return false;
-  }
-  Builtin formals = {.name = name_intern(e->names, rows[row].name)};
-  builtin_parse_formals(e->names, rows[row].formals, &formals);
+  const Builtin *formals = call->builtin;
   double args[2] = {1, 0};
-  if (x->kind != EXPR_call && formals.n_formals > 0) {
-    diag(e->diags, DIAG_missing_argument, x->span, formals.formals[0].name,
-         formals.name);
+  for (int i = 0; i < formals->n_formals; i++) {
+    if (!arg_real(call, i, &args[i])) return false;
+    if (args[i] > 0 || (kind != INIT_constant && args[i] == 0 &&
+                        strchr(rows[row].name, '_') == NULL))
+      continue;
+    diag(e->diags, DIAG_not_positive, call->exprs[i]->span,
+         formals->formals[i].name, formals->name,
+         val_describe(e, call->args[i]));
     return false;
-  }
-  if (x->kind == EXPR_call) {
-    BuiltinCall call;
-    if (!builtin_match(e, x, &formals, &call)) return false;
-    for (int i = 0; i < formals.n_formals; i++) {
-      if (!arg_real(&call, i, &args[i])) return false;
-      if (args[i] > 0 || (kind != INIT_constant && args[i] == 0 &&
-                          strchr(rows[row].name, '_') == NULL))
-        continue;
-      diag(e->diags, DIAG_not_positive, call.exprs[i]->span,
-           formals.formals[i].name, formals.name,
-           val_describe(e, call.args[i]));
-      return false;
-    }
   }
   *out = (Init){
       kind, kind == INIT_zeros ? 0 : spread(rows[row].name, args[0], args[1])};
   return true;
 }
 
-bool elab_init(Elab *e, const Expr *x, Init *out) {
+/* The dims of `orthogonal`, as bits. */
+static bool take_dims(BuiltinCall *call, const Type *type, Init *out) {
+  const DimArg *dims = &call->dims[0];
+  unsigned set = 0;
+  for (int i = 0; i < dims->n; i++) {
+    int d = type_find(type, dims->names[i]);
+    if (d < 0) {
+      diag(call->e->diags, DIAG_init_dim, dims->spans[i], dims->names[i],
+           type_describe(call->e, type));
+      return false;
+    }
+    set |= 1u << d;
+  }
+  *out = (Init){INIT_orthogonal, set};
+  return true;
+}
+
+static bool init_of_row(Elab *e, const Expr *x, int row, const Type *type,
+                        Init *out) {
+  InitKind kind = rows[row].kind;
+  Builtin formals = {.name = name_intern(e->names, rows[row].name)};
+  builtin_parse_formals(e->names, rows[row].formals, &formals);
+  BuiltinCall call = {.e = e, .builtin = &formals};
+  if (x->kind != EXPR_call && formals.n_formals > 0) {
+    diag(e->diags, DIAG_missing_argument, x->span, formals.formals[0].name,
+         formals.name);
+    return false;
+  }
+  if (x->kind == EXPR_call && !builtin_match(e, x, &formals, &call))
+    return false;
+  if (kind == INIT_eye && type->rank != 2) {
+    diag(e->diags, DIAG_init_eye, x->span, type_describe(e, type));
+    return false;
+  }
+  return kind == INIT_orthogonal ? take_dims(&call, type, out)
+                                 : take_numbers(&call, row, out);
+}
+
+bool elab_init(Elab *e, const Expr *x, const Type *type, Init *out) {
   const Expr *callee = x->kind == EXPR_call ? x->a : x;
   if (callee->kind == EXPR_name) {
     int row = find_row(callee->name);
-    if (row >= 0) return init_of_row(e, x, row, out);
+    if (row >= 0) return init_of_row(e, x, row, type, out);
     bool is_known = x->kind == EXPR_call
                         ? map_has(e->program->builtins, callee->name)
                         : scope_has_value(e, callee->name);

@@ -116,7 +116,7 @@ static bool is_like_training(Elab *e, Name path, const Type *type, Span span) {
 static Val new_param(Elab *e, const Stmt *stmt, Name path, const Type *type,
                      Span span) {
   Init init = {INIT_zeros, 0};
-  if (stmt->value && !elab_init(e, stmt->value, &init)) return POISON;
+  if (stmt->value && !elab_init(e, stmt->value, type, &init)) return POISON;
   if (!is_like_training(e, path, type, span)) return POISON;
   e->graph->span = span;
   e->graph->path = path;

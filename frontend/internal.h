@@ -328,7 +328,8 @@ Val elab_net(Elab *e, Callable *net, const Val *args, int n, Span span);
 
 /* ---- elaborate_init.c ---- */
 
-bool elab_init(Elab *e, const Expr *x, Init *out_init);
+/* `type`: of the tensor that it fills. */
+bool elab_init(Elab *e, const Expr *x, const Type *type, Init *out_init);
 
 /* ---- builtins.c: matching of arguments against the table ---- */
 

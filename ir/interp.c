@@ -247,9 +247,9 @@ Tensor interp_initial(const Graph *graph, int input_index, uint64_t seed,
   uint64_t key = random_key(seed, input->path);
   int64_t n = type_elements(type);
   Tensor tensor = {type, ARENA_ARRAY(arena, double, n)};
-  for (int64_t i = 0; i < n; i++) {
-    tensor.data[i] = init_value(input->init, key, (uint64_t)i);
-  }
+  int64_t sizes[MAX_RANK];
+  for (int d = 0; d < type->rank; d++) sizes[d] = type->dims[d].size;
+  init_fill(arena, input->init, key, sizes, type->rank, tensor.data);
   round_all(INTERP_f32, tensor);
   return tensor;
 }

@@ -16,7 +16,8 @@ typedef struct Making {
   const DnnTensor *tensor;
   int rank;
   uint64_t key;
-  int64_t first, n; /* local elements */
+  const double *values; /* of the whole tensor; NULL: made one by one */
+  int64_t first, n;     /* local elements */
   unsigned char *out;
 } Making;
 
@@ -72,8 +73,10 @@ static void make_part(void *arg, int index, int n_threads) {
   for (int64_t i = begin; i < end; i++) {
     int64_t whole = making->first + i;
     if (splits) whole = whole_index(tensor, making->rank, whole);
-    double value =
-        whole < 0 ? 0.0 : init_value(init, making->key, (uint64_t)whole);
+    double value = whole < 0 ? 0.0
+                   : making->values
+                       ? making->values[whole]
+                       : init_value(init, making->key, (uint64_t)whole);
     store(tensor->dtype, making->out + i * item, value);
   }
 }
@@ -85,7 +88,7 @@ static bool is_initialised(const DnnTensor *tensor) {
 }
 
 /* Values that all are the same are made once. */
-static Status init_tensor(const Threads *threads, Device *device,
+static Status init_pieces(const Threads *threads, Device *device,
                           Making *making) {
   const DnnTensor *tensor = making->tensor;
   int64_t n = tensor_local_elements(tensor), item = dtype_bytes(tensor->dtype);
@@ -102,6 +105,23 @@ static Status init_tensor(const Threads *threads, Device *device,
   return STATUS_OK;
 }
 
+/* What does not go element by element is made whole on every rank. */
+static Status init_tensor(Arena *arena, const Threads *threads, Device *device,
+                          Making *making) {
+  const DnnTensor *tensor = making->tensor;
+  Init init = {(InitKind)tensor->init, tensor->init_a};
+  making->values = NULL;
+  if (init_is_elementwise(init.kind))
+    return init_pieces(threads, device, making);
+  Arena *scratch = arena_beside(arena);
+  double *values = ARENA_ARRAY(scratch, double, tensor_elements(tensor));
+  init_fill(scratch, init, making->key, tensor->size, tensor->rank, values);
+  making->values = values;
+  Status status = init_pieces(threads, device, making);
+  arena_destroy(scratch);
+  return status;
+}
+
 Status params_init(Arena *arena, const DnnProgram *program, Device *device,
                    uint64_t seed, bool (*skip)(const DnnTensor *tensor)) {
   Threads threads;
@@ -116,7 +136,7 @@ Status params_init(Arena *arena, const DnnProgram *program, Device *device,
     bool is_average = strncmp(tensor->path, "ema/", 4) == 0;
     making.tensor = tensor;
     making.key = random_key(seed, tensor->path + (is_average ? 4 : 0));
-    status = init_tensor(&threads, device, &making);
+    status = init_tensor(arena, &threads, device, &making);
   }
   threads_close(&threads);
   return status;

@@ -1,6 +1,6 @@
 /*
- * init.c -- one element of an initial value, as a function of the tensor's key
- * and the element's index alone.
+ * init.c -- initial values, as a function of the tensor's key and the element's
+ * index alone; for an orthogonal matrix, of the key and the sizes.
  */
 #include "support/support.h"
 
@@ -16,6 +16,10 @@ static double truncated_normal(uint64_t key, uint64_t index) {
   return 0;
 }
 
+bool init_is_elementwise(InitKind kind) {
+  return kind != INIT_orthogonal && kind != INIT_eye;
+}
+
 double init_value(Init init, uint64_t key, uint64_t index) {
   switch (init.kind) {
   case INIT_zeros: return 0;
@@ -24,7 +28,86 @@ double init_value(Init init, uint64_t key, uint64_t index) {
   case INIT_trunc_normal: return init.a * truncated_normal(key, index);
   case INIT_uniform: return init.a * (2 * random_uniform(key, index) - 1);
   case INIT_orthogonal:
-  case INIT_eye: break; /* refused where models are elaborated */
+  case INIT_eye: break; /* init_fill */
   }
   UNREACHABLE();
+}
+
+/* ---- orthogonal ---- */
+
+static double product(const double *a, const double *b, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
+  return sum;
+}
+
+static void scale(double *a, double factor, int64_t n) {
+  for (int64_t i = 0; i < n; i++) a[i] *= factor;
+}
+
+/* Gram-Schmidt on `n` normal vectors of `length` >= n: the Q of a QR
+ * decomposition with positive diagonal, so that all such Q are equally likely.
+ * The second pass makes up for the cancellation of the first ("twice is
+ * enough"). */
+static void orthonormal_rows(uint64_t key, int64_t n, int64_t length,
+                             double *rows) {
+  for (int64_t i = 0; i < n; i++) {
+    double *row = rows + i * length;
+    for (int64_t k = 0; k < length; k++)
+      row[k] = random_normal(key, (uint64_t)(i * length + k));
+    for (int pass = 0; pass < 2; pass++) {
+      scale(row, 1 / sqrt(product(row, row, length)), length);
+      for (int64_t j = 0; j < i; j++) {
+        const double *other = rows + j * length;
+        double along = product(row, other, length);
+        for (int64_t k = 0; k < length; k++) row[k] -= along * other[k];
+      }
+    }
+    scale(row, 1 / sqrt(product(row, row, length)), length);
+  }
+}
+
+/* Index of an element in a matrix of the dims in `set` against the rest. */
+static void place_in_matrix(const int64_t *sizes, int rank, unsigned set,
+                            int64_t index, int64_t *out_row,
+                            int64_t *out_column) {
+  int64_t strides[2] = {1, 1}, place[2] = {0, 0};
+  for (int d = rank - 1; d >= 0; d--) {
+    int side = !(set >> d & 1);
+    place[side] += index % sizes[d] * strides[side];
+    strides[side] *= sizes[d];
+    index /= sizes[d];
+  }
+  *out_row = place[0];
+  *out_column = place[1];
+}
+
+static void fill_orthogonal(Arena *scratch, unsigned set, uint64_t key,
+                            const int64_t *sizes, int rank, double *out) {
+  int64_t n[2] = {1, 1};
+  for (int d = 0; d < rank; d++) n[!(set >> d & 1)] *= sizes[d];
+  bool is_wide = n[0] <= n[1];
+  int64_t length = is_wide ? n[1] : n[0];
+  double *rows = ARENA_ARRAY(scratch, double, n[0] * n[1]);
+  orthonormal_rows(key, is_wide ? n[0] : n[1], length, rows);
+  for (int64_t i = 0; i < n[0] * n[1]; i++) {
+    int64_t row, column;
+    place_in_matrix(sizes, rank, set, i, &row, &column);
+    out[i] =
+        is_wide ? rows[row * length + column] : rows[column * length + row];
+  }
+}
+
+void init_fill(Arena *scratch, Init init, uint64_t key, const int64_t *sizes,
+               int rank, double *out) {
+  int64_t n = 1;
+  for (int d = 0; d < rank; d++) n *= sizes[d];
+  if (init.kind == INIT_orthogonal) {
+    fill_orthogonal(scratch, (unsigned)init.a, key, sizes, rank, out);
+    return;
+  }
+  ASSERT(init.kind != INIT_eye || rank == 2);
+  for (int64_t i = 0; i < n; i++)
+    out[i] = init.kind == INIT_eye ? (double)(i / sizes[1] == i % sizes[1])
+                                   : init_value(init, key, (uint64_t)i);
 }

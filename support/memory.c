@@ -110,6 +110,10 @@ Arena *arena_create(Memory *memory) {
   return arena;
 }
 
+Arena *arena_beside(const Arena *arena) {
+  return arena_create(arena->memory);
+}
+
 void arena_destroy(Arena *arena) {
   if (!arena) return;
   if (arena->previous)

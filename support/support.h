@@ -72,6 +72,7 @@ void memory_fail_at(Memory *memory, int64_t n, bool forever);
 int64_t memory_requests(const Memory *memory);
 
 Arena *arena_create(Memory *memory);
+Arena *arena_beside(const Arena *arena); /* another of the same memory */
 void arena_destroy(Arena *arena);
 /* Zeroed, aligned to 16 bytes, never NULL; lives until the arena is destroyed.
  * Size 0 gives a valid pointer. */
@@ -270,8 +271,9 @@ typedef enum InitKind {
   INIT_normal,       /* a = standard deviation */
   INIT_trunc_normal, /* a; redrawn beyond 2 a */
   INIT_uniform,      /* on (-a, a) */
-  INIT_orthogonal,   /* not supported yet */
-  INIT_eye,          /* not supported yet */
+  INIT_orthogonal,   /* a = set of dims, bits by index: rows of a matrix whose
+                        columns are the rest; the fewer are orthonormal */
+  INIT_eye,          /* of two dims: 1 where their positions are equal */
 } InitKind;
 
 typedef struct Init {
@@ -279,9 +281,14 @@ typedef struct Init {
   double a;
 } Init;
 
+/* Whether an element depends on its index alone; orthogonal and eye do not. */
+bool init_is_elementwise(InitKind kind);
 /* Element `index` (row-major in the parameter's own dim order) of the tensor
- * at `path`; independent of plan and device. */
+ * with this key; independent of plan and device. */
 double init_value(Init init, uint64_t key, uint64_t index);
+/* All elements of a tensor, of any kind; orthogonal uses scratch memory. */
+void init_fill(Arena *scratch, Init init, uint64_t key, const int64_t *sizes,
+               int rank, double *out);
 
 /* ---- file.c, dylib.c: not compiled for wasm32-wasi ---- */
 

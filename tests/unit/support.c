@@ -331,6 +331,75 @@ Test(random, moments_and_bounds) {
   cr_expect_eq(init_value((Init){INIT_zeros, 2.5}, key, 3), 0);
 }
 
+/* Largest distance of a^T a (columns) or a a^T (rows) from the unit matrix,
+ * for a matrix [m, n] with the given strides. */
+static double off_unit(const double *a, int m, int n, int64_t row,
+                       int64_t column) {
+  double worst = 0;
+  for (int i = 0; i < m; i++)
+    for (int j = 0; j < m; j++) {
+      double sum = 0;
+      for (int k = 0; k < n; k++)
+        sum += a[i * row + k * column] * a[j * row + k * column];
+      worst = fmax(worst, fabs(sum - (i == j)));
+    }
+  return worst;
+}
+
+Test(init, orthogonal) {
+  Memory *memory;
+  Arena *arena = new_arena(&memory);
+  uint64_t key = random_key(1, "lstm.wh");
+  double a[24 * 40], b[24 * 40];
+  int64_t sizes[3] = {4, 40, 6};
+  /* Dims 0 and 2 are the 24 rows, dim 1 the 40 columns. */
+  init_fill(arena, (Init){INIT_orthogonal, 5}, key, sizes, 3, a);
+  for (int i = 0; i < 24; i++)
+    for (int k = 0; k < 40; k++) b[i * 40 + k] = a[i / 6 * 240 + k * 6 + i % 6];
+  cr_expect_lt(off_unit(b, 24, 40, 40, 1), 1e-14);
+  /* The other way about, 40 rows: the 24 columns are orthonormal. */
+  init_fill(arena, (Init){INIT_orthogonal, 2}, key, sizes, 3, a);
+  for (int i = 0; i < 24; i++)
+    for (int k = 0; k < 40; k++) b[i * 40 + k] = a[i / 6 * 240 + k * 6 + i % 6];
+  cr_expect_lt(off_unit(b, 24, 40, 40, 1), 1e-14);
+  memory_destroy(memory);
+}
+
+/* An element of a random orthogonal 2 by 2 matrix is cos of a uniform angle:
+ * mean 0, mean square 1/2, mean fourth power 3/8; determinants of both signs
+ * are equally likely. */
+Test(init, orthogonal_is_uniform) {
+  Memory *memory;
+  Arena *arena = new_arena(&memory);
+  enum { N = 20000 };
+  double sum = 0, squares = 0, fourth = 0, turned = 0;
+  for (uint64_t i = 0; i < N; i++) {
+    double a[4];
+    init_fill(arena, (Init){INIT_orthogonal, 1}, i, (int64_t[]){2, 2}, 2, a);
+    sum += a[1];
+    squares += a[1] * a[1];
+    fourth += pow(a[1], 4);
+    turned += a[0] * a[3] - a[1] * a[2] > 0;
+  }
+  cr_expect_float_eq(sum / N, 0, 0.02);
+  cr_expect_float_eq(squares / N, 0.5, 0.01);
+  cr_expect_float_eq(fourth / N, 0.375, 0.01);
+  cr_expect_float_eq(turned / N, 0.5, 0.015);
+  memory_destroy(memory);
+}
+
+Test(init, eye_and_elements) {
+  Memory *memory;
+  Arena *arena = new_arena(&memory);
+  double a[6];
+  init_fill(arena, (Init){INIT_eye, 0}, 1, (int64_t[]){2, 3}, 2, a);
+  for (int i = 0; i < 6; i++) cr_expect_eq(a[i], i == 0 || i == 4);
+  init_fill(arena, (Init){INIT_normal, 2}, 9, (int64_t[]){2, 3}, 2, a);
+  for (int i = 0; i < 6; i++)
+    cr_expect_eq(a[i], init_value((Init){INIT_normal, 2}, 9, (uint64_t)i));
+  memory_destroy(memory);
+}
+
 /* ---- files and libraries ---- */
 
 Test(file, replace_and_read) {
