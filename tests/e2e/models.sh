@@ -1,0 +1,38 @@
+#!/bin/bash
+# Every model of models/ is checked, shown and built: all that dnnc itself does,
+# with a stand-in for the C compiler, so that it is quick and runs under
+# sanitizers.  The same model gives the same bytes twice.
+. "$(dirname "$0")/lib.sh"
+cat >fake-cc <<'E'
+#!/bin/sh
+# Writes something where the object or the program is wanted.
+while [ $# -gt 0 ]; do
+  [ "$1" = -o ] && out=$2
+  shift
+done
+[ -z "${out:-}" ] || echo object >"$out"
+E
+chmod +x fake-cc
+export CC=$work/fake-cc
+models=0
+try() {
+  "$dnnc" "$@" >out 2>err || { cat err; fail "dnnc $*"; }
+}
+for model in "$root"/models/*.dnn; do
+  name=$(basename "$model" .dnn)
+  [ "$name" = lib ] && continue
+  options=()
+  grep -q '^  compute *= bf16' "$model" && options=(precision.compute=f32)
+  try check "$model" --json
+  try check "$model"
+  try ir "$model" "${options[@]}" --verify-ir --stop-after=order
+  mv out first
+  try ir "$model" "${options[@]}" --stop-after=order
+  cmp -s first out || fail "$name: two texts of one graph"
+  try build "$model" "${options[@]}" --quiet --no-cache --keep-source -o one.bundle
+  try build "$model" "${options[@]}" --quiet --no-cache --keep-source -o two.bundle
+  diff -r one.bundle two.bundle >/dev/null || fail "$name: two bundles of one model"
+  models=$((models + 1))
+done
+echo "$models models"
+[ $models -ge 16 ] || fail "too few models"
