@@ -382,6 +382,32 @@ static void build_graphs(Build *b) {
   model->plan = plan_read(b->settings, model, b->walk, graph, b->batch_dim);
 }
 
+static bool mentions(const Expr *x, Name name) {
+  if (!x) return false;
+  if (x->kind == EXPR_name) return x->name == name;
+  bool found = mentions(x->a, name) || mentions(x->b, name);
+  for (int i = 0; i < x->args.n; i++)
+    found = found || mentions(x->args.items[i].value, name);
+  for (int i = 0; i < x->items.n; i++)
+    found = found || mentions(x->items.data[i], name);
+  return found;
+}
+
+/* --net may name another net than the one that `train` calls: it is compiled
+ * forward only. */
+static void read_blocks(Build *b) {
+  const char *net = b->program.options->net;
+  const Item *train = program_block(&b->program, "train");
+  b->train_block = train;
+  b->sample_block = program_block(&b->program, "sample");
+  if (!net || !train) return;
+  SettingRef ref = setting_find(b->settings, train, "train", "loss");
+  if (mentions(setting_expr(b->settings, &ref),
+               name_intern(module_of(b)->names, net)))
+    return;
+  b->train_block = b->sample_block = NULL;
+}
+
 static void start(Build *b, Module *module, const FrontendOptions *options) {
   b->program = (Program){.module = module, .options = options};
   const Budget *given = &options->budget;
@@ -402,10 +428,9 @@ Model *frontend_load(Module *module, const FrontendOptions *options) {
   start(&b, module, options);
   if (!program_read(&b.program) || b.program.has_syntax_errors) return NULL;
   override_apply(&b.program);
-  b.train_block = program_block(&b.program, "train");
-  b.sample_block = program_block(&b.program, "sample");
   b.settings = new_elab(&b, "settings", true, 0);
   frame_push(b.settings, NULL, name_intern(module->names, ""));
+  read_blocks(&b);
   if (b.train_block) {
     SettingRef ref = setting_find(b.settings, b.train_block, "train", "loss");
     set_batch_dim(&b, data_batch_dim(&b.program, ref.value));
