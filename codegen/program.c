@@ -193,6 +193,7 @@ static DnnRole role_of(Role role) {
   case ROLE_ema: return DNN_EMA;
   case ROLE_step: return DNN_STEP;
   case ROLE_seed: return DNN_SEED;
+  case ROLE_epoch: return DNN_EPOCH;
   case ROLE_loss: return DNN_LOSS;
   case ROLE_norm: return DNN_NORM;
   case ROLE_rate: return DNN_RATE;

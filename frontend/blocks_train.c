@@ -65,6 +65,10 @@ static bool read_schedule(Elab *e, const Expr *x, int row, Rate *out) {
     return false;
   }
   out->warmup = numbers[1];
+  if (out->kind == RATE_inverse_sqrt && out->warmup == 0) {
+    arg_wrong(&call, 1, "a number above 0");
+    return false;
+  }
   if (formals.n_formals > 2) out->floor = numbers[2];
   return true;
 }

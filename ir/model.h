@@ -70,7 +70,6 @@ typedef struct Precision {
 typedef struct TrainSettings {
   OptimizerCall optimizer;
   int64_t steps, epochs;   /* one is 0 */
-  int64_t steps_per_epoch; /* 0: not known */
   int64_t batch;
   Name batch_dim;
   double clip, ema;

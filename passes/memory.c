@@ -44,7 +44,8 @@ static int64_t target_alignment(const Target *target) {
 
 static bool role_persists(Role role) {
   return role == ROLE_param || role == ROLE_state || role == ROLE_moment ||
-         role == ROLE_ema || role == ROLE_step || role == ROLE_seed;
+         role == ROLE_ema || role == ROLE_step || role == ROLE_seed ||
+         role == ROLE_epoch;
 }
 
 /* A rank's piece, of all micro-batches where that is an input. */

@@ -80,45 +80,41 @@ static Name path_of(const Update *update, const char *format,
 
 /* ---- scalars ---- */
 
-static Value step_input(Graph *graph) {
+static Value scalar_input(Graph *graph, Role role, DType dtype) {
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
-    if (input->role == ROLE_step) return input->value;
+    if (input->role == role) return input->value;
   }
   Module *module = graph->module;
-  return graph_input(graph, ROLE_step, name_intern(module->names, "step"),
-                     type_scalar(module->arena, DT_i32));
+  return graph_input(graph, role, name_intern(module->names, role_name(role)),
+                     type_scalar(module->arena, dtype));
 }
 
-static int64_t total_steps(const TrainSettings *settings) {
-  return settings->steps > 0 ? settings->steps
-                             : settings->epochs * settings->steps_per_epoch;
-}
-
-/* A rate that counts epochs needs their length. */
-static bool rate_is_known(const TrainSettings *settings) {
-  switch (settings->optimizer.lr.kind) {
-  case RATE_constant:
-  case RATE_inverse_sqrt: return true;
-  case RATE_cosine:
-  case RATE_linear_decay: return total_steps(settings) > 0;
-  case RATE_steps: return settings->steps_per_epoch > 0;
-  }
-  UNREACHABLE();
+/* `factor` epochs in steps, f64: how long an epoch is, the runtime knows. */
+static Value epochs(Graph *graph, double factor) {
+  Value epoch = scalar_input(graph, ROLE_epoch, DT_i64);
+  return graph_op2(graph, OP_mul, graph_cast(graph, epoch, DT_f64),
+                   graph_const(graph, DT_f64, factor));
 }
 
 static Value learning_rate(Update *update, Value t) {
-  const Rate *rate = &update->settings->optimizer.lr;
-  ExprScope scope = {.graph = update->graph, .dtype = DT_f64};
+  const TrainSettings *settings = update->settings;
+  const Rate *rate = &settings->optimizer.lr;
+  Graph *graph = update->graph;
+  ExprScope scope = {.graph = graph, .dtype = DT_f64};
+  bool has_end = rate->kind == RATE_cosine || rate->kind == RATE_linear_decay;
   expr_bind(&scope, "t", t);
   expr_bind_real(&scope, "peak", rate->peak);
   expr_bind_real(&scope, "warmup", rate->warmup);
   expr_bind_real(&scope, "floor", rate->floor);
-  expr_bind_real(&scope, "steps", (double)total_steps(update->settings));
-  expr_bind_real(&scope, "every",
-                 rate->every * (double)update->settings->steps_per_epoch);
   expr_bind_real(&scope, "factor", rate->factor);
   expr_bind_real(&scope, "pi", 3.14159265358979323846);
+  if (has_end && settings->steps > 0)
+    expr_bind_real(&scope, "steps", (double)settings->steps);
+  else if (has_end)
+    expr_bind(&scope, "steps", epochs(graph, (double)settings->epochs));
+  if (rate->kind == RATE_steps)
+    expr_bind(&scope, "every", epochs(graph, rate->every));
   return expr_build(&scope, rate_text(rate->kind));
 }
 
@@ -343,10 +339,6 @@ static bool is_supported(const Update *update) {
     diag(diags, DIAG_optimizer_unknown, call->span, call->name);
     return false;
   }
-  if (!rate_is_known(update->settings)) {
-    diag(diags, DIAG_rate_epochs, call->span);
-    return false;
-  }
   return true;
 }
 
@@ -379,7 +371,7 @@ static Graph *build_update(Update *update, const Graph *from) {
   graph->phase = PHASE_update;
   graph->span = update->settings->optimizer.span;
   Value norm = build_norm(update, from);
-  update->t = graph_cast(graph, step_input(graph), DT_f64);
+  update->t = graph_cast(graph, scalar_input(graph, ROLE_step, DT_i32), DT_f64);
   update->rate = learning_rate(update, update->t);
   copy_outputs(update, from);
   graph_output(graph, ROLE_norm, path_of(update, "%s", "norm"), norm);

@@ -208,12 +208,17 @@ static Status open_data(Run *run) {
   return STATUS_OK;
 }
 
+static Status write_scalar(Run *run, DnnRole role, int64_t value) {
+  const DnnTensor *tensor = program_tensor(run->program, NULL, role);
+  if (!tensor) return STATUS_OK;
+  return run->device->write(run->device, tensor->offset, &value,
+                            dtype_bytes(tensor->dtype));
+}
+
 static Status write_scalars(Run *run) {
-  const DnnTensor *seed = program_tensor(run->program, NULL, DNN_SEED);
-  int64_t value = (int64_t)run->seed;
-  if (!seed) return STATUS_OK;
-  return run->device->write(run->device, seed->offset, &value,
-                            dtype_bytes(seed->dtype));
+  if (run->data)
+    TRY(write_scalar(run, DNN_EPOCH, data_steps_per_epoch(run->data)));
+  return write_scalar(run, DNN_SEED, (int64_t)run->seed);
 }
 
 static const char *folder_of(const Run *run) {

@@ -37,6 +37,7 @@ typedef enum DnnRole {
   DNN_METRIC, /* f32 scalar */
   DNN_RESULT, /* what the net returns; read by sampling */
   DNN_SCALE,  /* loss scale */
+  DNN_EPOCH,  /* i64 scalar: steps in an epoch */
 } DnnRole;
 
 /* Which piece of a dim a rank holds: piece (rank / stride) % pieces of

@@ -110,13 +110,11 @@ Model *compile_load(Tool *tool, bool check_only) {
   if (!read_request(tool, &frontend.plan)) return NULL;
   Model *model = frontend_load(&tool->module, &frontend);
   if (model && model->has_train && !check_only) {
-    int64_t epoch;
-    compile_data_sizes(tool, model, compile_model_folder(tool),
-                       &frontend.eval_rest, &epoch);
+    frontend.eval_rest =
+        compile_eval_rest(tool, model, compile_model_folder(tool));
     bool does_all = model->settings.eval_batches == 0;
     if (frontend.eval_rest > 0 && does_all)
       model = frontend_load(&tool->module, &frontend);
-    if (model) model->settings.steps_per_epoch = epoch;
   }
   return tool_report(tool) ? NULL : model;
 }

@@ -1,8 +1,8 @@
 /*
  * data_sizes.c -- what the data files of a model say about its programs: how
- * many samples the last batch of an evaluation holds, and how many steps an
- * epoch has.  The runtime's own readers look, so that both agree.  A file that
- * is not there is no mistake yet: the compiled program will ask for it.
+ * many samples the last batch of an evaluation holds.  The runtime's own
+ * readers look, so that both agree.  A file that is not there is no mistake
+ * yet: the compiled program will ask for it.
  */
 #include "runtime/runtime.h"
 #include "tools/tools.h"
@@ -70,8 +70,8 @@ static DnnCode code_of(Arena *arena, const char *name, const Graph *graph,
       .name = name, .batch = batch, .n_tensors = n, .tensors = tensors};
 }
 
-void compile_data_sizes(Tool *tool, const Model *model, const char *model_dir,
-                        int64_t *out_eval_rest, int64_t *out_epoch) {
+int64_t compile_eval_rest(Tool *tool, const Model *model,
+                          const char *model_dir) {
   int64_t batch = model->settings.batch;
   Arena *arena = arena_create(tool->memory);
   DnnData *blocks = ARENA_ARRAY(arena, DnnData, model->n_data);
@@ -86,11 +86,9 @@ void compile_data_sizes(Tool *tool, const Model *model, const char *model_dir,
                         .codes = codes};
   Data *data = NULL;
   Status status = data_open(arena, &program, tool->options.data, 1, &data);
-  *out_eval_rest = *out_epoch = 0;
-  if (status.code == STATUS_ok) {
-    *out_epoch = data_steps_per_epoch(data);
-    *out_eval_rest = data_eval_samples(data) % batch;
-  }
+  int64_t rest = 0;
+  if (status.code == STATUS_ok) rest = data_eval_samples(data) % batch;
   if (data) data_close(data);
   arena_destroy(arena);
+  return rest;
 }

@@ -82,10 +82,10 @@ int compile_all(Tool *tool, Compilation *out);
 /* Passes over one graph of the model; `stop_after` from the options. */
 Graph *compile_graph(Tool *tool, Compilation *compilation, Graph *graph,
                      bool is_training);
-/* Samples in the last, incomplete batch of an evaluation and steps of an epoch;
- * 0 where there is none or a data file is not there (data_sizes.c). */
-void compile_data_sizes(Tool *tool, const Model *model, const char *model_dir,
-                        int64_t *out_eval_rest, int64_t *out_epoch);
+/* Samples in the last, incomplete batch of an evaluation; 0 where there is none
+ * or a data file is not there (data_sizes.c). */
+int64_t compile_eval_rest(Tool *tool, const Model *model,
+                          const char *model_dir);
 /* The folder of the model file, absolute. */
 const char *compile_model_folder(Tool *tool);
 /* Fills plan and backend from the options.  Returns an exit code. */
