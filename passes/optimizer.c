@@ -260,15 +260,16 @@ static const char *read_moment(Update *update, const Weight *weight,
   return at + (*at == ' ');
 }
 
-/* The average begins with the parameter's first value. */
+/* An average begins as what it averages. */
 static void update_average(Update *update, const GraphInput *param,
-                           ExprScope *scope, Value old_w) {
-  const Type *type = graph_type(update->graph, param->value);
+                           ExprScope *scope) {
+  Graph *graph = update->graph;
+  Init init = param->init;
   Name path = path_of(update, "ema/%s", param->path);
-  Value e = zero_input(update, ROLE_ema, path, type);
+  Value e = zero_input(update, ROLE_ema, path, graph_type(graph, param->value));
+  graph->inputs.data[graph->inputs.n - 1].init = init;
   expr_bind(scope, "e", e);
-  expr_bind(scope, "old", old_w);
-  Value next = expr_build(scope, "ema * SEL(first, old, e) + (1 - ema) * w");
+  Value next = expr_build(scope, "ema * e + (1 - ema) * w");
   replace(update, ROLE_ema, path, e, next);
 }
 
@@ -327,7 +328,7 @@ static void update_parameter(Update *update, const GraphInput *param,
     replace(update, ROLE_moment, moments[i].path, moments[i].old,
             expr_find(scope, moments[i].letter));
   }
-  if (update->settings->ema > 0) update_average(update, param, scope, w);
+  if (update->settings->ema > 0) update_average(update, param, scope);
 }
 
 /* ---- the pass ---- */

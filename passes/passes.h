@@ -57,6 +57,12 @@ Graph *passes_run(PassContext *ctx, const PassOptions *options, Graph *graph);
  * or a merge_dims whose dims are adjacent and in order. */
 bool node_is_view(const Graph *graph, int id);
 
+/* ---- average.c ---- */
+
+/* The graph of evaluation or sampling, with the averages that the final graph
+ * `trained` keeps (its slots "ema/PATH") in the place of parameters. */
+Graph *average_read(PassContext *ctx, const Graph *graph, const Graph *trained);
+
 /* ---- range.c: an analysis ---- */
 
 /* What is known of all elements x of a value: |x| <= bound, and, if is_exact,

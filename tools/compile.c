@@ -272,6 +272,16 @@ int compile_setup(Tool *tool, Compilation *out, bool check_only) {
 
 /* ---- all codes ---- */
 
+/* Other codes than training read averages where training keeps them. */
+static Graph *with_averages(Tool *tool, Compilation *c, Graph *graph) {
+  PassContext ctx = {.module = &tool->module,
+                     .scratch = arena_create(tool->memory),
+                     .model = c->model};
+  Graph *result = average_read(&ctx, graph, c->codes[0].graph);
+  arena_destroy(ctx.scratch);
+  return result;
+}
+
 static bool add_code(Tool *tool, Compilation *c, const char *name, Graph *graph,
                      int64_t batch, bool is_training, bool is_sharded) {
   if (!graph) return true;
@@ -283,6 +293,8 @@ static bool add_code(Tool *tool, Compilation *c, const char *name, Graph *graph,
     plan_drop_time(&whole);
     c->plan = &whole;
   }
+  if (c->model->has_train && !is_training)
+    graph = with_averages(tool, c, graph);
   Graph *final = compile_graph(tool, c, graph, is_training);
   c->plan = plan;
   if (tool_report(tool)) return false;

@@ -90,8 +90,9 @@ static Tensor first_value(const Case *c, const Graph *graph,
   const Type *type = graph_type(graph, input->value);
   Tensor tensor = tensor_create(c->module->arena, type);
   int64_t n = type_elements(type);
-  if (input->role == ROLE_param) {
-    memcpy(tensor.data, recorded(c, "start/", input->path, n),
+  if (input->role == ROLE_param || input->role == ROLE_ema) {
+    const char *path = input->path + (input->role == ROLE_ema ? 4 : 0);
+    memcpy(tensor.data, recorded(c, "start/", path, n),
            (size_t)n * sizeof(double));
   } else if (input->role == ROLE_epoch) {
     tensor.data[0] = 1; /* a batch holds all records */
