@@ -83,6 +83,8 @@ typedef struct Checkpoint {
  * index file (.json), or one .safetensors file.  Its files are whole, their
  * headers sound, every tensor is in the file that the index says. */
 Status checkpoint_open(Arena *arena, const char *path, Checkpoint *out);
+/* The same, and of a folder of checkpoints the newest. */
+Status checkpoint_open_newest(Arena *arena, const char *path, Checkpoint *out);
 void checkpoint_close(Checkpoint *checkpoint);
 /* NULL if there is none of this name. */
 const StoredTensor *checkpoint_tensor(const Checkpoint *checkpoint,

@@ -366,6 +366,14 @@ static int64_t step_below(const char *folder, int64_t below) {
   return best;
 }
 
+Status checkpoint_open_newest(Arena *arena, const char *path, Checkpoint *out) {
+  int64_t step = read_latest(path);
+  if (step < 0) step = step_below(path, INT64_MAX);
+  if (step >= 0)
+    path = arena_printf(arena, "%s/step-%08lld", path, (long long)step);
+  return checkpoint_open(arena, path, out);
+}
+
 /* What does not fit is listed on standard error, unless `list` is NULL. */
 static Status check(Arena *scratch, const Checkpoint *checkpoint,
                     const DnnProgram *program, bool is_resume, Text *list) {

@@ -123,16 +123,17 @@ static void add_metadata(TensorFiles *files, int file,
                          const StoredText *metadata, int n_metadata,
                          bool has_hashes) {
   Text *text = &files->header;
+  int n = 0;
   text_add(text, "{\"__metadata__\":{");
   for (int i = 0; i < n_metadata; i++) {
-    if (i) text_add(text, ",");
+    if (n++) text_add(text, ",");
     text_add_json(text, metadata[i].key);
     text_add(text, ":");
     text_add_json(text, metadata[i].value);
   }
   for (int i = 0; i < files->n; i++) {
     if (files->file_of[i] != file) continue;
-    text_add(text, ",");
+    if (n++) text_add(text, ",");
     text_add_json(text, files->keys[i]);
     text_printf(text, ":\"%0*llx\"", HASH_DIGITS,
                 has_hashes ? (unsigned long long)files->hashes[i] : 0ull);

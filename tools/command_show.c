@@ -78,7 +78,19 @@ static void show_json(Text *out, const Ast *ast) {
   text_add(out, "]}\n");
 }
 
+static int show_map(Tool *tool) {
+  TensorMap *map = tool_read_map(tool, tool->options.subject);
+  if (!map) return EXIT_user;
+  Text out = text_create(tool->arena);
+  tensormap_print(&out, map);
+  tool_print(&out);
+  return EXIT_done;
+}
+
 int command_show(Tool *tool) {
+  size_t length = strlen(tool->options.subject);
+  if (length > 4 && !strcmp(tool->options.subject + length - 4, ".map"))
+    return show_map(tool);
   Source *source = ARENA_NEW(tool->arena, Source);
   source->path = tool->options.subject;
   Status status =

@@ -8,6 +8,7 @@
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "frontend/ast.h"
+#include "frontend/tensormap.h"
 #include "ir/plan.h"
 
 /* Exit codes (docs/commands.md). */
@@ -95,6 +96,8 @@ bool tool_report(Tool *tool);
 /* A size with the units of the language ("25MB"); the mistake is printed. */
 bool tool_read_bytes(Tool *tool, const char *option, const char *text,
                      int64_t *out);
+/* A mapping file; mistakes are printed, NULL then (command_convert.c). */
+TensorMap *tool_read_map(Tool *tool, const char *path);
 int tool_fail(Status status); /* prints, returns the exit code */
 void tool_print(Text *text);  /* to standard output, checked */
 

@@ -9,13 +9,13 @@ cmp -s commands.md "$root/docs/commands.md" || {
     fail "docs/commands.md is not what 'dnnc --commands' prints"
 }
 "$dnnc" --man | grep -q '^\.TH DNNC' || fail "manual page"
-for command in check ir build run sample show list; do
+for command in check ir build run sample convert show list; do
   "$dnnc" $command --help | grep -q "usage: dnnc $command" || fail "$command --help"
 done
 
 blocks=0
 for file in "$root"/README.md "$root"/docs/*.md; do
-  for kind in dnn plan cluster; do
+  for kind in dnn plan cluster map; do
     rm -f block-*
     awk -v kind=$kind '$0 == "```" kind { n++; on = 1; next }
       $0 == "```" { on = 0 } on { print > ("block-" n "." kind) }' "$file"

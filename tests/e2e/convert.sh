@@ -1,0 +1,63 @@
+#!/bin/bash
+# dnnc convert on files: GPT-2 under Hugging Face's names into a checkpoint that
+# gpt2.dnn loads, and back; nn.Linear's layout for the MLP; what does not fit.
+. "$(dirname "$0")/lib.sh"
+map=$root/models/gpt2-hf.map
+theirs=$root/tests/reference/gpt2_hf.safetensors
+"$dnnc" convert "$theirs" --map "$map" D=8 -o ours 2>err || { cat err; fail "convert"; }
+grep -q 'note: .* no hashes of 28 tensors' err || { cat err; fail "hashes not spoken of"; }
+"$dnnc" convert ours --map "$map" D=8 --reverse -o back --quiet 2>err || { cat err; fail "reverse"; }
+[ ! -s err ] || { cat err; fail "hashes of our own are not known"; }
+# The data of all tensors, in order of names; the headers differ.
+"$dnnc" convert back --map "$map" D=8 -o ours2 --quiet --file-size 10KB || fail "again"
+[ "$(ls ours2/model-*.safetensors | wc -l)" -gt 3 ] || fail "not several files"
+"$dnnc" convert ours2/model.safetensors.index.json --map "$map" D=8 --reverse -o back2 --quiet || fail "index"
+cmp back/model.safetensors back2/model.safetensors || fail "another round trip, other bytes"
+# One file in place of several: the old index must not be found any more.
+"$dnnc" convert back --map "$map" D=8 -o ours2 --quiet || fail "over an older one"
+[ ! -e ours2/model.safetensors.index.json ] || fail "an old index is left"
+[ -z "$(ls -A ours2 | grep unfinished)" ] || fail "something unfinished is left"
+
+# Its greedy text is the recorded one, past the window of 12 too.
+gpt2() {
+  "$dnnc" sample "$root/models/gpt2.dnn" V=256 C=16 H=2 T=12 L=2 precision.compute=f32 \
+    sample.vocabulary=bytes sample.temperature=0 "$@" --prompt ROMEO: --count 20 --json
+}
+gpt2 --load ours >sample.json 2>err || { cat err; fail "sample"; }
+wanted="157,157,157,253,253,253,253,113,113,113,113,179,179,179,179,253,253,253,253,253"
+grep -q "\"tokens\":\[$wanted\]" sample.json || { cat sample.json; fail "other tokens than recorded"; }
+i=0
+for p in -1.0260955536656675 -2.2499350486914227 -2.0260272165469924 -2.4220935990954917 \
+  -1.6971589893137269 -1.9750657543454149 -1.588912441022994 -2.423426674849605; do
+  i=$((i + 1))
+  got=$(grep -o '"logprobs":\[[^]]*' sample.json | cut -d[ -f2 | cut -d, -f$i)
+  close "$p" "$got" 1e-5 || fail "logarithm $i is $got, recorded was $p"
+done
+
+# All misfits at once, exit 1, nothing written.
+"$dnnc" convert "$theirs" --map "$map" D=7 -o none 2>err
+[ $? = 1 ] || fail "a misfit is not exit 1"
+[ "$(grep -c '^differs:' err)" = 6 ] || { cat err; fail "not all misfits"; }
+grep -q 'is f32\[16, 48\], the map has \[C, (H, D) + (H, D) + (H, D)\] with C = 16, D = 7' err ||
+  { cat err; fail "not both shapes"; }
+[ ! -e none ] || fail "something was written"
+sed '/ln_f.bias/d' "$map" >short.map
+"$dnnc" convert "$theirs" --map short.map D=8 -o none 2>err
+[ $? = 1 ] && grep -q '^extra:    transformer.ln_f.bias f32\[16\]' err || { cat err; fail "extra"; }
+"$dnnc" convert "$theirs" --map "$map" -o none E=2 2>err
+[ $? = 1 ] && grep -q "no dim 'E'" err || { cat err; fail "unknown dim"; }
+
+# The map prints as it is understood, and that is the same map.
+"$dnnc" show "$map" >printed.map && "$dnnc" show printed.map | cmp - printed.map || fail "show"
+
+# nn.Linear: [out, in].  There and back is what it was, and trains on.
+awk '/^```map/ { n++; on = n == 1; next } /^```/ { on = 0 } on' "$root/docs/convert.md" >mlp.map
+"$dnnc" run "$root/models/mlp.dnn" --data "$root" H1=16 H2=8 --steps 3 save=mlp.ckpt --json --quiet >run.json ||
+  fail "train"
+"$dnnc" convert mlp.ckpt --map mlp.map --reverse -o linear --quiet || fail "to nn.Linear"
+head -c 4000 linear/model.safetensors | grep -aq '"fc1.weight":{"dtype":"F32","shape":\[16,784\]' || fail "not [out, in]"
+"$dnnc" convert linear --map mlp.map -o mlp2.ckpt --quiet || fail "from nn.Linear"
+hash_of() { grep -o '"parameters_sha256":\["[0-9a-f]*' "$1" | tail -n 1; }
+"$dnnc" run "$root/models/mlp.dnn" --data "$root" H1=16 H2=8 --steps 0 --no-save --json --quiet \
+  --load mlp2.ckpt >again.json 2>err || { cat err; fail "load"; }
+[ "$(hash_of run.json)" = "$(hash_of again.json)" ] || fail "other parameters"
