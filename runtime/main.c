@@ -64,13 +64,14 @@ int run_agree(Run *run, Status status) {
 /* ---- options ---- */
 
 static int usage(const char *program, bool is_error) {
-  fprintf(is_error ? stderr : stdout,
-          "usage: %s [--steps N] [--resume] [--load DIR] [--sample] "
-          "[--prompt TEXT]\n"
-          "       [--count N] [--data DIR] [--trace FILE] [--seed N] "
-          "[--no-save] [--json]\n"
-          "       [--dry-run] [--quiet] [--file-size BYTES]\n",
-          program);
+  fprintf(
+      is_error ? stderr : stdout,
+      "usage: %s [--steps N] [--resume] [--load DIR] [--sample] "
+      "[--prompt TEXT]\n"
+      "       [--count N] [--data DIR] [--trace FILE] [--seed N] "
+      "[--no-save] [--json]\n"
+      "       [--dry-run] [--quiet] [--file-size BYTES] [--whole-windows]\n",
+      program);
   return is_error ? EXIT_mistake : EXIT_done;
 }
 
@@ -106,6 +107,7 @@ static int parse_options(int argc, char **argv, RunOptions *out) {
                             {"--dry-run", .flag = &out->dry_run},
                             {"--quiet", .flag = &out->quiet},
                             {"--no-save", .flag = &out->no_save},
+                            {"--whole-windows", .flag = &out->whole},
                             {"--file-size", .number = &out->file_bytes}};
   for (int i = 1; i < argc; i++) {
     const OptionRow *row = NULL;

@@ -173,8 +173,11 @@ typedef struct DnnInstr {
   const DnnPlace *places;
 } DnnInstr;
 
+/* Path of the data input of `decode` that holds the position: i32 scalar. */
+#define DNN_POSITION "sample.position"
+
 typedef struct DnnCode {
-  const char *name; /* train eval eval_rest sample */
+  const char *name; /* train eval eval_rest sample decode */
   int32_t n_instrs;
   const DnnInstr *instrs;
   int64_t batch; /* samples that all ranks together take in one execution */

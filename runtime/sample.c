@@ -1,29 +1,97 @@
 /*
- * sample.c -- writes text from a trained model, byte by byte.
+ * sample.c -- writes text from a trained model, token by token.
  *
- * The net sees a window of its T positions; the logits at the last byte of the
- * text decide the next one.  Draws follow from the seed and the position, so
- * the same model says the same again.  All ranks run the code, rank 0 chooses.
+ * The logits at the last token of the text decide the next one.  Draws follow
+ * from the seed and the position, so the same model says the same again.  All
+ * ranks run the code, rank 0 chooses.
+ *
+ * Two codes can give the logits.  `sample` is the net over its window of T
+ * positions.  `decode`, where the compiler could make one, is the net at one
+ * position, which reads keys and values of the positions before from caches;
+ * `sample` fills the caches too.  A text that has outgrown the window moves
+ * through it token by token, and with it every position, so from there on the
+ * whole window is computed for each token.
  */
 #include "runtime/run.h"
 
+#include "runtime/vocabulary.h"
+
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct Sampling {
   Run *run;
-  const DnnTensor *input, *result;
-  int64_t window, vocabulary;
+  Vocabulary *vocabulary;
+  const DnnTensor *input, *result;           /* of the whole window */
+  const DnnTensor *token, *position, *logit; /* of `decode` */
+  const DnnCode *decode;                     /* or NULL */
+  int64_t window, n_logits, n_choices;
   int32_t *tokens; /* the input as a whole */
+  int32_t *text;   /* all tokens so far */
+  int64_t n_text;
+  int64_t n_cached;   /* positions whose keys and values are in the caches */
+  int64_t prefill_at; /* so many positions cost as much as a window */
   float *logits, *sorted;
-  double temperature;
+  double temperature, logprob; /* of the last choice */
   int64_t top_k;
   uint64_t key;
 } Sampling;
 
-static Status prepare(Run *run, Arena *arena, Sampling *out) {
+/* ---- preparing ---- */
+
+static Status read_vocabulary(Run *run, Vocabulary **out) {
+  const DnnSample *sample = run->program->sample;
+  InputFile file;
+  if (!sample->bpe) {
+    *out = vocabulary_bytes(run->arena);
+    return STATUS_OK;
+  }
+  TRY(input_open(run->arena, sample->vocabulary, run->options.data,
+                 run->program->model_dir, NULL, &file));
+  char *text = malloc((size_t)file.n + 1);
+  Status status = text ? input_read(&file, 0, text, file.n)
+                       : status_make(STATUS_io, "no memory to read '%s'",
+                                     sample->vocabulary);
+  if (status.code == STATUS_ok)
+    status = vocabulary_read(run->arena, sample->vocabulary, text, file.n, out);
+  free(text);
+  input_close(&file);
+  return status;
+}
+
+/* What a code takes, in operations: it computes or it waits for memory, at
+ * about eight operations a byte. */
+static double cost_of(const DnnCode *code) {
+  double cost = 0;
+  for (int32_t i = 0; i < code->n_instrs; i++)
+    cost += fmax(code->instrs[i].flops, 8 * code->instrs[i].bytes_moved);
+  return cost;
+}
+
+static const DnnTensor *find_data(const DnnCode *code, const char *path) {
+  for (int32_t i = 0; i < code->n_tensors; i++)
+    if (code->tensors[i].role == DNN_DATA &&
+        strcmp(code->tensors[i].path, path) == 0)
+      return &code->tensors[i];
+  return NULL;
+}
+
+static void prepare_decode(Sampling *s) {
+  const DnnCode *decode = program_code(s->run->program, "decode");
+  if (!decode || s->run->options.whole) return;
+  s->token = find_data(decode, s->input->path);
+  s->position = find_data(decode, DNN_POSITION);
+  s->logit = program_tensor(s->run->program, decode, DNN_RESULT);
+  ASSERT(s->token && s->position && s->logit);
+  s->decode = decode;
+  double each = cost_of(decode);
+  s->prefill_at = each > 0 ? (int64_t)(cost_of(s->run->sample) / each) : 0;
+}
+
+static Status prepare(Run *run, Sampling *out) {
   const DnnSample *sample = run->program->sample;
   *out = (Sampling){
       .run = run,
@@ -32,36 +100,80 @@ static Status prepare(Run *run, Arena *arena, Sampling *out) {
       .temperature = sample->temperature,
       .top_k = sample->top_k,
       .key = random_key(run->seed, "sample")};
-  if (sample->bpe)
-    return status_make(STATUS_unavailable,
-                       "sampling with a vocabulary of pairs (bpe) is not "
-                       "supported yet");
   const DnnTensor *in = out->input, *result = out->result;
   if (!in || !result || in->rank != 2 || result->rank != 3 ||
       in->dtype != DNN_i32 || result->dtype != DNN_f32 ||
       tensor_local_elements(result) != tensor_elements(result))
     return status_make(STATUS_unavailable,
                        "sampling needs a net i32[B, T] -> f32[B, T, V]");
+  TRY(read_vocabulary(run, &out->vocabulary));
+  int64_t n = vocabulary_size(out->vocabulary);
   out->window = in->size[1];
-  out->vocabulary = result->size[2];
-  out->tokens = ARENA_ARRAY(arena, int32_t, tensor_local_elements(in));
-  out->logits = ARENA_ARRAY(arena, float, out->vocabulary);
-  out->sorted = ARENA_ARRAY(arena, float, out->vocabulary);
+  out->n_logits = result->size[2];
+  out->n_choices = n < out->n_logits ? n : out->n_logits;
+  out->tokens = ARENA_ARRAY(run->arena, int32_t, tensor_local_elements(in));
+  out->logits = ARENA_ARRAY(run->arena, float, out->n_logits);
+  out->sorted = ARENA_ARRAY(run->arena, float, out->n_logits);
+  prepare_decode(out);
   return STATUS_OK;
 }
 
-/* Logits behind the last of `n` bytes of text. */
-static Status look(Sampling *s, const unsigned char *text, int64_t n) {
+/* Room for `count` more; a net needs a token to begin with. */
+static Status read_prompt(Sampling *s, const char *prompt, int64_t count) {
+  int32_t *tokens;
+  int64_t n = vocabulary_encode(s->vocabulary, s->run->arena, prompt,
+                                (int64_t)strlen(prompt), &tokens);
+  for (int64_t i = 0; i < n; i++)
+    if (tokens[i] >= s->n_logits)
+      return status_make(STATUS_invalid,
+                         "the prompt has token %d, but the net knows %lld",
+                         tokens[i], (long long)s->n_logits);
+  s->text = ARENA_ARRAY(s->run->arena, int32_t, n + count + 1);
+  memcpy(s->text, tokens, sizeof *tokens * (size_t)n);
+  s->n_text = n;
+  return STATUS_OK;
+}
+
+/* ---- logits ---- */
+
+/* The window that ends with the last token. */
+static Status look_at_window(Sampling *s) {
   Device *device = s->run->device;
-  int64_t begin = n > s->window ? n - s->window : 0;
-  for (int64_t i = begin; i < n; i++) s->tokens[i - begin] = text[i];
+  int64_t n = s->n_text, begin = n > s->window ? n - s->window : 0;
+  for (int64_t i = begin; i < n; i++) s->tokens[i - begin] = s->text[i];
   int64_t bytes = tensor_local_elements(s->input) * (int64_t)sizeof(int32_t);
   TRY(device->write(device, s->input->offset, s->tokens, bytes));
   TRY(exec_run(s->run->exec, s->run->sample, n));
-  int64_t row = (int64_t)sizeof(float) * s->vocabulary;
+  s->n_cached = begin == 0 ? n : 0;
+  int64_t row = (int64_t)sizeof(float) * s->n_logits;
   return device->read(device, s->result->offset + (n - begin - 1) * row,
                       s->logits, row);
 }
+
+/* One position, the first that is not in the caches. */
+static Status step(Sampling *s) {
+  Device *device = s->run->device;
+  int32_t position = (int32_t)s->n_cached;
+  TRY(device->write(device, s->token->offset, &s->text[position],
+                    sizeof(int32_t)));
+  TRY(device->write(device, s->position->offset, &position, sizeof position));
+  TRY(exec_run(s->run->exec, s->decode, position + 1));
+  s->n_cached++;
+  return STATUS_OK;
+}
+
+/* Logits behind the last token. */
+static Status look(Sampling *s) {
+  Device *device = s->run->device;
+  if (!s->decode || s->n_text > s->window ||
+      s->n_text - s->n_cached > s->prefill_at)
+    return look_at_window(s);
+  while (s->n_cached < s->n_text) TRY(step(s));
+  return device->read(device, s->logit->offset, s->logits,
+                      (int64_t)sizeof(float) * s->n_logits);
+}
+
+/* ---- choosing ---- */
 
 static int descending(const void *a, const void *b) {
   float x = *(const float *)a, y = *(const float *)b;
@@ -80,74 +192,123 @@ static double exponential(double x) {
   return sum;
 }
 
-static int choose(Sampling *s, int64_t position) {
-  int64_t n = s->vocabulary < 256 ? s->vocabulary : 256;
-  int best = 0;
-  for (int i = 1; i < n; i++)
-    if (s->logits[i] > s->logits[best]) best = i;
-  if (s->temperature <= 0) return best;
-  float least = -FLT_MAX;
-  if (s->top_k > 0 && s->top_k < n) {
-    memcpy(s->sorted, s->logits, sizeof(float) * (size_t)n);
-    qsort(s->sorted, (size_t)n, sizeof(float), descending);
-    least = s->sorted[s->top_k - 1];
-  }
-  double total = 0, at = random_uniform(s->key, (uint64_t)position), sum = 0;
-  for (int pass = 0; pass < 2; pass++) {
-    for (int i = 0; i < n; i++) {
-      if (s->logits[i] < least) continue;
-      double weight = exponential(
-          ((double)s->logits[i] - (double)s->logits[best]) / s->temperature);
-      if (pass == 0)
-        total += weight;
-      else if ((sum += weight) > at * total)
-        return i;
-    }
+/* e^x for x <= 0 over all choices, as a part of the greatest logit's. */
+static double total_weight(const Sampling *s, int best, double temperature,
+                           float least) {
+  double total = 0;
+  for (int i = 0; i < s->n_choices; i++)
+    if (s->logits[i] >= least)
+      total += exponential(((double)s->logits[i] - (double)s->logits[best]) /
+                           temperature);
+  return total;
+}
+
+/* The least logit that may be drawn. */
+static float least_of(Sampling *s) {
+  if (s->top_k <= 0 || s->top_k >= s->n_choices) return -FLT_MAX;
+  memcpy(s->sorted, s->logits, sizeof(float) * (size_t)s->n_choices);
+  qsort(s->sorted, (size_t)s->n_choices, sizeof(float), descending);
+  return s->sorted[s->top_k - 1];
+}
+
+static int draw(Sampling *s, int best, int64_t position) {
+  float least = least_of(s);
+  double at = random_uniform(s->key, (uint64_t)position), sum = 0;
+  double total = total_weight(s, best, s->temperature, least);
+  for (int i = 0; i < s->n_choices; i++) {
+    if (s->logits[i] < least) continue;
+    sum += exponential(((double)s->logits[i] - (double)s->logits[best]) /
+                       s->temperature);
+    if (sum > at * total) return i;
   }
   return best;
 }
 
-static Status write_text(Sampling *s, unsigned char *text, int64_t n_prompt,
-                         int64_t count) {
+static int choose(Sampling *s, int64_t position) {
+  int best = 0;
+  for (int i = 1; i < s->n_choices; i++)
+    if (s->logits[i] > s->logits[best]) best = i;
+  int chosen = s->temperature > 0 ? draw(s, best, position) : best;
+  if (s->run->options.json)
+    s->logprob = (double)s->logits[chosen] - (double)s->logits[best] -
+                 log(total_weight(s, best, 1, -FLT_MAX));
+  return chosen;
+}
+
+/* ---- writing ---- */
+
+static void say(const Sampling *s, int32_t token) {
+  int n;
+  const unsigned char *bytes = vocabulary_text(s->vocabulary, token, &n);
+  fwrite(bytes, 1, (size_t)n, stdout);
+}
+
+static Status write_text(Sampling *s, int64_t count, Text *logprobs) {
   Comm *comm = s->run->comm;
   bool speaks = comm->rank == 0 && !s->run->options.json;
-  if (speaks) fwrite(text, 1, (size_t)n_prompt, stdout);
-  /* A net needs a byte to begin with. */
-  if (n_prompt == 0) text[n_prompt++] = '\n';
+  for (int64_t i = 0; speaks && i < s->n_text; i++) say(s, s->text[i]);
+  if (s->n_text == 0) {
+    int32_t first = vocabulary_first(s->vocabulary);
+    s->text[s->n_text++] = first < s->n_logits ? first : 0;
+  }
   for (int64_t i = 0; i < count; i++) {
-    TRY(look(s, text, n_prompt + i));
+    TRY(look(s));
     int32_t next = choose(s, i);
     TRY(comm->broadcast(comm, &next, sizeof next, 0));
-    text[n_prompt + i] = (unsigned char)next;
+    s->text[s->n_text++] = next;
     if (speaks) {
-      fputc(next, stdout);
+      say(s, next);
       fflush(stdout);
     }
+    if (s->run->options.json)
+      text_printf(logprobs, "%s%.9g", i ? "," : "", s->logprob);
   }
-  text[n_prompt + count] = '\0';
   if (speaks) fputc('\n', stdout);
   return STATUS_OK;
+}
+
+/* The tokens from `begin` on as text; a byte 0 would end it too early. */
+static const char *join(const Sampling *s, int64_t begin) {
+  Text out = text_create(s->run->arena);
+  for (int64_t i = begin; i < s->n_text; i++) {
+    int n;
+    const unsigned char *bytes = vocabulary_text(s->vocabulary, s->text[i], &n);
+    if (n == 1 && bytes[0] == 0)
+      text_add(&out, "\xef\xbf\xbd");
+    else
+      text_add_n(&out, (const char *)bytes, (size_t)n);
+  }
+  return text_string(&out);
+}
+
+static void print_json(const Sampling *s, int64_t n_prompt, int64_t count,
+                       const char *logprobs, double seconds) {
+  Text line = text_create(s->run->arena);
+  text_add(&line, "{\"sample\":");
+  text_add_json(&line, join(s, n_prompt > 0 ? 0 : 1));
+  text_add(&line, ",\"tokens\":[");
+  for (int64_t i = s->n_text - count; i < s->n_text; i++)
+    text_printf(&line, "%s%d", i > s->n_text - count ? "," : "", s->text[i]);
+  text_printf(&line, "],\"logprobs\":[%s],\"tokens_per_s\":%.6g}\n", logprobs,
+              seconds > 0 ? (double)count / seconds : 0);
+  fputs(text_string(&line), stdout);
 }
 
 int run_sample(Run *run) {
   const DnnSample *sample = run->program->sample;
   const RunOptions *options = &run->options;
-  Sampling sampling;
-  int code = run_agree(run, prepare(run, run->arena, &sampling));
-  if (code) return code;
   const char *prompt = options->prompt ? options->prompt : sample->prompt;
-  if (!prompt) prompt = "";
   int64_t count = options->count >= 0 ? options->count : sample->count;
-  int64_t n_prompt = (int64_t)strlen(prompt);
-  unsigned char *text =
-      ARENA_ARRAY(run->arena, unsigned char, n_prompt + count + 2);
-  memcpy(text, prompt, (size_t)n_prompt);
-  code = run_agree(run, write_text(&sampling, text, n_prompt, count));
+  Sampling s;
+  int code = run_agree(run, prepare(run, &s));
+  if (!code)
+    code = run_agree(run, read_prompt(&s, prompt ? prompt : "", count));
+  if (code) return code;
+  int64_t n_prompt = s.n_text, begin = clock_ns();
+  Text logprobs = text_create(run->arena);
+  code = run_agree(run, write_text(&s, count, &logprobs));
   if (code || run->comm->rank != 0 || !options->json) return code;
-  Text line = text_create(run->arena);
-  text_add(&line, "{\"sample\":");
-  text_add_json(&line, (const char *)text);
-  text_add(&line, "}\n");
-  fputs(text_string(&line), stdout);
+  print_json(&s, n_prompt, count, text_string(&logprobs),
+             1e-9 * (double)(clock_ns() - begin));
   return EXIT_done;
 }
