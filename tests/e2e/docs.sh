@@ -33,7 +33,7 @@ done
 
 # Command lines of the README that start with build/dnnc, in a copy of the tree
 # with few steps.
-ln -s "$root/models" "$root/data" .
+ln -s "$root/models" "$root/data" "$root/tests" .
 mkdir build && ln -s "$dnnc" build/dnnc
 lines=0
 while IFS= read -r line; do
