@@ -158,9 +158,19 @@ static void fill_instr(DnnInstr *instr, const Launch *launch) {
   instr->bytes_moved = launch->bytes_moved;
 }
 
+/* In a loop, and some buffer moves on with its turns. */
+static bool advances(const Launch *launch) {
+  for (int i = 0; i < launch->advances.n; i++)
+    if (launch->advances.data[i] != 0) return true;
+  return false;
+}
+
 static void link_instr(Image *image, size_t at, const Launch *launch) {
   link_numbers(image, at + offsetof(DnnInstr, buffers), launch->buffers.data,
                launch->buffers.n);
+  if (advances(launch))
+    link_numbers(image, at + offsetof(DnnInstr, advances),
+                 launch->advances.data, launch->advances.n);
   link_numbers(image, at + offsetof(DnnInstr, numbers), launch->numbers.data,
                launch->numbers.n);
   link_numbers(image, at + offsetof(DnnInstr, checks), launch->checks.data,

@@ -7,6 +7,11 @@
  * started at its place and waited for before the first launch that touches its
  * results.
  *
+ * A scan becomes a loop instruction and, once, the launches of its body.  What
+ * the body makes for itself lies in the scan's workspace; what it shares with
+ * the graph around has that graph's address at the first turn and advances by a
+ * position's bytes with each.  A carry lies where its last value will be.
+ *
  * Micro-batches: nodes whose placement uses a sequential axis stand together
  * in the order (pass `order`), and are written out once for each micro-batch.
  * Graph inputs hold all micro-batches end to end, so the address of an input
@@ -26,6 +31,9 @@ typedef struct Select {
   int64_t micro;     /* the micro-batch at hand */
   int n_collectives; /* started so far: their ids */
   int *waiting;      /* by value: collective to wait for, plus 1; 0 none */
+  /* Of the body of a scan: the graph around, the scan there. */
+  const struct Select *around;
+  int scan;
 } Select;
 
 /* ---- kernels ---- */
@@ -158,7 +166,54 @@ static int64_t local_bytes(const Select *select, Value value) {
          dtype_size_bytes(type->dtype);
 }
 
+/* The value of the graph around whose bytes a value of a body has; false if it
+ * has bytes of its own. */
+static bool value_around(const Select *select, Value value, Value *out) {
+  if (!select->around) return false;
+  int place = select->layout->outside[value_index(select, value)];
+  if (place < 0) return false;
+  const Node *scan = select->around->graph->nodes.data[select->scan];
+  *out = place < scan->n_inputs ? scan->inputs[place]
+                                : (Value){select->scan, place - scan->n_inputs};
+  return true;
+}
+
+/* Bytes from one position of a slice or a stacked result to the next, 0 for
+ * what has none. */
+static int64_t position_bytes(const Select *select, Value value) {
+  if (!select->around) return 0;
+  const Node *scan = select->around->graph->nodes.data[select->scan];
+  int place = select->layout->outside[value_index(select, value)];
+  int n = scan->n_inputs;
+  bool has_positions =
+      place < n ? place >= 0 && scan_input_role(scan, place) == ROLE_slice
+                : place - n >= scan_carries(scan);
+  return has_positions ? local_bytes(select, value) : 0;
+}
+
+static int64_t advance(const Select *select, Value value) {
+  int64_t bytes = position_bytes(select, value);
+  if (!bytes) return 0;
+  const Node *scan = select->around->graph->nodes.data[select->scan];
+  return scan_is_reversed(scan) ? -bytes : bytes;
+}
+
+static int64_t address(const Select *select, Value value);
+
+static int64_t address_in_body(const Select *select, Value value) {
+  Value outer;
+  if (!value_around(select, value, &outer))
+    return select->around->layout->workspace[select->scan] +
+           select->layout->offset[value_index(select, value)];
+  int64_t at = address(select->around, outer);
+  const Node *scan = select->around->graph->nodes.data[select->scan];
+  if (scan_is_reversed(scan))
+    at += position_bytes(select, value) * (scan_steps(scan) - 1);
+  return at;
+}
+
 static int64_t address(const Select *select, Value value) {
+  if (select->around) return address_in_body(select, value);
   int64_t offset = select->layout->offset[value_index(select, value)];
   Value from = viewed(select, value);
   if (graph_node(select->graph, from)->op == OP_input &&
@@ -182,6 +237,7 @@ static void push(Select *select, Launch launch) {
 
 static void add_buffer(Select *select, Launch *launch, Value value) {
   vec_push(select->arena, &launch->buffers, address(select, value));
+  vec_push(select->arena, &launch->advances, advance(select, value));
 }
 
 /* The part of a node that one rank does in one micro-batch. */
@@ -209,7 +265,7 @@ static void fill_launch(Select *select, Launch *launch, int id) {
   for (int r = 0; r < node->n_results; r++) {
     Value value = {.node = id, .result = r};
     add_buffer(select, launch, value);
-    if (node->types[r]->dtype != DT_f32) continue;
+    if (node->types[r]->dtype != DT_f32 || select->around) continue;
     vec_push(select->arena, &launch->checks, address(select, value));
     vec_push(select->arena, &launch->checks,
              type_local_elements(node->types[r], &select->graph->mesh));
@@ -246,9 +302,11 @@ static void add_scratch(Select *select, Launch *launch, int id,
   const Backend *backend = select->set->backend;
   int64_t at = select->layout->workspace[id];
   if (at < 0) return;
+  if (select->around) at += select->around->layout->workspace[select->scan];
   *out_bytes =
       backend->target.workspace_bytes(&backend->target, select->graph, id);
   vec_push(select->arena, &launch->buffers, at);
+  vec_push(select->arena, &launch->advances, 0);
 }
 
 static void wait_for(Select *select, int id, int collective) {
@@ -318,6 +376,9 @@ static Status select_dot(Select *select, int id) {
     int64_t first = launch.buffers.data[0];
     launch.buffers.data[0] = launch.buffers.data[1];
     launch.buffers.data[1] = first;
+    first = launch.advances.data[0];
+    launch.advances.data[0] = launch.advances.data[1];
+    launch.advances.data[1] = first;
   }
   add_scratch(select, &launch, id, &launch.gemm.scratch_bytes);
   push(select, launch);
@@ -403,6 +464,44 @@ static Status select_all_reduce(Select *select, int id) {
   return STATUS_OK;
 }
 
+static Status select_node(Select *select, int id);
+
+static Status select_body(Select *select, int id) {
+  const Graph *body = select->graph->nodes.data[id]->body;
+  Select inner = *select;
+  inner.graph = body;
+  inner.layout = select->layout->bodies[id];
+  inner.around = select;
+  inner.scan = id;
+  int n_values = 0;
+  for (int i = 0; i < body->nodes.n; i++)
+    n_values += body->nodes.data[i]->n_results;
+  inner.waiting = ARENA_ARRAY(select->arena, int, n_values);
+  for (int i = 0; i < body->nodes.n; i++) TRY(select_node(&inner, i));
+  ASSERT(inner.n_collectives == select->n_collectives);
+  return STATUS_OK;
+}
+
+static Status select_scan(Select *select, int id) {
+  const Node *node = select->graph->nodes.data[id];
+  if (select->around) return unsupported(select, id, " inside another");
+  for (int i = 0; i < scan_carries(node); i++) {
+    Value to = {.node = id, .result = i};
+    if (address(select, node->inputs[i]) != address(select, to))
+      copy_bytes(select, id, node->inputs[i], to);
+  }
+  Launch loop = begin_launch(select, id, DNN_OP_LOOP);
+  fill_launch(select, &loop, id);
+  loop.buffers.n = loop.advances.n = 0;
+  int at = select->out->n;
+  push(select, loop);
+  TRY(select_body(select, id));
+  Launch *pushed = &select->out->data[at];
+  vec_push(select->arena, &pushed->numbers, select->out->n - at - 1);
+  vec_push(select->arena, &pushed->numbers, scan_steps(node));
+  return STATUS_OK;
+}
+
 static Status select_node(Select *select, int id) {
   const Node *node = select->graph->nodes.data[id];
   if (node->op == OP_input) return STATUS_OK;
@@ -420,6 +519,7 @@ static Status select_node(Select *select, int id) {
   case OP_conv_input_grad:
   case OP_conv_weight_grad: return select_convolution(select, id);
   case OP_all_reduce: return select_all_reduce(select, id);
+  case OP_scan: return select_scan(select, id);
   default: return select_kernel(select, id);
   }
 }

@@ -12,6 +12,7 @@ typedef struct Launch {
   DnnOpcode op;
   int phase, kernel; /* kernel: index into the set, or -1 */
   VEC(int64_t) buffers;
+  VEC(int64_t) advances; /* of a loop's turn, one a buffer */
   VEC(int64_t) numbers;
   VEC(int64_t) checks; /* pairs of offset and elements */
   VEC(DnnPlace) places;

@@ -28,6 +28,8 @@ bool elab_annotations(Elab *e, const AnnotationList *list) {
       diag_suggest(d, annotation->name, pins, ARRAY_LENGTH(pins));
     } else if (strcmp(annotation->name, "frozen") == 0) {
       is_frozen = true;
+    } else if (strcmp(annotation->name, "unroll") == 0) {
+      continue; /* a hint: every back end runs a scan as a loop */
     } else if (!e->program->options->check_only) {
       elab_not_supported(e, annotation->span,
                          arena_printf(e->arena, "@%s", annotation->name));
@@ -143,7 +145,9 @@ static Val declare(Elab *e, const Stmt *stmt, Name path, const Type *type,
 }
 
 static void exec_param(Elab *e, const Stmt *stmt) {
-  const Type *type = elab_type_expr(e, stmt->type);
+  const char *what = stmt->kind == STMT_param ? "'param'" : "'state'";
+  bool is_forbidden = scan_forbids(e, stmt->span, what);
+  const Type *type = is_forbidden ? NULL : elab_type_expr(e, stmt->type);
   for (int i = 0; i < stmt->names.n; i++) {
     Name name = stmt->names.names[i];
     Span span = stmt->names.spans[i];
@@ -166,6 +170,7 @@ void elab_set_state(Elab *e, Name path, Value value) {
 }
 
 static void write_state(Elab *e, const Local *state, Val val, Span span) {
+  if (scan_forbids(e, span, "the assignment of a state")) return;
   if (val_is_poison(val) || val_is_poison(state->val)) return;
   const Type *type = elab_type(e, state->val);
   if (!val_is_tensor(val) || !type_same_dims(elab_type(e, val), type) ||
@@ -332,10 +337,7 @@ static void exec_expr(Elab *e, const Stmt *stmt) {
 static bool exec_stmt(Elab *e, const Stmt *stmt) {
   switch (stmt->kind) {
   case STMT_assign: exec_assign(e, stmt); return false;
-  case STMT_scan:
-    elab_not_supported(e, stmt->span, "scan");
-    poison_body(e, &(StmtList){(Stmt **)&stmt, 1});
-    return false;
+  case STMT_scan: exec_scan(e, stmt); return false;
   case STMT_param:
   case STMT_state: exec_param(e, stmt); return false;
   case STMT_return:

@@ -235,6 +235,7 @@ struct Elab {
   const Callable *first_net; /* that was called */
   const Expr *at;            /* whose nodes are appended now */
   Value step, seed;
+  struct Scan *scan; /* whose body is elaborated now; NULL: none */
 };
 
 Elab *elab_create(Program *program, Name graph_name);
@@ -319,6 +320,12 @@ bool exec_body(Elab *e, const StmtList *body);
 /* Dims, sizes and dtype of a parameter, field or net input; NULL after a
  * message. */
 const Type *elab_type_expr(Elab *e, const TypeExpr *type);
+
+/* ---- elaborate_scan.c ---- */
+
+void exec_scan(Elab *e, const Stmt *stmt);
+/* Reports and returns true if the body of a scan is being elaborated. */
+bool scan_forbids(Elab *e, Span span, const char *what);
 
 /* ---- elaborate_call.c ---- */
 

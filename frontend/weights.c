@@ -31,13 +31,16 @@ static bool is_product(Op op) {
 
 /* ---- values of parameters and numbers only ---- */
 
-/* The draws of a dropout are numbers. */
-static bool *find_pure(const Graph *graph, Arena *arena) {
+/* The draws of a dropout are numbers.  `scan`: the graph is its body, and of
+ * the nodes around it `around` says the same; else NULL. */
+static bool *find_pure(const Graph *graph, Arena *arena, const Node *scan,
+                       const bool *around) {
   bool *pure = ARENA_ARRAY(arena, bool, graph->nodes.n);
   for (int i = 0; i < graph->inputs.n; i++) {
     Role role = graph->inputs.data[i].role;
     pure[graph->inputs.data[i].value.node] =
-        role == ROLE_param || role == ROLE_seed || role == ROLE_step;
+        role == ROLE_param || role == ROLE_seed || role == ROLE_step ||
+        (role == ROLE_arg && around[scan->inputs[i].node]);
   }
   for (int i = 0; i < graph->nodes.n; i++) {
     const Node *node = graph->nodes.data[i];
@@ -131,8 +134,28 @@ static void note_param(GraphInput *input, const Reading *reading, int rank) {
   input->contracts = input->batches = 0;
 }
 
-void weights_mark(Graph *graph, Arena *arena) {
-  const bool *pure = find_pure(graph, arena);
+static Reading *find_readings(const Graph *graph, Arena *arena,
+                              const bool *pure);
+
+/* What the same at all positions is read as in the body. */
+static void read_in_body(const Node *node, int input, Arena *arena,
+                         const bool *pure, Reading *out) {
+  if (scan_input_role(node, input) != ROLE_arg) return;
+  const bool *inside = find_pure(node->body, arena, node, pure);
+  const Reading *readings = find_readings(node->body, arena, inside);
+  const Reading *reading = &readings[node->body->inputs.data[input].value.node];
+  bool is_matrix = out->is_matrix && !reading->is_matrix;
+  Reading before = *out;
+  *out = *reading;
+  out->is_weight |= before.is_weight;
+  out->is_gathered |= before.is_gathered;
+  if (!is_matrix) return;
+  out->is_matrix = true;
+  memcpy(out->use, before.use, sizeof out->use);
+}
+
+static Reading *find_readings(const Graph *graph, Arena *arena,
+                              const bool *pure) {
   Reading *readings = ARENA_ARRAY(arena, Reading, graph->nodes.n);
   for (int i = graph->nodes.n - 1; i >= 0; i--) {
     const Node *node = graph->nodes.data[i];
@@ -143,11 +166,19 @@ void weights_mark(Graph *graph, Arena *arena) {
         read_by_product(graph, node, j, reading);
       } else if (node->op == OP_gather && j == 0) {
         reading->is_weight = reading->is_gathered = true;
+      } else if (node->op == OP_scan) {
+        read_in_body(node, j, arena, pure, reading);
       } else if (pure[i]) {
         read_through(graph, node, j, &readings[i], reading);
       }
     }
   }
+  return readings;
+}
+
+void weights_mark(Graph *graph, Arena *arena) {
+  const bool *pure = find_pure(graph, arena, NULL, NULL);
+  const Reading *readings = find_readings(graph, arena, pure);
   for (int i = 0; i < graph->inputs.n; i++) {
     GraphInput *input = &graph->inputs.data[i];
     int node = input->value.node;

@@ -43,6 +43,14 @@ double node_bytes(const Graph *graph, int id) {
   return bytes;
 }
 
+double cost_scan(const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  double flops = 0;
+  for (int i = 0; i < node->body->nodes.n; i++)
+    flops += node_flops(node->body, i);
+  return flops * (double)scan_steps(node);
+}
+
 double cost_fused(const Graph *graph, int id) {
   const Graph *body = graph->nodes.data[id]->body;
   double flops = 0;

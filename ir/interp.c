@@ -137,7 +137,7 @@ static InterpKernel *kernel_of(const NumberKernels *kernels, Op op) {
   case OP_scatter_add: return kernels->scatter_add;
   case OP_attention: return kernels->attention;
   case OP_attention_grad: return kernels->attention_grad;
-  default: UNREACHABLE(); /* scan stops in the front end */
+  default: UNREACHABLE();
   }
 }
 
@@ -149,6 +149,45 @@ static void run_body(Run *run, const InterpCall *call) {
   for (int i = 0; i < call->node->n_results; i++) {
     int64_t n = type_elements(call->results[i].type);
     memcpy(call->results[i].data, outputs[i].data, (size_t)n * sizeof(double));
+  }
+}
+
+static int64_t elements_of(const Tensor *tensor) {
+  return type_elements(tensor->type);
+}
+
+/* One position of a value that has the scanned dim in front. */
+static Tensor position_of(const Tensor *whole, const Type *type, int64_t at) {
+  return (Tensor){type, whole->data + at * type_elements(type)};
+}
+
+static void run_scan(Run *run, const InterpCall *call) {
+  const Node *node = call->node;
+  const Graph *body = node->body;
+  int n_carries = scan_carries(node);
+  int64_t steps = scan_steps(node);
+  Tensor *given = ARENA_ARRAY(call->arena, Tensor, node->n_inputs);
+  Tensor *made = ARENA_ARRAY(call->arena, Tensor, node->n_results);
+  for (int i = 0; i < node->n_inputs; i++) given[i] = call->inputs[i];
+  for (int i = 0; i < n_carries; i++) {
+    given[i].data = call->results[i].data;
+    memcpy(given[i].data, call->inputs[i].data,
+           (size_t)elements_of(&given[i]) * sizeof(double));
+  }
+  for (int64_t step = 0; step < steps; step++) {
+    int64_t at = scan_is_reversed(node) ? steps - 1 - step : step;
+    Arena *scratch = arena_create(run->graph->module->memory);
+    for (int i = n_carries; i < node->n_inputs; i++)
+      if (scan_input_role(node, i) == ROLE_slice)
+        given[i] = position_of(
+            &call->inputs[i], graph_type(body, body->inputs.data[i].value), at);
+    run_graph(body, run->number, run->pool, given, made, scratch, NULL);
+    for (int i = 0; i < node->n_results; i++) {
+      int64_t n = elements_of(&made[i]);
+      memcpy(call->results[i].data + (i < n_carries ? 0 : at * n), made[i].data,
+             (size_t)n * sizeof(double));
+    }
+    arena_destroy(scratch);
   }
 }
 
@@ -167,6 +206,8 @@ static void run_node(Run *run, int id) {
   InterpCall call = {node, inputs, run->results[id], scratch};
   if (node->op == OP_fused) {
     run_body(run, &call);
+  } else if (node->op == OP_scan) {
+    run_scan(run, &call);
   } else if (!interp_move(&call)) {
     kernel_of(kernels_of(run, node), node->op)(&call);
   }

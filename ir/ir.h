@@ -228,7 +228,8 @@ typedef struct Node {
   Graph *body;              /* region (fused, scan) or NULL; closed: it sees
                                only its own inputs (ROLE_arg, one for each
                                input of this node, in order) and its outputs
-                               (ROLE_result) are this node's results */
+                               (ROLE_result) are this node's results; scan.c
+                               says how a scan's differ */
   Span span;
   Name path; /* "block[3].attn.q"; "" if none */
 } Node;
@@ -423,6 +424,47 @@ double node_flops(const Graph *graph, int id);
  */
 double node_product_flops(const Graph *graph, int id);
 double node_bytes(const Graph *graph, int id); /* read plus written, logical */
+
+/* ---- scan.c: a loop over the positions of one dim ---- */
+
+/* Carries come first among the inputs and among the results. */
+int scan_carries(const Node *node);
+int64_t scan_steps(const Node *node);
+bool scan_is_reversed(const Node *node);
+/* The dims of a position with the scanned one in front: the type of a sliced
+ * value or a stacked result, its storage order included. */
+const Type *scan_stacked_type(Arena *arena, const Type *position, Name dim,
+                              int64_t steps);
+/* The role of input `index` of the body: carry, slice or arg. */
+Role scan_input_role(const Node *node, int index);
+/* Appends a scan over a body whose inputs and outputs have their roles; inputs
+ * in the order of the body's. */
+Value scan_append(Graph *graph, Name dim, int64_t steps, bool is_reversed,
+                  const Value *inputs, Graph *body);
+/* The same scan with more stacked results: all that its gradient reads of the
+ * forward pass.  Results that were there keep their places. */
+Value scan_append_saving(Graph *graph, const Node *node, const Value *inputs);
+
+/* ---- adjoint.c: one walk of reverse-mode differentiation ---- */
+
+typedef struct Adjoint {
+  Graph *graph;
+  int n_forward;     /* nodes of the graph when the walk began */
+  bool *is_wanted;   /* [n_forward]: set for inputs, then adjoint_spread */
+  int *first;        /* [n_forward]: number of the node's first result */
+  Value *cotangents; /* by first[node] + result; VALUE_NONE: none */
+} Adjoint;
+
+Adjoint adjoint_begin(Arena *scratch, Graph *graph);
+/* A node that depends on a wanted one is wanted. */
+void adjoint_spread(Adjoint *adjoint);
+Value adjoint_get(const Adjoint *adjoint, Value value);
+void adjoint_add(Adjoint *adjoint, Value value, Value cotangent);
+/* Phase input_gradient, the span of node `id` and the path "grad.PATH". */
+void adjoint_set_place(Adjoint *adjoint, int id);
+/* Backwards over the forward nodes, with cotangents set for what is to be
+ * differentiated. */
+void adjoint_walk(Adjoint *adjoint, Arena *scratch);
 
 /* ---- exprtext.c: the formula texts of tables, as nodes ---- */
 

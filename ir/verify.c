@@ -190,6 +190,72 @@ static void check_same_type(Verifier *v, int id, const char *what, int index,
            type_text(v, outside), type_text(v, inside));
 }
 
+/* A slice or a stacked result has the scanned dim in front. */
+static void check_position(Verifier *v, int id, const char *what, int index,
+                           const Type *outside, const Type *inside) {
+  const Node *node = v->graph->nodes.data[id];
+  if (type_find(inside, node_name(node, ATTR_dim)) >= 0) {
+    violated(v, id, "%s %d has the scanned dim in the body", what, index);
+    return;
+  }
+  check_same_type(v, id, what, index, outside,
+                  scan_stacked_type(v->scratch, inside,
+                                    node_name(node, ATTR_dim),
+                                    scan_steps(node)));
+}
+
+static void check_carries(Verifier *v, int id) {
+  const Node *node = v->graph->nodes.data[id];
+  const Graph *body = node->body;
+  int n = scan_carries(node);
+  for (int i = 0; i < body->inputs.n; i++)
+    if (body->inputs.data[i].role == ROLE_carry && i >= n)
+      violated(v, id, "carry %d does not come first", i);
+  for (int i = 0; i < body->outputs.n; i++) {
+    const GraphOutput *output = &body->outputs.data[i];
+    if ((output->role == ROLE_carry) != (i < n)) {
+      violated(v, id, "result %d %s a carry", i, i < n ? "is not" : "is");
+    } else if (i < n) {
+      const GraphInput *input = &body->inputs.data[i];
+      if (input->path != output->path)
+        violated(v, id, "carry \"%s\" becomes \"%s\"", input->path,
+                 output->path);
+      check_same_type(v, id, "carry", i, graph_type(body, input->value),
+                      graph_type(body, output->value));
+    }
+  }
+  if (body->outputs.n < n) violated(v, id, "fewer results than carries");
+}
+
+static void check_scan(Verifier *v, int id) {
+  const Node *node = v->graph->nodes.data[id];
+  const Graph *body = node->body;
+  int n_sizes = 0;
+  if (node_has(node, ATTR_sizes)) node_ints(node, ATTR_sizes, &n_sizes);
+  if (!node_has(node, ATTR_dim) || n_sizes != 1 || scan_steps(node) < 1) {
+    violated(v, id, "no dim or no number of positions");
+    return;
+  }
+  int before = v->n_errors;
+  check_carries(v, id);
+  if (v->n_errors > before) return;
+  for (int i = 0; i < node->n_inputs; i++) {
+    const Type *outside = graph_type(v->graph, node->inputs[i]);
+    const Type *inside = graph_type(body, body->inputs.data[i].value);
+    if (scan_input_role(node, i) == ROLE_slice)
+      check_position(v, id, "input", i, outside, inside);
+    else
+      check_same_type(v, id, "input", i, outside, inside);
+  }
+  for (int i = 0; i < node->n_results; i++) {
+    const Type *inside = graph_type(body, body->outputs.data[i].value);
+    if (i < scan_carries(node))
+      check_same_type(v, id, "result", i, node->types[i], inside);
+    else
+      check_position(v, id, "result", i, node->types[i], inside);
+  }
+}
+
 static void check_body(Verifier *v, int id) {
   const Node *node = v->graph->nodes.data[id];
   const Graph *body = node->body;
@@ -208,7 +274,10 @@ static void check_body(Verifier *v, int id) {
              node->n_inputs, node->n_results, body->inputs.n, body->outputs.n);
     return;
   }
-  if (node->op != OP_fused) return; /* slices and stacks change the types */
+  if (node->op == OP_scan) {
+    check_scan(v, id);
+    return;
+  }
   for (int i = 0; i < node->n_inputs; i++) {
     const GraphInput *input = &body->inputs.data[i];
     if (input->role != ROLE_arg) violated(v, id, "body input %d is no arg", i);
@@ -264,7 +333,7 @@ static void check_ends(Verifier *v) {
         graph->nodes.data[input->value.node]->op != OP_input) {
       violated(v, -1, "input %d is no input node", i);
     }
-    if (input->role != ROLE_arg &&
+    if (input->role != ROLE_arg && input->role != ROLE_slice &&
         seen_before(v, inputs, input->role, input->path)) {
       violated(v, -1, "%s \"%s\" twice among the inputs",
                role_name(input->role), input->path);

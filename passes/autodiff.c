@@ -10,10 +10,9 @@
  *                                   output loss "loss" %3
  *                                   output grad "w" %6
  *
- * One walk backwards over the forward nodes.  When it reaches a node, all its
- * users have been visited, so that its cotangents are complete.  Only nodes on
- * a way from a parameter to the loss are visited; what a rule computes for
- * other inputs is unused, and dce drops it.
+ * The walk is that of ir/adjoint.c.  Only nodes on a way from a parameter to
+ * the loss are visited; what a rule computes for other inputs is unused, and
+ * dce drops it.
  *
  * A gradient node belongs to the phase weight_gradient if nothing but
  * parameter gradients depends on it: such work may be delayed, the rest is the
@@ -25,12 +24,9 @@
 
 typedef struct Autodiff {
   PassContext *ctx;
-  Graph *graph;      /* the copy that grows */
-  int n_forward;     /* nodes of the graph given */
-  bool *is_wanted;   /* [n_forward]: depends on a trainable parameter */
-  bool *has_data;    /* [n_forward]: depends on anything but parameters */
-  int *first;        /* [n_forward]: number of the node's first result */
-  Value *cotangents; /* by first[node] + result; in `graph` */
+  Graph *graph;   /* the copy that grows */
+  bool *has_data; /* by forward node: depends on anything but parameters */
+  Adjoint adjoint;
 } Autodiff;
 
 static bool is_trainable(const GraphInput *input, const Graph *graph) {
@@ -39,78 +35,40 @@ static bool is_trainable(const GraphInput *input, const Graph *graph) {
          dtype_class(type->dtype) == CLASS_REAL;
 }
 
-/* The forward part, node for node, so that ids stay what they were. */
+/* The forward part, node for node, so that ids stay what they were.  A scan
+ * also stacks what its gradient will read. */
 static Graph *copy_forward(PassContext *ctx, const Graph *from) {
   Rewrite rewrite = rewrite_begin(ctx, from);
   for (int id = 0; id < from->nodes.n; id++) {
-    Value copy = rewrite_copy(&rewrite, id);
+    const Node *node = from->nodes.data[id];
+    if (node->op != OP_scan) {
+      Value copy = rewrite_copy(&rewrite, id);
+      ASSERT(copy.node == id);
+      continue;
+    }
+    rewrite_at(&rewrite, id);
+    Value copy =
+        scan_append_saving(rewrite.to, node, rewrite_inputs(&rewrite, id));
     ASSERT(copy.node == id);
+    for (int r = 0; r < node->n_results; r++)
+      rewrite_set(&rewrite, (Value){id, r}, (Value){id, r});
   }
   return rewrite_end(&rewrite);
 }
 
 static void mark_dependence(Autodiff *ad) {
   const Graph *graph = ad->graph;
-  int n_values = 0;
+  Adjoint *adjoint = &ad->adjoint;
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
-    ad->is_wanted[input->value.node] = is_trainable(input, graph);
+    adjoint->is_wanted[input->value.node] = is_trainable(input, graph);
     ad->has_data[input->value.node] = input->role != ROLE_param;
   }
-  for (int id = 0; id < ad->n_forward; id++) {
+  adjoint_spread(adjoint);
+  for (int id = 0; id < adjoint->n_forward; id++) {
     const Node *node = graph->nodes.data[id];
-    for (int i = 0; i < node->n_inputs; i++) {
-      int from = node->inputs[i].node;
-      ad->is_wanted[id] = ad->is_wanted[id] || ad->is_wanted[from];
-      ad->has_data[id] = ad->has_data[id] || ad->has_data[from];
-    }
-    ad->first[id] = n_values;
-    n_values += node->n_results;
-  }
-  Arena *scratch = ad->ctx->scratch;
-  ad->cotangents = ARENA_ARRAY(scratch, Value, n_values);
-  for (int i = 0; i < n_values; i++) ad->cotangents[i] = VALUE_NONE;
-}
-
-static Value *cotangent_of(Autodiff *ad, Value value) {
-  return &ad->cotangents[ad->first[value.node] + value.result];
-}
-
-static void accumulate(Autodiff *ad, Value value, Value gradient) {
-  const Type *type = graph_type(ad->graph, value);
-  ASSERT(type_same_dims(type, graph_type(ad->graph, gradient)));
-  Value *sum = cotangent_of(ad, value);
-  *sum =
-      value_is(*sum) ? graph_op2(ad->graph, OP_add, *sum, gradient) : gradient;
-}
-
-static void set_place(Autodiff *ad, int id) {
-  const Node *node = ad->graph->nodes.data[id];
-  Names *names = ad->ctx->module->names;
-  ad->graph->phase = PHASE_input_gradient;
-  ad->graph->span = node->span;
-  ad->graph->path = name_format(names, "grad.%s",
-                                node->path[0] != '\0' ? node->path : "loss");
-}
-
-/* Passes the cotangents of node `id` on to its inputs. */
-static void visit(Autodiff *ad, int id) {
-  const Node *node = ad->graph->nodes.data[id];
-  const OpInfo *info = op_info(node->op);
-  const Value *cotangents = &ad->cotangents[ad->first[id]];
-  bool has_any = false;
-  for (int i = 0; i < node->n_results; i++) {
-    has_any = has_any || value_is(cotangents[i]);
-  }
-  if (!has_any || !ad->is_wanted[id] || info->grad == NULL) return;
-  set_place(ad, id);
-  Value *out = ARENA_ARRAY(ad->ctx->scratch, Value, node->n_inputs);
-  for (int i = 0; i < node->n_inputs; i++) out[i] = VALUE_NONE;
-  info->grad(ad->graph, id, cotangents, out);
-  for (int i = 0; i < node->n_inputs; i++) {
-    if (value_is(out[i]) && ad->is_wanted[node->inputs[i].node]) {
-      accumulate(ad, node->inputs[i], out[i]);
-    }
+    for (int i = 0; i < node->n_inputs; i++)
+      ad->has_data[id] = ad->has_data[id] || ad->has_data[node->inputs[i].node];
   }
 }
 
@@ -119,14 +77,14 @@ static void visit(Autodiff *ad, int id) {
 static void set_phases(Autodiff *ad) {
   Graph *graph = ad->graph;
   bool *is_inner = ARENA_ARRAY(ad->ctx->scratch, bool, graph->nodes.n);
-  for (int id = 0; id < ad->n_forward; id++) {
+  for (int id = 0; id < ad->adjoint.n_forward; id++) {
     const Node *node = graph->nodes.data[id];
     for (int i = 0; i < node->n_results && ad->has_data[id]; i++) {
-      Value cotangent = ad->cotangents[ad->first[id] + i];
+      Value cotangent = adjoint_get(&ad->adjoint, (Value){id, i});
       if (value_is(cotangent)) is_inner[cotangent.node] = true;
     }
   }
-  for (int id = graph->nodes.n - 1; id >= ad->n_forward; id--) {
+  for (int id = graph->nodes.n - 1; id >= ad->adjoint.n_forward; id--) {
     Node *node = graph->nodes.data[id];
     if (!is_inner[id]) node->phase = PHASE_weight_gradient;
     for (int i = 0; i < node->n_inputs && is_inner[id]; i++) {
@@ -141,12 +99,12 @@ static void output_gradients(Autodiff *ad) {
     GraphInput input = graph->inputs.data[i];
     if (!is_trainable(&input, graph)) continue;
     const Node *node = graph_node(graph, input.value);
-    Value gradient = *cotangent_of(ad, input.value);
+    Value gradient = adjoint_get(&ad->adjoint, input.value);
     if (!value_is(gradient)) {
       diag(ad->ctx->module->diags, DIAG_no_gradient, node->span, input.path);
       continue;
     }
-    set_place(ad, input.value.node);
+    adjoint_set_place(&ad->adjoint, input.value.node);
     gradient = graph_cast(graph, gradient, node->types[0]->dtype);
     gradient = graph_transpose_to(graph, gradient, node->types[0]);
     graph_output(graph, ROLE_grad, input.path, gradient);
@@ -154,25 +112,22 @@ static void output_gradients(Autodiff *ad) {
 }
 
 Graph *pass_autodiff(PassContext *ctx, const Graph *from) {
-  int n = from->nodes.n;
   Autodiff ad = {
       .ctx = ctx,
       .graph = copy_forward(ctx, from),
-      .n_forward = n,
-      .is_wanted = ARENA_ARRAY(ctx->scratch, bool, n),
-      .has_data = ARENA_ARRAY(ctx->scratch, bool, n),
-      .first = ARENA_ARRAY(ctx->scratch, int, n),
+      .has_data = ARENA_ARRAY(ctx->scratch, bool, from->nodes.n),
   };
+  ad.adjoint = adjoint_begin(ctx->scratch, ad.graph);
   mark_dependence(&ad);
   const GraphOutput *loss = NULL;
   for (int i = 0; i < from->outputs.n; i++) {
     if (from->outputs.data[i].role == ROLE_loss) loss = &from->outputs.data[i];
   }
   if (loss != NULL) {
-    set_place(&ad, loss->value.node);
+    adjoint_set_place(&ad.adjoint, loss->value.node);
     DType dtype = graph_type(from, loss->value)->dtype;
-    *cotangent_of(&ad, loss->value) = graph_const(ad.graph, dtype, 1);
-    for (int id = n - 1; id >= 0; id--) visit(&ad, id);
+    adjoint_add(&ad.adjoint, loss->value, graph_const(ad.graph, dtype, 1));
+    adjoint_walk(&ad.adjoint, ctx->scratch);
   }
   output_gradients(&ad);
   set_phases(&ad);

@@ -11,9 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { bodies_own = false, bodies_walked = true };
+
 static const PassInfo passes[] = {
-#define RUN(name, level, training_only, why)                                   \
-  {#name, pass_##name, level, training_only, why},
+#define RUN(name, level, training_only, bodies, why)                           \
+  {#name, pass_##name, level, training_only, bodies_##bodies, why},
 #include "passes/passes.def"
 };
 
@@ -64,6 +66,18 @@ int pass_find(const char *name) {
   return -1;
 }
 
+/* The pass on a graph and, if it walks them, on the bodies of its scans, which
+ * are graphs of their own. */
+static Graph *run_pass(PassContext *ctx, const PassInfo *pass,
+                       const Graph *from) {
+  Graph *graph = pass->run(ctx, from);
+  for (int id = 0; pass->walks_bodies && id < graph->nodes.n; id++) {
+    Node *node = graph->nodes.data[id];
+    if (node->op == OP_scan) node->body = run_pass(ctx, pass, node->body);
+  }
+  return graph;
+}
+
 Graph *passes_run(PassContext *ctx, const PassOptions *options, Graph *graph) {
   ctx->level = options->level;
   for (int i = 0; i < pass_count(); i++) {
@@ -75,7 +89,7 @@ Graph *passes_run(PassContext *ctx, const PassOptions *options, Graph *graph) {
       Arena *outer = ctx->scratch;
       ctx->scratch = arena_create(ctx->module->memory);
       double begin = options->clock ? options->clock() : 0;
-      graph = pass->run(ctx, graph);
+      graph = run_pass(ctx, pass, graph);
       double seconds = options->clock ? options->clock() - begin : 0;
       bool failed = diags_errors(ctx->module->diags) > 0;
       if (options->verify && !failed) verify_after(ctx, pass->name, graph);

@@ -9,6 +9,12 @@
  * largest are placed first, each in the smallest hole that takes it (best fit
  * by decreasing size, within a few percent of the bound on real graphs).
  *
+ * A scan has one workspace for what its body makes at a position: the body is
+ * packed like a graph, from offset 0, and the values that it shares with the
+ * graph around (arguments, slices, carries, stacked results) are left to that.
+ * A carry is a slot of the body: the order pass sees to it that its new value
+ * is written where, or after, nobody reads the old one.
+ *
  * With micro-batches some nodes run again and again: what they read from
  * outside stays alive to the end of that loop, and what accumulates is alive
  * from its beginning.
@@ -21,6 +27,7 @@ typedef struct Buffer {
   int64_t bytes, offset;
   int first, last; /* node ids, both included */
   int slot;        /* index of the graph input it is, or -1 */
+  bool is_outside; /* body: its bytes are those of the graph around */
 } Buffer;
 
 typedef struct Packing {
@@ -46,6 +53,16 @@ static bool role_persists(Role role) {
   return role == ROLE_param || role == ROLE_state || role == ROLE_moment ||
          role == ROLE_ema || role == ROLE_step || role == ROLE_seed ||
          role == ROLE_epoch;
+}
+
+/* What replaces an input: of a graph a slot, of a body a carry. */
+static bool role_is_replaced(Role role) {
+  return role_persists(role) || role == ROLE_carry;
+}
+
+/* Inputs of a body. */
+static bool role_is_outside(Role role) {
+  return role == ROLE_carry || role == ROLE_slice || role == ROLE_arg;
 }
 
 /* A rank's piece, of all micro-batches where that is an input. */
@@ -88,7 +105,7 @@ static int *find_slot_writers(const Packing *packing) {
   for (int v = 0; v < packing->n_values; v++) slot_of[v] = -1;
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
-    if (slots[i] >= 0 && role_persists(output->role))
+    if (slots[i] >= 0 && role_is_replaced(output->role))
       slot_of[value_index(packing, output->value)] = slots[i];
   }
   return slot_of;
@@ -136,7 +153,7 @@ static int dying_input(const Packing *packing, int id, int result,
   for (int i = 0; i < node->n_inputs; i++) {
     const Buffer *buffer = buffer_of(packing, node->inputs[i]);
     Value value = node->inputs[i];
-    if (buffer->slot >= 0 || buffer->last > id ||
+    if (buffer->slot >= 0 || buffer->is_outside || buffer->last > id ||
         last[value_index(packing, value)] != id ||
         graph_node(graph, value)->op == OP_input ||
         node_is_view(graph, value.node) ||
@@ -185,6 +202,7 @@ static void assign_node(Packing *packing, int id, const int *slot_of,
       b->first = 0;
       if (role_persists(input->role))
         b->slot = (int)(input - graph->inputs.data);
+      b->is_outside = role_is_outside(input->role);
     }
   }
 }
@@ -268,7 +286,8 @@ static int64_t pack(Packing *packing, int64_t base) {
   Item *items = ARENA_ARRAY(packing->arena, Item, n);
   int *placed = ARENA_ARRAY(packing->arena, int, n);
   for (int i = 0; i < n; i++)
-    if (packing->buffers.data[i].slot < 0)
+    if (packing->buffers.data[i].slot < 0 &&
+        !packing->buffers.data[i].is_outside)
       items[n_items++] = (Item){packing->buffers.data[i].bytes, i};
   qsort(items, (size_t)n_items, sizeof *items, compare_items);
   int64_t top = base;
@@ -308,13 +327,26 @@ static void place_slots(Packing *packing, const PersistentLayout *persistent) {
   }
 }
 
-static void add_workspaces(Packing *packing, const Target *target) {
-  int n = packing->graph->nodes.n;
+static Layout *pack_body(PassContext *ctx, const Graph *body);
+
+static int64_t workspace_bytes(PassContext *ctx, const Graph *graph, int id,
+                               Layout *body) {
+  const Target *target = ctx->target;
+  if (body) return body->arena_bytes;
+  if (!target || !target->workspace_bytes) return 0;
+  return target->workspace_bytes(target, graph, id);
+}
+
+static void add_workspaces(PassContext *ctx, Packing *packing,
+                           Layout **bodies) {
+  const Graph *graph = packing->graph;
+  int n = graph->nodes.n;
   packing->workspace = ARENA_ARRAY(packing->arena, int, n);
   for (int id = 0; id < n; id++) {
     packing->workspace[id] = -1;
-    if (!target || !target->workspace_bytes) continue;
-    int64_t bytes = target->workspace_bytes(target, packing->graph, id);
+    if (graph->nodes.data[id]->op == OP_scan)
+      bodies[id] = pack_body(ctx, graph->nodes.data[id]->body);
+    int64_t bytes = workspace_bytes(ctx, graph, id, bodies[id]);
     if (bytes <= 0) continue;
     packing->workspace[id] = new_buffer(packing, id, bytes);
   }
@@ -339,39 +371,70 @@ void layout_persistent(PersistentLayout *layout, Arena *arena,
   }
 }
 
-Layout *layout_pack(PassContext *ctx, const Graph *graph,
-                    const PersistentLayout *persistent) {
-  Packing packing = make_buffers(ctx->scratch, graph);
-  packing.alignment = target_alignment(ctx->target);
-  add_workspaces(&packing, ctx->target);
-  place_slots(&packing, persistent);
+static Layout *make_layout(PassContext *ctx, Packing *packing,
+                           int64_t persistent_bytes) {
+  const Graph *graph = packing->graph;
   Arena *arena = ctx->module->arena;
   int n = graph->nodes.n;
   Layout *layout = ARENA_NEW(arena, Layout);
-  layout->offset = ARENA_ARRAY(arena, int64_t, packing.n_values);
-  layout->bytes = ARENA_ARRAY(arena, int64_t, packing.n_values);
-  layout->accumulator = ARENA_ARRAY(arena, int64_t, packing.n_values);
+  layout->bodies = ARENA_ARRAY(arena, Layout *, n);
+  add_workspaces(ctx, packing, layout->bodies);
+  layout->offset = ARENA_ARRAY(arena, int64_t, packing->n_values);
+  layout->bytes = ARENA_ARRAY(arena, int64_t, packing->n_values);
+  layout->accumulator = ARENA_ARRAY(arena, int64_t, packing->n_values);
+  layout->outside = ARENA_ARRAY(arena, int, packing->n_values);
   layout->workspace = ARENA_ARRAY(arena, int64_t, n);
-  layout->first_value = arena_copy(arena, packing.first_value,
-                                   (size_t)n * sizeof *packing.first_value);
-  layout->persistent_bytes = persistent->bytes;
+  layout->first_value = arena_copy(arena, packing->first_value,
+                                   (size_t)n * sizeof *packing->first_value);
+  layout->persistent_bytes = persistent_bytes;
   layout->arena_bytes =
-      pack(&packing, align_up(persistent->bytes, packing.alignment));
+      pack(packing, align_up(persistent_bytes, packing->alignment));
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
     for (int r = 0; r < node->n_results; r++) {
       Value value = {id, r};
-      int v = value_index(&packing, value);
-      layout->offset[v] = buffer_of(&packing, value)->offset;
+      int v = value_index(packing, value);
+      layout->offset[v] = buffer_of(packing, value)->offset;
       layout->bytes[v] = value_bytes(graph, value);
       layout->accumulator[v] =
           node->op == OP_accumulate ? layout->offset[v] : -1;
+      layout->outside[v] = -1;
     }
-    int workspace = packing.workspace[id];
+    int workspace = packing->workspace[id];
     layout->workspace[id] =
-        workspace < 0 ? -1 : packing.buffers.data[workspace].offset;
+        workspace < 0 ? -1 : packing->buffers.data[workspace].offset;
   }
   return layout;
+}
+
+/* Marks every value that shares the bytes of `value`. */
+static void set_outside(const Packing *packing, Layout *layout, Value value,
+                        int place) {
+  int buffer = packing->buffer_of[value_index(packing, value)];
+  for (int v = 0; v < packing->n_values; v++)
+    if (packing->buffer_of[v] == buffer) layout->outside[v] = place;
+}
+
+static Layout *pack_body(PassContext *ctx, const Graph *body) {
+  Packing packing = make_buffers(ctx->scratch, body);
+  packing.alignment = target_alignment(ctx->target);
+  for (int i = 0; i < body->outputs.n; i++)
+    buffer_of(&packing, body->outputs.data[i].value)->is_outside = true;
+  Layout *layout = make_layout(ctx, &packing, 0);
+  for (int i = 0; i < body->inputs.n; i++)
+    set_outside(&packing, layout, body->inputs.data[i].value, i);
+  for (int i = 0; i < body->outputs.n; i++)
+    set_outside(&packing, layout, body->outputs.data[i].value,
+                body->inputs.n + i);
+  return layout;
+}
+
+Layout *layout_pack(PassContext *ctx, const Graph *graph,
+                    const PersistentLayout *persistent) {
+  Packing packing = make_buffers(ctx->scratch, graph);
+  packing.alignment = target_alignment(ctx->target);
+  place_slots(&packing, persistent);
+  return make_layout(ctx, &packing, persistent->bytes);
 }
 
 int64_t layout_bound(const Graph *graph, const Layout *layout) {

@@ -268,8 +268,14 @@ static Value convert(Partition *p, Value value, const Type *want, int id) {
 
 /* ---- nodes ---- */
 
+static void place_scan(Partition *p, int id);
+
 static void place_node(Partition *p, int id) {
   const Node *node = p->rewrite.from->nodes.data[id];
+  if (node->op == OP_scan) {
+    place_scan(p, id);
+    return;
+  }
   Graph *to = p->rewrite.to;
   Arena *arena = p->ctx->module->arena, *scratch = p->ctx->scratch;
   Value *inputs = rewrite_inputs(&p->rewrite, id);
@@ -290,6 +296,160 @@ static void place_node(Partition *p, int id) {
   Attrs attrs = node_attrs(node);
   Value first = graph_append_typed(to, node->op, inputs, node->n_inputs, &attrs,
                                    results, node->n_results, node->body);
+  for (int r = 0; r < node->n_results; r++)
+    rewrite_set(&p->rewrite, (Value){id, r}, (Value){first.node, r});
+}
+
+/* ---- scans ---- */
+
+/* The split that some input of the scan gives a dim of this name: what comes
+ * whole beside it, like a carry that begins as zero, is probably to be split
+ * in the same way. */
+static AxisList split_by_name(const Partition *p, const Value *inputs, int n,
+                              Name dim) {
+  for (int i = 0; i < n; i++) {
+    const Type *type = graph_type(p->rewrite.to, inputs[i]);
+    int at = type_find(type, dim);
+    if (at >= 0 && type->dims[at].split) return type->dims[at].split;
+  }
+  return 0;
+}
+
+/* Placements of the body's inputs, in part a guess. */
+static const Type **place_body_inputs(Partition *p, const Node *node,
+                                      const Value *inputs) {
+  const Type **types =
+      ARENA_ARRAY(p->ctx->scratch, const Type *, node->n_inputs);
+  for (int i = 0; i < node->n_inputs; i++) {
+    const Type *given = graph_type(p->rewrite.to, inputs[i]);
+    Value inner = node->body->inputs.data[i].value;
+    Type *type =
+        type_copy(p->ctx->module->arena, graph_type(node->body, inner));
+    for (int d = 0; d < type->rank; d++) {
+      Name dim = type->dims[d].name;
+      type->dims[d].split = given->dims[type_find(given, dim)].split;
+      if (!type->dims[d].split)
+        type->dims[d].split = split_by_name(p, inputs, node->n_inputs, dim);
+    }
+    types[i] = type;
+  }
+  return types;
+}
+
+static Partition place_body(Partition *p, const Node *node,
+                            const Type *const *types) {
+  Partition inner = {.ctx = p->ctx, .plan = p->plan, .mesh = p->mesh};
+  inner.rewrite = rewrite_begin(p->ctx, node->body);
+  inner.rewrite.to->mesh = *p->mesh;
+  inner.whole = map_create(p->ctx->scratch);
+  for (int id = 0; id < node->body->nodes.n; id++) {
+    const Node *at = node->body->nodes.data[id];
+    if (at->op != OP_input) {
+      place_node(&inner, id);
+      continue;
+    }
+    int64_t slot = node_int(at, ATTR_slot, 0);
+    rewrite_at(&inner.rewrite, id);
+    rewrite_set(&inner.rewrite, (Value){id, 0},
+                rewrite_input(inner.rewrite.to, &node->body->inputs.data[slot],
+                              types[slot]));
+  }
+  return inner;
+}
+
+/* What a carry adds up, where it does nothing else. */
+static Value summand(const Graph *body, int carry) {
+  const Node *node = graph_node(body, body->outputs.data[carry].value);
+  Value sum = body->inputs.data[carry].value;
+  for (int i = 0; i < 2 && node->op == OP_add; i++)
+    if (value_equal(node->inputs[i], sum)) return node->inputs[1 - i];
+  return VALUE_NONE;
+}
+
+/* What a carry becomes is what it must begin as; true if that is news.  A sum
+ * of partial values is partial from the beginning. */
+static bool adopt_carries(const Node *node, const Partition *inner,
+                          const Type **types) {
+  bool changed = false;
+  for (int i = 0; i < scan_carries(node); i++) {
+    Value more = summand(node->body, i);
+    Value value =
+        rewrite_get(&inner->rewrite, node->body->outputs.data[i].value);
+    const Type *type = graph_type(inner->rewrite.to, value);
+    if (value_is(more)) {
+      const Type *part =
+          graph_type(inner->rewrite.to, rewrite_get(&inner->rewrite, more));
+      Type *sum = type_copy(inner->ctx->module->arena, type);
+      sum->partial = part->partial;
+      sum->partial_kind = part->partial_kind;
+      type = sum;
+    }
+    if (type_equal(type, types[i])) continue;
+    types[i] = type;
+    changed = true;
+  }
+  return changed;
+}
+
+static bool has_collective(const Graph *graph) {
+  for (int id = 0; id < graph->nodes.n; id++)
+    if (op_info(graph->nodes.data[id]->op)->is_collective) return true;
+  return false;
+}
+
+/* Zero is also the partial sum of zeros. */
+static Value partial_zero(Partition *p, const Type *want) {
+  Graph *to = p->rewrite.to;
+  Value zero = graph_const(to, want->dtype, 0);
+  Name dims[MAX_RANK];
+  int64_t sizes[MAX_RANK];
+  for (int d = 0; d < want->rank; d++) {
+    dims[d] = want->dims[d].name;
+    sizes[d] = want->dims[d].size;
+  }
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_to, dims, want->rank);
+  attrs_ints(&attrs, ATTR_sizes, sizes, want->rank);
+  return graph_append_typed(to, OP_broadcast, &zero, 1, &attrs, &want, 1, NULL);
+}
+
+static Value convert_scan_input(Partition *p, const Node *node, int i,
+                                Value value, const Type *inner, int id) {
+  const Type *want = inner;
+  if (scan_input_role(node, i) == ROLE_slice)
+    want = scan_stacked_type(p->ctx->module->arena, inner,
+                             node_name(node, ATTR_dim), scan_steps(node));
+  double number;
+  if (want->partial && value_const(p->rewrite.to, value, &number) &&
+      number == 0)
+    return partial_zero(p, want);
+  return convert(p, value, want, id);
+}
+
+/* The body is placed like a graph, with a guess for its carries, until they
+ * come out as they went in.  A sum over ranks in the loop is not done yet. */
+static void place_scan(Partition *p, int id) {
+  enum { MOST_TRIES = 8 };
+  const Node *node = p->rewrite.from->nodes.data[id];
+  Graph *to = p->rewrite.to;
+  Value *inputs = rewrite_inputs(&p->rewrite, id);
+  for (int i = 0; i < node->n_inputs; i++) inputs[i] = make_whole(p, inputs[i]);
+  const Type **types = place_body_inputs(p, node, inputs);
+  Partition inner = place_body(p, node, types);
+  for (int i = 0; i < MOST_TRIES && adopt_carries(node, &inner, types); i++)
+    inner = place_body(p, node, types);
+  Graph *body = rewrite_end(&inner.rewrite);
+  rewrite_at(&p->rewrite, id);
+  bool is_good = !adopt_carries(node, &inner, types) && !has_collective(body);
+  for (int i = 0; i < node->n_inputs; i++) {
+    inputs[i] = convert_scan_input(p, node, i, inputs[i], types[i], id);
+    is_good =
+        is_good && (!types[i]->partial || graph_type(to, inputs[i])->partial);
+  }
+  if (!is_good)
+    diag(p->ctx->module->diags, DIAG_scan_placement, node->span, node->path);
+  Value first = scan_append(to, node_name(node, ATTR_dim), scan_steps(node),
+                            scan_is_reversed(node), inputs, body);
   for (int r = 0; r < node->n_results; r++)
     rewrite_set(&p->rewrite, (Value){id, r}, (Value){first.node, r});
 }

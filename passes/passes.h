@@ -22,7 +22,7 @@ typedef struct PassContext {
 typedef Graph *PassFunction(PassContext *ctx, const Graph *graph);
 
 /* Every row of passes.def is a function pass_NAME. */
-#define RUN(name, level, training_only, why) PassFunction pass_##name;
+#define RUN(name, level, training_only, bodies, why) PassFunction pass_##name;
 #include "passes/passes.def"
 
 typedef struct PassInfo {
@@ -30,6 +30,7 @@ typedef struct PassInfo {
   PassFunction *run;
   int level; /* lowest -O level at which it runs */
   bool training_only;
+  bool walks_bodies; /* of scans, after the graph */
   const char *why;
 } PassInfo;
 
@@ -84,9 +85,13 @@ typedef struct Layout {
   int64_t *offset; /* [n_values]: bytes; values are numbered
                       first_value[node] + result */
   int64_t *bytes;
-  int *first_value;         /* [n_nodes] */
-  int64_t *workspace;       /* [n_nodes]: offset of library scratch or -1 */
-  int64_t *accumulator;     /* unused unless the mesh has a sequential axis */
+  int *first_value;       /* [n_nodes] */
+  int64_t *workspace;     /* [n_nodes]: offset of library scratch or -1 */
+  int64_t *accumulator;   /* unused unless the mesh has a sequential axis */
+  struct Layout **bodies; /* [n_nodes]: of a scan its body's, whose offsets
+                             count from the scan's workspace; else NULL */
+  int *outside; /* [n_values]: in a body, the scan's input whose bytes the value
+                   has, or the number of inputs plus its result; else -1 */
   int64_t persistent_bytes; /* all of PersistentLayout */
   int64_t arena_bytes;      /* highest byte this graph touches */
 } Layout;

@@ -360,6 +360,8 @@ static void visit(Walk *walk, int id, const Range *inputs) {
       Value value = node->body->outputs.data[i].value;
       out[i] = body[value.node][value.result];
     }
+  } else if (node->op == OP_scan) { /* what a loop adds up is not followed */
+    for (int i = 0; i < node->n_results; i++) out[i] = inexact(INFINITY);
   } else if (node->op == OP_all_reduce || node->op == OP_accumulate) {
     for (int i = 0; i < node->n_results; i++) out[i] = input_of(walk, node, i);
   } else {

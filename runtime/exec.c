@@ -1,5 +1,5 @@
 /*
- * exec.c -- runs a code: a straight line of instructions.
+ * exec.c -- runs a code: a line of instructions, straight but for loops.
  *
  * Launches go to the device, collectives to the transport; a collective is
  * started at its place and waited for before the first reader of its result.
@@ -117,12 +117,26 @@ static void add_event(Trace *trace, int64_t step, const DnnInstr *instr,
     trace->data[trace->n++] = (TraceEvent){begin, clock_ns(), step, instr};
 }
 
+static int32_t loop_length(const DnnInstr *instr) {
+  return instr->op == DNN_OP_LOOP ? (int32_t)instr->numbers[0] : 0;
+}
+
+/* The positions of a scan, one after the other. */
+static Status run_loop(Exec *exec, const DnnInstr *loop) {
+  Device *device = exec->device;
+  for (int64_t turn = 0; turn < loop->numbers[1]; turn++)
+    for (int32_t i = 1; i <= loop_length(loop); i++)
+      TRY(device->launch(device, loop + i, turn));
+  return STATUS_OK;
+}
+
 static Status run_one(Exec *exec, const DnnCode *code, int32_t i) {
   const DnnInstr *instr = &code->instrs[i];
+  if (instr->op == DNN_OP_LOOP) return run_loop(exec, instr);
   if (instr->op == DNN_OP_WAIT)
     return exec->comm->wait(exec->comm, (int32_t)instr->numbers[0]);
   if (instr->op != DNN_OP_COLLECTIVE)
-    return exec->device->launch(exec->device, instr);
+    return exec->device->launch(exec->device, instr, 0);
   const DnnCollective *what = instr->detail;
   if (what->group_size == 1) return STATUS_OK;
   return exec->comm->start(exec->comm, what,
@@ -148,6 +162,7 @@ Status exec_run(Exec *exec, const DnnCode *code, int64_t step) {
     int64_t begin = trace ? clock_ns() : 0;
     TRY(run_one(exec, code, i));
     if (trace) add_event(trace, step, instr, begin);
+    i += loop_length(instr);
   }
   return wait_for_all(exec, code);
 }
@@ -177,6 +192,7 @@ Status exec_run_checked(Exec *exec, const DnnCode *code, int64_t step,
                     &finite));
       if (!finite) *out_instr = i;
     }
+    i += loop_length(instr);
   }
   return wait_for_all(exec, code);
 }

@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define DNN_ABI      1
+#define DNN_ABI      2
 #define DNN_MAX_RANK 12
 
 /* Values of dtype.def, in its order. */
@@ -88,6 +88,9 @@ typedef enum DnnOpcode {
   DNN_OP_ZERO,       /* buffers: to; numbers: bytes */
   DNN_OP_COLLECTIVE, /* detail: DnnCollective; starts it, does not wait */
   DNN_OP_WAIT,       /* numbers: id of the collective that must have ended */
+  DNN_OP_LOOP,       /* numbers: how many instructions that follow, how often:
+                        at turn t their buffers lie t times their `advances`
+                        further; no loops, collectives or waits inside */
 } DnnOpcode;
 
 /* For each batch dim, outermost first; then
@@ -162,11 +165,13 @@ typedef struct DnnInstr {
   int32_t kernel;         /* OP_KERNEL; fallback of GEMM and CONV (or -1) */
   const int64_t *buffers; /* arena offsets in bytes */
   const int64_t *numbers;
+  const int64_t *advances; /* in a loop: bytes a turn, one a buffer; or NULL */
   const void *detail;
   const char *path;          /* of the node, for messages and traces */
   double flops, bytes_moved; /* estimates by the operator's cost rule */
   /* What this instruction wrote that is real-valued: n_checks pairs
-   * (offset, elements of f32), for finding the first value not finite. */
+   * (offset, elements of f32), for finding the first value not finite.  A loop
+   * checks what it stacked. */
   uint16_t n_checks;
   const int64_t *checks;
   uint16_t n_places; /* OP_KERNEL: 0 almost always */

@@ -65,8 +65,9 @@ struct Device {
   const char *name;
   /* Makes the arena (arena_bytes, aligned to 4096) and loads the kernels. */
   Status (*open)(Device *device, const DnnProgram *program, int local_rank);
-  /* Enqueues one instruction of kind KERNEL, GEMM, CONV, COPY or ZERO. */
-  Status (*launch)(Device *device, const DnnInstr *instr);
+  /* Enqueues one instruction of kind KERNEL, GEMM, CONV, COPY or ZERO; in a
+   * loop at its turn `turn`, else 0. */
+  Status (*launch)(Device *device, const DnnInstr *instr, int64_t turn);
   /* Host <-> arena; wait for what was enqueued before. */
   Status (*write)(Device *device, int64_t offset, const void *from,
                   int64_t bytes);
@@ -87,6 +88,12 @@ Status device_create(const char *target, Arena *arena, Device **out);
 Status device_cpu_create(Arena *arena, Device **out);
 Status device_cuda_create(Arena *arena, Device **out);
 Status device_null_create(Arena *arena, Device **out);
+/* Where buffer `index` lies at a turn of the loop around, in the arena. */
+static inline int64_t instr_buffer(const DnnInstr *instr, int index,
+                                   int64_t turn) {
+  return instr->buffers[index] +
+         (instr->advances ? turn * instr->advances[index] : 0);
+}
 /* Numbers of a launch for this rank: instr->numbers, or a copy in `scratch`
  * with the places added. */
 const int64_t *instr_numbers(const DnnInstr *instr, int rank, int64_t *scratch);

@@ -52,6 +52,8 @@ LibraryCall *library_gemm(Library *library, const DnnGemm *gemm,
 LibraryCall *library_conv(Library *library, const DnnConv *conv,
                           void *const *buffers, void *spare,
                           int64_t spare_bytes, int64_t *out_needs);
-Status library_run(Library *library, const LibraryCall *call);
+/* `buffers`: where the operands lie this time, if not where they were bound. */
+Status library_run(Library *library, const LibraryCall *call,
+                   void *const *buffers);
 
 #endif

@@ -22,6 +22,7 @@ typedef struct Prepared {
   uint8_t way; /* Way */
   DnnKernelFn *function;
   void **buffers;
+  void **moved; /* in a loop: addresses of the turn; else NULL */
   const int64_t *numbers;
   LibraryCall *call;
   const DnnGemm *gemm;
@@ -116,6 +117,8 @@ static Status prepare(Device *device, const DnnInstr *instr,
   prepared->buffers = ARENA_ARRAY(state->arena, void *, instr->n_buffers);
   for (int i = 0; i < instr->n_buffers; i++)
     prepared->buffers[i] = state->data + instr->buffers[i];
+  if (instr->advances)
+    prepared->moved = ARENA_ARRAY(state->arena, void *, instr->n_buffers);
   prepared->numbers = instr->numbers;
   if (instr->n_places) {
     int64_t *numbers = ARENA_ARRAY(state->arena, int64_t, instr->n_numbers);
@@ -129,7 +132,8 @@ static Status prepare(Device *device, const DnnInstr *instr,
   case DNN_OP_COPY: prepared->way = WAY_copy; return STATUS_OK;
   case DNN_OP_ZERO: prepared->way = WAY_zero; return STATUS_OK;
   case DNN_OP_COLLECTIVE:
-  case DNN_OP_WAIT: return STATUS_OK;
+  case DNN_OP_WAIT:
+  case DNN_OP_LOOP: return STATUS_OK;
   }
   UNREACHABLE();
 }
@@ -200,13 +204,24 @@ static const Prepared *find_prepared(const Device *device,
   UNREACHABLE();
 }
 
-static Status cpu_launch(Device *device, const DnnInstr *instr) {
+static void *const *buffers_at(const Prepared *prepared, const DnnInstr *instr,
+                               int64_t turn) {
+  if (!prepared->moved) return prepared->buffers;
+  for (int i = 0; i < instr->n_buffers; i++)
+    prepared->moved[i] =
+        (unsigned char *)prepared->buffers[i] + turn * instr->advances[i];
+  return prepared->moved;
+}
+
+static Status cpu_launch(Device *device, const DnnInstr *instr, int64_t turn) {
   CpuState *state = device->state;
   const Prepared *prepared = find_prepared(device, instr);
-  void *const *buffers = prepared->buffers;
+  void *const *buffers = buffers_at(prepared, instr, turn);
   switch ((Way)prepared->way) {
   case WAY_kernel: prepared->function(buffers, prepared->numbers); break;
-  case WAY_library: return library_run(state->library, prepared->call);
+  case WAY_library:
+    return library_run(state->library, prepared->call,
+                       prepared->moved ? buffers : NULL);
   case WAY_own:
     gemm_run(&state->threads, prepared->gemm, buffers[0], buffers[1],
              buffers[2], state->pack);

@@ -81,6 +81,8 @@ struct LibraryCall {
   int n_steps;
   void *memories[MAX_OBJECTS];
   int n_memories;
+  void *operands[3]; /* memories of the buffers given */
+  int n_operands;
   LibraryCall *next;
 };
 
@@ -414,7 +416,8 @@ static bool bind(const Library *library, const Recipe *recipe,
   for (int i = 0; i < recipe->n_operands; i++) {
     wanted[i] = wanted_layout(api, recipe, i);
     own[i] = add_memory(library, call, &recipe->operand[i].own, buffers[i]);
-    used[i] = own[i];
+    used[i] = call->operands[i] = own[i];
+    call->n_operands = i + 1;
     if (wanted[i]) {
       used[i] = add_memory(library, call, wanted[i], scratch);
       scratch += aligned((int64_t)api->memory_desc_get_size(wanted[i]));
@@ -487,7 +490,10 @@ LibraryCall *library_conv(Library *library, const DnnConv *conv,
                 spare_bytes, out_needs);
 }
 
-Status library_run(Library *library, const LibraryCall *call) {
+Status library_run(Library *library, const LibraryCall *call,
+                   void *const *buffers) {
+  for (int i = 0; buffers && i < call->n_operands; i++)
+    library->api.memory_set_data_handle(call->operands[i], buffers[i]);
   for (int i = 0; i < call->n_steps; i++) {
     const Step *step = &call->steps[i];
     int code = library->api.primitive_execute(step->primitive, library->stream,

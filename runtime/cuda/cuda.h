@@ -91,7 +91,8 @@ typedef struct CudaProduct CudaProduct;
 typedef struct CudaPrepared {
   CuFunction function; /* or NULL */
   const DnnKernel *kernel;
-  int64_t *words;       /* arguments: addresses, then numbers */
+  int64_t *words; /* arguments: addresses, then numbers */
+  int n_addresses;
   CudaProduct *product; /* or NULL */
 } CudaPrepared;
 
@@ -135,7 +136,7 @@ Status cuda_wait_for(CudaState *state, const char *path);
 Status cuda_product(CudaState *state, const DnnInstr *instr,
                     const unsigned long long *buffers, CudaProduct **out);
 Status cuda_product_run(CudaState *state, const CudaProduct *product,
-                        const char *path);
+                        const DnnInstr *instr, int64_t turn);
 void cuda_product_destroy(CudaState *state, CudaProduct *product);
 
 #endif

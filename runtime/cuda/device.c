@@ -131,6 +131,7 @@ static Status prepare_kernel(Device *device, const DnnInstr *instr,
   prepared->kernel = &device->program->kernels[instr->kernel];
   prepared->function = state->functions[instr->kernel];
   int n = n_buffers + instr->n_numbers;
+  prepared->n_addresses = n_buffers;
   prepared->words = ARENA_ARRAY(state->arena, int64_t, n + 1);
   int64_t *scratch = ARENA_ARRAY(state->arena, int64_t, instr->n_numbers + 1);
   const int64_t *numbers = instr_numbers(instr, device->rank, scratch);
@@ -166,7 +167,8 @@ static Status prepare(Device *device, const DnnInstr *instr,
   case DNN_OP_COPY:
   case DNN_OP_ZERO:
   case DNN_OP_COLLECTIVE:
-  case DNN_OP_WAIT: return STATUS_OK;
+  case DNN_OP_WAIT:
+  case DNN_OP_LOOP: return STATUS_OK;
   }
   UNREACHABLE();
 }
@@ -237,25 +239,34 @@ static Status launch_kernel(CudaState *state, const CudaPrepared *prepared,
   return STATUS_OK;
 }
 
-static Status enqueue(Device *device, const DnnInstr *instr) {
+/* The driver copies the arguments of a launch, so that they may move on. */
+static void move_arguments(const CudaState *state, const CudaPrepared *prepared,
+                           const DnnInstr *instr, int64_t turn) {
+  if (!instr->advances || !prepared->words) return;
+  for (int i = 0; i < prepared->n_addresses; i++)
+    prepared->words[i] = (int64_t)state->data + instr_buffer(instr, i, turn);
+}
+
+static Status enqueue(Device *device, const DnnInstr *instr, int64_t turn) {
   CudaState *state = device->state;
   const CudaPrepared *prepared = find_prepared(device, instr);
   switch ((DnnOpcode)instr->op) {
   case DNN_OP_COPY:
     CU_TRY(state, instr->path, cuMemcpyDtoDAsync_v2,
-           state->data + (unsigned long long)instr->buffers[1],
-           state->data + (unsigned long long)instr->buffers[0],
+           state->data + (unsigned long long)instr_buffer(instr, 1, turn),
+           state->data + (unsigned long long)instr_buffer(instr, 0, turn),
            (size_t)instr->numbers[0], state->compute);
     return STATUS_OK;
   case DNN_OP_ZERO:
     CU_TRY(state, instr->path, cuMemsetD8Async,
-           state->data + (unsigned long long)instr->buffers[0], 0,
+           state->data + (unsigned long long)instr_buffer(instr, 0, turn), 0,
            (size_t)instr->numbers[0], state->compute);
     return STATUS_OK;
   default: break;
   }
   if (prepared->product)
-    return cuda_product_run(state, prepared->product, instr->path);
+    return cuda_product_run(state, prepared->product, instr, turn);
+  move_arguments(state, prepared, instr, turn);
   return launch_kernel(state, prepared, instr->path);
 }
 
@@ -288,9 +299,9 @@ Status cuda_wait_for(CudaState *state, const char *path) {
   return error ? cuda_error(state, error, "a kernel", path) : STATUS_OK;
 }
 
-static Status cuda_launch(Device *device, const DnnInstr *instr) {
+static Status cuda_launch(Device *device, const DnnInstr *instr, int64_t turn) {
   CudaState *state = device->state;
-  TRY(enqueue(device, instr));
+  TRY(enqueue(device, instr, turn));
   return state->is_synchronous ? cuda_wait_for(state, instr->path) : STATUS_OK;
 }
 

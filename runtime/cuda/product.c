@@ -168,7 +168,8 @@ Status cuda_product(CudaState *state, const DnnInstr *instr,
 }
 
 Status cuda_product_run(CudaState *state, const CudaProduct *product,
-                        const char *path) {
+                        const DnnInstr *instr, int64_t turn) {
+  const char *path = instr->path;
   const DnnGemm *g = product->gemm;
   static const float one = 1, zero = 0;
   static const double one64 = 1, zero64 = 0;
@@ -180,8 +181,10 @@ Status cuda_product_run(CudaState *state, const CudaProduct *product,
   for (int64_t i = 0; i < product->outer; i++) {
     unsigned long long at[3];
     for (int t = 0; t < 3; t++)
-      at[t] = product->at[t] +
-              (unsigned long long)(i * product->outer_stride[t] * size);
+      at[t] =
+          product->at[t] +
+          (unsigned long long)(i * product->outer_stride[t] * size) +
+          (unsigned long long)(instr->advances ? turn * instr->advances[t] : 0);
     void *c = (void *)(uintptr_t)at[2];
     LT_TRY(state, path, Matmul, state->lt_handle, product->desc, alpha,
            (const void *)(uintptr_t)at[1], product->b,

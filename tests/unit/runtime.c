@@ -573,7 +573,7 @@ static void check_product(Library *library, const Shape *shape) {
                        arena_alloc(arena, (size_t)gemm.scratch_bytes + 64)};
     LibraryCall *call = library_gemm(library, &gemm, buffers, NULL, 0, &needs);
     cr_assert(call);
-    cr_assert(library_run(library, call).code == STATUS_ok);
+    cr_assert(library_run(library, call, NULL).code == STATUS_ok);
   } else {
     Threads threads;
     threads_open(&threads);
@@ -735,7 +735,7 @@ static void check_conv(Library *library, const ConvCase *c, DnnConvKind kind) {
   int64_t needs;
   LibraryCall *call = library_conv(library, &conv, buffers, NULL, 0, &needs);
   cr_assert(call, "kind %d refused", kind);
-  cr_assert(library_run(library, call).code == STATUS_ok);
+  cr_assert(library_run(library, call, NULL).code == STATUS_ok);
   for (int64_t i = 0; i < n[result]; i++)
     cr_assert_eq(data[result][i], expected[result][i],
                  "kind %d, %lld channels, element %lld: %g, not %g", kind,

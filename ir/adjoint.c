@@ -1,0 +1,79 @@
+/*
+ * adjoint.c -- reverse-mode differentiation of the nodes of one graph: the walk
+ * that the pass `autodiff` and the gradient of a scan's body share.
+ *
+ * One walk backwards over the forward nodes.  When it reaches a node, all its
+ * users have been visited, so that its cotangents are complete.  Only nodes
+ * that depend on a wanted input are visited.
+ */
+#include "ir/ir.h"
+
+Adjoint adjoint_begin(Arena *scratch, Graph *graph) {
+  int n = graph->nodes.n, n_values = 0;
+  Adjoint adjoint = {.graph = graph, .n_forward = n};
+  adjoint.is_wanted = ARENA_ARRAY(scratch, bool, n);
+  adjoint.first = ARENA_ARRAY(scratch, int, n);
+  for (int id = 0; id < n; id++) {
+    adjoint.first[id] = n_values;
+    n_values += graph->nodes.data[id]->n_results;
+  }
+  adjoint.cotangents = ARENA_ARRAY(scratch, Value, n_values);
+  for (int i = 0; i < n_values; i++) adjoint.cotangents[i] = VALUE_NONE;
+  return adjoint;
+}
+
+void adjoint_spread(Adjoint *adjoint) {
+  for (int id = 0; id < adjoint->n_forward; id++) {
+    const Node *node = adjoint->graph->nodes.data[id];
+    for (int i = 0; i < node->n_inputs; i++)
+      adjoint->is_wanted[id] |= adjoint->is_wanted[node->inputs[i].node];
+  }
+}
+
+static Value *cotangent_of(const Adjoint *adjoint, Value value) {
+  return &adjoint->cotangents[adjoint->first[value.node] + value.result];
+}
+
+Value adjoint_get(const Adjoint *adjoint, Value value) {
+  return *cotangent_of(adjoint, value);
+}
+
+void adjoint_add(Adjoint *adjoint, Value value, Value cotangent) {
+  const Type *type = graph_type(adjoint->graph, value);
+  ASSERT(type_same_dims(type, graph_type(adjoint->graph, cotangent)));
+  Value *sum = cotangent_of(adjoint, value);
+  *sum = value_is(*sum) ? graph_op2(adjoint->graph, OP_add, *sum, cotangent)
+                        : cotangent;
+}
+
+void adjoint_set_place(Adjoint *adjoint, int id) {
+  Graph *graph = adjoint->graph;
+  const Node *node = graph->nodes.data[id];
+  graph->phase = PHASE_input_gradient;
+  graph->span = node->span;
+  graph->path = name_format(graph->module->names, "grad.%s",
+                            node->path[0] != '\0' ? node->path : "loss");
+}
+
+/* Passes the cotangents of node `id` on to its inputs. */
+static void visit(Adjoint *adjoint, Arena *scratch, int id) {
+  const Node *node = adjoint->graph->nodes.data[id];
+  const OpInfo *info = op_info(node->op);
+  const Value *cotangents = &adjoint->cotangents[adjoint->first[id]];
+  bool has_any = false;
+  for (int i = 0; i < node->n_results; i++)
+    has_any = has_any || value_is(cotangents[i]);
+  if (!has_any || !adjoint->is_wanted[id] || info->grad == NULL) return;
+  adjoint_set_place(adjoint, id);
+  Value *out = ARENA_ARRAY(scratch, Value, node->n_inputs);
+  for (int i = 0; i < node->n_inputs; i++) out[i] = VALUE_NONE;
+  info->grad(adjoint->graph, id, cotangents, out);
+  for (int i = 0; i < node->n_inputs; i++)
+    if (value_is(out[i]) && adjoint->is_wanted[node->inputs[i].node])
+      adjoint_add(adjoint, node->inputs[i], out[i]);
+}
+
+void adjoint_walk(Adjoint *adjoint, Arena *scratch) {
+  for (int id = adjoint->n_forward - 1; id >= 0; id--)
+    visit(adjoint, scratch, id);
+}

@@ -1,0 +1,74 @@
+/*
+ * scan.c -- the `scan` operator: a body that runs once for each position of a
+ * dim, in order, and hands values on from one position to the next.
+ *
+ *     %3, %4 = scan %0, %1, %2 {dim = T, sizes = [35]} : f32[B, O], f32[T, B,
+ * O] { %0 = input {slot = 0} : f32[B, O] carry "h"       # %0: the initial
+ * value %1 = input {slot = 1} : f32[B, O] slice "u"       # %1 : f32[T, B, O]
+ *       %2 = input {slot = 2} : f32[P, O] arg "w"         # %2 as it is
+ *       ...
+ *       output carry "h" %7                               # %3: the last value
+ *       output result "y" %7                              # %4: all, stacked
+ *     }
+ *
+ * The role of a body's input says what it is given.  Carries come first, among
+ * the inputs and among the results, in one order.  A slice and a stacked result
+ * have the scanned dim in front of the body's dims, in the body's order, so
+ * that a position is a run of bytes and neither is ever moved.  `reverse = 1`
+ * runs from the last position to the first.
+ *
+ * The position itself is no input: what depends on it (draws, iota) is computed
+ * outside, for all positions, and sliced.
+ */
+#include "ir/ir.h"
+
+int scan_carries(const Node *node) {
+  int n = 0;
+  while (n < node->body->inputs.n &&
+         node->body->inputs.data[n].role == ROLE_carry)
+    n++;
+  return n;
+}
+
+int64_t scan_steps(const Node *node) {
+  int n;
+  return node_ints(node, ATTR_sizes, &n)[0];
+}
+
+bool scan_is_reversed(const Node *node) {
+  return node_int(node, ATTR_reverse, 0) != 0;
+}
+
+Role scan_input_role(const Node *node, int index) {
+  return node->body->inputs.data[index].role;
+}
+
+const Type *scan_stacked_type(Arena *arena, const Type *position, Name dim,
+                              int64_t steps) {
+  Type *type = type_create(arena, position->dtype, position->rank + 1);
+  type->partial = position->partial;
+  type->partial_kind = position->partial_kind;
+  type->dims[0] = (Dim){.name = dim, .size = steps};
+  for (int d = 0; d < position->rank; d++)
+    type->dims[d + 1] = position->dims[d];
+  return type;
+}
+
+Value scan_append(Graph *graph, Name dim, int64_t steps, bool is_reversed,
+                  const Value *inputs, Graph *body) {
+  Arena *arena = graph->module->arena;
+  int n = body->outputs.n;
+  const Type **types = ARENA_ARRAY(arena, const Type *, n);
+  for (int i = 0; i < n; i++) {
+    const GraphOutput *output = &body->outputs.data[i];
+    types[i] = graph_type(body, output->value);
+    if (output->role != ROLE_carry)
+      types[i] = scan_stacked_type(arena, types[i], dim, steps);
+  }
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, dim);
+  attrs_ints(&attrs, ATTR_sizes, &steps, 1);
+  if (is_reversed) attrs_int(&attrs, ATTR_reverse, 1);
+  return graph_append_typed(graph, OP_scan, inputs, body->inputs.n, &attrs,
+                            types, n, body);
+}

@@ -1,0 +1,42 @@
+#!/bin/bash
+# Programs with scans: the emitted loop against the same steps written out, at
+# every level, on poisoned memory; ranks and micro-batches against one rank.
+. "$(dirname "$0")/lib.sh"
+train() { # name model options...
+  local name=$1 model=$2
+  shift 2
+  DNN_POISON=1 "$dnnc" run "$root/tests/scans/$model.dnn" --json --no-save \
+    --verify-ir "$@" >"$name.json" 2>"$name.err" ||
+    { cat "$name.err"; fail "$name"; }
+}
+losses() { grep '"step"' "$1.json" | grep -o '"loss":[^,}]*' | cut -d: -f2; }
+same() { # name name
+  [ "$(losses "$1" | wc -l)" = 3 ] || fail "$1: not three losses"
+  paste -d' ' <(losses "$1") <(losses "$2") | awk '
+    { d = ($1 - $2) / $1; if (d < 0) d = -d; if (!(d <= 2e-5)) bad = 1 }
+    END { exit bad }' ||
+    { paste <(losses "$1") <(losses "$2"); fail "$1 and $2 differ"; }
+}
+for path in "$root"/tests/scans/*.dnn; do
+  model=$(basename "$path" .dnn)
+  train "$model" "$model" unrolled=1
+  for level in -O0 -O1 -O2; do
+    train "$model$level" "$model" $level
+    same "$model" "$model$level"
+  done
+  arena=$(field arena_bytes "$model-O2.json")
+  touched=$(field arena_touched_bytes "$model-O2.json")
+  [ "$arena" = "$touched" ] || fail "$model: arena $arena, touched $touched"
+  echo "$model: unrolled, -O0, -O1 and -O2 agree, arena $arena"
+done
+has_mpi || skip "ranks, which need mpirun"
+for model in gru attention outside; do
+  train "$model-1" "$model" B=4
+  for way in "--ranks 2" "--ranks 4" "--microbatches 2" \
+    "--ranks 2 --microbatches 2"; do
+    # shellcheck disable=SC2086
+    train "$model-way" "$model" B=4 $way
+    same "$model-1" "$model-way"
+    echo "$model: $way agrees with one rank"
+  done
+done

@@ -1,0 +1,168 @@
+// links: frontend passes ir support
+/*
+ * scan.c -- a scan against the same steps written out: each model of
+ * tests/scans has a `const unrolled` that chooses between the two.  Loss and
+ * gradients must agree in f64, as written and after all passes.
+ */
+#include "frontend/frontend.h"
+#include "passes/passes.h"
+#include "tests/unit/values.h"
+
+#define TOLERANCE 1e-12 /* of the largest element of a tensor */
+
+TestSuite(scan, .fini = modules_destroy);
+
+typedef struct Outcome { /* loss and gradients of one way to compute them */
+  const Graph *graph;
+  Tensor *outputs;
+} Outcome;
+
+static const Source *load(void *user, const char *path) {
+  Module *module = user;
+  Source *source = ARENA_NEW(module->arena, Source);
+  source->path = path;
+  const char *full = arena_printf(module->arena, "%s/%s", TEST_ROOT, path);
+  Status status =
+      file_read(module->arena, full, 1 << 20, &source->text, &source->n);
+  return status.code == STATUS_ok ? source : NULL;
+}
+
+static Model *model_of(const char *name, bool is_unrolled) {
+  Module *module = module_create();
+  Override override = {"unrolled", is_unrolled ? "1" : "0"};
+  FrontendOptions options = {
+      .load = load,
+      .user = module,
+      .path = arena_printf(module->arena, "tests/scans/%s.dnn", name),
+      .overrides = &override,
+      .n_overrides = 1};
+  Model *model = frontend_load(module, &options);
+  Text text = text_create(module->arena);
+  diags_print(module->diags, &text);
+  cr_assert(model, "%s", text_string(&text));
+  return model;
+}
+
+/* Values by path, so that both ways get the same. */
+static Tensor *make_inputs(const Graph *graph) {
+  Arena *arena = graph->module->arena;
+  Tensor *inputs = ARENA_ARRAY(arena, Tensor, graph->inputs.n);
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    const Type *type = graph_type(graph, input->value);
+    bool is_moment = input->role == ROLE_moment;
+    double high = dtype_class(type->dtype) == CLASS_INT ? 5 : 1;
+    inputs[i] = is_moment ? tensor_create(arena, type)
+                          : tensor_random(arena, type,
+                                          random_key(7, input->path), -1, high);
+  }
+  return inputs;
+}
+
+static Outcome compute(Model *model, int level, const char *through) {
+  Module *module = model->module;
+  PassContext ctx = {.module = module,
+                     .scratch = arena_create(module->memory),
+                     .model = model,
+                     .is_training = true};
+  PassOptions options = {.level = level, .stop_after = through, .verify = true};
+  Graph *graph = passes_run(&ctx, &options, model->train);
+  cr_assert_eq(diags_errors(module->diags), 0);
+  return (Outcome){graph, run(graph, INTERP_f64, make_inputs(graph))};
+}
+
+static void compare(const char *name, const char *how, const char *path,
+                    Tensor got, Tensor wanted) {
+  int64_t n = type_elements(wanted.type);
+  cr_assert_eq(type_elements(got.type), n, "%s: %s", name, path);
+  double largest = 0, error = 0;
+  for (int64_t i = 0; i < n; i++) {
+    largest = fmax(largest, fabs(wanted.data[i]));
+    error = fmax(error, fabs(got.data[i] - wanted.data[i]));
+  }
+  cr_expect(error <= TOLERANCE * largest, "%s (%s): '%s' is off by %g of %g",
+            name, how, path, error, largest);
+}
+
+/* Loss and gradients; after the optimizer the gradients are first moments. */
+static void compare_all(const char *name, const char *how, Outcome got,
+                        Outcome wanted) {
+  int n = 0;
+  for (int i = 0; i < wanted.graph->outputs.n; i++) {
+    const GraphOutput *output = &wanted.graph->outputs.data[i];
+    const GraphOutput *mine = NULL;
+    if (output->role != ROLE_loss && output->role != ROLE_grad) continue;
+    Names *names = got.graph->module->names;
+    mine = graph_find_output(got.graph, output->role,
+                             name_intern(names, output->path));
+    if (!mine)
+      mine = graph_find_output(got.graph, ROLE_moment,
+                               name_format(names, "sgd.m/%s", output->path));
+    cr_assert(mine, "%s (%s): no %s", name, how, output->path);
+    compare(name, how, output->path,
+            got.outputs[mine - got.graph->outputs.data], wanted.outputs[i]);
+    n++;
+  }
+  cr_assert_gt(n, 1);
+}
+
+static int count_scans(const Graph *graph) {
+  int n = 0;
+  for (int id = 0; id < graph->nodes.n; id++)
+    n += graph->nodes.data[id]->op == OP_scan;
+  return n;
+}
+
+static void check(const char *name) {
+  Outcome wanted = compute(model_of(name, true), 0, "autodiff");
+  cr_assert_eq(count_scans(wanted.graph), 0);
+  Outcome plain = compute(model_of(name, false), 0, "autodiff");
+  cr_assert_gt(count_scans(plain.graph), 1);
+  compare_all(name, "as written", plain, wanted);
+  compare_all(name, "-O2", compute(model_of(name, false), 2, "autodiff"),
+              wanted);
+  for (int level = 0; level <= 2; level++)
+    compare_all(name,
+                arena_printf(wanted.graph->module->arena, "all of -O%d", level),
+                compute(model_of(name, false), level, NULL), wanted);
+}
+
+Test(scan, lstm) {
+  check("lstm");
+}
+Test(scan, gru) {
+  check("gru");
+}
+Test(scan, attention) {
+  check("attention");
+}
+Test(scan, exchange) {
+  check("exchange");
+}
+Test(scan, outside) {
+  check("outside");
+}
+Test(scan, single) {
+  check("single");
+}
+
+/* Nodes of one operator in the bodies of all scans. */
+static int count_inside(const Graph *graph, Op op) {
+  int n = 0;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Graph *body = graph->nodes.data[id]->body;
+    for (int i = 0; body && i < body->nodes.n; i++)
+      n += body->nodes.data[i]->op == op;
+  }
+  return n;
+}
+
+/* One product a step each way: the gradient of the weights is made outside. */
+Test(scan, products_leave_the_loop) {
+  Outcome lstm = compute(model_of("lstm", false), 2, "partition");
+  cr_expect_eq(count_scans(lstm.graph), 4);
+  cr_expect_eq(count_inside(lstm.graph, OP_dot), 4);
+  Outcome outside = compute(model_of("outside", false), 2, "partition");
+  cr_expect_eq(count_inside(outside.graph, OP_dot), 2);
+  cr_expect_eq(count_inside(outside.graph, OP_gather), 0);
+}
