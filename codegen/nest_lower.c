@@ -56,6 +56,7 @@ static bool is_regional(Op op) {
   case OP_combine:
   case OP_one_hot:
   case OP_slice:
+  case OP_reverse:
   case OP_pad:
   case OP_random_keep: return true;
   default: return op_info(op)->is_pointwise;

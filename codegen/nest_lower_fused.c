@@ -249,6 +249,18 @@ static int eval_slice(Region *region, const Node *node, const Coord *coords) {
   return eval_operand(region, node->inputs[0], type, mine);
 }
 
+static int eval_reverse(Region *region, const Node *node, const Coord *coords) {
+  const Type *type = node->types[0];
+  Coord mine[MAX_RANK];
+  for (int i = 0; i < type->rank; i++) {
+    mine[i] = coords[i];
+    if (type->dims[i].name != node_name(node, ATTR_dim)) continue;
+    int64_t last = lower_size(region->lower, type, i) - 1;
+    mine[i] = coord_add(coord_scale(coords[i], -1), last);
+  }
+  return eval_operand(region, node->inputs[0], type, mine);
+}
+
 /* 1 where every guard holds. */
 static int guard_value(Lower *lower, const NestGuard *guard) {
   Coord coord = coord_zero();
@@ -325,6 +337,7 @@ static int eval_node(Region *region, Value value, const Coord *coords) {
   case OP_split_dim: return eval_split_dim(region, node, coords);
   case OP_merge_dims: return eval_merge_dims(region, node, coords);
   case OP_slice: return eval_slice(region, node, coords);
+  case OP_reverse: return eval_reverse(region, node, coords);
   case OP_pad: return eval_pad(region, node, coords);
   default: UNREACHABLE();
   }

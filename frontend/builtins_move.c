@@ -27,8 +27,8 @@ Val elab_broadcast(Elab *e, Val val, const Name *dims, const int64_t *sizes,
   return elab_emit(e, OP_broadcast, &val, 1, &attrs);
 }
 
-static Val pad(Elab *e, Val val, Name dim, int64_t before, int64_t after,
-               double value) {
+Val elab_pad(Elab *e, Val val, Name dim, int64_t before, int64_t after,
+             double value) {
   if (before == 0 && after == 0) return val;
   const int64_t sizes[] = {before, after};
   Attrs attrs = {0};
@@ -320,8 +320,8 @@ Val builtin_pad(BuiltinCall *call) {
       !arg_int(call, 2, 0, &before) || !arg_int(call, 3, 0, &after) ||
       !arg_real(call, 4, &value))
     return POISON;
-  return pad(call->e, call->args[0], call->dims[1].names[0], before, after,
-             value);
+  return elab_pad(call->e, call->args[0], call->dims[1].names[0], before, after,
+                  value);
 }
 
 Val builtin_shift(BuiltinCall *call) {
@@ -336,7 +336,7 @@ Val builtin_shift(BuiltinCall *call) {
   if (n > -size && n < size) {
     int64_t by = n < 0 ? -n : n;
     Val kept = elab_slice(e, call->args[0], dim, n < 0 ? by : 0, size - by);
-    return pad(e, kept, dim, n < 0 ? 0 : by, n < 0 ? by : 0, 0);
+    return elab_pad(e, kept, dim, n < 0 ? 0 : by, n < 0 ? by : 0, 0);
   }
   Name names[MAX_RANK]; /* everything has moved out */
   int64_t sizes[MAX_RANK];

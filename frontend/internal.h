@@ -409,6 +409,8 @@ Val pointwise3(Elab *e, Op op, Val a, Val b, Val c);
 Val elab_reduce(Elab *e, Op op, Val val, const Name *dims, int n);
 Val elab_mean(Elab *e, Val val, const Name *dims, int n);
 Val elab_mean_all(Elab *e, Val val);
+Val elab_pad(Elab *e, Val val, Name dim, int64_t before, int64_t after,
+             double value);
 /* Adds dims (in front) that `val` has not. */
 Val elab_broadcast(Elab *e, Val val, const Name *dims, const int64_t *sizes,
                    int n);

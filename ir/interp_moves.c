@@ -132,6 +132,13 @@ static void slice(const InterpCall *call) {
               type_size(y->type, dim));
 }
 
+static void reverse(const InterpCall *call) {
+  Name dim = node_name(call->node, ATTR_dim);
+  const Tensor *x = &call->inputs[0], *y = &call->results[0];
+  int64_t n = type_size(y->type, dim);
+  for (int64_t i = 0; i < n; i++) copy_slices(x, y, dim, n - 1 - i, i, 1);
+}
+
 static void pad(const InterpCall *call) {
   Name dim = node_name(call->node, ATTR_dim);
   const Tensor *x = &call->inputs[0], *y = &call->results[0];
@@ -206,6 +213,7 @@ bool interp_move(const InterpCall *call) {
   case OP_gather: gather(call); return true;
   case OP_one_hot: one_hot(call); return true;
   case OP_slice: slice(call); return true;
+  case OP_reverse: reverse(call); return true;
   case OP_pad: pad(call); return true;
   case OP_concat: concat(call); return true;
   case OP_argmax: argmax(call); return true;

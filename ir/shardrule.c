@@ -155,7 +155,8 @@ static bool is_partial_sum(const Type *type) {
 /* Moves elements and computes nothing: any reduction may come after it. */
 static bool only_moves(Op op) {
   return op == OP_transpose || op == OP_broadcast || op == OP_slice ||
-         op == OP_stop || op_info(op)->is_view || op == OP_merge_dims;
+         op == OP_reverse || op == OP_stop || op_info(op)->is_view ||
+         op == OP_merge_dims;
 }
 
 /* Linear in all operands together: all are partial over the same axes, or

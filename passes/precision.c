@@ -103,6 +103,7 @@ static bool is_move(Op op) {
   case OP_merge_dims:
   case OP_gather:
   case OP_slice:
+  case OP_reverse:
   case OP_pad:
   case OP_concat:
   case OP_stop:

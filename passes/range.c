@@ -306,6 +306,7 @@ static Range structured(const Walk *walk, const Node *node) {
   case OP_transpose:
   case OP_broadcast:
   case OP_slice:
+  case OP_reverse:
   case OP_max:
   case OP_min:
   case OP_maxpool:

@@ -117,6 +117,7 @@ static bool goes_by_name(Op op) {
   case OP_gather:
   case OP_one_hot:
   case OP_slice:
+  case OP_reverse:
   case OP_pad:
   case OP_transpose: return true;
   default: return op_info(op)->is_pointwise;

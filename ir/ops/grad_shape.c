@@ -86,6 +86,12 @@ void grad_slice(Graph *graph, int id, const Value *cotangents, Value *out) {
   out[0] = graph_append(graph, OP_pad, &cotangents[0], 1, &attrs);
 }
 
+void grad_reverse(Graph *graph, int id, const Value *cotangents, Value *out) {
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, node_name(graph->nodes.data[id], ATTR_dim));
+  out[0] = graph_append(graph, OP_reverse, &cotangents[0], 1, &attrs);
+}
+
 void grad_pad(Graph *graph, int id, const Value *cotangents, Value *out) {
   const Node *node = graph->nodes.data[id];
   Name dim = node_name(node, ATTR_dim);

@@ -274,6 +274,13 @@ int infer_slice(Module *module, const OpCall *call, Span span,
   return resized(&in, dim, n, out_types);
 }
 
+int infer_reverse(Module *module, const OpCall *call, Span span,
+                  const Type **out_types) {
+  Infer in = infer_begin(module, call, span);
+  Name dim = infer_name(&in, ATTR_dim);
+  return resized(&in, dim, infer_size(&in, 0, dim), out_types);
+}
+
 int infer_pad(Module *module, const OpCall *call, Span span,
               const Type **out_types) {
   Infer in = infer_begin(module, call, span);

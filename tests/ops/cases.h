@@ -110,6 +110,8 @@ static const OpCase op_cases[] = {
      {"TYPE B:2 T:30 C:20", "i32 B:2 T:30"}},
     {"one_hot", "dim=V sizes=7", {"i32 B:3 T:5"}},
     {"slice", "dim=C start=1 sizes=2", {"TYPE B:2 C:4"}},
+    {"reverse", "dim=C", {"TYPE B:7 C:33"}},
+    {"reverse", "dim=B", {"TYPE A:3 B:9 C:16"}},
     {"pad", "dim=C pad=1,2 value=7", {"TYPE B:2 C:3"}},
     {"concat", "dim=C", {"TYPE B:20 C:30", "TYPE B:20", "TYPE C:2"}},
     {"topk", "dim=E to=J sizes=1", {"TYPE B:3 T:20 E:7"}},

@@ -160,6 +160,7 @@ static const Row rows[] = {
      0},
     {"one_hot", "dim=V sizes=10", {"i32 B:4 T:5"}, 0, 9},
     {"slice", "dim=B start=2 sizes=3", {"f32 A:4 B:9"}, 0, 0},
+    {"reverse", "dim=B", {"f32 A:4 B:9"}, 0, 0},
     {"pad", "dim=B pad=2,3 value=-1.5", {"f32 A:4 B:9"}, 0, 0},
     {"concat", "dim=B", {"f32 A:4 B:9", "f32 A:4 B:3"}, 0, 0},
     {"concat", "dim=A", {"f32 A:4 B:9", "f32 A:2 B:9"}, 0, 0},

@@ -180,6 +180,15 @@ Test(interp, gather_clamps_and_scatter_adds) {
             2, 4, 4);
 }
 
+Test(interp, reverses) {
+  Bench bench = bench_create();
+  give(&bench, "f32 A:2 B:3", (double[]){1, 2, 3, 4, 5, 6});
+  cr_values(result(&bench, INTERP_f32, "reverse", "dim=B"), 0, 3, 2, 1, 6, 5,
+            4);
+  cr_values(result(&bench, INTERP_f32, "reverse", "dim=A"), 0, 4, 5, 6, 1, 2,
+            3);
+}
+
 Test(interp, concat_pads_and_slices) {
   Bench bench = bench_create();
   give(&bench, "f32 A:2 B:1", (double[]){1, 2});

@@ -146,6 +146,10 @@ Test(scan, single) {
   check("single");
 }
 
+Test(scan, order) {
+  check("order");
+}
+
 /* Nodes of one operator in the bodies of all scans. */
 static int count_inside(const Graph *graph, Op op) {
   int n = 0;
