@@ -411,6 +411,9 @@ static void add_metrics(Printer *printer) {
     add_string(printer->out, settings->metrics[i]);
     text_add(printer->out, ", ");
   }
+  text_add(printer->out, "0};\nstatic const uint8_t metric_is_exp[] = {");
+  for (int i = 0; i < settings->n_metrics; i++)
+    text_printf(printer->out, "%d, ", settings->metric_is_exp[i]);
   text_add(printer->out, "0};\n");
 }
 
@@ -433,7 +436,8 @@ static void add_settings(Printer *printer) {
   add_string(out, settings->save);
   text_printf(out,
               ", .items = \"%s\", .items_per_sample = %" PRId64
-              ", .n_metrics = %d, .metrics = metrics},\n",
+              ", .n_metrics = %d, .metrics = metrics, "
+              ".metric_is_exp = metric_is_exp},\n",
               model->items_are_tokens ? "tok" : "samples",
               model->items_per_sample, settings->n_metrics);
 }

@@ -93,9 +93,9 @@ static bool is_word(const Expr *x, const char *word) {
 
 static bool read_int(Reader *r, const Expr *x, const char *name, int64_t least,
                      int64_t *out) {
-  Val val = eval(r->e, x);
-  if (val.kind == VAL_int && val.integer >= least) {
-    *out = val.integer;
+  Val val = eval(r->e, x), whole = val_whole(val);
+  if (whole.kind == VAL_int && whole.integer >= least) {
+    *out = whole.integer;
     return true;
   }
   if (!val_is_poison(val))

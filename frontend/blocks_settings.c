@@ -87,9 +87,10 @@ bool setting_int(Elab *e, const Item *block, const char *block_name,
   SettingRef ref = setting_find(e, block, block_name, name);
   if (!ref.is_given) return false;
   Val val = setting_value(e, &ref);
-  bool is_good = val.kind == VAL_int && val.integer >= least;
+  Val whole = val_whole(val);
+  bool is_good = whole.kind == VAL_int && whole.integer >= least;
   if (is_good)
-    *out = val.integer;
+    *out = whole.integer;
   else
     wrong(e, &ref, name,
           arena_printf(e->arena, "a whole number of at least %lld",

@@ -302,7 +302,7 @@ bool arg_dims(BuiltinCall *call, int i, int of, bool is_single) {
 }
 
 bool arg_int(BuiltinCall *call, int i, int64_t least, int64_t *out) {
-  Val val = call->args[i];
+  Val val = val_whole(call->args[i]);
   if (val.kind == VAL_int && val.integer >= least) {
     *out = val.integer;
     return true;
@@ -325,7 +325,7 @@ bool arg_ints(BuiltinCall *call, int i, int n, int64_t least, int64_t *out) {
   }
   bool is_good = val.list->n == n;
   for (int j = 0; j < n && is_good; j++) {
-    Val item = val.list->items[j];
+    Val item = val_whole(val.list->items[j]);
     is_good = item.kind == VAL_int && item.integer >= least;
     if (is_good) out[j] = item.integer;
   }

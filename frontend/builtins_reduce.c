@@ -163,14 +163,17 @@ static bool check_classes(BuiltinCall *call) {
   return false;
 }
 
-/* The logit at y: the sum over V of x where the position is y. */
-static Val pick(Elab *e, Val x, Val y, Name dim) {
+static Val positions(Elab *e, Val x, Name dim) {
   int64_t size = type_size(elab_type(e, x), dim);
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
   attrs_ints(&attrs, ATTR_sizes, &size, 1);
-  Val position = elab_emit(e, OP_iota, NULL, 0, &attrs);
-  Val chosen = pointwise2(e, OP_eq, y, position);
+  return elab_emit(e, OP_iota, NULL, 0, &attrs);
+}
+
+/* The logit at y: the sum over V of x where the position is y. */
+static Val pick(Elab *e, Val x, Val y, Name dim) {
+  Val chosen = pointwise2(e, OP_eq, y, positions(e, x, dim));
   return elab_reduce(e, OP_sum,
                      pointwise3(e, OP_select, chosen, x, val_real(0)), &dim, 1);
 }
@@ -184,11 +187,8 @@ static Val mean_kept(Elab *e, Val each, Val y, Val ignore) {
                     pointwise2(e, OP_maximum, n, val_real(1)));
 }
 
-Val builtin_cross_entropy(BuiltinCall *call) {
+static Val cross_entropy(BuiltinCall *call, double smooth) {
   Elab *e = call->e;
-  double smooth;
-  if (!check_classes(call) || !arg_real(call, 4, &smooth)) return POISON;
-  if (!(smooth >= 0 && smooth <= 1)) return arg_wrong(call, 4, "in 0..1");
   Val x = call->args[0], y = call->args[1], ignore = call->args[3];
   if (ignore.kind != VAL_none && ignore.kind != VAL_int)
     return arg_wrong(call, 3, "a whole number or none");
@@ -202,6 +202,23 @@ Val builtin_cross_entropy(BuiltinCall *call) {
   Val each = pointwise2(e, OP_sub, logsum, target);
   return ignore.kind == VAL_int ? mean_kept(e, each, y, ignore)
                                 : elab_mean_all(e, each);
+}
+
+Val builtin_cross_entropy(BuiltinCall *call) {
+  double smooth;
+  if (!check_classes(call) || !arg_real(call, 4, &smooth)) return POISON;
+  if (!(smooth >= 0 && smooth <= 1)) return arg_wrong(call, 4, "in 0..1");
+  return cross_entropy(call, smooth);
+}
+
+/* The runtime takes exp of the mean over the whole evaluation, not here of the
+ * mean over a batch (add_metrics). */
+Val builtin_perplexity(BuiltinCall *call) {
+  if (call->x != call->e->metric) {
+    diag(call->e->diags, DIAG_only_metric, call->x->span, call->builtin->name);
+    return POISON;
+  }
+  return check_classes(call) ? cross_entropy(call, 0) : POISON;
 }
 
 Val builtin_mse(BuiltinCall *call) {
@@ -224,16 +241,30 @@ Val builtin_bce(BuiltinCall *call) {
                                      pointwise2(e, OP_mul, x, y)));
 }
 
+/* How many logits come before the one at y: they are larger, or equal and of a
+ * lower position; all of them where y is no position. */
+static Val place_of(Elab *e, Val x, Val y, Name dim) {
+  int64_t size = type_size(elab_type(e, x), dim);
+  Val at = positions(e, x, dim), own = pick(e, x, y, dim);
+  Val later = pointwise2(e, OP_and, pointwise2(e, OP_eq, x, own),
+                         pointwise2(e, OP_ge, at, y));
+  Val after = pointwise2(e, OP_or, pointwise2(e, OP_lt, x, own), later);
+  Val before = elab_cast(e, pointwise1(e, OP_not, after), DT_i32);
+  Val is_position = pointwise2(e, OP_and, pointwise2(e, OP_ge, y, val_int(0)),
+                               pointwise2(e, OP_lt, y, val_int(size)));
+  return pointwise3(e, OP_select, is_position,
+                    elab_reduce(e, OP_sum, before, &dim, 1), val_int(size));
+}
+
 Val builtin_accuracy(BuiltinCall *call) {
   Elab *e = call->e;
   int64_t top;
   if (!check_classes(call) || !arg_int(call, 3, 1, &top)) return POISON;
-  if (top > 1) {
-    elab_not_supported(e, call->exprs[3]->span, "accuracy with top above 1");
-    return POISON;
-  }
-  Val best = argmax(e, call->args[0], call->dims[2].names[0]);
-  Val hits = pointwise2(e, OP_eq, best, call->args[1]);
+  Val x = call->args[0], y = call->args[1];
+  Name dim = call->dims[2].names[0];
+  Val hits = top == 1
+                 ? pointwise2(e, OP_eq, argmax(e, x, dim), y)
+                 : pointwise2(e, OP_lt, place_of(e, x, y, dim), val_int(top));
   return elab_mean_all(e, elab_cast(e, hits, DT_f32));
 }
 

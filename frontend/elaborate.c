@@ -268,7 +268,8 @@ Val eval(Elab *e, const Expr *x) {
 
 bool eval_int(Elab *e, const Expr *x, int64_t *out) {
   Val val = eval(e, x);
-  if (val.kind == VAL_int) return *out = val.integer, true;
+  Val whole = val_whole(val);
+  if (whole.kind == VAL_int) return *out = whole.integer, true;
   if (!val_is_poison(val))
     diag(e->diags, DIAG_not_whole, x->span, expr_describe(e, x),
          val_describe(e, val));

@@ -292,8 +292,9 @@ static bool eval_turns(Elab *e, const Stmt *stmt, Turns *out) {
     out->n = val.list->n;
     return true;
   }
-  if (val.kind == VAL_int && val.integer >= 0) {
-    out->n = val.integer;
+  Val whole = val_whole(val);
+  if (whole.kind == VAL_int && whole.integer >= 0) {
+    out->n = whole.integer;
     return true;
   }
   if (!val_is_poison(val))

@@ -120,6 +120,11 @@ static Name metric_name(Elab *e, const Expr *const *metrics, int n, int at) {
                    : name_format(e->names, "%s[%d]", names[1], before);
 }
 
+static bool is_call_of(const Expr *x, const char *name) {
+  return x->kind == EXPR_call && x->a->kind == EXPR_name &&
+         strcmp(x->a->name, name) == 0;
+}
+
 static void add_metrics(Build *b, Elab *e) {
   SettingRef ref =
       setting_find(b->settings, b->train_block, "train", "metrics");
@@ -131,11 +136,15 @@ static void add_metrics(Build *b, Elab *e) {
   for (int i = 0; i < n; i++) metrics[i] = is_list ? list->items.data[i] : list;
   TrainSettings *settings = &b->model->settings;
   settings->metrics = ARENA_ARRAY(e->arena, Name, n);
+  settings->metric_is_exp = ARENA_ARRAY(e->arena, bool, n);
   settings->n_metrics = n;
   for (int i = 0; i < n; i++) {
     Name name = metric_name(e, metrics, n, i);
     settings->metrics[i] = name;
+    settings->metric_is_exp[i] = is_call_of(metrics[i], "perplexity");
+    e->metric = metrics[i];
     Val val = eval_named(e, metrics[i], "", name);
+    e->metric = NULL;
     if (!val_is_poison(val))
       graph_output(e->graph, ROLE_metric, name, val.tensor);
   }

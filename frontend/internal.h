@@ -233,6 +233,7 @@ struct Elab {
   VEC(PathAlias) aliases;
   VEC(const Expr *) origins; /* expression that made a node, by node id */
   const Callable *first_net; /* that was called */
+  const Expr *metric;        /* the one at hand, or NULL */
   const Expr *at;            /* whose nodes are appended now */
   Value step, seed;
   struct Scan *scan; /* whose body is elaborated now; NULL: none */
@@ -271,6 +272,8 @@ Map *number_expr(Program *program, const Expr *x);
 Val val_list(Elab *e, int n); /* to be filled in */
 Val val_compute(Elab *e, Op op, const Val *args, int n, Span span);
 bool val_equal(Val a, Val b);
+/* Where an integer is wanted, a real that is whole (20K, 1e3) is one. */
+Val val_whole(Val val);
 /* "an integer", "a tensor [B, T]" */
 const char *val_describe(Elab *e, Val val);
 /* "'s'" for a name, the source text if it is short, else "this value" */

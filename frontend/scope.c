@@ -71,7 +71,8 @@ void frame_add_size(Elab *e, Size size) {
 
 static Val check_dim(Elab *e, const Global *global, Val val) {
   if (val_is_poison(val)) return val;
-  if (val.kind == VAL_int && val.integer > 0) return val;
+  Val whole = val_whole(val);
+  if (whole.kind == VAL_int && whole.integer > 0) return whole;
   diag(e->diags, DIAG_bad_size, global->value->span, global->name,
        val_describe(e, val));
   return POISON;

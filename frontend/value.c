@@ -145,6 +145,12 @@ static bool compute_int(Elab *e, Op op, int64_t a, int64_t b, Span span,
   return true;
 }
 
+Val val_whole(Val val) {
+  bool is_whole = val.kind == VAL_real && val.real == floor(val.real) &&
+                  fabs(val.real) <= 0x1p53;
+  return is_whole ? val_int((int64_t)val.real) : val;
+}
+
 bool val_equal(Val a, Val b) {
   if (val_is_number(a) && val_is_number(b))
     return a.kind == VAL_int && b.kind == VAL_int

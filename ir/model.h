@@ -69,7 +69,7 @@ typedef struct Precision {
 
 typedef struct TrainSettings {
   OptimizerCall optimizer;
-  int64_t steps, epochs;   /* one is 0 */
+  int64_t steps, epochs; /* one is 0 */
   int64_t batch;
   Name batch_dim;
   double clip, ema;
@@ -77,7 +77,8 @@ typedef struct TrainSettings {
   int64_t eval_every, eval_batches, save_every, keep;
   const char *save;
   int n_metrics;
-  Name *metrics; /* paths of the ROLE_metric outputs */
+  Name *metrics;       /* paths of the ROLE_metric outputs */
+  bool *metric_is_exp; /* shown is exp of the mean over the evaluation */
 } TrainSettings;
 
 typedef struct SampleSettings {

@@ -235,7 +235,8 @@ typedef struct DnnSettings {
   const char *items; /* what a sample counts as: "tok" or "samples" */
   int64_t items_per_sample;
   int32_t n_metrics;
-  const char *const *metrics; /* paths of the METRIC tensors */
+  const char *const *metrics;   /* paths of the METRIC tensors */
+  const uint8_t *metric_is_exp; /* shown is exp of the mean over all samples */
 } DnnSettings;
 
 typedef struct DnnSample {

@@ -237,8 +237,11 @@ int run_evaluate(Run *run) {
   run->has_validation = sums.weight > 0;
   if (!run->has_validation) return EXIT_done;
   run->validation = sums.loss / sums.weight;
-  for (int i = 0; i < run->program->settings.n_metrics; i++)
+  const DnnSettings *settings = &run->program->settings;
+  for (int i = 0; i < settings->n_metrics; i++) {
     run->metrics[i] /= sums.weight;
+    if (settings->metric_is_exp[i]) run->metrics[i] = exp(run->metrics[i]);
+  }
   report_evaluation(run, n);
   return EXIT_done;
 }

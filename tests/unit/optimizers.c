@@ -71,8 +71,8 @@ static void job_compile(Job *job) {
     const GraphInput *input = &job->graph->inputs.data[i];
     job->inputs[i] = interp_initial(job->graph, i, 1, module->arena);
     const char *path = input->path + (input->role == ROLE_ema ? 4 : 0);
-    const double *from = strcmp(path, "w") == 0   ? w_start
-                         : strcmp(path, "u") == 0 ? u_start
+    const double *from = strcmp(path, "w") == 0          ? w_start
+                         : strcmp(path, "u") == 0        ? u_start
                          : input->path == name(job, "c") ? curvature
                                                          : NULL;
     if (input->role == ROLE_epoch) job->inputs[i].data[0] = EPOCH;
