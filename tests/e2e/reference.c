@@ -7,11 +7,11 @@
  *     reference compare MODEL.safetensors FOLDER/step-00000050 PREFIX
  *
  * `write` takes the records PREFIXpath, "param/" without one.  With a prefix,
- * `compare` compares the records PREFIXpath with what is stored as `path`,
- * within 1e-5 in L2.  Without one it compares gradients: the model trains with
- * sgd and momentum, so that after the first step the moment is the gradient.
- * The L2 error of each tensor may be 1e-5, or twice what PyTorch's own f32
- * gradient is off where that is more.
+ * `compare` compares the records PREFIXpath with what is stored as `path`.
+ * Without one it compares gradients: the model trains with sgd and momentum, so
+ * that after the first step the moment is the gradient.  The L2 error of each
+ * tensor may be 1e-5, or twice what PyTorch's own f32 is off where that is
+ * recorded and more.
  */
 #include "tests/e2e/checkpoints.h"
 #include "tests/unit/reference_files.h"
@@ -60,9 +60,16 @@ static Status compare_one(Comparison *c, const StoredTensor *wanted,
   return STATUS_OK;
 }
 
-/* A gradient may be off by twice what PyTorch's is in f32. */
-static double gradient_limit(const Comparison *c, const char *path) {
-  const StoredTensor *error = recorded_find(c->recorded, "f32_error/", path);
+/* A tensor may be off by twice what PyTorch's is in f32, where that is known:
+ * f32_error/PATH of a gradient, else f32_error_PREFIX/PATH. */
+static double limit_of(const Comparison *c, const char *prefix,
+                       const char *path) {
+  bool is_gradient = strcmp(prefix, "grad/") == 0;
+  const char *name = is_gradient
+                         ? "f32_error/"
+                         : arena_printf(c->arena, "f32_error_%s", prefix);
+  const StoredTensor *error = recorded_find(c->recorded, name, path);
+  if (!error) return 1e-5;
   return fmax(1e-5, 2 * recorded_values(c->arena, c->recorded, error)[0]);
 }
 
@@ -75,10 +82,9 @@ static Status compare(Arena *arena, const Recorded *recorded,
     const StoredTensor *wanted = &recorded->header.tensors[i];
     if (strncmp(wanted->name, prefix, strlen(prefix)) != 0) continue;
     const char *path = wanted->name + strlen(prefix);
-    TRY(is_gradient
-            ? compare_one(&c, wanted, arena_printf(arena, "sgd.m/%s", path),
-                          gradient_limit(&c, path))
-            : compare_one(&c, wanted, path, 1e-5));
+    const char *stored =
+        is_gradient ? arena_printf(arena, "sgd.m/%s", path) : path;
+    TRY(compare_one(&c, wanted, stored, limit_of(&c, prefix, path)));
   }
   checkpoint_close(&c.checkpoint);
   printf("%d tensors, worst relative L2 error %.3g\n", c.n_compared, c.worst);

@@ -22,7 +22,26 @@ check() { # model, arguments of run
     fail "$name"
 }
 
-for model in chargpt_small cnn_small windows_small llama_small; do
+# The same from the recorded parameters on, ten steps: records ten/PATH.
+ten_steps() {
+  local model=$1 name
+  shift
+  name="$model, ten steps $*"
+  rm -rf out.ckpt
+  "$reference" write "$root/tests/reference/$model.safetensors" first.ckpt ||
+    fail "$name: no checkpoint made"
+  "$dnnc" run "$root/tests/reference/$model.dnn" --load first.ckpt --json \
+    save=out.ckpt steps=10 "$@" >out.json 2>out.err || { cat out.err; fail "$name"; }
+  echo "$name: $("$reference" compare \
+    "$root/tests/reference/$model.safetensors" out.ckpt/step-00000010 ten/)" ||
+    fail "$name"
+}
+
+transformers="bert_small mixtral_small switch_small"
+for model in $transformers; do
+  ten_steps $model
+done
+for model in $transformers chargpt_small cnn_small windows_small llama_small; do
   check $model
   check $model --disable attention --disable cse
   DNN_ONEDNN_LIB=none check $model
@@ -33,3 +52,5 @@ check cnn_small --ranks 2
 check cnn_small --ranks 4
 check chargpt_small --ranks 3
 check llama_small --ranks 2
+ten_steps mixtral_small --ranks 2
+ten_steps switch_small --ranks 2

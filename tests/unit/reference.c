@@ -143,6 +143,61 @@ static void check(const Case *c, const char *how, int level,
   cr_expect_eq(n_gradients, n_recorded, "%s (%s)", c->name, how);
 }
 
+/* Some values on the way, as written: records value/PATH. */
+static void check_values(const Case *c) {
+  const Graph *graph = c->model->train;
+  Arena *arena = c->module->arena;
+  Tensor *inputs = ARENA_ARRAY(arena, Tensor, graph->inputs.n);
+  Tensor *outputs = ARENA_ARRAY(arena, Tensor, graph->outputs.n);
+  Tensor *values = ARENA_ARRAY(arena, Tensor, graph->nodes.n);
+  for (int i = 0; i < graph->inputs.n; i++)
+    inputs[i] = value_of(c, graph, &graph->inputs.data[i]);
+  interp_run(graph, INTERP_f64, arena, inputs, outputs, values);
+  for (int i = 0; i < c->recorded.header.n_tensors; i++) {
+    const char *name = c->recorded.header.tensors[i].name;
+    if (strncmp(name, "value/", 6) != 0) continue;
+    int found = -1;
+    for (int id = 0; id < graph->nodes.n; id++)
+      if (!strcmp(graph->nodes.data[id]->path, name + 6)) found = id;
+    cr_assert_geq(found, 0, "no value has the path %s", name + 6);
+    compare(c, "as written", "value/", name + 6, values[found]);
+  }
+}
+
+static int find_persistent(const Graph *graph, const GraphOutput *output) {
+  for (int i = 0; i < graph->inputs.n; i++)
+    if (graph->inputs.data[i].role == output->role &&
+        graph->inputs.data[i].path == output->path)
+      return i;
+  return -1;
+}
+
+/* Ten steps on the same data: records ten/PATH. */
+static void check_ten_steps(const Case *c) {
+  PassContext ctx = {.module = c->module,
+                     .scratch = arena_create(c->module->memory),
+                     .model = c->model,
+                     .is_training = true};
+  PassOptions options = {.level = 2};
+  const Graph *graph = passes_run(&ctx, &options, c->model->train);
+  Arena *arena = c->module->arena;
+  Tensor *inputs = ARENA_ARRAY(arena, Tensor, graph->inputs.n);
+  for (int i = 0; i < graph->inputs.n; i++)
+    inputs[i] = value_of(c, graph, &graph->inputs.data[i]);
+  for (int step = 1; step <= 10; step++) {
+    for (int i = 0; i < graph->inputs.n; i++)
+      if (graph->inputs.data[i].role == ROLE_step) inputs[i].data[0] = step;
+    Tensor *outputs = run(graph, INTERP_f64, inputs);
+    for (int i = 0; i < graph->outputs.n; i++) {
+      int input = find_persistent(graph, &graph->outputs.data[i]);
+      if (input >= 0) inputs[input].data = outputs[i].data;
+    }
+  }
+  for (int i = 0; i < graph->inputs.n; i++)
+    if (graph->inputs.data[i].role == ROLE_param)
+      compare(c, "ten steps", "ten/", graph->inputs.data[i].path, inputs[i]);
+}
+
 static bool has_attention(const Case *c) {
   PassContext ctx = {.module = c->module,
                      .scratch = arena_create(c->module->memory),
@@ -180,4 +235,25 @@ Test(reference, windows) {
 
 Test(reference, llama) {
   check_all("llama_small");
+}
+
+static void check_steps(const char *name, bool wants_attention) {
+  Case c = check_all(name);
+  check_values(&c);
+  check_ten_steps(&c);
+  cr_expect_eq(has_attention(&c), wants_attention, "%s", name);
+}
+
+/* Padding is a mask that the kernel of attention does not know. */
+Test(reference, bert) {
+  check_steps("bert_small", false);
+}
+
+Test(reference, mixtral) {
+  check_steps("mixtral_small", true);
+}
+
+/* Of its three kinds of attention one has no bias. */
+Test(reference, switch_t5) {
+  check_steps("switch_small", true);
 }
