@@ -37,11 +37,9 @@ ten_steps() {
     fail "$name"
 }
 
-transformers="bert_small mixtral_small switch_small"
-for model in $transformers; do
+for model in chargpt_small cnn_small windows_small llama_small bert_small \
+  mixtral_small switch_small; do
   ten_steps $model
-done
-for model in $transformers chargpt_small cnn_small windows_small llama_small; do
   check $model
   check $model --disable attention --disable cse
   DNN_ONEDNN_LIB=none check $model

@@ -4,7 +4,8 @@
 
 For each MODEL it writes MODEL.csv, the data, and MODEL.safetensors with, in
 f64: param/PATH, grad/PATH (names and dim orders of the .dnn file), loss, and
-f32_error/PATH: the L2 error of PyTorch's own f32 gradient relative to f64.
+f32_error/PATH: the L2 error of PyTorch's own f32 gradient relative to f64;
+ten/PATH and f32_error_ten/PATH: the same of the parameters after ten steps.
 """
 import json
 import struct
@@ -113,6 +114,20 @@ def llama(p, x, y):
                            label_smoothing=0.1)
 
 
+def ten_steps(model, values, x, y, dtype):
+    """Parameters after ten steps of sgd(0.1, momentum 0.9) on the same data."""
+    p = {path: torch.tensor(v, dtype=dtype, requires_grad=True)
+         for path, v in values.items()}
+    optimizer = torch.optim.SGD(p.values(), lr=0.1, momentum=0.9)
+    data = torch.tensor(x)
+    data = data.to(dtype) if data.is_floating_point() else data
+    for _ in range(10):
+        optimizer.zero_grad()
+        model(p, data, torch.tensor(y)).backward()
+        optimizer.step()
+    return {path: t.detach().double().numpy() for path, t in p.items()}
+
+
 def record(name, model, shapes, x, y, rows):
     random = np.random.default_rng(7)
     values = {path: random.normal(0, scale, shape) + shift
@@ -131,11 +146,17 @@ def record(name, model, shapes, x, y, rows):
         if dtype == torch.float64:
             exact_loss = loss.item()
     out = {"loss": np.array(exact_loss)}
+    ten, ten32 = (ten_steps(model, values, x, y, dtype)
+                  for dtype in (torch.float64, torch.float32))
     for path, exact in grads[torch.float64].items():
         error = np.linalg.norm(grads[torch.float32][path] - exact)
         out["param/" + path] = values[path]
         out["grad/" + path] = exact
         out["f32_error/" + path] = np.array(error / np.linalg.norm(exact))
+        error = np.linalg.norm(ten32[path] - ten[path])
+        out["ten/" + path] = ten[path]
+        out["f32_error_ten/" + path] = np.array(
+            error / np.linalg.norm(ten[path]))
     write_safetensors(name + ".safetensors", out)
     with open(name + ".csv", "w") as file:
         for row in rows:
