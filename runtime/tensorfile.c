@@ -65,7 +65,8 @@ TensorFiles *tensor_files_create(Arena *arena, const StoredTensor *tensors,
     files->file_of[i] = files->n_files;
     files->keys[i] = arena_printf(arena, "xxh3:%s", tensors[i].name);
   }
-  files->is_single = is_single && files->n_files == 1;
+  /* An index of nothing would not name the file that has the step. */
+  files->is_single = (is_single || n == 0) && files->n_files == 1;
   return files;
 }
 

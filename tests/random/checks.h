@@ -1,0 +1,19 @@
+/*
+ * checks.h -- what must hold for every valid program.
+ */
+#ifndef TESTS_RANDOM_CHECKS_H
+#define TESTS_RANDOM_CHECKS_H
+
+#include "support/support.h"
+
+typedef struct Check {
+  const char *name;
+  /* NULL if it holds, else what is wrong, in the arena. */
+  const char *(*run)(Arena *arena, const char *text, const char *dnnc);
+  bool compiles; /* emits code and runs it: slow */
+} Check;
+
+extern const Check checks[];
+extern const int n_checks;
+
+#endif

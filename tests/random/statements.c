@@ -1,0 +1,450 @@
+/*
+ * statements.c -- one statement of a body: takes values in scope and makes a
+ * new one, or nothing where what it picked does not suit.
+ */
+#include "tests/random/maker.h"
+
+#include <string.h>
+
+/* ---- pointwise ---- */
+
+static void make_unary(Maker *m) {
+  static const char *const forms[] = {"tanh(%s)",
+                                      "sigmoid(%s)",
+                                      "relu(%s)",
+                                      "gelu(%s)",
+                                      "silu(%s)",
+                                      "softplus(%s)",
+                                      "gelu_tanh(%s)",
+                                      "sin(%s)",
+                                      "cos(%s)",
+                                      "erf(%s)",
+                                      "-%s",
+                                      "abs(%s)",
+                                      "exp(-abs(%s))",
+                                      "log(1.5 + tanh(%s))",
+                                      "sqrt(abs(%s) + 0.5)",
+                                      "rsqrt(2 + sin(%s))",
+                                      "1 - %s",
+                                      "%s * 0.5"};
+  Made *u = pick_value(m);
+  const char *form = forms[choose(m->choices, ARRAY_LENGTH(forms))];
+  const char *mark = strstr(form, "%s");
+  keep(m, *u,
+       FORMAT(m, "%.*s%s%s", (int)(mark - form), form, u->name, mark + 2));
+}
+
+static bool join(Made *out, const Made *v) {
+  for (int i = 0; i < v->rank; i++)
+    if (find_dim(out, v->dims[i].name) < 0 && !add_dim(out, v->dims[i]))
+      return false;
+  return fits(out);
+}
+
+static void make_binary(Maker *m) {
+  static const struct {
+    const char *before, *between, *after;
+  } forms[] = {{"", " + ", ""},
+               {"", " - ", ""},
+               {"", " * tanh(", ")"},
+               {"maximum(", ", ", ")"},
+               {"minimum(", ", ", ")"},
+               {"", " / (1.5 + tanh(", "))"},
+               {"pow(abs(", ") + 0.5, sin(", "))"}};
+  Made *u = pick_value(m), *v = pick_value(m), out = *u;
+  int form = choose(m->choices, ARRAY_LENGTH(forms));
+  if (!join(&out, v)) return;
+  keep(m, out,
+       FORMAT(m, "%s%s%s%s%s", forms[form].before, u->name, forms[form].between,
+              v->name, forms[form].after));
+}
+
+static void make_select(Maker *m) {
+  Made *u = pick_value(m), *v = pick_value(m), out = *u;
+  if (!join(&out, v)) return;
+  keep(m, out,
+       FORMAT(m, "select(%s > %s, %s, 0.3 * %s)", u->name, v->name, u->name,
+              v->name));
+}
+
+/* ---- with parameters ---- */
+
+static void make_scale(Maker *m) {
+  Made *u = pick_value(m), w = {0};
+  for (int i = 0; i < u->rank; i++)
+    if (strcmp(u->dims[i].name, "N") && choose(m->choices, 2))
+      add_dim(&w, u->dims[i]);
+  bool adds = choose(m->choices, 2);
+  const char *name = param(m, &w);
+  keep(m, *u, FORMAT(m, "%s %c %s", u->name, adds ? '+' : '*', name));
+}
+
+static void make_linear(Maker *m) {
+  Made *u = pick_value(m), out = *u;
+  int at = pick_dim(m, u);
+  if (at < 0) return;
+  Axis from = u->dims[at], to = m->file_dims[1 + choose(m->choices, 3)];
+  bool is_known = false;
+  for (int i = 1; i < 4; i++)
+    is_known |= !strcmp(m->file_dims[i].name, from.name);
+  if (!is_known || (find_dim(u, to.name) >= 0 && strcmp(to.name, from.name)))
+    return;
+  drop_dim(&out, at);
+  if (!add_dim(&out, to) || !fits(&out)) return;
+  keep(m, out, FORMAT(m, "linear[%s -> %s](%s)", from.name, to.name, u->name));
+}
+
+/* A product with one or two new parameters. */
+static void make_product(Maker *m) {
+  Made *u = pick_value(m), out = *u, w = {0};
+  int at = pick_dim(m, u);
+  if (at < 0) return;
+  Axis over = u->dims[at], to = fresh_dim(m, 0);
+  add_dim(&w, over);
+  for (int i = 0; i < u->rank; i++)
+    if (i != at && strcmp(u->dims[i].name, "N") && !choose(m->choices, 4))
+      add_dim(&w, u->dims[i]);
+  drop_dim(&out, at);
+  if (!add_dim(&w, to) || !add_dim(&out, to) || !fits(&out)) return;
+  const char *name = param(m, &w);
+  if (choose(m->choices, 3) == 0) {
+    keep(m, out, FORMAT(m, "dot(%s, %s, %s)", u->name, name, over.name));
+    return;
+  }
+  const char *second = param(m, &w), *a = fresh_name(m, "v");
+  line(m, "%s, %s_2 = dot(%s, [%s, %s], %s)", a, a, u->name, name, second,
+       over.name);
+  keep(m, out, FORMAT(m, "%s * sigmoid(%s_2)", a, a));
+}
+
+static void make_dot(Maker *m) {
+  Made *u = pick_value(m), *v = pick_value(m), out = *u;
+  int at = pick_dim(m, u);
+  if (at < 0 || find_dim(v, u->dims[at].name) < 0) return;
+  const char *over = u->dims[at].name;
+  int size = u->dims[at].size;
+  if (!join(&out, v)) return;
+  drop_dim(&out, find_dim(&out, over));
+  keep(m, out, FORMAT(m, "dot(%s, %s, %s) / %d", u->name, v->name, over, size));
+}
+
+static void make_embedding(Maker *m) {
+  if (!m->is_in_net) return;
+  Axis v = fresh_dim(m, 4), e = fresh_dim(m, 0);
+  Made table = {0}, out = {0};
+  add_dim(&table, v);
+  add_dim(&table, e);
+  add_dim(&out, m->file_dims[0]);
+  add_dim(&out, (Axis){"S", 3});
+  add_dim(&out, e);
+  const char *name = param(m, &table);
+  keep(m, out, FORMAT(m, "gather(%s, t, %s)", name, v.name));
+}
+
+/* ---- rows and reductions ---- */
+
+static void make_rows(Maker *m) {
+  static const char *const forms[] = {
+      "softmax(%s, %s)", "layernorm(%s, %s, eps = 0.1)",
+      "rmsnorm(%s, %s, eps = 0.1)", "log_softmax(%s, %s)"};
+  Made *u = pick_value(m);
+  int at = pick_dim(m, u);
+  if (at < 0) return;
+  bool is_pair = at + 1 < u->rank && choose(m->choices, 4) == 3;
+  const char *form = forms[choose(m->choices, ARRAY_LENGTH(forms))];
+  const char *dims = dims_text(m, u->dims + at, is_pair ? 2 : 1);
+  const char *first = strstr(form, "%s"), *second = strstr(first + 1, "%s");
+  if (is_pair && !strcmp(u->dims[at + 1].name, "N")) return;
+  keep(m, *u,
+       FORMAT(m, "%.*s%s%.*s%s%s", (int)(first - form), form, u->name,
+              (int)(second - first - 2), first + 2, dims, second + 2));
+}
+
+static void make_norm_layer(Maker *m) {
+  Made *u = pick_value(m);
+  int at = pick_dim(m, u);
+  if (at < 0) return;
+  for (int i = 1; i < 4; i++)
+    if (!strcmp(m->file_dims[i].name, u->dims[at].name)) {
+      keep(m, *u, FORMAT(m, "norm[%s](%s)", u->dims[at].name, u->name));
+      return;
+    }
+}
+
+static void make_reduce(Maker *m) {
+  static const char *const forms[] = {"mean", "sum", "max", "min", "logsumexp"};
+  Made *u = pick_value(m), out = *u;
+  int at = pick_dim(m, u);
+  if (at < 0) return;
+  const char *over = u->dims[at].name;
+  drop_dim(&out, at);
+  keep(m, out,
+       FORMAT(m, "%s(%s, %s)", forms[choose(m->choices, ARRAY_LENGTH(forms))],
+              u->name, over));
+}
+
+/* Over the batch: what a rank or a micro-batch cannot do alone. */
+static void make_batch_mean(Maker *m) {
+  Made *u = pick_value(m), out = *u;
+  int at = find_dim(u, "N");
+  if (at < 0 || choose(m->choices, 3)) return;
+  drop_dim(&out, at);
+  keep(m, out, FORMAT(m, "mean(%s, N)", u->name));
+}
+
+/* ---- moving ---- */
+
+static void make_rename(Maker *m) {
+  Made *u = pick_value(m), out = *u;
+  int at = pick_dim(m, u);
+  if (at < 0) return;
+  out.dims[at] = fresh_dim(m, u->dims[at].size);
+  keep(m, out,
+       FORMAT(m, "%s[%s -> %s]", u->name, u->dims[at].name, out.dims[at].name));
+}
+
+static void make_split_dim(Maker *m) {
+  Made *u = pick_value(m), out = *u;
+  int at = pick_dim(m, u);
+  if (at < 0 || u->rank >= MOST_DIMS) return;
+  int size = u->dims[at].size, part = 2;
+  while (part <= size && size % part) part++;
+  if (part > size || part == size) return;
+  const char *whole = u->dims[at].name, *kept = fresh_name(m, "v");
+  Axis outer = fresh_dim(m, size / part), inner = fresh_dim(m, part);
+  line(m, "%s = split(%s, %s, %d)", kept, u->name, whole, size / part);
+  out.dims[at] = inner;
+  for (int i = out.rank++; i > 0; i--) out.dims[i] = out.dims[i - 1];
+  out.dims[0] = outer;
+  keep(m, out,
+       FORMAT(m, "stack(%s, %s)[%s -> %s]", kept, outer.name, whole,
+              inner.name));
+}
+
+/* Into a dim of the file and what is left. */
+static void make_factor(Maker *m) {
+  Made *u = pick_value(m), out = *u;
+  int at = pick_dim(m, u);
+  Axis outer = m->file_dims[1 + choose(m->choices, 3)];
+  if (at < 0 || u->rank >= MOST_DIMS || find_dim(u, outer.name) >= 0 ||
+      u->dims[at].size % outer.size)
+    return;
+  Axis inner = fresh_dim(m, u->dims[at].size / outer.size);
+  out.dims[at] = outer;
+  add_dim(&out, inner);
+  keep(m, out,
+       FORMAT(m, "%s[%s -> (%s, %s)]", u->name, u->dims[at].name, outer.name,
+              inner.name));
+}
+
+static void make_merge(Maker *m) {
+  Made *u = pick_value(m), out = {0};
+  int a = pick_dim(m, u), b = pick_dim(m, u);
+  if (a < 0 || a == b) return;
+  Axis whole = fresh_dim(m, u->dims[a].size * u->dims[b].size);
+  for (int i = 0; i < u->rank; i++)
+    if (i != a && i != b) add_dim(&out, u->dims[i]);
+  add_dim(&out, whole);
+  keep(m, out,
+       FORMAT(m, "%s[(%s, %s) -> %s]", u->name, u->dims[a].name,
+              u->dims[b].name, whole.name));
+}
+
+static void make_slice(Maker *m) {
+  Made *u = pick_value(m), out = *u;
+  int at = pick_dim(m, u);
+  if (at < 0) return;
+  const char *name = u->dims[at].name;
+  int size = u->dims[at].size, first = choose(m->choices, size);
+  int last = first + choose(m->choices, size - first);
+  if (choose(m->choices, 3) == 2) {
+    drop_dim(&out, at);
+    keep(m, out, FORMAT(m, "%s[%s = %d]", u->name, name, first));
+    return;
+  }
+  out.dims[at] = fresh_dim(m, last - first + 1);
+  keep(m, out,
+       FORMAT(m, "%s[%s = %d..%d][%s -> %s]", u->name, name, first, last, name,
+              out.dims[at].name));
+}
+
+static void make_pad(Maker *m) {
+  Made *u = pick_value(m), out = *u;
+  int at = pick_dim(m, u);
+  if (at < 0) return;
+  const char *name = u->dims[at].name;
+  int before = choose(m->choices, 3), after = choose(m->choices, 3);
+  if (choose(m->choices, 2)) {
+    keep(m, *u, FORMAT(m, "shift(%s, %s, %d)", u->name, name, before - after));
+    return;
+  }
+  out.dims[at] = fresh_dim(m, u->dims[at].size + before + after);
+  if (!fits(&out)) return;
+  keep(m, out,
+       FORMAT(m, "pad(%s, %s, %d, %d, value = 0.5)[%s -> %s]", u->name, name,
+              before, after, name, out.dims[at].name));
+}
+
+static void make_concat(Maker *m) {
+  Made *u = pick_value(m), out = *u;
+  int at = pick_dim(m, u);
+  if (at < 0) return;
+  const char *name = u->dims[at].name;
+  out.dims[at] = fresh_dim(m, 2 * u->dims[at].size);
+  if (!fits(&out)) return;
+  keep(m, out,
+       FORMAT(m, "concat([%s, tanh(%s)], %s)[%s -> %s]", u->name, u->name, name,
+              name, out.dims[at].name));
+}
+
+static void make_unstack(Maker *m) {
+  Made *u = pick_value(m), out = *u;
+  int at = pick_dim(m, u);
+  if (at < 0 || u->dims[at].size != 3) return;
+  const char *a = fresh_name(m, "v");
+  line(m, "%s, %s_2, %s_3 = unstack(%s, %s)", a, a, a, u->name,
+       u->dims[at].name);
+  drop_dim(&out, at);
+  keep(m, out, FORMAT(m, "%s * sigmoid(%s_2) + %s_3", a, a, a));
+}
+
+static void make_mask(Maker *m) {
+  Made *u = pick_value(m);
+  int a = pick_dim(m, u), b = pick_dim(m, u);
+  if (a < 0) return;
+  const char *limit =
+      a == b ? "1" : u->dims[b].name; /* a triangle or the first row */
+  keep(m, *u,
+       FORMAT(m, "mask(%s, %s >= %s, fill = 0.25)", u->name, u->dims[a].name,
+              limit));
+}
+
+static void make_dropout(Maker *m) {
+  Made *u = pick_value(m);
+  keep(m, *u, FORMAT(m, "dropout(%s, 0.25)", u->name));
+}
+
+/* ---- windows ---- */
+
+static void make_conv(Maker *m) {
+  Made *u = pick_value(m), out = *u, w = {0};
+  int c = pick_dim(m, u), y = pick_dim(m, u);
+  if (c < 0 || c == y) return;
+  int k = 1 + choose(m->choices, 3), stride = 1 + choose(m->choices, 2);
+  int pad = choose(m->choices, k), dilate = 1 + choose(m->choices, 2);
+  int room = u->dims[y].size + 2 * pad - dilate * (k - 1) - 1;
+  if (room < 0) return;
+  Axis o = fresh_dim(m, 0), after = fresh_dim(m, room / stride + 1);
+  add_dim(&w, o);
+  add_dim(&w, u->dims[c]);
+  for (int i = 0; i < u->rank; i++) /* groups */
+    if (i != c && i != y && strcmp(u->dims[i].name, "N") &&
+        choose(m->choices, 4) == 3)
+      add_dim(&w, u->dims[i]);
+  if (!add_dim(&w, (Axis){u->dims[y].name, k})) return;
+  out.dims[y] = after;
+  drop_dim(&out, c);
+  if (!add_dim(&out, o) || !fits(&out)) return;
+  const char *name = param(m, &w);
+  keep(m, out,
+       FORMAT(m,
+              "conv(%s, %s, %s, %s, stride = %d, pad = %d, dilate = %d)"
+              "[%s -> %s]",
+              u->name, name, u->dims[c].name, u->dims[y].name, stride, pad,
+              dilate, u->dims[y].name, after.name));
+}
+
+static void make_pool(Maker *m) {
+  static const char *const kinds[] = {"maxpool", "avgpool"};
+  Made *u = pick_value(m), out = *u;
+  int y = pick_dim(m, u);
+  if (y < 0 || u->dims[y].size < 2) return;
+  const char *name = u->dims[y].name;
+  const char *kind = kinds[choose(m->choices, 2)];
+  int stride = 1 + choose(m->choices, 2);
+  out.dims[y] = fresh_dim(m, (u->dims[y].size - 2) / stride + 1);
+  keep(m, out,
+       FORMAT(m, "%s(%s, %s, 2, stride = %d)[%s -> %s]", kind, u->name, name,
+              stride, name, out.dims[y].name));
+}
+
+/* ---- models have these ---- */
+
+static void make_attention(Maker *m) {
+  Made *u = pick_value(m);
+  int t = pick_dim(m, u), c = pick_dim(m, u);
+  if (t < 0 || t == c || u->rank >= MOST_DIMS - 1) return;
+  Axis h = fresh_dim(m, 2), d = fresh_dim(m, 0),
+       s = fresh_dim(m, u->dims[t].size);
+  Made in = {0}, back = {0};
+  add_dim(&in, u->dims[c]);
+  add_dim(&in, h);
+  add_dim(&in, d);
+  add_dim(&back, h);
+  add_dim(&back, d);
+  add_dim(&back, u->dims[c]);
+  const char *x = u->name, *time = u->dims[t].name;
+  const char *wq = param(m, &in), *wk = param(m, &in), *wv = param(m, &in);
+  const char *wo = param(m, &back), *v = fresh_name(m, "v");
+  bool is_causal = choose(m->choices, 2);
+  line(m, "%s, %s_k, %s_v = dot(%s, [%s, %s, %s], %s)", v, v, v, x, wq, wk, wv,
+       u->dims[c].name);
+  line(m, "%s_s = dot(%s, %s_k[%s -> %s], %s) * 0.5", v, v, v, time, s.name,
+       d.name);
+  if (is_causal) line(m, "%s_s = mask(%s_s, %s >= %s)", v, v, time, s.name);
+  line(m, "%s_o = dot(softmax(%s_s, %s), %s_v[%s -> %s], %s)", v, v, s.name, v,
+       time, s.name, s.name);
+  Made out = *u;
+  drop_dim(&out, c);
+  add_dim(&out, u->dims[c]);
+  keep(m, out, FORMAT(m, "dot(%s_o, %s, (%s, %s))", v, wo, h.name, d.name));
+}
+
+static void make_batchnorm(Maker *m) {
+  Made *u = pick_value(m);
+  int c = pick_dim(m, u), n = find_dim(u, "N");
+  if (c < 0 || n < 0 || choose(m->choices, 2)) return;
+  Made kept = {0}, over = {0};
+  add_dim(&over, u->dims[n]);
+  for (int i = 0; i < u->rank; i++)
+    if (i != c && i != n) add_dim(&over, u->dims[i]);
+  add_dim(&kept, u->dims[c]);
+  const char *state = fresh_name(m, "s");
+  line(m, "state %s: %s = zeros", state, type_text(m, &kept));
+  line(m, "state %s_v: %s = ones", state, type_text(m, &kept));
+  keep(m, *u,
+       FORMAT(m, "batchnorm(%s, %s, %s, %s_v, eps = 0.1)", u->name,
+              dims_text(m, over.dims, over.rank), state, state));
+}
+
+static bool same_type(const Made *a, const Made *b) {
+  if (a->rank != b->rank) return false;
+  for (int i = 0; i < a->rank; i++)
+    if (strcmp(a->dims[i].name, b->dims[i].name) ||
+        a->dims[i].size != b->dims[i].size)
+      return false;
+  return true;
+}
+
+static void make_call(Maker *m) {
+  Made *u = pick_value(m);
+  if (m->layers.n == 0) return;
+  const Layer *layer = &m->layers.data[choose(m->choices, m->layers.n)];
+  if (same_type(&layer->formal, u))
+    keep(m, layer->result, FORMAT(m, "%s(%s)", layer->name, u->name));
+}
+
+void make_statement(Maker *m) {
+  typedef void Make(Maker *);
+  static Make *const makes[] = {
+      make_unary,      make_binary,  make_scale,      make_linear,
+      make_product,    make_reduce,  make_rename,     make_rows,
+      make_linear,     make_product, make_binary,     make_call,
+      make_call,       make_block,   make_block,      make_dot,
+      make_conv,       make_conv,    make_pool,       make_attention,
+      make_embedding,  make_merge,   make_split_dim,  make_slice,
+      make_pad,        make_concat,  make_unstack,    make_mask,
+      make_dropout,    make_select,  make_norm_layer, make_batchnorm,
+      make_batch_mean, make_factor};
+  makes[choose(m->choices, ARRAY_LENGTH(makes))](m);
+}
