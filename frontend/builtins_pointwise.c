@@ -59,8 +59,8 @@ static Val to_tensor(Elab *e, Val val, DType dtype) {
 
 /* ---- operands ---- */
 
-static bool check_operand(Elab *e, Op op, Val val, const Expr *x) {
-  PwClass class = op_info(op)->pw_class;
+static bool check_operand(Elab *e, Op op, PwClass class, Val val,
+                          const Expr *x) {
   const char *wanted = NULL;
   DTypeClass own = CLASS_REAL;
   if (val_is_tensor(val))
@@ -94,10 +94,10 @@ static bool unify_all(Elab *e, const Val *args, const Expr *const *exprs,
 static Val append(Elab *e, Op op, const Val *args, const Expr *const *exprs,
                   int n) {
   int first = op == OP_select; /* its condition stays bool */
-  for (int i = first; i < n; i++)
-    if (!check_operand(e, op, args[i], exprs ? exprs[i] : NULL)) return POISON;
-  if (first && !check_operand(e, OP_not, args[0], exprs ? exprs[0] : NULL))
-    return POISON;
+  for (int i = 0; i < n; i++)
+    if (!check_operand(e, op, i < first ? PW_LOGIC : op_info(op)->pw_class,
+                       args[i], exprs ? exprs[i] : NULL))
+      return POISON;
   if (!unify_all(e, args, exprs, n)) return POISON;
   DType dtype = operand_dtype(e, op, args + first, n - first);
   Val inputs[3];

@@ -31,18 +31,29 @@ static Status try_open(const char *path, int *out_fd) {
   return STATUS_OK;
 }
 
-static Status find(Arena *arena, const char *name, const char *folder,
-                   const char *model_dir, const char **out_path, int *out_fd) {
+/* Where the file is, or NULL. */
+static const char *locate(Arena *arena, const char *name, const char *folder,
+                          const char *model_dir) {
   const char *folders[] = {folder, "", model_dir};
   for (int i = 0; i < ARRAY_LENGTH(folders); i++) {
     if (!folders[i]) continue;
     const char *path = !*folders[i] || name[0] == '/'
                            ? name
                            : arena_printf(arena, "%s/%s", folders[i], name);
-    if (!file_exists(path)) continue;
-    *out_path = path;
-    return try_open(path, out_fd);
+    if (file_exists(path)) return path;
   }
+  return NULL;
+}
+
+bool input_exists(Arena *arena, const char *name, const char *folder,
+                  const char *model_dir) {
+  return locate(arena, name, folder, model_dir) != NULL;
+}
+
+static Status find(Arena *arena, const char *name, const char *folder,
+                   const char *model_dir, const char **out_path, int *out_fd) {
+  *out_path = locate(arena, name, folder, model_dir);
+  if (*out_path) return try_open(*out_path, out_fd);
   return status_make(
       STATUS_invalid,
       "no file '%s': looked in %s%sthe current directory%s%s (--data DIR names "

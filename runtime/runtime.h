@@ -268,6 +268,9 @@ Status input_open(Arena *arena, const char *name, const char *folder,
                   const char *model_dir,
                   int64_t (*limit)(const unsigned char *bytes, int64_t n),
                   InputFile *out);
+/* Whether there is such a file, in any of the three places. */
+bool input_exists(Arena *arena, const char *name, const char *folder,
+                  const char *model_dir);
 Status input_read(const InputFile *file, int64_t at, void *to, int64_t n);
 void input_close(InputFile *file);
 

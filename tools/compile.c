@@ -110,8 +110,11 @@ Model *compile_load(Tool *tool, bool check_only) {
   if (!read_request(tool, &frontend.plan)) return NULL;
   Model *model = frontend_load(&tool->module, &frontend);
   if (model && model->has_train && !check_only) {
-    frontend.eval_rest =
-        compile_eval_rest(tool, model, compile_model_folder(tool));
+    if (!compile_eval_rest(tool, model, compile_model_folder(tool),
+                           &frontend.eval_rest)) {
+      tool_report(tool);
+      return NULL;
+    }
     bool does_all = model->settings.eval_batches == 0;
     if (frontend.eval_rest > 0 && does_all)
       model = frontend_load(&tool->module, &frontend);

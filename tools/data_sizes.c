@@ -2,10 +2,13 @@
  * data_sizes.c -- what the data files of a model say about its programs: how
  * many samples the last batch of an evaluation holds.  The runtime's own
  * readers look, so that both agree.  A file that is not there is no mistake
- * yet: the compiled program will ask for it.
+ * yet: the compiled program will ask for it.  One that is there and does not
+ * fit is.
  */
 #include "runtime/runtime.h"
 #include "tools/tools.h"
+
+#include <stdio.h>
 
 static const DnnSource sources[] = {
     [SOURCE_bytes] = DNN_BYTES,
@@ -57,6 +60,37 @@ static DnnData data_of(Arena *arena, const DataBlock *block) {
                    .is_stream = is_stream(block)};
 }
 
+/* Every file that the blocks name is somewhere. */
+static bool all_are_there(Tool *tool, Arena *arena, const DnnProgram *program) {
+  bool all = true;
+  for (int i = 0; i < program->n_data; i++)
+    for (int k = 0; k < program->data[i].n_fields; k++) {
+      const DnnField *field = &program->data[i].fields[k];
+      const char *files[] = {field->file, field->eval_file};
+      for (int f = 0; f < ARRAY_LENGTH(files); f++)
+        all = all &&
+              (!files[f] || input_exists(arena, files[f], tool->options.data,
+                                         program->model_dir));
+    }
+  return all;
+}
+
+/* What is there must fit; what is not is said aloud and left to the run. */
+static bool report(Tool *tool, Arena *arena, const DnnProgram *program,
+                   Status status) {
+  CommandId command = tool->options.command;
+  if (command != COMMAND_build && command != COMMAND_run) return true;
+  if (all_are_there(tool, arena, program)) {
+    tool_fail(status);
+    return false;
+  }
+  fprintf(stderr,
+          "dnnc: note: %s; what is built now leaves the incomplete last batch "
+          "out of every evaluation\n",
+          status.message);
+  return true;
+}
+
 /* The data inputs of a graph, as the runtime wants to see them. */
 static DnnCode code_of(Arena *arena, const char *name, const Graph *graph,
                        int64_t batch) {
@@ -70,8 +104,8 @@ static DnnCode code_of(Arena *arena, const char *name, const Graph *graph,
       .name = name, .batch = batch, .n_tensors = n, .tensors = tensors};
 }
 
-int64_t compile_eval_rest(Tool *tool, const Model *model,
-                          const char *model_dir) {
+bool compile_eval_rest(Tool *tool, const Model *model, const char *model_dir,
+                       int64_t *out_rest) {
   int64_t batch = model->settings.batch;
   Arena *arena = arena_create(tool->memory);
   DnnData *blocks = ARENA_ARRAY(arena, DnnData, model->n_data);
@@ -86,9 +120,17 @@ int64_t compile_eval_rest(Tool *tool, const Model *model,
                         .codes = codes};
   Data *data = NULL;
   Status status = data_open(arena, &program, tool->options.data, 1, &data);
-  int64_t rest = 0;
-  if (status.code == STATUS_ok) rest = data_eval_samples(data) % batch;
+  bool is_good = true;
+  *out_rest = 0;
+  if (status.code == STATUS_ok && data_steps_per_epoch(data) == 0)
+    status = status_make(STATUS_invalid,
+                         "the data has fewer samples than a batch (%lld)",
+                         (long long)batch);
+  if (status.code == STATUS_ok)
+    *out_rest = data_eval_samples(data) % batch;
+  else
+    is_good = report(tool, arena, &program, status);
   if (data) data_close(data);
   arena_destroy(arena);
-  return rest;
+  return is_good;
 }

@@ -84,9 +84,10 @@ int compile_all(Tool *tool, Compilation *out);
 Graph *compile_graph(Tool *tool, Compilation *compilation, Graph *graph,
                      bool is_training);
 /* Samples in the last, incomplete batch of an evaluation; 0 where there is none
- * or a data file is not there (data_sizes.c). */
-int64_t compile_eval_rest(Tool *tool, const Model *model,
-                          const char *model_dir);
+ * or a data file is not there.  False: the files do not fit the model, which
+ * was said (data_sizes.c). */
+bool compile_eval_rest(Tool *tool, const Model *model, const char *model_dir,
+                       int64_t *out_rest);
 /* The folder of the model file, absolute. */
 const char *compile_model_folder(Tool *tool);
 /* Fills plan and backend from the options.  Returns an exit code. */

@@ -3,17 +3,7 @@
 # with a stand-in for the C compiler, so that it is quick and runs under
 # sanitizers.  The same model gives the same bytes twice.
 . "$(dirname "$0")/lib.sh"
-cat >fake-cc <<'E'
-#!/bin/sh
-# Writes something where the object or the program is wanted.
-while [ $# -gt 0 ]; do
-  [ "$1" = -o ] && out=$2
-  shift
-done
-[ -z "${out:-}" ] || echo object >"$out"
-E
-chmod +x fake-cc
-export CC=$work/fake-cc
+stand_in_cc
 models=0
 try() {
   "$dnnc" "$@" >out 2>err || { cat err; fail "dnnc $*"; }

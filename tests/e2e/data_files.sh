@@ -1,0 +1,54 @@
+#!/bin/bash
+# Data files at build: one that is not there is said and left to the run, one
+# that is there and does not fit the model is an error, nothing written.
+. "$(dirname "$0")/lib.sh"
+stand_in_cc
+cat >m.dnn <<'END'
+dim B = 4, P = 2
+
+net f(x: [B, P]) -> [B] {
+  param w: [P] = ones
+  return dot(x, w, P)
+}
+
+data set {
+  x: [B, P] = csv("rows.csv", 0..1)
+  y: [B]    = csv("rows.csv", 2)
+  eval      = 3
+}
+
+train {
+  loss      = mse(f(set.x), set.y)
+  optimizer = sgd(lr = 0.1)
+  steps     = 1
+}
+END
+build() { # expected exit, expected words on standard error
+  "$dnnc" build m.dnn --quiet -o out.bundle "${@:3}" 2>err
+  local got=$?
+  [ $got = "$1" ] || { cat err; fail "exit $got, not $1: $2"; }
+  grep -q -- "$2" err || { cat err; fail "said something else than: $2"; }
+  if [ "$1" = 0 ]; then
+    [ -d out.bundle ] || fail "no bundle"
+    rm -r out.bundle
+  else
+    [ ! -e out.bundle ] || fail "something was written"
+  fi
+}
+build 0 "note: no file 'rows.csv': looked in .*leaves the incomplete last batch out"
+rows() { for _ in $(seq "$1"); do echo "1,2,3"; done >rows.csv; }
+rows 11
+"$dnnc" build m.dnn --quiet -o out.bundle 2>err || fail "a good file"
+[ ! -s err ] || { cat err; fail "a good file, and something is said"; }
+rm -r out.bundle
+"$dnnc" ir m.dnn --code eval_rest >out || fail "eval_rest is there where the file is"
+rows 5
+build 1 "the data has fewer samples than a batch (4)"
+rows 2
+build 1 "fewer samples than a batch"
+printf '1,2\n' >rows.csv
+build 1 "rows.csv"
+printf 'one,two,three\n' >rows.csv
+build 1 "rows.csv"
+rm rows.csv && mkdir rows.csv
+build 1 "rows.csv"
