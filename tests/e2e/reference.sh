@@ -45,6 +45,7 @@ for model in chargpt_small cnn_small windows_small llama_small bert_small \
   DNN_ONEDNN_LIB=none check $model
 done
 check cnn_small --microbatches 2
+check mixtral_small --microbatches 2
 has_mpi || skip "ranks: needs mpirun"
 check cnn_small --ranks 2
 check cnn_small --ranks 4

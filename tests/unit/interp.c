@@ -189,6 +189,37 @@ Test(interp, reverses) {
             3);
 }
 
+/* Of two experts with three slots each: the first choices of all tokens claim
+ * theirs before any second one, and what comes too late gets none. */
+Test(interp, first_choices_claim_slots_first) {
+  static const char text[] = "over=J,T to=E,S sizes=2,3";
+  Module *module = module_create();
+  Graph *graph = make_graph(module);
+  Value choice = make_input(graph, ROLE_data, "choice", "i32 T:4 J:2");
+  Value slot = make1(graph, "route", text, choice);
+  make_output(graph, ROLE_metric, "slot", slot);
+  make_output(graph, ROLE_metric, "claim", make1(graph, "claim", text, slot));
+  Tensor input = tensor_of(module->arena, graph_type(graph, choice),
+                           (double[]){0, 1, 1, 0, 0, 1, 0, 1});
+  Tensor *outputs = run(graph, INTERP_f64, &input);
+  cr_values(outputs[0], 0, 0, 4, 3, -1, 1, 5, 2, -1);
+  cr_values(outputs[1], 0, 0, 2, 3, 1, 4, 6);
+}
+
+Test(interp, topk_takes_the_first_of_equals) {
+  Module *module = module_create();
+  Graph *graph = make_graph(module);
+  Value x = make_input(graph, ROLE_data, "x", "f64 E:5");
+  Value y = make1(graph, "topk", "dim=E to=J sizes=3", x);
+  make_output(graph, ROLE_metric, "values", y);
+  make_output(graph, ROLE_metric, "positions", (Value){y.node, 1});
+  Tensor input =
+      tensor_of(module->arena, graph_type(graph, x), (double[]){2, 7, 3, 7, 3});
+  Tensor *outputs = run(graph, INTERP_f64, &input);
+  cr_values(outputs[0], 0, 7, 7, 3);
+  cr_values(outputs[1], 0, 1, 3, 2);
+}
+
 Test(interp, concat_pads_and_slices) {
   Bench bench = bench_create();
   give(&bench, "f32 A:2 B:1", (double[]){1, 2});
