@@ -5,9 +5,7 @@
  * other mask than the causal one.  Loss and gradients are in any case what the
  * graph says as it is written.
  */
-#include "frontend/frontend.h"
-#include "passes/passes.h"
-#include "tests/unit/values.h"
+#include "tests/unit/forms.h"
 
 TestSuite(attention_forms, .fini = modules_destroy);
 
@@ -137,86 +135,21 @@ static const struct Form {
      0},
 };
 
-static const Source *give(void *user, const char *path) {
-  (void)path;
-  return user;
-}
-
-static Model *read_form(Module *module, const struct Form *form) {
-  Source *source = ARENA_NEW(module->arena, Source);
-  const char *text =
-      arena_printf(module->arena, "%s%s%s", BEFORE, form->body, AFTER);
-  *source = (Source){"form.dnn", text, strlen(text)};
-  FrontendOptions options = {.load = give, .user = source, .path = "form.dnn"};
-  Model *model = frontend_load(module, &options);
-  Text errors = text_create(module->arena);
-  diags_print(module->diags, &errors);
-  cr_assert(model, "%s: %s", form->name, text_string(&errors));
-  return model;
-}
-
-static Graph *after(Module *module, Model *model, const char *pass, int level) {
-  PassContext ctx = {.module = module,
-                     .scratch = arena_create(module->memory),
-                     .model = model,
-                     .is_training = true};
-  PassOptions options = {.level = level, .stop_after = pass, .verify = true};
-  return passes_run(&ctx, &options, model->train);
-}
-
-static Tensor *run_seeded(const Graph *graph) {
-  Arena *arena = graph->module->arena;
-  Tensor *inputs = ARENA_ARRAY(arena, Tensor, graph->inputs.n);
-  for (int i = 0; i < graph->inputs.n; i++) {
-    Name path = graph->inputs.data[i].path;
-    inputs[i] = tensor_random(
-        arena, graph_type(graph, graph->inputs.data[i].value),
-        hash_bytes(path, strlen(path), 0), -1,
-        dtype_class(graph_type(graph, graph->inputs.data[i].value)->dtype) ==
-                CLASS_INT
-            ? 4
-            : 1);
-  }
-  return run(graph, INTERP_f64, inputs);
-}
-
-static int count(const Graph *graph, Op op) {
-  int n = 0;
-  for (int i = 0; i < graph->nodes.n; i++) n += graph->nodes.data[i]->op == op;
-  return n;
-}
-
-/* Every output of `graph` is there in `other` with the same numbers. */
-static void compare(const struct Form *form, const Graph *graph,
-                    const Graph *other) {
-  Tensor *got = run_seeded(other), *wanted = run_seeded(graph);
-  for (int i = 0; i < graph->outputs.n; i++) {
-    const GraphOutput *output = &graph->outputs.data[i];
-    const GraphOutput *same =
-        graph_find_output(other, output->role, output->path);
-    cr_assert(same, "%s: no %s", form->name, output->path);
-    Tensor a = wanted[i], b = got[same - other->outputs.data];
-    int64_t n = type_elements(a.type);
-    for (int64_t k = 0; k < n; k++)
-      cr_assert(fabs(a.data[k] - b.data[k]) <= 1e-12 * fmax(1, fabs(a.data[k])),
-                "%s: %s[%d] is %.17g, as written %.17g", form->name,
-                output->path, (int)k, b.data[k], a.data[k]);
-  }
-}
-
 Test(attention_forms, equal_what_is_written) {
   for (int i = 0; i < ARRAY_LENGTH(forms); i++) {
     const struct Form *form = &forms[i];
     Module *module = module_create();
-    Model *model = read_form(module, form);
+    Model *model = read_form(
+        module, form->name,
+        arena_printf(module->arena, "%s%s%s", BEFORE, form->body, AFTER));
     Graph *written = after(module, model, "autodiff", 0);
     Graph *made = after(module, model, "autodiff", 2);
     cr_expect_eq(count(made, OP_attention), form->n_attention, "%s: %d",
                  form->name, count(made, OP_attention));
     cr_expect_eq(count(made, OP_attention_grad), form->n_attention, "%s",
                  form->name);
-    compare(form, written, made);
-    compare(form, after(module, model, "optimizer", 0),
+    compare(form->name, 1e-12, written, made);
+    compare(form->name, 1e-12, after(module, model, "optimizer", 0),
             after(module, model, NULL, 2));
   }
 }
