@@ -204,6 +204,7 @@ static DnnRole role_of(Role role) {
   case ROLE_step: return DNN_STEP;
   case ROLE_seed: return DNN_SEED;
   case ROLE_epoch: return DNN_EPOCH;
+  case ROLE_lanes: return DNN_LANES;
   case ROLE_loss: return DNN_LOSS;
   case ROLE_norm: return DNN_NORM;
   case ROLE_rate: return DNN_RATE;
@@ -275,7 +276,7 @@ static Table add_persistent(Printer *printer) {
   return add_rows(printer->image, &rows);
 }
 
-/* Inputs that are data, and outputs that are no slots. */
+/* Inputs that are no slots, and outputs that are no slots. */
 static Table add_code_tensors(Printer *printer, const CodeInput *input) {
   const Graph *graph = input->graph;
   const Layout *layout = input->layout;
@@ -283,10 +284,11 @@ static Table add_code_tensors(Printer *printer, const CodeInput *input) {
   Init none = {.kind = INIT_zeros};
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *in = &graph->inputs.data[i];
-    if (in->role != ROLE_data) continue;
+    if (in->role != ROLE_data && in->role != ROLE_lanes) continue;
     int value = layout->first_value[in->value.node] + in->value.result;
     add_tensor(printer, &rows, in->role, in->path, graph_type(graph, in->value),
-               &graph->mesh, layout->offset[value], layout->bytes[value], none);
+               &graph->mesh, layout->offset[value], layout->bytes[value],
+               in->init);
   }
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *result = &graph->outputs.data[i];
@@ -432,6 +434,8 @@ static void add_settings(Printer *printer) {
   text_add_real(out, settings->clip);
   text_add(out, ", .ema = ");
   text_add_real(out, settings->ema);
+  text_add(out, ", .batch_dim = ");
+  add_string(out, settings->batch_dim);
   text_add(out, ", .save = ");
   add_string(out, settings->save);
   text_printf(out,

@@ -104,10 +104,16 @@ const Type *elab_type_expr(Elab *e, const TypeExpr *type) {
 
 /* ---- parameters and states ---- */
 
-static bool is_like_training(Elab *e, Name path, const Type *type, Span span) {
+static bool is_like_training(Elab *e, Role role, Name path, const Type *type,
+                             Span span) {
   if (!e->reference) return true;
   const Param *trained = map_get(e->reference->params, path);
-  if (trained && type_equal(trained->type, type)) return true;
+  const Type *a = trained ? trained->type : NULL, *b = type;
+  if (trained && role == ROLE_lanes && type_find(a, e->batch_dim) >= 0) {
+    a = type_without(e->arena, a, &e->batch_dim, 1);
+    b = type_without(e->arena, b, &e->batch_dim, 1);
+  }
+  if (trained && type_equal(a, b)) return true;
   if (trained)
     diag(e->diags, DIAG_param_changes, span, path);
   else
@@ -115,14 +121,21 @@ static bool is_like_training(Elab *e, Name path, const Type *type, Span span) {
   return false;
 }
 
+static Role role_of(const Elab *e, const Stmt *stmt, const Type *type) {
+  if (stmt->kind == STMT_param) return ROLE_param;
+  bool is_lanes =
+      e->has_lanes && e->batch_dim && type_find(type, e->batch_dim) >= 0;
+  return is_lanes ? ROLE_lanes : ROLE_state;
+}
+
 static Val new_param(Elab *e, const Stmt *stmt, Name path, const Type *type,
                      Span span) {
   Init init = {INIT_zeros, 0};
   if (stmt->value && !elab_init(e, stmt->value, type, &init)) return POISON;
-  if (!is_like_training(e, path, type, span)) return POISON;
+  Role role = role_of(e, stmt, type);
+  if (!is_like_training(e, role, path, type, span)) return POISON;
   e->graph->span = span;
   e->graph->path = path;
-  Role role = stmt->kind == STMT_param ? ROLE_param : ROLE_state;
   Val val = val_tensor(graph_input(e->graph, role, path, type), false);
   GraphInput *input = &e->graph->inputs.data[e->graph->inputs.n - 1];
   input->init = init;

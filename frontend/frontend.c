@@ -95,9 +95,10 @@ static bool add_loss(Elab *e, const Expr *loss) {
   return true;
 }
 
-/* Evaluation throws its writes away. */
+/* Nothing comes after a graph of another batch: the remainder of an evaluation
+ * is its end, sampling begins anew for each token. */
 static void add_states(Elab *e) {
-  if (!e->is_training) return;
+  if (e->has_lanes) return;
   for (int i = 0; i < e->state_writes.n; i++)
     graph_output(e->graph, ROLE_state, e->state_writes.data[i].path,
                  e->state_writes.data[i].value);
@@ -165,8 +166,9 @@ static const Expr *loss_expr(Build *b) {
 }
 
 static Graph *build_eval(Build *b, const Expr *loss, const char *name,
-                         int64_t batch) {
+                         int64_t batch, bool has_lanes) {
   Elab *e = new_elab(b, name, false, batch);
+  e->has_lanes = has_lanes;
   add_loss(e, loss);
   add_metrics(b, e);
   return finish(e);
@@ -222,6 +224,7 @@ static void add_results(Elab *e, const Callable *net, Val result) {
 static Graph *build_net(Build *b, Callable *net, const char *name,
                         int64_t batch) {
   Elab *e = new_elab(b, name, false, batch);
+  e->has_lanes = true;
   const FormalList *formals = &net->item->formals;
   Val *args = ARENA_ARRAY(e->arena, Val, formals->n);
   bool is_good = true;
@@ -345,10 +348,10 @@ static void build_train(Build *b) {
   model->settings.batch_dim = b->batch_dim;
   count_items(model);
   warn_unreached(model->train, module_of(b)->arena, DIAG_no_gradient);
-  model->eval = build_eval(b, loss, "eval", b->batch);
+  model->eval = build_eval(b, loss, "eval", b->batch, false);
   int64_t rest = b->program.options->eval_rest;
   if (rest > 0 && b->has_batch_dim && !has_errors(b)) {
-    model->eval_rest = build_eval(b, loss, "eval_rest", rest);
+    model->eval_rest = build_eval(b, loss, "eval_rest", rest, true);
     model->eval_rest_batch = rest;
   }
 }

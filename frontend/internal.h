@@ -220,6 +220,7 @@ struct Elab {
   Graph *graph;
   int epoch;
   bool is_training;
+  bool has_lanes; /* another batch: no slots for states with the batch dim */
   Name batch_dim; /* with `batch`, if not 0, its size */
   int64_t batch;
   const Elab *reference; /* the training one: it decides the parameters */

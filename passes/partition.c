@@ -98,10 +98,16 @@ static const Type *place_input(Partition *p, const GraphInput *input,
     Dim *dim = &placed->dims[d];
     if (!lines[d] && dim->name != p->plan->batch_dim) continue;
     AxisList axes = lines[d] ? free_axes(p, lines, type, d, input->path) : 0;
-    axes = add_time(p, axes, dim->name);
+    bool is_data = input->role == ROLE_data;
+    if (is_data) axes = add_time(p, axes, dim->name);
+    if (input->role == ROLE_state && dim->name == p->plan->batch_dim &&
+        mesh_sequential(p->mesh))
+      diag(diags, DIAG_state_micro, span, input->path);
     int64_t pieces = axis_list_pieces(axes, p->mesh);
     Span place = lines[d] && lines[d]->span.source ? lines[d]->span : span;
-    if (axes && input->role != ROLE_data)
+    bool may_split = is_data || (input->role == ROLE_state &&
+                                 dim->name == p->plan->batch_dim);
+    if (axes && !may_split)
       diag(diags, DIAG_shard_unsupported, place, input->path, dim->name);
     else if (dim->size % pieces != 0)
       diag(diags, DIAG_shard_uneven, place, dim->name, (long)dim->size,
@@ -454,18 +460,31 @@ static void place_scan(Partition *p, int id) {
     rewrite_set(&p->rewrite, (Value){id, r}, (Value){first.node, r});
 }
 
+/* A slot is left as it was found: split where its input is. */
+static Value place_output(Partition *p, const GraphOutput *output) {
+  Graph *to = p->rewrite.to;
+  Value value = make_whole(p, rewrite_get(&p->rewrite, output->value));
+  const GraphInput *slot = graph_find_input(to, output->role, output->path);
+  const Type *type = graph_type(to, value);
+  const Type *want = slot ? graph_type(to, slot->value)
+                          : type_whole(p->ctx->module->arena, type);
+  for (int d = 0; d < type->rank; d++) {
+    int at = type_find(want, type->dims[d].name);
+    if (type->dims[d].split && want->dims[at].split != type->dims[d].split) {
+      diag(p->ctx->module->diags, DIAG_shard_unsupported,
+           graph_node(to, value)->span, output->path, type->dims[d].name);
+      return value;
+    }
+  }
+  return slot ? convert(p, value, want, output->value.node) : value;
+}
+
 static void place_outputs(Partition *p) {
   const Graph *from = p->rewrite.from;
-  Graph *to = p->rewrite.to;
   for (int i = 0; i < from->outputs.n; i++) {
     const GraphOutput *output = &from->outputs.data[i];
-    Value value = make_whole(p, rewrite_get(&p->rewrite, output->value));
-    const Type *type = graph_type(to, value);
-    for (int d = 0; d < type->rank; d++)
-      if (type->dims[d].split)
-        diag(p->ctx->module->diags, DIAG_shard_unsupported,
-             graph_node(to, value)->span, output->path, type->dims[d].name);
-    graph_output(to, output->role, output->path, value);
+    graph_output(p->rewrite.to, output->role, output->path,
+                 place_output(p, output));
   }
 }
 

@@ -31,7 +31,8 @@ struct Saver {
   const char *folder;
   int folder_fd, lock_fd;
   int64_t keep;
-  const DnnTensor **tensors; /* in the order of the files */
+  const DnnTensor **tensors;    /* in the order of the files */
+  const unsigned char **wholes; /* of split ones; else NULL */
   TensorFiles *files;
 };
 
@@ -42,7 +43,7 @@ typedef struct Writing {
 
 /* ---- opening ---- */
 
-static bool is_saved(const DnnTensor *tensor) {
+bool tensor_is_saved(const DnnTensor *tensor) {
   return tensor->role == DNN_PARAM || tensor->role == DNN_STATE ||
          tensor->role == DNN_MOMENT || tensor->role == DNN_EMA ||
          tensor->role == DNN_SCALE;
@@ -55,24 +56,20 @@ static StoredTensor stored_of(const DnnTensor *tensor) {
   return stored;
 }
 
-static Status choose_tensors(Arena *arena, Saver *saver, int64_t file_bytes) {
+static void choose_tensors(Arena *arena, Saver *saver, int64_t file_bytes) {
   const DnnProgram *program = saver->program;
   StoredTensor *stored = ARENA_ARRAY(arena, StoredTensor, program->n_tensors);
   int n = 0;
-  saver->tensors = ARENA_ARRAY(arena, const DnnTensor *, program->n_tensors);
+  saver->tensors =
+      ARENA_ARRAY(arena, const DnnTensor *, program->n_tensors + 1);
   for (int i = 0; i < program->n_tensors; i++) {
     const DnnTensor *tensor = &program->tensors[i];
-    if (!is_saved(tensor)) continue;
-    if (tensor_local_elements(tensor) != tensor_elements(tensor))
-      return status_make(STATUS_unavailable,
-                         "checkpoints of split tensors ('%s') are not "
-                         "supported yet",
-                         tensor->path);
+    if (!tensor_is_saved(tensor)) continue;
     stored[n] = stored_of(tensor);
     saver->tensors[n++] = tensor;
   }
+  saver->wholes = ARENA_ARRAY(arena, const unsigned char *, n);
   saver->files = tensor_files_create(arena, stored, n, file_bytes, false);
-  return STATUS_OK;
 }
 
 static Status take_lock(Saver *saver) {
@@ -136,7 +133,7 @@ Status saver_open(Arena *arena, const DnnProgram *program, const char *folder,
                    .lock_fd = -1,
                    .keep = program->settings.keep};
   *out = saver;
-  TRY(choose_tensors(arena, saver, file_bytes));
+  choose_tensors(arena, saver, file_bytes);
   TRY(file_make_dirs(folder));
   saver->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (saver->folder_fd < 0)
@@ -158,9 +155,12 @@ void saver_close(Saver *saver) {
 static Status read_tensor(void *user, int index, int64_t at, void *to,
                           int64_t n) {
   const Writing *writing = user;
+  const Saver *saver = writing->saver;
   Device *device = writing->device;
-  return device->read(device, writing->saver->tensors[index]->offset + at, to,
-                      n);
+  if (!saver->wholes[index])
+    return device->read(device, saver->tensors[index]->offset + at, to, n);
+  memcpy(to, saver->wholes[index] + at, (size_t)n);
+  return STATUS_OK;
 }
 
 /* The same number of bytes whatever step and seed are. */
@@ -256,6 +256,12 @@ static Status save(Saver *saver, Device *device, const char *temporary,
   TRY(put_in_place(saver, temporary, name));
   if (fsync(saver->folder_fd) != 0) return status_errno(errno, "cannot sync");
   return point_latest(saver, name);
+}
+
+void saver_take(Saver *saver, const DnnTensor *tensor,
+                const unsigned char *whole) {
+  for (int i = 0; saver->tensors[i]; i++)
+    if (saver->tensors[i] == tensor) saver->wholes[i] = whole;
 }
 
 Status saver_save(Saver *saver, Device *device, int64_t step, uint64_t seed) {

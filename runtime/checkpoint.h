@@ -174,6 +174,10 @@ typedef struct Saver Saver;
 /* Makes the folder, takes its lock and clears what an interrupted run left. */
 Status saver_open(Arena *arena, const DnnProgram *program, const char *folder,
                   int64_t file_bytes, Saver **out);
+bool tensor_is_saved(const DnnTensor *tensor);
+/* A tensor that is split over ranks is saved from these bytes of all of it. */
+void saver_take(Saver *saver, const DnnTensor *tensor,
+                const unsigned char *whole);
 Status saver_save(Saver *saver, Device *device, int64_t step, uint64_t seed);
 void saver_close(Saver *saver);
 

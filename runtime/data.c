@@ -9,8 +9,9 @@
  *   stream, sequential   lane i reads on from its last window
  *   records, shuffled    a permutation for each epoch, computed and not stored
  *   records, sequential  in order
- *   evaluation           in order, windows side by side; or, for a fixed number
- *                        of batches, at random places that never change
+ *   evaluation           in order, windows side by side, lane by lane where
+ *                        the stream is sequential; or, for a fixed number of
+ *                        batches, at random places that never change
  *
  * The permutation is a Feistel network over the next power of four, walked
  * along its cycle until it falls below n (Black and Rogaway, 2002).
@@ -40,6 +41,7 @@ struct Data {
   int64_t resident_bytes;
   Reader **opened;
   int n_opened;
+  int64_t eval_batch;
   double *row;         /* values of a sample */
   void *raw;           /* the same as read */
   unsigned char *fill; /* a whole local tensor */
@@ -192,6 +194,8 @@ Status data_open(Arena *arena, const DnnProgram *program, const char *folder,
     TRY(open_block(arena, data, &program->data[i], folder, seed,
                    &data->blocks[i]));
   make_buffers(arena, data);
+  const DnnCode *eval = program_code(program, "eval");
+  data->eval_batch = eval ? eval->batch : 1;
   return STATUS_OK;
 }
 
@@ -257,14 +261,32 @@ static int64_t place_of_train(const Block *block, int64_t t, int64_t i,
   return part->first + at;
 }
 
-static int64_t place_of_eval(const Block *block, int64_t sample,
+/* In a sequential stream each lane reads on from its last window; where the
+ * windows cannot be dealt out evenly, the first lanes have one more, which is
+ * the remainder of the evaluation. */
+static int64_t window_of_lane(const Block *block, int64_t sample, int64_t batch,
+                              bool is_random) {
+  int64_t windows = samples_in(block, &block->eval);
+  int64_t each = windows / batch, more = windows % batch;
+  int64_t lane = sample % batch, position = sample / batch;
+  if (!is_random) return lane * each + (lane < more ? lane : more) + position;
+  int64_t start = (int64_t)random_below(block->key ^ 0xe7a1, (uint64_t)lane,
+                                        (uint64_t)windows);
+  return (start + position) % windows;
+}
+
+static int64_t place_of_eval(const Block *block, int64_t sample, int64_t batch,
                              bool is_random) {
   const Part *part = &block->eval;
+  bool is_stream = block->data->is_stream;
+  if (is_stream && block->data->sequential)
+    return part->first +
+           window_of_lane(block, sample, batch, is_random) * block->window;
   if (is_random)
     return part->first +
            (int64_t)random_below(block->key ^ 0xe7a1, (uint64_t)sample,
                                  (uint64_t)offsets_in(block, part));
-  return part->first + sample * (block->data->is_stream ? block->window : 1);
+  return part->first + sample * (is_stream ? block->window : 1);
 }
 
 /* ---- filling ---- */
@@ -325,7 +347,8 @@ static Status read_sample(const Fill *fill, const Block *block,
   Data *data = fill->data;
   const Part *part = fill->is_eval ? &block->eval : &block->train;
   int64_t at = fill->is_eval
-                   ? place_of_eval(block, fill->first + i, fill->is_random)
+                   ? place_of_eval(block, fill->first + i,
+                                   fill->data->eval_batch, fill->is_random)
                    : place_of_train(block, fill->t, i, fill->code->batch);
   const DnnField *root = root_field(block->data, field);
   const Reader *reader = part->readers[root - block->data->fields];

@@ -41,14 +41,7 @@ static void store(DnnDtype dtype, unsigned char *to, double value) {
   }
 }
 
-static bool is_split(const DnnTensor *tensor) {
-  for (int i = 0; i < tensor->rank; i++)
-    if (tensor->split[i].pieces > 1) return true;
-  return false;
-}
-
-/* Index in the whole tensor, or -1 for padding. */
-static int64_t whole_index(const DnnTensor *tensor, int rank, int64_t local) {
+int64_t tensor_whole_index(const DnnTensor *tensor, int rank, int64_t local) {
   int64_t result = 0, stride = 1;
   for (int i = tensor->rank - 1; i >= 0; i--) {
     int64_t pieces = tensor->split[i].pieces > 1 ? tensor->split[i].pieces : 1;
@@ -69,10 +62,10 @@ static void make_part(void *arg, int index, int n_threads) {
   int64_t item = dtype_bytes(tensor->dtype);
   int64_t begin = making->n * index / n_threads;
   int64_t end = making->n * (index + 1) / n_threads;
-  bool splits = is_split(tensor);
+  bool splits = tensor_is_split(tensor);
   for (int64_t i = begin; i < end; i++) {
     int64_t whole = making->first + i;
-    if (splits) whole = whole_index(tensor, making->rank, whole);
+    if (splits) whole = tensor_whole_index(tensor, making->rank, whole);
     double value = whole < 0 ? 0.0
                    : making->values
                        ? making->values[whole]
@@ -94,8 +87,7 @@ static Status init_pieces(const Threads *threads, Device *device,
   int64_t n = tensor_local_elements(tensor), item = dtype_bytes(tensor->dtype);
   bool is_same =
       (tensor->init == INIT_zeros || tensor->init == INIT_constant) &&
-      !is_split(tensor);
-  if (tensor->init == INIT_zeros && device->is_zeroed) return STATUS_OK;
+      !tensor_is_split(tensor);
   for (making->first = 0; making->first < n; making->first += BLOCK) {
     making->n = n - making->first < BLOCK ? n - making->first : BLOCK;
     if (making->first == 0 || !is_same) threads_run(threads, make_part, making);
@@ -132,12 +124,30 @@ Status params_init(Arena *arena, const DnnProgram *program, Device *device,
   for (int i = 0; i < program->n_tensors && status.code == STATUS_ok; i++) {
     const DnnTensor *tensor = &program->tensors[i];
     if (!is_initialised(tensor) || (skip && skip(tensor))) continue;
+    if (tensor->init == INIT_zeros && device->is_zeroed) continue;
     /* An average starts as what it averages. */
     bool is_average = strncmp(tensor->path, "ema/", 4) == 0;
     making.tensor = tensor;
     making.key = random_key(seed, tensor->path + (is_average ? 4 : 0));
     status = init_tensor(arena, &threads, device, &making);
   }
+  threads_close(&threads);
+  return status;
+}
+
+Status params_fill(Arena *arena, Device *device, const DnnTensor *tensor,
+                   uint64_t seed) {
+  Threads threads;
+  threads_open(&threads);
+  Arena *scratch = arena_beside(arena);
+  int64_t n = tensor_local_elements(tensor);
+  Making making = {
+      .tensor = tensor,
+      .rank = device->rank,
+      .key = random_key(seed, tensor->path),
+      .out = ARENA_ARRAY(scratch, unsigned char, (n < BLOCK ? n : BLOCK) * 8)};
+  Status status = init_tensor(scratch, &threads, device, &making);
+  arena_destroy(scratch);
   threads_close(&threads);
   return status;
 }

@@ -38,6 +38,8 @@ typedef enum DnnRole {
   DNN_RESULT, /* what the net returns; read by sampling */
   DNN_SCALE,  /* loss scale */
   DNN_EPOCH,  /* i64 scalar: steps in an epoch */
+  DNN_LANES,  /* of a code with another batch: part of the STATE of that path,
+                 or its initial value; filled before each execution */
 } DnnRole;
 
 /* Which piece of a dim a rank holds: piece (rank / stride) % pieces of
@@ -231,8 +233,9 @@ typedef struct DnnSettings {
   int64_t eval_every, eval_batches, save_every, keep;
   uint64_t seed;
   double clip, ema;
-  const char *save;  /* folder */
-  const char *items; /* what a sample counts as: "tok" or "samples" */
+  const char *batch_dim; /* name of the dim that counts samples, or NULL */
+  const char *save;      /* folder */
+  const char *items;     /* what a sample counts as: "tok" or "samples" */
   int64_t items_per_sample;
   int32_t n_metrics;
   const char *const *metrics;   /* paths of the METRIC tensors */

@@ -280,6 +280,7 @@ Status checkpoint_read(const StoredFile *file, const StoredTensor *tensor,
 /* ---- loading ---- */
 
 typedef struct Load {
+  Arena *arena;
   const Checkpoint *checkpoint; /* NULL: not rank 0 */
   Device *device;
   Comm *comm;
@@ -301,28 +302,42 @@ static Status read_piece(const Load *load, const DnnTensor *tensor,
   return STATUS_OK;
 }
 
+/* All ranks learn of all elements; each keeps its piece. */
 static Status load_tensor(const Load *load, const DnnTensor *tensor,
                           const StoredFile *file, const StoredTensor *stored) {
   int64_t n = tensor_elements(tensor), item = dtype_bytes(tensor->dtype);
-  if (tensor_local_elements(tensor) != tensor_elements(tensor))
-    return status_make(STATUS_unavailable,
-                       "checkpoints of split tensors ('%s') are not supported "
-                       "yet",
-                       tensor->path);
-  for (int64_t at = 0; at < n; at += PIECE_ELEMENTS) {
+  bool is_split = tensor_is_split(tensor);
+  Arena *scratch = is_split ? arena_beside(load->arena) : NULL;
+  unsigned char *whole =
+      is_split ? ARENA_ARRAY(scratch, unsigned char, n *item) : NULL;
+  Status status = STATUS_OK;
+  for (int64_t at = 0; at < n && status.code == STATUS_ok;
+       at += PIECE_ELEMENTS) {
     int64_t here = n - at < PIECE_ELEMENTS ? n - at : PIECE_ELEMENTS;
-    if (load->checkpoint) TRY(read_piece(load, tensor, file, stored, at, here));
-    TRY(load->comm->broadcast(load->comm, load->piece, here * item, 0));
-    TRY(load->device->write(load->device, tensor->offset + at * item,
-                            load->piece, here * item));
+    if (load->checkpoint)
+      status = read_piece(load, tensor, file, stored, at, here);
+    if (status.code == STATUS_ok)
+      status = load->comm->broadcast(load->comm, load->piece, here * item, 0);
+    if (status.code != STATUS_ok) break;
+    if (is_split)
+      memcpy(whole + at * item, load->piece, (size_t)(here * item));
+    else
+      status = load->device->write(load->device, tensor->offset + at * item,
+                                   load->piece, here * item);
   }
-  return STATUS_OK;
+  if (is_split && status.code == STATUS_ok)
+    status = tensor_write_piece(scratch, load->device, tensor, whole);
+  if (is_split) arena_destroy(scratch);
+  return status;
 }
 
 Status checkpoint_load(Arena *arena, const Checkpoint *checkpoint,
                        const DnnProgram *program, Device *device, Comm *comm,
                        bool is_resume) {
-  Load load = {checkpoint, device, comm,
+  Load load = {arena,
+               checkpoint,
+               device,
+               comm,
                ARENA_ARRAY(arena, unsigned char, PIECE_ELEMENTS * 8),
                ARENA_ARRAY(arena, unsigned char, PIECE_ELEMENTS * 8)};
   for (int i = 0; i < program->n_tensors; i++) {

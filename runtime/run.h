@@ -75,6 +75,16 @@ Stop run_pending_stop(Run *run);
 int run_train(Run *run);
 int run_evaluate(Run *run);
 
+/* ---- states.c ---- */
+
+/* Keeps the states of training in the arena and sets those with the batch dim
+ * to their initial value; `end` puts all back. */
+Status states_begin(Run *run, Arena *arena, unsigned char **out_saved);
+Status states_end(Run *run, unsigned char *saved);
+/* Before a code with another batch runs: its LANES, from the states as they
+ * are or with initial values. */
+Status states_fill_lanes(Run *run, const DnnCode *code, bool from_states);
+
 /* ---- sample.c ---- */
 
 int run_sample(Run *run);

@@ -274,7 +274,23 @@ bool input_exists(Arena *arena, const char *name, const char *folder,
 Status input_read(const InputFile *file, int64_t at, void *to, int64_t n);
 void input_close(InputFile *file);
 
+/* ---- states.c: split tensors ---- */
+
+bool tensor_is_split(const DnnTensor *tensor);
+/* All elements of a persistent tensor, on all ranks; they call it together. */
+Status tensor_read_whole(Arena *arena, Comm *comm, Device *device,
+                         const DnnTensor *tensor, unsigned char **out);
+/* Writes the rank's piece of a tensor that is given whole. */
+Status tensor_write_piece(Arena *arena, Device *device, const DnnTensor *tensor,
+                          unsigned char *whole);
+
 /* ---- params.c: initial values and digests ---- */
+
+/* Index in the whole tensor of local element `local`, or -1 for padding. */
+int64_t tensor_whole_index(const DnnTensor *tensor, int rank, int64_t local);
+/* The initial value of one tensor, whatever it holds. */
+Status params_fill(Arena *arena, Device *device, const DnnTensor *tensor,
+                   uint64_t seed);
 
 /* Fills the persistent tensors with their initial values; with `skip`, those of
  * which it is false. */

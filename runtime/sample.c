@@ -143,6 +143,7 @@ static Status look_at_window(Sampling *s) {
   for (int64_t i = begin; i < n; i++) s->tokens[i - begin] = s->text[i];
   int64_t bytes = tensor_local_elements(s->input) * (int64_t)sizeof(int32_t);
   TRY(device->write(device, s->input->offset, s->tokens, bytes));
+  TRY(states_fill_lanes(s->run, s->run->sample, false));
   TRY(exec_run(s->run->exec, s->run->sample, n));
   s->n_cached = begin == 0 ? n : 0;
   int64_t row = (int64_t)sizeof(float) * s->n_logits;

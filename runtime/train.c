@@ -131,27 +131,6 @@ static int explain_not_finite(Run *run, int64_t t) {
 
 /* ---- evaluation ---- */
 
-/* What evaluation changes in the states is thrown away. */
-static Status copy_states(Run *run, unsigned char *copy, bool is_back) {
-  for (int i = 0; i < run->program->n_tensors; i++) {
-    const DnnTensor *tensor = &run->program->tensors[i];
-    if (tensor->role != DNN_STATE) continue;
-    TRY(is_back ? run->device->write(run->device, tensor->offset, copy,
-                                     tensor->bytes)
-                : run->device->read(run->device, tensor->offset, copy,
-                                    tensor->bytes));
-    copy += tensor->bytes;
-  }
-  return STATUS_OK;
-}
-
-static int64_t state_bytes(const DnnProgram *program) {
-  int64_t n = 0;
-  for (int i = 0; i < program->n_tensors; i++)
-    if (program->tensors[i].role == DNN_STATE) n += program->tensors[i].bytes;
-  return n;
-}
-
 typedef struct Sums {
   double loss, weight;
 } Sums;
@@ -181,6 +160,7 @@ static void evaluate_batch(Run *run, const DnnCode *code, int64_t first,
   float loss = 0;
   double weight = (double)code->batch;
   must(run, data_fill_eval(run->data, run->device, code, first, is_random));
+  must(run, states_fill_lanes(run, code, true));
   must(run, exec_run(run->exec, code, run->done));
   read_scalar(run, program_tensor(run->program, code, DNN_LOSS), &loss);
   sums->loss += (double)loss * weight;
@@ -224,14 +204,13 @@ int run_evaluate(Run *run) {
       run->evaluated == run->done)
     return EXIT_done;
   Arena *scratch = arena_create(run->memory);
-  unsigned char *states =
-      ARENA_ARRAY(scratch, unsigned char, state_bytes(run->program));
+  unsigned char *states;
   Sums sums = {0};
   for (int i = 0; i < run->program->settings.n_metrics; i++)
     run->metrics[i] = 0;
-  must(run, copy_states(run, states, false));
+  must(run, states_begin(run, scratch, &states));
   int64_t n = evaluate_all(run, &sums);
-  must(run, copy_states(run, states, true));
+  must(run, states_end(run, states));
   arena_destroy(scratch);
   run->evaluated = run->done;
   run->has_validation = sums.weight > 0;
@@ -253,11 +232,24 @@ typedef struct Saved {
   char message[400];
 } Saved;
 
+/* Rank 0 gets what the others hold of split tensors. */
+static void gather_split(Run *run, Arena *arena) {
+  for (int i = 0; i < run->program->n_tensors; i++) {
+    const DnnTensor *tensor = &run->program->tensors[i];
+    unsigned char *whole;
+    if (!tensor_is_split(tensor) || !tensor_is_saved(tensor)) continue;
+    must(run, tensor_read_whole(arena, run->comm, run->device, tensor, &whole));
+    if (run->saver) saver_take(run->saver, tensor, whole);
+  }
+}
+
 /* Rank 0 writes; all learn how it went. The disk may take its time. */
 static int save(Run *run) {
   Saved saved = {0};
   int64_t deadline = atomic_exchange(&run->watch.deadline_ns, 0);
   watch_note(&run->watch, run->done, "save", 0, "checkpoint");
+  Arena *scratch = arena_create(run->memory);
+  gather_split(run, scratch);
   if (run->saver) {
     Status status = saver_save(run->saver, run->device, run->done, run->seed);
     saved.was_tried = 1;
@@ -265,6 +257,7 @@ static int save(Run *run) {
     if (status.message)
       snprintf(saved.message, sizeof saved.message, "%s", status.message);
   }
+  arena_destroy(scratch);
   must(run, run->comm->broadcast(run->comm, &saved, sizeof saved, 0));
   atomic_store(&run->watch.deadline_ns, deadline);
   if (!saved.was_tried) return EXIT_done;

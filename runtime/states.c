@@ -1,0 +1,146 @@
+/*
+ * states.c -- states in evaluation and sampling, and tensors that are split.
+ *
+ * Evaluation begins with the states of training, but for those with the batch
+ * dim: their lanes read other text, so they begin at their initial value.  All
+ * carry across the batches; afterwards training finds what it left.  A code
+ * with another batch (the remainder of an evaluation, sampling) has inputs of
+ * its own for the states with the batch dim ("lanes"): the remainder gets the
+ * first lanes of what the batches left, sampling initial values.
+ *
+ * A state with the batch dim is split over ranks as the batch is; here it is
+ * put together for checkpoints and for the remainder.
+ */
+#include <string.h>
+
+#include "runtime/run.h"
+
+/* ---- whole tensors ---- */
+
+bool tensor_is_split(const DnnTensor *tensor) {
+  return tensor_local_elements(tensor) != tensor_elements(tensor);
+}
+
+/* Copies between a rank's piece and the whole. */
+static void move_piece(const DnnTensor *tensor, int rank, unsigned char *piece,
+                       unsigned char *whole, bool to_whole) {
+  int64_t n = tensor_local_elements(tensor), item = dtype_bytes(tensor->dtype);
+  for (int64_t i = 0; i < n; i++) {
+    int64_t at = tensor_whole_index(tensor, rank, i);
+    if (at < 0) continue; /* padding */
+    if (to_whole)
+      memcpy(whole + at * item, piece + i * item, (size_t)item);
+    else
+      memcpy(piece + i * item, whole + at * item, (size_t)item);
+  }
+}
+
+Status tensor_read_whole(Arena *arena, Comm *comm, Device *device,
+                         const DnnTensor *tensor, unsigned char **out) {
+  int64_t item = dtype_bytes(tensor->dtype);
+  int64_t bytes = tensor_local_elements(tensor) * item;
+  unsigned char *own = ARENA_ARRAY(arena, unsigned char, bytes);
+  *out = own;
+  TRY(device->read(device, tensor->offset, own, bytes));
+  if (!tensor_is_split(tensor)) return STATUS_OK;
+  unsigned char *all = ARENA_ARRAY(arena, unsigned char, bytes * comm->world);
+  *out = ARENA_ARRAY(arena, unsigned char, tensor_elements(tensor) * item);
+  TRY(comm->gather(comm, own, bytes, all));
+  for (int rank = 0; rank < comm->world; rank++)
+    move_piece(tensor, rank, all + rank * bytes, *out, true);
+  return STATUS_OK;
+}
+
+Status tensor_write_piece(Arena *arena, Device *device, const DnnTensor *tensor,
+                          unsigned char *whole) {
+  int64_t bytes = tensor_local_elements(tensor) * dtype_bytes(tensor->dtype);
+  unsigned char *own = ARENA_ARRAY(arena, unsigned char, bytes);
+  move_piece(tensor, device->rank, own, whole, false);
+  return device->write(device, tensor->offset, own, bytes);
+}
+
+/* ---- evaluation ---- */
+
+static int64_t state_bytes(const DnnProgram *program) {
+  int64_t n = 0;
+  for (int i = 0; i < program->n_tensors; i++)
+    if (program->tensors[i].role == DNN_STATE) n += program->tensors[i].bytes;
+  return n;
+}
+
+static Status copy_states(Run *run, unsigned char *copy, bool is_back) {
+  Device *device = run->device;
+  for (int i = 0; i < run->program->n_tensors; i++) {
+    const DnnTensor *tensor = &run->program->tensors[i];
+    if (tensor->role != DNN_STATE) continue;
+    TRY(is_back ? device->write(device, tensor->offset, copy, tensor->bytes)
+                : device->read(device, tensor->offset, copy, tensor->bytes));
+    copy += tensor->bytes;
+  }
+  return STATUS_OK;
+}
+
+/* Which dim of a state counts samples; -1: none. */
+static int batch_dim_of(const Run *run, const DnnTensor *tensor) {
+  const char *batch = run->program->settings.batch_dim;
+  for (int d = 0; d < tensor->rank && batch; d++)
+    if (strcmp(tensor->dim[d], batch) == 0) return d;
+  return -1;
+}
+
+Status states_begin(Run *run, Arena *arena, unsigned char **out_saved) {
+  *out_saved = ARENA_ARRAY(arena, unsigned char, state_bytes(run->program));
+  TRY(copy_states(run, *out_saved, false));
+  for (int i = 0; i < run->program->n_tensors; i++) {
+    const DnnTensor *tensor = &run->program->tensors[i];
+    if (tensor->role == DNN_STATE && batch_dim_of(run, tensor) >= 0)
+      TRY(params_fill(arena, run->device, tensor, run->seed));
+  }
+  return STATUS_OK;
+}
+
+Status states_end(Run *run, unsigned char *saved) {
+  return copy_states(run, saved, true);
+}
+
+/* ---- lanes ---- */
+
+/* The first lanes: the piece of `whole` that is as short along the batch dim
+ * as `to`.  Blocks of the dims after it lie in one piece. */
+static void cut_lanes(const DnnTensor *from, const DnnTensor *to, int batch,
+                      const unsigned char *whole, unsigned char *out) {
+  int64_t before = 1, block = dtype_bytes(from->dtype);
+  for (int d = 0; d < batch; d++) before *= from->size[d];
+  for (int d = batch + 1; d < from->rank; d++) block *= from->size[d];
+  int64_t bytes = to->size[batch] * block;
+  for (int64_t i = 0; i < before; i++)
+    memcpy(out + i * bytes, whole + i * from->size[batch] * block,
+           (size_t)bytes);
+}
+
+static Status fill_from_state(Run *run, Arena *arena, const DnnTensor *lanes) {
+  const DnnTensor *state = NULL;
+  for (int i = 0; i < run->program->n_tensors; i++)
+    if (run->program->tensors[i].role == DNN_STATE &&
+        strcmp(run->program->tensors[i].path, lanes->path) == 0)
+      state = &run->program->tensors[i];
+  ASSERT(state);
+  unsigned char *whole, *cut = ARENA_ARRAY(arena, unsigned char, lanes->bytes);
+  TRY(tensor_read_whole(arena, run->comm, run->device, state, &whole));
+  cut_lanes(state, lanes, batch_dim_of(run, lanes), whole, cut);
+  return run->device->write(run->device, lanes->offset, cut, lanes->bytes);
+}
+
+Status states_fill_lanes(Run *run, const DnnCode *code, bool from_states) {
+  Arena *scratch = NULL;
+  Status status = STATUS_OK;
+  for (int i = 0; i < code->n_tensors && status.code == STATUS_ok; i++) {
+    const DnnTensor *lanes = &code->tensors[i];
+    if (lanes->role != DNN_LANES) continue;
+    if (!scratch) scratch = arena_create(run->memory);
+    status = from_states ? fill_from_state(run, scratch, lanes)
+                         : params_fill(scratch, run->device, lanes, run->seed);
+  }
+  if (scratch) arena_destroy(scratch);
+  return status;
+}

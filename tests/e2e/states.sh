@@ -1,0 +1,131 @@
+#!/bin/bash
+# States: with the batch dim they begin anew in each evaluation and carry across
+# its batches and into the remainder; others begin as training left them; all
+# are discarded afterwards.  Training reads on lane by lane.  The same on 1, 2
+# and 4 ranks, and across checkpoints of any of them.
+. "$(dirname "$0")/lib.sh"
+
+# 400 bytes: 297 to train, 103 to evaluate.
+seq 0 399 | awk '{ printf "%c", 33 + ($1 * $1) % 61 }' >text.bin
+cat >states.dnn <<'END'
+dim B = 4, T = 3
+net f(x: i32[B, T]) -> [B] {
+  param w: [] = 0
+  state lane: [B] = 1
+  state steps: [] = 0
+  y = lane + steps + w
+  lane = lane + sum(cast(x, f32), T)
+  steps = steps + 1000
+  if training { return y } else { return y + 0.5 }
+}
+data text {
+  x: i32[B, T] = bytes("text.bin")
+  eval = 103
+  order = sequential
+}
+train {
+  loss       = mean(f(text.x))
+  optimizer  = sgd(lr = 0)
+  steps      = 8
+  eval_every = 3
+}
+END
+
+# What the file above means, in awk: losses of all steps, then of evaluations.
+seq 0 399 | awk '{ v[NR - 1] = 33 + ($1 * $1) % 61 }
+  function window(at) { return v[at] + v[at + 1] + v[at + 2] }
+  function evaluate(done,   i, k, lane, n, sum, each, more, steps) {
+    n = int(103 / 3); each = int(n / 4); more = n % 4; steps = done * 1000
+    for (i = 0; i < 4; i++) lane[i] = 1
+    for (k = 0; k <= each; k++) {
+      for (i = 0; i < (k < each ? 4 : more); i++) {
+        sum += lane[i] + steps + 0.5
+        lane[i] += window(297 + 3 * (i * each + (i < more ? i : more) + k))
+      }
+      steps += 1000
+    }
+    return sum / n
+  }
+  END {
+    length_ = int(297 / 4); windows = int(length_ / 3)
+    for (i = 0; i < 4; i++) lane[i] = 1
+    for (t = 1; t <= 8; t++) {
+      sum = 0
+      for (i = 0; i < 4; i++) {
+        sum += lane[i]
+        lane[i] += window(i * length_ + (t - 1) % windows * 3)
+      }
+      printf "%d %.4f\n", t, sum / 4 + (t - 1) * 1000
+    }
+    for (t = 3; t <= 8; t += t == 6 ? 2 : 3)
+      printf "evaluation %d %.4f\n", t, evaluate(t)
+  }' >wanted.txt
+
+losses() { # file of JSON lines
+  sed -n 's/.*"step":\([0-9]*\),"loss":\([^,}]*\).*/\1 \2/p' "$1" |
+    awk '{ printf "%d %.4f\n", $1, $2 }'
+  sed -n 's/.*"step":\([0-9]*\),"validation_loss":\([^,}]*\).*/\1 \2/p' "$1" |
+    awk '{ printf "evaluation %d %.4f\n", $1, $2 }'
+}
+check() { # name, arguments of run
+  local name=$1
+  shift
+  "$dnnc" run states.dnn --json "$@" >out.json 2>out.err ||
+    { cat out.err; fail "$name"; }
+  losses out.json
+}
+
+for ranks in 1 2 4; do
+  [ $ranks = 1 ] || has_mpi || skip "ranks: needs mpirun"
+  check "$ranks ranks" --ranks $ranks --no-save >got.txt || { cat got.txt; exit 1; }
+  diff wanted.txt got.txt >&2 || fail "$ranks ranks"
+done
+echo "1, 2 and 4 ranks: $(wc -l <wanted.txt) losses as they should be"
+
+# Saved on some, resumed on others.
+for from in 1 4; do
+  rm -rf f.ckpt
+  check "5 steps on $from" --ranks $from --steps 5 >/dev/null
+  for ranks in 2 $from; do
+    rm -rf again.ckpt
+    cp -r f.ckpt again.ckpt
+    check "resumed on $ranks" --ranks $ranks --resume train.save=again.ckpt |
+      grep -v evaluation >got.txt
+    tail -n 3 <(grep -v evaluation wanted.txt) | diff - got.txt >&2 ||
+      fail "saved on $from, resumed on $ranks"
+  done
+done
+echo "resumed on other numbers of ranks"
+
+# Sampling begins with the initial value: it prefers the token that is one more
+# than the last, plus what the state holds.
+cat >sample.dnn <<'END'
+dim B = 4, T = 3, V = 256
+net f(x: i32[B, T]) -> [B, T, V] {
+  param w: [V] = zeros
+  state add: [B] = 2
+  next = cast(x, f32) + 1 + add
+  add = add + 1
+  return 0 - pow(iota(w, V) - next, 2) + w
+}
+data text {
+  x: i32[B, T] = bytes("text.bin")
+  y: i32[B, T] = next(x)
+  order = sequential
+}
+train {
+  loss      = cross_entropy(f(text.x), text.y, V)
+  optimizer = sgd(lr = 0)
+  steps     = 3
+}
+sample { prompt = "A"; count = 4; temperature = 0 }
+END
+rm -rf f.ckpt
+"$dnnc" run sample.dnn >out.txt 2>&1 || fail "$(cat out.txt)"
+text=$("$dnnc" sample sample.dnn --load f.ckpt 2>out.err) || fail "sample: $(cat out.err)"
+[ "$text" = ADGJM ] || fail "sampled '$text'"
+
+"$dnnc" build states.dnn --microbatches 2 -o bundle >out.txt 2>&1 &&
+  fail "micro-batches of states are not supported"
+grep -q "micro-batches of a model with a state" out.txt || fail "$(cat out.txt)"
+exit 0
