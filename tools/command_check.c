@@ -14,6 +14,7 @@
 
 typedef struct Figures {
   int64_t parameters, state;
+  int64_t active; /* parameters at work on one token; fewer with experts */
   double flops_forward, flops_step, activation_bytes;
   Block *blocks;
   int n_blocks;
@@ -64,6 +65,52 @@ static bool is_activation(const Node *node) {
          node->op != OP_const && node->op != OP_iota;
 }
 
+/* The input that a parameter was before casts and renames, else the node. */
+static int source_of(const Graph *graph, int id) {
+  for (;;) {
+    const Node *node = graph->nodes.data[id];
+    if (node->op != OP_cast && !op_info(node->op)->is_view) return id;
+    id = node->inputs[0].node;
+  }
+}
+
+/* Parameters that are not at work on a token: what is between `dispatch` and
+ * `combine` has each token at `top` of E experts, so of a parameter that has E
+ * and is read there, top / E works. */
+static int64_t idle_parameters(const Graph *graph, Arena *arena) {
+  typedef struct Experts {
+    Name dim; /* NULL: outside */
+    int64_t n, top;
+  } Experts;
+  Experts *at = ARENA_ARRAY(arena, Experts, graph->nodes.n);
+  bool *counted = ARENA_ARRAY(arena, bool, graph->nodes.n);
+  int64_t idle = 0;
+  int n;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int i = 0; i < node->n_inputs && node->op != OP_combine; i++)
+      if (at[node->inputs[i].node].dim) at[id] = at[node->inputs[i].node];
+    if (node->op == OP_dispatch) {
+      Name expert = node_names(node, ATTR_to, &n)[0];
+      Name choice = node_names(node, ATTR_over, &n)[0];
+      const Type *slots = graph_type(graph, node->inputs[1]);
+      at[id] = (Experts){expert, type_size(node->types[0], expert),
+                         type_size(slots, choice)};
+    }
+    for (int i = 0; i < node->n_inputs && at[id].dim; i++) {
+      int source = source_of(graph, node->inputs[i].node);
+      const Node *param = graph->nodes.data[source];
+      if (param->op != OP_input || counted[source] ||
+          type_find(param->types[0], at[id].dim) < 0)
+        continue;
+      counted[source] = true;
+      idle +=
+          type_elements(param->types[0]) / at[id].n * (at[id].n - at[id].top);
+    }
+  }
+  return idle;
+}
+
 /* Bytes of each node's values that the backward pass reads. */
 static double *kept_bytes(const Graph *graph, Arena *arena, DType compute) {
   const bool *needed = needed_nodes(graph, arena);
@@ -94,6 +141,7 @@ static int measure(Tool *tool, Compilation *c, Figures *out) {
   const Graph *trained = NULL;
   const double *kept = NULL;
   out->parameters = input_elements(forward, ROLE_param);
+  out->active = out->parameters - idle_parameters(forward, arena);
   out->state = input_elements(forward, ROLE_state);
   out->flops_forward = product_flops(forward, arena);
   out->flops_step = out->flops_forward;
@@ -118,15 +166,16 @@ static void print_json(Text *out, const Model *model, const Figures *figures) {
   const Precision *precision = &model->precision;
   text_add(out, "{\"model\":");
   text_add_json(out, model->name);
-  text_printf(out,
-              ",\"parameters\":%lld,\"state\":%lld,\"flops_forward\":%.0f,"
-              "\"flops_step\":%.0f,\"activation_bytes\":%.0f,"
-              "\"parameter_bytes\":%.0f,\"master_bytes\":%.0f,\"blocks\":[",
-              (long long)figures->parameters, (long long)figures->state,
-              figures->flops_forward, figures->flops_step,
-              figures->activation_bytes,
-              bytes_of(figures->parameters, precision->compute),
-              bytes_of(figures->parameters, precision->master));
+  text_printf(
+      out,
+      ",\"parameters\":%lld,\"active_parameters\":%lld,\"state\":%lld,"
+      "\"flops_forward\":%.0f,\"flops_step\":%.0f,\"activation_bytes\":%.0f,"
+      "\"parameter_bytes\":%.0f,\"master_bytes\":%.0f,\"blocks\":[",
+      (long long)figures->parameters, (long long)figures->active,
+      (long long)figures->state, figures->flops_forward, figures->flops_step,
+      figures->activation_bytes,
+      bytes_of(figures->parameters, precision->compute),
+      bytes_of(figures->parameters, precision->master));
   for (int i = 0; i < figures->n_blocks; i++) {
     const Block *block = &figures->blocks[i];
     text_add(out, i ? ",{\"path\":" : "{\"path\":");
@@ -183,6 +232,9 @@ static void print_totals(Text *out, Arena *arena, const Model *model,
     text_printf(out, ", %s more in %s for the update",
                 human(arena, bytes_of(figures->parameters, master), "B"),
                 dtype_name(master));
+  if (figures->active != figures->parameters)
+    text_printf(out, "\nat work      %s parameters on each token",
+                with_commas(arena, figures->active));
   text_printf(out,
               "\nforward      %s (2 per multiply-add of dots and "
               "convolutions; attention as the full square)\n",

@@ -43,6 +43,9 @@ check_row() { # name, configuration, parameters, state, macs
   [ -z "$state" ] && state=$4
   [ -z "$state" ] || [ "$(number state)" = "$state" ] ||
     complain state "$(number state)" "$state"
+  active=$(grep -oE '[0-9]+ active' <<<"$2" | tr -dc 0-9)
+  [ -z "$active" ] || [ "$(number active_parameters)" = "$active" ] ||
+    complain active_parameters "$(number active_parameters)" "$active"
   [ -z "$5" ] || [ "$(option flops)" = no ] && return
   T=$(option T)
   macs=${5//attention/$(option attention)}
@@ -73,7 +76,7 @@ for model in models/*.dnn; do
   grep -q "^$model " "$work/list" || fail "list models leaves out $model"
 done
 
-# "# 25,557,032 parameters, 53,120 values of state" in the first five lines.
+# "# 25,557,032 parameters, 53,120 values of state", "of which N are at work".
 heads=0
 for model in models/*.dnn; do
   [ "$model" = models/lib.dnn ] && continue
@@ -89,6 +92,9 @@ for model in models/*.dnn; do
   [ "$(number parameters)" = "$said" ] || complain parameters "$(number parameters)" "$said"
   [ -z "$state" ] || [ "$(number state)" = "$state" ] ||
     complain state "$(number state)" "$state"
+  active=$(grep -oE 'of which [0-9,]+ are at work' <<<"$head" | tr -dc 0-9)
+  [ -z "$active" ] || [ "$(number active_parameters)" = "$active" ] ||
+    complain active_parameters "$(number active_parameters)" "$active"
   heads=$((heads + 1))
 done
 echo "$heads models say what they count"
