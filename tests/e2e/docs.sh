@@ -1,7 +1,12 @@
 #!/bin/bash
-# The documents tell the truth: docs/commands.md is what the tables print, every
-# complete program (```dnn) is checked, every plan (```plan) and cluster is read,
-# and every command line of the README is tried.
+# The documents tell the truth.  docs/commands.md is what the tables print, and
+# every fragment of README.md and docs/ is tried by its kind:
+#   dnn         a whole program: no error
+#   dnn header  a whole program; the comment line of its net is replaced by
+#   dnn body    ... the lines of this example: no error
+#   dnn-error   a whole program, example.dnn; the next "message" is what comes
+#   section12   what the programs of tests/golden/section12 say, in order
+#   plan        pins that dnnc reads; cluster likewise
 . "$(dirname "$0")/lib.sh"
 "$dnnc" --commands >commands.md
 cmp -s commands.md "$root/docs/commands.md" || {
@@ -9,41 +14,65 @@ cmp -s commands.md "$root/docs/commands.md" || {
     fail "docs/commands.md is not what 'dnnc --commands' prints"
 }
 "$dnnc" --man | grep -q '^\.TH DNNC' || fail "manual page"
-for command in check ir build run sample convert show list; do
+for command in check ir build run sample show list; do
   "$dnnc" $command --help | grep -q "usage: dnnc $command" || fail "$command --help"
 done
+cp "$root"/models/*.dnn .
 
-blocks=0
-for file in "$root"/README.md "$root"/docs/*.md; do
-  for kind in dnn plan cluster map; do
-    rm -f block-*
-    awk -v kind=$kind '$0 == "```" kind { n++; on = 1; next }
-      $0 == "```" { on = 0 } on { print > ("block-" n "." kind) }' "$file"
-    for block in block-*; do
-      [ -f "$block" ] || continue
-      blocks=$((blocks + 1))
-      action=show
-      [ $kind = dnn ] && action=check
-      "$dnnc" $action "$block" >out 2>&1 ||
-        { cat "$block" out; fail "$(basename "$file"): a block of $kind"; }
-    done
+# Writes fragment N of a file as N.KIND, with blanks in the kind as dashes.
+cut_fragments() {
+  rm -rf fragments && mkdir fragments
+  awk '!on && /^```[a-z]/ { n++; kind = substr($0, 4); gsub(/ /, "-", kind)
+         file = sprintf("fragments/%03d.%s", n, kind); on = 1; printf "" > file; next }
+       $0 == "```" { on = 0 } on { print > file }' "$1"
+}
+bad=0 n_tried=0 header=
+complain() {
+  echo "FAIL: $(basename "$page"), fragment $fragment"
+  cat "$work/out"
+  bad=1
+}
+accept() { "$dnnc" "$@" >"$work/out" 2>&1 || complain; }
+
+try_fragment() {
+  case $fragment in
+  *.dnn) cp "$fragment" example.dnn && accept check example.dnn ;;
+  *.dnn-header)
+    header=$fragment
+    cp "$fragment" example.dnn && accept check example.dnn
+    ;;
+  *.dnn-body)
+    awk -v body="$fragment" '/^  #/ && !done {
+        while ((getline line < body) > 0) print "  " line
+        done = 1; next } { print }' "$header" >example.dnn
+    accept check example.dnn
+    ;;
+  *.dnn-error)
+    cp "$fragment" example.dnn
+    "$dnnc" check example.dnn >"$work/out" 2>&1 && complain
+    ;;
+  *.message) diff "$fragment" "$work/out" >"$work/diff" || { cp "$work/diff" "$work/out"; complain; } ;;
+  *.section12)
+    for program in "$root"/tests/golden/section12/*.dnn; do
+      name=$(basename "$program")
+      cp "$program" "${name#*.}"
+      "$dnnc" check "${name#*.}" && bad=1
+      echo
+    done 2>&1 | sed '$d' >"$work/out"
+    cp "$root"/models/*.dnn .
+    diff "$fragment" "$work/out" >"$work/diff" || { cp "$work/diff" "$work/out"; complain; }
+    ;;
+  *.plan | *.cluster) accept show "$fragment" ;;
+  *) return ;;
+  esac
+  n_tried=$((n_tried + 1))
+}
+for page in "$root"/README.md "$root"/docs/*.md; do
+  cut_fragments "$page"
+  for fragment in fragments/*; do
+    [ -f "$fragment" ] && try_fragment
   done
 done
-[ $blocks -gt 0 ] || fail "no examples found"
-
-# Command lines of the README that start with build/dnnc, in a copy of the tree
-# with few steps.
-ln -s "$root/models" "$root/data" "$root/tests" .
-mkdir build && ln -s "$dnnc" build/dnnc
-lines=0
-while IFS= read -r line; do
-  line=${line%%#*}
-  case $line in
-  *" sample "*) "$dnnc" run models/chargpt.dnn steps=2 eval_batches=1 --quiet ||
-    fail "a checkpoint to sample from" ;;
-  *" run "*) line="$line steps=3 eval_batches=1 --quiet" ;;
-  esac
-  lines=$((lines + 1))
-  $line >out 2>&1 || { cat out; fail "README: $line"; }
-done < <(grep -hE '^ +build/dnnc ' "$root/README.md")
-echo "$blocks examples, $lines command lines"
+echo "$n_tried fragments"
+[ $n_tried -ge 30 ] || fail "too few fragments"
+exit $bad
