@@ -69,7 +69,8 @@ typedef struct StoredPlace {
 } StoredPlace;
 
 typedef struct Checkpoint {
-  const char *path; /* for messages */
+  const char *path;  /* the folder, for messages */
+  const char *given; /* what was asked for: folder or file */
   StoredFile *files;
   int n_files;
   StoredPlace *places; /* of all tensors, by name */

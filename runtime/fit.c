@@ -119,7 +119,7 @@ Status checkpoint_fit(Arena *arena, const Checkpoint *checkpoint,
   return status_make(STATUS_invalid,
                      "'%s' does not fit the model: %d missing, %d extra, %d of "
                      "another type (dnnc convert changes names and layouts)",
-                     checkpoint->path, fit.n_missing, fit.n_extra,
+                     checkpoint->given, fit.n_missing, fit.n_extra,
                      fit.n_differ);
 }
 

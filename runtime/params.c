@@ -77,7 +77,7 @@ static void make_part(void *arg, int index, int n_threads) {
 static bool is_initialised(const DnnTensor *tensor) {
   return tensor->role == DNN_PARAM || tensor->role == DNN_STATE ||
          tensor->role == DNN_MOMENT || tensor->role == DNN_EMA ||
-         tensor->role == DNN_SCALE;
+         tensor->role == DNN_CACHE || tensor->role == DNN_SCALE;
 }
 
 /* Values that all are the same are made once. */

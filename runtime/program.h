@@ -28,6 +28,7 @@ typedef enum DnnRole {
   DNN_STATE,  /* kept, not trained; likewise */
   DNN_MOMENT, /* of the optimizer: "adamw.m/PATH"; not loaded by --load */
   DNN_EMA,    /* "ema/PATH" */
+  DNN_CACHE,  /* of sampling; in no checkpoint */
   DNN_DATA,   /* a field of a data block, filled before each execution */
   DNN_STEP,   /* i32 scalar: t, counted from 1 */
   DNN_SEED,   /* i64 scalar */
@@ -181,7 +182,7 @@ typedef struct DnnInstr {
 } DnnInstr;
 
 /* Path of the data input of `decode` that holds the position: i32 scalar. */
-#define DNN_POSITION "sample.position"
+#define DNN_POSITION "sample.position" /* as in passes/incremental.h */
 
 typedef struct DnnCode {
   const char *name; /* train eval eval_rest sample decode */

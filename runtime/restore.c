@@ -249,7 +249,7 @@ static void split_path(Arena *arena, const char *path, const char **out_folder,
 
 Status checkpoint_open(Arena *arena, const char *path, Checkpoint *out) {
   const char *name;
-  *out = (Checkpoint){0};
+  *out = (Checkpoint){.given = path};
   split_path(arena, path, &out->path, &name);
   int folder = open(out->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0)
@@ -397,14 +397,14 @@ static Status check(Arena *scratch, const Checkpoint *checkpoint,
     return status_make(STATUS_io,
                        "'%s' does not say that dnnc wrote it; --load takes its "
                        "parameters",
-                       checkpoint->path);
+                       checkpoint->given);
   TRY(checkpoint_fit(scratch, checkpoint, program, is_resume, list));
   TRY(checkpoint_verify(scratch, checkpoint, program, is_resume, &unhashed));
   if (unhashed > 0)
     fprintf(stderr,
             "note: '%s' has no hashes of %d tensors: damaged values would not "
             "be seen\n",
-            checkpoint->path, unhashed);
+            checkpoint->given, unhashed);
   return STATUS_OK;
 }
 

@@ -158,6 +158,7 @@ static Status step(Sampling *s) {
   TRY(device->write(device, s->token->offset, &s->text[position],
                     sizeof(int32_t)));
   TRY(device->write(device, s->position->offset, &position, sizeof position));
+  TRY(states_fill_lanes(s->run, s->decode, false));
   TRY(exec_run(s->run->exec, s->decode, position + 1));
   s->n_cached++;
   return STATUS_OK;

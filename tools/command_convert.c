@@ -79,7 +79,7 @@ static Status check_hashes(Tool *tool, const Checkpoint *from) {
     fprintf(stderr,
             "note: '%s' has no hashes of %d tensors: damaged values would not "
             "be seen\n",
-            from->path, n_unhashed);
+            from->given, n_unhashed);
   return STATUS_OK;
 }
 
@@ -180,7 +180,7 @@ static int convert(Tool *tool, const TensorMap *map, const Checkpoint *from,
   if (conversion.n_misfits > 0)
     fprintf(stderr,
             "dnnc: error: '%s' does not fit the map '%s': %d tensor%s\n",
-            from->path, tool->options.map, conversion.n_misfits,
+            from->given, tool->options.map, conversion.n_misfits,
             conversion.n_misfits == 1 ? "" : "s");
   if (has_mistake || conversion.n_misfits > 0) return EXIT_user;
   Status status = check_hashes(tool, from);

@@ -1,6 +1,7 @@
 /*
  * compile.c -- from a model file to the final graphs of all its codes.
  */
+#include "passes/incremental.h"
 #include "runtime/runtime.h"
 #include "tools/tools.h"
 
@@ -280,7 +281,7 @@ static Graph *with_averages(Tool *tool, Compilation *c, Graph *graph) {
   PassContext ctx = {.module = &tool->module,
                      .scratch = arena_create(tool->memory),
                      .model = c->model};
-  Graph *result = average_read(&ctx, graph, c->codes[0].graph);
+  Graph *result = average_read(&ctx, graph, c->trained);
   arena_destroy(ctx.scratch);
   return result;
 }
@@ -296,9 +297,9 @@ static bool add_code(Tool *tool, Compilation *c, const char *name, Graph *graph,
     plan_drop_time(&whole);
     c->plan = &whole;
   }
-  if (c->model->has_train && !is_training)
-    graph = with_averages(tool, c, graph);
+  if (c->trained) graph = with_averages(tool, c, graph);
   Graph *final = compile_graph(tool, c, graph, is_training);
+  if (is_training) c->trained = final;
   c->plan = plan;
   if (tool_report(tool)) return false;
   c->codes[c->n_codes++] =
@@ -306,10 +307,13 @@ static bool add_code(Tool *tool, Compilation *c, const char *name, Graph *graph,
   return true;
 }
 
-static void lay_out(Tool *tool, Compilation *c) {
+/* `others`: a graph whose slots are there too, after those of the codes; or
+ * NULL. */
+static void lay_out(Tool *tool, Compilation *c, const Graph *others) {
   const Target *target = &c->backend->target;
   for (int i = 0; i < c->n_codes; i++)
     layout_persistent(&c->persistent, tool->arena, c->codes[i].graph, target);
+  if (others) layout_persistent(&c->persistent, tool->arena, others, target);
   for (int i = 0; i < c->n_codes; i++) {
     PassContext ctx = {.module = &tool->module,
                        .scratch = arena_create(tool->memory),
@@ -342,9 +346,53 @@ static void hash_model(Compilation *c, Arena *arena) {
   hash_hex(text_string(&text), text.n, c->model_hash);
 }
 
+bool compile_decode(Tool *tool, const Model *model, Graph **out_whole,
+                    Graph **out_step) {
+  Text why = text_create(tool->arena);
+  PassContext ctx = {.module = &tool->module,
+                     .scratch = arena_create(tool->memory),
+                     .model = model};
+  bool can = incremental_split(&ctx, model->sample, out_whole, out_step, &why);
+  arena_destroy(ctx.scratch);
+  if (!can && !tool->options.quiet)
+    fprintf(stderr, "note: every token takes a whole window: %s\n",
+            text_string(&why));
+  return can;
+}
+
+/* `dnnc sample` needs no training, except for what it says about averages. */
+static bool add_sampling(Tool *tool, Compilation *c) {
+  const Model *model = c->model;
+  if (!model->sample) {
+    fprintf(stderr, "dnnc: error: '%s' has no sample block\n",
+            tool->options.subject);
+    return false;
+  }
+  if (model->has_train && model->settings.ema > 0) {
+    c->trained = compile_graph(tool, c, model->train, true);
+    if (tool_report(tool)) return false;
+  }
+  c->plan = NULL;
+  Graph *whole = model->sample, *step = NULL;
+  if (!tool->options.whole) compile_decode(tool, model, &whole, &step);
+  return add_code(tool, c, "sample", whole, 1, false, false) &&
+         add_code(tool, c, "decode", step, 1, false, false);
+}
+
+/* A checkpoint holds what training has, also where sampling does not read it.
+ */
+static int compile_sampling(Tool *tool, Compilation *c) {
+  if (!add_sampling(tool, c)) return EXIT_user;
+  lay_out(tool, c, c->model->train);
+  hash_model(c, tool->arena);
+  return EXIT_done;
+}
+
 int compile_all(Tool *tool, Compilation *out) {
   int code = compile_setup(tool, out, false);
   if (code != EXIT_done) return code;
+  if (tool->options.command == COMMAND_sample)
+    return compile_sampling(tool, out);
   Model *model = out->model;
   int64_t batch = model->settings.batch;
   bool ok = add_code(tool, out, "train", model->train, batch, true, true) &&
@@ -355,7 +403,7 @@ int compile_all(Tool *tool, Compilation *out) {
             add_code(tool, out, "forward",
                      model->has_train ? NULL : model->forward, 1, false, false);
   if (!ok) return EXIT_user;
-  lay_out(tool, out);
+  lay_out(tool, out, NULL);
   if (!fits(tool, out)) return EXIT_no_plan;
   hash_model(out, tool->arena);
   return EXIT_done;

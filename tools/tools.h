@@ -72,6 +72,7 @@ typedef struct Compilation {
   int n_codes;
   CodeInput codes[5];
   PersistentLayout persistent;
+  const Graph *trained; /* the final graph of training, once there is one */
   char model_hash[33];
 } Compilation;
 
@@ -88,6 +89,11 @@ Graph *compile_graph(Tool *tool, Compilation *compilation, Graph *graph,
  * was said (data_sizes.c). */
 bool compile_eval_rest(Tool *tool, const Model *model, const char *model_dir,
                        int64_t *out_rest);
+/* The net of the sample block over its window, filling caches, and at one
+ * position, reading them; false after a note where the net does not allow it.
+ */
+bool compile_decode(Tool *tool, const Model *model, Graph **out_whole,
+                    Graph **out_step);
 /* The folder of the model file, absolute. */
 const char *compile_model_folder(Tool *tool);
 /* Fills plan and backend from the options.  Returns an exit code. */

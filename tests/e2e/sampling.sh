@@ -1,0 +1,64 @@
+#!/bin/bash
+# dnnc sample: with caches of keys and values the same text as with whole windows,
+# past the window too; draws, prompts of any kind, both vocabularies; a net
+# that cannot be taken apart says so.
+. "$(dirname "$0")/lib.sh"
+chargpt="$root/models/chargpt.dnn"
+small="L=2 C=32 H=2 T=24 batch=4"
+"$dnnc" run "$chargpt" $small --data "$root" --quiet --json steps=30 eval_batches=1 save=char.ckpt >/dev/null ||
+  fail "train"
+sample() { "$dnnc" sample "$chargpt" $small --load char.ckpt --json "$@"; }
+tokens() { grep -o '"tokens":\[[^]]*' "$1"; }
+same() { # arguments: with and without caches
+  sample "$@" >with.json 2>err || { cat err; fail "sample $*"; }
+  [ ! -s err ] || { cat err; fail "something to say"; }
+  sample "$@" --whole-windows >without.json || fail "whole windows"
+  [ -n "$(tokens with.json)" ] && [ "$(tokens with.json)" = "$(tokens without.json)" ] ||
+    { cat with.json without.json; fail "other tokens with caches: $*"; }
+  # Logarithms of probabilities, to rounding.
+  paste -d' ' <(grep -o '"logprobs":\[[^]]*' with.json | cut -d[ -f2 | tr , '\n') \
+    <(grep -o '"logprobs":\[[^]]*' without.json | cut -d[ -f2 | tr , '\n') |
+    awk '{ d = $1 - $2; if (d < -1e-5 || d > 1e-5) bad++ } END { exit bad > 0 || NR < 2 }' ||
+    fail "other logits with caches: $*"
+}
+same sample.temperature=0 --count 60
+same sample.temperature=0 --count 40 --prompt "a text that is longer than the window of 24"
+same sample.temperature=0 --count 30 --prompt ""
+same --count 60 --seed 3
+same sample.top_k=3 sample.temperature=1.5 --count 40 --prompt X
+first=$(tokens with.json)
+sample sample.top_k=3 sample.temperature=1.5 --count 40 --prompt X --seed 9 >other.json
+[ "$first" != "$(tokens other.json)" ] || fail "the seed changes nothing"
+
+# The text itself, and from the bundle of a training run.
+"$dnnc" sample "$chargpt" $small --load char.ckpt --count 5 --prompt AB sample.temperature=0 >text || fail "text"
+[ "$(head -c 2 text)" = AB ] && [ "$(wc -c <text)" -ge 8 ] || fail "not the prompt and 5 bytes"
+"$dnnc" build "$chargpt" $small save=char.ckpt sample.temperature=0 -o char.bundle --quiet || fail "build"
+char.bundle/run --sample --count 5 --prompt AB >text2 || fail "run --sample"
+cmp text text2 || fail "run --sample: another text"
+
+# Averages of the parameters are what is sampled from.
+"$dnnc" run "$chargpt" $small ema=0.9 --data "$root" --quiet --json steps=10 eval_batches=1 save=ema.ckpt >/dev/null ||
+  fail "train with averages"
+"$dnnc" sample "$chargpt" $small ema=0.9 --load ema.ckpt --json --count 9 >ema.json || fail "averages"
+"$dnnc" sample "$chargpt" $small --load ema.ckpt --json --count 9 >last.json || fail "without averages"
+[ "$(grep -o '"logprobs.*]' ema.json)" != "$(grep -o '"logprobs.*]' last.json)" ] || fail "averages are not read"
+
+# Byte pairs: a prompt in several scripts and one that is no UTF-8.
+gpt2() { "$dnnc" "$@" L=1 C=8 H=2 T=16 batch=2 precision.compute=f32 --data "$root"; }
+gpt2 run "$root/models/gpt2.dnn" steps=1 eval_batches=1 save=g.ckpt --quiet --json >/dev/null || fail "train gpt2"
+gpt2 sample "$root/models/gpt2.dnn" --load g.ckpt --json --count 30 --prompt "Grüße, 世界 $(printf '\377')!" \
+  >bpe.json || fail "byte pairs"
+grep -q '"sample":"Grüße, 世界 \\ufffd!' bpe.json || { cat bpe.json; fail "the prompt does not come back"; }
+[ "$(tokens bpe.json | tr -cd , | wc -c)" = 29 ] || fail "not 30 tokens"
+gpt2 sample "$root/models/gpt2.dnn" V=50256 --load g.ckpt --count 3 >/dev/null 2>err
+[ $? = 1 ] && grep -q '^differs:  wte is f32\[50257, 8\]' err || { cat err; fail "another vocabulary"; }
+
+# Prompts that a small net does not know, and a net that looks ahead.
+"$dnnc" sample "$chargpt" $small V=100 --load char.ckpt 2>/dev/null && fail "a checkpoint that does not fit"
+sed 's/mask(s, T >= S)/s/' "$chargpt" >ahead.dnn
+"$dnnc" sample ahead.dnn $small --load char.ckpt --json --count 9 >ahead.json 2>err || { cat err; fail "ahead"; }
+grep -q "note: every token takes a whole window: 'block\[0\].attn.p' looks at positions" err || { cat err; fail "no note"; }
+[ "$(tokens ahead.json | tr -cd , | wc -c)" = 8 ] || fail "not 9 tokens"
+"$dnnc" sample "$root/models/mlp.dnn" --load char.ckpt 2>err
+[ $? = 1 ] && grep -q 'has no sample block' err || { cat err; fail "no sample block"; }
