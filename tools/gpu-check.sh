@@ -25,7 +25,7 @@ losses() { grep '"step":' "$1" | grep -o '"loss":[^,}]*' | cut -d: -f2; }
 {
   echo "dnnc $(git rev-parse --short HEAD)"
   nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
-  for model in mlp lenet chargpt; do
+  for model in mlp lenet charmoe chargpt; do
     for target in cpu cuda; do
       if ! train $model $target; then
         echo "$model $target: FAILED"

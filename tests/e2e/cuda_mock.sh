@@ -39,7 +39,7 @@ on_mock() { # name steps
   same_losses "$1.json" "$1.cpu" "$1"
 }
 
-for case in mlp:4 lenet:1 chargpt:2:batch=4; do
+for case in mlp:4 lenet:1 charmoe:2:batch=4 chargpt:2:batch=4; do
   IFS=: read -r model steps option <<<"$case"
   on_cpu "$model" "$model" "$steps" ${option:+"$option"}
   # shellcheck disable=SC2086
@@ -87,4 +87,4 @@ DNN_MOCK_EAGER=1 on_mock mlp-2 4
 DNN_NCCL_LIB=/nonexistent refuses "no NCCL" "several GPUs need NCCL" mlp-2
 DNN_MOCK_FAIL=ncclAllReduce:3:3 refuses "a collective that fails" \
   "NCCL failed in an all-reduce" mlp-2
-echo "CUDA bundles on the mock GPU: 6 trained, 10 failures named"
+echo "CUDA bundles on the mock GPU: 7 trained, 10 failures named"
