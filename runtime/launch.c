@@ -332,12 +332,14 @@ static int wait_for_child(Launch *launch) {
 }
 
 /* The code that most ranks gave is the cause: a mistake of the user is found by
- * all, a lost rank by its neighbours. */
+ * all, a lost rank by its neighbours.  Once all have said theirs, their work is
+ * done, and how mpirun ends does not matter: some crash on the way out. */
 static int exit_code(const Launch *launch, int status) {
   int said = NO_CODE;
-  bool is_lost = false;
+  bool is_lost = false, have_all_said = true;
   for (int i = 0; i < launch->options->ranks; i++) {
     is_lost = is_lost || launch->ranks[i].is_lost;
+    have_all_said = have_all_said && launch->ranks[i].code != NO_CODE;
     if (launch->ranks[i].code > said) said = launch->ranks[i].code;
   }
   if (launch->n_signals > 1) return launch->stop_code;
@@ -350,9 +352,12 @@ static int exit_code(const Launch *launch, int status) {
     return EXIT_machine;
   }
   if (WIFSIGNALED(status) && !launch->n_kills)
-    fprintf(stderr, "error: mpirun was killed by signal %d (%s)\n",
-            WTERMSIG(status), strsignal(WTERMSIG(status)));
-  int code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_machine;
+    fprintf(stderr, "%s: mpirun was killed by signal %d (%s)\n",
+            have_all_said ? "warning" : "error", WTERMSIG(status),
+            strsignal(WTERMSIG(status)));
+  int code = have_all_said       ? said
+             : WIFEXITED(status) ? WEXITSTATUS(status)
+                                 : EXIT_machine;
   if (said > 0) code = said;
   if (code == 0 && launch->stop_code) return launch->stop_code;
   bool is_known = code == 0 || code == 1 || code == 2 || code == 3 ||

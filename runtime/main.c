@@ -345,10 +345,11 @@ static int start(Run *run) {
 }
 
 static void finish(Run *run, int code) {
-  watch_tell(&run->watch, "ended %d", code);
   saver_close(run->saver);
   if (run->data) data_close(run->data);
   if (run->device && run->device->program) run->device->close(run->device);
+  /* What comes now is the transport's business alone. */
+  watch_tell(&run->watch, "ended %d", code);
   run->comm->close(run->comm);
   close(run->signals);
   watch_close(&run->watch);

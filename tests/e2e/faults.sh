@@ -75,6 +75,14 @@ kill -INT $pid
 ends 130 10
 resumes
 
+# An mpirun that crashes when all ranks have ended takes nothing away.
+mkdir -p crashing
+printf '#!/bin/bash\n%s "$@"\nkill -SEGV $$\n' "$(command -v mpirun)" >crashing/mpirun
+chmod +x crashing/mpirun
+PATH=$PWD/crashing:$PATH $run --steps 3 --no-save >crash.json 2>crash.err ||
+  { cat crash.err; fail "a crash of mpirun at the end"; }
+grep -q 'warning: mpirun was killed' crash.err || fail "no word of the crash"
+
 # A missing oneDNN costs speed: one warning, exit 0.
 DNN_ONEDNN_LIB=none $run --steps 3 --no-save >dnnl.json 2>dnnl.err ||
   { cat dnnl.err; fail "without oneDNN"; }
