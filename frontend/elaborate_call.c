@@ -360,7 +360,8 @@ static bool check_type(Elab *e, const TypeExpr *type, Val val, const char *what,
     return false;
   }
   const Type *has = elab_type(e, val);
-  if (!check_dtype(e, type, has, what, place)) return false;
+  if (!elab_dims_differ(e, type) || !check_dtype(e, type, has, what, place))
+    return false;
   bool is_open = false;
   int n_named = 0;
   for (int i = 0; i < type->n_dims; i++) {

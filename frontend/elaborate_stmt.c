@@ -69,9 +69,21 @@ static int64_t dim_size(Elab *e, const TypeDim *dim) {
   return -1;
 }
 
+bool elab_dims_differ(Elab *e, const TypeExpr *type) {
+  for (int i = 0; i < type->n_dims; i++) {
+    const TypeDim *dim = &type->dims[i];
+    for (int j = 0; j < i; j++)
+      if (dim->name && type->dims[j].name == dim->name) {
+        diag(e->diags, DIAG_dim_twice, dim->span, dim->name);
+        return false;
+      }
+  }
+  return true;
+}
+
 const Type *elab_type_expr(Elab *e, const TypeExpr *type) {
   DType dtype;
-  if (!find_dtype(e, type, &dtype)) return NULL;
+  if (!find_dtype(e, type, &dtype) || !elab_dims_differ(e, type)) return NULL;
   if (type->n_dims > MAX_RANK) {
     diag(e->diags, DIAG_too_many_dims, type->span, type->n_dims, MAX_RANK);
     return NULL;
@@ -85,11 +97,6 @@ const Type *elab_type_expr(Elab *e, const TypeExpr *type) {
       diag(e->diags, DIAG_open_type, dim->span);
       return NULL;
     }
-    for (int j = 0; j < i; j++)
-      if (type->dims[j].name == dim->name) {
-        diag(e->diags, DIAG_dim_twice, dim->span, dim->name);
-        return NULL;
-      }
     int64_t size = dim_size(e, dim);
     is_good = is_good && size > 0;
     out->dims[i] = (Dim){.name = dim->name, .size = size};

@@ -321,6 +321,8 @@ Val elab_drop(Elab *e, Val val, Name dim); /* a dim of size 1 vanishes */
 bool elab_annotations(Elab *e, const AnnotationList *list);
 /* True if a `return` was reached. */
 bool exec_body(Elab *e, const StmtList *body);
+/* No dim of the type stands twice; else reports it. */
+bool elab_dims_differ(Elab *e, const TypeExpr *type);
 /* Dims, sizes and dtype of a parameter, field or net input; NULL after a
  * message. */
 const Type *elab_type_expr(Elab *e, const TypeExpr *type);

@@ -24,6 +24,12 @@ clang $flags tests/fuzz/fuzz_syntax.c -o $out/fuzz_syntax \
 timeout $((seconds + 60)) $out/fuzz_syntax "$seconds" "$seed" models/*.dnn \
   models/*.cluster models/*.plan tests/golden/syntax/*.dnn
 
+clang $flags tests/fuzz/fuzz_meaning.c -o $out/fuzz_meaning \
+  $out/libfrontend.a $out/libir.a $out/libsupport.a -lm -ldl
+(cd $out && timeout $((seconds + 60)) ./fuzz_meaning "$seconds" "$seed" \
+  $(ls ../models/*.dnn ../tests/golden/*/*.dnn ../tests/golden/*/*.ir \
+    ../tests/reference/*.dnn | grep -v syntax/))
+
 clang $flags -fsanitize=fuzzer tests/fuzz/fuzz_checkpoint.c \
   -o $out/fuzz_checkpoint $out/libruntime.a $out/libsupport.a -lz -lm -ldl \
   -lpthread

@@ -269,7 +269,7 @@ static double loss_along(Module *module, const Model *model, const Graph *graph,
 static const char *check_gradients(Arena *arena, const char *text,
                                    const char *dnnc) {
   (void)dnnc;
-  static const double steps[] = {1e-4, 1e-5, 1e-6, 1e-3};
+  static const double steps[] = {1e-4, 1e-5, 1e-6, 1e-3, 1e-8};
   Module *module = module_create(arena);
   Model *model = load_model(module, text);
   if (!model) return FORMAT("%s", messages(module));
