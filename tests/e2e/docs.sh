@@ -6,7 +6,7 @@
 #   dnn body    ... the lines of this example: no error
 #   dnn-error   a whole program, example.dnn; the next "message" is what comes
 #   section12   what the programs of tests/golden/section12 say, in order
-#   plan        pins that dnnc reads; cluster likewise
+#   plan        pins that dnnc reads; cluster and map likewise
 . "$(dirname "$0")/lib.sh"
 "$dnnc" --commands >commands.md
 cmp -s commands.md "$root/docs/commands.md" || {
@@ -14,7 +14,7 @@ cmp -s commands.md "$root/docs/commands.md" || {
     fail "docs/commands.md is not what 'dnnc --commands' prints"
 }
 "$dnnc" --man | grep -q '^\.TH DNNC' || fail "manual page"
-for command in check ir build run sample show list; do
+for command in check ir build run sample convert show list; do
   "$dnnc" $command --help | grep -q "usage: dnnc $command" || fail "$command --help"
 done
 cp "$root"/models/*.dnn .
@@ -62,7 +62,7 @@ try_fragment() {
     cp "$root"/models/*.dnn .
     diff "$fragment" "$work/out" >"$work/diff" || { cp "$work/diff" "$work/out"; complain; }
     ;;
-  *.plan | *.cluster) accept show "$fragment" ;;
+  *.plan | *.cluster | *.map) accept show "$fragment" ;;
   *) return ;;
   esac
   n_tried=$((n_tried + 1))
