@@ -49,11 +49,6 @@ typedef struct Body {
   VEC(Value) inputs; /* old values */
 } Body;
 
-static const void *value_key(Value value) {
-  return (const void *)(intptr_t)(((int64_t)value.node << 4) + value.result +
-                                  1);
-}
-
 static Value body_value(Body *body, Value old, int group);
 
 static Value body_copy(Body *body, int id, int group) {

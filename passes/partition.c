@@ -30,11 +30,6 @@ typedef struct Partition {
   Map *whole; /* value of the new graph -> its whole version's node + 1 */
 } Partition;
 
-static const void *value_key(Value value) {
-  return (const void *)(intptr_t)(((int64_t)value.node << 4) + value.result +
-                                  1);
-}
-
 static Type *type_copy(Arena *arena, const Type *type) {
   Type *copy = type_create(arena, type->dtype, type->rank);
   copy->partial = type->partial;

@@ -57,4 +57,11 @@ AxisSet mesh_sequential(const Mesh *mesh);
 /* The node runs once for each micro-batch. */
 bool node_is_timed(const Graph *graph, int id);
 
+/* A key for maps of values.  A bucket of gradients has as many results as a
+ * model has parameters. */
+static inline const void *value_key(Value value) {
+  uint64_t key = ((uint64_t)value.node << 24) + (uint64_t)value.result + 1;
+  return (const void *)(uintptr_t)key;
+}
+
 #endif
