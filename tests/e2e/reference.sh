@@ -17,9 +17,10 @@ check() { # model, arguments of run
     fail "$name: no checkpoint made"
   "$dnnc" run "$root/tests/reference/$model.dnn" --load first.ckpt --json \
     save=out.ckpt "$@" >out.json 2>out.err || { cat out.err; fail "$name"; }
-  echo "$name: $("$reference" compare \
-    "$root/tests/reference/$model.safetensors" out.ckpt/step-00000001)" ||
-    fail "$name"
+  result=$("$reference" compare \
+    "$root/tests/reference/$model.safetensors" out.ckpt/step-00000001) ||
+    fail "$name: $result"
+  echo "$name: $result"
 }
 
 # The same from the recorded parameters on, ten steps: records ten/PATH.
@@ -32,13 +33,15 @@ ten_steps() {
     fail "$name: no checkpoint made"
   "$dnnc" run "$root/tests/reference/$model.dnn" --load first.ckpt --json \
     save=out.ckpt steps=10 "$@" >out.json 2>out.err || { cat out.err; fail "$name"; }
-  echo "$name: $("$reference" compare \
-    "$root/tests/reference/$model.safetensors" out.ckpt/step-00000010 ten/)" ||
-    fail "$name"
+  result=$("$reference" compare \
+    "$root/tests/reference/$model.safetensors" out.ckpt/step-00000010 ten/) ||
+    fail "$name: $result"
+  echo "$name: $result"
 }
 
 for model in chargpt_small cnn_small windows_small llama_small bert_small \
-  mixtral_small switch_small; do
+  mixtral_small switch_small enlarge_small alexnet_small vgg_small \
+  resnet_small inception_small unet_small vit_small; do
   ten_steps $model
   check $model
   check $model --disable attention --disable cse
@@ -46,8 +49,10 @@ for model in chargpt_small cnn_small windows_small llama_small bert_small \
 done
 check cnn_small --microbatches 2
 check mixtral_small --microbatches 2
+ten_steps resnet_small --microbatches 2
 has_mpi || skip "ranks: needs mpirun"
 check cnn_small --ranks 2
+ten_steps resnet_small --ranks 2
 check cnn_small --ranks 4
 check chargpt_small --ranks 3
 check llama_small --ranks 2

@@ -18,9 +18,11 @@ import torch.nn.functional as F
 def write_safetensors(path, tensors):
     header, blobs, offset = {}, [], 0
     for name in sorted(tensors):
-        data = np.ascontiguousarray(tensors[name], dtype="<f8")
+        narrow = getattr(tensors[name], "dtype", None) == np.float32
+        data = np.ascontiguousarray(tensors[name], "<f4" if narrow else "<f8")
         end = offset + data.nbytes
-        header[name] = {"dtype": "F64", "shape": list(data.shape),
+        header[name] = {"dtype": "F32" if narrow else "F64",
+                        "shape": list(np.shape(tensors[name])),
                         "data_offsets": [offset, end]}
         blobs.append(data.tobytes())
         offset = end
@@ -71,6 +73,16 @@ def windows(p, x, y):
     h = F.avg_pool2d(torch.tanh(h), 2, 2, 1)
     h = F.adaptive_avg_pool2d(h, (3, 2))
     return F.mse_loss(torch.einsum("ncyx,cyxk->nk", h, p["w"]), y.to(h.dtype))
+
+
+def enlarge(p, x, y):
+    w0 = p["w0"].flatten(0, 1)
+    h = F.conv_transpose2d(x, w0, stride=(1, 2), groups=2)
+    h = F.interpolate(torch.tanh(h), scale_factor=(2, 3), mode="bilinear")
+    h = F.pad(F.pad(h, (0, 0, 0, 1)), (2, 1, 0, 0), value=0.5)
+    h = F.conv2d(h, p["w1"], stride=(1, 2), padding=(1, 3))
+    h = F.interpolate(h, scale_factor=2, mode="nearest")
+    return F.mse_loss(h, y.view(h.shape).to(h.dtype))
 
 
 def rms(x, g):
@@ -221,6 +233,15 @@ def main():
                    b + "rms[1].g": ((16,), 0.2, 1)}
     record("llama_small", llama, shapes, x, y,
            [[int(v) for v in np.concatenate([a, b])] for a, b in zip(x, y)])
+
+    random = np.random.default_rng(6)
+    image = random.integers(-8, 9, (2, 4, 5, 3)) / 8
+    target = random.integers(-8, 9, (2, 2340)) / 8
+    record("enlarge_small", enlarge,
+           {"w0": ((2, 2, 3, 3, 2), 0.3, 0), "w1": ((3, 6, 3, 3), 0.3, 0)},
+           image, target,
+           [[float(v) for v in np.concatenate([a.flatten(), b])]
+            for a, b in zip(image, target)])
 
 
 if __name__ == "__main__":

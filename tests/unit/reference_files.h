@@ -1,7 +1,8 @@
 /*
  * reference_files.h -- what tests/reference holds, for the tests that compare
- * with it: MODEL.dnn, MODEL.csv (the data), MODEL.safetensors (f64: param/PATH,
- * grad/PATH, loss, f32_error/PATH).  Only what record.py writes is read.
+ * with it: MODEL.dnn, MODEL.csv (the data), MODEL.safetensors (param/PATH,
+ * grad/PATH, loss, f32_error/PATH; of ten steps what record_vision.py lists).
+ * Only what the record*.py write is read.
  */
 #ifndef TESTS_UNIT_REFERENCE_FILES_H
 #define TESTS_UNIT_REFERENCE_FILES_H
@@ -90,16 +91,29 @@ static inline int64_t recorded_csv(Arena *arena, const char *path,
   return filled;
 }
 
-/* ||got - wanted|| / ||wanted||, in L2. */
-static inline double relative_error(const double *got, const double *wanted,
-                                    int64_t n) {
+/* What the error of a gradient is relative to that is zero but for rounding. */
+static inline double recorded_floor(Arena *arena, const Recorded *recorded) {
+  const StoredTensor *floor = recorded_find(recorded, "floor", "");
+  return floor ? recorded_values(arena, recorded, floor)[0] : 0;
+}
+
+/* ||got - wanted|| / ||wanted|| in L2, or / floor where ||wanted|| is less than
+ * a millionth of it. */
+static inline double error_above(double floor, const double *got,
+                                 const double *wanted, int64_t n) {
   double error = 0, norm = 0;
   for (int64_t i = 0; i < n; i++) {
     double d = got[i] - wanted[i];
     error += d * d;
     norm += wanted[i] * wanted[i];
   }
-  return norm > 0 ? sqrt(error / norm) : sqrt(error);
+  norm = sqrt(norm) < 1e-6 * floor ? floor : sqrt(norm);
+  return norm > 0 ? sqrt(error) / norm : sqrt(error);
+}
+
+static inline double relative_error(const double *got, const double *wanted,
+                                    int64_t n) {
+  return error_above(0, got, wanted, n);
 }
 
 #endif
