@@ -61,3 +61,23 @@ hash_of() { grep -o '"parameters_sha256":\["[0-9a-f]*' "$1" | tail -n 1; }
 "$dnnc" run "$root/models/mlp.dnn" --data "$root" H1=16 H2=8 --steps 0 --no-save --json --quiet \
   --load mlp2.ckpt >again.json 2>err || { cat err; fail "load"; }
 [ "$(hash_of run.json)" = "$(hash_of again.json)" ] || fail "other parameters"
+
+# Whatever call fails while it writes: exit 3, and what stood there is whole.
+command -v strace >/dev/null && strace -o /dev/null true 2>/dev/null || exit 0
+"$dnnc" convert "$theirs" --map "$map" D=8 -o safe --quiet --file-size 20KB 2>/dev/null || fail "safe"
+sum=$(cat safe/* | sha256sum)
+count=0
+for call in pwrite64 fsync renameat mkdir unlinkat; do
+  for n in 1 2 3 7; do
+    strace -f -o /dev/null -e trace=$call -e inject=$call:error=ENOSPC:when=$n \
+      "$dnnc" convert "$theirs" --map "$map" D=8 -o safe --quiet --file-size 20KB 2>err
+    code=$?
+    [ $code = 0 ] && continue
+    count=$((count + 1))
+    [ $code = 3 ] && [ -s err ] || { cat err; fail "$call $n: exit $code"; }
+    [ "$(cat safe/* | sha256sum)" = "$sum" ] || fail "$call $n: another checkpoint"
+    "$dnnc" convert safe --map "$map" D=8 --reverse -o again --quiet || fail "$call $n: damaged"
+    rm -rf safe/.unfinished-*
+  done
+done
+[ $count -gt 6 ] || fail "only $count faults"

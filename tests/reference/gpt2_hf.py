@@ -99,4 +99,5 @@ def main():
     print(greedy, logprob)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -2,8 +2,8 @@
 /*
  * convert.c -- mapping files: their text, their mistakes (golden messages in
  * tests/golden/maps), and tensors moved by them in both directions; at last
- * GPT-2 with the names and layouts of Hugging Face, whose logits another
- * implementation recorded (tests/reference/gpt2_hf.py).
+ * GPT-2 and LLaMA with the names and layouts of Hugging Face, whose logits
+ * another implementation recorded (tests/reference/gpt2_hf.py, llama_hf.py).
  *
  * With DNNC_BLESS=1 in the environment the golden files are written instead.
  */
@@ -321,20 +321,30 @@ static const char *in_root(Module *module, const char *path) {
   return arena_printf(module->arena, "%s/%s", TEST_ROOT, path);
 }
 
+/* The model of models/ with a sample block, whatever blocks it has itself. */
+typedef struct Net {
+  Module *module;
+  const char *text;
+} Net;
+
 static const Source *load_source(void *user, const char *path) {
-  Module *module = user;
-  return source_of(module, path, read_text(module, path));
+  const Net *net = user;
+  return source_of(net->module, path,
+                   strstr(path, "net.dnn") ? net->text
+                                           : read_text(net->module, path));
 }
 
-static const Graph *gpt2_graph(Module *module) {
-  static const Override sizes[] = {{"V", "256"}, {"C", "16"},
-                                   {"H", "2"},   {"T", "12"},
-                                   {"L", "2"},   {"precision.compute", "f32"}};
+static const Graph *net_graph(Module *module, const char *name,
+                              const Override *sizes, int n) {
+  Net net = {module, arena_printf(module->arena,
+                                  "import \"%s.dnn\"\nsample { model = %s }\n",
+                                  name, name)};
   FrontendOptions options = {.load = load_source,
-                             .user = module,
-                             .path = in_root(module, "models/gpt2.dnn"),
+                             .user = &net,
+                             .path = in_root(module, "models/net.dnn"),
+                             .net = name,
                              .overrides = sizes,
-                             .n_overrides = ARRAY_LENGTH(sizes)};
+                             .n_overrides = n};
   Model *model = frontend_load(module, &options);
   Text text = text_create(module->arena);
   diags_print(module->diags, &text);
@@ -355,47 +365,73 @@ static Tensor parameter(Module *module, const Checkpoint *checkpoint,
   return tensor;
 }
 
-/* Loaded by the map of models/, the logits are those that were recorded; the
- * way back gives every bit again. */
-Test(convert, gpt2_as_hugging_face_has_it) {
-  Module *module = module_create();
-  const char *map = read_text(module, in_root(module, "models/gpt2-hf.map"));
-  map = arena_printf(module->arena, "%s\n", map);
-  char *width = strstr((char *)map, "dim D = 64");
-  cr_assert(width);
-  memcpy(width, "dim D = 8 ", strlen("dim D = 8 "));
-  Checkpoint theirs = open_checkpoint(
-      module, in_root(module, "tests/reference/gpt2_hf.safetensors"));
-  Checkpoint ours = convert(module, map, &theirs, 0);
-  const Graph *graph = gpt2_graph(module);
-  Recorded recorded;
-  Status status = recorded_open(
-      module->arena,
-      in_root(module, "tests/reference/gpt2_hf_logits.safetensors"), &recorded);
-  cr_assert(status.code == STATUS_ok, "%s", status.message);
-  const StoredTensor *tokens = recorded_find(&recorded, "", "tokens");
-  const StoredTensor *logits = recorded_find(&recorded, "", "logits");
-  const int32_t *ids = (const int32_t *)(recorded.data + tokens->begin);
+/* The logits of the recorded tokens. */
+static Tensor logits_of(Module *module, const Graph *graph,
+                        const Checkpoint *checkpoint, const int32_t *tokens,
+                        int64_t n) {
   Tensor *inputs = ARENA_ARRAY(module->arena, Tensor, graph->inputs.n);
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
     if (input->role == ROLE_param) {
-      inputs[i] = parameter(module, &ours, graph, input);
+      inputs[i] = parameter(module, checkpoint, graph, input);
       continue;
     }
     inputs[i] = tensor_create(module->arena, graph_type(graph, input->value));
-    for (int k = 0; input->role == ROLE_data && k < 12; k++)
-      inputs[i].data[k] = ids[k];
+    for (int64_t k = 0; input->role == ROLE_data && k < n; k++)
+      inputs[i].data[k] = tokens[k];
   }
-  Tensor *outputs = run(graph, INTERP_f64, inputs);
+  return run(graph, INTERP_f64, inputs)[0];
+}
+
+/* `dims` replaces the line of the map that gives sizes. Loaded by the map of
+ * models/, the logits are those that were recorded; the way back gives every
+ * bit again. */
+static void check_hf(const char *name, const char *dims, const Override *sizes,
+                     int n) {
+  Module *module = module_create();
+  const char *map = read_text(
+      module,
+      in_root(module, arena_printf(module->arena, "models/%s-hf.map", name)));
+  const char *line = strstr(map, "\ndim ");
+  cr_assert(line);
+  map = arena_printf(module->arena, "%.*s\n%s\n%s", (int)(line - map), map,
+                     dims, strchr(line + 1, '\n'));
+  const char *files =
+      in_root(module, arena_printf(module->arena, "tests/reference/%s", name));
+  Checkpoint theirs = open_checkpoint(
+      module, arena_printf(module->arena, "%s_hf.safetensors", files));
+  Checkpoint ours = convert(module, map, &theirs, 0);
+  Recorded recorded;
+  Status status = recorded_open(
+      module->arena,
+      arena_printf(module->arena, "%s_hf_logits.safetensors", files),
+      &recorded);
+  cr_assert(status.code == STATUS_ok, "%s", status.message);
+  const StoredTensor *tokens = recorded_find(&recorded, "", "tokens");
+  const StoredTensor *logits = recorded_find(&recorded, "", "logits");
+  Tensor got = logits_of(module, net_graph(module, name, sizes, n), &ours,
+                         (const int32_t *)(recorded.data + tokens->begin),
+                         stored_elements(tokens));
   const double *wanted = recorded_values(module->arena, &recorded, logits);
-  cr_assert_eq(type_elements(outputs[0].type), stored_elements(logits));
-  double error =
-      relative_error(outputs[0].data, wanted, stored_elements(logits));
-  cr_expect(error < 1e-12, "logits are off by %.3g", error);
+  cr_assert_eq(type_elements(got.type), stored_elements(logits));
+  double error = relative_error(got.data, wanted, stored_elements(logits));
+  cr_expect(error < 1e-12, "%s: logits are off by %.3g", name, error);
   Checkpoint back = convert(module, map, &ours, 1);
   expect_same(module, &theirs, &back);
   checkpoint_close(&theirs);
   checkpoint_close(&ours);
   checkpoint_close(&back);
+}
+
+Test(convert, gpt2_as_hugging_face_has_it) {
+  static const Override sizes[] = {
+      {"V", "256"}, {"C", "16"}, {"H", "2"}, {"T", "12"}, {"L", "2"}};
+  check_hf("gpt2", "dim D = 8", sizes, ARRAY_LENGTH(sizes));
+}
+
+Test(convert, llama_as_hugging_face_has_it) {
+  static const Override sizes[] = {{"V", "40"}, {"C", "24"}, {"G", "2"},
+                                   {"H", "3"},  {"D", "4"},  {"F", "20"},
+                                   {"T", "10"}, {"L", "2"}};
+  check_hf("llama", "dim G = 2, D = 4", sizes, ARRAY_LENGTH(sizes));
 }

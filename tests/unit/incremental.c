@@ -30,20 +30,18 @@ TestSuite(incremental, .fini = modules_destroy);
   "}\n"                                                                        \
   "sample { model = n }\n"
 
-static const Source *load(void *user, const char *path) {
-  (void)path;
-  const char *text = user;
-  static Source source; /* each test is a process of its own */
-  source = (Source){"model.dnn", text, strlen(text)};
-  return &source;
-}
+typedef struct Net {
+  Module *module;
+  const char *text; /* of model.dnn */
+} Net;
 
-static const Source *load_file(void *user, const char *path) {
-  Module *module = user;
-  Source *source = ARENA_NEW(module->arena, Source);
-  source->path = path;
+static const Source *load(void *user, const char *path) {
+  const Net *net = user;
+  Source *source = ARENA_NEW(net->module->arena, Source);
+  *source = (Source){path, net->text, strlen(net->text)};
+  if (strstr(path, "/model.dnn")) return source;
   Status status =
-      file_read(module->arena, path, 1 << 20, &source->text, &source->n);
+      file_read(net->module->arena, path, 1 << 20, &source->text, &source->n);
   return status.code == STATUS_ok ? source : NULL;
 }
 
@@ -55,10 +53,16 @@ static const Graph *loaded(Module *module, const FrontendOptions *options) {
   return model->sample;
 }
 
-static const Graph *net_of(Module *module, const char *text) {
-  return loaded(module, &(FrontendOptions){.load = load,
-                                           .user = (void *)text,
-                                           .path = "model.dnn"});
+static const Graph *net_of(Module *module, const char *text, const char *name,
+                           const Override *sizes, int n) {
+  Net net = {module, text};
+  FrontendOptions options = {.load = load,
+                             .user = &net,
+                             .path = TEST_ROOT "/models/model.dnn",
+                             .net = name,
+                             .overrides = sizes,
+                             .n_overrides = n};
+  return loaded(module, &options);
 }
 
 /* ---- the two ways ---- */
@@ -176,29 +180,24 @@ static void check_net(Module *module, const Graph *net) {
 
 static void check(const char *text) {
   Module *module = module_create();
-  check_net(module, net_of(module, text));
-}
-
-static void check_file(const char *name) {
-  Module *module = module_create();
-  static const Override small[] = {{"V", "11"}, {"C", "8"},
-                                   {"H", "2"},  {"T", "9"},
-                                   {"L", "2"},  {"precision.compute", "f32"}};
-  int n = strstr(name, "gpt2") ? ARRAY_LENGTH(small) : ARRAY_LENGTH(small) - 1;
-  FrontendOptions options = {
-      .load = load_file,
-      .user = module,
-      .path = arena_printf(module->arena, "%s/models/%s", TEST_ROOT, name),
-      .overrides = small,
-      .n_overrides = n};
-  check_net(module, loaded(module, &options));
+  check_net(module, net_of(module, text, "n", NULL, 0));
 }
 
 /* ---- nets that can ---- */
 
 Test(incremental, models) {
-  check_file("chargpt.dnn");
-  check_file("gpt2.dnn");
+  static const Override sizes[] = {{"V", "11"}, {"C", "8"}, {"H", "2"},
+                                   {"T", "9"},  {"L", "2"}, {"G", "3"},
+                                   {"D", "4"},  {"F", "10"}};
+  static const char *const names[] = {"chargpt", "gpt2", "llama"};
+  for (int i = 0; i < ARRAY_LENGTH(names); i++) {
+    Module *module = module_create();
+    const char *text = arena_printf(
+        module->arena, "import \"%s.dnn\"\nsample { model = %s }\n", names[i],
+        names[i]);
+    check_net(module, net_of(module, text, names[i], sizes,
+                             strcmp(names[i], "llama") ? 5 : 8));
+  }
 }
 
 Test(incremental, positions_learned_and_counted) {
@@ -256,8 +255,8 @@ static void refuse(const char *text, const char *wanted) {
   PassContext ctx = {.module = module, .scratch = arena_create(module->memory)};
   Text why = text_create(module->arena);
   Graph *whole, *step;
-  cr_assert_not(
-      incremental_split(&ctx, net_of(module, text), &whole, &step, &why));
+  cr_assert_not(incremental_split(&ctx, net_of(module, text, "n", NULL, 0),
+                                  &whole, &step, &why));
   cr_expect_str_eq(text_string(&why), wanted);
 }
 
