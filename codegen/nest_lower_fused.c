@@ -97,18 +97,34 @@ static int eval_pointwise(Region *region, const Node *node,
   return lower_cast(lower, value, dtype);
 }
 
+/* An index that is known now, clamped like any other. */
+static Coord coord_at(double index, int64_t size) {
+  double last = (double)size - 1;
+  return coord_add(coord_zero(), (int64_t)(index < 0      ? 0
+                                           : index > last ? last
+                                                          : index));
+}
+
 static int eval_gather(Region *region, const Node *node, const Coord *coords) {
   const Type *table = graph_type(region->body, node->inputs[0]);
   Name dim = node_name(node, ATTR_dim);
   Lower *lower = region->lower;
-  int position = eval_operand(region, node->inputs[1], node->types[0], coords);
-  position = lower_cast(lower, position, DT_i64);
+  const Node *index = graph_node(region->body, node->inputs[1]);
+  bool is_known = index->op == OP_const;
+  int position = -1;
+  if (!is_known) {
+    position = eval_operand(region, node->inputs[1], node->types[0], coords);
+    position = lower_cast(lower, position, DT_i64);
+  }
   Coord mine[MAX_RANK];
   for (int i = 0; i < table->rank; i++) {
     Name name = table->dims[i].name;
     int at = type_find(node->types[0], name);
-    if (name == dim)
-      mine[i] = coord_of_expr(position, lower_size(lower, table, i));
+    int64_t size = lower_size(lower, table, i);
+    if (name == dim && is_known)
+      mine[i] = coord_at(node_real(index, ATTR_value, 0), size);
+    else if (name == dim)
+      mine[i] = coord_of_expr(position, size);
     else
       mine[i] = at >= 0 ? coords[at] : coord_zero();
   }

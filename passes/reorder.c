@@ -10,6 +10,7 @@
  * row reduction only along the last dims.  The inferred order is that of the
  * first operand, be it a mask or a constant.  Here the result takes the order
  * of an operand that really lies in memory, with all dims if there is one.
+ * Where no operand has all dims, it takes the order that is wanted later.
  * A transpose whose users go by name alone is left out, and a product before it
  * exchanges its operands' dims to come out in that order.
  *
@@ -59,8 +60,8 @@ static void collect_wishes(Reorder *reorder) {
     if (!goes_by_name(node->op) || node->op == OP_dot || node->op == OP_rename)
       continue;
     const Type *wish = reorder->wish[id];
-    if (node->op == OP_transpose || reorder->is_pinned[id])
-      wish = node->types[0];
+    bool is_left = node->op == OP_transpose && !wish;
+    if (is_left || reorder->is_pinned[id]) wish = node->types[0];
     for (int i = 0; wish && i < node->n_inputs; i++) {
       int from = node->inputs[i].node;
       const Type *type = graph_type(graph, node->inputs[i]);
@@ -145,25 +146,75 @@ static void rename_as_stored(Reorder *reorder, int id, Value input) {
   copy_retyped(reorder, id, type);
 }
 
+static bool contracts(const Node *dot, Name dim) {
+  int n;
+  const Name *over = node_names(dot, ATTR_over, &n);
+  for (int i = 0; i < n; i++)
+    if (over[i] == dim) return true;
+  return false;
+}
+
+/* `type` with the contracted dims in the order that `other` has them in, in
+ * the same places; `type` itself if they are. */
+static const Type *contracted_as(Arena *arena, const Node *dot,
+                                 const Type *type, const Type *other) {
+  Type *result = type_create(arena, type->dtype, type->rank);
+  int next = 0;
+  bool is_same = true;
+  for (int d = 0; d < type->rank; d++) {
+    result->dims[d] = type->dims[d];
+    if (!contracts(dot, type->dims[d].name)) continue;
+    while (!contracts(dot, other->dims[next].name)) next++;
+    result->dims[d] = type->dims[type_find(type, other->dims[next++].name)];
+    is_same = is_same && result->dims[d].name == type->dims[d].name;
+  }
+  return is_same ? type : result;
+}
+
+/* Dims that are summed over together must lie in one order in both operands to
+ * be one loop of a library's product; the smaller operand is moved. */
+static void copy_dot(Reorder *reorder, int id, const Type *type) {
+  Rewrite *rewrite = &reorder->rewrite;
+  const Node *node = rewrite->from->nodes.data[id];
+  Arena *arena = rewrite->ctx->module->arena;
+  Value *inputs = rewrite_inputs(rewrite, id);
+  const Type *a = graph_type(rewrite->to, inputs[0]);
+  const Type *b = graph_type(rewrite->to, inputs[1]);
+  int small = type_elements(a) <= type_elements(b) ? 0 : 1;
+  const Type *order = contracted_as(arena, node, small ? b : a, small ? a : b);
+  inputs[small] = graph_transpose_to(rewrite->to, inputs[small], order);
+  reorder->score[inputs[small].node] = SCORE_stored;
+  Attrs attrs = node_attrs(node);
+  Value now = graph_append_typed(rewrite->to, OP_dot, inputs, 2, &attrs, &type,
+                                 1, NULL);
+  rewrite_set(rewrite, (Value){id, 0}, now);
+}
+
 static int visit(Reorder *reorder, int id) {
   Rewrite *rewrite = &reorder->rewrite;
   const Node *node = rewrite->from->nodes.data[id];
   const Type *wish = reorder->wish[id];
   if (node->op == OP_dot && wish && !reorder->is_pinned[id] &&
       product_may_exchange(rewrite->from, node, wish)) {
-    copy_retyped(reorder, id,
-                 ordered_as(rewrite->ctx->module->arena, node->types[0], wish));
+    copy_dot(reorder, id,
+             ordered_as(rewrite->ctx->module->arena, node->types[0], wish));
     return SCORE_stored;
   }
   bool is_free = node->op == OP_const || node->op == OP_iota;
   bool may_change = goes_by_name(node->op) && node->op != OP_dot &&
                     node->n_inputs > 0 && !reorder->is_pinned[id];
   if (!goes_by_name(node->op) || node->op == OP_dot) {
-    rewrite_copy(rewrite, id);
+    if (node->op == OP_dot)
+      copy_dot(reorder, id, node->types[0]);
+    else
+      rewrite_copy(rewrite, id);
     return is_free ? SCORE_made_up : SCORE_stored;
   }
   Value *inputs = rewrite_inputs(rewrite, id);
-  if (node->op == OP_transpose && may_change) {
+  bool is_there =
+      node->op == OP_transpose &&
+      type_equal(graph_type(rewrite->to, inputs[0]), node->types[0]);
+  if (node->op == OP_transpose && (may_change || is_there)) {
     rewrite_set(rewrite, (Value){id, 0}, inputs[0]);
     return -1;
   }
@@ -177,7 +228,10 @@ static int visit(Reorder *reorder, int id) {
     best = 0;
     score = SCORE_made_up;
   }
-  if (!may_change || best < 0)
+  if (may_change && best < 0 && wish && wish->rank == node->types[0]->rank)
+    copy_retyped(reorder, id,
+                 ordered_as(rewrite->ctx->module->arena, node->types[0], wish));
+  else if (!may_change || best < 0)
     rewrite_copy(rewrite, id);
   else
     copy_retyped(reorder, id,
@@ -189,7 +243,8 @@ static int visit(Reorder *reorder, int id) {
 Graph *pass_reorder(PassContext *ctx, const Graph *graph) {
   Reorder reorder = {.rewrite = rewrite_begin(ctx, graph)};
   reorder.is_pinned = ARENA_ARRAY(ctx->scratch, bool, graph->nodes.n);
-  reorder.score = ARENA_ARRAY(ctx->scratch, int, graph->nodes.n);
+  /* A product may add a transpose. */
+  reorder.score = ARENA_ARRAY(ctx->scratch, int, 2 * graph->nodes.n);
   reorder.wish = ARENA_ARRAY(ctx->scratch, const Type *, graph->nodes.n);
   pin(&reorder);
   collect_wishes(&reorder);
