@@ -69,7 +69,6 @@ const Type *elab_type(const Elab *e, Val val) {
 static bool spend_node(Elab *e) {
   Program *p = e->program;
   if (p->is_over) return false;
-  p->spent.steps += 10; /* a node costs about as much as ten plain steps */
   if (++p->spent.nodes > p->budget.nodes)
     elab_exhausted(e, e->graph->span, "nodes", p->budget.nodes);
   return !p->is_over;
@@ -81,8 +80,13 @@ static void set_origin(Elab *e, int node) {
 }
 
 Val elab_emit(Elab *e, Op op, const Val *inputs, int n, const Attrs *attrs) {
-  const Type **types = ARENA_ARRAY(e->arena, const Type *, n);
-  Value *values = ARENA_ARRAY(e->arena, Value, n);
+  enum { FEW = 4 };
+  const Type *few_types[FEW], **types = few_types;
+  Value few_values[FEW], *values = few_values;
+  if (n > FEW) {
+    types = ARENA_ARRAY(e->arena, const Type *, n);
+    values = ARENA_ARRAY(e->arena, Value, n);
+  }
   bool is_weak = true;
   for (int i = 0; i < n; i++) {
     if (!val_is_tensor(inputs[i])) return POISON;

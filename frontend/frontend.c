@@ -10,9 +10,11 @@
 
 #include <string.h>
 
+/* Ten million nodes take about 5 GB and 15 s, which is what they cost a right
+ * model, too; the steps are what it takes to make them. */
 static const Budget default_budget = {.nodes = 10000000,
                                       .list_elements = 10000000,
-                                      .steps = 10000000,
+                                      .steps = 50000000,
                                       .depth = 64};
 
 typedef struct Build { /* what the graphs of one model have in common */
@@ -38,6 +40,7 @@ static bool has_errors(const Build *b) {
 static Elab *new_elab(Build *b, const char *name, bool is_training,
                       int64_t batch) {
   Elab *e = elab_create(&b->program, name_intern(module_of(b)->names, name));
+  b->program.spent = (Budget){0}; /* the limits are those of each graph */
   e->is_training = is_training;
   e->batch_dim = b->has_batch_dim ? b->batch_dim : NULL;
   e->batch = b->has_batch_dim ? batch : 0;

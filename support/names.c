@@ -4,6 +4,7 @@
  */
 #include "support/support.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct Slot {
@@ -70,8 +71,15 @@ Name name_intern(Names *names, const char *text) {
   return name_intern_n(names, text, strlen(text));
 }
 
+/* Most names are short, and most are known already. */
 Name name_format(Names *names, const char *format, ...) {
+  char buffer[256];
   va_list args;
+  va_start(args, format);
+  int n = vsnprintf(buffer, sizeof buffer, format, args);
+  va_end(args);
+  ASSERT(n >= 0);
+  if ((size_t)n < sizeof buffer) return name_intern_n(names, buffer, (size_t)n);
   va_start(args, format);
   char *text = arena_vprintf(names->arena, format, args);
   va_end(args);
