@@ -504,8 +504,9 @@ static Plan *read_all(Reader *r, Name batch_dim) {
   Elab *e = r->e;
   if (!settle_mesh(r) || !settle_microbatches(r)) return NULL;
   Plan *plan = r->plan;
-  if (plan->ranks > 1 && !r->model->has_train) {
-    diag(e->diags, DIAG_plan_needs_train, r->mesh, (long long)plan->ranks);
+  if ((plan->ranks > 1 || plan->microbatches > 1) && !r->model->has_train) {
+    diag(e->diags, DIAG_plan_needs_train,
+         plan->ranks > 1 || !r->blocks.n ? r->mesh : r->blocks.data[0]->span);
     return NULL;
   }
   for (int b = 0; b < r->blocks.n; b++)
