@@ -78,3 +78,15 @@ double dtype_round(DType dtype, double x) {
   default: return x;
   }
 }
+
+int64_t dtype_integer(DType dtype, double x) {
+  int bits = 8 * (int)dtype_size_bytes(dtype);
+  bool is_unsigned = dtype == DT_u8 || dtype == DT_bool;
+  int64_t most = is_unsigned  ? dtype == DT_bool ? 1 : 255
+                 : bits == 64 ? INT64_MAX
+                              : (INT64_C(1) << (bits - 1)) - 1;
+  int64_t least = is_unsigned ? 0 : -most - 1;
+  if (isnan(x)) return 0;
+  if (x >= (double)most) return most;
+  return x <= (double)least ? least : (int64_t)x;
+}

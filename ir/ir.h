@@ -41,6 +41,9 @@ DType dtype_promote(DType a, DType b);
 /* The real of this dtype that is nearest (ties to even); beyond the largest
  * finite one an infinity, in f8e4m3, which has none, not a number. */
 double dtype_round(DType dtype, double x);
+/* Towards zero to a value of an integer dtype (or bool); beyond its range the
+ * end of it. */
+int64_t dtype_integer(DType dtype, double x);
 
 /* ---- mesh and placement ---- */
 

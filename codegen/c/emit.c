@@ -78,8 +78,12 @@ static const char *value_type(DType dtype) {
 
 static void add_literal(Text *out, DType dtype, double value) {
   if (dtype_class(dtype) != CLASS_REAL) {
-    text_printf(out, "%" PRId64, (int64_t)value);
-    if (dtype == DT_i64) text_add(out, "LL");
+    int64_t integer = dtype_integer(dtype, value);
+    /* The lowest value has no literal of its own type in C. */
+    if (integer == INT64_MIN)
+      text_add(out, "INT64_MIN");
+    else
+      text_printf(out, dtype == DT_i64 ? "%" PRId64 "LL" : "%" PRId64, integer);
     return;
   }
   const char *suffix = dtype == DT_f32 ? "f" : "";

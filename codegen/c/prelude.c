@@ -33,6 +33,7 @@ const char c_prelude[] =
     "#define ABS_i16(x) SEL((x) < 0, -(x), x)\n"
     "#define ABS_i8(x) SEL((x) < 0, -(x), x)\n"
     "#define ABS_u8(x) (x)\n"
+    "#define ABS_bool(x) (x)\n"
     "#define SQRT_f32(x) __builtin_sqrtf(x)\n"
     "#define SQRT_f64(x) __builtin_sqrt(x)\n"
     "#define FLOOR_f32(x) __builtin_floorf(x)\n"

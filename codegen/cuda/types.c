@@ -45,10 +45,11 @@ void cuda_constant(Text *out, DType dtype, double value) {
   const char *number = cuda_number(dtype);
   if (dtype_class(dtype) != CLASS_REAL) {
     /* The lowest value has no literal of its own type in C. */
-    if (value <= -9223372036854775808.0)
+    int64_t integer = dtype_integer(dtype, value);
+    if (integer == INT64_MIN)
       text_add(out, "(-9223372036854775807LL - 1)");
     else
-      text_printf(out, "((%s)%lldLL)", number, (long long)value);
+      text_printf(out, "((%s)%lldLL)", number, (long long)integer);
     return;
   }
   text_printf(out, "((%s)", number);

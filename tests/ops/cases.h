@@ -172,6 +172,27 @@ static inline const char *op_case_text(char *out, size_t n, const char *text,
   return out;
 }
 
+/* Does the operator's rule take this number? */
+static inline bool op_case_takes(const OpCase *item, const char *number) {
+  Module *module = module_create();
+  char text[300];
+  const Type *types[6], *results[8];
+  Op op;
+  int n = 0;
+  bool has_number = strstr(item->attrs, "TYPE") != NULL;
+  for (; n < 6 && item->inputs[n] != NULL; n++) {
+    has_number = has_number || strstr(item->inputs[n], "TYPE");
+    op_case_text(text, sizeof text, item->inputs[n], number);
+    types[n] = make_type(module, text);
+  }
+  if (!has_number) return !strcmp(number, "f32"); /* once is enough */
+  cr_assert(op_find(item->op, &op));
+  op_case_text(text, sizeof text, item->attrs, number);
+  Attrs attrs = make_attrs(module, text);
+  OpCall call = {op, n, types, &attrs};
+  return op_infer(module, &call, SPAN_NONE, results) >= 0;
+}
+
 /* The graph of one case: inputs are ROLE_data, results ROLE_metric. */
 static inline Graph *op_case_graph(Module *module, const OpCase *item,
                                    const char *number) {
@@ -193,15 +214,26 @@ static inline Graph *op_case_graph(Module *module, const OpCase *item,
   return graph;
 }
 
-/* y = op(a, b, c) over broadcast dims; operand types by the operator's class.
- * NULL if the operator does not take this number. */
+/* y = op(a, b, c) over broadcast dims of one of the shapes; operand types by
+ * the operator's class. NULL if the operator does not take this number. */
+#define POINTWISE_SHAPES 4
 static inline Graph *pointwise_case_graph(Module *module, Op op,
-                                          const char *number) {
-  static const char *const shapes[] = {"A:6 B:8", "B:8", "A:6 B:8"};
+                                          const char *number, int shape) {
+  static const char *const all_shapes[POINTWISE_SHAPES][3] = {
+      {"A:6 B:8", "B:8", "A:6 B:8"},        /* vectors end to end */
+      {"A:3 B:1", "A:3", "C:1 B:1"},        /* sizes of 1 */
+      {"", "B:33", "A:5"},                  /* nothing shared */
+      {"A:71 B:129", "B:129 A:71", "A:71"}, /* over tiles, and transposed */
+  };
+  const char *const *shapes = all_shapes[shape];
   const OpInfo *info = op_info(op);
   DType dtype;
   cr_assert(dtype_find(number, &dtype));
   bool is_real = dtype_class(dtype) == CLASS_REAL;
+  bool is_bool_taken = info->pw_class == PW_LOGIC ||
+                       info->pw_class == PW_COMPARE ||
+                       info->pw_class == PW_SELECT;
+  if (dtype == DT_bool && !is_bool_taken) return NULL;
   if (info->pw_class == PW_REAL && !is_real) return NULL;
   if (info->pw_class == PW_INTEGER && dtype_class(dtype) != CLASS_INT)
     return NULL;
@@ -248,19 +280,30 @@ static inline void op_case_forward(const Graph *graph, Op op, int n_inputs,
   }
 }
 
+/* Positions and choices count from 0. */
+static inline bool op_case_is_index(Op op, int input) {
+  if (op == OP_gather || op == OP_scatter_add || op == OP_dispatch ||
+      op == OP_combine)
+    return input > 0;
+  return op == OP_one_hot || op == OP_route || op == OP_claim ||
+         op == OP_random_keep;
+}
+
 /* Data for every input.  Gradients are given what their operator computed. */
 static inline Tensor *op_case_inputs(const Graph *graph, uint64_t key) {
   Arena *arena = graph->module->arena;
   Tensor *inputs = ARENA_ARRAY(arena, Tensor, graph->inputs.n);
+  const Node *last = graph_node(graph, graph->outputs.data[0].value);
+  Op op = last->op;
   for (int i = 0; i < graph->inputs.n; i++) {
     const Type *type = graph_type(graph, graph->inputs.data[i].value);
     bool is_real = dtype_class(type->dtype) == CLASS_REAL;
     inputs[i] =
         tensor_random(arena, type, key + (uint64_t)i, -2, is_real ? 2 : 4);
+    if (dtype_class(type->dtype) == CLASS_INT && !op_case_is_index(op, i))
+      for (int64_t k = 0; k < type_elements(type); k++) inputs[i].data[k] -= 5;
     op_case_round(&inputs[i]);
   }
-  const Node *last = graph_node(graph, graph->outputs.data[0].value);
-  Op op = last->op;
   if (op_has_slots(op))
     expert_indices(graph, last, &inputs[1], &inputs[2], key);
   if (op == OP_attention_grad)

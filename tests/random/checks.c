@@ -184,7 +184,7 @@ static double distance(const Tensor *a, const Tensor *b) {
  * keys share) says nothing, but an optimizer may make much of it. */
 static bool is_noise(const Graph *graph, const Tensor *outputs,
                      const char *path) {
-  double largest = 0, least = INFINITY;
+  double largest = 0, least = INFINITY, own = 0;
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
     if (output->role != ROLE_grad) continue;
@@ -193,10 +193,11 @@ static bool is_noise(const Graph *graph, const Tensor *outputs,
     for (int64_t k = 0; k < type_elements(outputs[i].type); k++) {
       double x = fabs(outputs[i].data[k]);
       largest = fmax(largest, x);
+      if (is_own) own = fmax(own, x);
       if (is_own && x > 0) least = fmin(least, x);
     }
   }
-  return least < 1e-8 * largest;
+  return least < 1e-8 * largest || own < 1e-8 * largest;
 }
 
 static const char *compare_graphs(Arena *arena, Module *module,

@@ -91,17 +91,20 @@ static Suite *suite_create(void) {
 static void add_pointwise(Suite *suite, const char *number) {
   for (int op = 0; op < N_OPS; op++) {
     if (!op_info((Op)op)->is_pointwise) continue;
-    Graph *graph = pointwise_case_graph(suite->module, (Op)op, number);
-    if (!graph) continue;
-    const char *label = arena_printf(suite->module->arena, "%s %s",
-                                     op_info((Op)op)->name, number);
-    add_job(suite, label, graph, 0);
+    for (int shape = 0; shape < POINTWISE_SHAPES; shape++) {
+      Graph *graph = pointwise_case_graph(suite->module, (Op)op, number, shape);
+      if (!graph) continue;
+      const char *label = arena_printf(suite->module->arena, "%s %s %d",
+                                       op_info((Op)op)->name, number, shape);
+      add_job(suite, label, graph, 0);
+    }
   }
 }
 
 static void add_structured(Suite *suite, const char *number) {
   for (int i = 0; i < ARRAY_LENGTH(op_cases); i++) {
     const OpCase *item = &op_cases[i];
+    if (!op_case_takes(item, number)) continue;
     const char *label = arena_printf(
         suite->module->arena, "%s {%s} %s %s", item->op, item->attrs,
         item->inputs[0] ? item->inputs[0] : "", number);
@@ -231,6 +234,7 @@ Test(cuda, pointwise) {
   add_pointwise(suite, "f64");
   add_pointwise(suite, "i32");
   add_pointwise(suite, "i64");
+  add_pointwise(suite, "bool");
   run_suite(suite);
 }
 
@@ -244,6 +248,14 @@ Test(cuda, structured_f32) {
 Test(cuda, structured_f64) {
   Suite *suite = suite_create();
   add_structured(suite, "f64");
+  run_suite(suite);
+}
+
+Test(cuda, structured_integers) {
+  Suite *suite = suite_create();
+  add_structured(suite, "i32");
+  add_structured(suite, "i64");
+  add_structured(suite, "bool");
   run_suite(suite);
 }
 
