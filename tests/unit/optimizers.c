@@ -239,6 +239,49 @@ Test(optimizers, moments_are_slots) {
   cr_assert_eq(slot(job, ROLE_step, "step")->type->dtype, DT_i32);
 }
 
+/* A frozen parameter has no gradient, no moment and no average, and does not
+ * count in the norm; a tied one counts once, with the sum of its gradients. */
+Test(optimizers, frozen_and_tied) {
+  Module *module = module_create();
+  Graph *graph = make_graph(module);
+  Value w = make_input(graph, ROLE_param, "w", "f32 K:2");
+  Value u = make_input(graph, ROLE_param, "u", "f32 K:2");
+  graph->inputs.data[1].is_frozen = true;
+  Value x = graph_op2(graph, OP_mul, w, u);
+  Value y = graph_op2(graph, OP_add, x, graph_op2(graph, OP_add, w, w));
+  make_output(graph, ROLE_loss, "loss", make1(graph, "sum", "over=K", y));
+  Model model = {.module = module, .has_train = true};
+  model.settings =
+      (TrainSettings){.optimizer = {.name = name_intern(module->names, "adam"),
+                                    .lr = {.peak = 0.1}},
+                      .ema = 0.5,
+                      .steps = 1};
+  PassContext ctx = {.module = module,
+                     .scratch = arena_create(module->memory),
+                     .model = &model,
+                     .is_training = true};
+  graph = pass_optimizer(&ctx, pass_autodiff(&ctx, graph));
+  Tensor inputs[10];
+  int n_slots = 0;
+  cr_assert_leq(graph->inputs.n, 10);
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    inputs[i] = tensor_create(module->arena, graph_type(graph, input->value));
+    for (int64_t k = 0; k < type_elements(inputs[i].type); k++)
+      inputs[i].data[k] = 1;
+    n_slots += input->role == ROLE_moment || input->role == ROLE_ema;
+    cr_expect(input->role == ROLE_param || !strstr(input->path, "/u"));
+  }
+  cr_expect_eq(n_slots, 3);
+  Tensor *outputs = run(graph, INTERP_f64, inputs);
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.data[i];
+    cr_expect(strcmp(output->path, "u") != 0);
+    if (output->role == ROLE_norm) /* w has 1 u + 1 + 1 twice */
+      cr_expect_float_eq(outputs[i].data[0], 3 * sqrt(2), 1e-6);
+  }
+}
+
 /* ---- learning rates ---- */
 
 Test(rates, schedules) {
