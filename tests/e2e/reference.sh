@@ -41,7 +41,7 @@ ten_steps() {
 
 for model in chargpt_small cnn_small windows_small llama_small bert_small \
   mixtral_small switch_small enlarge_small alexnet_small vgg_small \
-  resnet_small inception_small unet_small vit_small; do
+  resnet_small inception_small unet_small vit_small lstm_small gru_small; do
   ten_steps $model
   check $model
   check $model --disable attention --disable cse
@@ -49,6 +49,7 @@ for model in chargpt_small cnn_small windows_small llama_small bert_small \
 done
 check cnn_small --microbatches 2
 check mixtral_small --microbatches 2
+check lstm_small --microbatches 3
 ten_steps resnet_small --microbatches 2
 has_mpi || skip "ranks: needs mpirun"
 check cnn_small --ranks 2
@@ -56,5 +57,6 @@ ten_steps resnet_small --ranks 2
 check cnn_small --ranks 4
 check chargpt_small --ranks 3
 check llama_small --ranks 2
+check gru_small --ranks 3
 ten_steps mixtral_small --ranks 2
 ten_steps switch_small --ranks 2

@@ -269,6 +269,16 @@ Test(reference, enlarge) {
   check_all("enlarge_small");
 }
 
+/* ---- recurrent models ---- */
+
+Test(reference, lstm) {
+  check_all("lstm_small");
+}
+
+Test(reference, gru) {
+  check_all("gru_small");
+}
+
 /* ---- image models ---- */
 
 static void check_images(const char *name) {
