@@ -85,6 +85,7 @@ static size_t add_gemm(Image *image, const DnnGemm *from) {
   DnnGemm gemm;
   memset(&gemm, 0, sizeof gemm);
   gemm.dtype = from->dtype;
+  gemm.c_dtype = from->c_dtype;
   gemm.accumulate = from->accumulate;
   COPY_FROM(&gemm, from, m);
   return image_share(image, &gemm, sizeof gemm);
@@ -95,6 +96,7 @@ static size_t add_conv(Image *image, const DnnConv *from) {
   memset(&conv, 0, sizeof conv);
   conv.kind = from->kind;
   conv.dtype = from->dtype;
+  conv.out_dtype = from->out_dtype;
   COPY_FROM(&conv, from, batch);
   return image_share(image, &conv, sizeof conv);
 }

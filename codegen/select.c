@@ -341,7 +341,7 @@ static Status unsupported(const Select *select, int id, const char *why) {
 }
 
 static bool has_dtype(DType dtype) {
-  return dtype != DT_f16 && dtype != DT_f8e4m3 && dtype != DT_f8e5m2;
+  return dtype != DT_f8e4m3 && dtype != DT_f8e5m2;
 }
 
 static Status select_kernel(Select *select, int id) {

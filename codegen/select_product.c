@@ -151,8 +151,7 @@ static bool fill_gemm(Product *product, DnnGemm *out) {
   Walk k = product->k.n ? product->k.walk[0] : (Walk){.size = 1};
   group_collapse(&product->batch);
   if (product->k.n > 1 || product->batch.n > 2) return false;
-  *out = (DnnGemm){.dtype = DT_f32,
-                   .m = m.size,
+  *out = (DnnGemm){.m = m.size,
                    .n = n.size,
                    .k = k.size,
                    .a_i = m.a,
@@ -174,12 +173,19 @@ static bool fill_gemm(Product *product, DnnGemm *out) {
   return true;
 }
 
+/* Operands of one dtype, f32 or 16 bits; the result is of it or f32. */
+static bool has_library_dtypes(const Graph *graph, const Node *node) {
+  DType a = graph_type(graph, node->inputs[0])->dtype;
+  DType b = graph_type(graph, node->inputs[1])->dtype;
+  DType c = node->types[0]->dtype;
+  return a == b && (a == DT_f32 || a == DT_bf16 || a == DT_f16) &&
+         (c == a || c == DT_f32);
+}
+
 bool select_gemm(const Graph *graph, int id, DnnGemm *out,
                  bool *out_exchanged) {
   const Node *node = graph->nodes.data[id];
-  if (node->op != OP_dot || node->types[0]->dtype != DT_f32) return false;
-  for (int i = 0; i < 2; i++)
-    if (graph_type(graph, node->inputs[i])->dtype != DT_f32) return false;
+  if (node->op != OP_dot || !has_library_dtypes(graph, node)) return false;
   Product product = {0};
   classify(graph, id, &product);
   group_collapse(&product.m);
@@ -189,10 +195,11 @@ bool select_gemm(const Graph *graph, int id, DnnGemm *out,
   exchange(&exchanged);
   /* A vector times a matrix has its long side in N, where c is contiguous. */
   bool is_direct = product.n.n > 0 || product.m.n == 0;
-  *out_exchanged = false;
-  if (is_direct && fill_gemm(&product, out)) return true;
-  *out_exchanged = true;
-  return fill_gemm(&exchanged, out);
+  *out_exchanged = !(is_direct && fill_gemm(&product, out));
+  if (*out_exchanged && !fill_gemm(&exchanged, out)) return false;
+  out->dtype = (DnnDtype)graph_type(graph, node->inputs[0])->dtype;
+  out->c_dtype = (DnnDtype)node->types[0]->dtype;
+  return true;
 }
 
 /* ---- convolutions ---- */
@@ -301,12 +308,12 @@ bool select_conv(const Graph *graph, int id, DnnConv *out) {
       node->op != OP_conv_weight_grad)
     return false;
   node_names(node, ATTR_space, &n_space);
-  if (n_space < 1 || n_space > 2 || node->types[0]->dtype != DT_f32)
+  if (n_space < 1 || n_space > 2 || !has_library_dtypes(graph, node))
     return false;
   const Type *first = graph_type(graph, node->inputs[0]);
   const Type *second = graph_type(graph, node->inputs[1]);
-  if (first->dtype != DT_f32 || second->dtype != DT_f32) return false;
-  *out = (DnnConv){.dtype = DT_f32};
+  *out = (DnnConv){.dtype = (DnnDtype)first->dtype,
+                   .out_dtype = (DnnDtype)node->types[0]->dtype};
   if (node->op == OP_conv_weight_grad) {
     out->kind = DNN_CONV_WEIGHT_GRAD;
     return fill_conv(graph, id, first, node->types[0], second, out);

@@ -82,7 +82,8 @@ static void check_compiled(Elab *e, const Precision *p) {
   } dtypes[] = {
       {"compute", p->compute}, {"master", p->master}, {"grads", p->grads}};
   for (int i = 0; i < ARRAY_LENGTH(dtypes); i++) {
-    if (dtypes[i].dtype == DT_f32) continue;
+    if (dtype_size_bytes(dtypes[i].dtype) > 1 && dtypes[i].dtype != DT_f64)
+      continue;
     diag(e->diags, DIAG_precision_not_supported, p->span, dtypes[i].name,
          dtype_name(dtypes[i].dtype), dtypes[i].name);
   }

@@ -10,7 +10,8 @@
  * A value that only other kernels need, and all of whose users are kernels, is
  * worth a copy in each of them if the bytes that the copies read on top of
  * what their kernels read anyway are fewer than those of storing and loading
- * it.  Row values that the copies need are small and are stored instead.
+ * it.  Row values that the copies need are small and are stored instead; so is
+ * the short value of which a wide one is a cast.
  */
 #include "passes/fuse.h"
 
@@ -119,6 +120,27 @@ static int user_groups(const Fusion *fusion, int id, int *out, int max) {
   return n;
 }
 
+/* Bytes that the copies read on top of what their kernels read anyway. */
+static double copies_cost(const Fusion *fusion, const Expansion *expansion,
+                          const int *users, int n_users) {
+  double cost = 0;
+  for (int u = 0; u < n_users; u++)
+    for (int b = 0; b < expansion->n_big; b++)
+      if (!group_reads(fusion, users[u], expansion->big[b]))
+        cost += value_bytes(fusion, expansion->big[b], 0);
+  return cost;
+}
+
+/* The short value of which this one is a cast, or -1. */
+static int short_form(const Fusion *fusion, int id) {
+  const Node *node = fusion->graph->nodes.data[id];
+  if (node->op != OP_cast) return -1;
+  Value input = node->inputs[0];
+  bool is_short = value_bytes(fusion, input.node, input.result) <
+                  value_bytes(fusion, id, 0);
+  return is_short && !fusion->is_free[input.node] ? input.node : -1;
+}
+
 static void choose(Choice *choice, int id) {
   Fusion *fusion = choice->fusion;
   int users[8];
@@ -126,13 +148,15 @@ static void choose(Choice *choice, int id) {
   if (n_users <= 0) return;
   double bytes = value_bytes(fusion, id, 0);
   Expansion expansion = {0};
-  if (!expand(choice, id, bytes, &expansion)) return;
-  double cost = 0;
-  for (int u = 0; u < n_users; u++)
-    for (int b = 0; b < expansion.n_big; b++)
-      if (!group_reads(fusion, users[u], expansion.big[b]))
-        cost += value_bytes(fusion, expansion.big[b], 0);
-  if (cost >= bytes * (n_users + 1)) return;
+  bool pays =
+      expand(choice, id, bytes, &expansion) &&
+      copies_cost(fusion, &expansion, users, n_users) < bytes * (n_users + 1);
+  /* Two large values kept for the copies would outweigh one short one. */
+  int narrow = short_form(fusion, id);
+  if (narrow >= 0 && (!pays || expansion.n_big > 1))
+    expansion = (Expansion){.n_small = 1, .small = {narrow}};
+  else if (!pays)
+    return;
   choice->is_chosen[id] = true;
   choice->is_stored[id] = false;
   for (int i = 0; i < expansion.n_small; i++)

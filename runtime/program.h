@@ -101,7 +101,7 @@ typedef enum DnnOpcode {
  * Strides are in elements.  One of (a_i, a_k), of (b_k, b_j) is 1 and
  * c_j is 1 wherever a library is to be used; the fallback takes any. */
 typedef struct DnnGemm {
-  DnnDtype dtype;
+  DnnDtype dtype, c_dtype; /* of a and b; of c: the same or f32 */
   uint8_t accumulate;
   int64_t m, n, k;
   int64_t a_i, a_k, b_k, b_j, c_i, c_j;
@@ -119,8 +119,8 @@ typedef enum DnnConvKind {
 /* Two slid dims; a one-dimensional convolution has size 1 in the first.
  * Strides in elements, of dims in the order named. */
 typedef struct DnnConv {
-  uint8_t kind; /* DnnConvKind */
-  DnnDtype dtype;
+  uint8_t kind;              /* DnnConvKind */
+  DnnDtype dtype, out_dtype; /* of the operands; of the result, or f32 */
   int64_t batch, groups, in_channels, out_channels; /* channels: in total */
   int64_t in[2], out[2], window[2], stride[2], pad[2], dilate[2];
   int64_t x_stride[4]; /* n c y x */

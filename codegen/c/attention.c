@@ -22,6 +22,7 @@
 #define KEY_TILE     64
 #define LARGEST_HEAD 256
 #define MAX_OPERANDS 9
+#define LSE          4 /* operand: log of the sums, always f32 */
 
 /* ---- what the node says ---- */
 
@@ -33,6 +34,7 @@ typedef struct Attention {
   int64_t t, s, d, e;
   double scale;
   bool is_causal, is_grad;
+  DType dtype; /* of all operands but lse; computed in f32 */
   int n_operands;
   const Type *types[MAX_OPERANDS];
   const Mesh *mesh;
@@ -91,8 +93,11 @@ static bool read_node(const Graph *graph, int id, Attention *at) {
     at->types[at->n_operands++] = graph_type(graph, node->inputs[i]);
   for (int r = 0; r < node->n_results; r++)
     at->types[at->n_operands++] = node->types[r];
+  at->dtype = at->types[0]->dtype;
+  if (at->dtype != DT_f32 && at->dtype != DT_bf16 && at->dtype != DT_f16)
+    return false;
   for (int i = 0; i < at->n_operands; i++)
-    if (at->types[i]->dtype != DT_f32) return false;
+    if (at->types[i]->dtype != (i == LSE ? DT_f32 : at->dtype)) return false;
   int n = 0;
   const Name *over = node_names(node, ATTR_over, &n);
   if (n != 1) return false;
@@ -121,14 +126,14 @@ static const char forward_text[] =
     "      _Alignas(64) float st[TQ * TK];\n"
     "      _Alignas(64) float ot[TQ * EP], m[TQ], l[TQ];\n"
     "      const int tn = T - t0 < TQ ? T - t0 : TQ;\n"
-    "      dnn_pack(TQ, D, DP, tn, q + t0 * q_t, q_t, q_d, qt);\n"
+    "      PACK(TQ, D, DP, tn, q + t0 * q_t, q_t, q_d, qt);\n"
     "      memset(ot, 0, sizeof ot);\n"
     "      for (int i = 0; i < TQ; i++) m[i] = -__builtin_inff(), l[i] = 0;\n"
     "      const int end = CAUSAL && t0 + TQ < S ? t0 + TQ : S;\n"
     "      for (int s0 = 0; s0 < end; s0 += TK) {\n"
     "        const int sn = S - s0 < TK ? S - s0 : TK;\n"
-    "        dnn_pack_turned(TK, D, sn, k + s0 * k_s, k_s, k_d, kt);\n"
-    "        dnn_pack(TK, E, EP, sn, v + s0 * v_s, v_s, v_e, vt);\n"
+    "        PACK_TURNED(TK, D, sn, k + s0 * k_s, k_s, k_d, kt);\n"
+    "        PACK(TK, E, EP, sn, v + s0 * v_s, v_s, v_e, vt);\n"
     "        memset(st, 0, sizeof st);\n"
     "        dnn_tile(TQ, TK, D, qt, DP, 1, kt, TK, st, TK);\n"
     "        for (int i = 0; i < TQ; i++) {\n"
@@ -155,33 +160,13 @@ static const char forward_text[] =
     "      for (int i = 0; i < tn; i++) {\n"
     "        float scale = l[i] > 0 ? 1.0f / l[i] : 0.0f;\n"
     "        for (int j = 0; j < E; j++)\n"
-    "          o[(t0 + i) * o_t + j * o_e] = ot[i * EP + j] * scale;\n";
+    "          o[(t0 + i) * o_t + j * o_e] = TO(ot[i * EP + j] * scale);\n";
 
 static const char lse_text[] =
     "        lse[(t0 + i) * lse_t] = l[i] > 0 ? m[i] + LOG_f32(l[i]) : 0.0f;\n";
 
-static const char backward_text[] =
-    "    _Alignas(64) float qt[TQ * DP], gt[TQ * EP], kt[D * TK], kr[TK * "
-    "DP];\n"
-    "    _Alignas(64) float vt[E * TK];\n"
-    "    _Alignas(64) float st[TQ * TK], pt[TQ * TK], qg[TQ * DP];\n"
-    "    _Alignas(64) float kg[TK * DP], vg[TK * EP];\n"
-    "    for (int s0 = 0; s0 < S; s0 += TK) {\n"
-    "      const int sn = S - s0 < TK ? S - s0 : TK;\n"
-    "      dnn_pack_turned(TK, D, sn, k + s0 * k_s, k_s, k_d, kt);\n"
-    "      dnn_pack(TK, D, DP, sn, k + s0 * k_s, k_s, k_d, kr);\n"
-    "      dnn_pack_turned(TK, E, sn, v + s0 * v_s, v_s, v_e, vt);\n"
-    "      memset(kg, 0, sizeof kg);\n"
-    "      memset(vg, 0, sizeof vg);\n"
-    "      const int first = CAUSAL ? s0 / TQ * TQ : 0;\n"
-    "      for (int t0 = s0 == 0 ? 0 : first; t0 < T; t0 += TQ) {\n"
-    "        const int tn = T - t0 < TQ ? T - t0 : TQ;\n"
-    "        dnn_pack(TQ, D, DP, tn, q + t0 * q_t, q_t, q_d, qt);\n"
-    "        dnn_pack(TQ, E, EP, tn, g + t0 * g_t, g_t, g_e, gt);\n"
-    "        if (s0 == 0)\n"
-    "          memset(qg, 0, sizeof qg);\n"
-    "        else\n"
-    "          dnn_pack(TQ, D, DP, tn, dq + t0 * dq_t, dq_t, dq_d, qg);\n"
+/* Probabilities (pt) and gradients of scores (st) of a pair of tiles. */
+static const char scores_text[] =
     "        memset(st, 0, sizeof st);\n"
     "        memset(pt, 0, sizeof pt);\n"
     "        dnn_tile(TQ, TK, D, qt, DP, 1, kt, TK, st, TK);\n"
@@ -189,9 +174,9 @@ static const char backward_text[] =
     "        for (int i = 0; i < TQ; i++) {\n"
     "          int n = CAUSAL && t0 + i - s0 + 1 < sn ? t0 + i - s0 + 1 : sn;\n"
     "          float delta = 0, base = 0;\n"
-    "          if (i >= tn) n = 0;\n"
+    "          if (i >= tn || n < 0) n = 0;\n"
     "          for (int j = 0; i < tn && j < E; j++)\n"
-    "            delta += gt[i * EP + j] * o[(t0 + i) * o_t + j * o_e];\n"
+    "            delta += gt[i * EP + j] * FROM(o[(t0 + i) * o_t + j * o_e]);\n"
     "          if (i < tn) base = lse[(t0 + i) * lse_t];\n"
     "          float *x = st + i * TK, *y = pt + i * TK;\n"
     "#pragma omp simd\n"
@@ -201,21 +186,80 @@ static const char backward_text[] =
     "            x[j] = p * (y[j] - delta) * SCALE;\n"
     "            y[j] = p;\n"
     "          }\n"
-    "        }\n"
-    "        dnn_tile(TK, EP, TQ, pt, 1, TK, gt, EP, vg, EP);\n"
-    "        dnn_tile(TK, DP, TQ, st, 1, TK, qt, DP, kg, DP);\n"
-    "        dnn_tile(TQ, DP, TK, st, TK, 1, kr, DP, qg, DP);\n"
+    "        }\n";
+
+static const char tiles_text[] =
+    "    _Alignas(64) float qt[TQ * DP], gt[TQ * EP], kt[D * TK], kr[TK * "
+    "DP];\n"
+    "    _Alignas(64) float vt[E * TK];\n"
+    "    _Alignas(64) float st[TQ * TK], pt[TQ * TK], qg[TQ * DP];\n"
+    "    _Alignas(64) float kg[TK * DP], vg[TK * EP];\n";
+
+static const char keys_text[] =
+    "      const int sn = S - s0 < TK ? S - s0 : TK;\n"
+    "      PACK_TURNED(TK, D, sn, k + s0 * k_s, k_s, k_d, kt);\n"
+    "      PACK(TK, D, DP, sn, k + s0 * k_s, k_s, k_d, kr);\n"
+    "      PACK_TURNED(TK, E, sn, v + s0 * v_s, v_s, v_e, vt);\n";
+
+static const char queries_text[] =
+    "        const int tn = T - t0 < TQ ? T - t0 : TQ;\n"
+    "        PACK(TQ, D, DP, tn, q + t0 * q_t, q_t, q_d, qt);\n"
+    "        PACK(TQ, E, EP, tn, g + t0 * g_t, g_t, g_e, gt);\n";
+
+static const char store_dq_text[] =
     "        for (int i = 0; i < tn; i++)\n"
     "          for (int j = 0; j < D; j++)\n"
-    "            dq[(t0 + i) * dq_t + j * dq_d] = qg[i * DP + j];\n"
-    "      }\n"
+    "            dq[(t0 + i) * dq_t + j * dq_d] = TO(qg[i * DP + j]);\n";
+
+static const char store_dkv_text[] =
     "      for (int i = 0; i < sn; i++) {\n"
     "        for (int j = 0; j < D; j++)\n"
-    "          dk[(s0 + i) * dk_s + j * dk_d] = kg[i * DP + j];\n"
+    "          dk[(s0 + i) * dk_s + j * dk_d] = TO(kg[i * DP + j]);\n"
     "        for (int j = 0; j < E; j++)\n"
-    "          dv[(s0 + i) * dv_s + j * dv_e] = vg[i * EP + j];\n"
+    "          dv[(s0 + i) * dv_s + j * dv_e] = TO(vg[i * EP + j]);\n"
     "      }\n"
     "    }\n";
+
+/* The gradient of q adds up in memory over tiles of keys, which takes f32: in
+ * a short dtype with several tiles it is computed by itself afterwards. */
+static void add_backward(Text *out, bool is_apart) {
+  text_add(out, tiles_text);
+  text_add(out, "    for (int s0 = 0; s0 < S; s0 += TK) {\n");
+  text_add(out, keys_text);
+  text_add(out, "      memset(kg, 0, sizeof kg);\n"
+                "      memset(vg, 0, sizeof vg);\n"
+                "      const int first = CAUSAL ? s0 / TQ * TQ : 0;\n"
+                "      for (int t0 = s0 == 0 ? 0 : first; t0 < T; t0 += TQ) "
+                "{\n");
+  text_add(out, queries_text);
+  if (!is_apart)
+    text_add(out, "        if (s0 == 0)\n"
+                  "          memset(qg, 0, sizeof qg);\n"
+                  "        else\n"
+                  "          PACK(TQ, D, DP, tn, dq + t0 * dq_t, dq_t, dq_d, "
+                  "qg);\n");
+  text_add(out, scores_text);
+  text_add(out, "        dnn_tile(TK, EP, TQ, pt, 1, TK, gt, EP, vg, EP);\n"
+                "        dnn_tile(TK, DP, TQ, st, 1, TK, qt, DP, kg, DP);\n");
+  if (!is_apart) {
+    text_add(out, "        dnn_tile(TQ, DP, TK, st, TK, 1, kr, DP, qg, DP);\n");
+    text_add(out, store_dq_text);
+  }
+  text_add(out, "      }\n");
+  text_add(out, store_dkv_text);
+  if (!is_apart) return;
+  text_add(out, "    for (int t0 = 0; t0 < T; t0 += TQ) {\n");
+  text_add(out, queries_text);
+  text_add(out, "      memset(qg, 0, sizeof qg);\n"
+                "      const int end = CAUSAL && t0 + TQ < S ? t0 + TQ : S;\n"
+                "      for (int s0 = 0; s0 < end; s0 += TK) {\n");
+  text_add(out, keys_text);
+  text_add(out, scores_text);
+  text_add(out, "        dnn_tile(TQ, DP, TK, st, TK, 1, kr, DP, qg, DP);\n"
+                "      }\n");
+  text_add(out, store_dq_text);
+  text_add(out, "    }\n");
+}
 
 static int64_t round_up(int64_t n, int64_t to) {
   return (n + to - 1) / to * to;
@@ -255,8 +299,10 @@ static void add_strides(Text *out, const Attention *at) {
 static void add_unit(Text *out, const Attention *at) {
   int n_inputs = at->is_grad ? 6 : 3;
   for (int i = 0; i < at->n_operands; i++)
-    text_printf(out, "    %sfloat *%s = buffers[%d];\n",
-                i < n_inputs ? "const " : "", operand_names[i], i);
+    text_printf(out, "    %s%s *%s = buffers[%d];\n",
+                i < n_inputs ? "const " : "",
+                i == LSE || at->dtype == DT_f32 ? "float" : "uint16_t",
+                operand_names[i], i);
   text_add(out, "    int64_t rest = u;\n");
   for (int b = at->n_batch - 1; b >= 0; b--) {
     text_printf(out,
@@ -283,7 +329,7 @@ static void add_body(Text *out, const Attention *at) {
                 "  for (int64_t u = 0; u < %" PRId64 "; u++) {\n",
                 units);
     add_unit(out, at);
-    text_add(out, backward_text);
+    add_backward(out, at->dtype != DT_f32 && at->s > KEY_TILE);
     text_add(out, "  }\n}\n");
     return;
   }
@@ -298,6 +344,17 @@ static void add_body(Text *out, const Attention *at) {
   text_add(out, "      }\n    }\n  }\n}\n");
 }
 
+static const char *dtype_macros(Arena *arena, DType dtype) {
+  const char *s = dtype_name(dtype);
+  return arena_printf(arena,
+                      "#undef PACK\n#undef PACK_TURNED\n"
+                      "#undef FROM\n#undef TO\n"
+                      "#define PACK dnn_pack_%s\n"
+                      "#define PACK_TURNED dnn_pack_turned_%s\n"
+                      "#define FROM dnn_from_%s\n#define TO dnn_to_%s\n",
+                      s, s, s, s);
+}
+
 bool c_emit_attention(const Backend *backend, Module *module,
                       const Graph *graph, int id, KernelText *out) {
   (void)backend;
@@ -307,6 +364,7 @@ bool c_emit_attention(const Backend *backend, Module *module,
       !read_node(graph, id, &at))
     return false;
   Text body = text_create(module->arena);
+  text_printf(&body, "  /* %s */\n", dtype_name(at.dtype));
   add_body(&body, &at);
   char hex[33];
   hash_hex(text_string(&body), body.n, hex);
@@ -316,7 +374,7 @@ bool c_emit_attention(const Backend *backend, Module *module,
       .name = name,
       .text = arena_printf(
           module->arena,
-          "void %s(void *const *buffers, const int64_t *numbers) {\n%s", name,
-          text_string(&body))};
+          "%svoid %s(void *const *buffers, const int64_t *numbers) {\n%s",
+          dtype_macros(module->arena, at.dtype), name, text_string(&body))};
   return true;
 }

@@ -76,7 +76,17 @@ static const char *value_type(DType dtype) {
   return dtype == DT_bool ? "int" : storage_type(dtype);
 }
 
+static bool is_short(DType dtype) {
+  return dtype == DT_bf16 || dtype == DT_f16;
+}
+
 static void add_literal(Text *out, DType dtype, double value) {
+  if (is_short(dtype)) {
+    float x = (float)value;
+    text_printf(out, "%d",
+                dtype == DT_bf16 ? bf16_from_float(x) : f16_from_float(x));
+    return;
+  }
   if (dtype_class(dtype) != CLASS_REAL) {
     int64_t integer = dtype_integer(dtype, value);
     /* The lowest value has no literal of its own type in C. */
@@ -240,14 +250,16 @@ static void add_cast(Emit *emit, const NestExpr *expr) {
   Text *out = emit->out;
   DType from = emit->nest->exprs.data[expr->args[0]].dtype;
   int arg = expr->args[0];
-  if (expr->dtype == DT_bf16)
-    text_printf(out, "dnn_to_bf16((float)e%d)", arg);
-  else if (from == DT_bf16)
-    text_printf(out, "(%s)dnn_from_bf16(e%d)", value_type(expr->dtype), arg);
+  const char *value =
+      is_short(from)
+          ? arena_printf(emit->arena, "dnn_from_%s(e%d)", dtype_name(from), arg)
+          : arena_printf(emit->arena, "e%d", arg);
+  if (is_short(expr->dtype))
+    text_printf(out, "dnn_to_%s((float)%s)", dtype_name(expr->dtype), value);
   else if (expr->dtype == DT_bool)
-    text_printf(out, "e%d != 0", arg);
+    text_printf(out, "%s != 0", value);
   else
-    text_printf(out, "(%s)e%d", value_type(expr->dtype), arg);
+    text_printf(out, "(%s)%s", value_type(expr->dtype), value);
 }
 
 static void add_load(Emit *emit, const NestExpr *expr) {
@@ -398,6 +410,14 @@ static void emit_stmt(Emit *emit, const NestStmt *stmt) {
   }
   text_printf(out, "b%d[", stmt->target);
   add_index(out, stmt->at);
+  if (stmt->kind == NEST_accumulate && is_short(stmt->dtype)) {
+    const char *name = dtype_name(stmt->dtype);
+    text_printf(out, "] = dnn_to_%s(dnn_from_%s(b%d[", name, name,
+                stmt->target);
+    add_index(out, stmt->at);
+    text_printf(out, "]) + dnn_from_%s(e%d));\n", name, stmt->expr);
+    return;
+  }
   const char *sign = stmt->kind == NEST_store ? "=" : "+=";
   text_printf(out, "] %s e%d;\n", sign, stmt->expr);
 }

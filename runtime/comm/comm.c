@@ -72,6 +72,8 @@ Status comm_reducible(const DnnCollective *what) {
   switch (what->dtype) {
   case DNN_i32:
   case DNN_i64:
+  case DNN_f16:
+  case DNN_bf16:
   case DNN_f32:
   case DNN_f64: return STATUS_OK;
   default:
@@ -93,6 +95,22 @@ Status comm_reducible(const DnnCollective *what) {
     else                                                                       \
       for (int64_t i = 0; i < n; i++) sum[i] = x[i] < sum[i] ? x[i] : sum[i];  \
   }
+/* Reals of 16 bits are added in f32. */
+#define REDUCE_SHORT(type)                                                     \
+  static void reduce_##type(DnnReduce kind, void *sum_bytes,                   \
+                            const void *x_bytes, int64_t n) {                  \
+    uint16_t *restrict sum = sum_bytes;                                        \
+    const uint16_t *restrict x = x_bytes;                                      \
+    for (int64_t i = 0; i < n; i++) {                                          \
+      float a = type##_to_float(sum[i]), b = type##_to_float(x[i]);            \
+      float c = kind == DNN_SUM   ? a + b                                      \
+                : kind == DNN_MAX ? (b > a ? b : a)                            \
+                                  : (b < a ? b : a);                           \
+      sum[i] = type##_from_float(c);                                           \
+    }                                                                          \
+  }
+REDUCE_SHORT(bf16)
+REDUCE_SHORT(f16)
 REDUCE(int32_t)
 REDUCE(int64_t)
 REDUCE(float)
@@ -104,6 +122,8 @@ void comm_reduce(const DnnCollective *what, void *sum, const void *x,
   switch (what->dtype) {
   case DNN_i32: reduce_int32_t(kind, sum, x, n); return;
   case DNN_i64: reduce_int64_t(kind, sum, x, n); return;
+  case DNN_f16: reduce_f16(kind, sum, x, n); return;
+  case DNN_bf16: reduce_bf16(kind, sum, x, n); return;
   case DNN_f32: reduce_float(kind, sum, x, n); return;
   case DNN_f64: reduce_double(kind, sum, x, n); return;
   default: UNREACHABLE();

@@ -109,8 +109,10 @@ static CuEnum nccl_dtype(DnnDtype dtype) {
   switch (dtype) {
   case DNN_i32: return 2;
   case DNN_i64: return 4;
+  case DNN_f16: return 6;
   case DNN_f32: return 7;
   case DNN_f64: return 8;
+  case DNN_bf16: return 9;
   default: UNREACHABLE();
   }
 }

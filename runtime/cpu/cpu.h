@@ -27,13 +27,13 @@ void threads_close(Threads *threads);
 /* Subnormal results become zero, in the calling thread. */
 void denormals_flush(void);
 
-/* ---- gemm.c: blocked product in f32 ---- */
+/* ---- gemm.c: blocked product of f32, bf16 or f16, summed in f32 ---- */
 
 bool gemm_accepts(const DnnGemm *gemm);
 /* Bytes of packing space that a team needs. */
 int64_t gemm_pack_bytes(const Threads *threads);
-void gemm_run(const Threads *threads, const DnnGemm *gemm, const float *a,
-              const float *b, float *c, void *pack);
+void gemm_run(const Threads *threads, const DnnGemm *gemm, const void *a,
+              const void *b, void *c, void *pack);
 
 /* ---- onednn.c ---- */
 

@@ -1,12 +1,15 @@
 /*
- * gemm.c -- a blocked matrix product in f32, for where oneDNN is missing.
+ * gemm.c -- a blocked matrix product that sums in f32, for where oneDNN is
+ * missing or does not know the dtype.
  *
  * The scheme of Goto and van de Geijn (2008): panels of B [KC, NC] and blocks
  * of A [MC, KC] are packed into the order in which a micro-kernel reads them;
  * that kernel keeps a small tile of C in registers while it walks along k.
  * Packing also takes care of every stride, so transposed operands cost nothing
- * more.  Each thread owns a rectangle of C and packs for itself: no barriers,
- * and the order of the sums over k does not depend on the number of threads.
+ * more, and operands of 16 bits become f32 there.  A result of 16 bits is
+ * summed in a block beside and rounded once.  Each thread owns a rectangle of C
+ * and packs for itself: no barriers, and the order of the sums over k does not
+ * depend on the number of threads.
  */
 #include "runtime/cpu/cpu.h"
 
@@ -97,92 +100,166 @@ static int64_t pieces(int64_t n, int64_t size) {
 }
 
 /* [n, k] by strides -> strips of `width` rows, each [k][width], zero-padded. */
-static void pack(const float *from, int64_t n, int64_t stride_n, int64_t k,
-                 int64_t stride_k, int width, float *to) {
-  for (int64_t i = 0; i < n; i += width) {
-    int64_t rows = smaller(width, n - i);
-    const float *strip = from + i * stride_n;
-    if (rows < width) memset(to, 0, sizeof(float) * (size_t)(k * width));
-    if (stride_n == 1) {
-      for (int64_t p = 0; p < k; p++)
-        memcpy(to + p * width, strip + p * stride_k,
-               sizeof(float) * (size_t)rows);
-    } else {
-      for (int64_t p = 0; p < k; p++)
-        for (int64_t r = 0; r < rows; r++)
-          to[p * width + r] = strip[r * stride_n + p * stride_k];
-    }
-    to += k * width;
+#define PACK(name, type, VALUE)                                                \
+  static void name(const void *data, int64_t n, int64_t stride_n, int64_t k,   \
+                   int64_t stride_k, int width, float *to) {                   \
+    for (int64_t i = 0; i < n; i += width) {                                   \
+      int64_t rows = smaller(width, n - i);                                    \
+      const type *strip = (const type *)data + i * stride_n;                   \
+      if (rows < width) memset(to, 0, sizeof(float) * (size_t)(k * width));    \
+      if (stride_n == 1) {                                                     \
+        for (int64_t p = 0; p < k; p++)                                        \
+          for (int64_t r = 0; r < rows; r++)                                   \
+            to[p * width + r] = VALUE(strip[r + p * stride_k]);                \
+      } else {                                                                 \
+        for (int64_t p = 0; p < k; p++)                                        \
+          for (int64_t r = 0; r < rows; r++)                                   \
+            to[p * width + r] = VALUE(strip[r * stride_n + p * stride_k]);     \
+      }                                                                        \
+      to += k * width;                                                         \
+    }                                                                          \
   }
+PACK(pack_f32, float, )
+PACK(pack_bf16, uint16_t, bf16_to_float)
+PACK(pack_f16, uint16_t, f16_to_float)
+
+static void pack(DnnDtype dtype, const unsigned char *data, int64_t at,
+                 int64_t n, int64_t stride_n, int64_t k, int64_t stride_k,
+                 int width, float *to) {
+  const void *from = data + at * dtype_bytes(dtype);
+  if (dtype == DNN_bf16)
+    pack_bf16(from, n, stride_n, k, stride_k, width, to);
+  else if (dtype == DNN_f16)
+    pack_f16(from, n, stride_n, k, stride_k, width, to);
+  else
+    pack_f32(from, n, stride_n, k, stride_k, width, to);
 }
 
 /* A rectangle of C, which one thread computes. */
 typedef struct Block {
   const DnnGemm *gemm;
-  const float *a, *b;
-  float *c;
+  const unsigned char *a, *b;
+  unsigned char *c;
+  int64_t a_at, b_at, c_at; /* elements */
   int64_t m, n;
 } Block;
 
-static void store_tile(const DnnGemm *gemm, const float *tile, int width,
-                       float *c, int64_t rows, int64_t columns, bool add) {
+/* Where sums stand: C itself, or f32 beside it. */
+typedef struct Sums {
+  float *at;
+  int64_t row, column;
+} Sums;
+
+static void store_tile(const Sums *sums, const float *tile, int width, float *c,
+                       int64_t rows, int64_t columns, bool add) {
   for (int64_t i = 0; i < rows; i++) {
-    float *to = c + i * gemm->c_i;
+    float *to = c + i * sums->row;
     const float *from = tile + i * width;
-    if (gemm->c_j == 1 && add)
+    if (sums->column == 1 && add)
       for (int64_t j = 0; j < columns; j++) to[j] += from[j];
-    else if (gemm->c_j == 1)
+    else if (sums->column == 1)
       memcpy(to, from, sizeof(float) * (size_t)columns);
     else
       for (int64_t j = 0; j < columns; j++)
-        to[j * gemm->c_j] = from[j] + (add ? to[j * gemm->c_j] : 0.0f);
+        to[j * sums->column] = from[j] + (add ? to[j * sums->column] : 0.0f);
   }
 }
 
 /* One packed block of A against one packed panel of B. */
-static void multiply_block(const Block *block, Kernel kernel, int64_t m,
-                           int64_t n, int64_t k, const float *packed_a,
-                           const float *packed_b, float *c, bool add) {
+static void multiply_block(Kernel kernel, int64_t m, int64_t n, int64_t k,
+                           const float *packed_a, const float *packed_b,
+                           const Sums *sums, bool add) {
   float tile[TILE_ROWS * TILE_COLUMNS] __attribute__((aligned(64)));
   for (int64_t j = 0; j < n; j += kernel.columns) {
     for (int64_t i = 0; i < m; i += kernel.rows) {
       kernel.run(k, packed_a + i * k, packed_b + j * k, tile);
-      store_tile(block->gemm, tile, kernel.columns,
-                 c + i * block->gemm->c_i + j * block->gemm->c_j,
+      store_tile(sums, tile, kernel.columns,
+                 sums->at + i * sums->row + j * sums->column,
                  smaller(kernel.rows, m - i), smaller(kernel.columns, n - j),
                  add);
     }
   }
 }
 
+static void pack_a_block(const Block *block, Kernel kernel, int64_t i,
+                         int64_t m, int64_t p, int64_t k, float *to) {
+  const DnnGemm *gemm = block->gemm;
+  pack(gemm->dtype, block->a, block->a_at + i * gemm->a_i + p * gemm->a_k, m,
+       gemm->a_i, k, gemm->a_k, kernel.rows, to);
+}
+
+static void pack_b_panel(const Block *block, Kernel kernel, int64_t j,
+                         int64_t n, int64_t p, int64_t k, float *to) {
+  const DnnGemm *gemm = block->gemm;
+  pack(gemm->dtype, block->b, block->b_at + p * gemm->b_k + j * gemm->b_j, n,
+       gemm->b_j, k, gemm->b_k, kernel.columns, to);
+}
+
 static void multiply(const Block *block, Kernel kernel, float *pack_a,
                      float *pack_b) {
   const DnnGemm *gemm = block->gemm;
+  float *c = (float *)block->c + block->c_at;
   for (int64_t j = 0; j < block->n; j += NC) {
     int64_t n = smaller(NC, block->n - j);
     for (int64_t p = 0; p < gemm->k; p += KC) {
       int64_t k = smaller(KC, gemm->k - p);
-      pack(block->b + p * gemm->b_k + j * gemm->b_j, n, gemm->b_j, k, gemm->b_k,
-           kernel.columns, pack_b);
+      pack_b_panel(block, kernel, j, n, p, k, pack_b);
       for (int64_t i = 0; i < block->m; i += MC) {
         int64_t m = smaller(MC, block->m - i);
-        pack(block->a + i * gemm->a_i + p * gemm->a_k, m, gemm->a_i, k,
-             gemm->a_k, kernel.rows, pack_a);
-        multiply_block(block, kernel, m, n, k, pack_a, pack_b,
-                       block->c + i * gemm->c_i + j * gemm->c_j,
+        Sums sums = {c + i * gemm->c_i + j * gemm->c_j, gemm->c_i, gemm->c_j};
+        pack_a_block(block, kernel, i, m, p, k, pack_a);
+        multiply_block(kernel, m, n, k, pack_a, pack_b, &sums,
                        p > 0 || gemm->accumulate);
       }
     }
   }
 }
 
+/* Rounds a block of sums into C. */
+static void store_short(const Block *block, int64_t i, int64_t j, int64_t m,
+                        int64_t n, const float *sums) {
+  const DnnGemm *gemm = block->gemm;
+  uint16_t *c = (uint16_t *)block->c + block->c_at;
+  bool is_bf16 = gemm->c_dtype == DNN_bf16;
+  for (int64_t r = 0; r < m; r++) {
+    uint16_t *to = c + (i + r) * gemm->c_i + j * gemm->c_j;
+    for (int64_t s = 0; s < n; s++, to += gemm->c_j) {
+      float x = sums[r * n + s];
+      if (gemm->accumulate)
+        x += is_bf16 ? bf16_to_float(*to) : f16_to_float(*to);
+      *to = is_bf16 ? bf16_from_float(x) : f16_from_float(x);
+    }
+  }
+}
+
+static void multiply_short(const Block *block, Kernel kernel, float *pack_a,
+                           float *pack_b, float *sums) {
+  for (int64_t j = 0; j < block->n; j += NC) {
+    int64_t n = smaller(NC, block->n - j);
+    for (int64_t i = 0; i < block->m; i += MC) {
+      int64_t m = smaller(MC, block->m - i);
+      for (int64_t p = 0; p < block->gemm->k; p += KC) {
+        int64_t k = smaller(KC, block->gemm->k - p);
+        pack_b_panel(block, kernel, j, n, p, k, pack_b);
+        pack_a_block(block, kernel, i, m, p, k, pack_a);
+        multiply_block(kernel, m, n, k, pack_a, pack_b, &(Sums){sums, n, 1},
+                       p > 0);
+      }
+      store_short(block, i, j, m, n, sums);
+    }
+  }
+}
+
 static const int64_t pack_a_floats = (int64_t)(MC + TILE_ROWS) * KC;
 static const int64_t pack_b_floats = (int64_t)(NC + TILE_COLUMNS) * KC;
+static const int64_t work_floats =
+    (int64_t)(MC + TILE_ROWS + NC + TILE_COLUMNS) * KC + (int64_t)MC * NC;
 
 typedef struct Work {
   const DnnGemm *gemm;
-  const float *a, *b;
-  float *c, *pack;
+  const void *a, *b;
+  void *c;
+  float *pack;
 } Work;
 
 /* The batches, or the longer side of C, are dealt out to the threads. */
@@ -190,7 +267,8 @@ static void work_thread(void *arg, int index, int n_threads) {
   const Work *work = arg;
   const DnnGemm *gemm = work->gemm;
   Kernel kernel = best_kernel();
-  float *pack_a = work->pack + index * (pack_a_floats + pack_b_floats);
+  float *pack_a = work->pack + index * work_floats;
+  float *pack_b = pack_a + pack_a_floats;
   int64_t batches = gemm->batch[0] * gemm->batch[1];
   bool by_batch = batches >= n_threads;
   bool by_row = !by_batch && gemm->m >= gemm->n;
@@ -202,36 +280,46 @@ static void work_thread(void *arg, int index, int n_threads) {
     if (by_batch && t % n_threads != index) continue;
     int64_t t0 = t / gemm->batch[1], t1 = t % gemm->batch[1];
     Block block = {.gemm = gemm,
-                   .a = work->a + t0 * gemm->a_batch[0] + t1 * gemm->a_batch[1],
-                   .b = work->b + t0 * gemm->b_batch[0] + t1 * gemm->b_batch[1],
-                   .c = work->c + t0 * gemm->c_batch[0] + t1 * gemm->c_batch[1],
+                   .a = work->a,
+                   .b = work->b,
+                   .c = work->c,
+                   .a_at = t0 * gemm->a_batch[0] + t1 * gemm->a_batch[1],
+                   .b_at = t0 * gemm->b_batch[0] + t1 * gemm->b_batch[1],
+                   .c_at = t0 * gemm->c_batch[0] + t1 * gemm->c_batch[1],
                    .m = gemm->m,
                    .n = gemm->n};
     int64_t begin = by_batch ? 0 : index * step;
     if (by_row) {
       block.m = smaller(step, gemm->m - begin);
-      block.a += begin * gemm->a_i;
-      block.c += begin * gemm->c_i;
+      block.a_at += begin * gemm->a_i;
+      block.c_at += begin * gemm->c_i;
     } else if (!by_batch) {
       block.n = smaller(step, gemm->n - begin);
-      block.b += begin * gemm->b_j;
-      block.c += begin * gemm->c_j;
+      block.b_at += begin * gemm->b_j;
+      block.c_at += begin * gemm->c_j;
     }
-    if (block.m > 0 && block.n > 0)
-      multiply(&block, kernel, pack_a, pack_a + pack_a_floats);
+    if (block.m <= 0 || block.n <= 0) continue;
+    if (gemm->c_dtype == DNN_f32)
+      multiply(&block, kernel, pack_a, pack_b);
+    else
+      multiply_short(&block, kernel, pack_a, pack_b, pack_b + pack_b_floats);
   }
 }
 
 bool gemm_accepts(const DnnGemm *gemm) {
-  return gemm->dtype == DNN_f32 && gemm->k > 0;
+  bool has_dtypes =
+      (gemm->dtype == DNN_f32 && gemm->c_dtype == DNN_f32) ||
+      ((gemm->dtype == DNN_bf16 || gemm->dtype == DNN_f16) &&
+       (gemm->c_dtype == DNN_f32 || gemm->c_dtype == gemm->dtype));
+  return has_dtypes && gemm->k > 0;
 }
 
 int64_t gemm_pack_bytes(const Threads *threads) {
-  return (pack_a_floats + pack_b_floats) * (int64_t)sizeof(float) * threads->n;
+  return work_floats * (int64_t)sizeof(float) * threads->n;
 }
 
-void gemm_run(const Threads *threads, const DnnGemm *gemm, const float *a,
-              const float *b, float *c, void *pack_space) {
+void gemm_run(const Threads *threads, const DnnGemm *gemm, const void *a,
+              const void *b, void *c, void *pack_space) {
   Work work = {gemm, a, b, c, pack_space};
   threads_run(threads, work_thread, &work);
 }

@@ -186,7 +186,8 @@ static bool gemm_recipe(const Library *library, const DnnGemm *gemm,
   int64_t a_dims[4], b_dims[4], c_dims[4], a[4], b[4], c[4];
   int rank = 0;
   *out = (Recipe){.n_operands = 3};
-  if (!library_dtype(gemm->dtype)) return false;
+  if (!library_dtype(gemm->dtype) || !library_dtype(gemm->c_dtype))
+    return false;
   for (int i = 0; i < 2; i++) {
     if (gemm->batch[i] == 1) continue;
     a_dims[rank] = gemm->a_batch[i] ? gemm->batch[i] : 1;
@@ -208,7 +209,7 @@ static bool gemm_recipe(const Library *library, const DnnGemm *gemm,
       (Operand){.argument = ARG_DST, .query = QUERY_DST, .is_result = true};
   if (!describe(api, &operand[0].own, rank, a_dims, gemm->dtype, a) ||
       !describe(api, &operand[1].own, rank, b_dims, gemm->dtype, b) ||
-      !describe(api, &operand[2].own, rank, c_dims, gemm->dtype, c))
+      !describe(api, &operand[2].own, rank, c_dims, gemm->c_dtype, c))
     return false;
   Desc op;
   if (api->matmul_desc_init(&op, &operand[0].own, &operand[1].own, NULL,
@@ -219,6 +220,21 @@ static bool gemm_recipe(const Library *library, const DnnGemm *gemm,
                                           library->engine, NULL);
   api->primitive_attr_destroy(attr);
   return status == OK;
+}
+
+typedef struct ConvDtypes {
+  DnnDtype x, w, y;
+} ConvDtypes;
+
+/* The one of the three that is the result has a dtype of its own. */
+static ConvDtypes conv_dtypes(const DnnConv *conv) {
+  ConvDtypes dtypes = {conv->dtype, conv->dtype, conv->dtype};
+  switch ((DnnConvKind)conv->kind) {
+  case DNN_CONV_FORWARD: dtypes.y = conv->out_dtype; break;
+  case DNN_CONV_INPUT_GRAD: dtypes.x = conv->out_dtype; break;
+  case DNN_CONV_WEIGHT_GRAD: dtypes.w = conv->out_dtype; break;
+  }
+  return dtypes;
 }
 
 /* Descriptors of x, w and y as they lie in the arena. */
@@ -233,10 +249,11 @@ static bool describe_conv(const Api *api, const DnnConv *conv, Desc *x, Desc *w,
                        conv->in_channels / groups, conv->window[0],
                        conv->window[1]};
   int skip = groups == 1; /* no dim of groups */
-  return library_dtype(conv->dtype) &&
-         describe(api, x, 4, x_dims, conv->dtype, conv->x_stride) &&
-         describe(api, y, 4, y_dims, conv->dtype, conv->y_stride) &&
-         describe(api, w, 5 - skip, w_dims + skip, conv->dtype,
+  ConvDtypes dtypes = conv_dtypes(conv);
+  return library_dtype(conv->dtype) && library_dtype(conv->out_dtype) &&
+         describe(api, x, 4, x_dims, dtypes.x, conv->x_stride) &&
+         describe(api, y, 4, y_dims, dtypes.y, conv->y_stride) &&
+         describe(api, w, 5 - skip, w_dims + skip, dtypes.w,
                   conv->w_stride + skip);
 }
 
@@ -250,13 +267,16 @@ static bool describe_any(const Api *api, const DnnConv *conv, Desc *x, Desc *w,
   int64_t w_dims[5] = {groups, conv->out_channels / groups,
                        conv->in_channels / groups, conv->window[0],
                        conv->window[1]};
-  int skip = groups == 1, dtype = library_dtype(conv->dtype);
-  if (api->memory_desc_init_by_tag(w, 5 - skip, w_dims + skip, dtype,
-                                   TAG_ANY) != OK)
+  int skip = groups == 1;
+  ConvDtypes dtypes = conv_dtypes(conv);
+  if (api->memory_desc_init_by_tag(w, 5 - skip, w_dims + skip,
+                                   library_dtype(dtypes.w), TAG_ANY) != OK)
     return false;
   if (!frees_activations) return true;
-  return api->memory_desc_init_by_tag(x, 4, x_dims, dtype, TAG_ANY) == OK &&
-         api->memory_desc_init_by_tag(y, 4, y_dims, dtype, TAG_ANY) == OK;
+  return api->memory_desc_init_by_tag(x, 4, x_dims, library_dtype(dtypes.x),
+                                      TAG_ANY) == OK &&
+         api->memory_desc_init_by_tag(y, 4, y_dims, library_dtype(dtypes.y),
+                                      TAG_ANY) == OK;
 }
 
 static void *create_conv(const Library *library, const DnnConv *conv,
@@ -270,9 +290,17 @@ static void *create_conv(const Library *library, const DnnConv *conv,
                conv->pad[i];
   }
   void *attr = create_attributes(api, false), *hint = NULL, *result = NULL;
-  Desc op;
+  Desc op, like[3];
+  const Desc *fx = x, *fw = w, *fy = y; /* of the forward pass */
+  if (conv->kind != DNN_CONV_FORWARD && conv->out_dtype != conv->dtype) {
+    DnnConv forward = *conv;
+    forward.kind = DNN_CONV_FORWARD;
+    forward.out_dtype = conv->dtype;
+    describe_any(api, &forward, &like[0], &like[1], &like[2], true);
+    fx = &like[0], fw = &like[1], fy = &like[2];
+  }
   if (api->dilated_convolution_forward_desc_init(
-          &op, FORWARD_TRAINING, DIRECT, x, w, NULL, y, conv->stride, dilate,
+          &op, FORWARD_TRAINING, DIRECT, fx, fw, NULL, fy, conv->stride, dilate,
           conv->pad, after) == OK)
     api->primitive_desc_create(&hint, &op, attr, library->engine, NULL);
   if (hint && conv->kind == DNN_CONV_FORWARD) {

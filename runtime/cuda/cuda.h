@@ -45,6 +45,8 @@ enum {
   CU_NO_TIMING = 2,
   CUDA_F32 = 0,
   CUDA_F64 = 1,
+  CUDA_F16 = 2,
+  CUDA_BF16 = 14,
   LT_COMPUTE_F32 = 68,
   LT_COMPUTE_F64 = 70,
   LT_TRANSPOSE_A = 3,

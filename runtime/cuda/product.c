@@ -1,5 +1,6 @@
 /*
- * product.c -- matrix products by cuBLASLt, in strict f32 or f64.
+ * product.c -- matrix products by cuBLASLt, in strict f32 or f64, or of 16
+ * bits with sums in f32.
  *
  * cuBLASLt thinks in columns.  A row-major c[m, n] is its column-major
  * c^T[n, m] = b^T[n, k] a^T[k, m], so our b is its first operand.  Which
@@ -94,14 +95,27 @@ static Status layout(CudaState *state, const char *path, CuEnum dtype,
   return STATUS_OK;
 }
 
+/* -1: none of the library's. */
+static int data_type(DnnDtype dtype) {
+  switch (dtype) {
+  case DNN_f32: return CUDA_F32;
+  case DNN_f64: return CUDA_F64;
+  case DNN_f16: return CUDA_F16;
+  case DNN_bf16: return CUDA_BF16;
+  default: return -1;
+  }
+}
+
 static Status describe(CudaState *state, const char *path, CudaProduct *product,
                        const Operand *a, const Operand *b, const Batch *inner) {
   const DnnGemm *g = product->gemm;
   bool is_f64 = g->dtype == DNN_f64;
-  CuEnum dtype = is_f64 ? CUDA_F64 : CUDA_F32;
+  CuEnum dtype = (CuEnum)data_type(g->dtype);
+  CuEnum c_dtype = (CuEnum)data_type(g->c_dtype);
   Operand c = {g->n, g->m, g->m == 1 ? g->n : g->c_i, false};
   LT_TRY(state, path, MatmulDescCreate, &product->desc,
-         is_f64 ? LT_COMPUTE_F64 : LT_COMPUTE_F32, dtype);
+         is_f64 ? LT_COMPUTE_F64 : LT_COMPUTE_F32,
+         is_f64 ? CUDA_F64 : CUDA_F32);
   int32_t first = b->is_transposed, second = a->is_transposed;
   LT_TRY(state, path, MatmulDescSetAttribute, product->desc, LT_TRANSPOSE_A,
          &first, sizeof first);
@@ -109,7 +123,7 @@ static Status describe(CudaState *state, const char *path, CudaProduct *product,
          &second, sizeof second);
   TRY(layout(state, path, dtype, a, inner->n, inner->a, &product->a));
   TRY(layout(state, path, dtype, b, inner->n, inner->b, &product->b));
-  return layout(state, path, dtype, &c, inner->n, inner->c, &product->c);
+  return layout(state, path, c_dtype, &c, inner->n, inner->c, &product->c);
 }
 
 /* Sets `found` to false if the library has no algorithm. */
@@ -141,8 +155,9 @@ Status cuda_product(CudaState *state, const DnnInstr *instr,
   const DnnGemm *g = instr->detail;
   Operand a, b;
   *out = NULL;
-  if (!state->lt_handle || (g->dtype != DNN_f32 && g->dtype != DNN_f64) ||
-      (g->c_j != 1 && g->n != 1) || (g->m != 1 && g->c_i < g->n) ||
+  if (!state->lt_handle || data_type(g->dtype) < 0 ||
+      data_type(g->c_dtype) < 0 || (g->c_j != 1 && g->n != 1) ||
+      (g->m != 1 && g->c_i < g->n) ||
       !operand(g->m, g->k, g->a_i, g->a_k, &a) ||
       !operand(g->k, g->n, g->b_k, g->b_j, &b))
     return STATUS_OK;
@@ -177,13 +192,14 @@ Status cuda_product_run(CudaState *state, const CudaProduct *product,
   const void *alpha = is_f64 ? (const void *)&one64 : &one;
   const void *beta = is_f64 ? (const void *)(g->accumulate ? &one64 : &zero64)
                             : (const void *)(g->accumulate ? &one : &zero);
-  int64_t size = dtype_bytes(g->dtype);
+  const int64_t sizes[3] = {dtype_bytes(g->dtype), dtype_bytes(g->dtype),
+                            dtype_bytes(g->c_dtype)};
   for (int64_t i = 0; i < product->outer; i++) {
     unsigned long long at[3];
     for (int t = 0; t < 3; t++)
       at[t] =
           product->at[t] +
-          (unsigned long long)(i * product->outer_stride[t] * size) +
+          (unsigned long long)(i * product->outer_stride[t] * sizes[t]) +
           (unsigned long long)(instr->advances ? turn * instr->advances[t] : 0);
     void *c = (void *)(uintptr_t)at[2];
     LT_TRY(state, path, Matmul, state->lt_handle, product->desc, alpha,

@@ -152,6 +152,47 @@ typedef struct Product {
 PRODUCT(float)
 PRODUCT(double)
 
+static float half_at(CuEnum dtype, const void *data, int64_t i) {
+  if (dtype == CUDA_F32) return ((const float *)data)[i];
+  uint16_t half = ((const uint16_t *)data)[i];
+  return dtype == CUDA_BF16 ? bf16_to_float(half) : f16_to_float(half);
+}
+
+static void set_half(CuEnum dtype, void *data, int64_t i, float value) {
+  if (dtype == CUDA_F32)
+    ((float *)data)[i] = value;
+  else
+    ((uint16_t *)data)[i] =
+        dtype == CUDA_BF16 ? bf16_from_float(value) : f16_from_float(value);
+}
+
+/* Operands of 16 bits: f32 sums, one rounding. */
+static void product_half(const Product *p, int64_t batch) {
+  int64_t k = p->desc.transpose_a ? p->a.rows : p->a.columns;
+  int64_t a_i = p->desc.transpose_a ? p->a.leading : 1;
+  int64_t a_k = p->desc.transpose_a ? 1 : p->a.leading;
+  int64_t b_k = p->desc.transpose_b ? p->b.leading : 1;
+  int64_t b_j = p->desc.transpose_b ? 1 : p->b.leading;
+  for (int64_t j = 0; j < p->c.columns; j++)
+    for (int64_t i = 0; i < p->c.rows; i++) {
+      int64_t at = batch * p->c.stride + i + j * p->c.leading;
+      float sum = 0;
+      for (int64_t l = 0; l < k; l++)
+        sum += half_at(p->a.dtype, p->at_a,
+                       batch * p->a.stride + i * a_i + l * a_k) *
+               half_at(p->b.dtype, p->at_b,
+                       batch * p->b.stride + l * b_k + j * b_j);
+      sum *= (float)p->alpha;
+      if (p->beta != 0)
+        sum += (float)p->beta * half_at(p->c.dtype, p->at_c, at);
+      set_half(p->c.dtype, p->at_c, at, sum);
+    }
+}
+
+static int64_t item_bytes(CuEnum dtype) {
+  return dtype == CUDA_F64 ? 8 : dtype == CUDA_F32 ? 4 : 2;
+}
+
 static bool run_product(MockWork *work) {
   const Product *p = work->more;
   for (int32_t i = 0; i < p->c.batch; i++) {
@@ -159,6 +200,8 @@ static bool run_product(MockWork *work) {
       product_double(p, (const double *)p->at_a + i * p->a.stride,
                      (const double *)p->at_b + i * p->b.stride,
                      (double *)p->at_c + i * p->c.stride);
+    else if (p->a.dtype != CUDA_F32)
+      product_half(p, i);
     else
       product_float(p, (const float *)p->at_a + i * p->a.stride,
                     (const float *)p->at_b + i * p->b.stride,
@@ -168,7 +211,7 @@ static bool run_product(MockWork *work) {
 }
 
 static bool is_in_memory(const void *at, const Layout *layout) {
-  int64_t size = layout->dtype == CUDA_F64 ? 8 : 4;
+  int64_t size = item_bytes(layout->dtype);
   int64_t last = (layout->batch - 1) * layout->stride +
                  (layout->columns - 1) * layout->leading + layout->rows;
   return mock_in_memory((unsigned long long)(uintptr_t)at,
@@ -182,7 +225,9 @@ static bool sizes_agree(const Product *p) {
   int64_t n = p->desc.transpose_b ? p->b.rows : p->b.columns;
   return m == p->c.rows && n == p->c.columns && k == k_b &&
          p->a.batch == p->c.batch && p->b.batch == p->c.batch &&
-         p->a.dtype == p->c.dtype && p->b.dtype == p->c.dtype &&
+         p->a.dtype == p->b.dtype &&
+         (p->c.dtype == p->a.dtype ||
+          (p->c.dtype == CUDA_F32 && p->a.dtype != CUDA_F64)) &&
          p->desc.compute ==
              (p->c.dtype == CUDA_F64 ? LT_COMPUTE_F64 : LT_COMPUTE_F32);
 }

@@ -2,7 +2,7 @@
 # mock_ready once, mock_build DIR MODEL ... for a bundle, mock_run DIR ...
 mock_ready() {
   cc -std=gnu11 -D_GNU_SOURCE -O2 -shared -fPIC -I"$root" -o "$work/mock.so" \
-    "$root"/tests/mock/*.c -ldl -lm -lrt || fail "the mock does not compile"
+    "$root"/tests/mock/*.c "$root"/support/half.c -ldl -lm -lrt || fail "the mock does not compile"
   export DNN_CUDA_LIB=$work/mock.so DNN_CUBLASLT_LIB=$work/mock.so
   export DNN_NCCL_LIB=$work/mock.so
 }

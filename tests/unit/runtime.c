@@ -523,6 +523,7 @@ typedef struct Shape {
 
 static DnnGemm gemm_of(const Shape *shape) {
   return (DnnGemm){.dtype = DNN_f32,
+                   .c_dtype = DNN_f32,
                    .accumulate = shape->accumulate,
                    .m = shape->m,
                    .n = shape->n,
@@ -637,6 +638,7 @@ static const ConvCase convs[] = {
 
 static DnnConv conv_of(const ConvCase *c) {
   DnnConv conv = {.dtype = DNN_f32,
+                  .out_dtype = DNN_f32,
                   .batch = 2,
                   .groups = c->groups,
                   .in_channels = c->in_channels,

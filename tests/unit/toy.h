@@ -169,6 +169,7 @@ static inline void toy_make(Toy *toy, int world, int64_t rate, int64_t steps,
   toy->kernels[1] = (DnnKernel){.name = "update", .function = toy_update};
   for (int i = 0; i < 2; i++)
     toy->product[i] = (DnnGemm){.dtype = DNN_f32,
+                                .c_dtype = DNN_f32,
                                 .m = i ? rest : rows,
                                 .n = 1,
                                 .k = TOY_INPUTS,
