@@ -394,12 +394,15 @@ void lower_store(Lower *lower, NestStmtKind kind, int buffer, const Type *type,
 }
 
 int lower_reduce(Lower *lower, NestReduce reduce, DType dtype, int expr) {
+  /* A position is an integer; what is compared is computed as it is. */
   bool is_position = reduce == NEST_ARGMAX;
+  DType compared =
+      is_position ? lower_work_dtype(dtype_of(lower, expr)) : dtype;
   NestStmt stmt = {.kind = NEST_reduce,
                    .target = lower->nest->n_reductions++,
                    .reduce = reduce,
                    .dtype = dtype,
-                   .expr = is_position ? expr : lower_cast(lower, expr, dtype)};
+                   .expr = lower_cast(lower, expr, compared)};
   vec_push(lower->arena, &last_stage(lower)->stmts, stmt);
   NestExpr result = {
       .kind = NEST_reduced, .dtype = dtype, .index = stmt.target};

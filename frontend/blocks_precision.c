@@ -82,7 +82,8 @@ static void check_compiled(Elab *e, const Precision *p) {
   } dtypes[] = {
       {"compute", p->compute}, {"master", p->master}, {"grads", p->grads}};
   for (int i = 0; i < ARRAY_LENGTH(dtypes); i++) {
-    if (dtype_size_bytes(dtypes[i].dtype) > 1 && dtypes[i].dtype != DT_f64)
+    if (dtypes[i].dtype == DT_f32 || dtypes[i].dtype == DT_bf16 ||
+        dtypes[i].dtype == DT_f16)
       continue;
     diag(e->diags, DIAG_precision_not_supported, p->span, dtypes[i].name,
          dtype_name(dtypes[i].dtype), dtypes[i].name);

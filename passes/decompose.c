@@ -21,6 +21,42 @@ static Value conform(Graph *graph, Value value, const Type *type) {
   return graph_transpose_to(graph, value, type);
 }
 
+static bool is_short(const Type *type) {
+  return dtype_class(type->dtype) == CLASS_REAL &&
+         dtype_size_bytes(type->dtype) < 4;
+}
+
+/* The steps of one operator compute in f32, whatever it reads and writes.
+ * Attention sees to that itself: it has products of short operands. */
+static Value *wide_inputs(Rewrite *rewrite, int id) {
+  const Node *node = rewrite->from->nodes.data[id];
+  Value *inputs = rewrite_inputs(rewrite, id);
+  if (node->op == OP_attention || node->op == OP_attention_grad) return inputs;
+  for (int i = 0; i < node->n_inputs; i++)
+    if (is_short(graph_type(rewrite->to, inputs[i])))
+      inputs[i] = graph_cast(rewrite->to, inputs[i], DT_f32);
+  return inputs;
+}
+
+/* What is added to a short result in memory would be rounded every time. */
+static bool sum_in_f32(Rewrite *rewrite, int id) {
+  const Node *node = rewrite->from->nodes.data[id];
+  const Type *type = node->types[0];
+  if (!is_short(type) ||
+      (node->op != OP_scatter_add && node->op != OP_conv_input_grad))
+    return false;
+  Module *module = rewrite->to->module;
+  Attrs attrs = node_attrs(node);
+  attrs_name(&attrs, ATTR_dtype, name_intern(module->names, "f32"));
+  const Type *sum_type = type_with_dtype(module->arena, type, DT_f32);
+  Value sum =
+      graph_append_typed(rewrite->to, node->op, rewrite_inputs(rewrite, id), 2,
+                         &attrs, &sum_type, 1, NULL);
+  rewrite_set(rewrite, (Value){id, 0},
+              graph_cast(rewrite->to, sum, type->dtype));
+  return true;
+}
+
 static bool by_rule(Rewrite *rewrite, int id) {
   const Node *node = rewrite->from->nodes.data[id];
   const Target *target = rewrite->ctx->target;
@@ -30,7 +66,7 @@ static bool by_rule(Rewrite *rewrite, int id) {
     return false;
   Value results[8];
   ASSERT(node->n_results <= ARRAY_LENGTH(results));
-  info->decompose(rewrite->to, rewrite->from, id, rewrite_inputs(rewrite, id),
+  info->decompose(rewrite->to, rewrite->from, id, wide_inputs(rewrite, id),
                   results);
   for (int r = 0; r < node->n_results; r++)
     rewrite_set(rewrite, (Value){id, r},
@@ -128,8 +164,8 @@ static bool check_statistics(Rewrite *rewrite, int id) {
 
 static bool rule(Rewrite *rewrite, int id, void *user) {
   if (!check_statistics(rewrite, id)) return false;
-  bool changed = scatter_as_select(rewrite, id) || merge_as_view(rewrite, id) ||
-                 by_rule(rewrite, id);
+  bool changed = scatter_as_select(rewrite, id) || sum_in_f32(rewrite, id) ||
+                 merge_as_view(rewrite, id) || by_rule(rewrite, id);
   *(bool *)user |= changed;
   return changed;
 }

@@ -104,6 +104,11 @@ bool emit_guards(Emit *emit, const NestIndex *at) {
 
 /* ---- values ---- */
 
+/* Stored in 16 bits, computed in f32. */
+static bool is_short(DType dtype) {
+  return dtype == DT_bf16 || dtype == DT_f16;
+}
+
 void emit_value(Emit *emit, int expr, DType dtype) {
   DType from = expr_of(emit, expr)->dtype;
   bool is_same = cuda_number(from) == cuda_number(dtype);
@@ -126,7 +131,8 @@ static void load(Emit *emit, int id, const NestExpr *expr) {
     emit_guards(emit, expr->at);
     text_add(emit->out, " ? ");
   }
-  text_printf(emit->out, "%s", expr->dtype == DT_bf16 ? "dnn_from_bf16(" : "");
+  if (is_short(expr->dtype))
+    text_printf(emit->out, "dnn_from_%s(", dtype_name(expr->dtype));
   if (is_vector_load(emit, expr)) {
     text_printf(emit->out, "w%d.e[k]", id);
   } else {
@@ -134,7 +140,7 @@ static void load(Emit *emit, int id, const NestExpr *expr) {
     emit_index(emit, expr->at);
     text_add(emit->out, "]");
   }
-  text_printf(emit->out, "%s", expr->dtype == DT_bf16 ? ")" : "");
+  text_add(emit->out, is_short(expr->dtype) ? ")" : "");
   if (expr->at->n_guards > 0) {
     text_add(emit->out, " : ");
     cuda_constant(emit->out, expr->dtype, expr->at->outside);
@@ -176,9 +182,11 @@ static void cast(Emit *emit, const NestExpr *expr) {
   bool is_narrow = dtype_class(expr->dtype) == CLASS_INT &&
                    dtype_size_bytes(expr->dtype) < 4;
   if (is_narrow) text_printf(emit->out, "(%s)", cuda_storage(expr->dtype));
-  if (expr->dtype == DT_bf16) text_add(emit->out, "dnn_from_bf16(dnn_to_bf16(");
+  const char *name = dtype_name(expr->dtype);
+  if (is_short(expr->dtype))
+    text_printf(emit->out, "dnn_from_%s(dnn_to_%s(", name, name);
   emit_value(emit, expr->args[0], expr->dtype);
-  if (expr->dtype == DT_bf16) text_add(emit->out, "))");
+  if (is_short(expr->dtype)) text_add(emit->out, "))");
 }
 
 static void value(Emit *emit, int id, const NestExpr *expr) {
@@ -211,18 +219,25 @@ void emit_store(Emit *emit, const NestStmt *stmt, const char *indent) {
     emit_guards(emit, stmt->at);
     text_add(emit->out, ") ");
   }
+  const char *name = dtype_name(stmt->dtype);
+  bool is_half = is_short(stmt->dtype);
   bool is_vector = emit->vector_loop >= 0;
+  bool adds = stmt->kind == NEST_accumulate;
   if (is_vector) {
     text_printf(emit->out,
                 "y%d.e[k] = ", (int)(stmt - emit->stage->stmts.data));
   } else {
     text_printf(emit->out, "b%d[", stmt->target);
     emit_index(emit, stmt->at);
-    text_printf(emit->out, "] %s= ", stmt->kind == NEST_accumulate ? "+" : "");
+    text_printf(emit->out, "] %s= ", adds && !is_half ? "+" : "");
   }
-  if (stmt->dtype == DT_bf16) text_add(emit->out, "dnn_to_bf16(");
-  text_printf(emit->out, "(%s)",
-              stmt->dtype == DT_bf16 ? "float" : cuda_storage(stmt->dtype));
+  if (is_half) text_printf(emit->out, "dnn_to_%s(", name);
+  if (is_half && adds) {
+    text_printf(emit->out, "dnn_from_%s(b%d[", name, stmt->target);
+    emit_index(emit, stmt->at);
+    text_add(emit->out, "]) + ");
+  }
+  text_printf(emit->out, "(%s)", is_half ? "float" : cuda_storage(stmt->dtype));
   emit_value(emit, stmt->expr, stmt->dtype);
-  text_printf(emit->out, "%s;\n", stmt->dtype == DT_bf16 ? ")" : "");
+  text_printf(emit->out, "%s;\n", is_half ? ")" : "");
 }

@@ -17,6 +17,7 @@ static const CudaType types[N_DTYPES] = {
     [DT_i16] = {"short", "int", "i32"},
     [DT_i32] = {"int", "int", "i32"},
     [DT_i64] = {"long long", "long long", "i64"},
+    [DT_f16] = {"unsigned short", "float", "f32"},
     [DT_bf16] = {"unsigned short", "float", "f32"},
     [DT_f32] = {"float", "float", "f32"},
     [DT_f64] = {"double", "double", "f64"},

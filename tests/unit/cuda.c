@@ -184,6 +184,9 @@ static void check_output(const Job *job, int output, const void *bytes) {
   Value value = job->graph->outputs.data[output].value;
   const Type *type = graph_type(job->graph, value);
   double tolerance = op_case_tolerance(job->graph, type->dtype);
+  for (int i = 0; i < job->graph->inputs.n; i++)
+    tolerance =
+        fmax(tolerance, tolerance_decomposed(job->inputs[i].type->dtype));
   for (int64_t i = 0; i < type_elements(type); i++) {
     double got = element_from_bytes(type->dtype, bytes, i),
            want = wanted->data[i];
@@ -256,6 +259,20 @@ Test(cuda, structured_integers) {
   add_structured(suite, "i32");
   add_structured(suite, "i64");
   add_structured(suite, "bool");
+  run_suite(suite);
+}
+
+Test(cuda, structured_bf16) {
+  Suite *suite = suite_create();
+  add_pointwise(suite, "bf16");
+  add_structured(suite, "bf16");
+  run_suite(suite);
+}
+
+Test(cuda, structured_f16) {
+  Suite *suite = suite_create();
+  add_pointwise(suite, "f16");
+  add_structured(suite, "f16");
   run_suite(suite);
 }
 
