@@ -105,15 +105,19 @@ static int64_t read_number(Reader *reader) {
 /* Braces hold one name each. */
 static void check_braces(Reader *reader, uint32_t begin, const char *pattern) {
   int n = 0;
-  for (const char *at = pattern; *at && !reader->failed; at++) {
+  for (const char *at = pattern; *at; at++) {
     if (*at != '{' && *at != '}') continue;
     size_t length = 0;
     if (*at == '{')
       while (is_word(at[1 + length])) length++;
-    if (length == 0 || at[1 + length] != '}' || is_digit(at[1]))
+    if (length == 0 || at[1 + length] != '}' || is_digit(at[1])) {
       complain(reader, begin, "braces that hold a name, as in 'h.{i}.weight'");
-    else if (++n > MAX_LETTERS)
+      return;
+    }
+    if (++n > MAX_LETTERS) {
       complain(reader, begin, "at most four letters in braces");
+      return;
+    }
     at += length + 1;
   }
 }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# run.sh [SECONDS [SEED]] -- fuzzes the parsers and the checkpoint reader under
+# run.sh [SECONDS [SEED]] -- fuzzes the parsers and the readers of files under
 # ASan and UBSan, SECONDS each.  A crash, a leak or a hang fails.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -36,4 +36,16 @@ clang $flags -fsanitize=fuzzer tests/fuzz/fuzz_checkpoint.c \
 mkdir -p $out/corpus
 $out/fuzz_checkpoint -max_total_time="$seconds" -seed="$seed" -max_len=65536 \
   -rss_limit_mb=512 -timeout=10 -print_final_stats=1 $out/corpus 2>&1 |
+  tail -n 8
+
+clang $flags -fsanitize=fuzzer tests/fuzz/fuzz_files.c -o $out/fuzz_files \
+  $out/libfrontend.a $out/libruntime.a $out/libir.a $out/libsupport.a -lz -lm \
+  -ldl -lpthread
+mkdir -p $out/corpus_files
+for file in models/*.map tests/golden/maps/*.map; do
+  { printf '\0' && cat "$file"; } >$out/corpus_files/"$(basename "$file")"
+done
+{ printf '\1' && head -n 200 data/inputs/gpt2-vocab.bpe; } >$out/corpus_files/bpe
+$out/fuzz_files -max_total_time="$seconds" -seed="$seed" -max_len=4096 \
+  -rss_limit_mb=512 -timeout=10 -print_final_stats=1 $out/corpus_files 2>&1 |
   tail -n 8
