@@ -59,6 +59,52 @@ static void make_binary(Maker *m) {
               v->name, forms[form].after));
 }
 
+/* A recurrence along a dim: what is outside is its slice inside. */
+static void make_scan(Maker *m) {
+  Made *u = pick_value(m), carry = *u, w = {0};
+  int t = pick_dim(m, u), c = pick_dim(m, u);
+  if (t < 0 || t == c) return;
+  Axis time = u->dims[t], state = u->dims[c], again = fresh_dim(m, state.size);
+  drop_dim(&carry, t);
+  add_dim(&w, again);
+  add_dim(&w, state);
+  const char *weights = param(m, &w), *v = fresh_name(m, "v");
+  const char *h = fresh_name(m, "h");
+  line(m, "%s = scan %s (%s: %s = 0) {", v, time.name, h, type_text(m, &carry));
+  line(m, "  %s = tanh(%s + dot(%s[%s -> %s], %s, %s))", h, u->name, h,
+       state.name, again.name, weights, again.name);
+  line(m, "  return %s", h);
+  line(m, "}");
+  Made out = *u;
+  keep(m, out, FORMAT(m, "%s + 0.5 * %s", u->name, v));
+}
+
+static void make_along(Maker *m) {
+  static const char *const forms[] = {"cumsum(%s, %s)", "reverse(%s, %s)",
+                                      "cumsum(%s, %s, exclusive = true)"};
+  Made *u = pick_value(m);
+  int at = pick_dim(m, u);
+  const char *form = forms[choose(m->choices, ARRAY_LENGTH(forms))];
+  if (at < 0) return;
+  const char *first = strstr(form, "%s"), *second = strstr(first + 1, "%s");
+  keep(m, *u,
+       FORMAT(m, "tanh(%.*s%s, %s%s)", (int)(first - form), form, u->name,
+              u->dims[at].name, second + 2));
+}
+
+static void make_topk(Maker *m) {
+  Made *u = pick_value(m), out = *u;
+  int at = pick_dim(m, u);
+  if (at < 0) return;
+  Axis some = fresh_dim(m, 1 + choose(m->choices, u->dims[at].size));
+  const char *name = u->dims[at].name, *v = fresh_name(m, "v");
+  line(m, "%s, %s_at = topk(%s, %d, %s, %s)", v, v, u->name, some.size, name,
+       some.name);
+  drop_dim(&out, at);
+  add_dim(&out, some);
+  keep(m, out, FORMAT(m, "%s * tanh(%s_at * 0.5)", v, v));
+}
+
 static void make_select(Maker *m) {
   Made *u = pick_value(m), *v = pick_value(m), out = *u;
   if (!join(&out, v)) return;
@@ -445,6 +491,7 @@ void make_statement(Maker *m) {
       make_embedding,  make_merge,   make_split_dim,  make_slice,
       make_pad,        make_concat,  make_unstack,    make_mask,
       make_dropout,    make_select,  make_norm_layer, make_batchnorm,
-      make_batch_mean, make_factor};
+      make_batch_mean, make_factor,  make_scan,       make_scan,
+      make_along,      make_topk};
   makes[choose(m->choices, ARRAY_LENGTH(makes))](m);
 }
