@@ -181,6 +181,8 @@ static void read_optimizer(Elab *e, const Expr *x, OptimizerCall *out) {
   if (x->kind != EXPR_call) empty.args.n = 0;
   if (!builtin_match(e, &empty, &formals, &call)) return;
   for (int i = 0; i < formals.n_formals; i++) take_option(&call, i, out);
+  if (out->nesterov && out->momentum == 0)
+    diag(e->diags, DIAG_nesterov, x->span);
 }
 
 /* ---- the block ---- */
