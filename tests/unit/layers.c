@@ -43,7 +43,7 @@ static const Source *load(void *user, const char *path) {
   return status.code == STATUS_ok ? source : NULL;
 }
 
-static const Graph *train_graph(const char *model) {
+static const Model *load_model(const char *model) {
   Module *module = module_create();
   const char *path =
       arena_printf(module->arena, "%s/models/%s.dnn", TEST_ROOT, model);
@@ -52,7 +52,7 @@ static const Graph *train_graph(const char *model) {
   Text text = text_create(module->arena);
   diags_print(module->diags, &text);
   cr_assert(loaded, "%s", text_string(&text));
-  return loaded->train;
+  return loaded;
 }
 
 static bool is_param(const Graph *graph, Value value) {
@@ -225,7 +225,7 @@ static Row row_split(char *line) {
 }
 
 static void check_table(const char *model, const char *table, int n_rows) {
-  Walk walk = {.model = model, .graph = train_graph(model)};
+  Walk walk = {.model = model, .graph = load_model(model)->train};
   Arena *arena = walk.graph->module->arena;
   for (int i = 0; i < walk.graph->inputs.n && !walk.batch; i++)
     if (walk.graph->inputs.data[i].role == ROLE_data)
@@ -266,4 +266,46 @@ Test(layers, resnet50) {
 
 Test(layers, vit_b_16) {
   check_table("vit", "vit_b_16", 112);
+}
+
+/* ---- training and evaluation ---- */
+
+static int count_ops(const Graph *graph, Op op) {
+  int n = 0;
+  for (int id = 0; id < graph->nodes.n; id++)
+    n += graph->nodes.data[id]->op == op;
+  return n;
+}
+
+static int count_outputs(const Graph *graph, Role role) {
+  int n = 0;
+  for (int i = 0; i < graph->outputs.n; i++)
+    n += graph->outputs.data[i].role == role;
+  return n;
+}
+
+/* Training normalises by the batch and moves the states; evaluation reads them,
+ * all of them, and nothing but the loss and the metric adds up samples. */
+Test(layers, evaluation_uses_running_statistics) {
+  const Model *model = load_model("resnet_mnist");
+  cr_expect_eq(count_ops(model->train, OP_batchnorm), 9);
+  cr_expect_eq(count_outputs(model->train, ROLE_state), 18);
+  cr_expect_eq(count_ops(model->eval, OP_batchnorm), 0);
+  cr_expect_eq(count_outputs(model->eval, ROLE_state), 0);
+  int n_read = 0;
+  int *uses = graph_use_counts(model->eval, model->eval->module->arena);
+  for (int i = 0; i < model->eval->inputs.n; i++)
+    n_read += model->eval->inputs.data[i].role == ROLE_state &&
+              uses[model->eval->inputs.data[i].value.node] > 0;
+  cr_expect_eq(n_read, 18);
+  Name batch = name_intern(model->eval->module->names, "N");
+  for (int id = 0; id < model->eval->nodes.n; id++) {
+    const Node *node = model->eval->nodes.data[id];
+    int n = 0;
+    const Name *over =
+        node->op == OP_sum ? node_names(node, ATTR_over, &n) : NULL;
+    for (int i = 0; i < n; i++)
+      cr_expect(over[i] != batch || node->types[0]->rank == 0, "%s",
+                node->path);
+  }
 }

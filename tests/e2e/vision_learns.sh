@@ -1,0 +1,15 @@
+#!/bin/bash
+# Small image models learn what they are for, in a minute each.
+. "$(dirname "$0")/lib.sh"
+learns() { # model metric least
+  "$dnnc" run "$root/models/$1.dnn" --data "$root" --no-save --json \
+    >out.json 2>out.err || { cat out.err; fail "$1"; }
+  local got
+  got=$(field "$2" out.json)
+  echo "$1: $2 $got"
+  awk -v g="$got" -v l="$3" 'BEGIN { exit !(g >= l) }' ||
+    fail "$1: $2 is $got, not $3"
+}
+learns unet_shapes iou 0.95
+learns vit_digits accuracy 0.90
+learns resnet_mnist accuracy 0.985
