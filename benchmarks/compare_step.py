@@ -1,6 +1,6 @@
 """Time of a training step: dnnc against PyTorch eager, interleaved.
 
-    python3 benchmarks/compare_step.py chargpt|gpt2 [ROUNDS [STEPS]]
+    python3 benchmarks/compare_step.py chargpt|gpt2|charlstm [ROUNDS [STEPS]]
 
 Both on two threads, same model, batch, optimizer and data, f32.  Each round runs
 STEPS steps of one, then of the other; the figure is the ratio of the medians of
@@ -20,7 +20,9 @@ ARGUMENTS = {
     "chargpt": ["models/chargpt.dnn", "eval_every=0", "eval_batches=1"],
     "gpt2": ["models/gpt2.dnn", "T=64", "batch=4", "precision.compute=f32",
              "eval_every=0", "eval_batches=1", "save_every=0"],
+    "charlstm": ["models/charlstm.dnn", "eval_every=0", "eval_batches=1"],
 }
+PEERS = {"charlstm": "torch_lstm.py"}  # the others: torch_gpt.py
 
 
 def run_dnnc(bundle, steps, folder):
@@ -40,13 +42,14 @@ def main():
     name = sys.argv[1]
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 7
     steps = int(sys.argv[3]) if len(sys.argv) > 3 else (
-        100 if name == "chargpt" else 6)
+        6 if name == "gpt2" else 100)
     folder = tempfile.mkdtemp()
     bundle = os.path.join(folder, "bundle")
     subprocess.run(["build/dnnc", "build", *ARGUMENTS[name], "-o", bundle,
                     "--quiet"], check=True)
     peer = subprocess.Popen(
-        [sys.executable, "benchmarks/peers/torch_gpt.py", name],
+        [sys.executable,
+         "benchmarks/peers/" + PEERS.get(name, "torch_gpt.py"), name],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run_peer(n):

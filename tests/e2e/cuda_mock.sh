@@ -39,7 +39,7 @@ on_mock() { # name steps
   same_losses "$1.json" "$1.cpu" "$1"
 }
 
-for case in mlp:4 lenet:1 charmoe:2:batch=4 chargpt:2:batch=4; do
+for case in mlp:4 lenet:1 charmoe:2:batch=4 chargpt:2:batch=4 charlstm:2:C=16; do
   IFS=: read -r model steps option <<<"$case"
   on_cpu "$model" "$model" "$steps" ${option:+"$option"}
   # shellcheck disable=SC2086
