@@ -203,6 +203,7 @@ static DnnRole role_of(Role role) {
   case ROLE_state: return DNN_STATE;
   case ROLE_moment: return DNN_MOMENT;
   case ROLE_ema: return DNN_EMA;
+  case ROLE_scale: return DNN_SCALE;
   case ROLE_cache: return DNN_CACHE;
   case ROLE_step: return DNN_STEP;
   case ROLE_seed: return DNN_SEED;

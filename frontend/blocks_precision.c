@@ -88,8 +88,6 @@ static void check_compiled(Elab *e, const Precision *p) {
     diag(e->diags, DIAG_precision_not_supported, p->span, dtypes[i].name,
          dtype_name(dtypes[i].dtype), dtypes[i].name);
   }
-  if (p->loss_scale != 1)
-    elab_not_supported(e, p->span, "a loss scale other than 1");
 }
 
 void precision_read(Elab *e, Model *model, const Item *block) {

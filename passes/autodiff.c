@@ -93,6 +93,20 @@ static void set_phases(Autodiff *ad) {
   }
 }
 
+/* The gradient of the loss with respect to itself: the loss scale, so that
+ * small gradients do not vanish in 16 bits. */
+static Value loss_gradient(Autodiff *ad, DType dtype) {
+  double scale = pass_precision_of(ad->ctx)->loss_scale;
+  if (scale >= 0) return graph_const(ad->graph, dtype, scale > 0 ? scale : 1);
+  Module *module = ad->ctx->module;
+  Value value = graph_input(ad->graph, ROLE_scale,
+                            name_intern(module->names, "loss_scale"),
+                            type_scalar(module->arena, DT_f32));
+  ad->graph->inputs.data[ad->graph->inputs.n - 1].init =
+      (Init){.kind = INIT_constant, .a = 65536};
+  return graph_cast(ad->graph, value, dtype);
+}
+
 static void output_gradients(Autodiff *ad) {
   Graph *graph = ad->graph;
   for (int i = 0; i < graph->inputs.n; i++) {
@@ -126,7 +140,7 @@ Graph *pass_autodiff(PassContext *ctx, const Graph *from) {
   if (loss != NULL) {
     adjoint_set_place(&ad.adjoint, loss->value.node);
     DType dtype = graph_type(from, loss->value)->dtype;
-    adjoint_add(&ad.adjoint, loss->value, graph_const(ad.graph, dtype, 1));
+    adjoint_add(&ad.adjoint, loss->value, loss_gradient(&ad, dtype));
     adjoint_walk(&ad.adjoint, ctx->scratch);
   }
   output_gradients(&ad);

@@ -52,7 +52,7 @@ static int64_t target_alignment(const Target *target) {
 static bool role_persists(Role role) {
   return role == ROLE_param || role == ROLE_state || role == ROLE_moment ||
          role == ROLE_ema || role == ROLE_step || role == ROLE_seed ||
-         role == ROLE_epoch || role == ROLE_cache;
+         role == ROLE_epoch || role == ROLE_scale || role == ROLE_cache;
 }
 
 /* What replaces an input: of a graph a slot, of a body a carry. */

@@ -40,6 +40,7 @@ typedef struct Update {
   Value t, rate;    /* f64 [] */
   int n_recipes;
   Recipe recipes[MOST_RECIPES]; /* in use */
+  Value scale, unscale;         /* f32 []; VALUE_NONE: fixed, and none */
 } Update;
 
 /* One parameter under update. */
@@ -165,6 +166,13 @@ static const Recipe *recipe_for(Update *update, const Weight *weight) {
   return recipe;
 }
 
+/* A gradient in f32, without the loss scale. */
+static Value unscaled(const Update *update, Value g) {
+  g = graph_cast(update->graph, g, DT_f32);
+  if (!value_is(update->unscale)) return g;
+  return graph_op2(update->graph, OP_mul, g, update->unscale);
+}
+
 static Value sum_of_squares(Graph *graph, Value g) {
   const Type *type = graph_type(graph, g);
   Name over[MAX_RANK];
@@ -183,7 +191,7 @@ static Value global_norm(Update *update, const Graph *from) {
     const GraphOutput *output = &from->outputs.data[i];
     if (output->role != ROLE_grad) continue;
     graph->path = path_of(update, "optimizer.%s", output->path);
-    Value sum = sum_of_squares(graph, output->value);
+    Value sum = sum_of_squares(graph, unscaled(update, output->value));
     sum = graph_cast(graph, sum, DT_f64);
     total = value_is(total) ? graph_op2(graph, OP_add, total, sum) : sum;
   }
@@ -305,7 +313,7 @@ static void update_parameter(Update *update, const GraphInput *param,
   *scope = recipe->scope;
   graph->path = path_of(update, "optimizer.%s", param->path);
   Value w = graph_cast(graph, param->value, DT_f32);
-  Value g = graph_cast(graph, gradient, DT_f32);
+  Value g = unscaled(update, gradient);
   if (value_is(update->factor)) {
     g = graph_op2(graph, OP_mul, g, update->factor);
   }
@@ -329,6 +337,52 @@ static void update_parameter(Update *update, const GraphInput *param,
             expr_find(scope, moments[i].letter));
   }
   if (update->settings->ema > 0) update_average(update, param, scope);
+}
+
+/* ---- loss scale ---- */
+
+static void find_scale(Update *update) {
+  Graph *graph = update->graph;
+  double scale = pass_precision_of(update->ctx)->loss_scale;
+  update->scale = update->unscale = VALUE_NONE;
+  if (scale == 1 || scale == 0) return;
+  if (scale > 0) {
+    update->unscale = graph_const(graph, DT_f32, 1 / scale);
+    return;
+  }
+  const GraphInput *input =
+      graph_find_input(graph, ROLE_scale, path_of(update, "%s", "loss_scale"));
+  if (input == NULL) return; /* no loss, no gradient */
+  update->scale = input->value;
+  Value one = graph_const(graph, DT_f32, 1);
+  update->unscale = graph_op2(graph, OP_div, one, update->scale);
+}
+
+/* A dynamic scale doubles after 2,000 clean steps and halves where a step is
+ * not sound, which is then not made: from here on t counts the steps that were
+ * made. */
+static void update_scale(Update *update) {
+  Graph *graph = update->graph;
+  if (!value_is(update->scale)) return;
+  const Type *type = type_scalar(update->ctx->module->arena, DT_f32);
+  static const char *const names[3] = {"scale", "clean", "made"};
+  const Name paths[3] = {path_of(update, "%s", "loss_scale"),
+                         path_of(update, "%s", "loss_scale.clean"),
+                         path_of(update, "%s", "loss_scale.made")};
+  ExprScope scope = {.graph = graph, .dtype = DT_f32};
+  expr_bind(&scope, "ok", update->ok);
+  expr_bind(&scope, "scale", update->scale);
+  for (int i = 1; i < 3; i++)
+    expr_bind(&scope, names[i], zero_input(update, ROLE_scale, paths[i], type));
+  Value made = expr_find(&scope, "made");
+  expr_build(&scope, "full = clean >= 1999; "
+                     "scale = SEL(ok, SEL(full, scale * 2, scale), scale / 2); "
+                     "clean = SEL(ok, SEL(full, 0, clean + 1), 0); "
+                     "made = SEL(ok, made + 1, made)");
+  for (int i = 0; i < 3; i++)
+    graph_output(graph, ROLE_scale, paths[i], expr_find(&scope, names[i]));
+  update->t = graph_op2(graph, OP_add, graph_cast(graph, made, DT_f64),
+                        graph_const(graph, DT_f64, 1));
 }
 
 /* ---- the pass ---- */
@@ -371,9 +425,11 @@ static Graph *build_update(Update *update, const Graph *from) {
   Graph *graph = update->graph = rewrite.to;
   graph->phase = PHASE_update;
   graph->span = update->settings->optimizer.span;
+  find_scale(update);
   Value norm = build_norm(update, from);
   update->t = graph_cast(graph, scalar_input(graph, ROLE_step, DT_i32), DT_f64);
   update->rate = learning_rate(update, update->t);
+  update_scale(update);
   copy_outputs(update, from);
   graph_output(graph, ROLE_norm, path_of(update, "%s", "norm"), norm);
   graph_output(graph, ROLE_rate, path_of(update, "%s", "lr"),

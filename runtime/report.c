@@ -60,6 +60,8 @@ static void print_step(const Run *run, int64_t step, int64_t ns) {
   printf("step %lld/%lld | loss %.4f", (long long)step, (long long)run->total,
          (double)run->loss);
   if (run->has_norm) printf(" | norm %.2f", (double)run->norm);
+  if (run->scale > 0 && run_step_failed(run))
+    printf(" | skipped, loss scale %g", (double)run->scale);
   printf(" | lr %.1e | %.1f ms | %s %s/s | %.0f MB\n", (double)run->rate,
          (double)ns * 1e-6, rate, items ? items : "samples",
          (double)run->program->arena_bytes * 1e-6);
@@ -72,6 +74,9 @@ static void print_json_step(const Run *run, int64_t step, int64_t ns) {
   json_number(run->has_norm ? (double)run->norm : NAN);
   printf(",\"lr\":");
   json_number((double)run->rate);
+  if (run->scale > 0)
+    printf(",\"loss_scale\":%.9g,\"skipped\":%s", (double)run->scale,
+           run_step_failed(run) ? "true" : "false");
   printf(",\"ms\":%.3f,\"items_per_s\":%.1f}\n", (double)ns * 1e-6,
          items_per_second(run, ns));
 }

@@ -51,6 +51,7 @@ typedef struct Run {
   int64_t saved;       /* step of the newest checkpoint; -1: none */
   int n_failed_saves;  /* in a row */
   float loss, norm, rate;
+  float scale; /* dynamic loss scale after the last step; 0: none */
   bool has_norm, has_validation;
   double validation;
   double *metrics;   /* of the last evaluation; [settings.n_metrics] */
@@ -92,6 +93,8 @@ int run_sample(Run *run);
 /* ---- report.c ---- */
 
 void report_start(const Run *run);
+/* The loss or the gradient norm of the last step is not finite. */
+bool run_step_failed(const Run *run);
 void report_step(const Run *run, int64_t step, int64_t ns);
 void report_evaluation(const Run *run, int64_t n_samples);
 int report_end(Run *run);

@@ -52,12 +52,26 @@ static void write_step(Run *run, int64_t t) {
                                is_wide ? 8 : 4));
 }
 
+static const DnnTensor *scale_tensor(const DnnProgram *program) {
+  for (int i = 0; i < program->n_tensors; i++)
+    if (program->tensors[i].role == DNN_SCALE &&
+        strcmp(program->tensors[i].path, "loss_scale") == 0)
+      return &program->tensors[i];
+  return NULL;
+}
+
 static void read_results(Run *run) {
   const DnnProgram *program = run->program;
   read_scalar(run, program_tensor(program, run->train, DNN_LOSS), &run->loss);
   run->has_norm = read_scalar(
       run, program_tensor(program, run->train, DNN_NORM), &run->norm);
   read_scalar(run, program_tensor(program, run->train, DNN_RATE), &run->rate);
+  run->scale = 0;
+  read_scalar(run, scale_tensor(program), &run->scale);
+}
+
+bool run_step_failed(const Run *run) {
+  return !isfinite(run->loss) || (run->has_norm && !isfinite(run->norm));
 }
 
 /* ---- a step ---- */
@@ -112,6 +126,9 @@ static int explain_not_finite(Run *run, int64_t t) {
   if (run->comm->rank != 0) return EXIT_mistake;
   const char *what = isfinite(run->loss) ? "gradient norm" : "loss";
   fflush(stdout);
+  if (scale_tensor(run->program))
+    fprintf(stderr, "error: step %lld: the loss scale fell below 1\n",
+            (long long)t);
   if (first < 0) {
     fprintf(stderr, "error: step %lld: the %s is not finite\n", (long long)t,
             what);
@@ -294,7 +311,8 @@ static int train(Run *run) {
   const DnnSettings *settings = &run->program->settings;
   for (int64_t t = run->done + 1; t <= run->last && !run->stop; t++) {
     int64_t ns = one_step(run, t);
-    if (!isfinite(run->loss) || (run->has_norm && !isfinite(run->norm)))
+    /* A dynamic loss scale has skipped the step and halved itself. */
+    if (run_step_failed(run) && run->scale < 1)
       return explain_not_finite(run, t);
     run->done = t;
     report_step(run, t, ns);
