@@ -1,0 +1,34 @@
+#!/bin/bash
+# trainings.sh [NAME...] -- trains the models that have data here (all, or those
+# named) and compares what they reach with the bar.  Ends with 1 if one fails.
+#
+#   model | arguments of `dnnc run` | figure in the last line of --json | bar
+set -eu
+cd "$(dirname "$0")/.."
+table='
+mlp          |                        | accuracy        | >= 0.94
+lenet        |                        | accuracy        | >= 0.97
+chargpt      | --ranks 2              | validation_loss | <= 1.93
+chargpt      | precision.compute=bf16 | validation_loss | <= 1.903
+charlstm     |                        | validation_loss | <= 2.10
+reverse      |                        | exact           | >= 0.99
+resnet_mnist |                        | accuracy        | >= 0.985
+vit_digits   |                        | accuracy        | >= 0.90
+unet_shapes  |                        | iou             | >= 0.95
+'
+failed=0
+while IFS='|' read -r model arguments figure bar; do
+  model=${model// /} figure=${figure// /}
+  [ -n "$model" ] || continue
+  [ $# = 0 ] || [[ " $* " == *" $model "* ]] || continue
+  begin=$SECONDS
+  # shellcheck disable=SC2086 # several words
+  last=$(build/dnnc run "models/$model.dnn" $arguments --json --no-save |
+    tail -n 1)
+  value=$(grep -o "\"$figure\":[-+.0-9e]*" <<<"$last" | tail -n 1 | cut -d: -f2)
+  verdict=ok
+  awk "BEGIN { exit !(${value:-nan} $bar) }" || { verdict=FAILED failed=1; }
+  printf '%-12s %-24s %s %s (bar %s) in %d s: %s\n' "$model" "$arguments" \
+    "$figure" "${value:-missing}" "${bar# }" $((SECONDS - begin)) "$verdict"
+done <<<"$table"
+exit $failed
