@@ -233,6 +233,7 @@ Val builtin_cast(BuiltinCall *call) {
     elab_not_supported(e, x->span, x->name);
     return POISON;
   }
+  if (dtype == DT_f32) call->args[0] = elab_keep_f32(e, call->args[0]);
   return elab_cast(e, call->args[0], dtype);
 }
 

@@ -121,6 +121,24 @@ Val elab_cast(Elab *e, Val val, DType dtype) {
   return elab_emit(e, OP_cast, &val, 1, &attrs);
 }
 
+/* Slots but for parameters are f32 in any case. */
+Val elab_keep_f32(Elab *e, Val val) {
+  if (!e->program->rounds || !val_is_tensor(val)) return val;
+  const Node *node = graph_node(e->graph, val.tensor);
+  if (elab_type(e, val)->dtype != DT_f32 || node->op == OP_cast) return val;
+  if (node->op == OP_input &&
+      e->graph->inputs.data[node_int(node, ATTR_slot, 0)].role != ROLE_param)
+    return val;
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dtype, name_intern(e->names, dtype_name(DT_f32)));
+  return elab_emit(e, OP_cast, &val, 1, &attrs);
+}
+
+Val elab_typed(Elab *e, const TypeExpr *type, Val val) {
+  bool is_f32 = type->dtype && strcmp(type->dtype, dtype_name(DT_f32)) == 0;
+  return is_f32 ? elab_keep_f32(e, val) : val;
+}
+
 /* ---- messages about dims ---- */
 
 /* Where a value was made from two operands that share a dim, the missing one

@@ -404,29 +404,36 @@ static bool bind_formals(Elab *e, const Call *call) {
     Span place = expr ? expr->span : call->span;
     const char *what =
         arena_printf(e->arena, "'%s' of '%s'", formal->name, name_of(call));
-    if (formal->type && !check_type(e, formal->type, val, what, place))
-      return false;
+    if (formal->type) {
+      if (!check_type(e, formal->type, val, what, place)) return false;
+      val = elab_typed(e, formal->type, val);
+    }
     frame_set(e, formal->name, val, place);
   }
   return true;
 }
 
-static bool check_result(Elab *e, const Call *call, Val result) {
+static bool check_result(Elab *e, const Call *call, Val *result) {
   const TypeList *types = &call->callable->item->result;
   Span place = e->frame->result_span;
   const char *what =
       arena_printf(e->arena, "the result of '%s'", name_of(call));
   if (types->n == 0) return true;
-  if (types->n == 1 && !types->is_list)
-    return check_type(e, types->data[0], result, what, place);
-  if (result.kind != VAL_list || result.list->n != types->n) {
+  if (types->n == 1 && !types->is_list) {
+    if (!check_type(e, types->data[0], *result, what, place)) return false;
+    *result = elab_typed(e, types->data[0], *result);
+    return true;
+  }
+  if (result->kind != VAL_list || result->list->n != types->n) {
     diag(e->diags, DIAG_result_count, place, what, types->n,
-         val_describe(e, result));
+         val_describe(e, *result));
     return false;
   }
-  for (int i = 0; i < types->n; i++)
-    if (!check_type(e, types->data[i], result.list->items[i], what, place))
-      return false;
+  for (int i = 0; i < types->n; i++) {
+    Val *item = &result->list->items[i];
+    if (!check_type(e, types->data[i], *item, what, place)) return false;
+    *item = elab_typed(e, types->data[i], *item);
+  }
   return true;
 }
 
@@ -446,7 +453,7 @@ static Val run_body(Elab *e, const Call *call) {
     return POISON;
   }
   Val result = e->frame->result;
-  if (val_is_poison(result) || !check_result(e, call, result)) return POISON;
+  if (val_is_poison(result) || !check_result(e, call, &result)) return POISON;
   return result;
 }
 

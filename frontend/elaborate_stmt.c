@@ -173,6 +173,7 @@ static void exec_param(Elab *e, const Stmt *stmt) {
     Span span = stmt->names.spans[i];
     Name path = scope_join(e, e->frame->prefix, name, e->frame->positions);
     Val val = type ? declare(e, stmt, path, type, span) : POISON;
+    if (type) val = elab_typed(e, stmt->type, val);
     frame_set(e, name, val, span);
     frame_local(e->frame, name)->state_path =
         stmt->kind == STMT_state ? path : NULL;

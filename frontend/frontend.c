@@ -453,6 +453,7 @@ Model *frontend_load(Module *module, const FrontendOptions *options) {
   }
   check_globals(&b);
   precision_read(b.settings, b.model, program_block(&b.program, "precision"));
+  b.program.rounds = b.model->precision.compute != DT_f32;
   build_graphs(&b);
   if (has_errors(&b)) return NULL;
   program_warn_unused(&b.program);

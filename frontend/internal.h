@@ -124,6 +124,7 @@ typedef struct Program {
   VEC(SettingOverride) overrides;
   VEC(const Source *) override_sources;
   int n_epochs;
+  bool rounds; /* precision computes in fewer bits than f32 */
 } Program;
 
 /* Reads the model and its imports; false if the main file is not there. */
@@ -300,6 +301,10 @@ Val elab_emit(Elab *e, Op op, const Val *inputs, int n, const Attrs *attrs);
 void elab_set_state(Elab *e, Name path, Value value);
 Val elab_number(Elab *e, DType dtype, double value);
 Val elab_cast(Elab *e, Val val, DType dtype);
+/* A value that the program typed f32 stays so where `precision` rounds: a cast
+ * from f32 to f32 says it.  Lists and other values are returned as they are. */
+Val elab_typed(Elab *e, const TypeExpr *type, Val val);
+Val elab_keep_f32(Elab *e, Val val);
 const Type *elab_type(const Elab *e, Val val);
 Diag *elab_no_dim(Elab *e, const Expr *x, const Type *type, Name dim,
                   Span span);
