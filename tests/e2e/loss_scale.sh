@@ -32,3 +32,39 @@ mv big.ckpt first.ckpt
 sum() { grep -o '"parameters_sha256":[^]]*]' "$1"; }
 [ -n "$(sum whole.log)" ] && [ "$(sum whole.log)" = "$(sum rest.log)" ] ||
   fail "resumed: $(sum rest.log), not $(sum whole.log)"
+
+# Sample 2 overflows where sample 1, on the other rank, has stopped to: both
+# skip, by halves down to 512.  A skipped step leaves the states as they are.
+cat >one.dnn <<'MODEL'
+dim B = 2, C = 2, D = 1
+net f(x: [B, C]) -> [B, D] {
+  param w: [C, D] = ones
+  state made: [] = 0
+  made = made + 1
+  return dot(x, w, C)
+}
+data d {
+  x: [B, C] = csv("one.csv", 0..1)
+  y: [B, D] = csv("one.csv", 2)
+  order = sequential
+}
+train {
+  loss      = mse(f(d.x), d.y)
+  optimizer = sgd(lr = 1e-6)
+  steps     = 12
+  save      = "one.ckpt"
+}
+precision { compute = f16; loss_scale = dynamic }
+MODEL
+printf '1,1,0\n60,60,0\n' >one.csv
+"$dnnc" build one.dnn --ranks 2 -o one >/dev/null || fail "build of one.dnn"
+./one/run --json >one.log || fail "run of one.dnn: $(tail -n 1 one.log)"
+scales=$(grep '"skipped":true' one.log | grep -o '"loss_scale":[0-9]*' |
+  cut -d: -f2 | tr '\n' ' ')
+[ "$scales" = "32768 16384 8192 4096 2048 1024 512 " ] || fail "scales: $scales"
+file=$(echo one.ckpt/step-00000012/*.safetensors)
+header=$(od -A n -t u8 -N 8 "$file" | tr -d ' ')
+begin=$(head -c $((8 + header)) "$file" | tail -c "$header" |
+  grep -o '"made":{[^}]*}' | sed 's/.*offsets":\[\([0-9]*\).*/\1/')
+made=$(od -A n -t f4 -j $((8 + header + begin)) -N 4 "$file" | tr -d ' ')
+[ "$made" = 5 ] || fail "the state counts $made steps, not 5"
