@@ -395,11 +395,15 @@ static Status fill_all(const Fill *fill) {
 
 /* ---- sizes ---- */
 
+/* Windows at random offsets may overlap: a stream that holds one holds a batch,
+ * and its epoch has at least one step. */
 static int64_t steps_of(const Block *block, int64_t batch) {
   if (block->data->is_stream && block->data->sequential)
     return (block->train.n / batch - block->lookahead) / block->window;
-  if (block->data->is_stream && offsets_in(block, &block->train) < 1) return 0;
-  return samples_in(block, &block->train) / batch;
+  int64_t steps = samples_in(block, &block->train) / batch;
+  if (!block->data->is_stream) return steps;
+  if (offsets_in(block, &block->train) < 1) return 0;
+  return steps > 0 ? steps : 1;
 }
 
 /* The least of what `of` says over the blocks that the code reads. */

@@ -52,3 +52,26 @@ printf 'one,two,three\n' >rows.csv
 build 1 "rows.csv"
 rm rows.csv && mkdir rows.csv
 build 1 "rows.csv"
+
+# Windows at random offsets may overlap: a stream needs no more than one.
+cat >m.dnn <<'MODEL'
+dim B = 4, T = 8, V = 128
+net f(x: i32[B, T]) -> [B, T, V] {
+  param w: [U:128, V] = normal(0.1)
+  return gather(w, x, U)
+}
+data d {
+  x: i32[B, T] = bytes("text")
+  y: i32[B, T] = next(x)
+}
+train {
+  loss      = cross_entropy(f(d.x), d.y, V)
+  optimizer = sgd(lr = 0.1)
+  steps     = 3
+}
+MODEL
+printf 'nine char' >text
+"$dnnc" build m.dnn --quiet -o out.bundle || fail "a stream of one window"
+rm -r out.bundle
+printf 'eight ch' >text
+build 1 "the data has fewer samples than a batch (4)"
