@@ -27,7 +27,8 @@ while IFS='|' read -r model arguments figure bar; do
     tail -n 1)
   value=$(grep -o "\"$figure\":[-+.0-9e]*" <<<"$last" | tail -n 1 | cut -d: -f2)
   verdict=ok
-  awk "BEGIN { exit !(${value:-nan} $bar) }" || { verdict=FAILED failed=1; }
+  [ -n "$value" ] && awk "BEGIN { exit !($value $bar) }" ||
+    { verdict=FAILED failed=1; }
   printf '%-12s %-24s %s %s (bar %s) in %d s: %s\n' "$model" "$arguments" \
     "$figure" "${value:-missing}" "${bar# }" $((SECONDS - begin)) "$verdict"
 done <<<"$table"

@@ -22,7 +22,10 @@
 #include "tests/random/checks.h"
 #include "tests/random/program.h"
 
-enum { MESSAGE = 4000, TRIALS = 400 };
+enum { MESSAGE = 4000, TRIALS = 400, REFUSED = 2 };
+
+/* Checks of what dnnc does not do yet: neither good nor bad. */
+static int n_refused;
 
 typedef struct Settings {
   uint64_t seed;
@@ -50,6 +53,7 @@ static _Noreturn void check_in_child(const Check *check, const char *text,
   dup2(to, 2); /* what an assertion says */
   Arena *arena = arena_create(memory_create(no_memory, NULL));
   const char *wrong = check->run(arena, text, dnnc);
+  if (wrong == check_refused) _exit(REFUSED);
   if (wrong) dprintf(to, "%s", wrong);
   _exit(wrong != NULL);
 }
@@ -78,7 +82,9 @@ static bool holds(const Check *check, const char *text, const char *dnnc,
   if (WIFSIGNALED(code))
     snprintf(message + n, (size_t)(MESSAGE - n), "\nkilled by signal %d",
              WTERMSIG(code));
-  return WIFEXITED(code) && WEXITSTATUS(code) == 0;
+  if (!WIFEXITED(code)) return false;
+  n_refused += WEXITSTATUS(code) == REFUSED;
+  return WEXITSTATUS(code) == 0 || WEXITSTATUS(code) == REFUSED;
 }
 
 /* ---- what failed ---- */
@@ -222,9 +228,10 @@ int main(int argc, char **argv) {
     if (settings.seconds > 0 && now() - begin > settings.seconds) break;
     failed += check_program(&settings, done);
   }
-  printf("random_programs: seeds %llu to %llu, %d failed, %.0f s\n",
+  printf("random_programs: seeds %llu to %llu, %d failed, "
+         "%d checks not supported yet, %.0f s\n",
          (unsigned long long)settings.seed,
          (unsigned long long)settings.seed + (unsigned long long)done - 1,
-         failed, now() - begin);
+         failed, n_refused, now() - begin);
   return failed > 0;
 }
