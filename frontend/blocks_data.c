@@ -171,8 +171,8 @@ static bool take_source(Elab *e, const Item *block, const Expr *x,
     for (int i = 0; i < ARRAY_LENGTH(sources); i++) names[i] = sources[i].name;
     Diag *d = diag(e->diags, DIAG_not_a_source, callee->span,
                    expr_describe(e, callee));
-    if (callee->kind == EXPR_name)
-      diag_suggest(d, callee->name, names, ARRAY_LENGTH(sources));
+    diag_choices(e->arena, d, callee->kind == EXPR_name ? callee->name : NULL,
+                 names, ARRAY_LENGTH(sources));
     return false;
   }
   Builtin formals = {.name = name_intern(e->names, sources[row].name)};

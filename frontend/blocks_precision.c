@@ -23,7 +23,7 @@ static void read_dtype(Elab *e, const Item *block, const char *name,
   for (int i = 0; i < N_DTYPES; i++)
     if (dtype_class((DType)i) == CLASS_REAL) names[n++] = dtype_name((DType)i);
   Diag *d = diag(e->diags, DIAG_bad_precision, span, text);
-  diag_suggest(d, text, names, n);
+  diag_choices(e->arena, d, text, names, n);
 }
 
 /* The text of a path, with its indices as they stand. */

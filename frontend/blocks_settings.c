@@ -41,8 +41,16 @@ void setting_check_names(Program *program, const Item *block,
     if (setting_is_known(kind, name) && !setting->is_block && !setting->type)
       continue;
     Diag *d = diag(diags, DIAG_unknown_setting, span, kind, name);
-    diag_suggest(d, name, names, n);
+    diag_choices(program->module->arena, d, name, names, n);
   }
+}
+
+bool setting_is_missing(const SettingRef *ref, const Item *block,
+                        const char *kind) {
+  if (ref->is_given) return false;
+  for (int i = 0; block && i < block->n_settings; i++)
+    if (!setting_is_known(kind, block->settings[i].path.names[0])) return false;
+  return true;
 }
 
 SettingRef setting_find(Elab *e, const Item *block, const char *block_name,

@@ -82,7 +82,7 @@ static bool read_rate(Elab *e, const Expr *x, Rate *out) {
     }
     if (!map_has(e->program->builtins, x->a->name)) {
       Diag *d = diag(e->diags, DIAG_unknown_schedule, x->a->span, x->a->name);
-      diag_suggest(d, x->a->name, names, ARRAY_LENGTH(schedules));
+      diag_choices(e->arena, d, x->a->name, names, ARRAY_LENGTH(schedules));
       return false;
     }
   }
@@ -164,8 +164,8 @@ static void read_optimizer(Elab *e, const Expr *x, OptimizerCall *out) {
   if (row < 0) {
     Diag *d = diag(e->diags, DIAG_unknown_optimizer, callee->span,
                    expr_describe(e, callee));
-    if (callee->kind == EXPR_name)
-      diag_suggest(d, callee->name, names, ARRAY_LENGTH(optimizers));
+    diag_choices(e->arena, d, callee->kind == EXPR_name ? callee->name : NULL,
+                 names, ARRAY_LENGTH(optimizers));
     return;
   }
   Builtin formals = {.name = name_intern(e->names, names[row])};
@@ -191,13 +191,13 @@ static void read_length(Elab *e, TrainSettings *s, const Item *block) {
   /* On the command line one replaces the other of the file. */
   bool steps_given = override_find(e->program, "train", "steps");
   bool epochs_given = override_find(e->program, "train", "epochs");
-  bool steps = (steps_given || !epochs_given) &&
-               setting_find(e, block, "train", "steps").is_given;
+  SettingRef ref = setting_find(e, block, "train", "steps");
+  bool steps = (steps_given || !epochs_given) && ref.is_given;
   bool epochs = (epochs_given || !steps_given) &&
                 setting_find(e, block, "train", "epochs").is_given;
   if (steps) setting_int(e, block, "train", "steps", 1, &s->steps);
   if (epochs) setting_int(e, block, "train", "epochs", 1, &s->epochs);
-  if (steps == epochs)
+  if (steps == epochs && (steps || setting_is_missing(&ref, block, "train")))
     diag(e->diags, DIAG_one_length, block->name_span,
          steps ? "both are given" : "none is given");
 }
@@ -210,6 +210,17 @@ static void check_ratio(Elab *e, const Item *block, const char *name,
        val_describe(e, val_real(value)));
 }
 
+static void check_eval_every(Elab *e, const Model *model, const Item *block) {
+  for (int i = 0; i < model->n_data; i++) {
+    if (model->data[i].eval > 0) return;
+    for (int j = 0; j < model->data[i].n_fields; j++)
+      if (model->data[i].fields[j].eval_file) return;
+  }
+  SettingRef ref = setting_find(e, block, "train", "eval_every");
+  Diag *d = diag(e->diags, DIAG_no_evaluation, ref.span);
+  diag_help(d, "'eval = 0.1' in a data block keeps its last tenth for it");
+}
+
 void train_read(Elab *e, Model *model, const Item *block) {
   TrainSettings *s = &model->settings;
   int64_t seed = 1;
@@ -220,7 +231,7 @@ void train_read(Elab *e, Model *model, const Item *block) {
   const Expr *x = setting_expr(e, &optimizer);
   if (x)
     read_optimizer(e, x, &s->optimizer);
-  else if (!optimizer.is_given)
+  else if (setting_is_missing(&optimizer, block, "train"))
     diag(e->diags, DIAG_missing_setting, block->name_span, "train",
          "optimizer");
   read_length(e, s, block);
@@ -230,6 +241,8 @@ void train_read(Elab *e, Model *model, const Item *block) {
   setting_real(e, block, "train", "ema", 0, &s->ema);
   check_ratio(e, block, "ema", s->ema);
   setting_int(e, block, "train", "eval_every", 0, &s->eval_every);
+  if (s->eval_every > 0 && diags_errors(e->diags) == 0)
+    check_eval_every(e, model, block);
   setting_int(e, block, "train", "eval_batches", 0, &s->eval_batches);
   setting_int(e, block, "train", "save_every", 0, &s->save_every);
   setting_int(e, block, "train", "keep", 1, &s->keep);

@@ -104,7 +104,7 @@ static bool unknown_argument(Elab *e, const Builtin *builtin, const Arg *arg) {
     names[i] = builtin->formals[i].name;
   Diag *d = diag(e->diags, DIAG_unknown_argument, arg->name_span, builtin->name,
                  arg->name);
-  diag_suggest(d, arg->name, names, builtin->n_formals);
+  diag_choices(e->arena, d, arg->name, names, builtin->n_formals);
   return false;
 }
 

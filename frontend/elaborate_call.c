@@ -47,7 +47,7 @@ static bool unknown_argument(Elab *e, const Call *call, const Arg *arg) {
   for (int i = 0; i < formals->n; i++) names[i] = formals->items[i].name;
   Diag *d = diag(e->diags, DIAG_unknown_argument, arg->name_span, name_of(call),
                  arg->name);
-  diag_suggest(d, arg->name, names, formals->n);
+  diag_choices(e->arena, d, arg->name, names, formals->n);
   return false;
 }
 

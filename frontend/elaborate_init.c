@@ -45,7 +45,7 @@ static bool unknown(Elab *e, const Expr *x, Name name, Span span) {
   for (int i = 0; i < ARRAY_LENGTH(rows); i++) names[i] = rows[i].name;
   (void)x;
   Diag *d = diag(e->diags, DIAG_unknown_init, span, name);
-  diag_suggest(d, name, names, ARRAY_LENGTH(rows));
+  diag_choices(e->arena, d, name, names, ARRAY_LENGTH(rows));
   return false;
 }
 

@@ -162,7 +162,7 @@ static Graph *finish(Elab *e) {
 
 static const Expr *loss_expr(Build *b) {
   SettingRef ref = setting_find(b->settings, b->train_block, "train", "loss");
-  if (!ref.is_given)
+  if (setting_is_missing(&ref, b->train_block, "train"))
     diag(module_of(b)->diags, DIAG_missing_setting, b->train_block->name_span,
          "train", "loss");
   return setting_expr(b->settings, &ref);

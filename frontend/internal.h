@@ -454,6 +454,10 @@ Name setting_name(Elab *e, const Item *block, const char *block_name,
                   const char *name, Span *out_span);
 /* Reports unknown names and repeated ones. */
 void setting_check_names(Program *program, const Item *block, const char *kind);
+/* Whether the block lacks this required setting: not where a name of it is
+ * unknown, which may be this one misspelt. */
+bool setting_is_missing(const SettingRef *ref, const Item *block,
+                        const char *kind);
 bool setting_is_known(const char *block, const char *name);
 
 /* First dim of the first data field that an expression reads, or NULL. */
@@ -488,5 +492,9 @@ bool plan_paths_have_dim(const PlanPaths *paths, const PathList *list,
 /* The one of `n` names nearest to `name`, offered as help. */
 void diag_suggest(Diag *diag, const char *name, const char *const *names,
                   int n);
+/* Likewise from a short list that the reader may not know: without a near one,
+ * or without a name (NULL), all of it. */
+void diag_choices(Arena *arena, Diag *diag, const char *name,
+                  const char *const *names, int n);
 
 #endif

@@ -210,6 +210,15 @@ int text_distance(const char *a, const char *b) {
   return rows[n % 3][m];
 }
 
+/* Whether `part` is one of the words that '_' joins in `name`. */
+static bool has_word(const char *name, const char *part) {
+  size_t n = strlen(part);
+  for (const char *at = name; (at = strstr(at, part)); at++)
+    if ((at == name || at[-1] == '_') && (at[n] == '\0' || at[n] == '_'))
+      return true;
+  return false;
+}
+
 const char *text_nearest(const char *wanted, const char *const *candidates,
                          int n) {
   const char *nearest = NULL;
@@ -223,5 +232,8 @@ const char *text_nearest(const char *wanted, const char *const *candidates,
     nearest = candidates[i];
     best = distance;
   }
+  for (int i = 0; i < n && !nearest; i++)
+    if (strlen(candidates[i]) > 3 && has_word(wanted, candidates[i]))
+      nearest = candidates[i];
   return nearest;
 }
