@@ -28,13 +28,13 @@ static void copy_named(const InterpCall *call) {
   }
 }
 
+/* By name too: where a pass has chosen another order, a cast goes with it. */
 static void cast(const InterpCall *call) {
-  const Tensor *x = &call->inputs[0], *y = &call->results[0];
-  bool is_int = dtype_class(y->type->dtype) == CLASS_INT;
+  const Tensor *y = &call->results[0];
+  copy_named(call);
+  if (dtype_class(y->type->dtype) != CLASS_INT) return;
   int64_t n = type_elements(y->type);
-  for (int64_t i = 0; i < n; i++) {
-    y->data[i] = is_int ? trunc(x->data[i]) : x->data[i];
-  }
+  for (int64_t i = 0; i < n; i++) y->data[i] = trunc(y->data[i]);
 }
 
 /* The result stride of each part is that of the merged dim times the sizes of

@@ -17,6 +17,13 @@ same() { # name name
     END { exit bad }' ||
     { paste <(losses "$1") <(losses "$2"); fail "$1 and $2 differ"; }
 }
+near() { # name name difference, of the largest loss
+  paste -d' ' <(losses "$1") <(losses "$2") | awk -v most="$3" '
+    { d = $1 - $2; if (d < 0) d = -d; if (d > off) off = d
+      if ($1 > top) top = $1; if (-$1 > top) top = -$1 }
+    END { exit !(NR == 3 && off <= most * top) }' ||
+    { paste <(losses "$1") <(losses "$2"); fail "$1 and $2 differ"; }
+}
 for path in "$root"/tests/scans/*.dnn; do
   model=$(basename "$path" .dnn)
   train "$model" "$model" unrolled=1
@@ -27,7 +34,14 @@ for path in "$root"/tests/scans/*.dnn; do
   arena=$(field arena_bytes "$model-O2.json")
   touched=$(field arena_touched_bytes "$model-O2.json")
   [ "$arena" = "$touched" ] || fail "$model: arena $arena, touched $touched"
-  echo "$model: unrolled, -O0, -O1 and -O2 agree, arena $arena"
+  for number in "bf16 6e-2" "f16 8e-3"; do
+    read -r compute most <<<"$number"
+    for level in -O0 -O2; do
+      train "$model-$compute" "$model" $level "precision.compute=$compute"
+      near "$model" "$model-$compute" "$most"
+    done
+  done
+  echo "$model: unrolled, -O0, -O1 and -O2 agree, arena $arena; 16 bits are near"
 done
 has_mpi || skip "ranks, which need mpirun"
 for model in gru attention outside; do

@@ -6,6 +6,7 @@
  */
 #include "frontend/frontend.h"
 #include "passes/passes.h"
+#include "tests/ops/tolerance.h"
 #include "tests/unit/values.h"
 
 #define TOLERANCE 1e-12 /* of the largest element of a tensor */
@@ -27,20 +28,26 @@ static const Source *load(void *user, const char *path) {
   return status.code == STATUS_ok ? source : NULL;
 }
 
-static Model *model_of(const char *name, bool is_unrolled) {
+static Model *model_in(const char *name, bool is_unrolled,
+                       const char *compute) {
   Module *module = module_create();
-  Override override = {"unrolled", is_unrolled ? "1" : "0"};
+  Override overrides[] = {{"unrolled", is_unrolled ? "1" : "0"},
+                          {"precision.compute", compute}};
   FrontendOptions options = {
       .load = load,
       .user = module,
       .path = arena_printf(module->arena, "tests/scans/%s.dnn", name),
-      .overrides = &override,
-      .n_overrides = 1};
+      .overrides = overrides,
+      .n_overrides = ARRAY_LENGTH(overrides)};
   Model *model = frontend_load(module, &options);
   Text text = text_create(module->arena);
   diags_print(module->diags, &text);
   cr_assert(model, "%s", text_string(&text));
   return model;
+}
+
+static Model *model_of(const char *name, bool is_unrolled) {
+  return model_in(name, is_unrolled, "f32");
 }
 
 /* Values by path, so that both ways get the same. */
@@ -72,7 +79,7 @@ static Outcome compute(Model *model, int level, const char *through) {
 }
 
 static void compare(const char *name, const char *how, const char *path,
-                    Tensor got, Tensor wanted) {
+                    Tensor got, Tensor wanted, double allowed) {
   int64_t n = type_elements(wanted.type);
   cr_assert_eq(type_elements(got.type), n, "%s: %s", name, path);
   double largest = 0, error = 0;
@@ -80,13 +87,13 @@ static void compare(const char *name, const char *how, const char *path,
     largest = fmax(largest, fabs(wanted.data[i]));
     error = fmax(error, fabs(got.data[i] - wanted.data[i]));
   }
-  cr_expect(error <= TOLERANCE * largest, "%s (%s): '%s' is off by %g of %g",
+  cr_expect(error <= allowed * largest, "%s (%s): '%s' is off by %g of %g",
             name, how, path, error, largest);
 }
 
 /* Loss and gradients; after the optimizer the gradients are first moments. */
-static void compare_all(const char *name, const char *how, Outcome got,
-                        Outcome wanted) {
+static void compare_within(const char *name, const char *how, Outcome got,
+                           Outcome wanted, double allowed) {
   int n = 0;
   for (int i = 0; i < wanted.graph->outputs.n; i++) {
     const GraphOutput *output = &wanted.graph->outputs.data[i];
@@ -100,10 +107,16 @@ static void compare_all(const char *name, const char *how, Outcome got,
                                name_format(names, "sgd.m/%s", output->path));
     cr_assert(mine, "%s (%s): no %s", name, how, output->path);
     compare(name, how, output->path,
-            got.outputs[mine - got.graph->outputs.data], wanted.outputs[i]);
+            got.outputs[mine - got.graph->outputs.data], wanted.outputs[i],
+            allowed);
     n++;
   }
   cr_assert_gt(n, 1);
+}
+
+static void compare_all(const char *name, const char *how, Outcome got,
+                        Outcome wanted) {
+  compare_within(name, how, got, wanted, TOLERANCE);
 }
 
 static int count_scans(const Graph *graph) {
@@ -169,4 +182,54 @@ Test(scan, products_leave_the_loop) {
   Outcome outside = compute(model_of("outside", false), 2, "partition");
   cr_expect_eq(count_inside(outside.graph, OP_dot), 2);
   cr_expect_eq(count_inside(outside.graph, OP_gather), 0);
+}
+
+/* ---- 16 bits ---- */
+
+/* Products in bodies read 16 bits; sums and carries that only add are f32. */
+static void check_bodies(const char *name, const Graph *graph, DType dtype) {
+  int n_products = 0, n_stacks = 0;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    if (node->op != OP_scan) continue;
+    for (int i = scan_carries(node); i < node->n_results; i++)
+      n_stacks += node->types[i]->dtype == dtype;
+    for (int i = 0; i < node->body->nodes.n; i++) {
+      const Node *inner = node->body->nodes.data[i];
+      if (inner->op != OP_dot) continue;
+      n_products++;
+      for (int k = 0; k < 2; k++)
+        cr_expect_eq(
+            graph_type(node->body, inner->inputs[k])->dtype, dtype,
+            "%s: a product in a loop reads %s", name,
+            dtype_name(graph_type(node->body, inner->inputs[k])->dtype));
+    }
+  }
+  cr_expect(n_products > 0 || n_stacks > 0, "%s: nothing is rounded", name);
+}
+
+Test(scan, sixteen_bits) {
+  static const char *const names[] = {
+      "lstm", "gru", "attention", "exchange", "outside", "single", "order"};
+  static const DType dtypes[] = {DT_bf16, DT_f16};
+  for (int n = 0; n < ARRAY_LENGTH(names); n++) {
+    Outcome wanted = compute(model_of(names[n], true), 0, "autodiff");
+    for (int i = 0; i < ARRAY_LENGTH(dtypes); i++)
+      for (int level = 0; level <= 2; level++) {
+        const char *number = dtype_name(dtypes[i]);
+        Outcome got =
+            compute(model_in(names[n], false, number), level, "precision");
+        check_bodies(names[n], got.graph, dtypes[i]);
+        compare_within(
+            names[n],
+            arena_printf(got.graph->module->arena, "%s -O%d", number, level),
+            got, wanted, tolerance_decomposed(dtypes[i]));
+        Outcome packed =
+            compute(model_in(names[n], false, number), level, NULL);
+        compare_within(names[n],
+                       arena_printf(got.graph->module->arena, "%s -O%d packed",
+                                    number, level),
+                       packed, wanted, tolerance_decomposed(dtypes[i]));
+      }
+  }
 }
