@@ -11,6 +11,7 @@ lenet        |                        | accuracy        | >= 0.97
 chargpt      | --ranks 2              | validation_loss | <= 1.93
 chargpt      | precision.compute=bf16 | validation_loss | <= 1.903
 charlstm     |                        | validation_loss | <= 2.10
+charlstm     | precision.compute=bf16 | validation_loss | <= 2.040
 reverse      |                        | exact           | >= 0.99
 resnet_mnist |                        | accuracy        | >= 0.985
 vit_digits   |                        | accuracy        | >= 0.90
