@@ -108,7 +108,7 @@ static bool unknown_argument(Elab *e, const Builtin *builtin, const Arg *arg) {
   return false;
 }
 
-static bool dim_names(Elab *e, const Expr *x, DimArg *out) {
+bool dim_arg_read(Elab *e, const Expr *x, DimArg *out) {
   bool is_list = x->kind == EXPR_list;
   int n = is_list ? x->items.n : 1;
   *out = (DimArg){.n = n,
@@ -128,7 +128,13 @@ static bool dim_names(Elab *e, const Expr *x, DimArg *out) {
         return false;
       }
   }
-  if (!is_list && strcmp(x->name, "all") == 0) out->n = -1;
+  return true;
+}
+
+/* Likewise; 'all' is told by n = -1. */
+static bool dim_names(Elab *e, const Expr *x, DimArg *out) {
+  if (!dim_arg_read(e, x, out)) return false;
+  if (x->kind == EXPR_name && strcmp(x->name, "all") == 0) out->n = -1;
   return true;
 }
 

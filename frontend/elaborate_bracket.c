@@ -36,26 +36,9 @@ Val elab_drop(Elab *e, Val val, Name dim) {
 /* ---- names in brackets ---- */
 
 static bool sub_names(Elab *e, const Expr *x, DimArg *out) {
-  int n = x->kind == EXPR_list ? x->items.n : 1;
-  *out = (DimArg){.n = n,
-                  .names = ARENA_ARRAY(e->arena, Name, n),
-                  .spans = ARENA_ARRAY(e->arena, Span, n)};
-  for (int i = 0; i < n; i++) {
-    const Expr *item = x->kind == EXPR_list ? x->items.data[i] : x;
-    if (item->kind != EXPR_name) {
-      diag(e->diags, DIAG_not_a_dim, item->span);
-      return false;
-    }
-    out->names[i] = item->name;
-    out->spans[i] = item->span;
-    for (int j = 0; j < i; j++)
-      if (out->names[j] == item->name) {
-        diag(e->diags, DIAG_dim_twice, item->span, item->name);
-        return false;
-      }
-  }
-  if (n == 0) diag(e->diags, DIAG_not_a_dim, x->span);
-  return n > 0;
+  if (!dim_arg_read(e, x, out)) return false;
+  if (out->n == 0) diag(e->diags, DIAG_not_a_dim, x->span);
+  return out->n > 0;
 }
 
 static bool has_dims(Elab *e, const Expr *x, Val val, const DimArg *dims) {

@@ -390,6 +390,8 @@ typedef struct Builtin {
   Op op; /* of a pointwise one and of those that share a function */
 } Builtin;
 
+/* A dim name or a list of distinct ones; false after a message. */
+bool dim_arg_read(Elab *e, const Expr *x, DimArg *out);
 Map *builtins_create(Program *program);
 Val builtin_call(Elab *e, const Expr *x, const Builtin *builtin);
 /* Matches and evaluates; false after a message.  Also for the calls in

@@ -1,6 +1,7 @@
 /*
- * cast.c -- real numbers from one dtype into another, for files whose numbers
- * are stored in another width than the program's.
+ * cast.c -- numbers into the bytes of a dtype, and real ones from one dtype
+ * into another, for files whose numbers are stored in another width than the
+ * program's.
  *
  * A value passes through f64, in which every number of the narrower formats is
  * exact, and is rounded once, to nearest with ties to even.
@@ -67,23 +68,18 @@ static double load(DnnDtype dtype, const unsigned char *at) {
   }
 }
 
-static void store(DnnDtype dtype, double value, unsigned char *at) {
-  uint16_t half;
-  float single;
+void number_store(DnnDtype dtype, void *to, double value) {
   switch (dtype) {
-  case DNN_f16:
-    half = pack(format_f16, value);
-    memcpy(at, &half, 2);
-    return;
-  case DNN_bf16:
-    half = pack(format_bf16, value);
-    memcpy(at, &half, 2);
-    return;
-  case DNN_f32:
-    single = (float)value;
-    memcpy(at, &single, 4);
-    return;
-  case DNN_f64: memcpy(at, &value, 8); return;
+  case DNN_bool:
+  case DNN_u8: *(uint8_t *)to = (uint8_t)value; return;
+  case DNN_i8: *(int8_t *)to = (int8_t)value; return;
+  case DNN_i16: memcpy(to, &(int16_t){(int16_t)value}, 2); return;
+  case DNN_i32: memcpy(to, &(int32_t){(int32_t)value}, 4); return;
+  case DNN_i64: memcpy(to, &(int64_t){(int64_t)value}, 8); return;
+  case DNN_f16: memcpy(to, &(uint16_t){pack(format_f16, value)}, 2); return;
+  case DNN_bf16: memcpy(to, &(uint16_t){pack(format_bf16, value)}, 2); return;
+  case DNN_f32: memcpy(to, &(float){(float)value}, 4); return;
+  case DNN_f64: memcpy(to, &value, 8); return;
   default: UNREACHABLE();
   }
 }
@@ -94,5 +90,6 @@ void reals_cast(DnnDtype from, const void *in, DnnDtype to, void *out,
   unsigned char *write = out;
   int64_t read_bytes = dtype_bytes(from), write_bytes = dtype_bytes(to);
   for (int64_t i = 0; i < n; i++)
-    store(to, load(from, read + i * read_bytes), write + i * write_bytes);
+    number_store(to, write + i * write_bytes,
+                 load(from, read + i * read_bytes));
 }

@@ -135,6 +135,9 @@ Status checkpoint_check_hash(const Checkpoint *checkpoint,
 /* ---- cast.c ---- */
 
 bool dtype_is_real(DnnDtype dtype); /* f16 bf16 f32 f64 */
+/* The bytes of a value in any dtype but f8: integers are cut, reals rounded to
+ * nearest, ties to even. */
+void number_store(DnnDtype dtype, void *to, double value);
 /* Real numbers of one dtype into another: to nearest, ties to even.  Both are
  * as dtype_is_real says. */
 void reals_cast(DnnDtype from, const void *in, DnnDtype to, void *out,

@@ -16,6 +16,7 @@
  * The permutation is a Feistel network over the next power of four, walked
  * along its cycle until it falls below n (Black and Rogaway, 2002).
  */
+#include "runtime/checkpoint.h"
 #include "runtime/reader.h"
 
 #include <math.h>
@@ -300,23 +301,8 @@ typedef struct Fill {
   int64_t first; /* evaluation: sample */
 } Fill;
 
-static void store(DnnDtype dtype, unsigned char *to, double value) {
-  switch (dtype) {
-  case DNN_bool:
-  case DNN_u8: *to = (unsigned char)value; return;
-  case DNN_i8: *to = (unsigned char)(int8_t)value; return;
-  case DNN_i16: memcpy(to, &(int16_t){(int16_t)value}, 2); return;
-  case DNN_i32: memcpy(to, &(int32_t){(int32_t)value}, 4); return;
-  case DNN_i64: memcpy(to, &(int64_t){(int64_t)value}, 8); return;
-  case DNN_f32: memcpy(to, &(float){(float)value}, 4); return;
-  case DNN_f64: memcpy(to, &value, 8); return;
-  default: UNREACHABLE();
-  }
-}
-
 static bool is_storable(DnnDtype dtype) {
-  return dtype != DNN_f16 && dtype != DNN_bf16 && dtype != DNN_f8e4m3 &&
-         dtype != DNN_f8e5m2;
+  return dtype != DNN_f8e4m3 && dtype != DNN_f8e5m2;
 }
 
 /* Copies this rank's piece of a row; returns the next place to fill. */
@@ -324,7 +310,7 @@ static unsigned char *store_piece(const DnnTensor *tensor, int rank, int dim,
                                   const double *row, unsigned char *to) {
   int64_t item = dtype_bytes(tensor->dtype);
   if (dim == tensor->rank) {
-    store(tensor->dtype, to, *row);
+    number_store(tensor->dtype, to, *row);
     return to + item;
   }
   int64_t inner = 1, begin;

@@ -22,6 +22,27 @@ Status device_create(const char *target, Arena *arena, Device **out) {
   return status_make(STATUS_unavailable, "no device of kind '%s'", target);
 }
 
+Status device_host_write(Device *device, int64_t offset, const void *from,
+                         int64_t bytes) {
+  memcpy((char *)device->host_arena + offset, from, (size_t)bytes);
+  return STATUS_OK;
+}
+
+Status device_host_read(Device *device, int64_t offset, void *to,
+                        int64_t bytes) {
+  memcpy(to, (char *)device->host_arena + offset, (size_t)bytes);
+  return STATUS_OK;
+}
+
+Status device_host_wait(Device *device) {
+  (void)device;
+  return STATUS_OK;
+}
+
+void *device_host_address(Device *device, int64_t offset) {
+  return (char *)device->host_arena + offset;
+}
+
 const int64_t *instr_numbers(const DnnInstr *instr, int rank,
                              int64_t *scratch) {
   if (!instr->n_places) return instr->numbers;

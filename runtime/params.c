@@ -5,6 +5,7 @@
  * tensor, so each rank makes its own piece and threads make parts of it in any
  * order.
  */
+#include "runtime/checkpoint.h"
 #include "runtime/cpu/cpu.h"
 
 #include <stdlib.h>
@@ -20,26 +21,6 @@ typedef struct Making {
   int64_t first, n;     /* local elements */
   unsigned char *out;
 } Making;
-
-static void store(DnnDtype dtype, unsigned char *to, double value) {
-  switch (dtype) {
-  case DNN_bool:
-  case DNN_u8: *to = (unsigned char)value; return;
-  case DNN_i8: *to = (unsigned char)(int8_t)value; return;
-  case DNN_i16: memcpy(to, &(int16_t){(int16_t)value}, 2); return;
-  case DNN_i32: memcpy(to, &(int32_t){(int32_t)value}, 4); return;
-  case DNN_i64: memcpy(to, &(int64_t){(int64_t)value}, 8); return;
-  case DNN_f16:
-    memcpy(to, &(uint16_t){f16_from_float((float)value)}, 2);
-    return;
-  case DNN_bf16:
-    memcpy(to, &(uint16_t){bf16_from_float((float)value)}, 2);
-    return;
-  case DNN_f32: memcpy(to, &(float){(float)value}, 4); return;
-  case DNN_f64: memcpy(to, &value, 8); return;
-  default: UNREACHABLE();
-  }
-}
 
 int64_t tensor_whole_index(const DnnTensor *tensor, int rank, int64_t local) {
   int64_t result = 0, stride = 1;
@@ -70,7 +51,7 @@ static void make_part(void *arg, int index, int n_threads) {
                    : making->values
                        ? making->values[whole]
                        : init_value(init, making->key, (uint64_t)whole);
-    store(tensor->dtype, making->out + i * item, value);
+    number_store(tensor->dtype, making->out + i * item, value);
   }
 }
 

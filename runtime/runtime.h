@@ -88,6 +88,13 @@ Status device_create(const char *target, Arena *arena, Device **out);
 Status device_cpu_create(Arena *arena, Device **out);
 Status device_cuda_create(Arena *arena, Device **out);
 Status device_null_create(Arena *arena, Device **out);
+/* For the tables of devices whose arena is `host_arena`. */
+Status device_host_write(Device *device, int64_t offset, const void *from,
+                         int64_t bytes);
+Status device_host_read(Device *device, int64_t offset, void *to,
+                        int64_t bytes);
+Status device_host_wait(Device *device);
+void *device_host_address(Device *device, int64_t offset);
 /* Where buffer `index` lies at a turn of the loop around, in the arena. */
 static inline int64_t instr_buffer(const DnnInstr *instr, int index,
                                    int64_t turn) {

@@ -234,27 +234,6 @@ static Status cpu_launch(Device *device, const DnnInstr *instr, int64_t turn) {
   return STATUS_OK;
 }
 
-static Status cpu_write(Device *device, int64_t offset, const void *from,
-                        int64_t bytes) {
-  memcpy((char *)device->host_arena + offset, from, (size_t)bytes);
-  return STATUS_OK;
-}
-
-static Status cpu_read(Device *device, int64_t offset, void *to,
-                       int64_t bytes) {
-  memcpy(to, (char *)device->host_arena + offset, (size_t)bytes);
-  return STATUS_OK;
-}
-
-static Status cpu_wait(Device *device) {
-  (void)device;
-  return STATUS_OK;
-}
-
-static void *cpu_address(Device *device, int64_t offset) {
-  return (char *)device->host_arena + offset;
-}
-
 static void cpu_close(Device *device) {
   CpuState *state = device->state;
   library_close(state->library);
@@ -271,10 +250,10 @@ Status device_cpu_create(Arena *arena, Device **out) {
   *device = (Device){.name = "cpu",
                      .open = cpu_open,
                      .launch = cpu_launch,
-                     .write = cpu_write,
-                     .read = cpu_read,
-                     .wait = cpu_wait,
-                     .address = cpu_address,
+                     .write = device_host_write,
+                     .read = device_host_read,
+                     .wait = device_host_wait,
+                     .address = device_host_address,
                      .close = cpu_close,
                      .state = state};
   *out = device;

@@ -51,27 +51,6 @@ static Status null_launch(Device *device, const DnnInstr *instr, int64_t turn) {
   return STATUS_OK;
 }
 
-static Status null_write(Device *device, int64_t offset, const void *from,
-                         int64_t bytes) {
-  memcpy((char *)device->host_arena + offset, from, (size_t)bytes);
-  return STATUS_OK;
-}
-
-static Status null_read(Device *device, int64_t offset, void *to,
-                        int64_t bytes) {
-  memcpy(to, (char *)device->host_arena + offset, (size_t)bytes);
-  return STATUS_OK;
-}
-
-static Status null_wait(Device *device) {
-  (void)device;
-  return STATUS_OK;
-}
-
-static void *null_address(Device *device, int64_t offset) {
-  return (char *)device->host_arena + offset;
-}
-
 static void null_close(Device *device) {
   free(device->host_arena);
 }
@@ -81,10 +60,10 @@ Status device_null_create(Arena *arena, Device **out) {
   **out = (Device){.name = "null",
                    .open = null_open,
                    .launch = null_launch,
-                   .write = null_write,
-                   .read = null_read,
-                   .wait = null_wait,
-                   .address = null_address,
+                   .write = device_host_write,
+                   .read = device_host_read,
+                   .wait = device_host_wait,
+                   .address = device_host_address,
                    .close = null_close};
   return STATUS_OK;
 }
