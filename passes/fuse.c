@@ -64,7 +64,7 @@
  * same loops merge: scalars, and sums that read the same values.
  *
  * Groups stay within a phase (forward, gradient, update) and do not mix what
- * runs once for each micro-batch with what runs once a step.
+ * runs once for each micro-batch with what runs once a step, before or after.
  *
  * requires: decomposed, every value used     keeps: placements, paths
  * cost: O(nodes x group size + region searched for cycles)

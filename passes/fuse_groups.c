@@ -67,6 +67,22 @@ static bool needs_storing(const Fusion *fusion, int id) {
   return false;
 }
 
+/* What runs once a step and is read by what runs for each micro-batch must not
+ * wait for what comes after all of them.  All that it reads is early too, so
+ * kernels of early values alone wait for nothing. */
+static bool *find_early(const Fusion *fusion) {
+  bool *is_early = ARENA_ARRAY(fusion->arena, bool, fusion->n);
+  for (int id = fusion->n - 1; id >= 0; id--) {
+    bool is_timed = node_is_timed(fusion->graph, id);
+    for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1]; u++) {
+      int user = fusion->users[u];
+      is_early[id] |=
+          !is_timed && (is_early[user] || node_is_timed(fusion->graph, user));
+    }
+  }
+  return is_early;
+}
+
 Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
   Arena *arena = ctx->scratch;
   Fusion *fusion = ARENA_NEW(arena, Fusion);
@@ -94,6 +110,7 @@ Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
   for (int i = 0; i < graph->outputs.n; i++)
     fusion->is_output[graph->outputs.data[i].value.node] = true;
   index_users(fusion);
+  const bool *is_early = find_early(fusion);
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
     fusion->node_mark[id] = -1;
@@ -104,8 +121,9 @@ Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
     Group *group = &fusion->groups[id];
     group->position = id;
     group->is_fusable = fuse_op(node->op) && !fusion->is_free[id];
-    group->time_class =
-        phase_class(node->phase) + (node_is_timed(graph, id) ? 4 : 0);
+    group->time_class = phase_class(node->phase) + (node_is_timed(graph, id) ? 4
+                                                    : is_early[id]           ? 8
+                                                                   : 0);
     vec_push(arena, &group->members, id);
   }
   return fusion;
