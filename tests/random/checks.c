@@ -4,7 +4,8 @@
  * In this process, on the interpreter in f64: printing and parsing is the
  * identity, for the program and for its graphs; the step means the same at
  * every level of optimisation; gradients are those of the loss.  With dnnc,
- * emitted and run in f32: -O0 and -O2, one rank and two, one go and two halves.
+ * emitted and run: -O0 and -O2, one rank, two and four, a batch at once and in
+ * pieces, one go and two halves.
  */
 #include "tests/random/checks.h"
 
@@ -16,6 +17,7 @@
 #include "frontend/ast.h"
 #include "frontend/frontend.h"
 #include "passes/passes.h"
+#include "tests/ops/tolerance.h"
 
 #define FORMAT(...) arena_printf(arena, __VA_ARGS__)
 
@@ -182,9 +184,11 @@ static double distance(const Tensor *a, const Tensor *b) {
 
 /* A gradient that is rounding and nothing else (softmax does not see what all
  * keys share) says nothing, but an optimizer may make much of it. */
-static bool is_noise(const Graph *graph, const Tensor *outputs,
-                     const char *path) {
-  double largest = 0, least = INFINITY, own = 0;
+static bool is_noise(const Model *model, const Graph *graph,
+                     const Tensor *outputs, const char *path) {
+  double scale = model->precision.loss_scale;
+  double largest = 1e-5 * (scale < 0 ? 65536 : scale), least = INFINITY,
+         own = 0;
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
     if (output->role != ROLE_grad) continue;
@@ -215,7 +219,7 @@ static const char *compare_graphs(Arena *arena, Module *module,
       int other = find_output(graph, output);
       if (other < 0) return FORMAT("-O%d has no %s", level, output->path);
       double error = distance(&wanted[i], &got[other]);
-      if (!(error < 1e-6) && !is_noise(forth, grads, output->path))
+      if (!(error < 1e-6) && !is_noise(model, forth, grads, output->path))
         return FORMAT("%s of %s: -O%d is %.3g away from -O0",
                       role_name(output->role), output->path, level, error);
     }
@@ -243,7 +247,8 @@ static double loss_along(Module *module, const Model *model, const Graph *graph,
   Tensor *inputs = make_inputs(module, model, graph);
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
-    if (input->role != ROLE_param) continue;
+    GraphOutput grad = {.role = ROLE_grad, .path = input->path};
+    if (input->role != ROLE_param || find_output(graph, &grad) < 0) continue;
     uint64_t key = random_key(9, input->path);
     uint64_t away = random_key(11, input->path);
     for (int64_t k = 0; k < type_elements(inputs[i].type); k++)
@@ -274,6 +279,7 @@ static const char *check_gradients(Arena *arena, const char *text,
   Module *module = module_create(arena);
   Model *model = load_model(module, text);
   if (!model) return FORMAT("%s", messages(module));
+  model->precision.loss_scale = 1; /* the loss itself */
   Graph *graph = optimised(module, model, 0, "autodiff", true);
   if (diags_errors(module->diags)) return FORMAT("%s", messages(module));
   double slope, ignored, quotient = NAN;
@@ -327,47 +333,78 @@ static const char *make_folder(Arena *arena, const char *text) {
 #define RUN(dnnc, options)                                                     \
   FORMAT("timeout 100 %s run program.dnn --json --no-save %s", dnnc, options)
 
+/* What a plan cannot do (yet) is said so, and is no failure. */
+const char check_refused[] = "not supported yet";
+
+static bool is_refusal(const char *message) {
+  return strstr(message, check_refused) ||
+         strstr(message, "needs the statistics of");
+}
+
+/* Three steps lie between rounding and the last loss. */
+static double tolerance_of(const char *text) {
+  DType dtype = strstr(text, "compute = bf16")  ? DT_bf16
+                : strstr(text, "compute = f16") ? DT_f16
+                                                : DT_f32;
+  return 10 * tolerance_decomposed(dtype);
+}
+
 /* Losses of training and evaluation are the same within rounding. */
-static const char *compare_runs(Arena *arena, const char *folder,
-                                const char *one, const char *other) {
-  const char *error = NULL;
+static const char *compare_losses(Arena *arena, const char *first,
+                                  const char *second, double tolerance) {
   double a[64], b[64];
-  const char *first = output_of(arena, folder, one, &error);
-  const char *second = first ? output_of(arena, folder, other, &error) : NULL;
-  if (!second) return error;
   int n = numbers_of(first, "loss\":", a, 64);
   int m = numbers_of(second, "loss\":", b, 64);
   if (n < 3 || n != m) return FORMAT("%d losses and %d losses", n, m);
   for (int i = 0; i < n; i++)
-    if (!(fabs(a[i] - b[i]) <= 2e-4 * (fabs(a[i]) + 0.05)) &&
+    if (!(fabs(a[i] - b[i]) <= tolerance * (fabs(a[i]) + 0.05)) &&
         !(isnan(a[i]) && isnan(b[i])))
-      return FORMAT("loss %d: %.9g with\n%s\nand %.9g with\n%s", i, a[i], one,
-                    b[i], other);
+      return FORMAT("loss %d: %.9g and %.9g", i, a[i], b[i]);
   return NULL;
 }
 
-static const char *compare_emitted(Arena *arena, const char *text,
-                                   const char *one, const char *other) {
-  const char *folder = make_folder(arena, text);
+/* The first way to run the program against each of the others. */
+static const char *compare_runs(Arena *arena, const char *text,
+                                const char *dnnc, const char *const *ways,
+                                int n) {
+  const char *folder = make_folder(arena, text), *wrong = NULL;
+  const char *first = NULL;
+  bool is_refused = false;
   if (!folder) return "no folder";
-  const char *wrong = compare_runs(arena, folder, one, other);
+  for (int i = 0; i < n && !wrong; i++) {
+    const char *run = RUN(dnnc, ways[i]);
+    const char *out = output_of(arena, folder, run, &wrong);
+    if (i == 0) first = out;
+    if (!out && is_refusal(wrong)) {
+      is_refused = true;
+      wrong = NULL;
+    } else if (out && i > 0) {
+      wrong = compare_losses(arena, first, out, tolerance_of(text));
+      if (wrong) wrong = FORMAT("%s, the second with\n%s", wrong, run);
+    }
+    if (is_refused && i == 0) break;
+  }
   if (system(FORMAT("rm -rf %s", folder)) != 0) return "rm";
-  return wrong;
+  return wrong || !is_refused ? wrong : check_refused;
 }
 
 static const char *check_emitted(Arena *arena, const char *text,
                                  const char *dnnc) {
-  return compare_emitted(arena, text, RUN(dnnc, "-O0"), RUN(dnnc, "-O2"));
+  static const char *const ways[] = {"-O2", "-O0"};
+  return compare_runs(arena, text, dnnc, ways, ARRAY_LENGTH(ways));
 }
-
-/* What a plan cannot do yet is said so, and is no failure. */
-const char check_refused[] = "not supported yet";
 
 static const char *check_ranks(Arena *arena, const char *text,
                                const char *dnnc) {
-  const char *wrong =
-      compare_emitted(arena, text, RUN(dnnc, ""), RUN(dnnc, "--ranks 2"));
-  return wrong && strstr(wrong, check_refused) ? check_refused : wrong;
+  static const char *const ways[] = {"", "--ranks 2", "--ranks 4"};
+  return compare_runs(arena, text, dnnc, ways, ARRAY_LENGTH(ways));
+}
+
+static const char *check_pieces(Arena *arena, const char *text,
+                                const char *dnnc) {
+  static const char *const ways[] = {"", "--microbatches 2", "--microbatches 4",
+                                     "--ranks 2 --microbatches 3"};
+  return compare_runs(arena, text, dnnc, ways, ARRAY_LENGTH(ways));
 }
 
 static const char *check_resume(Arena *arena, const char *text,
@@ -398,6 +435,6 @@ const Check checks[] = {
     {"text", check_text, false},      {"graphs", check_graphs, false},
     {"levels", check_levels, false},  {"gradients", check_gradients, false},
     {"emitted", check_emitted, true}, {"ranks", check_ranks, true},
-    {"resume", check_resume, true},
+    {"pieces", check_pieces, true},   {"resume", check_resume, true},
 };
 const int n_checks = ARRAY_LENGTH(checks);

@@ -121,7 +121,7 @@ static void report(const Settings *settings, Arena *arena, const Check *check,
   fprintf(stderr, "seed %llu: %s: %.300s\n", (unsigned long long)seed,
           check->name, message);
   const Choices *small = choices_shrink(
-      arena, choices, check->compiles ? TRIALS / 4 : TRIALS, retry, &failure);
+      arena, choices, check->compiles ? TRIALS / 8 : TRIALS, retry, &failure);
   Choices *again = choices_replay(arena, &small->made);
   const char *program = program_make(again);
   char last[MESSAGE];

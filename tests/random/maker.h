@@ -68,7 +68,25 @@ const char *dims_text(Maker *m, const Axis *dims, int n);
 /* The value brought to dims of `like` at most: means over the others. */
 const char *reduced_to(Maker *m, const Made *value, const Made *like);
 
-/* ---- statements.c, blocks.c: may decide to write nothing ---- */
+/* ---- statements: may decide to write nothing ---- */
+
+/* windows.c */
+void make_conv(Maker *m);
+void make_conv2(Maker *m);
+void make_conv_transpose(Maker *m);
+void make_pool(Maker *m);
+void make_resize(Maker *m);
+/* models.c */
+void make_attention(Maker *m);
+void make_batchnorm(Maker *m);
+void make_lstm(Maker *m);
+void make_experts(Maker *m);
+void make_rotary(Maker *m);
+void make_tied(Maker *m);
+void make_state(Maker *m);
+void make_embedding(Maker *m);
+
+/* statements.c, blocks.c */
 
 /* A few statements on what is in scope. */
 void make_body(Maker *m, int at_most);

@@ -109,6 +109,7 @@ const char *param(Maker *m, const Made *type) {
   static const char *const inits[] = {"uniform(0.5)", "normal(0.4)", "0.5",
                                       "trunc_normal(0.3)"};
   const char *name = fresh_name(m, "p");
+  if (choose(m->choices, 12) == 11) line(m, "@frozen");
   line(m, "param %s: %s = %s", name, type_text(m, type),
        inits[choose(m->choices, ARRAY_LENGTH(inits))]);
   return name;
@@ -144,6 +145,10 @@ typedef struct Head {
 /* What the net returns and what the loss makes of it. */
 static Head make_head(Maker *m) {
   static const char *const options[] = {"", ", smooth = 0.1", ", ignore = 2"};
+  static const char *const metrics[] = {
+      "  metrics = [accuracy(m(d.x, d.t), d.y, A)]\n", "",
+      "  metrics = [perplexity(m(d.x, d.t), d.y, A), "
+      "accuracy(m(d.x, d.t), d.y, A, top = 1)]\n"};
   const Made *last = &m->scope->data[m->scope->n - 1];
   Made like = {0};
   int kind = choose(m->choices, 4);
@@ -167,7 +172,7 @@ static Head make_head(Maker *m) {
   head.target = "  y: i32[N] = synthetic(A)\n";
   head.loss = FORMAT(m, "cross_entropy(m(d.x, d.t), d.y, A%s)",
                      options[choose(m->choices, ARRAY_LENGTH(options))]);
-  head.metrics = "  metrics = [accuracy(m(d.x, d.t), d.y, A)]\n";
+  head.metrics = metrics[choose(m->choices, ARRAY_LENGTH(metrics))];
   return head;
 }
 
@@ -179,13 +184,29 @@ static const char *make_optimizer(Maker *m) {
   static const char *const rates[] = {"0.02", "cosine(0.02, warmup = 2)",
                                       "linear_decay(0.02, warmup = 1)",
                                       "inverse_sqrt(0.02, 2)"};
+  static const char *const decays[] = {"", "", ", decay = 0.1",
+                                       ", decay = 0.1, decay_on = all"};
+  static const char *const momenta[] = {"", ", momentum = 0.9",
+                                        ", momentum = 0.9, nesterov = true"};
   const char *name = names[choose(m->choices, ARRAY_LENGTH(names))];
   const char *rate = rates[choose(m->choices, ARRAY_LENGTH(rates))];
-  return FORMAT(m, "%s(lr = %s%s%s)", name, rate,
-                strncmp(name, "adam", 4) || !strcmp(name, "adafactor")
-                    ? ""
-                    : ", eps = 0.1",
-                choose(m->choices, 3) == 2 ? ", decay = 0.1" : "");
+  const char *more = "";
+  if (!strcmp(name, "adam") || !strcmp(name, "adamw")) more = ", eps = 0.1";
+  if (!strcmp(name, "sgd"))
+    more = momenta[choose(m->choices, ARRAY_LENGTH(momenta))];
+  return FORMAT(m, "%s(lr = %s%s%s)", name, rate, more,
+                decays[choose(m->choices, ARRAY_LENGTH(decays))]);
+}
+
+/* Mostly none: the numbers of 16 bits are compared less sharply. */
+static const char *make_precision(Maker *m) {
+  static const char *const forms[] = {
+      "compute = bf16", "compute = f16; loss_scale = dynamic",
+      "compute = f16; loss_scale = 64", "compute = bf16; grads = bf16",
+      "compute = bf16; f32 = [layernorm, softmax, loss]"};
+  if (choose(m->choices, 5) < 4) return "";
+  return FORMAT(m, "precision { %s }\n\n",
+                forms[choose(m->choices, ARRAY_LENGTH(forms))]);
 }
 
 static void make_net(Maker *m, Head *head, Text *net) {
@@ -232,12 +253,17 @@ const char *program_make(Choices *choices) {
   text_printf(
       &out, "\n\n%s%snet m(x: [N, A, B], t: i32[N, S:3]) -> %s {\n%s}\n",
       library, text_string(&m->layer_text), head.result, text_string(&net));
+  /* One by one: the order of choices must not depend on the compiler. */
+  const char *precision = make_precision(m);
+  const char *eval = choose(choices, 2) ? "  eval = 30\n" : "";
+  const char *optimizer = make_optimizer(m);
+  const char *clip = choose(choices, 3) == 2 ? "  clip = 0.5\n" : "";
+  const char *ema = choose(choices, 5) == 4 ? "  ema = 0.9\n" : "";
   text_printf(&out,
-              "\ndata d {\n  x: [N, A, B] = synthetic()\n"
+              "\n%sdata d {\n  x: [N, A, B] = synthetic()\n"
               "  t: i32[N, S:3] = synthetic(4)\n%s%s}\n\ntrain {\n"
-              "  loss = %s\n%s  optimizer = %s\n  steps = 3\n%s}\n",
-              head.target, choose(choices, 2) ? "  eval = 30\n" : "", head.loss,
-              head.metrics, make_optimizer(m),
-              choose(choices, 3) == 2 ? "  clip = 0.5\n" : "");
+              "  loss = %s\n%s  optimizer = %s\n  steps = 3\n%s%s}\n",
+              precision, head.target, eval, head.loss, head.metrics, optimizer,
+              clip, ema);
   return text_string(&out);
 }

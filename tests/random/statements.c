@@ -174,19 +174,6 @@ static void make_dot(Maker *m) {
   keep(m, out, FORMAT(m, "dot(%s, %s, %s) / %d", u->name, v->name, over, size));
 }
 
-static void make_embedding(Maker *m) {
-  if (!m->is_in_net) return;
-  Axis v = fresh_dim(m, 4), e = fresh_dim(m, 0);
-  Made table = {0}, out = {0};
-  add_dim(&table, v);
-  add_dim(&table, e);
-  add_dim(&out, m->file_dims[0]);
-  add_dim(&out, (Axis){"S", 3});
-  add_dim(&out, e);
-  const char *name = param(m, &table);
-  keep(m, out, FORMAT(m, "gather(%s, t, %s)", name, v.name));
-}
-
 /* ---- rows and reductions ---- */
 
 static void make_rows(Maker *m) {
@@ -367,100 +354,52 @@ static void make_mask(Maker *m) {
 
 static void make_dropout(Maker *m) {
   Made *u = pick_value(m);
-  keep(m, *u, FORMAT(m, "dropout(%s, 0.25)", u->name));
+  int first = choose(m->choices, u->rank + 1);
+  if (u->rank == 0 || choose(m->choices, 3) < 2)
+    keep(m, *u, FORMAT(m, "dropout(%s, 0.25)", u->name));
+  else if (first < u->rank)
+    keep(m, *u,
+         FORMAT(m, "dropout(%s, 0.25, over = %s)", u->name,
+                dims_text(m, u->dims + first, u->rank - first)));
 }
 
-/* ---- windows ---- */
-
-static void make_conv(Maker *m) {
-  Made *u = pick_value(m), out = *u, w = {0};
-  int c = pick_dim(m, u), y = pick_dim(m, u);
-  if (c < 0 || c == y) return;
-  int k = 1 + choose(m->choices, 3), stride = 1 + choose(m->choices, 2);
-  int pad = choose(m->choices, k), dilate = 1 + choose(m->choices, 2);
-  int room = u->dims[y].size + 2 * pad - dilate * (k - 1) - 1;
-  if (room < 0) return;
-  Axis o = fresh_dim(m, 0), after = fresh_dim(m, room / stride + 1);
-  add_dim(&w, o);
-  add_dim(&w, u->dims[c]);
-  for (int i = 0; i < u->rank; i++) /* groups */
-    if (i != c && i != y && strcmp(u->dims[i].name, "N") &&
-        choose(m->choices, 4) == 3)
-      add_dim(&w, u->dims[i]);
-  if (!add_dim(&w, (Axis){u->dims[y].name, k})) return;
-  out.dims[y] = after;
-  drop_dim(&out, c);
-  if (!add_dim(&out, o) || !fits(&out)) return;
-  const char *name = param(m, &w);
-  keep(m, out,
-       FORMAT(m,
-              "conv(%s, %s, %s, %s, stride = %d, pad = %d, dilate = %d)"
-              "[%s -> %s]",
-              u->name, name, u->dims[c].name, u->dims[y].name, stride, pad,
-              dilate, u->dims[y].name, after.name));
-}
-
-static void make_pool(Maker *m) {
-  static const char *const kinds[] = {"maxpool", "avgpool"};
+/* Taken apart in uneven parts, and one part kept with a mean beside it. */
+static void make_split(Maker *m) {
   Made *u = pick_value(m), out = *u;
-  int y = pick_dim(m, u);
-  if (y < 0 || u->dims[y].size < 2) return;
-  const char *name = u->dims[y].name;
-  const char *kind = kinds[choose(m->choices, 2)];
-  int stride = 1 + choose(m->choices, 2);
-  out.dims[y] = fresh_dim(m, (u->dims[y].size - 2) / stride + 1);
+  int at = pick_dim(m, u);
+  if (at < 0 || u->dims[at].size < 2) return;
+  const char *name = u->dims[at].name, *v = fresh_name(m, "v");
+  int first = 1 + choose(m->choices, u->dims[at].size - 1);
+  line(m, "%s, %s_2 = split(%s, %s, [%d, %d])", v, v, u->name, name, first,
+       u->dims[at].size - first);
+  out.dims[at] = fresh_dim(m, first + 1);
   keep(m, out,
-       FORMAT(m, "%s(%s, %s, 2, stride = %d)[%s -> %s]", kind, u->name, name,
-              stride, name, out.dims[y].name));
+       FORMAT(m, "concat([mean(%s_2, %s), sin(%s)], %s)[%s -> %s]", v, name, v,
+              name, name, out.dims[at].name));
 }
 
-/* ---- models have these ---- */
-
-static void make_attention(Maker *m) {
-  Made *u = pick_value(m);
-  int t = pick_dim(m, u), c = pick_dim(m, u);
-  if (t < 0 || t == c || u->rank >= MOST_DIMS - 1) return;
-  Axis h = fresh_dim(m, 2), d = fresh_dim(m, 0),
-       s = fresh_dim(m, u->dims[t].size);
-  Made in = {0}, back = {0};
-  add_dim(&in, u->dims[c]);
-  add_dim(&in, h);
-  add_dim(&in, d);
-  add_dim(&back, h);
-  add_dim(&back, d);
-  add_dim(&back, u->dims[c]);
-  const char *x = u->name, *time = u->dims[t].name;
-  const char *wq = param(m, &in), *wk = param(m, &in), *wv = param(m, &in);
-  const char *wo = param(m, &back), *v = fresh_name(m, "v");
-  bool is_causal = choose(m->choices, 2);
-  line(m, "%s, %s_k, %s_v = dot(%s, [%s, %s, %s], %s)", v, v, v, x, wq, wk, wv,
-       u->dims[c].name);
-  line(m, "%s_s = dot(%s, %s_k[%s -> %s], %s) * 0.5", v, v, v, time, s.name,
-       d.name);
-  if (is_causal) line(m, "%s_s = mask(%s_s, %s >= %s)", v, v, time, s.name);
-  line(m, "%s_o = dot(softmax(%s_s, %s), %s_v[%s -> %s], %s)", v, v, s.name, v,
-       time, s.name, s.name);
-  Made out = *u;
-  drop_dim(&out, c);
-  add_dim(&out, u->dims[c]);
-  keep(m, out, FORMAT(m, "dot(%s_o, %s, (%s, %s))", v, wo, h.name, d.name));
-}
-
-static void make_batchnorm(Maker *m) {
-  Made *u = pick_value(m);
-  int c = pick_dim(m, u), n = find_dim(u, "N");
-  if (c < 0 || n < 0 || choose(m->choices, 2)) return;
-  Made kept = {0}, over = {0};
-  add_dim(&over, u->dims[n]);
-  for (int i = 0; i < u->rank; i++)
-    if (i != c && i != n) add_dim(&over, u->dims[i]);
-  add_dim(&kept, u->dims[c]);
-  const char *state = fresh_name(m, "s");
-  line(m, "state %s: %s = zeros", state, type_text(m, &kept));
-  line(m, "state %s_v: %s = ones", state, type_text(m, &kept));
-  keep(m, *u,
-       FORMAT(m, "batchnorm(%s, %s, %s, %s_v, eps = 0.1)", u->name,
-              dims_text(m, over.dims, over.rank), state, state));
+/* What has no gradient, or one by parts. */
+static void make_numbers(Maker *m) {
+  Made *u = pick_value(m), out = *u;
+  int at = pick_dim(m, u);
+  if (at < 0) return;
+  const char *over = u->dims[at].name;
+  drop_dim(&out, at);
+  switch (choose(m->choices, 4)) {
+  case 0:
+    keep(m, out, FORMAT(m, "prod(1 + 0.3 * tanh(%s), %s)", u->name, over));
+    return;
+  case 1:
+    keep(m, out, FORMAT(m, "0.1 * argmax(%s, %s)", u->name, over));
+    return;
+  case 2:
+    keep(m, out,
+         FORMAT(m, "cast(any(%s > 0.7, %s), f32) + mean(%s, %s)", u->name, over,
+                u->name, over));
+    return;
+  default:
+    keep(m, *u, FORMAT(m, "%s * (1 - 0.5 * (%s > 0.3))", u->name, u->name));
+  }
 }
 
 static bool same_type(const Made *a, const Made *b) {
@@ -483,15 +422,17 @@ static void make_call(Maker *m) {
 void make_statement(Maker *m) {
   typedef void Make(Maker *);
   static Make *const makes[] = {
-      make_unary,      make_binary,  make_scale,      make_linear,
-      make_product,    make_reduce,  make_rename,     make_rows,
-      make_linear,     make_product, make_binary,     make_call,
-      make_call,       make_block,   make_block,      make_dot,
-      make_conv,       make_conv,    make_pool,       make_attention,
-      make_embedding,  make_merge,   make_split_dim,  make_slice,
-      make_pad,        make_concat,  make_unstack,    make_mask,
-      make_dropout,    make_select,  make_norm_layer, make_batchnorm,
-      make_batch_mean, make_factor,  make_scan,       make_scan,
-      make_along,      make_topk};
+      make_unary,      make_binary,  make_scale,         make_linear,
+      make_product,    make_reduce,  make_rename,        make_rows,
+      make_linear,     make_product, make_binary,        make_call,
+      make_call,       make_block,   make_block,         make_dot,
+      make_conv,       make_conv2,   make_pool,          make_attention,
+      make_embedding,  make_merge,   make_split_dim,     make_slice,
+      make_pad,        make_concat,  make_unstack,       make_mask,
+      make_dropout,    make_select,  make_norm_layer,    make_batchnorm,
+      make_batch_mean, make_factor,  make_scan,          make_lstm,
+      make_along,      make_topk,    make_experts,       make_rotary,
+      make_tied,       make_state,   make_split,         make_numbers,
+      make_resize,     make_experts, make_conv_transpose};
   makes[choose(m->choices, ARRAY_LENGTH(makes))](m);
 }
