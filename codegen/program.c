@@ -155,12 +155,13 @@ static void fill_instr(DnnInstr *instr, const Launch *launch) {
   instr->n_numbers = (uint16_t)launch->numbers.n;
   instr->n_checks = (uint16_t)(launch->checks.n / 2);
   instr->n_places = (uint16_t)launch->places.n;
+  instr->n_loops = (uint16_t)launch->n_loops;
   instr->kernel = launch->kernel;
   instr->flops = launch->flops;
   instr->bytes_moved = launch->bytes_moved;
 }
 
-/* In a loop, and some buffer moves on with its turns. */
+/* In loops, and some buffer moves on with their turns. */
 static bool advances(const Launch *launch) {
   for (int i = 0; i < launch->advances.n; i++)
     if (launch->advances.data[i] != 0) return true;

@@ -10,7 +10,9 @@
  * A scan becomes a loop instruction and, once, the launches of its body.  What
  * the body makes for itself lies in the scan's workspace; what it shares with
  * the graph around has that graph's address at the first turn and advances by a
- * position's bytes with each.  A carry lies where its last value will be.
+ * position's bytes with each.  A carry lies where its last value will be.  An
+ * unrolled scan writes the body out for several positions, of which each turn
+ * does all; what is left over is a second loop.  Loops nest like their scans.
  *
  * Micro-batches: nodes whose placement uses a sequential axis stand together
  * in the order (pass `order`), and are written out once for each micro-batch.
@@ -31,9 +33,11 @@ typedef struct Select {
   int64_t micro;     /* the micro-batch at hand */
   int n_collectives; /* started so far: their ids */
   int *waiting;      /* by value: collective to wait for, plus 1; 0 none */
-  /* Of the body of a scan: the graph around, the scan there. */
+  /* Of the body of a scan: the graph around, the scan there, the position of
+   * the first turn and how many positions a turn goes on. */
   const struct Select *around;
   int scan;
+  int64_t position, stride;
 } Select;
 
 /* ---- kernels ---- */
@@ -191,25 +195,44 @@ static int64_t position_bytes(const Select *select, Value value) {
   return has_positions ? local_bytes(select, value) : 0;
 }
 
-static int64_t advance(const Select *select, Value value) {
-  int64_t bytes = position_bytes(select, value);
-  if (!bytes) return 0;
+/* Bytes that a turn of the loop `out` levels around this one moves a value. */
+static int64_t advance(const Select *select, Value value, int out) {
+  Value outer;
+  if (out > 0)
+    return value_around(select, value, &outer)
+               ? advance(select->around, outer, out - 1)
+               : 0;
+  int64_t bytes = position_bytes(select, value) * select->stride;
   const Node *scan = select->around->graph->nodes.data[select->scan];
   return scan_is_reversed(scan) ? -bytes : bytes;
 }
 
+static int loops_around(const Select *select) {
+  int n = 0;
+  for (const Select *at = select; at->around; at = at->around) n++;
+  return n;
+}
+
 static int64_t address(const Select *select, Value value);
+
+/* Where the workspace of a body begins. */
+static int64_t workspace_of(const Select *select) {
+  if (!select->around) return 0;
+  return workspace_of(select->around) +
+         select->around->layout->workspace[select->scan];
+}
 
 static int64_t address_in_body(const Select *select, Value value) {
   Value outer;
   if (!value_around(select, value, &outer))
-    return select->around->layout->workspace[select->scan] +
+    return workspace_of(select) +
            select->layout->offset[value_index(select, value)];
-  int64_t at = address(select->around, outer);
   const Node *scan = select->around->graph->nodes.data[select->scan];
-  if (scan_is_reversed(scan))
-    at += position_bytes(select, value) * (scan_steps(scan) - 1);
-  return at;
+  int64_t position = scan_is_reversed(scan)
+                         ? scan_steps(scan) - 1 - select->position
+                         : select->position;
+  return address(select->around, outer) +
+         position_bytes(select, value) * position;
 }
 
 static int64_t address(const Select *select, Value value) {
@@ -228,6 +251,7 @@ static Launch begin_launch(const Select *select, int id, DnnOpcode op) {
   const Node *node = select->graph->nodes.data[id];
   Launch launch = {.op = op, .phase = (int)node->phase, .kernel = -1};
   launch.path = node->path;
+  launch.n_loops = loops_around(select);
   return launch;
 }
 
@@ -237,7 +261,21 @@ static void push(Select *select, Launch launch) {
 
 static void add_buffer(Select *select, Launch *launch, Value value) {
   vec_push(select->arena, &launch->buffers, address(select, value));
-  vec_push(select->arena, &launch->advances, advance(select, value));
+  for (int out = launch->n_loops - 1; out >= 0; out--)
+    vec_push(select->arena, &launch->advances, advance(select, value, out));
+}
+
+static void exchange_buffers(Launch *launch, int a, int b) {
+  int64_t *buffers = launch->buffers.data, *advances = launch->advances.data;
+  int64_t buffer = buffers[a];
+  buffers[a] = buffers[b];
+  buffers[b] = buffer;
+  for (int i = 0; i < launch->n_loops; i++) {
+    int64_t *x = &advances[a * launch->n_loops + i];
+    int64_t *y = &advances[b * launch->n_loops + i], bytes = *x;
+    *x = *y;
+    *y = bytes;
+  }
 }
 
 /* The part of a node that one rank does in one micro-batch. */
@@ -302,11 +340,12 @@ static void add_scratch(Select *select, Launch *launch, int id,
   const Backend *backend = select->set->backend;
   int64_t at = select->layout->workspace[id];
   if (at < 0) return;
-  if (select->around) at += select->around->layout->workspace[select->scan];
+  at += workspace_of(select);
   *out_bytes =
       backend->target.workspace_bytes(&backend->target, select->graph, id);
   vec_push(select->arena, &launch->buffers, at);
-  vec_push(select->arena, &launch->advances, 0);
+  for (int i = 0; i < launch->n_loops; i++)
+    vec_push(select->arena, &launch->advances, 0);
 }
 
 static void wait_for(Select *select, int id, int collective) {
@@ -327,6 +366,15 @@ static void wait_for_inputs(Select *select, int id) {
     int collective = select->waiting[value_index(select, from)];
     if (collective) wait_for(select, id, collective);
   }
+}
+
+/* For what was started and is not waited for yet. */
+static void wait_for_rest(Select *select) {
+  for (int id = 0; id < select->graph->nodes.n; id++)
+    for (int r = 0; r < select->graph->nodes.data[id]->n_results; r++) {
+      int waits = select->waiting[select->layout->first_value[id] + r];
+      if (waits) wait_for(select, id, waits);
+    }
 }
 
 /* ---- nodes ---- */
@@ -372,14 +420,7 @@ static Status select_dot(Select *select, int id) {
        !has_unit_strides(&launch.gemm)))
     return select_kernel(select, id);
   fill_launch(select, &launch, id);
-  if (is_exchanged) {
-    int64_t first = launch.buffers.data[0];
-    launch.buffers.data[0] = launch.buffers.data[1];
-    launch.buffers.data[1] = first;
-    first = launch.advances.data[0];
-    launch.advances.data[0] = launch.advances.data[1];
-    launch.advances.data[1] = first;
-  }
+  if (is_exchanged) exchange_buffers(&launch, 0, 1);
   add_scratch(select, &launch, id, &launch.gemm.scratch_bytes);
   push(select, launch);
   return STATUS_OK;
@@ -466,40 +507,61 @@ static Status select_all_reduce(Select *select, int id) {
 
 static Status select_node(Select *select, int id);
 
-static Status select_body(Select *select, int id) {
+/* The launches of the body at one position of a turn. */
+static Status select_body(Select *select, int id, int64_t position,
+                          int64_t stride) {
   const Graph *body = select->graph->nodes.data[id]->body;
   Select inner = *select;
   inner.graph = body;
   inner.layout = select->layout->bodies[id];
   inner.around = select;
   inner.scan = id;
+  inner.position = position;
+  inner.stride = stride;
   int n_values = 0;
   for (int i = 0; i < body->nodes.n; i++)
     n_values += body->nodes.data[i]->n_results;
   inner.waiting = ARENA_ARRAY(select->arena, int, n_values);
   for (int i = 0; i < body->nodes.n; i++) TRY(select_node(&inner, i));
-  ASSERT(inner.n_collectives == select->n_collectives);
+  wait_for_rest(&inner);
+  select->n_collectives = inner.n_collectives;
+  return STATUS_OK;
+}
+
+/* Turns of `n` positions each, from position `from` on. */
+static Status select_turns(Select *select, int id, int64_t from, int64_t n,
+                           int64_t turns) {
+  Launch loop = begin_launch(select, id, DNN_OP_LOOP);
+  fill_launch(select, &loop, id);
+  loop.buffers.n = loop.advances.n = 0;
+  double share =
+      (double)(n * turns) / (double)scan_steps(select->graph->nodes.data[id]);
+  loop.flops *= share;
+  loop.bytes_moved *= share;
+  int at = select->out->n;
+  push(select, loop);
+  for (int64_t i = 0; i < n; i++) TRY(select_body(select, id, from + i, n));
+  Launch *pushed = &select->out->data[at];
+  vec_push(select->arena, &pushed->numbers, select->out->n - at - 1);
+  vec_push(select->arena, &pushed->numbers, turns);
   return STATUS_OK;
 }
 
 static Status select_scan(Select *select, int id) {
   const Node *node = select->graph->nodes.data[id];
-  if (select->around) return unsupported(select, id, " inside another");
+  if (loops_around(select) == DNN_MAX_LOOPS)
+    return unsupported(select, id, " inside so many others");
   for (int i = 0; i < scan_carries(node); i++) {
     Value to = {.node = id, .result = i};
     if (address(select, node->inputs[i]) != address(select, to))
       copy_bytes(select, id, node->inputs[i], to);
   }
-  Launch loop = begin_launch(select, id, DNN_OP_LOOP);
-  fill_launch(select, &loop, id);
-  loop.buffers.n = loop.advances.n = 0;
-  int at = select->out->n;
-  push(select, loop);
-  TRY(select_body(select, id));
-  Launch *pushed = &select->out->data[at];
-  vec_push(select->arena, &pushed->numbers, select->out->n - at - 1);
-  vec_push(select->arena, &pushed->numbers, scan_steps(node));
-  return STATUS_OK;
+  ScanForm form = scan_form(node);
+  int64_t n = form.unroll < form.steps ? form.unroll : form.steps;
+  TRY(select_turns(select, id, 0, n, form.steps / n));
+  int64_t left = form.steps % n;
+  return left ? select_turns(select, id, form.steps - left, 1, left)
+              : STATUS_OK;
 }
 
 static Status select_node(Select *select, int id) {
@@ -591,10 +653,6 @@ Status select_code(KernelSet *set, const CodeInput *code, LaunchList *out) {
     }
     id = end;
   }
-  for (int id = 0; id < graph->nodes.n; id++)
-    for (int r = 0; r < graph->nodes.data[id]->n_results; r++) {
-      int waits = select.waiting[select.layout->first_value[id] + r];
-      if (waits) wait_for(&select, id, waits);
-    }
+  wait_for_rest(&select);
   return STATUS_OK;
 }

@@ -11,8 +11,9 @@
 typedef struct Launch {
   DnnOpcode op;
   int phase, kernel; /* kernel: index into the set, or -1 */
+  int n_loops;       /* around it */
   VEC(int64_t) buffers;
-  VEC(int64_t) advances; /* of a loop's turn, one a buffer */
+  VEC(int64_t) advances; /* as in DnnInstr: n_loops a buffer */
   VEC(int64_t) numbers;
   VEC(int64_t) checks; /* pairs of offset and elements */
   VEC(DnnPlace) places;

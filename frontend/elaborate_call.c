@@ -478,7 +478,8 @@ static Val run(Elab *e, Call *call, Name prefix) {
   for (int i = 0; i < call->n_args; i++)
     if (!rename_dims(e, call, &call->args[i], true)) return POISON;
   prepare(e, call->callable);
-  bool is_frozen = elab_annotations(e, &call->callable->item->annotations);
+  bool is_frozen =
+      elab_annotations(e, &call->callable->item->annotations, false);
   e->n_frozen += is_frozen;
   frame_push(e, call->callable, prefix);
   for (int i = 0; i < call->n_generics; i++) {

@@ -7,11 +7,13 @@
  * into the body of a `scan` node: stand-ins that are read become its carries
  * and slices, values from before it become its arguments.  What differs by
  * position alone, the draws of a dropout, is computed outside for all positions
- * and sliced.
+ * and sliced.  A scan inside is cut out first, as a node of the outer body.
  */
 #include "frontend/internal.h"
 
 #include <string.h>
+
+typedef struct Scan Scan;
 
 typedef struct StandIn {
   Value outer; /* the whole value; of a carry the initial one */
@@ -20,17 +22,19 @@ typedef struct StandIn {
   Span span;
 } StandIn;
 
-typedef struct Scan {
+struct Scan {
   const Stmt *stmt;
   Name dim;
   int64_t steps;         /* 0: not known yet */
+  int64_t unroll;        /* positions in a turn of the loop; 0: not said */
   int n_nodes, n_inputs; /* of the graph before the body */
   VEC(StandIn) carries, slices;
   VEC(Local) locals; /* of the frame before the body */
   Val result;
   int n_results;
-  Value *outs; /* new values of the carries, then the results */
-} Scan;
+  Scan *around; /* that it stands in, or NULL */
+  Value *outs;  /* new values of the carries, then the results */
+};
 
 /* The cut. */
 typedef struct Cut {
@@ -159,12 +163,13 @@ static void enter(Elab *e, Scan *scan) {
     frame_local(frame, carry->name)->state_path = NULL;
   }
   scan->result = frame->result;
+  scan->around = e->scan;
   e->scan = scan;
 }
 
 /* The names are what they were before the body. */
 static void leave(Elab *e, Scan *scan) {
-  e->scan = NULL;
+  e->scan = scan->around;
   e->frame->locals.n = 0;
   for (int i = 0; i < scan->locals.n; i++)
     vec_push(e->arena, &e->frame->locals, scan->locals.data[i]);
@@ -415,11 +420,26 @@ static Value cut_out(Elab *e, Scan *scan, const bool *is_read) {
                  is_carry ? scan->carries.data[i].name : nothing,
                  get(&cut, scan->outs[i]));
   }
-  return scan_append(e->graph, scan->dim, scan->steps, false, cut.given.data,
-                     cut.body);
+  ScanForm form = {scan->dim, scan->steps, .unroll = scan->unroll};
+  return scan_append(e->graph, form, cut.given.data, cut.body);
 }
 
 /* ---- the statement ---- */
+
+/* What @unroll says, 0 where there is none. */
+static int64_t positions_a_turn(Elab *e, const Stmt *stmt) {
+  int64_t n = 0;
+  for (int i = 0; i < stmt->annotations.n; i++) {
+    const Annotation *annotation = &stmt->annotations.items[i];
+    if (strcmp(annotation->name, "unroll") != 0) continue;
+    bool is_good = annotation->args.n == 1 && !annotation->args.items[0].name;
+    Val val = is_good ? eval(e, annotation->args.items[0].value) : POISON;
+    n = val.kind == VAL_int ? val.integer : 0;
+    if (n < 1 && (!is_good || !val_is_poison(val)))
+      diag(e->diags, DIAG_unroll, annotation->span);
+  }
+  return n;
+}
 
 static void poison_names(Elab *e, const Stmt *stmt) {
   for (int i = 0; i < stmt->names.n; i++)
@@ -457,9 +477,8 @@ static void set_names(Elab *e, const Scan *scan, Value first, bool is_list) {
 
 void exec_scan(Elab *e, const Stmt *stmt) {
   Scan scan = {.stmt = stmt, .dim = stmt->dim};
-  bool is_nested = e->scan != NULL;
-  if (is_nested) elab_not_supported(e, stmt->dim_span, "a scan inside a scan");
-  if (is_nested || !begin_carries(e, &scan)) {
+  scan.unroll = positions_a_turn(e, stmt);
+  if (!begin_carries(e, &scan)) {
     poison_names(e, stmt);
     return;
   }

@@ -15,7 +15,7 @@ static const char *const pins[] = {"remat", "keep",  "offload", "stage",
 
 /* ---- annotations ---- */
 
-bool elab_annotations(Elab *e, const AnnotationList *list) {
+bool elab_annotations(Elab *e, const AnnotationList *list, bool is_scan) {
   bool is_frozen = false;
   for (int i = 0; i < list->n; i++) {
     const Annotation *annotation = &list->items[i];
@@ -29,7 +29,7 @@ bool elab_annotations(Elab *e, const AnnotationList *list) {
     } else if (strcmp(annotation->name, "frozen") == 0) {
       is_frozen = true;
     } else if (strcmp(annotation->name, "unroll") == 0) {
-      continue; /* a hint: every back end runs a scan as a loop */
+      if (!is_scan) diag(e->diags, DIAG_unroll, annotation->span);
     } else if (!e->program->options->check_only) {
       elab_not_supported(e, annotation->span,
                          arena_printf(e->arena, "@%s", annotation->name));
@@ -380,7 +380,8 @@ bool exec_body(Elab *e, const StmtList *body) {
       e->frame->result = POISON;
       return true;
     }
-    bool is_frozen = elab_annotations(e, &stmt->annotations);
+    bool is_frozen =
+        elab_annotations(e, &stmt->annotations, stmt->kind == STMT_scan);
     e->n_frozen += is_frozen;
     bool returned = exec_stmt(e, stmt);
     e->n_frozen -= is_frozen;

@@ -323,7 +323,7 @@ Val elab_drop(Elab *e, Val val, Name dim); /* a dim of size 1 vanishes */
 /* ---- elaborate_stmt.c ---- */
 
 /* Reports unknown ones; whether @frozen is among them. */
-bool elab_annotations(Elab *e, const AnnotationList *list);
+bool elab_annotations(Elab *e, const AnnotationList *list, bool is_scan);
 /* True if a `return` was reached. */
 bool exec_body(Elab *e, const StmtList *body);
 /* No dim of the type stands twice; else reports it. */

@@ -430,6 +430,14 @@ double node_bytes(const Graph *graph, int id); /* read plus written, logical */
 
 /* ---- scan.c: a loop over the positions of one dim ---- */
 
+/* How the positions are gone through. */
+typedef struct ScanForm {
+  Name dim;
+  int64_t steps;
+  bool is_reversed;
+  int64_t unroll; /* positions in one turn of the emitted loop; 0 is 1 */
+} ScanForm;
+ScanForm scan_form(const Node *node);
 /* Carries come first among the inputs and among the results. */
 int scan_carries(const Node *node);
 int64_t scan_steps(const Node *node);
@@ -442,8 +450,8 @@ const Type *scan_stacked_type(Arena *arena, const Type *position, Name dim,
 Role scan_input_role(const Node *node, int index);
 /* Appends a scan over a body whose inputs and outputs have their roles; inputs
  * in the order of the body's. */
-Value scan_append(Graph *graph, Name dim, int64_t steps, bool is_reversed,
-                  const Value *inputs, Graph *body);
+Value scan_append(Graph *graph, ScanForm form, const Value *inputs,
+                  Graph *body);
 /* The same scan with more stacked results: all that its gradient reads of the
  * forward pass.  Results that were there keep their places. */
 Value scan_append_saving(Graph *graph, const Node *node, const Value *inputs);

@@ -15,7 +15,8 @@
  * the inputs and among the results, in one order.  A slice and a stacked result
  * have the scanned dim in front of the body's dims, in the body's order, so
  * that a position is a run of bytes and neither is ever moved.  `reverse = 1`
- * runs from the last position to the first.
+ * runs from the last position to the first, `unroll = 4` makes four positions
+ * one turn of the emitted loop.  A body may hold scans of its own.
  *
  * The position itself is no input: what depends on it (draws, iota) is computed
  * outside, for all positions, and sliced.
@@ -54,8 +55,15 @@ const Type *scan_stacked_type(Arena *arena, const Type *position, Name dim,
   return type;
 }
 
-Value scan_append(Graph *graph, Name dim, int64_t steps, bool is_reversed,
-                  const Value *inputs, Graph *body) {
+ScanForm scan_form(const Node *node) {
+  return (ScanForm){.dim = node_name(node, ATTR_dim),
+                    .steps = scan_steps(node),
+                    .is_reversed = scan_is_reversed(node),
+                    .unroll = node_int(node, ATTR_unroll, 1)};
+}
+
+Value scan_append(Graph *graph, ScanForm form, const Value *inputs,
+                  Graph *body) {
   Arena *arena = graph->module->arena;
   int n = body->outputs.n;
   const Type **types = ARENA_ARRAY(arena, const Type *, n);
@@ -63,12 +71,13 @@ Value scan_append(Graph *graph, Name dim, int64_t steps, bool is_reversed,
     const GraphOutput *output = &body->outputs.data[i];
     types[i] = graph_type(body, output->value);
     if (output->role != ROLE_carry)
-      types[i] = scan_stacked_type(arena, types[i], dim, steps);
+      types[i] = scan_stacked_type(arena, types[i], form.dim, form.steps);
   }
   Attrs attrs = {0};
-  attrs_name(&attrs, ATTR_dim, dim);
-  attrs_ints(&attrs, ATTR_sizes, &steps, 1);
-  if (is_reversed) attrs_int(&attrs, ATTR_reverse, 1);
+  attrs_name(&attrs, ATTR_dim, form.dim);
+  attrs_ints(&attrs, ATTR_sizes, &form.steps, 1);
+  if (form.is_reversed) attrs_int(&attrs, ATTR_reverse, 1);
+  if (form.unroll > 1) attrs_int(&attrs, ATTR_unroll, form.unroll);
   return graph_append_typed(graph, OP_scan, inputs, body->inputs.n, &attrs,
                             types, n, body);
 }

@@ -23,10 +23,13 @@ static bool needs_copy(const Graph *body, int output) {
   return false;
 }
 
+static bool rule(Rewrite *rewrite, int id, void *user);
+
 static Graph *copy_body(PassContext *ctx, const Graph *body) {
   Rewrite rewrite = rewrite_begin(ctx, body);
   Graph *to = rewrite.to;
-  for (int id = 0; id < body->nodes.n; id++) rewrite_copy(&rewrite, id);
+  for (int id = 0; id < body->nodes.n; id++)
+    if (!rule(&rewrite, id, NULL)) rewrite_copy(&rewrite, id);
   for (int i = 0; i < body->outputs.n; i++) {
     const GraphOutput *output = &body->outputs.data[i];
     Value value = rewrite_get(&rewrite, output->value);

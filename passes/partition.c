@@ -449,8 +449,7 @@ static void place_scan(Partition *p, int id) {
   }
   if (!is_good)
     diag(p->ctx->module->diags, DIAG_scan_placement, node->span, node->path);
-  Value first = scan_append(to, node_name(node, ATTR_dim), scan_steps(node),
-                            scan_is_reversed(node), inputs, body);
+  Value first = scan_append(to, scan_form(node), inputs, body);
   for (int r = 0; r < node->n_results; r++)
     rewrite_set(&p->rewrite, (Value){id, r}, (Value){first.node, r});
 }

@@ -19,7 +19,10 @@
  * that need no loop at all.  Cheap operators on slices stay, as they are fused
  * with what follows; outside they would cost a pass through memory.
  *
- * requires: whole types     keeps: meaning     cost: O(nodes)
+ * With scans in a body, what they need is known after it and what they hand out
+ * before it: the graph is done, then the bodies, then the graph once more.
+ *
+ * requires: whole types     keeps: meaning     cost: O(nodes) a level of scans
  */
 #include "passes/rewrite.h"
 
@@ -292,9 +295,7 @@ static void replace_scan(Body *b) {
   rewrite_at(rewrite, b->id);
   Value first = VALUE_NONE;
   if (n_results > 0)
-    first = scan_append(rewrite->to, node_name(b->node, ATTR_dim),
-                        scan_steps(b->node), scan_is_reversed(b->node),
-                        b->given.data, b->to);
+    first = scan_append(rewrite->to, scan_form(b->node), b->given.data, b->to);
   for (int r = 0; r < b->graph->outputs.n; r++) {
     Value value = b->graph->outputs.data[r].value;
     if (place[r] >= 0)
@@ -305,7 +306,7 @@ static void replace_scan(Body *b) {
   }
 }
 
-Graph *pass_scans(PassContext *ctx, const Graph *graph) {
+static Graph *clean_scans(PassContext *ctx, const Graph *graph) {
   bool **is_used = find_used(ctx, graph);
   Rewrite rewrite = rewrite_begin(ctx, graph);
   for (int id = 0; id < graph->nodes.n; id++) {
@@ -334,4 +335,22 @@ Graph *pass_scans(PassContext *ctx, const Graph *graph) {
     replace_scan(&body);
   }
   return rewrite_end(&rewrite);
+}
+
+static bool has_scan(const Graph *graph) {
+  for (int id = 0; id < graph->nodes.n; id++)
+    if (graph->nodes.data[id]->op == OP_scan) return true;
+  return false;
+}
+
+Graph *pass_scans(PassContext *ctx, const Graph *from) {
+  Graph *graph = clean_scans(ctx, from);
+  bool is_nested = false;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    Node *node = graph->nodes.data[id];
+    if (node->op != OP_scan || !has_scan(node->body)) continue;
+    node->body = pass_scans(ctx, node->body);
+    is_nested = true;
+  }
+  return is_nested ? clean_scans(ctx, graph) : graph;
 }

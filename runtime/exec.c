@@ -16,7 +16,8 @@ struct Exec {
   Comm *comm;
   Watch *watch;
   Trace *trace;
-  CommPart ***parts; /* of each code and instruction; NULL: no collective */
+  CommPart ***parts; /* of each code and instruction; NULL: no collective; in
+                        loops they lie where the turn has them */
   float *check;      /* CHECK_FLOATS values */
 };
 
@@ -121,26 +122,37 @@ static int32_t loop_length(const DnnInstr *instr) {
   return instr->op == DNN_OP_LOOP ? (int32_t)instr->numbers[0] : 0;
 }
 
-/* The positions of a scan, one after the other. */
-static Status run_loop(Exec *exec, const DnnInstr *loop) {
-  Device *device = exec->device;
-  for (int64_t turn = 0; turn < loop->numbers[1]; turn++)
-    for (int32_t i = 1; i <= loop_length(loop); i++)
-      TRY(device->launch(device, loop + i, turn));
-  return STATUS_OK;
+static Status start_collective(Exec *exec, const DnnCode *code, int32_t i,
+                               const int64_t *turns) {
+  const DnnInstr *instr = &code->instrs[i];
+  const DnnCollective *what = instr->detail;
+  CommPart *parts = exec->parts[code - exec->program->codes][i];
+  if (what->group_size == 1) return STATUS_OK;
+  for (int32_t j = 0; instr->advances && j < what->n_parts; j++)
+    parts[j].data =
+        exec->device->address(exec->device, instr_buffer(instr, j, turns));
+  return exec->comm->start(exec->comm, what, parts);
 }
 
-static Status run_one(Exec *exec, const DnnCode *code, int32_t i) {
+/* `turns`: of the loops around, the outermost first. */
+static Status run_one(Exec *exec, const DnnCode *code, int32_t i,
+                      int64_t *turns) {
   const DnnInstr *instr = &code->instrs[i];
-  if (instr->op == DNN_OP_LOOP) return run_loop(exec, instr);
-  if (instr->op == DNN_OP_WAIT)
+  switch ((DnnOpcode)instr->op) {
+  case DNN_OP_WAIT:
     return exec->comm->wait(exec->comm, (int32_t)instr->numbers[0]);
-  if (instr->op != DNN_OP_COLLECTIVE)
-    return exec->device->launch(exec->device, instr, 0);
-  const DnnCollective *what = instr->detail;
-  if (what->group_size == 1) return STATUS_OK;
-  return exec->comm->start(exec->comm, what,
-                           exec->parts[code - exec->program->codes][i]);
+  case DNN_OP_COLLECTIVE: return start_collective(exec, code, i, turns);
+  case DNN_OP_LOOP: break;
+  default: return exec->device->launch(exec->device, instr, turns);
+  }
+  for (int64_t turn = 0; turn < instr->numbers[1]; turn++) {
+    turns[instr->n_loops] = turn;
+    for (int32_t k = i + 1; k <= i + loop_length(instr); k++) {
+      TRY(run_one(exec, code, k, turns));
+      k += loop_length(&code->instrs[k]);
+    }
+  }
+  return STATUS_OK;
 }
 
 /* What nobody read must have ended too before the code runs again. */
@@ -156,11 +168,12 @@ static Status wait_for_all(Exec *exec, const DnnCode *code) {
 
 Status exec_run(Exec *exec, const DnnCode *code, int64_t step) {
   Trace *trace = exec->trace;
+  int64_t turns[DNN_MAX_LOOPS] = {0};
   for (int32_t i = 0; i < code->n_instrs; i++) {
     const DnnInstr *instr = &code->instrs[i];
     watch_note(exec->watch, step, code->name, i, instr->path);
     int64_t begin = trace ? clock_ns() : 0;
-    TRY(run_one(exec, code, i));
+    TRY(run_one(exec, code, i, turns));
     if (trace) add_event(trace, step, instr, begin);
     i += loop_length(instr);
   }
@@ -182,10 +195,11 @@ static Status is_finite(Exec *exec, int64_t offset, int64_t n, bool *out) {
 Status exec_run_checked(Exec *exec, const DnnCode *code, int64_t step,
                         int32_t *out_instr) {
   *out_instr = -1;
+  int64_t turns[DNN_MAX_LOOPS] = {0};
   for (int32_t i = 0; i < code->n_instrs; i++) {
     const DnnInstr *instr = &code->instrs[i];
     watch_note(exec->watch, step, code->name, i, instr->path);
-    TRY(run_one(exec, code, i));
+    TRY(run_one(exec, code, i, turns));
     for (int j = 0; j < instr->n_checks && *out_instr < 0; j++) {
       bool finite;
       TRY(is_finite(exec, instr->checks[2 * j], instr->checks[2 * j + 1],

@@ -17,8 +17,9 @@
 
 #include <stdint.h>
 
-#define DNN_ABI      2
-#define DNN_MAX_RANK 12
+#define DNN_ABI       3
+#define DNN_MAX_RANK  12
+#define DNN_MAX_LOOPS 8 /* one inside the other */
 
 /* Values of dtype.def, in its order. */
 typedef uint8_t DnnDtype;
@@ -93,7 +94,7 @@ typedef enum DnnOpcode {
   DNN_OP_WAIT,       /* numbers: id of the collective that must have ended */
   DNN_OP_LOOP,       /* numbers: how many instructions that follow, how often:
                         at turn t their buffers lie t times their `advances`
-                        further; no loops, collectives or waits inside */
+                        further; what is started inside is waited for there */
 } DnnOpcode;
 
 /* For each batch dim, outermost first; then
@@ -168,7 +169,9 @@ typedef struct DnnInstr {
   int32_t kernel;         /* OP_KERNEL; fallback of GEMM and CONV (or -1) */
   const int64_t *buffers; /* arena offsets in bytes */
   const int64_t *numbers;
-  const int64_t *advances; /* in a loop: bytes a turn, one a buffer; or NULL */
+  const int64_t
+      *advances; /* in loops: bytes that a buffer moves with a turn of
+                    each, outermost first, n_loops a buffer; or NULL */
   const void *detail;
   const char *path;          /* of the node, for messages and traces */
   double flops, bytes_moved; /* estimates by the operator's cost rule */
@@ -178,6 +181,7 @@ typedef struct DnnInstr {
   uint16_t n_checks;
   const int64_t *checks;
   uint16_t n_places; /* OP_KERNEL: 0 almost always */
+  uint16_t n_loops;  /* around it */
   const DnnPlace *places;
 } DnnInstr;
 

@@ -65,9 +65,9 @@ struct Device {
   const char *name;
   /* Makes the arena (arena_bytes, aligned to 4096) and loads the kernels. */
   Status (*open)(Device *device, const DnnProgram *program, int local_rank);
-  /* Enqueues one instruction of kind KERNEL, GEMM, CONV, COPY or ZERO; in a
-   * loop at its turn `turn`, else 0. */
-  Status (*launch)(Device *device, const DnnInstr *instr, int64_t turn);
+  /* Enqueues one instruction of kind KERNEL, GEMM, CONV, COPY or ZERO, at these
+   * turns of the loops around it, the outermost first. */
+  Status (*launch)(Device *device, const DnnInstr *instr, const int64_t *turns);
   /* Host <-> arena; wait for what was enqueued before. */
   Status (*write)(Device *device, int64_t offset, const void *from,
                   int64_t bytes);
@@ -95,11 +95,18 @@ Status device_host_read(Device *device, int64_t offset, void *to,
                         int64_t bytes);
 Status device_host_wait(Device *device);
 void *device_host_address(Device *device, int64_t offset);
-/* Where buffer `index` lies at a turn of the loop around, in the arena. */
+/* How far buffer `index` has moved at these turns of the loops around. */
+static inline int64_t instr_advance(const DnnInstr *instr, int index,
+                                    const int64_t *turns) {
+  int64_t bytes = 0;
+  for (int i = 0; instr->advances && i < instr->n_loops; i++)
+    bytes += turns[i] * instr->advances[index * instr->n_loops + i];
+  return bytes;
+}
+/* Where it lies in the arena. */
 static inline int64_t instr_buffer(const DnnInstr *instr, int index,
-                                   int64_t turn) {
-  return instr->buffers[index] +
-         (instr->advances ? turn * instr->advances[index] : 0);
+                                   const int64_t *turns) {
+  return instr->buffers[index] + instr_advance(instr, index, turns);
 }
 /* Numbers of a launch for this rank: instr->numbers, or a copy in `scratch`
  * with the places added. */

@@ -19,6 +19,9 @@
  * one product after the loop sums over the positions too, as one large product
  * is faster than many small ones.  Sums and index sums are treated likewise.
  * What is left is added up in a carry.
+ *
+ * A scan in the body is an operator like others, once it stacks what its own
+ * gradient reads: `both` has it so, and so has the scan that replaces this one.
  */
 #include "ir/ops/grad.h"
 
@@ -40,7 +43,7 @@ typedef struct Backward {
   bool *reads_carry;
   /* The backward scan. */
   Graph *back;
-  Value *copies;  /* by node of `both`: its copy in `back` (one result) */
+  Value **copies; /* by node and result of `both`: its copy in `back` */
   Values inputs;  /* of the scan, in the order of back->inputs */
   Values stacked; /* values of `both` that the scan stacks */
   Values sums;    /* values of `both` that it adds up */
@@ -140,6 +143,20 @@ static void find_roots(Backward *b, const Adjoint *adjoint) {
   }
 }
 
+/* A node of a body, with its id; a scan also stacks what its gradient reads, if
+ * it does not yet. */
+static void copy_saving(Graph *to, const Graph *body, int id) {
+  const Node *node = body->nodes.data[id];
+  if (node->op != OP_scan) {
+    graph_copy_node(to, body, id, node->inputs, false);
+    return;
+  }
+  to->span = node->span;
+  to->path = node->path;
+  to->phase = node->phase;
+  scan_append_saving(to, node, node->inputs);
+}
+
 /* `cotangents` NULL: of all results. */
 static Backward differentiate(Graph *graph, const Node *node,
                               const Value *cotangents) {
@@ -153,8 +170,7 @@ static Backward differentiate(Graph *graph, const Node *node,
                 .both = graph_like(node->body),
                 .cotangents = cotangents,
                 .scan = VALUE_NONE};
-  for (int id = 0; id < b.n_body; id++)
-    graph_copy_node(b.both, b.body, id, b.body->nodes.data[id]->inputs, false);
+  for (int id = 0; id < b.n_body; id++) copy_saving(b.both, b.body, id);
   Adjoint adjoint = adjoint_begin(b.arena, b.both);
   for (int i = 0; i < b.body->inputs.n; i++) {
     Value input = b.body->inputs.data[i].value;
@@ -231,7 +247,7 @@ Value scan_append_saving(Graph *graph, const Node *node, const Value *inputs) {
   find_saved(&b);
   Graph *body = graph_like(b.body);
   for (int id = 0; id < b.n_body; id++)
-    graph_copy_node(body, b.body, id, b.body->nodes.data[id]->inputs, false);
+    graph_copy_node(body, b.both, id, b.both->nodes.data[id]->inputs, false);
   for (int r = 0; r < b.body->outputs.n; r++) {
     const GraphOutput *output = &b.body->outputs.data[r];
     graph_output(body, output->role, output->path, output->value);
@@ -240,8 +256,7 @@ Value scan_append_saving(Graph *graph, const Node *node, const Value *inputs) {
     if (find_result(&b, b.saved.data[i]) < 0)
       graph_output(body, ROLE_result, graph_node(body, b.saved.data[i])->path,
                    b.saved.data[i]);
-  return scan_append(graph, b.dim, scan_steps(node), scan_is_reversed(node),
-                     inputs, body);
+  return scan_append(graph, scan_form(node), inputs, body);
 }
 
 /* ---- values for all positions, outside ---- */
@@ -454,36 +469,36 @@ static Value back_input(Backward *b, Role role, Name path, const Type *type,
 }
 
 static Value import(Backward *b, Value value) {
-  if (value_is(b->copies[value.node]))
-    return (Value){b->copies[value.node].node, value.result};
+  Value *known = &b->copies[value.node][value.result];
+  if (value_is(*known)) return *known;
   const Node *node = graph_node(b->both, value);
-  Value copy;
   if (node->op == OP_input || is_saved(b, value.node)) {
     bool is_arg = node->op == OP_input && !b->varies[value.node];
-    copy = back_input(b, is_arg ? ROLE_arg : ROLE_slice, node->path,
-                      node->types[value.result], outside(b, value));
-    if (node->n_results > 1) return copy;
-  } else {
-    Value *inputs = ARENA_ARRAY(b->arena, Value, node->n_inputs);
-    for (int i = 0; i < node->n_inputs; i++)
-      inputs[i] = import(b, node->inputs[i]);
-    copy = graph_copy_node(b->back, b->both, value.node, inputs, false);
+    return *known = back_input(b, is_arg ? ROLE_arg : ROLE_slice, node->path,
+                               node->types[value.result], outside(b, value));
   }
-  b->copies[value.node] = (Value){copy.node, 0};
-  return (Value){copy.node, node->op == OP_input || is_saved(b, value.node)
-                                ? 0
-                                : value.result};
+  Value *inputs = ARENA_ARRAY(b->arena, Value, node->n_inputs);
+  for (int i = 0; i < node->n_inputs; i++)
+    inputs[i] = import(b, node->inputs[i]);
+  Value copy = graph_copy_node(b->back, b->both, value.node, inputs, false);
+  for (int r = 0; r < node->n_results; r++)
+    b->copies[value.node][r] = (Value){copy.node, r};
+  return *known;
 }
 
 static void begin_back(Backward *b, Value *sums) {
   Names *names = b->graph->module->names;
   b->back = graph_like(b->both);
-  b->copies = ARENA_ARRAY(b->arena, Value, b->both->nodes.n);
-  for (int id = 0; id < b->both->nodes.n; id++) b->copies[id] = VALUE_NONE;
+  b->copies = ARENA_ARRAY(b->arena, Value *, b->both->nodes.n);
+  for (int id = 0; id < b->both->nodes.n; id++) {
+    int n = b->both->nodes.data[id]->n_results;
+    b->copies[id] = ARENA_ARRAY(b->arena, Value, n);
+    for (int r = 0; r < n; r++) b->copies[id][r] = VALUE_NONE;
+  }
   for (int i = 0; i < b->n_carries; i++) {
     if (!value_is(b->seeds[i])) continue;
     const GraphInput *input = &b->body->inputs.data[i];
-    b->copies[b->seeds[i].node] =
+    b->copies[b->seeds[i].node][0] =
         back_input(b, ROLE_carry, name_format(names, "grad.%s", input->path),
                    graph_type(b->body, input->value), cotangent_outside(b, i));
     b->n_adjoints++;
@@ -535,8 +550,9 @@ void grad_scan(Graph *graph, int id, const Value *cotangents, Value *out) {
   begin_back(&b, sums);
   end_back(&b, sums);
   if (b.back->outputs.n == 0) return;
-  b.scan = scan_append(graph, b.dim, scan_steps(node), !scan_is_reversed(node),
-                       b.inputs.data, b.back);
+  ScanForm form = scan_form(node);
+  form.is_reversed = !form.is_reversed;
+  b.scan = scan_append(graph, form, b.inputs.data, b.back);
   other_gradients(&b, out);
   for (int i = 0, n = 0; i < b.n_carries; i++)
     if (value_is(b.seeds[i])) out[i] = (Value){b.scan.node, n++};

@@ -205,18 +205,19 @@ static const Prepared *find_prepared(const Device *device,
 }
 
 static void *const *buffers_at(const Prepared *prepared, const DnnInstr *instr,
-                               int64_t turn) {
+                               const int64_t *turns) {
   if (!prepared->moved) return prepared->buffers;
   for (int i = 0; i < instr->n_buffers; i++)
     prepared->moved[i] =
-        (unsigned char *)prepared->buffers[i] + turn * instr->advances[i];
+        (unsigned char *)prepared->buffers[i] + instr_advance(instr, i, turns);
   return prepared->moved;
 }
 
-static Status cpu_launch(Device *device, const DnnInstr *instr, int64_t turn) {
+static Status cpu_launch(Device *device, const DnnInstr *instr,
+                         const int64_t *turns) {
   CpuState *state = device->state;
   const Prepared *prepared = find_prepared(device, instr);
-  void *const *buffers = buffers_at(prepared, instr, turn);
+  void *const *buffers = buffers_at(prepared, instr, turns);
   switch ((Way)prepared->way) {
   case WAY_kernel: prepared->function(buffers, prepared->numbers); break;
   case WAY_library:

@@ -138,7 +138,7 @@ Status cuda_wait_for(CudaState *state, const char *path);
 Status cuda_product(CudaState *state, const DnnInstr *instr,
                     const unsigned long long *buffers, CudaProduct **out);
 Status cuda_product_run(CudaState *state, const CudaProduct *product,
-                        const DnnInstr *instr, int64_t turn);
+                        const DnnInstr *instr, const int64_t *turns);
 void cuda_product_destroy(CudaState *state, CudaProduct *product);
 
 #endif

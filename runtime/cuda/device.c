@@ -241,32 +241,33 @@ static Status launch_kernel(CudaState *state, const CudaPrepared *prepared,
 
 /* The driver copies the arguments of a launch, so that they may move on. */
 static void move_arguments(const CudaState *state, const CudaPrepared *prepared,
-                           const DnnInstr *instr, int64_t turn) {
+                           const DnnInstr *instr, const int64_t *turns) {
   if (!instr->advances || !prepared->words) return;
   for (int i = 0; i < prepared->n_addresses; i++)
-    prepared->words[i] = (int64_t)state->data + instr_buffer(instr, i, turn);
+    prepared->words[i] = (int64_t)state->data + instr_buffer(instr, i, turns);
 }
 
-static Status enqueue(Device *device, const DnnInstr *instr, int64_t turn) {
+static Status enqueue(Device *device, const DnnInstr *instr,
+                      const int64_t *turns) {
   CudaState *state = device->state;
   const CudaPrepared *prepared = find_prepared(device, instr);
   switch ((DnnOpcode)instr->op) {
   case DNN_OP_COPY:
     CU_TRY(state, instr->path, cuMemcpyDtoDAsync_v2,
-           state->data + (unsigned long long)instr_buffer(instr, 1, turn),
-           state->data + (unsigned long long)instr_buffer(instr, 0, turn),
+           state->data + (unsigned long long)instr_buffer(instr, 1, turns),
+           state->data + (unsigned long long)instr_buffer(instr, 0, turns),
            (size_t)instr->numbers[0], state->compute);
     return STATUS_OK;
   case DNN_OP_ZERO:
     CU_TRY(state, instr->path, cuMemsetD8Async,
-           state->data + (unsigned long long)instr_buffer(instr, 0, turn), 0,
+           state->data + (unsigned long long)instr_buffer(instr, 0, turns), 0,
            (size_t)instr->numbers[0], state->compute);
     return STATUS_OK;
   default: break;
   }
   if (prepared->product)
-    return cuda_product_run(state, prepared->product, instr, turn);
-  move_arguments(state, prepared, instr, turn);
+    return cuda_product_run(state, prepared->product, instr, turns);
+  move_arguments(state, prepared, instr, turns);
   return launch_kernel(state, prepared, instr->path);
 }
 
@@ -299,9 +300,10 @@ Status cuda_wait_for(CudaState *state, const char *path) {
   return error ? cuda_error(state, error, "a kernel", path) : STATUS_OK;
 }
 
-static Status cuda_launch(Device *device, const DnnInstr *instr, int64_t turn) {
+static Status cuda_launch(Device *device, const DnnInstr *instr,
+                          const int64_t *turns) {
   CudaState *state = device->state;
-  TRY(enqueue(device, instr, turn));
+  TRY(enqueue(device, instr, turns));
   return state->is_synchronous ? cuda_wait_for(state, instr->path) : STATUS_OK;
 }
 

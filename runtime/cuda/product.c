@@ -183,7 +183,7 @@ Status cuda_product(CudaState *state, const DnnInstr *instr,
 }
 
 Status cuda_product_run(CudaState *state, const CudaProduct *product,
-                        const DnnInstr *instr, int64_t turn) {
+                        const DnnInstr *instr, const int64_t *turns) {
   const char *path = instr->path;
   const DnnGemm *g = product->gemm;
   static const float one = 1, zero = 0;
@@ -197,10 +197,9 @@ Status cuda_product_run(CudaState *state, const CudaProduct *product,
   for (int64_t i = 0; i < product->outer; i++) {
     unsigned long long at[3];
     for (int t = 0; t < 3; t++)
-      at[t] =
-          product->at[t] +
-          (unsigned long long)(i * product->outer_stride[t] * sizes[t]) +
-          (unsigned long long)(instr->advances ? turn * instr->advances[t] : 0);
+      at[t] = product->at[t] +
+              (unsigned long long)(i * product->outer_stride[t] * sizes[t]) +
+              (unsigned long long)instr_advance(instr, t, turns);
     void *c = (void *)(uintptr_t)at[2];
     LT_TRY(state, path, Matmul, state->lt_handle, product->desc, alpha,
            (const void *)(uintptr_t)at[1], product->b,

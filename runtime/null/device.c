@@ -35,12 +35,13 @@ static Status call_kernel(Device *device, const DnnInstr *instr,
   return STATUS_OK;
 }
 
-static Status null_launch(Device *device, const DnnInstr *instr, int64_t turn) {
+static Status null_launch(Device *device, const DnnInstr *instr,
+                          const int64_t *turns) {
   void *buffers[MAX_BUFFERS];
   int64_t scratch[MAX_NUMBERS];
   ASSERT(instr->n_buffers <= MAX_BUFFERS && instr->n_numbers <= MAX_NUMBERS);
   for (int i = 0; i < instr->n_buffers; i++)
-    buffers[i] = device->address(device, instr_buffer(instr, i, turn));
+    buffers[i] = device->address(device, instr_buffer(instr, i, turns));
   const int64_t *numbers = instr_numbers(instr, device->rank, scratch);
   if (instr->op == DNN_OP_COPY)
     memmove(buffers[1], buffers[0], (size_t)numbers[0]);

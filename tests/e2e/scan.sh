@@ -1,11 +1,12 @@
 #!/bin/bash
 # Programs with scans: the emitted loop against the same steps written out, at
-# every level, on poisoned memory; ranks and micro-batches against one rank.
+# every level, on poisoned memory; turns of several positions; ranks and micro-batches against one rank.
 . "$(dirname "$0")/lib.sh"
+folder=$root/tests/scans
 train() { # name model options...
   local name=$1 model=$2
   shift 2
-  DNN_POISON=1 "$dnnc" run "$root/tests/scans/$model.dnn" --json --no-save \
+  DNN_POISON=1 "$dnnc" run "$folder/$model.dnn" --json --no-save \
     --verify-ir "$@" >"$name.json" 2>"$name.err" ||
     { cat "$name.err"; fail "$name"; }
 }
@@ -24,7 +25,7 @@ near() { # name name difference, of the largest loss
     END { exit !(NR == 3 && off <= most * top) }' ||
     { paste <(losses "$1") <(losses "$2"); fail "$1 and $2 differ"; }
 }
-for path in "$root"/tests/scans/*.dnn; do
+for path in "$folder"/*.dnn; do
   model=$(basename "$path" .dnn)
   train "$model" "$model" unrolled=1
   for level in -O0 -O1 -O2; do
@@ -43,8 +44,16 @@ for path in "$root"/tests/scans/*.dnn; do
   done
   echo "$model: unrolled, -O0, -O1 and -O2 agree, arena $arena; 16 bits are near"
 done
+# Several positions a turn are the same operations in the same order; T = 5
+# leaves two over.
+sed 's/^\( *\)\(.* = scan \)/\1@unroll(3)\n\1\2/' "$folder/lstm.dnn" >unroll.dnn
+train plain lstm T=5
+folder=. train turns unroll T=5
+grep -q '@unroll' unroll.dnn && [ "$(losses plain)" = "$(losses turns)" ] ||
+  fail "@unroll changes the bits"
+echo "lstm: @unroll(3) gives the same bits"
 has_mpi || skip "ranks, which need mpirun"
-for model in gru attention outside; do
+for model in gru attention outside nested; do
   train "$model-1" "$model" B=4
   for way in "--ranks 2" "--ranks 4" "--microbatches 2" \
     "--ranks 2 --microbatches 2"; do

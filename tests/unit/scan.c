@@ -158,9 +158,53 @@ Test(scan, outside) {
 Test(scan, single) {
   check("single");
 }
+Test(scan, nested) {
+  check("nested");
+}
 
 Test(scan, order) {
   check("order");
+}
+
+/* ---- against central differences ---- */
+
+static double loss_of(const Graph *graph, const Tensor *inputs) {
+  for (int i = 0; i < graph->outputs.n; i++)
+    if (graph->outputs.data[i].role == ROLE_loss)
+      return run(graph, INTERP_f64, inputs)[i].data[0];
+  UNREACHABLE();
+}
+
+static void check_differences(const char *name) {
+  const double step = 1e-5, tolerance = 1e-8;
+  Outcome got = compute(model_of(name, false), 2, "autodiff");
+  const Graph *graph = got.graph;
+  Tensor *inputs = make_inputs(graph);
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    const GraphOutput *output =
+        graph_find_output(graph, ROLE_grad, input->path);
+    if (input->role != ROLE_param) continue;
+    cr_assert(output, "%s: no gradient of %s", name, input->path);
+    Tensor gradient = got.outputs[output - graph->outputs.data];
+    for (int64_t k = 0; k < type_elements(inputs[i].type); k++) {
+      double *at = &inputs[i].data[k], before = *at;
+      *at = before + step;
+      double above = loss_of(graph, inputs);
+      *at = before - step;
+      double difference = (above - loss_of(graph, inputs)) / (2 * step);
+      *at = before;
+      cr_expect(fabs(difference - gradient.data[k]) <=
+                    tolerance * fmax(1, fabs(difference)),
+                "%s: '%s'[%lld] is %.12g, differences say %.12g", name,
+                input->path, (long long)k, gradient.data[k], difference);
+    }
+  }
+}
+
+Test(scan, central_differences) {
+  check_differences("lstm");
+  check_differences("nested");
 }
 
 /* Nodes of one operator in the bodies of all scans. */
