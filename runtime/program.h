@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define DNN_ABI       3
+#define DNN_ABI       4
 #define DNN_MAX_RANK  12
 #define DNN_MAX_LOOPS 8 /* one inside the other */
 
@@ -130,13 +130,15 @@ typedef struct DnnConv {
   int64_t scratch_bytes;
 } DnnConv;
 
+/* All in place.  Of REDUCE_SCATTER, ALL_GATHER and ALL_TO_ALL every part is as
+ * many equal pieces as the group has members, end to end. */
 typedef enum DnnCollectiveKind {
-  DNN_ALL_REDUCE, /* in place */
-  DNN_REDUCE_SCATTER,
-  DNN_ALL_GATHER,
-  DNN_ALL_TO_ALL,
-  DNN_BROADCAST,
-  DNN_SEND,
+  DNN_ALL_REDUCE,
+  DNN_REDUCE_SCATTER, /* our piece is the sum; the others may be anything */
+  DNN_ALL_GATHER,     /* piece i comes from member i */
+  DNN_ALL_TO_ALL,     /* piece i comes from member i, where it was our piece */
+  DNN_BROADCAST,      /* all of it comes from member `peer` */
+  DNN_SEND,           /* to member `peer`, which receives with the same id */
   DNN_RECV
 } DnnCollectiveKind;
 
@@ -150,6 +152,7 @@ typedef struct DnnCollective {
   DnnDtype dtype;
   int32_t id; /* equal on all ranks, unique in its code */
   int32_t group_size, group_stride;
+  int32_t peer; /* BROADCAST, SEND, RECV: index in the group */
   int32_t n_parts;
   const int64_t *counts; /* elements of each part; buffers[i] is its place */
 } DnnCollective;

@@ -137,8 +137,9 @@ struct Comm {
   int rank, world, local_rank, local_world;
   /* Starts; returns at once; the parts must stay until the wait.  Collectives
    * of one group run in the order of start, which is the same on all ranks.
-   * All-reduce is reduce-scatter in ascending rank order, then all-gather:
-   * replicas are equal bit for bit. */
+   * Sums are made in ascending rank order, each by one rank: replicas are equal
+   * bit for bit.  SEND may end only when its RECV has started, so pairs must be
+   * started in orders that agree. */
   Status (*start)(Comm *comm, const DnnCollective *what, const CommPart *parts);
   /* Blocks until collective `id` has ended; STATUS_lost when a rank is gone or
    * the deadline has passed (with what it waits for). */
@@ -184,8 +185,11 @@ typedef struct CommGroup {
 } CommGroup;
 CommGroup comm_group(const DnnCollective *what, int rank);
 int64_t comm_count(const DnnCollective *what); /* elements in all parts */
-/* sum[i] = sum[i] op x[i].  Fails for a dtype that cannot be reduced yet. */
-Status comm_reducible(const DnnCollective *what);
+/* The two ranks that a SEND or RECV joins, the lower first; else comm_group. */
+CommGroup comm_joined(const DnnCollective *what, int rank);
+/* Fails for a dtype that cannot be reduced yet. */
+Status comm_check(const DnnCollective *what);
+/* sum[i] = sum[i] op x[i] */
 void comm_reduce(const DnnCollective *what, void *sum, const void *x,
                  int64_t n);
 /* Flat elements [begin, begin + n) of the parts: where they lie, or NULL where

@@ -65,10 +65,26 @@ int64_t comm_count(const DnnCollective *what) {
   return n;
 }
 
-Status comm_reducible(const DnnCollective *what) {
-  if (what->kind != DNN_ALL_REDUCE)
-    return status_make(STATUS_unavailable,
-                       "this collective is not supported yet by the transport");
+CommGroup comm_joined(const DnnCollective *what, int rank) {
+  CommGroup group = comm_group(what, rank);
+  if (what->kind != DNN_SEND && what->kind != DNN_RECV) return group;
+  int peer = group.base + what->peer * group.stride;
+  ASSERT(peer != rank);
+  return (CommGroup){.base = rank < peer ? rank : peer,
+                     .stride = rank < peer ? peer - rank : rank - peer,
+                     .size = 2,
+                     .index = rank > peer};
+}
+
+Status comm_check(const DnnCollective *what) {
+  bool has_pieces = what->kind == DNN_REDUCE_SCATTER ||
+                    what->kind == DNN_ALL_GATHER ||
+                    what->kind == DNN_ALL_TO_ALL;
+  for (int i = 0; i < what->n_parts; i++)
+    ASSERT(!has_pieces || what->counts[i] % what->group_size == 0);
+  ASSERT(what->peer >= 0 && what->peer < what->group_size);
+  if (what->kind != DNN_ALL_REDUCE && what->kind != DNN_REDUCE_SCATTER)
+    return STATUS_OK;
   switch (what->dtype) {
   case DNN_i32:
   case DNN_i64:

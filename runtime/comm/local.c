@@ -38,6 +38,7 @@ typedef struct Meeting {
   CommGroup group;
   int64_t bytes, value;
   int root;
+  int sender; /* index, of SEND and RECV */
   int n_come, n_left;
   int64_t delivery; /* by the virtual clock */
   Visit *visits;    /* [group.size] */
@@ -67,7 +68,7 @@ typedef struct Local {
 
 /* ---- the work of a meeting ---- */
 
-static Status add_all(const Meeting *meeting, char *sum) {
+static void add_all(const Meeting *meeting, char *sum) {
   const DnnCollective *what = meeting->what;
   int64_t item = dtype_bytes(what->dtype);
   for (int part = 0; part < what->n_parts; part++) {
@@ -85,16 +86,76 @@ static Status add_all(const Meeting *meeting, char *sum) {
                (size_t)(here * item));
     }
   }
-  return STATUS_OK;
+}
+
+/* Piece `index` of member `i`. */
+static char *piece_of(const Meeting *meeting, int part, int i, int index) {
+  const CommPart *at = &meeting->visits[i].parts[part];
+  int64_t piece = at->count / meeting->group.size;
+  return (char *)at->data + index * piece * dtype_bytes(meeting->what->dtype);
+}
+
+static void swap(char *a, char *b, int64_t bytes) {
+  for (int64_t k = 0; k < bytes; k++) {
+    char c = a[k];
+    a[k] = b[k];
+    b[k] = c;
+  }
+}
+
+/* The pieces of one part: i gives, j takes. */
+static void move_pieces(const Meeting *meeting, int part, int i, int j) {
+  const DnnCollective *what = meeting->what;
+  int64_t item = dtype_bytes(what->dtype);
+  int64_t n = what->counts[part] / meeting->group.size;
+  switch (what->kind) {
+  case DNN_ALL_GATHER:
+    memcpy(piece_of(meeting, part, j, i), piece_of(meeting, part, i, i),
+           (size_t)(n * item));
+    return;
+  case DNN_ALL_TO_ALL:
+    if (i < j)
+      swap(piece_of(meeting, part, i, j), piece_of(meeting, part, j, i),
+           n * item);
+    return;
+  case DNN_BROADCAST:
+    if (i == what->peer)
+      memcpy(meeting->visits[j].parts[part].data,
+             meeting->visits[i].parts[part].data,
+             (size_t)(what->counts[part] * item));
+    return;
+  default: /* SEND and RECV: two members, one of which came first */
+    if (i == meeting->sender)
+      memcpy(meeting->visits[j].parts[part].data,
+             meeting->visits[i].parts[part].data,
+             (size_t)(what->counts[part] * item));
+    return;
+  }
+}
+
+static void move_all(const Meeting *meeting) {
+  for (int part = 0; part < meeting->what->n_parts; part++)
+    for (int i = 0; i < meeting->group.size; i++)
+      for (int j = 0; j < meeting->group.size; j++)
+        if (i != j) move_pieces(meeting, part, i, j);
+}
+
+static void do_collective(const Meeting *meeting) {
+  char sum[1024 * 8];
+  /* A sum that everybody gets is more than REDUCE_SCATTER promises. */
+  if (meeting->what->kind == DNN_ALL_REDUCE ||
+      meeting->what->kind == DNN_REDUCE_SCATTER)
+    add_all(meeting, sum);
+  else
+    move_all(meeting);
 }
 
 static void do_work(Meeting *meeting) {
   Visit *visits = meeting->visits;
   int64_t bytes = meeting->bytes;
   int n = meeting->group.size;
-  char sum[1024 * 8];
   switch (meeting->kind) {
-  case MEETING_collective: add_all(meeting, sum); return;
+  case MEETING_collective: do_collective(meeting); return;
   case MEETING_broadcast:
     for (int i = 0; i < n; i++)
       if (i != meeting->root)
@@ -146,9 +207,12 @@ static Meeting *find_meeting(World *world, const Meeting *wanted, int index) {
 static bool sizes_agree(const Meeting *meeting, const Meeting *wanted) {
   if (meeting->kind != MEETING_collective)
     return meeting->bytes == wanted->bytes;
-  return comm_count(meeting->what) == comm_count(wanted->what) &&
-         meeting->what->dtype == wanted->what->dtype &&
-         meeting->what->kind == wanted->what->kind;
+  const DnnCollective *a = meeting->what, *b = wanted->what;
+  uint8_t other = a->kind; /* of who comes second */
+  if (meeting->n_come > 0 && a->kind == DNN_SEND) other = DNN_RECV;
+  if (meeting->n_come > 0 && a->kind == DNN_RECV) other = DNN_SEND;
+  return comm_count(a) == comm_count(b) && a->dtype == b->dtype &&
+         b->kind == other;
 }
 
 static Status come(Comm *comm, const Meeting *wanted, const Visit *visit,
@@ -235,6 +299,13 @@ static Status stay(Comm *comm, const Meeting *meeting, bool only_ripe) {
                                           : (int)meeting->kind);
 }
 
+/* Of the rank in the meeting's group, or -1. */
+static int index_in(const Meeting *meeting, int rank) {
+  int away = rank - meeting->group.base, stride = meeting->group.stride;
+  bool is_in = away >= 0 && away % stride == 0;
+  return is_in && away / stride < meeting->group.size ? away / stride : -1;
+}
+
 static void leave(Meeting *meeting, int index) {
   meeting->visits[index].has_left = true;
   if (++meeting->n_left == meeting->group.size) meeting->is_used = false;
@@ -257,8 +328,7 @@ static Status part_from(Comm *comm, Meeting *meeting, int64_t *out_value) {
   pthread_mutex_lock(&world->mutex);
   Status status = stay(comm, meeting, false);
   if (out_value) *out_value = meeting->value;
-  if (status.code == STATUS_ok)
-    leave(meeting, (comm->rank / meeting->group.stride) % meeting->group.size);
+  if (status.code == STATUS_ok) leave(meeting, index_in(meeting, comm->rank));
   pthread_mutex_unlock(&world->mutex);
   return status;
 }
@@ -272,12 +342,15 @@ static Meeting of_all(const Comm *comm, MeetingKind kind) {
 static Status local_start(Comm *comm, const DnnCollective *what,
                           const CommPart *parts) {
   Meeting *meeting;
-  TRY(comm_reducible(what));
-  return meet(comm,
-              (Meeting){.kind = MEETING_collective,
-                        .what = what,
-                        .group = comm_group(what, comm->rank)},
-              (Visit){.parts = parts}, &meeting);
+  TRY(comm_check(what));
+  CommGroup group = comm_joined(what, comm->rank);
+  return meet(
+      comm,
+      (Meeting){.kind = MEETING_collective,
+                .what = what,
+                .group = group,
+                .sender = what->kind == DNN_SEND ? group.index : !group.index},
+      (Visit){.parts = parts}, &meeting);
 }
 
 static Status local_wait(Comm *comm, int32_t id) {
@@ -289,9 +362,9 @@ static Status local_wait(Comm *comm, int32_t id) {
     if (!meeting->is_used || meeting->kind != MEETING_collective ||
         meeting->what->id != id)
       continue;
-    CommGroup own = comm_group(meeting->what, comm->rank);
-    const Visit *visit = &meeting->visits[own.index];
-    if (own.base == meeting->group.base && visit->has_come && !visit->has_left)
+    int index = index_in(meeting, comm->rank);
+    if (index >= 0 && meeting->visits[index].has_come &&
+        !meeting->visits[index].has_left)
       found = meeting;
   }
   pthread_mutex_unlock(&world->mutex);

@@ -22,10 +22,9 @@
  * when the launcher has gone: a report of where we are, then _exit, because
  * after that no collective can be trusted to return.
  */
-#include "runtime/runtime.h"
+#include "runtime/comm/mpi.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,11 +34,9 @@
 #include <unistd.h>
 
 enum {
-  MAX_JOBS = 256, /* in flight */
   THREAD_FUNNELED = 1,
   SUCCESS = 0,
   EXIT_LOST = 3,
-  LARGEST_CHUNK = 256 << 10,
   SMALLEST_CHUNK = 16 << 10,
   ALL_CHUNKS = 4 << 20, /* of one slot, if that leaves SMALLEST_CHUNK */
   TAG_BEAT = 1 << 28,
@@ -47,81 +44,6 @@ enum {
 };
 static const int64_t beat_ns = 1000000000, silent_ns = 8000000000,
                      first_beat_ns = 60000000000, tick_ns = 100000000;
-
-typedef enum Phase { PHASE_scatter, PHASE_gather, PHASE_header } Phase;
-
-typedef struct Api {
-#define MPI(name, parameters) int(*name) parameters;
-#include "runtime/comm/mpi.def"
-  void *world, *byte, *errors_return;
-} Api;
-
-typedef enum JobKind {
-  JOB_collective,
-  JOB_broadcast,
-  JOB_gather,
-  JOB_vote,
-  JOB_stop
-} JobKind;
-
-typedef struct Job {
-  JobKind kind;
-  bool is_done, is_free;
-  const DnnCollective *what;
-  const CommPart *parts;
-  void *data, *all; /* of host-side jobs */
-  int64_t bytes, value;
-  int root;
-} Job;
-
-/* Sent along with a collective to the next of its group: both must mean the
- * same, or MPI would let one side pass with half of the data. */
-typedef struct Header {
-  int64_t id, kind, dtype, bytes, step;
-} Header;
-
-/* A beat says where its sender is. */
-typedef struct Beat {
-  int64_t step, instr;
-} Beat;
-
-typedef struct Neighbour {
-  int rank;
-  Beat in, out;
-  void *receive, *send;
-  int64_t heard_ns; /* 0: not yet */
-} Neighbour;
-
-/* Buffers of one round in flight, for group size W. */
-typedef struct Slot {
-  char *in, *out, *own; /* [W][chunk], [W][chunk], [chunk] */
-  void **requests;      /* [2 W + 2] */
-  int n_requests;
-  int64_t begin, slice, end; /* flat elements of the round */
-  int round;
-} Slot;
-
-typedef struct Mpi {
-  Comm *comm;
-  Api api;
-  Dylib *dylib;
-  RankPlace place;
-  pthread_t thread;
-  pthread_mutex_t mutex;
-  pthread_cond_t to_thread, to_main;
-  Job jobs[MAX_JOBS]; /* a ring */
-  int64_t n_posted, n_run;
-  Job *vote;
-  _Atomic bool main_waits;
-  Status start_status;
-  bool is_started;
-  Slot slots[2];
-  int64_t chunk_bytes;
-  Header header_in, header_out;
-  Neighbour neighbours[2];
-  int n_neighbours;
-  int64_t last_tick_ns, last_beat_ns, started_ns;
-} Mpi;
 
 /* ---- the end of a run that cannot go on ---- */
 
@@ -248,7 +170,7 @@ static void pause_polling(Mpi *mpi, int n_polls) {
   nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);
 }
 
-static void finish_all(Mpi *mpi, void **requests, int n) {
+void mpi_finish(Mpi *mpi, void **requests, int n) {
   for (int polls = 0;; polls++) {
     int flag = 0;
     check(mpi, mpi->api.Testall(n, requests, &flag, NULL), "waited");
@@ -258,16 +180,16 @@ static void finish_all(Mpi *mpi, void **requests, int n) {
   }
 }
 
-static void send(Mpi *mpi, const void *data, int64_t bytes, int to, int tag,
-                 void **request) {
+void mpi_send(Mpi *mpi, const void *data, int64_t bytes, int to, int tag,
+              void **request) {
   check(mpi,
         mpi->api.Isend(data, (int)bytes, mpi->api.byte, to, tag, mpi->api.world,
                        request),
         "sent");
 }
 
-static void receive(Mpi *mpi, void *data, int64_t bytes, int from, int tag,
-                    void **request) {
+void mpi_receive(Mpi *mpi, void *data, int64_t bytes, int from, int tag,
+                 void **request) {
   check(mpi,
         mpi->api.Irecv(data, (int)bytes, mpi->api.byte, from, tag,
                        mpi->api.world, request),
@@ -276,20 +198,11 @@ static void receive(Mpi *mpi, void *data, int64_t bytes, int from, int tag,
 
 /* ---- all-reduce ---- */
 
-/* A collective, as the functions below see it. */
-typedef struct Reduction {
-  Mpi *mpi;
-  const DnnCollective *what;
-  const CommPart *parts;
-  CommGroup group;
-  int64_t item, n;
-} Reduction;
-
-static int tag_of(const Reduction *r, const Slot *slot, Phase phase) {
+int mpi_tag(const Reduction *r, const Slot *slot, Phase phase) {
   return (r->what->id & 0xfffff) << 6 | (slot->round & 0xf) << 2 | (int)phase;
 }
 
-static int rank_of(const Reduction *r, int index) {
+int mpi_member(const Reduction *r, int index) {
   return r->group.base + index * r->group.stride;
 }
 
@@ -303,22 +216,23 @@ static int64_t slice_of(const Slot *slot, int index, int64_t *out_begin) {
   return end - begin;
 }
 
-static void exchange_headers(const Reduction *r, Slot *slot) {
+void mpi_exchange_headers(const Reduction *r, Slot *slot) {
   Mpi *mpi = r->mpi;
   const Watch *watch = mpi->comm->watch;
   int size = r->group.size, index = r->group.index;
-  mpi->header_out =
-      (Header){r->what->id, r->what->kind, r->what->dtype, r->n * r->item,
-               watch ? atomic_load(&watch->step) : 0};
-  int tag = tag_of(r, slot, PHASE_header);
-  send(mpi, &mpi->header_out, sizeof(Header), rank_of(r, (index + 1) % size),
-       tag, &slot->requests[slot->n_requests++]);
-  receive(mpi, &mpi->header_in, sizeof(Header),
-          rank_of(r, (index + size - 1) % size), tag,
-          &slot->requests[slot->n_requests++]);
+  int64_t kind = r->what->kind == DNN_RECV ? DNN_SEND : r->what->kind;
+  mpi->header_out = (Header){r->what->id, kind, r->what->dtype, r->n * r->item,
+                             watch ? atomic_load(&watch->step) : 0};
+  int tag = mpi_tag(r, slot, PHASE_header);
+  mpi_send(mpi, &mpi->header_out, sizeof(Header),
+           mpi_member(r, (index + 1) % size), tag,
+           &slot->requests[slot->n_requests++]);
+  mpi_receive(mpi, &mpi->header_in, sizeof(Header),
+              mpi_member(r, (index + size - 1) % size), tag,
+              &slot->requests[slot->n_requests++]);
 }
 
-static void check_header(const Reduction *r) {
+void mpi_check_header(const Reduction *r) {
   const Header *in = &r->mpi->header_in, *out = &r->mpi->header_out;
   if (memcmp(in, out, sizeof *in) == 0) return;
   char why[300];
@@ -327,22 +241,23 @@ static void check_header(const Reduction *r) {
            "ranks disagree: this one is at step %lld, collective %lld of %lld "
            "bytes, rank %d at step %lld, collective %lld of %lld bytes",
            (long long)out->step, (long long)out->id, (long long)out->bytes,
-           rank_of(r, (r->group.index + size - 1) % size), (long long)in->step,
-           (long long)in->id, (long long)in->bytes);
+           mpi_member(r, (r->group.index + size - 1) % size),
+           (long long)in->step, (long long)in->id, (long long)in->bytes);
   give_up(r->mpi, -1, why);
 }
 
 static void begin_scatter(const Reduction *r, Slot *slot) {
   Mpi *mpi = r->mpi;
-  int tag = tag_of(r, slot, PHASE_scatter);
+  int tag = mpi_tag(r, slot, PHASE_scatter);
   int64_t own_begin, own = slice_of(slot, r->group.index, &own_begin);
   slot->n_requests = 0;
-  if (slot->round == 0) exchange_headers(r, slot);
+  if (slot->round == 0) mpi_exchange_headers(r, slot);
   for (int i = 1; i < r->group.size; i++) {
     int peer = (r->group.index + i) % r->group.size;
     if (own > 0)
-      receive(mpi, slot->in + peer * mpi->chunk_bytes, own * r->item,
-              rank_of(r, peer), tag, &slot->requests[slot->n_requests++]);
+      mpi_receive(mpi, slot->in + peer * mpi->chunk_bytes, own * r->item,
+                  mpi_member(r, peer), tag,
+                  &slot->requests[slot->n_requests++]);
   }
   for (int i = 1; i < r->group.size; i++) {
     int peer = (r->group.index + i) % r->group.size;
@@ -353,8 +268,8 @@ static void begin_scatter(const Reduction *r, Slot *slot) {
       data = slot->out + peer * mpi->chunk_bytes;
       comm_copy(r->what, r->parts, begin, n, data, true);
     }
-    send(mpi, data, n * r->item, rank_of(r, peer), tag,
-         &slot->requests[slot->n_requests++]);
+    mpi_send(mpi, data, n * r->item, mpi_member(r, peer), tag,
+             &slot->requests[slot->n_requests++]);
   }
 }
 
@@ -378,9 +293,9 @@ static char *add_up(const Reduction *r, Slot *slot, int64_t begin, int64_t n) {
 
 static void begin_gather(const Reduction *r, Slot *slot) {
   Mpi *mpi = r->mpi;
-  finish_all(mpi, slot->requests, slot->n_requests);
-  if (slot->round == 0) check_header(r);
-  int tag = tag_of(r, slot, PHASE_gather);
+  mpi_finish(mpi, slot->requests, slot->n_requests);
+  if (slot->round == 0) mpi_check_header(r);
+  int tag = mpi_tag(r, slot, PHASE_gather);
   int64_t own_begin, own = slice_of(slot, r->group.index, &own_begin);
   slot->n_requests = 0;
   for (int i = 1; i < r->group.size; i++) {
@@ -389,19 +304,19 @@ static void begin_gather(const Reduction *r, Slot *slot) {
     if (n == 0) continue;
     char *data = comm_direct(r->what, r->parts, begin, n);
     if (!data) data = slot->out + peer * mpi->chunk_bytes;
-    receive(mpi, data, n * r->item, rank_of(r, peer), tag,
-            &slot->requests[slot->n_requests++]);
+    mpi_receive(mpi, data, n * r->item, mpi_member(r, peer), tag,
+                &slot->requests[slot->n_requests++]);
   }
   if (own == 0) return;
   char *sum = add_up(r, slot, own_begin, own);
   for (int i = 1; i < r->group.size; i++)
-    send(mpi, sum, own * r->item,
-         rank_of(r, (r->group.index + i) % r->group.size), tag,
-         &slot->requests[slot->n_requests++]);
+    mpi_send(mpi, sum, own * r->item,
+             mpi_member(r, (r->group.index + i) % r->group.size), tag,
+             &slot->requests[slot->n_requests++]);
 }
 
 static void finish_gather(const Reduction *r, Slot *slot) {
-  finish_all(r->mpi, slot->requests, slot->n_requests);
+  mpi_finish(r->mpi, slot->requests, slot->n_requests);
   slot->n_requests = 0;
   for (int peer = 0; peer < r->group.size; peer++) {
     int64_t begin, n = slice_of(slot, peer, &begin);
@@ -449,11 +364,11 @@ static void run_gather(Mpi *mpi, const void *data, int64_t bytes, char *all) {
   memmove(all + rank * bytes, data, (size_t)bytes);
   for (int i = 1; i < world; i++) {
     int peer = (rank + i) % world;
-    receive(mpi, all + peer * bytes, bytes, peer, TAG_HOST, &requests[n++]);
+    mpi_receive(mpi, all + peer * bytes, bytes, peer, TAG_HOST, &requests[n++]);
   }
   for (int i = 1; i < world; i++)
-    send(mpi, data, bytes, (rank + i) % world, TAG_HOST, &requests[n++]);
-  finish_all(mpi, requests, n);
+    mpi_send(mpi, data, bytes, (rank + i) % world, TAG_HOST, &requests[n++]);
+  mpi_finish(mpi, requests, n);
 }
 
 /* Along a chain from the root, chunk by chunk, so that the time does not grow
@@ -462,20 +377,20 @@ static void run_broadcast(Mpi *mpi, const Job *job) {
   int rank = mpi->place.rank, world = mpi->place.world;
   int next = (rank + 1) % world, previous = (rank + world - 1) % world;
   void *sending = NULL;
-  for (int64_t at = 0; at < job->bytes; at += LARGEST_CHUNK) {
+  for (int64_t at = 0; at < job->bytes; at += MPI_LARGEST_CHUNK) {
     int64_t n = job->bytes - at;
-    if (n > LARGEST_CHUNK) n = LARGEST_CHUNK;
+    if (n > MPI_LARGEST_CHUNK) n = MPI_LARGEST_CHUNK;
     char *data = (char *)job->data + at;
     if (rank != job->root) {
       void *request;
-      receive(mpi, data, n, previous, TAG_HOST, &request);
-      finish_all(mpi, &request, 1);
+      mpi_receive(mpi, data, n, previous, TAG_HOST, &request);
+      mpi_finish(mpi, &request, 1);
     }
     if (next == job->root) continue;
-    if (sending) finish_all(mpi, &sending, 1);
-    send(mpi, data, n, next, TAG_HOST, &sending);
+    if (sending) mpi_finish(mpi, &sending, 1);
+    mpi_send(mpi, data, n, next, TAG_HOST, &sending);
   }
-  if (sending) finish_all(mpi, &sending, 1);
+  if (sending) mpi_finish(mpi, &sending, 1);
 }
 
 static void run_vote(Mpi *mpi, Job *job) {
@@ -499,7 +414,10 @@ static void run_job(Mpi *mpi, Job *job) {
   int64_t begin = clock_ns();
   switch (job->kind) {
   case JOB_collective:
-    run_all_reduce(mpi, job);
+    if (job->what->kind == DNN_ALL_REDUCE)
+      run_all_reduce(mpi, job);
+    else
+      mpi_run_moves(mpi, job->what, job->parts);
     add_event(mpi->comm, job->what->id, begin);
     break;
   case JOB_broadcast: run_broadcast(mpi, job); break;
@@ -544,7 +462,7 @@ static Job *next_job(Mpi *mpi) {
     pthread_cond_timedwait(&mpi->to_thread, &mpi->mutex, &until);
   }
   Job *job =
-      mpi->n_run < mpi->n_posted ? &mpi->jobs[mpi->n_run % MAX_JOBS] : NULL;
+      mpi->n_run < mpi->n_posted ? &mpi->jobs[mpi->n_run % MPI_MAX_JOBS] : NULL;
   pthread_mutex_unlock(&mpi->mutex);
   return job;
 }
@@ -595,9 +513,9 @@ static void *communicate(void *user) {
 
 static Job *post(Mpi *mpi, Job job) {
   pthread_mutex_lock(&mpi->mutex);
-  Job *place = &mpi->jobs[mpi->n_posted % MAX_JOBS];
-  ASSERT(mpi->n_posted - mpi->n_run < MAX_JOBS);
-  ASSERT(mpi->n_posted < MAX_JOBS || place->is_free);
+  Job *place = &mpi->jobs[mpi->n_posted % MPI_MAX_JOBS];
+  ASSERT(mpi->n_posted - mpi->n_run < MPI_MAX_JOBS);
+  ASSERT(mpi->n_posted < MPI_MAX_JOBS || place->is_free);
   *place = job;
   mpi->n_posted++;
   pthread_cond_signal(&mpi->to_thread);
@@ -621,7 +539,7 @@ static void wait_for(Mpi *mpi, Job *job) {
 
 static Status mpi_start(Comm *comm, const DnnCollective *what,
                         const CommPart *parts) {
-  TRY(comm_reducible(what));
+  TRY(comm_check(what));
   post(comm->state,
        (Job){.kind = JOB_collective, .what = what, .parts = parts});
   return STATUS_OK;
@@ -630,9 +548,10 @@ static Status mpi_start(Comm *comm, const DnnCollective *what,
 /* The jobs not waited for are few: buckets of one step. */
 static Status mpi_wait(Comm *comm, int32_t id) {
   Mpi *mpi = comm->state;
-  int64_t oldest = mpi->n_posted > MAX_JOBS ? mpi->n_posted - MAX_JOBS : 0;
+  int64_t oldest =
+      mpi->n_posted > MPI_MAX_JOBS ? mpi->n_posted - MPI_MAX_JOBS : 0;
   for (int64_t i = mpi->n_posted - 1; i >= oldest; i--) {
-    Job *job = &mpi->jobs[i % MAX_JOBS];
+    Job *job = &mpi->jobs[i % MPI_MAX_JOBS];
     if (job->kind != JOB_collective || job->is_free || job->what->id != id)
       continue;
     wait_for(mpi, job);
@@ -714,7 +633,7 @@ static Status load(Mpi *mpi) {
 static void make_slots(Mpi *mpi, Arena *arena) {
   int64_t world = mpi->place.world;
   int64_t chunk = ALL_CHUNKS / (2 * world + 1) / 64 * 64;
-  if (chunk > LARGEST_CHUNK) chunk = LARGEST_CHUNK;
+  if (chunk > MPI_LARGEST_CHUNK) chunk = MPI_LARGEST_CHUNK;
   if (chunk < SMALLEST_CHUNK) chunk = SMALLEST_CHUNK;
   mpi->chunk_bytes = chunk;
   for (int i = 0; i < 2; i++) {

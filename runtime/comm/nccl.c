@@ -104,7 +104,7 @@ static Status poll(void *user, int64_t since_ns) {
 
 /* ---- collectives ---- */
 
-/* NCCL's numbers; comm_reducible has let nothing else pass. */
+/* NCCL's numbers; comm_check has let nothing else pass. */
 static CuEnum nccl_dtype(DnnDtype dtype) {
   switch (dtype) {
   case DNN_i32: return 2;
@@ -147,7 +147,10 @@ static Status nccl_start(Comm *comm, const DnnCollective *what,
   NcclState *state = comm->state;
   CudaState *cuda = state->cuda;
   state->host->watch = comm->watch;
-  TRY(comm_reducible(what));
+  TRY(comm_check(what));
+  if (what->kind != DNN_ALL_REDUCE)
+    return status_make(STATUS_unavailable,
+                       "this collective between GPUs is not supported yet");
   Group *group = find_group(state, what->group_size, what->group_stride);
   ASSERT(group && what->id >= 0 && what->id < state->n_ids);
   if (!group->comm)
