@@ -153,7 +153,7 @@ static void fill_instr(DnnInstr *instr, const Launch *launch) {
   instr->phase = (uint8_t)launch->phase;
   instr->n_buffers = (uint16_t)launch->buffers.n;
   instr->n_numbers = (uint16_t)launch->numbers.n;
-  instr->n_checks = (uint16_t)(launch->checks.n / 2);
+  instr->n_checks = (uint16_t)(launch->checks.n / 3);
   instr->n_places = (uint16_t)launch->places.n;
   instr->n_loops = (uint16_t)launch->n_loops;
   instr->kernel = launch->kernel;

@@ -303,10 +303,12 @@ static void fill_launch(Select *select, Launch *launch, int id) {
   for (int r = 0; r < node->n_results; r++) {
     Value value = {.node = id, .result = r};
     add_buffer(select, launch, value);
-    if (node->types[r]->dtype != DT_f32 || select->around) continue;
+    DType dtype = node->types[r]->dtype;
+    if (!dtype_is_rounded(dtype) || select->around) continue;
     vec_push(select->arena, &launch->checks, address(select, value));
     vec_push(select->arena, &launch->checks,
              type_local_elements(node->types[r], &select->graph->mesh));
+    vec_push(select->arena, &launch->checks, (int64_t)dtype);
   }
 }
 

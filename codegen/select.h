@@ -15,7 +15,7 @@ typedef struct Launch {
   VEC(int64_t) buffers;
   VEC(int64_t) advances; /* as in DnnInstr: n_loops a buffer */
   VEC(int64_t) numbers;
-  VEC(int64_t) checks; /* pairs of offset and elements */
+  VEC(int64_t) checks; /* triples of offset, elements and dtype */
   VEC(DnnPlace) places;
   DnnGemm gemm;
   DnnConv conv;

@@ -99,7 +99,10 @@ static Val append(Elab *e, Op op, const Val *args, const Expr *const *exprs,
                        args[i], exprs ? exprs[i] : NULL))
       return POISON;
   if (!unify_all(e, args, exprs, n)) return POISON;
-  DType dtype = operand_dtype(e, op, args + first, n - first);
+  DType typed = operand_dtype(e, op, args + first, n - first), dtype = typed;
+  /* A number beside a short real is not rounded to it. */
+  for (int i = first; i < n && dtype_is_short(typed); i++)
+    if (!val_is_tensor(args[i]) || args[i].is_weak) dtype = DT_f32;
   Val inputs[3];
   bool is_weak = true;
   for (int i = 0; i < n; i++) {
@@ -108,6 +111,8 @@ static Val append(Elab *e, Op op, const Val *args, const Expr *const *exprs,
   }
   Attrs attrs = {0};
   Val out = elab_emit(e, op, inputs, n, &attrs);
+  if (dtype != typed && val_is_tensor(out) && elab_type(e, out)->dtype == dtype)
+    out = elab_cast(e, out, typed);
   out.is_weak = is_weak;
   return out;
 }
@@ -228,13 +233,15 @@ Val builtin_cast(BuiltinCall *call) {
     return POISON;
   }
   if (!arg_tensor(call, 0)) return POISON;
-  if (dtype_class(dtype) == CLASS_REAL && dtype != DT_f32 &&
+  if (dtype_class(dtype) == CLASS_REAL && !dtype_is_rounded(dtype) &&
       !e->program->options->check_only) {
     elab_not_supported(e, x->span, x->name);
     return POISON;
   }
   if (dtype == DT_f32) call->args[0] = elab_keep_f32(e, call->args[0]);
-  return elab_cast(e, call->args[0], dtype);
+  Val out = elab_cast(e, call->args[0], dtype);
+  out.is_weak = out.is_weak && !dtype_is_short(dtype);
+  return out;
 }
 
 /* ---- dropout ---- */

@@ -130,6 +130,13 @@ Val builtin_dot(BuiltinCall *call) {
 
 /* ---- losses ---- */
 
+/* Losses are f32 throughout, also of what was typed in 16 bits. */
+static void widen(BuiltinCall *call, int at) {
+  Elab *e = call->e;
+  if (dtype_is_short(elab_type(e, call->args[at])->dtype))
+    call->args[at] = elab_cast(e, call->args[at], DT_f32);
+}
+
 static bool same_dims(BuiltinCall *call, Val a, Val b, int at) {
   Elab *e = call->e;
   const Type *x = elab_type(e, a), *y = elab_type(e, b);
@@ -156,6 +163,7 @@ static bool check_classes(BuiltinCall *call) {
   if (!elab_unify(e, x, y, call->exprs[0], call->exprs[1], NULL, NULL))
     return false;
   const Type *rest = type_without(e->arena, x, call->dims[2].names, 1);
+  widen(call, 0);
   if (type_same_dims(rest, y)) return true;
   diag(e->diags, DIAG_dims_differ, call->exprs[1]->span,
        expr_describe(e, call->exprs[1]), type_describe(e, y),
@@ -226,6 +234,8 @@ Val builtin_mse(BuiltinCall *call) {
   if (!arg_real_tensor(call, 0) || !arg_real_tensor(call, 1) ||
       !same_dims(call, call->args[0], call->args[1], 1))
     return POISON;
+  widen(call, 0);
+  widen(call, 1);
   Val difference = pointwise2(e, OP_sub, call->args[0], call->args[1]);
   return elab_mean_all(e, pointwise2(e, OP_mul, difference, difference));
 }
@@ -236,6 +246,8 @@ Val builtin_bce(BuiltinCall *call) {
   if (!arg_real_tensor(call, 0) || !arg_real_tensor(call, 1) ||
       !same_dims(call, call->args[0], call->args[1], 1))
     return POISON;
+  widen(call, 0);
+  widen(call, 1);
   Val x = call->args[0], y = call->args[1];
   return elab_mean_all(e, pointwise2(e, OP_sub, pointwise1(e, OP_softplus, x),
                                      pointwise2(e, OP_mul, x, y)));

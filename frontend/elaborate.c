@@ -121,22 +121,34 @@ Val elab_cast(Elab *e, Val val, DType dtype) {
   return elab_emit(e, OP_cast, &val, 1, &attrs);
 }
 
-/* Slots but for parameters are f32 in any case. */
+/* Slots but for parameters are f32 in any case; carries may be rounded. */
 Val elab_keep_f32(Elab *e, Val val) {
   if (!e->program->rounds || !val_is_tensor(val)) return val;
   const Node *node = graph_node(e->graph, val.tensor);
   if (elab_type(e, val)->dtype != DT_f32 || node->op == OP_cast) return val;
-  if (node->op == OP_input &&
-      e->graph->inputs.data[node_int(node, ATTR_slot, 0)].role != ROLE_param)
-    return val;
+  if (node->op == OP_input) {
+    Role role = e->graph->inputs.data[node_int(node, ATTR_slot, 0)].role;
+    if (role != ROLE_param && role != ROLE_carry) return val;
+  }
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dtype, name_intern(e->names, dtype_name(DT_f32)));
   return elab_emit(e, OP_cast, &val, 1, &attrs);
 }
 
+bool elab_takes(DType dtype, DType has) {
+  bool is_rounding = dtype_is_rounded(dtype) && dtype_is_rounded(has);
+  return has == dtype || (is_rounding && (dtype == DT_f32 || has == DT_f32));
+}
+
 Val elab_typed(Elab *e, const TypeExpr *type, Val val) {
-  bool is_f32 = type->dtype && strcmp(type->dtype, dtype_name(DT_f32)) == 0;
-  return is_f32 ? elab_keep_f32(e, val) : val;
+  DType dtype;
+  if (!type->dtype || !dtype_find(type->dtype, &dtype) || !val_is_tensor(val) ||
+      !elab_takes(dtype, elab_type(e, val)->dtype))
+    return val;
+  if (dtype == DT_f32) val = elab_keep_f32(e, val);
+  val = elab_cast(e, val, dtype);
+  val.is_weak = val.is_weak && !dtype_is_short(dtype);
+  return val;
 }
 
 /* ---- messages about dims ---- */

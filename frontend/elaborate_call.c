@@ -343,7 +343,8 @@ static bool check_dtype(Elab *e, const TypeExpr *type, const Type *has,
     diag(e->diags, DIAG_unknown_dtype, type->span, type->dtype);
     return false;
   }
-  if (type->dtype ? has->dtype == wants : dtype_class(has->dtype) == CLASS_REAL)
+  if (type->dtype ? elab_takes(wants, has->dtype)
+                  : dtype_class(has->dtype) == CLASS_REAL)
     return true;
   Diag *d = diag(e->diags, DIAG_wrong_dtype, place, what,
                  type->dtype ? type->dtype : "real", dtype_name(has->dtype));

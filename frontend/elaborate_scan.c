@@ -89,7 +89,7 @@ static Val initial_value(Elab *e, const Formal *formal, const Type *type) {
     return POISON;
   }
   const Type *has = elab_type(e, val);
-  bool fits = val.is_weak || has->dtype == type->dtype;
+  bool fits = val.is_weak || elab_takes(type->dtype, has->dtype);
   for (int d = 0; d < has->rank; d++)
     fits = fits && type_find(type, has->dims[d].name) >= 0 &&
            type_size(type, has->dims[d].name) == has->dims[d].size;
@@ -159,7 +159,12 @@ static void enter(Elab *e, Scan *scan) {
     StandIn *carry = &scan->carries.data[i];
     const Type *type = graph_type(e->graph, carry->outer);
     carry->inner = graph_input(e->graph, ROLE_carry, carry->name, type);
-    frame_set(e, carry->name, val_tensor(carry->inner, false), carry->span);
+  }
+  for (int i = 0; i < scan->carries.n; i++) {
+    const StandIn *carry = &scan->carries.data[i];
+    Val val = elab_typed(e, scan->stmt->carries.items[i].type,
+                         val_tensor(carry->inner, false));
+    frame_set(e, carry->name, val, carry->span);
     frame_local(frame, carry->name)->state_path = NULL;
   }
   scan->result = frame->result;
@@ -190,8 +195,9 @@ static bool end_carries(Elab *e, Scan *scan) {
       continue;
     }
     if (val_is_number(val)) val = elab_number(e, type->dtype, val_to_real(val));
-    bool fits = val_is_tensor(val) && type_same_dims(elab_type(e, val), type) &&
-                (val.is_weak || elab_type(e, val)->dtype == type->dtype);
+    bool fits =
+        val_is_tensor(val) && type_same_dims(elab_type(e, val), type) &&
+        (val.is_weak || elab_takes(type->dtype, elab_type(e, val)->dtype));
     if (fits) {
       val = elab_cast(e, val, type->dtype);
       scan->outs[i] = graph_transpose_to(e->graph, val.tensor, type);

@@ -52,7 +52,7 @@ static bool find_dtype(Elab *e, const TypeExpr *type, DType *out) {
     diag_suggest(d, type->dtype, names, N_DTYPES);
     return false;
   }
-  if (dtype_class(*out) != CLASS_REAL || *out == DT_f32 ||
+  if (dtype_class(*out) != CLASS_REAL || dtype_is_rounded(*out) ||
       e->program->options->check_only)
     return true;
   elab_not_supported(e, type->span, type->dtype);
@@ -195,11 +195,12 @@ static void write_state(Elab *e, const Local *state, Val val, Span span) {
   if (val_is_poison(val) || val_is_poison(state->val)) return;
   const Type *type = elab_type(e, state->val);
   if (!val_is_tensor(val) || !type_same_dims(elab_type(e, val), type) ||
-      elab_type(e, val)->dtype != type->dtype) {
+      !elab_takes(type->dtype, elab_type(e, val)->dtype)) {
     diag(e->diags, DIAG_state_type, span, state->name, type_describe(e, type),
          val_describe(e, val));
     return;
   }
+  val = elab_cast(e, val, type->dtype);
   elab_set_state(e, state->state_path,
                  graph_transpose_to(e->graph, val.tensor, type));
 }

@@ -72,7 +72,8 @@ static Val scalar(Elab *e, const Expr *x, Val val, const char *what) {
   if (val_is_poison(val)) return val;
   if (val_is_tensor(val) && elab_type(e, val)->rank == 0 &&
       dtype_class(elab_type(e, val)->dtype) == CLASS_REAL)
-    return val;
+    return dtype_is_short(elab_type(e, val)->dtype) ? elab_cast(e, val, DT_f32)
+                                                    : val;
   diag(e->diags, DIAG_not_scalar, x->span, what, val_describe(e, val));
   return POISON;
 }
@@ -205,7 +206,8 @@ static Value in_declared_order(Elab *e, const TypeExpr *declared, Value value) {
   return graph_transpose_to(e->graph, value, order);
 }
 
-static void add_results(Elab *e, const Callable *net, Val result) {
+static void add_results(Elab *e, const Callable *net, Val result,
+                        bool is_sample) {
   const TypeList *types = &net->item->result;
   bool is_list = result.kind == VAL_list;
   for (int i = 0; i < (is_list ? result.list->n : 1); i++) {
@@ -219,6 +221,8 @@ static void add_results(Elab *e, const Callable *net, Val result) {
     }
     const TypeExpr *declared = i < types->n ? types->data[i] : NULL;
     e->graph->path = path;
+    if (is_sample && dtype_is_short(elab_type(e, val)->dtype))
+      val = elab_cast(e, val, DT_f32); /* chances are computed in f32 */
     graph_output(e->graph, ROLE_result, path,
                  in_declared_order(e, declared, val.tensor));
   }
@@ -241,7 +245,7 @@ static Graph *build_net(Build *b, Callable *net, const char *name,
   if (!b->walk) b->walk = e;
   Val result = elab_net(e, net, args, formals->n, net->item->name_span);
   if (val_is_poison(result)) return NULL;
-  add_results(e, net, result);
+  add_results(e, net, result, strcmp(name, "sample") == 0);
   return finish(e);
 }
 

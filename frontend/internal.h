@@ -301,8 +301,12 @@ Val elab_emit(Elab *e, Op op, const Val *inputs, int n, const Attrs *attrs);
 void elab_set_state(Elab *e, Name path, Value value);
 Val elab_number(Elab *e, DType dtype, double value);
 Val elab_cast(Elab *e, Val val, DType dtype);
-/* A value that the program typed f32 stays so where `precision` rounds: a cast
- * from f32 to f32 says it.  Lists and other values are returned as they are. */
+/* A real without a dtype of its own, f32 as long as `precision` has not
+ * decided, takes the one that it is typed with; a typed one may be widened. */
+bool elab_takes(DType dtype, DType has);
+/* The value in the dtype that the program typed.  One that it typed f32 stays
+ * so where `precision` rounds: a cast from f32 to f32 says it.  Lists and other
+ * values are returned as they are. */
 Val elab_typed(Elab *e, const TypeExpr *type, Val val);
 Val elab_keep_f32(Elab *e, Val val);
 const Type *elab_type(const Elab *e, Val val);

@@ -45,6 +45,14 @@ bool dtype_find(const char *name, DType *out_dtype) {
   return false;
 }
 
+bool dtype_is_short(DType dtype) {
+  return dtype == DT_bf16 || dtype == DT_f16;
+}
+
+bool dtype_is_rounded(DType dtype) {
+  return dtype == DT_f32 || dtype_is_short(dtype);
+}
+
 /* Two of one class and size (u8 and i8, f16 and bf16) give the later row. */
 DType dtype_promote(DType a, DType b) {
   const DTypeInfo *x = info_of(a), *y = info_of(b);

@@ -38,6 +38,9 @@ DTypeClass dtype_class(DType dtype);
 bool dtype_find(const char *name, DType *out_dtype);
 /* The wider of two: bool < integers < reals, then by bytes. */
 DType dtype_promote(DType a, DType b);
+/* The 16-bit reals; these and f32: what `precision` rounds from and to. */
+bool dtype_is_short(DType dtype);
+bool dtype_is_rounded(DType dtype);
 /* The real of this dtype that is nearest (ties to even); beyond the largest
  * finite one an infinity, in f8e4m3, which has none, not a number. */
 double dtype_round(DType dtype, double x);

@@ -62,14 +62,6 @@ static bool is_listed(const Rounding *r, const Node *node) {
 
 /* ---- kinds of dtypes and operators ---- */
 
-bool dtype_is_short(DType dtype) {
-  return dtype == DT_bf16 || dtype == DT_f16;
-}
-
-bool dtype_is_rounded(DType dtype) {
-  return dtype == DT_f32 || dtype_is_short(dtype);
-}
-
 Facts *precision_facts(const Rounding *r, Value value) {
   return &r->facts[value.node][value.result];
 }

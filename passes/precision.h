@@ -38,10 +38,6 @@ typedef struct Rounding {
   const Node *scan;         /* this one; NULL: no body */
 } Rounding;
 
-/* f32, f16 or bf16: what is rounded, or typed to be.  The last two. */
-bool dtype_is_rounded(DType dtype);
-bool dtype_is_short(DType dtype);
-
 Facts *precision_facts(const Rounding *r, Value value);
 DType precision_dtype(const Rounding *r, Value value); /* in the old graph */
 /* Reads short values and sums in f32. */

@@ -255,7 +255,7 @@ static void build_input(Rounding *r, int id) {
   const GraphInput *input = &r->from->inputs.data[node_int(node, ATTR_slot, 0)];
   const Type *type = node->types[0];
   Facts *facts = &r->facts[id][0];
-  bool is_master = input->role == ROLE_param || input->role == ROLE_ema;
+  bool is_master = input->role == ROLE_param;
   if (is_master && type->dtype == DT_f32 && !facts->is_typed)
     type = type_with_dtype(r->from->module->arena, type, r->precision->master);
   rewrite_at(&r->rewrite, id);

@@ -180,14 +180,28 @@ Status exec_run(Exec *exec, const DnnCode *code, int64_t step) {
   return wait_for_all(exec, code);
 }
 
-static Status is_finite(Exec *exec, int64_t offset, int64_t n, bool *out) {
+/* Infinities and what is no number have all bits of the exponent set. */
+static bool all_finite(const void *values, int64_t n, DnnDtype dtype) {
+  const float *wide = values;
+  const uint16_t *halves = values;
+  uint16_t exponent = dtype == DNN_f16 ? 0x7c00 : 0x7f80;
+  for (int64_t i = 0; i < n; i++)
+    if (dtype == DNN_f32 ? !isfinite(wide[i])
+                         : (halves[i] & exponent) == exponent)
+      return false;
+  return true;
+}
+
+/* `check`: offset, elements, dtype. */
+static Status is_finite(Exec *exec, const int64_t *check, bool *out) {
+  DnnDtype dtype = (DnnDtype)check[2];
+  int64_t item = dtype_bytes(dtype);
   *out = true;
-  for (int64_t at = 0; at < n && *out; at += CHECK_FLOATS) {
-    int64_t here = n - at < CHECK_FLOATS ? n - at : CHECK_FLOATS;
-    TRY(exec->device->read(exec->device, offset + at * (int64_t)sizeof(float),
-                           exec->check, here * (int64_t)sizeof(float)));
-    for (int64_t i = 0; i < here; i++)
-      if (!isfinite(exec->check[i])) *out = false;
+  for (int64_t at = 0; at < check[1] && *out; at += CHECK_FLOATS) {
+    int64_t here = check[1] - at < CHECK_FLOATS ? check[1] - at : CHECK_FLOATS;
+    TRY(exec->device->read(exec->device, check[0] + at * item, exec->check,
+                           here * item));
+    *out = all_finite(exec->check, here, dtype);
   }
   return STATUS_OK;
 }
@@ -202,8 +216,7 @@ Status exec_run_checked(Exec *exec, const DnnCode *code, int64_t step,
     TRY(run_one(exec, code, i, turns));
     for (int j = 0; j < instr->n_checks && *out_instr < 0; j++) {
       bool finite;
-      TRY(is_finite(exec, instr->checks[2 * j], instr->checks[2 * j + 1],
-                    &finite));
+      TRY(is_finite(exec, instr->checks + 3 * j, &finite));
       if (!finite) *out_instr = i;
     }
     i += loop_length(instr);

@@ -178,9 +178,9 @@ typedef struct DnnInstr {
   const void *detail;
   const char *path;          /* of the node, for messages and traces */
   double flops, bytes_moved; /* estimates by the operator's cost rule */
-  /* What this instruction wrote that is real-valued: n_checks pairs
-   * (offset, elements of f32), for finding the first value not finite.  A loop
-   * checks what it stacked. */
+  /* What this instruction wrote that is real-valued: n_checks triples (offset,
+   * elements, DnnDtype: f32, f16 or bf16), for finding the first value not
+   * finite.  A loop checks what it stacked. */
   uint16_t n_checks;
   const int64_t *checks;
   uint16_t n_places; /* OP_KERNEL: 0 almost always */

@@ -107,6 +107,15 @@ static int64_t one_step(Run *run, int64_t t) {
   return ns;
 }
 
+/* The failed step has halved a dynamic scale. */
+static void take_scale_back(Run *run) {
+  const DnnTensor *tensor = scale_tensor(run->program);
+  float scale = run->scale * 2;
+  if (tensor)
+    must(run,
+         run->device->write(run->device, tensor->offset, &scale, sizeof scale));
+}
+
 /* The update did not happen, so the same step can be run again, with a look at
  * every result. */
 static int explain_not_finite(Run *run, int64_t t) {
@@ -115,6 +124,7 @@ static int explain_not_finite(Run *run, int64_t t) {
   int32_t own;
   must(run, data_fill_train(run->data, run->device, run->train, t));
   write_step(run, t);
+  take_scale_back(run);
   must(run, exec_run_checked(run->exec, run->train, t, &own));
   Arena *scratch = arena_create(run->memory);
   int32_t *all = ARENA_ARRAY(scratch, int32_t, run->comm->world);

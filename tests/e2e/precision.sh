@@ -1,0 +1,109 @@
+#!/bin/bash
+# 16 bits: values typed so, averages of parameters, values that are not finite.
+. "$(dirname "$0")/lib.sh"
+train() { # name model arguments...
+  local name=$1 model=$2
+  shift 2
+  DNN_POISON=1 "$dnnc" run "$model" --json --verify-ir "$@" >"$name.json" \
+    2>"$name.err" || { cat "$name.err"; fail "$name"; }
+}
+same_loss() { # name name relative
+  close "$(field loss "$1.json")" "$(field loss "$2.json")" "$3" ||
+    fail "$2: loss $(field loss "$2.json"), not $(field loss "$1.json") of $1"
+}
+
+# Typed values keep their dtype whatever the rest computes in.
+typed=$root/tests/precision/typed.dnn
+for compute in f32 bf16 f16; do
+  for level in -O0 -O2; do
+    train "typed-$compute$level" "$typed" "precision.compute=$compute" $level \
+      --no-save
+    same_loss typed-f32-O0 "typed-$compute$level" 3e-3
+  done
+done
+train whole "$typed" save=whole.ckpt
+header() { head -c 3000 "$1"/*/*.safetensors | tr -d '\0' | tr '{' '\n'; }
+for tensor in half.w:BF16 half.g:F16 wh:BF16 mean:BF16; do
+  header whole.ckpt | grep -A1 "\"${tensor%:*}\":" | grep -q "\"${tensor#*:}\"" ||
+    fail "the checkpoint has no ${tensor#*:} of '${tensor%:*}'"
+done
+"$dnnc" build "$typed" save=half.ckpt -o cut >/dev/null || fail "build"
+./cut/run --json --steps 2 >half.json || fail "first half"
+./cut/run --json --resume >rest.json || fail "second half"
+[ -n "$(field parameters_sha256 rest.json)" ] &&
+  [ "$(field parameters_sha256 rest.json)" = \
+    "$(field parameters_sha256 whole.json)" ] || fail "resumed differently"
+echo "typed: f32, bf16 and f16, -O0 and -O2, resumed"
+
+# An average moves by thousandths, which 16 bits would not hold: it is f32.
+cat >average.dnn <<'END'
+dim B = 16, K = 2
+net line(x: [B]) -> [B, K] {
+  param w, b: [K] = normal(1)
+  return x * w + b
+}
+data d {
+  x: [B] = csv("rows.csv", 0) / 10
+  y: i32[B] = csv("rows.csv", 1)
+  eval = 100
+}
+train {
+  loss      = cross_entropy(line(d.x), d.y, K)
+  optimizer = sgd(lr = 0.5)
+  steps     = 300
+  ema       = 0.998
+}
+END
+seq 0 399 | awk '{ x = $1 % 20; print x "," (x > 9) }' >rows.csv
+average() { # name arguments...
+  train "$@" --no-save
+  field validation_loss "$1.json"
+}
+wide=$(average wide average.dnn)
+still=$(average still average.dnn 'optimizer=sgd(lr = 0)')
+last=$(average last average.dnn ema=0)
+for precision in "compute=bf16" "compute=f16" "compute=bf16 master=bf16"; do
+  arguments=()
+  for word in $precision; do arguments+=("precision.$word"); done
+  short=$(average short average.dnn "${arguments[@]}")
+  close "$wide" "$short" 1e-2 || fail "average in $precision: $short, not $wide"
+done
+close "$wide" "$still" 5e-2 && fail "the average does not move"
+close "$wide" "$last" 5e-2 && fail "the average is the last value"
+echo "average: f32 $wide, 16 bits $short, before $still, last $last"
+
+# The first value that is not finite may be one of 16 bits.
+cat >large.dnn <<'END'
+dim B = 2, C = 2, D = 1
+net f(x: [B, C]) -> [B, D] {
+  param w: [C, D] = ones
+  large = tanh(x) * 70000
+  return dot(large, w, C)
+}
+data d {
+  x: [B, C] = csv("large.csv", 0..1)
+  y: [B, D] = csv("large.csv", 2)
+  order = sequential
+}
+train { loss = mse(f(d.x), d.y); optimizer = sgd(lr = 1e-6); steps = 30 }
+precision { compute = f16 }
+END
+printf '1,1,0\n60,60,0\n' >large.csv
+stops() { # name arguments...
+  local name=$1
+  shift
+  "$dnnc" run large.dnn --no-save "$@" >"$name.out" 2>&1
+  [ $? = 1 ] || fail "$name: it does not stop"
+}
+stops plain
+grep -q "error: step 1: the loss is not finite; the first value that is not is in 'large' (forward)" plain.out ||
+  { tail -n 3 plain.out; fail "the first value is not named"; }
+# A scale is halved down to 1; what is not finite without one stops the run.
+stops scaled precision.loss_scale=dynamic
+grep -q "error: step 17: the loss scale fell below 1" scaled.out ||
+  { tail -n 3 scaled.out; fail "the scale"; }
+grep -q "error: step 17: the loss is not finite; the first value that is not is in 'large' (forward)" scaled.out ||
+  { tail -n 3 scaled.out; fail "the first value under a scale"; }
+"$dnnc" run large.dnn --no-save precision.compute=bf16 'optimizer=sgd(lr = 0)' >/dev/null 2>&1 ||
+  fail "bf16 holds 70000"
+echo "not finite: named, with and without a loss scale"
