@@ -86,6 +86,9 @@ struct BuildOptions {
   const char *program_header; /* text of runtime/program.h */
   const char *model_dir;      /* folder of the model file */
   void (*progress)(void *user, int done, int total);
+  /* True: start no further compiler, remove what is there and fail.  May be
+   * NULL. */
+  bool (*is_stopped)(void *user);
   void *user;
 };
 

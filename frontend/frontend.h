@@ -29,6 +29,7 @@ typedef struct PlanRequest {
 
 typedef struct FrontendOptions {
   SourceLoader *load;
+  const char *(*why)(void *user); /* the last load failed; may be NULL */
   void *user;
   const char *path; /* of the model */
   const char *net;  /* --net or NULL */

@@ -188,7 +188,11 @@ static bool read_file(Program *program, Name path, Span span, int depth) {
   const FrontendOptions *options = program->options;
   const Source *source = options->load(options->user, path);
   if (!source) {
-    diag(m->diags, DIAG_no_file, span, path);
+    Diag *d = diag(m->diags, DIAG_no_file, span, path);
+    if (options->why)
+      diag_note(d, SPAN_NONE, "%s", options->why(options->user));
+    if (!span.source)
+      diag_help(d, "'dnnc list models' names the models that come with dnnc");
     return false;
   }
   map_put(program->files, path, (void *)&being_read);

@@ -392,6 +392,7 @@ static int launch(int argc, char **argv, const DnnProgram *program) {
 
 int rank_main(int argc, char **argv, const DnnProgram *program) {
   RunOptions options;
+  file_fill_standard_streams();
   int code = parse_options(argc, argv, &options);
   if (code >= 0) return code;
   if (is_launcher(argv[0])) return launch(argc, argv, program);
@@ -416,7 +417,10 @@ int rank_main(int argc, char **argv, const DnnProgram *program) {
   }
   run->comm->watch = &run->watch;
   code = go(run);
-  if (fflush(stdout) != 0 && !code) code = EXIT_machine;
+  if ((fflush(stdout) != 0 || ferror(stdout)) && !code) {
+    fprintf(stderr, "error: standard output could not be written\n");
+    code = EXIT_machine;
+  }
   finish(run, code);
   return code;
 }

@@ -42,10 +42,11 @@ static void json_number(double value) {
 void report_start(const Run *run) {
   const DnnProgram *program = run->program;
   if (!speaks(run) || run->options.sample) return;
-  fprintf(stderr, "%s: %lld parameters, %d rank%s, %lld steps, arena %.1f MB\n",
+  fprintf(stderr,
+          "%s: %lld parameters, %d rank%s, %lld step%s, arena %.1f MB\n",
           program->model, (long long)program->parameters, program->world,
           program->world == 1 ? "" : "s", (long long)run->last,
-          (double)program->arena_bytes * 1e-6);
+          run->last == 1 ? "" : "s", (double)program->arena_bytes * 1e-6);
 }
 
 static double items_per_second(const Run *run, int64_t ns) {
@@ -305,6 +306,9 @@ int report_end(Run *run) {
       return EXIT_fault;
     }
   if (run->comm->rank != 0) return EXIT_done;
+  if (speaks(run) && run->saved == run->done)
+    fprintf(stderr, "saved %s/step-%08lld\n", run->program->settings.save,
+            (long long)run->done);
   if (run->options.json) {
     print_json_end(run, all);
   } else if (run->poison_top) {

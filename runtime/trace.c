@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 Trace *trace_create(Arena *arena, int64_t capacity) {
   Trace *trace = ARENA_NEW(arena, Trace);
@@ -101,7 +103,9 @@ Status trace_write(const Trace *trace, const char *path, const Comm *comm,
   if (!file) return status_errno(errno, "cannot write '%s'", name);
   write_events(file, trace, comm, program);
   bool failed = ferror(file);
-  if (fclose(file) != 0 || failed)
-    return status_errno(errno, "cannot write '%s'", name);
-  return STATUS_OK;
+  if (fclose(file) == 0 && !failed) return STATUS_OK;
+  int error = errno;
+  struct stat info; /* half a timeline can be read by nobody */
+  if (lstat(name, &info) == 0 && S_ISREG(info.st_mode)) unlink(name);
+  return status_errno(error, "cannot write '%s'", name);
 }

@@ -34,6 +34,8 @@ static Status read_open(int fd, Arena *arena, const char *path, size_t limit,
   struct stat info;
   if (fstat(fd, &info) != 0)
     return status_errno(errno, "cannot read '%s'", path);
+  if (S_ISDIR(info.st_mode))
+    return status_make(STATUS_invalid, "'%s' is a folder", path);
   if (!S_ISREG(info.st_mode))
     return status_make(STATUS_invalid, "'%s' is not a regular file", path);
   if ((uint64_t)info.st_size > limit)
@@ -129,6 +131,14 @@ Status file_make_dirs(const char *path) {
 bool file_exists(const char *path) {
   struct stat info;
   return stat(path, &info) == 0;
+}
+void file_fill_standard_streams(void) {
+  /* The lowest free number is taken, so they fill up in order. */
+  int fd;
+  do {
+    fd = open("/dev/null", O_RDONLY);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) close(fd);
 }
 #else
 typedef int NoFilesHere; /* a translation unit may not be empty */

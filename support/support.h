@@ -300,6 +300,10 @@ Status file_read(Arena *arena, const char *path, size_t limit,
 Status file_replace(const char *path, const void *bytes, size_t n);
 Status file_make_dirs(const char *path);
 bool file_exists(const char *path);
+/* Call first in main.  A process may be started with standard streams closed;
+ * the next file that is opened would become one of them and get what is printed
+ * there.  Each closed one gets a stream that cannot be written. */
+void file_fill_standard_streams(void);
 
 typedef struct Dylib Dylib;
 /* Opens the first of `names` (a NULL-ended list of sonames or absolute paths)

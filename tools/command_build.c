@@ -6,17 +6,49 @@
 #include "tools/tools.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* ---- signals ---- */
+
+static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP};
+static volatile sig_atomic_t signal_seen;
+
+static void note_signal(int number) {
+  signal_seen = number;
+}
+
+static bool is_stopped(void *user) {
+  (void)user;
+  return signal_seen != 0;
+}
+
+/* From here on a signal only ends the work early, so that folders that are not
+ * finished can be removed; `end_as_signalled` then dies of it. */
+static void hold_signals(void) {
+  struct sigaction action = {.sa_handler = note_signal}, before;
+  sigemptyset(&action.sa_mask);
+  for (int i = 0; i < ARRAY_LENGTH(stop_signals); i++) {
+    sigaction(stop_signals[i], NULL, &before); /* nohup ignores some */
+    if (before.sa_handler != SIG_IGN) sigaction(stop_signals[i], &action, NULL);
+  }
+}
+
+static void end_as_signalled(void) {
+  if (!signal_seen) return;
+  signal((int)signal_seen, SIG_DFL);
+  raise((int)signal_seen);
+}
+
 /* ---- places ---- */
 
 /* $XDG_CACHE_HOME/dnnc, ~/.cache/dnnc, or NULL; made with mode 0700.  A folder
  * that others may write is not used, because objects are linked from it. */
-static const char *cache_folder(Tool *tool) {
+static const char *find_cache(Tool *tool) {
   const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
   const char *path = base && base[0] == '/'
                          ? arena_printf(tool->arena, "%s/dnnc", base)
@@ -36,6 +68,12 @@ static const char *cache_folder(Tool *tool) {
           "that nobody else can write\n",
           path);
   return NULL;
+}
+
+static const char *cache_folder(Tool *tool) {
+  if (!tool->knows_cache) tool->cache = find_cache(tool);
+  tool->knows_cache = true;
+  return tool->cache;
 }
 
 /* The first `cc` (or $CC) of $PATH, as an absolute path. */
@@ -72,8 +110,6 @@ static void show_progress(void *user, int done, int total) {
 
 static int build(Tool *tool, Compilation *c, const char *out_dir,
                  BuildReport *report) {
-  int code = compile_all(tool, c);
-  if (code != EXIT_done) return code;
   const char *cc = find_compiler(tool->arena);
   if (!cc) {
     fprintf(stderr, "dnnc: error: no C compiler in $PATH; install one "
@@ -100,12 +136,14 @@ static int build(Tool *tool, Compilation *c, const char *out_dir,
       .program_header = embed_program_header(),
       .model_dir = compile_model_folder(tool),
       .progress = show_progress,
+      .is_stopped = is_stopped,
       .user = tool,
   };
   options.runtime_archive = embed_runtime_archive(&options.runtime_bytes);
   Status status = codegen_build(&tool->module, c->model, c->plan, c->codes,
                                 c->n_codes, &c->persistent, &options, report);
-  return status.code == STATUS_ok ? EXIT_done : tool_fail(status);
+  if (status.code == STATUS_ok) return EXIT_done;
+  return signal_seen ? EXIT_machine : tool_fail(status);
 }
 
 static void report_build(Tool *tool, const Compilation *c, const char *bundle,
@@ -136,7 +174,11 @@ int command_build(Tool *tool) {
   BuildReport report = {0};
   const char *bundle =
       tool->options.output ? tool->options.output : default_bundle(tool);
-  int code = build(tool, &c, bundle, &report);
+  int code = compile_all(tool, &c);
+  if (code != EXIT_done) return code;
+  hold_signals();
+  code = build(tool, &c, bundle, &report);
+  end_as_signalled();
   if (code == EXIT_done) report_build(tool, &c, bundle, &report);
   return code;
 }
@@ -215,13 +257,16 @@ static int build_and_run(Tool *tool) {
       !tool_read_bytes(tool, "--file-size", tool->options.file_size,
                        &file_bytes))
     return EXIT_user;
+  int code = compile_all(tool, &c);
+  if (code != EXIT_done) return code;
+  hold_signals();
   if (!bundle) {
     folder = temporary_folder(tool);
     if (!folder) return EXIT_machine;
     bundle = arena_printf(tool->arena, "%s/bundle", folder);
   }
-  int code = build(tool, &c, bundle, &report);
-  if (code == EXIT_done) {
+  code = build(tool, &c, bundle, &report);
+  if (code == EXIT_done && !signal_seen) {
     if (!tool->options.json && tool->options.command == COMMAND_run)
       report_build(tool, &c, tool->options.subject, &report);
     code = run_bundle(tool, &c, bundle, file_bytes);
@@ -230,6 +275,7 @@ static int build_and_run(Tool *tool) {
     codegen_remove_bundle(tool->arena, bundle);
     rmdir(folder);
   }
+  end_as_signalled();
   return code;
 }
 

@@ -52,7 +52,8 @@ static void list_models(Text *out) {
 }
 
 static void list_schedules(Text *out) {
-  text_add(out, "none: schedules are not supported yet (one stage)\n");
+  text_add(out, "naive  1f1b  (a plan has one stage today, for which they are "
+                "the same)\n");
 }
 
 static void list_commands(Text *out) {
@@ -89,6 +90,9 @@ int command_list(Tool *tool) {
   const char *nearest =
       text_nearest(tool->options.subject, names, ARRAY_LENGTH(names));
   fprintf(stderr, "dnnc: error: no table '%s'\n", tool->options.subject);
-  if (nearest) fprintf(stderr, "help: did you mean '%s'?\n", nearest);
+  if (nearest)
+    fprintf(stderr, "help: did you mean '%s'?\n", nearest);
+  else
+    fprintf(stderr, "help: 'dnnc --help' names the tables\n");
   return EXIT_user;
 }

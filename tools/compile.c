@@ -43,9 +43,14 @@ static const Source *load_source(void *user, const char *path) {
   source->path = key;
   Status status =
       file_read(tool->arena, path, 16 << 20, &source->text, &source->n);
+  tool->load_failure = status.message;
   if (status.code != STATUS_ok) return NULL;
   map_put(tool->sources, key, source);
   return source;
+}
+
+static const char *load_failure(void *user) {
+  return ((Tool *)user)->load_failure;
 }
 
 const char *compile_model_folder(Tool *tool) {
@@ -102,6 +107,7 @@ static bool read_request(Tool *tool, PlanRequest *out) {
 Model *compile_load(Tool *tool, bool check_only) {
   const Options *options = &tool->options;
   FrontendOptions frontend = {.load = load_source,
+                              .why = load_failure,
                               .user = tool,
                               .path = options->subject,
                               .net = options->net,

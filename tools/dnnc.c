@@ -69,6 +69,7 @@ static int tool_main(Tool *tool, int argc, char **argv) {
 
 int main(int argc, char **argv) {
   Tool tool = {0};
+  file_fill_standard_streams();
   setlocale(LC_ALL, "C");
   tool.memory = memory_create(out_of_memory, &tool);
   const char *fail = getenv("DNNC_FAIL_ALLOC"); /* tests: "n" or "n+" */
@@ -77,8 +78,9 @@ int main(int argc, char **argv) {
   tool.module = (Module){tool.memory, tool.arena, names_create(tool.arena),
                          diags_create(tool.arena)};
   int code = tool_main(&tool, argc, argv);
-  if (fflush(stdout) != 0 && code == EXIT_done) {
-    perror("dnnc: error: standard output");
+  bool is_lost = fflush(stdout) != 0;
+  if ((is_lost || ferror(stdout)) && code == EXIT_done) {
+    fprintf(stderr, "dnnc: error: standard output could not be written\n");
     code = EXIT_machine;
   }
   memory_destroy(tool.memory);

@@ -28,6 +28,11 @@ static const OptionRow option_rows[] = {
 #include "tools/options.def"
 };
 
+/* -O has its value in the word, so it is no row of options.def. */
+#define LEVEL_COMMANDS (C(check) | C(ir) | C(build) | C(run) | C(sample))
+#define LEVEL_SPELLING "-O0, -O1, -O2"
+#define LEVEL_HELP     "how much to optimise (default -O2)"
+
 typedef struct CommandRow {
   const char *name, *arguments, *summary;
 } CommandRow;
@@ -53,9 +58,11 @@ static bool find_command(Tool *tool, const char *word) {
       return true;
     }
   }
-  return complain(tool->arena,
-                  arena_printf(tool->arena, "no command '%s'", word),
-                  text_nearest(word, names, N_COMMANDS));
+  const char *nearest = text_nearest(word, names, N_COMMANDS);
+  complain(tool->arena, arena_printf(tool->arena, "no command '%s'", word),
+           nearest);
+  if (!nearest) fprintf(stderr, "help: 'dnnc --help' lists the commands\n");
+  return false;
 }
 
 static const OptionRow *find_option(CommandId command, const char *name,
@@ -192,7 +199,7 @@ bool options_parse(Tool *tool, int argc, char **argv) {
       only_words = true;
     else if (!strcmp(word, "--help") || !strcmp(word, "-h"))
       options->help = true;
-    else if (word[1] == 'O')
+    else if (word[1] == 'O' && LEVEL_COMMANDS >> options->command & 1)
       ok = read_level(tool, word);
     else
       ok = read_option(tool, argc, argv, &i);
@@ -217,8 +224,8 @@ void options_help(Text *out, CommandId command) {
     if (option_rows[i].commands >> command & 1)
       text_printf(out, "  %-22s %s\n", spelling(out->arena, &option_rows[i]),
                   option_rows[i].help);
-  text_printf(out, "  %-22s %s\n", "-O0, -O1, -O2",
-              "how much to optimise (default -O2)");
+  if (LEVEL_COMMANDS >> command & 1)
+    text_printf(out, "  %-22s %s\n", LEVEL_SPELLING, LEVEL_HELP);
 }
 
 void options_overview(Text *out) {
@@ -258,9 +265,20 @@ void options_man_page(Text *out) {
     man_text(out, spelling(out->arena, &option_rows[i]));
     text_printf(out, "\n%s\n", option_rows[i].help);
   }
+  text_add(out, ".TP\n.B ");
+  man_text(out, LEVEL_SPELLING);
+  text_printf(out, "\n%s\n", LEVEL_HELP);
   text_add(out, ".SH EXIT STATUS\n0 done; 1 mistake in the input; 2 no plan "
                 "fits; 3 the machine failed; 4 fault of dnnc; 130 interrupted; "
                 "143 terminated.\n");
+}
+
+static void markdown_row(Text *out, const char *spelling, unsigned commands,
+                         const char *help) {
+  text_printf(out, "| `%s` |", spelling);
+  for (int c = 0; c < N_COMMANDS; c++)
+    if (commands >> c & 1) text_printf(out, " %s", command_rows[c].name);
+  text_printf(out, " | %s |\n", help);
 }
 
 void options_markdown(Text *out) {
@@ -270,11 +288,8 @@ void options_markdown(Text *out) {
     text_printf(out, "| `%s` | `%s` | %s |\n", command_rows[i].name,
                 command_rows[i].arguments, command_rows[i].summary);
   text_add(out, "\n| option | commands | meaning |\n|---|---|---|\n");
-  for (int i = 0; i < ARRAY_LENGTH(option_rows); i++) {
-    text_printf(out, "| `%s` |", spelling(out->arena, &option_rows[i]));
-    for (int c = 0; c < N_COMMANDS; c++)
-      if (option_rows[i].commands >> c & 1)
-        text_printf(out, " %s", command_rows[c].name);
-    text_printf(out, " | %s |\n", option_rows[i].help);
-  }
+  for (int i = 0; i < ARRAY_LENGTH(option_rows); i++)
+    markdown_row(out, spelling(out->arena, &option_rows[i]),
+                 option_rows[i].commands, option_rows[i].help);
+  markdown_row(out, LEVEL_SPELLING, LEVEL_COMMANDS, LEVEL_HELP);
 }

@@ -48,6 +48,9 @@ typedef struct Tool {
   Module module;
   Options options;
   Map *sources; /* of files read so far, by path */
+  const char *load_failure; /* why the last of them could not be read */
+  const char *cache;        /* folder of the cache, looked for once */
+  bool knows_cache;
 } Tool;
 
 /* ---- options.c ---- */

@@ -121,10 +121,13 @@ typedef struct Compiling {
 
 static Status start_job(Compiling *compiling, CompileJob *job, pid_t *out_pid) {
   Arena *arena = compiling->scratch;
+  const BuildOptions *options = compiling->options;
+  if (options->is_stopped && options->is_stopped(options->user))
+    return status_make(STATUS_unavailable, "stopped");
   const char *source = path_of(arena, compiling->work, job->stem, ".c");
   Arguments arguments = {0};
   TRY(toolchain_write(source, job->text, strlen(job->text)));
-  vec_push(arena, &arguments, compiling->options->cc);
+  vec_push(arena, &arguments, options->cc);
   add_words(arena, &arguments, job->flags);
   /* Names in the object do not tell where it was compiled. */
   vec_push(arena, &arguments,

@@ -1,0 +1,52 @@
+#!/bin/bash
+# Where output goes wrong: standard output closed or full is said and is exit
+# code 3, and never becomes part of a file; a build that is ended early leaves
+# nothing behind; a timeline that does not fit is not left as half a file.
+. "$(dirname "$0")/lib.sh"
+cp -r "$root/models" .
+export OMP_NUM_THREADS=1
+small="models/mlp.dnn --data $root H1=16 H2=8 eval_batches=1"
+
+# ---- standard output ----
+"$dnnc" list ops >/dev/full 2>err
+[ $? = 3 ] && grep -q 'standard output' err || fail "a full standard output"
+"$dnnc" check models/mlp.dnn >&- 2>err
+[ $? = 3 ] && grep -q 'standard output' err || fail "a closed standard output"
+"$dnnc" run $small --steps 2 >/dev/full 2>err
+[ $? = 3 ] && grep -q 'standard output' err || fail "a run into a full disk"
+rm -rf mlp.ckpt
+# The first file that a process without streams opens would be its stream 1.
+"$dnnc" run $small --steps 2 <&- >&- 2>&-
+[ $? = 3 ] || fail "a run without streams"
+! grep -rlq 'step 1/' mlp.ckpt || fail "a log line in a checkpoint"
+"$dnnc" run $small --resume --steps 3 >out 2>err ||
+  { cat err; fail "what a run without streams saved"; }
+grep -q '^step 3/' out || { cat out; fail "did not go on at step 3"; }
+grep -q '^saved mlp.ckpt/step-00000003' err || fail "no word of the checkpoint"
+
+# ---- a timeline on a full disk ----
+ln -s /dev/full full.json
+"$dnnc" run $small --no-save --steps 2 --trace full.json >out 2>err
+[ $? = 3 ] && [ -e /dev/full ] && [ -L full.json ] || fail "a trace into a device"
+
+# ---- a build that is ended ----
+stand_in_cc
+sed -i '2i sleep 0.5' stand-in-cc
+mkdir place
+for signal in TERM:143 HUP:129; do
+  (cd place && exec "$dnnc" build ../models/mlp.dnn --no-cache -o m.bundle --quiet) &
+  pid=$!
+  for _ in $(seq 100); do [ -n "$(ls -A place)" ] && break; sleep 0.02; done
+  [ -n "$(ls -A place)" ] || fail "the build made no folder"
+  kill -"${signal%:*}" $pid
+  wait $pid
+  [ $? = "${signal#*:}" ] || fail "${signal%:*}: not ended by the signal"
+  [ -z "$(ls -A place)" ] || fail "${signal%:*}: left $(ls -A place)"
+done
+"$dnnc" run $small --no-save >out 2>&1 &
+pid=$!
+for _ in $(seq 100); do ls "$XDG_CACHE_HOME"/dnnc/run-* >/dev/null 2>&1 && break; sleep 0.02; done
+kill -TERM $pid
+wait $pid
+[ $? = 143 ] || { cat out; fail "run: not ended by the signal"; }
+! ls -d "$XDG_CACHE_HOME"/dnnc/run-* 2>/dev/null || fail "run: a folder is left"
