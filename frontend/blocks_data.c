@@ -323,8 +323,27 @@ static bool is_used(const Elab *e, const Item *block) {
   return false;
 }
 
+static bool is_evaluated(const DataBlock *block) {
+  for (int i = 0; i < block->n_fields; i++)
+    if (block->fields[i].eval_file) return true;
+  return block->eval > 0;
+}
+
+/* An evaluation reads all blocks, so one without records for it ends it. */
+static void check_eval(Elab *e, const Model *model, const Span *spans) {
+  int with = -1, without = -1;
+  for (int i = 0; i < model->n_data; i++)
+    *(is_evaluated(&model->data[i]) ? &with : &without) = i;
+  if (with < 0 || without < 0) return;
+  Diag *d = diag(e->diags, DIAG_no_eval, spans[without], model->data[with].name,
+                 model->data[without].name);
+  diag_help(d, "'eval = 0.1' in '%s' keeps the last tenth",
+            model->data[without].name);
+}
+
 void data_read(Elab *e, Model *model, const Elab *read) {
   const Program *program = e->program;
+  Span *spans = ARENA_ARRAY(e->arena, Span, program->blocks.n);
   model->data = ARENA_ARRAY(e->arena, DataBlock, program->blocks.n);
   for (int i = 0; i < program->blocks.n; i++) {
     const Item *item = program->blocks.data[i];
@@ -333,6 +352,9 @@ void data_read(Elab *e, Model *model, const Elab *read) {
       diag(e->diags, DIAG_data_without_name, item->name_span);
       continue;
     }
-    if (is_used(read, item)) read_block(e, item, &model->data[model->n_data++]);
+    if (!is_used(read, item)) continue;
+    spans[model->n_data] = item->name_span;
+    read_block(e, item, &model->data[model->n_data++]);
   }
+  check_eval(e, model, spans);
 }

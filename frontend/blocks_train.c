@@ -37,6 +37,22 @@ static const struct {
 };
 /* clang-format on */
 
+static bool formals_have(Names *names, const char *formals, const char *name) {
+  Builtin builtin = {0};
+  builtin_parse_formals(names, formals, &builtin);
+  for (int i = 0; i < builtin.n_formals; i++)
+    if (strcmp(builtin.formals[i].name, name) == 0) return true;
+  return false;
+}
+
+bool train_takes_argument(Names *names, const char *name) {
+  for (int i = 0; i < ARRAY_LENGTH(optimizers); i++)
+    if (formals_have(names, optimizers[i].formals, name)) return true;
+  for (int i = 0; i < ARRAY_LENGTH(schedules); i++)
+    if (formals_have(names, schedules[i].formals, name)) return true;
+  return false;
+}
+
 /* ---- the learning rate ---- */
 
 static bool call_numbers(BuiltinCall *call, double *out) {

@@ -333,6 +333,11 @@ static bool check_size(Elab *e, const TypeDim *dim, int64_t has, Span span,
     diag_note(d, dim->span, "the type says so here");
   else
     note_size(e, d, dim->name, wants);
+  if (!dim->size && !frame_size(e->frame, dim->name))
+    diag_help(d,
+              "without a size '%s' is the dim of the file; '%s:n' in the type "
+              "takes any size",
+              dim->name, dim->name);
   return false;
 }
 

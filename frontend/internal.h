@@ -472,6 +472,8 @@ Name data_batch_dim(const Program *program, const Expr *loss);
 void data_read(Elab *e, Model *model, const Elab *read);
 Val data_field(Elab *e, const Expr *x);
 void train_read(Elab *e, Model *model, const Item *block);
+/* Some optimizer or schedule has an argument of this name. */
+bool train_takes_argument(Names *names, const char *name);
 void precision_read(Elab *e, Model *model, const Item *block);
 void sample_read(Elab *e, Model *model, const Item *block);
 

@@ -97,7 +97,13 @@ static void unknown_override(Program *program, const char *name) {
     if (strcmp(#b, "train") == 0) vec_push(m->arena, &names, #n);              \
   }
 #include "frontend/settings.def"
-  diag_suggest(d, name, names.data, names.n);
+  if (train_takes_argument(m->names, name))
+    diag_help(d,
+              "'%s' is an argument of an optimizer or its rate, which are "
+              "replaced whole, as in 'optimizer=adamw(lr = 1e-3)'",
+              name);
+  else
+    diag_suggest(d, name, names.data, names.n);
 }
 
 static void apply(Program *program, const Override *override) {

@@ -20,6 +20,7 @@
 #include "runtime/reader.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* The part of a block that is trained on, or evaluated. */
@@ -80,11 +81,31 @@ static Status check_records(const DnnField *field, const Reader *reader,
   return STATUS_OK;
 }
 
+static bool is_synthetic(const DnnField *field) {
+  return field->source == DNN_SYNTHETIC_INTS ||
+         field->source == DNN_SYNTHETIC_REALS;
+}
+
+/* Two fields of a block must have as many records. */
+static Status other_length(const DnnField *a, int64_t n_a, const DnnField *b,
+                           int64_t n_b) {
+  bool has_help = is_synthetic(a) != is_synthetic(b);
+  const DnnField *made = is_synthetic(a) ? a : b;
+  char help[160] = "";
+  if (has_help)
+    snprintf(help, sizeof help, "; 'records = %lld' gives '%s' as many",
+             (long long)(made == a ? n_b : n_a), made->path);
+  return status_make(STATUS_invalid,
+                     "'%s' has %lld records and '%s' has %lld%s", a->path,
+                     (long long)n_a, b->path, (long long)n_b, help);
+}
+
 /* Opens the fields' files and finds the number of units they share. */
 static Status open_part(Arena *arena, Data *data, const Block *block,
                         bool is_eval, const char *folder, Part *out) {
   const DnnData *source = block->data;
   const Reader **readers = ARENA_ARRAY(arena, const Reader *, source->n_fields);
+  const DnnField *first = NULL;
   *out = (Part){.readers = readers, .n = INT64_MAX};
   for (int i = 0; i < source->n_fields; i++) {
     const DnnField *field = &source->fields[i];
@@ -101,12 +122,10 @@ static Status open_part(Arena *arena, Data *data, const Block *block,
       data->resident_bytes += opened->n * (int64_t)sizeof(double);
     if (!source->is_stream) TRY(check_records(field, opened, items, name));
     int64_t units = source->is_stream ? opened->n : opened->n / items;
-    bool differs = !source->is_stream && out->n != INT64_MAX && units != out->n;
-    if (differs)
-      return status_make(STATUS_invalid,
-                         "the fields of '%s' have %lld and %lld records",
-                         source->name, (long long)out->n, (long long)units);
+    if (!source->is_stream && first && units != out->n)
+      return other_length(first, out->n, field, units);
     if (units < out->n) out->n = units;
+    first = field;
     readers[i] = opened;
   }
   if (out->n == INT64_MAX) out->n = 0;
