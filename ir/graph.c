@@ -26,8 +26,12 @@ Graph *graph_create(Module *module, Name name) {
 }
 
 Graph *graph_like(const Graph *graph) {
+  Arena *arena = graph->module->arena;
   Graph *result = graph_create(graph->module, graph->name);
   result->mesh = graph->mesh;
+  vec_reserve(arena, &result->nodes, graph->nodes.n);
+  vec_reserve(arena, &result->inputs, graph->inputs.n);
+  vec_reserve(arena, &result->outputs, graph->outputs.n);
   return result;
 }
 
@@ -144,35 +148,46 @@ static Value copy_input(Graph *to, const Graph *from, const Node *node) {
   ASSERT(slot >= 0 && slot < from->inputs.n);
   GraphInput input = from->inputs.data[slot];
   Value value = graph_input(to, input.role, input.path, node->types[0]);
+  Node *copy = to->nodes.data[value.node];
+  copy->span = node->span;
+  copy->path = node->path;
+  copy->phase = node->phase;
   input.value = value;
   to->inputs.data[to->inputs.n - 1] = input;
   return value;
 }
 
-/* What is in a node never changes, so a copy shares it. */
-static Value append_copy(Graph *to, const Node *node, const Value *inputs) {
+static bool same_values(const Value *a, const Value *b, int n) {
+  for (int i = 0; i < n; i++)
+    if (!value_equal(a[i], b[i])) return false;
+  return true;
+}
+
+/* What is in a node never changes, so a copy shares it; one that reads the
+ * same inputs is the node itself.  (Bodies of scans are replaced.) */
+static Value append_copy(Graph *to, Node *node, const Value *inputs,
+                         bool may_share) {
   Arena *arena = to->module->arena;
   for (int i = 0; i < node->n_inputs; i++) check_value(to, inputs[i]);
-  Node *copy = arena_copy(arena, node, sizeof *node);
-  copy->inputs =
-      arena_copy(arena, inputs, (size_t)node->n_inputs * sizeof(Value));
+  Node *copy = node;
+  if (!may_share || node->op == OP_scan ||
+      !same_values(inputs, node->inputs, node->n_inputs)) {
+    copy = arena_copy(arena, node, sizeof *node);
+    copy->inputs =
+        arena_copy(arena, inputs, (size_t)node->n_inputs * sizeof(Value));
+  }
   vec_push(arena, &to->nodes, copy);
   return (Value){to->nodes.n - 1, 0};
 }
 
 Value graph_copy_node(Graph *to, const Graph *from, int id,
                       const Value *new_inputs, bool infer_types) {
-  const Node *node = from->nodes.data[id];
-  Value value;
-  if (node->op == OP_input)
-    value = copy_input(to, from, node);
-  else
-    value = append_copy(to, node, new_inputs);
+  Node *node = from->nodes.data[id];
+  bool infers = infer_types && op_info(node->op)->infer;
+  if (node->op == OP_input) return copy_input(to, from, node);
+  Value value = append_copy(to, node, new_inputs, !infers);
+  if (!infers) return value;
   Node *copy = to->nodes.data[value.node];
-  copy->span = node->span;
-  copy->path = node->path;
-  copy->phase = node->phase;
-  if (!infer_types || !op_info(node->op)->infer) return value;
   Attrs attrs = {.n = node->n_attrs};
   const Type *inferred[8];
   for (int i = 0; i < node->n_attrs; i++) attrs.items[i] = node->attrs[i];
@@ -199,6 +214,23 @@ const GraphInput *graph_find_input(const Graph *graph, Role role, Name path) {
     if (input->role == role && input->path == path) return input;
   }
   return NULL;
+}
+
+InputIndex graph_index_inputs(const Graph *graph, Arena *arena) {
+  InputIndex index = {.graph = graph};
+  for (int i = graph->inputs.n - 1; i >= 0; i--) {
+    const GraphInput *input = &graph->inputs.data[i];
+    Map **map = &index.by_path[input->role];
+    if (!*map) *map = map_create(arena);
+    map_put(*map, input->path, (void *)(intptr_t)(i + 1));
+  }
+  return index;
+}
+
+const GraphInput *input_indexed(const InputIndex *index, Role role, Name path) {
+  const Map *map = index->by_path[role];
+  intptr_t found = map ? (intptr_t)map_get(map, path) : 0;
+  return found ? &index->graph->inputs.data[found - 1] : NULL;
 }
 
 const GraphOutput *graph_find_output(const Graph *graph, Role role, Name path) {

@@ -272,7 +272,8 @@ struct Graph {
 };
 
 Graph *graph_create(Module *module, Name name);
-/* A graph without nodes, with the name and mesh of another. */
+/* A graph without nodes, with the name and mesh of another and room for as many
+ * nodes as it has. */
 Graph *graph_like(const Graph *graph);
 /* Appends an `input` node of this type and registers it. */
 Value graph_input(Graph *graph, Role role, Name path, const Type *type);
@@ -295,6 +296,14 @@ Value graph_copy_node(Graph *to, const Graph *from, int id,
 const Node *graph_node(const Graph *graph, Value value);
 const Type *graph_type(const Graph *graph, Value value);
 const GraphInput *graph_find_input(const Graph *graph, Role role, Name path);
+/* The same where many are looked for: the index holds what the graph had when
+ * it was made, in `arena`. */
+typedef struct InputIndex {
+  const Graph *graph;
+  Map *by_path[N_ROLES];
+} InputIndex;
+InputIndex graph_index_inputs(const Graph *graph, Arena *arena);
+const GraphInput *input_indexed(const InputIndex *index, Role role, Name path);
 const GraphOutput *graph_find_output(const Graph *graph, Role role, Name path);
 /* Number of uses of each node's results together (outputs count). */
 int *graph_use_counts(const Graph *graph, Arena *arena);

@@ -10,6 +10,7 @@
 
 typedef struct Average {
   const Graph *trained;
+  InputIndex inputs; /* of `trained` */
 } Average;
 
 static bool read_average(Rewrite *rewrite, int id, void *user) {
@@ -23,7 +24,7 @@ static bool read_average(Rewrite *rewrite, int id, void *user) {
   input.path = name_format(module->names, "ema/%s", input.path);
   input.role = ROLE_ema;
   const GraphInput *kept =
-      graph_find_input(average->trained, ROLE_ema, input.path);
+      input_indexed(&average->inputs, ROLE_ema, input.path);
   if (!kept) return false;
   rewrite_at(rewrite, id);
   Value value = rewrite_input(rewrite->to, &input,
@@ -35,6 +36,6 @@ static bool read_average(Rewrite *rewrite, int id, void *user) {
 
 Graph *average_read(PassContext *ctx, const Graph *graph,
                     const Graph *trained) {
-  Average average = {trained};
+  Average average = {trained, graph_index_inputs(trained, ctx->scratch)};
   return rewrite_graph(ctx, graph, read_average, &average);
 }

@@ -149,40 +149,50 @@ static bool share_input(const Fusion *fusion, int a, int b, int n_space) {
   return false;
 }
 
-static bool are_siblings(Fusion *fusion, int a, int b) {
-  const Group *x = &fusion->groups[a], *y = &fusion->groups[b];
-  if (x->members.n == 0 || y->members.n == 0 || x->time_class != y->time_class)
+/* A group that may have siblings: scalars, or a reduction. */
+typedef struct Sibling {
+  int group;
+  FuseSummary summary;
+} Sibling;
+
+static bool find_sibling(Fusion *fusion, int g, Sibling *out) {
+  const Group *group = &fusion->groups[g];
+  if (group->plain && group->plain->rank > 0) return false;
+  out->group = g;
+  return fuse_check(fusion, group->members.data, group->members.n,
+                    &out->summary) &&
+         (out->summary.n_space == 0 || out->summary.has_reduction);
+}
+
+static bool are_siblings(const Fusion *fusion, const Sibling *a,
+                         const Sibling *b) {
+  const FuseSummary *p = &a->summary, *q = &b->summary;
+  if (fusion->groups[a->group].time_class !=
+          fusion->groups[b->group].time_class ||
+      !same_loops(p, q))
     return false;
-  FuseSummary p, q;
-  if (!fuse_check(fusion, x->members.data, x->members.n, &p) ||
-      !fuse_check(fusion, y->members.data, y->members.n, &q) ||
-      !same_loops(&p, &q))
-    return false;
-  if (p.n_space == 0) return true; /* scalars */
-  return p.has_reduction && q.has_reduction &&
-         share_input(fusion, a, b, p.n_space);
+  if (p->n_space == 0) return true; /* scalars */
+  return p->has_reduction && q->has_reduction &&
+         share_input(fusion, a->group, b->group, p->n_space);
 }
 
 static void join_siblings(Fusion *fusion) {
-  int window[SIBLING_WINDOW], n = 0;
+  Sibling window[SIBLING_WINDOW], now;
+  int n = 0, n_order = 0;
   int *order = ARENA_ARRAY(fusion->arena, int, fusion->n);
-  int n_order = 0;
   for (int p = 0; p < fusion->n; p++) {
     int g = fusion->at[p];
-    if (g < 0 || !fusion->groups[g].is_fusable) continue;
-    FuseSummary s;
-    const Group *group = &fusion->groups[g];
-    if (!fuse_check(fusion, group->members.data, group->members.n, &s))
-      continue;
-    if (s.n_space == 0 || s.has_reduction) order[n_order++] = g;
+    if (g >= 0 && fusion->groups[g].is_fusable &&
+        find_sibling(fusion, g, &now))
+      order[n_order++] = g;
   }
   for (int k = 0; k < n_order; k++) {
-    int g = order[k];
+    if (!find_sibling(fusion, order[k], &now)) continue;
     for (int i = n - 1; i >= 0; i--) {
-      if (!are_siblings(fusion, window[i], g)) continue;
-      int merged = fusion_merge(fusion, window[i], g);
+      if (!are_siblings(fusion, &window[i], &now)) continue;
+      int merged = fusion_merge(fusion, window[i].group, now.group);
       if (merged < 0) continue;
-      g = merged;
+      find_sibling(fusion, merged, &now);
       for (int j = i; j + 1 < n; j++) window[j] = window[j + 1];
       n--;
     }
@@ -190,7 +200,7 @@ static void join_siblings(Fusion *fusion) {
       for (int j = 0; j + 1 < n; j++) window[j] = window[j + 1];
       n--;
     }
-    window[n++] = g;
+    window[n++] = now;
   }
 }
 

@@ -12,9 +12,13 @@
 /* Node ids that become one kernel, ascending. */
 typedef struct Group {
   VEC(int) members;
-  int position;    /* in Fusion.at: a topological order of groups */
-  bool is_fusable; /* its nodes may stand in a body */
-  int time_class;  /* groups merge only within: phase, micro-batch */
+  int position;      /* in Fusion.at: a topological order of groups */
+  bool is_fusable;   /* its nodes may stand in a body */
+  int time_class;    /* groups merge only within: phase, micro-batch */
+  const Type *plain; /* of a group without reductions and lookups: a type
+                        whose dims are its loops; else NULL */
+  int n_inputs;      /* of a plain group: at least its distinct inputs */
+  double repeated;   /* of a plain group: see FuseSummary */
 } Group;
 
 typedef struct Fusion {
@@ -42,7 +46,10 @@ typedef struct FuseSummary {
   int n_space, n_inner;
   Dim space[MAX_SPACE];  /* S */
   Name inner[MAX_SPACE]; /* R */
-  bool is_row_like, has_reduction;
+  bool is_row_like, has_reduction, has_lookup;
+  double repeated; /* operations on values that have fewer elements than the
+                      loops, which are done again for each of the others */
+  int n_inputs;    /* distinct values from outside, free ones apart */
 } FuseSummary;
 
 /* ---- fuse_groups.c ---- */
@@ -62,6 +69,13 @@ bool fuse_op(Op op);
 /* False if nodes `ids` (ascending) as one body broke the contract at the head
  * of fuse.c, or computed small expensive values again and again. */
 bool fuse_check(Fusion *fusion, const int *ids, int n, FuseSummary *out);
+/* The answer for the members of two plain groups with the same loops, where it
+ * follows from what is known of each: nothing that leaves the union did not
+ * leave one of them.  False: ask fuse_check. */
+bool fuse_check_plain(const Fusion *fusion, const Group *a, const Group *b);
+/* Of a group whose members passed with this summary. */
+void fuse_note_plain(const Fusion *fusion, Group *group,
+                     const FuseSummary *summary);
 
 /* ---- fuse_clone.c ---- */
 

@@ -78,6 +78,7 @@ static bool collect(const Graph *graph, const int *ids, int n,
   for (int i = 0; i < n; i++) {
     const Node *node = graph->nodes.data[ids[i]];
     if (!space_add(out, node->types[0])) return false;
+    out->has_lookup |= op_is_lookup(node->op);
     if (!op_is_reduction(node->op)) continue;
     if (!space_add(out, graph_type(graph, node->inputs[0]))) return false;
     if (!inner_add(out, node)) return false;
@@ -111,8 +112,8 @@ static double node_op_flops(Op op) {
   return op_info(op)->is_pointwise ? op_info(op)->flops : 0;
 }
 
-/* Expensive values that the loops would compute again and again. */
-static bool repeats_too_much(const Graph *graph, const int *ids, int n,
+/* What expensive values cost that the loops compute again and again. */
+static double repeated_flops(const Graph *graph, const int *ids, int n,
                              const FuseSummary *summary) {
   double all = 1, repeated = 0;
   for (int d = 0; d < summary->n_space; d++)
@@ -126,7 +127,7 @@ static bool repeats_too_much(const Graph *graph, const int *ids, int n,
     if (is_row || (double)type_elements(type) * 4 > all) continue;
     repeated += node_op_flops(node->op);
   }
-  return repeated > MAX_REPEATED_FLOPS;
+  return repeated;
 }
 
 /* A sum to a scalar is followed only by what it alone feeds: else all scalar
@@ -212,11 +213,47 @@ bool fuse_check(Fusion *fusion, const int *ids, int n, FuseSummary *out) {
     if (!reduction_spans(out, input)) return false;
     if (!reduction_is_row(out, input)) out->is_row_like = false;
   }
-  if (n > 1 && repeats_too_much(graph, ids, n, out)) return false;
+  out->repeated = repeated_flops(graph, ids, n, out);
+  if (n > 1 && out->repeated > MAX_REPEATED_FLOPS) return false;
   for (int i = 0; i < n; i++) fusion->node_mark[ids[i]] = i;
   bool ok = check_values(fusion, ids, n, out) &&
-            !gathers_scalars(fusion, ids, n, out) &&
-            (n == 1 || count_inputs(fusion, ids, n) <= fusion->max_inputs);
+            !gathers_scalars(fusion, ids, n, out);
+  if (ok) {
+    out->n_inputs = count_inputs(fusion, ids, n);
+    ok = n == 1 || out->n_inputs <= fusion->max_inputs;
+  }
   for (int i = 0; i < n; i++) fusion->node_mark[ids[i]] = -1;
   return ok;
+}
+
+static bool same_space(const Type *a, const Type *b) {
+  if (a == b) return true;
+  if (a->rank != b->rank) return false;
+  for (int d = 0; d < a->rank; d++) {
+    int at = type_find(b, a->dims[d].name);
+    if (at < 0 || b->dims[at].size != a->dims[d].size ||
+        b->dims[at].split != a->dims[d].split)
+      return false;
+  }
+  return true;
+}
+
+bool fuse_check_plain(const Fusion *fusion, const Group *a, const Group *b) {
+  return a->plain && b->plain &&
+         a->n_inputs + b->n_inputs <= fusion->max_inputs &&
+         a->repeated + b->repeated <= MAX_REPEATED_FLOPS &&
+         same_space(a->plain, b->plain);
+}
+
+void fuse_note_plain(const Fusion *fusion, Group *group,
+                     const FuseSummary *summary) {
+  group->plain = NULL;
+  group->n_inputs = summary->n_inputs;
+  group->repeated = summary->repeated;
+  if (summary->has_reduction || summary->has_lookup) return;
+  for (int m = 0; m < group->members.n && !group->plain; m++) {
+    const Type *type =
+        fusion->graph->nodes.data[group->members.data[m]]->types[0];
+    if (type->rank == summary->n_space) group->plain = type;
+  }
 }

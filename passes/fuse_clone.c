@@ -22,7 +22,7 @@
 
 typedef struct Choice {
   Fusion *fusion;
-  FuseSummary *summaries; /* by group, of fusable ones */
+  FuseSummary **summaries; /* by group, of those with a reduction, or NULL */
   bool *is_stored;        /* by node: will be a result of its group */
   bool *is_chosen;        /* by node: its outside users get copies */
 } Choice;
@@ -57,8 +57,8 @@ static bool is_cheap(const Node *node) {
 
 static bool is_row_value(const Choice *choice, int id) {
   const Group *group = &choice->fusion->groups[choice->fusion->group_of[id]];
-  const FuseSummary *s = &choice->summaries[group - choice->fusion->groups];
-  if (!group->is_fusable || !s->has_reduction) return false;
+  const FuseSummary *s = choice->summaries[group - choice->fusion->groups];
+  if (!s || !s->has_reduction) return false;
   const Type *type = choice->fusion->graph->nodes.data[id]->types[0];
   if (type->rank != s->n_space - s->n_inner) return false;
   for (int d = 0; d < type->rank; d++)
@@ -252,14 +252,15 @@ static Graph *drop_unused(PassContext *ctx, const Graph *graph,
 Graph *fusion_clone(Fusion *fusion, bool **out_is_clone) {
   int n = fusion->n;
   Choice choice = {.fusion = fusion};
-  choice.summaries = ARENA_ARRAY(fusion->arena, FuseSummary, n);
+  choice.summaries = ARENA_ARRAY(fusion->arena, FuseSummary *, n);
   choice.is_stored = ARENA_ARRAY(fusion->arena, bool, n);
   choice.is_chosen = ARENA_ARRAY(fusion->arena, bool, n);
   for (int g = 0; g < n; g++) {
     const Group *group = &fusion->groups[g];
-    if (group->is_fusable && group->members.n > 0)
-      fuse_check(fusion, group->members.data, group->members.n,
-                 &choice.summaries[g]);
+    if (!group->is_fusable || group->members.n == 0 || group->plain) continue;
+    choice.summaries[g] = ARENA_NEW(fusion->arena, FuseSummary);
+    fuse_check(fusion, group->members.data, group->members.n,
+               choice.summaries[g]);
   }
   for (int id = 0; id < n; id++)
     choice.is_stored[id] =

@@ -111,6 +111,7 @@ Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
     fusion->is_output[graph->outputs.data[i].value.node] = true;
   index_users(fusion);
   const bool *is_early = find_early(fusion);
+  int *own = ARENA_ARRAY(arena, int, n);
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
     fusion->node_mark[id] = -1;
@@ -124,7 +125,15 @@ Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
     group->time_class = phase_class(node->phase) + (node_is_timed(graph, id) ? 4
                                                     : is_early[id]           ? 8
                                                                    : 0);
-    vec_push(arena, &group->members, id);
+    own[id] = id;
+    group->members.data = &own[id];
+    group->members.n = group->members.capacity = 1;
+    if (!group->is_fusable || op_is_reduction(node->op) ||
+        op_is_lookup(node->op) || node->types[0]->rank > MAX_SPACE)
+      continue;
+    group->plain = node->types[0];
+    for (int i = 0; i < node->n_inputs; i++)
+      group->n_inputs += !fusion->is_free[node->inputs[i].node];
   }
   return fusion;
 }
@@ -204,6 +213,22 @@ static int *merge_members(const Fusion *fusion, int a, int b) {
   return ids;
 }
 
+/* A value of plain group `small` is needed outside of both: it would have to be
+ * stored by a kernel that has more loops (rule 5). */
+static bool leaves_both(const Fusion *fusion, int small, int large) {
+  const Group *x = &fusion->groups[small], *y = &fusion->groups[large];
+  if (!x->plain || !y->plain || x->plain->rank >= y->plain->rank) return false;
+  for (int m = x->members.n - 1; m >= 0; m--) {
+    int id = x->members.data[m];
+    if (fusion->is_output[id]) return true;
+    for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1]; u++) {
+      int user = fusion->group_of[fusion->users[u]];
+      if (user != small && user != large) return true;
+    }
+  }
+  return false;
+}
+
 int fusion_merge(Fusion *fusion, int a, int b) {
   if (a == b || a < 0 || b < 0) return -1;
   const Group *x = &fusion->groups[a], *y = &fusion->groups[b];
@@ -211,9 +236,11 @@ int fusion_merge(Fusion *fusion, int a, int b) {
     return -1;
   int n = x->members.n + y->members.n;
   if (n > fusion->max_nodes) return -1;
+  if (leaves_both(fusion, a, b) || leaves_both(fusion, b, a)) return -1;
   int *ids = merge_members(fusion, a, b);
+  bool is_plain = fuse_check_plain(fusion, x, y);
   FuseSummary summary;
-  if (!fuse_check(fusion, ids, n, &summary)) return -1;
+  if (!is_plain && !fuse_check(fusion, ids, n, &summary)) return -1;
   int first = x->position < y->position ? a : b;
   int last = first == a ? b : a;
   if (mark_between(fusion, first, last)) return -1;
@@ -222,6 +249,12 @@ int fusion_merge(Fusion *fusion, int a, int b) {
   group->members.data = arena_copy(fusion->arena, ids, (size_t)n * sizeof *ids);
   group->members.n = group->members.capacity = n;
   for (int i = 0; i < n; i++) fusion->group_of[ids[i]] = last;
+  if (is_plain) {
+    group->n_inputs += fusion->groups[first].n_inputs;
+    group->repeated += fusion->groups[first].repeated;
+  } else {
+    fuse_note_plain(fusion, group, &summary);
+  }
   fusion->groups[first].members.n = 0;
   return last;
 }

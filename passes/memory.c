@@ -22,6 +22,7 @@
 #include "passes/order.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct Buffer {
   int64_t bytes, offset;
@@ -261,47 +262,75 @@ static int compare_items(const void *a, const void *b) {
   return x->buffer - y->buffer;
 }
 
-/* Lowest end of the smallest hole between placed buffers that takes `item`;
- * `placed` is ordered by offset. */
-static int64_t best_fit(const Packing *packing, const int *placed, int n_placed,
-                        const Buffer *item, int64_t base) {
+/* What has its place, ordered by offset; by columns, because every search runs
+ * over all of them and looks at lifetimes only until one overlaps. */
+typedef struct Placed {
+  int n;
+  int *first, *last;
+  int64_t *offset, *end; /* end: aligned */
+} Placed;
+
+static Placed placed_create(Arena *arena, int n) {
+  return (Placed){.first = ARENA_ARRAY(arena, int, n),
+                  .last = ARENA_ARRAY(arena, int, n),
+                  .offset = ARENA_ARRAY(arena, int64_t, n),
+                  .end = ARENA_ARRAY(arena, int64_t, n)};
+}
+
+static void placed_add(Placed *placed, const Buffer *buffer, int64_t end) {
+  int at = placed->n;
+  for (int below = 0; below < at;) { /* behind those of the same offset */
+    int middle = below + (at - below) / 2;
+    if (placed->offset[middle] <= buffer->offset)
+      below = middle + 1;
+    else
+      at = middle;
+  }
+  size_t moved = (size_t)(placed->n++ - at);
+#define INSERT(column, value)                                                  \
+  memmove(placed->column + at + 1, placed->column + at,                        \
+          moved * sizeof *placed->column);                                     \
+  placed->column[at] = value
+  INSERT(first, buffer->first);
+  INSERT(last, buffer->last);
+  INSERT(offset, buffer->offset);
+  INSERT(end, end);
+#undef INSERT
+}
+
+/* Lowest end of the smallest hole between placed buffers that takes `item`. */
+static int64_t best_fit(const Placed *placed, const Buffer *item,
+                        int64_t needed, int64_t base) {
   int64_t end = base, best = -1, best_size = INT64_MAX;
-  int64_t needed = align_up(item->bytes, packing->alignment);
-  for (int i = 0; i < n_placed; i++) {
-    const Buffer *other = &packing->buffers.data[placed[i]];
-    if (other->last < item->first || other->first > item->last) continue;
-    int64_t hole = other->offset - end;
+  for (int i = 0; i < placed->n; i++) {
+    if ((placed->last[i] < item->first) | (placed->first[i] > item->last))
+      continue;
+    int64_t hole = placed->offset[i] - end;
     if (hole >= needed && hole < best_size) {
       best = end;
       best_size = hole;
     }
-    int64_t after = align_up(other->offset + other->bytes, packing->alignment);
-    if (after > end) end = after;
+    if (placed->end[i] > end) end = placed->end[i];
   }
   return best >= 0 ? best : end;
 }
 
 static int64_t pack(Packing *packing, int64_t base) {
-  int n = packing->buffers.n, n_items = 0, n_placed = 0;
+  int n = packing->buffers.n, n_items = 0;
   Item *items = ARENA_ARRAY(packing->arena, Item, n);
-  int *placed = ARENA_ARRAY(packing->arena, int, n);
   for (int i = 0; i < n; i++)
     if (packing->buffers.data[i].slot < 0 &&
         !packing->buffers.data[i].is_outside)
       items[n_items++] = (Item){packing->buffers.data[i].bytes, i};
   qsort(items, (size_t)n_items, sizeof *items, compare_items);
+  Placed placed = placed_create(packing->arena, n_items);
   int64_t top = base;
   for (int i = 0; i < n_items; i++) {
     Buffer *buffer = &packing->buffers.data[items[i].buffer];
-    buffer->offset = best_fit(packing, placed, n_placed, buffer, base);
-    int at = n_placed++;
-    while (at > 0 &&
-           packing->buffers.data[placed[at - 1]].offset > buffer->offset) {
-      placed[at] = placed[at - 1];
-      at--;
-    }
-    placed[at] = items[i].buffer;
+    int64_t needed = align_up(buffer->bytes, packing->alignment);
+    buffer->offset = best_fit(&placed, buffer, needed, base);
     int64_t end = buffer->offset + buffer->bytes;
+    placed_add(&placed, buffer, align_up(end, packing->alignment));
     if (end > top) top = end;
   }
   return top;
@@ -309,11 +338,9 @@ static int64_t pack(Packing *packing, int64_t base) {
 
 static const Slot *find_slot(const PersistentLayout *persistent, Role role,
                              Name path) {
-  for (int i = 0; i < persistent->slots.n; i++)
-    if (persistent->slots.data[i].role == role &&
-        persistent->slots.data[i].path == path)
-      return &persistent->slots.data[i];
-  return NULL;
+  const Map *map = persistent->by_path[role];
+  intptr_t found = map ? (intptr_t)map_get(map, path) : 0;
+  return found ? &persistent->slots.data[found - 1] : NULL;
 }
 
 static void place_slots(Packing *packing, const PersistentLayout *persistent) {
@@ -368,6 +395,9 @@ void layout_persistent(PersistentLayout *layout, Arena *arena,
     slot.offset = align_up(layout->bytes, target_alignment(target));
     layout->bytes = slot.offset + slot.bytes;
     vec_push(arena, &layout->slots, slot);
+    Map **map = &layout->by_path[slot.role];
+    if (!*map) *map = map_create(arena);
+    map_put(*map, slot.path, (void *)(intptr_t)layout->slots.n);
   }
 }
 

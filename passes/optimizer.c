@@ -434,10 +434,11 @@ static Graph *build_update(Update *update, const Graph *from) {
   graph_output(graph, ROLE_norm, path_of(update, "%s", "norm"), norm);
   graph_output(graph, ROLE_rate, path_of(update, "%s", "lr"),
                graph_cast(graph, update->rate, DT_f32));
+  InputIndex inputs = graph_index_inputs(from, update->ctx->scratch);
   for (int i = 0; i < from->outputs.n; i++) {
     const GraphOutput *output = &from->outputs.data[i];
     if (output->role != ROLE_grad) continue;
-    const GraphInput *param = graph_find_input(from, ROLE_param, output->path);
+    const GraphInput *param = input_indexed(&inputs, ROLE_param, output->path);
     ASSERT(param != NULL);
     update_parameter(update, param, output->value);
   }

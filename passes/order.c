@@ -49,19 +49,15 @@ typedef struct Order {
 /* ---- what a slot output needs (also asked by memory.c) ---- */
 
 int *output_slots(const Graph *graph, Arena *arena) {
-  Map *inputs[N_ROLES] = {NULL}; /* path -> node + 1 */
+  InputIndex inputs = graph_index_inputs(graph, arena);
   int *slots = ARENA_ARRAY(arena, int, graph->outputs.n);
-  for (int i = 0; i < graph->inputs.n; i++) {
-    const GraphInput *input = &graph->inputs.data[i];
-    if (input->role == ROLE_data) continue;
-    if (!inputs[input->role]) inputs[input->role] = map_create(arena);
-    map_put(inputs[input->role], input->path,
-            (void *)(intptr_t)(input->value.node + 1));
-  }
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
-    const Map *map = inputs[output->role];
-    slots[i] = (map ? (int)(intptr_t)map_get(map, output->path) : 0) - 1;
+    const GraphInput *slot =
+        output->role == ROLE_data
+            ? NULL
+            : input_indexed(&inputs, output->role, output->path);
+    slots[i] = slot ? slot->value.node : -1;
   }
   return slots;
 }

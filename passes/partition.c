@@ -455,10 +455,11 @@ static void place_scan(Partition *p, int id) {
 }
 
 /* A slot is left as it was found: split where its input is. */
-static Value place_output(Partition *p, const GraphOutput *output) {
+static Value place_output(Partition *p, const InputIndex *inputs,
+                          const GraphOutput *output) {
   Graph *to = p->rewrite.to;
   Value value = make_whole(p, rewrite_get(&p->rewrite, output->value));
-  const GraphInput *slot = graph_find_input(to, output->role, output->path);
+  const GraphInput *slot = input_indexed(inputs, output->role, output->path);
   const Type *type = graph_type(to, value);
   const Type *want = slot ? graph_type(to, slot->value)
                           : type_whole(p->ctx->module->arena, type);
@@ -475,10 +476,11 @@ static Value place_output(Partition *p, const GraphOutput *output) {
 
 static void place_outputs(Partition *p) {
   const Graph *from = p->rewrite.from;
+  InputIndex inputs = graph_index_inputs(p->rewrite.to, p->ctx->scratch);
   for (int i = 0; i < from->outputs.n; i++) {
     const GraphOutput *output = &from->outputs.data[i];
     graph_output(p->rewrite.to, output->role, output->path,
-                 place_output(p, output));
+                 place_output(p, &inputs, output));
   }
 }
 

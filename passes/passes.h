@@ -108,6 +108,7 @@ typedef struct Slot {
 typedef struct PersistentLayout {
   VEC(Slot) slots;
   int64_t bytes;
+  Map *by_path[N_ROLES]; /* index in slots, plus 1; NULL: none */
 } PersistentLayout;
 
 void layout_persistent(PersistentLayout *layout, Arena *arena,

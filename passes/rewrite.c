@@ -7,10 +7,14 @@
 Rewrite rewrite_begin(PassContext *ctx, const Graph *from) {
   Rewrite rewrite = {.ctx = ctx, .from = from, .to = graph_like(from)};
   rewrite.map = ARENA_ARRAY(ctx->scratch, Value *, from->nodes.n);
+  int n_values = 0;
+  for (int i = 0; i < from->nodes.n; i++)
+    n_values += from->nodes.data[i]->n_results;
+  Value *values = ARENA_ARRAY(ctx->scratch, Value, n_values);
+  for (int v = 0; v < n_values; v++) values[v] = VALUE_NONE;
   for (int i = 0; i < from->nodes.n; i++) {
-    int n = from->nodes.data[i]->n_results;
-    rewrite.map[i] = ARENA_ARRAY(ctx->scratch, Value, n);
-    for (int r = 0; r < n; r++) rewrite.map[i][r] = VALUE_NONE;
+    rewrite.map[i] = values;
+    values += from->nodes.data[i]->n_results;
   }
   return rewrite;
 }
@@ -62,8 +66,15 @@ Value rewrite_copy(Rewrite *rewrite, int id) {
     rewrite_set(rewrite, (Value){id, 0}, value);
     return value;
   }
-  Value first = graph_copy_node(rewrite->to, rewrite->from, id,
-                                rewrite_inputs(rewrite, id), false);
+  Value few[8];
+  Value *inputs = node->n_inputs <= ARRAY_LENGTH(few)
+                      ? few
+                      : ARENA_ARRAY(rewrite->ctx->scratch, Value,
+                                    node->n_inputs);
+  for (int i = 0; i < node->n_inputs; i++)
+    inputs[i] = rewrite_get(rewrite, node->inputs[i]);
+  Value first =
+      graph_copy_node(rewrite->to, rewrite->from, id, inputs, false);
   for (int r = 0; r < node->n_results; r++)
     rewrite_set(rewrite, (Value){id, r}, (Value){first.node, r});
   return first;

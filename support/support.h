@@ -101,6 +101,11 @@ void *arena_array(Arena *arena, int64_t n, size_t item_bytes);
    (vec)->data[(vec)->n++] = (__VA_ARGS__))
 void vec_grow(Arena *arena, void **data, int *capacity, int n,
               size_t item_bytes);
+/* Room for `wanted` items in all, of an array that is still empty. */
+#define vec_reserve(arena, vec, wanted)                                        \
+  (ASSERT((vec)->n == 0), (vec)->capacity = (wanted),                          \
+   (vec)->data =                                                               \
+       arena_array((arena), (vec)->capacity, sizeof(*(vec)->data)))
 
 /* ---- names.c: interned strings, compared by address ---- */
 
