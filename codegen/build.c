@@ -24,7 +24,8 @@
 typedef struct Build {
   Module *module;
   Arena *arena;
-  const BuildOptions *options;
+  BuildOptions own;
+  const BuildOptions *options; /* these */
   ProgramInput program;
   const char *base;   /* temporary folder beside the bundle */
   const char *work;   /* BASE/work: sources and objects */
@@ -140,8 +141,8 @@ static Status compile_program(Build *build, DeviceCode *device,
   BuildOptions options = *build->options;
   if (device->modules_text) options.cache_dir = NULL;
   options.progress = NULL;
-  TRY(toolchain_compile(build->module, &options, build->work, &job, 1,
-                        &device->cached));
+  TRY(toolchain_finish(toolchain_start(build->module, &options, build->work,
+                                       &job, 1, &device->cached)));
   *out_object = job.object;
   return STATUS_OK;
 }
@@ -196,6 +197,18 @@ static Status write_manifest(Build *build) {
                       text_string(&text), text.n);
 }
 
+/* Compilers of kernels run while the program is made; all are waited for. */
+static Status compile_sources(Build *build, const KernelSet *set,
+                              DeviceCode *device, const char **out_program) {
+  const Backend *backend = build->options->backend;
+  TRY(backend->compile(backend, build->module, build->options, build->work,
+                       build->source, set->kernels.data, set->kernels.n,
+                       device));
+  Status program = compile_program(build, device, out_program);
+  if (device->compiling) TRY(toolchain_finish(device->compiling));
+  return program;
+}
+
 static Status build_all(Build *build) {
   const Backend *backend = build->options->backend;
   ProgramInput *program = &build->program;
@@ -206,13 +219,12 @@ static Status build_all(Build *build) {
   TRY(check_place(build));
   TRY(select_all(build, set, lists));
   TRY(make_folders(build));
-  TRY(backend->compile(backend, build->module, build->options, build->work,
-                       build->source, set->kernels.data, set->kernels.n,
-                       &device));
+  TRY(toolchain_machine(build->arena, build->options, build->work,
+                        &build->own.machine));
   program->launches = lists;
   program->kernels = set;
   program->device = &device;
-  TRY(compile_program(build, &device, &object));
+  TRY(compile_sources(build, set, &device, &object));
   TRY(link_ranks(build, &device, object));
   TRY(write_manifest(build));
   TRY(move_into_place(build));
@@ -242,16 +254,19 @@ Status codegen_build(Module *module, const Model *model, const Plan *plan,
                      const BuildOptions *options, BuildReport *out) {
   (void)plan; /* its text comes with the options */
   double begin = now();
-  BuildOptions own = *options;
-  if (own.cache_dir && !cache_is_private(own.cache_dir)) own.cache_dir = NULL;
-  Build build = {
-      .module = module, .arena = module->arena, .options = &own, .report = out};
+  Build build = {.module = module,
+                 .arena = module->arena,
+                 .own = *options,
+                 .options = &build.own,
+                 .report = out};
+  if (options->cache_dir && !cache_is_private(options->cache_dir))
+    build.own.cache_dir = NULL;
   build.program =
       (ProgramInput){.model = model,
                      .codes = codes,
                      .n_codes = n_codes,
                      .persistent = persistent,
-                     .options = &own,
+                     .options = &build.own,
                      .model_dir = model_folder(module->arena, model, options)};
   Status status = build_all(&build);
   if (build.base) toolchain_remove(module->arena, build.base);

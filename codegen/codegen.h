@@ -36,6 +36,8 @@ typedef struct DeviceCode {
   int n_modules;
   int *module_of; /* [n_kernels], or NULL where kernels are host functions */
   int files, cached;
+  struct Compiling *compiling; /* of the objects, still to be waited for
+                                  (c/toolchain.h), or NULL */
 } DeviceCode;
 
 /* A back end is a row of backends.def.  */
@@ -85,6 +87,7 @@ struct BuildOptions {
   size_t runtime_bytes;
   const char *program_header; /* text of runtime/program.h */
   const char *model_dir;      /* folder of the model file */
+  const char *machine;        /* of codegen: compiler and processor */
   void (*progress)(void *user, int done, int total);
   /* True: start no further compiler, remove what is there and fail.  May be
    * NULL. */

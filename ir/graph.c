@@ -143,17 +143,22 @@ Value graph_append_typed(Graph *graph, Op op, const Value *inputs, int n_inputs,
   return append(graph, op, inputs, n_inputs, attrs, types, n_results, body);
 }
 
-static Value copy_input(Graph *to, const Graph *from, const Node *node) {
+static Value copy_input(Graph *to, const Graph *from, Node *node) {
+  Arena *arena = to->module->arena;
   int64_t slot = node_int(node, ATTR_slot, -1);
   ASSERT(slot >= 0 && slot < from->inputs.n);
+  Value value = {to->nodes.n, 0};
   GraphInput input = from->inputs.data[slot];
-  Value value = graph_input(to, input.role, input.path, node->types[0]);
-  Node *copy = to->nodes.data[value.node];
-  copy->span = node->span;
-  copy->path = node->path;
-  copy->phase = node->phase;
   input.value = value;
-  to->inputs.data[to->inputs.n - 1] = input;
+  Node *copy = node;
+  if (slot != to->inputs.n) {
+    Attrs attrs = {0};
+    attrs_int(&attrs, ATTR_slot, to->inputs.n);
+    copy = arena_copy(arena, node, sizeof *node);
+    set_attrs(arena, copy, attrs.items, attrs.n);
+  }
+  vec_push(arena, &to->nodes, copy);
+  vec_push(arena, &to->inputs, input);
   return value;
 }
 
@@ -343,6 +348,17 @@ static uint64_t hash_attr(const Attr *attr, uint64_t seed) {
   UNREACHABLE();
 }
 
+/* Regions are whole when they are given to a node. */
+static uint64_t hash_body(Graph *body, uint64_t seed) {
+  if (body->hashed_nodes != body->nodes.n ||
+      body->hashed_outputs != body->outputs.n) {
+    body->hash = graph_hash(body);
+    body->hashed_nodes = body->nodes.n;
+    body->hashed_outputs = body->outputs.n;
+  }
+  return hash_int((int64_t)body->hash, seed);
+}
+
 static uint64_t hash_node(const Node *node, uint64_t seed) {
   uint64_t h = hash_name(op_info(node->op)->name, seed);
   h = hash_int(node->n_inputs, h);
@@ -350,7 +366,7 @@ static uint64_t hash_node(const Node *node, uint64_t seed) {
   h = hash_bytes(node->inputs, node->n_inputs * sizeof(Value), h);
   for (int i = 0; i < node->n_results; i++) h = hash_type(node->types[i], h);
   for (int i = 0; i < node->n_attrs; i++) h = hash_attr(&node->attrs[i], h);
-  if (node->body) h = hash_int((int64_t)graph_hash(node->body), h);
+  if (node->body) h = hash_body(node->body, h);
   return h;
 }
 
@@ -373,7 +389,7 @@ uint64_t node_kind(const Graph *graph, int id) {
     h = hash_type(graph_type(graph, node->inputs[i]), h);
   for (int i = 0; i < node->n_results; i++) h = hash_type(node->types[i], h);
   for (int i = 0; i < node->n_attrs; i++) h = hash_attr(&node->attrs[i], h);
-  return node->body ? hash_int((int64_t)graph_hash(node->body), h) : h;
+  return node->body ? hash_body(node->body, h) : h;
 }
 
 uint64_t graph_hash(const Graph *graph) {

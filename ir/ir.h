@@ -265,6 +265,10 @@ struct Graph {
   VEC(Node *) nodes; /* node i has id i */
   VEC(GraphInput) inputs;
   VEC(GraphOutput) outputs;
+  /* Of a region: its hash once it was asked for, when it had so many nodes and
+   * outputs (0: never). */
+  uint64_t hash;
+  int hashed_nodes, hashed_outputs;
   /* Defaults for nodes that are appended; passes set them as they walk. */
   Phase phase;
   Span span;

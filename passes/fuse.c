@@ -182,8 +182,7 @@ static void join_siblings(Fusion *fusion) {
   int *order = ARENA_ARRAY(fusion->arena, int, fusion->n);
   for (int p = 0; p < fusion->n; p++) {
     int g = fusion->at[p];
-    if (g >= 0 && fusion->groups[g].is_fusable &&
-        find_sibling(fusion, g, &now))
+    if (g >= 0 && fusion->groups[g].is_fusable && find_sibling(fusion, g, &now))
       order[n_order++] = g;
   }
   for (int k = 0; k < n_order; k++) {

@@ -23,8 +23,8 @@
 typedef struct Choice {
   Fusion *fusion;
   FuseSummary **summaries; /* by group, of those with a reduction, or NULL */
-  bool *is_stored;        /* by node: will be a result of its group */
-  bool *is_chosen;        /* by node: its outside users get copies */
+  bool *is_stored;         /* by node: will be a result of its group */
+  bool *is_chosen;         /* by node: its outside users get copies */
 } Choice;
 
 /* What copies of a value would be made of. */

@@ -12,10 +12,11 @@
 #include <string.h>
 
 enum { bodies_own = false, bodies_walked = true };
+enum { only_any = -1, only_scan = OP_scan };
 
 static const PassInfo passes[] = {
-#define RUN(name, level, training_only, bodies, why)                           \
-  {#name, pass_##name, level, training_only, bodies_##bodies, why},
+#define RUN(name, level, training_only, bodies, only, why)                     \
+  {#name, pass_##name, level, training_only, bodies_##bodies, only_##only, why},
 #include "passes/passes.def"
 };
 
@@ -66,10 +67,16 @@ int pass_find(const char *name) {
   return -1;
 }
 
+static bool has_op(const Graph *graph, Op op) {
+  for (int id = 0; id < graph->nodes.n; id++)
+    if (graph->nodes.data[id]->op == op) return true;
+  return false;
+}
+
 /* The pass on a graph and, if it walks them, on the bodies of its scans, which
  * are graphs of their own. */
-static Graph *run_pass(PassContext *ctx, const PassInfo *pass,
-                       const Graph *from) {
+static Graph *run_pass(PassContext *ctx, const PassInfo *pass, Graph *from) {
+  if (pass->only >= 0 && !has_op(from, (Op)pass->only)) return from;
   Graph *graph = pass->run(ctx, from);
   for (int id = 0; pass->walks_bodies && id < graph->nodes.n; id++) {
     Node *node = graph->nodes.data[id];

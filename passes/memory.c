@@ -262,55 +262,85 @@ static int compare_items(const void *a, const void *b) {
   return x->buffer - y->buffer;
 }
 
-/* What has its place, ordered by offset; by columns, because every search runs
- * over all of them and looks at lifetimes only until one overlaps. */
+/* What has its place, ordered by offset and cut into runs.  Neighbours in
+ * memory were made near each other, so most runs are passed over whole: none of
+ * their buffers is alive when the item at hand is. */
+#define RUN_LENGTH 32
+
+typedef struct Place {
+  int first, last;
+  int64_t offset, end; /* end: aligned */
+} Place;
+
+typedef struct Run {
+  int n, first, last; /* of all its places */
+  Place places[RUN_LENGTH];
+} Run;
+
 typedef struct Placed {
-  int n;
-  int *first, *last;
-  int64_t *offset, *end; /* end: aligned */
+  Arena *arena;
+  VEC(Run *) runs;
 } Placed;
 
-static Placed placed_create(Arena *arena, int n) {
-  return (Placed){.first = ARENA_ARRAY(arena, int, n),
-                  .last = ARENA_ARRAY(arena, int, n),
-                  .offset = ARENA_ARRAY(arena, int64_t, n),
-                  .end = ARENA_ARRAY(arena, int64_t, n)};
+static void run_bound(Run *run) {
+  run->first = run->places[0].first;
+  run->last = run->places[0].last;
+  for (int i = 1; i < run->n; i++) {
+    if (run->places[i].first < run->first) run->first = run->places[i].first;
+    if (run->places[i].last > run->last) run->last = run->places[i].last;
+  }
 }
 
-static void placed_add(Placed *placed, const Buffer *buffer, int64_t end) {
-  int at = placed->n;
-  for (int below = 0; below < at;) { /* behind those of the same offset */
-    int middle = below + (at - below) / 2;
-    if (placed->offset[middle] <= buffer->offset)
-      below = middle + 1;
-    else
-      at = middle;
+/* Room for one more: the second half of a full run becomes the next one. */
+static void split_run(Placed *placed, int index) {
+  vec_push(placed->arena, &placed->runs, NULL);
+  Run **at = &placed->runs.data[index];
+  memmove(at + 1, at, (size_t)(placed->runs.n - 1 - index) * sizeof *at);
+  at[1] = ARENA_NEW(placed->arena, Run);
+  at[0]->n = RUN_LENGTH / 2;
+  at[1]->n = RUN_LENGTH - at[0]->n;
+  memcpy(at[1]->places, at[0]->places + at[0]->n,
+         (size_t)at[1]->n * sizeof(Place));
+  run_bound(at[0]);
+  run_bound(at[1]);
+}
+
+/* Behind those of the same offset. */
+static void placed_add(Placed *placed, Place place) {
+  if (placed->runs.n == 0)
+    vec_push(placed->arena, &placed->runs, ARENA_NEW(placed->arena, Run));
+  int r = placed->runs.n - 1;
+  while (r > 0 && placed->runs.data[r]->places[0].offset > place.offset) r--;
+  if (placed->runs.data[r]->n == RUN_LENGTH) {
+    split_run(placed, r);
+    if (placed->runs.data[r + 1]->places[0].offset <= place.offset) r++;
   }
-  size_t moved = (size_t)(placed->n++ - at);
-#define INSERT(column, value)                                                  \
-  memmove(placed->column + at + 1, placed->column + at,                        \
-          moved * sizeof *placed->column);                                     \
-  placed->column[at] = value
-  INSERT(first, buffer->first);
-  INSERT(last, buffer->last);
-  INSERT(offset, buffer->offset);
-  INSERT(end, end);
-#undef INSERT
+  Run *run = placed->runs.data[r];
+  int at = run->n++;
+  for (; at > 0 && run->places[at - 1].offset > place.offset; at--)
+    run->places[at] = run->places[at - 1];
+  run->places[at] = place;
+  run_bound(run);
 }
 
 /* Lowest end of the smallest hole between placed buffers that takes `item`. */
 static int64_t best_fit(const Placed *placed, const Buffer *item,
                         int64_t needed, int64_t base) {
   int64_t end = base, best = -1, best_size = INT64_MAX;
-  for (int i = 0; i < placed->n; i++) {
-    if ((placed->last[i] < item->first) | (placed->first[i] > item->last))
-      continue;
-    int64_t hole = placed->offset[i] - end;
-    if (hole >= needed && hole < best_size) {
-      best = end;
-      best_size = hole;
+  for (int r = 0; r < placed->runs.n; r++) {
+    const Run *run = placed->runs.data[r];
+    if (run->last < item->first || run->first > item->last) continue;
+    for (int i = 0; i < run->n; i++) {
+      const Place *other = &run->places[i];
+      if (other->last < item->first || other->first > item->last) continue;
+      int64_t hole = other->offset - end;
+      if (hole == needed) return end;
+      if (hole >= needed && hole < best_size) {
+        best = end;
+        best_size = hole;
+      }
+      if (other->end > end) end = other->end;
     }
-    if (placed->end[i] > end) end = placed->end[i];
   }
   return best >= 0 ? best : end;
 }
@@ -323,14 +353,15 @@ static int64_t pack(Packing *packing, int64_t base) {
         !packing->buffers.data[i].is_outside)
       items[n_items++] = (Item){packing->buffers.data[i].bytes, i};
   qsort(items, (size_t)n_items, sizeof *items, compare_items);
-  Placed placed = placed_create(packing->arena, n_items);
+  Placed placed = {.arena = packing->arena};
   int64_t top = base;
   for (int i = 0; i < n_items; i++) {
     Buffer *buffer = &packing->buffers.data[items[i].buffer];
     int64_t needed = align_up(buffer->bytes, packing->alignment);
     buffer->offset = best_fit(&placed, buffer, needed, base);
     int64_t end = buffer->offset + buffer->bytes;
-    placed_add(&placed, buffer, align_up(end, packing->alignment));
+    placed_add(&placed, (Place){buffer->first, buffer->last, buffer->offset,
+                                align_up(end, packing->alignment)});
     if (end > top) top = end;
   }
   return top;

@@ -22,7 +22,8 @@ typedef struct PassContext {
 typedef Graph *PassFunction(PassContext *ctx, const Graph *graph);
 
 /* Every row of passes.def is a function pass_NAME. */
-#define RUN(name, level, training_only, bodies, why) PassFunction pass_##name;
+#define RUN(name, level, training_only, bodies, only, why)                     \
+  PassFunction pass_##name;
 #include "passes/passes.def"
 
 typedef struct PassInfo {
@@ -31,6 +32,7 @@ typedef struct PassInfo {
   int level; /* lowest -O level at which it runs */
   bool training_only;
   bool walks_bodies; /* of scans, after the graph */
+  int only;          /* an Op without which it changes nothing, or -1 */
   const char *why;
 } PassInfo;
 

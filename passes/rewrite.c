@@ -58,23 +58,14 @@ Value rewrite_input(Graph *to, const GraphInput *like, const Type *type) {
 Value rewrite_copy(Rewrite *rewrite, int id) {
   const Node *node = rewrite->from->nodes.data[id];
   rewrite_at(rewrite, id);
-  if (node->op == OP_input) {
-    int64_t slot = node_int(node, ATTR_slot, -1);
-    ASSERT(slot >= 0 && slot < rewrite->from->inputs.n);
-    Value value = rewrite_input(rewrite->to, &rewrite->from->inputs.data[slot],
-                                node->types[0]);
-    rewrite_set(rewrite, (Value){id, 0}, value);
-    return value;
-  }
   Value few[8];
-  Value *inputs = node->n_inputs <= ARRAY_LENGTH(few)
-                      ? few
-                      : ARENA_ARRAY(rewrite->ctx->scratch, Value,
-                                    node->n_inputs);
+  Value *inputs =
+      node->n_inputs <= ARRAY_LENGTH(few)
+          ? few
+          : ARENA_ARRAY(rewrite->ctx->scratch, Value, node->n_inputs);
   for (int i = 0; i < node->n_inputs; i++)
     inputs[i] = rewrite_get(rewrite, node->inputs[i]);
-  Value first =
-      graph_copy_node(rewrite->to, rewrite->from, id, inputs, false);
+  Value first = graph_copy_node(rewrite->to, rewrite->from, id, inputs, false);
   for (int r = 0; r < node->n_results; r++)
     rewrite_set(rewrite, (Value){id, r}, (Value){first.node, r});
   return first;

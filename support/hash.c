@@ -16,8 +16,11 @@ uint64_t hash_bytes(const void *data, size_t n, uint64_t seed) {
 
 void hash_hex(const void *data, size_t n, char out_hex[33]) {
   XXH128_hash_t hash = XXH3_128bits(data, n);
-  snprintf(out_hex, 33, "%016llx%016llx", (unsigned long long)hash.high64,
-           (unsigned long long)hash.low64);
+  for (int i = 0; i < 16; i++) {
+    out_hex[i] = "0123456789abcdef"[hash.high64 >> (60 - 4 * i) & 15];
+    out_hex[16 + i] = "0123456789abcdef"[hash.low64 >> (60 - 4 * i) & 15];
+  }
+  out_hex[32] = 0;
 }
 
 /* ---- SHA-256 ---- */

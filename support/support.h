@@ -104,8 +104,7 @@ void vec_grow(Arena *arena, void **data, int *capacity, int n,
 /* Room for `wanted` items in all, of an array that is still empty. */
 #define vec_reserve(arena, vec, wanted)                                        \
   (ASSERT((vec)->n == 0), (vec)->capacity = (wanted),                          \
-   (vec)->data =                                                               \
-       arena_array((arena), (vec)->capacity, sizeof(*(vec)->data)))
+   (vec)->data = arena_array((arena), (vec)->capacity, sizeof(*(vec)->data)))
 
 /* ---- names.c: interned strings, compared by address ---- */
 

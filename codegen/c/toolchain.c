@@ -3,7 +3,8 @@
  *
  * Kernels are spread over a few files of like size and compiled in parallel.
  * An object is kept in the cache under the hash of its text, the flags, the
- * compiler's version and the processor (-march=native).
+ * compiler's version and the processor (-march=native).  Compilers run while
+ * the caller writes the program's tables, and beside its compilation.
  */
 #include "codegen/c/toolchain.h"
 
@@ -87,12 +88,13 @@ static const char *processor(Arena *arena) {
   return text_string(&text);
 }
 
-static Status compiler_version(Arena *arena, const BuildOptions *options,
-                               const char *work, const char **out) {
+Status toolchain_machine(Arena *arena, const BuildOptions *options,
+                         const char *work, const char **out) {
   const char *log = path_of(arena, work, "version", ".txt");
   const char *const arguments[] = {options->cc, "--version", NULL};
   TRY(process_run(arena, arguments, log));
-  *out = process_log(arena, log);
+  *out =
+      arena_printf(arena, "%s\n%s", process_log(arena, log), processor(arena));
   return STATUS_OK;
 }
 
@@ -109,7 +111,7 @@ static const char *cache_key(Arena *arena, const CompileJob *job,
 
 /* ---- compiling ---- */
 
-typedef struct Compiling {
+struct Compiling {
   Module *module;
   Arena *scratch;
   const BuildOptions *options;
@@ -117,7 +119,11 @@ typedef struct Compiling {
   CompileJob *jobs;
   int n;
   const char **keys; /* by job, of its place in the cache */
-} Compiling;
+  int *todo;         /* jobs whose objects the cache has not */
+  pid_t *pids;       /* of todo; 0: ended */
+  int n_todo, started, ended;
+  Status status; /* the first failure */
+};
 
 static Status start_job(Compiling *compiling, CompileJob *job, pid_t *out_pid) {
   Arena *arena = compiling->scratch;
@@ -163,70 +169,73 @@ static Status finish_job(Compiling *compiling, int index, bool is_ok) {
   return STATUS_OK;
 }
 
-/* Runs the jobs of `todo`, a few at a time; after a failure none is started,
- * but all are waited for. */
-static Status run_jobs(Compiling *compiling, const int *todo, int n) {
-  const BuildOptions *options = compiling->options;
-  int limit = options->jobs > 0 ? options->jobs : 1, started = 0, ended = 0;
-  pid_t *pids = ARENA_ARRAY(compiling->scratch, pid_t, n);
-  Status status = STATUS_OK;
-  while (ended < started || (started < n && status.code == STATUS_ok)) {
-    if (started < n && started - ended < limit && status.code == STATUS_ok) {
-      status =
-          start_job(compiling, &compiling->jobs[todo[started]], &pids[started]);
-      if (status.code == STATUS_ok) started++;
-      continue;
-    }
-    int index;
-    bool is_ok;
-    TRY(process_wait_any(pids, started, &index, &is_ok));
-    ended++;
-    Status finished = finish_job(compiling, todo[index], is_ok);
-    if (status.code == STATUS_ok) status = finished;
-    if (options->progress) options->progress(options->user, ended, n);
+/* As many jobs as may run at a time; after a failure none is started. */
+static void start_jobs(Compiling *compiling) {
+  int limit = compiling->options->jobs > 0 ? compiling->options->jobs : 1;
+  while (compiling->started < compiling->n_todo &&
+         compiling->started - compiling->ended < limit &&
+         compiling->status.code == STATUS_ok) {
+    int at = compiling->started;
+    compiling->status = start_job(
+        compiling, &compiling->jobs[compiling->todo[at]], &compiling->pids[at]);
+    if (compiling->status.code == STATUS_ok) compiling->started++;
   }
-  return status;
 }
 
-static Status compile_all(Compiling *compiling, int *out_cached) {
+static Status look_up(Compiling *compiling, int *out_cached) {
   Arena *arena = compiling->scratch;
   const BuildOptions *options = compiling->options;
-  const char *version;
-  TRY(compiler_version(arena, options, compiling->work, &version));
-  const char *machine =
-      arena_printf(arena, "%s\n%s", version, processor(arena));
   compiling->keys = ARENA_ARRAY(arena, const char *, compiling->n);
-  int *todo = ARENA_ARRAY(arena, int, compiling->n), n = 0;
+  compiling->todo = ARENA_ARRAY(arena, int, compiling->n);
+  compiling->pids = ARENA_ARRAY(arena, pid_t, compiling->n);
   for (int i = 0; i < compiling->n; i++) {
     CompileJob *job = &compiling->jobs[i];
     const void *bytes;
     size_t n_bytes;
     job->object =
         path_of(compiling->module->arena, compiling->work, job->stem, ".o");
-    compiling->keys[i] = cache_key(arena, job, machine);
+    compiling->keys[i] = cache_key(arena, job, options->machine);
     if (cache_load(arena, options->cache_dir, compiling->keys[i], "o", &bytes,
                    &n_bytes)) {
       TRY(toolchain_write(job->object, bytes, n_bytes));
       (*out_cached)++;
     } else {
-      todo[n++] = i;
+      compiling->todo[compiling->n_todo++] = i;
     }
   }
-  return run_jobs(compiling, todo, n);
+  return STATUS_OK;
 }
 
-Status toolchain_compile(Module *module, const BuildOptions *options,
-                         const char *work, CompileJob *jobs, int n,
-                         int *out_cached) {
-  Compiling compiling = {.module = module,
-                         .scratch = arena_create(module->memory),
-                         .options = options,
-                         .work = work,
-                         .jobs = jobs,
-                         .n = n};
-  Status status = compile_all(&compiling, out_cached);
-  arena_destroy(compiling.scratch);
-  return status;
+Compiling *toolchain_start(Module *module, const BuildOptions *options,
+                           const char *work, CompileJob *jobs, int n,
+                           int *out_cached) {
+  Compiling *compiling = ARENA_NEW(module->arena, Compiling);
+  *compiling = (Compiling){.module = module,
+                           .scratch = arena_create(module->memory),
+                           .options = options,
+                           .work = work,
+                           .jobs = jobs,
+                           .n = n};
+  compiling->status = look_up(compiling, out_cached);
+  start_jobs(compiling);
+  return compiling;
+}
+
+Status toolchain_finish(Compiling *compiling) {
+  const BuildOptions *options = compiling->options;
+  while (compiling->ended < compiling->started) {
+    int index;
+    bool is_ok;
+    TRY(process_wait_any(compiling->pids, compiling->started, &index, &is_ok));
+    compiling->ended++;
+    Status finished = finish_job(compiling, compiling->todo[index], is_ok);
+    if (compiling->status.code == STATUS_ok) compiling->status = finished;
+    start_jobs(compiling);
+    if (options->progress)
+      options->progress(options->user, compiling->ended, compiling->n_todo);
+  }
+  arena_destroy(compiling->scratch);
+  return compiling->status;
 }
 
 Status toolchain_link(Module *module, const BuildOptions *options,
@@ -297,7 +306,8 @@ Status c_compile(const Backend *backend, Module *module,
                            .key = ""};
   }
   copy_sources(arena, source, jobs, n_files);
-  TRY(toolchain_compile(module, options, work, jobs, n_files, &out->cached));
+  out->compiling =
+      toolchain_start(module, options, work, jobs, n_files, &out->cached);
   for (int f = 0; f < n_files; f++)
     vec_push(arena, &out->objects, jobs[f].object);
   out->files = n_files;

@@ -16,11 +16,20 @@ typedef struct CompileJob {
   const char *object; /* out: the path */
 } CompileJob;
 
+/* The compiler's version and the processor, for keys of the cache. */
+Status toolchain_machine(Arena *arena, const BuildOptions *options,
+                         const char *work, const char **out);
+
 /* Compiles all jobs, options->jobs at a time; takes objects from the cache
- * where it has them and adds what it made. */
-Status toolchain_compile(Module *module, const BuildOptions *options,
-                         const char *work, CompileJob *jobs, int n,
-                         int *out_cached);
+ * where it has them and adds what it made.  The first ones are started at once
+ * and run until `finish`, which must be called and tells of any failure; the
+ * jobs (whose `object` is known after start), the options and `work` are kept
+ * by the caller until then. */
+typedef struct Compiling Compiling;
+Compiling *toolchain_start(Module *module, const BuildOptions *options,
+                           const char *work, CompileJob *jobs, int n,
+                           int *out_cached);
+Status toolchain_finish(Compiling *compiling);
 /* Links objects with the runtime archive into `program`. */
 Status toolchain_link(Module *module, const BuildOptions *options,
                       const char *work, const char *const *objects, int n,
