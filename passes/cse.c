@@ -17,9 +17,20 @@
 
 #include <string.h>
 
+/* Nodes of the new graph by hash; ids count from 1, 0 ends a chain. */
 typedef struct Known {
-  VEC(int) ids; /* nodes of the new graph with one hash */
+  size_t mask;
+  int *newest; /* by hash */
+  int *before; /* by id */
 } Known;
+
+static Known known_create(Arena *arena, int n_nodes) {
+  size_t n = 64;
+  while (n < (size_t)n_nodes) n *= 2;
+  return (Known){.mask = n - 1,
+                 .newest = ARENA_ARRAY(arena, int, n),
+                 .before = ARENA_ARRAY(arena, int, n_nodes + 1)};
+}
 
 static bool is_commutative(Op op) {
   switch (op) {
@@ -86,29 +97,26 @@ static uint64_t hash_node(const Node *node, const Value *inputs) {
 }
 
 static bool merge(Rewrite *rewrite, int id, void *user) {
-  Map *known_by_hash = user;
+  Known *known = user;
   const Node *node = rewrite->from->nodes.data[id];
   const OpInfo *info = op_info(node->op);
   if (!info->is_pure || info->is_collective || node->body) return false;
   Value *inputs = rewrite_inputs(rewrite, id);
-  const void *key = (const void *)(uintptr_t)(hash_node(node, inputs) | 1);
-  Known *known = map_get(known_by_hash, key);
-  if (!known) {
-    known = ARENA_NEW(rewrite->ctx->scratch, Known);
-    map_put(known_by_hash, key, known);
-  }
-  for (int i = 0; i < known->ids.n; i++) {
-    int other = known->ids.data[i];
+  int *newest = &known->newest[hash_node(node, inputs) & known->mask];
+  for (int at = *newest; at > 0; at = known->before[at]) {
+    int other = at - 1;
     if (!same_node(node, rewrite->to->nodes.data[other], inputs)) continue;
     for (int r = 0; r < node->n_results; r++)
       rewrite_set(rewrite, (Value){id, r}, (Value){other, r});
     return true;
   }
-  Value copy = rewrite_copy(rewrite, id);
-  vec_push(rewrite->ctx->scratch, &known->ids, copy.node);
+  int at = rewrite_copy(rewrite, id).node + 1;
+  known->before[at] = *newest;
+  *newest = at;
   return true;
 }
 
 Graph *pass_cse(PassContext *ctx, const Graph *graph) {
-  return rewrite_graph(ctx, graph, merge, map_create(ctx->scratch));
+  Known known = known_create(ctx->scratch, graph->nodes.n);
+  return rewrite_graph(ctx, graph, merge, &known);
 }

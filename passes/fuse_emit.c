@@ -13,6 +13,9 @@ typedef struct Emit {
   int *heap;    /* ready groups, by key */
   int *key;     /* id of the last member */
   int n_heap;
+  int *first_value; /* by node: values of the graph are numbered through */
+  int *body_of;     /* by value: the group whose body has it, plus 1 */
+  int *body_node;   /* by value: where, in that body */
 } Emit;
 
 static void heap_push(Emit *emit, int group) {
@@ -43,9 +46,10 @@ static int heap_pop(Emit *emit) {
 /* ---- one body ---- */
 
 typedef struct Body {
+  const Emit *emit;
   const Fusion *fusion;
   Graph *graph;
-  Map *value_of;     /* key: old value packed; value: new node id + 1 */
+  int group;
   VEC(Value) inputs; /* old values */
 } Body;
 
@@ -66,8 +70,10 @@ static Value body_copy(Body *body, int id, int group) {
  * input (always, for group -2: a gather's table). */
 static Value body_value(Body *body, Value old, int group) {
   const Fusion *fusion = body->fusion;
-  intptr_t known = (intptr_t)map_get(body->value_of, value_key(old));
-  if (known) return (Value){(int)known - 1, 0};
+  const Emit *emit = body->emit;
+  int v = emit->first_value[old.node] + old.result;
+  if (emit->body_of[v] == body->group + 1)
+    return (Value){emit->body_node[v], 0};
   Value now;
   if (group != -2 &&
       (fusion->group_of[old.node] == group || fusion->is_free[old.node])) {
@@ -80,7 +86,8 @@ static Value body_value(Body *body, Value old, int group) {
                       graph_type(graph, old));
     vec_push(fusion->arena, &body->inputs, old);
   }
-  map_put(body->value_of, value_key(old), (void *)(intptr_t)(now.node + 1));
+  emit->body_of[v] = body->group + 1;
+  emit->body_node[v] = now.node;
   return now;
 }
 
@@ -104,7 +111,7 @@ static void emit_fused(Emit *emit, int g) {
   Fusion *fusion = emit->fusion;
   const Group *group = &fusion->groups[g];
   Module *module = fusion->graph->module;
-  Body body = {.fusion = fusion, .value_of = map_create(fusion->arena)};
+  Body body = {.emit = emit, .fusion = fusion, .group = g};
   body.graph = graph_create(module, name_intern(module->names, "body"));
   body.graph->mesh = fusion->graph->mesh;
   int n_results = 0;
@@ -177,12 +184,25 @@ static void wake_users(Emit *emit, int g) {
   }
 }
 
+static void number_values(Emit *emit) {
+  const Fusion *fusion = emit->fusion;
+  int n = 0;
+  emit->first_value = ARENA_ARRAY(fusion->arena, int, fusion->n);
+  for (int id = 0; id < fusion->n; id++) {
+    emit->first_value[id] = n;
+    n += fusion->graph->nodes.data[id]->n_results;
+  }
+  emit->body_of = ARENA_ARRAY(fusion->arena, int, n);
+  emit->body_node = ARENA_ARRAY(fusion->arena, int, n);
+}
+
 Graph *fusion_emit(Fusion *fusion) {
   Emit emit = {.fusion = fusion};
   emit.rewrite = rewrite_begin(fusion->ctx, fusion->graph);
   emit.waiting = ARENA_ARRAY(fusion->arena, int, fusion->n);
   emit.heap = ARENA_ARRAY(fusion->arena, int, fusion->n);
   emit.key = ARENA_ARRAY(fusion->arena, int, fusion->n);
+  number_values(&emit);
   int n_groups = 0, n_emitted = 0;
   for (int g = 0; g < fusion->n; g++) {
     const Group *group = &fusion->groups[g];

@@ -229,6 +229,32 @@ static bool leaves_both(const Fusion *fusion, int small, int large) {
   return false;
 }
 
+static bool sums_to_scalar(const Fusion *fusion, int g) {
+  const Group *group = &fusion->groups[g];
+  for (int m = 0; m < group->members.n; m++) {
+    const Node *node = fusion->graph->nodes.data[group->members.data[m]];
+    if (op_is_reduction(node->op) && node->types[0]->rank == 0) return true;
+  }
+  return false;
+}
+
+/* A sum to a scalar, and scalars that others feed too: fuse_check would refuse
+ * (gathers_scalars), but only after it looked at a long chain of additions. */
+static bool gathers_others(const Fusion *fusion, int sum, int scalars) {
+  const Group *x = &fusion->groups[sum], *y = &fusion->groups[scalars];
+  if (x->plain || !y->plain || y->plain->rank > 0) return false;
+  if (!sums_to_scalar(fusion, sum)) return false;
+  for (int m = 0; m < y->members.n; m++) {
+    const Node *node = fusion->graph->nodes.data[y->members.data[m]];
+    for (int i = 0; i < node->n_inputs; i++) {
+      int from = node->inputs[i].node, group = fusion->group_of[from];
+      if (!fusion->is_free[from] && group != sum && group != scalars)
+        return true;
+    }
+  }
+  return false;
+}
+
 int fusion_merge(Fusion *fusion, int a, int b) {
   if (a == b || a < 0 || b < 0) return -1;
   const Group *x = &fusion->groups[a], *y = &fusion->groups[b];
@@ -236,7 +262,9 @@ int fusion_merge(Fusion *fusion, int a, int b) {
     return -1;
   int n = x->members.n + y->members.n;
   if (n > fusion->max_nodes) return -1;
-  if (leaves_both(fusion, a, b) || leaves_both(fusion, b, a)) return -1;
+  if (leaves_both(fusion, a, b) || leaves_both(fusion, b, a) ||
+      gathers_others(fusion, a, b) || gathers_others(fusion, b, a))
+    return -1;
   int *ids = merge_members(fusion, a, b);
   bool is_plain = fuse_check_plain(fusion, x, y);
   FuseSummary summary;
