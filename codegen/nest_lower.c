@@ -19,6 +19,7 @@ static LowerFunction *find(Op op) {
   switch (op) {
   case OP_dot: return lower_dot;
   case OP_scatter_add: return lower_scatter_add;
+  case OP_put: return lower_put;
   case OP_concat: return lower_concat;
   case OP_shard: return lower_shard;
   case OP_accumulate: return lower_accumulate;

@@ -111,6 +111,7 @@ void lower_row(Lower *lower, const Node *node, const Type *sized, int row,
 /* ---- nest_lower_ops.c, nest_lower_window.c ---- */
 void lower_dot(Lower *lower);
 void lower_scatter_add(Lower *lower);
+void lower_put(Lower *lower);
 void lower_concat(Lower *lower);
 void lower_shard(Lower *lower);
 void lower_accumulate(Lower *lower);

@@ -88,6 +88,27 @@ void lower_scatter_add(Lower *lower) {
   store_here(lower, &space, NEST_accumulate, 0, row);
 }
 
+/* The row alone: the rest of the result lies there already (select.c). */
+void lower_put(Lower *lower) {
+  Space space = {0};
+  const Node *node = lower->node;
+  const Type *type = node->types[0], *row = lower->input_types[1];
+  Name dim = node_name(node, ATTR_dim);
+  int at = type_find(type, dim);
+  for (int d = 0; d < type->rank; d++)
+    if (d != at)
+      space_add(
+          &space, type->dims[d].name,
+          lower_outer(lower, type->dims[d].name, lower_size(lower, type, d)));
+  lower_stage(lower);
+  lower_stage_ready(lower);
+  int value = load_here(lower, &space, 1, row);
+  int position = lower_cast(
+      lower, load_here(lower, &space, 2, lower->input_types[2]), DT_i64);
+  space_add(&space, dim, coord_of_expr(position, lower_size(lower, type, at)));
+  store_here(lower, &space, NEST_store, 0, value);
+}
+
 /* One stage copies one input to its place along the dim. */
 void lower_concat(Lower *lower) {
   Space space = {0};

@@ -451,6 +451,16 @@ static void add_settings(Printer *printer) {
               model->items_per_sample, settings->n_metrics);
 }
 
+static bool fills_caches(const ProgramInput *input) {
+  for (int i = 0; i < input->n_codes; i++) {
+    const Graph *graph = input->codes[i].graph;
+    if (strcmp(input->codes[i].name, "sample") != 0) continue;
+    for (int k = 0; k < graph->outputs.n; k++)
+      if (graph->outputs.data[k].role == ROLE_cache) return true;
+  }
+  return false;
+}
+
 static void add_sample(Printer *printer) {
   const Model *model = printer->input->model;
   const SampleSettings *sample = &model->sample_settings;
@@ -462,7 +472,8 @@ static void add_sample(Printer *printer) {
               ", .count = %" PRId64 ", .top_k = %" PRId64 ", .temperature = ",
               sample->count, sample->top_k);
   text_add_real(out, sample->temperature);
-  text_printf(out, ", .bpe = %d, .vocabulary = ", sample->vocabulary != NULL);
+  text_printf(out, ", .bpe = %d, .fills_caches = %d, .vocabulary = ",
+              sample->vocabulary != NULL, fills_caches(printer->input));
   add_string(out, sample->vocabulary);
   text_add(out, "};\n");
 }

@@ -507,6 +507,15 @@ static Status select_all_reduce(Select *select, int id) {
   return STATUS_OK;
 }
 
+/* The kernel of `put` writes one row; all others must be there. */
+static Status select_put(Select *select, int id) {
+  Value from = select->graph->nodes.data[id]->inputs[0];
+  Value to = {.node = id, .result = 0};
+  if (address(select, from) != address(select, to))
+    copy_bytes(select, id, from, to);
+  return select_kernel(select, id);
+}
+
 static Status select_node(Select *select, int id);
 
 /* The launches of the body at one position of a turn. */
@@ -584,6 +593,7 @@ static Status select_node(Select *select, int id) {
   case OP_conv_weight_grad: return select_convolution(select, id);
   case OP_all_reduce: return select_all_reduce(select, id);
   case OP_scan: return select_scan(select, id);
+  case OP_put: return select_put(select, id);
   default: return select_kernel(select, id);
   }
 }

@@ -96,6 +96,22 @@ static void gather(const InterpCall *call) {
   }
 }
 
+static void put(const InterpCall *call) {
+  const Tensor *x = &call->inputs[0], *row = &call->inputs[1];
+  const Tensor *y = &call->results[0];
+  Name dim = node_name(call->node, ATTR_dim);
+  double last = (double)type_size(y->type, dim) - 1;
+  double at = fmin(fmax(call->inputs[2].data[0], 0), last);
+  memcpy(y->data, x->data, (size_t)type_elements(y->type) * sizeof(double));
+  int64_t base = (int64_t)at * type_stride(y->type, dim);
+  Loops loops = {0};
+  loops_add_type(&loops, row->type);
+  loops_bind(&loops, row->type);
+  loops_bind(&loops, y->type);
+  for (bool more = loops_start(&loops); more; more = loops_next(&loops))
+    y->data[base + loops.offset[1]] = row->data[loops.offset[0]];
+}
+
 static void one_hot(const InterpCall *call) {
   const Tensor *at = &call->inputs[0], *y = &call->results[0];
   Name dim = node_name(call->node, ATTR_dim);
@@ -211,6 +227,7 @@ bool interp_move(const InterpCall *call) {
   case OP_broadcast: copy_named(call); return true;
   case OP_cast: cast(call); return true;
   case OP_gather: gather(call); return true;
+  case OP_put: put(call); return true;
   case OP_one_hot: one_hot(call); return true;
   case OP_slice: slice(call); return true;
   case OP_reverse: reverse(call); return true;

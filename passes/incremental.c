@@ -3,8 +3,8 @@
  *
  *     %0 = input : i32[B, T] data "tok"          %0 = input : i32[B, T:1]
  *     %3 = ... : f32[B, T, H, D]                 %3 = ... : f32[B, T:1, H, D]
- *     %4 = rename %3 : f32[B, S, H, D]     =>    %4 = select (S == t), %3,
- * cache %5 = dot %2, %4 {over = [D]}               %5 = dot %2, %4 {over = [D]}
+ *     %4 = rename %3 : f32[B, S, H, D]     =>    %4 = put cache, %3, t
+ *     %5 = dot %2, %4 {over = [D]}               %5 = dot %2, %4 {over = [D]}
  *                                                output cache %4
  *
  * What the net computes for position t may depend on tokens up to t only.  That
@@ -24,14 +24,17 @@
  *   row t: of operators that let T through the row of the operands, else the
  *   row of the whole.
  *
- * Anything else mixes positions, and the first such value is named.  A `scan`
- * over T is position by position too, its carries being the caches; until one
- * is taken apart here it counts as mixing.
+ * - A `scan` over T goes position by position already: it is run for one, and
+ *   its carries are kept from token to token.  `begin` puts what they begin
+ *   with there.
+ *
+ * Anything else mixes positions, and the first such value is named.
  *
  * requires: a forward graph as the front end builds it     cost: O(nodes)
  */
 #include "passes/incremental.h"
 
+#include "passes/prepare.h"
 #include "passes/rewrite.h"
 
 #include <math.h>
@@ -50,10 +53,9 @@ typedef struct Known {
 } Known;
 
 typedef struct Cache {
-  Value from;      /* what is renamed, in the old graph */
-  Value whole, to; /* the rename in the old graph, its value in the new one */
-  Name key;
-  Name path;
+  StepCache slot;
+  Value from; /* what is renamed, in the old graph; of a carry VALUE_NONE */
+  Value to;   /* what replaces the slot, in the new graph */
 } Cache;
 
 typedef struct Incremental {
@@ -227,6 +229,13 @@ static bool is_cache(const Incremental *inc, int id) {
          has_dim(graph_type(inc->from, node->inputs[0]), inc->time);
 }
 
+/* Of a scan over T: a carry that it hands on, the value at the last position.
+ */
+static bool is_last_carry(const Incremental *inc, Value value) {
+  const Node *node = node_of(inc, value);
+  return node->op == OP_scan && value.result < scan_carries(node);
+}
+
 /* The dim that T is renamed to. */
 static Name renamed_time(const Incremental *inc, const Node *node) {
   int n;
@@ -244,10 +253,28 @@ static bool join_known(Incremental *inc, int id, Known *out) {
     const Known *in = &inc->known[node->inputs[i].node];
     if (!in->is_live) continue;
     out->is_live = true;
+    if (is_last_carry(inc, node->inputs[i]))
+      return mixes(inc, id, "waits for the last position");
     if (in->key && out->key && in->key != out->key)
       return mixes(inc, id, "sees all positions under two names");
     if (in->key) out->key = in->key;
   }
+  return true;
+}
+
+/* Slices have T; whatever else a position sees must be the same for all texts.
+ */
+static bool analyse_scan(Incremental *inc, int id, Known *out) {
+  const Node *node = inc->from->nodes.data[id];
+  if (node_name(node, ATTR_dim) != inc->time)
+    return mixes(inc, id, "runs over another dimension, with all positions");
+  if (scan_is_reversed(node)) return mixes(inc, id, "runs from the last one");
+  if (out->key) return mixes(inc, id, "sees all positions at each");
+  for (int i = 0; i < node->n_inputs; i++)
+    if (inc->known[node->inputs[i].node].is_live &&
+        scan_input_role(node, i) != ROLE_slice)
+      return mixes(inc, id, "sees other positions at each");
+  out->has_time = true;
   return true;
 }
 
@@ -256,6 +283,7 @@ static bool analyse_node(Incremental *inc, int id) {
   Known *out = &inc->known[id];
   if (!join_known(inc, id, out)) return false;
   if (!out->is_live) return true;
+  if (node->op == OP_scan) return analyse_scan(inc, id, out);
   for (int i = 0; i < node->n_inputs; i++)
     out->has_time |= has_dim(graph_type(inc->from, node->inputs[i]), inc->time);
   if (is_cache(inc, id)) {
@@ -289,7 +317,8 @@ static bool analyse(Incremental *inc) {
     const Known *known = &inc->known[output->value.node];
     if (output->role != ROLE_result)
       return mixes(inc, output->value.node, "is kept as a state");
-    if (!known->is_live || !known->has_time || known->key)
+    if (!known->is_live || !known->has_time || known->key ||
+        is_last_carry(inc, output->value))
       return mixes(inc, output->value.node, "is the result, without positions");
   }
   return inc->caches.n == 0; /* nothing was built yet */
@@ -315,13 +344,24 @@ static Value rename_dim(Incremental *inc, Value value, Name from, Name to) {
   return graph_append(inc->to, OP_rename, &value, 1, &attrs);
 }
 
+/* Asked for by those who need it only. */
+static Value position(Incremental *inc) {
+  if (!value_is(inc->position)) {
+    Name path = name_of(inc, SAMPLE_POSITION);
+    inc->position = graph_input(inc->to, ROLE_data, path,
+                                type_scalar(inc->ctx->module->arena, DT_i32));
+  }
+  return inc->position;
+}
+
 /* The position, with T of size 1. */
 static Value position_row(Incremental *inc) {
   Attrs attrs = {0};
   int64_t one = 1;
   attrs_names(&attrs, ATTR_to, &inc->time, 1);
   attrs_ints(&attrs, ATTR_sizes, &one, 1);
-  return graph_append(inc->to, OP_broadcast, &inc->position, 1, &attrs);
+  Value at = position(inc);
+  return graph_append(inc->to, OP_broadcast, &at, 1, &attrs);
 }
 
 /* Row t of a value that does not depend on tokens. */
@@ -401,40 +441,82 @@ static Value rename_others(Incremental *inc, const Node *node, Value value) {
 }
 
 /* The cache with this row in it. */
-static Value write_cache(Incremental *inc, const Type *type, Name key,
-                         Value row, Value cache) {
+static Value write_cache(Incremental *inc, Name key, Value row, Value cache) {
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, key);
-  attrs_ints(&attrs, ATTR_sizes, &inc->length, 1);
-  Value positions = graph_append(inc->to, OP_iota, NULL, 0, &attrs);
-  Value is_other = graph_op2(inc->to, OP_ne, positions, inc->position);
-  Value value = graph_op3(inc->to, OP_select, is_other, cache, row);
-  return graph_transpose_to(inc->to, value, type);
+  Value inputs[3] = {cache, row, position(inc)};
+  return graph_append(inc->to, OP_put, inputs, 3, &attrs);
+}
+
+/* Several values may have one path: a list is renamed at once. */
+static Name cache_path(Incremental *inc, const char *path) {
+  Names *names = inc->ctx->module->names;
+  Name name = name_format(names, "cache/%s", path);
+  for (int n = 1, i = 0; i < inc->caches.n; i++) {
+    if (inc->caches.data[i].slot.path != name) continue;
+    name = name_format(names, "cache/%s#%d", path, n++);
+    i = -1;
+  }
+  return name;
 }
 
 static void append_cache(Incremental *inc, int id) {
   const Node *node = inc->from->nodes.data[id];
   const Type *type = node->types[0];
-  Name key = renamed_time(inc, node);
   for (int i = 0; i < inc->caches.n; i++) {
     const Cache *other = &inc->caches.data[i];
     if (!value_equal(other->from, node->inputs[0]) ||
-        !type_equal(type, graph_type(inc->from, other->whole)))
+        !type_equal(type, graph_type(inc->from, other->slot.value)))
       continue;
     inc->row[id][0] = other->to;
     return;
   }
   set_place(inc, id);
-  Cache cache = {
-      .from = node->inputs[0],
-      .whole = {id, 0},
-      .key = key,
-      .path = name_format(inc->ctx->module->names, "cache/%s", node->path)};
-  Value slot = graph_input(inc->to, ROLE_cache, cache.path, type);
+  Cache cache = {.slot = {cache_path(inc, node->path), {id, 0}, false},
+                 .from = node->inputs[0]};
+  Value slot = graph_input(inc->to, ROLE_cache, cache.slot.path, type);
   Value row = drop_time(inc, row_of(inc, node->inputs[0]));
-  cache.to = write_cache(inc, type, key, rename_others(inc, node, row), slot);
+  set_place(inc, id);
+  cache.to = write_cache(inc, renamed_time(inc, node),
+                         rename_others(inc, node, row), slot);
   inc->row[id][0] = cache.to;
   vec_push(inc->ctx->scratch, &inc->caches, cache);
+}
+
+/* Carries are slots, slices have one position. */
+static void append_scan(Incremental *inc, int id) {
+  const Node *node = inc->from->nodes.data[id];
+  Arena *arena = inc->ctx->module->arena;
+  Value *inputs = ARENA_ARRAY(inc->ctx->scratch, Value, node->n_inputs);
+  int n_carries = scan_carries(node), first = inc->caches.n;
+  for (int i = 0; i < node->n_inputs; i++) {
+    const GraphInput *inner = &node->body->inputs.data[i];
+    const Type *type = graph_type(node->body, inner->value);
+    set_place(inc, id);
+    if (inner->role == ROLE_carry) {
+      const char *path = arena_printf(arena, "%s.%s", node->path, inner->path);
+      Cache cache = {.slot = {cache_path(inc, path), node->inputs[i], true},
+                     .from = VALUE_NONE};
+      inputs[i] = graph_input(inc->to, ROLE_cache, cache.slot.path, type);
+      vec_push(inc->ctx->scratch, &inc->caches, cache);
+    } else if (inner->role == ROLE_slice) {
+      inputs[i] =
+          graph_transpose_to(inc->to, row_of(inc, node->inputs[i]),
+                             scan_stacked_type(arena, type, inc->time, 1));
+    } else {
+      inputs[i] = row_of(inc, node->inputs[i]);
+    }
+  }
+  set_place(inc, id);
+  Value last = scan_append(inc->to, (ScanForm){.dim = inc->time, .steps = 1},
+                           inputs, node->body);
+  for (int r = 0; r < node->n_results; r++) {
+    Value value = {last.node, r};
+    if (r < n_carries)
+      inc->caches.data[first + r].to = value;
+    else
+      inc->row[id][r] = value;
+  }
 }
 
 static void copy_input(Incremental *inc, int id) {
@@ -453,8 +535,6 @@ static void copy_input(Incremental *inc, int id) {
     if (type->dims[d].name == inc->time) type->dims[d].size = 1;
   }
   inc->row[id][0] = rewrite_input(inc->to, like, type);
-  inc->position = graph_input(inc->to, ROLE_data, name_of(inc, SAMPLE_POSITION),
-                              type_scalar(inc->ctx->module->arena, DT_i32));
 }
 
 static void copy_whole(Incremental *inc, int id) {
@@ -476,6 +556,8 @@ static void build(Incremental *inc) {
       copy_whole(inc, id);
     else if (is_cache(inc, id))
       append_cache(inc, id);
+    else if (inc->from->nodes.data[id]->op == OP_scan)
+      append_scan(inc, id);
     else
       append_row(inc, id);
   }
@@ -485,23 +567,8 @@ static void build(Incremental *inc) {
                  row_of(inc, output->value));
   }
   for (int i = 0; i < inc->caches.n; i++)
-    graph_output(inc->to, ROLE_cache, inc->caches.data[i].path,
+    graph_output(inc->to, ROLE_cache, inc->caches.data[i].slot.path,
                  inc->caches.data[i].to);
-}
-
-/* The net as it was, with the caches as further outputs. */
-static Graph *with_caches(Incremental *inc) {
-  Rewrite rewrite = rewrite_begin(inc->ctx, inc->from);
-  for (int id = 0; id < inc->from->nodes.n; id++) rewrite_copy(&rewrite, id);
-  Graph *graph = rewrite_end(&rewrite);
-  for (int i = 0; i < inc->caches.n; i++) {
-    const Cache *cache = &inc->caches.data[i];
-    graph_input(graph, ROLE_cache, cache->path,
-                graph_type(inc->from, cache->whole));
-    graph_output(graph, ROLE_cache, cache->path,
-                 rewrite_get(&rewrite, cache->whole));
-  }
-  return graph;
 }
 
 /* ---- public ---- */
@@ -539,8 +606,21 @@ static void start(Incremental *inc, PassContext *ctx, const Graph *net) {
   }
 }
 
-bool incremental_split(PassContext *ctx, const Graph *net, Graph **out_whole,
-                       Graph **out_step, Text *out_why) {
+static void finish(Incremental *inc, Stepping *out) {
+  PassContext *ctx = inc->ctx;
+  *out = (Stepping){.step = inc->to,
+                    .begin = graph_like(inc->from),
+                    .n_caches = inc->caches.n};
+  out->caches = ARENA_ARRAY(ctx->module->arena, StepCache, out->n_caches);
+  for (int i = 0; i < out->n_caches; i++) {
+    const StepCache *slot = &inc->caches.data[i].slot;
+    out->caches[i] = *slot;
+    out->has_carries |= slot->is_carry;
+  }
+}
+
+bool incremental_split(PassContext *ctx, const Graph *net, Stepping *out,
+                       Text *out_why) {
   Incremental inc = {
       .ctx = ctx, .from = net, .blame = -1, .position = VALUE_NONE};
   if (!find_time(&inc)) {
@@ -556,7 +636,34 @@ bool incremental_split(PassContext *ctx, const Graph *net, Graph **out_whole,
     return false;
   }
   build(&inc);
-  *out_step = inc.to;
-  *out_whole = with_caches(&inc);
+  finish(&inc, out);
   return true;
+}
+
+/* As the compiled step keeps it. */
+static const Type *type_kept(const Graph *compiled, const StepCache *cache) {
+  const GraphInput *slot = graph_find_input(compiled, ROLE_cache, cache->path);
+  ASSERT(slot);
+  return graph_type(compiled, slot->value);
+}
+
+Graph *incremental_finish(PassContext *ctx, const Graph *net,
+                          const Stepping *stepping, const Graph *compiled) {
+  Rewrite rewrite = rewrite_begin(ctx, net);
+  for (int id = 0; id < net->nodes.n; id++) rewrite_copy(&rewrite, id);
+  Graph *graph = rewrite_end(&rewrite);
+  for (int i = 0; i < stepping->n_caches; i++) {
+    const StepCache *cache = &stepping->caches[i];
+    const Type *type = type_kept(compiled, cache);
+    if (cache->is_carry)
+      prepare_add(ctx, stepping->begin, net, cache->value, cache->path,
+                  type->dtype);
+    if (stepping->has_carries) continue;
+    rewrite_at(&rewrite, cache->value.node);
+    Value value = rewrite_get(&rewrite, cache->value);
+    graph_input(graph, ROLE_cache, cache->path, type);
+    graph_output(graph, ROLE_cache, cache->path,
+                 graph_cast(graph, value, type->dtype));
+  }
+  return graph;
 }

@@ -412,11 +412,13 @@ static void add_workspaces(PassContext *ctx, Packing *packing,
 
 /* ---- public ---- */
 
-void layout_persistent(PersistentLayout *layout, Arena *arena,
-                       const Graph *graph, const Target *target) {
+static void add_slots(PersistentLayout *layout, Arena *arena,
+                      const Graph *graph, const Target *target,
+                      bool are_caches) {
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
     if (!role_persists(input->role) ||
+        (input->role == ROLE_cache) != are_caches ||
         find_slot(layout, input->role, input->path))
       continue;
     const Type *type = graph_type(graph, input->value);
@@ -430,6 +432,23 @@ void layout_persistent(PersistentLayout *layout, Arena *arena,
     if (!*map) *map = map_create(arena);
     map_put(*map, slot.path, (void *)(intptr_t)layout->slots.n);
   }
+}
+
+void layout_persistent(PersistentLayout *layout, Arena *arena,
+                       const Graph *graph, const Target *target) {
+  add_slots(layout, arena, graph, target, false);
+  layout->bytes_but_caches = layout->bytes;
+}
+
+void layout_caches(PersistentLayout *layout, Arena *arena, const Graph *graph,
+                   const Target *target) {
+  add_slots(layout, arena, graph, target, true);
+}
+
+static bool has_caches(const Graph *graph) {
+  for (int i = 0; i < graph->inputs.n; i++)
+    if (graph->inputs.data[i].role == ROLE_cache) return true;
+  return false;
 }
 
 static Layout *make_layout(PassContext *ctx, Packing *packing,
@@ -495,7 +514,9 @@ Layout *layout_pack(PassContext *ctx, const Graph *graph,
   Packing packing = make_buffers(ctx->scratch, graph);
   packing.alignment = target_alignment(ctx->target);
   place_slots(&packing, persistent);
-  return make_layout(ctx, &packing, persistent->bytes);
+  return make_layout(ctx, &packing,
+                     has_caches(graph) ? persistent->bytes
+                                       : persistent->bytes_but_caches);
 }
 
 int64_t layout_bound(const Graph *graph, const Layout *layout) {

@@ -62,6 +62,10 @@ int *output_slots(const Graph *graph, Arena *arena) {
   return slots;
 }
 
+bool node_puts(const Node *node, int input) {
+  return node->op == OP_put && input == 0;
+}
+
 bool fused_is_elementwise(const Node *node) {
   if (node->op != OP_fused) return false;
   for (int i = 0; i < node->body->nodes.n; i++)
@@ -186,7 +190,8 @@ static bool write_in_place(Order *order, int output_index, int slot) {
   for (int i = 0; i < node->n_inputs; i++) {
     if (order->root[node->inputs[i].node] != slot) continue;
     if (node->inputs[i].node != slot ||
-        !fused_may_overwrite(graph, value.node, value.result, i))
+        (!node_puts(node, i) &&
+         !fused_may_overwrite(graph, value.node, value.result, i)))
       return false;
   }
   Ids readers = {0};

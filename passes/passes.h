@@ -15,6 +15,7 @@ typedef struct PassContext {
   const Model *model; /* settings of train; NULL for a bare graph */
   const Plan *plan;   /* NULL: one rank */
   const Target *target;
+  Graph *begin;     /* of a code for one position: see prepare.c; else NULL */
   bool is_training; /* the graph will be differentiated and updated */
   int level;        /* -O; set by passes_run */
 } PassContext;
@@ -94,7 +95,7 @@ typedef struct Layout {
                              count from the scan's workspace; else NULL */
   int *outside; /* [n_values]: in a body, the scan's input whose bytes the value
                    has, or the number of inputs plus its result; else -1 */
-  int64_t persistent_bytes; /* all of PersistentLayout */
+  int64_t persistent_bytes; /* of the slots that this graph leaves alone */
   int64_t arena_bytes;      /* highest byte this graph touches */
 } Layout;
 
@@ -110,11 +111,16 @@ typedef struct Slot {
 typedef struct PersistentLayout {
   VEC(Slot) slots;
   int64_t bytes;
-  Map *by_path[N_ROLES]; /* index in slots, plus 1; NULL: none */
+  Map *by_path[N_ROLES];    /* index in slots, plus 1; NULL: none */
+  int64_t bytes_but_caches; /* caches come last: a graph that reads and fills
+                               none has its transient bytes there */
 } PersistentLayout;
 
 void layout_persistent(PersistentLayout *layout, Arena *arena,
                        const Graph *graph, const Target *target);
+/* After the slots of all graphs: those of ROLE_cache. */
+void layout_caches(PersistentLayout *layout, Arena *arena, const Graph *graph,
+                   const Target *target);
 /* `graph` after all passes.  Views share their input's bytes; an output that
  * replaces a slot is written in place where nothing later reads the old value
  * (else a copy was appended by the order pass). */

@@ -91,6 +91,7 @@ bool precision_is_move(Op op) {
   case OP_reverse:
   case OP_pad:
   case OP_concat:
+  case OP_put:
   case OP_stop:
   case OP_maxpool: return true;
   default: return op_info(op)->is_view;

@@ -68,7 +68,8 @@ static int usage(const char *program, bool is_error) {
       is_error ? stderr : stdout,
       "usage: %s [--steps N] [--resume] [--load DIR] [--sample] "
       "[--prompt TEXT]\n"
-      "       [--count N] [--data DIR] [--trace FILE] [--seed N] "
+      "       [--prompts FILE] [--count N] [--data DIR] [--trace FILE] [--seed "
+      "N] "
       "[--no-save] [--json]\n"
       "       [--dry-run] [--quiet] [--file-size BYTES] [--whole-windows]\n",
       program);
@@ -101,6 +102,7 @@ static int parse_options(int argc, char **argv, RunOptions *out) {
                             {"--data", .text = &out->data},
                             {"--trace", .text = &out->trace},
                             {"--prompt", .text = &out->prompt},
+                            {"--prompts", .text = &out->prompts},
                             {"--resume", .flag = &out->resume},
                             {"--sample", .flag = &out->sample},
                             {"--json", .flag = &out->json},

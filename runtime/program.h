@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define DNN_ABI       4
+#define DNN_ABI       5
 #define DNN_MAX_RANK  12
 #define DNN_MAX_LOOPS 8 /* one inside the other */
 
@@ -192,7 +192,7 @@ typedef struct DnnInstr {
 #define DNN_POSITION "sample.position" /* as in passes/incremental.h */
 
 typedef struct DnnCode {
-  const char *name; /* train eval eval_rest sample decode */
+  const char *name; /* train eval eval_rest sample decode begin */
   int32_t n_instrs;
   const DnnInstr *instrs;
   int64_t batch; /* samples that all ranks together take in one execution */
@@ -254,7 +254,8 @@ typedef struct DnnSample {
   const char *prompt;
   int64_t count, top_k;
   double temperature;
-  uint8_t bpe; /* else bytes */
+  uint8_t bpe;          /* else bytes */
+  uint8_t fills_caches; /* the code `sample` does, for its whole window */
   const char *vocabulary;
 } DnnSample;
 

@@ -7,10 +7,15 @@
  *
  * Two codes can give the logits.  `sample` is the net over its window of T
  * positions.  `decode`, where the compiler could make one, is the net at one
- * position, which reads keys and values of the positions before from caches;
- * `sample` fills the caches too.  A text that has outgrown the window moves
- * through it token by token, and with it every position, so from there on the
- * whole window is computed for each token.
+ * position, which reads what it must know of the positions before from caches:
+ * keys and values, carries of loops.  `begin` fills what must stand there
+ * before the first position; keys and values of a whole window `sample` fills
+ * too.
+ *
+ * A text that has outgrown the window moves through it token by token.  Where
+ * positions are numbered they all change with each move, so from there on the
+ * whole window is computed for each token.  A net that keeps carries only, a
+ * recurrent one, numbers nothing: it goes on from its carries without end.
  */
 #include "runtime/run.h"
 
@@ -24,10 +29,12 @@
 
 typedef struct Sampling {
   Run *run;
+  Arena *arena; /* of the text at hand */
   Vocabulary *vocabulary;
-  const DnnTensor *input, *result;           /* of the whole window */
-  const DnnTensor *token, *position, *logit; /* of `decode` */
-  const DnnCode *decode;                     /* or NULL */
+  const DnnTensor *input, *result; /* of the whole window */
+  const DnnTensor *token, *position,
+      *logit;                    /* of `decode`; position: or NULL */
+  const DnnCode *decode, *begin; /* or NULL */
   int64_t window, n_logits, n_choices;
   int32_t *tokens; /* the input as a whole */
   int32_t *text;   /* all tokens so far */
@@ -85,10 +92,13 @@ static void prepare_decode(Sampling *s) {
   s->token = find_data(decode, s->input->path);
   s->position = find_data(decode, DNN_POSITION);
   s->logit = program_tensor(s->run->program, decode, DNN_RESULT);
-  ASSERT(s->token && s->position && s->logit);
+  ASSERT(s->token && s->logit);
   s->decode = decode;
+  s->begin = program_code(s->run->program, "begin");
   double each = cost_of(decode);
-  s->prefill_at = each > 0 ? (int64_t)(cost_of(s->run->sample) / each) : 0;
+  s->prefill_at = INT64_MAX;
+  if (s->run->program->sample->fills_caches && each > 0)
+    s->prefill_at = (int64_t)(cost_of(s->run->sample) / each);
 }
 
 static Status prepare(Run *run, Sampling *out) {
@@ -98,8 +108,7 @@ static Status prepare(Run *run, Sampling *out) {
       .input = program_tensor(run->program, run->sample, DNN_DATA),
       .result = program_tensor(run->program, run->sample, DNN_RESULT),
       .temperature = sample->temperature,
-      .top_k = sample->top_k,
-      .key = random_key(run->seed, "sample")};
+      .top_k = sample->top_k};
   const DnnTensor *in = out->input, *result = out->result;
   if (!in || !result || in->rank != 2 || result->rank != 3 ||
       in->dtype != DNN_i32 || result->dtype != DNN_f32 ||
@@ -121,14 +130,14 @@ static Status prepare(Run *run, Sampling *out) {
 /* Room for `count` more; a net needs a token to begin with. */
 static Status read_prompt(Sampling *s, const char *prompt, int64_t count) {
   int32_t *tokens;
-  int64_t n = vocabulary_encode(s->vocabulary, s->run->arena, prompt,
+  int64_t n = vocabulary_encode(s->vocabulary, s->arena, prompt,
                                 (int64_t)strlen(prompt), &tokens);
   for (int64_t i = 0; i < n; i++)
     if (tokens[i] >= s->n_logits)
       return status_make(STATUS_invalid,
                          "the prompt has token %d, but the net knows %lld",
                          tokens[i], (long long)s->n_logits);
-  s->text = ARENA_ARRAY(s->run->arena, int32_t, n + count + 1);
+  s->text = ARENA_ARRAY(s->arena, int32_t, n + count + 1);
   memcpy(s->text, tokens, sizeof *tokens * (size_t)n);
   s->n_text = n;
   return STATUS_OK;
@@ -145,10 +154,18 @@ static Status look_at_window(Sampling *s) {
   TRY(device->write(device, s->input->offset, s->tokens, bytes));
   TRY(states_fill_lanes(s->run, s->run->sample, false));
   TRY(exec_run(s->run->exec, s->run->sample, n));
-  s->n_cached = begin == 0 ? n : 0;
+  if (s->run->program->sample->fills_caches && begin == 0) s->n_cached = n;
   int64_t row = (int64_t)sizeof(float) * s->n_logits;
   return device->read(device, s->result->offset + (n - begin - 1) * row,
                       s->logits, row);
+}
+
+/* Nothing is known of any position yet. */
+static Status begin_text(Sampling *s) {
+  s->n_cached = 0;
+  if (!s->decode || !s->begin) return STATUS_OK;
+  TRY(states_fill_lanes(s->run, s->begin, false));
+  return exec_run(s->run->exec, s->begin, 0);
 }
 
 /* One position, the first that is not in the caches. */
@@ -157,7 +174,8 @@ static Status step(Sampling *s) {
   int32_t position = (int32_t)s->n_cached;
   TRY(device->write(device, s->token->offset, &s->text[position],
                     sizeof(int32_t)));
-  TRY(device->write(device, s->position->offset, &position, sizeof position));
+  if (s->position)
+    TRY(device->write(device, s->position->offset, &position, sizeof position));
   TRY(states_fill_lanes(s->run, s->decode, false));
   TRY(exec_run(s->run->exec, s->decode, position + 1));
   s->n_cached++;
@@ -167,8 +185,8 @@ static Status step(Sampling *s) {
 /* Logits behind the last token. */
 static Status look(Sampling *s) {
   Device *device = s->run->device;
-  if (!s->decode || s->n_text > s->window ||
-      s->n_text - s->n_cached > s->prefill_at)
+  bool is_outgrown = s->n_text > s->window && s->position;
+  if (!s->decode || is_outgrown || s->n_text - s->n_cached > s->prefill_at)
     return look_at_window(s);
   while (s->n_cached < s->n_text) TRY(step(s));
   return device->read(device, s->logit->offset, s->logits,
@@ -247,6 +265,7 @@ static void say(const Sampling *s, int32_t token) {
 
 static Status write_text(Sampling *s, int64_t count, Text *logprobs) {
   Comm *comm = s->run->comm;
+  TRY(begin_text(s));
   bool speaks = comm->rank == 0 && !s->run->options.json;
   for (int64_t i = 0; speaks && i < s->n_text; i++) say(s, s->text[i]);
   if (s->n_text == 0) {
@@ -271,7 +290,7 @@ static Status write_text(Sampling *s, int64_t count, Text *logprobs) {
 
 /* The tokens from `begin` on as text; a byte 0 would end it too early. */
 static const char *join(const Sampling *s, int64_t begin) {
-  Text out = text_create(s->run->arena);
+  Text out = text_create(s->arena);
   for (int64_t i = begin; i < s->n_text; i++) {
     int n;
     const unsigned char *bytes = vocabulary_text(s->vocabulary, s->text[i], &n);
@@ -285,7 +304,7 @@ static const char *join(const Sampling *s, int64_t begin) {
 
 static void print_json(const Sampling *s, int64_t n_prompt, int64_t count,
                        const char *logprobs, double seconds) {
-  Text line = text_create(s->run->arena);
+  Text line = text_create(s->arena);
   text_add(&line, "{\"sample\":");
   text_add_json(&line, join(s, n_prompt > 0 ? 0 : 1));
   text_add(&line, ",\"tokens\":[");
@@ -296,6 +315,45 @@ static void print_json(const Sampling *s, int64_t n_prompt, int64_t count,
   fputs(text_string(&line), stdout);
 }
 
+/* Prompt `index` and what follows it; the first is drawn as one alone is. */
+static int sample_one(Sampling *s, const char *prompt, int64_t index,
+                      int64_t count) {
+  Run *run = s->run;
+  Arena *scratch = arena_create(run->memory);
+  const char *stream =
+      index ? arena_printf(scratch, "sample/%lld", (long long)index) : "sample";
+  s->key = random_key(run->seed, stream);
+  s->arena = scratch;
+  int code = run_agree(run, read_prompt(s, prompt, count));
+  int64_t n_prompt = s->n_text, begin = clock_ns();
+  Text logprobs = text_create(scratch);
+  if (!code) code = run_agree(run, write_text(s, count, &logprobs));
+  if (!code && run->comm->rank == 0 && run->options.json)
+    print_json(s, n_prompt, count, text_string(&logprobs),
+               1e-9 * (double)(clock_ns() - begin));
+  arena_destroy(scratch);
+  return code;
+}
+
+/* A prompt a line. */
+static int sample_lines(Sampling *s, const char *path, int64_t count) {
+  const char *text;
+  size_t n;
+  Run *run = s->run;
+  int code = run_agree(run, file_read(run->arena, path, 16 << 20, &text, &n));
+  for (int64_t index = 0; !code && n > 0; index++) {
+    const char *end = memchr(text, '\n', n);
+    size_t length = end ? (size_t)(end - text) : n;
+    char *line = arena_copy(run->arena, text, length + 1);
+    line[length] = 0;
+    code = sample_one(s, line, index, count);
+    length += end != NULL;
+    text += length;
+    n -= length;
+  }
+  return code;
+}
+
 int run_sample(Run *run) {
   const DnnSample *sample = run->program->sample;
   const RunOptions *options = &run->options;
@@ -303,14 +361,7 @@ int run_sample(Run *run) {
   int64_t count = options->count >= 0 ? options->count : sample->count;
   Sampling s;
   int code = run_agree(run, prepare(run, &s));
-  if (!code)
-    code = run_agree(run, read_prompt(&s, prompt ? prompt : "", count));
   if (code) return code;
-  int64_t n_prompt = s.n_text, begin = clock_ns();
-  Text logprobs = text_create(run->arena);
-  code = run_agree(run, write_text(&s, count, &logprobs));
-  if (code || run->comm->rank != 0 || !options->json) return code;
-  print_json(&s, n_prompt, count, text_string(&logprobs),
-             1e-9 * (double)(clock_ns() - begin));
-  return EXIT_done;
+  if (options->prompts) return sample_lines(&s, options->prompts, count);
+  return sample_one(&s, prompt ? prompt : "", 0, count);
 }

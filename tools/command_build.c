@@ -222,6 +222,7 @@ static void run_words(Tool *tool, int64_t file_bytes, Words *words) {
   add_flag(arena, words, "--sample", options->command == COMMAND_sample);
   add_number(arena, words, "--count", options->count);
   add_text(arena, words, "--prompt", options->prompt);
+  add_text(arena, words, "--prompts", options->prompts);
   add_flag(arena, words, "--whole-windows", options->whole);
 }
 

@@ -7,11 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static Graph *choose(Tool *tool, const Model *model, const char *code) {
-  Graph *whole, *step;
-  if (!strcmp(code, "decode"))
-    return model->sample && compile_decode(tool, model, &whole, &step) ? step
-                                                                       : NULL;
+static Graph *choose(Tool *tool, Compilation *c, const char *code) {
+  const Model *model = c->model;
+  Stepping stepping;
+  if (!strcmp(code, "decode")) {
+    if (!model->sample || !compile_decode(tool, model, &stepping)) return NULL;
+    c->begin = stepping.begin;
+    return stepping.step;
+  }
   if (!strcmp(code, "train")) return model->train;
   if (!strcmp(code, "eval")) return model->eval;
   if (!strcmp(code, "eval_rest")) return model->eval_rest;
@@ -28,7 +31,7 @@ int command_ir(Tool *tool) {
   const char *code = options->code        ? options->code
                      : c.model->has_train ? "train"
                                           : "forward";
-  Graph *graph = choose(tool, c.model, code);
+  Graph *graph = choose(tool, &c, code);
   if (!graph) {
     fprintf(stderr, "dnnc: error: this model has no code '%s'\n", code);
     return EXIT_user;

@@ -1,7 +1,6 @@
 /*
  * compile.c -- from a model file to the final graphs of all its codes.
  */
-#include "passes/incremental.h"
 #include "runtime/runtime.h"
 #include "tools/tools.h"
 
@@ -168,6 +167,7 @@ Graph *compile_graph(Tool *tool, Compilation *compilation, Graph *graph,
       .model = compilation->model,
       .plan = compilation->plan,
       .target = compilation->backend ? &compilation->backend->target : NULL,
+      .begin = compilation->begin,
       .is_training = is_training};
   const char *stop = options->stop_after              ? options->stop_after
                      : options->command == COMMAND_ir ? options->after
@@ -314,12 +314,14 @@ static bool add_code(Tool *tool, Compilation *c, const char *name, Graph *graph,
 }
 
 /* `others`: a graph whose slots are there too, after those of the codes; or
- * NULL. */
+ * NULL.  Caches come last. */
 static void lay_out(Tool *tool, Compilation *c, const Graph *others) {
   const Target *target = &c->backend->target;
   for (int i = 0; i < c->n_codes; i++)
     layout_persistent(&c->persistent, tool->arena, c->codes[i].graph, target);
   if (others) layout_persistent(&c->persistent, tool->arena, others, target);
+  for (int i = 0; i < c->n_codes; i++)
+    layout_caches(&c->persistent, tool->arena, c->codes[i].graph, target);
   for (int i = 0; i < c->n_codes; i++) {
     PassContext ctx = {.module = &tool->module,
                        .scratch = arena_create(tool->memory),
@@ -352,42 +354,60 @@ static void hash_model(Compilation *c, Arena *arena) {
   hash_hex(text_string(&text), text.n, c->model_hash);
 }
 
-bool compile_decode(Tool *tool, const Model *model, Graph **out_whole,
-                    Graph **out_step) {
+static PassContext plain_context(Tool *tool, const Model *model) {
+  return (PassContext){.module = &tool->module,
+                       .scratch = arena_create(tool->memory),
+                       .model = model};
+}
+
+bool compile_decode(Tool *tool, const Model *model, Stepping *out) {
   Text why = text_create(tool->arena);
-  PassContext ctx = {.module = &tool->module,
-                     .scratch = arena_create(tool->memory),
-                     .model = model};
-  bool can = incremental_split(&ctx, model->sample, out_whole, out_step, &why);
+  PassContext ctx = plain_context(tool, model);
+  bool can = incremental_split(&ctx, model->sample, out, &why);
   arena_destroy(ctx.scratch);
-  if (!can && !tool->options.quiet)
+  bool asks = tool->options.command == COMMAND_sample ||
+              tool->options.command == COMMAND_ir;
+  if (!can && asks && !tool->options.quiet)
     fprintf(stderr, "note: every token takes a whole window: %s\n",
             text_string(&why));
   return can;
 }
 
-/* `dnnc sample` needs no training, except for what it says about averages. */
+/* The net over its window, and if it can be, at one position and before the
+ * first. */
 static bool add_sampling(Tool *tool, Compilation *c) {
+  Graph *whole = c->model->sample;
+  Stepping stepping;
+  if (!whole) return true;
+  if (tool->options.whole || !compile_decode(tool, c->model, &stepping))
+    return add_code(tool, c, "sample", whole, 1, false, false);
+  c->begin = stepping.begin;
+  bool ok = add_code(tool, c, "decode", stepping.step, 1, false, false);
+  c->begin = NULL;
+  if (!ok) return false;
+  PassContext ctx = plain_context(tool, c->model);
+  whole = incremental_finish(&ctx, whole, &stepping,
+                             c->codes[c->n_codes - 1].graph);
+  arena_destroy(ctx.scratch);
+  Graph *begin = stepping.begin->outputs.n > 0 ? stepping.begin : NULL;
+  return add_code(tool, c, "sample", whole, 1, false, false) &&
+         add_code(tool, c, "begin", begin, 1, false, false);
+}
+
+/* `dnnc sample` needs no training, except for what it says about averages.  A
+ * checkpoint holds what training has, also where sampling does not read it. */
+static int compile_sampling(Tool *tool, Compilation *c) {
   const Model *model = c->model;
   if (!model->sample) {
     fprintf(stderr, "dnnc: error: '%s' has no sample block\n",
             tool->options.subject);
-    return false;
+    return EXIT_user;
   }
   if (model->has_train && model->settings.ema > 0) {
     c->trained = compile_graph(tool, c, model->train, true);
-    if (tool_report(tool)) return false;
+    if (tool_report(tool)) return EXIT_user;
   }
   c->plan = NULL;
-  Graph *whole = model->sample, *step = NULL;
-  if (!tool->options.whole) compile_decode(tool, model, &whole, &step);
-  return add_code(tool, c, "sample", whole, 1, false, false) &&
-         add_code(tool, c, "decode", step, 1, false, false);
-}
-
-/* A checkpoint holds what training has, also where sampling does not read it.
- */
-static int compile_sampling(Tool *tool, Compilation *c) {
   if (!add_sampling(tool, c)) return EXIT_user;
   lay_out(tool, c, c->model->train);
   hash_model(c, tool->arena);
@@ -401,13 +421,14 @@ int compile_all(Tool *tool, Compilation *out) {
     return compile_sampling(tool, out);
   Model *model = out->model;
   int64_t batch = model->settings.batch;
-  bool ok = add_code(tool, out, "train", model->train, batch, true, true) &&
-            add_code(tool, out, "eval", model->eval, batch, false, true) &&
-            add_code(tool, out, "eval_rest", model->eval_rest,
-                     model->eval_rest_batch, false, false) &&
-            add_code(tool, out, "sample", model->sample, 1, false, false) &&
-            add_code(tool, out, "forward",
-                     model->has_train ? NULL : model->forward, 1, false, false);
+  bool ok =
+      add_code(tool, out, "train", model->train, batch, true, true) &&
+      add_code(tool, out, "eval", model->eval, batch, false, true) &&
+      add_code(tool, out, "eval_rest", model->eval_rest, model->eval_rest_batch,
+               false, false) &&
+      add_code(tool, out, "forward", model->has_train ? NULL : model->forward,
+               1, false, false) &&
+      add_sampling(tool, out);
   if (!ok) return EXIT_user;
   lay_out(tool, out, NULL);
   if (!fits(tool, out)) return EXIT_no_plan;

@@ -5,6 +5,7 @@
 #ifndef TOOLS_TOOLS_H
 #define TOOLS_TOOLS_H
 
+#include "passes/incremental.h"
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "frontend/ast.h"
@@ -73,9 +74,10 @@ typedef struct Compilation {
   const char *archs[8];
   int n_archs;
   int n_codes;
-  CodeInput codes[5];
+  CodeInput codes[7];
   PersistentLayout persistent;
   const Graph *trained; /* the final graph of training, once there is one */
+  Graph *begin; /* while the code for one position is compiled: see prepare.c */
   char model_hash[33];
 } Compilation;
 
@@ -92,11 +94,9 @@ Graph *compile_graph(Tool *tool, Compilation *compilation, Graph *graph,
  * was said (data_sizes.c). */
 bool compile_eval_rest(Tool *tool, const Model *model, const char *model_dir,
                        int64_t *out_rest);
-/* The net of the sample block over its window, filling caches, and at one
- * position, reading them; false after a note where the net does not allow it.
- */
-bool compile_decode(Tool *tool, const Model *model, Graph **out_whole,
-                    Graph **out_step);
+/* The net of the sample block at one position; false after a note where the net
+ * does not allow it. */
+bool compile_decode(Tool *tool, const Model *model, Stepping *out);
 /* The folder of the model file, absolute. */
 const char *compile_model_folder(Tool *tool);
 /* Fills plan and backend from the options.  Returns an exit code. */

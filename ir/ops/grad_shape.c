@@ -140,6 +140,25 @@ void grad_gather(Graph *graph, int id, const Value *cotangents, Value *out) {
   out[1] = VALUE_NONE;
 }
 
+void grad_put(Graph *graph, int id, const Value *cotangents, Value *out) {
+  const Node *node = graph->nodes.data[id];
+  const Type *x = node->types[0];
+  Name dim = node_name(node, ATTR_dim);
+  int64_t size = type_size(x, dim);
+  Attrs positions = {0}, row = {0};
+  attrs_name(&positions, ATTR_dim, dim);
+  attrs_ints(&positions, ATTR_sizes, &size, 1);
+  attrs_name(&row, ATTR_dim, dim);
+  Value inputs[] = {cotangents[0], node->inputs[2]};
+  out[1] = graph_append(graph, OP_gather, inputs, 2, &row);
+  Value at = graph_append(graph, OP_iota, NULL, 0, &positions);
+  Value at_row = graph_op2(graph, OP_eq, at, node->inputs[2]);
+  Value zero = graph_const(graph, x->dtype, 0);
+  out[0] = graph_transpose_to(
+      graph, graph_op3(graph, OP_select, at_row, zero, cotangents[0]), x);
+  out[2] = VALUE_NONE;
+}
+
 void grad_scatter_add(Graph *graph, int id, const Value *cotangents,
                       Value *out) {
   const Node *node = graph->nodes.data[id];

@@ -234,6 +234,28 @@ int infer_scatter_add(Module *module, const OpCall *call, Span span,
   return infer_one(&in, dtype, &dims, out_types);
 }
 
+/* The second operand has all dims of the first but one. */
+int infer_put(Module *module, const OpCall *call, Span span,
+              const Type **out_types) {
+  Infer in = infer_begin(module, call, span);
+  const Type *x = call->types[0], *row = call->types[1];
+  Name dim = infer_name(&in, ATTR_dim);
+  infer_size(&in, 0, dim);
+  infer_lacks(&in, 1, dim);
+  infer_want_integer(&in, 2);
+  if (call->types[2]->rank > 0) infer_want(&in, 2, "a scalar");
+  if (row->dtype != x->dtype) infer_want(&in, 1, dtype_name(x->dtype));
+  for (int i = 0; i < x->rank; i++) {
+    if (x->dims[i].name == dim) continue;
+    infer_size(&in, 1, x->dims[i].name);
+    infer_agree(&in, 0, 1, x->dims[i].name);
+  }
+  for (int i = 0; i < row->rank; i++) infer_size(&in, 0, row->dims[i].name);
+  Dims dims = {0};
+  dims_add_type(&dims, x, (NameSpan){0});
+  return infer_one(&in, x->dtype, &dims, out_types);
+}
+
 int infer_one_hot(Module *module, const OpCall *call, Span span,
                   const Type **out_types) {
   Infer in = infer_begin(module, call, span);

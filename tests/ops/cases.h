@@ -108,6 +108,8 @@ static const OpCase op_cases[] = {
     {"scatter_add",
      "over=B,T dim=V sizes=4",
      {"TYPE B:2 T:30 C:20", "i32 B:2 T:30"}},
+    {"put", "dim=S", {"TYPE B:2 S:9 C:40", "TYPE C:40 B:2", "i32"}},
+    {"put", "dim=C", {"TYPE A:7 C:5", "TYPE A:7", "i32"}},
     {"one_hot", "dim=V sizes=7", {"i32 B:3 T:5"}},
     {"slice", "dim=C start=1 sizes=2", {"TYPE B:2 C:4"}},
     {"reverse", "dim=C", {"TYPE B:7 C:33"}},
@@ -285,8 +287,18 @@ static inline bool op_case_is_index(Op op, int input) {
   if (op == OP_gather || op == OP_scatter_add || op == OP_dispatch ||
       op == OP_combine)
     return input > 0;
+  if (op == OP_put) return input == 2;
   return op == OP_one_hot || op == OP_route || op == OP_claim ||
          op == OP_random_keep;
+}
+
+/* What a kernel finds in the bytes of its result: `put` writes one row. */
+static inline void op_case_prefill(const Node *node, const void *input,
+                                   void *result) {
+  if (node->op == OP_put)
+    memcpy(result, input,
+           (size_t)(type_elements(node->types[0]) *
+                    dtype_size_bytes(node->types[0]->dtype)));
 }
 
 /* Data for every input.  Gradients are given what their operator computed. */

@@ -156,6 +156,8 @@ static const Row rows[] = {
      {"f32 E:4 S:9 B:4 C:70", "i32 B:4 T:30 J:2", "i32 E:4 S:9 B:4"},
      0,
      0},
+    {"put", "dim=S", {"f32 B:4 S:5 C:33", "f32 B:4 C:33", "i32"}, 0, 4},
+    {"put", "dim=S", {"f32 S:5 C:33", "f32 C:33", "i32"}, 7, 9}, /* clamped */
     {"one_hot", "dim=V sizes=10", {"i32 B:4 T:5"}, 0, 9},
     {"slice", "dim=B start=2 sizes=3", {"f32 A:4 B:9"}, 0, 0},
     {"reverse", "dim=B", {"f32 A:4 B:9"}, 0, 0},
@@ -293,6 +295,7 @@ static void run_node(const Case *test, int id, void *library, void ***values) {
     return;
   }
   for (int r = 0; r < node->n_results; r++) buffers[n++] = values[id][r];
+  op_case_prefill(node, buffers[0], buffers[node->n_inputs]);
   if (test->kernel[id]) {
     DnnKernelFn *function = NULL;
     *(void **)&function = dlsym(library, test->kernel[id]);

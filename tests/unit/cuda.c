@@ -213,6 +213,10 @@ static void run_job(Suite *suite, const Job *job, unsigned seed) {
       tensor_to_bytes(&job->inputs[node_int(node, ATTR_slot, 0)],
                       values[id][0]);
     } else {
+      if (node->n_inputs > 0) {
+        Value first = node->inputs[0];
+        op_case_prefill(node, values[first.node][first.result], values[id][0]);
+      }
       run_node(suite, job, id, values, seed);
     }
   }

@@ -72,6 +72,7 @@ static const Case cases[] = {
     {"gather", "dim=V", {"f64 V:4 B:2", "i32 B:2 T:3"}},
     {"gather", "dim=V", {"f64 V:4", "i32"}},
     {"scatter_add", "over=T dim=V sizes=4", {"f64 B:2 T:3 C:2", "i32 B:2 T:3"}},
+    {"put", "dim=S", {"f64 B:2 S:4 C:3", "f64 C:3 B:2", "i32"}},
     {"slice", "dim=C start=1 sizes=2", {"f64 B:2 C:4"}},
     {"reverse", "dim=B", {"f64 A:2 B:3 C:2"}},
     {"pad", "dim=C pad=1,2 value=7", {"f64 B:2 C:3"}},

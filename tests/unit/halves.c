@@ -126,6 +126,7 @@ static void run_job(Bench *bench, const Job *job, void *library) {
                       values[id][0]);
       continue;
     }
+    op_case_prefill(node, buffers[0], values[id][0]);
     DnnKernelFn *function = NULL;
     const char *name = bench->set->kernels.data[job->kernel[id]].name;
     *(void **)&function = dlsym(library, name);

@@ -226,6 +226,8 @@ Test(ir, rules_say_what_is_wrong) {
       {"gather %1, %0 {dim = T} : f32[]", "must be an integer"},
       {"scatter_add %0, %2 {over = [T], dim = X, sizes = [2]} : f32[]",
        "operand 2 of 'scatter_add' has no dimension 'T'"},
+      {"put %0, %0, %2 {dim = T} : f32[]",
+       "operand 2 of 'put' must not have dimension 'T'"},
       {"slice %0 {dim = T, sizes = [2], start = 2} : f32[]",
        "elements 2..3 of 'T' are out of range; its size is 3"},
       {"slice %0 {dim = T, sizes = [2], start = -1} : f32[]", "out of range"},

@@ -108,6 +108,8 @@ static Graph *run_word(Case *c, Graph *graph, const char *word) {
     c->target.keeps = keeps_named;
     c->target.user = c->keeps;
     c->ctx.target = &c->target;
+  } else if (strcmp(word, "begin") == 0) {
+    c->ctx.begin = graph_create(c->module, name_intern(c->module->names, word));
   } else if (set_precision(c, word)) {
     c->ctx.model = &c->model;
   } else {
@@ -151,6 +153,7 @@ static const char *outcome(Case *c, const char *path, const char *input,
   Text again = text_create(c->module->arena);
   graph_print(&again, parse(c->module, path, text_string(&out)));
   cr_assert_str_eq(text_string(&out), text_string(&again), "%s", path);
+  if (c->ctx.begin) graph_print(&out, c->ctx.begin);
   return text_string(&out);
 }
 
