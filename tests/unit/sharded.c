@@ -1,31 +1,39 @@
-// links: ir
+// links: ir runtime
 /*
  * sharded.c -- every operator, cut in pieces through its sharding rule, means
  * what it means whole.
  *
- * For each case of tests/ops/cases.h, each dim and 2, 3 and 4 ranks: the dim is
- * split in all operands that have it, the rule says what it wants of each
- * operand and what placement the results have, every rank runs the operator on
- * its pieces, and the pieces of a result, put together or reduced as its type
- * says, must be the result of the whole.  The same with an operand that is a
- * partial sum.
+ * The ranks are threads joined by the transport `local`.  For each case of
+ * tests/ops/cases.h, on 2, 3 and 4 ranks and on a mesh of 2 x 2, dims are split
+ * in all operands that have them, and operands are partial sums; the rule says
+ * what it wants of each operand and what placement the results have.  Every
+ * rank takes its pieces, runs the operator, adds up what is partial by an
+ * all-reduce over those axes, gathers the pieces of all ranks, and must then
+ * hold the result of the whole.
  */
+#include "runtime/runtime.h"
 #include "tests/ops/cases.h"
+
+#include <pthread.h>
 
 TestSuite(sharded, .fini = modules_destroy, .timeout = 300);
 
 #define MOST_RANKS 4
 
-typedef struct Play {
+typedef struct Rank {
+  Comm *comm;
   Module *module;
+  Arena *scratch;     /* of one play */
   const Graph *graph; /* inputs, then one node */
   const Node *node;
   const Tensor *whole;   /* inputs */
   const Tensor *results; /* of the whole */
-  int ranks;
   Mesh mesh;
+  int32_t id; /* of the last collective; equal on all ranks */
+  int n_split, n_partial;
   const char *label;
-} Play;
+  const char *failure; /* the first, or NULL */
+} Rank;
 
 static int n_played, n_partial;
 static bool was_split[N_OPS];
@@ -36,199 +44,365 @@ static bool is_by_global_index(Op op) {
   return op == OP_random_keep || op == OP_iota || op == OP_const;
 }
 
-static const Type *local_type(const Play *play, const Type *type) {
-  Type *local = type_create(play->module->arena, type->dtype, type->rank);
+static void fail(Rank *rank, const char *what) {
+  if (!rank->failure)
+    rank->failure = arena_printf(
+        rank->module->arena, "%s, rank %d of %d (%d axes): %s", rank->label,
+        rank->comm->rank, rank->comm->world, rank->mesh.n_axes, what);
+}
+
+/* ---- pieces ---- */
+
+static int axis_stride(const Mesh *mesh, int axis) {
+  int stride = 1;
+  for (int a = axis + 1; a < mesh->n_axes; a++) stride *= mesh->axes[a].size;
+  return stride;
+}
+
+static int coordinate(const Mesh *mesh, int axis, int rank) {
+  return rank / axis_stride(mesh, axis) % mesh->axes[axis].size;
+}
+
+/* Which piece of a dim; the first axis of the list is the outermost. */
+static int piece_index(const Mesh *mesh, AxisList split, int rank) {
+  int index = 0;
+  for (int i = 0; i < axis_list_length(split); i++) {
+    int axis = axis_list_at(split, i);
+    index = index * mesh->axes[axis].size + coordinate(mesh, axis, rank);
+  }
+  return index;
+}
+
+static const Type *local_type(const Rank *rank, const Type *type) {
+  Type *local = type_create(rank->module->arena, type->dtype, type->rank);
   for (int d = 0; d < type->rank; d++)
     local->dims[d] =
-        (Dim){type->dims[d].name, type_local_size(type, &play->mesh, d), 0};
+        (Dim){type->dims[d].name, type_local_size(type, &rank->mesh, d), 0};
   return local;
 }
 
-/* Where element i of a rank's piece lies in the whole. */
-static int64_t place_of(const Play *play, const Type *type, const Type *local,
-                        int rank, int64_t i) {
+/* Where element i of the piece of rank `of` lies in the whole. */
+static int64_t place_of(const Rank *rank, const Type *type, const Type *local,
+                        int of, int64_t i) {
   int64_t at = 0, stride = 1;
   for (int d = type->rank - 1; d >= 0; d--) {
-    int64_t k = i % local->dims[d].size;
-    i /= local->dims[d].size;
-    if (type->dims[d].split) k += rank * local->dims[d].size;
-    at += k * stride;
+    int64_t size = local->dims[d].size, k = i % size;
+    i /= size;
+    at +=
+        (k + piece_index(&rank->mesh, type->dims[d].split, of) * size) * stride;
     stride *= type->dims[d].size;
   }
-  (void)play;
   return at;
 }
 
-/* A rank's piece; of a partial sum a share, which all add up to the whole. */
-static Tensor piece_of(const Play *play, Tensor whole, const Type *type,
-                       int rank) {
+/* Shares of partial sums, which all add up to the whole. */
+static double share_of(const Rank *rank, const Type *type) {
   static const double shares[] = {0.5, -1.25, 2, 0.75};
-  const Type *local = local_type(play, type);
-  Tensor piece = tensor_create(play->module->arena, local);
-  double rest = 1, share = 1;
-  if (type->partial) {
-    for (int r = 0; r + 1 < play->ranks; r++) rest -= shares[r];
-    share = rank + 1 < play->ranks ? shares[rank] : rest;
+  double share = 1;
+  for (int axis = 0; axis < rank->mesh.n_axes; axis++) {
+    if (!(type->partial >> axis & 1)) continue;
+    int at = coordinate(&rank->mesh, axis, rank->comm->rank);
+    int last = rank->mesh.axes[axis].size - 1;
+    double rest = 1;
+    for (int k = 0; k < last; k++) rest -= shares[k];
+    share *= at < last ? shares[at] : rest;
   }
+  return share;
+}
+
+static Tensor take_piece(const Rank *rank, Tensor whole, const Type *type) {
+  const Type *local = local_type(rank, type);
+  Tensor piece = tensor_create(rank->scratch, local);
+  double share = share_of(rank, type);
   for (int64_t i = 0; i < type_elements(local); i++)
-    piece.data[i] = share * whole.data[place_of(play, type, local, rank, i)];
+    piece.data[i] =
+        share * whole.data[place_of(rank, type, local, rank->comm->rank, i)];
   return piece;
 }
 
-/* The node on the pieces of one rank. */
-static Tensor *run_rank(const Play *play, const Type **wanted,
-                        const Type **placed, int rank) {
-  Arena *arena = play->module->arena;
-  Graph *one = make_graph(play->module);
+/* The node on this rank's pieces. */
+static Tensor *run_piece(const Rank *rank, const Type **wanted,
+                         const Type **placed) {
+  Graph *one = make_graph(rank->module);
+  Name none = name_intern(rank->module->names, "");
   Value args[6];
   const Type *types[8];
   Tensor inputs[6];
-  for (int i = 0; i < play->node->n_inputs; i++) {
-    inputs[i] = piece_of(play, play->whole[i], wanted[i], rank);
-    args[i] = graph_input(one, ROLE_arg, name_intern(play->module->names, ""),
-                          inputs[i].type);
+  for (int i = 0; i < rank->node->n_inputs; i++) {
+    inputs[i] = take_piece(rank, rank->whole[i], wanted[i]);
+    args[i] = graph_input(one, ROLE_arg, none, inputs[i].type);
   }
-  for (int r = 0; r < play->node->n_results; r++)
-    types[r] = local_type(play, placed[r]);
-  Attrs attrs = {.n = play->node->n_attrs};
-  for (int i = 0; i < attrs.n; i++) attrs.items[i] = play->node->attrs[i];
+  for (int r = 0; r < rank->node->n_results; r++)
+    types[r] = local_type(rank, placed[r]);
+  Attrs attrs = {.n = rank->node->n_attrs};
+  for (int i = 0; i < attrs.n; i++) attrs.items[i] = rank->node->attrs[i];
   Value value =
-      graph_append_typed(one, play->node->op, args, play->node->n_inputs,
-                         &attrs, types, play->node->n_results, NULL);
-  for (int r = 0; r < play->node->n_results; r++)
-    graph_output(one, ROLE_result, name_intern(play->module->names, ""),
-                 (Value){value.node, r});
-  Tensor *outputs = ARENA_ARRAY(arena, Tensor, play->node->n_results);
-  interp_run(one, INTERP_f64, arena, inputs, outputs, NULL);
+      graph_append_typed(one, rank->node->op, args, rank->node->n_inputs,
+                         &attrs, types, rank->node->n_results, NULL);
+  for (int r = 0; r < rank->node->n_results; r++)
+    graph_output(one, ROLE_result, none, (Value){value.node, r});
+  Tensor *outputs = ARENA_ARRAY(rank->scratch, Tensor, rank->node->n_results);
+  interp_run(one, INTERP_f64, rank->scratch, inputs, outputs, NULL);
   return outputs;
 }
 
-static double reduced(ReduceKind kind, double a, double b) {
-  return kind == REDUCE_sum   ? a + b
-         : kind == REDUCE_max ? fmax(a, b)
-                              : fmin(a, b);
+/* ---- by the transport ---- */
+
+static void communicate(Rank *rank, DnnCollective what, double *data,
+                        int64_t n) {
+  int64_t *counts = arena_copy(rank->scratch, &n, sizeof n);
+  CommPart *part = ARENA_NEW(rank->scratch, CommPart);
+  *part = (CommPart){data, n};
+  what.id = ++rank->id;
+  what.dtype = DNN_f64;
+  what.n_parts = 1;
+  what.counts = counts;
+  const DnnCollective *kept = arena_copy(rank->scratch, &what, sizeof what);
+  Status status = rank->comm->start(rank->comm, kept, part);
+  if (status.code == STATUS_ok) status = rank->comm->wait(rank->comm, what.id);
+  if (status.code != STATUS_ok) fail(rank, status.message);
 }
 
-/* The pieces of a result, put together, against the whole. */
-static void check_result(const Play *play, Tensor **ranks, const Type *placed,
+/* The pieces of all ranks, end to end; sums of what is partial are made. */
+static double *combine(Rank *rank, const Tensor *piece, const Type *placed) {
+  static const uint8_t kinds[] = {
+      [REDUCE_sum] = DNN_SUM, [REDUCE_max] = DNN_MAX, [REDUCE_min] = DNN_MIN};
+  int64_t n = type_elements(piece->type);
+  int world = rank->comm->world;
+  double *all = ARENA_ARRAY(rank->scratch, double, n *world);
+  double *own = all + rank->comm->rank * n;
+  memcpy(own, piece->data, (size_t)n * sizeof *own);
+  for (int axis = 0; axis < rank->mesh.n_axes; axis++)
+    if (placed->partial >> axis & 1)
+      communicate(
+          rank,
+          (DnnCollective){.kind = DNN_ALL_REDUCE,
+                          .reduce = kinds[placed->partial_kind],
+                          .group_size = rank->mesh.axes[axis].size,
+                          .group_stride = axis_stride(&rank->mesh, axis)},
+          own, n);
+  communicate(rank,
+              (DnnCollective){.kind = DNN_ALL_GATHER,
+                              .group_size = world,
+                              .group_stride = 1},
+              all, n * world);
+  return all;
+}
+
+static bool is_same(double a, double b) {
+  return a == b || (isnan(a) && isnan(b)) ||
+         fabs(a - b) <= 1e-9 * (1 + fabs(a));
+}
+
+/* Everything that any rank has, against the whole. */
+static void check_result(Rank *rank, const Tensor *piece, const Type *placed,
                          int result) {
-  Tensor whole = play->results[result];
-  int64_t n = type_elements(whole.type);
-  double *sum = ARENA_ARRAY(play->module->arena, double, n);
-  bool *is_set = ARENA_ARRAY(play->module->arena, bool, n);
-  for (int rank = 0; rank < play->ranks; rank++) {
-    const Tensor *piece = &ranks[rank][result];
-    for (int64_t i = 0; i < type_elements(piece->type); i++) {
-      int64_t at = place_of(play, placed, piece->type, rank, i);
-      double x = piece->data[i];
-      if (!is_set[at])
-        sum[at] = x;
-      else if (placed->partial)
-        sum[at] = reduced(placed->partial_kind, sum[at], x);
-      else /* every rank has it */
-        cr_assert(sum[at] == x || (isnan(x) && isnan(sum[at])), "%s",
-                  play->label);
+  Tensor whole = rank->results[result];
+  int64_t n = type_elements(piece->type), n_whole = type_elements(whole.type);
+  double *all = combine(rank, piece, placed);
+  bool *is_set = ARENA_ARRAY(rank->scratch, bool, n_whole);
+  for (int of = 0; of < rank->comm->world; of++)
+    for (int64_t i = 0; i < n; i++) {
+      int64_t at = place_of(rank, placed, piece->type, of, i);
       is_set[at] = true;
+      if (!is_same(whole.data[at], all[of * n + i]))
+        fail(rank, arena_printf(rank->scratch,
+                                "result %d of rank %d, element %ld is %.17g, "
+                                "not %.17g",
+                                result, of, (long)at, all[of * n + i],
+                                whole.data[at]));
     }
-  }
-  for (int64_t k = 0; k < n; k++) {
-    double a = whole.data[k], b = sum[k];
-    cr_assert(is_set[k] && (a == b || (isnan(a) && isnan(b)) ||
-                            fabs(a - b) <= 1e-9 * (1 + fabs(a))),
-              "%s on %d ranks: result %d, element %ld is %.17g, not %.17g",
-              play->label, play->ranks, result, (long)k, b, a);
-  }
+  for (int64_t k = 0; k < n_whole; k++)
+    if (!is_set[k]) fail(rank, "a part of the result is nowhere");
 }
 
-/* The operands placed as asked. */
-static void check_placed(const Play *play, const Type **inputs) {
-  const Type *wanted[6], *placed[8];
-  Arena *arena = play->module->arena;
-  const Node *node = play->node;
-  const Type **whole = ARENA_ARRAY(arena, const Type *, 8);
+/* ---- placements ---- */
+
+/* The operands placed as asked.  The barrier keeps what others may look at. */
+static void check_placed(Rank *rank, const Type **inputs) {
+  const Node *node = rank->node;
+  const Type *wanted[6], *placed[8], *whole[8];
+  rank->scratch = arena_create(rank->module->memory);
   for (int r = 0; r < node->n_results; r++) whole[r] = node->types[r];
-  ((Graph *)play->graph)->mesh = play->mesh;
-  shard_infer(play->graph, node->op, node->attrs, node->n_attrs, inputs,
-              node->n_inputs, whole, node->n_results, arena, wanted, placed);
-  Tensor *ranks[MOST_RANKS];
-  for (int rank = 0; rank < play->ranks; rank++)
-    ranks[rank] = run_rank(play, wanted, placed, rank);
+  ((Graph *)rank->graph)->mesh = rank->mesh;
+  shard_infer(rank->graph, node->op, node->attrs, node->n_attrs, inputs,
+              node->n_inputs, whole, node->n_results, rank->module->arena,
+              wanted, placed);
+  Tensor *pieces = run_piece(rank, wanted, placed);
   for (int r = 0; r < node->n_results; r++)
-    check_result(play, ranks, placed[r], r);
+    check_result(rank, &pieces[r], placed[r], r);
+  rank->comm->barrier(rank->comm);
+  arena_destroy(rank->scratch);
 }
 
-static const Type *split_type(Arena *arena, const Type *type, Name dim) {
-  int at = type_find(type, dim);
-  if (at < 0) return type;
-  Type *split = type_create(arena, type->dtype, type->rank);
-  for (int d = 0; d < type->rank; d++) split->dims[d] = type->dims[d];
-  split->dims[at].split = axis_list_append(0, 0);
-  return split;
+static Type *copy_type(const Rank *rank, const Type *type) {
+  return arena_copy(rank->module->arena, type,
+                    sizeof *type + sizeof(Dim) * type->rank);
 }
 
-static void check_splits(const Play *play, int input) {
-  const Type *from = play->whole[input].type;
-  Arena *arena = play->module->arena;
-  for (int d = 0; d < from->rank; d++) {
-    Name dim = from->dims[d].name;
-    const Type *types[6];
-    bool is_even = true;
-    for (int i = 0; i < play->node->n_inputs; i++) {
-      const Type *type = play->whole[i].type;
-      int at = type_find(type, dim);
-      is_even = is_even && (at < 0 || type->dims[at].size % play->ranks == 0);
-      types[i] = split_type(arena, type, dim);
-    }
-    if (!is_even) continue; /* not supported yet */
-    check_placed(play, types);
-    was_split[play->node->op] = true;
-    n_played++;
+/* The dim split over the axes in all operands that have it; false, and nothing
+ * done, where they do not divide it (not supported yet). */
+static bool split_all(const Rank *rank, const Type **types, Name dim,
+                      AxisList axes) {
+  int64_t pieces = axis_list_pieces(axes, &rank->mesh);
+  for (int i = 0; i < rank->node->n_inputs; i++) {
+    int at = type_find(types[i], dim);
+    if (at >= 0 && types[i]->dims[at].size % pieces) return false;
   }
+  for (int i = 0; i < rank->node->n_inputs; i++) {
+    int at = type_find(types[i], dim);
+    if (at < 0) continue;
+    Type *split = copy_type(rank, types[i]);
+    split->dims[at].split = axes;
+    types[i] = split;
+  }
+  return true;
 }
 
-/* One operand as a partial sum; the rule may want it whole. */
-static void check_partial(const Play *play, int input) {
-  const Type *types[6], *from = play->whole[input].type;
-  if (dtype_class(from->dtype) != CLASS_REAL) return;
-  Type *partial = type_create(play->module->arena, from->dtype, from->rank);
-  for (int d = 0; d < from->rank; d++) partial->dims[d] = from->dims[d];
-  partial->partial = 1;
+static bool make_partial(const Rank *rank, const Type **types, int input,
+                         int axis) {
+  const Type *from = types[input];
+  if (dtype_class(from->dtype) != CLASS_REAL) return false;
+  Type *partial = copy_type(rank, from);
+  partial->partial = (AxisSet)(1u << axis);
   partial->partial_kind = REDUCE_sum;
-  for (int i = 0; i < play->node->n_inputs; i++)
-    types[i] = i == input ? partial : play->whole[i].type;
-  check_placed(play, types);
-  n_partial++;
+  types[input] = partial;
+  return true;
 }
 
-static void check_graph(Graph *graph, const char *label) {
-  Module *module = graph->module;
-  const Node *node = graph_node(graph, graph->outputs.data[0].value);
-  if (is_by_global_index(node->op)) return;
-  Play play = {.module = module, .graph = graph, .node = node, .label = label};
-  play.whole = op_case_inputs(graph, hash_bytes(label, strlen(label), 0));
-  play.results = run(graph, INTERP_f64, play.whole);
-  for (play.ranks = 2; play.ranks <= MOST_RANKS; play.ranks++) {
-    play.mesh.n_axes = 1;
-    play.mesh.axes[0] =
-        (MeshAxis){name_intern(module->names, "data"), play.ranks, false};
-    for (int i = 0; i < node->n_inputs; i++) {
-      check_splits(&play, i);
-      check_partial(&play, i);
+static void take_types(const Rank *rank, const Type **types) {
+  for (int i = 0; i < rank->node->n_inputs; i++) types[i] = rank->whole[i].type;
+}
+
+/* All names of dims of the operands. */
+static int dim_names(const Rank *rank, Name *names) {
+  int n = 0;
+  for (int i = 0; i < rank->node->n_inputs; i++) {
+    const Type *type = rank->whole[i].type;
+    for (int d = 0; d < type->rank; d++) {
+      bool found = false;
+      for (int k = 0; k < n; k++) found |= names[k] == type->dims[d].name;
+      if (!found) names[n++] = type->dims[d].name;
     }
+  }
+  return n;
+}
+
+/* A dim over all axes, or none of them; and over the second axis another dim or
+ * the partial sum of an operand. */
+static void check_placements(Rank *rank) {
+  const Type *types[6];
+  Name names[6 * MAX_RANK];
+  int n = dim_names(rank, names), last = rank->mesh.n_axes - 1;
+  AxisList first = axis_list_append(0, 0), all = first;
+  if (last > 0) all = axis_list_append(all, last);
+  for (int d = 0; d < n; d++) {
+    take_types(rank, types);
+    if (!split_all(rank, types, names[d], all)) continue;
+    check_placed(rank, types);
+    rank->n_split++;
+  }
+  for (int i = 0; i < rank->node->n_inputs; i++)
+    for (int d = -1; d < (last > 0 ? n : 0); d++) {
+      take_types(rank, types);
+      if (d >= 0 && !split_all(rank, types, names[d], first)) continue;
+      if (!make_partial(rank, types, i, last)) continue;
+      check_placed(rank, types);
+      rank->n_partial++;
+    }
+  for (int d = 0; last > 0 && d < n; d++)
+    for (int e = 0; e < n; e++) {
+      take_types(rank, types);
+      if (d == e || !split_all(rank, types, names[d], first) ||
+          !split_all(rank, types, names[e], axis_list_append(0, last)))
+        continue;
+      check_placed(rank, types);
+      rank->n_split++;
+    }
+}
+
+/* ---- ranks ---- */
+
+static void *rank_thread(void *user) {
+  Rank *rank = user;
+  check_placements(rank);
+  rank->comm->close(rank->comm);
+  return NULL;
+}
+
+typedef Graph *MakeGraph(Module *module, const void *user);
+
+/* `sizes`: of the axes; 0: no second one. */
+static void check_mesh(MakeGraph *make_case, const void *user,
+                       const char *label, const int sizes[2]) {
+  int world = sizes[0] * (sizes[1] ? sizes[1] : 1);
+  Rank ranks[MOST_RANKS] = {0};
+  pthread_t threads[MOST_RANKS];
+  Comm *comms;
+  Module *first = module_create();
+  cr_assert_eq(comm_local_create(first->arena, world, false, 1, &comms).code,
+               STATUS_ok);
+  for (int r = 0; r < world; r++) {
+    Rank *rank = &ranks[r];
+    *rank = (Rank){.comm = &comms[r], .module = module_create()};
+    rank->label = label;
+    rank->graph = make_case(rank->module, user);
+    rank->node = graph_node(rank->graph, rank->graph->outputs.data[0].value);
+    Tensor *whole =
+        op_case_inputs(rank->graph, hash_bytes(label, strlen(label), 0));
+    rank->whole = whole;
+    rank->results = run(rank->graph, INTERP_f64, whole);
+    static const char *const axes[] = {"data", "tensor"};
+    for (int a = 0; a < 2 && sizes[a]; a++)
+      rank->mesh.axes[rank->mesh.n_axes++] = (MeshAxis){
+          name_intern(rank->module->names, axes[a]), sizes[a], false};
+  }
+  for (int r = 0; r < world; r++)
+    pthread_create(&threads[r], NULL, rank_thread, &ranks[r]);
+  for (int r = 0; r < world; r++) pthread_join(threads[r], NULL);
+  for (int r = 0; r < world; r++)
+    cr_assert(!ranks[r].failure, "%s", ranks[r].failure);
+  n_played += ranks[0].n_split;
+  n_partial += ranks[0].n_partial;
+  if (ranks[0].n_split > 0) was_split[ranks[0].node->op] = true;
+  modules_destroy();
+}
+
+static void check_case(MakeGraph *make_case, const void *user,
+                       const char *label) {
+  static const int meshes[][2] = {{2, 0}, {3, 0}, {4, 0}, {2, 2}};
+  for (int i = 0; i < ARRAY_LENGTH(meshes); i++)
+    check_mesh(make_case, user, label, meshes[i]);
+}
+
+typedef struct Structured {
+  const OpCase *item;
+  const char *number;
+} Structured;
+
+static Graph *make_structured(Module *module, const void *user) {
+  const Structured *of = user;
+  return op_case_graph(module, of->item, of->number);
+}
+
+static void check_structured(const char *number) {
+  for (int i = 0; i < ARRAY_LENGTH(op_cases); i++) {
+    Structured of = {&op_cases[i], number};
+    Op op;
+    char label[300];
+    if (!op_case_takes(of.item, number) || !op_find(of.item->op, &op) ||
+        is_by_global_index(op))
+      continue;
+    snprintf(label, sizeof label, "%s %s {%s}", number, of.item->op,
+             of.item->attrs);
+    check_case(make_structured, &of, label);
   }
 }
 
 Test(sharded, structured) {
-  for (int i = 0; i < ARRAY_LENGTH(op_cases); i++) {
-    const OpCase *item = &op_cases[i];
-    if (!op_case_takes(item, "f64")) continue;
-    Module *module = module_create();
-    check_graph(op_case_graph(module, item, "f64"),
-                arena_printf(module->arena, "%s {%s}", item->op, item->attrs));
-    modules_destroy();
-  }
-  cr_assert_gt(n_played, 100);
-  cr_assert_gt(n_partial, 100);
+  check_structured("f64");
+  cr_assert_geq(n_played, 500);
+  cr_assert_gt(n_partial, 600);
   for (int op = 0; op < N_OPS; op++) {
     const OpInfo *info = op_info((Op)op);
     cr_expect(was_split[op] || info->is_pointwise || info->max_inputs == 0 ||
@@ -237,16 +411,43 @@ Test(sharded, structured) {
   }
 }
 
+Test(sharded, structured_integers) {
+  check_structured("i32");
+  cr_assert_gt(n_played, 200);
+}
+
+typedef struct Pointwise {
+  Op op;
+  const char *number;
+  int shape;
+} Pointwise;
+
+static Graph *make_pointwise(Module *module, const void *user) {
+  const Pointwise *of = user;
+  return pointwise_case_graph(module, of->op, of->number, of->shape);
+}
+
+static bool pointwise_takes(const Pointwise *of) {
+  bool takes = pointwise_case_graph(module_create(), of->op, of->number,
+                                    of->shape) != NULL;
+  modules_destroy();
+  return takes;
+}
+
 Test(sharded, pointwise) {
+  static const char *const numbers[] = {"f64", "i32", "bool"};
   for (int op = 0; op < N_OPS; op++)
-    for (int shape = 0; shape < POINTWISE_SHAPES; shape++) {
-      if (!op_info((Op)op)->is_pointwise) continue;
-      static const char *const numbers[] = {"f64", "i32", "bool"};
-      for (int k = 0; k < ARRAY_LENGTH(numbers); k++) {
-        Module *module = module_create();
-        Graph *graph = pointwise_case_graph(module, (Op)op, numbers[k], shape);
-        if (graph) check_graph(graph, op_info((Op)op)->name);
-        modules_destroy();
-      }
+    for (int k = 0; k < POINTWISE_SHAPES * ARRAY_LENGTH(numbers); k++) {
+      if (!op_info((Op)op)->is_pointwise || is_by_global_index((Op)op))
+        continue;
+      Pointwise of = {(Op)op, numbers[k % ARRAY_LENGTH(numbers)],
+                      k / ARRAY_LENGTH(numbers)};
+      if (pointwise_takes(&of))
+        check_case(make_pointwise, &of, op_info((Op)op)->name);
     }
+  cr_assert_gt(n_played, 500);
+  for (int op = 0; op < N_OPS; op++)
+    cr_expect(was_split[op] || !op_info((Op)op)->is_pointwise ||
+                  is_by_global_index((Op)op),
+              "%s was never split", op_info((Op)op)->name);
 }
