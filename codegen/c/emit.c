@@ -565,7 +565,7 @@ static void emit_split_stage(Emit *emit, int split) {
   emit_part_arrays(emit, true);
   if (emit->is_parallel)
     line(emit, "#pragma omp parallel for schedule(static)");
-  line(emit, "for (int part = 0; part < %d; part++) {", PARTS);
+  line(emit, "for (int64_t part = 0; part < %d; part++) {", PARTS);
   emit->indent++;
   for (int i = 0; i < emit->stage->stmts.n; i++)
     if (emit->stage->stmts.data[i].kind == NEST_reduce)
@@ -661,11 +661,19 @@ static bool choose_column(Emit *emit) {
   return score > 0;
 }
 
+/* A reduction without loops of its own: its sums are an array of the chunk. */
+static bool has_sums(const Nest *nest) {
+  for (int s = 0; s < nest->stages.n; s++)
+    for (int i = 0; i < nest->stages.data[s].stmts.n; i++)
+      if (nest->stages.data[s].stmts.data[i].kind == NEST_reduce) return true;
+  return false;
+}
+
 static void choose_chunk(Emit *emit) {
   const Nest *nest = emit->nest;
   int64_t columns = nest->outer[nest->n_outer - 1].extent;
   int64_t others = outer_total(nest) / columns;
-  if (has_inner(nest)) {
+  if (has_inner(nest) || has_sums(nest)) {
     emit->chunk = columns <= CHUNK + CHUNK / 2 ? columns : CHUNK;
   } else {
     int64_t wanted = (POINT_UNITS + others - 1) / others;

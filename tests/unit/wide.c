@@ -16,9 +16,9 @@
 #include "codegen/cuda/cuda.h"
 #include "codegen/cuda/emit.h"
 #include "codegen/select.h"
-#include "tests/unit/values.h"
+#include "tests/ops/cases.h"
 
-TestSuite(wide, .fini = modules_destroy, .timeout = 120);
+TestSuite(wide, .fini = modules_destroy, .timeout = 280);
 
 typedef struct Case {
   const char *op, *attrs, *inputs[3];
@@ -101,7 +101,7 @@ static const char *corners_only(Arena *arena, const char *text) {
   return text_string(&out);
 }
 
-static DnnKernelFn *compile(Arena *arena, const char *text, const char *name) {
+static void *compile(Arena *arena, const char *text) {
   char folder[] = "/tmp/dnnc-wide-XXXXXX";
   cr_assert(mkdtemp(folder));
   const char *source = arena_printf(arena, "%s/k.c", folder);
@@ -119,6 +119,10 @@ static DnnKernelFn *compile(Arena *arena, const char *text, const char *name) {
   unlink(source);
   unlink(object);
   rmdir(folder);
+  return library;
+}
+
+static DnnKernelFn *find(void *library, const char *name) {
   DnnKernelFn *function = NULL;
   *(void **)&function = dlsym(library, name);
   cr_assert(function != NULL);
@@ -180,8 +184,8 @@ Test(wide, emitted_c) {
     backend->emit_nest(backend, module, nest, &kernel);
     const char *text = arena_printf(module->arena, "%s%s", backend->prelude,
                                     corners_only(module->arena, kernel.text));
-    double got =
-        run_corners(&cases[i], graph, compile(module->arena, text, nest->name));
+    double got = run_corners(&cases[i], graph,
+                             find(compile(module->arena, text), nest->name));
     cr_expect_eq(got, expected(&cases[i]), "%s {%s}: %g", cases[i].op,
                  cases[i].attrs, got);
   }
@@ -198,7 +202,7 @@ Test(wide, narrow_loops_are_seen, .signal = SIGILL) {
   const char *text = arena_printf(
       module->arena, "%s\n#define int64_t int\n%s\n#undef int64_t\n",
       backend->prelude, corners_only(module->arena, kernel.text));
-  run_corners(&cases[0], graph, compile(module->arena, text, nest->name));
+  run_corners(&cases[0], graph, find(compile(module->arena, text), nest->name));
 }
 
 /* ---- CUDA ---- */
@@ -277,4 +281,136 @@ Test(wide, cuda_at_the_border) {
       Case sum = {"sum", "over=A", {type}, 0, -1, -1};
       check_cuda(module, graph_of(module, &sum), type);
     }
+}
+
+/* ---- every operator ---- */
+
+#define WIDE INT64_C(2200000000) /* elements of an operand, at least */
+
+typedef struct Kernel {
+  const Graph *graph;
+  const char *name, *label;
+} Kernel;
+typedef VEC(Kernel) KernelList;
+
+/* Sizes of a case's operands with dim `dim` so long that one has WIDE elements;
+ * false where none has it. */
+static bool widen(Module *module, const OpCase *item, Name dim,
+                  const Type **types, int *out_n) {
+  int64_t others = 0;
+  char text[300];
+  for (*out_n = 0; *out_n < 6 && item->inputs[*out_n]; ++*out_n) {
+    op_case_text(text, sizeof text, item->inputs[*out_n], "f32");
+    const Type *type = types[*out_n] = make_type(module, text);
+    int at = type_find(type, dim);
+    if (at < 0) continue;
+    int64_t n = type_elements(type) / type->dims[at].size;
+    if (n > others) others = n;
+  }
+  if (others == 0) return false;
+  for (int i = 0; i < *out_n; i++) {
+    int at = type_find(types[i], dim);
+    if (at >= 0) ((Type *)types[i])->dims[at].size = WIDE / others / 12 * 12;
+  }
+  return true;
+}
+
+/* NULL where the operator does not take the operands or has no nest. */
+static Graph *widened_graph(Module *module, const OpCase *item, Name dim) {
+  const Type *types[6], *results[8];
+  Value inputs[6];
+  Op op;
+  int n;
+  char text[300];
+  if (!widen(module, item, dim, types, &n)) return NULL;
+  op_case_text(text, sizeof text, item->attrs, "f32");
+  Attrs attrs = make_attrs(module, text);
+  cr_assert(op_find(item->op, &op));
+  OpCall call = {op, n, types, &attrs};
+  if (op_infer(module, &call, SPAN_NONE, results) < 0) return NULL;
+  Graph *graph = make_graph(module);
+  Name none = name_intern(module->names, "");
+  for (int i = 0; i < n; i++)
+    inputs[i] = graph_input(graph, ROLE_data, none, types[i]);
+  Value y = graph_append(graph, op, inputs, n, &attrs);
+  graph_output(graph, ROLE_metric, none, y);
+  return graph;
+}
+
+static void add_widened(Module *module, const OpCase *item, Name dim,
+                        Text *text, KernelList *kernels) {
+  Graph *graph = widened_graph(module, item, dim);
+  Nest *nest = graph ? nest_lower(module, graph, graph->nodes.n - 1) : NULL;
+  if (!nest) return;
+  Kernel kernel = {graph, nest->name,
+                   arena_printf(module->arena, "%s {%s}, long %s", item->op,
+                                item->attrs, dim)};
+  check_cuda(module, graph, kernel.label);
+  for (int i = 0; i < kernels->n; i++)
+    if (!strcmp(kernels->data[i].name, nest->name)) return;
+  const Backend *backend = backend_find("cpu");
+  KernelText emitted = {0};
+  backend->emit_nest(backend, module, nest, &emitted);
+  text_add(text, emitted.text);
+  vec_push(module->arena, kernels, kernel);
+}
+
+/* Overflow traps; a wrong address most likely, too: buffers lie apart. */
+static void run_kernel(const Kernel *kernel, DnnKernelFn *function) {
+  const Graph *graph = kernel->graph;
+  const Node *node = graph_node(graph, graph->outputs.data[0].value);
+  void *buffers[16];
+  size_t bytes[16];
+  int n = 0;
+  for (int i = 0; i < node->n_inputs + node->n_results; i++, n++) {
+    const Type *type = i < node->n_inputs ? graph_type(graph, node->inputs[i])
+                                          : node->types[i - node->n_inputs];
+    bytes[n] = (size_t)(type_elements(type) * dtype_size_bytes(type->dtype));
+    buffers[n] = map_buffer(type);
+  }
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    function(buffers, NULL);
+    _exit(0);
+  }
+  int status;
+  waitpid(child, &status, 0);
+  cr_expect_eq(status, 0, "%s: signal %d", kernel->label, WTERMSIG(status));
+  while (n-- > 0) munmap(buffers[n], bytes[n]);
+}
+
+/* Rows are written in simpler operators first; pointwise ones are lowered as
+ * one, and `cases` has some; attention and collectives are no nests. */
+static bool has_no_long_nest(Op op) {
+  const OpInfo *info = op_info(op);
+  return info->is_pointwise || info->decompose || info->max_inputs == 0 ||
+         op_case_exempt(op) || op == OP_random_keep || op == OP_attention ||
+         op == OP_attention_grad;
+}
+
+Test(wide, every_operator) {
+  Module *module = module_create();
+  KernelList kernels = {0};
+  Text text = text_create(module->arena);
+  bool is_seen[N_OPS] = {false};
+  for (int i = 0; i < ARRAY_LENGTH(op_cases); i++)
+    for (char letter = 'A'; letter <= 'Z'; letter++) {
+      const char name[] = {letter, '\0'};
+      add_widened(module, &op_cases[i], name_intern(module->names, name), &text,
+                  &kernels);
+    }
+  void *library =
+      compile(module->arena,
+              arena_printf(module->arena, "%s%s", backend_find("cpu")->prelude,
+                           corners_only(module->arena, text_string(&text))));
+  for (int i = 0; i < kernels.n; i++) {
+    const Graph *graph = kernels.data[i].graph;
+    is_seen[graph_node(graph, graph->outputs.data[0].value)->op] = true;
+    run_kernel(&kernels.data[i], find(library, kernels.data[i].name));
+  }
+  cr_expect_gt(kernels.n, 120);
+  for (int op = 0; op < N_OPS; op++)
+    cr_expect(is_seen[op] || has_no_long_nest((Op)op), "no long case of %s",
+              op_info((Op)op)->name);
 }
