@@ -50,12 +50,15 @@ static void read_paths(Elab *e, const Item *block, Precision *out) {
   if (!x) return;
   int n = x->kind == EXPR_list ? x->items.n : 1;
   out->f32_paths = ARENA_ARRAY(e->arena, const char *, n);
+  out->f32_spans = ARENA_ARRAY(e->arena, Span, n);
   for (int i = 0; i < n; i++) {
     const Expr *item = x->kind == EXPR_list ? x->items.data[i] : x;
-    if (is_path(item))
-      out->f32_paths[out->n_f32_paths++] = path_text(e, item);
-    else
+    if (!is_path(item)) {
       diag(e->diags, DIAG_not_a_path, item->span);
+      continue;
+    }
+    out->f32_spans[out->n_f32_paths] = item->span;
+    out->f32_paths[out->n_f32_paths++] = path_text(e, item);
   }
 }
 
@@ -102,6 +105,68 @@ void precision_read(Elab *e, Model *model, const Item *block) {
   p->span = setting_find(e, block, "precision", "compute").span;
   if (!p->span.source && block) p->span = block->name_span;
   if (!e->program->options->check_only) check_compiled(e, p);
+}
+
+/* ---- what `f32` lists and is not there ---- */
+
+typedef struct Called {
+  Elab *e;
+  Map *seen;
+  VEC(const char *) names; /* operators; paths and their parts, no indices */
+} Called;
+
+static void add_name(Called *called, const char *text, size_t n) {
+  Name name = name_format(called->e->names, "%.*s", (int)n, text);
+  if (n == 0 || map_has(called->seen, name)) return;
+  map_put(called->seen, name, called->seen);
+  vec_push(called->e->arena, &called->names, name);
+}
+
+static void add_path(Called *called, const char *path) {
+  Text whole = text_create(called->e->arena);
+  for (const char *at = path; at && *at; at += *at == '.') {
+    size_t n = strcspn(at, ".[");
+    add_name(called, at, n);
+    text_printf(&whole, "%s%.*s", at > path ? "." : "", (int)n, at);
+    at += strcspn(at, ".");
+  }
+  add_name(called, text_string(&whole), whole.n);
+}
+
+static void add_names(Called *called, const Graph *graph) {
+  for (int id = 0; graph && id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    const char *op = op_info(node->op)->name;
+    if (node->op != OP_input) add_name(called, op, strlen(op));
+    add_path(called, node->path);
+    add_names(called, node->body);
+  }
+}
+
+static bool is_called(const Graph *graph, const char *entry) {
+  for (int id = 0; graph && id < graph->nodes.n; id++)
+    if (node_is_called(graph->nodes.data[id], entry) ||
+        is_called(graph->nodes.data[id]->body, entry))
+      return true;
+  return false;
+}
+
+void precision_check(Elab *e, const Model *model) {
+  const Precision *p = &model->precision;
+  const Graph *const graphs[] = {model->train, model->eval, model->forward,
+                                 model->sample};
+  for (int i = 0; i < p->n_f32_paths; i++) {
+    const char *entry = p->f32_paths[i];
+    bool is_known = strcmp(entry, "loss") == 0;
+    for (int g = 0; g < ARRAY_LENGTH(graphs); g++)
+      is_known = is_known || is_called(graphs[g], entry);
+    if (is_known) continue;
+    Called called = {.e = e, .seen = map_create(e->arena)};
+    for (int g = 0; g < ARRAY_LENGTH(graphs); g++)
+      add_names(&called, graphs[g]);
+    Diag *d = diag(e->diags, DIAG_precision_no_match, p->f32_spans[i], entry);
+    diag_suggest(d, entry, called.names.data, called.names.n);
+  }
 }
 
 /* ---- sample ---- */

@@ -460,6 +460,7 @@ Model *frontend_load(Module *module, const FrontendOptions *options) {
   b.program.rounds = b.model->precision.compute != DT_f32;
   build_graphs(&b);
   if (has_errors(&b)) return NULL;
+  precision_check(b.settings, b.model);
   program_warn_unused(&b.program);
   return b.model;
 }

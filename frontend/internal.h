@@ -475,6 +475,8 @@ void train_read(Elab *e, Model *model, const Item *block);
 /* Some optimizer or schedule has an argument of this name. */
 bool train_takes_argument(Names *names, const char *name);
 void precision_read(Elab *e, Model *model, const Item *block);
+/* Warns about what `f32` lists and no graph of the model has. */
+void precision_check(Elab *e, const Model *model);
 void sample_read(Elab *e, Model *model, const Item *block);
 
 /* ---- blocks_plan.c ---- */

@@ -434,6 +434,8 @@ void shard_infer(const Graph *graph, Op op, const Attr *attrs, int n_attrs,
  * "block[1..3].attn" (an index left out means all; "!" is as "."), wherever
  * they stand: "block[2].attn.q" has both. */
 bool path_has(const char *path, const char *wanted);
+/* The node is the operator `wanted`, lies below the layer or path, or is it. */
+bool node_is_called(const Node *node, const char *wanted);
 
 /* ---- cost.c ---- */
 

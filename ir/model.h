@@ -62,6 +62,7 @@ typedef struct OptimizerCall {
 typedef struct Precision {
   DType compute, master, grads;
   const char **f32_paths; /* operators, layers, paths and "loss" */
+  Span *f32_spans;
   int n_f32_paths;
   double loss_scale; /* 1: none; -1: dynamic */
   Span span;

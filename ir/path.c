@@ -54,3 +54,8 @@ bool path_has(const char *path, const char *wanted) {
   }
   return false;
 }
+
+bool node_is_called(const Node *node, const char *wanted) {
+  return strcmp(wanted, op_info(node->op)->name) == 0 ||
+         path_has(node->path, wanted);
+}

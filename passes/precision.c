@@ -39,12 +39,6 @@
 
 /* ---- the list of what stays in f32 ---- */
 
-/* A layer is listed wherever it is called, an operator by its name too. */
-static bool entry_matches(const char *entry, const Node *node) {
-  return strcmp(entry, op_info(node->op)->name) == 0 ||
-         path_has(node->path, entry);
-}
-
 static bool is_loss(const Node *node) {
   const char *path = node->path;
   if (!path) return false;
@@ -56,7 +50,7 @@ static bool is_listed(const Rounding *r, const Node *node) {
   if (is_loss(node) || (r->scan && r->outer->is_listed[r->scan_id]))
     return true;
   for (int i = 0; i < r->precision->n_f32_paths; i++)
-    if (entry_matches(r->precision->f32_paths[i], node)) return true;
+    if (node_is_called(node, r->precision->f32_paths[i])) return true;
   return false;
 }
 

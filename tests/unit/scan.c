@@ -253,8 +253,9 @@ static void check_bodies(const char *name, const Graph *graph, DType dtype) {
 }
 
 Test(scan, sixteen_bits) {
-  static const char *const names[] = {
-      "lstm", "gru", "attention", "exchange", "outside", "single", "order"};
+  static const char *const names[] = {"lstm",     "gru",     "attention",
+                                      "exchange", "outside", "single",
+                                      "order",    "nested"};
   static const DType dtypes[] = {DT_bf16, DT_f16};
   for (int n = 0; n < ARRAY_LENGTH(names); n++) {
     Outcome wanted = compute(model_of(names[n], true), 0, "autodiff");
