@@ -1,6 +1,7 @@
 /*
  * attention.c -- attention and its gradient as kernels of their own, in f32 on
- * CUDA cores.  The T x T scores are never in memory.
+ * CUDA cores.  The T x T scores are never in memory.  Tensors of 16 bits are
+ * widened on the way into shared memory and rounded on the way out.
  *
  *   forward   A block takes some queries of one head and walks over tiles of
  *             keys with a running maximum and sum of each row (Milakov and
@@ -18,6 +19,8 @@
  */
 #include "codegen/cuda/cuda.h"
 
+#include <string.h>
+
 #define SHARED_LIMIT (48 * 1024)
 
 /* ---- shapes ---- */
@@ -30,6 +33,7 @@ typedef struct Shape {
   int64_t t_q, t_k, d_k, d_v;
   bool is_causal;
   double scale;
+  DType dtype; /* of all but lse, which is f32 */
 } Shape;
 
 enum { Q, K, V, O, LSE, N_TENSORS };
@@ -77,7 +81,8 @@ static Shape shape_of(const Graph *graph, const Node *node) {
                  .d_k = local(graph, q, over[0]),
                  .d_v = local(graph, v, width_of(graph, node, &n)),
                  .is_causal = node_int(node, ATTR_causal, 0) != 0,
-                 .scale = node_real(node, ATTR_scale, 1)};
+                 .scale = node_real(node, ATTR_scale, 1),
+                 .dtype = q->dtype};
   for (int i = 0; i < lse->rank; i++) {
     if (lse->dims[i].name == query) continue;
     shape.batch[shape.n_batch] = type_local_size(lse, &graph->mesh, i);
@@ -122,10 +127,23 @@ static bool same_batch(const Type *k, const Type *v, const Type *lse) {
   return true;
 }
 
+/* All tensors have one dtype of reals, but for lse in f32. */
+static bool same_dtype(const Graph *graph, const Node *node) {
+  DType dtype = graph_type(graph, node->inputs[Q])->dtype;
+  bool is_grad = node->op == OP_attention_grad;
+  for (int i = 0; i < node->n_inputs; i++)
+    if (graph_type(graph, node->inputs[i])->dtype !=
+        (is_grad && i == LSE ? DT_f32 : dtype))
+      return false;
+  for (int i = 0; i < node->n_results; i++)
+    if (node->types[i]->dtype != (!is_grad && i == 1 ? DT_f32 : dtype))
+      return false;
+  return dtype_is_rounded(dtype);
+}
+
 bool cuda_keeps_attention(const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
-  for (int i = 0; i < node->n_inputs; i++)
-    if (graph_type(graph, node->inputs[i])->dtype != DT_f32) return false;
+  if (!same_dtype(graph, node)) return false;
   int n_over, n_width;
   node_names(node, ATTR_over, &n_over);
   if (node->op == OP_attention && node->n_results < 2) return false;
@@ -189,17 +207,31 @@ static const char helpers[] =
     "    v += __shfl_xor_sync(0xffffffffu, v, d);\n"
     "  return v;\n"
     "}\n"
+    "#endif\n";
+
+/* The tile of a dtype: its name and C type, and how an element becomes f32. */
+static const char tile_format[] =
+    "#ifndef DNN_TILE_%s\n"
+    "#define DNN_TILE_%s\n"
     "/* Rows first.. of a matrix into shared memory; zeros past the end. */\n"
-    "DNN_FN void dnn_tile(float *to, int pitch, const float *from,\n"
+    "DNN_FN void dnn_tile_%s(float *to, int pitch, const %s *from,\n"
     "                     long long row, long long column, int first,\n"
     "                     int rows, int end, int columns) {\n"
     "  for (int e = threadIdx.x; e < rows * columns; e += 256) {\n"
-    "    const int r = e / columns, d = e % columns;\n"
+    "    const int r = e / columns, d = e %% columns;\n"
     "    to[r * pitch + d] = first + r < end\n"
-    "        ? from[(first + r) * row + d * column] : 0.0f;\n"
+    "        ? %s(from[(first + r) * row + d * column]) : 0.0f;\n"
     "  }\n"
     "}\n"
     "#endif\n";
+
+/* Around a kernel: what its bodies call the three. */
+static const char begin_format[] = "#define DNN_TILE dnn_tile_%s\n"
+                                   "#define DNN_WIDE(x) %s(x)\n"
+                                   "#define DNN_SHORT(x) %s(x)\n";
+static const char end_of_kernel[] = "#undef DNN_TILE\n"
+                                    "#undef DNN_WIDE\n"
+                                    "#undef DNN_SHORT\n";
 
 static const char forward_body[] =
     "  enum { R_Q = B_Q / 16, R_K = B_K / 16, C_V = (D_V + 15) / 16 };\n"
@@ -210,11 +242,11 @@ static const char forward_body[] =
     "    m[i] = -(float)DNN_INF; l[i] = 0.0f;\n"
     "    DNN_EACH(j, C_V) o[i][j] = 0.0f;\n"
     "  }\n"
-    "  dnn_tile(s_q, PITCH, q, q_row, q_head, first, B_Q, T_Q, D_K);\n"
+    "  DNN_TILE(s_q, PITCH, q, q_row, q_head, first, B_Q, T_Q, D_K);\n"
     "  const int end = CAUSAL && first + B_Q < T_K ? first + B_Q : T_K;\n"
     "  for (int k0 = 0; k0 < end; k0 += B_K) {\n"
     "    __syncthreads();\n"
-    "    dnn_tile(s_k, PITCH, k, k_row, k_head, k0, B_K, T_K, D_K);\n"
+    "    DNN_TILE(s_k, PITCH, k, k_row, k_head, k0, B_K, T_K, D_K);\n"
     "    __syncthreads();\n"
     "    float s[R_Q][R_K];\n"
     "    DNN_EACH(i, R_Q) DNN_EACH(j, R_K) s[i][j] = 0.0f;\n"
@@ -244,7 +276,7 @@ static const char forward_body[] =
     "      DNN_EACH(j, C_V) o[i][j] *= shrink;\n"
     "    }\n"
     "    __syncthreads();\n"
-    "    dnn_tile(s_k, PITCH, v, v_row, v_head, k0, B_K, T_K, D_V);\n"
+    "    DNN_TILE(s_k, PITCH, v, v_row, v_head, k0, B_K, T_K, D_V);\n"
     "    __syncthreads();\n"
     "    for (int c = 0; c < B_K; c++)\n"
     "      DNN_EACH(i, R_Q) DNN_EACH(j, C_V)\n"
@@ -256,7 +288,7 @@ static const char forward_body[] =
     "    if (row < T_Q) {\n"
     "      DNN_EACH(j, C_V) if (tx + 16 * j < D_V)\n"
     "        out[row * o_row + (tx + 16 * j) * o_head] =\n"
-    "            l[i] > 0.0f ? o[i][j] / l[i] : 0.0f;\n"
+    "            DNN_SHORT(l[i] > 0.0f ? o[i][j] / l[i] : 0.0f);\n"
     "      if (tx == 0) lse[row * lse_row] = logf(l[i]) + m[i];\n"
     "    }\n"
     "  }\n";
@@ -264,13 +296,14 @@ static const char forward_body[] =
 /* dq of B queries. */
 static const char query_body[] =
     "  float x_lse[R], delta[R], sum_q[R][C_K];\n"
-    "  dnn_tile(s_q, PITCH, q, q_row, q_head, first, B, T_Q, D_K);\n"
-    "  dnn_tile(s_g, PITCH, g, g_row, g_head, first, B, T_Q, D_V);\n"
+    "  DNN_TILE(s_q, PITCH, q, q_row, q_head, first, B, T_Q, D_K);\n"
+    "  DNN_TILE(s_g, PITCH, g, g_row, g_head, first, B, T_Q, D_V);\n"
     "  DNN_EACH(i, R) {\n"
     "    const int row = first + ty + 16 * i;\n"
     "    float sum = 0.0f;\n"
     "    if (row < T_Q) for (int d = tx; d < D_V; d += 16)\n"
-    "      sum += g[row * g_row + d * g_head] * o[row * o_row + d * o_head];\n"
+    "      sum += DNN_WIDE(g[row * g_row + d * g_head])\n"
+    "             * DNN_WIDE(o[row * o_row + d * o_head]);\n"
     "    delta[i] = dnn_half_sum(sum);\n"
     "    x_lse[i] = row < T_Q ? lse[row * lse_row] : 0.0f;\n"
     "    DNN_EACH(j, C_K) sum_q[i][j] = 0.0f;\n"
@@ -278,8 +311,8 @@ static const char query_body[] =
     "  const int end = CAUSAL && first + B < T_K ? first + B : T_K;\n"
     "  for (int k0 = 0; k0 < end; k0 += B) {\n"
     "    __syncthreads();\n"
-    "    dnn_tile(s_k, PITCH, k, k_row, k_head, k0, B, T_K, D_K);\n"
-    "    dnn_tile(s_v, PITCH, v, v_row, v_head, k0, B, T_K, D_V);\n"
+    "    DNN_TILE(s_k, PITCH, k, k_row, k_head, k0, B, T_K, D_K);\n"
+    "    DNN_TILE(s_v, PITCH, v, v_row, v_head, k0, B, T_K, D_V);\n"
     "    __syncthreads();\n"
     "    DNN_EACH(i, R) DNN_EACH(j, R) {\n"
     "      const int r = ty + 16 * i, c = tx + 16 * j;\n"
@@ -301,8 +334,8 @@ static const char query_body[] =
     "  }\n"
     "  DNN_EACH(i, R) DNN_EACH(j, C_K) {\n"
     "    const int row = first + ty + 16 * i, d = tx + 16 * j;\n"
-    "    if (row < T_Q && d < D_K) dq[row * q_row + d * q_head] = "
-    "sum_q[i][j];\n"
+    "    if (row < T_Q && d < D_K)\n"
+    "      dq[row * q_row + d * q_head] = DNN_SHORT(sum_q[i][j]);\n"
     "  }\n";
 
 /* Adds to dk and dv of B keys what the queries of one head give; the caller
@@ -310,14 +343,14 @@ static const char query_body[] =
 static const char key_body[] =
     "  for (int q0 = CAUSAL ? first / B * B : 0; q0 < T_Q; q0 += B) {\n"
     "    __syncthreads();\n"
-    "    dnn_tile(s_q, PITCH, q, q_row, q_head, q0, B, T_Q, D_K);\n"
-    "    dnn_tile(s_g, PITCH, g, g_row, g_head, q0, B, T_Q, D_V);\n"
+    "    DNN_TILE(s_q, PITCH, q, q_row, q_head, q0, B, T_Q, D_K);\n"
+    "    DNN_TILE(s_g, PITCH, g, g_row, g_head, q0, B, T_Q, D_V);\n"
     "    DNN_EACH(i, R) {\n"
     "      const int row = q0 + ty + 16 * i;\n"
     "      float sum = 0.0f;\n"
     "      if (row < T_Q) for (int d = tx; d < D_V; d += 16)\n"
-    "        sum += g[row * g_row + d * g_head] * o[row * o_row + d * "
-    "o_head];\n"
+    "        sum += DNN_WIDE(g[row * g_row + d * g_head])\n"
+    "               * DNN_WIDE(o[row * o_row + d * o_head]);\n"
     "      sum = dnn_half_sum(sum);\n"
     "      if (tx == 0) {\n"
     "        s_delta[ty + 16 * i] = sum;\n"
@@ -353,12 +386,24 @@ static const char key_store[] =
     "  DNN_EACH(i, R) {\n"
     "    const int row = first + ty + 16 * i;\n"
     "    DNN_EACH(j, C_K) if (row < T_K && tx + 16 * j < D_K)\n"
-    "      dk[row * k_row + (tx + 16 * j) * k_head] = sum_k[i][j];\n"
+    "      dk[row * k_row + (tx + 16 * j) * k_head] = DNN_SHORT(sum_k[i][j]);\n"
     "    DNN_EACH(j, C_V) if (row < T_K && tx + 16 * j < D_V)\n"
-    "      dv[row * v_row + (tx + 16 * j) * v_head] = sum_v[i][j];\n"
+    "      dv[row * v_row + (tx + 16 * j) * v_head] = DNN_SHORT(sum_v[i][j]);\n"
     "  }\n";
 
 /* ---- in front of the bodies ---- */
+
+typedef struct Element {
+  const char *type, *widen, *shorten;
+} Element;
+
+static const Element *element_of(DType dtype) {
+  static const Element wide = {"float", "", ""};
+  static const Element bf16 = {"unsigned short", "dnn_from_bf16",
+                               "dnn_to_bf16"};
+  static const Element f16 = {"unsigned short", "dnn_from_f16", "dnn_to_f16"};
+  return dtype == DT_bf16 ? &bf16 : dtype == DT_f16 ? &f16 : &wide;
+}
 
 static int64_t batches(const Shape *shape, bool keys_only) {
   int64_t n = 1;
@@ -411,8 +456,9 @@ static void declare_batch(Text *text, const Shape *shape) {
 static void pointer(Text *text, const Shape *shape, const char *name,
                     const char *argument, bool is_const,
                     const Strides *strides) {
-  text_printf(text, "  %sfloat *%s = args.%s", is_const ? "const " : "", name,
-              argument);
+  bool is_lse = strcmp(name, "lse") == 0;
+  text_printf(text, "  %s%s *%s = args.%s", is_const ? "const " : "",
+              element_of(is_lse ? DT_f32 : shape->dtype)->type, name, argument);
   for (int i = 0; i < shape->n_batch; i++)
     if (strides->batch[i] != 0)
       text_printf(text, " + x%d * %lldLL", i, (long long)strides->batch[i]);
@@ -520,8 +566,8 @@ static int64_t backward_kernel(Text *text, const Parts *parts) {
               "  float sum_k[R][C_K], sum_v[R][C_V];\n"
               "  DNN_EACH(i, R) { DNN_EACH(j, C_K) sum_k[i][j] = 0.0f;\n"
               "                   DNN_EACH(j, C_V) sum_v[i][j] = 0.0f; }\n"
-              "  dnn_tile(s_k, PITCH, k, k_row, k_head, first, B, T_K, D_K);\n"
-              "  dnn_tile(s_v, PITCH, v, v_row, v_head, first, B, T_K, D_V);\n"
+              "  DNN_TILE(s_k, PITCH, k, k_row, k_head, first, B, T_K, D_K);\n"
+              "  DNN_TILE(s_v, PITCH, v, v_row, v_head, first, B, T_K, D_V);\n"
               "  for (int group = 0; group < %lld; group++) {\n",
               (long long)(batches(shape, false) / batches(shape, true)));
   batch_numbers(text, shape, "group", false, true);
@@ -533,10 +579,28 @@ static int64_t backward_kernel(Text *text, const Parts *parts) {
 }
 
 static const char forward_arguments[] =
-    "typedef struct { const float *q, *k, *v; float *o, *lse; } ";
+    "typedef struct { const %s *q, *k, *v; %s *o; float *lse; } %s_args;\n";
 static const char backward_arguments[] =
-    "typedef struct { const float *q, *k, *v, *o, *lse, *g;\n"
-    "  float *dq, *dk, *dv; } ";
+    "typedef struct { const %s *q, *k, *v, *o; const float *lse;\n"
+    "  const %s *g; %s *dq, *dk, *dv; } %s_args;\n";
+
+/* The text of a kernel, with what it needs before it. */
+static const char *kernel_text(Arena *arena, DType dtype, bool is_grad,
+                               const char *name, const char *content) {
+  const Element *element = element_of(dtype);
+  const char *label = dtype_name(dtype), *type = element->type;
+  Text text = text_create(arena);
+  text_add(&text, helpers);
+  text_printf(&text, tile_format, label, label, label, type, element->widen);
+  if (is_grad)
+    text_printf(&text, backward_arguments, type, type, type, name);
+  else
+    text_printf(&text, forward_arguments, type, type, name);
+  text_printf(&text, begin_format, label, element->widen, element->shorten);
+  text_printf(&text, "DNN_KERNEL(%s, 256, 1) {\n%s}\n", name, content);
+  text_add(&text, end_of_kernel);
+  return text_string(&text);
+}
 
 bool cuda_emit_attention(const Backend *backend, Module *module,
                          const Graph *graph, int id, KernelText *out) {
@@ -556,17 +620,16 @@ bool cuda_emit_attention(const Backend *backend, Module *module,
   const char *content = text_string(&body);
   char hex[33];
   hash_hex(content, body.n, hex);
-  Name name = name_format(module->names, "attention%s_%.12s",
-                          is_grad ? "_grad" : "", hex);
-  Text text = text_create(module->arena);
-  text_add(&text, helpers);
-  text_printf(&text, "%s%s_args;\n",
-              is_grad ? backward_arguments : forward_arguments, name);
-  text_printf(&text, "DNN_KERNEL(%s, 256, 1) {\n%s}\n", name, content);
-  *out = (KernelText){.name = name,
-                      .text = text_string(&text),
-                      .grid = {(uint32_t)blocks, 1, 1},
-                      .block = {256, 1, 1},
-                      .uses_barriers = true};
+  DType dtype = parts.shape.dtype;
+  bool is_wide = dtype == DT_f32;
+  Name name = name_format(module->names, "attention%s%s%s_%.12s",
+                          is_grad ? "_grad" : "", is_wide ? "" : "_",
+                          is_wide ? "" : dtype_name(dtype), hex);
+  *out = (KernelText){
+      .name = name,
+      .text = kernel_text(module->arena, dtype, is_grad, name, content),
+      .grid = {(uint32_t)blocks, 1, 1},
+      .block = {256, 1, 1},
+      .uses_barriers = true};
   return true;
 }

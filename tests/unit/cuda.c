@@ -101,9 +101,11 @@ static void add_pointwise(Suite *suite, const char *number, int n_shapes) {
   }
 }
 
-static void add_structured(Suite *suite, const char *number) {
+/* `only`: cases of operators that are called like this; NULL: all. */
+static void add_cases(Suite *suite, const char *number, const char *only) {
   for (int i = 0; i < ARRAY_LENGTH(op_cases); i++) {
     const OpCase *item = &op_cases[i];
+    if (only && strncmp(item->op, only, strlen(only)) != 0) continue;
     if (!op_case_takes(item, number)) continue;
     const char *label = arena_printf(
         suite->module->arena, "%s {%s} %s %s", item->op, item->attrs,
@@ -111,6 +113,10 @@ static void add_structured(Suite *suite, const char *number) {
     for (int level = 0; level <= 2; level += 2)
       add_job(suite, label, op_case_graph(suite->module, item, number), level);
   }
+}
+
+static void add_structured(Suite *suite, const char *number) {
+  add_cases(suite, number, NULL);
 }
 
 static void add_experts(Suite *suite) {
@@ -280,6 +286,31 @@ Test(cuda, structured_f16) {
   run_suite(suite);
 }
 
+static int count_op(const Graph *graph, Op op) {
+  int n = 0;
+  for (int id = 0; id < graph->nodes.n; id++)
+    n += graph->nodes.data[id]->op == op;
+  return n;
+}
+
+/* Attention has its kernel in 16 bits wherever it has it in f32. */
+Test(cuda, attention_in_16_bits_is_one_kernel) {
+  static const char *const numbers[] = {"f32", "bf16", "f16"};
+  int kept[ARRAY_LENGTH(numbers)] = {0};
+  for (int n = 0; n < ARRAY_LENGTH(numbers); n++) {
+    Suite *suite = suite_create();
+    add_cases(suite, numbers[n], "attention");
+    for (int i = 0; i < suite->jobs.n; i++) {
+      const Graph *graph = suite->jobs.data[i].graph;
+      kept[n] +=
+          count_op(graph, OP_attention) + count_op(graph, OP_attention_grad);
+    }
+    cr_expect_eq(kept[n], kept[0], "%s: %d kernels, not %d", numbers[n],
+                 kept[n], kept[0]);
+  }
+  cr_expect_geq(kept[0], 10);
+}
+
 Test(cuda, every_operator_has_a_case) {
   for (int op = 0; op < N_OPS; op++) {
     if (op_info((Op)op)->is_pointwise || op_case_exempt((Op)op)) continue;
@@ -320,6 +351,8 @@ Test(cuda, compiles_for_all_targets) {
   }
   add_pointwise(suite, "f32", 1);
   add_structured(suite, "f32");
+  add_cases(suite, "bf16", "attention");
+  add_cases(suite, "f16", "attention");
   const char *text = suite_text(suite);
   for (int i = 0; i < ARRAY_LENGTH(archs); i++)
     compile_for(nvrtc, suite, text, archs[i]);
