@@ -48,7 +48,7 @@ typedef struct Tool {
   Arena *arena;
   Module module;
   Options options;
-  Map *sources; /* of files read so far, by path */
+  Map *sources;             /* of files read so far, by path */
   const char *load_failure; /* why the last of them could not be read */
   const char *cache;        /* folder of the cache, looked for once */
   bool knows_cache;
