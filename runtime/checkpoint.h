@@ -98,14 +98,21 @@ Status checkpoint_read(const StoredFile *file, const StoredTensor *tensor,
 Status checkpoint_load(Arena *arena, const Checkpoint *checkpoint,
                        const DnnProgram *program, Device *device, Comm *comm,
                        bool is_resume);
+/* What a program asks of a checkpoint. */
+typedef enum Fitting {
+  FITTING_whole,  /* all parameters and states, and no others */
+  FITTING_part,   /* of those that both have, the sizes; one at least */
+  FITTING_resume, /* whole, and all that the optimizer keeps */
+} Fitting;
 /* The newest whole checkpoint of a folder; says on standard error what it
  * passes over.  *out_found is false where there is none at all. */
 Status checkpoint_find(Memory *memory, Arena *arena, const char *folder,
-                       const DnnProgram *program, bool is_resume,
+                       const DnnProgram *program, Fitting fitting,
                        Checkpoint *out, bool *out_found);
 /* `path` as --load takes it: a checkpoint, or a folder of them. */
 Status checkpoint_locate(Memory *memory, Arena *arena, const char *path,
-                         const DnnProgram *program, Checkpoint *out);
+                         const DnnProgram *program, Fitting fitting,
+                         Checkpoint *out);
 
 /* ---- fit.c: a checkpoint and a program ---- */
 
@@ -116,11 +123,11 @@ const StoredTensor *checkpoint_tensor_for(const Checkpoint *checkpoint,
                                           bool is_resume,
                                           const StoredFile **out_file);
 /* The checkpoint has all that the program needs, in its sizes, and no other
- * parameters; reals may have another real dtype unless `is_resume`.  If not,
+ * parameters; reals may have another real dtype unless it resumes.  If not,
  * out_list gets one line for every tensor that is missing, too many or of
  * another type. */
 Status checkpoint_fit(Arena *arena, const Checkpoint *checkpoint,
-                      const DnnProgram *program, bool is_resume,
+                      const DnnProgram *program, Fitting fitting,
                       Text *out_list);
 /* The hashes of what the program takes agree.  *out_unhashed: how many of
  * these tensors have none, as in files of other tools. */

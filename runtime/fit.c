@@ -59,7 +59,7 @@ typedef struct Fit {
   const DnnProgram *program;
   bool is_resume;
   const char **paths; /* of all tensors of the program, sorted */
-  int n_missing, n_extra, n_differ;
+  int n_found, n_missing, n_extra, n_differ;
   Text *list;
 } Fit;
 
@@ -68,6 +68,7 @@ static void check_tensor(Fit *fit, const DnnTensor *tensor) {
   const StoredTensor *stored =
       checkpoint_tensor_for(fit->checkpoint, tensor, fit->is_resume, &file);
   Text *list = fit->list;
+  fit->n_found += stored != NULL;
   if (!stored && is_wanted(tensor, fit->is_resume)) {
     fit->n_missing++;
     text_printf(list, "missing:  %s ", tensor->path);
@@ -101,11 +102,11 @@ static void check_extra(Fit *fit, const StoredTensor *stored) {
 }
 
 Status checkpoint_fit(Arena *arena, const Checkpoint *checkpoint,
-                      const DnnProgram *program, bool is_resume,
+                      const DnnProgram *program, Fitting fitting,
                       Text *out_list) {
   Fit fit = {.checkpoint = checkpoint,
              .program = program,
-             .is_resume = is_resume,
+             .is_resume = fitting == FITTING_resume,
              .paths = ARENA_ARRAY(arena, const char *, program->n_tensors),
              .list = out_list};
   for (int i = 0; i < program->n_tensors; i++)
@@ -116,6 +117,8 @@ Status checkpoint_fit(Arena *arena, const Checkpoint *checkpoint,
   for (int i = 0; i < checkpoint->n_places; i++)
     check_extra(&fit, checkpoint->places[i].tensor);
   if (fit.n_missing + fit.n_extra + fit.n_differ == 0) return STATUS_OK;
+  if (fitting == FITTING_part && fit.n_differ == 0 && fit.n_found > 0)
+    return STATUS_OK;
   return status_make(STATUS_invalid,
                      "'%s' does not fit the model: %d missing, %d extra, %d of "
                      "another type (dnnc convert changes names and layouts)",

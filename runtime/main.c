@@ -66,7 +66,7 @@ int run_agree(Run *run, Status status) {
 static int usage(const char *program, bool is_error) {
   fprintf(
       is_error ? stderr : stdout,
-      "usage: %s [--steps N] [--resume] [--load DIR] [--sample] "
+      "usage: %s [--steps N] [--resume] [--load DIR] [--partial] [--sample] "
       "[--prompt TEXT]\n"
       "       [--prompts FILE] [--count N] [--data DIR] [--trace FILE] [--seed "
       "N] "
@@ -103,6 +103,7 @@ static int parse_options(int argc, char **argv, RunOptions *out) {
                             {"--trace", .text = &out->trace},
                             {"--prompt", .text = &out->prompt},
                             {"--prompts", .text = &out->prompts},
+                            {"--partial", .flag = &out->partial},
                             {"--resume", .flag = &out->resume},
                             {"--sample", .flag = &out->sample},
                             {"--json", .flag = &out->json},
@@ -235,14 +236,16 @@ static Status find_checkpoint(Run *run, Checkpoint *out, bool *out_found) {
   *out_found = false;
   if (run->options.load) {
     *out_found = true;
-    return checkpoint_locate(run->memory, run->arena, run->options.load,
-                             run->program, out);
+    return checkpoint_locate(
+        run->memory, run->arena, run->options.load, run->program,
+        run->options.partial ? FITTING_part : FITTING_whole, out);
   }
   if (!folder)
     return status_make(STATUS_invalid, "the model names no folder to resume "
                                        "from; use --load DIR");
   TRY(checkpoint_find(run->memory, run->arena, folder, run->program,
-                      run->options.resume, out, out_found));
+                      run->options.resume ? FITTING_resume : FITTING_whole, out,
+                      out_found));
   if (*out_found) return STATUS_OK;
   if (!run->options.resume)
     return status_make(STATUS_invalid,
@@ -281,10 +284,11 @@ static Status fill_persistent(Run *run, const Checkpoint *checkpoint) {
     words[2] = (int64_t)checkpoint->seed;
   }
   TRY(run->comm->broadcast(run->comm, words, sizeof words, 0));
+  bool begins_whole = !words[0] || run->options.partial;
   TRY(params_init(run->arena, run->program, run->device, run->seed,
-                  !words[0]   ? NULL
-                  : is_resume ? is_resumed
-                              : is_loaded));
+                  begins_whole ? NULL
+                  : is_resume  ? is_resumed
+                               : is_loaded));
   TRY(write_scalars(run));
   if (!words[0]) return STATUS_OK;
   TRY(checkpoint_load(run->arena, checkpoint, run->program, run->device,

@@ -391,14 +391,15 @@ Status checkpoint_open_newest(Arena *arena, const char *path, Checkpoint *out) {
 
 /* What does not fit is listed on standard error, unless `list` is NULL. */
 static Status check(Arena *scratch, const Checkpoint *checkpoint,
-                    const DnnProgram *program, bool is_resume, Text *list) {
+                    const DnnProgram *program, Fitting fitting, Text *list) {
+  bool is_resume = fitting == FITTING_resume;
   int unhashed = 0;
   if (is_resume && !checkpoint->is_own)
     return status_make(STATUS_io,
                        "'%s' does not say that dnnc wrote it; --load takes its "
                        "parameters",
                        checkpoint->given);
-  TRY(checkpoint_fit(scratch, checkpoint, program, is_resume, list));
+  TRY(checkpoint_fit(scratch, checkpoint, program, fitting, list));
   TRY(checkpoint_verify(scratch, checkpoint, program, is_resume, &unhashed));
   if (unhashed > 0)
     fprintf(stderr,
@@ -410,13 +411,13 @@ static Status check(Arena *scratch, const Checkpoint *checkpoint,
 
 /* `says`: list on standard error what does not fit. */
 static Status open_and_verify(Memory *memory, Arena *arena, const char *path,
-                              const DnnProgram *program, bool is_resume,
+                              const DnnProgram *program, Fitting fitting,
                               bool says, Checkpoint *out) {
   Arena *scratch = arena_create(memory);
   Text list = text_create(scratch);
   Status status = checkpoint_open(arena, path, out);
   if (status.code == STATUS_ok) {
-    status = check(scratch, out, program, is_resume, &list);
+    status = check(scratch, out, program, fitting, &list);
     if (says) fputs(text_string(&list), stderr);
     if (status.code != STATUS_ok) checkpoint_close(out);
   }
@@ -425,7 +426,7 @@ static Status open_and_verify(Memory *memory, Arena *arena, const char *path,
 }
 
 Status checkpoint_find(Memory *memory, Arena *arena, const char *folder,
-                       const DnnProgram *program, bool is_resume,
+                       const DnnProgram *program, Fitting fitting,
                        Checkpoint *out, bool *out_found) {
   Status first = STATUS_OK;
   int64_t step = read_latest(folder);
@@ -436,7 +437,7 @@ Status checkpoint_find(Memory *memory, Arena *arena, const char *folder,
         arena_printf(arena, "%s/step-%08lld", folder, (long long)step);
     bool is_first = first.code == STATUS_ok;
     Status status =
-        open_and_verify(memory, arena, path, program, is_resume, is_first, out);
+        open_and_verify(memory, arena, path, program, fitting, is_first, out);
     if (status.code == STATUS_ok) {
       *out_found = true;
       if (!is_first) fprintf(stderr, "warning: going back to '%s'\n", path);
@@ -451,11 +452,12 @@ Status checkpoint_find(Memory *memory, Arena *arena, const char *folder,
 }
 
 Status checkpoint_locate(Memory *memory, Arena *arena, const char *path,
-                         const DnnProgram *program, Checkpoint *out) {
+                         const DnnProgram *program, Fitting fitting,
+                         Checkpoint *out) {
   bool found;
   if (read_latest(path) < 0 && step_below(path, INT64_MAX) < 0)
-    return open_and_verify(memory, arena, path, program, false, true, out);
-  TRY(checkpoint_find(memory, arena, path, program, false, out, &found));
+    return open_and_verify(memory, arena, path, program, fitting, true, out);
+  TRY(checkpoint_find(memory, arena, path, program, fitting, out, &found));
   return found ? STATUS_OK
                : status_make(STATUS_invalid, "'%s' has no checkpoint", path);
 }

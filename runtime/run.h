@@ -24,7 +24,7 @@ typedef enum Stop {
 typedef struct RunOptions {
   int64_t steps, count; /* -1: as the program says */
   int64_t file_bytes;   /* of a file of a checkpoint */
-  bool resume, sample, json, dry_run, quiet, no_save, has_seed, whole;
+  bool resume, sample, json, dry_run, quiet, no_save, has_seed, whole, partial;
   const char *load, *data, *trace, *prompt, *prompts;
   uint64_t seed;
 } RunOptions;

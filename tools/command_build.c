@@ -211,6 +211,7 @@ static void run_words(Tool *tool, int64_t file_bytes, Words *words) {
   add_number(arena, words, "--steps", options->run_steps);
   add_flag(arena, words, "--resume", options->resume);
   add_text(arena, words, "--load", options->load);
+  add_flag(arena, words, "--partial", options->partial);
   add_text(arena, words, "--data", options->data);
   add_text(arena, words, "--trace", options->trace);
   add_flag(arena, words, "--dry-run", options->dry_run);
@@ -258,6 +259,10 @@ static int build_and_run(Tool *tool) {
       !tool_read_bytes(tool, "--file-size", tool->options.file_size,
                        &file_bytes))
     return EXIT_user;
+  if (tool->options.partial && !tool->options.load) {
+    fprintf(stderr, "dnnc: error: --partial goes with --load\n");
+    return EXIT_user;
+  }
   int code = compile_all(tool, &c);
   if (code != EXIT_done) return code;
   hold_signals();

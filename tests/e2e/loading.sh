@@ -29,3 +29,34 @@ fi
 [ "$(grep -c '^differs: ' err)" = 3 ] || { cat err; fail "not all of them"; }
 grep -q 'f32\[784, 16\], the model has f32\[784, 32\]' err || fail "not both shapes"
 [ ! -s other.json ] && [ ! -e other.ckpt/latest ] || fail "it went on"
+
+# A trained body under a new head: what only one side has is listed and passed
+# over; the body is as trained, the head as it begins.
+cat >old.dnn <<'END'
+dim B = 8, P = 4, H = 6, K = 3
+@frozen
+layer body(x: [B, P]) {
+  param w: [P, H] = normal(1)
+  return tanh(dot(x, w, P))
+}
+net f(x: [B, P]) -> [B, K] {
+  param head: [H, K] = zeros
+  return dot(body(x), head, H)
+}
+data set { x: [B, P] = synthetic(records = 64); y: i32[B] = synthetic(3, records = 64) }
+train { loss = cross_entropy(f(set.x), set.y, K); optimizer = sgd(lr = 0.1); steps = 4; save = "old.ckpt" }
+END
+sed 's/head/other/g; s/old\.ckpt/new.ckpt/' old.dnn >new.dnn
+"$dnnc" run old.dnn --seed 5 --quiet >out || fail "the old model"
+"$dnnc" run new.dnn --load old.ckpt --quiet >out 2>err && fail "a new name was taken"
+"$dnnc" run new.dnn --partial --quiet >out 2>err && fail "--partial without --load"
+"$dnnc" run new.dnn --load old.ckpt --partial --quiet >out 2>err || { cat err; fail "--partial"; }
+[ "$(cat err)" = "missing:  other f32[6, 3]
+extra:    head f32[6, 3]" ] || { cat err; fail "--partial lists something else"; }
+hash_in() { grep -ao "\"xxh3:$2\":\"[0-9a-f]*" "$1"/step-*/model-00001*.safetensors; }
+[ -n "$(hash_in old.ckpt body.w)" ] || fail "no hash"
+[ "$(hash_in old.ckpt body.w)" = "$(hash_in new.ckpt body.w)" ] || fail "the body was not taken"
+"$dnnc" run new.dnn H=7 --load old.ckpt --partial --quiet >out 2>err && fail "another size was taken"
+sed 's/body/corpus/g' new.dnn >far.dnn
+"$dnnc" run far.dnn --load old.ckpt --partial --quiet >out 2>err && fail "nothing in common was taken"
+exit 0

@@ -182,9 +182,9 @@ static Status stage_save(Stage *stage, int64_t step) {
 
 static Status stage_find(Stage *stage, int64_t *out_step, bool *out_found) {
   Checkpoint checkpoint = {0};
-  Status status =
-      checkpoint_find(stage->memory, stage->arena, stage->save,
-                      &stage->toy.program, true, &checkpoint, out_found);
+  Status status = checkpoint_find(stage->memory, stage->arena, stage->save,
+                                  &stage->toy.program, FITTING_resume,
+                                  &checkpoint, out_found);
   *out_step = *out_found ? checkpoint.step : -1;
   if (*out_found)
     status = checkpoint_load(stage->arena, &checkpoint, &stage->toy.program,
@@ -322,16 +322,23 @@ Test(store, what_does_not_fit_the_model_is_listed) {
   snprintf(path, sizeof path, "%s/step-00000007", stage.save);
   cr_assert_eq(checkpoint_open(stage.arena, path, &checkpoint).code, STATUS_ok);
   Text list = text_create(stage.arena);
-  cr_assert_eq(
-      checkpoint_fit(stage.arena, &checkpoint, &stage.toy.program, false, &list)
-          .code,
-      STATUS_ok);
+  cr_assert_eq(checkpoint_fit(stage.arena, &checkpoint, &stage.toy.program,
+                              FITTING_whole, &list)
+                   .code,
+               STATUS_ok);
   cr_assert_str_eq(text_string(&list), "");
   stage.toy.persistent[0] = toy_tensor("m.other", DNN_PARAM, DNN_f32, 4, AT_w);
+  Text part = text_create(stage.arena);
+  cr_assert_eq(checkpoint_fit(stage.arena, &checkpoint, &stage.toy.program,
+                              FITTING_part, &part)
+                   .code,
+               STATUS_ok);
+  cr_assert_str_eq(text_string(&part), "missing:  m.other f32[4]\n"
+                                       "extra:    m.w f32[4]\n");
   stage.toy.persistent[1].rank = 1;
   stage.toy.persistent[1].size[0] = 3;
   Status status = checkpoint_fit(stage.arena, &checkpoint, &stage.toy.program,
-                                 false, &list);
+                                 FITTING_part, &list);
   cr_assert_eq(status.code, STATUS_invalid);
   cr_assert(strstr(status.message, "1 missing, 1 extra, 1 of another type"),
             "%s", status.message);
@@ -342,7 +349,7 @@ Test(store, what_does_not_fit_the_model_is_listed) {
   checkpoint_close(&checkpoint);
   freopen("/dev/null", "w", stderr);
   status = checkpoint_locate(stage.memory, stage.arena, stage.save,
-                             &stage.toy.program, &checkpoint);
+                             &stage.toy.program, FITTING_whole, &checkpoint);
   cr_assert_eq(status.code, STATUS_invalid, "%s", status.message);
   stage_close(&stage);
 }
