@@ -22,6 +22,7 @@ static LowerFunction *find(Op op) {
   case OP_put: return lower_put;
   case OP_concat: return lower_concat;
   case OP_shard: return lower_shard;
+  case OP_all_gather: return lower_all_gather;
   case OP_accumulate: return lower_accumulate;
   case OP_route: return lower_route;
   case OP_claim: return lower_claim;

@@ -114,6 +114,7 @@ void lower_scatter_add(Lower *lower);
 void lower_put(Lower *lower);
 void lower_concat(Lower *lower);
 void lower_shard(Lower *lower);
+void lower_all_gather(Lower *lower);
 void lower_accumulate(Lower *lower);
 void lower_conv(Lower *lower);
 void lower_conv_input_grad(Lower *lower);

@@ -139,7 +139,19 @@ void lower_concat(Lower *lower) {
   }
 }
 
-/* A rank takes its piece of a value that it has whole. */
+/* Where an element of a piece lies in a larger piece, `whole`, of the dim. */
+static Coord coord_in_larger(Lower *lower, Coord coord, const Dim *piece,
+                             const Dim *whole) {
+  AxisList cut;
+  bool continues = axis_list_continues(piece->split, whole->split, &cut);
+  ASSERT(continues);
+  int64_t n = axis_list_pieces(piece->split, lower->mesh);
+  if (axis_list_pieces(cut, lower->mesh) == 1) return coord;
+  int number = lower_number(lower, cut, (piece->size + n - 1) / n);
+  return coord_sum(lower, coord, coord_of_expr(number, INT64_MAX));
+}
+
+/* A rank or a micro-batch takes its piece of a value that it has. */
 void lower_shard(Lower *lower) {
   Space space = {0};
   const Type *type = lower->node->types[0], *from = lower->input_types[0];
@@ -150,10 +162,27 @@ void lower_shard(Lower *lower) {
   for (int d = 0; d < from->rank; d++) {
     int at = type_find(type, from->dims[d].name);
     coords[d] = *space_find(&space, from->dims[d].name);
-    if (type->dims[at].split != from->dims[d].split)
-      coords[d] = coord_global(lower, coords[d], &type->dims[at]);
+    coords[d] =
+        coord_in_larger(lower, coords[d], &type->dims[at], &from->dims[d]);
   }
   int value = lower_load(lower, 0, from, coords);
+  store_here(lower, &space, NEST_store, 0, value);
+}
+
+/* What a micro-batch has made goes to its place among them all. */
+void lower_all_gather(Lower *lower) {
+  Space space = {0};
+  const Type *type = lower->node->types[0], *from = lower->input_types[0];
+  lower_stage(lower);
+  inner_of_type(lower, &space, from);
+  lower_stage_ready(lower);
+  int value = load_here(lower, &space, 0, from);
+  for (int d = 0; d < type->rank; d++) {
+    int at = type_find(from, type->dims[d].name);
+    space_add(&space, type->dims[d].name,
+              coord_in_larger(lower, *space_find(&space, type->dims[d].name),
+                              &from->dims[at], &type->dims[d]));
+  }
   store_here(lower, &space, NEST_store, 0, value);
 }
 

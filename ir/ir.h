@@ -80,6 +80,8 @@ AxisList axis_list_append(AxisList list, int axis);
 int axis_list_length(AxisList list);
 int axis_list_at(AxisList list, int index);
 AxisSet axis_list_set(AxisList list);
+/* `list` is `first`, then *out_rest: it cuts what `first` cuts further. */
+bool axis_list_continues(AxisList list, AxisList first, AxisList *out_rest);
 int64_t axis_list_pieces(AxisList list, const Mesh *mesh);
 
 typedef enum ReduceKind { REDUCE_sum, REDUCE_max, REDUCE_min } ReduceKind;

@@ -122,8 +122,8 @@ static Decision *decision_of(Rule *r, Name name) {
   return NULL;
 }
 
-/* The first operand that splits a dim decides, unless an axis that it takes
- * cuts another dim of this node already. */
+/* The first operand that splits a dim decides, or one that goes on where that
+ * one ends, unless an axis that it takes cuts another dim of this node. */
 static void decide_dim(Rule *r, const Dim *dim) {
   Decision *decision = decision_of(r, dim->name);
   if (!decision) {
@@ -131,9 +131,12 @@ static void decide_dim(Rule *r, const Dim *dim) {
     decision = &r->decisions[r->n++];
     *decision = (Decision){dim->name, exception(r, dim->name), 0};
   }
-  AxisSet axes = axis_list_set(dim->split);
-  bool is_taken = decision->split || decision->exception == WHOLE;
-  if (is_taken || axes & r->used) return;
+  AxisList more;
+  if (decision->exception == WHOLE ||
+      !axis_list_continues(dim->split, decision->split, &more))
+    return;
+  AxisSet axes = axis_list_set(more);
+  if (axes & r->used) return;
   decision->split = dim->split;
   r->used |= axes;
 }

@@ -46,6 +46,12 @@ int axis_list_at(AxisList list, int index) {
   return axis;
 }
 
+bool axis_list_continues(AxisList list, AxisList first, AxisList *out_rest) {
+  int n_bits = 4 * axis_list_length(first);
+  *out_rest = n_bits < 32 ? list >> n_bits : 0;
+  return (list & ~(n_bits < 32 ? ~(AxisList)0 << n_bits : 0)) == first;
+}
+
 AxisSet axis_list_set(AxisList list) {
   AxisSet set = 0;
   for (; list; list >>= 4) set |= (AxisSet)(1u << ((list & 15) - 1));

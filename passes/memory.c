@@ -16,8 +16,8 @@
  * is written where, or after, nobody reads the old one.
  *
  * With micro-batches some nodes run again and again: what they read from
- * outside stays alive to the end of that loop, and what accumulates is alive
- * from its beginning.
+ * outside stays alive to the end of that loop, and what accumulates or
+ * gathers is alive from its beginning.
  */
 #include "passes/order.h"
 
@@ -225,7 +225,8 @@ static void extend_over_loop(Packing *packing) {
   }
   for (int id = begin; id <= end; id++) {
     const Node *node = graph->nodes.data[id];
-    for (int r = 0; node->op == OP_accumulate && r < node->n_results; r++) {
+    bool is_whole = node->op == OP_accumulate || node->op == OP_all_gather;
+    for (int r = 0; is_whole && r < node->n_results; r++) {
       Buffer *buffer = buffer_of(packing, (Value){id, r});
       buffer->first = begin;
       if (buffer->last < end) buffer->last = end;

@@ -13,7 +13,10 @@
  * conversion is inserted there, once for each value.  A partial value stays
  * partial through linear operators, so the two gradients of a tied parameter
  * are added before the one reduction.  Over a sequential axis (micro-batches)
- * the reduction is `accumulate`, and it comes first.
+ * the reduction is `accumulate`, and it comes first.  A state with the batch
+ * dim lies there for all micro-batches: each takes its piece of it (`shard`),
+ * and puts its piece of the new one to the others (`all_gather`) for the
+ * update.
  *
  * What the plan may not ask for yet is said by name: sharded parameters, dims
  * that an operator needs whole, pieces of unequal size, ZeRO.
@@ -95,9 +98,6 @@ static const Type *place_input(Partition *p, const GraphInput *input,
     AxisList axes = lines[d] ? free_axes(p, lines, type, d, input->path) : 0;
     bool is_data = input->role == ROLE_data;
     if (is_data) axes = add_time(p, axes, dim->name);
-    if (input->role == ROLE_state && dim->name == p->plan->batch_dim &&
-        mesh_sequential(p->mesh))
-      diag(diags, DIAG_state_micro, span, input->path);
     int64_t pieces = axis_list_pieces(axes, p->mesh);
     Span place = lines[d] && lines[d]->span.source ? lines[d]->span : span;
     bool may_split = is_data || (input->role == ROLE_state &&
@@ -216,24 +216,60 @@ static Value localise(Partition *p, Value value, const Type *want) {
                             1, NULL);
 }
 
-/* Each rank takes its piece of a whole value, one dim after the other. */
+static void axis_names(const Partition *p, Attrs *attrs, AxisList list) {
+  Name axes[MAX_AXES];
+  int n = axis_list_length(list);
+  for (int i = 0; i < n; i++)
+    axes[i] = p->mesh->axes[axis_list_at(list, i)].name;
+  attrs_names(attrs, ATTR_axes, arena_copy(p->ctx->scratch, axes, sizeof axes),
+              n);
+}
+
+/* The value, or what cuts it further, in other pieces along dim `d`. */
+static Value change_pieces(Partition *p, Op op, Value value, int d,
+                           AxisList split, AxisList axes) {
+  Type *type =
+      type_copy(p->ctx->module->arena, graph_type(p->rewrite.to, value));
+  type->dims[d].split = split;
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, type->dims[d].name);
+  axis_names(p, &attrs, axes);
+  const Type *types[1] = {type};
+  return graph_append_typed(p->rewrite.to, op, &value, 1, &attrs, types, 1,
+                            NULL);
+}
+
+/* All micro-batches of a value that they cut, but along dims that `want`, if
+ * not NULL, has in their pieces. */
+static Value gather_time(Partition *p, Value value, const Type *want) {
+  const Type *type = graph_type(p->rewrite.to, value);
+  AxisSet timed = mesh_sequential(p->mesh);
+  for (int d = 0; d < type->rank; d++) {
+    AxisList ranks = 0, time = 0, split = type->dims[d].split;
+    for (int i = 0; i < axis_list_length(split); i++) {
+      int axis = axis_list_at(split, i);
+      AxisList *to = timed >> axis & 1 ? &time : &ranks;
+      *to = axis_list_append(*to, axis);
+    }
+    int at = want ? type_find(want, type->dims[d].name) : -1;
+    bool stays = at >= 0 && axis_list_set(want->dims[at].split) & timed;
+    if (time && !stays)
+      value = change_pieces(p, OP_all_gather, value, d, ranks, time);
+  }
+  return value;
+}
+
+/* Each rank takes its piece of what it has, one dim after the other. */
 static Value take_pieces(Partition *p, Value value, const Type *want) {
   Graph *to = p->rewrite.to;
   for (int d = 0; d < want->rank; d++) {
     const Type *type = graph_type(to, value);
     int at = type_find(type, want->dims[d].name);
     if (at < 0 || type->dims[at].split == want->dims[d].split) continue;
-    Type *cut = type_copy(p->ctx->module->arena, type);
-    cut->dims[at].split = want->dims[d].split;
-    Attrs attrs = {0};
-    attrs_name(&attrs, ATTR_dim, cut->dims[at].name);
-    Name axes[MAX_AXES];
-    int n = axis_list_length(cut->dims[at].split);
-    for (int i = 0; i < n; i++)
-      axes[i] = p->mesh->axes[axis_list_at(cut->dims[at].split, i)].name;
-    attrs_names(&attrs, ATTR_axes, axes, n);
-    const Type *types[1] = {cut};
-    value = graph_append_typed(to, OP_shard, &value, 1, &attrs, types, 1, NULL);
+    AxisList split = want->dims[d].split, axes;
+    bool continues = axis_list_continues(split, type->dims[at].split, &axes);
+    ASSERT(continues);
+    value = change_pieces(p, OP_shard, value, at, split, axes);
   }
   return value;
 }
@@ -251,7 +287,8 @@ static Value convert(Partition *p, Value value, const Type *want, int id) {
     int at = type_find(want, dim->name);
     ASSERT(at >= 0);
     if (dim->split == want->dims[at].split) continue;
-    if (dim->split == 0) {
+    AxisList more;
+    if (axis_list_continues(want->dims[at].split, dim->split, &more)) {
       must_cut = true;
       continue;
     }
@@ -285,8 +322,9 @@ static void place_node(Partition *p, int id) {
   const Type **results = ARENA_ARRAY(scratch, const Type *, node->n_results);
   for (int i = 0; i < node->n_inputs; i++) {
     /* The update works on reduced gradients, also where it is linear: the norm
-     * needs them reduced anyway. */
-    if (node->phase == PHASE_update) inputs[i] = make_whole(p, inputs[i]);
+     * needs them reduced anyway.  It is made once for all micro-batches. */
+    if (node->phase == PHASE_update)
+      inputs[i] = gather_time(p, make_whole(p, inputs[i]), NULL);
     types[i] = graph_type(to, inputs[i]);
   }
   shard_infer(to, node->op, node->attrs, node->n_attrs, types, node->n_inputs,
@@ -303,17 +341,19 @@ static void place_node(Partition *p, int id) {
 
 /* ---- scans ---- */
 
-/* The split that some input of the scan gives a dim of this name: what comes
- * whole beside it, like a carry that begins as zero, is probably to be split
- * in the same way. */
+/* The finest split that some input of the scan gives a dim of this name: what
+ * comes in larger pieces, like a carry that begins as zero, is probably to be
+ * split in the same way. */
 static AxisList split_by_name(const Partition *p, const Value *inputs, int n,
                               Name dim) {
+  AxisList split = 0, more;
   for (int i = 0; i < n; i++) {
     const Type *type = graph_type(p->rewrite.to, inputs[i]);
     int at = type_find(type, dim);
-    if (at >= 0 && type->dims[at].split) return type->dims[at].split;
+    if (at >= 0 && axis_list_continues(type->dims[at].split, split, &more))
+      split = type->dims[at].split;
   }
-  return 0;
+  return split;
 }
 
 /* Placements of the body's inputs, in part a guess. */
@@ -328,9 +368,10 @@ static const Type **place_body_inputs(Partition *p, const Node *node,
         type_copy(p->ctx->module->arena, graph_type(node->body, inner));
     for (int d = 0; d < type->rank; d++) {
       Name dim = type->dims[d].name;
+      AxisList more, split = split_by_name(p, inputs, node->n_inputs, dim);
       type->dims[d].split = given->dims[type_find(given, dim)].split;
-      if (!type->dims[d].split)
-        type->dims[d].split = split_by_name(p, inputs, node->n_inputs, dim);
+      if (axis_list_continues(split, type->dims[d].split, &more))
+        type->dims[d].split = split;
     }
     types[i] = type;
   }
@@ -338,7 +379,7 @@ static const Type **place_body_inputs(Partition *p, const Node *node,
 }
 
 static Partition place_body(Partition *p, const Node *node,
-                            const Type *const *types) {
+                            const bool *is_partial, const Type *const *types) {
   Partition inner = {.ctx = p->ctx, .plan = p->plan, .mesh = p->mesh};
   inner.rewrite = rewrite_begin(p->ctx, node->body);
   inner.rewrite.to->mesh = *p->mesh;
@@ -355,6 +396,12 @@ static Partition place_body(Partition *p, const Node *node,
                 rewrite_input(inner.rewrite.to, &node->body->inputs.data[slot],
                               types[slot]));
   }
+  for (int i = 0; i < scan_carries(node); i++) {
+    Value value = node->body->outputs.data[i].value;
+    if (!is_partial[i])
+      rewrite_set(&inner.rewrite, value,
+                  make_whole(&inner, rewrite_get(&inner.rewrite, value)));
+  }
   return inner;
 }
 
@@ -367,13 +414,21 @@ static Value summand(const Graph *body, int carry) {
   return VALUE_NONE;
 }
 
+/* A carry that begins as zero and only adds up may stay a partial sum. */
+static bool stays_partial(const Partition *p, const Node *node,
+                          const Value *inputs, int carry) {
+  double start;
+  return value_is(summand(node->body, carry)) &&
+         value_const(p->rewrite.to, inputs[carry], &start) && start == 0;
+}
+
 /* What a carry becomes is what it must begin as; true if that is news.  A sum
  * of partial values is partial from the beginning. */
 static bool adopt_carries(const Node *node, const Partition *inner,
-                          const Type **types) {
+                          const bool *is_partial, const Type **types) {
   bool changed = false;
   for (int i = 0; i < scan_carries(node); i++) {
-    Value more = summand(node->body, i);
+    Value more = is_partial[i] ? summand(node->body, i) : VALUE_NONE;
     Value value =
         rewrite_get(&inner->rewrite, node->body->outputs.data[i].value);
     const Type *type = graph_type(inner->rewrite.to, value);
@@ -392,10 +447,15 @@ static bool adopt_carries(const Node *node, const Partition *inner,
   return changed;
 }
 
-static bool has_collective(const Graph *graph) {
-  for (int id = 0; id < graph->nodes.n; id++)
-    if (op_info(graph->nodes.data[id]->op)->is_collective) return true;
-  return false;
+/* A loop over positions cannot wait for the other micro-batches. */
+static void check_body(const Partition *p, const Graph *body) {
+  for (int id = 0; id < body->nodes.n; id++) {
+    const Node *node = body->nodes.data[id];
+    if (node->op != OP_accumulate) continue;
+    diag(p->ctx->module->diags, DIAG_needs_whole_batch, node->span,
+         node->path && *node->path ? node->path : op_info(node->op)->name);
+    return;
+  }
 }
 
 /* Zero is also the partial sum of zeros. */
@@ -428,7 +488,8 @@ static Value convert_scan_input(Partition *p, const Node *node, int i,
 }
 
 /* The body is placed like a graph, with a guess for its carries, until they
- * come out as they went in.  A sum over ranks in the loop is not done yet. */
+ * come out as they went in.  What a position needs of all ranks is reduced
+ * there; what is only stacked or added up, after the loop. */
 static void place_scan(Partition *p, int id) {
   enum { MOST_TRIES = 8 };
   const Node *node = p->rewrite.from->nodes.data[id];
@@ -436,12 +497,17 @@ static void place_scan(Partition *p, int id) {
   Value *inputs = rewrite_inputs(&p->rewrite, id);
   for (int i = 0; i < node->n_inputs; i++) inputs[i] = make_whole(p, inputs[i]);
   const Type **types = place_body_inputs(p, node, inputs);
-  Partition inner = place_body(p, node, types);
-  for (int i = 0; i < MOST_TRIES && adopt_carries(node, &inner, types); i++)
-    inner = place_body(p, node, types);
+  bool *is_partial = ARENA_ARRAY(p->ctx->scratch, bool, node->n_inputs);
+  for (int i = 0; i < scan_carries(node); i++)
+    is_partial[i] = stays_partial(p, node, inputs, i);
+  Partition inner = place_body(p, node, is_partial, types);
+  for (int i = 0;
+       i < MOST_TRIES && adopt_carries(node, &inner, is_partial, types); i++)
+    inner = place_body(p, node, is_partial, types);
   Graph *body = rewrite_end(&inner.rewrite);
   rewrite_at(&p->rewrite, id);
-  bool is_good = !adopt_carries(node, &inner, types) && !has_collective(body);
+  check_body(p, body);
+  bool is_good = !adopt_carries(node, &inner, is_partial, types);
   for (int i = 0; i < node->n_inputs; i++) {
     inputs[i] = convert_scan_input(p, node, i, inputs[i], types[i], id);
     is_good =
@@ -460,9 +526,10 @@ static Value place_output(Partition *p, const InputIndex *inputs,
   Graph *to = p->rewrite.to;
   Value value = make_whole(p, rewrite_get(&p->rewrite, output->value));
   const GraphInput *slot = input_indexed(inputs, output->role, output->path);
+  const Type *want = slot ? graph_type(to, slot->value) : NULL;
+  value = gather_time(p, value, want);
   const Type *type = graph_type(to, value);
-  const Type *want = slot ? graph_type(to, slot->value)
-                          : type_whole(p->ctx->module->arena, type);
+  if (!want) want = type_whole(p->ctx->module->arena, type);
   for (int d = 0; d < type->rank; d++) {
     int at = type_find(want, type->dims[d].name);
     if (type->dims[d].split && want->dims[at].split != type->dims[d].split) {
@@ -543,7 +610,7 @@ static void check_loop(const Partition *p) {
            node->path && *node->path ? node->path : op_info(node->op)->name);
       return;
     }
-    follows[id] |= node->op == OP_accumulate;
+    follows[id] |= node->op == OP_accumulate || node->op == OP_all_gather;
   }
 }
 

@@ -82,9 +82,16 @@ for case in mlp:4 chargpt:2:batch=4; do
   cp "$model.cpu" "$model-2.cpu"
   on_mock "$model-2" "$steps"
 done
+# Loops of loops, and sums over ranks in a loop.
+for model in nested across; do
+  # shellcheck disable=SC2086
+  mock_build "$model-2" "../tests/scans/$model" --ranks 2 B=4 $settings
+  on_cpu "$model-2" "../tests/scans/$model" 3 B=4
+  on_mock "$model-2" 3
+done
 # Collectives as late as their readers allow (above), and as soon as they may.
 DNN_MOCK_EAGER=1 on_mock mlp-2 4
 DNN_NCCL_LIB=/nonexistent refuses "no NCCL" "several GPUs need NCCL" mlp-2
 DNN_MOCK_FAIL=ncclAllReduce:3:3 refuses "a collective that fails" \
   "NCCL failed in an all-reduce" mlp-2
-echo "CUDA bundles on the mock GPU: 7 trained, 10 failures named"
+echo "CUDA bundles on the mock GPU: 9 trained, 10 failures named"

@@ -53,7 +53,7 @@ grep -q '@unroll' unroll.dnn && [ "$(losses plain)" = "$(losses turns)" ] ||
   fail "@unroll changes the bits"
 echo "lstm: @unroll(3) gives the same bits"
 has_mpi || skip "ranks, which need mpirun"
-for model in gru attention outside nested; do
+for model in gru attention outside nested carried; do
   train "$model-1" "$model" B=4
   for way in "--ranks 2" "--ranks 4" "--microbatches 2" \
     "--ranks 2 --microbatches 2"; do
@@ -63,3 +63,15 @@ for model in gru attention outside nested; do
     echo "$model: $way agrees with one rank"
   done
 done
+
+# A body that looks at the whole batch: a sum over ranks at each position.
+train across-1 across
+for way in "--ranks 2" "--ranks 4" "--ranks 4 -O0"; do
+  # shellcheck disable=SC2086
+  train across-way across $way
+  same across-1 across-way
+  echo "across: $way agrees with one rank"
+done
+"$dnnc" build "$folder/across.dnn" --microbatches 2 -o bundle 2>err &&
+  fail "a position cannot wait for all micro-batches"
+grep -q "across.dnn:.*needs a sum over the whole batch" err || fail "$(cat err)"

@@ -84,30 +84,60 @@ static Tensor run_node(Play *play, const Node *node, const Tensor *inputs,
   return out;
 }
 
+/* Pieces that differ on the axes of a collective only. */
+static bool same_group(const Mesh *mesh, const Node *node, int a, int b) {
+  int n;
+  const Name *axes = node_names(node, ATTR_axes, &n);
+  for (int axis = 0; axis < mesh->n_axes; axis++) {
+    bool is_joined = false;
+    for (int i = 0; i < n; i++) is_joined |= axes[i] == mesh->axes[axis].name;
+    if (!is_joined && coordinate(mesh, a, axis) != coordinate(mesh, b, axis))
+      return false;
+  }
+  return true;
+}
+
+/* The pieces of a group, each at its place. */
+static Tensor gather_pieces(Play *play, const Node *node, int piece) {
+  const Mesh *mesh = &play->graph->mesh;
+  const Type *whole = node->types[0];
+  const Type *part = graph_type(play->graph, node->inputs[0]);
+  Tensor out = tensor_create(play->module->arena, local_type(play, whole));
+  for (int p = 0; p < N_PIECES; p++) {
+    if (!same_group(mesh, node, p, piece)) continue;
+    Tensor in = play->values[node->inputs[0].node][p];
+    for (int64_t i = 0; i < type_elements(in.type); i++) {
+      int64_t rest = i, at = 0, stride = 1;
+      for (int d = part->rank - 1; d >= 0; d--) {
+        int64_t k = rest % in.type->dims[d].size;
+        rest /= in.type->dims[d].size;
+        k += offset_of(mesh, &part->dims[d], p) -
+             offset_of(mesh, &whole->dims[d], piece);
+        at += k * stride;
+        stride *= out.type->dims[d].size;
+      }
+      out.data[at] = in.data[i];
+    }
+  }
+  return out;
+}
+
 /* Sum (or maximum) over the pieces that differ from `piece` on `axes` only. */
 static Tensor reduce_pieces(Play *play, const Node *node, int piece) {
   const Mesh *mesh = &play->graph->mesh;
-  int n;
-  const Name *axes = node_names(node, ATTR_axes, &n);
   bool is_max = strcmp(node_name(node, ATTR_reduce), "max") == 0;
   const Tensor *in = play->values[node->inputs[0].node];
   Tensor out = tensor_create(play->module->arena, in[piece].type);
   bool is_first = true;
   for (int p = 0; p < N_PIECES; p++) {
-    bool same_group = true;
-    for (int a = 0; a < mesh->n_axes; a++) {
-      bool is_reduced = false;
-      for (int i = 0; i < n; i++) is_reduced |= axes[i] == mesh->axes[a].name;
-      same_group &=
-          is_reduced || coordinate(mesh, p, a) == coordinate(mesh, piece, a);
-    }
-    for (int64_t i = 0; same_group && i < type_elements(out.type); i++) {
+    bool is_part = same_group(mesh, node, p, piece);
+    for (int64_t i = 0; is_part && i < type_elements(out.type); i++) {
       double x = in[p].data[i];
       out.data[i] = is_first ? x
                     : is_max ? fmax(out.data[i], x)
                              : out.data[i] + x;
     }
-    is_first &= !same_group;
+    is_first &= !is_part;
   }
   return out;
 }
@@ -125,6 +155,8 @@ static void play_node(Play *play, int id, const Tensor *whole_inputs) {
     } else if (node->op == OP_all_reduce || node->op == OP_accumulate) {
       cr_assert_eq(node->n_inputs, 1);
       *to = reduce_pieces(play, node, p);
+    } else if (node->op == OP_all_gather) {
+      *to = gather_pieces(play, node, p);
     } else if (node->op == OP_shard) {
       *to = cut(play, inputs[0], type, p);
     } else if (node->op == OP_iota) {

@@ -158,6 +158,12 @@ Test(scan, outside) {
 Test(scan, single) {
   check("single");
 }
+Test(scan, carried) {
+  check("carried");
+}
+Test(scan, across) {
+  check("across");
+}
 Test(scan, nested) {
   check("nested");
 }
