@@ -5,6 +5,7 @@
 #include "support/support.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Beyond two deviations lie 4.6 % of the draws: the bound is never reached. */
 static double truncated_normal(uint64_t key, uint64_t index) {
@@ -35,6 +36,54 @@ double init_value(Init init, uint64_t key, uint64_t index) {
 
 /* ---- orthogonal ---- */
 
+/* Sums in a fixed order, eight side by side, so that they may be vectors. */
+enum { LANES = 8, TILE = 4, BLOCK = 32, CHUNK = 512 };
+
+/* out[j] += a . b(j) for TILE rows `stride` apart. */
+static void products(const double *a, const double *b, int64_t stride,
+                     int64_t n, double *out) {
+  double sum[TILE][LANES] = {{0}};
+  int64_t k = 0;
+  for (; k + LANES <= n; k += LANES)
+    for (int j = 0; j < TILE; j++)
+      for (int l = 0; l < LANES; l++)
+        sum[j][l] += a[k + l] * b[j * stride + k + l];
+  for (int j = 0; j < TILE; j++) {
+    for (int l = 0; l < LANES; l++) out[j] += sum[j][l];
+    for (int64_t i = k; i < n; i++) out[j] += a[i] * b[j * stride + i];
+  }
+}
+
+/* a -= by[0] b(0) + by[1] b(1) + ... for TILE rows. */
+static void subtract(double *restrict a, const double *restrict b,
+                     int64_t stride, int64_t n, const double *by) {
+  for (int64_t k = 0; k < n; k++)
+    a[k] -= by[0] * b[k] + by[1] * b[stride + k] + by[2] * b[2 * stride + k] +
+            by[3] * b[3 * stride + k];
+}
+
+/* Takes from `n` rows behind `before` ones, a multiple of TILE, what lies along
+ * those; in chunks that stay in the cache. */
+static void project_off(double *rows, int64_t before, int64_t n, int64_t length,
+                        double *along) {
+  double *block = rows + before * length;
+  memset(along, 0, (size_t)(n * before) * sizeof *along);
+  for (int is_taken = 0; is_taken < 2; is_taken++)
+    for (int64_t from = 0; from < length; from += CHUNK) {
+      int64_t count = length - from < CHUNK ? length - from : CHUNK;
+      for (int64_t j = 0; j < before; j += TILE)
+        for (int64_t i = 0; i < n; i++) {
+          const double *others = rows + j * length + from;
+          double *row = block + i * length + from;
+          double *by = along + i * before + j;
+          if (is_taken)
+            subtract(row, others, length, count, by);
+          else
+            products(row, others, length, count, by);
+        }
+    }
+}
+
 static double product(const double *a, const double *b, int64_t n) {
   double sum = 0;
   for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
@@ -45,25 +94,38 @@ static void scale(double *a, double factor, int64_t n) {
   for (int64_t i = 0; i < n; i++) a[i] *= factor;
 }
 
-/* Gram-Schmidt on `n` normal vectors of `length` >= n: the Q of a QR
- * decomposition with positive diagonal, so that all such Q are equally likely.
- * The second pass makes up for the cancellation of the first ("twice is
- * enough"). */
-static void orthonormal_rows(uint64_t key, int64_t n, int64_t length,
-                             double *rows) {
+/* Each row without what lies along those before it, of length 1. */
+static void orthonormal_block(double *block, int64_t n, int64_t length) {
   for (int64_t i = 0; i < n; i++) {
-    double *row = rows + i * length;
-    for (int64_t k = 0; k < length; k++)
-      row[k] = random_normal(key, (uint64_t)(i * length + k));
+    double *row = block + i * length;
     for (int pass = 0; pass < 2; pass++) {
       scale(row, 1 / sqrt(product(row, row, length)), length);
       for (int64_t j = 0; j < i; j++) {
-        const double *other = rows + j * length;
+        const double *other = block + j * length;
         double along = product(row, other, length);
         for (int64_t k = 0; k < length; k++) row[k] -= along * other[k];
       }
     }
     scale(row, 1 / sqrt(product(row, row, length)), length);
+  }
+}
+
+/* Gram-Schmidt by blocks on `n` normal vectors of `length` >= n: the Q of a QR
+ * decomposition with positive diagonal, so that all such Q are equally likely.
+ * The second pass makes up for the cancellation of the first ("twice is
+ * enough"). */
+static void orthonormal_rows(Arena *scratch, uint64_t key, int64_t n,
+                             int64_t length, double *rows) {
+  double *along = ARENA_ARRAY(scratch, double, BLOCK *n);
+  for (int64_t i = 0; i < n * length; i++)
+    rows[i] = random_normal(key, (uint64_t)i);
+  for (int64_t first = 0; first < n; first += BLOCK) {
+    int64_t count = n - first < BLOCK ? n - first : BLOCK;
+    project_off(rows, first, count, length, along);
+    orthonormal_block(rows + first * length, count, length);
+    if (first == 0) continue;
+    project_off(rows, first, count, length, along);
+    orthonormal_block(rows + first * length, count, length);
   }
 }
 
@@ -89,7 +151,7 @@ static void fill_orthogonal(Arena *scratch, unsigned set, uint64_t key,
   bool is_wide = n[0] <= n[1];
   int64_t length = is_wide ? n[1] : n[0];
   double *rows = ARENA_ARRAY(scratch, double, n[0] * n[1]);
-  orthonormal_rows(key, is_wide ? n[0] : n[1], length, rows);
+  orthonormal_rows(scratch, key, is_wide ? n[0] : n[1], length, rows);
   for (int64_t i = 0; i < n[0] * n[1]; i++) {
     int64_t row, column;
     place_in_matrix(sizes, rank, set, i, &row, &column);
