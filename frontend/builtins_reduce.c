@@ -152,9 +152,13 @@ static bool same_dims(BuiltinCall *call, Val a, Val b, int at) {
 /* Logits x over V and integers y: y must have the dims of x but V. */
 static bool check_classes(BuiltinCall *call) {
   Elab *e = call->e;
-  if (!arg_real_tensor(call, 0) || !arg_tensor(call, 1) ||
+  if (!arg_tensor(call, 0) || !arg_tensor(call, 1) ||
       !arg_dims(call, 2, 0, true))
     return false;
+  if (dtype_class(elab_type(e, call->args[0])->dtype) != CLASS_REAL) {
+    arg_wrong(call, 0, "a real tensor");
+    return false;
+  }
   const Type *x = elab_type(e, call->args[0]), *y = elab_type(e, call->args[1]);
   if (dtype_class(y->dtype) != CLASS_INT) {
     arg_wrong(call, 1, "an integer tensor");
