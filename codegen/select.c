@@ -640,6 +640,18 @@ static Status check_inputs(const Select *select) {
   return STATUS_OK;
 }
 
+static Status no_second_loop(const Graph *graph, int id) {
+  const Node *between = graph->nodes.data[id - 1];
+  const char *path = between->path && *between->path
+                         ? between->path
+                         : op_info(between->op)->name;
+  return status_make(STATUS_invalid,
+                     "'%s' is the same for all micro-batches, but comes from "
+                     "and goes into what is computed for each of them: not "
+                     "supported yet",
+                     path);
+}
+
 Status select_code(KernelSet *set, const CodeInput *code, LaunchList *out) {
   const Graph *graph = code->graph;
   Select select = {.set = set,
@@ -657,7 +669,9 @@ Status select_code(KernelSet *set, const CodeInput *code, LaunchList *out) {
     int end = id;
     while (end < graph->nodes.n && node_timed(graph, end)) end++;
     if (end > id) {
-      ASSERT(!has_loop); /* `order` puts them together */
+      /* `order` puts them together, unless one reads what another made that is
+       * the same for all micro-batches, as a carry without the batch dim. */
+      if (has_loop) return no_second_loop(graph, id);
       has_loop = true;
       TRY(select_loop(&select, id, end));
     } else {

@@ -52,3 +52,25 @@ printf 'mesh { data = 2 }\nplan {\n  memory = 1MB\n}\n' >small.plan
 [ $? = 2 ] || fail "memory: not exit 2"
 grep -q '^small.plan:3:3: error: a rank needs' err || { cat err; fail "memory"; }
 [ ! -e out.bundle ] || fail "memory: something was written"
+
+# A carry without the batch dim is the same for all micro-batches; what reads it
+# and is read by them would part what runs for each: said, and no fault.
+cat >between.dnn <<'END'
+dim B = 4, T = 6, C = 3
+net f(x: [B, T, C]) -> [B, T, C] {
+  param a: [C] = ones
+  y, n = scan T (h: [B, C] = 0, k: [] = 0) {
+    h = 0.5 * h + a * x
+    k = k + 1
+    return (h, k)
+  }
+  return y + cumsum(n, T)
+}
+data set { x: [B, T, C] = synthetic(records = 32) }
+train { loss = mse(f(set.x), set.x); optimizer = sgd(lr = 0.1); steps = 2 }
+END
+"$dnnc" build between.dnn --microbatches 2 --quiet -o out.bundle 2>err
+[ $? = 1 ] || { cat err; fail "between micro-batches: not exit 1"; }
+grep -q 'is the same for all micro-batches.*not supported yet' err || { cat err; fail "between"; }
+[ ! -e out.bundle ] || fail "between: something was written"
+exit 0
