@@ -181,20 +181,23 @@ static const char *make_optimizer(Maker *m) {
 #define OPTIMIZER(name, ...) #name,
 #include "passes/plan/optimizers.def"
   };
-  static const char *const rates[] = {"0.02", "cosine(0.02, warmup = 2)",
-                                      "linear_decay(0.02, warmup = 1)",
-                                      "inverse_sqrt(0.02, 2)"};
+  static const char *const rates[][2] = {{"", ""},
+                                         {"cosine(", ", warmup = 2)"},
+                                         {"linear_decay(", ", warmup = 1)"},
+                                         {"inverse_sqrt(", ", 2)"}};
   static const char *const decays[] = {"", "", ", decay = 0.1",
                                        ", decay = 0.1, decay_on = all"};
   static const char *const momenta[] = {"", ", momentum = 0.9",
                                         ", momentum = 0.9, nesterov = true"};
   const char *name = names[choose(m->choices, ARRAY_LENGTH(names))];
-  const char *rate = rates[choose(m->choices, ARRAY_LENGTH(rates))];
+  const char *const *rate = rates[choose(m->choices, ARRAY_LENGTH(rates))];
+  /* It looks at signs only, also at that of rounding. */
+  const char *peak = strcmp(name, "lion") ? "0.02" : "0.0005";
   const char *more = "";
   if (!strcmp(name, "adam") || !strcmp(name, "adamw")) more = ", eps = 0.1";
   if (!strcmp(name, "sgd"))
     more = momenta[choose(m->choices, ARRAY_LENGTH(momenta))];
-  return FORMAT(m, "%s(lr = %s%s%s)", name, rate, more,
+  return FORMAT(m, "%s(lr = %s%s%s%s%s)", name, rate[0], peak, rate[1], more,
                 decays[choose(m->choices, ARRAY_LENGTH(decays))]);
 }
 
