@@ -8,6 +8,7 @@ each with {"ms": median, "all": [...], "loss": last}; so that a caller can
 interleave it with another program.  The process, and with it every cache, stays.
 """
 import json
+import os
 import math
 import sys
 import time
@@ -17,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-torch.set_num_threads(2)
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 torch.set_flush_denormal(True)
 
 SIZES = {  # batch, T, V, C, H, L, bias, gelu

@@ -4,6 +4,7 @@ it: nn.LSTM, Adam in one kernel, gradient clipping, denormals flushed.
     python3 torch_lstm.py charlstm       asked and answering as torch_gpt.py
 """
 import json
+import os
 import sys
 import time
 
@@ -12,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-torch.set_num_threads(2)
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 torch.set_flush_denormal(True)
 B, T, V, E, C = 32, 64, 128, 32, 192
 
