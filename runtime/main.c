@@ -396,6 +396,22 @@ static int launch(int argc, char **argv, const DnnProgram *program) {
                        .n_arguments = argc - 1});
 }
 
+/* Of a program that trains too, what sampling needs: its codes, and no more of
+ * the arena than they touch. */
+static const DnnProgram *for_sampling(Arena *arena, const DnnProgram *program) {
+  static const char *const names[] = {"sample", "decode", "begin"};
+  DnnProgram *own = arena_copy(arena, program, sizeof *program);
+  DnnCode *codes = ARENA_ARRAY(arena, DnnCode, ARRAY_LENGTH(names));
+  own->codes = codes;
+  own->n_codes = 0;
+  own->arena_bytes = program->sample->arena_bytes;
+  for (int i = 0; i < ARRAY_LENGTH(names); i++) {
+    const DnnCode *code = program_code(program, names[i]);
+    if (code) codes[own->n_codes++] = *code;
+  }
+  return own;
+}
+
 int rank_main(int argc, char **argv, const DnnProgram *program) {
   RunOptions options;
   file_fill_standard_streams();
@@ -407,6 +423,7 @@ int rank_main(int argc, char **argv, const DnnProgram *program) {
   if (!memory) exhausted(NULL);
   Arena *arena = arena_create(memory);
   Run *run = ARENA_NEW(arena, Run);
+  if (options.sample && program->sample) program = for_sampling(arena, program);
   *run = (Run){.program = program,
                .options = options,
                .memory = memory,

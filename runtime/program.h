@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define DNN_ABI       5
+#define DNN_ABI       6
 #define DNN_MAX_RANK  12
 #define DNN_MAX_LOOPS 8 /* one inside the other */
 
@@ -254,6 +254,7 @@ typedef struct DnnSample {
   const char *prompt;
   int64_t count, top_k;
   double temperature;
+  int64_t arena_bytes;  /* what its codes touch, training apart */
   uint8_t bpe;          /* else bytes */
   uint8_t fills_caches; /* the code `sample` does, for its whole window */
   const char *vocabulary;

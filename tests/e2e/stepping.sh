@@ -53,6 +53,10 @@ lstm T=16 --prompt "$(printf 'Zo\303\253')" >/dev/null 2>err
 lstm T=128 --count 50 --prompt Q --whole-windows >whole.json || fail "Q"
 lstm.bundle/run --sample --json --count 50 --prompt Q >step.json || fail "run --sample"
 same step.json whole.json "bundle"
+# Sampling from it takes no memory for training, however large that is.
+"$dnnc" build "$charlstm" E=16 C=24 batch=4000000 T=1000 save=lstm.ckpt -o huge.bundle --quiet --data "$root" || fail "build huge"
+huge.bundle/run --sample --json --count 50 --prompt Q >step.json || fail "sample from a huge bundle"
+same step.json whole.json "a huge bundle"
 printf 'Q\nAb\nQ\n' >prompts
 lstm.bundle/run --sample --json --count 50 --prompts prompts >lines.json || fail "prompts"
 [ "$(wc -l <lines.json)" = 3 ] || fail "not a line for each prompt"
