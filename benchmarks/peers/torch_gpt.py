@@ -3,23 +3,17 @@ writes it: fused attention, fused AdamW, gradient clipping, denormals flushed.
 
     python3 torch_gpt.py MODEL STEPS      MODEL: chargpt or gpt2
 
-Reads one JSON line per request from standard input ({"steps": N}) and answers
-each with {"ms": median, "all": [...], "loss": last}; so that a caller can
-interleave it with another program.  The process, and with it every cache, stays.
+Asked and answering as torch_step.py says.
 """
-import json
-import os
 import math
 import sys
-import time
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
-torch.set_flush_denormal(True)
+from torch_step import answer, stream
 
 SIZES = {  # batch, T, V, C, H, L, bias, gelu
     "chargpt": (12, 64, 256, 128, 4, 4, False, "none"),
@@ -73,8 +67,7 @@ class GPT(nn.Module):
 
 def tokens(model):
     if model == "chargpt":
-        data = open("data/inputs/tinyshakespeare.txt", "rb").read()
-        return torch.tensor(np.frombuffer(data, "u1").astype("i8"))
+        return stream("data/inputs/tinyshakespeare.txt")
     raw = np.fromfile("data/inputs/tinyshakespeare-gpt2-train.bin", "<u2")
     return torch.tensor(raw[512:].astype("i8"))
 
@@ -92,32 +85,7 @@ def main():
          {"params": plain, "weight_decay": 0.0}],
         lr=1.0, betas=(0.9, 0.99), fused=True)
     peak, warmup = (1e-3, 100) if name == "chargpt" else (6e-4, 700)
-    random = np.random.default_rng(1)
-    done = 0
-
-    def step():
-        nonlocal done
-        done += 1
-        for group in optimizer.param_groups:
-            group["lr"] = peak * min(1, done / warmup)
-        at = random.integers(0, len(data) - t - 1, batch)
-        x = torch.stack([data[i:i + t] for i in at])
-        y = torch.stack([data[i + 1:i + 1 + t] for i in at])
-        loss = model(x, y)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        return loss.item()
-
-    for line in sys.stdin:
-        times = []
-        for _ in range(json.loads(line)["steps"]):
-            start = time.perf_counter()
-            loss = step()
-            times.append((time.perf_counter() - start) * 1e3)
-        print(json.dumps({"ms": float(np.median(times)), "all": times,
-                          "loss": loss}), flush=True)
+    answer(model, data, batch, t, optimizer, peak, warmup)
 
 
 main()

@@ -1,62 +1,55 @@
 #!/bin/bash
-# Gradients of emitted f32 programs against what PyTorch computed in f64,
-# recorded in tests/reference: each starts from the recorded parameters and
-# makes one step of sgd with momentum, whose moment is then the gradient.
+# The models of tests/reference/records.def as emitted programs, in f32 and in
+# bf16, against what PyTorch computed in f64: each starts from the recorded
+# parameters and makes ten steps of sgd with momentum, whose moment is the
+# gradient after the first.
 . "$(dirname "$0")/lib.sh"
 reference="$work/reference"
 ${CC:-cc} -std=gnu11 -O1 -D_GNU_SOURCE -I"$root" -o "$reference" \
   "$root/tests/e2e/reference.c" "$(dirname "$dnnc")/libdnnrank.a" \
   -fopenmp -lm -ldl -lpthread || fail "cannot compile the helper"
 
-check() { # model, arguments of run
-  local model=$1 name
-  shift
-  name="$model $*"
+check() { # model, dtype, arguments of run
+  local record=$root/tests/reference/$1.safetensors
+  local program=$root/tests/reference/$1.dnn name="$*" dtype=$2 grad ten
+  shift 2
   rm -rf first.ckpt out.ckpt
-  "$reference" write "$root/tests/reference/$model.safetensors" first.ckpt ||
-    fail "$name: no checkpoint made"
-  "$dnnc" run "$root/tests/reference/$model.dnn" --load first.ckpt --json \
-    save=out.ckpt "$@" >out.json 2>out.err || { cat out.err; fail "$name"; }
-  result=$("$reference" compare \
-    "$root/tests/reference/$model.safetensors" out.ckpt/step-00000001) ||
-    fail "$name: $result"
-  echo "$name: $result"
+  "$reference" write "$record" first.ckpt || fail "$name: no checkpoint made"
+  "$dnnc" run "$program" --load first.ckpt --json save=out.ckpt steps=10 \
+    save_every=1 keep=10 precision.compute="$dtype" "$@" >out.json 2>out.err ||
+    { cat out.err; fail "$name"; }
+  grad=$("$reference" compare "$record" out.ckpt/step-00000001 grad "$dtype") ||
+    fail "$name: gradients: $grad"
+  ten=$("$reference" compare "$record" out.ckpt/step-00000010 ten "$dtype") ||
+    fail "$name: ten steps: $ten"
+  echo "$name: gradients: $grad; ten steps: $ten"
 }
 
-# The same from the recorded parameters on, ten steps: records ten/PATH.
-ten_steps() {
-  local model=$1 name
+if [ $# -gt 1 ]; then # dnnc model dtype [arguments]
   shift
-  name="$model, ten steps $*"
-  rm -rf out.ckpt
-  "$reference" write "$root/tests/reference/$model.safetensors" first.ckpt ||
-    fail "$name: no checkpoint made"
-  "$dnnc" run "$root/tests/reference/$model.dnn" --load first.ckpt --json \
-    save=out.ckpt steps=10 "$@" >out.json 2>out.err || { cat out.err; fail "$name"; }
-  result=$("$reference" compare \
-    "$root/tests/reference/$model.safetensors" out.ckpt/step-00000010 ten/) ||
-    fail "$name: $result"
-  echo "$name: $result"
-}
-
-for model in chargpt_small cnn_small windows_small llama_small bert_small \
-  mixtral_small switch_small enlarge_small alexnet_small vgg_small \
-  resnet_small inception_small unet_small vit_small lstm_small gru_small; do
-  ten_steps $model
-  check $model
-  check $model --disable attention --disable cse
-  DNN_ONEDNN_LIB=none check $model
+  check "$@"
+  exit
+fi
+for model in $("$reference" list); do
+  check "$model" f32
+  DNN_ONEDNN_LIB=none check "$model" f32
+  check "$model" bf16
 done
-check cnn_small --microbatches 2
-check mixtral_small --microbatches 2
-check lstm_small --microbatches 3
-ten_steps resnet_small --microbatches 2
+for model in bert_small chargpt_small llama_small switch_small vit_small; do
+  check $model f32 --disable attention --disable cse
+done
+check cnn_small f32 --microbatches 2
+check mixtral_small f32 --microbatches 2
+check lstm_small f32 --microbatches 3
+check resnet_small f32 --microbatches 2
 has_mpi || skip "ranks: needs mpirun"
-check cnn_small --ranks 2
-ten_steps resnet_small --ranks 2
-check cnn_small --ranks 4
-check chargpt_small --ranks 3
-check llama_small --ranks 2
-check gru_small --ranks 3
-ten_steps mixtral_small --ranks 2
-ten_steps switch_small --ranks 2
+check cnn_small f32 --ranks 4
+check resnet_small f32 --ranks 2
+check chargpt_small f32 --ranks 3
+check llama_small f32 --ranks 2
+check gru_small f32 --ranks 3
+check gnmt_small f32 --ranks 3
+check awdlm_small f32 --ranks 3
+check amoebanet_small f32 --ranks 2
+check mixtral_small f32 --ranks 2
+check switch_small f32 --ranks 2

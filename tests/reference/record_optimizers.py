@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from record import write_safetensors
+from recorder import write_safetensors
 
 STEPS = 50
 

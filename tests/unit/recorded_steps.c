@@ -8,63 +8,25 @@
  * parameter of any case uses fails.  The emitted programs are compared with
  * the same records by tests/e2e/optimizers.sh.
  */
-#include "frontend/frontend.h"
-#include "passes/passes.h"
-#include "tests/unit/reference_files.h"
-#include "tests/unit/values.h"
-
-#define TOLERANCE 1e-9 /* relative L2 of each tensor */
+#include "tests/unit/recorded_case.h"
 
 enum { STEPS = 50, MOST_OVERRIDES = 8 };
 
-typedef struct Case {
-  Module *module;
-  const char *name;
-  Model *model;
-  Recorded recorded;
-} Case;
-
 TestSuite(recorded, .fini = modules_destroy);
 
-static const char *path_of(Arena *arena, const char *suffix) {
-  return arena_printf(arena, "%s/tests/reference/optimizers.%s", TEST_ROOT,
-                      suffix);
-}
-
-static const Source *load(void *user, const char *path) {
-  Module *module = user;
-  Source *source = ARENA_NEW(module->arena, Source);
-  source->path = path;
-  Status status =
-      file_read(module->arena, path, 1 << 20, &source->text, &source->n);
-  return status.code == STATUS_ok ? source : NULL;
-}
-
 /* A line "NAME SETTING=VALUE ..." of optimizers.txt. */
-static Case case_open(Module *module, char *line) {
+static Case open_line(Module *module, char *line) {
   Override overrides[MOST_OVERRIDES];
   int n = 0;
   char *rest = NULL;
-  Case c = {.module = module, .name = strtok_r(line, " ", &rest)};
+  const char *name = strtok_r(line, " ", &rest);
   for (char *word; (word = strtok_r(NULL, " ", &rest)) != NULL; n++) {
     char *value = strchr(word, '=');
     *value++ = '\0';
     cr_assert_lt(n, MOST_OVERRIDES);
     overrides[n] = (Override){word, value};
   }
-  FrontendOptions options = {.load = load,
-                             .user = module,
-                             .path = path_of(module->arena, "dnn"),
-                             .overrides = overrides,
-                             .n_overrides = n};
-  c.model = frontend_load(module, &options);
-  Text text = text_create(module->arena);
-  diags_print(module->diags, &text);
-  cr_assert(c.model, "%s: %s", c.name, text_string(&text));
-  Status status = recorded_open(
-      module->arena, path_of(module->arena, "safetensors"), &c.recorded);
-  cr_assert(status.code == STATUS_ok, "%s", status.message);
-  return c;
+  return case_open(module, name, "optimizers", overrides, n);
 }
 
 static const double *recorded(const Case *c, const char *prefix,
@@ -75,82 +37,17 @@ static const double *recorded(const Case *c, const char *prefix,
   return recorded_values(c->module->arena, &c->recorded, tensor);
 }
 
-/* ---- the steps ---- */
-
-static const DataField *find_field(const Case *c, Name path) {
-  const DataBlock *block = &c->model->data[0];
-  for (int i = 0; i < block->n_fields; i++)
-    if (block->fields[i].path == path) return &block->fields[i];
-  cr_assert_fail("no field %s", path);
-  return NULL;
-}
-
-static Tensor first_value(const Case *c, const Graph *graph,
-                          const GraphInput *input) {
-  const Type *type = graph_type(graph, input->value);
-  Tensor tensor = tensor_create(c->module->arena, type);
-  int64_t n = type_elements(type);
-  if (input->role == ROLE_param || input->role == ROLE_ema) {
-    const char *path = input->path + (input->role == ROLE_ema ? 4 : 0);
-    memcpy(tensor.data, recorded(c, "start/", path, n),
-           (size_t)n * sizeof(double));
-  } else if (input->role == ROLE_epoch) {
-    tensor.data[0] = 1; /* a batch holds all records */
-  } else if (input->role == ROLE_data) {
-    const DataField *field = find_field(c, input->path);
-    int64_t read =
-        recorded_csv(c->module->arena, path_of(c->module->arena, "csv"),
-                     field->first_column, field->last_column, tensor.data, n);
-    cr_assert_eq(read, n, "%s", input->path);
-    for (int64_t i = 0; i < n; i++)
-      tensor.data[i] = tensor.data[i] * field->scale + field->shift;
-  }
-  return tensor;
-}
-
-static Tensor *find_slot(const Graph *graph, Tensor *inputs,
-                         const GraphOutput *output) {
-  for (int i = 0; i < graph->inputs.n; i++)
-    if (graph->inputs.data[i].role == output->role &&
-        graph->inputs.data[i].path == output->path)
-      return &inputs[i];
-  return NULL;
-}
-
-static Tensor *find_step(const Graph *graph, Tensor *inputs) {
-  for (int i = 0; i < graph->inputs.n; i++)
-    if (graph->inputs.data[i].role == ROLE_step) return &inputs[i];
-  cr_assert_fail("no step");
-  return NULL;
-}
-
-/* Result: the inputs of step 51. */
-static Tensor *run_steps(const Case *c, const Graph *graph) {
-  Arena *arena = c->module->arena;
-  Tensor *inputs = ARENA_ARRAY(arena, Tensor, graph->inputs.n);
-  Tensor *outputs = ARENA_ARRAY(arena, Tensor, graph->outputs.n);
-  for (int i = 0; i < graph->inputs.n; i++)
-    inputs[i] = first_value(c, graph, &graph->inputs.data[i]);
-  for (int t = 1; t <= STEPS; t++) {
-    find_step(graph, inputs)->data[0] = t;
-    interp_run(graph, INTERP_f64, arena, inputs, outputs, NULL);
-    for (int i = 0; i < graph->outputs.n; i++) {
-      Tensor *slot = find_slot(graph, inputs, &graph->outputs.data[i]);
-      if (slot) *slot = outputs[i];
-    }
-  }
-  return inputs;
+/* An average begins as its parameter, whose path follows "ema/". */
+static const double *start(const Case *c, const GraphInput *input, int64_t n) {
+  return recorded(c, "start/", input->path + (input->role == ROLE_ema ? 4 : 0),
+                  n);
 }
 
 static void compare(const Case *c, int level) {
-  PassContext ctx = {.module = c->module,
-                     .scratch = arena_create(c->module->memory),
-                     .model = c->model,
-                     .is_training = true};
-  PassOptions options = {.level = level, .verify = true};
-  const Graph *graph = passes_run(&ctx, &options, c->model->train);
-  cr_assert_eq(diags_errors(c->module->diags), 0, "%s", c->name);
-  const Tensor *inputs = run_steps(c, graph);
+  const Graph *graph =
+      case_graph(c, &(PassOptions){.level = level, .verify = true});
+  Tensor *inputs = case_inputs(c, graph, start);
+  for (int t = 1; t <= STEPS; t++) case_step(c, graph, inputs, t);
   const char *prefix = arena_printf(c->module->arena, "%s/", c->name);
   int n_compared = 0;
   for (int i = 0; i < graph->inputs.n; i++) {
@@ -159,14 +56,11 @@ static void compare(const Case *c, int level) {
     int64_t n = type_elements(inputs[i].type);
     double error =
         relative_error(inputs[i].data, recorded(c, prefix, input->path, n), n);
-    cr_expect(error <= TOLERANCE, "%s (-O%d): %s is off by %.3g", c->name,
-              level, input->path, error);
+    cr_expect(error <= tolerance_model(DT_f64), "%s (-O%d): %s is off by %.3g",
+              c->name, level, input->path, error);
     n_compared++;
   }
-  for (int i = 0; i < c->recorded.header.n_tensors; i++)
-    n_compared -=
-        !strncmp(c->recorded.header.tensors[i].name, prefix, strlen(prefix));
-  cr_expect_eq(n_compared, 0, "%s", c->name);
+  cr_expect_eq(n_compared, case_count(c, prefix), "%s", c->name);
 }
 
 /* ---- the rows that the cases use ---- */
@@ -220,13 +114,14 @@ Test(recorded, fifty_steps_of_every_row) {
   Module *module = module_create();
   const char *text;
   size_t n;
-  Status status = file_read(module->arena, path_of(module->arena, "txt"),
-                            1 << 16, &text, &n);
+  Status status =
+      file_read(module->arena, TEST_ROOT "/tests/reference/optimizers.txt",
+                1 << 16, &text, &n);
   cr_assert(status.code == STATUS_ok, "%s", status.message);
   char *copy = arena_strdup(module->arena, text), *rest = NULL;
   for (char *line = strtok_r(copy, "\n", &rest); line != NULL;
        line = strtok_r(NULL, "\n", &rest)) {
-    Case c = case_open(module_create(), line);
+    Case c = open_line(module_create(), line);
     note_rows(&c);
     compare(&c, 0);
     compare(&c, 2);

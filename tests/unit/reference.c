@@ -1,161 +1,76 @@
 // links: frontend passes runtime ir support
 /*
- * reference.c -- loss and gradients of whole models on the interpreter in f64
- * against what PyTorch computed in f64, recorded in tests/reference.
+ * reference.c -- the models of tests/reference/records.def on the interpreter
+ * in f64 against what PyTorch computed in f64: loss, gradients, some values on
+ * the way, and parameters and states after ten steps.
  *
  * The emitted programs are compared with the same records by
  * tests/e2e/reference.sh.
  */
-#include "frontend/frontend.h"
-#include "passes/passes.h"
-#include "tests/unit/reference_files.h"
-#include "tests/unit/values.h"
+#include "tests/unit/recorded_case.h"
 
-#define TOLERANCE 1e-9 /* relative L2 of each tensor */
-
-typedef struct Case {
-  Module *module;
-  const char *name;
-  Model *model;
-  Recorded recorded;
-} Case;
+#include <dirent.h>
 
 TestSuite(reference, .fini = modules_destroy);
 
-/* ---- the recorded side ---- */
-
-static const char *path_of(const Case *c, const char *suffix) {
-  return arena_printf(c->module->arena, "%s/tests/reference/%s%s", TEST_ROOT,
-                      c->name, suffix);
-}
-
-static const Source *load(void *user, const char *path) {
-  Module *module = user;
-  Source *source = ARENA_NEW(module->arena, Source);
-  source->path = path;
-  Status status =
-      file_read(module->arena, path, 1 << 20, &source->text, &source->n);
-  return status.code == STATUS_ok ? source : NULL;
-}
-
-static Case case_open(const char *name) {
-  Case c = {.module = module_create(), .name = name};
-  FrontendOptions options = {
-      .load = load, .user = c.module, .path = path_of(&c, ".dnn")};
-  c.model = frontend_load(c.module, &options);
-  Text text = text_create(c.module->arena);
-  diags_print(c.module->diags, &text);
-  cr_assert(c.model, "%s", text_string(&text));
-  Status status =
-      recorded_open(c.module->arena, path_of(&c, ".safetensors"), &c.recorded);
-  cr_assert(status.code == STATUS_ok, "%s", status.message);
-  return c;
-}
-
-static const DataField *find_field(const Case *c, Name path) {
-  for (int b = 0; b < c->model->n_data; b++)
-    for (int f = 0; f < c->model->data[b].n_fields; f++)
-      if (c->model->data[b].fields[f].path == path)
-        return &c->model->data[b].fields[f];
-  cr_assert_fail("no field %s", path);
-  return NULL;
-}
-
-static void read_csv(const Case *c, const DataField *field, Tensor out) {
-  int64_t n = type_elements(out.type);
-  int64_t read =
-      recorded_csv(c->module->arena, path_of(c, ".csv"), field->first_column,
-                   field->last_column, out.data, n);
-  cr_assert_eq(read, n, "%s", field->path);
-  for (int64_t i = 0; i < n; i++)
-    out.data[i] = out.data[i] * field->scale + field->shift;
-}
-
-static const double *recorded(const Case *c, const char *prefix,
-                              const char *path, int64_t n) {
-  const StoredTensor *tensor = recorded_find(&c->recorded, prefix, path);
-  cr_assert(tensor, "%s has no %s%s", c->name, prefix, path);
-  cr_assert_eq(recorded_elements(tensor), n, "%s", path);
-  return recorded_values(c->module->arena, &c->recorded, tensor);
-}
-
-/* ---- our side ---- */
-
-static Tensor value_of(const Case *c, const Graph *graph,
-                       const GraphInput *input) {
-  const Type *type = graph_type(graph, input->value);
-  Tensor tensor = tensor_create(c->module->arena, type);
-  int64_t n = type_elements(type);
-  if (input->role == ROLE_param || input->role == ROLE_state) {
-    const double *values = recorded(
-        c, input->role == ROLE_param ? "param/" : "state/", input->path, n);
-    memcpy(tensor.data, values, (size_t)n * sizeof *values);
-  } else if (input->role == ROLE_data) {
-    read_csv(c, find_field(c, input->path), tensor);
-  } else if (input->role == ROLE_step) {
-    tensor.data[0] = 1;
-  }
-  return tensor;
-}
-
-static Tensor *compute(const Case *c, const Graph *graph) {
-  Tensor *inputs = ARENA_ARRAY(c->module->arena, Tensor, graph->inputs.n);
-  for (int i = 0; i < graph->inputs.n; i++)
-    inputs[i] = value_of(c, graph, &graph->inputs.data[i]);
-  return run(graph, INTERP_f64, inputs);
+static const double *start(const Case *c, const GraphInput *input, int64_t n) {
+  int64_t made;
+  double *values =
+      recorded_made(c->module->arena, &c->recorded, input->path, &made);
+  cr_assert(values && made == n, "%s has no made/%s", c->name, input->path);
+  return values;
 }
 
 static void compare(const Case *c, const char *how, const char *prefix,
                     const char *path, Tensor got) {
-  int64_t n = type_elements(got.type);
-  double floor = strcmp(prefix, "grad/")
-                     ? 0
-                     : recorded_floor(c->module->arena, &c->recorded);
-  double error = error_above(floor, got.data, recorded(c, prefix, path, n), n);
-  cr_expect(error <= TOLERANCE, "%s (%s): %s%s is off by %.3g", c->name, how,
-            prefix, path, error);
+  Arena *arena = c->module->arena;
+  double floor =
+      strcmp(prefix, "grad/") ? 0 : recorded_floor(arena, &c->recorded);
+  const StoredTensor *record = recorded_find(&c->recorded, prefix, path);
+  cr_assert(record, "%s has no %s%s", c->name, prefix, path);
+  double error = recorded_distance(arena, &c->recorded, record, path, floor,
+                                   got.data, type_elements(got.type));
+  cr_expect(error >= 0 && error <= tolerance_model(DT_f64),
+            "%s (%s): %s%s is off by %.3g", c->name, how, prefix, path, error);
+}
+
+static void compare_loss(const Case *c, const char *how, double got) {
+  const StoredTensor *record = recorded_find(&c->recorded, "loss", "");
+  double wanted = recorded_values(c->module->arena, &c->recorded, record)[0];
+  cr_expect(fabs(got - wanted) <= tolerance_model(DT_f64) * fabs(wanted),
+            "%s (%s): the loss is %.17g, not %.17g", c->name, how, got, wanted);
 }
 
 /* With `through` NULL all passes run, and the first step's moment of sgd with
  * momentum is the gradient. */
 static void check(const Case *c, const char *how, int level,
                   const char *through, const char *disabled) {
-  PassContext ctx = {.module = c->module,
-                     .scratch = arena_create(c->module->memory),
-                     .model = c->model,
-                     .is_training = true};
-  PassOptions options = {.level = level,
-                         .stop_after = through,
-                         .disabled = &disabled,
-                         .n_disabled = disabled != NULL,
-                         .verify = true};
-  const Graph *graph = passes_run(&ctx, &options, c->model->train);
-  cr_assert_eq(diags_errors(c->module->diags), 0);
-  Tensor *outputs = compute(c, graph);
+  const Graph *graph =
+      case_graph(c, &(PassOptions){.level = level,
+                                   .stop_after = through,
+                                   .disabled = &disabled,
+                                   .n_disabled = disabled != NULL,
+                                   .verify = true});
+  Tensor *outputs = run(graph, INTERP_f64, case_inputs(c, graph, start));
   int n_gradients = 0;
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
-    if (output->role == ROLE_loss) compare(c, how, "loss", "", outputs[i]);
+    if (output->role == ROLE_loss) compare_loss(c, how, outputs[i].data[0]);
     if (output->role != (through ? ROLE_grad : ROLE_moment)) continue;
     const char *path = through ? output->path : output->path + strlen("sgd.m/");
     compare(c, how, "grad/", path, outputs[i]);
     n_gradients++;
   }
-  int n_recorded = 0;
-  for (int i = 0; i < c->recorded.header.n_tensors; i++)
-    n_recorded += !strncmp(c->recorded.header.tensors[i].name, "grad/", 5);
-  cr_expect_eq(n_gradients, n_recorded, "%s (%s)", c->name, how);
+  cr_expect_eq(n_gradients, case_count(c, "grad/"), "%s (%s)", c->name, how);
 }
 
 /* Some values on the way, as written: records value/PATH. */
 static void check_values(const Case *c) {
   const Graph *graph = c->model->train;
   Arena *arena = c->module->arena;
-  Tensor *inputs = ARENA_ARRAY(arena, Tensor, graph->inputs.n);
+  Tensor *inputs = case_inputs(c, graph, start);
   Tensor *outputs = ARENA_ARRAY(arena, Tensor, graph->outputs.n);
   Tensor *values = ARENA_ARRAY(arena, Tensor, graph->nodes.n);
-  for (int i = 0; i < graph->inputs.n; i++)
-    inputs[i] = value_of(c, graph, &graph->inputs.data[i]);
   interp_run(graph, INTERP_f64, arena, inputs, outputs, values);
   for (int i = 0; i < c->recorded.header.n_tensors; i++) {
     const char *name = c->recorded.header.tensors[i].name;
@@ -168,147 +83,146 @@ static void check_values(const Case *c) {
   }
 }
 
-static int find_persistent(const Graph *graph, const GraphOutput *output) {
-  for (int i = 0; i < graph->inputs.n; i++)
-    if (graph->inputs.data[i].role == output->role &&
-        graph->inputs.data[i].path == output->path)
-      return i;
-  return -1;
-}
-
-/* Ten steps on the same data: records ten/PATH.  Without fold, which rounds
- * constants as f32 does. */
 static void check_ten_steps(const Case *c) {
-  PassContext ctx = {.module = c->module,
-                     .scratch = arena_create(c->module->memory),
-                     .model = c->model,
-                     .is_training = true};
   const char *disabled = "fold";
-  PassOptions options = {.level = 2, .disabled = &disabled, .n_disabled = 1};
-  const Graph *graph = passes_run(&ctx, &options, c->model->train);
-  Arena *arena = c->module->arena;
-  Tensor *inputs = ARENA_ARRAY(arena, Tensor, graph->inputs.n);
-  for (int i = 0; i < graph->inputs.n; i++)
-    inputs[i] = value_of(c, graph, &graph->inputs.data[i]);
-  for (int step = 1; step <= 10; step++) {
-    for (int i = 0; i < graph->inputs.n; i++)
-      if (graph->inputs.data[i].role == ROLE_step) inputs[i].data[0] = step;
-    Tensor *outputs = run(graph, INTERP_f64, inputs);
-    for (int i = 0; i < graph->outputs.n; i++) {
-      int input = find_persistent(graph, &graph->outputs.data[i]);
-      if (input >= 0) inputs[input].data = outputs[i].data;
-    }
+  const Graph *graph = case_graph(
+      c, &(PassOptions){.level = 2, .disabled = &disabled, .n_disabled = 1});
+  Tensor *inputs = case_inputs(c, graph, start);
+  for (int t = 1; t <= 10; t++) case_step(c, graph, inputs, t);
+  int n_compared = 0;
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    if (input->role != ROLE_param && input->role != ROLE_state) continue;
+    compare(c, "ten steps", "ten/", input->path, inputs[i]);
+    n_compared++;
   }
-  for (int i = 0; i < graph->inputs.n; i++)
-    if (graph->inputs.data[i].role == ROLE_param ||
-        graph->inputs.data[i].role == ROLE_state)
-      compare(c, "ten steps", "ten/", graph->inputs.data[i].path, inputs[i]);
+  cr_expect_eq(n_compared, case_count(c, "ten/"), "%s", c->name);
 }
 
 static bool has_attention(const Case *c) {
-  PassContext ctx = {.module = c->module,
-                     .scratch = arena_create(c->module->memory),
-                     .model = c->model,
-                     .is_training = true};
-  PassOptions options = {.level = 2, .stop_after = "attention"};
-  const Graph *graph = passes_run(&ctx, &options, c->model->train);
+  const Graph *graph =
+      case_graph(c, &(PassOptions){.level = 2, .stop_after = "attention"});
   for (int i = 0; i < graph->nodes.n; i++)
     if (graph->nodes.data[i]->op == OP_attention) return true;
   return false;
 }
 
-static Case check_all(const char *name) {
-  Case c = case_open(name);
+/* Fold rounds constants as f32 does. */
+static void check_few(const Case *c) {
+  check(c, "all passes of -O2 but fold", 2, NULL, "fold");
+}
+
+static void check_all(const Case *c) {
+  check(c, "-O2", 2, "autodiff", NULL);
+  check(c, "-O2 without attention", 2, "autodiff", "attention");
+  check(c, "all passes of -O0", 0, NULL, NULL);
+  check_few(c);
+}
+
+enum { no, yes };
+
+static void check_record(const char *name, const char *base,
+                         void (*check_ways)(const Case *), bool attends) {
+  Case c = case_open(module_create(), name, base, NULL, 0);
   check(&c, "as written", 0, "autodiff", NULL);
-  check(&c, "-O2", 2, "autodiff", NULL);
-  check(&c, "-O2 without attention", 2, "autodiff", "attention");
-  check(&c, "all passes of -O0", 0, NULL, NULL);
-  check(&c, "all passes of -O2", 2, NULL, NULL);
+  check_ways(&c);
   check_values(&c);
   check_ten_steps(&c);
-  return c;
+  cr_expect_eq(has_attention(&c), attends, "%s", name);
 }
 
-Test(reference, chargpt) {
-  Case c = check_all("chargpt_small");
-  cr_expect(has_attention(&c));
+#define RECORD(name, file, ways, attention)                                    \
+  Test(reference, name) {                                                      \
+    check_record(#name, #name "_small", check_##ways, attention);              \
+  }
+#include "tests/reference/records.def"
+
+/* ---- a sketch tells how far a tensor is ---- */
+
+/* Against zeros: what differs is what is given. */
+static double distance_of(Arena *arena, const double *values, int64_t n) {
+  double zeros[RECORDED_SUMS + 1] = {1}; /* a norm of one */
+  Recorded recorded = {.data = (const char *)zeros};
+  StoredTensor record = {
+      .dtype = DNN_f64,
+      .rank = 1,
+      .size = {n < RECORDED_SUMS ? n + 1 : RECORDED_SUMS + 1},
+      .end = sizeof zeros};
+  return recorded_distance(arena, &recorded, &record, "w", 0, values, n);
 }
 
-Test(reference, cnn) {
-  check_all("cnn_small");
+Test(reference, a_sketch_sees_one_element_and_many) {
+  Arena *arena = module_create()->arena;
+  double values[1000] = {0}, norm = 0;
+  for (int i = 0; i < 1000; i += 37) {
+    values[i] = 1e-6;
+    cr_expect_float_eq(distance_of(arena, values, 1000), 1e-6, 1e-12);
+    values[i] = 0;
+  }
+  for (int i = 0; i < 1000; i++) {
+    values[i] = random_uniform(5, (uint64_t)i) - 0.5;
+    norm += values[i] * values[i];
+  }
+  double far = distance_of(arena, values, 1000) / sqrt(norm);
+  cr_expect(far > 0.6 && far < 1.6, "%g", far);
+  values[0] = 3, values[1] = 4;
+  cr_expect_float_eq(distance_of(arena, values, 2), 5, 1e-12);
 }
 
-Test(reference, windows) {
-  check_all("windows_small");
+/* ---- every model has a record ---- */
+
+static const struct Row {
+  const char *record, *file, *other;
+} rows[] = {
+#define RECORD(name, file, ways, attention) {#name, #file, NULL},
+#define SHARES(file, other, why)            {NULL, #file, #other},
+#include "tests/reference/records.def"
+};
+
+static const char *text_of(Module *module, const char *path) {
+  const char *text;
+  size_t n;
+  Status status = file_read(module->arena, path, 1 << 20, &text, &n);
+  cr_assert(status.code == STATUS_ok, "%s", status.message);
+  return text;
 }
 
-Test(reference, llama) {
-  check_all("llama_small");
+static void check_row(Module *module, const struct Row *row,
+                      const char *model) {
+  const char *path = arena_printf(
+      module->arena, TEST_ROOT "/tests/reference/%s_small.dnn", row->record);
+  const char *import =
+      arena_printf(module->arena, "import \"models/%s.dnn\"", row->file);
+  if (row->other) {
+    import = arena_printf(module->arena, "import \"%s.dnn\"", row->other);
+    path = model;
+    cr_expect_null(strstr(text_of(module, path), "\nnet "),
+                   "%s has a net of its own", path);
+  }
+  cr_expect(strstr(text_of(module, path), import), "%s has no %s", path,
+            import);
 }
 
-static void check_transformer(const char *name, bool wants_attention) {
-  Case c = check_all(name);
-  cr_expect_eq(has_attention(&c), wants_attention, "%s", name);
-}
-
-/* Padding is a mask that the kernel of attention does not know. */
-Test(reference, bert) {
-  check_transformer("bert_small", false);
-}
-
-Test(reference, mixtral) {
-  check_transformer("mixtral_small", true);
-}
-
-/* Of its three kinds of attention one has no bias. */
-Test(reference, switch_t5) {
-  check_transformer("switch_small", true);
-}
-
-Test(reference, enlarge) {
-  check_all("enlarge_small");
-}
-
-/* ---- recurrent models ---- */
-
-Test(reference, lstm) {
-  check_all("lstm_small");
-}
-
-Test(reference, gru) {
-  check_all("gru_small");
-}
-
-/* ---- image models ---- */
-
-static void check_images(const char *name) {
-  Case c = case_open(name);
-  check(&c, "as written", 0, "autodiff", NULL);
-  check(&c, "all passes of -O2 but fold", 2, NULL, "fold");
-  check_values(&c);
-  check_ten_steps(&c);
-}
-
-Test(reference, alexnet) {
-  check_images("alexnet_small");
-}
-
-Test(reference, vgg) {
-  check_images("vgg_small");
-}
-
-Test(reference, resnet) {
-  check_images("resnet_small");
-}
-
-Test(reference, inception) {
-  check_images("inception_small");
-}
-
-Test(reference, unet) {
-  check_images("unet_small");
-}
-
-Test(reference, vit) {
-  check_images("vit_small");
+Test(reference, every_model_has_a_record) {
+  Module *module = module_create();
+  DIR *folder = opendir(TEST_ROOT "/models");
+  cr_assert(folder);
+  int n_models = 0;
+  for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+    char *name = arena_strdup(module->arena, entry->d_name);
+    char *dot = strrchr(name, '.');
+    if (!dot || strcmp(dot, ".dnn") != 0) continue;
+    const char *path =
+        arena_printf(module->arena, TEST_ROOT "/models/%s", name);
+    *dot = '\0';
+    if (!strstr(text_of(module, path), "\ntrain {")) continue; /* layers only */
+    int found = -1;
+    for (int i = 0; i < ARRAY_LENGTH(rows); i++)
+      if (!strcmp(rows[i].file, name)) found = i;
+    cr_expect_geq(found, 0, "models/%s.dnn has no row in records.def", name);
+    if (found >= 0) check_row(module, &rows[found], path);
+    n_models++;
+  }
+  closedir(folder);
+  cr_expect_gt(n_models, 20);
 }

@@ -1,8 +1,8 @@
 /*
  * reference_files.h -- what tests/reference holds, for the tests that compare
- * with it: MODEL.dnn, MODEL.csv (the data), MODEL.safetensors (param/PATH,
- * grad/PATH, loss, f32_error/PATH; of ten steps what record_vision.py lists).
- * Only what the record*.py write is read.
+ * with it: MODEL.dnn, MODEL.csv (the data), MODEL.safetensors.  What is in
+ * the last, and how numbers are made and sketched, is said at the head of
+ * tests/reference/recorder.py, which has the same formulas.
  */
 #ifndef TESTS_UNIT_REFERENCE_FILES_H
 #define TESTS_UNIT_REFERENCE_FILES_H
@@ -97,23 +97,80 @@ static inline double recorded_floor(Arena *arena, const Recorded *recorded) {
   return floor ? recorded_values(arena, recorded, floor)[0] : 0;
 }
 
-/* ||got - wanted|| / ||wanted|| in L2, or / floor where ||wanted|| is less than
- * a millionth of it. */
-static inline double error_above(double floor, const double *got,
-                                 const double *wanted, int64_t n) {
+/* ||got - wanted|| / ||wanted|| in L2. */
+static inline double relative_error(const double *got, const double *wanted,
+                                    int64_t n) {
   double error = 0, norm = 0;
   for (int64_t i = 0; i < n; i++) {
     double d = got[i] - wanted[i];
     error += d * d;
     norm += wanted[i] * wanted[i];
   }
-  norm = sqrt(norm) < 1e-6 * floor ? floor : sqrt(norm);
-  return norm > 0 ? sqrt(error) / norm : sqrt(error);
+  return sqrt(error) / (norm > 0 ? sqrt(norm) : 1);
 }
 
-static inline double relative_error(const double *got, const double *wanted,
-                                    int64_t n) {
-  return error_above(0, got, wanted, n);
+/* ---- made numbers and sketches ---- */
+
+enum { RECORDED_SUMS = 16 };
+
+static inline uint64_t recorded_key(const char *path) {
+  uint64_t key = 0xcbf29ce484222325;
+  for (; *path; path++) key = (key ^ (uint8_t)*path) * 0x100000001b3;
+  return key;
+}
+
+/* splitmix64 */
+static inline uint64_t recorded_bits(uint64_t key, int64_t i) {
+  uint64_t z = key + ((uint64_t)i + 1) * 0x9E3779B97F4A7C15;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+  return z ^ (z >> 31);
+}
+
+/* The parameter or state `path` before the first step, or NULL. */
+static inline double *recorded_made(Arena *arena, const Recorded *recorded,
+                                    const char *path, int64_t *out_n) {
+  const StoredTensor *made = recorded_find(recorded, "made/", path);
+  const StoredTensor *seed = recorded_find(recorded, "seed", "");
+  if (!made || !seed) return NULL;
+  const double *spec = recorded_values(arena, recorded, made);
+  double first = recorded_values(arena, recorded, seed)[0];
+  uint64_t key = recorded_key(path) + (uint64_t)first;
+  int64_t n = 1;
+  for (int64_t d = 2; d < recorded_elements(made); d++) n *= (int64_t)spec[d];
+  double *values = ARENA_ARRAY(arena, double, n);
+  for (int64_t i = 0; i < n; i++) {
+    double top = (double)(recorded_bits(key, i) >> 40);
+    values[i] = (float)(spec[1] + spec[0] * ((top - 0x1p23) / 0x1p23));
+  }
+  *out_n = n;
+  return values;
+}
+
+/* How far `got` lies in L2 from the tensor of which the record is a sketch,
+ * relative to that one's norm, or to `floor` where the norm is less than a
+ * millionth of it; -1: the record is of another size. */
+static inline double recorded_distance(Arena *arena, const Recorded *recorded,
+                                       const StoredTensor *record,
+                                       const char *path, double floor,
+                                       const double *got, int64_t n) {
+  const double *wanted = recorded_values(arena, recorded, record);
+  int n_sums = (int)recorded_elements(record) - 1;
+  bool is_whole = n <= RECORDED_SUMS;
+  double sums[RECORDED_SUMS] = {0}, error = 0;
+  if (n_sums != (is_whole ? n : RECORDED_SUMS)) return -1;
+  uint64_t key = recorded_key(path);
+  for (int64_t i = 0; i < n && !is_whole; i++) {
+    uint64_t bits = recorded_bits(key, i);
+    for (int j = 0; j < RECORDED_SUMS; j++)
+      sums[j] += bits >> j & 1 ? got[i] : -got[i];
+  }
+  for (int j = 0; j < n_sums; j++) {
+    double d = (is_whole ? got[j] : sums[j]) - wanted[j + 1];
+    error += is_whole ? d * d : d * d / n_sums;
+  }
+  double norm = wanted[0] < 1e-6 * floor ? floor : wanted[0];
+  return norm > 0 ? sqrt(error) / norm : sqrt(error);
 }
 
 #endif
