@@ -278,7 +278,11 @@ static Callable *only_net(Build *b) {
   if (n == 1) return found;
   Diag *d = diag(module_of(b)->diags, DIAG_which_net, SPAN_NONE, options->path,
                  n ? "several nets" : "no net");
-  if (n) diag_help(d, "choose one with --net");
+  if (n)
+    diag_help(d, "choose one with --net");
+  else if (b->program.plans.n)
+    diag_help(d, "a plan stands beside a model: dnnc build MODEL --plan %s",
+              options->path);
   return NULL;
 }
 

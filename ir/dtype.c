@@ -53,14 +53,14 @@ bool dtype_is_rounded(DType dtype) {
   return dtype == DT_f32 || dtype_is_short(dtype);
 }
 
-/* Two of one class and size (u8 and i8, f16 and bf16) give the later row. */
 DType dtype_promote(DType a, DType b) {
   const DTypeInfo *x = info_of(a), *y = info_of(b);
   if (x->class != y->class) return x->class > y->class ? a : b;
   if (x->size_bytes != y->size_bytes) {
     return x->size_bytes > y->size_bytes ? a : b;
   }
-  return a > b ? a : b;
+  if (a == b) return a;
+  return x->class == CLASS_REAL ? DT_f32 : DT_i16;
 }
 
 /* To nearest even with `bits` of significand and least exponent `least` (of

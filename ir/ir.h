@@ -36,7 +36,8 @@ const char *dtype_name(DType dtype);
 int dtype_size_bytes(DType dtype);
 DTypeClass dtype_class(DType dtype);
 bool dtype_find(const char *name, DType *out_dtype);
-/* The wider of two: bool < integers < reals, then by bytes. */
+/* The wider of two: bool < integers < reals, then by bytes; of one class and
+ * size the least that holds both: i16 for i8 and u8, f32 for bf16 and f16. */
 DType dtype_promote(DType a, DType b);
 /* The 16-bit reals; these and f32: what `precision` rounds from and to. */
 bool dtype_is_short(DType dtype);

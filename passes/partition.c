@@ -85,6 +85,18 @@ static AxisList add_time(const Partition *p, AxisList list, Name dim) {
   return list;
 }
 
+static void report_uneven(Partition *p, const Dim *dim, int64_t pieces,
+                          Span place) {
+  enum { MOST_PIECES = 64 };
+  Arena *scratch = p->ctx->scratch;
+  const char *list = "1";
+  for (int i = 2; i <= MOST_PIECES && i <= dim->size; i++)
+    if (dim->size % i == 0) list = arena_printf(scratch, "%s, %d", list, i);
+  Diag *d = diag(p->ctx->module->diags, DIAG_shard_uneven, place, dim->name,
+                 (long)dim->size, (long)pieces);
+  diag_help(d, "pieces that divide %s: %s", dim->name, list);
+}
+
 static const Type *place_input(Partition *p, const GraphInput *input,
                                const Type *type, Span span) {
   Diags *diags = p->ctx->module->diags;
@@ -105,8 +117,7 @@ static const Type *place_input(Partition *p, const GraphInput *input,
     if (axes && !may_split)
       diag(diags, DIAG_shard_unsupported, place, input->path, dim->name);
     else if (dim->size % pieces != 0)
-      diag(diags, DIAG_shard_uneven, place, dim->name, (long)dim->size,
-           (long)pieces);
+      report_uneven(p, dim, pieces, place);
     else
       dim->split = axes;
   }
