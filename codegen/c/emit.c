@@ -8,6 +8,13 @@
  *       r0 = 0
  *       for inner: r0 += ...             simd
  *
+ * A sum over several loops is f32 along the last one only and adds up its rows
+ * in f64, which costs one addition for each row:
+ *
+ *       w0 = 0
+ *       for rows: { s0 = 0; for inner: s0 += ...; w0 += s0 }
+ *       r0 = w0
+ *
  * In a *column* kernel (pointwise chains, sums over rows, scatter) the vector
  * runs along the last outer loop, a unit is a chunk of it, and reductions are
  * small arrays:
@@ -375,11 +382,39 @@ static void add_position(Emit *emit) {
   text_add(out, emit->stage->n_inner ? ")" : "0)");
 }
 
+/* Whether the stage at hand adds up the rows of a sum in f64. */
+static bool is_summed_by_rows(const Emit *emit, const NestStmt *stmt) {
+  return !emit->is_column && emit->n_order > 1 && stmt->kind == NEST_reduce &&
+         stmt->reduce == NEST_SUM && stmt->dtype == DT_f32;
+}
+
+typedef enum RowPlace {
+  ROW_before_all,
+  ROW_before,
+  ROW_after,
+  ROW_after_all
+} RowPlace;
+
+static void emit_row_sums(Emit *emit, RowPlace place) {
+  for (int i = 0; i < emit->stage->stmts.n; i++) {
+    const NestStmt *stmt = &emit->stage->stmts.data[i];
+    int r = stmt->target;
+    if (!is_summed_by_rows(emit, stmt)) continue;
+    switch (place) {
+    case ROW_before_all: line(emit, "double w%d = 0;", r); break;
+    case ROW_before: line(emit, "float s%d = 0;", r); break;
+    case ROW_after: line(emit, "w%d += s%d;", r, r); break;
+    case ROW_after_all: line(emit, "r%d = (float)w%d;", r, r); break;
+    }
+  }
+}
+
 static void emit_reduce(Emit *emit, const NestStmt *stmt) {
   const char *at = emit->is_column ? "[j]" : "";
   int r = stmt->target, e = stmt->expr;
+  char sum = is_summed_by_rows(emit, stmt) ? 's' : 'r';
   switch (stmt->reduce) {
-  case NEST_SUM: line(emit, "r%d%s += e%d;", r, at, e); break;
+  case NEST_SUM: line(emit, "%c%d%s += e%d;", sum, r, at, e); break;
   case NEST_MAX:
     line(emit, "r%d%s = e%d > r%d%s ? e%d : r%d%s;", r, at, e, r, at, e, r, at);
     break;
@@ -449,8 +484,8 @@ static void emit_simd(Emit *emit) {
   for (int i = 0; i < emit->stage->stmts.n && !emit->is_column; i++) {
     const NestStmt *stmt = &emit->stage->stmts.data[i];
     if (stmt->kind == NEST_reduce)
-      text_printf(&clauses, " reduction(%s : r%d)", sign[stmt->reduce],
-                  stmt->target);
+      text_printf(&clauses, " reduction(%s : %c%d)", sign[stmt->reduce],
+                  is_summed_by_rows(emit, stmt) ? 's' : 'r', stmt->target);
   }
   line(emit, "#pragma omp simd%s", text_string(&clauses));
 }
@@ -481,7 +516,9 @@ static void open_loop(Emit *emit, int depth, int split) {
 }
 
 static void emit_loops(Emit *emit, int split) {
+  emit_row_sums(emit, ROW_before_all);
   for (int depth = 0; depth < emit->n_order; depth++) {
+    if (depth == emit->n_order - 1) emit_row_sums(emit, ROW_before);
     open_loop(emit, depth, split);
     emit_exprs(emit, depth + 1);
   }
@@ -490,7 +527,9 @@ static void emit_loops(Emit *emit, int split) {
   for (int depth = 0; depth < emit->n_order; depth++) {
     emit->indent--;
     line(emit, "}");
+    if (depth == 0) emit_row_sums(emit, ROW_after);
   }
+  emit_row_sums(emit, ROW_after_all);
 }
 
 static void set_order(Emit *emit) {
