@@ -14,8 +14,7 @@
  * gradients of a step, and of the parameters after ten.  In f32 and bf16 twice
  * what PyTorch's own are off, recorded in tests/reference, is right too where
  * it is more: it shows how much a model's cancellations and kinks lose whoever
- * computes.  2^-5 in bf16 is sixteen roundings of 2^-9: no PyTorch gradient of
- * a language model of the records is further off, but for two of attention.
+ * computes.  2^-5 in bf16 is sixteen roundings of 2^-9.
  */
 #ifndef TESTS_OPS_TOLERANCE_H
 #define TESTS_OPS_TOLERANCE_H
