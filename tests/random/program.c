@@ -147,8 +147,8 @@ static Head make_head(Maker *m) {
   static const char *const options[] = {"", ", smooth = 0.1", ", ignore = 2"};
   static const char *const metrics[] = {
       "  metrics = [accuracy(m(d.x, d.t), d.y, A)]\n", "",
-      "  metrics = [perplexity(m(d.x, d.t), d.y, A), "
-      "accuracy(m(d.x, d.t), d.y, A, top = 1)]\n"};
+      ("  metrics = [perplexity(m(d.x, d.t), d.y, A), "
+       "accuracy(m(d.x, d.t), d.y, A, top = 1)]\n")};
   const Made *last = &m->scope->data[m->scope->n - 1];
   Made like = {0};
   int kind = choose(m->choices, 4);
