@@ -27,6 +27,13 @@ void threads_close(Threads *threads);
 /* Subnormal results become zero, in the calling thread. */
 void denormals_flush(void);
 
+/* Before a short loop of constant length. */
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
 /* ---- gemm.c: blocked product of f32, bf16 or f16, summed in f32 ---- */
 
 bool gemm_accepts(const DnnGemm *gemm);
@@ -34,6 +41,16 @@ bool gemm_accepts(const DnnGemm *gemm);
 int64_t gemm_pack_bytes(const Threads *threads);
 void gemm_run(const Threads *threads, const DnnGemm *gemm, const void *a,
               const void *b, void *c, void *pack);
+
+/* ---- gemv.c: products whose m or n is 1, of f32 or bf16 ---- */
+
+enum { GEMV_MOST_K = 1 << 16 };
+/* Whether the matrix can be read in the order in which it lies. */
+bool gemv_accepts(const DnnGemm *gemm);
+/* Bytes of `work` that a team needs. */
+int64_t gemv_work_bytes(const Threads *threads);
+void gemv_run(const Threads *threads, const DnnGemm *gemm, const void *a,
+              const void *b, void *c, void *work);
 
 /* ---- onednn.c ---- */
 

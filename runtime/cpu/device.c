@@ -16,7 +16,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-typedef enum Way { WAY_kernel, WAY_library, WAY_own, WAY_copy, WAY_zero } Way;
+typedef enum Way {
+  WAY_kernel,
+  WAY_library,
+  WAY_own,
+  WAY_vector,
+  WAY_copy,
+  WAY_zero
+} Way;
 
 typedef struct Prepared {
   uint8_t way; /* Way */
@@ -84,9 +91,27 @@ static LibraryCall *library_call(CpuState *state, const DnnInstr *instr,
                       state->spare_bytes, needs);
 }
 
+/* By the gemm of our own, of matrices or of a vector. */
+static Status prepare_own(CpuState *state, const DnnInstr *instr, Way way,
+                          Prepared *prepared) {
+  int64_t bytes = gemm_pack_bytes(&state->threads);
+  if (bytes < gemv_work_bytes(&state->threads))
+    bytes = gemv_work_bytes(&state->threads);
+  if (!state->pack) {
+    state->pack_bytes = bytes;
+    TRY(map_pages(bytes, &state->pack));
+  }
+  prepared->way = (uint8_t)way;
+  prepared->gemm = instr->detail;
+  return STATUS_OK;
+}
+
 static Status prepare_product(CpuState *state, const DnnProgram *program,
                               const DnnInstr *instr, Prepared *prepared) {
   int64_t needs;
+  bool has_own = instr->op == DNN_OP_GEMM && wants(state, "own");
+  if (has_own && gemv_accepts(instr->detail))
+    return prepare_own(state, instr, WAY_vector, prepared);
   prepared->call = library_call(state, instr, prepared->buffers, &needs);
   if (!prepared->call && needs > 0) {
     /* Earlier calls keep the smaller block they were bound to. */
@@ -98,16 +123,8 @@ static Status prepare_product(CpuState *state, const DnnProgram *program,
     prepared->way = WAY_library;
     return STATUS_OK;
   }
-  if (instr->op == DNN_OP_GEMM && gemm_accepts(instr->detail) &&
-      wants(state, "own")) {
-    if (!state->pack) {
-      state->pack_bytes = gemm_pack_bytes(&state->threads);
-      TRY(map_pages(state->pack_bytes, &state->pack));
-    }
-    prepared->way = WAY_own;
-    prepared->gemm = instr->detail;
-    return STATUS_OK;
-  }
+  if (has_own && gemm_accepts(instr->detail))
+    return prepare_own(state, instr, WAY_own, prepared);
   return use_fallback(program, instr, prepared);
 }
 
@@ -225,6 +242,10 @@ static Status cpu_launch(Device *device, const DnnInstr *instr,
                        prepared->moved ? buffers : NULL);
   case WAY_own:
     gemm_run(&state->threads, prepared->gemm, buffers[0], buffers[1],
+             buffers[2], state->pack);
+    break;
+  case WAY_vector:
+    gemv_run(&state->threads, prepared->gemm, buffers[0], buffers[1],
              buffers[2], state->pack);
     break;
   case WAY_copy:

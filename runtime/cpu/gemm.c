@@ -26,12 +26,6 @@ enum {
   TILE_COLUMNS = 32
 };
 
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
 /* tile[rows][columns] = sum over k of a[k][rows] * b[k][columns] */
 typedef void TileFn(int64_t k, const float *a, const float *b, float *tile);
 

@@ -549,7 +549,8 @@ static float *numbers(Arena *arena, int64_t n, uint64_t key) {
 }
 
 /* Small integers: every way must give the same bits. */
-static void check_product(Library *library, const Shape *shape) {
+static void check_product(Library *library, bool is_vector,
+                          const Shape *shape) {
   Memory *memory = memory_create(no_memory, NULL);
   Arena *arena = arena_create(memory);
   DnnGemm gemm = gemm_of(shape);
@@ -579,8 +580,13 @@ static void check_product(Library *library, const Shape *shape) {
   } else {
     Threads threads;
     threads_open(&threads);
-    gemm_run(&threads, &gemm, a, b, c,
-             arena_alloc(arena, (size_t)gemm_pack_bytes(&threads)));
+    cr_assert(!is_vector || gemv_accepts(&gemm));
+    if (is_vector)
+      gemv_run(&threads, &gemm, a, b, c,
+               arena_alloc(arena, (size_t)gemv_work_bytes(&threads)));
+    else
+      gemm_run(&threads, &gemm, a, b, c,
+               arena_alloc(arena, (size_t)gemm_pack_bytes(&threads)));
     threads_close(&threads);
   }
   for (int64_t i = 0; i < 2 * shape->m * shape->n; i++)
@@ -598,7 +604,56 @@ static const Shape shapes[] = {
 
 Test(products, own_equals_the_definition) {
   for (int i = 0; i < ARRAY_LENGTH(shapes); i++)
-    check_product(NULL, &shapes[i]);
+    check_product(NULL, false, &shapes[i]);
+}
+
+Test(products, of_a_vector_equals_the_definition) {
+  static const Shape vectors[] = {
+      {1, 1, 1, false, false, false},     {1, 1030, 20, false, false, true},
+      {1, 9001, 33, false, false, false}, {1, 70, 601, false, true, false},
+      {70, 1, 601, false, false, true},   {1035, 1, 40, true, true, false},
+  };
+  for (int i = 0; i < ARRAY_LENGTH(vectors); i++)
+    check_product(NULL, true, &vectors[i]);
+}
+
+/* Small integers in bf16; of 300 columns, over several strips and lanes. */
+Test(products, of_a_vector_in_bf16_equals_the_definition) {
+  enum { N = 300, K = 77 };
+  static uint16_t x[K], w[K * N], y[N];
+  static float sum[N];
+  DnnGemm gemm = {.dtype = DNN_bf16,
+                  .c_dtype = DNN_bf16,
+                  .m = 1,
+                  .n = N,
+                  .k = K,
+                  .a_i = K,
+                  .a_k = 1,
+                  .c_i = N,
+                  .c_j = 1,
+                  .batch = {1, 1}};
+  Memory *memory = memory_create(no_memory, NULL);
+  Arena *arena = arena_create(memory);
+  Threads threads;
+  threads_open(&threads);
+  void *work = arena_alloc(arena, (size_t)gemv_work_bytes(&threads));
+  for (int k = 0; k < K; k++) x[k] = bf16_from_float((float)(k % 5 - 2));
+  for (int i = 0; i < K * N; i++) w[i] = bf16_from_float((float)(i % 7 - 3));
+  for (int is_transposed = 0; is_transposed < 2; is_transposed++) {
+    gemm.b_k = is_transposed ? 1 : N;
+    gemm.b_j = is_transposed ? K : 1;
+    cr_assert(gemv_accepts(&gemm));
+    gemv_run(&threads, &gemm, x, w, y, work);
+    for (int j = 0; j < N; j++) {
+      sum[j] = 0;
+      for (int k = 0; k < K; k++)
+        sum[j] +=
+            bf16_to_float(x[k]) * bf16_to_float(w[k * gemm.b_k + j * gemm.b_j]);
+      cr_assert_eq(y[j], bf16_from_float(sum[j]), "column %d", j);
+    }
+  }
+  threads_close(&threads);
+  memory_destroy(memory);
 }
 
 static Library *open_library(Memory *memory) {
@@ -616,7 +671,7 @@ Test(products, library_equals_the_definition) {
   Memory *memory = memory_create(no_memory, NULL);
   Library *library = open_library(memory);
   for (int i = 0; i < ARRAY_LENGTH(shapes); i++)
-    check_product(library, &shapes[i]);
+    check_product(library, false, &shapes[i]);
   library_close(library);
   memory_destroy(memory);
 }
