@@ -2,20 +2,16 @@
 user writes it: torchvision's network, channels last, SGD with momentum in one
 kernel, denormals flushed.
 
-    python3 torch_resnet.py resnet50     asked and answering as torch_gpt.py
+    python3 torch_resnet.py resnet50     asked and answering as torch_step.py says
 """
-import json
 import os
-import sys
-import time
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 import torchvision
 
-torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
-torch.set_flush_denormal(True)
+from torch_step import serve
+
 B, K = 4, 1000
 
 
@@ -41,14 +37,7 @@ def main():
         optimizer.step()
         return loss.item()
 
-    for line in sys.stdin:
-        times = []
-        for _ in range(json.loads(line)["steps"]):
-            start = time.perf_counter()
-            loss = step()
-            times.append((time.perf_counter() - start) * 1e3)
-        print(json.dumps({"ms": float(np.median(times)), "all": times,
-                          "loss": loss}), flush=True)
+    serve(step)
 
 
 main()

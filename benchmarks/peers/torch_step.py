@@ -22,6 +22,18 @@ def stream(path):
     return torch.tensor(np.fromfile(path, "u1").astype("i8"))
 
 
+def serve(step):
+    """Answers requests: `step` makes one step and returns its loss."""
+    for line in sys.stdin:
+        times = []
+        for _ in range(json.loads(line)["steps"]):
+            start = time.perf_counter()
+            loss = step()
+            times.append((time.perf_counter() - start) * 1e3)
+        print(json.dumps({"ms": float(np.median(times)), "all": times,
+                          "loss": loss}), flush=True)
+
+
 def answer(model, data, batch, window, optimizer, peak, warmup):
     """Trains `model`(x, y), a loss, on windows of the stream at random places;
     the learning rate rises to `peak` in `warmup` steps."""
@@ -43,11 +55,4 @@ def answer(model, data, batch, window, optimizer, peak, warmup):
         optimizer.step()
         return loss.item()
 
-    for line in sys.stdin:
-        times = []
-        for _ in range(json.loads(line)["steps"]):
-            start = time.perf_counter()
-            loss = step()
-            times.append((time.perf_counter() - start) * 1e3)
-        print(json.dumps({"ms": float(np.median(times)), "all": times,
-                          "loss": loss}), flush=True)
+    serve(step)

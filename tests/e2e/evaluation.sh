@@ -3,23 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 seq 0 399 | awk '{ x = $1 % 20; print x "," (x > 9) "," (x * 7) % 5 }' >rows.csv
 
-cat >average.dnn <<'END'
-dim B = 16, K = 2
-net line(x: [B]) -> [B, K] {
-  param w, b: [K] = normal(1)
-  return x * w + b
-}
-data d {
-  x: [B] = csv("rows.csv", 0) / 10
-  y: i32[B] = csv("rows.csv", 1)
-  eval = 100
-}
-train {
-  loss      = cross_entropy(line(d.x), d.y, K)
-  optimizer = sgd(lr = 0.5)
-  steps     = 10
-}
-END
+cp "$root/tests/e2e/average.dnn" .
 evaluate() { # settings
   "$dnnc" run average.dnn --json --no-save "$@" >out.json 2>out.err ||
     { cat out.err; fail "average.dnn $*"; }

@@ -36,36 +36,19 @@ done
 echo "typed: f32, bf16 and f16, -O0 and -O2, resumed"
 
 # An average moves by thousandths, which 16 bits would not hold: it is f32.
-cat >average.dnn <<'END'
-dim B = 16, K = 2
-net line(x: [B]) -> [B, K] {
-  param w, b: [K] = normal(1)
-  return x * w + b
-}
-data d {
-  x: [B] = csv("rows.csv", 0) / 10
-  y: i32[B] = csv("rows.csv", 1)
-  eval = 100
-}
-train {
-  loss      = cross_entropy(line(d.x), d.y, K)
-  optimizer = sgd(lr = 0.5)
-  steps     = 300
-  ema       = 0.998
-}
-END
+cp "$root/tests/e2e/average.dnn" .
 seq 0 399 | awk '{ x = $1 % 20; print x "," (x > 9) }' >rows.csv
 average() { # name arguments...
-  train "$@" --no-save
+  train "$@" steps=300 --no-save
   field validation_loss "$1.json"
 }
-wide=$(average wide average.dnn)
-still=$(average still average.dnn 'optimizer=sgd(lr = 0)')
-last=$(average last average.dnn ema=0)
+wide=$(average wide average.dnn ema=0.998)
+still=$(average still average.dnn ema=0.998 'optimizer=sgd(lr = 0)')
+last=$(average last average.dnn)
 for precision in "compute=bf16" "compute=f16" "compute=bf16 master=bf16"; do
   arguments=()
   for word in $precision; do arguments+=("precision.$word"); done
-  short=$(average short average.dnn "${arguments[@]}")
+  short=$(average short average.dnn ema=0.998 "${arguments[@]}")
   close "$wide" "$short" 1e-2 || fail "average in $precision: $short, not $wide"
 done
 close "$wide" "$still" 5e-2 && fail "the average does not move"
