@@ -11,6 +11,7 @@
  * program is shrunk and written to DIR with the message and the command that
  * repeats it.  Files are checked instead of random programs.
  */
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -219,6 +220,12 @@ int main(int argc, char **argv) {
     else
       return 1;
   }
+  char path[PATH_MAX]; /* programs are run in folders of their own */
+  if (settings.dnnc && !realpath(settings.dnnc, path)) {
+    perror(settings.dnnc);
+    return 1;
+  }
+  if (settings.dnnc) settings.dnnc = path;
   if (i < argc) {
     for (; i < argc; i++) failed += check_file(&settings, argv[i]);
     return failed > 0;
