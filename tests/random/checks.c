@@ -312,6 +312,10 @@ static const char *output_of(Arena *arena, const char *folder,
                 1 << 24, &bytes, &n);
   if (status.code != STATUS_ok) bytes = status.message;
   if (is_done) return bytes;
+  /* Warnings come first, and may be many. */
+  const char *error = strstr(bytes, ": error: ");
+  while (error && error > bytes && error[-1] != '\n') error--;
+  if (error) bytes = error;
   *out_error = FORMAT("%s\nexit %d: %.2000s", command, code >> 8, bytes);
   return NULL;
 }
