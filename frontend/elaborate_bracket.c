@@ -169,6 +169,7 @@ static Val apply_rename(Elab *e, const Expr *x, Val val, const Sub *sub) {
 /* ---- elements and slices ---- */
 
 static Val apply_pick(Elab *e, const Expr *x, Val val, const Sub *sub) {
+  const Expr *at = e->at;
   const Type *type = elab_type(e, val);
   if (type_find(type, sub->name) < 0) {
     Span span = sub->span;
@@ -189,7 +190,7 @@ static Val apply_pick(Elab *e, const Expr *x, Val val, const Sub *sub) {
          (long long)size - 1, sub->name);
     return POISON;
   }
-  elab_at(e, e->at);
+  elab_at(e, at);
   val = elab_slice(e, val, sub->name, first, last - first + 1);
   return is_range || val_is_poison(val) ? val : elab_drop(e, val, sub->name);
 }

@@ -447,8 +447,7 @@ static bool check_result(Elab *e, const Call *call, Val *result) {
 
 static void prepare(Elab *e, const Callable *callable) {
   if (callable->labels) return;
-  ((Callable *)callable)->labels =
-      number_body(e->program, &callable->item->body);
+  ((Callable *)callable)->labels = number_item(e->program, callable->item);
 }
 
 static Val run_body(Elab *e, const Call *call) {

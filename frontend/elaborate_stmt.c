@@ -135,8 +135,8 @@ static Role role_of(const Elab *e, const Stmt *stmt, const Type *type) {
   return is_lanes ? ROLE_lanes : ROLE_state;
 }
 
-static Val new_param(Elab *e, const Stmt *stmt, Name path, const Type *type,
-                     Span span) {
+static Val new_param(Elab *e, const Stmt *stmt, const Name *place, Name path,
+                     const Type *type, Span span) {
   Init init = {INIT_zeros, 0};
   if (stmt->value && !elab_init(e, stmt->value, type, &init)) return POISON;
   Role role = role_of(e, stmt, type);
@@ -148,20 +148,41 @@ static Val new_param(Elab *e, const Stmt *stmt, Name path, const Type *type,
   input->init = init;
   input->is_frozen = e->n_frozen > 0 && role == ROLE_param;
   Param *param = ARENA_NEW(e->arena, Param);
-  *param = (Param){stmt, type, val};
+  *param = (Param){place, span, type, val, e->frame->net, e->frame->net_run};
   map_put(e->params, path, param);
   return val;
 }
 
-/* A net that is called again has the parameters of the first call. */
-static Val declare(Elab *e, const Stmt *stmt, Name path, const Type *type,
-                   Span span) {
-  const Param *old = map_get(e->params, path);
-  if (!old) return new_param(e, stmt, path, type, span);
-  if (old->stmt == stmt && type_equal(old->type, type)) return old->val;
+static Val declared_twice(Elab *e, const Param *old, Name path, Span span) {
   Diag *d = diag(e->diags, DIAG_param_twice, span, path);
-  diag_note(d, old->stmt->span, "it is declared here already");
+  if (old->net == e->frame->net) {
+    diag_note(d, old->span, "it is declared here already");
+    return POISON;
+  }
+  diag_note(d, old->net->item->name_span, "net '%s' has it, too",
+            old->net->item->name);
+  diag_help(d, "a net adds nothing to the paths of its parameters; 'name = "
+               "...' gives a call of a layer another path");
   return POISON;
+}
+
+/* A net that is called again has the parameters of the first call. */
+static Val declare(Elab *e, const Stmt *stmt, const Name *place, Name path,
+                   const Type *type, Span span) {
+  const Frame *frame = e->frame;
+  if (!frame->net) {
+    Diag *d = diag(e->diags, DIAG_param_outside, span, path);
+    diag_help(d, "a loss and its metrics call layers without parameters");
+    return POISON;
+  }
+  Param *old = map_get(e->params, path);
+  if (!old) return new_param(e, stmt, place, path, type, span);
+  bool is_again = old->place == place && old->net == frame->net &&
+                  old->net_run != frame->net_run;
+  if (!is_again || !type_equal(old->type, type))
+    return declared_twice(e, old, path, span);
+  old->net_run = frame->net_run;
+  return old->val;
 }
 
 static void exec_param(Elab *e, const Stmt *stmt) {
@@ -172,7 +193,8 @@ static void exec_param(Elab *e, const Stmt *stmt) {
     Name name = stmt->names.names[i];
     Span span = stmt->names.spans[i];
     Name path = scope_join(e, e->frame->prefix, name, e->frame->positions);
-    Val val = type ? declare(e, stmt, path, type, span) : POISON;
+    Val val = type ? declare(e, stmt, &stmt->names.names[i], path, type, span)
+                   : POISON;
     if (type) val = elab_typed(e, stmt->type, val);
     frame_set(e, name, val, span);
     frame_local(e->frame, name)->state_path =

@@ -176,6 +176,8 @@ typedef struct Size { /* a dim name with a size in one layer */
 struct Frame {
   Frame *caller;
   const Callable *callable; /* NULL: an expression of a block */
+  const Callable *net;      /* that this runs for; NULL: outside of nets */
+  int net_run;              /* which run of it */
   Map *labels;
   Name prefix;           /* path of the layer call; "" for a net */
   const char *positions; /* of the repeats around: "[2][5]" */
@@ -188,9 +190,12 @@ struct Frame {
 };
 
 typedef struct Param {
-  const Stmt *stmt;
+  const Name *place; /* in the statement that declares it */
+  Span span;
   const Type *type;
   Val val;
+  const Callable *net;
+  int net_run; /* that declared it last */
 } Param;
 
 typedef struct StateWrite { /* what the next step reads */
@@ -226,7 +231,7 @@ struct Elab {
   int64_t batch;
   const Elab *reference; /* the training one: it decides the parameters */
   Frame *frame, *unused_frames;
-  int depth, nesting, n_frozen;
+  int depth, nesting, n_frozen, n_net_runs;
   Map *params;           /* path -> Param */
   Map *data;             /* path -> address of a Val */
   VEC(Val) extra_losses; /* of add_loss */
@@ -266,7 +271,7 @@ Name scope_join(Elab *e, Name prefix, const char *label, const char *positions);
 
 /* ---- numbering.c: labels of calls, values and operators in one body ---- */
 
-Map *number_body(Program *program, const StmtList *body);
+Map *number_item(Program *program, const Item *item);
 Map *number_expr(Program *program, const Expr *x);
 
 /* ---- value.c: compile-time arithmetic, texts for messages ---- */

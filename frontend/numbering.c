@@ -9,8 +9,8 @@
  *     x = x + attn(norm(x))       norm[0] attn add[0], value x
  *     return x + mlp(norm(x))     norm[1] mlp add[1]
  *
- * Layer calls, values and operators are counted apart.  Initialisers and types
- * hold no tensors and are not counted.
+ * Layer calls, values and operators are counted apart.  In initialisers and
+ * types, which hold no tensors, layer calls alone are counted.
  */
 #include "frontend/internal.h"
 
@@ -30,6 +30,7 @@ typedef struct Entry {
 typedef struct Numbering {
   Program *program;
   Arena *arena;
+  bool calls_only;
   VEC(Group) groups;
   VEC(Entry) entries;
 } Numbering;
@@ -37,6 +38,7 @@ typedef struct Numbering {
 static void walk_expr(Numbering *n, const Expr *x);
 
 static void add(Numbering *n, Family family, Name name, const void *place) {
+  if (n->calls_only && family != FAMILY_call) return;
   int i = 0;
   while (i < n->groups.n &&
          (n->groups.data[i].name != name || n->groups.data[i].family != family))
@@ -72,11 +74,12 @@ static void walk_call(Numbering *n, const Expr *x) {
 static void walk_index(Numbering *n, const Expr *x) {
   walk_expr(n, x->a);
   bool renames = false;
-  for (int i = 0; i < x->subs.n; i++)
-    if (x->subs.data[i].kind == SUB_value)
-      walk_expr(n, x->subs.data[i].to);
-    else
-      renames = true;
+  for (int i = 0; i < x->subs.n; i++) {
+    const Sub *sub = &x->subs.data[i];
+    if (sub->kind == SUB_value || sub->kind == SUB_assign)
+      walk_expr(n, sub->to);
+    renames = renames || sub->kind != SUB_value;
+  }
   if (renames) add_operator(n, "rename", x);
 }
 
@@ -91,6 +94,10 @@ static void walk_expr(Numbering *n, const Expr *x) {
     walk_expr(n, x->b);
     add_operator(n, op_info(operator_op(x->op))->name, x);
     break;
+  case EXPR_range:
+    walk_expr(n, x->a);
+    walk_expr(n, x->b);
+    break;
   case EXPR_list:
     for (int i = 0; i < x->items.n; i++) walk_expr(n, x->items.data[i]);
     break;
@@ -98,10 +105,33 @@ static void walk_expr(Numbering *n, const Expr *x) {
   }
 }
 
+static void walk_calls(Numbering *n, const Expr *x) {
+  n->calls_only = true;
+  walk_expr(n, x);
+  n->calls_only = false;
+}
+
+static void walk_type(Numbering *n, const TypeExpr *type) {
+  for (int i = 0; type && i < type->n_dims; i++)
+    walk_calls(n, type->dims[i].size);
+}
+
+static void walk_formals(Numbering *n, const FormalList *formals) {
+  for (int i = 0; i < formals->n; i++) {
+    walk_type(n, formals->items[i].type);
+    walk_expr(n, formals->items[i].init);
+  }
+}
+
 static void walk_body(Numbering *n, const StmtList *body) {
   for (int i = 0; i < body->n; i++) {
     const Stmt *stmt = body->data[i];
-    if (stmt->kind == STMT_param || stmt->kind == STMT_state) continue;
+    walk_type(n, stmt->type);
+    if (stmt->kind == STMT_param || stmt->kind == STMT_state) {
+      walk_calls(n, stmt->value);
+      continue;
+    }
+    walk_formals(n, &stmt->carries);
     walk_expr(n, stmt->value);
     walk_body(n, &stmt->body);
     walk_body(n, &stmt->else_body);
@@ -125,9 +155,11 @@ static Map *labels(Numbering *n) {
   return map;
 }
 
-Map *number_body(Program *program, const StmtList *body) {
+Map *number_item(Program *program, const Item *item) {
   Numbering n = {.program = program, .arena = program->module->arena};
-  walk_body(&n, body);
+  walk_formals(&n, &item->formals);
+  for (int i = 0; i < item->result.n; i++) walk_type(&n, item->result.data[i]);
+  walk_body(&n, &item->body);
   return labels(&n);
 }
 

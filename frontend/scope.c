@@ -22,6 +22,12 @@ Frame *frame_push(Elab *e, const Callable *callable, Name prefix) {
   frame->locals.n = frame->sizes.n = 0;
   frame->caller = e->frame;
   frame->callable = callable;
+  frame->net = e->frame ? e->frame->net : NULL;
+  frame->net_run = e->frame ? e->frame->net_run : 0;
+  if (callable && callable->is_net) {
+    frame->net = callable;
+    frame->net_run = ++e->n_net_runs;
+  }
   frame->labels = callable ? callable->labels : NULL;
   frame->prefix = prefix;
   frame->positions = "";
