@@ -189,26 +189,41 @@ static void clear_stage(Lower *lower, const Space *space,
 
 /* ---- convolutions ---- */
 
-void lower_conv(Lower *lower) {
-  const Type *x = lower->input_types[0], *w = lower->input_types[1];
-  const Type *y = lower->node->types[0];
-  Window window = window_of(lower, x, y, w);
+/* A convolution and the gradient of its weights: to each element of the result
+ * belongs a slid position (of y; of the window) and the sum runs over the other
+ * one and over what else only the operands have. */
+static void correlate(Lower *lower, bool is_weight_grad) {
+  const Type *x = lower->input_types[0], *other = lower->input_types[1];
+  const Type *result = lower->node->types[0];
+  Window window = is_weight_grad ? window_of(lower, x, other, result)
+                                 : window_of(lower, x, result, other);
   Space space = {0};
-  Coord o[MAX_SPACE] = {0}, k[MAX_SPACE] = {0}, at[MAX_SPACE];
-  outer_dims(lower, &space, y, NULL);
+  Coord own[MAX_SPACE] = {0}, summed[MAX_SPACE] = {0}, at[MAX_SPACE];
+  outer_dims(lower, &space, result, NULL);
   int n_outer = space.n;
-  out_coords(&space, &window, o);
+  out_coords(&space, &window, own);
   lower_stage(lower);
-  inner_rest(lower, &space, x, &window);
-  inner_slid(lower, &window, window.size, k);
+  inner_rest(lower, &space, is_weight_grad ? other : x, &window);
+  inner_slid(lower, &window, is_weight_grad ? window.out : window.size, summed);
   lower_stage_ready(lower);
-  int weight = load_slid(lower, &space, &window, 1, k);
-  place_x(lower, &window, o, k, at);
+  int factor = load_slid(lower, &space, &window, 1, summed);
+  if (is_weight_grad)
+    place_x(lower, &window, summed, own, at);
+  else
+    place_x(lower, &window, own, summed, at);
   int value = load_slid(lower, &space, &window, 0, at);
   lower->n_guards = 0;
-  int sum = sum_of(lower, product(lower, value, weight));
+  int sum = sum_of(lower, product(lower, value, factor));
   space.n = n_outer;
   store_stage(lower, &space, sum);
+}
+
+void lower_conv(Lower *lower) {
+  correlate(lower, false);
+}
+
+void lower_conv_weight_grad(Lower *lower) {
+  correlate(lower, true);
 }
 
 /* dx[p] = sum over k of dy[p + pad - k dilate] w[k], for stride 1. */
@@ -262,28 +277,6 @@ void lower_conv_input_grad(Lower *lower) {
     input_grad_gather(lower, &window);
   else
     input_grad_scatter(lower, &window);
-}
-
-void lower_conv_weight_grad(Lower *lower) {
-  const Type *x = lower->input_types[0], *y = lower->input_types[1];
-  const Type *w = lower->node->types[0];
-  Window window = window_of(lower, x, y, w);
-  Space space = {0};
-  Coord o[MAX_SPACE] = {0}, k[MAX_SPACE] = {0}, at[MAX_SPACE];
-  outer_dims(lower, &space, w, NULL);
-  int n_outer = space.n;
-  out_coords(&space, &window, k);
-  lower_stage(lower);
-  inner_rest(lower, &space, y, &window);
-  inner_slid(lower, &window, window.out, o);
-  lower_stage_ready(lower);
-  int grad = load_slid(lower, &space, &window, 1, o);
-  place_x(lower, &window, o, k, at);
-  int value = load_slid(lower, &space, &window, 0, at);
-  lower->n_guards = 0;
-  int sum = sum_of(lower, product(lower, value, grad));
-  space.n = n_outer;
-  store_stage(lower, &space, sum);
 }
 
 /* ---- pools ---- */

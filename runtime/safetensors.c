@@ -154,6 +154,17 @@ static int64_t read_integer(Json *json) {
   return value;
 }
 
+/* The next key of an object, from its brace on; false: it ended or is wrong. */
+static bool next_key(Json *json, bool *is_first, char key[MAX_NAME + 1]) {
+  if (*is_first) expect(json, '{');
+  if (json->failed || accept(json, '}')) return false;
+  if (!*is_first) expect(json, ',');
+  *is_first = false;
+  read_string(json, key);
+  expect(json, ':');
+  return !json->failed;
+}
+
 /* Any value, where the format allows what we do not read. */
 static void skip_value(Json *json, int depth) {
   char name[MAX_NAME + 1];
@@ -161,14 +172,9 @@ static void skip_value(Json *json, int depth) {
   char c = peek(json);
   if (c == '"') {
     read_string(json, name);
-  } else if (accept(json, '{')) {
-    for (bool is_first = true; !json->failed && !accept(json, '}');
-         is_first = false) {
-      if (!is_first) expect(json, ',');
-      read_string(json, name);
-      expect(json, ':');
+  } else if (c == '{') {
+    for (bool is_first = true; next_key(json, &is_first, name);)
       skip_value(json, depth + 1);
-    }
   } else if (accept(json, '[')) {
     for (bool is_first = true; !json->failed && !accept(json, ']');
          is_first = false) {
@@ -228,12 +234,7 @@ static void read_tensor(Json *json, int64_t data_bytes, StoredTensor *tensor) {
   enum { HAS_dtype = 1, HAS_shape = 2, HAS_offsets = 4, HAS_all = 7 };
   char text[MAX_NAME + 1];
   int seen = 0;
-  expect(json, '{');
-  for (bool is_first = true; !json->failed && !accept(json, '}');
-       is_first = false) {
-    if (!is_first) expect(json, ',');
-    read_string(json, text);
-    expect(json, ':');
+  for (bool is_first = true; next_key(json, &is_first, text);) {
     int field = 0;
     if (strcmp(text, "dtype") == 0) {
       field = HAS_dtype;
@@ -276,12 +277,7 @@ static void add_text(Sink *sink, const char *key, const char *value) {
 
 static void read_texts(Json *json, Sink *sink) {
   char key[MAX_NAME + 1], value[MAX_NAME + 1];
-  expect(json, '{');
-  for (bool is_first = true; !json->failed && !accept(json, '}');
-       is_first = false) {
-    if (!is_first) expect(json, ',');
-    read_string(json, key);
-    expect(json, ':');
+  for (bool is_first = true; next_key(json, &is_first, key);) {
     read_string(json, value);
     if (!json->failed) add_text(sink, key, value);
   }
@@ -290,12 +286,7 @@ static void read_texts(Json *json, Sink *sink) {
 static void read_header(Json *json, int64_t data_bytes, Sink *sink) {
   char name[MAX_NAME + 1];
   bool has_metadata = false;
-  expect(json, '{');
-  for (bool is_first = true; !json->failed && !accept(json, '}');
-       is_first = false) {
-    if (!is_first) expect(json, ',');
-    read_string(json, name);
-    expect(json, ':');
+  for (bool is_first = true; next_key(json, &is_first, name);) {
     if (strcmp(name, "__metadata__") == 0) {
       if (has_metadata) fail(json);
       has_metadata = true;
@@ -389,12 +380,7 @@ Status safetensors_parse(Arena *arena, const char *text, size_t n,
 static void read_index(Json *json, Sink *sink) {
   char name[MAX_NAME + 1];
   bool has_map = false;
-  expect(json, '{');
-  for (bool is_first = true; !json->failed && !accept(json, '}');
-       is_first = false) {
-    if (!is_first) expect(json, ',');
-    read_string(json, name);
-    expect(json, ':');
+  for (bool is_first = true; next_key(json, &is_first, name);) {
     if (strcmp(name, "weight_map") == 0) {
       if (has_map) fail(json);
       has_map = true;
