@@ -3,7 +3,8 @@
  *
  * Every expression gets a serial number when it is complete, which is the
  * order of evaluation (operands first, left to right), and its height, so that
- * whoever walks a tree may recurse.
+ * whoever walks a tree may recurse: everywhere but to the left operand of an
+ * operator, where a sum of any length begins.
  */
 #include "frontend/syntax.h"
 
@@ -20,7 +21,10 @@ static Expr *finish(Parser *parser, Expr expr) {
   Expr *made = arena_copy(parser->arena, &expr, sizeof expr);
   made->serial = parser->serial++;
   made->height = 1;
-  raise_to(made, made->a);
+  if (made->kind == EXPR_binary && made->a->kind == EXPR_binary)
+    made->height = made->a->height;
+  else
+    raise_to(made, made->a);
   raise_to(made, made->b);
   for (int i = 0; i < made->items.n; i++) raise_to(made, made->items.data[i]);
   for (int i = 0; i < made->args.n; i++)
@@ -107,6 +111,15 @@ Expr *expr_member(Parser *parser, ExprKind kind, Expr *a, PlacedName name) {
                                .name = name.name,
                                .op_span = name.span,
                                .span = span_join(a->span, name.span)});
+}
+
+const Expr *const *expr_chain(Arena *arena, const Expr *x, int *out_n) {
+  int n = 0;
+  for (const Expr *at = x; at->kind == EXPR_binary; at = at->a) n++;
+  const Expr **chain = ARENA_ARRAY(arena, const Expr *, n);
+  for (int i = 0; i < n; i++, x = x->a) chain[i] = x;
+  *out_n = n;
+  return chain;
 }
 
 /* ---- the rest ---- */

@@ -92,7 +92,9 @@ struct Expr {
   int serial; /* unique in the file: operands before their operator, left to
                  right, top to bottom */
   int height; /* of the tree from here down, at most the nesting limit, so
-                 that recursion over a tree is safe */
+                 that recursion over a tree is safe.  The left operand of an
+                 operator does not count: a sum may have any number of terms,
+                 and whoever walks one walks expr_chain or along `a`. */
 };
 
 typedef struct ExprList {
@@ -266,6 +268,9 @@ typedef struct Ast {
 /* Parses; mistakes become diags and whatever was understood is returned, never
  * NULL.  Nesting deeper than 500 is a mistake. */
 Ast *ast_parse(Arena *arena, Names *names, Diags *diags, const Source *source);
+/* x, if it is an operator of two operands, its left operand if that is one, and
+ * so on; *out_n is 0 if x is none. */
+const Expr *const *expr_chain(Arena *arena, const Expr *x, int *out_n);
 /* Canonical text (the formatter): parses back to the same tree. */
 void ast_print(Text *out, const Ast *ast);
 /* One expression, for command-line overrides. NULL after a diag. */

@@ -157,12 +157,23 @@ static void put_list(Printer *p, const Expr *expr) {
   close_bracket(p, is_round ? ")" : "]");
 }
 
-static void put_binary(Printer *p, const Expr *expr) {
+/* What the left operand must bind at least. */
+static Level left_level(const Expr *expr) {
   Level level = operators[expr->op].level;
-  bool chains = level != LEVEL_comparison;
-  put_expr(p, expr->a, chains ? level : level + 1);
-  text_printf(p->out, " %s ", operators[expr->op].text);
-  put_expr(p, expr->b, level + 1);
+  return level == LEVEL_comparison ? level + 1 : level;
+}
+
+static void put_binary(Printer *p, const Expr *expr) {
+  int n;
+  const Expr *const *chain = expr_chain(p->out->arena, expr, &n);
+  int first = 0; /* those further left stand in parentheses */
+  while (first < n - 1 && level_of(chain[first]->a) >= left_level(chain[first]))
+    first++;
+  put_expr(p, chain[first]->a, left_level(chain[first]));
+  for (int i = first; i >= 0; i--) {
+    text_printf(p->out, " %s ", operators[chain[i]->op].text);
+    put_expr(p, chain[i]->b, operators[chain[i]->op].level + 1);
+  }
 }
 
 static void put_bare(Printer *p, const Expr *expr) {

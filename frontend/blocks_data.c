@@ -87,20 +87,25 @@ Val data_field(Elab *e, const Expr *x) {
   return *val;
 }
 
+static Name field_batch_dim(const Program *program, const Expr *x) {
+  const Item *block = find_block(program, x->a->name);
+  const Setting *field = block ? find_field(block, x->name) : NULL;
+  return field && field->type->n_dims > 0 ? field->type->dims[0].name : NULL;
+}
+
 Name data_batch_dim(const Program *program, const Expr *loss) {
-  if (!loss) return NULL;
-  if (loss->kind == EXPR_field && loss->a->kind == EXPR_name) {
-    const Item *block = find_block(program, loss->a->name);
-    const Setting *field = block ? find_field(block, loss->name) : NULL;
-    return field && field->type->n_dims > 0 ? field->type->dims[0].name : NULL;
+  Name first = NULL; /* further left is earlier */
+  for (const Expr *x = loss; x; x = x->a) {
+    bool is_field = x->kind == EXPR_field && x->a->kind == EXPR_name;
+    Name found =
+        is_field ? field_batch_dim(program, x) : data_batch_dim(program, x->b);
+    for (int i = 0; i < x->args.n && !found; i++)
+      found = data_batch_dim(program, x->args.items[i].value);
+    for (int i = 0; i < x->items.n && !found; i++)
+      found = data_batch_dim(program, x->items.data[i]);
+    if (found) first = found;
   }
-  Name found = data_batch_dim(program, loss->a);
-  if (!found) found = data_batch_dim(program, loss->b);
-  for (int i = 0; i < loss->args.n && !found; i++)
-    found = data_batch_dim(program, loss->args.items[i].value);
-  for (int i = 0; i < loss->items.n && !found; i++)
-    found = data_batch_dim(program, loss->items.data[i]);
-  return found;
+  return first;
 }
 
 /* ---- sources ---- */
@@ -194,17 +199,20 @@ static bool take_source(Elab *e, const Item *block, const Expr *x,
 
 /* ---- arithmetic: element = raw * scale + shift ---- */
 
-static bool is_source_expr(const Expr *x) {
-  if (x->kind == EXPR_call && x->a->kind == EXPR_name)
-    return find_source(x->a->name) >= 0;
-  return (x->a && is_source_expr(x->a)) || (x->b && is_source_expr(x->b));
+/* The call of a source in it, or NULL. */
+static const Expr *source_in(const Expr *x) {
+  const Expr *first = NULL; /* further left is earlier */
+  for (; x; x = x->a) {
+    bool is_call = x->kind == EXPR_call && x->a->kind == EXPR_name;
+    if (is_call) return find_source(x->a->name) >= 0 ? x : first;
+    const Expr *found = source_in(x->b);
+    if (found) first = found;
+  }
+  return first;
 }
 
-static bool take_affine(Elab *e, const Item *block, const Expr *x,
-                        DataField *out);
-
 static bool affine_number(Elab *e, const Expr *x, double *out) {
-  Val val = eval(e, x);
+  Val val = source_in(x) ? (Val){.kind = VAL_none} : eval(e, x);
   if (val_is_number(val)) return *out = val_to_real(val), true;
   if (!val_is_poison(val)) diag(e->diags, DIAG_data_arithmetic, x->span);
   return false;
@@ -227,22 +235,37 @@ static bool apply_number(DataField *out, Operator op, double number,
   }
 }
 
-static bool take_affine(Elab *e, const Item *block, const Expr *x,
-                        DataField *out) {
-  if (x->kind == EXPR_unary && x->op == OPERATOR_neg) {
-    if (!take_affine(e, block, x->a, out)) return false;
+static bool apply_operator(Elab *e, const Expr *x, bool number_first,
+                           DataField *out) {
+  if (x->kind == EXPR_unary) {
     out->scale = -out->scale, out->shift = -out->shift;
     return true;
   }
-  if (x->kind != EXPR_binary) return take_source(e, block, x, out);
-  bool number_first = !is_source_expr(x->a);
   double number;
-  if (!take_affine(e, block, number_first ? x->b : x->a, out) ||
-      !affine_number(e, number_first ? x->a : x->b, &number))
-    return false;
+  if (!affine_number(e, number_first ? x->a : x->b, &number)) return false;
   if (apply_number(out, x->op, number, number_first)) return true;
   diag(e->diags, DIAG_data_arithmetic, x->span);
   return false;
+}
+
+/* Down to the source, then its operators from the inside out. */
+static bool take_affine(Elab *e, const Item *block, const Expr *x,
+                        DataField *out) {
+  const Expr *source = source_in(x);
+  VEC(const Expr *) way = {0};
+  while (x->kind == EXPR_binary ||
+         (x->kind == EXPR_unary && x->op == OPERATOR_neg)) {
+    vec_push(e->arena, &way, x);
+    bool is_left = !x->b || (source && source->serial <= x->a->serial);
+    x = is_left ? x->a : x->b;
+  }
+  if (!take_source(e, block, x, out)) return false;
+  for (int i = way.n - 1; i >= 0; i--) {
+    const Expr *inner = i + 1 < way.n ? way.data[i + 1] : x;
+    if (!apply_operator(e, way.data[i], way.data[i]->b == inner, out))
+      return false;
+  }
+  return true;
 }
 
 /* ---- blocks ---- */

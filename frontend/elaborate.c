@@ -250,16 +250,25 @@ static bool is_settled(const Expr *x, Val left) {
                                    (x->op == OPERATOR_or && left.truth));
 }
 
-static Val eval_operator(Elab *e, const Expr *x) {
-  Val args[2] = {eval(e, x->a)};
-  if (x->b && is_settled(x, args[0])) return args[0];
-  if (x->b) args[1] = eval(e, x->b);
-  int n = x->b ? 2 : 1;
-  for (int i = 0; i < n; i++)
-    if (val_is_poison(args[i])) return POISON;
-  elab_at(e, x);
+static Val operate(Elab *e, const Expr *x, Val a, Val b) {
+  const Val args[] = {a, b};
   const Expr *exprs[] = {x->a, x->b};
-  return pointwise(e, operator_op(x->op), args, exprs, n);
+  if (val_is_poison(a) || (x->b && val_is_poison(b))) return POISON;
+  elab_at(e, x);
+  return pointwise(e, operator_op(x->op), args, exprs, x->b ? 2 : 1);
+}
+
+/* From the left: a + b + c + ... may be long. */
+static Val eval_chain(Elab *e, const Expr *x) {
+  int n;
+  const Expr *const *chain = expr_chain(e->arena, x, &n);
+  Val left = eval(e, chain[n - 1]->a);
+  for (int i = n - 1; i >= 0; i--) {
+    if (i > 0 && !elab_step(e, chain[i]->span)) return POISON;
+    if (!is_settled(chain[i], left))
+      left = operate(e, chain[i], left, eval(e, chain[i]->b));
+  }
+  return left;
 }
 
 static Val not_a_value(Elab *e, const Expr *x, const char *what) {
@@ -274,8 +283,8 @@ static Val eval_kind(Elab *e, const Expr *x) {
   case EXPR_real: return val_real(x->real);
   case EXPR_string: return (Val){.kind = VAL_string, .string = x->name};
   case EXPR_list: return eval_list(e, x);
-  case EXPR_unary:
-  case EXPR_binary: return eval_operator(e, x);
+  case EXPR_unary: return operate(e, x, eval(e, x->a), POISON);
+  case EXPR_binary: return eval_chain(e, x);
   case EXPR_call: return eval_call(e, x);
   case EXPR_index: return eval_index(e, x);
   case EXPR_field: return data_field(e, x);

@@ -106,8 +106,6 @@ static bool match_arguments(Elab *e, Call *call) {
 
 /* ---- generics ---- */
 
-static bool is_contracted(const Expr *x, Name dim);
-
 static bool names_dim(const Expr *x, Name dim) {
   if (x->kind == EXPR_name) return x->name == dim;
   for (int i = 0; x->kind == EXPR_list && i < x->items.n; i++)
@@ -117,19 +115,21 @@ static bool names_dim(const Expr *x, Name dim) {
 
 /* Whether some `dot` or `conv` of the expression names the dim. */
 static bool is_contracted(const Expr *x, Name dim) {
-  if (!x) return false;
-  bool is_product =
-      x->kind == EXPR_call && x->a->kind == EXPR_name &&
-      (strcmp(x->a->name, "dot") == 0 || strcmp(x->a->name, "conv") == 0);
-  for (int i = 0; i < x->args.n; i++) {
-    const Expr *arg = x->args.items[i].value;
-    if ((is_product && i == 2 && names_dim(arg, dim)) ||
-        is_contracted(arg, dim))
-      return true;
+  bool found = false;
+  for (; x && !found; x = x->a) {
+    bool is_product =
+        x->kind == EXPR_call && x->a->kind == EXPR_name &&
+        (strcmp(x->a->name, "dot") == 0 || strcmp(x->a->name, "conv") == 0);
+    for (int i = 0; i < x->args.n; i++) {
+      const Expr *arg = x->args.items[i].value;
+      found = found || (is_product && i == 2 && names_dim(arg, dim)) ||
+              is_contracted(arg, dim);
+    }
+    for (int i = 0; i < x->items.n; i++)
+      found = found || is_contracted(x->items.data[i], dim);
+    found = found || is_contracted(x->b, dim);
   }
-  for (int i = 0; i < x->items.n; i++)
-    if (is_contracted(x->items.data[i], dim)) return true;
-  return is_contracted(x->a, dim) || is_contracted(x->b, dim);
+  return found;
 }
 
 static bool body_contracts(const StmtList *body, Name dim) {

@@ -406,13 +406,15 @@ static void build_graphs(Build *b) {
 }
 
 static bool mentions(const Expr *x, Name name) {
-  if (!x) return false;
-  if (x->kind == EXPR_name) return x->name == name;
-  bool found = mentions(x->a, name) || mentions(x->b, name);
-  for (int i = 0; i < x->args.n; i++)
-    found = found || mentions(x->args.items[i].value, name);
-  for (int i = 0; i < x->items.n; i++)
-    found = found || mentions(x->items.data[i], name);
+  bool found = false;
+  for (; x && !found; x = x->a) {
+    found = x->kind == EXPR_name && x->name == name;
+    found = found || mentions(x->b, name);
+    for (int i = 0; i < x->args.n; i++)
+      found = found || mentions(x->args.items[i].value, name);
+    for (int i = 0; i < x->items.n; i++)
+      found = found || mentions(x->items.data[i], name);
+  }
   return found;
 }
 

@@ -83,15 +83,24 @@ static void walk_index(Numbering *n, const Expr *x) {
   if (renames) add_operator(n, "rename", x);
 }
 
+static void walk_chain(Numbering *n, const Expr *x) {
+  int length;
+  const Expr *const *chain = expr_chain(n->arena, x, &length);
+  walk_expr(n, chain[length - 1]->a);
+  for (int i = length - 1; i >= 0; i--) {
+    walk_expr(n, chain[i]->b);
+    add_operator(n, op_info(operator_op(chain[i]->op))->name, chain[i]);
+  }
+}
+
 static void walk_expr(Numbering *n, const Expr *x) {
   if (!x) return;
   switch (x->kind) {
   case EXPR_call: walk_call(n, x); break;
   case EXPR_index: walk_index(n, x); break;
+  case EXPR_binary: walk_chain(n, x); break;
   case EXPR_unary:
-  case EXPR_binary:
     walk_expr(n, x->a);
-    walk_expr(n, x->b);
     add_operator(n, op_info(operator_op(x->op))->name, x);
     break;
   case EXPR_range:

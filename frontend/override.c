@@ -30,15 +30,17 @@ static const Source *value_source(Program *program, const char *name,
 /* ---- globals ---- */
 
 static bool is_literal(const Expr *x) {
-  if (!x) return true;
-  if (x->kind == EXPR_name)
-    return !strcmp(x->name, "true") || !strcmp(x->name, "false") ||
-           !strcmp(x->name, "none") || !strcmp(x->name, "inf");
-  if (x->kind == EXPR_call || x->kind == EXPR_field || x->kind == EXPR_bang)
-    return false;
-  for (int i = 0; i < x->items.n; i++)
-    if (!is_literal(x->items.data[i])) return false;
-  return is_literal(x->a) && is_literal(x->b);
+  for (; x; x = x->a) {
+    if (x->kind == EXPR_name)
+      return !strcmp(x->name, "true") || !strcmp(x->name, "false") ||
+             !strcmp(x->name, "none") || !strcmp(x->name, "inf");
+    if (x->kind == EXPR_call || x->kind == EXPR_field || x->kind == EXPR_bang)
+      return false;
+    for (int i = 0; i < x->items.n; i++)
+      if (!is_literal(x->items.data[i])) return false;
+    if (!is_literal(x->b)) return false;
+  }
+  return true;
 }
 
 static bool is_truth(const Expr *x) {

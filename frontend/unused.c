@@ -20,18 +20,22 @@ static void reads_of_args(Map *reads, const ArgList *args) {
   for (int i = 0; i < args->n; i++) reads_of_expr(reads, args->items[i].value);
 }
 
-static void reads_of_expr(Map *reads, const Expr *x) {
-  if (!x) return;
-  if (x->kind == EXPR_name) read_name(reads, x->name);
-  reads_of_expr(reads, x->a);
-  reads_of_expr(reads, x->b);
-  reads_of_exprs(reads, x->items.data, x->items.n);
-  reads_of_args(reads, &x->args);
+static void reads_of_subs(Map *reads, const Expr *x) {
   for (int i = 0; i < x->subs.n; i++) {
     const Sub *sub = &x->subs.data[i];
     if (sub->kind == SUB_assign) read_name(reads, sub->name);
     reads_of_expr(reads, sub->from);
     reads_of_expr(reads, sub->to);
+  }
+}
+
+static void reads_of_expr(Map *reads, const Expr *x) {
+  for (; x; x = x->a) {
+    if (x->kind == EXPR_name) read_name(reads, x->name);
+    reads_of_expr(reads, x->b);
+    reads_of_exprs(reads, x->items.data, x->items.n);
+    reads_of_args(reads, &x->args);
+    reads_of_subs(reads, x);
   }
 }
 

@@ -248,6 +248,19 @@ Test(elaborate, settings_and_data) {
   memory_destroy(w.memory);
 }
 
+/* Left operands nest, but only in the tree. */
+Test(elaborate, a_sum_has_any_number_of_terms) {
+  World w = world_create("models");
+  Text sum = text_create(w.module.arena);
+  text_add(&sum, "1");
+  for (int i = 0; i < 20000; i++) text_add(&sum, i % 2 ? " - 1" : " + 1 * 2");
+  const Override overrides[] = {{"B", text_string(&sum)}};
+  Model *model = load_model(&w, "mlp.dnn", overrides, 1, (FrontendOptions){0});
+  cr_assert(model);
+  cr_expect_eq(model->settings.batch, 10001);
+  memory_destroy(w.memory);
+}
+
 Test(elaborate, blocks_sum_to_the_whole) {
   World w = world_create("models");
   Model *model = load_model(&w, "chargpt.dnn", NULL, 0, (FrontendOptions){0});
