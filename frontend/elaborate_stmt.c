@@ -248,10 +248,6 @@ static void assign(Elab *e, const Stmt *stmt, int i, const Expr *root,
                    Val val) {
   Name name = stmt->names.names[i];
   Span span = stmt->names.spans[i];
-  if (scope_is_predefined(e, name)) {
-    diag(e->diags, DIAG_predefined, span, name);
-    return;
-  }
   name_node(e, root, val, &stmt->names.names[i]);
   const Local *local = frame_local(e->frame, name);
   if (local && local->state_path)

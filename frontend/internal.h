@@ -133,6 +133,11 @@ const Item *program_block(const Program *program, const char *kind);
 /* Whether a path written in a file stays below the file's folder; reports. */
 bool program_check_path(Program *program, const char *path, Span span);
 
+/* ---- declared.c ---- */
+
+/* Reports predefined names that a file declares and names declared twice. */
+void declared_check(Program *program, const Ast *ast);
+
 /* ---- weights.c ---- */
 
 /* Fills in has_decay, contracts and batches of the parameters. */
@@ -263,7 +268,7 @@ int64_t scope_size(Elab *e, Name name, Span use);
 /* The same, but having none is reported. */
 int64_t scope_need_size(Elab *e, Name name, Span use);
 bool scope_has_value(Elab *e, Name name);
-bool scope_is_predefined(Elab *e, Name name);
+bool scope_is_predefined(Name name);
 Val scope_lookup(Elab *e, const Expr *x);
 /* Path of an operator, call or value in the current frame. */
 Name scope_path(Elab *e, const void *place, const char *fallback);

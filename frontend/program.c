@@ -199,6 +199,7 @@ static bool read_file(Program *program, Name path, Span span, int depth) {
   int errors = diags_errors(m->diags);
   const Ast *ast = ast_parse(m->arena, m->names, m->diags, source);
   if (diags_errors(m->diags) > errors) program->has_syntax_errors = true;
+  declared_check(program, ast);
   for (int i = 0; i < ast->n_items; i++)
     if (ast->items[i].kind == ITEM_import)
       read_import(program, &ast->items[i], path, depth);

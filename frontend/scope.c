@@ -155,12 +155,12 @@ int64_t scope_need_size(Elab *e, Name name, Span use) {
 
 /* ---- values ---- */
 
-static bool predefined(const Elab *e, Name name, Val *out) {
+static bool predefined(Name name, bool is_training, Val *out) {
   switch (name[0]) {
   case 't':
     if (strcmp(name, "true") == 0) return *out = val_bool(true), true;
     if (strcmp(name, "training") == 0)
-      return *out = val_bool(e->is_training), true;
+      return *out = val_bool(is_training), true;
     return false;
   case 'f': return *out = val_bool(false), strcmp(name, "false") == 0;
   case 'n': return *out = (Val){.kind = VAL_none}, strcmp(name, "none") == 0;
@@ -169,14 +169,13 @@ static bool predefined(const Elab *e, Name name, Val *out) {
   }
 }
 
-bool scope_is_predefined(Elab *e, Name name) {
+bool scope_is_predefined(Name name) {
   Val val;
-  return predefined(e, name, &val);
+  return predefined(name, false, &val);
 }
 
 bool scope_has_value(Elab *e, Name name) {
-  Val val;
-  return predefined(e, name, &val) || frame_local(e->frame, name) ||
+  return scope_is_predefined(name) || frame_local(e->frame, name) ||
          frame_size(e->frame, name) || map_has(e->program->globals, name);
 }
 
@@ -255,7 +254,7 @@ static Val mask_position(Elab *e, Name dim) {
 
 Val scope_lookup(Elab *e, const Expr *x) {
   Val val;
-  if (predefined(e, x->name, &val)) return val;
+  if (predefined(x->name, e->is_training, &val)) return val;
   const Local *local = frame_local(e->frame, x->name);
   if (local) return local->val;
   if (e->frame->mask_type && type_find(e->frame->mask_type, x->name) >= 0)

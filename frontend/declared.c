@@ -1,0 +1,105 @@
+/*
+ * declared.c -- the names that a file declares, looked at in the text alone, so
+ * also where nothing is ever called: none is a predefined value, and what is
+ * declared together differs.
+ *
+ *     layer f[C -> C](x, x, true)      'C', 'x', 'true'
+ */
+#include "frontend/internal.h"
+
+#include <string.h>
+
+typedef struct Together { /* names that must differ */
+  Program *program;
+  Map *seen; /* Name -> its Span; NULL: none yet */
+} Together;
+
+static void check_name(const Program *program, Name name, Span span) {
+  if (name && scope_is_predefined(name))
+    diag(program->module->diags, DIAG_predefined, span, name);
+}
+
+static void add(Together *together, Name name, const Span *span) {
+  Module *m = together->program->module;
+  if (!together->seen) together->seen = map_create(m->arena);
+  const Span *first = map_get(together->seen, name);
+  if (!first) {
+    map_put(together->seen, name, arena_copy(m->arena, span, sizeof *span));
+    return;
+  }
+  Diag *d = diag(m->diags, DIAG_twice, *span, name);
+  diag_note(d, *first, "it is here already");
+}
+
+static void check_names(Together *together, const NameList *list) {
+  for (int i = 0; i < list->n; i++) {
+    check_name(together->program, list->names[i], list->spans[i]);
+    add(together, list->names[i], &list->spans[i]);
+  }
+}
+
+static void check_type(const Program *program, const TypeExpr *type) {
+  for (int i = 0; type && i < type->n_dims; i++)
+    check_name(program, type->dims[i].name, type->dims[i].span);
+}
+
+/* The name alone, of something that begins with it. */
+static Span name_span(Span span, Name name) {
+  span.end = span.begin + (uint32_t)strlen(name);
+  return span;
+}
+
+static void check_formals(Program *program, const FormalList *formals) {
+  Together together = {program, NULL};
+  for (int i = 0; i < formals->n; i++) {
+    const Formal *formal = &formals->items[i];
+    Span span = name_span(formal->span, formal->name);
+    check_name(program, formal->name, span);
+    add(&together, formal->name, &span);
+    check_type(program, formal->type);
+  }
+}
+
+static void check_body(Program *program, const StmtList *body) {
+  for (int i = 0; i < body->n; i++) {
+    const Stmt *stmt = body->data[i];
+    Together together = {program, NULL};
+    if (stmt->kind == STMT_param || stmt->kind == STMT_state)
+      check_names(&together, &stmt->names);
+    else
+      for (int j = 0; j < stmt->names.n; j++)
+        check_name(program, stmt->names.names[j], stmt->names.spans[j]);
+    check_type(program, stmt->type);
+    check_formals(program, &stmt->carries);
+    check_body(program, &stmt->body);
+    check_body(program, &stmt->else_body);
+  }
+}
+
+static void check_layer(Program *program, const Item *item) {
+  Together generics = {program, NULL};
+  check_names(&generics, &item->generics_in);
+  check_names(&generics, &item->generics_out);
+  for (int i = 0; i < item->formals.n; i++) {
+    const Formal *formal = &item->formals.items[i];
+    if (strcmp(formal->name, "name") == 0)
+      diag(program->module->diags, DIAG_formal_name,
+           name_span(formal->span, formal->name));
+  }
+}
+
+void declared_check(Program *program, const Ast *ast) {
+  for (int i = 0; i < ast->n_items; i++) {
+    const Item *item = &ast->items[i];
+    for (int j = 0; j < item->n_bindings; j++) {
+      const Binding *binding = &item->bindings[j];
+      check_name(program, binding->name,
+                 name_span(binding->span, binding->name));
+    }
+    if (item->kind == ITEM_layer) check_layer(program, item);
+    check_formals(program, &item->formals);
+    for (int j = 0; j < item->result.n; j++)
+      check_type(program, item->result.data[j]);
+    check_body(program, &item->body);
+  }
+}
