@@ -8,11 +8,13 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#define LOG_LIMIT 3000 /* bytes of a compiler's output in a message */
+#define LOG_LIMIT  3000   /* bytes of a compiler's output in a message */
+#define FULL_BYTES 131072 /* a disk with fewer left is full */
 
 extern char **environ;
 
@@ -53,10 +55,21 @@ Status process_wait_any(pid_t *pids, int n, int *out_index, bool *out_ok) {
   }
 }
 
+/* A compiler on a full disk cannot even write down why it failed. */
+static const char *silent_reason(Arena *arena, const char *log) {
+  struct statvfs info;
+  int n = (int)(strrchr(log, '/') - log);
+  const char *folder = arena_printf(arena, "%.*s", n, log);
+  if (statvfs(folder, &info) == 0 && info.f_bavail * info.f_frsize < FULL_BYTES)
+    return arena_printf(arena, "no space is left in %s", folder);
+  return "it printed nothing";
+}
+
 const char *process_log(Arena *arena, const char *log) {
   const char *bytes = "";
   size_t n = 0;
-  if (file_read(arena, log, 1u << 20, &bytes, &n).code != STATUS_ok) return "";
+  if (file_read(arena, log, 1u << 20, &bytes, &n).code != STATUS_ok || n == 0)
+    return silent_reason(arena, log);
   if (n <= LOG_LIMIT) return bytes;
   return arena_printf(arena, "%.*s...", LOG_LIMIT, bytes);
 }

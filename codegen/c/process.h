@@ -17,7 +17,7 @@ Status process_start(const char *const *arguments, const char *log,
 Status process_wait_any(pid_t *pids, int n, int *out_index, bool *out_ok);
 /* Start and wait; a failure shows what it printed. */
 Status process_run(Arena *arena, const char *const *arguments, const char *log);
-/* The start of a log, for a message. */
+/* The start of a log, for a message; why there is none if it is empty. */
 const char *process_log(Arena *arena, const char *log);
 
 #endif

@@ -101,4 +101,10 @@ if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
   [ $? = 3 ] || { cat full.err; fail "full disk: not exit 3"; }
   grep -qi 'space' full.err || { cat full.err; fail "full disk: no message"; }
   [ "$(grep -c '"step":' full.json)" -gt 250 ] || fail "full disk: stopped at the first failure"
+  # Where the compiler has no room even for its messages, ours says so.
+  unshare -m bash -c "mount -t tmpfs -o size=600k none small &&
+    '$dnnc' build '$root/models/chargpt.dnn' --no-cache \
+    -o '$work/small/full.bundle'" >full.out 2>full.err
+  [ $? = 3 ] || { cat full.err; fail "full disk, compiling: not exit 3"; }
+  grep -qi 'space' full.err || { cat full.err; fail "full disk, compiling: no message"; }
 fi
