@@ -77,10 +77,14 @@ Val builtin_topk(BuiltinCall *call) {
   if (!arg_count(call, 1, type_size(type, dim), &k)) return POISON;
   const Type *rest = type_without(e->arena, type, &dim, 1);
   if (!arg_fresh(call, 3, rest, call->exprs[0], &to)) return POISON;
-  Val list = val_list(e, 2);
-  list.list->items[0] = topk(e, call->args[0], dim, to, k);
-  list.list->items[1] = second_result(list.list->items[0]);
-  return val_is_poison(list.list->items[0]) ? POISON : list;
+  /* J may be V again; the operator's may not. */
+  Name made = to == dim ? name_format(e->names, "%s.top", dim) : to;
+  Val list = val_list(e, 2), *both = list.list->items;
+  both[0] = topk(e, call->args[0], dim, made, k);
+  both[1] = second_result(both[0]);
+  for (int i = 0; i < 2 && to == dim && !val_is_poison(both[0]); i++)
+    both[i] = elab_rename(e, both[i], &made, &to, 1);
+  return val_is_poison(both[0]) ? POISON : list;
 }
 
 /* ---- route ---- */

@@ -48,12 +48,24 @@ static bool arg_indices(BuiltinCall *call, int i) {
   return false;
 }
 
+/* Under a name that no model can give, so that another dim may be called so. */
+static Val set_apart(Elab *e, Val val, Name dim, Name *out) {
+  *out = name_format(e->names, "%s.own", dim);
+  return elab_rename(e, val, &dim, out, 1);
+}
+
+static bool has_dim(const Elab *e, Val val, Name dim) {
+  return type_find(elab_type(e, val), dim) >= 0;
+}
+
 Val builtin_gather(BuiltinCall *call) {
   Elab *e = call->e;
   if (!arg_tensor(call, 0) || !arg_indices(call, 1) ||
       !arg_dims(call, 2, 0, true))
     return POISON;
   Name dim = call->dims[2].names[0];
+  if (has_dim(e, call->args[1], dim))
+    call->args[0] = set_apart(e, call->args[0], dim, &dim);
   if (!elab_unify(e, elab_type(e, call->args[0]), elab_type(e, call->args[1]),
                   call->exprs[0], call->exprs[1], dim, NULL))
     return POISON;
@@ -82,9 +94,14 @@ Val builtin_scatter_add(BuiltinCall *call) {
   Elab *e = call->e;
   int64_t n;
   Name dim;
-  if (!arg_real_tensor(call, 0) || !arg_indices(call, 1) ||
-      !arg_new_dim(call, 2, 0, &dim) || !arg_int(call, 3, 1, &n))
-    return POISON;
+  if (!arg_real_tensor(call, 0) || !arg_indices(call, 1)) return POISON;
+  bool is_summed = call->dims[2].n == 1 &&
+                   has_dim(e, call->args[0], call->dims[2].names[0]) &&
+                   has_dim(e, call->args[1], call->dims[2].names[0]);
+  for (int i = 0; i < 2 && is_summed; i++)
+    call->args[i] =
+        set_apart(e, call->args[i], call->dims[2].names[0], &(Name){0});
+  if (!arg_new_dim(call, 2, 0, &dim) || !arg_int(call, 3, 1, &n)) return POISON;
   const Type *type = elab_type(e, call->args[0]);
   const Type *indices = elab_type(e, call->args[1]);
   if (!elab_unify(e, type, indices, call->exprs[0], call->exprs[1], NULL, NULL))
@@ -320,6 +337,13 @@ Val builtin_pad(BuiltinCall *call) {
       !arg_int(call, 2, 0, &before) || !arg_int(call, 3, 0, &after) ||
       !arg_real(call, 4, &value))
     return POISON;
+  /* As x and the value would be promoted. */
+  DTypeClass class = dtype_class(elab_type(call->e, call->args[0])->dtype);
+  if (class != CLASS_REAL && call->args[4].kind == VAL_real)
+    call->args[0] = elab_cast(call->e, call->args[0], DT_f32);
+  else if (class == CLASS_BOOL && call->args[4].kind == VAL_int &&
+           call->exprs[4])
+    call->args[0] = elab_cast(call->e, call->args[0], DT_i32);
   return elab_pad(call->e, call->args[0], call->dims[1].names[0], before, after,
                   value);
 }

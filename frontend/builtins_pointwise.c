@@ -72,7 +72,7 @@ static bool check_operand(Elab *e, Op op, PwClass class, Val val,
   else if (val.kind != VAL_real)
     wanted = "a number or a tensor";
   if (class == PW_LOGIC && own != CLASS_BOOL) wanted = "a truth value";
-  if (class == PW_INTEGER && own == CLASS_REAL) wanted = "an integer";
+  if (class == PW_INTEGER && own != CLASS_INT) wanted = "an integer";
   if (!wanted) return true;
   diag(e->diags, DIAG_wrong_operand, x ? x->span : e->graph->span,
        op_spelling(op), wanted, val_describe(e, val));

@@ -28,13 +28,18 @@ static void copy_named(const InterpCall *call) {
   }
 }
 
-/* By name too: where a pass has chosen another order, a cast goes with it. */
+/* By name too: where a pass has chosen another order, a cast goes with it.
+ * Reals beyond an integer dtype become its end, integers wrap. */
 static void cast(const InterpCall *call) {
   const Tensor *y = &call->results[0];
+  DType to = y->type->dtype;
   copy_named(call);
-  if (dtype_class(y->type->dtype) != CLASS_INT) return;
+  if (dtype_class(to) != CLASS_INT ||
+      dtype_class(call->inputs[0].type->dtype) != CLASS_REAL)
+    return;
   int64_t n = type_elements(y->type);
-  for (int64_t i = 0; i < n; i++) y->data[i] = trunc(y->data[i]);
+  for (int64_t i = 0; i < n; i++)
+    y->data[i] = (double)dtype_integer(to, y->data[i]);
 }
 
 /* The result stride of each part is that of the merged dim times the sizes of

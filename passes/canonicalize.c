@@ -78,6 +78,8 @@ static bool rule_arithmetic(Rewrite *rewrite, int id, const Value *in) {
     return inner && replace(rewrite, id, inner->inputs[0]);
   }
   case OP_select:
+    if (is_const(rewrite, in[0], 1) && replace(rewrite, id, in[1])) return true;
+    if (is_const(rewrite, in[0], 0) && replace(rewrite, id, in[2])) return true;
     return value_equal(in[1], in[2]) && replace(rewrite, id, in[1]);
   default: return false;
   }

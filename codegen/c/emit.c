@@ -265,6 +265,9 @@ static void add_cast(Emit *emit, const NestExpr *expr) {
     text_printf(out, "dnn_to_%s((float)%s)", dtype_name(expr->dtype), value);
   else if (expr->dtype == DT_bool)
     text_printf(out, "%s != 0", value);
+  else if (dtype_class(expr->dtype) == CLASS_INT &&
+           dtype_class(from) == CLASS_REAL)
+    text_printf(out, "dnn_integer_%s(%s)", dtype_name(expr->dtype), value);
   else
     text_printf(out, "(%s)%s", value_type(expr->dtype), value);
 }

@@ -179,6 +179,12 @@ static void random_keep_call(Emit *emit, const NestExpr *expr) {
 
 /* Narrow integers wrap where they are cast, as in memory. */
 static void cast(Emit *emit, const NestExpr *expr) {
+  if (dtype_class(expr->dtype) == CLASS_INT &&
+      dtype_class(expr_of(emit, expr->args[0])->dtype) == CLASS_REAL) {
+    text_printf(emit->out, "dnn_integer_%s(v%d)", dtype_name(expr->dtype),
+                expr->args[0]);
+    return;
+  }
   bool is_narrow = dtype_class(expr->dtype) == CLASS_INT &&
                    dtype_size_bytes(expr->dtype) < 4;
   if (is_narrow) text_printf(emit->out, "(%s)", cuda_storage(expr->dtype));

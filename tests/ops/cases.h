@@ -29,7 +29,12 @@ static const OpCase op_cases[] = {
     {"broadcast", "to=X,Y sizes=3,5", {"TYPE B:8"}},
     {"cast", "dtype=f32", {"TYPE B:300"}},
     {"cast", "dtype=f64", {"TYPE B:30"}},
+    {"cast", "dtype=i64", {"TYPE B:300"}},
     {"cast", "dtype=i32", {"TYPE B:300"}},
+    {"cast", "dtype=i16", {"TYPE B:300"}},
+    {"cast", "dtype=i8", {"TYPE B:300"}},
+    {"cast", "dtype=u8", {"TYPE B:300"}},
+    {"cast", "dtype=bool", {"TYPE B:300"}},
     {"sum", "over=B", {"TYPE A:2 B:3 C:2"}},
     {"sum", "over=C", {"TYPE A:40 C:70"}},
     {"sum", "over=C", {"TYPE A:5 C:700"}},
@@ -301,6 +306,17 @@ static inline void op_case_prefill(const Node *node, const void *input,
                     dtype_size_bytes(node->types[0]->dtype)));
 }
 
+/* Among reals that become integers are some far beyond all of these. */
+static inline void op_case_spread(const Node *node, Tensor *input) {
+  static const double factors[] = {1, 100, 1e5, 1e10, 1e20};
+  if (node->op != OP_cast || dtype_class(input->type->dtype) != CLASS_REAL ||
+      dtype_class(node->types[0]->dtype) != CLASS_INT)
+    return;
+  for (int64_t k = 0; k < type_elements(input->type); k++)
+    input->data[k] *= factors[k % 5];
+  input->data[0] = NAN;
+}
+
 /* Data for every input.  Gradients are given what their operator computed. */
 static inline Tensor *op_case_inputs(const Graph *graph, uint64_t key) {
   Arena *arena = graph->module->arena;
@@ -312,8 +328,10 @@ static inline Tensor *op_case_inputs(const Graph *graph, uint64_t key) {
     bool is_real = dtype_class(type->dtype) == CLASS_REAL;
     inputs[i] =
         tensor_random(arena, type, key + (uint64_t)i, -2, is_real ? 2 : 4);
-    if (dtype_class(type->dtype) == CLASS_INT && !op_case_is_index(op, i))
+    if (dtype_class(type->dtype) == CLASS_INT && type->dtype != DT_u8 &&
+        !op_case_is_index(op, i))
       for (int64_t k = 0; k < type_elements(type); k++) inputs[i].data[k] -= 5;
+    op_case_spread(last, &inputs[i]);
     op_case_round(&inputs[i]);
   }
   if (op_has_slots(op))

@@ -630,6 +630,15 @@ Test(codegen, every_case_in_i32) {
 Test(codegen, every_case_in_i64) {
   check_number("i64");
 }
+Test(codegen, every_case_in_i16) {
+  check_number("i16");
+}
+Test(codegen, every_case_in_i8) {
+  check_number("i8");
+}
+Test(codegen, every_case_in_u8) {
+  check_number("u8");
+}
 Test(codegen, every_case_in_bool) {
   check_number("bool");
 }

@@ -281,6 +281,22 @@ Test(gradients, ties_share_between_operands) {
   cr_values(outputs[2], 0, 0.5, 1, 0);
 }
 
+/* x^0 is 1 everywhere: 0 times the infinite 0^-1 must not come up. */
+Test(gradients, zero_to_the_zero) {
+  Module *module = module_create();
+  Graph *graph = make_graph(module);
+  Value x = make_input(graph, ROLE_param, "x", "f64 B:3");
+  Value p = make_input(graph, ROLE_data, "p", "f64 B:3");
+  Value y = graph_op2(graph, OP_pow, x, p);
+  make_output(graph, ROLE_loss, "loss", make1(graph, "sum", "over=B", y));
+  const Type *type = graph_type(graph, x);
+  Tensor inputs[] = {tensor_of(module->arena, type, (double[]){0, 0, 0}),
+                     tensor_of(module->arena, type, (double[]){0, 1, 2})};
+  Tensor *outputs = run(differentiate(graph), INTERP_f64, inputs);
+  cr_values(outputs[0], 0, 1);
+  cr_values(outputs[1], 0, 0, 1, 0);
+}
+
 /* The branch not taken has an infinite derivative, which must not reach the
  * gradient as 0 * inf. */
 Test(gradients, select_keeps_infinities_out) {
