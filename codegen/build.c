@@ -102,6 +102,10 @@ void codegen_remove_bundle(Arena *scratch, const char *path) {
   if (is_bundle(scratch, path)) toolchain_remove(scratch, path);
 }
 
+void codegen_remove_tree(Arena *scratch, const char *path) {
+  toolchain_remove(scratch, path);
+}
+
 /* ---- the program ---- */
 
 static Status select_all(Build *build, KernelSet *set, LaunchList *lists) {

@@ -111,5 +111,7 @@ Status codegen_build(Module *module, const Model *model, const Plan *plan,
 
 /* Removes a bundle that codegen_build made; refuses anything else. */
 void codegen_remove_bundle(Arena *scratch, const char *path);
+/* Removes a folder with all that is in it; links are not followed. */
+void codegen_remove_tree(Arena *scratch, const char *path);
 
 #endif

@@ -227,18 +227,6 @@ static void run_words(Tool *tool, int64_t file_bytes, Words *words) {
   add_flag(arena, words, "--whole-windows", options->whole);
 }
 
-/* A folder of our own for a bundle that nobody asked to keep. */
-static const char *temporary_folder(Tool *tool) {
-  const char *base = cache_folder(tool);
-  if (!base) base = getenv("TMPDIR");
-  if (!base || base[0] != '/') base = "/tmp";
-  char *path = arena_printf(tool->arena, "%s/run-XXXXXX", base);
-  if (mkdtemp(path)) return path;
-  fprintf(stderr, "dnnc: error: cannot make a folder in '%s': %s\n", base,
-          strerror(errno));
-  return NULL;
-}
-
 static int run_bundle(Tool *tool, const Compilation *c, const char *bundle,
                       int64_t file_bytes) {
   Words words = {0};
@@ -267,7 +255,7 @@ static int build_and_run(Tool *tool) {
   if (code != EXIT_done) return code;
   hold_signals();
   if (!bundle) {
-    folder = temporary_folder(tool);
+    folder = tool_scratch_folder(tool, cache_folder(tool));
     if (!folder) return EXIT_machine;
     bundle = arena_printf(tool->arena, "%s/bundle", folder);
   }
@@ -277,10 +265,7 @@ static int build_and_run(Tool *tool) {
       report_build(tool, &c, tool->options.subject, &report);
     code = run_bundle(tool, &c, bundle, file_bytes);
   }
-  if (folder) {
-    codegen_remove_bundle(tool->arena, bundle);
-    rmdir(folder);
-  }
+  if (folder) codegen_remove_tree(tool->arena, folder);
   end_as_signalled();
   return code;
 }

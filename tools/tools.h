@@ -103,6 +103,10 @@ const char *compile_model_folder(Tool *tool);
 int compile_setup(Tool *tool, Compilation *out, bool check_only);
 /* Prints new diagnostics to standard error; true if there were errors. */
 bool tool_report(Tool *tool);
+/* A new folder in the cache or, without one (NULL), where temporary files go;
+ * removes those of runs that were killed.  The mistake is printed, NULL then.
+ */
+const char *tool_scratch_folder(Tool *tool, const char *cache);
 /* A size with the units of the language ("25MB"); the mistake is printed. */
 bool tool_read_bytes(Tool *tool, const char *option, const char *text,
                      int64_t *out);

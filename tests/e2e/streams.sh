@@ -29,6 +29,25 @@ ln -s /dev/full full.json
 "$dnnc" run $small --no-save --steps 2 --trace full.json >out 2>err
 [ $? = 3 ] && [ -e /dev/full ] && [ -L full.json ] || fail "a trace into a device"
 
+# ---- a run that is killed ----
+# It cannot tidy up: the next one does, and leaves those of runs that live.
+"$dnnc" run $small steps=100000 --no-save >out 2>&1 &
+alive=$!
+"$dnnc" run $small steps=100000 --no-save >out2 2>&1 &
+killed=$!
+for _ in $(seq 500); do
+  [ "$(ls -d "$XDG_CACHE_HOME"/dnnc/run-*/bundle 2>/dev/null | wc -l)" = 2 ] && break
+  sleep 0.02
+done
+kill -KILL $killed
+wait $killed
+sleep 0.2 # its rank ends with it
+"$dnnc" run $small steps=1 --no-save --quiet >out2 2>&1 || { cat out2; fail "run after a killed one"; }
+left=$(ls -d "$XDG_CACHE_HOME"/dnnc/run-* | wc -l)
+kill -TERM $alive
+wait $alive
+[ "$left" = 1 ] || fail "after a killed run: $left folders, not the one in use"
+
 # ---- a build that is ended ----
 stand_in_cc
 sed -i '2i sleep 0.5' stand-in-cc
