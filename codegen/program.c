@@ -380,14 +380,6 @@ static void add_field(Printer *printer, const DataField *field) {
   text_add(out, "},\n");
 }
 
-static bool is_stream(const DataBlock *block) {
-  for (int i = 0; i < block->n_fields; i++)
-    if (block->fields[i].source == SOURCE_bytes ||
-        block->fields[i].source == SOURCE_tokens)
-      return true;
-  return false;
-}
-
 static void add_data(Printer *printer) {
   const Model *model = printer->input->model;
   Text *out = printer->out;
@@ -406,7 +398,7 @@ static void add_data(Printer *printer) {
                 block->n_fields, i);
     text_add_real(out, block->eval);
     text_printf(out, ", .sequential = %d, .is_stream = %d},\n",
-                block->is_sequential, is_stream(block));
+                block->is_sequential, block->is_stream);
   }
   text_add(out, "  {.name = 0}};\n");
 }

@@ -295,7 +295,10 @@ static bool read_field(Elab *e, const Item *block, const Setting *setting,
                      .scale = 1,
                      .span = setting->path.spans[0]};
   out->type = elab_type_expr(e, setting->type);
-  return out->type && take_affine(e, block, setting->value, out) &&
+  SettingRef given =
+      setting_find(e, block, block->name, setting->path.names[0]);
+  const Expr *source = setting_expr(e, &given);
+  return out->type && source && take_affine(e, block, source, out) &&
          check_field(e, out, setting->path.spans[0]);
 }
 
@@ -318,6 +321,53 @@ static void check_fields(Elab *e, const DataBlock *block) {
   }
 }
 
+/* Values end to end: of a file that has no records, or that next() reads on. */
+static bool is_stream(const DataBlock *block, int field) {
+  SourceKind source = block->fields[field].source;
+  bool is = source == SOURCE_bytes || source == SOURCE_tokens;
+  for (int i = 0; i < block->n_fields; i++)
+    is = is || (block->fields[i].source == SOURCE_next &&
+                block->fields[i].next_of == field);
+  return is;
+}
+
+/* A window of one and a record of another are no sample. */
+static void settle_stream(Elab *e, DataBlock *block) {
+  const DataField *stream = NULL;
+  for (int i = 0; i < block->n_fields && !stream; i++)
+    if (is_stream(block, i)) stream = &block->fields[i];
+  block->is_stream = stream != NULL;
+  for (int i = 0; stream && i < block->n_fields; i++) {
+    const DataField *field = &block->fields[i];
+    bool has_records =
+        field->source == SOURCE_idx || field->source == SOURCE_csv;
+    if (!has_records || is_stream(block, i)) continue;
+    Diag *d = diag(e->diags, DIAG_stream_and_records, field->span, stream->path,
+                   field->path);
+    diag_note(d, stream->span, "the stream is here");
+  }
+}
+
+static void check_eval_files(Elab *e, const Item *item,
+                             const DataBlock *block) {
+  const DataField *with = NULL, *without = NULL;
+  for (int i = 0; i < block->n_fields; i++) {
+    const DataField *field = &block->fields[i];
+    if (field->eval_file)
+      with = field;
+    else if (field->file)
+      without = field;
+  }
+  if (with && without) {
+    Diag *d = diag(e->diags, DIAG_eval_files, without->span, with->path,
+                   without->path);
+    diag_note(d, with->span, "the other is here");
+  }
+  if (with && block->eval > 0)
+    diag(e->diags, DIAG_eval_and_files,
+         setting_find(e, item, item->name, "eval").span, with->path);
+}
+
 static void read_block(Elab *e, const Item *item, DataBlock *out) {
   setting_check_names(e->program, item, "data");
   *out = (DataBlock){.name = item->name};
@@ -327,7 +377,9 @@ static void read_block(Elab *e, const Item *item, DataBlock *out) {
     if (item->settings[i].type)
       read_field(e, item, &item->settings[i], &out->fields[out->n_fields++]);
   if (diags_errors(e->diags) == errors) check_fields(e, out);
+  if (diags_errors(e->diags) == errors) settle_stream(e, out);
   setting_real(e, item, item->name, "eval", 0, &out->eval);
+  if (diags_errors(e->diags) == errors) check_eval_files(e, item, out);
   if (out->eval > 1 && out->eval != floor(out->eval))
     diag(e->diags, DIAG_bad_eval, item->name_span, item->name);
   Span span = item->name_span;

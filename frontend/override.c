@@ -68,13 +68,22 @@ static bool has_block(const Program *program, const char *block) {
   return strcmp(block, "precision") == 0 || program_block(program, block);
 }
 
-static bool is_data_block(const Program *program, const char *name) {
+static const Item *data_block(const Program *program, const char *name) {
   for (int i = 0; i < program->blocks.n; i++) {
     const Item *item = program->blocks.data[i];
     if (strcmp(item->block, "data") == 0 && item->name &&
         strcmp(item->name, name) == 0)
-      return true;
+      return item;
   }
+  return NULL;
+}
+
+/* A field keeps its type and takes another source. */
+static bool has_field(const Item *data, const char *name) {
+  for (int i = 0; i < data->n_settings; i++)
+    if (data->settings[i].type &&
+        strcmp(data->settings[i].path.names[0], name) == 0)
+      return true;
   return false;
 }
 
@@ -99,6 +108,17 @@ static void unknown_override(Program *program, const char *name) {
     if (strcmp(#b, "train") == 0) vec_push(m->arena, &names, #n);              \
   }
 #include "frontend/settings.def"
+  for (int i = 0; i < program->blocks.n; i++) {
+    const Item *item = program->blocks.data[i];
+    if (strcmp(item->block, "data") != 0 || !item->name) continue;
+    vec_push(m->arena, &names, arena_printf(m->arena, "%s.eval", item->name));
+    vec_push(m->arena, &names, arena_printf(m->arena, "%s.order", item->name));
+    for (int k = 0; k < item->n_settings; k++)
+      if (item->settings[k].type)
+        vec_push(m->arena, &names,
+                 arena_printf(m->arena, "%s.%s", item->name,
+                              item->settings[k].path.names[0]));
+  }
   if (train_takes_argument(m->names, name))
     diag_help(d,
               "'%s' is an argument of an optimizer or its rate, which are "
@@ -122,9 +142,9 @@ static void apply(Program *program, const Override *override) {
                           : "train";
   const char *name = dot ? dot + 1 : override->name;
   if (strncmp(block, "data.", 5) == 0) block += 5;
-  bool is_data = is_data_block(program, block);
-  if (setting_is_known(is_data ? "data" : block, name) &&
-      (is_data || has_block(program, block)))
+  const Item *data = data_block(program, block);
+  if (data ? setting_is_known("data", name) || has_field(data, name)
+           : setting_is_known(block, name) && has_block(program, block))
     keep_setting(program, block, name, override->value);
   else
     unknown_override(program, override->name);

@@ -35,6 +35,7 @@ typedef struct DataBlock {
   DataField *fields;
   double eval; /* see DnnData */
   bool is_sequential;
+  bool is_stream; /* bytes, tokens, or what next() reads: no records */
 } DataBlock;
 
 /* A learning-rate schedule: t counts from 1 (language.md section 8). */

@@ -68,6 +68,20 @@ static double load(DnnDtype dtype, const unsigned char *at) {
   }
 }
 
+bool number_fits(DnnDtype dtype, double value) {
+  double least = 0, most = 1;
+  switch (dtype) {
+  case DNN_bool: break;
+  case DNN_u8: most = UINT8_MAX; break;
+  case DNN_i8: least = INT8_MIN, most = INT8_MAX; break;
+  case DNN_i16: least = INT16_MIN, most = INT16_MAX; break;
+  case DNN_i32: least = INT32_MIN, most = INT32_MAX; break;
+  case DNN_i64: least = -0x1p63, most = 0x1p63 - 1024; break;
+  default: return true;
+  }
+  return value >= least && value <= most && value == floor(value);
+}
+
 void number_store(DnnDtype dtype, void *to, double value) {
   switch (dtype) {
   case DNN_bool:

@@ -265,9 +265,8 @@ static int64_t place_of_train(const Block *block, int64_t t, int64_t i,
   const Part *part = &block->train;
   bool is_stream = block->data->is_stream;
   if (is_stream && block->data->sequential) {
-    int64_t lane = part->n / batch;
-    int64_t windows = (lane - block->lookahead) / block->window;
-    return part->first + i * lane + (t - 1) % windows * block->window;
+    int64_t each = samples_in(block, part) / batch;
+    return part->first + (i * each + (t - 1) % each) * block->window;
   }
   if (is_stream)
     return part->first +
@@ -360,6 +359,14 @@ static Status read_sample(const Fill *fill, const Block *block,
   int64_t begin =
       block->data->is_stream ? at + next_depth(block->data, field) : at * items;
   TRY(reader_read(reader, begin, items, data->raw, data->row));
+  for (int64_t j = 0; j < items; j++)
+    if (!number_fits(field->dtype, data->row[j]))
+      return status_make(STATUS_invalid,
+                         "'%s' is %s, but value %lld of '%s' is %.9g",
+                         field->path, dtype_label(field->dtype),
+                         (long long)(begin + j),
+                         reader->file.path ? reader->file.path : field->path,
+                         data->row[j]);
   double scale = field->scale, shift = field->shift;
   if (scale != 1.0 || shift != 0.0)
     for (int64_t j = 0; j < items; j++)
@@ -403,10 +410,8 @@ static Status fill_all(const Fill *fill) {
 /* Windows at random offsets may overlap: a stream that holds one holds a batch,
  * and its epoch has at least one step. */
 static int64_t steps_of(const Block *block, int64_t batch) {
-  if (block->data->is_stream && block->data->sequential)
-    return (block->train.n / batch - block->lookahead) / block->window;
   int64_t steps = samples_in(block, &block->train) / batch;
-  if (!block->data->is_stream) return steps;
+  if (!block->data->is_stream || block->data->sequential) return steps;
   if (offsets_in(block, &block->train) < 1) return 0;
   return steps > 0 ? steps : 1;
 }
@@ -424,6 +429,49 @@ static int64_t least(const Data *data, const DnnCode *code, bool is_eval) {
     if (n < result) result = n;
   }
   return result == INT64_MAX || result < 0 ? 0 : result;
+}
+
+/* The block that the code reads and `fits` not, or NULL. */
+static const Block *find_short(const Data *data, const DnnCode *code,
+                               bool (*fits)(const Block *, int64_t batch)) {
+  for (int i = 0; code && i < code->n_tensors; i++) {
+    const Block *block;
+    if (code->tensors[i].role == DNN_DATA &&
+        find_field(data, code->tensors[i].path, &block) &&
+        !fits(block, code->batch))
+      return block;
+  }
+  return NULL;
+}
+
+static bool trains(const Block *block, int64_t batch) {
+  return steps_of(block, batch) > 0;
+}
+
+static bool evaluates(const Block *block, int64_t batch) {
+  (void)batch;
+  bool wants = block->data->eval > 0 || has_eval_file(block->data);
+  return !wants || samples_in(block, &block->eval) > 0;
+}
+
+Status data_check(const Data *data) {
+  const DnnCode *train = program_code(data->program, "train");
+  const Block *block = find_short(data, train, trains);
+  if (block)
+    return status_make(
+        STATUS_invalid,
+        "'%s' has %lld samples to train on and %lld to evaluate; a batch takes "
+        "%lld",
+        block->data->name, (long long)samples_in(block, &block->train),
+        (long long)samples_in(block, &block->eval), (long long)train->batch);
+  block = find_short(data, program_code(data->program, "eval"), evaluates);
+  if (block)
+    return status_make(STATUS_invalid,
+                       "what '%s' keeps for evaluation is less than a sample "
+                       "(%lld values of a stream, %lld in a sample)",
+                       block->data->name, (long long)block->eval.n,
+                       (long long)(block->window + block->lookahead));
+  return STATUS_OK;
 }
 
 int64_t data_steps_per_epoch(const Data *data) {

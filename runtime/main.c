@@ -201,11 +201,8 @@ static Status open_data(Run *run) {
   if (run->options.sample) return STATUS_OK;
   TRY(data_open(run->arena, run->program, run->options.data, run->seed,
                 &run->data));
+  TRY(data_check(run->data));
   int64_t per_epoch = data_steps_per_epoch(run->data);
-  if (per_epoch == 0)
-    return status_make(STATUS_invalid,
-                       "the data has fewer samples than a batch (%lld)",
-                       (long long)run->train->batch);
   if (!run->total) run->total = settings->epochs * per_epoch;
   run->last = run->total;
   if (run->options.steps >= 0 && run->options.steps < run->last)

@@ -170,6 +170,11 @@ static Status read_line(Arena *arena, const Reader *reader,
             "number",
             reader->file.path, (long long)number, (long long)column,
             end - begin > 40 ? 40 : (int)(end - begin), line + begin);
+      if (!number_fits(field->dtype, value))
+        return status_make(
+            STATUS_invalid, "'%s', line %lld, column %lld: '%s' is %s, not %g",
+            reader->file.path, (long long)number, (long long)column,
+            field->path, dtype_label(field->dtype), value);
       add_number(arena, out, value);
     }
     column++;

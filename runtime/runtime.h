@@ -18,6 +18,8 @@ typedef enum DnnDtypeIndex {
 
 int64_t dtype_bytes(DnnDtype dtype);
 const char *dtype_label(DnnDtype dtype); /* "f32" */
+/* It is whole and in the range of an integer dtype; any fits a real one. */
+bool number_fits(DnnDtype dtype, double value);
 
 /* ---- watch.c: what this rank is doing, for messages when a rank is lost ----
  */
@@ -257,6 +259,9 @@ typedef struct Data Data;
 Status data_open(Arena *arena, const DnnProgram *program, const char *folder,
                  uint64_t seed, Data **out);
 void data_close(Data *data);
+/* There is a batch to train on, and a sample for each evaluation that is asked
+ * for. */
+Status data_check(const Data *data);
 /* Steps of an epoch; 0 without training data. */
 int64_t data_steps_per_epoch(const Data *data);
 /* Samples for evaluation; 0: none. */

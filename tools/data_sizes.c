@@ -39,15 +39,6 @@ static DnnField field_of(const DataField *from) {
   return field;
 }
 
-static bool is_stream(const DataBlock *block) {
-  for (int i = 0; i < block->n_fields; i++) {
-    SourceKind source = block->fields[i].source;
-    if (source == SOURCE_bytes || source == SOURCE_tokens) return true;
-    if (source == SOURCE_next) return true;
-  }
-  return false;
-}
-
 static DnnData data_of(Arena *arena, const DataBlock *block) {
   DnnField *fields = ARENA_ARRAY(arena, DnnField, block->n_fields);
   for (int i = 0; i < block->n_fields; i++)
@@ -57,7 +48,7 @@ static DnnData data_of(Arena *arena, const DataBlock *block) {
                    .fields = fields,
                    .eval = block->eval,
                    .sequential = block->is_sequential,
-                   .is_stream = is_stream(block)};
+                   .is_stream = block->is_stream};
 }
 
 /* Every file that the blocks name is somewhere. */
@@ -122,10 +113,7 @@ bool compile_eval_rest(Tool *tool, const Model *model, const char *model_dir,
   Status status = data_open(arena, &program, tool->options.data, 1, &data);
   bool is_good = true;
   *out_rest = 0;
-  if (status.code == STATUS_ok && data_steps_per_epoch(data) == 0)
-    status = status_make(STATUS_invalid,
-                         "the data has fewer samples than a batch (%lld)",
-                         (long long)batch);
+  if (status.code == STATUS_ok) status = data_check(data);
   if (status.code == STATUS_ok)
     *out_rest = data_eval_samples(data) % batch;
   else

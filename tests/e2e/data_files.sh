@@ -43,9 +43,9 @@ rows 11
 rm -r out.bundle
 "$dnnc" ir m.dnn --code eval_rest >out || fail "eval_rest is there where the file is"
 rows 5
-build 1 "the data has fewer samples than a batch (4)"
+build 1 "'set' has 2 samples to train on and 3 to evaluate; a batch takes 4"
 rows 2
-build 1 "fewer samples than a batch"
+build 1 "'set' has 0 samples to train on"
 printf '1,2\n' >rows.csv
 build 1 "rows.csv"
 printf 'one,two,three\n' >rows.csv
@@ -74,4 +74,46 @@ printf 'nine char' >text
 "$dnnc" build m.dnn --quiet -o out.bundle || fail "a stream of one window"
 rm -r out.bundle
 printf 'eight ch' >text
-build 1 "the data has fewer samples than a batch (4)"
+build 1 "'d' has 0 samples to train on and 0 to evaluate"
+printf 'a text of thirty three characters' >text
+build 1 "'d' keeps for evaluation is less than a sample (5 values of a stream, 9" d.eval=5
+# The command line may name another source, wherever it lies.
+mkdir -p elsewhere
+printf 'eight ch' >elsewhere/text
+build 1 "'d' has 0 samples to train on" "d.x=bytes(\"$PWD/elsewhere/text\")"
+build 1 "error: no data block named" 'train.loss=e.x'
+build 1 "did you mean 'd.x'?" 'd.xx=bytes("text")'
+
+# Integers are whole and in range; a stream of any source goes on from lane to
+# lane; an epoch is all whole windows.
+cat >m.dnn <<'MODEL'
+dim B = 2, T = 3
+net f(x: i32[B, T], y: i32[B, T]) -> [] {
+  param w: [] = ones
+  return w * sum(x[B = 1, T = 0] * 1000 + y[B = 1, T = 2])
+}
+data d {
+  x: i32[B, T] = csv("rows.csv", 0)
+  y: i32[B, T] = next(x)
+  order = sequential
+}
+train {
+  loss      = f(d.x, d.y)
+  optimizer = sgd(lr = 0)
+  epochs    = 2
+}
+MODEL
+rm -r rows.csv
+seq 0 12 >rows.csv
+unset CC
+"$dnnc" run m.dnn --no-save --json >out 2>err || { cat err; fail "a stream of rows"; }
+got=$(sed -n 's/.*"step":\([0-9]*\),"loss":\([0-9]*\),.*/\1 \2/p' out | tr '\n' ',')
+[ "$got" = "1 6009,2 9012,3 6009,4 9012," ] || fail "lanes and epochs: $got"
+sed -i '5s/.*/4.5/' rows.csv
+build 1 "'rows.csv', line 5, column 0: 'd.x' is i32, not 4.5"
+sed -i '5s/.*/3000000000/' rows.csv
+build 1 "line 5, column 0: 'd.x' is i32, not 3e+09"
+sed -i 's/csv("rows.csv", 0)/bytes("text")/; s/i32/i8/g' m.dnn
+printf 'no \377 is an i8, is it' >text
+"$dnnc" run m.dnn --no-save --quiet 2>err && fail "a byte that is no i8"
+grep -q "is i8, but value 3 of 'text' is 255" err || { cat err; fail "a byte that is no i8"; }

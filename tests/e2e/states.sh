@@ -47,13 +47,13 @@ seq 0 399 | awk '{ v[NR - 1] = 33 + ($1 * $1) % 61 }
     return sum / n
   }
   END {
-    length_ = int(297 / 4); windows = int(length_ / 3)
+    windows = int(int(297 / 3) / 4)
     for (i = 0; i < 4; i++) lane[i] = 1
     for (t = 1; t <= 8; t++) {
       sum = 0
       for (i = 0; i < 4; i++) {
         sum += lane[i]
-        lane[i] += window(i * length_ + (t - 1) % windows * 3)
+        lane[i] += window(3 * (i * windows + (t - 1) % windows))
       }
       printf "%d %.4f\n", t, sum / 4 + (t - 1) * 1000
     }
