@@ -224,14 +224,11 @@ Val builtin_cast(BuiltinCall *call) {
   Elab *e = call->e;
   const Expr *x = call->exprs[1];
   DType dtype;
-  if (x->kind != EXPR_name || !dtype_find(x->name, &dtype)) {
-    Diag *d = diag(e->diags, DIAG_unknown_dtype, x->span,
-                   x->kind == EXPR_name ? x->name : "this");
-    const char *names[N_DTYPES];
-    for (int i = 0; i < N_DTYPES; i++) names[i] = dtype_name((DType)i);
-    if (x->kind == EXPR_name) diag_suggest(d, x->name, names, N_DTYPES);
+  if (x->kind != EXPR_name) {
+    diag(e->diags, DIAG_unknown_dtype, x->span, "this");
     return POISON;
   }
+  if (!elab_dtype(e, x->name, x->span, &dtype)) return POISON;
   if (!arg_tensor(call, 0)) return POISON;
   if (dtype_class(dtype) == CLASS_REAL && !dtype_is_rounded(dtype) &&
       !e->program->options->check_only) {

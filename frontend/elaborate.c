@@ -114,6 +114,37 @@ Val elab_number(Elab *e, DType dtype, double value) {
   return val;
 }
 
+bool elab_fits(DType dtype, Val val) {
+  if (dtype_class(dtype) == CLASS_BOOL) return val.kind == VAL_bool;
+  if (dtype_class(dtype) == CLASS_REAL) return val_is_number(val);
+  Val whole = val_whole(val);
+  if (whole.kind != VAL_int) return false;
+  int bits = 8 * dtype_size_bytes(dtype) - (dtype == DT_u8 ? 0 : 1);
+  if (bits == 63) return true;
+  int64_t least = dtype == DT_u8 ? 0 : -(INT64_C(1) << bits);
+  return whole.integer >= least && whole.integer < INT64_C(1) << bits;
+}
+
+Val elab_scalar(Elab *e, DType dtype, Val val) {
+  return elab_fits(dtype, val) ? elab_number(e, dtype, val_to_real(val)) : val;
+}
+
+bool elab_dtype(Elab *e, Name name, Span span, DType *out) {
+  bool is_f64 = dtype_find(name, out) && *out == DT_f64;
+  if (!is_f64 && dtype_find(name, out)) return true;
+  const char *names[N_DTYPES];
+  int n = 0;
+  for (int i = 0; i < N_DTYPES; i++)
+    if (i != DT_f64) names[n++] = dtype_name((DType)i);
+  span.end = span.begin + (uint32_t)strlen(name);
+  Diag *d = diag(e->diags, DIAG_unknown_dtype, span, name);
+  if (is_f64)
+    diag_help(d, "the widest real is f32");
+  else
+    diag_choices(e->arena, d, name, names, n);
+  return false;
+}
+
 Val elab_cast(Elab *e, Val val, DType dtype) {
   if (!val_is_tensor(val) || elab_type(e, val)->dtype == dtype) return val;
   Attrs attrs = {0};

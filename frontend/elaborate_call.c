@@ -344,10 +344,8 @@ static bool check_size(Elab *e, const TypeDim *dim, int64_t has, Span span,
 static bool check_dtype(Elab *e, const TypeExpr *type, const Type *has,
                         const char *what, Span place) {
   DType wants = DT_f32;
-  if (type->dtype && !dtype_find(type->dtype, &wants)) {
-    diag(e->diags, DIAG_unknown_dtype, type->span, type->dtype);
+  if (type->dtype && !elab_dtype(e, type->dtype, type->span, &wants))
     return false;
-  }
   if (type->dtype ? elab_takes(wants, has->dtype)
                   : dtype_class(has->dtype) == CLASS_REAL)
     return true;
@@ -357,10 +355,24 @@ static bool check_dtype(Elab *e, const TypeExpr *type, const Type *has,
   return false;
 }
 
+/* A number or truth value stands for a scalar. */
+static bool check_scalar(Elab *e, const TypeExpr *type, Val val,
+                         const char *what, Span place) {
+  DType wants = DT_f32;
+  if (type->dtype && !elab_dtype(e, type->dtype, type->span, &wants))
+    return false;
+  if (elab_fits(wants, val)) return true;
+  Diag *d = diag(e->diags, DIAG_wrong_dtype, place, what,
+                 type->dtype ? type->dtype : "real", val_describe(e, val));
+  diag_note(d, type->span, "the type says so here");
+  return false;
+}
+
 /* `what` names the value in messages: "'x' of 'attn'". */
 static bool check_type(Elab *e, const TypeExpr *type, Val val, const char *what,
                        Span place) {
-  if (val_is_number(val) && type->n_dims == 0) return true;
+  if ((val_is_number(val) || val.kind == VAL_bool) && type->n_dims == 0)
+    return check_scalar(e, type, val, what, place);
   if (!val_is_tensor(val)) {
     diag(e->diags, DIAG_wants_tensor, place, what, val_describe(e, val));
     return false;
@@ -407,7 +419,9 @@ static bool bind_formals(Elab *e, const Call *call) {
     Val val = call->is_given[i] ? call->args[i] : eval(e, formal->init);
     if (val_is_poison(val)) return false;
     const Expr *expr = call->is_given[i] ? call->exprs[i] : formal->init;
-    Span place = expr ? expr->span : call->span;
+    Span place = expr      ? expr->span
+                 : call->x ? call->span
+                           : formal->span; /* an input of the net itself */
     const char *what =
         arena_printf(e->arena, "'%s' of '%s'", formal->name, name_of(call));
     if (formal->type) {

@@ -99,6 +99,12 @@ static bool init_of_row(Elab *e, const Expr *x, int row, const Type *type,
   }
   if (x->kind == EXPR_call && !builtin_match(e, x, &formals, &call))
     return false;
+  bool is_plain = kind == INIT_zeros || kind == INIT_constant;
+  if (dtype_class(type->dtype) != CLASS_REAL && !is_plain && kind != INIT_eye) {
+    diag(e->diags, DIAG_init_dtype, x->span, dtype_name(type->dtype),
+         rows[row].name);
+    return false;
+  }
   if (kind == INIT_eye && type->rank != 2) {
     diag(e->diags, DIAG_init_eye, x->span, type_describe(e, type));
     return false;
@@ -118,7 +124,14 @@ bool elab_init(Elab *e, const Expr *x, const Type *type, Init *out) {
     if (!is_known) return unknown(e, x, callee->name, callee->span);
   }
   Val val = eval(e, x);
-  if (val_is_number(val)) {
+  if (val_is_number(val) || val.kind == VAL_bool) {
+    bool is_truth =
+        type->dtype == DT_bool && val.kind == VAL_int && (val.integer | 1) == 1;
+    if (!elab_fits(type->dtype, val) && !is_truth) {
+      diag(e->diags, DIAG_init_dtype, x->span, dtype_name(type->dtype),
+           val_describe(e, val));
+      return false;
+    }
     double a = val_to_real(val);
     *out = (Init){a == 0 ? INIT_zeros : INIT_constant, a};
     return true;

@@ -82,10 +82,10 @@ static Val initial_value(Elab *e, const Formal *formal, const Type *type) {
   Val val = eval(e, formal->init);
   if (val_is_poison(val)) return POISON;
   elab_at(e, formal->init);
-  if (val_is_number(val)) val = elab_number(e, type->dtype, val_to_real(val));
+  val = elab_scalar(e, type->dtype, val);
   if (!val_is_tensor(val)) {
-    diag(e->diags, DIAG_wants_tensor, formal->init->span, formal->name,
-         val_describe(e, val));
+    diag(e->diags, DIAG_scan_carry_start, formal->init->span, formal->name,
+         carry_describe(e, type), val_describe(e, val));
     return POISON;
   }
   const Type *has = elab_type(e, val);
@@ -194,7 +194,7 @@ static bool end_carries(Elab *e, Scan *scan) {
       is_good = false;
       continue;
     }
-    if (val_is_number(val)) val = elab_number(e, type->dtype, val_to_real(val));
+    val = elab_scalar(e, type->dtype, val);
     bool fits =
         val_is_tensor(val) && type_same_dims(elab_type(e, val), type) &&
         (val.is_weak || elab_takes(type->dtype, elab_type(e, val)->dtype));

@@ -43,15 +43,7 @@ bool elab_annotations(Elab *e, const AnnotationList *list, bool is_scan) {
 static bool find_dtype(Elab *e, const TypeExpr *type, DType *out) {
   *out = DT_f32;
   if (!type->dtype) return true;
-  if (!dtype_find(type->dtype, out)) {
-    const char *names[N_DTYPES];
-    for (int i = 0; i < N_DTYPES; i++) names[i] = dtype_name((DType)i);
-    Span span = type->span;
-    span.end = span.begin + (uint32_t)strlen(type->dtype);
-    Diag *d = diag(e->diags, DIAG_unknown_dtype, span, type->dtype);
-    diag_suggest(d, type->dtype, names, N_DTYPES);
-    return false;
-  }
+  if (!elab_dtype(e, type->dtype, type->span, out)) return false;
   if (dtype_class(*out) != CLASS_REAL || dtype_is_rounded(*out) ||
       e->program->options->check_only)
     return true;
@@ -73,8 +65,9 @@ bool elab_dims_differ(Elab *e, const TypeExpr *type) {
   for (int i = 0; i < type->n_dims; i++) {
     const TypeDim *dim = &type->dims[i];
     for (int j = 0; j < i; j++)
-      if (dim->name && type->dims[j].name == dim->name) {
-        diag(e->diags, DIAG_dim_twice, dim->span, dim->name);
+      if (type->dims[j].name == dim->name) {
+        diag(e->diags, DIAG_dim_twice, dim->span,
+             dim->name ? dim->name : "...");
         return false;
       }
   }
@@ -185,10 +178,20 @@ static Val declare(Elab *e, const Stmt *stmt, const Name *place, Name path,
   return old->val;
 }
 
+static const Type *param_type(Elab *e, const Stmt *stmt) {
+  bool is_param = stmt->kind == STMT_param;
+  if (scan_forbids(e, stmt->span, is_param ? "'param'" : "'state'"))
+    return NULL;
+  const Type *type = elab_type_expr(e, stmt->type);
+  if (!type || !is_param || dtype_class(type->dtype) == CLASS_REAL) return type;
+  Diag *d = diag(e->diags, DIAG_param_dtype, stmt->type->span,
+                 dtype_name(type->dtype));
+  diag_help(d, "a 'state' keeps integers and truth values");
+  return NULL;
+}
+
 static void exec_param(Elab *e, const Stmt *stmt) {
-  const char *what = stmt->kind == STMT_param ? "'param'" : "'state'";
-  bool is_forbidden = scan_forbids(e, stmt->span, what);
-  const Type *type = is_forbidden ? NULL : elab_type_expr(e, stmt->type);
+  const Type *type = param_type(e, stmt);
   for (int i = 0; i < stmt->names.n; i++) {
     Name name = stmt->names.names[i];
     Span span = stmt->names.spans[i];
@@ -216,6 +219,7 @@ static void write_state(Elab *e, const Local *state, Val val, Span span) {
   if (scan_forbids(e, span, "the assignment of a state")) return;
   if (val_is_poison(val) || val_is_poison(state->val)) return;
   const Type *type = elab_type(e, state->val);
+  if (type->rank == 0) val = elab_scalar(e, type->dtype, val);
   if (!val_is_tensor(val) || !type_same_dims(elab_type(e, val), type) ||
       !elab_takes(type->dtype, elab_type(e, val)->dtype)) {
     diag(e->diags, DIAG_state_type, span, state->name, type_describe(e, type),
@@ -250,10 +254,12 @@ static void assign(Elab *e, const Stmt *stmt, int i, const Expr *root,
   Span span = stmt->names.spans[i];
   name_node(e, root, val, &stmt->names.names[i]);
   const Local *local = frame_local(e->frame, name);
-  if (local && local->state_path)
-    write_state(e, local, val, span);
-  else
+  if (!local || !local->state_path) {
     frame_set(e, name, val, span);
+    return;
+  }
+  elab_at(e, root);
+  write_state(e, local, val, span);
 }
 
 static void exec_assign(Elab *e, const Stmt *stmt) {

@@ -194,14 +194,25 @@ static Val net_input(Elab *e, const Formal *formal) {
                     false);
 }
 
-/* Outputs are stored in the order of dims of the declared result. */
+static bool declares(const TypeExpr *type, Name name) {
+  for (int i = 0; i < type->n_dims; i++)
+    if (type->dims[i].name == name) return true;
+  return false;
+}
+
+/* Outputs are stored in the order of dims of the declared result, with further
+ * ones at the place of `...`. */
 static Value in_declared_order(Elab *e, const TypeExpr *declared, Value value) {
+  if (!declared) return value;
   const Type *type = graph_type(e->graph, value);
-  if (!declared || declared->n_dims != type->rank) return value;
   Type *order = type_create(e->arena, type->dtype, type->rank);
-  for (int i = 0; i < type->rank; i++) {
-    if (!declared->dims[i].name) return value;
-    order->dims[i] = type->dims[type_find(type, declared->dims[i].name)];
+  int n = 0;
+  for (int i = 0; i < declared->n_dims; i++) {
+    Name name = declared->dims[i].name;
+    if (name) order->dims[n++] = type->dims[type_find(type, name)];
+    for (int j = 0; j < type->rank && !name; j++)
+      if (!declares(declared, type->dims[j].name))
+        order->dims[n++] = type->dims[j];
   }
   return graph_transpose_to(e->graph, value, order);
 }
@@ -276,10 +287,14 @@ static Callable *only_net(Build *b) {
     n++;
   }
   if (n == 1) return found;
+  if (n == 0 && has_errors(b)) return NULL; /* one of them may be the net */
   Diag *d = diag(module_of(b)->diags, DIAG_which_net, SPAN_NONE, options->path,
                  n ? "several nets" : "no net");
   if (n)
     diag_help(d, "choose one with --net");
+  else if (map_size(b->program.nets) > 0)
+    diag_help(d, "'--net %s' takes the one of an import",
+              (const char *)map_key_at(b->program.nets, 0));
   else if (b->program.plans.n)
     diag_help(d, "a plan stands beside a model: dnnc build MODEL --plan %s",
               options->path);

@@ -98,6 +98,7 @@ typedef struct Global { /* a dim or const at file level */
 typedef struct Callable { /* a layer or a net */
   const Item *item;
   bool is_net, is_main;
+  int order;   /* in which they were read */
   Map *labels; /* place -> Name; made at the first call */
 } Callable;
 
@@ -114,9 +115,10 @@ typedef struct Program {
   Budget budget, spent;
   bool is_over; /* a budget ran out, or 20 errors: everything is poison */
   bool has_syntax_errors;
-  Map *files;               /* interned path -> itself, read or being read */
-  Map *globals;             /* Name -> Global */
-  Map *layers, *nets;       /* Name -> Callable */
+  Map *files;         /* interned path -> itself, read or being read */
+  Map *globals;       /* Name -> Global */
+  Map *layers, *nets; /* Name -> Callable */
+  int n_callables;
   Map *read_names;          /* Names that occur in any expression or type */
   Map *builtins;            /* Name -> Builtin */
   VEC(const Item *) blocks; /* of the main file */
@@ -183,6 +185,7 @@ struct Frame {
   const Callable *callable; /* NULL: an expression of a block */
   const Callable *net;      /* that this runs for; NULL: outside of nets */
   int net_run;              /* which run of it */
+  bool is_level;            /* counts for the depth of layers */
   Map *labels;
   Name prefix;           /* path of the layer call; "" for a net */
   const char *positions; /* of the repeats around: "[2][5]" */
@@ -310,6 +313,12 @@ Val elab_emit(Elab *e, Op op, const Val *inputs, int n, const Attrs *attrs);
 /* What the next step reads of a state; the last value set counts. */
 void elab_set_state(Elab *e, Name path, Value value);
 Val elab_number(Elab *e, DType dtype, double value);
+/* Whether a number or truth value is one of this dtype as it stands. */
+bool elab_fits(DType dtype, Val val);
+/* One that fits as a scalar of this dtype; anything else is returned. */
+Val elab_scalar(Elab *e, DType dtype, Val val);
+/* A dtype of the language; else reports it. */
+bool elab_dtype(Elab *e, Name name, Span span, DType *out);
 Val elab_cast(Elab *e, Val val, DType dtype);
 /* A real without a dtype of its own, f32 as long as `precision` has not
  * decided, takes the one that it is typed with; a typed one may be widened. */

@@ -219,7 +219,7 @@ result:
     { TypeVec one = {0};
       PUSH(one, $2);
       $$ = (TypeList){one.data, one.n, false}; }
-| "->" '(' types ')' { $$ = (TypeList){$3.data, $3.n, true}; }
+| "->" '(' types ')' { $$ = (TypeList){$3.data, $3.n, $3.n > 1}; }
 ;
 
 /* ---- names, formals, types ---- */

@@ -66,10 +66,19 @@ bool program_check_path(Program *program, const char *path, Span span) {
 /* The path of an import: beside the importing file. */
 static Name join_path(Program *program, const char *importer,
                       const char *path) {
-  while (strncmp(path, "./", 2) == 0) path += 2;
   const char *slash = strrchr(importer, '/');
-  int folder = slash ? (int)(slash - importer + 1) : 0;
-  return name_format(program->module->names, "%.*s%s", folder, importer, path);
+  Text text = text_create(program->module->arena);
+  text_add_n(&text, importer, slash ? (size_t)(slash - importer + 1) : 0);
+  while (*path) { /* one spelling for one file: no empty parts, no dots */
+    size_t n = strcspn(path, "/");
+    bool is_nothing = n == 0 || (n == 1 && *path == '.');
+    if (!is_nothing) text_add_n(&text, path, n);
+    path += n;
+    bool goes_on = *path == '/' && path[1];
+    if (!is_nothing && goes_on) text_add(&text, "/");
+    path += *path == '/';
+  }
+  return name_intern(program->module->names, text_string(&text));
 }
 
 /* ---- items ---- */
@@ -97,10 +106,15 @@ static const Callable *find_callable(const Program *program, Name name) {
   return layer ? layer : map_get(program->nets, name);
 }
 
-static void add_callable(Program *program, const Item *item, bool is_main) {
+/* `first`: the order of what this file or its imports brought. */
+static void add_callable(Program *program, const Item *item, bool is_main,
+                         int first) {
   Module *m = program->module;
   const Callable *old = find_callable(program, item->name);
-  if (old) {
+  bool replaces = old && old->is_net && item->kind == ITEM_net &&
+                  old->order >= first &&
+                  old->item->span.source != item->span.source;
+  if (old && !replaces) {
     Diag *d = diag(m->diags, DIAG_twice, item->name_span, item->name);
     diag_note(d, old->item->name_span, "it is here already");
     return;
@@ -110,8 +124,10 @@ static void add_callable(Program *program, const Item *item, bool is_main) {
     return;
   }
   Callable *callable = ARENA_NEW(m->arena, Callable);
-  *callable = (Callable){
-      .item = item, .is_net = item->kind == ITEM_net, .is_main = is_main};
+  *callable = (Callable){.item = item,
+                         .is_net = item->kind == ITEM_net,
+                         .is_main = is_main,
+                         .order = program->n_callables++};
   map_put(callable->is_net ? program->nets : program->layers, item->name,
           callable);
 }
@@ -161,7 +177,8 @@ static void read_import(Program *program, const Item *item, Name importer,
   }
 }
 
-static void add_items(Program *program, const Ast *ast, bool is_main) {
+static void add_items(Program *program, const Ast *ast, bool is_main,
+                      int first) {
   for (int i = 0; i < ast->n_items; i++) {
     const Item *item = &ast->items[i];
     switch (item->kind) {
@@ -172,7 +189,7 @@ static void add_items(Program *program, const Ast *ast, bool is_main) {
         add_global(program, item, &item->bindings[j], is_main);
       break;
     case ITEM_layer:
-    case ITEM_net: add_callable(program, item, is_main); break;
+    case ITEM_net: add_callable(program, item, is_main, first); break;
     case ITEM_plan:
       if (is_main) vec_push(program->module->arena, &program->plans, item);
       break;
@@ -196,14 +213,14 @@ static bool read_file(Program *program, Name path, Span span, int depth) {
     return false;
   }
   map_put(program->files, path, (void *)&being_read);
-  int errors = diags_errors(m->diags);
+  int errors = diags_errors(m->diags), first = program->n_callables;
   const Ast *ast = ast_parse(m->arena, m->names, m->diags, source);
   if (diags_errors(m->diags) > errors) program->has_syntax_errors = true;
   declared_check(program, ast);
   for (int i = 0; i < ast->n_items; i++)
     if (ast->items[i].kind == ITEM_import)
       read_import(program, &ast->items[i], path, depth);
-  add_items(program, ast, depth == 0);
+  add_items(program, ast, depth == 0, first);
   reads_of_ast(program->read_names, ast);
   map_put(program->files, path, (void *)&was_read);
   return true;

@@ -24,6 +24,7 @@ Frame *frame_push(Elab *e, const Callable *callable, Name prefix) {
   frame->callable = callable;
   frame->net = e->frame ? e->frame->net : NULL;
   frame->net_run = e->frame ? e->frame->net_run : 0;
+  frame->is_level = callable && (!callable->is_net || frame->net);
   if (callable && callable->is_net) {
     frame->net = callable;
     frame->net_run = ++e->n_net_runs;
@@ -35,14 +36,14 @@ Frame *frame_push(Elab *e, const Callable *callable, Name prefix) {
   frame->result_span = SPAN_NONE;
   frame->mask_type = NULL;
   e->frame = frame;
-  e->depth++;
+  e->depth += frame->is_level;
   return frame;
 }
 
 void frame_pop(Elab *e) {
   Frame *frame = e->frame;
   e->frame = frame->caller;
-  e->depth--;
+  e->depth -= frame->is_level;
   frame->caller = e->unused_frames;
   e->unused_frames = frame;
 }

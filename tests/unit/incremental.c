@@ -333,7 +333,7 @@ Test(incremental, what_mixes_positions_is_named) {
   refuse(SCAN_HEAD "  y = scan T (h: [B, O] = mean(u, T)) { h = h + u; return "
                    "h }\n"
                    "  x = x + y[O -> C]\n" TAIL,
-         "'call' mixes positions along 'T'");
+         "'mean' mixes positions along 'T'");
   refuse(SCAN_HEAD "  r = reverse(u, T)\n"
                    "  y = scan T (h: [B, O] = 0) { h = h + r; return h }\n"
                    "  x = x + y[O -> C]\n" TAIL,
