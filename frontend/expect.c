@@ -11,6 +11,7 @@
 
 #include "parser.h"
 
+#include <ctype.h>
 #include <string.h>
 
 enum { MOST_KINDS = 400, MOST_PHRASES = 5 };
@@ -140,20 +141,129 @@ static bool is_comparator(int kind) {
   }
 }
 
+/* Words of other languages, as the one before the token. */
+static const struct {
+  const char *word, *help;
+} foreign[] = {
+    {"for", "a loop is 'repeat i in 0..9 { }'"},
+    {"while", "a loop is 'repeat i in 0..9 { }'"},
+    {"elif", "write 'else if'"},
+    {"elsif", "write 'else if'"},
+    {"def", "functions are layers: 'layer f(x) { return x }'"},
+    {"fn", "functions are layers: 'layer f(x) { return x }'"},
+    {"func", "functions are layers: 'layer f(x) { return x }'"},
+    {"function", "functions are layers: 'layer f(x) { return x }'"},
+    {"class", "modules are layers: 'layer f(x) { return x }'"},
+    {"let", "a name is made by 'y = ...'"},
+    {"var", "a name is made by 'y = ...'"},
+};
+
+static const char *help_for_foreign(Token token) {
+  const char *text = token.span.source->text;
+  size_t end = token.span.begin;
+  while (end > 0 && text[end - 1] == ' ') end--;
+  size_t begin = end;
+  while (begin > 0 && isalpha((unsigned char)text[begin - 1])) begin--;
+  if (token.kind == '(') { /* def f( */
+    end = begin;
+    while (end > 0 && text[end - 1] == ' ') end--;
+    begin = end;
+    while (begin > 0 && isalpha((unsigned char)text[begin - 1])) begin--;
+  }
+  for (int i = 0; i < ARRAY_LENGTH(foreign); i++)
+    if (strlen(foreign[i].word) == end - begin &&
+        strncmp(foreign[i].word, text + begin, end - begin) == 0)
+      return foreign[i].help;
+  return NULL;
+}
+
+static char char_after(Token token) {
+  const Source *source = token.span.source;
+  size_t i = token.span.end;
+  while (i < source->n && source->text[i] == ' ') i++;
+  return i < source->n ? source->text[i] : '\0';
+}
+
+/* Where an operand, a statement or an item was to begin. */
+static const char *help_for_start(Parser *parser, const bool *has) {
+  Token token = parser->token;
+  bool is_statement = has[T_PARAM];
+  if ((token.kind == '/' && char_after(token) == '*') ||
+      (token.kind == T_FLOORDIV && (is_statement || has[T_IMPORT])))
+    return "a comment begins with #";
+  if (token.is_first && (is_statement || has[T_IMPORT]) &&
+      strchr("+*/%.,", token.kind < 0x80 ? token.kind : '?'))
+    return "a line goes on where the one before ends with an operator or a "
+           "comma";
+  if (is_item_word(token.kind) && is_statement)
+    return "it stands outside of all blocks";
+  if (token.kind == '!' && has[T_REAL]) return "'not' negates";
+  if (token.kind == T_SCAN && has[T_REAL])
+    return "a scan is a statement of its own: 'y = scan T (...) { }'";
+  if ((token.kind == ')' || token.kind == ']') && parser->before == ',')
+    return "a list ends without a comma";
+  if (is_reserved_word(token.kind) && has[T_REAL] && has[T_NAME] &&
+      char_after(token) == '=')
+    return "it is a reserved word, which names no argument";
+  if (token.kind == ':' && has[T_REAL])
+    return "a range is a..b, with both ends; a whole dim is not mentioned";
+  if (token.kind == T_INT && has[T_ELLIPSIS])
+    return "a dim has a name and a size, as in [B:32]";
+  return NULL;
+}
+
+/* Where something could have gone on or ended. */
+static const char *help_for_end(Parser *parser, const bool *has) {
+  Token token = parser->token;
+  bool in_operand = has['+'], is_call = has['='] && has[')'];
+  switch (token.kind) {
+  case '@': return in_operand ? "a product of tensors is dot(a, b, D)" : NULL;
+  case T_IF: return in_operand ? "select(c, a, b) chooses" : NULL;
+  case ':':
+    if (is_call) return "a named argument is 'f(a = 1)'";
+    if (has[T_RANGE]) return "a range is a..b, with both ends";
+    if (has[']'] && parser->before != T_ELLIPSIS)
+      return "only names stand here; sizes are given by 'dim H = 64'";
+    return has[T_END] && has['=']
+               ? "a value has the type of what is assigned to it"
+               : NULL;
+  case T_ELLIPSIS: return has[T_RANGE] ? "a range is a..b" : NULL;
+  case ',':
+    if (has['{'] && parser->first_kind != T_IF)
+      return "several results stand in parentheses";
+    return has[T_END] && parser->n_braces > 0
+               ? "several values are a list, as in (a, b); statements "
+                 "and settings are separated by ';'"
+               : NULL;
+  default: break;
+  }
+  if (parser->before == ':' && has['['] && !has[T_REAL])
+    return parser->n_round ? "a type names its dims in brackets, as in [B, C:3]"
+                           : "a setting is given by '='";
+  if (token.kind == '=' && has['['] && !has['('] && !in_operand)
+    return "a type names its dims in brackets; a scalar is 'f32[]'";
+  if (token.kind == '=' && has['{'] && has[T_NAME])
+    return "a value of the whole file is a 'dim' or a 'const'";
+  if (token.kind == T_NAME && has[T_END] && in_operand && !token.is_first)
+    return "what follows on one line is separated by ';'";
+  return NULL;
+}
+
 /* One fix, where the mistake is a known one. */
 static void add_help(Parser *parser, Diag *wrong, const bool *has) {
   Token token = parser->token;
   const char *text = token.span.source->text;
   bool after_block = parser->before_end == '}';
-  if (token.kind == T_ELSE && has[T_PARAM] && after_block)
+  const char *help = help_for_foreign(token);
+  if (help)
+    diag_help(wrong, "%s", help);
+  else if (token.kind == T_ELSE && has[T_PARAM] && after_block)
     diag_help(wrong, "the line before has ended the 'if'; write '} else {' on "
                      "one line");
-  else if (token.kind == ',' && parser->line_kind == T_RETURN && has[T_END])
+  else if (token.kind == ',' && parser->first_kind == T_RETURN && has[T_END])
     diag_help(wrong, "several values are a list: 'return (a, b)'");
-  else if (token.kind == '=' && parser->line_kind == T_IF)
+  else if (token.kind == '=' && parser->first_kind == T_IF)
     diag_help(wrong, "'==' compares");
-  else if (token.kind == T_FLOORDIV && token.is_first)
-    diag_help(wrong, "a comment begins with #");
   else if (is_comparator(token.kind) && has['+'])
     diag_help(wrong, "comparisons do not chain; write 'a < b and b < c'");
   else if (token.kind >= T_SHARD && token.kind <= T_AS && has[T_REAL])
@@ -162,10 +272,13 @@ static void add_help(Parser *parser, Diag *wrong, const bool *has) {
            !has[T_IMPORT])
     diag_help(wrong, "it is a reserved word; choose another name");
   else if (token.kind == '=' && (has['*'] || has[T_REAL]) && !token.is_first &&
-           strchr("+-*/", text[token.span.begin - 1]))
+           strchr("+-*/%", text[token.span.begin - 1]))
     diag_help(wrong, "write the name again: 'x = x + ...'");
   else if ((token.kind == T_NOT || token.kind == '-') && has[T_REAL])
     diag_help(wrong, "put the negation in parentheses");
+  else if ((help = help_for_start(parser, has)) ||
+           (help = help_for_end(parser, has)))
+    diag_help(wrong, "%s", help);
 }
 
 static bool is_above(Bracket bracket, Token token) {
@@ -190,7 +303,7 @@ static void add_note(Parser *parser, Diag *wrong) {
 }
 
 void report_unexpected(Parser *parser, const int *kinds, int n) {
-  if (parser->stop || parser->is_closing) return;
+  if (parser->stop || parser->is_closing || parser->token.is_wrong) return;
   Expected expected = {.n = 0};
   for (int i = 0; i < n; i++) {
     ASSERT(kinds[i] >= 0 && kinds[i] < MOST_KINDS);

@@ -90,7 +90,6 @@ static Token read_token(Parser *parser) {
   token.is_first = parser->line_start;
   if (token.is_first && token.kind != T_NEWLINE) {
     parser->line_start = false;
-    parser->line_kind = token.kind;
   }
   if (token.kind == T_NEWLINE || token.kind == ';') parser->line_start = true;
   return token;
@@ -227,6 +226,24 @@ static Token next_closing(Parser *parser) {
   return (Token){.kind = '}', .span = here};
 }
 
+/* A body begins on the line of its head.  If it does not, it is still the body:
+ * the newline is reported and dropped. */
+static bool brace_is_late(Parser *parser, Span end) {
+  const char *text = parser->source->text;
+  size_t i = parser->offset, n = parser->source->n;
+  while (i < n && (strchr(" \t\r\n", text[i]) || text[i] == '#')) {
+    if (text[i] == '#')
+      while (i + 1 < n && text[i + 1] != '\n') i++;
+    i++;
+  }
+  if (i == n || text[i] != '{') return false;
+  if (parser->is_skipping) return parser->in_head; /* which is wrong anyway */
+  Diag *wrong = diag(parser->diags, DIAG_unexpected, end, "end of line", "'{'");
+  diag_help(wrong, "the '{' of a body stands on the line of its head");
+  parser->brace_is_late = true;
+  return true;
+}
+
 /* ---- one token further ---- */
 
 /* A newline, `;`, `}` or the end of the file, seen as the end of a statement;
@@ -240,10 +257,15 @@ static bool make_end(Parser *parser, Token token, Token *out_end) {
       drop_unclosed(parser);
       ends = true;
     }
-    if (!ends || parser->n_round > 0) return false;
+    if (!ends || parser->n_round > 0 || brace_is_late(parser, after))
+      return false;
     *out_end = end_token(parser, after, "end of line");
     return true;
-  case ';': *out_end = end_token(parser, token.span, "';'"); return true;
+  case ';':
+    if (parser->is_skipping) drop_unclosed(parser);
+    if (parser->is_skipping && parser->n_round > 0) return false;
+    *out_end = end_token(parser, token.span, "';'");
+    return true;
   case '}':
     if (!ends) return false;
     drop_round(parser);
@@ -335,8 +357,15 @@ static bool step(Parser *parser, Token *out) {
     track_words(parser, &token);
     track_brackets(parser, token);
   }
+  if (token.kind == '{') {
+    token.is_wrong = parser->brace_is_late;
+    parser->brace_is_late = false;
+  }
+  if (parser->last == T_END || parser->last == '{' || parser->last == '}')
+    parser->first_kind = token.kind;
   if (token.kind == T_END && parser->last != T_END)
     parser->before_end = parser->last;
+  parser->before = parser->last;
   parser->last = token.kind;
   if (token.kind != T_END) parser->last_end = token.span.end;
   if (parser->is_skipping && !give_while_skipping(parser, &token)) return false;
@@ -404,6 +433,7 @@ void layout_recover(Parser *parser) {
   drop_unclosed(parser);
   parser->floor = parser->n_braces - (token.kind == '{' ? 1 : 0);
   parser->to_item = parser->floor == 0;
-  parser->is_skipping = parser->to_item || token.kind != T_END;
+  parser->is_skipping =
+      parser->to_item || token.kind != T_END || parser->n_round > 0;
   if (parser->to_item && starts_item(parser, token)) hold(parser, token);
 }

@@ -54,6 +54,7 @@ typedef struct Token {
   int kind;
   Span span;
   bool is_first; /* of its line */
+  bool is_wrong; /* reported: the grammar need not say so again */
   Name name;     /* names and strings */
   Number number;
 } Token;
@@ -84,9 +85,11 @@ typedef struct Parser {
   Token token;          /* the last one given to the grammar */
   const char *end_text; /* how the user wrote the last END */
   int last;             /* kind of the last token read, also skipped ones */
+  int before;           /* and of the one before that */
   uint32_t last_end;    /* of the last token but END */
   int before_end;       /* kind of the token before the last END */
-  int line_kind;        /* kind of the first token of this line */
+  int first_kind;       /* of the first token of the statement */
+  bool brace_is_late;   /* and was reported: it stands on the next line */
   bool has_closed;      /* the last `}` closed a brace ... */
   int old_plan_brace;   /* ... before which plan_brace was this */
   Token held[4];        /* read before the scanner goes on, last first */
