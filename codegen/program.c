@@ -436,10 +436,10 @@ static void add_settings(Printer *printer) {
   text_add(out, ", .save = ");
   add_string(out, settings->save);
   text_printf(out,
-              ", .items = \"%s\", .items_per_sample = %" PRId64
+              ", .checked = %d, .items = \"%s\", .items_per_sample = %" PRId64
               ", .n_metrics = %d, .metrics = metrics, "
               ".metric_is_exp = metric_is_exp},\n",
-              model->items_are_tokens ? "tok" : "samples",
+              settings->is_checked, model->items_are_tokens ? "tok" : "samples",
               model->items_per_sample, settings->n_metrics);
 }
 

@@ -240,7 +240,7 @@ static void check_eval_every(Elab *e, const Model *model, const Item *block) {
 void train_read(Elab *e, Model *model, const Item *block) {
   TrainSettings *s = &model->settings;
   int64_t seed = 1;
-  *s = (TrainSettings){.keep = 2};
+  *s = (TrainSettings){.keep = 2, .is_checked = e->program->options->checked};
   s->save = name_format(e->names, "%s.ckpt", model->name ? model->name : "");
   setting_check_names(e->program, block, "train");
   SettingRef optimizer = setting_find(e, block, "train", "optimizer");

@@ -285,6 +285,17 @@ bool arg_real_tensor(BuiltinCall *call, int i) {
   return val_is_tensor(call->args[i]);
 }
 
+/* With --checked: x where 0 <= index < n, else not a number. */
+Val elab_checked(Elab *e, Val x, Val index, int64_t n) {
+  if (!e->program->options->checked || !val_is_tensor(x) ||
+      !val_is_tensor(index) ||
+      dtype_class(elab_type(e, x)->dtype) != CLASS_REAL)
+    return x;
+  Val is_in = pointwise2(e, OP_and, pointwise2(e, OP_ge, index, val_int(0)),
+                         pointwise2(e, OP_lt, index, val_int(n)));
+  return pointwise3(e, OP_select, is_in, x, val_real(NAN));
+}
+
 bool arg_dims(BuiltinCall *call, int i, int of, bool is_single) {
   Elab *e = call->e;
   DimArg *dims = &call->dims[i];

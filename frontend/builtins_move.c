@@ -71,7 +71,9 @@ Val builtin_gather(BuiltinCall *call) {
     return POISON;
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
-  return elab_emit(e, OP_gather, call->args, 2, &attrs);
+  int64_t n = type_size(elab_type(e, call->args[0]), dim);
+  Val rows = elab_emit(e, OP_gather, call->args, 2, &attrs);
+  return elab_checked(e, rows, call->args[1], n);
 }
 
 static bool arg_new_dim(BuiltinCall *call, int i, int of, Name *out) {
@@ -113,6 +115,7 @@ Val builtin_scatter_add(BuiltinCall *call) {
     elab_no_dim(e, call->exprs[0], type, over[i], call->exprs[1]->span);
     return POISON;
   }
+  call->args[0] = elab_checked(e, call->args[0], call->args[1], n);
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_over, over, indices->rank);
   attrs_name(&attrs, ATTR_dim, dim);

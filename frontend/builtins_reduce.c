@@ -212,6 +212,7 @@ static Val cross_entropy(BuiltinCall *call, double smooth) {
         e, OP_add, pointwise2(e, OP_mul, target, val_real(1 - smooth)),
         pointwise2(e, OP_mul, elab_mean(e, x, &dim, 1), val_real(smooth)));
   Val each = pointwise2(e, OP_sub, logsum, target);
+  each = elab_checked(e, each, y, type_size(elab_type(e, x), dim));
   return ignore.kind == VAL_int ? mean_kept(e, each, y, ignore)
                                 : elab_mean_all(e, each);
 }

@@ -38,6 +38,7 @@ typedef struct FrontendOptions {
   Budget budget;
   PlanRequest plan;
   int64_t eval_rest; /* samples in the last evaluation batch; 0: unknown */
+  bool checked;      /* an index out of range makes not a number */
   bool check_only;   /* do not reject what is not compiled yet (bf16), and
                         read no plan */
 } FrontendOptions;

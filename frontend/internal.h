@@ -339,6 +339,7 @@ void elab_not_supported(Elab *e, Span span, const char *what);
 /* ---- elaborate_bracket.c ---- */
 
 Val eval_index(Elab *e, const Expr *x);
+Val elab_checked(Elab *e, Val x, Val index, int64_t n); /* builtins.c */
 Val elab_rename(Elab *e, Val val, const Name *from, const Name *to, int n);
 Val elab_slice(Elab *e, Val val, Name dim, int64_t start, int64_t size);
 Val elab_drop(Elab *e, Val val, Name dim); /* a dim of size 1 vanishes */

@@ -78,6 +78,7 @@ typedef struct TrainSettings {
   uint64_t seed;
   int64_t eval_every, eval_batches, save_every, keep;
   const char *save;
+  bool is_checked; /* an index out of range makes not a number */
   int n_metrics;
   Name *metrics;       /* paths of the ROLE_metric outputs */
   bool *metric_is_exp; /* shown is exp of the mean over the evaluation */

@@ -361,12 +361,10 @@ static Status read_sample(const Fill *fill, const Block *block,
   TRY(reader_read(reader, begin, items, data->raw, data->row));
   for (int64_t j = 0; j < items; j++)
     if (!number_fits(field->dtype, data->row[j]))
-      return status_make(STATUS_invalid,
-                         "'%s' is %s, but value %lld of '%s' is %.9g",
-                         field->path, dtype_label(field->dtype),
-                         (long long)(begin + j),
-                         reader->file.path ? reader->file.path : field->path,
-                         data->row[j]);
+      return status_make(
+          STATUS_invalid, "'%s' is %s, but value %lld of '%s' is %.9g",
+          field->path, dtype_label(field->dtype), (long long)(begin + j),
+          reader->file.path ? reader->file.path : field->path, data->row[j]);
   double scale = field->scale, shift = field->shift;
   if (scale != 1.0 || shift != 0.0)
     for (int64_t j = 0; j < items; j++)

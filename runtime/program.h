@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define DNN_ABI       6
+#define DNN_ABI       7
 #define DNN_MAX_RANK  12
 #define DNN_MAX_LOOPS 8 /* one inside the other */
 
@@ -243,6 +243,7 @@ typedef struct DnnSettings {
   double clip, ema;
   const char *batch_dim; /* name of the dim that counts samples, or NULL */
   const char *save;      /* folder */
+  uint8_t checked;       /* an index out of range makes not a number */
   const char *items;     /* what a sample counts as: "tok" or "samples" */
   int64_t items_per_sample;
   int32_t n_metrics;

@@ -148,10 +148,12 @@ static int explain_not_finite(Run *run, int64_t t) {
   fprintf(stderr,
           "error: step %lld: the %s is not finite; the first value that is "
           "not is in '%s' (%s)\n"
-          "help: lower the learning rate, clip the gradients, or look at what "
-          "feeds '%s'\n",
+          "help: %s, or look at what feeds '%s'\n",
           (long long)t, what, instr->path,
           instr->phase < ARRAY_LENGTH(phases) ? phases[instr->phase] : "",
+          run->program->settings.checked
+              ? "an index or label out of range is not a number with --checked"
+              : "lower the learning rate, clip the gradients",
           instr->path);
   return EXIT_mistake;
 }

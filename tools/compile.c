@@ -112,6 +112,7 @@ Model *compile_load(Tool *tool, bool check_only) {
                               .net = options->net,
                               .overrides = options->overrides.data,
                               .n_overrides = options->overrides.n,
+                              .checked = tool->options.checked,
                               .check_only = check_only};
   if (!read_request(tool, &frontend.plan)) return NULL;
   Model *model = frontend_load(&tool->module, &frontend);

@@ -117,3 +117,30 @@ sed -i 's/csv("rows.csv", 0)/bytes("text")/; s/i32/i8/g' m.dnn
 printf 'no \377 is an i8, is it' >text
 "$dnnc" run m.dnn --no-save --quiet 2>err && fail "a byte that is no i8"
 grep -q "is i8, but value 3 of 'text' is 255" err || { cat err; fail "a byte that is no i8"; }
+
+# An index out of range is clamped; with --checked it ends the run.
+cat >m.dnn <<'MODEL'
+dim B = 4, T = 8, C = 4, V = 100
+net f(x: i32[B, T]) -> [B, T, V] {
+  param e: [U:V, C] = normal(0.1)
+  param w: [C, V] = normal(0.1)
+  return dot(gather(e, x, U), w, C)
+}
+data d {
+  x: i32[B, T] = synthetic(V)
+  y: i32[B, T] = synthetic(V + 1)
+}
+train {
+  loss      = cross_entropy(f(d.x), d.y, V, ignore = 100)
+  optimizer = sgd(lr = 0.1)
+  steps     = 2
+}
+MODEL
+out() { # what is out of range, words, arguments
+  "$dnnc" run m.dnn --no-save --quiet "${@:3}" 2>err || fail "$1: clamped"
+  "$dnnc" run m.dnn --no-save --quiet --checked "${@:3}" 2>err && fail "$1 passed"
+  grep -q "step 1: the loss is not finite.*'$2'" err && grep -q 'out of range' err || { cat err; fail "$1"; }
+}
+"$dnnc" run m.dnn --no-save --quiet --checked || fail "all in range"
+out "an index" "gather" "d.x=synthetic(300)"
+out "a label" "loss.cross_entropy" "d.y=synthetic(300)"
