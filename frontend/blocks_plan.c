@@ -323,7 +323,8 @@ static bool read_paths(Reader *r, const Pin *pin, PathList *out) {
   if (!r->paths) return false;
   bool is_good = true;
   for (int i = 0; i < pin->exprs.n; i++)
-    is_good = plan_paths_find(r->paths, pin->exprs.data[i], out) && is_good;
+    if (pin->kind != PIN_offload || !is_word(pin->exprs.data[i], "optimizer"))
+      is_good = plan_paths_find(r->paths, pin->exprs.data[i], out) && is_good;
   return is_good;
 }
 
@@ -363,35 +364,88 @@ static void read_placement(Reader *r, const Pin *pin) {
 
 /* ---- name = value ---- */
 
+enum { compiled, later };
+
+static const struct {
+  const char *setting, *name, *formals;
+  int status;
+} values[] = {
+#define PLAN_VALUE(setting, name, formals, status)                             \
+  {#setting, name, formals, status},
+#include "frontend/plan_values.def"
+};
+
+static bool good_number(const BuiltinCall *call, int i) {
+  Val val = call->args[i];
+  if (call->builtin->formals[i].kind == FORMAL_late || val.kind == VAL_bool ||
+      val.kind == VAL_none)
+    return true;
+  int64_t n, least = strcmp(call->builtin->formals[i].name, "staleness") != 0;
+  return arg_int((BuiltinCall *)call, i, least, &n);
+}
+
+/* The row that `x` names, its arguments checked, or -1; reports. */
+static int find_value(Reader *r, const char *setting, const Expr *x) {
+  Elab *e = r->e;
+  const Expr *callee = x->kind == EXPR_call ? x->a : x;
+  const char *names[ARRAY_LENGTH(values)];
+  int n = 0;
+  for (int i = 0; i < ARRAY_LENGTH(values); i++) {
+    if (strcmp(values[i].setting, setting) != 0) continue;
+    names[n++] = values[i].name;
+    if (!is_word(callee, values[i].name)) continue;
+    if (x->kind != EXPR_call) return i;
+    Builtin formals = {.name = callee->name};
+    builtin_parse_formals(e->names, values[i].formals, &formals);
+    BuiltinCall call;
+    if (!builtin_match(e, x, &formals, &call)) return -1;
+    for (int k = 0; k < formals.n_formals; k++)
+      if (!good_number(&call, k)) return -1;
+    return i;
+  }
+  Diag *d = diag(e->diags, DIAG_plan_value, callee->span, setting,
+                 expr_describe(e, callee));
+  diag_choices(e->arena, d, callee->kind == EXPR_name ? callee->name : NULL,
+               names, n);
+  return -1;
+}
+
+/* A word of the table above, of which `later` ones are not done yet. */
+static const char *read_value(Reader *r, const Pin *pin) {
+  int row = find_value(r, pin->name, pin->value);
+  if (row < 0) return NULL;
+  if (values[row].status == compiled) return values[row].name;
+  unsupported(
+      r, pin->value->span,
+      arena_printf(r->e->arena, "%s = %s", pin->name, values[row].name));
+  return NULL;
+}
+
+static void read_word(Reader *r, const Pin *pin) {
+  read_value(r, pin);
+}
+
 /* With one stage the synchronous schedules are one, but for what they keep. */
 static void read_schedule(Reader *r, const Pin *pin) {
-  const Expr *x = pin->value;
-  bool is_one_stage = is_word(x, "naive") || is_word(x, "1f1b") ||
-                      (is_word(x, "fthenb") && r->plan->microbatches == 1);
-  if (!is_one_stage)
-    unsupported(r, x->span, "a schedule other than 'naive' and '1f1b'");
-  else if (is_word(x, "naive") && r->plan->microbatches > 1)
-    unsupported(r, x->span, "'naive' with micro-batches");
+  const char *name = read_value(r, pin);
+  if (name && strcmp(name, "1f1b") != 0 && r->plan->microbatches > 1)
+    unsupported(r, pin->value->span,
+                arena_printf(r->e->arena, "'%s' with micro-batches", name));
 }
 
 static void read_zero(Reader *r, const Pin *pin) {
   int64_t level = 0;
-  if (read_int(r, pin->value, "zero", 0, &level) && level > 0)
+  Name axes[MAX_AXES];
+  int n = 0;
+  if (!read_int(r, pin->value, "zero", 0, &level) ||
+      (pin->axes.n > 0 && !read_axes(r, &pin->axes, &n, axes)))
+    return;
+  if (level > 3)
+    diag(r->e->diags, DIAG_wrong_setting, pin->value->span, "zero",
+         "a whole number from 0 to 3",
+         arena_printf(r->e->arena, "%lld", (long long)level));
+  else if (level > 0)
     unsupported(r, pin->span, "spreading the optimizer ('zero' above 0)");
-}
-
-static void read_sync(Reader *r, const Pin *pin) {
-  if (!is_word(pin->value, "all_reduce"))
-    unsupported(r, pin->value->span, "'sync' other than all_reduce");
-}
-
-static void read_compress(Reader *r, const Pin *pin) {
-  if (!is_word(pin->value, "none"))
-    unsupported(r, pin->value->span, "'compress' other than none");
-}
-
-static void read_attention(Reader *r, const Pin *pin) {
-  unsupported(r, pin->span, "attention over a sequence that is cut");
 }
 
 static void read_bucket(Reader *r, const Pin *pin) {
@@ -412,16 +466,19 @@ static void read_set(Reader *r, const Pin *pin) {
   static const struct {
     const char *name;
     void (*read)(Reader *r, const Pin *pin);
-  } rows[] = {{"schedule", read_schedule},  {"microbatches", read_before},
-              {"zero", read_zero},          {"sync", read_sync},
-              {"bucket", read_bucket},      {"compress", read_compress},
-              {"memory", read_memory},      {"ranks", read_before},
-              {"attention", read_attention}};
+  } rows[] = {{"schedule", read_schedule}, {"microbatches", read_before},
+              {"zero", read_zero},         {"sync", read_word},
+              {"bucket", read_bucket},     {"compress", read_word},
+              {"memory", read_memory},     {"ranks", read_before},
+              {"attention", read_word}};
   const char *names[ARRAY_LENGTH(rows)];
   for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
     names[i] = rows[i].name;
     if (strcmp(rows[i].name, pin->name) != 0) continue;
-    if (pin == find_set(r, pin->name)) rows[i].read(r, pin);
+    if (pin->axes.n > 0 && rows[i].read != read_zero)
+      diag(r->e->diags, DIAG_plan_over, pin->axes.spans[0], pin->name);
+    else if (pin == find_set(r, pin->name))
+      rows[i].read(r, pin);
     return;
   }
   Diag *d = diag(r->e->diags, DIAG_unknown_pin, pin->span, pin->name);

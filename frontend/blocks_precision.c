@@ -70,9 +70,13 @@ static void read_loss_scale(Elab *e, const Item *block, Precision *out) {
     out->loss_scale = -1;
     return;
   }
-  Val val = eval(e, x);
+  bool is_unknown = x->kind == EXPR_name && !scope_has_value(e, x->name);
+  Val val = is_unknown ? (Val){.kind = VAL_none} : eval(e, x);
   if (val_is_number(val) && val_to_real(val) > 0)
     out->loss_scale = val_to_real(val);
+  else if (is_unknown)
+    diag(e->diags, DIAG_wrong_setting, x->span, "loss_scale",
+         "a number above 0 or dynamic", expr_describe(e, x));
   else if (!val_is_poison(val))
     diag(e->diags, DIAG_wrong_setting, x->span, "loss_scale",
          "a number above 0 or dynamic", val_describe(e, val));

@@ -53,6 +53,41 @@ bool train_takes_argument(Names *names, const char *name) {
   return false;
 }
 
+/* Formals as a call would be written; `betas` of the row. */
+static void list_formals(Text *out, const char *name, const char *text,
+                         const double *betas) {
+  Arena *arena = out->arena;
+  Names *names = names_create(arena);
+  Builtin formals = {0};
+  builtin_parse_formals(names, text, &formals);
+  text_printf(out, "%s(", name);
+  for (int i = 0; i < formals.n_formals; i++) {
+    if (strcmp(formals.formals[i].name, "decay_on") == 0) continue;
+    text_printf(out, "%s%s", i > 0 ? ", " : "", formals.formals[i].name);
+    if (betas && strcmp(formals.formals[i].name, "betas") == 0)
+      text_printf(out, " = (%g, %g)", betas[0], betas[1]);
+    else if (formals.formals[i].init)
+      text_printf(out, " = %.*s", (int)formals.formals[i].init_n,
+                  formals.formals[i].init);
+  }
+  text_add(out, ")");
+}
+
+void frontend_list_optimizers(Text *out) {
+  for (int i = 0; i < ARRAY_LENGTH(optimizers); i++) {
+    const double betas[] = {optimizers[i].beta1, optimizers[i].beta2};
+    list_formals(out, optimizers[i].name, optimizers[i].formals, betas);
+    text_add(out, "\n");
+  }
+  text_add(out, "\nlr: a number");
+  for (int i = 0; i < ARRAY_LENGTH(schedules); i++) {
+    text_add(out, i + 1 < ARRAY_LENGTH(schedules) ? ", " : " or ");
+    list_formals(out, schedules[i].name, schedules[i].formals, NULL);
+  }
+  text_add(out, "\ndecay: of what a dot, conv or gather reads; of every "
+                "parameter with decay_on = all\n");
+}
+
 /* ---- the learning rate ---- */
 
 static bool call_numbers(BuiltinCall *call, double *out) {
@@ -161,8 +196,12 @@ static bool take_option(BuiltinCall *call, int i, OptimizerCall *out) {
   for (int j = 0; j < ARRAY_LENGTH(numbers); j++) {
     if (strcmp(name, numbers[j].name) != 0) continue;
     if (!arg_real(call, i, numbers[j].field)) return false;
-    if (*numbers[j].field >= 0 && isfinite(*numbers[j].field)) return true;
-    arg_wrong(call, i, "a number of at least 0");
+    bool is_share = !strcmp(name, "momentum") || !strcmp(name, "alpha");
+    if (*numbers[j].field >= 0 && *numbers[j].field < (is_share ? 1 : INFINITY))
+      return true;
+    arg_wrong(call, i,
+              is_share ? "a number of at least 0 and below 1"
+                       : "a number of at least 0");
     return false;
   }
   UNREACHABLE();

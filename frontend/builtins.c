@@ -200,7 +200,7 @@ bool builtin_match(Elab *e, const Expr *x, const Builtin *builtin,
     saw_named = saw_named || arg->name;
     if (at >= builtin->n_formals) {
       diag(e->diags, DIAG_too_many_arguments, arg->span, builtin->name,
-           builtin->n_formals);
+           builtin->n_formals, builtin->n_formals == 1 ? "" : "s");
       return false;
     }
     if (call->exprs[at]) {

@@ -58,7 +58,7 @@ static bool place_argument(Elab *e, Call *call, const Arg *arg, int position,
   if (arg->name && *out < 0) return unknown_argument(e, call, arg);
   if (*out >= formals->n) {
     diag(e->diags, DIAG_too_many_arguments, arg->span, name_of(call),
-         formals->n);
+         formals->n, formals->n == 1 ? "" : "s");
     return false;
   }
   if (call->is_given[*out]) {

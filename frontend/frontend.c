@@ -315,11 +315,27 @@ static void set_batch_dim(Build *b, Name dim) {
   b->has_batch_dim = global && global->is_dim;
 }
 
+/* The command line would be passed over without a word. */
+static void check_one_batch(Build *b, Span span) {
+  Global *global =
+      b->has_batch_dim ? map_get(b->program.globals, b->batch_dim) : NULL;
+  if (!global || !global->value ||
+      !override_is_source(&b->program, global->value->span.source))
+    return;
+  Val size = global_value(b->settings, global, span);
+  if (size.kind != VAL_int || size.integer == b->batch) return;
+  Diag *d = diag(b->settings->diags, DIAG_batch_and_dim, span,
+                 (long long)b->batch, b->batch_dim, (long long)size.integer);
+  diag_help(d, "'batch=%lld' on the command line replaces it",
+            (long long)size.integer);
+}
+
 static void read_batch(Build *b) {
   Elab *e = b->settings;
   if (!setting_int(e, b->train_block, "train", "batch", 1, &b->batch)) return;
   SettingRef ref = setting_find(e, b->train_block, "train", "batch");
   if (!b->has_batch_dim) diag(e->diags, DIAG_no_batch_dim, ref.span);
+  check_one_batch(b, ref.span);
   e->batch_dim = b->batch_dim;
   e->batch = b->batch;
   e->epoch = ++b->program.n_epochs;
@@ -382,6 +398,40 @@ static void build_train(Build *b) {
   }
 }
 
+static const char *describe_all(Build *b, const Graph *graph, Role role) {
+  Text text = text_create(module_of(b)->arena);
+  bool is_input = role == ROLE_data;
+  int n = is_input ? graph->inputs.n : graph->outputs.n;
+  for (int i = 0; i < n; i++) {
+    if ((is_input ? graph->inputs.data[i].role : graph->outputs.data[i].role) !=
+        role)
+      continue;
+    const Type *type =
+        graph_type(graph, is_input ? graph->inputs.data[i].value
+                                   : graph->outputs.data[i].value);
+    text_printf(&text, "%s%s%s", text.n ? ", " : "", dtype_name(type->dtype),
+                type_describe(b->settings, type));
+  }
+  return text_string(&text);
+}
+
+/* i32[B, T] -> [B, T, V], one of each. */
+static bool is_sampled(const Graph *graph) {
+  const Type *in = NULL, *out = NULL;
+  int n = 0;
+  for (int i = 0; i < graph->inputs.n; i++)
+    if (graph->inputs.data[i].role == ROLE_data)
+      in = graph_type(graph, graph->inputs.data[i].value), n++;
+  for (int i = 0; i < graph->outputs.n; i++)
+    if (graph->outputs.data[i].role == ROLE_result)
+      out = graph_type(graph, graph->outputs.data[i].value), n++;
+  return n == 2 && in && out && in->dtype == DT_i32 && in->rank == 2 &&
+         out->dtype == DT_f32 && out->rank == 3 &&
+         out->dims[0].name == in->dims[0].name &&
+         out->dims[1].name == in->dims[1].name &&
+         out->dims[1].size == in->dims[1].size;
+}
+
 static void build_sample(Build *b, Callable *net) {
   Elab *e = b->settings;
   sample_read(e, b->model, b->sample_block);
@@ -396,6 +446,12 @@ static void build_sample(Build *b, Callable *net) {
   }
   b->model->sample = build_net(b, net, "sample", 1);
   b->model->has_sample = true;
+  const Graph *graph = b->model->sample;
+  if (!graph || has_errors(b) || is_sampled(graph)) return;
+  Diag *d = diag(e->diags, DIAG_sample_net, span, net->item->name,
+                 describe_all(b, graph, ROLE_data),
+                 describe_all(b, graph, ROLE_result));
+  diag_help(d, "sampling needs a net i32[B, T] -> [B, T, V]");
 }
 
 static void build_graphs(Build *b) {

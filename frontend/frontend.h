@@ -46,6 +46,8 @@ typedef struct FrontendOptions {
 /* Elaborates; mistakes become diags in module->diags and NULL is returned if
  * there was an error. */
 Model *frontend_load(Module *module, const FrontendOptions *options);
+/* Every optimizer as it is called, a line each, and what its arguments are. */
+void frontend_list_optimizers(Text *out);
 /* A forward graph by top-level blocks, in program order (language.md 6 for what
  * a block is).  `kept` (or NULL) has the bytes that the backward pass keeps of
  * each node of `trained`, a later graph of the same program.  The figures add

@@ -263,6 +263,11 @@ static bool is_loaded(const DnnTensor *tensor) {
 }
 
 static Status check_seed(const Run *run, uint64_t seed) {
+  if (run->options.has_seed && seed != run->seed && run->comm->rank == 0)
+    fprintf(stderr,
+            "warning: the checkpoint was trained with seed %llu; data order "
+            "and draws go on with %llu\n",
+            (unsigned long long)seed, (unsigned long long)run->seed);
   if (run->options.has_seed || seed == run->seed) return STATUS_OK;
   return status_make(STATUS_invalid,
                      "the checkpoint was trained with seed %llu; give --seed "

@@ -201,7 +201,7 @@ static const char *with_commas(Arena *arena, int64_t number) {
   return text_string(&out);
 }
 
-static const char *human(Arena *arena, double value, const char *unit) {
+const char *tool_quantity(Arena *arena, double value, const char *unit) {
   static const char prefixes[] = " kMGTPE";
   int power = 0;
   while (value >= 1000 && power < 6) value /= 1000, power++;
@@ -216,9 +216,9 @@ static void print_row(Text *out, Arena *arena, const Figures *figures,
   text_printf(out, "%-28s %15s", arena_printf(arena, "%s%s", name, count),
               with_commas(arena, row->parameters));
   if (figures->state) text_printf(out, " %11s", with_commas(arena, row->state));
-  text_printf(out, " %14s", human(arena, row->flops_forward, "FLOP"));
+  text_printf(out, " %14s", tool_quantity(arena, row->flops_forward, "FLOP"));
   if (figures->activation_bytes > 0)
-    text_printf(out, " %12s", human(arena, row->activation_bytes, "B"));
+    text_printf(out, " %12s", tool_quantity(arena, row->activation_bytes, "B"));
   text_add(out, "\n");
 }
 
@@ -226,26 +226,27 @@ static void print_totals(Text *out, Arena *arena, const Model *model,
                          const Figures *figures) {
   DType compute = model->precision.compute, master = model->precision.master;
   text_printf(out, "\nparameters   %s in %s",
-              human(arena, bytes_of(figures->parameters, compute), "B"),
+              tool_quantity(arena, bytes_of(figures->parameters, compute), "B"),
               dtype_name(compute));
   if (master != compute)
-    text_printf(out, ", %s more in %s for the update",
-                human(arena, bytes_of(figures->parameters, master), "B"),
-                dtype_name(master));
+    text_printf(
+        out, ", %s more in %s for the update",
+        tool_quantity(arena, bytes_of(figures->parameters, master), "B"),
+        dtype_name(master));
   if (figures->active != figures->parameters)
     text_printf(out, "\nat work      %s parameters on each token",
                 with_commas(arena, figures->active));
   text_printf(out,
               "\nforward      %s (2 per multiply-add of dots and "
               "convolutions; attention as the full square)\n",
-              human(arena, figures->flops_forward, "FLOP"));
+              tool_quantity(arena, figures->flops_forward, "FLOP"));
   if (!model->has_train) return;
   text_printf(out, "step         %s (forward and backward)\n",
-              human(arena, figures->flops_step, "FLOP"));
+              tool_quantity(arena, figures->flops_step, "FLOP"));
   text_printf(out,
               "activations  %s (kept for the backward pass, before "
               "packing)\n",
-              human(arena, figures->activation_bytes, "B"));
+              tool_quantity(arena, figures->activation_bytes, "B"));
 }
 
 static void print_table(Text *out, Arena *arena, const Model *model,

@@ -24,15 +24,6 @@ static void list_passes(Text *out) {
   }
 }
 
-static void list_optimizers(Text *out) {
-  static const char *const names[] = {
-#define OPTIMIZER(name, ...) #name,
-#include "passes/plan/optimizers.def"
-  };
-  for (int i = 0; i < ARRAY_LENGTH(names); i++)
-    text_printf(out, "%s\n", names[i]);
-}
-
 static void list_devices(Text *out) {
 #define DEVICE(name, f32, bf16, memory, bandwidth)                             \
   text_printf(out, "%-10s %8s %8s %10s %10s\n", #name, f32, bf16, memory,      \
@@ -52,8 +43,16 @@ static void list_models(Text *out) {
 }
 
 static void list_schedules(Text *out) {
-  text_add(out, "naive  1f1b  (a plan has one stage today, for which they are "
-                "the same)\n");
+#define WORD(x) #x
+#define PLAN_VALUE(setting, name, formals, status)                             \
+  if (strcmp(#setting, "schedule") == 0)                                       \
+    text_printf(out, "%s%s%s%s%s\n", name, *formals ? "(" : "", formals,       \
+                *formals ? ")" : "",                                           \
+                strcmp(WORD(status), "later") ? "" : "  (not supported yet)");
+#include "frontend/plan_values.def"
+#undef WORD
+  text_add(out, "(a plan has one stage today, for which those that are "
+                "supported are the same)\n");
 }
 
 static void list_commands(Text *out) {
@@ -72,7 +71,7 @@ int command_list(Tool *tool) {
       {"ops", list_ops},
       {"passes", list_passes},
       {"schedules", list_schedules},
-      {"optimizers", list_optimizers},
+      {"optimizers", frontend_list_optimizers},
       {"devices", list_devices},
       {"models", list_models},
       {"commands", list_commands},

@@ -343,7 +343,7 @@ static bool fits(Tool *tool, const Compilation *c) {
       most = c->codes[i].layout->arena_bytes;
   if (!plan || !plan->memory_bytes || most <= plan->memory_bytes) return true;
   diag(tool->module.diags, DIAG_memory_pin, plan->memory_span,
-       1e-6 * (double)most);
+       tool_quantity(tool->arena, (double)most, "B"));
   return !tool_report(tool);
 }
 

@@ -113,7 +113,9 @@ bool tool_read_bytes(Tool *tool, const char *option, const char *text,
 /* A mapping file; mistakes are printed, NULL then (command_convert.c). */
 TensorMap *tool_read_map(Tool *tool, const char *path);
 int tool_fail(Status status); /* prints, returns the exit code */
-void tool_print(Text *text);  /* to standard output, checked */
+/* "1.25 MB" */
+const char *tool_quantity(Arena *arena, double value, const char *unit);
+void tool_print(Text *text); /* to standard output, checked */
 
 /* ---- embed.c: what this binary carries ---- */
 

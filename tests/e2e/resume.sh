@@ -26,3 +26,11 @@ truncate -s $((size / 2)) "$file"
 run killed --steps 40 --resume || { cat killed.err; fail "resume after damage"; }
 grep -q "$newest" killed.err || fail "the damaged checkpoint is not named"
 [ "$(hash_of whole)" = "$(hash_of killed)" ] || fail "resumed from older differs"
+
+# Another seed than that of the checkpoint: said, and only where it is asked for.
+run seeds --steps 2 || fail "a run to be resumed"
+run seeds --steps 4 --resume seed=5 && fail "another seed of the model"
+grep -q "trained with seed 1; give --seed 1" seeds.err || { cat seeds.err; fail "another seed of the model"; }
+run seeds --steps 4 --resume --seed 5 || { cat seeds.err; fail "another seed"; }
+[ "$(grep -c "warning: the checkpoint was trained with seed 1; .* go on with 5" seeds.err)" = 1 ] ||
+  { cat seeds.err; fail "another seed is not said once"; }
