@@ -277,4 +277,9 @@ void ast_print(Text *out, const Ast *ast);
 Expr *ast_parse_expr(Arena *arena, Names *names, Diags *diags,
                      const Source *source);
 
+/* ---- machines.c ---- */
+
+/* What clusters, devices and certificates say means something; reports. */
+void machines_check(Arena *arena, Diags *diags, const Ast *ast);
+
 #endif

@@ -59,6 +59,7 @@ static const Item *read_file(Reader *r) {
   Elab *e = r->e;
   const Item *mesh = NULL;
   const Ast *ast = ast_parse(e->arena, e->names, e->diags, r->request->file);
+  machines_check(e->arena, e->diags, ast);
   for (int i = 0; i < ast->n_items; i++) {
     const Item *item = &ast->items[i];
     bool is_block = item->kind == ITEM_block;

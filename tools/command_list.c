@@ -25,10 +25,10 @@ static void list_passes(Text *out) {
 }
 
 static void list_devices(Text *out) {
-#define DEVICE(name, f32, bf16, memory, bandwidth)                             \
-  text_printf(out, "%-10s %8s %8s %10s %10s\n", #name, f32, bf16, memory,      \
-              bandwidth);
-  DEVICE(preset, "f32", "bf16", "memory", "bandwidth")
+#define DEVICE(name, f32, bf16, f16, memory, bandwidth)                        \
+  text_printf(out, "%-10s %8s %8s %8s %10s %10s\n", #name, f32, bf16, f16,     \
+              memory, bandwidth);
+  DEVICE(preset, "f32", "bf16", "f16", "memory", "bandwidth")
 #include "ir/devices.def"
 }
 

@@ -1,6 +1,7 @@
 /*
- * command_show.c -- `dnnc show`: a plan file as tables.  It reads what is
- * written and computes nothing: what a plan costs is verify's and explain's.
+ * command_show.c -- `dnnc show`: a plan or cluster file as tables.  It reads
+ * what is written and computes nothing: what a plan costs is verify's and
+ * explain's.
  */
 #include "tools/tools.h"
 
@@ -20,11 +21,11 @@ static const char *const pin_names[] = {
     [PIN_set] = "set",
 };
 
-/* The comment at the end of the line of a span, without '#': a prediction. */
+/* The comment behind a span on its line, without '#': a prediction. */
 static const char *line_comment(Arena *arena, Span span) {
   const char *text = span.source->text;
   uint32_t i = span.end;
-  while (i < span.source->n && text[i] != '#' && text[i] != '\n') i++;
+  while (i < span.source->n && (text[i] == ' ' || text[i] == ';')) i++;
   if (i >= span.source->n || text[i] != '#') return "";
   i++;
   while (text[i] == ' ') i++;
@@ -33,15 +34,28 @@ static const char *line_comment(Arena *arena, Span span) {
   return arena_printf(arena, "%.*s", (int)(end - i), text + i);
 }
 
-static void show_settings(Text *out, const char *title, const Item *item) {
-  text_printf(out, "%s\n", title);
-  for (int i = 0; i < item->n_settings; i++) {
-    const Setting *setting = &item->settings[i];
-    if (!setting->value) continue;
-    text_printf(out, "  %-14s %-28s %s\n", setting->path.names[0],
-                span_text(out->arena, setting->value->span),
-                line_comment(out->arena, setting->span));
+static void show_lines(Text *out, const Setting *settings, int n, int depth) {
+  for (int i = 0; i < n; i++) {
+    const Setting *setting = &settings[i];
+    for (int k = 0; k < depth; k++) text_add(out, "  ");
+    if (setting->is_block) {
+      text_printf(out, "%s%s%s\n", setting->path.names[0],
+                  setting->path.n > 1 ? " " : "",
+                  setting->path.n > 1 ? setting->path.names[1] : "");
+      show_lines(out, setting->settings, setting->n_settings, depth + 1);
+      continue;
+    }
+    const char *comment = line_comment(out->arena, setting->span);
+    text_printf(out, "%-16s ", setting->path.names[0]);
+    text_printf(out, *comment ? "%-28s %s\n" : "%s%s\n",
+                span_text(out->arena, setting->value->span), comment);
   }
+}
+
+static void show_settings(Text *out, const Item *item) {
+  text_printf(out, "%s%s%s\n", item->block, item->name ? " " : "",
+              item->name ? item->name : "");
+  show_lines(out, item->settings, item->n_settings, 1);
   text_add(out, "\n");
 }
 
@@ -101,6 +115,7 @@ int command_show(Tool *tool) {
   }
   Ast *ast =
       ast_parse(tool->arena, tool->module.names, tool->module.diags, source);
+  machines_check(tool->arena, tool->module.diags, ast);
   if (tool_report(tool)) return EXIT_user;
   Text out = text_create(tool->arena);
   if (tool->options.json) {
@@ -111,7 +126,7 @@ int command_show(Tool *tool) {
       if (item->kind == ITEM_plan)
         show_pins(&out, item);
       else if (item->kind == ITEM_block)
-        show_settings(&out, item->block, item);
+        show_settings(&out, item);
     }
   }
   tool_print(&out);

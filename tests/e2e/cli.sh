@@ -2,7 +2,7 @@
 # Command lines, most of them wrong, each with its golden (tests/golden/cli): the
 # first line of a file is the command line, the rest is what must come out.
 . "$(dirname "$0")/lib.sh"
-cp -r "$root/models" .
+cp -r "$root/models" "$root/tests/golden/machines" .
 bad=0
 for golden in "$root"/tests/golden/cli/*.txt; do
   line=$(head -n 1 "$golden" | sed 's/^\$ dnnc//')
