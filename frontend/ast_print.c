@@ -179,7 +179,12 @@ static void put_binary(Printer *p, const Expr *expr) {
 static void put_bare(Printer *p, const Expr *expr) {
   switch (expr->kind) {
   case EXPR_name: put_name(p, expr->name); break;
-  case EXPR_int: text_printf(p->out, "%lld", (long long)expr->integer); break;
+  case EXPR_int:
+    if (expr->name)
+      put(p, expr->name);
+    else
+      text_printf(p->out, "%lld", (long long)expr->integer);
+    break;
   case EXPR_real:
     if (expr->name)
       put(p, expr->name);

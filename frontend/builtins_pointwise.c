@@ -4,8 +4,8 @@
  * dropout.
  *
  * Numbers alone are computed at compile time.  Beside a tensor a number takes
- * its dtype; tensors are promoted by explicit casts, so that every node has
- * operands of one dtype.
+ * its dtype, which is widened where integers do not hold it; tensors are
+ * promoted by explicit casts, so that every node has operands of one dtype.
  */
 #include "frontend/internal.h"
 
@@ -17,6 +17,15 @@ static bool is_weak_real(const Elab *e, Val val) {
   return val.kind == VAL_real ||
          (val_is_tensor(val) && val.is_weak &&
           dtype_class(elab_type(e, val)->dtype) == CLASS_REAL);
+}
+
+/* The narrowest integers that hold both those of `dtype` and the number. */
+static DType widen(DType dtype, Val val) {
+  static const DType wider[] = {DT_i8, DT_i16, DT_i32, DT_i64};
+  if (elab_fits(dtype, val)) return dtype;
+  for (int i = 0; i < ARRAY_LENGTH(wider) - 1; i++)
+    if (elab_fits(wider[i], val)) return dtype_promote(dtype, wider[i]);
+  return DT_i64;
 }
 
 /* bool < integers < reals.  Numbers, and reals computed from numbers and iota
@@ -36,7 +45,9 @@ static DType promote(const Elab *e, const Val *args, int n) {
     }
   }
   if (has_weak_real && dtype_class(dtype) != CLASS_REAL) return DT_f32;
-  if (has_int && dtype_class(dtype) == CLASS_BOOL) return DT_i32;
+  if (has_int && dtype_class(dtype) == CLASS_BOOL) dtype = DT_i32;
+  for (int i = 0; i < n && dtype_class(dtype) == CLASS_INT; i++)
+    if (args[i].kind == VAL_int) dtype = widen(dtype, args[i]);
   return dtype;
 }
 
@@ -51,9 +62,6 @@ static DType operand_dtype(const Elab *e, Op op, const Val *args, int n) {
 
 static Val to_tensor(Elab *e, Val val, DType dtype) {
   if (val_is_tensor(val)) return elab_cast(e, val, dtype);
-  if (val.kind == VAL_int && dtype_class(dtype) == CLASS_INT &&
-      (val.integer > INT32_MAX || val.integer < INT32_MIN))
-    dtype = DT_i64;
   return elab_number(e, dtype, val_to_real(val));
 }
 
@@ -148,7 +156,7 @@ Val pointwise(Elab *e, Op op, const Val *args, const Expr *const *exprs,
   }
   bool compares = (op == OP_eq || op == OP_ne) && is_static;
   if (length >= 0 && !compares) return map_list(e, op, args, exprs, n, length);
-  if (is_static) return val_compute(e, op, args, n, e->graph->span);
+  if (is_static) return val_compute(e, op, args, exprs, n);
   return append(e, op, args, exprs, n);
 }
 

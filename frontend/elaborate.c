@@ -225,7 +225,7 @@ static void note_batched(Elab *e, Diag *d, const Expr *x, Name missing) {
 
 Diag *elab_no_dim(Elab *e, const Expr *x, const Type *type, Name dim,
                   Span span) {
-  Diag *d = diag(e->diags, DIAG_no_dimension, span, expr_describe(e, x), dim,
+  Diag *d = diag(e->diags, DIAG_no_dimension, span, expr_subject(e, x), dim,
                  type_describe(e, type));
   note_batched(e, d, x, dim);
   return d;
@@ -345,7 +345,7 @@ bool eval_int(Elab *e, const Expr *x, int64_t *out) {
   Val whole = val_whole(val);
   if (whole.kind == VAL_int) return *out = whole.integer, true;
   if (!val_is_poison(val))
-    diag(e->diags, DIAG_not_whole, x->span, expr_describe(e, x),
+    diag(e->diags, DIAG_not_whole, x->span, expr_subject(e, x),
          val_describe(e, val));
   return false;
 }

@@ -112,7 +112,7 @@ static bool split_sizes(Elab *e, const Sub *sub, Name dim, int64_t size,
       continue;
     }
     if (sizes[i] == 0)
-      sizes[i] = scope_need_size(e, to->names[i], to->spans[i]);
+      sizes[i] = scope_need_size(e, to->names[i], to->spans[i], false);
     if (sizes[i] < 0) return false;
     if (__builtin_mul_overflow(known, sizes[i], &known)) known = INT64_MAX;
   }
@@ -197,8 +197,8 @@ static Val apply_pick(Elab *e, const Expr *x, Val val, const Sub *sub) {
 
 static Val list_element(Elab *e, const Expr *x, Val val, const Sub *sub) {
   if (val.kind != VAL_list) {
-    Diag *d = diag(e->diags, DIAG_not_a_list, x->a->span,
-                   expr_describe(e, x->a), val_describe(e, val));
+    Diag *d = diag(e->diags, DIAG_not_a_list, x->a->span, expr_subject(e, x->a),
+                   val_describe(e, val));
     if (val_is_tensor(val) && elab_type(e, val)->rank > 0)
       diag_help(d,
                 "an element of a tensor names its dimension, as in [%s = "
@@ -229,7 +229,7 @@ static Val apply_sub(Elab *e, const Expr *x, Val val, const Sub *sub) {
     return list;
   }
   if (!val_is_tensor(val)) {
-    diag(e->diags, DIAG_not_a_tensor, x->a->span, expr_describe(e, x->a),
+    diag(e->diags, DIAG_not_a_tensor, x->a->span, expr_subject(e, x->a),
          val_describe(e, val));
     return POISON;
   }

@@ -256,7 +256,7 @@ static bool size_generics(Elab *e, const Call *call, int64_t *sizes) {
     const Generic *g = &call->generics[i];
     sizes[i] = i < call->n_in
                    ? size_in_args(e, call->args, call->n_args, g->outside)
-                   : scope_need_size(e, g->outside, g->outside_span);
+                   : scope_need_size(e, g->outside, g->outside_span, false);
     if (sizes[i] == 0) no_generic_dim(e, call, g);
     if (sizes[i] <= 0) return false;
   }
@@ -583,7 +583,11 @@ static Val unknown_callee(Elab *e, const Expr *callee) {
 Val eval_call(Elab *e, const Expr *x) {
   const Expr *callee = x->a->kind == EXPR_index ? x->a->a : x->a;
   if (callee->kind != EXPR_name) {
-    diag(e->diags, DIAG_not_callable, x->a->span);
+    Diag *d = diag(e->diags, DIAG_not_callable, x->a->span);
+    if (callee->kind == EXPR_field &&
+        (map_has(e->program->builtins, callee->name) ||
+         map_has(e->program->layers, callee->name)))
+      diag_help(d, "write '%s(x)' for 'x.%s()'", callee->name, callee->name);
     return POISON;
   }
   const Callable *layer = map_get(e->program->layers, callee->name);

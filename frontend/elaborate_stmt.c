@@ -28,6 +28,9 @@ bool elab_annotations(Elab *e, const AnnotationList *list, bool is_scan) {
       diag_suggest(d, annotation->name, pins, ARRAY_LENGTH(pins));
     } else if (strcmp(annotation->name, "frozen") == 0) {
       is_frozen = true;
+      if (annotation->args.n > 0)
+        diag(e->diags, DIAG_annotation_arguments, annotation->span,
+             annotation->name);
     } else if (strcmp(annotation->name, "unroll") == 0) {
       if (!is_scan) diag(e->diags, DIAG_unroll, annotation->span);
     } else if (!e->program->options->check_only) {
@@ -52,7 +55,7 @@ static bool find_dtype(Elab *e, const TypeExpr *type, DType *out) {
 }
 
 static int64_t dim_size(Elab *e, const TypeDim *dim) {
-  if (!dim->size) return scope_need_size(e, dim->name, dim->span);
+  if (!dim->size) return scope_need_size(e, dim->name, dim->span, true);
   int64_t size;
   if (!eval_int(e, dim->size, &size)) return -1;
   if (size > 0) return size;
@@ -378,7 +381,10 @@ static void exec_expr(Elab *e, const Stmt *stmt) {
     return;
   }
   Diag *d = diag(e->diags, DIAG_no_effect, x->span);
-  diag_help(d, "assign it to a name or return it");
+  if (x->kind == EXPR_unary && x->op == OPERATOR_neg)
+    diag_help(d, "a line goes on where the one before ends with an operator");
+  else
+    diag_help(d, "assign it to a name or return it");
 }
 
 static bool exec_stmt(Elab *e, const Stmt *stmt) {

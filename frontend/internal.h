@@ -269,7 +269,7 @@ Val global_value(Elab *e, Global *global, Span use);
  * was reported. */
 int64_t scope_size(Elab *e, Name name, Span use);
 /* The same, but having none is reported. */
-int64_t scope_need_size(Elab *e, Name name, Span use);
+int64_t scope_need_size(Elab *e, Name name, Span use, bool in_type);
 bool scope_has_value(Elab *e, Name name);
 bool scope_is_predefined(Name name);
 Val scope_lookup(Elab *e, const Expr *x);
@@ -285,7 +285,9 @@ Map *number_expr(Program *program, const Expr *x);
 /* ---- value.c: compile-time arithmetic, texts for messages ---- */
 
 Val val_list(Elab *e, int n); /* to be filled in */
-Val val_compute(Elab *e, Op op, const Val *args, int n, Span span);
+/* `exprs` (or NULL): where the arguments stand. */
+Val val_compute(Elab *e, Op op, const Val *args, const Expr *const *exprs,
+                int n);
 bool val_equal(Val a, Val b);
 /* Where an integer is wanted, a real that is whole (20K, 1e3) is one. */
 Val val_whole(Val val);
@@ -293,6 +295,8 @@ Val val_whole(Val val);
 const char *val_describe(Elab *e, Val val);
 /* "'s'" for a name, the source text if it is short, else "this value" */
 const char *expr_describe(Elab *e, const Expr *x);
+/* The same where the message goes on to say what it is: not "'3' is 3". */
+const char *expr_subject(Elab *e, const Expr *x);
 /* "[B, T, H]" */
 const char *type_describe(Elab *e, const Type *type);
 Op operator_op(Operator op);

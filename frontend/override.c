@@ -55,7 +55,10 @@ static void replace_global(Program *program, Global *global,
   Expr *x = ast_parse_expr(m->arena, m->names, m->diags, source);
   if (!x) return;
   if (!is_literal(x)) {
-    diag(m->diags, DIAG_override_value, x->span, global->name);
+    Diag *d = diag(m->diags, DIAG_override_value, x->span, global->name);
+    if (global->value && global->value->kind == EXPR_string)
+      diag_help(d, "a string is quoted, for the shell too: '%s=\"text\"'",
+                global->name);
     return;
   }
   global->is_number_truth = is_truth(global->value);
@@ -96,17 +99,30 @@ static void keep_setting(Program *program, const char *block, const char *name,
                              .source = value_source(program, name, value)});
 }
 
+typedef VEC(const char *) NameChoice;
+
+/* Settings of data blocks are reached by the names of the blocks. */
+static void add_choices(Program *program, const char *block, const char *name,
+                        NameChoice *out) {
+  Arena *arena = program->module->arena;
+  bool is_data = strcmp(block, "data") == 0;
+  for (int i = 0; i < program->blocks.n && is_data; i++) {
+    const Item *item = program->blocks.data[i];
+    if (strcmp(item->block, "data") == 0 && item->name)
+      vec_push(arena, out, arena_printf(arena, "%s.%s", item->name, name));
+  }
+  if (is_data || !has_block(program, block)) return;
+  vec_push(arena, out, arena_printf(arena, "%s.%s", block, name));
+  if (strcmp(block, "train") == 0) vec_push(arena, out, name);
+}
+
 static void unknown_override(Program *program, const char *name) {
   Module *m = program->module;
   Diag *d = diag(m->diags, DIAG_unknown_override, SPAN_NONE, name);
-  VEC(const char *) names = {0};
+  NameChoice names = {0};
   for (int i = 0; i < map_size(program->globals); i++)
     vec_push(m->arena, &names, map_key_at(program->globals, i));
-#define SETTING(b, n, init, meaning)                                           \
-  if (has_block(program, #b)) {                                                \
-    vec_push(m->arena, &names, #b "." #n);                                     \
-    if (strcmp(#b, "train") == 0) vec_push(m->arena, &names, #n);              \
-  }
+#define SETTING(b, n, init, meaning) add_choices(program, #b, #n, &names);
 #include "frontend/settings.def"
   for (int i = 0; i < program->blocks.n; i++) {
     const Item *item = program->blocks.data[i];
@@ -126,6 +142,11 @@ static void unknown_override(Program *program, const char *name) {
               name);
   else
     diag_suggest(d, name, names.data, names.n);
+  for (int i = 0; i < names.n; i++) { /* of a block that is not said */
+    const char *dot = strchr(names.data[i], '.');
+    if (dot && strcmp(dot + 1, name) == 0)
+      diag_help(d, "there is '%s'", names.data[i]);
+  }
 }
 
 static void apply(Program *program, const Override *override) {

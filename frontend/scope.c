@@ -136,11 +136,13 @@ int64_t scope_size(Elab *e, Name name, Span use) {
   return val.kind == VAL_int ? val.integer : -1;
 }
 
-int64_t scope_need_size(Elab *e, Name name, Span use) {
+int64_t scope_need_size(Elab *e, Name name, Span use, bool in_type) {
   int64_t size = scope_size(e, name, use);
   if (size) return size;
   Diag *d = diag(e->diags, DIAG_no_size, use, name);
-  if (map_has(e->program->globals, name)) {
+  if (!in_type) {
+    diag_help(d, "declare it with 'dim %s = ...'", name);
+  } else if (map_has(e->program->globals, name)) {
     diag_help(d, "'%s' is a const; write the size as %s:%s", name, name, name);
   } else if (frame_local(e->frame, name)) {
     diag_help(d, "write the size of '%s' behind a colon, as in %s:64", name,

@@ -172,37 +172,51 @@ bool val_equal(Val a, Val b) {
   }
 }
 
-static Val wrong_kind(Elab *e, Op op, Val val, const char *wanted, Span span) {
-  diag(e->diags, DIAG_wrong_operand, span, op_spelling(op), wanted,
-       val_describe(e, val));
+static Val wrong_kind(Elab *e, Op op, Val val, const char *wanted,
+                      const Expr *x) {
+  diag(e->diags, DIAG_wrong_operand, x ? x->span : e->graph->span,
+       op_spelling(op), wanted, val_describe(e, val));
   return POISON;
 }
 
-static Val compute_logic(Elab *e, Op op, const Val *args, int n, Span span) {
+static Val compute_logic(Elab *e, Op op, const Val *args,
+                         const Expr *const *exprs, int n) {
   for (int i = 0; i < n; i++)
     if (args[i].kind != VAL_bool)
-      return wrong_kind(e, op, args[i], "a truth value", span);
+      return wrong_kind(e, op, args[i], "a truth value",
+                        exprs ? exprs[i] : NULL);
   double b = n > 1 ? args[1].truth : 0;
   return val_bool(compute_real(op, args[0].truth, b, 0) != 0);
 }
 
-Val val_compute(Elab *e, Op op, const Val *args, int n, Span span) {
+/* A truth value counts as 0 or 1, as it does in tensors. */
+static Val as_number(Val val) {
+  return val.kind == VAL_bool ? val_int(val.truth) : val;
+}
+
+Val val_compute(Elab *e, Op op, const Val *given, const Expr *const *exprs,
+                int n) {
   const OpInfo *info = op_info(op);
-  if (info->pw_class == PW_LOGIC) return compute_logic(e, op, args, n, span);
-  if ((op == OP_eq || op == OP_ne) &&
-      !(val_is_number(args[0]) && val_is_number(args[1])))
-    return val_bool(val_equal(args[0], args[1]) == (op == OP_eq));
+  if (info->pw_class == PW_LOGIC) return compute_logic(e, op, given, exprs, n);
   if (op == OP_select) {
-    if (args[0].kind != VAL_bool)
-      return wrong_kind(e, op, args[0], "a truth value", span);
-    return args[0].truth ? args[1] : args[2];
+    if (given[0].kind != VAL_bool)
+      return wrong_kind(e, op, given[0], "a truth value",
+                        exprs ? exprs[0] : NULL);
+    return given[0].truth ? given[1] : given[2];
   }
-  bool all_ints = true;
+  Span span = e->graph->span;
+  Val args[3];
+  bool all_ints = true, all_numbers = true;
   for (int i = 0; i < n; i++) {
-    if (!val_is_number(args[i]))
-      return wrong_kind(e, op, args[i], "a number", span);
+    args[i] = as_number(given[i]);
+    all_numbers = all_numbers && val_is_number(args[i]);
     all_ints = all_ints && args[i].kind == VAL_int;
   }
+  if ((op == OP_eq || op == OP_ne) && !all_numbers)
+    return val_bool(val_equal(given[0], given[1]) == (op == OP_eq));
+  for (int i = 0; i < n; i++)
+    if (!val_is_number(args[i]))
+      return wrong_kind(e, op, args[i], "a number", exprs ? exprs[i] : NULL);
   if ((op == OP_div || op == OP_floordiv || op == OP_mod) &&
       val_to_real(args[1]) == 0) {
     diag(e->diags, DIAG_division_by_zero, span);
@@ -257,4 +271,10 @@ const char *expr_describe(Elab *e, const Expr *x) {
   const char *text = n ? x->span.source->text + x->span.begin : NULL;
   if (!n || n > LONGEST_QUOTE || memchr(text, '\n', n)) return "this value";
   return arena_printf(e->arena, "'%.*s'", (int)n, text);
+}
+
+const char *expr_subject(Elab *e, const Expr *x) {
+  bool is_literal = x && (x->kind == EXPR_int || x->kind == EXPR_real ||
+                          x->kind == EXPR_string);
+  return is_literal ? "this value" : expr_describe(e, x);
 }

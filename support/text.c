@@ -4,6 +4,7 @@
  */
 #include "support/support.h"
 
+#include <ctype.h>
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
@@ -201,7 +202,9 @@ int text_distance(const char *a, const char *b) {
     int *above2 = rows[(i + 1) % 3];
     row[0] = i;
     for (int j = 1; j <= m; j++) {
-      int replaced = above[j - 1] + (a[i - 1] != b[j - 1]);
+      bool differs =
+          tolower((unsigned char)a[i - 1]) != tolower((unsigned char)b[j - 1]);
+      int replaced = above[j - 1] + differs;
       row[j] = least(replaced, least(above[j], row[j - 1]) + 1);
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
         row[j] = least(row[j], above2[j - 2] + 1);

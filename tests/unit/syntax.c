@@ -271,13 +271,14 @@ Test(syntax, numbers_and_units) {
   static const struct {
     const char *text;
     double value;
+    bool is_integer;
   } rows[] = {{"0.02", 0.02},
               {"1e-5", 1e-5},
-              {"989T", 989e12},
+              {"989T", 989e12, true},
               {"10Gb/s", 1.25e9},
               {"8GB/s", 8e9},
-              {"4GiB", 4294967296.0},
-              {"2Kib", 256},
+              {"4GiB", 4294967296.0, true},
+              {"2Kib", 256, true},
               {"3b", 0.375},
               {"1.5us", 1.5e-6},
               {"45.81ms", 0.04581},
@@ -286,14 +287,18 @@ Test(syntax, numbers_and_units) {
               {"3min", 180},
               {"2h", 7200},
               {"1.5K", 1500},
-              {"2P", 2e15},
+              {"2P", 2e15, true},
               {"0.5TiB/s", 549755813888.0},
+              {"16b", 2, true},
+              {"99999P", 99999e15},
               {"1e3MB", 1e9}};
   Parsed parsed = begin();
   for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
     const Expr *expr = expr_of(&parsed, rows[i].text);
-    cr_assert(expr && expr->kind == EXPR_real, "%s", rows[i].text);
-    cr_expect_eq(expr->real, rows[i].value, "%s", rows[i].text);
+    ExprKind kind = rows[i].is_integer ? EXPR_int : EXPR_real;
+    cr_assert(expr && expr->kind == kind, "%s", rows[i].text);
+    double value = rows[i].is_integer ? (double)expr->integer : expr->real;
+    cr_expect_eq(value, rows[i].value, "%s", rows[i].text);
   }
   const Expr *integer = expr_of(&parsed, " 9223372036854775807 # most\n");
   cr_assert(integer && integer->kind == EXPR_int);
