@@ -272,26 +272,26 @@ Test(syntax, numbers_and_units) {
     const char *text;
     double value;
     bool is_integer;
-  } rows[] = {{"0.02", 0.02},
-              {"1e-5", 1e-5},
+  } rows[] = {{"0.02", 0.02, false},
+              {"1e-5", 1e-5, false},
               {"989T", 989e12, true},
-              {"10Gb/s", 1.25e9},
-              {"8GB/s", 8e9},
+              {"10Gb/s", 1.25e9, false},
+              {"8GB/s", 8e9, false},
               {"4GiB", 4294967296.0, true},
               {"2Kib", 256, true},
-              {"3b", 0.375},
-              {"1.5us", 1.5e-6},
-              {"45.81ms", 0.04581},
-              {"7ns", 7e-9},
-              {"2s", 2},
-              {"3min", 180},
-              {"2h", 7200},
-              {"1.5K", 1500},
+              {"3b", 0.375, false},
+              {"1.5us", 1.5e-6, false},
+              {"45.81ms", 0.04581, false},
+              {"7ns", 7e-9, false},
+              {"2s", 2, false},
+              {"3min", 180, false},
+              {"2h", 7200, false},
+              {"1.5K", 1500, false},
               {"2P", 2e15, true},
-              {"0.5TiB/s", 549755813888.0},
+              {"0.5TiB/s", 549755813888.0, false},
               {"16b", 2, true},
-              {"99999P", 99999e15},
-              {"1e3MB", 1e9}};
+              {"99999P", 99999e15, false},
+              {"1e3MB", 1e9, false}};
   Parsed parsed = begin();
   for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
     const Expr *expr = expr_of(&parsed, rows[i].text);
