@@ -141,9 +141,9 @@ static bool read_pattern(PlanPaths *paths, const Expr *x, Pattern *out) {
   case EXPR_string: return add_text(paths, out, x);
   case EXPR_field:
   case EXPR_bang:
+    if (!read_pattern(paths, x->a, out)) return false;
     out->is_operator = x->kind == EXPR_bang;
-    return read_pattern(paths, x->a, out) &&
-           add_part(paths, out, x->name, strlen(x->name), x->span);
+    return add_part(paths, out, x->name, strlen(x->name), x->span);
   case EXPR_index:
     if (!read_pattern(paths, x->a, out)) return false;
     for (int i = 0; i < x->subs.n; i++)
