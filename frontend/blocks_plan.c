@@ -242,6 +242,21 @@ static bool settle_mesh(Reader *r) {
   return true;
 }
 
+/* ---- a line that another says already ---- */
+
+static void repeats(Reader *r, Span later, Span earlier) {
+  Diag *d =
+      diag(r->e->diags, DIAG_pin_repeats, later, span_text(r->e->arena, later));
+  diag_note(d, earlier, "this line says so already");
+}
+
+static bool same_axes(const PlanShard *a, const PlanShard *b) {
+  bool is_same = a->n_axes == b->n_axes;
+  for (int i = 0; is_same && i < a->n_axes; i++)
+    is_same = a->axes[i] == b->axes[i];
+  return is_same;
+}
+
 /* ---- shards ---- */
 
 /* The axes of one shard, those of size 1 left out; `none` is the empty list.
@@ -311,10 +326,13 @@ static void read_shard_names(Reader *r, const Pin *pin) {
       continue;
     }
     shard.dim = x->name;
-    if (graph_has_dim(r->graph, x->name))
-      vec_push(r->e->arena, &r->plan->shards, shard);
-    else
+    if (!graph_has_dim(r->graph, x->name)) {
       report_dim(r, x->span, x->name);
+      continue;
+    }
+    const PlanShard *known = plan_find_shard(r->plan, x->name);
+    if (known && same_axes(known, &shard)) repeats(r, pin->span, known->span);
+    vec_push(r->e->arena, &r->plan->shards, shard);
   }
 }
 
@@ -360,6 +378,14 @@ static void read_placement(Reader *r, const Pin *pin) {
   for (int i = 0; i < pin->n_places; i++)
     if (!read_place(r, pin, &pin->places[i], &paths, &placement, shards))
       return;
+  for (int i = 0; i < r->plan->placements.n; i++) {
+    const PlanPlacement *known = &r->plan->placements.data[i];
+    if (known->text != placement.text ||
+        known->is_replicate != placement.is_replicate)
+      continue;
+    repeats(r, pin->span, known->span);
+    return;
+  }
   vec_push(r->e->arena, &r->plan->placements, placement);
 }
 
@@ -480,6 +506,10 @@ static void read_set(Reader *r, const Pin *pin) {
       diag(r->e->diags, DIAG_plan_over, pin->axes.spans[0], pin->name);
     else if (pin == find_set(r, pin->name))
       rows[i].read(r, pin);
+    else if (!strcmp(
+                 span_text(r->e->arena, pin->value->span),
+                 span_text(r->e->arena, find_set(r, pin->name)->value->span)))
+      repeats(r, find_set(r, pin->name)->span, pin->span);
     return;
   }
   Diag *d = diag(r->e->diags, DIAG_unknown_pin, pin->span, pin->name);
