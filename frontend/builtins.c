@@ -269,9 +269,12 @@ bool arg_tensor(BuiltinCall *call, int i) {
   switch (val->kind) {
   case VAL_tensor: return true;
   case VAL_bool: *val = elab_number(call->e, DT_bool, val->truth); break;
-  case VAL_int:
-    *val = elab_number(call->e, DT_i32, (double)val->integer);
+  case VAL_int: {
+    bool is_long = val->integer > INT32_MAX || val->integer < INT32_MIN;
+    *val =
+        elab_number(call->e, is_long ? DT_i64 : DT_i32, (double)val->integer);
     break;
+  }
   case VAL_real: *val = elab_number(call->e, DT_f32, val->real); break;
   default: arg_wrong(call, i, "a tensor"); return false;
   }

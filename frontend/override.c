@@ -127,8 +127,6 @@ static void unknown_override(Program *program, const char *name) {
   for (int i = 0; i < program->blocks.n; i++) {
     const Item *item = program->blocks.data[i];
     if (strcmp(item->block, "data") != 0 || !item->name) continue;
-    vec_push(m->arena, &names, arena_printf(m->arena, "%s.eval", item->name));
-    vec_push(m->arena, &names, arena_printf(m->arena, "%s.order", item->name));
     for (int k = 0; k < item->n_settings; k++)
       if (item->settings[k].type)
         vec_push(m->arena, &names,
