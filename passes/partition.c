@@ -306,8 +306,11 @@ static Value convert(Partition *p, Value value, const Type *want, int id) {
     const Node *node = p->rewrite.from->nodes.data[id];
     const char *path =
         node->path && *node->path ? node->path : op_info(node->op)->name;
-    diag(p->ctx->module->diags, DIAG_shard_unsupported, node->span, path,
-         dim->name);
+    Diag *d = diag(p->ctx->module->diags, DIAG_shard_unsupported, node->span,
+                   path, dim->name);
+    if (node->op == OP_route)
+      diag_help(d, "with group = %s each element of it has slots of its own",
+                dim->name);
     return value;
   }
   if (!must_cut) return value;
