@@ -137,6 +137,10 @@ static void read_axis(Reader *r, const Setting *setting) {
     diag(r->e->diags, DIAG_mesh_axis, span);
     return;
   }
+  if (strcmp(name, "none") == 0) { /* `over none` is no axis */
+    diag(r->e->diags, DIAG_predefined, span, name);
+    return;
+  }
   const Axis *old = find_axis(r, name);
   if (old) {
     Diag *d = diag(r->e->diags, DIAG_twice, span, name);

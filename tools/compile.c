@@ -421,6 +421,13 @@ int compile_all(Tool *tool, Compilation *out) {
   if (tool->options.command == COMMAND_sample)
     return compile_sampling(tool, out);
   Model *model = out->model;
+  if (tool->options.command == COMMAND_run && !model->has_train) {
+    fprintf(stderr,
+            "dnnc: error: '%s' has no train block to run\n"
+            "help: 'dnnc build' compiles it forward\n",
+            tool->options.subject);
+    return EXIT_user;
+  }
   int64_t batch = model->settings.batch;
   bool ok =
       add_code(tool, out, "train", model->train, batch, true, true) &&

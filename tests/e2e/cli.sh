@@ -3,6 +3,7 @@
 # first line of a file is the command line, the rest is what must come out.
 . "$(dirname "$0")/lib.sh"
 cp -r "$root/models" "$root/tests/golden/machines" .
+printf 'dim B = 2\nnet f(x: [B]) -> [B] { return 2 * x }\n' >forward.dnn
 bad=0
 for golden in "$root"/tests/golden/cli/*.txt; do
   line=$(head -n 1 "$golden" | sed 's/^\$ dnnc//')
