@@ -611,6 +611,64 @@ static void check_placements(const Partition *p) {
   }
 }
 
+/* Whether another dim of the value is cut over an axis of this line. */
+static bool is_taken(const Partition *p, const PlanShard *line,
+                     const Type *type) {
+  for (int d = 0; d < type->rank; d++) {
+    AxisList list = type->dims[d].split;
+    if (type->dims[d].name == line->dim) continue;
+    for (int i = 0; i < axis_list_length(list); i++)
+      for (int j = 0; j < line->n_axes; j++)
+        if (p->mesh->axes[axis_list_at(list, i)].name == line->axes[j])
+          return true;
+  }
+  return false;
+}
+
+/* A line about a name holds for every value that has it. */
+static bool holds_line(const Partition *p, const Node *node,
+                       const PlanShard *line) {
+  const Type *type = node->types[0];
+  int d = type_find(type, line->dim);
+  if (d < 0 || is_taken(p, line, type)) return true;
+  if (plan_find_placement(p->plan, path_of(p->rewrite.to, node))) return true;
+  int n = 0, n_wanted = 0;
+  Name wanted[MAX_AXES];
+  for (int i = 0; i < line->n_axes; i++)
+    if (!p->mesh->axes[mesh_find(p->mesh, line->axes[i])].is_sequential)
+      wanted[n_wanted++] = line->axes[i];
+  AxisList list = type->dims[d].split;
+  for (int i = 0; i < axis_list_length(list); i++) {
+    const MeshAxis *axis = &p->mesh->axes[axis_list_at(list, i)];
+    if (axis->is_sequential) continue;
+    if (n == n_wanted || wanted[n++] != axis->name) return false;
+  }
+  return n == n_wanted;
+}
+
+/* Such a line takes effect at the inputs; where values that have the name are
+ * made of others, they lie as those do. */
+static void check_lines(const Partition *p) {
+  const Graph *graph = p->rewrite.to;
+  bool has_errors = diags_errors(p->ctx->module->diags) > 0;
+  for (int i = 0; i < p->plan->shards.n && !has_errors; i++) {
+    const PlanShard *line = &p->plan->shards.data[i];
+    bool is_last = plan_find_shard(p->plan, line->dim) == line;
+    if (!is_last || line->dim == p->plan->batch_dim) continue;
+    for (int id = 0; id < graph->nodes.n; id++) {
+      const Node *node = graph->nodes.data[id];
+      bool counts = node->phase == PHASE_forward && node->n_results == 1 &&
+                    node->path && *node->path;
+      if (!counts || holds_line(p, node, line)) continue;
+      Text type = text_create(p->ctx->scratch);
+      type_print(&type, node->types[0], p->mesh);
+      diag(p->ctx->module->diags, DIAG_placement, line->span,
+           path_of(graph, node), text_string(&type));
+      break;
+    }
+  }
+}
+
 /* What runs for each micro-batch cannot wait for the sum over all of them. */
 static void check_loop(const Partition *p) {
   const Graph *graph = p->rewrite.to;
@@ -658,5 +716,6 @@ Graph *pass_partition(PassContext *ctx, const Graph *graph) {
   place_outputs(&p);
   check_loop(&p);
   check_placements(&p);
+  check_lines(&p);
   return p.rewrite.to;
 }
