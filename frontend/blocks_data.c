@@ -176,8 +176,11 @@ static bool take_source(Elab *e, const Item *block, const Expr *x,
     for (int i = 0; i < ARRAY_LENGTH(sources); i++) names[i] = sources[i].name;
     Diag *d = diag(e->diags, DIAG_not_a_source, callee->span,
                    expr_describe(e, callee));
-    diag_choices(e->arena, d, callee->kind == EXPR_name ? callee->name : NULL,
-                 names, ARRAY_LENGTH(sources));
+    if (row >= 0)
+      diag_help(d, "'%s' is called, as in %s(...)", callee->name, callee->name);
+    else
+      diag_choices(e->arena, d, callee->kind == EXPR_name ? callee->name : NULL,
+                   names, ARRAY_LENGTH(sources));
     return false;
   }
   Builtin formals = {.name = name_intern(e->names, sources[row].name)};

@@ -125,6 +125,10 @@ static bool read_schedule(Elab *e, const Expr *x, int row, Rate *out) {
 }
 
 static bool read_rate(Elab *e, const Expr *x, Rate *out) {
+  for (int i = 0; i < ARRAY_LENGTH(schedules); i++)
+    if (x->kind == EXPR_name && strcmp(x->name, schedules[i].name) == 0 &&
+        !scope_has_value(e, x->name))
+      return read_schedule(e, x, i, out); /* its arguments are missing */
   if (x->kind == EXPR_call && x->a->kind == EXPR_name) {
     const char *names[ARRAY_LENGTH(schedules)];
     for (int i = 0; i < ARRAY_LENGTH(schedules); i++) {
