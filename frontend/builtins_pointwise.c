@@ -138,24 +138,39 @@ static Val map_list(Elab *e, Op op, const Val *args, const Expr *const *exprs,
   return list;
 }
 
+static bool has_tensor(Val val) {
+  bool has = val_is_tensor(val);
+  for (int i = 0; val.kind == VAL_list && i < val.list->n && !has; i++)
+    has = has_tensor(val.list->items[i]);
+  return has;
+}
+
+/* `==` and `!=` ask of values known at compile time, lists included, whether
+ * they are the same, and of anything whether it is none. */
+static bool compares_whole(Op op, const Val *args) {
+  if (op != OP_eq && op != OP_ne) return false;
+  bool has_none = args[0].kind == VAL_none || args[1].kind == VAL_none;
+  return has_none || (!has_tensor(args[0]) && !has_tensor(args[1]));
+}
+
 Val pointwise(Elab *e, Op op, const Val *args, const Expr *const *exprs,
               int n) {
   int length = -1;
   bool is_static = true;
-  for (int i = 0; i < n; i++) {
+  for (int i = 0; i < n; i++)
     if (val_is_poison(args[i])) return POISON;
+  if (compares_whole(op, args)) return val_compute(e, op, args, exprs, n);
+  for (int i = 0; i < n; i++) {
     is_static = is_static && !val_is_tensor(args[i]);
     if (args[i].kind != VAL_list) continue;
     if (length >= 0 && length != args[i].list->n) {
-      if (op == OP_eq || op == OP_ne) break;
       diag(e->diags, DIAG_list_lengths, e->graph->span, length,
            args[i].list->n);
       return POISON;
     }
     length = args[i].list->n;
   }
-  bool compares = (op == OP_eq || op == OP_ne) && is_static;
-  if (length >= 0 && !compares) return map_list(e, op, args, exprs, n, length);
+  if (length >= 0) return map_list(e, op, args, exprs, n, length);
   if (is_static) return val_compute(e, op, args, exprs, n);
   return append(e, op, args, exprs, n);
 }
