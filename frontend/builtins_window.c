@@ -83,27 +83,59 @@ Val builtin_conv(BuiltinCall *call) {
   return elab_emit(e, OP_conv, call->args, 2, &attrs);
 }
 
-/* What only w has: conv_transpose makes it, where conv would contract it. */
-static bool one_new_dim(BuiltinCall *call, Name *out) {
+/* What only w has, which conv_transpose makes, where conv would contract it.
+ * The operator makes one dim: several are merged in w and split in the result,
+ * for none there is one of size 1. */
+typedef struct NewDims {
+  int n;
+  Name names[MAX_RANK], one;
+  int64_t sizes[MAX_RANK];
+} NewDims;
+
+static bool find_new_dims(BuiltinCall *call, NewDims *out) {
   Elab *e = call->e;
   const Type *x = elab_type(e, call->args[0]), *w = elab_type(e, call->args[1]);
-  int n = 0;
+  *out = (NewDims){0};
   for (int i = 0; i < w->rank; i++)
     if (type_find(x, w->dims[i].name) < 0) {
-      *out = w->dims[i].name;
-      n++;
+      out->names[out->n] = w->dims[i].name;
+      out->sizes[out->n++] = w->dims[i].size;
     }
-  if (n == 1) return true;
-  diag(e->diags, DIAG_one_new_dim, call->exprs[1]->span,
-       expr_describe(e, call->exprs[1]), n);
-  return false;
+  if (x->rank - 1 + out->n > MAX_RANK) {
+    diag(e->diags, DIAG_too_many_dims, call->x->span, x->rank - 1 + out->n,
+         MAX_RANK);
+    return false;
+  }
+  out->one = out->n == 1
+                 ? out->names[0]
+                 : name_format(e->names, "%s.made", call->dims[2].names[0]);
+  return true;
+}
+
+static Val with_one_dim(Elab *e, Val w, const NewDims *made) {
+  if (made->n == 1) return w;
+  if (made->n == 0) return elab_broadcast(e, w, &made->one, &(int64_t){1}, 1);
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_from, made->names, made->n);
+  attrs_name(&attrs, ATTR_dim, made->one);
+  return elab_emit(e, OP_merge_dims, &w, 1, &attrs);
+}
+
+static Val with_new_dims(Elab *e, Val y, const NewDims *made) {
+  if (made->n == 1 || !val_is_tensor(y)) return y;
+  if (made->n == 0) return elab_drop(e, y, made->one);
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, made->one);
+  attrs_names(&attrs, ATTR_to, made->names, made->n);
+  attrs_ints(&attrs, ATTR_sizes, made->sizes, made->n);
+  return elab_emit(e, OP_split_dim, &y, 1, &attrs);
 }
 
 /* The gradient of a conv in its input; size (Y - 1) stride - 2 pad + k. */
 Val builtin_conv_transpose(BuiltinCall *call) {
   Elab *e = call->e;
-  Name dim;
-  if (!arg_products(call) || !one_new_dim(call, &dim)) return POISON;
+  NewDims made;
+  if (!arg_products(call) || !find_new_dims(call, &made)) return POISON;
   const DimArg *space = &call->dims[3];
   int n = space->n;
   int64_t *stride = ints(e, n), *pad = ints(e, n), *sizes = ints(e, n);
@@ -123,13 +155,15 @@ Val builtin_conv_transpose(BuiltinCall *call) {
     return POISON;
   }
   Attrs attrs = {0};
-  attrs_name(&attrs, ATTR_dim, dim);
+  attrs_name(&attrs, ATTR_dim, made.one);
   attrs_names(&attrs, ATTR_to, call->dims[2].names, 1);
   attrs_names(&attrs, ATTR_space, space->names, n);
   attrs_ints(&attrs, ATTR_stride, stride, n);
   attrs_ints(&attrs, ATTR_pad, pad, n);
   attrs_ints(&attrs, ATTR_sizes, sizes, n);
-  return elab_emit(e, OP_conv_input_grad, call->args, 2, &attrs);
+  call->args[1] = with_one_dim(e, call->args[1], &made);
+  return with_new_dims(
+      e, elab_emit(e, OP_conv_input_grad, call->args, 2, &attrs), &made);
 }
 
 Val builtin_pool(BuiltinCall *call) {
