@@ -115,7 +115,10 @@ static bool begin_carries(Elab *e, Scan *scan) {
   bool is_good = true;
   for (int i = 0; i < formals->n; i++) {
     const Formal *formal = &formals->items[i];
-    const Type *type = carry_type(e, scan->stmt, formal);
+    Span span = formal->span;
+    span.end = span.begin + (uint32_t)strlen(formal->name);
+    bool hides = elab_hides_state(e, formal->name, span);
+    const Type *type = hides ? NULL : carry_type(e, scan->stmt, formal);
     Val val = type ? initial_value(e, formal, type) : POISON;
     is_good = is_good && !val_is_poison(val);
     StandIn carry = {.outer = val.tensor, .name = formal->name};
@@ -476,9 +479,8 @@ static void set_names(Elab *e, const Scan *scan, Value first, bool is_list) {
   for (int i = 0; i < scan->n_results; i++)
     list.list->items[i] = val_tensor((Value){first.node, n_carries + i}, false);
   for (int i = 0; i < stmt->names.n; i++)
-    frame_set(e, stmt->names.names[i],
-              stmt->names.n == 1 && is_list ? list : list.list->items[i],
-              stmt->names.spans[i]);
+    elab_assign(e, stmt, i,
+                stmt->names.n == 1 && is_list ? list : list.list->items[i]);
 }
 
 void exec_scan(Elab *e, const Stmt *stmt) {

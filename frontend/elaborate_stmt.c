@@ -251,18 +251,30 @@ static void name_node(Elab *e, const Expr *root, Val val, const Name *place) {
   }
 }
 
+void elab_assign(Elab *e, const Stmt *stmt, int i, Val val) {
+  Name name = stmt->names.names[i];
+  const Local *local = frame_local(e->frame, name);
+  if (local && local->state_path)
+    write_state(e, local, val, stmt->names.spans[i]);
+  else
+    frame_set(e, name, val, stmt->names.spans[i]);
+}
+
+bool elab_hides_state(Elab *e, Name name, Span span) {
+  const Local *local = frame_local(e->frame, name);
+  if (!local || !local->state_path) return false;
+  if (val_is_poison(local->val)) return true;
+  Diag *d = diag(e->diags, DIAG_state_hidden, span, name);
+  diag_note(d, local->span, "the state is declared here");
+  return true;
+}
+
 static void assign(Elab *e, const Stmt *stmt, int i, const Expr *root,
                    Val val) {
-  Name name = stmt->names.names[i];
-  Span span = stmt->names.spans[i];
+  const Local *local = frame_local(e->frame, stmt->names.names[i]);
   name_node(e, root, val, &stmt->names.names[i]);
-  const Local *local = frame_local(e->frame, name);
-  if (!local || !local->state_path) {
-    frame_set(e, name, val, span);
-    return;
-  }
-  elab_at(e, root);
-  write_state(e, local, val, span);
+  if (local && local->state_path) elab_at(e, root);
+  elab_assign(e, stmt, i, val);
 }
 
 static void exec_assign(Elab *e, const Stmt *stmt) {
@@ -353,7 +365,9 @@ static bool eval_turns(Elab *e, const Stmt *stmt, Turns *out) {
 
 static bool exec_repeat(Elab *e, const Stmt *stmt) {
   Turns turns;
-  if (!eval_turns(e, stmt, &turns)) return poison_body(e, &stmt->body);
+  if (elab_hides_state(e, stmt->names.names[0], stmt->names.spans[0]) ||
+      !eval_turns(e, stmt, &turns))
+    return poison_body(e, &stmt->body);
   Frame *frame = e->frame;
   const char *positions = frame->positions;
   int n_locals = frame->locals.n, errors = diags_errors(e->diags);

@@ -360,6 +360,12 @@ bool elab_dims_differ(Elab *e, const TypeExpr *type);
  * message. */
 const Type *elab_type_expr(Elab *e, const TypeExpr *type);
 
+/* To the i-th name of a statement: a value, or what the next step reads of a
+ * state. */
+void elab_assign(Elab *e, const Stmt *stmt, int i, Val val);
+/* A carry or counter must not have the name of a state; reports it. */
+bool elab_hides_state(Elab *e, Name name, Span span);
+
 /* ---- elaborate_scan.c ---- */
 
 void exec_scan(Elab *e, const Stmt *stmt);
