@@ -47,7 +47,10 @@ static bool unknown_argument(Elab *e, const Call *call, const Arg *arg) {
   for (int i = 0; i < formals->n; i++) names[i] = formals->items[i].name;
   Diag *d = diag(e->diags, DIAG_unknown_argument, arg->name_span, name_of(call),
                  arg->name);
-  diag_choices(e->arena, d, arg->name, names, formals->n);
+  if (strcmp(arg->name, "name") == 0 && !call->callable->is_net)
+    diag_help(d, "the path of a call is a bare name, as in 'name = first'");
+  else
+    diag_choices(e->arena, d, arg->name, names, formals->n);
   return false;
 }
 
@@ -68,8 +71,7 @@ static bool place_argument(Elab *e, Call *call, const Arg *arg, int position,
   return true;
 }
 
-static bool is_path_name(const Elab *e, const Call *call, const Arg *arg) {
-  (void)e;
+static bool is_path_name(const Call *call, const Arg *arg) {
   return arg->name && !call->callable->is_net &&
          strcmp(arg->name, "name") == 0 && arg->value->kind == EXPR_name;
 }
@@ -77,10 +79,15 @@ static bool is_path_name(const Elab *e, const Call *call, const Arg *arg) {
 /* Evaluates in the caller, in the order of the text. */
 static bool match_arguments(Elab *e, Call *call) {
   const FormalList *formals = &call->callable->item->formals;
-  bool is_good = true, saw_named = false;
+  bool is_good = true, saw_named = false, saw_path = false;
   for (int i = 0, position = 0; i < call->x->args.n; i++) {
     const Arg *arg = &call->x->args.items[i];
-    if (is_path_name(e, call, arg)) continue;
+    if (is_path_name(call, arg)) {
+      if (saw_path) diag(e->diags, DIAG_argument_twice, arg->span, arg->name);
+      is_good = is_good && !saw_path;
+      saw_named = saw_path = true;
+      continue;
+    }
     int at;
     if (!arg->name && saw_named) {
       diag(e->diags, DIAG_positional_after_named, arg->span);
