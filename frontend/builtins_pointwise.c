@@ -60,8 +60,19 @@ static DType operand_dtype(const Elab *e, Op op, const Val *args, int n) {
   }
 }
 
+/* Constants of a graph are doubles. */
+static bool is_kept(Elab *e, Val val, DType dtype) {
+  const int64_t most = INT64_C(1) << 53;
+  if (val.kind != VAL_int || dtype_class(dtype) != CLASS_INT ||
+      (val.integer <= most && val.integer >= -most))
+    return true;
+  diag(e->diags, DIAG_inexact_integer, e->graph->span, (long long)val.integer);
+  return false;
+}
+
 static Val to_tensor(Elab *e, Val val, DType dtype) {
   if (val_is_tensor(val)) return elab_cast(e, val, dtype);
+  if (!is_kept(e, val, dtype)) return POISON;
   return elab_number(e, dtype, val_to_real(val));
 }
 

@@ -120,9 +120,10 @@ bool elab_fits(DType dtype, Val val) {
   Val whole = val_whole(val);
   if (whole.kind != VAL_int) return false;
   int bits = 8 * dtype_size_bytes(dtype) - (dtype == DT_u8 ? 0 : 1);
-  if (bits == 63) return true;
+  if (bits == 63) bits = 53; /* constants of a graph are doubles */
   int64_t least = dtype == DT_u8 ? 0 : -(INT64_C(1) << bits);
-  return whole.integer >= least && whole.integer < INT64_C(1) << bits;
+  int64_t most = INT64_C(1) << bits;
+  return whole.integer >= least && whole.integer < most;
 }
 
 Val elab_scalar(Elab *e, DType dtype, Val val) {
