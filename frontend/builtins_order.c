@@ -13,10 +13,14 @@
 #include "frontend/internal.h"
 
 Val builtin_reverse(BuiltinCall *call) {
-  if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, true)) return POISON;
-  Attrs attrs = {0};
-  attrs_name(&attrs, ATTR_dim, call->dims[1].names[0]);
-  return elab_emit(call->e, OP_reverse, call->args, 1, &attrs);
+  if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, false)) return POISON;
+  Val val = call->args[0];
+  for (int i = 0; i < call->dims[1].n && val_is_tensor(val); i++) {
+    Attrs attrs = {0};
+    attrs_name(&attrs, ATTR_dim, call->dims[1].names[i]);
+    val = elab_emit(call->e, OP_reverse, &val, 1, &attrs);
+  }
+  return val;
 }
 
 /* Moved towards the end by n; the first ones are `fill`. */

@@ -54,11 +54,50 @@ static bool check_window(BuiltinCall *call, const int64_t *k,
   return true;
 }
 
+/* The operator contracts one dim: several are merged, for none both operands
+ * get one of size 1. */
+static bool contract_one(BuiltinCall *call) {
+  Elab *e = call->e;
+  DimArg *dims = &call->dims[2];
+  if (dims->n == 1) return true;
+  Name *one = ARENA_NEW(e->arena, Name);
+  Span *span = ARENA_NEW(e->arena, Span);
+  *span = call->x->span;
+  *one = name_intern(e->names, "conv.sum"); /* no user's name */
+  for (int i = 0; i < 2; i++) {
+    Attrs attrs = {0};
+    attrs_names(&attrs, ATTR_from, dims->names, dims->n);
+    attrs_name(&attrs, ATTR_dim, *one);
+    call->args[i] =
+        dims->n == 0 ? elab_broadcast(e, call->args[i], one, &(int64_t){1}, 1)
+                     : elab_emit(e, OP_merge_dims, &call->args[i], 1, &attrs);
+    if (val_is_poison(call->args[i])) return false;
+  }
+  *dims = (DimArg){.n = 1, .names = one, .spans = span};
+  return true;
+}
+
+/* The slid dims are not summed over. */
+static bool spaces_apart(BuiltinCall *call) {
+  const DimArg *dims = &call->dims[2], *space = &call->dims[3];
+  for (int i = 0; i < dims->n; i++)
+    for (int k = 0; k < space->n; k++)
+      if (dims->names[i] == space->names[k]) {
+        diag(call->e->diags, DIAG_dim_twice, space->spans[k], space->names[k]);
+        return false;
+      }
+  return true;
+}
+
 static bool arg_products(BuiltinCall *call) {
-  return arg_real_tensor(call, 0) && arg_real_tensor(call, 1) &&
-         arg_dims(call, 2, 0, true) && arg_dims(call, 2, 1, true) &&
+  if (!arg_real_tensor(call, 0) || !arg_real_tensor(call, 1)) return false;
+  if (call->dims[2].n < 0) {
+    diag(call->e->diags, DIAG_not_a_dim, call->exprs[2]->span);
+    return false;
+  }
+  return arg_dims(call, 2, 0, false) && arg_dims(call, 2, 1, false) &&
          arg_spaces(call, 3, 0) && arg_spaces(call, 3, 1) &&
-         unify_but_spaces(call);
+         spaces_apart(call) && unify_but_spaces(call) && contract_one(call);
 }
 
 Val builtin_conv(BuiltinCall *call) {
