@@ -583,7 +583,10 @@ static Val unknown_callee(Elab *e, const Expr *callee) {
     for (int j = 0; j < map_size(maps[i]); j++)
       vec_push(e->arena, &names, map_key_at(maps[i], j));
   Diag *d = diag(e->diags, DIAG_unknown_call, callee->span, callee->name);
-  diag_suggest(d, callee->name, names.data, names.n);
+  if (strcmp(callee->name, "range") == 0)
+    diag_help(d, "a range is a..b, with both ends");
+  else
+    diag_suggest(d, callee->name, names.data, names.n);
   return POISON;
 }
 

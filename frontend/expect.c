@@ -154,6 +154,7 @@ static const struct {
     {"func", "functions are layers: 'layer f(x) { return x }'"},
     {"function", "functions are layers: 'layer f(x) { return x }'"},
     {"class", "modules are layers: 'layer f(x) { return x }'"},
+    {"model", "the program is a net: 'net f(x: [B]) { return x }'"},
     {"let", "a name is made by 'y = ...'"},
     {"var", "a name is made by 'y = ...'"},
 };
@@ -224,9 +225,9 @@ static const char *help_for_end(Parser *parser, const bool *has) {
     if (has[T_RANGE]) return "a range is a..b, with both ends";
     if (has[']'] && parser->before != T_ELLIPSIS)
       return "only names stand here; sizes are given by 'dim H = 64'";
-    return has[T_END] && has['=']
-               ? "a value has the type of what is assigned to it"
-               : NULL;
+    if (!has[T_END] || !has['=']) return NULL;
+    return parser->n_braces ? "a value has the type of what is assigned to it"
+                            : "a size is given by '='";
   case T_ELLIPSIS: return has[T_RANGE] ? "a range is a..b" : NULL;
   case ',':
     if (has['{'] && parser->first_kind != T_IF)
@@ -244,8 +245,14 @@ static const char *help_for_end(Parser *parser, const bool *has) {
     return "a type names its dims in brackets; a scalar is 'f32[]'";
   if (token.kind == '=' && has['{'] && has[T_NAME])
     return "a value of the whole file is a 'dim' or a 'const'";
-  if (token.kind == T_NAME && has[T_END] && in_operand && !token.is_first)
+  bool begins = token.kind == T_NAME || token.kind == T_RETURN ||
+                token.kind == T_PARAM || token.kind == T_STATE ||
+                token.kind == T_REPEAT;
+  if (begins && has[T_END] && in_operand && !token.is_first)
     return "what follows on one line is separated by ';'";
+  bool after_operand = parser->before == ')' || parser->before == ']';
+  if (token.kind == '=' && has[T_END] && in_operand && after_operand)
+    return "only names are assigned; select, concat and pad make new values";
   return NULL;
 }
 

@@ -146,8 +146,11 @@ static void add_block(Program *program, const Item *item) {
     vec_push(program->module->arena, &program->blocks, item);
     return;
   }
-  Diag *d = diag(diags, DIAG_unknown_block, item->name_span, item->block);
-  diag_suggest(d, item->block, block_kinds, ARRAY_LENGTH(block_kinds));
+  Span word = item->span;
+  word.end = word.begin + (uint32_t)strlen(item->block);
+  Diag *d = diag(diags, DIAG_unknown_block, word, item->block);
+  diag_choices(program->module->arena, d, item->block, block_kinds,
+               ARRAY_LENGTH(block_kinds));
 }
 
 const Item *program_block(const Program *program, const char *kind) {
