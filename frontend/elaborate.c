@@ -331,7 +331,7 @@ static Val eval_kind(Elab *e, const Expr *x) {
 Val eval(Elab *e, const Expr *x) {
   if (!elab_step(e, x->span)) return POISON;
   if (e->nesting >= MOST_NESTING) {
-    diag(e->diags, DIAG_nesting_limit, x->span, MOST_NESTING);
+    diag(e->diags, DIAG_value_nesting, x->span, MOST_NESTING);
     e->program->is_over = true;
     return POISON;
   }
