@@ -207,10 +207,12 @@ static Val cross_entropy(BuiltinCall *call, double smooth) {
   Name dim = call->dims[2].names[0];
   Val logsum = elab_reduce(e, OP_logsumexp, x, &dim, 1);
   Val target = pick(e, x, y, dim);
-  if (smooth > 0)
-    target = pointwise2(
-        e, OP_add, pointwise2(e, OP_mul, target, val_real(1 - smooth)),
-        pointwise2(e, OP_mul, elab_mean(e, x, &dim, 1), val_real(smooth)));
+  if (smooth > 0) { /* nodes in one order, whatever compiler made this */
+    Val rest =
+        pointwise2(e, OP_mul, elab_mean(e, x, &dim, 1), val_real(smooth));
+    target = pointwise2(e, OP_mul, target, val_real(1 - smooth));
+    target = pointwise2(e, OP_add, target, rest);
+  }
   Val each = pointwise2(e, OP_sub, logsum, target);
   each = elab_checked(e, each, y, type_size(elab_type(e, x), dim));
   return ignore.kind == VAL_int ? mean_kept(e, each, y, ignore)

@@ -292,8 +292,9 @@ static Val operate(Elab *e, const Expr *x, Val a, Val b) {
 
 /* From the left: a + b + c + ... may be long. */
 static Val eval_chain(Elab *e, const Expr *x) {
-  int n;
-  const Expr *const *chain = expr_chain(e->arena, x, &n);
+  int n = 1;
+  const Expr *const *chain = &x;
+  if (x->a->kind == EXPR_binary) chain = expr_chain(e->arena, x, &n);
   Val left = eval(e, chain[n - 1]->a);
   for (int i = n - 1; i >= 0; i--) {
     if (i > 0 && !elab_step(e, chain[i]->span)) return POISON;
