@@ -88,17 +88,28 @@ static void *buffer(Arena *arena, const Type *type) {
   return memset(arena_alloc(arena, n + 64), 0xff, n);
 }
 
+/* Attention rounds its probabilities for the products. */
+static bool rounds_inside(const Job *job, DType dtype) {
+  bool attends = strncmp(job->label, "attention", 9) == 0;
+  return attends && dtype_is_short(dtype);
+}
+
+/* As near to the interpreter as one rounding is; and as near to what is exact
+ * as a number of this dtype can be, but for what sums in f32 lose: an operator
+ * rounds once, whatever it is decomposed into. */
 static void check(const Job *job, int output, const void *bytes) {
   const Tensor *exact = &job->exact[output], *rounded = &job->rounded[output];
   DType dtype = rounded->type->dtype;
-  double near = op_case_tolerance(job->graph, dtype), wide = near;
-  for (int i = 0; i < job->graph->inputs.n; i++)
-    wide = fmax(wide, tolerance_decomposed(job->inputs[i].type->dtype));
+  double near = op_case_tolerance(job->graph, dtype);
+  double lost = rounds_inside(job, dtype) ? tolerance_decomposed(dtype)
+                                          : tolerance(DT_f32);
   for (int64_t i = 0; i < type_elements(rounded->type); i++) {
     double got = element_from_bytes(dtype, bytes, i);
-    double x = rounded->data[i], y = dtype_round(dtype, exact->data[i]);
+    double x = rounded->data[i], y = exact->data[i];
+    double least = fabs(dtype_round(dtype, y) - y);
     bool is_near = got == x || fabs(got - x) <= near * fmax(1, fabs(x));
-    bool is_right = got == y || fabs(got - y) <= wide * fmax(1, fabs(y));
+    bool is_right =
+        got == y || fabs(got - y) <= least + lost * fmax(1, fabs(y));
     if (isnan(got) && isnan(x) && isnan(y)) continue;
     cr_assert(is_near && is_right,
               "%s: result %d, element %d is %.9g, not %.9g (exactly %.9g)",
