@@ -45,8 +45,9 @@ def conv_bn(net, x, stride=1, pad=None, eps=1e-5, group=0):
     if group == 0:
         return F.batch_norm(x, mean, var, net["g"], net["b"], True, 0.1, eps)
     with torch.no_grad():
-        mean.mul_(0.9).add_(0.1 * x.mean((0, 2, 3)))
-        var.mul_(0.9).add_(0.1 * x.var((0, 2, 3), unbiased=True))
+        wide = x.to(mean.dtype)
+        mean.mul_(0.9).add_(0.1 * wide.mean((0, 2, 3)))
+        var.mul_(0.9).add_(0.1 * wide.var((0, 2, 3), unbiased=True))
     return torch.cat([F.batch_norm(g, None, None, net["g"], net["b"], True,
                                    0.1, eps) for g in x.split(group)])
 
@@ -218,7 +219,7 @@ def block(net, x):
 def vit(net, x):
     x = F.conv2d(x, net["w"], net["b"], 8).flatten(2).transpose(1, 2)
     first = net["first"].expand(x.shape[0], 1, -1)
-    x = torch.cat([first, x], 1) + net["pos"]
+    x = net.stream(torch.cat([first, x], 1) + net["pos"])
     for i in range(2):
         x = net.layer("block", block, net.act("x[2]", x, "BTC") if i == 0
                       else x, index=f"[{i}]")

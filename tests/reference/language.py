@@ -70,7 +70,7 @@ def linear(x, p, b):
 
 
 def gpt(p, rows, t, activation):
-    x = F.embedding(rows[:, :t], p["wte"]) + p["wpe"]
+    x = p.stream(F.embedding(rows[:, :t], p["wte"]) + p["wpe"])
     for i in range(2):
         x = encoder_layer(p, x, f"block[{i}].", 2, never(t), mlp=DIRECT,
                           activation=activation)
@@ -101,7 +101,7 @@ def pretraining():
 def bert(p, rows):
     tok, seg, word, pair = rows.split((7, 7, 7, 1), 1)
     e = "encoder."
-    x = p["wte"][tok] + p[e + "wpe"] + p[e + "wse"][seg]
+    x = p.stream(p["wte"][tok] + p[e + "wpe"] + p[e + "wse"][seg])
     x = norm(x, p, e + "norm.", 1e-12)
     for i in range(2):
         x = encoder_layer(p, x, f"{e}block[{i}].", 2, attn="attention.",
@@ -124,7 +124,7 @@ def digits():
 def vit_digits(p, rows):
     x = rows[:, :64].to(p.dtype).reshape(4, 1, 8, 8) / 4 - 1
     x = F.unfold(x, 2, stride=2).transpose(1, 2)
-    x = linear(x, p, "linear[0].") + p["pos"]
+    x = p.stream(linear(x, p, "linear[0].") + p["pos"])
     for i in range(2):
         x = encoder_layer(p, x, f"block[{i}].", 2, attn="attention.",
                           mlp=LINEAR)
@@ -165,7 +165,7 @@ def grouped(p, b, x):
 
 @model("llama_small", tokens(55, 2, 12, 19), 0.05)
 def llama(p, rows):
-    x = p["wte"][rows[:, :6]]
+    x = p.stream(p["wte"][rows[:, :6]])
     for i in range(2):
         b = f"block[{i}]."
         x = p.act(b + "x", x + grouped(p, b, rms(x, p[b + "rms[0].g"])), "BTC")
@@ -208,7 +208,7 @@ def experts(x, p, b, top, capacity, expert):
 @model("mixtral_small", tokens(56, 2, 12, 19), 0.005,
        scales={"wg": (1, 0)}, margin=0.005)
 def mixtral(p, rows):
-    x, extra = p["wte"][rows[:, :6]], 0
+    x, extra = p.stream(p["wte"][rows[:, :6]]), 0
     for i in range(2):
         b = f"moe_block[{i}]."
         m = b + "experts."
@@ -228,7 +228,7 @@ def mixtral(p, rows):
 @model("charmoe_small", tokens(57, 3, 16, 32), 0.02,
        scales={"wg": (1, 0)})
 def charmoe(p, rows):
-    x, extra = p["wte"][rows[:, :8]] + p["wpe"], 0
+    x, extra = p.stream(p["wte"][rows[:, :8]] + p["wpe"]), 0
     for i in range(2):
         b = f"moe_block[{i}]."
         m = b + "experts."
@@ -297,7 +297,7 @@ def rms6(x, g):
        scales={"emb": (1.5, 0), "wg": (1, 0)})
 def switch(p, rows):
     src, tgt = rows[:, :24], rows[:, 24:]
-    m, extra = p["emb"][src], 0
+    m, extra = p.stream(p["emb"][src]), 0
     near = bias(p["buckets[0].w"], 24, 24, False)
     for i in range(2):
         b = f"encoder[{i}]."
@@ -306,7 +306,7 @@ def switch(p, rows):
         out, loss = feed(p, b + "feed.", rms6(m, p[b + "rms[1].g"]), i == 1)
         m, extra = m + out, extra + loss
     m = rms6(m, p["rms[0].g"])
-    x = p["emb"][F.pad(tgt, (1, 0))[:, :-1]]
+    x = p.stream(p["emb"][F.pad(tgt, (1, 0))[:, :-1]])
     past = bias(p["buckets[1].w"], 18, 18, True)
     for i in range(2):
         b = f"decoder[{i}]."

@@ -64,7 +64,7 @@ def words(seed, *columns):
 @model("grouped_small", words(74, (6, 0, 19), (6, 0, 5))[:2], 0.1)
 def ignoring(p, rows):
     """Rows and columns that the loss ignores, and pointwise operators."""
-    x = p["wte"][rows[:, :6]]
+    x = p.stream(p["wte"][rows[:, :6]])
     for i in range(2):
         b = f"block[{i}]."
         x = x + grouped(p, b, rms(x, p[b + "rms[0].g"]))
@@ -90,7 +90,8 @@ def padded():
 def padding(p, rows):
     """Attention past padding, behind a norm with a small epsilon."""
     tok, seg, y = rows[:, :7], rows[:, 7:14], rows[:, 14:]
-    x = norm(p["wte"][tok] + p["wpe"] + p["wse"][seg], p, "norm[0].", 1e-12)
+    x = p.stream(p["wte"][tok] + p["wpe"] + p["wse"][seg])
+    x = norm(x, p, "norm[0].", 1e-12)
     for i in range(2):
         b = f"block[{i}]."
         a = b + "attention."

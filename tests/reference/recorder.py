@@ -7,18 +7,31 @@ A record MODEL.safetensors holds, all in f64:
     made/PATH      scale, shift and sizes of a parameter or state before the
                    first step: element i is shift + scale u(i), rounded to f32,
                    with u from the path, i and the seed (`uniform`)
-    loss           of the first step
+    loss           of ten steps
     grad/PATH      sketch of a gradient of the first step
     value/PATH     sketch of a value of the first forward pass
+    step/PATH      sketch of a state after the first step
     ten/PATH       sketch of a parameter or state after ten steps of sgd with
                    momentum 0.9 on the same data
-    error/PATH     how far PyTorch's own results lie from its f64: gradient in
-                   f32, after ten steps in f32, gradient in bf16, after ten
-                   steps in bf16; relative, in L2, the worst of several orders
-                   of summation or throws of rounding (-1: has none)
+    error/PATH     how far PyTorch's own f32 lies from its f64: the gradient
+                   (-1: a state) and after ten steps; relative, in L2, the worst
+                   of several orders of summation
     floor          what an error of grad/ is relative to where the norm is less
                    than a millionth of it: some gradients are zero but for
                    rounding, like that of a key's bias
+    half/PATH      how far PyTorch's own bf16 (autocast) lies from its f64: the
+                   worst of THROWS throws, their root mean square, and the norm
+                   that both are relative to, once of the gradient or of how far
+                   the first step moved a state, once of how far ten moved it
+    half           means over the tensors of what a throw is off, relative to
+                   the root mean square of all, for the throw where it is worst:
+                   of gradients, states after the first step, ten steps; then
+                   how far the losses are off, the worst throw's and the root
+                   mean square
+
+The first throw is the record; another one moves every parameter by 2^-8 of
+itself, up or down, and compares bf16 with f64 from there: the same model with
+other roundings.
 
 A sketch is the norm of a tensor, then its elements if they are 16 at most, else
 16 sums of all elements with signs of chance (`bits`).  The mean square of the
@@ -37,7 +50,8 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call
 
-STEPS, MOMENTUM, SUMS, SEEDS = 10, 0.9, 16, 5
+STEPS, MOMENTUM, SUMS, SEEDS, THROWS = 10, 0.9, 16, 5, 16
+LEAST_HALF = 2**-12
 
 
 def write_safetensors(path, tensors):
@@ -124,6 +138,13 @@ class Net:
         """Remembers a value under the path that it has in the graph."""
         self.acts[self.prefix + name] = (value.detach(), dims)
         return value
+
+    def stream(self, x):
+        """Where layers add to `x`: in bf16 it is rounded from the start, as by
+        the language's rule for what several operators read, and so is every
+        sum; autocast alone would keep it in f32."""
+        is_half = torch.is_autocast_enabled("cpu")
+        return x.bfloat16() if is_half else x
 
     def images(self, numbers, shape, times):
         """As the .dnn files make them: csv / 4 - 1, enlarged."""
@@ -258,8 +279,10 @@ class Run:
                 return
             if step == 0:
                 self.acts = net.acts
-                self.grads = {k: t.grad.double().numpy().copy()
+                self.first = {k: t.grad.double().numpy().copy()
                               for k, t in p.items()}
+                self.first |= {k: t.double().numpy().copy()
+                               for k, t in s.items()}
             optimizer.step()
         self.last = {k: t.detach().double().numpy()
                      for k, t in {**p, **s}.items()}
@@ -332,24 +355,28 @@ class Trial:
         self.is_clear = self.exact.margin >= spec.margin
         if not self.is_clear:           # rounding could change a choice
             return
-        grads = self.exact.grads.values()
+        grads = [self.exact.first[k] for k in params]
         self.floor = 1e-2 * np.sqrt(sum(np.sum(g * g) for g in grads))
         self.kinks = max(self.worst(self.run(torch.float64, nudge=n))
                          for n in (3e-7, -3e-7))
         self.roughness = self.worst(self.run(torch.float64, nudge=2**-10))
 
-    def run(self, dtype, half=False, layout=torch.contiguous_format, nudge=0,
-            margin=0):
-        """`nudge`: how far each number is moved, up or down, of itself."""
-        start = {k: self.values[k] * (1 + nudge * np.sign(
-                     uniform(f"{k} {nudge}", self.values[k].shape, 0)))
-                 for k in self.params}
+    def run(self, dtype, nudge=0, **named):
+        return self.run_from(self.moved(nudge, nudge), dtype, **named)
+
+    def moved(self, nudge, throw):
+        """Each number of the parameters by this of itself, up or down."""
+        return {k: self.values[k] * (1 + nudge * np.sign(
+                    uniform(f"{k} {throw}", self.values[k].shape, 0)))
+                for k in self.params}
+
+    def run_from(self, start, dtype, **named):
         return Run(self.spec, start, {k: self.values[k] for k in self.states},
-                   dtype, half, layout, margin)
+                   dtype, **named)
 
     def worst(self, run):
-        return max([off(run.grads[k], g, self.floor)
-                    for k, g in self.exact.grads.items()] +
+        return max([off(run.first[k], self.exact.first[k], self.floor)
+                    for k in self.params] +
                    [off(run.last[k], v) for k, v in self.exact.last.items()])
 
 
@@ -364,38 +391,92 @@ def choose(spec, params, states):
     return min(trials, key=lambda t: (t.kinks > 1e-4, t.roughness))
 
 
+# ---- how far PyTorch's own are off ----
+
+def narrow_errors(trial):
+    runs = [trial.run(torch.float32),
+            trial.run(torch.float32, layout=torch.channels_last)]
+    with torch.backends.mkldnn.flags(enabled=False):
+        runs.append(trial.run(torch.float32))
+    with mock.patch.object(F, "batch_norm", batch_norm):
+        runs.append(trial.run(torch.float32))
+    exact, out = trial.exact, {}
+    for path, last in exact.last.items():
+        first = max(off(r.first[path], exact.first[path], trial.floor)
+                    for r in runs) if path in trial.params else -1.0
+        ten = max(off(r.last[path], last) for r in runs)
+        out["error/" + path] = np.array([first, ten])
+    return out
+
+
+class Throw:
+    """Errors of bf16 from parameters near those of a trial, and the norms that
+    they are relative to, by path."""
+
+    def __init__(self, trial, number):
+        moved = trial.moved(2**-8 if number else 0, f"throw {number}")
+        start = {k: v.astype("f4") for k, v in moved.items()}
+        exact = trial.run_from(start, torch.float64, margin=trial.spec.margin)
+        self.is_clear = exact.margin >= trial.spec.margin
+        if not self.is_clear:
+            return
+        half = trial.run_from(start, torch.float32, half=True)
+        states = {k: trial.values[k] for k in trial.states}
+        self.grads = self.errors(half.first, exact.first, dict.fromkeys(start, 0))
+        self.steps = self.errors(half.first, exact.first, states)
+        self.ten = self.errors(half.last, exact.last, start | states)
+        self.loss = off(half.losses, np.array(exact.losses))
+
+    def errors(self, got, exact, start):
+        """Relative to the way from the start."""
+        norms = {k: np.linalg.norm(exact[k] - s) for k, s in start.items()}
+        floor = 1e-2 * np.linalg.norm(list(norms.values()))
+        norms = {k: floor if n < 1e-6 * floor else n for k, n in norms.items()}
+        return {k: (np.linalg.norm(got[k] - exact[k]) / n, n)
+                for k, n in norms.items()}
+
+
+def root_mean_square(errors):
+    return np.sqrt(np.mean(np.square(errors), -1))
+
+
+def half_errors(trial):
+    throws, number, out, shares = [], 0, {}, []
+    while len(throws) < THROWS:
+        throw = Throw(trial, number)
+        throws += [throw] if throw.is_clear else []
+        number += 1
+    for what in ("grads", "steps", "ten"):
+        norms = {k: n for k, (e, n) in getattr(throws[0], what).items()}
+        errors = np.array([[getattr(t, what)[k][0] for t in throws]
+                           for k in norms]).reshape(-1, THROWS)
+        errors = np.maximum(errors, LEAST_HALF)
+        typical = root_mean_square(errors)
+        for k, e, t in zip(norms, errors, typical):
+            out.setdefault("half/" + k, []).extend([e.max(), t, norms[k]])
+        shares.append((errors / typical[:, None]).mean(0).max() if norms else 0)
+    losses = [t.loss for t in throws]
+    out["half"] = np.array(shares + [max(losses), root_mean_square(losses)])
+    return out
+
+
 def record(dnnc, spec):
     params, states, orders = read_graph(dnnc, spec.name)
     trial = choose(spec, params, states)
-    exact, floor, made = trial.exact, trial.floor, trial.made
-    narrow = [trial.run(torch.float32),
-              trial.run(torch.float32, layout=torch.channels_last)]
-    with torch.backends.mkldnn.flags(enabled=False):
-        narrow.append(trial.run(torch.float32))
-    with mock.patch.object(F, "batch_norm", batch_norm):
-        narrow.append(trial.run(torch.float32))
-    # Nudges smaller than the rounding to bf16: as many throws of its dice.
-    half = [trial.run(torch.float32, True, nudge=n)
-            for n in (0, 2**-10, -2**-10, 2**-11, -2**-11)]
-    out = {"loss": np.array(exact.losses[0]), "floor": np.array(floor),
+    exact = trial.exact
+    out = {"loss": np.array(exact.losses), "floor": np.array(trial.floor),
            "seed": np.array(float(trial.seed))}
+    out |= narrow_errors(trial) | half_errors(trial)
     for path, last in exact.last.items():
-        out["made/" + path] = made[path]
+        out["made/" + path] = trial.made[path]
         out["ten/" + path] = sketch(path, last)
-        errors = [-1.0, -1.0, -1.0, -1.0]
-        for i, runs in enumerate((narrow, half)):
-            errors[2 * i + 1] = max(off(r.last[path], last) for r in runs)
-            if path in params:
-                errors[2 * i] = max(off(r.grads[path], exact.grads[path],
-                                        floor) for r in runs)
-        out["error/" + path] = np.array(errors)
-    for path, grad in exact.grads.items():
-        out["grad/" + path] = sketch(path, grad)
+        name = "grad/" if path in params else "step/"
+        out[name + path] = sketch(path, exact.first[path])
     for path, (value, dims) in exact.acts.items():
         order = [dims.index(d) for d in orders[path]]
         out["value/" + path] = sketch(path, value.permute(order).numpy())
     write_safetensors(spec.name + ".safetensors", out)
-    report(spec, trial, out, params)
+    report(spec, trial, out)
 
 
 def write_rows(spec):
@@ -404,10 +485,17 @@ def write_rows(spec):
             file.write(",".join(f"{v:g}" for v in row.tolist()) + "\n")
 
 
-def report(spec, trial, out, params):
-    worst = [max((out["error/" + k][i], k) for k in params) for i in range(4)]
-    print(f"{spec.name}: seed {trial.seed}, {len(params)} parameters, loss "
-          f"{trial.exact.losses[0]:.6f} to {trial.exact.losses[-1]:.6f}")
-    for what, (error, path) in zip(("f32 gradient", "f32 ten steps",
-                                    "bf16 gradient", "bf16 ten steps"), worst):
-        print(f"    PyTorch's worst {what}: {error:.2g} {path}")
+def report(spec, trial, out):
+    print(f"{spec.name}: seed {trial.seed}, {len(trial.params)} parameters, "
+          f"loss {trial.exact.losses[0]:.6f} to {trial.exact.losses[-1]:.6f}")
+    for i, what in enumerate(("gradient", "ten steps")):
+        error, path = max((v[i], k) for k, v in out.items()
+                          if k.startswith("error/"))
+        print(f"    PyTorch's worst f32 {what}: {error:.2g} {path[6:]}")
+    for what, i, paths in (("gradients", 1, trial.params),
+                           ("first step", 1, trial.states),
+                           ("ten steps", 4, trial.values)):
+        typical = [out["half/" + k][i] for k in paths]
+        if typical:
+            print(f"    PyTorch's bf16 {what}: median {np.median(typical):.2g}, "
+                  f"worst {max(typical):.2g}")

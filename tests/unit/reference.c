@@ -1,8 +1,9 @@
 // links: frontend passes runtime ir support
 /*
  * reference.c -- the models of tests/reference/records.def on the interpreter
- * in f64 against what PyTorch computed in f64: loss, gradients, some values on
- * the way, and parameters and states after ten steps.
+ * in f64 against what PyTorch computed in f64: loss, gradients, states after
+ * the first step, some values on the way, and parameters and states after ten
+ * steps.
  *
  * The emitted programs are compared with the same records by
  * tests/e2e/reference.sh.
@@ -56,6 +57,8 @@ static void check(const Case *c, const char *how, int level,
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
     if (output->role == ROLE_loss) compare_loss(c, how, outputs[i].data[0]);
+    if (output->role == ROLE_state)
+      compare(c, how, "step/", output->path, outputs[i]);
     if (output->role != (through ? ROLE_grad : ROLE_moment)) continue;
     const char *path = through ? output->path : output->path + strlen("sgd.m/");
     compare(c, how, "grad/", path, outputs[i]);
