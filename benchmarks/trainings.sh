@@ -2,6 +2,8 @@
 # trainings.sh [NAME...] -- trains the models that have data here (all, or those
 # named) and compares what they reach with the bar.  Ends with 1 if one fails.
 #
+# charmoe and chargpt in bf16 may lose 0.02 against the 1.883 of chargpt.
+#
 #   model | arguments of `dnnc run` | figure in the last line of --json | bar
 set -eu
 cd "$(dirname "$0")/.."
@@ -10,6 +12,7 @@ mlp          |                        | accuracy        | >= 0.94
 lenet        |                        | accuracy        | >= 0.97
 chargpt      | --ranks 2              | validation_loss | <= 1.93
 chargpt      | precision.compute=bf16 | validation_loss | <= 1.903
+charmoe      |                        | validation_loss | <= 1.903
 charlstm     |                        | validation_loss | <= 2.10
 charlstm     | precision.compute=bf16 | validation_loss | <= 2.040
 reverse      |                        | exact           | >= 0.99

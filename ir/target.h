@@ -19,6 +19,8 @@ struct Target {
   /* May a fused kernel hold these two nodes (on top of the pass's own rules)?
    */
   int max_fused_nodes, max_fused_inputs;
+  /* f64 in loops that memory sets the pace of costs nothing. */
+  bool has_free_f64;
   /* What the libraries at hand ask for, of a DnnGemm and a DnnConv of
    * runtime/program.h; NULL: nothing.  Set by tools, which see the runtime. */
   int64_t (*gemm_scratch)(const void *gemm);

@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum { bodies_own = false, bodies_walked = true };
-enum { only_any = -1, only_scan = OP_scan };
+enum { only_any = -1, only_scan = OP_scan, only_batchnorm = OP_batchnorm };
 
 static const PassInfo passes[] = {
 #define RUN(name, level, training_only, bodies, only, why)                     \

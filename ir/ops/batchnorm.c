@@ -10,7 +10,8 @@
  * the mean and the unbiased variance of all samples whatever the groups.
  *
  * Statistics take two passes: the mean first, then the mean square of what is
- * left.  Those of all groups together come from those of each: with
+ * left, in the dtype of the attribute of this name or that of the states.
+ * Those of all groups together come from those of each: with
  * d_g = mean_g - running mean,
  *
  *     mean = running mean + avg(d_g)
@@ -44,6 +45,7 @@ int infer_batchnorm(Module *module, const OpCall *call, Span span,
   NameSpan over = infer_names(&in, ATTR_over, true);
   for (int i = 0; i < over.n; i++) infer_size(&in, 0, over.items[i]);
   check_group(&in, over);
+  infer_dtype_attr(&in, DT_f32);
   for (int i = 0; i < 3; i++) infer_want_real(&in, i);
   infer_want_same_dims(&in, 1, 2);
   Dims dims = {0}, rest = {0};
@@ -80,6 +82,8 @@ typedef struct Norm {
 static Norm norm_of(Graph *graph, const Node *node, const Type *x,
                     DType dtype) {
   Norm norm = {.graph = graph, .dtype = dtype, .n_groups = 1};
+  if (node_has(node, ATTR_dtype))
+    dtype_find(node_name(node, ATTR_dtype), &norm.dtype);
   norm.over = node_names(node, ATTR_over, &norm.n_over);
   norm.group = node_int(node, ATTR_group, 0);
   norm.groups = name_intern(graph->module->names, "batchnorm.groups");
@@ -164,21 +168,23 @@ void decompose_batchnorm(Graph *graph, const Graph *from, int id,
   double count = 1, momentum = node_real(node, ATTR_momentum, 0);
   for (int i = 0; i < norm.n_over; i++)
     count *= (double)type_size(x, norm.over[i]);
+  Value states[] = {graph_cast(graph, inputs[1], norm.dtype),
+                    graph_cast(graph, inputs[2], norm.dtype)};
   Value batch_mean = m.mean, var = m.var;
   if (norm.n_groups > 1) {
-    Value away = graph_op2(graph, OP_sub, m.mean, inputs[1]);
+    Value away = graph_op2(graph, OP_sub, m.mean, states[0]);
     Value shift = average(&norm, away);
     Value square = graph_op2(graph, OP_mul, away, away);
     var = average(&norm, graph_op2(graph, OP_add, var, square));
     square = graph_op2(graph, OP_mul, shift, shift);
     var = graph_op2(graph, OP_sub, var, square);
     var = graph_op2(graph, OP_maximum, var, number(&norm, 0));
-    batch_mean = graph_op2(graph, OP_add, inputs[1], shift);
+    batch_mean = graph_op2(graph, OP_add, states[0], shift);
   }
   if (count > 1)
     var = graph_op2(graph, OP_mul, var, number(&norm, count / (count - 1)));
   for (int r = 1; r < 3; r++) {
-    Value now = move(&norm, inputs[r], r == 1 ? batch_mean : var, momentum);
+    Value now = move(&norm, states[r - 1], r == 1 ? batch_mean : var, momentum);
     now = graph_cast(graph, now, node->types[r]->dtype);
     out_results[r] = graph_transpose_to(graph, now, node->types[r]);
   }

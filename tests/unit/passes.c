@@ -108,6 +108,9 @@ static Graph *run_word(Case *c, Graph *graph, const char *word) {
     c->target.keeps = keeps_named;
     c->target.user = c->keeps;
     c->ctx.target = &c->target;
+  } else if (strcmp(word, "free_f64") == 0) {
+    c->target.has_free_f64 = true;
+    c->ctx.target = &c->target;
   } else if (strcmp(word, "begin") == 0) {
     c->ctx.begin = graph_create(c->module, name_intern(c->module->names, word));
   } else if (set_precision(c, word)) {
