@@ -24,6 +24,24 @@ def pictures(seed, n, shape, labels, classes):
     return np.hstack([digits, random.integers(0, classes, (n, labels))])
 
 
+def alike(seed, kinds, copies, shape, classes):
+    """Pictures of a few kinds, each one class: those of a kind differ by one in
+    a digit.  What a deep net makes of roundings differs in each, the gradient
+    adds up."""
+    random = np.random.default_rng(seed)
+    kind = pictures(seed, kinds, shape, 1, classes)
+    kind[:, -1] = np.arange(kinds)
+    rows = np.tile(kind, (copies, 1))
+    rows[:, :-1] += random.integers(-1, 2, (len(rows), kind.shape[1] - 1))
+    return rows.clip(0, 9)
+
+
+# Normalised values that a relu cuts where they are 1.7 deviations below the
+# mean: few stand where a rounding decides, so that bf16 says something about
+# gradients through many of them.
+CALM = {".g": (0.12, 0.6), ".b": (0.25, 1.0)}
+
+
 def smoothed(x, y):
     return F.cross_entropy(x, y, label_smoothing=0.1)
 
@@ -239,13 +257,13 @@ def vgg_loss(net, rows):
     return F.cross_entropy(vgg(net, x), rows[:, 192])
 
 
-@model("resnet_small", pictures(13, 8, (3, 12, 12), 1, 5), 0.005)
+@model("resnet_small", pictures(13, 8, (3, 12, 12), 1, 5), 0.005, CALM)
 def resnet_loss(net, rows):
     x = net.images(rows[:, :432], (-1, 3, 12, 12), 4)
     return smoothed(resnet(net, x), rows[:, 432])
 
 
-@model("inception_small", pictures(14, 6, (3, 27, 27), 1, 5), 1e-4)
+@model("inception_small", alike(14, 2, 4, (3, 27, 27), 5), 1e-4, CALM)
 def inception_loss(net, rows):
     out = inception(net, net.images(rows[:, :2187], (-1, 3, 27, 27), 4))
     return sum(share * smoothed(h, rows[:, 2187])
@@ -266,12 +284,15 @@ def vit_loss(net, rows):
 
 # ---- built of torchvision's modules ----
 
-def adopted(name, build, seed, n, shape, times, rate, loss, watch={}, **named):
+def adopted(name, build, seed, n, shape, times, rate, loss, watch={}, kinds=0,
+            **named):
     """`build`: a function that makes the module."""
     x = torch.zeros(2, shape[0], *(times * s for s in shape[1:]))
     adoptee, cells = Adopted(build(), x, watch=watch), int(np.prod(shape))
+    rows = (alike(seed, kinds, n // kinds, shape, 5) if kinds else
+            pictures(seed, n, shape, 1, 5))
 
-    @model(name, pictures(seed, n, shape, 1, 5), rate, **named)
+    @model(name, rows, rate, **named)
     def function(net, rows):
         x = net.images(rows[:, :cells], (-1, *shape), times)
         return loss(adoptee(net, x), rows[:, cells])
@@ -302,10 +323,10 @@ def three_heads(out, y):
         F.cross_entropy(out.aux_logits2, y))
 
 
-adopted("googlenet_small", thin_googlenet, 31, 4, (3, 16, 16), 4, 0.0005,
+adopted("googlenet_small", thin_googlenet, 31, 8, (3, 16, 16), 4, 0.0002,
         three_heads, {"inception3b": "mixed[1].concat",
                       "inception5a": "mixed[7].concat",
-                      "aux1": "side_head[0].linear[1]"})
+                      "aux1": "side_head[0].linear[1]"}, kinds=2, scales=CALM)
 
 
 def thin_squeezenet():
@@ -330,12 +351,13 @@ adopted("mobilenet_small",
         lambda: MobileNetV2(5, inverted_residual_setting=[
             [1, 8, 1, 1], [6, 8, 2, 2], [6, 16, 2, 2]], dropout=0),
         33, 4, (3, 8, 8), 4, 0.002, F.cross_entropy,
-        {"features.3": "inverted[1][1].y[3]"})
+        {"features.3": "inverted[1][1].y[3]"}, scales=CALM)
 
 adopted("densenet_small",
         lambda: DenseNet(4, (2, 2, 1, 1), 8, num_classes=5), 34, 6,
         (3, 16, 16), 4, 0.002, F.cross_entropy,
-        {"features.transition1": "half[1].avgpool", "classifier": "linear"})
+        {"features.transition1": "half[1].avgpool", "classifier": "linear"},
+        scales={".g": (0.15, 0.8), ".b": (0.25, 0.8)})
 
 adopted("lenet_small", lambda: nn.Sequential(
             nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5),
@@ -362,7 +384,7 @@ adopted("resnet_mnist_small", lambda: nn.Sequential(
             *no_stem(1), BasicBlock(4, 4), BasicBlock(4, 8, 2,
                                                       projection(4, 8, 2)),
             BasicBlock(8, 16, 2, projection(8, 16, 2)), *head(16)),
-        41, 4, (1, 14, 14), 2, 0.005, smoothed, {"4": "basic[1].relu[1]"})
+        36, 4, (1, 14, 14), 2, 0.005, smoothed, {"4": "basic[1].relu[1]"})
 
 
 class Shortcut(nn.Module):
@@ -452,7 +474,7 @@ def reduction_cell(net, x, before, out):
     return net.act("concat", torch.cat([e, f, g], 1), "NCYX")
 
 
-@model("amoebanet_small", pictures(39, 4, (3, 16, 16), 1, 5), 0.001)
+@model("amoebanet_small", alike(42, 2, 4, (3, 16, 16), 5), 3e-4, CALM)
 def amoebanet(net, rows):
     x = net.images(rows[:, :768], (-1, 3, 16, 16), 4)
     x = before = operation(net, x, 2)
