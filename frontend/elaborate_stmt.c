@@ -8,6 +8,7 @@
  */
 #include "frontend/internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char *const pins[] = {"remat", "keep",  "offload", "stage",
@@ -370,12 +371,16 @@ static bool exec_repeat(Elab *e, const Stmt *stmt) {
     return poison_body(e, &stmt->body);
   Frame *frame = e->frame;
   const char *positions = frame->positions;
+  size_t n_before = strlen(positions);
+  enum { MOST_DIGITS = 24 };
+  char *own = arena_alloc(e->arena, n_before + MOST_DIGITS);
+  memcpy(own, positions, n_before);
+  frame->positions = own;
   int n_locals = frame->locals.n, errors = diags_errors(e->diags);
   bool returned = false;
   for (int64_t i = 0; i < turns.n && !returned; i++) {
     if (!elab_step(e, stmt->span) || diags_errors(e->diags) > errors) break;
-    frame->positions =
-        name_format(e->names, "%s[%lld]", positions, (long long)i);
+    snprintf(own + n_before, MOST_DIGITS, "[%lld]", (long long)i);
     Val turn = turns.list ? turns.list->items[i] : val_int(turns.first + i);
     frame_set(e, stmt->names.names[0], turn, stmt->names.spans[0]);
     returned = exec_body(e, &stmt->body);

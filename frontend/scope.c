@@ -275,8 +275,9 @@ Name scope_join(Elab *e, Name prefix, const char *label,
                 const char *positions) {
   /* A deep recursion makes long paths: bytes are part of what it costs. */
   e->program->spent.steps += (int64_t)strlen(prefix) / 16;
-  return name_format(e->names, "%s%s%s%s", prefix, *prefix && *label ? "." : "",
-                     label, positions);
+  const char *dot = *prefix && *label ? "." : "";
+  const char *const parts[] = {prefix, dot, label, positions};
+  return name_join(e->names, parts, ARRAY_LENGTH(parts));
 }
 
 Name scope_path(Elab *e, const void *place, const char *fallback) {

@@ -59,8 +59,7 @@ static Attr copy_attr(Arena *arena, const Attr *attr) {
 }
 
 /* Insertion sort: a node has a handful. */
-static void set_attrs(Arena *arena, Node *node, const Attr *attrs, int n) {
-  Attr *sorted = ARENA_ARRAY(arena, Attr, n);
+static void sort_attrs(Arena *arena, Attr *sorted, const Attr *attrs, int n) {
   for (int i = 0; i < n; i++) {
     int j = i;
     for (; j > 0 && sorted[j - 1].key > attrs[i].key; j--) {
@@ -68,27 +67,41 @@ static void set_attrs(Arena *arena, Node *node, const Attr *attrs, int n) {
     }
     sorted[j] = copy_attr(arena, &attrs[i]);
   }
-  node->attrs = sorted;
-  node->n_attrs = n;
 }
 
+/* A node and its arrays are one allocation: there may be millions. */
 static Value append(Graph *graph, Op op, const Value *inputs, int n_inputs,
                     const Attrs *attrs, const Type *const *types, int n_results,
                     Graph *body) {
+  enum { NODE_BYTES = (sizeof(Node) + 7) & ~7 };
   Arena *arena = graph->module->arena;
-  for (int i = 0; i < n_inputs; i++) check_value(graph, inputs[i]);
-  Node *node = ARENA_NEW(arena, Node);
-  node->op = op;
-  node->phase = graph->phase;
-  node->span = graph->span;
-  node->path = graph->path;
-  node->n_inputs = n_inputs;
-  node->n_results = n_results;
-  node->inputs = arena_copy(arena, inputs, n_inputs * sizeof(Value));
-  node->types = arena_copy(arena, types, n_results * sizeof(Type *));
-  node->body = body;
-  set_attrs(arena, node, attrs ? attrs->items : NULL, attrs ? attrs->n : 0);
-  vec_push(arena, &graph->nodes, node);
+  int n_attrs = attrs ? attrs->n : 0;
+  size_t attrs_bytes = (size_t)n_attrs * sizeof(Attr);
+  size_t types_bytes = (size_t)n_results * sizeof *types;
+  size_t inputs_bytes = (size_t)n_inputs * sizeof *inputs;
+  char *node =
+      arena_alloc(arena, NODE_BYTES + attrs_bytes + types_bytes + inputs_bytes);
+  Attr *own_attrs = (Attr *)(node + NODE_BYTES);
+  const Type **own_types = (const Type **)((char *)own_attrs + attrs_bytes);
+  Value *own_inputs = (Value *)((char *)own_types + types_bytes);
+  for (int i = 0; i < n_inputs; i++) {
+    check_value(graph, inputs[i]);
+    own_inputs[i] = inputs[i];
+  }
+  for (int i = 0; i < n_results; i++) own_types[i] = types[i];
+  if (attrs) sort_attrs(arena, own_attrs, attrs->items, n_attrs);
+  *(Node *)node = (Node){.op = op,
+                         .phase = graph->phase,
+                         .n_inputs = n_inputs,
+                         .n_results = n_results,
+                         .n_attrs = n_attrs,
+                         .inputs = own_inputs,
+                         .types = own_types,
+                         .attrs = own_attrs,
+                         .body = body,
+                         .span = graph->span,
+                         .path = graph->path};
+  vec_push(arena, &graph->nodes, (Node *)node);
   return (Value){graph->nodes.n - 1, 0};
 }
 
@@ -155,7 +168,7 @@ static Value copy_input(Graph *to, const Graph *from, Node *node) {
     Attrs attrs = {0};
     attrs_int(&attrs, ATTR_slot, to->inputs.n);
     copy = arena_copy(arena, node, sizeof *node);
-    set_attrs(arena, copy, attrs.items, attrs.n);
+    copy->attrs = arena_copy(arena, attrs.items, sizeof(Attr));
   }
   vec_push(arena, &to->nodes, copy);
   vec_push(arena, &to->inputs, input);

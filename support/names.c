@@ -1,6 +1,6 @@
 /*
  * names.c -- interned strings: equal text, equal address.  An open hash table
- * whose slots hold the full hash, so that growing never reads a string again.
+ * whose slots hold the hash, so that growing never reads a string again.
  */
 #include "support/support.h"
 
@@ -8,9 +8,8 @@
 #include <string.h>
 
 typedef struct Slot {
-  uint64_t hash;
   Name name; /* NULL: empty */
-  size_t length;
+  uint32_t hash, length;
 } Slot;
 
 struct Names {
@@ -30,10 +29,10 @@ Names *names_create(Arena *arena) {
 }
 
 /* The slot that holds the text, or the empty one where it belongs. */
-static Slot *find(const Names *names, uint64_t hash, const char *text,
+static Slot *find(const Names *names, uint32_t hash, const char *text,
                   size_t length) {
   size_t mask = names->capacity - 1;
-  for (size_t i = (size_t)hash & mask;; i = (i + 1) & mask) {
+  for (size_t i = hash & mask;; i = (i + 1) & mask) {
     Slot *slot = &names->slots[i];
     if (!slot->name) return slot;
     if (slot->hash == hash && slot->length == length &&
@@ -50,21 +49,32 @@ static void grow(Names *names) {
   size_t mask = names->capacity - 1;
   for (size_t i = 0; i < n_old; i++) {
     if (!old[i].name) continue;
-    size_t place = (size_t)old[i].hash & mask;
+    size_t place = old[i].hash & mask;
     while (names->slots[place].name) place = (place + 1) & mask;
     names->slots[place] = old[i];
   }
 }
 
-Name name_intern_n(Names *names, const char *text, size_t length) {
-  uint64_t hash = hash_bytes(text, length, 0);
+/* `may_keep`: the text is in the arena and becomes the name if it is new. */
+static Name intern(Names *names, const char *text, size_t length,
+                   bool may_keep) {
+  ASSERT(length <= UINT32_MAX);
+  uint32_t hash = (uint32_t)hash_bytes(text, length, 0);
   Slot *slot = find(names, hash, text, length);
   if (slot->name) return slot->name;
-  char *copy = arena_alloc(names->arena, length + 1);
-  if (length) memcpy(copy, text, length);
-  *slot = (Slot){hash, copy, length};
+  Name name = text;
+  if (!may_keep) {
+    char *copy = arena_alloc(names->arena, length + 1);
+    if (length) memcpy(copy, text, length);
+    name = copy;
+  }
+  *slot = (Slot){name, hash, (uint32_t)length};
   if (++names->n * 2 > names->capacity) grow(names);
-  return copy;
+  return name;
+}
+
+Name name_intern_n(Names *names, const char *text, size_t length) {
+  return intern(names, text, length, false);
 }
 
 Name name_intern(Names *names, const char *text) {
@@ -83,5 +93,19 @@ Name name_format(Names *names, const char *format, ...) {
   va_start(args, format);
   char *text = arena_vprintf(names->arena, format, args);
   va_end(args);
-  return name_intern(names, text);
+  return intern(names, text, (size_t)n, true);
+}
+
+Name name_join(Names *names, const char *const *parts, int n) {
+  enum { MOST_PARTS = 4 };
+  ASSERT(n <= MOST_PARTS);
+  size_t lengths[MOST_PARTS], length = 0;
+  for (int i = 0; i < n; i++) length += lengths[i] = strlen(parts[i]);
+  char buffer[256];
+  bool fits = length < sizeof buffer;
+  char *text = fits ? buffer : arena_alloc(names->arena, length + 1),
+       *at = text;
+  for (int i = 0; i < n; at += lengths[i++]) memcpy(at, parts[i], lengths[i]);
+  *at = 0;
+  return intern(names, text, length, !fits);
 }

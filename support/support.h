@@ -115,6 +115,8 @@ Names *names_create(Arena *arena);
 Name name_intern(Names *names, const char *text);
 Name name_intern_n(Names *names, const char *text, size_t length);
 Name name_format(Names *names, const char *format, ...) PRINTF_LIKE(2, 3);
+/* At most four parts, one after the other: what paths are made with. */
+Name name_join(Names *names, const char *const *parts, int n);
 
 /* ---- map.c: a hash table from 64-bit keys or pointers; insertion order is
  *      kept for iteration, so that walking one is deterministic ---- */

@@ -253,10 +253,24 @@ static void check_dims(Infer *in, const Dims *dims) {
   }
 }
 
+static bool has_dims(const Type *type, const Dims *dims) {
+  bool same = type->rank == dims->n;
+  for (int i = 0; i < dims->n && same; i++)
+    same = type->dims[i].name == dims->items[i].name &&
+           type->dims[i].size == dims->items[i].size &&
+           type->dims[i].split == dims->items[i].split;
+  return same;
+}
+
 const Type *infer_result(Infer *in, DType dtype, const Dims *dims) {
   if (in->failed) return NULL; /* do not report what follows from it */
   check_dims(in, dims);
   if (in->failed) return NULL;
+  for (int i = 0; i < in->call->n_inputs; i++) {
+    const Type *type = in->call->types[i];
+    if (type->dtype == dtype && !type->partial && has_dims(type, dims))
+      return type;
+  }
   Type *type = type_create(in->module->arena, dtype, dims->n);
   for (int i = 0; i < dims->n; i++) type->dims[i] = dims->items[i];
   return type;

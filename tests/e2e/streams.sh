@@ -1,7 +1,8 @@
 #!/bin/bash
 # Where output goes wrong: standard output closed or full is said and is exit
-# code 3, and never becomes part of a file; a build that is ended early leaves
-# nothing behind; a timeline that does not fit is not left as half a file.
+# code 3, and never becomes part of a file; what a failing compiler printed is
+# shown; a build that is ended early leaves nothing behind; a timeline that does
+# not fit is not left as half a file.
 . "$(dirname "$0")/lib.sh"
 cp -r "$root/models" .
 export OMP_NUM_THREADS=1
@@ -47,6 +48,21 @@ left=$(ls -d "$XDG_CACHE_HOME"/dnnc/run-* | wc -l)
 kill -TERM $alive
 wait $alive
 [ "$left" = 1 ] || fail "after a killed run: $left folders, not the one in use"
+
+# ---- a compiler that fails: the start of what it printed, however much ----
+cat >failing-cc <<'END'
+#!/bin/sh
+[ "$1" = --version ] && exit 0
+[ -n "$SILENT" ] || { echo "the reason"; seq 300000; }
+exit 1
+END
+chmod +x failing-cc
+CC=$work/failing-cc "$dnnc" build models/mlp.dnn --quiet -o m.bundle 2>err
+[ $? = 3 ] && grep -q '^the reason$' err || { head -c 500 err; fail "a long log"; }
+[ "$(wc -c <err)" -lt 10000 ] || fail "all of a long log"
+SILENT=1 CC=$work/failing-cc "$dnnc" build models/mlp.dnn --quiet -o m.bundle 2>err
+[ $? = 3 ] && grep -q 'it printed nothing' err || { cat err; fail "no log"; }
+[ ! -e m.bundle ] || fail "a failed build left a bundle"
 
 # ---- a build that is ended ----
 stand_in_cc

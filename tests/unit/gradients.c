@@ -266,33 +266,32 @@ Test(gradients, extremum_takes_the_first) {
   cr_values(outputs[1], 0, 0, 1, 0, 0, 0, 0);
 }
 
-Test(gradients, ties_share_between_operands) {
+/* The loss, sum(op(a, b)), and its gradients: of `a`, and of `b` if it is a
+ * parameter. */
+static Tensor *run_pair(Op op, Role of_b, const double *a, const double *b) {
   Module *module = module_create();
   Graph *graph = make_graph(module);
-  Value a = make_input(graph, ROLE_param, "a", "f64 B:3");
-  Value b = make_input(graph, ROLE_param, "b", "f64 B:3");
-  Value y = graph_op2(graph, OP_maximum, a, b);
-  make_output(graph, ROLE_loss, "loss", make1(graph, "sum", "over=B", y));
-  const Type *type = graph_type(graph, a);
-  Tensor inputs[] = {tensor_of(module->arena, type, (double[]){1, 2, 3}),
-                     tensor_of(module->arena, type, (double[]){1, 3, 2})};
-  Tensor *outputs = run(differentiate(graph), INTERP_f64, inputs);
+  Value x = make_input(graph, ROLE_param, "a", "f64 B:3");
+  Value y = make_input(graph, of_b, "b", "f64 B:3");
+  Value z = graph_op2(graph, op, x, y);
+  make_output(graph, ROLE_loss, "loss", make1(graph, "sum", "over=B", z));
+  const Type *type = graph_type(graph, x);
+  Tensor inputs[] = {tensor_of(module->arena, type, a),
+                     tensor_of(module->arena, type, b)};
+  return run(differentiate(graph), INTERP_f64, inputs);
+}
+
+Test(gradients, ties_share_between_operands) {
+  const double a[] = {1, 2, 3}, b[] = {1, 3, 2};
+  Tensor *outputs = run_pair(OP_maximum, ROLE_param, a, b);
   cr_values(outputs[1], 0, 0.5, 0, 1);
   cr_values(outputs[2], 0, 0.5, 1, 0);
 }
 
 /* x^0 is 1 everywhere: 0 times the infinite 0^-1 must not come up. */
 Test(gradients, zero_to_the_zero) {
-  Module *module = module_create();
-  Graph *graph = make_graph(module);
-  Value x = make_input(graph, ROLE_param, "x", "f64 B:3");
-  Value p = make_input(graph, ROLE_data, "p", "f64 B:3");
-  Value y = graph_op2(graph, OP_pow, x, p);
-  make_output(graph, ROLE_loss, "loss", make1(graph, "sum", "over=B", y));
-  const Type *type = graph_type(graph, x);
-  Tensor inputs[] = {tensor_of(module->arena, type, (double[]){0, 0, 0}),
-                     tensor_of(module->arena, type, (double[]){0, 1, 2})};
-  Tensor *outputs = run(differentiate(graph), INTERP_f64, inputs);
+  const double zeros[] = {0, 0, 0}, powers[] = {0, 1, 2};
+  Tensor *outputs = run_pair(OP_pow, ROLE_data, zeros, powers);
   cr_values(outputs[0], 0, 1);
   cr_values(outputs[1], 0, 0, 1, 0);
 }

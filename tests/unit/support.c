@@ -90,6 +90,11 @@ Test(names, equal_text_is_one_address) {
     cr_assert_eq(name_intern_n(names, text, (size_t)n - 1), first[i]);
   }
   cr_assert_neq(name_intern(names, ""), name_intern(names, "a"));
+  char far[300] = {0};
+  memset(far, 'x', sizeof far - 1);
+  const char *const parts[] = {"na", "", "me", "7"}, *const far_parts[] = {far};
+  cr_assert_eq(name_join(names, parts, 4), first[7]);
+  cr_assert_eq(name_join(names, far_parts, 1), name_intern(names, far));
   memory_destroy(memory);
 }
 
