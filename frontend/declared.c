@@ -31,10 +31,14 @@ static void add(Together *together, Name name, const Span *span) {
   diag_note(d, *first, "it is here already");
 }
 
-static void check_names(Together *together, const NameList *list) {
+/* `_` takes any number of values that nothing reads. */
+static void check_names(Together *together, const NameList *list,
+                        bool are_assigned) {
   for (int i = 0; i < list->n; i++) {
     check_name(together->program, list->names[i], list->spans[i]);
-    add(together, list->names[i], &list->spans[i]);
+    bool is_dropped = list->n == 1 || list->names[i][0] == '_';
+    if (!are_assigned || !is_dropped)
+      add(together, list->names[i], &list->spans[i]);
   }
 }
 
@@ -64,11 +68,8 @@ static void check_body(Program *program, const StmtList *body) {
   for (int i = 0; i < body->n; i++) {
     const Stmt *stmt = body->data[i];
     Together together = {program, NULL};
-    if (stmt->kind == STMT_param || stmt->kind == STMT_state)
-      check_names(&together, &stmt->names);
-    else
-      for (int j = 0; j < stmt->names.n; j++)
-        check_name(program, stmt->names.names[j], stmt->names.spans[j]);
+    bool declares = stmt->kind == STMT_param || stmt->kind == STMT_state;
+    check_names(&together, &stmt->names, !declares);
     check_type(program, stmt->type);
     check_formals(program, &stmt->carries);
     check_body(program, &stmt->body);
@@ -78,8 +79,8 @@ static void check_body(Program *program, const StmtList *body) {
 
 static void check_layer(Program *program, const Item *item) {
   Together generics = {program, NULL};
-  check_names(&generics, &item->generics_in);
-  check_names(&generics, &item->generics_out);
+  check_names(&generics, &item->generics_in, false);
+  check_names(&generics, &item->generics_out, false);
   for (int i = 0; i < item->formals.n; i++) {
     const Formal *formal = &item->formals.items[i];
     if (strcmp(formal->name, "name") == 0)

@@ -56,6 +56,10 @@ static bool take_numbers(BuiltinCall *call, int row, Init *out) {
   double args[2] = {1, 0};
   for (int i = 0; i < formals->n_formals; i++) {
     if (!arg_real(call, i, &args[i])) return false;
+    if (!isfinite(args[i])) {
+      arg_wrong(call, i, "finite");
+      return false;
+    }
     if (args[i] > 0 || (kind != INIT_constant && args[i] == 0 &&
                         strchr(rows[row].name, '_') == NULL))
       continue;

@@ -8,6 +8,8 @@
  */
 #include "frontend/internal.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -132,10 +134,28 @@ static Role role_of(const Elab *e, const Stmt *stmt, const Type *type) {
   return is_lanes ? ROLE_lanes : ROLE_state;
 }
 
+/* A state may begin as infinity, as a running maximum does. */
+static bool begins_finite(Elab *e, const Stmt *stmt, const Type *type,
+                          Init init) {
+  double most = type->dtype == DT_f16 ? 65504 : FLT_MAX;
+  bool is_state = stmt->kind == STMT_state;
+  bool is_infinity = init.kind == INIT_constant && isinf(init.a);
+  if (dtype_class(type->dtype) != CLASS_REAL || fabs(init.a) <= most ||
+      (is_state && is_infinity))
+    return true;
+  Diag *d = diag(e->diags, DIAG_init_finite, stmt->value->span,
+                 is_state ? "state" : "parameter", dtype_name(type->dtype),
+                 val_describe(e, val_real(init.a)));
+  diag_help(d, "the largest finite %s is %.5g", dtype_name(type->dtype), most);
+  return false;
+}
+
 static Val new_param(Elab *e, const Stmt *stmt, const Name *place, Name path,
                      const Type *type, Span span) {
   Init init = {INIT_zeros, 0};
-  if (stmt->value && !elab_init(e, stmt->value, type, &init)) return POISON;
+  if (stmt->value && (!elab_init(e, stmt->value, type, &init) ||
+                      !begins_finite(e, stmt, type, init)))
+    return POISON;
   Role role = role_of(e, stmt, type);
   if (!is_like_training(e, role, path, type, span)) return POISON;
   e->graph->span = span;

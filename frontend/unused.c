@@ -94,14 +94,43 @@ void reads_of_ast(Map *reads, const Ast *ast) {
 
 /* ---- warnings ---- */
 
-static void warn_unused(Program *program, const Map *reads, Name name,
-                        Span span) {
-  if (name[0] != '_' && !map_has(reads, name))
-    diag(program->module->diags, DIAG_unused, span, name);
+/* Once for a name, however often it is assigned, and not for a parameter that
+ * was said to reach nothing: it counts as read from then on. */
+static void warn_unused(Program *program, Map *reads, Name name, Span span) {
+  Diags *diags = program->module->diags;
+  if (name[0] == '_' || map_has(reads, name)) return;
+  read_name(reads, name);
+  if (!diags_have(diags, DIAG_no_gradient, span) &&
+      !diags_have(diags, DIAG_unreached, span))
+    diag(diags, DIAG_unused, span, name);
 }
 
-static void warn_body(Program *program, const Map *reads,
-                      const StmtList *body) {
+static bool body_returns(const StmtList *body);
+
+static bool stmt_returns(const Stmt *stmt) {
+  return stmt->kind == STMT_return ||
+         (stmt->kind == STMT_if && body_returns(&stmt->body) &&
+          body_returns(&stmt->else_body));
+}
+
+static bool body_returns(const StmtList *body) {
+  for (int i = 0; i < body->n; i++)
+    if (stmt_returns(body->data[i])) return true;
+  return false;
+}
+
+/* All that stands behind a return is one mistake. */
+static bool warn_return(Program *program, const StmtList *body, int i) {
+  if (i + 1 == body->n || !stmt_returns(body->data[i])) return false;
+  Diag *d =
+      diag(program->module->diags, DIAG_after_return, body->data[i + 1]->span);
+  diag_note(d, body->data[i]->span,
+            body->data[i]->kind == STMT_if ? "every branch returns here"
+                                           : "it returns here");
+  return true;
+}
+
+static void warn_body(Program *program, Map *reads, const StmtList *body) {
   for (int i = 0; i < body->n; i++) {
     const Stmt *stmt = body->data[i];
     bool binds = stmt->kind == STMT_assign || stmt->kind == STMT_param ||
@@ -110,6 +139,7 @@ static void warn_body(Program *program, const Map *reads,
       warn_unused(program, reads, stmt->names.names[j], stmt->names.spans[j]);
     warn_body(program, reads, &stmt->body);
     warn_body(program, reads, &stmt->else_body);
+    if (warn_return(program, body, i)) return;
   }
 }
 

@@ -52,7 +52,7 @@ Diags *diags_create(Arena *arena) {
   return diags;
 }
 
-static bool is_known(const Diags *diags, DiagId id, Span span) {
+bool diags_have(const Diags *diags, DiagId id, Span span) {
   if (!span.source) return false;
   for (int i = 0; i < diags->kept.n; i++) {
     const Diag *old = diags->kept.data[i];
@@ -67,7 +67,7 @@ Diag *diag(Diags *diags, DiagId id, Span span, ...) {
   ASSERT(id < N_DIAGS);
   Diag *added = ARENA_NEW(diags->arena, Diag);
   *added = (Diag){.arena = diags->arena, .id = id, .span = span, .text = ""};
-  if (is_known(diags, id, span)) return added;
+  if (diags_have(diags, id, span)) return added;
   bool is_error = rows[id].severity == SEVERITY_error;
   int *count = is_error ? &diags->n_errors : &diags->n_warnings;
   if ((*count)++ >= (is_error ? MOST_ERRORS : MOST_WARNINGS)) return added;

@@ -205,6 +205,8 @@ void diag_note(Diag *diag, Span span, const char *format, ...)
     PRINTF_LIKE(3, 4);
 /* One help line; a second call replaces the first. */
 void diag_help(Diag *diag, const char *format, ...) PRINTF_LIKE(2, 3);
+/* Whether this was reported at this place. */
+bool diags_have(const Diags *diags, DiagId id, Span span);
 int diags_errors(const Diags *diags);
 int diags_warnings(const Diags *diags);
 /* All that was added since the last call, in order of addition:
