@@ -41,7 +41,17 @@ static const Setting *find_field(const Item *block, Name name) {
   return NULL;
 }
 
+/* One mistake: a block without a name cannot be read either. */
+static bool is_unnamed(const Elab *e, const Item *item) {
+  if (strcmp(item->block, "data") != 0 || item->name) return false;
+  Diag *d = diag(e->diags, DIAG_data_without_name, item->name_span);
+  diag_help(d, "as in 'data text { ... }', whose fields are text.x and so on");
+  return true;
+}
+
 static void unknown_block(Elab *e, const Expr *x) {
+  for (int i = 0; i < e->program->blocks.n; i++)
+    if (is_unnamed(e, e->program->blocks.data[i])) return;
   VEC(const char *) names = {0};
   for (int i = 0; i < e->program->blocks.n; i++) {
     const Item *item = e->program->blocks.data[i];
@@ -426,11 +436,7 @@ void data_read(Elab *e, Model *model, const Elab *read) {
   for (int i = 0; i < program->blocks.n; i++) {
     const Item *item = program->blocks.data[i];
     if (strcmp(item->block, "data") != 0) continue;
-    if (!item->name) {
-      diag(e->diags, DIAG_data_without_name, item->name_span);
-      continue;
-    }
-    if (!is_used(read, item)) continue;
+    if (is_unnamed(e, item) || !is_used(read, item)) continue;
     spans[model->n_data] = item->name_span;
     read_block(e, item, &model->data[model->n_data++]);
   }

@@ -257,10 +257,14 @@ static Span arg_span(const BuiltinCall *call, int i) {
   return call->exprs[i] ? call->exprs[i]->span : call->x->span;
 }
 
+static Diag *wrong(const BuiltinCall *call, int i, const char *wanted) {
+  return diag(call->e->diags, DIAG_wrong_argument, arg_span(call, i),
+              call->builtin->formals[i].name, call->builtin->name, wanted,
+              val_describe(call->e, call->args[i]));
+}
+
 Val arg_wrong(BuiltinCall *call, int i, const char *wanted) {
-  diag(call->e->diags, DIAG_wrong_argument, arg_span(call, i),
-       call->builtin->formals[i].name, call->builtin->name, wanted,
-       val_describe(call->e, call->args[i]));
+  wrong(call, i, wanted);
   return POISON;
 }
 
@@ -286,6 +290,17 @@ bool arg_real_tensor(BuiltinCall *call, int i) {
   if (dtype_class(elab_type(call->e, call->args[i])->dtype) != CLASS_REAL)
     call->args[i] = elab_cast(call->e, call->args[i], DT_f32);
   return val_is_tensor(call->args[i]);
+}
+
+bool arg_class(BuiltinCall *call, int i, DTypeClass class) {
+  if (dtype_class(elab_type(call->e, call->args[i])->dtype) == class)
+    return true;
+  bool is_real = class == CLASS_REAL;
+  Diag *d = wrong(call, i, is_real ? "a real tensor" : "an integer tensor");
+  if (call->exprs[i] && call->exprs[i]->kind == EXPR_name)
+    diag_help(d, "cast(%s, %s) is one", call->exprs[i]->name,
+              is_real ? "f32" : "i32");
+  return false;
 }
 
 /* With --checked: x where 0 <= index < n, else not a number. */

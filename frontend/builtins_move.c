@@ -41,11 +41,7 @@ Val elab_pad(Elab *e, Val val, Name dim, int64_t before, int64_t after,
 /* ---- gather, scatter_add, one_hot, iota, size ---- */
 
 static bool arg_indices(BuiltinCall *call, int i) {
-  if (!arg_tensor(call, i)) return false;
-  DType dtype = elab_type(call->e, call->args[i])->dtype;
-  if (dtype_class(dtype) == CLASS_INT) return true;
-  arg_wrong(call, i, "an integer tensor");
-  return false;
+  return arg_tensor(call, i) && arg_class(call, i, CLASS_INT);
 }
 
 /* Under a name that no model can give, so that another dim may be called so. */

@@ -155,15 +155,9 @@ static bool check_classes(BuiltinCall *call) {
   if (!arg_tensor(call, 0) || !arg_tensor(call, 1) ||
       !arg_dims(call, 2, 0, true))
     return false;
-  if (dtype_class(elab_type(e, call->args[0])->dtype) != CLASS_REAL) {
-    arg_wrong(call, 0, "a real tensor");
+  if (!arg_class(call, 0, CLASS_REAL) || !arg_class(call, 1, CLASS_INT))
     return false;
-  }
   const Type *x = elab_type(e, call->args[0]), *y = elab_type(e, call->args[1]);
-  if (dtype_class(y->dtype) != CLASS_INT) {
-    arg_wrong(call, 1, "an integer tensor");
-    return false;
-  }
   if (!elab_unify(e, x, y, call->exprs[0], call->exprs[1], NULL, NULL))
     return false;
   const Type *rest = type_without(e->arena, x, call->dims[2].names, 1);

@@ -23,6 +23,7 @@ typedef struct Build { /* what the graphs of one model have in common */
   Name batch_dim;     /* or NULL */
   bool has_batch_dim; /* it is a dim of the file: its size can be set */
   int64_t batch;      /* by the setting; 0: as written */
+  Span batch_span;    /* of the setting */
   const Item *train_block, *sample_block;
   Elab *settings; /* reads settings; its graph stays empty */
   Elab *train;
@@ -316,7 +317,8 @@ static void set_batch_dim(Build *b, Name dim) {
 }
 
 /* The command line would be passed over without a word. */
-static void check_one_batch(Build *b, Span span) {
+static void check_one_batch(Build *b) {
+  Span span = b->batch_span;
   Global *global =
       b->has_batch_dim ? map_get(b->program.globals, b->batch_dim) : NULL;
   if (!global || !global->value ||
@@ -333,9 +335,8 @@ static void check_one_batch(Build *b, Span span) {
 static void read_batch(Build *b) {
   Elab *e = b->settings;
   if (!setting_int(e, b->train_block, "train", "batch", 1, &b->batch)) return;
-  SettingRef ref = setting_find(e, b->train_block, "train", "batch");
-  if (!b->has_batch_dim) diag(e->diags, DIAG_no_batch_dim, ref.span);
-  check_one_batch(b, ref.span);
+  b->batch_span = setting_find(e, b->train_block, "train", "batch").span;
+  check_one_batch(b);
   e->batch_dim = b->batch_dim;
   e->batch = b->batch;
   e->epoch = ++b->program.n_epochs;
@@ -380,6 +381,9 @@ static void build_train(Build *b) {
   b->train->reference = NULL;
   b->walk = b->train;
   bool is_good = add_loss(b->train, loss);
+  /* A wrong loss may be why no dim was found. */
+  if (is_good && b->batch && !b->has_batch_dim)
+    diag(module_of(b)->diags, DIAG_no_batch_dim, b->batch_span);
   if (is_good && !b->train->first_net)
     diag(module_of(b)->diags, DIAG_loss_without_net, loss->span);
   if (b->train->first_net) model->name = b->train->first_net->item->name;

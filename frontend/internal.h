@@ -439,6 +439,7 @@ Val arg_wrong(BuiltinCall *call, int i, const char *wanted);
 /* Argument checks; all report and return false. */
 bool arg_tensor(BuiltinCall *call, int i); /* numbers become scalars */
 bool arg_real_tensor(BuiltinCall *call, int i);
+bool arg_class(BuiltinCall *call, int i, DTypeClass class); /* of a tensor */
 bool arg_dims(BuiltinCall *call, int i, int of, bool is_single);
 bool arg_int(BuiltinCall *call, int i, int64_t least, int64_t *out);
 bool arg_ints(BuiltinCall *call, int i, int n, int64_t least, int64_t *out);
