@@ -128,11 +128,12 @@ static void add_name(Called *called, const char *text, size_t n) {
 
 static void add_path(Called *called, const char *path) {
   Text whole = text_create(called->e->arena);
-  for (const char *at = path; at && *at; at += *at == '.') {
-    size_t n = strcspn(at, ".[");
+  for (const char *at = path; at && *at; at += *at != '\0') {
+    size_t n = strcspn(at, ".![");
     add_name(called, at, n);
-    text_printf(&whole, "%s%.*s", at > path ? "." : "", (int)n, at);
-    at += strcspn(at, ".");
+    text_printf(&whole, "%.*s", (int)n, at);
+    at += strcspn(at, ".!");
+    if (*at) text_printf(&whole, "%c", *at);
   }
   add_name(called, text_string(&whole), whole.n);
 }

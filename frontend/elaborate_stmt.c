@@ -257,13 +257,17 @@ static void write_state(Elab *e, const Local *state, Val val, Span span) {
 
 /* ---- assignments ---- */
 
-/* A node that an assignment made is found under the name of its value. */
+/* A node that an assignment made is found under the name of its value, but
+ * where a parameter has this path. */
 static void name_node(Elab *e, const Expr *root, Val val, const Name *place) {
   if (!val_is_tensor(val)) return;
   Node *node = e->graph->nodes.data[val.tensor.node];
   Name path = scope_path(e, place, *place);
+  const Local *local = frame_local(e->frame, *place);
+  bool is_state = local && local->state_path;
   bool is_ours = val.tensor.node < e->origins.n &&
-                 e->origins.data[val.tensor.node] == root;
+                 e->origins.data[val.tensor.node] == root &&
+                 (is_state || !map_has(e->params, path));
   if (is_ours) {
     vec_push(e->arena, &e->aliases, (PathAlias){node->path, path, false});
     node->path = path;

@@ -11,10 +11,19 @@
  *
  * Layer calls, values and operators are counted apart.  In initialisers and
  * types, which hold no tensors, layer calls alone are counted.
+ *
+ * An operator whose label a parameter or another value of the body has is
+ * "!exp", as paths are to tell them apart; where the value is its own result,
+ * both are one.
  */
 #include "frontend/internal.h"
 
-typedef enum Family { FAMILY_call, FAMILY_value, FAMILY_operator } Family;
+typedef enum Family {
+  FAMILY_call,
+  FAMILY_value,
+  FAMILY_operator,
+  FAMILY_param
+} Family;
 
 typedef struct Group {
   Family family;
@@ -24,6 +33,7 @@ typedef struct Group {
 
 typedef struct Entry {
   const void *place;
+  const Expr *root; /* value: the expression that it is assigned, or NULL */
   int group, index;
 } Entry;
 
@@ -31,6 +41,7 @@ typedef struct Numbering {
   Program *program;
   Arena *arena;
   bool calls_only;
+  const Expr *root; /* of the value at hand */
   VEC(Group) groups;
   VEC(Entry) entries;
 } Numbering;
@@ -45,7 +56,8 @@ static void add(Numbering *n, Family family, Name name, const void *place) {
     i++;
   if (i == n->groups.n)
     vec_push(n->arena, &n->groups, (Group){family, name, 0});
-  vec_push(n->arena, &n->entries, (Entry){place, i, n->groups.data[i].n++});
+  vec_push(n->arena, &n->entries,
+           (Entry){place, n->root, i, n->groups.data[i].n++});
 }
 
 static void add_operator(Numbering *n, const char *name, const void *place) {
@@ -132,12 +144,22 @@ static void walk_formals(Numbering *n, const FormalList *formals) {
   }
 }
 
+static void add_value(Numbering *n, const Stmt *stmt, int i) {
+  const Expr *x = stmt->value;
+  bool is_list = x && x->kind == EXPR_list && i < x->items.n;
+  n->root = is_list ? x->items.data[i] : x;
+  add(n, FAMILY_value, stmt->names.names[i], &stmt->names.names[i]);
+  n->root = NULL;
+}
+
 static void walk_body(Numbering *n, const StmtList *body) {
   for (int i = 0; i < body->n; i++) {
     const Stmt *stmt = body->data[i];
     walk_type(n, stmt->type);
     if (stmt->kind == STMT_param || stmt->kind == STMT_state) {
       walk_calls(n, stmt->value);
+      for (int j = 0; j < stmt->names.n; j++)
+        add(n, FAMILY_param, stmt->names.names[j], &stmt->names.names[j]);
       continue;
     }
     walk_formals(n, &stmt->carries);
@@ -145,20 +167,35 @@ static void walk_body(Numbering *n, const StmtList *body) {
     walk_body(n, &stmt->body);
     walk_body(n, &stmt->else_body);
     if (stmt->kind == STMT_assign || stmt->kind == STMT_scan)
-      for (int j = 0; j < stmt->names.n; j++)
-        add(n, FAMILY_value, stmt->names.names[j], &stmt->names.names[j]);
+      for (int j = 0; j < stmt->names.n; j++) add_value(n, stmt, j);
   }
 }
 
+static Name label_of(const Numbering *n, const Entry *entry) {
+  const Group *group = &n->groups.data[entry->group];
+  if (group->n == 1 || group->family == FAMILY_param) return group->name;
+  return name_format(n->program->module->names, "%s[%d]", group->name,
+                     entry->index);
+}
+
 static Map *labels(Numbering *n) {
-  Map *map = map_create(n->arena);
+  Map *map = map_create(n->arena), *values = map_create(n->arena);
   for (int i = 0; i < n->entries.n; i++) {
     const Entry *entry = &n->entries.data[i];
-    const Group *group = &n->groups.data[entry->group];
-    Name label = group->n == 1
-                     ? group->name
-                     : name_format(n->program->module->names, "%s[%d]",
-                                   group->name, entry->index);
+    Family family = n->groups.data[entry->group].family;
+    Name label = label_of(n, entry);
+    map_put(map, entry->place, (void *)label);
+    if (family == FAMILY_param || family == FAMILY_value)
+      map_put(values, label, (void *)entry);
+  }
+  for (int i = 0; i < n->entries.n; i++) {
+    const Entry *entry = &n->entries.data[i];
+    Name label = map_get(map, entry->place);
+    const Entry *value = map_get(values, label);
+    if (n->groups.data[entry->group].family != FAMILY_operator || !value ||
+        value->root == entry->place)
+      continue;
+    label = name_format(n->program->module->names, "!%s", label);
     map_put(map, entry->place, (void *)label);
   }
   return map;

@@ -19,6 +19,7 @@ enum { MOST_PARTS = 72 };
 
 typedef struct Range {
   int64_t first, last;
+  Span span; /* no source: all */
 } Range;
 
 typedef struct Part { /* name[range][range] */
@@ -52,7 +53,9 @@ struct PlanPaths {
 static void add_node(PlanPaths *paths, const Map *named, const Node *node) {
   if (node->op == OP_input || !node->path || !*node->path) return;
   Kind kind = map_has(named, node->path) ? KIND_value : KIND_operator;
-  Candidate candidate = {node->path, node->path, kind};
+  char *path = arena_strdup(paths->e->arena, node->path), *bang = path;
+  while ((bang = strchr(bang, '!'))) *bang = '.';
+  Candidate candidate = {path, node->path, kind};
   vec_push(paths->e->arena, &paths->candidates, candidate);
 }
 
@@ -98,9 +101,10 @@ static bool add_part(PlanPaths *paths, Pattern *pattern, const char *name,
 }
 
 static bool add_range(PlanPaths *paths, Part *part, const Sub *sub) {
-  Range range = {0, INT64_MAX};
+  Range range = {0, INT64_MAX, SPAN_NONE};
   if (sub->kind == SUB_value) {
     const Expr *x = sub->to;
+    range.span = x->span;
     bool is_range = x->kind == EXPR_range;
     if (!eval_int(paths->e, is_range ? x->a : x, &range.first) ||
         !eval_int(paths->e, is_range ? x->b : x, &range.last))
@@ -123,7 +127,7 @@ static bool add_text(PlanPaths *paths, Pattern *pattern, const Expr *x) {
       int64_t index = strtoll(at + 1, &end, 10);
       if (end == at + 1 || *end != ']') break;
       vec_push(paths->e->arena, &pattern->parts[pattern->n - 1].ranges,
-               (Range){index, index});
+               (Range){index, index, x->span});
       at = end;
     }
     if (!*at) return true;
@@ -183,6 +187,64 @@ static Match match(const Pattern *pattern, const char *path) {
   return *path == '\0' ? MATCH_exact : MATCH_below;
 }
 
+/* The largest index that a path has where the pattern has range `k` of part
+ * `i`, all before it being as the pattern says; -1: none has one there. */
+static int64_t index_at(const Pattern *pattern, int i, int k,
+                        const char *path) {
+  for (int j = 0; j < i; j++) {
+    path = match_part(&pattern->parts[j], path);
+    if (!path || *path++ != '.') return -1;
+  }
+  Part before = pattern->parts[i];
+  before.ranges.n = k;
+  if (!match_part(&before, path)) return -1;
+  path += before.n_name;
+  for (int n = 0; *path == '['; n++) {
+    char *end;
+    int64_t index = strtoll(path + 1, &end, 10);
+    if (n == k) return index;
+    path = end + 1;
+  }
+  return -1;
+}
+
+static void report_range(PlanPaths *paths, const Part *part, const Range *range,
+                         int64_t most) {
+  Arena *arena = paths->e->arena;
+  const char *text =
+      range->first == range->last
+          ? arena_printf(arena, "%lld", (long long)range->first)
+          : arena_printf(arena, "%lld..%lld", (long long)range->first,
+                         (long long)range->last);
+  Diag *d = diag(paths->e->diags, DIAG_plan_index, range->span, text,
+                 arena_printf(arena, "%.*s", (int)part->n_name, part->name),
+                 most ? arena_printf(arena, "0..%lld", (long long)most) : "0");
+  if (range->first > range->last) diag_help(d, "a range goes upwards");
+}
+
+/* Indices that nothing has are a mistake, also where others of the range are
+ * there. */
+static bool check_ranges(PlanPaths *paths, const Pattern *pattern) {
+  for (int i = 0; i < pattern->n; i++) {
+    const Part *part = &pattern->parts[i];
+    for (int k = 0; k < part->ranges.n; k++) {
+      const Range *range = &part->ranges.data[k];
+      int64_t most = -1;
+      for (int c = 0; range->span.source && c < paths->candidates.n; c++) {
+        Name path = paths->candidates.data[c].path;
+        int64_t index = index_at(pattern, i, k, path);
+        if (index > most) most = index;
+      }
+      if (most < 0 || (range->first >= 0 && range->first <= range->last &&
+                       range->last <= most))
+        continue;
+      report_range(paths, part, range, most);
+      return false;
+    }
+  }
+  return true;
+}
+
 /* Which of the meanings of section 6 holds: the first that there is. */
 static bool is_meant(const Pattern *pattern, const Candidate *candidate,
                      Match how, const bool *found) {
@@ -204,7 +266,8 @@ static void suggest(PlanPaths *paths, Diag *d, const char *wanted) {
 bool plan_paths_find(PlanPaths *paths, const Expr *x, PathList *out) {
   Elab *e = paths->e;
   Pattern pattern = {0};
-  if (!read_pattern(paths, x, &pattern)) return false;
+  if (!read_pattern(paths, x, &pattern) || !check_ranges(paths, &pattern))
+    return false;
   Map *seen = map_create(e->arena);
   bool found[3] = {false}; /* a parameter, something below, a value */
   for (int i = 0; i < paths->candidates.n; i++) {

@@ -275,7 +275,8 @@ Name scope_join(Elab *e, Name prefix, const char *label,
                 const char *positions) {
   /* A deep recursion makes long paths: bytes are part of what it costs. */
   e->program->spent.steps += (int64_t)strlen(prefix) / 16;
-  const char *dot = *prefix && *label ? "." : "";
+  bool is_apart = *prefix && *label && *label != '!';
+  const char *dot = is_apart ? "." : "";
   const char *const parts[] = {prefix, dot, label, positions};
   return name_join(e->names, parts, ARRAY_LENGTH(parts));
 }

@@ -22,7 +22,7 @@ static bool index_matches(const char *wanted, const char *index) {
 static bool part_matches(const char **wanted, const char **path) {
   const char *w = *wanted, *p = *path;
   size_t n = strcspn(w, ".![");
-  if (n != strcspn(p, ".[") || strncmp(w, p, n) != 0) return false;
+  if (n != strcspn(p, ".![") || strncmp(w, p, n) != 0) return false;
   w += n;
   p += n;
   bool has_index = *w == '[';
@@ -39,7 +39,7 @@ static bool part_matches(const char **wanted, const char **path) {
 static bool starts_with(const char *path, const char *wanted) {
   while (part_matches(&wanted, &path)) {
     if (!*wanted) return true;
-    if (!*path) return false;
+    if (!*path || (*path == '!' && *wanted == '.')) return false;
     wanted++;
     path++;
   }
@@ -49,7 +49,7 @@ static bool starts_with(const char *path, const char *wanted) {
 bool path_has(const char *path, const char *wanted) {
   while (path && *path) {
     if (starts_with(path, wanted)) return true;
-    path += strcspn(path, ".");
+    path += strcspn(path, ".!");
     if (*path) path++;
   }
   return false;
