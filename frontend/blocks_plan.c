@@ -610,6 +610,7 @@ static Plan *read_all(Reader *r, Name batch_dim) {
   shard_batch(r, batch_dim);
   if (r->model->has_train && !check_microbatches(r, batch_dim)) return NULL;
   plan_set_microbatches(e->module, plan, plan->microbatches);
+  plan_make_lines(e, r->paths, r->graph, plan);
   return plan;
 }
 

@@ -526,9 +526,20 @@ PlanPaths *plan_paths_create(Elab *e, const Model *model, const Elab *walk,
                              const Graph *graph);
 /* Appends all paths that this expression means; false after a message. */
 bool plan_paths_find(PlanPaths *paths, const Expr *x, PathList *out);
+/* The same of a text, without messages. */
+bool plan_paths_find_text(PlanPaths *paths, const char *text, PathList *out);
+/* The n-th path beside its own that a node has, or NULL. */
+const char *plan_paths_other(const PlanPaths *paths, Name node_path, int n);
+/* Of the node, or of what it is the input of. */
+Name plan_node_path(const Graph *graph, const Node *node);
 /* Whether one of these values has the dim; reports where none has. */
 bool plan_paths_have_dim(const PlanPaths *paths, const PathList *list,
                          const Expr *x, Name dim, Span span);
+
+/* ---- plan_lines.c ---- */
+
+/* The path lines of the plan as it is printed (language.md 11). */
+void plan_make_lines(Elab *e, PlanPaths *paths, const Graph *graph, Plan *plan);
 
 /* The one of `n` names nearest to `name`, offered as help. */
 void diag_suggest(Diag *diag, const char *name, const char *const *names,

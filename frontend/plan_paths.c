@@ -83,7 +83,7 @@ PlanPaths *plan_paths_create(Elab *e, const Model *model, const Elab *walk,
   return paths;
 }
 
-static Name node_place(const Graph *graph, const Node *node) {
+Name plan_node_path(const Graph *graph, const Node *node) {
   if (node->op != OP_input) return node->path;
   return graph->inputs.data[node_int(node, ATTR_slot, 0)].path;
 }
@@ -117,22 +117,44 @@ static bool add_range(PlanPaths *paths, Part *part, const Sub *sub) {
   return true;
 }
 
+/* "[3]", "[2..5]" or "[*]": behind it, or NULL. */
+static const char *read_index(const char *at, Range *out) {
+  char *end;
+  *out = (Range){0, INT64_MAX, SPAN_NONE};
+  if (at[1] == '*') return at[2] == ']' ? at + 3 : NULL;
+  out->first = out->last = strtoll(at + 1, &end, 10);
+  if (end == at + 1) return NULL;
+  if (end[0] == '.' && end[1] == '.') {
+    const char *last = end + 2;
+    out->last = strtoll(last, &end, 10);
+    if (end == last) return NULL;
+  }
+  return *end == ']' ? end + 1 : NULL;
+}
+
 /* "cut.x[3]": a quoted path, whose words may be those of a plan. */
-static bool add_text(PlanPaths *paths, Pattern *pattern, const Expr *x) {
-  for (const char *at = x->name; *at;) {
-    size_t n = strcspn(at, ".[");
-    if (n == 0 || !add_part(paths, pattern, at, n, x->span)) break;
-    for (at += n; *at == '['; at++) {
-      char *end;
-      int64_t index = strtoll(at + 1, &end, 10);
-      if (end == at + 1 || *end != ']') break;
-      vec_push(paths->e->arena, &pattern->parts[pattern->n - 1].ranges,
-               (Range){index, index, x->span});
-      at = end;
+static bool parse_text(PlanPaths *paths, Pattern *pattern, const char *text,
+                       Span span) {
+  for (const char *at = text; *at;) {
+    size_t n = strcspn(at, ".![");
+    if (n == 0 || !add_part(paths, pattern, at, n, span)) return false;
+    for (at += n; *at == '[';) {
+      Range range;
+      at = read_index(at, &range);
+      if (!at) return false;
+      if (range.last < INT64_MAX) range.span = span;
+      vec_push(paths->e->arena, &pattern->parts[pattern->n - 1].ranges, range);
     }
     if (!*at) return true;
-    if (*at++ != '.') break;
+    pattern->is_operator = *at == '!';
+    if (*at != '.' && *at != '!') return false;
+    at++;
   }
+  return false;
+}
+
+static bool add_text(PlanPaths *paths, Pattern *pattern, const Expr *x) {
+  if (parse_text(paths, pattern, x->name, x->span)) return true;
   diag(paths->e->diags, DIAG_plan_path_form, x->span);
   return false;
 }
@@ -263,16 +285,12 @@ static void suggest(PlanPaths *paths, Diag *d, const char *wanted) {
   diag_suggest(d, wanted, names.data, names.n);
 }
 
-bool plan_paths_find(PlanPaths *paths, const Expr *x, PathList *out) {
-  Elab *e = paths->e;
-  Pattern pattern = {0};
-  if (!read_pattern(paths, x, &pattern) || !check_ranges(paths, &pattern))
-    return false;
-  Map *seen = map_create(e->arena);
+static bool find(PlanPaths *paths, const Pattern *pattern, PathList *out) {
+  Map *seen = map_create(paths->e->arena);
   bool found[3] = {false}; /* a parameter, something below, a value */
   for (int i = 0; i < paths->candidates.n; i++) {
     const Candidate *candidate = &paths->candidates.data[i];
-    Match how = match(&pattern, candidate->path);
+    Match how = match(pattern, candidate->path);
     found[0] |= how == MATCH_exact && candidate->kind == KIND_input;
     found[1] |= how == MATCH_below;
     found[2] |= how == MATCH_exact && candidate->kind == KIND_value;
@@ -280,19 +298,44 @@ bool plan_paths_find(PlanPaths *paths, const Expr *x, PathList *out) {
   int before = out->n;
   for (int i = 0; i < paths->candidates.n; i++) {
     const Candidate *candidate = &paths->candidates.data[i];
-    Match how = match(&pattern, candidate->path);
-    if (how == MATCH_none || !is_meant(&pattern, candidate, how, found) ||
+    Match how = match(pattern, candidate->path);
+    if (how == MATCH_none || !is_meant(pattern, candidate, how, found) ||
         map_has(seen, candidate->node_path))
       continue;
     map_put(seen, candidate->node_path, (void *)candidate->node_path);
-    vec_push(e->arena, out, candidate->node_path);
+    vec_push(paths->e->arena, out, candidate->node_path);
   }
-  if (out->n > before) return true;
+  return out->n > before;
+}
+
+bool plan_paths_find(PlanPaths *paths, const Expr *x, PathList *out) {
+  Elab *e = paths->e;
+  Pattern pattern = {0};
+  if (!read_pattern(paths, x, &pattern) || !check_ranges(paths, &pattern))
+    return false;
+  if (find(paths, &pattern, out)) return true;
   const char *text = span_text(e->arena, x->span);
   suggest(paths,
           diag(e->diags, DIAG_plan_path, x->span, paths->model->name, text),
           text);
   return false;
+}
+
+bool plan_paths_find_text(PlanPaths *paths, const char *text, PathList *out) {
+  Pattern pattern = {0};
+  return *text && *text != '!' &&
+         parse_text(paths, &pattern, text, SPAN_NONE) &&
+         find(paths, &pattern, out);
+}
+
+const char *plan_paths_other(const PlanPaths *paths, Name node_path, int n) {
+  for (int i = 0; i < paths->candidates.n; i++) {
+    const Candidate *candidate = &paths->candidates.data[i];
+    if (candidate->node_path == node_path && candidate->path != node_path &&
+        n-- == 0)
+      return candidate->path;
+  }
+  return NULL;
 }
 
 bool plan_paths_have_dim(const PlanPaths *paths, const PathList *list,
@@ -303,7 +346,7 @@ bool plan_paths_have_dim(const PlanPaths *paths, const PathList *list,
     map_put(wanted, list->data[i], (void *)list->data[i]);
   for (int i = 0; i < paths->graph->nodes.n; i++) {
     const Node *node = paths->graph->nodes.data[i];
-    if (!map_has(wanted, node_place(paths->graph, node))) continue;
+    if (!map_has(wanted, plan_node_path(paths->graph, node))) continue;
     for (int r = 0; r < node->n_results; r++)
       if (type_find(node->types[r], dim) >= 0) return true;
   }

@@ -130,6 +130,7 @@ bool is_plan_word(Name name);
 /* Of an item: dim, layer ...; they cannot stand inside a block. */
 bool is_item_word(int kind);
 bool is_reserved_word(int kind);
+bool is_keyword(const char *text); /* reserved everywhere */
 
 /* ---- expect.c ---- */
 

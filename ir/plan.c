@@ -81,6 +81,22 @@ const PlanPlacement *plan_find_placement(const Plan *plan, Name path) {
   return NULL;
 }
 
+const PlanShard *plan_placed_dim(const PlanPlacement *placement, Name dim) {
+  for (int i = placement->n_shards - 1; i >= 0; i--)
+    if (placement->shards[i].dim == dim) return &placement->shards[i];
+  return NULL;
+}
+
+int plan_axis_taken(const PlanShard *const *lines, int n, int d, Name axis) {
+  for (int k = 0; k < n; k++) {
+    const PlanShard *other = lines[k];
+    if (!other || other <= lines[d]) continue;
+    for (int j = 0; j < other->n_axes; j++)
+      if (other->axes[j] == axis) return k;
+  }
+  return -1;
+}
+
 void plan_drop_time(Plan *plan) {
   int n = 0;
   for (int i = 0; i < plan->mesh.n_axes; i++) {
@@ -125,13 +141,14 @@ static void print_setting(Text *out, const char *name, int64_t bytes) {
   text_add(out, "\n");
 }
 
+/* Without axes: `over none`, for what no line pins may be cut. */
 static void print_shard(Text *out, const PlanShard *shard) {
   int n = shard->n_axes;
   text_printf(out, "  shard %s over %s", shard->dim, n > 1 ? "(" : "");
   for (int i = 0; i < n; i++) {
     text_printf(out, "%s%s", i ? ", " : "", shard->axes[i]);
   }
-  text_add(out, n > 1 ? ")\n" : "\n");
+  text_add(out, n > 1 ? ")\n" : n ? "\n" : "none\n");
 }
 
 void plan_print(Text *out, const Plan *plan) {
@@ -145,16 +162,12 @@ void plan_print(Text *out, const Plan *plan) {
   for (int i = 0; i < plan->shards.n; i++) {
     const PlanShard *shard = &plan->shards.data[i];
     bool wins = plan_find_shard(plan, shard->dim) == shard;
-    if (!shard->n_axes || !wins) continue; /* `microbatches` says it */
+    if (plan->ranks <= 1 || !wins) continue; /* `microbatches` says it */
     if (is_first) text_add(out, "\n");
     is_first = false;
     print_shard(out, shard);
   }
-  for (int i = 0; i < plan->placements.n; i++) {
-    const PlanPlacement *placement = &plan->placements.data[i];
-    text_printf(out, "%s  %s %s\n", i ? "" : "\n",
-                placement->is_replicate ? "replicate" : "shard",
-                placement->text);
-  }
+  for (int i = 0; i < plan->lines.n; i++)
+    text_printf(out, "%s  %s\n", i ? "" : "\n", plan->lines.data[i]);
   text_add(out, "}\n");
 }

@@ -41,6 +41,7 @@ typedef struct Plan {
   VEC(PlanPlacement)
   placements;           /* of paths; a later one wins, and any of them
                            over `shards` */
+  VEC(Name) lines;      /* of paths, as they are printed */
   int64_t bucket_bytes; /* gradients are reduced in buckets of this size */
   int64_t memory_bytes; /* of a rank at most; 0: no limit */
   int zero;
@@ -60,6 +61,11 @@ void plan_set_microbatches(Module *module, Plan *plan, int64_t microbatches);
 const PlanShard *plan_find_shard(const Plan *plan, Name dim);
 /* The last line that places this path, or NULL. */
 const PlanPlacement *plan_find_placement(const Plan *plan, Name path);
+/* What such a line says about a dim, or NULL: it is whole. */
+const PlanShard *plan_placed_dim(const PlanPlacement *placement, Name dim);
+/* The dim of a tensor that takes the axis which `lines[d]` gives dim `d`, or
+ * -1.  Lines, or NULL, are by dim and of one list; the later one wins. */
+int plan_axis_taken(const PlanShard *const *lines, int n, int d, Name axis);
 /* Takes the sequential axis out (evaluation does the batch at once). */
 void plan_drop_time(Plan *plan);
 /* The text of section 11 of docs/language.md. */

@@ -46,10 +46,8 @@ static Type *type_copy(Arena *arena, const Type *type) {
 /* The line that says how this dim of this input is cut, or NULL. */
 static const PlanShard *find_shard(const Partition *p, Name path, Name dim) {
   const PlanPlacement *placement = plan_find_placement(p->plan, path);
-  if (!placement) return plan_find_shard(p->plan, dim);
-  for (int i = 0; i < placement->n_shards; i++)
-    if (placement->shards[i].dim == dim) return &placement->shards[i];
-  return NULL;
+  return placement ? plan_placed_dim(placement, dim)
+                   : plan_find_shard(p->plan, dim);
 }
 
 /* The axes of a line, without those that a later line of this tensor takes. */
@@ -60,17 +58,12 @@ static AxisList free_axes(const Partition *p, const PlanShard *const *lines,
     Name name = lines[d]->axes[i];
     int axis = mesh_find(p->mesh, name);
     ASSERT(axis >= 0);
-    bool is_taken = false;
-    for (int k = 0; k < type->rank && !is_taken; k++) {
-      const PlanShard *other = lines[k];
-      if (!other || other->span.begin <= lines[d]->span.begin) continue;
-      for (int j = 0; j < other->n_axes; j++)
-        is_taken |= other->axes[j] == name;
-      if (is_taken)
-        diag(p->ctx->module->diags, DIAG_axis_taken, lines[d]->span,
-             type->dims[d].name, type->dims[k].name, path, name);
-    }
-    if (!is_taken) list = axis_list_append(list, axis);
+    int by = plan_axis_taken(lines, type->rank, d, name);
+    if (by >= 0)
+      diag(p->ctx->module->diags, DIAG_axis_taken, lines[d]->span,
+           type->dims[d].name, type->dims[by].name, path, name);
+    else
+      list = axis_list_append(list, axis);
   }
   return list;
 }
@@ -570,10 +563,7 @@ static bool lies_as_pinned(const Partition *p, const PlanPlacement *placement,
                            const Type *type) {
   for (int d = 0; d < type->rank; d++) {
     AxisList list = type->dims[d].split;
-    const PlanShard *shard = NULL;
-    for (int i = 0; i < placement->n_shards; i++)
-      if (placement->shards[i].dim == type->dims[d].name)
-        shard = &placement->shards[i];
+    const PlanShard *shard = plan_placed_dim(placement, type->dims[d].name);
     int n = 0;
     for (int i = 0; i < axis_list_length(list); i++) {
       const MeshAxis *axis = &p->mesh->axes[axis_list_at(list, i)];

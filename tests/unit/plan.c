@@ -35,7 +35,9 @@ static const Source *load(void *user, const char *path) {
   return status.code == STATUS_ok ? source : NULL;
 }
 
-static void add_outcome(Module *module, const Model *model, Text *out) {
+/* Adds messages and plan; returns the partitioned graph as text. */
+static const char *add_outcome(Module *module, const Model *model, Text *out) {
+  Text graph = text_create(module->arena);
   if (model) {
     cr_assert(model->plan != NULL);
     PassContext ctx = {.module = module,
@@ -45,10 +47,32 @@ static void add_outcome(Module *module, const Model *model, Text *out) {
                        .is_training = true};
     PassOptions options = {
         .level = 2, .stop_after = "partition", .verify = true};
-    passes_run(&ctx, &options, model->train);
+    graph_print(&graph, passes_run(&ctx, &options, model->train));
   }
   diags_print(module->diags, out);
   if (model && diags_errors(module->diags) == 0) plan_print(out, model->plan);
+  return text_string(&graph);
+}
+
+/* A plan that is printed and read again is printed alike and does the same. */
+static void check_again(Module *module, FrontendOptions options,
+                        const Plan *plan, const char *graph) {
+  Text text = text_create(module->arena), again = text_create(module->arena);
+  plan_print(&text, plan);
+  Source file = {"printed.plan", text_string(&text), text.n};
+  Module fresh = {module->memory, module->arena, module->names,
+                  diags_create(module->arena)};
+  options.user = &fresh;
+  options.plan = (PlanRequest){.file = &file};
+  const Model *model = frontend_load(&fresh, &options);
+  if (!model || !model->plan) diags_print(fresh.diags, &again);
+  cr_assert(model && model->plan, "%s: got\n%s", text_string(&text),
+            text_string(&again));
+  const char *same = add_outcome(&fresh, model, &again);
+  Text printed = text_create(module->arena);
+  plan_print(&printed, model->plan);
+  cr_expect_str_eq(text_string(&printed), text_string(&text));
+  cr_expect_str_eq(same, graph);
 }
 
 static void check(const char *name) {
@@ -64,7 +88,10 @@ static void check(const char *name) {
   if (strncmp(source->text, "#= ranks=", 9) == 0)
     options.plan.ranks = atol(source->text + 9);
   Text out = text_create(arena);
-  add_outcome(&module, frontend_load(&module, &options), &out);
+  const Model *model = frontend_load(&module, &options);
+  const char *graph = add_outcome(&module, model, &out);
+  if (model && diags_errors(module.diags) == 0 && model->plan)
+    check_again(&module, options, model->plan, graph);
   char *path = arena_printf(arena, FOLDER "%s", name);
   strcpy(strrchr(path, '.'), ".txt");
   const char *want = "";
