@@ -64,18 +64,37 @@ static void unknown_block(Elab *e, const Expr *x) {
 
 static void unknown_field(Elab *e, const Item *block, const Expr *x) {
   VEC(const char *) names = {0};
-  for (int i = 0; i < block->n_settings; i++)
-    if (block->settings[i].type)
-      vec_push(e->arena, &names, block->settings[i].path.names[0]);
+  for (int i = 0; i < block->n_settings; i++) {
+    Name name = block->settings[i].path.names[0];
+    if (block->settings[i].type) vec_push(e->arena, &names, name);
+    if (!block->settings[i].type && name == x->name &&
+        !setting_is_known("data", name)) {
+      setting_unknown(e->program, &block->settings[i], "data");
+      return; /* it lacks a type only */
+    }
+  }
   Diag *d =
       diag(e->diags, DIAG_unknown_field, x->op_span, block->name, x->name);
-  diag_suggest(d, x->name, names.data, names.n);
+  diag_choices(e->arena, d, x->name, names.data, names.n);
+}
+
+/* The field that was meant where its block is not named. */
+void data_suggest(const Elab *e, Diag *d, Name name) {
+  for (int i = 0; i < e->program->blocks.n; i++) {
+    const Item *item = e->program->blocks.data[i];
+    if (strcmp(item->block, "data") == 0 && item->name &&
+        find_field(item, name))
+      diag_help(d, "did you mean '%s.%s'?", item->name, name);
+  }
 }
 
 Val data_field(Elab *e, const Expr *x) {
   if (x->a->kind != EXPR_name || e->frame->callable) {
     Diag *d = diag(e->diags, DIAG_not_a_value, x->span, "a path");
-    if (e->frame->callable)
+    bool is_local =
+        x->a->kind == EXPR_name && frame_local(e->frame, x->a->name);
+    if (e->frame->callable && !foreign_help(d, FOREIGN_call, x->name) &&
+        !is_local)
       diag_help(d, "data is an argument of the net, given in 'train'");
     return POISON;
   }
@@ -385,14 +404,18 @@ static void read_block(Elab *e, const Item *item, DataBlock *out) {
   setting_check_names(e->program, item, "data");
   *out = (DataBlock){.name = item->name};
   out->fields = ARENA_ARRAY(e->arena, DataField, item->n_settings);
-  int errors = diags_errors(e->diags);
+  bool is_good = true; /* an error of a type may have been reported before */
   for (int i = 0; i < item->n_settings; i++)
-    if (item->settings[i].type)
-      read_field(e, item, &item->settings[i], &out->fields[out->n_fields++]);
-  if (diags_errors(e->diags) == errors) check_fields(e, out);
-  if (diags_errors(e->diags) == errors) settle_stream(e, out);
+    if (item->settings[i].type &&
+        !read_field(e, item, &item->settings[i], &out->fields[out->n_fields++]))
+      is_good = false;
+  int errors = diags_errors(e->diags);
+  if (is_good) check_fields(e, out);
+  is_good = is_good && diags_errors(e->diags) == errors;
+  if (is_good) settle_stream(e, out);
   setting_real(e, item, item->name, "eval", 0, &out->eval);
-  if (diags_errors(e->diags) == errors) check_eval_files(e, item, out);
+  if (is_good && diags_errors(e->diags) == errors)
+    check_eval_files(e, item, out);
   if (out->eval > 1 && out->eval != floor(out->eval))
     diag(e->diags, DIAG_bad_eval, item->name_span, item->name);
   Span span = item->name_span;

@@ -21,9 +21,11 @@ static void read_dtype(Elab *e, const Item *block, const char *name,
   const char *names[N_DTYPES];
   int n = 0;
   for (int i = 0; i < N_DTYPES; i++)
-    if (dtype_class((DType)i) == CLASS_REAL) names[n++] = dtype_name((DType)i);
+    if (dtype_class((DType)i) == CLASS_REAL && i != DT_f64)
+      names[n++] = dtype_name((DType)i);
   Diag *d = diag(e->diags, DIAG_bad_precision, span, text);
-  diag_choices(e->arena, d, text, names, n);
+  if (!foreign_help(d, FOREIGN_dtype, text))
+    diag_choices(e->arena, d, text, names, n);
 }
 
 /* The text of a path, with its indices as they stand. */

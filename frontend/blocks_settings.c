@@ -21,13 +21,25 @@ bool setting_is_known(const char *block, const char *name) {
   return false;
 }
 
-void setting_check_names(Program *program, const Item *block,
-                         const char *kind) {
-  Diags *diags = program->module->diags;
+void setting_unknown(Program *program, const Setting *setting,
+                     const char *kind) {
+  Name name = setting->path.names[0];
   const char *names[ARRAY_LENGTH(rows)];
   int n = 0;
   for (int i = 0; i < ARRAY_LENGTH(rows); i++)
     if (strcmp(rows[i].block, kind) == 0) names[n++] = rows[i].name;
+  Diag *d = diag(program->module->diags, DIAG_unknown_setting,
+                 setting->path.spans[0], kind, name);
+  if (strcmp(kind, "data") == 0 && !text_nearest(name, names, n))
+    diag_help(d, "there are eval and order, and fields, which have a type: "
+                 "'x: f32[B] = ...'");
+  else
+    diag_choices(program->module->arena, d, name, names, n);
+}
+
+void setting_check_names(Program *program, const Item *block,
+                         const char *kind) {
+  Diags *diags = program->module->diags;
   for (int i = 0; block && i < block->n_settings; i++) {
     const Setting *setting = &block->settings[i];
     Name name = setting->path.names[0];
@@ -40,8 +52,7 @@ void setting_check_names(Program *program, const Item *block,
     if (setting->type && strcmp(kind, "data") == 0) continue;
     if (setting_is_known(kind, name) && !setting->is_block && !setting->type)
       continue;
-    Diag *d = diag(diags, DIAG_unknown_setting, span, kind, name);
-    diag_choices(program->module->arena, d, name, names, n);
+    setting_unknown(program, setting, kind);
   }
 }
 

@@ -98,17 +98,46 @@ static int find_formal(const Builtin *builtin, Name name) {
   return -1;
 }
 
+/* How it is called: conv(x, w, D, space, stride = 1, pad = 0, dilate = 1) */
+void builtin_help_call(Elab *e, Diag *d, const Builtin *builtin) {
+  Text text = text_create(e->arena);
+  for (int i = 0; i < builtin->n_formals; i++) {
+    text_printf(&text, "%s%s", i ? ", " : "", builtin->formals[i].name);
+    const char *init = builtin->formals[i].init;
+    bool is_none = init && strncmp(init, "none", 4) == 0;
+    if (init)
+      text_printf(&text, " = %.*s", (int)builtin->formals[i].init_n,
+                  is_none ? "..." : init);
+  }
+  diag_help(d, "it is called as %s(%s)", builtin->name, text_string(&text));
+}
+
 static bool unknown_argument(Elab *e, const Builtin *builtin, const Arg *arg) {
   const char *names[MOST_FORMALS];
   for (int i = 0; i < builtin->n_formals; i++)
     names[i] = builtin->formals[i].name;
   Diag *d = diag(e->diags, DIAG_unknown_argument, arg->name_span, builtin->name,
                  arg->name);
-  diag_choices(e->arena, d, arg->name, names, builtin->n_formals);
+  const char *nearest = text_nearest(arg->name, names, builtin->n_formals);
+  if (nearest)
+    diag_help(d, "did you mean '%s'?", nearest);
+  else if (!foreign_help(d, FOREIGN_argument, arg->name))
+    builtin_help_call(e, d, builtin);
   return false;
 }
 
-bool dim_arg_read(Elab *e, const Expr *x, DimArg *out) {
+/* What was to be a dim; `builtin` that takes it, or NULL. */
+static void not_a_dim(Elab *e, const Expr *x, const Builtin *builtin) {
+  Diag *d = diag(e->diags, DIAG_not_a_dim, x->span);
+  bool is_max = builtin && strcmp(builtin->name, "max") == 0;
+  if (is_max || (builtin && strcmp(builtin->name, "min") == 0))
+    diag_help(d, "of two values, %simum(a, b) is taken", builtin->name);
+  else if (builtin)
+    builtin_help_call(e, d, builtin);
+}
+
+static bool read_dims(Elab *e, const Expr *x, const Builtin *builtin,
+                      DimArg *out) {
   bool is_list = x->kind == EXPR_list;
   int n = is_list ? x->items.n : 1;
   *out = (DimArg){.n = n,
@@ -117,7 +146,7 @@ bool dim_arg_read(Elab *e, const Expr *x, DimArg *out) {
   for (int i = 0; i < n; i++) {
     const Expr *item = is_list ? x->items.data[i] : x;
     if (item->kind != EXPR_name) {
-      diag(e->diags, DIAG_not_a_dim, item->span);
+      not_a_dim(e, item, builtin);
       return false;
     }
     out->names[i] = item->name;
@@ -131,9 +160,14 @@ bool dim_arg_read(Elab *e, const Expr *x, DimArg *out) {
   return true;
 }
 
+bool dim_arg_read(Elab *e, const Expr *x, DimArg *out) {
+  return read_dims(e, x, NULL, out);
+}
+
 /* Likewise; 'all' is told by n = -1. */
-static bool dim_names(Elab *e, const Expr *x, DimArg *out) {
-  if (!dim_arg_read(e, x, out)) return false;
+static bool dim_names(Elab *e, const Expr *x, const Builtin *builtin,
+                      DimArg *out) {
+  if (!read_dims(e, x, builtin, out)) return false;
   if (x->kind == EXPR_name && strcmp(x->name, "all") == 0) out->n = -1;
   return true;
 }
@@ -142,7 +176,7 @@ static bool take(BuiltinCall *call, const Arg *arg, int i) {
   Elab *e = call->e;
   call->exprs[i] = arg->value;
   if (call->builtin->formals[i].kind == FORMAL_dims)
-    return dim_names(e, arg->value, &call->dims[i]);
+    return dim_names(e, arg->value, call->builtin, &call->dims[i]);
   if (call->builtin->formals[i].kind == FORMAL_late) return true;
   call->args[i] = eval(e, arg->value);
   return !val_is_poison(call->args[i]);
@@ -174,8 +208,9 @@ static bool fill_defaults(BuiltinCall *call) {
   for (int i = 0; i < builtin->n_formals; i++) {
     if (call->exprs[i]) continue;
     if (!builtin->formals[i].init) {
-      diag(call->e->diags, DIAG_missing_argument, call->x->span,
-           builtin->formals[i].name, builtin->name);
+      Diag *d = diag(call->e->diags, DIAG_missing_argument, call->x->span,
+                     builtin->formals[i].name, builtin->name);
+      builtin_help_call(call->e, d, builtin);
       return false;
     }
     if (builtin->formals[i].kind == FORMAL_dims) call->dims[i].n = -1;
@@ -199,8 +234,10 @@ bool builtin_match(Elab *e, const Expr *x, const Builtin *builtin,
     }
     saw_named = saw_named || arg->name;
     if (at >= builtin->n_formals) {
-      diag(e->diags, DIAG_too_many_arguments, arg->span, builtin->name,
-           builtin->n_formals, builtin->n_formals == 1 ? "" : "s");
+      Diag *d =
+          diag(e->diags, DIAG_too_many_arguments, arg->span, builtin->name,
+               builtin->n_formals, builtin->n_formals == 1 ? "" : "s");
+      if (builtin->n_formals > 0) builtin_help_call(e, d, builtin);
       return false;
     }
     if (call->exprs[at]) {
@@ -297,9 +334,12 @@ bool arg_class(BuiltinCall *call, int i, DTypeClass class) {
     return true;
   bool is_real = class == CLASS_REAL;
   Diag *d = wrong(call, i, is_real ? "a real tensor" : "an integer tensor");
-  if (call->exprs[i] && call->exprs[i]->kind == EXPR_name)
-    diag_help(d, "cast(%s, %s) is one", call->exprs[i]->name,
-              is_real ? "f32" : "i32");
+  const Expr *x = call->exprs[i];
+  if (x && x->kind == EXPR_name)
+    diag_help(d, "cast(%s, %s) is one", x->name, is_real ? "f32" : "i32");
+  else if (x && x->kind == EXPR_field && !is_real)
+    diag_help(d, "a field of integers says so, as in '%s: i32[B] = ...'",
+              x->name);
   return false;
 }
 

@@ -139,9 +139,7 @@ bool elab_dtype(Elab *e, Name name, Span span, DType *out) {
     if (i != DT_f64) names[n++] = dtype_name((DType)i);
   span.end = span.begin + (uint32_t)strlen(name);
   Diag *d = diag(e->diags, DIAG_unknown_dtype, span, name);
-  if (is_f64)
-    diag_help(d, "the widest real is f32");
-  else
+  if (!foreign_help(d, FOREIGN_dtype, name))
     diag_choices(e->arena, d, name, names, n);
   return false;
 }
@@ -229,6 +227,9 @@ Diag *elab_no_dim(Elab *e, const Expr *x, const Type *type, Name dim,
   Diag *d = diag(e->diags, DIAG_no_dimension, span, expr_subject(e, x), dim,
                  type_describe(e, type));
   note_batched(e, d, x, dim);
+  if (scan_slices(e, dim))
+    diag_help(d, "inside a scan over '%s' values are those of one position",
+              dim);
   return d;
 }
 

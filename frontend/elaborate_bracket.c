@@ -183,11 +183,14 @@ static Val apply_pick(Elab *e, const Expr *x, Val val, const Sub *sub) {
   last = first;
   if (is_range && !eval_int(e, sub->to->b, &last)) return POISON;
   if (first < 0 || last < first || last >= size) {
-    diag(e->diags, DIAG_out_of_range, sub->to->span,
-         is_range ? arena_printf(e->arena, "%lld..%lld", (long long)first,
-                                 (long long)last)
-                  : arena_printf(e->arena, "%lld", (long long)first),
-         (long long)size - 1, sub->name);
+    Diag *d = diag(e->diags, DIAG_out_of_range, sub->to->span,
+                   is_range ? arena_printf(e->arena, "%lld..%lld",
+                                           (long long)first, (long long)last)
+                            : arena_printf(e->arena, "%lld", (long long)first),
+                   (long long)size - 1, sub->name);
+    if (first < 0 && -first <= size)
+      diag_help(d, "counted from the end it is %lld",
+                (long long)(size + first));
     return POISON;
   }
   elab_at(e, at);
@@ -195,15 +198,24 @@ static Val apply_pick(Elab *e, const Expr *x, Val val, const Sub *sub) {
   return is_range || val_is_poison(val) ? val : elab_drop(e, val, sub->name);
 }
 
+static void help_element(Elab *e, Diag *d, Name dim, const Expr *x,
+                         const Expr *at) {
+  const Local *local =
+      at->kind == EXPR_name ? frame_local(e->frame, at->name) : NULL;
+  if (local && val_is_tensor(local->val) && x->kind == EXPR_name)
+    diag_help(d, "gather(%s, %s, %s) reads the rows at '%s'", x->name, at->name,
+              dim, at->name);
+  else
+    diag_help(d, "an element of a tensor names its dimension, as in [%s = 0]",
+              dim);
+}
+
 static Val list_element(Elab *e, const Expr *x, Val val, const Sub *sub) {
   if (val.kind != VAL_list) {
     Diag *d = diag(e->diags, DIAG_not_a_list, x->a->span, expr_subject(e, x->a),
                    val_describe(e, val));
     if (val_is_tensor(val) && elab_type(e, val)->rank > 0)
-      diag_help(d,
-                "an element of a tensor names its dimension, as in [%s = "
-                "0]",
-                elab_type(e, val)->dims[0].name);
+      help_element(e, d, elab_type(e, val)->dims[0].name, x->a, sub->to);
     return POISON;
   }
   int64_t index;

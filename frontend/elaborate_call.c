@@ -475,7 +475,8 @@ static Val run_body(Elab *e, const Call *call) {
   const Item *item = call->callable->item;
   if (!bind_formals(e, call)) return POISON;
   if (!exec_body(e, &item->body)) {
-    diag(e->diags, DIAG_no_return, item->name_span, item->name);
+    if (!val_is_poison(e->frame->result))
+      diag(e->diags, DIAG_no_return, item->name_span, item->name);
     return POISON;
   }
   Val result = e->frame->result;
@@ -583,9 +584,7 @@ static Val unknown_callee(Elab *e, const Expr *callee) {
     for (int j = 0; j < map_size(maps[i]); j++)
       vec_push(e->arena, &names, map_key_at(maps[i], j));
   Diag *d = diag(e->diags, DIAG_unknown_call, callee->span, callee->name);
-  if (strcmp(callee->name, "range") == 0)
-    diag_help(d, "a range is a..b, with both ends");
-  else
+  if (!foreign_help(d, FOREIGN_call, callee->name))
     diag_suggest(d, callee->name, names.data, names.n);
   return POISON;
 }
@@ -594,10 +593,13 @@ Val eval_call(Elab *e, const Expr *x) {
   const Expr *callee = x->a->kind == EXPR_index ? x->a->a : x->a;
   if (callee->kind != EXPR_name) {
     Diag *d = diag(e->diags, DIAG_not_callable, x->a->span);
-    if (callee->kind == EXPR_field &&
-        (map_has(e->program->builtins, callee->name) ||
-         map_has(e->program->layers, callee->name)))
+    while (callee->kind == EXPR_call) callee = callee->a; /* nn.Linear(3)(x) */
+    if (!callee->name) return POISON;
+    if (map_has(e->program->builtins, callee->name) ||
+        map_has(e->program->layers, callee->name))
       diag_help(d, "write '%s(x)' for 'x.%s()'", callee->name, callee->name);
+    else
+      foreign_help(d, FOREIGN_call, callee->name);
     return POISON;
   }
   const Callable *layer = map_get(e->program->layers, callee->name);

@@ -45,7 +45,8 @@ static bool unknown(Elab *e, const Expr *x, Name name, Span span) {
   for (int i = 0; i < ARRAY_LENGTH(rows); i++) names[i] = rows[i].name;
   (void)x;
   Diag *d = diag(e->diags, DIAG_unknown_init, span, name);
-  diag_choices(e->arena, d, name, names, ARRAY_LENGTH(rows));
+  if (!foreign_help(d, FOREIGN_init, name))
+    diag_choices(e->arena, d, name, names, ARRAY_LENGTH(rows));
   return false;
 }
 
@@ -97,8 +98,9 @@ static bool init_of_row(Elab *e, const Expr *x, int row, const Type *type,
   builtin_parse_formals(e->names, rows[row].formals, &formals);
   BuiltinCall call = {.e = e, .builtin = &formals};
   if (x->kind != EXPR_call && formals.n_formals > 0) {
-    diag(e->diags, DIAG_missing_argument, x->span, formals.formals[0].name,
-         formals.name);
+    Diag *d = diag(e->diags, DIAG_missing_argument, x->span,
+                   formals.formals[0].name, formals.name);
+    builtin_help_call(e, d, &formals);
     return false;
   }
   if (x->kind == EXPR_call && !builtin_match(e, x, &formals, &call))

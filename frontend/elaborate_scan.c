@@ -26,6 +26,7 @@ struct Scan {
   const Stmt *stmt;
   Name dim;
   int64_t steps;         /* 0: not known yet */
+  const char *forbidden; /* that was reported last, or NULL */
   int64_t unroll;        /* positions in a turn of the loop; 0: not said */
   int n_nodes, n_inputs; /* of the graph before the body */
   VEC(StandIn) carries, slices;
@@ -49,9 +50,18 @@ typedef struct Cut {
 
 bool scan_forbids(Elab *e, Span span, const char *what) {
   if (!e->scan) return false;
+  const char *last = e->scan->forbidden;
+  if (last && strcmp(last, what) == 0) return true; /* of a layer's several */
+  e->scan->forbidden = what;
   Diag *d = diag(e->diags, DIAG_scan_inside, span, what);
   diag_note(d, e->scan->stmt->dim_span, "the scan begins here");
   return true;
+}
+
+bool scan_slices(const Elab *e, Name dim) {
+  for (const Scan *scan = e->scan; scan; scan = scan->around)
+    if (scan->dim == dim) return true;
+  return false;
 }
 
 /* ---- before the body ---- */

@@ -423,6 +423,7 @@ static void exec_expr(Elab *e, const Stmt *stmt) {
     eval(e, x);
     return;
   }
+  e->frame->result = POISON; /* it may have been the value to return */
   Diag *d = diag(e->diags, DIAG_no_effect, x->span);
   if (x->kind == EXPR_unary && x->op == OPERATOR_neg)
     diag_help(d, "a line goes on where the one before ends with an operator");

@@ -155,6 +155,7 @@ static const struct {
     {"function", "functions are layers: 'layer f(x) { return x }'"},
     {"class", "modules are layers: 'layer f(x) { return x }'"},
     {"model", "the program is a net: 'net f(x: [B]) { return x }'"},
+    {"lambda", "functions are layers: 'layer f(x) { return x }'"},
     {"let", "a name is made by 'y = ...'"},
     {"var", "a name is made by 'y = ...'"},
 };
@@ -185,6 +186,18 @@ static char char_after(Token token) {
   return i < source->n ? source->text[i] : '\0';
 }
 
+static bool is_assigned(Token token) {
+  const char *text = token.span.source->text + token.span.end;
+  text += strspn(text, " ");
+  return text[0] == '=' && text[1] != '=';
+}
+
+static bool is_word(Token token, const char *word) {
+  size_t n = token.span.end - token.span.begin;
+  return n == strlen(word) &&
+         memcmp(token.span.source->text + token.span.begin, word, n) == 0;
+}
+
 /* Where an operand, a statement or an item was to begin. */
 static const char *help_for_start(Parser *parser, const bool *has) {
   Token token = parser->token;
@@ -203,6 +216,10 @@ static const char *help_for_start(Parser *parser, const bool *has) {
     return "a scan is a statement of its own: 'y = scan T (...) { }'";
   if ((token.kind == ')' || token.kind == ']') && parser->before == ',')
     return "a list ends without a comma";
+  if (token.kind == T_DIM && has[T_REAL] && char_after(token) == '(')
+    return "size(x, D) is the size of a dim";
+  if (token.kind == T_DIM && has[T_REAL] && char_after(token) == '=')
+    return "a dim is given by its name alone, as in sum(x, D)";
   if (is_reserved_word(token.kind) && has[T_REAL] && has[T_NAME] &&
       char_after(token) == '=')
     return "it is a reserved word, which names no argument";
@@ -217,12 +234,29 @@ static const char *help_for_start(Parser *parser, const bool *has) {
 static const char *help_for_end(Parser *parser, const bool *has) {
   Token token = parser->token;
   bool in_operand = has['+'], is_call = has['='] && has[')'];
+  bool opens = token.kind == '(' || token.kind == '[';
+  bool in_round = parser->n_round > opens;
   switch (token.kind) {
+  case T_ARROW:
+    return is_call ? "dims of a layer stand in brackets: f[C -> K](x)" : NULL;
+  case '(':
+    if (has['{'] && !in_round)
+      return "settings stand in braces, as in 'train { steps = 10 }'";
+    return has['['] && !in_operand && !in_round && parser->before == T_NAME
+               ? "a setting is given by '='"
+               : NULL;
+  case '[':
+    return has[':'] && has[')']
+               ? "the type stands behind the name, as in 'x: f32[B]'"
+               : NULL;
   case '@': return in_operand ? "a product of tensors is dot(a, b, D)" : NULL;
   case T_IF: return in_operand ? "select(c, a, b) chooses" : NULL;
   case ':':
     if (is_call) return "a named argument is 'f(a = 1)'";
+    if (has['{']) return "a body stands in braces";
     if (has[T_RANGE]) return "a range is a..b, with both ends";
+    if (in_round && has[','] && has[')'] && !has[T_NAME])
+      return "a part of a split has the size that 'dim' gives its name";
     if (has[']'] && parser->before != T_ELLIPSIS)
       return "only names stand here; sizes are given by 'dim H = 64'";
     if (!has[T_END] || !has['=']) return NULL;
@@ -241,16 +275,45 @@ static const char *help_for_end(Parser *parser, const bool *has) {
   if (parser->before == ':' && has['['] && !has[T_REAL])
     return parser->n_round ? "a type names its dims in brackets, as in [B, C:3]"
                            : "a setting is given by '='";
-  if (token.kind == '=' && has['['] && !has['('] && !in_operand)
+  bool lacks_dims = has['['] && !has['('] && !in_operand;
+  if (lacks_dims && (token.kind == '=' || token.kind == ')'))
     return "a type names its dims in brackets; a scalar is 'f32[]'";
   if (token.kind == '=' && has['{'] && has[T_NAME])
     return "a value of the whole file is a 'dim' or a 'const'";
+  if (token.kind == '=' && has[':'] && !in_round &&
+      (parser->first_kind == T_PARAM || parser->first_kind == T_STATE))
+    return "a type comes first, as in 'param w: [C] = zeros'";
+  if (token.kind == T_NAME && in_operand && is_word(token, "is"))
+    return "'==' compares";
+  if (token.kind == T_NAME && in_operand && is_word(token, "for"))
+    return "a list is written out; a loop is 'repeat i in 0..9 { }'";
+  if (token.kind == T_NAME && parser->before == T_IMPORT)
+    return "a file is named by a string, as in 'import \"lib.dnn\"'";
+  if (parser->before == T_REPEAT && has[T_NAME])
+    return "as in 'repeat i in 3 { }'";
+  if (token.kind == T_NAME && has['{'] && parser->first_kind == T_IF)
+    return "a body stands in braces";
+  bool is_operand = token.kind == T_NAME || token.kind == T_INT ||
+                    token.kind == T_REAL || token.kind == T_STRING;
+  if (in_round && is_operand && has[','] && !token.is_first)
+    return "elements in brackets are separated by commas";
+  if (parser->first_kind == '@' && is_item_word(token.kind) && has[T_END])
+    return "an annotation stands on a line of its own";
+  if (token.kind == T_OVER && has['=']) return "as in 'shard B over data'";
+  if (token.kind == T_STRING && parser->before == T_STRING)
+    return "a comment begins with #";
+  if (token.kind == T_NAME && has[','] && parser->n_braces == 0)
+    return "several are separated by commas";
+  bool is_pair = token.kind == T_NAME && parser->before == T_NAME;
+  if (is_pair && has[T_END] && !token.is_first && !is_assigned(token))
+    return "what is called has its arguments in parentheses, as in f(x)";
   bool begins = token.kind == T_NAME || token.kind == T_RETURN ||
                 token.kind == T_PARAM || token.kind == T_STATE ||
                 token.kind == T_REPEAT;
   if (begins && has[T_END] && in_operand && !token.is_first)
     return "what follows on one line is separated by ';'";
-  bool after_operand = parser->before == ')' || parser->before == ']';
+  bool after_operand = parser->before == ')' || parser->before == ']' ||
+                       parser->before == T_NAME;
   if (token.kind == '=' && has[T_END] && in_operand && after_operand)
     return "only names are assigned; select, concat and pad make new values";
   return NULL;
@@ -305,6 +368,9 @@ static void add_note(Parser *parser, Diag *wrong) {
   if (has_other)
     diag_note(wrong, parser->popped.span, "this '%c' is still open",
               parser->popped.kind);
+  else if (parser->dropped.kind)
+    diag_note(wrong, parser->dropped.span, "this '%c' is still open",
+              parser->dropped.kind);
   else if (parser->n_round > 0 && is_above(last, token))
     diag_note(wrong, last.span, "this '%c' is still open", last.kind);
 }

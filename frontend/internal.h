@@ -371,6 +371,8 @@ bool elab_hides_state(Elab *e, Name name, Span span);
 void exec_scan(Elab *e, const Stmt *stmt);
 /* Reports and returns true if the body of a scan is being elaborated. */
 bool scan_forbids(Elab *e, Span span, const char *what);
+/* Whether one that goes on scans this dim. */
+bool scan_slices(const Elab *e, Name dim);
 
 /* ---- elaborate_call.c ---- */
 
@@ -434,6 +436,8 @@ void builtin_parse_formals(Names *names, const char *text, Builtin *out);
 bool builtin_match(Elab *e, const Expr *x, const Builtin *builtin,
                    BuiltinCall *out_call);
 
+/* Helps with how it is called: softmax(x, D). */
+void builtin_help_call(Elab *e, Diag *d, const Builtin *builtin);
 /* Reports and returns poison: an argument is not what it must be. */
 Val arg_wrong(BuiltinCall *call, int i, const char *wanted);
 /* Argument checks; all report and return false. */
@@ -489,6 +493,8 @@ bool setting_string(Elab *e, const Item *block, const char *block_name,
 /* A bare word; NULL where it is absent or wrong. */
 Name setting_name(Elab *e, const Item *block, const char *block_name,
                   const char *name, Span *out_span);
+void setting_unknown(Program *program, const Setting *setting,
+                     const char *kind);
 /* Reports unknown names and repeated ones. */
 void setting_check_names(Program *program, const Item *block, const char *kind);
 /* Whether the block lacks this required setting: not where a name of it is
@@ -502,6 +508,7 @@ Name data_batch_dim(const Program *program, const Expr *loss);
 /* The blocks of which `read` has read a field. */
 void data_read(Elab *e, Model *model, const Elab *read);
 Val data_field(Elab *e, const Expr *x);
+void data_suggest(const Elab *e, Diag *diag, Name name);
 void train_read(Elab *e, Model *model, const Item *block);
 /* Some optimizer or schedule has an argument of this name. */
 bool train_takes_argument(Names *names, const char *name);
@@ -540,6 +547,18 @@ bool plan_paths_have_dim(const PlanPaths *paths, const PathList *list,
 
 /* The path lines of the plan as it is printed (language.md 11). */
 void plan_make_lines(Elab *e, PlanPaths *paths, const Graph *graph, Plan *plan);
+
+/* ---- foreign.c ---- */
+
+typedef enum Foreign {
+  FOREIGN_call,
+  FOREIGN_argument,
+  FOREIGN_dtype,
+  FOREIGN_init,
+} Foreign;
+
+/* Helps with a word of another library; false if it is none. */
+bool foreign_help(Diag *diag, Foreign what, const char *word);
 
 /* The one of `n` names nearest to `name`, offered as help. */
 void diag_suggest(Diag *diag, const char *name, const char *const *names,

@@ -118,6 +118,7 @@ static void open_bracket(Parser *parser, Token token) {
 
 /* A brace stands in no bracket: those still open are forgotten. */
 static void drop_round(Parser *parser) {
+  if (parser->n_round > 0) parser->dropped = parser->open[parser->n_open - 1];
   parser->n_open -= parser->n_round;
   parser->n_round = 0;
 }
@@ -337,6 +338,7 @@ static bool give_while_skipping(Parser *parser, Token *token) {
 /* One step; false if what was read is not for the grammar. */
 static bool step(Parser *parser, Token *out) {
   Token token = read_token(parser), end;
+  parser->dropped = (Bracket){0};
   if (make_end(parser, token, &end))
     token = end;
   else if (token.kind == T_NEWLINE)

@@ -236,6 +236,7 @@ static Val unknown_value(Elab *e, const Expr *x) {
   suggest_value(e, d, x);
   help_size_of(e, d, x->name);
   const Callable *callable = e->frame->callable;
+  if (!callable) data_suggest(e, d, x->name);
   if (callable && is_born_in_repeat(&callable->item->body, x->name, false))
     diag_help(d,
               "a name born in a 'repeat' ends with it; give '%s' a value "

@@ -105,7 +105,8 @@ typedef struct Parser {
   uint32_t reopened;  /* end of the `}` that was last read again */
   int floor;          /* n_braces around the wrong statement */
 
-  Bracket popped; /* by the last ) or ] */
+  Bracket popped;  /* by the last ) or ] */
+  Bracket dropped; /* the innermost open one that this token forgets */
 
   int serial;
   ItemVec items;
