@@ -28,6 +28,7 @@ typedef struct Reader {
   Elab *e;
   const Model *model;
   const Graph *graph;
+  const Elab *walk; /* which made it */
   const PlanRequest *request;
   Plan *plan;
   PlanPaths *paths;
@@ -592,6 +593,49 @@ static void shard_batch(Reader *r, Name batch_dim) {
     vec_push(r->e->arena, &plan->shards, shard);
 }
 
+/* ---- names that generics stand for ---- */
+
+static bool stands_for(const DimNames *names, Name name) {
+  for (int i = 0; i < names->n; i++)
+    if (names->names[i] == name) return true;
+  return false;
+}
+
+/* A line reaches one dim of a tensor: the one of its name, else the first that
+ * stands for it. */
+static bool reaches(const Param *param, int d, Name name) {
+  const Type *type = param->type;
+  if (type->dims[d].name == name) return true;
+  if (type_find(type, name) >= 0) return false;
+  for (int k = 0; k < d; k++)
+    if (stands_for(&param->stands_for[k], name)) return false;
+  return stands_for(&param->stands_for[d], name);
+}
+
+static void reach(Reader *r, const Map *params) {
+  Plan *plan = r->plan;
+  plan->reached = map_create(r->e->arena);
+  for (int i = 0; i < map_size(params); i++) {
+    const Param *param = map_value_at(params, i);
+    PlanReached found = {.n = param->type->rank};
+    bool is_carried = false;
+    for (int d = 0; d < found.n; d++) {
+      found.dims[d] = param->type->dims[d].name;
+      found.is_batch[d] = reaches(param, d, plan->batch_dim);
+      is_carried |= found.is_batch[d] && plan->batch_dim != found.dims[d];
+      for (int k = 0; k < plan->shards.n; k++) {
+        const PlanShard *line = &plan->shards.data[k];
+        if (!reaches(param, d, line->dim)) continue;
+        found.lines[d] = line;
+        is_carried |= line->dim != found.dims[d];
+      }
+    }
+    if (is_carried)
+      map_put(plan->reached, map_key_at(params, i),
+              arena_copy(r->e->arena, &found, sizeof found));
+  }
+}
+
 static Plan *read_all(Reader *r, Name batch_dim) {
   Elab *e = r->e;
   if (!settle_mesh(r) || !settle_microbatches(r)) return NULL;
@@ -610,6 +654,7 @@ static Plan *read_all(Reader *r, Name batch_dim) {
   shard_batch(r, batch_dim);
   if (r->model->has_train && !check_microbatches(r, batch_dim)) return NULL;
   plan_set_microbatches(e->module, plan, plan->microbatches);
+  reach(r, r->walk->params);
   plan_make_lines(e, r->paths, r->graph, plan);
   return plan;
 }
@@ -617,7 +662,8 @@ static Plan *read_all(Reader *r, Name batch_dim) {
 Plan *plan_read(Elab *e, const Model *model, const Elab *walk,
                 const Graph *graph, Name batch_dim) {
   const PlanRequest *request = &e->program->options->plan;
-  Reader r = {.e = e, .model = model, .graph = graph, .request = request};
+  Reader r = {
+      .e = e, .model = model, .graph = graph, .walk = walk, .request = request};
   const Item *mesh = request->file ? read_file(&r) : read_model(&r);
   if (diags_errors(e->diags) > 0) return NULL;
   bool asks =

@@ -165,7 +165,13 @@ static Val new_param(Elab *e, const Stmt *stmt, const Name *place, Name path,
   input->init = init;
   input->is_frozen = e->n_frozen > 0 && role == ROLE_param;
   Param *param = ARENA_NEW(e->arena, Param);
-  *param = (Param){place, span, type, val, e->frame->net, e->frame->net_run};
+  *param = (Param){place,
+                   span,
+                   type,
+                   val,
+                   e->frame->net,
+                   e->frame->net_run,
+                   scope_stands_for(e, type)};
   map_put(e->params, path, param);
   return val;
 }

@@ -197,6 +197,11 @@ struct Frame {
   const Expr *mask_expr;
 };
 
+typedef struct DimNames { /* of one dim */
+  int n;
+  const Name *names;
+} DimNames;
+
 typedef struct Param {
   const Name *place; /* in the statement that declares it */
   Span span;
@@ -204,6 +209,7 @@ typedef struct Param {
   Val val;
   const Callable *net;
   int net_run; /* that declared it last */
+  const DimNames *stands_for;
 } Param;
 
 typedef struct StateWrite { /* what the next step reads */
@@ -269,6 +275,9 @@ Val global_value(Elab *e, Global *global, Span use);
  * was reported. */
 int64_t scope_size(Elab *e, Name name, Span use);
 /* The same, but having none is reported. */
+/* By dim of the type: the callers' names that it stands for where it is a
+ * generic; of two that stand for one name, the first. */
+const DimNames *scope_stands_for(Elab *e, const Type *type);
 int64_t scope_need_size(Elab *e, Name name, Span use, bool in_type);
 bool scope_has_value(Elab *e, Name name);
 bool scope_is_predefined(Name name);

@@ -82,7 +82,7 @@ static void add_place(Entry *entry, Name dim, const Name *axes, int n) {
 static void add_type(Lines *l, Entry *entry, const Type *type) {
   const PlanShard *pinned[MAX_RANK], *named[MAX_RANK];
   for (int d = 0; d < type->rank; d++) {
-    named[d] = plan_find_shard(l->plan, type->dims[d].name);
+    named[d] = plan_named_dim(l->plan, entry->path, type->dims[d].name);
     pinned[d] = plan_placed_dim(entry->placement, type->dims[d].name);
   }
   for (int d = 0; d < type->rank; d++) {

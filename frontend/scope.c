@@ -74,6 +74,32 @@ void frame_add_size(Elab *e, Size size) {
   vec_push(e->arena, &e->frame->sizes, size);
 }
 
+/* A generic before it stands for the same name. */
+static bool is_second(const Frame *frame, const Size *size) {
+  for (const Size *at = frame->sizes.data; at < size; at++)
+    if (at->caller == size->caller) return true;
+  return false;
+}
+
+static DimNames stands_for(Elab *e, Name dim) {
+  VEC(Name) names = {0};
+  for (Frame *frame = e->frame; frame; frame = frame->caller) {
+    const Size *size = frame_size(frame, dim);
+    if (!size || (size->caller && is_second(frame, size))) break;
+    if (!size->caller || size->caller == dim) continue;
+    dim = size->caller;
+    vec_push(e->arena, &names, dim);
+  }
+  return (DimNames){names.n, names.data};
+}
+
+const DimNames *scope_stands_for(Elab *e, const Type *type) {
+  DimNames *out = ARENA_ARRAY(e->arena, DimNames, type->rank + 1);
+  for (int d = 0; d < type->rank; d++)
+    out[d] = stands_for(e, type->dims[d].name);
+  return out;
+}
+
 /* ---- dims and consts of the file ---- */
 
 static Val check_dim(Elab *e, const Global *global, Val val) {

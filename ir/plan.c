@@ -81,6 +81,26 @@ const PlanPlacement *plan_find_placement(const Plan *plan, Name path) {
   return NULL;
 }
 
+static int find_reached(const Plan *plan, Name path, Name dim,
+                        const PlanReached **out) {
+  *out = plan->reached && path ? map_get(plan->reached, path) : NULL;
+  for (int i = 0; *out && i < (*out)->n; i++)
+    if ((*out)->dims[i] == dim) return i;
+  return -1;
+}
+
+const PlanShard *plan_named_dim(const Plan *plan, Name path, Name dim) {
+  const PlanReached *reached;
+  int i = find_reached(plan, path, dim, &reached);
+  return i >= 0 ? reached->lines[i] : plan_find_shard(plan, dim);
+}
+
+bool plan_is_batch(const Plan *plan, Name path, Name dim) {
+  const PlanReached *reached;
+  int i = find_reached(plan, path, dim, &reached);
+  return i >= 0 ? reached->is_batch[i] : dim == plan->batch_dim;
+}
+
 const PlanShard *plan_placed_dim(const PlanPlacement *placement, Name dim) {
   for (int i = placement->n_shards - 1; i >= 0; i--)
     if (placement->shards[i].dim == dim) return &placement->shards[i];

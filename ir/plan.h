@@ -31,6 +31,15 @@ typedef struct PlanPlacement {
   Span span;
 } PlanPlacement;
 
+/* A parameter or state of a generic layer, whose dims stand for others: the
+ * line, or NULL, by dim. */
+typedef struct PlanReached {
+  int n;
+  Name dims[MAX_RANK];
+  const PlanShard *lines[MAX_RANK]; /* of `shards` */
+  bool is_batch[MAX_RANK];          /* stands for the batch dim */
+} PlanReached;
+
 typedef struct Plan {
   Name name;
   Mesh mesh; /* rank axes, then the sequential one if microbatches > 1 */
@@ -41,6 +50,7 @@ typedef struct Plan {
   VEC(PlanPlacement)
   placements;           /* of paths; a later one wins, and any of them
                            over `shards` */
+  Map *reached;         /* path -> PlanReached; NULL: none */
   VEC(Name) lines;      /* of paths, as they are printed */
   int64_t bucket_bytes; /* gradients are reduced in buckets of this size */
   int64_t memory_bytes; /* of a rank at most; 0: no limit */
@@ -61,7 +71,11 @@ void plan_set_microbatches(Module *module, Plan *plan, int64_t microbatches);
 const PlanShard *plan_find_shard(const Plan *plan, Name dim);
 /* The last line that places this path, or NULL. */
 const PlanPlacement *plan_find_placement(const Plan *plan, Name path);
-/* What such a line says about a dim, or NULL: it is whole. */
+/* The line that says by name how a dim of this value is cut, or NULL. */
+const PlanShard *plan_named_dim(const Plan *plan, Name path, Name dim);
+/* Whether it is the batch dim, also under another name. */
+bool plan_is_batch(const Plan *plan, Name path, Name dim);
+/* What a line about paths says about a dim, or NULL: it is whole. */
 const PlanShard *plan_placed_dim(const PlanPlacement *placement, Name dim);
 /* The dim of a tensor that takes the axis which `lines[d]` gives dim `d`, or
  * -1.  Lines, or NULL, are by dim and of one list; the later one wins. */

@@ -47,7 +47,7 @@ static Type *type_copy(Arena *arena, const Type *type) {
 static const PlanShard *find_shard(const Partition *p, Name path, Name dim) {
   const PlanPlacement *placement = plan_find_placement(p->plan, path);
   return placement ? plan_placed_dim(placement, dim)
-                   : plan_find_shard(p->plan, dim);
+                   : plan_named_dim(p->plan, path, dim);
 }
 
 /* The axes of a line, without those that a later line of this tensor takes. */
@@ -105,8 +105,9 @@ static const Type *place_input(Partition *p, const GraphInput *input,
     if (is_data) axes = add_time(p, axes, dim->name);
     int64_t pieces = axis_list_pieces(axes, p->mesh);
     Span place = lines[d] && lines[d]->span.source ? lines[d]->span : span;
-    bool may_split = is_data || (input->role == ROLE_state &&
-                                 dim->name == p->plan->batch_dim);
+    bool may_split =
+        is_data || (input->role == ROLE_state &&
+                    plan_is_batch(p->plan, input->path, dim->name));
     if (axes && !may_split)
       diag(diags, DIAG_shard_unsupported, place, input->path, dim->name);
     else if (dim->size % pieces != 0)

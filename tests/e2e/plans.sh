@@ -73,4 +73,24 @@ END
 [ $? = 1 ] || { cat err; fail "between micro-batches: not exit 1"; }
 grep -q 'is the same for all micro-batches.*not supported yet' err || { cat err; fail "between"; }
 [ ! -e out.bundle ] || fail "between: something was written"
+
+# A state of a generic layer is cut where its dim stands for the batch.
+cat >generic.dnn <<'END'
+dim B = 4, C = 3
+layer memory[N](x: [N, C]) -> [N, C] {
+  state h: [N, C]
+  y = tanh(x + h)
+  h = y
+  return y
+}
+net f(x: [B, C]) -> [B, C] {
+  param w: [C] = ones
+  return memory[B](x * w)
+}
+data set { x: [B, C] = synthetic(records = 32) }
+train { loss = mse(f(set.x), set.x); optimizer = sgd(lr = 0.1); steps = 4 }
+END
+train generic generic.dnn
+train generic_two generic.dnn --ranks 2 --microbatches 2
+agree generic generic_two 1e-5
 exit 0
