@@ -250,9 +250,7 @@ static bool settle_mesh(Reader *r) {
 /* ---- a line that another says already ---- */
 
 static void repeats(Reader *r, Span later, Span earlier) {
-  Diag *d =
-      diag(r->e->diags, DIAG_pin_repeats, later, span_text(r->e->arena, later));
-  diag_note(d, earlier, "this line says so already");
+  plan_line_repeats(r->e, later, earlier);
 }
 
 static bool same_axes(const PlanShard *a, const PlanShard *b) {
@@ -321,8 +319,23 @@ static void report_dim(Reader *r, Span span, Name dim) {
   diag_suggest(d, dim, names, n);
 }
 
+/* An earlier line that says so already: where another dim has taken an axis
+ * since, saying it again takes the axis back. */
+static const PlanShard *find_same(const Reader *r, const PlanShard *shard) {
+  const PlanShard *known = plan_find_shard(r->plan, shard->dim);
+  if (!known || !same_axes(known, shard)) return NULL;
+  const PlanShard *end = r->plan->shards.data + r->plan->shards.n;
+  for (const PlanShard *at = known + 1; at < end; at++)
+    for (int i = 0; i < at->n_axes; i++)
+      for (int j = 0; j < shard->n_axes; j++)
+        if (at->axes[i] == shard->axes[j]) return NULL;
+  return known;
+}
+
 static void read_shard_names(Reader *r, const Pin *pin) {
   PlanShard shard = {.span = pin->span};
+  Span known = SPAN_NONE;
+  bool is_new = false;
   if (!read_axes(r, &pin->axes, &shard.n_axes, shard.axes)) return;
   for (int i = 0; i < pin->exprs.n; i++) {
     const Expr *x = pin->exprs.data[i];
@@ -331,14 +344,23 @@ static void read_shard_names(Reader *r, const Pin *pin) {
       continue;
     }
     shard.dim = x->name;
+    bool is_twice = false;
+    for (int k = 0; k < i; k++)
+      is_twice |= is_word(pin->exprs.data[k], x->name);
+    if (is_twice) {
+      diag(r->e->diags, DIAG_dim_twice, x->span, x->name);
+      continue;
+    }
     if (!graph_has_dim(r->graph, x->name)) {
       report_dim(r, x->span, x->name);
       continue;
     }
-    const PlanShard *known = plan_find_shard(r->plan, x->name);
-    if (known && same_axes(known, &shard)) repeats(r, pin->span, known->span);
+    const PlanShard *same = find_same(r, &shard);
+    is_new |= same == NULL;
+    if (same) known = same->span;
     vec_push(r->e->arena, &r->plan->shards, shard);
   }
+  if (!is_new && known.source) repeats(r, pin->span, known);
 }
 
 /* ---- paths ---- */
@@ -357,6 +379,11 @@ static bool read_place(Reader *r, const Pin *pin, const Place *place,
                        PlanShard *shards) {
   if (!place->dim)
     return read_axes(r, &place->axes, &out->n_partial, out->partial);
+  for (int i = 0; i < out->n_shards; i++)
+    if (shards[i].dim == place->dim) {
+      diag(r->e->diags, DIAG_dim_twice, place->span, place->dim);
+      return false;
+    }
   PlanShard *shard = &shards[out->n_shards];
   *shard = (PlanShard){.dim = place->dim, .span = pin->span};
   if (!read_axes(r, &place->axes, &shard->n_axes, shard->axes) ||
@@ -370,27 +397,13 @@ static bool read_place(Reader *r, const Pin *pin, const Place *place,
 static void read_placement(Reader *r, const Pin *pin) {
   PathList paths = {0};
   if (!read_paths(r, pin, &paths)) return;
-  const char *text = span_text(r->e->arena, pin->span);
-  const char *blank = strchr(text, ' ');
   PlanPlacement placement = {
-      .text = name_intern(r->e->names, blank ? blank + 1 : text),
-      .is_replicate = pin->kind == PIN_replicate,
-      .n_paths = paths.n,
-      .paths = paths.data,
-      .span = pin->span};
+      .n_paths = paths.n, .paths = paths.data, .span = pin->span};
   PlanShard *shards = ARENA_ARRAY(r->e->arena, PlanShard, pin->n_places + 1);
   placement.shards = shards;
   for (int i = 0; i < pin->n_places; i++)
     if (!read_place(r, pin, &pin->places[i], &paths, &placement, shards))
       return;
-  for (int i = 0; i < r->plan->placements.n; i++) {
-    const PlanPlacement *known = &r->plan->placements.data[i];
-    if (known->text != placement.text ||
-        known->is_replicate != placement.is_replicate)
-      continue;
-    repeats(r, pin->span, known->span);
-    return;
-  }
   vec_push(r->e->arena, &r->plan->placements, placement);
 }
 
@@ -655,6 +668,7 @@ static Plan *read_all(Reader *r, Name batch_dim) {
   if (r->model->has_train && !check_microbatches(r, batch_dim)) return NULL;
   plan_set_microbatches(e->module, plan, plan->microbatches);
   reach(r, r->walk->params);
+  plan_check_lines(e, r->graph, plan);
   plan_make_lines(e, r->paths, r->graph, plan);
   return plan;
 }

@@ -554,6 +554,10 @@ bool plan_paths_have_dim(const PlanPaths *paths, const PathList *list,
 
 /* ---- plan_lines.c ---- */
 
+/* Warns of lines about paths that others imply. */
+void plan_check_lines(Elab *e, const Graph *graph, const Plan *plan);
+/* The warning: the later line says what the earlier one does. */
+void plan_line_repeats(Elab *e, Span later, Span earlier);
 /* The path lines of the plan as it is printed (language.md 11). */
 void plan_make_lines(Elab *e, PlanPaths *paths, const Graph *graph, Plan *plan);
 

@@ -280,6 +280,80 @@ static void print_group(Lines *l, Group *group) {
     add_single(l, group, group->paths.data[i]);
 }
 
+/* ---- lines that say nothing ---- */
+
+/* What decides without the line, if it gives this type the same placement: an
+ * earlier line about the path, or lines about all dims. */
+static Span decides_alike(const Plan *plan, const PlanPlacement *line,
+                          const PlanPlacement *before, Name path,
+                          const Type *type) {
+  const PlanShard *now[MAX_RANK], *else_[MAX_RANK];
+  Span by = before ? before->span : SPAN_NONE;
+  for (int d = 0; d < type->rank; d++) {
+    Name dim = type->dims[d].name;
+    now[d] = plan_placed_dim(line, dim);
+    else_[d] =
+        before ? plan_placed_dim(before, dim) : plan_named_dim(plan, path, dim);
+    if (!before && (!else_[d] || !else_[d]->span.source)) return SPAN_NONE;
+    if (!before) by = else_[d]->span;
+  }
+  for (int d = 0; d < type->rank; d++) {
+    Name axes[MAX_AXES], other[MAX_AXES];
+    int n = free_axes(now, type->rank, d, axes);
+    if (n != free_axes(else_, type->rank, d, other)) return SPAN_NONE;
+    for (int i = 0; i < n; i++)
+      if (axes[i] != other[i]) return SPAN_NONE;
+  }
+  return by;
+}
+
+static bool same_partial(const PlanPlacement *a, const PlanPlacement *b) {
+  int n = b ? b->n_partial : 0;
+  bool is_same = a->n_partial == n;
+  for (int i = 0; is_same && i < n; i++)
+    is_same = a->partial[i] == b->partial[i];
+  return is_same;
+}
+
+static Span find_implying(Elab *e, const Graph *graph, const Plan *plan,
+                          const Map *placed, const PlanPlacement *line) {
+  Map *own = map_create(e->arena);
+  for (int i = 0; i < line->n_paths; i++)
+    map_put(own, line->paths[i], (void *)line);
+  Span by = SPAN_NONE;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    Name path = plan_node_path(graph, node);
+    if (!path || !map_has(own, path)) continue;
+    const PlanPlacement *before = map_get(placed, path);
+    for (int r = 0; r < node->n_results; r++) {
+      if (node->types[r]->rank == 0) continue;
+      by = decides_alike(plan, line, before, path, node->types[r]);
+      if (!by.source) return by;
+    }
+    if (!same_partial(line, before)) return SPAN_NONE;
+  }
+  return by;
+}
+
+void plan_line_repeats(Elab *e, Span later, Span earlier) {
+  Diag *d = diag(e->diags, DIAG_pin_repeats, later, span_text(e->arena, later));
+  diag_note(d, earlier, "this line says so already");
+}
+
+void plan_check_lines(Elab *e, const Graph *graph, const Plan *plan) {
+  Map *placed = map_create(e->arena);
+  for (int i = 0; i < plan->placements.n; i++) {
+    const PlanPlacement *line = &plan->placements.data[i];
+    Span by = find_implying(e, graph, plan, placed, line);
+    if (by.source) plan_line_repeats(e, line->span, by);
+    for (int k = 0; k < line->n_paths; k++)
+      map_put(placed, line->paths[k], (void *)line);
+  }
+}
+
+/* ---- the whole ---- */
+
 void plan_make_lines(Elab *e, PlanPaths *paths, const Graph *graph,
                      Plan *plan) {
   Lines l = {

@@ -19,8 +19,6 @@ typedef struct PlanShard {
 /* A pin about paths: the whole placement of these values.  `replicate` is one
  * without shards. */
 typedef struct PlanPlacement {
-  Name text; /* the pin without its word, as written */
-  bool is_replicate;
   int n_paths;
   const Name
       *paths; /* of parameters, data fields and values, all that it means */

@@ -118,6 +118,55 @@ static const Type *place_input(Partition *p, const GraphInput *input,
   return placed;
 }
 
+/* ---- what must be whole ---- */
+
+static bool cuts_over(const Partition *p, const PlanShard *line,
+                      AxisList split) {
+  for (int i = 0; i < axis_list_length(split); i++)
+    for (int j = 0; j < line->n_axes; j++)
+      if (p->mesh->axes[axis_list_at(split, i)].name == line->axes[j])
+        return true;
+  return false;
+}
+
+/* The last written line that cuts over an axis of this dim, one about its name
+ * before others: lines about paths, then those about names. */
+static Span find_line(const Partition *p, const Dim *dim) {
+  const Plan *plan = p->plan;
+  Span any = SPAN_NONE;
+  for (int i = plan->placements.n - 1; i >= 0; i--) {
+    const PlanPlacement *placement = &plan->placements.data[i];
+    for (int k = 0; k < placement->n_shards; k++) {
+      if (!cuts_over(p, &placement->shards[k], dim->split)) continue;
+      if (placement->shards[k].dim == dim->name) return placement->span;
+      if (!any.source) any = placement->span;
+    }
+  }
+  for (int i = plan->shards.n - 1; i >= 0; i--) {
+    const PlanShard *line = &plan->shards.data[i];
+    if (!line->span.source || !cuts_over(p, line, dim->split)) continue;
+    if (line->dim == dim->name) return line->span;
+    if (!any.source) any = line->span;
+  }
+  return any;
+}
+
+/* In the statement that needs it so, or where that is the update of a slot, in
+ * the line of the plan. */
+static Diag *report_whole(Partition *p, Name path, const Dim *dim, Span place,
+                          bool is_slot) {
+  Diags *diags = p->ctx->module->diags;
+  Span line = find_line(p, dim);
+  bool at_line = is_slot && line.source;
+  Diag *d = diag(diags, DIAG_shard_unsupported, at_line ? line : place, path,
+                 dim->name);
+  if (at_line)
+    diag_note(d, place, "'%s' is here", path);
+  else if (line.source)
+    diag_note(d, line, "it is cut here");
+  return d;
+}
+
 /* ---- conversions ---- */
 
 static void axes_attr(const Partition *p, Attrs *attrs, AxisSet set) {
@@ -300,8 +349,7 @@ static Value convert(Partition *p, Value value, const Type *want, int id) {
     const Node *node = p->rewrite.from->nodes.data[id];
     const char *path =
         node->path && *node->path ? node->path : op_info(node->op)->name;
-    Diag *d = diag(p->ctx->module->diags, DIAG_shard_unsupported, node->span,
-                   path, dim->name);
+    Diag *d = report_whole(p, path, dim, node->span, false);
     if (node->op == OP_route)
       diag_help(d, "with group = %s each element of it has slots of its own",
                 dim->name);
@@ -541,8 +589,8 @@ static Value place_output(Partition *p, const InputIndex *inputs,
   for (int d = 0; d < type->rank; d++) {
     int at = type_find(want, type->dims[d].name);
     if (type->dims[d].split && want->dims[at].split != type->dims[d].split) {
-      diag(p->ctx->module->diags, DIAG_shard_unsupported,
-           graph_node(to, value)->span, output->path, type->dims[d].name);
+      Span span = graph_node(to, slot ? slot->value : value)->span;
+      report_whole(p, output->path, &type->dims[d], span, slot != NULL);
       return value;
     }
   }
