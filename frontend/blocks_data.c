@@ -50,6 +50,8 @@ static bool is_unnamed(const Elab *e, const Item *item) {
 }
 
 static void unknown_block(Elab *e, const Expr *x) {
+  if (map_has(e->data, x->name)) return; /* no path of a field has no dot */
+  map_put(e->data, x->name, ARENA_NEW(e->arena, Val));
   for (int i = 0; i < e->program->blocks.n; i++)
     if (is_unnamed(e, e->program->blocks.data[i])) return;
   VEC(const char *) names = {0};

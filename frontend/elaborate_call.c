@@ -578,6 +578,7 @@ static Val call_net(Elab *e, const Expr *x, const Callable *net) {
 
 static Val unknown_callee(Elab *e, const Expr *callee) {
   const Program *p = e->program;
+  if (p->lacks_import) return POISON;
   VEC(const char *) names = {0};
   const Map *maps[] = {p->layers, p->nets, p->builtins};
   for (int i = 0; i < ARRAY_LENGTH(maps); i++)

@@ -394,6 +394,14 @@ static bool eval_turns(Elab *e, const Stmt *stmt, Turns *out) {
   return false;
 }
 
+/* Names that were born in a repeat's body and that a mistake has poisoned:
+ * their uses behind it say nothing either. */
+static void keep_poison(Frame *frame, int n_born) {
+  for (int i = frame->locals.n; i < n_born; i++)
+    if (val_is_poison(frame->locals.data[i].val))
+      frame->locals.data[frame->locals.n++] = frame->locals.data[i];
+}
+
 static bool exec_repeat(Elab *e, const Stmt *stmt) {
   Turns turns;
   if (elab_hides_state(e, stmt->names.names[0], stmt->names.spans[0]) ||
@@ -406,7 +414,8 @@ static bool exec_repeat(Elab *e, const Stmt *stmt) {
   char *own = arena_alloc(e->arena, n_before + MOST_DIGITS);
   memcpy(own, positions, n_before);
   frame->positions = own;
-  int n_locals = frame->locals.n, errors = diags_errors(e->diags);
+  int n_locals = frame->locals.n, n_born = n_locals;
+  int errors = diags_errors(e->diags);
   bool returned = false;
   for (int64_t i = 0; i < turns.n && !returned; i++) {
     if (!elab_step(e, stmt->span) || diags_errors(e->diags) > errors) break;
@@ -414,9 +423,11 @@ static bool exec_repeat(Elab *e, const Stmt *stmt) {
     Val turn = turns.list ? turns.list->items[i] : val_int(turns.first + i);
     frame_set(e, stmt->names.names[0], turn, stmt->names.spans[0]);
     returned = exec_body(e, &stmt->body);
-    if (frame->locals.n > n_locals) frame->locals.n = n_locals;
+    n_born = frame->locals.n;
+    if (n_born > n_locals) frame->locals.n = n_locals;
   }
   frame->positions = positions;
+  if (diags_errors(e->diags) > errors) keep_poison(frame, n_born);
   return returned;
 }
 

@@ -115,6 +115,7 @@ typedef struct Program {
   Budget budget, spent;
   bool is_over; /* a budget ran out, or 20 errors: everything is poison */
   bool has_syntax_errors;
+  bool lacks_import;  /* one was not read: a name not found may be its */
   Map *files;         /* interned path -> itself, read or being read */
   Map *globals;       /* Name -> Global */
   Map *layers, *nets; /* Name -> Callable */
@@ -170,6 +171,7 @@ typedef struct Local {
   Val val;
   Span span;       /* where it got this value */
   Name state_path; /* of a state; else NULL */
+  bool is_unknown; /* nothing has this name, which was reported */
 } Local;
 
 typedef struct Size { /* a dim name with a size in one layer */
@@ -191,6 +193,7 @@ struct Frame {
   const char *positions; /* of the repeats around: "[2][5]" */
   VEC(Local) locals;
   VEC(Size) sizes;
+  VEC(Name) unsized; /* dims that were said to have no size */
   Val result;
   Span result_span;
   const Type *mask_type; /* in the condition of `mask`: its dims are values */

@@ -18,6 +18,7 @@
 
 #include "parser.h"
 
+#include <ctype.h>
 #include <string.h>
 
 /* Behind them nothing is shown any more. */
@@ -305,10 +306,24 @@ static bool starts_item(const Parser *parser, Token token) {
           is_in_first_column(parser, token));
 }
 
-/* An item word in the first column, or the end: what no block contains. */
+/* `train {`, `data text {`: names elsewhere, but no statement is like that. */
+static bool heads_block(const Parser *parser, Token token) {
+  static const char *const kinds[] = {"data", "train", "precision", "sample"};
+  bool is_kind = false;
+  for (int i = 0; i < ARRAY_LENGTH(kinds) && token.kind == T_NAME; i++)
+    is_kind = is_kind || strcmp(kinds[i], token.name) == 0;
+  if (!is_kind) return false;
+  const char *text = parser->source->text + token.span.end;
+  text += strspn(text, " ");
+  while (isalnum((unsigned char)*text) || *text == '_') text++;
+  return text[strspn(text, " ")] == '{';
+}
+
+/* The head of an item in the first column, or the end: what no block has. */
 static bool is_outside(const Parser *parser, Token token) {
-  return token.kind == 0 || (is_item_word(token.kind) && token.is_first &&
-                             is_in_first_column(parser, token));
+  return token.kind == 0 ||
+         (token.is_first && is_in_first_column(parser, token) &&
+          (is_item_word(token.kind) || heads_block(parser, token)));
 }
 
 /* While a wrong statement is dropped: whether `token` is given after all.  It

@@ -166,18 +166,23 @@ static bool read_file(Program *program, Name path, Span span, int depth);
 
 static void read_import(Program *program, const Item *item, Name importer,
                         int depth) {
-  if (!program_check_path(program, item->name, item->name_span)) return;
+  if (!program_check_path(program, item->name, item->name_span)) {
+    program->lacks_import = true;
+    return;
+  }
   Diags *diags = program->module->diags;
   Name path = join_path(program, importer, item->name);
   const void *state = map_get(program->files, path);
   if (state == &was_read) return;
+  bool is_read = false;
   if (state == &being_read) {
     diag(diags, DIAG_import_cycle, item->name_span, item->name);
   } else if (depth == MOST_IMPORTS_DEEP) {
     diag(diags, DIAG_import_depth, item->name_span, MOST_IMPORTS_DEEP);
   } else {
-    read_file(program, path, item->name_span, depth + 1);
+    is_read = read_file(program, path, item->name_span, depth + 1);
   }
+  program->lacks_import = program->lacks_import || !is_read;
 }
 
 static void add_items(Program *program, const Ast *ast, bool is_main,

@@ -19,7 +19,7 @@ Frame *frame_push(Elab *e, const Callable *callable, Name prefix) {
     e->unused_frames = frame->caller;
   else
     frame = ARENA_NEW(e->arena, Frame);
-  frame->locals.n = frame->sizes.n = 0;
+  frame->locals.n = frame->sizes.n = frame->unsized.n = 0;
   frame->caller = e->frame;
   frame->callable = callable;
   frame->net = e->frame ? e->frame->net : NULL;
@@ -162,9 +162,18 @@ int64_t scope_size(Elab *e, Name name, Span use) {
   return val.kind == VAL_int ? val.integer : -1;
 }
 
+/* Once for a name in one layer. */
+static bool is_told(Elab *e, Name name) {
+  for (int i = 0; i < e->frame->unsized.n; i++)
+    if (e->frame->unsized.data[i] == name) return true;
+  vec_push(e->arena, &e->frame->unsized, name);
+  return false;
+}
+
 int64_t scope_need_size(Elab *e, Name name, Span use, bool in_type) {
   int64_t size = scope_size(e, name, use);
   if (size) return size;
+  if (e->program->lacks_import || is_told(e, name)) return -1;
   Diag *d = diag(e->diags, DIAG_no_size, use, name);
   if (!in_type) {
     diag_help(d, "declare it with 'dim %s = ...'", name);
@@ -212,7 +221,8 @@ static void suggest_value(Elab *e, Diag *d, const Expr *x) {
   const Frame *frame = e->frame;
   VEC(const char *) names = {0};
   for (int i = 0; i < frame->locals.n; i++)
-    vec_push(e->arena, &names, frame->locals.data[i].name);
+    if (!frame->locals.data[i].is_unknown)
+      vec_push(e->arena, &names, frame->locals.data[i].name);
   for (int i = 0; i < frame->sizes.n; i++)
     vec_push(e->arena, &names, frame->sizes.data[i].name);
   for (int i = 0; i < map_size(e->program->globals); i++)
@@ -258,6 +268,7 @@ static Val unknown_value(Elab *e, const Expr *x) {
     elab_no_dim(e, e->frame->mask_expr, e->frame->mask_type, x->name, x->span);
     return POISON;
   }
+  if (e->program->lacks_import) return POISON;
   Diag *d = diag(e->diags, DIAG_unknown_value, x->span, x->name);
   suggest_value(e, d, x);
   help_size_of(e, d, x->name);
@@ -268,6 +279,8 @@ static Val unknown_value(Elab *e, const Expr *x) {
               "a name born in a 'repeat' ends with it; give '%s' a value "
               "before",
               x->name);
+  frame_set(e, x->name, POISON, x->span); /* told once in one layer */
+  frame_local(e->frame, x->name)->is_unknown = true;
   return POISON;
 }
 
