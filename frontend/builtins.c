@@ -343,15 +343,22 @@ bool arg_class(BuiltinCall *call, int i, DTypeClass class) {
   return false;
 }
 
-/* With --checked: x where 0 <= index < n, else not a number. */
+/* With --checked: x where 0 <= index < n, else not a number.  Integers have no
+ * such value, so what was read into them makes the loss none; inside a scan,
+ * which adds to no loss, they are not looked at. */
 Val elab_checked(Elab *e, Val x, Val index, int64_t n) {
   if (!e->program->options->checked || !val_is_tensor(x) ||
-      !val_is_tensor(index) ||
-      dtype_class(elab_type(e, x)->dtype) != CLASS_REAL)
+      !val_is_tensor(index))
     return x;
+  bool is_real = dtype_class(elab_type(e, x)->dtype) == CLASS_REAL;
+  if (!is_real && e->scan) return x;
   Val is_in = pointwise2(e, OP_and, pointwise2(e, OP_ge, index, val_int(0)),
                          pointwise2(e, OP_lt, index, val_int(n)));
-  return pointwise3(e, OP_select, is_in, x, val_real(NAN));
+  if (is_real) return pointwise3(e, OP_select, is_in, x, val_real(NAN));
+  Val each = pointwise3(e, OP_select, is_in, val_real(0), val_real(NAN));
+  Val lost = elab_mean_all(e, each);
+  if (val_is_tensor(lost)) vec_push(e->arena, &e->extra_losses, lost);
+  return x;
 }
 
 bool arg_dims(BuiltinCall *call, int i, int of, bool is_single) {
