@@ -54,6 +54,8 @@ static void unknown_block(Elab *e, const Expr *x) {
   map_put(e->data, x->name, ARENA_NEW(e->arena, Val));
   for (int i = 0; i < e->program->blocks.n; i++)
     if (is_unnamed(e, e->program->blocks.data[i])) return;
+  for (int i = 0; i < e->program->lost_blocks.n; i++)
+    if (e->program->lost_blocks.data[i] == x->name) return;
   VEC(const char *) names = {0};
   for (int i = 0; i < e->program->blocks.n; i++) {
     const Item *item = e->program->blocks.data[i];

@@ -30,7 +30,10 @@ void setting_unknown(Program *program, const Setting *setting,
     if (strcmp(rows[i].block, kind) == 0) names[n++] = rows[i].name;
   Diag *d = diag(program->module->diags, DIAG_unknown_setting,
                  setting->path.spans[0], kind, name);
-  if (strcmp(kind, "data") == 0 && !text_nearest(name, names, n))
+  if (strcmp(kind, "train") == 0 && !text_nearest(name, names, n) &&
+      train_takes_argument(program->module->names, name))
+    diag_help(d, "it is an argument of the optimizer or of its schedule");
+  else if (strcmp(kind, "data") == 0 && !text_nearest(name, names, n))
     diag_help(d, "there are eval and order, and fields, which have a type: "
                  "'x: f32[B] = ...'");
   else

@@ -28,7 +28,7 @@ bool elab_annotations(Elab *e, const AnnotationList *list, bool is_scan) {
     if (!is_known) {
       Diag *d = diag(e->diags, DIAG_unknown_annotation, annotation->span,
                      annotation->name);
-      diag_suggest(d, annotation->name, pins, ARRAY_LENGTH(pins));
+      diag_choices(e->arena, d, annotation->name, pins, ARRAY_LENGTH(pins));
     } else if (strcmp(annotation->name, "frozen") == 0) {
       is_frozen = true;
       if (annotation->args.n > 0)

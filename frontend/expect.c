@@ -223,7 +223,7 @@ static const char *help_for_start(Parser *parser, const bool *has) {
   if (is_reserved_word(token.kind) && has[T_REAL] && has[T_NAME] &&
       char_after(token) == '=')
     return "it is a reserved word, which names no argument";
-  if (token.kind == ':' && has[T_REAL])
+  if ((token.kind == ':' || token.kind == T_ELLIPSIS) && has[T_REAL])
     return "a range is a..b, with both ends; a whole dim is not mentioned";
   if (token.kind == T_INT && has[T_ELLIPSIS])
     return "a dim has a name and a size, as in [B:32]";
@@ -297,7 +297,7 @@ static const char *help_for_end(Parser *parser, const bool *has) {
                     token.kind == T_REAL || token.kind == T_STRING;
   if (in_round && is_operand && has[','] && !token.is_first)
     return "elements in brackets are separated by commas";
-  if (parser->first_kind == '@' && is_item_word(token.kind) && has[T_END])
+  if (parser->first_kind == '@' && is_reserved_word(token.kind) && has[T_END])
     return "an annotation stands on a line of its own";
   if (token.kind == T_OVER && has['=']) return "as in 'shard B over data'";
   if (token.kind == T_STRING && parser->before == T_STRING)
@@ -312,6 +312,9 @@ static const char *help_for_end(Parser *parser, const bool *has) {
                 token.kind == T_REPEAT;
   if (begins && has[T_END] && in_operand && !token.is_first)
     return "what follows on one line is separated by ';'";
+  if (token.kind == '=' && has[T_END] && parser->before == ')' &&
+      parser->first_kind == '(')
+    return "names that take a list apart stand alone: 'a, b = ...'";
   bool after_operand = parser->before == ')' || parser->before == ']' ||
                        parser->before == T_NAME;
   if (token.kind == '=' && has[T_END] && in_operand && after_operand)

@@ -124,6 +124,7 @@ typedef struct Program {
   Map *builtins;            /* Name -> Builtin */
   VEC(const Item *) blocks; /* of the main file */
   VEC(const Item *) plans;  /* likewise */
+  VEC(Name) lost_blocks;    /* names of blocks whose kind is none */
   VEC(SettingOverride) overrides;
   VEC(const Source *) override_sources;
   int n_epochs;

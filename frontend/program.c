@@ -148,6 +148,8 @@ static void add_block(Program *program, const Item *item) {
   }
   Span word = item->span;
   word.end = word.begin + (uint32_t)strlen(item->block);
+  if (item->name)
+    vec_push(program->module->arena, &program->lost_blocks, item->name);
   Diag *d = diag(diags, DIAG_unknown_block, word, item->block);
   diag_choices(program->module->arena, d, item->block, block_kinds,
                ARRAY_LENGTH(block_kinds));
