@@ -340,7 +340,11 @@ static void read_shard_names(Reader *r, const Pin *pin) {
   for (int i = 0; i < pin->exprs.n; i++) {
     const Expr *x = pin->exprs.data[i];
     if (x->kind != EXPR_name) {
-      diag(r->e->diags, DIAG_not_a_dim, x->span);
+      Diag *d = diag(r->e->diags, DIAG_not_a_dim, x->span);
+      const char *text = span_text(r->e->arena, x->span);
+      diag_help(
+          d, "behind a path stands its placement, as in shard %s: B over data",
+          text);
       continue;
     }
     shard.dim = x->name;
@@ -420,13 +424,14 @@ static const struct {
 #include "frontend/plan_values.def"
 };
 
-static bool good_number(const BuiltinCall *call, int i) {
-  Val val = call->args[i];
-  if (call->builtin->formals[i].kind == FORMAL_late || val.kind == VAL_bool ||
-      val.kind == VAL_none)
-    return true;
-  int64_t n, least = strcmp(call->builtin->formals[i].name, "staleness") != 0;
-  return arg_int((BuiltinCall *)call, i, least, &n);
+static bool good_argument(BuiltinCall *call, int i) {
+  const char *name = call->builtin->formals[i].name;
+  bool is_staleness = strcmp(name, "staleness") == 0, truth;
+  int64_t n;
+  if (call->builtin->formals[i].kind == FORMAL_late) return true;
+  if (strcmp(name, "vertical") == 0) return arg_bool(call, i, &truth);
+  if (is_staleness && call->args[i].kind == VAL_none) return true;
+  return arg_int(call, i, !is_staleness, &n);
 }
 
 /* The row that `x` names, its arguments checked, or -1; reports. */
@@ -445,7 +450,7 @@ static int find_value(Reader *r, const char *setting, const Expr *x) {
     BuiltinCall call;
     if (!builtin_match(e, x, &formals, &call)) return -1;
     for (int k = 0; k < formals.n_formals; k++)
-      if (!good_number(&call, k)) return -1;
+      if (!good_argument(&call, k)) return -1;
     return i;
   }
   Diag *d = diag(e->diags, DIAG_plan_value, callee->span, setting,
@@ -545,7 +550,7 @@ static void read_pin(Reader *r, const Pin *pin) {
   case PIN_set: read_set(r, pin); return;
   case PIN_keep: read_paths(r, pin, &paths); return; /* all is kept */
   case PIN_stage:
-  case PIN_cut: unsupported(r, pin->span, "stages"); return;
+  case PIN_cut:
   case PIN_remat:
   case PIN_offload:
   case PIN_place:
@@ -553,7 +558,8 @@ static void read_pin(Reader *r, const Pin *pin) {
       unsupported(r, pin->span,
                   pin->kind == PIN_remat     ? "'remat'"
                   : pin->kind == PIN_offload ? "'offload'"
-                                             : "'place'");
+                  : pin->kind == PIN_place   ? "'place'"
+                                             : "stages");
     return;
   }
 }

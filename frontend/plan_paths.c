@@ -308,16 +308,46 @@ static bool find(PlanPaths *paths, const Pattern *pattern, PathList *out) {
   return out->n > before;
 }
 
+static bool is_part(const Part *part, const char *name) {
+  return part->n_name == strlen(name) &&
+         !memcmp(part->name, name, part->n_name);
+}
+
+/* `optimizer` and `grad.PATH`: there are none yet where plans are read. */
+static bool is_later(PlanPaths *paths, const Pattern *pattern) {
+  if (pattern->n == 1) return is_part(&pattern->parts[0], "optimizer");
+  if (!is_part(&pattern->parts[0], "grad")) return false;
+  Pattern rest = *pattern;
+  memmove(rest.parts, rest.parts + 1, (size_t)--rest.n * sizeof rest.parts[0]);
+  PathList found = {0};
+  return find(paths, &rest, &found);
+}
+
+static bool has_dim(const Graph *graph, const char *name) {
+  for (int i = 0; i < graph->nodes.n; i++)
+    for (int d = 0; d < graph->nodes.data[i]->types[0]->rank; d++)
+      if (!strcmp(graph->nodes.data[i]->types[0]->dims[d].name, name))
+        return true;
+  return false;
+}
+
 bool plan_paths_find(PlanPaths *paths, const Expr *x, PathList *out) {
   Elab *e = paths->e;
   Pattern pattern = {0};
   if (!read_pattern(paths, x, &pattern) || !check_ranges(paths, &pattern))
     return false;
   if (find(paths, &pattern, out)) return true;
+  if (is_later(paths, &pattern)) {
+    elab_not_supported(e, x->span, "a line about gradients or the optimizer");
+    return false;
+  }
   const char *text = span_text(e->arena, x->span);
-  suggest(paths,
-          diag(e->diags, DIAG_plan_path, x->span, paths->model->name, text),
-          text);
+  Diag *d = diag(e->diags, DIAG_plan_path, x->span, paths->model->name, text);
+  if (has_dim(paths->graph, text))
+    diag_help(d, "a dimension stands without ':', as in shard %s over data",
+              text);
+  else
+    suggest(paths, d, text);
   return false;
 }
 

@@ -633,16 +633,36 @@ static Name path_of(const Graph *graph, const Node *node) {
   return graph->inputs.data[node_int(node, ATTR_slot, 0)].path;
 }
 
+/* Of the nodes of one path, which are parts of one operator, the last that
+ * lies otherwise: its value is the one that the user knows. */
+static const Node *last_otherwise(const Partition *p, const Node *first,
+                                  const PlanPlacement *placement) {
+  const Graph *graph = p->rewrite.to;
+  const Node *last = first;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    if (node->phase == PHASE_forward && path_of(graph, node) == first->path &&
+        !lies_as_pinned(p, placement, node->types[0]))
+      last = node;
+  }
+  return last;
+}
+
 /* Placements follow from the inputs; one that a pin wants otherwise is not
  * made yet. */
 static void check_placements(const Partition *p) {
   const Graph *graph = p->rewrite.to;
+  Map *told = map_create(p->ctx->scratch);
   for (int id = 0; p->plan->placements.n > 0 && id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
     if (node->phase != PHASE_forward || !node->path) continue;
     Name path = path_of(graph, node);
     const PlanPlacement *placement = plan_find_placement(p->plan, path);
-    if (!placement || lies_as_pinned(p, placement, node->types[0])) continue;
+    if (!placement || map_has(told, placement) ||
+        lies_as_pinned(p, placement, node->types[0]))
+      continue;
+    map_put(told, placement, (void *)placement);
+    node = last_otherwise(p, node, placement);
     Text type = text_create(p->ctx->scratch);
     type_print(&type, node->types[0], p->mesh);
     diag(p->ctx->module->diags, DIAG_placement, placement->span, path,
