@@ -4,7 +4,8 @@
  * Every expression gets a serial number when it is complete, which is the
  * order of evaluation (operands first, left to right), and its height, so that
  * whoever walks a tree may recurse: everywhere but to the left operand of an
- * operator, where a sum of any length begins.
+ * operator, where a sum of any length begins, and to what a bracket stands
+ * behind.
  */
 #include "frontend/syntax.h"
 
@@ -21,7 +22,8 @@ static Expr *finish(Parser *parser, Expr expr) {
   Expr *made = arena_copy(parser->arena, &expr, sizeof expr);
   made->serial = parser->serial++;
   made->height = 1;
-  if (made->kind == EXPR_binary && made->a->kind == EXPR_binary)
+  bool chains = made->kind == EXPR_binary || made->kind == EXPR_index;
+  if (chains && made->a->kind == made->kind)
     made->height = made->a->height;
   else
     raise_to(made, made->a);
@@ -115,7 +117,7 @@ Expr *expr_member(Parser *parser, ExprKind kind, Expr *a, PlacedName name) {
 
 const Expr *const *expr_chain(Arena *arena, const Expr *x, int *out_n) {
   int n = 0;
-  for (const Expr *at = x; at->kind == EXPR_binary; at = at->a) n++;
+  for (const Expr *at = x; at->kind == x->kind; at = at->a) n++;
   const Expr **chain = ARENA_ARRAY(arena, const Expr *, n);
   for (int i = 0; i < n; i++, x = x->a) chain[i] = x;
   *out_n = n;

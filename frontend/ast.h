@@ -93,8 +93,10 @@ struct Expr {
                  right, top to bottom */
   int height; /* of the tree from here down, at most the nesting limit, so
                  that recursion over a tree is safe.  The left operand of an
-                 operator does not count: a sum may have any number of terms,
-                 and whoever walks one walks expr_chain or along `a`. */
+                 operator does not count, nor does what a bracket stands behind:
+                 a sum may have any number of terms, a value any number of
+                 brackets, and whoever walks one walks expr_chain or along `a`.
+               */
 };
 
 typedef struct ExprList {
@@ -268,8 +270,8 @@ typedef struct Ast {
 /* Parses; mistakes become diags and whatever was understood is returned, never
  * NULL.  Nesting deeper than 500 is a mistake. */
 Ast *ast_parse(Arena *arena, Names *names, Diags *diags, const Source *source);
-/* x, if it is an operator of two operands, its left operand if that is one, and
- * so on; *out_n is 0 if x is none. */
+/* x, an operator of two operands or a bracket, its `a` if that is the same kind
+ * of expression, and so on. */
 const Expr *const *expr_chain(Arena *arena, const Expr *x, int *out_n);
 /* Canonical text (the formatter): parses back to the same tree. */
 void ast_print(Text *out, const Ast *ast);

@@ -135,13 +135,17 @@ static void put_sub(Printer *p, const Sub *sub) {
 }
 
 static void put_index(Printer *p, const Expr *expr) {
-  put_expr(p, expr->a, LEVEL_postfix);
-  open_bracket(p, "[");
-  for (int i = 0; i < expr->subs.n; i++) {
-    if (i > 0) put(p, ", ");
-    put_sub(p, &expr->subs.data[i]);
+  int n;
+  const Expr *const *chain = expr_chain(p->out->arena, expr, &n);
+  put_expr(p, chain[n - 1]->a, LEVEL_postfix);
+  for (int i = n - 1; i >= 0; i--) {
+    open_bracket(p, "[");
+    for (int j = 0; j < chain[i]->subs.n; j++) {
+      if (j > 0) put(p, ", ");
+      put_sub(p, &chain[i]->subs.data[j]);
+    }
+    close_bracket(p, "]");
   }
-  close_bracket(p, "]");
 }
 
 static void put_name(Printer *p, Name name) {

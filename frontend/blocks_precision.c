@@ -36,14 +36,9 @@ static const char *path_text(Elab *e, const Expr *x) {
 }
 
 static bool is_path(const Expr *x) {
-  switch (x->kind) {
-  case EXPR_name:
-  case EXPR_string: return true;
-  case EXPR_field:
-  case EXPR_bang:
-  case EXPR_index: return is_path(x->a);
-  default: return false;
-  }
+  while (x->kind == EXPR_field || x->kind == EXPR_bang || x->kind == EXPR_index)
+    x = x->a;
+  return x->kind == EXPR_name || x->kind == EXPR_string;
 }
 
 static void read_paths(Elab *e, const Item *block, Precision *out) {

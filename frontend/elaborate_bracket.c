@@ -249,11 +249,18 @@ static Val apply_sub(Elab *e, const Expr *x, Val val, const Sub *sub) {
                                  : apply_pick(e, x->a, val, sub);
 }
 
+/* From the inside out: x[A -> B][B -> C]... may be long. */
 Val eval_index(Elab *e, const Expr *x) {
-  Val val = eval(e, x->a);
-  for (int i = 0; i < x->subs.n; i++) {
-    elab_at(e, x);
-    val = apply_sub(e, x, val, &x->subs.data[i]);
+  int n = 1;
+  const Expr *const *chain = &x;
+  if (x->a->kind == EXPR_index) chain = expr_chain(e->arena, x, &n);
+  Val val = eval(e, chain[n - 1]->a);
+  for (int i = n - 1; i >= 0; i--) {
+    if (i > 0 && !elab_step(e, chain[i]->span)) return POISON;
+    for (int j = 0; j < chain[i]->subs.n; j++) {
+      elab_at(e, chain[i]);
+      val = apply_sub(e, chain[i], val, &chain[i]->subs.data[j]);
+    }
   }
   return val;
 }

@@ -83,8 +83,7 @@ static void walk_call(Numbering *n, const Expr *x) {
   if (label) add(n, calls_layer ? FAMILY_call : FAMILY_operator, label, x);
 }
 
-static void walk_index(Numbering *n, const Expr *x) {
-  walk_expr(n, x->a);
+static void walk_subs(Numbering *n, const Expr *x) {
   bool renames = false;
   for (int i = 0; i < x->subs.n; i++) {
     const Sub *sub = &x->subs.data[i];
@@ -93,6 +92,13 @@ static void walk_index(Numbering *n, const Expr *x) {
     renames = renames || sub->kind != SUB_value;
   }
   if (renames) add_operator(n, "rename", x);
+}
+
+static void walk_index(Numbering *n, const Expr *x) {
+  int length;
+  const Expr *const *chain = expr_chain(n->arena, x, &length);
+  walk_expr(n, chain[length - 1]->a);
+  for (int i = length - 1; i >= 0; i--) walk_subs(n, chain[i]);
 }
 
 static void walk_chain(Numbering *n, const Expr *x) {

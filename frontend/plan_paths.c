@@ -159,6 +159,19 @@ static bool add_text(PlanPaths *paths, Pattern *pattern, const Expr *x) {
   return false;
 }
 
+static bool read_pattern(PlanPaths *paths, const Expr *x, Pattern *out);
+
+static bool read_ranges(PlanPaths *paths, const Expr *x, Pattern *out) {
+  int n;
+  const Expr *const *chain = expr_chain(paths->e->arena, x, &n);
+  if (!read_pattern(paths, chain[n - 1]->a, out)) return false;
+  for (int i = n - 1; i >= 0; i--)
+    for (int j = 0; j < chain[i]->subs.n; j++)
+      if (!add_range(paths, &out->parts[out->n - 1], &chain[i]->subs.data[j]))
+        return false;
+  return true;
+}
+
 static bool read_pattern(PlanPaths *paths, const Expr *x, Pattern *out) {
   Elab *e = paths->e;
   switch (x->kind) {
@@ -170,12 +183,7 @@ static bool read_pattern(PlanPaths *paths, const Expr *x, Pattern *out) {
     if (!read_pattern(paths, x->a, out)) return false;
     out->is_operator = x->kind == EXPR_bang;
     return add_part(paths, out, x->name, strlen(x->name), x->span);
-  case EXPR_index:
-    if (!read_pattern(paths, x->a, out)) return false;
-    for (int i = 0; i < x->subs.n; i++)
-      if (!add_range(paths, &out->parts[out->n - 1], &x->subs.data[i]))
-        return false;
-    return true;
+  case EXPR_index: return read_ranges(paths, x, out);
   default: diag(e->diags, DIAG_plan_path_form, x->span); return false;
   }
 }

@@ -261,6 +261,31 @@ Test(elaborate, a_sum_has_any_number_of_terms) {
   memory_destroy(w.memory);
 }
 
+static const Source *load_text(void *user, const char *path) {
+  Source *source = ARENA_NEW(((Text *)user)->arena, Source);
+  *source = (Source){path, text_string(user), ((Text *)user)->n};
+  return source;
+}
+
+/* So do brackets, and pins whose paths have too many of them say so. */
+Test(elaborate, a_value_has_any_number_of_brackets) {
+  World w = world_create("models");
+  Text text = text_create(w.module.arena);
+  text_add(&text, "dim B = 2, C = 4\nnet f(x: [B, C]) -> [B, C] {\n  return x");
+  for (int i = 0; i < 20000; i++) text_add(&text, "[C -> D][D -> C]");
+  text_add(&text, "\n}\n");
+  FrontendOptions options = {.load = load_text, .user = &text, .path = "m.dnn"};
+  Model *model = frontend_load(&w.module, &options);
+  cr_assert(model);
+  cr_expect_eq(model->forward->nodes.n, 40001);
+  cr_expect_str_eq(model->forward->nodes.data[1]->path, "rename[0]");
+  text_add(&text, "mesh { data = 2 }\nplan { shard x");
+  for (int i = 0; i < 20000; i++) text_add(&text, "[0]");
+  text_add(&text, ": B over data }\n");
+  cr_expect(!frontend_load(&w.module, &options));
+  memory_destroy(w.memory);
+}
+
 Test(elaborate, blocks_sum_to_the_whole) {
   World w = world_create("models");
   Model *model = load_model(&w, "chargpt.dnn", NULL, 0, (FrontendOptions){0});

@@ -377,7 +377,7 @@ Test(syntax, a_hundred_thousand_of_everything) {
       {"const a = ", "f(", "", ")", "\n", false},
       {"const a = ", "x[1 or 2 and not 3 < 4 + 5 * -f(k = ", "", "", "", false},
       {"const a = x", ".b", "", "", "\n", false},
-      {"const a = x", "[1]", "", "", "\n", false},
+      {"const a = x", "[1]", "", "", "\n", true},
       {"const a = 1", "+1", "", "", "\n", true},
       {"const a = 1", "..1", "", "", "\n", false},
       {"const a = ", "-", "1", "", "\n", false},
@@ -401,7 +401,7 @@ Test(syntax, a_hundred_thousand_of_everything) {
       {"", ";", "", "", "", true},
       {"dim ", "a", "", "", "= 1\n", true},
       {"const a = 1", " or 1 - 2 * 3", "", "", "\n", true},
-      {"const a = b", "[0]", "", "", "\n", false},
+      {"const a = b", "[0].c", "", "", "\n", false},
       {"const a = -b", " ** b", "", "", "\n", false}};
   for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
     Parsed parsed = begin();
