@@ -674,8 +674,8 @@ static Plan *read_all(Reader *r, Name batch_dim) {
   if (r->model->has_train && !check_microbatches(r, batch_dim)) return NULL;
   plan_set_microbatches(e->module, plan, plan->microbatches);
   reach(r, r->walk->params);
-  plan_check_lines(e, r->graph, plan);
-  plan_make_lines(e, r->paths, r->graph, plan);
+  plan_check_lines(e, r->paths, plan);
+  plan_make_lines(e, r->paths, plan);
   return plan;
 }
 

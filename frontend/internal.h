@@ -550,8 +550,12 @@ bool plan_paths_find(PlanPaths *paths, const Expr *x, PathList *out);
 bool plan_paths_find_text(PlanPaths *paths, const char *text, PathList *out);
 /* The n-th path beside its own that a node has, or NULL. */
 const char *plan_paths_other(const PlanPaths *paths, Name node_path, int n);
-/* Of the node, or of what it is the input of. */
-Name plan_node_path(const Graph *graph, const Node *node);
+typedef struct PlanNode {
+  const Node *node;
+  Name path; /* an input: what it is of */
+} PlanNode;
+/* All that can be placed, in program order, what scans compute included. */
+const PlanNode *plan_paths_nodes(const PlanPaths *paths, int *out_n);
 /* Whether one of these values has the dim; reports where none has. */
 bool plan_paths_have_dim(const PlanPaths *paths, const PathList *list,
                          const Expr *x, Name dim, Span span);
@@ -559,11 +563,11 @@ bool plan_paths_have_dim(const PlanPaths *paths, const PathList *list,
 /* ---- plan_lines.c ---- */
 
 /* Warns of lines about paths that others imply. */
-void plan_check_lines(Elab *e, const Graph *graph, const Plan *plan);
+void plan_check_lines(Elab *e, const PlanPaths *paths, const Plan *plan);
 /* The warning: the later line says what the earlier one does. */
 void plan_line_repeats(Elab *e, Span later, Span earlier);
 /* The path lines of the plan as it is printed (language.md 11). */
-void plan_make_lines(Elab *e, PlanPaths *paths, const Graph *graph, Plan *plan);
+void plan_make_lines(Elab *e, PlanPaths *paths, Plan *plan);
 
 /* ---- foreign.c ---- */
 

@@ -42,7 +42,6 @@ typedef struct Lines {
   Elab *e;
   Arena *arena;
   PlanPaths *paths;
-  const Graph *graph;
   Plan *plan;
   VEC(Entry *) entries;
   VEC(Group *) groups;
@@ -98,10 +97,12 @@ static void add_type(Lines *l, Entry *entry, const Type *type) {
 
 static void collect(Lines *l) {
   Map *placements = index_placements(l), *seen = map_create(l->arena);
-  for (int id = 0; id < l->graph->nodes.n; id++) {
-    const Node *node = l->graph->nodes.data[id];
-    Name path = plan_node_path(l->graph, node);
-    const PlanPlacement *placement = path ? map_get(placements, path) : NULL;
+  int n;
+  const PlanNode *nodes = plan_paths_nodes(l->paths, &n);
+  for (int i = 0; i < n; i++) {
+    const Node *node = nodes[i].node;
+    Name path = nodes[i].path;
+    const PlanPlacement *placement = map_get(placements, path);
     if (!placement) continue;
     Entry *entry = map_get(seen, path);
     if (!entry) {
@@ -315,16 +316,18 @@ static bool same_partial(const PlanPlacement *a, const PlanPlacement *b) {
   return is_same;
 }
 
-static Span find_implying(Elab *e, const Graph *graph, const Plan *plan,
+static Span find_implying(Elab *e, const PlanPaths *paths, const Plan *plan,
                           const Map *placed, const PlanPlacement *line) {
   Map *own = map_create(e->arena);
   for (int i = 0; i < line->n_paths; i++)
     map_put(own, line->paths[i], (void *)line);
   Span by = SPAN_NONE;
-  for (int id = 0; id < graph->nodes.n; id++) {
-    const Node *node = graph->nodes.data[id];
-    Name path = plan_node_path(graph, node);
-    if (!path || !map_has(own, path)) continue;
+  int n;
+  const PlanNode *nodes = plan_paths_nodes(paths, &n);
+  for (int i = 0; i < n; i++) {
+    const Node *node = nodes[i].node;
+    Name path = nodes[i].path;
+    if (!map_has(own, path)) continue;
     const PlanPlacement *before = map_get(placed, path);
     for (int r = 0; r < node->n_results; r++) {
       if (node->types[r]->rank == 0) continue;
@@ -341,11 +344,11 @@ void plan_line_repeats(Elab *e, Span later, Span earlier) {
   diag_note(d, earlier, "this line says so already");
 }
 
-void plan_check_lines(Elab *e, const Graph *graph, const Plan *plan) {
+void plan_check_lines(Elab *e, const PlanPaths *paths, const Plan *plan) {
   Map *placed = map_create(e->arena);
   for (int i = 0; i < plan->placements.n; i++) {
     const PlanPlacement *line = &plan->placements.data[i];
-    Span by = find_implying(e, graph, plan, placed, line);
+    Span by = find_implying(e, paths, plan, placed, line);
     if (by.source) plan_line_repeats(e, line->span, by);
     for (int k = 0; k < line->n_paths; k++)
       map_put(placed, line->paths[k], (void *)line);
@@ -354,10 +357,8 @@ void plan_check_lines(Elab *e, const Graph *graph, const Plan *plan) {
 
 /* ---- the whole ---- */
 
-void plan_make_lines(Elab *e, PlanPaths *paths, const Graph *graph,
-                     Plan *plan) {
-  Lines l = {
-      .e = e, .arena = e->arena, .paths = paths, .graph = graph, .plan = plan};
+void plan_make_lines(Elab *e, PlanPaths *paths, Plan *plan) {
+  Lines l = {.e = e, .arena = e->arena, .paths = paths, .plan = plan};
   if (!plan->placements.n || plan->ranks <= 1) return;
   collect(&l);
   make_groups(&l);

@@ -46,17 +46,35 @@ struct PlanPaths {
   const Model *model;
   const Graph *graph;
   VEC(Candidate) candidates;
+  VEC(PlanNode) nodes;
 };
 
 /* ---- candidates ---- */
 
-static void add_node(PlanPaths *paths, const Map *named, const Node *node) {
-  if (node->op == OP_input || !node->path || !*node->path) return;
-  Kind kind = map_has(named, node->path) ? KIND_value : KIND_operator;
-  char *path = arena_strdup(paths->e->arena, node->path), *bang = path;
+static void add_node(PlanPaths *paths, const Map *named, const Node *node,
+                     Name place) {
+  if (!place || !*place) return;
+  vec_push(paths->e->arena, &paths->nodes, (PlanNode){node, place});
+  if (node->op == OP_input) return;
+  Kind kind = map_has(named, place) ? KIND_value : KIND_operator;
+  char *path = arena_strdup(paths->e->arena, place), *bang = path;
   while ((bang = strchr(bang, '!'))) *bang = '.';
-  Candidate candidate = {path, node->path, kind};
+  Candidate candidate = {path, place, kind};
   vec_push(paths->e->arena, &paths->candidates, candidate);
+}
+
+/* Nodes in program order, those of a scan's body before it. */
+static void add_nodes(PlanPaths *paths, const Map *named, const Graph *graph,
+                      bool is_body) {
+  for (int i = 0; i < graph->nodes.n; i++) {
+    const Node *node = graph->nodes.data[i];
+    bool is_input = node->op == OP_input;
+    if (is_input && is_body) continue;
+    if (node->body) add_nodes(paths, named, node->body, true);
+    int slot = is_input ? (int)node_int(node, ATTR_slot, 0) : 0;
+    add_node(paths, named, node,
+             is_input ? graph->inputs.data[slot].path : node->path);
+  }
 }
 
 PlanPaths *plan_paths_create(Elab *e, const Model *model, const Elab *walk,
@@ -78,14 +96,13 @@ PlanPaths *plan_paths_create(Elab *e, const Model *model, const Elab *walk,
     vec_push(e->arena, &paths->candidates,
              (Candidate){alias.path, alias.node_path, kind});
   }
-  for (int i = 0; i < graph->nodes.n; i++)
-    add_node(paths, named, graph->nodes.data[i]);
+  add_nodes(paths, named, graph, false);
   return paths;
 }
 
-Name plan_node_path(const Graph *graph, const Node *node) {
-  if (node->op != OP_input) return node->path;
-  return graph->inputs.data[node_int(node, ATTR_slot, 0)].path;
+const PlanNode *plan_paths_nodes(const PlanPaths *paths, int *out_n) {
+  *out_n = paths->nodes.n;
+  return paths->nodes.data;
 }
 
 /* ---- patterns ---- */
@@ -382,9 +399,9 @@ bool plan_paths_have_dim(const PlanPaths *paths, const PathList *list,
   Map *wanted = map_create(e->arena);
   for (int i = 0; i < list->n; i++)
     map_put(wanted, list->data[i], (void *)list->data[i]);
-  for (int i = 0; i < paths->graph->nodes.n; i++) {
-    const Node *node = paths->graph->nodes.data[i];
-    if (!map_has(wanted, plan_node_path(paths->graph, node))) continue;
+  for (int i = 0; i < paths->nodes.n; i++) {
+    const Node *node = paths->nodes.data[i].node;
+    if (!map_has(wanted, paths->nodes.data[i].path)) continue;
     for (int r = 0; r < node->n_results; r++)
       if (type_find(node->types[r], dim) >= 0) return true;
   }

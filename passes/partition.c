@@ -633,15 +633,22 @@ static Name path_of(const Graph *graph, const Node *node) {
   return graph->inputs.data[node_int(node, ATTR_slot, 0)].path;
 }
 
+/* What depends on nothing stored has no place of its own: who reads it
+ * computes the piece that it needs. */
+static bool is_placed(const Graph *graph, int id) {
+  Value value = {id, 0};
+  return graph_type(graph, value)->rank == 0 || !is_computed(graph, value, 16);
+}
+
 /* Of the nodes of one path, which are parts of one operator, the last that
  * lies otherwise: its value is the one that the user knows. */
-static const Node *last_otherwise(const Partition *p, const Node *first,
+static const Node *last_otherwise(const Partition *p, const Graph *graph,
+                                  const Node *first,
                                   const PlanPlacement *placement) {
-  const Graph *graph = p->rewrite.to;
   const Node *last = first;
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
-    if (node->phase == PHASE_forward && path_of(graph, node) == first->path &&
+    if (node->phase == PHASE_forward && node->path == first->path &&
         !lies_as_pinned(p, placement, node->types[0]))
       last = node;
   }
@@ -650,19 +657,21 @@ static const Node *last_otherwise(const Partition *p, const Node *first,
 
 /* Placements follow from the inputs; one that a pin wants otherwise is not
  * made yet. */
-static void check_placements(const Partition *p) {
-  const Graph *graph = p->rewrite.to;
-  Map *told = map_create(p->ctx->scratch);
+static void check_placements(const Partition *p, const Graph *graph,
+                             Map *told) {
+  bool is_body = graph != p->rewrite.to;
   for (int id = 0; p->plan->placements.n > 0 && id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
     if (node->phase != PHASE_forward || !node->path) continue;
+    if (is_body && node->op == OP_input) continue;
+    if (node->body) check_placements(p, node->body, told);
     Name path = path_of(graph, node);
     const PlanPlacement *placement = plan_find_placement(p->plan, path);
     if (!placement || map_has(told, placement) ||
-        lies_as_pinned(p, placement, node->types[0]))
+        lies_as_pinned(p, placement, node->types[0]) || !is_placed(graph, id))
       continue;
     map_put(told, placement, (void *)placement);
-    node = last_otherwise(p, node, placement);
+    node = last_otherwise(p, graph, node, placement);
     Text type = text_create(p->ctx->scratch);
     type_print(&type, node->types[0], p->mesh);
     diag(p->ctx->module->diags, DIAG_placement, placement->span, path,
@@ -774,7 +783,7 @@ Graph *pass_partition(PassContext *ctx, const Graph *graph) {
   }
   place_outputs(&p);
   check_loop(&p);
-  check_placements(&p);
+  check_placements(&p, p.rewrite.to, map_create(ctx->scratch));
   check_lines(&p);
   return p.rewrite.to;
 }
