@@ -343,9 +343,6 @@ bool arg_class(BuiltinCall *call, int i, DTypeClass class) {
   return false;
 }
 
-/* With --checked: x where 0 <= index < n, else not a number.  Integers have no
- * such value, so what was read into them makes the loss none; inside a scan,
- * which adds to no loss, they are not looked at. */
 Val elab_checked(Elab *e, Val x, Val index, int64_t n) {
   if (!e->program->options->checked || !val_is_tensor(x) ||
       !val_is_tensor(index))

@@ -284,6 +284,11 @@ Val builtin_accuracy(BuiltinCall *call) {
 Val builtin_add_loss(BuiltinCall *call) {
   Elab *e = call->e;
   if (scan_forbids(e, call->x->span, "'add_loss'")) return POISON;
+  if (call->x != e->statement) {
+    Diag *d = diag(e->diags, DIAG_not_a_value, call->x->span, "'add_loss'");
+    diag_help(d, "it stands alone, as a statement");
+    return POISON;
+  }
   if (!arg_real_tensor(call, 0)) return POISON;
   if (elab_type(e, call->args[0])->rank != 0)
     return arg_wrong(call, 0, "a scalar");

@@ -1,7 +1,7 @@
 /*
  * declared.c -- the names that a file declares, looked at in the text alone, so
- * also where nothing is ever called: none is a predefined value, and what is
- * declared together differs.
+ * also where nothing is ever called: none is a predefined value, what is
+ * declared together differs, and inputs of nets have types.
  *
  *     layer f[C -> C](x, x, true)      'C', 'x', 'true'
  */
@@ -89,6 +89,15 @@ static void check_layer(Program *program, const Item *item) {
   }
 }
 
+static void check_net(Program *program, const Item *item) {
+  for (int i = 0; i < item->formals.n; i++) {
+    const Formal *formal = &item->formals.items[i];
+    if (!formal->type && !formal->init)
+      diag(program->module->diags, DIAG_untyped_input, formal->span,
+           formal->name);
+  }
+}
+
 void declared_check(Program *program, const Ast *ast) {
   for (int i = 0; i < ast->n_items; i++) {
     const Item *item = &ast->items[i];
@@ -98,6 +107,7 @@ void declared_check(Program *program, const Ast *ast) {
                  name_span(binding->span, binding->name));
     }
     if (item->kind == ITEM_layer) check_layer(program, item);
+    if (item->kind == ITEM_net) check_net(program, item);
     check_formals(program, &item->formals);
     for (int j = 0; j < item->result.n; j++)
       check_type(program, item->result.data[j]);

@@ -131,8 +131,7 @@ Val elab_scalar(Elab *e, DType dtype, Val val) {
 }
 
 bool elab_dtype(Elab *e, Name name, Span span, DType *out) {
-  bool is_f64 = dtype_find(name, out) && *out == DT_f64;
-  if (!is_f64 && dtype_find(name, out)) return true;
+  if (dtype_find(name, out) && *out != DT_f64) return true;
   const char *names[N_DTYPES];
   int n = 0;
   for (int i = 0; i < N_DTYPES; i++)

@@ -437,6 +437,7 @@ static void exec_expr(Elab *e, const Stmt *stmt) {
   const Expr *x = stmt->value;
   bool is_call = x->kind == EXPR_call && x->a->kind == EXPR_name;
   if (is_call && strcmp(x->a->name, "add_loss") == 0) {
+    e->statement = x;
     eval(e, x);
     return;
   }

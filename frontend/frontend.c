@@ -182,11 +182,7 @@ static Graph *build_eval(Build *b, const Expr *loss, const char *name,
 /* ---- a net alone ---- */
 
 static Val net_input(Elab *e, const Formal *formal) {
-  if (!formal->type) {
-    if (formal->init) return eval(e, formal->init);
-    diag(e->diags, DIAG_untyped_input, formal->span, formal->name);
-    return POISON;
-  }
+  if (!formal->type) return formal->init ? eval(e, formal->init) : POISON;
   const Type *type = elab_type_expr(e, formal->type);
   if (!type) return POISON;
   e->graph->span = formal->span;

@@ -260,6 +260,7 @@ struct Elab {
   const Callable *first_net; /* that was called */
   const Expr *metric;        /* the one at hand, or NULL */
   const Expr *at;            /* whose nodes are appended now */
+  const Expr *statement;     /* the call that was one last */
   Value step, seed;
   struct Scan *scan; /* whose body is elaborated now; NULL: none */
 };
@@ -279,10 +280,10 @@ Val global_value(Elab *e, Global *global, Span use);
  * was reported. */
 int64_t scope_size(Elab *e, Name name, Span use);
 /* The same, but having none is reported. */
+int64_t scope_need_size(Elab *e, Name name, Span use, bool in_type);
 /* By dim of the type: the callers' names that it stands for where it is a
  * generic; of two that stand for one name, the first. */
 const DimNames *scope_stands_for(Elab *e, const Type *type);
-int64_t scope_need_size(Elab *e, Name name, Span use, bool in_type);
 bool scope_has_value(Elab *e, Name name);
 bool scope_is_predefined(Name name);
 Val scope_lookup(Elab *e, const Expr *x);
@@ -356,7 +357,6 @@ void elab_not_supported(Elab *e, Span span, const char *what);
 /* ---- elaborate_bracket.c ---- */
 
 Val eval_index(Elab *e, const Expr *x);
-Val elab_checked(Elab *e, Val x, Val index, int64_t n); /* builtins.c */
 Val elab_rename(Elab *e, Val val, const Name *from, const Name *to, int n);
 Val elab_slice(Elab *e, Val val, Name dim, int64_t start, int64_t size);
 Val elab_drop(Elab *e, Val val, Name dim); /* a dim of size 1 vanishes */
@@ -449,6 +449,10 @@ void builtin_parse_formals(Names *names, const char *text, Builtin *out);
 bool builtin_match(Elab *e, const Expr *x, const Builtin *builtin,
                    BuiltinCall *out_call);
 
+/* With --checked: x where 0 <= index < n, else not a number.  Integers have no
+ * such value, so what was read into them makes the loss none; inside a scan,
+ * which adds to no loss, they are not looked at. */
+Val elab_checked(Elab *e, Val x, Val index, int64_t n);
 /* Helps with how it is called: softmax(x, D). */
 void builtin_help_call(Elab *e, Diag *d, const Builtin *builtin);
 /* Reports and returns poison: an argument is not what it must be. */
