@@ -105,10 +105,16 @@ Val elab_emit(Elab *e, Op op, const Val *inputs, int n, const Attrs *attrs) {
   return val_tensor(value, is_weak && n > 0);
 }
 
+static Name dtype_attr(Elab *e, DType dtype) {
+  Name *name = &e->dtypes[dtype];
+  if (!*name) *name = name_intern(e->names, dtype_name(dtype));
+  return *name;
+}
+
 Val elab_number(Elab *e, DType dtype, double value) {
   Attrs attrs = {0};
   attrs_real(&attrs, ATTR_value, value);
-  attrs_name(&attrs, ATTR_dtype, name_intern(e->names, dtype_name(dtype)));
+  attrs_name(&attrs, ATTR_dtype, dtype_attr(e, dtype));
   Val val = elab_emit(e, OP_const, NULL, 0, &attrs);
   val.is_weak = true;
   return val;
@@ -146,7 +152,7 @@ bool elab_dtype(Elab *e, Name name, Span span, DType *out) {
 Val elab_cast(Elab *e, Val val, DType dtype) {
   if (!val_is_tensor(val) || elab_type(e, val)->dtype == dtype) return val;
   Attrs attrs = {0};
-  attrs_name(&attrs, ATTR_dtype, name_intern(e->names, dtype_name(dtype)));
+  attrs_name(&attrs, ATTR_dtype, dtype_attr(e, dtype));
   return elab_emit(e, OP_cast, &val, 1, &attrs);
 }
 
@@ -160,7 +166,7 @@ Val elab_keep_f32(Elab *e, Val val) {
     if (role != ROLE_param && role != ROLE_carry) return val;
   }
   Attrs attrs = {0};
-  attrs_name(&attrs, ATTR_dtype, name_intern(e->names, dtype_name(DT_f32)));
+  attrs_name(&attrs, ATTR_dtype, dtype_attr(e, DT_f32));
   return elab_emit(e, OP_cast, &val, 1, &attrs);
 }
 

@@ -10,7 +10,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static const char *const pins[] = {"remat", "keep",  "offload", "stage",
@@ -402,6 +401,19 @@ static void keep_poison(Frame *frame, int n_born) {
       frame->locals.data[frame->locals.n++] = frame->locals.data[i];
 }
 
+enum { MOST_DIGITS = 24 };
+
+/* "[i]", of at most MOST_DIGITS bytes; printf would be a tenth of all time. */
+static void put_index(char *to, int64_t i) {
+  char digits[MOST_DIGITS];
+  int n = 0;
+  do digits[n++] = (char)('0' + i % 10);
+  while (i /= 10);
+  *to++ = '[';
+  while (n > 0) *to++ = digits[--n];
+  memcpy(to, "]", 2);
+}
+
 static bool exec_repeat(Elab *e, const Stmt *stmt) {
   Turns turns;
   if (elab_hides_state(e, stmt->names.names[0], stmt->names.spans[0]) ||
@@ -410,7 +422,6 @@ static bool exec_repeat(Elab *e, const Stmt *stmt) {
   Frame *frame = e->frame;
   const char *positions = frame->positions;
   size_t n_before = strlen(positions);
-  enum { MOST_DIGITS = 24 };
   char *own = arena_alloc(e->arena, n_before + MOST_DIGITS);
   memcpy(own, positions, n_before);
   frame->positions = own;
@@ -419,7 +430,7 @@ static bool exec_repeat(Elab *e, const Stmt *stmt) {
   bool returned = false;
   for (int64_t i = 0; i < turns.n && !returned; i++) {
     if (!elab_step(e, stmt->span) || diags_errors(e->diags) > errors) break;
-    snprintf(own + n_before, MOST_DIGITS, "[%lld]", (long long)i);
+    put_index(own + n_before, i);
     Val turn = turns.list ? turns.list->items[i] : val_int(turns.first + i);
     frame_set(e, stmt->names.names[0], turn, stmt->names.spans[0]);
     returned = exec_body(e, &stmt->body);

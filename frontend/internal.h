@@ -261,6 +261,7 @@ struct Elab {
   const Expr *metric;        /* the one at hand, or NULL */
   const Expr *at;            /* whose nodes are appended now */
   const Expr *statement;     /* the call that was one last */
+  Name dtypes[N_DTYPES];     /* interned; NULL: not yet */
   Value step, seed;
   struct Scan *scan; /* whose body is elaborated now; NULL: none */
 };

@@ -4,8 +4,9 @@
  * An arena hands out slices of its newest chunk and gets a larger one from the
  * Memory when that is full; nothing is freed alone.  All chunk requests pass
  * through one function, which is where a test's countdown and the exhaustion
- * handler sit.  Under AddressSanitizer every allocation is a chunk of its own,
- * so that reading past one is seen.
+ * handler sit.  Under AddressSanitizer allocations lie apart in a chunk that is
+ * poisoned but for them, so that reading past one is seen, and each counts as a
+ * request.
  */
 #include "support/support.h"
 
@@ -14,14 +15,18 @@
 #include <string.h>
 
 #if defined(__SANITIZE_ADDRESS__)
-#define CHUNK_PER_ALLOCATION 1
+#define IS_CHECKED 1
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
-#define CHUNK_PER_ALLOCATION 1
+#define IS_CHECKED 1
 #endif
 #endif
-#ifndef CHUNK_PER_ALLOCATION
-#define CHUNK_PER_ALLOCATION 0
+#ifdef IS_CHECKED
+#include <sanitizer/asan_interface.h>
+#else
+#define IS_CHECKED                            0
+#define ASAN_POISON_MEMORY_REGION(at, size)   ((void)(at), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(at, size) ((void)(at), (void)(size))
 #endif
 
 enum { ALIGNMENT = 16, FIRST_CHUNK = 4096, LARGEST_CHUNK = 1 << 20 };
@@ -67,10 +72,16 @@ static _Noreturn void exhausted(void (*handler)(void *), void *user) {
   assert_failed(__FILE__, __LINE__, __func__, "on_exhausted returned");
 }
 
+/* Does not return if this one must fail. */
+static void count_request(Memory *memory) {
+  memory->n_requests++;
+  if (must_fail(memory)) exhausted(memory->on_exhausted, memory->user);
+}
+
 /* Zeroed bytes from the system; does not return without them. */
 static void *request(Memory *memory, size_t size_bytes) {
-  memory->n_requests++;
-  void *bytes = must_fail(memory) ? NULL : calloc(1, size_bytes);
+  count_request(memory);
+  void *bytes = calloc(1, size_bytes);
   if (!bytes) exhausted(memory->on_exhausted, memory->user);
   return bytes;
 }
@@ -123,6 +134,7 @@ void arena_destroy(Arena *arena) {
   if (arena->next) arena->next->previous = arena->previous;
   for (Chunk *chunk = arena->chunks, *next; chunk; chunk = next) {
     next = chunk->next;
+    ASAN_UNPOISON_MEMORY_REGION(chunk, CHUNK_HEADER + chunk->size_bytes);
     free(chunk);
   }
   free(arena);
@@ -133,26 +145,36 @@ static void *add_chunk(Arena *arena, size_t size_bytes) {
   chunk->size_bytes = size_bytes;
   chunk->next = arena->chunks;
   arena->chunks = chunk;
-  return (char *)chunk + CHUNK_HEADER;
+  char *payload = (char *)chunk + CHUNK_HEADER;
+  ASAN_POISON_MEMORY_REGION(payload, size_bytes);
+  return payload;
 }
 
-void *arena_alloc(Arena *arena, size_t size_bytes) {
-  if (size_bytes > SIZE_MAX / 2)
-    exhausted(arena->memory->on_exhausted, arena->memory->user);
-  if (CHUNK_PER_ALLOCATION) return add_chunk(arena, size_bytes);
-  size_t rounded = (size_bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
-  if (rounded == 0) rounded = ALIGNMENT;
-  if (rounded > arena->n_free) {
+/* `size_bytes` of a chunk, aligned. */
+static char *take(Arena *arena, size_t size_bytes) {
+  if (size_bytes > arena->n_free) {
     /* A large one gets a chunk of its own, so that the rest of the current
      * chunk stays in use. */
-    if (rounded > arena->next_chunk / 4) return add_chunk(arena, rounded);
+    if (size_bytes > arena->next_chunk / 4) return add_chunk(arena, size_bytes);
     arena->n_free = arena->next_chunk - CHUNK_HEADER;
     arena->free = add_chunk(arena, arena->n_free);
     if (arena->next_chunk < LARGEST_CHUNK) arena->next_chunk *= 2;
   }
-  void *result = arena->free;
-  arena->free += rounded;
-  arena->n_free -= rounded;
+  char *result = arena->free;
+  arena->free += size_bytes;
+  arena->n_free -= size_bytes;
+  return result;
+}
+
+void *arena_alloc(Arena *arena, size_t size_bytes) {
+  enum { GAP = IS_CHECKED ? ALIGNMENT : 0 };
+  if (size_bytes > SIZE_MAX / 2)
+    exhausted(arena->memory->on_exhausted, arena->memory->user);
+  if (IS_CHECKED) count_request(arena->memory);
+  size_t rounded = (size_bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+  if (rounded == 0) rounded = ALIGNMENT;
+  char *result = take(arena, rounded + GAP);
+  ASAN_UNPOISON_MEMORY_REGION(result, size_bytes);
   return result;
 }
 

@@ -14,6 +14,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
 
 static _Noreturn void no_memory(void *user) {
   (void)user;
@@ -78,6 +81,21 @@ Test(vec, grows) {
   for (int i = 0; i < 1000; i++) cr_assert_eq(v.data[i], i * i);
   memory_destroy(memory);
 }
+
+#ifdef __SANITIZE_ADDRESS__
+Test(arena, what_is_behind_an_allocation_is_poisoned) {
+  Memory *memory;
+  Arena *arena = new_arena(&memory);
+  for (size_t n = 0; n < 5000; n = n * 2 + 1) {
+    char *at = arena_alloc(arena, n);
+    for (size_t i = 0; i < n; i++)
+      cr_assert(!__asan_address_is_poisoned(at + i));
+    for (size_t i = n; i < n + 16; i++)
+      cr_assert(__asan_address_is_poisoned(at + i), "%zu of %zu", i, n);
+  }
+  memory_destroy(memory);
+}
+#endif
 
 Test(names, equal_text_is_one_address) {
   Memory *memory;
