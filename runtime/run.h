@@ -74,6 +74,13 @@ Stop run_pending_stop(Run *run);
 /* ---- train.c ---- */
 
 int run_train(Run *run);
+/* A failure inside a step: ends the process at once. */
+void run_must(Run *run, Status status);
+/* Reads a float scalar of the arena; false without a tensor. */
+bool run_read_scalar(Run *run, const DnnTensor *tensor, float *out);
+
+/* ---- evaluate.c ---- */
+
 int run_evaluate(Run *run);
 
 /* ---- states.c ---- */

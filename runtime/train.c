@@ -25,19 +25,19 @@ _Noreturn static void give_up(Run *run, Status status) {
   _exit(status_exit_code(status));
 }
 
-static void must(Run *run, Status status) {
+void run_must(Run *run, Status status) {
   if (status.code != STATUS_ok) give_up(run, status);
 }
 
 /* ---- scalars ---- */
 
-static bool read_scalar(Run *run, const DnnTensor *tensor, float *out) {
+bool run_read_scalar(Run *run, const DnnTensor *tensor, float *out) {
   if (!tensor) return false;
   double wide;
   bool is_wide = tensor->dtype == DNN_f64;
-  must(run, run->device->read(run->device, tensor->offset,
-                              is_wide ? (void *)&wide : (void *)out,
-                              is_wide ? 8 : 4));
+  run_must(run, run->device->read(run->device, tensor->offset,
+                                  is_wide ? (void *)&wide : (void *)out,
+                                  is_wide ? 8 : 4));
   if (is_wide) *out = (float)wide;
   return true;
 }
@@ -47,9 +47,9 @@ static void write_step(Run *run, int64_t t) {
   if (!tensor) return;
   int32_t narrow = (int32_t)t;
   bool is_wide = tensor->dtype == DNN_i64;
-  must(run, run->device->write(run->device, tensor->offset,
-                               is_wide ? (void *)&t : (void *)&narrow,
-                               is_wide ? 8 : 4));
+  run_must(run, run->device->write(run->device, tensor->offset,
+                                   is_wide ? (void *)&t : (void *)&narrow,
+                                   is_wide ? 8 : 4));
 }
 
 static const DnnTensor *scale_tensor(const DnnProgram *program) {
@@ -62,12 +62,14 @@ static const DnnTensor *scale_tensor(const DnnProgram *program) {
 
 static void read_results(Run *run) {
   const DnnProgram *program = run->program;
-  read_scalar(run, program_tensor(program, run->train, DNN_LOSS), &run->loss);
-  run->has_norm = read_scalar(
+  run_read_scalar(run, program_tensor(program, run->train, DNN_LOSS),
+                  &run->loss);
+  run->has_norm = run_read_scalar(
       run, program_tensor(program, run->train, DNN_NORM), &run->norm);
-  read_scalar(run, program_tensor(program, run->train, DNN_RATE), &run->rate);
+  run_read_scalar(run, program_tensor(program, run->train, DNN_RATE),
+                  &run->rate);
   run->scale = 0;
-  read_scalar(run, scale_tensor(program), &run->scale);
+  run_read_scalar(run, scale_tensor(program), &run->scale);
 }
 
 bool run_step_failed(const Run *run) {
@@ -95,12 +97,12 @@ static void note_time(Run *run, int64_t ns) {
 
 static int64_t one_step(Run *run, int64_t t) {
   int64_t begin = clock_ns(), greatest;
-  must(run, data_fill_train(run->data, run->device, run->train, t));
+  run_must(run, data_fill_train(run->data, run->device, run->train, t));
   write_step(run, t);
-  must(run, run->comm->vote_start(run->comm, run_pending_stop(run)));
-  must(run, exec_run(run->exec, run->train, t));
+  run_must(run, run->comm->vote_start(run->comm, run_pending_stop(run)));
+  run_must(run, exec_run(run->exec, run->train, t));
   read_results(run);
-  must(run, run->comm->vote_wait(run->comm, &greatest));
+  run_must(run, run->comm->vote_wait(run->comm, &greatest));
   run->stop = (Stop)greatest;
   int64_t ns = clock_ns() - begin;
   note_time(run, ns);
@@ -112,8 +114,8 @@ static void take_scale_back(Run *run) {
   const DnnTensor *tensor = scale_tensor(run->program);
   float scale = run->scale * 2;
   if (tensor)
-    must(run,
-         run->device->write(run->device, tensor->offset, &scale, sizeof scale));
+    run_must(run, run->device->write(run->device, tensor->offset, &scale,
+                                     sizeof scale));
 }
 
 /* The update did not happen, so the same step can be run again, with a look at
@@ -122,13 +124,13 @@ static int explain_not_finite(Run *run, int64_t t) {
   static const char *const phases[] = {"forward", "backward", "backward",
                                        "update", "communication"};
   int32_t own;
-  must(run, data_fill_train(run->data, run->device, run->train, t));
+  run_must(run, data_fill_train(run->data, run->device, run->train, t));
   write_step(run, t);
   take_scale_back(run);
-  must(run, exec_run_checked(run->exec, run->train, t, &own));
+  run_must(run, exec_run_checked(run->exec, run->train, t, &own));
   Arena *scratch = arena_create(run->memory);
   int32_t *all = ARENA_ARRAY(scratch, int32_t, run->comm->world);
-  must(run, run->comm->gather(run->comm, &own, sizeof own, all));
+  run_must(run, run->comm->gather(run->comm, &own, sizeof own, all));
   int32_t first = -1;
   for (int i = 0; i < run->comm->world; i++)
     if (all[i] >= 0 && (first < 0 || all[i] < first)) first = all[i];
@@ -158,102 +160,6 @@ static int explain_not_finite(Run *run, int64_t t) {
   return EXIT_mistake;
 }
 
-/* ---- evaluation ---- */
-
-typedef struct Sums {
-  double loss, weight;
-} Sums;
-
-static const DnnTensor *metric_tensor(const Run *run, const DnnCode *code,
-                                      int metric) {
-  const char *path = run->program->settings.metrics[metric];
-  for (int i = 0; i < code->n_tensors; i++)
-    if (code->tensors[i].role == DNN_METRIC &&
-        strcmp(code->tensors[i].path, path) == 0)
-      return &code->tensors[i];
-  return NULL;
-}
-
-/* A line that is overwritten, on a terminal only. */
-static void show_progress(const Run *run, int64_t at, int64_t n) {
-  if (run->comm->rank != 0 || run->options.quiet || !isatty(STDERR_FILENO))
-    return;
-  if (at < n)
-    fprintf(stderr, "\revaluating %lld/%lld", (long long)at, (long long)n);
-  else
-    fprintf(stderr, "\r%40s\r", "");
-}
-
-static void evaluate_batch(Run *run, const DnnCode *code, int64_t first,
-                           bool is_random, Sums *sums) {
-  float loss = 0;
-  double weight = (double)code->batch;
-  must(run, data_fill_eval(run->data, run->device, code, first, is_random));
-  must(run, states_fill_lanes(run, code, true));
-  must(run, exec_run(run->exec, code, run->done));
-  read_scalar(run, program_tensor(run->program, code, DNN_LOSS), &loss);
-  sums->loss += (double)loss * weight;
-  sums->weight += weight;
-  for (int i = 0; i < run->program->settings.n_metrics; i++) {
-    float value = 0;
-    read_scalar(run, metric_tensor(run, code, i), &value);
-    run->metrics[i] += (double)value * weight;
-  }
-}
-
-static void warn_about_rest(const Run *run, int64_t rest, int64_t n) {
-  if (run->comm->rank == 0 && rest > 0 && run->evaluated < 0)
-    fprintf(stderr,
-            "warning: %lld of %lld evaluation samples are left out: no "
-            "program for the remainder of the last batch\n",
-            (long long)rest, (long long)n);
-}
-
-/* Result: samples evaluated. */
-static int64_t evaluate_all(Run *run, Sums *sums) {
-  const DnnSettings *settings = &run->program->settings;
-  int64_t batch = run->eval->batch, n = data_eval_samples(run->data), at = 0;
-  bool is_random = settings->eval_batches > 0;
-  if (is_random) n = settings->eval_batches * batch;
-  for (; at + batch <= n; at += batch) {
-    show_progress(run, at, n);
-    evaluate_batch(run, run->eval, at, is_random, sums);
-  }
-  show_progress(run, n, n);
-  if (is_random) return at;
-  for (; run->eval_rest && at + run->eval_rest->batch <= n;
-       at += run->eval_rest->batch)
-    evaluate_batch(run, run->eval_rest, at, false, sums);
-  warn_about_rest(run, n - at, n);
-  return at;
-}
-
-int run_evaluate(Run *run) {
-  if (!run->eval || data_eval_samples(run->data) == 0 ||
-      run->evaluated == run->done)
-    return EXIT_done;
-  Arena *scratch = arena_create(run->memory);
-  unsigned char *states;
-  Sums sums = {0};
-  for (int i = 0; i < run->program->settings.n_metrics; i++)
-    run->metrics[i] = 0;
-  must(run, states_begin(run, scratch, &states));
-  int64_t n = evaluate_all(run, &sums);
-  must(run, states_end(run, states));
-  arena_destroy(scratch);
-  run->evaluated = run->done;
-  run->has_validation = sums.weight > 0;
-  if (!run->has_validation) return EXIT_done;
-  run->validation = sums.loss / sums.weight;
-  const DnnSettings *settings = &run->program->settings;
-  for (int i = 0; i < settings->n_metrics; i++) {
-    run->metrics[i] /= sums.weight;
-    if (settings->metric_is_exp[i]) run->metrics[i] = exp(run->metrics[i]);
-  }
-  report_evaluation(run, n);
-  return EXIT_done;
-}
-
 /* ---- checkpoints ---- */
 
 typedef struct Saved {
@@ -267,7 +173,8 @@ static void gather_split(Run *run, Arena *arena) {
     const DnnTensor *tensor = &run->program->tensors[i];
     unsigned char *whole;
     if (!tensor_is_split(tensor) || !tensor_is_saved(tensor)) continue;
-    must(run, tensor_read_whole(arena, run->comm, run->device, tensor, &whole));
+    run_must(run,
+             tensor_read_whole(arena, run->comm, run->device, tensor, &whole));
     if (run->saver) saver_take(run->saver, tensor, whole);
   }
 }
@@ -287,7 +194,7 @@ static int save(Run *run) {
       snprintf(saved.message, sizeof saved.message, "%s", status.message);
   }
   arena_destroy(scratch);
-  must(run, run->comm->broadcast(run->comm, &saved, sizeof saved, 0));
+  run_must(run, run->comm->broadcast(run->comm, &saved, sizeof saved, 0));
   atomic_store(&run->watch.deadline_ns, deadline);
   if (!saved.was_tried) return EXIT_done;
   if (!saved.failed) {
