@@ -101,7 +101,7 @@ Status checkpoint_load(Arena *arena, const Checkpoint *checkpoint,
 /* What a program asks of a checkpoint. */
 typedef enum Fitting {
   FITTING_whole,  /* all parameters and states, and no others */
-  FITTING_part,   /* of those that both have, the sizes; one at least */
+  FITTING_part,   /* what both have in the same sizes; one at least */
   FITTING_resume, /* whole, and all that the optimizer keeps */
 } Fitting;
 /* The newest whole checkpoint of a folder; says on standard error what it
@@ -116,8 +116,9 @@ Status checkpoint_locate(Memory *memory, Arena *arena, const char *path,
 
 /* ---- fit.c: a checkpoint and a program ---- */
 
-/* The tensor of the file that fills `tensor`, or NULL: of moments only on
- * resume, of an average the parameter where it was not saved. */
+/* The tensor of the file that fills `tensor`, or NULL, also where its type is
+ * another one: of moments only on resume, of an average the parameter where it
+ * was not saved. */
 const StoredTensor *checkpoint_tensor_for(const Checkpoint *checkpoint,
                                           const DnnTensor *tensor,
                                           bool is_resume,

@@ -20,10 +20,10 @@ static bool is_wanted(const DnnTensor *tensor, bool is_resume) {
                        tensor->role == DNN_SCALE);
 }
 
-const StoredTensor *checkpoint_tensor_for(const Checkpoint *checkpoint,
-                                          const DnnTensor *tensor,
-                                          bool is_resume,
-                                          const StoredFile **out_file) {
+/* The tensor of that name, of whatever type. */
+static const StoredTensor *find_tensor(const Checkpoint *checkpoint,
+                                       const DnnTensor *tensor, bool is_resume,
+                                       const StoredFile **out_file) {
   bool is_average = tensor->role == DNN_EMA;
   if (!is_wanted(tensor, is_resume) && !is_average) return NULL;
   const StoredTensor *found =
@@ -47,6 +47,15 @@ static bool same_type(const StoredTensor *stored, const DnnTensor *tensor,
   return is_equal;
 }
 
+const StoredTensor *checkpoint_tensor_for(const Checkpoint *checkpoint,
+                                          const DnnTensor *tensor,
+                                          bool is_resume,
+                                          const StoredFile **out_file) {
+  const StoredTensor *found =
+      find_tensor(checkpoint, tensor, is_resume, out_file);
+  return found && same_type(found, tensor, is_resume) ? found : NULL;
+}
+
 static void add_type(Text *out, DnnDtype dtype, int rank, const int64_t *size) {
   text_printf(out, "%s[", dtype_label(dtype));
   for (int i = 0; i < rank; i++)
@@ -57,7 +66,7 @@ static void add_type(Text *out, DnnDtype dtype, int rank, const int64_t *size) {
 typedef struct Fit {
   const Checkpoint *checkpoint;
   const DnnProgram *program;
-  bool is_resume;
+  bool is_resume, is_part;
   const char **paths; /* of all tensors of the program, sorted */
   int n_found, n_missing, n_extra, n_differ;
   Text *list;
@@ -66,17 +75,19 @@ typedef struct Fit {
 static void check_tensor(Fit *fit, const DnnTensor *tensor) {
   const StoredFile *file;
   const StoredTensor *stored =
-      checkpoint_tensor_for(fit->checkpoint, tensor, fit->is_resume, &file);
+      find_tensor(fit->checkpoint, tensor, fit->is_resume, &file);
+  bool is_equal = stored && same_type(stored, tensor, fit->is_resume);
   Text *list = fit->list;
-  fit->n_found += stored != NULL;
+  fit->n_found += is_equal;
   if (!stored && is_wanted(tensor, fit->is_resume)) {
     fit->n_missing++;
     text_printf(list, "missing:  %s ", tensor->path);
     add_type(list, tensor->dtype, tensor->rank, tensor->size);
     text_add(list, "\n");
-  } else if (stored && !same_type(stored, tensor, fit->is_resume)) {
+  } else if (stored && !is_equal) {
     fit->n_differ++;
-    text_printf(list, "differs:  %s is ", tensor->path);
+    text_printf(list, "%s  %s is ",
+                fit->is_part ? "skipped:" : "differs:", tensor->path);
     add_type(list, stored->dtype, stored->rank, stored->size);
     text_add(list, ", the model has ");
     add_type(list, tensor->dtype, tensor->rank, tensor->size);
@@ -107,6 +118,7 @@ Status checkpoint_fit(Arena *arena, const Checkpoint *checkpoint,
   Fit fit = {.checkpoint = checkpoint,
              .program = program,
              .is_resume = fitting == FITTING_resume,
+             .is_part = fitting == FITTING_part,
              .paths = ARENA_ARRAY(arena, const char *, program->n_tensors),
              .list = out_list};
   for (int i = 0; i < program->n_tensors; i++)
@@ -117,8 +129,7 @@ Status checkpoint_fit(Arena *arena, const Checkpoint *checkpoint,
   for (int i = 0; i < checkpoint->n_places; i++)
     check_extra(&fit, checkpoint->places[i].tensor);
   if (fit.n_missing + fit.n_extra + fit.n_differ == 0) return STATUS_OK;
-  if (fitting == FITTING_part && fit.n_differ == 0 && fit.n_found > 0)
-    return STATUS_OK;
+  if (fit.is_part && fit.n_found > 0) return STATUS_OK;
   return status_make(STATUS_invalid,
                      "'%s' does not fit the model: %d missing, %d extra, %d of "
                      "another type (dnnc convert changes names and layouts)",

@@ -338,7 +338,7 @@ Test(store, what_does_not_fit_the_model_is_listed) {
   stage.toy.persistent[1].rank = 1;
   stage.toy.persistent[1].size[0] = 3;
   Status status = checkpoint_fit(stage.arena, &checkpoint, &stage.toy.program,
-                                 FITTING_part, &list);
+                                 FITTING_whole, &list);
   cr_assert_eq(status.code, STATUS_invalid);
   cr_assert(strstr(status.message, "1 missing, 1 extra, 1 of another type"),
             "%s", status.message);
@@ -346,6 +346,20 @@ Test(store, what_does_not_fit_the_model_is_listed) {
                                        "differs:  m.b is f32[], the "
                                        "model has f32[3]\n"
                                        "extra:    m.w f32[4]\n");
+  /* Another size is skipped in part, unless nothing is left to take. */
+  status = checkpoint_fit(stage.arena, &checkpoint, &stage.toy.program,
+                          FITTING_part, &list);
+  cr_assert_eq(status.code, STATUS_invalid, "%s", status.message);
+  stage.toy.persistent[0] = toy_tensor("m.w", DNN_PARAM, DNN_f32, 4, AT_w);
+  Text skipped = text_create(stage.arena);
+  status = checkpoint_fit(stage.arena, &checkpoint, &stage.toy.program,
+                          FITTING_part, &skipped);
+  cr_assert_eq(status.code, STATUS_ok, "%s", status.message);
+  cr_assert_str_eq(text_string(&skipped), "skipped:  m.b is f32[], the model "
+                                          "has f32[3]\n");
+  const StoredFile *file;
+  cr_assert_null(checkpoint_tensor_for(
+      &checkpoint, &stage.toy.program.tensors[1], false, &file));
   checkpoint_close(&checkpoint);
   freopen("/dev/null", "w", stderr);
   status = checkpoint_locate(stage.memory, stage.arena, stage.save,
