@@ -67,39 +67,6 @@ static void warn_unreached(const Graph *graph, Arena *arena, DiagId id) {
   }
 }
 
-/* ---- loss and metrics ---- */
-
-static Val scalar(Elab *e, const Expr *x, Val val, const char *what) {
-  if (val_is_poison(val)) return val;
-  if (val_is_tensor(val) && elab_type(e, val)->rank == 0 &&
-      dtype_class(elab_type(e, val)->dtype) == CLASS_REAL)
-    return dtype_is_short(elab_type(e, val)->dtype) ? elab_cast(e, val, DT_f32)
-                                                    : val;
-  diag(e->diags, DIAG_not_scalar, x->span, what, val_describe(e, val));
-  return POISON;
-}
-
-static Val eval_named(Elab *e, const Expr *x, const char *prefix,
-                      const char *what) {
-  Frame *frame = frame_push(e, NULL, name_intern(e->names, prefix));
-  frame->labels = number_expr(e->program, x);
-  Val val = eval(e, x);
-  frame_pop(e);
-  return scalar(e, x, val, what);
-}
-
-static bool add_loss(Elab *e, const Expr *loss) {
-  Val val = eval_named(e, loss, "loss", "loss");
-  for (int i = 0; i < e->extra_losses.n && !val_is_poison(val); i++) {
-    e->graph->span = loss->span;
-    e->graph->path = name_intern(e->names, "loss");
-    val = pointwise2(e, OP_add, val, e->extra_losses.data[i]);
-  }
-  if (val_is_poison(val)) return false;
-  graph_output(e->graph, ROLE_loss, name_intern(e->names, "loss"), val.tensor);
-  return true;
-}
-
 /* Nothing comes after a graph of another batch: the remainder of an evaluation
  * is its end, sampling begins anew for each token. */
 static void add_states(Elab *e) {
@@ -107,53 +74,6 @@ static void add_states(Elab *e) {
   for (int i = 0; i < e->state_writes.n; i++)
     graph_output(e->graph, ROLE_state, e->state_writes.data[i].path,
                  e->state_writes.data[i].value);
-}
-
-static Name metric_name(Elab *e, const Expr *const *metrics, int n, int at) {
-  const char *names[2] = {"metric", "metric"};
-  int before = 0, same = 0;
-  for (int i = 0; i < n; i++) {
-    for (int side = 0; side < 2; side++) {
-      const Expr *x = metrics[side ? at : i];
-      bool is_call = x->kind == EXPR_call && x->a->kind == EXPR_name;
-      names[side] = is_call ? x->a->name : "metric";
-    }
-    if (strcmp(names[0], names[1]) != 0) continue;
-    same++;
-    before += i < at;
-  }
-  return same == 1 ? name_intern(e->names, names[1])
-                   : name_format(e->names, "%s[%d]", names[1], before);
-}
-
-static bool is_call_of(const Expr *x, const char *name) {
-  return x->kind == EXPR_call && x->a->kind == EXPR_name &&
-         strcmp(x->a->name, name) == 0;
-}
-
-static void add_metrics(Build *b, Elab *e) {
-  SettingRef ref =
-      setting_find(b->settings, b->train_block, "train", "metrics");
-  const Expr *list = setting_expr(b->settings, &ref);
-  if (!list) return;
-  bool is_list = list->kind == EXPR_list;
-  int n = is_list ? list->items.n : 1;
-  const Expr **metrics = ARENA_ARRAY(e->arena, const Expr *, n);
-  for (int i = 0; i < n; i++) metrics[i] = is_list ? list->items.data[i] : list;
-  TrainSettings *settings = &b->model->settings;
-  settings->metrics = ARENA_ARRAY(e->arena, Name, n);
-  settings->metric_is_exp = ARENA_ARRAY(e->arena, bool, n);
-  settings->n_metrics = n;
-  for (int i = 0; i < n; i++) {
-    Name name = metric_name(e, metrics, n, i);
-    settings->metrics[i] = name;
-    settings->metric_is_exp[i] = is_call_of(metrics[i], "perplexity");
-    e->metric = metrics[i];
-    Val val = eval_named(e, metrics[i], "", name);
-    e->metric = NULL;
-    if (!val_is_poison(val))
-      graph_output(e->graph, ROLE_metric, name, val.tensor);
-  }
 }
 
 static Graph *finish(Elab *e) {
@@ -174,8 +94,8 @@ static Graph *build_eval(Build *b, const Expr *loss, const char *name,
                          int64_t batch, bool has_lanes) {
   Elab *e = new_elab(b, name, false, batch);
   e->has_lanes = has_lanes;
-  add_loss(e, loss);
-  add_metrics(b, e);
+  elab_loss(e, loss);
+  elab_metrics(e, b->settings, b->train_block, &b->model->settings);
   return finish(e);
 }
 
@@ -376,7 +296,7 @@ static void build_train(Build *b) {
   b->train = new_elab(b, "train", true, b->batch);
   b->train->reference = NULL;
   b->walk = b->train;
-  bool is_good = add_loss(b->train, loss);
+  bool is_good = elab_loss(b->train, loss);
   /* A wrong loss may be why no dim was found. */
   if (is_good && b->batch && !b->has_batch_dim)
     diag(module_of(b)->diags, DIAG_no_batch_dim, b->batch_span);

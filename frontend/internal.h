@@ -380,6 +380,14 @@ void elab_assign(Elab *e, const Stmt *stmt, int i, Val val);
 /* A carry or counter must not have the name of a state; reports it. */
 bool elab_hides_state(Elab *e, Name name, Span span);
 
+/* ---- metrics.c ---- */
+
+/* Makes the loss an output of the graph; false after a message. */
+bool elab_loss(Elab *e, const Expr *loss);
+/* Likewise the metrics of the train block, which `settings` reads. */
+void elab_metrics(Elab *e, Elab *settings, const Item *train_block,
+                  TrainSettings *out);
+
 /* ---- elaborate_scan.c ---- */
 
 void exec_scan(Elab *e, const Stmt *stmt);
@@ -477,8 +485,10 @@ Val pointwise1(Elab *e, Op op, Val a);
 Val pointwise2(Elab *e, Op op, Val a, Val b);
 Val pointwise3(Elab *e, Op op, Val a, Val b, Val c);
 Val elab_reduce(Elab *e, Op op, Val val, const Name *dims, int n);
+Val elab_reduce_all(Elab *e, Op op, Val val); /* over all dims */
 Val elab_mean(Elab *e, Val val, const Name *dims, int n);
 Val elab_mean_all(Elab *e, Val val);
+Val elab_argmax(Elab *e, Val val, Name dim);
 Val elab_pad(Elab *e, Val val, Name dim, int64_t before, int64_t after,
              double value);
 /* Adds dims (in front) that `val` has not. */
