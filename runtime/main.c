@@ -20,7 +20,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-enum { MESSAGE = 400, TRACE_EVENTS = 1 << 18 };
+enum { MESSAGE = 512, TRACE_EVENTS = 1 << 18 };
 
 int status_exit_code(Status status) {
   if (status.code == STATUS_ok) return EXIT_done;
@@ -417,6 +417,7 @@ static const DnnProgram *for_sampling(Arena *arena, const DnnProgram *program) {
 int rank_main(int argc, char **argv, const DnnProgram *program) {
   RunOptions options;
   file_fill_standard_streams();
+  file_let_writes_fail();
   int code = parse_options(argc, argv, &options);
   if (code >= 0) return code;
   if (is_launcher(argv[0])) return launch(argc, argv, program);

@@ -28,8 +28,9 @@ static void short_number(double value, char out[32]) {
     i++;
   }
   const char *format = value < 9.995 && i > 0 ? "%.2f" : "%.1f";
-  int n = snprintf(out, 32, value >= 99.95 ? "%.0f" : format, value);
-  if (i > 0) snprintf(out + n, 32 - (size_t)n, "%c", units[i]);
+  FixedText text = fixed_text(out, 32);
+  fixed_printf(&text, value >= 99.95 ? "%.0f" : format, value);
+  if (i > 0) fixed_printf(&text, "%c", units[i]);
 }
 
 static void json_number(double value) {

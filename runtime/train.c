@@ -164,7 +164,7 @@ static int explain_not_finite(Run *run, int64_t t) {
 
 typedef struct Saved {
   int32_t was_tried, failed;
-  char message[400];
+  char message[512];
 } Saved;
 
 /* Rank 0 gets what the others hold of split tensors. */

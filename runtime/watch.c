@@ -66,15 +66,15 @@ bool watch_launcher_is_gone(const Watch *watch) {
 void watch_tell(const Watch *watch, const char *format, ...) {
   if (watch->report_fd < 0) return;
   char line[160];
-  int n = snprintf(line, sizeof line, "%d ", watch->rank);
+  FixedText text = fixed_text(line, sizeof line);
   va_list args;
   va_start(args, format);
-  n += vsnprintf(line + n, sizeof line - (size_t)n - 1, format, args);
+  fixed_printf(&text, "%d ", watch->rank);
+  fixed_vprintf(&text, format, args);
   va_end(args);
-  if (n > (int)sizeof line - 2) n = (int)sizeof line - 2;
-  line[n++] = '\n';
+  line[text.n] = '\n'; /* in place of the NUL */
   /* Shorter than PIPE_BUF, so lines of several ranks do not mix. */
-  if (write(watch->report_fd, line, (size_t)n) < 0) return;
+  if (write(watch->report_fd, line, text.n + 1) < 0) return;
 }
 
 void watch_note(Watch *watch, int64_t step, const char *code, int32_t instr,
@@ -89,29 +89,24 @@ void watch_note(Watch *watch, int64_t step, const char *code, int32_t instr,
 }
 
 void watch_report(const Watch *watch, const char *why) {
-  char text[2048];
-  int size = (int)sizeof text, n = 0;
+  char data[8192];
+  FixedText text = fixed_text(data, sizeof data);
   int64_t since = atomic_load(&watch->waits_since);
-  n +=
-      snprintf(text + n, (size_t)(size - n), "rank %d: %s\n", watch->rank, why);
-  n +=
-      snprintf(text + n, (size_t)(size - n),
-               "rank %d %s at step %lld, instruction %d of %s, '%s'",
+  fixed_printf(&text, "rank %d: %s\n", watch->rank, why);
+  fixed_printf(&text, "rank %d %s at step %lld, instruction %d of %s, '%s'",
                watch->rank, since ? "waits" : "is",
                (long long)atomic_load(&watch->step), atomic_load(&watch->instr),
                atomic_load(&watch->code), atomic_load(&watch->path));
   if (since)
-    n += snprintf(text + n, (size_t)(size - n), ", for %.1f s",
-                  (double)(clock_ns() - since) * 1e-9);
+    fixed_printf(&text, ", for %.1f s", (double)(clock_ns() - since) * 1e-9);
   uint32_t written = atomic_load_explicit(&watch->n, memory_order_acquire);
   uint32_t shown = written < 4 ? written : 4;
-  for (uint32_t i = written - shown; i + 1 < written && n < size - 200; i++) {
+  for (uint32_t i = written - shown; i + 1 < written; i++) {
     const WatchEntry *entry = &watch->ring[i % WATCH_RING];
-    n += snprintf(text + n, (size_t)(size - n), "%s %d '%s'",
-                  i == written - shown ? "; before that" : ",", entry->instr,
-                  entry->path);
+    fixed_printf(&text, "%s %d '%s'",
+                 i == written - shown ? "; before that" : ",", entry->instr,
+                 entry->path);
   }
-  if (n > size - 2) n = size - 2;
-  text[n++] = '\n';
-  if (write(STDERR_FILENO, text, (size_t)n) < 0) return;
+  data[text.n] = '\n'; /* in place of the NUL */
+  if (write(STDERR_FILENO, data, text.n + 1) < 0) return;
 }

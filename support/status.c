@@ -7,7 +7,6 @@
  */
 #include "support/support.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { N_KEPT = 64, MESSAGE_BYTES = 512 };
@@ -20,13 +19,17 @@ static char *next_message(void) {
   return ring[next++ % N_KEPT];
 }
 
-/* Formats aside first: an argument may be an older message of the ring. */
+/* Formats aside first: an argument may be an older message of the ring.  Where
+ * long paths fill the message, it still ends with the cause. */
 static Status make(StatusCode code, const char *format, va_list args,
                    const char *suffix) {
   char message[MESSAGE_BYTES];
-  int n = vsnprintf(message, sizeof message, format, args);
-  if (suffix && n >= 0 && n < MESSAGE_BYTES)
-    snprintf(message + n, sizeof message - (size_t)n, ": %s", suffix);
+  char end[MESSAGE_BYTES / 2] = "";
+  FixedText cause = fixed_text(end, sizeof end);
+  if (suffix) fixed_printf(&cause, ": %s", suffix);
+  FixedText text = fixed_text(message, sizeof message - cause.n);
+  fixed_vprintf(&text, format, args);
+  memcpy(message + text.n, end, cause.n + 1);
   char *kept = next_message();
   memcpy(kept, message, sizeof message);
   return (Status){code, kept};

@@ -153,6 +153,20 @@ int text_utf8_length(const char *bytes);
 /* "..." with JSON escapes (also for control characters and invalid UTF-8). */
 void text_add_json(Text *text, const char *string);
 const char *text_string(Text *text); /* never NULL */
+/* ---- fixed_text.c: text in a buffer of fixed size, cut with "..." ---- */
+
+typedef struct FixedText {
+  char *data;
+  size_t n, capacity; /* n < capacity; a NUL follows */
+  bool is_cut;
+} FixedText;
+
+FixedText fixed_text(char *data, size_t capacity); /* more than 4 bytes */
+void fixed_printf(FixedText *text, const char *format, ...) PRINTF_LIKE(2, 3);
+void fixed_vprintf(FixedText *text, const char *format, va_list args);
+
+/* ---- text.c: distances ---- */
+
 /* Edit distance (insert, delete, replace, swap neighbours), for "did you
  * mean". */
 int text_distance(const char *a, const char *b);
@@ -312,6 +326,9 @@ bool file_exists(const char *path);
  * the next file that is opened would become one of them and get what is printed
  * there.  Each closed one gets a stream that cannot be written. */
 void file_fill_standard_streams(void);
+/* Likewise: a write beyond the size limit of files (ulimit -f) fails with EFBIG
+ * like other failures of a disk, where SIGXFSZ would kill the process. */
+void file_let_writes_fail(void);
 
 typedef struct Dylib Dylib;
 /* Opens the first of `names` (a NULL-ended list of sonames or absolute paths)

@@ -70,6 +70,7 @@ static int tool_main(Tool *tool, int argc, char **argv) {
 int main(int argc, char **argv) {
   Tool tool = {0};
   file_fill_standard_streams();
+  file_let_writes_fail();
   setlocale(LC_ALL, "C");
   tool.memory = memory_create(out_of_memory, &tool);
   const char *fail = getenv("DNNC_FAIL_ALLOC"); /* tests: "n" or "n+" */

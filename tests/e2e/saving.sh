@@ -42,3 +42,25 @@ for call in openat mkdir mkdirat rename renameat fsync fdatasync write pwrite64 
 done
 echo "$count faults"
 [ $count -gt 20 ] || fail "too few faults were tried"
+
+# A limit on the size of files (ulimit -f, in KB) is a full disk, not a death:
+# a warning at the first save, exit 3 at the second in a row; so in dnnc.
+rm -rf limited && mkdir limited
+(cd limited && ulimit -f 16 && rank --steps 12) >limited.json 2>limited.err
+code=$?
+[ $code = 3 ] || { cat limited.err; fail "limited files: exit $code"; }
+grep -q "^warning: cannot save step 4 in '.*': .*File too large; training goes on$" \
+  limited.err || { cat limited.err; fail "limited files: no warning"; }
+[ "$(grep -c '"step":' limited.json)" -ge 8 ] || fail "limited files: no steps"
+(ulimit -f 16 && "$dnnc" build "$root/models/mlp.dnn" --no-cache -o l.bundle) \
+  >limited.out 2>limited.err
+code=$?
+[ $code = 3 ] || { cat limited.err; fail "limited build: exit $code"; }
+grep -qi 'too large' limited.err || { cat limited.err; fail "limited build: no cause"; }
+[ ! -e l.bundle ] || fail "limited build: something is left"
+step=base/mlp.ckpt/$(cat base/mlp.ckpt/latest)
+printf 'linear[{i}].%s = x.{i}.%s\n' w w b b | sed '1i range i = 0..2' >same.map
+(ulimit -f 16 && "$dnnc" convert "$step" --map same.map -o l.ckpt) >limited.out 2>limited.err
+code=$?
+[ $code = 3 ] || { cat limited.err; fail "limited convert: exit $code"; }
+grep -qi 'too large' limited.err || { cat limited.err; fail "limited convert: no cause"; }

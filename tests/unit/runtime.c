@@ -389,6 +389,39 @@ Test(faults, ranks_end_with_their_launcher) {
   bundle_remove(&bundle);
 }
 
+/* What watch_report prints when all paths have `length` bytes. */
+static char *report_of(int length) {
+  static Watch watch;
+  static char path[4096], text[16384];
+  char name[] = "/tmp/dnn-test-XXXXXX";
+  watch = (Watch){.rank = 1, .alive_fd = -1, .report_fd = -1};
+  memset(path, 'p', (size_t)length);
+  path[length] = '\0';
+  for (int i = 0; i < 6; i++) watch_note(&watch, 7, "train", i, path);
+  int fd = mkstemp(name), kept = dup(STDERR_FILENO);
+  dup2(fd, STDERR_FILENO);
+  watch_report(&watch, "cannot go on");
+  dup2(kept, STDERR_FILENO);
+  ssize_t n = pread(fd, text, sizeof text - 1, 0);
+  close(fd);
+  close(kept);
+  unlink(name);
+  cr_assert(n > 10);
+  text[n] = '\0';
+  return text;
+}
+
+Test(watch, a_report_of_long_paths_stays_in_its_buffer) {
+  const char *text = report_of(1990);
+  cr_assert(strncmp(text, "rank 1: cannot go on\nrank 1 is at step 7", 40) ==
+            0);
+  cr_assert(strlen(text) > 4 * 1990);
+  cr_assert_str_eq(text + strlen(text) - 4, "pp'\n");
+  text = report_of(4000);
+  cr_assert_eq(strlen(text), 8192);
+  cr_assert_str_eq(text + strlen(text) - 4, "...\n");
+}
+
 /* ---- transport ---- */
 
 enum { RANKS = 4, VALUES = 5000 };

@@ -6,6 +6,7 @@
 #include "support/support.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -190,6 +191,34 @@ Test(text, json) {
                    "\"a\\\"b\\\\c\\n\\t\\u0001 gr\xc3\xb6\xc3\x9f "
                    "\\ufffd\\ufffd \\ufffd\\ufffd\\ufffd\"");
   memory_destroy(memory);
+}
+
+Test(fixed_text, is_cut_at_its_capacity) {
+  char data[16];
+  FixedText text = fixed_text(data, 10);
+  memset(data + 10, '#', 6);
+  fixed_printf(&text, "%d:", 12);
+  fixed_printf(&text, "%s", "abcdef");
+  cr_assert_str_eq(data, "12:abcdef");
+  cr_assert(!text.is_cut && text.n == 9);
+  fixed_printf(&text, "%s", "");
+  cr_assert_str_eq(data, "12:abcdef");
+  fixed_printf(&text, "g");
+  cr_assert_str_eq(data, "12:abc...");
+  fixed_printf(&text, "later");
+  cr_assert_str_eq(data, "12:abc...");
+  cr_assert(text.is_cut && text.n == 9);
+  cr_assert(memcmp(data + 10, "######", 6) == 0);
+}
+
+Test(status, a_long_name_leaves_the_cause) {
+  char name[2000];
+  memset(name, 'p', sizeof name);
+  name[sizeof name - 1] = '\0';
+  Status status = status_errno(ENOSPC, "cannot write '%s'", name);
+  const char *end = "ppp...: No space left on device";
+  cr_assert_eq(strlen(status.message), 511);
+  cr_assert_str_eq(status.message + 511 - strlen(end), end);
 }
 
 Test(text, nearest) {
