@@ -190,7 +190,7 @@ static void print_json(Text *out, const Model *model, const Figures *figures) {
 }
 
 /* 1234567 as "1,234,567". */
-static const char *with_commas(Arena *arena, int64_t number) {
+const char *tool_with_commas(Arena *arena, int64_t number) {
   char *digits = arena_printf(arena, "%lld", (long long)number);
   Text out = text_create(arena);
   int length = (int)strlen(digits);
@@ -214,8 +214,9 @@ static void print_row(Text *out, Arena *arena, const Figures *figures,
   const char *count =
       row->count > 1 ? arena_printf(arena, " x%d", row->count) : "";
   text_printf(out, "%-28s %15s", arena_printf(arena, "%s%s", name, count),
-              with_commas(arena, row->parameters));
-  if (figures->state) text_printf(out, " %11s", with_commas(arena, row->state));
+              tool_with_commas(arena, row->parameters));
+  if (figures->state)
+    text_printf(out, " %11s", tool_with_commas(arena, row->state));
   text_printf(out, " %14s", tool_quantity(arena, row->flops_forward, "FLOP"));
   if (figures->activation_bytes > 0)
     text_printf(out, " %12s", tool_quantity(arena, row->activation_bytes, "B"));
@@ -235,7 +236,7 @@ static void print_totals(Text *out, Arena *arena, const Model *model,
         dtype_name(master));
   if (figures->active != figures->parameters)
     text_printf(out, "\nat work      %s parameters on each token",
-                with_commas(arena, figures->active));
+                tool_with_commas(arena, figures->active));
   text_printf(out,
               "\nforward      %s (2 per multiply-add of dots and "
               "convolutions; attention as the full square)\n",
@@ -272,6 +273,10 @@ int command_check(Tool *tool) {
   Compilation compilation = {0};
   Figures figures = {0};
   int code = compile_setup(tool, &compilation, true);
+  const Model *model = compilation.model;
+  if (code == EXIT_done && tool->options.parameters)
+    return check_parameters(tool, model,
+                            model->has_train ? model->train : model->forward);
   if (code == EXIT_done) code = measure(tool, &compilation, &figures);
   if (code != EXIT_done) return code;
   Text out = text_create(tool->arena);

@@ -113,6 +113,10 @@ bool tool_read_bytes(Tool *tool, const char *option, const char *text,
 /* A mapping file; mistakes are printed, NULL then (command_convert.c). */
 TensorMap *tool_read_map(Tool *tool, const char *path);
 int tool_fail(Status status); /* prints, returns the exit code */
+/* `dnnc check --parameters` (check_parameters.c); the exit code. */
+int check_parameters(Tool *tool, const Model *model, const Graph *graph);
+/* 1234567 as "1,234,567" (command_check.c) */
+const char *tool_with_commas(Arena *arena, int64_t number);
 /* "1.25 MB" */
 const char *tool_quantity(Arena *arena, double value, const char *unit);
 void tool_print(Text *text); /* to standard output, checked */

@@ -4,6 +4,27 @@
 . "$(dirname "$0")/lib.sh"
 cp -r "$root/models" "$root/tests/golden/machines" .
 printf 'dim B = 2\nnet f(x: [B]) -> [B] { return 2 * x }\n' >forward.dnn
+cat >parameters.dnn <<'END'
+dim B = 4, I = 3, K = 2
+@frozen
+layer body(x: [B, I]) {
+  param w: [I, J:5] = orthogonal(I)
+  param e: [J:5, L:5] = eye
+  state mean: [J:5] = 0.5
+  mean = mean * 0.5
+  return dot(dot(x, w, I) + mean, e, J)
+}
+net f(x: [B, I]) -> [B, K] {
+  param head: [L:5, K] = he_normal(8)
+  param b: [K] = 0.25
+  return dot(body(x), head, L) + b
+}
+END
+{
+  cat parameters.dnn
+  echo 'data set { x: [B, I] = synthetic(); y: i32[B] = synthetic(K) }'
+  echo 'train { loss = cross_entropy(f(set.x), set.y, K); optimizer = adamw(lr = 1e-3, decay = 0.1, decay_on = all); steps = 1 }'
+} >decays.dnn
 bad=0
 for golden in "$root"/tests/golden/cli/*.txt; do
   line=$(head -n 1 "$golden" | sed 's/^\$ dnnc//')
