@@ -53,6 +53,7 @@ typedef struct Emit {
   /* Of the stage at hand. */
   const NestStage *stage;
   bool *needed;
+  int *depths; /* by expression: how many loops of the order must be open */
   int n_order; /* loops from the outside in; the last carries the vector */
   int order[MAX_LOOPS];
   int indent;
@@ -135,12 +136,10 @@ static int max_int(int a, int b) {
   return a > b ? a : b;
 }
 
-static int expr_depth(const Emit *emit, int id);
-
 static int index_depth(const Emit *emit, const NestIndex *at) {
   int depth = stride_depth(emit, at->stride);
   for (int i = 0; i < at->n_dynamic; i++)
-    depth = max_int(depth, expr_depth(emit, at->dynamic[i].expr));
+    depth = max_int(depth, emit->depths[at->dynamic[i].expr]);
   for (int i = 0; i < at->n_guards; i++)
     depth = max_int(depth, stride_depth(emit, at->guards[i].stride));
   return depth;
@@ -161,9 +160,16 @@ static int expr_depth(const Emit *emit, int id) {
   default:
     for (int i = 0; i < 3; i++)
       if (expr->args[i] >= 0)
-        depth = max_int(depth, expr_depth(emit, expr->args[i]));
+        depth = max_int(depth, emit->depths[expr->args[i]]);
     return depth;
   }
+}
+
+/* Arguments precede users, so one pass suffices.  A walk from each root down
+ * would visit a shared expression once for every path to it. */
+static void set_depths(Emit *emit) {
+  for (int id = 0; id < emit->nest->exprs.n; id++)
+    emit->depths[id] = expr_depth(emit, id);
 }
 
 static void need(bool *needed, const Nest *nest, int id);
@@ -321,7 +327,7 @@ static void emit_expr(Emit *emit, int id) {
 
 static void emit_exprs(Emit *emit, int depth) {
   for (int id = 0; id < emit->nest->exprs.n; id++) {
-    if (!emit->needed[id] || expr_depth(emit, id) != depth) continue;
+    if (!emit->needed[id] || emit->depths[id] != depth) continue;
     emit_expr(emit, id);
   }
 }
@@ -622,6 +628,7 @@ static void emit_split_stage(Emit *emit, int split) {
 static void emit_stage(Emit *emit, const NestStage *stage) {
   emit->stage = stage;
   set_order(emit);
+  set_depths(emit);
   need_stage(emit->needed, emit->nest, stage);
   for (int i = 0; i < stage->stmts.n; i++)
     if (stage->stmts.data[i].kind == NEST_reduce)
@@ -811,6 +818,7 @@ void c_emit_nest(const Backend *backend, Module *module, const Nest *nest,
   Text text = text_create(module->arena);
   Emit emit = {.out = &text, .nest = nest, .arena = module->arena};
   emit.needed = ARENA_ARRAY(module->arena, bool, nest->exprs.n);
+  emit.depths = ARENA_ARRAY(module->arena, int, nest->exprs.n);
   choose(&emit);
   line(&emit, "void %s(void *const *buffers, const int64_t *numbers) {",
        nest->name);
