@@ -23,7 +23,13 @@ typedef struct Picks {
   const Graph *graph;
   bool *is_apart; /* by node: all its users are picks along dim[id] */
   Name *dim;
+  Map *picked; /* by element_key: id of the new node, plus one */
 } Picks;
+
+/* Element `at` along dim[id] of node `id`. */
+static const void *element_key(const Picks *p, int id, int64_t at) {
+  return (const void *)(intptr_t)(at * p->graph->nodes.n + id + 1);
+}
 
 /* The slice behind a sum over its one element, or NULL. */
 static const Node *picked_slice(const Graph *graph, const Node *node) {
@@ -68,7 +74,9 @@ static void find_apart(Picks *p, Arena *arena) {
   }
 }
 
-/* Element `at` along `dim` of a value of the old graph. */
+/* Element `at` along `dim` of a value of the old graph.  A value that several
+ * nodes on the way share is picked once: without that a chain of n nodes that
+ * each read the one before twice would become 2^n. */
 static Value pick(Rewrite *rewrite, const Picks *p, Value value, Name dim,
                   int64_t at) {
   Graph *to = rewrite->to;
@@ -76,13 +84,18 @@ static Value pick(Rewrite *rewrite, const Picks *p, Value value, Name dim,
   if (type_find(node->types[value.result], dim) < 0)
     return rewrite_get(rewrite, value);
   if (p->is_apart[value.node] && p->dim[value.node] == dim) {
+    const void *key = element_key(p, value.node, at);
+    intptr_t known = (intptr_t)map_get(p->picked, key);
+    if (known) return (Value){(int)known - 1, 0};
     Value *inputs = ARENA_ARRAY(rewrite->ctx->scratch, Value, node->n_inputs);
     for (int i = 0; i < node->n_inputs; i++)
       inputs[i] = pick(rewrite, p, node->inputs[i], dim, at);
     Value copy = graph_copy_node(to, p->graph, value.node, inputs, true);
     const Type *order =
         type_without(rewrite->ctx->module->arena, node->types[0], &dim, 1);
-    return graph_transpose_to(to, copy, order);
+    Value now = graph_transpose_to(to, copy, order);
+    map_put(p->picked, key, (void *)(intptr_t)(now.node + 1));
+    return now;
   }
   Value index = graph_const(to, DT_i32, (double)at);
   Attrs attrs = {0};
@@ -145,7 +158,8 @@ Graph *pass_picks(PassContext *ctx, const Graph *graph) {
   int n = graph->nodes.n;
   Picks picks = {.graph = graph,
                  .is_apart = ARENA_ARRAY(ctx->scratch, bool, n),
-                 .dim = ARENA_ARRAY(ctx->scratch, Name, n)};
+                 .dim = ARENA_ARRAY(ctx->scratch, Name, n),
+                 .picked = map_create(ctx->scratch)};
   find_apart(&picks, ctx->scratch);
   return rewrite_graph(ctx, graph, rule, &picks);
 }
