@@ -132,16 +132,33 @@ static bool is_iota(const Incremental *inc, Value value, Name dim) {
   return node->op == OP_iota && node_name(node, ATTR_dim) == dim;
 }
 
-/* The condition is false wherever S > T. */
-static bool looks_back(const Incremental *inc, Value condition, Name key) {
-  const Node *node = node_of(inc, condition);
-  if (node->op == OP_and)
-    return looks_back(inc, node->inputs[0], key) ||
-           looks_back(inc, node->inputs[1], key);
+/* A comparison that is false wherever S > T. */
+static bool is_causal(const Incremental *inc, const Node *node, Name key) {
   bool time_first = node->op == OP_ge || node->op == OP_gt;
   if (!time_first && node->op != OP_le && node->op != OP_lt) return false;
   return is_iota(inc, node->inputs[!time_first], inc->time) &&
          is_iota(inc, node->inputs[time_first], key);
+}
+
+/* The condition is false wherever S > T: one operand of its `and`s is.  Users
+ * follow their operands, so one pass from the last to the first visits a
+ * shared operand once. */
+static bool looks_back(const Incremental *inc, Value condition, Name key) {
+  bool *is_reached = ARENA_ARRAY(inc->ctx->scratch, bool, condition.node + 1);
+  int n_open = 1;
+  is_reached[condition.node] = true;
+  for (int id = condition.node; n_open > 0; id--) {
+    if (!is_reached[id]) continue;
+    n_open--;
+    const Node *node = inc->from->nodes.data[id];
+    if (is_causal(inc, node, key)) return true;
+    for (int i = 0; node->op == OP_and && i < 2; i++) {
+      bool *reached = &is_reached[node->inputs[i].node];
+      n_open += !*reached;
+      *reached = true;
+    }
+  }
+  return false;
 }
 
 static Future future_of(const Incremental *inc, Value value, Name key) {
