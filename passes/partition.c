@@ -231,24 +231,42 @@ static Value make_whole(Partition *p, Value value) {
   return now;
 }
 
-/* The value depends on no input that is stored whole, so that a rank can
- * compute just its piece of it. */
-static bool is_computed(const Graph *graph, Value value, int depth) {
+/* The nodes that a value is computed from, each once. */
+typedef struct Cone {
+  int n;
+  int ids[64];
+} Cone;
+
+static bool add_to_cone(const Graph *graph, Value value, Cone *cone) {
   const Node *node = graph_node(graph, value);
   if (node->types[0]->rank == 0) return true;
-  if (depth == 0 || node->n_results != 1) return false;
+  for (int i = 0; i < cone->n; i++)
+    if (cone->ids[i] == value.node) return true;
+  if (cone->n == ARRAY_LENGTH(cone->ids) || node->n_results != 1) return false;
+  cone->ids[cone->n++] = value.node;
   bool ok = node->op == OP_iota || node->op == OP_random_keep ||
             node->op == OP_broadcast || node->op == OP_cast ||
             node->op == OP_transpose || op_info(node->op)->is_pointwise;
   if (node->op == OP_random_keep) return ok;
   for (int i = 0; i < node->n_inputs && ok; i++)
-    ok = is_computed(graph, node->inputs[i], depth - 1);
+    ok = add_to_cone(graph, node->inputs[i], cone);
   return ok;
 }
 
-/* Computes the value again with the splits of `want` (by dim name). */
-static Value localise(Partition *p, Value value, const Type *want) {
+/* The value depends on no input that is stored whole, and on few nodes, so that
+ * a rank can compute just its piece of it. */
+static bool is_computed(const Graph *graph, Value value) {
+  Cone cone = {0};
+  return add_to_cone(graph, value, &cone);
+}
+
+/* Computes the value again with the splits of `want` (by dim name); `copies`
+ * has what was computed again so far, by value_key: id plus one. */
+static Value localise(Partition *p, Value value, const Type *want,
+                      Map *copies) {
   Graph *to = p->rewrite.to;
+  intptr_t known = (intptr_t)map_get(copies, value_key(value));
+  if (known) return (Value){(int)known - 1, 0};
   const Node *node = graph_node(to, value);
   const Type *type = node->types[value.result];
   Type *local = type_copy(p->ctx->module->arena, type);
@@ -263,11 +281,13 @@ static Value localise(Partition *p, Value value, const Type *want) {
   Value inputs[4];
   ASSERT(node->n_inputs <= ARRAY_LENGTH(inputs));
   for (int i = 0; i < node->n_inputs; i++)
-    inputs[i] = localise(p, node->inputs[i], want);
+    inputs[i] = localise(p, node->inputs[i], want, copies);
   Attrs attrs = node_attrs(node);
   const Type *types[1] = {local};
-  return graph_append_typed(to, node->op, inputs, node->n_inputs, &attrs, types,
-                            1, NULL);
+  Value now = graph_append_typed(to, node->op, inputs, node->n_inputs, &attrs,
+                                 types, 1, NULL);
+  map_put(copies, value_key(value), (void *)(intptr_t)(now.node + 1));
+  return now;
 }
 
 static void axis_names(const Partition *p, Attrs *attrs, AxisList list) {
@@ -356,8 +376,8 @@ static Value convert(Partition *p, Value value, const Type *want, int id) {
     return value;
   }
   if (!must_cut) return value;
-  return is_computed(to, value, 16) ? localise(p, value, want)
-                                    : take_pieces(p, value, want);
+  if (!is_computed(to, value)) return take_pieces(p, value, want);
+  return localise(p, value, want, map_create(p->ctx->scratch));
 }
 
 /* ---- nodes ---- */
@@ -637,7 +657,7 @@ static Name path_of(const Graph *graph, const Node *node) {
  * computes the piece that it needs. */
 static bool is_placed(const Graph *graph, int id) {
   Value value = {id, 0};
-  return graph_type(graph, value)->rank == 0 || !is_computed(graph, value, 16);
+  return graph_type(graph, value)->rank == 0 || !is_computed(graph, value);
 }
 
 /* Of the nodes of one path, which are parts of one operator, the last that
