@@ -28,3 +28,38 @@ own=$(least 96) more=$(least 384)
 [ -x gpt2-384/rank-0000 ] || { cat log; fail "gpt2 with 384 layers"; }
 echo "without kernels: 96 layers: $own s, 384 layers: $more s"
 within 6 "$own" "$more" "384 layers"
+
+# A chain of values that each read the one before twice costs what its length
+# is, not what the number of paths through it is.
+shared() { # body of the repeat, length, what reads x
+  cat >shared.dnn <<END
+dim B = 4, T = 3, C = 8
+net f(x: [B, T, C]) -> [B, C] {
+  param w: [C] = ones
+  p = sin(iota(x, B))
+  repeat i in $2 { $1 }
+  return $3
+}
+data set { x: [B, T, C] = synthetic() }
+train {
+  loss      = mean(f(set.x) * f(set.x), (B, C))
+  optimizer = sgd(lr = 0.1)
+  steps     = 1
+}
+END
+}
+bounded() { # what option...
+  local TIMEFORMAT='%U' seconds what=$1
+  shift
+  seconds=$({ time timeout 60 "$dnnc" build shared.dnn --no-cache "$@" \
+    -o shared >log 2>&1; } 2>&1)
+  [ -x shared/rank-0000 ] || { cat log; fail "$what"; }
+  echo "$what: $seconds s"
+  awk -v s="$seconds" 'BEGIN { exit !(s < 5) }' || fail "$what takes $seconds s"
+}
+shared 'x = x * w + x' 100 'x[T = 0]'
+bounded "one element at the end of a chain"
+shared 'x = x * w + x' 100 'mean(x, T)'
+bounded "a shared expression in a kernel"
+shared 'p = p * p' 14 'x[T = 0] * p * w'
+bounded "a shared computation that ranks repeat" --ranks 2
