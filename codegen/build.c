@@ -109,8 +109,12 @@ void codegen_remove_tree(Arena *scratch, const char *path) {
 /* ---- the program ---- */
 
 static Status select_all(Build *build, KernelSet *set, LaunchList *lists) {
-  for (int i = 0; i < build->program.n_codes; i++)
+  const BuildOptions *options = build->options;
+  for (int i = 0; i < build->program.n_codes; i++) {
+    if (options->is_stopped && options->is_stopped(options->user))
+      return status_make(STATUS_unavailable, "stopped");
     TRY(select_code(set, &build->program.codes[i], &lists[i]));
+  }
   return STATUS_OK;
 }
 

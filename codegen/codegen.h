@@ -89,8 +89,10 @@ struct BuildOptions {
   const char *model_dir;      /* folder of the model file */
   const char *machine;        /* of codegen: compiler and processor */
   void (*progress)(void *user, int done, int total);
-  /* True: start no further compiler, remove what is there and fail.  May be
-   * NULL. */
+  int64_t compile_limit_s; /* of one compiler; 0: none */
+  /* True: end the compilers, remove what is there and fail.  A compiler that is
+   * a library goes on in threads of its own, so the process must end soon.  May
+   * be NULL. */
   bool (*is_stopped)(void *user);
   void *user;
 };

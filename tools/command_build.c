@@ -13,6 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A kernel file takes seconds; a compiler that swaps takes minutes. */
+#define COMPILE_LIMIT_S 600
+
 /* ---- signals ---- */
 
 static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -128,6 +131,9 @@ static int build(Tool *tool, Compilation *c, const char *out_dir,
       .cache_dir = cache_folder(tool),
       .cc = cc,
       .keep_source = tool->options.keep_source,
+      .compile_limit_s = tool->options.compile_timeout >= 0
+                             ? tool->options.compile_timeout
+                             : COMPILE_LIMIT_S,
       .jobs = (int)sysconf(_SC_NPROCESSORS_ONLN),
       .ranks = c->plan ? c->plan->ranks : 1,
       .plan_text = text_string(&plan),

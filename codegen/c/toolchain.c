@@ -72,6 +72,12 @@ Status toolchain_write(const char *path, const void *bytes, size_t n) {
   return STATUS_OK;
 }
 
+static ProcessBounds bounds_of(const BuildOptions *options) {
+  return (ProcessBounds){.is_stopped = options->is_stopped,
+                         .user = options->user,
+                         .limit_s = options->compile_limit_s};
+}
+
 /* ---- the cache ---- */
 
 /* What -march=native means here: the features of the first processor. */
@@ -92,7 +98,8 @@ Status toolchain_machine(Arena *arena, const BuildOptions *options,
                          const char *work, const char **out) {
   const char *log = path_of(arena, work, "version", ".txt");
   const char *const arguments[] = {options->cc, "--version", NULL};
-  TRY(process_run(arena, arguments, log));
+  ProcessBounds bounds = bounds_of(options);
+  TRY(process_run(arena, arguments, log, &bounds));
   *out =
       arena_printf(arena, "%s\n%s", process_log(arena, log), processor(arena));
   return STATUS_OK;
@@ -118,14 +125,14 @@ struct Compiling {
   const char *work;
   CompileJob *jobs;
   int n;
-  const char **keys; /* by job, of its place in the cache */
-  int *todo;         /* jobs whose objects the cache has not */
-  pid_t *pids;       /* of todo; 0: ended */
+  const char **keys;  /* by job, of its place in the cache */
+  int *todo;          /* jobs whose objects the cache has not */
+  Process *processes; /* of todo */
   int n_todo, started, ended;
   Status status; /* the first failure */
 };
 
-static Status start_job(Compiling *compiling, CompileJob *job, pid_t *out_pid) {
+static Status start_job(Compiling *compiling, CompileJob *job, Process *out) {
   Arena *arena = compiling->scratch;
   const BuildOptions *options = compiling->options;
   if (options->is_stopped && options->is_stopped(options->user))
@@ -149,18 +156,16 @@ static Status start_job(Compiling *compiling, CompileJob *job, pid_t *out_pid) {
   vec_push(arena, &arguments, "-o");
   vec_push(arena, &arguments, job->object);
   return process_start(end_arguments(arena, &arguments),
-                       path_of(arena, compiling->work, job->stem, ".log"),
-                       out_pid);
+                       path_of(arena, compiling->work, job->stem, ".log"), out);
 }
 
-static Status finish_job(Compiling *compiling, int index, bool is_ok) {
+static Status finish_job(Compiling *compiling, int index, ProcessEnd end) {
   Arena *arena = compiling->scratch;
   const CompileJob *job = &compiling->jobs[index];
-  if (!is_ok)
-    return status_make(
-        STATUS_unavailable, "%s failed on emitted code:\n%s",
-        compiling->options->cc,
-        process_log(arena, path_of(arena, compiling->work, job->stem, ".log")));
+  if (!process_is_ok(end))
+    return process_failure(arena, compiling->options->cc,
+                           arena_printf(arena, "%s.c", job->stem), end,
+                           path_of(arena, compiling->work, job->stem, ".log"));
   const char *bytes;
   size_t n;
   TRY(file_read(arena, job->object, OBJECT_LIMIT, &bytes, &n));
@@ -176,8 +181,9 @@ static void start_jobs(Compiling *compiling) {
          compiling->started - compiling->ended < limit &&
          compiling->status.code == STATUS_ok) {
     int at = compiling->started;
-    compiling->status = start_job(
-        compiling, &compiling->jobs[compiling->todo[at]], &compiling->pids[at]);
+    compiling->status =
+        start_job(compiling, &compiling->jobs[compiling->todo[at]],
+                  &compiling->processes[at]);
     if (compiling->status.code == STATUS_ok) compiling->started++;
   }
 }
@@ -187,7 +193,7 @@ static Status look_up(Compiling *compiling, int *out_cached) {
   const BuildOptions *options = compiling->options;
   compiling->keys = ARENA_ARRAY(arena, const char *, compiling->n);
   compiling->todo = ARENA_ARRAY(arena, int, compiling->n);
-  compiling->pids = ARENA_ARRAY(arena, pid_t, compiling->n);
+  compiling->processes = ARENA_ARRAY(arena, Process, compiling->n);
   for (int i = 0; i < compiling->n; i++) {
     CompileJob *job = &compiling->jobs[i];
     const void *bytes;
@@ -223,12 +229,14 @@ Compiling *toolchain_start(Module *module, const BuildOptions *options,
 
 Status toolchain_finish(Compiling *compiling) {
   const BuildOptions *options = compiling->options;
+  ProcessBounds bounds = bounds_of(options);
   while (compiling->ended < compiling->started) {
     int index;
-    bool is_ok;
-    TRY(process_wait_any(compiling->pids, compiling->started, &index, &is_ok));
+    ProcessEnd end;
+    TRY(process_wait_any(compiling->processes, compiling->started, &bounds,
+                         &index, &end));
     compiling->ended++;
-    Status finished = finish_job(compiling, compiling->todo[index], is_ok);
+    Status finished = finish_job(compiling, compiling->todo[index], end);
     if (compiling->status.code == STATUS_ok) compiling->status = finished;
     start_jobs(compiling);
     if (options->progress)
@@ -253,8 +261,9 @@ Status toolchain_link(Module *module, const BuildOptions *options,
   vec_push(arena, &arguments, archive);
   add_words(arena, &arguments, "-fopenmp -lm -ldl -lpthread -o");
   vec_push(arena, &arguments, program);
+  ProcessBounds bounds = bounds_of(options);
   return process_run(arena, end_arguments(arena, &arguments),
-                     path_of(arena, work, "link", ".log"));
+                     path_of(arena, work, "link", ".log"), &bounds);
 }
 
 /* ---- kernels of the CPU ---- */

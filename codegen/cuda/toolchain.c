@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "codegen/cache.h"
 #include "codegen/cuda/cuda.h"
@@ -35,30 +36,50 @@ typedef struct Work {
   const Nvrtc *nvrtc;
   Job *jobs;
   int n;
-  atomic_int next;
+  atomic_int next, n_ended; /* job to take; threads that have ended */
+  atomic_bool is_stopped;
 } Work;
 
 /* ---- jobs ---- */
 
-static void *work_thread(void *argument) {
-  Work *work = argument;
+static void work_on_jobs(Work *work) {
   for (int i; (i = atomic_fetch_add(&work->next, 1)) < work->n;) {
     Job *job = &work->jobs[i];
-    if (!job->is_cached)
+    if (!job->is_cached && !atomic_load(&work->is_stopped))
       job->program = nvrtc_run(work->nvrtc, job->text, job->arch);
   }
+}
+
+static void *work_thread(void *argument) {
+  Work *work = argument;
+  work_on_jobs(work);
+  atomic_fetch_add(&work->n_ended, 1);
   return NULL;
 }
 
-static void run_jobs(Work *work, int n_threads) {
+/* False: stopped.  NVRTC cannot be interrupted, so that threads are then left
+ * to themselves; they use `work` and the library until the process ends. */
+static bool wait_for_threads(Work *work, int n, const BuildOptions *options) {
+  while (atomic_load(&work->n_ended) < n) {
+    if (options->is_stopped && options->is_stopped(options->user)) {
+      atomic_store(&work->is_stopped, true);
+      return false;
+    }
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+  }
+  return true;
+}
+
+static bool run_jobs(Work *work, const BuildOptions *options) {
   pthread_t threads[MAX_THREADS];
-  int n = 0;
-  if (n_threads > MAX_THREADS) n_threads = MAX_THREADS;
-  while (n + 1 < n_threads &&
+  int n = 0, wanted = options->jobs > 1 ? options->jobs : 1;
+  while (n < wanted && n < MAX_THREADS &&
          pthread_create(&threads[n], NULL, work_thread, work) == 0)
     n++;
-  work_thread(work);
+  if (n == 0) work_on_jobs(work);
+  if (!wait_for_threads(work, n, options)) return false;
   for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+  return true;
 }
 
 static void make_key(Arena *arena, const Nvrtc *nvrtc, Job *job) {
@@ -175,7 +196,7 @@ static Status write_images(Arena *arena, const char *work_dir, const Work *work,
 static Status compile_all(Arena *arena, const Nvrtc *nvrtc,
                           const BuildOptions *options, const char *work_dir,
                           const char *const *texts, int n_modules,
-                          DeviceCode *out) {
+                          DeviceCode *out, bool *out_is_stopped) {
   int n_archs = options->n_archs;
   const char *const *archs = options->archs;
   if (n_archs == 0) {
@@ -183,21 +204,24 @@ static Status compile_all(Arena *arena, const Nvrtc *nvrtc,
     archs = all_archs;
   }
   int images = n_archs + 1;
-  Work work = {.nvrtc = nvrtc, .n = n_modules * images};
-  work.jobs =
+  Work *work = ARENA_NEW(arena, Work);
+  work->nvrtc = nvrtc;
+  work->n = n_modules * images;
+  work->jobs =
       make_jobs(arena, nvrtc, options, texts, n_modules, n_archs, archs);
-  run_jobs(&work, options->jobs);
+  *out_is_stopped = !run_jobs(work, options);
+  if (*out_is_stopped) return status_make(STATUS_unavailable, "stopped");
   Status status = STATUS_OK;
-  for (int i = 0; i < work.n; i++) { /* all of them: programs are freed */
-    Status one = finish_job(nvrtc, arena, options->cache_dir, &work.jobs[i]);
+  for (int i = 0; i < work->n; i++) { /* all of them: programs are freed */
+    Status one = finish_job(nvrtc, arena, options->cache_dir, &work->jobs[i]);
     if (status.code == STATUS_ok) status = one;
-    out->cached += work.jobs[i].is_cached;
-    if (options->progress) options->progress(options->user, i + 1, work.n);
+    out->cached += work->jobs[i].is_cached;
+    if (options->progress) options->progress(options->user, i + 1, work->n);
   }
-  out->files += work.n;
+  out->files += work->n;
   if (status.code != STATUS_ok) return status;
   out->n_modules = n_modules;
-  return write_images(arena, work_dir, &work, images, out);
+  return write_images(arena, work_dir, work, images, out);
 }
 
 Status cuda_compile(const Backend *backend, Module *module,
@@ -218,9 +242,10 @@ Status cuda_compile(const Backend *backend, Module *module,
   TRY(write_sources(arena, source, texts, n_modules));
   Nvrtc *nvrtc;
   TRY(nvrtc_open(arena, &nvrtc));
-  Status status =
-      compile_all(arena, nvrtc, options, work, texts, n_modules, out);
-  nvrtc_close(nvrtc);
+  bool is_stopped;
+  Status status = compile_all(arena, nvrtc, options, work, texts, n_modules,
+                              out, &is_stopped);
+  if (!is_stopped) nvrtc_close(nvrtc);
   return status;
 }
 
