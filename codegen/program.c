@@ -363,6 +363,8 @@ static void add_field(Printer *printer, const DataField *field) {
   add_string(out, field->file);
   text_add(out, ", .eval_file = ");
   add_string(out, field->eval_file);
+  text_add(out, ", .tensor = ");
+  add_string(out, field->tensor);
   text_printf(out,
               ", .next_of = %d, .first_column = %" PRId64
               ", .last_column = %" PRId64 ", .header_lines = %" PRId64

@@ -15,12 +15,14 @@ static const struct {
   const char *name, *formals;
   SourceKind kind;
 } sources[] = {
-    {"bytes",     "file, eval = none",                           SOURCE_bytes},
-    {"tokens",    "file, eval = none",                           SOURCE_tokens},
-    {"idx",       "file, eval = none",                           SOURCE_idx},
-    {"csv",       "file, columns:late, header = 0, eval = none", SOURCE_csv},
-    {"next",      "field:late",                                  SOURCE_next},
-    {"synthetic", "n = none, records = 65536", SOURCE_synthetic_ints},
+    {"bytes",       "file, eval = none",                           SOURCE_bytes},
+    {"tokens",      "file, eval = none",                           SOURCE_tokens},
+    {"idx",         "file, eval = none",                           SOURCE_idx},
+    {"csv",         "file, columns:late, header = 0, eval = none", SOURCE_csv},
+    {"npy",         "file, eval = none",                           SOURCE_npy},
+    {"safetensors", "file, name, eval = none",                     SOURCE_safetensors},
+    {"next",        "field:late",                                  SOURCE_next},
+    {"synthetic",   "n = none, records = 65536",                   SOURCE_synthetic_ints},
 };
 /* clang-format on */
 
@@ -227,6 +229,13 @@ static bool take_source(Elab *e, const Item *block, const Expr *x,
   case SOURCE_csv:
     if (!take_columns(e, &call, out)) return false;
     break;
+  case SOURCE_safetensors:
+    if (call.args[1].kind != VAL_string) {
+      arg_wrong(&call, 1, "the name of a tensor");
+      return false;
+    }
+    out->tensor = call.args[1].string;
+    break;
   default: break;
   }
   return take_file(e, &call, 0, &out->file) &&
@@ -376,7 +385,7 @@ static void settle_stream(Elab *e, DataBlock *block) {
   for (int i = 0; stream && i < block->n_fields; i++) {
     const DataField *field = &block->fields[i];
     bool has_records =
-        field->source == SOURCE_idx || field->source == SOURCE_csv;
+        field->source >= SOURCE_idx && field->source <= SOURCE_safetensors;
     if (!has_records || is_stream(block, i)) continue;
     Diag *d = diag(e->diags, DIAG_stream_and_records, field->span, stream->path,
                    field->path);

@@ -12,6 +12,8 @@ typedef enum SourceKind {
   SOURCE_tokens,
   SOURCE_idx,
   SOURCE_csv,
+  SOURCE_npy,
+  SOURCE_safetensors,
   SOURCE_next,
   SOURCE_synthetic_ints,
   SOURCE_synthetic_reals
@@ -21,6 +23,7 @@ typedef struct DataField {
   Name path; /* "text.x": the path of the graph inputs that it fills */
   SourceKind source;
   const char *file, *eval_file; /* or NULL */
+  const char *tensor;           /* of a safetensors file */
   int next_of;                  /* index into the block's fields */
   int64_t first_column, last_column, header_lines;
   int64_t below, records; /* synthetic */

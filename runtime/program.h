@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define DNN_ABI       7
+#define DNN_ABI       8
 #define DNN_MAX_RANK  12
 #define DNN_MAX_LOOPS 8 /* one inside the other */
 
@@ -206,6 +206,8 @@ typedef enum DnnSource {
   DNN_TOKENS,
   DNN_IDX,
   DNN_CSV,
+  DNN_NPY,
+  DNN_SAFETENSORS,
   DNN_NEXT,
   DNN_SYNTHETIC_INTS,
   DNN_SYNTHETIC_REALS
@@ -217,6 +219,7 @@ typedef struct DnnField {
   const char *path; /* "text.x" */
   uint8_t source;
   const char *file, *eval_file; /* or NULL */
+  const char *tensor;           /* DNN_SAFETENSORS: its name */
   int32_t next_of;              /* DNN_NEXT: field index */
   int64_t first_column, last_column, header_lines;
   int64_t below, records; /* synthetic */

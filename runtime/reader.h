@@ -4,16 +4,15 @@
 #ifndef RUNTIME_READER_H
 #define RUNTIME_READER_H
 
-#include "runtime/runtime.h"
+#include "runtime/npy.h"
 
 typedef struct Reader {
   uint8_t kind; /* DnnSource */
   InputFile file;
   int64_t header_bytes; /* before the first value */
-  uint8_t type;         /* of a value in an IDX file */
-  int64_t item_bytes;
-  double *numbers; /* of a CSV file */
-  uint64_t key;    /* synthetic */
+  NumberFormat format;  /* of a value in the file; 0 bytes: not read there */
+  double *numbers;      /* of a CSV file */
+  uint64_t key;         /* synthetic */
   int64_t below;
   int64_t n;            /* values */
   int64_t record_items; /* values of a record; 0: the file does not say */

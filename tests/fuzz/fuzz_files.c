@@ -1,10 +1,11 @@
 /*
- * fuzz_files.c -- throws damaged mapping files and vocabularies at their
- * readers (libFuzzer); run.sh builds and starts it.  A map that is understood
- * prints to text that is understood as the same; whatever a vocabulary holds,
- * the bytes of any text come back from its tokens.
+ * fuzz_files.c -- throws damaged mapping files, vocabularies and data files at
+ * their readers (libFuzzer); run.sh builds and starts it.  A map that is
+ * understood prints to text that is understood as the same; whatever a
+ * vocabulary holds, the bytes of any text come back from its tokens.
  */
 #include "frontend/tensormap.h"
+#include "runtime/npy.h"
 #include "runtime/vocabulary.h"
 
 #include <stdlib.h>
@@ -55,6 +56,19 @@ static void try_vocabulary(Arena *arena, const char *text, size_t n) {
   if (at != n) abort();
 }
 
+/* An array that is taken fills the file, and its header written again says the
+ * same. */
+static void try_npy(const unsigned char *bytes, int64_t n) {
+  NpyHeader header;
+  if (npy_parse("fuzz.npy", bytes, n, n, &header).code != STATUS_ok) return;
+  if (header.data_begin + header.n * header.format.bytes != n) abort();
+  double value;
+  unsigned char raw[8];
+  if (header.n == 0) return;
+  memcpy(raw, bytes + n - header.format.bytes, header.format.bytes);
+  numbers_decode(header.format, raw, 1, &value);
+}
+
 /* The first byte chooses the reader. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
   if (n == 0) return 0;
@@ -64,10 +78,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
   Module module = {memory, arena, names_create(arena), diags_create(arena)};
   char *text = arena_alloc(arena, n); /* with a NUL behind it */
   memcpy(text, data + 1, n - 1);
-  if (data[0] & 1)
-    try_vocabulary(arena, text, n - 1);
-  else
-    try_map(&module, text, n - 1);
+  switch (data[0] % 3) {
+  case 0: try_map(&module, text, n - 1); break;
+  case 1: try_vocabulary(arena, text, n - 1); break;
+  default: try_npy((unsigned char *)text, (int64_t)n - 1); break;
+  }
   memory_destroy(memory);
   return 0;
 }

@@ -46,6 +46,12 @@ for file in models/*.map tests/golden/maps/*.map; do
   { printf '\0' && cat "$file"; } >$out/corpus_files/"$(basename "$file")"
 done
 { printf '\1' && head -n 200 data/inputs/gpt2-vocab.bpe; } >$out/corpus_files/bpe
+for version in 1 2; do
+  { printf '\2\223NUMPY\'$version'\0'
+    [ $version = 1 ] && printf '\76\0' || printf '\76\0\0\0'
+    printf '%-61s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1), }"
+    printf '12345678'; } >$out/corpus_files/npy$version
+done
 $out/fuzz_files -max_total_time="$seconds" -seed="$seed" -max_len=4096 \
   -rss_limit_mb=512 -timeout=10 -print_final_stats=1 $out/corpus_files 2>&1 |
   tail -n 8

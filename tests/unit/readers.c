@@ -1,0 +1,383 @@
+// links: runtime
+/*
+ * readers.c -- readers of data files: every number format of npy and
+ * safetensors, and what their headers must not say.
+ */
+#include "runtime/checkpoint.h"
+#include "runtime/reader.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void exhausted(void *user) {
+  (void)user;
+  abort();
+}
+
+typedef struct Files {
+  Memory *memory;
+  Arena *arena;
+  char folder[64];
+} Files;
+
+static Files files_create(void) {
+  Files files = {.memory = memory_create(exhausted, NULL),
+                 .folder = "/tmp/readers-XXXXXX"};
+  files.arena = arena_create(files.memory);
+  cr_assert(mkdtemp(files.folder));
+  return files;
+}
+
+static void files_destroy(Files *files) {
+  char command[100];
+  snprintf(command, sizeof command, "rm -r %s", files->folder);
+  cr_assert(system(command) == 0);
+  memory_destroy(files->memory);
+}
+
+static void put(const Files *files, const char *name, const void *bytes,
+                size_t n) {
+  char path[200];
+  snprintf(path, sizeof path, "%s/%s", files->folder, name);
+  FILE *file = fopen(path, "wb");
+  cr_assert(file && fwrite(bytes, 1, n, file) == n && fclose(file) == 0);
+}
+
+static Status open_as(const Files *files, DnnSource source, const char *name,
+                      int64_t items, Reader *out) {
+  static DnnField field;
+  field = (DnnField){.path = "d.x",
+                     .source = (uint8_t)source,
+                     .tensor = "x",
+                     .dtype = DNN_f32,
+                     .scale = 1};
+  return reader_open(files->arena, &field, name, files->folder, NULL, items,
+                     out);
+}
+
+static void check_values(const Reader *reader, const double *wanted, int n) {
+  double got[8];
+  char raw[64];
+  cr_assert_eq(reader->n, n);
+  cr_assert_eq(reader_read(reader, 0, n, raw, got).code, STATUS_ok);
+  for (int i = 0; i < n; i++)
+    cr_expect(got[i] == wanted[i] || (isnan(got[i]) && isnan(wanted[i])),
+              "value %d: %g, not %g", i, got[i], wanted[i]);
+  for (int i = n - 1; i >= 0; i--) {
+    cr_assert_eq(reader_read(reader, i, 1, raw, got).code, STATUS_ok);
+    cr_expect(got[0] == wanted[i] || isnan(wanted[i]), "value %d alone", i);
+  }
+}
+
+/* ---- npy ---- */
+
+/* A header of version 1, 2 or 3 with this dictionary, then the numbers. */
+static size_t npy_file(char *to, int version, const char *dictionary,
+                       const void *numbers, size_t n) {
+  size_t begin = version == 1 ? 10 : 12, length = strlen(dictionary) + 1;
+  memcpy(to, "\x93NUMPY", 6);
+  to[6] = (char)version;
+  to[7] = 0;
+  for (size_t i = 8; i < begin; i++) to[i] = (char)(length >> (8 * (i - 8)));
+  memcpy(to + begin, dictionary, length - 1);
+  to[begin + length - 1] = '\n';
+  memcpy(to + begin + length, numbers, n);
+  return begin + length + n;
+}
+
+static Status open_npy(const Files *files, int version, const char *dictionary,
+                       const void *numbers, size_t n, Reader *out) {
+  char bytes[1024];
+  put(files, "x.npy", bytes, npy_file(bytes, version, dictionary, numbers, n));
+  return open_as(files, DNN_NPY, "x.npy", 1, out);
+}
+
+/* Two numbers of each format, as their bytes in big-endian order. */
+static const struct {
+  const char *descr;
+  uint64_t bits[2];
+  double values[2];
+} formats[] = {
+    {"b1", {0, 1}, {0, 1}},
+    {"u1", {7, 0xff}, {7, 255}},
+    {"i1", {7, 0xff}, {7, -1}},
+    {"u2", {0x1234, 0xfffe}, {0x1234, 65534}},
+    {"i2", {0x1234, 0xfffe}, {0x1234, -2}},
+    {"u4", {0x12345678, 0xfffffffe}, {0x12345678, 4294967294.0}},
+    {"i4", {0x12345678, 0xfffffffe}, {0x12345678, -2}},
+    {"u8", {1ull << 52, 1ull << 63}, {0x1p52, 0x1p63}},
+    {"i8", {1ull << 52, ~2ull}, {0x1p52, -3}},
+    {"f2", {0x3c00, 0xc000}, {1, -2}},
+    {"f4", {0x3f800000, 0x7fc00000}, {1, NAN}},
+    {"f8", {0x3ff8000000000000, 0xfff0000000000000}, {1.5, -INFINITY}},
+};
+
+static void check_format(const Files *files, int row, bool is_big,
+                         int version) {
+  char dictionary[100];
+  unsigned char numbers[16];
+  int width = formats[row].descr[1] - '0';
+  char order = width == 1 ? '|' : is_big ? '>' : '<';
+  for (int i = 0; i < 2 * width; i++) {
+    int place = is_big ? width - 1 - i % width : i % width;
+    numbers[i] = (unsigned char)(formats[row].bits[i / width] >> (8 * place));
+  }
+  snprintf(dictionary, sizeof dictionary,
+           "{'descr': '%c%s', 'fortran_order': False, 'shape': (2,), }", order,
+           formats[row].descr);
+  Reader reader;
+  Status status = open_npy(files, version, dictionary, numbers,
+                           (size_t)(2 * width), &reader);
+  cr_assert_eq(status.code, STATUS_ok, "%s: %s", dictionary, status.message);
+  check_values(&reader, formats[row].values, 2);
+  reader_close(&reader);
+}
+
+Test(npy, every_format_in_both_byte_orders_and_all_versions) {
+  Files files = files_create();
+  for (int row = 0; row < ARRAY_LENGTH(formats); row++)
+    for (int version = 1; version <= 3; version++)
+      for (int is_big = 0; is_big < 2; is_big++)
+        check_format(&files, row, is_big, version);
+  files_destroy(&files);
+}
+
+static const struct {
+  const char *dictionary, *message;
+} wrong_headers[] = {
+    {"{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }",
+     "'x.npy' is in Fortran order, so its records do not lie together; save it "
+     "with np.save(f, np.ascontiguousarray(x))"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (), }",
+     "'x.npy' holds 12 bytes behind its array of 4 bytes; a file is one array"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (5,), }",
+     "'x.npy' is too short: its header announces 20 bytes of numbers, but 16 "
+     "are there"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, "
+     "4), }",
+     "'x.npy': its shape is more than a file can hold"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (0, "
+     "4611686018427387904, 4), }",
+     "'x.npy' holds 16 bytes behind its array of 0 bytes; a file is one array"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': "
+     "(99999999999999999999,), }",
+     "'x.npy': its header is not one of an npy file"},
+    {"{'descr': '<c8', 'fortran_order': False, 'shape': (2,), }",
+     "'x.npy' holds numbers of type '<c8'; npy reads b1, i1 i2 i4 i8, u1 u2 u4 "
+     "u8, f2 f4 f8"},
+    {"{'descr': '|O', 'fortran_order': False, 'shape': (2,), }",
+     "'x.npy' holds Python objects, which are never read; save an array of "
+     "numbers, as x.astype(np.float32)"},
+    {"{'descr': [('a', '<f4'), ('b', '<i4')], 'fortran_order': False, 'shape': "
+     "(2,), }",
+     "'x.npy' holds records of several fields; save each field as an array of "
+     "its own"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (4)}", NULL},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (-4,)}", NULL},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (4,), 'shape': (4,)}",
+     NULL},
+    {"{'descr': '<f4', 'fortran_order': 0, 'shape': (4,)}", NULL},
+    {"{'descr': '<f4', 'shape': (4,)}", NULL},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (4,)} + 1", NULL},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (4,), 'x': 1}", NULL},
+    {"{'descr': '\\x3cf4', 'fortran_order': False, 'shape': (4,)}", NULL},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (4,)", NULL},
+    {"{'descr': '<f4, 'fortran_order': False, 'shape': (4,)}", NULL},
+};
+
+Test(npy, wrong_headers_are_refused_with_their_reason) {
+  Files files = files_create();
+  const float numbers[4] = {1, 2, 3, 4};
+  for (int i = 0; i < ARRAY_LENGTH(wrong_headers); i++) {
+    Reader reader;
+    const char *message = wrong_headers[i].message, *found;
+    Status status = open_npy(&files, 1, wrong_headers[i].dictionary, numbers,
+                             sizeof numbers, &reader);
+    cr_expect_eq(status.code, STATUS_invalid, "%s",
+                 wrong_headers[i].dictionary);
+    found = strstr(status.message, "x.npy'"); /* behind the folder */
+    if (!message) message = "'x.npy': its header is not one of an npy file";
+    cr_expect(found && strcmp(found, message + 1) == 0, "%s\nnot: %s",
+              status.message, message);
+    reader_close(&reader);
+  }
+  files_destroy(&files);
+}
+
+Test(npy, headers_that_numpy_writes_in_other_words) {
+  static const char *const dictionaries[] = {
+      "{\"shape\": (2, 2), \"fortran_order\": False, \"descr\": \"<f4\"}",
+      "{'descr':'<f4','fortran_order':False,'shape':(2,2,)}      ",
+      "{'descr': '<f4', 'fortran_order': True, 'shape': (4,), }"};
+  const float numbers[4] = {1, 2, 3, 4};
+  Files files = files_create();
+  for (int i = 0; i < ARRAY_LENGTH(dictionaries); i++) {
+    Reader reader;
+    Status status =
+        open_npy(&files, 1, dictionaries[i], numbers, sizeof numbers, &reader);
+    cr_assert_eq(status.code, STATUS_ok, "%s: %s", dictionaries[i],
+                 status.message);
+    check_values(&reader, (double[]){1, 2, 3, 4}, 4);
+    cr_expect_eq(reader.record_items, i < 2 ? 2 : 1);
+    reader_close(&reader);
+  }
+  files_destroy(&files);
+}
+
+Test(npy, what_is_written_is_read) {
+  const struct {
+    DnnDtype dtype;
+    const char *descr;
+  } rows[] = {{DNN_f32, "'<f4'"}, {DNN_i64, "'<i8'"}, {DNN_bool, "'|b1'"},
+              {DNN_u8, "'|u1'"},  {DNN_i8, "'|i1'"},  {DNN_i16, "'<i2'"},
+              {DNN_i32, "'<i4'"}, {DNN_f16, "'<f2'"}, {DNN_f64, "'<f8'"}};
+  const int64_t size[DNN_MAX_RANK] = {3, 5, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  for (int i = 0; i < ARRAY_LENGTH(rows); i++)
+    for (int rank = 0; rank <= DNN_MAX_RANK; rank++) {
+      char text[NPY_HEADER_ROOM];
+      NpyHeader header;
+      int64_t n = npy_write_header(rows[i].dtype, rank, size, text);
+      int64_t elements = rank == 0 ? 1 : rank == 1 ? 3 : 15;
+      cr_assert(n > 0 && n % 64 == 0);
+      cr_expect(memmem(text, (size_t)n, rows[i].descr, 5));
+      Status status =
+          npy_parse("x", (unsigned char *)text, n,
+                    n + elements * dtype_bytes(rows[i].dtype), &header);
+      cr_assert_eq(status.code, STATUS_ok, "%s", status.message);
+      cr_expect(header.rank == rank && header.n == elements &&
+                header.data_begin == n);
+    }
+  char text[NPY_HEADER_ROOM];
+  cr_expect_eq(npy_write_header(DNN_bf16, 1, size, text), 0);
+}
+
+Test(npy, other_files_are_named) {
+  static const struct {
+    const char *bytes;
+    size_t n;
+    const char *message;
+  } rows[] = {
+      {"", 0, "' is not an npy file"},
+      {"\x93NUMPY\1", 7, "' is not an npy file"},
+      {"PK\3\4xxxxxxxxxx", 14,
+       "' is a ZIP archive, as np.savez writes; save "
+       "each array with np.save"},
+      {"\x93NUMPY\4\0xxxxxxxx", 16,
+       "' is an npy file of version 4.0; npy reads "
+       "1.0, 2.0 and 3.0"},
+      {"\x93NUMPY\2\0\xff\xff\xff\x7f{}", 14,
+       "': its header announces 2147483659 bytes; 12 are there, and 65536 are "
+       "the limit"},
+  };
+  Files files = files_create();
+  for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
+    Reader reader;
+    put(&files, "x.npy", rows[i].bytes, rows[i].n);
+    Status status = open_as(&files, DNN_NPY, "x.npy", 1, &reader);
+    const char *found =
+        status.message ? strstr(status.message, "x.npy'") : NULL;
+    cr_expect(found && strcmp(found + 5, rows[i].message) == 0, "%s",
+              status.message);
+    reader_close(&reader);
+  }
+  Reader reader;
+  put(&files, "x.npy.gz", "xx", 2);
+  Status status = open_as(&files, DNN_NPY, "x.npy.gz", 1, &reader);
+  cr_expect_str_eq(status.message,
+                   "'x.npy.gz' is packed, but arrays are read in place; unpack "
+                   "it with gunzip");
+  files_destroy(&files);
+}
+
+/* ---- safetensors ---- */
+
+static size_t stored_file(char *to, const char *header, const void *numbers,
+                          size_t n) {
+  size_t length = strlen(header);
+  for (int i = 0; i < 8; i++) to[i] = (char)((uint64_t)length >> (8 * i));
+  memcpy(to + 8, header, length);
+  memcpy(to + 8 + length, numbers, n);
+  return 8 + length + n;
+}
+
+static Status open_stored(const Files *files, const char *header,
+                          const void *numbers, size_t n, Reader *out) {
+  char bytes[1024];
+  put(files, "x.st", bytes, stored_file(bytes, header, numbers, n));
+  return open_as(files, DNN_SAFETENSORS, "x.st", 1, out);
+}
+
+Test(safetensors, every_type_at_its_place) {
+  static const struct {
+    const char *dtype;
+    uint64_t bits[2];
+    int width;
+    double values[2];
+  } rows[] = {
+      {"BOOL", {0, 1}, 1, {0, 1}},
+      {"U8", {7, 0xff}, 1, {7, 255}},
+      {"I8", {7, 0xff}, 1, {7, -1}},
+      {"I16", {7, 0xffff}, 2, {7, -1}},
+      {"I32", {7, 0xffffffff}, 4, {7, -1}},
+      {"I64", {7, ~0ull}, 8, {7, -1}},
+      {"F16", {0x3c00, 0xc000}, 2, {1, -2}},
+      {"BF16", {0x3f80, 0xc000}, 2, {1, -2}},
+      {"F32", {0x3f800000, 0xc0000000}, 4, {1, -2}},
+      {"F64", {0x3ff8000000000000, 0xc000000000000000}, 8, {1.5, -2}},
+  };
+  Files files = files_create();
+  for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
+    char header[300], numbers[3 + 16] = {9, 9, 9};
+    int width = rows[i].width;
+    for (int k = 0; k < 2; k++)
+      memcpy(numbers + 3 + k * width, &rows[i].bits[k], (size_t)width);
+    snprintf(header, sizeof header,
+             "{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},"
+             "\"x\":{\"dtype\":\"%s\",\"shape\":[2],\"data_offsets\":[3,%d]}}",
+             rows[i].dtype, 3 + 2 * width);
+    Reader reader;
+    Status status =
+        open_stored(&files, header, numbers, (size_t)(3 + 2 * width), &reader);
+    cr_assert_eq(status.code, STATUS_ok, "%s", status.message);
+    check_values(&reader, rows[i].values, 2);
+    reader_close(&reader);
+  }
+  files_destroy(&files);
+}
+
+Test(safetensors, mistakes_are_named) {
+  static const struct {
+    const char *header, *message;
+  } rows[] = {
+      {"{\"y\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}",
+       "' has no tensor 'x'; it has 'y'"},
+      {"{\"x\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]}}",
+       "': 1 bytes of data belong to no tensor"},
+      {"{\"x\":{\"dtype\":\"F8_E4M3\",\"shape\":[4],\"data_offsets\":[0,4]}}",
+       "' is f8e4m3, which is not read as data"},
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}",
+       "' holds a single number; 'd.x' needs an array whose first axis counts "
+       "records"},
+  };
+  Files files = files_create();
+  for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
+    Reader reader;
+    Status status = open_stored(&files, rows[i].header, "1234", 4, &reader);
+    const char *found = status.message ? strstr(status.message, "x.st'") : NULL;
+    cr_expect(found && strcmp(found + 4, rows[i].message) == 0, "%s",
+              status.message);
+    reader_close(&reader);
+  }
+  Reader reader;
+  put(&files, "x.st", "a text that is no such file", 27);
+  Status status = open_as(&files, DNN_SAFETENSORS, "x.st", 1, &reader);
+  cr_expect(
+      status.code == STATUS_invalid &&
+      strstr(status.message, "is not a safetensors file, or is truncated"));
+  reader_close(&reader);
+  files_destroy(&files);
+}
