@@ -1,25 +1,16 @@
 /*
  * builtins_norm.c -- batchnorm: the operator that writes states.
  *
- * In training it is one node, whose second and third result the states take at
- * the end of the step.  In evaluation it is pointwise in the states.
+ * In training it is one node, whose second and third result the states become.
+ * In evaluation it is pointwise in the states.
  */
 #include "frontend/internal.h"
 
 #include <string.h>
 
-/* The path of the state that a tensor is, or NULL. */
-static Name state_path(Elab *e, Val val) {
-  const Node *node = graph_node(e->graph, val.tensor);
-  if (node->op != OP_input) return NULL;
-  const GraphInput *input =
-      &e->graph->inputs.data[node_int(node, ATTR_slot, 0)];
-  return input->role == ROLE_state ? input->path : NULL;
-}
-
 static bool arg_state(BuiltinCall *call, int i) {
   Elab *e = call->e;
-  if (!val_is_tensor(call->args[i]) || !state_path(e, call->args[i])) {
+  if (!val_is_tensor(call->args[i]) || !state_of_value(e, call->args[i])) {
     arg_wrong(call, i, "a state");
     return false;
   }
@@ -60,6 +51,7 @@ Val builtin_batchnorm(BuiltinCall *call) {
     diag(e->diags, DIAG_one_dim, call->x->span, call->builtin->name, 0);
     return POISON;
   }
+  if (scan_forbids(e, call->x->span, "'batchnorm'")) return POISON;
   if (!e->is_training) return evaluated(call, eps);
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_over, call->dims[1].names, call->dims[1].n);
@@ -69,9 +61,12 @@ Val builtin_batchnorm(BuiltinCall *call) {
   int64_t batch =
       type_size(elab_type(e, call->args[0]), call->dims[1].names[0]);
   if (group > 0 && group < batch) attrs_int(&attrs, ATTR_group, group);
-  const Val inputs[] = {call->args[0], call->args[2], call->args[3]};
+  const Name paths[] = {NULL, state_of_value(e, call->args[2]),
+                        state_of_value(e, call->args[3])};
+  Val inputs[] = {call->args[0], call->args[2], call->args[3]};
+  for (int r = 1; r < 3; r++) inputs[r] = state_value(e, paths[r], inputs[r]);
   Val y = elab_emit(e, OP_batchnorm, inputs, 3, &attrs);
   for (int r = 1; r < 3 && val_is_tensor(y); r++)
-    elab_set_state(e, state_path(e, inputs[r]), (Value){y.tensor.node, r});
+    state_set(e, paths[r], val_tensor((Value){y.tensor.node, r}, false));
   return y;
 }

@@ -25,6 +25,7 @@ Elab *elab_create(Program *program, Name graph_name) {
               .graph = graph_create(m, graph_name),
               .epoch = ++program->n_epochs,
               .params = map_create(m->arena),
+              .written_states = map_create(m->arena),
               .data = map_create(m->arena),
               .step = VALUE_NONE,
               .seed = VALUE_NONE};

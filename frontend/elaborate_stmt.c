@@ -204,7 +204,7 @@ static Val declare(Elab *e, const Stmt *stmt, const Name *place, Name path,
   if (!is_again || !type_equal(old->type, type))
     return declared_twice(e, old, path, span);
   old->net_run = frame->net_run;
-  return old->val;
+  return state_value(e, path, old->val);
 }
 
 static const Type *param_type(Elab *e, const Stmt *stmt) {
@@ -229,35 +229,11 @@ static void exec_param(Elab *e, const Stmt *stmt) {
                    : POISON;
     if (type) val = elab_typed(e, stmt->type, val);
     frame_set(e, name, val, span);
-    frame_local(e->frame, name)->state_path =
-        stmt->kind == STMT_state ? path : NULL;
+    Local *local = frame_local(e->frame, name);
+    local->state_path = stmt->kind == STMT_state ? path : NULL;
+    local->state_type = stmt->type;
+    e->frame->has_states |= stmt->kind == STMT_state;
   }
-}
-
-void elab_set_state(Elab *e, Name path, Value value) {
-  StateWrite write = {path, value};
-  for (int i = 0; i < e->state_writes.n; i++)
-    if (e->state_writes.data[i].path == path) {
-      e->state_writes.data[i] = write;
-      return;
-    }
-  vec_push(e->arena, &e->state_writes, write);
-}
-
-static void write_state(Elab *e, const Local *state, Val val, Span span) {
-  if (scan_forbids(e, span, "the assignment of a state")) return;
-  if (val_is_poison(val) || val_is_poison(state->val)) return;
-  const Type *type = elab_type(e, state->val);
-  if (type->rank == 0) val = elab_scalar(e, type->dtype, val);
-  if (!val_is_tensor(val) || !type_same_dims(elab_type(e, val), type) ||
-      !elab_takes(type->dtype, elab_type(e, val)->dtype)) {
-    diag(e->diags, DIAG_state_type, span, state->name, type_describe(e, type),
-         val_describe(e, val));
-    return;
-  }
-  val = elab_cast(e, val, type->dtype);
-  elab_set_state(e, state->state_path,
-                 graph_transpose_to(e->graph, val.tensor, type));
 }
 
 /* ---- assignments ---- */
@@ -285,7 +261,7 @@ void elab_assign(Elab *e, const Stmt *stmt, int i, Val val) {
   Name name = stmt->names.names[i];
   const Local *local = frame_local(e->frame, name);
   if (local && local->state_path)
-    write_state(e, local, val, stmt->names.spans[i]);
+    state_assign(e, local, val, stmt->names.spans[i]);
   else
     frame_set(e, name, val, stmt->names.spans[i]);
 }

@@ -73,7 +73,7 @@ static void add_states(Elab *e) {
   if (e->has_lanes) return;
   for (int i = 0; i < e->state_writes.n; i++)
     graph_output(e->graph, ROLE_state, e->state_writes.data[i].path,
-                 e->state_writes.data[i].value);
+                 e->state_writes.data[i].val.tensor);
 }
 
 static Graph *finish(Elab *e) {

@@ -170,9 +170,10 @@ bool override_is_source(const Program *program, const Source *source);
 typedef struct Local {
   Name name;
   Val val;
-  Span span;       /* where it got this value */
-  Name state_path; /* of a state; else NULL */
-  bool is_unknown; /* nothing has this name, which was reported */
+  Span span;                  /* where it got this value */
+  Name state_path;            /* of a state; else NULL */
+  const TypeExpr *state_type; /* likewise: as it is declared */
+  bool is_unknown;            /* nothing has this name, which was reported */
 } Local;
 
 typedef struct Size { /* a dim name with a size in one layer */
@@ -189,6 +190,7 @@ struct Frame {
   const Callable *net;      /* that this runs for; NULL: outside of nets */
   int net_run;              /* which run of it */
   bool is_level;            /* counts for the depth of layers */
+  bool has_states;          /* some of its locals are states */
   Map *labels;
   Name prefix;           /* path of the layer call; "" for a net */
   const char *positions; /* of the repeats around: "[2][5]" */
@@ -216,9 +218,9 @@ typedef struct Param {
   const DimNames *stands_for;
 } Param;
 
-typedef struct StateWrite { /* what the next step reads */
+typedef struct StateWrite { /* what the next step reads of a state */
   Name path;
-  Value value;
+  Val val;
 } StateWrite;
 
 /* A path that is not the one of its node: of an operator whose value was
@@ -250,10 +252,11 @@ struct Elab {
   const Elab *reference; /* the training one: it decides the parameters */
   Frame *frame, *unused_frames;
   int depth, nesting, n_frozen, n_net_runs;
-  Map *params;           /* path -> Param */
-  Map *data;             /* path -> address of a Val */
-  VEC(Val) extra_losses; /* of add_loss */
-  VEC(StateWrite) state_writes;
+  Map *params;                  /* path -> Param */
+  Map *data;                    /* path -> address of a Val */
+  VEC(Val) extra_losses;        /* of add_loss */
+  VEC(StateWrite) state_writes; /* in the order of the first assignments */
+  Map *written_states;          /* path -> 1 + its place in state_writes */
   VEC(NetCall) net_calls;
   VEC(PathAlias) aliases;
   VEC(const Expr *) origins; /* expression that made a node, by node id */
@@ -329,8 +332,20 @@ void elab_exhausted(Elab *e, Span span, const char *what, int64_t limit);
 void elab_at(Elab *e, const Expr *x);
 /* Appends a node after asking its rule; poison after a message. */
 Val elab_emit(Elab *e, Op op, const Val *inputs, int n, const Attrs *attrs);
-/* What the next step reads of a state; the last value set counts. */
-void elab_set_state(Elab *e, Name path, Value value);
+
+/* ---- states.c ---- */
+
+/* Assigns a state: its name means this value from here on, and the last value
+ * assigned is what the next step reads. */
+void state_set(Elab *e, Name path, Val val);
+/* Its value at this place of the program; `initial` as long as nothing was
+ * assigned. */
+Val state_value(const Elab *e, Name path, Val initial);
+/* The path of the state whose value this tensor is, or NULL. */
+Name state_of_value(const Elab *e, Val val);
+/* `s = e` in the body that declares the state. */
+void state_assign(Elab *e, const Local *state, Val val, Span span);
+
 Val elab_number(Elab *e, DType dtype, double value);
 /* Whether a number or truth value is one of this dtype as it stands. */
 bool elab_fits(DType dtype, Val val);

@@ -35,6 +35,7 @@ Frame *frame_push(Elab *e, const Callable *callable, Name prefix) {
   frame->result = (Val){.kind = VAL_none};
   frame->result_span = SPAN_NONE;
   frame->mask_type = NULL;
+  frame->has_states = false;
   e->frame = frame;
   e->depth += frame->is_level;
   return frame;

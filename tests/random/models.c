@@ -168,6 +168,9 @@ void make_state(Maker *m) {
   line(m, "%s_m = %s", v, reduced_to(m, u, &kept));
   keep(m, *u, FORMAT(m, "%s * sigmoid(%s + 0.5)", u->name, s));
   line(m, "%s = 0.8 * %s + 0.2 * tanh(%s_m)", s, s, v);
+  if (!choose(m->choices, 2)) return;
+  keep(m, *u, FORMAT(m, "%s * sigmoid(%s)", u->name, s));
+  line(m, "%s = 0.5 * %s", s, s);
 }
 
 /* Rows of a table, or as products with ones; put back by the same index. */

@@ -1,0 +1,72 @@
+/*
+ * states.c -- what a state means from place to place of a program.
+ *
+ *     state s: [] = 0
+ *     a = s + 1           s is the graph input, what the last step left
+ *     s = a
+ *     b = s * 2           s is a
+ *     s = s + 1           the next step reads a + 1
+ *
+ * A state is a name like any other that also says what the next step reads.
+ * Its value belongs to its path and not to a body: a net that is called again
+ * and a second batchnorm go on from what the first call has left.  Gradients
+ * pass through values of this step as through any other; the graph input is a
+ * constant.
+ */
+#include "frontend/internal.h"
+
+Val state_value(const Elab *e, Name path, Val initial) {
+  intptr_t at = (intptr_t)map_get(e->written_states, path);
+  return at ? e->state_writes.data[at - 1].val : initial;
+}
+
+void state_set(Elab *e, Name path, Val val) {
+  val.is_weak = false;
+  intptr_t at = (intptr_t)map_get(e->written_states, path);
+  if (at) {
+    e->state_writes.data[at - 1].val = val;
+  } else {
+    vec_push(e->arena, &e->state_writes, (StateWrite){path, val});
+    map_put(e->written_states, path, (void *)(intptr_t)e->state_writes.n);
+  }
+  for (Frame *frame = e->frame; frame; frame = frame->caller)
+    for (int i = 0; frame->has_states && i < frame->locals.n; i++)
+      if (frame->locals.data[i].state_path == path)
+        frame->locals.data[i].val = val;
+}
+
+/* Two states that were assigned one value cannot be told apart by it. */
+static Name state_that_has(const Elab *e, Value value) {
+  Name path = NULL;
+  for (int i = 0; i < e->state_writes.n; i++) {
+    if (!value_equal(e->state_writes.data[i].val.tensor, value)) continue;
+    if (path) return NULL;
+    path = e->state_writes.data[i].path;
+  }
+  return path;
+}
+
+Name state_of_value(const Elab *e, Val val) {
+  const Node *node = graph_node(e->graph, val.tensor);
+  if (node->op != OP_input) return state_that_has(e, val.tensor);
+  const GraphInput *input =
+      &e->graph->inputs.data[node_int(node, ATTR_slot, 0)];
+  return input->role == ROLE_state ? input->path
+                                   : state_that_has(e, val.tensor);
+}
+
+void state_assign(Elab *e, const Local *state, Val val, Span span) {
+  if (scan_forbids(e, span, "the assignment of a state")) return;
+  if (val_is_poison(val) || val_is_poison(state->val)) return;
+  const Type *type = elab_type(e, state->val);
+  if (type->rank == 0) val = elab_scalar(e, type->dtype, val);
+  if (!val_is_tensor(val) || !type_same_dims(elab_type(e, val), type) ||
+      !elab_takes(type->dtype, elab_type(e, val)->dtype)) {
+    diag(e->diags, DIAG_state_type, span, state->name, type_describe(e, type),
+         val_describe(e, val));
+    return;
+  }
+  val = elab_cast(e, elab_typed(e, state->state_type, val), type->dtype);
+  Value value = graph_transpose_to(e->graph, val.tensor, type);
+  state_set(e, state->state_path, val_tensor(value, false));
+}
