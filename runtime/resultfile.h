@@ -1,0 +1,41 @@
+/*
+ * resultfile.h -- a file of results: .npy, .safetensors or .csv, written as the
+ * results come, and in place of an older file only when it is whole.
+ */
+#ifndef RUNTIME_RESULTFILE_H
+#define RUNTIME_RESULTFILE_H
+
+#include "runtime/runtime.h"
+
+/* One tensor of the file: the first dim counts records. */
+typedef struct ResultArray {
+  const char *name;
+  DnnDtype dtype; /* of what is handed in; bf16 becomes f32 but in
+                     safetensors */
+  uint8_t rank;
+  int64_t size[DNN_MAX_RANK];
+} ResultArray;
+
+typedef struct ResultFile ResultFile;
+
+/* The ending names a format; the folder is there and no other kind of file has
+ * this name. */
+Status result_check_path(const char *path);
+/* Opens a temporary file beside `path` and asks for all the room that is known
+ * to be needed. */
+Status result_open(Arena *arena, const char *path, const ResultArray *arrays,
+                   int n_arrays, ResultFile **out);
+/* Rows must come in order: a table has no places to go back to. */
+bool result_is_table(const ResultFile *file);
+/* Elements [first, first + n) of an array. */
+Status result_write(ResultFile *file, int array, int64_t first, int64_t n,
+                    const void *values);
+/* Syncs and renames. */
+Status result_finish(ResultFile *file);
+/* Removes the temporary file; nothing to do for NULL or after the end. */
+void result_discard(ResultFile *file);
+/* The temporary file, which a signal must remove. */
+const char *result_temporary(const ResultFile *file);
+int64_t result_bytes(const ResultFile *file); /* in the file */
+
+#endif
