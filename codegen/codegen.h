@@ -66,7 +66,8 @@ const Backend *backend_find(const char *name); /* NULL */
 
 /* One final graph of the model, as it goes into the program. */
 typedef struct CodeInput {
-  const char *name; /* train eval eval_rest forward decode sample begin */
+  const char *name; /* train eval eval_rest predict decode sample begin;
+                       forward: of a net that gives no row for each record */
   const Graph *graph;
   const Layout *layout;
   int64_t batch;

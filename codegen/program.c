@@ -346,8 +346,10 @@ static void add_codes(Printer *printer) {
     text_printf(
         out,
         ", .n_instrs = %d, .instrs = AT(DnnInstr, %zu), .batch = %" PRId64
+        ", .arena_bytes = %" PRId64
         ", .n_tensors = %d, .tensors = AT(DnnTensor, %zu)},\n",
-        instrs.n, instrs.at, code->batch, tensors.n, tensors.at);
+        instrs.n, instrs.at, code->batch, code->layout->arena_bytes, tensors.n,
+        tensors.at);
   }
   text_add(out, "  {.name = 0}};\n");
 }
@@ -547,10 +549,13 @@ static void add_program(Printer *printer, Table tensors, int64_t arena_bytes) {
   text_add(out, "};\n");
 }
 
+/* A prediction has an arena of its own size: training pays nothing for what it
+ * could do besides. */
 static int64_t arena_of(const ProgramInput *input) {
   int64_t bytes = input->persistent->bytes;
   for (int i = 0; i < input->n_codes; i++)
-    if (input->codes[i].layout->arena_bytes > bytes)
+    if ((input->n_codes == 1 || strcmp(input->codes[i].name, "predict") != 0) &&
+        input->codes[i].layout->arena_bytes > bytes)
       bytes = input->codes[i].layout->arena_bytes;
   return bytes;
 }

@@ -343,6 +343,7 @@ static bool read_field(Elab *e, const Item *block, const Setting *setting,
   SettingRef given =
       setting_find(e, block, block->name, setting->path.names[0]);
   const Expr *source = setting_expr(e, &given);
+  out->is_given = given.is_given && !given.value;
   return out->type && source && take_affine(e, block, source, out) &&
          check_field(e, out, setting->path.spans[0]);
 }
@@ -413,6 +414,15 @@ static void check_eval_files(Elab *e, const Item *item,
          setting_find(e, item, item->name, "eval").span, with->path);
 }
 
+/* Records that the command line gives to a prediction are all predicted. */
+static bool predicts_all(const Elab *e, const DataBlock *block) {
+  bool is_given = false;
+  for (int i = 0; i < block->n_fields; i++)
+    is_given = is_given || block->fields[i].is_given;
+  return is_given && e->program->options->predicting == PREDICTING_wanted &&
+         !override_find(e->program, block->name, "eval");
+}
+
 static void read_block(Elab *e, const Item *item, DataBlock *out) {
   setting_check_names(e->program, item, "data");
   *out = (DataBlock){.name = item->name};
@@ -427,7 +437,9 @@ static void read_block(Elab *e, const Item *item, DataBlock *out) {
   is_good = is_good && diags_errors(e->diags) == errors;
   if (is_good) settle_stream(e, out);
   setting_real(e, item, item->name, "eval", 0, &out->eval);
-  if (is_good && diags_errors(e->diags) == errors)
+  bool predicts = predicts_all(e, out);
+  if (predicts) out->eval = 0;
+  if (is_good && !predicts && diags_errors(e->diags) == errors)
     check_eval_files(e, item, out);
   if (out->eval > 1 && out->eval != floor(out->eval))
     diag(e->diags, DIAG_bad_eval, item->name_span, item->name);

@@ -519,7 +519,9 @@ static Val run(Elab *e, Call *call, Name prefix) {
   e->n_frozen -= is_frozen;
   e->graph->span = call->span;
   e->graph->path = prefix;
-  return rename_dims(e, call, &result, false) ? result : POISON;
+  if (!rename_dims(e, call, &result, false)) return POISON;
+  predict_note_call(e, prefix, result);
+  return result;
 }
 
 static Call call_create(Elab *e, const Callable *callable, const Expr *x) {

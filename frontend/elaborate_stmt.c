@@ -277,8 +277,10 @@ bool elab_hides_state(Elab *e, Name name, Span span) {
 
 static void assign(Elab *e, const Stmt *stmt, int i, const Expr *root,
                    Val val) {
-  const Local *local = frame_local(e->frame, stmt->names.names[i]);
-  name_node(e, root, val, &stmt->names.names[i]);
+  const Name *place = &stmt->names.names[i];
+  const Local *local = frame_local(e->frame, *place);
+  name_node(e, root, val, place);
+  if (e->watch) predict_note_value(e, scope_path(e, place, *place), val);
   if (local && local->state_path) elab_at(e, root);
   elab_assign(e, stmt, i, val);
 }

@@ -156,10 +156,8 @@ static void add_results(Elab *e, const Callable *net, Val result,
   }
 }
 
-static Graph *build_net(Build *b, Callable *net, const char *name,
-                        int64_t batch) {
-  Elab *e = new_elab(b, name, false, batch);
-  e->has_lanes = true;
+/* The net on inputs of its own; POISON after a message. */
+static Val apply_net(Build *b, Elab *e, Callable *net) {
   const FormalList *formals = &net->item->formals;
   Val *args = ARENA_ARRAY(e->arena, Val, formals->n);
   bool is_good = true;
@@ -169,9 +167,16 @@ static Graph *build_net(Build *b, Callable *net, const char *name,
     is_good = is_good && !val_is_poison(args[i]);
   }
   frame_pop(e);
-  if (!is_good) return NULL;
+  if (!is_good) return POISON;
   if (!b->walk) b->walk = e;
-  Val result = elab_net(e, net, args, formals->n, net->item->name_span);
+  return elab_net(e, net, args, formals->n, net->item->name_span);
+}
+
+static Graph *build_net(Build *b, Callable *net, const char *name,
+                        int64_t batch) {
+  Elab *e = new_elab(b, name, false, batch);
+  e->has_lanes = true;
+  Val result = apply_net(b, e, net);
   if (val_is_poison(result)) return NULL;
   add_results(e, net, result, strcmp(name, "sample") == 0);
   return finish(e);
@@ -222,6 +227,24 @@ static Name first_dim(const Callable *net) {
   const FormalList *formals = net ? &net->item->formals : NULL;
   const TypeExpr *type = formals && formals->n ? formals->items[0].type : NULL;
   return type && type->n_dims ? type->dims[0].name : NULL;
+}
+
+/* ---- prediction ---- */
+
+/* Of a model that trains the net runs where the loss calls it, so its arguments
+ * are what they are in training; else on inputs of its own. */
+static Graph *build_predict(Build *b, Callable *net) {
+  const FrontendOptions *options = b->program.options;
+  PredictChoice choice = {.net = net,
+                          .value = options->value,
+                          .batch_dim = b->batch_dim,
+                          .says = options->predicting == PREDICTING_wanted};
+  Elab *e = new_elab(b, "predict", false, b->batch);
+  e->has_lanes = true;
+  predict_watch(e, options->net ? net : NULL);
+  bool is_good = b->train_block ? elab_loss(e, loss_expr(b))
+                                : !val_is_poison(apply_net(b, e, net));
+  return is_good && !has_errors(b) ? predict_graph(e, &choice) : NULL;
 }
 
 /* ---- the model ---- */
@@ -391,6 +414,12 @@ static void build_graphs(Build *b) {
       warn_unreached(model->forward, module_of(b)->arena, DIAG_unreached);
   }
   if (b->sample_block) build_sample(b, net);
+  const FrontendOptions *options = b->program.options;
+  if (model->has_train && options->net)
+    net = map_get(b->program.nets,
+                  name_intern(module_of(b)->names, options->net));
+  if (options->predicting && net && !has_errors(b))
+    model->predict = build_predict(b, net);
   if (b->program.options->check_only || has_errors(b)) return;
   const Graph *graph = model->has_train ? model->train : model->forward;
   model->plan = plan_read(b->settings, model, b->walk, graph, b->batch_dim);

@@ -27,12 +27,21 @@ typedef struct PlanRequest {
   int64_t ranks, microbatches, bucket_bytes;
 } PlanRequest;
 
+/* Whether Model.predict is made. */
+typedef enum Predicting {
+  PREDICTING_none,
+  PREDICTING_maybe, /* where the net allows it; nothing is said else */
+  PREDICTING_wanted /* what prevents it is a mistake */
+} Predicting;
+
 typedef struct FrontendOptions {
   SourceLoader *load;
   const char *(*why)(void *user); /* the last load failed; may be NULL */
   void *user;
   const char *path; /* of the model */
   const char *net;  /* --net or NULL */
+  Predicting predicting;
+  const char *value; /* predicted instead of the net's result; or NULL */
   const Override *overrides;
   int n_overrides;
   Budget budget;

@@ -266,7 +266,8 @@ struct Elab {
   const Expr *statement;     /* the call that was one last */
   Name dtypes[N_DTYPES];     /* interned; NULL: not yet */
   Value step, seed;
-  struct Scan *scan; /* whose body is elaborated now; NULL: none */
+  struct Scan *scan;   /* whose body is elaborated now; NULL: none */
+  struct Watch *watch; /* notes values by path (predict.c); NULL: none does */
 };
 
 Elab *elab_create(Program *program, Name graph_name);
@@ -416,6 +417,23 @@ bool scan_slices(const Elab *e, Name dim);
 Val eval_call(Elab *e, const Expr *x);
 /* A net on given arguments, outside any expression. */
 Val elab_net(Elab *e, Callable *net, const Val *args, int n, Span span);
+
+/* ---- predict.c: a value of the program as an output ---- */
+
+/* From now on results of calls and assigned values are noted by path: those of
+ * one net, or of all (NULL). */
+void predict_watch(Elab *e, const Callable *net);
+void predict_note_call(Elab *e, Name path, Val val);
+void predict_note_value(Elab *e, Name path, Val val);
+typedef struct PredictChoice {
+  const Callable *net; /* whose result it is */
+  const char *value;   /* or the value of this path; NULL */
+  Name batch_dim;      /* or NULL */
+  bool says;           /* mistakes are reported */
+} PredictChoice;
+/* The graph that gives it, batch dim first, with the data inputs that it needs
+ * alone; NULL where there is none. */
+Graph *predict_graph(Elab *e, const PredictChoice *choice);
 
 /* ---- elaborate_init.c ---- */
 

@@ -24,6 +24,7 @@ typedef struct DataField {
   SourceKind source;
   const char *file, *eval_file; /* or NULL */
   const char *tensor;           /* of a safetensors file */
+  bool is_given;                /* its source is of the command line */
   int next_of;                  /* index into the block's fields */
   int64_t first_column, last_column, header_lines;
   int64_t below, records; /* synthetic */
@@ -110,8 +111,10 @@ typedef struct Model {
    * batch dim set to what the last batch holds; NULL if nothing remains or the
    * data sizes are not known.  `sample`: the net alone at batch 1, output
    * ROLE_result; NULL without a sample block.  `forward`: the net alone, for a
-   * model without train. */
-  Graph *train, *eval, *eval_rest, *sample, *forward;
+   * model without train.  `predict`: training = false, outputs ROLE_result with
+   * the batch dim first, and no data input that these do not need; NULL where
+   * it was not asked for or the net gives no row for each record. */
+  Graph *train, *eval, *eval_rest, *sample, *forward, *predict;
   int64_t eval_rest_batch; /* samples of eval_rest */
   bool has_train, has_sample;
   Plan *plan; /* NULL: one rank, one micro-batch */

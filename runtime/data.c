@@ -317,6 +317,7 @@ typedef struct Fill {
   bool is_eval, is_random;
   int64_t t;     /* training: step */
   int64_t first; /* evaluation: sample */
+  int64_t n;     /* samples; 0: a whole batch */
 } Fill;
 
 static bool is_storable(DnnDtype dtype) {
@@ -389,6 +390,8 @@ static Status fill_tensor(const Fill *fill, const DnnTensor *tensor) {
   int64_t n_bytes = tensor_local_elements(tensor) * dtype_bytes(tensor->dtype);
   memset(data->fill, 0, (size_t)n_bytes);
   unsigned char *to = data->fill;
+  if (fill->n && begin + rows > fill->n)
+    rows = begin < fill->n ? fill->n - begin : 0;
   for (int64_t i = 0; i < rows; i++) {
     TRY(read_sample(fill, block, field, begin + i, items));
     to = store_piece(tensor, rank, 1, data->row, to);
@@ -477,7 +480,11 @@ int64_t data_steps_per_epoch(const Data *data) {
 }
 
 int64_t data_eval_samples(const Data *data) {
-  return least(data, program_code(data->program, "eval"), true);
+  return data_samples(data, program_code(data->program, "eval"));
+}
+
+int64_t data_samples(const Data *data, const DnnCode *code) {
+  return least(data, code, true);
 }
 
 Status data_fill_train(Data *data, Device *device, const DnnCode *code,
@@ -494,4 +501,14 @@ Status data_fill_eval(Data *data, Device *device, const DnnCode *code,
                           .is_eval = true,
                           .is_random = is_random,
                           .first = first});
+}
+
+Status data_fill_records(Data *data, Device *device, const DnnCode *code,
+                         int64_t first, int64_t n) {
+  return fill_all(&(Fill){.data = data,
+                          .device = device,
+                          .code = code,
+                          .is_eval = true,
+                          .first = first,
+                          .n = n});
 }

@@ -298,8 +298,11 @@ static void on_signal(Launch *launch, int number) {
   launch->n_signals++;
   if (launch->n_signals == 1) {
     launch->stop_code = number == SIGTERM ? EXIT_terminated : EXIT_interrupted;
-    fprintf(stderr, "\nstopping after this step, with a checkpoint%s\n",
-            number == SIGINT ? "; again: at once" : "");
+    if (!launch->options->keeps_nothing)
+      fprintf(stderr, "\nstopping after this step, with a checkpoint%s\n",
+              number == SIGINT ? "; again: at once" : "");
+    else
+      kill_in(launch, GRACE_MS);
     kill(launch->child, SIGUSR1);
   } else if (launch->n_signals == 2) {
     kill_now(launch);
@@ -359,7 +362,8 @@ static int exit_code(const Launch *launch, int status) {
              : WIFEXITED(status) ? WEXITSTATUS(status)
                                  : EXIT_machine;
   if (said > 0) code = said;
-  if (code == 0 && launch->stop_code) return launch->stop_code;
+  bool is_stopped = code == 0 || code == EXIT_terminated;
+  if (is_stopped && launch->stop_code) return launch->stop_code;
   bool is_known = code == 0 || code == 1 || code == 2 || code == 3 ||
                   code == 4 || code == 130 || code == 143;
   return is_known ? code : EXIT_machine;

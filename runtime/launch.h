@@ -5,11 +5,14 @@
 #ifndef RUNTIME_LAUNCH_H
 #define RUNTIME_LAUNCH_H
 
+#include <stdbool.h>
+
 typedef struct LaunchOptions {
   const char *bundle; /* folder with rank-0000 ... */
   int ranks;
   const char *const *arguments; /* of rank_main: --steps 10 --json ... */
   int n_arguments;
+  bool keeps_nothing; /* a signal ends the ranks at once: nothing is saved */
 } LaunchOptions;
 
 /* Returns the exit code: 0; 1 the user's mistake; 3 the machine failed or a

@@ -71,6 +71,7 @@ static int usage(const char *program, bool is_error) {
       "       [--prompts FILE] [--count N] [--data DIR] [--trace FILE] [--seed "
       "N] "
       "[--no-save] [--json]\n"
+      "       [--eval] [--predict] [--output FILE] [--input NAME=FILE]\n"
       "       [--dry-run] [--quiet] [--file-size BYTES] [--whole-windows]\n",
       program);
   return is_error ? EXIT_mistake : EXIT_done;
@@ -88,6 +89,7 @@ typedef struct OptionRow {
   bool *flag;
   const char **text;
   int64_t *number;
+  int *count; /* of texts: it may be repeated */
 } OptionRow;
 
 /* Result: -1 to go on, else the exit code. */
@@ -95,23 +97,30 @@ static int parse_options(int argc, char **argv, RunOptions *out) {
   int64_t seed = -1;
   *out =
       (RunOptions){.steps = -1, .count = -1, .file_bytes = TENSOR_FILE_BYTES};
-  const OptionRow rows[] = {{"--steps", .number = &out->steps},
-                            {"--count", .number = &out->count},
-                            {"--seed", .number = &seed},
-                            {"--load", .text = &out->load},
-                            {"--data", .text = &out->data},
-                            {"--trace", .text = &out->trace},
-                            {"--prompt", .text = &out->prompt},
-                            {"--prompts", .text = &out->prompts},
-                            {"--partial", .flag = &out->partial},
-                            {"--resume", .flag = &out->resume},
-                            {"--sample", .flag = &out->sample},
-                            {"--json", .flag = &out->json},
-                            {"--dry-run", .flag = &out->dry_run},
-                            {"--quiet", .flag = &out->quiet},
-                            {"--no-save", .flag = &out->no_save},
-                            {"--whole-windows", .flag = &out->whole},
-                            {"--file-size", .number = &out->file_bytes}};
+  out->inputs = calloc((size_t)argc, sizeof *out->inputs);
+  if (!out->inputs) return EXIT_machine;
+  const OptionRow rows[] = {
+      {"--steps", .number = &out->steps},
+      {"--count", .number = &out->count},
+      {"--seed", .number = &seed},
+      {"--load", .text = &out->load},
+      {"--data", .text = &out->data},
+      {"--trace", .text = &out->trace},
+      {"--prompt", .text = &out->prompt},
+      {"--prompts", .text = &out->prompts},
+      {"--output", .text = &out->output},
+      {"--input", .text = out->inputs, .count = &out->n_inputs},
+      {"--predict", .flag = &out->predict},
+      {"--eval", .flag = &out->eval},
+      {"--partial", .flag = &out->partial},
+      {"--resume", .flag = &out->resume},
+      {"--sample", .flag = &out->sample},
+      {"--json", .flag = &out->json},
+      {"--dry-run", .flag = &out->dry_run},
+      {"--quiet", .flag = &out->quiet},
+      {"--no-save", .flag = &out->no_save},
+      {"--whole-windows", .flag = &out->whole},
+      {"--file-size", .number = &out->file_bytes}};
   for (int i = 1; i < argc; i++) {
     const OptionRow *row = NULL;
     if (strcmp(argv[i], "--help") == 0) return usage(argv[0], false);
@@ -119,7 +128,8 @@ static int parse_options(int argc, char **argv, RunOptions *out) {
       if (strcmp(argv[i], rows[j].name) == 0) row = &rows[j];
     bool is_right = row && (row->flag || i + 1 < argc);
     if (is_right && row->flag) *row->flag = true;
-    if (is_right && row->text) *row->text = argv[++i];
+    if (is_right && row->text)
+      row->text[row->count ? (*row->count)++ : 0] = argv[++i];
     if (is_right && row->number) is_right = read_count(argv[++i], row->number);
     if (is_right) continue;
     fprintf(stderr, "error: wrong option or argument '%s'\n", argv[i]);
@@ -164,6 +174,11 @@ Stop run_pending_stop(Run *run) {
   return stop;
 }
 
+/* A checkpoint is read and nothing is trained. */
+static bool reads_only(const RunOptions *options) {
+  return options->sample || options->predict || options->eval;
+}
+
 static Status check_program(const Run *run) {
   const DnnProgram *program = run->program;
   if (program->abi != DNN_ABI)
@@ -176,8 +191,11 @@ static Status check_program(const Run *run) {
                        program->world, run->comm->world);
   if (run->options.sample && !run->sample)
     return status_make(STATUS_invalid, "the model has no 'sample' block");
-  if (!run->options.sample && !run->train)
+  if (!reads_only(&run->options) && !run->train)
     return status_make(STATUS_invalid, "the model has no 'train' block");
+  if (run->options.eval && !run->eval)
+    return status_make(STATUS_invalid, "the model has no 'train' block, so no "
+                                       "loss to evaluate");
   if (run->options.resume && run->options.load)
     return status_make(STATUS_invalid,
                        "--resume and --load exclude each other");
@@ -201,7 +219,12 @@ static Status open_data(Run *run) {
   if (run->options.sample) return STATUS_OK;
   TRY(data_open(run->arena, run->program, run->options.data, run->seed,
                 &run->data));
+  if (run->options.predict) return STATUS_OK;
   TRY(data_check(run->data));
+  if (run->options.eval && data_eval_samples(run->data) == 0)
+    return status_make(STATUS_invalid,
+                       "the model keeps no records for evaluation; 'eval = "
+                       "0.1' in a data block keeps the last tenth");
   int64_t per_epoch = data_steps_per_epoch(run->data);
   if (!run->total) run->total = settings->epochs * per_epoch;
   run->last = run->total;
@@ -295,6 +318,7 @@ static Status fill_persistent(Run *run, const Checkpoint *checkpoint) {
   if (!words[0]) return STATUS_OK;
   TRY(checkpoint_load(run->arena, checkpoint, run->program, run->device,
                       run->comm, is_resume));
+  if (run->options.eval) run->done = run->total = words[1];
   if (!is_resume) return STATUS_OK;
   run->done = run->saved = words[1];
   return check_seed(run, (uint64_t)words[2]);
@@ -304,7 +328,7 @@ static int restore(Run *run) {
   Checkpoint checkpoint = {0};
   const RunOptions *options = &run->options;
   bool found = false, is_root = run->comm->rank == 0;
-  bool is_wanted = options->resume || options->load || options->sample;
+  bool is_wanted = options->resume || options->load || reads_only(options);
   Status status = STATUS_OK;
   if (is_wanted && is_root) status = find_checkpoint(run, &checkpoint, &found);
   int code = run_agree(run, status);
@@ -318,8 +342,8 @@ static int restore(Run *run) {
 }
 
 static Status open_saver(Run *run) {
-  if (run->options.no_save || run->options.sample || run->options.dry_run ||
-      !folder_of(run) || run->comm->rank != 0)
+  if (run->options.no_save || reads_only(&run->options) ||
+      run->options.dry_run || !folder_of(run) || run->comm->rank != 0)
     return STATUS_OK;
   return saver_open(run->arena, run->program, folder_of(run),
                     run->options.file_bytes, &run->saver);
@@ -369,6 +393,8 @@ static int go(Run *run) {
   if (code) return code;
   report_start(run);
   if (run->options.dry_run) return EXIT_done;
+  if (run->options.predict) return run_predict(run);
+  if (run->options.eval) return run_evaluate(run);
   return run->options.sample ? run_sample(run) : run_train(run);
 }
 
@@ -386,7 +412,8 @@ static bool is_launcher(const char *name) {
          (n > 3 && strcmp(name + n - 4, "/run") == 0);
 }
 
-static int launch(int argc, char **argv, const DnnProgram *program) {
+static int launch(int argc, char **argv, const DnnProgram *program,
+                  const RunOptions *options) {
   char *slash = strrchr(argv[0], '/');
   char folder[4096] = ".";
   if (slash)
@@ -395,23 +422,42 @@ static int launch(int argc, char **argv, const DnnProgram *program) {
       &(LaunchOptions){.bundle = *folder ? folder : "/",
                        .ranks = program->world,
                        .arguments = (const char *const *)argv + 1,
-                       .n_arguments = argc - 1});
+                       .n_arguments = argc - 1,
+                       .keeps_nothing = options->predict || options->eval});
 }
 
-/* Of a program that trains too, what sampling needs: its codes, and no more of
- * the arena than they touch. */
-static const DnnProgram *for_sampling(Arena *arena, const DnnProgram *program) {
-  static const char *const names[] = {"sample", "decode", "begin"};
+/* Of a program that trains too, what sampling or an evaluation needs: its
+ * codes, and no more of the arena than they touch. */
+static const DnnProgram *with_codes(Arena *arena, const DnnProgram *program,
+                                    const char *const *names, int n) {
   DnnProgram *own = arena_copy(arena, program, sizeof *program);
-  DnnCode *codes = ARENA_ARRAY(arena, DnnCode, ARRAY_LENGTH(names));
+  DnnCode *codes = ARENA_ARRAY(arena, DnnCode, n);
   own->codes = codes;
   own->n_codes = 0;
-  own->arena_bytes = program->sample->arena_bytes;
-  for (int i = 0; i < ARRAY_LENGTH(names); i++) {
+  own->arena_bytes = program->persistent_bytes;
+  for (int i = 0; i < n; i++) {
     const DnnCode *code = program_code(program, names[i]);
-    if (code) codes[own->n_codes++] = *code;
+    if (!code) continue;
+    codes[own->n_codes++] = *code;
+    if (code->arena_bytes > own->arena_bytes)
+      own->arena_bytes = code->arena_bytes;
   }
   return own;
+}
+
+/* The part of a program that these options ask for. */
+static Status choose_codes(Arena *arena, const RunOptions *options,
+                           const DnnProgram **program) {
+  static const char *const sampling[] = {"sample", "decode", "begin"};
+  static const char *const evaluating[] = {"eval", "eval_rest"};
+  if (options->predict)
+    return predict_program(arena, *program, options, program);
+  if (options->sample && (*program)->sample)
+    *program = with_codes(arena, *program, sampling, ARRAY_LENGTH(sampling));
+  else if (options->eval)
+    *program =
+        with_codes(arena, *program, evaluating, ARRAY_LENGTH(evaluating));
+  return STATUS_OK;
 }
 
 int rank_main(int argc, char **argv, const DnnProgram *program) {
@@ -420,13 +466,13 @@ int rank_main(int argc, char **argv, const DnnProgram *program) {
   file_let_writes_fail();
   int code = parse_options(argc, argv, &options);
   if (code >= 0) return code;
-  if (is_launcher(argv[0])) return launch(argc, argv, program);
+  if (is_launcher(argv[0])) return launch(argc, argv, program, &options);
   if (getenv("DNN_LAUNCHER")) prctl(PR_SET_PDEATHSIG, SIGKILL);
   Memory *memory = memory_create(exhausted, NULL);
   if (!memory) exhausted(NULL);
   Arena *arena = arena_create(memory);
   Run *run = ARENA_NEW(arena, Run);
-  if (options.sample && program->sample) program = for_sampling(arena, program);
+  Status chosen = choose_codes(arena, &options, &program);
   *run = (Run){.program = program,
                .options = options,
                .memory = memory,
@@ -434,6 +480,7 @@ int rank_main(int argc, char **argv, const DnnProgram *program) {
                .signals = open_signals()};
   RankPlace place = comm_place();
   watch_open(&run->watch, place.rank, place.local_rank);
+  if (options.predict || options.eval) stop_at_once(run);
   Status status = comm_create(arena, &run->comm);
   if (status.code != STATUS_ok) {
     if (place.rank == 0) fprintf(stderr, "error: %s\n", status.message);
@@ -442,7 +489,8 @@ int rank_main(int argc, char **argv, const DnnProgram *program) {
     return status_exit_code(status);
   }
   run->comm->watch = &run->watch;
-  code = go(run);
+  code = run_agree(run, chosen);
+  if (!code) code = go(run);
   if ((fflush(stdout) != 0 || ferror(stdout)) && !code) {
     fprintf(stderr, "error: standard output could not be written\n");
     code = EXIT_machine;

@@ -192,10 +192,12 @@ typedef struct DnnInstr {
 #define DNN_POSITION "sample.position" /* as in passes/incremental.h */
 
 typedef struct DnnCode {
-  const char *name; /* train eval eval_rest sample decode begin */
+  const char *name; /* train eval eval_rest predict sample decode begin */
   int32_t n_instrs;
   const DnnInstr *instrs;
-  int64_t batch; /* samples that all ranks together take in one execution */
+  int64_t batch; /* samples that all ranks together take in one execution; of
+                    `predict` each rank takes as many */
+  int64_t arena_bytes; /* highest that it touches, what persists included */
   int32_t n_tensors;
   const DnnTensor *tensors; /* data, loss, norm, rate, metrics, result: those
                                that are not persistent */
@@ -268,8 +270,9 @@ typedef struct DnnProgram {
   int32_t abi;                            /* DNN_ABI */
   const char *model, *model_dir, *target; /* "chargpt", folder, "cpu" */
   const char *model_hash, *plan_hash, *compiler;
-  int32_t world; /* ranks */
-  int64_t arena_bytes, persistent_bytes;
+  int32_t world;       /* ranks */
+  int64_t arena_bytes; /* of all codes but `predict` */
+  int64_t persistent_bytes;
   int64_t parameters; /* elements */
   int32_t n_tensors;
   const DnnTensor *tensors; /* the persistent ones */

@@ -42,7 +42,9 @@ static void json_number(double value) {
 
 void report_start(const Run *run) {
   const DnnProgram *program = run->program;
-  if (!speaks(run) || run->options.sample) return;
+  const RunOptions *options = &run->options;
+  if (!speaks(run) || options->sample || options->predict || options->eval)
+    return;
   fprintf(stderr,
           "%s: %lld parameters, %d rank%s, %lld step%s, arena %.1f MB\n",
           program->model, (long long)program->parameters, program->world,
@@ -110,7 +112,8 @@ static void print_metrics(const Run *run) {
 
 void report_evaluation(const Run *run, int64_t n_samples) {
   const DnnSettings *settings = &run->program->settings;
-  if (run->comm->rank != 0 || run->options.quiet) return;
+  bool is_quiet = run->options.quiet && !run->options.eval;
+  if (run->comm->rank != 0 || is_quiet) return;
   if (run->options.json) {
     printf("{\"step\":%lld,\"validation_loss\":", (long long)run->done);
     json_number(run->validation);
@@ -187,7 +190,7 @@ static void read_causes(const Run *run, int64_t bytes[N_CAUSES]) {
   fclose(file);
 }
 
-static int64_t peak_resident(void) {
+int64_t report_peak_resident(void) {
   struct rusage usage;
   if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
   return (int64_t)usage.ru_maxrss * 1024;
@@ -280,7 +283,7 @@ static void print_json_end(const Run *run, const Last *all) {
 
 static Status gather_last(Run *run, Last *own, Last *all) {
   own->is_whole = are_replicas(run->program);
-  own->peak_bytes = peak_resident();
+  own->peak_bytes = report_peak_resident();
   poison_look(run);
   own->poison_top = run->poison_top;
   TRY(params_hash(run->arena, run->program, run->device, &own->hash));

@@ -25,7 +25,10 @@ typedef struct RunOptions {
   int64_t steps, count; /* -1: as the program says */
   int64_t file_bytes;   /* of a file of a checkpoint */
   bool resume, sample, json, dry_run, quiet, no_save, has_seed, whole, partial;
-  const char *load, *data, *trace, *prompt, *prompts;
+  bool predict, eval;
+  const char *load, *data, *trace, *prompt, *prompts, *output;
+  const char **inputs; /* NAME=FILE */
+  int n_inputs;
   uint64_t seed;
 } RunOptions;
 
@@ -60,6 +63,7 @@ typedef struct Run {
   int64_t times[N_TIMES]; /* ns of the last steps */
   int64_t n_times;
   Stop stop;
+  const char *_Atomic leftover; /* a file to remove when a signal comes */
   int64_t poison_top; /* with $DNN_POISON: bytes of the arena in use */
 } Run;
 
@@ -93,6 +97,18 @@ Status states_end(Run *run, unsigned char *saved);
  * are or with initial values. */
 Status states_fill_lanes(Run *run, const DnnCode *code, bool from_states);
 
+/* ---- stop.c ---- */
+
+/* From now on a signal ends the process at once, without `leftover`. */
+Status stop_at_once(Run *run);
+
+/* ---- predict_program.c, predict.c ---- */
+
+/* What a prediction needs of a program. */
+Status predict_program(Arena *arena, const DnnProgram *program,
+                       const RunOptions *options, const DnnProgram **out);
+int run_predict(Run *run);
+
 /* ---- sample.c ---- */
 
 int run_sample(Run *run);
@@ -100,6 +116,8 @@ int run_sample(Run *run);
 /* ---- report.c ---- */
 
 void report_start(const Run *run);
+/* Bytes in memory at most so far. */
+int64_t report_peak_resident(void);
 /* The loss or the gradient norm of the last step is not finite. */
 bool run_step_failed(const Run *run);
 void report_step(const Run *run, int64_t step, int64_t ns);

@@ -273,6 +273,12 @@ Status data_fill_train(Data *data, Device *device, const DnnCode *code,
  * order; or, for `is_random`, at offsets that depend on `first` only. */
 Status data_fill_eval(Data *data, Device *device, const DnnCode *code,
                       int64_t first, bool is_random);
+/* Samples that `code` can be given: those of the evaluation. */
+int64_t data_samples(const Data *data, const DnnCode *code);
+/* Samples [first, first + n) of them, in order; zeros in what is left of the
+ * batch. */
+Status data_fill_records(Data *data, Device *device, const DnnCode *code,
+                         int64_t first, int64_t n);
 int64_t data_resident_bytes(const Data *data);
 
 /* ---- files.c: inputs ---- */

@@ -135,7 +135,7 @@ static int build(Tool *tool, Compilation *c, const char *out_dir,
                              ? tool->options.compile_timeout
                              : COMPILE_LIMIT_S,
       .jobs = (int)sysconf(_SC_NPROCESSORS_ONLN),
-      .ranks = c->plan ? c->plan->ranks : 1,
+      .ranks = c->ranks,
       .plan_text = text_string(&plan),
       .model_hash = c->model_hash,
       .plan_hash = plan_hash,
@@ -155,7 +155,7 @@ static int build(Tool *tool, Compilation *c, const char *out_dir,
 static void report_build(Tool *tool, const Compilation *c, const char *bundle,
                          const BuildReport *report) {
   Text out = text_create(tool->arena);
-  int ranks = c->plan ? c->plan->ranks : 1;
+  int ranks = c->ranks;
   if (tool->options.json) {
     text_add(&out, "{\"bundle\":");
     text_add_json(&out, bundle);
@@ -227,10 +227,23 @@ static void run_words(Tool *tool, int64_t file_bytes, Words *words) {
   add_flag(arena, words, "--quiet", options->quiet);
   add_number(arena, words, "--seed", options->seed);
   add_flag(arena, words, "--sample", options->command == COMMAND_sample);
+  add_flag(arena, words, "--eval", options->command == COMMAND_eval);
+  if (options->command == COMMAND_predict) {
+    add_flag(arena, words, "--predict", true);
+    add_text(arena, words, "--output", options->output);
+    for (int i = 0; i < options->input.n; i++)
+      add_text(arena, words, "--input", options->input.data[i]);
+  }
   add_number(arena, words, "--count", options->count);
   add_text(arena, words, "--prompt", options->prompt);
   add_text(arena, words, "--prompts", options->prompts);
   add_flag(arena, words, "--whole-windows", options->whole);
+}
+
+/* It ends with a file or a line that is whole, or with nothing. */
+static bool is_reading(const Tool *tool) {
+  CommandId command = tool->options.command;
+  return command == COMMAND_predict || command == COMMAND_eval;
 }
 
 static int run_bundle(Tool *tool, const Compilation *c, const char *bundle,
@@ -238,16 +251,18 @@ static int run_bundle(Tool *tool, const Compilation *c, const char *bundle,
   Words words = {0};
   run_words(tool, file_bytes, &words);
   LaunchOptions launch = {.bundle = bundle,
-                          .ranks = c->plan ? c->plan->ranks : 1,
+                          .ranks = c->ranks,
                           .arguments = words.data,
-                          .n_arguments = words.n};
+                          .n_arguments = words.n,
+                          .keeps_nothing = is_reading(tool)};
   return launch_ranks(&launch);
 }
 
-static int build_and_run(Tool *tool) {
+int tool_build_and_run(Tool *tool) {
   Compilation c = {0};
   BuildReport report = {0};
-  const char *bundle = tool->options.output, *folder = NULL;
+  const char *bundle = is_reading(tool) ? NULL : tool->options.output;
+  const char *folder = NULL;
   int64_t file_bytes = -1; /* as the runtime has it */
   if (tool->options.file_size &&
       !tool_read_bytes(tool, "--file-size", tool->options.file_size,
@@ -277,7 +292,7 @@ static int build_and_run(Tool *tool) {
 }
 
 int command_run(Tool *tool) {
-  return build_and_run(tool);
+  return tool_build_and_run(tool);
 }
 
 int command_sample(Tool *tool) {
@@ -286,5 +301,5 @@ int command_sample(Tool *tool) {
                     "checkpoint folder such as chargpt.ckpt\n");
     return EXIT_user;
   }
-  return build_and_run(tool);
+  return tool_build_and_run(tool);
 }

@@ -18,6 +18,7 @@ static Graph *choose(Tool *tool, Compilation *c, const char *code) {
   if (!strcmp(code, "train")) return model->train;
   if (!strcmp(code, "eval")) return model->eval;
   if (!strcmp(code, "eval_rest")) return model->eval_rest;
+  if (!strcmp(code, "predict")) return model->predict;
   if (!strcmp(code, "sample")) return model->sample;
   if (!strcmp(code, "forward")) return model->forward;
   return NULL;
@@ -29,6 +30,7 @@ int command_ir(Tool *tool) {
   int status = compile_setup(tool, &c, false);
   if (status != EXIT_done) return status;
   const char *code = options->code        ? options->code
+                     : options->value     ? "predict"
                      : c.model->has_train ? "train"
                                           : "forward";
   Graph *graph = choose(tool, &c, code);

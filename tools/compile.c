@@ -82,12 +82,13 @@ bool tool_read_bytes(Tool *tool, const char *option, const char *text,
  * front end gives it its meaning. */
 static bool read_request(Tool *tool, PlanRequest *out) {
   const Options *options = &tool->options;
+  bool shares_records = options->command == COMMAND_predict;
   if (options->ranks > INT32_MAX) {
     fprintf(stderr, "dnnc: error: --ranks %lld is too large\n",
             (long long)options->ranks);
     return false;
   }
-  out->ranks = options->ranks > 0 ? options->ranks : 0;
+  out->ranks = options->ranks > 0 && !shares_records ? options->ranks : 0;
   out->microbatches = options->microbatches > 0 ? options->microbatches : 0;
   if (options->bucket &&
       !tool_read_bytes(tool, "--bucket", options->bucket, &out->bucket_bytes))
@@ -103,6 +104,17 @@ static bool read_request(Tool *tool, PlanRequest *out) {
   return false;
 }
 
+/* A bundle that stays can be asked for a prediction later. */
+static Predicting predicting(const Options *options) {
+  bool is_asked = options->command == COMMAND_predict || options->value ||
+                  (options->command == COMMAND_ir && options->code &&
+                   !strcmp(options->code, "predict"));
+  if (is_asked) return PREDICTING_wanted;
+  bool is_kept = options->command == COMMAND_build ||
+                 (options->command == COMMAND_run && options->output);
+  return is_kept ? PREDICTING_maybe : PREDICTING_none;
+}
+
 Model *compile_load(Tool *tool, bool check_only) {
   const Options *options = &tool->options;
   FrontendOptions frontend = {.load = load_source,
@@ -110,13 +122,16 @@ Model *compile_load(Tool *tool, bool check_only) {
                               .user = tool,
                               .path = options->subject,
                               .net = options->net,
+                              .predicting = predicting(options),
+                              .value = options->value,
                               .overrides = options->overrides.data,
                               .n_overrides = options->overrides.n,
                               .checked = tool->options.checked,
                               .check_only = check_only};
   if (!read_request(tool, &frontend.plan)) return NULL;
   Model *model = frontend_load(&tool->module, &frontend);
-  if (model && model->has_train && !check_only) {
+  bool evaluates = !check_only && options->command != COMMAND_predict;
+  if (model && model->has_train && evaluates) {
     if (!compile_eval_rest(tool, model, compile_model_folder(tool),
                            &frontend.eval_rest)) {
       tool_report(tool);
@@ -278,6 +293,7 @@ int compile_setup(Tool *tool, Compilation *out, bool check_only) {
   out->model = compile_load(tool, check_only);
   if (!out->model) return EXIT_user;
   out->plan = out->model->plan;
+  out->ranks = out->plan ? out->plan->ranks : 1;
   return EXIT_done;
 }
 
@@ -339,7 +355,8 @@ static bool fits(Tool *tool, const Compilation *c) {
   const Plan *plan = c->plan;
   int64_t most = 0;
   for (int i = 0; i < c->n_codes; i++)
-    if (c->codes[i].layout->arena_bytes > most)
+    if (strcmp(c->codes[i].name, "predict") != 0 &&
+        c->codes[i].layout->arena_bytes > most)
       most = c->codes[i].layout->arena_bytes;
   if (!plan || !plan->memory_bytes || most <= plan->memory_bytes) return true;
   diag(tool->module.diags, DIAG_memory_pin, plan->memory_span,
@@ -395,8 +412,21 @@ static bool add_sampling(Tool *tool, Compilation *c) {
          add_code(tool, c, "begin", begin, 1, false, false);
 }
 
-/* `dnnc sample` needs no training, except for what it says about averages.  A
- * checkpoint holds what training has, also where sampling does not read it. */
+/* What reads a checkpoint needs of training what it says about averages. */
+static bool find_averages(Tool *tool, Compilation *c) {
+  const Model *model = c->model;
+  if (!model->has_train || model->settings.ema == 0) return true;
+  c->trained = compile_graph(tool, c, model->train, true);
+  return !tool_report(tool);
+}
+
+/* A checkpoint holds what training has, also where the codes do not read it. */
+static int finish_reading(Tool *tool, Compilation *c) {
+  lay_out(tool, c, c->model->train);
+  hash_model(c, tool->arena);
+  return EXIT_done;
+}
+
 static int compile_sampling(Tool *tool, Compilation *c) {
   const Model *model = c->model;
   if (!model->sample) {
@@ -404,39 +434,72 @@ static int compile_sampling(Tool *tool, Compilation *c) {
             tool->options.subject);
     return EXIT_user;
   }
-  if (model->has_train && model->settings.ema > 0) {
-    c->trained = compile_graph(tool, c, model->train, true);
-    if (tool_report(tool)) return EXIT_user;
-  }
+  if (!find_averages(tool, c)) return EXIT_user;
   c->plan = NULL;
+  c->ranks = 1;
   if (!add_sampling(tool, c)) return EXIT_user;
-  lay_out(tool, c, c->model->train);
-  hash_model(c, tool->arena);
-  return EXIT_done;
+  return finish_reading(tool, c);
+}
+
+/* Every rank computes whole batches of its own, so a record is computed in the
+ * same way whatever the number of ranks. */
+static bool add_predict(Tool *tool, Compilation *c) {
+  Graph *graph = c->model->predict;
+  if (!graph) return true;
+  const Type *type = graph_type(graph, graph->outputs.data[0].value);
+  return add_code(tool, c, "predict", graph, type->dims[0].size, false, false);
+}
+
+static int compile_predict(Tool *tool, Compilation *c) {
+  if (!find_averages(tool, c)) return EXIT_user;
+  c->plan = NULL;
+  if (tool->options.ranks > 0) c->ranks = (int)tool->options.ranks;
+  if (!add_predict(tool, c)) return EXIT_user;
+  return finish_reading(tool, c);
+}
+
+static bool add_eval(Tool *tool, Compilation *c) {
+  Model *model = c->model;
+  return add_code(tool, c, "eval", model->eval, model->settings.batch, false,
+                  true) &&
+         add_code(tool, c, "eval_rest", model->eval_rest,
+                  model->eval_rest_batch, false, false);
+}
+
+static int compile_eval(Tool *tool, Compilation *c) {
+  if (!find_averages(tool, c) || !add_eval(tool, c)) return EXIT_user;
+  return finish_reading(tool, c);
+}
+
+static bool needs_train(Tool *tool, const Model *model) {
+  CommandId command = tool->options.command;
+  if (model->has_train || (command != COMMAND_run && command != COMMAND_eval))
+    return true;
+  bool is_run = command == COMMAND_run;
+  fprintf(stderr, "dnnc: error: '%s' has no train block to %s\nhelp: %s\n",
+          tool->options.subject, is_run ? "run" : "evaluate",
+          is_run ? "'dnnc build' compiles it forward"
+                 : "'dnnc predict' writes what its net gives");
+  return false;
 }
 
 int compile_all(Tool *tool, Compilation *out) {
   int code = compile_setup(tool, out, false);
   if (code != EXIT_done) return code;
-  if (tool->options.command == COMMAND_sample)
-    return compile_sampling(tool, out);
   Model *model = out->model;
-  if (tool->options.command == COMMAND_run && !model->has_train) {
-    fprintf(stderr,
-            "dnnc: error: '%s' has no train block to run\n"
-            "help: 'dnnc build' compiles it forward\n",
-            tool->options.subject);
-    return EXIT_user;
+  if (!needs_train(tool, model)) return EXIT_user;
+  switch (tool->options.command) {
+  case COMMAND_sample: return compile_sampling(tool, out);
+  case COMMAND_predict: return compile_predict(tool, out);
+  case COMMAND_eval: return compile_eval(tool, out);
+  default: break;
   }
-  int64_t batch = model->settings.batch;
-  bool ok =
-      add_code(tool, out, "train", model->train, batch, true, true) &&
-      add_code(tool, out, "eval", model->eval, batch, false, true) &&
-      add_code(tool, out, "eval_rest", model->eval_rest, model->eval_rest_batch,
-               false, false) &&
-      add_code(tool, out, "forward", model->has_train ? NULL : model->forward,
-               1, false, false) &&
-      add_sampling(tool, out);
+  Graph *forward = model->has_train || model->predict ? NULL : model->forward;
+  bool ok = add_code(tool, out, "train", model->train, model->settings.batch,
+                     true, true) &&
+            add_eval(tool, out) &&
+            add_code(tool, out, "forward", forward, 1, false, false) &&
+            add_predict(tool, out) && add_sampling(tool, out);
   if (!ok) return EXIT_user;
   lay_out(tool, out, NULL);
   if (!fits(tool, out)) return EXIT_no_plan;

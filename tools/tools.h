@@ -74,7 +74,8 @@ typedef struct Compilation {
   const char *archs[8];
   int n_archs;
   int n_codes;
-  CodeInput codes[7];
+  int ranks; /* of the bundle */
+  CodeInput codes[8];
   PersistentLayout persistent;
   const Graph *trained; /* the final graph of training, once there is one */
   Graph *begin; /* while the code for one position is compiled: see prepare.c */
@@ -101,6 +102,8 @@ bool compile_decode(Tool *tool, const Model *model, Stepping *out);
 const char *compile_model_folder(Tool *tool);
 /* Fills plan and backend from the options.  Returns an exit code. */
 int compile_setup(Tool *tool, Compilation *out, bool check_only);
+/* Compiles to a bundle (a temporary one without -o) and runs it. */
+int tool_build_and_run(Tool *tool);
 /* Prints new diagnostics to standard error; true if there were errors. */
 bool tool_report(Tool *tool);
 /* A new folder in the cache or, without one (NULL), where temporary files go;

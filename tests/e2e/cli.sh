@@ -25,6 +25,7 @@ END
   echo 'data set { x: [B, I] = synthetic(); y: i32[B] = synthetic(K) }'
   echo 'train { loss = cross_entropy(f(set.x), set.y, K); optimizer = adamw(lr = 1e-3, decay = 0.1, decay_on = all); steps = 1 }'
 } >decays.dnn
+printf 'dim B = 2, C = 3\nnet f(x: [B, C], m: [C, B]) -> [B] { return dot(x, m, C) }\n' >square.dnn
 bad=0
 for golden in "$root"/tests/golden/cli/*.txt; do
   line=$(head -n 1 "$golden" | sed 's/^\$ dnnc//')

@@ -14,7 +14,7 @@ cmp -s commands.md "$root/docs/commands.md" || {
     fail "docs/commands.md is not what 'dnnc --commands' prints"
 }
 "$dnnc" --man | grep -q '^\.TH DNNC' || fail "manual page"
-for command in check ir build run sample convert show list; do
+for command in check ir build run sample predict eval convert show list; do
   "$dnnc" $command --help | grep -q "usage: dnnc $command" || fail "$command --help"
 done
 cp "$root"/models/*.dnn .

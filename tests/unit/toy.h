@@ -118,8 +118,12 @@ static inline DnnTensor toy_input(int64_t batch, int world) {
 static inline void toy_code(Toy *toy, int index, const char *name,
                             DnnInstr *instrs, int n_instrs, DnnTensor *tensors,
                             int n_tensors, int64_t batch) {
-  toy->codes[index] =
-      (DnnCode){name, n_instrs, instrs, batch, n_tensors, tensors};
+  toy->codes[index] = (DnnCode){.name = name,
+                                .n_instrs = n_instrs,
+                                .instrs = instrs,
+                                .batch = batch,
+                                .n_tensors = n_tensors,
+                                .tensors = tensors};
 }
 
 static inline void toy_instrs(Toy *toy, DnnInstr *to, const DnnGemm *product,

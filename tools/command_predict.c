@@ -1,0 +1,35 @@
+/*
+ * command_predict.c -- `dnnc predict` and `dnnc eval`: the same compilation as
+ * for a run, of the one entry point that is needed.
+ */
+#include "runtime/resultfile.h"
+#include "tools/tools.h"
+
+#include <stdio.h>
+
+static bool has_checkpoint(const Tool *tool, const char *command) {
+  if (tool->options.load) return true;
+  fprintf(stderr,
+          "dnnc: error: 'dnnc %s' needs --load PATH, a checkpoint folder or a "
+          ".safetensors file\n",
+          command);
+  return false;
+}
+
+int command_predict(Tool *tool) {
+  const char *output = tool->options.output;
+  if (!has_checkpoint(tool, "predict")) return EXIT_user;
+  if (!output) {
+    fprintf(stderr, "dnnc: error: 'dnnc predict' needs -o FILE, which ends in "
+                    ".npy, .safetensors or .csv\n");
+    return EXIT_user;
+  }
+  Status status = result_check_path(output);
+  if (status.code != STATUS_ok) return tool_fail(status);
+  return tool_build_and_run(tool);
+}
+
+int command_eval(Tool *tool) {
+  if (!has_checkpoint(tool, "eval")) return EXIT_user;
+  return tool_build_and_run(tool);
+}
