@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define DNN_ABI       8
+#define DNN_ABI       9
 #define DNN_MAX_RANK  12
 #define DNN_MAX_LOOPS 8 /* one inside the other */
 

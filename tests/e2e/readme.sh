@@ -10,6 +10,7 @@ while IFS= read -r line; do
   case $line in
   *" sample "*) "$dnnc" run models/chargpt.dnn steps=2 eval_batches=1 --quiet ||
     fail "a checkpoint to sample from" ;;
+  *" predict "*) "$dnnc" run models/mlp.dnn steps=2 --quiet || fail "a checkpoint to predict from" ;;
   *" run "*) line="$line steps=3 eval_batches=1 --quiet" ;;
   esac
   lines=$((lines + 1))
