@@ -1,5 +1,6 @@
 /*
- * tensormap.c -- mapping files: read, checked, printed.
+ * tensormap.c -- mapping files are read; tensormap_check.c looks at each line,
+ * tensormap_print.c prints them.
  *
  * A tensor's name is any text without blanks and `, : = # "`, so names are read
  * by their place in the line and not by a lexer; a name with such characters
@@ -9,6 +10,8 @@
  */
 #include "frontend/tensormap.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct Reader {
@@ -18,9 +21,11 @@ typedef struct Reader {
   uint32_t at, n;
   bool failed; /* in this line */
   TensorMap *map;
+  bool in_either;
+  MapEither either; /* the one that is open */
 } Reader;
 
-enum { MAX_LETTERS = 4, MAX_TERMS = 64 };
+enum { MAX_TERMS = 64, MAX_WILDCARDS = 4 };
 
 /* ---- characters ---- */
 
@@ -102,24 +107,22 @@ static int64_t read_number(Reader *reader) {
 
 /* ---- tensors ---- */
 
-/* Braces hold one name each. */
-static void check_braces(Reader *reader, uint32_t begin, const char *pattern) {
-  int n = 0;
-  for (const char *at = pattern; *at; at++) {
-    if (*at != '{' && *at != '}') continue;
-    size_t length = 0;
-    if (*at == '{')
-      while (is_word(at[1 + length])) length++;
-    if (length == 0 || at[1 + length] != '}' || is_digit(at[1])) {
-      complain(reader, begin, "braces that hold a name, as in 'h.{i}.weight'");
-      return;
-    }
-    if (++n > MAX_LETTERS) {
-      complain(reader, begin, "at most four letters in braces");
-      return;
-    }
-    at += length + 1;
+static void check_pattern(Reader *reader, uint32_t begin, const char *pattern) {
+  const char *expected = pattern_check(pattern);
+  if (expected) complain(reader, begin, expected);
+}
+
+/* The end of a name without quotes; inside braces commas and blanks belong to
+ * it. */
+static uint32_t end_of_name(const Reader *reader) {
+  bool in_braces = false;
+  uint32_t at = reader->at;
+  for (; at < reader->n; at++) {
+    char c = reader->text[at];
+    if (c == '{' || c == '}') in_braces = c == '{';
+    if (strchr(in_braces ? "\r\n:=#\"" : " \t\r\n,:=#\"", c)) break;
   }
+  return at;
 }
 
 static Name read_pattern(Reader *reader) {
@@ -135,13 +138,11 @@ static Name read_pattern(Reader *reader) {
     reader->at = end + is_closed;
     if (!is_closed) complain(reader, begin - 1, "a '\"' that ends the name");
   } else {
-    while (reader->at < reader->n && !strchr(" \t\r\n,:=#\"", text[reader->at]))
-      reader->at++;
-    end = reader->at;
+    end = reader->at = end_of_name(reader);
   }
   if (end == begin) complain(reader, begin, "the name of a tensor");
   Name name = name_intern_n(reader->module->names, text + begin, end - begin);
-  check_braces(reader, begin, name);
+  check_pattern(reader, begin, name);
   return name;
 }
 
@@ -232,129 +233,72 @@ static MapSide read_side(Reader *reader) {
   return (MapSide){terms.n, terms.data};
 }
 
-/* ---- checks of a rule ---- */
+/* ---- values of letters ---- */
 
-static bool has_factor(const MapPart *part, Name factor) {
-  for (int i = 0; i < part->n; i++)
-    if (part->factors[i] == factor) return true;
-  return false;
+/* A word ends at a blank, a comma or the end of the line. */
+static Name read_value(Reader *reader) {
+  uint32_t begin = reader->at;
+  while (reader->at < reader->n &&
+         !strchr(" \t\r\n,#\"{}", reader->text[reader->at]))
+    reader->at++;
+  if (reader->at == begin) return NULL;
+  return name_intern_n(reader->module->names, reader->text + begin,
+                       reader->at - begin);
 }
 
-/* Whether the tensor has the factor, looking at part `piece` of split_dim. */
-static bool term_has(const MapTerm *term, int split_dim, int piece,
-                     Name factor) {
-  for (int d = 0; d < term->rank; d++)
-    if (has_factor(&term->dims[d].parts[d == split_dim ? piece : 0], factor))
-      return true;
-  return false;
+static bool is_number(const char *text, size_t n) {
+  return n > 0 && n <= 9 && strspn(text, "0123456789") >= n &&
+         (n == 1 || text[0] != '0');
 }
 
-static Diag *report(Reader *reader, const MapTerm *term, DiagId id,
-                    const char *what) {
-  reader->failed = true;
-  return diag(reader->module->diags, id, term->span, term->pattern, what);
+/* "0..11" */
+static bool read_interval(const char *word, MapRange *out) {
+  size_t n = strspn(word, "0123456789");
+  if (strncmp(word + n, "..", 2) != 0) return false;
+  const char *last = word + n + 2;
+  if (!is_number(word, n) || !is_number(last, strlen(last))) return false;
+  out->first = strtoll(word, NULL, 10);
+  out->last = strtoll(last, NULL, 10);
+  out->is_interval = true;
+  return true;
 }
 
-/* Every dim of `a` is in `b`. */
-static void check_within(Reader *reader, const MapTerm *a, int split_a,
-                         const MapTerm *b, int split_b, int piece) {
-  for (int d = 0; d < a->rank; d++) {
-    const MapPart *part = &a->dims[d].parts[d == split_a ? piece : 0];
-    for (int i = 0; i < part->n && !reader->failed; i++)
-      if (!term_has(b, split_b, piece, part->factors[i]))
-        diag_note(report(reader, a, DIAG_map_dim_alone, part->factors[i]),
-                  b->span, "'%s' does not have it", b->pattern);
-  }
-}
-
-static void check_twice(Reader *reader, const MapTerm *term, int split_dim,
-                        int piece) {
-  for (int d = 0; d < term->rank; d++) {
-    const MapPart *part = &term->dims[d].parts[d == split_dim ? piece : 0];
-    for (int i = 0; i < part->n && !reader->failed; i++) {
-      int n = 0;
-      for (int e = 0; e < term->rank; e++) {
-        const MapPart *other = &term->dims[e].parts[e == split_dim ? piece : 0];
-        for (int k = 0; k < other->n; k++)
-          n += other->factors[k] == part->factors[i];
-      }
-      if (n > 1) report(reader, term, DIAG_map_dim_twice, part->factors[i]);
-    }
-  }
-}
-
-/* The dim with several parts, or -1; two of them are a mistake. */
-static int find_split(Reader *reader, const MapTerm *term) {
-  int found = -1;
-  for (int d = 0; d < term->rank; d++) {
-    if (term->dims[d].n_parts == 1) continue;
-    if (found >= 0 && !reader->failed)
-      report(reader, term, DIAG_map_two_sums, "");
-    found = d;
-  }
-  return found;
-}
-
-static void check_letters(Reader *reader, const MapTerm *a, const MapTerm *b) {
-  Name x[MAX_LETTERS], y[MAX_LETTERS];
-  Names *names = reader->module->names;
-  int n = pattern_letters(names, a->pattern, x, MAX_LETTERS);
-  int m = pattern_letters(names, b->pattern, y, MAX_LETTERS);
-  for (int i = 0; i < n && !reader->failed; i++) {
-    bool found = false;
-    for (int k = 0; k < m; k++) found = found || x[i] == y[k];
-    if (!found)
-      diag_note(report(reader, a, DIAG_map_letter_alone, x[i]), b->span,
-                "'%s' does not have it", b->pattern);
-  }
-}
-
-static void check_dims(Reader *reader, const MapRule *rule) {
-  const MapSide *many = &rule->side[!rule->joined];
-  const MapTerm *one = &rule->side[rule->joined].terms[0];
-  int n_parts = rule->split_dim < 0 ? 1 : one->dims[rule->split_dim].n_parts;
-  if (n_parts != many->n) {
-    diag_note(report(reader, one, DIAG_map_parts, ""), many->terms[0].span,
-              "the other side has %d", many->n);
-    return;
-  }
-  for (int i = 0; i < many->n && !reader->failed; i++) {
-    const MapTerm *term = &many->terms[i];
-    if (find_split(reader, term) >= 0 && !reader->failed)
-      report(reader, term, DIAG_map_two_sums, "");
+/* NUMBER ".." NUMBER or words; none stands twice. */
+static void read_values(Reader *reader, MapRange *range) {
+  VEC(Name) words = {0};
+  Map *seen = map_create(reader->module->arena);
+  skip(reader, false);
+  uint32_t begin = reader->at;
+  for (;; skip(reader, false)) {
+    uint32_t at = reader->at;
+    Name word = read_value(reader);
+    if (!word) break;
+    if (map_has(seen, word)) complain(reader, at, "each value once");
+    map_put(seen, word, reader);
+    vec_push(reader->module->arena, &words, word);
+    if (words.n > MAP_MAX_VALUES)
+      complain(reader, begin, "at most 4096 values");
     if (reader->failed) return;
-    check_twice(reader, term, -1, i);
-    check_twice(reader, one, rule->split_dim, i);
-    check_within(reader, term, -1, one, rule->split_dim, i);
-    check_within(reader, one, rule->split_dim, term, -1, i);
   }
-}
-
-static void check_rule(Reader *reader, MapRule *rule) {
-  const MapSide *side = rule->side;
-  rule->split_dim = -1;
-  if (side[0].n > 1 && side[1].n > 1) {
-    report(reader, &side[1].terms[0], DIAG_map_two_lists, "");
+  if (words.n == 0) complain(reader, begin, "numbers, as in 0..11, or words");
+  if (words.n == 1 && read_interval(words.data[0], range)) {
+    if (range->last < range->first)
+      complain(reader, begin, "a range from the smaller to the greater");
+    else if (range->last - range->first >= MAP_MAX_VALUES)
+      complain(reader, begin, "at most 4096 values");
     return;
   }
-  bool sum_on_right = side[1].n == 1 && side[0].n == 1 &&
-                      find_split(reader, &side[1].terms[0]) >= 0;
-  rule->joined = side[0].n > 1 || sum_on_right;
-  const MapTerm *one = &side[rule->joined].terms[0];
-  const MapSide *many = &side[!rule->joined];
-  rule->split_dim = find_split(reader, one);
-  for (int i = 0; i < many->n && !reader->failed; i++) {
-    check_letters(reader, &many->terms[i], one);
-    check_letters(reader, one, &many->terms[i]);
-    if (!reader->failed && many->terms[i].has_dims != one->has_dims)
-      report(reader, many->terms[i].has_dims ? one : &many->terms[i],
-             DIAG_map_no_dims, "");
-  }
-  if (reader->failed) return;
-  if (one->has_dims)
-    check_dims(reader, rule);
-  else if (many->n > 1)
-    report(reader, one, DIAG_map_no_dims, "");
+  range->n = words.n;
+  range->words = words.data;
+}
+
+static MapRange read_letter_values(Reader *reader) {
+  MapRange range = {0};
+  skip(reader, false);
+  uint32_t begin = reader->at;
+  range.letter = read_word(reader, "a letter");
+  range.span = span_from(reader, begin);
+  return range;
 }
 
 /* ---- lines ---- */
@@ -367,6 +311,22 @@ static bool is_keyword(Reader *reader, const char *word) {
     return false;
   reader->at += (uint32_t)n;
   return true;
+}
+
+/* A word that is alone on its line. */
+static bool is_line(Reader *reader, const char *word) {
+  uint32_t begin = reader->at;
+  size_t n = strlen(word);
+  if (reader->n - begin < n || strncmp(reader->text + begin, word, n) != 0)
+    return false;
+  reader->at += (uint32_t)n;
+  bool is_whole =
+      reader->at == reader->n || strchr(" \t\r\n#", reader->text[reader->at]);
+  skip(reader, false);
+  if (is_whole && (reader->at == reader->n || reader->text[reader->at] == '\n'))
+    return true;
+  reader->at = begin;
+  return false;
 }
 
 static void read_dim_line(Reader *reader) {
@@ -388,49 +348,190 @@ static void read_dim_line(Reader *reader) {
 }
 
 static void read_range_line(Reader *reader) {
-  skip(reader, false);
-  uint32_t begin = reader->at;
-  MapRange range = {.letter = read_word(reader, "a letter")};
-  range.span = span_from(reader, begin);
+  MapRange range = read_letter_values(reader);
   expect(reader, '=', "'='");
-  if (!reader->failed) range.first = read_number(reader);
-  expect(reader, '.', "'..'");
-  expect(reader, '.', "'..'");
-  if (!reader->failed) range.last = read_number(reader);
-  if (!reader->failed && range.last < range.first)
-    complain(reader, begin, "a range from the smaller to the greater");
+  if (!reader->failed) read_values(reader, &range);
+  for (int i = 0; i < reader->map->ranges.n && !reader->failed; i++)
+    if (reader->map->ranges.data[i].letter == range.letter)
+      complain(reader, range.span.begin, "a letter that has no values yet");
   if (!reader->failed)
     vec_push(reader->module->arena, &reader->map->ranges, range);
 }
 
+/* ---- groups ---- */
+
+/* Steps through the members of groups, the last the fastest. */
+static bool next_members(int *members, const int *sizes, int n) {
+  for (int i = n - 1; i >= 0; i--) {
+    if (++members[i] < sizes[i]) return true;
+    members[i] = 0;
+  }
+  return false;
+}
+
 static void read_drop_line(Reader *reader) {
+  Arena *arena = reader->module->arena;
   do {
     MapTerm term = {0};
+    int sizes[MAP_MAX_LETTERS], members[MAP_MAX_LETTERS] = {0}, stars = 0;
     skip(reader, true);
     uint32_t begin = reader->at;
-    term.pattern = read_pattern(reader);
+    Name pattern = read_pattern(reader);
     term.span = span_from(reader, begin);
-    if (!reader->failed)
-      vec_push(reader->module->arena, &reader->map->dropped, term);
+    for (const char *at = pattern; *at; at++) stars += *at == '*';
+    if (stars > MAX_WILDCARDS) complain(reader, begin, "at most four '*'");
+    if (reader->failed) return;
+    int n = pattern_groups(pattern, sizes, MAP_MAX_LETTERS);
+    do {
+      const char *name = pattern_expand(arena, pattern, members);
+      term.pattern = name_intern(reader->module->names, name);
+      vec_push(arena, &reader->map->dropped, term);
+    } while (next_members(members, sizes, n));
+  } while (accept(reader, ','));
+}
+
+static MapSide expand_side(Reader *reader, const MapSide *side,
+                           const int *members) {
+  MapSide out = {side->n, ARENA_ARRAY(reader->module->arena, MapTerm, side->n)};
+  for (int i = 0; i < side->n; i++) {
+    out.terms[i] = side->terms[i];
+    out.terms[i].pattern = name_intern(
+        reader->module->names,
+        pattern_expand(reader->module->arena, side->terms[i].pattern, members));
+  }
+  return out;
+}
+
+/* All names of a line have as many groups of as many members. */
+static bool check_groups(Reader *reader, const MapRule *rule, int n,
+                         const int *sizes) {
+  const MapTerm *first = &rule->side[0].terms[0];
+  for (int s = 0; s < 2; s++)
+    for (int i = 0; i < rule->side[s].n; i++) {
+      const MapTerm *term = &rule->side[s].terms[i];
+      int others[MAP_MAX_LETTERS];
+      bool fits = pattern_groups(term->pattern, others, MAP_MAX_LETTERS) == n;
+      for (int g = 0; fits && g < n; g++) fits = others[g] == sizes[g];
+      if (strchr(term->pattern, '*')) {
+        diag_help(diag(reader->module->diags, DIAG_map_wildcard, term->span,
+                       term->pattern),
+                  "a letter such as {i} stands for the numbers that names "
+                  "have, and for words with 'for i in a b c'");
+        return false;
+      }
+      if (fits) continue;
+      Diag *added = diag(reader->module->diags, DIAG_map_groups, term->span,
+                         term->pattern);
+      diag_note(added, first->span, "'%s' has others", first->pattern);
+      diag_help(added, "'a.{x,y} = b.{u,v}' stands for 'a.x = b.u' and "
+                       "'a.y = b.v'");
+      return false;
+    }
+  return true;
+}
+
+static void add_rules(Reader *reader, const MapRule *read) {
+  int sizes[MAP_MAX_LETTERS], members[MAP_MAX_LETTERS] = {0};
+  int n =
+      pattern_groups(read->side[0].terms[0].pattern, sizes, MAP_MAX_LETTERS);
+  if (!check_groups(reader, read, n, sizes)) {
+    reader->failed = true;
+    return;
+  }
+  do {
+    MapRule rule = *read;
+    for (int s = 0; n > 0 && s < 2; s++)
+      rule.side[s] = expand_side(reader, &read->side[s], members);
+    if (!maprule_check(reader->module, &rule)) {
+      reader->failed = true;
+      return;
+    }
+    vec_push(reader->module->arena, &reader->map->rules, rule);
+  } while (next_members(members, sizes, n));
+}
+
+/* ---- lines of tensors ---- */
+
+static void read_for(Reader *reader, MapRule *rule) {
+  VEC(MapRange) ranges = {0};
+  skip(reader, false);
+  if (!is_keyword(reader, "for")) return;
+  do {
+    MapRange range = read_letter_values(reader);
+    skip(reader, false);
+    if (!reader->failed && !is_keyword(reader, "in"))
+      complain(reader, reader->at, "'in' and the values of the letter");
+    if (!reader->failed) read_values(reader, &range);
+    for (int i = 0; i < ranges.n && !reader->failed; i++)
+      if (ranges.data[i].letter == range.letter)
+        complain(reader, range.span.begin, "a letter that has no values yet");
+    vec_push(reader->module->arena, &ranges, range);
   } while (!reader->failed && accept(reader, ','));
+  rule->n_ranges = ranges.n;
+  rule->ranges = ranges.data;
 }
 
 static void read_rule_line(Reader *reader) {
-  MapRule rule = {0};
+  MapRule rule = {.either = -1};
   uint32_t begin = reader->at;
+  if (reader->in_either) {
+    rule.either = reader->map->eithers.n;
+    rule.alternative = reader->either.n_alternatives - 1;
+  }
   rule.side[0] = read_side(reader);
   if (!reader->failed) {
     skip(reader, true); /* a long rule goes on with '=' on the next line */
     expect(reader, '=', "'=' and what the tensor is on the other side");
   }
   if (!reader->failed) rule.side[1] = read_side(reader);
+  if (!reader->failed) read_for(reader, &rule);
   rule.span = span_from(reader, begin);
-  if (!reader->failed) check_rule(reader, &rule);
-  if (!reader->failed)
-    vec_push(reader->module->arena, &reader->map->rules, rule);
+  if (!reader->failed) add_rules(reader, &rule);
+}
+
+/* ---- alternatives ---- */
+
+static void open_either(Reader *reader, uint32_t begin) {
+  if (reader->in_either)
+    diag_note(complain(reader, begin, "'end' before another 'either'"),
+              reader->either.span, "this one is open");
+  if (reader->failed) return;
+  reader->in_either = true;
+  reader->either = (MapEither){.n_alternatives = 1,
+                               .first_rule = reader->map->rules.n,
+                               .span = span_from(reader, begin)};
+}
+
+static void close_either(Reader *reader, uint32_t begin) {
+  MapEither *either = &reader->either;
+  either->last_rule = reader->map->rules.n;
+  if (either->first_rule == either->last_rule &&
+      diags_errors(reader->module->diags) == 0)
+    complain(reader, begin, "lines of tensors between 'either' and 'end'");
+  vec_push(reader->module->arena, &reader->map->eithers, *either);
+  reader->in_either = false;
+}
+
+/* "either", "or" and "end", each alone on its line. */
+static bool read_alternatives(Reader *reader) {
+  uint32_t begin = reader->at;
+  bool is_either = is_line(reader, "either");
+  bool is_or = !is_either && is_line(reader, "or");
+  bool is_end = !is_either && !is_or && is_line(reader, "end");
+  if (is_either)
+    open_either(reader, begin);
+  else if ((is_or || is_end) && !reader->in_either)
+    complain(reader, begin, "'either' before it");
+  else if (is_or)
+    reader->either.n_alternatives++;
+  else if (is_end)
+    close_either(reader, begin);
+  return is_either || is_or || is_end;
 }
 
 static void read_line(Reader *reader) {
+  uint32_t begin = reader->at;
+  bool is_setting = true;
   reader->failed = false;
   if (is_keyword(reader, "dim"))
     read_dim_line(reader);
@@ -438,8 +539,12 @@ static void read_line(Reader *reader) {
     read_range_line(reader);
   else if (is_keyword(reader, "drop"))
     read_drop_line(reader);
-  else
-    read_rule_line(reader);
+  else {
+    is_setting = false;
+    if (!read_alternatives(reader)) read_rule_line(reader);
+  }
+  if (is_setting && reader->in_either)
+    complain(reader, begin, "lines of tensors, 'or' or 'end' after 'either'");
   skip(reader, false);
   if (reader->at < reader->n && reader->text[reader->at] != '\n')
     complain(reader, reader->at, "the end of the line");
@@ -450,23 +555,65 @@ static void read_line(Reader *reader) {
 
 /* ---- names that occur twice ---- */
 
-static void check_unique(Reader *reader, Map *seen, const MapTerm *term) {
-  const MapTerm *other = map_get(seen, term->pattern);
-  if (other)
-    diag_note(report(reader, term, DIAG_map_name_twice, ""), other->span,
-              "here before");
-  map_put(seen, term->pattern, (void *)term);
+/* Of the lines with one key, all names of one side; alternatives may repeat
+ * those of each other. */
+static void check_unique(Reader *reader, Map *seen, const char *key,
+                         const MapTerm *term) {
+  Name name = name_intern(
+      reader->module->names,
+      arena_printf(reader->module->arena, "%s %s", key, term->pattern));
+  const MapTerm *other = map_get(seen, name);
+  if (other && !reader->failed) {
+    reader->failed = true;
+    diag_note(diag(reader->module->diags, DIAG_map_name_twice, term->span,
+                   term->pattern),
+              other->span, "here before");
+  }
+  if (!other) map_put(seen, name, (void *)term);
+}
+
+/* Lines with a `for` have other values each time; what they make twice shows
+ * with the checkpoint. */
+static void check_rule_names(Reader *reader, Map *seen, int side,
+                             const MapRule *rule) {
+  char key[64];
+  snprintf(key, sizeof key, "%d:%d", rule->either, rule->alternative);
+  for (int i = 0; rule->n_ranges == 0 && i < rule->side[side].n; i++) {
+    reader->failed = false;
+    check_unique(reader, seen, key, &rule->side[side].terms[i]);
+  }
+}
+
+/* A line stands for a bounded number of tensors. */
+static void check_ranges(Reader *reader, const MapRule *rule) {
+  const TensorMap *map = reader->map;
+  Name letters[MAP_MAX_LETTERS];
+  int64_t product = 1;
+  int n = pattern_letters(reader->module->names, rule->side[0].terms[0].pattern,
+                          letters, MAP_MAX_LETTERS);
+  for (int i = 0; i < n; i++) {
+    const MapRange *range = maprange_find(map, rule, letters[i]);
+    if (range) product *= maprange_size(range);
+    if (product <= MAP_MAX_VALUES) continue;
+    reader->failed = false;
+    complain(reader, rule->span.begin,
+             "a line whose letters have at most 4096 values together");
+    return;
+  }
 }
 
 static void check_all(Reader *reader) {
   TensorMap *map = reader->map;
+  for (int r = 0; r < map->rules.n; r++)
+    check_ranges(reader, &map->rules.data[r]);
   for (int side = 0; side < 2; side++) {
     Map *seen = map_create(reader->module->arena);
     for (int r = 0; r < map->rules.n; r++)
-      for (int i = 0; i < map->rules.data[r].side[side].n; i++)
-        check_unique(reader, seen, &map->rules.data[r].side[side].terms[i]);
-    for (int i = 0; side == 0 && i < map->dropped.n; i++)
-      check_unique(reader, seen, &map->dropped.data[i]);
+      check_rule_names(reader, seen, side, &map->rules.data[r]);
+    for (int i = 0; side == 0 && i < map->dropped.n; i++) {
+      reader->failed = false;
+      check_unique(reader, seen, "-1:0", &map->dropped.data[i]);
+    }
   }
 }
 
@@ -480,124 +627,10 @@ TensorMap *tensormap_parse(Module *module, const Source *source) {
   int before = diags_errors(module->diags);
   for (skip(&reader, true); reader.at < reader.n; skip(&reader, true))
     read_line(&reader);
+  reader.failed = false;
+  if (reader.in_either)
+    diag_note(complain(&reader, reader.at, "'end'"), reader.either.span,
+              "'either' is open");
   check_all(&reader);
   return diags_errors(module->diags) > before ? NULL : map;
-}
-
-bool tensormap_has_dim(const MapTerm *term, Name dim) {
-  for (int d = 0; d < term->rank; d++)
-    for (int i = 0; i < term->dims[d].n_parts; i++)
-      if (has_factor(&term->dims[d].parts[i], dim)) return true;
-  return false;
-}
-
-/* ---- printing ---- */
-
-static void print_pattern(Text *out, const char *pattern) {
-  bool is_plain = *pattern && !strpbrk(pattern, " \t\r,:=#");
-  if (!strcmp(pattern, "dim") || !strcmp(pattern, "range") ||
-      !strcmp(pattern, "drop"))
-    is_plain = false;
-  text_printf(out, is_plain ? "%s" : "\"%s\"", pattern);
-}
-
-static void print_part(Text *out, const MapPart *part) {
-  if (part->n == 0) text_add(out, "1");
-  if (part->n > 1) text_add(out, "(");
-  for (int i = 0; i < part->n; i++)
-    text_printf(out, "%s%s", i ? ", " : "", part->factors[i]);
-  if (part->n > 1) text_add(out, ")");
-}
-
-void tensormap_print_dims(Text *out, const MapTerm *term) {
-  text_add(out, "[");
-  for (int d = 0; d < term->rank; d++) {
-    if (d) text_add(out, ", ");
-    for (int i = 0; i < term->dims[d].n_parts; i++) {
-      if (i) text_add(out, " + ");
-      print_part(out, &term->dims[d].parts[i]);
-    }
-  }
-  text_add(out, "]");
-}
-
-static void print_side(Text *out, const MapSide *side) {
-  for (int i = 0; i < side->n; i++) {
-    const MapTerm *term = &side->terms[i];
-    if (i) text_add(out, ", ");
-    print_pattern(out, term->pattern);
-    if (!term->has_dims) continue;
-    text_add(out, ": ");
-    if (term->has_dtype) text_add(out, dtype_name(term->dtype));
-    tensormap_print_dims(out, term);
-  }
-}
-
-void tensormap_print(Text *out, const TensorMap *map) {
-  for (int i = 0; i < map->dims.n; i++)
-    text_printf(out, "dim %s = %lld\n", map->dims.data[i].name,
-                (long long)map->dims.data[i].size);
-  for (int i = 0; i < map->ranges.n; i++)
-    text_printf(out, "range %s = %lld..%lld\n", map->ranges.data[i].letter,
-                (long long)map->ranges.data[i].first,
-                (long long)map->ranges.data[i].last);
-  for (int i = 0; i < map->dropped.n; i++) {
-    text_add(out, "drop ");
-    print_pattern(out, map->dropped.data[i].pattern);
-    text_add(out, "\n");
-  }
-  for (int i = 0; i < map->rules.n; i++) {
-    print_side(out, &map->rules.data[i].side[0]);
-    text_add(out, " = ");
-    print_side(out, &map->rules.data[i].side[1]);
-    text_add(out, "\n");
-  }
-}
-
-/* ---- patterns ---- */
-
-int pattern_letters(Names *names, const char *pattern, Name *out, int most) {
-  int n = 0;
-  for (const char *at = strchr(pattern, '{'); at && n < most;
-       at = strchr(at, '{')) {
-    size_t length = strcspn(++at, "}");
-    out[n++] = name_intern_n(names, at, length);
-    at += length;
-  }
-  return n;
-}
-
-/* After a letter comes text that is no digit, or the end: so the longest
- * number is the only one that can match. */
-bool pattern_match(const char *pattern, const char *name, int64_t *out_values) {
-  int n = 0;
-  while (*pattern) {
-    if (*pattern != '{') {
-      if (*pattern++ != *name++) return false;
-      continue;
-    }
-    size_t digits = strspn(name, "0123456789");
-    if (digits == 0 || digits > 9 || (digits > 1 && name[0] == '0'))
-      return false;
-    int64_t value = 0;
-    for (size_t i = 0; i < digits; i++) value = value * 10 + (name[i] - '0');
-    out_values[n++] = value;
-    name += digits;
-    pattern += strcspn(pattern, "}") + 1;
-  }
-  return *name == '\0';
-}
-
-const char *pattern_fill(Arena *arena, const char *pattern,
-                         const int64_t *values) {
-  Text out = text_create(arena);
-  for (int n = 0; *pattern;) {
-    size_t plain = strcspn(pattern, "{");
-    text_add_n(&out, pattern, plain);
-    pattern += plain;
-    if (!*pattern) break;
-    text_printf(&out, "%lld", (long long)values[n++]);
-    pattern += strcspn(pattern, "}") + 1;
-  }
-  return text_string(&out);
 }

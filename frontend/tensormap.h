@@ -3,19 +3,27 @@
  * tensors of two checkpoints, usable in both directions (docs/convert.md).
  *
  *     dim D = 64
- *     drop h.{i}.attn.bias
- *     h.{i}.ln_1.weight = block[{i}].norm[0].g
+ *     drop *.num_batches_tracked
+ *     h.{i}.ln_1.{weight,bias} = block[{i}].norm[0].{g,b}
  *     h.{i}.attn.c_attn.weight: [C, (H, D) + (H, D) + (H, D)]
  *       = block[{i}].attn.wq: [C, H, D], block[{i}].attn.wk: [C, H, D],
  *         block[{i}].attn.wv: [C, H, D]
+ *     Mixed_5{m}.conv.weight = mixed[{m+0}].w for m in b c d
  *
- *     map   = { line END } .
- *     line  = "dim" dim { "," dim } | "range" name "=" NUMBER ".." NUMBER
- *           | "drop" path { "," path } | terms "=" terms .
- *     dim   = name "=" NUMBER .          terms = term { "," term } .
- *     term  = path [ ":" [ dtype ] "[" [ entry { "," entry } ] "]" ] .
- *     entry = part { "+" part } .
- *     part  = name | "(" name { "," name } ")" | "1" .
+ *     map    = { line END } .
+ *     line   = "dim" dim { "," dim } | "range" name "=" values
+ *            | "drop" path { "," path } | "either" | "or" | "end"
+ *            | terms "=" terms [ "for" name "in" values
+ *                                { "," name "in" values } ] .
+ *     values = NUMBER ".." NUMBER | word { word } .
+ *     dim    = name "=" NUMBER .          terms = term { "," term } .
+ *     term   = path [ ":" [ dtype ] "[" [ entry { "," entry } ] "]" ] .
+ *     entry  = part { "+" part } .
+ *     part   = name | "(" name { "," name } ")" | "1" .
+ *
+ * A path may hold letters, "{i}" or "{i+1}", and groups, "{weight,bias}" or
+ * "{0..3}"; a group makes a line for each of its members, taken from all paths
+ * of the line at once.  Groups are gone after reading.
  *
  * Storage order is row-major, the first dim of parentheses the slowest; `+`
  * puts parts end to end, one for each tensor of the other side.
@@ -25,7 +33,7 @@
 
 #include "ir/ir.h"
 
-enum { MAP_MAX_FACTORS = 16 };
+enum { MAP_MAX_FACTORS = 16, MAP_MAX_LETTERS = 4, MAP_MAX_VALUES = 4096 };
 
 /* Dims merged into one, the slowest first; none: a dim of size 1. */
 typedef struct MapPart {
@@ -54,14 +62,35 @@ typedef struct MapSide {
   MapTerm *terms;
 } MapSide;
 
+/* The values of a letter, in order: an interval, or a list, for which "{m}" is
+ * the word and "{m+0}" its place. */
+typedef struct MapRange {
+  Name letter;
+  bool is_interval;
+  int64_t first, last; /* of an interval, both included */
+  int n;
+  Name *words; /* of a list */
+  Span span;
+} MapRange;
+
 /* If one side has several terms, the other has one term of which one dim has as
  * many parts; that dim is split_dim.  Otherwise split_dim is -1. */
 typedef struct MapRule {
   MapSide side[2];
   int joined; /* which side is the one term; 0 where both are */
   int split_dim;
+  int n_ranges; /* of its `for` */
+  MapRange *ranges;
+  int either, alternative; /* -1: outside of an `either` */
   Span span;
 } MapRule;
+
+/* Lines of which one alternative is used; some may be empty. */
+typedef struct MapEither {
+  int n_alternatives;
+  int first_rule, last_rule; /* [first, last) */
+  Span span;
+} MapEither;
 
 typedef struct MapDim {
   Name name;
@@ -69,17 +98,12 @@ typedef struct MapDim {
   Span span;
 } MapDim;
 
-typedef struct MapRange { /* of a letter; both ends included */
-  Name letter;
-  int64_t first, last;
-  Span span;
-} MapRange;
-
 typedef struct TensorMap {
   VEC(MapDim) dims;
   VEC(MapRange) ranges;
-  VEC(MapTerm) dropped; /* patterns of the left side */
+  VEC(MapTerm) dropped; /* patterns of the left side, with wildcards */
   VEC(MapRule) rules;
+  VEC(MapEither) eithers;
 } TensorMap;
 
 /* Mistakes become diags; NULL if there was one. */
@@ -88,13 +112,43 @@ void tensormap_print(Text *out, const TensorMap *map);
 bool tensormap_has_dim(const MapTerm *term, Name dim);
 void tensormap_print_dims(Text *out, const MapTerm *term); /* "[C, (H, D)]" */
 
+/* ---- tensormap_check.c ---- */
+
+/* The dims of both sides agree; fills joined and split_dim. */
+bool maprule_check(Module *module, MapRule *rule);
+
+/* ---- tensormap_names.c ---- */
+
+/* NULL, or what was expected: braces hold a letter, "i+1", or a group. */
+const char *pattern_check(const char *pattern);
+/* The members of the groups of a name: the number of groups, each with the
+ * number of its members. */
+int pattern_groups(const char *pattern, int *out_sizes, int most);
+/* The name with one member for each group. */
+const char *pattern_expand(Arena *arena, const char *pattern,
+                           const int *members);
 /* The letters of a pattern in order, at most `most`; returns their number. */
 int pattern_letters(Names *names, const char *pattern, Name *out, int most);
-/* Matches a whole name; out_values has one number for each letter in order. A
- * letter stands for a number without leading zeros. */
+/* Matches a whole name; out_values has one number for each letter in order,
+ * what was added to it taken off. A letter stands for a number without leading
+ * zeros. */
 bool pattern_match(const char *pattern, const char *name, int64_t *out_values);
-/* The name with numbers for the letters, in order. */
+/* A name of a `drop` line, in which `*` is any text. */
+bool pattern_drops(const char *pattern, const char *name);
+
+typedef struct MapBinding {
+  Name letter;
+  int64_t value; /* of a list the place */
+  Name word;     /* of a list, or NULL */
+} MapBinding;
+/* The name with values for the letters; one that is not bound stays. */
 const char *pattern_fill(Arena *arena, const char *pattern,
-                         const int64_t *values);
+                         const MapBinding *bindings, int n);
+
+/* The values of a letter in a rule; NULL: those that names have. */
+const MapRange *maprange_find(const TensorMap *map, const MapRule *rule,
+                              Name letter);
+int64_t maprange_size(const MapRange *range);
+MapBinding maprange_value(const MapRange *range, int64_t index);
 
 #endif

@@ -38,9 +38,34 @@ typedef struct Conversion {
   int n_misfits;
 } Conversion;
 
+/* ---- convert_letters.c ---- */
+
+/* The values of the letters of one line: a row for each tensor it makes. */
+typedef struct RuleValues {
+  int n_letters;
+  Name letters[MAP_MAX_LETTERS];
+  const MapRange *ranges[MAP_MAX_LETTERS]; /* NULL: numbers that were found */
+  int64_t n;
+  int64_t (*rows)[MAP_MAX_LETTERS]; /* of a list the place */
+} RuleValues;
+
+typedef struct Letters Letters;
+/* Looks at all names of the checkpoint. */
+Letters *letters_find(const Conversion *conversion);
+const RuleValues *letters_of_rule(const Letters *letters, const MapRule *rule);
+/* Which alternative of an `either` is used. */
+int letters_alternative(const Letters *letters, int either);
+/* The name of a term for row `at`. */
+const char *rule_name(Arena *arena, const RuleValues *values, int64_t at,
+                      const MapTerm *term);
+
+/* ---- convert_plan.c ---- */
+
 /* Fills tensors and made; misfits are listed, mistakes of the map that show
  * only with sizes become diags. */
 void conversion_plan(Conversion *conversion);
+
+/* ---- convert_move.c ---- */
 
 /* Reads tensor `index` for tensor_files_write. */
 typedef struct Mover {

@@ -1,9 +1,9 @@
 /*
  * convert_plan.c -- what every tensor of a checkpoint becomes under a map.
  *
- * Letters run over the numbers that the names of the checkpoint have (or over
- * their range, if the map gives one).  For every rule and all values of its
- * letters the sizes of dims follow from the tensors that are there: a stored
+ * convert_letters.c says which values the letters take and which alternatives
+ * are used.  For every rule and all values of its letters the sizes of dims
+ * follow from the tensors that are there: a stored
  * dim of n is a sum of products with one unknown at a time.  Every dim then has
  * a stride on both sides, and that is the whole conversion.
  */
@@ -12,19 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LETTERS = 4, MAX_VALUES = 4 };
-
-typedef struct Numbers { /* ascending */
-  VEC(int64_t) values;
-} Numbers;
-
 typedef struct Planner {
   Conversion *out;
   Arena *arena;
-  Map *letters; /* Name to Numbers */
-  Map *used;    /* tensors of the checkpoint that a rule takes */
-  Map *sizes;   /* Name to int64_t, of this instance of a rule */
-  Map *made;    /* new names */
+  Letters *letters;
+  Map *used;  /* tensors of the checkpoint that a rule takes */
+  Map *sizes; /* Name to int64_t, of this instance of a rule */
+  Map *made;  /* new names */
 } Planner;
 
 /* ---- messages ---- */
@@ -39,73 +33,6 @@ static void add_stored(Text *out, const StoredTensor *tensor) {
   for (int d = 0; d < tensor->rank; d++)
     text_printf(out, "%s%lld", d ? ", " : "", (long long)tensor->size[d]);
   text_add(out, "]");
-}
-
-/* ---- letters ---- */
-
-static void add_value(Arena *arena, Numbers *numbers, int64_t value) {
-  int at = 0;
-  while (at < numbers->values.n && numbers->values.data[at] < value) at++;
-  if (at < numbers->values.n && numbers->values.data[at] == value) return;
-  vec_push(arena, &numbers->values, value);
-  for (int i = numbers->values.n - 1; i > at; i--)
-    numbers->values.data[i] = numbers->values.data[i - 1];
-  numbers->values.data[at] = value;
-}
-
-static Numbers *numbers_of(Planner *p, Name letter) {
-  Numbers *numbers = map_get(p->letters, letter);
-  if (numbers) return numbers;
-  numbers = ARENA_NEW(p->arena, Numbers);
-  map_put(p->letters, letter, numbers);
-  return numbers;
-}
-
-static const MapRange *range_of(const Planner *p, Name letter) {
-  for (int i = 0; i < p->out->map->ranges.n; i++)
-    if (p->out->map->ranges.data[i].letter == letter)
-      return &p->out->map->ranges.data[i];
-  return NULL;
-}
-
-static int letters_of(Planner *p, const MapTerm *term, Name *out) {
-  return pattern_letters(p->out->module->names, term->pattern, out,
-                         MAX_LETTERS);
-}
-
-/* A letter that stands twice has one value. */
-static bool agree(const Name *letters, const int64_t *values, int n) {
-  for (int i = 0; i < n; i++)
-    for (int k = 0; k < i; k++)
-      if (letters[i] == letters[k] && values[i] != values[k]) return false;
-  return true;
-}
-
-static void see_names(Planner *p, const MapTerm *term) {
-  Name letters[MAX_LETTERS];
-  int64_t values[MAX_LETTERS];
-  int n = letters_of(p, term, letters);
-  for (int i = 0; n > 0 && i < p->out->from->n_places; i++) {
-    if (!pattern_match(term->pattern, p->out->from->places[i].tensor->name,
-                       values) ||
-        !agree(letters, values, n))
-      continue;
-    for (int k = 0; k < n; k++)
-      if (!range_of(p, letters[k]))
-        add_value(p->arena, numbers_of(p, letters[k]), values[k]);
-  }
-}
-
-static void find_numbers(Planner *p) {
-  const TensorMap *map = p->out->map;
-  for (int i = 0; i < map->ranges.n; i++)
-    for (int64_t v = map->ranges.data[i].first; v <= map->ranges.data[i].last;
-         v++)
-      add_value(p->arena, numbers_of(p, map->ranges.data[i].letter), v);
-  for (int r = 0; r < map->rules.n; r++) {
-    const MapSide *side = &map->rules.data[r].side[p->out->side];
-    for (int i = 0; i < side->n; i++) see_names(p, &side->terms[i]);
-  }
 }
 
 /* ---- sizes ---- */
@@ -255,21 +182,14 @@ static Move make_move(const Planner *p, StoredPlace source, Place from,
 
 typedef struct Instance {
   const MapRule *rule;
-  int n_letters;
-  Name letters[MAX_LETTERS];
-  int64_t values[MAX_LETTERS];
+  const RuleValues *letters;
+  int64_t at;           /* of its values */
   StoredPlace *sources; /* of the terms of the side that is read */
 } Instance;
 
 static const char *name_of(Planner *p, const Instance *instance,
                            const MapTerm *term) {
-  Name letters[MAX_LETTERS];
-  int64_t values[MAX_LETTERS] = {0};
-  int n = letters_of(p, term, letters);
-  for (int i = 0; i < n; i++)
-    for (int k = 0; k < instance->n_letters; k++)
-      if (instance->letters[k] == letters[i]) values[i] = instance->values[k];
-  return pattern_fill(p->arena, term->pattern, values);
+  return rule_name(p->arena, instance->letters, instance->at, term);
 }
 
 static bool find_sources(Planner *p, Instance *instance) {
@@ -418,41 +338,19 @@ static void apply(Planner *p, Instance *instance) {
 
 /* ---- all of them ---- */
 
-/* Every combination of values of the letters, the first the slowest. */
 static void apply_rule(Planner *p, const MapRule *rule) {
-  Instance instance = {.rule = rule};
-  int at[MAX_LETTERS] = {0};
-  Numbers *numbers[MAX_LETTERS];
-  Name all[MAX_LETTERS];
-  int n_all = letters_of(p, &rule->side[p->out->side].terms[0], all);
-  for (int i = 0; i < n_all; i++) {
-    bool known = false;
-    for (int k = 0; k < instance.n_letters; k++)
-      known = known || instance.letters[k] == all[i];
-    if (!known) instance.letters[instance.n_letters++] = all[i];
+  const RuleValues *values = letters_of_rule(p->letters, rule);
+  Instance instance = {.rule = rule, .letters = values};
+  if (values->n == 0) {
+    misfit(p, "missing:", rule->side[p->out->side].terms[0].pattern);
+    text_add(&p->out->misfits, " (no name fits)\n");
   }
-  int n = instance.n_letters;
-  for (int i = 0; i < n; i++) {
-    numbers[i] = numbers_of(p, instance.letters[i]);
-    if (numbers[i]->values.n == 0) {
-      misfit(p, "missing:", rule->side[p->out->side].terms[0].pattern);
-      text_add(&p->out->misfits, " (no name fits)\n");
-      return;
-    }
-  }
-  for (int i = 0; i >= 0;) {
-    for (int k = 0; k < n; k++)
-      instance.values[k] = numbers[k]->values.data[at[k]];
-    apply(p, &instance);
-    for (i = n - 1; i >= 0 && ++at[i] == numbers[i]->values.n; i--) at[i] = 0;
-  }
+  for (; instance.at < values->n; instance.at++) apply(p, &instance);
 }
 
 static bool is_dropped(Planner *p, const char *name) {
-  int64_t values[MAX_LETTERS];
   for (int i = 0; p->out->side == 0 && i < p->out->map->dropped.n; i++)
-    if (pattern_match(p->out->map->dropped.data[i].pattern, name, values))
-      return true;
+    if (pattern_drops(p->out->map->dropped.data[i].pattern, name)) return true;
   return false;
 }
 
@@ -473,12 +371,15 @@ void conversion_plan(Conversion *conversion) {
   Arena *arena = conversion->module->arena;
   Planner planner = {.out = conversion,
                      .arena = arena,
-                     .letters = map_create(arena),
+                     .letters = letters_find(conversion),
                      .used = map_create(arena),
                      .made = map_create(arena)};
   conversion->misfits = text_create(arena);
-  find_numbers(&planner);
-  for (int i = 0; i < conversion->map->rules.n; i++)
-    apply_rule(&planner, &conversion->map->rules.data[i]);
+  for (int i = 0; i < conversion->map->rules.n; i++) {
+    const MapRule *rule = &conversion->map->rules.data[i];
+    if (rule->either < 0 ||
+        rule->alternative == letters_alternative(planner.letters, rule->either))
+      apply_rule(&planner, rule);
+  }
   list_extra(&planner);
 }

@@ -105,10 +105,41 @@ Test(map, patterns) {
   cr_assert_not(pattern_match("h.{i}.w", "h..w", values));
   cr_assert_not(pattern_match("h.{i}", "h.1.w", values));
   cr_assert_not(pattern_match("h.{i}.w", "h.1", values));
+  cr_assert(pattern_match("layer{s+1}.{i}", "layer1.0", values) &&
+            values[0] == 0);
+  cr_assert_not(pattern_match("layer{s+1}.{i}", "layer0.0", values));
   Module *module = module_create();
-  values[0] = 3, values[1] = 14;
-  cr_assert_str_eq(pattern_fill(module->arena, "a[{i}].{j}x", values),
-                   "a[3].14x");
+  Name i = name_intern(module->names, "i"), m = name_intern(module->names, "m");
+  const MapBinding bindings[] = {{i, 3, NULL}, {m, 2, "5b"}};
+  cr_assert_str_eq(
+      pattern_fill(module->arena, "a[{i}].{i+11}{m}[{m+0}]{j}", bindings, 2),
+      "a[3].145b[2]{j}");
+}
+
+Test(map, groups) {
+  Module *module = module_create();
+  int sizes[4], members[] = {1, 2};
+  const char *pattern = "bn{1, 2}.{i}.x{4..7}";
+  cr_assert_null(pattern_check(pattern));
+  cr_assert_eq(pattern_groups(pattern, sizes, 4), 2);
+  cr_assert(sizes[0] == 2 && sizes[1] == 4);
+  cr_assert_str_eq(pattern_expand(module->arena, pattern, members),
+                   "bn2.{i}.x6");
+  static const char *const wrong[] = {
+      "{a,}", "{,}",    "{a b,c}",        "{1}", "{a", "a}", "{}", "{{a}}",
+      "{a+}", "{3..1}", "{a}{b}{c}{d}{e}"};
+  for (size_t k = 0; k < ARRAY_LENGTH(wrong); k++)
+    cr_expect(pattern_check(wrong[k]), "%s", wrong[k]);
+}
+
+Test(map, wildcards) {
+  cr_assert(pattern_drops("*.num_batches_tracked", "a.b.num_batches_tracked"));
+  cr_assert_not(pattern_drops("*.num_batches_tracked", "num_batches_tracked"));
+  cr_assert(pattern_drops("a*b*c", "abxbc"));
+  cr_assert_not(pattern_drops("a*b*c", "abx"));
+  cr_assert(pattern_drops("aux{i+1}.*", "aux2."));
+  cr_assert_not(pattern_drops("aux{i+1}.*", "aux0.x"));
+  cr_assert(pattern_drops("*", ""));
 }
 
 /* ---- checkpoints ---- */
@@ -299,6 +330,56 @@ Test(convert, all_misfits_are_listed) {
       "missing:  u.{j} (no name fits)\n"
       "extra:    y f32[2]\n");
   checkpoint_close(&from);
+}
+
+static const char *misfits_of(const char *const *names, int n, const char *map,
+                              int side) {
+  Module *module = module_create();
+  StoredTensor *tensors = ARENA_ARRAY(module->arena, StoredTensor, n);
+  for (int i = 0; i < n; i++)
+    tensors[i] = (StoredTensor){
+        .name = names[i], .dtype = DNN_f32, .rank = 1, .size = {2}};
+  Checkpoint from = counting(module, tensors, n);
+  Conversion conversion = plan(module, map, &from, side);
+  checkpoint_close(&from);
+  return text_string(&conversion.misfits);
+}
+
+/* Lines with the same letters share values, layer by layer. */
+Test(convert, letters_take_values_together) {
+  static const char *const names[] = {"l1.0.w", "l1.1.w", "l2.0.w",
+                                      "l1.0.b", "l2.0.b", "l2.down"};
+  static const char map[] = "l{s+1}.{i}.{w,b} = m[{s}][{i}].{w,b}\n"
+                            "l{s+1}.down = m[{s}].down\n";
+  cr_expect_str_eq(misfits_of(names, 6, map, 0), "missing:  l1.1.b\n");
+  static const char *const ours[] = {"m[0][0].w", "m[0][0].b", "m[1][0].w",
+                                     "m[1][0].b", "m[1].down"};
+  cr_expect_str_eq(misfits_of(ours, 5, map, 1), "");
+  static const char listed[] = "x{m}.{i} = y[{m+0}].{i} for m in b c 7\n";
+  static const char *const some[] = {"xb.0", "xc.0", "xc.3", "x7.0", "xd.0"};
+  cr_expect_str_eq(misfits_of(some, 5, listed, 0),
+                   "missing:  xb.3\nmissing:  x7.3\nextra:    xd.0 f32[2]\n");
+}
+
+Test(convert, the_alternative_that_fits_best) {
+  static const char map[] = "a = a\n"
+                            "either\n  b = x.b\n  c = x.c\n"
+                            "or\n  b = y.b\n  d.{i} = y.d[{i}]\n"
+                            "or\nend\n";
+  static const char *const first[] = {"a", "b", "c"};
+  static const char *const second[] = {"a", "b", "d.0", "d.1"};
+  static const char *const part[] = {"a", "c"}, *const none[] = {"a"};
+  static const char *const back[] = {"a", "x.b", "x.c", "y.b"};
+  cr_expect_str_eq(misfits_of(first, 3, map, 0), "");
+  cr_expect_str_eq(misfits_of(second, 4, map, 0), "");
+  cr_expect_str_eq(misfits_of(none, 1, map, 0), "");
+  cr_expect_str_eq(misfits_of(part, 2, map, 0), "extra:    c f32[2]\n");
+  cr_expect_str_eq(misfits_of(back, 4, map, 1), "extra:    y.b f32[2]\n");
+  /* Without an empty one the nearest says what is missing. */
+  static const char strict[] = "a = a\n"
+                               "either\n  b = x.b\n"
+                               "or\n  c = y.c\n  e = y.e\nend\n";
+  cr_expect_str_eq(misfits_of(part, 2, strict, 0), "missing:  e\n");
 }
 
 Test(convert, unknown_sizes_are_mistakes_of_the_map) {
