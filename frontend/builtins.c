@@ -273,7 +273,7 @@ static Val map_lists(BuiltinCall *call) {
     list.list->items[i] = map_lists(&one);
     if (val_is_poison(list.list->items[i])) return POISON;
   }
-  return list;
+  return val_list_nested(e, list, call->x->span);
 }
 
 Val builtin_not_supported(BuiltinCall *call) {

@@ -173,34 +173,50 @@ static bool arg_tensors(BuiltinCall *call) {
   return true;
 }
 
+typedef struct Joined { /* dims of all elements but the one they join along */
+  int n;
+  Name names[MAX_RANK + 1];
+  int64_t sizes[MAX_RANK + 1];
+  int first[MAX_RANK]; /* element that has the dim */
+} Joined;
+
+/* Adds the dims of element i; false after a message. */
+static bool join_element(BuiltinCall *call, const ValList *list, int i,
+                         Name dim, Joined *joined) {
+  Elab *e = call->e;
+  const Type *type = elab_type(e, list->items[i]);
+  int other = i; /* the first element that this one differs from */
+  for (int j = 0; j < type->rank; j++) {
+    Name name = type->dims[j].name;
+    int k = 0;
+    while (k < joined->n && joined->names[k] != name) k++;
+    if (k < joined->n && joined->sizes[k] != type->dims[j].size &&
+        joined->first[k] < other)
+      other = joined->first[k];
+    if (k < joined->n || name == dim) continue;
+    if (joined->n == MAX_RANK) {
+      diag(e->diags, DIAG_too_many_dims, call->x->span, MAX_RANK + 1, MAX_RANK);
+      return false;
+    }
+    joined->names[k] = name;
+    joined->sizes[k] = type->dims[j].size;
+    joined->first[joined->n++] = i;
+  }
+  return elab_unify(e, elab_type(e, list->items[other]), type, NULL,
+                    call->exprs[0], dim, NULL);
+}
+
 /* Gives every element the dims of all; one without `dim` is one slice. */
 static bool join_dims(BuiltinCall *call, ValList *list, Name dim) {
   Elab *e = call->e;
-  Name names[MAX_RANK + 1];
-  int64_t sizes[MAX_RANK + 1];
-  int n = 0;
+  Joined joined = {0};
+  for (int i = 0; i < list->n; i++)
+    if (!join_element(call, list, i, dim, &joined)) return false;
+  joined.names[joined.n] = dim;
+  joined.sizes[joined.n++] = 1;
   for (int i = 0; i < list->n; i++) {
-    const Type *type = elab_type(e, list->items[i]);
-    for (int j = 0; j < i; j++)
-      if (!elab_unify(e, elab_type(e, list->items[j]), type, NULL,
-                      call->exprs[0], dim, NULL))
-        return false;
-    for (int j = 0; j < type->rank; j++) {
-      int k = 0;
-      while (k < n && names[k] != type->dims[j].name) k++;
-      if (k < n || type->dims[j].name == dim) continue;
-      if (n == MAX_RANK) {
-        diag(e->diags, DIAG_too_many_dims, call->x->span, n + 1, MAX_RANK);
-        return false;
-      }
-      names[n] = type->dims[j].name;
-      sizes[n++] = type->dims[j].size;
-    }
-  }
-  names[n] = dim;
-  sizes[n++] = 1;
-  for (int i = 0; i < list->n; i++) {
-    list->items[i] = elab_broadcast(e, list->items[i], names, sizes, n);
+    list->items[i] =
+        elab_broadcast(e, list->items[i], joined.names, joined.sizes, joined.n);
     if (val_is_poison(list->items[i])) return false;
   }
   return true;
@@ -273,6 +289,9 @@ Val builtin_split(BuiltinCall *call) {
   Name dim = call->dims[1].names[0];
   int64_t size = type_size(elab_type(e, call->args[0]), dim), total = 0;
   Val parts = call->args[2];
+  if (parts.kind == VAL_int && parts.integer <= size &&
+      !elab_may_list(e, parts.integer, call->x->span))
+    return POISON;
   int n = parts.kind == VAL_list ? parts.list->n
           : parts.kind == VAL_int && parts.integer > 0 && parts.integer <= size
               ? (int)parts.integer
@@ -300,11 +319,7 @@ Val builtin_unstack(BuiltinCall *call) {
   if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, true)) return POISON;
   Name dim = call->dims[1].names[0];
   int64_t size = type_size(elab_type(e, call->args[0]), dim);
-  if (size > e->program->budget.list_elements) {
-    elab_exhausted(e, call->x->span, "list elements",
-                   e->program->budget.list_elements);
-    return POISON;
-  }
+  if (!elab_may_list(e, size, call->x->span)) return POISON;
   int64_t *sizes = ARENA_ARRAY(e->arena, int64_t, size);
   for (int64_t i = 0; i < size; i++) sizes[i] = 1;
   return cut(e, call->args[0], dim, sizes, (int)size, true);

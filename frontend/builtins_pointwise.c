@@ -146,7 +146,7 @@ static Val map_list(Elab *e, Op op, const Val *args, const Expr *const *exprs,
     list.list->items[i] = pointwise(e, op, one, exprs, n);
     if (val_is_poison(list.list->items[i])) return POISON;
   }
-  return list;
+  return val_list_nested(e, list, e->graph->span);
 }
 
 static bool has_tensor(Val val) {
@@ -158,8 +158,10 @@ static bool has_tensor(Val val) {
 
 /* `==` and `!=` ask of values known at compile time, lists included, whether
  * they are the same, and of anything whether it is none. */
-static bool compares_whole(Op op, const Val *args) {
+static bool compares_whole(Elab *e, Op op, const Val *args) {
   if (op != OP_eq && op != OP_ne) return false;
+  val_charge(e, args[0]);
+  val_charge(e, args[1]);
   bool has_none = args[0].kind == VAL_none || args[1].kind == VAL_none;
   return has_none || (!has_tensor(args[0]) && !has_tensor(args[1]));
 }
@@ -170,7 +172,7 @@ Val pointwise(Elab *e, Op op, const Val *args, const Expr *const *exprs,
   bool is_static = true;
   for (int i = 0; i < n; i++)
     if (val_is_poison(args[i])) return POISON;
-  if (compares_whole(op, args)) return val_compute(e, op, args, exprs, n);
+  if (compares_whole(e, op, args)) return val_compute(e, op, args, exprs, n);
   for (int i = 0; i < n; i++) {
     is_static = is_static && !val_is_tensor(args[i]);
     if (args[i].kind != VAL_list) continue;

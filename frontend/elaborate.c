@@ -52,6 +52,14 @@ bool elab_step(Elab *e, Span span) {
   return !p->is_over;
 }
 
+bool elab_may_list(Elab *e, int64_t n, Span span) {
+  Program *p = e->program;
+  int64_t most = p->budget.list_elements;
+  if (n > most - p->spent.list_elements)
+    elab_exhausted(e, span, "list elements", most);
+  return !p->is_over;
+}
+
 /* ---- nodes ---- */
 
 void elab_at(Elab *e, const Expr *x) {
@@ -279,7 +287,7 @@ static Val eval_list(Elab *e, const Expr *x) {
     list.list->items[i] = eval(e, x->items.data[i]);
     has_poison = has_poison || val_is_poison(list.list->items[i]);
   }
-  return has_poison ? POISON : list;
+  return has_poison ? POISON : val_list_nested(e, list, x->span);
 }
 
 /* `and`, `or`: what the left side settles is not looked at further, so that
@@ -293,7 +301,11 @@ static Val operate(Elab *e, const Expr *x, Val a, Val b) {
   const Val args[] = {a, b};
   const Expr *exprs[] = {x->a, x->b};
   if (val_is_poison(a) || (x->b && val_is_poison(b))) return POISON;
-  elab_at(e, x);
+  bool is_static = val_is_static(a) && (!x->b || val_is_static(b));
+  if (is_static)
+    e->graph->span = x->span;
+  else
+    elab_at(e, x);
   return pointwise(e, operator_op(x->op), args, exprs, x->b ? 2 : 1);
 }
 

@@ -238,7 +238,7 @@ static Val apply_sub(Elab *e, const Expr *x, Val val, const Sub *sub) {
       list.list->items[i] = apply_sub(e, x, val.list->items[i], sub);
       if (val_is_poison(list.list->items[i])) return POISON;
     }
-    return list;
+    return val_list_nested(e, list, x->span);
   }
   if (!val_is_tensor(val)) {
     diag(e->diags, DIAG_not_a_tensor, x->a->span, expr_subject(e, x->a),

@@ -259,6 +259,7 @@ static int64_t size_in_args(Elab *e, const Val *args, int n, Name dim) {
 
 /* Sizes of the generics, computed at the caller. */
 static bool size_generics(Elab *e, const Call *call, int64_t *sizes) {
+  for (int i = 0; i < call->n_args; i++) val_charge(e, call->args[i]);
   for (int i = 0; i < call->n_generics; i++) {
     const Generic *g = &call->generics[i];
     sizes[i] = i < call->n_in
@@ -278,8 +279,8 @@ static bool rename_dims(Elab *e, const Call *call, Val *val, bool is_entry) {
       list.list->items[i] = val->list->items[i];
       if (!rename_dims(e, call, &list.list->items[i], is_entry)) return false;
     }
-    *val = list;
-    return true;
+    *val = val_list_nested(e, list, call->span);
+    return !val_is_poison(*val);
   }
   if (!val_is_tensor(*val)) return true;
   const Type *type = elab_type(e, *val);

@@ -13,6 +13,8 @@
 
 #include <string.h>
 
+enum { NODES_OF_SCAN = 8 }; /* what a body costs beside its own nodes */
+
 typedef struct Scan Scan;
 
 typedef struct StandIn {
@@ -42,10 +44,10 @@ typedef struct Cut {
   Elab *e;
   Scan *scan;
   Graph *body;
+  /* By old node, counted from the first of the body: */
   Node *const *nodes; /* as they were before the cut */
-  bool *is_read;
-  Value *now;       /* by old node: in the body */
-  VEC(Value) given; /* inputs of the node */
+  Value *now;         /* in the body */
+  VEC(Value) given;   /* inputs of the node */
 } Cut;
 
 bool scan_forbids(Elab *e, Span span, const char *what) {
@@ -144,7 +146,7 @@ static Val slice_of(Elab *e, Scan *scan, Val val, const Local *local) {
     Val list = val_list(e, val.list->n);
     for (int i = 0; i < list.list->n; i++)
       list.list->items[i] = slice_of(e, scan, val.list->items[i], local);
-    return list;
+    return val_list_nested(e, list, local->span);
   }
   if (!val_is_tensor(val)) return val;
   const Type *type = elab_type(e, val);
@@ -189,8 +191,7 @@ static void enter(Elab *e, Scan *scan) {
 static void leave(Elab *e, Scan *scan) {
   e->scan = scan->around;
   e->frame->locals.n = 0;
-  for (int i = 0; i < scan->locals.n; i++)
-    vec_push(e->arena, &e->frame->locals, scan->locals.data[i]);
+  for (int i = 0; i < scan->locals.n; i++) frame_add(e, scan->locals.data[i]);
   e->frame->result = scan->result;
 }
 
@@ -349,9 +350,10 @@ static Value draw_outside(Cut *cut, const Node *node) {
   Value inputs[2];
   for (int i = 0; i < 2; i++) {
     Value value = node->inputs[i];
-    inputs[i] = value.node < cut->scan->n_nodes
-                    ? value
-                    : outer_input(cut, cut->nodes[value.node]);
+    inputs[i] =
+        value.node < cut->scan->n_nodes
+            ? value
+            : outer_input(cut, cut->nodes[value.node - cut->scan->n_nodes]);
   }
   Value keep = graph_append(e->graph, OP_random_keep, inputs, 2, &attrs);
   e->graph->nodes.data[keep.node]->path = node->path;
@@ -362,7 +364,7 @@ static Value get(Cut *cut, Value value) {
   Elab *e = cut->e;
   int n = cut->scan->n_nodes;
   if (value.node >= n) {
-    Value now = cut->now[value.node];
+    Value now = cut->now[value.node - n];
     return (Value){now.node, value.result};
   }
   for (int i = 0; i < cut->given.n; i++)
@@ -376,16 +378,17 @@ static Value get(Cut *cut, Value value) {
 }
 
 static void cut_node(Cut *cut, int id) {
-  const Node *node = cut->nodes[id];
   const Scan *scan = cut->scan;
+  const Node *node = cut->nodes[id - scan->n_nodes];
+  Value *out_now = &cut->now[id - scan->n_nodes];
   if (node->op == OP_random_keep) {
-    cut->now[id] = give_slice(cut, node->path, draw_outside(cut, node));
+    *out_now = give_slice(cut, node->path, draw_outside(cut, node));
     return;
   }
   for (int i = 0; i < scan->slices.n; i++)
     if (scan->slices.data[i].inner.node == id) {
-      cut->now[id] = give_slice(cut, scan->slices.data[i].name,
-                                scan->slices.data[i].outer);
+      *out_now = give_slice(cut, scan->slices.data[i].name,
+                            scan->slices.data[i].outer);
       return;
     }
   if (node->op == OP_input) return; /* a carry, or the seed of a draw */
@@ -400,7 +403,7 @@ static void cut_node(Cut *cut, int id) {
   Node *copy = cut->body->nodes.data[now.node];
   copy->span = node->span;
   copy->path = node->path;
-  cut->now[id] = now;
+  *out_now = now;
 }
 
 /* What the body appended is not the graph's any more. */
@@ -413,11 +416,13 @@ static void forget_body(Elab *e, const Scan *scan) {
 }
 
 static Value cut_out(Elab *e, Scan *scan, const bool *is_read) {
+  e->program->spent.nodes += NODES_OF_SCAN;
   Name nothing = name_intern(e->names, "");
-  int n = e->graph->nodes.n;
-  Cut cut = {.e = e, .scan = scan, .body = graph_like(e->graph)};
-  cut.body->path = nothing;
-  cut.nodes = arena_copy(e->arena, e->graph->nodes.data,
+  int n_before = scan->n_nodes, n = e->graph->nodes.n - n_before;
+  Cut cut = {
+      .e = e, .scan = scan, .body = graph_create(e->module, e->graph->name)};
+  cut.body->mesh = e->graph->mesh;
+  cut.nodes = arena_copy(e->arena, e->graph->nodes.data + n_before,
                          (size_t)n * sizeof *e->graph->nodes.data);
   cut.now = ARENA_ARRAY(e->arena, Value, n);
   Name path =
@@ -427,12 +432,12 @@ static Value cut_out(Elab *e, Scan *scan, const bool *is_read) {
   e->graph->path = path;
   for (int i = 0; i < scan->carries.n; i++) {
     const StandIn *carry = &scan->carries.data[i];
-    cut.now[carry->inner.node] =
+    cut.now[carry->inner.node - n_before] =
         give(&cut, ROLE_carry, carry->name, carry->outer,
              graph_type(e->graph, carry->outer));
   }
-  for (int id = scan->n_nodes; id < n; id++)
-    if (is_read[id - scan->n_nodes]) cut_node(&cut, id);
+  for (int i = 0; i < n; i++)
+    if (is_read[i]) cut_node(&cut, n_before + i);
   for (int i = 0; i < scan->carries.n + scan->n_results; i++) {
     bool is_carry = i < scan->carries.n;
     graph_output(cut.body, is_carry ? ROLE_carry : ROLE_result,

@@ -12,6 +12,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { STEPS_OF_PARAM = 20 }; /* for the memory that it takes */
+
 static const char *const pins[] = {"remat", "keep",  "offload", "stage",
                                    "shard", "place", "unroll",  "frozen"};
 
@@ -157,6 +159,7 @@ static Val new_param(Elab *e, const Stmt *stmt, const Name *place, Name path,
     return POISON;
   Role role = role_of(e, stmt, type);
   if (!is_like_training(e, role, path, type, span)) return POISON;
+  e->program->spent.steps += STEPS_OF_PARAM;
   e->graph->span = span;
   e->graph->path = path;
   Val val = val_tensor(graph_input(e->graph, role, path, type), false);
@@ -373,10 +376,11 @@ static bool eval_turns(Elab *e, const Stmt *stmt, Turns *out) {
 
 /* Names that were born in a repeat's body and that a mistake has poisoned:
  * their uses behind it say nothing either. */
-static void keep_poison(Frame *frame, int n_born) {
+static void keep_poison(Elab *e, int n_born) {
+  Frame *frame = e->frame;
   for (int i = frame->locals.n; i < n_born; i++)
     if (val_is_poison(frame->locals.data[i].val))
-      frame->locals.data[frame->locals.n++] = frame->locals.data[i];
+      frame_add(e, frame->locals.data[i]);
 }
 
 enum { MOST_DIGITS = 24 };
@@ -416,7 +420,7 @@ static bool exec_repeat(Elab *e, const Stmt *stmt) {
     if (n_born > n_locals) frame->locals.n = n_locals;
   }
   frame->positions = positions;
-  if (diags_errors(e->diags) > errors) keep_poison(frame, n_born);
+  if (diags_errors(e->diags) > errors) keep_poison(e, n_born);
   return returned;
 }
 

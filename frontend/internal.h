@@ -50,6 +50,7 @@ typedef struct Val {
 
 typedef struct ValList {
   int n;
+  int64_t n_all; /* elements of lists in it included */
   Val items[];
 } ValList;
 
@@ -71,6 +72,10 @@ static inline bool val_is_poison(Val val) {
 }
 static inline bool val_is_tensor(Val val) {
   return val.kind == VAL_tensor;
+}
+/* Makes no node: known at compile time, and no list, which may hold others. */
+static inline bool val_is_static(Val val) {
+  return val.kind != VAL_tensor && val.kind != VAL_list;
 }
 /* Integer or real. */
 static inline bool val_is_number(Val val) {
@@ -195,6 +200,7 @@ struct Frame {
   Name prefix;           /* path of the layer call; "" for a net */
   const char *positions; /* of the repeats around: "[2][5]" */
   VEC(Local) locals;
+  Map *places; /* name -> place, of locals beyond the first; or NULL */
   VEC(Size) sizes;
   VEC(Name) unsized; /* dims that were said to have no size */
   Val result;
@@ -277,6 +283,8 @@ Elab *elab_create(Program *program, Name graph_name);
 Frame *frame_push(Elab *e, const Callable *callable, Name prefix);
 void frame_pop(Elab *e);
 Local *frame_local(Frame *frame, Name name);
+/* Makes a local that the frame does not have yet. */
+void frame_add(Elab *e, Local local);
 void frame_set(Elab *e, Name name, Val val, Span span);
 Size *frame_size(Frame *frame, Name name);
 void frame_add_size(Elab *e, Size size);
@@ -304,6 +312,12 @@ Map *number_expr(Program *program, const Expr *x);
 /* ---- value.c: compile-time arithmetic, texts for messages ---- */
 
 Val val_list(Elab *e, int n); /* to be filled in */
+/* A list that may hold lists, now filled in.  A list is walked as a tree,
+ * however much of it is shared, so the limit holds for all of it; poison after
+ * a message. */
+Val val_list_nested(Elab *e, Val list, Span span);
+/* What a walk over a value costs. */
+void val_charge(Elab *e, Val val);
 /* `exprs` (or NULL): where the arguments stand. */
 Val val_compute(Elab *e, Op op, const Val *args, const Expr *const *exprs,
                 int n);
@@ -328,6 +342,8 @@ Val eval(Elab *e, const Expr *x);
 /* A compile-time integer; false after a message. */
 bool eval_int(Elab *e, const Expr *x, int64_t *out);
 bool elab_step(Elab *e, Span span); /* false: a budget ran out */
+/* Whether there may be `n` more list elements; else reports it. */
+bool elab_may_list(Elab *e, int64_t n, Span span);
 void elab_exhausted(Elab *e, Span span, const char *what, int64_t limit);
 /* The nodes that follow belong to this expression. */
 void elab_at(Elab *e, const Expr *x);

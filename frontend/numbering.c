@@ -22,7 +22,8 @@ typedef enum Family {
   FAMILY_call,
   FAMILY_value,
   FAMILY_operator,
-  FAMILY_param
+  FAMILY_param,
+  N_FAMILIES
 } Family;
 
 typedef struct Group {
@@ -43,6 +44,7 @@ typedef struct Numbering {
   bool calls_only;
   const Expr *root; /* of the value at hand */
   VEC(Group) groups;
+  Map *places[N_FAMILIES]; /* name -> 1 + its place in groups; NULL: none */
   VEC(Entry) entries;
 } Numbering;
 
@@ -50,12 +52,13 @@ static void walk_expr(Numbering *n, const Expr *x);
 
 static void add(Numbering *n, Family family, Name name, const void *place) {
   if (n->calls_only && family != FAMILY_call) return;
-  int i = 0;
-  while (i < n->groups.n &&
-         (n->groups.data[i].name != name || n->groups.data[i].family != family))
-    i++;
-  if (i == n->groups.n)
+  if (!n->places[family]) n->places[family] = map_create(n->arena);
+  int i = (int)(intptr_t)map_get(n->places[family], name) - 1;
+  if (i < 0) {
+    i = n->groups.n;
     vec_push(n->arena, &n->groups, (Group){family, name, 0});
+    map_put(n->places[family], name, (void *)(intptr_t)n->groups.n);
+  }
   vec_push(n->arena, &n->entries,
            (Entry){place, n->root, i, n->groups.data[i].n++});
 }

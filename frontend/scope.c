@@ -3,13 +3,15 @@
  * and consts of the file; and the paths of section 6 of the language.
  *
  * A frame is one call of a layer.  Its names are few, so they lie in arrays
- * that are searched from the front, and frames are used again: a recursion
- * that explodes costs steps, not memory.
+ * that are searched from the front; those of a long body have a map as well.
+ * Frames are used again: a recursion that explodes costs steps, not memory.
  */
 #include "frontend/internal.h"
 
 #include <math.h>
 #include <string.h>
+
+enum { FEW_LOCALS = 16 };
 
 /* ---- frames ---- */
 
@@ -49,16 +51,32 @@ void frame_pop(Elab *e) {
   e->unused_frames = frame;
 }
 
+/* A map forgets nothing: of locals that are gone, and of an earlier call that
+ * the frame was used for.  So a place counts only if the name is there. */
 Local *frame_local(Frame *frame, Name name) {
-  for (int i = 0; i < frame->locals.n; i++)
-    if (frame->locals.data[i].name == name) return &frame->locals.data[i];
-  return NULL;
+  Local *locals = frame->locals.data;
+  int n = frame->locals.n;
+  for (int i = 0; i < n && i < FEW_LOCALS; i++)
+    if (locals[i].name == name) return &locals[i];
+  if (n <= FEW_LOCALS) return NULL;
+  intptr_t place = (intptr_t)map_get(frame->places, name);
+  bool is_there = place > 0 && place < n && locals[place].name == name;
+  return is_there ? &locals[place] : NULL;
+}
+
+void frame_add(Elab *e, Local local) {
+  Frame *frame = e->frame;
+  int place = frame->locals.n;
+  vec_push(e->arena, &frame->locals, local);
+  if (place < FEW_LOCALS) return;
+  if (!frame->places) frame->places = map_create(e->arena);
+  map_put(frame->places, local.name, (void *)(intptr_t)place);
 }
 
 void frame_set(Elab *e, Name name, Val val, Span span) {
   Local *local = frame_local(e->frame, name);
   if (!local) {
-    vec_push(e->arena, &e->frame->locals, (Local){.name = name});
+    frame_add(e, (Local){.name = name});
     local = &e->frame->locals.data[e->frame->locals.n - 1];
   }
   local->val = val;

@@ -17,7 +17,24 @@ Val val_list(Elab *e, int n) {
   ValList *list =
       arena_alloc(e->arena, sizeof(ValList) + (size_t)n * sizeof(Val));
   list->n = n;
+  list->n_all = n;
   return (Val){.kind = VAL_list, .list = list};
+}
+
+Val val_list_nested(Elab *e, Val list, Span span) {
+  int64_t n = 0;
+  for (int i = 0; i < list.list->n; i++) {
+    const Val *item = &list.list->items[i];
+    n += item->kind == VAL_list ? item->list->n_all : 1;
+  }
+  list.list->n_all = n;
+  return n <= 1 || elab_may_list(e, n, span) ? list : POISON;
+}
+
+void val_charge(Elab *e, Val val) {
+  enum { ELEMENTS_A_STEP = 8 };
+  if (val.kind == VAL_list)
+    e->program->spent.steps += val.list->n_all / ELEMENTS_A_STEP;
 }
 
 Op operator_op(Operator op) {
