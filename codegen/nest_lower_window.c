@@ -303,8 +303,24 @@ void lower_maxpool(Lower *lower) {
   store_stage(lower, &space, most);
 }
 
-/* The window is unrolled: position by position, the first that equals the
- * maximum takes the gradient. */
+/* x at a position of the window is the maximum of the window: it equals it, or
+ * is NaN, which then is the maximum.  Padding is neither. */
+static int is_most(Lower *lower, const Space *space, const Window *window,
+                   const Coord *at, int most) {
+  DType dtype = lower_work_dtype(lower->input_types[0]->dtype);
+  int value = load_slid(lower, space, window, 0, at);
+  set_outside(lower, value, NAN);
+  int number = lower_cast(lower, value, dtype);
+  int is_equal = lower_pw(lower, OP_eq, DT_bool, number, most, -1);
+  if (dtype_class(dtype) != CLASS_REAL) return is_equal;
+  if (lower->n_guards > 0)
+    number = lower_cast(lower, load_slid(lower, space, window, 0, at), dtype);
+  int is_nan = lower_pw(lower, OP_ne, DT_bool, number, number, -1);
+  return lower_pw(lower, OP_or, DT_bool, is_equal, is_nan, -1);
+}
+
+/* The window is unrolled: position by position, the first that is the maximum
+ * takes the gradient. */
 void lower_maxpool_grad(Lower *lower) {
   const Type *x = lower->input_types[0], *y = lower->input_types[1];
   DType dtype = lower_work_dtype(x->dtype);
@@ -328,10 +344,7 @@ void lower_maxpool_grad(Lower *lower) {
       rest /= window.size[i];
     }
     place_x(lower, &window, o, k, at);
-    int value = load_slid(lower, &space, &window, 0, at);
-    set_outside(lower, value, NAN);
-    int hit = lower_pw(lower, OP_eq, DT_bool, lower_cast(lower, value, dtype),
-                       most, -1);
+    int hit = is_most(lower, &space, &window, at, most);
     int is_new = hit;
     if (found >= 0) {
       int none = lower_pw(lower, OP_not, DT_bool, found, -1, -1);

@@ -90,6 +90,7 @@ const char *op_spelling(Op op) {
 #define FLOOR          floor
 #define ROUND          nearbyint
 #define ABS            fabs
+#define ISNAN          isnan
 #define SEL(c, x, y)   ((c) ? (x) : (y))
 #define FLOORDIV(x, y) floor((x) / (y))
 #define MOD(x, y)      ((x) - (y)*floor((x) / (y)))

@@ -25,7 +25,8 @@ static void topk(const InterpCall *call) {
       int64_t best = -1;
       for (int64_t i = 0; i < n; i++) {
         if (is_taken[i]) continue;
-        if (best < 0 || row[i * stride] > row[best * stride]) best = i;
+        if (best < 0 || interp_is_above(row[i * stride], row[best * stride]))
+          best = i;
       }
       is_taken[best] = true;
       y->data[loops.offset[1] + j * step] = row[best * stride];

@@ -62,6 +62,10 @@ extern const NumberKernels interp_kernels_f32; /* interp_f32.c */
  * 0 where the divisor is 0. */
 double interp_floordiv(double a, double b);
 double interp_mod(double a, double b);
+/* The order of maxima: NaN is above every number, and not above NaN. */
+static inline bool interp_is_above(double a, double b) {
+  return a > b || (a != a && b == b);
+}
 
 /* ---- interp_window.c ---- */
 

@@ -194,7 +194,7 @@ static void argmax(const InterpCall *call) {
     const double *row = x->data + loops.offset[0];
     int64_t best = 0;
     for (int64_t i = 1; i < n; i++) {
-      if (row[i * stride] > row[best * stride]) best = i;
+      if (interp_is_above(row[i * stride], row[best * stride])) best = i;
     }
     y->data[loops.offset[1]] = (double)best;
   }

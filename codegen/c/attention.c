@@ -158,12 +158,12 @@ static const char forward_text[] =
     "        dnn_tile(TQ, EP, TK, st, TK, 1, vt, EP, ot, EP);\n"
     "      }\n"
     "      for (int i = 0; i < tn; i++) {\n"
-    "        float scale = l[i] > 0 ? 1.0f / l[i] : 0.0f;\n"
+    "        float scale = l[i] == 0 ? 0.0f : 1.0f / l[i];\n"
     "        for (int j = 0; j < E; j++)\n"
     "          o[(t0 + i) * o_t + j * o_e] = TO(ot[i * EP + j] * scale);\n";
 
-static const char lse_text[] =
-    "        lse[(t0 + i) * lse_t] = l[i] > 0 ? m[i] + LOG_f32(l[i]) : 0.0f;\n";
+static const char lse_text[] = "        lse[(t0 + i) * lse_t] = l[i] == 0 ? "
+                               "0.0f : m[i] + LOG_f32(l[i]);\n";
 
 /* Probabilities (pt) and gradients of scores (st) of a pair of tiles. */
 static const char scores_text[] =

@@ -6,6 +6,13 @@
 
 #include "codegen/codegen.h"
 
+/* What kernels are compiled with.  No -ffast-math: sums are reordered only
+ * where `omp simd` says so, and NaN and infinity are numbers like any other. */
+#define C_KERNEL_FLAGS                                                         \
+  "-std=gnu11 -O3 -march=native -fopenmp -fno-math-errno -fno-trapping-math "  \
+  "-ffp-contract=fast -fno-semantic-interposition -fno-plt "                   \
+  "-fno-asynchronous-unwind-tables"
+
 /* prelude.c: text before the kernels of every file. */
 extern const char c_prelude[];
 

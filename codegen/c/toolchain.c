@@ -20,11 +20,6 @@
 #include "codegen/c/process.h"
 #include "codegen/cache.h"
 
-/* No -ffast-math: sums are reordered only where `omp simd` says so. */
-#define KERNEL_FLAGS                                                           \
-  "-std=gnu11 -O3 -march=native -fopenmp -fno-math-errno -fno-trapping-math "  \
-  "-ffp-contract=fast -fno-semantic-interposition -fno-plt "                   \
-  "-fno-asynchronous-unwind-tables"
 #define KERNELS_PER_FILE 16
 #define OBJECT_LIMIT     ((size_t)1 << 30)
 
@@ -311,7 +306,7 @@ Status c_compile(const Backend *backend, Module *module,
       if (file_of[i] == f) text_add(&text, kernels[i].text);
     jobs[f] = (CompileJob){.stem = arena_printf(arena, "kernels-%d", f),
                            .text = text_string(&text),
-                           .flags = KERNEL_FLAGS,
+                           .flags = C_KERNEL_FLAGS,
                            .key = ""};
   }
   copy_sources(arena, source, jobs, n_files);

@@ -288,7 +288,7 @@ static const char forward_body[] =
     "    if (row < T_Q) {\n"
     "      DNN_EACH(j, C_V) if (tx + 16 * j < D_V)\n"
     "        out[row * o_row + (tx + 16 * j) * o_head] =\n"
-    "            DNN_SHORT(l[i] > 0.0f ? o[i][j] / l[i] : 0.0f);\n"
+    "            DNN_SHORT(l[i] == 0.0f ? 0.0f : o[i][j] / l[i]);\n"
     "      if (tx == 0) lse[row * lse_row] = logf(l[i]) + m[i];\n"
     "    }\n"
     "  }\n";

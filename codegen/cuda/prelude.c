@@ -170,10 +170,11 @@ const char cuda_prelude[] =
   "#define FLOOR floor" f "\n"                                                 \
   "#define ROUND rint" f "\n"                                                  \
   "#define ABS fabs" f "\n"                                                    \
+  "#define ISNAN(x) ((x) != (x))\n"                                            \
   "DNN_OPERATORS\n"                                                            \
   "#undef N\n#undef S\n#undef EXP\n#undef LOG\n#undef SQRT\n#undef SIN\n"      \
   "#undef COS\n#undef TANH\n#undef ERF\n#undef POW\n#undef FLOOR\n"            \
-  "#undef ROUND\n#undef ABS\n"
+  "#undef ROUND\n#undef ABS\n#undef ISNAN\n"
     REAL("float", "f32", "f") REAL("double", "f64", "")
     /* integers and bools: no real functions; 0 for a division by 0 */
     "#undef INF\n#undef DNN1_REAL\n#undef DNN2_REAL\n#undef DNN1_LOGIC\n"
@@ -184,6 +185,7 @@ const char cuda_prelude[] =
     "#define DNN2_LOGIC(name, value) DNN2(int, name, value)\n"
     "#define DNN2_INTEGER(name, value) DNN2(N, name, value)\n"
     "#define ABS(x) ((x) < 0 ? -(x) : (x))\n"
+    "#define ISNAN(x) 0\n"
     "#define FLOOR(x) (x)\n"
     "#define ROUND(x) (x)\n"
     "#define MOD(a, b) DNN_NAME(rest)(a, b)\n"
@@ -201,8 +203,8 @@ const char cuda_prelude[] =
     INTEGER("int", "i32", "2147483647") INTEGER(
         "long long", "i64",
         "9223372036854775807LL") "#undef R\n#undef SEL\n#undef ABS\n#undef "
-                                 "FLOOR\n#undef ROUND\n"
-                                 "#undef MOD\n#undef FLOORDIV\n"
+                                 "ISNAN\n#undef FLOOR\n"
+                                 "#undef ROUND\n#undef MOD\n#undef FLOORDIV\n"
                                  /* reductions */
                                  "#define DNN_GROUP(T, S, OP) \\\n"
                                  "DNN_FN T dnn_warp_##OP##_##S(T v) { \\\n"
@@ -224,7 +226,9 @@ const char cuda_prelude[] =
                                  "  return v; \\\n"
                                  "} \\\n"
                                  "DNN_FN T dnn_column_##OP##_##S(T v, T "
-                                 "*shared, int points, int group) { \\\n"
+                                 "*shared, int points, \\\n"
+                                 "                               int group) { "
+                                 "\\\n"
                                  "  shared[threadIdx.x] = v; \\\n"
                                  "  __syncthreads(); \\\n"
                                  "  v = shared[threadIdx.x % points]; \\\n"
@@ -234,11 +238,17 @@ const char cuda_prelude[] =
                                  "  __syncthreads(); \\\n"
                                  "  return v; \\\n"
                                  "}\n"
-                                 "#define DNN_FIRST(T, S) \\\n"
+                                 /* The order of maxima: NaN is above every
+                                    number, and not above NaN. */
+                                 "#define DNN_FIRST(T, S, ISNAN) \\\n"
                                  "DNN_FN void dnn_first_##S(T *v, int *i, T w, "
                                  "int j) { \\\n"
-                                 "  if (w > *v || (w == *v && j < *i)) { *v = "
-                                 "w; *i = j; } \\\n"
+                                 "  const int is_above = w > *v || (ISNAN(w) "
+                                 "&& !ISNAN(*v)); \\\n"
+                                 "  const int is_equal = w == *v || (ISNAN(w) "
+                                 "&& ISNAN(*v)); \\\n"
+                                 "  if (is_above || (is_equal && j < *i)) { *v "
+                                 "= w; *i = j; } \\\n"
                                  "} \\\n"
                                  "DNN_FN int dnn_warp_argmax_##S(T v, int i) { "
                                  "\\\n"
@@ -269,17 +279,19 @@ const char cuda_prelude[] =
                                  "  __syncthreads(); \\\n"
                                  "  return i; \\\n"
                                  "}\n"
-                                 "#define DNN_REDUCE(T, S) \\\n"
+                                 "#define DNN_REDUCE(T, S, ISNAN) \\\n"
                                  "DNN_FN T dnn_sum_##S(T a, T b) { return a + "
                                  "b; } \\\n"
                                  "DNN_FN T dnn_max_##S(T a, T b) { return b > "
-                                 "a ? b : a; } \\\n"
+                                 "a || ISNAN(b) ? b : a; } \\\n"
                                  "DNN_FN T dnn_min_##S(T a, T b) { return b < "
-                                 "a ? b : a; } \\\n"
+                                 "a || ISNAN(b) ? b : a; } \\\n"
                                  "DNN_GROUP(T, S, sum) DNN_GROUP(T, S, max) "
                                  "DNN_GROUP(T, S, min) \\\n"
-                                 "DNN_FIRST(T, S)\n"
-                                 "DNN_REDUCE(float, f32)\n"
-                                 "DNN_REDUCE(double, f64)\n"
-                                 "DNN_REDUCE(int, i32)\n"
-                                 "DNN_REDUCE(long long, i64)\n";
+                                 "DNN_FIRST(T, S, ISNAN)\n"
+                                 "#define DNN_ISNAN(x) ((x) != (x))\n"
+                                 "#define DNN_NEVER(x) 0\n"
+                                 "DNN_REDUCE(float, f32, DNN_ISNAN)\n"
+                                 "DNN_REDUCE(double, f64, DNN_ISNAN)\n"
+                                 "DNN_REDUCE(int, i32, DNN_NEVER)\n"
+                                 "DNN_REDUCE(long long, i64, DNN_NEVER)\n";

@@ -6,9 +6,9 @@
  *     v1 = max of x after    p1 = first position after where x == v1
  *
  * An element comes after (v, p) if it is smaller than v, or equal and at a
- * later position.  All rounds reduce over the same dim, so that they become
- * one kernel, and a softmax before it joins them.  Experts are few and k is
- * fewer; a sort would pay from some dozens on.
+ * later position.  Every number is smaller than NaN.  All rounds reduce over
+ * the same dim, so that they become one kernel, and a softmax before it joins
+ * them.  Experts are few and k is fewer; a sort would pay from some dozens on.
  */
 #include <math.h>
 
@@ -18,10 +18,34 @@ typedef struct Round {
   Value value, position;
 } Round;
 
+static bool is_real(const Graph *graph, Value x) {
+  return dtype_class(graph_type(graph, x)->dtype) == CLASS_REAL;
+}
+
+static Value is_nan(Graph *graph, Value x) {
+  return graph_op2(graph, OP_ne, x, x);
+}
+
+/* Equal, or both NaN. */
+static Value same(Graph *graph, Value x, Value y) {
+  Value equal = graph_op2(graph, OP_eq, x, y);
+  if (!is_real(graph, x)) return equal;
+  Value nans = graph_op2(graph, OP_and, is_nan(graph, x), is_nan(graph, y));
+  return graph_op2(graph, OP_or, equal, nans);
+}
+
+static Value below(Graph *graph, Value x, Value y) {
+  Value less = graph_op2(graph, OP_lt, x, y);
+  if (!is_real(graph, x)) return less;
+  Value is_number = graph_op2(graph, OP_eq, x, x);
+  Value other = graph_op2(graph, OP_and, is_number, is_nan(graph, y));
+  return graph_op2(graph, OP_or, less, other);
+}
+
 /* Which elements come after the ones taken. */
 static Value after(Graph *graph, Value x, Value position, Round last) {
-  Value smaller = graph_op2(graph, OP_lt, x, last.value);
-  Value equal = graph_op2(graph, OP_eq, x, last.value);
+  Value smaller = below(graph, x, last.value);
+  Value equal = same(graph, x, last.value);
   Value later = graph_op2(graph, OP_gt, position, last.position);
   return graph_op2(graph, OP_or, smaller,
                    graph_op2(graph, OP_and, equal, later));
@@ -37,11 +61,9 @@ static Round take(Graph *graph, Value x, Value position, Name dim,
     most = graph_op3(graph, OP_select, is_left, x, low);
   }
   Round now = {.value = graph_reduce(graph, OP_max, most, &dim, 1)};
-  Value hit = graph_op2(graph, OP_eq, x, now.value);
+  Value hit = same(graph, x, now.value);
   if (last) hit = graph_op2(graph, OP_and, is_left, hit);
-  /* Nothing equals a NaN: the position must be one all the same. */
-  double end = (double)type_size(type, dim) - 1;
-  Value none = graph_const(graph, DT_i32, end);
+  Value none = graph_const(graph, DT_i32, (double)type_size(type, dim) - 1);
   Value here = graph_op3(graph, OP_select, hit, position, none);
   now.position = graph_reduce(graph, OP_min, here, &dim, 1);
   return now;

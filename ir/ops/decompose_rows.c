@@ -5,7 +5,9 @@
  * A row of -inf has the maximum -inf, and -inf - -inf is not a number.  The
  * maximum is therefore raised to the lowest finite number: exp gives 0 for all
  * of the row, and since the sum of any other row is at least exp(0) = 1, the
- * sum may be raised to 1 to divide by.
+ * sum may be raised to 1 to divide by.  The maximum of a logsumexp is lowered
+ * to the highest finite number likewise, so that infinity gives infinity, as in
+ * PyTorch; a softmax of it is NaN.
  */
 #include <float.h>
 
@@ -26,11 +28,16 @@ typedef struct Row {
   Value max, exp, sum;
 } Row;
 
-static Row row_exp(Graph *graph, Value x, const Name *over, int n) {
+static Row row_exp(Graph *graph, Value x, const Name *over, int n,
+                   bool is_finite) {
   Row row;
   Value max = graph_reduce(graph, OP_max, x, over, n);
   Value bound = real(graph, x, lowest(graph_type(graph, x)->dtype));
   row.max = graph_op2(graph, OP_maximum, max, bound);
+  if (is_finite) {
+    Value top = real(graph, x, -lowest(graph_type(graph, x)->dtype));
+    row.max = graph_op2(graph, OP_minimum, row.max, top);
+  }
   row.shifted = graph_op2(graph, OP_sub, x, row.max);
   row.exp = graph_op1(graph, OP_exp, row.shifted);
   row.sum = graph_reduce(graph, OP_sum, row.exp, over, n);
@@ -43,7 +50,7 @@ static Value at_least_one(Graph *graph, Value sum) {
 
 void rows_softmax(Graph *graph, Value x, const Name *over, int n,
                   Value *out_softmax, Value *out_logsumexp) {
-  Row row = row_exp(graph, x, over, n);
+  Row row = row_exp(graph, x, over, n, out_softmax == NULL);
   if (out_softmax != NULL) {
     *out_softmax =
         graph_op2(graph, OP_div, row.exp, at_least_one(graph, row.sum));
@@ -65,7 +72,7 @@ void decompose_log_softmax(Graph *graph, const Graph *from, int id,
                            const Value *inputs, Value *out_results) {
   int n;
   const Name *over = node_names(from->nodes.data[id], ATTR_over, &n);
-  Row row = row_exp(graph, inputs[0], over, n);
+  Row row = row_exp(graph, inputs[0], over, n, false);
   Value log = graph_op1(graph, OP_log, at_least_one(graph, row.sum));
   out_results[0] = graph_op2(graph, OP_sub, row.shifted, log);
 }

@@ -75,7 +75,8 @@ static Value linear_position(const Call *call) {
   return position;
 }
 
-/* Of the elements equal to the extremum, the least position gets all. */
+/* Of the elements equal to the extremum, the least position gets all.  Where
+ * there is a NaN it is the extremum, and equals nothing. */
 void grad_extremum(Graph *graph, int id, const Value *cotangents, Value *out) {
   Call call = call_of(graph, id, cotangents);
   if (call.n == 0) { /* a reduction over nothing */
@@ -84,6 +85,9 @@ void grad_extremum(Graph *graph, int id, const Value *cotangents, Value *out) {
   }
   Value position = linear_position(&call);
   Value is_equal = graph_op2(graph, OP_eq, call.x, call.y);
+  if (dtype_class(call.type->dtype) == CLASS_REAL)
+    is_equal = graph_op2(graph, OP_or, is_equal,
+                         graph_op2(graph, OP_ne, call.x, call.x));
   Value beyond = graph_const(graph, DT_i32, INT32_MAX);
   Value candidate = graph_op3(graph, OP_select, is_equal, position, beyond);
   Value first = graph_reduce(graph, OP_min, candidate, call.over, call.n);

@@ -99,6 +99,8 @@ Status comm_check(const DnnCollective *what) {
   }
 }
 
+/* A NaN of any rank is the result, as in kernels. */
+#define IS_NAN(x) ((x) != (x))
 #define REDUCE(type)                                                           \
   static void reduce_##type(DnnReduce kind, void *sum_bytes,                   \
                             const void *x_bytes, int64_t n) {                  \
@@ -107,9 +109,11 @@ Status comm_check(const DnnCollective *what) {
     if (kind == DNN_SUM)                                                       \
       for (int64_t i = 0; i < n; i++) sum[i] = sum[i] + x[i];                  \
     else if (kind == DNN_MAX)                                                  \
-      for (int64_t i = 0; i < n; i++) sum[i] = x[i] > sum[i] ? x[i] : sum[i];  \
+      for (int64_t i = 0; i < n; i++)                                          \
+        sum[i] = x[i] > sum[i] || IS_NAN(x[i]) ? x[i] : sum[i];                \
     else                                                                       \
-      for (int64_t i = 0; i < n; i++) sum[i] = x[i] < sum[i] ? x[i] : sum[i];  \
+      for (int64_t i = 0; i < n; i++)                                          \
+        sum[i] = x[i] < sum[i] || IS_NAN(x[i]) ? x[i] : sum[i];                \
   }
 /* Reals of 16 bits are added in f32. */
 #define REDUCE_SHORT(type)                                                     \
@@ -120,8 +124,8 @@ Status comm_check(const DnnCollective *what) {
     for (int64_t i = 0; i < n; i++) {                                          \
       float a = type##_to_float(sum[i]), b = type##_to_float(x[i]);            \
       float c = kind == DNN_SUM   ? a + b                                      \
-                : kind == DNN_MAX ? (b > a ? b : a)                            \
-                                  : (b < a ? b : a);                           \
+                : kind == DNN_MAX ? (b > a || IS_NAN(b) ? b : a)               \
+                                  : (b < a || IS_NAN(b) ? b : a);              \
       sum[i] = type##_from_float(c);                                           \
     }                                                                          \
   }
