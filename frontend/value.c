@@ -77,20 +77,25 @@ const char *op_spelling(Op op) {
 
 /* ---- arithmetic ---- */
 
-#define R(x)           ((double)(x))
-#define INF            INFINITY
-#define EXP            exp
-#define LOG            log
-#define SQRT           sqrt
-#define SIN            sin
-#define COS            cos
-#define TANH           tanh
-#define ERF            erf
-#define POW            pow
-#define FLOOR          floor
-#define ROUND          nearbyint
-#define ABS            fabs
-#define ISNAN          isnan
+#define R(x)    ((double)(x))
+#define INF     INFINITY
+#define EXP     exp
+#define LOG     log
+#define SQRT    sqrt
+#define SIN     sin
+#define COS     cos
+#define TANH    tanh
+#define ERF     erf
+#define POW     pow
+#define FLOOR   floor
+#define ROUND   nearbyint
+#define ABS     fabs
+#define ISNAN   isnan
+#define LOG1P   log1p
+#define TAIL(x) exp(-0.5 * fabs(x))
+#define GELU(x) (0.5 * (x)*erfc((x) * -0.7071067811865476))
+#define GELU_TANH(x)                                                           \
+  ((x) / (1 + exp(-1.5957691216057308 * ((x) + 0.044715 * (x) * (x) * (x)))))
 #define SEL(c, x, y)   ((c) ? (x) : (y))
 #define FLOORDIV(x, y) floor((x) / (y))
 #define MOD(x, y)      ((x) - (y)*floor((x) / (y)))

@@ -3,6 +3,7 @@
 #define KERNELS interp_kernels_f32
 #define EXP     expf
 #define LOG     logf
+#define LOG1P   log1pf
 #define SQRT    sqrtf
 #define SIN     sinf
 #define COS     cosf

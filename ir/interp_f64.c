@@ -3,6 +3,7 @@
 #define KERNELS interp_kernels_f64
 #define EXP     exp
 #define LOG     log
+#define LOG1P   log1p
 #define SQRT    sqrt
 #define SIN     sin
 #define COS     cos

@@ -10,6 +10,7 @@
  * lanes, since a + b = b + a), then ascending over warps.
  */
 #include "codegen/cuda/cuda.h"
+#include "codegen/gelu.h"
 
 /* One string; both our compilers take far longer ones than C11 asks for. */
 #pragma GCC diagnostic ignored "-Woverlength-strings"
@@ -134,6 +135,10 @@ const char cuda_prelude[] =
 #include "ir/ops.def"
     "\n"
     "#define SEL(c, x, y) ((c) ? (x) : (y))\n"
+    "#define DNN_EXPF expf\n"
+    "#define DNN_LOW(a, b, p) fmaf(a, b, -(p))\n" DNN_GELU_TEXT
+    "DNN_FN double dnn_gelu(double x) { return " DNN_GELU_F64 "; }\n"
+    "DNN_FN double dnn_gelu_tanh(double x) { return " DNN_GELU_TANH_F64 "; }\n"
     "#define DNN_JOIN2(a, b, c) a##b##_##c\n"
     "#define DNN_JOIN(a, b, c) DNN_JOIN2(a, b, c)\n"
     "#define DNN_NAME(name) DNN_JOIN(dnn_, name, S)\n"
@@ -170,11 +175,16 @@ const char cuda_prelude[] =
   "#define FLOOR floor" f "\n"                                                 \
   "#define ROUND rint" f "\n"                                                  \
   "#define ABS fabs" f "\n"                                                    \
+  "#define LOG1P log1p" f "\n"                                                 \
+  "#define GELU dnn_gelu" f "\n"                                               \
+  "#define GELU_TANH dnn_gelu_tanh" f "\n"                                     \
+  "#define TAIL(x) EXP((N)(-0.5) * ABS(x))\n"                                  \
   "#define ISNAN(x) ((x) != (x))\n"                                            \
   "DNN_OPERATORS\n"                                                            \
   "#undef N\n#undef S\n#undef EXP\n#undef LOG\n#undef SQRT\n#undef SIN\n"      \
   "#undef COS\n#undef TANH\n#undef ERF\n#undef POW\n#undef FLOOR\n"            \
-  "#undef ROUND\n#undef ABS\n#undef ISNAN\n"
+  "#undef ROUND\n#undef ABS\n#undef ISNAN\n#undef LOG1P\n#undef GELU\n"        \
+  "#undef GELU_TANH\n#undef TAIL\n"
     REAL("float", "f32", "f") REAL("double", "f64", "")
     /* integers and bools: no real functions; 0 for a division by 0 */
     "#undef INF\n#undef DNN1_REAL\n#undef DNN2_REAL\n#undef DNN1_LOGIC\n"
