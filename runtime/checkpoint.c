@@ -34,6 +34,8 @@ struct Saver {
   const DnnTensor **tensors;    /* in the order of the files */
   const unsigned char **wholes; /* of split ones; else NULL */
   TensorFiles *files;
+  StoredText *metadata; /* the same in each save */
+  int n_metadata;
 };
 
 typedef struct Writing {
@@ -124,6 +126,14 @@ static void remove_unfinished(Saver *saver, const char *name, int64_t step) {
     remove_folder(saver->folder_fd, name);
 }
 
+void saver_set_data(Arena *arena, Saver *saver, const StoredText *data, int n) {
+  saver->metadata = ARENA_ARRAY(arena, StoredText, n + 2);
+  saver->metadata[0] = (StoredText){"format", "dnnc"};
+  saver->metadata[1] = (StoredText){"model", saver->program->model};
+  for (int i = 0; i < n; i++) saver->metadata[i + 2] = data[i];
+  saver->n_metadata = n + 2;
+}
+
 Status saver_open(Arena *arena, const DnnProgram *program, const char *folder,
                   int64_t file_bytes, Saver **out) {
   Saver *saver = ARENA_NEW(arena, Saver);
@@ -134,6 +144,7 @@ Status saver_open(Arena *arena, const DnnProgram *program, const char *folder,
                    .keep = program->settings.keep};
   *out = saver;
   choose_tensors(arena, saver, file_bytes);
+  saver_set_data(arena, saver, NULL, 0);
   TRY(file_make_dirs(folder));
   saver->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (saver->folder_fd < 0)
@@ -163,22 +174,12 @@ static Status read_tensor(void *user, int index, int64_t at, void *to,
   return STATUS_OK;
 }
 
-/* The same number of bytes whatever step and seed are. */
 static Status write_files(Saver *saver, Device *device, int folder,
                           int64_t step, uint64_t seed) {
-  char step_text[24], seed_text[24], check[24];
-  snprintf(step_text, sizeof step_text, "%012lld", (long long)step);
-  snprintf(seed_text, sizeof seed_text, "%020llu", (unsigned long long)seed);
-  snprintf(check, sizeof check, "%016llx",
-           (unsigned long long)checkpoint_check(step, seed));
-  const StoredText metadata[] = {{"format", "dnnc"},
-                                 {"model", saver->program->model},
-                                 {"step", step_text},
-                                 {"seed", seed_text},
-                                 {"check", check}};
   Writing writing = {saver, device};
-  return tensor_files_write(saver->files, folder, metadata,
-                            ARRAY_LENGTH(metadata), read_tensor, &writing);
+  SaveMark mark = {.step = step, .seed = seed};
+  return tensor_files_write(saver->files, folder, saver->metadata,
+                            saver->n_metadata, &mark, read_tensor, &writing);
 }
 
 /* ---- putting a checkpoint in place ---- */

@@ -38,9 +38,15 @@ typedef struct StoredHeader {
 Status safetensors_parse(Arena *arena, const char *text, size_t n,
                          int64_t data_bytes, StoredHeader *out);
 
-/* "weight_map" of an index: tensor name to plain file name. */
+typedef struct StoredIndex {
+  StoredText *map; /* tensor name to plain file name, by key */
+  int n_map;
+  StoredText *metadata; /* its texts, by key */
+  int n_metadata;
+} StoredIndex;
+
 Status safetensors_parse_index(Arena *arena, const char *text, size_t n,
-                               StoredText **out, int *out_n);
+                               StoredIndex *out);
 
 /* A name that can be a file in a folder and nothing else. */
 bool is_plain_file_name(const char *name);
@@ -50,10 +56,39 @@ bool is_step_name(const char *name, int64_t *out_step); /* step-00001000 */
  * the piece before as its seed. */
 enum { HASH_PIECE = 1 << 20 };
 
-/* Guards step and seed, as the tensors' hashes guard them. */
-uint64_t checkpoint_check(int64_t step, uint64_t seed);
+/* ---- identity.c: which save a file belongs to ---- */
 
-/* ---- restore.c ---- */
+typedef struct SaveMark {
+  int64_t step;
+  uint64_t seed;
+  bool has_save; /* older files have step and seed only */
+  uint64_t save; /* depends on all that was saved */
+  int file;      /* from 1; 0: the index */
+  int n_files;
+} SaveMark;
+
+typedef struct SaveMarkTexts {
+  char step[24], seed[24], save[24], file[24], check[24];
+} SaveMarkTexts;
+
+enum { SAVE_MARK_TEXTS = 5 };
+
+/* Appends the mark's texts, in `room`, to n others and sorts all but the last,
+ * a check over those that must not change.  Their lengths never change.
+ * Result: how many there are now. */
+int save_mark_texts(const SaveMark *mark, SaveMarkTexts *room,
+                    StoredText *texts, int n);
+/* False: something is missing or was altered.  `texts` are sorted by key. */
+bool save_mark_read(const StoredText *texts, int n, SaveMark *out);
+/* Fails with both names and steps where they are of different saves. */
+Status save_mark_compare(const SaveMark *a, const char *name_a,
+                         const SaveMark *b, const char *name_b);
+/* The value of a key among sorted texts, or NULL. */
+const char *stored_text(const StoredText *texts, int n, const char *key);
+/* "data:NAME": a data file of the run (fingerprint.c). */
+bool is_data_key(const char *key);
+
+/* ---- restore.c, choose.c, load.c ---- */
 
 typedef struct StoredFile {
   const char *name;
@@ -75,7 +110,10 @@ typedef struct Checkpoint {
   int n_files;
   StoredPlace *places; /* of all tensors, by name */
   int n_places;
-  bool is_own; /* written by us: step, seed and hashes are there */
+  const StoredIndex *index; /* or NULL */
+  const char *index_name;
+  bool is_own;   /* written by us: step, seed and hashes are there */
+  bool has_save; /* and which save its files belong to */
   int64_t step;
   uint64_t seed;
 } Checkpoint;
@@ -113,6 +151,27 @@ Status checkpoint_find(Memory *memory, Arena *arena, const char *folder,
 Status checkpoint_locate(Memory *memory, Arena *arena, const char *path,
                          const DnnProgram *program, Fitting fitting,
                          Checkpoint *out);
+
+/* ---- values.c: numbers that training cannot use ---- */
+
+typedef struct ValueReport {
+  Map *odd, *beyond; /* tensors with NaN or infinity; with too large values */
+  const StoredTensor *first_odd, *first_beyond;
+  int64_t n_odd, odd_at; /* of the first of them */
+  bool odd_is_nan;
+  int64_t n_beyond, beyond_at;
+  double beyond_value;
+  DnnDtype beyond_dtype;
+} ValueReport;
+
+ValueReport value_report_create(Arena *arena);
+/* Elements [first, first + n) of a tensor as `stored`, and as they were `read`
+ * into a real dtype, which may be the same bytes. */
+void value_report_look(ValueReport *report, const StoredTensor *tensor,
+                       int64_t first, int64_t n, const void *stored,
+                       DnnDtype dtype, const void *read);
+/* Warnings on standard error, if there is something to say. */
+void value_report_print(const ValueReport *report, const char *given);
 
 /* ---- fit.c: a checkpoint and a program ---- */
 
@@ -172,10 +231,13 @@ int tensor_files_count(const TensorFiles *files);
 void tensor_files_name(const TensorFiles *files, int file,
                        char out[TENSOR_FILE_NAME]);
 /* Writes and syncs all of them and the index into a folder that has none of
- * these names.  The texts of `metadata` have the same lengths each time. */
+ * these names.  `mark`: step and seed of a save, with which the files are
+ * marked, or NULL. */
 Status tensor_files_write(TensorFiles *files, int folder,
                           const StoredText *metadata, int n_metadata,
-                          TensorReader *read, void *user);
+                          const SaveMark *mark, TensorReader *read, void *user);
+/* Bytes of the tensors alone. */
+int64_t tensor_files_bytes(const TensorFiles *files);
 Status file_write_at(int fd, const void *data, int64_t n, int64_t at);
 Status file_sync_and_close(int fd, Status status);
 int file_create_at(int folder, const char *name); /* exclusive; -1: errno */
@@ -186,6 +248,8 @@ typedef struct Saver Saver;
 /* Makes the folder, takes its lock and clears what an interrupted run left. */
 Status saver_open(Arena *arena, const DnnProgram *program, const char *folder,
                   int64_t file_bytes, Saver **out);
+/* Each save says of what data it was trained on: texts of fingerprint.c. */
+void saver_set_data(Arena *arena, Saver *saver, const StoredText *data, int n);
 bool tensor_is_saved(const DnnTensor *tensor);
 /* A tensor that is split over ranks is saved from these bytes of all of it. */
 void saver_take(Saver *saver, const DnnTensor *tensor,

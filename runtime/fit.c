@@ -166,14 +166,14 @@ Status checkpoint_check_hash(const Checkpoint *checkpoint,
     int64_t n = bytes - at < HASH_PIECE ? bytes - at : HASH_PIECE;
     Status status = checkpoint_read(file, stored, at, piece, n);
     if (status.code != STATUS_ok)
-      return status_make(STATUS_io, "'%s/%s', tensor '%s': %s",
+      return status_make(status.code, "'%s/%s', tensor '%s': %s",
                          checkpoint->path, file->name, stored->name,
                          status.message);
     hash = hash_bytes(piece, (size_t)n, hash);
   }
   snprintf(text, sizeof text, "%0*llx", HASH_DIGITS, (unsigned long long)hash);
   if (expected && strcmp(text, expected) == 0) return STATUS_OK;
-  return status_make(STATUS_io,
+  return status_make(STATUS_invalid,
                      "'%s/%s': tensor '%s' is damaged (its hash is not the one "
                      "in the header)",
                      checkpoint->path, file->name, stored->name);

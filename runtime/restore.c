@@ -1,14 +1,13 @@
 /*
- * restore.c -- finds, checks and reads checkpoints.
+ * restore.c -- opens and checks a checkpoint.
  *
  * Only plain names below the folder are opened, no links, regular files only.
- * A checkpoint is chosen after all of it has been checked, hashes included, so
- * that falling back to an older one is possible; the second reading, which
- * fills the arena, comes from memory as a rule.
+ * Whatever is wrong with what a file holds is the user's to mend
+ * (STATUS_invalid), a file that the system does not let us read is not
+ * (STATUS_io).
  */
 #include "runtime/checkpoint.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { INDEX_LIMIT = 100 << 20, HASH_DIGITS = 16, MAX_FILES = 1024 };
+enum { INDEX_LIMIT = 100 << 20, MAX_FILES = 1024 };
 static const char single_name[] = "model.safetensors";
 
 /* ---- opening ---- */
@@ -35,15 +34,25 @@ static Status read_exactly(int fd, void *to, int64_t n, int64_t at) {
   return STATUS_OK;
 }
 
+static Status open_failed(int error, int follow) {
+  if (error == ENOENT)
+    return status_make(STATUS_invalid, "there is no such file");
+  if (error == ELOOP && follow)
+    return status_make(STATUS_invalid,
+                       "it is a symbolic link; inside a checkpoint none is "
+                       "followed (name the file itself)");
+  return status_errno(error, "cannot open");
+}
+
 /* `follow`: O_NOFOLLOW, or 0 for what the user named. */
 static Status open_plain(int folder, const char *name, int follow, int *out_fd,
                          int64_t *out_n) {
   struct stat info;
   int fd = openat(folder, name, O_RDONLY | follow | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return status_errno(errno, "cannot open");
+  if (fd < 0) return open_failed(errno, follow);
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     close(fd);
-    return status_make(STATUS_invalid, "not a regular file");
+    return status_make(STATUS_invalid, "it is not a regular file");
   }
   *out_fd = fd;
   *out_n = info.st_size;
@@ -53,23 +62,65 @@ static Status open_plain(int folder, const char *name, int follow, int *out_fd,
 /* A text of at most `limit` bytes from a file, in the arena. */
 static Status read_text(Arena *arena, int fd, int64_t at, int64_t n,
                         int64_t limit, const char **out) {
-  if (n > limit) return status_make(STATUS_invalid, "its header is too long");
+  if (n > limit)
+    return status_make(STATUS_invalid,
+                       "its header takes %lld bytes; at most %lld are read",
+                       (long long)n, (long long)limit);
   char *text = arena_alloc(arena, (size_t)n + 1);
   TRY(read_exactly(fd, text, n, at));
   *out = text;
   return STATUS_OK;
 }
 
+/* Files that people take for safetensors, by their first bytes. */
+static Status other_format(const unsigned char begin[8]) {
+  static const struct {
+    unsigned char magic[4];
+    int n;
+    const char *what;
+    bool is_torch;
+  } formats[] = {
+      {{'P', 'K', 3, 4}, 4, "a ZIP archive, as torch.save writes", true},
+      {{0x80, 2}, 2, "a pickle, as torch.save once wrote", true},
+      {{0x80, 3}, 2, "a pickle, as torch.save once wrote", true},
+      {{0x80, 4}, 2, "a pickle, as torch.save once wrote", true},
+      {{'G', 'G', 'U', 'F'}, 4, "a GGUF file", false},
+      {{0x89, 'H', 'D', 'F'}, 4, "an HDF5 file", false},
+      {{0x93, 'N', 'U', 'M'}, 4, "a file of numpy", false},
+      {{0x1f, 0x8b}, 2, "compressed with gzip", false},
+  };
+  for (int i = 0; i < ARRAY_LENGTH(formats); i++) {
+    if (memcmp(begin, formats[i].magic, (size_t)formats[i].n) != 0) continue;
+    return status_make(
+        STATUS_invalid, "it is %s, not a safetensors file%s", formats[i].what,
+        formats[i].is_torch
+            ? "\nhelp: convert it in Python: import torch, safetensors.torch; "
+              "safetensors.torch.save_file({k: v.clone() for k, v in "
+              "torch.load('IN.pth', map_location='cpu', weights_only=True)"
+              ".items()}, 'OUT.safetensors')"
+            : "");
+  }
+  return STATUS_OK;
+}
+
 static Status read_header(Arena *arena, int64_t n_bytes, StoredFile *file) {
   unsigned char length[8];
   const char *text;
-  if (n_bytes < 8) return status_make(STATUS_invalid, "it is truncated");
+  if (n_bytes < 8)
+    return status_make(STATUS_invalid,
+                       "it is truncated: it has %lld bytes, and the length of "
+                       "its header alone takes 8",
+                       (long long)n_bytes);
   TRY(read_exactly(file->fd, length, 8, 0));
   uint64_t n = 0;
   for (int i = 0; i < 8; i++) n |= (uint64_t)length[i] << (8 * i);
+  if (n > (uint64_t)(n_bytes - 8) || n > SAFETENSORS_HEADER_LIMIT)
+    TRY(other_format(length));
   if (n > (uint64_t)(n_bytes - 8))
-    return status_make(STATUS_invalid, "it is truncated: its header would end "
-                                       "behind its last byte");
+    return status_make(STATUS_invalid,
+                       "it is truncated or no safetensors file: its header "
+                       "would take %llu bytes, but the file has %lld",
+                       (unsigned long long)n, (long long)n_bytes);
   TRY(read_text(arena, file->fd, 8, (int64_t)n, SAFETENSORS_HEADER_LIMIT,
                 &text));
   file->data_begin = 8 + (int64_t)n;
@@ -84,19 +135,8 @@ static Status open_file(Arena *arena, int folder, const char *path,
   Status status = open_plain(folder, name, follow, &out->fd, &n);
   if (status.code == STATUS_ok) status = read_header(arena, n, out);
   if (status.code != STATUS_ok)
-    return status_make(STATUS_io, "'%s/%s': %s", path, name, status.message);
+    return status_make(status.code, "'%s/%s': %s", path, name, status.message);
   return STATUS_OK;
-}
-
-static int compare_key(const void *key, const void *text) {
-  return strcmp(key, ((const StoredText *)text)->key);
-}
-
-static const char *find_metadata(const StoredHeader *header, const char *key) {
-  const StoredText *found =
-      bsearch(key, header->metadata, (size_t)header->n_metadata,
-              sizeof *header->metadata, compare_key);
-  return found ? found->value : NULL;
 }
 
 static int compare_name(const void *name, const void *place) {
@@ -130,7 +170,7 @@ static Status make_places(Arena *arena, Checkpoint *out) {
   qsort(out->places, (size_t)n, sizeof *out->places, by_name);
   for (int64_t i = 1; i < n; i++)
     if (by_name(&out->places[i - 1], &out->places[i]) == 0)
-      return status_make(STATUS_io, "'%s': tensor '%s' is in two files",
+      return status_make(STATUS_invalid, "'%s': tensor '%s' is in two files",
                          out->path, out->places[i].tensor->name);
   return STATUS_OK;
 }
@@ -141,41 +181,58 @@ static Status check_map(const Checkpoint *checkpoint, const StoredText *map,
     const StoredFile *file = NULL;
     if (!checkpoint_tensor(checkpoint, map[i].key, &file) ||
         strcmp(file->name, map[i].value) != 0)
-      return status_make(STATUS_io, "'%s/%s' has no tensor '%s'",
+      return status_make(STATUS_invalid,
+                         "'%s/%s' has no tensor '%s', which the index says it "
+                         "has",
                          checkpoint->path, map[i].value, map[i].key);
   }
   return STATUS_OK;
 }
 
-static Status open_indexed(Arena *arena, int folder, const char *index_name,
-                           int fd, int64_t n, Checkpoint *out) {
-  const char *text = NULL;
-  StoredText *map = NULL;
-  int n_map = 0;
-  Status status = read_text(arena, fd, 0, n, INDEX_LIMIT, &text);
-  close(fd);
+static Status read_index(Arena *arena, int folder, const char *path,
+                         const char *name, int follow, StoredIndex *out) {
+  int fd;
+  int64_t n;
+  const char *text;
+  Status status = open_plain(folder, name, follow, &fd, &n);
+  if (status.code == STATUS_ok) {
+    status = read_text(arena, fd, 0, n, INDEX_LIMIT, &text);
+    close(fd);
+  }
   if (status.code == STATUS_ok)
-    status = safetensors_parse_index(arena, text, (size_t)n, &map, &n_map);
+    status = safetensors_parse_index(arena, text, (size_t)n, out);
   if (status.code != STATUS_ok)
-    return status_make(STATUS_io, "'%s/%s': %s", out->path, index_name,
-                       status.message);
+    return status_make(status.code, "'%s/%s': %s", path, name, status.message);
+  return STATUS_OK;
+}
+
+static bool knows_file(const Checkpoint *checkpoint, const char *name) {
+  for (int i = 0; i < checkpoint->n_files; i++)
+    if (strcmp(checkpoint->files[i].name, name) == 0) return true;
+  return false;
+}
+
+static Status open_indexed(Arena *arena, int folder, const char *name,
+                           int follow, Checkpoint *out) {
+  StoredIndex *index = ARENA_NEW(arena, StoredIndex);
+  TRY(read_index(arena, folder, out->path, name, follow, index));
+  out->index = index;
+  out->index_name = name;
   out->files = ARENA_ARRAY(arena, StoredFile, MAX_FILES);
-  for (int i = 0; i < n_map; i++) {
-    bool is_known = false;
-    for (int j = 0; j < out->n_files && !is_known; j++)
-      is_known = strcmp(out->files[j].name, map[i].value) == 0;
-    if (is_known) continue;
+  for (int i = 0; i < index->n_map; i++) {
+    const char *value = index->map[i].value;
+    if (knows_file(out, value)) continue;
     if (out->n_files == MAX_FILES)
-      return status_make(STATUS_io, "'%s/%s' names more than %d files",
-                         out->path, index_name, MAX_FILES);
+      return status_make(STATUS_invalid, "'%s/%s' names more than %d files",
+                         out->path, name, MAX_FILES);
     StoredFile *file = &out->files[out->n_files++];
-    TRY(open_file(arena, folder, out->path, map[i].value, O_NOFOLLOW, file));
+    TRY(open_file(arena, folder, out->path, value, O_NOFOLLOW, file));
   }
   if (out->n_files == 0)
-    return status_make(STATUS_io, "'%s/%s' names no file", out->path,
-                       index_name);
+    return status_make(STATUS_invalid, "'%s/%s' names no file", out->path,
+                       name);
   TRY(make_places(arena, out));
-  return check_map(out, map, n_map);
+  return check_map(out, index->map, index->n_map);
 }
 
 static Status open_single(Arena *arena, int folder, const char *name,
@@ -186,49 +243,95 @@ static Status open_single(Arena *arena, int folder, const char *name,
   return make_places(arena, out);
 }
 
-/* `name`: an index, a file of tensors, or NULL for what the folder has. */
+/* A link to nowhere is there. */
+static bool is_in(int folder, const char *name) {
+  return faccessat(folder, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
+         errno != ENOENT;
+}
+
+/* `name`: an index, a file of tensors, or NULL for what the folder has.  An
+ * index that is there and cannot be read is no reason to take another file. */
 static Status open_files(Arena *arena, int folder, const char *name,
                          Checkpoint *out) {
-  int fd;
-  int64_t n;
   size_t length = name ? strlen(name) : 0;
   bool is_index = length > 5 && strcmp(name + length - 5, ".json") == 0;
-  if (name && !is_index) return open_single(arena, folder, name, 0, out);
-  int follow = name ? 0 : O_NOFOLLOW;
-  if (!name) name = TENSOR_INDEX_NAME;
-  Status status = open_plain(folder, name, follow, &fd, &n);
-  if (status.code == STATUS_ok)
-    return open_indexed(arena, folder, name, fd, n, out);
-  if (is_index)
-    return status_make(STATUS_io, "'%s/%s': %s", out->path, name,
-                       status.message);
-  return open_single(arena, folder, single_name, O_NOFOLLOW, out);
+  if (is_index) return open_indexed(arena, folder, name, 0, out);
+  if (name) return open_single(arena, folder, name, 0, out);
+  if (is_in(folder, TENSOR_INDEX_NAME))
+    return open_indexed(arena, folder, TENSOR_INDEX_NAME, O_NOFOLLOW, out);
+  if (is_in(folder, single_name))
+    return open_single(arena, folder, single_name, O_NOFOLLOW, out);
+  return status_make(STATUS_invalid,
+                     "'%s' is no checkpoint: it has neither %s nor %s%s",
+                     out->path, TENSOR_INDEX_NAME, single_name,
+                     is_in(folder, "pytorch_model.bin")
+                         ? " (pytorch_model.bin is not read; convert it with "
+                           "safetensors.torch.save_file)"
+                         : "");
 }
 
-uint64_t checkpoint_check(int64_t step, uint64_t seed) {
-  uint64_t words[2] = {(uint64_t)step, seed};
-  return hash_bytes(words, sizeof words, 0);
+/* ---- which save it is ---- */
+
+/* Of one file or of the index. */
+static Status read_mark(const Checkpoint *checkpoint, const char *name,
+                        const StoredText *texts, int n, SaveMark *out) {
+  if (save_mark_read(texts, n, out)) return STATUS_OK;
+  return status_make(STATUS_invalid,
+                     "'%s/%s': its step, seed or identity is damaged",
+                     checkpoint->path, name);
 }
 
-/* Step and seed of our own checkpoints. */
-static Status read_position(Checkpoint *out) {
-  const StoredHeader *header = &out->files[0].header;
-  const char *format = find_metadata(header, "format");
-  const char *step = find_metadata(header, "step");
-  const char *seed = find_metadata(header, "seed");
-  const char *check = find_metadata(header, "check");
-  char expected[HASH_DIGITS + 1];
-  out->is_own = format && strcmp(format, "dnnc") == 0;
-  if (!out->is_own) return STATUS_OK;
-  if (step && seed && check) {
-    out->step = strtoll(step, NULL, 10);
-    out->seed = strtoull(seed, NULL, 10);
-    snprintf(expected, sizeof expected, "%0*llx", HASH_DIGITS,
-             (unsigned long long)checkpoint_check(out->step, out->seed));
-    if (strcmp(check, expected) == 0) return STATUS_OK;
+static bool is_own(const StoredFile *file) {
+  const char *format =
+      stored_text(file->header.metadata, file->header.n_metadata, "format");
+  return format && strcmp(format, "dnnc") == 0;
+}
+
+/* Compares a file with the first one, or with the index where that says of
+ * which save it is. */
+static Status compare_file(const Checkpoint *checkpoint, const StoredFile *file,
+                           const SaveMark *mark, const SaveMark *first,
+                           const char *first_name) {
+  TRY(save_mark_compare(first, first_name, mark, file->name));
+  bool is_whole = !checkpoint->index || !mark->has_save ||
+                  mark->n_files == checkpoint->n_files;
+  if (is_whole) return STATUS_OK;
+  return status_make(STATUS_invalid, "'%s' is one of %d files, but there %s %d",
+                     file->name, mark->n_files,
+                     checkpoint->n_files == 1 ? "is" : "are",
+                     checkpoint->n_files);
+}
+
+static Status check_marks(Checkpoint *out) {
+  SaveMark first = {0}, mark;
+  const char *name = out->files[0].name;
+  const StoredIndex *index = out->index;
+  if (index && stored_text(index->metadata, index->n_metadata, "save")) {
+    name = out->index_name;
+    TRY(read_mark(out, name, index->metadata, index->n_metadata, &first));
+    out->is_own = true;
+  } else {
+    out->is_own = is_own(&out->files[0]);
   }
-  return status_make(STATUS_io, "'%s/%s': its step or seed is damaged",
-                     out->path, out->files[0].name);
+  for (int i = 0; i < out->n_files; i++) {
+    const StoredFile *file = &out->files[i];
+    if (is_own(file) != out->is_own)
+      return status_make(STATUS_invalid,
+                         "'%s/%s' does not belong to '%s': dnnc wrote only one "
+                         "of them",
+                         out->path, file->name, name);
+    if (!out->is_own) continue;
+    TRY(read_mark(out, file->name, file->header.metadata,
+                  file->header.n_metadata, &mark));
+    if (i == 0 && name == file->name) first = mark;
+    Status status = compare_file(out, file, &mark, &first, name);
+    if (status.code != STATUS_ok)
+      return status_make(status.code, "'%s': %s", out->path, status.message);
+  }
+  out->step = first.step;
+  out->seed = first.seed;
+  out->has_save = first.has_save;
+  return STATUS_OK;
 }
 
 /* Splits the path of a file into folder and name; of a folder the name is
@@ -253,15 +356,12 @@ Status checkpoint_open(Arena *arena, const char *path, Checkpoint *out) {
   split_path(arena, path, &out->path, &name);
   int folder = open(out->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0)
-    return status_make(STATUS_invalid, "cannot open checkpoint '%s': %s", path,
+    return status_make(errno == ENOENT ? STATUS_invalid : STATUS_io,
+                       "cannot open checkpoint '%s': %s", path,
                        strerror(errno));
   Status status = open_files(arena, folder, name, out);
   close(folder);
-  if (status.code != STATUS_ok) {
-    checkpoint_close(out);
-    return status;
-  }
-  status = read_position(out);
+  if (status.code == STATUS_ok) status = check_marks(out);
   if (status.code != STATUS_ok) checkpoint_close(out);
   return status;
 }
@@ -275,189 +375,4 @@ void checkpoint_close(Checkpoint *checkpoint) {
 Status checkpoint_read(const StoredFile *file, const StoredTensor *tensor,
                        int64_t at, void *to, int64_t n) {
   return read_exactly(file->fd, to, n, file->data_begin + tensor->begin + at);
-}
-
-/* ---- loading ---- */
-
-typedef struct Load {
-  Arena *arena;
-  const Checkpoint *checkpoint; /* NULL: not rank 0 */
-  Device *device;
-  Comm *comm;
-  unsigned char *piece, *raw; /* PIECE_ELEMENTS of 8 bytes */
-} Load;
-
-enum { PIECE_ELEMENTS = 1 << 17 };
-
-/* Elements of a tensor, in the dtype of the program. */
-static Status read_piece(const Load *load, const DnnTensor *tensor,
-                         const StoredFile *file, const StoredTensor *stored,
-                         int64_t at, int64_t n) {
-  int64_t item = dtype_bytes(stored->dtype);
-  bool is_equal = stored->dtype == tensor->dtype;
-  void *to = is_equal ? load->piece : load->raw;
-  TRY(checkpoint_read(file, stored, at * item, to, n * item));
-  if (!is_equal)
-    reals_cast(stored->dtype, load->raw, tensor->dtype, load->piece, n);
-  return STATUS_OK;
-}
-
-/* All ranks learn of all elements; each keeps its piece. */
-static Status load_tensor(const Load *load, const DnnTensor *tensor,
-                          const StoredFile *file, const StoredTensor *stored) {
-  int64_t n = tensor_elements(tensor), item = dtype_bytes(tensor->dtype);
-  bool is_split = tensor_is_split(tensor);
-  Arena *scratch = is_split ? arena_beside(load->arena) : NULL;
-  unsigned char *whole =
-      is_split ? ARENA_ARRAY(scratch, unsigned char, n *item) : NULL;
-  Status status = STATUS_OK;
-  for (int64_t at = 0; at < n && status.code == STATUS_ok;
-       at += PIECE_ELEMENTS) {
-    int64_t here = n - at < PIECE_ELEMENTS ? n - at : PIECE_ELEMENTS;
-    if (load->checkpoint)
-      status = read_piece(load, tensor, file, stored, at, here);
-    if (status.code == STATUS_ok)
-      status = load->comm->broadcast(load->comm, load->piece, here * item, 0);
-    if (status.code != STATUS_ok) break;
-    if (is_split)
-      memcpy(whole + at * item, load->piece, (size_t)(here * item));
-    else
-      status = load->device->write(load->device, tensor->offset + at * item,
-                                   load->piece, here * item);
-  }
-  if (is_split && status.code == STATUS_ok)
-    status = tensor_write_piece(scratch, load->device, tensor, whole);
-  if (is_split) arena_destroy(scratch);
-  return status;
-}
-
-Status checkpoint_load(Arena *arena, const Checkpoint *checkpoint,
-                       const DnnProgram *program, Device *device, Comm *comm,
-                       bool is_resume) {
-  Load load = {arena,
-               checkpoint,
-               device,
-               comm,
-               ARENA_ARRAY(arena, unsigned char, PIECE_ELEMENTS * 8),
-               ARENA_ARRAY(arena, unsigned char, PIECE_ELEMENTS * 8)};
-  for (int i = 0; i < program->n_tensors; i++) {
-    const DnnTensor *tensor = &program->tensors[i];
-    const StoredFile *file = NULL;
-    const StoredTensor *stored = NULL;
-    if (checkpoint)
-      stored = checkpoint_tensor_for(checkpoint, tensor, is_resume, &file);
-    uint8_t is_there = stored != NULL;
-    TRY(comm->broadcast(comm, &is_there, 1, 0));
-    if (is_there) TRY(load_tensor(&load, tensor, file, stored));
-  }
-  return STATUS_OK;
-}
-
-/* ---- choosing ---- */
-
-/* What `latest` says, or -1. */
-static int64_t read_latest(const char *folder) {
-  char path[4096], name[64] = "";
-  int64_t step = -1;
-  int n = snprintf(path, sizeof path, "%s/latest", folder);
-  if (n < 0 || n >= (int)sizeof path) return -1;
-  int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return -1;
-  ssize_t got = read(fd, name, sizeof name - 1);
-  close(fd);
-  if (got > 0) name[strcspn(name, "\n")] = '\0';
-  return is_step_name(name, &step) ? step : -1;
-}
-
-/* The greatest step of the folder that is below `below`, or -1. */
-static int64_t step_below(const char *folder, int64_t below) {
-  DIR *list = opendir(folder);
-  int64_t best = -1, step;
-  if (!list) return -1;
-  for (struct dirent *entry; (entry = readdir(list));)
-    if (is_step_name(entry->d_name, &step) && step < below && step > best)
-      best = step;
-  closedir(list);
-  return best;
-}
-
-Status checkpoint_open_newest(Arena *arena, const char *path, Checkpoint *out) {
-  int64_t step = read_latest(path);
-  if (step < 0) step = step_below(path, INT64_MAX);
-  if (step >= 0)
-    path = arena_printf(arena, "%s/step-%08lld", path, (long long)step);
-  return checkpoint_open(arena, path, out);
-}
-
-/* What does not fit is listed on standard error, unless `list` is NULL. */
-static Status check(Arena *scratch, const Checkpoint *checkpoint,
-                    const DnnProgram *program, Fitting fitting, Text *list) {
-  bool is_resume = fitting == FITTING_resume;
-  int unhashed = 0;
-  if (is_resume && !checkpoint->is_own)
-    return status_make(STATUS_io,
-                       "'%s' does not say that dnnc wrote it; --load takes its "
-                       "parameters",
-                       checkpoint->given);
-  TRY(checkpoint_fit(scratch, checkpoint, program, fitting, list));
-  TRY(checkpoint_verify(scratch, checkpoint, program, is_resume, &unhashed));
-  if (unhashed > 0)
-    fprintf(stderr,
-            "note: '%s' has no hashes of %d tensors: damaged values would not "
-            "be seen\n",
-            checkpoint->given, unhashed);
-  return STATUS_OK;
-}
-
-/* `says`: list on standard error what does not fit. */
-static Status open_and_verify(Memory *memory, Arena *arena, const char *path,
-                              const DnnProgram *program, Fitting fitting,
-                              bool says, Checkpoint *out) {
-  Arena *scratch = arena_create(memory);
-  Text list = text_create(scratch);
-  Status status = checkpoint_open(arena, path, out);
-  if (status.code == STATUS_ok) {
-    status = check(scratch, out, program, fitting, &list);
-    if (says) fputs(text_string(&list), stderr);
-    if (status.code != STATUS_ok) checkpoint_close(out);
-  }
-  arena_destroy(scratch);
-  return status;
-}
-
-Status checkpoint_find(Memory *memory, Arena *arena, const char *folder,
-                       const DnnProgram *program, Fitting fitting,
-                       Checkpoint *out, bool *out_found) {
-  Status first = STATUS_OK;
-  int64_t step = read_latest(folder);
-  if (step < 0) step = step_below(folder, INT64_MAX);
-  *out_found = false;
-  for (; step >= 0; step = step_below(folder, step)) {
-    const char *path =
-        arena_printf(arena, "%s/step-%08lld", folder, (long long)step);
-    bool is_first = first.code == STATUS_ok;
-    Status status =
-        open_and_verify(memory, arena, path, program, fitting, is_first, out);
-    if (status.code == STATUS_ok) {
-      *out_found = true;
-      if (!is_first) fprintf(stderr, "warning: going back to '%s'\n", path);
-      return STATUS_OK;
-    }
-    fprintf(stderr, "warning: passing over a checkpoint: %s\n", status.message);
-    if (is_first) first = status;
-  }
-  /* What belongs to another model is the user's mistake, not the disk's. */
-  if (first.code != STATUS_io) return first;
-  return status_make(STATUS_io, "'%s' has no whole checkpoint", folder);
-}
-
-Status checkpoint_locate(Memory *memory, Arena *arena, const char *path,
-                         const DnnProgram *program, Fitting fitting,
-                         Checkpoint *out) {
-  bool found;
-  if (read_latest(path) < 0 && step_below(path, INT64_MAX) < 0)
-    return open_and_verify(memory, arena, path, program, fitting, true, out);
-  TRY(checkpoint_find(memory, arena, path, program, fitting, out, &found));
-  return found ? STATUS_OK
-               : status_make(STATUS_invalid, "'%s' has no checkpoint", path);
 }

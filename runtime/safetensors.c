@@ -9,21 +9,55 @@
  */
 #include "runtime/checkpoint.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 32, MAX_NAME = 4096 };
+enum { MAX_DEPTH = 32, MAX_NAME = 4096, SHOWN = 100 };
 
 typedef struct Json {
   const char *at, *end, *begin;
-  bool failed, is_short; /* is_short: a tensor ends behind the file */
+  const char *what;   /* what its messages begin with */
+  const char *tensor; /* the one that is read, or NULL */
+  bool failed;
+  Status status; /* why, once it failed */
 } Json;
+
+static Json json_begin(const char *text, size_t n, const char *what) {
+  return (Json){.at = text, .end = text + n, .begin = text, .what = what};
+}
 
 /* ---- tokens ---- */
 
-static void fail(Json *json) {
+/* The first reason counts.  Nothing is read after it. */
+PRINTF_LIKE(2, 3)
+static void fail(Json *json, const char *format, ...) {
+  char why[300];
+  if (json->failed) return;
+  va_list args;
+  va_start(args, format);
+  vsnprintf(why, sizeof why, format, args);
+  va_end(args);
   json->failed = true;
+  json->status = json->tensor
+                     ? status_make(STATUS_invalid, "tensor '%.*s': %s", SHOWN,
+                                   json->tensor, why)
+                     : status_make(STATUS_invalid, "%s%s", json->what, why);
   json->at = json->end;
+}
+
+/* The text is not the JSON that the format has. */
+static void fail_here(Json *json, const char *wanted) {
+  long long at = json->at - json->begin;
+  if (json->at >= json->end)
+    fail(json, "the text ends at byte %lld, where %s must stand", at, wanted);
+  else if (*json->at > 0x20 && *json->at < 0x7f)
+    fail(json, "byte %lld of the text is '%c', where %s must stand", at,
+         *json->at, wanted);
+  else
+    fail(json, "byte %lld of the text is 0x%02x, where %s must stand", at,
+         (unsigned char)*json->at, wanted);
 }
 
 static char peek(Json *json) {
@@ -40,7 +74,8 @@ static bool accept(Json *json, char c) {
 }
 
 static void expect(Json *json, char c) {
-  if (!accept(json, c)) fail(json);
+  char wanted[4] = {'\'', c, '\''};
+  if (!accept(json, c)) fail_here(json, wanted);
 }
 
 static int hex_digit(char c) {
@@ -55,7 +90,7 @@ static unsigned hex4(Json *json) {
   for (int i = 0; i < 4; i++) {
     int digit = json->at < json->end ? hex_digit(*json->at) : -1;
     if (digit < 0) {
-      fail(json);
+      fail_here(json, "a hexadecimal digit");
       return 0;
     }
     value = value << 4 | (unsigned)digit;
@@ -97,35 +132,49 @@ static int read_escape(Json *json, char *to) {
     return 1;
   }
   if (c != 'u') {
-    fail(json);
+    fail(json, "a string has an unknown escape");
     return 0;
   }
   unsigned code = hex4(json);
   if (code >= 0xd800 && code < 0xdc00) {
     if (json->end - json->at < 6 || json->at[0] != '\\' || json->at[1] != 'u') {
-      fail(json);
+      fail(json, "a string has half of a surrogate pair");
       return 0;
     }
     json->at += 2;
     unsigned low = hex4(json);
-    if (low < 0xdc00 || low > 0xdfff) fail(json);
+    if (low < 0xdc00 || low > 0xdfff)
+      fail(json, "a string has half of a surrogate pair");
     code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
-  } else if (code == 0 || (code >= 0xdc00 && code < 0xe000)) {
-    fail(json);
+  } else if (code == 0) {
+    fail(json, "a string has the character NUL");
+  } else if (code >= 0xdc00 && code < 0xe000) {
+    fail(json, "a string has half of a surrogate pair");
   }
   return json->failed ? 0 : put_utf8(code, to);
+}
+
+static bool is_utf8(const char *text, size_t n) {
+  for (size_t i = 0; i < n;) {
+    int length = text_utf8_length(text + i);
+    if (length == 0) return false;
+    i += (size_t)length;
+  }
+  return true;
 }
 
 /* Decoded into `to`; longer than MAX_NAME fails.  Result: length. */
 static size_t read_string(Json *json, char to[MAX_NAME + 1]) {
   size_t n = 0;
   expect(json, '"');
+  long long begin = json->at - json->begin;
   while (!json->failed) {
-    if (json->at == json->end || n + 4 > MAX_NAME ||
-        (unsigned char)*json->at < 0x20) {
-      fail(json);
-      break;
-    }
+    if (n + 4 > MAX_NAME)
+      fail(json, "the string at byte %lld has more than %d bytes", begin,
+           MAX_NAME - 4);
+    else if (json->at == json->end || (unsigned char)*json->at < 0x20)
+      fail_here(json, "the end of a string");
+    if (json->failed) break;
     char c = *json->at++;
     if (c == '"') break;
     if (c == '\\')
@@ -134,23 +183,30 @@ static size_t read_string(Json *json, char to[MAX_NAME + 1]) {
       to[n++] = c;
   }
   to[n] = '\0';
+  if (!json->failed && !is_utf8(to, n))
+    fail(json, "the string at byte %lld is not UTF-8", begin);
   return n;
 }
 
 /* 0 or more, below 2^62, no sign, point or exponent. */
 static int64_t read_integer(Json *json) {
   int64_t value = 0;
-  if (peek(json) < '0' || peek(json) > '9') fail(json);
+  if (peek(json) < '0' || peek(json) > '9')
+    fail_here(json, "a whole number that is not negative");
   bool starts_with_zero = !json->failed && *json->at == '0';
   const char *begin = json->at;
   while (json->at < json->end && *json->at >= '0' && *json->at <= '9') {
-    if (value > (INT64_C(1) << 62) / 10 - 1) fail(json);
+    if (value > (INT64_C(1) << 62) / 10 - 1)
+      fail(json, "the number at byte %lld is too large",
+           (long long)(begin - json->begin));
     if (json->failed) return 0;
     value = value * 10 + (*json->at++ - '0');
   }
-  if (starts_with_zero && json->at - begin > 1) fail(json);
+  if (starts_with_zero && json->at - begin > 1)
+    fail(json, "the number at byte %lld begins with 0",
+         (long long)(begin - json->begin));
   if (json->at < json->end && strchr(".eE+-", *json->at) && *json->at)
-    fail(json);
+    fail_here(json, "the end of a whole number");
   return value;
 }
 
@@ -168,7 +224,7 @@ static bool next_key(Json *json, bool *is_first, char key[MAX_NAME + 1]) {
 /* Any value, where the format allows what we do not read. */
 static void skip_value(Json *json, int depth) {
   char name[MAX_NAME + 1];
-  if (depth > MAX_DEPTH) fail(json);
+  if (depth > MAX_DEPTH) fail(json, "it is nested too deeply");
   char c = peek(json);
   if (c == '"') {
     read_string(json, name);
@@ -189,24 +245,25 @@ static void skip_value(Json *json, int depth) {
             (*json->at >= 'a' && *json->at <= 'z') || *json->at == 'E') &&
            *json->at)
       json->at++;
-    if (json->at == begin) fail(json);
+    if (json->at == begin) fail_here(json, "a value");
   }
 }
 
 static void expect_end(Json *json) {
   peek(json);
-  if (json->at != json->end) fail(json);
+  if (json->at != json->end) fail_here(json, "nothing more");
 }
 
 /* ---- the header ---- */
 
-static int find_dtype(const char *name) {
-  static const char *const names[] = {
+static const char *const dtype_names[] = {
 #define DTYPE(name, size_bytes, class, c_type, safetensors) safetensors,
 #include "support/dtype.def"
-  };
-  for (int i = 0; i < ARRAY_LENGTH(names); i++)
-    if (strcmp(names[i], name) == 0) return i;
+};
+
+static int find_dtype(const char *name) {
+  for (int i = 0; i < ARRAY_LENGTH(dtype_names); i++)
+    if (strcmp(dtype_names[i], name) == 0) return i;
   return -1;
 }
 
@@ -215,49 +272,81 @@ static void read_shape(Json *json, StoredTensor *tensor) {
   for (tensor->rank = 0; !json->failed && !accept(json, ']');) {
     if (tensor->rank > 0) expect(json, ',');
     if (tensor->rank == SAFETENSORS_MAX_RANK) {
-      fail(json);
+      fail(json, "its shape has more than %d dims", SAFETENSORS_MAX_RANK);
       return;
     }
     tensor->size[tensor->rank++] = read_integer(json);
   }
 }
 
-static bool size_is_right(const StoredTensor *tensor, int64_t data_bytes) {
+static void check_size(Json *json, const StoredTensor *tensor,
+                       int64_t data_bytes) {
+  long long begin = tensor->begin, end = tensor->end;
   int64_t bytes = dtype_bytes(tensor->dtype);
-  for (int i = 0; i < tensor->rank; i++)
-    if (__builtin_mul_overflow(bytes, tensor->size[i], &bytes)) return false;
-  return tensor->begin <= tensor->end && tensor->end <= data_bytes &&
-         tensor->end - tensor->begin == bytes;
+  char shape[24 * SAFETENSORS_MAX_RANK] = "";
+  bool is_huge = false;
+  for (int i = 0, n = 0; i < tensor->rank; i++) {
+    n += snprintf(shape + n, sizeof shape - (size_t)n, "%s%lld", i ? ", " : "",
+                  (long long)tensor->size[i]);
+    is_huge |= __builtin_mul_overflow(bytes, tensor->size[i], &bytes);
+  }
+  if (begin > end)
+    fail(json, "its data_offsets [%lld, %lld] are reversed", begin, end);
+  else if (is_huge)
+    fail(json, "its shape [%s] is too large", shape);
+  else if (end - begin != bytes)
+    fail(json,
+         "its shape [%s] of %s takes %lld bytes, but its data_offsets [%lld, "
+         "%lld] hold %lld",
+         shape, dtype_names[tensor->dtype], (long long)bytes, begin, end,
+         end - begin);
+  else if (end > data_bytes)
+    fail(json,
+         "it ends at byte %lld of the data, but the file has only %lld: it is "
+         "truncated",
+         end, (long long)data_bytes);
+}
+
+enum { HAS_dtype = 1, HAS_shape = 2, HAS_offsets = 4, HAS_all = 7 };
+
+/* The value of a key of a tensor; 0 where there is no such key. */
+static int read_field(Json *json, const char *key, StoredTensor *tensor) {
+  char text[MAX_NAME + 1];
+  if (strcmp(key, "dtype") == 0) {
+    read_string(json, text);
+    int dtype = json->failed ? 0 : find_dtype(text);
+    if (dtype < 0) fail(json, "its dtype '%.40s' is unknown", text);
+    tensor->dtype = (DnnDtype)(dtype < 0 ? 0 : dtype);
+    return HAS_dtype;
+  }
+  if (strcmp(key, "shape") == 0) {
+    read_shape(json, tensor);
+    return HAS_shape;
+  }
+  if (strcmp(key, "data_offsets") != 0) return 0;
+  expect(json, '[');
+  tensor->begin = read_integer(json);
+  expect(json, ',');
+  tensor->end = read_integer(json);
+  expect(json, ']');
+  return HAS_offsets;
 }
 
 static void read_tensor(Json *json, int64_t data_bytes, StoredTensor *tensor) {
-  enum { HAS_dtype = 1, HAS_shape = 2, HAS_offsets = 4, HAS_all = 7 };
-  char text[MAX_NAME + 1];
+  char key[MAX_NAME + 1];
   int seen = 0;
-  for (bool is_first = true; next_key(json, &is_first, text);) {
-    int field = 0;
-    if (strcmp(text, "dtype") == 0) {
-      field = HAS_dtype;
-      read_string(json, text);
-      int dtype = find_dtype(text);
-      if (dtype < 0) fail(json);
-      tensor->dtype = (DnnDtype)(dtype < 0 ? 0 : dtype);
-    } else if (strcmp(text, "shape") == 0) {
-      field = HAS_shape;
-      read_shape(json, tensor);
-    } else if (strcmp(text, "data_offsets") == 0) {
-      field = HAS_offsets;
-      expect(json, '[');
-      tensor->begin = read_integer(json);
-      expect(json, ',');
-      tensor->end = read_integer(json);
-      expect(json, ']');
-    }
-    if (!field || (seen & field)) fail(json);
+  for (bool is_first = true; next_key(json, &is_first, key);) {
+    int field = read_field(json, key, tensor);
+    if (!field) fail(json, "it has an unknown key '%.40s'", key);
+    if (seen & field) fail(json, "it has '%s' twice", key);
     seen |= field;
   }
-  json->is_short = seen == HAS_all && tensor->end > data_bytes;
-  if (seen != HAS_all || !size_is_right(tensor, data_bytes)) fail(json);
+  if (!json->failed && seen != HAS_all)
+    fail(json, "it has no '%s'",
+         !(seen & HAS_dtype)   ? "dtype"
+         : !(seen & HAS_shape) ? "shape"
+                               : "data_offsets");
+  if (!json->failed) check_size(json, tensor, data_bytes);
 }
 
 /* With NULL arrays: only checks and counts. */
@@ -288,13 +377,15 @@ static void read_header(Json *json, int64_t data_bytes, Sink *sink) {
   bool has_metadata = false;
   for (bool is_first = true; next_key(json, &is_first, name);) {
     if (strcmp(name, "__metadata__") == 0) {
-      if (has_metadata) fail(json);
+      if (has_metadata) fail(json, "it has '__metadata__' twice");
       has_metadata = true;
       read_texts(json, sink);
       continue;
     }
     StoredTensor tensor = {0};
+    json->tensor = name;
     read_tensor(json, data_bytes, &tensor);
+    json->tensor = NULL;
     if (json->failed) return;
     if (sink->tensors) {
       tensor.name = arena_strdup(sink->arena, name);
@@ -321,11 +412,11 @@ static int by_key(const void *a, const void *b) {
   return strcmp(((const StoredText *)a)->key, ((const StoredText *)b)->key);
 }
 
-static Status find_twice(StoredText *texts, int n) {
+static Status find_twice(const char *what, StoredText *texts, int n) {
   qsort(texts, (size_t)n, sizeof *texts, by_key);
   for (int i = 1; i < n; i++)
     if (strcmp(texts[i - 1].key, texts[i].key) == 0)
-      return status_make(STATUS_invalid, "its header has '%s' twice",
+      return status_make(STATUS_invalid, "its %s has '%.*s' twice", what, SHOWN,
                          texts[i].key);
   return STATUS_OK;
 }
@@ -336,83 +427,118 @@ static Status check_cover(StoredHeader *header, int64_t data_bytes) {
   qsort(tensors, (size_t)n, sizeof *tensors, by_name);
   for (int i = 1; i < n; i++)
     if (strcmp(tensors[i - 1].name, tensors[i].name) == 0)
-      return status_make(STATUS_invalid, "its header has tensor '%s' twice",
-                         tensors[i].name);
+      return status_make(STATUS_invalid, "its header has tensor '%.*s' twice",
+                         SHOWN, tensors[i].name);
   qsort(tensors, (size_t)n, sizeof *tensors, by_place);
   int64_t at = 0;
   for (int i = 0; i < n; i++) {
-    if (tensors[i].begin != at)
-      return status_make(
-          STATUS_invalid,
-          "tensor '%s' begins at byte %lld of the data, not %lld",
-          tensors[i].name, (long long)tensors[i].begin, (long long)at);
+    long long begin = tensors[i].begin;
+    if (begin < at)
+      return status_make(STATUS_invalid,
+                         "tensors '%.*s' and '%.*s' overlap: one ends at byte "
+                         "%lld of the data, the other begins at %lld",
+                         SHOWN, tensors[i - 1].name, SHOWN, tensors[i].name,
+                         (long long)at, begin);
+    if (begin > at)
+      return status_make(STATUS_invalid,
+                         "there is a gap before tensor '%.*s': bytes %lld to "
+                         "%lld of the data belong to no tensor",
+                         SHOWN, tensors[i].name, (long long)at, begin - 1);
     at = tensors[i].end;
   }
   if (at != data_bytes)
-    return status_make(STATUS_invalid, "%lld bytes of data belong to no tensor",
-                       (long long)(data_bytes - at));
+    return status_make(
+        STATUS_invalid,
+        "its last %lld bytes belong to no tensor: the tensors end "
+        "at byte %lld of the data",
+        (long long)(data_bytes - at), (long long)at);
   return STATUS_OK;
 }
 
 Status safetensors_parse(Arena *arena, const char *text, size_t n,
                          int64_t data_bytes, StoredHeader *out) {
   Sink sink = {0};
-  Json json = {text, text + n, text, false, false};
+  Json json = json_begin(text, n, "its header: ");
   *out = (StoredHeader){0};
   read_header(&json, data_bytes, &sink);
-  if (json.failed)
-    return status_make(STATUS_invalid,
-                       json.is_short
-                           ? "it is truncated: a tensor ends behind its end"
-                           : "its header is not one of a safetensors file");
+  if (json.failed) return json.status;
   sink = (Sink){
       .arena = arena,
       .tensors = ARENA_ARRAY(arena, StoredTensor, sink.n_tensors),
       .texts = ARENA_ARRAY(arena, StoredText, sink.n_texts),
   };
-  json = (Json){text, text + n, text, false, false};
+  json = json_begin(text, n, "its header: ");
   read_header(&json, data_bytes, &sink);
   *out = (StoredHeader){sink.tensors, sink.n_tensors, sink.texts, sink.n_texts};
-  TRY(find_twice(out->metadata, out->n_metadata));
+  TRY(find_twice("header", out->metadata, out->n_metadata));
   return check_cover(out, data_bytes);
 }
 
-static void read_index(Json *json, Sink *sink) {
+/* Of what others write there, numbers mostly, only texts are kept. */
+static void read_metadata(Json *json, Sink *sink) {
+  char key[MAX_NAME + 1], value[MAX_NAME + 1];
+  if (peek(json) != '{') {
+    skip_value(json, 0);
+    return;
+  }
+  for (bool is_first = true; next_key(json, &is_first, key);) {
+    if (peek(json) != '"') {
+      skip_value(json, 0);
+      continue;
+    }
+    read_string(json, value);
+    if (!json->failed) add_text(sink, key, value);
+  }
+}
+
+static void read_index(Json *json, Sink *map, Sink *metadata) {
   char name[MAX_NAME + 1];
-  bool has_map = false;
+  bool has_map = false, has_metadata = false;
   for (bool is_first = true; next_key(json, &is_first, name);) {
     if (strcmp(name, "weight_map") == 0) {
-      if (has_map) fail(json);
+      if (has_map) fail(json, "it has 'weight_map' twice");
       has_map = true;
-      read_texts(json, sink);
+      read_texts(json, map);
+    } else if (strcmp(name, "metadata") == 0) {
+      if (has_metadata) fail(json, "it has 'metadata' twice");
+      has_metadata = true;
+      read_metadata(json, metadata);
     } else {
       skip_value(json, 0);
     }
   }
   expect_end(json);
-  if (!has_map) fail(json);
+  if (!has_map) fail(json, "it has no 'weight_map'");
+}
+
+static Status check_index(const StoredIndex *index) {
+  TRY(find_twice("weight_map", index->map, index->n_map));
+  TRY(find_twice("metadata", index->metadata, index->n_metadata));
+  for (int i = 0; i < index->n_map; i++)
+    if (!is_plain_file_name(index->map[i].value))
+      return status_make(STATUS_invalid,
+                         "tensor '%.*s' is in '%.*s', which is not the plain "
+                         "name of a file in its folder",
+                         SHOWN, index->map[i].key, SHOWN, index->map[i].value);
+  return STATUS_OK;
 }
 
 Status safetensors_parse_index(Arena *arena, const char *text, size_t n,
-                               StoredText **out, int *out_n) {
-  Sink sink = {0};
-  Json json = {text, text + n, text, false, false};
-  read_index(&json, &sink);
-  if (json.failed)
-    return status_make(STATUS_invalid, "the index has no 'weight_map'");
-  sink = (Sink){.arena = arena,
-                .texts = ARENA_ARRAY(arena, StoredText, sink.n_texts)};
-  json = (Json){text, text + n, text, false, false};
-  read_index(&json, &sink);
-  *out = sink.texts;
-  *out_n = sink.n_texts;
-  TRY(find_twice(*out, *out_n));
-  for (int i = 0; i < *out_n; i++)
-    if (!is_plain_file_name((*out)[i].value))
-      return status_make(STATUS_invalid,
-                         "the index names a file that is not a plain name "
-                         "in its folder");
-  return STATUS_OK;
+                               StoredIndex *out) {
+  Sink map = {0}, metadata = {0};
+  Json json = json_begin(text, n, "");
+  *out = (StoredIndex){0};
+  read_index(&json, &map, &metadata);
+  if (json.failed) return json.status;
+  map = (Sink){.arena = arena,
+               .texts = ARENA_ARRAY(arena, StoredText, map.n_texts)};
+  metadata = (Sink){.arena = arena,
+                    .texts = ARENA_ARRAY(arena, StoredText, metadata.n_texts)};
+  json = json_begin(text, n, "");
+  read_index(&json, &map, &metadata);
+  *out =
+      (StoredIndex){map.texts, map.n_texts, metadata.texts, metadata.n_texts};
+  return check_index(out);
 }
 
 bool is_plain_file_name(const char *name) {

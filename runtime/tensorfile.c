@@ -7,9 +7,11 @@
  *     model.safetensors.index.json      {"metadata": {"total_size": ...},
  *                                        "weight_map": {NAME: FILE, ...}}
  *
- * Each tensor's hash stands in the header's metadata, which is written over its
- * place holder when the data has passed by.  The caller gives the folder and
- * decides when what lies in it counts: every file is synced, none is replaced.
+ * Each tensor's hash stands in the header's metadata, and in a checkpoint the
+ * mark of its save (identity.c), which depends on all hashes.  So the data of
+ * all files is written first, then their headers.  The caller gives the folder
+ * and decides when what lies in it counts: every file is synced, none is
+ * replaced.
  */
 #include "runtime/checkpoint.h"
 
@@ -31,7 +33,17 @@ struct TensorFiles {
   const char **keys;    /* "xxh3:NAME" */
   Text header;          /* filled anew for each file: its size never changes */
   unsigned char *piece; /* HASH_PIECE bytes */
+  Arena *arena;
+  StoredText *texts; /* metadata of the file that is written */
+  int n_texts, texts_capacity;
 };
+
+/* What all files of a folder have in common. */
+typedef struct Common {
+  const StoredText *metadata;
+  int n_metadata;
+  const SaveMark *mark; /* or NULL */
+} Common;
 
 static int64_t bytes_of(const StoredTensor *tensor) {
   return stored_elements(tensor) * dtype_bytes(tensor->dtype);
@@ -54,6 +66,7 @@ TensorFiles *tensor_files_create(Arena *arena, const StoredTensor *tensors,
                     .hashes = ARENA_ARRAY(arena, uint64_t, n),
                     .keys = ARENA_ARRAY(arena, const char *, n),
                     .header = text_create(arena),
+                    .arena = arena,
                     .piece = ARENA_ARRAY(arena, unsigned char, HASH_PIECE)};
   int64_t filled = 0;
   for (int i = 0; i < n; i++) {
@@ -68,6 +81,12 @@ TensorFiles *tensor_files_create(Arena *arena, const StoredTensor *tensors,
   /* An index of nothing would not name the file that has the step. */
   files->is_single = (is_single || n == 0) && files->n_files == 1;
   return files;
+}
+
+int64_t tensor_files_bytes(const TensorFiles *files) {
+  int64_t total = 0;
+  for (int i = 0; i < files->n; i++) total += bytes_of(&files->tensors[i]);
+  return total;
 }
 
 int tensor_files_count(const TensorFiles *files) {
@@ -120,36 +139,61 @@ static const char *stored_dtype(DnnDtype dtype) {
   return names[dtype];
 }
 
-static void add_metadata(TensorFiles *files, int file,
-                         const StoredText *metadata, int n_metadata,
-                         bool has_hashes) {
-  Text *text = &files->header;
-  int n = 0;
-  text_add(text, "{\"__metadata__\":{");
-  for (int i = 0; i < n_metadata; i++) {
-    if (n++) text_add(text, ",");
-    text_add_json(text, metadata[i].key);
-    text_add(text, ":");
-    text_add_json(text, metadata[i].value);
+/* Puts the metadata of file `file` (0: the index) into files->texts.  `room`
+ * keeps the texts of the mark. */
+static void collect_texts(TensorFiles *files, const Common *common, int file,
+                          uint64_t save, SaveMarkTexts *room) {
+  int n = common->n_metadata, most = n + SAVE_MARK_TEXTS;
+  if (files->texts_capacity < most) {
+    files->texts = ARENA_ARRAY(files->arena, StoredText, most);
+    files->texts_capacity = most;
   }
+  for (int i = 0; i < n; i++) files->texts[i] = common->metadata[i];
+  if (common->mark) {
+    SaveMark mark = *common->mark;
+    mark.save = save;
+    mark.file = file;
+    mark.n_files = files->n_files;
+    n = save_mark_texts(&mark, room, files->texts, n);
+  }
+  files->n_texts = n;
+}
+
+static void add_texts(TensorFiles *files) {
+  Text *text = &files->header;
+  for (int i = 0; i < files->n_texts; i++) {
+    if (i > 0) text_add(text, ",");
+    text_add_json(text, files->texts[i].key);
+    text_add(text, ":");
+    text_add_json(text, files->texts[i].value);
+  }
+}
+
+static void add_metadata(TensorFiles *files, const Common *common, int file,
+                         uint64_t save) {
+  Text *text = &files->header;
+  SaveMarkTexts room;
+  collect_texts(files, common, file, save, &room);
+  text_add(text, "{\"__metadata__\":{");
+  add_texts(files);
+  int n = files->n_texts;
   for (int i = 0; i < files->n; i++) {
     if (files->file_of[i] != file) continue;
     if (n++) text_add(text, ",");
     text_add_json(text, files->keys[i]);
     text_printf(text, ":\"%0*llx\"", HASH_DIGITS,
-                has_hashes ? (unsigned long long)files->hashes[i] : 0ull);
+                (unsigned long long)files->hashes[i]);
   }
   text_add(text, "}");
 }
 
 /* The same number of bytes whatever the hashes are. */
-static void make_header(TensorFiles *files, int file,
-                        const StoredText *metadata, int n_metadata,
-                        bool has_hashes) {
+static void make_header(TensorFiles *files, const Common *common, int file,
+                        uint64_t save) {
   Text *text = &files->header;
   text->n = 0;
   int64_t at = 0;
-  add_metadata(files, file, metadata, n_metadata, has_hashes);
+  add_metadata(files, common, file, save);
   for (int i = 0; i < files->n; i++) {
     const StoredTensor *tensor = &files->tensors[i];
     if (files->file_of[i] != file) continue;
@@ -183,33 +227,53 @@ static Status write_tensor(TensorFiles *files, int fd, int index, int64_t at,
   return STATUS_OK;
 }
 
-static Status fill_file(TensorFiles *files, int fd, int file,
-                        const StoredText *metadata, int n_metadata,
-                        TensorReader *read, void *user) {
-  make_header(files, file, metadata, n_metadata, false);
-  uint64_t header_bytes = files->header.n;
-  int64_t at = 8 + (int64_t)header_bytes;
+static Status write_data(TensorFiles *files, const Common *common, int fd,
+                         int file, TensorReader *read, void *user) {
+  make_header(files, common, file, 0);
+  int64_t at = 8 + (int64_t)files->header.n;
   for (int i = 0; i < files->n; i++) {
     if (files->file_of[i] != file) continue;
     TRY(write_tensor(files, fd, i, at, read, user));
     at += bytes_of(&files->tensors[i]);
   }
-  make_header(files, file, metadata, n_metadata, true);
-  ASSERT(files->header.n == header_bytes);
-  unsigned char length[8];
-  for (int i = 0; i < 8; i++)
-    length[i] = (unsigned char)(header_bytes >> (8 * i));
-  TRY(file_write_at(fd, length, sizeof length, 0));
-  return file_write_at(fd, files->header.data, (int64_t)header_bytes, 8);
+  return STATUS_OK;
 }
 
-static Status write_index(TensorFiles *files, int folder) {
+static Status write_header(TensorFiles *files, const Common *common, int fd,
+                           int file, uint64_t save) {
+  unsigned char length[8];
+  make_header(files, common, file, save);
+  uint64_t n = files->header.n;
+  for (int i = 0; i < 8; i++) length[i] = (unsigned char)(n >> (8 * i));
+  TRY(file_write_at(fd, length, sizeof length, 0));
+  return file_write_at(fd, files->header.data, (int64_t)n, 8);
+}
+
+/* Equal contents of equal steps make equal marks. */
+static uint64_t save_of(const TensorFiles *files, const Common *common) {
+  if (!common->mark) return 0;
+  uint64_t words[2] = {(uint64_t)common->mark->step, common->mark->seed};
+  uint64_t save = hash_bytes(words, sizeof words, (uint64_t)files->n_files);
+  for (int i = 0; i < files->n; i++) {
+    const char *name = files->tensors[i].name;
+    save = hash_bytes(name, strlen(name) + 1, save);
+    save = hash_bytes(&files->hashes[i], sizeof files->hashes[i], save);
+  }
+  return save;
+}
+
+static Status write_index(TensorFiles *files, const Common *common, int folder,
+                          uint64_t save) {
   Text *text = &files->header;
-  int64_t total = 0;
-  for (int i = 0; i < files->n; i++) total += bytes_of(&files->tensors[i]);
+  Common index = {.mark = common->mark};
+  SaveMarkTexts room;
   text->n = 0;
-  text_printf(text, "{\"metadata\":{\"total_size\":%lld},\"weight_map\":{",
-              (long long)total);
+  text_printf(text, "{\"metadata\":{\"total_size\":%lld",
+              (long long)tensor_files_bytes(files));
+  collect_texts(files, &index, 0, save, &room);
+  if (files->n_texts > 0) text_add(text, ",");
+  add_texts(files);
+  text_add(text, "},\"weight_map\":{");
   for (int i = 0; i < files->n; i++) {
     char name[TENSOR_FILE_NAME];
     tensor_files_name(files, files->file_of[i], name);
@@ -224,18 +288,35 @@ static Status write_index(TensorFiles *files, int folder) {
       fd, file_write_at(fd, text->data, (int64_t)text->n, 0));
 }
 
+static Status in_file(Status status, const char *name) {
+  if (status.code == STATUS_ok) return status;
+  return status_make(status.code, "'%s': %s", name, status.message);
+}
+
 Status tensor_files_write(TensorFiles *files, int folder,
                           const StoredText *metadata, int n_metadata,
-                          TensorReader *read, void *user) {
+                          const SaveMark *mark, TensorReader *read,
+                          void *user) {
+  const Common common = {metadata, n_metadata, mark};
+  char name[TENSOR_FILE_NAME];
   for (int file = 1; file <= files->n_files; file++) {
-    char name[TENSOR_FILE_NAME];
     tensor_files_name(files, file, name);
     int fd = file_create_at(folder, name);
     if (fd < 0) return status_errno(errno, "cannot create '%s'", name);
-    Status status = file_sync_and_close(
-        fd, fill_file(files, fd, file, metadata, n_metadata, read, user));
-    if (status.code != STATUS_ok)
-      return status_make(status.code, "'%s': %s", name, status.message);
+    Status status = write_data(files, &common, fd, file, read, user);
+    if (close(fd) != 0 && status.code == STATUS_ok)
+      status = status_errno(errno, "cannot close");
+    TRY(in_file(status, name));
   }
-  return files->is_single ? STATUS_OK : write_index(files, folder);
+  uint64_t save = save_of(files, &common);
+  for (int file = 1; file <= files->n_files; file++) {
+    tensor_files_name(files, file, name);
+    int fd = openat(folder, name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return status_errno(errno, "cannot open '%s'", name);
+    TRY(in_file(
+        file_sync_and_close(fd, write_header(files, &common, fd, file, save)),
+        name));
+  }
+  return files->is_single ? STATUS_OK
+                          : write_index(files, &common, folder, save);
 }

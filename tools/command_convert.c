@@ -153,14 +153,18 @@ static Status write_output(Tool *tool, const Conversion *conversion,
   TensorFiles *files =
       tensor_files_create(tool->arena, conversion->tensors.data,
                           conversion->tensors.n, file_bytes, true);
-  Mover mover = {.conversion = conversion, .current = -1};
+  Mover mover = {.conversion = conversion,
+                 .current = -1,
+                 .values = value_report_create(tool->arena)};
   Output output = {
       .path = tool->options.output, .folder = -1, .inner = -1, .files = files};
   Status status = open_output(tool, &output);
   if (status.code == STATUS_ok)
-    status = tensor_files_write(files, output.inner, metadata,
-                                ARRAY_LENGTH(metadata), mover_read, &mover);
+    status =
+        tensor_files_write(files, output.inner, metadata,
+                           ARRAY_LENGTH(metadata), NULL, mover_read, &mover);
   if (status.code == STATUS_ok) status = move_all(&output);
+  value_report_print(&mover.values, conversion->from->given);
   mover_close(&mover);
   close_output(&output);
   return status;

@@ -72,6 +72,7 @@ typedef struct Mover {
   const Conversion *conversion;
   int current; /* tensor in `bytes`; -1: none */
   unsigned char *bytes;
+  ValueReport values; /* of what was cast and moved so far */
 } Mover;
 TensorReader mover_read; /* user: Mover */
 void mover_close(Mover *mover);

@@ -37,7 +37,7 @@ static void copy_all(const Move *move, int dim, unsigned char *to,
 }
 
 /* The whole of a stored tensor in `dtype`; to be freed. */
-static Status read_whole(const Move *move, DnnDtype dtype,
+static Status read_whole(ValueReport *values, const Move *move, DnnDtype dtype,
                          unsigned char **out) {
   int64_t n = stored_elements(move->from);
   int64_t bytes = move->from->end - move->from->begin;
@@ -49,13 +49,17 @@ static Status read_whole(const Move *move, DnnDtype dtype,
   Status status = checkpoint_read(move->file, move->from, 0, raw, bytes);
   if (status.code == STATUS_ok && move->from->dtype != dtype) {
     cast = malloc((size_t)(n * dtype_bytes(dtype)) + 1);
-    if (cast)
+    if (cast) {
       reals_cast(move->from->dtype, raw, dtype, cast, n);
-    else
+      value_report_look(values, move->from, 0, n, raw, dtype, cast);
+    } else {
       status = status_make(STATUS_unavailable, "no memory for tensor '%s'",
                            move->from->name);
+    }
     free(raw);
     raw = cast;
+  } else if (status.code == STATUS_ok && dtype_is_real(dtype)) {
+    value_report_look(values, move->from, 0, n, raw, dtype, raw);
   }
   if (status.code != STATUS_ok) {
     free(raw);
@@ -77,7 +81,7 @@ static Status make(Mover *mover, int index) {
   for (int i = 0; i < made->n_moves; i++) {
     const Move *move = &made->moves[i];
     unsigned char *from;
-    TRY(read_whole(move, tensor->dtype, &from));
+    TRY(read_whole(&mover->values, move, tensor->dtype, &from));
     if (stored_elements(tensor) > 0 && stored_elements(move->from) > 0)
       copy_all(move, 0, mover->bytes + move->to_offset * item,
                from + move->from_offset * item, item);

@@ -67,4 +67,28 @@ rm -rf new.ckpt
 "$dnnc" run new.dnn H=7 --load old.ckpt --partial --quiet >out 2>err && fail "nothing of the same size was taken"
 sed 's/body/corpus/g' new.dnn >far.dnn
 "$dnnc" run far.dnn --load old.ckpt --partial --quiet >out 2>err && fail "nothing in common was taken"
+
+# A file of step 4 among those of step 8: the folder is refused with the file
+# and both steps, and the older checkpoint is taken aloud.
+train --steps 8 --file-size 1000 save_every=4 save=mixed.ckpt >out || fail "a run to be mixed"
+old=mixed.ckpt/step-00000004 new=mixed.ckpt/step-00000008
+train --load $old --steps 0 --no-save >four.json || fail "step 4"
+file=$(basename "$(ls $new/*00002-of*)")
+cp $old/$file $new/
+train --load $new --steps 0 --no-save >out 2>err
+[ $? = 1 ] || { cat err; fail "mixed files: not exit 1"; }
+[ "$(cat err)" = "error: '$new': '$file' is of step 4, but 'model.safetensors.index.json' is of step 8: files of different saves lie in one folder" ] ||
+  { cat err; fail "mixed files: another message"; }
+train --load mixed.ckpt --steps 0 --no-save >mixed.json 2>err || { cat err; fail "no fall-back"; }
+grep -q "^warning: skipped a checkpoint: '$new': '$file' is of step 4" err || { cat err; fail "a silent fall-back"; }
+grep -qx "warning: taking '$old'" err || { cat err; fail "what is taken is not said"; }
+[ "$(hash_of mixed.json)" = "$(hash_of four.json)" ] || fail "mixed files: other parameters"
+
+# Whatever `latest` says, whole checkpoints are found, aloud.
+train --steps 8 save_every=4 save=two.ckpt >eight.json || fail "two checkpoints"
+echo step-00000002 >two.ckpt/latest
+train --load two.ckpt --steps 0 --no-save >newest.json 2>err || { cat err; fail "latest is missing"; }
+[ "$(cat err)" = "warning: 'two.ckpt/latest' names step 2, which is not there
+warning: taking 'two.ckpt/step-00000008'" ] || { cat err; fail "latest is missing: said otherwise"; }
+[ "$(hash_of newest.json)" = "$(hash_of eight.json)" ] || fail "not the newest"
 exit 0

@@ -96,10 +96,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
   if (text) {
     memcpy(text, data + 1, n - 1);
     StoredHeader header;
-    StoredText *index;
-    int n_index;
+    StoredIndex index;
     if (data[0] & 1)
-      safetensors_parse_index(arena, text, n - 1, &index, &n_index);
+      safetensors_parse_index(arena, text, n - 1, &index);
     else
       safetensors_parse(arena, text, n - 1, (data[0] >> 1) * 4, &header);
   }

@@ -90,6 +90,69 @@ Test(header, right_and_wrong) {
   }
 }
 
+/* What is wrong is said by tensor and rule. */
+Test(header, mistakes_are_named) {
+  static const struct {
+    const char *text;
+    int64_t data_bytes;
+    const char *message;
+  } cases[] = {
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8,
+       "tensor 'a': its data_offsets [8, 0] are reversed"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,8]}}", 8,
+       "tensor 'a': its shape [2, 2] of F32 takes 16 bytes, but its "
+       "data_offsets [0, 8] hold 8"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 8,
+       "tensor 'a': it ends at byte 16 of the data, but the file has only 8: "
+       "it is truncated"},
+      {"{\"a\":{\"dtype\":\"F31\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8,
+       "tensor 'a': its dtype 'F31' is unknown"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387,4611686018427387]"
+       ",\"data_offsets\":[0,8]}}",
+       8,
+       "tensor 'a': its shape [4611686018427387, 4611686018427387] is too "
+       "large"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8,
+       "tensor 'a': it has no 'data_offsets'"},
+      {"{\"a\":{\"dtype\":\"F32\",\"kind\":1}}", 8,
+       "tensor 'a': it has an unknown key 'kind'"},
+      {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", 8,
+       "tensor 'a': it has 'dtype' twice"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8,
+       "tensor 'a': byte 29 of the text is '-', where a whole number that is "
+       "not negative "
+       "must stand"},
+      {"{" A "," A "}", 16, "its header has tensor 'a' twice"},
+      {"{" A2 "}", 32,
+       "there is a gap before tensor 'b': bytes 0 to 15 of the data belong to "
+       "no tensor"},
+      {"{" A ",\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[12,20]}"
+       "}",
+       20,
+       "tensors 'a' and 'b' overlap: one ends at byte 16 of the data, the "
+       "other begins at 12"},
+      {"{" A "}", 20,
+       "its last 4 bytes belong to no tensor: the tensors end at byte 16 of "
+       "the data"},
+      {"{" A "}x", 16,
+       "its header: byte 55 of the text is 'x', where nothing more must stand"},
+      {"{" A, 16, "its header: the text ends at byte 54, where ',' must stand"},
+      {"{\"\xff\":1}", 0, "its header: the string at byte 2 is not UTF-8"},
+      {"{\"__metadata__\":{\"k\":\"v\",\"k\":\"w\"}}", 0,
+       "its header has 'k' twice"},
+  };
+  for (int i = 0; i < ARRAY_LENGTH(cases); i++) {
+    Memory *memory = memory_create(no_memory, NULL);
+    StoredHeader header;
+    Status status =
+        safetensors_parse(arena_create(memory), cases[i].text,
+                          strlen(cases[i].text), cases[i].data_bytes, &header);
+    cr_assert_eq(status.code, STATUS_invalid, "%s", cases[i].text);
+    cr_assert_str_eq(status.message, cases[i].message);
+    memory_destroy(memory);
+  }
+}
+
 Test(header, every_shortening_of_a_header_is_refused) {
   static const char text[] = "{" A "," A2 ",\"__metadata__\":{\"k\":\"v\"}}";
   for (size_t n = 0; n < sizeof text - 1; n++) {
@@ -109,14 +172,13 @@ Test(header, names_of_files_are_plain) {
     cr_assert_not(is_plain_file_name(bad[i]), "%s", bad[i]);
     Memory *memory = memory_create(no_memory, NULL);
     Arena *arena = arena_create(memory);
-    StoredText *map;
-    int n;
+    StoredIndex index;
     Text text = text_create(arena);
     text_add(&text, "{\"weight_map\":{\"a\":");
     text_add_json(&text, bad[i]);
     text_add(&text, "}}");
     cr_assert_neq(
-        safetensors_parse_index(arena, text.data, text.n, &map, &n).code,
+        safetensors_parse_index(arena, text.data, text.n, &index).code,
         STATUS_ok);
     memory_destroy(memory);
   }
@@ -448,5 +510,195 @@ Test(store, several_files_and_their_index) {
   stage.device->read(stage.device, AT_b, &expected, 4);
   cr_assert_eq(value, expected);
   checkpoint_close(&checkpoint);
+  stage_close(&stage);
+}
+
+/* ---- files of several saves ---- */
+
+static Status save_apart(Stage *stage, int64_t step, uint64_t seed) {
+  Saver *saver;
+  Status status =
+      saver_open(stage->arena, &stage->toy.program, stage->save, 1, &saver);
+  if (status.code == STATUS_ok)
+    status = saver_save(saver, stage->device, step, seed);
+  saver_close(saver);
+  return status;
+}
+
+static const char second[] = "model-00002-of-00003.safetensors";
+
+/* Copies a file of step `from` over that of step `to`. */
+static void mix(Stage *stage, const char *name, int from, int to) {
+  char path[2][240];
+  for (int i = 0; i < 2; i++)
+    snprintf(path[i], sizeof path[i], "%s/step-%08d/%s", stage->save,
+             i ? to : from, name);
+  const char *bytes;
+  size_t n;
+  cr_assert_eq(file_read(stage->arena, path[0], 1 << 20, &bytes, &n).code,
+               STATUS_ok);
+  cr_assert_eq(file_replace(path[1], bytes, n).code, STATUS_ok);
+}
+
+static void refused(Stage *stage, int step, const char *message) {
+  char path[160];
+  Checkpoint checkpoint;
+  snprintf(path, sizeof path, "%s/step-%08d", stage->save, step);
+  Status status = checkpoint_open(stage->arena, path, &checkpoint);
+  cr_assert_eq(status.code, STATUS_invalid);
+  cr_assert(strstr(status.message, path) && strstr(status.message, message),
+            "%s", status.message);
+}
+
+static void change(Stage *stage) {
+  stage->device->write(stage->device, AT_w, (float[4]){1, 2, 3, 4}, 16);
+}
+
+Test(identity, files_of_two_steps_are_told_apart) {
+  Stage stage;
+  stage_open(&stage);
+  cr_assert_eq(save_apart(&stage, 4, 5).code, STATUS_ok);
+  change(&stage);
+  cr_assert_eq(save_apart(&stage, 8, 5).code, STATUS_ok);
+  mix(&stage, second, 4, 8);
+  refused(&stage, 8,
+          "'model-00002-of-00003.safetensors' is of step 4, but "
+          "'model.safetensors.index.json' is of step 8: files of different "
+          "saves lie in one folder");
+  freopen("/dev/null", "w", stderr);
+  check_find(&stage, 4);
+  mix(&stage, TENSOR_INDEX_NAME, 8, 4);
+  refused(&stage, 4,
+          "is of step 4, but 'model.safetensors.index.json' is of "
+          "step 8");
+  stage_close(&stage);
+}
+
+/* Twice the same step: of another seed, or trained otherwise. */
+Test(identity, files_of_two_saves_of_one_step_are_told_apart) {
+  Stage stage;
+  stage_open(&stage);
+  cr_assert_eq(save_apart(&stage, 4, 5).code, STATUS_ok);
+  char kept[240], path[240];
+  snprintf(path, sizeof path, "%s/step-00000004/%s", stage.save, second);
+  snprintf(kept, sizeof kept, "%s/kept", stage.folder);
+  cr_assert_eq(rename(path, kept), 0);
+  cr_assert_eq(save_apart(&stage, 4, 5).code, STATUS_ok);
+  cr_assert_eq(rename(kept, path), 0);
+  check_find(&stage, 4); /* the same content: the same save */
+  change(&stage);
+  cr_assert_eq(rename(path, kept), 0);
+  cr_assert_eq(save_apart(&stage, 4, 5).code, STATUS_ok);
+  cr_assert_eq(rename(kept, path), 0);
+  refused(&stage, 4, "are of two different saves of step 4");
+  cr_assert_eq(rename(path, kept), 0);
+  cr_assert_eq(save_apart(&stage, 4, 6).code, STATUS_ok);
+  cr_assert_eq(rename(kept, path), 0);
+  refused(&stage, 4,
+          "is of a run with seed 5, but "
+          "'model.safetensors.index.json' of one with seed 6");
+  stage_close(&stage);
+}
+
+static Status zeros(void *user, int index, int64_t at, void *to, int64_t n) {
+  (void)user, (void)index, (void)at;
+  memset(to, 0, (size_t)n);
+  return STATUS_OK;
+}
+
+/* As before files had an identity: step and seed, and a hash over both. */
+static void write_old(Stage *stage, const char *folder, int64_t step,
+                      uint64_t seed) {
+  static const StoredTensor tensors[] = {{"m.a", DNN_f32, 1, {4}, 0, 16},
+                                         {"m.b", DNN_f32, 0, {0}, 0, 4}};
+  char step_text[24], seed_text[24], check[24];
+  uint64_t words[2] = {(uint64_t)step, seed};
+  snprintf(step_text, sizeof step_text, "%012lld", (long long)step);
+  snprintf(seed_text, sizeof seed_text, "%020llu", (unsigned long long)seed);
+  snprintf(check, sizeof check, "%016llx",
+           (unsigned long long)hash_bytes(words, sizeof words, 0));
+  const StoredText metadata[] = {{"format", "dnnc"},
+                                 {"model", "toy"},
+                                 {"step", step_text},
+                                 {"seed", seed_text},
+                                 {"check", check}};
+  TensorFiles *files = tensor_files_create(stage->arena, tensors, 2, 1, false);
+  cr_assert_eq(file_make_dirs(folder).code, STATUS_ok);
+  int fd = open(folder, O_RDONLY | O_DIRECTORY);
+  cr_assert_eq(tensor_files_write(files, fd, metadata, ARRAY_LENGTH(metadata),
+                                  NULL, zeros, NULL)
+                   .code,
+               STATUS_ok);
+  close(fd);
+}
+
+Test(identity, older_files_load_and_their_steps_are_compared) {
+  Stage stage;
+  stage_open(&stage);
+  char folder[2][120], path[2][300];
+  Checkpoint checkpoint;
+  for (int i = 0; i < 2; i++) {
+    snprintf(folder[i], sizeof folder[i], "%s/step-%08d", stage.save, 4 + i);
+    write_old(&stage, folder[i], 4 + i, 5);
+    snprintf(path[i], sizeof path[i], "%s/model-00002-of-00002.safetensors",
+             folder[i]);
+  }
+  cr_assert_eq(checkpoint_open(stage.arena, folder[1], &checkpoint).code,
+               STATUS_ok);
+  cr_assert(checkpoint.is_own && checkpoint.step == 5 && checkpoint.seed == 5);
+  cr_assert_not(checkpoint.has_save);
+  checkpoint_close(&checkpoint);
+  cr_assert_eq(rename(path[0], path[1]), 0);
+  refused(&stage, 5,
+          "'model-00002-of-00002.safetensors' is of step 4, but "
+          "'model-00001-of-00002.safetensors' is of step 5");
+  stage_close(&stage);
+}
+
+/* ---- choosing ---- */
+
+static void point_latest(Stage *stage, const char *text) {
+  char path[120];
+  snprintf(path, sizeof path, "%s/latest", stage->save);
+  cr_assert_eq(file_replace(path, text, strlen(text)).code, STATUS_ok);
+}
+
+Test(choose, a_latest_that_is_missing_hides_nothing) {
+  Stage stage;
+  stage_open(&stage);
+  cr_assert_eq(stage_save(&stage, 6).code, STATUS_ok);
+  cr_assert_eq(stage_save(&stage, 7).code, STATUS_ok);
+  freopen("/dev/null", "w", stderr);
+  point_latest(&stage, "step-00000006\n"); /* 7 may be of another run */
+  check_find(&stage, 6);
+  point_latest(&stage, "step-00000002\n");
+  check_find(&stage, 7);
+  point_latest(&stage, "step-00000009\n");
+  check_find(&stage, 7);
+  point_latest(&stage, "nonsense\n");
+  check_find(&stage, 7);
+  char path[120];
+  snprintf(path, sizeof path, "%s/latest", stage.save);
+  cr_assert(unlink(path) == 0 && mkfifo(path, 0600) == 0);
+  check_find(&stage, 7);
+  cr_assert(unlink(path) == 0 && symlink("/dev/zero", path) == 0);
+  check_find(&stage, 7);
+  stage_close(&stage);
+}
+
+/* The one that `latest` names is damaged: an older one of its run, and where
+ * there is none, a newer one. */
+Test(choose, what_is_damaged_is_replaced) {
+  Stage stage;
+  stage_open(&stage);
+  for (int64_t step = 7; step <= 8; step++)
+    cr_assert_eq(stage_save(&stage, step).code, STATUS_ok);
+  freopen("/dev/null", "w", stderr);
+  point_latest(&stage, "step-00000007\n");
+  cr_assert_eq(truncate(stage.file, 100), 0);
+  check_find(&stage, 8);
+  cr_assert_eq(stage_save(&stage, 6).code, STATUS_ok);
+  point_latest(&stage, "step-00000007\n");
+  check_find(&stage, 6);
   stage_close(&stage);
 }

@@ -159,7 +159,7 @@ static Checkpoint write_and_open(Module *module, const StoredTensor *tensors,
       tensor_files_create(module->arena, tensors, n, INT64_MAX, true);
   cr_assert(mkdtemp(folder));
   int fd = open(folder, O_RDONLY | O_DIRECTORY);
-  Status status = tensor_files_write(files, fd, NULL, 0, read, user);
+  Status status = tensor_files_write(files, fd, NULL, 0, NULL, read, user);
   cr_assert(status.code == STATUS_ok, "%s", status.message);
   Checkpoint checkpoint = open_checkpoint(module, folder);
   unlinkat(fd, "model.safetensors", 0);
@@ -189,7 +189,9 @@ static Checkpoint convert(Module *module, const char *map,
   Text messages = text_create(module->arena);
   diags_print(module->diags, &messages);
   cr_assert_str_eq(text_string(&messages), "");
-  Mover mover = {.conversion = &conversion, .current = -1};
+  Mover mover = {.conversion = &conversion,
+                 .current = -1,
+                 .values = value_report_create(module->arena)};
   Checkpoint made = write_and_open(module, conversion.tensors.data,
                                    conversion.tensors.n, mover_read, &mover);
   mover_close(&mover);
