@@ -356,7 +356,8 @@ Test(safetensors, mistakes_are_named) {
       {"{\"y\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}",
        "' has no tensor 'x'; it has 'y'"},
       {"{\"x\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]}}",
-       "': 1 bytes of data belong to no tensor"},
+       "': its last 1 bytes belong to no tensor: the tensors end at byte 3 of "
+       "the data"},
       {"{\"x\":{\"dtype\":\"F8_E4M3\",\"shape\":[4],\"data_offsets\":[0,4]}}",
        "' is f8e4m3, which is not read as data"},
       {"{\"x\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}",
