@@ -210,6 +210,19 @@ void number_store(DnnDtype dtype, void *to, double value);
 void reals_cast(DnnDtype from, const void *in, DnnDtype to, void *out,
                 int64_t n);
 
+/* ---- fingerprint.c: the data files of a run ---- */
+
+/* Size and hash of a file on disk, of 66 MB at most. */
+Status data_hash_file(Arena *arena, const char *path, int64_t *out_bytes,
+                      uint64_t *out_hash);
+/* A text "data:NAME" for each data file of the program, by key. */
+Status data_fingerprint(Arena *arena, const DnnProgram *program,
+                        const char *folder, StoredText **out, int *out_n);
+/* They are what the checkpoint was trained on.  If `is_allowed`, what is not is
+ * a warning. */
+Status data_compare(Arena *arena, const Checkpoint *checkpoint,
+                    const StoredText *now, int n, bool is_allowed);
+
 /* ---- tensorfile.c: writing files of tensors ---- */
 
 enum { TENSOR_FILE_NAME = 64 };
@@ -236,8 +249,11 @@ void tensor_files_name(const TensorFiles *files, int file,
 Status tensor_files_write(TensorFiles *files, int folder,
                           const StoredText *metadata, int n_metadata,
                           const SaveMark *mark, TensorReader *read, void *user);
-/* Bytes of the tensors alone. */
-int64_t tensor_files_bytes(const TensorFiles *files);
+/* After a failure, when what was written has been removed: says how many bytes
+ * the disk of `folder` lacks, if that is the cause. */
+Status tensor_files_missing_room(TensorFiles *files, int folder,
+                                 const StoredText *metadata, int n_metadata,
+                                 const SaveMark *mark, Status status);
 Status file_write_at(int fd, const void *data, int64_t n, int64_t at);
 Status file_sync_and_close(int fd, Status status);
 int file_create_at(int folder, const char *name); /* exclusive; -1: errno */

@@ -31,9 +31,8 @@ static Status try_open(const char *path, int *out_fd) {
   return STATUS_OK;
 }
 
-/* Where the file is, or NULL. */
-static const char *locate(Arena *arena, const char *name, const char *folder,
-                          const char *model_dir) {
+const char *input_locate(Arena *arena, const char *name, const char *folder,
+                         const char *model_dir) {
   const char *folders[] = {folder, "", model_dir};
   for (int i = 0; i < ARRAY_LENGTH(folders); i++) {
     if (!folders[i]) continue;
@@ -47,12 +46,12 @@ static const char *locate(Arena *arena, const char *name, const char *folder,
 
 bool input_exists(Arena *arena, const char *name, const char *folder,
                   const char *model_dir) {
-  return locate(arena, name, folder, model_dir) != NULL;
+  return input_locate(arena, name, folder, model_dir) != NULL;
 }
 
 static Status find(Arena *arena, const char *name, const char *folder,
                    const char *model_dir, const char **out_path, int *out_fd) {
-  *out_path = locate(arena, name, folder, model_dir);
+  *out_path = input_locate(arena, name, folder, model_dir);
   if (*out_path) return try_open(*out_path, out_fd);
   return status_make(
       STATUS_invalid,

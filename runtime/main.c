@@ -66,7 +66,8 @@ int run_agree(Run *run, Status status) {
 static int usage(const char *program, bool is_error) {
   fprintf(
       is_error ? stderr : stdout,
-      "usage: %s [--steps N] [--resume] [--load DIR] [--partial] [--sample] "
+      "usage: %s [--steps N] [--resume] [--data-changed] [--load DIR] "
+      "[--partial] [--sample] "
       "[--prompt TEXT]\n"
       "       [--prompts FILE] [--count N] [--data DIR] [--trace FILE] [--seed "
       "N] "
@@ -114,6 +115,7 @@ static int parse_options(int argc, char **argv, RunOptions *out) {
       {"--eval", .flag = &out->eval},
       {"--partial", .flag = &out->partial},
       {"--resume", .flag = &out->resume},
+      {"--data-changed", .flag = &out->data_changed},
       {"--sample", .flag = &out->sample},
       {"--json", .flag = &out->json},
       {"--dry-run", .flag = &out->dry_run},
@@ -324,6 +326,26 @@ static Status fill_persistent(Run *run, const Checkpoint *checkpoint) {
   return check_seed(run, (uint64_t)words[2]);
 }
 
+/* A checkpoint at the last step is one that ends there. */
+static Status check_left(const Run *run) {
+  if (!run->options.resume || run->done <= run->last) {
+    bool is_done = run->options.resume && run->done == run->last;
+    if (is_done && run->done > 0 && run->comm->rank == 0 && !run->options.quiet)
+      fprintf(stderr, "note: nothing is left to train: step %lld is the last\n",
+              (long long)run->done);
+    return STATUS_OK;
+  }
+  bool is_asked = run->last == run->options.steps && run->last != run->total;
+  return status_make(
+      STATUS_invalid,
+      "nothing is left to train: the checkpoint is at step %lld, "
+      "and %s step %lld%s",
+      (long long)run->done,
+      is_asked ? "--steps ends at" : "the schedule ends at",
+      (long long)run->last,
+      is_asked ? "" : " ('steps' or 'epochs' of the model)");
+}
+
 static int restore(Run *run) {
   Checkpoint checkpoint = {0};
   const RunOptions *options = &run->options;
@@ -331,10 +353,14 @@ static int restore(Run *run) {
   bool is_wanted = options->resume || options->load || reads_only(options);
   Status status = STATUS_OK;
   if (is_wanted && is_root) status = find_checkpoint(run, &checkpoint, &found);
+  if (status.code == STATUS_ok && found && options->resume)
+    status = data_compare(run->arena, &checkpoint, run->data_files,
+                          run->n_data_files, options->data_changed);
   int code = run_agree(run, status);
   if (code) return code;
   code = run_agree(run, fill_persistent(run, found ? &checkpoint : NULL));
   checkpoint_close(&checkpoint);
+  if (!code) code = run_agree(run, check_left(run));
   if (!code && is_root && found && options->resume && !options->quiet &&
       !options->json)
     fprintf(stderr, "resumed at step %lld\n", (long long)run->done);
@@ -347,6 +373,16 @@ static Status open_saver(Run *run) {
     return STATUS_OK;
   return saver_open(run->arena, run->program, folder_of(run),
                     run->options.file_bytes, &run->saver);
+}
+
+static Status look_at_data(Run *run) {
+  if (run->comm->rank != 0 || (!run->saver && !run->options.resume))
+    return STATUS_OK;
+  TRY(data_fingerprint(run->arena, run->program, run->options.data,
+                       &run->data_files, &run->n_data_files));
+  if (run->saver)
+    saver_set_data(run->arena, run->saver, run->data_files, run->n_data_files);
+  return STATUS_OK;
 }
 
 static int start(Run *run) {
@@ -366,6 +402,7 @@ static int start(Run *run) {
   if (!code) code = run_agree(run, open_device(run));
   if (!code) code = run_agree(run, open_data(run));
   if (!code) code = run_agree(run, open_saver(run));
+  if (!code) code = run_agree(run, look_at_data(run));
   if (code) return code;
   run->exec =
       exec_create(run->arena, program, run->device, run->comm, &run->watch);

@@ -259,8 +259,12 @@ static void print_validation(const Run *run) {
 
 static void print_json_end(const Run *run, const Last *all) {
   int world = run->comm->world;
-  printf("{\"final\":true,\"steps\":%lld,\"loss\":", (long long)run->done);
-  json_number((double)run->loss);
+  printf("{\"final\":true,\"steps\":%lld", (long long)run->done);
+  /* A run that made no step has none. */
+  if (run->n_times > 0) {
+    printf(",\"loss\":");
+    json_number((double)run->loss);
+  }
   print_validation(run);
   printf(",\"parameters_sha256\":[");
   for (int i = 0; i < world; i++) printf("%s\"%s\"", i ? "," : "", all[i].sha);

@@ -25,7 +25,7 @@ typedef struct RunOptions {
   int64_t steps, count; /* -1: as the program says */
   int64_t file_bytes;   /* of a file of a checkpoint */
   bool resume, sample, json, dry_run, quiet, no_save, has_seed, whole, partial;
-  bool predict, eval;
+  bool predict, eval, data_changed;
   const char *load, *data, *trace, *prompt, *prompts, *output;
   const char **inputs; /* NAME=FILE */
   int n_inputs;
@@ -44,6 +44,8 @@ typedef struct Run {
   Watch watch;
   Exec *exec;
   Data *data;
+  StoredText *data_files; /* rank 0: what the data files are */
+  int n_data_files;
   Saver *saver;
   Trace *trace;
   const DnnCode *train, *eval, *eval_rest, *sample;

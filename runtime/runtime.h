@@ -297,6 +297,9 @@ Status input_open(Arena *arena, const char *name, const char *folder,
                   const char *model_dir,
                   int64_t (*limit)(const unsigned char *bytes, int64_t n),
                   InputFile *out);
+/* Where the file is, or NULL. */
+const char *input_locate(Arena *arena, const char *name, const char *folder,
+                         const char *model_dir);
 /* Whether there is such a file, in any of the three places. */
 bool input_exists(Arena *arena, const char *name, const char *folder,
                   const char *model_dir);

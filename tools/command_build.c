@@ -216,6 +216,7 @@ static void run_words(Tool *tool, int64_t file_bytes, Words *words) {
   Arena *arena = tool->arena;
   add_number(arena, words, "--steps", options->run_steps);
   add_flag(arena, words, "--resume", options->resume);
+  add_flag(arena, words, "--data-changed", options->data_changed);
   add_text(arena, words, "--load", options->load);
   add_flag(arena, words, "--partial", options->partial);
   add_text(arena, words, "--data", options->data);
@@ -270,6 +271,10 @@ int tool_build_and_run(Tool *tool) {
     return EXIT_user;
   if (tool->options.partial && !tool->options.load) {
     fprintf(stderr, "dnnc: error: --partial goes with --load\n");
+    return EXIT_user;
+  }
+  if (tool->options.data_changed && !tool->options.resume) {
+    fprintf(stderr, "dnnc: error: --data-changed goes with --resume\n");
     return EXIT_user;
   }
   int code = compile_all(tool, &c);

@@ -34,3 +34,61 @@ grep -q "trained with seed 1; give --seed 1" seeds.err || { cat seeds.err; fail 
 run seeds --steps 4 --resume --seed 5 || { cat seeds.err; fail "another seed"; }
 [ "$(grep -c "warning: the checkpoint was trained with seed 1; .* go on with 5" seeds.err)" = 1 ] ||
   { cat seeds.err; fail "another seed is not said once"; }
+
+# Data that are not what the checkpoint was trained on: an error that names the
+# file, its old and its new size; --data-changed goes on.
+cat >rows.dnn <<'END'
+dim B = 4, P = 2
+net f(x: [B, P]) -> [B] {
+  param w: [P] = normal(1)
+  return dot(x, w, P)
+}
+data set {
+  x: [B, P] = csv("rows.csv", 0..1)
+  y: [B]    = csv("rows.csv", 2)
+}
+train { loss = mse(f(set.x), set.y); optimizer = sgd(lr = 0.01); epochs = 2; save = "rows.ckpt" }
+END
+rows() { for i in $(seq 1000 $((999 + $1))); do echo "0.$i,2,3"; done >rows.csv; }
+rows 400
+"$dnnc" build rows.dnn -o rows.bundle --quiet || fail "build of rows"
+resume() { # expected exit, expected words on standard error, arguments
+  local code
+  rows.bundle/run --json --resume --no-save "${@:3}" >out 2>err
+  code=$?
+  [ $code = "$1" ] || { cat err; fail "data: exit $code, not $1: $2"; }
+  [ -z "$2" ] || grep -qF -- "$2" err || { cat err; fail "data: said something else than: $2"; }
+}
+rows.bundle/run --json --steps 150 >out || fail "a run over rows"
+grep -aq '"data:rows.csv":"4400 [0-9a-f]*"' rows.ckpt/step-*/*.safetensors || fail "no data in the checkpoint"
+resume 0 "" --steps 151
+[ "$(field loss out)" ] || fail "no loss"
+rows 300
+resume 1 "error: data file 'rows.csv' is not what the checkpoint was trained on: it had 4400 bytes and has 3300"
+[ ! -s out ] || fail "it trained on other data"
+grep -qx "help: --data-changed resumes with the data as it is now" err || { cat err; fail "data: no help"; }
+resume 0 "warning: data file 'rows.csv' is not what the checkpoint was trained on: it had 4400 bytes and has 3300" --data-changed --steps 150
+# No step, no loss; a schedule that ends before the checkpoint is a mistake.
+resume 0 "note: nothing is left to train: step 150 is the last" --data-changed
+! grep -q '"loss"' out || fail "a loss without a step"
+rows 100
+resume 1 "nothing is left to train: the checkpoint is at step 150, and the schedule ends at step 50" --data-changed
+[ ! -s out ] || fail "a result without a step"
+rows 400
+resume 1 "nothing is left to train: the checkpoint is at step 150, and --steps ends at step 20" --steps 20
+sed -i '399s/2,3/2,4/' rows.csv
+resume 1 "it has the same size (4400 bytes), but other content"
+# The same bytes elsewhere and under another name are the same data.
+rows 400
+mkdir elsewhere && mv rows.csv elsewhere/
+resume 0 "" --data elsewhere --steps 151
+mv elsewhere/rows.csv other.csv
+"$dnnc" run rows.dnn 'set.x=csv("other.csv", 0..1)' 'set.y=csv("other.csv", 2)' --resume --no-save --steps 151 >out 2>err ||
+  { cat err; fail "data under another name"; }
+"$dnnc" run rows.dnn 'set.x=csv("other.csv", 0..1)' 'set.y=csv("other.csv", 2)' --data-changed --steps 1 >out 2>err &&
+  fail "--data-changed without --resume"
+gzip -c other.csv >packed.csv.gz
+"$dnnc" run rows.dnn 'set.x=csv("packed.csv.gz", 0..1)' 'set.y=csv("packed.csv.gz", 2)' --quiet --steps 1 save=packed.ckpt >out 2>err ||
+  { cat err; fail "a packed file"; }
+grep -aq "\"data:packed.csv.gz\":\"$(stat -c %s packed.csv.gz) " packed.ckpt/step-*/*.safetensors || fail "not the file on disk"
+exit 0
