@@ -130,6 +130,18 @@ static bool add_number(Arena *arena, Numbers *numbers, double value) {
   return true;
 }
 
+/* Why the first line of a file may be no numbers. */
+static const char *help_for_line(const DnnField *field, int64_t number,
+                                 const char *line, size_t n) {
+  if (number == 1 && n >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0)
+    return "\nhelp: the file begins with a byte-order mark (EF BB BF); save it "
+           "as UTF-8 without one";
+  if (number == 1 && field->header_lines == 0)
+    return "\nhelp: if the first line names the columns, add header = 1 to "
+           "csv(...)";
+  return "";
+}
+
 static Status read_line(Arena *arena, const Reader *reader,
                         const DnnField *field, const char *line, size_t n,
                         int64_t number, Numbers *out) {
@@ -144,12 +156,13 @@ static Status read_line(Arena *arena, const Reader *reader,
     double value;
     if (column >= field->first_column) {
       if (!text_read_real(line + begin, end - begin, &value))
-        return status_make(
-            STATUS_invalid,
-            "'%s', line %lld, column %lld: '%.*s' is not a "
-            "number",
-            reader->file.path, (long long)number, (long long)column,
-            end - begin > 40 ? 40 : (int)(end - begin), line + begin);
+        return status_make(STATUS_invalid,
+                           "'%s', line %lld, column %lld: '%.*s' is not a "
+                           "number%s",
+                           reader->file.path, (long long)number,
+                           (long long)column,
+                           end - begin > 40 ? 40 : (int)(end - begin),
+                           line + begin, help_for_line(field, number, line, n));
       if (!number_fits(field->dtype, value))
         return status_make(
             STATUS_invalid, "'%s', line %lld, column %lld: '%s' is %s, not %g",

@@ -50,6 +50,12 @@ printf '1,2\n' >rows.csv
 build 1 "rows.csv"
 printf 'one,two,three\n' >rows.csv
 build 1 "rows.csv"
+build 1 "^help: if the first line names the columns, add header = 1 to csv(...)"
+printf '\xef\xbb\xbf1,2,3\n' >rows.csv
+build 1 "^help: the file begins with a byte-order mark (EF BB BF); save it as UTF-8 without one"
+printf '1,2,3\none,two,three\n' >rows.csv
+build 1 "line 2, column 0: 'one' is not a number"
+! grep -q '^help' err || fail "a help for another line than the first"
 rm rows.csv && mkdir rows.csv
 build 1 "rows.csv"
 
