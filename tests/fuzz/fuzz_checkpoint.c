@@ -4,7 +4,9 @@
  *
  * Random bytes never get past the first brace, so the mutator works on fields:
  * it writes a header from a short program of choices (names twice, gaps, sizes
- * that overflow, escapes), and then may damage a byte.
+ * that overflow, escapes, the mark of a save) or an index, and then may damage
+ * a byte.  A mark is read as it was written, and not at all once it was
+ * altered.
  */
 #include "runtime/checkpoint.h"
 
@@ -62,12 +64,51 @@ static int write_tensor(char *to, size_t room, unsigned *seed, int64_t *at) {
   return n < 0 || (size_t)n >= room ? 0 : n;
 }
 
+/* The texts of a mark as they are in a header, some of them altered. */
+static size_t write_mark(char *to, size_t room, unsigned seed) {
+  static const char *const values[] = {"0",  "-1", "18446744073709551616",
+                                       "0x", "",   "00001/00000"};
+  SaveMarkTexts texts_room;
+  StoredText texts[2 + SAVE_MARK_TEXTS] = {{"format", "dnnc"},
+                                           {"data:a.csv", "12 00ff"}};
+  SaveMark mark = {.step = (int64_t)(seed >> 5),
+                   .seed = seed % 3,
+                   .save = (uint64_t)seed * 0x9e3779b97f4a7c15u,
+                   .file = (int)(seed % 4),
+                   .n_files = 3};
+  int n_texts = save_mark_texts(&mark, &texts_room, texts, 2);
+  size_t n = (size_t)snprintf(to, room, "\"total_size\":\"4\"");
+  for (int i = 0; i < n_texts && n < room; i++) {
+    const char *value = (seed >> 8) % 16 == (unsigned)i
+                            ? pick(&seed, values, ARRAY_LENGTH(values))
+                            : texts[i].value;
+    n += (size_t)snprintf(to + n, room - n, ",\"%s\":\"%s\"", texts[i].key,
+                          value);
+  }
+  return n < room ? n : 0;
+}
+
+static size_t write_index(char *to, size_t room, unsigned seed) {
+  size_t n = (size_t)snprintf(to, room, "{\"metadata\":{");
+  n += write_mark(to + n, room - n, seed);
+  n += (size_t)snprintf(
+      to + n, room - n,
+      "},\"weight_map\":{\"a\":\"x.safetensors\",\"b.w\":\"%s\""
+      "}}",
+      seed & 1 ? "../y" : "y.safetensors");
+  return n < room ? n : 0;
+}
+
 static size_t write_header(char *to, size_t room, unsigned seed) {
   size_t n = 0;
   int64_t at = 0;
   unsigned count = seed % 5;
-  n += (size_t)snprintf(to, room, "{%s",
-                        seed & 64 ? "\"__metadata__\":{\"step\":\"7\"}," : "");
+  to[n++] = '{';
+  if (seed & 64) {
+    n += (size_t)snprintf(to + n, room - n, "\"__metadata__\":{");
+    n += write_mark(to + n, room - n, seed);
+    n += (size_t)snprintf(to + n, room - n, "},");
+  }
   for (unsigned i = 0; i <= count; i++) {
     if (i > 0 && n + 1 < room) to[n++] = ',';
     n += (size_t)write_tensor(to + n, room - n, &seed, &at);
@@ -79,11 +120,42 @@ static size_t write_header(char *to, size_t room, unsigned seed) {
 /* The first byte chooses the parser and the size of the data. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t n, size_t max,
                                unsigned seed) {
-  if (max < 256 || seed % 4 == 0) return LLVMFuzzerMutate(data, n, max);
+  if (max < 1024 || seed % 4 == 0) return LLVMFuzzerMutate(data, n, max);
   data[0] = (uint8_t)(seed >> 8);
-  n = 1 + write_header((char *)data + 1, max - 1, seed);
+  n = 1 + (data[0] & 1 ? write_index((char *)data + 1, max - 1, seed)
+                       : write_header((char *)data + 1, max - 1, seed));
   if (seed % 4 == 1) data[1 + (seed >> 3) % (n - 1)] ^= (uint8_t)(seed >> 20);
   return n;
+}
+
+static const char *value_of(const StoredText *texts, int n, const char *key) {
+  const char *value = stored_text(texts, n, key);
+  return value ? value : "";
+}
+
+/* What is read is written as the same texts, if their lengths are ours. */
+static void try_mark(const StoredText *texts, int n) {
+  static const char *const keys[] = {"step", "seed", "save", "file", "check"};
+  SaveMark mark;
+  if (!save_mark_read(texts, n, &mark)) return;
+  if (mark.step < 0 || mark.file < 0 || mark.file > mark.n_files) abort();
+  if (!mark.has_save || n > 16) return;
+  StoredText again[16 + SAVE_MARK_TEXTS];
+  SaveMarkTexts room;
+  int n_again = 0;
+  for (int i = 0; i < n; i++)
+    if (is_data_key(texts[i].key)) again[n_again++] = texts[i];
+  n_again = save_mark_texts(&mark, &room, again, n_again);
+  bool is_same = true;
+  for (int i = 0; i < 4; i++) {
+    const char *value = "";
+    for (int j = 0; j < n_again; j++)
+      if (strcmp(again[j].key, keys[i]) == 0) value = again[j].value;
+    is_same = is_same && strcmp(value, value_of(texts, n, keys[i])) == 0;
+  }
+  const char *check = value_of(texts, n, "check");
+  if (is_same && strtoull(check, NULL, 16) != strtoull(room.check, NULL, 16))
+    abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
@@ -97,10 +169,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     memcpy(text, data + 1, n - 1);
     StoredHeader header;
     StoredIndex index;
-    if (data[0] & 1)
-      safetensors_parse_index(arena, text, n - 1, &index);
-    else
-      safetensors_parse(arena, text, n - 1, (data[0] >> 1) * 4, &header);
+    if (data[0] & 1) {
+      if (safetensors_parse_index(arena, text, n - 1, &index).code == STATUS_ok)
+        try_mark(index.metadata, index.n_metadata);
+    } else if (safetensors_parse(arena, text, n - 1, (data[0] >> 1) * 4,
+                                 &header)
+                   .code == STATUS_ok) {
+      try_mark(header.metadata, header.n_metadata);
+    }
   }
   free(text);
   memory_destroy(memory);
