@@ -5,6 +5,7 @@
  * end, so that a bundle is whole or as it was before.  Equal ranks are one
  * file with several names.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@ typedef struct Build {
   const BuildOptions *options; /* these */
   ProgramInput program;
   const char *base;   /* temporary folder beside the bundle */
+  int lock;           /* on it; -1: none */
   const char *work;   /* BASE/work: sources and objects */
   const char *bundle; /* BASE/bundle: what will be the bundle */
   const char *source; /* BASE/bundle/source, or NULL */
@@ -67,12 +69,47 @@ static Status make_folder(const char *path) {
   return status_errno(errno, "cannot make the folder '%s'", path);
 }
 
+/* Nothing else lies in a folder of a build. */
+static bool is_of_build(const char *path) {
+  static const char *const names[] = {".", "..", "work", "bundle", "old"};
+  DIR *list = opendir(path);
+  bool is_known = list != NULL;
+  for (struct dirent *entry; is_known && (entry = readdir(list));) {
+    is_known = false;
+    for (int i = 0; i < ARRAY_LENGTH(names); i++)
+      if (!strcmp(entry->d_name, names[i])) is_known = true;
+  }
+  if (list) closedir(list);
+  return is_known;
+}
+
+/* A build that was killed between two renames has the bundle in `old`. */
+static void remove_abandoned(void *user, const char *path, const char *name) {
+  Arena *arena = user;
+  if (!strncmp(name, ".unfinished-", 12) || !is_of_build(path)) return;
+  const char *old = arena_printf(arena, "%s/old", path);
+  int length = (int)(strlen(path) - strlen(".unfinished-XXXXXX"));
+  const char *bundle = arena_printf(arena, "%.*s", length, path);
+  struct stat info;
+  if (is_bundle(arena, old) && lstat(bundle, &info) != 0 && errno == ENOENT)
+    rename(old, bundle);
+  toolchain_remove(arena, path);
+}
+
+static void remove_all_abandoned(Build *build) {
+  char *path = arena_strdup(build->arena, build->options->out_dir);
+  char *slash = strrchr(path, '/');
+  if (slash) *slash = '\0';
+  const char *folder = !slash ? "." : slash == path ? "/" : path;
+  folder_each_abandoned(build->arena, folder, remove_abandoned, build->arena);
+}
+
 static Status make_folders(Build *build) {
   Arena *arena = build->arena;
-  char *base = arena_printf(arena, "%s.XXXXXX", build->options->out_dir);
-  if (!mkdtemp(base))
-    return status_errno(errno, "cannot make a folder beside '%s'",
-                        build->options->out_dir);
+  remove_all_abandoned(build);
+  const char *base;
+  TRY(folder_create_unfinished(arena, build->options->out_dir, &base,
+                               &build->lock));
   build->base = base;
   build->work = arena_printf(arena, "%s/work", base);
   build->bundle = arena_printf(arena, "%s/bundle", base);
@@ -266,7 +303,8 @@ Status codegen_build(Module *module, const Model *model, const Plan *plan,
                  .arena = module->arena,
                  .own = *options,
                  .options = &build.own,
-                 .report = out};
+                 .report = out,
+                 .lock = -1};
   if (options->cache_dir && !cache_is_private(options->cache_dir))
     build.own.cache_dir = NULL;
   build.program =
@@ -278,6 +316,7 @@ Status codegen_build(Module *module, const Model *model, const Plan *plan,
                      .model_dir = model_folder(module->arena, model, options)};
   Status status = build_all(&build);
   if (build.base) toolchain_remove(module->arena, build.base);
+  if (build.lock >= 0) close(build.lock);
   out->seconds = now() - begin;
   return status;
 }

@@ -120,9 +120,14 @@ static void each_entry(Saver *saver,
   closedir(list);
 }
 
+/* .unfinished-STEP-PID: ours alone, because we hold the lock of the folder. */
 static void remove_unfinished(Saver *saver, const char *name, int64_t step) {
+  const char *p = name + sizeof unfinished - 1;
   (void)step;
-  if (strncmp(name, unfinished, sizeof unfinished - 1) == 0)
+  if (strncmp(name, unfinished, sizeof unfinished - 1) != 0) return;
+  size_t n = strspn(p, "0123456789");
+  if (n > 0 && p[n] == '-' && p[n + 1] &&
+      strspn(p + n + 1, "0123456789") == strlen(p + n + 1))
     remove_folder(saver->folder_fd, name);
 }
 
@@ -274,6 +279,10 @@ Status saver_save(Saver *saver, Device *device, int64_t step, uint64_t seed) {
   if (status.code != STATUS_ok) {
     remove_folder(saver->folder_fd, temporary);
     unlinkat(saver->folder_fd, ".latest", 0);
+    const SaveMark mark = {.step = step, .seed = seed};
+    status = tensor_files_missing_room(saver->files, saver->folder_fd,
+                                       saver->metadata, saver->n_metadata,
+                                       &mark, status);
     return status_make(status.code, "cannot save step %lld in '%s': %s",
                        (long long)step, saver->folder, status.message);
   }

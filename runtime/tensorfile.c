@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { HASH_DIGITS = 16 };
@@ -83,7 +84,7 @@ TensorFiles *tensor_files_create(Arena *arena, const StoredTensor *tensors,
   return files;
 }
 
-int64_t tensor_files_bytes(const TensorFiles *files) {
+static int64_t total_bytes(const TensorFiles *files) {
   int64_t total = 0;
   for (int i = 0; i < files->n; i++) total += bytes_of(&files->tensors[i]);
   return total;
@@ -262,14 +263,14 @@ static uint64_t save_of(const TensorFiles *files, const Common *common) {
   return save;
 }
 
-static Status write_index(TensorFiles *files, const Common *common, int folder,
-                          uint64_t save) {
+static void make_index(TensorFiles *files, const Common *common,
+                       uint64_t save) {
   Text *text = &files->header;
   Common index = {.mark = common->mark};
   SaveMarkTexts room;
   text->n = 0;
   text_printf(text, "{\"metadata\":{\"total_size\":%lld",
-              (long long)tensor_files_bytes(files));
+              (long long)total_bytes(files));
   collect_texts(files, &index, 0, save, &room);
   if (files->n_texts > 0) text_add(text, ",");
   add_texts(files);
@@ -282,10 +283,57 @@ static Status write_index(TensorFiles *files, const Common *common, int folder,
     text_printf(text, ":\"%s\"", name);
   }
   text_add(text, "}}\n");
+}
+
+static Status write_index(TensorFiles *files, const Common *common, int folder,
+                          uint64_t save) {
+  make_index(files, common, save);
+  const Text *text = &files->header;
   int fd = file_create_at(folder, TENSOR_INDEX_NAME);
   if (fd < 0) return status_errno(errno, "cannot create the index");
   return file_sync_and_close(
       fd, file_write_at(fd, text->data, (int64_t)text->n, 0));
+}
+
+/* ---- room ---- */
+
+static int64_t rounded_up(int64_t n, int64_t block) {
+  return (n + block - 1) / block * block;
+}
+
+/* What all files take on a disk with such blocks. */
+static int64_t bytes_on_disk(TensorFiles *files, const Common *common,
+                             int64_t block) {
+  int64_t total = 0;
+  for (int file = 1; file <= files->n_files; file++) {
+    make_header(files, common, file, 0);
+    int64_t n = 8 + (int64_t)files->header.n;
+    for (int i = 0; i < files->n; i++)
+      if (files->file_of[i] == file) n += bytes_of(&files->tensors[i]);
+    total += rounded_up(n, block);
+  }
+  if (files->is_single) return total;
+  make_index(files, common, 0);
+  return total + rounded_up((int64_t)files->header.n, block);
+}
+
+Status tensor_files_missing_room(TensorFiles *files, int folder,
+                                 const StoredText *metadata, int n_metadata,
+                                 const SaveMark *mark, Status status) {
+  const Common common = {metadata, n_metadata, mark};
+  struct statvfs disk;
+  if (status.code != STATUS_io || fstatvfs(folder, &disk) != 0 ||
+      disk.f_frsize == 0)
+    return status;
+  int64_t block = (int64_t)disk.f_frsize;
+  int64_t room = (int64_t)disk.f_bavail * block;
+  int64_t wanted = bytes_on_disk(files, &common, block);
+  if (room >= wanted) return status;
+  return status_make(status.code,
+                     "%s; its files take %lld bytes, and %lld are free: %lld "
+                     "are missing",
+                     status.message, (long long)wanted, (long long)room,
+                     (long long)(wanted - room));
 }
 
 static Status in_file(Status status, const char *name) {

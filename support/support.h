@@ -312,7 +312,23 @@ double init_value(Init init, uint64_t key, uint64_t index);
 void init_fill(Arena *scratch, Init init, uint64_t key, const int64_t *sizes,
                int rank, double *out);
 
-/* ---- file.c, dylib.c: not compiled for wasm32-wasi ---- */
+/* ---- folder.c, file.c, dylib.c: not compiled for wasm32-wasi ---- */
+
+/* Makes BESIDE.unfinished-XXXXXX and locks it: *out_lock is a descriptor to be
+ * closed in the end, or -1 on a disk without locks. */
+Status folder_create_unfinished(Arena *arena, const char *beside,
+                                const char **out_path, int *out_lock);
+bool folder_is_unfinished(const char *name);
+/* Visits the folders of this name in `folder` whose process is gone: they are
+ * locked for the visit, which may remove them. */
+void folder_each_abandoned(Arena *arena, const char *folder,
+                           void (*visit)(void *user, const char *path,
+                                         const char *name),
+                           void *user);
+/* A descriptor that holds a folder, for children too if `by_children`; or -1:
+ * EWOULDBLOCK, another process holds it; ENOENT, it is gone; otherwise this
+ * disk has no locks. */
+int folder_hold(const char *path, bool by_children);
 
 /* Reads a whole regular file of at most `limit` bytes into the arena, with a
  * NUL behind it. */

@@ -8,6 +8,7 @@
 #include "tools/convert.h"
 #include "tools/tools.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -87,18 +88,33 @@ static Status check_hashes(Tool *tool, const Checkpoint *from) {
 
 typedef struct Output {
   const char *path, *temporary; /* names; the second lies in the first */
-  int folder, inner;            /* descriptors */
+  int folder, inner, lock;      /* descriptors */
   const TensorFiles *files;
 } Output;
+
+/* What a conversion that was killed has left here: files in a folder. */
+static void remove_abandoned(void *user, const char *path, const char *name) {
+  (void)user;
+  if (strncmp(name, ".unfinished-", 12) != 0) return;
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
+  if (!list) return;
+  for (struct dirent *entry; (entry = readdir(list));)
+    if (is_plain_file_name(entry->d_name)) unlinkat(fd, entry->d_name, 0);
+  closedir(list);
+  rmdir(path);
+}
 
 static Status open_output(Tool *tool, Output *out) {
   TRY(file_make_dirs(out->path));
   out->folder = open(out->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (out->folder < 0)
     return status_errno(errno, "cannot open folder '%s'", out->path);
-  char *inner = arena_printf(tool->arena, "%s/.unfinished-XXXXXX", out->path);
-  if (!mkdtemp(inner))
-    return status_errno(errno, "cannot make a folder in '%s'", out->path);
+  folder_each_abandoned(tool->arena, out->path, remove_abandoned, NULL);
+  const char *inner;
+  TRY(folder_create_unfinished(tool->arena,
+                               arena_printf(tool->arena, "%s/", out->path),
+                               &inner, &out->lock));
   out->temporary = strrchr(inner, '/') + 1;
   out->inner = openat(out->folder, out->temporary,
                       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -142,7 +158,7 @@ static void close_output(Output *out) {
     close(out->inner);
   }
   if (out->temporary) unlinkat(out->folder, out->temporary, AT_REMOVEDIR);
-  if (out->folder >= 0) close(out->folder);
+  if (out->lock >= 0) close(out->lock);
 }
 
 /* "pt" is what the field's readers ask for. */
@@ -156,8 +172,11 @@ static Status write_output(Tool *tool, const Conversion *conversion,
   Mover mover = {.conversion = conversion,
                  .current = -1,
                  .values = value_report_create(tool->arena)};
-  Output output = {
-      .path = tool->options.output, .folder = -1, .inner = -1, .files = files};
+  Output output = {.path = tool->options.output,
+                   .folder = -1,
+                   .inner = -1,
+                   .lock = -1,
+                   .files = files};
   Status status = open_output(tool, &output);
   if (status.code == STATUS_ok)
     status =
@@ -167,6 +186,10 @@ static Status write_output(Tool *tool, const Conversion *conversion,
   value_report_print(&mover.values, conversion->from->given);
   mover_close(&mover);
   close_output(&output);
+  if (output.folder < 0) return status;
+  status = tensor_files_missing_room(files, output.folder, metadata,
+                                     ARRAY_LENGTH(metadata), NULL, status);
+  close(output.folder);
   return status;
 }
 

@@ -8,29 +8,12 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define PREFIX "run-"
-
-/* A descriptor that holds the folder, or -1: EWOULDBLOCK, another holds it;
- * ENOENT, it is gone; otherwise this disk has no locks. */
-static int hold(const char *path) {
-  int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-  if (fd < 0) return -1;
-  int error = flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
-  struct stat info;
-  if (!error && lstat(path, &info) != 0) error = ENOENT;
-  if (!error) return fd;
-  close(fd);
-  errno = error;
-  return -1;
-}
 
 static void remove_abandoned(Tool *tool, const char *base) {
   DIR *folder = opendir(base);
@@ -38,7 +21,7 @@ static void remove_abandoned(Tool *tool, const char *base) {
   for (struct dirent *entry; (entry = readdir(folder));) {
     if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0) continue;
     const char *path = arena_printf(tool->arena, "%s/%s", base, entry->d_name);
-    int fd = hold(path);
+    int fd = folder_hold(path, true);
     if (fd < 0) continue;
     codegen_remove_tree(tool->arena, path);
     close(fd);
@@ -59,7 +42,8 @@ const char *tool_scratch_folder(Tool *tool, const char *cache) {
       return NULL;
     }
     /* Another run may have taken it for an abandoned one just now. */
-    if (hold(path) >= 0 || (errno != EWOULDBLOCK && errno != ENOENT))
+    if (folder_hold(path, true) >= 0 ||
+        (errno != EWOULDBLOCK && errno != ENOENT))
       return path;
   }
 }

@@ -72,6 +72,19 @@ convert big.safetensors --map big.map -o small 2>err || { cat err; fail "behind 
 [ "$(data_of small/model.safetensors)" = WXYZ ] || fail "behind 2 GiB: other data"
 [ "$(stat -c %s small/model.safetensors)" -lt 1000 ] || fail "a dropped tensor was written"
 
+# A full disk: how many bytes are missing.
+if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
+  n=40000
+  head -c $((4 * n)) /dev/zero | st much.safetensors "{\"a\":{\"dtype\":\"F32\",\"shape\":[$n],\"data_offsets\":[0,$((4 * n))]}}"
+  echo 'a = b' >same.map
+  mkdir disk
+  unshare -m bash -c "mount -t tmpfs -o size=100k none disk && '$dnnc' convert much.safetensors --map same.map -o disk --quiet; code=\$?; ls -A disk >left; exit \$code" 2>err
+  [ $? = 3 ] || { cat err; fail "full disk: not exit 3"; }
+  grep -qx "dnnc: error: 'model.safetensors': cannot write: No space left on device; its files take 163840 bytes, and 102400 are free: 61440 are missing" err ||
+    { cat err; fail "full disk: another message"; }
+  [ ! -s left ] || fail "full disk: something is left: $(cat left)"
+fi
+
 # Headers that lie.
 one='{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
 echo 'a: [X] = b: [X]' >one.map

@@ -100,6 +100,8 @@ if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
     '$work/m.bundle/run' --data '$root' --json --steps 1000" >full.json 2>full.err
   [ $? = 3 ] || { cat full.err; fail "full disk: not exit 3"; }
   grep -qi 'space' full.err || { cat full.err; fail "full disk: no message"; }
+  grep -q 'its files take [0-9]* bytes, and [0-9]* are free: [0-9]* are missing' full.err ||
+    { cat full.err; fail "full disk: the missing bytes are not named"; }
   [ "$(grep -c '"step":' full.json)" -gt 250 ] || fail "full disk: stopped at the first failure"
   # Where the compiler has no room even for its messages, ours says so.
   unshare -m bash -c "mount -t tmpfs -o size=600k none small &&
