@@ -393,12 +393,13 @@ static int start(Run *run) {
   run->sample = program_code(program, "sample");
   run->seed =
       run->options.has_seed ? run->options.seed : program->settings.seed;
-  run->saved = run->evaluated = -1;
+  run->saved = run->evaluated = run->compared = -1;
   run->loss = NAN; /* until a step was made */
   int n = program->settings.n_metrics;
   run->metrics = ARENA_ARRAY(run->arena, double, n);
   run->metric_values = ARENA_ARRAY(run->arena, float, n);
   int code = run_agree(run, check_program(run));
+  if (!code) code = replicas_check_builds(run);
   if (!code) code = run_agree(run, open_device(run));
   if (!code) code = run_agree(run, open_data(run));
   if (!code) code = run_agree(run, open_saver(run));

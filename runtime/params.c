@@ -167,11 +167,6 @@ static void add_to_sha(void *user, const void *data, size_t n) {
   sha256_add(user, data, n);
 }
 
-static void add_to_hash(void *user, const void *data, size_t n) {
-  uint64_t *hash = user;
-  *hash = hash_bytes(data, n, *hash);
-}
-
 Status params_sha256(Arena *arena, const DnnProgram *program, Device *device,
                      char out_hex[65]) {
   Sha256 sha;
@@ -179,10 +174,4 @@ Status params_sha256(Arena *arena, const DnnProgram *program, Device *device,
   TRY(walk(arena, program, device, add_to_sha, &sha));
   sha256_end(&sha, out_hex);
   return STATUS_OK;
-}
-
-Status params_hash(Arena *arena, const DnnProgram *program, Device *device,
-                   uint64_t *out) {
-  *out = 0;
-  return walk(arena, program, device, add_to_hash, out);
 }

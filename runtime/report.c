@@ -217,20 +217,9 @@ void poison_look(Run *run) {
 /* ---- the end ---- */
 
 typedef struct Last {
-  uint64_t hash;
   int64_t peak_bytes, poison_top;
   char sha[65];
-  bool is_whole; /* parameters are replicas */
 } Last;
-
-static bool are_replicas(const DnnProgram *program) {
-  for (int i = 0; i < program->n_tensors; i++)
-    if (program->tensors[i].role == DNN_PARAM &&
-        tensor_local_elements(&program->tensors[i]) !=
-            tensor_elements(&program->tensors[i]))
-      return false;
-  return true;
-}
 
 static void print_memory(const Run *run) {
   int64_t bytes[N_CAUSES];
@@ -286,11 +275,9 @@ static void print_json_end(const Run *run, const Last *all) {
 }
 
 static Status gather_last(Run *run, Last *own, Last *all) {
-  own->is_whole = are_replicas(run->program);
   own->peak_bytes = report_peak_resident();
   poison_look(run);
   own->poison_top = run->poison_top;
-  TRY(params_hash(run->arena, run->program, run->device, &own->hash));
   if (run->options.json)
     TRY(params_sha256(run->arena, run->program, run->device, own->sha));
   if (run->trace)
@@ -304,15 +291,6 @@ int report_end(Run *run) {
   Last *all = ARENA_ARRAY(run->arena, Last, world);
   int code = run_agree(run, gather_last(run, &own, all));
   if (code) return code;
-  for (int i = 1; i < world && own.is_whole; i++)
-    if (all[i].hash != all[0].hash) {
-      if (run->comm->rank == 0)
-        fprintf(stderr,
-                "fault: ranks 0 and %d hold different parameters after step "
-                "%lld\n",
-                i, (long long)run->done);
-      return EXIT_fault;
-    }
   if (run->comm->rank != 0) return EXIT_done;
   if (speaks(run) && run->saved == run->done)
     fprintf(stderr, "saved %s/step-%08lld\n", run->program->settings.save,

@@ -54,6 +54,7 @@ typedef struct Run {
   int64_t total, last; /* steps of the schedule, and of this run */
   int64_t done;        /* steps made */
   int64_t saved;       /* step of the newest checkpoint; -1: none */
+  int64_t compared;    /* step after which replicas were compared; -1 */
   int n_failed_saves;  /* in a row */
   float loss, norm, rate;
   float scale; /* dynamic loss scale after the last step; 0: none */
@@ -76,6 +77,13 @@ typedef struct Run {
 int run_agree(Run *run, Status status);
 int status_exit_code(Status status);
 Stop run_pending_stop(Run *run);
+
+/* ---- replicas.c: all ranks call these together; exit code, 0: equal ---- */
+
+/* Program and options are those of rank 0. */
+int replicas_check_builds(Run *run);
+/* So are all tensors that are saved; once after each step. */
+int replicas_compare(Run *run);
 
 /* ---- train.c ---- */
 

@@ -331,9 +331,6 @@ Status params_init(Arena *arena, const DnnProgram *program, Device *device,
 /* SHA-256 of all parameters as stored, in path order. */
 Status params_sha256(Arena *arena, const DnnProgram *program, Device *device,
                      char out_hex[65]);
-/* A quick hash of the same bytes. */
-Status params_hash(Arena *arena, const DnnProgram *program, Device *device,
-                   uint64_t *out);
 
 /* ---- main of a rank executable: bundle's run options ---- */
 int rank_main(int argc, char **argv, const DnnProgram *program);

@@ -235,9 +235,11 @@ static int train(Run *run) {
       return explain_not_finite(run, t);
     run->done = t;
     report_step(run, t, ns);
-    int code = EXIT_done;
-    if (is_due(settings->eval_every, t) && !run->stop) code = run_evaluate(run);
-    if (!code && is_due(settings->save_every, t)) code = save(run);
+    bool evaluates = is_due(settings->eval_every, t) && !run->stop;
+    bool saves = is_due(settings->save_every, t);
+    int code = evaluates || saves ? replicas_compare(run) : EXIT_done;
+    if (!code && evaluates) code = run_evaluate(run);
+    if (!code && saves) code = save(run);
     if (code) return code;
   }
   return EXIT_done;
@@ -250,6 +252,7 @@ static int stop_code(const Run *run) {
 
 int run_train(Run *run) {
   int code = train(run);
+  if (!code) code = replicas_compare(run);
   if (code) return code;
   code = save_last(run);
   if (code) return code;
