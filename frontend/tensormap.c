@@ -25,7 +25,7 @@ typedef struct Reader {
   MapEither either; /* the one that is open */
 } Reader;
 
-enum { MAX_TERMS = 64, MAX_WILDCARDS = 4 };
+enum { MAX_TERMS = 64, MAX_WILDCARDS = 4, MAX_LINES = 65536 };
 
 /* ---- characters ---- */
 
@@ -360,6 +360,17 @@ static void read_range_line(Reader *reader) {
 
 /* ---- groups ---- */
 
+/* Groups written out make few lines of text many; `begin`: where one begins. */
+static bool has_room(Reader *reader, uint32_t begin, const int *sizes, int n) {
+  const TensorMap *map = reader->map;
+  int64_t lines = map->rules.n + map->dropped.n, product = 1;
+  for (int i = 0; i < n; i++) product *= sizes[i];
+  if (lines + product <= MAX_LINES) return true;
+  complain(reader, begin, "at most 65536 lines, groups written out");
+  reader->at = reader->n; /* the next ones would say it again */
+  return false;
+}
+
 /* Steps through the members of groups, the last the fastest. */
 static bool next_members(int *members, const int *sizes, int n) {
   for (int i = n - 1; i >= 0; i--) {
@@ -382,6 +393,7 @@ static void read_drop_line(Reader *reader) {
     if (stars > MAX_WILDCARDS) complain(reader, begin, "at most four '*'");
     if (reader->failed) return;
     int n = pattern_groups(pattern, sizes, MAP_MAX_LETTERS);
+    if (!has_room(reader, begin, sizes, n)) return;
     do {
       const char *name = pattern_expand(arena, pattern, members);
       term.pattern = name_intern(reader->module->names, name);
@@ -434,10 +446,8 @@ static void add_rules(Reader *reader, const MapRule *read) {
   int sizes[MAP_MAX_LETTERS], members[MAP_MAX_LETTERS] = {0};
   int n =
       pattern_groups(read->side[0].terms[0].pattern, sizes, MAP_MAX_LETTERS);
-  if (!check_groups(reader, read, n, sizes)) {
-    reader->failed = true;
-    return;
-  }
+  if (!check_groups(reader, read, n, sizes)) reader->failed = true;
+  if (reader->failed || !has_room(reader, read->span.begin, sizes, n)) return;
   do {
     MapRule rule = *read;
     for (int s = 0; n > 0 && s < 2; s++)
