@@ -1,12 +1,12 @@
 """Records the names and shapes of checkpoints of torchvision and Hugging Face,
-and what three of their models compute.
+and what some of their models compute.
 
     python3 torch_names.py      (needs torch, torchvision, transformers, numpy)
 
 torch_names.txt.gz: for every model a line "== NAME" and a line for each tensor
 of its state_dict, "F32 conv1.weight 64 3 7 7".  Tensors that share memory with
 another one are left out, as save_pretrained does.
-predict_NAME.npy: the results in f64 of models whose parameters and inputs come
+predict_NAME.npy: results in f64 of models whose parameters and inputs come
 from a formula, which tests/e2e/torch_names.c has too; the check of both is
 tests/e2e/predict_reference.sh.
 """
@@ -29,6 +29,13 @@ def vision(name, **kw):
         return getattr(torchvision.models, name)(**kw)
 
 
+def real(name):
+    kw = {}
+    if name in ("googlenet", "inception_v3"):
+        kw = dict(init_weights=False)
+    return getattr(torchvision.models, name)(**kw)
+
+
 def hugging(kind, config, **kw):
     with torch.device("meta"):
         return getattr(transformers, kind)(getattr(transformers, config)(**kw))
@@ -40,6 +47,9 @@ VGGS = [f"vgg{n}{bn}" for n in (11, 13, 16, 19) for bn in ("", "_bn")]
 DENSENETS = ["densenet121", "densenet161", "densenet169", "densenet201"]
 SMALL_GPT2 = dict(vocab_size=96, n_positions=16, n_embd=32, n_layer=3, n_head=4,
                   bos_token_id=None, eos_token_id=None)
+SMALL_BERT = dict(vocab_size=96, max_position_embeddings=16, hidden_size=32,
+                  num_hidden_layers=2, num_attention_heads=4,
+                  intermediate_size=128)
 OTHERS = ["alexnet", "mobilenet_v2", "squeezenet1_0", "vit_b_16", "vit_b_32",
           "vit_l_16"]
 
@@ -56,6 +66,7 @@ def models():
         yield name, hugging(kind, "BertConfig", num_hidden_layers=3)
     yield "gpt2", hugging("GPT2LMHeadModel", "GPT2Config")
     yield "gpt2_small", hugging("GPT2LMHeadModel", "GPT2Config", **SMALL_GPT2)
+    yield "bert_small", hugging("BertForMaskedLM", "BertConfig", **SMALL_BERT)
 
 
 def tied_names(model):
@@ -109,23 +120,24 @@ def fill(model):
 
 # ---- results ----
 
-def record(name, model, x, result=lambda y: y):
+def record(name, model, x, result=lambda y: y, **more):
     fill(model)
     with torch.no_grad():
-        wide = result(model(x.double() if x.is_floating_point() else x)).numpy()
-        narrow = result(model.float()(x)).numpy()
+        wide = result(model(x.double() if x.is_floating_point() else x,
+                            **more)).numpy()
+        narrow = result(model.float()(x, **more)).numpy()
     error = max(np.linalg.norm(a - b) / np.linalg.norm(b)
                 for a, b in zip(narrow, wide))
-    apart = np.linalg.norm(wide[0] - wide[1]) / np.linalg.norm(wide[0])
+    apart = np.linalg.norm(wide[0] - wide[-1]) / np.linalg.norm(wide[0])
     print(f"{name}: {wide.shape}, deviation {wide.std():.3g}, "
           f"records apart by {apart:.2g}, "
           f"PyTorch's own f32 is off by {error:.2g}")
     np.save(f"predict_{name}.npy", wide)
 
 
-def images(n):
+def images(n, side=224):
     return torch.from_numpy(
-        uniform("images", (n, 3, 224, 224), 0).astype("f4"))
+        uniform("images", (n, 3, side, side), 0).astype("f4"))
 
 
 def tokens(n, T, below):
@@ -140,6 +152,13 @@ def record_results():
                                      attn_implementation="eager")
     record("gpt2_small", transformers.GPT2LMHeadModel(config),
            tokens(3, 16, 96), lambda y: y.logits)
+    config = transformers.BertConfig(**SMALL_BERT, attn_implementation="eager")
+    record("bert_small", transformers.BertForMaskedLM(config),
+           tokens(3, 16, 96), lambda y: y.logits,
+           token_type_ids=tokens(3, 16, 2))
+    for name in ("densenet121", "mobilenet_v2", "squeezenet1_0", "googlenet"):
+        record(name, real(name), images(1))
+    record("inception_v3", real("inception_v3"), images(1, 299))
 
 
 if __name__ == "__main__":
