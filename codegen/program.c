@@ -407,17 +407,46 @@ static void add_data(Printer *printer) {
   text_add(out, "  {.name = 0}};\n");
 }
 
+static void add_metric(Printer *printer, const Metric *metric,
+                       const char *parts, int index) {
+  Text *out = printer->out;
+  text_add(out, "{.name = ");
+  add_string(out, metric->name);
+  text_printf(out,
+              ", .formula = %d, .average = %d, .single = %" PRId64
+              ", .n_parts = %d, .parts = %s_%d}",
+              (int)metric->formula, (int)metric->average, metric->single,
+              metric->n_parts, parts, index);
+}
+
+static void add_parts(Printer *printer, const Metric *metric, const char *parts,
+                      int index) {
+  Text *out = printer->out;
+  text_printf(out, "static const DnnMetricPart %s_%d[] = {\n", parts, index);
+  for (int i = 0; i < metric->n_parts; i++) {
+    text_add(out, "  {.sum = ");
+    add_string(out, metric->parts[i].sum);
+    text_add(out, ", .count = ");
+    add_string(out, metric->parts[i].count);
+    text_add(out, ", .factor = ");
+    text_add_real(out, metric->parts[i].factor);
+    text_add(out, "},\n");
+  }
+  text_add(out, "  {.sum = 0}};\n");
+}
+
 static void add_metrics(Printer *printer) {
   const TrainSettings *settings = &printer->input->model->settings;
-  text_add(printer->out, "static const char *const metrics[] = {");
-  for (int i = 0; i < settings->n_metrics; i++) {
-    add_string(printer->out, settings->metrics[i]);
-    text_add(printer->out, ", ");
-  }
-  text_add(printer->out, "0};\nstatic const uint8_t metric_is_exp[] = {");
+  add_parts(printer, &settings->validation, "loss_parts", 0);
   for (int i = 0; i < settings->n_metrics; i++)
-    text_printf(printer->out, "%d, ", settings->metric_is_exp[i]);
-  text_add(printer->out, "0};\n");
+    add_parts(printer, &settings->metrics[i], "metric_parts", i);
+  text_add(printer->out, "static const DnnMetric metrics[] = {\n");
+  for (int i = 0; i < settings->n_metrics; i++) {
+    text_add(printer->out, "  ");
+    add_metric(printer, &settings->metrics[i], "metric_parts", i);
+    text_add(printer->out, ",\n");
+  }
+  text_add(printer->out, "  {.name = 0}};\n");
 }
 
 static void add_settings(Printer *printer) {
@@ -441,10 +470,11 @@ static void add_settings(Printer *printer) {
   add_string(out, settings->save);
   text_printf(out,
               ", .checked = %d, .items = \"%s\", .items_per_sample = %" PRId64
-              ", .n_metrics = %d, .metrics = metrics, "
-              ".metric_is_exp = metric_is_exp},\n",
+              ", .n_metrics = %d, .metrics = metrics, .validation = ",
               settings->is_checked, model->items_are_tokens ? "tok" : "samples",
               model->items_per_sample, settings->n_metrics);
+  add_metric(printer, &settings->validation, "loss_parts", 0);
+  text_add(out, "},\n");
 }
 
 static bool fills_caches(const ProgramInput *input) {

@@ -1,6 +1,5 @@
 /*
- * builtins_loss.c -- losses and metrics, written in products, reductions and
- * pointwise operators.
+ * builtins_loss.c -- losses, written in reductions and pointwise operators.
  */
 #include "frontend/internal.h"
 
@@ -24,7 +23,7 @@ static bool same_dims(BuiltinCall *call, Val a, Val b, int at) {
 }
 
 /* Logits x over V and integers y: y must have the dims of x but V. */
-static bool check_classes(BuiltinCall *call) {
+bool loss_check_classes(BuiltinCall *call) {
   Elab *e = call->e;
   if (!arg_tensor(call, 0) || !arg_tensor(call, 1) ||
       !arg_dims(call, 2, 0, true))
@@ -43,7 +42,7 @@ static bool check_classes(BuiltinCall *call) {
   return false;
 }
 
-static Val positions(Elab *e, Val x, Name dim) {
+Val loss_positions(Elab *e, Val x, Name dim) {
   int64_t size = type_size(elab_type(e, x), dim);
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
@@ -51,30 +50,103 @@ static Val positions(Elab *e, Val x, Name dim) {
   return elab_emit(e, OP_iota, NULL, 0, &attrs);
 }
 
-/* The logit at y: the sum over V of x where the position is y. */
-static Val pick(Elab *e, Val x, Val y, Name dim) {
-  Val chosen = pointwise2(e, OP_eq, y, positions(e, x, dim));
+/* The element of x at y: the sum over V of x where the position is y. */
+Val loss_pick(Elab *e, Val x, Val y, Name dim) {
+  Val chosen = pointwise2(e, OP_eq, y, loss_positions(e, x, dim));
   return elab_reduce(e, OP_sum,
                      pointwise3(e, OP_select, chosen, x, val_real(0)), &dim, 1);
 }
 
-/* Mean over the y that are not `ignore`; 0 if there is none. */
-static Val mean_kept(Elab *e, Val each, Val y, Val ignore) {
-  Val keep = pointwise2(e, OP_ne, y, ignore);
-  Val kept = pointwise3(e, OP_select, keep, each, val_real(0));
-  Val n = elab_reduce_all(e, OP_sum, elab_cast(e, keep, DT_f32));
-  return pointwise2(e, OP_div, elab_reduce_all(e, OP_sum, kept),
-                    pointwise2(e, OP_maximum, n, val_real(1)));
+/* ---- arguments ---- */
+
+bool arg_ignore(BuiltinCall *call, int at) {
+  Val ignore = call->args[at];
+  if (ignore.kind == VAL_none || ignore.kind == VAL_int) return true;
+  arg_wrong(call, at, "a whole number or none");
+  return false;
 }
 
-static Val cross_entropy(BuiltinCall *call, double smooth) {
+/* A number for each class as a tensor [dim]. */
+static bool weights_of_list(BuiltinCall *call, int at, Name dim, int64_t size) {
+  Elab *e = call->e;
+  const ValList *list = call->args[at].list;
+  if (list->n != size) {
+    arg_wrong(call, at,
+              arena_printf(e->arena, "a tensor [%s] or a list of %lld numbers",
+                           dim, (long long)size));
+    return false;
+  }
+  for (int i = 0; i < list->n; i++) {
+    Val item = list->items[i];
+    if (val_is_number(item) && val_to_real(item) >= 0) continue;
+    call->args[at] = item;
+    arg_wrong(call, at, "numbers of at least 0");
+    return false;
+  }
+  Val *items = ARENA_ARRAY(e->arena, Val, list->n);
+  for (int i = 0; i < list->n; i++)
+    items[i] =
+        elab_broadcast(e, elab_number(e, DT_f32, val_to_real(list->items[i])),
+                       &dim, &(int64_t){1}, 1);
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, dim);
+  call->args[at] =
+      list->n == 1 ? items[0] : elab_emit(e, OP_concat, items, list->n, &attrs);
+  return val_is_tensor(call->args[at]);
+}
+
+/* Weights of the classes along `dim` of x, or none. */
+static bool arg_weights(BuiltinCall *call, int at, Name dim) {
+  Elab *e = call->e;
+  int64_t size = type_size(elab_type(e, call->args[0]), dim);
+  if (call->args[at].kind == VAL_none) return true;
+  if (call->args[at].kind == VAL_list)
+    return weights_of_list(call, at, dim, size);
+  const char *wanted =
+      arena_printf(e->arena, "a tensor [%s] or a list of %lld numbers", dim,
+                   (long long)size);
+  if (val_is_tensor(call->args[at])) {
+    const Type *type = elab_type(e, call->args[at]);
+    if (type->rank == 1 && type->dims[0].name == dim &&
+        type->dims[0].size == size && arg_real_tensor(call, at)) {
+      widen(call, at);
+      return true;
+    }
+  }
+  arg_wrong(call, at, wanted);
+  return false;
+}
+
+/* ---- means over what counts ---- */
+
+/* Mean over the y that are not `ignore`, each with its weight (none: 1); 0 if
+ * there is none. */
+static Val mean_kept(Elab *e, Val each, Val y, Val ignore, Val weight) {
+  bool has_weight = weight.kind != VAL_none;
+  Val count = weight;
+  if (ignore.kind == VAL_int) {
+    Val keep = pointwise2(e, OP_ne, y, ignore);
+    each = pointwise3(e, OP_select, keep, each, val_real(0));
+    count = has_weight ? pointwise3(e, OP_select, keep, weight, val_real(0))
+                       : elab_cast(e, keep, DT_f32);
+  }
+  Val n = elab_reduce_all(e, OP_sum, count);
+  Val sum = elab_reduce_all(e, OP_sum, each);
+  Val divisor = has_weight ? pointwise3(e, OP_select,
+                                        pointwise2(e, OP_eq, n, val_real(0)),
+                                        val_real(1), n)
+                           : pointwise2(e, OP_maximum, n, val_real(1));
+  return elab_ratio(e, pointwise2(e, OP_div, sum, divisor), sum, n);
+}
+
+/* ---- cross entropy ---- */
+
+Val loss_cross_entropy(BuiltinCall *call, double smooth, Val weight) {
   Elab *e = call->e;
   Val x = call->args[0], y = call->args[1], ignore = call->args[3];
-  if (ignore.kind != VAL_none && ignore.kind != VAL_int)
-    return arg_wrong(call, 3, "a whole number or none");
   Name dim = call->dims[2].names[0];
   Val logsum = elab_reduce(e, OP_logsumexp, x, &dim, 1);
-  Val target = pick(e, x, y, dim);
+  Val target = loss_pick(e, x, y, dim);
   if (smooth > 0) { /* nodes in one order, whatever compiler made this */
     Val rest =
         pointwise2(e, OP_mul, elab_mean(e, x, &dim, 1), val_real(smooth));
@@ -83,76 +155,189 @@ static Val cross_entropy(BuiltinCall *call, double smooth) {
   }
   Val each = pointwise2(e, OP_sub, logsum, target);
   each = elab_checked(e, each, y, type_size(elab_type(e, x), dim));
-  return ignore.kind == VAL_int ? mean_kept(e, each, y, ignore)
+  return ignore.kind == VAL_int ? mean_kept(e, each, y, ignore, weight)
                                 : elab_mean_all(e, each);
+}
+
+/* Of each position: (1 - s) w[y] loss[y] + s / V sum over k of w[k] loss[k],
+ * where loss[k] is logsum - x[k]; divided by the sum of w[y]. */
+static Val weighted_cross_entropy(BuiltinCall *call, double smooth,
+                                  Val weight) {
+  Elab *e = call->e;
+  Val x = call->args[0], y = call->args[1];
+  Name dim = call->dims[2].names[0];
+  int64_t size = type_size(elab_type(e, x), dim);
+  Val logsum = elab_reduce(e, OP_logsumexp, x, &dim, 1);
+  Val own = loss_pick(e, weight, y, dim);
+  Val each = pointwise2(e, OP_mul, own,
+                        pointwise2(e, OP_sub, logsum, loss_pick(e, x, y, dim)));
+  if (smooth > 0) {
+    Val losses =
+        pointwise2(e, OP_mul, weight, pointwise2(e, OP_sub, logsum, x));
+    Val all = elab_reduce(e, OP_sum, losses, &dim, 1);
+    all = pointwise2(e, OP_mul, all, val_real(smooth / (double)size));
+    each = pointwise2(e, OP_mul, each, val_real(1 - smooth));
+    each = pointwise2(e, OP_add, each, all);
+  }
+  each = elab_checked(e, each, y, size);
+  return mean_kept(e, each, y, call->args[3], own);
+}
+
+/* y holds the probability of each class: a mean over the positions. */
+static Val soft_cross_entropy(BuiltinCall *call, double smooth, Val weight) {
+  Elab *e = call->e;
+  Val x = call->args[0], y = call->args[1];
+  Name dim = call->dims[2].names[0];
+  double size = (double)type_size(elab_type(e, x), dim);
+  if (smooth > 0) {
+    y = pointwise2(e, OP_mul, y, val_real(1 - smooth));
+    y = pointwise2(e, OP_add, y, val_real(smooth / size));
+  }
+  if (weight.kind != VAL_none) y = pointwise2(e, OP_mul, y, weight);
+  Val logp = elab_reduce(e, OP_log_softmax, x, &dim, 1);
+  Val each = elab_reduce(e, OP_sum, pointwise2(e, OP_mul, y, logp), &dim, 1);
+  return pointwise1(e, OP_neg, elab_mean_all(e, each));
+}
+
+/* Targets with the dims of the logits. */
+static bool check_soft(BuiltinCall *call) {
+  if (!arg_dims(call, 2, 0, true) || !arg_class(call, 0, CLASS_REAL) ||
+      !same_dims(call, call->args[0], call->args[1], 1))
+    return false;
+  widen(call, 0);
+  widen(call, 1);
+  if (call->args[3].kind == VAL_none) return true;
+  diag(call->e->diags, DIAG_ignore_soft, call->exprs[3]->span,
+       expr_describe(call->e, call->exprs[1]));
+  return false;
 }
 
 Val builtin_cross_entropy(BuiltinCall *call) {
   double smooth;
-  if (!check_classes(call) || !arg_real(call, 4, &smooth)) return POISON;
+  Elab *e = call->e;
+  if (!arg_tensor(call, 0) || !arg_tensor(call, 1) || !arg_ignore(call, 3))
+    return POISON;
+  const Type *x = elab_type(e, call->args[0]), *y = elab_type(e, call->args[1]);
+  bool is_soft = dtype_class(y->dtype) == CLASS_REAL && y->rank >= x->rank;
+  if (!(is_soft ? check_soft(call) : loss_check_classes(call))) return POISON;
+  if (!arg_real(call, 4, &smooth)) return POISON;
   if (!(smooth >= 0 && smooth <= 1)) return arg_wrong(call, 4, "in 0..1");
-  return cross_entropy(call, smooth);
+  if (!arg_weights(call, 5, call->dims[2].names[0])) return POISON;
+  Val weight = call->args[5];
+  if (is_soft) return soft_cross_entropy(call, smooth, weight);
+  return weight.kind == VAL_none ? loss_cross_entropy(call, smooth, weight)
+                                 : weighted_cross_entropy(call, smooth, weight);
 }
 
-/* The runtime takes exp of the mean over the whole evaluation, not here of the
- * mean over a batch (add_metrics). */
-Val builtin_perplexity(BuiltinCall *call) {
-  if (call->x != call->e->metric) {
-    diag(call->e->diags, DIAG_only_metric, call->x->span, call->builtin->name);
-    return POISON;
-  }
-  return check_classes(call) ? cross_entropy(call, 0) : POISON;
+/* ---- losses of differences ---- */
+
+/* Two reals of the same dims, in at least f32. */
+static bool check_pair(BuiltinCall *call) {
+  if (!arg_real_tensor(call, 0) || !arg_real_tensor(call, 1) ||
+      !same_dims(call, call->args[0], call->args[1], 1))
+    return false;
+  widen(call, 0);
+  widen(call, 1);
+  return true;
 }
 
 Val builtin_mse(BuiltinCall *call) {
   Elab *e = call->e;
-  if (!arg_real_tensor(call, 0) || !arg_real_tensor(call, 1) ||
-      !same_dims(call, call->args[0], call->args[1], 1))
-    return POISON;
-  widen(call, 0);
-  widen(call, 1);
+  if (!check_pair(call)) return POISON;
   Val difference = pointwise2(e, OP_sub, call->args[0], call->args[1]);
   return elab_mean_all(e, pointwise2(e, OP_mul, difference, difference));
 }
 
-/* softplus(x) - x y is -log of the probability of y. */
+Val builtin_l1(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!check_pair(call)) return POISON;
+  Val difference = pointwise2(e, OP_sub, call->args[0], call->args[1]);
+  return elab_mean_all(e, pointwise1(e, OP_abs, difference));
+}
+
+/* d^2 / 2 up to delta, then delta (d - delta / 2): with m = min(d, delta) both
+ * are m (d - m / 2), whose gradient in m is 0 wherever m depends on d. */
+Val builtin_huber(BuiltinCall *call) {
+  Elab *e = call->e;
+  double delta;
+  if (!check_pair(call) || !arg_real(call, 2, &delta)) return POISON;
+  if (!(delta > 0)) return arg_wrong(call, 2, "above 0");
+  Val d = pointwise1(e, OP_abs,
+                     pointwise2(e, OP_sub, call->args[0], call->args[1]));
+  Val m = pointwise2(e, OP_minimum, d, val_real(delta));
+  Val rest = pointwise2(e, OP_sub, d, pointwise2(e, OP_mul, m, val_real(0.5)));
+  return elab_mean_all(e, pointwise2(e, OP_mul, m, rest));
+}
+
+/* The dims of the weight are dims of x. */
+static bool arg_pos_weight(BuiltinCall *call, int at) {
+  Elab *e = call->e;
+  if (!arg_real_tensor(call, at)) return false;
+  const Type *x = elab_type(e, call->args[0]),
+             *w = elab_type(e, call->args[at]);
+  for (int i = 0; i < w->rank; i++)
+    if (type_find(x, w->dims[i].name) < 0) {
+      elab_no_dim(e, call->exprs[0], x, w->dims[i].name, call->exprs[at]->span);
+      return false;
+    }
+  if (!elab_unify(e, x, w, call->exprs[0], call->exprs[at], NULL, NULL))
+    return false;
+  widen(call, at);
+  return true;
+}
+
+/* softplus(x) - x y is -log of the probability of y; with a weight p of the
+ * positive targets it is (1 - y) softplus(x) + p y softplus(-x). */
 Val builtin_bce(BuiltinCall *call) {
   Elab *e = call->e;
-  if (!arg_real_tensor(call, 0) || !arg_real_tensor(call, 1) ||
-      !same_dims(call, call->args[0], call->args[1], 1))
-    return POISON;
-  widen(call, 0);
-  widen(call, 1);
+  if (!check_pair(call)) return POISON;
   Val x = call->args[0], y = call->args[1];
-  return elab_mean_all(e, pointwise2(e, OP_sub, pointwise1(e, OP_softplus, x),
-                                     pointwise2(e, OP_mul, x, y)));
+  Val positive = pointwise1(e, OP_softplus, x);
+  if (call->args[2].kind == VAL_none)
+    return elab_mean_all(
+        e, pointwise2(e, OP_sub, positive, pointwise2(e, OP_mul, x, y)));
+  if (!arg_pos_weight(call, 2)) return POISON;
+  Val negative = pointwise1(e, OP_softplus, pointwise1(e, OP_neg, x));
+  Val hit =
+      pointwise2(e, OP_mul, pointwise2(e, OP_mul, call->args[2], y), negative);
+  Val miss =
+      pointwise2(e, OP_mul, pointwise2(e, OP_sub, val_real(1), y), positive);
+  return elab_mean_all(e, pointwise2(e, OP_add, hit, miss));
 }
 
-/* How many logits come before the one at y: they are larger, or equal and of a
- * lower position; all of them where y is no position. */
-static Val place_of(Elab *e, Val x, Val y, Name dim) {
-  int64_t size = type_size(elab_type(e, x), dim);
-  Val at = positions(e, x, dim), own = pick(e, x, y, dim);
-  Val later = pointwise2(e, OP_and, pointwise2(e, OP_eq, x, own),
-                         pointwise2(e, OP_ge, at, y));
-  Val after = pointwise2(e, OP_or, pointwise2(e, OP_lt, x, own), later);
-  Val before = elab_cast(e, pointwise1(e, OP_not, after), DT_i32);
-  Val is_position = pointwise2(e, OP_and, pointwise2(e, OP_ge, y, val_int(0)),
-                               pointwise2(e, OP_lt, y, val_int(size)));
-  return pointwise3(e, OP_select, is_position,
-                    elab_reduce(e, OP_sum, before, &dim, 1), val_int(size));
-}
-
-Val builtin_accuracy(BuiltinCall *call) {
+/* y (log y - x) over V, where 0 log 0 is 0; a mean over the positions. */
+Val builtin_kl(BuiltinCall *call) {
   Elab *e = call->e;
-  int64_t top;
-  if (!check_classes(call) || !arg_int(call, 3, 1, &top)) return POISON;
+  if (!check_pair(call) || !arg_dims(call, 2, 0, false)) return POISON;
   Val x = call->args[0], y = call->args[1];
-  Name dim = call->dims[2].names[0];
-  Val hits = top == 1
-                 ? pointwise2(e, OP_eq, elab_argmax(e, x, dim), y)
-                 : pointwise2(e, OP_lt, place_of(e, x, y, dim), val_int(top));
-  return elab_mean_all(e, elab_cast(e, hits, DT_f32));
+  Val is_zero = pointwise2(e, OP_eq, y, val_real(0));
+  Val log =
+      pointwise1(e, OP_log, pointwise3(e, OP_select, is_zero, val_real(1), y));
+  Val each = pointwise2(e, OP_mul, y, pointwise2(e, OP_sub, log, x));
+  each = pointwise3(e, OP_select, is_zero, val_real(0), each);
+  return elab_mean_all(
+      e, elab_reduce(e, OP_sum, each, call->dims[2].names, call->dims[2].n));
+}
+
+/* 1 / max(norm, 1e-8) */
+static Val inverse_norm(Elab *e, Val x, const DimArg *dims) {
+  Val squares =
+      elab_reduce(e, OP_sum, pointwise2(e, OP_mul, x, x), dims->names, dims->n);
+  return pointwise1(e, OP_rsqrt,
+                    pointwise2(e, OP_maximum, squares, val_real(1e-16)));
+}
+
+Val builtin_cosine(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!check_pair(call) || !arg_dims(call, 2, 0, false)) return POISON;
+  Val x = call->args[0], y = call->args[1];
+  const DimArg *dims = &call->dims[2];
+  Val dot =
+      elab_reduce(e, OP_sum, pointwise2(e, OP_mul, x, y), dims->names, dims->n);
+  Val norms =
+      pointwise2(e, OP_mul, inverse_norm(e, x, dims), inverse_norm(e, y, dims));
+  Val mean = elab_mean_all(e, pointwise2(e, OP_mul, dot, norms));
+  return pointwise2(e, OP_sub, val_real(1), mean);
 }
 
 Val builtin_add_loss(BuiltinCall *call) {

@@ -411,6 +411,9 @@ static void forget_body(Elab *e, const Scan *scan) {
   e->graph->nodes.n = scan->n_nodes;
   e->graph->inputs.n = scan->n_inputs;
   if (e->origins.n > scan->n_nodes) e->origins.n = scan->n_nodes;
+  while (e->ratios.n &&
+         e->ratios.data[e->ratios.n - 1].value.node >= scan->n_nodes)
+    e->ratios.n--;
   if (e->seed.node >= scan->n_nodes) e->seed = VALUE_NONE;
   if (e->step.node >= scan->n_nodes) e->step = VALUE_NONE;
 }

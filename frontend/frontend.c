@@ -92,7 +92,7 @@ static Graph *build_eval(Build *b, const Expr *loss, const char *name,
                          int64_t batch, bool has_lanes) {
   Elab *e = new_elab(b, name, false, batch);
   e->has_lanes = has_lanes;
-  elab_loss(e, loss);
+  elab_loss(e, loss, &b->model->settings.validation);
   elab_metrics(e, b->settings, b->train_block, &b->model->settings);
   return finish(e);
 }
@@ -240,7 +240,7 @@ static Graph *build_predict(Build *b, Callable *net) {
   Elab *e = new_elab(b, "predict", false, b->batch);
   e->has_lanes = true;
   predict_watch(e, options->net ? net : NULL);
-  bool is_good = b->train_block ? elab_loss(e, loss_expr(b))
+  bool is_good = b->train_block ? elab_loss(e, loss_expr(b), NULL)
                                 : !val_is_poison(apply_net(b, e, net));
   return is_good && !has_errors(b) ? predict_graph(e, &choice) : NULL;
 }
@@ -317,7 +317,7 @@ static void build_train(Build *b) {
   b->train = new_elab(b, "train", true, b->batch);
   b->train->reference = NULL;
   b->walk = b->train;
-  bool is_good = elab_loss(b->train, loss);
+  bool is_good = elab_loss(b->train, loss, NULL);
   /* A wrong loss may be why no dim was found. */
   if (is_good && b->batch && !b->has_batch_dim)
     diag(module_of(b)->diags, DIAG_no_batch_dim, b->batch_span);

@@ -236,6 +236,20 @@ typedef struct PathAlias {
   bool is_value;
 } PathAlias;
 
+/* A scalar that a batch divides and a whole evaluation must divide once. */
+typedef struct Ratio {
+  Value value, sum, count; /* value = sum / count */
+} Ratio;
+
+/* What a metric of classes counts in a batch. */
+enum { MOST_COUNTS = 3 };
+typedef struct MetricCounts {
+  int n; /* 0: it is a scalar of the graph */
+  Val parts[MOST_COUNTS];
+  ClassAverage average;
+  int64_t single;
+} MetricCounts;
+
 typedef struct NetCall { /* a net called again with the same arguments */
   const Callable *net;
   const Val *args;
@@ -268,6 +282,8 @@ struct Elab {
   VEC(const Expr *) origins; /* expression that made a node, by node id */
   const Callable *first_net; /* that was called */
   const Expr *metric;        /* the one at hand, or NULL */
+  MetricCounts counts;       /* of the one at hand */
+  VEC(Ratio) ratios;         /* by node, ascending */
   const Expr *at;            /* whose nodes are appended now */
   const Expr *statement;     /* the call that was one last */
   Name dtypes[N_DTYPES];     /* interned; NULL: not yet */
@@ -414,11 +430,17 @@ bool elab_hides_state(Elab *e, Name name, Span span);
 
 /* ---- metrics.c ---- */
 
-/* Makes the loss an output of the graph; false after a message. */
-bool elab_loss(Elab *e, const Expr *loss);
+/* Makes the loss an output of the graph; false after a message.  `out` (or
+ * NULL): how an evaluation computes it. */
+bool elab_loss(Elab *e, const Expr *loss, Metric *out);
 /* Likewise the metrics of the train block, which `settings` reads. */
 void elab_metrics(Elab *e, Elab *settings, const Item *train_block,
                   TrainSettings *out);
+
+/* sum / count, which an evaluation adds up and divides once. */
+Val elab_ratio(Elab *e, Val value, Val sum, Val count);
+/* The terms of a scalar, which are outputs of the graph from now on. */
+void elab_terms(Elab *e, Name name, Val val, bool is_loss, Metric *out);
 
 /* ---- elaborate_scan.c ---- */
 
@@ -543,6 +565,17 @@ Val elab_pad(Elab *e, Val val, Name dim, int64_t before, int64_t after,
 /* Adds dims (in front) that `val` has not. */
 Val elab_broadcast(Elab *e, Val val, const Name *dims, const int64_t *sizes,
                    int n);
+
+/* ---- builtins_loss.c: what metrics share with losses ---- */
+
+/* Logits x over V and integers y with the other dims, the first three
+ * arguments; else reports. */
+bool loss_check_classes(BuiltinCall *call);
+bool arg_ignore(BuiltinCall *call, int i);      /* an integer or none */
+Val loss_positions(Elab *e, Val x, Name dim);   /* 0 1 2 ... along dim */
+Val loss_pick(Elab *e, Val x, Val y, Name dim); /* the element of x at y */
+/* `ignore` is argument 3; `weight`: of each position's class, or none. */
+Val loss_cross_entropy(BuiltinCall *call, double smooth, Val weight);
 
 /* ---- blocks_*.c: data, train, precision, sample ---- */
 

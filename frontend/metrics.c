@@ -1,6 +1,7 @@
 /*
- * metrics.c -- the loss and the metrics of a model: scalars that a graph puts
- * out.
+ * metrics.c -- the loss and the metrics of a model: what a graph puts out for
+ * them, and the formula by which a run computes them from its sums over the
+ * whole evaluation (Metric of ir/model.h).
  */
 #include "frontend/internal.h"
 
@@ -16,24 +17,25 @@ static Val scalar(Elab *e, const Expr *x, Val val, const char *what) {
   return POISON;
 }
 
-static Val eval_named(Elab *e, const Expr *x, const char *prefix,
-                      const char *what) {
+static Val eval_in_frame(Elab *e, const Expr *x, const char *prefix) {
   Frame *frame = frame_push(e, NULL, name_intern(e->names, prefix));
   frame->labels = number_expr(e->program, x);
   Val val = eval(e, x);
   frame_pop(e);
-  return scalar(e, x, val, what);
+  return val;
 }
 
-bool elab_loss(Elab *e, const Expr *loss) {
-  Val val = eval_named(e, loss, "loss", "loss");
+bool elab_loss(Elab *e, const Expr *loss, Metric *out) {
+  Val val = scalar(e, loss, eval_in_frame(e, loss, "loss"), "loss");
   for (int i = 0; i < e->extra_losses.n && !val_is_poison(val); i++) {
     e->graph->span = loss->span;
     e->graph->path = name_intern(e->names, "loss");
     val = pointwise2(e, OP_add, val, e->extra_losses.data[i]);
   }
   if (val_is_poison(val)) return false;
-  graph_output(e->graph, ROLE_loss, name_intern(e->names, "loss"), val.tensor);
+  Name name = name_intern(e->names, "loss");
+  graph_output(e->graph, ROLE_loss, name, val.tensor);
+  if (out) elab_terms(e, name, val, true, out);
   return true;
 }
 
@@ -54,9 +56,46 @@ static Name metric_name(Elab *e, const Expr *const *metrics, int n, int at) {
                    : name_format(e->names, "%s[%d]", names[1], before);
 }
 
-static bool is_call_of(const Expr *x, const char *name) {
-  return x->kind == EXPR_call && x->a->kind == EXPR_name &&
-         strcmp(x->a->name, name) == 0;
+/* ---- metrics ---- */
+
+static Formula formula_of(const Expr *x) {
+  static const char *const names[] = {
+#define FORMULA(name, kind, numerator, denominator) #name,
+#include "support/formulas.def"
+  };
+  bool is_call = x->kind == EXPR_call && x->a->kind == EXPR_name;
+  for (int i = FORMULA_mean + 1; is_call && i < N_FORMULAS; i++)
+    if (strcmp(x->a->name, names[i]) == 0) return (Formula)i;
+  return FORMULA_mean;
+}
+
+static void put_out_counts(Elab *e, Metric *out) {
+  static const char *const of_classes[] = {"hits", "predicted", "labels"};
+  out->n_parts = e->counts.n;
+  out->average = e->counts.average;
+  out->single = e->counts.single;
+  out->parts = ARENA_ARRAY(e->arena, MetricPart, out->n_parts);
+  for (int i = 0; i < out->n_parts; i++) {
+    Name path = name_format(e->names, "%s.%s", out->name,
+                            out->n_parts == 1 ? "counts" : of_classes[i]);
+    out->parts[i] = (MetricPart){.sum = path, .factor = 1};
+    graph_output(e->graph, ROLE_metric, path, e->counts.parts[i].tensor);
+  }
+}
+
+static void add_metric(Elab *e, const Expr *x, Name name, Metric *out) {
+  *out = (Metric){.name = name, .formula = formula_of(x)};
+  e->metric = x;
+  e->counts = (MetricCounts){0};
+  Val val = eval_in_frame(e, x, "");
+  e->metric = NULL;
+  if (val_is_poison(val)) return;
+  if (e->counts.n) {
+    put_out_counts(e, out);
+    return;
+  }
+  val = scalar(e, x, val, name);
+  if (!val_is_poison(val)) elab_terms(e, name, val, false, out);
 }
 
 void elab_metrics(Elab *e, Elab *settings, const Item *train_block,
@@ -68,17 +107,8 @@ void elab_metrics(Elab *e, Elab *settings, const Item *train_block,
   int n = is_list ? list->items.n : 1;
   const Expr **metrics = ARENA_ARRAY(e->arena, const Expr *, n);
   for (int i = 0; i < n; i++) metrics[i] = is_list ? list->items.data[i] : list;
-  out->metrics = ARENA_ARRAY(e->arena, Name, n);
-  out->metric_is_exp = ARENA_ARRAY(e->arena, bool, n);
+  out->metrics = ARENA_ARRAY(e->arena, Metric, n);
   out->n_metrics = n;
-  for (int i = 0; i < n; i++) {
-    Name name = metric_name(e, metrics, n, i);
-    out->metrics[i] = name;
-    out->metric_is_exp[i] = is_call_of(metrics[i], "perplexity");
-    e->metric = metrics[i];
-    Val val = eval_named(e, metrics[i], "", name);
-    e->metric = NULL;
-    if (!val_is_poison(val))
-      graph_output(e->graph, ROLE_metric, name, val.tensor);
-  }
+  for (int i = 0; i < n; i++)
+    add_metric(e, metrics[i], metric_name(e, metrics, n, i), &out->metrics[i]);
 }

@@ -73,6 +73,36 @@ typedef struct Precision {
   Span span;
 } Precision;
 
+/* What the graphs of an evaluation put out of a metric, by the paths of their
+ * ROLE_metric outputs.  The run adds up each over the whole evaluation. */
+typedef struct MetricPart {
+  Name sum;
+  Name count;    /* what a sum over a batch is divided by; NULL: `sum` is a mean
+                    over the samples of a batch, and they are what counts */
+  double factor; /* of a term */
+} MetricPart;
+
+/* Rows of support/formulas.def. */
+typedef enum Formula {
+#define FORMULA(name, kind, numerator, denominator) FORMULA_##name,
+#include "support/formulas.def"
+  N_FORMULAS
+} Formula;
+typedef enum ClassAverage {
+#define AVERAGE(name) AVERAGE_##name,
+#include "support/formulas.def"
+  N_AVERAGES
+} ClassAverage;
+
+typedef struct Metric {
+  Name name;
+  Formula formula;
+  ClassAverage average; /* of classes */
+  int64_t single;       /* the class of AVERAGE_single */
+  int n_parts;          /* terms; classes: hits, predicted, labels */
+  MetricPart *parts;
+} Metric;
+
 typedef struct TrainSettings {
   OptimizerCall optimizer;
   int64_t steps, epochs; /* one is 0 */
@@ -82,10 +112,10 @@ typedef struct TrainSettings {
   uint64_t seed;
   int64_t eval_every, eval_batches, save_every, keep;
   const char *save;
-  bool is_checked; /* an index out of range makes not a number */
+  bool is_checked;   /* an index out of range makes not a number */
+  Metric validation; /* the loss over the evaluation data */
   int n_metrics;
-  Name *metrics;       /* paths of the ROLE_metric outputs */
-  bool *metric_is_exp; /* shown is exp of the mean over the evaluation */
+  Metric *metrics;
 } TrainSettings;
 
 typedef struct SampleSettings {

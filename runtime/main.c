@@ -395,9 +395,11 @@ static int start(Run *run) {
       run->options.has_seed ? run->options.seed : program->settings.seed;
   run->saved = run->evaluated = run->compared = -1;
   run->loss = NAN; /* until a step was made */
-  int n = program->settings.n_metrics;
-  run->metrics = ARENA_ARRAY(run->arena, double, n);
-  run->metric_values = ARENA_ARRAY(run->arena, float, n);
+  const DnnCode *eval = run->eval ? run->eval : run->eval_rest;
+  run->validation =
+      figures_create(run->arena, &program->settings.validation, 1, eval);
+  run->metrics = figures_create(run->arena, program->settings.metrics,
+                                program->settings.n_metrics, eval);
   int code = run_agree(run, check_program(run));
   if (!code) code = replicas_check_builds(run);
   if (!code) code = run_agree(run, open_device(run));

@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define DNN_ABI       9
+#define DNN_ABI       10
 #define DNN_MAX_RANK  12
 #define DNN_MAX_LOOPS 8 /* one inside the other */
 
@@ -36,7 +36,7 @@ typedef enum DnnRole {
   DNN_LOSS,   /* f32 scalar, mean over the batch, equal on all ranks */
   DNN_NORM,   /* f32 scalar: global gradient norm before clipping */
   DNN_RATE,   /* f32 scalar: learning rate of this step */
-  DNN_METRIC, /* f32 scalar */
+  DNN_METRIC, /* what a metric adds up over the batches of an evaluation */
   DNN_RESULT, /* what the net returns; read by sampling */
   DNN_SCALE,  /* loss scale */
   DNN_EPOCH,  /* i64 scalar: steps in an epoch */
@@ -240,6 +240,22 @@ typedef struct DnnData {
   uint8_t is_stream;
 } DnnData;
 
+/* Paths of METRIC or LOSS tensors; count NULL: `sum` is a mean over the
+ * samples of a batch. */
+typedef struct DnnMetricPart {
+  const char *sum, *count;
+  double factor;
+} DnnMetricPart;
+
+/* A figure that is computed once, from sums over the whole evaluation. */
+typedef struct DnnMetric {
+  const char *name;
+  uint8_t formula, average; /* rows of formulas.def, in its order */
+  int64_t single;           /* of an average over one class: which */
+  int32_t n_parts;
+  const DnnMetricPart *parts;
+} DnnMetric;
+
 typedef struct DnnSettings {
   int64_t steps, epochs; /* one of them 0 */
   int64_t batch;
@@ -251,9 +267,9 @@ typedef struct DnnSettings {
   uint8_t checked;       /* an index out of range makes not a number */
   const char *items;     /* what a sample counts as: "tok" or "samples" */
   int64_t items_per_sample;
+  DnnMetric validation; /* the loss; no name: the program has none */
   int32_t n_metrics;
-  const char *const *metrics;   /* paths of the METRIC tensors */
-  const uint8_t *metric_is_exp; /* shown is exp of the mean over all samples */
+  const DnnMetric *metrics;
 } DnnSettings;
 
 typedef struct DnnSample {

@@ -33,13 +33,6 @@ static void short_number(double value, char out[32]) {
   if (i > 0) fixed_printf(&text, "%c", units[i]);
 }
 
-static void json_number(double value) {
-  if (isfinite(value))
-    printf("%.9g", value);
-  else
-    printf("null");
-}
-
 void report_start(const Run *run) {
   const DnnProgram *program = run->program;
   const RunOptions *options = &run->options;
@@ -73,11 +66,11 @@ static void print_step(const Run *run, int64_t step, int64_t ns) {
 
 static void print_json_step(const Run *run, int64_t step, int64_t ns) {
   printf("{\"step\":%lld,\"loss\":", (long long)step);
-  json_number((double)run->loss);
+  report_json_number((double)run->loss);
   printf(",\"norm\":");
-  json_number(run->has_norm ? (double)run->norm : NAN);
+  report_json_number(run->has_norm ? (double)run->norm : NAN);
   printf(",\"lr\":");
-  json_number((double)run->rate);
+  report_json_number((double)run->rate);
   if (run->scale > 0)
     printf(",\"loss_scale\":%.9g,\"skipped\":%s", (double)run->scale,
            run_step_failed(run) ? "true" : "false");
@@ -94,18 +87,12 @@ void report_step(const Run *run, int64_t step, int64_t ns) {
   fflush(stdout);
 }
 
-/* The last word of a path: accuracy of "train.accuracy". */
-static const char *last_word(const char *path) {
-  const char *dot = strrchr(path, '.');
-  return dot ? dot + 1 : path;
-}
-
 static void print_metrics(const Run *run) {
   const DnnSettings *settings = &run->program->settings;
   printf("\"metrics\":{");
   for (int i = 0; i < settings->n_metrics; i++) {
-    printf("%s\"%s\":", i ? "," : "", settings->metrics[i]);
-    json_number(run->metrics[i]);
+    printf("%s\"%s\":", i ? "," : "", settings->metrics[i].name);
+    report_json_figure(&run->metrics[i]);
   }
   printf("}");
 }
@@ -116,16 +103,22 @@ void report_evaluation(const Run *run, int64_t n_samples) {
   if (run->comm->rank != 0 || is_quiet) return;
   if (run->options.json) {
     printf("{\"step\":%lld,\"validation_loss\":", (long long)run->done);
-    json_number(run->validation);
+    report_json_figure(run->validation);
     printf(",");
     print_metrics(run);
     printf("}\n");
   } else {
-    printf("step %lld/%lld | validation loss %.4f", (long long)run->done,
-           (long long)run->total, run->validation);
+    printf("step %lld/%lld | validation", (long long)run->done,
+           (long long)run->total);
+    report_figure(run->validation);
     for (int i = 0; i < settings->n_metrics; i++)
-      printf(" | %s %.4f", last_word(settings->metrics[i]), run->metrics[i]);
+      if (!metric_is_table(&settings->metrics[i])) {
+        printf(" |");
+        report_figure(&run->metrics[i]);
+      }
     printf(" | %lld samples\n", (long long)n_samples);
+    for (int i = 0; i < settings->n_metrics; i++)
+      report_table(&run->metrics[i]);
   }
   fflush(stdout);
 }
@@ -236,14 +229,14 @@ static void print_validation(const Run *run) {
   const DnnSettings *settings = &run->program->settings;
   double accuracy = NAN;
   for (int i = 0; i < settings->n_metrics; i++)
-    if (strstr(settings->metrics[i], "accuracy") && run->has_validation)
-      accuracy = run->metrics[i];
+    if (strstr(settings->metrics[i].name, "accuracy") && run->has_validation)
+      accuracy = run->metrics[i].value;
   printf(",\"validation_loss\":");
-  json_number(run->has_validation ? run->validation : NAN);
+  report_json_number(run->has_validation ? run->validation->value : NAN);
   printf(",");
   print_metrics(run);
   printf(",\"accuracy\":");
-  json_number(accuracy);
+  report_json_number(accuracy);
 }
 
 static void print_json_end(const Run *run, const Last *all) {
@@ -252,7 +245,7 @@ static void print_json_end(const Run *run, const Last *all) {
   /* A run that made no step has none. */
   if (run->n_times > 0) {
     printf(",\"loss\":");
-    json_number((double)run->loss);
+    report_json_number((double)run->loss);
   }
   print_validation(run);
   printf(",\"parameters_sha256\":[");

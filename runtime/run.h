@@ -34,6 +34,17 @@ typedef struct RunOptions {
 
 enum { N_TIMES = 31 };
 
+/* A metric, or the loss, over an evaluation. */
+typedef struct Figure {
+  const DnnMetric *metric;
+  int64_t n, n_classes; /* elements of a part; of these along labels, or 0 */
+  double *sums;         /* [n_parts, n] */
+  double *counts;       /* [n_parts] */
+  bool has_value;       /* something was counted */
+  double value;
+  double *values; /* [n_classes]: NaN where a class does not occur */
+} Figure;
+
 typedef struct Run {
   const DnnProgram *program;
   RunOptions options;
@@ -59,10 +70,9 @@ typedef struct Run {
   float loss, norm, rate;
   float scale; /* dynamic loss scale after the last step; 0: none */
   bool has_norm, has_validation;
-  double validation;
-  double *metrics;   /* of the last evaluation; [settings.n_metrics] */
-  int64_t evaluated; /* at which step; -1: never */
-  float *metric_values;
+  Figure *validation;     /* the loss of the last evaluation */
+  Figure *metrics;        /* likewise; [settings.n_metrics] */
+  int64_t evaluated;      /* at which step; -1: never */
   int64_t times[N_TIMES]; /* ns of the last steps */
   int64_t n_times;
   Stop stop;
@@ -96,6 +106,31 @@ bool run_read_scalar(Run *run, const DnnTensor *tensor, float *out);
 /* ---- evaluate.c ---- */
 
 int run_evaluate(Run *run);
+
+/* ---- metrics.c ---- */
+
+/* `code`: one that puts out their parts. */
+Figure *figures_create(Arena *arena, const DnnMetric *metrics, int n,
+                       const DnnCode *code);
+void figures_clear(Figure *figures, int n);
+/* Adds what the code has put out for a batch. */
+void figures_add(Run *run, Figure *figures, int n, const DnnCode *code);
+/* The values, from what was added. */
+void figures_finish(Figure *figures, int n);
+/* The value is a list by class, or a table of counts: labels, predictions. */
+bool metric_is_list(const DnnMetric *metric);
+bool metric_is_table(const DnnMetric *metric);
+
+/* ---- report_metrics.c ---- */
+
+/* null where it is not finite */
+void report_json_number(double value);
+/* A number, a list or a list of rows; null where there is no value. */
+void report_json_figure(const Figure *figure);
+/* " | f1 0.8125" */
+void report_figure(const Figure *figure);
+/* Lines of a table; nothing for other metrics. */
+void report_table(const Figure *figure);
 
 /* ---- states.c ---- */
 

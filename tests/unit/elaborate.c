@@ -244,7 +244,7 @@ Test(elaborate, settings_and_data) {
   cr_expect_eq(model->data[0].eval, 0.25);
   cr_expect_float_eq(model->data[0].fields[0].scale, 1 / 255.0, 1e-15);
   cr_expect_eq(model->settings.n_metrics, 1);
-  cr_expect_str_eq(model->settings.metrics[0], "accuracy");
+  cr_expect_str_eq(model->settings.metrics[0].name, "accuracy");
   memory_destroy(w.memory);
 }
 

@@ -88,7 +88,7 @@ static const int64_t toy_product_at[] = {AT_x, AT_w, AT_product},
                      toy_product_checks[] = {AT_product, 1, DNN_f32},
                      toy_backward_checks[] = {AT_gradient, 5, DNN_f32,
                                               AT_loss,     1, DNN_f32};
-static const char *const toy_metrics[] = {"none"};
+static const DnnMetricPart toy_loss[] = {{.sum = "loss", .factor = 1}};
 
 static inline DnnTensor toy_tensor(const char *path, DnnRole role,
                                    DnnDtype dtype, int64_t n, int64_t offset) {
@@ -214,30 +214,32 @@ static inline void toy_make(Toy *toy, int world, int64_t rate, int64_t steps,
                           .size = {TOY_BATCH, TOY_INPUTS}};
   toy->block = (DnnData){
       .name = "d", .n_fields = 1, .fields = &toy->field, .eval = TOY_EVAL};
-  toy->program = (DnnProgram){.abi = DNN_ABI,
-                              .model = "toy",
-                              .model_dir = ".",
-                              .target = "cpu",
-                              .world = world,
-                              .arena_bytes = TOY_ARENA,
-                              .persistent_bytes = AT_loss,
-                              .parameters = 5,
-                              .n_tensors = 5,
-                              .tensors = toy->persistent,
-                              .n_kernels = 2,
-                              .kernels = toy->kernels,
-                              .n_codes = 3,
-                              .codes = toy->codes,
-                              .n_data = 1,
-                              .data = &toy->block,
-                              .settings = {.steps = steps,
-                                           .batch = TOY_BATCH,
-                                           .keep = 2,
-                                           .seed = 1,
-                                           .save = save,
-                                           .items = "samples",
-                                           .items_per_sample = 1,
-                                           .metrics = toy_metrics}};
+  toy->program = (DnnProgram){
+      .abi = DNN_ABI,
+      .model = "toy",
+      .model_dir = ".",
+      .target = "cpu",
+      .world = world,
+      .arena_bytes = TOY_ARENA,
+      .persistent_bytes = AT_loss,
+      .parameters = 5,
+      .n_tensors = 5,
+      .tensors = toy->persistent,
+      .n_kernels = 2,
+      .kernels = toy->kernels,
+      .n_codes = 3,
+      .codes = toy->codes,
+      .n_data = 1,
+      .data = &toy->block,
+      .settings = {
+          .steps = steps,
+          .batch = TOY_BATCH,
+          .keep = 2,
+          .seed = 1,
+          .save = save,
+          .items = "samples",
+          .items_per_sample = 1,
+          .validation = {.name = "loss", .n_parts = 1, .parts = toy_loss}}};
 }
 
 #endif

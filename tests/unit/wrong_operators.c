@@ -42,7 +42,7 @@ static const char *argument(const char *op, const char *formal, bool is_dims) {
            : strcmp(op, "scatter_add") == 0        ? "C"
            : strcmp(formal, "space") == 0          ? "(Q, R)"
                                                    : "Q";
-  if (is_one_of(op, "mse bce") && formal[0] == 'y') return "u";
+  if (is_one_of(op, "mse l1 huber bce") && formal[0] == 'y') return "u";
   if (strcmp(op, "dropout") == 0 && formal[0] == 'p') return "0.5";
   if (is_one_of(op, "any all")) return "x > 0";
   if (formal[0] == 'c') return strcmp(op, "mask") ? "x > 0" : "u > 0";

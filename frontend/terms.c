@@ -1,0 +1,169 @@
+/*
+ * terms.c -- a scalar as a sum of terms that an evaluation divides once.
+ *
+ * A mean over what counts, such as a cross entropy with labels to ignore, is a
+ * sum divided by a count that depends on the batch, and the mean of such means
+ * depends on how the samples were divided into batches.  Its operator names
+ * both (elab_ratio).  Here a scalar is taken apart as far as it is linear in
+ * such ratios, with factors known at compile time:
+ *
+ *     %9 = cross_entropy + 0.1 * mse      terms: 1 * %sum / %count,
+ *                                                1 * mean over samples of
+ *                                                    (0.1 * mse)
+ *
+ * The rest is one term of its own: a mean over a batch, weighted by samples.
+ */
+#include "frontend/internal.h"
+
+#include <math.h>
+
+Val elab_ratio(Elab *e, Val value, Val sum, Val count) {
+  if (!val_is_tensor(value) || !val_is_tensor(sum) || !val_is_tensor(count))
+    return POISON;
+  vec_push(e->arena, &e->ratios,
+           (Ratio){value.tensor, sum.tensor, count.tensor});
+  return value;
+}
+
+static const Ratio *find_ratio(const Elab *e, int node) {
+  int from = 0, to = e->ratios.n;
+  while (from < to) {
+    int at = (from + to) / 2;
+    if (e->ratios.data[at].value.node < node)
+      from = at + 1;
+    else
+      to = at;
+  }
+  bool is_found = from < e->ratios.n && e->ratios.data[from].value.node == node;
+  return is_found ? &e->ratios.data[from] : NULL;
+}
+
+/* A constant, perhaps behind a cast. */
+static bool is_constant(const Elab *e, Value value, double *out) {
+  const Node *node = graph_node(e->graph, value);
+  if (node->op == OP_cast && !dtype_is_short(node->types[0]->dtype))
+    node = graph_node(e->graph, node->inputs[0]);
+  if (node->op != OP_const) return false;
+  *out = node_real(node, ATTR_value, 0);
+  return isfinite(*out);
+}
+
+/* Factors of the inputs of a node that is linear in them; false: it is not. */
+static bool linear_factors(const Elab *e, const Node *node, double out[2]) {
+  double a = 0, b = 0;
+  out[0] = out[1] = 1;
+  switch (node->op) {
+  case OP_add: return true;
+  case OP_sub: out[1] = -1; return true;
+  case OP_neg: out[0] = -1; return true;
+  case OP_stop: return true;
+  case OP_cast:
+    return dtype_class(graph_type(e->graph, node->inputs[0])->dtype) ==
+               CLASS_REAL &&
+           !dtype_is_short(node->types[0]->dtype);
+  case OP_mul:
+    if (is_constant(e, node->inputs[1], &b))
+      out[0] = b, out[1] = 0;
+    else if (is_constant(e, node->inputs[0], &a))
+      out[0] = 0, out[1] = a;
+    else
+      return false;
+    return true;
+  case OP_div:
+    if (!is_constant(e, node->inputs[1], &b) || b == 0) return false;
+    out[0] = 1 / b, out[1] = 0;
+    return true;
+  default: return false;
+  }
+}
+
+typedef struct Terms {
+  Elab *e;
+  int n;           /* nodes */
+  double *factors; /* by node: of its result in the scalar */
+  bool *is_read, *is_rest;
+  int n_ratios;
+} Terms;
+
+/* From the scalar down: what is linear hands its factor on to its inputs. */
+static void walk(Terms *t) {
+  t->factors[t->n - 1] = 1;
+  t->is_read[t->n - 1] = true;
+  for (int id = t->n - 1; id >= 0; id--) {
+    const Node *node = t->e->graph->nodes.data[id];
+    double factors[2];
+    if (!t->is_read[id]) continue;
+    if (find_ratio(t->e, id)) {
+      t->n_ratios++;
+      continue;
+    }
+    t->is_rest[id] = node->n_results != 1 || node->n_inputs > 2 ||
+                     !linear_factors(t->e, node, factors);
+    for (int i = 0; !t->is_rest[id] && i < node->n_inputs; i++) {
+      if (factors[i] == 0) continue;
+      t->is_read[node->inputs[i].node] = true;
+      t->factors[node->inputs[i].node] += factors[i] * t->factors[id];
+    }
+  }
+}
+
+static Val rest_of(Terms *t) {
+  Elab *e = t->e;
+  Val rest = {.kind = VAL_none};
+  for (int id = 0; id < t->n; id++) {
+    if (!t->is_read[id] || !t->is_rest[id]) continue;
+    Val leaf = val_tensor((Value){id, 0}, false);
+    if (t->factors[id] != 1)
+      leaf = pointwise2(e, OP_mul, leaf, val_real(t->factors[id]));
+    rest = rest.kind == VAL_none ? leaf : pointwise2(e, OP_add, rest, leaf);
+  }
+  return rest;
+}
+
+static Name put_out(Elab *e, Name name, const char *what, int at, Value value) {
+  Name path = at < 0 ? name_format(e->names, "%s.%s", name, what)
+                     : name_format(e->names, "%s.%s[%d]", name, what, at);
+  graph_output(e->graph, ROLE_metric, path, value);
+  return path;
+}
+
+/* The rest comes first: it is made of nodes, which the walk must not see. */
+static void put_out_terms(Terms *t, Name name, Metric *out) {
+  Elab *e = t->e;
+  Val rest = rest_of(t);
+  bool has_rest = val_is_tensor(rest);
+  if (val_is_poison(rest)) return;
+  out->parts = ARENA_ARRAY(e->arena, MetricPart, t->n_ratios + 1);
+  for (int id = 0; id < t->n; id++) {
+    const Ratio *ratio = t->is_read[id] ? find_ratio(e, id) : NULL;
+    if (!ratio) continue;
+    int at = t->n_ratios == 1 ? -1 : out->n_parts;
+    out->parts[out->n_parts++] =
+        (MetricPart){.sum = put_out(e, name, "sum", at, ratio->sum),
+                     .count = put_out(e, name, "count", at, ratio->count),
+                     .factor = t->factors[id]};
+  }
+  if (has_rest)
+    out->parts[out->n_parts++] = (MetricPart){
+        .sum = put_out(e, name, "rest", -1, rest.tensor), .factor = 1};
+}
+
+void elab_terms(Elab *e, Name name, Val val, bool is_loss, Metric *out) {
+  int n = e->ratios.n ? val.tensor.node + 1 : 0;
+  Terms t = {.e = e,
+             .n = n,
+             .factors = ARENA_ARRAY(e->arena, double, n),
+             .is_read = ARENA_ARRAY(e->arena, bool, n),
+             .is_rest = ARENA_ARRAY(e->arena, bool, n)};
+  out->name = name;
+  out->n_parts = 0;
+  if (n) walk(&t);
+  if (t.n_ratios) {
+    e->graph->path = name;
+    put_out_terms(&t, name, out);
+    return;
+  }
+  out->parts = ARENA_ARRAY(e->arena, MetricPart, 1);
+  out->parts[out->n_parts++] = (MetricPart){.sum = name, .factor = 1};
+  if (!is_loss) graph_output(e->graph, ROLE_metric, name, val.tensor);
+}

@@ -1,0 +1,102 @@
+#!/bin/bash
+# Metrics and the validation loss are those that PyTorch and scikit-learn
+# compute (tests/reference/metrics.py), however the evaluation is divided into
+# batches, over ranks and micro-batches.
+. "$(dirname "$0")/lib.sh"
+reference=$root/tests/reference
+cp "$root/tests/e2e/metrics.dnn" .
+tr -d '[]' <"$reference/metrics.txt" >wanted.txt
+# Of twice the records the first half trains: the second is evaluated.
+cat "$reference/metrics.csv" "$reference/metrics.csv" >metrics.csv
+
+# One line `name value...` for each metric, as in metrics.txt.
+lines() { # file of JSON lines
+  grep '"final"' "$1" | sed 's/.*"validation_loss":/"loss":/; s/"metrics":{//
+    s/},"accuracy".*//; s/,"/\n"/g' | tr -d '"[]' | sed 's/:/ /' | tr ',' ' '
+}
+# Relative to the greater of both and 1: the second is what was recorded.
+same() { # tolerance
+  awk -v tolerance="$1" 'NR == FNR { wanted[$1] = $0; n++; next }
+    { seen++
+      count = split(wanted[$1], w, " ")
+      bad = count != NF
+      for (i = 2; i <= NF && !bad; i++) {
+        d = $i - w[i]; m = w[i] < 0 ? -w[i] : w[i]
+        bad = ($i == "null") != (w[i] == "null") || \
+              (d < 0 ? -d : d) > tolerance * (m > 1 ? m : 1)
+      }
+      if (bad) { print $0 " is not " wanted[$1]; status = 1 } }
+    END { if (seen != n) { print seen " metrics of " n; status = 1 }
+          exit status }' wanted.txt -
+}
+check() { # tolerance, arguments
+  local tolerance=$1
+  shift
+  "$dnnc" run metrics.dnn --json --no-save "$@" >out.json 2>out.err ||
+    { cat out.err; fail "metrics.dnn $*"; }
+  lines out.json | same "$tolerance" || fail "$*"
+}
+for batch in 1 2 3 4 23; do check 2e-6 train.batch=$batch; done
+check 2e-2 precision.compute=bf16
+
+if has_mpi; then
+  for batch in 2 4 6 22; do check 2e-6 train.batch=$batch --ranks 2; done
+  check 2e-6 train.batch=3 --ranks 3
+fi
+
+# Two labels of four count: the figure does not depend on the batch.  Then none
+# counts: no value, a warning that says why, null in JSON.
+cat >few.dnn <<'END'
+dim B = 4, K = 4
+net logits(x: [B, K]) -> [B, K] {
+  param w: [K] = ones
+  return x * w
+}
+data d {
+  x: [B, K] = csv("few.csv", 0..3)
+  y: i32[B] = csv("few.csv", 4)
+  eval = 4
+}
+train {
+  loss      = cross_entropy(logits(d.x), d.y, K, ignore = -1)
+  metrics   = [perplexity(logits(d.x), d.y, K, ignore = -1), f1(logits(d.x), d.y, K, ignore = -1),
+               accuracy(logits(d.x), d.y, K), confusion(logits(d.x), d.y, K, ignore = -1)]
+  optimizer = sgd(lr = 0)
+  steps     = 1
+}
+END
+few() { # labels..., arguments
+  local row=0 x=(3,1,0,0 0,2,1,0 1,0,2,0 0,0,1,1)
+  for label in "$1" "$2" "$3" "$4" "$1" "$2" "$3" "$4"; do
+    echo "${x[row++ % 4]},$label"
+  done >few.csv
+  shift 4
+  "$dnnc" run few.dnn --no-save "$@" >out.txt 2>out.err ||
+    { cat out.err; fail "few.dnn $*"; }
+}
+for batch in 1 2 4; do
+  few 0 1 -1 -1 train.batch=$batch --json
+  figure=$(field perplexity out.txt)
+  close "$figure" "${first:=$figure}" 1e-6 || fail "batch $batch: $figure, $first"
+done
+few -1 -1 -1 -1 train.batch=2 --json
+[ "$(field validation_loss out.txt) $(field f1 out.txt)" = "null null" ] ||
+  fail "a value of nothing: $(cat out.txt)"
+few -1 -1 -1 -1 train.batch=2
+cat >wanted.txt <<'END'
+warning: 'loss' has no value: nothing that it counts is in the evaluation data, such as a label other than 'ignore'
+warning: 'perplexity' has no value: nothing that it counts is in the evaluation data, such as a label other than 'ignore'
+warning: 'f1' has no value: nothing that it counts is in the evaluation data, such as a label other than 'ignore'
+END
+grep '^warning' out.err | diff wanted.txt - || fail "warnings"
+few 0 1 -1 2 train.batch=2
+cat >wanted.txt <<'END'
+step 1/1 | validation loss 0.5704 | perplexity 1.7690 | f1 1.0000 | accuracy 0.7500 | 4 samples
+confusion: a row for each label, a column for each prediction
+     0  1  2  3
+  0  1  0  0  0
+  1  0  1  0  0
+  2  0  0  1  0
+  3  0  0  0  0
+END
+grep -v '^step 1/1 | loss' out.txt | diff wanted.txt - || fail "the table"
