@@ -138,6 +138,7 @@ static Found find_element(Elab *e, const char *text, Val *out) {
 
 static void suggest(Elab *e, Diag *d, const char *text) {
   VEC(const char *) names = {0};
+  size_t n = strlen(text);
   const Map *maps[] = {e->watch->calls, e->watch->values};
   for (int m = 0; m < ARRAY_LENGTH(maps); m++)
     for (int i = 0; i < map_size(maps[m]); i++)
@@ -145,6 +146,13 @@ static void suggest(Elab *e, Diag *d, const char *text) {
   for (int i = 0; i < e->graph->nodes.n; i++)
     if (*e->graph->nodes.data[i]->path)
       vec_push(e->arena, &names, e->graph->nodes.data[i]->path);
+  for (int i = 0; i < names.n; i++) {
+    if (strncmp(names.data[i], text, n) != 0 || names.data[i][n] != '[')
+      continue;
+    diag_help(d, "there is '%s': what comes more than once is numbered",
+              names.data[i]);
+    return;
+  }
   if (text_nearest(text, names.data, names.n))
     diag_suggest(d, text, names.data, names.n);
   else

@@ -86,33 +86,38 @@ static bool ends_with(const char *text, const char *ending) {
   return n > m && !memcmp(text + n - m, ending, m);
 }
 
+/* FILE.safetensors or FILE.safetensors:TENSOR; without one the tensor has the
+ * name of the input. */
+static bool take_tensor(Arena *arena, DnnField *field, const char *file) {
+  static const char ending[] = ".safetensors";
+  const char *at = strstr(file, ending);
+  for (const char *next = at; next; next = strstr(next + 1, ending)) at = next;
+  if (!at) return false;
+  const char *end = at + strlen(ending);
+  if (*end && *end != ':') return false;
+  field->source = DNN_SAFETENSORS;
+  field->file = arena_printf(arena, "%.*s", (int)(end - file), file);
+  field->tensor = *end ? end + 1 : last_word(field->path);
+  return true;
+}
+
 /* The ending of a file says how it is read. */
-static Status take_file(DnnField *field, const char *file) {
+static void take_file(Arena *arena, DnnField *field, const char *file) {
   int64_t items = 1;
   for (int i = 1; i < field->rank; i++) items *= field->size[i];
   bool was_csv = field->source == DNN_CSV;
   field->file = file;
   field->eval_file = NULL;
-  if (ends_with(file, ".csv")) {
-    field->source = DNN_CSV;
-    if (was_csv) return STATUS_OK;
-    field->first_column = 0;
-    field->last_column = items - 1;
-    field->header_lines = 0;
-    return STATUS_OK;
-  }
-  if (ends_with(file, ".txt")) {
-    field->source = DNN_BYTES;
-    return STATUS_OK;
-  }
-  if (ends_with(file, ".bin")) {
-    field->source = DNN_TOKENS;
-    return STATUS_OK;
-  }
-  if (ends_with(file, ".npy"))
-    return status_make(STATUS_unavailable, ".npy is not read yet");
-  field->source = DNN_IDX;
-  return STATUS_OK;
+  if (take_tensor(arena, field, file)) return;
+  field->source = ends_with(file, ".csv")   ? DNN_CSV
+                  : ends_with(file, ".npy") ? DNN_NPY
+                  : ends_with(file, ".txt") ? DNN_BYTES
+                  : ends_with(file, ".bin") ? DNN_TOKENS
+                                            : DNN_IDX;
+  if (was_csv || field->source != DNN_CSV) return;
+  field->first_column = 0;
+  field->last_column = items - 1;
+  field->header_lines = 0;
 }
 
 /* ---- fields ---- */
@@ -139,8 +144,7 @@ static void mark_needed(const Preparing *p, const DnnData *block, bool *out) {
   }
 }
 
-static Status take_block(const Preparing *p, const DnnData *from,
-                         DnnData *out) {
+static void take_block(const Preparing *p, const DnnData *from, DnnData *out) {
   bool *is_needed = ARENA_ARRAY(p->arena, bool, from->n_fields + 1);
   int *now = ARENA_ARRAY(p->arena, int, from->n_fields + 1);
   DnnField *fields = ARENA_ARRAY(p->arena, DnnField, from->n_fields + 1);
@@ -156,7 +160,7 @@ static Status take_block(const Preparing *p, const DnnData *from,
     *field = from->fields[i];
     const DnnTensor *tensor = reader_of(p, field);
     const char *file = tensor ? file_for(p, tensor) : NULL;
-    if (file) TRY(take_file(field, file));
+    if (file) take_file(p->arena, field, file);
     is_given = is_given || file;
     keeps_some = keeps_some || field->eval_file;
   }
@@ -164,7 +168,6 @@ static Status take_block(const Preparing *p, const DnnData *from,
     if (fields[i].source == DNN_NEXT)
       fields[i].next_of = now[fields[i].next_of];
   if (is_given || !keeps_some) out->eval = all_records;
-  return STATUS_OK;
 }
 
 /* Inputs of a net alone, which no block has. */
@@ -191,7 +194,7 @@ static Status take_loose(const Preparing *p, DnnData *out) {
                         .dtype = tensor->dtype,
                         .rank = tensor->rank};
     memcpy(field->size, tensor->size, sizeof field->size);
-    TRY(take_file(field, file));
+    take_file(p->arena, field, file);
     out->is_stream = out->is_stream || field->source == DNN_BYTES ||
                      field->source == DNN_TOKENS;
   }
@@ -236,7 +239,7 @@ Status predict_program(Arena *arena, const DnnProgram *program,
   own->data = data;
   own->n_data = 0;
   for (int i = 0; i < program->n_data; i++) {
-    TRY(take_block(&p, &program->data[i], &data[own->n_data]));
+    take_block(&p, &program->data[i], &data[own->n_data]);
     own->n_data += data[own->n_data].n_fields > 0;
   }
   TRY(take_loose(&p, &data[own->n_data]));

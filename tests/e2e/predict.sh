@@ -135,6 +135,36 @@ a.bundle/run --predict --load d.ckpt --output alone.npy --quiet --input x=x-out.
 cmp -s plain.npy alone.npy || fail "a net alone gives other bytes"
 "$dnnc" predict alone.dnn --load d.ckpt -o alone2.npy --quiet --input x=x-out.csv || fail "predict of a net alone"
 cmp -s alone.npy alone2.npy || fail "bundle and command differ"
+predict -o x-out.npy --value set.x
+predict -o x-out.safetensors --value set.x
+for file in x-out.npy x-out.safetensors:set.x; do
+  "$dnnc" predict alone.dnn --load d.ckpt -o alone3.npy --quiet --input x=$file || fail "predict from $file"
+  cmp -s alone.npy alone3.npy || fail "$file gives other bytes"
+done
+if has_mpi; then
+  "$dnnc" predict alone.dnn --load d.ckpt -o alone4.npy --quiet --input x=x-out.npy --ranks 2 || fail "a net alone on two ranks"
+  cmp -s alone.npy alone4.npy || fail "a net alone on two ranks gives other bytes"
+  "$dnnc" eval digits.dnn --load d.ckpt --json >one.json && "$dnnc" eval digits.dnn --load d.ckpt --json --ranks 2 >two.json || fail "eval on two ranks"
+  close "$(field validation_loss one.json)" "$(field validation_loss two.json)" 1e-6 || fail "two ranks evaluate to something else"
+fi
+sed 's/return linear\(.*\)/return cast(linear\1, bf16)/; s/-> \[B, K\]/-> bf16[B, K]/' alone.dnn >short.dnn
+for kind in npy safetensors; do
+  "$dnnc" predict short.dnn --load d.ckpt -o short.$kind --quiet --input x=x-out.npy || fail "bf16 results"
+done
+[ "$(stat -c %s short.npy)" = $((128 + 297 * 40)) ] || fail "bf16 is not f32 in .npy"
+grep -aq '"dtype":"BF16"' short.safetensors || fail "bf16 is not BF16 in .safetensors"
+# Another net than the one that is trained, on the arguments that train gives it.
+sed 's/^data set/net twice(x: [B, P]) -> [B, K] { return 2 * digits(x) }\n&/; s/mean\|loss      = /loss = 0 * mean(twice(set.x)) + /' digits.dnn >two.dnn
+"$dnnc" predict two.dnn --load d.ckpt -o twice.csv --quiet --net twice || fail "--net of a net that train calls"
+"$dnnc" predict two.dnn --load d.ckpt -o once.csv --quiet --net digits || fail "--net digits"
+awk -F, -v OFS=, '{ for (i = 1; i <= NF; i++) $i *= 2; print }' once.csv >once-twice.csv
+near twice.csv once-twice.csv 1e-5 || fail "--net does not choose the net"
+"$dnnc" predict two.dnn --load d.ckpt -o alone5.npy --quiet --net twice 'loss=cross_entropy(digits(set.x), set.y, K)' --input x=x-out.npy 2>net.err ||
+  fail "--net of a net that train does not call: $(cat net.err)"
+if command -v script >/dev/null; then
+  script -qec "'$dnnc' predict digits.dnn --load d.ckpt -o terminal.npy" /dev/null | grep -q 'predicting 0/297' ||
+    fail "no progress on a terminal"
+fi
 
 # ---- messages ----
 # says CODE TEXT WORDS...: the exit code and what is printed.
