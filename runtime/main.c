@@ -417,6 +417,7 @@ static int start(Run *run) {
 }
 
 static void finish(Run *run, int code) {
+  stop_watching(run);
   saver_close(run->saver);
   if (run->data) data_close(run->data);
   if (run->device && run->device->program) run->device->close(run->device);
@@ -523,6 +524,7 @@ int rank_main(int argc, char **argv, const DnnProgram *program) {
   if (options.predict || options.eval) stop_at_once(run);
   Status status = comm_create(arena, &run->comm);
   if (status.code != STATUS_ok) {
+    stop_watching(run);
     if (place.rank == 0) fprintf(stderr, "error: %s\n", status.message);
     watch_tell(&run->watch, "ended %d", status_exit_code(status));
     memory_destroy(memory);

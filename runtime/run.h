@@ -6,6 +6,8 @@
 
 #include "runtime/checkpoint.h"
 
+#include <pthread.h>
+
 typedef enum ExitCode {
   EXIT_done = 0,
   EXIT_mistake = 1,
@@ -76,6 +78,8 @@ typedef struct Run {
   int64_t times[N_TIMES]; /* ns of the last steps */
   int64_t n_times;
   Stop stop;
+  bool is_watched; /* by a thread that ends the process on a signal */
+  pthread_t watcher;
   const char *_Atomic leftover; /* a file to remove when a signal comes */
   int64_t poison_top; /* with $DNN_POISON: bytes of the arena in use */
 } Run;
@@ -144,8 +148,10 @@ Status states_fill_lanes(Run *run, const DnnCode *code, bool from_states);
 
 /* ---- stop.c ---- */
 
-/* From now on a signal ends the process at once, without `leftover`. */
-Status stop_at_once(Run *run);
+/* From now on a signal ends the process at once, without `leftover`; until the
+ * watching ends. */
+void stop_at_once(Run *run);
+void stop_watching(Run *run);
 
 /* ---- predict_program.c, predict.c ---- */
 

@@ -31,10 +31,14 @@ static void *wait_for_signal(void *user) {
   _exit(code);
 }
 
-Status stop_at_once(Run *run) {
-  pthread_t thread;
-  if (pthread_create(&thread, NULL, wait_for_signal, run) != 0)
-    return status_make(STATUS_io, "cannot start a thread");
-  pthread_detach(thread);
-  return STATUS_OK;
+void stop_at_once(Run *run) {
+  run->is_watched =
+      pthread_create(&run->watcher, NULL, wait_for_signal, run) == 0;
+}
+
+void stop_watching(Run *run) {
+  if (!run->is_watched) return;
+  pthread_cancel(run->watcher);
+  pthread_join(run->watcher, NULL);
+  run->is_watched = false;
 }
