@@ -47,6 +47,18 @@ for case in mlp:4 lenet:1 charmoe:2:batch=4 chargpt:2:batch=4 charlstm:2:C=16; d
   on_mock "$model" "$steps"
 done
 
+# A prediction: the rows of the CPU.
+"$dnnc" run "$root/models/mlp.dnn" --steps 2 --data "$root" $settings --quiet ||
+  fail "a checkpoint to predict from"
+"$dnnc" predict "$root/models/mlp.dnn" --load mlp.ckpt --data "$root" --quiet \
+  -o rows.cpu.csv || fail "a prediction on the CPU"
+mock_run mlp --predict --load mlp.ckpt --output rows.csv --quiet ||
+  fail "a prediction on the mock"
+paste -d, rows.csv rows.cpu.csv | awk -F, '{ for (i = 1; i <= 10; i++) {
+    d = $i - $(i + 10); m = $i < 0 ? -$i : $i
+    if (d > 1e-5 * (m + 1) || -d > 1e-5 * (m + 1)) bad = 1 } }
+  END { exit bad || NR != 1000 }' || fail "rows of a prediction differ"
+
 # Blocks and warps in another order: the same bits.
 cp mlp.json ascending.json
 DNN_MOCK_SEED=77 mock_run mlp --steps 4 --json >shuffled.json ||
