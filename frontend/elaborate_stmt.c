@@ -81,6 +81,27 @@ bool elab_dims_differ(Elab *e, const TypeExpr *type) {
   return true;
 }
 
+/* More elements than a double counts exactly. */
+#define MOST_ELEMENTS (INT64_C(1) << 53)
+
+static bool is_too_large(const Type *type) {
+  int64_t elements = 1;
+  for (int i = 0; i < type->rank; i++)
+    if (__builtin_mul_overflow(elements, type->dims[i].size, &elements) ||
+        elements > MOST_ELEMENTS)
+      return true;
+  return false;
+}
+
+static void report_too_large(Elab *e, const TypeExpr *type, const Type *out) {
+  Text sizes = text_create(e->arena);
+  for (int i = 0; i < out->rank; i++)
+    text_printf(&sizes, "%s%s = %lld", i ? ", " : "", out->dims[i].name,
+                (long long)out->dims[i].size);
+  Diag *d = diag(e->diags, DIAG_too_large, type->span, type_describe(e, out));
+  diag_help(d, "with %s it has more than 2^53 elements", text_string(&sizes));
+}
+
 const Type *elab_type_expr(Elab *e, const TypeExpr *type) {
   DType dtype;
   if (!find_dtype(e, type, &dtype) || !elab_dims_differ(e, type)) return NULL;
@@ -90,7 +111,6 @@ const Type *elab_type_expr(Elab *e, const TypeExpr *type) {
   }
   Type *out = type_create(e->arena, dtype, type->n_dims);
   bool is_good = true;
-  int64_t elements = 1;
   for (int i = 0; i < type->n_dims; i++) {
     const TypeDim *dim = &type->dims[i];
     if (!dim->name) {
@@ -100,13 +120,11 @@ const Type *elab_type_expr(Elab *e, const TypeExpr *type) {
     int64_t size = dim_size(e, dim);
     is_good = is_good && size > 0;
     out->dims[i] = (Dim){.name = dim->name, .size = size};
-    if (__builtin_mul_overflow(elements, size, &elements) ||
-        elements > INT64_C(1) << 53)
-      is_good = is_good && (diag(e->diags, DIAG_too_large, type->span,
-                                 type_describe(e, out)),
-                            false);
   }
-  return is_good ? out : NULL;
+  if (!is_good) return NULL;
+  if (!is_too_large(out)) return out;
+  report_too_large(e, type, out);
+  return NULL;
 }
 
 /* ---- parameters and states ---- */
