@@ -34,6 +34,7 @@ struct Diags {
   Arena *arena;
   VEC(Diag *) kept;
   int n_errors, n_warnings, n_printed;
+  bool told_limit;
 };
 
 static const struct {
@@ -73,7 +74,7 @@ Diag *diag(Diags *diags, DiagId id, Span span, ...) {
   if ((*count)++ >= (is_error ? MOST_ERRORS : MOST_WARNINGS)) return added;
   va_list args;
   va_start(args, span);
-  added->text = arena_vprintf(diags->arena, rows[id].format, args);
+  added->text = message_vprintf(diags->arena, rows[id].format, args);
   va_end(args);
   vec_push(diags->arena, &diags->kept, added);
   return added;
@@ -82,7 +83,7 @@ Diag *diag(Diags *diags, DiagId id, Span span, ...) {
 void diag_note(Diag *diag, Span span, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  Note note = {span, arena_vprintf(diag->arena, format, args)};
+  Note note = {span, message_vprintf(diag->arena, format, args)};
   va_end(args);
   vec_push(diag->arena, &diag->notes, note);
 }
@@ -90,7 +91,7 @@ void diag_note(Diag *diag, Span span, const char *format, ...) {
 void diag_help(Diag *diag, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  diag->help = arena_vprintf(diag->arena, format, args);
+  diag->help = message_vprintf(diag->arena, format, args);
   va_end(args);
 }
 
@@ -113,13 +114,17 @@ static void print_head(Text *out, Span span, const char *kind,
   if (has_place(span)) {
     int line, column;
     span_locate(span, &line, &column);
-    text_printf(out, "%s:%d:%d: ", span.source->path, line, column);
+    message_escape(out, span.source->path);
+    text_printf(out, ":%d:%d: ", line, column);
   } else if (span.source) {
-    text_printf(out, "%s: ", span.source->path);
+    message_escape(out, span.source->path);
+    text_add(out, ": ");
   } else if (strcmp(kind, "note") != 0) {
     text_add(out, "dnnc: ");
   }
-  text_printf(out, "%s: %s\n", kind, text);
+  text_printf(out, "%s: ", kind);
+  message_escape(out, text);
+  text_add(out, "\n");
 }
 
 static bool is_continuation(char c) {
@@ -172,7 +177,10 @@ static void print_diag(Text *out, const Diag *diag) {
   if (has_place(diag->span)) print_line(out, diag->span);
   for (int i = 0; i < diag->notes.n; i++)
     print_head(out, diag->notes.data[i].span, "note", diag->notes.data[i].text);
-  if (diag->help) text_printf(out, "help: %s\n", diag->help);
+  if (!diag->help) return;
+  text_add(out, "help: ");
+  message_escape(out, diag->help);
+  text_add(out, "\n");
 }
 
 void diags_print(Diags *diags, Text *out) {
@@ -180,4 +188,7 @@ void diags_print(Diags *diags, Text *out) {
     if (diags->n_printed > 0) text_add(out, "\n");
     print_diag(out, diags->kept.data[diags->n_printed]);
   }
+  if (diags->n_errors < MOST_ERRORS || diags->told_limit) return;
+  text_printf(out, "\nnote: checking stopped after %d errors\n", MOST_ERRORS);
+  diags->told_limit = true;
 }

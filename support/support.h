@@ -153,6 +153,17 @@ int text_utf8_length(const char *bytes);
 /* "..." with JSON escapes (also for control characters and invalid UTF-8). */
 void text_add_json(Text *text, const char *string);
 const char *text_string(Text *text); /* never NULL */
+
+/* ---- message.c: text of messages ---- */
+
+/* As arena_vprintf, but a %s argument is cut after 200 bytes and its length
+ * told.  Knows %s, integers up to long long and reals. */
+const char *message_vprintf(Arena *arena, const char *format, va_list args);
+/* Control characters but newline and tab, and what is no UTF-8, as "\x1b". */
+void message_escape(Text *out, const char *text);
+/* To standard error in one piece, escaped; cut after 8 KB. */
+void message_print(const char *format, ...) PRINTF_LIKE(1, 2);
+
 /* ---- fixed_text.c: text in a buffer of fixed size, cut with "..." ---- */
 
 typedef struct FixedText {

@@ -286,6 +286,47 @@ Test(diag, stops_at_the_limit) {
   int n = 0;
   for (const char *p = text_string(&out); (p = strstr(p, "error:")); p++) n++;
   cr_assert_eq(n, 20);
+  const char *end = "\nnote: checking stopped after 20 errors\n";
+  cr_assert(strlen(text_string(&out)) > strlen(end));
+  cr_assert_str_eq(text_string(&out) + out.n - strlen(end), end);
+  memory_destroy(memory);
+}
+
+static const char *message(Arena *arena, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  const char *text = message_vprintf(arena, format, args);
+  va_end(args);
+  return text;
+}
+
+Test(message, names_are_cut) {
+  Memory *memory;
+  Arena *arena = new_arena(&memory);
+  char name[301];
+  memset(name, 'n', 300);
+  name[300] = '\0';
+  const char *cut = message(arena, "no '%s', %d of %s", name, 3, "five");
+  cr_assert_eq(strlen(cut),
+               strlen("no '") + 200 + strlen("... (300 bytes)', 3 of five"));
+  cr_assert_str_eq(cut + 4 + 200, "... (300 bytes)', 3 of five");
+  memcpy(name + 199, "\xc3\xa4", 2); /* a character is not cut in two */
+  cut = message(arena, "%s", name);
+  cr_assert_str_eq(cut + 199, "... (300 bytes)");
+  cr_assert_str_eq(message(arena, "%.*s|%.3s|%5.2f|%-4ld|%lld|%zu|%%|%c|%03d",
+                           2, "abcdef", "abcdef", 1.5, 7L, -1LL, (size_t)9, 'x',
+                           5),
+                   "ab|abc| 1.50|7   |-1|9|%|x|005");
+  memory_destroy(memory);
+}
+
+Test(message, what_steers_a_terminal_is_shown) {
+  Memory *memory;
+  Arena *arena = new_arena(&memory);
+  Text out = text_create(arena);
+  message_escape(&out, "a\x1b[31mb\tc\n\x7f\r\xc3\xa4\xc2\x9b\xff");
+  cr_assert_str_eq(text_string(&out),
+                   "a\\x1b[31mb\tc\n\\x7f\\x0d\xc3\xa4\\xc2\\x9b\\xff");
   memory_destroy(memory);
 }
 
