@@ -39,7 +39,7 @@ static void print_reports(const Report *reports, int world) {
   while (first < world && !reports[first].exit_code) first++;
   for (int i = 0; i < world; i++) n += reports[i].exit_code != 0;
   if (first == world) return;
-  fprintf(stderr, "error: %s\n", reports[first].message);
+  message_print("error: %s\n", reports[first].message);
   if (n > 1)
     fprintf(stderr, "(rank %d and %d more)\n", first, n - 1);
   else if (world > 1)
@@ -134,7 +134,7 @@ static int parse_options(int argc, char **argv, RunOptions *out) {
       row->text[row->count ? (*row->count)++ : 0] = argv[++i];
     if (is_right && row->number) is_right = read_count(argv[++i], row->number);
     if (is_right) continue;
-    fprintf(stderr, "error: wrong option or argument '%s'\n", argv[i]);
+    message_print("error: wrong option or argument '%s'\n", argv[i]);
     return usage(argv[0], true);
   }
   out->has_seed = seed >= 0;
@@ -273,8 +273,8 @@ static Status find_checkpoint(Run *run, Checkpoint *out, bool *out_found) {
     return status_make(STATUS_invalid,
                        "no checkpoint in '%s': train first, or use --load DIR",
                        folder);
-  fprintf(stderr, "warning: no checkpoint in '%s': beginning at step 1\n",
-          folder);
+  message_print("warning: no checkpoint in '%s': beginning at step 1\n",
+                folder);
   return STATUS_OK;
 }
 
@@ -406,6 +406,8 @@ static int start(Run *run) {
   if (!code) code = run_agree(run, open_data(run));
   if (!code) code = run_agree(run, open_saver(run));
   if (!code) code = run_agree(run, look_at_data(run));
+  if (!code && run->options.trace)
+    code = run_agree(run, trace_check(run->options.trace, run->comm));
   if (code) return code;
   run->exec =
       exec_create(run->arena, program, run->device, run->comm, &run->watch);

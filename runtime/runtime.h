@@ -247,6 +247,8 @@ int64_t tensor_local_range(const DnnTensor *tensor, int dim, int rank,
 /* ---- trace.c ---- */
 
 Trace *trace_create(Arena *arena, int64_t capacity);
+/* A file can be written there; for before the run. */
+Status trace_check(const char *path, const Comm *comm);
 /* Chrome trace events; one file per rank, `path` with ".RANK" if world > 1. */
 Status trace_write(const Trace *trace, const char *path, const Comm *comm,
                    const DnnProgram *program);

@@ -91,14 +91,34 @@ static void write_events(FILE *file, const Trace *trace, const Comm *comm,
   fprintf(file, "\n],\"displayTimeUnit\":\"ms\"}\n");
 }
 
+/* ---- the file ---- */
+
+static Status trace_name(const char *path, const Comm *comm, char name[4096]) {
+  FixedText text = fixed_text(name, 4096);
+  fixed_printf(&text, comm->world > 1 ? "%s.%d" : "%s", path, comm->rank);
+  if (!text.is_cut) return STATUS_OK;
+  return status_make(STATUS_invalid, "the name of the trace is too long");
+}
+
+/* Opening a pipe would wait for a reader. */
+Status trace_check(const char *path, const Comm *comm) {
+  char name[4096];
+  struct stat info;
+  TRY(trace_name(path, comm, name));
+  if (stat(name, &info) != 0 || S_ISREG(info.st_mode) || S_ISCHR(info.st_mode))
+    return STATUS_OK;
+  return status_make(STATUS_invalid,
+                     "'%s' is %s; a timeline is written to a file", name,
+                     S_ISFIFO(info.st_mode)  ? "a pipe"
+                     : S_ISDIR(info.st_mode) ? "a folder"
+                                             : "no file");
+}
+
 Status trace_write(const Trace *trace, const char *path, const Comm *comm,
                    const DnnProgram *program) {
   char name[4096];
-  int n = comm->world > 1
-              ? snprintf(name, sizeof name, "%s.%d", path, comm->rank)
-              : snprintf(name, sizeof name, "%s", path);
-  if (n < 0 || n >= (int)sizeof name)
-    return status_make(STATUS_invalid, "the name of the trace is too long");
+  TRY(trace_check(path, comm));
+  TRY(trace_name(path, comm, name));
   FILE *file = fopen(name, "w");
   if (!file) return status_errno(errno, "cannot write '%s'", name);
   write_events(file, trace, comm, program);
