@@ -95,6 +95,7 @@ static void remove_folder(int parent, const char *name) {
   DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
   if (!list) {
     if (fd >= 0) close(fd);
+    unlinkat(parent, name, AT_REMOVEDIR); /* it may be empty */
     return;
   }
   for (struct dirent *entry; (entry = readdir(list));)
