@@ -71,8 +71,8 @@ static int64_t read_latest(Arena *arena, const char *folder) {
   }
   if (fd >= 0) close(fd);
   if (why)
-    fprintf(stderr, "warning: '%s' is not used: %s; the newest counts\n", path,
-            why);
+    message_print("warning: '%s' is not used: %s; the newest counts\n", path,
+                  why);
   return step;
 }
 
@@ -101,9 +101,8 @@ static Status list_steps(Arena *arena, const char *folder, Steps *out) {
     put_first(arena, out, latest);
   } else if (out->n > 0) {
     out->is_second = true;
-    fprintf(stderr,
-            "warning: '%s/latest' names step %lld, which is not there\n",
-            folder, (long long)latest);
+    message_print("warning: '%s/latest' names step %lld, which is not there\n",
+                  folder, (long long)latest);
   }
   return STATUS_OK;
 }
@@ -130,15 +129,15 @@ static Status check(Arena *scratch, const Checkpoint *checkpoint,
   TRY(checkpoint_fit(scratch, checkpoint, program, fitting, list));
   TRY(checkpoint_verify(scratch, checkpoint, program, is_resume, &unhashed));
   if (unhashed > 0)
-    fprintf(stderr,
-            "note: '%s' has no hashes of %d tensors: damaged values would not "
-            "be seen\n",
-            checkpoint->given, unhashed);
+    message_print(
+        "note: '%s' has no hashes of %d tensors: damaged values would not "
+        "be seen\n",
+        checkpoint->given, unhashed);
   if (checkpoint->is_own && !checkpoint->has_save && checkpoint->n_files > 1)
-    fprintf(stderr,
-            "note: '%s' is of an older version: files of two saves of one step "
-            "would not be seen\n",
-            checkpoint->given);
+    message_print(
+        "note: '%s' is of an older version: files of two saves of one step "
+        "would not be seen\n",
+        checkpoint->given);
   return STATUS_OK;
 }
 
@@ -165,11 +164,11 @@ static Status try_all(const Try *try, const char *folder, const Steps *steps,
     Status status = try_open(try, path, i == 0, out);
     if (status.code == STATUS_ok) {
       if (i > 0 || steps->is_second)
-        fprintf(stderr, "warning: taking '%s'\n", path);
+        message_print("warning: taking '%s'\n", path);
       return STATUS_OK;
     }
     if (steps->n == 1) return status;
-    fprintf(stderr, "warning: skipped a checkpoint: %s\n", status.message);
+    message_print("warning: skipped a checkpoint: %s\n", status.message);
     if (i == 0) first = status;
   }
   return status_make(first.code, "none of the %d checkpoints in '%s' is usable",

@@ -143,7 +143,7 @@ typedef struct Comparison {
 } Comparison;
 
 static void differ(Comparison *c, bool is_allowed, const char *what) {
-  if (is_allowed) fprintf(stderr, "warning: %s\n", what);
+  if (is_allowed) message_print("warning: %s\n", what);
   if (c->n_different++ == 0) text_add(&c->first, what);
 }
 
@@ -204,10 +204,10 @@ Status data_compare(Arena *arena, const Checkpoint *checkpoint,
   const StoredHeader *header = &checkpoint->files[0].header;
   if (!checkpoint->has_save) {
     if (n > 0)
-      fprintf(stderr,
-              "note: '%s' does not say what data it was trained on: a change "
-              "would not be seen\n",
-              checkpoint->given);
+      message_print(
+          "note: '%s' does not say what data it was trained on: a change "
+          "would not be seen\n",
+          checkpoint->given);
     return STATUS_OK;
   }
   Comparison c = {.saved = header->metadata,

@@ -166,8 +166,7 @@ _Noreturn static void become_child(const Launch *launch, char **words) {
     fprintf(stderr, "error: no 'mpirun': several ranks need Open MPI (apt-get "
                     "install openmpi-bin)\n");
   else
-    fprintf(stderr, "error: cannot start '%s': %s\n", words[0],
-            strerror(errno));
+    message_print("error: cannot start '%s': %s\n", words[0], strerror(errno));
   _exit(EXIT_machine);
 }
 
@@ -230,7 +229,7 @@ static void bury_ranks(Launch *launch) {
 static void lose(Launch *launch, int rank, const char *why, int64_t grace_ms) {
   if (launch->ranks[rank].is_lost || launch->kill_at_ms) return;
   launch->ranks[rank].is_lost = true;
-  fprintf(stderr, "error: lost rank %d: %s\n", rank, why);
+  message_print("error: lost rank %d: %s\n", rank, why);
   kill_in(launch, grace_ms);
 }
 
@@ -299,8 +298,8 @@ static void on_signal(Launch *launch, int number) {
   if (launch->n_signals == 1) {
     launch->stop_code = number == SIGTERM ? EXIT_terminated : EXIT_interrupted;
     if (!launch->options->keeps_nothing)
-      fprintf(stderr, "\nstopping after this step, with a checkpoint%s\n",
-              number == SIGINT ? "; again: at once" : "");
+      message_print("\nstopping after this step, with a checkpoint%s\n",
+                    number == SIGINT ? "; again: at once" : "");
     else
       kill_in(launch, GRACE_MS);
     kill(launch->child, SIGUSR1);
@@ -350,14 +349,14 @@ static int exit_code(const Launch *launch, int status) {
   if (launch->options->ranks == 1 && WIFSIGNALED(status)) {
     /* A reader that left early, as head does, is no failure to talk about. */
     if (WTERMSIG(status) != SIGPIPE)
-      fprintf(stderr, "error: lost rank 0: killed by signal %d (%s)\n",
-              WTERMSIG(status), strsignal(WTERMSIG(status)));
+      message_print("error: lost rank 0: killed by signal %d (%s)\n",
+                    WTERMSIG(status), strsignal(WTERMSIG(status)));
     return EXIT_machine;
   }
   if (WIFSIGNALED(status) && !launch->n_kills)
-    fprintf(stderr, "%s: mpirun was killed by signal %d (%s)\n",
-            have_all_said ? "warning" : "error", WTERMSIG(status),
-            strsignal(WTERMSIG(status)));
+    message_print("%s: mpirun was killed by signal %d (%s)\n",
+                  have_all_said ? "warning" : "error", WTERMSIG(status),
+                  strsignal(WTERMSIG(status)));
   int code = have_all_said       ? said
              : WIFEXITED(status) ? WEXITSTATUS(status)
                                  : EXIT_machine;
@@ -395,7 +394,7 @@ static int run(Launch *launch, Arena *arena) {
   Status status = start(launch, make_words(arena, launch));
   int code = EXIT_machine;
   if (status.code != STATUS_ok) {
-    fprintf(stderr, "error: %s\n", status.message);
+    message_print("error: %s\n", status.message);
   } else {
     int child_status = wait_for_child(launch);
     hear(launch);

@@ -217,11 +217,10 @@ static void report(const Predict *p, int64_t begin_ns) {
     return;
   }
   if (p->run->options.quiet) return;
-  fprintf(stderr, "%s: %lld records of", p->run->options.output,
-          (long long)p->n);
+  message_print("%s: %lld records of", p->run->options.output, (long long)p->n);
   for (int i = 0; i < p->n_results; i++) {
-    fprintf(stderr, "%s '%s' %s[", i ? "," : "", p->arrays[i].name,
-            dtype_label(p->arrays[i].dtype));
+    message_print("%s '%s' %s[", i ? "," : "", p->arrays[i].name,
+                  dtype_label(p->arrays[i].dtype));
     print_shape(stderr, &p->arrays[i]);
     fprintf(stderr, "]");
   }

@@ -38,11 +38,10 @@ void report_start(const Run *run) {
   const RunOptions *options = &run->options;
   if (!speaks(run) || options->sample || options->predict || options->eval)
     return;
-  fprintf(stderr,
-          "%s: %lld parameters, %d rank%s, %lld step%s, arena %.1f MB\n",
-          program->model, (long long)program->parameters, program->world,
-          program->world == 1 ? "" : "s", (long long)run->last,
-          run->last == 1 ? "" : "s", (double)program->arena_bytes * 1e-6);
+  message_print("%s: %lld parameters, %d rank%s, %lld step%s, arena %.1f MB\n",
+                program->model, (long long)program->parameters, program->world,
+                program->world == 1 ? "" : "s", (long long)run->last,
+                run->last == 1 ? "" : "s", (double)program->arena_bytes * 1e-6);
 }
 
 static double items_per_second(const Run *run, int64_t ns) {
@@ -286,8 +285,8 @@ int report_end(Run *run) {
   if (code) return code;
   if (run->comm->rank != 0) return EXIT_done;
   if (speaks(run) && run->saved == run->done)
-    fprintf(stderr, "saved %s/step-%08lld\n", run->program->settings.save,
-            (long long)run->done);
+    message_print("saved %s/step-%08lld\n", run->program->settings.save,
+                  (long long)run->done);
   if (run->options.json) {
     print_json_end(run, all);
   } else if (run->poison_top) {

@@ -19,7 +19,7 @@ enum { MEDIANS_WAITED = 20 };
 
 _Noreturn static void give_up(Run *run, Status status) {
   fflush(stdout);
-  fprintf(stderr, "error: %s\n", status.message);
+  message_print("error: %s\n", status.message);
   watch_report(&run->watch, "cannot go on");
   watch_tell(&run->watch, "ended %d", status_exit_code(status));
   _exit(status_exit_code(status));
@@ -142,21 +142,21 @@ static int explain_not_finite(Run *run, int64_t t) {
     fprintf(stderr, "error: step %lld: the loss scale fell below 1\n",
             (long long)t);
   if (first < 0) {
-    fprintf(stderr, "error: step %lld: the %s is not finite\n", (long long)t,
-            what);
+    message_print("error: step %lld: the %s is not finite\n", (long long)t,
+                  what);
     return EXIT_mistake;
   }
   const DnnInstr *instr = &run->train->instrs[first];
-  fprintf(stderr,
-          "error: step %lld: the %s is not finite; the first value that is "
-          "not is in '%s' (%s)\n"
-          "help: %s, or look at what feeds '%s'\n",
-          (long long)t, what, instr->path,
-          instr->phase < ARRAY_LENGTH(phases) ? phases[instr->phase] : "",
-          run->program->settings.checked
-              ? "an index or label out of range is not a number with --checked"
-              : "lower the learning rate, clip the gradients",
-          instr->path);
+  message_print(
+      "error: step %lld: the %s is not finite; the first value that is "
+      "not is in '%s' (%s)\n"
+      "help: %s, or look at what feeds '%s'\n",
+      (long long)t, what, instr->path,
+      instr->phase < ARRAY_LENGTH(phases) ? phases[instr->phase] : "",
+      run->program->settings.checked
+          ? "an index or label out of range is not a number with --checked"
+          : "lower the learning rate, clip the gradients",
+      instr->path);
   return EXIT_mistake;
 }
 
@@ -205,9 +205,9 @@ static int save(Run *run) {
   run->n_failed_saves++;
   bool is_end = run->n_failed_saves > 1;
   if (run->comm->rank == 0)
-    fprintf(stderr, "%s: %s%s\n", is_end ? "error" : "warning", saved.message,
-            is_end ? "; that was the second time in a row"
-                   : "; training goes on");
+    message_print("%s: %s%s\n", is_end ? "error" : "warning", saved.message,
+                  is_end ? "; that was the second time in a row"
+                         : "; training goes on");
   return is_end ? EXIT_machine : EXIT_done;
 }
 
@@ -257,9 +257,9 @@ int run_train(Run *run) {
   code = save_last(run);
   if (code) return code;
   if (run->stop && run->comm->rank == 0)
-    fprintf(stderr, "stopped after step %lld%s%s\n", (long long)run->done,
-            run->saved == run->done ? "; checkpoint in " : "",
-            run->saved == run->done ? run->program->settings.save : "");
+    message_print("stopped after step %lld%s%s\n", (long long)run->done,
+                  run->saved == run->done ? "; checkpoint in " : "",
+                  run->saved == run->done ? run->program->settings.save : "");
   if (run->stop) return stop_code(run);
   code = run_evaluate(run);
   return code ? code : report_end(run);

@@ -75,27 +75,27 @@ void value_report_look(ValueReport *report, const StoredTensor *tensor,
 
 static void more(int n, const char *what) {
   if (n > 1)
-    fprintf(stderr, "; %d more tensor%s %s", n - 1, n == 2 ? "" : "s", what);
+    message_print("; %d more tensor%s %s", n - 1, n == 2 ? "" : "s", what);
   fprintf(stderr, "\n");
 }
 
 void value_report_print(const ValueReport *report, const char *given) {
   const StoredTensor *odd = report->first_odd, *beyond = report->first_beyond;
   if (odd) {
-    fprintf(stderr,
-            "warning: '%s': tensor '%.100s' has %lld values that are NaN or "
-            "infinite, the first (%s) at index %lld",
-            given, odd->name, (long long)report->n_odd,
-            report->odd_is_nan ? "NaN" : "infinite", (long long)report->odd_at);
+    message_print(
+        "warning: '%s': tensor '%.100s' has %lld values that are NaN or "
+        "infinite, the first (%s) at index %lld",
+        given, odd->name, (long long)report->n_odd,
+        report->odd_is_nan ? "NaN" : "infinite", (long long)report->odd_at);
     more(map_size(report->odd), "too");
   }
   if (beyond) {
-    fprintf(stderr,
-            "warning: '%s': tensor '%.100s' has %lld values beyond %s, which "
-            "became infinite, the first (%g) at index %lld",
-            given, beyond->name, (long long)report->n_beyond,
-            dtype_label(report->beyond_dtype), report->beyond_value,
-            (long long)report->beyond_at);
+    message_print(
+        "warning: '%s': tensor '%.100s' has %lld values beyond %s, which "
+        "became infinite, the first (%g) at index %lld",
+        given, beyond->name, (long long)report->n_beyond,
+        dtype_label(report->beyond_dtype), report->beyond_value,
+        (long long)report->beyond_at);
     more(map_size(report->beyond), "too");
   }
 }

@@ -66,10 +66,9 @@ static const char *find_cache(Tool *tool) {
   if (status.code == STATUS_ok && lstat(path, &info) == 0 &&
       S_ISDIR(info.st_mode) && info.st_uid == getuid() && !(info.st_mode & 022))
     return path;
-  fprintf(stderr,
-          "dnnc: warning: no cache: '%s' must be a folder of yours "
-          "that nobody else can write\n",
-          path);
+  message_print("dnnc: warning: no cache: '%s' must be a folder of yours "
+                "that nobody else can write\n",
+                path);
   return NULL;
 }
 
@@ -100,6 +99,11 @@ static const char *default_bundle(Tool *tool) {
   size_t length = strlen(base);
   if (length > 4 && !strcmp(base + length - 4, ".dnn")) length -= 4;
   return arena_printf(tool->arena, "%.*s.bundle", (int)length, base);
+}
+
+/* A path that begins with '-' is an option to a compiler or to mpirun. */
+static const char *not_an_option(Tool *tool, const char *path) {
+  return path[0] == '-' ? arena_printf(tool->arena, "./%s", path) : path;
 }
 
 /* ---- building ---- */
@@ -166,20 +170,19 @@ static void report_build(Tool *tool, const Compilation *c, const char *bundle,
                 report->seconds, report->cached);
     tool_print(&out);
   } else if (!tool->options.quiet) {
-    fprintf(stderr,
-            "%s: %d rank%s, %d kernels in %d files (%d from the cache), arena "
-            "%.1f MB, %.2f s\n",
-            bundle, ranks, ranks == 1 ? "" : "s", report->kernels,
-            report->files, report->cached, 1e-6 * (double)report->arena_bytes,
-            report->seconds);
+    message_print(
+        "%s: %d rank%s, %d kernels in %d files (%d from the cache), arena "
+        "%.1f MB, %.2f s\n",
+        bundle, ranks, ranks == 1 ? "" : "s", report->kernels, report->files,
+        report->cached, 1e-6 * (double)report->arena_bytes, report->seconds);
   }
 }
 
 int command_build(Tool *tool) {
   Compilation c = {0};
   BuildReport report = {0};
-  const char *bundle =
-      tool->options.output ? tool->options.output : default_bundle(tool);
+  const char *bundle = not_an_option(
+      tool, tool->options.output ? tool->options.output : default_bundle(tool));
   int code = compile_all(tool, &c);
   if (code != EXIT_done) return code;
   hold_signals();
@@ -262,8 +265,9 @@ static int run_bundle(Tool *tool, const Compilation *c, const char *bundle,
 int tool_build_and_run(Tool *tool) {
   Compilation c = {0};
   BuildReport report = {0};
-  const char *bundle = is_reading(tool) ? NULL : tool->options.output;
-  const char *folder = NULL;
+  const char *bundle = NULL, *folder = NULL;
+  if (tool->options.output && !is_reading(tool))
+    bundle = not_an_option(tool, tool->options.output);
   int64_t file_bytes = -1; /* as the runtime has it */
   if (tool->options.file_size &&
       !tool_read_bytes(tool, "--file-size", tool->options.file_size,

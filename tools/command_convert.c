@@ -39,8 +39,8 @@ static bool replace_dim(Tool *tool, TensorMap *map, const Override *override) {
   double value;
   if (!text_read_real(override->value, strlen(override->value), &value) ||
       value < 1 || value > 1e15 || value != (double)(int64_t)value) {
-    fprintf(stderr, "dnnc: error: '%s' is not the size of a dim\n",
-            override->value);
+    message_print("dnnc: error: '%s' is not the size of a dim\n",
+                  override->value);
     return false;
   }
   for (int i = 0; i < map->dims.n; i++) {
@@ -59,8 +59,8 @@ static bool replace_dim(Tool *tool, TensorMap *map, const Override *override) {
           return true;
         }
   const char *nearest = text_nearest(override->name, names, n);
-  fprintf(stderr, "dnnc: error: the map has no dim '%s'\n", override->name);
-  if (nearest) fprintf(stderr, "help: did you mean '%s'?\n", nearest);
+  message_print("dnnc: error: the map has no dim '%s'\n", override->name);
+  if (nearest) message_print("help: did you mean '%s'?\n", nearest);
   return false;
 }
 
@@ -77,10 +77,10 @@ static Status check_hashes(Tool *tool, const Checkpoint *from) {
     n_unhashed += !has_hash;
   }
   if (n_unhashed > 0 && !tool->options.quiet)
-    fprintf(stderr,
-            "note: '%s' has no hashes of %d tensors: damaged values would not "
-            "be seen\n",
-            from->given, n_unhashed);
+    message_print(
+        "note: '%s' has no hashes of %d tensors: damaged values would not "
+        "be seen\n",
+        from->given, n_unhashed);
   return STATUS_OK;
 }
 
@@ -205,26 +205,26 @@ static int convert(Tool *tool, const TensorMap *map, const Checkpoint *from,
   bool has_mistake = tool_report(tool);
   fputs(text_string(&conversion.misfits), stderr);
   if (conversion.n_misfits > 0)
-    fprintf(stderr,
-            "dnnc: error: '%s' does not fit the map '%s': %d tensor%s\n",
-            from->given, tool->options.map, conversion.n_misfits,
-            conversion.n_misfits == 1 ? "" : "s");
+    message_print("dnnc: error: '%s' does not fit the map '%s': %d tensor%s\n",
+                  from->given, tool->options.map, conversion.n_misfits,
+                  conversion.n_misfits == 1 ? "" : "s");
   if (has_mistake || conversion.n_misfits > 0) return EXIT_user;
   Status status = check_hashes(tool, from);
   if (status.code == STATUS_ok)
     status = write_output(tool, &conversion, file_bytes);
   if (status.code != STATUS_ok) return tool_fail(status);
   if (!tool->options.quiet)
-    fprintf(stderr, "%s: %d tensors from %d\n", tool->options.output,
-            conversion.tensors.n, from->n_places);
+    message_print("%s: %d tensors from %d\n", tool->options.output,
+                  conversion.tensors.n, from->n_places);
   return EXIT_done;
 }
 
 static bool has_arguments(const Options *options) {
   if (options->map && options->output) return true;
-  fprintf(stderr, "dnnc: error: 'dnnc convert' needs %s\n",
-          options->map ? "-o DIR, the folder to write"
-                       : "--map FILE, which says what each tensor becomes");
+  message_print("dnnc: error: 'dnnc convert' needs %s\n",
+                options->map
+                    ? "-o DIR, the folder to write"
+                    : "--map FILE, which says what each tensor becomes");
   return false;
 }
 

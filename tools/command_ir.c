@@ -35,7 +35,7 @@ int command_ir(Tool *tool) {
                                           : "forward";
   Graph *graph = choose(tool, &c, code);
   if (!graph) {
-    fprintf(stderr, "dnnc: error: this model has no code '%s'\n", code);
+    message_print("dnnc: error: this model has no code '%s'\n", code);
     return EXIT_user;
   }
   if (options->after || options->stop_after) {

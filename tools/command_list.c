@@ -88,9 +88,9 @@ int command_list(Tool *tool) {
   }
   const char *nearest =
       text_nearest(tool->options.subject, names, ARRAY_LENGTH(names));
-  fprintf(stderr, "dnnc: error: no table '%s'\n", tool->options.subject);
+  message_print("dnnc: error: no table '%s'\n", tool->options.subject);
   if (nearest)
-    fprintf(stderr, "help: did you mean '%s'?\n", nearest);
+    message_print("help: did you mean '%s'?\n", nearest);
   else
     fprintf(stderr, "help: 'dnnc --help' names the tables\n");
   return EXIT_user;

@@ -9,10 +9,10 @@
 
 static bool has_checkpoint(const Tool *tool, const char *command) {
   if (tool->options.load) return true;
-  fprintf(stderr,
-          "dnnc: error: 'dnnc %s' needs --load PATH, a checkpoint folder or a "
-          ".safetensors file\n",
-          command);
+  message_print(
+      "dnnc: error: 'dnnc %s' needs --load PATH, a checkpoint folder or a "
+      ".safetensors file\n",
+      command);
   return false;
 }
 

@@ -20,7 +20,7 @@ bool tool_report(Tool *tool) {
 }
 
 int tool_fail(Status status) {
-  fprintf(stderr, "dnnc: error: %s\n", status.message);
+  message_print("dnnc: error: %s\n", status.message);
   return status.code == STATUS_invalid ? EXIT_user : EXIT_machine;
 }
 
@@ -71,7 +71,7 @@ bool tool_read_bytes(Tool *tool, const char *option, const char *text,
                  : expr->kind == EXPR_real ? expr->real
                                            : -1;
   if (value < 1) {
-    fprintf(stderr, "dnnc: error: %s takes a size as in 25MB\n", option);
+    message_print("dnnc: error: %s takes a size as in 25MB\n", option);
     return false;
   }
   *out = (int64_t)value;
@@ -100,7 +100,7 @@ static bool read_request(Tool *tool, PlanRequest *out) {
       file_read(tool->arena, source->path, 16 << 20, &source->text, &source->n);
   out->file = source;
   if (status.code == STATUS_ok) return true;
-  fprintf(stderr, "dnnc: error: %s\n", status.message);
+  message_print("dnnc: error: %s\n", status.message);
   return false;
 }
 
@@ -213,9 +213,9 @@ static bool check_passes(Tool *tool) {
     const char *name = i < 2 ? given[i] : options->disable.data[i - 2];
     if (!name || pass_find(name) >= 0) continue;
     const char *nearest = text_nearest(name, names, n);
-    fprintf(stderr, "dnnc: error: no pass '%s'\n", name);
+    message_print("dnnc: error: no pass '%s'\n", name);
     if (nearest)
-      fprintf(stderr, "help: did you mean '%s'?\n", nearest);
+      message_print("help: did you mean '%s'?\n", nearest);
     else
       fprintf(stderr, "help: 'dnnc list passes' names them\n");
     return false;
@@ -260,8 +260,8 @@ static bool choose_target(Tool *tool, Compilation *out) {
   const Backend *backend =
       backend_find(arena_printf(tool->arena, "%.*s", (int)length, text));
   if (!backend) {
-    fprintf(stderr, "dnnc: error: no target '%s'; there are cpu and cuda\n",
-            text);
+    message_print("dnnc: error: no target '%s'; there are cpu and cuda\n",
+                  text);
     return false;
   }
   Backend *own = arena_copy(tool->arena, backend, sizeof *backend);
@@ -277,10 +277,10 @@ static bool choose_target(Tool *tool, Compilation *out) {
   for (char *arch = strtok_r(list, ",", &rest); arch;
        arch = strtok_r(NULL, ",", &rest)) {
     if (!known_arch(arch) || out->n_archs == ARRAY_LENGTH(out->archs)) {
-      fprintf(stderr,
-              "dnnc: error: no CUDA architecture '%s'; there are sm_80, sm_90, "
-              "sm_90a and sm_100\n",
-              arch);
+      message_print(
+          "dnnc: error: no CUDA architecture '%s'; there are sm_80, sm_90, "
+          "sm_90a and sm_100\n",
+          arch);
       return false;
     }
     out->archs[out->n_archs++] = arch;
@@ -386,8 +386,8 @@ bool compile_decode(Tool *tool, const Model *model, Stepping *out) {
   bool asks = tool->options.command == COMMAND_sample ||
               tool->options.command == COMMAND_ir;
   if (!can && asks && !tool->options.quiet)
-    fprintf(stderr, "note: every token takes a whole window: %s\n",
-            text_string(&why));
+    message_print("note: every token takes a whole window: %s\n",
+                  text_string(&why));
   return can;
 }
 
@@ -430,8 +430,8 @@ static int finish_reading(Tool *tool, Compilation *c) {
 static int compile_sampling(Tool *tool, Compilation *c) {
   const Model *model = c->model;
   if (!model->sample) {
-    fprintf(stderr, "dnnc: error: '%s' has no sample block\n",
-            tool->options.subject);
+    message_print("dnnc: error: '%s' has no sample block\n",
+                  tool->options.subject);
     return EXIT_user;
   }
   if (!find_averages(tool, c)) return EXIT_user;
@@ -476,10 +476,10 @@ static bool needs_train(Tool *tool, const Model *model) {
   if (model->has_train || (command != COMMAND_run && command != COMMAND_eval))
     return true;
   bool is_run = command == COMMAND_run;
-  fprintf(stderr, "dnnc: error: '%s' has no train block to %s\nhelp: %s\n",
-          tool->options.subject, is_run ? "run" : "evaluate",
-          is_run ? "'dnnc build' compiles it forward"
-                 : "'dnnc predict' writes what its net gives");
+  message_print("dnnc: error: '%s' has no train block to %s\nhelp: %s\n",
+                tool->options.subject, is_run ? "run" : "evaluate",
+                is_run ? "'dnnc build' compiles it forward"
+                       : "'dnnc predict' writes what its net gives");
   return false;
 }
 

@@ -78,10 +78,10 @@ static bool report(Tool *tool, Arena *arena, const DnnProgram *program,
     tool_fail(status);
     return false;
   }
-  fprintf(stderr,
-          "dnnc: note: %s; what is built now leaves the incomplete last batch "
-          "out of every evaluation\n",
-          status.message);
+  message_print(
+      "dnnc: note: %s; what is built now leaves the incomplete last batch "
+      "out of every evaluation\n",
+      status.message);
   return true;
 }
 

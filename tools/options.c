@@ -45,8 +45,8 @@ static const CommandRow command_rows[] = {
 
 static bool complain(Arena *arena, const char *what, const char *nearest) {
   (void)arena;
-  fprintf(stderr, "dnnc: error: %s\n", what);
-  if (nearest) fprintf(stderr, "help: did you mean '%s'?\n", nearest);
+  message_print("dnnc: error: %s\n", what);
+  if (nearest) message_print("help: did you mean '%s'?\n", nearest);
   return false;
 }
 

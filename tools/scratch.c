@@ -37,8 +37,8 @@ const char *tool_scratch_folder(Tool *tool, const char *cache) {
   for (;;) {
     char *path = arena_printf(tool->arena, "%s/" PREFIX "XXXXXX", base);
     if (!mkdtemp(path)) {
-      fprintf(stderr, "dnnc: error: cannot make a folder in '%s': %s\n", base,
-              strerror(errno));
+      message_print("dnnc: error: cannot make a folder in '%s': %s\n", base,
+                    strerror(errno));
       return NULL;
     }
     /* Another run may have taken it for an abandoned one just now. */

@@ -54,7 +54,7 @@ _Noreturn static void give_up(Mpi *mpi, int lost, const char *why) {
     if (lost >= 0) watch_tell(watch, "lost %d", lost);
     watch_tell(watch, "ended %d", EXIT_LOST);
   } else {
-    fprintf(stderr, "rank %d: %s\n", mpi->place.rank, why);
+    message_print("rank %d: %s\n", mpi->place.rank, why);
   }
   _exit(EXIT_LOST);
 }

@@ -174,10 +174,9 @@ static void find_library(Device *device) {
   if (!has_product(device->program) || !wants(state, "library")) return;
   Status status = library_open(state->arena, &state->library);
   if (status.code != STATUS_ok && device->rank == 0)
-    fprintf(stderr,
-            "warning: matrix products are slower without oneDNN "
-            "(apt-get install libdnnl2): %s\n",
-            status.message);
+    message_print("warning: matrix products are slower without oneDNN "
+                  "(apt-get install libdnnl2): %s\n",
+                  status.message);
 }
 
 static Status cpu_open(Device *device, const DnnProgram *program,
