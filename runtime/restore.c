@@ -105,7 +105,7 @@ static Status other_format(const unsigned char begin[8]) {
 
 static Status read_header(Arena *arena, int64_t n_bytes, StoredFile *file) {
   unsigned char length[8];
-  const char *text;
+  const char *text = NULL;
   if (n_bytes < 8)
     return status_make(STATUS_invalid,
                        "it is truncated: it has %lld bytes, and the length of "

@@ -1,10 +1,16 @@
 #!/bin/bash
 # check.sh -- what must be green before a change is handed over: format,
 # layers, sizes, both compilers, the tests under sanitizers, wasm32-wasi.
-#   check.sh [STEP ...]   with any of: format layers size clang sanitize wasm fuzz
+#   check.sh [STEP ...]   with any of: format layers size clang types sanitize
+#                         wasm fuzz
 set -eu
 cd "$(dirname "$0")/.."
-steps=${*:-format layers size clang sanitize wasm fuzz}
+steps=${*:-format layers size clang types sanitize wasm fuzz}
+
+configure() { # folder option...
+  cmake -S . -B "$1" -G Ninja -DDNNC_WERROR="${DNNC_WERROR:-OFF}" "${@:2}" \
+    >/dev/null
+}
 sources() { git ls-files '*.c' '*.h' | grep -v '^tests/shim/'; }
 
 for step in $steps; do
@@ -14,11 +20,20 @@ for step in $steps; do
   layers) tools/layers.sh ;;
   size) tools/size.sh ;;
   clang)
-    CC=clang cmake -S . -B build-clang -G Ninja >/dev/null
+    CC=clang configure build-clang
     ninja -C build-clang
     ;;
+  types) # builds of the other types, whose optimisers see other things
+    for compiler in gcc clang; do
+      for type in Release Debug; do
+        CC=$compiler configure "build-$compiler-$type" -DCMAKE_BUILD_TYPE=$type
+        ninja -C "build-$compiler-$type" dnnc | tail -n 1
+        rm -rf "build-$compiler-$type"
+      done
+    done
+    ;;
   sanitize)
-    cmake -S . -B build-asan -G Ninja -DDNNC_SANITIZE=ON >/dev/null
+    configure build-asan -DDNNC_SANITIZE=ON
     ninja -C build-asan
     log=$(mktemp)
     status=0

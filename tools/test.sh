@@ -3,6 +3,6 @@
 set -eu
 cd "$(dirname "$0")/.."
 tools/setup.sh --test
-cmake -S . -B build -G Ninja >/dev/null
+cmake -S . -B build -G Ninja -DDNNC_WERROR="${DNNC_WERROR:-OFF}" >/dev/null
 ninja -C build
 ctest --test-dir build --output-on-failure -j2 "$@"

@@ -185,7 +185,7 @@ static Status cpu_open(Device *device, const DnnProgram *program,
   CpuState *state = device->state;
   device->program = program;
   state->wanted_way = getenv("DNN_GEMM");
-  void *data;
+  void *data = NULL;
   TRY(map_pages(program->arena_bytes, &data));
   state->data = data;
   state->data_bytes = (size_t)(program->arena_bytes ? program->arena_bytes : 1);
