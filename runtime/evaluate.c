@@ -56,10 +56,9 @@ static int64_t evaluate_all(Run *run) {
 /* Once: a figure without a value stays so. */
 static void warn_about_nothing(const Run *run, const Figure *figure) {
   if (run->comm->rank != 0 || figure->has_value || run->evaluated >= 0) return;
-  fprintf(stderr,
-          "warning: '%s' has no value: nothing that it counts is in the "
-          "evaluation data, such as a label other than 'ignore'\n",
-          figure->metric->name);
+  message_print("warning: '%s' has no value: nothing that it counts is in the "
+                "evaluation data, such as a label other than 'ignore'\n",
+                figure->metric->name);
 }
 
 int run_evaluate(Run *run) {

@@ -527,7 +527,7 @@ int rank_main(int argc, char **argv, const DnnProgram *program) {
   Status status = comm_create(arena, &run->comm);
   if (status.code != STATUS_ok) {
     stop_watching(run);
-    if (place.rank == 0) fprintf(stderr, "error: %s\n", status.message);
+    if (place.rank == 0) message_print("error: %s\n", status.message);
     watch_tell(&run->watch, "ended %d", status_exit_code(status));
     memory_destroy(memory);
     return status_exit_code(status);

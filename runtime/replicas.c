@@ -141,12 +141,12 @@ static void explain_builds(const Run *run, int other, const Build *builds) {
                   (long long)a->facts[i], (long long)b->facts[i]);
   name_difference(&text, "model", a->model, b->model);
   name_difference(&text, "plan", a->plan, b->plan);
-  fprintf(stderr,
-          "error: ranks 0 and %d do not run the same: program %016llx and "
-          "%016llx%s\n"
-          "help: start all ranks from one bundle, with the same options\n",
-          other, (unsigned long long)a->program, (unsigned long long)b->program,
-          text_string(&text));
+  message_print(
+      "error: ranks 0 and %d do not run the same: program %016llx and "
+      "%016llx%s\n"
+      "help: start all ranks from one bundle, with the same options\n",
+      other, (unsigned long long)a->program, (unsigned long long)b->program,
+      text_string(&text));
 }
 
 int replicas_check_builds(Run *run) {
@@ -249,8 +249,8 @@ static void explain_values(const Run *run, const Hashes *hashes, int n_differ) {
                 (unsigned long long)hash_at(hashes, like, i));
   }
   if (n_differ > named) text_printf(&text, " and %d more", n_differ - named);
-  fprintf(stderr, "fault: replicas differ after step %lld: %s\n",
-          (long long)run->done, text_string(&text));
+  message_print("fault: replicas differ after step %lld: %s\n",
+                (long long)run->done, text_string(&text));
   fprintf(stderr, "help: no checkpoint of it was written; ");
   if (run->saved > 0)
     fprintf(stderr, "go on from step %lld with --resume; ",
