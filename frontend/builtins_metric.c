@@ -41,12 +41,18 @@ static Val place_of(Elab *e, Val x, Val y, Name dim) {
                     elab_reduce(e, OP_sum, before, &dim, 1), val_int(size));
 }
 
-/* Share of the hits among what is kept; 0 if nothing is. */
-static Val share_kept(Elab *e, Val hits, Val keep) {
-  Val sum = elab_reduce_all(
-      e, OP_sum, elab_cast(e, pointwise2(e, OP_and, hits, keep), DT_i32));
-  Val n = elab_reduce_all(e, OP_sum, elab_cast(e, keep, DT_i32));
-  Val divisor = elab_cast(e, pointwise2(e, OP_maximum, n, val_int(1)), DT_f32);
+/* Share of the hits among what is kept (none: all); 0 if nothing is. */
+static Val share_of(Elab *e, Val hits, Val keep) {
+  bool has_keep = keep.kind != VAL_none;
+  if (!val_is_tensor(hits)) return POISON;
+  double all = (double)type_elements(elab_type(e, hits));
+  if (has_keep) hits = pointwise2(e, OP_and, hits, keep);
+  Val n = has_keep ? elab_reduce_all(e, OP_sum, elab_cast(e, keep, DT_i32))
+                   : elab_number(e, DT_i32, all);
+  Val sum = elab_reduce_all(e, OP_sum, elab_cast(e, hits, DT_i32));
+  Val divisor =
+      has_keep ? elab_cast(e, pointwise2(e, OP_maximum, n, val_int(1)), DT_f32)
+               : val_real(all);
   Val share = pointwise2(e, OP_div, elab_cast(e, sum, DT_f32), divisor);
   return elab_ratio(e, share, sum, n);
 }
@@ -62,9 +68,8 @@ Val builtin_accuracy(BuiltinCall *call) {
   Val hits = top == 1
                  ? pointwise2(e, OP_eq, elab_argmax(e, x, dim), y)
                  : pointwise2(e, OP_lt, place_of(e, x, y, dim), val_int(top));
-  if (ignore.kind == VAL_int)
-    return share_kept(e, hits, pointwise2(e, OP_ne, y, ignore));
-  return elab_mean_all(e, elab_cast(e, hits, DT_f32));
+  Val keep = ignore.kind == VAL_none ? ignore : pointwise2(e, OP_ne, y, ignore);
+  return share_of(e, hits, keep);
 }
 
 /* ---- counts of classes ---- */

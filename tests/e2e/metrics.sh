@@ -79,6 +79,8 @@ for batch in 1 2 4; do
   figure=$(field perplexity out.txt)
   close "$figure" "${first:=$figure}" 1e-6 || fail "batch $batch: $figure, $first"
 done
+few 0 1 -1 -1 --microbatches 2 loss='mse(logits(d.x), d.x)' --json
+close "$(field perplexity out.txt)" "$first" 1e-6 || fail "micro-batches"
 few -1 -1 -1 -1 train.batch=2 --json
 [ "$(field validation_loss out.txt) $(field f1 out.txt)" = "null null" ] ||
   fail "a value of nothing: $(cat out.txt)"

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""What PyTorch computes for the losses of the language, in f64: losses.def.
+
+A row is LOSS(expression, value, gradient of p, gradient of q).  p and q are
+[N:6, K:4], w is [K:4], y and z are integers [N:6]; tests/unit/losses.c fills
+them with the same formulas.  Norms below the 1e-8 of `cosine` are left out:
+there PyTorch's gradient is not that of its own formula.
+"""
+import torch
+import torch.nn.functional as F
+
+N, K = 6, 4
+i = torch.arange(N * K, dtype=torch.float64).reshape(N, K)
+y = (torch.arange(N) * 7 % 5) - 1  # -1 is to be ignored
+z = torch.arange(N) * 5 % 4
+w = 0.5 + 0.75 * torch.arange(K, dtype=torch.float64)
+table = torch.tensor([1, 2, 0.5, 0], dtype=torch.float64)
+
+
+def soft(q):
+    return torch.softmax(q, 1)
+
+
+def sharp(q):
+    """Probabilities some of which are 0."""
+    return torch.relu(q).detach()
+
+
+def ce(p, target, **more):
+    return F.cross_entropy(p, target, **more)
+
+
+LOSSES = [
+    ("cross_entropy(p, z, K)", lambda p, q: ce(p, z)),
+    ("cross_entropy(p, z, K, smooth = 0.3)",
+     lambda p, q: ce(p, z, label_smoothing=0.3)),
+    ("cross_entropy(p, y, K, ignore = -1, smooth = 0.3)",
+     lambda p, q: ce(p, y, ignore_index=-1, label_smoothing=0.3)),
+    ("cross_entropy(p, z, K, weight = w)", lambda p, q: ce(p, z, weight=w)),
+    ("cross_entropy(p, z, K, weight = [1, 2, 0.5, 0])",
+     lambda p, q: ce(p, z, weight=table)),
+    ("cross_entropy(p, y, K, ignore = -1, weight = w, smooth = 0.3)",
+     lambda p, q: ce(p, y, weight=w, ignore_index=-1, label_smoothing=0.3)),
+    ("cross_entropy(p, z, K, ignore = 0, weight = [1, 2, 0.5, 0], smooth = 1)",
+     lambda p, q: ce(p, z, weight=table, ignore_index=0, label_smoothing=1)),
+    ("cross_entropy(p, softmax(q, K), K)", lambda p, q: ce(p, soft(q))),
+    ("cross_entropy(p, q, K)", lambda p, q: ce(p, q)),
+    ("cross_entropy(p, softmax(q, K), K, smooth = 0.3)",
+     lambda p, q: ce(p, soft(q), label_smoothing=0.3)),
+    ("cross_entropy(p, softmax(q, K), K, weight = w, smooth = 0.3)",
+     lambda p, q: ce(p, soft(q), weight=w, label_smoothing=0.3)),
+    ("mse(p, q)", lambda p, q: F.mse_loss(p, q)),
+    ("l1(p, q)", lambda p, q: F.l1_loss(p, q)),
+    ("l1(p, p)", lambda p, q: F.l1_loss(p, p)),
+    ("huber(p, q)", lambda p, q: F.huber_loss(p, q)),
+    ("huber(p, q, delta = 2.5)", lambda p, q: F.huber_loss(p, q, delta=2.5)),
+    ("bce(p, sigmoid(q))", lambda p, q: F.binary_cross_entropy_with_logits(
+        p, torch.sigmoid(q))),
+    ("bce(p, sigmoid(q), pos_weight = 3)",
+     lambda p, q: F.binary_cross_entropy_with_logits(
+         p, torch.sigmoid(q), pos_weight=torch.tensor(3.0))),
+    ("bce(p * 40, sigmoid(q), pos_weight = w)",
+     lambda p, q: F.binary_cross_entropy_with_logits(
+         p * 40, torch.sigmoid(q), pos_weight=w)),
+    ("kl(log_softmax(p, K), softmax(q, K), K)",
+     lambda p, q: F.kl_div(torch.log_softmax(p, 1), soft(q),
+                           reduction="batchmean")),
+    ("kl(log_softmax(p, K), stop(relu(q)), K)",
+     lambda p, q: F.kl_div(torch.log_softmax(p, 1), sharp(q),
+                           reduction="batchmean")),
+    ("cosine(p, q, K)",
+     lambda p, q: (1 - F.cosine_similarity(p, q, dim=1)).mean()),
+    ("cosine(p, q, N)",
+     lambda p, q: (1 - F.cosine_similarity(p, q, dim=0)).mean()),
+]
+
+
+def numbers(tensor):
+    values = torch.zeros(N, K) if tensor is None else tensor
+    rows = [", ".join(f"{v:.17g}" for v in row) for row in values.tolist()]
+    return ",\n       ".join(rows)
+
+
+with open("losses.def", "w") as out:
+    out.write("""/* losses.def -- written by losses.py: an expression of the language, its value
+ * and its gradients in p and q, as PyTorch computes them. */
+/* clang-format off */
+""")
+    for text, function in LOSSES:
+        p = (2 * torch.sin(1.7 * i + 0.3)).requires_grad_()
+        q = (1.5 * torch.cos(0.9 * i + 0.5)).requires_grad_()
+        value = function(p, q)
+        value.backward()
+        out.write(f'LOSS("{text}", {value.item():.17g},\n'
+                  f"  LIST({numbers(p.grad)}),\n  LIST({numbers(q.grad)}))\n")
+    out.write("#undef LOSS\n#undef LIST\n/* clang-format on */\n")
