@@ -487,18 +487,6 @@ static bool fills_caches(const ProgramInput *input) {
   return false;
 }
 
-/* Highest byte of what runs with --sample. */
-static int64_t sampling_bytes(const ProgramInput *input) {
-  static const char *const names[] = {"sample", "decode", "begin"};
-  int64_t bytes = input->persistent->bytes;
-  for (int i = 0; i < input->n_codes; i++)
-    for (int k = 0; k < ARRAY_LENGTH(names); k++)
-      if (strcmp(input->codes[i].name, names[k]) == 0 &&
-          input->codes[i].layout->arena_bytes > bytes)
-        bytes = input->codes[i].layout->arena_bytes;
-  return bytes;
-}
-
 static void add_sample(Printer *printer) {
   const Model *model = printer->input->model;
   const SampleSettings *sample = &model->sample_settings;
@@ -510,11 +498,8 @@ static void add_sample(Printer *printer) {
               ", .count = %" PRId64 ", .top_k = %" PRId64 ", .temperature = ",
               sample->count, sample->top_k);
   text_add_real(out, sample->temperature);
-  text_printf(out,
-              ", .arena_bytes = %" PRId64
-              ", .bpe = %d, .fills_caches = %d, .vocabulary = ",
-              sampling_bytes(printer->input), sample->vocabulary != NULL,
-              fills_caches(printer->input));
+  text_printf(out, ", .bpe = %d, .fills_caches = %d, .vocabulary = ",
+              sample->vocabulary != NULL, fills_caches(printer->input));
   add_string(out, sample->vocabulary);
   text_add(out, "};\n");
 }

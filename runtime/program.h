@@ -276,7 +276,6 @@ typedef struct DnnSample {
   const char *prompt;
   int64_t count, top_k;
   double temperature;
-  int64_t arena_bytes;  /* what its codes touch, training apart */
   uint8_t bpe;          /* else bytes */
   uint8_t fills_caches; /* the code `sample` does, for its whole window */
   const char *vocabulary;

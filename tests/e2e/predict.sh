@@ -191,6 +191,9 @@ cmp -s <(tail -c $((297 * 40)) both.safetensors) <(tail -c $((297 * 40)) alone.n
 says 1 "this program has no entry point 'predict'" bash -c "'$dnnc' run digits.dnn -o none.bundle steps=1 --no-save --net digits --quiet &&
   sed 's/-> \[B, K\]/-> []/; s/return linear\(.*\)/return mean(linear\1)/' alone.dnn >scalar.dnn &&
   '$dnnc' build scalar.dnn -o s.bundle --quiet && s.bundle/run --predict --load d.ckpt --output none.npy"
+: >empty.csv
+says 1 "there are no records to predict" $alone --input x=empty.csv
+says 1 "the model keeps no records for evaluation" "$dnnc" eval digits.dnn --load d.ckpt set.eval=0
 says 1 "--predict needs --output FILE" d.bundle/run --predict --load d.ckpt
 mkdir folder.npy && says 1 "'folder.npy' is no regular file, so it is not replaced" \
   "$dnnc" predict digits.dnn --load d.ckpt -o folder.npy
@@ -256,6 +259,14 @@ for n in 2000 100000; do
 done
 [ "$(stat -c %s w.npy)" = $((128 + 100000 * 1024)) ] || fail "size of 100000 rows"
 few=$(field peak_resident_bytes w2000.json) many=$(field peak_resident_bytes w100000.json)
+if has_mpi; then
+  for n in 2000 100000; do
+    "$dnnc" predict wide.dnn --load w.ckpt -o w2.npy --ranks 2 --json "set.x=synthetic(records = $n)" >w2-$n.json || fail "predict $n on two ranks"
+  done
+  cmp -s w.npy w2.npy || fail "100,000 records on two ranks: other bytes"
+  more=$(($(field peak_resident_bytes w2-100000.json) - $(field peak_resident_bytes w2-2000.json)))
+  [ $more -lt 4000000 ] || fail "100,000 records of 1 KB take rank 0 of two $more bytes more"
+fi
 echo "peak of 2,000 records: $few bytes, of 100,000: $many; arena $(field arena_bytes w100000.json)"
 [ $((many - few)) -lt 4000000 ] || fail "100,000 records of 1 KB take $((many - few)) bytes more"
 
