@@ -21,11 +21,12 @@ typedef struct Reader {
   uint32_t at, n;
   bool failed; /* in this line */
   TensorMap *map;
+  int64_t n_names; /* so far, groups written out */
   bool in_either;
   MapEither either; /* the one that is open */
 } Reader;
 
-enum { MAX_TERMS = 64, MAX_WILDCARDS = 4, MAX_LINES = 65536 };
+enum { MAX_TERMS = 64, MAX_WILDCARDS = 4, MAX_NAMES = 16384 };
 
 /* ---- characters ---- */
 
@@ -360,13 +361,14 @@ static void read_range_line(Reader *reader) {
 
 /* ---- groups ---- */
 
-/* Groups written out make few lines of text many; `begin`: where one begins. */
-static bool has_room(Reader *reader, uint32_t begin, const int *sizes, int n) {
-  const TensorMap *map = reader->map;
-  int64_t lines = map->rules.n + map->dropped.n, product = 1;
+/* Groups make many names of few; `n_names`: those of the line at `begin`. */
+static bool has_room(Reader *reader, uint32_t begin, int n_names,
+                     const int *sizes, int n) {
+  int64_t product = n_names;
   for (int i = 0; i < n; i++) product *= sizes[i];
-  if (lines + product <= MAX_LINES) return true;
-  complain(reader, begin, "at most 65536 lines, groups written out");
+  reader->n_names += product;
+  if (reader->n_names <= MAX_NAMES) return true;
+  complain(reader, begin, "at most 16384 names in a map, groups written out");
   reader->at = reader->n; /* the next ones would say it again */
   return false;
 }
@@ -393,7 +395,7 @@ static void read_drop_line(Reader *reader) {
     if (stars > MAX_WILDCARDS) complain(reader, begin, "at most four '*'");
     if (reader->failed) return;
     int n = pattern_groups(pattern, sizes, MAP_MAX_LETTERS);
-    if (!has_room(reader, begin, sizes, n)) return;
+    if (!has_room(reader, begin, 1, sizes, n)) return;
     do {
       const char *name = pattern_expand(arena, pattern, members);
       term.pattern = name_intern(reader->module->names, name);
@@ -447,7 +449,9 @@ static void add_rules(Reader *reader, const MapRule *read) {
   int n =
       pattern_groups(read->side[0].terms[0].pattern, sizes, MAP_MAX_LETTERS);
   if (!check_groups(reader, read, n, sizes)) reader->failed = true;
-  if (reader->failed || !has_room(reader, read->span.begin, sizes, n)) return;
+  if (reader->failed || !has_room(reader, read->span.begin,
+                                  read->side[0].n + read->side[1].n, sizes, n))
+    return;
   do {
     MapRule rule = *read;
     for (int s = 0; n > 0 && s < 2; s++)

@@ -95,6 +95,15 @@ rm -rf ours back
 "$names" list ours/model.safetensors | sort >got
 parameters_of "$root/models/bert.dnn" L=3 | diff - got || fail "gamma: other parameters"
 
+# The published files of GPT-2 have no prefix, and masks that are no parameters.
+sed 's/transformer\.//' gpt2.table >old.table
+for i in 0 1 2 3 4 5 6 7 8 9 10 11; do echo "F32 h.$i.attn.bias 1 1 8 8"; done >>old.table
+"$names" write old.table theirs.safetensors 8
+rm -rf ours
+"$dnnc" convert theirs.safetensors --map "$root/models/gpt2-hf.map" D=8 -o ours --quiet 2>err || { cat err; fail "gpt2 without a prefix"; }
+"$names" list ours/model.safetensors | sort >got
+parameters_of "$root/models/gpt2.dnn" | diff - got || fail "gpt2 without a prefix: other parameters"
+
 # The list of gpt2 is that of a checkpoint that its model writes.
 gpt2() { "$dnnc" "$1" "$root/models/gpt2.dnn" V=96 C=48 B=1 T=8 L=12 precision.compute=f32 "${@:2}"; }
 "$names" tokens tokens.bin 1000 96
