@@ -119,7 +119,7 @@ static void write_table(Arena *arena, const char *table, const char *out,
   stop_if(!mkdtemp(folder), "cannot make a folder", folder);
   int fd = open(folder, O_RDONLY | O_DIRECTORY);
   Status status =
-      tensor_files_write(files, fd, metadata, 1, read_formula, tensors);
+      tensor_files_write(files, fd, metadata, 1, NULL, read_formula, tensors);
   stop_if(status.code != STATUS_ok, status.message, out);
   stop_if(renameat(fd, "model.safetensors", AT_FDCWD, out) != 0,
           "cannot rename", out);
