@@ -356,7 +356,39 @@ static void add_codes(Printer *printer) {
 
 /* ---- data and settings ---- */
 
-static void add_field(Printer *printer, const DataField *field) {
+static void add_limits(Printer *printer, const DataField *field, int block,
+                       int index) {
+  Text *out = printer->out;
+  text_printf(out, "static const DnnLimit limits_%d_%d[] = {\n", block, index);
+  for (int i = 0; i < field->limits.n; i++) {
+    const DataLimit *limit = &field->limits.data[i];
+    text_add(out, "  {.use = ");
+    add_string(out, limit->use);
+    text_printf(out,
+                ", .below = %" PRId64 ", .has_ignored = %d, .ignored = %" PRId64
+                ", ",
+                limit->below, limit->has_ignored, limit->ignored);
+    add_list(out, "begin", limit->begin, field->type->rank);
+    add_list(out, "size", limit->size, field->type->rank);
+    text_add(out, "},\n");
+  }
+  text_add(out, "  {.use = 0}};\n");
+}
+
+static void add_classes(Printer *printer, const DataField *field, int block,
+                        int index) {
+  Text *out = printer->out;
+  text_printf(out, "static const char *const classes_%d_%d[] = {", block,
+              index);
+  for (int i = 0; i < field->n_classes; i++) {
+    add_string(out, field->classes[i]);
+    text_add(out, ", ");
+  }
+  text_add(out, "0};\n");
+}
+
+static void add_field(Printer *printer, const DataField *field, int block,
+                      int index) {
   Text *out = printer->out;
   int64_t sizes[MAX_RANK];
   text_add(out, "  {.path = ");
@@ -367,6 +399,15 @@ static void add_field(Printer *printer, const DataField *field) {
   add_string(out, field->eval_file);
   text_add(out, ", .tensor = ");
   add_string(out, field->tensor);
+  text_add(out, ", .first_name = ");
+  add_string(out, field->first_name);
+  text_add(out, ", .last_name = ");
+  add_string(out, field->last_name);
+  text_printf(out,
+              ", .n_classes = %d, .classes = classes_%d_%d, "
+              ".classes_file = ",
+              field->n_classes, block, index);
+  add_string(out, field->classes_file);
   text_printf(out,
               ", .next_of = %d, .first_column = %" PRId64
               ", .last_column = %" PRId64 ", .header_lines = %" PRId64
@@ -381,16 +422,21 @@ static void add_field(Printer *printer, const DataField *field) {
   for (int d = 0; d < field->type->rank; d++)
     sizes[d] = field->type->dims[d].size;
   add_list(out, "size", sizes, field->type->rank);
-  text_add(out, "},\n");
+  text_printf(out, ".n_limits = %d, .limits = limits_%d_%d},\n",
+              field->limits.n, block, index);
 }
 
 static void add_data(Printer *printer) {
   const Model *model = printer->input->model;
   Text *out = printer->out;
   for (int i = 0; i < model->n_data; i++) {
+    for (int k = 0; k < model->data[i].n_fields; k++) {
+      add_limits(printer, &model->data[i].fields[k], i, k);
+      add_classes(printer, &model->data[i].fields[k], i, k);
+    }
     text_printf(out, "static const DnnField fields_%d[] = {\n", i);
     for (int k = 0; k < model->data[i].n_fields; k++)
-      add_field(printer, &model->data[i].fields[k]);
+      add_field(printer, &model->data[i].fields[k], i, k);
     text_add(out, "  {.path = 0}};\n");
   }
   text_add(out, "static const DnnData data[] = {\n");

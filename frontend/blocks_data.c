@@ -18,7 +18,7 @@ static const struct {
     {"bytes",       "file, eval = none",                           SOURCE_bytes},
     {"tokens",      "file, eval = none",                           SOURCE_tokens},
     {"idx",         "file, eval = none",                           SOURCE_idx},
-    {"csv",         "file, columns:late, header = 0, eval = none", SOURCE_csv},
+    {"csv",         "file, columns:late, header = 0, eval = none, classes = none", SOURCE_csv},
     {"npy",         "file, eval = none",                           SOURCE_npy},
     {"safetensors", "file, name, eval = none",                     SOURCE_safetensors},
     {"next",        "field:late",                                  SOURCE_next},
@@ -164,9 +164,34 @@ static bool take_file(Elab *e, const BuiltinCall *call, int i,
          program_check_path(e->program, val.string, call->exprs[i]->span);
 }
 
+enum { CSV_header = 2, CSV_eval = 3, CSV_classes = 4 };
+
+/* Names of columns stand in the last line of the header. */
+static bool take_names(Elab *e, BuiltinCall *call, Val first, Val last,
+                       DataField *out) {
+  if (last.kind != VAL_string) {
+    diag(e->diags, DIAG_bad_columns, call->exprs[1]->span);
+    return false;
+  }
+  out->first_name = first.string;
+  out->last_name = last.string;
+  out->header_lines = 1;
+  if (!call->exprs[CSV_header] ||
+      (arg_int(call, CSV_header, 0, &out->header_lines) &&
+       out->header_lines > 0))
+    return true;
+  if (out->header_lines == 0)
+    arg_wrong(call, CSV_header, "1 or more where columns have names");
+  return false;
+}
+
 static bool take_columns(Elab *e, BuiltinCall *call, DataField *out) {
   const Expr *x = call->exprs[1];
   bool is_range = x->kind == EXPR_range;
+  Val first = eval(e, is_range ? x->a : x);
+  if (first.kind == VAL_string)
+    return take_names(e, call, first, is_range ? eval(e, x->b) : first, out);
+  if (val_is_poison(first)) return false;
   if (!eval_int(e, is_range ? x->a : x, &out->first_column)) return false;
   out->last_column = out->first_column;
   if (is_range && !eval_int(e, x->b, &out->last_column)) return false;
@@ -174,7 +199,29 @@ static bool take_columns(Elab *e, BuiltinCall *call, DataField *out) {
     diag(e->diags, DIAG_bad_columns, x->span);
     return false;
   }
-  return arg_int(call, 2, 0, &out->header_lines);
+  return arg_int(call, CSV_header, 0, &out->header_lines);
+}
+
+/* The words of a column, in the order of the integers they stand for. */
+static bool take_classes(Elab *e, BuiltinCall *call, DataField *out) {
+  Val val = call->args[CSV_classes];
+  if (val.kind == VAL_none) return true;
+  if (val.kind == VAL_string)
+    return take_file(e, call, CSV_classes, &out->classes_file);
+  int n = val.kind == VAL_list ? val.list->n : 0;
+  const char **words = ARENA_ARRAY(e->arena, const char *, n);
+  bool is_good = n > 0;
+  for (int i = 0; i < n && is_good; i++) {
+    is_good = val.list->items[i].kind == VAL_string;
+    if (is_good) words[i] = val.list->items[i].string;
+    for (int k = 0; k < i && is_good; k++) is_good = words[k] != words[i];
+  }
+  if (!is_good)
+    arg_wrong(call, CSV_classes,
+              "a list of different words or the name of a file of them");
+  out->classes = words;
+  out->n_classes = n;
+  return is_good;
 }
 
 static bool take_next(Elab *e, const Item *block, const BuiltinCall *call,
@@ -227,7 +274,8 @@ static bool take_source(Elab *e, const Item *block, const Expr *x,
   case SOURCE_next: return take_next(e, block, &call, out);
   case SOURCE_synthetic_ints: return take_synthetic(&call, out);
   case SOURCE_csv:
-    if (!take_columns(e, &call, out)) return false;
+    if (!take_columns(e, &call, out) || !take_classes(e, &call, out))
+      return false;
     break;
   case SOURCE_safetensors:
     if (call.args[1].kind != VAL_string) {
@@ -238,8 +286,9 @@ static bool take_source(Elab *e, const Item *block, const Expr *x,
     break;
   default: break;
   }
+  int eval = out->source == SOURCE_csv ? CSV_eval : formals.n_formals - 1;
   return take_file(e, &call, 0, &out->file) &&
-         take_file(e, &call, formals.n_formals - 1, &out->eval_file);
+         take_file(e, &call, eval, &out->eval_file);
 }
 
 /* ---- arithmetic: element = raw * scale + shift ---- */
@@ -323,6 +372,10 @@ static bool check_field(Elab *e, const DataField *field, Span span) {
   }
   if (!is_real && (field->scale != 1 || field->shift != 0)) {
     diag(e->diags, DIAG_scaled_integers, span, field->path);
+    return false;
+  }
+  if (is_real && (field->n_classes || field->classes_file)) {
+    diag(e->diags, DIAG_real_classes, span, field->path);
     return false;
   }
   if (is_real == (field->source != SOURCE_synthetic_ints) ||

@@ -19,6 +19,21 @@ typedef enum SourceKind {
   SOURCE_synthetic_reals
 } SourceKind;
 
+/* What a use of a field of integers allows: 0 <= value < below, or `ignored`,
+ * for these elements of a sample. */
+typedef struct DataLimit {
+  Name use; /* "gather" */
+  int64_t below;
+  bool has_ignored;
+  int64_t ignored;
+  int64_t begin[MAX_RANK], size[MAX_RANK]; /* by dim; [0] counts samples */
+} DataLimit;
+
+typedef struct DataLimits {
+  DataLimit *data;
+  int n, capacity;
+} DataLimits;
+
 typedef struct DataField {
   Name path; /* "text.x": the path of the graph inputs that it fills */
   SourceKind source;
@@ -27,9 +42,15 @@ typedef struct DataField {
   bool is_given;                /* its source is of the command line */
   int next_of;                  /* index into the block's fields */
   int64_t first_column, last_column, header_lines;
-  int64_t below, records; /* synthetic */
-  double scale, shift;    /* element = raw * scale + shift */
-  const Type *type;       /* dims[0] counts samples */
+  const char *first_name,
+      *last_name;    /* of columns, in place of numbers; NULL */
+  int32_t n_classes; /* of rows of text: their words */
+  const char *const *classes;
+  const char *classes_file; /* or a file of them */
+  int64_t below, records;   /* synthetic */
+  double scale, shift;      /* element = raw * scale + shift */
+  const Type *type;         /* dims[0] counts samples */
+  DataLimits limits;
   Span span;
 } DataField;
 

@@ -76,7 +76,7 @@ bool number_fits(DnnDtype dtype, double value) {
   case DNN_i8: least = INT8_MIN, most = INT8_MAX; break;
   case DNN_i16: least = INT16_MIN, most = INT16_MAX; break;
   case DNN_i32: least = INT32_MIN, most = INT32_MAX; break;
-  case DNN_i64: least = -0x1p63, most = 0x1p63 - 1024; break;
+  case DNN_i64: least = -0x1p53 + 1, most = 0x1p53 - 1; break; /* exact */
   default: return true;
   }
   return value >= least && value <= most && value == floor(value);

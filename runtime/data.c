@@ -106,6 +106,7 @@ static Status open_part(Arena *arena, Data *data, const Block *block,
   const DnnData *source = block->data;
   const Reader **readers = ARENA_ARRAY(arena, const Reader *, source->n_fields);
   const DnnField *first = NULL;
+  InputSearch search = {folder, data->program->model_dir};
   *out = (Part){.readers = readers, .n = INT64_MAX};
   for (int i = 0; i < source->n_fields; i++) {
     const DnnField *field = &source->fields[i];
@@ -114,7 +115,7 @@ static Status open_part(Arena *arena, Data *data, const Block *block,
         is_eval && field->eval_file ? field->eval_file : field->file;
     Reader *opened = ARENA_NEW(arena, Reader);
     int64_t items = items_of(field);
-    TRY(reader_open(arena, field, name, folder, data->program->model_dir, items,
+    TRY(reader_open(arena, field, name, &search, items, source->is_stream,
                     opened));
     data->opened[data->n_opened++] = opened;
     if (opened->file.bytes) data->resident_bytes += opened->file.n;
@@ -347,6 +348,23 @@ static unsigned char *store_piece(const DnnTensor *tensor, int rank, int dim,
   return start + bytes;
 }
 
+/* Value `j` of the sample that begins at value `begin`. */
+static Status wrong_value(const Data *data, const Block *block,
+                          const Reader *reader, const DnnField *field,
+                          int64_t begin, int64_t j, int64_t items) {
+  char text[READER_PLACE];
+  FixedText where = fixed_text(text, sizeof text);
+  fixed_printf(&where, "'%s', ",
+               reader->file.path ? reader->file.path : field->path);
+  if (block->data->is_stream)
+    fixed_printf(&where, "value %lld", (long long)(begin + j));
+  else
+    fixed_printf(&where, "record %lld", (long long)(begin / items));
+  if (!block->data->is_stream && items > 1)
+    fixed_printf(&where, ", element %lld", (long long)j);
+  return value_wrong(field, j, data->row[j], text);
+}
+
 static Status read_sample(const Fill *fill, const Block *block,
                           const DnnField *field, int64_t i, int64_t items) {
   Data *data = fill->data;
@@ -361,11 +379,8 @@ static Status read_sample(const Fill *fill, const Block *block,
       block->data->is_stream ? at + next_depth(block->data, field) : at * items;
   TRY(reader_read(reader, begin, items, data->raw, data->row));
   for (int64_t j = 0; j < items; j++)
-    if (!number_fits(field->dtype, data->row[j]))
-      return status_make(
-          STATUS_invalid, "'%s' is %s, but value %lld of '%s' is %.9g",
-          field->path, dtype_label(field->dtype), (long long)(begin + j),
-          reader->file.path ? reader->file.path : field->path, data->row[j]);
+    if (!value_is_right(field, j, data->row[j]))
+      return wrong_value(data, block, reader, field, begin, j, items);
   double scale = field->scale, shift = field->shift;
   if (scale != 1.0 || shift != 0.0)
     for (int64_t j = 0; j < items; j++)

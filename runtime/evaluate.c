@@ -17,11 +17,22 @@ static void show_progress(const Run *run, int64_t at, int64_t n) {
     fprintf(stderr, "\r%40s\r", "");
 }
 
+/* A batch; where the data of a rank is wrong, the evaluation fails on all. */
 static void evaluate_batch(Run *run, const DnnCode *code, int64_t first,
                            bool is_random) {
-  run_must(run, data_fill_eval(run->data, run->device, code, first, is_random));
+  int64_t greatest;
+  Status data = data_fill_eval(run->data, run->device, code, first, is_random);
+  run_must(run, run->comm->vote_start(run->comm, data.code == STATUS_ok
+                                                     ? STOP_none
+                                                     : STOP_failed));
   run_must(run, states_fill_lanes(run, code, true));
   run_must(run, exec_run(run->exec, code, run->done));
+  run_must(run, run->comm->vote_wait(run->comm, &greatest));
+  if (greatest == STOP_failed) {
+    run->stop = STOP_failed;
+    run->failure = run_agree(run, data);
+    return;
+  }
   figures_add(run, run->validation, 1, code);
   figures_add(run, run->metrics, run->program->settings.n_metrics, code);
 }
@@ -40,13 +51,14 @@ static int64_t evaluate_all(Run *run) {
   int64_t batch = run->eval->batch, n = data_eval_samples(run->data), at = 0;
   bool is_random = settings->eval_batches > 0;
   if (is_random) n = settings->eval_batches * batch;
-  for (; at + batch <= n; at += batch) {
+  for (; at + batch <= n && run->stop != STOP_failed; at += batch) {
     show_progress(run, at, n);
     evaluate_batch(run, run->eval, at, is_random);
   }
   show_progress(run, n, n);
   if (is_random) return at;
-  for (; run->eval_rest && at + run->eval_rest->batch <= n;
+  for (; run->eval_rest && at + run->eval_rest->batch <= n &&
+         run->stop != STOP_failed;
        at += run->eval_rest->batch)
     evaluate_batch(run, run->eval_rest, at, false);
   warn_about_rest(run, n - at, n);
@@ -74,6 +86,7 @@ int run_evaluate(Run *run) {
   int64_t n = evaluate_all(run);
   run_must(run, states_end(run, states));
   arena_destroy(scratch);
+  if (run->stop == STOP_failed) return run->failure;
   run->has_validation = n > 0;
   if (run->has_validation) {
     figures_finish(run->validation, 1);

@@ -44,13 +44,13 @@ const char *input_locate(Arena *arena, const char *name, const char *folder,
   return NULL;
 }
 
-bool input_exists(Arena *arena, const char *name, const char *folder,
-                  const char *model_dir) {
-  return input_locate(arena, name, folder, model_dir) != NULL;
+bool input_exists(Arena *arena, const char *name, const InputSearch *search) {
+  return input_locate(arena, name, search->folder, search->model_dir) != NULL;
 }
 
-static Status find(Arena *arena, const char *name, const char *folder,
-                   const char *model_dir, const char **out_path, int *out_fd) {
+static Status find(Arena *arena, const char *name, const InputSearch *search,
+                   const char **out_path, int *out_fd) {
+  const char *folder = search->folder, *model_dir = search->model_dir;
   *out_path = input_locate(arena, name, folder, model_dir);
   if (*out_path) return try_open(*out_path, out_fd);
   return status_make(
@@ -130,14 +130,13 @@ static Status open_packed(const char *path, int fd,
   return STATUS_OK;
 }
 
-Status input_open(Arena *arena, const char *name, const char *folder,
-                  const char *model_dir,
+Status input_open(Arena *arena, const char *name, const InputSearch *search,
                   int64_t (*limit)(const unsigned char *bytes, int64_t n),
                   InputFile *out) {
   const char *path = name;
   int fd = -1;
   *out = (InputFile){.fd = -1};
-  TRY(find(arena, name, folder, model_dir, &path, &fd));
+  TRY(find(arena, name, search, &path, &fd));
   size_t length = strlen(path);
   if (length > 3 && strcmp(path + length - 3, ".gz") == 0)
     return open_packed(path, fd, limit, out);

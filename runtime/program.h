@@ -215,6 +215,16 @@ typedef enum DnnSource {
   DNN_SYNTHETIC_REALS
 } DnnSource;
 
+/* What a use of a field of integers allows: 0 <= value < below, or `ignored`,
+ * for these elements of a sample. */
+typedef struct DnnLimit {
+  const char *use; /* "gather" */
+  int64_t below;
+  uint8_t has_ignored;
+  int64_t ignored;
+  int64_t begin[DNN_MAX_RANK], size[DNN_MAX_RANK]; /* [0] is not looked at */
+} DnnLimit;
+
 /* A field `block.name` of a data block.  A sample fills dims 1.. of the
  * tensors of that path; element value = (raw * scale + shift). */
 typedef struct DnnField {
@@ -224,11 +234,18 @@ typedef struct DnnField {
   const char *tensor;           /* DNN_SAFETENSORS: its name */
   int32_t next_of;              /* DNN_NEXT: field index */
   int64_t first_column, last_column, header_lines;
-  int64_t below, records; /* synthetic */
+  const char *first_name,
+      *last_name;    /* of columns, in place of numbers; NULL */
+  int32_t n_classes; /* of rows of text: their words */
+  const char *const *classes;
+  const char *classes_file; /* or a file of them */
+  int64_t below, records;   /* synthetic */
   double scale, shift;
   DnnDtype dtype;
   uint8_t rank; /* with the batch dim */
   int64_t size[DNN_MAX_RANK];
+  int32_t n_limits;
+  const DnnLimit *limits;
 } DnnField;
 
 typedef struct DnnData {

@@ -1,5 +1,5 @@
 /*
- * reader.c -- readers: bytes, tokens, IDX and CSV files, synthetic numbers.
+ * reader.c -- readers: bytes, tokens, IDX files, arrays, synthetic numbers.
  *
  * Whatever the format, a field's values are a row that can be read at any
  * place; streams are windows of it and records are equal pieces of it.
@@ -10,12 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-  TOKEN_HEADER = 1024,
-  TOKEN_MAGIC = 20240520,
-  MAX_IDX_RANK = 8,
-  MAX_LINE = 1 << 20
-};
+enum { TOKEN_HEADER = 1024, TOKEN_MAGIC = 20240520, MAX_IDX_RANK = 8 };
 
 static uint32_t big_endian(const unsigned char *bytes) {
   return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 |
@@ -108,100 +103,6 @@ static Status open_tokens(Reader *reader) {
                        "'%s' is too short: its header announces %lld tokens",
                        reader->file.path, (long long)reader->n);
   return STATUS_OK;
-}
-
-/* ---- CSV ---- */
-
-typedef struct Numbers {
-  double *data;
-  int64_t n, capacity;
-} Numbers;
-
-static bool add_number(Arena *arena, Numbers *numbers, double value) {
-  if (numbers->n == numbers->capacity) {
-    int64_t capacity = numbers->capacity ? 2 * numbers->capacity : 4096;
-    double *data = ARENA_ARRAY(arena, double, capacity);
-    if (numbers->n)
-      memcpy(data, numbers->data, sizeof(double) * (size_t)numbers->n);
-    numbers->data = data;
-    numbers->capacity = capacity;
-  }
-  numbers->data[numbers->n++] = value;
-  return true;
-}
-
-/* Why the first line of a file may be no numbers. */
-static const char *help_for_line(const DnnField *field, int64_t number,
-                                 const char *line, size_t n) {
-  if (number == 1 && n >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0)
-    return "\nhelp: the file begins with a byte-order mark (EF BB BF); save it "
-           "as UTF-8 without one";
-  if (number == 1 && field->header_lines == 0)
-    return "\nhelp: if the first line names the columns, add header = 1 to "
-           "csv(...)";
-  return "";
-}
-
-static Status read_line(Arena *arena, const Reader *reader,
-                        const DnnField *field, const char *line, size_t n,
-                        int64_t number, Numbers *out) {
-  int64_t column = 0;
-  size_t begin = 0;
-  for (size_t i = 0; i <= n && column <= field->last_column; i++) {
-    if (i < n && line[i] != ',' && line[i] != ';' && line[i] != '\t') continue;
-    size_t end = i;
-    while (begin < end && line[begin] == ' ') begin++;
-    while (end > begin && (line[end - 1] == ' ' || line[end - 1] == '\r'))
-      end--;
-    double value;
-    if (column >= field->first_column) {
-      if (!text_read_real(line + begin, end - begin, &value))
-        return status_make(STATUS_invalid,
-                           "'%s', line %lld, column %lld: '%.*s' is not a "
-                           "number%s",
-                           reader->file.path, (long long)number,
-                           (long long)column,
-                           end - begin > 40 ? 40 : (int)(end - begin),
-                           line + begin, help_for_line(field, number, line, n));
-      if (!number_fits(field->dtype, value))
-        return status_make(
-            STATUS_invalid, "'%s', line %lld, column %lld: '%s' is %s, not %g",
-            reader->file.path, (long long)number, (long long)column,
-            field->path, dtype_label(field->dtype), value);
-      add_number(arena, out, value);
-    }
-    column++;
-    begin = i + 1;
-  }
-  if (column <= field->last_column)
-    return status_make(STATUS_invalid,
-                       "'%s', line %lld has %lld columns; %lld are needed",
-                       reader->file.path, (long long)number, (long long)column,
-                       (long long)field->last_column + 1);
-  return STATUS_OK;
-}
-
-static Status open_csv(Arena *arena, const DnnField *field, Reader *reader) {
-  int64_t n = reader->file.n, line = 1;
-  char *text = malloc((size_t)n + 1);
-  if (!text)
-    return status_make(STATUS_io, "no memory to read '%s'", reader->file.path);
-  Status status = input_read(&reader->file, 0, text, n);
-  Numbers numbers = {0};
-  for (int64_t begin = 0; status.code == STATUS_ok && begin < n; line++) {
-    const char *end = memchr(text + begin, '\n', (size_t)(n - begin));
-    int64_t next = end ? end - text : n;
-    bool is_empty = next == begin || (next == begin + 1 && text[begin] == '\r');
-    if (line > field->header_lines && !is_empty)
-      status = read_line(arena, reader, field, text + begin,
-                         (size_t)(next - begin), line, &numbers);
-    begin = next + 1;
-  }
-  free(text);
-  reader->numbers = numbers.data;
-  reader->n = numbers.n;
-  reader->record_items = field->last_column - field->first_column + 1;
-  return status;
 }
 
 /* ---- arrays: npy and safetensors ---- */
@@ -345,7 +246,7 @@ static void open_synthetic(const DnnField *field, int64_t items,
 }
 
 Status reader_open(Arena *arena, const DnnField *field, const char *name,
-                   const char *folder, const char *model_dir, int64_t items,
+                   const InputSearch *search, int64_t items, bool is_stream,
                    Reader *out) {
   *out = (Reader){.kind = field->source, .file.fd = -1};
   if (field->source == DNN_SYNTHETIC_INTS ||
@@ -354,7 +255,7 @@ Status reader_open(Arena *arena, const DnnField *field, const char *name,
     return STATUS_OK;
   }
   TRY(check_unpacked(field, name));
-  TRY(input_open(arena, name, folder, model_dir,
+  TRY(input_open(arena, name, search,
                  field->source == DNN_IDX ? idx_limit : NULL, &out->file));
   switch ((DnnSource)field->source) {
   case DNN_BYTES:
@@ -363,7 +264,7 @@ Status reader_open(Arena *arena, const DnnField *field, const char *name,
     return STATUS_OK;
   case DNN_TOKENS: return open_tokens(out);
   case DNN_IDX: return open_idx(out);
-  case DNN_CSV: return open_csv(arena, field, out);
+  case DNN_CSV: return csv_open(arena, field, search, is_stream, out);
   case DNN_NPY: return open_npy(arena, field, out);
   case DNN_SAFETENSORS: return open_safetensors(arena, field, out);
   default: UNREACHABLE();
@@ -400,4 +301,6 @@ Status reader_read(const Reader *reader, int64_t first, int64_t n, void *raw,
 
 void reader_close(Reader *reader) {
   input_close(&reader->file);
+  free(reader->numbers);
+  reader->numbers = NULL;
 }

@@ -20,7 +20,8 @@ typedef enum Stop {
   STOP_none,
   STOP_user1,
   STOP_terminate,
-  STOP_interrupt
+  STOP_interrupt,
+  STOP_failed /* its data cannot be read */
 } Stop;
 
 typedef struct RunOptions {
@@ -81,6 +82,7 @@ typedef struct Run {
   bool is_watched; /* by a thread that ends the process on a signal */
   pthread_t watcher;
   const char *_Atomic leftover; /* a file to remove when a signal comes */
+  int failure;        /* exit code, with STOP_failed in an evaluation */
   int64_t poison_top; /* with $DNN_POISON: bytes of the arena in use */
 } Run;
 

@@ -293,18 +293,22 @@ typedef struct InputFile {
   int64_t n;
 } InputFile;
 
-/* Searches folder, the current directory and the model's folder; unpacks
- * ".gz", to at most what `limit` says of its first bytes (NULL: no limit). */
-Status input_open(Arena *arena, const char *name, const char *folder,
-                  const char *model_dir,
+/* Where input files are looked for: in `folder`, the current directory, the
+ * model's folder. */
+typedef struct InputSearch {
+  const char *folder, *model_dir; /* or NULL */
+} InputSearch;
+
+/* Unpacks ".gz", to at most what `limit` says of its first bytes (NULL: no
+ * limit). */
+Status input_open(Arena *arena, const char *name, const InputSearch *search,
                   int64_t (*limit)(const unsigned char *bytes, int64_t n),
                   InputFile *out);
 /* Where the file is, or NULL. */
 const char *input_locate(Arena *arena, const char *name, const char *folder,
                          const char *model_dir);
 /* Whether there is such a file, in any of the three places. */
-bool input_exists(Arena *arena, const char *name, const char *folder,
-                  const char *model_dir);
+bool input_exists(Arena *arena, const char *name, const InputSearch *search);
 Status input_read(const InputFile *file, int64_t at, void *to, int64_t n);
 void input_close(InputFile *file);
 

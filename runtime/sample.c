@@ -56,8 +56,8 @@ static Status read_vocabulary(Run *run, Vocabulary **out) {
     *out = vocabulary_bytes(run->arena);
     return STATUS_OK;
   }
-  TRY(input_open(run->arena, sample->vocabulary, run->options.data,
-                 run->program->model_dir, NULL, &file));
+  InputSearch search = {run->options.data, run->program->model_dir};
+  TRY(input_open(run->arena, sample->vocabulary, &search, NULL, &file));
   char *text = malloc((size_t)file.n + 1);
   Status status = text ? input_read(&file, 0, text, file.n)
                        : status_make(STATUS_io, "no memory to read '%s'",

@@ -95,11 +95,15 @@ static void note_time(Run *run, int64_t ns) {
                deadline > least_deadline_ns ? deadline : least_deadline_ns);
 }
 
-static int64_t one_step(Run *run, int64_t t) {
+/* A rank whose data is wrong says so in the vote, so that all end together;
+ * *out_data is why.  What the step computes then is not used. */
+static int64_t one_step(Run *run, int64_t t, Status *out_data) {
   int64_t begin = clock_ns(), greatest;
-  run_must(run, data_fill_train(run->data, run->device, run->train, t));
+  *out_data = data_fill_train(run->data, run->device, run->train, t);
+  bool is_good = out_data->code == STATUS_ok;
   write_step(run, t);
-  run_must(run, run->comm->vote_start(run->comm, run_pending_stop(run)));
+  run_must(run, run->comm->vote_start(run->comm, is_good ? run_pending_stop(run)
+                                                         : STOP_failed));
   run_must(run, exec_run(run->exec, run->train, t));
   read_results(run);
   run_must(run, run->comm->vote_wait(run->comm, &greatest));
@@ -229,7 +233,9 @@ static bool is_due(int64_t every, int64_t t) {
 static int train(Run *run) {
   const DnnSettings *settings = &run->program->settings;
   for (int64_t t = run->done + 1; t <= run->last && !run->stop; t++) {
-    int64_t ns = one_step(run, t);
+    Status data;
+    int64_t ns = one_step(run, t, &data);
+    if (run->stop == STOP_failed) return run_agree(run, data);
     /* A dynamic loss scale has skipped the step and halved itself. */
     if (run_step_failed(run) && run->scale < 1)
       return explain_not_finite(run, t);

@@ -9,6 +9,9 @@
 #include "tools/tools.h"
 
 #include <stdio.h>
+#include <string.h>
+
+_Static_assert((int)MAX_RANK == (int)DNN_MAX_RANK, "limits are copied");
 
 static const DnnSource sources[] = {
     [SOURCE_bytes] = DNN_BYTES,
@@ -22,7 +25,21 @@ static const DnnSource sources[] = {
     [SOURCE_synthetic_reals] = DNN_SYNTHETIC_REALS,
 };
 
-static DnnField field_of(const DataField *from) {
+static const DnnLimit *limits_of(Arena *arena, const DataField *from) {
+  DnnLimit *limits = ARENA_ARRAY(arena, DnnLimit, from->limits.n);
+  for (int i = 0; i < from->limits.n; i++) {
+    const DataLimit *limit = &from->limits.data[i];
+    limits[i] = (DnnLimit){.use = limit->use,
+                           .below = limit->below,
+                           .has_ignored = limit->has_ignored,
+                           .ignored = limit->ignored};
+    memcpy(limits[i].begin, limit->begin, sizeof limits[i].begin);
+    memcpy(limits[i].size, limit->size, sizeof limits[i].size);
+  }
+  return limits;
+}
+
+static DnnField field_of(Arena *arena, const DataField *from) {
   DnnField field = {.path = from->path,
                     .source = (uint8_t)sources[from->source],
                     .file = from->file,
@@ -32,12 +49,19 @@ static DnnField field_of(const DataField *from) {
                     .first_column = from->first_column,
                     .last_column = from->last_column,
                     .header_lines = from->header_lines,
+                    .first_name = from->first_name,
+                    .last_name = from->last_name,
+                    .n_classes = from->n_classes,
+                    .classes = from->classes,
+                    .classes_file = from->classes_file,
                     .below = from->below,
                     .records = from->records,
                     .scale = from->scale,
                     .shift = from->shift,
                     .dtype = (DnnDtype)from->type->dtype,
-                    .rank = from->type->rank};
+                    .rank = from->type->rank,
+                    .n_limits = from->limits.n,
+                    .limits = limits_of(arena, from)};
   for (int i = 0; i < field.rank; i++) field.size[i] = from->type->dims[i].size;
   return field;
 }
@@ -45,7 +69,7 @@ static DnnField field_of(const DataField *from) {
 static DnnData data_of(Arena *arena, const DataBlock *block) {
   DnnField *fields = ARENA_ARRAY(arena, DnnField, block->n_fields);
   for (int i = 0; i < block->n_fields; i++)
-    fields[i] = field_of(&block->fields[i]);
+    fields[i] = field_of(arena, &block->fields[i]);
   return (DnnData){.name = block->name,
                    .n_fields = block->n_fields,
                    .fields = fields,
@@ -56,15 +80,15 @@ static DnnData data_of(Arena *arena, const DataBlock *block) {
 
 /* Every file that the blocks name is somewhere. */
 static bool all_are_there(Tool *tool, Arena *arena, const DnnProgram *program) {
+  InputSearch search = {tool->options.data, program->model_dir};
   bool all = true;
   for (int i = 0; i < program->n_data; i++)
     for (int k = 0; k < program->data[i].n_fields; k++) {
       const DnnField *field = &program->data[i].fields[k];
-      const char *files[] = {field->file, field->eval_file};
+      const char *files[] = {field->file, field->eval_file,
+                             field->classes_file};
       for (int f = 0; f < ARRAY_LENGTH(files); f++)
-        all = all &&
-              (!files[f] || input_exists(arena, files[f], tool->options.data,
-                                         program->model_dir));
+        all = all && (!files[f] || input_exists(arena, files[f], &search));
     }
   return all;
 }

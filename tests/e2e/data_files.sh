@@ -97,4 +97,4 @@ seq 0 99 >rows.csv
 sed -i '5s/.*/4.5/' rows.csv
 build 1 "'rows.csv', line 5, column 0: 'd.x' is i32, not 4.5"
 sed -i '5s/.*/3000000000/' rows.csv
-build 1 "line 5, column 0: 'd.x' is i32, not 3e+09"
+build 1 "line 5, column 0: 'd.x' is i32, not 3000000000"

@@ -5,7 +5,7 @@
  * vocabulary holds, the bytes of any text come back from its tokens.
  */
 #include "frontend/tensormap.h"
-#include "runtime/npy.h"
+#include "runtime/reader.h"
 #include "runtime/vocabulary.h"
 
 #include <stdlib.h>
@@ -69,6 +69,31 @@ static void try_npy(const unsigned char *bytes, int64_t n) {
   numbers_decode(header.format, raw, 1, &value);
 }
 
+/* Rows of text from a file that was opened: its numbers and, with an odd first
+ * byte, its classes. */
+static void try_csv(Arena *arena, const char *text, int64_t n) {
+  static const char *const classes[] = {"a", "b", "a \"b\""};
+  bool has_classes = n > 0 && (text[0] & 1);
+  DnnField field = {.path = "d.x",
+                    .dtype = DNN_i32,
+                    .scale = 1,
+                    .rank = 1,
+                    .first_column = 1,
+                    .last_column = 1,
+                    .header_lines = n > 1 && (text[1] & 1),
+                    .n_classes = has_classes ? 3 : 0,
+                    .classes = classes};
+  InputSearch search = {NULL, NULL};
+  unsigned char *copy = malloc((size_t)n + 1);
+  if (!copy) abort();
+  memcpy(copy, text, (size_t)n);
+  Reader reader = {.kind = DNN_CSV, .file = {"fuzz.csv", -1, copy, n}};
+  if (csv_open(arena, &field, &search, false, &reader).code == STATUS_ok)
+    for (int64_t i = 0; i < reader.n; i++)
+      if (!value_is_right(&field, 0, reader.numbers[i])) abort();
+  reader_close(&reader);
+}
+
 /* The first byte chooses the reader. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
   if (n == 0) return 0;
@@ -78,10 +103,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
   Module module = {memory, arena, names_create(arena), diags_create(arena)};
   char *text = arena_alloc(arena, n); /* with a NUL behind it */
   memcpy(text, data + 1, n - 1);
-  switch (data[0] % 3) {
+  switch (data[0] % 4) {
   case 0: try_map(&module, text, n - 1); break;
   case 1: try_vocabulary(arena, text, n - 1); break;
-  default: try_npy((unsigned char *)text, (int64_t)n - 1); break;
+  case 2: try_npy((unsigned char *)text, (int64_t)n - 1); break;
+  default: try_csv(arena, text, (int64_t)n - 1); break;
   }
   memory_destroy(memory);
   return 0;

@@ -52,6 +52,7 @@ for version in 1 2; do
     printf '%-61s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1), }"
     printf '12345678'; } >$out/corpus_files/npy$version
 done
+printf '\3,"a ""b""";x\r\n1,"a",2\n\n' >$out/corpus_files/csv
 $out/fuzz_files -max_total_time="$seconds" -seed="$seed" -max_len=4096 \
   -rss_limit_mb=512 -timeout=10 -print_final_stats=1 $out/corpus_files 2>&1 |
   tail -n 8

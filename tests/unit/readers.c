@@ -50,13 +50,13 @@ static void put(const Files *files, const char *name, const void *bytes,
 static Status open_as(const Files *files, DnnSource source, const char *name,
                       int64_t items, Reader *out) {
   static DnnField field;
+  InputSearch search = {files->folder, NULL};
   field = (DnnField){.path = "d.x",
                      .source = (uint8_t)source,
                      .tensor = "x",
                      .dtype = DNN_f32,
                      .scale = 1};
-  return reader_open(files->arena, &field, name, files->folder, NULL, items,
-                     out);
+  return reader_open(files->arena, &field, name, &search, items, false, out);
 }
 
 static void check_values(const Reader *reader, const double *wanted, int n) {
@@ -380,5 +380,145 @@ Test(safetensors, mistakes_are_named) {
       status.code == STATUS_invalid &&
       strstr(status.message, "is not a safetensors file, or is truncated"));
   reader_close(&reader);
+  files_destroy(&files);
+}
+
+/* ---- rows of text ---- */
+
+static Status open_text(const Files *files, DnnField field, const char *text,
+                        Reader *out) {
+  InputSearch search = {files->folder, NULL};
+  field.path = "d.x";
+  field.source = DNN_CSV;
+  field.scale = 1;
+  field.rank = 2;
+  field.size[1] = field.last_column - field.first_column + 1;
+  put(files, "x.csv", text, strlen(text));
+  return reader_open(files->arena, &field, "x.csv", &search, field.size[1],
+                     false, out);
+}
+
+static const char *const words[] = {"setosa", "iris, blue", "say \"hi\""};
+
+static const struct {
+  DnnField field;
+  const char *text;
+  int n;
+  double values[8];
+} rows_of_text[] = {
+    {{.dtype = DNN_f32, .last_column = 1}, "1,2\r\n3,4\r\n", 4, {1, 2, 3, 4}},
+    {{.dtype = DNN_f32, .last_column = 1}, "1;2\n\n 3 ; 4 ", 4, {1, 2, 3, 4}},
+    {{.dtype = DNN_f32, .last_column = 1},
+     "1\t-2e1\n3\t.5",
+     4,
+     {1, -20, 3, .5}},
+    {{.dtype = DNN_f32, .first_column = 2, .last_column = 2},
+     "\"a,b\",\"c\n\"\"d\"\";e\",\"5\" \nx,y,6\n",
+     2,
+     {5, 6}},
+    {{.dtype = DNN_f32, .first_column = 1, .last_column = 1, .header_lines = 2},
+     "a \"note\", without end\n\"two\nlines\",b\n1,2\n",
+     1,
+     {2}},
+    {{.dtype = DNN_i32, .n_classes = 3, .classes = words},
+     "say \"hi\"\n\"say \"\"hi\"\"\"\nsetosa \n\"iris, blue\"\n",
+     4,
+     {2, 2, 0, 1}},
+    {{.dtype = DNN_i32,
+      .header_lines = 1,
+      .first_name = "a, b",
+      .last_name = "a, b"},
+     "c;\"a, b\";d\n1;2;3\n4;5;6\n",
+     2,
+     {2, 5}},
+    {{.dtype = DNN_i32,
+      .header_lines = 1,
+      .first_name = "b",
+      .last_name = "c",
+      .last_column = 1},
+     "a,b,c\n1,2,3\n",
+     2,
+     {2, 3}},
+};
+
+Test(text, quotes_classes_and_names_of_columns) {
+  Files files = files_create();
+  for (int i = 0; i < ARRAY_LENGTH(rows_of_text); i++) {
+    Reader reader;
+    Status status =
+        open_text(&files, rows_of_text[i].field, rows_of_text[i].text, &reader);
+    cr_assert_eq(status.code, STATUS_ok, "%s: %s", rows_of_text[i].text,
+                 status.message);
+    check_values(&reader, rows_of_text[i].values, rows_of_text[i].n);
+    reader_close(&reader);
+  }
+  files_destroy(&files);
+}
+
+static const DnnField classes = {
+    .dtype = DNN_i32, .n_classes = 3, .classes = words};
+static const DnnField number = {.dtype = DNN_f32};
+static const DnnField named = {
+    .dtype = DNN_f32, .header_lines = 1, .first_name = "b", .last_name = "a"};
+
+static const struct {
+  const DnnField *field;
+  const char *text, *message;
+} wrong_text[] = {
+    {&classes, "\nsetosa\n\"setosa\nx\"\n",
+     "', line 3, column 0: 'setosa\nx' is none of the 3 classes of 'd.x'; did "
+     "you mean 'setosa'?"},
+    {&classes, "7\n",
+     "', line 1, column 0: '7' is none of the 3 classes of "
+     "'d.x'"},
+    {&number, "1\n\"2\n", "', line 2: a quote is never closed"},
+    {&number, "1\n\"2\"3\n",
+     "', line 2: there is text behind the closing quote of a field; a quote "
+     "inside is written twice"},
+    {&number, "1\n\"\"\n", "', line 2, column 0: the field is empty"},
+    {&number, "1\n,2\n", "', line 2, column 0: the field is empty"},
+    {&number, "1\n-inf\n",
+     "', line 2, column 0: 'd.x' is infinite, but data is finite numbers"},
+    {&number, "1\n1e39\n",
+     "', line 2, column 0: 'd.x' is f32, which 1e+39 exceeds"},
+    {&named, "a,b,c\n1,2,3\n", "': column 'b' comes after column 'a'"},
+    {&named, "c,b\n1,2\n", "' has no column 'a'; line 1 has 'c', 'b'"},
+};
+
+Test(text, mistakes_name_line_and_column) {
+  Files files = files_create();
+  for (int i = 0; i < ARRAY_LENGTH(wrong_text); i++) {
+    Reader reader;
+    Status status =
+        open_text(&files, *wrong_text[i].field, wrong_text[i].text, &reader);
+    const char *found = status.message ? strstr(status.message, "x.csv'") : "";
+    cr_expect(found && *found && strcmp(found + 5, wrong_text[i].message) == 0,
+              "%s\nnot: %s", status.message, wrong_text[i].message);
+    reader_close(&reader);
+  }
+  files_destroy(&files);
+}
+
+/* A field that does not fit the buffer, and a text in which a buffer ends at
+ * every byte of a field in quotes. */
+Test(text, buffers_end_anywhere) {
+  Files files = files_create();
+  size_t room = 140000;
+  char *text = malloc(room);
+  for (int shift = 0; shift < 24; shift++) {
+    Reader reader;
+    size_t n = 0;
+    text[n++] = '"';
+    for (int i = 0; i < 65536 - 16 + shift; i++) text[n++] = 'x';
+    n += (size_t)snprintf(text + n, room - n,
+                          "\",1\r\n\"a \"\"b\"\"\r\n,\"\"\",2\r\n");
+    text[n] = '\0';
+    DnnField field = {.dtype = DNN_f32, .first_column = 1, .last_column = 1};
+    Status status = open_text(&files, field, text, &reader);
+    cr_assert_eq(status.code, STATUS_ok, "%d: %s", shift, status.message);
+    check_values(&reader, (double[]){1, 2}, 2);
+    reader_close(&reader);
+  }
+  free(text);
   files_destroy(&files);
 }
