@@ -34,6 +34,7 @@ bool loss_check_classes(BuiltinCall *call) {
   if (!elab_unify(e, x, y, call->exprs[0], call->exprs[1], NULL, NULL))
     return false;
   const Type *rest = type_without(e->arena, x, call->dims[2].names, 1);
+  limits_note(call, call->args[1], type_size(x, call->dims[2].names[0]));
   widen(call, 0);
   if (type_same_dims(rest, y)) return true;
   diag(e->diags, DIAG_dims_differ, call->exprs[1]->span,

@@ -68,6 +68,7 @@ Val builtin_gather(BuiltinCall *call) {
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
   int64_t n = type_size(elab_type(e, call->args[0]), dim);
+  limits_note(call, call->args[1], n);
   Val rows = elab_emit(e, OP_gather, call->args, 2, &attrs);
   return elab_checked(e, rows, call->args[1], n);
 }
@@ -111,6 +112,7 @@ Val builtin_scatter_add(BuiltinCall *call) {
     elab_no_dim(e, call->exprs[0], type, over[i], call->exprs[1]->span);
     return POISON;
   }
+  limits_note(call, call->args[1], n);
   call->args[0] = elab_checked(e, call->args[0], call->args[1], n);
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_over, over, indices->rank);
@@ -125,6 +127,7 @@ Val builtin_one_hot(BuiltinCall *call) {
   if (!arg_indices(call, 0) || !arg_new_dim(call, 1, 0, &dim) ||
       !arg_int(call, 2, 1, &n))
     return POISON;
+  limits_note(call, call->args[0], n);
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
   attrs_ints(&attrs, ATTR_sizes, &n, 1);

@@ -27,6 +27,7 @@ Elab *elab_create(Program *program, Name graph_name) {
               .params = map_create(m->arena),
               .written_states = map_create(m->arena),
               .data = map_create(m->arena),
+              .limits = map_create(m->arena),
               .step = VALUE_NONE,
               .seed = VALUE_NONE};
   return e;

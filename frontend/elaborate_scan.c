@@ -66,6 +66,16 @@ bool scan_slices(const Elab *e, Name dim) {
   return false;
 }
 
+bool scan_outer(const Elab *e, Value inner, Value *out) {
+  for (const Scan *scan = e->scan; scan; scan = scan->around)
+    for (int i = 0; i < scan->slices.n; i++)
+      if (value_equal(scan->slices.data[i].inner, inner)) {
+        *out = scan->slices.data[i].outer;
+        return true;
+      }
+  return false;
+}
+
 /* ---- before the body ---- */
 
 /* The carry's type; NULL after a message. */

@@ -94,6 +94,7 @@ static Graph *build_eval(Build *b, const Expr *loss, const char *name,
   e->has_lanes = has_lanes;
   elab_loss(e, loss, &b->model->settings.validation);
   elab_metrics(e, b->settings, b->train_block, &b->model->settings);
+  limits_take(b->model, e);
   return finish(e);
 }
 
@@ -326,6 +327,7 @@ static void build_train(Build *b) {
   if (b->train->first_net) model->name = b->train->first_net->item->name;
   model->train = finish(b->train);
   data_read(b->settings, model, b->train);
+  limits_take(model, b->train);
   train_read(b->settings, model, b->train_block);
   if (has_errors(b)) return;
   model->settings.batch_dim = b->batch_dim;

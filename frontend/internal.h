@@ -274,6 +274,7 @@ struct Elab {
   int depth, nesting, n_frozen, n_net_runs;
   Map *params;                  /* path -> Param */
   Map *data;                    /* path -> address of a Val */
+  Map *limits;                  /* path of a data field -> DataLimits */
   VEC(Val) extra_losses;        /* of add_loss */
   VEC(StateWrite) state_writes; /* in the order of the first assignments */
   Map *written_states;          /* path -> 1 + its place in state_writes */
@@ -448,6 +449,8 @@ void exec_scan(Elab *e, const Stmt *stmt);
 /* Reports and returns true if the body of a scan is being elaborated. */
 bool scan_forbids(Elab *e, Span span, const char *what);
 /* Whether one that goes on scans this dim. */
+/* The value whose positions the input `inner` of a scan's body goes over. */
+bool scan_outer(const Elab *e, Value inner, Value *out);
 bool scan_slices(const Elab *e, Name dim);
 
 /* ---- elaborate_call.c ---- */
@@ -533,6 +536,14 @@ bool builtin_match(Elab *e, const Expr *x, const Builtin *builtin,
  * such value, so what was read into them makes the loss none; inside a scan,
  * which adds to no loss, they are not looked at. */
 Val elab_checked(Elab *e, Val x, Val index, int64_t n);
+/* ---- limits.c: which integers of data the operators allow ---- */
+
+/* The call takes `index` below `below`, or the integer of its argument
+ * 'ignore'. */
+void limits_note(BuiltinCall *call, Val index, int64_t below);
+/* What an elaboration has noted becomes limits of the model's fields. */
+void limits_take(Model *model, const Elab *from);
+
 /* Helps with how it is called: softmax(x, D). */
 void builtin_help_call(Elab *e, Diag *d, const Builtin *builtin);
 /* Reports and returns poison: an argument is not what it must be. */
