@@ -408,6 +408,7 @@ static void add_field(Printer *printer, const DataField *field, int block,
               ".classes_file = ",
               field->n_classes, block, index);
   add_string(out, field->classes_file);
+  text_printf(out, ", .is_given = %d", field->is_given);
   text_printf(out,
               ", .next_of = %d, .first_column = %" PRId64
               ", .last_column = %" PRId64 ", .header_lines = %" PRId64
@@ -514,6 +515,7 @@ static void add_settings(Printer *printer) {
   add_string(out, settings->batch_dim);
   text_add(out, ", .save = ");
   add_string(out, settings->save);
+  text_printf(out, ", .is_save_given = %d", settings->is_save_given);
   text_printf(out,
               ", .checked = %d, .items = \"%s\", .items_per_sample = %" PRId64
               ", .n_metrics = %d, .metrics = metrics, .validation = ",
@@ -547,7 +549,8 @@ static void add_sample(Printer *printer) {
   text_printf(out, ", .bpe = %d, .fills_caches = %d, .vocabulary = ",
               sample->vocabulary != NULL, fills_caches(printer->input));
   add_string(out, sample->vocabulary);
-  text_add(out, "};\n");
+  text_printf(out, ", .is_vocabulary_given = %d};\n",
+              sample->is_vocabulary_given);
 }
 
 /* ---- the program ---- */

@@ -188,7 +188,8 @@ static void read_vocabulary(Elab *e, const Item *block, SampleSettings *s) {
       return;
     }
     s->vocabulary = call.args[0].string;
-    if (!override_is_source(e->program, x->span.source))
+    s->is_vocabulary_given = override_is_source(e->program, x->span.source);
+    if (!s->is_vocabulary_given)
       program_check_path(e->program, s->vocabulary, call.exprs[0]->span);
     return;
   }

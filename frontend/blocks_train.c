@@ -308,4 +308,5 @@ void train_read(Elab *e, Model *model, const Item *block) {
   SettingRef save = setting_find(e, block, "train", "save");
   if (setting_string(e, block, "train", "save", &s->save) && save.value)
     program_check_path(e->program, s->save, save.span);
+  s->is_save_given = save.is_given && !save.value;
 }

@@ -133,14 +133,16 @@ typedef struct TrainSettings {
   uint64_t seed;
   int64_t eval_every, eval_batches, save_every, keep;
   const char *save;
-  bool is_checked;   /* an index out of range makes not a number */
-  Metric validation; /* the loss over the evaluation data */
+  bool is_save_given; /* on the command line */
+  bool is_checked;    /* an index out of range makes not a number */
+  Metric validation;  /* the loss over the evaluation data */
   int n_metrics;
   Metric *metrics;
 } TrainSettings;
 
 typedef struct SampleSettings {
   const char *prompt, *vocabulary; /* vocabulary NULL: bytes */
+  bool is_vocabulary_given;        /* on the command line */
   int64_t count, top_k;
   double temperature;
 } SampleSettings;

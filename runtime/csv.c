@@ -18,7 +18,8 @@ enum {
   BUFFER = 1 << 16,
   MOST_FIELD = 1 << 20,
   MOST_CLASSES_BYTES = 16 << 20,
-  SHOWN = 40 /* bytes of a field in a message */
+  MOST_NUMBERS = 1 << 29, /* 4 GiB */
+  SHOWN = 40              /* bytes of a field in a message */
 };
 
 /* How a field ends. */
@@ -47,14 +48,14 @@ typedef struct Csv {
 /* ---- bytes ---- */
 
 static bool refill(Csv *csv) {
-  const InputFile *file = &csv->reader->file;
-  int64_t n = file->n - csv->read < BUFFER ? file->n - csv->read : BUFFER;
-  if (n <= 0 || csv->status.code != STATUS_ok) return false;
-  csv->status = input_read(file, csv->read, csv->buffer, n);
+  int64_t n = 0;
+  if (csv->status.code != STATUS_ok) return false;
+  csv->status =
+      input_next(&csv->reader->file, csv->read, csv->buffer, BUFFER, &n);
   csv->read += n;
   csv->begin = 0;
-  csv->end = csv->status.code == STATUS_ok ? n : 0;
-  return csv->end > 0;
+  csv->end = n;
+  return n > 0;
 }
 
 static int peek(Csv *csv) {
@@ -226,6 +227,11 @@ static Status add_number(Csv *csv, double value) {
   Reader *reader = csv->reader;
   if (reader->n == csv->numbers_room) {
     int64_t room = csv->numbers_room ? 2 * csv->numbers_room : 4096;
+    if (room > MOST_NUMBERS)
+      return status_make(STATUS_invalid,
+                         "'%s' has more than %d numbers, which is the most "
+                         "that is read from text; save them with np.save",
+                         reader->file.path, MOST_NUMBERS);
     double *numbers =
         realloc(reader->numbers, (size_t)room * sizeof *reader->numbers);
     if (!numbers)

@@ -39,6 +39,7 @@ typedef struct Block {
 
 struct Data {
   const DnnProgram *program;
+  InputSearch search;
   Block *blocks;
   int64_t resident_bytes;
   Reader **opened;
@@ -102,11 +103,10 @@ static Status other_length(const DnnField *a, int64_t n_a, const DnnField *b,
 
 /* Opens the fields' files and finds the number of units they share. */
 static Status open_part(Arena *arena, Data *data, const Block *block,
-                        bool is_eval, const char *folder, Part *out) {
+                        bool is_eval, Part *out) {
   const DnnData *source = block->data;
   const Reader **readers = ARENA_ARRAY(arena, const Reader *, source->n_fields);
   const DnnField *first = NULL;
-  InputSearch search = {folder, data->program->model_dir};
   *out = (Part){.readers = readers, .n = INT64_MAX};
   for (int i = 0; i < source->n_fields; i++) {
     const DnnField *field = &source->fields[i];
@@ -115,10 +115,12 @@ static Status open_part(Arena *arena, Data *data, const Block *block,
         is_eval && field->eval_file ? field->eval_file : field->file;
     Reader *opened = ARENA_NEW(arena, Reader);
     int64_t items = items_of(field);
+    InputSearch search = data->search;
+    search.follows_links = search.follows_links || field->is_given;
     TRY(reader_open(arena, field, name, &search, items, source->is_stream,
                     opened));
     data->opened[data->n_opened++] = opened;
-    if (opened->file.bytes) data->resident_bytes += opened->file.n;
+    if (opened->file.packed) data->resident_bytes += opened->file.n;
     if (opened->numbers)
       data->resident_bytes += opened->n * (int64_t)sizeof(double);
     if (!source->is_stream) TRY(check_records(field, opened, items, name));
@@ -154,7 +156,7 @@ static void split_off_eval(Block *block) {
 }
 
 static Status open_block(Arena *arena, Data *data, const DnnData *source,
-                         const char *folder, uint64_t seed, Block *out) {
+                         uint64_t seed, Block *out) {
   *out = (Block){.data = source, .key = random_key(seed, source->name)};
   for (int i = 0; i < source->n_fields; i++) {
     int64_t depth = next_depth(source, &source->fields[i]);
@@ -162,12 +164,12 @@ static Status open_block(Arena *arena, Data *data, const DnnData *source,
     if (depth > out->lookahead) out->lookahead = depth;
     if (items > out->window) out->window = items;
   }
-  TRY(open_part(arena, data, out, false, folder, &out->train));
+  TRY(open_part(arena, data, out, false, &out->train));
   if (!has_eval_file(source)) {
     split_off_eval(out);
     return STATUS_OK;
   }
-  return open_part(arena, data, out, true, folder, &out->eval);
+  return open_part(arena, data, out, true, &out->eval);
 }
 
 static const DnnField *find_field(const Data *data, const char *path,
@@ -201,9 +203,10 @@ static void make_buffers(Arena *arena, Data *data) {
   data->resident_bytes += 16 * row + fill;
 }
 
-Status data_open(Arena *arena, const DnnProgram *program, const char *folder,
-                 uint64_t seed, Data **out) {
+Status data_open(Arena *arena, const DnnProgram *program,
+                 const InputSearch *search, uint64_t seed, Data **out) {
   Data *data = ARENA_NEW(arena, Data);
+  data->search = *search;
   data->program = program;
   data->blocks = ARENA_ARRAY(arena, Block, program->n_data);
   int n_fields = 0;
@@ -212,8 +215,7 @@ Status data_open(Arena *arena, const DnnProgram *program, const char *folder,
   data->opened = ARENA_ARRAY(arena, Reader *, 2 * n_fields);
   *out = data;
   for (int i = 0; i < program->n_data; i++)
-    TRY(open_block(arena, data, &program->data[i], folder, seed,
-                   &data->blocks[i]));
+    TRY(open_block(arena, data, &program->data[i], seed, &data->blocks[i]));
   make_buffers(arena, data);
   const DnnCode *eval = program_code(program, "eval");
   data->eval_batch = eval ? eval->batch : 1;

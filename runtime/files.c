@@ -4,11 +4,16 @@
  *
  * A plain file is read with pread, a sample at a time: it costs no memory, and
  * a file that shrinks while the program runs is an error instead of a signal.
+ * A compressed one is unpacked as far as it is read where its first bytes tell
+ * its size, else all of it; text streams.  What it may unpack to is bounded,
+ * and whatever takes long ends when a signal asks for it.
  */
 #include "runtime/runtime.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +21,20 @@
 #include <unistd.h>
 #include <zlib.h>
 
-enum { FIRST_BYTES = 4096 };
-static const int64_t most_unpacked = (int64_t)64 << 30;
+enum { FIRST_BYTES = 4096, STEP = 1 << 16, INFLATION = 1032 };
+/* In memory at all; of a file that does not tell its size, what a compressed
+ * byte may become, and what any may. */
+static const int64_t most_unpacked = (int64_t)4 << 30;
+static const int64_t most_each = 128, most_small = (int64_t)64 << 20;
+
+/* A compressed file, unpacked as far as somebody has read it. */
+struct Packed {
+  gzFile file;
+  unsigned char *data;
+  int64_t n, capacity; /* of data */
+  int64_t most;        /* bytes that it may unpack to */
+  int signals;
+};
 
 static Status try_open(const char *path, int *out_fd) {
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -48,11 +65,63 @@ bool input_exists(Arena *arena, const char *name, const InputSearch *search) {
   return input_locate(arena, name, search->folder, search->model_dir) != NULL;
 }
 
+/* ---- links ---- */
+
+static bool is_below(const char *real, const char *folder) {
+  char own[PATH_MAX];
+  if (!folder || !realpath(*folder ? folder : ".", own)) return false;
+  size_t n = strlen(own);
+  return n == 1 ||
+         (strncmp(real, own, n) == 0 && (real[n] == '/' || real[n] == '\0'));
+}
+
+static Status check_real(const char *path, const char *real,
+                         const InputSearch *search) {
+  if (is_below(real, search->folder) || is_below(real, "") ||
+      is_below(real, search->model_dir))
+    return STATUS_OK;
+  return status_make(STATUS_invalid,
+                     "'%.150s' leads through a link to '%.150s', outside the "
+                     "folders of the model, the data and the run; "
+                     "--follow-links allows it",
+                     path, real);
+}
+
+/* What was opened is looked at, so that nobody can exchange it meanwhile. */
+static Status check_links(const char *path, int fd, const InputSearch *search) {
+  char name[32], real[PATH_MAX];
+  if (search->follows_links) return STATUS_OK;
+  snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+  if (!realpath(name, real) && !realpath(path, real))
+    return status_errno(errno, "cannot open '%s'", path);
+  return check_real(path, real, search);
+}
+
+Status input_check_links(const char *path, const InputSearch *search) {
+  char part[PATH_MAX], real[PATH_MAX];
+  if (search->follows_links || strlen(path) >= sizeof part) return STATUS_OK;
+  snprintf(part, sizeof part, "%s", path);
+  /* Of what is not there yet, the folder in which it will be. */
+  while (!realpath(*part ? part : ".", real)) {
+    char *slash = strrchr(part, '/');
+    if (!*part || errno == EACCES) return STATUS_OK; /* opening will fail */
+    *(slash ? slash : part) = '\0';
+  }
+  return check_real(path, real, search);
+}
+
+/* ---- finding ---- */
+
 static Status find(Arena *arena, const char *name, const InputSearch *search,
                    const char **out_path, int *out_fd) {
   const char *folder = search->folder, *model_dir = search->model_dir;
   *out_path = input_locate(arena, name, folder, model_dir);
-  if (*out_path) return try_open(*out_path, out_fd);
+  if (*out_path) {
+    TRY(try_open(*out_path, out_fd));
+    Status status = check_links(*out_path, *out_fd, search);
+    if (status.code != STATUS_ok) close(*out_fd);
+    return status;
+  }
   return status_make(
       STATUS_invalid,
       "no file '%s': looked in %s%sthe current directory%s%s (--data DIR names "
@@ -62,98 +131,171 @@ static Status find(Arena *arena, const char *name, const InputSearch *search,
       model_dir && *model_dir ? model_dir : "");
 }
 
-typedef struct Unpacked {
-  unsigned char *data;
-  int64_t n, capacity;
-} Unpacked;
+/* ---- unpacking ---- */
+
+/* The signal itself is left for whoever ends the process. */
+static Status check_signals(int signals, const char *path) {
+  struct pollfd item = {.fd = signals, .events = POLLIN};
+  if (signals <= 0 || poll(&item, 1, 0) <= 0) return STATUS_OK;
+  return status_make(STATUS_stopped, "stopped by a signal while reading '%s'",
+                     path);
+}
 
 /* Own growth: a compressed file of 1 GB must not leave its halves behind in an
  * arena. */
-static bool make_room(Unpacked *out, int64_t n) {
-  if (out->capacity - out->n >= n) return true;
-  int64_t capacity =
-      out->capacity * 2 > out->n + n ? out->capacity * 2 : out->n + n;
-  unsigned char *data = realloc(out->data, (size_t)capacity);
+static bool make_room(Packed *packed, int64_t n, int64_t most) {
+  if (packed->capacity >= n) return true;
+  int64_t capacity = 2 * packed->capacity > n ? 2 * packed->capacity : n;
+  if (capacity > most && n <= most) capacity = most;
+  unsigned char *data = realloc(packed->data, (size_t)capacity);
   if (!data) return false;
-  out->data = data;
-  out->capacity = capacity;
+  packed->data = data;
+  packed->capacity = capacity;
   return true;
 }
 
-/* Stops one byte behind what the first bytes announce. */
-static Status unpack(const char *path, gzFile packed,
-                     int64_t (*limit)(const unsigned char *bytes, int64_t n),
-                     Unpacked *out) {
-  int64_t most = most_unpacked;
-  for (int64_t want = FIRST_BYTES;;) {
-    if (want > most + 1 - out->n) want = most + 1 - out->n;
-    if (want <= 0)
-      return status_make(STATUS_invalid,
-                         "'%s' holds more than it says (%lld bytes)", path,
-                         (long long)most);
-    if (!make_room(out, want))
-      return status_make(STATUS_io, "no memory to unpack '%s'", path);
-    int n = gzread(packed, out->data + out->n, (unsigned)want);
-    if (n < 0) {
-      int code;
-      return status_make(STATUS_invalid, "'%s' is damaged: %s", path,
-                         gzerror(packed, &code));
-    }
-    if (n == 0) break;
-    if (out->n == 0 && limit) most = limit(out->data, n);
-    out->n += n;
-    want = (int64_t)1 << 20;
-  }
+static Status damaged(const char *path, Packed *packed) {
   int code;
-  const char *why = gzerror(packed, &code);
-  if (code != Z_OK && code != Z_STREAM_END)
-    return status_make(STATUS_invalid, "'%s' is damaged: %s", path, why);
+  const char *why = gzerror(packed->file, &code);
+  return status_make(STATUS_invalid, "'%s' is damaged: %s", path, why);
+}
+
+/* At most `n` bytes; 0 at the end. */
+static Status unpack_some(const char *path, Packed *packed, void *to, int64_t n,
+                          int64_t *out_n) {
+  TRY(check_signals(packed->signals, path));
+  int got = gzread(packed->file, to, (unsigned)(n < STEP ? n : STEP));
+  int code;
+  gzerror(packed->file, &code);
+  if (got < 0 || (got == 0 && code != Z_OK && code != Z_STREAM_END))
+    return damaged(path, packed);
+  *out_n = got;
   return STATUS_OK;
 }
 
-static Status open_packed(const char *path, int fd,
-                          int64_t (*limit)(const unsigned char *, int64_t),
+/* Until `want` bytes of at most `most` are there, or the file ends. */
+static Status unpack_to(const char *path, Packed *packed, int64_t want,
+                        int64_t most) {
+  while (packed->n < want) {
+    int64_t piece = most - packed->n < STEP ? most - packed->n : STEP, got;
+    if (!make_room(packed, packed->n + piece, most))
+      return status_make(STATUS_io, "no memory to unpack '%s'", path);
+    TRY(unpack_some(path, packed, packed->data + packed->n, piece, &got));
+    if (got == 0) break;
+    packed->n += got;
+  }
+  return STATUS_OK;
+}
+
+static Status too_large(const char *path, int64_t most) {
+  return status_make(STATUS_invalid,
+                     "'%s' unpacks to more than %lld MiB, which is the most "
+                     "that is unpacked of it; unpack it with gunzip",
+                     path, (long long)(most >> 20));
+}
+
+static Status too_short(const char *path, int64_t n, int64_t present) {
+  return status_make(STATUS_invalid,
+                     "'%s' is too short: its header announces %lld bytes, but "
+                     "at most %lld are there",
+                     path, (long long)n, (long long)present);
+}
+
+static Status holds_more(const char *path, int64_t n) {
+  return status_make(STATUS_invalid,
+                     "'%s' holds more than the %lld bytes that its header "
+                     "announces",
+                     path, (long long)n);
+}
+
+/* The size that the first bytes announce; the rest is unpacked when it is read.
+ * A deflated byte becomes at most 1,032. */
+static Status open_announced(InputFile *out, int64_t n_packed,
+                             InputLimit *limit) {
+  Packed *packed = out->packed;
+  TRY(unpack_to(out->path, packed, FIRST_BYTES, FIRST_BYTES));
+  out->n = limit(packed->data, packed->n);
+  if (out->n < packed->n) return holds_more(out->path, out->n);
+  if (out->n > n_packed * INFLATION)
+    return too_short(out->path, out->n, n_packed * INFLATION);
+  return out->n > most_unpacked ? too_large(out->path, most_unpacked)
+                                : STATUS_OK;
+}
+
+static Status open_whole(InputFile *out) {
+  Packed *packed = out->packed;
+  int64_t most = packed->most < most_unpacked ? packed->most : most_unpacked;
+  TRY(unpack_to(out->path, packed, most + 1, most + 1));
+  if (packed->n > most) return too_large(out->path, most);
+  out->n = packed->n;
+  return STATUS_OK;
+}
+
+static Status open_packed(Arena *arena, const char *path, int fd, int64_t n,
+                          const InputSearch *search, InputLimit *limit,
                           InputFile *out) {
-  gzFile packed = gzdopen(fd, "rb"); /* owns fd from now on */
-  if (!packed) {
+  Packed *packed = ARENA_NEW(arena, Packed);
+  *packed =
+      (Packed){.file = gzdopen(fd, "rb"),
+               .most = n * most_each > most_small ? n * most_each : most_small,
+               .signals = search->signals};
+  if (!packed->file) {
     close(fd);
     return status_make(STATUS_io, "no memory to unpack '%s'", path);
   }
-  Unpacked unpacked = {0};
-  Status status = unpack(path, packed, limit, &unpacked);
-  gzclose(packed);
-  if (status.code != STATUS_ok) {
-    free(unpacked.data);
-    return status;
-  }
-  *out = (InputFile){path, -1, unpacked.data, unpacked.n};
-  return STATUS_OK;
+  gzbuffer(packed->file, 1 << 16);
+  *out = (InputFile){.path = path, .fd = -1, .packed = packed};
+  Status status = limit == input_streams ? STATUS_OK
+                  : limit                ? open_announced(out, n, limit)
+                                         : open_whole(out);
+  if (status.code != STATUS_ok) input_close(out);
+  return status;
+}
+
+int64_t input_streams(const unsigned char *bytes, int64_t n) {
+  (void)bytes;
+  return n;
 }
 
 Status input_open(Arena *arena, const char *name, const InputSearch *search,
-                  int64_t (*limit)(const unsigned char *bytes, int64_t n),
-                  InputFile *out) {
+                  InputLimit *limit, InputFile *out) {
   const char *path = name;
   int fd = -1;
   *out = (InputFile){.fd = -1};
   TRY(find(arena, name, search, &path, &fd));
-  size_t length = strlen(path);
-  if (length > 3 && strcmp(path + length - 3, ".gz") == 0)
-    return open_packed(path, fd, limit, out);
   struct stat info;
   if (fstat(fd, &info) != 0) {
     close(fd);
     return status_errno(errno, "cannot read '%s'", path);
   }
-  *out = (InputFile){path, fd, NULL, info.st_size};
+  size_t length = strlen(path);
+  if (length > 3 && strcmp(path + length - 3, ".gz") == 0)
+    return open_packed(arena, path, fd, info.st_size, search, limit, out);
+  *out = (InputFile){
+      .path = path, .fd = fd, .n = info.st_size, .signals = search->signals};
   return STATUS_OK;
+}
+
+/* ---- reading ---- */
+
+static Status read_packed(const InputFile *file, int64_t at, void *to,
+                          int64_t n) {
+  Packed *packed = file->packed;
+  TRY(unpack_to(file->path, packed, at + n, file->n));
+  if (packed->n < at + n) return too_short(file->path, file->n, packed->n);
+  memcpy(to, packed->data + at, (size_t)n);
+  unsigned char more;
+  int64_t got = 0;
+  if (packed->n == file->n && at + n == file->n)
+    TRY(unpack_some(file->path, packed, &more, 1, &got));
+  return got > 0 ? holds_more(file->path, file->n) : STATUS_OK;
 }
 
 Status input_read(const InputFile *file, int64_t at, void *to, int64_t n) {
   if (at < 0 || n < 0 || at > file->n || n > file->n - at)
     return status_make(STATUS_invalid, "'%s' is too short", file->path);
-  if (file->bytes) memcpy(to, file->bytes + at, (size_t)n);
-  while (!file->bytes && n > 0) {
+  if (file->packed) return read_packed(file, at, to, n);
+  while (n > 0) {
     ssize_t got = pread(file->fd, to, (size_t)n, at);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return status_errno(errno, "cannot read '%s'", file->path);
@@ -166,8 +308,26 @@ Status input_read(const InputFile *file, int64_t at, void *to, int64_t n) {
   return STATUS_OK;
 }
 
+Status input_next(const InputFile *file, int64_t at, void *to, int64_t n,
+                  int64_t *out_n) {
+  *out_n = 0;
+  if (file->packed) {
+    if (at > file->packed->most)
+      return too_large(file->path, file->packed->most);
+    return unpack_some(file->path, file->packed, to, n, out_n);
+  }
+  TRY(check_signals(file->signals, file->path));
+  if (n > file->n - at) n = file->n - at;
+  TRY(input_read(file, at, to, n));
+  *out_n = n;
+  return STATUS_OK;
+}
+
 void input_close(InputFile *file) {
   if (file->fd >= 0) close(file->fd);
-  free((void *)file->bytes);
-  *file = (InputFile){.fd = -1};
+  if (file->packed) {
+    gzclose(file->packed->file);
+    free(file->packed->data);
+  }
+  *file = (InputFile){.fd = -1, .path = file->path};
 }

@@ -24,6 +24,7 @@ enum { MESSAGE = 512, TRACE_EVENTS = 1 << 18 };
 
 int status_exit_code(Status status) {
   if (status.code == STATUS_ok) return EXIT_done;
+  if (status.code == STATUS_stopped) return EXIT_stopped;
   return status.code == STATUS_invalid ? EXIT_mistake : EXIT_machine;
 }
 
@@ -73,7 +74,8 @@ static int usage(const char *program, bool is_error) {
       "N] "
       "[--no-save] [--json]\n"
       "       [--eval] [--predict] [--output FILE] [--input NAME=FILE]\n"
-      "       [--dry-run] [--quiet] [--file-size BYTES] [--whole-windows]\n",
+      "       [--dry-run] [--quiet] [--file-size BYTES] [--whole-windows]\n"
+      "       [--follow-links]\n",
       program);
   return is_error ? EXIT_mistake : EXIT_done;
 }
@@ -119,6 +121,7 @@ static int parse_options(int argc, char **argv, RunOptions *out) {
       {"--sample", .flag = &out->sample},
       {"--json", .flag = &out->json},
       {"--dry-run", .flag = &out->dry_run},
+      {"--follow-links", .flag = &out->follow_links},
       {"--quiet", .flag = &out->quiet},
       {"--no-save", .flag = &out->no_save},
       {"--whole-windows", .flag = &out->whole},
@@ -214,13 +217,20 @@ static Status open_device(Run *run) {
   return poison_arena(run);
 }
 
+InputSearch run_search(const Run *run) {
+  return (InputSearch){.folder = run->options.data,
+                       .model_dir = run->program->model_dir,
+                       .follows_links = run->options.follow_links,
+                       .signals = run->signals};
+}
+
 /* Samples need no training data. */
 static Status open_data(Run *run) {
   const DnnSettings *settings = &run->program->settings;
   run->total = settings->steps;
   if (run->options.sample) return STATUS_OK;
-  TRY(data_open(run->arena, run->program, run->options.data, run->seed,
-                &run->data));
+  InputSearch search = run_search(run);
+  TRY(data_open(run->arena, run->program, &search, run->seed, &run->data));
   if (run->options.predict) return STATUS_OK;
   TRY(data_check(run->data));
   if (run->options.eval && data_eval_samples(run->data) == 0)
@@ -252,6 +262,13 @@ static const char *folder_of(const Run *run) {
   return run->program->settings.save;
 }
 
+/* A folder that the model names is no link out of the folder of the run. */
+static Status check_folder(const Run *run) {
+  InputSearch search = run_search(run);
+  if (run->program->settings.is_save_given) return STATUS_OK;
+  return input_check_links(folder_of(run), &search);
+}
+
 /* Rank 0 finds the checkpoint; the others hear of it. */
 static Status find_checkpoint(Run *run, Checkpoint *out, bool *out_found) {
   const char *folder = folder_of(run);
@@ -265,6 +282,7 @@ static Status find_checkpoint(Run *run, Checkpoint *out, bool *out_found) {
   if (!folder)
     return status_make(STATUS_invalid, "the model names no folder to resume "
                                        "from; use --load DIR");
+  TRY(check_folder(run));
   TRY(checkpoint_find(run->memory, run->arena, folder, run->program,
                       run->options.resume ? FITTING_resume : FITTING_whole, out,
                       out_found));
@@ -371,6 +389,7 @@ static Status open_saver(Run *run) {
   if (run->options.no_save || reads_only(&run->options) ||
       run->options.dry_run || !folder_of(run) || run->comm->rank != 0)
     return STATUS_OK;
+  TRY(check_folder(run));
   return saver_open(run->arena, run->program, folder_of(run),
                     run->options.file_bytes, &run->saver);
 }

@@ -108,6 +108,7 @@ static void take_file(Arena *arena, DnnField *field, const char *file) {
   bool was_csv = field->source == DNN_CSV;
   field->file = file;
   field->eval_file = NULL;
+  field->is_given = true;
   if (take_tensor(arena, field, file)) return;
   field->source = ends_with(file, ".csv")   ? DNN_CSV
                   : ends_with(file, ".npy") ? DNN_NPY

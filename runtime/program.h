@@ -239,7 +239,8 @@ typedef struct DnnField {
   int32_t n_classes; /* of rows of text: their words */
   const char *const *classes;
   const char *classes_file; /* or a file of them */
-  int64_t below, records;   /* synthetic */
+  uint8_t is_given;       /* the command line names the files, not the model */
+  int64_t below, records; /* synthetic */
   double scale, shift;
   DnnDtype dtype;
   uint8_t rank; /* with the batch dim */
@@ -281,6 +282,7 @@ typedef struct DnnSettings {
   double clip, ema;
   const char *batch_dim; /* name of the dim that counts samples, or NULL */
   const char *save;      /* folder */
+  uint8_t is_save_given; /* the command line names it, not the model */
   uint8_t checked;       /* an index out of range makes not a number */
   const char *items;     /* what a sample counts as: "tok" or "samples" */
   int64_t items_per_sample;
@@ -296,6 +298,7 @@ typedef struct DnnSample {
   uint8_t bpe;          /* else bytes */
   uint8_t fills_caches; /* the code `sample` does, for its whole window */
   const char *vocabulary;
+  uint8_t is_vocabulary_given; /* the command line names it, not the model */
 } DnnSample;
 
 typedef struct DnnProgram {

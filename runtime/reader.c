@@ -60,6 +60,13 @@ static int64_t idx_size(const unsigned char *bytes, int64_t n,
   return values;
 }
 
+static Status too_short(const InputFile *file, int64_t wanted) {
+  return status_make(STATUS_invalid,
+                     "'%s' is too short: its header announces %lld bytes, but "
+                     "%lld are there",
+                     file->path, (long long)wanted, (long long)file->n);
+}
+
 static int64_t idx_limit(const unsigned char *bytes, int64_t n) {
   int64_t header, record;
   NumberFormat format;
@@ -77,15 +84,18 @@ static Status open_idx(Reader *reader) {
   if (values < 0)
     return status_make(STATUS_invalid, "'%s' is not an IDX file",
                        reader->file.path);
-  if (reader->file.n - reader->header_bytes < values * reader->format.bytes)
-    return status_make(STATUS_invalid,
-                       "'%s' is too short: its header announces %lld values",
-                       reader->file.path, (long long)values);
+  int64_t wanted = idx_limit(bytes, n);
+  if (reader->file.n < wanted) return too_short(&reader->file, wanted);
   reader->n = values;
   return STATUS_OK;
 }
 
 /* ---- tokens ---- */
+
+static int64_t tokens_limit(const unsigned char *bytes, int64_t n) {
+  bool is_right = n >= 12 && little_endian(bytes) == TOKEN_MAGIC;
+  return is_right ? TOKEN_HEADER + 2 * (int64_t)little_endian(bytes + 8) : n;
+}
 
 static Status open_tokens(Reader *reader) {
   unsigned char header[12];
@@ -98,10 +108,8 @@ static Status open_tokens(Reader *reader) {
   reader->header_bytes = TOKEN_HEADER;
   reader->format = (NumberFormat){'u', 2, false};
   reader->n = little_endian(header + 8);
-  if (reader->file.n - TOKEN_HEADER < reader->n * 2)
-    return status_make(STATUS_invalid,
-                       "'%s' is too short: its header announces %lld tokens",
-                       reader->file.path, (long long)reader->n);
+  int64_t wanted = tokens_limit(header, sizeof header);
+  if (reader->file.n < wanted) return too_short(&reader->file, wanted);
   return STATUS_OK;
 }
 
@@ -245,6 +253,16 @@ static void open_synthetic(const DnnField *field, int64_t items,
   reader->n = (field->records > 0 ? field->records : 65536) * items;
 }
 
+/* What is unpacked of a ".gz". */
+static InputLimit *limit_of(const DnnField *field) {
+  switch ((DnnSource)field->source) {
+  case DNN_IDX: return idx_limit;
+  case DNN_TOKENS: return tokens_limit;
+  case DNN_CSV: return input_streams;
+  default: return NULL;
+  }
+}
+
 Status reader_open(Arena *arena, const DnnField *field, const char *name,
                    const InputSearch *search, int64_t items, bool is_stream,
                    Reader *out) {
@@ -255,8 +273,7 @@ Status reader_open(Arena *arena, const DnnField *field, const char *name,
     return STATUS_OK;
   }
   TRY(check_unpacked(field, name));
-  TRY(input_open(arena, name, search,
-                 field->source == DNN_IDX ? idx_limit : NULL, &out->file));
+  TRY(input_open(arena, name, search, limit_of(field), &out->file));
   switch ((DnnSource)field->source) {
   case DNN_BYTES:
     out->format = (NumberFormat){'u', 1, false};

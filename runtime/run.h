@@ -12,7 +12,8 @@ typedef enum ExitCode {
   EXIT_done = 0,
   EXIT_mistake = 1,
   EXIT_machine = 3,
-  EXIT_fault = 4
+  EXIT_fault = 4,
+  EXIT_stopped = 143 /* as by SIGTERM */
 } ExitCode;
 
 /* What one rank asks of all; the greatest is done. */
@@ -28,7 +29,7 @@ typedef struct RunOptions {
   int64_t steps, count; /* -1: as the program says */
   int64_t file_bytes;   /* of a file of a checkpoint */
   bool resume, sample, json, dry_run, quiet, no_save, has_seed, whole, partial;
-  bool predict, eval, data_changed;
+  bool predict, eval, data_changed, follow_links;
   const char *load, *data, *trace, *prompt, *prompts, *output;
   const char **inputs; /* NAME=FILE */
   int n_inputs;
@@ -93,6 +94,8 @@ typedef struct Run {
 int run_agree(Run *run, Status status);
 int status_exit_code(Status status);
 Stop run_pending_stop(Run *run);
+/* Where input files are, and the signals that end their reading. */
+InputSearch run_search(const Run *run);
 
 /* ---- replicas.c: all ranks call these together; exit code, 0: equal ---- */
 

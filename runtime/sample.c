@@ -56,7 +56,8 @@ static Status read_vocabulary(Run *run, Vocabulary **out) {
     *out = vocabulary_bytes(run->arena);
     return STATUS_OK;
   }
-  InputSearch search = {run->options.data, run->program->model_dir};
+  InputSearch search = run_search(run);
+  search.follows_links = search.follows_links || sample->is_vocabulary_given;
   TRY(input_open(run->arena, sample->vocabulary, &search, NULL, &file));
   char *text = malloc((size_t)file.n + 1);
   Status status = text ? input_read(&file, 0, text, file.n)

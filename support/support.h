@@ -36,6 +36,7 @@ typedef enum StatusCode {
   STATUS_unavailable, /* a library, device or tool that is not there */
   STATUS_lost,        /* a rank that died or went silent */
   STATUS_invalid,     /* data from outside that is not what it must be */
+  STATUS_stopped,     /* a signal asks for the end */
 } StatusCode;
 
 /* The message lives as long as the process (status_make keeps the last 64 per

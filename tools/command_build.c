@@ -223,6 +223,7 @@ static void run_words(Tool *tool, int64_t file_bytes, Words *words) {
   add_text(arena, words, "--load", options->load);
   add_flag(arena, words, "--partial", options->partial);
   add_text(arena, words, "--data", options->data);
+  add_flag(arena, words, "--follow-links", options->follow_links);
   add_text(arena, words, "--trace", options->trace);
   add_flag(arena, words, "--dry-run", options->dry_run);
   add_flag(arena, words, "--no-save", options->no_save);

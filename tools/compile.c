@@ -30,6 +30,25 @@ void tool_print(Text *text) {
 
 /* ---- loading ---- */
 
+const char *compile_model_folder(Tool *tool) {
+  char real[PATH_MAX];
+  if (!realpath(tool->options.subject, real)) return ".";
+  char *slash = strrchr(real, '/');
+  *(slash == real ? slash + 1 : slash) = 0;
+  return arena_strdup(tool->arena, real);
+}
+
+/* The model itself may be a link, and then lies in two folders. */
+static Status check_import(Tool *tool, const char *path) {
+  const char *subject = tool->options.subject, *slash = strrchr(subject, '/');
+  if (strcmp(path, subject) == 0) return STATUS_OK;
+  int n = slash ? (int)(slash - subject) + 1 : 0;
+  InputSearch search = {.folder = arena_printf(tool->arena, "%.*s", n, subject),
+                        .model_dir = compile_model_folder(tool),
+                        .follows_links = tool->options.follow_links};
+  return input_check_links(path, &search);
+}
+
 /* A file is read once, however often the model is elaborated: messages about
  * one place are then known to be the same. */
 static const Source *load_source(void *user, const char *path) {
@@ -40,8 +59,9 @@ static const Source *load_source(void *user, const char *path) {
   if (known) return known;
   Source *source = ARENA_NEW(tool->arena, Source);
   source->path = key;
-  Status status =
-      file_read(tool->arena, path, 16 << 20, &source->text, &source->n);
+  Status status = check_import(tool, path);
+  if (status.code == STATUS_ok)
+    status = file_read(tool->arena, path, 16 << 20, &source->text, &source->n);
   tool->load_failure = status.message;
   if (status.code != STATUS_ok) return NULL;
   map_put(tool->sources, key, source);
@@ -50,14 +70,6 @@ static const Source *load_source(void *user, const char *path) {
 
 static const char *load_failure(void *user) {
   return ((Tool *)user)->load_failure;
-}
-
-const char *compile_model_folder(Tool *tool) {
-  char real[PATH_MAX];
-  if (!realpath(tool->options.subject, real)) return ".";
-  char *slash = strrchr(real, '/');
-  *(slash == real ? slash + 1 : slash) = 0;
-  return arena_strdup(tool->arena, real);
 }
 
 bool tool_read_bytes(Tool *tool, const char *option, const char *text,

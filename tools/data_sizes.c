@@ -54,6 +54,7 @@ static DnnField field_of(Arena *arena, const DataField *from) {
                     .n_classes = from->n_classes,
                     .classes = from->classes,
                     .classes_file = from->classes_file,
+                    .is_given = from->is_given,
                     .below = from->below,
                     .records = from->records,
                     .scale = from->scale,
@@ -78,9 +79,15 @@ static DnnData data_of(Arena *arena, const DataBlock *block) {
                    .is_stream = block->is_stream};
 }
 
+static InputSearch search_of(const Tool *tool, const char *model_dir) {
+  return (InputSearch){.folder = tool->options.data,
+                       .model_dir = model_dir,
+                       .follows_links = tool->options.follow_links};
+}
+
 /* Every file that the blocks name is somewhere. */
 static bool all_are_there(Tool *tool, Arena *arena, const DnnProgram *program) {
-  InputSearch search = {tool->options.data, program->model_dir};
+  InputSearch search = search_of(tool, program->model_dir);
   bool all = true;
   for (int i = 0; i < program->n_data; i++)
     for (int k = 0; k < program->data[i].n_fields; k++) {
@@ -137,7 +144,8 @@ bool compile_eval_rest(Tool *tool, const Model *model, const char *model_dir,
                         .n_codes = 2,
                         .codes = codes};
   Data *data = NULL;
-  Status status = data_open(arena, &program, tool->options.data, 1, &data);
+  InputSearch search = search_of(tool, model_dir);
+  Status status = data_open(arena, &program, &search, 1, &data);
   bool is_good = true;
   *out_rest = 0;
   if (status.code == STATUS_ok) status = data_check(data);

@@ -236,3 +236,32 @@ refused "'x.safetensors' has no tensor 'y'; it has 'a', 'x'" 'd.x=safetensors("x
 printf '\0\0\0\0\0\0\0\77' | npy half.npy '<f4' '2,' # 0 and 0.5
 refused "'half.npy', record 1: 'd.y' is i32, not 0.5" \
   'd.y=npy("half.npy")' 'd.x=synthetic(records=2)' B=1 d.eval=0
+
+# A rank that reads or unpacks data ends within a second of a signal.
+cat >m.dnn <<'MODEL'
+dim B = 4
+net f(x: [B]) -> [B] {
+  param w: [] = ones
+  return x * w
+}
+data d { x: [B] = csv("rows.csv.gz", 0) }
+train {
+  loss      = mse(f(d.x), d.x)
+  optimizer = sgd(lr = 0.1)
+  steps     = 1
+}
+MODEL
+seq 1 8 | gzip >rows.csv.gz
+"$dnnc" build m.dnn --quiet -o b.bundle || fail "a bundle"
+yes 1.25 | head -c 500000000 | gzip -1 >rows.csv.gz
+./b.bundle/run --no-save >out 2>err &
+pid=$!
+sleep 1
+begin=$(date +%s%N)
+kill -TERM $pid 2>/dev/null || { cat out err; fail "too little data"; }
+wait $pid
+code=$?
+ms=$((($(date +%s%N) - begin) / 1000000))
+[ $code = 143 ] || { cat err; fail "exit $code at a signal"; }
+[ $ms -lt 1000 ] || fail "$ms ms after a signal"
+grep -q "^error: stopped by a signal while reading 'rows.csv.gz'$" err || { cat err; fail "no word of the signal"; }

@@ -2,7 +2,8 @@
 # Every command line of the README that starts with build/dnnc, in a copy of the
 # tree and with few steps.
 . "$(dirname "$0")/lib.sh"
-ln -s "$root/models" "$root/data" "$root/tests" .
+ln -s "$root/models" "$root/tests" .
+cp -r "$root/data" .
 mkdir build && ln -s "$dnnc" build/dnnc
 lines=0
 while IFS= read -r line; do

@@ -10,6 +10,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -83,11 +85,11 @@ static void try_csv(Arena *arena, const char *text, int64_t n) {
                     .header_lines = n > 1 && (text[1] & 1),
                     .n_classes = has_classes ? 3 : 0,
                     .classes = classes};
-  InputSearch search = {NULL, NULL};
-  unsigned char *copy = malloc((size_t)n + 1);
-  if (!copy) abort();
-  memcpy(copy, text, (size_t)n);
-  Reader reader = {.kind = DNN_CSV, .file = {"fuzz.csv", -1, copy, n}};
+  InputSearch search = {0};
+  int fd = memfd_create("fuzz.csv", 0);
+  if (fd < 0 || write(fd, text, (size_t)n) != n) abort();
+  Reader reader = {.kind = DNN_CSV,
+                   .file = {.path = "fuzz.csv", .fd = fd, .n = n}};
   if (csv_open(arena, &field, &search, false, &reader).code == STATUS_ok)
     for (int64_t i = 0; i < reader.n; i++)
       if (!value_is_right(&field, 0, reader.numbers[i])) abort();

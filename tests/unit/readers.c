@@ -50,7 +50,7 @@ static void put(const Files *files, const char *name, const void *bytes,
 static Status open_as(const Files *files, DnnSource source, const char *name,
                       int64_t items, Reader *out) {
   static DnnField field;
-  InputSearch search = {files->folder, NULL};
+  InputSearch search = {.folder = files->folder};
   field = (DnnField){.path = "d.x",
                      .source = (uint8_t)source,
                      .tensor = "x",
@@ -387,7 +387,7 @@ Test(safetensors, mistakes_are_named) {
 
 static Status open_text(const Files *files, DnnField field, const char *text,
                         Reader *out) {
-  InputSearch search = {files->folder, NULL};
+  InputSearch search = {.folder = files->folder};
   field.path = "d.x";
   field.source = DNN_CSV;
   field.scale = 1;
