@@ -83,19 +83,20 @@ void value_report_print(const ValueReport *report, const char *given) {
   const StoredTensor *odd = report->first_odd, *beyond = report->first_beyond;
   if (odd) {
     message_print(
-        "warning: '%s': tensor '%.100s' has %lld values that are NaN or "
+        "warning: '%s': tensor '%.100s': %lld of %lld values are NaN or "
         "infinite, the first (%s) at index %lld",
         given, odd->name, (long long)report->n_odd,
+        (long long)stored_elements(odd),
         report->odd_is_nan ? "NaN" : "infinite", (long long)report->odd_at);
     more(map_size(report->odd), "too");
   }
   if (beyond) {
     message_print(
-        "warning: '%s': tensor '%.100s' has %lld values beyond %s, which "
-        "became infinite, the first (%g) at index %lld",
+        "warning: '%s': tensor '%.100s': %lld of %lld values are beyond "
+        "%s and became infinite, the first (%g) at index %lld",
         given, beyond->name, (long long)report->n_beyond,
-        dtype_label(report->beyond_dtype), report->beyond_value,
-        (long long)report->beyond_at);
+        (long long)stored_elements(beyond), dtype_label(report->beyond_dtype),
+        report->beyond_value, (long long)report->beyond_at);
     more(map_size(report->beyond), "too");
   }
 }

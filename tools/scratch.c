@@ -11,16 +11,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#define PREFIX "run-"
+/* In the cache, and where others have their folders too. */
+static const char in_cache[] = "run-", in_temporary[] = "dnnc-run-";
 
-static void remove_abandoned(Tool *tool, const char *base) {
+static void remove_abandoned(Tool *tool, const char *base, const char *prefix) {
   DIR *folder = opendir(base);
   if (!folder) return;
   for (struct dirent *entry; (entry = readdir(folder));) {
-    if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0) continue;
+    if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0) continue;
     const char *path = arena_printf(tool->arena, "%s/%s", base, entry->d_name);
+    struct stat info;
+    if (lstat(path, &info) != 0 || info.st_uid != geteuid()) continue;
     int fd = folder_hold(path, true);
     if (fd < 0) continue;
     codegen_remove_tree(tool->arena, path);
@@ -30,12 +34,12 @@ static void remove_abandoned(Tool *tool, const char *base) {
 }
 
 const char *tool_scratch_folder(Tool *tool, const char *cache) {
-  const char *base = cache;
-  if (cache) remove_abandoned(tool, cache);
+  const char *base = cache, *prefix = cache ? in_cache : in_temporary;
   if (!base) base = getenv("TMPDIR");
   if (!base || base[0] != '/') base = "/tmp";
+  remove_abandoned(tool, base, prefix);
   for (;;) {
-    char *path = arena_printf(tool->arena, "%s/" PREFIX "XXXXXX", base);
+    char *path = arena_printf(tool->arena, "%s/%sXXXXXX", base, prefix);
     if (!mkdtemp(path)) {
       message_print("dnnc: error: cannot make a folder in '%s': %s\n", base,
                     strerror(errno));

@@ -47,6 +47,27 @@ touch go
 wait $living || { cat living.bundle.err; fail "a living build fails"; }
 [ -e living.bundle/bundle.json ] && [ "$(unfinished)" = 1 ] || fail "a living build leaves something"
 
+# A run without a cache builds where temporary files go.
+cat >run.dnn <<'END'
+dim B = 4, P = 2
+net f(x: [B, P]) -> [B] { param w: [P] = ones; return dot(x, w, P) }
+data set { x: [B, P] = synthetic(records = 16); y: [B] = synthetic(records = 16) }
+train { loss = mse(f(set.x), set.y); optimizer = sgd(lr = 0.1); steps = 1 }
+END
+rm go
+mkdir tmp tmp/dnnc-run-Xy12Zw
+CC=$work/slow-cc TMPDIR=$work/tmp "$dnnc" run run.dnn --quiet --no-cache 2>/dev/null &
+pid=$!
+for _ in $(seq 200); do
+  ls -d tmp/dnnc-run-*/bundle.unfinished-*/work >/dev/null 2>&1 && break
+  sleep 0.05
+done
+[ ! -e tmp/dnnc-run-Xy12Zw ] || fail "the rest of a killed run is left"
+ls -d tmp/dnnc-run-*/bundle.unfinished-* >/dev/null || fail "the run does not begin"
+kill -KILL $pid
+wait $pid 2>/dev/null
+touch go
+
 # A conversion: its folder lies in the output folder.
 header='{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
 { printf "\\x$(printf %02x ${#header})\0\0\0\0\0\0\0$header" && printf 'AAAABBBB'; } >a.safetensors

@@ -84,6 +84,21 @@ grep -q "^warning: skipped a checkpoint: '$new': '$file' is of step 4" err || { 
 grep -qx "warning: taking '$old'" err || { cat err; fail "what is taken is not said"; }
 [ "$(hash_of mixed.json)" = "$(hash_of four.json)" ] || fail "mixed files: other parameters"
 
+# Values that nobody can train with are said, with the first tensor.
+cat >two.dnn <<'END'
+dim B = 4, P = 2
+net f(x: [B, P]) -> [B] { param w: [P] = ones; return dot(x, w, P) }
+data set { x: [B, P] = synthetic(records = 16); y: [B] = synthetic(records = 16) }
+train { loss = mse(f(set.x), set.y); optimizer = sgd(lr = 0.1); steps = 1 }
+END
+odd='{"w":{"dtype":"F64","shape":[2],"data_offsets":[0,16]}}'
+{ printf "\\x$(printf %02x ${#odd})\0\0\0\0\0\0\0$odd" &&
+  printf '\x00\x00\x00\x00\x00\x00\xf8\x7f\x9c\x75\x00\x88\x3c\xe4\x37\xfe'; } >odd.safetensors
+"$dnnc" run two.dnn --load odd.safetensors --steps 0 --no-save --quiet >out 2>err || { cat err; fail "odd values"; }
+grep -qx "warning: 'odd.safetensors': tensor 'w': 1 of 2 values are NaN or infinite, the first (NaN) at index 0" err &&
+  grep -qx "warning: 'odd.safetensors': tensor 'w': 1 of 2 values are beyond f32 and became infinite, the first (-1e+300) at index 1" err ||
+  { cat err; fail "odd values: not said"; }
+
 # Whatever `latest` says, whole checkpoints are found, aloud.
 train --steps 8 save_every=4 save=two.ckpt >eight.json || fail "two checkpoints"
 echo step-00000002 >two.ckpt/latest
