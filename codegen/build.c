@@ -28,6 +28,7 @@ typedef struct Build {
   BuildOptions own;
   const BuildOptions *options; /* these */
   ProgramInput program;
+  PlainInput *plain;  /* or NULL */
   const char *base;   /* temporary folder beside the bundle */
   int lock;           /* on it; -1: none */
   const char *work;   /* BASE/work: sources and objects */
@@ -150,9 +151,52 @@ static Status select_all(Build *build, KernelSet *set, LaunchList *lists) {
   for (int i = 0; i < build->program.n_codes; i++) {
     if (options->is_stopped && options->is_stopped(options->user))
       return status_make(STATUS_unavailable, "stopped");
-    TRY(select_code(set, &build->program.codes[i], &lists[i]));
+    TRY(select_code(set, &build->program.codes[i], NULL, &lists[i]));
   }
   return STATUS_OK;
+}
+
+/* Its kernels are compiled with those of the program if tables find them by
+ * name; equal ones are there already. */
+static Status select_plain(Build *build, KernelSet *set) {
+  PlainInput *plain = build->plain;
+  if (!plain) return STATUS_OK;
+  plain->kernels = kernel_set_create(build->module, set->backend);
+  plain->values = value_table_create(build->arena);
+  TRY(select_code(plain->kernels, &plain->code, plain->values,
+                  &plain->launches));
+  for (int i = 0; i < plain->kernels->kernels.n; i++)
+    plain->kernels->kernels.data[i].is_plain = true;
+  return STATUS_OK;
+}
+
+/* The program's kernels, then those that only the plain program has. */
+static KernelText *all_kernels(const Build *build, const KernelSet *set,
+                               int *out_n) {
+  const KernelSet *more = build->plain ? build->plain->kernels : NULL;
+  int n = set->kernels.n;
+  KernelText *all =
+      ARENA_ARRAY(build->arena, KernelText, n + (more ? more->kernels.n : 0));
+  for (int i = 0; i < n; i++) all[i] = set->kernels.data[i];
+  bool adds = more && set->backend->has_host_kernels;
+  for (int i = 0; adds && i < more->kernels.n; i++)
+    if (!map_has(set->by_name, more->kernels.data[i].name))
+      all[n++] = more->kernels.data[i];
+  *out_n = n;
+  return all;
+}
+
+/* Modules of the plain program's own. */
+static Status compile_plain(Build *build) {
+  const Backend *backend = build->options->backend;
+  PlainInput *plain = build->plain;
+  if (!plain || backend->has_host_kernels) return STATUS_OK;
+  BuildOptions options = *build->options;
+  options.part = "plain_";
+  options.progress = NULL;
+  return backend->compile(backend, build->module, &options, build->work,
+                          build->source, plain->kernels->kernels.data,
+                          plain->kernels->kernels.n, &plain->device);
 }
 
 /* Into the work folder, and beside the kept sources. */
@@ -246,9 +290,11 @@ static Status write_manifest(Build *build) {
 static Status compile_sources(Build *build, const KernelSet *set,
                               DeviceCode *device, const char **out_program) {
   const Backend *backend = build->options->backend;
+  int n;
+  const KernelText *kernels = all_kernels(build, set, &n);
   TRY(backend->compile(backend, build->module, build->options, build->work,
-                       build->source, set->kernels.data, set->kernels.n,
-                       device));
+                       build->source, kernels, n, device));
+  TRY(compile_plain(build));
   Status program = compile_program(build, device, out_program);
   if (device->compiling) TRY(toolchain_finish(device->compiling));
   return program;
@@ -263,6 +309,7 @@ static Status build_all(Build *build) {
   const char *object;
   TRY(check_place(build));
   TRY(select_all(build, set, lists));
+  TRY(select_plain(build, set));
   TRY(make_folders(build));
   TRY(toolchain_machine(build->arena, build->options, build->work,
                         &build->own.machine));
@@ -314,6 +361,12 @@ Status codegen_build(Module *module, const Model *model, const Plan *plan,
                      .persistent = persistent,
                      .options = &build.own,
                      .model_dir = model_folder(module->arena, model, options)};
+  PlainInput plain = {0};
+  if (options->plain) {
+    plain.code = *options->plain;
+    build.plain = &plain;
+    build.program.plain = &plain;
+  }
   Status status = build_all(&build);
   if (build.base) toolchain_remove(module->arena, build.base);
   if (build.lock >= 0) close(build.lock);

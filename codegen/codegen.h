@@ -21,6 +21,7 @@ typedef struct KernelText {
   const char *text;                         /* definition, without prelude */
   uint32_t grid[3], block[3], shared_bytes; /* CUDA */
   bool uses_barriers; /* CUDA: needs fibers on the CPU shim */
+  bool is_plain;      /* of the plain program alone: compiled in a hurry */
 } KernelText;
 
 typedef struct Backend Backend;
@@ -54,6 +55,9 @@ struct Backend {
   /* Text of a node that this back end does better (attention); false: none. */
   bool (*emit_override)(const Backend *backend, Module *module,
                         const Graph *graph, int id, KernelText *out);
+  /* Kernels are host functions, known to all tables by their name; else each
+   * program has modules of its own. */
+  bool has_host_kernels;
   /* Compiles all kernels; `work` is an empty folder for its files, sources go
    * to `source` if that is not NULL. */
   Status (*compile)(const Backend *backend, Module *module,
@@ -75,6 +79,8 @@ typedef struct CodeInput {
 
 struct BuildOptions {
   const Backend *backend;
+  const char *part; /* "plain_" for the kernels of the plain program, where
+                       they are a part of their own, else NULL */
   const char *const *archs; /* CUDA: "sm_80", ... */
   int n_archs;
   const char *out_dir;   /* the bundle; made or replaced */
@@ -82,6 +88,7 @@ struct BuildOptions {
   const char *cc;        /* absolute path of the C compiler */
   bool keep_source;
   int jobs, ranks;
+  const CodeInput *plain; /* see DnnPlain in runtime/program.h; or NULL */
   const char *plan_text, *model_hash, *plan_hash;
   /* Runtime library (an archive) as linked into this dnnc. */
   const void *runtime_archive;

@@ -178,6 +178,8 @@ static void link_instr(Image *image, size_t at, const Launch *launch) {
                launch->numbers.n);
   link_numbers(image, at + offsetof(DnnInstr, checks), launch->checks.data,
                launch->checks.n);
+  link_numbers(image, at + offsetof(DnnInstr, values), launch->values.data,
+               launch->values.n);
   link_detail(image, at + offsetof(DnnInstr, detail), launch);
   link_places(image, at + offsetof(DnnInstr, places), launch);
   link_string(image, at + offsetof(DnnInstr, path), launch->path);
@@ -309,13 +311,13 @@ static Table add_code_tensors(Printer *printer, const CodeInput *input) {
 
 /* ---- kernels and codes ---- */
 
-static void add_kernels(Printer *printer) {
-  const KernelSet *set = printer->input->kernels;
-  const DeviceCode *device = printer->input->device;
+/* Names of tables begin with `prefix`. */
+static void add_kernels(Printer *printer, const char *prefix,
+                        const KernelSet *set, const DeviceCode *device) {
   Text *out = printer->out;
   for (int i = 0; i < set->kernels.n && !device->module_of; i++)
     text_printf(out, "DnnKernelFn %s;\n", set->kernels.data[i].name);
-  text_add(out, "static const DnnKernel kernels[] = {\n");
+  text_printf(out, "static const DnnKernel %skernels[] = {\n", prefix);
   for (int i = 0; i < set->kernels.n; i++) {
     const KernelText *kernel = &set->kernels.data[i];
     text_add(out, "  {.name = ");
@@ -334,24 +336,105 @@ static void add_kernels(Printer *printer) {
   text_add(out, "  {.name = 0}};\n");
 }
 
-static void add_codes(Printer *printer) {
+static void add_code(Printer *printer, const CodeInput *code,
+                     const LaunchList *launches) {
   Text *out = printer->out;
-  text_add(out, "static const DnnCode codes[] = {\n");
-  for (int i = 0; i < printer->input->n_codes; i++) {
-    const CodeInput *code = &printer->input->codes[i];
-    Table tensors = add_code_tensors(printer, code);
-    Table instrs = add_instrs(printer, &printer->input->launches[i]);
-    text_add(out, "  {.name = ");
-    add_string(out, code->name);
-    text_printf(
-        out,
-        ", .n_instrs = %d, .instrs = AT(DnnInstr, %zu), .batch = %" PRId64
-        ", .arena_bytes = %" PRId64
-        ", .n_tensors = %d, .tensors = AT(DnnTensor, %zu)},\n",
-        instrs.n, instrs.at, code->batch, code->layout->arena_bytes, tensors.n,
-        tensors.at);
+  Table tensors = add_code_tensors(printer, code);
+  Table instrs = add_instrs(printer, launches);
+  text_add(out, "  {.name = ");
+  add_string(out, code->name);
+  text_printf(out,
+              ", .n_instrs = %d, .instrs = AT(DnnInstr, %zu), .batch = %" PRId64
+              ", .arena_bytes = %" PRId64
+              ", .n_tensors = %d, .tensors = AT(DnnTensor, %zu)},\n",
+              instrs.n, instrs.at, code->batch, code->layout->arena_bytes,
+              tensors.n, tensors.at);
+}
+
+static void add_codes(Printer *printer) {
+  const ProgramInput *input = printer->input;
+  text_add(printer->out, "static const DnnCode codes[] = {\n");
+  for (int i = 0; i < input->n_codes; i++)
+    add_code(printer, &input->codes[i], &input->launches[i]);
+  text_add(printer->out, "  {.name = 0}};\n");
+}
+
+/* ---- the plain program ---- */
+
+static Table add_values(Printer *printer, const ValueTable *values) {
+  Image *image = printer->image;
+  Table table = {.at = image_add(image, NULL, 0), .n = values->rows.n};
+  for (int i = 0; i < values->rows.n; i++) {
+    const ValueRow *row = &values->rows.data[i];
+    DnnValue value;
+    memset(&value, 0, sizeof value);
+    value.kind = (uint8_t)row->kind;
+    value.phase = (uint8_t)row->phase;
+    value.role = (uint8_t)role_of(row->role);
+    value.has_infinity = row->has_infinity;
+    value.dtype = (DnnDtype)row->dtype;
+    value.n_inputs = row->inputs.n;
+    value.offset = row->offset;
+    value.elements = row->elements;
+    image_add(image, &value, sizeof value);
   }
-  text_add(out, "  {.name = 0}};\n");
+  for (int i = 0; i < values->rows.n; i++) {
+    const ValueRow *row = &values->rows.data[i];
+    size_t at = table.at + (size_t)i * sizeof(DnnValue);
+    link_string(image, at + offsetof(DnnValue, path), row->path);
+    if (row->inputs.n > 0)
+      image_link(image, at + offsetof(DnnValue, inputs),
+                 image_share(image, row->inputs.data,
+                             (size_t)row->inputs.n * sizeof(int32_t)));
+  }
+  return table;
+}
+
+static int32_t output_row(const PlainInput *plain, const GraphOutput *output) {
+  const Layout *layout = plain->code.layout;
+  int32_t *rows = value_table_rows(plain->values, plain->code.graph);
+  return rows[layout->first_value[output->value.node] + output->value.result] -
+         1;
+}
+
+static void add_plain(Printer *printer, Table persistent) {
+  const PlainInput *plain = printer->input->plain;
+  const Graph *graph = plain->code.graph;
+  Text *out = printer->out;
+  int32_t loss = -1;
+  if (plain->device.modules_text) text_add(out, plain->device.modules_text);
+  add_kernels(printer, "plain_", plain->kernels, &plain->device);
+  text_add(out, "static const DnnCode plain_codes[] = {\n");
+  add_code(printer, &plain->code, &plain->launches);
+  text_add(out, "  {.name = 0}};\nstatic const int32_t gradients[] = {");
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.data[i];
+    if (output->role == ROLE_loss) loss = output_row(plain, output);
+    if (output->role == ROLE_grad)
+      text_printf(out, "%d, ", output_row(plain, output));
+  }
+  int n_gradients = 0;
+  for (int i = 0; i < graph->outputs.n; i++)
+    n_gradients += graph->outputs.data[i].role == ROLE_grad;
+  Table values = add_values(printer, plain->values);
+  text_printf(out,
+              "0};\nstatic const DnnProgram plain_program = {\n"
+              "  .abi = DNN_ABI, .target = \"%s\", .world = %d, .arena_bytes = "
+              "%" PRId64 ", .persistent_bytes = %" PRId64
+              ",\n  .n_tensors = %d, .tensors = AT(DnnTensor, %zu),\n"
+              "  .n_kernels = %d, .kernels = plain_kernels,\n"
+              "  .n_codes = 1, .codes = plain_codes,\n",
+              printer->input->options->backend->name,
+              printer->input->options->ranks, plain->code.layout->arena_bytes,
+              printer->input->persistent->bytes, persistent.n, persistent.at,
+              plain->kernels->kernels.n);
+  if (plain->device.modules_text)
+    text_printf(out, "  .n_modules = %d, .modules = dnn_plain_modules,\n",
+                plain->device.n_modules);
+  text_printf(out,
+              "};\nstatic const DnnPlain plain = {&plain_program, %d, "
+              "AT(DnnValue, %zu), %d, %d, gradients};\n",
+              values.n, values.at, loss, n_gradients);
 }
 
 /* ---- data and settings ---- */
@@ -610,6 +693,7 @@ static void add_program(Printer *printer, Table tensors, int64_t arena_bytes) {
                 input->device->n_modules);
   add_settings(printer);
   if (input->model->has_sample) text_add(out, "  .sample = &sample,\n");
+  if (input->plain) text_add(out, "  .plain = &plain,\n");
   text_add(out, "};\n");
 }
 
@@ -641,7 +725,8 @@ static void add_tables(Text *out) {
                  {"DnnGemm", sizeof(DnnGemm)},
                  {"DnnConv", sizeof(DnnConv)},
                  {"DnnCollective", sizeof(DnnCollective)},
-                 {"DnnPlace", sizeof(DnnPlace)}};
+                 {"DnnPlace", sizeof(DnnPlace)},
+                 {"DnnValue", sizeof(DnnValue)}};
   for (int i = 0; i < ARRAY_LENGTH(structs); i++)
     text_printf(out, "_Static_assert(sizeof(%s) == %zu, \"layout\");\n",
                 structs[i].name, structs[i].bytes);
@@ -654,9 +739,10 @@ ProgramTables program_tables(Arena *arena, const ProgramInput *input) {
       .image = image_create(arena), .out = &body, .input = input};
   add_tables(&body);
   if (input->device->modules_text) text_add(&body, input->device->modules_text);
-  add_kernels(&printer);
+  add_kernels(&printer, "", input->kernels, input->device);
   add_codes(&printer);
   Table persistent = add_persistent(&printer);
+  if (input->plain) add_plain(&printer, persistent);
   add_data(&printer);
   add_metrics(&printer);
   add_sample(&printer);

@@ -30,9 +30,10 @@ typedef struct Select {
   const Layout *layout;
   Arena *arena;
   LaunchList *out;
-  int64_t micro;     /* the micro-batch at hand */
-  int n_collectives; /* started so far: their ids */
-  int *waiting;      /* by value: collective to wait for, plus 1; 0 none */
+  int64_t micro;      /* the micro-batch at hand */
+  int n_collectives;  /* started so far: their ids */
+  int *waiting;       /* by value: collective to wait for, plus 1; 0 none */
+  ValueTable *values; /* of the plain program; else NULL */
   /* Of the body of a scan: the graph around, the scan there, the position of
    * the first turn and how many positions a turn goes on. */
   const struct Select *around;
@@ -292,6 +293,71 @@ static double local_share(const Select *select, const Node *node) {
   return share;
 }
 
+/* ---- values of the plain program ---- */
+
+static int32_t value_row(const Select *select, Value value);
+
+/* The inputs of a body are values of the graph around. */
+static int32_t new_row(const Select *select, Value value) {
+  const Node *node = select->graph->nodes.data[value.node];
+  Value outer;
+  if (select->around && node->op == OP_input &&
+      value_around(select, value, &outer))
+    return value_row(select->around, outer);
+  int32_t row = value_table_add(select->values, select->graph, value.node);
+  ValueRow *made = &select->values->rows.data[row];
+  if (node->op == OP_input) {
+    made->offset = select->around ? 0 : address(select, value);
+    made->elements = select->around
+                         ? 0
+                         : local_bytes(select, value) /
+                               dtype_size_bytes(node->types[0]->dtype);
+    if (!select->around && type_is_timed(select->graph, node->types[0]))
+      made->elements *= micro_batches(select->graph);
+    return row;
+  }
+  for (int i = 0; i < node->n_inputs; i++) {
+    int32_t input = value_row(select, node->inputs[i]);
+    value_table_link(select->values, row, input);
+  }
+  return row;
+}
+
+static int32_t value_row(const Select *select, Value value) {
+  int32_t *rows = value_table_rows(select->values, select->graph);
+  int at = value_index(select, value);
+  if (!rows[at]) {
+    int32_t row = new_row(select, value);
+    rows[at] = row + 1;
+  }
+  return rows[at] - 1;
+}
+
+/* What a scan's body hands on is what its results are. */
+static void link_scan(Select *select, int id) {
+  const Node *node = select->graph->nodes.data[id];
+  int32_t *rows = value_table_rows(select->values, node->body);
+  const Layout *layout = select->layout->bodies[id];
+  for (int r = 0; r < node->n_results; r++) {
+    Value inner = node->body->outputs.data[r].value;
+    int32_t from = rows[layout->first_value[inner.node] + inner.result];
+    int32_t to = value_row(select, (Value){id, r});
+    if (from && from - 1 != to) value_table_link(select->values, to, from - 1);
+  }
+}
+
+/* A check of the plain program: which value, and in loops which buffer. */
+static void add_value(Select *select, Launch *launch, Value value) {
+  const Type *type = graph_type(select->graph, value);
+  if (!select->values || dtype_class(type->dtype) != CLASS_REAL) return;
+  vec_push(select->arena, &launch->checks, address(select, value));
+  vec_push(select->arena, &launch->checks,
+           type_local_elements(type, &select->graph->mesh));
+  vec_push(select->arena, &launch->checks, (int64_t)type->dtype);
+  vec_push(select->arena, &launch->values, value_row(select, value));
+  vec_push(select->arena, &launch->values, launch->buffers.n - 1);
+}
+
 /* Buffers, costs and checks that every launch of a node has. */
 static void fill_launch(Select *select, Launch *launch, int id) {
   const Node *node = select->graph->nodes.data[id];
@@ -304,7 +370,8 @@ static void fill_launch(Select *select, Launch *launch, int id) {
     Value value = {.node = id, .result = r};
     add_buffer(select, launch, value);
     DType dtype = node->types[r]->dtype;
-    if (!dtype_is_rounded(dtype) || select->around) continue;
+    if (node->op != OP_scan) add_value(select, launch, value);
+    if (!dtype_is_rounded(dtype) || select->around || select->values) continue;
     vec_push(select->arena, &launch->checks, address(select, value));
     vec_push(select->arena, &launch->checks,
              type_local_elements(node->types[r], &select->graph->mesh));
@@ -490,6 +557,7 @@ static Status select_all_reduce(Select *select, int id) {
       copy_bytes(select, id, node->inputs[i], value);
     int64_t n = type_local_elements(node->types[i], &graph->mesh);
     add_buffer(select, &launch, value);
+    if (size > 1) add_value(select, &launch, value);
     vec_push(select->arena, &launch.counts, n);
     launch.bytes_moved += (double)(n * dtype_size_bytes(dtype));
     if (size > 1)
@@ -571,12 +639,15 @@ static Status select_scan(Select *select, int id) {
   int64_t n = form.unroll < form.steps ? form.unroll : form.steps;
   TRY(select_turns(select, id, 0, n, form.steps / n));
   int64_t left = form.steps % n;
-  return left ? select_turns(select, id, form.steps - left, 1, left)
-              : STATUS_OK;
+  if (left) TRY(select_turns(select, id, form.steps - left, 1, left));
+  if (select->values) link_scan(select, id);
+  return STATUS_OK;
 }
 
 static Status select_node(Select *select, int id) {
   const Node *node = select->graph->nodes.data[id];
+  for (int r = 0; select->values && r < node->n_results; r++)
+    value_row(select, (Value){id, r});
   if (node->op == OP_input) return STATUS_OK;
   if (node_is_view(select->graph, id)) {
     Value to = {.node = id, .result = 0};
@@ -652,12 +723,14 @@ static Status no_second_loop(const Graph *graph, int id) {
                      path);
 }
 
-Status select_code(KernelSet *set, const CodeInput *code, LaunchList *out) {
+Status select_code(KernelSet *set, const CodeInput *code, ValueTable *values,
+                   LaunchList *out) {
   const Graph *graph = code->graph;
   Select select = {.set = set,
                    .graph = graph,
                    .layout = code->layout,
                    .arena = set->module->arena,
+                   .values = values,
                    .out = out};
   int n_values = 0;
   for (int id = 0; id < graph->nodes.n; id++)

@@ -16,6 +16,7 @@ typedef struct Launch {
   VEC(int64_t) advances; /* as in DnnInstr: n_loops a buffer */
   VEC(int64_t) numbers;
   VEC(int64_t) checks; /* triples of offset, elements and dtype */
+  VEC(int64_t) values; /* as in DnnInstr */
   VEC(DnnPlace) places;
   DnnGemm gemm;
   DnnConv conv;
@@ -49,8 +50,39 @@ int kernel_set_override(KernelSet *set, const Graph *graph, int id);
 /* The override, else the nest, of a node. */
 const KernelKind *kernel_set_kind(KernelSet *set, const Graph *graph, int id);
 
-/* Appends the launches of a code in order. */
-Status select_code(KernelSet *set, const CodeInput *code, LaunchList *out);
+/* Appends the launches of a code in order; `values` (or NULL) gets a row for
+ * each value. */
+typedef struct ValueTable ValueTable;
+Status select_code(KernelSet *set, const CodeInput *code, ValueTable *values,
+                   LaunchList *out);
+
+/* ---- select_values.c: which values a plain program computes from which ----
+ */
+
+/* A row of DnnValue. */
+typedef struct ValueRow {
+  Name path;
+  DnnValueKind kind;
+  int phase;
+  Role role; /* of a leaf */
+  bool has_infinity;
+  DType dtype;
+  VEC(int32_t) inputs;
+  int64_t offset, elements;
+} ValueRow;
+
+struct ValueTable {
+  Arena *arena;
+  VEC(ValueRow) rows;
+  Map *of_graphs; /* Graph -> row + 1 of its values, by first_value + result */
+};
+
+ValueTable *value_table_create(Arena *arena);
+/* The rows + 1 of a graph's values, 0 where there is none yet. */
+int32_t *value_table_rows(ValueTable *table, const Graph *graph);
+/* A new row for a value of this node. */
+int32_t value_table_add(ValueTable *table, const Graph *graph, int id);
+void value_table_link(ValueTable *table, int32_t row, int32_t input);
 
 /* ---- select_product.c: what libraries take ---- */
 
@@ -82,7 +114,17 @@ typedef struct ProgramInput {
   const DeviceCode *device;
   const BuildOptions *options;
   const char *model_dir;
+  /* The plain program: its code, launches, values and kernels; or NULL. */
+  const struct PlainInput *plain;
 } ProgramInput;
+
+typedef struct PlainInput {
+  CodeInput code;
+  LaunchList launches;
+  ValueTable *values;
+  KernelSet *kernels;
+  DeviceCode device;
+} PlainInput;
 /* The text, and the bytes that it takes in from a file of this name. */
 #define PROGRAM_TABLES "tables.bin"
 typedef struct ProgramTables {

@@ -85,14 +85,23 @@ static Graph *run_pass(PassContext *ctx, const PassInfo *pass, Graph *from) {
   return graph;
 }
 
+/* The plain program is the same at every level.  What comes before the
+ * gradients finds attention, whose scores would be too large to store. */
+static bool is_run(const PassContext *ctx, const PassOptions *options,
+                   int index) {
+  const PassInfo *pass = &passes[index];
+  if (pass->training_only && !ctx->is_training) return false;
+  if (options->is_plain)
+    return (pass->level == 0 || index < pass_find("autodiff")) &&
+           index != pass_find("optimizer");
+  return pass->level <= options->level && !is_disabled(options, pass->name);
+}
+
 Graph *passes_run(PassContext *ctx, const PassOptions *options, Graph *graph) {
-  ctx->level = options->level;
+  ctx->level = options->is_plain ? 0 : options->level;
   for (int i = 0; i < pass_count(); i++) {
     const PassInfo *pass = &passes[i];
-    bool runs = pass->level <= options->level &&
-                (ctx->is_training || !pass->training_only) &&
-                !is_disabled(options, pass->name);
-    if (runs) {
+    if (is_run(ctx, options, i)) {
       Arena *outer = ctx->scratch;
       ctx->scratch = arena_create(ctx->module->memory);
       double begin = options->clock ? options->clock() : 0;

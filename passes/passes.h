@@ -43,6 +43,7 @@ int pass_find(const char *name); /* -1 */
 
 typedef struct PassOptions {
   int level;              /* -O0..-O2 */
+  bool is_plain;          /* instead: up to the gradients, what level 0 runs */
   const char *stop_after; /* pass name or NULL; "cse@2": its second row */
   const char *const *disabled;
   int n_disabled;

@@ -180,6 +180,37 @@ Status exec_run(Exec *exec, const DnnCode *code, int64_t step) {
   return wait_for_all(exec, code);
 }
 
+static Status run_watched(Exec *exec, const DnnCode *code, int32_t i,
+                          int64_t *turns, ExecLook *look, void *user) {
+  const DnnInstr *instr = &code->instrs[i];
+  if (instr->op != DNN_OP_LOOP) {
+    TRY(run_one(exec, code, i, turns));
+    if (instr->op == DNN_OP_COLLECTIVE)
+      TRY(exec->comm->wait(exec->comm,
+                           ((const DnnCollective *)instr->detail)->id));
+    return look(user, instr, turns);
+  }
+  for (int64_t turn = 0; turn < instr->numbers[1]; turn++) {
+    turns[instr->n_loops] = turn;
+    for (int32_t k = i + 1; k <= i + loop_length(instr); k++) {
+      TRY(run_watched(exec, code, k, turns, look, user));
+      k += loop_length(&code->instrs[k]);
+    }
+  }
+  return STATUS_OK;
+}
+
+Status exec_run_watched(Exec *exec, const DnnCode *code, int64_t step,
+                        ExecLook *look, void *user) {
+  int64_t turns[DNN_MAX_LOOPS] = {0};
+  for (int32_t i = 0; i < code->n_instrs; i++) {
+    watch_note(exec->watch, step, code->name, i, code->instrs[i].path);
+    TRY(run_watched(exec, code, i, turns, look, user));
+    i += loop_length(&code->instrs[i]);
+  }
+  return wait_for_all(exec, code);
+}
+
 /* Infinities and what is no number have all bits of the exponent set. */
 static bool all_finite(const void *values, int64_t n, DnnDtype dtype) {
   const float *wide = values;

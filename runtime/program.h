@@ -183,8 +183,10 @@ typedef struct DnnInstr {
    * finite.  A loop checks what it stacked. */
   uint16_t n_checks;
   const int64_t *checks;
-  uint16_t n_places; /* OP_KERNEL: 0 almost always */
-  uint16_t n_loops;  /* around it */
+  const int64_t *values; /* in DnnProgram.plain: for each check its DnnValue
+                            and the buffer that moves with it, or -1 */
+  uint16_t n_places;     /* OP_KERNEL: 0 almost always */
+  uint16_t n_loops;      /* around it */
   const DnnPlace *places;
 } DnnInstr;
 
@@ -301,7 +303,42 @@ typedef struct DnnSample {
   uint8_t is_vocabulary_given; /* the command line names it, not the model */
 } DnnSample;
 
-typedef struct DnnProgram {
+typedef enum DnnValueKind {
+  DNN_VALUE_LEAF,     /* a parameter, state or input */
+  DNN_VALUE_PASSES,   /* shows other values: a view, a carry, a constant */
+  DNN_VALUE_CHOOSES,  /* elements of its inputs and constants: a select */
+  DNN_VALUE_COMPUTES, /* may be the first that is not finite */
+} DnnValueKind;
+
+/* A value of the plain program, in which every operator stands alone, in
+ * program order. */
+typedef struct DnnValue {
+  const char *path;     /* of the operator, or of the leaf */
+  uint8_t kind;         /* DnnValueKind */
+  uint8_t phase;        /* as in DnnInstr */
+  uint8_t role;         /* of a leaf: DnnRole */
+  uint8_t has_infinity; /* a constant or initial value is infinite */
+  DnnDtype dtype;       /* of a leaf */
+  int32_t n_inputs;
+  const int32_t *inputs;    /* the values that it is computed from */
+  int64_t offset, elements; /* of a leaf */
+} DnnValue;
+
+typedef struct DnnProgram DnnProgram;
+
+/* The forward and backward pass of training without fusion: it is run to find
+ * the first value that is not finite, whose path is the same at every -O. */
+typedef struct DnnPlain {
+  const DnnProgram *program; /* one code; the persistent tensors lie as in the
+                                program that trains */
+  int32_t n_values;
+  const DnnValue *values;
+  int32_t loss; /* value */
+  int32_t n_gradients;
+  const int32_t *gradients; /* values */
+} DnnPlain;
+
+struct DnnProgram {
   int32_t abi;                            /* DNN_ABI */
   const char *model, *model_dir, *target; /* "chargpt", folder, "cpu" */
   const char *model_hash, *plan_hash, *compiler;
@@ -321,7 +358,8 @@ typedef struct DnnProgram {
   const DnnData *data;
   DnnSettings settings;
   const DnnSample *sample; /* or NULL */
-} DnnProgram;
+  const DnnPlain *plain;   /* or NULL */
+};
 
 extern const DnnProgram dnn_program;
 

@@ -112,6 +112,16 @@ void run_must(Run *run, Status status);
 /* Reads a float scalar of the arena; false without a tensor. */
 bool run_read_scalar(Run *run, const DnnTensor *tensor, float *out);
 
+/* ---- explain.c ---- */
+
+/* Runs step `t`, whose inputs are in place, as the plain program and finds the
+ * first value that is not finite (NULL: there is none).  False if there is no
+ * such program or no memory for it. */
+bool explain_step(Run *run, int64_t t, const DnnValue **out_value);
+/* "'block[3].mlp.log' (forward)", "the parameter 'wte'"; `updated`: the last
+ * step that this run made, 0: none. */
+const char *explain_place(Arena *arena, const DnnValue *value, int64_t updated);
+
 /* ---- evaluate.c ---- */
 
 int run_evaluate(Run *run);

@@ -233,6 +233,12 @@ Status exec_run(Exec *exec, const DnnCode *code, int64_t step);
  * whose values are not finite, or -1. */
 Status exec_run_checked(Exec *exec, const DnnCode *code, int64_t step,
                         int32_t *out_instr);
+/* The same one by one: `look` sees each instruction that has been done, a
+ * collective after its end, and the turns of the loops around it. */
+typedef Status ExecLook(void *user, const DnnInstr *instr,
+                        const int64_t *turns);
+Status exec_run_watched(Exec *exec, const DnnCode *code, int64_t step,
+                        ExecLook *look, void *user);
 const DnnCode *program_code(const DnnProgram *program, const char *name);
 /* First tensor of this role in the code, then in the program, or NULL. */
 const DnnTensor *program_tensor(const DnnProgram *program, const DnnCode *code,

@@ -122,45 +122,57 @@ static void take_scale_back(Run *run) {
                                      sizeof scale));
 }
 
-/* The update did not happen, so the same step can be run again, with a look at
- * every result. */
-static int explain_not_finite(Run *run, int64_t t) {
+/* Where memory for the plain program is missing: the first launch of the step
+ * itself that writes what is not finite. */
+static const char *first_launch(Run *run, Arena *arena, int64_t t) {
+  int32_t own, first = -1;
+  run_must(run, exec_run_checked(run->exec, run->train, t, &own));
+  int32_t *all = ARENA_ARRAY(arena, int32_t, run->comm->world);
+  run_must(run, run->comm->gather(run->comm, &own, sizeof own, all));
+  for (int i = 0; i < run->comm->world; i++)
+    if (all[i] >= 0 && (first < 0 || all[i] < first)) first = all[i];
+  if (first < 0) return NULL;
   static const char *const phases[] = {"forward", "backward", "backward",
                                        "update", "communication"};
-  int32_t own;
+  const DnnInstr *instr = &run->train->instrs[first];
+  if (instr->phase == 3) return "the update of the parameters";
+  return arena_printf(arena, "'%s' (%s)", instr->path, phases[instr->phase]);
+}
+
+/* The update did not happen, so the same step can be run again, with a look at
+ * every result.  NULL: all are finite. */
+static const char *find_not_finite(Run *run, Arena *arena, int64_t t) {
+  const DnnValue *value;
   run_must(run, data_fill_train(run->data, run->device, run->train, t));
   write_step(run, t);
   take_scale_back(run);
-  run_must(run, exec_run_checked(run->exec, run->train, t, &own));
-  Arena *scratch = arena_create(run->memory);
-  int32_t *all = ARENA_ARRAY(scratch, int32_t, run->comm->world);
-  run_must(run, run->comm->gather(run->comm, &own, sizeof own, all));
-  int32_t first = -1;
-  for (int i = 0; i < run->comm->world; i++)
-    if (all[i] >= 0 && (first < 0 || all[i] < first)) first = all[i];
-  arena_destroy(scratch);
-  if (run->comm->rank != 0) return EXIT_mistake;
+  if (!explain_step(run, t, &value)) return first_launch(run, arena, t);
+  if (value) return explain_place(arena, value, run->n_times > 1 ? t - 1 : 0);
+  return isfinite(run->loss) ? "the norm of all gradients" : NULL;
+}
+
+static int explain_not_finite(Run *run, int64_t t) {
+  Arena *arena = arena_create(run->memory);
+  const char *where = find_not_finite(run, arena, t);
   const char *what = isfinite(run->loss) ? "gradient norm" : "loss";
   fflush(stdout);
-  if (scale_tensor(run->program))
+  if (run->comm->rank == 0 && scale_tensor(run->program))
     fprintf(stderr, "error: step %lld: the loss scale fell below 1\n",
             (long long)t);
-  if (first < 0) {
+  if (run->comm->rank == 0 && where)
+    message_print(
+        "error: step %lld: the %s is not finite; the first value that is "
+        "not is in %s\n"
+        "help: %s, or look at what feeds it\n",
+        (long long)t, what, where,
+        run->program->settings.checked
+            ? "an index or label out of range is not a number with "
+              "--checked"
+            : "lower the learning rate, clip the gradients");
+  else if (run->comm->rank == 0)
     message_print("error: step %lld: the %s is not finite\n", (long long)t,
                   what);
-    return EXIT_mistake;
-  }
-  const DnnInstr *instr = &run->train->instrs[first];
-  message_print(
-      "error: step %lld: the %s is not finite; the first value that is "
-      "not is in '%s' (%s)\n"
-      "help: %s, or look at what feeds '%s'\n",
-      (long long)t, what, instr->path,
-      instr->phase < ARRAY_LENGTH(phases) ? phases[instr->phase] : "",
-      run->program->settings.checked
-          ? "an index or label out of range is not a number with --checked"
-          : "lower the learning rate, clip the gradients",
-      instr->path);
+  arena_destroy(arena);
   return EXIT_mistake;
 }
 

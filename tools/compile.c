@@ -186,8 +186,8 @@ static void after_pass(void *user, const char *pass, const Graph *graph,
   if (status.code != STATUS_ok) tool_fail(status);
 }
 
-Graph *compile_graph(Tool *tool, Compilation *compilation, Graph *graph,
-                     bool is_training) {
+static Graph *run_passes(Tool *tool, Compilation *compilation, Graph *graph,
+                         bool is_training, bool is_plain) {
   const Options *options = &tool->options;
   PassContext ctx = {
       .module = &tool->module,
@@ -201,16 +201,22 @@ Graph *compile_graph(Tool *tool, Compilation *compilation, Graph *graph,
                      : options->command == COMMAND_ir ? options->after
                                                       : NULL;
   PassOptions passes = {.level = options->level,
+                        .is_plain = is_plain,
                         .stop_after = stop,
                         .disabled = options->disable.data,
                         .n_disabled = options->disable.n,
                         .verify = options->verify_ir,
-                        .after = after_pass,
+                        .after = is_plain ? NULL : after_pass,
                         .clock = clock_seconds,
                         .user = tool};
   Graph *result = passes_run(&ctx, &passes, graph);
   arena_destroy(ctx.scratch);
   return result;
+}
+
+Graph *compile_graph(Tool *tool, Compilation *compilation, Graph *graph,
+                     bool is_training) {
+  return run_passes(tool, compilation, graph, is_training, false);
 }
 
 /* ---- plan and back end ---- */
@@ -342,6 +348,32 @@ static bool add_code(Tool *tool, Compilation *c, const char *name, Graph *graph,
   return true;
 }
 
+/* What is not finite is looked for without fusion, in what leads to the loss
+ * and its gradients. */
+static void add_plain(Tool *tool, Compilation *c) {
+  const Graph *train = c->model->train;
+  if (!train || tool->options.stop_after) return;
+  Graph *graph = arena_copy(tool->arena, train, sizeof *train);
+  memset(&graph->outputs, 0, sizeof graph->outputs);
+  for (int i = 0; i < train->outputs.n; i++)
+    if (train->outputs.data[i].role == ROLE_loss)
+      vec_push(tool->arena, &graph->outputs, train->outputs.data[i]);
+  c->plain = (CodeInput){.name = "plain",
+                         .graph = run_passes(tool, c, graph, true, true),
+                         .batch = c->model->settings.batch};
+}
+
+static Layout *pack(Tool *tool, Compilation *c, const Graph *graph) {
+  PassContext ctx = {.module = &tool->module,
+                     .scratch = arena_create(tool->memory),
+                     .model = c->model,
+                     .plan = c->plan,
+                     .target = &c->backend->target};
+  Layout *layout = layout_pack(&ctx, graph, &c->persistent);
+  arena_destroy(ctx.scratch);
+  return layout;
+}
+
 /* `others`: a graph whose slots are there too, after those of the codes; or
  * NULL.  Caches come last. */
 static void lay_out(Tool *tool, Compilation *c, const Graph *others) {
@@ -351,15 +383,9 @@ static void lay_out(Tool *tool, Compilation *c, const Graph *others) {
   if (others) layout_persistent(&c->persistent, tool->arena, others, target);
   for (int i = 0; i < c->n_codes; i++)
     layout_caches(&c->persistent, tool->arena, c->codes[i].graph, target);
-  for (int i = 0; i < c->n_codes; i++) {
-    PassContext ctx = {.module = &tool->module,
-                       .scratch = arena_create(tool->memory),
-                       .model = c->model,
-                       .plan = c->plan,
-                       .target = target};
-    c->codes[i].layout = layout_pack(&ctx, c->codes[i].graph, &c->persistent);
-    arena_destroy(ctx.scratch);
-  }
+  for (int i = 0; i < c->n_codes; i++)
+    c->codes[i].layout = pack(tool, c, c->codes[i].graph);
+  if (c->plain.graph) c->plain.layout = pack(tool, c, c->plain.graph);
 }
 
 /* The pin `memory`: arenas of a rank are packed by now. */
@@ -513,6 +539,8 @@ int compile_all(Tool *tool, Compilation *out) {
             add_code(tool, out, "forward", forward, 1, false, false) &&
             add_predict(tool, out) && add_sampling(tool, out);
   if (!ok) return EXIT_user;
+  if (model->has_train) add_plain(tool, out);
+  if (tool_report(tool)) return EXIT_user;
   lay_out(tool, out, NULL);
   if (!fits(tool, out)) return EXIT_no_plan;
   hash_model(out, tool->arena);

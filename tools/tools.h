@@ -76,6 +76,7 @@ typedef struct Compilation {
   int n_codes;
   int ranks; /* of the bundle */
   CodeInput codes[8];
+  CodeInput plain; /* DnnPlain of runtime/program.h; without a graph: none */
   PersistentLayout persistent;
   const Graph *trained; /* the final graph of training, once there is one */
   Graph *begin; /* while the code for one position is compiled: see prepare.c */

@@ -21,6 +21,7 @@ const Backend backend_cpu = {
                .max_fused_nodes = 256,
                .max_fused_inputs = 64,
                .has_free_f64 = true},
+    .has_host_kernels = true,
     .prelude = c_prelude,
     .emit_nest = c_emit_nest,
     .emit_override = c_emit_attention,

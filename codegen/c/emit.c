@@ -113,12 +113,12 @@ static void add_literal(Text *out, DType dtype, double value) {
     return;
   }
   const char *suffix = dtype == DT_f32 ? "f" : "";
+  if (dtype == DT_f32) value = (double)(float)value;
   if (isnan(value)) {
     text_printf(out, "__builtin_nan%s(\"\")", suffix);
   } else if (isinf(value)) {
     text_printf(out, "%s__builtin_inf%s()", value < 0 ? "-" : "", suffix);
   } else {
-    if (dtype == DT_f32) value = (double)(float)value;
     if (signbit(value)) text_add(out, "(");
     text_add_real(out, value);
     text_add(out, suffix);

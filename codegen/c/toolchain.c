@@ -20,6 +20,10 @@
 #include "codegen/c/process.h"
 #include "codegen/cache.h"
 
+/* Kernels of the plain program run once, if ever. */
+#define PLAIN_FLAGS                                                            \
+  "-std=gnu11 -O0 -w -march=native -fno-math-errno -fno-trapping-math "        \
+  "-fno-asynchronous-unwind-tables"
 #define KERNELS_PER_FILE 16
 #define OBJECT_LIMIT     ((size_t)1 << 30)
 
@@ -289,26 +293,42 @@ static void copy_sources(Arena *arena, const char *source,
                     strlen(jobs[i].text));
 }
 
-Status c_compile(const Backend *backend, Module *module,
-                 const BuildOptions *options, const char *work,
-                 const char *source, const KernelText *kernels, int n,
-                 DeviceCode *out) {
-  Arena *arena = module->arena;
-  int n_files = (n + KERNELS_PER_FILE - 1) / KERNELS_PER_FILE;
-  if (n_files < options->jobs) n_files = options->jobs < n ? options->jobs : n;
+/* Files of kernels that are plain or not, from `first` on; returns how many. */
+static int make_jobs(const Backend *backend, Arena *arena,
+                     const BuildOptions *options, const KernelText *kernels,
+                     int n, bool is_plain, CompileJob *jobs) {
+  int n_files =
+      is_plain ? n > 0 : (n + KERNELS_PER_FILE - 1) / KERNELS_PER_FILE;
+  if (!is_plain && n_files < options->jobs)
+    n_files = options->jobs < n ? options->jobs : n;
   int *file_of = ARENA_ARRAY(arena, int, n);
-  spread(kernels, n, n_files, file_of, arena);
-  CompileJob *jobs = ARENA_ARRAY(arena, CompileJob, n_files);
+  if (!is_plain) spread(kernels, n, n_files, file_of, arena);
   for (int f = 0; f < n_files; f++) {
     Text text = text_create(arena);
     text_add(&text, backend->prelude);
     for (int i = 0; i < n; i++)
       if (file_of[i] == f) text_add(&text, kernels[i].text);
-    jobs[f] = (CompileJob){.stem = arena_printf(arena, "kernels-%d", f),
+    jobs[f] = (CompileJob){.stem = arena_printf(arena, "%skernels-%d",
+                                                is_plain ? "plain-" : "", f),
                            .text = text_string(&text),
-                           .flags = C_KERNEL_FLAGS,
+                           .flags = is_plain ? PLAIN_FLAGS : C_KERNEL_FLAGS,
                            .key = ""};
   }
+  return n_files;
+}
+
+/* Those of the plain program come last. */
+Status c_compile(const Backend *backend, Module *module,
+                 const BuildOptions *options, const char *work,
+                 const char *source, const KernelText *kernels, int n,
+                 DeviceCode *out) {
+  Arena *arena = module->arena;
+  int n_own = n;
+  while (n_own > 0 && kernels[n_own - 1].is_plain) n_own--;
+  CompileJob *jobs = ARENA_ARRAY(arena, CompileJob, n + options->jobs + 1);
+  int n_files = make_jobs(backend, arena, options, kernels, n_own, false, jobs);
+  n_files += make_jobs(backend, arena, options, kernels + n_own, n - n_own,
+                       true, jobs + n_files);
   copy_sources(arena, source, jobs, n_files);
   out->compiling =
       toolchain_start(module, options, work, jobs, n_files, &out->cached);

@@ -152,42 +152,46 @@ static const char *image_name(const Job *job) {
 }
 
 /* The assembler takes the bytes in, which is far quicker than C arrays. */
-static void image_text(Text *text, const char *work_dir, const Job *job) {
+static void image_text(Text *text, const char *work_dir, const char *part,
+                       const Job *job) {
   const char *name = image_name(job);
   text_printf(text,
               "__asm__(\".pushsection .rodata\\n.balign 64\\n\"\n"
-              "  \"dnn_image_%d_%s:\\n.incbin \\\"%s/image-%d-%s\\\"\\n\"\n"
+              "  \"dnn_%simage_%d_%s:\\n.incbin \\\"%s/%simage-%d-%s\\\"\\n\"\n"
               "  \".byte 0\\n.popsection\");\n"
-              "extern const char dnn_image_%d_%s[];\n",
-              job->module, name, work_dir, job->module, name, job->module,
-              name);
+              "extern const char dnn_%simage_%d_%s[];\n",
+              part, job->module, name, work_dir, part, job->module, name, part,
+              job->module, name);
 }
 
 /* Jobs of one module follow each other, `images` of them. */
-static Status write_images(Arena *arena, const char *work_dir, const Work *work,
-                           int images, DeviceCode *out) {
+static Status write_images(Arena *arena, const char *work_dir, const char *part,
+                           const Work *work, int images, DeviceCode *out) {
   Text text = text_create(arena);
   text_add(&text, "#include \"program.h\"\n");
   for (int i = 0; i < work->n; i++) {
     const Job *job = &work->jobs[i];
-    const char *path = arena_printf(arena, "%s/image-%d-%s", work_dir,
+    const char *path = arena_printf(arena, "%s/%simage-%d-%s", work_dir, part,
                                     job->module, image_name(job));
     TRY(file_replace(path, job->image, job->bytes));
-    image_text(&text, work_dir, job);
+    image_text(&text, work_dir, part, job);
   }
   for (int i = 0; i < work->n; i++) {
     const Job *job = &work->jobs[i];
     if (i % images == 0)
-      text_printf(&text, "static const DnnImage dnn_images_%d[] = {\n",
+      text_printf(&text, "static const DnnImage dnn_%simages_%d[] = {\n", part,
                   job->module);
-    text_printf(&text, "  {\"%s\", dnn_image_%d_%s, %llu},\n", image_name(job),
-                job->module, image_name(job), (unsigned long long)job->bytes);
+    text_printf(&text, "  {\"%s\", dnn_%simage_%d_%s, %llu},\n",
+                image_name(job), part, job->module, image_name(job),
+                (unsigned long long)job->bytes);
     if (i % images == images - 1) text_add(&text, "};\n");
   }
-  text_add(&text, "extern const DnnModule dnn_modules[];\n"
-                  "const DnnModule dnn_modules[] = {\n");
+  text_printf(&text,
+              "extern const DnnModule dnn_%smodules[];\n"
+              "const DnnModule dnn_%smodules[] = {\n",
+              part, part);
   for (int m = 0; m < out->n_modules; m++)
-    text_printf(&text, "  {%d, dnn_images_%d},\n", images, m);
+    text_printf(&text, "  {%d, dnn_%simages_%d},\n", images, part, m);
   text_add(&text, "};\n");
   out->modules_text = text_string(&text);
   return STATUS_OK;
@@ -199,7 +203,10 @@ static Status compile_all(Arena *arena, const Nvrtc *nvrtc,
                           DeviceCode *out, bool *out_is_stopped) {
   int n_archs = options->n_archs;
   const char *const *archs = options->archs;
-  if (n_archs == 0) {
+  const char *part = options->part ? options->part : "";
+  if (options->part) {
+    n_archs = 0; /* the driver compiles the PTX if it is ever run */
+  } else if (n_archs == 0) {
     n_archs = ARRAY_LENGTH(all_archs);
     archs = all_archs;
   }
@@ -221,7 +228,7 @@ static Status compile_all(Arena *arena, const Nvrtc *nvrtc,
   out->files += work->n;
   if (status.code != STATUS_ok) return status;
   out->n_modules = n_modules;
-  return write_images(arena, work_dir, work, images, out);
+  return write_images(arena, work_dir, part, work, images, out);
 }
 
 Status cuda_compile(const Backend *backend, Module *module,
@@ -239,7 +246,7 @@ Status cuda_compile(const Backend *backend, Module *module,
     texts[m] = module_text(arena, kernels + first, count);
     for (int i = 0; i < count; i++) out->module_of[first + i] = m;
   }
-  TRY(write_sources(arena, source, texts, n_modules));
+  if (!options->part) TRY(write_sources(arena, source, texts, n_modules));
   Nvrtc *nvrtc;
   TRY(nvrtc_open(arena, &nvrtc));
   bool is_stopped;

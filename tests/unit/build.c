@@ -51,7 +51,7 @@ static CodeInput input_of(const Code *code) {
 
 static Status select_into(Code *code) {
   CodeInput input = input_of(code);
-  return select_code(code->set, &input, &code->launches);
+  return select_code(code->set, &input, NULL, &code->launches);
 }
 
 /* "kernel gemm collective wait ..." */
