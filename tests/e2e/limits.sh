@@ -19,9 +19,9 @@ explodes() { # LIMIT NAME
 
 param=$'layer own(x) {\n  param w: [B] = ones\n  return x * w\n}\n'
 tree() { # BASE CALL: 60 layers, each calls the one before twice
-  printf 'layer l0(x) { return %s }\n' "$1"
+  printf 'layer tree0(x) { return %s }\n' "$1"
   for i in $(seq 1 59); do
-    printf 'layer l%d(x) { return %s }\n' "$i" "${2//@/l$((i - 1))(x)}"
+    printf 'layer tree%d(x) { return %s }\n' "$i" "${2//@/tree$((i - 1))(x)}"
   done
 }
 nodes="1000000 nodes" steps="10000000 steps" elements="4000000 list elements"
@@ -34,10 +34,10 @@ for name in repeat range scans in_scan mapped; do explodes "$nodes" $name; done
 write empty "" $'  repeat i in 2000000000 { }\n'
 write nested "" $'  repeat i in 99999 { repeat j in 99999 { repeat k in 9 { y = i + j } } }\n'
 write params "$param" $'  repeat i in 2000000000 { x = own(x) }\n'
-write calls "$(tree x 'x + @ + @')"$'\n' $'  x = l59(x)\n'
-write nothing "$(tree x '@ + @')"$'\n' $'  y = l59(1)\n'
+write calls "$(tree x 'x + @ + @')"$'\n' $'  x = tree59(x)\n'
+write nothing "$(tree x '@ + @')"$'\n' $'  y = tree59(1)\n'
 for name in empty nested params calls nothing; do explodes "$steps" $name; done
-write lists "$(tree '[x, x]' '[@, @]')"$'\n' $'  y = l59(x)\n'
+write lists "$(tree '[x, x]' '[@, @]')"$'\n' $'  y = tree59(x)\n'
 write doubled "" $'  a = [x, x]\n'"$(lines '  a = [a, a]' 60)"$'\n'
 write numbers "" $'  a = [1, 1]\n  repeat i in 60 { a = [a, a] + 1 }\n'
 write same "" $'  a = [1, 2]\n  repeat i in 60 { a = [a, a] }\n  b = a == a\n'
