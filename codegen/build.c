@@ -158,16 +158,20 @@ static Status select_all(Build *build, KernelSet *set, LaunchList *lists) {
 
 /* Its kernels are compiled with those of the program if tables find them by
  * name; equal ones are there already. */
-static Status select_plain(Build *build, KernelSet *set) {
+static void select_plain(Build *build, KernelSet *set) {
   PlainInput *plain = build->plain;
-  if (!plain) return STATUS_OK;
+  if (!plain) return;
   plain->kernels = kernel_set_create(build->module, set->backend);
   plain->values = value_table_create(build->arena);
-  TRY(select_code(plain->kernels, &plain->code, plain->values,
-                  &plain->launches));
+  Status status = select_code(plain->kernels, &plain->code, plain->values,
+                              &plain->launches);
+  if (status.code != STATUS_ok) {
+    build->plain = NULL; /* the program does without */
+    build->program.plain = NULL;
+    return;
+  }
   for (int i = 0; i < plain->kernels->kernels.n; i++)
     plain->kernels->kernels.data[i].is_plain = true;
-  return STATUS_OK;
 }
 
 /* The program's kernels, then those that only the plain program has. */
@@ -309,7 +313,7 @@ static Status build_all(Build *build) {
   const char *object;
   TRY(check_place(build));
   TRY(select_all(build, set, lists));
-  TRY(select_plain(build, set));
+  select_plain(build, set);
   TRY(make_folders(build));
   TRY(toolchain_machine(build->arena, build->options, build->work,
                         &build->own.machine));

@@ -349,7 +349,7 @@ static bool add_code(Tool *tool, Compilation *c, const char *name, Graph *graph,
 }
 
 /* What is not finite is looked for without fusion, in what leads to the loss
- * and its gradients. */
+ * and its gradients.  A program that cannot be compiled so does without. */
 static void add_plain(Tool *tool, Compilation *c) {
   const Graph *train = c->model->train;
   if (!train || tool->options.stop_after) return;
@@ -358,9 +358,14 @@ static void add_plain(Tool *tool, Compilation *c) {
   for (int i = 0; i < train->outputs.n; i++)
     if (train->outputs.data[i].role == ROLE_loss)
       vec_push(tool->arena, &graph->outputs, train->outputs.data[i]);
-  c->plain = (CodeInput){.name = "plain",
-                         .graph = run_passes(tool, c, graph, true, true),
-                         .batch = c->model->settings.batch};
+  Diags *told = tool->module.diags;
+  tool->module.diags = diags_create(tool->arena);
+  graph = run_passes(tool, c, graph, true, true);
+  bool failed = diags_errors(tool->module.diags) > 0;
+  tool->module.diags = told;
+  if (!failed)
+    c->plain = (CodeInput){
+        .name = "plain", .graph = graph, .batch = c->model->settings.batch};
 }
 
 static Layout *pack(Tool *tool, Compilation *c, const Graph *graph) {
@@ -540,7 +545,6 @@ int compile_all(Tool *tool, Compilation *out) {
             add_predict(tool, out) && add_sampling(tool, out);
   if (!ok) return EXIT_user;
   if (model->has_train) add_plain(tool, out);
-  if (tool_report(tool)) return EXIT_user;
   lay_out(tool, out, NULL);
   if (!fits(tool, out)) return EXIT_no_plan;
   hash_model(out, tool->arena);
