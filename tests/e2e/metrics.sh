@@ -102,3 +102,45 @@ confusion: a row for each label, a column for each prediction
   3  0  0  0  0
 END
 grep -v '^step 1/1 | loss' out.txt | diff wanted.txt - || fail "the table"
+
+# Of more classes the pairs that differ and occur most, at most 20 lines.
+cat >many.dnn <<'END'
+dim B = 10, K = 25
+net logits(x: i32[B]) -> [B, K] {
+  param w: [K, V:25] = eye
+  return gather(9 * w, x, K)[V -> K]
+}
+data d {
+  x: i32[B] = csv("many.csv", 0)
+  y: i32[B] = csv("many.csv", 1)
+  eval = 100
+}
+train {
+  loss      = cross_entropy(logits(d.x), d.y, K)
+  metrics   = confusion(logits(d.x), d.y, K)
+  optimizer = sgd(lr = 0)
+  steps     = 1
+}
+END
+for half in 1 2; do # prediction i, label i + 0, 1, 2 or 3
+  for i in $(seq 0 99); do echo "$((i % 25)),$(((i % 25 + i / 25) % 25))"; done
+done | sed '101,$s/^24,[0-9]*/24,3/' >many.csv
+"$dnnc" run many.dnn --no-save >out.txt 2>out.err || { cat out.err; fail many; }
+tail -n 100 many.csv | awk -F, '$1 != $2 { n[$2 " " $1]++ }
+  END { for (pair in n) print n[pair], pair }' | sort -k1,1nr -k2,2n -k3,3n \
+  >pairs.txt
+{ echo "confusion: predictions that differ from the label, by count"
+  head -n 20 pairs.txt | awk '{ print "  label " $2 " predicted as " $3 ": " $1 }'
+  echo "  and $(($(wc -l <pairs.txt) - 20)) more pairs"; } >wanted.txt
+sed -n '/^confusion/,$p' out.txt | diff wanted.txt - || fail "many classes"
+
+# Losses train alike on one rank and on two.
+has_mpi || exit 0
+all='loss=cross_entropy(logits(d.x), d.y, K, ignore = -1, weight = [1, 0.2, 3, 1]) +
+  bce(logits(d.x), one_hot(d.y, K, K), pos_weight = 2) + huber(logits(d.x), d.x + 1) +
+  kl(log_softmax(logits(d.x), K), softmax(d.x, K), K) + cosine(logits(d.x), 1 - d.x, K)'
+few 0 1 -1 2 "$all" optimizer='sgd(lr = 0.1)' steps=5 --json
+one=$(field loss out.txt) validation=$(field validation_loss out.txt)
+few 0 1 -1 2 "$all" optimizer='sgd(lr = 0.1)' steps=5 --json --ranks 2
+close "$(field loss out.txt)" "$one" 1e-5 || fail "losses on two ranks"
+close "$(field validation_loss out.txt)" "$validation" 1e-5 || fail "its evaluation"
