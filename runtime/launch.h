@@ -5,7 +5,13 @@
 #ifndef RUNTIME_LAUNCH_H
 #define RUNTIME_LAUNCH_H
 
-#include <stdbool.h>
+#include "support/support.h"
+
+enum {
+  START_TIMEOUT_S = 120,
+  HANDSHAKE_NAME = 80,
+  BUNDLE_PATH = 4096 /* a longer one cannot be opened */
+};
 
 typedef struct LaunchOptions {
   const char *bundle; /* folder with rank-0000 ... */
@@ -13,12 +19,41 @@ typedef struct LaunchOptions {
   const char *const *arguments; /* of rank_main: --steps 10 --json ... */
   int n_arguments;
   bool keeps_nothing; /* a signal ends the ranks at once: nothing is saved */
+  int64_t start_timeout_s; /* until all ranks have joined */
 } LaunchOptions;
 
 /* Returns the exit code: 0; 1 the user's mistake; 3 the machine failed or a
  * rank was lost (named on standard error); 130 and 143 after Ctrl-C and
  * SIGTERM, once the checkpoint is whole. */
 int launch_ranks(const LaunchOptions *options);
+
+/* ---- handshake.c: from mpirun to a rank ---- */
+
+/* First in the main of whatever calls launch_ranks: where mpirun has started
+ * this program to become a rank, it does, or returns an exit code; else -1. */
+int handshake_become(int argc, char **argv);
+/* That this file can be a rank: it is there, whole and executable. */
+Status handshake_check_file(const char *path);
+/* A socket to be called at under this name; -1. */
+int handshake_listen(char name[HANDSHAKE_NAME]);
+
+typedef struct Caller {
+  int rank, process, socket; /* a descriptor of the process, or -1 */
+} Caller;
+
+/* The next process that calls, which now has our standard streams. */
+bool handshake_accept(int listener, Caller *out);
+/* 0: not known yet; else *out_error says why it did not become a rank; 0: it
+ * did, or has ended. */
+int handshake_result(int socket, int *out_error);
+/* As of waitpid, for a process that has ended; false: the kernel is too old. */
+bool handshake_exit_status(int process, int *out_status);
+
+/* ---- bundle.c ---- */
+
+/* Whether a process of this name, argv[0], is the `run` of a bundle; then `out`
+ * is its folder. */
+bool bundle_find(const char *name, char out[BUNDLE_PATH]);
 
 /* ---- scratch.c ---- */
 

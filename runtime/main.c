@@ -75,7 +75,7 @@ static int usage(const char *program, bool is_error) {
       "[--no-save] [--json]\n"
       "       [--eval] [--predict] [--output FILE] [--input NAME=FILE]\n"
       "       [--dry-run] [--quiet] [--file-size BYTES] [--whole-windows]\n"
-      "       [--follow-links]\n",
+      "       [--follow-links] [--start-timeout SECONDS]\n",
       program);
   return is_error ? EXIT_mistake : EXIT_done;
 }
@@ -98,8 +98,10 @@ typedef struct OptionRow {
 /* Result: -1 to go on, else the exit code. */
 static int parse_options(int argc, char **argv, RunOptions *out) {
   int64_t seed = -1;
-  *out =
-      (RunOptions){.steps = -1, .count = -1, .file_bytes = TENSOR_FILE_BYTES};
+  *out = (RunOptions){.steps = -1,
+                      .count = -1,
+                      .file_bytes = TENSOR_FILE_BYTES,
+                      .start_timeout_s = START_TIMEOUT_S};
   out->inputs = calloc((size_t)argc, sizeof *out->inputs);
   if (!out->inputs) return EXIT_machine;
   const OptionRow rows[] = {
@@ -125,7 +127,8 @@ static int parse_options(int argc, char **argv, RunOptions *out) {
       {"--quiet", .flag = &out->quiet},
       {"--no-save", .flag = &out->no_save},
       {"--whole-windows", .flag = &out->whole},
-      {"--file-size", .number = &out->file_bytes}};
+      {"--file-size", .number = &out->file_bytes},
+      {"--start-timeout", .number = &out->start_timeout_s}};
   for (int i = 1; i < argc; i++) {
     const OptionRow *row = NULL;
     if (strcmp(argv[i], "--help") == 0) return usage(argv[0], false);
@@ -467,25 +470,15 @@ static void exhausted(void *user) {
   _exit(EXIT_machine);
 }
 
-/* `run` of a bundle is the same file as its ranks: it starts them. */
-static bool is_launcher(const char *name) {
-  size_t n = strlen(name);
-  return (n == 3 && strcmp(name, "run") == 0) ||
-         (n > 3 && strcmp(name + n - 4, "/run") == 0);
-}
-
-static int launch(int argc, char **argv, const DnnProgram *program,
-                  const RunOptions *options) {
-  char *slash = strrchr(argv[0], '/');
-  char folder[4096] = ".";
-  if (slash)
-    snprintf(folder, sizeof folder, "%.*s", (int)(slash - argv[0]), argv[0]);
+static int launch(int argc, char **argv, const RunOptions *options,
+                  const DnnProgram *program, const char *folder) {
   return launch_ranks(
-      &(LaunchOptions){.bundle = *folder ? folder : "/",
+      &(LaunchOptions){.bundle = folder,
                        .ranks = program->world,
                        .arguments = (const char *const *)argv + 1,
                        .n_arguments = argc - 1,
-                       .keeps_nothing = options->predict || options->eval});
+                       .keeps_nothing = options->predict || options->eval,
+                       .start_timeout_s = options->start_timeout_s});
 }
 
 /* Of a program that trains too, what sampling or an evaluation needs: its
@@ -524,11 +517,15 @@ static Status choose_codes(Arena *arena, const RunOptions *options,
 
 int rank_main(int argc, char **argv, const DnnProgram *program) {
   RunOptions options;
+  char folder[BUNDLE_PATH];
+  int code = handshake_become(argc, argv);
+  if (code >= 0) return code;
   file_fill_standard_streams();
   file_let_writes_fail();
-  int code = parse_options(argc, argv, &options);
+  code = parse_options(argc, argv, &options);
   if (code >= 0) return code;
-  if (is_launcher(argv[0])) return launch(argc, argv, program, &options);
+  if (bundle_find(argv[0], folder))
+    return launch(argc, argv, &options, program, folder);
   if (getenv("DNN_LAUNCHER")) prctl(PR_SET_PDEATHSIG, SIGKILL);
   Memory *memory = memory_create(exhausted, NULL);
   if (!memory) exhausted(NULL);
@@ -543,15 +540,20 @@ int rank_main(int argc, char **argv, const DnnProgram *program) {
   RankPlace place = comm_place();
   watch_open(&run->watch, place.rank, place.local_rank);
   if (options.predict || options.eval) stop_at_once(run);
-  Status status = comm_create(arena, &run->comm);
+  if (place.world > 1) signal(SIGPIPE, SIG_IGN); /* see report_flush */
+  Status status = comm_create(arena, options.start_timeout_s, &run->comm);
   if (status.code != STATUS_ok) {
     stop_watching(run);
-    if (place.rank == 0) message_print("error: %s\n", status.message);
+    bool is_late = status.code == STATUS_lost; /* and rank 0 perhaps not here */
+    if (place.rank == 0 || is_late)
+      message_print("error: %s\n", status.message);
     watch_tell(&run->watch, "ended %d", status_exit_code(status));
+    if (is_late) _exit(status_exit_code(status)); /* a thread waits in MPI */
     memory_destroy(memory);
     return status_exit_code(status);
   }
   run->comm->watch = &run->watch;
+  watch_tell(&run->watch, "joined");
   code = run_agree(run, chosen);
   if (!code) code = go(run);
   if ((fflush(stdout) != 0 || ferror(stdout)) && !code) {

@@ -107,6 +107,8 @@ static int list_facts(const Run *run, Fact facts[N_FACTS]) {
                       {"--load", options->load != NULL},
                       {"--partial", options->partial},
                       {"--sample", options->sample},
+                      {"--predict", options->predict},
+                      {"--eval", options->eval},
                       {"--dry-run", options->dry_run}};
   _Static_assert(ARRAY_LENGTH(all) <= N_FACTS, "room for all facts");
   memcpy(facts, all, sizeof all);

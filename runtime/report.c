@@ -6,6 +6,7 @@
  */
 #include "runtime/run.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,12 @@ static void short_number(double value, char out[32]) {
   FixedText text = fixed_text(out, 32);
   fixed_printf(&text, value >= 99.95 ? "%.0f" : format, value);
   if (i > 0) fixed_printf(&text, "%c", units[i]);
+}
+
+void report_flush(const Run *run) {
+  if (fflush(stdout) == 0 || errno != EPIPE || run->comm->world == 1) return;
+  watch_tell(&run->watch, "left");
+  _exit(EXIT_machine);
 }
 
 void report_start(const Run *run) {
@@ -83,7 +90,7 @@ void report_step(const Run *run, int64_t step, int64_t ns) {
     print_json_step(run, step, ns);
   else
     print_step(run, step, ns);
-  fflush(stdout);
+  report_flush(run);
 }
 
 static void print_metrics(const Run *run) {
@@ -119,7 +126,7 @@ void report_evaluation(const Run *run, int64_t n_samples) {
     for (int i = 0; i < settings->n_metrics; i++)
       report_table(&run->metrics[i]);
   }
-  fflush(stdout);
+  report_flush(run);
 }
 
 /* ---- memory ---- */
@@ -293,6 +300,6 @@ int report_end(Run *run) {
     fprintf(stderr, "arena: %lld bytes, touched up to %lld\n",
             (long long)run->program->arena_bytes, (long long)run->poison_top);
   }
-  fflush(stdout);
+  report_flush(run);
   return EXIT_done;
 }

@@ -28,6 +28,7 @@ typedef enum Stop {
 typedef struct RunOptions {
   int64_t steps, count; /* -1: as the program says */
   int64_t file_bytes;   /* of a file of a checkpoint */
+  int64_t start_timeout_s;
   bool resume, sample, json, dry_run, quiet, no_save, has_seed, whole, partial;
   bool predict, eval, data_changed, follow_links;
   const char *load, *data, *trace, *prompt, *prompts, *output;
@@ -184,6 +185,9 @@ int run_sample(Run *run);
 void report_start(const Run *run);
 /* Bytes in memory at most so far. */
 int64_t report_peak_resident(void);
+/* Of standard output; where nobody reads it any more, several ranks end as one
+ * rank does, which SIGPIPE kills: at once. */
+void report_flush(const Run *run);
 /* The loss or the gradient norm of the last step is not finite. */
 bool run_step_failed(const Run *run);
 void report_step(const Run *run, int64_t step, int64_t ns);

@@ -53,7 +53,8 @@ int64_t clock_ns(void); /* monotonic */
 void watch_open(Watch *watch, int rank, int local_rank);
 void watch_close(Watch *watch);
 bool watch_launcher_is_gone(const Watch *watch);
-/* One line to the launcher: "started PID", "lost RANK", "ended CODE". */
+/* One line to the launcher: "started PID", "joined", "lost RANK", "left" (there
+ * is nobody to print for), "ended CODE". */
 void watch_tell(const Watch *watch, const char *format, ...) PRINTF_LIKE(2, 3);
 void watch_note(Watch *watch, int64_t step, const char *code, int32_t instr,
                 const char *path);
@@ -168,10 +169,12 @@ typedef struct RankPlace {
 } RankPlace;
 RankPlace comm_place(void);
 
-/* By environment: one rank is `self`; else MPI (dlopen). */
-Status comm_create(Arena *arena, Comm **out);
+/* By environment: one rank is `self`; else MPI (dlopen), which must bring all
+ * ranks together within `limit_s` seconds. */
+Status comm_create(Arena *arena, int64_t limit_s, Comm **out);
 Comm *comm_self_create(Arena *arena);
-Status comm_mpi_create(Arena *arena, RankPlace place, Comm **out);
+Status comm_mpi_create(Arena *arena, RankPlace place, int64_t limit_s,
+                       Comm **out);
 /* Collectives over NCCL between device addresses; the host-side helpers go
  * through `host`, which it owns from now on.  `device` is open. */
 Status comm_nccl_create(Arena *arena, Comm *host, Device *device, Comm **out);

@@ -232,6 +232,7 @@ static void run_words(Tool *tool, int64_t file_bytes, Words *words) {
   add_flag(arena, words, "--json", options->json);
   add_flag(arena, words, "--quiet", options->quiet);
   add_number(arena, words, "--seed", options->seed);
+  add_number(arena, words, "--start-timeout", options->start_timeout);
   add_flag(arena, words, "--sample", options->command == COMMAND_sample);
   add_flag(arena, words, "--eval", options->command == COMMAND_eval);
   if (options->command == COMMAND_predict) {
@@ -260,7 +261,10 @@ static int run_bundle(Tool *tool, const Compilation *c, const char *bundle,
                           .ranks = c->ranks,
                           .arguments = words.data,
                           .n_arguments = words.n,
-                          .keeps_nothing = is_reading(tool)};
+                          .keeps_nothing = is_reading(tool),
+                          .start_timeout_s = tool->options.start_timeout >= 0
+                                                 ? tool->options.start_timeout
+                                                 : START_TIMEOUT_S};
   return launch_ranks(&launch);
 }
 

@@ -2,6 +2,7 @@
  * dnnc.c -- main: one process, one command.  Running out of memory ends here
  * too: everything is freed, nothing half-written stays, exit code 3.
  */
+#include "runtime/launch.h"
 #include "tools/tools.h"
 
 #include <locale.h>
@@ -69,6 +70,8 @@ static int tool_main(Tool *tool, int argc, char **argv) {
 
 int main(int argc, char **argv) {
   Tool tool = {0};
+  int rank = handshake_become(argc, argv);
+  if (rank >= 0) return rank;
   file_fill_standard_streams();
   file_let_writes_fail();
   setlocale(LC_ALL, "C");

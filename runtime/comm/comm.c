@@ -45,9 +45,9 @@ RankPlace comm_place(void) {
   return (RankPlace){0, 1, 0, 1};
 }
 
-Status comm_create(Arena *arena, Comm **out) {
+Status comm_create(Arena *arena, int64_t limit_s, Comm **out) {
   RankPlace place = comm_place();
-  if (place.world > 1) return comm_mpi_create(arena, place, out);
+  if (place.world > 1) return comm_mpi_create(arena, place, limit_s, out);
   *out = comm_self_create(arena);
   return STATUS_OK;
 }

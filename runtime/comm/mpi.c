@@ -37,13 +37,14 @@ enum {
   THREAD_FUNNELED = 1,
   SUCCESS = 0,
   EXIT_LOST = 3,
+  AFTER_LAUNCHER_S = 2, /* it knows who is late, and is first to say so */
   SMALLEST_CHUNK = 16 << 10,
   ALL_CHUNKS = 4 << 20, /* of one slot, if that leaves SMALLEST_CHUNK */
   TAG_BEAT = 1 << 28,
   TAG_HOST = (1 << 28) + 1
 };
 static const int64_t beat_ns = 1000000000, silent_ns = 8000000000,
-                     first_beat_ns = 60000000000, tick_ns = 100000000;
+                     tick_ns = 100000000;
 
 /* ---- the end of a run that cannot go on ---- */
 
@@ -113,7 +114,7 @@ static void hear_beats(Mpi *mpi, int64_t now) {
     neighbour->in = last;
     int64_t silence =
         now - (neighbour->heard_ns ? neighbour->heard_ns : mpi->started_ns);
-    if (silence < (neighbour->heard_ns ? silent_ns : first_beat_ns)) continue;
+    if (silence < (neighbour->heard_ns ? silent_ns : mpi->limit_ns)) continue;
     char why[200];
     snprintf(why, sizeof why,
              "lost rank %d: nothing heard of it for %.1f s; it was at step "
@@ -657,13 +658,23 @@ static Status start_thread(Mpi *mpi) {
   pthread_condattr_destroy(&attributes);
   int error = pthread_create(&mpi->thread, NULL, communicate, mpi);
   if (error) return status_errno(error, "cannot start a thread");
+  struct timespec until;
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_sec += mpi->limit_ns / 1000000000;
   pthread_mutex_lock(&mpi->mutex);
-  while (!mpi->is_started) pthread_cond_wait(&mpi->to_main, &mpi->mutex);
+  while (!mpi->is_started && error != ETIMEDOUT)
+    error = pthread_cond_timedwait(&mpi->to_main, &mpi->mutex, &until);
+  bool is_started = mpi->is_started;
   pthread_mutex_unlock(&mpi->mutex);
-  return mpi->start_status;
+  if (is_started) return mpi->start_status;
+  return status_make(STATUS_lost,
+                     "the other ranks have not joined rank %d through MPI "
+                     "within the limit of --start-timeout",
+                     mpi->place.rank);
 }
 
-Status comm_mpi_create(Arena *arena, RankPlace place, Comm **out) {
+Status comm_mpi_create(Arena *arena, RankPlace place, int64_t limit_s,
+                       Comm **out) {
   Mpi *mpi = ARENA_NEW(arena, Mpi);
   Comm *comm = ARENA_NEW(arena, Comm);
   *comm = (Comm){.name = "mpi",
@@ -682,6 +693,7 @@ Status comm_mpi_create(Arena *arena, RankPlace place, Comm **out) {
                  .state = mpi};
   mpi->comm = comm;
   mpi->place = place;
+  mpi->limit_ns = (limit_s + AFTER_LAUNCHER_S) * 1000000000;
   TRY(load(mpi));
   make_slots(mpi, arena);
   TRY(start_thread(mpi));

@@ -87,6 +87,7 @@ typedef struct Mpi {
   Header header_in, header_out;
   Neighbour neighbours[2];
   int n_neighbours;
+  int64_t limit_ns; /* for all to join */
   int64_t last_tick_ns, last_beat_ns, started_ns;
 } Mpi;
 

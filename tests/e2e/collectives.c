@@ -15,7 +15,7 @@ static _Noreturn void no_memory(void *user) {
 int main(void) {
   Arena *arena = arena_create(memory_create(no_memory, NULL));
   Comm *comm;
-  Status status = comm_create(arena, &comm);
+  Status status = comm_create(arena, 120, &comm);
   if (status.code == STATUS_ok) {
     status = collectives_check(arena, comm);
     if (status.code == STATUS_ok) comm->close(comm);

@@ -1,0 +1,108 @@
+#!/bin/bash
+# Ranks that cannot start, and who reads what they print: the rank and the cause
+# are named at once, the start has a limit, and several ranks end as one does
+# where standard output is full, closed or no longer read.
+. "$(dirname "$0")/lib.sh"
+has_mpi || skip "needs mpirun"
+cat >tiny.dnn <<'M'
+dim B = 4, A = 3
+net m(x: [B, A]) -> [] {
+  param w: [A] = normal(0.5)
+  return mean(x * w * x * w)
+}
+data d { x: [B, A] = synthetic() }
+train { loss = m(d.x); optimizer = sgd(lr = 0.1); steps = 100000 }
+M
+for n in 1 2; do
+  "$dnnc" build tiny.dnn --ranks $n -o b$n --quiet || fail "build"
+done
+
+# ---- rank 1 cannot start ----
+
+starts() { # what, expected text of the first line, seconds, arguments of run
+  local what=$1 text=$2 limit=$3 begin code
+  shift 3
+  begin=$(date +%s)
+  c/run --no-save --json --steps 3 "$@" >out.json 2>err
+  code=$?
+  [ $code = 3 ] || { cat err; fail "$what: exit $code, not 3"; }
+  [ $(($(date +%s) - begin)) -le "$limit" ] || fail "$what: longer than $limit s"
+  head -n 1 err | grep -qF -- "$text" || { cat err; fail "$what: no '$text'"; }
+  [ "$(grep -c . err)" -le 2 ] || { cat err; fail "$what: too much talk"; }
+  [ ! -s out.json ] || fail "$what: a step was made"
+  [ -z "$(pgrep -f "$work/c/rank-000")" ] || fail "$what: processes are left"
+  echo "$what: $(head -n 1 err)"
+}
+broken() { # a fresh bundle without rank 1, or with this script
+  rm -rf c && cp -r b2 c && rm c/rank-0001
+  [ $# = 0 ] || { printf '#!/bin/bash\n%s\n' "$1" >c/rank-0001; chmod +x c/rank-0001; }
+}
+at="error: cannot start rank 1: '$work/c/rank-0001'"
+lost="error: lost rank 1: '$work/c/rank-0001'"
+broken
+starts missing "$at is missing; build the bundle again" 10
+head -c 60000 b2/rank-0001 >c/rank-0001 && chmod +x c/rank-0001
+starts truncated "$at is truncated: it has 60000 of at least " 10
+: >c/rank-0001
+starts empty "$at is empty" 10
+echo 'not a program' >c/rank-0001
+starts text "$at is not a program" 10
+cp b2/rank-0001 c/rank-0001 && chmod a-x c/rank-0001
+starts mode "$at is not executable" 10
+printf '#!/nothing/there\n' >c/rank-0001 && chmod +x c/rank-0001
+starts interpreter "$at: No such file or directory" 20
+broken 'exit 0'
+starts "exit 0" "$lost ended" 20
+grep -q 'before it joined the other ranks$' err || fail "exit 0: no cause"
+broken 'exit 127'
+starts "exit 127" "$lost ended" 20
+# shellcheck disable=SC2016
+broken 'kill -SEGV $$'
+starts "signal" "$lost " 20
+broken 'exec sleep 1000'
+starts "no MPI" "error: the ranks did not start within 3 s: rank 1, '$work/c/rank-0001', runs, but never reached MPI" 20 --start-timeout 3
+grep -q '^help: --start-timeout SECONDS raises the limit$' err || fail "no help"
+rm -f c/rank-0000
+starts "two missing" "error: cannot start rank 0: '$work/c/rank-0000' is missing" 10
+
+# Without the launcher a rank that waits gives up by itself.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+mpirun -q --oversubscribe -n 1 b2/rank-0000 --no-save --start-timeout 1 : -n 1 sleep 60 >out 2>err
+[ $? = 3 ] || { cat err; fail "waiting without a launcher: not exit 3"; }
+grep -q '^error: the other ranks have not joined rank 0 through MPI within the limit of --start-timeout' err ||
+  { cat err; fail "waiting without a launcher: no message"; }
+
+# ---- `run` finds its bundle ----
+
+finds() { # what, command
+  "${@:2}" --no-save --json --steps 1 >out 2>err || { cat err; fail "$1"; }
+  grep -q '"final":true,"steps":1' out || fail "$1: no end"
+}
+mkdir -p elsewhere && ln -s ../b2/run elsewhere/train && ln -s elsewhere/train again
+# shellcheck disable=SC2031
+(cd / && PATH=$work/b2:$PATH && finds '$PATH' run) || exit 1
+finds "a link" elsewhere/train
+finds "a link to a link" ./again
+(cd b2 && finds "its own folder" ./run) || exit 1
+
+# ---- who reads ----
+
+for n in 1 2; do
+  b$n/run --no-save --json --steps 20 >/dev/full 2>err
+  [ $? = 3 ] || { cat err; fail "$n ranks, full: not exit 3"; }
+  grep -qx 'error: standard output could not be written' err || { cat err; fail "$n ranks, full"; }
+  [ "$(grep -c . err)" = 1 ] || { cat err; fail "$n ranks, full: too much talk"; }
+  b$n/run --no-save --json --steps 20 >&- 2>err
+  [ $? = 3 ] || { cat err; fail "$n ranks, closed: not exit 3"; }
+  [ "$(grep -c . err)" = 1 ] || { cat err; fail "$n ranks, closed: too much talk"; }
+  b$n/run --no-save --json 2>err | head -n 1 >out
+  [ "${PIPESTATUS[0]}" = 3 ] || { cat err; fail "$n ranks, head: not exit 3"; }
+  [ ! -s err ] || { cat err; fail "$n ranks, head: too much talk"; }
+  grep -q '^{"step":1,' out || fail "$n ranks, head: no first line"
+  # A slow reader gets every line, in order.
+  b$n/run --no-save --json --steps 2000 2>err | { sleep 1; cat; } >out
+  [ "${PIPESTATUS[0]}" = 0 ] || { cat err; fail "$n ranks, slow reader"; }
+  grep -o '^{"step":[0-9]*,"loss"' out | grep -o '[0-9]*' | cmp - <(seq 2000) ||
+    fail "$n ranks: lines are lost or in another order"
+  tail -n 1 out | grep -q '^{"final":true' || fail "$n ranks: no last line"
+done
