@@ -7,7 +7,7 @@ has_mpi || skip "needs mpirun"
   save_every=200 eval_batches=1 || fail "build"
 run="m.bundle/run --data $root --json"
 
-ranks_of() { pgrep -f "$work/.*rank-0000|m.bundle/rank-000" 2>/dev/null; }
+ranks_of() { pgrep -f "$work/m.bundle/rank-000" 2>/dev/null; }
 start() { # folder, arguments: starts in the background, waits for steps
   folder=$1
   shift
