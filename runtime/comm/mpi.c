@@ -57,6 +57,7 @@ _Noreturn static void give_up(Mpi *mpi, int lost, const char *why) {
   } else {
     message_print("rank %d: %s\n", mpi->place.rank, why);
   }
+  mpi_end_daemon(&mpi->place);
   _exit(EXIT_LOST);
 }
 

@@ -113,6 +113,8 @@ void mpi_finish(Mpi *mpi, void **requests, int n);
  * requests the check ends a run where the one before means something else. */
 void mpi_exchange_headers(const Reduction *r, Slot *slot);
 void mpi_check_header(const Reduction *r);
+/* daemon.c: before a rank that has lost another ends. */
+void mpi_end_daemon(const RankPlace *place);
 /* mpi_moves.c: every collective but all-reduce. */
 void mpi_run_moves(Mpi *mpi, const DnnCollective *what, const CommPart *parts);
 

@@ -1,0 +1,72 @@
+/*
+ * daemon.c -- ends the mpirun or orted above a rank that has given up.
+ *
+ * Over several machines mpirun waits for the daemons of all of them, and a
+ * daemon for mpirun, also when the link between them is cut: without an end.
+ * So a rank that gives up leaves a process behind that gives its parent a
+ * moment to end by itself, and then kills it and what it has started (ssh).  On
+ * one machine mpirun ends by itself.
+ */
+#include "runtime/comm/mpi.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { GRACE_MS = 1500, MOST_CHILDREN = 4096 };
+
+/* Of the process: its name, or the numbers of its children. */
+static size_t read_proc(pid_t pid, const char *what, char *to, size_t size) {
+  char path[80];
+  snprintf(path, sizeof path, what, (int)pid, (int)pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t n = fd >= 0 ? read(fd, to, size - 1) : 0;
+  if (fd >= 0) close(fd);
+  to[n > 0 ? n : 0] = '\0';
+  return n > 0 ? (size_t)n : 0;
+}
+
+static bool is_daemon(pid_t pid) {
+  static const char *const names[] = {"mpirun\n", "mpiexec\n", "orterun\n",
+                                      "orted\n",  "prte\n",    "prterun\n",
+                                      "prted\n"};
+  char name[64];
+  read_proc(pid, "/proc/%d/comm", name, sizeof name);
+  for (int i = 0; i < ARRAY_LENGTH(names); i++)
+    if (strcmp(name, names[i]) == 0) return true;
+  return false;
+}
+
+/* In a process of its own; nothing but system calls, for other threads of the
+ * rank may have held locks. */
+_Noreturn static void wait_and_kill(pid_t parent, int process) {
+  char children[MOST_CHILDREN * 8];
+  struct pollfd item = {.fd = process, .events = POLLIN};
+  setsid();
+  /* Whoever reads these would wait for us. */
+  for (int i = 0; i <= STDERR_FILENO; i++) close(i);
+  if (poll(&item, 1, GRACE_MS) != 0) _exit(0);
+  read_proc(parent, "/proc/%d/task/%d/children", children, sizeof children);
+  syscall(SYS_pidfd_send_signal, process, SIGKILL, NULL, 0);
+  for (char *at = children, *end;; at = end) {
+    long child = strtol(at, &end, 10);
+    if (end == at) break;
+    if (child > 1) kill((pid_t)child, SIGKILL);
+  }
+  _exit(0);
+}
+
+void mpi_end_daemon(const RankPlace *place) {
+  pid_t parent = getppid();
+  if (place->local_world >= place->world || parent <= 1 || !is_daemon(parent))
+    return;
+  int process = (int)syscall(SYS_pidfd_open, parent, 0);
+  if (process < 0) return;
+  if (fork() == 0) wait_and_kill(parent, process);
+  close(process);
+}
