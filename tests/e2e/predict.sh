@@ -200,7 +200,7 @@ mkdir folder.npy && says 1 "'folder.npy' is no regular file, so it is not replac
 [ -e none.npy ] || [ -e none.csv ] && fail "a failed prediction left a file"
 
 # ---- docs/predict.md ----
-mkdir page && cd page && ln -s "$root/models" "$root/data" .
+mkdir page && cd page && ln -s "$root/models" . && cp -r "$root/data" .
 dnnc() { "$dnnc" "$@"; }
 n=0
 while IFS= read -r line; do
