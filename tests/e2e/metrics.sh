@@ -60,7 +60,7 @@ data d {
 train {
   loss      = cross_entropy(logits(d.x), d.y, K, ignore = -1)
   metrics   = [perplexity(logits(d.x), d.y, K, ignore = -1), f1(logits(d.x), d.y, K, ignore = -1),
-               accuracy(logits(d.x), d.y, K), confusion(logits(d.x), d.y, K, ignore = -1)]
+               accuracy(logits(d.x), d.y, K, ignore = -1), confusion(logits(d.x), d.y, K, ignore = -1)]
   optimizer = sgd(lr = 0)
   steps     = 1
 }
@@ -89,11 +89,12 @@ cat >wanted.txt <<'END'
 warning: 'loss' has no value: nothing that it counts is in the evaluation data, such as a label other than 'ignore'
 warning: 'perplexity' has no value: nothing that it counts is in the evaluation data, such as a label other than 'ignore'
 warning: 'f1' has no value: nothing that it counts is in the evaluation data, such as a label other than 'ignore'
+warning: 'accuracy' has no value: nothing that it counts is in the evaluation data, such as a label other than 'ignore'
 END
 grep '^warning' out.err | diff wanted.txt - || fail "warnings"
 few 0 1 -1 2 train.batch=2
 cat >wanted.txt <<'END'
-step 1/1 | validation loss 0.5704 | perplexity 1.7690 | f1 1.0000 | accuracy 0.7500 | 4 samples
+step 1/1 | validation loss 0.5704 | perplexity 1.7690 | f1 1.0000 | accuracy 1.0000 | 4 samples
 confusion: a row for each label, a column for each prediction
      0  1  2  3
   0  1  0  0  0
@@ -137,7 +138,7 @@ sed -n '/^confusion/,$p' out.txt | diff wanted.txt - || fail "many classes"
 # Losses train alike on one rank and on two.
 has_mpi || exit 0
 all='loss=cross_entropy(logits(d.x), d.y, K, ignore = -1, weight = [1, 0.2, 3, 1]) +
-  bce(logits(d.x), one_hot(d.y, K, K), pos_weight = 2) + huber(logits(d.x), d.x + 1) +
+  bce(logits(d.x), sigmoid(d.x), pos_weight = 2) + huber(logits(d.x), d.x + 1) +
   kl(log_softmax(logits(d.x), K), softmax(d.x, K), K) + cosine(logits(d.x), 1 - d.x, K)'
 few 0 1 -1 2 "$all" optimizer='sgd(lr = 0.1)' steps=5 --json
 one=$(field loss out.txt) validation=$(field validation_loss out.txt)
