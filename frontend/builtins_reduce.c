@@ -3,6 +3,7 @@
  */
 #include "frontend/internal.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- reductions ---- */
@@ -60,6 +61,66 @@ Val builtin_mean(BuiltinCall *call) {
                    call->dims[1].n);
 }
 
+/* ---- spreads and norms ---- */
+
+/* The mean square distance from the mean, of which `correction` elements are
+ * not counted; false: told. */
+static bool variance(BuiltinCall *call, Val *out) {
+  Elab *e = call->e;
+  int64_t correction;
+  if (!arg_real_tensor(call, 0) || !arg_dims(call, 1, 0, false) ||
+      !arg_int(call, 2, 0, &correction))
+    return false;
+  Val x = call->args[0];
+  const Name *dims = call->dims[1].names;
+  int n = call->dims[1].n;
+  double kept = count(elab_type(e, x), dims, n) - (double)correction;
+  if (kept <= 0) {
+    (void)arg_wrong(call, 2, "less than the number of elements");
+    return false;
+  }
+  Val away = pointwise2(e, OP_sub, x, elab_mean(e, x, dims, n));
+  Val sum = elab_reduce(e, OP_sum, pointwise2(e, OP_mul, away, away), dims, n);
+  *out = kept == 1 ? sum : pointwise2(e, OP_div, sum, val_real(kept));
+  return true;
+}
+
+/* sqrt(x) whose gradient at 0 is 0, as PyTorch's of std and norms. */
+static Val sqrt_or_zero(Elab *e, Val x) {
+  Val is_zero = pointwise2(e, OP_eq, x, val_real(0));
+  Val root =
+      pointwise1(e, OP_sqrt, pointwise3(e, OP_select, is_zero, val_real(1), x));
+  return pointwise3(e, OP_select, is_zero, val_real(0), root);
+}
+
+Val builtin_var(BuiltinCall *call) {
+  Val out;
+  return variance(call, &out) ? out : POISON;
+}
+
+Val builtin_std(BuiltinCall *call) {
+  Val out;
+  return variance(call, &out) ? sqrt_or_zero(call->e, out) : POISON;
+}
+
+/* m sqrt(sum((x / m)^2)), m the largest magnitude, so that no square overflows
+ * or vanishes; where m is 0 or infinite it is left out. */
+Val builtin_l2norm(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!arg_real_tensor(call, 0) || !arg_dims(call, 1, 0, false)) return POISON;
+  Val x = call->args[0];
+  const Name *dims = call->dims[1].names;
+  int n = call->dims[1].n;
+  Val most = elab_reduce(
+      e, OP_max, pointwise1(e, OP_abs, pointwise1(e, OP_stop, x)), dims, n);
+  Val is_plain = pointwise2(e, OP_or, pointwise2(e, OP_eq, most, val_real(0)),
+                            pointwise2(e, OP_eq, most, val_real(INFINITY)));
+  Val scale = pointwise3(e, OP_select, is_plain, val_real(1), most);
+  Val part = pointwise2(e, OP_div, x, scale);
+  Val sum = elab_reduce(e, OP_sum, pointwise2(e, OP_mul, part, part), dims, n);
+  return pointwise2(e, OP_mul, scale, sqrt_or_zero(e, sum));
+}
+
 /* any is the maximum, all the minimum of 0 and 1. */
 Val builtin_truth(BuiltinCall *call) {
   Elab *e = call->e;
@@ -83,6 +144,19 @@ Val elab_argmax(Elab *e, Val val, Name dim) {
 Val builtin_argmax(BuiltinCall *call) {
   if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, true)) return POISON;
   return elab_argmax(call->e, call->args[0], call->dims[1].names[0]);
+}
+
+/* The greatest of -x, of integers of -1 - x, which none overflows. */
+Val builtin_argmin(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, true)) return POISON;
+  Val x = call->args[0];
+  DType dtype = elab_type(e, x)->dtype;
+  if (dtype == DT_u8 || dtype == DT_bool) x = elab_cast(e, x, DT_i32);
+  Val turned = dtype_class(dtype) == CLASS_REAL
+                   ? pointwise1(e, OP_neg, x)
+                   : pointwise2(e, OP_sub, val_int(-1), x);
+  return elab_argmax(e, turned, call->dims[1].names[0]);
 }
 
 /* logsumexp softmax log_softmax; layernorm rmsnorm, which have an eps. */

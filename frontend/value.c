@@ -96,6 +96,13 @@ const char *op_spelling(Op op) {
 #define GELU(x) (0.5 * (x)*erfc((x) * -0.7071067811865476))
 #define GELU_TANH(x)                                                           \
   ((x) / (1 + exp(-1.5957691216057308 * ((x) + 0.044715 * (x) * (x) * (x)))))
+#define EXPM1          expm1
+#define EXP2           exp2
+#define LOG2           log2
+#define TAN            tan
+#define ATAN2          atan2
+#define CEIL           ceil
+#define TRUNC          trunc
 #define SEL(c, x, y)   ((c) ? (x) : (y))
 #define FLOORDIV(x, y) floor((x) / (y))
 #define MOD(x, y)      ((x) - (y)*floor((x) / (y)))
@@ -158,6 +165,8 @@ static bool compute_int(Elab *e, Op op, int64_t a, int64_t b, Span span,
   case OP_le: return *out = val_bool(a <= b), true;
   case OP_ge: return *out = val_bool(a >= b), true;
   case OP_floor:
+  case OP_ceil:
+  case OP_trunc:
   case OP_round:
   case OP_stop: r = a; break;
   case OP_sign: r = (a > 0) - (a < 0); break;

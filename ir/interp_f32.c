@@ -13,4 +13,11 @@
 #define FLOOR   floorf
 #define ROUND   nearbyintf
 #define ABS     fabsf
+#define EXPM1   expm1f
+#define EXP2    exp2f
+#define LOG2    log2f
+#define TAN     tanf
+#define ATAN2   atan2f
+#define CEIL    ceilf
+#define TRUNC   truncf
 #include "ir/interp_number.inc"

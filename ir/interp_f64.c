@@ -13,4 +13,11 @@
 #define FLOOR   floor
 #define ROUND   nearbyint
 #define ABS     fabs
+#define EXPM1   expm1
+#define EXP2    exp2
+#define LOG2    log2
+#define TAN     tan
+#define ATAN2   atan2
+#define CEIL    ceil
+#define TRUNC   trunc
 #include "ir/interp_number.inc"

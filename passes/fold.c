@@ -32,7 +32,8 @@ static bool folds(const Rewrite *rewrite, const Node *node, const Value *in) {
 /* A small change of an operand may be a large one of the result. */
 static bool jumps(const Node *node) {
   return dtype_class(node->types[0]->dtype) != CLASS_REAL ||
-         node->op == OP_floor || node->op == OP_round || node->op == OP_sign;
+         node->op == OP_floor || node->op == OP_ceil || node->op == OP_trunc ||
+         node->op == OP_round || node->op == OP_sign;
 }
 
 static double compute(const Rewrite *rewrite, Graph *one, InterpNumber number) {

@@ -223,6 +223,8 @@ static Range pointwise(const Walk *walk, const Node *node) {
   case OP_minimum:
   case OP_maximum: return join(a, b);
   case OP_floor:
+  case OP_ceil:
+  case OP_trunc:
   case OP_round: return rounded(a);
   case OP_floordiv:
     return a.is_exact && b.is_exact ? exact(0, a.bound + 1) : inexact(INFINITY);

@@ -176,6 +176,13 @@ const char cuda_prelude[] =
   "#define ROUND rint" f "\n"                                                  \
   "#define ABS fabs" f "\n"                                                    \
   "#define LOG1P log1p" f "\n"                                                 \
+  "#define EXPM1 expm1" f "\n"                                                 \
+  "#define EXP2 exp2" f "\n"                                                   \
+  "#define LOG2 log2" f "\n"                                                   \
+  "#define TAN tan" f "\n"                                                     \
+  "#define ATAN2 atan2" f "\n"                                                 \
+  "#define CEIL ceil" f "\n"                                                   \
+  "#define TRUNC trunc" f "\n"                                                 \
   "#define GELU dnn_gelu" f "\n"                                               \
   "#define GELU_TANH dnn_gelu_tanh" f "\n"                                     \
   "#define TAIL(x) EXP((N)(-0.5) * ABS(x))\n"                                  \
@@ -183,7 +190,9 @@ const char cuda_prelude[] =
   "DNN_OPERATORS\n"                                                            \
   "#undef N\n#undef S\n#undef EXP\n#undef LOG\n#undef SQRT\n#undef SIN\n"      \
   "#undef COS\n#undef TANH\n#undef ERF\n#undef POW\n#undef FLOOR\n"            \
-  "#undef ROUND\n#undef ABS\n#undef ISNAN\n#undef LOG1P\n#undef GELU\n"        \
+  "#undef ROUND\n#undef ABS\n#undef ISNAN\n"                                   \
+  "#undef LOG1P\n#undef EXPM1\n#undef EXP2\n#undef LOG2\n"                     \
+  "#undef TAN\n#undef ATAN2\n#undef CEIL\n#undef TRUNC\n#undef GELU\n"         \
   "#undef GELU_TANH\n#undef TAIL\n"
     REAL("float", "f32", "f") REAL("double", "f64", "")
     /* integers and bools: no real functions; 0 for a division by 0 */
@@ -197,6 +206,8 @@ const char cuda_prelude[] =
     "#define ABS(x) ((x) < 0 ? -(x) : (x))\n"
     "#define ISNAN(x) 0\n"
     "#define FLOOR(x) (x)\n"
+    "#define CEIL(x) (x)\n"
+    "#define TRUNC(x) (x)\n"
     "#define ROUND(x) (x)\n"
     "#define MOD(a, b) DNN_NAME(rest)(a, b)\n"
     "#define FLOORDIV(a, b) ((b) == 0 ? 0 : ((a) - MOD(a, b)) / (b))\n"
@@ -213,7 +224,8 @@ const char cuda_prelude[] =
     INTEGER("int", "i32", "2147483647") INTEGER(
         "long long", "i64",
         "9223372036854775807LL") "#undef R\n#undef SEL\n#undef ABS\n#undef "
-                                 "ISNAN\n#undef FLOOR\n"
+                                 "ISNAN\n#undef FLOOR\n#undef CEIL\n#undef "
+                                 "TRUNC\n"
                                  "#undef ROUND\n#undef MOD\n#undef FLOORDIV\n"
                                  /* reductions */
                                  "#define DNN_GROUP(T, S, OP) \\\n"

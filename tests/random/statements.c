@@ -25,6 +25,18 @@ static void make_unary(Maker *m) {
                                       "log(1.5 + tanh(%s))",
                                       "sqrt(abs(%s) + 0.5)",
                                       "rsqrt(2 + sin(%s))",
+                                      "elu(%s)",
+                                      "elu(%s, 0.7)",
+                                      "leaky_relu(%s, slope = 0.1)",
+                                      "hardswish(%s)",
+                                      "hardsigmoid(%s)",
+                                      "mish(%s)",
+                                      "logsigmoid(%s)",
+                                      "expm1(tanh(%s))",
+                                      "log1p(abs(%s))",
+                                      "exp2(-abs(%s))",
+                                      "log2(1.5 + tanh(%s))",
+                                      "tan(tanh(%s))",
                                       "1 - %s",
                                       "%s * 0.5"};
   Made *u = pick_value(m);
@@ -50,6 +62,7 @@ static void make_binary(Maker *m) {
                {"maximum(", ", ", ")"},
                {"minimum(", ", ", ")"},
                {"", " / (1.5 + tanh(", "))"},
+               {"atan2(", ", 1.5 + tanh(", "))"},
                {"pow(abs(", ") + 0.5, sin(", "))"}};
   Made *u = pick_value(m), *v = pick_value(m), out = *u;
   int form = choose(m->choices, ARRAY_LENGTH(forms));
@@ -205,15 +218,20 @@ static void make_norm_layer(Maker *m) {
 }
 
 static void make_reduce(Maker *m) {
-  static const char *const forms[] = {"mean", "sum", "max", "min", "logsumexp"};
+  static const char *const forms[] = {
+      "mean(%s, %s)",  "sum(%s, %s)",       "max(%s, %s)",
+      "min(%s, %s)",   "logsumexp(%s, %s)", "var(%s, %s, correction = 0)",
+      "l2norm(%s, %s)"};
   Made *u = pick_value(m), out = *u;
   int at = pick_dim(m, u);
   if (at < 0) return;
   const char *over = u->dims[at].name;
+  const char *form = forms[choose(m->choices, ARRAY_LENGTH(forms))];
+  const char *x = strstr(form, "%s"), *dim = strstr(x + 2, "%s");
   drop_dim(&out, at);
-  keep(m, out,
-       FORMAT(m, "%s(%s, %s)", forms[choose(m->choices, ARRAY_LENGTH(forms))],
-              u->name, over));
+  keep(
+      m, out,
+      FORMAT(m, "%.*s%s, %s%s", (int)(x - form), form, u->name, over, dim + 2));
 }
 
 /* Over the batch: what a rank or a micro-batch cannot do alone. */

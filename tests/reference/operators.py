@@ -107,3 +107,28 @@ def padding(p, rows):
         x = norm(x + h, p, b + "norm[1].", 1e-12)
     x = norm(F.gelu(linear(x, p, "linear.")), p, "norm[1].", 1e-12)
     return cross(x @ p["wte"].T + p["bv"], y, ignore_index=-1)
+
+
+def hard(x):
+    """The hard sigmoid; PyTorch's has 1 / 6 in f32 only."""
+    return ((x + 3) / 6).clamp(0, 1)
+
+
+@model("spreads_small", eighths(78, 4, 30, 3), 0.02)
+def spreads(p, rows):
+    """Activations, angles, variances and norms."""
+    x = rows[:, :30].reshape(4, 6, 5).to(p.dtype)
+    h = torch.einsum("nct,cd->ntd", x, p["w"]) + p["b"]
+    a = F.elu(h, 0.7) + torch.where(h > 0, h, p["slope"] * h)
+    a = a + F.leaky_relu(-h)
+    c = F.mish(a) * hard(h * 2) + h * 3 * hard(h * 3) + F.elu(a * 0.5)
+    d = (F.logsigmoid(c) + torch.log1p(c.abs()) + torch.expm1(torch.tanh(h)) +
+         torch.exp2(-a.abs()))
+    d = (d + torch.log2(1.5 + torch.sigmoid(a)) +
+         torch.tan(torch.tanh(c)) * 0.5)
+    e = torch.atan2(d, torch.tanh(c)) + torch.ceil(h) - torch.trunc(a)
+    v = (torch.var(e, 1) + torch.std(d, 1, correction=0) +
+         torch.linalg.vector_norm(c, dim=1) * 0.2)
+    least = p["table"][torch.linalg.vector_norm(h, dim=1).argmin(-1)]
+    y = v @ p["out"] + least @ p["side"] + torch.std(h)
+    return F.mse_loss(y, rows[:, 30:].to(p.dtype))

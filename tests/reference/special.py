@@ -21,11 +21,20 @@ ONE = [NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5,
        LEAST, -LEAST]
 TWO = [NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, -2.0, 3.0, MOST, -MOST]
 
+
+
+def each(function):
+    """PyTorch takes the second operand as one number."""
+    return lambda a, b: torch.cat([function(a[i:i + 1], b[i].item())
+                                   for i in range(len(a))])
+
+
 # What is not called as in torch.
 NAMES = {
     "not": None, "and": None, "or": None, "floordiv": None, "mod": None,
     "neg": torch.neg, "relu": F.relu, "silu": F.silu, "gelu": F.gelu,
     "gelu_tanh": lambda a: F.gelu(a, approximate="tanh"),
+    "elu": each(F.elu), "leaky_relu": each(F.leaky_relu),
     "finite": torch.isfinite, "stop": lambda a: a.detach(),
     "select": lambda c, a, b: torch.where(c > 0, a, b),
 }

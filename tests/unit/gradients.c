@@ -229,7 +229,8 @@ Test(gradients, pointwise) {
     const OpInfo *info = op_info(op);
     if (!info->is_pointwise || !has_derivative(info)) continue;
     bool is_positive = op == OP_log || op == OP_sqrt || op == OP_rsqrt ||
-                       op == OP_pow || op == OP_div;
+                       op == OP_log1p || op == OP_log2 || op == OP_pow ||
+                       op == OP_div;
     for (int s = 0; s < ARRAY_LENGTH(shapes); s++) {
       Case item = {info->name, "", {0}};
       for (int i = 0; i < info->min_inputs; i++) item.inputs[i] = shapes[s][i];

@@ -39,6 +39,16 @@ static Real softplus(Real a) {
   return fmaxl(a, 0) + log1pl(expl(-fabsl(a)));
 }
 
+/* tanh of softplus is n / (n + 2) with n = e^a (e^a + 2). */
+static Real mish(Real a) {
+  Real e = expl(a), n = e * (e + 2);
+  return a > 60 ? a : a * (n / (n + 2));
+}
+
+static Real clamp(Real a, Real low, Real high) {
+  return a < low ? low : a > high ? high : a;
+}
+
 static Real least(Real a, Real b) {
   return isnan(a) || isnan(b) ? NAN : a < b ? a : b;
 }
@@ -58,17 +68,31 @@ static Real least(Real a, Real b) {
   ULPS(stop, 0, a, -9, 9)                                                      \
   ULPS(exp, 2, expl(a), -87, 88)                                               \
   ULPS(log, 2, logl(a), 0, 9)                                                  \
+  ULPS(expm1, 3, expm1l(a), -9, 88)                                            \
+  ULPS(log1p, 3, log1pl(a), -0.999999, 9)                                      \
+  ULPS(exp2, 2, exp2l(a), -126, 127)                                           \
+  ULPS(log2, 4, log2l(a), 0, 9)                                                \
   ULPS(sqrt, 0.5, sqrtl(a), 0, 9)                                              \
   ULPS(rsqrt, 1.5, 1 / sqrtl(a), 0, 9)                                         \
   ULPS(sin, 2, sinl(a), -99, 99)                                               \
   ULPS(cos, 2, cosl(a), -99, 99)                                               \
+  ULPS(tan, 4, tanl(a), -99, 99)                                               \
   ULPS(tanh, 2.5, tanhl(a), -9, 9)                                             \
   ULPS(erf, 2, erfl(a), -4, 4)                                                 \
   ULPS(sigmoid, 4, 1 / (1 + expl(-a)), -87, 20)                                \
   ULPS(silu, 6, silu(a), -91, 20)                                              \
   ULPS(softplus, 4, softplus(a), -87, 20)                                      \
+  ULPS(logsigmoid, 4, -softplus(-a), -20, 87)                                  \
+  ULPS(mish, 8, mish(a), -91, 20)                                              \
+  ULPS(hardsigmoid, 4, clamp((a + 3) / 6, 0, 1), -3.5L, 3.5L)                  \
+  ULPS(hardswish, 4, a *clamp((a + 3) / 6, 0, 1), -3.5L, 3.5L)                 \
   ULPS(gelu, 12, a * 0.5L * erfcl(-a * SQRT_HALF), -13, 6)                     \
   ULPS(gelu_tanh, 8, gelu_tanh(a), -10, 6)                                     \
+  ULPS(ceil, 0, ceill(a), -99, 99)                                             \
+  ULPS(trunc, 0, truncl(a), -99, 99)                                           \
+  ULPS(atan2, 3, atan2l(a, b), -9, 9)                                          \
+  ULPS(elu, 4, a < 0 ? b * expm1l(a) : a, -9, 3)                               \
+  ULPS(leaky_relu, 0.5, a > 0 ? a : a * b, -9, 9)                              \
   ULPS(add, 0.5, a + b, -9, 9)                                                 \
   ULPS(sub, 0.5, a - b, -9, 9)                                                 \
   ULPS(mul, 0.5, a *b, -9, 9)                                                  \
@@ -112,6 +136,7 @@ static const Exception exceptions[] = {
      "without fused multiply-adds k pi/2 is rounded, an error of |a| / 2^53; "
      "from 2^50 on neighbours lie 2^27 apart, and the result is that of 0"},
     {"cpu", OP_cos, 1e5, "as sin"},
+    {"cpu", OP_tan, 1e5, "as sin"},
 };
 
 static bool is_exempt(const char *backend, Op op, Real a) {

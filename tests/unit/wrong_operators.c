@@ -100,12 +100,13 @@ static void try_call(Text *out, const char *op, const char *call) {
 
 typedef struct Row {
   const char *name, *formals;
+  const char *function; /* `pointwise`: the row of ops.def is tried */
 } Row;
 
 static const Row rows[] = {
-#define BUILTIN(name, formals, mapped, function) {#name, formals},
+#define BUILTIN(name, formals, mapped, function) {#name, formals, #function},
 #include "frontend/builtins.def"
-#define PW2(name, ...) {#name, NULL},
+#define PW2(name, ...) {#name, NULL, ""},
 #include "ir/ops.def"
 };
 
@@ -137,6 +138,7 @@ Test(wrong_operators, say_what_does_not_fit) {
   Text out = text_create(arena);
   for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
     const char *op = rows[i].name, *formals = rows[i].formals;
+    if (strcmp(rows[i].function, "pointwise") == 0) continue;
     const char *call =
         formals ? call_of(arena, op, formals) : call_of_two(arena, op);
     try_call(&out, op, call);
