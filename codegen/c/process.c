@@ -16,8 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOG_LIMIT  3000   /* bytes of a compiler's output in a message */
-#define FULL_BYTES 131072 /* a disk with fewer left is full */
+#define LOG_LIMIT  3000    /* bytes of a compiler's output in a message */
+#define FULL_BYTES 1048576 /* fewer left: full, cc removed its output */
 
 #define GRACE_NS   200000000 /* from SIGTERM to SIGKILL */
 #define LOOK_NS    1000000   /* between two looks at the children */
