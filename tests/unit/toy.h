@@ -237,6 +237,7 @@ static inline void toy_make(Toy *toy, int world, int64_t rate, int64_t steps,
           .keep = 2,
           .seed = 1,
           .save = save,
+          .is_save_given = 1, /* an absolute path */
           .items = "samples",
           .items_per_sample = 1,
           .validation = {.name = "loss", .n_parts = 1, .parts = toy_loss}}};
