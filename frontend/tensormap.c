@@ -142,6 +142,8 @@ static Name read_pattern(Reader *reader) {
     end = reader->at = end_of_name(reader);
   }
   if (end == begin) complain(reader, begin, "the name of a tensor");
+  if (memchr(text + begin, '\0', end - begin))
+    complain(reader, begin, "a name without NUL bytes");
   Name name = name_intern_n(reader->module->names, text + begin, end - begin);
   check_pattern(reader, begin, name);
   return name;

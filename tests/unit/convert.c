@@ -86,6 +86,20 @@ Test(map, prints_to_what_it_is) {
   each_file("models/*.map", check_printing);
 }
 
+/* A name ends at a NUL byte everywhere else. */
+Test(map, names_hold_no_nul) {
+  Module *module = module_create();
+  static const char text[] = "\"a\0b\" = c\n";
+  Source *source = ARENA_NEW(module->arena, Source);
+  *source = (Source){"nul.map", text, sizeof text - 1};
+  cr_assert_null(tensormap_parse(module, source));
+  Text out = text_create(module->arena);
+  diags_print(module->diags, &out);
+  cr_assert(strstr(text_string(&out),
+                   "nul.map:1:2: error: expecting a name without NUL bytes"),
+            "%s", text_string(&out));
+}
+
 /* Every beginning of a map is read without harm. */
 Test(map, any_beginning_ends) {
   Module *module = module_create();
