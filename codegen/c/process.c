@@ -152,7 +152,9 @@ static const char *silent_reason(Arena *arena, const char *log) {
   int n = (int)(strrchr(log, '/') - log);
   const char *folder = arena_printf(arena, "%.*s", n, log);
   if (statvfs(folder, &info) == 0 && info.f_bavail * info.f_frsize < FULL_BYTES)
-    return arena_printf(arena, "no space is left in %s", folder);
+    return arena_printf(arena, "no space is left in %s: %llu bytes are free",
+                        folder,
+                        (unsigned long long)info.f_bavail * info.f_frsize);
   return "it printed nothing";
 }
 
