@@ -149,7 +149,7 @@ static Status try_open(const Try *try, const char *path, bool says,
   Arena *scratch = arena_create(try->memory);
   Text list = text_create(scratch);
   status = check(scratch, out, try->program, try->fitting, &list);
-  if (says) fputs(text_string(&list), stderr);
+  if (says) message_print_list(text_string(&list));
   if (status.code != STATUS_ok) checkpoint_close(out);
   arena_destroy(scratch);
   return status;

@@ -11,7 +11,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LONGEST_NAME = 200, LONGEST_MESSAGE = 8192 };
+enum {
+  LONGEST_NAME = 200,
+  LONGEST_MESSAGE = 8192,
+  LONGEST_LIST = 20, /* lines */
+  LONGEST_LINE = 600
+};
 
 /* Bytes of the first `most` that end with a whole character. */
 static size_t whole_characters(const char *text, size_t most) {
@@ -116,6 +121,20 @@ void message_escape(Text *out, const char *text) {
     if (n > 0) text_add_n(out, text, (size_t)n);
     if (n > 1) text += n - 1;
   }
+}
+
+void message_print_list(const char *lines) {
+  int n = 0;
+  for (const char *end; *lines; lines = end + (*end != '\0')) {
+    end = lines + strcspn(lines, "\n");
+    size_t length = (size_t)(end - lines);
+    if (n++ >= LONGEST_LIST) continue;
+    bool is_cut = length > LONGEST_LINE;
+    if (is_cut) length = whole_characters(lines, LONGEST_LINE);
+    message_print("%.*s%s\n", (int)length, lines, is_cut ? "..." : "");
+  }
+  if (n > LONGEST_LIST)
+    message_print("... and %d more, %d in all\n", n - LONGEST_LIST, n);
 }
 
 void message_print(const char *format, ...) {

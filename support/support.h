@@ -164,6 +164,8 @@ const char *message_vprintf(Arena *arena, const char *format, va_list args);
 void message_escape(Text *out, const char *text);
 /* To standard error in one piece, escaped; cut after 8 KB. */
 void message_print(const char *format, ...) PRINTF_LIKE(1, 2);
+/* At most 20 of these lines, and how many there are; long ones are cut. */
+void message_print_list(const char *lines);
 
 /* ---- fixed_text.c: text in a buffer of fixed size, cut with "..." ---- */
 

@@ -203,7 +203,7 @@ static int convert(Tool *tool, const TensorMap *map, const Checkpoint *from,
                            .side = tool->options.reverse};
   conversion_plan(&conversion);
   bool has_mistake = tool_report(tool);
-  fputs(text_string(&conversion.misfits), stderr);
+  message_print_list(text_string(&conversion.misfits));
   if (conversion.n_misfits > 0)
     message_print("dnnc: error: '%s' does not fit the map '%s': %d tensor%s\n",
                   from->given, tool->options.map, conversion.n_misfits,

@@ -106,4 +106,20 @@ train --load two.ckpt --steps 0 --no-save >newest.json 2>err || { cat err; fail 
 [ "$(cat err)" = "warning: 'two.ckpt/latest' names step 2, which is not there
 warning: taking 'two.ckpt/step-00000008'" ] || { cat err; fail "latest is missing: said otherwise"; }
 [ "$(hash_of newest.json)" = "$(hash_of eight.json)" ] || fail "not the newest"
+
+# Lists end after 20 lines, with the number of all.
+deep() { # layers width
+  echo 'dim B = 2, C = 4'
+  echo 'layer f(x) { param w: [C, D:C] = eye; return dot(x, w, C)[D -> C] }'
+  echo "net n(x: [B, C]) { repeat i in $1 { x = f(x) }; return x }"
+  echo 'data d { x: [B, C] = synthetic() }'
+  echo 'train { loss = mse(n(d.x), d.x); optimizer = sgd(lr = 0.1); steps = 1; save = "deep.ckpt" }'
+}
+deep 3 >few.dnn
+deep 40 >many.dnn
+"$dnnc" run few.dnn --quiet >log 2>&1 || { cat log; fail "few.dnn"; }
+"$dnnc" run many.dnn --quiet --load deep.ckpt >log 2>&1
+[ $? = 1 ] || { cat log; fail "37 parameters are missing: exit code"; }
+[ "$(grep -c '^missing: ' log)" = 20 ] || { cat log; fail "37 are missing: lines"; }
+grep -qx '... and 17 more, 37 in all' log || { cat log; fail "37 are missing: count"; }
 exit 0
