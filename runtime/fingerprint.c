@@ -121,10 +121,10 @@ Status data_fingerprint(Arena *arena, const DnnProgram *program,
   for (int i = 0; i < program->n_data; i++)
     for (int j = 0; j < program->data[i].n_fields; j++) {
       const DnnField *field = &program->data[i].fields[j];
-      if (field->file)
-        TRY(add_file(arena, program, folder, field->file, &texts));
-      if (field->eval_file)
-        TRY(add_file(arena, program, folder, field->eval_file, &texts));
+      const char *const files[] = {field->file, field->eval_file,
+                                   field->classes_file};
+      for (int k = 0; k < ARRAY_LENGTH(files); k++)
+        if (files[k]) TRY(add_file(arena, program, folder, files[k], &texts));
     }
   if (texts.n > 0)
     qsort(texts.data, (size_t)texts.n, sizeof *texts.data, by_key);

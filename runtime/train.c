@@ -166,7 +166,7 @@ static int explain_not_finite(Run *run, int64_t t) {
         "help: %s, or look at what feeds it\n",
         (long long)t, what, where,
         run->program->settings.checked
-            ? "an index or label out of range is not a number with "
+            ? "an index out of range is not a number with "
               "--checked"
             : "lower the learning rate, clip the gradients");
   else if (run->comm->rank == 0)

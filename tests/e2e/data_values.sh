@@ -228,6 +228,13 @@ got=$(numbers "words of a file") # of m.dnn
 cp m.dnn rows.dnn && cp words.dnn m.dnn
 got=$(numbers "classes of a file")
 [ "$got" = "$want" ] || fail "classes of a file: $got, not $want"
+# In another order the words are other classes, which a checkpoint remembers.
+"$dnnc" run m.dnn --steps 1 save=words.ckpt --quiet >log 2>&1 || { cat log; fail "words: save"; }
+cp kinds.txt kinds && sort -r kinds >kinds.txt
+"$dnnc" run m.dnn --steps 2 save=words.ckpt --resume --quiet >log 2>&1
+[ $? = 1 ] && grep -q "data file 'kinds.txt' is not what the checkpoint was trained on" log ||
+  { cat log; fail "other classes are not seen"; }
+cp kinds kinds.txt
 sed -i 's/"cat"/"cut"/' words.csv
 refused "'words.csv', line 2, column 3: 'cut' is none of the 3 classes of 'd.y'; did you mean 'cat'?"
 cp rows.dnn m.dnn
