@@ -135,7 +135,7 @@ static bool arg_average(BuiltinCall *call, MetricCounts *out) {
   return false;
 }
 
-/* precision recall f1 mean_iou */
+/* precision recall f1_score mean_iou */
 Val builtin_classes(BuiltinCall *call) {
   Elab *e = call->e;
   MetricCounts counts = {0};

@@ -147,7 +147,7 @@ bool metric_is_table(const DnnMetric *metric);
 void report_json_number(double value);
 /* A number, a list or a list of rows; null where there is no value. */
 void report_json_figure(const Figure *figure);
-/* " | f1 0.8125" */
+/* " | f1_score 0.8125" */
 void report_figure(const Figure *figure);
 /* Lines of a table; nothing for other metrics. */
 void report_table(const Figure *figure);

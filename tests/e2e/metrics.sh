@@ -59,7 +59,7 @@ data d {
 }
 train {
   loss      = cross_entropy(logits(d.x), d.y, K, ignore = -1)
-  metrics   = [perplexity(logits(d.x), d.y, K, ignore = -1), f1(logits(d.x), d.y, K, ignore = -1),
+  metrics   = [perplexity(logits(d.x), d.y, K, ignore = -1), f1_score(logits(d.x), d.y, K, ignore = -1),
                accuracy(logits(d.x), d.y, K, ignore = -1), confusion(logits(d.x), d.y, K, ignore = -1)]
   optimizer = sgd(lr = 0)
   steps     = 1
@@ -82,19 +82,19 @@ done
 few 0 1 -1 -1 --microbatches 2 loss='mse(logits(d.x), d.x)' --json
 close "$(field perplexity out.txt)" "$first" 1e-6 || fail "micro-batches"
 few -1 -1 -1 -1 train.batch=2 --json
-[ "$(field validation_loss out.txt) $(field f1 out.txt)" = "null null" ] ||
+[ "$(field validation_loss out.txt) $(field f1_score out.txt)" = "null null" ] ||
   fail "a value of nothing: $(cat out.txt)"
 few -1 -1 -1 -1 train.batch=2
 cat >wanted.txt <<'END'
 warning: 'loss' has no value: nothing that it counts is in the evaluation data, such as a label other than 'ignore'
 warning: 'perplexity' has no value: nothing that it counts is in the evaluation data, such as a label other than 'ignore'
-warning: 'f1' has no value: nothing that it counts is in the evaluation data, such as a label other than 'ignore'
+warning: 'f1_score' has no value: nothing that it counts is in the evaluation data, such as a label other than 'ignore'
 warning: 'accuracy' has no value: nothing that it counts is in the evaluation data, such as a label other than 'ignore'
 END
 grep '^warning' out.err | diff wanted.txt - || fail "warnings"
 few 0 1 -1 2 train.batch=2
 cat >wanted.txt <<'END'
-step 1/1 | validation loss 0.5704 | perplexity 1.7690 | f1 1.0000 | accuracy 1.0000 | 4 samples
+step 1/1 | validation loss 0.5704 | perplexity 1.7690 | f1_score 1.0000 | accuracy 1.0000 | 4 samples
 confusion: a row for each label, a column for each prediction
      0  1  2  3
   0  1  0  0  0

@@ -16,7 +16,7 @@ check() { # model, dtype, arguments of run
   shift 2
   rm -rf first.ckpt out.ckpt
   "$reference" write "$record" first.ckpt || fail "$name: no checkpoint made"
-  "$dnnc" run "$program" --load first.ckpt --json save=out.ckpt steps=10 \
+  "$dnnc" run "$program" --follow-links --load first.ckpt --json save=out.ckpt steps=10 \
     save_every=1 keep=10 precision.compute="$dtype" "$@" >out.json 2>out.err ||
     { cat out.err; fail "$name"; }
   losses=$("$reference" losses "$record" out.json "$dtype") ||
