@@ -102,8 +102,6 @@ static int parse_options(int argc, char **argv, RunOptions *out) {
                       .count = -1,
                       .file_bytes = TENSOR_FILE_BYTES,
                       .start_timeout_s = START_TIMEOUT_S};
-  out->inputs = calloc((size_t)argc, sizeof *out->inputs);
-  if (!out->inputs) return EXIT_machine;
   const OptionRow rows[] = {
       {"--steps", .number = &out->steps},
       {"--count", .number = &out->count},
@@ -134,7 +132,8 @@ static int parse_options(int argc, char **argv, RunOptions *out) {
     if (strcmp(argv[i], "--help") == 0) return usage(argv[0], false);
     for (int j = 0; j < ARRAY_LENGTH(rows); j++)
       if (strcmp(argv[i], rows[j].name) == 0) row = &rows[j];
-    bool is_right = row && (row->flag || i + 1 < argc);
+    bool is_right = row && (row->flag || i + 1 < argc) &&
+                    !(row->count && *row->count == MOST_INPUTS);
     if (is_right && row->flag) *row->flag = true;
     if (is_right && row->text)
       row->text[row->count ? (*row->count)++ : 0] = argv[++i];

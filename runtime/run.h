@@ -25,6 +25,8 @@ typedef enum Stop {
   STOP_failed /* its data cannot be read */
 } Stop;
 
+enum { MOST_INPUTS = 64 };
+
 typedef struct RunOptions {
   int64_t steps, count; /* -1: as the program says */
   int64_t file_bytes;   /* of a file of a checkpoint */
@@ -32,7 +34,7 @@ typedef struct RunOptions {
   bool resume, sample, json, dry_run, quiet, no_save, has_seed, whole, partial;
   bool predict, eval, data_changed, follow_links;
   const char *load, *data, *trace, *prompt, *prompts, *output;
-  const char **inputs; /* NAME=FILE */
+  const char *inputs[MOST_INPUTS]; /* NAME=FILE */
   int n_inputs;
   uint64_t seed;
 } RunOptions;
