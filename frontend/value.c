@@ -77,47 +77,13 @@ const char *op_spelling(Op op) {
 
 /* ---- arithmetic ---- */
 
-#define R(x)    ((double)(x))
-#define INF     INFINITY
-#define EXP     exp
-#define LOG     log
-#define SQRT    sqrt
-#define SIN     sin
-#define COS     cos
-#define TANH    tanh
-#define ERF     erf
-#define POW     pow
-#define FLOOR   floor
-#define ROUND   nearbyint
-#define ABS     fabs
-#define ISNAN   isnan
-#define LOG1P   log1p
-#define TAIL(x) exp(-0.5 * fabs(x))
-#define GELU(x) (0.5 * (x)*erfc((x) * -0.7071067811865476))
-#define GELU_TANH(x)                                                           \
-  ((x) / (1 + exp(-1.5957691216057308 * ((x) + 0.044715 * (x) * (x) * (x)))))
-#define EXPM1          expm1
-#define EXP2           exp2
-#define LOG2           log2
-#define TAN            tan
-#define ATAN2          atan2
-#define CEIL           ceil
-#define TRUNC          trunc
-#define SEL(c, x, y)   ((c) ? (x) : (y))
-#define FLOORDIV(x, y) floor((x) / (y))
-#define MOD(x, y)      ((x) - (y)*floor((x) / (y)))
-
-/* clang-format off */
-static double compute_real(Op op, double a, double b, double c) {
-  switch (op) {
-#define PW1(name, class, value, ...) case OP_##name: return (double)(value);
-#define PW2(name, class, value, ...) case OP_##name: return (double)(value);
-#define PW3(name, class, value, ...) case OP_##name: return (double)(value);
-#include "ir/ops.def"
-  default: UNREACHABLE();
-  }
+/* Reals that are known at compile time may be no integers, which tensors of the
+ * integer operators always are. */
+static double compute_real(Op op, double a, double b) {
+  if (op == OP_floordiv) return floor(a / b);
+  if (op == OP_mod) return a - b * floor(a / b);
+  return interp_point(op, a, b, 0);
 }
-/* clang-format on */
 
 static int64_t floor_div(int64_t a, int64_t b) {
   int64_t q = a / b;
@@ -218,7 +184,7 @@ static Val compute_logic(Elab *e, Op op, const Val *args,
       return wrong_kind(e, op, args[i], "a truth value",
                         exprs ? exprs[i] : NULL);
   double b = n > 1 ? args[1].truth : 0;
-  return val_bool(compute_real(op, args[0].truth, b, 0) != 0);
+  return val_bool(compute_real(op, args[0].truth, b) != 0);
 }
 
 /* A truth value counts as 0 or 1, as it does in tensors. */
@@ -258,8 +224,8 @@ Val val_compute(Elab *e, Op op, const Val *given, const Expr *const *exprs,
   int64_t second = n > 1 && all_ints ? args[1].integer : 0;
   if (all_ints && compute_int(e, op, args[0].integer, second, span, &out))
     return out;
-  double r = compute_real(op, val_to_real(args[0]),
-                          n > 1 ? val_to_real(args[1]) : 0, 0);
+  double r =
+      compute_real(op, val_to_real(args[0]), n > 1 ? val_to_real(args[1]) : 0);
   return info->pw_class == PW_COMPARE ? val_bool(r != 0) : val_real(r);
 }
 

@@ -24,6 +24,10 @@ double interp_mod(double a, double b) {
   return b == 0 ? 0 : a - interp_floordiv(a, b) * b;
 }
 
+double interp_point(Op op, double a, double b, double c) {
+  return interp_kernels_f64.point(op, a, b, c);
+}
+
 /* ---- rounding to a dtype ---- */
 
 static double wrap_integer(DType dtype, double x) {

@@ -51,6 +51,7 @@ typedef void InterpKernel(const InterpCall *call);
 /* Arithmetic in one number type; interp_number.inc writes all of them for the
  * type NUM.  Another number type is another file that fills in this table. */
 typedef struct NumberKernels {
+  double (*point)(Op op, double a, double b, double c);
   InterpKernel *pointwise, *rows, *batchnorm, *dot, *conv, *pool, *scatter_add,
       *attention, *attention_grad;
 } NumberKernels;
