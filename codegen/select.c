@@ -333,7 +333,7 @@ static int32_t value_row(const Select *select, Value value) {
   return rows[at] - 1;
 }
 
-/* What a scan's body hands on is what its results are. */
+/* The outputs of a scan's body become the results of the scan. */
 static void link_scan(Select *select, int id) {
   const Node *node = select->graph->nodes.data[id];
   int32_t *rows = value_table_rows(select->values, node->body);

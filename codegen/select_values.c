@@ -65,7 +65,9 @@ static bool node_has_infinity(const Node *node) {
          isinf(node_real(node, ATTR_value, 0));
 }
 
-/* What is computed along the way counts, constants and truths do not. */
+/* Values that an operator computes can be an origin; constants and bools
+ * cannot.
+ */
 static DnnValueKind kind_of(const Graph *graph, int id, bool *out_infinity) {
   const Node *node = graph->nodes.data[id];
   *out_infinity = node_has_infinity(node);

@@ -160,8 +160,9 @@ Val loss_cross_entropy(BuiltinCall *call, double smooth, Val weight) {
                                 : elab_mean_all(e, each);
 }
 
-/* Of each position: (1 - s) w[y] loss[y] + s / V sum over k of w[k] loss[k],
- * where loss[k] is logsum - x[k]; divided by the sum of w[y]. */
+/* Each position contributes (1 - s) w[y] loss[y] + s / V sum over k of w[k]
+ * loss[k], where loss[k] is logsum - x[k].  The sum over all positions is
+ * divided by the sum of w[y]. */
 static Val weighted_cross_entropy(BuiltinCall *call, double smooth,
                                   Val weight) {
   Elab *e = call->e;

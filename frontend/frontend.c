@@ -230,8 +230,8 @@ static Name first_dim(const Callable *net) {
 
 /* ---- prediction ---- */
 
-/* Of a model that trains the net runs where the loss calls it, so its arguments
- * are what they are in training; else on inputs of its own. */
+/* In a model that trains, the net runs where the loss calls it, with the
+ * arguments of that call; in any other model it runs on inputs of its own. */
 static Graph *build_predict(Build *b, Callable *net) {
   const FrontendOptions *options = b->program.options;
   PredictChoice choice = {.net = net,

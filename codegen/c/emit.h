@@ -6,7 +6,7 @@
 
 #include "codegen/codegen.h"
 
-/* What kernels are compiled with.  No -ffast-math: sums are reordered only
+/* Flags of the compiler for kernels.  No -ffast-math: sums are reordered only
  * where `omp simd` says so, and NaN and infinity are numbers like any other. */
 #define C_KERNEL_FLAGS                                                         \
   "-std=gnu11 -O3 -march=native -fopenmp -fno-math-errno -fno-trapping-math "  \

@@ -13,7 +13,7 @@ typedef struct Process {
   int64_t started_ns;
 } Process;
 
-/* What ends a compiler early. */
+/* Reasons to end a compiler early. */
 typedef struct ProcessBounds {
   bool (*is_stopped)(void *user); /* may be NULL */
   void *user;

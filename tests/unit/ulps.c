@@ -11,7 +11,7 @@
  *
  *     DNN_ULPS=1000000 build/test_ulps       as many operands; prints the table
  *
- * What is denormal, operand or result, may count as 0 (docs/language.md).
+ * A denormal operand or result may count as 0 (docs/language.md).
  */
 #include "tests/ops/kernels.h"
 
