@@ -18,7 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { GRACE_MS = 1500, MOST_CHILDREN = 4096 };
+enum { GRACE_MS = 500, MOST_CHILDREN = 4096 };
 
 /* Of the process: its name, or the numbers of its children. */
 static size_t read_proc(pid_t pid, const char *what, char *to, size_t size) {
