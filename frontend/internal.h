@@ -241,7 +241,7 @@ typedef struct Ratio {
   Value value, sum, count; /* value = sum / count */
 } Ratio;
 
-/* What a metric of classes counts in a batch. */
+/* Sums over a batch from which a metric of classes is computed. */
 enum { MOST_COUNTS = 3 };
 typedef struct MetricCounts {
   int n; /* 0: it is a scalar of the graph */
@@ -333,7 +333,7 @@ Val val_list(Elab *e, int n); /* to be filled in */
  * however much of it is shared, so the limit holds for all of it; poison after
  * a message. */
 Val val_list_nested(Elab *e, Val list, Span span);
-/* What a walk over a value costs. */
+/* Takes the steps of a walk over a value from the budget. */
 void val_charge(Elab *e, Val val);
 /* `exprs` (or NULL): where the arguments stand. */
 Val val_compute(Elab *e, Op op, const Val *args, const Expr *const *exprs,
@@ -541,7 +541,7 @@ Val elab_checked(Elab *e, Val x, Val index, int64_t n);
 /* The call takes `index` below `below`, or the integer of its argument
  * 'ignore'. */
 void limits_note(BuiltinCall *call, Val index, int64_t below);
-/* What an elaboration has noted becomes limits of the model's fields. */
+/* Moves the limits that an elaboration has noted to the fields of the model. */
 void limits_take(Model *model, const Elab *from);
 
 /* Helps with how it is called: softmax(x, D). */

@@ -86,8 +86,8 @@ static bool turned(const Node *node, const Type *to, Box *out) {
   return true;
 }
 
-/* Of a dim that is split or merged all elements are used, or which ones they
- * are is not followed. */
+/* Where a dim is split or merged, the limit holds if all elements of the dim
+ * are used; a part of them is not followed. */
 static bool regrouped(const Node *node, const Box *box, const Type *to,
                       Box *out) {
   int n;

@@ -40,7 +40,7 @@ void predict_watch(Elab *e, const Callable *net) {
                              .values = map_create(e->arena)};
 }
 
-/* Of a net that is called twice the first call counts. */
+/* If a net is called twice, the first call counts. */
 static void note(Elab *e, Map *map, Name path, Val val) {
   const struct Watch *watch = e->watch;
   if (!*path || map_has(map, path) || val_is_poison(val) ||

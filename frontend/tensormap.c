@@ -571,8 +571,8 @@ static void read_line(Reader *reader) {
 
 /* ---- names that occur twice ---- */
 
-/* Of the lines with one key, all names of one side; alternatives may repeat
- * those of each other. */
+/* A name stands once on a side.  Alternatives have keys of their own, so one
+ * may repeat the names of another. */
 static void check_unique(Reader *reader, Map *seen, const char *key,
                          const MapTerm *term) {
   Name name = name_intern(

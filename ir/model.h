@@ -19,8 +19,8 @@ typedef enum SourceKind {
   SOURCE_synthetic_reals
 } SourceKind;
 
-/* What a use of a field of integers allows: 0 <= value < below, or `ignored`,
- * for these elements of a sample. */
+/* A use of an integer field allows 0 <= value < below, or `ignored`, for these
+ * elements of a sample. */
 typedef struct DataLimit {
   Name use; /* "gather" */
   int64_t below;
@@ -94,7 +94,7 @@ typedef struct Precision {
   Span span;
 } Precision;
 
-/* What the graphs of an evaluation put out of a metric, by the paths of their
+/* Outputs of the evaluation graphs for a metric, by the paths of their
  * ROLE_metric outputs.  The run adds up each over the whole evaluation. */
 typedef struct MetricPart {
   Name sum;

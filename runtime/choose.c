@@ -116,7 +116,7 @@ typedef struct Try {
   Fitting fitting;
 } Try;
 
-/* What does not fit is listed on standard error, unless `list` is NULL. */
+/* `list` receives a line for each tensor that does not fit. */
 static Status check(Arena *scratch, const Checkpoint *checkpoint,
                     const DnnProgram *program, Fitting fitting, Text *list) {
   bool is_resume = fitting == FITTING_resume;

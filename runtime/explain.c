@@ -62,7 +62,7 @@ static Status look_at(Explain *explain, int64_t offset, int64_t n,
   return STATUS_OK;
 }
 
-/* What passes others on has their marks; carries go round. */
+/* A value that passes others on has their marks.  Carries form cycles. */
 static int marks_at(Explain *explain, int32_t value) {
   const DnnValue *row = &explain->plain->values[value];
   if (row->kind != DNN_VALUE_PASSES)
@@ -171,7 +171,7 @@ static Status copy_bytes(Explain *explain, Device *from, int64_t at, int64_t to,
   return STATUS_OK;
 }
 
-/* What persists, and the data of the step. */
+/* Copies persistent buffers and the data of the step. */
 static Status copy_inputs(Run *run, Explain *explain) {
   const DnnCode *code = &explain->plain->program->codes[0];
   TRY(copy_bytes(explain, run->device, 0, 0, run->program->persistent_bytes));

@@ -87,7 +87,7 @@ static Status check_real(const char *path, const char *real,
                      path, real);
 }
 
-/* What was opened is looked at, so that nobody can exchange it meanwhile. */
+/* Checks the file that was opened, so that nobody can exchange it meanwhile. */
 static Status check_links(const char *path, int fd, const InputSearch *search) {
   char name[32], real[PATH_MAX];
   if (search->follows_links) return STATUS_OK;
@@ -101,7 +101,7 @@ Status input_check_links(const char *path, const InputSearch *search) {
   char part[PATH_MAX], real[PATH_MAX];
   if (search->follows_links || strlen(path) >= sizeof part) return STATUS_OK;
   snprintf(part, sizeof part, "%s", path);
-  /* Of what is not there yet, the folder in which it will be. */
+  /* For a path that does not exist yet, check the folder above it. */
   while (!realpath(*part ? part : ".", real)) {
     char *slash = strrchr(part, '/');
     if (!*part || errno == EACCES) return STATUS_OK; /* opening will fail */

@@ -201,7 +201,7 @@ _Noreturn static void become_child(const Launch *launch, char **words) {
   _exit(EXIT_machine);
 }
 
-/* What is found before anything runs is named best. */
+/* A damaged file is found here, before any rank runs, with its cause. */
 static Status check_files(Arena *arena, const LaunchOptions *options) {
   for (int i = 0; i < options->ranks; i++) {
     Status status = handshake_check_file(
@@ -381,7 +381,8 @@ static void hear_callers(Launch *launch) {
   }
 }
 
-/* Of several that have ended, mpirun killed those that it sent a signal. */
+/* If several ranks have ended, mpirun has killed those that it sent a signal.
+ */
 static int guilt(const Rank *rank) {
   int status;
   if (!handshake_exit_status(rank->fd, &status)) return 1;

@@ -480,8 +480,8 @@ static int launch(int argc, char **argv, const RunOptions *options,
                        .start_timeout_s = options->start_timeout_s});
 }
 
-/* Of a program that trains too, what sampling or an evaluation needs: its
- * codes, and no more of the arena than they touch. */
+/* The program without training: the named entry points, and no more of the
+ * arena than they touch. */
 static const DnnProgram *with_codes(Arena *arena, const DnnProgram *program,
                                     const char *const *names, int n) {
   DnnProgram *own = arena_copy(arena, program, sizeof *program);

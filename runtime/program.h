@@ -217,8 +217,8 @@ typedef enum DnnSource {
   DNN_SYNTHETIC_REALS
 } DnnSource;
 
-/* What a use of a field of integers allows: 0 <= value < below, or `ignored`,
- * for these elements of a sample. */
+/* A use of an integer field allows 0 <= value < below, or `ignored`, for these
+ * elements of a sample. */
 typedef struct DnnLimit {
   const char *use; /* "gather" */
   int64_t below;

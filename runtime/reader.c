@@ -253,7 +253,7 @@ static void open_synthetic(const DnnField *field, int64_t items,
   reader->n = (field->records > 0 ? field->records : 65536) * items;
 }
 
-/* What is unpacked of a ".gz". */
+/* How many bytes of a ".gz" are unpacked. */
 static InputLimit *limit_of(const DnnField *field) {
   switch ((DnnSource)field->source) {
   case DNN_IDX: return idx_limit;

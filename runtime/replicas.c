@@ -70,8 +70,8 @@ static uint64_t add_code(uint64_t hash, const DnnCode *code) {
   return add_tensors(hash, code->tensors, code->n_tensors);
 }
 
-/* Of all that ranks must agree on; the names of kernels stand for their text.
- */
+/* A hash of everything that ranks must agree on.  Names of kernels are hashes
+ * of their text. */
 static uint64_t program_hash(const DnnProgram *program) {
   const DnnSettings *settings = &program->settings;
   uint64_t hash = add_string((uint64_t)program->abi, program->model);
@@ -94,7 +94,7 @@ static uint64_t program_hash(const DnnProgram *program) {
   return add_tensors(hash, program->tensors, program->n_tensors);
 }
 
-/* What the message can name; result: how many. */
+/* Facts that the message can name; the result is their number. */
 static int list_facts(const Run *run, Fact facts[N_FACTS]) {
   const RunOptions *options = &run->options;
   const Fact all[] = {{"seed", (int64_t)run->seed},

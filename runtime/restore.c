@@ -272,7 +272,7 @@ static Status open_files(Arena *arena, int folder, const char *name,
 
 /* ---- which save it is ---- */
 
-/* Of one file or of the index. */
+/* Reads the mark of one file or of the index. */
 static Status read_mark(const Checkpoint *checkpoint, const char *name,
                         const StoredText *texts, int n, SaveMark *out) {
   if (save_mark_read(texts, n, out)) return STATUS_OK;

@@ -173,7 +173,7 @@ void stop_watching(Run *run);
 
 /* ---- predict_program.c, predict.c ---- */
 
-/* What a prediction needs of a program. */
+/* The part of a program that a prediction needs. */
 Status predict_program(Arena *arena, const DnnProgram *program,
                        const RunOptions *options, const DnnProgram **out);
 int run_predict(Run *run);
@@ -187,8 +187,8 @@ int run_sample(Run *run);
 void report_start(const Run *run);
 /* Bytes in memory at most so far. */
 int64_t report_peak_resident(void);
-/* Of standard output; where nobody reads it any more, several ranks end as one
- * rank does, which SIGPIPE kills: at once. */
+/* Flushes standard output.  If nobody reads it any more, all ranks end at once,
+ * as SIGPIPE ends a single rank. */
 void report_flush(const Run *run);
 /* The loss or the gradient norm of the last step is not finite. */
 bool run_step_failed(const Run *run);

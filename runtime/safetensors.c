@@ -474,7 +474,7 @@ Status safetensors_parse(Arena *arena, const char *text, size_t n,
   return check_cover(out, data_bytes);
 }
 
-/* Of what others write there, numbers mostly, only texts are kept. */
+/* Only texts are kept; files of other tools may hold numbers here. */
 static void read_metadata(Json *json, Sink *sink) {
   char key[MAX_NAME + 1], value[MAX_NAME + 1];
   if (peek(json) != '{') {

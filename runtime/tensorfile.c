@@ -39,7 +39,7 @@ struct TensorFiles {
   int n_texts, texts_capacity;
 };
 
-/* What all files of a folder have in common. */
+/* Metadata that all files of a folder share. */
 typedef struct Common {
   const StoredText *metadata;
   int n_metadata;
@@ -301,7 +301,7 @@ static int64_t rounded_up(int64_t n, int64_t block) {
   return (n + block - 1) / block * block;
 }
 
-/* What all files take on a disk with such blocks. */
+/* The bytes that all files take on a disk with blocks of this size. */
 static int64_t bytes_on_disk(TensorFiles *files, const Common *common,
                              int64_t block) {
   int64_t total = 0;

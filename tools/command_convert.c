@@ -92,7 +92,7 @@ typedef struct Output {
   const TensorFiles *files;
 } Output;
 
-/* What a conversion that was killed has left here: files in a folder. */
+/* Removes the folder that a killed conversion has left here. */
 static void remove_abandoned(void *user, const char *path, const char *name) {
   (void)user;
   if (strncmp(name, ".unfinished-", 12) != 0) return;

@@ -348,8 +348,9 @@ static bool add_code(Tool *tool, Compilation *c, const char *name, Graph *graph,
   return true;
 }
 
-/* What is not finite is looked for without fusion, in what leads to the loss
- * and its gradients.  A program that cannot be compiled so does without. */
+/* Compiles the plain program, which finds the first value that is not finite:
+ * the loss and its gradients without fusion.  If that fails, the bundle has
+ * none. */
 static void add_plain(Tool *tool, Compilation *c) {
   const Graph *train = c->model->train;
   if (!train || tool->options.stop_after) return;
@@ -455,7 +456,7 @@ static bool add_sampling(Tool *tool, Compilation *c) {
          add_code(tool, c, "begin", begin, 1, false, false);
 }
 
-/* What reads a checkpoint needs of training what it says about averages. */
+/* A command that reads a checkpoint must know which averages training keeps. */
 static bool find_averages(Tool *tool, Compilation *c) {
   const Model *model = c->model;
   if (!model->has_train || model->settings.ema == 0) return true;

@@ -4,7 +4,7 @@
  * loops over them become vector code and give the same bits everywhere that
  * multiply-adds are contracted alike; in f64 by libm.
  *
- * What is denormal, operand or result, may count as 0.  Errors over all other
+ * A denormal operand or result may count as 0.  Errors over all other
  * floats: tests/unit/ulps.c.  SIN and COS are reduced in double, good to 2^50
  * where there are fused multiply-adds.
  */

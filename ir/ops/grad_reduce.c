@@ -75,8 +75,9 @@ static Value linear_position(const Call *call) {
   return position;
 }
 
-/* Of the elements equal to the extremum, the least position gets all.  Where
- * there is a NaN it is the extremum, and equals nothing. */
+/* The first element that equals the extremum gets all of the gradient.  A NaN
+ * is the extremum of its row and equals nothing, so it is looked for by itself.
+ */
 void grad_extremum(Graph *graph, int id, const Value *cotangents, Value *out) {
   Call call = call_of(graph, id, cotangents);
   if (call.n == 0) { /* a reduction over nothing */

@@ -20,7 +20,7 @@
 
 enum { GRACE_MS = 500, MOST_CHILDREN = 4096 };
 
-/* Of the process: its name, or the numbers of its children. */
+/* Reads a file of /proc/PID: the name of the process or its children. */
 static size_t read_proc(pid_t pid, const char *what, char *to, size_t size) {
   char path[80];
   snprintf(path, sizeof path, what, (int)pid, (int)pid);

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What a build, a conversion or a save that was killed leaves behind is removed
-# by the next one; what a living one works in is not.
+# The next run removes what a killed build, conversion or save leaves behind
+# but nothing that a living one works in.
 . "$(dirname "$0")/lib.sh"
 stand_in_cc
 cat >m.dnn <<'END'
