@@ -9,7 +9,7 @@
 #ifndef CODEGEN_CODEGEN_H
 #define CODEGEN_CODEGEN_H
 
-#include "codegen/nest.h"
+#include "codegen/nest/nest.h"
 #include "ir/model.h"
 #include "ir/target.h"
 #include "passes/passes.h"

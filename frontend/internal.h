@@ -10,7 +10,7 @@
 #ifndef FRONTEND_INTERNAL_H
 #define FRONTEND_INTERNAL_H
 
-#include "frontend/ast.h"
+#include "frontend/syntax/ast.h"
 #include "frontend/frontend.h"
 
 #include <inttypes.h>

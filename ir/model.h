@@ -78,7 +78,7 @@ typedef struct Rate {
 } Rate;
 
 typedef struct OptimizerCall {
-  Name name; /* a row of passes/plan/optimizers.def */
+  Name name; /* a row of ir/optimizers.def */
   Rate lr;
   double momentum, beta1, beta2, eps, decay, trust, alpha;
   bool nesterov, decay_all;

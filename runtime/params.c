@@ -5,7 +5,7 @@
  * tensor, so each rank makes its own piece and threads make parts of it in any
  * order.
  */
-#include "runtime/checkpoint.h"
+#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/cpu/cpu.h"
 
 #include <stdlib.h>

@@ -191,7 +191,8 @@ typedef struct DnnInstr {
 } DnnInstr;
 
 /* Path of the data input of `decode` that holds the position: i32 scalar. */
-#define DNN_POSITION "sample.position" /* as in passes/incremental.h */
+#define DNN_POSITION                                                           \
+  "sample.position" /* as in passes/decode/incremental_decoding.h */
 
 typedef struct DnnCode {
   const char *name; /* train eval eval_rest predict sample decode begin */

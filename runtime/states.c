@@ -13,7 +13,7 @@
  */
 #include <string.h>
 
-#include "runtime/run.h"
+#include "runtime/rank/run.h"
 
 /* ---- whole tensors ---- */
 

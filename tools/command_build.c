@@ -2,7 +2,7 @@
  * command_build.c -- `dnnc build`, `run` and `sample`: the same compilation,
  * then the bundle's own launcher.
  */
-#include "runtime/launch.h"
+#include "runtime/launch/launch.h"
 #include "tools/tools.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
  * The new files are written into a folder of their own in the output folder and
  * renamed from there one by one, the index last.
  */
-#include "tools/convert.h"
+#include "convert/convert.h"
 #include "tools/tools.h"
 
 #include <dirent.h>

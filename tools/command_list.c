@@ -49,7 +49,7 @@ static void list_schedules(Text *out) {
     text_printf(out, "%s%s%s%s%s\n", name, *formals ? "(" : "", formals,       \
                 *formals ? ")" : "",                                           \
                 strcmp(WORD(status), "later") ? "" : "  (not supported yet)");
-#include "frontend/plan_values.def"
+#include "frontend/plan/values.def"
 #undef WORD
   text_add(out, "(a plan has one stage today, for which those that are "
                 "supported are the same)\n");

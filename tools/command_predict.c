@@ -2,7 +2,7 @@
  * command_predict.c -- `dnnc predict` and `dnnc eval`: the same compilation as
  * for a run, of the one entry point that is needed.
  */
-#include "runtime/resultfile.h"
+#include "runtime/rank/resultfile.h"
 #include "tools/tools.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * dnnc.c -- main: one process, one command.  Running out of memory ends here
  * too: everything is freed, nothing half-written stays, exit code 3.
  */
-#include "runtime/launch.h"
+#include "runtime/launch/launch.h"
 #include "tools/tools.h"
 
 #include <locale.h>

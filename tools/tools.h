@@ -5,11 +5,11 @@
 #ifndef TOOLS_TOOLS_H
 #define TOOLS_TOOLS_H
 
-#include "passes/incremental.h"
+#include "passes/decode/incremental_decoding.h"
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
-#include "frontend/ast.h"
-#include "frontend/tensormap.h"
+#include "frontend/syntax/ast.h"
+#include "convert/tensormap.h"
 #include "ir/plan.h"
 
 /* Exit codes (docs/commands.md). */

@@ -9,14 +9,13 @@ if ! command -v clang >/dev/null || [ ! -d /usr/include/wasm32-wasi ]; then
 fi
 out=build-wasm
 mkdir -p $out/frontend
-bison -o $out/frontend/parser.c --defines=$out/frontend/parser.h frontend/parser.y
-flex -o $out/frontend/lexer.c --header-file=$out/frontend/lexer.h frontend/lexer.l
+bison -o $out/frontend/parser.c --defines=$out/frontend/parser.h frontend/syntax/parser.y
+flex -o $out/frontend/lexer.c --header-file=$out/frontend/lexer.h frontend/syntax/lexer.l
 count=0
 # xxhash.h is one header without dependencies; it is taken from the host.
 mkdir -p $out/include
 cp /usr/include/xxhash.h $out/include/
-for file in support/*.c ir/*.c ir/ops/*.c frontend/*.c passes/*.c \
-  passes/plan/*.c $out/frontend/*.c; do
+for file in $(find support ir frontend passes $out/frontend -name '*.c'); do
   [ -f "$file" ] || continue
   clang --target=wasm32-wasi --sysroot=/usr -isystem /usr/include/wasm32-wasi \
     -std=gnu11 -D_GNU_SOURCE -O1 -Wall -Wextra -Werror -Wno-unused-command-line-argument \

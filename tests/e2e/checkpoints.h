@@ -5,7 +5,7 @@
 #ifndef TESTS_E2E_CHECKPOINTS_H
 #define TESTS_E2E_CHECKPOINTS_H
 
-#include "runtime/checkpoint.h"
+#include "runtime/checkpoint/checkpoint.h"
 
 #include <string.h>
 #include <unistd.h>

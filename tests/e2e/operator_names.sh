@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 cd "$root" || exit 1
 
-operators=$(sed -n 's/^BUILTIN(\([a-z0-9_]*\),.*/\1/p' frontend/builtins.def
+operators=$(sed -n 's/^BUILTIN(\([a-z0-9_]*\),.*/\1/p' frontend/operators/builtins.def
   sed -n 's/^PW[123](\([a-z0-9_]*\),.*/\1/p' ir/ops.def)
 [ "$(echo "$operators" | wc -l)" -gt 80 ] || fail "the tables are not read"
 models=$(ls models/*.dnn ../shared/models/*.dnn 2>/dev/null)

@@ -8,7 +8,7 @@
  * a byte.  A mark is read as it was written, and not at all once it was
  * altered.
  */
-#include "runtime/checkpoint.h"
+#include "runtime/checkpoint/checkpoint.h"
 
 #include <stdio.h>
 #include <stdlib.h>

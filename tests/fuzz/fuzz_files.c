@@ -4,9 +4,9 @@
  * understood prints to text that is understood as the same; whatever a
  * vocabulary holds, the bytes of any text come back from its tokens.
  */
-#include "frontend/tensormap.h"
-#include "runtime/reader.h"
-#include "runtime/vocabulary.h"
+#include "convert/tensormap.h"
+#include "runtime/data/reader.h"
+#include "runtime/data/vocabulary.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
  * the seed and i only; a failure prints both and leaves the input in
  * fuzz_syntax.failed.  Crashes and leaks are for the sanitizers to see.
  */
-#include "frontend/ast.h"
+#include "frontend/syntax/ast.h"
 
 #include <stdio.h>
 #include <stdlib.h>

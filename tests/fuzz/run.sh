@@ -16,7 +16,7 @@ if ! command -v clang >/dev/null ||
 fi
 CC=clang cmake -S . -B $out -G Ninja -DDNNC_SANITIZE=ON \
   -DCMAKE_C_FLAGS=-fsanitize=fuzzer-no-link >/dev/null
-ninja -C $out support ir frontend runtime >/dev/null
+ninja -C $out support ir frontend runtime convert >/dev/null
 flags="-g -O1 -fsanitize=fuzzer-no-link -fsanitize=address,undefined -fno-sanitize-recover=all -D_GNU_SOURCE -I."
 
 clang $flags tests/fuzz/fuzz_syntax.c -o $out/fuzz_syntax \
@@ -39,6 +39,7 @@ $out/fuzz_checkpoint -max_total_time="$seconds" -seed="$seed" -max_len=65536 \
   tail -n 8
 
 clang $flags -fsanitize=fuzzer tests/fuzz/fuzz_files.c -o $out/fuzz_files \
+  $out/libconvert.a \
   $out/libfrontend.a $out/libruntime.a $out/libir.a $out/libsupport.a -lz -lm \
   -ldl -lpthread
 mkdir -p $out/corpus_files

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/ast.h"
+#include "frontend/syntax/ast.h"
 #include "frontend/frontend.h"
 #include "passes/passes.h"
 #include "tests/ops/tolerance.h"

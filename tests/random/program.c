@@ -179,7 +179,7 @@ static Head make_head(Maker *m) {
 static const char *make_optimizer(Maker *m) {
   static const char *const names[] = {
 #define OPTIMIZER(name, ...) #name,
-#include "passes/plan/optimizers.def"
+#include "ir/optimizers.def"
   };
   static const char *const rates[][2] = {{"", ""},
                                          {"cosine(", ", warmup = 2)"},

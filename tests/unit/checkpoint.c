@@ -2,7 +2,7 @@
 /*
  * checkpoint.c -- checkpoints that are whole, and all that are not.
  */
-#include "runtime/checkpoint.h"
+#include "runtime/checkpoint/checkpoint.h"
 #include "tests/unit/toy.h"
 
 #include <criterion/criterion.h>

@@ -10,7 +10,7 @@
 #include "frontend/frontend.h"
 #include "tests/unit/reference_files.h"
 #include "tests/unit/values.h"
-#include "tools/convert.h"
+#include "convert/convert.h"
 
 #include <fcntl.h>
 #include <glob.h>

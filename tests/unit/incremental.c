@@ -5,7 +5,7 @@
  * a window that filled the caches; and nets that cannot be are told apart, with
  * the value that prevents it.
  */
-#include "passes/incremental.h"
+#include "passes/decode/incremental_decoding.h"
 #include "frontend/frontend.h"
 #include "tests/unit/values.h"
 

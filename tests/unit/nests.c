@@ -9,7 +9,7 @@
  */
 #include <glob.h>
 
-#include "codegen/nest.h"
+#include "codegen/nest/nest.h"
 #include "passes/passes.h"
 #include "tests/unit/values.h"
 

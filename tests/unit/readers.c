@@ -3,8 +3,8 @@
  * readers.c -- readers of data files: every number format of npy and
  * safetensors, and what their headers must not say.
  */
-#include "runtime/checkpoint.h"
-#include "runtime/reader.h"
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/data/reader.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -74,12 +74,12 @@ static UsedRow optimizer_rows[] = {
 #define OPTIMIZER(name, moments, decay, scalars, update) {#name ": " update, 0},
 #define VARIANT(name, condition, moments, decay, scalars, update)              \
   {#name ": " update, 0},
-#include "passes/plan/optimizers.def"
+#include "ir/optimizers.def"
 };
 
 static UsedRow rate_rows[] = {
 #define RATE(name, text) {#name, 0},
-#include "passes/plan/optimizers.def"
+#include "ir/optimizers.def"
 };
 
 /* As pass_optimizer chooses: the last row whose condition holds. */
@@ -91,7 +91,7 @@ static int row_of(const OptimizerCall *call, bool matrix, bool excluded) {
 #define VARIANT(name_, condition, ...)                                         \
   if (strcmp(call->name, #name_) == 0 && (condition)) row = at;                \
   at++;
-#include "passes/plan/optimizers.def"
+#include "ir/optimizers.def"
   (void)matrix, (void)excluded;
   return row;
 }

@@ -7,7 +7,7 @@
 #ifndef TESTS_UNIT_REFERENCE_FILES_H
 #define TESTS_UNIT_REFERENCE_FILES_H
 
-#include "runtime/checkpoint.h"
+#include "runtime/checkpoint/checkpoint.h"
 
 #include <math.h>
 #include <stdio.h>

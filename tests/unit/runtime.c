@@ -6,7 +6,7 @@
  * launcher it runs the toy program, so that ranks, signals and losses are
  * tested with real processes.
  */
-#include "runtime/checkpoint.h"
+#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/cpu/cpu.h"
 #include "tests/unit/toy.h"
 

@@ -6,7 +6,7 @@
  *
  * With DNNC_BLESS=1 in the environment the golden files are written instead.
  */
-#include "frontend/ast.h"
+#include "frontend/syntax/ast.h"
 
 #include <criterion/criterion.h>
 #include <glob.h>

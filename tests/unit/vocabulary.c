@@ -4,7 +4,7 @@
  * made by tiktoken from the same merges) gives the recorded tokens and comes
  * back from them; any bytes come back; wrong files are named with their line.
  */
-#include "runtime/vocabulary.h"
+#include "runtime/data/vocabulary.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

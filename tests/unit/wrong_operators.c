@@ -105,7 +105,7 @@ typedef struct Row {
 
 static const Row rows[] = {
 #define BUILTIN(name, formals, mapped, function) {#name, formals, #function},
-#include "frontend/builtins.def"
+#include "frontend/operators/builtins.def"
 #define PW2(name, ...) {#name, NULL, ""},
 #include "ir/ops.def"
 };

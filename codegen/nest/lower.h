@@ -1,0 +1,129 @@
+/*
+ * lower.h -- what the files of the lowering share; private to them.
+ *
+ * A value is lowered by asking for one element of it: every dim of its type is
+ * given a Coord, an index in terms of the loops, and views, slices and
+ * broadcasts only change coordinates on the way down to the loads.
+ */
+#ifndef CODEGEN_NEST_LOWER_H
+#define CODEGEN_NEST_LOWER_H
+
+#include "codegen/nest/nest.h"
+
+/* base + sum stride[l] * loop l + factor * clamp(expr, 0, limit). */
+typedef struct Coord {
+  int64_t base, stride[MAX_LOOPS];
+  int64_t expr; /* -1: none */
+  int64_t factor, limit;
+} Coord;
+
+/* Which coordinate each dim name has. */
+typedef struct Space {
+  int n;
+  Name name[2 * MAX_RANK];
+  Coord coord[2 * MAX_RANK];
+} Space;
+
+typedef struct Lower {
+  Module *module;
+  Arena *arena;
+  const Mesh *mesh;
+  const Node *node;
+  const Type **input_types; /* of the node's inputs */
+  Nest *nest;
+  /* Loops in scope: the outer ones, then the inner ones of the last stage. */
+  int n_loops;
+  int64_t extent[MAX_LOOPS];
+  /* Stages whose inner loops have equal extents share a number, from 1, and
+   * may share expressions; 0: the expression depends on no inner loop. */
+  int space, n_spaces;
+  VEC(int) expr_space;
+  VEC(int) stage_space;
+  int n_guards; /* conditions under which what is being built is read */
+  NestGuard guards[3];
+} Lower;
+
+/* ---- nest_lower_build.c ---- */
+
+Lower *lower_begin(Module *module, const Graph *graph, const Node *node,
+                   const char *name);
+/* One buffer for each input of the node, then one for each result. */
+int lower_input_buffer(const Lower *lower, int input);
+int lower_result_buffer(const Lower *lower, int result);
+int64_t lower_size(const Lower *lower, const Type *type, int dim);
+
+/* Loops: all outer ones first; then a stage is opened, given its inner loops
+ * and closed by lower_stage_ready. */
+Coord lower_outer(Lower *lower, Name dim, int64_t extent);
+void lower_stage(Lower *lower);
+Coord lower_inner(Lower *lower, Name dim, int64_t extent);
+void lower_stage_ready(Lower *lower);
+
+Coord coord_zero(void);
+Coord coord_add(Coord coord, int64_t base);
+Coord coord_scale(Coord coord, int64_t factor);
+Coord coord_sum(Lower *lower, Coord a, Coord b);
+Coord coord_of_expr(int expr, int64_t limit);
+/* The value as an i64 expression. */
+int coord_value(Lower *lower, Coord coord);
+/* Quotient and remainder by n; the quotient is below `limit`. */
+void coord_divide(Lower *lower, Coord coord, int64_t n, int64_t limit,
+                  Coord *out_quotient, Coord *out_remainder);
+/* Position in the whole tensor: adds where this rank's piece begins. */
+Coord coord_global(Lower *lower, Coord coord, const Dim *dim);
+NestGuard coord_guard(Coord coord, int64_t limit);
+
+void space_add(Space *space, Name name, Coord coord);
+const Coord *space_find(const Space *space, Name name); /* NULL if absent */
+/* Coordinates of the dims of a type, by name; dims without one get zero. */
+void space_coords(const Space *space, const Type *type, Coord *out);
+
+int lower_expr(Lower *lower, NestExpr expr);
+int lower_const(Lower *lower, DType dtype, double value);
+int lower_cast(Lower *lower, int expr, DType dtype);
+int lower_pw(Lower *lower, Op op, DType dtype, int a, int b, int c);
+int lower_load(Lower *lower, int buffer, const Type *type, const Coord *coords);
+int lower_number(Lower *lower, AxisList split, int64_t factor);
+/* The dtype in which a value is computed: 16- and 8-bit reals in f32. */
+DType lower_work_dtype(DType dtype);
+
+void lower_store(Lower *lower, NestStmtKind kind, int buffer, const Type *type,
+                 const Coord *coords, int expr);
+/* A reduction over the inner loops of the open stage; the result is an
+ * expression of `dtype` for later stages. */
+int lower_reduce(Lower *lower, NestReduce reduce, DType dtype, int expr);
+
+/* ---- nest_lower_loops.c: joins loops that walk memory as one ---- */
+void lower_join_loops(Lower *lower);
+
+/* ---- nest_lower_fused.c: regions; pointwise, reductions, moves ---- */
+void lower_region(Lower *lower, const Graph *body);
+
+/* ---- nest_lower_experts.c ---- */
+void lower_route(Lower *lower);
+void lower_claim(Lower *lower);
+/* Where the table of a dispatch or combine is read for index `row`: adds the
+ * coordinates of the dims that the index stands for; `sized` has their sizes.
+ * An index of -1 is clamped: the caller gives 0 there. */
+void lower_row(Lower *lower, const Node *node, const Type *sized, int row,
+               Space *out);
+
+/* ---- nest_lower_ops.c, nest_lower_window.c ---- */
+void lower_dot(Lower *lower);
+void lower_scatter_add(Lower *lower);
+void lower_put(Lower *lower);
+void lower_concat(Lower *lower);
+void lower_shard(Lower *lower);
+void lower_all_gather(Lower *lower);
+void lower_accumulate(Lower *lower);
+void lower_conv(Lower *lower);
+void lower_conv_input_grad(Lower *lower);
+void lower_conv_weight_grad(Lower *lower);
+void lower_maxpool(Lower *lower);
+void lower_maxpool_grad(Lower *lower);
+void lower_avgpool(Lower *lower);
+void lower_avgpool_grad(Lower *lower);
+void lower_adaptive_avgpool(Lower *lower);
+void lower_adaptive_avgpool_grad(Lower *lower);
+
+#endif

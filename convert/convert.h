@@ -1,0 +1,80 @@
+/*
+ * convert.h -- applying a mapping file to a checkpoint, in two steps: what
+ * every tensor becomes (all misfits are found before anything is written), and
+ * moving the numbers.
+ */
+#ifndef TOOLS_CONVERT_H
+#define TOOLS_CONVERT_H
+
+#include "convert/tensormap.h"
+#include "runtime/checkpoint/checkpoint.h"
+
+/* A tensor or a part of one that goes into a new tensor: element (i0, i1, ...)
+ * moves from offset + sum i * from_stride to the same of to_stride. */
+typedef struct Move {
+  const StoredTensor *from;
+  const StoredFile *file;
+  int rank;
+  int64_t size[MAP_MAX_FACTORS * MAX_RANK];
+  int64_t from_stride[MAP_MAX_FACTORS * MAX_RANK];
+  int64_t to_stride[MAP_MAX_FACTORS * MAX_RANK];
+  int64_t from_offset, to_offset;
+} Move;
+
+typedef struct Made {
+  int n_moves;
+  Move *moves;
+} Made;
+
+/* New tensors in the order of the map. */
+typedef struct Conversion {
+  Module *module;
+  const TensorMap *map;
+  const Checkpoint *from;
+  int side; /* of the map that `from` has: 0 the left one */
+  VEC(StoredTensor) tensors;
+  VEC(Made) made; /* of the same index */
+  Text misfits;   /* a line for each: missing, extra, differs, twice */
+  int n_misfits;
+} Conversion;
+
+/* ---- convert_letters.c ---- */
+
+/* The values of the letters of one line: a row for each tensor it makes. */
+typedef struct RuleValues {
+  int n_letters;
+  Name letters[MAP_MAX_LETTERS];
+  const MapRange *ranges[MAP_MAX_LETTERS]; /* NULL: numbers that were found */
+  int64_t n;
+  int64_t (*rows)[MAP_MAX_LETTERS]; /* of a list the place */
+} RuleValues;
+
+typedef struct Letters Letters;
+/* Looks at all names of the checkpoint. */
+Letters *letters_find(const Conversion *conversion);
+const RuleValues *letters_of_rule(const Letters *letters, const MapRule *rule);
+/* Which alternative of an `either` is used. */
+int letters_alternative(const Letters *letters, int either);
+/* The name of a term for row `at`. */
+const char *rule_name(Arena *arena, const RuleValues *values, int64_t at,
+                      const MapTerm *term);
+
+/* ---- convert_plan.c ---- */
+
+/* Fills tensors and made; misfits are listed, mistakes of the map that show
+ * only with sizes become diags. */
+void conversion_plan(Conversion *conversion);
+
+/* ---- convert_move.c ---- */
+
+/* Reads tensor `index` for tensor_files_write. */
+typedef struct Mover {
+  const Conversion *conversion;
+  int current; /* tensor in `bytes`; -1: none */
+  unsigned char *bytes;
+  ValueReport values; /* of what was cast and moved so far */
+} Mover;
+TensorReader mover_read; /* user: Mover */
+void mover_close(Mover *mover);
+
+#endif

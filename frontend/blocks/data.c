@@ -1,0 +1,545 @@
+/*
+ * data.c -- data blocks: fields with a type and a source, read in the
+ * expressions of `train` as BLOCK.FIELD.
+ *
+ * The compiler opens no file: it hands on what the runtime needs to fill the
+ * input of that path.  Arithmetic on a source is a factor and an offset.
+ */
+#include "frontend/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+/* clang-format off */
+static const struct {
+  const char *name, *formals;
+  SourceKind kind;
+} sources[] = {
+    {"bytes",       "file, eval = none",                           SOURCE_bytes},
+    {"tokens",      "file, eval = none",                           SOURCE_tokens},
+    {"idx",         "file, eval = none",                           SOURCE_idx},
+    {"csv",         "file, columns:late, header = 0, eval = none, classes = none", SOURCE_csv},
+    {"npy",         "file, eval = none",                           SOURCE_npy},
+    {"safetensors", "file, name, eval = none",                     SOURCE_safetensors},
+    {"next",        "field:late",                                  SOURCE_next},
+    {"synthetic",   "n = none, records = 65536",                   SOURCE_synthetic_ints},
+};
+/* clang-format on */
+
+/* ---- finding fields ---- */
+
+static const Item *find_block(const Program *program, Name name) {
+  for (int i = 0; i < program->blocks.n; i++) {
+    const Item *item = program->blocks.data[i];
+    if (strcmp(item->block, "data") == 0 && item->name == name) return item;
+  }
+  return NULL;
+}
+
+static const Setting *find_field(const Item *block, Name name) {
+  for (int i = 0; i < block->n_settings; i++)
+    if (block->settings[i].type && block->settings[i].path.names[0] == name)
+      return &block->settings[i];
+  return NULL;
+}
+
+/* One mistake: a block without a name cannot be read either. */
+static bool is_unnamed(const Elab *e, const Item *item) {
+  if (strcmp(item->block, "data") != 0 || item->name) return false;
+  Diag *d = diag(e->diags, DIAG_data_without_name, item->name_span);
+  diag_help(d, "as in 'data text { ... }', whose fields are text.x and so on");
+  return true;
+}
+
+static void unknown_block(Elab *e, const Expr *x) {
+  if (map_has(e->data, x->name)) return; /* no path of a field has no dot */
+  map_put(e->data, x->name, ARENA_NEW(e->arena, Val));
+  for (int i = 0; i < e->program->blocks.n; i++)
+    if (is_unnamed(e, e->program->blocks.data[i])) return;
+  for (int i = 0; i < e->program->lost_blocks.n; i++)
+    if (e->program->lost_blocks.data[i] == x->name) return;
+  VEC(const char *) names = {0};
+  for (int i = 0; i < e->program->blocks.n; i++) {
+    const Item *item = e->program->blocks.data[i];
+    if (strcmp(item->block, "data") == 0 && item->name)
+      vec_push(e->arena, &names, item->name);
+  }
+  Diag *d = diag(e->diags, DIAG_unknown_data, x->span, x->name);
+  diag_suggest(d, x->name, names.data, names.n);
+}
+
+static void unknown_field(Elab *e, const Item *block, const Expr *x) {
+  VEC(const char *) names = {0};
+  for (int i = 0; i < block->n_settings; i++) {
+    Name name = block->settings[i].path.names[0];
+    if (block->settings[i].type) vec_push(e->arena, &names, name);
+    if (!block->settings[i].type && name == x->name &&
+        !setting_is_known("data", name)) {
+      setting_unknown(e->program, &block->settings[i], "data");
+      return; /* it lacks a type only */
+    }
+  }
+  Diag *d =
+      diag(e->diags, DIAG_unknown_field, x->op_span, block->name, x->name);
+  diag_choices(e->arena, d, x->name, names.data, names.n);
+}
+
+/* The field that was meant where its block is not named. */
+void data_suggest(const Elab *e, Diag *d, Name name) {
+  for (int i = 0; i < e->program->blocks.n; i++) {
+    const Item *item = e->program->blocks.data[i];
+    if (strcmp(item->block, "data") == 0 && item->name &&
+        find_field(item, name))
+      diag_help(d, "did you mean '%s.%s'?", item->name, name);
+  }
+}
+
+Val data_field(Elab *e, const Expr *x) {
+  if (x->a->kind != EXPR_name || e->frame->callable) {
+    Diag *d = diag(e->diags, DIAG_not_a_value, x->span, "a path");
+    bool is_local =
+        x->a->kind == EXPR_name && frame_local(e->frame, x->a->name);
+    if (e->frame->callable && !foreign_help(d, FOREIGN_call, x->name) &&
+        !is_local)
+      diag_help(d, "data is an argument of the net, given in 'train'");
+    return POISON;
+  }
+  const Item *block = find_block(e->program, x->a->name);
+  if (!block) return unknown_block(e, x->a), POISON;
+  const Setting *field = find_field(block, x->name);
+  if (!field) return unknown_field(e, block, x), POISON;
+  Name path = name_format(e->names, "%s.%s", block->name, x->name);
+  Val *known = map_get(e->data, path);
+  if (known) return *known;
+  const Type *type = elab_type_expr(e, field->type);
+  Val *val = ARENA_NEW(e->arena, Val);
+  if (type) {
+    e->graph->span = field->path.spans[0];
+    e->graph->path = path;
+    *val = val_tensor(graph_input(e->graph, ROLE_data, path, type), false);
+  }
+  map_put(e->data, path, val);
+  return *val;
+}
+
+static Name field_batch_dim(const Program *program, const Expr *x) {
+  const Item *block = find_block(program, x->a->name);
+  const Setting *field = block ? find_field(block, x->name) : NULL;
+  return field && field->type->n_dims > 0 ? field->type->dims[0].name : NULL;
+}
+
+Name data_batch_dim(const Program *program, const Expr *loss) {
+  Name first = NULL; /* further left is earlier */
+  for (const Expr *x = loss; x; x = x->a) {
+    bool is_field = x->kind == EXPR_field && x->a->kind == EXPR_name;
+    Name found =
+        is_field ? field_batch_dim(program, x) : data_batch_dim(program, x->b);
+    for (int i = 0; i < x->args.n && !found; i++)
+      found = data_batch_dim(program, x->args.items[i].value);
+    for (int i = 0; i < x->items.n && !found; i++)
+      found = data_batch_dim(program, x->items.data[i]);
+    if (found) first = found;
+  }
+  return first;
+}
+
+/* ---- sources ---- */
+
+static int find_source(const char *name) {
+  for (int i = 0; i < ARRAY_LENGTH(sources); i++)
+    if (strcmp(sources[i].name, name) == 0) return i;
+  return -1;
+}
+
+static bool take_file(Elab *e, const BuiltinCall *call, int i,
+                      const char **out) {
+  Val val = call->args[i];
+  if (val.kind == VAL_none) return true;
+  if (val.kind != VAL_string) {
+    arg_wrong((BuiltinCall *)call, i, "the name of a file");
+    return false;
+  }
+  *out = val.string;
+  return override_is_source(e->program, call->x->span.source) ||
+         program_check_path(e->program, val.string, call->exprs[i]->span);
+}
+
+enum { CSV_header = 2, CSV_eval = 3, CSV_classes = 4 };
+
+/* Names of columns stand in the last line of the header. */
+static bool take_names(Elab *e, BuiltinCall *call, Val first, Val last,
+                       DataField *out) {
+  if (last.kind != VAL_string) {
+    diag(e->diags, DIAG_bad_columns, call->exprs[1]->span);
+    return false;
+  }
+  out->first_name = first.string;
+  out->last_name = last.string;
+  out->header_lines = 1;
+  if (!call->exprs[CSV_header] ||
+      (arg_int(call, CSV_header, 0, &out->header_lines) &&
+       out->header_lines > 0))
+    return true;
+  if (out->header_lines == 0)
+    arg_wrong(call, CSV_header, "1 or more where columns have names");
+  return false;
+}
+
+static bool take_columns(Elab *e, BuiltinCall *call, DataField *out) {
+  const Expr *x = call->exprs[1];
+  bool is_range = x->kind == EXPR_range;
+  Val first = eval(e, is_range ? x->a : x);
+  if (first.kind == VAL_string)
+    return take_names(e, call, first, is_range ? eval(e, x->b) : first, out);
+  if (val_is_poison(first)) return false;
+  if (!eval_int(e, is_range ? x->a : x, &out->first_column)) return false;
+  out->last_column = out->first_column;
+  if (is_range && !eval_int(e, x->b, &out->last_column)) return false;
+  if (out->first_column < 0 || out->last_column < out->first_column) {
+    diag(e->diags, DIAG_bad_columns, x->span);
+    return false;
+  }
+  return arg_int(call, CSV_header, 0, &out->header_lines);
+}
+
+/* The words of a column, in the order of the integers they stand for. */
+static bool take_classes(Elab *e, BuiltinCall *call, DataField *out) {
+  Val val = call->args[CSV_classes];
+  if (val.kind == VAL_none) return true;
+  if (val.kind == VAL_string)
+    return take_file(e, call, CSV_classes, &out->classes_file);
+  int n = val.kind == VAL_list ? val.list->n : 0;
+  const char **words = ARENA_ARRAY(e->arena, const char *, n);
+  bool is_good = n > 0;
+  for (int i = 0; i < n && is_good; i++) {
+    is_good = val.list->items[i].kind == VAL_string;
+    if (is_good) words[i] = val.list->items[i].string;
+    for (int k = 0; k < i && is_good; k++) is_good = words[k] != words[i];
+  }
+  if (!is_good)
+    arg_wrong(call, CSV_classes,
+              "a list of different words or the name of a file of them");
+  out->classes = words;
+  out->n_classes = n;
+  return is_good;
+}
+
+static bool take_next(Elab *e, const Item *block, const BuiltinCall *call,
+                      DataField *out) {
+  const Expr *x = call->exprs[0];
+  int index = 0;
+  if (x->kind == EXPR_name)
+    for (int i = 0; i < block->n_settings; i++) {
+      if (!block->settings[i].type) continue;
+      if (block->settings[i].path.names[0] == x->name) {
+        out->next_of = index;
+        return true;
+      }
+      index++;
+    }
+  diag(e->diags, DIAG_unknown_field, x->span, block->name,
+       x->kind == EXPR_name ? x->name : "this");
+  return false;
+}
+
+static bool take_synthetic(BuiltinCall *call, DataField *out) {
+  if (!arg_int(call, 1, 1, &out->records)) return false;
+  if (call->args[0].kind != VAL_none) return arg_int(call, 0, 1, &out->below);
+  out->source = SOURCE_synthetic_reals;
+  return true;
+}
+
+static bool take_source(Elab *e, const Item *block, const Expr *x,
+                        DataField *out) {
+  const Expr *callee = x->kind == EXPR_call ? x->a : x;
+  int row = callee->kind == EXPR_name ? find_source(callee->name) : -1;
+  if (row < 0 || x->kind != EXPR_call) {
+    const char *names[ARRAY_LENGTH(sources)];
+    for (int i = 0; i < ARRAY_LENGTH(sources); i++) names[i] = sources[i].name;
+    Diag *d = diag(e->diags, DIAG_not_a_source, callee->span,
+                   expr_describe(e, callee));
+    if (row >= 0)
+      diag_help(d, "'%s' is called, as in %s(...)", callee->name, callee->name);
+    else
+      diag_choices(e->arena, d, callee->kind == EXPR_name ? callee->name : NULL,
+                   names, ARRAY_LENGTH(sources));
+    return false;
+  }
+  Builtin formals = {.name = name_intern(e->names, sources[row].name)};
+  builtin_parse_formals(e->names, sources[row].formals, &formals);
+  BuiltinCall call;
+  if (!builtin_match(e, x, &formals, &call)) return false;
+  out->source = sources[row].kind;
+  switch (out->source) {
+  case SOURCE_next: return take_next(e, block, &call, out);
+  case SOURCE_synthetic_ints: return take_synthetic(&call, out);
+  case SOURCE_csv:
+    if (!take_columns(e, &call, out) || !take_classes(e, &call, out))
+      return false;
+    break;
+  case SOURCE_safetensors:
+    if (call.args[1].kind != VAL_string) {
+      arg_wrong(&call, 1, "the name of a tensor");
+      return false;
+    }
+    out->tensor = call.args[1].string;
+    break;
+  default: break;
+  }
+  int eval = out->source == SOURCE_csv ? CSV_eval : formals.n_formals - 1;
+  return take_file(e, &call, 0, &out->file) &&
+         take_file(e, &call, eval, &out->eval_file);
+}
+
+/* ---- arithmetic: element = raw * scale + shift ---- */
+
+/* The call of a source in it, or NULL. */
+static const Expr *source_in(const Expr *x) {
+  const Expr *first = NULL; /* further left is earlier */
+  for (; x; x = x->a) {
+    bool is_call = x->kind == EXPR_call && x->a->kind == EXPR_name;
+    if (is_call) return find_source(x->a->name) >= 0 ? x : first;
+    const Expr *found = source_in(x->b);
+    if (found) first = found;
+  }
+  return first;
+}
+
+static bool affine_number(Elab *e, const Expr *x, double *out) {
+  Val val = source_in(x) ? (Val){.kind = VAL_none} : eval(e, x);
+  if (val_is_number(val)) return *out = val_to_real(val), true;
+  if (!val_is_poison(val)) diag(e->diags, DIAG_data_arithmetic, x->span);
+  return false;
+}
+
+static bool apply_number(DataField *out, Operator op, double number,
+                         bool number_first) {
+  switch (op) {
+  case OPERATOR_add: out->shift += number; return true;
+  case OPERATOR_sub:
+    out->shift -= number;
+    if (number_first) out->scale = -out->scale, out->shift = -out->shift;
+    return true;
+  case OPERATOR_mul: out->scale *= number, out->shift *= number; return true;
+  case OPERATOR_div:
+    if (number_first || number == 0) return false;
+    out->scale /= number, out->shift /= number;
+    return true;
+  default: return false;
+  }
+}
+
+static bool apply_operator(Elab *e, const Expr *x, bool number_first,
+                           DataField *out) {
+  if (x->kind == EXPR_unary) {
+    out->scale = -out->scale, out->shift = -out->shift;
+    return true;
+  }
+  double number;
+  if (!affine_number(e, number_first ? x->a : x->b, &number)) return false;
+  if (apply_number(out, x->op, number, number_first)) return true;
+  diag(e->diags, DIAG_data_arithmetic, x->span);
+  return false;
+}
+
+/* Down to the source, then its operators from the inside out. */
+static bool take_affine(Elab *e, const Item *block, const Expr *x,
+                        DataField *out) {
+  const Expr *source = source_in(x);
+  VEC(const Expr *) way = {0};
+  while (x->kind == EXPR_binary ||
+         (x->kind == EXPR_unary && x->op == OPERATOR_neg)) {
+    vec_push(e->arena, &way, x);
+    bool is_left = !x->b || (source && source->serial <= x->a->serial);
+    x = is_left ? x->a : x->b;
+  }
+  if (!take_source(e, block, x, out)) return false;
+  for (int i = way.n - 1; i >= 0; i--) {
+    const Expr *inner = i + 1 < way.n ? way.data[i + 1] : x;
+    if (!apply_operator(e, way.data[i], way.data[i]->b == inner, out))
+      return false;
+  }
+  return true;
+}
+
+/* ---- blocks ---- */
+
+static bool check_field(Elab *e, const DataField *field, Span span) {
+  bool is_real = dtype_class(field->type->dtype) == CLASS_REAL;
+  if (field->type->rank == 0) {
+    diag(e->diags, DIAG_no_samples, span, field->path);
+    return false;
+  }
+  if (!is_real && (field->scale != 1 || field->shift != 0)) {
+    diag(e->diags, DIAG_scaled_integers, span, field->path);
+    return false;
+  }
+  if (is_real && (field->n_classes || field->classes_file)) {
+    diag(e->diags, DIAG_real_classes, span, field->path);
+    return false;
+  }
+  if (is_real == (field->source != SOURCE_synthetic_ints) ||
+      field->source < SOURCE_synthetic_ints)
+    return true;
+  diag(e->diags, DIAG_synthetic_dtype, span, field->path);
+  return false;
+}
+
+static bool read_field(Elab *e, const Item *block, const Setting *setting,
+                       DataField *out) {
+  *out = (DataField){.path = name_format(e->names, "%s.%s", block->name,
+                                         setting->path.names[0]),
+                     .next_of = -1,
+                     .scale = 1,
+                     .span = setting->path.spans[0]};
+  out->type = elab_type_expr(e, setting->type);
+  SettingRef given =
+      setting_find(e, block, block->name, setting->path.names[0]);
+  const Expr *source = setting_expr(e, &given);
+  out->is_given = given.is_given && !given.value;
+  return out->type && source && take_affine(e, block, source, out) &&
+         check_field(e, out, setting->path.spans[0]);
+}
+
+static void check_fields(Elab *e, const DataBlock *block) {
+  for (int i = 0; i < block->n_fields; i++) {
+    const DataField *field = &block->fields[i], *first = &block->fields[0];
+    if (!field->type || !first->type || !field->type->rank ||
+        !first->type->rank)
+      continue;
+    if (field->type->dims[0].name != first->type->dims[0].name) {
+      Diag *d = diag(e->diags, DIAG_samples_differ, field->span, field->path,
+                     field->type->dims[0].name, first->type->dims[0].name);
+      diag_note(d, first->span, "the first field is here");
+    }
+    if (field->source != SOURCE_next) continue;
+    const DataField *of = &block->fields[field->next_of];
+    if (of == field || of->source == SOURCE_next || !of->type ||
+        !type_same_shape(of->type, field->type))
+      diag(e->diags, DIAG_next_differs, field->span, field->path, of->path);
+  }
+}
+
+/* Values end to end: of a file that has no records, or that next() reads on. */
+static bool is_stream(const DataBlock *block, int field) {
+  SourceKind source = block->fields[field].source;
+  bool is = source == SOURCE_bytes || source == SOURCE_tokens;
+  for (int i = 0; i < block->n_fields; i++)
+    is = is || (block->fields[i].source == SOURCE_next &&
+                block->fields[i].next_of == field);
+  return is;
+}
+
+/* A window of one and a record of another are no sample. */
+static void settle_stream(Elab *e, DataBlock *block) {
+  const DataField *stream = NULL;
+  for (int i = 0; i < block->n_fields && !stream; i++)
+    if (is_stream(block, i)) stream = &block->fields[i];
+  block->is_stream = stream != NULL;
+  for (int i = 0; stream && i < block->n_fields; i++) {
+    const DataField *field = &block->fields[i];
+    bool has_records =
+        field->source >= SOURCE_idx && field->source <= SOURCE_safetensors;
+    if (!has_records || is_stream(block, i)) continue;
+    Diag *d = diag(e->diags, DIAG_stream_and_records, field->span, stream->path,
+                   field->path);
+    diag_note(d, stream->span, "the stream is here");
+  }
+}
+
+static void check_eval_files(Elab *e, const Item *item,
+                             const DataBlock *block) {
+  const DataField *with = NULL, *without = NULL;
+  for (int i = 0; i < block->n_fields; i++) {
+    const DataField *field = &block->fields[i];
+    if (field->eval_file)
+      with = field;
+    else if (field->file)
+      without = field;
+  }
+  if (with && without) {
+    Diag *d = diag(e->diags, DIAG_eval_files, without->span, with->path,
+                   without->path);
+    diag_note(d, with->span, "the other is here");
+  }
+  if (with && block->eval > 0)
+    diag(e->diags, DIAG_eval_and_files,
+         setting_find(e, item, item->name, "eval").span, with->path);
+}
+
+/* Records that the command line gives to a prediction are all predicted. */
+static bool predicts_all(const Elab *e, const DataBlock *block) {
+  bool is_given = false;
+  for (int i = 0; i < block->n_fields; i++)
+    is_given = is_given || block->fields[i].is_given;
+  return is_given && e->program->options->predicting == PREDICTING_wanted &&
+         !override_find(e->program, block->name, "eval");
+}
+
+static void read_block(Elab *e, const Item *item, DataBlock *out) {
+  setting_check_names(e->program, item, "data");
+  *out = (DataBlock){.name = item->name};
+  out->fields = ARENA_ARRAY(e->arena, DataField, item->n_settings);
+  bool is_good = true; /* an error of a type may have been reported before */
+  for (int i = 0; i < item->n_settings; i++)
+    if (item->settings[i].type &&
+        !read_field(e, item, &item->settings[i], &out->fields[out->n_fields++]))
+      is_good = false;
+  int errors = diags_errors(e->diags);
+  if (is_good) check_fields(e, out);
+  is_good = is_good && diags_errors(e->diags) == errors;
+  if (is_good) settle_stream(e, out);
+  setting_real(e, item, item->name, "eval", 0, &out->eval);
+  bool predicts = predicts_all(e, out);
+  if (predicts) out->eval = 0;
+  if (is_good && !predicts && diags_errors(e->diags) == errors)
+    check_eval_files(e, item, out);
+  if (out->eval > 1 && out->eval != floor(out->eval))
+    diag(e->diags, DIAG_bad_eval, item->name_span, item->name);
+  Span span = item->name_span;
+  Name order = setting_name(e, item, item->name, "order", &span);
+  out->is_sequential = order && strcmp(order, "sequential") == 0;
+  if (order && !out->is_sequential && strcmp(order, "shuffle") != 0)
+    diag(e->diags, DIAG_bad_order, span, order);
+}
+
+static bool is_used(const Elab *e, const Item *block) {
+  for (int i = 0; i < map_size(e->data); i++) {
+    Name path = map_key_at(e->data, i);
+    size_t n = strlen(block->name);
+    if (strncmp(path, block->name, n) == 0 && path[n] == '.') return true;
+  }
+  return false;
+}
+
+static bool is_evaluated(const DataBlock *block) {
+  for (int i = 0; i < block->n_fields; i++)
+    if (block->fields[i].eval_file) return true;
+  return block->eval > 0;
+}
+
+/* An evaluation reads all blocks, so one without records for it ends it. */
+static void check_eval(Elab *e, const Model *model, const Span *spans) {
+  int with = -1, without = -1;
+  for (int i = 0; i < model->n_data; i++)
+    *(is_evaluated(&model->data[i]) ? &with : &without) = i;
+  if (with < 0 || without < 0) return;
+  Diag *d = diag(e->diags, DIAG_no_eval, spans[without], model->data[with].name,
+                 model->data[without].name);
+  diag_help(d, "'eval = 0.1' in '%s' keeps the last tenth",
+            model->data[without].name);
+}
+
+void data_read(Elab *e, Model *model, const Elab *read) {
+  const Program *program = e->program;
+  Span *spans = ARENA_ARRAY(e->arena, Span, program->blocks.n);
+  model->data = ARENA_ARRAY(e->arena, DataBlock, program->blocks.n);
+  for (int i = 0; i < program->blocks.n; i++) {
+    const Item *item = program->blocks.data[i];
+    if (strcmp(item->block, "data") != 0) continue;
+    if (is_unnamed(e, item) || !is_used(read, item)) continue;
+    spans[model->n_data] = item->name_span;
+    read_block(e, item, &model->data[model->n_data++]);
+  }
+  check_eval(e, model, spans);
+}

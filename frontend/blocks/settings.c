@@ -1,0 +1,164 @@
+/*
+ * settings.c -- reading one setting of a block: from the command line,
+ * else from the file, else it keeps its default.
+ */
+#include "frontend/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+static const struct {
+  const char *block, *name;
+} rows[] = {
+#define SETTING(block, name, init, meaning) {#block, #name},
+#include "frontend/blocks/settings.def"
+};
+
+bool setting_is_known(const char *block, const char *name) {
+  for (int i = 0; i < ARRAY_LENGTH(rows); i++)
+    if (!strcmp(rows[i].block, block) && !strcmp(rows[i].name, name))
+      return true;
+  return false;
+}
+
+void setting_unknown(Program *program, const Setting *setting,
+                     const char *kind) {
+  Name name = setting->path.names[0];
+  const char *names[ARRAY_LENGTH(rows)];
+  int n = 0;
+  for (int i = 0; i < ARRAY_LENGTH(rows); i++)
+    if (strcmp(rows[i].block, kind) == 0) names[n++] = rows[i].name;
+  Diag *d = diag(program->module->diags, DIAG_unknown_setting,
+                 setting->path.spans[0], kind, name);
+  if (strcmp(kind, "train") == 0 && !text_nearest(name, names, n) &&
+      train_takes_argument(program->module->names, name))
+    diag_help(d, "it is an argument of the optimizer or of its schedule");
+  else if (strcmp(kind, "data") == 0 && !text_nearest(name, names, n))
+    diag_help(d, "there are eval and order, and fields, which have a type: "
+                 "'x: f32[B] = ...'");
+  else
+    diag_choices(program->module->arena, d, name, names, n);
+}
+
+void setting_check_names(Program *program, const Item *block,
+                         const char *kind) {
+  Diags *diags = program->module->diags;
+  for (int i = 0; block && i < block->n_settings; i++) {
+    const Setting *setting = &block->settings[i];
+    Name name = setting->path.names[0];
+    Span span = setting->path.spans[0];
+    for (int j = 0; j < i; j++)
+      if (block->settings[j].path.names[0] == name) {
+        Diag *d = diag(diags, DIAG_twice, span, name);
+        diag_note(d, block->settings[j].path.spans[0], "it is here already");
+      }
+    if (setting->type && strcmp(kind, "data") == 0) continue;
+    if (setting_is_known(kind, name) && !setting->is_block && !setting->type)
+      continue;
+    setting_unknown(program, setting, kind);
+  }
+}
+
+bool setting_is_missing(const SettingRef *ref, const Item *block,
+                        const char *kind) {
+  if (ref->is_given) return false;
+  for (int i = 0; block && i < block->n_settings; i++)
+    if (!setting_is_known(kind, block->settings[i].path.names[0])) return false;
+  return true;
+}
+
+SettingRef setting_find(Elab *e, const Item *block, const char *block_name,
+                        const char *name) {
+  const SettingOverride *override = override_find(e->program, block_name, name);
+  if (override)
+    return (SettingRef){
+        .is_given = true,
+        .text = override->text,
+        .source = override->source,
+        .span = {override->source, 0, (uint32_t) override->source->n}};
+  for (int i = 0; block && i < block->n_settings; i++) {
+    const Setting *setting = &block->settings[i];
+    if (strcmp(setting->path.names[0], name) != 0 || !setting->value) continue;
+    return (SettingRef){.is_given = true,
+                        .value = setting->value,
+                        .span = setting->value->span};
+  }
+  return (SettingRef){0};
+}
+
+const Expr *setting_expr(Elab *e, const SettingRef *ref) {
+  if (!ref->is_given || ref->value) return ref->value;
+  return ast_parse_expr(e->arena, e->names, e->diags, ref->source);
+}
+
+Val setting_value(Elab *e, const SettingRef *ref) {
+  const Expr *x = setting_expr(e, ref);
+  if (!x) return POISON;
+  return eval(e, x);
+}
+
+static void wrong(Elab *e, const SettingRef *ref, const char *name,
+                  const char *wanted, Val val) {
+  if (!val_is_poison(val))
+    diag(e->diags, DIAG_wrong_setting, ref->span, name, wanted,
+         val_describe(e, val));
+}
+
+bool setting_int(Elab *e, const Item *block, const char *block_name,
+                 const char *name, int64_t least, int64_t *out) {
+  SettingRef ref = setting_find(e, block, block_name, name);
+  if (!ref.is_given) return false;
+  Val val = setting_value(e, &ref);
+  Val whole = val_whole(val);
+  bool is_good = whole.kind == VAL_int && whole.integer >= least;
+  if (is_good)
+    *out = whole.integer;
+  else
+    wrong(e, &ref, name,
+          arena_printf(e->arena, "a whole number of at least %lld",
+                       (long long)least),
+          val);
+  return is_good;
+}
+
+bool setting_real(Elab *e, const Item *block, const char *block_name,
+                  const char *name, double least, double *out) {
+  SettingRef ref = setting_find(e, block, block_name, name);
+  if (!ref.is_given) return false;
+  Val val = setting_value(e, &ref);
+  bool is_good = val_is_number(val) && val_to_real(val) >= least &&
+                 isfinite(val_to_real(val));
+  if (is_good)
+    *out = val_to_real(val);
+  else
+    wrong(e, &ref, name,
+          arena_printf(e->arena, "a number of at least %g", least), val);
+  return is_good;
+}
+
+bool setting_string(Elab *e, const Item *block, const char *block_name,
+                    const char *name, const char **out) {
+  SettingRef ref = setting_find(e, block, block_name, name);
+  if (!ref.is_given) return false;
+  if (ref.text && ref.text[0] != '"') {
+    *out = ref.text;
+    return true;
+  }
+  Val val = setting_value(e, &ref);
+  if (val.kind == VAL_string)
+    *out = val.string;
+  else
+    wrong(e, &ref, name, "a string", val);
+  return val.kind == VAL_string;
+}
+
+Name setting_name(Elab *e, const Item *block, const char *block_name,
+                  const char *name, Span *out_span) {
+  SettingRef ref = setting_find(e, block, block_name, name);
+  const Expr *x = setting_expr(e, &ref);
+  if (!x) return NULL;
+  *out_span = x->span;
+  if (x->kind == EXPR_name) return x->name;
+  diag(e->diags, DIAG_setting_name, x->span, name);
+  return NULL;
+}

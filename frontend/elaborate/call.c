@@ -1,0 +1,620 @@
+/*
+ * call.c -- calls of layers and nets: arguments to formals, generics
+ * renamed on entry and back on return, types of formals and results.
+ *
+ *     layer linear[I -> O](x: [..., I]) -> [..., O]
+ *     linear[P -> H1](x)      x: [B, P] is [B, I] inside; [B, O] is returned
+ *                             and is [B, H1] outside
+ */
+#include "frontend/internal.h"
+
+#include <string.h>
+
+enum { MOST_GENERICS = 12, CALL_STEPS = 20 };
+
+typedef struct Generic {
+  Name inside, outside;
+  Span inside_span, outside_span;
+} Generic;
+
+typedef struct Call {
+  const Callable *callable;
+  const Expr *x; /* NULL: from a block, without a place */
+  Span span;
+  int n_args;
+  Val *args; /* one a formal; VAL_none with !is_given: default */
+  bool *is_given;
+  const Expr **exprs;
+  int n_in, n_generics; /* those before the arrow first */
+  Generic generics[2 * MOST_GENERICS];
+} Call;
+
+static Name name_of(const Call *call) {
+  return call->callable->item->name;
+}
+
+/* ---- arguments ---- */
+
+static int find_formal(const FormalList *formals, Name name) {
+  for (int i = 0; i < formals->n; i++)
+    if (formals->items[i].name == name) return i;
+  return -1;
+}
+
+static bool unknown_argument(Elab *e, const Call *call, const Arg *arg) {
+  const FormalList *formals = &call->callable->item->formals;
+  const char **names = ARENA_ARRAY(e->arena, const char *, formals->n);
+  for (int i = 0; i < formals->n; i++) names[i] = formals->items[i].name;
+  Diag *d = diag(e->diags, DIAG_unknown_argument, arg->name_span, name_of(call),
+                 arg->name);
+  if (strcmp(arg->name, "name") == 0 && !call->callable->is_net)
+    diag_help(d, "the path of a call is a bare name, as in 'name = first'");
+  else
+    diag_choices(e->arena, d, arg->name, names, formals->n);
+  return false;
+}
+
+static bool place_argument(Elab *e, Call *call, const Arg *arg, int position,
+                           int *out) {
+  const FormalList *formals = &call->callable->item->formals;
+  *out = arg->name ? find_formal(formals, arg->name) : position;
+  if (arg->name && *out < 0) return unknown_argument(e, call, arg);
+  if (*out >= formals->n) {
+    diag(e->diags, DIAG_too_many_arguments, arg->span, name_of(call),
+         formals->n, formals->n == 1 ? "" : "s");
+    return false;
+  }
+  if (call->is_given[*out]) {
+    diag(e->diags, DIAG_argument_twice, arg->span, formals->items[*out].name);
+    return false;
+  }
+  return true;
+}
+
+static bool is_path_name(const Call *call, const Arg *arg) {
+  return arg->name && !call->callable->is_net &&
+         strcmp(arg->name, "name") == 0 && arg->value->kind == EXPR_name;
+}
+
+/* Evaluates in the caller, in the order of the text. */
+static bool match_arguments(Elab *e, Call *call) {
+  const FormalList *formals = &call->callable->item->formals;
+  bool is_good = true, saw_named = false, saw_path = false;
+  for (int i = 0, position = 0; i < call->x->args.n; i++) {
+    const Arg *arg = &call->x->args.items[i];
+    if (is_path_name(call, arg)) {
+      if (saw_path) diag(e->diags, DIAG_argument_twice, arg->span, arg->name);
+      is_good = is_good && !saw_path;
+      saw_named = saw_path = true;
+      continue;
+    }
+    int at;
+    if (!arg->name && saw_named) {
+      diag(e->diags, DIAG_positional_after_named, arg->span);
+      return false;
+    }
+    saw_named = saw_named || arg->name;
+    if (!place_argument(e, call, arg, position++, &at)) return false;
+    call->args[at] = eval(e, arg->value);
+    call->exprs[at] = arg->value;
+    call->is_given[at] = true;
+    is_good = is_good && !val_is_poison(call->args[at]);
+  }
+  for (int i = 0; i < formals->n; i++) {
+    const Formal *formal = &formals->items[i];
+    if (call->is_given[i] || formal->init) continue;
+    Diag *d = diag(e->diags, DIAG_missing_argument, call->x->span, formal->name,
+                   name_of(call));
+    diag_note(d, formal->span, "it is declared here");
+    return false;
+  }
+  return is_good;
+}
+
+/* ---- generics ---- */
+
+static bool names_dim(const Expr *x, Name dim) {
+  if (x->kind == EXPR_name) return x->name == dim;
+  for (int i = 0; x->kind == EXPR_list && i < x->items.n; i++)
+    if (names_dim(x->items.data[i], dim)) return true;
+  return false;
+}
+
+/* Whether some `dot` or `conv` of the expression names the dim. */
+static bool is_contracted(const Expr *x, Name dim) {
+  bool found = false;
+  for (; x && !found; x = x->a) {
+    bool is_product =
+        x->kind == EXPR_call && x->a->kind == EXPR_name &&
+        (strcmp(x->a->name, "dot") == 0 || strcmp(x->a->name, "conv") == 0);
+    for (int i = 0; i < x->args.n; i++) {
+      const Expr *arg = x->args.items[i].value;
+      found = found || (is_product && i == 2 && names_dim(arg, dim)) ||
+              is_contracted(arg, dim);
+    }
+    for (int i = 0; i < x->items.n; i++)
+      found = found || is_contracted(x->items.data[i], dim);
+    found = found || is_contracted(x->b, dim);
+  }
+  return found;
+}
+
+static bool body_contracts(const StmtList *body, Name dim) {
+  for (int i = 0; i < body->n; i++) {
+    const Stmt *stmt = body->data[i];
+    if (is_contracted(stmt->value, dim) || body_contracts(&stmt->body, dim) ||
+        body_contracts(&stmt->else_body, dim))
+      return true;
+  }
+  return false;
+}
+
+static bool add_generic(Elab *e, Call *call, const Expr *name,
+                        const NameList *inside, int i) {
+  if (name->kind != EXPR_name) {
+    diag(e->diags, DIAG_not_a_dim, name->span);
+    return false;
+  }
+  if (i >= inside->n) return true; /* counted by the caller */
+  call->generics[call->n_generics++] =
+      (Generic){inside->names[i], name->name, inside->spans[i], name->span};
+  return true;
+}
+
+static const char *generics_text(Elab *e, const Item *item) {
+  Text text = text_create(e->arena);
+  text_add(&text, "[");
+  for (int i = 0; i < item->generics_in.n; i++)
+    text_printf(&text, "%s%s", i ? ", " : "", item->generics_in.names[i]);
+  for (int i = 0; i < item->generics_out.n; i++)
+    text_printf(&text, "%s%s", i ? ", " : " -> ", item->generics_out.names[i]);
+  text_add(&text, "]");
+  return text_string(&text);
+}
+
+static bool wrong_generics(Elab *e, const Call *call, Span span) {
+  const Item *item = call->callable->item;
+  if (!item->has_generics) {
+    diag(e->diags, DIAG_no_generics, span, item->name);
+    return false;
+  }
+  Diag *d =
+      diag(e->diags, DIAG_generics, span, item->name, generics_text(e, item));
+  diag_note(d, item->name_span, "it is declared here");
+  return false;
+}
+
+/* Subs of `f[S, C -> C]`: names, one rename at the arrow, names. */
+static bool match_generics(Elab *e, Call *call) {
+  const Item *item = call->callable->item;
+  const Expr *callee = call->x ? call->x->a : NULL;
+  bool has_subs = callee && callee->kind == EXPR_index;
+  if (!has_subs && !item->has_generics) return true;
+  if (!has_subs || !item->has_generics)
+    return wrong_generics(e, call, call->span);
+  const Expr *in[MOST_GENERICS], *out[MOST_GENERICS];
+  int n_in = 0, n_out = 0;
+  bool is_after = false, is_good = callee->subs.n < MOST_GENERICS;
+  for (int i = 0; i < callee->subs.n && is_good; i++) {
+    const Sub *sub = &callee->subs.data[i];
+    is_good = sub->kind == SUB_value || (sub->kind == SUB_rename && !is_after);
+    if (!is_good) break;
+    if (sub->kind == SUB_rename) in[n_in++] = sub->from;
+    is_after = is_after || sub->kind == SUB_rename;
+    if (is_after)
+      out[n_out++] = sub->to;
+    else
+      in[n_in++] = sub->to;
+  }
+  if (!is_good || n_in != item->generics_in.n || n_out != item->generics_out.n)
+    return wrong_generics(e, call, callee->span);
+  for (int i = 0; i < n_in; i++)
+    if (!add_generic(e, call, in[i], &item->generics_in, i)) return false;
+  call->n_in = call->n_generics;
+  for (int i = 0; i < n_out; i++)
+    if (!add_generic(e, call, out[i], &item->generics_out, i)) return false;
+  return true;
+}
+
+/* The formal whose type names the generic, to be named in a message. */
+static int formal_with(const Call *call, Name dim) {
+  const FormalList *formals = &call->callable->item->formals;
+  for (int i = 0; i < formals->n; i++) {
+    const TypeExpr *type = formals->items[i].type;
+    for (int j = 0; type && j < type->n_dims; j++)
+      if (type->dims[j].name == dim) return i;
+  }
+  return 0;
+}
+
+static void no_generic_dim(Elab *e, const Call *call, const Generic *g) {
+  const Item *item = call->callable->item;
+  int i = formal_with(call, g->inside);
+  if (i >= item->formals.n || !val_is_tensor(call->args[i])) {
+    diag(e->diags, DIAG_generic_nowhere, g->outside_span, item->name,
+         g->outside);
+    return;
+  }
+  Diag *d = diag(e->diags, DIAG_argument_no_dim, g->outside_span,
+                 item->formals.items[i].name, item->name, g->outside,
+                 type_describe(e, elab_type(e, call->args[i])));
+  bool contracts = body_contracts(&item->body, g->inside);
+  diag_note(d, g->inside_span, "'%s' %s it as '%s'", item->name,
+            contracts ? "contracts" : "takes", g->inside);
+}
+
+/* Size of a caller's name in the arguments, 0 if none has it. */
+static int64_t size_in_args(Elab *e, const Val *args, int n, Name dim) {
+  for (int i = 0; i < n; i++) {
+    int64_t size = 0;
+    if (args[i].kind == VAL_list)
+      size = size_in_args(e, args[i].list->items, args[i].list->n, dim);
+    else if (val_is_tensor(args[i]) &&
+             type_find(elab_type(e, args[i]), dim) >= 0)
+      size = type_size(elab_type(e, args[i]), dim);
+    if (size) return size;
+  }
+  return 0;
+}
+
+/* Sizes of the generics, computed at the caller. */
+static bool size_generics(Elab *e, const Call *call, int64_t *sizes) {
+  for (int i = 0; i < call->n_args; i++) val_charge(e, call->args[i]);
+  for (int i = 0; i < call->n_generics; i++) {
+    const Generic *g = &call->generics[i];
+    sizes[i] = i < call->n_in
+                   ? size_in_args(e, call->args, call->n_args, g->outside)
+                   : scope_need_size(e, g->outside, g->outside_span, false);
+    if (sizes[i] == 0) no_generic_dim(e, call, g);
+    if (sizes[i] <= 0) return false;
+  }
+  return true;
+}
+
+/* Renames several dims at once; false after a message. */
+static bool rename_dims(Elab *e, const Call *call, Val *val, bool is_entry) {
+  if (val->kind == VAL_list) {
+    Val list = val_list(e, val->list->n);
+    for (int i = 0; i < list.list->n; i++) {
+      list.list->items[i] = val->list->items[i];
+      if (!rename_dims(e, call, &list.list->items[i], is_entry)) return false;
+    }
+    *val = val_list_nested(e, list, call->span);
+    return !val_is_poison(*val);
+  }
+  if (!val_is_tensor(*val)) return true;
+  const Type *type = elab_type(e, *val);
+  Name from[2 * MOST_GENERICS], to[2 * MOST_GENERICS], now[MAX_RANK];
+  int n = 0;
+  for (int i = 0; i < type->rank; i++) {
+    now[i] = type->dims[i].name;
+    for (int j = 0; j < (is_entry ? call->n_in : call->n_generics); j++) {
+      const Generic *g = &call->generics[j];
+      Name old = is_entry ? g->outside : g->inside;
+      if (old != type->dims[i].name) continue;
+      now[i] = is_entry ? g->inside : g->outside;
+      if (now[i] != old) from[n] = old, to[n++] = now[i];
+      break;
+    }
+    for (int j = 0; j < i; j++)
+      if (now[j] == now[i]) {
+        diag(e->diags, is_entry ? DIAG_generic_meets : DIAG_result_meets,
+             call->span, name_of(call), type_describe(e, type), now[i]);
+        return false;
+      }
+  }
+  if (n > 0) *val = elab_rename(e, *val, from, to, n);
+  return !val_is_poison(*val);
+}
+
+/* ---- types of formals and results ---- */
+
+static void note_size(Elab *e, Diag *d, Name name, int64_t size) {
+  const Size *known = frame_size(e->frame, name);
+  const Global *global = map_get(e->program->globals, name);
+  Span span = known ? known->span : global ? global->span : SPAN_NONE;
+  if (span.source) diag_note(d, span, "%s is %lld here", name, (long long)size);
+}
+
+static bool check_size(Elab *e, const TypeDim *dim, int64_t has, Span span,
+                       const char *what, Span place) {
+  if (dim->size && dim->size->kind == EXPR_name &&
+      !scope_has_value(e, dim->size->name)) {
+    frame_add_size(e, (Size){dim->size->name, has, span, NULL, SPAN_NONE});
+    return true;
+  }
+  int64_t wants;
+  if (dim->size) {
+    if (!eval_int(e, dim->size, &wants)) return false;
+  } else {
+    wants = scope_size(e, dim->name, dim->span);
+    if (wants < 0) return false;
+    if (wants == 0) {
+      frame_add_size(e, (Size){dim->name, has, span, NULL, SPAN_NONE});
+      return true;
+    }
+  }
+  if (wants == has) return true;
+  Diag *d = diag(e->diags, DIAG_wrong_size, place, what, dim->name,
+                 (long long)has, (long long)wants);
+  if (dim->size)
+    diag_note(d, dim->span, "the type says so here");
+  else
+    note_size(e, d, dim->name, wants);
+  if (!dim->size && !frame_size(e->frame, dim->name))
+    diag_help(d,
+              "without a size '%s' is the dim of the file; '%s:n' in the type "
+              "takes any size",
+              dim->name, dim->name);
+  return false;
+}
+
+static bool check_dtype(Elab *e, const TypeExpr *type, const Type *has,
+                        const char *what, Span place) {
+  DType wants = DT_f32;
+  if (type->dtype && !elab_dtype(e, type->dtype, type->span, &wants))
+    return false;
+  if (type->dtype ? elab_takes(wants, has->dtype)
+                  : dtype_class(has->dtype) == CLASS_REAL)
+    return true;
+  Diag *d = diag(e->diags, DIAG_wrong_dtype, place, what,
+                 type->dtype ? type->dtype : "real", dtype_name(has->dtype));
+  diag_note(d, type->span, "the type says so here");
+  return false;
+}
+
+/* A number or truth value stands for a scalar. */
+static bool check_scalar(Elab *e, const TypeExpr *type, Val val,
+                         const char *what, Span place) {
+  DType wants = DT_f32;
+  if (type->dtype && !elab_dtype(e, type->dtype, type->span, &wants))
+    return false;
+  if (elab_fits(wants, val)) return true;
+  Diag *d = diag(e->diags, DIAG_wrong_dtype, place, what,
+                 type->dtype ? type->dtype : "real", val_describe(e, val));
+  diag_note(d, type->span, "the type says so here");
+  return false;
+}
+
+/* `what` names the value in messages: "'x' of 'attn'". */
+static bool check_type(Elab *e, const TypeExpr *type, Val val, const char *what,
+                       Span place) {
+  if ((val_is_number(val) || val.kind == VAL_bool) && type->n_dims == 0)
+    return check_scalar(e, type, val, what, place);
+  if (!val_is_tensor(val)) {
+    diag(e->diags, DIAG_wants_tensor, place, what, val_describe(e, val));
+    return false;
+  }
+  const Type *has = elab_type(e, val);
+  if (!elab_dims_differ(e, type) || !check_dtype(e, type, has, what, place))
+    return false;
+  bool is_open = false;
+  int n_named = 0;
+  for (int i = 0; i < type->n_dims; i++) {
+    const TypeDim *dim = &type->dims[i];
+    is_open = is_open || !dim->name;
+    if (!dim->name) continue;
+    n_named++;
+    if (type_find(has, dim->name) < 0) {
+      Diag *d = diag(e->diags, DIAG_value_no_dim, place, what, dim->name,
+                     type_describe(e, has));
+      diag_note(d, dim->span, "the type asks for it here");
+      return false;
+    }
+    if (!check_size(e, dim, type_size(has, dim->name), place, what, place))
+      return false;
+  }
+  if (is_open || n_named == has->rank) return true;
+  for (int i = 0; i < has->rank; i++) {
+    bool is_named = false;
+    for (int j = 0; j < type->n_dims; j++)
+      is_named = is_named || type->dims[j].name == has->dims[i].name;
+    if (is_named) continue;
+    Diag *d = diag(e->diags, DIAG_further_dim, place, what, has->dims[i].name,
+                   type_describe(e, has));
+    diag_note(d, type->span, "the type does not have it");
+    diag_help(d, "'...' in the type allows any further dimensions");
+    return false;
+  }
+  return true;
+}
+
+/* In the new frame, from left to right, so that defaults see what is before. */
+static bool bind_formals(Elab *e, const Call *call) {
+  const FormalList *formals = &call->callable->item->formals;
+  for (int i = 0; i < formals->n; i++) {
+    const Formal *formal = &formals->items[i];
+    Val val = call->is_given[i] ? call->args[i] : eval(e, formal->init);
+    if (val_is_poison(val)) return false;
+    const Expr *expr = call->is_given[i] ? call->exprs[i] : formal->init;
+    Span place = expr      ? expr->span
+                 : call->x ? call->span
+                           : formal->span; /* an input of the net itself */
+    const char *what =
+        arena_printf(e->arena, "'%s' of '%s'", formal->name, name_of(call));
+    if (formal->type) {
+      if (!check_type(e, formal->type, val, what, place)) return false;
+      val = elab_typed(e, formal->type, val);
+    }
+    frame_set(e, formal->name, val, place);
+  }
+  return true;
+}
+
+static bool check_result(Elab *e, const Call *call, Val *result) {
+  const TypeList *types = &call->callable->item->result;
+  Span place = e->frame->result_span;
+  const char *what =
+      arena_printf(e->arena, "the result of '%s'", name_of(call));
+  if (types->n == 0) return true;
+  if (types->n == 1 && !types->is_list) {
+    if (!check_type(e, types->data[0], *result, what, place)) return false;
+    *result = elab_typed(e, types->data[0], *result);
+    return true;
+  }
+  if (result->kind != VAL_list || result->list->n != types->n) {
+    diag(e->diags, DIAG_result_count, place, what, types->n,
+         val_describe(e, *result));
+    return false;
+  }
+  for (int i = 0; i < types->n; i++) {
+    Val *item = &result->list->items[i];
+    if (!check_type(e, types->data[i], *item, what, place)) return false;
+    *item = elab_typed(e, types->data[i], *item);
+  }
+  return true;
+}
+
+/* ---- the call ---- */
+
+static void prepare(Elab *e, const Callable *callable) {
+  if (callable->labels) return;
+  ((Callable *)callable)->labels = number_item(e->program, callable->item);
+}
+
+static Val run_body(Elab *e, const Call *call) {
+  const Item *item = call->callable->item;
+  if (!bind_formals(e, call)) return POISON;
+  if (!exec_body(e, &item->body)) {
+    if (!val_is_poison(e->frame->result))
+      diag(e->diags, DIAG_no_return, item->name_span, item->name);
+    return POISON;
+  }
+  Val result = e->frame->result;
+  if (val_is_poison(result) || !check_result(e, call, &result)) return POISON;
+  return result;
+}
+
+static bool is_too_deep(Elab *e, const Call *call) {
+  int most = e->program->budget.depth;
+  if (e->depth < most) return false;
+  if (!e->program->is_over) {
+    Diag *d = diag(e->diags, DIAG_too_deep, call->span, most, name_of(call));
+    diag_help(d, "a recursion is ended by a compile-time 'if'");
+  }
+  e->program->is_over = true;
+  return true;
+}
+
+/* Arguments are there; generics are matched. */
+static Val run(Elab *e, Call *call, Name prefix) {
+  int64_t sizes[2 * MOST_GENERICS];
+  if (is_too_deep(e, call) || !size_generics(e, call, sizes)) return POISON;
+  e->program->spent.steps += CALL_STEPS;
+  e->graph->span = call->span;
+  e->graph->path = prefix;
+  for (int i = 0; i < call->n_args; i++)
+    if (!rename_dims(e, call, &call->args[i], true)) return POISON;
+  prepare(e, call->callable);
+  bool is_frozen =
+      elab_annotations(e, &call->callable->item->annotations, false);
+  e->n_frozen += is_frozen;
+  frame_push(e, call->callable, prefix);
+  for (int i = 0; i < call->n_generics; i++) {
+    const Generic *g = &call->generics[i];
+    frame_add_size(e, (Size){g->inside, sizes[i], g->outside_span, g->outside,
+                             g->outside_span});
+  }
+  Val result = run_body(e, call);
+  frame_pop(e);
+  e->n_frozen -= is_frozen;
+  e->graph->span = call->span;
+  e->graph->path = prefix;
+  if (!rename_dims(e, call, &result, false)) return POISON;
+  predict_note_call(e, prefix, result);
+  return result;
+}
+
+static Call call_create(Elab *e, const Callable *callable, const Expr *x) {
+  int n = callable->item->formals.n;
+  return (Call){.callable = callable,
+                .x = x,
+                .span = x ? x->span : callable->item->name_span,
+                .n_args = n,
+                .args = ARENA_ARRAY(e->arena, Val, n),
+                .is_given = ARENA_ARRAY(e->arena, bool, n),
+                .exprs = ARENA_ARRAY(e->arena, const Expr *, n)};
+}
+
+static Val call_layer(Elab *e, const Expr *x, const Callable *layer) {
+  Call call = call_create(e, layer, x);
+  bool is_good = match_arguments(e, &call);
+  if (!match_generics(e, &call) || !is_good) return POISON;
+  return run(e, &call, scope_path(e, x, layer->item->name));
+}
+
+/* The same arguments give the same nodes: loss and metrics share one net. */
+static Val run_net(Elab *e, Call *call) {
+  if (!e->first_net) e->first_net = call->callable;
+  for (int i = 0; i < e->net_calls.n; i++) {
+    const NetCall *old = &e->net_calls.data[i];
+    bool is_same = old->net == call->callable;
+    for (int j = 0; j < call->n_args && is_same; j++)
+      is_same = val_equal(old->args[j], call->args[j]);
+    if (is_same) return old->result;
+  }
+  const Val *args =
+      arena_copy(e->arena, call->args, sizeof(Val) * (size_t)call->n_args);
+  Val result = run(e, call, name_intern(e->names, ""));
+  vec_push(e->arena, &e->net_calls,
+           (NetCall){call->callable, args, call->n_args, result});
+  return result;
+}
+
+Val elab_net(Elab *e, Callable *net, const Val *args, int n, Span span) {
+  Call call = call_create(e, net, NULL);
+  call.span = span;
+  ASSERT(n <= call.n_args);
+  for (int i = 0; i < n; i++) {
+    call.args[i] = args[i];
+    call.is_given[i] = true;
+  }
+  return run_net(e, &call);
+}
+
+static Val call_net(Elab *e, const Expr *x, const Callable *net) {
+  Call call = call_create(e, net, x);
+  bool is_good = match_arguments(e, &call);
+  if (!match_generics(e, &call) || !is_good) return POISON;
+  return run_net(e, &call);
+}
+
+static Val unknown_callee(Elab *e, const Expr *callee) {
+  const Program *p = e->program;
+  if (p->lacks_import) return POISON;
+  VEC(const char *) names = {0};
+  const Map *maps[] = {p->layers, p->nets, p->builtins};
+  for (int i = 0; i < ARRAY_LENGTH(maps); i++)
+    for (int j = 0; j < map_size(maps[i]); j++)
+      vec_push(e->arena, &names, map_key_at(maps[i], j));
+  Diag *d = diag(e->diags, DIAG_unknown_call, callee->span, callee->name);
+  if (!foreign_help(d, FOREIGN_call, callee->name))
+    diag_suggest(d, callee->name, names.data, names.n);
+  return POISON;
+}
+
+Val eval_call(Elab *e, const Expr *x) {
+  const Expr *callee = x->a->kind == EXPR_index ? x->a->a : x->a;
+  if (callee->kind != EXPR_name) {
+    Diag *d = diag(e->diags, DIAG_not_callable, x->a->span);
+    while (callee->kind == EXPR_call) callee = callee->a; /* nn.Linear(3)(x) */
+    if (!callee->name) return POISON;
+    if (map_has(e->program->builtins, callee->name) ||
+        map_has(e->program->layers, callee->name))
+      diag_help(d, "write '%s(x)' for 'x.%s()'", callee->name, callee->name);
+    else
+      foreign_help(d, FOREIGN_call, callee->name);
+    return POISON;
+  }
+  const Callable *layer = map_get(e->program->layers, callee->name);
+  if (layer) return call_layer(e, x, layer);
+  const Callable *net = map_get(e->program->nets, callee->name);
+  if (net) return call_net(e, x, net);
+  const Builtin *builtin = map_get(e->program->builtins, callee->name);
+  if (!builtin) return unknown_callee(e, callee);
+  if (x->a->kind == EXPR_index) {
+    diag(e->diags, DIAG_no_generics, x->a->span, callee->name);
+    return POISON;
+  }
+  return builtin_call(e, x, builtin);
+}

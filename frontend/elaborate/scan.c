@@ -1,0 +1,540 @@
+/*
+ * scan.c -- `y = scan T (h: [B, O] = 0) { ... }`.
+ *
+ * The body is elaborated once, like any statements, on stand-ins: a carry and
+ * every value with the scanned dim becomes an input of the type that it has at
+ * one position.  What was appended meanwhile is then cut off the graph and put
+ * into the body of a `scan` node: stand-ins that are read become its carries
+ * and slices, values from before it become its arguments.  What differs by
+ * position alone, the draws of a dropout, is computed outside for all positions
+ * and sliced.  A scan inside is cut out first, as a node of the outer body.
+ */
+#include "frontend/internal.h"
+
+#include <string.h>
+
+enum { NODES_OF_SCAN = 8 }; /* what a body costs beside its own nodes */
+
+typedef struct Scan Scan;
+
+typedef struct StandIn {
+  Value outer; /* the whole value; of a carry the initial one */
+  Value inner; /* the input that stands for it */
+  Name name;
+  Span span;
+} StandIn;
+
+struct Scan {
+  const Stmt *stmt;
+  Name dim;
+  int64_t steps;         /* 0: not known yet */
+  const char *forbidden; /* that was reported last, or NULL */
+  int64_t unroll;        /* positions in a turn of the loop; 0: not said */
+  int n_nodes, n_inputs; /* of the graph before the body */
+  VEC(StandIn) carries, slices;
+  VEC(Local) locals; /* of the frame before the body */
+  Val result;
+  int n_results;
+  Scan *around; /* that it stands in, or NULL */
+  Value *outs;  /* new values of the carries, then the results */
+};
+
+/* The cut. */
+typedef struct Cut {
+  Elab *e;
+  Scan *scan;
+  Graph *body;
+  /* By old node, counted from the first of the body: */
+  Node *const *nodes; /* as they were before the cut */
+  Value *now;         /* in the body */
+  VEC(Value) given;   /* inputs of the node */
+} Cut;
+
+bool scan_forbids(Elab *e, Span span, const char *what) {
+  if (!e->scan) return false;
+  const char *last = e->scan->forbidden;
+  if (last && strcmp(last, what) == 0) return true; /* of a layer's several */
+  e->scan->forbidden = what;
+  Diag *d = diag(e->diags, DIAG_scan_inside, span, what);
+  diag_note(d, e->scan->stmt->dim_span, "the scan begins here");
+  return true;
+}
+
+bool scan_slices(const Elab *e, Name dim) {
+  for (const Scan *scan = e->scan; scan; scan = scan->around)
+    if (scan->dim == dim) return true;
+  return false;
+}
+
+bool scan_outer(const Elab *e, Value inner, Value *out) {
+  for (const Scan *scan = e->scan; scan; scan = scan->around)
+    for (int i = 0; i < scan->slices.n; i++)
+      if (value_equal(scan->slices.data[i].inner, inner)) {
+        *out = scan->slices.data[i].outer;
+        return true;
+      }
+  return false;
+}
+
+/* ---- before the body ---- */
+
+/* The carry's type; NULL after a message. */
+static const Type *carry_type(Elab *e, const Stmt *stmt, const Formal *formal) {
+  if (!formal->type || !formal->init) {
+    diag(e->diags, DIAG_scan_carry, formal->span, formal->name,
+         formal->type ? "an initial value" : "a type");
+    return NULL;
+  }
+  const Type *type = elab_type_expr(e, formal->type);
+  if (!type || type_find(type, stmt->dim) < 0) return type;
+  diag(e->diags, DIAG_scan_makes_dim, formal->type->span, stmt->dim,
+       type_describe(e, type));
+  return NULL;
+}
+
+/* As val_describe says it. */
+static const char *carry_describe(Elab *e, const Type *type) {
+  return arena_printf(e->arena, "a tensor %s%s", dtype_name(type->dtype),
+                      type_describe(e, type));
+}
+
+/* The initial value in the carry's type: numbers and values that lack some of
+ * its dims are the same along those. */
+static Val initial_value(Elab *e, const Formal *formal, const Type *type) {
+  Val val = eval(e, formal->init);
+  if (val_is_poison(val)) return POISON;
+  elab_at(e, formal->init);
+  val = elab_scalar(e, type->dtype, val);
+  if (!val_is_tensor(val)) {
+    diag(e->diags, DIAG_scan_carry_start, formal->init->span, formal->name,
+         carry_describe(e, type), val_describe(e, val));
+    return POISON;
+  }
+  const Type *has = elab_type(e, val);
+  bool fits = val.is_weak || elab_takes(type->dtype, has->dtype);
+  for (int d = 0; d < has->rank; d++)
+    fits = fits && type_find(type, has->dims[d].name) >= 0 &&
+           type_size(type, has->dims[d].name) == has->dims[d].size;
+  if (!fits) {
+    diag(e->diags, DIAG_scan_carry_start, formal->init->span, formal->name,
+         carry_describe(e, type), val_describe(e, val));
+    return POISON;
+  }
+  Name names[MAX_RANK];
+  int64_t sizes[MAX_RANK];
+  for (int d = 0; d < type->rank; d++) {
+    names[d] = type->dims[d].name;
+    sizes[d] = type->dims[d].size;
+  }
+  val = elab_broadcast(e, elab_cast(e, val, type->dtype), names, sizes,
+                       type->rank);
+  if (val_is_poison(val)) return val;
+  return val_tensor(graph_transpose_to(e->graph, val.tensor, type), false);
+}
+
+static bool begin_carries(Elab *e, Scan *scan) {
+  const FormalList *formals = &scan->stmt->carries;
+  bool is_good = true;
+  for (int i = 0; i < formals->n; i++) {
+    const Formal *formal = &formals->items[i];
+    Span span = formal->span;
+    span.end = span.begin + (uint32_t)strlen(formal->name);
+    bool hides = elab_hides_state(e, formal->name, span);
+    const Type *type = hides ? NULL : carry_type(e, scan->stmt, formal);
+    Val val = type ? initial_value(e, formal, type) : POISON;
+    is_good = is_good && !val_is_poison(val);
+    StandIn carry = {.outer = val.tensor, .name = formal->name};
+    carry.span = formal->span;
+    vec_push(e->arena, &scan->carries, carry);
+  }
+  return is_good;
+}
+
+/* The value at one position. */
+static Val slice_of(Elab *e, Scan *scan, Val val, const Local *local) {
+  if (val.kind == VAL_list) {
+    Val list = val_list(e, val.list->n);
+    for (int i = 0; i < list.list->n; i++)
+      list.list->items[i] = slice_of(e, scan, val.list->items[i], local);
+    return val_list_nested(e, list, local->span);
+  }
+  if (!val_is_tensor(val)) return val;
+  const Type *type = elab_type(e, val);
+  if (type_find(type, scan->dim) < 0) return val;
+  for (int i = 0; i < scan->slices.n; i++)
+    if (value_equal(scan->slices.data[i].outer, val.tensor))
+      return val_tensor(scan->slices.data[i].inner, val.is_weak);
+  Value inner = graph_input(e->graph, ROLE_slice, local->name,
+                            type_without(e->arena, type, &scan->dim, 1));
+  StandIn slice = {val.tensor, inner, local->name, local->span};
+  vec_push(e->arena, &scan->slices, slice);
+  return val_tensor(inner, val.is_weak);
+}
+
+static void enter(Elab *e, Scan *scan) {
+  Frame *frame = e->frame;
+  scan->n_nodes = e->graph->nodes.n;
+  scan->n_inputs = e->graph->inputs.n;
+  for (int i = 0; i < frame->locals.n; i++) {
+    Local *local = &frame->locals.data[i];
+    vec_push(e->arena, &scan->locals, *local);
+    local->val = slice_of(e, scan, local->val, local);
+  }
+  for (int i = 0; i < scan->carries.n; i++) {
+    StandIn *carry = &scan->carries.data[i];
+    const Type *type = graph_type(e->graph, carry->outer);
+    carry->inner = graph_input(e->graph, ROLE_carry, carry->name, type);
+  }
+  for (int i = 0; i < scan->carries.n; i++) {
+    const StandIn *carry = &scan->carries.data[i];
+    Val val = elab_typed(e, scan->stmt->carries.items[i].type,
+                         val_tensor(carry->inner, false));
+    frame_set(e, carry->name, val, carry->span);
+    frame_local(frame, carry->name)->state_path = NULL;
+  }
+  scan->result = frame->result;
+  scan->around = e->scan;
+  e->scan = scan;
+}
+
+/* The names are what they were before the body. */
+static void leave(Elab *e, Scan *scan) {
+  e->scan = scan->around;
+  e->frame->locals.n = 0;
+  for (int i = 0; i < scan->locals.n; i++) frame_add(e, scan->locals.data[i]);
+  e->frame->result = scan->result;
+}
+
+/* ---- after the body ---- */
+
+static bool end_carries(Elab *e, Scan *scan) {
+  bool is_good = true;
+  for (int i = 0; i < scan->carries.n; i++) {
+    const StandIn *carry = &scan->carries.data[i];
+    const Local *local = frame_local(e->frame, carry->name);
+    const Type *type = graph_type(e->graph, carry->inner);
+    Val val = local->val;
+    if (val_is_poison(val)) {
+      is_good = false;
+      continue;
+    }
+    val = elab_scalar(e, type->dtype, val);
+    bool fits =
+        val_is_tensor(val) && type_same_dims(elab_type(e, val), type) &&
+        (val.is_weak || elab_takes(type->dtype, elab_type(e, val)->dtype));
+    if (fits) {
+      val = elab_cast(e, val, type->dtype);
+      scan->outs[i] = graph_transpose_to(e->graph, val.tensor, type);
+      continue;
+    }
+    Diag *d = diag(e->diags, DIAG_scan_carry_type, local->span, carry->name,
+                   carry_describe(e, type), val_describe(e, val));
+    diag_note(d, carry->span, "its type is given here");
+    is_good = false;
+  }
+  return is_good;
+}
+
+static bool end_results(Elab *e, Scan *scan, bool returned) {
+  Val result = e->frame->result;
+  if (!returned) {
+    diag(e->diags, DIAG_no_return, scan->stmt->dim_span, "scan");
+    return false;
+  }
+  if (val_is_poison(result)) return false;
+  bool is_list = result.kind == VAL_list;
+  for (int i = 0; i < scan->n_results; i++) {
+    Val val = is_list ? result.list->items[i] : result;
+    if (val_is_number(val))
+      val = elab_number(e, val.kind == VAL_int ? DT_i32 : DT_f32,
+                        val_to_real(val));
+    if (!val_is_tensor(val)) {
+      diag(e->diags, DIAG_wants_tensor, e->frame->result_span,
+           "what a scan returns", val_describe(e, val));
+      return false;
+    }
+    scan->outs[scan->carries.n + i] = val.tensor;
+  }
+  return true;
+}
+
+static bool find_steps(Elab *e, Scan *scan, const bool *is_read) {
+  const StandIn *first = NULL;
+  for (int i = 0; i < scan->slices.n; i++) {
+    const StandIn *slice = &scan->slices.data[i];
+    if (!is_read[slice->inner.node - scan->n_nodes]) continue;
+    int64_t size = type_size(graph_type(e->graph, slice->outer), scan->dim);
+    if (!first) {
+      first = slice;
+      scan->steps = size;
+    } else if (size != scan->steps) {
+      Diag *d = diag(e->diags, DIAG_scan_sizes, scan->stmt->dim_span, scan->dim,
+                     (long)scan->steps, (long)size);
+      diag_note(d, slice->span, "'%s' gets %s = %lld here", slice->name,
+                scan->dim, (long long)size);
+      return false;
+    }
+  }
+  if (!first)
+    diag(e->diags, DIAG_scan_no_slice, scan->stmt->dim_span, scan->dim);
+  return first != NULL;
+}
+
+/* ---- cutting the body out ---- */
+
+/* By old node, counted from the first of the body. */
+static bool *find_read(Elab *e, const Scan *scan) {
+  int n = e->graph->nodes.n - scan->n_nodes;
+  bool *is_read = ARENA_ARRAY(e->arena, bool, n);
+  for (int i = 0; i < scan->carries.n + scan->n_results; i++)
+    if (scan->outs[i].node >= scan->n_nodes)
+      is_read[scan->outs[i].node - scan->n_nodes] = true;
+  for (int id = n - 1; id >= 0; id--) {
+    const Node *node = e->graph->nodes.data[scan->n_nodes + id];
+    for (int i = 0; is_read[id] && i < node->n_inputs; i++)
+      if (node->inputs[i].node >= scan->n_nodes)
+        is_read[node->inputs[i].node - scan->n_nodes] = true;
+  }
+  return is_read;
+}
+
+/* No value inside has the scanned dim: positions are told apart by it. */
+static bool check_dims(Elab *e, const Scan *scan, const bool *is_read) {
+  for (int id = scan->n_nodes; id < e->graph->nodes.n; id++) {
+    const Node *node = e->graph->nodes.data[id];
+    if (!is_read[id - scan->n_nodes]) continue;
+    for (int r = 0; r < node->n_results; r++) {
+      if (type_find(node->types[r], scan->dim) < 0) continue;
+      diag(e->diags, DIAG_scan_makes_dim, node->span, scan->dim,
+           type_describe(e, node->types[r]));
+      return false;
+    }
+  }
+  return true;
+}
+
+static Value give(Cut *cut, Role role, Name name, Value outer,
+                  const Type *type) {
+  vec_push(cut->e->arena, &cut->given, outer);
+  return graph_input(cut->body, role, name, type);
+}
+
+static Value give_slice(Cut *cut, Name name, Value outer) {
+  Elab *e = cut->e;
+  const Type *type =
+      type_without(e->arena, graph_type(e->graph, outer), &cut->scan->dim, 1);
+  outer = graph_transpose_to(
+      e->graph, outer,
+      scan_stacked_type(e->arena, type, cut->scan->dim, cut->scan->steps));
+  return give(cut, ROLE_slice, name, outer, type);
+}
+
+/* Seed or step, asked for inside the body. */
+static Value outer_input(Cut *cut, const Node *node) {
+  Elab *e = cut->e;
+  Value *known = node->types[0]->dtype == DT_i64 ? &e->seed : &e->step;
+  const char *name = node->types[0]->dtype == DT_i64 ? "seed" : "step";
+  Role role = node->types[0]->dtype == DT_i64 ? ROLE_seed : ROLE_step;
+  if (!value_is(*known))
+    *known = graph_input(e->graph, role, name_intern(e->names, name),
+                         node->types[0]);
+  return *known;
+}
+
+/* A draw for all positions: the scanned dim is the outermost that it counts. */
+static Value draw_outside(Cut *cut, const Node *node) {
+  Elab *e = cut->e;
+  Attrs attrs = {.n = node->n_attrs};
+  for (int i = 0; i < attrs.n; i++) attrs.items[i] = node->attrs[i];
+  int n;
+  const Name *to = node_names(node, ATTR_to, &n);
+  const int64_t *sizes = node_ints(node, ATTR_sizes, &n);
+  Name names[MAX_RANK + 1] = {cut->scan->dim};
+  int64_t counts[MAX_RANK + 1] = {cut->scan->steps};
+  for (int i = 0; i < n; i++) {
+    names[i + 1] = to[i];
+    counts[i + 1] = sizes[i];
+  }
+  attrs_names(&attrs, ATTR_to, names, n + 1);
+  attrs_ints(&attrs, ATTR_sizes, counts, n + 1);
+  Value inputs[2];
+  for (int i = 0; i < 2; i++) {
+    Value value = node->inputs[i];
+    inputs[i] =
+        value.node < cut->scan->n_nodes
+            ? value
+            : outer_input(cut, cut->nodes[value.node - cut->scan->n_nodes]);
+  }
+  Value keep = graph_append(e->graph, OP_random_keep, inputs, 2, &attrs);
+  e->graph->nodes.data[keep.node]->path = node->path;
+  return keep;
+}
+
+static Value get(Cut *cut, Value value) {
+  Elab *e = cut->e;
+  int n = cut->scan->n_nodes;
+  if (value.node >= n) {
+    Value now = cut->now[value.node - n];
+    return (Value){now.node, value.result};
+  }
+  for (int i = 0; i < cut->given.n; i++)
+    if (value_equal(cut->given.data[i], value) &&
+        cut->body->inputs.data[i].role == ROLE_arg)
+      return cut->body->inputs.data[i].value;
+  const Node *node = graph_node(e->graph, value);
+  if (node->op == OP_const)
+    return graph_copy_node(cut->body, e->graph, value.node, NULL, false);
+  return give(cut, ROLE_arg, node->path, value, node->types[value.result]);
+}
+
+static void cut_node(Cut *cut, int id) {
+  const Scan *scan = cut->scan;
+  const Node *node = cut->nodes[id - scan->n_nodes];
+  Value *out_now = &cut->now[id - scan->n_nodes];
+  if (node->op == OP_random_keep) {
+    *out_now = give_slice(cut, node->path, draw_outside(cut, node));
+    return;
+  }
+  for (int i = 0; i < scan->slices.n; i++)
+    if (scan->slices.data[i].inner.node == id) {
+      *out_now = give_slice(cut, scan->slices.data[i].name,
+                            scan->slices.data[i].outer);
+      return;
+    }
+  if (node->op == OP_input) return; /* a carry, or the seed of a draw */
+  Value *inputs = ARENA_ARRAY(cut->e->arena, Value, node->n_inputs);
+  for (int i = 0; i < node->n_inputs; i++)
+    inputs[i] = get(cut, node->inputs[i]);
+  Attrs attrs = {.n = node->n_attrs};
+  for (int i = 0; i < attrs.n; i++) attrs.items[i] = node->attrs[i];
+  Value now =
+      graph_append_typed(cut->body, node->op, inputs, node->n_inputs, &attrs,
+                         node->types, node->n_results, node->body);
+  Node *copy = cut->body->nodes.data[now.node];
+  copy->span = node->span;
+  copy->path = node->path;
+  *out_now = now;
+}
+
+/* What the body appended is not the graph's any more. */
+static void forget_body(Elab *e, const Scan *scan) {
+  e->graph->nodes.n = scan->n_nodes;
+  e->graph->inputs.n = scan->n_inputs;
+  if (e->origins.n > scan->n_nodes) e->origins.n = scan->n_nodes;
+  while (e->ratios.n &&
+         e->ratios.data[e->ratios.n - 1].value.node >= scan->n_nodes)
+    e->ratios.n--;
+  if (e->seed.node >= scan->n_nodes) e->seed = VALUE_NONE;
+  if (e->step.node >= scan->n_nodes) e->step = VALUE_NONE;
+}
+
+static Value cut_out(Elab *e, Scan *scan, const bool *is_read) {
+  e->program->spent.nodes += NODES_OF_SCAN;
+  Name nothing = name_intern(e->names, "");
+  int n_before = scan->n_nodes, n = e->graph->nodes.n - n_before;
+  Cut cut = {
+      .e = e, .scan = scan, .body = graph_create(e->module, e->graph->name)};
+  cut.body->mesh = e->graph->mesh;
+  cut.nodes = arena_copy(e->arena, e->graph->nodes.data + n_before,
+                         (size_t)n * sizeof *e->graph->nodes.data);
+  cut.now = ARENA_ARRAY(e->arena, Value, n);
+  Name path =
+      scope_path(e, &scan->stmt->names.names[0], scan->stmt->names.names[0]);
+  forget_body(e, scan);
+  e->graph->span = scan->stmt->dim_span;
+  e->graph->path = path;
+  for (int i = 0; i < scan->carries.n; i++) {
+    const StandIn *carry = &scan->carries.data[i];
+    cut.now[carry->inner.node - n_before] =
+        give(&cut, ROLE_carry, carry->name, carry->outer,
+             graph_type(e->graph, carry->outer));
+  }
+  for (int i = 0; i < n; i++)
+    if (is_read[i]) cut_node(&cut, n_before + i);
+  for (int i = 0; i < scan->carries.n + scan->n_results; i++) {
+    bool is_carry = i < scan->carries.n;
+    graph_output(cut.body, is_carry ? ROLE_carry : ROLE_result,
+                 is_carry ? scan->carries.data[i].name : nothing,
+                 get(&cut, scan->outs[i]));
+  }
+  ScanForm form = {scan->dim, scan->steps, .unroll = scan->unroll};
+  return scan_append(e->graph, form, cut.given.data, cut.body);
+}
+
+/* ---- the statement ---- */
+
+/* What @unroll says, 0 where there is none. */
+static int64_t positions_a_turn(Elab *e, const Stmt *stmt) {
+  int64_t n = 0;
+  for (int i = 0; i < stmt->annotations.n; i++) {
+    const Annotation *annotation = &stmt->annotations.items[i];
+    if (strcmp(annotation->name, "unroll") != 0) continue;
+    bool is_good = annotation->args.n == 1 && !annotation->args.items[0].name;
+    Val val = is_good ? eval(e, annotation->args.items[0].value) : POISON;
+    n = val.kind == VAL_int ? val.integer : 0;
+    if (n < 1 && (!is_good || !val_is_poison(val)))
+      diag(e->diags, DIAG_unroll, annotation->span);
+  }
+  return n;
+}
+
+static void poison_names(Elab *e, const Stmt *stmt) {
+  for (int i = 0; i < stmt->names.n; i++)
+    frame_set(e, stmt->names.names[i], POISON, stmt->names.spans[i]);
+  for (int i = 0; i < stmt->carries.n; i++)
+    frame_set(e, stmt->carries.items[i].name, POISON,
+              stmt->carries.items[i].span);
+}
+
+static bool check_count(Elab *e, const Stmt *stmt, Val result) {
+  bool is_list = result.kind == VAL_list && result.list->n == stmt->names.n;
+  if (stmt->names.n == 1 || is_list || val_is_poison(result)) return true;
+  diag(e->diags, DIAG_wrong_count,
+       span_join(stmt->names.spans[0], stmt->names.spans[stmt->names.n - 1]),
+       stmt->names.n, val_describe(e, result));
+  return false;
+}
+
+static void set_names(Elab *e, const Scan *scan, Value first, bool is_list) {
+  const Stmt *stmt = scan->stmt;
+  int n_carries = scan->carries.n;
+  for (int i = 0; i < n_carries; i++) {
+    Val val = val_tensor((Value){first.node, i}, false);
+    frame_set(e, scan->carries.data[i].name, val, scan->carries.data[i].span);
+    frame_local(e->frame, scan->carries.data[i].name)->state_path = NULL;
+  }
+  Val list = val_list(e, scan->n_results);
+  for (int i = 0; i < scan->n_results; i++)
+    list.list->items[i] = val_tensor((Value){first.node, n_carries + i}, false);
+  for (int i = 0; i < stmt->names.n; i++)
+    elab_assign(e, stmt, i,
+                stmt->names.n == 1 && is_list ? list : list.list->items[i]);
+}
+
+void exec_scan(Elab *e, const Stmt *stmt) {
+  Scan scan = {.stmt = stmt, .dim = stmt->dim};
+  scan.unroll = positions_a_turn(e, stmt);
+  if (!begin_carries(e, &scan)) {
+    poison_names(e, stmt);
+    return;
+  }
+  int errors = diags_errors(e->diags);
+  enter(e, &scan);
+  bool returned = exec_body(e, &stmt->body);
+  Val result = e->frame->result;
+  bool is_list = result.kind == VAL_list;
+  scan.n_results = is_list ? result.list->n : 1;
+  scan.outs = ARENA_ARRAY(e->arena, Value, scan.carries.n + scan.n_results);
+  bool is_good = end_carries(e, &scan) && end_results(e, &scan, returned) &&
+                 check_count(e, stmt, result) &&
+                 diags_errors(e->diags) == errors;
+  const bool *is_read = is_good ? find_read(e, &scan) : NULL;
+  is_good =
+      is_good && check_dims(e, &scan, is_read) && find_steps(e, &scan, is_read);
+  leave(e, &scan);
+  if (!is_good) {
+    poison_names(e, stmt);
+    return;
+  }
+  set_names(e, &scan, cut_out(e, &scan, is_read), is_list);
+}

@@ -1,0 +1,495 @@
+/*
+ * statement.c -- statements of a body: assignments, parameters and
+ * states, compile-time `if` and `repeat`.
+ *
+ * A body has one scope with its branches and repeats; only names born in a
+ * repeat end with it.  A statement that failed leaves poison in the names it
+ * assigns, so that nothing is said about their uses.
+ */
+#include "frontend/internal.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+enum { STEPS_OF_PARAM = 20 }; /* for the memory that it takes */
+
+static const char *const pins[] = {"remat", "keep",  "offload", "stage",
+                                   "shard", "place", "unroll",  "frozen"};
+
+/* ---- annotations ---- */
+
+bool elab_annotations(Elab *e, const AnnotationList *list, bool is_scan) {
+  bool is_frozen = false;
+  for (int i = 0; i < list->n; i++) {
+    const Annotation *annotation = &list->items[i];
+    bool is_known = false;
+    for (int j = 0; j < ARRAY_LENGTH(pins); j++)
+      is_known = is_known || strcmp(annotation->name, pins[j]) == 0;
+    if (!is_known) {
+      Diag *d = diag(e->diags, DIAG_unknown_annotation, annotation->span,
+                     annotation->name);
+      diag_choices(e->arena, d, annotation->name, pins, ARRAY_LENGTH(pins));
+    } else if (strcmp(annotation->name, "frozen") == 0) {
+      is_frozen = true;
+      if (annotation->args.n > 0)
+        diag(e->diags, DIAG_annotation_arguments, annotation->span,
+             annotation->name);
+    } else if (strcmp(annotation->name, "unroll") == 0) {
+      if (!is_scan) diag(e->diags, DIAG_unroll, annotation->span);
+    } else if (!e->program->options->check_only) {
+      elab_not_supported(e, annotation->span,
+                         arena_printf(e->arena, "@%s", annotation->name));
+    }
+  }
+  return is_frozen;
+}
+
+/* ---- types ---- */
+
+static bool find_dtype(Elab *e, const TypeExpr *type, DType *out) {
+  *out = DT_f32;
+  if (!type->dtype) return true;
+  if (!elab_dtype(e, type->dtype, type->span, out)) return false;
+  if (dtype_class(*out) != CLASS_REAL || dtype_is_rounded(*out) ||
+      e->program->options->check_only)
+    return true;
+  elab_not_supported(e, type->span, type->dtype);
+  return false;
+}
+
+static int64_t dim_size(Elab *e, const TypeDim *dim) {
+  if (!dim->size) return scope_need_size(e, dim->name, dim->span, true);
+  int64_t size;
+  if (!eval_int(e, dim->size, &size)) return -1;
+  if (size > 0) return size;
+  diag(e->diags, DIAG_bad_size, dim->size->span, dim->name,
+       val_describe(e, val_int(size)));
+  return -1;
+}
+
+bool elab_dims_differ(Elab *e, const TypeExpr *type) {
+  for (int i = 0; i < type->n_dims; i++) {
+    const TypeDim *dim = &type->dims[i];
+    for (int j = 0; j < i; j++)
+      if (type->dims[j].name == dim->name) {
+        diag(e->diags, DIAG_dim_twice, dim->span,
+             dim->name ? dim->name : "...");
+        return false;
+      }
+  }
+  return true;
+}
+
+/* More elements than a double counts exactly. */
+#define MOST_ELEMENTS (INT64_C(1) << 53)
+
+static bool is_too_large(const Type *type) {
+  int64_t elements = 1;
+  for (int i = 0; i < type->rank; i++)
+    if (__builtin_mul_overflow(elements, type->dims[i].size, &elements) ||
+        elements > MOST_ELEMENTS)
+      return true;
+  return false;
+}
+
+static void report_too_large(Elab *e, const TypeExpr *type, const Type *out) {
+  Text sizes = text_create(e->arena);
+  for (int i = 0; i < out->rank; i++)
+    text_printf(&sizes, "%s%s = %lld", i ? ", " : "", out->dims[i].name,
+                (long long)out->dims[i].size);
+  Diag *d = diag(e->diags, DIAG_too_large, type->span, type_describe(e, out));
+  diag_help(d, "with %s it has more than 2^53 elements", text_string(&sizes));
+}
+
+const Type *elab_type_expr(Elab *e, const TypeExpr *type) {
+  DType dtype;
+  if (!find_dtype(e, type, &dtype) || !elab_dims_differ(e, type)) return NULL;
+  if (type->n_dims > MAX_RANK) {
+    diag(e->diags, DIAG_too_many_dims, type->span, type->n_dims, MAX_RANK);
+    return NULL;
+  }
+  Type *out = type_create(e->arena, dtype, type->n_dims);
+  bool is_good = true;
+  for (int i = 0; i < type->n_dims; i++) {
+    const TypeDim *dim = &type->dims[i];
+    if (!dim->name) {
+      diag(e->diags, DIAG_open_type, dim->span);
+      return NULL;
+    }
+    int64_t size = dim_size(e, dim);
+    is_good = is_good && size > 0;
+    out->dims[i] = (Dim){.name = dim->name, .size = size};
+  }
+  if (!is_good) return NULL;
+  if (!is_too_large(out)) return out;
+  report_too_large(e, type, out);
+  return NULL;
+}
+
+/* ---- parameters and states ---- */
+
+static bool is_like_training(Elab *e, Role role, Name path, const Type *type,
+                             Span span) {
+  if (!e->reference) return true;
+  const Param *trained = map_get(e->reference->params, path);
+  const Type *a = trained ? trained->type : NULL, *b = type;
+  if (trained && role == ROLE_lanes && type_find(a, e->batch_dim) >= 0) {
+    a = type_without(e->arena, a, &e->batch_dim, 1);
+    b = type_without(e->arena, b, &e->batch_dim, 1);
+  }
+  if (trained && type_equal(a, b)) return true;
+  if (trained)
+    diag(e->diags, DIAG_param_changes, span, path);
+  else
+    diag(e->diags, DIAG_param_not_trained, span, path);
+  return false;
+}
+
+static Role role_of(const Elab *e, const Stmt *stmt, const Type *type) {
+  if (stmt->kind == STMT_param) return ROLE_param;
+  bool is_lanes =
+      e->has_lanes && e->batch_dim && type_find(type, e->batch_dim) >= 0;
+  return is_lanes ? ROLE_lanes : ROLE_state;
+}
+
+/* A state may begin as infinity, as a running maximum does. */
+static bool begins_finite(Elab *e, const Stmt *stmt, const Type *type,
+                          Init init) {
+  double most = type->dtype == DT_f16 ? 65504 : FLT_MAX;
+  bool is_state = stmt->kind == STMT_state;
+  bool is_infinity = init.kind == INIT_constant && isinf(init.a);
+  if (dtype_class(type->dtype) != CLASS_REAL || fabs(init.a) <= most ||
+      (is_state && is_infinity))
+    return true;
+  Diag *d = diag(e->diags, DIAG_init_finite, stmt->value->span,
+                 is_state ? "state" : "parameter", dtype_name(type->dtype),
+                 val_describe(e, val_real(init.a)));
+  diag_help(d, "the largest finite %s is %.5g", dtype_name(type->dtype), most);
+  return false;
+}
+
+static Val new_param(Elab *e, const Stmt *stmt, const Name *place, Name path,
+                     const Type *type, Span span) {
+  Init init = {INIT_zeros, 0};
+  if (stmt->value && (!elab_init(e, stmt->value, type, &init) ||
+                      !begins_finite(e, stmt, type, init)))
+    return POISON;
+  Role role = role_of(e, stmt, type);
+  if (!is_like_training(e, role, path, type, span)) return POISON;
+  e->program->spent.steps += STEPS_OF_PARAM;
+  e->graph->span = span;
+  e->graph->path = path;
+  Val val = val_tensor(graph_input(e->graph, role, path, type), false);
+  GraphInput *input = &e->graph->inputs.data[e->graph->inputs.n - 1];
+  input->init = init;
+  input->is_frozen = e->n_frozen > 0 && role == ROLE_param;
+  Param *param = ARENA_NEW(e->arena, Param);
+  *param = (Param){place,
+                   span,
+                   type,
+                   val,
+                   e->frame->net,
+                   e->frame->net_run,
+                   scope_stands_for(e, type)};
+  map_put(e->params, path, param);
+  return val;
+}
+
+static Val declared_twice(Elab *e, const Param *old, Name path, Span span) {
+  Diag *d = diag(e->diags, DIAG_param_twice, span, path);
+  if (old->net == e->frame->net) {
+    diag_note(d, old->span, "it is declared here already");
+    return POISON;
+  }
+  diag_note(d, old->net->item->name_span, "net '%s' has it, too",
+            old->net->item->name);
+  diag_help(d, "a net adds nothing to the paths of its parameters; 'name = "
+               "...' gives a call of a layer another path");
+  return POISON;
+}
+
+/* A net that is called again has the parameters of the first call. */
+static Val declare(Elab *e, const Stmt *stmt, const Name *place, Name path,
+                   const Type *type, Span span) {
+  const Frame *frame = e->frame;
+  if (!frame->net) {
+    Diag *d = diag(e->diags, DIAG_param_outside, span, path);
+    diag_help(d, "a loss and its metrics call layers without parameters");
+    return POISON;
+  }
+  Param *old = map_get(e->params, path);
+  if (!old) return new_param(e, stmt, place, path, type, span);
+  bool is_again = old->place == place && old->net == frame->net &&
+                  old->net_run != frame->net_run;
+  if (!is_again || !type_equal(old->type, type))
+    return declared_twice(e, old, path, span);
+  old->net_run = frame->net_run;
+  return state_value(e, path, old->val);
+}
+
+static const Type *param_type(Elab *e, const Stmt *stmt) {
+  bool is_param = stmt->kind == STMT_param;
+  if (scan_forbids(e, stmt->span, is_param ? "'param'" : "'state'"))
+    return NULL;
+  const Type *type = elab_type_expr(e, stmt->type);
+  if (!type || !is_param || dtype_class(type->dtype) == CLASS_REAL) return type;
+  Diag *d = diag(e->diags, DIAG_param_dtype, stmt->type->span,
+                 dtype_name(type->dtype));
+  diag_help(d, "a 'state' keeps integers and truth values");
+  return NULL;
+}
+
+static void exec_param(Elab *e, const Stmt *stmt) {
+  const Type *type = param_type(e, stmt);
+  for (int i = 0; i < stmt->names.n; i++) {
+    Name name = stmt->names.names[i];
+    Span span = stmt->names.spans[i];
+    Name path = scope_join(e, e->frame->prefix, name, e->frame->positions);
+    Val val = type ? declare(e, stmt, &stmt->names.names[i], path, type, span)
+                   : POISON;
+    if (type) val = elab_typed(e, stmt->type, val);
+    frame_set(e, name, val, span);
+    Local *local = frame_local(e->frame, name);
+    local->state_path = stmt->kind == STMT_state ? path : NULL;
+    local->state_type = stmt->type;
+    e->frame->has_states |= stmt->kind == STMT_state;
+  }
+}
+
+/* ---- assignments ---- */
+
+/* A node that an assignment made is found under the name of its value, but
+ * where a parameter has this path. */
+static void name_node(Elab *e, const Expr *root, Val val, const Name *place) {
+  if (!val_is_tensor(val)) return;
+  Node *node = e->graph->nodes.data[val.tensor.node];
+  Name path = scope_path(e, place, *place);
+  const Local *local = frame_local(e->frame, *place);
+  bool is_state = local && local->state_path;
+  bool is_ours = val.tensor.node < e->origins.n &&
+                 e->origins.data[val.tensor.node] == root &&
+                 (is_state || !map_has(e->params, path));
+  if (is_ours) {
+    vec_push(e->arena, &e->aliases, (PathAlias){node->path, path, false});
+    node->path = path;
+  } else {
+    vec_push(e->arena, &e->aliases, (PathAlias){path, node->path, true});
+  }
+}
+
+void elab_assign(Elab *e, const Stmt *stmt, int i, Val val) {
+  Name name = stmt->names.names[i];
+  const Local *local = frame_local(e->frame, name);
+  if (local && local->state_path)
+    state_assign(e, local, val, stmt->names.spans[i]);
+  else
+    frame_set(e, name, val, stmt->names.spans[i]);
+}
+
+bool elab_hides_state(Elab *e, Name name, Span span) {
+  const Local *local = frame_local(e->frame, name);
+  if (!local || !local->state_path) return false;
+  if (val_is_poison(local->val)) return true;
+  Diag *d = diag(e->diags, DIAG_state_hidden, span, name);
+  diag_note(d, local->span, "the state is declared here");
+  return true;
+}
+
+static void assign(Elab *e, const Stmt *stmt, int i, const Expr *root,
+                   Val val) {
+  const Name *place = &stmt->names.names[i];
+  const Local *local = frame_local(e->frame, *place);
+  name_node(e, root, val, place);
+  if (e->watch) predict_note_value(e, scope_path(e, place, *place), val);
+  if (local && local->state_path) elab_at(e, root);
+  elab_assign(e, stmt, i, val);
+}
+
+static void exec_assign(Elab *e, const Stmt *stmt) {
+  const Expr *x = stmt->value;
+  Val val = eval(e, x);
+  if (stmt->names.n == 1) {
+    assign(e, stmt, 0, x, val);
+    return;
+  }
+  bool is_list = val.kind == VAL_list && val.list->n == stmt->names.n;
+  if (!is_list && !val_is_poison(val))
+    diag(e->diags, DIAG_wrong_count,
+         span_join(stmt->names.spans[0], stmt->names.spans[stmt->names.n - 1]),
+         stmt->names.n, val_describe(e, val));
+  for (int i = 0; i < stmt->names.n; i++) {
+    const Expr *root = x->kind == EXPR_list && is_list ? x->items.data[i] : x;
+    assign(e, stmt, i, root, is_list ? val.list->items[i] : POISON);
+  }
+}
+
+/* What a body that cannot be entered would have assigned. */
+static bool poison_body(Elab *e, const StmtList *body) {
+  bool returns = false;
+  for (int i = 0; i < body->n; i++) {
+    const Stmt *stmt = body->data[i];
+    for (int j = 0; j < stmt->names.n && stmt->kind != STMT_repeat; j++)
+      frame_set(e, stmt->names.names[j], POISON, stmt->names.spans[j]);
+    returns = returns || stmt->kind == STMT_return;
+    returns |= poison_body(e, &stmt->body);
+    returns |= poison_body(e, &stmt->else_body);
+  }
+  if (returns) e->frame->result = POISON;
+  return returns;
+}
+
+/* ---- if, repeat ---- */
+
+static bool exec_if(Elab *e, const Stmt *stmt) {
+  Val val = eval(e, stmt->value);
+  if (val.kind == VAL_bool)
+    return exec_body(e, val.truth ? &stmt->body : &stmt->else_body);
+  if (val_is_tensor(val)) {
+    Diag *d = diag(e->diags, DIAG_if_tensor, stmt->value->span,
+                   expr_describe(e, stmt->value), val_describe(e, val));
+    diag_help(d, "select(c, a, b) chooses element by element");
+  } else if (!val_is_poison(val)) {
+    diag(e->diags, DIAG_if_not_truth, stmt->value->span, val_describe(e, val));
+  }
+  bool returns = poison_body(e, &stmt->body);
+  return poison_body(e, &stmt->else_body) || returns;
+}
+
+typedef struct Turns { /* what a repeat runs over: a list or first + i */
+  int64_t n, first;
+  const ValList *list;
+} Turns;
+
+static bool eval_turns(Elab *e, const Stmt *stmt, Turns *out) {
+  const Expr *x = stmt->value;
+  *out = (Turns){0};
+  if (x->kind == EXPR_range) {
+    int64_t last;
+    if (!eval_int(e, x->a, &out->first) || !eval_int(e, x->b, &last))
+      return false;
+    if (last >= out->first &&
+        __builtin_sub_overflow(last, out->first, &out->n)) {
+      diag(e->diags, DIAG_overflow, x->span);
+      return false;
+    }
+    out->n = last < out->first ? 0 : out->n == INT64_MAX ? out->n : out->n + 1;
+    return true;
+  }
+  Val val = eval(e, x);
+  if (val.kind == VAL_list) {
+    out->list = val.list;
+    out->n = val.list->n;
+    return true;
+  }
+  Val whole = val_whole(val);
+  if (whole.kind == VAL_int && whole.integer >= 0) {
+    out->n = whole.integer;
+    return true;
+  }
+  if (!val_is_poison(val))
+    diag(e->diags, DIAG_bad_repeat, x->span, val_describe(e, val));
+  return false;
+}
+
+/* Names that were born in a repeat's body and that a mistake has poisoned:
+ * their uses behind it say nothing either. */
+static void keep_poison(Elab *e, int n_born) {
+  Frame *frame = e->frame;
+  for (int i = frame->locals.n; i < n_born; i++)
+    if (val_is_poison(frame->locals.data[i].val))
+      frame_add(e, frame->locals.data[i]);
+}
+
+enum { MOST_DIGITS = 24 };
+
+/* "[i]", of at most MOST_DIGITS bytes; printf would be a tenth of all time. */
+static void put_index(char *to, int64_t i) {
+  char digits[MOST_DIGITS];
+  int n = 0;
+  do digits[n++] = (char)('0' + i % 10);
+  while (i /= 10);
+  *to++ = '[';
+  while (n > 0) *to++ = digits[--n];
+  memcpy(to, "]", 2);
+}
+
+static bool exec_repeat(Elab *e, const Stmt *stmt) {
+  Turns turns;
+  if (elab_hides_state(e, stmt->names.names[0], stmt->names.spans[0]) ||
+      !eval_turns(e, stmt, &turns))
+    return poison_body(e, &stmt->body);
+  Frame *frame = e->frame;
+  const char *positions = frame->positions;
+  size_t n_before = strlen(positions);
+  char *own = arena_alloc(e->arena, n_before + MOST_DIGITS);
+  memcpy(own, positions, n_before);
+  frame->positions = own;
+  int n_locals = frame->locals.n, n_born = n_locals;
+  int errors = diags_errors(e->diags);
+  bool returned = false;
+  for (int64_t i = 0; i < turns.n && !returned; i++) {
+    if (!elab_step(e, stmt->span) || diags_errors(e->diags) > errors) break;
+    put_index(own + n_before, i);
+    Val turn = turns.list ? turns.list->items[i] : val_int(turns.first + i);
+    frame_set(e, stmt->names.names[0], turn, stmt->names.spans[0]);
+    returned = exec_body(e, &stmt->body);
+    n_born = frame->locals.n;
+    if (n_born > n_locals) frame->locals.n = n_locals;
+  }
+  frame->positions = positions;
+  if (diags_errors(e->diags) > errors) keep_poison(e, n_born);
+  return returned;
+}
+
+/* ---- statements ---- */
+
+static void exec_expr(Elab *e, const Stmt *stmt) {
+  const Expr *x = stmt->value;
+  bool is_call = x->kind == EXPR_call && x->a->kind == EXPR_name;
+  if (is_call && strcmp(x->a->name, "add_loss") == 0) {
+    e->statement = x;
+    eval(e, x);
+    return;
+  }
+  e->frame->result = POISON; /* it may have been the value to return */
+  Diag *d = diag(e->diags, DIAG_no_effect, x->span);
+  if (x->kind == EXPR_unary && x->op == OPERATOR_neg)
+    diag_help(d, "a line goes on where the one before ends with an operator");
+  else
+    diag_help(d, "assign it to a name or return it");
+}
+
+static bool exec_stmt(Elab *e, const Stmt *stmt) {
+  switch (stmt->kind) {
+  case STMT_assign: exec_assign(e, stmt); return false;
+  case STMT_scan: exec_scan(e, stmt); return false;
+  case STMT_param:
+  case STMT_state: exec_param(e, stmt); return false;
+  case STMT_return:
+    e->frame->result = eval(e, stmt->value);
+    e->frame->result_span = stmt->value->span;
+    return true;
+  case STMT_expr: exec_expr(e, stmt); return false;
+  case STMT_repeat: return exec_repeat(e, stmt);
+  case STMT_if: return exec_if(e, stmt);
+  }
+  UNREACHABLE();
+}
+
+bool exec_body(Elab *e, const StmtList *body) {
+  for (int i = 0; i < body->n; i++) {
+    const Stmt *stmt = body->data[i];
+    if (!elab_step(e, stmt->span)) {
+      e->frame->result = POISON;
+      return true;
+    }
+    bool is_frozen =
+        elab_annotations(e, &stmt->annotations, stmt->kind == STMT_scan);
+    e->n_frozen += is_frozen;
+    bool returned = exec_stmt(e, stmt);
+    e->n_frozen -= is_frozen;
+    if (returned) return true;
+  }
+  return false;
+}

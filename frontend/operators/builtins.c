@@ -1,0 +1,436 @@
+/*
+ * builtins.c -- the table of operators that a model calls: arguments are
+ * matched against formals written as text, as in
+ *
+ *     "x, w, D:dims, space:dims, stride = 1, pad = 0, dilate = 1"
+ *
+ * then checked by the function of the row.  Optimizers, schedules and data
+ * sources are matched by the same means.
+ */
+#include "frontend/internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BUILTIN(name, formals, mapped, function) BuiltinFn builtin_##function;
+#include "frontend/operators/builtins.def"
+
+static const struct {
+  const char *name, *formals;
+  int n_mapped;
+  BuiltinFn *function;
+} rows[] = {
+#define BUILTIN(name, formals, mapped, function)                               \
+  {#name, formals, mapped, builtin_##function},
+#include "frontend/operators/builtins.def"
+};
+
+/* ---- the table ---- */
+
+static const char *skip_spaces(const char *at) {
+  while (*at == ' ') at++;
+  return at;
+}
+
+static const char *parse_formal(Names *names, const char *at, Builtin *out) {
+  ASSERT(out->n_formals < MOST_FORMALS);
+  size_t n = strcspn(at, " ,:=");
+  int i = out->n_formals++;
+  out->formals[i].name = name_intern_n(names, at, n);
+  at = skip_spaces(at + n);
+  if (*at == ':') {
+    out->formals[i].kind = at[1] == 'd' ? FORMAL_dims : FORMAL_late;
+    at = skip_spaces(at + 5);
+  }
+  if (*at == '=') {
+    at = skip_spaces(at + 1);
+    out->formals[i].init = at;
+    out->formals[i].init_n = strcspn(at, ",");
+    at += out->formals[i].init_n;
+  }
+  return *at == ',' ? skip_spaces(at + 1) : at;
+}
+
+void builtin_parse_formals(Names *names, const char *text, Builtin *out) {
+  while (*text) text = parse_formal(names, text, out);
+}
+
+/* Those that have a spelling of their own: + and so on. */
+static bool is_spelled(Op op) {
+  for (int i = 0; i <= OPERATOR_neg; i++)
+    if (operator_op((Operator)i) == op) return op != OP_neg;
+  return false;
+}
+
+Map *builtins_create(Program *program) {
+  Module *m = program->module;
+  Map *map = map_create(m->arena);
+  for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
+    Builtin *builtin = ARENA_NEW(m->arena, Builtin);
+    *builtin = (Builtin){.name = name_intern(m->names, rows[i].name),
+                         .n_mapped = rows[i].n_mapped,
+                         .function = rows[i].function};
+    if (!op_find(rows[i].name, &builtin->op)) builtin->op = N_OPS;
+    builtin_parse_formals(m->names, rows[i].formals, builtin);
+    map_put(map, builtin->name, builtin);
+  }
+  static const char *const formals[] = {"", "x", "a, b", "c, a, b"};
+  for (int op = 0; op < N_OPS; op++) {
+    const OpInfo *info = op_info((Op)op);
+    Name name = name_intern(m->names, info->name);
+    if (!info->is_pointwise || is_spelled((Op)op) || map_has(map, name))
+      continue;
+    Builtin *builtin = ARENA_NEW(m->arena, Builtin);
+    *builtin =
+        (Builtin){.name = name, .op = (Op)op, .function = builtin_pointwise};
+    builtin_parse_formals(m->names, formals[info->min_inputs], builtin);
+    map_put(map, name, builtin);
+  }
+  return map;
+}
+
+/* ---- matching ---- */
+
+static int find_formal(const Builtin *builtin, Name name) {
+  for (int i = 0; i < builtin->n_formals; i++)
+    if (builtin->formals[i].name == name) return i;
+  return -1;
+}
+
+/* How it is called: conv(x, w, D, space, stride = 1, pad = 0, dilate = 1) */
+void builtin_help_call(Elab *e, Diag *d, const Builtin *builtin) {
+  Text text = text_create(e->arena);
+  for (int i = 0; i < builtin->n_formals; i++) {
+    text_printf(&text, "%s%s", i ? ", " : "", builtin->formals[i].name);
+    const char *init = builtin->formals[i].init;
+    bool is_none = init && strncmp(init, "none", 4) == 0;
+    if (init)
+      text_printf(&text, " = %.*s", (int)builtin->formals[i].init_n,
+                  is_none ? "..." : init);
+  }
+  diag_help(d, "it is called as %s(%s)", builtin->name, text_string(&text));
+}
+
+static bool unknown_argument(Elab *e, const Builtin *builtin, const Arg *arg) {
+  const char *names[MOST_FORMALS];
+  for (int i = 0; i < builtin->n_formals; i++)
+    names[i] = builtin->formals[i].name;
+  Diag *d = diag(e->diags, DIAG_unknown_argument, arg->name_span, builtin->name,
+                 arg->name);
+  const char *nearest = text_nearest(arg->name, names, builtin->n_formals);
+  if (nearest)
+    diag_help(d, "did you mean '%s'?", nearest);
+  else if (!foreign_help(d, FOREIGN_argument, arg->name))
+    builtin_help_call(e, d, builtin);
+  return false;
+}
+
+/* What was to be a dim; `builtin` that takes it, or NULL. */
+static void not_a_dim(Elab *e, const Expr *x, const Builtin *builtin) {
+  Diag *d = diag(e->diags, DIAG_not_a_dim, x->span);
+  bool is_max = builtin && strcmp(builtin->name, "max") == 0;
+  if (is_max || (builtin && strcmp(builtin->name, "min") == 0))
+    diag_help(d, "of two values, %simum(a, b) is taken", builtin->name);
+  else if (builtin)
+    builtin_help_call(e, d, builtin);
+}
+
+static bool read_dims(Elab *e, const Expr *x, const Builtin *builtin,
+                      DimArg *out) {
+  bool is_list = x->kind == EXPR_list;
+  int n = is_list ? x->items.n : 1;
+  *out = (DimArg){.n = n,
+                  .names = ARENA_ARRAY(e->arena, Name, n),
+                  .spans = ARENA_ARRAY(e->arena, Span, n)};
+  for (int i = 0; i < n; i++) {
+    const Expr *item = is_list ? x->items.data[i] : x;
+    if (item->kind != EXPR_name) {
+      not_a_dim(e, item, builtin);
+      return false;
+    }
+    out->names[i] = item->name;
+    out->spans[i] = item->span;
+    for (int j = 0; j < i; j++)
+      if (out->names[j] == item->name) {
+        diag(e->diags, DIAG_dim_twice, item->span, item->name);
+        return false;
+      }
+  }
+  return true;
+}
+
+bool dim_arg_read(Elab *e, const Expr *x, DimArg *out) {
+  return read_dims(e, x, NULL, out);
+}
+
+/* Likewise; 'all' is told by n = -1. */
+static bool dim_names(Elab *e, const Expr *x, const Builtin *builtin,
+                      DimArg *out) {
+  if (!read_dims(e, x, builtin, out)) return false;
+  if (x->kind == EXPR_name && strcmp(x->name, "all") == 0) out->n = -1;
+  return true;
+}
+
+static bool take(BuiltinCall *call, const Arg *arg, int i) {
+  Elab *e = call->e;
+  call->exprs[i] = arg->value;
+  if (call->builtin->formals[i].kind == FORMAL_dims)
+    return dim_names(e, arg->value, call->builtin, &call->dims[i]);
+  if (call->builtin->formals[i].kind == FORMAL_late) return true;
+  call->args[i] = eval(e, arg->value);
+  return !val_is_poison(call->args[i]);
+}
+
+static Val default_value(const BuiltinCall *call, int i) {
+  const char *text = call->builtin->formals[i].init;
+  size_t n = call->builtin->formals[i].init_n;
+  if (*text == '-' || *text == 'i' || (*text >= '0' && *text <= '9')) {
+    double value = strtod(text, NULL);
+    bool is_int =
+        !memchr(text, '.', n) && !memchr(text, 'e', n) && isfinite(value);
+    return is_int ? val_int((int64_t)value) : val_real(value);
+  }
+  if (*text == '"')
+    return (Val){.kind = VAL_string,
+                 .string = name_intern_n(call->e->names, text + 1, n - 2)};
+  if (strncmp(text, "true", n) == 0) return val_bool(true);
+  if (strncmp(text, "false", n) == 0) return val_bool(false);
+  if (strncmp(text, "none", n) == 0) return (Val){.kind = VAL_none};
+  for (int j = 0; j < i; j++)
+    if (strncmp(text, call->builtin->formals[j].name, n) == 0)
+      return call->args[j];
+  UNREACHABLE();
+}
+
+static bool fill_defaults(BuiltinCall *call) {
+  const Builtin *builtin = call->builtin;
+  for (int i = 0; i < builtin->n_formals; i++) {
+    if (call->exprs[i]) continue;
+    if (!builtin->formals[i].init) {
+      Diag *d = diag(call->e->diags, DIAG_missing_argument, call->x->span,
+                     builtin->formals[i].name, builtin->name);
+      builtin_help_call(call->e, d, builtin);
+      return false;
+    }
+    if (builtin->formals[i].kind == FORMAL_dims) call->dims[i].n = -1;
+    if (builtin->formals[i].kind == FORMAL_value)
+      call->args[i] = default_value(call, i);
+  }
+  return true;
+}
+
+bool builtin_match(Elab *e, const Expr *x, const Builtin *builtin,
+                   BuiltinCall *call) {
+  *call = (BuiltinCall){.e = e, .builtin = builtin, .x = x};
+  bool is_good = true, saw_named = false;
+  for (int i = 0; i < x->args.n; i++) {
+    const Arg *arg = &x->args.items[i];
+    int at = arg->name ? find_formal(builtin, arg->name) : i;
+    if (arg->name && at < 0) return unknown_argument(e, builtin, arg);
+    if (!arg->name && saw_named) {
+      diag(e->diags, DIAG_positional_after_named, arg->span);
+      return false;
+    }
+    saw_named = saw_named || arg->name;
+    if (at >= builtin->n_formals) {
+      Diag *d =
+          diag(e->diags, DIAG_too_many_arguments, arg->span, builtin->name,
+               builtin->n_formals, builtin->n_formals == 1 ? "" : "s");
+      if (builtin->n_formals > 0) builtin_help_call(e, d, builtin);
+      return false;
+    }
+    if (call->exprs[at]) {
+      diag(e->diags, DIAG_argument_twice, arg->span, builtin->formals[at].name);
+      return false;
+    }
+    is_good = take(call, arg, at) && is_good;
+  }
+  return is_good && fill_defaults(call);
+}
+
+/* ---- mapping over lists ---- */
+
+static Val map_lists(BuiltinCall *call) {
+  Elab *e = call->e;
+  int n = -1;
+  for (int i = 0; i < call->builtin->n_mapped; i++) {
+    if (call->args[i].kind != VAL_list) continue;
+    if (n >= 0 && n != call->args[i].list->n) {
+      diag(e->diags, DIAG_list_lengths, call->x->span, n,
+           call->args[i].list->n);
+      return POISON;
+    }
+    n = call->args[i].list->n;
+  }
+  if (n < 0) return call->builtin->function(call);
+  Val list = val_list(e, n);
+  for (int i = 0; i < n; i++) {
+    BuiltinCall one = *call;
+    for (int j = 0; j < call->builtin->n_mapped; j++)
+      if (call->args[j].kind == VAL_list)
+        one.args[j] = call->args[j].list->items[i];
+    list.list->items[i] = map_lists(&one);
+    if (val_is_poison(list.list->items[i])) return POISON;
+  }
+  return val_list_nested(e, list, call->x->span);
+}
+
+Val builtin_not_supported(BuiltinCall *call) {
+  elab_not_supported(call->e, call->x->span, call->builtin->name);
+  return POISON;
+}
+
+Val builtin_call(Elab *e, const Expr *x, const Builtin *builtin) {
+  BuiltinCall call;
+  if (!builtin_match(e, x, builtin, &call)) return POISON;
+  elab_at(e, x);
+  return map_lists(&call);
+}
+
+/* ---- argument checks ---- */
+
+static Span arg_span(const BuiltinCall *call, int i) {
+  return call->exprs[i] ? call->exprs[i]->span : call->x->span;
+}
+
+static Diag *wrong(const BuiltinCall *call, int i, const char *wanted) {
+  return diag(call->e->diags, DIAG_wrong_argument, arg_span(call, i),
+              call->builtin->formals[i].name, call->builtin->name, wanted,
+              val_describe(call->e, call->args[i]));
+}
+
+Val arg_wrong(BuiltinCall *call, int i, const char *wanted) {
+  wrong(call, i, wanted);
+  return POISON;
+}
+
+bool arg_tensor(BuiltinCall *call, int i) {
+  Val *val = &call->args[i];
+  switch (val->kind) {
+  case VAL_tensor: return true;
+  case VAL_bool: *val = elab_number(call->e, DT_bool, val->truth); break;
+  case VAL_int: {
+    bool is_long = val->integer > INT32_MAX || val->integer < INT32_MIN;
+    *val =
+        elab_number(call->e, is_long ? DT_i64 : DT_i32, (double)val->integer);
+    break;
+  }
+  case VAL_real: *val = elab_number(call->e, DT_f32, val->real); break;
+  default: arg_wrong(call, i, "a tensor"); return false;
+  }
+  return val_is_tensor(*val);
+}
+
+bool arg_real_tensor(BuiltinCall *call, int i) {
+  if (!arg_tensor(call, i)) return false;
+  if (dtype_class(elab_type(call->e, call->args[i])->dtype) != CLASS_REAL)
+    call->args[i] = elab_cast(call->e, call->args[i], DT_f32);
+  return val_is_tensor(call->args[i]);
+}
+
+bool arg_class(BuiltinCall *call, int i, DTypeClass class) {
+  if (dtype_class(elab_type(call->e, call->args[i])->dtype) == class)
+    return true;
+  bool is_real = class == CLASS_REAL;
+  Diag *d = wrong(call, i, is_real ? "a real tensor" : "an integer tensor");
+  const Expr *x = call->exprs[i];
+  if (x && x->kind == EXPR_name)
+    diag_help(d, "cast(%s, %s) is one", x->name, is_real ? "f32" : "i32");
+  else if (x && x->kind == EXPR_field && !is_real)
+    diag_help(d, "a field of integers says so, as in '%s: i32[B] = ...'",
+              x->name);
+  return false;
+}
+
+Val elab_checked(Elab *e, Val x, Val index, int64_t n) {
+  if (!e->program->options->checked || !val_is_tensor(x) ||
+      !val_is_tensor(index))
+    return x;
+  bool is_real = dtype_class(elab_type(e, x)->dtype) == CLASS_REAL;
+  if (!is_real && e->scan) return x;
+  Val is_in = pointwise2(e, OP_and, pointwise2(e, OP_ge, index, val_int(0)),
+                         pointwise2(e, OP_lt, index, val_int(n)));
+  if (is_real) return pointwise3(e, OP_select, is_in, x, val_real(NAN));
+  Val each = pointwise3(e, OP_select, is_in, val_real(0), val_real(NAN));
+  Val lost = elab_mean_all(e, each);
+  if (val_is_tensor(lost)) vec_push(e->arena, &e->extra_losses, lost);
+  return x;
+}
+
+bool arg_dims(BuiltinCall *call, int i, int of, bool is_single) {
+  Elab *e = call->e;
+  DimArg *dims = &call->dims[i];
+  const Type *type = elab_type(e, call->args[of]);
+  if (dims->n < 0) {
+    *dims = (DimArg){type->rank, ARENA_ARRAY(e->arena, Name, type->rank),
+                     ARENA_ARRAY(e->arena, Span, type->rank)};
+    for (int j = 0; j < type->rank; j++) dims->names[j] = type->dims[j].name;
+  }
+  if (is_single && dims->n != 1) {
+    diag(e->diags, DIAG_one_dim, arg_span(call, i), call->builtin->name,
+         dims->n);
+    return false;
+  }
+  for (int j = 0; j < dims->n; j++)
+    if (type_find(type, dims->names[j]) < 0) {
+      elab_no_dim(e, call->exprs[of], type, dims->names[j], dims->spans[j]);
+      return false;
+    }
+  return true;
+}
+
+bool arg_int(BuiltinCall *call, int i, int64_t least, int64_t *out) {
+  Val val = val_whole(call->args[i]);
+  if (val.kind == VAL_int && val.integer >= least) {
+    *out = val.integer;
+    return true;
+  }
+  const char *wanted =
+      least == INT64_MIN
+          ? "a whole number"
+          : arena_printf(call->e->arena, "a whole number of at least %lld",
+                         (long long)least);
+  arg_wrong(call, i, wanted);
+  return false;
+}
+
+bool arg_ints(BuiltinCall *call, int i, int n, int64_t least, int64_t *out) {
+  Val val = call->args[i];
+  if (val.kind != VAL_list) {
+    if (!arg_int(call, i, least, &out[0])) return false;
+    for (int j = 1; j < n; j++) out[j] = out[0];
+    return true;
+  }
+  bool is_good = val.list->n == n;
+  for (int j = 0; j < n && is_good; j++) {
+    Val item = val_whole(val.list->items[j]);
+    is_good = item.kind == VAL_int && item.integer >= least;
+    if (is_good) out[j] = item.integer;
+  }
+  if (is_good) return true;
+  arg_wrong(call, i,
+            arena_printf(call->e->arena,
+                         "a whole number of at least %lld, or a list "
+                         "of %d",
+                         (long long)least, n));
+  return false;
+}
+
+bool arg_real(BuiltinCall *call, int i, double *out) {
+  if (!val_is_number(call->args[i])) {
+    arg_wrong(call, i, "a number");
+    return false;
+  }
+  *out = val_to_real(call->args[i]);
+  return true;
+}
+
+bool arg_bool(BuiltinCall *call, int i, bool *out) {
+  if (call->args[i].kind != VAL_bool) {
+    arg_wrong(call, i, "true or false");
+    return false;
+  }
+  *out = call->args[i].truth;
+  return true;
+}

@@ -1,0 +1,274 @@
+/*
+ * experts.c -- topk, and the mixture of experts: route, dispatch,
+ * combine and balance.
+ *
+ * A gate is a value of the front end only: the tensors that `route` computes
+ * and the names of the dims that they go by.  Its parts are operators that
+ * exist anyway: the choice is a topk over E, the weights are its values, and
+ * what is added is the index of a slot for each choice and its inverse (see
+ * ir/ops/grad_experts.c).  So the gradient to p is that of topk, and balance
+ * needs no operator.
+ */
+#include "frontend/internal.h"
+
+#include <math.h>
+
+struct Gate {
+  Val p, weights, choice; /* [group, tokens, E], [group, tokens, J] twice */
+  Val slot, claim;        /* [group, tokens, J], [E, slots, group] */
+  Name experts, choices, slots; /* E; J and the slots have names of ours */
+  int64_t n_slots;
+  int n_over; /* J and the tokens, in the order of claims */
+  Name over[MAX_RANK + 1];
+};
+
+/* ---- topk ---- */
+
+static Val second_result(Val first) {
+  if (!val_is_tensor(first)) return first;
+  return val_tensor((Value){first.tensor.node, 1}, false);
+}
+
+static Val topk(Elab *e, Val x, Name dim, Name to, int64_t k) {
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, dim);
+  attrs_names(&attrs, ATTR_to, &to, 1);
+  attrs_ints(&attrs, ATTR_sizes, &k, 1);
+  return elab_emit(e, OP_topk, &x, 1, &attrs);
+}
+
+/* A whole number from 1 to the size of the dim. */
+static bool arg_count(BuiltinCall *call, int i, int64_t size, int64_t *out) {
+  Val val = call->args[i];
+  if (val.kind == VAL_int && val.integer >= 1 && val.integer <= size) {
+    *out = val.integer;
+    return true;
+  }
+  arg_wrong(call, i,
+            arena_printf(call->e->arena, "a whole number from 1 to %lld",
+                         (long long)size));
+  return false;
+}
+
+/* The name of a dim that `type` has not, in argument `i`; reports. */
+static bool arg_fresh(BuiltinCall *call, int i, const Type *type,
+                      const Expr *of, Name *out) {
+  Elab *e = call->e;
+  const DimArg *dims = &call->dims[i];
+  if (dims->n != 1) {
+    diag(e->diags, DIAG_one_dim, call->exprs[i]->span, call->builtin->name,
+         dims->n);
+    return false;
+  }
+  *out = dims->names[0];
+  if (type_find(type, *out) < 0) return true;
+  diag(e->diags, DIAG_has_dimension, dims->spans[0], expr_describe(e, of), *out,
+       type_describe(e, type));
+  return false;
+}
+
+Val builtin_topk(BuiltinCall *call) {
+  Elab *e = call->e;
+  int64_t k;
+  Name to;
+  if (!arg_real_tensor(call, 0) || !arg_dims(call, 2, 0, true)) return POISON;
+  const Type *type = elab_type(e, call->args[0]);
+  Name dim = call->dims[2].names[0];
+  if (!arg_count(call, 1, type_size(type, dim), &k)) return POISON;
+  const Type *rest = type_without(e->arena, type, &dim, 1);
+  if (!arg_fresh(call, 3, rest, call->exprs[0], &to)) return POISON;
+  /* J may be V again; the operator's may not. */
+  Name made = to == dim ? name_format(e->names, "%s.top", dim) : to;
+  Val list = val_list(e, 2), *both = list.list->items;
+  both[0] = topk(e, call->args[0], dim, made, k);
+  both[1] = second_result(both[0]);
+  for (int i = 0; i < 2 && to == dim && !val_is_poison(both[0]); i++)
+    both[i] = elab_rename(e, both[i], &made, &to, 1);
+  return val_is_poison(both[0]) ? POISON : list;
+}
+
+/* ---- route ---- */
+
+/* The dims of p but E and the group, behind J: the order of claims. */
+static bool find_tokens(BuiltinCall *call, Gate *gate, int64_t *out_tokens) {
+  Elab *e = call->e;
+  const Type *type = elab_type(e, gate->p);
+  DimArg *group = &call->dims[4];
+  if (group->n < 0) {
+    bool has_batch = e->batch_dim && e->batch_dim != gate->experts &&
+                     type_find(type, e->batch_dim) >= 0;
+    *group = (DimArg){.n = has_batch ? 1 : 0, .names = &e->batch_dim};
+  } else if (!arg_dims(call, 4, 0, false)) {
+    return false;
+  }
+  gate->over[gate->n_over++] = gate->choices;
+  *out_tokens = 1;
+  for (int d = 0; d < type->rank; d++) {
+    Name name = type->dims[d].name;
+    bool is_group = false;
+    for (int i = 0; i < group->n; i++) is_group |= group->names[i] == name;
+    if (name == gate->experts && is_group) {
+      diag(e->diags, DIAG_dim_twice, call->exprs[4]->span, name);
+      return false;
+    }
+    if (is_group || name == gate->experts) continue;
+    gate->over[gate->n_over++] = name;
+    *out_tokens *= type->dims[d].size;
+  }
+  return true;
+}
+
+/* S = ceil(top tokens capacity / E), where a product that rounding has put
+ * just above a whole number is that number. */
+static bool find_slots(BuiltinCall *call, Gate *gate, int64_t top,
+                       int64_t tokens) {
+  double capacity, most = 0x1p40;
+  if (!arg_real(call, 3, &capacity)) return false;
+  int64_t n_experts = type_size(elab_type(call->e, gate->p), gate->experts);
+  double slots = (double)top * (double)tokens * capacity / (double)n_experts;
+  if (!(capacity > 0 && slots <= most)) {
+    arg_wrong(call, 3, "above 0 and finite");
+    return false;
+  }
+  gate->n_slots = (int64_t)ceil(slots * (1 - 1e-12));
+  return true;
+}
+
+static Attrs claim_attrs(const Gate *gate, const Name *to) {
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_over, gate->over, gate->n_over);
+  attrs_names(&attrs, ATTR_to, to, 2);
+  return attrs;
+}
+
+static void give_slots(Elab *e, Gate *gate) {
+  int64_t sizes[] = {type_size(elab_type(e, gate->p), gate->experts),
+                     gate->n_slots};
+  const Name to[] = {gate->experts, gate->slots};
+  Attrs attrs = claim_attrs(gate, to);
+  attrs_ints(&attrs, ATTR_sizes, sizes, 2);
+  gate->slot = elab_emit(e, OP_route, &gate->choice, 1, &attrs);
+  gate->claim = elab_emit(e, OP_claim, &gate->slot, 1, &attrs);
+}
+
+Val builtin_route(BuiltinCall *call) {
+  Elab *e = call->e;
+  int64_t top, tokens;
+  if (!arg_real_tensor(call, 0) || !arg_dims(call, 1, 0, true)) return POISON;
+  Gate *gate = ARENA_NEW(e->arena, Gate);
+  gate->p = call->args[0];
+  gate->experts = call->dims[1].names[0];
+  gate->choices = name_format(e->names, "%s.choice", gate->experts);
+  gate->slots = name_format(e->names, "%s.slot", gate->experts);
+  int64_t n_experts = type_size(elab_type(e, gate->p), gate->experts);
+  if (!arg_count(call, 2, n_experts, &top) ||
+      !find_tokens(call, gate, &tokens) || !find_slots(call, gate, top, tokens))
+    return POISON;
+  gate->weights = topk(e, gate->p, gate->experts, gate->choices, top);
+  gate->choice = second_result(gate->weights);
+  give_slots(e, gate);
+  if (top > 1)
+    gate->weights =
+        pointwise2(e, OP_div, gate->weights,
+                   elab_reduce(e, OP_sum, gate->weights, &gate->choices, 1));
+  if (val_is_poison(gate->weights) || val_is_poison(gate->claim)) return POISON;
+  return (Val){.kind = VAL_gate, .gate = gate};
+}
+
+/* ---- dispatch, combine ---- */
+
+static const Gate *arg_gate(BuiltinCall *call, int i) {
+  if (call->args[i].kind == VAL_gate) return call->args[i].gate;
+  arg_wrong(call, i, "a gate, which 'route' gives");
+  return NULL;
+}
+
+/* x has none of the dims, or it is reported at `span`. */
+static bool lacks(BuiltinCall *call, const Type *type, Name dim, Span span) {
+  if (type_find(type, dim) < 0) return true;
+  diag(call->e->diags, DIAG_has_dimension, span,
+       expr_describe(call->e, call->exprs[0]), dim,
+       type_describe(call->e, type));
+  return false;
+}
+
+static bool has(BuiltinCall *call, const Type *type, Name dim, Span span) {
+  if (type_find(type, dim) >= 0) return true;
+  elab_no_dim(call->e, call->exprs[0], type, dim, span);
+  return false;
+}
+
+/* Slots under the name that the model gives them. */
+static Val named_claim(BuiltinCall *call, const Gate *gate, Name slots) {
+  return elab_rename(call->e, gate->claim, &gate->slots, &slots, 1);
+}
+
+Val builtin_dispatch(BuiltinCall *call) {
+  Elab *e = call->e;
+  Name slots;
+  const Gate *gate = arg_gate(call, 1);
+  if (!gate || !arg_tensor(call, 0)) return POISON;
+  const Type *type = elab_type(e, call->args[0]);
+  Span span = call->exprs[0]->span;
+  if (!arg_fresh(call, 2, type, call->exprs[0], &slots) ||
+      !lacks(call, type, gate->experts, span))
+    return POISON;
+  for (int i = 1; i < gate->n_over; i++)
+    if (!has(call, type, gate->over[i], span)) return POISON;
+  if (!elab_unify(e, type, elab_type(e, gate->slot), call->exprs[0], NULL, NULL,
+                  NULL))
+    return POISON;
+  const Name to[] = {gate->experts, slots};
+  Attrs attrs = claim_attrs(gate, to);
+  Val inputs[] = {call->args[0], gate->slot, named_claim(call, gate, slots)};
+  return elab_emit(e, OP_dispatch, inputs, 3, &attrs);
+}
+
+Val builtin_combine(BuiltinCall *call) {
+  Elab *e = call->e;
+  const Gate *gate = arg_gate(call, 1);
+  if (!gate || !arg_tensor(call, 0) || !arg_dims(call, 2, 0, true))
+    return POISON;
+  const Type *type = elab_type(e, call->args[0]);
+  Span span = call->exprs[0]->span;
+  if (!has(call, type, gate->experts, span)) return POISON;
+  for (int i = 1; i < gate->n_over; i++)
+    if (!lacks(call, type, gate->over[i], span)) return POISON;
+  Name slots = call->dims[2].names[0];
+  Val claim = named_claim(call, gate, slots);
+  if (!elab_unify(e, type, elab_type(e, claim), call->exprs[0], NULL, NULL,
+                  NULL))
+    return POISON;
+  const Name to[] = {gate->experts, slots};
+  Attrs attrs = claim_attrs(gate, to);
+  Val inputs[] = {call->args[0], gate->slot, claim};
+  Val rows = elab_emit(e, OP_combine, inputs, 3, &attrs);
+  Val weighted = pointwise2(e, OP_mul, gate->weights, rows);
+  return elab_reduce(e, OP_sum, weighted, &gate->choices, 1);
+}
+
+/* ---- balance ---- */
+
+/* size(E) times the sum over E of (share of first choices x mean of p), the
+ * mean over groups (Fedus et al. 2021, eq. 4). */
+Val builtin_balance(BuiltinCall *call) {
+  Elab *e = call->e;
+  const Gate *gate = arg_gate(call, 0);
+  if (!gate) return POISON;
+  const Name *tokens = gate->over + 1;
+  int n_tokens = gate->n_over - 1;
+  int64_t n_experts = type_size(elab_type(e, gate->p), gate->experts);
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, gate->experts);
+  attrs_ints(&attrs, ATTR_sizes, &n_experts, 1);
+  Val first = elab_drop(e, elab_slice(e, gate->choice, gate->choices, 0, 1),
+                        gate->choices);
+  Val is_first =
+      pointwise2(e, OP_eq, first, elab_emit(e, OP_iota, NULL, 0, &attrs));
+  DType dtype = elab_type(e, gate->p)->dtype;
+  Val share = elab_mean(e, elab_cast(e, is_first, dtype), tokens, n_tokens);
+  Val mean = elab_mean(e, gate->p, tokens, n_tokens);
+  Val sum = elab_reduce(e, OP_sum, pointwise2(e, OP_mul, share, mean),
+                        &gate->experts, 1);
+  return pointwise2(e, OP_mul, elab_mean_all(e, sum), val_int(n_experts));
+}

@@ -1,0 +1,358 @@
+/*
+ * loss.c -- losses, written in reductions and pointwise operators.
+ */
+#include "frontend/internal.h"
+
+/* Losses are f32 throughout, also of what was typed in 16 bits. */
+static void widen(BuiltinCall *call, int at) {
+  Elab *e = call->e;
+  if (dtype_is_short(elab_type(e, call->args[at])->dtype))
+    call->args[at] = elab_cast(e, call->args[at], DT_f32);
+}
+
+static bool same_dims(BuiltinCall *call, Val a, Val b, int at) {
+  Elab *e = call->e;
+  const Type *x = elab_type(e, a), *y = elab_type(e, b);
+  if (!elab_unify(e, x, y, call->exprs[0], call->exprs[1], NULL, NULL))
+    return false;
+  if (type_same_dims(x, y)) return true;
+  diag(e->diags, DIAG_dims_differ, call->exprs[at]->span,
+       expr_describe(e, call->exprs[1]), type_describe(e, y),
+       type_describe(e, x));
+  return false;
+}
+
+/* Logits x over V and integers y: y must have the dims of x but V. */
+bool loss_check_classes(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!arg_tensor(call, 0) || !arg_tensor(call, 1) ||
+      !arg_dims(call, 2, 0, true))
+    return false;
+  if (!arg_class(call, 0, CLASS_REAL) || !arg_class(call, 1, CLASS_INT))
+    return false;
+  const Type *x = elab_type(e, call->args[0]), *y = elab_type(e, call->args[1]);
+  if (!elab_unify(e, x, y, call->exprs[0], call->exprs[1], NULL, NULL))
+    return false;
+  const Type *rest = type_without(e->arena, x, call->dims[2].names, 1);
+  limits_note(call, call->args[1], type_size(x, call->dims[2].names[0]));
+  widen(call, 0);
+  if (type_same_dims(rest, y)) return true;
+  diag(e->diags, DIAG_dims_differ, call->exprs[1]->span,
+       expr_describe(e, call->exprs[1]), type_describe(e, y),
+       type_describe(e, rest));
+  return false;
+}
+
+Val loss_positions(Elab *e, Val x, Name dim) {
+  int64_t size = type_size(elab_type(e, x), dim);
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, dim);
+  attrs_ints(&attrs, ATTR_sizes, &size, 1);
+  return elab_emit(e, OP_iota, NULL, 0, &attrs);
+}
+
+/* The element of x at y: the sum over V of x where the position is y. */
+Val loss_pick(Elab *e, Val x, Val y, Name dim) {
+  Val chosen = pointwise2(e, OP_eq, y, loss_positions(e, x, dim));
+  return elab_reduce(e, OP_sum,
+                     pointwise3(e, OP_select, chosen, x, val_real(0)), &dim, 1);
+}
+
+/* ---- arguments ---- */
+
+bool arg_ignore(BuiltinCall *call, int at) {
+  Val ignore = call->args[at];
+  if (ignore.kind == VAL_none || ignore.kind == VAL_int) return true;
+  arg_wrong(call, at, "a whole number or none");
+  return false;
+}
+
+/* A number for each class as a tensor [dim]. */
+static bool weights_of_list(BuiltinCall *call, int at, Name dim, int64_t size) {
+  Elab *e = call->e;
+  const ValList *list = call->args[at].list;
+  if (list->n != size) {
+    arg_wrong(call, at,
+              arena_printf(e->arena, "a tensor [%s] or a list of %lld numbers",
+                           dim, (long long)size));
+    return false;
+  }
+  for (int i = 0; i < list->n; i++) {
+    Val item = list->items[i];
+    if (val_is_number(item) && val_to_real(item) >= 0) continue;
+    call->args[at] = item;
+    arg_wrong(call, at, "numbers of at least 0");
+    return false;
+  }
+  Val *items = ARENA_ARRAY(e->arena, Val, list->n);
+  for (int i = 0; i < list->n; i++)
+    items[i] =
+        elab_broadcast(e, elab_number(e, DT_f32, val_to_real(list->items[i])),
+                       &dim, &(int64_t){1}, 1);
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, dim);
+  call->args[at] =
+      list->n == 1 ? items[0] : elab_emit(e, OP_concat, items, list->n, &attrs);
+  return val_is_tensor(call->args[at]);
+}
+
+/* Weights of the classes along `dim` of x, or none. */
+static bool arg_weights(BuiltinCall *call, int at, Name dim) {
+  Elab *e = call->e;
+  int64_t size = type_size(elab_type(e, call->args[0]), dim);
+  if (call->args[at].kind == VAL_none) return true;
+  if (call->args[at].kind == VAL_list)
+    return weights_of_list(call, at, dim, size);
+  const char *wanted =
+      arena_printf(e->arena, "a tensor [%s] or a list of %lld numbers", dim,
+                   (long long)size);
+  if (val_is_tensor(call->args[at])) {
+    const Type *type = elab_type(e, call->args[at]);
+    if (type->rank == 1 && type->dims[0].name == dim &&
+        type->dims[0].size == size && arg_real_tensor(call, at)) {
+      widen(call, at);
+      return true;
+    }
+  }
+  arg_wrong(call, at, wanted);
+  return false;
+}
+
+/* ---- means over what counts ---- */
+
+/* Mean over the y that are not `ignore`, each with its weight (none: 1); 0 if
+ * there is none. */
+static Val mean_kept(Elab *e, Val each, Val y, Val ignore, Val weight) {
+  bool has_weight = weight.kind != VAL_none;
+  Val count = weight;
+  if (ignore.kind == VAL_int) {
+    Val keep = pointwise2(e, OP_ne, y, ignore);
+    each = pointwise3(e, OP_select, keep, each, val_real(0));
+    count = has_weight ? pointwise3(e, OP_select, keep, weight, val_real(0))
+                       : elab_cast(e, keep, DT_f32);
+  }
+  Val n = elab_reduce_all(e, OP_sum, count);
+  Val sum = elab_reduce_all(e, OP_sum, each);
+  Val divisor = has_weight ? pointwise3(e, OP_select,
+                                        pointwise2(e, OP_eq, n, val_real(0)),
+                                        val_real(1), n)
+                           : pointwise2(e, OP_maximum, n, val_real(1));
+  return elab_ratio(e, pointwise2(e, OP_div, sum, divisor), sum, n);
+}
+
+/* ---- cross entropy ---- */
+
+Val loss_cross_entropy(BuiltinCall *call, double smooth, Val weight) {
+  Elab *e = call->e;
+  Val x = call->args[0], y = call->args[1], ignore = call->args[3];
+  Name dim = call->dims[2].names[0];
+  Val logsum = elab_reduce(e, OP_logsumexp, x, &dim, 1);
+  Val target = loss_pick(e, x, y, dim);
+  if (smooth > 0) { /* nodes in one order, whatever compiler made this */
+    Val rest =
+        pointwise2(e, OP_mul, elab_mean(e, x, &dim, 1), val_real(smooth));
+    target = pointwise2(e, OP_mul, target, val_real(1 - smooth));
+    target = pointwise2(e, OP_add, target, rest);
+  }
+  Val each = pointwise2(e, OP_sub, logsum, target);
+  each = elab_checked(e, each, y, type_size(elab_type(e, x), dim));
+  return ignore.kind == VAL_int ? mean_kept(e, each, y, ignore, weight)
+                                : elab_mean_all(e, each);
+}
+
+/* Each position contributes (1 - s) w[y] loss[y] + s / V sum over k of w[k]
+ * loss[k], where loss[k] is logsum - x[k].  The sum over all positions is
+ * divided by the sum of w[y]. */
+static Val weighted_cross_entropy(BuiltinCall *call, double smooth,
+                                  Val weight) {
+  Elab *e = call->e;
+  Val x = call->args[0], y = call->args[1];
+  Name dim = call->dims[2].names[0];
+  int64_t size = type_size(elab_type(e, x), dim);
+  Val logsum = elab_reduce(e, OP_logsumexp, x, &dim, 1);
+  Val own = loss_pick(e, weight, y, dim);
+  Val each = pointwise2(e, OP_mul, own,
+                        pointwise2(e, OP_sub, logsum, loss_pick(e, x, y, dim)));
+  if (smooth > 0) {
+    Val losses =
+        pointwise2(e, OP_mul, weight, pointwise2(e, OP_sub, logsum, x));
+    Val all = elab_reduce(e, OP_sum, losses, &dim, 1);
+    all = pointwise2(e, OP_mul, all, val_real(smooth / (double)size));
+    each = pointwise2(e, OP_mul, each, val_real(1 - smooth));
+    each = pointwise2(e, OP_add, each, all);
+  }
+  each = elab_checked(e, each, y, size);
+  return mean_kept(e, each, y, call->args[3], own);
+}
+
+/* y holds the probability of each class: a mean over the positions. */
+static Val soft_cross_entropy(BuiltinCall *call, double smooth, Val weight) {
+  Elab *e = call->e;
+  Val x = call->args[0], y = call->args[1];
+  Name dim = call->dims[2].names[0];
+  double size = (double)type_size(elab_type(e, x), dim);
+  if (smooth > 0) {
+    y = pointwise2(e, OP_mul, y, val_real(1 - smooth));
+    y = pointwise2(e, OP_add, y, val_real(smooth / size));
+  }
+  if (weight.kind != VAL_none) y = pointwise2(e, OP_mul, y, weight);
+  Val logp = elab_reduce(e, OP_log_softmax, x, &dim, 1);
+  Val each = elab_reduce(e, OP_sum, pointwise2(e, OP_mul, y, logp), &dim, 1);
+  return pointwise1(e, OP_neg, elab_mean_all(e, each));
+}
+
+/* Targets with the dims of the logits. */
+static bool check_soft(BuiltinCall *call) {
+  if (!arg_dims(call, 2, 0, true) || !arg_class(call, 0, CLASS_REAL) ||
+      !same_dims(call, call->args[0], call->args[1], 1))
+    return false;
+  widen(call, 0);
+  widen(call, 1);
+  if (call->args[3].kind == VAL_none) return true;
+  diag(call->e->diags, DIAG_ignore_soft, call->exprs[3]->span,
+       expr_describe(call->e, call->exprs[1]));
+  return false;
+}
+
+Val builtin_cross_entropy(BuiltinCall *call) {
+  double smooth;
+  Elab *e = call->e;
+  if (!arg_tensor(call, 0) || !arg_tensor(call, 1) || !arg_ignore(call, 3))
+    return POISON;
+  const Type *x = elab_type(e, call->args[0]), *y = elab_type(e, call->args[1]);
+  bool is_soft = dtype_class(y->dtype) == CLASS_REAL && y->rank >= x->rank;
+  if (!(is_soft ? check_soft(call) : loss_check_classes(call))) return POISON;
+  if (!arg_real(call, 4, &smooth)) return POISON;
+  if (!(smooth >= 0 && smooth <= 1)) return arg_wrong(call, 4, "in 0..1");
+  if (!arg_weights(call, 5, call->dims[2].names[0])) return POISON;
+  Val weight = call->args[5];
+  if (is_soft) return soft_cross_entropy(call, smooth, weight);
+  return weight.kind == VAL_none ? loss_cross_entropy(call, smooth, weight)
+                                 : weighted_cross_entropy(call, smooth, weight);
+}
+
+/* ---- losses of differences ---- */
+
+/* Two reals of the same dims, in at least f32. */
+static bool check_pair(BuiltinCall *call) {
+  if (!arg_real_tensor(call, 0) || !arg_real_tensor(call, 1) ||
+      !same_dims(call, call->args[0], call->args[1], 1))
+    return false;
+  widen(call, 0);
+  widen(call, 1);
+  return true;
+}
+
+Val builtin_mse(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!check_pair(call)) return POISON;
+  Val difference = pointwise2(e, OP_sub, call->args[0], call->args[1]);
+  return elab_mean_all(e, pointwise2(e, OP_mul, difference, difference));
+}
+
+Val builtin_l1(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!check_pair(call)) return POISON;
+  Val difference = pointwise2(e, OP_sub, call->args[0], call->args[1]);
+  return elab_mean_all(e, pointwise1(e, OP_abs, difference));
+}
+
+/* d^2 / 2 up to delta, then delta (d - delta / 2): with m = min(d, delta) both
+ * are m (d - m / 2), whose gradient in m is 0 wherever m depends on d. */
+Val builtin_huber(BuiltinCall *call) {
+  Elab *e = call->e;
+  double delta;
+  if (!check_pair(call) || !arg_real(call, 2, &delta)) return POISON;
+  if (!(delta > 0)) return arg_wrong(call, 2, "above 0");
+  Val d = pointwise1(e, OP_abs,
+                     pointwise2(e, OP_sub, call->args[0], call->args[1]));
+  Val m = pointwise2(e, OP_minimum, d, val_real(delta));
+  Val rest = pointwise2(e, OP_sub, d, pointwise2(e, OP_mul, m, val_real(0.5)));
+  return elab_mean_all(e, pointwise2(e, OP_mul, m, rest));
+}
+
+/* The dims of the weight are dims of x. */
+static bool arg_pos_weight(BuiltinCall *call, int at) {
+  Elab *e = call->e;
+  if (!arg_real_tensor(call, at)) return false;
+  const Type *x = elab_type(e, call->args[0]),
+             *w = elab_type(e, call->args[at]);
+  for (int i = 0; i < w->rank; i++)
+    if (type_find(x, w->dims[i].name) < 0) {
+      elab_no_dim(e, call->exprs[0], x, w->dims[i].name, call->exprs[at]->span);
+      return false;
+    }
+  if (!elab_unify(e, x, w, call->exprs[0], call->exprs[at], NULL, NULL))
+    return false;
+  widen(call, at);
+  return true;
+}
+
+/* softplus(x) - x y is -log of the probability of y; with a weight p of the
+ * positive targets it is (1 - y) softplus(x) + p y softplus(-x). */
+Val builtin_bce(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!check_pair(call)) return POISON;
+  Val x = call->args[0], y = call->args[1];
+  Val positive = pointwise1(e, OP_softplus, x);
+  if (call->args[2].kind == VAL_none)
+    return elab_mean_all(
+        e, pointwise2(e, OP_sub, positive, pointwise2(e, OP_mul, x, y)));
+  if (!arg_pos_weight(call, 2)) return POISON;
+  Val negative = pointwise1(e, OP_softplus, pointwise1(e, OP_neg, x));
+  Val hit =
+      pointwise2(e, OP_mul, pointwise2(e, OP_mul, call->args[2], y), negative);
+  Val miss =
+      pointwise2(e, OP_mul, pointwise2(e, OP_sub, val_real(1), y), positive);
+  return elab_mean_all(e, pointwise2(e, OP_add, hit, miss));
+}
+
+/* y (log y - x) over V, where 0 log 0 is 0; a mean over the positions. */
+Val builtin_kl(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!check_pair(call) || !arg_dims(call, 2, 0, false)) return POISON;
+  Val x = call->args[0], y = call->args[1];
+  Val is_zero = pointwise2(e, OP_eq, y, val_real(0));
+  Val log =
+      pointwise1(e, OP_log, pointwise3(e, OP_select, is_zero, val_real(1), y));
+  Val each = pointwise2(e, OP_mul, y, pointwise2(e, OP_sub, log, x));
+  each = pointwise3(e, OP_select, is_zero, val_real(0), each);
+  return elab_mean_all(
+      e, elab_reduce(e, OP_sum, each, call->dims[2].names, call->dims[2].n));
+}
+
+/* 1 / max(norm, 1e-8) */
+static Val inverse_norm(Elab *e, Val x, const DimArg *dims) {
+  Val squares =
+      elab_reduce(e, OP_sum, pointwise2(e, OP_mul, x, x), dims->names, dims->n);
+  return pointwise1(e, OP_rsqrt,
+                    pointwise2(e, OP_maximum, squares, val_real(1e-16)));
+}
+
+Val builtin_cosine(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!check_pair(call) || !arg_dims(call, 2, 0, false)) return POISON;
+  Val x = call->args[0], y = call->args[1];
+  const DimArg *dims = &call->dims[2];
+  Val dot =
+      elab_reduce(e, OP_sum, pointwise2(e, OP_mul, x, y), dims->names, dims->n);
+  Val norms =
+      pointwise2(e, OP_mul, inverse_norm(e, x, dims), inverse_norm(e, y, dims));
+  Val mean = elab_mean_all(e, pointwise2(e, OP_mul, dot, norms));
+  return pointwise2(e, OP_sub, val_real(1), mean);
+}
+
+Val builtin_add_loss(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (scan_forbids(e, call->x->span, "'add_loss'")) return POISON;
+  if (call->x != e->statement) {
+    Diag *d = diag(e->diags, DIAG_not_a_value, call->x->span, "'add_loss'");
+    diag_help(d, "it stands alone, as a statement");
+    return POISON;
+  }
+  if (!arg_real_tensor(call, 0)) return POISON;
+  if (elab_type(e, call->args[0])->rank != 0)
+    return arg_wrong(call, 0, "a scalar");
+  if (e->is_training) vec_push(e->arena, &e->extra_losses, call->args[0]);
+  return (Val){.kind = VAL_none};
+}

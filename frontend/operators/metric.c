@@ -1,0 +1,187 @@
+/*
+ * metric.c -- metrics of logits x over V and integer labels y: shares
+ * of hits, and counts from which a run computes precision, recall and the like
+ * once (support/formulas.def).
+ */
+#include "frontend/internal.h"
+
+#include <string.h>
+
+enum { MOST_PAIRED = 1024 }; /* classes of a table of pairs */
+
+/* It is a metric of its own, not part of an expression; else reports. */
+static bool is_metric(BuiltinCall *call) {
+  if (call->x == call->e->metric) return true;
+  diag(call->e->diags, DIAG_only_metric, call->x->span, call->builtin->name);
+  return false;
+}
+
+/* The runtime takes exp of the mean over the whole evaluation, not here of the
+ * mean over a batch. */
+Val builtin_perplexity(BuiltinCall *call) {
+  if (!is_metric(call) || !loss_check_classes(call) || !arg_ignore(call, 3))
+    return POISON;
+  return loss_cross_entropy(call, 0, (Val){.kind = VAL_none});
+}
+
+/* ---- accuracy ---- */
+
+/* How many logits come before the one at y: they are larger, or equal and of a
+ * lower position; all of them where y is no position. */
+static Val place_of(Elab *e, Val x, Val y, Name dim) {
+  int64_t size = type_size(elab_type(e, x), dim);
+  Val at = loss_positions(e, x, dim), own = loss_pick(e, x, y, dim);
+  Val later = pointwise2(e, OP_and, pointwise2(e, OP_eq, x, own),
+                         pointwise2(e, OP_ge, at, y));
+  Val after = pointwise2(e, OP_or, pointwise2(e, OP_lt, x, own), later);
+  Val before = elab_cast(e, pointwise1(e, OP_not, after), DT_i32);
+  Val is_position = pointwise2(e, OP_and, pointwise2(e, OP_ge, y, val_int(0)),
+                               pointwise2(e, OP_lt, y, val_int(size)));
+  return pointwise3(e, OP_select, is_position,
+                    elab_reduce(e, OP_sum, before, &dim, 1), val_int(size));
+}
+
+/* Share of the hits among what is kept (none: all); 0 if nothing is. */
+static Val share_of(Elab *e, Val hits, Val keep) {
+  bool has_keep = keep.kind != VAL_none;
+  if (!val_is_tensor(hits)) return POISON;
+  double all = (double)type_elements(elab_type(e, hits));
+  if (has_keep) hits = pointwise2(e, OP_and, hits, keep);
+  Val n = has_keep ? elab_reduce_all(e, OP_sum, elab_cast(e, keep, DT_i32))
+                   : elab_number(e, DT_i32, all);
+  Val sum = elab_reduce_all(e, OP_sum, elab_cast(e, hits, DT_i32));
+  Val divisor =
+      has_keep ? elab_cast(e, pointwise2(e, OP_maximum, n, val_int(1)), DT_f32)
+               : val_real(all);
+  Val share = pointwise2(e, OP_div, elab_cast(e, sum, DT_f32), divisor);
+  return elab_ratio(e, share, sum, n);
+}
+
+Val builtin_accuracy(BuiltinCall *call) {
+  Elab *e = call->e;
+  int64_t top;
+  if (!loss_check_classes(call) || !arg_int(call, 3, 1, &top) ||
+      !arg_ignore(call, 4))
+    return POISON;
+  Val x = call->args[0], y = call->args[1], ignore = call->args[4];
+  Name dim = call->dims[2].names[0];
+  Val hits = top == 1
+                 ? pointwise2(e, OP_eq, elab_argmax(e, x, dim), y)
+                 : pointwise2(e, OP_lt, place_of(e, x, y, dim), val_int(top));
+  Val keep = ignore.kind == VAL_none ? ignore : pointwise2(e, OP_ne, y, ignore);
+  return share_of(e, hits, keep);
+}
+
+/* ---- counts of classes ---- */
+
+/* Which class each position is, and which it is predicted to be: two tensors
+ * of bool with the dims of x, false where the label is ignored. */
+typedef struct Classes {
+  Val is_label, is_predicted;
+} Classes;
+
+static Classes classes_of(BuiltinCall *call, int ignore_at) {
+  Elab *e = call->e;
+  Val x = call->args[0], y = call->args[1], ignore = call->args[ignore_at];
+  Name dim = call->dims[2].names[0];
+  Val at = loss_positions(e, x, dim);
+  Classes classes = {pointwise2(e, OP_eq, y, at),
+                     pointwise2(e, OP_eq, elab_argmax(e, x, dim), at)};
+  if (ignore.kind == VAL_none) return classes;
+  Val keep = pointwise2(e, OP_ne, y, ignore);
+  classes.is_label = pointwise2(e, OP_and, classes.is_label, keep);
+  classes.is_predicted = pointwise2(e, OP_and, classes.is_predicted, keep);
+  return classes;
+}
+
+/* The dims of the labels. */
+static int dims_of_labels(Elab *e, Val y, Name *names) {
+  const Type *type = elab_type(e, y);
+  for (int i = 0; i < type->rank; i++) names[i] = type->dims[i].name;
+  return type->rank;
+}
+
+static Val count_true(Elab *e, Val val, Val y) {
+  Name names[MAX_RANK];
+  int n = dims_of_labels(e, y, names);
+  return elab_reduce(e, OP_sum, elab_cast(e, val, DT_i32), names, n);
+}
+
+/* `average`, or the one class that `class` names. */
+static bool arg_average(BuiltinCall *call, MetricCounts *out) {
+  static const char *const names[] = {
+#define AVERAGE(name) #name,
+#include "support/formulas.def"
+  };
+  int64_t size =
+      type_size(elab_type(call->e, call->args[0]), call->dims[2].names[0]);
+  if (call->args[4].kind != VAL_none) {
+    if (!arg_int(call, 4, 0, &out->single)) return false;
+    out->average = AVERAGE_single;
+    if (out->single < size) return true;
+    diag(call->e->diags, DIAG_out_of_range, call->exprs[4]->span,
+         expr_describe(call->e, call->exprs[4]), (long long)size - 1,
+         call->dims[2].names[0]);
+    return false;
+  }
+  const char *given =
+      call->args[3].kind == VAL_string ? call->args[3].string : "";
+  for (int i = 0; i < AVERAGE_single; i++)
+    if (strcmp(given, names[i]) == 0) {
+      out->average = (ClassAverage)i;
+      return true;
+    }
+  arg_wrong(call, 3, "\"macro\", \"micro\", \"weighted\" or \"none\"");
+  return false;
+}
+
+/* precision recall f1_score mean_iou */
+Val builtin_classes(BuiltinCall *call) {
+  Elab *e = call->e;
+  MetricCounts counts = {0};
+  if (!is_metric(call) || !loss_check_classes(call) || !arg_ignore(call, 5) ||
+      !arg_average(call, &counts))
+    return POISON;
+  Val y = call->args[1];
+  Classes classes = classes_of(call, 5);
+  Val hits = pointwise2(e, OP_and, classes.is_label, classes.is_predicted);
+  counts.parts[0] = count_true(e, hits, y);
+  counts.parts[1] = count_true(e, classes.is_predicted, y);
+  counts.parts[2] = count_true(e, classes.is_label, y);
+  for (int i = 0; i < 3; i++)
+    if (val_is_poison(counts.parts[i])) return POISON;
+  counts.n = 3;
+  e->counts = counts;
+  return (Val){.kind = VAL_none};
+}
+
+/* The product of both, summed over the positions; f32 holds counts up to 2^24
+ * in a batch, and 0 and 1 in any float dtype. */
+Val builtin_confusion(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!is_metric(call) || !loss_check_classes(call) || !arg_ignore(call, 3))
+    return POISON;
+  Name dim = call->dims[2].names[0], names[MAX_RANK];
+  int64_t size = type_size(elab_type(e, call->args[0]), dim);
+  if (size > MOST_PAIRED) {
+    diag(e->diags, DIAG_too_many_classes, call->dims[2].spans[0], MOST_PAIRED,
+         dim, (long long)size);
+    return POISON;
+  }
+  Classes classes = classes_of(call, 3);
+  Name predicted = name_format(e->names, "%s.predicted", dim);
+  Val both[] = {elab_cast(e, classes.is_label, DT_f32),
+                elab_rename(e, elab_cast(e, classes.is_predicted, DT_f32), &dim,
+                            &predicted, 1)};
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_over, names,
+              dims_of_labels(e, call->args[1], names));
+  Val table = elab_keep_f32(e, elab_emit(e, OP_dot, both, 2, &attrs));
+  if (!val_is_tensor(table)) return POISON;
+  Type *order = type_create(e->arena, DT_f32, 2);
+  order->dims[0] = (Dim){.name = dim, .size = size};
+  order->dims[1] = (Dim){.name = predicted, .size = size};
+  table.tensor = graph_transpose_to(e->graph, table.tensor, order);
+  e->counts = (MetricCounts){.n = 1, .parts = {table}};
+  return (Val){.kind = VAL_none};
+}

@@ -1,0 +1,69 @@
+/*
+ * order.c -- operators along one dim in its order: reverse, cumsum,
+ * prod.
+ *
+ * The last two are written in others.  A running sum adds to each element the
+ * sum of those before it in about log2(n) steps (Hillis and Steele 1986):
+ *
+ *     y = x;  y = y + shift(y, 1);  y = y + shift(y, 2);  y = y + shift(y, 4)
+ *
+ * and a product multiplies one half with the other until one element is left,
+ * so that its gradient needs no quotient and holds for zeros too.
+ */
+#include "frontend/internal.h"
+
+Val builtin_reverse(BuiltinCall *call) {
+  if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, false)) return POISON;
+  Val val = call->args[0];
+  for (int i = 0; i < call->dims[1].n && val_is_tensor(val); i++) {
+    Attrs attrs = {0};
+    attrs_name(&attrs, ATTR_dim, call->dims[1].names[i]);
+    val = elab_emit(call->e, OP_reverse, &val, 1, &attrs);
+  }
+  return val;
+}
+
+/* Moved towards the end by n; the first ones are `fill`. */
+static Val moved(Elab *e, Val val, Name dim, int64_t n) {
+  int64_t size = type_size(elab_type(e, val), dim);
+  return elab_pad(e, elab_slice(e, val, dim, 0, size - n), dim, n, 0, 0);
+}
+
+Val builtin_cumsum(BuiltinCall *call) {
+  Elab *e = call->e;
+  bool is_exclusive;
+  if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, true) ||
+      !arg_bool(call, 2, &is_exclusive))
+    return POISON;
+  Val val = call->args[0];
+  if (elab_type(e, val)->dtype == DT_bool) val = elab_cast(e, val, DT_i32);
+  Name dim = call->dims[1].names[0];
+  int64_t size = type_size(elab_type(e, val), dim);
+  if (is_exclusive && size == 1) return pointwise2(e, OP_mul, val, val_int(0));
+  if (is_exclusive) val = moved(e, val, dim, 1);
+  for (int64_t n = 1; n < size && !val_is_poison(val); n *= 2)
+    val = pointwise2(e, OP_add, val, moved(e, val, dim, n));
+  return val;
+}
+
+static Val product_along(Elab *e, Val val, Name dim) {
+  while (val_is_tensor(val)) {
+    int64_t size = type_size(elab_type(e, val), dim);
+    if (size == 1) return elab_drop(e, val, dim);
+    if (size % 2 == 1) val = elab_pad(e, val, dim, 0, 1, 1);
+    int64_t half = (size + 1) / 2;
+    Val first = elab_slice(e, val, dim, 0, half);
+    val = pointwise2(e, OP_mul, first, elab_slice(e, val, dim, half, half));
+  }
+  return val;
+}
+
+Val builtin_prod(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, false)) return POISON;
+  Val val = call->args[0];
+  if (elab_type(e, val)->dtype == DT_bool) val = elab_cast(e, val, DT_i32);
+  for (int i = 0; i < call->dims[1].n; i++)
+    val = product_along(e, val, call->dims[1].names[i]);
+  return val;
+}

@@ -1,0 +1,312 @@
+/*
+ * pointwise.c -- pointwise operators on any mixture of numbers,
+ * tensors and lists, and the few that look like them: select, mask, cast,
+ * dropout.
+ *
+ * Numbers alone are computed at compile time.  Beside a tensor a number takes
+ * its dtype, which is widened where integers do not hold it; tensors are
+ * promoted by explicit casts, so that every node has operands of one dtype.
+ */
+#include "frontend/internal.h"
+
+#include <string.h>
+
+/* ---- dtypes ---- */
+
+static bool is_weak_real(const Elab *e, Val val) {
+  return val.kind == VAL_real ||
+         (val_is_tensor(val) && val.is_weak &&
+          dtype_class(elab_type(e, val)->dtype) == CLASS_REAL);
+}
+
+/* The narrowest integers that hold both those of `dtype` and the number. */
+static DType widen(DType dtype, Val val) {
+  static const DType wider[] = {DT_i8, DT_i16, DT_i32, DT_i64};
+  if (elab_fits(dtype, val)) return dtype;
+  for (int i = 0; i < ARRAY_LENGTH(wider) - 1; i++)
+    if (elab_fits(wider[i], val)) return dtype_promote(dtype, wider[i]);
+  return DT_i64;
+}
+
+/* bool < integers < reals.  Numbers, and reals computed from numbers and iota
+ * only, do not widen a dtype of their own class. */
+static DType promote(const Elab *e, const Val *args, int n) {
+  bool is_known = false, has_weak_real = false, has_int = false;
+  DType dtype = DT_bool;
+  for (int i = 0; i < n; i++) {
+    if (is_weak_real(e, args[i]))
+      has_weak_real = true;
+    else if (args[i].kind == VAL_int)
+      has_int = true;
+    else if (val_is_tensor(args[i])) {
+      DType own = elab_type(e, args[i])->dtype;
+      dtype = is_known ? dtype_promote(dtype, own) : own;
+      is_known = true;
+    }
+  }
+  if (has_weak_real && dtype_class(dtype) != CLASS_REAL) return DT_f32;
+  if (has_int && dtype_class(dtype) == CLASS_BOOL) dtype = DT_i32;
+  for (int i = 0; i < n && dtype_class(dtype) == CLASS_INT; i++)
+    if (args[i].kind == VAL_int) dtype = widen(dtype, args[i]);
+  return dtype;
+}
+
+static DType operand_dtype(const Elab *e, Op op, const Val *args, int n) {
+  DType dtype = promote(e, args, n);
+  switch (op_info(op)->pw_class) {
+  case PW_REAL: return dtype_class(dtype) == CLASS_REAL ? dtype : DT_f32;
+  case PW_ARITH: return dtype == DT_bool && op != OP_stop ? DT_i32 : dtype;
+  default: return dtype;
+  }
+}
+
+/* Constants of a graph are doubles. */
+static bool is_kept(Elab *e, Val val, DType dtype) {
+  const int64_t most = INT64_C(1) << 53;
+  if (val.kind != VAL_int || dtype_class(dtype) != CLASS_INT ||
+      (val.integer <= most && val.integer >= -most))
+    return true;
+  diag(e->diags, DIAG_inexact_integer, e->graph->span, (long long)val.integer);
+  return false;
+}
+
+static Val to_tensor(Elab *e, Val val, DType dtype) {
+  if (val_is_tensor(val)) return elab_cast(e, val, dtype);
+  if (!is_kept(e, val, dtype)) return POISON;
+  return elab_number(e, dtype, val_to_real(val));
+}
+
+/* ---- operands ---- */
+
+static bool check_operand(Elab *e, Op op, PwClass class, Val val,
+                          const Expr *x) {
+  const char *wanted = NULL;
+  DTypeClass own = CLASS_REAL;
+  if (val_is_tensor(val))
+    own = dtype_class(elab_type(e, val)->dtype);
+  else if (val.kind == VAL_bool)
+    own = CLASS_BOOL;
+  else if (val.kind == VAL_int)
+    own = CLASS_INT;
+  else if (val.kind != VAL_real)
+    wanted = "a number or a tensor";
+  if (class == PW_LOGIC && own != CLASS_BOOL) wanted = "a truth value";
+  if (class == PW_INTEGER && own != CLASS_INT) wanted = "an integer";
+  if (!wanted) return true;
+  diag(e->diags, DIAG_wrong_operand, x ? x->span : e->graph->span,
+       op_spelling(op), wanted, val_describe(e, val));
+  return false;
+}
+
+static bool unify_all(Elab *e, const Val *args, const Expr *const *exprs,
+                      int n) {
+  for (int i = 0; i < n; i++)
+    for (int j = i + 1; j < n; j++)
+      if (val_is_tensor(args[i]) && val_is_tensor(args[j]) &&
+          !elab_unify(e, elab_type(e, args[i]), elab_type(e, args[j]),
+                      exprs ? exprs[i] : NULL, exprs ? exprs[j] : NULL, NULL,
+                      NULL))
+        return false;
+  return true;
+}
+
+static Val append(Elab *e, Op op, const Val *args, const Expr *const *exprs,
+                  int n) {
+  int first = op == OP_select; /* its condition stays bool */
+  for (int i = 0; i < n; i++)
+    if (!check_operand(e, op, i < first ? PW_LOGIC : op_info(op)->pw_class,
+                       args[i], exprs ? exprs[i] : NULL))
+      return POISON;
+  if (!unify_all(e, args, exprs, n)) return POISON;
+  DType typed = operand_dtype(e, op, args + first, n - first), dtype = typed;
+  /* A number beside a short real is not rounded to it. */
+  for (int i = first; i < n && dtype_is_short(typed); i++)
+    if (!val_is_tensor(args[i]) || args[i].is_weak) dtype = DT_f32;
+  Val inputs[3];
+  bool is_weak = true;
+  for (int i = 0; i < n; i++) {
+    is_weak = is_weak && (!val_is_tensor(args[i]) || args[i].is_weak);
+    inputs[i] = to_tensor(e, args[i], i < first ? DT_bool : dtype);
+  }
+  Attrs attrs = {0};
+  Val out = elab_emit(e, op, inputs, n, &attrs);
+  if (dtype != typed && val_is_tensor(out) && elab_type(e, out)->dtype == dtype)
+    out = elab_cast(e, out, typed);
+  out.is_weak = is_weak;
+  return out;
+}
+
+static Val map_list(Elab *e, Op op, const Val *args, const Expr *const *exprs,
+                    int n, int length) {
+  Val list = val_list(e, length);
+  for (int i = 0; i < length; i++) {
+    Val one[3];
+    for (int j = 0; j < n; j++)
+      one[j] = args[j].kind == VAL_list ? args[j].list->items[i] : args[j];
+    list.list->items[i] = pointwise(e, op, one, exprs, n);
+    if (val_is_poison(list.list->items[i])) return POISON;
+  }
+  return val_list_nested(e, list, e->graph->span);
+}
+
+static bool has_tensor(Val val) {
+  bool has = val_is_tensor(val);
+  for (int i = 0; val.kind == VAL_list && i < val.list->n && !has; i++)
+    has = has_tensor(val.list->items[i]);
+  return has;
+}
+
+/* `==` and `!=` ask of values known at compile time, lists included, whether
+ * they are the same, and of anything whether it is none. */
+static bool compares_whole(Elab *e, Op op, const Val *args) {
+  if (op != OP_eq && op != OP_ne) return false;
+  val_charge(e, args[0]);
+  val_charge(e, args[1]);
+  bool has_none = args[0].kind == VAL_none || args[1].kind == VAL_none;
+  return has_none || (!has_tensor(args[0]) && !has_tensor(args[1]));
+}
+
+Val pointwise(Elab *e, Op op, const Val *args, const Expr *const *exprs,
+              int n) {
+  int length = -1;
+  bool is_static = true;
+  for (int i = 0; i < n; i++)
+    if (val_is_poison(args[i])) return POISON;
+  if (compares_whole(e, op, args)) return val_compute(e, op, args, exprs, n);
+  for (int i = 0; i < n; i++) {
+    is_static = is_static && !val_is_tensor(args[i]);
+    if (args[i].kind != VAL_list) continue;
+    if (length >= 0 && length != args[i].list->n) {
+      diag(e->diags, DIAG_list_lengths, e->graph->span, length,
+           args[i].list->n);
+      return POISON;
+    }
+    length = args[i].list->n;
+  }
+  if (length >= 0) return map_list(e, op, args, exprs, n, length);
+  if (is_static) return val_compute(e, op, args, exprs, n);
+  return append(e, op, args, exprs, n);
+}
+
+Val pointwise1(Elab *e, Op op, Val a) {
+  return pointwise(e, op, &a, NULL, 1);
+}
+
+Val pointwise2(Elab *e, Op op, Val a, Val b) {
+  const Val args[] = {a, b};
+  return pointwise(e, op, args, NULL, 2);
+}
+
+Val pointwise3(Elab *e, Op op, Val a, Val b, Val c) {
+  const Val args[] = {a, b, c};
+  return pointwise(e, op, args, NULL, 3);
+}
+
+Val builtin_pointwise(BuiltinCall *call) {
+  return pointwise(call->e, call->builtin->op, call->args, call->exprs,
+                   call->builtin->n_formals);
+}
+
+/* ---- select, mask, cast ---- */
+
+Val builtin_select(BuiltinCall *call) {
+  Elab *e = call->e;
+  if (call->args[0].kind == VAL_bool)
+    return eval(e, call->exprs[call->args[0].truth ? 1 : 2]);
+  call->args[1] = eval(e, call->exprs[1]);
+  call->args[2] = eval(e, call->exprs[2]);
+  elab_at(e, call->x);
+  return pointwise(e, OP_select, call->args, call->exprs, 3);
+}
+
+/* The condition sees the dims of x as positions along them. */
+static Val eval_condition(BuiltinCall *call) {
+  Elab *e = call->e;
+  const Type *outer_type = e->frame->mask_type;
+  const Expr *outer_expr = e->frame->mask_expr;
+  e->frame->mask_type = elab_type(e, call->args[0]);
+  e->frame->mask_expr = call->exprs[0];
+  Val condition = eval(e, call->exprs[1]);
+  e->frame->mask_type = outer_type;
+  e->frame->mask_expr = outer_expr;
+  elab_at(e, call->x);
+  return condition;
+}
+
+Val builtin_mask(BuiltinCall *call) {
+  Elab *e = call->e;
+  double fill;
+  if (!arg_tensor(call, 0) || !arg_real(call, 2, &fill)) return POISON;
+  Val condition = eval_condition(call);
+  if (val_is_poison(condition)) return POISON;
+  if (val_is_tensor(condition)) {
+    const Type *type = elab_type(e, call->args[0]);
+    const Type *c = elab_type(e, condition);
+    for (int i = 0; i < c->rank; i++)
+      if (type_find(type, c->dims[i].name) < 0) {
+        elab_no_dim(e, call->exprs[0], type, c->dims[i].name,
+                    call->exprs[1]->span);
+        return POISON;
+      }
+  }
+  /* The result has the dims of x in their order, so x stands first. */
+  Val args[] = {condition, call->args[0], call->args[2]};
+  const Expr *exprs[] = {call->exprs[1], call->exprs[0], call->exprs[2]};
+  Val out = pointwise(e, OP_select, args, exprs, 3);
+  return out;
+}
+
+Val builtin_cast(BuiltinCall *call) {
+  Elab *e = call->e;
+  const Expr *x = call->exprs[1];
+  DType dtype;
+  if (x->kind != EXPR_name) {
+    diag(e->diags, DIAG_unknown_dtype, x->span, "this");
+    return POISON;
+  }
+  if (!elab_dtype(e, x->name, x->span, &dtype)) return POISON;
+  if (!arg_tensor(call, 0)) return POISON;
+  if (dtype_class(dtype) == CLASS_REAL && !dtype_is_rounded(dtype) &&
+      !e->program->options->check_only) {
+    elab_not_supported(e, x->span, x->name);
+    return POISON;
+  }
+  if (dtype == DT_f32) call->args[0] = elab_keep_f32(e, call->args[0]);
+  Val out = elab_cast(e, call->args[0], dtype);
+  out.is_weak = out.is_weak && !dtype_is_short(dtype);
+  return out;
+}
+
+/* ---- dropout ---- */
+
+static Val random_input(Elab *e, Role role, const char *name, DType dtype,
+                        Value *value) {
+  if (!value_is(*value))
+    *value = graph_input(e->graph, role, name_intern(e->names, name),
+                         type_scalar(e->arena, dtype));
+  return val_tensor(*value, false);
+}
+
+Val builtin_dropout(BuiltinCall *call) {
+  Elab *e = call->e;
+  double p;
+  if (!arg_real_tensor(call, 0) || !arg_real(call, 1, &p) ||
+      !arg_dims(call, 2, 0, false))
+    return POISON;
+  if (!(p >= 0 && p < 1)) return arg_wrong(call, 1, "at least 0 and below 1");
+  if (!e->is_training || p == 0) return call->args[0];
+  const Type *type = elab_type(e, call->args[0]);
+  const DimArg *over = &call->dims[2];
+  int64_t *sizes = ARENA_ARRAY(e->arena, int64_t, over->n);
+  for (int i = 0; i < over->n; i++) sizes[i] = type_size(type, over->names[i]);
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_to, over->names, over->n);
+  attrs_ints(&attrs, ATTR_sizes, sizes, over->n);
+  attrs_real(&attrs, ATTR_value, p);
+  attrs_name(&attrs, ATTR_stream, e->graph->path);
+  Val inputs[] = {random_input(e, ROLE_seed, "seed", DT_i64, &e->seed),
+                  random_input(e, ROLE_step, "step", DT_i32, &e->step)};
+  Val keep = elab_emit(e, OP_random_keep, inputs, 2, &attrs);
+  Val scaled = pointwise2(e, OP_mul, call->args[0], val_real(1 / (1 - p)));
+  return pointwise3(e, OP_select, keep, scaled, val_real(0));
+}

@@ -1,0 +1,188 @@
+/*
+ * ast.c -- builds the tree that the grammar finds, and the two ways in.
+ *
+ * Every expression gets a serial number when it is complete, which is the
+ * order of evaluation (operands first, left to right), and its height, so that
+ * whoever walks a tree may recurse: everywhere but to the left operand of an
+ * operator, where a sum of any length begins, and to what a bracket stands
+ * behind.
+ */
+#include "frontend/syntax/syntax.h"
+
+enum { MOST_BYTES = 1 << 28 };
+
+/* ---- expressions ---- */
+
+static void raise_to(Expr *expr, const Expr *child) {
+  if (child && child->height >= expr->height) expr->height = child->height + 1;
+}
+
+/* Copies `expr` and fills in serial and height. */
+static Expr *finish(Parser *parser, Expr expr) {
+  Expr *made = arena_copy(parser->arena, &expr, sizeof expr);
+  made->serial = parser->serial++;
+  made->height = 1;
+  bool chains = made->kind == EXPR_binary || made->kind == EXPR_index;
+  if (chains && made->a->kind == made->kind)
+    made->height = made->a->height;
+  else
+    raise_to(made, made->a);
+  raise_to(made, made->b);
+  for (int i = 0; i < made->items.n; i++) raise_to(made, made->items.data[i]);
+  for (int i = 0; i < made->args.n; i++)
+    raise_to(made, made->args.items[i].value);
+  for (int i = 0; i < made->subs.n; i++) {
+    raise_to(made, made->subs.data[i].from);
+    raise_to(made, made->subs.data[i].to);
+  }
+  if (made->height > MOST_NESTING) layout_too_deep(parser, made->span);
+  return made;
+}
+
+Expr *expr_name(Parser *parser, Name name, Span span) {
+  return finish(parser, (Expr){.kind = EXPR_name, .name = name, .span = span});
+}
+
+Expr *expr_number(Parser *parser, ExprKind kind, Number number, Span span) {
+  return finish(parser, (Expr){.kind = kind,
+                               .integer = number.integer,
+                               .real = number.real,
+                               .name = number.spelling,
+                               .span = span});
+}
+
+Expr *expr_string(Parser *parser, Name name, Span span) {
+  return finish(parser,
+                (Expr){.kind = EXPR_string, .name = name, .span = span});
+}
+
+Expr *expr_bracket(Parser *parser, char bracket, ExprVec items, Span span) {
+  if (bracket == '(' && items.n == 1) {
+    items.data[0]->span = span; /* a caret covers the parentheses */
+    return items.data[0];
+  }
+  return finish(parser, (Expr){.kind = EXPR_list,
+                               .integer = bracket,
+                               .items = {items.data, items.n},
+                               .span = span});
+}
+
+Expr *expr_unary(Parser *parser, Operator op, Span op_span, Expr *a,
+                 Span span) {
+  return finish(parser, (Expr){.kind = EXPR_unary,
+                               .op = op,
+                               .op_span = op_span,
+                               .a = a,
+                               .span = span});
+}
+
+Expr *expr_binary(Parser *parser, Operator op, Span op_span, Expr *a, Expr *b) {
+  return finish(parser, (Expr){.kind = EXPR_binary,
+                               .op = op,
+                               .op_span = op_span,
+                               .a = a,
+                               .b = b,
+                               .span = span_join(a->span, b->span)});
+}
+
+Expr *expr_range(Parser *parser, Span op_span, Expr *a, Expr *b) {
+  return finish(parser, (Expr){.kind = EXPR_range,
+                               .op_span = op_span,
+                               .a = a,
+                               .b = b,
+                               .span = span_join(a->span, b->span)});
+}
+
+Expr *expr_call(Parser *parser, Expr *a, ArgVec args, Span span) {
+  return finish(parser, (Expr){.kind = EXPR_call,
+                               .a = a,
+                               .args = {args.data, args.n},
+                               .span = span});
+}
+
+Expr *expr_index(Parser *parser, Expr *a, SubVec subs, Span span) {
+  return finish(parser, (Expr){.kind = EXPR_index,
+                               .a = a,
+                               .subs = {subs.data, subs.n},
+                               .span = span});
+}
+
+Expr *expr_member(Parser *parser, ExprKind kind, Expr *a, PlacedName name) {
+  return finish(parser, (Expr){.kind = kind,
+                               .a = a,
+                               .name = name.name,
+                               .op_span = name.span,
+                               .span = span_join(a->span, name.span)});
+}
+
+const Expr *const *expr_chain(Arena *arena, const Expr *x, int *out_n) {
+  int n = 0;
+  for (const Expr *at = x; at->kind == x->kind; at = at->a) n++;
+  const Expr **chain = ARENA_ARRAY(arena, const Expr *, n);
+  for (int i = 0; i < n; i++, x = x->a) chain[i] = x;
+  *out_n = n;
+  return chain;
+}
+
+/* ---- the rest ---- */
+
+NameList name_list(Parser *parser, NameVec names) {
+  NameList list = {.n = names.n};
+  list.names = ARENA_ARRAY(parser->arena, Name, names.n);
+  list.spans = ARENA_ARRAY(parser->arena, Span, names.n);
+  for (int i = 0; i < names.n; i++) {
+    list.names[i] = names.data[i].name;
+    list.spans[i] = names.data[i].span;
+  }
+  return list;
+}
+
+TypeExpr *type_expr(Parser *parser, Name dtype, TypeDimVec dims, Span span) {
+  TypeExpr type = {dtype, dims.data, dims.n, span};
+  return arena_copy(parser->arena, &type, sizeof type);
+}
+
+Stmt *stmt_new(Parser *parser, Stmt stmt) {
+  return arena_copy(parser->arena, &stmt, sizeof stmt);
+}
+
+Stmt *stmt_else(Parser *parser, Stmt *last, StmtVec else_body, Stmt *branch) {
+  if (branch) vec_push(parser->arena, &else_body, branch);
+  last->else_body = (StmtList){else_body.data, else_body.n};
+  return branch ? branch : last;
+}
+
+/* ---- parsing ---- */
+
+static Parser *parse(Arena *arena, Names *names, Diags *diags,
+                     const Source *source, bool expr_only) {
+  Parser *parser = ARENA_NEW(arena, Parser);
+  *parser = (Parser){.arena = arena,
+                     .names = names,
+                     .diags = diags,
+                     .source = source,
+                     .expr_only = expr_only,
+                     .line_start = true};
+  if (source->n > MOST_BYTES) {
+    diag(diags, DIAG_source_too_large, SPAN_FILE(source), source->n,
+         (size_t)MOST_BYTES);
+    return parser;
+  }
+  lexer_begin(parser);
+  syntax_parse(parser); /* what it says is in the diags already */
+  return parser;
+}
+
+Ast *ast_parse(Arena *arena, Names *names, Diags *diags, const Source *source) {
+  Parser *parser = parse(arena, names, diags, source, false);
+  Ast *ast = ARENA_NEW(arena, Ast);
+  *ast = (Ast){source, parser->items.data, parser->items.n};
+  return ast;
+}
+
+Expr *ast_parse_expr(Arena *arena, Names *names, Diags *diags,
+                     const Source *source) {
+  int before = diags_errors(diags);
+  Parser *parser = parse(arena, names, diags, source, true);
+  return diags_errors(diags) == before ? parser->expr : NULL;
+}

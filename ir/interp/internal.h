@@ -1,0 +1,103 @@
+/*
+ * internal.h -- what the files of the interpreter share: nested loops
+ * over named dims, and the table of kernels that depend on the number type.
+ */
+#ifndef IR_INTERP_INTERNAL_H
+#define IR_INTERP_INTERNAL_H
+
+#include "ir/ir.h"
+
+/* ---- interp_loops.c ---- */
+
+#define LOOP_DIMS    (2 * MAX_RANK)
+#define LOOP_TENSORS 8
+
+/* An index space of named dims, walked in row-major order, and for each bound
+ * tensor the offset of the current element.  A dim that a tensor lacks has
+ * stride 0 in it: this is broadcasting, and summing where it is written. */
+typedef struct Loops {
+  int rank, n_tensors;
+  Name names[LOOP_DIMS];
+  int64_t sizes[LOOP_DIMS], index[LOOP_DIMS];
+  int64_t strides[LOOP_TENSORS][LOOP_DIMS];
+  int64_t offset[LOOP_TENSORS];
+} Loops;
+
+/* Adds a loop unless there is one of this name (NULL: always). */
+void loops_add(Loops *loops, Name name, int64_t size);
+void loops_add_type(Loops *loops, const Type *type);
+bool loops_has(const Loops *loops, Name name);
+/* Binds the next tensor: strides by name, in the type's row-major order. */
+void loops_bind(Loops *loops, const Type *type);
+/* for (bool more = loops_start(&l); more; more = loops_next(&l)) ... */
+bool loops_start(Loops *loops);
+bool loops_next(Loops *loops);
+int64_t loops_count(const Loops *loops);
+/* All offsets of one tensor, in order, in the arena. */
+int64_t *loops_offsets(Loops *loops, int tensor, Arena *arena);
+int64_t type_stride(const Type *type, Name dim); /* 0 if absent */
+
+/* ---- kernels ---- */
+
+typedef struct InterpCall {
+  const Node *node;
+  const Tensor *inputs;
+  Tensor *results; /* zeroed */
+  Arena *arena;    /* scratch */
+} InterpCall;
+
+typedef void InterpKernel(const InterpCall *call);
+
+/* Arithmetic in one number type; interp_number.inc writes all of them for the
+ * type NUM.  Another number type is another file that fills in this table. */
+typedef struct NumberKernels {
+  double (*point)(Op op, double a, double b, double c);
+  InterpKernel *pointwise, *rows, *batchnorm, *dot, *conv, *pool, *scatter_add,
+      *attention, *attention_grad;
+} NumberKernels;
+
+extern const NumberKernels interp_kernels_f64; /* interp_f64.c */
+extern const NumberKernels interp_kernels_f32; /* interp_f32.c */
+
+/* Integer quotient that rounds down, and remainder with the divisor's sign;
+ * 0 where the divisor is 0. */
+double interp_floordiv(double a, double b);
+double interp_mod(double a, double b);
+/* The order of maxima: NaN is above every number, and not above NaN. */
+static inline bool interp_is_above(double a, double b) {
+  return a > b || (a != a && b == b);
+}
+
+/* ---- interp_window.c ---- */
+
+/* The part of x that one result of a pooling operator sees. */
+typedef struct PoolWindow {
+  int n;
+  int64_t begin[MAX_RANK], end[MAX_RANK];
+  int64_t count; /* what a mean divides by */
+} PoolWindow;
+PoolWindow pool_window(const Node *node, const Type *x, const Type *y,
+                       const Loops *y_loops);
+
+/* All in-bounds triples of a convolution: tensors x, w, y. */
+typedef struct ConvLoops {
+  Loops loops;
+  int n_space;
+  int position[MAX_RANK], tap[MAX_RANK]; /* loop numbers */
+  int64_t size[MAX_RANK], stride[MAX_RANK], pad[MAX_RANK], dilate[MAX_RANK];
+} ConvLoops;
+void conv_loops(ConvLoops *conv, const Node *node, const Type *x, const Type *w,
+                const Type *y);
+/* The current tap reads x, not padding. */
+bool conv_in_bounds(const ConvLoops *conv);
+
+/* ---- interp_moves.c: operators that compute nothing ---- */
+
+/* False if the operator is not one of them. */
+bool interp_move(const InterpCall *call);
+
+/* ---- interp_experts.c: likewise, asked by interp_move ---- */
+
+bool interp_experts(const InterpCall *call);
+
+#endif

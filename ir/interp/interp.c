@@ -1,0 +1,300 @@
+/*
+ * interp.c -- the slow and obvious reference that every back end is compared
+ * with.  It runs a graph node by node on whole tensors of doubles.
+ *
+ * The number type is a parameter.  In INTERP_f64 reals are not rounded,
+ * whatever their dtype; in INTERP_f32 every result is rounded to its dtype and
+ * values of dtype f32 and narrower are computed in float.  Integers are
+ * computed in double, which is exact below 2^53, and wrap to their dtype.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "ir/interp/internal.h"
+
+double interp_floordiv(double a, double b) {
+  int64_t x = (int64_t)a, y = (int64_t)b;
+  if (y == 0) return 0;
+  if (y == -1) return -a; /* INT64_MIN / -1 traps */
+  int64_t q = x / y;
+  return (double)(x % y != 0 && (x < 0) != (y < 0) ? q - 1 : q);
+}
+
+double interp_mod(double a, double b) {
+  return b == 0 ? 0 : a - interp_floordiv(a, b) * b;
+}
+
+double interp_point(Op op, double a, double b, double c) {
+  return interp_kernels_f64.point(op, a, b, c);
+}
+
+/* ---- rounding to a dtype ---- */
+
+static double wrap_integer(DType dtype, double x) {
+  if (isnan(x)) return 0;
+  if (x >= 9223372036854775807.0) return 9223372036854775807.0;
+  if (x <= -9223372036854775808.0) return -9223372036854775808.0;
+  int64_t value = (int64_t)x;
+  switch (dtype) {
+  case DT_u8: return (uint8_t)value;
+  case DT_i8: return (int8_t)value;
+  case DT_i16: return (int16_t)value;
+  case DT_i32: return (int32_t)value;
+  default: return (double)value;
+  }
+}
+
+static double stored(InterpNumber number, DType dtype, double x) {
+  switch (dtype_class(dtype)) {
+  case CLASS_BOOL: return x != 0;
+  case CLASS_INT: return wrap_integer(dtype, x);
+  case CLASS_REAL: return number == INTERP_f64 ? x : dtype_round(dtype, x);
+  }
+  UNREACHABLE();
+}
+
+static void round_all(InterpNumber number, Tensor tensor) {
+  int64_t n = type_elements(tensor.type);
+  for (int64_t i = 0; i < n; i++) {
+    tensor.data[i] = stored(number, tensor.type->dtype, tensor.data[i]);
+  }
+}
+
+/* ---- memory: buffers of values that nobody will read are used again ---- */
+
+typedef struct Buffer {
+  double *data;
+  int64_t n;
+} Buffer;
+
+typedef struct Pool {
+  Arena *arena;
+  VEC(Buffer) free;
+} Pool;
+
+static double *pool_take(Pool *pool, int64_t n) {
+  for (int i = pool->free.n - 1; i >= 0; i--) {
+    if (pool->free.data[i].n != n) continue;
+    double *data = pool->free.data[i].data;
+    pool->free.data[i] = pool->free.data[--pool->free.n];
+    memset(data, 0, (size_t)n * sizeof(double));
+    return data;
+  }
+  return ARENA_ARRAY(pool->arena, double, n);
+}
+
+static void pool_give(Pool *pool, Tensor tensor) {
+  Buffer buffer = {tensor.data, type_elements(tensor.type)};
+  vec_push(pool->arena, &pool->free, buffer);
+}
+
+/* ---- running ---- */
+
+typedef struct Run {
+  const Graph *graph;
+  InterpNumber number;
+  Pool *pool;
+  Tensor **results; /* [node][result] */
+} Run;
+
+static void run_graph(const Graph *graph, InterpNumber number, Pool *pool,
+                      const Tensor *inputs, Tensor *outputs, Arena *out_arena,
+                      Tensor *values);
+
+/* Which arithmetic: integers exactly, reals in the wider of what they read. */
+static const NumberKernels *kernels_of(const Run *run, const Node *node) {
+  if (run->number == INTERP_f64) return &interp_kernels_f64;
+  DType dtype = node->types[0]->dtype;
+  const OpInfo *info = op_info(node->op);
+  for (int i = 0; i < node->n_inputs && info->is_pointwise; i++) {
+    DType input = graph_type(run->graph, node->inputs[i])->dtype;
+    dtype = i == 0 && dtype_class(dtype) == CLASS_BOOL
+                ? input
+                : dtype_promote(dtype, input);
+  }
+  bool is_single = dtype_class(dtype) == CLASS_REAL && dtype != DT_f64;
+  return is_single ? &interp_kernels_f32 : &interp_kernels_f64;
+}
+
+static InterpKernel *kernel_of(const NumberKernels *kernels, Op op) {
+  if (op_info(op)->is_pointwise) return kernels->pointwise;
+  switch (op) {
+  case OP_sum:
+  case OP_max:
+  case OP_min:
+  case OP_logsumexp:
+  case OP_softmax:
+  case OP_log_softmax:
+  case OP_layernorm:
+  case OP_rmsnorm: return kernels->rows;
+  case OP_batchnorm: return kernels->batchnorm;
+  case OP_dot: return kernels->dot;
+  case OP_conv:
+  case OP_conv_input_grad:
+  case OP_conv_weight_grad: return kernels->conv;
+  case OP_maxpool:
+  case OP_maxpool_grad:
+  case OP_avgpool:
+  case OP_avgpool_grad:
+  case OP_adaptive_avgpool:
+  case OP_adaptive_avgpool_grad: return kernels->pool;
+  case OP_scatter_add: return kernels->scatter_add;
+  case OP_attention: return kernels->attention;
+  case OP_attention_grad: return kernels->attention_grad;
+  default: UNREACHABLE();
+  }
+}
+
+static void run_body(Run *run, const InterpCall *call) {
+  const Graph *body = call->node->body;
+  Tensor *outputs = ARENA_ARRAY(call->arena, Tensor, body->outputs.n);
+  run_graph(body, run->number, run->pool, call->inputs, outputs, call->arena,
+            NULL);
+  for (int i = 0; i < call->node->n_results; i++) {
+    int64_t n = type_elements(call->results[i].type);
+    memcpy(call->results[i].data, outputs[i].data, (size_t)n * sizeof(double));
+  }
+}
+
+static int64_t elements_of(const Tensor *tensor) {
+  return type_elements(tensor->type);
+}
+
+/* One position of a value that has the scanned dim in front. */
+static Tensor position_of(const Tensor *whole, const Type *type, int64_t at) {
+  return (Tensor){type, whole->data + at * type_elements(type)};
+}
+
+static void run_scan(Run *run, const InterpCall *call) {
+  const Node *node = call->node;
+  const Graph *body = node->body;
+  int n_carries = scan_carries(node);
+  int64_t steps = scan_steps(node);
+  Tensor *given = ARENA_ARRAY(call->arena, Tensor, node->n_inputs);
+  Tensor *made = ARENA_ARRAY(call->arena, Tensor, node->n_results);
+  for (int i = 0; i < node->n_inputs; i++) given[i] = call->inputs[i];
+  for (int i = 0; i < n_carries; i++) {
+    given[i].data = call->results[i].data;
+    memcpy(given[i].data, call->inputs[i].data,
+           (size_t)elements_of(&given[i]) * sizeof(double));
+  }
+  for (int64_t step = 0; step < steps; step++) {
+    int64_t at = scan_is_reversed(node) ? steps - 1 - step : step;
+    Arena *scratch = arena_create(run->graph->module->memory);
+    for (int i = n_carries; i < node->n_inputs; i++)
+      if (scan_input_role(node, i) == ROLE_slice)
+        given[i] = position_of(
+            &call->inputs[i], graph_type(body, body->inputs.data[i].value), at);
+    run_graph(body, run->number, run->pool, given, made, scratch, NULL);
+    for (int i = 0; i < node->n_results; i++) {
+      int64_t n = elements_of(&made[i]);
+      memcpy(call->results[i].data + (i < n_carries ? 0 : at * n), made[i].data,
+             (size_t)n * sizeof(double));
+    }
+    arena_destroy(scratch);
+  }
+}
+
+static void run_node(Run *run, int id) {
+  const Node *node = run->graph->nodes.data[id];
+  Arena *scratch = arena_create(run->graph->module->memory);
+  Tensor *inputs = ARENA_ARRAY(scratch, Tensor, node->n_inputs);
+  for (int i = 0; i < node->n_inputs; i++) {
+    Value value = node->inputs[i];
+    inputs[i] = run->results[value.node][value.result];
+  }
+  for (int i = 0; i < node->n_results; i++) {
+    int64_t n = type_elements(node->types[i]);
+    run->results[id][i] = (Tensor){node->types[i], pool_take(run->pool, n)};
+  }
+  InterpCall call = {node, inputs, run->results[id], scratch};
+  if (node->op == OP_fused) {
+    run_body(run, &call);
+  } else if (node->op == OP_scan) {
+    run_scan(run, &call);
+  } else if (!interp_move(&call)) {
+    kernel_of(kernels_of(run, node), node->op)(&call);
+  }
+  for (int i = 0; i < node->n_results; i++) {
+    round_all(run->number, run->results[id][i]);
+  }
+  arena_destroy(scratch);
+}
+
+static Tensor copied(Tensor tensor, Arena *arena) {
+  size_t n = (size_t)type_elements(tensor.type);
+  return (Tensor){tensor.type,
+                  arena_copy(arena, tensor.data, n * sizeof(double))};
+}
+
+/* Gives back what node `id` was the last to read. */
+static void release_inputs(Run *run, int id, int *uses) {
+  const Node *node = run->graph->nodes.data[id];
+  for (int i = 0; i < node->n_inputs; i++) {
+    int from = node->inputs[i].node;
+    if (--uses[from] > 0) continue;
+    const Node *source = run->graph->nodes.data[from];
+    for (int r = 0; r < source->n_results; r++) {
+      pool_give(run->pool, run->results[from][r]);
+    }
+  }
+}
+
+static void run_graph(const Graph *graph, InterpNumber number, Pool *pool,
+                      const Tensor *inputs, Tensor *outputs, Arena *out_arena,
+                      Tensor *values) {
+  Run run = {graph, number, pool, NULL};
+  run.results = ARENA_ARRAY(pool->arena, Tensor *, graph->nodes.n);
+  int *uses = graph_use_counts(graph, pool->arena);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    int n = graph->nodes.data[id]->n_results;
+    run.results[id] = ARENA_ARRAY(pool->arena, Tensor, n);
+  }
+  for (int i = 0; i < graph->inputs.n; i++) {
+    Value value = graph->inputs.data[i].value;
+    const Type *type = graph_type(graph, value);
+    ASSERT(type_elements(type) == type_elements(inputs[i].type));
+    int64_t n = type_elements(type);
+    Tensor tensor = {type, pool_take(pool, n)};
+    memcpy(tensor.data, inputs[i].data, (size_t)n * sizeof(double));
+    round_all(number, tensor);
+    run.results[value.node][0] = tensor;
+  }
+  for (int id = 0; id < graph->nodes.n; id++) {
+    if (graph->nodes.data[id]->op != OP_input) run_node(&run, id);
+    if (values != NULL) values[id] = copied(run.results[id][0], out_arena);
+    release_inputs(&run, id, uses);
+  }
+  for (int i = 0; i < graph->outputs.n; i++) {
+    Value value = graph->outputs.data[i].value;
+    outputs[i] = copied(run.results[value.node][value.result], out_arena);
+  }
+  for (int i = 0; i < graph->outputs.n; i++) {
+    int id = graph->outputs.data[i].value.node;
+    if (--uses[id] > 0) continue;
+    for (int r = 0; r < graph->nodes.data[id]->n_results; r++) {
+      pool_give(pool, run.results[id][r]);
+    }
+  }
+}
+
+void interp_run(const Graph *graph, InterpNumber number, Arena *arena,
+                const Tensor *inputs, Tensor *out_outputs, Tensor *values) {
+  Pool pool = {.arena = arena_create(graph->module->memory)};
+  run_graph(graph, number, &pool, inputs, out_outputs, arena, values);
+  arena_destroy(pool.arena);
+}
+
+Tensor interp_initial(const Graph *graph, int input_index, uint64_t seed,
+                      Arena *arena) {
+  const GraphInput *input = &graph->inputs.data[input_index];
+  const Type *type = graph_type(graph, input->value);
+  uint64_t key = random_key(seed, input->path);
+  int64_t n = type_elements(type);
+  Tensor tensor = {type, ARENA_ARRAY(arena, double, n)};
+  int64_t sizes[MAX_RANK];
+  for (int d = 0; d < type->rank; d++) sizes[d] = type->dims[d].size;
+  init_fill(arena, input->init, key, sizes, type->rank, tensor.data);
+  round_all(INTERP_f32, tensor);
+  return tensor;
+}

@@ -1,0 +1,78 @@
+/*
+ * loops.c -- nested loops over named dims (see interp_internal.h).
+ */
+#include "ir/interp/internal.h"
+
+int64_t type_stride(const Type *type, Name dim) {
+  int64_t stride = 1;
+  for (int i = type->rank - 1; i >= 0; i--) {
+    if (type->dims[i].name == dim) return stride;
+    stride *= type->dims[i].size;
+  }
+  return 0;
+}
+
+bool loops_has(const Loops *loops, Name name) {
+  for (int i = 0; i < loops->rank; i++) {
+    if (loops->names[i] == name) return true;
+  }
+  return false;
+}
+
+void loops_add(Loops *loops, Name name, int64_t size) {
+  if (name != NULL && loops_has(loops, name)) return;
+  ASSERT(loops->rank < LOOP_DIMS);
+  loops->names[loops->rank] = name;
+  loops->sizes[loops->rank++] = size;
+}
+
+void loops_add_type(Loops *loops, const Type *type) {
+  for (int i = 0; i < type->rank; i++) {
+    loops_add(loops, type->dims[i].name, type->dims[i].size);
+  }
+}
+
+void loops_bind(Loops *loops, const Type *type) {
+  ASSERT(loops->n_tensors < LOOP_TENSORS);
+  int64_t *strides = loops->strides[loops->n_tensors++];
+  for (int i = 0; i < loops->rank; i++) {
+    strides[i] =
+        loops->names[i] == NULL ? 0 : type_stride(type, loops->names[i]);
+  }
+}
+
+int64_t loops_count(const Loops *loops) {
+  int64_t n = 1;
+  for (int i = 0; i < loops->rank; i++) n *= loops->sizes[i];
+  return n;
+}
+
+bool loops_start(Loops *loops) {
+  for (int i = 0; i < loops->rank; i++) loops->index[i] = 0;
+  for (int t = 0; t < loops->n_tensors; t++) loops->offset[t] = 0;
+  return loops_count(loops) > 0;
+}
+
+bool loops_next(Loops *loops) {
+  for (int i = loops->rank - 1; i >= 0; i--) {
+    loops->index[i]++;
+    for (int t = 0; t < loops->n_tensors; t++) {
+      loops->offset[t] += loops->strides[t][i];
+    }
+    if (loops->index[i] < loops->sizes[i]) return true;
+    for (int t = 0; t < loops->n_tensors; t++) {
+      loops->offset[t] -= loops->strides[t][i] * loops->sizes[i];
+    }
+    loops->index[i] = 0;
+  }
+  return false;
+}
+
+int64_t *loops_offsets(Loops *loops, int tensor, Arena *arena) {
+  int64_t *offsets = ARENA_ARRAY(arena, int64_t, loops_count(loops));
+  int64_t n = 0;
+  for (bool more = loops_start(loops); more; more = loops_next(loops)) {
+    offsets[n++] = loops->offset[tensor];
+  }
+  return offsets;
+}

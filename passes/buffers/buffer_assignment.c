@@ -1,0 +1,542 @@
+/*
+ * buffer_assignment.c -- where every value lives: slots that persist, then
+ * transient bytes packed for the order of the graph.
+ *
+ * Values that share bytes are one buffer: a view and its input, a collective
+ * and its input, a slot and the result that replaces it, and a fused result
+ * that takes over an input which dies there.  A buffer is alive from its first
+ * writer to its last reader; two that are alive together may not overlap.  The
+ * largest are placed first, each in the smallest hole that takes it (best fit
+ * by decreasing size, within a few percent of the bound on real graphs).
+ *
+ * A scan has one workspace for what its body makes at a position: the body is
+ * packed like a graph, from offset 0, and the values that it shares with the
+ * graph around (arguments, slices, carries, stacked results) are left to that.
+ * A carry is a slot of the body: the order pass sees to it that its new value
+ * is written where, or after, nobody reads the old one.
+ *
+ * With micro-batches some nodes run again and again: what they read from
+ * outside stays alive to the end of that loop, and what accumulates or
+ * gathers is alive from its beginning.
+ */
+#include "passes/buffers/list_schedule.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Buffer {
+  int64_t bytes, offset;
+  int first, last; /* node ids, both included */
+  int slot;        /* index of the graph input it is, or -1 */
+  bool is_outside; /* body: its bytes are those of the graph around */
+} Buffer;
+
+typedef struct Packing {
+  const Graph *graph;
+  Arena *arena;
+  int64_t alignment;
+  int *first_value; /* by node */
+  int n_values;
+  int *buffer_of; /* by value */
+  VEC(Buffer) buffers;
+  int *workspace; /* by node: buffer or -1; NULL: none asked for */
+} Packing;
+
+static int64_t align_up(int64_t bytes, int64_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+static int64_t target_alignment(const Target *target) {
+  return target && target->alignment_bytes > 0 ? target->alignment_bytes : 64;
+}
+
+static bool role_persists(Role role) {
+  return role == ROLE_param || role == ROLE_state || role == ROLE_moment ||
+         role == ROLE_ema || role == ROLE_step || role == ROLE_seed ||
+         role == ROLE_epoch || role == ROLE_scale || role == ROLE_cache;
+}
+
+/* What replaces an input: of a graph a slot, of a body a carry. */
+static bool role_is_replaced(Role role) {
+  return role_persists(role) || role == ROLE_carry;
+}
+
+/* Inputs of a body. */
+static bool role_is_outside(Role role) {
+  return role == ROLE_carry || role == ROLE_slice || role == ROLE_arg;
+}
+
+/* A rank's piece, of all micro-batches where that is an input. */
+static int64_t value_bytes(const Graph *graph, Value value) {
+  const Type *type = graph_type(graph, value);
+  int64_t n = type_local_elements(type, &graph->mesh);
+  if (graph_node(graph, value)->op == OP_input) {
+    AxisSet sequential = mesh_sequential(&graph->mesh);
+    for (int d = 0; d < type->rank; d++)
+      for (int i = 0; i < axis_list_length(type->dims[d].split); i++) {
+        int axis = axis_list_at(type->dims[d].split, i);
+        if (sequential >> axis & 1) n *= graph->mesh.axes[axis].size;
+      }
+  }
+  return n * dtype_size_bytes(type->dtype);
+}
+
+/* ---- buffers ---- */
+
+static int value_index(const Packing *packing, Value value) {
+  return packing->first_value[value.node] + value.result;
+}
+
+static Buffer *buffer_of(const Packing *packing, Value value) {
+  return &packing->buffers
+              .data[packing->buffer_of[value_index(packing, value)]];
+}
+
+static int new_buffer(Packing *packing, int id, int64_t bytes) {
+  vec_push(packing->arena, &packing->buffers,
+           (Buffer){.bytes = bytes, .first = id, .last = id, .slot = -1});
+  return packing->buffers.n - 1;
+}
+
+/* By value: the graph input whose slot it replaces, or -1. */
+static int *find_slot_writers(const Packing *packing) {
+  const Graph *graph = packing->graph;
+  int *slot_of = ARENA_ARRAY(packing->arena, int, packing->n_values);
+  const int *slots = output_slots(graph, packing->arena);
+  for (int v = 0; v < packing->n_values; v++) slot_of[v] = -1;
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.data[i];
+    if (slots[i] >= 0 && role_is_replaced(output->role))
+      slot_of[value_index(packing, output->value)] = slots[i];
+  }
+  return slot_of;
+}
+
+static int *find_last_uses(const Packing *packing) {
+  const Graph *graph = packing->graph;
+  int *last = ARENA_ARRAY(packing->arena, int, packing->n_values);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int r = 0; r < node->n_results; r++)
+      last[packing->first_value[id] + r] = id;
+    for (int i = 0; i < node->n_inputs; i++)
+      last[value_index(packing, node->inputs[i])] = id;
+    /* Started here, waited for by the first reader; without one, at the end. */
+    for (int r = 0; node->op == OP_all_reduce && r < node->n_results; r++)
+      last[packing->first_value[id] + r] = graph->nodes.n;
+  }
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int i = 0; i < node->n_inputs; i++) {
+      int v = value_index(packing, node->inputs[i]);
+      if (graph_node(graph, node->inputs[i])->op == OP_all_reduce) last[v] = id;
+    }
+  }
+  for (int i = 0; i < graph->outputs.n; i++)
+    last[value_index(packing, graph->outputs.data[i].value)] = graph->nodes.n;
+  /* A view keeps its input alive. */
+  for (int id = graph->nodes.n - 1; id >= 0; id--) {
+    if (!node_is_view(graph, id)) continue;
+    int v = value_index(packing, graph->nodes.data[id]->inputs[0]);
+    if (last[v] < last[packing->first_value[id]])
+      last[v] = last[packing->first_value[id]];
+  }
+  return last;
+}
+
+/* An input of a fused node that dies there and whose bytes this result can
+ * take, or -1. */
+static int dying_input(const Packing *packing, int id, int result,
+                       const int *last) {
+  const Graph *graph = packing->graph;
+  const Node *node = graph->nodes.data[id];
+  if (node->op != OP_fused || !fused_is_elementwise(node)) return -1;
+  for (int i = 0; i < node->n_inputs; i++) {
+    const Buffer *buffer = buffer_of(packing, node->inputs[i]);
+    Value value = node->inputs[i];
+    if (buffer->slot >= 0 || buffer->is_outside || buffer->last > id ||
+        last[value_index(packing, value)] != id ||
+        graph_node(graph, value)->op == OP_input ||
+        node_is_view(graph, value.node) ||
+        node_is_timed(graph, value.node) != node_is_timed(graph, id) ||
+        !fused_may_overwrite(graph, id, result, i))
+      continue;
+    /* Not twice, for two results of the same node. */
+    bool is_taken = false;
+    for (int r = 0; r < result; r++)
+      is_taken |= packing->buffer_of[packing->first_value[id] + r] ==
+                  buffer - packing->buffers.data;
+    /* Another input may be a view of the same bytes. */
+    for (int k = 0; k < node->n_inputs; k++)
+      is_taken |= k != i && buffer_of(packing, node->inputs[k]) == buffer;
+    if (!is_taken) return i;
+  }
+  return -1;
+}
+
+static void assign_node(Packing *packing, int id, const int *slot_of,
+                        const int *last) {
+  const Graph *graph = packing->graph;
+  const Node *node = graph->nodes.data[id];
+  for (int r = 0; r < node->n_results; r++) {
+    int v = packing->first_value[id] + r, from = -1;
+    if (node_is_view(graph, id))
+      from = 0;
+    else if (node->op == OP_all_reduce)
+      from = r;
+    int buffer;
+    if (slot_of[v] >= 0 && slot_of[v] != id) {
+      buffer = packing->buffer_of[packing->first_value[slot_of[v]]];
+    } else if (from >= 0) {
+      buffer = packing->buffer_of[value_index(packing, node->inputs[from])];
+    } else if ((from = dying_input(packing, id, r, last)) >= 0) {
+      buffer = packing->buffer_of[value_index(packing, node->inputs[from])];
+    } else {
+      buffer = new_buffer(packing, id, value_bytes(graph, (Value){id, r}));
+    }
+    packing->buffer_of[v] = buffer;
+    Buffer *b = &packing->buffers.data[buffer];
+    if (last[v] > b->last) b->last = last[v];
+    if (node->op == OP_input) {
+      const GraphInput *input =
+          &graph->inputs.data[node_int(node, ATTR_slot, 0)];
+      b->first = 0;
+      if (role_persists(input->role))
+        b->slot = (int)(input - graph->inputs.data);
+      b->is_outside = role_is_outside(input->role);
+    }
+  }
+}
+
+/* Lifetimes around the nodes that run for each micro-batch. */
+static void extend_over_loop(Packing *packing) {
+  const Graph *graph = packing->graph;
+  int begin = -1, end = -1;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    if (!node_is_timed(graph, id)) continue;
+    if (begin < 0) begin = id;
+    end = id;
+  }
+  if (begin < 0) return;
+  for (int i = 0; i < packing->buffers.n; i++) {
+    Buffer *buffer = &packing->buffers.data[i];
+    if (buffer->first < begin && buffer->last >= begin && buffer->last < end)
+      buffer->last = end;
+  }
+  for (int id = begin; id <= end; id++) {
+    const Node *node = graph->nodes.data[id];
+    bool is_whole = node->op == OP_accumulate || node->op == OP_all_gather;
+    for (int r = 0; is_whole && r < node->n_results; r++) {
+      Buffer *buffer = buffer_of(packing, (Value){id, r});
+      buffer->first = begin;
+      if (buffer->last < end) buffer->last = end;
+    }
+  }
+}
+
+static Packing make_buffers(Arena *arena, const Graph *graph) {
+  Packing packing = {.graph = graph, .arena = arena};
+  int n = graph->nodes.n;
+  packing.first_value = ARENA_ARRAY(arena, int, n);
+  for (int id = 0; id < n; id++) {
+    packing.first_value[id] = packing.n_values;
+    packing.n_values += graph->nodes.data[id]->n_results;
+  }
+  packing.buffer_of = ARENA_ARRAY(arena, int, packing.n_values);
+  const int *slot_of = find_slot_writers(&packing);
+  const int *last = find_last_uses(&packing);
+  for (int id = 0; id < n; id++) assign_node(&packing, id, slot_of, last);
+  extend_over_loop(&packing);
+  return packing;
+}
+
+/* ---- packing ---- */
+
+typedef struct Item {
+  int64_t bytes;
+  int buffer;
+} Item;
+
+static int compare_items(const void *a, const void *b) {
+  const Item *x = a, *y = b;
+  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+  return x->buffer - y->buffer;
+}
+
+/* What has its place, ordered by offset and cut into runs.  Neighbours in
+ * memory were made near each other, so most runs are passed over whole: none of
+ * their buffers is alive when the item at hand is. */
+#define RUN_LENGTH 32
+
+typedef struct Place {
+  int first, last;
+  int64_t offset, end; /* end: aligned */
+} Place;
+
+typedef struct Run {
+  int n, first, last; /* of all its places */
+  Place places[RUN_LENGTH];
+} Run;
+
+typedef struct Placed {
+  Arena *arena;
+  VEC(Run *) runs;
+} Placed;
+
+static void run_bound(Run *run) {
+  run->first = run->places[0].first;
+  run->last = run->places[0].last;
+  for (int i = 1; i < run->n; i++) {
+    if (run->places[i].first < run->first) run->first = run->places[i].first;
+    if (run->places[i].last > run->last) run->last = run->places[i].last;
+  }
+}
+
+/* Room for one more: the second half of a full run becomes the next one. */
+static void split_run(Placed *placed, int index) {
+  vec_push(placed->arena, &placed->runs, NULL);
+  Run **at = &placed->runs.data[index];
+  memmove(at + 1, at, (size_t)(placed->runs.n - 1 - index) * sizeof *at);
+  at[1] = ARENA_NEW(placed->arena, Run);
+  at[0]->n = RUN_LENGTH / 2;
+  at[1]->n = RUN_LENGTH - at[0]->n;
+  memcpy(at[1]->places, at[0]->places + at[0]->n,
+         (size_t)at[1]->n * sizeof(Place));
+  run_bound(at[0]);
+  run_bound(at[1]);
+}
+
+/* Behind those of the same offset. */
+static void placed_add(Placed *placed, Place place) {
+  if (placed->runs.n == 0)
+    vec_push(placed->arena, &placed->runs, ARENA_NEW(placed->arena, Run));
+  int r = placed->runs.n - 1;
+  while (r > 0 && placed->runs.data[r]->places[0].offset > place.offset) r--;
+  if (placed->runs.data[r]->n == RUN_LENGTH) {
+    split_run(placed, r);
+    if (placed->runs.data[r + 1]->places[0].offset <= place.offset) r++;
+  }
+  Run *run = placed->runs.data[r];
+  int at = run->n++;
+  for (; at > 0 && run->places[at - 1].offset > place.offset; at--)
+    run->places[at] = run->places[at - 1];
+  run->places[at] = place;
+  run_bound(run);
+}
+
+/* Lowest end of the smallest hole between placed buffers that takes `item`. */
+static int64_t best_fit(const Placed *placed, const Buffer *item,
+                        int64_t needed, int64_t base) {
+  int64_t end = base, best = -1, best_size = INT64_MAX;
+  for (int r = 0; r < placed->runs.n; r++) {
+    const Run *run = placed->runs.data[r];
+    if (run->last < item->first || run->first > item->last) continue;
+    for (int i = 0; i < run->n; i++) {
+      const Place *other = &run->places[i];
+      if (other->last < item->first || other->first > item->last) continue;
+      int64_t hole = other->offset - end;
+      if (hole == needed) return end;
+      if (hole >= needed && hole < best_size) {
+        best = end;
+        best_size = hole;
+      }
+      if (other->end > end) end = other->end;
+    }
+  }
+  return best >= 0 ? best : end;
+}
+
+static int64_t pack(Packing *packing, int64_t base) {
+  int n = packing->buffers.n, n_items = 0;
+  Item *items = ARENA_ARRAY(packing->arena, Item, n);
+  for (int i = 0; i < n; i++)
+    if (packing->buffers.data[i].slot < 0 &&
+        !packing->buffers.data[i].is_outside)
+      items[n_items++] = (Item){packing->buffers.data[i].bytes, i};
+  qsort(items, (size_t)n_items, sizeof *items, compare_items);
+  Placed placed = {.arena = packing->arena};
+  int64_t top = base;
+  for (int i = 0; i < n_items; i++) {
+    Buffer *buffer = &packing->buffers.data[items[i].buffer];
+    int64_t needed = align_up(buffer->bytes, packing->alignment);
+    buffer->offset = best_fit(&placed, buffer, needed, base);
+    int64_t end = buffer->offset + buffer->bytes;
+    placed_add(&placed, (Place){buffer->first, buffer->last, buffer->offset,
+                                align_up(end, packing->alignment)});
+    if (end > top) top = end;
+  }
+  return top;
+}
+
+static const Slot *find_slot(const PersistentLayout *persistent, Role role,
+                             Name path) {
+  const Map *map = persistent->by_path[role];
+  intptr_t found = map ? (intptr_t)map_get(map, path) : 0;
+  return found ? &persistent->slots.data[found - 1] : NULL;
+}
+
+static void place_slots(Packing *packing, const PersistentLayout *persistent) {
+  for (int i = 0; i < packing->buffers.n; i++) {
+    Buffer *buffer = &packing->buffers.data[i];
+    if (buffer->slot < 0) continue;
+    const GraphInput *input = &packing->graph->inputs.data[buffer->slot];
+    const Slot *slot = find_slot(persistent, input->role, input->path);
+    ASSERT(slot && slot->bytes == buffer->bytes);
+    buffer->offset = slot->offset;
+  }
+}
+
+static Layout *pack_body(PassContext *ctx, const Graph *body);
+
+static int64_t workspace_bytes(PassContext *ctx, const Graph *graph, int id,
+                               Layout *body) {
+  const Target *target = ctx->target;
+  if (body) return body->arena_bytes;
+  if (!target || !target->workspace_bytes) return 0;
+  return target->workspace_bytes(target, graph, id);
+}
+
+static void add_workspaces(PassContext *ctx, Packing *packing,
+                           Layout **bodies) {
+  const Graph *graph = packing->graph;
+  int n = graph->nodes.n;
+  packing->workspace = ARENA_ARRAY(packing->arena, int, n);
+  for (int id = 0; id < n; id++) {
+    packing->workspace[id] = -1;
+    if (graph->nodes.data[id]->op == OP_scan)
+      bodies[id] = pack_body(ctx, graph->nodes.data[id]->body);
+    int64_t bytes = workspace_bytes(ctx, graph, id, bodies[id]);
+    if (bytes <= 0) continue;
+    packing->workspace[id] = new_buffer(packing, id, bytes);
+  }
+}
+
+/* ---- public ---- */
+
+static void add_slots(PersistentLayout *layout, Arena *arena,
+                      const Graph *graph, const Target *target,
+                      bool are_caches) {
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    if (!role_persists(input->role) ||
+        (input->role == ROLE_cache) != are_caches ||
+        find_slot(layout, input->role, input->path))
+      continue;
+    const Type *type = graph_type(graph, input->value);
+    Slot slot = {.role = input->role, .path = input->path, .type = type};
+    slot.init = input->init;
+    slot.bytes = value_bytes(graph, input->value);
+    slot.offset = align_up(layout->bytes, target_alignment(target));
+    layout->bytes = slot.offset + slot.bytes;
+    vec_push(arena, &layout->slots, slot);
+    Map **map = &layout->by_path[slot.role];
+    if (!*map) *map = map_create(arena);
+    map_put(*map, slot.path, (void *)(intptr_t)layout->slots.n);
+  }
+}
+
+void layout_persistent(PersistentLayout *layout, Arena *arena,
+                       const Graph *graph, const Target *target) {
+  add_slots(layout, arena, graph, target, false);
+  layout->bytes_but_caches = layout->bytes;
+}
+
+void layout_caches(PersistentLayout *layout, Arena *arena, const Graph *graph,
+                   const Target *target) {
+  add_slots(layout, arena, graph, target, true);
+}
+
+static bool has_caches(const Graph *graph) {
+  for (int i = 0; i < graph->inputs.n; i++)
+    if (graph->inputs.data[i].role == ROLE_cache) return true;
+  return false;
+}
+
+static Layout *make_layout(PassContext *ctx, Packing *packing,
+                           int64_t persistent_bytes) {
+  const Graph *graph = packing->graph;
+  Arena *arena = ctx->module->arena;
+  int n = graph->nodes.n;
+  Layout *layout = ARENA_NEW(arena, Layout);
+  layout->bodies = ARENA_ARRAY(arena, Layout *, n);
+  add_workspaces(ctx, packing, layout->bodies);
+  layout->offset = ARENA_ARRAY(arena, int64_t, packing->n_values);
+  layout->bytes = ARENA_ARRAY(arena, int64_t, packing->n_values);
+  layout->accumulator = ARENA_ARRAY(arena, int64_t, packing->n_values);
+  layout->outside = ARENA_ARRAY(arena, int, packing->n_values);
+  layout->workspace = ARENA_ARRAY(arena, int64_t, n);
+  layout->first_value = arena_copy(arena, packing->first_value,
+                                   (size_t)n * sizeof *packing->first_value);
+  layout->persistent_bytes = persistent_bytes;
+  layout->arena_bytes =
+      pack(packing, align_up(persistent_bytes, packing->alignment));
+  for (int id = 0; id < n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int r = 0; r < node->n_results; r++) {
+      Value value = {id, r};
+      int v = value_index(packing, value);
+      layout->offset[v] = buffer_of(packing, value)->offset;
+      layout->bytes[v] = value_bytes(graph, value);
+      layout->accumulator[v] =
+          node->op == OP_accumulate ? layout->offset[v] : -1;
+      layout->outside[v] = -1;
+    }
+    int workspace = packing->workspace[id];
+    layout->workspace[id] =
+        workspace < 0 ? -1 : packing->buffers.data[workspace].offset;
+  }
+  return layout;
+}
+
+/* Marks every value that shares the bytes of `value`. */
+static void set_outside(const Packing *packing, Layout *layout, Value value,
+                        int place) {
+  int buffer = packing->buffer_of[value_index(packing, value)];
+  for (int v = 0; v < packing->n_values; v++)
+    if (packing->buffer_of[v] == buffer) layout->outside[v] = place;
+}
+
+static Layout *pack_body(PassContext *ctx, const Graph *body) {
+  Packing packing = make_buffers(ctx->scratch, body);
+  packing.alignment = target_alignment(ctx->target);
+  for (int i = 0; i < body->outputs.n; i++)
+    buffer_of(&packing, body->outputs.data[i].value)->is_outside = true;
+  Layout *layout = make_layout(ctx, &packing, 0);
+  for (int i = 0; i < body->inputs.n; i++)
+    set_outside(&packing, layout, body->inputs.data[i].value, i);
+  for (int i = 0; i < body->outputs.n; i++)
+    set_outside(&packing, layout, body->outputs.data[i].value,
+                body->inputs.n + i);
+  return layout;
+}
+
+Layout *layout_pack(PassContext *ctx, const Graph *graph,
+                    const PersistentLayout *persistent) {
+  Packing packing = make_buffers(ctx->scratch, graph);
+  packing.alignment = target_alignment(ctx->target);
+  place_slots(&packing, persistent);
+  return make_layout(ctx, &packing,
+                     has_caches(graph) ? persistent->bytes
+                                       : persistent->bytes_but_caches);
+}
+
+int64_t layout_bound(const Graph *graph, const Layout *layout) {
+  Arena *arena = arena_create(graph->module->memory);
+  Packing packing = make_buffers(arena, graph);
+  int n = graph->nodes.n;
+  int64_t *change = ARENA_ARRAY(arena, int64_t, n + 2);
+  for (int i = 0; i < packing.buffers.n; i++) {
+    const Buffer *buffer = &packing.buffers.data[i];
+    if (buffer->slot >= 0) continue;
+    change[buffer->first] += buffer->bytes;
+    change[buffer->last + 1] -= buffer->bytes;
+  }
+  int64_t alive = 0, most = 0;
+  for (int id = 0; id <= n; id++) {
+    alive += change[id];
+    if (alive > most) most = alive;
+  }
+  ASSERT(layout->persistent_bytes + most <= layout->arena_bytes);
+  arena_destroy(arena);
+  return most;
+}

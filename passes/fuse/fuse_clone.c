@@ -1,0 +1,286 @@
+/*
+ * fuse_clone.c -- compute cheap values again instead of storing them.
+ *
+ *     kernel 1: m, r = ... x;  y = (x - m) * r * g      (stores y and xhat)
+ *     kernel 2: sum dy * xhat
+ *  =>
+ *     kernel 1: stores y, m, r
+ *     kernel 2: sum dy * ((x - m) * r)
+ *
+ * A value that only other kernels need, and all of whose users are kernels, is
+ * worth a copy in each of them if the bytes that the copies read on top of
+ * what their kernels read anyway are fewer than those of storing and loading
+ * it.  Row values that the copies need are small and are stored instead; so is
+ * the short value of which a wide one is a cast.
+ */
+#include "passes/fuse/fuse.h"
+
+#define MAX_CLONE_FLOPS 8
+#define MAX_CLONES      8
+#define MAX_BIG         4
+#define SMALL           8 /* a value this many times smaller does not count */
+
+typedef struct Choice {
+  Fusion *fusion;
+  FuseSummary **summaries; /* by group, of those with a reduction, or NULL */
+  bool *is_stored;         /* by node: will be a result of its group */
+  bool *is_chosen;         /* by node: its outside users get copies */
+} Choice;
+
+/* What copies of a value would be made of. */
+typedef struct Expansion {
+  int n_nodes, nodes[MAX_CLONES];
+  int n_small, small[MAX_CLONES]; /* row values to be stored */
+  int n_big, big[MAX_BIG];
+  double flops;
+} Expansion;
+
+static double value_bytes(const Fusion *fusion, int id, int result) {
+  const Type *type = fusion->graph->nodes.data[id]->types[result];
+  return (double)type_elements(type) * dtype_size_bytes(type->dtype);
+}
+
+static bool add_unique(int *list, int *n, int max, int item) {
+  for (int i = 0; i < *n; i++)
+    if (list[i] == item) return true;
+  if (*n == max) return false;
+  list[(*n)++] = item;
+  return true;
+}
+
+static bool is_cheap(const Node *node) {
+  if (node->op == OP_cast || node->op == OP_transpose ||
+      node->op == OP_broadcast)
+    return true;
+  return op_info(node->op)->is_pointwise && op_info(node->op)->flops <= 4;
+}
+
+static bool is_row_value(const Choice *choice, int id) {
+  const Group *group = &choice->fusion->groups[choice->fusion->group_of[id]];
+  const FuseSummary *s = choice->summaries[group - choice->fusion->groups];
+  if (!s || !s->has_reduction) return false;
+  const Type *type = choice->fusion->graph->nodes.data[id]->types[0];
+  if (type->rank != s->n_space - s->n_inner) return false;
+  for (int d = 0; d < type->rank; d++)
+    for (int i = 0; i < s->n_inner; i++)
+      if (type->dims[d].name == s->inner[i]) return false;
+  return true;
+}
+
+static bool expand(const Choice *choice, int id, double bytes, Expansion *out) {
+  const Fusion *fusion = choice->fusion;
+  const Node *node = fusion->graph->nodes.data[id];
+  if (!is_cheap(node)) return false;
+  for (int i = 0; i < out->n_nodes; i++)
+    if (out->nodes[i] == id) return true;
+  if (out->n_nodes == MAX_CLONES) return false;
+  out->nodes[out->n_nodes++] = id;
+  if (op_info(node->op)->is_pointwise) out->flops += op_info(node->op)->flops;
+  if (out->flops > MAX_CLONE_FLOPS) return false;
+  for (int i = 0; i < node->n_inputs; i++) {
+    Value input = node->inputs[i];
+    if (fusion->is_free[input.node]) continue;
+    int from = fusion->group_of[input.node];
+    bool is_small =
+        value_bytes(fusion, input.node, input.result) * SMALL <= bytes;
+    bool is_there =
+        !fusion->groups[from].is_fusable || choice->is_stored[input.node];
+    if (is_there && is_small) continue;
+    if (is_there) {
+      if (!add_unique(out->big, &out->n_big, MAX_BIG, input.node)) return false;
+    } else if (is_small && is_row_value(choice, input.node)) {
+      if (!add_unique(out->small, &out->n_small, MAX_CLONES, input.node))
+        return false;
+    } else if (!expand(choice, input.node, bytes, out)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static bool group_reads(const Fusion *fusion, int g, int id) {
+  for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1]; u++)
+    if (fusion->group_of[fusion->users[u]] == g) return true;
+  return false;
+}
+
+/* Groups other than its own that use the value; -1: one of them is no kernel,
+ * or there are too many to be worth it. */
+static int user_groups(const Fusion *fusion, int id, int *out, int max) {
+  int n = 0;
+  if (fusion->is_output[id]) return -1;
+  for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1]; u++) {
+    const Node *user = fusion->graph->nodes.data[fusion->users[u]];
+    int g = fusion->group_of[fusion->users[u]];
+    if (g == fusion->group_of[id]) continue;
+    if (g < 0 || !fusion->groups[g].is_fusable) return -1;
+    if (op_is_lookup(user->op) && user->inputs[0].node == id) return -1;
+    if (!add_unique(out, &n, max, g)) return -1;
+  }
+  return n;
+}
+
+/* Bytes that the copies read on top of what their kernels read anyway. */
+static double copies_cost(const Fusion *fusion, const Expansion *expansion,
+                          const int *users, int n_users) {
+  double cost = 0;
+  for (int u = 0; u < n_users; u++)
+    for (int b = 0; b < expansion->n_big; b++)
+      if (!group_reads(fusion, users[u], expansion->big[b]))
+        cost += value_bytes(fusion, expansion->big[b], 0);
+  return cost;
+}
+
+/* The short value of which this one is a cast, or -1. */
+static int short_form(const Fusion *fusion, int id) {
+  const Node *node = fusion->graph->nodes.data[id];
+  if (node->op != OP_cast) return -1;
+  Value input = node->inputs[0];
+  bool is_short = value_bytes(fusion, input.node, input.result) <
+                  value_bytes(fusion, id, 0);
+  return is_short && !fusion->is_free[input.node] ? input.node : -1;
+}
+
+static void choose(Choice *choice, int id) {
+  Fusion *fusion = choice->fusion;
+  int users[8];
+  int n_users = user_groups(fusion, id, users, ARRAY_LENGTH(users));
+  if (n_users <= 0) return;
+  double bytes = value_bytes(fusion, id, 0);
+  Expansion expansion = {0};
+  bool pays =
+      expand(choice, id, bytes, &expansion) &&
+      copies_cost(fusion, &expansion, users, n_users) < bytes * (n_users + 1);
+  /* Two large values kept for the copies would outweigh one short one. */
+  int narrow = short_form(fusion, id);
+  if (narrow >= 0 && (!pays || expansion.n_big > 1))
+    expansion = (Expansion){.n_small = 1, .small = {narrow}};
+  else if (!pays)
+    return;
+  choice->is_chosen[id] = true;
+  choice->is_stored[id] = false;
+  for (int i = 0; i < expansion.n_small; i++)
+    choice->is_stored[expansion.small[i]] = true;
+}
+
+/* ---- the new graph ---- */
+
+typedef struct Cloner {
+  Choice *choice;
+  Rewrite rewrite;
+  Map *copies;           /* (node, group) -> node of the new graph + 1 */
+  VEC(int) cloned_nodes; /* ids in the new graph */
+} Cloner;
+
+static Value clone(Cloner *cloner, int id, int group, Phase phase) {
+  Fusion *fusion = cloner->choice->fusion;
+  const void *key =
+      (const void *)(intptr_t)((int64_t)id * fusion->n + group + 1);
+  intptr_t known = (intptr_t)map_get(cloner->copies, key);
+  if (known) return (Value){(int)known - 1, 0};
+  const Node *node = fusion->graph->nodes.data[id];
+  Value inputs[4];
+  ASSERT(node->n_inputs <= 4);
+  for (int i = 0; i < node->n_inputs; i++) {
+    Value input = node->inputs[i];
+    int from = fusion->group_of[input.node];
+    bool is_there = fusion->is_free[input.node] ||
+                    !fusion->groups[from].is_fusable ||
+                    cloner->choice->is_stored[input.node] || from == group;
+    inputs[i] = is_there ? rewrite_get(&cloner->rewrite, input)
+                         : clone(cloner, input.node, group, phase);
+  }
+  Attrs attrs = node_attrs(node);
+  Graph *to = cloner->rewrite.to;
+  to->phase = phase;
+  to->path = node->path;
+  to->span = node->span;
+  Value now = graph_append_typed(to, node->op, inputs, node->n_inputs, &attrs,
+                                 node->types, 1, NULL);
+  vec_push(fusion->arena, &cloner->cloned_nodes, now.node);
+  map_put(cloner->copies, key, (void *)(intptr_t)(now.node + 1));
+  return now;
+}
+
+static void copy_with_clones(Cloner *cloner, int id) {
+  const Choice *choice = cloner->choice;
+  const Fusion *fusion = choice->fusion;
+  const Node *node = fusion->graph->nodes.data[id];
+  int g = fusion->group_of[id];
+  bool any = false;
+  for (int i = 0; i < node->n_inputs; i++)
+    any |= choice->is_chosen[node->inputs[i].node] &&
+           fusion->group_of[node->inputs[i].node] != g;
+  if (!any) {
+    rewrite_copy(&cloner->rewrite, id);
+    return;
+  }
+  Value *inputs = ARENA_ARRAY(fusion->arena, Value, node->n_inputs);
+  for (int i = 0; i < node->n_inputs; i++) {
+    int from = node->inputs[i].node;
+    bool is_cloned = choice->is_chosen[from] && fusion->group_of[from] != g;
+    inputs[i] = is_cloned ? clone(cloner, from, g, node->phase)
+                          : rewrite_get(&cloner->rewrite, node->inputs[i]);
+  }
+  rewrite_at(&cloner->rewrite, id);
+  Value now =
+      graph_copy_node(cloner->rewrite.to, fusion->graph, id, inputs, false);
+  rewrite_set(&cloner->rewrite, (Value){id, 0}, now);
+}
+
+/* Originals that only copies used are gone; ids shift. */
+static Graph *drop_unused(PassContext *ctx, const Graph *graph,
+                          const bool *is_clone, bool **out_is_clone) {
+  int n = graph->nodes.n;
+  bool *is_live = ARENA_ARRAY(ctx->scratch, bool, n);
+  *out_is_clone = ARENA_ARRAY(ctx->scratch, bool, n);
+  for (int i = 0; i < graph->outputs.n; i++)
+    is_live[graph->outputs.data[i].value.node] = true;
+  Rewrite rewrite = rewrite_begin(ctx, graph);
+  for (int id = n - 1; id >= 0; id--) {
+    const Node *node = graph->nodes.data[id];
+    is_live[id] |= node->op == OP_input;
+    for (int i = 0; is_live[id] && i < node->n_inputs; i++)
+      is_live[node->inputs[i].node] = true;
+  }
+  for (int id = 0; id < n; id++)
+    if (is_live[id])
+      (*out_is_clone)[rewrite_copy(&rewrite, id).node] = is_clone[id];
+  return rewrite_end(&rewrite);
+}
+
+Graph *fusion_clone(Fusion *fusion, bool **out_is_clone) {
+  int n = fusion->n;
+  Choice choice = {.fusion = fusion};
+  choice.summaries = ARENA_ARRAY(fusion->arena, FuseSummary *, n);
+  choice.is_stored = ARENA_ARRAY(fusion->arena, bool, n);
+  choice.is_chosen = ARENA_ARRAY(fusion->arena, bool, n);
+  for (int g = 0; g < n; g++) {
+    const Group *group = &fusion->groups[g];
+    if (!group->is_fusable || group->members.n == 0 || group->plain) continue;
+    choice.summaries[g] = ARENA_NEW(fusion->arena, FuseSummary);
+    fuse_check(fusion, group->members.data, group->members.n,
+               choice.summaries[g]);
+  }
+  for (int id = 0; id < n; id++)
+    choice.is_stored[id] =
+        fusion->group_of[id] >= 0 && fusion_escapes(fusion, id);
+  bool any = false;
+  for (int id = 0; id < n; id++) {
+    int g = fusion->group_of[id];
+    if (g < 0 || !fusion->groups[g].is_fusable || !choice.is_stored[id])
+      continue;
+    choose(&choice, id);
+    any |= choice.is_chosen[id];
+  }
+  if (!any) return NULL;
+  Cloner cloner = {.choice = &choice,
+                   .rewrite = rewrite_begin(fusion->ctx, fusion->graph),
+                   .copies = map_create(fusion->arena)};
+  for (int id = 0; id < n; id++) copy_with_clones(&cloner, id);
+  Graph *graph = rewrite_end(&cloner.rewrite);
+  bool *is_clone = ARENA_ARRAY(fusion->arena, bool, graph->nodes.n);
+  for (int i = 0; i < cloner.cloned_nodes.n; i++)
+    is_clone[cloner.cloned_nodes.data[i]] = true;
+  return drop_unused(fusion->ctx, graph, is_clone, out_is_clone);
+}

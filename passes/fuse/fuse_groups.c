@@ -1,0 +1,288 @@
+/*
+ * fuse_groups.c -- groups of nodes in a topological order that is kept up to
+ * date while they merge.
+ *
+ * Merging P and C makes a cycle exactly if a path leads from P to C through a
+ * third group.  Groups have positions in a topological order, so such a path
+ * lies between the two positions, and the search stays there.  After a merge
+ * only that region is put in order again (Pearce and Kelly 2006):
+ *
+ *     P a b c C   with P -> b   =>   a c (PC) b
+ */
+#include "passes/fuse/fuse.h"
+
+#define DEFAULT_MAX_NODES  96
+#define DEFAULT_MAX_INPUTS 24
+
+static int phase_class(Phase phase) {
+  switch (phase) {
+  case PHASE_forward: return 0;
+  case PHASE_input_gradient:
+  case PHASE_weight_gradient: return 1;
+  case PHASE_update: return 2;
+  }
+  UNREACHABLE();
+}
+
+static void index_users(Fusion *fusion) {
+  const Graph *graph = fusion->graph;
+  int n = fusion->n;
+  fusion->user_begin = ARENA_ARRAY(fusion->arena, int, n + 2);
+  int *begin = fusion->user_begin;
+  for (int id = 0; id < n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int i = 0; i < node->n_inputs; i++) begin[node->inputs[i].node + 2]++;
+  }
+  for (int id = 0; id < n; id++) begin[id + 2] += begin[id + 1];
+  fusion->users = ARENA_ARRAY(fusion->arena, int, begin[n + 1] + 1);
+  for (int id = 0; id < n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int i = 0; i < node->n_inputs; i++)
+      fusion->users[begin[node->inputs[i].node + 1]++] = id;
+  }
+}
+
+/* Constants, positions, and at most two operations on them: a mask. */
+static bool node_is_free(const Fusion *fusion, int id) {
+  const Node *node = fusion->graph->nodes.data[id];
+  if (node->op == OP_const || node->op == OP_iota) return true;
+  if (!fuse_op(node->op) || op_is_reduction(node->op) ||
+      op_is_lookup(node->op) || node->op == OP_random_keep)
+    return false;
+  if (op_info(node->op)->is_pointwise && op_info(node->op)->flops > 2)
+    return false;
+  for (int i = 0; i < node->n_inputs; i++)
+    if (!fusion->is_free[node->inputs[i].node]) return false;
+  return node->n_inputs > 0;
+}
+
+/* A user that cannot hold a copy of the free value in its body. */
+static bool needs_storing(const Fusion *fusion, int id) {
+  if (fusion->is_output[id]) return true;
+  for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1]; u++) {
+    const Node *user = fusion->graph->nodes.data[fusion->users[u]];
+    if (!fuse_op(user->op)) return true;
+    if (op_is_lookup(user->op) && user->inputs[0].node == id) return true;
+  }
+  return false;
+}
+
+/* What runs once a step and is read by what runs for each micro-batch must not
+ * wait for what comes after all of them.  All that it reads is early too, so
+ * kernels of early values alone wait for nothing. */
+static bool *find_early(const Fusion *fusion) {
+  bool *is_early = ARENA_ARRAY(fusion->arena, bool, fusion->n);
+  for (int id = fusion->n - 1; id >= 0; id--) {
+    bool is_timed = node_is_timed(fusion->graph, id);
+    for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1]; u++) {
+      int user = fusion->users[u];
+      is_early[id] |=
+          !is_timed && (is_early[user] || node_is_timed(fusion->graph, user));
+    }
+  }
+  return is_early;
+}
+
+Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
+  Arena *arena = ctx->scratch;
+  Fusion *fusion = ARENA_NEW(arena, Fusion);
+  int n = graph->nodes.n;
+  *fusion = (Fusion){.ctx = ctx, .graph = graph, .arena = arena, .n = n};
+  fusion->is_clone = is_clone;
+  const Target *target = ctx->target;
+  fusion->max_nodes = target && target->max_fused_nodes
+                          ? target->max_fused_nodes
+                          : DEFAULT_MAX_NODES;
+  fusion->max_inputs = target && target->max_fused_inputs
+                           ? target->max_fused_inputs
+                           : DEFAULT_MAX_INPUTS;
+  fusion->groups = ARENA_ARRAY(arena, Group, n);
+  fusion->group_of = ARENA_ARRAY(arena, int, n);
+  fusion->at = ARENA_ARRAY(arena, int, n);
+  fusion->group_mark = ARENA_ARRAY(arena, int, n);
+  fusion->node_mark = ARENA_ARRAY(arena, int, n);
+  fusion->ids = ARENA_ARRAY(arena, int, n);
+  fusion->stage = ARENA_ARRAY(arena, int, n);
+  fusion->stack = ARENA_ARRAY(arena, int, n);
+  fusion->seen = ARENA_ARRAY(arena, Value, fusion->max_inputs);
+  fusion->is_output = ARENA_ARRAY(arena, bool, n);
+  fusion->is_free = ARENA_ARRAY(arena, bool, n);
+  for (int i = 0; i < graph->outputs.n; i++)
+    fusion->is_output[graph->outputs.data[i].value.node] = true;
+  index_users(fusion);
+  const bool *is_early = find_early(fusion);
+  int *own = ARENA_ARRAY(arena, int, n);
+  for (int id = 0; id < n; id++) {
+    const Node *node = graph->nodes.data[id];
+    fusion->node_mark[id] = -1;
+    fusion->is_free[id] = node_is_free(fusion, id);
+    bool is_stored = !fusion->is_free[id] || needs_storing(fusion, id);
+    fusion->group_of[id] = is_stored ? id : -1;
+    fusion->at[id] = is_stored ? id : -1;
+    Group *group = &fusion->groups[id];
+    group->position = id;
+    group->is_fusable = fuse_op(node->op) && !fusion->is_free[id];
+    group->time_class = phase_class(node->phase) + (node_is_timed(graph, id) ? 4
+                                                    : is_early[id]           ? 8
+                                                                   : 0);
+    own[id] = id;
+    group->members.data = &own[id];
+    group->members.n = group->members.capacity = 1;
+    if (!group->is_fusable || op_is_reduction(node->op) ||
+        op_is_lookup(node->op) || node->types[0]->rank > MAX_SPACE)
+      continue;
+    group->plain = node->types[0];
+    for (int i = 0; i < node->n_inputs; i++)
+      group->n_inputs += !fusion->is_free[node->inputs[i].node];
+  }
+  return fusion;
+}
+
+bool fusion_escapes(const Fusion *fusion, int id) {
+  if (fusion->is_output[id]) return true;
+  for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1]; u++)
+    if (fusion->group_of[fusion->users[u]] != fusion->group_of[id]) return true;
+  return false;
+}
+
+/* Marks the groups that follow `first` and stand before `last`; true if one
+ * of them leads to `last`. */
+static bool mark_between(Fusion *fusion, int first, int last) {
+  int mark = ++fusion->mark, n_stack = 0;
+  int limit = fusion->groups[last].position;
+  fusion->stack[n_stack++] = first;
+  while (n_stack > 0) {
+    int g = fusion->stack[--n_stack];
+    const Group *group = &fusion->groups[g];
+    for (int m = 0; m < group->members.n; m++) {
+      int id = group->members.data[m];
+      for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1];
+           u++) {
+        int next = fusion->group_of[fusion->users[u]];
+        if (next < 0 || next == first) continue;
+        if (next == last) {
+          if (g != first) return true;
+          continue;
+        }
+        if (fusion->group_mark[next] == mark ||
+            fusion->groups[next].position > limit)
+          continue;
+        fusion->group_mark[next] = mark;
+        fusion->stack[n_stack++] = next;
+      }
+    }
+  }
+  return false;
+}
+
+/* What follows `first` moves behind the merged group, in its old order. */
+static void reorder(Fusion *fusion, int first, int last) {
+  int begin = fusion->groups[first].position;
+  int end = fusion->groups[last].position;
+  int *moved = fusion->stack;
+  int n_moved = 0, to = begin;
+  for (int p = begin; p <= end; p++) {
+    int g = fusion->at[p];
+    fusion->at[p] = -1;
+    if (g < 0 || g == first || g == last) continue;
+    if (fusion->group_mark[g] == fusion->mark) {
+      moved[n_moved++] = g;
+      continue;
+    }
+    fusion->at[to] = g;
+    fusion->groups[g].position = to++;
+  }
+  fusion->at[to] = last;
+  fusion->groups[last].position = to++;
+  for (int i = 0; i < n_moved; i++) {
+    fusion->at[to] = moved[i];
+    fusion->groups[moved[i]].position = to++;
+  }
+}
+
+/* The members of both, ascending. */
+static int *merge_members(const Fusion *fusion, int a, int b) {
+  const Group *x = &fusion->groups[a], *y = &fusion->groups[b];
+  int n = x->members.n + y->members.n;
+  int *ids = fusion->ids;
+  for (int i = 0, j = 0, k = 0; k < n; k++) {
+    bool take_x = j == y->members.n ||
+                  (i < x->members.n && x->members.data[i] < y->members.data[j]);
+    ids[k] = take_x ? x->members.data[i++] : y->members.data[j++];
+  }
+  return ids;
+}
+
+/* A value of plain group `small` is needed outside of both: it would have to be
+ * stored by a kernel that has more loops (rule 5). */
+static bool leaves_both(const Fusion *fusion, int small, int large) {
+  const Group *x = &fusion->groups[small], *y = &fusion->groups[large];
+  if (!x->plain || !y->plain || x->plain->rank >= y->plain->rank) return false;
+  for (int m = x->members.n - 1; m >= 0; m--) {
+    int id = x->members.data[m];
+    if (fusion->is_output[id]) return true;
+    for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1]; u++) {
+      int user = fusion->group_of[fusion->users[u]];
+      if (user != small && user != large) return true;
+    }
+  }
+  return false;
+}
+
+static bool sums_to_scalar(const Fusion *fusion, int g) {
+  const Group *group = &fusion->groups[g];
+  for (int m = 0; m < group->members.n; m++) {
+    const Node *node = fusion->graph->nodes.data[group->members.data[m]];
+    if (op_is_reduction(node->op) && node->types[0]->rank == 0) return true;
+  }
+  return false;
+}
+
+/* A sum to a scalar, and scalars that others feed too: fuse_check would refuse
+ * (gathers_scalars), but only after it looked at a long chain of additions. */
+static bool gathers_others(const Fusion *fusion, int sum, int scalars) {
+  const Group *x = &fusion->groups[sum], *y = &fusion->groups[scalars];
+  if (x->plain || !y->plain || y->plain->rank > 0) return false;
+  if (!sums_to_scalar(fusion, sum)) return false;
+  for (int m = 0; m < y->members.n; m++) {
+    const Node *node = fusion->graph->nodes.data[y->members.data[m]];
+    for (int i = 0; i < node->n_inputs; i++) {
+      int from = node->inputs[i].node, group = fusion->group_of[from];
+      if (!fusion->is_free[from] && group != sum && group != scalars)
+        return true;
+    }
+  }
+  return false;
+}
+
+int fusion_merge(Fusion *fusion, int a, int b) {
+  if (a == b || a < 0 || b < 0) return -1;
+  const Group *x = &fusion->groups[a], *y = &fusion->groups[b];
+  if (!x->is_fusable || !y->is_fusable || x->time_class != y->time_class)
+    return -1;
+  int n = x->members.n + y->members.n;
+  if (n > fusion->max_nodes) return -1;
+  if (leaves_both(fusion, a, b) || leaves_both(fusion, b, a) ||
+      gathers_others(fusion, a, b) || gathers_others(fusion, b, a))
+    return -1;
+  int *ids = merge_members(fusion, a, b);
+  bool is_plain = fuse_check_plain(fusion, x, y);
+  FuseSummary summary;
+  if (!is_plain && !fuse_check(fusion, ids, n, &summary)) return -1;
+  int first = x->position < y->position ? a : b;
+  int last = first == a ? b : a;
+  if (mark_between(fusion, first, last)) return -1;
+  reorder(fusion, first, last);
+  Group *group = &fusion->groups[last];
+  group->members.data = arena_copy(fusion->arena, ids, (size_t)n * sizeof *ids);
+  group->members.n = group->members.capacity = n;
+  for (int i = 0; i < n; i++) fusion->group_of[ids[i]] = last;
+  if (is_plain) {
+    group->n_inputs += fusion->groups[first].n_inputs;
+    group->repeated += fusion->groups[first].repeated;
+  } else {
+    fuse_note_plain(fusion, group, &summary);
+  }
+  fusion->groups[first].members.n = 0;
+  return last;
+}

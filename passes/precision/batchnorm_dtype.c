@@ -1,0 +1,37 @@
+/*
+ * batchnorm_dtype.c -- the dtype in which batch statistics are computed.
+ *
+ *     batchnorm %x, %mean, %var {...}   =>   batchnorm ... {..., dtype = f64}
+ *
+ * A gradient through a batch normalisation subtracts means from what they are
+ * means of, and its errors are the same for a whole channel: rounded to f32
+ * they add up in every sum below.  Where f64 is free (memory sets the pace of
+ * these loops on CPUs) the target says so.
+ *
+ * requires: before autodiff     keeps: values, to a rounding
+ * cost: O(nodes)
+ */
+#include "passes/rewrite.h"
+
+static bool rule(Rewrite *rewrite, int id, void *user) {
+  (void)user;
+  const Node *node = rewrite->from->nodes.data[id];
+  const Target *target = rewrite->ctx->target;
+  if (node->op != OP_batchnorm || !target || !target->has_free_f64 ||
+      node_has(node, ATTR_dtype))
+    return false;
+  Attrs attrs = node_attrs(node);
+  attrs_name(&attrs, ATTR_dtype,
+             name_intern(rewrite->to->module->names, "f64"));
+  Value *inputs = rewrite_inputs(rewrite, id);
+  Value first =
+      graph_append_typed(rewrite->to, OP_batchnorm, inputs, node->n_inputs,
+                         &attrs, node->types, node->n_results, NULL);
+  for (int r = 0; r < node->n_results; r++)
+    rewrite_set(rewrite, (Value){id, r}, (Value){first.node, r});
+  return true;
+}
+
+Graph *pass_statistics(PassContext *ctx, const Graph *graph) {
+  return rewrite_graph(ctx, graph, rule, NULL);
+}

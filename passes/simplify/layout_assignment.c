@@ -1,0 +1,258 @@
+/*
+ * layout_assignment.c -- results lie in memory as what they are computed from.
+ *
+ *     %2 = broadcast %0 {to = [V]} : f32[V, B]
+ *     %3 = mul %2, %1 : f32[V, B]         =>   %3 = mul %2, %1 : f32[B, V]
+ *                    (%1 : f32[B, V])
+ *
+ * The order of dims has no meaning for an operator, but a kernel that reads
+ * [B, V] and writes [V, B] strides through one of them, and a reduction is a
+ * row reduction only along the last dims.  The inferred order is that of the
+ * first operand, be it a mask or a constant.  Here the result takes the order
+ * of an operand that really lies in memory, with all dims if there is one.
+ * Where no operand has all dims, it takes the order that is wanted later.
+ * A transpose whose users go by name alone is left out, and a product before it
+ * exchanges its operands' dims to come out in that order.
+ *
+ * Values that a view, an output or a kernel of its own reads keep their order.
+ *
+ * requires: whole types     keeps: meaning, types but for dim order
+ * cost: O(nodes)
+ */
+#include "passes/rewrite.h"
+
+typedef struct Reorder {
+  Rewrite rewrite;
+  bool *is_pinned;   /* by old node */
+  int *score;        /* by new node: how much its order is worth */
+  const Type **wish; /* by old node: the order that is wanted later; or NULL */
+} Reorder;
+
+enum { SCORE_made_up, SCORE_partly, SCORE_stored };
+
+static bool goes_by_name(Op op) {
+  return op_info(op)->is_pointwise || op_is_reduction(op) || op == OP_cast ||
+         op == OP_broadcast || op == OP_dot || op == OP_transpose ||
+         op == OP_rename;
+}
+
+static void pin(Reorder *reorder) {
+  const Graph *graph = reorder->rewrite.from;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int i = 0; i < node->n_inputs && !goes_by_name(node->op); i++)
+      reorder->is_pinned[node->inputs[i].node] = true;
+  }
+  for (int i = 0; i < graph->outputs.n; i++)
+    reorder->is_pinned[graph->outputs.data[i].value.node] = true;
+  for (int id = graph->nodes.n - 1; id >= 0; id--) {
+    const Node *node = graph->nodes.data[id];
+    if (node->op == OP_rename && reorder->is_pinned[id])
+      reorder->is_pinned[node->inputs[0].node] = true;
+  }
+}
+
+/* Wishes go backwards from transposes and pinned values. */
+static void collect_wishes(Reorder *reorder) {
+  const Graph *graph = reorder->rewrite.from;
+  for (int id = graph->nodes.n - 1; id >= 0; id--) {
+    const Node *node = graph->nodes.data[id];
+    if (!goes_by_name(node->op) || node->op == OP_dot || node->op == OP_rename)
+      continue;
+    const Type *wish = reorder->wish[id];
+    bool is_left = node->op == OP_transpose && !wish;
+    if (is_left || reorder->is_pinned[id]) wish = node->types[0];
+    for (int i = 0; wish && i < node->n_inputs; i++) {
+      int from = node->inputs[i].node;
+      const Type *type = graph_type(graph, node->inputs[i]);
+      if (type->rank == wish->rank && !reorder->wish[from])
+        reorder->wish[from] = wish;
+    }
+  }
+}
+
+/* Without batch dims, the dims of one operand and those of the other may stand
+ * in either order: a product writes both equally well. */
+static bool product_may_exchange(const Graph *graph, const Node *dot,
+                                 const Type *wish) {
+  const Type *a = graph_type(graph, dot->inputs[0]);
+  const Type *b = graph_type(graph, dot->inputs[1]);
+  int changes = 0, last[2] = {-1, -1}, before = -1;
+  for (int d = 0; d < wish->rank; d++) {
+    Name dim = wish->dims[d].name;
+    bool in_a = type_find(a, dim) >= 0, in_b = type_find(b, dim) >= 0;
+    int at = type_find(dot->types[0], dim);
+    if (in_a == in_b || at < last[in_b]) return false;
+    last[in_b] = at;
+    changes += before >= 0 && before != in_b;
+    before = in_b;
+  }
+  return changes <= 1;
+}
+
+static int score_of(const Reorder *reorder, const Node *node,
+                    const Value *inputs, int *out_best) {
+  const Graph *to = reorder->rewrite.to;
+  int best = -1, best_score = -1, any = SCORE_made_up;
+  for (int i = 0; i < node->n_inputs; i++) {
+    const Type *type = graph_type(to, inputs[i]);
+    int score = reorder->score[inputs[i].node];
+    if (score > SCORE_made_up && type->rank > 0) any = SCORE_partly;
+    if (type->rank != node->types[0]->rank || score <= best_score) continue;
+    best = i;
+    best_score = score;
+  }
+  *out_best = best;
+  return best_score > any ? best_score : any;
+}
+
+/* Dims of `type` that `first` has come in its order, the others before. */
+static const Type *ordered_as(Arena *arena, const Type *type,
+                              const Type *first) {
+  Type *result = type_create(arena, type->dtype, type->rank);
+  result->partial = type->partial;
+  result->partial_kind = type->partial_kind;
+  int n = 0;
+  for (int d = 0; d < type->rank; d++)
+    if (type_find(first, type->dims[d].name) < 0)
+      result->dims[n++] = type->dims[d];
+  for (int d = 0; d < first->rank; d++) {
+    int at = type_find(type, first->dims[d].name);
+    if (at >= 0) result->dims[n++] = type->dims[at];
+  }
+  ASSERT(n == type->rank);
+  return result;
+}
+
+static void copy_retyped(Reorder *reorder, int id, const Type *type) {
+  Rewrite *rewrite = &reorder->rewrite;
+  const Node *node = rewrite->from->nodes.data[id];
+  Attrs attrs = node_attrs(node);
+  Value now =
+      graph_append_typed(rewrite->to, node->op, rewrite_inputs(rewrite, id),
+                         node->n_inputs, &attrs, &type, 1, NULL);
+  rewrite_set(rewrite, (Value){id, 0}, now);
+}
+
+/* A rename is a view and lies as its input does. */
+static void rename_as_stored(Reorder *reorder, int id, Value input) {
+  Rewrite *rewrite = &reorder->rewrite;
+  const Node *node = rewrite->from->nodes.data[id];
+  const Type *from = graph_type(rewrite->from, node->inputs[0]);
+  const Type *now = graph_type(rewrite->to, input);
+  Type *type = type_create(rewrite->ctx->module->arena, now->dtype, now->rank);
+  for (int d = 0; d < now->rank; d++)
+    type->dims[d] = node->types[0]->dims[type_find(from, now->dims[d].name)];
+  copy_retyped(reorder, id, type);
+}
+
+static bool contracts(const Node *dot, Name dim) {
+  int n;
+  const Name *over = node_names(dot, ATTR_over, &n);
+  for (int i = 0; i < n; i++)
+    if (over[i] == dim) return true;
+  return false;
+}
+
+/* `type` with the contracted dims in the order that `other` has them in, in
+ * the same places; `type` itself if they are. */
+static const Type *contracted_as(Arena *arena, const Node *dot,
+                                 const Type *type, const Type *other) {
+  Type *result = type_create(arena, type->dtype, type->rank);
+  int next = 0;
+  bool is_same = true;
+  for (int d = 0; d < type->rank; d++) {
+    result->dims[d] = type->dims[d];
+    if (!contracts(dot, type->dims[d].name)) continue;
+    while (!contracts(dot, other->dims[next].name)) next++;
+    result->dims[d] = type->dims[type_find(type, other->dims[next++].name)];
+    is_same = is_same && result->dims[d].name == type->dims[d].name;
+  }
+  return is_same ? type : result;
+}
+
+/* Dims that are summed over together must lie in one order in both operands to
+ * be one loop of a library's product; the smaller operand is moved. */
+static void copy_dot(Reorder *reorder, int id, const Type *type) {
+  Rewrite *rewrite = &reorder->rewrite;
+  const Node *node = rewrite->from->nodes.data[id];
+  Arena *arena = rewrite->ctx->module->arena;
+  Value *inputs = rewrite_inputs(rewrite, id);
+  const Type *a = graph_type(rewrite->to, inputs[0]);
+  const Type *b = graph_type(rewrite->to, inputs[1]);
+  int small = type_elements(a) <= type_elements(b) ? 0 : 1;
+  const Type *order = contracted_as(arena, node, small ? b : a, small ? a : b);
+  inputs[small] = graph_transpose_to(rewrite->to, inputs[small], order);
+  reorder->score[inputs[small].node] = SCORE_stored;
+  Attrs attrs = node_attrs(node);
+  Value now = graph_append_typed(rewrite->to, OP_dot, inputs, 2, &attrs, &type,
+                                 1, NULL);
+  rewrite_set(rewrite, (Value){id, 0}, now);
+}
+
+static int visit(Reorder *reorder, int id) {
+  Rewrite *rewrite = &reorder->rewrite;
+  const Node *node = rewrite->from->nodes.data[id];
+  const Type *wish = reorder->wish[id];
+  if (node->op == OP_dot && wish && !reorder->is_pinned[id] &&
+      product_may_exchange(rewrite->from, node, wish)) {
+    copy_dot(reorder, id,
+             ordered_as(rewrite->ctx->module->arena, node->types[0], wish));
+    return SCORE_stored;
+  }
+  bool is_free = node->op == OP_const || node->op == OP_iota;
+  bool may_change = goes_by_name(node->op) && node->op != OP_dot &&
+                    node->n_inputs > 0 && !reorder->is_pinned[id];
+  if (!goes_by_name(node->op) || node->op == OP_dot) {
+    if (node->op == OP_dot)
+      copy_dot(reorder, id, node->types[0]);
+    else
+      rewrite_copy(rewrite, id);
+    return is_free ? SCORE_made_up : SCORE_stored;
+  }
+  Value *inputs = rewrite_inputs(rewrite, id);
+  bool is_there =
+      node->op == OP_transpose &&
+      type_equal(graph_type(rewrite->to, inputs[0]), node->types[0]);
+  if (node->op == OP_transpose && (may_change || is_there)) {
+    rewrite_set(rewrite, (Value){id, 0}, inputs[0]);
+    return -1;
+  }
+  if (node->op == OP_rename) {
+    rename_as_stored(reorder, id, inputs[0]);
+    return reorder->score[inputs[0].node];
+  }
+  int best, score = score_of(reorder, node, inputs, &best);
+  if (op_is_reduction(node->op)) best = 0;
+  if (node->op == OP_broadcast) {
+    best = 0;
+    score = SCORE_made_up;
+  }
+  if (may_change && best < 0 && wish && wish->rank == node->types[0]->rank)
+    copy_retyped(reorder, id,
+                 ordered_as(rewrite->ctx->module->arena, node->types[0], wish));
+  else if (!may_change || best < 0)
+    rewrite_copy(rewrite, id);
+  else
+    copy_retyped(reorder, id,
+                 ordered_as(rewrite->ctx->module->arena, node->types[0],
+                            graph_type(rewrite->to, inputs[best])));
+  return reorder->is_pinned[id] ? SCORE_stored : score;
+}
+
+Graph *pass_reorder(PassContext *ctx, const Graph *graph) {
+  Reorder reorder = {.rewrite = rewrite_begin(ctx, graph)};
+  reorder.is_pinned = ARENA_ARRAY(ctx->scratch, bool, graph->nodes.n);
+  /* A product may add a transpose. */
+  reorder.score = ARENA_ARRAY(ctx->scratch, int, 2 * graph->nodes.n);
+  reorder.wish = ARENA_ARRAY(ctx->scratch, const Type *, graph->nodes.n);
+  pin(&reorder);
+  collect_wishes(&reorder);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    rewrite_at(&reorder.rewrite, id);
+    int score = visit(&reorder, id);
+    if (score >= 0)
+      reorder.score[rewrite_get(&reorder.rewrite, (Value){id, 0}).node] = score;
+  }
+  return rewrite_end(&reorder.rewrite);
+}

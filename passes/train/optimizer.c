@@ -1,0 +1,456 @@
+/*
+ * optimizer.c -- appends the update: norm, clipping, learning rate and the
+ * optimizer's formula (plan/optimizers.def) for every gradient.
+ *
+ *     output grad "w" %9     =>   ok = finite(loss) and finite(norm)
+ *                                 w' = w - lr * clipped g
+ *                                 output param "w" select(ok, w', w)
+ *
+ * The update has no branch: where the loss or the norm is not finite, every
+ * slot (parameters, moments, averages, states of the model) is given its old
+ * value, so that the step can be run again to look for the place.
+ *
+ * What is computed once a step (learning rate, bias correction, the norm
+ * across tensors) is computed in f64: 1 - b2^t loses half of its digits in f32
+ * while t is small.  It is a handful of scalars.
+ *
+ * requires: grad outputs in the order and type of their parameters
+ * keeps: forward and gradient ids     drops: grad outputs
+ */
+#include <string.h>
+
+#include "passes/rewrite.h"
+
+enum { MOST_RECIPES = 4, MOST_MOMENTS = 4 };
+
+typedef struct Row {                              /* of optimizers.def */
+  const char *moments, *decay, *scalars, *update; /* NULL: no such row */
+} Row;
+
+typedef struct Recipe {
+  Row row;
+  ExprScope scope; /* f32: what its parameters share */
+} Recipe;
+
+typedef struct Update {
+  PassContext *ctx;
+  const TrainSettings *settings;
+  Graph *graph;
+  Value ok, factor; /* bool [] and f32 [], VALUE_NONE: no clipping */
+  Value t, rate;    /* f64 [] */
+  int n_recipes;
+  Recipe recipes[MOST_RECIPES]; /* in use */
+  Value scale, unscale;         /* f32 []; VALUE_NONE: fixed, and none */
+} Update;
+
+/* One parameter under update. */
+typedef struct Weight {
+  const GraphInput *param;
+  const Type *type;
+  bool matrix, excluded; /* as optimizers.def has them */
+  ExprScope scope;
+} Weight;
+
+#define COUPLED   "g = g + d * w"
+#define DECOUPLED "w = w - lr * d * w"
+#define INSIDE    ""
+
+static Row find_row(const OptimizerCall *call, bool matrix, bool excluded) {
+  Row row = {0};
+#define OPTIMIZER(name_, ...)                                                  \
+  if (strcmp(call->name, #name_) == 0) row = (Row){__VA_ARGS__};
+#define VARIANT(name_, condition, ...)                                         \
+  if (strcmp(call->name, #name_) == 0 && (condition)) row = (Row){__VA_ARGS__};
+#include "ir/optimizers.def"
+  return row;
+}
+
+static const char *rate_text(RateKind kind) {
+  static const char *const texts[] = {
+#define RATE(name, text) [RATE_##name] = text,
+#include "ir/optimizers.def"
+  };
+  ASSERT((int)kind < ARRAY_LENGTH(texts));
+  return texts[kind];
+}
+
+static Name path_of(const Update *update, const char *format,
+                    const char *path) {
+  return name_format(update->ctx->module->names, format, path);
+}
+
+/* ---- scalars ---- */
+
+static Value scalar_input(Graph *graph, Role role, DType dtype) {
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    if (input->role == role) return input->value;
+  }
+  Module *module = graph->module;
+  return graph_input(graph, role, name_intern(module->names, role_name(role)),
+                     type_scalar(module->arena, dtype));
+}
+
+/* `factor` epochs in steps, f64: how long an epoch is, the runtime knows. */
+static Value epochs(Graph *graph, double factor) {
+  Value epoch = scalar_input(graph, ROLE_epoch, DT_i64);
+  return graph_op2(graph, OP_mul, graph_cast(graph, epoch, DT_f64),
+                   graph_const(graph, DT_f64, factor));
+}
+
+static Value learning_rate(Update *update, Value t) {
+  const TrainSettings *settings = update->settings;
+  const Rate *rate = &settings->optimizer.lr;
+  Graph *graph = update->graph;
+  ExprScope scope = {.graph = graph, .dtype = DT_f64};
+  bool has_end = rate->kind == RATE_cosine || rate->kind == RATE_linear_decay;
+  expr_bind(&scope, "t", t);
+  expr_bind_real(&scope, "peak", rate->peak);
+  expr_bind_real(&scope, "warmup", rate->warmup);
+  expr_bind_real(&scope, "floor", rate->floor);
+  expr_bind_real(&scope, "factor", rate->factor);
+  expr_bind_real(&scope, "pi", 3.14159265358979323846);
+  if (has_end && settings->steps > 0)
+    expr_bind_real(&scope, "steps", (double)settings->steps);
+  else if (has_end)
+    expr_bind(&scope, "steps", epochs(graph, (double)settings->epochs));
+  if (rate->kind == RATE_steps)
+    expr_bind(&scope, "every", epochs(graph, rate->every));
+  return expr_build(&scope, rate_text(rate->kind));
+}
+
+/* Evaluates the recipe's scalars in f64 and hands them to the updates: numbers
+ * as numbers, reals rounded to f32, truth values as they are. */
+static void build_scalars(Update *update, Recipe *recipe) {
+  const OptimizerCall *call = &update->settings->optimizer;
+  Graph *graph = update->graph;
+  ExprScope scope = {.graph = graph, .dtype = DT_f64};
+  expr_bind(&scope, "t", update->t);
+  expr_bind(&scope, "lr", update->rate);
+  expr_bind_real(&scope, "b1", call->beta1);
+  expr_bind_real(&scope, "b2", call->beta2);
+  expr_bind_real(&scope, "mu", call->momentum);
+  expr_bind_real(&scope, "al", call->alpha);
+  expr_bind_real(&scope, "tr", call->trust);
+  expr_bind_real(&scope, "eps", call->eps);
+  expr_bind_real(&scope, "ema", update->settings->ema);
+  expr_build(&scope, "first = t == 1");
+  if (recipe->row.scalars[0]) expr_build(&scope, recipe->row.scalars);
+  recipe->scope = (ExprScope){.graph = graph, .dtype = DT_f32};
+  for (int i = 0; i < scope.n; i++) {
+    const ExprName *item = &scope.names[i];
+    const Node *node = graph_node(graph, item->value);
+    if (node->op == OP_const) {
+      expr_bind_real(&recipe->scope, item->name,
+                     node_real(node, ATTR_value, 0));
+    } else {
+      bool is_real = dtype_class(node->types[0]->dtype) == CLASS_REAL;
+      Value value =
+          is_real ? graph_cast(graph, item->value, DT_f32) : item->value;
+      expr_bind(&recipe->scope, item->name, value);
+    }
+  }
+}
+
+static const Recipe *recipe_for(Update *update, const Weight *weight) {
+  Row wanted =
+      find_row(&update->settings->optimizer, weight->matrix, weight->excluded);
+  for (int i = 0; i < update->n_recipes; i++)
+    if (strcmp(update->recipes[i].row.update, wanted.update) == 0)
+      return &update->recipes[i];
+  ASSERT(update->n_recipes < MOST_RECIPES);
+  Recipe *recipe = &update->recipes[update->n_recipes++];
+  recipe->row = wanted;
+  update->graph->path = path_of(update, "%s", "optimizer");
+  build_scalars(update, recipe);
+  return recipe;
+}
+
+/* A gradient in f32, without the loss scale. */
+static Value unscaled(const Update *update, Value g) {
+  g = graph_cast(update->graph, g, DT_f32);
+  if (!value_is(update->unscale)) return g;
+  return graph_op2(update->graph, OP_mul, g, update->unscale);
+}
+
+static Value sum_of_squares(Graph *graph, Value g) {
+  const Type *type = graph_type(graph, g);
+  Name over[MAX_RANK];
+  for (int i = 0; i < type->rank; i++) over[i] = type->dims[i].name;
+  g = graph_cast(graph, g, DT_f32);
+  Value square = graph_op2(graph, OP_mul, g, g);
+  if (type->rank == 0) return square;
+  return graph_reduce(graph, OP_sum, square, over, type->rank);
+}
+
+/* The norm over all gradients: f32 in each tensor, f64 across them. */
+static Value global_norm(Update *update, const Graph *from) {
+  Graph *graph = update->graph;
+  Value total = VALUE_NONE;
+  for (int i = 0; i < from->outputs.n; i++) {
+    const GraphOutput *output = &from->outputs.data[i];
+    if (output->role != ROLE_grad) continue;
+    graph->path = path_of(update, "optimizer.%s", output->path);
+    Value sum = sum_of_squares(graph, unscaled(update, output->value));
+    sum = graph_cast(graph, sum, DT_f64);
+    total = value_is(total) ? graph_op2(graph, OP_add, total, sum) : sum;
+  }
+  graph->path = path_of(update, "%s", "optimizer");
+  if (!value_is(total)) return graph_const(graph, DT_f32, 0);
+  return graph_cast(graph, graph_op1(graph, OP_sqrt, total), DT_f32);
+}
+
+/* What the step depends on; returns the norm. */
+static Value build_norm(Update *update, const Graph *from) {
+  Graph *graph = update->graph;
+  Value norm = global_norm(update, from);
+  update->ok = graph_op1(graph, OP_finite, norm);
+  for (int i = 0; i < from->outputs.n; i++) {
+    if (from->outputs.data[i].role != ROLE_loss) continue;
+    Value is_finite = graph_op1(graph, OP_finite, from->outputs.data[i].value);
+    update->ok = graph_op2(graph, OP_and, is_finite, update->ok);
+  }
+  update->factor = VALUE_NONE;
+  if (update->settings->clip > 0) {
+    ExprScope scope = {.graph = graph, .dtype = DT_f32};
+    expr_bind(&scope, "norm", norm);
+    expr_bind_real(&scope, "clip", update->settings->clip);
+    update->factor = expr_build(&scope, "MINIMUM(1, clip / (norm + 1e-6))");
+  }
+  return norm;
+}
+
+/* ---- slots ---- */
+
+/* Replaces the slot read by `old` with `value` where the step is sound. */
+static void replace(Update *update, Role role, Name path, Value old,
+                    Value value) {
+  Graph *graph = update->graph;
+  const Type *type = graph_type(graph, old);
+  value = graph_cast(graph, value, type->dtype);
+  value = graph_op3(graph, OP_select, update->ok, value, old);
+  value = graph_transpose_to(graph, value, type);
+  graph_output(graph, role, path, value);
+}
+
+static Value zero_input(Update *update, Role role, Name path,
+                        const Type *like) {
+  const Type *type = type_with_dtype(update->ctx->module->arena, like, DT_f32);
+  Value value = graph_input(update->graph, role, path, type);
+  GraphInput *input = &update->graph->inputs.data[update->graph->inputs.n - 1];
+  input->init = (Init){.kind = INIT_zeros};
+  return value;
+}
+
+typedef struct Moment {
+  char letter[2];
+  Name path;
+  Value old;
+} Moment;
+
+/* Reads one item of a list of moments: "m", or "r:out" for the dims `out`. */
+static const char *read_moment(Update *update, const Weight *weight,
+                               const char *at, Moment *out) {
+  Module *module = update->ctx->module;
+  const Type *type = weight->type;
+  out->letter[0] = *at++;
+  if (*at == ':') {
+    bool is_out = strncmp(at, ":out", 4) == 0;
+    ASSERT(is_out || strncmp(at, ":in", 3) == 0);
+    const ExprDims *without = &weight->scope.groups[is_out ? 0 : 1];
+    type = type_without(module->arena, type, without->dims, without->n);
+    at += is_out ? 4 : 3;
+  }
+  out->path =
+      name_format(module->names, "%s.%s/%s", update->settings->optimizer.name,
+                  out->letter, weight->param->path);
+  out->old = zero_input(update, ROLE_moment, out->path, type);
+  return at + (*at == ' ');
+}
+
+/* An average begins as what it averages. */
+static void update_average(Update *update, const GraphInput *param,
+                           ExprScope *scope) {
+  Graph *graph = update->graph;
+  Init init = param->init;
+  Name path = path_of(update, "ema/%s", param->path);
+  Value e = zero_input(update, ROLE_ema, path, graph_type(graph, param->value));
+  graph->inputs.data[graph->inputs.n - 1].init = init;
+  expr_bind(scope, "e", e);
+  Value next = expr_build(scope, "ema * e + (1 - ema) * w");
+  replace(update, ROLE_ema, path, e, next);
+}
+
+/* The dims of a matrix, as `in` and `out`, and their sizes. */
+static void bind_matrix(Weight *weight) {
+  static const char *const names[2] = {"in", "out"}, *const sizes[2] = {
+                                                         "n_in", "n_out"};
+  const GraphInput *param = weight->param;
+  ExprScope *scope = &weight->scope;
+  double elements[2] = {1, 1};
+  for (int i = 0; i < 2; i++) scope->groups[i] = (ExprDims){.name = names[i]};
+  for (int d = 0; d < weight->type->rank; d++) {
+    if (param->batches >> d & 1) continue;
+    int side = !(param->contracts >> d & 1);
+    ExprDims *group = &scope->groups[side];
+    group->dims[group->n++] = weight->type->dims[d].name;
+    elements[side] *= (double)weight->type->dims[d].size;
+  }
+  scope->n_groups = 2;
+  for (int i = 0; i < 2; i++) expr_bind_real(scope, sizes[i], elements[i]);
+}
+
+static void update_parameter(Update *update, const GraphInput *param,
+                             Value gradient) {
+  Graph *graph = update->graph;
+  const OptimizerCall *call = &update->settings->optimizer;
+  Weight weight = {.param = param,
+                   .type = graph_type(graph, param->value),
+                   .matrix = param->contracts != 0,
+                   .excluded = !param->has_decay && !call->decay_all};
+  const Recipe *recipe = recipe_for(update, &weight);
+  ExprScope *scope = &weight.scope;
+  *scope = recipe->scope;
+  graph->path = path_of(update, "optimizer.%s", param->path);
+  Value w = graph_cast(graph, param->value, DT_f32);
+  Value g = unscaled(update, gradient);
+  if (value_is(update->factor)) {
+    g = graph_op2(graph, OP_mul, g, update->factor);
+  }
+  expr_bind(scope, "w", w);
+  expr_bind(scope, "g", g);
+  expr_bind_real(scope, "d", weight.excluded ? 0 : call->decay);
+  if (weight.matrix) bind_matrix(&weight);
+  Moment moments[MOST_MOMENTS] = {0};
+  int n = 0;
+  for (const char *at = recipe->row.moments; *at; n++) {
+    ASSERT(n < MOST_MOMENTS);
+    at = read_moment(update, &weight, at, &moments[n]);
+    expr_bind(scope, moments[n].letter, moments[n].old);
+  }
+  bool has_decay = call->decay > 0 && !weight.excluded;
+  if (has_decay && *recipe->row.decay) expr_build(scope, recipe->row.decay);
+  expr_build(scope, recipe->row.update);
+  replace(update, ROLE_param, param->path, param->value, expr_find(scope, "w"));
+  for (int i = 0; i < n; i++) {
+    replace(update, ROLE_moment, moments[i].path, moments[i].old,
+            expr_find(scope, moments[i].letter));
+  }
+  if (update->settings->ema > 0) update_average(update, param, scope);
+}
+
+/* ---- loss scale ---- */
+
+static void find_scale(Update *update) {
+  Graph *graph = update->graph;
+  double scale = pass_precision_of(update->ctx)->loss_scale;
+  update->scale = update->unscale = VALUE_NONE;
+  if (scale == 1 || scale == 0) return;
+  if (scale > 0) {
+    update->unscale = graph_const(graph, DT_f32, 1 / scale);
+    return;
+  }
+  const GraphInput *input =
+      graph_find_input(graph, ROLE_scale, path_of(update, "%s", "loss_scale"));
+  if (input == NULL) return; /* no loss, no gradient */
+  update->scale = input->value;
+  Value one = graph_const(graph, DT_f32, 1);
+  update->unscale = graph_op2(graph, OP_div, one, update->scale);
+}
+
+/* A dynamic scale doubles after 2,000 clean steps and halves where a step is
+ * not sound, which is then not made: from here on t counts the steps that were
+ * made. */
+static void update_scale(Update *update) {
+  Graph *graph = update->graph;
+  if (!value_is(update->scale)) return;
+  const Type *type = type_scalar(update->ctx->module->arena, DT_f32);
+  static const char *const names[3] = {"scale", "clean", "made"};
+  const Name paths[3] = {path_of(update, "%s", "loss_scale"),
+                         path_of(update, "%s", "loss_scale.clean"),
+                         path_of(update, "%s", "loss_scale.made")};
+  ExprScope scope = {.graph = graph, .dtype = DT_f32};
+  expr_bind(&scope, "ok", update->ok);
+  expr_bind(&scope, "scale", update->scale);
+  for (int i = 1; i < 3; i++)
+    expr_bind(&scope, names[i], zero_input(update, ROLE_scale, paths[i], type));
+  Value made = expr_find(&scope, "made");
+  expr_build(&scope, "full = clean >= 1999; "
+                     "scale = SEL(ok, SEL(full, scale * 2, scale), scale / 2); "
+                     "clean = SEL(ok, SEL(full, 0, clean + 1), 0); "
+                     "made = SEL(ok, made + 1, made)");
+  for (int i = 0; i < 3; i++)
+    graph_output(graph, ROLE_scale, paths[i], expr_find(&scope, names[i]));
+  update->t = graph_op2(graph, OP_add, graph_cast(graph, made, DT_f64),
+                        graph_const(graph, DT_f64, 1));
+}
+
+/* ---- the pass ---- */
+
+static bool is_supported(const Update *update) {
+  const OptimizerCall *call = &update->settings->optimizer;
+  Diags *diags = update->ctx->module->diags;
+  if (find_row(call, false, false).update == NULL) {
+    diag(diags, DIAG_optimizer_unknown, call->span, call->name);
+    return false;
+  }
+  return true;
+}
+
+/* Outputs that are not gradients stay; states are kept where the step is not
+ * sound. */
+static void copy_outputs(Update *update, const Graph *from) {
+  for (int i = 0; i < from->outputs.n; i++) {
+    const GraphOutput *output = &from->outputs.data[i];
+    if (output->role == ROLE_grad) continue;
+    const GraphInput *state =
+        output->role == ROLE_state
+            ? graph_find_input(update->graph, ROLE_state, output->path)
+            : NULL;
+    if (state != NULL) {
+      update->graph->path = path_of(update, "optimizer.%s", output->path);
+      replace(update, ROLE_state, output->path, state->value, output->value);
+    } else {
+      graph_output(update->graph, output->role, output->path, output->value);
+    }
+  }
+}
+
+static Graph *build_update(Update *update, const Graph *from) {
+  Rewrite rewrite = rewrite_begin(update->ctx, from);
+  for (int id = 0; id < from->nodes.n; id++) {
+    Value copy = rewrite_copy(&rewrite, id);
+    ASSERT(copy.node == id);
+  }
+  Graph *graph = update->graph = rewrite.to;
+  graph->phase = PHASE_update;
+  graph->span = update->settings->optimizer.span;
+  find_scale(update);
+  Value norm = build_norm(update, from);
+  update->t = graph_cast(graph, scalar_input(graph, ROLE_step, DT_i32), DT_f64);
+  update->rate = learning_rate(update, update->t);
+  update_scale(update);
+  copy_outputs(update, from);
+  graph_output(graph, ROLE_norm, path_of(update, "%s", "norm"), norm);
+  graph_output(graph, ROLE_rate, path_of(update, "%s", "lr"),
+               graph_cast(graph, update->rate, DT_f32));
+  InputIndex inputs = graph_index_inputs(from, update->ctx->scratch);
+  for (int i = 0; i < from->outputs.n; i++) {
+    const GraphOutput *output = &from->outputs.data[i];
+    if (output->role != ROLE_grad) continue;
+    const GraphInput *param = input_indexed(&inputs, ROLE_param, output->path);
+    ASSERT(param != NULL);
+    update_parameter(update, param, output->value);
+  }
+  return graph;
+}
+
+Graph *pass_optimizer(PassContext *ctx, const Graph *from) {
+  Update update = {.ctx = ctx};
+  if (ctx->model == NULL || !ctx->model->has_train) {
+    return rewrite_graph(ctx, from, NULL, NULL);
+  }
+  update.settings = &ctx->model->settings;
+  if (!is_supported(&update)) return rewrite_graph(ctx, from, NULL, NULL);
+  return build_update(&update, from);
+}

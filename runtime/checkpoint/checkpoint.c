@@ -1,0 +1,292 @@
+/*
+ * checkpoint.c -- writes checkpoints.
+ *
+ *     NAME.ckpt/lock                       held while a run may write
+ *     NAME.ckpt/latest                     one line: step-00001000
+ *     NAME.ckpt/step-00001000/             model.safetensors.index.json and
+ *                                          model-00001-of-00001.safetensors
+ *
+ * A checkpoint is written into a folder beside, every file and the folder are
+ * synced, then it is renamed into place; `latest` is replaced last, old ones
+ * are removed after that.  Whatever breaks in between, what `latest` names is
+ * whole.
+ */
+#include "runtime/checkpoint/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { STEP_NAME = 32 };
+static const char unfinished[] = ".unfinished-";
+
+struct Saver {
+  const DnnProgram *program;
+  const char *folder;
+  int folder_fd, lock_fd;
+  int64_t keep;
+  const DnnTensor **tensors;    /* in the order of the files */
+  const unsigned char **wholes; /* of split ones; else NULL */
+  TensorFiles *files;
+  StoredText *metadata; /* the same in each save */
+  int n_metadata;
+};
+
+typedef struct Writing {
+  const Saver *saver;
+  Device *device;
+} Writing;
+
+/* ---- opening ---- */
+
+bool tensor_is_saved(const DnnTensor *tensor) {
+  return tensor->role == DNN_PARAM || tensor->role == DNN_STATE ||
+         tensor->role == DNN_MOMENT || tensor->role == DNN_EMA ||
+         tensor->role == DNN_SCALE;
+}
+
+static StoredTensor stored_of(const DnnTensor *tensor) {
+  StoredTensor stored = {
+      .name = tensor->path, .dtype = tensor->dtype, .rank = tensor->rank};
+  for (int d = 0; d < tensor->rank; d++) stored.size[d] = tensor->size[d];
+  return stored;
+}
+
+static void choose_tensors(Arena *arena, Saver *saver, int64_t file_bytes) {
+  const DnnProgram *program = saver->program;
+  StoredTensor *stored = ARENA_ARRAY(arena, StoredTensor, program->n_tensors);
+  int n = 0;
+  saver->tensors =
+      ARENA_ARRAY(arena, const DnnTensor *, program->n_tensors + 1);
+  for (int i = 0; i < program->n_tensors; i++) {
+    const DnnTensor *tensor = &program->tensors[i];
+    if (!tensor_is_saved(tensor)) continue;
+    stored[n] = stored_of(tensor);
+    saver->tensors[n++] = tensor;
+  }
+  saver->wholes = ARENA_ARRAY(arena, const unsigned char *, n);
+  saver->files = tensor_files_create(arena, stored, n, file_bytes, false);
+}
+
+static Status take_lock(Saver *saver) {
+  saver->lock_fd = openat(saver->folder_fd, "lock",
+                          O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (saver->lock_fd < 0)
+    return status_errno(errno, "cannot write '%s/lock'", saver->folder);
+  if (flock(saver->lock_fd, LOCK_EX | LOCK_NB) == 0) return STATUS_OK;
+  if (errno == EWOULDBLOCK)
+    return status_make(STATUS_invalid,
+                       "another run writes to '%s'; give this one another "
+                       "folder (train.save=NAME)",
+                       saver->folder);
+  return status_errno(errno, "cannot lock '%s'", saver->folder);
+}
+
+/* Removes a folder of plain files below `parent`. */
+static void remove_folder(int parent, const char *name) {
+  int fd =
+      openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
+  if (!list) {
+    if (fd >= 0) close(fd);
+    unlinkat(parent, name, AT_REMOVEDIR); /* it may be empty */
+    return;
+  }
+  for (struct dirent *entry; (entry = readdir(list));)
+    if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+      unlinkat(fd, entry->d_name, 0);
+  closedir(list);
+  unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+/* Calls `visit` for each entry of the folder; it may remove what it gets. */
+static void each_entry(Saver *saver,
+                       void (*visit)(Saver *saver, const char *name,
+                                     int64_t step),
+                       int64_t step) {
+  int fd = openat(saver->folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
+  if (!list) {
+    if (fd >= 0) close(fd);
+    return;
+  }
+  for (struct dirent *entry; (entry = readdir(list));)
+    visit(saver, entry->d_name, step);
+  closedir(list);
+}
+
+/* .unfinished-STEP-PID: ours alone, because we hold the lock of the folder. */
+static void remove_unfinished(Saver *saver, const char *name, int64_t step) {
+  const char *p = name + sizeof unfinished - 1;
+  (void)step;
+  if (strncmp(name, unfinished, sizeof unfinished - 1) != 0) return;
+  size_t n = strspn(p, "0123456789");
+  if (n > 0 && p[n] == '-' && p[n + 1] &&
+      strspn(p + n + 1, "0123456789") == strlen(p + n + 1))
+    remove_folder(saver->folder_fd, name);
+}
+
+void saver_set_data(Arena *arena, Saver *saver, const StoredText *data, int n) {
+  saver->metadata = ARENA_ARRAY(arena, StoredText, n + 2);
+  saver->metadata[0] = (StoredText){"format", "dnnc"};
+  saver->metadata[1] = (StoredText){"model", saver->program->model};
+  for (int i = 0; i < n; i++) saver->metadata[i + 2] = data[i];
+  saver->n_metadata = n + 2;
+}
+
+Status saver_open(Arena *arena, const DnnProgram *program, const char *folder,
+                  int64_t file_bytes, Saver **out) {
+  Saver *saver = ARENA_NEW(arena, Saver);
+  *saver = (Saver){.program = program,
+                   .folder = folder,
+                   .folder_fd = -1,
+                   .lock_fd = -1,
+                   .keep = program->settings.keep};
+  *out = saver;
+  choose_tensors(arena, saver, file_bytes);
+  saver_set_data(arena, saver, NULL, 0);
+  TRY(file_make_dirs(folder));
+  saver->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (saver->folder_fd < 0)
+    return status_errno(errno, "cannot open folder '%s'", folder);
+  TRY(take_lock(saver));
+  each_entry(saver, remove_unfinished, 0);
+  return STATUS_OK;
+}
+
+void saver_close(Saver *saver) {
+  if (!saver) return;
+  if (saver->lock_fd >= 0) close(saver->lock_fd);
+  if (saver->folder_fd >= 0) close(saver->folder_fd);
+  saver->lock_fd = saver->folder_fd = -1;
+}
+
+/* ---- writing ---- */
+
+static Status read_tensor(void *user, int index, int64_t at, void *to,
+                          int64_t n) {
+  const Writing *writing = user;
+  const Saver *saver = writing->saver;
+  Device *device = writing->device;
+  if (!saver->wholes[index])
+    return device->read(device, saver->tensors[index]->offset + at, to, n);
+  memcpy(to, saver->wholes[index] + at, (size_t)n);
+  return STATUS_OK;
+}
+
+static Status write_files(Saver *saver, Device *device, int folder,
+                          int64_t step, uint64_t seed) {
+  Writing writing = {saver, device};
+  SaveMark mark = {.step = step, .seed = seed};
+  return tensor_files_write(saver->files, folder, saver->metadata,
+                            saver->n_metadata, &mark, read_tensor, &writing);
+}
+
+/* ---- putting a checkpoint in place ---- */
+
+static Status write_folder(Saver *saver, Device *device, const char *name,
+                           int64_t step, uint64_t seed) {
+  if (mkdirat(saver->folder_fd, name, 0777) != 0)
+    return status_errno(errno, "cannot make a folder");
+  int folder = openat(saver->folder_fd, name,
+                      O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (folder < 0) return status_errno(errno, "cannot open a folder");
+  return file_sync_and_close(folder,
+                             write_files(saver, device, folder, step, seed));
+}
+
+/* A checkpoint of this step may be there already: then they change places, and
+ * the old one goes. */
+static Status put_in_place(Saver *saver, const char *from, const char *to) {
+  int fd = saver->folder_fd;
+  if (renameat2(fd, from, fd, to, RENAME_NOREPLACE) == 0) return STATUS_OK;
+  if (errno == EEXIST && renameat2(fd, from, fd, to, RENAME_EXCHANGE) == 0) {
+    remove_folder(fd, from);
+    return STATUS_OK;
+  }
+  /* File systems without these flags. */
+  if (errno == EINVAL || errno == ENOSYS) {
+    remove_folder(fd, to);
+    if (renameat(fd, from, fd, to) == 0) return STATUS_OK;
+  }
+  return status_errno(errno, "cannot rename '%s'", from);
+}
+
+static Status point_latest(Saver *saver, const char *name) {
+  char line[STEP_NAME + 2];
+  int n = snprintf(line, sizeof line, "%s\n", name);
+  unlinkat(saver->folder_fd, ".latest", 0);
+  int fd = file_create_at(saver->folder_fd, ".latest");
+  if (fd < 0) return status_errno(errno, "cannot create 'latest'");
+  TRY(file_sync_and_close(fd, file_write_at(fd, line, n, 0)));
+  if (renameat(saver->folder_fd, ".latest", saver->folder_fd, "latest") != 0)
+    return status_errno(errno, "cannot replace 'latest'");
+  if (fsync(saver->folder_fd) != 0) return status_errno(errno, "cannot sync");
+  return STATUS_OK;
+}
+
+/* How many checkpoints are newer than `name` and not newer than `step`. */
+static int64_t count_newer(const Saver *saver, int64_t than, int64_t step) {
+  int fd = openat(saver->folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
+  int64_t n = 0, other;
+  if (!list) {
+    if (fd >= 0) close(fd);
+    return 0;
+  }
+  for (struct dirent *entry; (entry = readdir(list));)
+    if (is_step_name(entry->d_name, &other) && other > than && other <= step)
+      n++;
+  closedir(list);
+  return n;
+}
+
+/* Steps beyond this one come from another run and are left alone. */
+static void remove_old(Saver *saver, const char *name, int64_t step) {
+  int64_t other;
+  if (is_step_name(name, &other) && other < step &&
+      count_newer(saver, other, step) >= saver->keep)
+    remove_folder(saver->folder_fd, name);
+}
+
+static Status save(Saver *saver, Device *device, const char *temporary,
+                   int64_t step, uint64_t seed) {
+  char name[STEP_NAME];
+  snprintf(name, sizeof name, "step-%08lld", (long long)step);
+  TRY(write_folder(saver, device, temporary, step, seed));
+  TRY(put_in_place(saver, temporary, name));
+  if (fsync(saver->folder_fd) != 0) return status_errno(errno, "cannot sync");
+  return point_latest(saver, name);
+}
+
+void saver_take(Saver *saver, const DnnTensor *tensor,
+                const unsigned char *whole) {
+  for (int i = 0; saver->tensors[i]; i++)
+    if (saver->tensors[i] == tensor) saver->wholes[i] = whole;
+}
+
+Status saver_save(Saver *saver, Device *device, int64_t step, uint64_t seed) {
+  char temporary[64];
+  snprintf(temporary, sizeof temporary, "%s%lld-%d", unfinished,
+           (long long)step, (int)getpid());
+  remove_folder(saver->folder_fd, temporary);
+  Status status = save(saver, device, temporary, step, seed);
+  if (status.code != STATUS_ok) {
+    remove_folder(saver->folder_fd, temporary);
+    unlinkat(saver->folder_fd, ".latest", 0);
+    const SaveMark mark = {.step = step, .seed = seed};
+    status = tensor_files_missing_room(saver->files, saver->folder_fd,
+                                       saver->metadata, saver->n_metadata,
+                                       &mark, status);
+    return status_make(status.code, "cannot save step %lld in '%s': %s",
+                       (long long)step, saver->folder, status.message);
+  }
+  if (saver->keep > 0) each_entry(saver, remove_old, step);
+  return STATUS_OK;
+}

@@ -1,0 +1,197 @@
+/*
+ * match.c -- does a checkpoint fit a program: all that is missing, too many or
+ * of another type is found before anything is read, and listed at once.
+ *
+ *     missing:  block[0].attn.wq f32[128, 4, 32]
+ *     extra:    block[0].attn.c_attn.weight f32[128, 384]
+ *     differs:  wte is f32[65, 128], the model has f32[256, 128]
+ */
+#include "runtime/checkpoint/checkpoint.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HASH_DIGITS = 16 };
+
+static bool is_wanted(const DnnTensor *tensor, bool is_resume) {
+  if (tensor->role == DNN_PARAM || tensor->role == DNN_STATE) return true;
+  return is_resume && (tensor->role == DNN_MOMENT || tensor->role == DNN_EMA ||
+                       tensor->role == DNN_SCALE);
+}
+
+/* The tensor of that name, of whatever type. */
+static const StoredTensor *find_tensor(const Checkpoint *checkpoint,
+                                       const DnnTensor *tensor, bool is_resume,
+                                       const StoredFile **out_file) {
+  bool is_average = tensor->role == DNN_EMA;
+  if (!is_wanted(tensor, is_resume) && !is_average) return NULL;
+  const StoredTensor *found =
+      checkpoint_tensor(checkpoint, tensor->path, out_file);
+  if (!found && is_average && !is_resume &&
+      strncmp(tensor->path, "ema/", 4) == 0)
+    found = checkpoint_tensor(checkpoint, tensor->path + 4, out_file);
+  return found;
+}
+
+/* ---- names and types ---- */
+
+static bool same_type(const StoredTensor *stored, const DnnTensor *tensor,
+                      bool is_resume) {
+  bool is_equal = stored->dtype == tensor->dtype ||
+                  (!is_resume && dtype_is_real(stored->dtype) &&
+                   dtype_is_real(tensor->dtype));
+  is_equal = is_equal && stored->rank == tensor->rank;
+  for (int i = 0; is_equal && i < tensor->rank; i++)
+    is_equal = stored->size[i] == tensor->size[i];
+  return is_equal;
+}
+
+const StoredTensor *checkpoint_tensor_for(const Checkpoint *checkpoint,
+                                          const DnnTensor *tensor,
+                                          bool is_resume,
+                                          const StoredFile **out_file) {
+  const StoredTensor *found =
+      find_tensor(checkpoint, tensor, is_resume, out_file);
+  return found && same_type(found, tensor, is_resume) ? found : NULL;
+}
+
+static void add_type(Text *out, DnnDtype dtype, int rank, const int64_t *size) {
+  text_printf(out, "%s[", dtype_label(dtype));
+  for (int i = 0; i < rank; i++)
+    text_printf(out, "%s%lld", i ? ", " : "", (long long)size[i]);
+  text_add(out, "]");
+}
+
+typedef struct Fit {
+  const Checkpoint *checkpoint;
+  const DnnProgram *program;
+  bool is_resume, is_part;
+  const char **paths; /* of all tensors of the program, sorted */
+  int n_found, n_missing, n_extra, n_differ;
+  Text *list;
+} Fit;
+
+static void check_tensor(Fit *fit, const DnnTensor *tensor) {
+  const StoredFile *file;
+  const StoredTensor *stored =
+      find_tensor(fit->checkpoint, tensor, fit->is_resume, &file);
+  bool is_equal = stored && same_type(stored, tensor, fit->is_resume);
+  Text *list = fit->list;
+  fit->n_found += is_equal;
+  if (!stored && is_wanted(tensor, fit->is_resume)) {
+    fit->n_missing++;
+    text_printf(list, "missing:  %s ", tensor->path);
+    add_type(list, tensor->dtype, tensor->rank, tensor->size);
+    text_add(list, "\n");
+  } else if (stored && !is_equal) {
+    fit->n_differ++;
+    text_printf(list, "%s  %s is ",
+                fit->is_part ? "skipped:" : "differs:", tensor->path);
+    add_type(list, stored->dtype, stored->rank, stored->size);
+    text_add(list, ", the model has ");
+    add_type(list, tensor->dtype, tensor->rank, tensor->size);
+    text_add(list, "\n");
+  }
+}
+
+static int by_text(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Whatever the optimizer keeps has a slash in its name, paths have none; with
+ * another optimizer it is no mistake. */
+static void check_extra(Fit *fit, const StoredTensor *stored) {
+  if (bsearch(&stored->name, fit->paths, (size_t)fit->program->n_tensors,
+              sizeof *fit->paths, by_text))
+    return;
+  if (fit->checkpoint->is_own && strchr(stored->name, '/')) return;
+  fit->n_extra++;
+  text_printf(fit->list, "extra:    %s ", stored->name);
+  add_type(fit->list, stored->dtype, stored->rank, stored->size);
+  text_add(fit->list, "\n");
+}
+
+Status checkpoint_fit(Arena *arena, const Checkpoint *checkpoint,
+                      const DnnProgram *program, Fitting fitting,
+                      Text *out_list) {
+  Fit fit = {.checkpoint = checkpoint,
+             .program = program,
+             .is_resume = fitting == FITTING_resume,
+             .is_part = fitting == FITTING_part,
+             .paths = ARENA_ARRAY(arena, const char *, program->n_tensors),
+             .list = out_list};
+  for (int i = 0; i < program->n_tensors; i++)
+    fit.paths[i] = program->tensors[i].path;
+  qsort(fit.paths, (size_t)program->n_tensors, sizeof *fit.paths, by_text);
+  for (int i = 0; i < program->n_tensors; i++)
+    check_tensor(&fit, &program->tensors[i]);
+  for (int i = 0; i < checkpoint->n_places; i++)
+    check_extra(&fit, checkpoint->places[i].tensor);
+  if (fit.n_missing + fit.n_extra + fit.n_differ == 0) return STATUS_OK;
+  if (fit.is_part && fit.n_found > 0) return STATUS_OK;
+  return status_make(STATUS_invalid,
+                     "'%s' does not fit the model: %d missing, %d extra, %d of "
+                     "another type (dnnc convert changes names and layouts)",
+                     checkpoint->given, fit.n_missing, fit.n_extra,
+                     fit.n_differ);
+}
+
+/* ---- hashes ---- */
+
+static int compare_key(const void *key, const void *text) {
+  return strcmp(key, ((const StoredText *)text)->key);
+}
+
+static const char *expected_hash(const StoredFile *file, const char *name) {
+  char key[4200];
+  snprintf(key, sizeof key, "xxh3:%s", name);
+  const StoredHeader *header = &file->header;
+  const StoredText *found =
+      bsearch(key, header->metadata, (size_t)header->n_metadata,
+              sizeof *header->metadata, compare_key);
+  return found ? found->value : NULL;
+}
+
+Status checkpoint_check_hash(const Checkpoint *checkpoint,
+                             const StoredFile *file, const StoredTensor *stored,
+                             unsigned char *piece, bool *out_has) {
+  char text[HASH_DIGITS + 1];
+  const char *expected = expected_hash(file, stored->name);
+  *out_has = expected != NULL;
+  if (!expected && !checkpoint->is_own) return STATUS_OK;
+  uint64_t hash = 0;
+  int64_t bytes = stored->end - stored->begin;
+  for (int64_t at = 0; at < bytes; at += HASH_PIECE) {
+    int64_t n = bytes - at < HASH_PIECE ? bytes - at : HASH_PIECE;
+    Status status = checkpoint_read(file, stored, at, piece, n);
+    if (status.code != STATUS_ok)
+      return status_make(status.code, "'%s/%s', tensor '%s': %s",
+                         checkpoint->path, file->name, stored->name,
+                         status.message);
+    hash = hash_bytes(piece, (size_t)n, hash);
+  }
+  snprintf(text, sizeof text, "%0*llx", HASH_DIGITS, (unsigned long long)hash);
+  if (expected && strcmp(text, expected) == 0) return STATUS_OK;
+  return status_make(STATUS_invalid,
+                     "'%s/%s': tensor '%s' is damaged (its hash is not the one "
+                     "in the header)",
+                     checkpoint->path, file->name, stored->name);
+}
+
+Status checkpoint_verify(Arena *arena, const Checkpoint *checkpoint,
+                         const DnnProgram *program, bool is_resume,
+                         int *out_unhashed) {
+  unsigned char *piece = ARENA_ARRAY(arena, unsigned char, HASH_PIECE);
+  *out_unhashed = 0;
+  for (int i = 0; i < program->n_tensors; i++) {
+    const StoredFile *file;
+    const StoredTensor *stored = checkpoint_tensor_for(
+        checkpoint, &program->tensors[i], is_resume, &file);
+    bool has_hash;
+    if (!stored) continue;
+    TRY(checkpoint_check_hash(checkpoint, file, stored, piece, &has_hash));
+    *out_unhashed += !has_hash;
+  }
+  return STATUS_OK;
+}

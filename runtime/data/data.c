@@ -1,0 +1,531 @@
+/*
+ * data.c -- what the samples of a step are.
+ *
+ * Sample i of step t depends on (seed, t, i) only: not on the number of ranks,
+ * on what was read before, or on where a run was resumed.  So every rank works
+ * out the places of its own samples and nothing is sent.
+ *
+ *   stream, shuffled     a window at a random offset
+ *   stream, sequential   lane i reads on from its last window
+ *   records, shuffled    a permutation for each epoch, computed and not stored
+ *   records, sequential  in order
+ *   evaluation           in order, windows side by side, lane by lane where
+ *                        the stream is sequential; or, for a fixed number of
+ *                        batches, at random places that never change
+ *
+ * The permutation is a Feistel network over the next power of four, walked
+ * along its cycle until it falls below n (Black and Rogaway, 2002).
+ */
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/data/reader.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The part of a block that is trained on, or evaluated. */
+typedef struct Part {
+  const Reader *const *readers; /* of each field; NULL for next() */
+  int64_t first, n;             /* in units: values of a stream, or records */
+} Part;
+
+typedef struct Block {
+  const DnnData *data;
+  uint64_t key;
+  int64_t window;    /* values of a stream that a sample takes */
+  int64_t lookahead; /* values behind them that next() needs */
+  Part train, eval;
+} Block;
+
+struct Data {
+  const DnnProgram *program;
+  InputSearch search;
+  Block *blocks;
+  int64_t resident_bytes;
+  Reader **opened;
+  int n_opened;
+  int64_t eval_batch;
+  double *row;         /* values of a sample */
+  void *raw;           /* the same as read */
+  unsigned char *fill; /* a whole local tensor */
+};
+
+/* ---- opening ---- */
+
+static int64_t items_of(const DnnField *field) {
+  int64_t n = 1;
+  for (int i = 1; i < field->rank; i++) n *= field->size[i];
+  return n;
+}
+
+static int64_t next_depth(const DnnData *data, const DnnField *field) {
+  int64_t depth = 0;
+  while (field->source == DNN_NEXT && depth <= data->n_fields) {
+    depth++;
+    field = &data->fields[field->next_of];
+  }
+  ASSERT(depth <= data->n_fields);
+  return depth;
+}
+
+static const DnnField *root_field(const DnnData *data, const DnnField *field) {
+  while (field->source == DNN_NEXT) field = &data->fields[field->next_of];
+  return field;
+}
+
+static Status check_records(const DnnField *field, const Reader *reader,
+                            int64_t items, const char *name) {
+  if (reader->record_items && reader->record_items != items)
+    return status_make(
+        STATUS_invalid, "'%s' has records of %lld values, but '%s' takes %lld",
+        name, (long long)reader->record_items, field->path, (long long)items);
+  return STATUS_OK;
+}
+
+static bool is_synthetic(const DnnField *field) {
+  return field->source == DNN_SYNTHETIC_INTS ||
+         field->source == DNN_SYNTHETIC_REALS;
+}
+
+/* Two fields of a block must have as many records. */
+static Status other_length(const DnnField *a, int64_t n_a, const DnnField *b,
+                           int64_t n_b) {
+  bool has_help = is_synthetic(a) != is_synthetic(b);
+  const DnnField *made = is_synthetic(a) ? a : b;
+  char help[160] = "";
+  if (has_help)
+    snprintf(help, sizeof help, "; 'records = %lld' gives '%s' as many",
+             (long long)(made == a ? n_b : n_a), made->path);
+  return status_make(STATUS_invalid,
+                     "'%s' has %lld records and '%s' has %lld%s", a->path,
+                     (long long)n_a, b->path, (long long)n_b, help);
+}
+
+/* Opens the fields' files and finds the number of units they share. */
+static Status open_part(Arena *arena, Data *data, const Block *block,
+                        bool is_eval, Part *out) {
+  const DnnData *source = block->data;
+  const Reader **readers = ARENA_ARRAY(arena, const Reader *, source->n_fields);
+  const DnnField *first = NULL;
+  *out = (Part){.readers = readers, .n = INT64_MAX};
+  for (int i = 0; i < source->n_fields; i++) {
+    const DnnField *field = &source->fields[i];
+    if (field->source == DNN_NEXT) continue;
+    const char *name =
+        is_eval && field->eval_file ? field->eval_file : field->file;
+    Reader *opened = ARENA_NEW(arena, Reader);
+    int64_t items = items_of(field);
+    InputSearch search = data->search;
+    search.follows_links = search.follows_links || field->is_given;
+    TRY(reader_open(arena, field, name, &search, items, source->is_stream,
+                    opened));
+    data->opened[data->n_opened++] = opened;
+    if (opened->file.packed) data->resident_bytes += opened->file.n;
+    if (opened->numbers)
+      data->resident_bytes += opened->n * (int64_t)sizeof(double);
+    if (!source->is_stream) TRY(check_records(field, opened, items, name));
+    int64_t units = source->is_stream ? opened->n : opened->n / items;
+    if (!source->is_stream && first && units != out->n)
+      return other_length(first, out->n, field, units);
+    if (units < out->n) out->n = units;
+    first = field;
+    readers[i] = opened;
+  }
+  if (out->n == INT64_MAX) out->n = 0;
+  return STATUS_OK;
+}
+
+static bool has_eval_file(const DnnData *data) {
+  for (int i = 0; i < data->n_fields; i++)
+    if (data->fields[i].eval_file) return true;
+  return false;
+}
+
+/* The last records, or the last part. */
+static void split_off_eval(Block *block) {
+  double eval = block->data->eval;
+  int64_t n = block->train.n;
+  int64_t train =
+      eval >= 1 ? n - (int64_t)eval : (int64_t)floor((double)n * (1.0 - eval));
+  if (eval <= 0 || train > n) train = n;
+  if (train < 0) train = 0;
+  block->eval = block->train;
+  block->eval.first = train;
+  block->eval.n = n - train;
+  block->train.n = train;
+}
+
+static Status open_block(Arena *arena, Data *data, const DnnData *source,
+                         uint64_t seed, Block *out) {
+  *out = (Block){.data = source, .key = random_key(seed, source->name)};
+  for (int i = 0; i < source->n_fields; i++) {
+    int64_t depth = next_depth(source, &source->fields[i]);
+    int64_t items = items_of(&source->fields[i]);
+    if (depth > out->lookahead) out->lookahead = depth;
+    if (items > out->window) out->window = items;
+  }
+  TRY(open_part(arena, data, out, false, &out->train));
+  if (!has_eval_file(source)) {
+    split_off_eval(out);
+    return STATUS_OK;
+  }
+  return open_part(arena, data, out, true, &out->eval);
+}
+
+static const DnnField *find_field(const Data *data, const char *path,
+                                  const Block **out_block) {
+  for (int i = 0; i < data->program->n_data; i++) {
+    const DnnData *source = &data->program->data[i];
+    for (int j = 0; j < source->n_fields; j++)
+      if (strcmp(source->fields[j].path, path) == 0) {
+        *out_block = &data->blocks[i];
+        return &source->fields[j];
+      }
+  }
+  return NULL;
+}
+
+static void make_buffers(Arena *arena, Data *data) {
+  int64_t row = 1, fill = 1;
+  const DnnProgram *program = data->program;
+  for (int i = 0; i < program->n_codes; i++)
+    for (int j = 0; j < program->codes[i].n_tensors; j++) {
+      const DnnTensor *tensor = &program->codes[i].tensors[j];
+      if (tensor->role != DNN_DATA) continue;
+      int64_t items = 1;
+      for (int d = 1; d < tensor->rank; d++) items *= tensor->size[d];
+      if (items > row) row = items;
+      if (tensor->bytes > fill) fill = tensor->bytes;
+    }
+  data->row = ARENA_ARRAY(arena, double, row);
+  data->raw = ARENA_ARRAY(arena, double, row);
+  data->fill = ARENA_ARRAY(arena, unsigned char, fill);
+  data->resident_bytes += 16 * row + fill;
+}
+
+Status data_open(Arena *arena, const DnnProgram *program,
+                 const InputSearch *search, uint64_t seed, Data **out) {
+  Data *data = ARENA_NEW(arena, Data);
+  data->search = *search;
+  data->program = program;
+  data->blocks = ARENA_ARRAY(arena, Block, program->n_data);
+  int n_fields = 0;
+  for (int i = 0; i < program->n_data; i++)
+    n_fields += program->data[i].n_fields;
+  data->opened = ARENA_ARRAY(arena, Reader *, 2 * n_fields);
+  *out = data;
+  for (int i = 0; i < program->n_data; i++)
+    TRY(open_block(arena, data, &program->data[i], seed, &data->blocks[i]));
+  make_buffers(arena, data);
+  const DnnCode *eval = program_code(program, "eval");
+  data->eval_batch = eval ? eval->batch : 1;
+  return STATUS_OK;
+}
+
+void data_close(Data *data) {
+  for (int i = 0; i < data->n_opened; i++) reader_close(data->opened[i]);
+}
+
+int64_t data_resident_bytes(const Data *data) {
+  return data->resident_bytes;
+}
+
+/* ---- places ---- */
+
+static uint64_t permute(uint64_t key, uint64_t i, uint64_t n) {
+  int half = 1;
+  while (half < 31 && (uint64_t)1 << (2 * half) < n) half++;
+  uint64_t mask = ((uint64_t)1 << half) - 1;
+  do {
+    uint64_t left = i >> half, right = i & mask;
+    for (int round = 0; round < 4; round++) {
+      uint32_t words[4];
+      philox(key, right, (uint64_t)round, words);
+      uint64_t mixed = left ^ (words[0] & mask);
+      left = right;
+      right = mixed;
+    }
+    i = left << half | right;
+  } while (i >= n);
+  return i;
+}
+
+/* Windows side by side, or records. */
+static int64_t samples_in(const Block *block, const Part *part) {
+  if (!block->data->is_stream) return part->n;
+  int64_t n = part->n - block->lookahead;
+  return n > 0 ? n / block->window : 0;
+}
+
+/* Offsets at which a window can begin. */
+static int64_t offsets_in(const Block *block, const Part *part) {
+  if (!block->data->is_stream) return part->n;
+  return part->n - block->lookahead - block->window + 1;
+}
+
+static int64_t place_of_train(const Block *block, int64_t t, int64_t i,
+                              int64_t batch) {
+  const Part *part = &block->train;
+  bool is_stream = block->data->is_stream;
+  if (is_stream && block->data->sequential) {
+    int64_t each = samples_in(block, part) / batch;
+    return part->first + (i * each + (t - 1) % each) * block->window;
+  }
+  if (is_stream)
+    return part->first +
+           (int64_t)random_below(block->key, (uint64_t)t << 32 | (uint64_t)i,
+                                 (uint64_t)offsets_in(block, part));
+  int64_t steps = part->n / batch, epoch = (t - 1) / steps;
+  int64_t at = (t - 1) % steps * batch + i;
+  if (!block->data->sequential)
+    at = (int64_t)permute(block->key + (uint64_t)epoch * 0x9e3779b97f4a7c15u,
+                          (uint64_t)at, (uint64_t)part->n);
+  return part->first + at;
+}
+
+/* In a sequential stream each lane reads on from its last window; where the
+ * windows cannot be dealt out evenly, the first lanes have one more, which is
+ * the remainder of the evaluation. */
+static int64_t window_of_lane(const Block *block, int64_t sample, int64_t batch,
+                              bool is_random) {
+  int64_t windows = samples_in(block, &block->eval);
+  int64_t each = windows / batch, more = windows % batch;
+  int64_t lane = sample % batch, position = sample / batch;
+  if (!is_random) return lane * each + (lane < more ? lane : more) + position;
+  int64_t start = (int64_t)random_below(block->key ^ 0xe7a1, (uint64_t)lane,
+                                        (uint64_t)windows);
+  return (start + position) % windows;
+}
+
+static int64_t place_of_eval(const Block *block, int64_t sample, int64_t batch,
+                             bool is_random) {
+  const Part *part = &block->eval;
+  bool is_stream = block->data->is_stream;
+  if (is_stream && block->data->sequential)
+    return part->first +
+           window_of_lane(block, sample, batch, is_random) * block->window;
+  if (is_random)
+    return part->first +
+           (int64_t)random_below(block->key ^ 0xe7a1, (uint64_t)sample,
+                                 (uint64_t)offsets_in(block, part));
+  return part->first + sample * (is_stream ? block->window : 1);
+}
+
+/* ---- filling ---- */
+
+typedef struct Fill {
+  Data *data;
+  Device *device;
+  const DnnCode *code;
+  bool is_eval, is_random;
+  int64_t t;     /* training: step */
+  int64_t first; /* evaluation: sample */
+  int64_t n;     /* samples; 0: a whole batch */
+} Fill;
+
+static bool is_storable(DnnDtype dtype) {
+  return dtype != DNN_f8e4m3 && dtype != DNN_f8e5m2;
+}
+
+/* Copies this rank's piece of a row; returns the next place to fill. */
+static unsigned char *store_piece(const DnnTensor *tensor, int rank, int dim,
+                                  const double *row, unsigned char *to) {
+  int64_t item = dtype_bytes(tensor->dtype);
+  if (dim == tensor->rank) {
+    number_store(tensor->dtype, to, *row);
+    return to + item;
+  }
+  int64_t inner = 1, begin;
+  for (int i = dim + 1; i < tensor->rank; i++) inner *= tensor->size[i];
+  int64_t n = tensor_local_range(tensor, dim, rank, &begin);
+  unsigned char *start = to;
+  for (int64_t i = 0; i < n; i++)
+    to = store_piece(tensor, rank, dim + 1, row + (begin + i) * inner, to);
+  /* What lies behind the last element is padding. */
+  int64_t bytes = item;
+  for (int i = dim; i < tensor->rank; i++) {
+    int64_t pieces = tensor->split[i].pieces > 1 ? tensor->split[i].pieces : 1;
+    bytes *= (tensor->size[i] + pieces - 1) / pieces;
+  }
+  return start + bytes;
+}
+
+/* Value `j` of the sample that begins at value `begin`. */
+static Status wrong_value(const Data *data, const Block *block,
+                          const Reader *reader, const DnnField *field,
+                          int64_t begin, int64_t j, int64_t items) {
+  char text[READER_PLACE];
+  FixedText where = fixed_text(text, sizeof text);
+  fixed_printf(&where, "'%s', ",
+               reader->file.path ? reader->file.path : field->path);
+  if (block->data->is_stream)
+    fixed_printf(&where, "value %lld", (long long)(begin + j));
+  else
+    fixed_printf(&where, "record %lld", (long long)(begin / items));
+  if (!block->data->is_stream && items > 1)
+    fixed_printf(&where, ", element %lld", (long long)j);
+  return value_wrong(field, j, data->row[j], text);
+}
+
+static Status read_sample(const Fill *fill, const Block *block,
+                          const DnnField *field, int64_t i, int64_t items) {
+  Data *data = fill->data;
+  const Part *part = fill->is_eval ? &block->eval : &block->train;
+  int64_t at = fill->is_eval
+                   ? place_of_eval(block, fill->first + i,
+                                   fill->data->eval_batch, fill->is_random)
+                   : place_of_train(block, fill->t, i, fill->code->batch);
+  const DnnField *root = root_field(block->data, field);
+  const Reader *reader = part->readers[root - block->data->fields];
+  int64_t begin =
+      block->data->is_stream ? at + next_depth(block->data, field) : at * items;
+  TRY(reader_read(reader, begin, items, data->raw, data->row));
+  for (int64_t j = 0; j < items; j++)
+    if (!value_is_right(field, j, data->row[j]))
+      return wrong_value(data, block, reader, field, begin, j, items);
+  double scale = field->scale, shift = field->shift;
+  if (scale != 1.0 || shift != 0.0)
+    for (int64_t j = 0; j < items; j++)
+      data->row[j] = data->row[j] * scale + shift;
+  return STATUS_OK;
+}
+
+static Status fill_tensor(const Fill *fill, const DnnTensor *tensor) {
+  Data *data = fill->data;
+  const Block *block;
+  const DnnField *field = find_field(data, tensor->path, &block);
+  if (!field)
+    return status_make(STATUS_invalid, "no data field '%s'", tensor->path);
+  if (!is_storable(tensor->dtype))
+    return status_make(STATUS_unavailable,
+                       "data of type %s is not supported yet",
+                       dtype_label(tensor->dtype));
+  int64_t items = 1, begin;
+  for (int i = 1; i < tensor->rank; i++) items *= tensor->size[i];
+  int rank = fill->device->rank;
+  int64_t rows = tensor_local_range(tensor, 0, rank, &begin);
+  int64_t n_bytes = tensor_local_elements(tensor) * dtype_bytes(tensor->dtype);
+  memset(data->fill, 0, (size_t)n_bytes);
+  unsigned char *to = data->fill;
+  if (fill->n && begin + rows > fill->n)
+    rows = begin < fill->n ? fill->n - begin : 0;
+  for (int64_t i = 0; i < rows; i++) {
+    TRY(read_sample(fill, block, field, begin + i, items));
+    to = store_piece(tensor, rank, 1, data->row, to);
+  }
+  return fill->device->write(fill->device, tensor->offset, data->fill, n_bytes);
+}
+
+static Status fill_all(const Fill *fill) {
+  for (int i = 0; i < fill->code->n_tensors; i++)
+    if (fill->code->tensors[i].role == DNN_DATA)
+      TRY(fill_tensor(fill, &fill->code->tensors[i]));
+  return STATUS_OK;
+}
+
+/* ---- sizes ---- */
+
+/* Windows at random offsets may overlap: a stream that holds one holds a batch,
+ * and its epoch has at least one step. */
+static int64_t steps_of(const Block *block, int64_t batch) {
+  int64_t steps = samples_in(block, &block->train) / batch;
+  if (!block->data->is_stream || block->data->sequential) return steps;
+  if (offsets_in(block, &block->train) < 1) return 0;
+  return steps > 0 ? steps : 1;
+}
+
+/* The least of what `of` says over the blocks that the code reads. */
+static int64_t least(const Data *data, const DnnCode *code, bool is_eval) {
+  int64_t result = INT64_MAX;
+  for (int i = 0; code && i < code->n_tensors; i++) {
+    const Block *block;
+    if (code->tensors[i].role != DNN_DATA ||
+        !find_field(data, code->tensors[i].path, &block))
+      continue;
+    int64_t n = is_eval ? samples_in(block, &block->eval)
+                        : steps_of(block, code->batch);
+    if (n < result) result = n;
+  }
+  return result == INT64_MAX || result < 0 ? 0 : result;
+}
+
+/* The block that the code reads and `fits` not, or NULL. */
+static const Block *find_short(const Data *data, const DnnCode *code,
+                               bool (*fits)(const Block *, int64_t batch)) {
+  for (int i = 0; code && i < code->n_tensors; i++) {
+    const Block *block;
+    if (code->tensors[i].role == DNN_DATA &&
+        find_field(data, code->tensors[i].path, &block) &&
+        !fits(block, code->batch))
+      return block;
+  }
+  return NULL;
+}
+
+static bool trains(const Block *block, int64_t batch) {
+  return steps_of(block, batch) > 0;
+}
+
+static bool evaluates(const Block *block, int64_t batch) {
+  (void)batch;
+  bool wants = block->data->eval > 0 || has_eval_file(block->data);
+  return !wants || samples_in(block, &block->eval) > 0;
+}
+
+Status data_check(const Data *data) {
+  const DnnCode *train = program_code(data->program, "train");
+  const Block *block = find_short(data, train, trains);
+  if (block)
+    return status_make(
+        STATUS_invalid,
+        "'%s' has %lld samples to train on and %lld to evaluate; a batch takes "
+        "%lld",
+        block->data->name, (long long)samples_in(block, &block->train),
+        (long long)samples_in(block, &block->eval), (long long)train->batch);
+  block = find_short(data, program_code(data->program, "eval"), evaluates);
+  if (block)
+    return status_make(STATUS_invalid,
+                       "what '%s' keeps for evaluation is less than a sample "
+                       "(%lld values of a stream, %lld in a sample)",
+                       block->data->name, (long long)block->eval.n,
+                       (long long)(block->window + block->lookahead));
+  return STATUS_OK;
+}
+
+int64_t data_steps_per_epoch(const Data *data) {
+  return least(data, program_code(data->program, "train"), false);
+}
+
+int64_t data_eval_samples(const Data *data) {
+  return data_samples(data, program_code(data->program, "eval"));
+}
+
+int64_t data_samples(const Data *data, const DnnCode *code) {
+  return least(data, code, true);
+}
+
+Status data_fill_train(Data *data, Device *device, const DnnCode *code,
+                       int64_t t) {
+  return fill_all(
+      &(Fill){.data = data, .device = device, .code = code, .t = t});
+}
+
+Status data_fill_eval(Data *data, Device *device, const DnnCode *code,
+                      int64_t first, bool is_random) {
+  return fill_all(&(Fill){.data = data,
+                          .device = device,
+                          .code = code,
+                          .is_eval = true,
+                          .is_random = is_random,
+                          .first = first});
+}
+
+Status data_fill_records(Data *data, Device *device, const DnnCode *code,
+                         int64_t first, int64_t n) {
+  return fill_all(&(Fill){.data = data,
+                          .device = device,
+                          .code = code,
+                          .is_eval = true,
+                          .first = first,
+                          .n = n});
+}

@@ -1,0 +1,323 @@
+/*
+ * reader.c -- readers: bytes, tokens, IDX files, arrays, synthetic numbers.
+ *
+ * Whatever the format, a field's values are a row that can be read at any
+ * place; streams are windows of it and records are equal pieces of it.
+ */
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/data/reader.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOKEN_HEADER = 1024, TOKEN_MAGIC = 20240520, MAX_IDX_RANK = 8 };
+
+static uint32_t big_endian(const unsigned char *bytes) {
+  return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 |
+         (uint32_t)bytes[2] << 8 | bytes[3];
+}
+
+static uint32_t little_endian(const unsigned char *bytes) {
+  return (uint32_t)bytes[3] << 24 | (uint32_t)bytes[2] << 16 |
+         (uint32_t)bytes[1] << 8 | bytes[0];
+}
+
+/* ---- IDX ---- */
+
+static NumberFormat idx_format(uint8_t type) {
+  switch (type) {
+  case 0x08: return (NumberFormat){'u', 1, false};
+  case 0x09: return (NumberFormat){'i', 1, false};
+  case 0x0b: return (NumberFormat){'i', 2, true};
+  case 0x0c: return (NumberFormat){'i', 4, true};
+  case 0x0d: return (NumberFormat){'f', 4, true};
+  case 0x0e: return (NumberFormat){'f', 8, true};
+  default: return (NumberFormat){0};
+  }
+}
+
+/* Header bytes and values of a record, or -1 where it is no IDX header. */
+static int64_t idx_size(const unsigned char *bytes, int64_t n,
+                        int64_t *out_header, int64_t *out_record,
+                        NumberFormat *out_format) {
+  if (n < 4 || bytes[0] || bytes[1]) return -1;
+  int rank = bytes[3];
+  *out_format = idx_format(bytes[2]);
+  *out_header = 4 + 4 * rank;
+  *out_record = 1;
+  if (!out_format->bytes || rank < 1 || rank > MAX_IDX_RANK || n < *out_header)
+    return -1;
+  for (int i = 1; i < rank; i++)
+    if (__builtin_mul_overflow(*out_record, big_endian(bytes + 4 + 4 * i),
+                               out_record))
+      return -1;
+  int64_t values, total;
+  if (__builtin_mul_overflow(*out_record, (int64_t)big_endian(bytes + 4),
+                             &values) ||
+      __builtin_mul_overflow(values, (int64_t)out_format->bytes, &total) ||
+      __builtin_add_overflow(total, *out_header, &total))
+    return -1;
+  return values;
+}
+
+static Status too_short(const InputFile *file, int64_t wanted) {
+  return status_make(STATUS_invalid,
+                     "'%s' is too short: its header announces %lld bytes, but "
+                     "%lld are there",
+                     file->path, (long long)wanted, (long long)file->n);
+}
+
+static int64_t idx_limit(const unsigned char *bytes, int64_t n) {
+  int64_t header, record;
+  NumberFormat format;
+  int64_t values = idx_size(bytes, n, &header, &record, &format);
+  return values < 0 ? n : header + values * format.bytes;
+}
+
+static Status open_idx(Reader *reader) {
+  unsigned char bytes[4 + 4 * MAX_IDX_RANK] = {0};
+  int64_t n = reader->file.n < (int64_t)sizeof bytes ? reader->file.n
+                                                     : (int64_t)sizeof bytes;
+  TRY(input_read(&reader->file, 0, bytes, n));
+  int64_t values = idx_size(bytes, n, &reader->header_bytes,
+                            &reader->record_items, &reader->format);
+  if (values < 0)
+    return status_make(STATUS_invalid, "'%s' is not an IDX file",
+                       reader->file.path);
+  int64_t wanted = idx_limit(bytes, n);
+  if (reader->file.n < wanted) return too_short(&reader->file, wanted);
+  reader->n = values;
+  return STATUS_OK;
+}
+
+/* ---- tokens ---- */
+
+static int64_t tokens_limit(const unsigned char *bytes, int64_t n) {
+  bool is_right = n >= 12 && little_endian(bytes) == TOKEN_MAGIC;
+  return is_right ? TOKEN_HEADER + 2 * (int64_t)little_endian(bytes + 8) : n;
+}
+
+static Status open_tokens(Reader *reader) {
+  unsigned char header[12];
+  TRY(input_read(&reader->file, 0, header, sizeof header));
+  if (little_endian(header) != TOKEN_MAGIC || little_endian(header + 4) != 1)
+    return status_make(STATUS_invalid,
+                       "'%s' is not a token file (its first numbers must be "
+                       "%d and 1)",
+                       reader->file.path, TOKEN_MAGIC);
+  reader->header_bytes = TOKEN_HEADER;
+  reader->format = (NumberFormat){'u', 2, false};
+  reader->n = little_endian(header + 8);
+  int64_t wanted = tokens_limit(header, sizeof header);
+  if (reader->file.n < wanted) return too_short(&reader->file, wanted);
+  return STATUS_OK;
+}
+
+/* ---- arrays: npy and safetensors ---- */
+
+/* Arrays are read in place, so that only what a sample needs is read. */
+static Status check_unpacked(const DnnField *field, const char *name) {
+  size_t n = strlen(name);
+  if (field->source != DNN_NPY && field->source != DNN_SAFETENSORS)
+    return STATUS_OK;
+  if (n < 3 || strcmp(name + n - 3, ".gz") != 0) return STATUS_OK;
+  return status_make(STATUS_invalid,
+                     "'%s' is packed, but arrays are read in place; unpack it "
+                     "with gunzip",
+                     name);
+}
+
+/* The first of `rank` axes counts records. */
+static Status take_array(const DnnField *field, int rank, const int64_t *size,
+                         Reader *reader) {
+  if (rank == 0)
+    return status_make(STATUS_invalid,
+                       "'%s' holds a single number; '%s' needs an array whose "
+                       "first axis counts records",
+                       reader->file.path, field->path);
+  reader->record_items = 1;
+  bool is_right = true;
+  for (int i = 1; i < rank; i++)
+    is_right =
+        is_right && !__builtin_mul_overflow(reader->record_items, size[i],
+                                            &reader->record_items);
+  if (is_right &&
+      !__builtin_mul_overflow(size[0], reader->record_items, &reader->n))
+    return STATUS_OK;
+  return status_make(STATUS_invalid,
+                     "'%s': its shape is more than a file can hold",
+                     reader->file.path);
+}
+
+static Status open_npy(Arena *arena, const DnnField *field, Reader *reader) {
+  unsigned char first[12];
+  const InputFile *file = &reader->file;
+  int64_t n = file->n < 12 ? file->n : 12;
+  NpyHeader header;
+  TRY(input_read(file, 0, first, n));
+  int64_t wanted = npy_header_bytes(first, n);
+  if (wanted < n || wanted > file->n || wanted > NPY_HEADER_LIMIT)
+    return npy_parse(file->path, first, n, file->n, &header);
+  unsigned char *bytes = arena_alloc(arena, (size_t)wanted);
+  TRY(input_read(file, 0, bytes, wanted));
+  TRY(npy_parse(file->path, bytes, wanted, file->n, &header));
+  if (header.is_fortran)
+    return status_make(STATUS_invalid,
+                       "'%s' is in Fortran order, so its records do not lie "
+                       "together; save it with np.save(f, "
+                       "np.ascontiguousarray(x))",
+                       file->path);
+  reader->format = header.format;
+  reader->header_bytes = header.data_begin;
+  return take_array(field, header.rank, header.size, reader);
+}
+
+static NumberFormat format_of(DnnDtype dtype) {
+  uint8_t bytes = (uint8_t)dtype_bytes(dtype);
+  switch (dtype) {
+  case DNN_bool: return (NumberFormat){'b', bytes, false};
+  case DNN_u8: return (NumberFormat){'u', bytes, false};
+  case DNN_bf16: return (NumberFormat){'w', bytes, false};
+  case DNN_f16:
+  case DNN_f32:
+  case DNN_f64: return (NumberFormat){'f', bytes, false};
+  case DNN_f8e4m3:
+  case DNN_f8e5m2: return (NumberFormat){0};
+  default: return (NumberFormat){'i', bytes, false};
+  }
+}
+
+static Status read_stored_header(Arena *arena, const InputFile *file,
+                                 int64_t *out_begin, StoredHeader *out) {
+  unsigned char bytes[8];
+  if (file->n < 8)
+    return status_make(STATUS_invalid, "'%s' is not a safetensors file",
+                       file->path);
+  TRY(input_read(file, 0, bytes, 8));
+  uint64_t length =
+      (uint64_t)little_endian(bytes + 4) << 32 | little_endian(bytes);
+  if (length > (uint64_t)(file->n - 8) || length > SAFETENSORS_HEADER_LIMIT)
+    return status_make(STATUS_invalid,
+                       "'%s' is not a safetensors file, or is truncated: its "
+                       "header announces %llu bytes, and the file has %lld",
+                       file->path, (unsigned long long)length,
+                       (long long)file->n);
+  char *text = arena_alloc(arena, (size_t)length + 1);
+  TRY(input_read(file, 8, text, (int64_t)length));
+  *out_begin = 8 + (int64_t)length;
+  Status status =
+      safetensors_parse(arena, text, (size_t)length, file->n - *out_begin, out);
+  if (status.code == STATUS_ok) return status;
+  return status_make(status.code, "'%s': %s", file->path, status.message);
+}
+
+/* At most eight names, for a message. */
+static const char *names_of(Arena *arena, const StoredHeader *header) {
+  Text text = text_create(arena);
+  int n = header->n_tensors < 8 ? header->n_tensors : 8;
+  for (int i = 0; i < n; i++)
+    text_printf(&text, "%s'%.60s'", i ? ", " : "", header->tensors[i].name);
+  if (n < header->n_tensors)
+    text_printf(&text, " and %d more", header->n_tensors - n);
+  return n ? text_string(&text) : "none";
+}
+
+static Status open_safetensors(Arena *arena, const DnnField *field,
+                               Reader *reader) {
+  StoredHeader header;
+  int64_t begin = 0;
+  TRY(read_stored_header(arena, &reader->file, &begin, &header));
+  const StoredTensor *found = NULL;
+  for (int i = 0; i < header.n_tensors; i++)
+    if (strcmp(header.tensors[i].name, field->tensor) == 0)
+      found = &header.tensors[i];
+  if (!found)
+    return status_make(STATUS_invalid, "'%s' has no tensor '%s'; it has %s",
+                       reader->file.path, field->tensor,
+                       names_of(arena, &header));
+  reader->format = format_of(found->dtype);
+  if (!reader->format.bytes)
+    return status_make(
+        STATUS_invalid, "tensor '%s' of '%s' is %s, which is not read as data",
+        field->tensor, reader->file.path, dtype_label(found->dtype));
+  reader->header_bytes = begin + found->begin;
+  return take_array(field, found->rank, found->size, reader);
+}
+
+/* ---- all ---- */
+
+static void open_synthetic(const DnnField *field, int64_t items,
+                           Reader *reader) {
+  reader->key = random_key(0, field->path);
+  reader->below = field->below > 0 ? field->below : 1;
+  reader->n = (field->records > 0 ? field->records : 65536) * items;
+}
+
+/* How many bytes of a ".gz" are unpacked. */
+static InputLimit *limit_of(const DnnField *field) {
+  switch ((DnnSource)field->source) {
+  case DNN_IDX: return idx_limit;
+  case DNN_TOKENS: return tokens_limit;
+  case DNN_CSV: return input_streams;
+  default: return NULL;
+  }
+}
+
+Status reader_open(Arena *arena, const DnnField *field, const char *name,
+                   const InputSearch *search, int64_t items, bool is_stream,
+                   Reader *out) {
+  *out = (Reader){.kind = field->source, .file.fd = -1};
+  if (field->source == DNN_SYNTHETIC_INTS ||
+      field->source == DNN_SYNTHETIC_REALS) {
+    open_synthetic(field, items, out);
+    return STATUS_OK;
+  }
+  TRY(check_unpacked(field, name));
+  TRY(input_open(arena, name, search, limit_of(field), &out->file));
+  switch ((DnnSource)field->source) {
+  case DNN_BYTES:
+    out->format = (NumberFormat){'u', 1, false};
+    out->n = out->file.n;
+    return STATUS_OK;
+  case DNN_TOKENS: return open_tokens(out);
+  case DNN_IDX: return open_idx(out);
+  case DNN_CSV: return csv_open(arena, field, search, is_stream, out);
+  case DNN_NPY: return open_npy(arena, field, out);
+  case DNN_SAFETENSORS: return open_safetensors(arena, field, out);
+  default: UNREACHABLE();
+  }
+}
+
+static void draw(const Reader *reader, int64_t first, int64_t n, double *out) {
+  for (int64_t i = 0; i < n; i++) {
+    uint64_t index = (uint64_t)(first + i);
+    out[i] =
+        reader->kind == DNN_SYNTHETIC_REALS
+            ? random_normal(reader->key, index)
+            : (double)random_below(reader->key, index, (uint64_t)reader->below);
+  }
+}
+
+Status reader_read(const Reader *reader, int64_t first, int64_t n, void *raw,
+                   double *out) {
+  ASSERT(first >= 0 && n >= 0 && first + n <= reader->n);
+  if (reader->numbers) {
+    memcpy(out, reader->numbers + first, sizeof(double) * (size_t)n);
+    return STATUS_OK;
+  }
+  if (!reader->format.bytes) {
+    draw(reader, first, n, out);
+    return STATUS_OK;
+  }
+  int64_t width = reader->format.bytes;
+  TRY(input_read(&reader->file, reader->header_bytes + first * width, raw,
+                 n * width));
+  numbers_decode(reader->format, raw, n, out);
+  return STATUS_OK;
+}
+
+void reader_close(Reader *reader) {
+  input_close(&reader->file);
+  free(reader->numbers);
+  reader->numbers = NULL;
+}

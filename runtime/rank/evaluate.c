@@ -1,0 +1,101 @@
+/*
+ * evaluate.c -- the evaluation of a run: the loss and the metrics over all
+ * evaluation data, in whole batches and what remains.
+ */
+#include "runtime/rank/run.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+/* A line that is overwritten, on a terminal only. */
+static void show_progress(const Run *run, int64_t at, int64_t n) {
+  if (run->comm->rank != 0 || run->options.quiet || !isatty(STDERR_FILENO))
+    return;
+  if (at < n)
+    fprintf(stderr, "\revaluating %lld/%lld", (long long)at, (long long)n);
+  else
+    fprintf(stderr, "\r%40s\r", "");
+}
+
+/* A batch; where the data of a rank is wrong, the evaluation fails on all. */
+static void evaluate_batch(Run *run, const DnnCode *code, int64_t first,
+                           bool is_random) {
+  int64_t greatest;
+  Status data = data_fill_eval(run->data, run->device, code, first, is_random);
+  run_must(run, run->comm->vote_start(run->comm, data.code == STATUS_ok
+                                                     ? STOP_none
+                                                     : STOP_failed));
+  run_must(run, states_fill_lanes(run, code, true));
+  run_must(run, exec_run(run->exec, code, run->done));
+  run_must(run, run->comm->vote_wait(run->comm, &greatest));
+  if (greatest == STOP_failed) {
+    run->stop = STOP_failed;
+    run->failure = run_agree(run, data);
+    return;
+  }
+  figures_add(run, run->validation, 1, code);
+  figures_add(run, run->metrics, run->program->settings.n_metrics, code);
+}
+
+static void warn_about_rest(const Run *run, int64_t rest, int64_t n) {
+  if (run->comm->rank == 0 && rest > 0 && run->evaluated < 0)
+    fprintf(stderr,
+            "warning: %lld of %lld evaluation samples are left out: no "
+            "program for the remainder of the last batch\n",
+            (long long)rest, (long long)n);
+}
+
+/* Result: samples evaluated. */
+static int64_t evaluate_all(Run *run) {
+  const DnnSettings *settings = &run->program->settings;
+  int64_t batch = run->eval->batch, n = data_eval_samples(run->data), at = 0;
+  bool is_random = settings->eval_batches > 0;
+  if (is_random) n = settings->eval_batches * batch;
+  for (; at + batch <= n && run->stop != STOP_failed; at += batch) {
+    show_progress(run, at, n);
+    evaluate_batch(run, run->eval, at, is_random);
+  }
+  show_progress(run, n, n);
+  if (is_random) return at;
+  for (; run->eval_rest && at + run->eval_rest->batch <= n &&
+         run->stop != STOP_failed;
+       at += run->eval_rest->batch)
+    evaluate_batch(run, run->eval_rest, at, false);
+  warn_about_rest(run, n - at, n);
+  return at;
+}
+
+/* Once: a figure without a value stays so. */
+static void warn_about_nothing(const Run *run, const Figure *figure) {
+  if (run->comm->rank != 0 || figure->has_value || run->evaluated >= 0) return;
+  message_print("warning: '%s' has no value: nothing that it counts is in the "
+                "evaluation data, such as a label other than 'ignore'\n",
+                figure->metric->name);
+}
+
+int run_evaluate(Run *run) {
+  const DnnSettings *settings = &run->program->settings;
+  if (!run->eval || data_eval_samples(run->data) == 0 ||
+      run->evaluated == run->done)
+    return EXIT_done;
+  Arena *scratch = arena_create(run->memory);
+  unsigned char *states;
+  figures_clear(run->validation, 1);
+  figures_clear(run->metrics, settings->n_metrics);
+  run_must(run, states_begin(run, scratch, &states));
+  int64_t n = evaluate_all(run);
+  run_must(run, states_end(run, states));
+  arena_destroy(scratch);
+  if (run->stop == STOP_failed) return run->failure;
+  run->has_validation = n > 0;
+  if (run->has_validation) {
+    figures_finish(run->validation, 1);
+    figures_finish(run->metrics, settings->n_metrics);
+    warn_about_nothing(run, run->validation);
+    for (int i = 0; i < settings->n_metrics; i++)
+      warn_about_nothing(run, &run->metrics[i]);
+    report_evaluation(run, n);
+  }
+  run->evaluated = run->done;
+  return EXIT_done;
+}

@@ -1,0 +1,277 @@
+/*
+ * explain.c -- which value of a step is the first that is not finite.
+ *
+ * The step is run again as the plain program (program.h), on a device of its
+ * own with what persists and the same data.  After each operator its result is
+ * looked at.  An operator is an origin if its result holds what is no number
+ * where no operand does, or an infinity where no operand holds either.  Values
+ * may be infinite and do no harm, such as a masked score; so of the origins
+ * only those count from which values that are not finite lead to the loss or a
+ * gradient.  The first of them is the one that stands first in the program, the
+ * forward pass before the backward.
+ */
+#include "runtime/rank/run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { HAS_INFINITY = 1, HAS_NAN = 2, IS_ORIGIN = 4, IS_BUSY = 8 };
+enum { CHUNK_BYTES = 1 << 18 };
+
+typedef struct Explain {
+  const DnnPlain *plain;
+  Device *device;
+  uint8_t *marks; /* by value */
+  void *buffer;   /* CHUNK_BYTES */
+} Explain;
+
+/* ---- marks ---- */
+
+static int marks_of_bits(uint64_t bits, uint64_t exponent, uint64_t fraction) {
+  if ((bits & exponent) != exponent) return 0;
+  return bits & fraction ? HAS_NAN : HAS_INFINITY;
+}
+
+static int marks_of(const void *data, int64_t n, DnnDtype dtype) {
+  int marks = 0;
+  const uint16_t *halves = data;
+  const uint32_t *singles = data;
+  const uint64_t *doubles = data;
+  for (int64_t i = 0; i < n; i++)
+    marks |= dtype == DNN_f16    ? marks_of_bits(halves[i], 0x7c00, 0x3ff)
+             : dtype == DNN_bf16 ? marks_of_bits(halves[i], 0x7f80, 0x7f)
+             : dtype == DNN_f64
+                 ? marks_of_bits(doubles[i], UINT64_C(0x7ff) << 52,
+                                 (UINT64_C(1) << 52) - 1)
+                 : marks_of_bits(singles[i], 0x7f800000, 0x7fffff);
+  return marks;
+}
+
+static Status look_at(Explain *explain, int64_t offset, int64_t n,
+                      DnnDtype dtype, int *out_marks) {
+  int64_t item = dtype_bytes(dtype), most = CHUNK_BYTES / item;
+  *out_marks = 0;
+  for (int64_t at = 0; at < n; at += most) {
+    int64_t here = n - at < most ? n - at : most;
+    TRY(explain->device->read(explain->device, offset + at * item,
+                              explain->buffer, here * item));
+    *out_marks |= marks_of(explain->buffer, here, dtype);
+  }
+  return STATUS_OK;
+}
+
+/* A value that passes others on has their marks.  Carries form cycles. */
+static int marks_at(Explain *explain, int32_t value) {
+  const DnnValue *row = &explain->plain->values[value];
+  if (row->kind != DNN_VALUE_PASSES)
+    return explain->marks[value] & (HAS_INFINITY | HAS_NAN);
+  if (explain->marks[value] & IS_BUSY) return 0;
+  explain->marks[value] |= IS_BUSY;
+  int marks = 0;
+  for (int32_t i = 0; i < row->n_inputs; i++)
+    marks |= marks_at(explain, row->inputs[i]);
+  explain->marks[value] &= (uint8_t)~IS_BUSY;
+  return marks;
+}
+
+static void mark(Explain *explain, int32_t value, int marks) {
+  const DnnValue *row = &explain->plain->values[value];
+  int fresh = marks & ~explain->marks[value], operands = 0;
+  explain->marks[value] |= (uint8_t)marks;
+  if (!fresh) return;
+  for (int32_t i = 0; i < row->n_inputs; i++)
+    operands |= marks_at(explain, row->inputs[i]);
+  bool is_given = row->has_infinity && row->kind != DNN_VALUE_COMPUTES;
+  bool makes_nan = fresh & HAS_NAN && !(operands & HAS_NAN);
+  bool makes_infinity = fresh & HAS_INFINITY && !operands && !is_given;
+  if (makes_nan || makes_infinity) explain->marks[value] |= IS_ORIGIN;
+}
+
+static Status look(void *user, const DnnInstr *instr, const int64_t *turns) {
+  Explain *explain = user;
+  for (int i = 0; i < instr->n_checks && instr->values; i++) {
+    const int64_t *check = instr->checks + 3 * i,
+                  *value = instr->values + 2 * i;
+    int marks;
+    int64_t moved = instr_advance(instr, (int)value[1], turns);
+    TRY(look_at(explain, check[0] + moved, check[1], (DnnDtype)check[2],
+                &marks));
+    mark(explain, (int32_t)value[0], marks);
+  }
+  return STATUS_OK;
+}
+
+/* Real-valued parameters, states and inputs, before anything is computed. */
+static Status look_at_leaves(Explain *explain) {
+  for (int32_t i = 0; i < explain->plain->n_values; i++) {
+    const DnnValue *row = &explain->plain->values[i];
+    bool is_real = row->dtype == DNN_f32 || row->dtype == DNN_f16 ||
+                   row->dtype == DNN_bf16;
+    int marks;
+    if (row->kind != DNN_VALUE_LEAF || row->elements == 0 || !is_real) continue;
+    TRY(look_at(explain, row->offset, row->elements, row->dtype, &marks));
+    mark(explain, i, marks);
+  }
+  return STATUS_OK;
+}
+
+/* ---- the first origin ---- */
+
+/* Greater: later.  The forward pass is phase 0. */
+static int64_t place_of(const Explain *explain, int32_t value) {
+  bool is_backward = explain->plain->values[value].phase != 0;
+  return ((int64_t)is_backward << 32) | value;
+}
+
+/* The least place among the origins that lead to `target`; the walk takes each
+ * value once, with a stack of its own. */
+static int64_t first_origin(Explain *explain, int32_t target, bool *is_seen,
+                            int32_t *stack, int64_t first) {
+  int n = 0;
+  if (is_seen[target] || !marks_at(explain, target)) return first;
+  is_seen[target] = true;
+  stack[n++] = target;
+  while (n > 0) {
+    int32_t value = stack[--n];
+    const DnnValue *row = &explain->plain->values[value];
+    if (explain->marks[value] & IS_ORIGIN && place_of(explain, value) < first)
+      first = place_of(explain, value);
+    for (int32_t i = 0; i < row->n_inputs; i++) {
+      int32_t input = row->inputs[i];
+      if (is_seen[input] || !marks_at(explain, input)) continue;
+      is_seen[input] = true;
+      stack[n++] = input;
+    }
+  }
+  return first;
+}
+
+static int64_t find_first(Explain *explain, Arena *arena) {
+  const DnnPlain *plain = explain->plain;
+  bool *is_seen = ARENA_ARRAY(arena, bool, plain->n_values);
+  int32_t *stack = ARENA_ARRAY(arena, int32_t, plain->n_values);
+  int64_t first = first_origin(explain, plain->loss, is_seen, stack, INT64_MAX);
+  for (int32_t i = 0; i < plain->n_gradients; i++)
+    first = first_origin(explain, plain->gradients[i], is_seen, stack, first);
+  return first;
+}
+
+/* ---- the other device ---- */
+
+static Status copy_bytes(Explain *explain, Device *from, int64_t at, int64_t to,
+                         int64_t bytes) {
+  for (int64_t done = 0; done < bytes; done += CHUNK_BYTES) {
+    int64_t here = bytes - done < CHUNK_BYTES ? bytes - done : CHUNK_BYTES;
+    TRY(from->read(from, at + done, explain->buffer, here));
+    TRY(explain->device->write(explain->device, to + done, explain->buffer,
+                               here));
+  }
+  return STATUS_OK;
+}
+
+/* Copies persistent buffers and the data of the step. */
+static Status copy_inputs(Run *run, Explain *explain) {
+  const DnnCode *code = &explain->plain->program->codes[0];
+  TRY(copy_bytes(explain, run->device, 0, 0, run->program->persistent_bytes));
+  for (int i = 0; i < code->n_tensors; i++)
+    for (int j = 0; j < run->train->n_tensors; j++) {
+      const DnnTensor *to = &code->tensors[i], *from = &run->train->tensors[j];
+      if (to->role != DNN_DATA || from->role != DNN_DATA ||
+          strcmp(to->path, from->path) != 0)
+        continue;
+      TRY(copy_bytes(explain, run->device, from->offset, to->offset,
+                     from->bytes));
+    }
+  return STATUS_OK;
+}
+
+/* Memory that the machine could give without ending someone. */
+static int64_t free_bytes(void) {
+  FILE *file = fopen("/proc/meminfo", "r");
+  char line[128];
+  long long kilobytes = INT64_MAX >> 10;
+  while (file && fgets(line, sizeof line, file))
+    if (sscanf(line, "MemAvailable: %lld kB", &kilobytes) == 1) break;
+  if (file) fclose(file);
+  return (int64_t)kilobytes * 1024;
+}
+
+static Status open_device(Run *run, Explain *explain, Arena *arena) {
+  const DnnProgram *program = explain->plain->program;
+  if (strcmp(program->target, "cpu") == 0 &&
+      program->arena_bytes > free_bytes() / run->program->world)
+    return status_make(STATUS_unavailable, "no memory");
+  TRY(device_create(program->target, arena, &explain->device));
+  explain->device->rank = run->comm->rank;
+  return explain->device->open(explain->device, program, run->comm->local_rank);
+}
+
+/* All ranks do it or none. */
+static bool agree(Run *run, Arena *arena, bool is_ready) {
+  int32_t own = is_ready, n = 0;
+  int32_t *all = ARENA_ARRAY(arena, int32_t, run->comm->world);
+  run_must(run, run->comm->gather(run->comm, &own, sizeof own, all));
+  for (int i = 0; i < run->comm->world; i++) n += all[i];
+  return n == run->comm->world;
+}
+
+static int64_t least_of_all(Run *run, Arena *arena, int64_t own) {
+  int64_t *all = ARENA_ARRAY(arena, int64_t, run->comm->world);
+  run_must(run, run->comm->gather(run->comm, &own, sizeof own, all));
+  for (int i = 0; i < run->comm->world; i++)
+    if (all[i] < own) own = all[i];
+  return own;
+}
+
+static bool find(Run *run, Explain *explain, Arena *arena, int64_t t,
+                 int64_t *out_place) {
+  Status status = open_device(run, explain, arena);
+  if (!agree(run, arena, status.code == STATUS_ok)) return false;
+  const DnnProgram *program = explain->plain->program;
+  Exec *exec =
+      exec_create(arena, program, explain->device, run->comm, &run->watch);
+  run_must(run, copy_inputs(run, explain));
+  run_must(run, look_at_leaves(explain));
+  run_must(run, exec_run_watched(exec, &program->codes[0], t, look, explain));
+  *out_place = least_of_all(run, arena, find_first(explain, arena));
+  return true;
+}
+
+bool explain_step(Run *run, int64_t t, const DnnValue **out_value) {
+  const DnnPlain *plain = run->program->plain;
+  if (!plain) return false;
+  Arena *arena = arena_create(run->memory);
+  Explain explain = {.plain = plain,
+                     .marks = ARENA_ARRAY(arena, uint8_t, plain->n_values),
+                     .buffer = arena_alloc(arena, CHUNK_BYTES)};
+  int64_t place;
+  bool is_found = find(run, &explain, arena, t, &place);
+  if (is_found)
+    *out_value = place == INT64_MAX ? NULL : &plain->values[place & INT32_MAX];
+  if (explain.device) explain.device->close(explain.device);
+  arena_destroy(arena);
+  return is_found;
+}
+
+/* ---- in words ---- */
+
+const char *explain_place(Arena *arena, const DnnValue *value,
+                          int64_t updated) {
+  if (value->kind == DNN_VALUE_LEAF) {
+    const char *what = value->role == DNN_PARAM   ? "parameter"
+                       : value->role == DNN_STATE ? "state"
+                       : value->role == DNN_SCALE ? "loss scale"
+                                                  : "input";
+    if (value->role == DNN_PARAM && updated > 0)
+      return arena_printf(arena, "the update of '%s' in step %lld", value->path,
+                          (long long)updated);
+    return arena_printf(arena, "the %s '%s'", what, value->path);
+  }
+  if (value->phase == 0)
+    return arena_printf(arena, "'%s' (forward)", value->path);
+  const char *path = value->path;
+  if (strncmp(path, "grad.", 5) == 0) path += 5;
+  return arena_printf(arena, "the gradient of '%s' (backward)", path);
+}

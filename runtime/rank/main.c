@@ -1,0 +1,564 @@
+/*
+ * main.c -- the main program of a rank.
+ *
+ * Starts what a run needs (transport, device, data, parameters), trains or
+ * samples, and ends with the exit code that all ranks agree on.  Signals are
+ * read from a descriptor between steps: on SIGUSR1, SIGTERM or Ctrl-C the step
+ * is finished on all ranks, a checkpoint is written, and the run ends.
+ */
+#include "runtime/rank/run.h"
+
+#include "runtime/launch/launch.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+enum { MESSAGE = 512, TRACE_EVENTS = 1 << 18 };
+
+int status_exit_code(Status status) {
+  if (status.code == STATUS_ok) return EXIT_done;
+  if (status.code == STATUS_stopped) return EXIT_stopped;
+  return status.code == STATUS_invalid ? EXIT_mistake : EXIT_machine;
+}
+
+/* ---- agreement ---- */
+
+typedef struct Report {
+  int32_t exit_code;
+  char message[MESSAGE];
+} Report;
+
+static void print_reports(const Report *reports, int world) {
+  int first = 0, n = 0;
+  while (first < world && !reports[first].exit_code) first++;
+  for (int i = 0; i < world; i++) n += reports[i].exit_code != 0;
+  if (first == world) return;
+  message_print("error: %s\n", reports[first].message);
+  if (n > 1)
+    fprintf(stderr, "(rank %d and %d more)\n", first, n - 1);
+  else if (world > 1)
+    fprintf(stderr, "(rank %d)\n", first);
+}
+
+int run_agree(Run *run, Status status) {
+  Comm *comm = run->comm;
+  Report own = {.exit_code = status_exit_code(status)};
+  if (status.message)
+    snprintf(own.message, sizeof own.message, "%s", status.message);
+  Arena *scratch = arena_create(run->memory);
+  Report *all = ARENA_ARRAY(scratch, Report, comm->world);
+  Status gathered = comm->gather(comm, &own, sizeof own, all);
+  int code = status_exit_code(gathered);
+  for (int i = 0; i < comm->world && !code; i++) code = all[i].exit_code;
+  if (comm->rank == 0) print_reports(all, comm->world);
+  arena_destroy(scratch);
+  return code;
+}
+
+/* ---- options ---- */
+
+static int usage(const char *program, bool is_error) {
+  fprintf(
+      is_error ? stderr : stdout,
+      "usage: %s [--steps N] [--resume] [--data-changed] [--load DIR] "
+      "[--partial] [--sample] "
+      "[--prompt TEXT]\n"
+      "       [--prompts FILE] [--count N] [--data DIR] [--trace FILE] [--seed "
+      "N] "
+      "[--no-save] [--json]\n"
+      "       [--eval] [--predict] [--output FILE] [--input NAME=FILE]\n"
+      "       [--dry-run] [--quiet] [--file-size BYTES] [--whole-windows]\n"
+      "       [--follow-links] [--start-timeout SECONDS]\n",
+      program);
+  return is_error ? EXIT_mistake : EXIT_done;
+}
+
+static bool read_count(const char *text, int64_t *out) {
+  char *end;
+  errno = 0;
+  *out = strtoll(text, &end, 10);
+  return *text && !*end && errno == 0 && *out >= 0;
+}
+
+typedef struct OptionRow {
+  const char *name;
+  bool *flag;
+  const char **text;
+  int64_t *number;
+  int *count; /* of texts: it may be repeated */
+} OptionRow;
+
+/* Result: -1 to go on, else the exit code. */
+static int parse_options(int argc, char **argv, RunOptions *out) {
+  int64_t seed = -1;
+  *out = (RunOptions){.steps = -1,
+                      .count = -1,
+                      .file_bytes = TENSOR_FILE_BYTES,
+                      .start_timeout_s = START_TIMEOUT_S};
+  const OptionRow rows[] = {
+      {"--steps", .number = &out->steps},
+      {"--count", .number = &out->count},
+      {"--seed", .number = &seed},
+      {"--load", .text = &out->load},
+      {"--data", .text = &out->data},
+      {"--trace", .text = &out->trace},
+      {"--prompt", .text = &out->prompt},
+      {"--prompts", .text = &out->prompts},
+      {"--output", .text = &out->output},
+      {"--input", .text = out->inputs, .count = &out->n_inputs},
+      {"--predict", .flag = &out->predict},
+      {"--eval", .flag = &out->eval},
+      {"--partial", .flag = &out->partial},
+      {"--resume", .flag = &out->resume},
+      {"--data-changed", .flag = &out->data_changed},
+      {"--sample", .flag = &out->sample},
+      {"--json", .flag = &out->json},
+      {"--dry-run", .flag = &out->dry_run},
+      {"--follow-links", .flag = &out->follow_links},
+      {"--quiet", .flag = &out->quiet},
+      {"--no-save", .flag = &out->no_save},
+      {"--whole-windows", .flag = &out->whole},
+      {"--file-size", .number = &out->file_bytes},
+      {"--start-timeout", .number = &out->start_timeout_s}};
+  for (int i = 1; i < argc; i++) {
+    const OptionRow *row = NULL;
+    if (strcmp(argv[i], "--help") == 0) return usage(argv[0], false);
+    for (int j = 0; j < ARRAY_LENGTH(rows); j++)
+      if (strcmp(argv[i], rows[j].name) == 0) row = &rows[j];
+    bool is_right = row && (row->flag || i + 1 < argc) &&
+                    !(row->count && *row->count == MOST_INPUTS);
+    if (is_right && row->flag) *row->flag = true;
+    if (is_right && row->text)
+      row->text[row->count ? (*row->count)++ : 0] = argv[++i];
+    if (is_right && row->number) is_right = read_count(argv[++i], row->number);
+    if (is_right) continue;
+    message_print("error: wrong option or argument '%s'\n", argv[i]);
+    return usage(argv[0], true);
+  }
+  out->has_seed = seed >= 0;
+  out->seed = (uint64_t)seed;
+  return -1;
+}
+
+/* ---- start ---- */
+
+static int open_signals(void) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGUSR1);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  sigprocmask(SIG_BLOCK, &set, NULL);
+  return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+/* From now on a second signal ends the process at once. */
+static void let_signals_through(void) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+Stop run_pending_stop(Run *run) {
+  struct signalfd_siginfo info;
+  Stop stop = STOP_none;
+  while (read(run->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+    Stop asked = info.ssi_signo == SIGUSR1   ? STOP_user1
+                 : info.ssi_signo == SIGTERM ? STOP_terminate
+                                             : STOP_interrupt;
+    if (asked > stop) stop = asked;
+  }
+  if (stop > STOP_user1) let_signals_through();
+  return stop;
+}
+
+/* A checkpoint is read and nothing is trained. */
+static bool reads_only(const RunOptions *options) {
+  return options->sample || options->predict || options->eval;
+}
+
+static Status check_program(const Run *run) {
+  const DnnProgram *program = run->program;
+  if (program->abi != DNN_ABI)
+    return status_make(STATUS_invalid,
+                       "this program was built for another runtime");
+  if (program->world != run->comm->world)
+    return status_make(STATUS_invalid,
+                       "this program is for %d ranks, but %d were started; "
+                       "use the bundle's run",
+                       program->world, run->comm->world);
+  if (run->options.sample && !run->sample)
+    return status_make(STATUS_invalid, "the model has no 'sample' block");
+  if (!reads_only(&run->options) && !run->train)
+    return status_make(STATUS_invalid, "the model has no 'train' block");
+  if (run->options.eval && !run->eval)
+    return status_make(STATUS_invalid, "the model has no 'train' block, so no "
+                                       "loss to evaluate");
+  if (run->options.resume && run->options.load)
+    return status_make(STATUS_invalid,
+                       "--resume and --load exclude each other");
+  return STATUS_OK;
+}
+
+static Status open_device(Run *run) {
+  TRY(device_create(run->program->target, run->arena, &run->device));
+  run->device->rank = run->comm->rank;
+  TRY(run->device->open(run->device, run->program, run->comm->local_rank));
+  if (strncmp(run->program->target, "cuda", 4) == 0 && run->comm->world > 1)
+    TRY(comm_nccl_create(run->arena, run->comm, run->device, &run->comm));
+  run->comm->watch = &run->watch;
+  return poison_arena(run);
+}
+
+InputSearch run_search(const Run *run) {
+  return (InputSearch){.folder = run->options.data,
+                       .model_dir = run->program->model_dir,
+                       .follows_links = run->options.follow_links,
+                       .signals = run->signals};
+}
+
+/* Samples need no training data. */
+static Status open_data(Run *run) {
+  const DnnSettings *settings = &run->program->settings;
+  run->total = settings->steps;
+  if (run->options.sample) return STATUS_OK;
+  InputSearch search = run_search(run);
+  TRY(data_open(run->arena, run->program, &search, run->seed, &run->data));
+  if (run->options.predict) return STATUS_OK;
+  TRY(data_check(run->data));
+  if (run->options.eval && data_eval_samples(run->data) == 0)
+    return status_make(STATUS_invalid,
+                       "the model keeps no records for evaluation; 'eval = "
+                       "0.1' in a data block keeps the last tenth");
+  int64_t per_epoch = data_steps_per_epoch(run->data);
+  if (!run->total) run->total = settings->epochs * per_epoch;
+  run->last = run->total;
+  if (run->options.steps >= 0 && run->options.steps < run->last)
+    run->last = run->options.steps;
+  return STATUS_OK;
+}
+
+static Status write_scalar(Run *run, DnnRole role, int64_t value) {
+  const DnnTensor *tensor = program_tensor(run->program, NULL, role);
+  if (!tensor) return STATUS_OK;
+  return run->device->write(run->device, tensor->offset, &value,
+                            dtype_bytes(tensor->dtype));
+}
+
+static Status write_scalars(Run *run) {
+  if (run->data)
+    TRY(write_scalar(run, DNN_EPOCH, data_steps_per_epoch(run->data)));
+  return write_scalar(run, DNN_SEED, (int64_t)run->seed);
+}
+
+static const char *folder_of(const Run *run) {
+  return run->program->settings.save;
+}
+
+/* A folder that the model names is no link out of the folder of the run. */
+static Status check_folder(const Run *run) {
+  InputSearch search = run_search(run);
+  if (run->program->settings.is_save_given) return STATUS_OK;
+  return input_check_links(folder_of(run), &search);
+}
+
+/* Rank 0 finds the checkpoint; the others hear of it. */
+static Status find_checkpoint(Run *run, Checkpoint *out, bool *out_found) {
+  const char *folder = folder_of(run);
+  *out_found = false;
+  if (run->options.load) {
+    *out_found = true;
+    return checkpoint_locate(
+        run->memory, run->arena, run->options.load, run->program,
+        run->options.partial ? FITTING_part : FITTING_whole, out);
+  }
+  if (!folder)
+    return status_make(STATUS_invalid, "the model names no folder to resume "
+                                       "from; use --load DIR");
+  TRY(check_folder(run));
+  TRY(checkpoint_find(run->memory, run->arena, folder, run->program,
+                      run->options.resume ? FITTING_resume : FITTING_whole, out,
+                      out_found));
+  if (*out_found) return STATUS_OK;
+  if (!run->options.resume)
+    return status_make(STATUS_invalid,
+                       "no checkpoint in '%s': train first, or use --load DIR",
+                       folder);
+  message_print("warning: no checkpoint in '%s': beginning at step 1\n",
+                folder);
+  return STATUS_OK;
+}
+
+static bool is_resumed(const DnnTensor *tensor) {
+  (void)tensor;
+  return true;
+}
+
+static bool is_loaded(const DnnTensor *tensor) {
+  return tensor->role == DNN_PARAM || tensor->role == DNN_STATE;
+}
+
+static Status check_seed(const Run *run, uint64_t seed) {
+  if (run->options.has_seed && seed != run->seed && run->comm->rank == 0)
+    fprintf(stderr,
+            "warning: the checkpoint was trained with seed %llu; data order "
+            "and draws go on with %llu\n",
+            (unsigned long long)seed, (unsigned long long)run->seed);
+  if (run->options.has_seed || seed == run->seed) return STATUS_OK;
+  return status_make(STATUS_invalid,
+                     "the checkpoint was trained with seed %llu; give --seed "
+                     "%llu",
+                     (unsigned long long)seed, (unsigned long long)seed);
+}
+
+/* Fills what persists: from a checkpoint, and with initial values what is not
+ * in it.  `checkpoint` is NULL except on rank 0. */
+static Status fill_persistent(Run *run, const Checkpoint *checkpoint) {
+  bool is_resume = run->options.resume;
+  int64_t words[3] = {0};
+  if (checkpoint) {
+    words[0] = 1;
+    words[1] = checkpoint->step;
+    words[2] = (int64_t)checkpoint->seed;
+  }
+  TRY(run->comm->broadcast(run->comm, words, sizeof words, 0));
+  bool begins_whole = !words[0] || run->options.partial;
+  TRY(params_init(run->arena, run->program, run->device, run->seed,
+                  begins_whole ? NULL
+                  : is_resume  ? is_resumed
+                               : is_loaded));
+  TRY(write_scalars(run));
+  if (!words[0]) return STATUS_OK;
+  TRY(checkpoint_load(run->arena, checkpoint, run->program, run->device,
+                      run->comm, is_resume));
+  if (run->options.eval) run->done = run->total = words[1];
+  if (!is_resume) return STATUS_OK;
+  run->done = run->saved = words[1];
+  return check_seed(run, (uint64_t)words[2]);
+}
+
+/* A checkpoint at the last step is one that ends there. */
+static Status check_left(const Run *run) {
+  if (!run->options.resume || run->done <= run->last) {
+    bool is_done = run->options.resume && run->done == run->last;
+    if (is_done && run->done > 0 && run->comm->rank == 0 && !run->options.quiet)
+      fprintf(stderr, "note: nothing is left to train: step %lld is the last\n",
+              (long long)run->done);
+    return STATUS_OK;
+  }
+  bool is_asked = run->last == run->options.steps && run->last != run->total;
+  return status_make(
+      STATUS_invalid,
+      "nothing is left to train: the checkpoint is at step %lld, "
+      "and %s step %lld%s",
+      (long long)run->done,
+      is_asked ? "--steps ends at" : "the schedule ends at",
+      (long long)run->last,
+      is_asked ? "" : " ('steps' or 'epochs' of the model)");
+}
+
+static int restore(Run *run) {
+  Checkpoint checkpoint = {0};
+  const RunOptions *options = &run->options;
+  bool found = false, is_root = run->comm->rank == 0;
+  bool is_wanted = options->resume || options->load || reads_only(options);
+  Status status = STATUS_OK;
+  if (is_wanted && is_root) status = find_checkpoint(run, &checkpoint, &found);
+  if (status.code == STATUS_ok && found && options->resume)
+    status = data_compare(run->arena, &checkpoint, run->data_files,
+                          run->n_data_files, options->data_changed);
+  int code = run_agree(run, status);
+  if (code) return code;
+  code = run_agree(run, fill_persistent(run, found ? &checkpoint : NULL));
+  checkpoint_close(&checkpoint);
+  if (!code) code = run_agree(run, check_left(run));
+  if (!code && is_root && found && options->resume && !options->quiet &&
+      !options->json)
+    fprintf(stderr, "resumed at step %lld\n", (long long)run->done);
+  return code;
+}
+
+static Status open_saver(Run *run) {
+  if (run->options.no_save || reads_only(&run->options) ||
+      run->options.dry_run || !folder_of(run) || run->comm->rank != 0)
+    return STATUS_OK;
+  TRY(check_folder(run));
+  return saver_open(run->arena, run->program, folder_of(run),
+                    run->options.file_bytes, &run->saver);
+}
+
+static Status look_at_data(Run *run) {
+  if (run->comm->rank != 0 || (!run->saver && !run->options.resume))
+    return STATUS_OK;
+  TRY(data_fingerprint(run->arena, run->program, run->options.data,
+                       &run->data_files, &run->n_data_files));
+  if (run->saver)
+    saver_set_data(run->arena, run->saver, run->data_files, run->n_data_files);
+  return STATUS_OK;
+}
+
+static int start(Run *run) {
+  const DnnProgram *program = run->program;
+  run->train = program_code(program, "train");
+  run->eval = program_code(program, "eval");
+  run->eval_rest = program_code(program, "eval_rest");
+  run->sample = program_code(program, "sample");
+  run->seed =
+      run->options.has_seed ? run->options.seed : program->settings.seed;
+  run->saved = run->evaluated = run->compared = -1;
+  run->loss = NAN; /* until a step was made */
+  const DnnCode *eval = run->eval ? run->eval : run->eval_rest;
+  run->validation =
+      figures_create(run->arena, &program->settings.validation, 1, eval);
+  run->metrics = figures_create(run->arena, program->settings.metrics,
+                                program->settings.n_metrics, eval);
+  int code = run_agree(run, check_program(run));
+  if (!code) code = replicas_check_builds(run);
+  if (!code) code = run_agree(run, open_device(run));
+  if (!code) code = run_agree(run, open_data(run));
+  if (!code) code = run_agree(run, open_saver(run));
+  if (!code) code = run_agree(run, look_at_data(run));
+  if (!code && run->options.trace)
+    code = run_agree(run, trace_check(run->options.trace, run->comm));
+  if (code) return code;
+  run->exec =
+      exec_create(run->arena, program, run->device, run->comm, &run->watch);
+  if (run->options.trace) {
+    run->trace = trace_create(run->arena, TRACE_EVENTS);
+    exec_set_trace(run->exec, run->trace);
+  }
+  return restore(run);
+}
+
+static void finish(Run *run, int code) {
+  stop_watching(run);
+  saver_close(run->saver);
+  if (run->data) data_close(run->data);
+  if (run->device && run->device->program) run->device->close(run->device);
+  /* What comes now is the transport's business alone. */
+  watch_tell(&run->watch, "ended %d", code);
+  run->comm->close(run->comm);
+  close(run->signals);
+  watch_close(&run->watch);
+  memory_destroy(run->memory);
+}
+
+static int go(Run *run) {
+  int code = start(run);
+  if (code) return code;
+  report_start(run);
+  if (run->options.dry_run) return EXIT_done;
+  if (run->options.predict) return run_predict(run);
+  if (run->options.eval) return run_evaluate(run);
+  return run->options.sample ? run_sample(run) : run_train(run);
+}
+
+static void exhausted(void *user) {
+  (void)user;
+  static const char text[] = "error: no memory left\n";
+  if (write(STDERR_FILENO, text, sizeof text - 1) < 0) _exit(EXIT_machine);
+  _exit(EXIT_machine);
+}
+
+static int launch(int argc, char **argv, const RunOptions *options,
+                  const DnnProgram *program, const char *folder) {
+  return launch_ranks(
+      &(LaunchOptions){.bundle = folder,
+                       .ranks = program->world,
+                       .arguments = (const char *const *)argv + 1,
+                       .n_arguments = argc - 1,
+                       .keeps_nothing = options->predict || options->eval,
+                       .start_timeout_s = options->start_timeout_s});
+}
+
+/* The program without training: the named entry points, and no more of the
+ * arena than they touch. */
+static const DnnProgram *with_codes(Arena *arena, const DnnProgram *program,
+                                    const char *const *names, int n) {
+  DnnProgram *own = arena_copy(arena, program, sizeof *program);
+  DnnCode *codes = ARENA_ARRAY(arena, DnnCode, n);
+  own->codes = codes;
+  own->n_codes = 0;
+  own->arena_bytes = program->persistent_bytes;
+  for (int i = 0; i < n; i++) {
+    const DnnCode *code = program_code(program, names[i]);
+    if (!code) continue;
+    codes[own->n_codes++] = *code;
+    if (code->arena_bytes > own->arena_bytes)
+      own->arena_bytes = code->arena_bytes;
+  }
+  return own;
+}
+
+/* The part of a program that these options ask for. */
+static Status choose_codes(Arena *arena, const RunOptions *options,
+                           const DnnProgram **program) {
+  static const char *const sampling[] = {"sample", "decode", "begin"};
+  static const char *const evaluating[] = {"eval", "eval_rest"};
+  if (options->predict)
+    return predict_program(arena, *program, options, program);
+  if (options->sample && (*program)->sample)
+    *program = with_codes(arena, *program, sampling, ARRAY_LENGTH(sampling));
+  else if (options->eval)
+    *program =
+        with_codes(arena, *program, evaluating, ARRAY_LENGTH(evaluating));
+  return STATUS_OK;
+}
+
+int rank_main(int argc, char **argv, const DnnProgram *program) {
+  RunOptions options;
+  char folder[BUNDLE_PATH];
+  int code = handshake_become(argc, argv);
+  if (code >= 0) return code;
+  file_fill_standard_streams();
+  file_let_writes_fail();
+  code = parse_options(argc, argv, &options);
+  if (code >= 0) return code;
+  if (bundle_find(argv[0], folder))
+    return launch(argc, argv, &options, program, folder);
+  if (getenv("DNN_LAUNCHER")) prctl(PR_SET_PDEATHSIG, SIGKILL);
+  Memory *memory = memory_create(exhausted, NULL);
+  if (!memory) exhausted(NULL);
+  Arena *arena = arena_create(memory);
+  Run *run = ARENA_NEW(arena, Run);
+  Status chosen = choose_codes(arena, &options, &program);
+  *run = (Run){.program = program,
+               .options = options,
+               .memory = memory,
+               .arena = arena,
+               .signals = open_signals()};
+  RankPlace place = comm_place();
+  watch_open(&run->watch, place.rank, place.local_rank);
+  if (options.predict || options.eval) stop_at_once(run);
+  if (place.world > 1) signal(SIGPIPE, SIG_IGN); /* see report_flush */
+  Status status = comm_create(arena, options.start_timeout_s, &run->comm);
+  if (status.code != STATUS_ok) {
+    stop_watching(run);
+    bool is_late = status.code == STATUS_lost; /* and rank 0 perhaps not here */
+    if (place.rank == 0 || is_late)
+      message_print("error: %s\n", status.message);
+    watch_tell(&run->watch, "ended %d", status_exit_code(status));
+    if (is_late) _exit(status_exit_code(status)); /* a thread waits in MPI */
+    memory_destroy(memory);
+    return status_exit_code(status);
+  }
+  run->comm->watch = &run->watch;
+  watch_tell(&run->watch, "joined");
+  code = run_agree(run, chosen);
+  if (!code) code = go(run);
+  if ((fflush(stdout) != 0 || ferror(stdout)) && !code) {
+    fprintf(stderr, "error: standard output could not be written\n");
+    code = EXIT_machine;
+  }
+  finish(run, code);
+  return code;
+}

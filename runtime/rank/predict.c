@@ -1,0 +1,239 @@
+/*
+ * predict.c -- writes what a net, or a value of it, gives for each record.
+ *
+ * The entry point `predict` is not spread over ranks: each computes whole
+ * batches of its own, in turn, with the kernels that one rank alone would use.
+ * So a record comes out the same on any number of ranks, and only results
+ * travel, to rank 0, which writes them in order.  The last batch is filled up
+ * with zeros whose rows are dropped.
+ *
+ *     round      rank 0      rank 1
+ *       0      0 ..  31    32 ..  63
+ *       1     64 ..  95    96 ..  99 and 28 rows of zeros
+ *
+ * States with the batch dim begin at their initial value in each batch, others
+ * are as they were loaded and stay so: records do not depend on their order.
+ * Memory is that of a batch; nothing grows with the number of records.
+ */
+#include "runtime/rank/resultfile.h"
+#include "runtime/rank/run.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PIECE_BYTES = 4 << 20 }; /* of a result that travel at once */
+
+typedef struct Predict {
+  Run *run;
+  const DnnCode *code;
+  int64_t n; /* records */
+  int n_results;
+  const DnnTensor **results;
+  ResultArray *arrays;
+  ResultFile *file; /* on rank 0 */
+  int64_t piece;    /* bytes of `own` */
+  unsigned char *own, *all;
+} Predict;
+
+/* ---- preparing ---- */
+
+static int64_t row_elements(const DnnTensor *tensor) {
+  return tensor_elements(tensor) / tensor->size[0];
+}
+
+static void find_results(Predict *p) {
+  Arena *arena = p->run->arena;
+  const DnnCode *code = p->code;
+  p->results = ARENA_ARRAY(arena, const DnnTensor *, code->n_tensors);
+  p->arrays = ARENA_ARRAY(arena, ResultArray, code->n_tensors);
+  for (int i = 0; i < code->n_tensors; i++) {
+    const DnnTensor *tensor = &code->tensors[i];
+    if (tensor->role != DNN_RESULT) continue;
+    ResultArray *array = &p->arrays[p->n_results];
+    p->results[p->n_results++] = tensor;
+    *array = (ResultArray){
+        .name = tensor->path, .dtype = tensor->dtype, .rank = tensor->rank};
+    memcpy(array->size, tensor->size, sizeof array->size);
+    array->size[0] = p->n;
+  }
+}
+
+/* A table is written in order, so a piece of it is all rows of a batch. */
+static void make_buffers(Predict *p, bool is_table) {
+  Arena *arena = p->run->arena;
+  p->piece = PIECE_BYTES;
+  for (int i = 0; i < p->n_results && is_table; i++)
+    if (p->results[i]->bytes > p->piece) p->piece = p->results[i]->bytes;
+  p->own = ARENA_ARRAY(arena, unsigned char, p->piece);
+  p->all = p->own;
+  if (p->run->comm->world > 1)
+    p->all = ARENA_ARRAY(arena, unsigned char, p->piece * p->run->comm->world);
+}
+
+static Status prepare(Predict *p) {
+  Run *run = p->run;
+  p->n = data_samples(run->data, p->code);
+  if (p->n == 0)
+    return status_make(STATUS_invalid, "there are no records to predict");
+  find_results(p);
+  if (run->comm->rank != 0) return STATUS_OK;
+  Status status = result_open(run->arena, run->options.output, p->arrays,
+                              p->n_results, &p->file);
+  if (p->file) atomic_store(&run->leftover, result_temporary(p->file));
+  return status;
+}
+
+static Status share_format(Predict *p) {
+  int32_t is_table = p->file && result_is_table(p->file);
+  Comm *comm = p->run->comm;
+  TRY(comm->broadcast(comm, &is_table, sizeof is_table, 0));
+  make_buffers(p, is_table != 0);
+  return STATUS_OK;
+}
+
+/* ---- a round ---- */
+
+/* The first record of a rank in a round, and how many it has. */
+static int64_t share_of(const Predict *p, int64_t round, int rank,
+                        int64_t *out_n) {
+  int64_t batch = p->code->batch;
+  int64_t first = (round * p->run->comm->world + rank) * batch;
+  int64_t n = p->n - first;
+  *out_n = n < 0 ? 0 : n < batch ? n : batch;
+  return first;
+}
+
+static Status compute(Predict *p, int64_t round) {
+  Run *run = p->run;
+  int64_t n, first = share_of(p, round, run->comm->rank, &n);
+  if (n == 0) return STATUS_OK;
+  TRY(data_fill_records(run->data, run->device, p->code, first, n));
+  TRY(states_fill_lanes(run, p->code, false));
+  return exec_run(run->exec, p->code, round);
+}
+
+/* Elements [at, at + n) of what each rank computed, as far as it has them. */
+static Status write_pieces(Predict *p, int64_t round, int index, int64_t at,
+                           int64_t n) {
+  const DnnTensor *tensor = p->results[index];
+  int64_t row = row_elements(tensor), item = dtype_bytes(tensor->dtype);
+  for (int rank = 0; rank < p->run->comm->world; rank++) {
+    int64_t rows, first = share_of(p, round, rank, &rows);
+    int64_t here = rows * row - at < n ? rows * row - at : n;
+    if (here > 0)
+      TRY(result_write(p->file, index, first * row + at, here,
+                       p->all + rank * n * item));
+  }
+  return STATUS_OK;
+}
+
+/* `*out`: how writing went, which is no matter of the others yet. */
+static Status collect(Predict *p, int64_t round, int index, Status *out) {
+  Run *run = p->run;
+  Comm *comm = run->comm;
+  const DnnTensor *tensor = p->results[index];
+  int64_t item = dtype_bytes(tensor->dtype), rows;
+  share_of(p, round, 0, &rows); /* no rank has more */
+  int64_t total = rows * row_elements(tensor), most = p->piece / item;
+  for (int64_t at = 0; at < total; at += most) {
+    int64_t n = total - at < most ? total - at : most;
+    TRY(run->device->read(run->device, tensor->offset + at * item, p->own,
+                          n * item));
+    if (comm->world > 1) TRY(comm->gather(comm, p->own, n * item, p->all));
+    if (p->file && out->code == STATUS_ok)
+      *out = write_pieces(p, round, index, at, n);
+  }
+  return STATUS_OK;
+}
+
+static void show_progress(const Predict *p, int64_t done) {
+  const Run *run = p->run;
+  if (run->comm->rank != 0 || run->options.quiet || !isatty(STDERR_FILENO))
+    return;
+  if (done < p->n)
+    fprintf(stderr, "\rpredicting %lld/%lld", (long long)done, (long long)p->n);
+  else
+    fprintf(stderr, "\r%40s\r", "");
+}
+
+/* Result: exit code; all ranks agree on it before they exchange anything. */
+static int predict_all(Predict *p) {
+  Run *run = p->run;
+  int64_t batch = p->code->batch * run->comm->world;
+  Status written = STATUS_OK;
+  for (int64_t round = 0; round * batch < p->n; round++) {
+    show_progress(p, round * batch);
+    Status status = compute(p, round);
+    if (written.code != STATUS_ok) status = written;
+    int code = run_agree(run, status);
+    if (code) return code;
+    status = STATUS_OK;
+    for (int i = 0; i < p->n_results && status.code == STATUS_ok; i++)
+      status = collect(p, round, i, &written);
+    if (status.code != STATUS_ok) return run_agree(run, status);
+  }
+  show_progress(p, p->n);
+  if (p->file && written.code == STATUS_ok) written = result_finish(p->file);
+  return run_agree(run, written);
+}
+
+/* ---- the report ---- */
+
+static void print_shape(FILE *to, const ResultArray *array) {
+  for (int i = 0; i < array->rank; i++)
+    fprintf(to, "%s%lld", i ? (to == stdout ? "," : ", ") : "",
+            (long long)array->size[i]);
+}
+
+static void report_json(const Predict *p, double seconds) {
+  Text line = text_create(p->run->arena);
+  text_add(&line, "{\"output\":");
+  text_add_json(&line, p->run->options.output);
+  text_printf(&line, ",\"records\":%lld,\"bytes\":%lld,\"values\":[",
+              (long long)p->n, (long long)result_bytes(p->file));
+  for (int i = 0; i < p->n_results; i++) {
+    const ResultArray *array = &p->arrays[i];
+    text_add(&line, i ? ",{\"name\":" : "{\"name\":");
+    text_add_json(&line, array->name);
+    text_printf(&line, ",\"dtype\":\"%s\",\"shape\":[",
+                dtype_label(array->dtype));
+    for (int d = 0; d < array->rank; d++)
+      text_printf(&line, "%s%lld", d ? "," : "", (long long)array->size[d]);
+    text_add(&line, "]}");
+  }
+  text_printf(&line,
+              "],\"arena_bytes\":%lld,\"peak_resident_bytes\":%lld,"
+              "\"seconds\":%.3f}\n",
+              (long long)p->run->program->arena_bytes,
+              (long long)report_peak_resident(), seconds);
+  fputs(text_string(&line), stdout);
+}
+
+static void report(const Predict *p, int64_t begin_ns) {
+  double seconds = 1e-9 * (double)(clock_ns() - begin_ns);
+  if (p->run->options.json) {
+    report_json(p, seconds);
+    return;
+  }
+  if (p->run->options.quiet) return;
+  message_print("%s: %lld records of", p->run->options.output, (long long)p->n);
+  for (int i = 0; i < p->n_results; i++) {
+    message_print("%s '%s' %s[", i ? "," : "", p->arrays[i].name,
+                  dtype_label(p->arrays[i].dtype));
+    print_shape(stderr, &p->arrays[i]);
+    fprintf(stderr, "]");
+  }
+  fprintf(stderr, ", %.1f s\n", seconds);
+}
+
+int run_predict(Run *run) {
+  Predict p = {.run = run, .code = program_code(run->program, "predict")};
+  int64_t begin = clock_ns();
+  int code = run_agree(run, prepare(&p));
+  if (!code) code = run_agree(run, share_format(&p));
+  if (!code) code = predict_all(&p);
+  result_discard(p.file);
+  if (!code && p.file) report(&p, begin);
+  return code;
+}

@@ -1,0 +1,254 @@
+/*
+ * predict_program.c -- the part of a program that a prediction needs: its entry
+ * point, and of the data the fields that this reads, with the files that the
+ * command line gives instead.
+ *
+ * Labels are not read, so their file need not be there.  Records are those kept
+ * for evaluation; all where nothing is kept, and all of a given file.
+ */
+#include "runtime/rank/run.h"
+
+#include <string.h>
+
+/* So many of the last records that it is all of them. */
+static const double all_records = 9e18;
+
+typedef struct Preparing {
+  Arena *arena;
+  const DnnProgram *program;
+  const DnnCode *code;
+  const RunOptions *options;
+} Preparing;
+
+/* ---- --input NAME=FILE ---- */
+
+static const char *last_word(const char *path) {
+  const char *dot = strrchr(path, '.');
+  return dot ? dot + 1 : path;
+}
+
+/* The DATA tensor of this path, or the only one whose last word it is. */
+static const DnnTensor *find_input(const Preparing *p, const char *name,
+                                   size_t n) {
+  const DnnTensor *found = NULL;
+  int n_found = 0;
+  for (int i = 0; i < p->code->n_tensors; i++) {
+    const DnnTensor *tensor = &p->code->tensors[i];
+    if (tensor->role != DNN_DATA) continue;
+    const char *word = last_word(tensor->path);
+    if (strlen(tensor->path) == n && !memcmp(tensor->path, name, n))
+      return tensor;
+    if (strlen(word) != n || memcmp(word, name, n) != 0) continue;
+    found = tensor;
+    n_found++;
+  }
+  return n_found == 1 ? found : NULL;
+}
+
+static const char *list_inputs(const Preparing *p) {
+  Text text = text_create(p->arena);
+  for (int i = 0; i < p->code->n_tensors; i++)
+    if (p->code->tensors[i].role == DNN_DATA)
+      text_printf(&text, "%s'%s'", text.n ? ", " : "",
+                  p->code->tensors[i].path);
+  return text_string(&text);
+}
+
+/* The file given for a tensor; the last one counts. */
+static const char *file_for(const Preparing *p, const DnnTensor *tensor) {
+  const char *file = NULL;
+  for (int i = 0; i < p->options->n_inputs; i++) {
+    const char *equals = strchr(p->options->inputs[i], '=');
+    if (find_input(p, p->options->inputs[i],
+                   (size_t)(equals - p->options->inputs[i])) == tensor)
+      file = equals + 1;
+  }
+  return file;
+}
+
+static Status check_inputs(const Preparing *p) {
+  for (int i = 0; i < p->options->n_inputs; i++) {
+    const char *text = p->options->inputs[i], *equals = strchr(text, '=');
+    if (!equals || equals == text || !equals[1])
+      return status_make(STATUS_invalid, "--input takes NAME=FILE, not '%s'",
+                         text);
+    if (!find_input(p, text, (size_t)(equals - text)))
+      return status_make(STATUS_invalid,
+                         "--input: the prediction reads no '%.*s'; it reads %s",
+                         (int)(equals - text), text, list_inputs(p));
+  }
+  return STATUS_OK;
+}
+
+static bool ends_with(const char *text, const char *ending) {
+  size_t n = strlen(text), m = strlen(ending);
+  if (n > 3 && !strcmp(text + n - 3, ".gz")) n -= 3;
+  return n > m && !memcmp(text + n - m, ending, m);
+}
+
+/* FILE.safetensors or FILE.safetensors:TENSOR; without one the tensor has the
+ * name of the input. */
+static bool take_tensor(Arena *arena, DnnField *field, const char *file) {
+  static const char ending[] = ".safetensors";
+  const char *at = strstr(file, ending);
+  for (const char *next = at; next; next = strstr(next + 1, ending)) at = next;
+  if (!at) return false;
+  const char *end = at + strlen(ending);
+  if (*end && *end != ':') return false;
+  field->source = DNN_SAFETENSORS;
+  field->file = arena_printf(arena, "%.*s", (int)(end - file), file);
+  field->tensor = *end ? end + 1 : last_word(field->path);
+  return true;
+}
+
+/* The ending of a file says how it is read. */
+static void take_file(Arena *arena, DnnField *field, const char *file) {
+  int64_t items = 1;
+  for (int i = 1; i < field->rank; i++) items *= field->size[i];
+  bool was_csv = field->source == DNN_CSV;
+  field->file = file;
+  field->eval_file = NULL;
+  field->is_given = true;
+  if (take_tensor(arena, field, file)) return;
+  field->source = ends_with(file, ".csv")   ? DNN_CSV
+                  : ends_with(file, ".npy") ? DNN_NPY
+                  : ends_with(file, ".txt") ? DNN_BYTES
+                  : ends_with(file, ".bin") ? DNN_TOKENS
+                                            : DNN_IDX;
+  if (was_csv || field->source != DNN_CSV) return;
+  field->first_column = 0;
+  field->last_column = items - 1;
+  field->header_lines = 0;
+}
+
+/* ---- fields ---- */
+
+static const DnnTensor *reader_of(const Preparing *p, const DnnField *field) {
+  for (int i = 0; i < p->code->n_tensors; i++)
+    if (p->code->tensors[i].role == DNN_DATA &&
+        strcmp(p->code->tensors[i].path, field->path) == 0)
+      return &p->code->tensors[i];
+  return NULL;
+}
+
+/* Those that are read, and what next() reads on from. */
+static void mark_needed(const Preparing *p, const DnnData *block, bool *out) {
+  for (int i = 0; i < block->n_fields; i++) {
+    const DnnField *field = &block->fields[i];
+    const DnnTensor *tensor = reader_of(p, field);
+    bool is_given = tensor && file_for(p, tensor);
+    for (int at = i; tensor && !out[at]; at = field->next_of) {
+      out[at] = true;
+      field = &block->fields[at];
+      if (field->source != DNN_NEXT || is_given) break;
+    }
+  }
+}
+
+static void take_block(const Preparing *p, const DnnData *from, DnnData *out) {
+  bool *is_needed = ARENA_ARRAY(p->arena, bool, from->n_fields + 1);
+  int *now = ARENA_ARRAY(p->arena, int, from->n_fields + 1);
+  DnnField *fields = ARENA_ARRAY(p->arena, DnnField, from->n_fields + 1);
+  bool keeps_some = from->eval > 0, is_given = false;
+  mark_needed(p, from, is_needed);
+  *out = *from;
+  out->fields = fields;
+  out->n_fields = 0;
+  out->sequential = 0; /* side by side, not lane by lane */
+  for (int i = 0; i < from->n_fields; i++) {
+    if (!is_needed[i]) continue;
+    DnnField *field = &fields[now[i] = out->n_fields++];
+    *field = from->fields[i];
+    const DnnTensor *tensor = reader_of(p, field);
+    const char *file = tensor ? file_for(p, tensor) : NULL;
+    if (file) take_file(p->arena, field, file);
+    is_given = is_given || file;
+    keeps_some = keeps_some || field->eval_file;
+  }
+  for (int i = 0; i < out->n_fields; i++)
+    if (fields[i].source == DNN_NEXT)
+      fields[i].next_of = now[fields[i].next_of];
+  if (is_given || !keeps_some) out->eval = all_records;
+}
+
+/* Inputs of a net alone, which no block has. */
+static Status take_loose(const Preparing *p, DnnData *out) {
+  DnnField *fields = ARENA_ARRAY(p->arena, DnnField, p->code->n_tensors + 1);
+  *out = (DnnData){.name = "input", .fields = fields, .eval = all_records};
+  for (int i = 0; i < p->code->n_tensors; i++) {
+    const DnnTensor *tensor = &p->code->tensors[i];
+    bool is_known = tensor->role != DNN_DATA;
+    for (int b = 0; b < p->program->n_data && !is_known; b++)
+      for (int k = 0; k < p->program->data[b].n_fields && !is_known; k++)
+        is_known = !strcmp(p->program->data[b].fields[k].path, tensor->path);
+    if (is_known) continue;
+    const char *file = file_for(p, tensor);
+    if (!file)
+      return status_make(STATUS_invalid,
+                         "input '%s' has no data: give it a file with --input "
+                         "%s=FILE",
+                         tensor->path, tensor->path);
+    DnnField *field = &fields[out->n_fields++];
+    *field = (DnnField){.path = tensor->path,
+                        .next_of = -1,
+                        .scale = 1,
+                        .dtype = tensor->dtype,
+                        .rank = tensor->rank};
+    memcpy(field->size, tensor->size, sizeof field->size);
+    take_file(p->arena, field, file);
+    out->is_stream = out->is_stream || field->source == DNN_BYTES ||
+                     field->source == DNN_TOKENS;
+  }
+  return STATUS_OK;
+}
+
+/* ---- states ---- */
+
+static bool has_batch_dim(const DnnProgram *program, const DnnTensor *tensor) {
+  const char *batch = program->settings.batch_dim;
+  for (int d = 0; d < tensor->rank && batch; d++)
+    if (strcmp(tensor->dim[d], batch) == 0) return true;
+  return false;
+}
+
+/* Those with the batch dim begin anew in each batch: nothing reads what a
+ * checkpoint has of them, which may be of another batch. */
+static const DnnTensor *without_lanes(Arena *arena, const DnnProgram *program) {
+  DnnTensor *tensors = arena_copy(arena, program->tensors,
+                                  sizeof *tensors * (size_t)program->n_tensors);
+  for (int i = 0; i < program->n_tensors; i++)
+    if (tensors[i].role == DNN_STATE && has_batch_dim(program, &tensors[i]))
+      tensors[i].role = DNN_CACHE;
+  return tensors;
+}
+
+/* ---- the program ---- */
+
+Status predict_program(Arena *arena, const DnnProgram *program,
+                       const RunOptions *options, const DnnProgram **out) {
+  Preparing p = {arena, program, program_code(program, "predict"), options};
+  if (!p.code)
+    return status_make(STATUS_invalid,
+                       "this program has no entry point 'predict': its net "
+                       "gives no row for each record, or it was not built to "
+                       "predict");
+  if (!options->output)
+    return status_make(STATUS_invalid, "--predict needs --output FILE");
+  TRY(check_inputs(&p));
+  DnnProgram *own = arena_copy(arena, program, sizeof *program);
+  DnnData *data = ARENA_ARRAY(arena, DnnData, program->n_data + 1);
+  own->data = data;
+  own->n_data = 0;
+  for (int i = 0; i < program->n_data; i++) {
+    take_block(&p, &program->data[i], &data[own->n_data]);
+    own->n_data += data[own->n_data].n_fields > 0;
+  }
+  TRY(take_loose(&p, &data[own->n_data]));
+  own->n_data += data[own->n_data].n_fields > 0;
+  own->tensors = without_lanes(arena, program);
+  own->codes = p.code;
+  own->n_codes = 1;
+  own->arena_bytes = p.code->arena_bytes;
+  *out = own;
+  return STATUS_OK;
+}

@@ -1,0 +1,305 @@
+/*
+ * report.c -- what a run says: a line a step for people, or JSON lines for
+ * programs; at the end digests of the parameters and where the memory went.
+ *
+ * Results go to standard output, talk to standard error.  Rank 0 speaks.
+ */
+#include "runtime/rank/run.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { POISON = 0xff }; /* as a float: not a number */
+
+static bool speaks(const Run *run) {
+  return run->comm->rank == 0 && !run->options.json && !run->options.quiet;
+}
+
+/* 17.2k */
+static void short_number(double value, char out[32]) {
+  static const char units[] = " kMGT";
+  int i = 0;
+  while (value >= 999.5 && i < 4) {
+    value /= 1000;
+    i++;
+  }
+  const char *format = value < 9.995 && i > 0 ? "%.2f" : "%.1f";
+  FixedText text = fixed_text(out, 32);
+  fixed_printf(&text, value >= 99.95 ? "%.0f" : format, value);
+  if (i > 0) fixed_printf(&text, "%c", units[i]);
+}
+
+void report_flush(const Run *run) {
+  if (fflush(stdout) == 0 || errno != EPIPE || run->comm->world == 1) return;
+  watch_tell(&run->watch, "left");
+  _exit(EXIT_machine);
+}
+
+void report_start(const Run *run) {
+  const DnnProgram *program = run->program;
+  const RunOptions *options = &run->options;
+  if (!speaks(run) || options->sample || options->predict || options->eval)
+    return;
+  message_print("%s: %lld parameters, %d rank%s, %lld step%s, arena %.1f MB\n",
+                program->model, (long long)program->parameters, program->world,
+                program->world == 1 ? "" : "s", (long long)run->last,
+                run->last == 1 ? "" : "s", (double)program->arena_bytes * 1e-6);
+}
+
+static double items_per_second(const Run *run, int64_t ns) {
+  return (double)(run->train->batch * run->program->settings.items_per_sample) /
+         ((double)ns * 1e-9);
+}
+
+static void print_step(const Run *run, int64_t step, int64_t ns) {
+  char rate[32];
+  const char *items = run->program->settings.items;
+  short_number(items_per_second(run, ns), rate);
+  printf("step %lld/%lld | loss %.4f", (long long)step, (long long)run->total,
+         (double)run->loss);
+  if (run->has_norm) printf(" | norm %.2f", (double)run->norm);
+  if (run->scale > 0 && run_step_failed(run))
+    printf(" | skipped, loss scale %g", (double)run->scale);
+  printf(" | lr %.1e | %.1f ms | %s %s/s | %.0f MB\n", (double)run->rate,
+         (double)ns * 1e-6, rate, items ? items : "samples",
+         (double)run->program->arena_bytes * 1e-6);
+}
+
+static void print_json_step(const Run *run, int64_t step, int64_t ns) {
+  printf("{\"step\":%lld,\"loss\":", (long long)step);
+  report_json_number((double)run->loss);
+  printf(",\"norm\":");
+  report_json_number(run->has_norm ? (double)run->norm : NAN);
+  printf(",\"lr\":");
+  report_json_number((double)run->rate);
+  if (run->scale > 0)
+    printf(",\"loss_scale\":%.9g,\"skipped\":%s", (double)run->scale,
+           run_step_failed(run) ? "true" : "false");
+  printf(",\"ms\":%.3f,\"items_per_s\":%.1f}\n", (double)ns * 1e-6,
+         items_per_second(run, ns));
+}
+
+void report_step(const Run *run, int64_t step, int64_t ns) {
+  if (run->comm->rank != 0 || run->options.quiet) return;
+  if (run->options.json)
+    print_json_step(run, step, ns);
+  else
+    print_step(run, step, ns);
+  report_flush(run);
+}
+
+static void print_metrics(const Run *run) {
+  const DnnSettings *settings = &run->program->settings;
+  printf("\"metrics\":{");
+  for (int i = 0; i < settings->n_metrics; i++) {
+    printf("%s\"%s\":", i ? "," : "", settings->metrics[i].name);
+    report_json_figure(&run->metrics[i]);
+  }
+  printf("}");
+}
+
+void report_evaluation(const Run *run, int64_t n_samples) {
+  const DnnSettings *settings = &run->program->settings;
+  bool is_quiet = run->options.quiet && !run->options.eval;
+  if (run->comm->rank != 0 || is_quiet) return;
+  if (run->options.json) {
+    printf("{\"step\":%lld,\"validation_loss\":", (long long)run->done);
+    report_json_figure(run->validation);
+    printf(",");
+    print_metrics(run);
+    printf("}\n");
+  } else {
+    printf("step %lld/%lld | validation", (long long)run->done,
+           (long long)run->total);
+    report_figure(run->validation);
+    for (int i = 0; i < settings->n_metrics; i++)
+      if (!metric_is_table(&settings->metrics[i])) {
+        printf(" |");
+        report_figure(&run->metrics[i]);
+      }
+    printf(" | %lld samples\n", (long long)n_samples);
+    for (int i = 0; i < settings->n_metrics; i++)
+      report_table(&run->metrics[i]);
+  }
+  report_flush(run);
+}
+
+/* ---- memory ---- */
+
+typedef enum Cause {
+  CAUSE_arena,
+  CAUSE_libraries,
+  CAUSE_heap,
+  CAUSE_threads,
+  CAUSE_transport,
+  CAUSE_kernel_data,
+  CAUSE_other,
+  N_CAUSES
+} Cause;
+
+static const char *const cause_names[] = {"arena",
+                                          "program_and_libraries",
+                                          "heap",
+                                          "thread_heaps_and_stacks",
+                                          "shared_memory_of_transport",
+                                          "system",
+                                          "other"};
+_Static_assert(sizeof cause_names / sizeof *cause_names == N_CAUSES,
+               "a name for each cause");
+
+/* One line of /proc/self/smaps that begins a mapping. */
+static Cause cause_of(const Run *run, uintptr_t begin, uintptr_t end,
+                      const char *name) {
+  uintptr_t arena = (uintptr_t)run->device->host_arena;
+  if (arena && begin < arena + (uintptr_t)run->program->arena_bytes &&
+      arena < end)
+    return CAUSE_arena;
+  if (strcmp(name, "[heap]") == 0) return CAUSE_heap;
+  if (strncmp(name, "[stack", 6) == 0 || !*name) return CAUSE_threads;
+  if (name[0] == '[') return CAUSE_kernel_data;
+  if (strncmp(name, "/dev/shm", 8) == 0 || strstr(name, "ompi") ||
+      strstr(name, "vader"))
+    return CAUSE_transport;
+  return name[0] == '/' ? CAUSE_libraries : CAUSE_other;
+}
+
+static void read_causes(const Run *run, int64_t bytes[N_CAUSES]) {
+  memset(bytes, 0, sizeof(int64_t) * N_CAUSES);
+  FILE *file = fopen("/proc/self/smaps", "r");
+  if (!file) return;
+  char line[4400];
+  Cause cause = CAUSE_other;
+  while (fgets(line, sizeof line, file)) {
+    unsigned long begin, end;
+    long kilobytes;
+    int at = 0;
+    if (sscanf(line, "%lx-%lx %*s %*s %*s %*s %n", &begin, &end, &at) >= 2 &&
+        at > 0) {
+      line[strcspn(line, "\n")] = '\0';
+      cause = cause_of(run, begin, end, line + at);
+    } else if (sscanf(line, "Rss: %ld", &kilobytes) == 1) {
+      bytes[cause] += kilobytes * 1024;
+    }
+  }
+  fclose(file);
+}
+
+int64_t report_peak_resident(void) {
+  struct rusage usage;
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+  return (int64_t)usage.ru_maxrss * 1024;
+}
+
+/* ---- poison ---- */
+
+Status poison_arena(Run *run) {
+  int64_t n = run->program->arena_bytes;
+  if (!getenv("DNN_POISON") || !run->device->host_arena) return STATUS_OK;
+  memset(run->device->host_arena, POISON, (size_t)n);
+  run->device->is_zeroed = false;
+  return STATUS_OK;
+}
+
+void poison_look(Run *run) {
+  const unsigned char *data = run->device->host_arena;
+  int64_t n = run->program->arena_bytes;
+  if (!getenv("DNN_POISON") || !data) return;
+  while (n > 0 && data[n - 1] == POISON) n--;
+  run->poison_top = n;
+}
+
+/* ---- the end ---- */
+
+typedef struct Last {
+  int64_t peak_bytes, poison_top;
+  char sha[65];
+} Last;
+
+static void print_memory(const Run *run) {
+  int64_t bytes[N_CAUSES];
+  read_causes(run, bytes);
+  printf(",\"resident\":{");
+  for (int i = 0; i < N_CAUSES; i++)
+    printf("%s\"%s\":%lld", i ? "," : "", cause_names[i], (long long)bytes[i]);
+  printf("},\"transport_buffer_bytes\":%lld,\"data_bytes\":%lld",
+         (long long)run->comm->buffer_bytes,
+         (long long)data_resident_bytes(run->data));
+}
+
+static void print_validation(const Run *run) {
+  const DnnSettings *settings = &run->program->settings;
+  double accuracy = NAN;
+  for (int i = 0; i < settings->n_metrics; i++)
+    if (strstr(settings->metrics[i].name, "accuracy") && run->has_validation)
+      accuracy = run->metrics[i].value;
+  printf(",\"validation_loss\":");
+  report_json_number(run->has_validation ? run->validation->value : NAN);
+  printf(",");
+  print_metrics(run);
+  printf(",\"accuracy\":");
+  report_json_number(accuracy);
+}
+
+static void print_json_end(const Run *run, const Last *all) {
+  int world = run->comm->world;
+  printf("{\"final\":true,\"steps\":%lld", (long long)run->done);
+  /* A run that made no step has none. */
+  if (run->n_times > 0) {
+    printf(",\"loss\":");
+    report_json_number((double)run->loss);
+  }
+  print_validation(run);
+  printf(",\"parameters_sha256\":[");
+  for (int i = 0; i < world; i++) printf("%s\"%s\"", i ? "," : "", all[i].sha);
+  printf("],\"arena_bytes\":[");
+  for (int i = 0; i < world; i++)
+    printf("%s%lld", i ? "," : "", (long long)run->program->arena_bytes);
+  printf("],\"peak_resident_bytes\":[");
+  for (int i = 0; i < world; i++)
+    printf("%s%lld", i ? "," : "", (long long)all[i].peak_bytes);
+  printf("]");
+  if (run->poison_top) {
+    printf(",\"arena_touched_bytes\":[");
+    for (int i = 0; i < world; i++)
+      printf("%s%lld", i ? "," : "", (long long)all[i].poison_top);
+    printf("]");
+  }
+  print_memory(run);
+  printf("}\n");
+}
+
+static Status gather_last(Run *run, Last *own, Last *all) {
+  own->peak_bytes = report_peak_resident();
+  poison_look(run);
+  own->poison_top = run->poison_top;
+  if (run->options.json)
+    TRY(params_sha256(run->arena, run->program, run->device, own->sha));
+  if (run->trace)
+    TRY(trace_write(run->trace, run->options.trace, run->comm, run->program));
+  return run->comm->gather(run->comm, own, sizeof *own, all);
+}
+
+int report_end(Run *run) {
+  int world = run->comm->world;
+  Last own = {0};
+  Last *all = ARENA_ARRAY(run->arena, Last, world);
+  int code = run_agree(run, gather_last(run, &own, all));
+  if (code) return code;
+  if (run->comm->rank != 0) return EXIT_done;
+  if (speaks(run) && run->saved == run->done)
+    message_print("saved %s/step-%08lld\n", run->program->settings.save,
+                  (long long)run->done);
+  if (run->options.json) {
+    print_json_end(run, all);
+  } else if (run->poison_top) {
+    fprintf(stderr, "arena: %lld bytes, touched up to %lld\n",
+            (long long)run->program->arena_bytes, (long long)run->poison_top);
+  }
+  report_flush(run);
+  return EXIT_done;
+}

@@ -1,0 +1,202 @@
+/*
+ * run.h -- one run of a rank, as the parts of its main program share it.
+ */
+#ifndef RUNTIME_RUN_H
+#define RUNTIME_RUN_H
+
+#include "runtime/checkpoint/checkpoint.h"
+
+#include <pthread.h>
+
+typedef enum ExitCode {
+  EXIT_done = 0,
+  EXIT_mistake = 1,
+  EXIT_machine = 3,
+  EXIT_fault = 4,
+  EXIT_stopped = 143 /* as by SIGTERM */
+} ExitCode;
+
+/* What one rank asks of all; the greatest is done. */
+typedef enum Stop {
+  STOP_none,
+  STOP_user1,
+  STOP_terminate,
+  STOP_interrupt,
+  STOP_failed /* its data cannot be read */
+} Stop;
+
+enum { MOST_INPUTS = 64 };
+
+typedef struct RunOptions {
+  int64_t steps, count; /* -1: as the program says */
+  int64_t file_bytes;   /* of a file of a checkpoint */
+  int64_t start_timeout_s;
+  bool resume, sample, json, dry_run, quiet, no_save, has_seed, whole, partial;
+  bool predict, eval, data_changed, follow_links;
+  const char *load, *data, *trace, *prompt, *prompts, *output;
+  const char *inputs[MOST_INPUTS]; /* NAME=FILE */
+  int n_inputs;
+  uint64_t seed;
+} RunOptions;
+
+enum { N_TIMES = 31 };
+
+/* A metric, or the loss, over an evaluation. */
+typedef struct Figure {
+  const DnnMetric *metric;
+  int64_t n, n_classes; /* elements of a part; of these along labels, or 0 */
+  double *sums;         /* [n_parts, n] */
+  double *counts;       /* [n_parts] */
+  bool has_value;       /* something was counted */
+  double value;
+  double *values; /* [n_classes]: NaN where a class does not occur */
+} Figure;
+
+typedef struct Run {
+  const DnnProgram *program;
+  RunOptions options;
+  Memory *memory;
+  Arena *arena;
+  Device *device;
+  Comm *comm;
+  Watch watch;
+  Exec *exec;
+  Data *data;
+  StoredText *data_files; /* rank 0: what the data files are */
+  int n_data_files;
+  Saver *saver;
+  Trace *trace;
+  const DnnCode *train, *eval, *eval_rest, *sample;
+  int signals; /* a signalfd */
+  uint64_t seed;
+  int64_t total, last; /* steps of the schedule, and of this run */
+  int64_t done;        /* steps made */
+  int64_t saved;       /* step of the newest checkpoint; -1: none */
+  int64_t compared;    /* step after which replicas were compared; -1 */
+  int n_failed_saves;  /* in a row */
+  float loss, norm, rate;
+  float scale; /* dynamic loss scale after the last step; 0: none */
+  bool has_norm, has_validation;
+  Figure *validation;     /* the loss of the last evaluation */
+  Figure *metrics;        /* likewise; [settings.n_metrics] */
+  int64_t evaluated;      /* at which step; -1: never */
+  int64_t times[N_TIMES]; /* ns of the last steps */
+  int64_t n_times;
+  Stop stop;
+  bool is_watched; /* by a thread that ends the process on a signal */
+  pthread_t watcher;
+  const char *_Atomic leftover; /* a file to remove when a signal comes */
+  int failure;        /* exit code, with STOP_failed in an evaluation */
+  int64_t poison_top; /* with $DNN_POISON: bytes of the arena in use */
+} Run;
+
+/* ---- main.c ---- */
+
+/* All ranks hand in their status; the first failure is printed once, and all
+ * get the exit code that belongs to it (0: none). */
+int run_agree(Run *run, Status status);
+int status_exit_code(Status status);
+Stop run_pending_stop(Run *run);
+/* Where input files are, and the signals that end their reading. */
+InputSearch run_search(const Run *run);
+
+/* ---- replicas.c: all ranks call these together; exit code, 0: equal ---- */
+
+/* Program and options are those of rank 0. */
+int replicas_check_builds(Run *run);
+/* So are all tensors that are saved; once after each step. */
+int replicas_compare(Run *run);
+
+/* ---- train.c ---- */
+
+int run_train(Run *run);
+/* A failure inside a step: ends the process at once. */
+void run_must(Run *run, Status status);
+/* Reads a float scalar of the arena; false without a tensor. */
+bool run_read_scalar(Run *run, const DnnTensor *tensor, float *out);
+
+/* ---- explain.c ---- */
+
+/* Runs step `t`, whose inputs are in place, as the plain program and finds the
+ * first value that is not finite (NULL: there is none).  False if there is no
+ * such program or no memory for it. */
+bool explain_step(Run *run, int64_t t, const DnnValue **out_value);
+/* "'block[3].mlp.log' (forward)", "the parameter 'wte'"; `updated`: the last
+ * step that this run made, 0: none. */
+const char *explain_place(Arena *arena, const DnnValue *value, int64_t updated);
+
+/* ---- evaluate.c ---- */
+
+int run_evaluate(Run *run);
+
+/* ---- metrics.c ---- */
+
+/* `code`: one that puts out their parts. */
+Figure *figures_create(Arena *arena, const DnnMetric *metrics, int n,
+                       const DnnCode *code);
+void figures_clear(Figure *figures, int n);
+/* Adds what the code has put out for a batch. */
+void figures_add(Run *run, Figure *figures, int n, const DnnCode *code);
+/* The values, from what was added. */
+void figures_finish(Figure *figures, int n);
+/* The value is a list by class, or a table of counts: labels, predictions. */
+bool metric_is_list(const DnnMetric *metric);
+bool metric_is_table(const DnnMetric *metric);
+
+/* ---- report_metrics.c ---- */
+
+/* null where it is not finite */
+void report_json_number(double value);
+/* A number, a list or a list of rows; null where there is no value. */
+void report_json_figure(const Figure *figure);
+/* " | f1_score 0.8125" */
+void report_figure(const Figure *figure);
+/* Lines of a table; nothing for other metrics. */
+void report_table(const Figure *figure);
+
+/* ---- states.c ---- */
+
+/* Keeps the states of training in the arena and sets those with the batch dim
+ * to their initial value; `end` puts all back. */
+Status states_begin(Run *run, Arena *arena, unsigned char **out_saved);
+Status states_end(Run *run, unsigned char *saved);
+/* Before a code with another batch runs: its LANES, from the states as they
+ * are or with initial values. */
+Status states_fill_lanes(Run *run, const DnnCode *code, bool from_states);
+
+/* ---- stop.c ---- */
+
+/* From now on a signal ends the process at once, without `leftover`; until the
+ * watching ends. */
+void stop_at_once(Run *run);
+void stop_watching(Run *run);
+
+/* ---- predict_program.c, predict.c ---- */
+
+/* The part of a program that a prediction needs. */
+Status predict_program(Arena *arena, const DnnProgram *program,
+                       const RunOptions *options, const DnnProgram **out);
+int run_predict(Run *run);
+
+/* ---- sample.c ---- */
+
+int run_sample(Run *run);
+
+/* ---- report.c ---- */
+
+void report_start(const Run *run);
+/* Bytes in memory at most so far. */
+int64_t report_peak_resident(void);
+/* Flushes standard output.  If nobody reads it any more, all ranks end at once,
+ * as SIGPIPE ends a single rank. */
+void report_flush(const Run *run);
+/* The loss or the gradient norm of the last step is not finite. */
+bool run_step_failed(const Run *run);
+void report_step(const Run *run, int64_t step, int64_t ns);
+void report_evaluation(const Run *run, int64_t n_samples);
+int report_end(Run *run);
+/* Fills the arena with bytes that show who has not been written. */
+Status poison_arena(Run *run);
+void poison_look(Run *run);
+
+#endif

@@ -1,0 +1,368 @@
+/*
+ * sample.c -- writes text from a trained model, token by token.
+ *
+ * The logits at the last token of the text decide the next one.  Draws follow
+ * from the seed and the position, so the same model says the same again.  All
+ * ranks run the code, rank 0 chooses.
+ *
+ * Two codes can give the logits.  `sample` is the net over its window of T
+ * positions.  `decode`, where the compiler could make one, is the net at one
+ * position, which reads what it must know of the positions before from caches:
+ * keys and values, carries of loops.  `begin` fills what must stand there
+ * before the first position; keys and values of a whole window `sample` fills
+ * too.
+ *
+ * A text that has outgrown the window moves through it token by token.  Where
+ * positions are numbered they all change with each move, so from there on the
+ * whole window is computed for each token.  A net that keeps carries only, a
+ * recurrent one, numbers nothing: it goes on from its carries without end.
+ */
+#include "runtime/rank/run.h"
+
+#include "runtime/data/vocabulary.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Sampling {
+  Run *run;
+  Arena *arena; /* of the text at hand */
+  Vocabulary *vocabulary;
+  const DnnTensor *input, *result; /* of the whole window */
+  const DnnTensor *token, *position,
+      *logit;                    /* of `decode`; position: or NULL */
+  const DnnCode *decode, *begin; /* or NULL */
+  int64_t window, n_logits, n_choices;
+  int32_t *tokens; /* the input as a whole */
+  int32_t *text;   /* all tokens so far */
+  int64_t n_text;
+  int64_t n_cached;   /* positions whose keys and values are in the caches */
+  int64_t prefill_at; /* so many positions cost as much as a window */
+  float *logits, *sorted;
+  double temperature, logprob; /* of the last choice */
+  int64_t top_k;
+  uint64_t key;
+} Sampling;
+
+/* ---- preparing ---- */
+
+static Status read_vocabulary(Run *run, Vocabulary **out) {
+  const DnnSample *sample = run->program->sample;
+  InputFile file;
+  if (!sample->bpe) {
+    *out = vocabulary_bytes(run->arena);
+    return STATUS_OK;
+  }
+  InputSearch search = run_search(run);
+  search.follows_links = search.follows_links || sample->is_vocabulary_given;
+  TRY(input_open(run->arena, sample->vocabulary, &search, NULL, &file));
+  char *text = malloc((size_t)file.n + 1);
+  Status status = text ? input_read(&file, 0, text, file.n)
+                       : status_make(STATUS_io, "no memory to read '%s'",
+                                     sample->vocabulary);
+  if (status.code == STATUS_ok)
+    status = vocabulary_read(run->arena, sample->vocabulary, text, file.n, out);
+  free(text);
+  input_close(&file);
+  return status;
+}
+
+/* What a code takes, in operations: it computes or it waits for memory, at
+ * about eight operations a byte. */
+static double cost_of(const DnnCode *code) {
+  double cost = 0;
+  for (int32_t i = 0; i < code->n_instrs; i++)
+    cost += fmax(code->instrs[i].flops, 8 * code->instrs[i].bytes_moved);
+  return cost;
+}
+
+static const DnnTensor *find_data(const DnnCode *code, const char *path) {
+  for (int32_t i = 0; i < code->n_tensors; i++)
+    if (code->tensors[i].role == DNN_DATA &&
+        strcmp(code->tensors[i].path, path) == 0)
+      return &code->tensors[i];
+  return NULL;
+}
+
+static void prepare_decode(Sampling *s) {
+  const DnnCode *decode = program_code(s->run->program, "decode");
+  if (!decode || s->run->options.whole) return;
+  s->token = find_data(decode, s->input->path);
+  s->position = find_data(decode, DNN_POSITION);
+  s->logit = program_tensor(s->run->program, decode, DNN_RESULT);
+  ASSERT(s->token && s->logit);
+  s->decode = decode;
+  s->begin = program_code(s->run->program, "begin");
+  double each = cost_of(decode);
+  s->prefill_at = INT64_MAX;
+  if (s->run->program->sample->fills_caches && each > 0)
+    s->prefill_at = (int64_t)(cost_of(s->run->sample) / each);
+}
+
+static Status prepare(Run *run, Sampling *out) {
+  const DnnSample *sample = run->program->sample;
+  *out = (Sampling){
+      .run = run,
+      .input = program_tensor(run->program, run->sample, DNN_DATA),
+      .result = program_tensor(run->program, run->sample, DNN_RESULT),
+      .temperature = sample->temperature,
+      .top_k = sample->top_k};
+  const DnnTensor *in = out->input, *result = out->result;
+  if (!in || !result || in->rank != 2 || result->rank != 3 ||
+      in->dtype != DNN_i32 || result->dtype != DNN_f32 ||
+      tensor_local_elements(result) != tensor_elements(result))
+    return status_make(STATUS_unavailable,
+                       "sampling needs a net i32[B, T] -> f32[B, T, V]");
+  TRY(read_vocabulary(run, &out->vocabulary));
+  int64_t n = vocabulary_size(out->vocabulary);
+  out->window = in->size[1];
+  out->n_logits = result->size[2];
+  out->n_choices = n < out->n_logits ? n : out->n_logits;
+  out->tokens = ARENA_ARRAY(run->arena, int32_t, tensor_local_elements(in));
+  out->logits = ARENA_ARRAY(run->arena, float, out->n_logits);
+  out->sorted = ARENA_ARRAY(run->arena, float, out->n_logits);
+  prepare_decode(out);
+  return STATUS_OK;
+}
+
+/* Room for `count` more; a net needs a token to begin with. */
+static Status read_prompt(Sampling *s, const char *prompt, int64_t count) {
+  int32_t *tokens;
+  int64_t n = vocabulary_encode(s->vocabulary, s->arena, prompt,
+                                (int64_t)strlen(prompt), &tokens);
+  for (int64_t i = 0; i < n; i++)
+    if (tokens[i] >= s->n_logits)
+      return status_make(STATUS_invalid,
+                         "the prompt has token %d, but the net knows %lld",
+                         tokens[i], (long long)s->n_logits);
+  s->text = ARENA_ARRAY(s->arena, int32_t, n + count + 1);
+  memcpy(s->text, tokens, sizeof *tokens * (size_t)n);
+  s->n_text = n;
+  return STATUS_OK;
+}
+
+/* ---- logits ---- */
+
+/* The window that ends with the last token. */
+static Status look_at_window(Sampling *s) {
+  Device *device = s->run->device;
+  int64_t n = s->n_text, begin = n > s->window ? n - s->window : 0;
+  for (int64_t i = begin; i < n; i++) s->tokens[i - begin] = s->text[i];
+  int64_t bytes = tensor_local_elements(s->input) * (int64_t)sizeof(int32_t);
+  TRY(device->write(device, s->input->offset, s->tokens, bytes));
+  TRY(states_fill_lanes(s->run, s->run->sample, false));
+  TRY(exec_run(s->run->exec, s->run->sample, n));
+  if (s->run->program->sample->fills_caches && begin == 0) s->n_cached = n;
+  int64_t row = (int64_t)sizeof(float) * s->n_logits;
+  return device->read(device, s->result->offset + (n - begin - 1) * row,
+                      s->logits, row);
+}
+
+/* Nothing is known of any position yet. */
+static Status begin_text(Sampling *s) {
+  s->n_cached = 0;
+  if (!s->decode || !s->begin) return STATUS_OK;
+  TRY(states_fill_lanes(s->run, s->begin, false));
+  return exec_run(s->run->exec, s->begin, 0);
+}
+
+/* One position, the first that is not in the caches. */
+static Status step(Sampling *s) {
+  Device *device = s->run->device;
+  int32_t position = (int32_t)s->n_cached;
+  TRY(device->write(device, s->token->offset, &s->text[position],
+                    sizeof(int32_t)));
+  if (s->position)
+    TRY(device->write(device, s->position->offset, &position, sizeof position));
+  TRY(states_fill_lanes(s->run, s->decode, false));
+  TRY(exec_run(s->run->exec, s->decode, position + 1));
+  s->n_cached++;
+  return STATUS_OK;
+}
+
+/* Logits behind the last token. */
+static Status look(Sampling *s) {
+  Device *device = s->run->device;
+  bool is_outgrown = s->n_text > s->window && s->position;
+  if (!s->decode || is_outgrown || s->n_text - s->n_cached > s->prefill_at)
+    return look_at_window(s);
+  while (s->n_cached < s->n_text) TRY(step(s));
+  return device->read(device, s->logit->offset, s->logits,
+                      (int64_t)sizeof(float) * s->n_logits);
+}
+
+/* ---- choosing ---- */
+
+static int descending(const void *a, const void *b) {
+  float x = *(const float *)a, y = *(const float *)b;
+  return (x < y) - (x > y);
+}
+
+/* e^x for x <= 0, to 1e-12: the same everywhere, unlike the C library's. */
+static double exponential(double x) {
+  if (x < -700) return 0;
+  double y = x / 1024, sum = 1, term = 1;
+  for (int i = 1; i < 10; i++) {
+    term *= y / i;
+    sum += term;
+  }
+  for (int i = 0; i < 10; i++) sum *= sum;
+  return sum;
+}
+
+/* e^x for x <= 0 over all choices, as a part of the greatest logit's. */
+static double total_weight(const Sampling *s, int best, double temperature,
+                           float least) {
+  double total = 0;
+  for (int i = 0; i < s->n_choices; i++)
+    if (s->logits[i] >= least)
+      total += exponential(((double)s->logits[i] - (double)s->logits[best]) /
+                           temperature);
+  return total;
+}
+
+/* The least logit that may be drawn. */
+static float least_of(Sampling *s) {
+  if (s->top_k <= 0 || s->top_k >= s->n_choices) return -FLT_MAX;
+  memcpy(s->sorted, s->logits, sizeof(float) * (size_t)s->n_choices);
+  qsort(s->sorted, (size_t)s->n_choices, sizeof(float), descending);
+  return s->sorted[s->top_k - 1];
+}
+
+static int draw(Sampling *s, int best, int64_t position) {
+  float least = least_of(s);
+  double at = random_uniform(s->key, (uint64_t)position), sum = 0;
+  double total = total_weight(s, best, s->temperature, least);
+  for (int i = 0; i < s->n_choices; i++) {
+    if (s->logits[i] < least) continue;
+    sum += exponential(((double)s->logits[i] - (double)s->logits[best]) /
+                       s->temperature);
+    if (sum > at * total) return i;
+  }
+  return best;
+}
+
+static int choose(Sampling *s, int64_t position) {
+  int best = 0;
+  for (int i = 1; i < s->n_choices; i++)
+    if (s->logits[i] > s->logits[best]) best = i;
+  int chosen = s->temperature > 0 ? draw(s, best, position) : best;
+  if (s->run->options.json)
+    s->logprob = (double)s->logits[chosen] - (double)s->logits[best] -
+                 log(total_weight(s, best, 1, -FLT_MAX));
+  return chosen;
+}
+
+/* ---- writing ---- */
+
+static void say(const Sampling *s, int32_t token) {
+  int n;
+  const unsigned char *bytes = vocabulary_text(s->vocabulary, token, &n);
+  fwrite(bytes, 1, (size_t)n, stdout);
+}
+
+static Status write_text(Sampling *s, int64_t count, Text *logprobs) {
+  Comm *comm = s->run->comm;
+  TRY(begin_text(s));
+  bool speaks = comm->rank == 0 && !s->run->options.json;
+  for (int64_t i = 0; speaks && i < s->n_text; i++) say(s, s->text[i]);
+  if (s->n_text == 0) {
+    int32_t first = vocabulary_first(s->vocabulary);
+    s->text[s->n_text++] = first < s->n_logits ? first : 0;
+  }
+  for (int64_t i = 0; i < count; i++) {
+    TRY(look(s));
+    int32_t next = choose(s, i);
+    TRY(comm->broadcast(comm, &next, sizeof next, 0));
+    s->text[s->n_text++] = next;
+    if (speaks) {
+      say(s, next);
+      fflush(stdout);
+    }
+    if (s->run->options.json)
+      text_printf(logprobs, "%s%.9g", i ? "," : "", s->logprob);
+  }
+  if (speaks) fputc('\n', stdout);
+  return STATUS_OK;
+}
+
+/* The tokens from `begin` on as text; a byte 0 would end it too early. */
+static const char *join(const Sampling *s, int64_t begin) {
+  Text out = text_create(s->arena);
+  for (int64_t i = begin; i < s->n_text; i++) {
+    int n;
+    const unsigned char *bytes = vocabulary_text(s->vocabulary, s->text[i], &n);
+    if (n == 1 && bytes[0] == 0)
+      text_add(&out, "\xef\xbf\xbd");
+    else
+      text_add_n(&out, (const char *)bytes, (size_t)n);
+  }
+  return text_string(&out);
+}
+
+static void print_json(const Sampling *s, int64_t n_prompt, int64_t count,
+                       const char *logprobs, double seconds) {
+  Text line = text_create(s->arena);
+  text_add(&line, "{\"sample\":");
+  text_add_json(&line, join(s, n_prompt > 0 ? 0 : 1));
+  text_add(&line, ",\"tokens\":[");
+  for (int64_t i = s->n_text - count; i < s->n_text; i++)
+    text_printf(&line, "%s%d", i > s->n_text - count ? "," : "", s->text[i]);
+  text_printf(&line, "],\"logprobs\":[%s],\"tokens_per_s\":%.6g}\n", logprobs,
+              seconds > 0 ? (double)count / seconds : 0);
+  fputs(text_string(&line), stdout);
+}
+
+/* Prompt `index` and what follows it; the first is drawn as one alone is. */
+static int sample_one(Sampling *s, const char *prompt, int64_t index,
+                      int64_t count) {
+  Run *run = s->run;
+  Arena *scratch = arena_create(run->memory);
+  const char *stream =
+      index ? arena_printf(scratch, "sample/%lld", (long long)index) : "sample";
+  s->key = random_key(run->seed, stream);
+  s->arena = scratch;
+  int code = run_agree(run, read_prompt(s, prompt, count));
+  int64_t n_prompt = s->n_text, begin = clock_ns();
+  Text logprobs = text_create(scratch);
+  if (!code) code = run_agree(run, write_text(s, count, &logprobs));
+  if (!code && run->comm->rank == 0 && run->options.json)
+    print_json(s, n_prompt, count, text_string(&logprobs),
+               1e-9 * (double)(clock_ns() - begin));
+  arena_destroy(scratch);
+  return code;
+}
+
+/* A prompt a line. */
+static int sample_lines(Sampling *s, const char *path, int64_t count) {
+  const char *text;
+  size_t n;
+  Run *run = s->run;
+  int code = run_agree(run, file_read(run->arena, path, 16 << 20, &text, &n));
+  for (int64_t index = 0; !code && n > 0; index++) {
+    const char *end = memchr(text, '\n', n);
+    size_t length = end ? (size_t)(end - text) : n;
+    char *line = arena_copy(run->arena, text, length + 1);
+    line[length] = 0;
+    code = sample_one(s, line, index, count);
+    length += end != NULL;
+    text += length;
+    n -= length;
+  }
+  return code;
+}
+
+int run_sample(Run *run) {
+  const DnnSample *sample = run->program->sample;
+  const RunOptions *options = &run->options;
+  const char *prompt = options->prompt ? options->prompt : sample->prompt;
+  int64_t count = options->count >= 0 ? options->count : sample->count;
+  Sampling s;
+  int code = run_agree(run, prepare(run, &s));
+  if (code) return code;
+  if (options->prompts) return sample_lines(&s, options->prompts, count);
+  return sample_one(&s, prompt ? prompt : "", 0, count);
+}

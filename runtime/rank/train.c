@@ -1,0 +1,284 @@
+/*
+ * train.c -- the training loop of a rank.
+ *
+ * All ranks do the same in the same order; the one thing they must agree on is
+ * when to stop, and they vote on that while each step runs.  A failure inside a
+ * step ends the process at once: other ranks may wait in a collective that will
+ * never be whole, and the transport or the launcher ends them.
+ */
+#include "runtime/rank/run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const int64_t least_deadline_ns = 60000000000;
+enum { MEDIANS_WAITED = 20 };
+
+_Noreturn static void give_up(Run *run, Status status) {
+  fflush(stdout);
+  message_print("error: %s\n", status.message);
+  watch_report(&run->watch, "cannot go on");
+  watch_tell(&run->watch, "ended %d", status_exit_code(status));
+  _exit(status_exit_code(status));
+}
+
+void run_must(Run *run, Status status) {
+  if (status.code != STATUS_ok) give_up(run, status);
+}
+
+/* ---- scalars ---- */
+
+bool run_read_scalar(Run *run, const DnnTensor *tensor, float *out) {
+  if (!tensor) return false;
+  double wide;
+  bool is_wide = tensor->dtype == DNN_f64;
+  run_must(run, run->device->read(run->device, tensor->offset,
+                                  is_wide ? (void *)&wide : (void *)out,
+                                  is_wide ? 8 : 4));
+  if (is_wide) *out = (float)wide;
+  return true;
+}
+
+static void write_step(Run *run, int64_t t) {
+  const DnnTensor *tensor = program_tensor(run->program, NULL, DNN_STEP);
+  if (!tensor) return;
+  int32_t narrow = (int32_t)t;
+  bool is_wide = tensor->dtype == DNN_i64;
+  run_must(run, run->device->write(run->device, tensor->offset,
+                                   is_wide ? (void *)&t : (void *)&narrow,
+                                   is_wide ? 8 : 4));
+}
+
+static const DnnTensor *scale_tensor(const DnnProgram *program) {
+  for (int i = 0; i < program->n_tensors; i++)
+    if (program->tensors[i].role == DNN_SCALE &&
+        strcmp(program->tensors[i].path, "loss_scale") == 0)
+      return &program->tensors[i];
+  return NULL;
+}
+
+static void read_results(Run *run) {
+  const DnnProgram *program = run->program;
+  run_read_scalar(run, program_tensor(program, run->train, DNN_LOSS),
+                  &run->loss);
+  run->has_norm = run_read_scalar(
+      run, program_tensor(program, run->train, DNN_NORM), &run->norm);
+  run_read_scalar(run, program_tensor(program, run->train, DNN_RATE),
+                  &run->rate);
+  run->scale = 0;
+  run_read_scalar(run, scale_tensor(program), &run->scale);
+}
+
+bool run_step_failed(const Run *run) {
+  return !isfinite(run->loss) || (run->has_norm && !isfinite(run->norm));
+}
+
+/* ---- a step ---- */
+
+static int by_value(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* Waiting longer than 20 median steps, and a minute, is a hang. */
+static void note_time(Run *run, int64_t ns) {
+  int64_t sorted[N_TIMES];
+  run->times[run->n_times++ % N_TIMES] = ns;
+  int64_t n = run->n_times < N_TIMES ? run->n_times : N_TIMES;
+  memcpy(sorted, run->times, sizeof(int64_t) * (size_t)n);
+  qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+  int64_t deadline = sorted[n / 2] * MEDIANS_WAITED;
+  atomic_store(&run->watch.deadline_ns,
+               deadline > least_deadline_ns ? deadline : least_deadline_ns);
+}
+
+/* A rank whose data is wrong says so in the vote, so that all end together;
+ * *out_data is why.  What the step computes then is not used. */
+static int64_t one_step(Run *run, int64_t t, Status *out_data) {
+  int64_t begin = clock_ns(), greatest;
+  *out_data = data_fill_train(run->data, run->device, run->train, t);
+  bool is_good = out_data->code == STATUS_ok;
+  write_step(run, t);
+  run_must(run, run->comm->vote_start(run->comm, is_good ? run_pending_stop(run)
+                                                         : STOP_failed));
+  run_must(run, exec_run(run->exec, run->train, t));
+  read_results(run);
+  run_must(run, run->comm->vote_wait(run->comm, &greatest));
+  run->stop = (Stop)greatest;
+  int64_t ns = clock_ns() - begin;
+  note_time(run, ns);
+  return ns;
+}
+
+/* The failed step has halved a dynamic scale. */
+static void take_scale_back(Run *run) {
+  const DnnTensor *tensor = scale_tensor(run->program);
+  float scale = run->scale * 2;
+  if (tensor)
+    run_must(run, run->device->write(run->device, tensor->offset, &scale,
+                                     sizeof scale));
+}
+
+/* Where memory for the plain program is missing: the first launch of the step
+ * itself that writes what is not finite. */
+static const char *first_launch(Run *run, Arena *arena, int64_t t) {
+  int32_t own, first = -1;
+  run_must(run, exec_run_checked(run->exec, run->train, t, &own));
+  int32_t *all = ARENA_ARRAY(arena, int32_t, run->comm->world);
+  run_must(run, run->comm->gather(run->comm, &own, sizeof own, all));
+  for (int i = 0; i < run->comm->world; i++)
+    if (all[i] >= 0 && (first < 0 || all[i] < first)) first = all[i];
+  if (first < 0) return NULL;
+  static const char *const phases[] = {"forward", "backward", "backward",
+                                       "update", "communication"};
+  const DnnInstr *instr = &run->train->instrs[first];
+  if (instr->phase == 3) return "the update of the parameters";
+  return arena_printf(arena, "'%s' (%s)", instr->path, phases[instr->phase]);
+}
+
+/* The update did not happen, so the same step can be run again, with a look at
+ * every result.  NULL: all are finite. */
+static const char *find_not_finite(Run *run, Arena *arena, int64_t t) {
+  const DnnValue *value;
+  run_must(run, data_fill_train(run->data, run->device, run->train, t));
+  write_step(run, t);
+  take_scale_back(run);
+  if (!explain_step(run, t, &value)) return first_launch(run, arena, t);
+  if (value) return explain_place(arena, value, run->n_times > 1 ? t - 1 : 0);
+  return isfinite(run->loss) ? "the norm of all gradients" : NULL;
+}
+
+static int explain_not_finite(Run *run, int64_t t) {
+  Arena *arena = arena_create(run->memory);
+  const char *where = find_not_finite(run, arena, t);
+  const char *what = isfinite(run->loss) ? "gradient norm" : "loss";
+  fflush(stdout);
+  if (run->comm->rank == 0 && scale_tensor(run->program))
+    fprintf(stderr, "error: step %lld: the loss scale fell below 1\n",
+            (long long)t);
+  if (run->comm->rank == 0 && where)
+    message_print(
+        "error: step %lld: the %s is not finite; the first value that is "
+        "not is in %s\n"
+        "help: %s, or look at what feeds it\n",
+        (long long)t, what, where,
+        run->program->settings.checked
+            ? "an index out of range is not a number with "
+              "--checked"
+            : "lower the learning rate, clip the gradients");
+  else if (run->comm->rank == 0)
+    message_print("error: step %lld: the %s is not finite\n", (long long)t,
+                  what);
+  arena_destroy(arena);
+  return EXIT_mistake;
+}
+
+/* ---- checkpoints ---- */
+
+typedef struct Saved {
+  int32_t was_tried, failed;
+  char message[512];
+} Saved;
+
+/* Rank 0 gets what the others hold of split tensors. */
+static void gather_split(Run *run, Arena *arena) {
+  for (int i = 0; i < run->program->n_tensors; i++) {
+    const DnnTensor *tensor = &run->program->tensors[i];
+    unsigned char *whole;
+    if (!tensor_is_split(tensor) || !tensor_is_saved(tensor)) continue;
+    run_must(run,
+             tensor_read_whole(arena, run->comm, run->device, tensor, &whole));
+    if (run->saver) saver_take(run->saver, tensor, whole);
+  }
+}
+
+/* Rank 0 writes; all learn how it went. The disk may take its time. */
+static int save(Run *run) {
+  Saved saved = {0};
+  int64_t deadline = atomic_exchange(&run->watch.deadline_ns, 0);
+  watch_note(&run->watch, run->done, "save", 0, "checkpoint");
+  Arena *scratch = arena_create(run->memory);
+  gather_split(run, scratch);
+  if (run->saver) {
+    Status status = saver_save(run->saver, run->device, run->done, run->seed);
+    saved.was_tried = 1;
+    saved.failed = status.code != STATUS_ok;
+    if (status.message)
+      snprintf(saved.message, sizeof saved.message, "%s", status.message);
+  }
+  arena_destroy(scratch);
+  run_must(run, run->comm->broadcast(run->comm, &saved, sizeof saved, 0));
+  atomic_store(&run->watch.deadline_ns, deadline);
+  if (!saved.was_tried) return EXIT_done;
+  if (!saved.failed) {
+    run->saved = run->done;
+    run->n_failed_saves = 0;
+    return EXIT_done;
+  }
+  run->n_failed_saves++;
+  bool is_end = run->n_failed_saves > 1;
+  if (run->comm->rank == 0)
+    message_print("%s: %s%s\n", is_end ? "error" : "warning", saved.message,
+                  is_end ? "; that was the second time in a row"
+                         : "; training goes on");
+  return is_end ? EXIT_machine : EXIT_done;
+}
+
+/* The last checkpoint of a run is tried twice: nobody comes after it. */
+static int save_last(Run *run) {
+  if (run->saved == run->done || run->done == 0) return EXIT_done;
+  int code = save(run);
+  if (!code && run->n_failed_saves > 0) code = save(run);
+  return code;
+}
+
+/* ---- the loop ---- */
+
+static bool is_due(int64_t every, int64_t t) {
+  return every > 0 && t % every == 0;
+}
+
+/* Result: exit code. */
+static int train(Run *run) {
+  const DnnSettings *settings = &run->program->settings;
+  for (int64_t t = run->done + 1; t <= run->last && !run->stop; t++) {
+    Status data;
+    int64_t ns = one_step(run, t, &data);
+    if (run->stop == STOP_failed) return run_agree(run, data);
+    /* A dynamic loss scale has skipped the step and halved itself. */
+    if (run_step_failed(run) && run->scale < 1)
+      return explain_not_finite(run, t);
+    run->done = t;
+    report_step(run, t, ns);
+    bool evaluates = is_due(settings->eval_every, t) && !run->stop;
+    bool saves = is_due(settings->save_every, t);
+    int code = evaluates || saves ? replicas_compare(run) : EXIT_done;
+    if (!code && evaluates) code = run_evaluate(run);
+    if (!code && saves) code = save(run);
+    if (code) return code;
+  }
+  return EXIT_done;
+}
+
+static int stop_code(const Run *run) {
+  if (run->stop == STOP_terminate) return 143;
+  return run->stop == STOP_interrupt ? 130 : EXIT_done;
+}
+
+int run_train(Run *run) {
+  int code = train(run);
+  if (!code) code = replicas_compare(run);
+  if (code) return code;
+  code = save_last(run);
+  if (code) return code;
+  if (run->stop && run->comm->rank == 0)
+    message_print("stopped after step %lld%s%s\n", (long long)run->done,
+                  run->saved == run->done ? "; checkpoint in " : "",
+                  run->saved == run->done ? run->program->settings.save : "");
+  if (run->stop) return stop_code(run);
+  code = run_evaluate(run);
+  return code ? code : report_end(run);
+}
