@@ -80,7 +80,7 @@ const PlanShard *plan_placed_dim(const PlanPlacement *placement, Name dim);
 int plan_axis_taken(const PlanShard *const *lines, int n, int d, Name axis);
 /* Takes the sequential axis out (evaluation does the batch at once). */
 void plan_drop_time(Plan *plan);
-/* The text of section 11 of docs/language.md. */
+/* The text of section 11 of docs/plan.md. */
 void plan_print(Text *out, const Plan *plan);
 
 #endif

@@ -67,7 +67,7 @@ try_fragment() {
   esac
   n_tried=$((n_tried + 1))
 }
-for page in "$root"/README.md "$root"/docs/*.md; do
+for page in "$root"/README.md "$root"/docs/*.md "$root"/docs/design/*.md; do
   cut_fragments "$page"
   for fragment in fragments/*; do
     [ -f "$fragment" ] && try_fragment
