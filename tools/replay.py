@@ -1,0 +1,339 @@
+"""replay.py -- the work of tools/replay.sh: runs two builds of dnnc over all
+models and compares what they put out; that script says what is compared."""
+
+import argparse
+import difflib
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+# What `dnnc build` is asked for: name, options as the old commit spells them.
+BUILDS = [
+    ("cpu", ["--target", "cpu"]),
+    ("cpu-O0", ["--target", "cpu", "-O0"]),
+    ("cuda", ["--target", "cuda:sm_80"]),
+    ("null", ["--target", "null"]),
+    ("ranks", ["--target", "cpu", "--ranks", "2"]),
+    ("microbatches",
+     ["--target", "cpu", "--ranks", "2", "--microbatches", "2"]),
+]
+# The models of models/ that make three steps: those that are quick, with data
+# that is there.  Every model of tests/reference makes them too.
+RUNS = ["charlstm", "charmoe", "chargpt", "lenet", "mlp", "resnet_mnist",
+        "reverse", "unet_shapes", "vit_digits"]
+RUN_KEYS = ["step", "loss", "norm", "lr", "validation_loss", "metrics",
+            "parameters_sha256", "arena_bytes"]
+LAST_PASS = "order"  # its name in the old commit
+NOT_EMITTED = {"program.h"}  # runtime/program.h as it is
+
+# ---- renames ----
+
+
+def read_renames(path):
+    renames = {"words": {}, "options": {}, "folders": {}}
+    section = None
+    for number, line in enumerate(open(path), 1):
+        line = line.split("#")[0].strip()
+        if not line or line.startswith("base "):
+            continue
+        if line.startswith("["):
+            section = renames.get(line.strip("[]"))
+        elif section is not None and " -> " in line:
+            old, new = line.split(" -> ")
+            section[old.strip()] = new.strip()
+        else:
+            sys.exit(f"{path}:{number}: expected 'old -> new' in [words], "
+                     "[options] or [folders]")
+    return renames
+
+
+def rename_words(text, words):
+    if not words:
+        return text
+    return re.sub(r"[A-Za-z_]\w*", lambda m: words.get(m[0], m[0]), text)
+
+
+# ---- what is compared ----
+
+
+class Numbering:
+    """Hashes by the number of their first appearance."""
+
+    def __init__(self):
+        self.numbers = {}
+
+    def number(self, hash_text):
+        return self.numbers.setdefault(hash_text, len(self.numbers))
+
+
+def number_hashes(text, numbering, words):
+    """Names of kernels and hashes of models depend on the text of graphs."""
+
+    def kernel(m):
+        kind = words.get(m[1], m[1])
+        return f"dnn_{kind}_#{numbering.number(m[2])}"
+
+    text = re.sub(r"\bdnn_(\w+?)_([0-9a-f]{12})\b", kernel, text)
+    return re.sub(r'"[0-9a-f]{32}"',
+                  lambda m: f'"#{numbering.number(m[0])}"', text)
+
+
+def without_comments(text):
+    """Comments of emitted C are prose, which is written anew."""
+    pattern = r'"(?:\\.|[^"\\\n])*"|/\*.*?\*/|//[^\n]*'
+    text = re.sub(pattern, lambda m: m[0] if m[0][0] == '"' else " ", text,
+                  flags=re.S)
+    return re.sub(r"[ \t]+\n", "\n", text)
+
+
+def string_of(data):
+    """The string that fills these bytes of a table, or None."""
+    end = data.find(b"\0")
+    if end < 1 or any(data[end:]) or len(data) - end > 8:
+        return None
+    text = data[:end]
+    return text.decode() if all(32 <= c < 127 for c in text) else None
+
+
+def print_tables(data, program):
+    """The image of program tables as lines, and the program's text with numbers
+    of objects instead of places: both move when a string gets longer."""
+    m = re.search(r"AT\(uint32_t, (\d+)\);\s*for \(int i = 0; i < (\d+)",
+                  program)
+    end, n = int(m[1]), int(m[2])
+    links = set(struct.unpack_from(f"<{n}I", data, end))
+    word = lambda at: struct.unpack_from("<Q", data, at)[0]
+    starts = {word(at) for at in links} | {0, end}
+    starts |= {int(at) for at in re.findall(r"\bAT\(\w+, (\d+)\)", program)}
+    starts = sorted(starts)
+    number = {at: i for i, at in enumerate(starts)}
+    lines = []
+    for at, after in zip(starts, starts[1:]):
+        text = None if at in links else string_of(data[at:after])
+        if text is not None:
+            lines.append(f"object {number[at]}: {json.dumps(text)}")
+            continue
+        lines.append(f"object {number[at]}:")
+        for place in range(at, after, 8):
+            if place in links:
+                lines.append(f"  -> object {number[word(place)]}")
+            else:
+                lines.append("  " + data[place:place + 8].hex())
+    program = re.sub(r"\bAT\((\w+), (\d+)\)",
+                     lambda m: f"AT({m[1]}, object {number[int(m[2])]})",
+                     program)
+    return "\n".join(lines) + "\n", program
+
+
+def graphs_of(text):
+    """Graphs by name out of what --after printed among messages."""
+    found = re.findall(r"^(graph (\w+).*?^\}\n)", text, flags=re.S | re.M)
+    return {name: graph for graph, name in found}
+
+
+class Side:
+    """One of the two commits: its dnnc and its files."""
+
+    def __init__(self, dnnc, tree, renames, work):
+        self.dnnc, self.tree, self.renames = dnnc, tree, renames
+        self.work = work
+
+    def arguments(self, words):
+        options = self.renames["options"]
+        return [options.get(word, word) for word in words]
+
+    def path(self, path):
+        """A path of the old tree in this one."""
+        for old, new in self.renames["folders"].items():
+            if path == old or path.startswith(old + "/"):
+                path = new + path[len(old):]
+        return os.path.join(self.tree, path)
+
+    def call(self, words, out_dir, tools):
+        environment = dict(os.environ, **tools)
+        return subprocess.run([self.dnnc] + self.arguments(words),
+                              cwd=out_dir, env=environment, text=True,
+                              errors="replace", capture_output=True)
+
+
+def emitted_files(bundle, side, numbering, words):
+    """Text of every file of a bundle that is not an executable."""
+    source, texts = os.path.join(bundle, "source"), {}
+    for name in sorted(os.listdir(source)):
+        if name.endswith((".c", ".cu")) and name not in NOT_EMITTED:
+            texts[name] = open(os.path.join(source, name)).read()
+    tables = open(os.path.join(source, "tables.bin"), "rb").read()
+    texts["tables.bin"], texts["program.c"] = print_tables(tables,
+                                                           texts["program.c"])
+    for name in texts:
+        text = re.sub(re.escape(bundle) + r"\.unfinished-\w+", "BUNDLE",
+                      texts[name])
+        text = text.replace(side.tree, "TREE")
+        if name != "tables.bin":
+            text = without_comments(text)
+        text = number_hashes(text, numbering, words)
+        texts[name] = rename_words(text, words)
+    plan = open(os.path.join(bundle, "plan.plan")).read()
+    texts["plan"] = rename_words(plan, words)
+    return texts
+
+
+def build(side, model, options, words, tools):
+    """All texts of a build by name, or None where it is refused."""
+    out = tempfile.mkdtemp(dir=side.work)
+    try:
+        bundle = os.path.join(out, "it.bundle")
+        result = side.call(
+            ["build", side.path(model), "--after", LAST_PASS, "--no-cache",
+             "--keep-source", "--follow-links", "--data", side.tree, "-o",
+             bundle] +
+            [side.path(o) if o.endswith(".plan") else o for o in options],
+            out, tools)
+        if result.returncode:
+            return None, result.stderr[-400:]
+        numbering = Numbering()
+        texts = {}
+        for name, graph in sorted(graphs_of(result.stderr).items()):
+            name = words.get(name, name)
+            texts["graph " + name] = rename_words(graph, words)
+        if not texts:
+            return None, "no graph was printed"
+        texts.update(emitted_files(bundle, side, numbering, words))
+        return texts, ""
+    finally:
+        shutil.rmtree(out)
+
+
+def run(side, model, words, tools):
+    """Losses and hash of the parameters after three steps, as JSON lines."""
+    out = tempfile.mkdtemp(dir=side.work)
+    try:
+        result = side.call(["run", side.path(model), "--steps", "3", "--json",
+                            "--no-save", "--follow-links", "--data",
+                            side.tree], out, tools)
+        if result.returncode:
+            return None, result.stderr[-400:]
+        lines = []
+        for line in result.stdout.splitlines():
+            record = json.loads(line, parse_float=str)
+            lines.append(json.dumps({key: record[key] for key in RUN_KEYS
+                                     if key in record}))
+        return {"losses": "\n".join(lines) + "\n"}, ""
+    finally:
+        shutil.rmtree(out)
+
+
+# ---- comparing ----
+
+
+def first_difference(old, new, lines=24):
+    diff = difflib.unified_diff(old.splitlines(), new.splitlines(), "old",
+                                "new", lineterm="", n=2)
+    shown = [line[:160] for _, line in zip(range(lines), diff)]
+    return "\n".join("    " + line for line in shown)
+
+
+def compare(job, old, new):
+    """A list of differences; None where the old commit refused the model."""
+    (old_texts, why), (new_texts, new_why) = old, new
+    if old_texts is None:
+        return None
+    if new_texts is None:
+        return [f"{job}: only the old commit accepts it: {new_why}"]
+    differences = []
+    for name in sorted(old_texts.keys() | new_texts.keys()):
+        if name not in old_texts or name not in new_texts:
+            where = "old" if name in old_texts else "new"
+            differences.append(f"{job}: {name}: only the {where} commit has it")
+        elif old_texts[name] != new_texts[name]:
+            differences.append(f"{job}: {name} differs\n" + first_difference(
+                old_texts[name], new_texts[name]))
+    return differences
+
+
+def models_of(tree, only):
+    names = sorted(n[:-4] for n in os.listdir(os.path.join(tree, "models"))
+                   if n.endswith(".dnn") and n != "lib.dnn")
+    return [n for n in names if re.search(only, n)]
+
+
+def make_jobs(tree, only, no_runs):
+    """(title, function, path of the model, options)"""
+    jobs = []
+    for name in models_of(tree, only):
+        path = f"models/{name}.dnn"
+        jobs += [(f"{name} {title}", build, path, options)
+                 for title, options in BUILDS]
+        plan = f"models/{name}.plan"
+        if os.path.exists(os.path.join(tree, plan)):
+            jobs += [(f"{name} plan {target}", build, path,
+                      ["--target", target, "--plan", plan])
+                     for target in ("cpu", "cuda:sm_80")]
+        if name in RUNS and not no_runs:
+            jobs.append((f"{name} three steps", run, path, None))
+    for name in sorted(os.listdir(os.path.join(tree, "tests/reference"))):
+        if name.endswith("_small.dnn") and re.search(only, name[:-4]):
+            path = f"tests/reference/{name}"
+            jobs.append((f"{name[:-4]} cpu", build, path, BUILDS[0][1]))
+            if not no_runs:
+                jobs.append((f"{name[:-4]} three steps", run, path, None))
+    return jobs
+
+
+def do_job(job, old, new, renames, tools):
+    title, function, path, options = job
+    results = []
+    for side, words in ((old, renames["words"]), (new, {})):
+        if function is build:
+            results.append(build(side, path, options, words, tools["build"]))
+        else:
+            results.append(run(side, path, words, tools["run"]))
+    return title, compare(title, *results)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("old", "old-tree", "new", "new-tree", "work", "renames",
+                 "stub-cc", "stub-nvrtc"):
+        parser.add_argument("--" + name, required=True)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--no-runs", action="store_true")
+    a = parser.parse_args()
+    renames = read_renames(a.renames)
+    none = {"options": {}, "folders": {}}
+    cache = {"XDG_CACHE_HOME": os.path.join(a.work, "cache")}
+    tools = {"build": dict(cache, CC=a.stub_cc, DNN_NVRTC_LIB=a.stub_nvrtc),
+             "run": cache}
+    old = Side(a.old, os.path.realpath(a.old_tree), none, a.work)
+    new = Side(a.new, os.path.realpath(a.new_tree), renames, a.work)
+    jobs = make_jobs(old.tree, a.only, a.no_runs)
+    if not jobs:
+        sys.exit(f"replay.sh: no model matches '{a.only}'")
+    start, different, refused, done = time.time(), 0, [], 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for title, found in pool.map(
+                lambda job: do_job(job, old, new, renames, tools), jobs):
+            done += 1
+            if found is None:
+                refused.append(title)
+            elif found:
+                different += 1
+                print("\n".join(found), flush=True)
+            if done % 20 == 0 or done == len(jobs):
+                print(f"replay.sh: {done} of {len(jobs)} after "
+                      f"{time.time() - start:.0f} s", flush=True)
+    if refused:
+        print("replay.sh: the old commit refuses: " + ", ".join(refused))
+    print(f"replay.sh: {len(jobs) - different - len(refused)} the same, "
+          f"{different} different, {len(refused)} not compared")
+    sys.exit(different > 0)
+
+
+main()
