@@ -148,10 +148,10 @@ void codegen_remove_tree(Arena *scratch, const char *path) {
 
 static Status select_all(Build *build, KernelSet *set, LaunchList *lists) {
   const BuildOptions *options = build->options;
-  for (int i = 0; i < build->program.n_codes; i++) {
+  for (int i = 0; i < build->program.n_entry_points; i++) {
     if (options->is_stopped && options->is_stopped(options->user))
       return status_make(STATUS_unavailable, "stopped");
-    TRY(select_code(set, &build->program.codes[i], NULL, &lists[i]));
+    TRY(select_code(set, &build->program.entry_points[i], NULL, &lists[i]));
   }
   return STATUS_OK;
 }
@@ -308,7 +308,8 @@ static Status build_all(Build *build) {
   const Backend *backend = build->options->backend;
   ProgramInput *program = &build->program;
   KernelSet *set = kernel_set_create(build->module, backend);
-  LaunchList *lists = ARENA_ARRAY(build->arena, LaunchList, program->n_codes);
+  LaunchList *lists =
+      ARENA_ARRAY(build->arena, LaunchList, program->n_entry_points);
   DeviceCode device = {0};
   const char *object;
   TRY(check_place(build));
@@ -345,8 +346,8 @@ static const char *model_folder(Arena *arena, const Model *model,
 }
 
 Status codegen_build(Module *module, const Model *model, const Plan *plan,
-                     const CodeInput *codes, int n_codes,
-                     const PersistentLayout *persistent,
+                     const EntryPoint *entry_points, int n_entry_points,
+                     const PersistentBuffers *persistent,
                      const BuildOptions *options, BuildReport *out) {
   (void)plan; /* its text comes with the options */
   double begin = now();
@@ -360,8 +361,8 @@ Status codegen_build(Module *module, const Model *model, const Plan *plan,
     build.own.cache_dir = NULL;
   build.program =
       (ProgramInput){.model = model,
-                     .codes = codes,
-                     .n_codes = n_codes,
+                     .entry_points = entry_points,
+                     .n_entry_points = n_entry_points,
                      .persistent = persistent,
                      .options = &build.own,
                      .model_dir = model_folder(module->arena, model, options)};

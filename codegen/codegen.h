@@ -1,5 +1,5 @@
 /*
- * codegen.h -- Graph and Layout to emitted text and to a bundle.
+ * codegen.h -- Graph and BufferAssignment to emitted text and to a bundle.
  *
  *   select   (select.c)    node -> Launch: kernel, library call, collective
  *   emit     (c/emit.c, cuda/emit.c)   Nest -> text, pure
@@ -69,13 +69,13 @@ struct Backend {
 const Backend *backend_find(const char *name); /* NULL */
 
 /* One final graph of the model, as it goes into the program. */
-typedef struct CodeInput {
-  const char *name; /* train eval eval_rest predict decode sample begin;
+typedef struct EntryPoint {
+  const char *name; /* train eval eval_remainder predict decode sample begin;
                        forward: of a net that gives no row for each record */
   const Graph *graph;
-  const Layout *layout;
+  const BufferAssignment *layout;
   int64_t batch;
-} CodeInput;
+} EntryPoint;
 
 struct BuildOptions {
   const Backend *backend;
@@ -88,7 +88,7 @@ struct BuildOptions {
   const char *cc;        /* absolute path of the C compiler */
   bool keep_source;
   int jobs, ranks;
-  const CodeInput *plain; /* see DnnPlain in runtime/program.h; or NULL */
+  const EntryPoint *plain; /* see DnnPlain in runtime/program.h; or NULL */
   const char *plan_text, *model_hash, *plan_hash;
   /* Runtime library (an archive) as linked into this dnnc. */
   const void *runtime_archive;
@@ -115,8 +115,8 @@ typedef struct BuildReport {
  * bundle.json, source/ with keep_source.  Replaces an existing bundle
  * atomically; refuses a folder that is not one. */
 Status codegen_build(Module *module, const Model *model, const Plan *plan,
-                     const CodeInput *codes, int n_codes,
-                     const PersistentLayout *persistent,
+                     const EntryPoint *entry_points, int n_entry_points,
+                     const PersistentBuffers *persistent,
                      const BuildOptions *options, BuildReport *out);
 
 /* Removes a bundle that codegen_build made; refuses anything else. */

@@ -7,7 +7,7 @@
  * details, lists and strings are kept once.  The rest is C text that takes the
  * image in:
  *
- *     static const DnnCode codes[] = {
+ *     static const DnnEntryPoint entry_points[] = {
  *       {.name = "train", .n_instrs = 214, .instrs = AT(DnnInstr, 2048), ...
  *     const DnnProgram dnn_program = {...};
  *
@@ -132,19 +132,19 @@ static void link_detail(Image *image, size_t at, const Launch *launch) {
   }
 }
 
-static void link_places(Image *image, size_t at, const Launch *launch) {
-  size_t places = 0;
-  for (int i = 0; i < launch->places.n; i++) {
-    DnnPlace place;
+static void link_rank_offsets(Image *image, size_t at, const Launch *launch) {
+  size_t rank_offsets = 0;
+  for (int i = 0; i < launch->rank_offsets.n; i++) {
+    DnnRankOffset place;
     memset(&place, 0, sizeof place);
-    place.number = launch->places.data[i].number;
-    place.pieces = launch->places.data[i].pieces;
-    place.stride = launch->places.data[i].stride;
-    place.factor = launch->places.data[i].factor;
+    place.number = launch->rank_offsets.data[i].number;
+    place.shards = launch->rank_offsets.data[i].shards;
+    place.stride = launch->rank_offsets.data[i].stride;
+    place.factor = launch->rank_offsets.data[i].factor;
     size_t here = image_add(image, &place, sizeof place);
-    if (i == 0) places = here;
+    if (i == 0) rank_offsets = here;
   }
-  if (launch->places.n) image_link(image, at, places);
+  if (launch->rank_offsets.n) image_link(image, at, rank_offsets);
 }
 
 static void fill_instr(DnnInstr *instr, const Launch *launch) {
@@ -154,7 +154,7 @@ static void fill_instr(DnnInstr *instr, const Launch *launch) {
   instr->n_buffers = (uint16_t)launch->buffers.n;
   instr->n_numbers = (uint16_t)launch->numbers.n;
   instr->n_checks = (uint16_t)(launch->checks.n / 3);
-  instr->n_places = (uint16_t)launch->places.n;
+  instr->n_rank_offsets = (uint16_t)launch->rank_offsets.n;
   instr->n_loops = (uint16_t)launch->n_loops;
   instr->kernel = launch->kernel;
   instr->flops = launch->flops;
@@ -181,7 +181,7 @@ static void link_instr(Image *image, size_t at, const Launch *launch) {
   link_numbers(image, at + offsetof(DnnInstr, values), launch->values.data,
                launch->values.n);
   link_detail(image, at + offsetof(DnnInstr, detail), launch);
-  link_places(image, at + offsetof(DnnInstr, places), launch);
+  link_rank_offsets(image, at + offsetof(DnnInstr, rank_offsets), launch);
   link_string(image, at + offsetof(DnnInstr, path), launch->path);
 }
 
@@ -204,14 +204,14 @@ static DnnRole role_of(Role role) {
   switch (role) {
   case ROLE_param: return DNN_PARAM;
   case ROLE_state: return DNN_STATE;
-  case ROLE_moment: return DNN_MOMENT;
+  case ROLE_optimizer_state: return DNN_OPTIMIZER_STATE;
   case ROLE_ema: return DNN_EMA;
-  case ROLE_scale: return DNN_SCALE;
-  case ROLE_cache: return DNN_CACHE;
+  case ROLE_loss_scale: return DNN_LOSS_SCALE;
+  case ROLE_decode_cache: return DNN_DECODE_CACHE;
   case ROLE_step: return DNN_STEP;
   case ROLE_seed: return DNN_SEED;
   case ROLE_epoch: return DNN_EPOCH;
-  case ROLE_lanes: return DNN_LANES;
+  case ROLE_batch_rows: return DNN_BATCH_ROWS;
   case ROLE_loss: return DNN_LOSS;
   case ROLE_norm: return DNN_NORM;
   case ROLE_rate: return DNN_RATE;
@@ -246,7 +246,7 @@ static void add_tensor(Printer *printer, TensorRows *rows, Role role,
       ASSERT(is_group);
       tensor->size[d] = type->dims[d].size;
     }
-    tensor->split[d].pieces = pieces;
+    tensor->split[d].shards = pieces;
     tensor->split[d].stride = stride;
   }
   tensor->offset = offset;
@@ -272,11 +272,11 @@ static Table add_rows(Image *image, const TensorRows *rows) {
 
 /* Slots have the placement of the first code; ranks are those of its mesh. */
 static Table add_persistent(Printer *printer) {
-  const PersistentLayout *persistent = printer->input->persistent;
-  const Mesh *mesh = &printer->input->codes[0].graph->mesh;
+  const PersistentBuffers *persistent = printer->input->persistent;
+  const Mesh *mesh = &printer->input->entry_points[0].graph->mesh;
   TensorRows rows = {0};
-  for (int i = 0; i < persistent->slots.n; i++) {
-    const Slot *slot = &persistent->slots.data[i];
+  for (int i = 0; i < persistent->buffers.n; i++) {
+    const PersistentBuffer *slot = &persistent->buffers.data[i];
     add_tensor(printer, &rows, slot->role, slot->path, slot->type, mesh,
                slot->offset, slot->bytes, slot->init);
   }
@@ -284,14 +284,14 @@ static Table add_persistent(Printer *printer) {
 }
 
 /* Inputs that are no slots, and outputs that are no slots. */
-static Table add_code_tensors(Printer *printer, const CodeInput *input) {
+static Table add_code_tensors(Printer *printer, const EntryPoint *input) {
   const Graph *graph = input->graph;
-  const Layout *layout = input->layout;
+  const BufferAssignment *layout = input->layout;
   TensorRows rows = {0};
   Init none = {.kind = INIT_zeros};
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *in = &graph->inputs.data[i];
-    if (in->role != ROLE_data && in->role != ROLE_lanes) continue;
+    if (in->role != ROLE_data && in->role != ROLE_batch_rows) continue;
     int value = layout->first_value[in->value.node] + in->value.result;
     add_tensor(printer, &rows, in->role, in->path, graph_type(graph, in->value),
                &graph->mesh, layout->offset[value], layout->bytes[value],
@@ -309,7 +309,7 @@ static Table add_code_tensors(Printer *printer, const CodeInput *input) {
   return add_rows(printer->image, &rows);
 }
 
-/* ---- kernels and codes ---- */
+/* ---- kernels and entry_points ---- */
 
 /* Names of tables begin with `prefix`. */
 static void add_kernels(Printer *printer, const char *prefix,
@@ -336,7 +336,7 @@ static void add_kernels(Printer *printer, const char *prefix,
   text_add(out, "  {.name = 0}};\n");
 }
 
-static void add_code(Printer *printer, const CodeInput *code,
+static void add_code(Printer *printer, const EntryPoint *code,
                      const LaunchList *launches) {
   Text *out = printer->out;
   Table tensors = add_code_tensors(printer, code);
@@ -353,9 +353,9 @@ static void add_code(Printer *printer, const CodeInput *code,
 
 static void add_codes(Printer *printer) {
   const ProgramInput *input = printer->input;
-  text_add(printer->out, "static const DnnCode codes[] = {\n");
-  for (int i = 0; i < input->n_codes; i++)
-    add_code(printer, &input->codes[i], &input->launches[i]);
+  text_add(printer->out, "static const DnnEntryPoint entry_points[] = {\n");
+  for (int i = 0; i < input->n_entry_points; i++)
+    add_code(printer, &input->entry_points[i], &input->launches[i]);
   text_add(printer->out, "  {.name = 0}};\n");
 }
 
@@ -391,7 +391,7 @@ static Table add_values(Printer *printer, const ValueTable *values) {
 }
 
 static int32_t output_row(const PlainInput *plain, const GraphOutput *output) {
-  const Layout *layout = plain->code.layout;
+  const BufferAssignment *layout = plain->code.layout;
   int32_t *rows = value_table_rows(plain->values, plain->code.graph);
   return rows[layout->first_value[output->value.node] + output->value.result] -
          1;
@@ -404,7 +404,7 @@ static void add_plain(Printer *printer, Table persistent) {
   int32_t loss = -1;
   if (plain->device.modules_text) text_add(out, plain->device.modules_text);
   add_kernels(printer, "plain_", plain->kernels, &plain->device);
-  text_add(out, "static const DnnCode plain_codes[] = {\n");
+  text_add(out, "static const DnnEntryPoint plain_codes[] = {\n");
   add_code(printer, &plain->code, &plain->launches);
   text_add(out, "  {.name = 0}};\nstatic const int32_t gradients[] = {");
   for (int i = 0; i < graph->outputs.n; i++) {
@@ -423,7 +423,7 @@ static void add_plain(Printer *printer, Table persistent) {
               "%" PRId64 ", .persistent_bytes = %" PRId64
               ",\n  .n_tensors = %d, .tensors = AT(DnnTensor, %zu),\n"
               "  .n_kernels = %d, .kernels = plain_kernels,\n"
-              "  .n_codes = 1, .codes = plain_codes,\n",
+              "  .n_entry_points = 1, .entry_points = plain_codes,\n",
               printer->input->options->backend->name,
               printer->input->options->ranks, plain->code.layout->arena_bytes,
               printer->input->persistent->bytes, persistent.n, persistent.at,
@@ -609,11 +609,11 @@ static void add_settings(Printer *printer) {
 }
 
 static bool fills_caches(const ProgramInput *input) {
-  for (int i = 0; i < input->n_codes; i++) {
-    const Graph *graph = input->codes[i].graph;
-    if (strcmp(input->codes[i].name, "sample") != 0) continue;
+  for (int i = 0; i < input->n_entry_points; i++) {
+    const Graph *graph = input->entry_points[i].graph;
+    if (strcmp(input->entry_points[i].name, "prefill") != 0) continue;
     for (int k = 0; k < graph->outputs.n; k++)
-      if (graph->outputs.data[k].role == ROLE_cache) return true;
+      if (graph->outputs.data[k].role == ROLE_decode_cache) return true;
   }
   return false;
 }
@@ -638,11 +638,11 @@ static void add_sample(Printer *printer) {
 
 /* ---- the program ---- */
 
-static int64_t count_parameters(const PersistentLayout *persistent) {
+static int64_t count_parameters(const PersistentBuffers *persistent) {
   int64_t n = 0;
-  for (int i = 0; i < persistent->slots.n; i++)
-    if (persistent->slots.data[i].role == ROLE_param)
-      n += type_elements(persistent->slots.data[i].type);
+  for (int i = 0; i < persistent->buffers.n; i++)
+    if (persistent->buffers.data[i].role == ROLE_param)
+      n += type_elements(persistent->buffers.data[i].type);
   return n;
 }
 
@@ -684,10 +684,10 @@ static void add_program(Printer *printer, Table tensors, int64_t arena_bytes) {
   text_printf(out,
               "  .n_tensors = %d, .tensors = AT(DnnTensor, %zu),\n"
               "  .n_kernels = %d, .kernels = kernels,\n"
-              "  .n_codes = %d, .codes = codes,\n"
+              "  .n_entry_points = %d, .entry_points = entry_points,\n"
               "  .n_data = %d, .data = data,\n",
-              tensors.n, tensors.at, input->kernels->kernels.n, input->n_codes,
-              input->model->n_data);
+              tensors.n, tensors.at, input->kernels->kernels.n,
+              input->n_entry_points, input->model->n_data);
   if (input->device->modules_text)
     text_printf(out, "  .n_modules = %d, .modules = dnn_modules,\n",
                 input->device->n_modules);
@@ -701,10 +701,11 @@ static void add_program(Printer *printer, Table tensors, int64_t arena_bytes) {
  * could do besides. */
 static int64_t arena_of(const ProgramInput *input) {
   int64_t bytes = input->persistent->bytes;
-  for (int i = 0; i < input->n_codes; i++)
-    if ((input->n_codes == 1 || strcmp(input->codes[i].name, "predict") != 0) &&
-        input->codes[i].layout->arena_bytes > bytes)
-      bytes = input->codes[i].layout->arena_bytes;
+  for (int i = 0; i < input->n_entry_points; i++)
+    if ((input->n_entry_points == 1 ||
+         strcmp(input->entry_points[i].name, "predict") != 0) &&
+        input->entry_points[i].layout->arena_bytes > bytes)
+      bytes = input->entry_points[i].layout->arena_bytes;
   return bytes;
 }
 
@@ -725,7 +726,7 @@ static void add_tables(Text *out) {
                  {"DnnGemm", sizeof(DnnGemm)},
                  {"DnnConv", sizeof(DnnConv)},
                  {"DnnCollective", sizeof(DnnCollective)},
-                 {"DnnPlace", sizeof(DnnPlace)},
+                 {"DnnRankOffset", sizeof(DnnRankOffset)},
                  {"DnnValue", sizeof(DnnValue)}};
   for (int i = 0; i < ARRAY_LENGTH(structs); i++)
     text_printf(out, "_Static_assert(sizeof(%s) == %zu, \"layout\");\n",

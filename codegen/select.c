@@ -27,7 +27,7 @@
 typedef struct Select {
   KernelSet *set;
   const Graph *graph;
-  const Layout *layout;
+  const BufferAssignment *layout;
   Arena *arena;
   LaunchList *out;
   int64_t micro;      /* the micro-batch at hand */
@@ -77,7 +77,7 @@ int kernel_set_override(KernelSet *set, const Graph *graph, int id) {
 }
 
 const KernelKind *kernel_set_kind(KernelSet *set, const Graph *graph, int id) {
-  const void *key = (const void *)(uintptr_t)node_kind(graph, id);
+  const void *key = (const void *)(uintptr_t)kernel_key(graph, id);
   KernelKind *kind = map_get(set->kinds, key);
   if (kind) return kind;
   kind = ARENA_NEW(set->module->arena, KernelKind);
@@ -337,7 +337,7 @@ static int32_t value_row(const Select *select, Value value) {
 static void link_scan(Select *select, int id) {
   const Node *node = select->graph->nodes.data[id];
   int32_t *rows = value_table_rows(select->values, node->body);
-  const Layout *layout = select->layout->bodies[id];
+  const BufferAssignment *layout = select->layout->bodies[id];
   for (int r = 0; r < node->n_results; r++) {
     Value inner = node->body->outputs.data[r].value;
     int32_t from = rows[layout->first_value[inner.node] + inner.result];
@@ -349,7 +349,7 @@ static void link_scan(Select *select, int id) {
 /* A check of the plain program: which value, and in loops which buffer. */
 static void add_value(Select *select, Launch *launch, Value value) {
   const Type *type = graph_type(select->graph, value);
-  if (!select->values || dtype_class(type->dtype) != CLASS_REAL) return;
+  if (!select->values || dtype_class(type->dtype) != CLASS_FLOAT) return;
   vec_push(select->arena, &launch->checks, address(select, value));
   vec_push(select->arena, &launch->checks,
            type_local_elements(type, &select->graph->mesh));
@@ -392,11 +392,11 @@ static void fill_numbers(Select *select, Launch *launch, const Nest *nest) {
       if (mesh->axes[axis].is_sequential) {
         value += select->micro % size * weight;
       } else {
-        DnnPlace place = {.number = i,
-                          .pieces = (int32_t)size,
-                          .stride = mesh_rank_stride(mesh, axis),
-                          .factor = weight};
-        vec_push(select->arena, &launch->places, place);
+        DnnRankOffset place = {.number = i,
+                               .shards = (int32_t)size,
+                               .stride = mesh_rank_stride(mesh, axis),
+                               .factor = weight};
+        vec_push(select->arena, &launch->rank_offsets, place);
       }
       weight *= size;
     }
@@ -723,7 +723,7 @@ static Status no_second_loop(const Graph *graph, int id) {
                      path);
 }
 
-Status select_code(KernelSet *set, const CodeInput *code, ValueTable *values,
+Status select_code(KernelSet *set, const EntryPoint *code, ValueTable *values,
                    LaunchList *out) {
   const Graph *graph = code->graph;
   Select select = {.set = set,

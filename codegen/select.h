@@ -17,7 +17,7 @@ typedef struct Launch {
   VEC(int64_t) numbers;
   VEC(int64_t) checks; /* triples of offset, elements and dtype */
   VEC(int64_t) values; /* as in DnnInstr */
-  VEC(DnnPlace) places;
+  VEC(DnnRankOffset) rank_offsets;
   DnnGemm gemm;
   DnnConv conv;
   DnnCollective collective; /* n_parts counts */
@@ -27,13 +27,13 @@ typedef struct Launch {
 } Launch;
 typedef VEC(Launch) LaunchList;
 
-/* Kernels of all codes of a program, one of each content. */
+/* Kernels of all entry_points of a program, one of each content. */
 typedef struct KernelSet {
   Module *module;
   const Backend *backend;
   VEC(KernelText) kernels;
   Map *by_name; /* Name -> index + 1 */
-  Map *kinds;   /* node_kind -> KernelKind */
+  Map *kinds;   /* kernel_key -> KernelKind */
 } KernelSet;
 
 /* The kernel of all nodes of a kind, which is lowered and emitted once. */
@@ -53,7 +53,7 @@ const KernelKind *kernel_set_kind(KernelSet *set, const Graph *graph, int id);
 /* Appends the launches of a code in order; `values` (or NULL) gets a row for
  * each value. */
 typedef struct ValueTable ValueTable;
-Status select_code(KernelSet *set, const CodeInput *code, ValueTable *values,
+Status select_code(KernelSet *set, const EntryPoint *code, ValueTable *values,
                    LaunchList *out);
 
 /* ---- select_values.c: which values a plain program computes from which ----
@@ -106,10 +106,10 @@ bool mesh_group(const Mesh *mesh, AxisList list, int *out_size,
 /* Everything that becomes program.c. */
 typedef struct ProgramInput {
   const Model *model;
-  const CodeInput *codes;
+  const EntryPoint *entry_points;
   const LaunchList *launches; /* one list a code */
-  int n_codes;
-  const PersistentLayout *persistent;
+  int n_entry_points;
+  const PersistentBuffers *persistent;
   const KernelSet *kernels;
   const DeviceCode *device;
   const BuildOptions *options;
@@ -119,7 +119,7 @@ typedef struct ProgramInput {
 } ProgramInput;
 
 typedef struct PlainInput {
-  CodeInput code;
+  EntryPoint code;
   LaunchList launches;
   ValueTable *values;
   KernelSet *kernels;

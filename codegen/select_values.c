@@ -57,12 +57,12 @@ static bool op_chooses(Op op) {
 
 static bool is_real(const Node *node) {
   return node->n_results > 0 &&
-         dtype_class(node->types[0]->dtype) == CLASS_REAL;
+         dtype_class(node->types[0]->dtype) == CLASS_FLOAT;
 }
 
 static bool node_has_infinity(const Node *node) {
   return (node->op == OP_const || node->op == OP_pad) &&
-         isinf(node_real(node, ATTR_value, 0));
+         isinf(node_float(node, ATTR_value, 0));
 }
 
 /* Values that an operator computes can be an origin; constants and bools
@@ -91,7 +91,8 @@ int32_t value_table_add(ValueTable *table, const Graph *graph, int id) {
   ValueRow row = {.path = node->path, .phase = (int)node->phase};
   row.kind = kind_of(graph, id, &row.has_infinity);
   if (node->op == OP_input) {
-    const GraphInput *input = &graph->inputs.data[node_int(node, ATTR_slot, 0)];
+    const GraphInput *input =
+        &graph->inputs.data[node_int(node, ATTR_index, 0)];
     row.kind = DNN_VALUE_LEAF;
     row.role = input->role;
     row.path = input->path;

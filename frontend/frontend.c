@@ -100,14 +100,14 @@ static Graph *build_eval(Build *b, const Expr *loss, const char *name,
 
 /* ---- a net alone ---- */
 
-static Val net_input(Elab *e, const Formal *formal) {
+static ExprValue net_input(Elab *e, const Formal *formal) {
   if (!formal->type) return formal->init ? eval(e, formal->init) : POISON;
   const Type *type = elab_type_expr(e, formal->type);
   if (!type) return POISON;
   e->graph->span = formal->span;
   e->graph->path = formal->name;
-  return val_tensor(graph_input(e->graph, ROLE_data, formal->name, type),
-                    false);
+  return expr_value_tensor(graph_input(e->graph, ROLE_data, formal->name, type),
+                           false);
 }
 
 static bool declares(const TypeExpr *type, Name name) {
@@ -133,22 +133,22 @@ static Value in_declared_order(Elab *e, const TypeExpr *declared, Value value) {
   return graph_transpose_to(e->graph, value, order);
 }
 
-static void add_results(Elab *e, const Callable *net, Val result,
+static void add_results(Elab *e, const Callable *net, ExprValue result,
                         bool is_sample) {
   const TypeList *types = &net->item->result;
-  bool is_list = result.kind == VAL_list;
+  bool is_list = result.kind == EXPR_VALUE_list;
   for (int i = 0; i < (is_list ? result.list->n : 1); i++) {
-    Val val = is_list ? result.list->items[i] : result;
+    ExprValue val = is_list ? result.list->items[i] : result;
     Name path = is_list ? name_format(e->names, "%s[%d]", net->item->name, i)
                         : net->item->name;
-    if (!val_is_tensor(val)) {
+    if (!expr_value_is_tensor(val)) {
       diag(e->diags, DIAG_wants_tensor, net->item->name_span,
-           "the result of a net", val_describe(e, val));
+           "the result of a net", expr_value_describe(e, val));
       return;
     }
     const TypeExpr *declared = i < types->n ? types->data[i] : NULL;
     e->graph->path = path;
-    if (is_sample && dtype_is_short(elab_type(e, val)->dtype))
+    if (is_sample && dtype_is_16bit(elab_type(e, val)->dtype))
       val = elab_cast(e, val, DT_f32); /* chances are computed in f32 */
     graph_output(e->graph, ROLE_result, path,
                  in_declared_order(e, declared, val.tensor));
@@ -156,14 +156,14 @@ static void add_results(Elab *e, const Callable *net, Val result,
 }
 
 /* The net on inputs of its own; POISON after a message. */
-static Val apply_net(Build *b, Elab *e, Callable *net) {
+static ExprValue apply_net(Build *b, Elab *e, Callable *net) {
   const FormalList *formals = &net->item->formals;
-  Val *args = ARENA_ARRAY(e->arena, Val, formals->n);
+  ExprValue *args = ARENA_ARRAY(e->arena, ExprValue, formals->n);
   bool is_good = true;
   frame_push(e, NULL, name_intern(e->names, ""));
   for (int i = 0; i < formals->n; i++) {
     args[i] = net_input(e, &formals->items[i]);
-    is_good = is_good && !val_is_poison(args[i]);
+    is_good = is_good && !expr_value_is_poison(args[i]);
   }
   frame_pop(e);
   if (!is_good) return POISON;
@@ -175,9 +175,9 @@ static Graph *build_net(Build *b, Callable *net, const char *name,
                         int64_t batch) {
   Elab *e = new_elab(b, name, false, batch);
   e->has_lanes = true;
-  Val result = apply_net(b, e, net);
-  if (val_is_poison(result)) return NULL;
-  add_results(e, net, result, strcmp(name, "sample") == 0);
+  ExprValue result = apply_net(b, e, net);
+  if (expr_value_is_poison(result)) return NULL;
+  add_results(e, net, result, strcmp(name, "prefill") == 0);
   return finish(e);
 }
 
@@ -242,7 +242,7 @@ static Graph *build_predict(Build *b, Callable *net) {
   e->has_lanes = true;
   predict_watch(e, options->net ? net : NULL);
   bool is_good = b->train_block ? elab_loss(e, loss_expr(b), NULL)
-                                : !val_is_poison(apply_net(b, e, net));
+                                : !expr_value_is_poison(apply_net(b, e, net));
   return is_good && !has_errors(b) ? predict_graph(e, &choice) : NULL;
 }
 
@@ -262,8 +262,8 @@ static void check_one_batch(Build *b) {
   if (!global || !global->value ||
       !override_is_source(&b->program, global->value->span.source))
     return;
-  Val size = global_value(b->settings, global, span);
-  if (size.kind != VAL_int || size.integer == b->batch) return;
+  ExprValue size = global_value(b->settings, global, span);
+  if (size.kind != EXPR_VALUE_int || size.integer == b->batch) return;
   Diag *d = diag(b->settings->diags, DIAG_batch_and_dim, span,
                  (long long)b->batch, b->batch_dim, (long long)size.integer);
   diag_help(d, "'batch=%lld' on the command line replaces it",
@@ -334,10 +334,10 @@ static void build_train(Build *b) {
   count_items(model);
   warn_unreached(model->train, module_of(b)->arena, DIAG_no_gradient);
   model->eval = build_eval(b, loss, "eval", b->batch, false);
-  int64_t rest = b->program.options->eval_rest;
+  int64_t rest = b->program.options->eval_remainder;
   if (rest > 0 && b->has_batch_dim && !has_errors(b)) {
-    model->eval_rest = build_eval(b, loss, "eval_rest", rest, true);
-    model->eval_rest_batch = rest;
+    model->eval_remainder = build_eval(b, loss, "eval_remainder", rest, true);
+    model->eval_remainder_batch = rest;
   }
 }
 
@@ -387,9 +387,9 @@ static void build_sample(Build *b, Callable *net) {
     diag(e->diags, DIAG_sample_batch, span, net->item->name);
     return;
   }
-  b->model->sample = build_net(b, net, "sample", 1);
+  b->model->prefill = build_net(b, net, "prefill", 1);
   b->model->has_sample = true;
-  const Graph *graph = b->model->sample;
+  const Graph *graph = b->model->prefill;
   if (!graph || has_errors(b) || is_sampled(graph)) return;
   Diag *d = diag(e->diags, DIAG_sample_net, span, net->item->name,
                  describe_all(b, graph, ROLE_data),

@@ -46,10 +46,10 @@ typedef struct FrontendOptions {
   int n_overrides;
   Budget budget;
   PlanRequest plan;
-  int64_t eval_rest; /* samples in the last evaluation batch; 0: unknown */
-  bool checked;      /* an index out of range makes not a number */
-  bool check_only;   /* do not reject what is not compiled yet (bf16), and
-                        read no plan */
+  int64_t eval_remainder; /* samples in the last evaluation batch; 0: unknown */
+  bool checked;           /* an index out of range makes not a number */
+  bool check_only;        /* do not reject what is not compiled yet (bf16), and
+                             read no plan */
 } FrontendOptions;
 
 /* Elaborates; mistakes become diags in module->diags and NULL is returned if

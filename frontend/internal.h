@@ -20,71 +20,72 @@ typedef struct Frame Frame;
 
 /* ---- values ---- */
 
-typedef enum ValKind {
-  VAL_poison, /* follows from a mistake that was reported */
-  VAL_none,
-  VAL_bool,
-  VAL_int,
-  VAL_real,
-  VAL_string,
-  VAL_list,
-  VAL_tensor,
-  VAL_gate /* of route */
-} ValKind;
+typedef enum ExprValueKind {
+  EXPR_VALUE_poison, /* follows from a mistake that was reported */
+  EXPR_VALUE_none,
+  EXPR_VALUE_bool,
+  EXPR_VALUE_int,
+  EXPR_VALUE_float,
+  EXPR_VALUE_string,
+  EXPR_VALUE_list,
+  EXPR_VALUE_tensor,
+  EXPR_VALUE_gate /* of route */
+} ExprValueKind;
 
 typedef struct Gate Gate; /* builtins_experts.c */
 
-typedef struct Val {
-  ValKind kind;
+typedef struct ExprValue {
+  ExprValueKind kind;
   bool is_weak; /* tensor: computed from numbers and iota only */
   union {
     bool truth;
     int64_t integer;
     double real;
     Name string;
-    struct ValList *list;
+    struct ExprValueList *list;
     Value tensor;
     const Gate *gate;
   };
-} Val;
+} ExprValue;
 
-typedef struct ValList {
+typedef struct ExprValueList {
   int n;
   int64_t n_all; /* elements of lists in it included */
-  Val items[];
-} ValList;
+  ExprValue items[];
+} ExprValueList;
 
-#define POISON ((Val){.kind = VAL_poison})
-static inline Val val_bool(bool truth) {
-  return (Val){.kind = VAL_bool, .truth = truth};
+#define POISON ((ExprValue){.kind = EXPR_VALUE_poison})
+static inline ExprValue expr_value_bool(bool truth) {
+  return (ExprValue){.kind = EXPR_VALUE_bool, .truth = truth};
 }
-static inline Val val_int(int64_t integer) {
-  return (Val){.kind = VAL_int, .integer = integer};
+static inline ExprValue expr_value_int(int64_t integer) {
+  return (ExprValue){.kind = EXPR_VALUE_int, .integer = integer};
 }
-static inline Val val_real(double real) {
-  return (Val){.kind = VAL_real, .real = real};
+static inline ExprValue expr_value_float(double real) {
+  return (ExprValue){.kind = EXPR_VALUE_float, .real = real};
 }
-static inline Val val_tensor(Value value, bool is_weak) {
-  return (Val){.kind = VAL_tensor, .is_weak = is_weak, .tensor = value};
+static inline ExprValue expr_value_tensor(Value value, bool is_weak) {
+  return (ExprValue){
+      .kind = EXPR_VALUE_tensor, .is_weak = is_weak, .tensor = value};
 }
-static inline bool val_is_poison(Val val) {
-  return val.kind == VAL_poison;
+static inline bool expr_value_is_poison(ExprValue val) {
+  return val.kind == EXPR_VALUE_poison;
 }
-static inline bool val_is_tensor(Val val) {
-  return val.kind == VAL_tensor;
+static inline bool expr_value_is_tensor(ExprValue val) {
+  return val.kind == EXPR_VALUE_tensor;
 }
 /* Makes no node: known at compile time, and no list, which may hold others. */
-static inline bool val_is_static(Val val) {
-  return val.kind != VAL_tensor && val.kind != VAL_list;
+static inline bool expr_value_is_static(ExprValue val) {
+  return val.kind != EXPR_VALUE_tensor && val.kind != EXPR_VALUE_list;
 }
 /* Integer or real. */
-static inline bool val_is_number(Val val) {
-  return val.kind == VAL_int || val.kind == VAL_real;
+static inline bool expr_value_is_number(ExprValue val) {
+  return val.kind == EXPR_VALUE_int || val.kind == EXPR_VALUE_float;
 }
-static inline double val_to_real(Val val) {
-  return val.kind == VAL_int    ? (double)val.integer
-         : val.kind == VAL_bool ? (double)val.truth
-                                : val.real;
+static inline double expr_value_to_double(ExprValue val) {
+  return val.kind == EXPR_VALUE_int    ? (double)val.integer
+         : val.kind == EXPR_VALUE_bool ? (double)val.truth
+                                       : val.real;
 }
 
 /* ---- the program: program.c ---- */
@@ -97,7 +98,7 @@ typedef struct Global { /* a dim or const at file level */
   bool is_number_truth; /* given as 1 or 0 where a truth value stands */
   int epoch;            /* of the Elab for which `val` holds */
   bool is_busy;
-  Val val;
+  ExprValue val;
 } Global;
 
 typedef struct Callable { /* a layer or a net */
@@ -174,7 +175,7 @@ bool override_is_source(const Program *program, const Source *source);
 
 typedef struct Local {
   Name name;
-  Val val;
+  ExprValue val;
   Span span;                  /* where it got this value */
   Name state_path;            /* of a state; else NULL */
   const TypeExpr *state_type; /* likewise: as it is declared */
@@ -203,7 +204,7 @@ struct Frame {
   Map *places; /* name -> place, of locals beyond the first; or NULL */
   VEC(Size) sizes;
   VEC(Name) unsized; /* dims that were said to have no size */
-  Val result;
+  ExprValue result;
   Span result_span;
   const Type *mask_type; /* in the condition of `mask`: its dims are values */
   const Expr *mask_expr;
@@ -218,7 +219,7 @@ typedef struct Param {
   const Name *place; /* in the statement that declares it */
   Span span;
   const Type *type;
-  Val val;
+  ExprValue val;
   const Callable *net;
   int net_run; /* that declared it last */
   const DimNames *stands_for;
@@ -226,7 +227,7 @@ typedef struct Param {
 
 typedef struct StateWrite { /* what the next step reads of a state */
   Name path;
-  Val val;
+  ExprValue val;
 } StateWrite;
 
 /* A path that is not the one of its node: of an operator whose value was
@@ -245,16 +246,16 @@ typedef struct Ratio {
 enum { MOST_COUNTS = 3 };
 typedef struct MetricCounts {
   int n; /* 0: it is a scalar of the graph */
-  Val parts[MOST_COUNTS];
+  ExprValue parts[MOST_COUNTS];
   ClassAverage average;
   int64_t single;
 } MetricCounts;
 
 typedef struct NetCall { /* a net called again with the same arguments */
   const Callable *net;
-  const Val *args;
+  const ExprValue *args;
   int n_args;
-  Val result;
+  ExprValue result;
 } NetCall;
 
 struct Elab {
@@ -273,9 +274,9 @@ struct Elab {
   Frame *frame, *unused_frames;
   int depth, nesting, n_frozen, n_net_runs;
   Map *params;                  /* path -> Param */
-  Map *data;                    /* path -> address of a Val */
+  Map *data;                    /* path -> address of a ExprValue */
   Map *limits;                  /* path of a data field -> DataLimits */
-  VEC(Val) extra_losses;        /* of add_loss */
+  VEC(ExprValue) extra_losses;  /* of add_loss */
   VEC(StateWrite) state_writes; /* in the order of the first assignments */
   Map *written_states;          /* path -> 1 + its place in state_writes */
   VEC(NetCall) net_calls;
@@ -302,10 +303,10 @@ void frame_pop(Elab *e);
 Local *frame_local(Frame *frame, Name name);
 /* Makes a local that the frame does not have yet. */
 void frame_add(Elab *e, Local local);
-void frame_set(Elab *e, Name name, Val val, Span span);
+void frame_set(Elab *e, Name name, ExprValue val, Span span);
 Size *frame_size(Frame *frame, Name name);
 void frame_add_size(Elab *e, Size size);
-Val global_value(Elab *e, Global *global, Span use);
+ExprValue global_value(Elab *e, Global *global, Span use);
 /* Size of a dim name in scope, 0 if it has none, -1 if it has a bad one that
  * was reported. */
 int64_t scope_size(Elab *e, Name name, Span use);
@@ -316,7 +317,7 @@ int64_t scope_need_size(Elab *e, Name name, Span use, bool in_type);
 const DimNames *scope_stands_for(Elab *e, const Type *type);
 bool scope_has_value(Elab *e, Name name);
 bool scope_is_predefined(Name name);
-Val scope_lookup(Elab *e, const Expr *x);
+ExprValue scope_lookup(Elab *e, const Expr *x);
 /* Path of an operator, call or value in the current frame. */
 Name scope_path(Elab *e, const void *place, const char *fallback);
 Name scope_join(Elab *e, Name prefix, const char *label, const char *positions);
@@ -328,21 +329,21 @@ Map *number_expr(Program *program, const Expr *x);
 
 /* ---- value.c: compile-time arithmetic, texts for messages ---- */
 
-Val val_list(Elab *e, int n); /* to be filled in */
+ExprValue expr_value_list(Elab *e, int n); /* to be filled in */
 /* A list that may hold lists, now filled in.  A list is walked as a tree,
  * however much of it is shared, so the limit holds for all of it; poison after
  * a message. */
-Val val_list_nested(Elab *e, Val list, Span span);
+ExprValue expr_value_list_nested(Elab *e, ExprValue list, Span span);
 /* Takes the steps of a walk over a value from the budget. */
-void val_charge(Elab *e, Val val);
+void expr_value_charge(Elab *e, ExprValue val);
 /* `exprs` (or NULL): where the arguments stand. */
-Val val_compute(Elab *e, Op op, const Val *args, const Expr *const *exprs,
-                int n);
-bool val_equal(Val a, Val b);
+ExprValue expr_value_compute(Elab *e, Op op, const ExprValue *args,
+                             const Expr *const *exprs, int n);
+bool expr_value_equal(ExprValue a, ExprValue b);
 /* Where an integer is wanted, a real that is whole (20K, 1e3) is one. */
-Val val_whole(Val val);
+ExprValue expr_value_whole(ExprValue val);
 /* "an integer", "a tensor [B, T]" */
-const char *val_describe(Elab *e, Val val);
+const char *expr_value_describe(Elab *e, ExprValue val);
 /* "'s'" for a name, the source text if it is short, else "this value" */
 const char *expr_describe(Elab *e, const Expr *x);
 /* The same where the message goes on to say what it is: not "'3' is 3". */
@@ -355,7 +356,7 @@ const char *op_spelling(Op op);
 
 /* ---- elaborate.c: expressions ---- */
 
-Val eval(Elab *e, const Expr *x);
+ExprValue eval(Elab *e, const Expr *x);
 /* A compile-time integer; false after a message. */
 bool eval_int(Elab *e, const Expr *x, int64_t *out);
 bool elab_step(Elab *e, Span span); /* false: a budget ran out */
@@ -365,38 +366,39 @@ void elab_exhausted(Elab *e, Span span, const char *what, int64_t limit);
 /* The nodes that follow belong to this expression. */
 void elab_at(Elab *e, const Expr *x);
 /* Appends a node after asking its rule; poison after a message. */
-Val elab_emit(Elab *e, Op op, const Val *inputs, int n, const Attrs *attrs);
+ExprValue elab_emit(Elab *e, Op op, const ExprValue *inputs, int n,
+                    const Attrs *attrs);
 
 /* ---- states.c ---- */
 
 /* Assigns a state: its name means this value from here on, and the last value
  * assigned is what the next step reads. */
-void state_set(Elab *e, Name path, Val val);
+void state_set(Elab *e, Name path, ExprValue val);
 /* Its value at this place of the program; `initial` as long as nothing was
  * assigned. */
-Val state_value(const Elab *e, Name path, Val initial);
+ExprValue state_value(const Elab *e, Name path, ExprValue initial);
 /* The path of the state whose value this tensor is, or NULL. */
-Name state_of_value(const Elab *e, Val val);
+Name state_of_value(const Elab *e, ExprValue val);
 /* `s = e` in the body that declares the state. */
-void state_assign(Elab *e, const Local *state, Val val, Span span);
+void state_assign(Elab *e, const Local *state, ExprValue val, Span span);
 
-Val elab_number(Elab *e, DType dtype, double value);
+ExprValue elab_number(Elab *e, DType dtype, double value);
 /* Whether a number or truth value is one of this dtype as it stands. */
-bool elab_fits(DType dtype, Val val);
+bool elab_fits(DType dtype, ExprValue val);
 /* One that fits as a scalar of this dtype; anything else is returned. */
-Val elab_scalar(Elab *e, DType dtype, Val val);
+ExprValue elab_scalar(Elab *e, DType dtype, ExprValue val);
 /* A dtype of the language; else reports it. */
 bool elab_dtype(Elab *e, Name name, Span span, DType *out);
-Val elab_cast(Elab *e, Val val, DType dtype);
+ExprValue elab_cast(Elab *e, ExprValue val, DType dtype);
 /* A real without a dtype of its own, f32 as long as `precision` has not
  * decided, takes the one that it is typed with; a typed one may be widened. */
 bool elab_takes(DType dtype, DType has);
 /* The value in the dtype that the program typed.  One that it typed f32 stays
  * so where `precision` rounds: a cast from f32 to f32 says it.  Lists and other
  * values are returned as they are. */
-Val elab_typed(Elab *e, const TypeExpr *type, Val val);
-Val elab_keep_f32(Elab *e, Val val);
-const Type *elab_type(const Elab *e, Val val);
+ExprValue elab_typed(Elab *e, const TypeExpr *type, ExprValue val);
+ExprValue elab_keep_f32(Elab *e, ExprValue val);
+const Type *elab_type(const Elab *e, ExprValue val);
 Diag *elab_no_dim(Elab *e, const Expr *x, const Type *type, Name dim,
                   Span span);
 /* Shared dims must agree; `a` and `b` (or NULL) are shown in the note. */
@@ -406,10 +408,13 @@ void elab_not_supported(Elab *e, Span span, const char *what);
 
 /* ---- elaborate_bracket.c ---- */
 
-Val eval_index(Elab *e, const Expr *x);
-Val elab_rename(Elab *e, Val val, const Name *from, const Name *to, int n);
-Val elab_slice(Elab *e, Val val, Name dim, int64_t start, int64_t size);
-Val elab_drop(Elab *e, Val val, Name dim); /* a dim of size 1 vanishes */
+ExprValue eval_index(Elab *e, const Expr *x);
+ExprValue elab_rename(Elab *e, ExprValue val, const Name *from, const Name *to,
+                      int n);
+ExprValue elab_slice(Elab *e, ExprValue val, Name dim, int64_t start,
+                     int64_t size);
+ExprValue elab_drop(Elab *e, ExprValue val,
+                    Name dim); /* a dim of size 1 vanishes */
 
 /* ---- elaborate_stmt.c ---- */
 
@@ -425,7 +430,7 @@ const Type *elab_type_expr(Elab *e, const TypeExpr *type);
 
 /* To the i-th name of a statement: a value, or what the next step reads of a
  * state. */
-void elab_assign(Elab *e, const Stmt *stmt, int i, Val val);
+void elab_assign(Elab *e, const Stmt *stmt, int i, ExprValue val);
 /* A carry or counter must not have the name of a state; reports it. */
 bool elab_hides_state(Elab *e, Name name, Span span);
 
@@ -439,9 +444,9 @@ void elab_metrics(Elab *e, Elab *settings, const Item *train_block,
                   TrainSettings *out);
 
 /* sum / count, which an evaluation adds up and divides once. */
-Val elab_ratio(Elab *e, Val value, Val sum, Val count);
+ExprValue elab_ratio(Elab *e, ExprValue value, ExprValue sum, ExprValue count);
 /* The terms of a scalar, which are outputs of the graph from now on. */
-void elab_terms(Elab *e, Name name, Val val, bool is_loss, Metric *out);
+void elab_terms(Elab *e, Name name, ExprValue val, bool is_loss, Metric *out);
 
 /* ---- elaborate_scan.c ---- */
 
@@ -455,17 +460,18 @@ bool scan_slices(const Elab *e, Name dim);
 
 /* ---- elaborate_call.c ---- */
 
-Val eval_call(Elab *e, const Expr *x);
+ExprValue eval_call(Elab *e, const Expr *x);
 /* A net on given arguments, outside any expression. */
-Val elab_net(Elab *e, Callable *net, const Val *args, int n, Span span);
+ExprValue elab_net(Elab *e, Callable *net, const ExprValue *args, int n,
+                   Span span);
 
 /* ---- predict.c: a value of the program as an output ---- */
 
 /* From now on results of calls and assigned values are noted by path: those of
  * one net, or of all (NULL). */
 void predict_watch(Elab *e, const Callable *net);
-void predict_note_call(Elab *e, Name path, Val val);
-void predict_note_value(Elab *e, Name path, Val val);
+void predict_note_call(Elab *e, Name path, ExprValue val);
+void predict_note_value(Elab *e, Name path, ExprValue val);
 typedef struct PredictChoice {
   const Callable *net; /* whose result it is */
   const char *value;   /* or the value of this path; NULL */
@@ -501,12 +507,12 @@ typedef struct BuiltinCall {
   Elab *e;
   const struct Builtin *builtin;
   const Expr *x;
-  Val args[MOST_FORMALS];
+  ExprValue args[MOST_FORMALS];
   DimArg dims[MOST_FORMALS];
   const Expr *exprs[MOST_FORMALS]; /* NULL: the default */
 } BuiltinCall;
 
-typedef Val BuiltinFn(BuiltinCall *call);
+typedef ExprValue BuiltinFn(BuiltinCall *call);
 
 typedef struct Builtin {
   Name name;
@@ -525,7 +531,7 @@ typedef struct Builtin {
 /* A dim name or a list of distinct ones; false after a message. */
 bool dim_arg_read(Elab *e, const Expr *x, DimArg *out);
 Map *builtins_create(Program *program);
-Val builtin_call(Elab *e, const Expr *x, const Builtin *builtin);
+ExprValue builtin_call(Elab *e, const Expr *x, const Builtin *builtin);
 /* Matches and evaluates; false after a message.  Also for the calls in
  * settings, whose formals are not those of an operator. */
 void builtin_parse_formals(Names *names, const char *text, Builtin *out);
@@ -535,58 +541,62 @@ bool builtin_match(Elab *e, const Expr *x, const Builtin *builtin,
 /* With --checked: x where 0 <= index < n, else not a number.  Integers have no
  * such value, so what was read into them makes the loss none; inside a scan,
  * which adds to no loss, they are not looked at. */
-Val elab_checked(Elab *e, Val x, Val index, int64_t n);
+ExprValue elab_checked(Elab *e, ExprValue x, ExprValue index, int64_t n);
 /* ---- limits.c: which integers of data the operators allow ---- */
 
 /* The call takes `index` below `below`, or the integer of its argument
  * 'ignore'. */
-void limits_note(BuiltinCall *call, Val index, int64_t below);
+void limits_note(BuiltinCall *call, ExprValue index, int64_t below);
 /* Moves the limits that an elaboration has noted to the fields of the model. */
 void limits_take(Model *model, const Elab *from);
 
 /* Helps with how it is called: softmax(x, D). */
 void builtin_help_call(Elab *e, Diag *d, const Builtin *builtin);
 /* Reports and returns poison: an argument is not what it must be. */
-Val arg_wrong(BuiltinCall *call, int i, const char *wanted);
+ExprValue arg_wrong(BuiltinCall *call, int i, const char *wanted);
 /* Argument checks; all report and return false. */
 bool arg_tensor(BuiltinCall *call, int i); /* numbers become scalars */
-bool arg_real_tensor(BuiltinCall *call, int i);
+bool arg_float_tensor(BuiltinCall *call, int i);
 bool arg_class(BuiltinCall *call, int i, DTypeClass class); /* of a tensor */
 bool arg_dims(BuiltinCall *call, int i, int of, bool is_single);
 bool arg_int(BuiltinCall *call, int i, int64_t least, int64_t *out);
 bool arg_ints(BuiltinCall *call, int i, int n, int64_t least, int64_t *out);
-bool arg_real(BuiltinCall *call, int i, double *out);
+bool arg_float(BuiltinCall *call, int i, double *out);
 bool arg_bool(BuiltinCall *call, int i, bool *out);
 
 /* ---- builtins_pointwise.c ---- */
 
 /* Any mixture of numbers, tensors and lists; `exprs` may hold NULLs. */
 BuiltinFn builtin_pointwise, builtin_not_supported;
-Val pointwise(Elab *e, Op op, const Val *args, const Expr *const *exprs, int n);
-Val pointwise1(Elab *e, Op op, Val a);
-Val pointwise2(Elab *e, Op op, Val a, Val b);
-Val pointwise3(Elab *e, Op op, Val a, Val b, Val c);
-Val elab_reduce(Elab *e, Op op, Val val, const Name *dims, int n);
-Val elab_reduce_all(Elab *e, Op op, Val val); /* over all dims */
-Val elab_mean(Elab *e, Val val, const Name *dims, int n);
-Val elab_mean_all(Elab *e, Val val);
-Val elab_argmax(Elab *e, Val val, Name dim);
-Val elab_pad(Elab *e, Val val, Name dim, int64_t before, int64_t after,
-             double value);
+ExprValue pointwise(Elab *e, Op op, const ExprValue *args,
+                    const Expr *const *exprs, int n);
+ExprValue pointwise1(Elab *e, Op op, ExprValue a);
+ExprValue pointwise2(Elab *e, Op op, ExprValue a, ExprValue b);
+ExprValue pointwise3(Elab *e, Op op, ExprValue a, ExprValue b, ExprValue c);
+ExprValue elab_reduce(Elab *e, Op op, ExprValue val, const Name *dims, int n);
+ExprValue elab_reduce_all(Elab *e, Op op, ExprValue val); /* over all dims */
+ExprValue elab_mean(Elab *e, ExprValue val, const Name *dims, int n);
+ExprValue elab_mean_all(Elab *e, ExprValue val);
+ExprValue elab_argmax(Elab *e, ExprValue val, Name dim);
+ExprValue elab_pad(Elab *e, ExprValue val, Name dim, int64_t before,
+                   int64_t after, double value);
 /* Adds dims (in front) that `val` has not. */
-Val elab_broadcast(Elab *e, Val val, const Name *dims, const int64_t *sizes,
-                   int n);
+ExprValue elab_broadcast(Elab *e, ExprValue val, const Name *dims,
+                         const int64_t *sizes, int n);
 
 /* ---- builtins_loss.c: what metrics share with losses ---- */
 
 /* Logits x over V and integers y with the other dims, the first three
  * arguments; else reports. */
 bool loss_check_classes(BuiltinCall *call);
-bool arg_ignore(BuiltinCall *call, int i);      /* an integer or none */
-Val loss_positions(Elab *e, Val x, Name dim);   /* 0 1 2 ... along dim */
-Val loss_pick(Elab *e, Val x, Val y, Name dim); /* the element of x at y */
+bool arg_ignore(BuiltinCall *call, int i); /* an integer or none */
+ExprValue loss_positions(Elab *e, ExprValue x,
+                         Name dim); /* 0 1 2 ... along dim */
+ExprValue loss_pick(Elab *e, ExprValue x, ExprValue y,
+                    Name dim); /* the element of x at y */
 /* `ignore` is argument 3; `weight`: of each position's class, or none. */
-Val loss_cross_entropy(BuiltinCall *call, double smooth, Val weight);
+ExprValue loss_cross_entropy(BuiltinCall *call, double smooth,
+                             ExprValue weight);
 
 /* ---- blocks_*.c: data, train, precision, sample ---- */
 
@@ -603,12 +613,12 @@ SettingRef setting_find(Elab *e, const Item *block, const char *block_name,
                         const char *name);
 /* NULL where it is absent or does not parse. */
 const Expr *setting_expr(Elab *e, const SettingRef *ref);
-Val setting_value(Elab *e, const SettingRef *ref);
+ExprValue setting_value(Elab *e, const SettingRef *ref);
 /* Leave *out alone and return false where it is absent or wrong. */
 bool setting_int(Elab *e, const Item *block, const char *block_name,
                  const char *name, int64_t least, int64_t *out);
-bool setting_real(Elab *e, const Item *block, const char *block_name,
-                  const char *name, double least, double *out);
+bool setting_float(Elab *e, const Item *block, const char *block_name,
+                   const char *name, double least, double *out);
 bool setting_string(Elab *e, const Item *block, const char *block_name,
                     const char *name, const char **out);
 /* A bare word; NULL where it is absent or wrong. */
@@ -628,7 +638,7 @@ bool setting_is_known(const char *block, const char *name);
 Name data_batch_dim(const Program *program, const Expr *loss);
 /* The blocks of which `read` has read a field. */
 void data_read(Elab *e, Model *model, const Elab *read);
-Val data_field(Elab *e, const Expr *x);
+ExprValue data_field(Elab *e, const Expr *x);
 void data_suggest(const Elab *e, Diag *diag, Name name);
 void train_read(Elab *e, Model *model, const Item *block);
 /* Some optimizer or schedule has an argument of this name. */

@@ -41,11 +41,11 @@ static void add_input(Rows *rows, const GraphInput *input, const Type *type) {
 static void add_node(Rows *rows, const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
   if (node->op == OP_input) {
-    int slot = (int)node_int(node, ATTR_slot, 0);
+    int slot = (int)node_int(node, ATTR_index, 0);
     add_input(rows, &graph->inputs.data[slot], node->types[0]);
     return;
   }
-  double flops = node_product_flops(graph, id);
+  double flops = node_contraction_flops(graph, id);
   Block *row = find_row(rows, node->path);
   row->flops_forward += flops;
   if (flops > 0) row->count = 1;

@@ -73,8 +73,8 @@ void attrs_ints(Attrs *attrs, AttrKey key, const int64_t *values, int n) {
   attr->integers = values;
 }
 
-void attrs_real(Attrs *attrs, AttrKey key, double value) {
-  ASSERT(attr_kind(key) == ATTRKIND_REAL);
+void attrs_float(Attrs *attrs, AttrKey key, double value) {
+  ASSERT(attr_kind(key) == ATTRKIND_FLOAT);
   slot_for(attrs, key)->real = value;
 }
 
@@ -109,7 +109,7 @@ int64_t node_int(const Node *node, AttrKey key, int64_t if_absent) {
   return attr ? attr->integer : if_absent;
 }
 
-double node_real(const Node *node, AttrKey key, double if_absent) {
+double node_float(const Node *node, AttrKey key, double if_absent) {
   const Attr *attr = node_attr(node, key);
   return attr ? attr->real : if_absent;
 }

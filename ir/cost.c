@@ -15,12 +15,12 @@ static bool is_product(Op op) {
          op == OP_attention_grad;
 }
 
-double node_product_flops(const Graph *graph, int id) {
+double node_contraction_flops(const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
   if (is_product(node->op)) return node_flops(graph, id);
   double flops = 0;
   for (int i = 0; node->body && i < node->body->nodes.n; i++)
-    flops += node_product_flops(node->body, i);
+    flops += node_contraction_flops(node->body, i);
   int n = 0;
   const int64_t *positions =
       node->op == OP_scan ? node_ints(node, ATTR_sizes, &n) : NULL;

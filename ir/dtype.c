@@ -45,12 +45,12 @@ bool dtype_find(const char *name, DType *out_dtype) {
   return false;
 }
 
-bool dtype_is_short(DType dtype) {
+bool dtype_is_16bit(DType dtype) {
   return dtype == DT_bf16 || dtype == DT_f16;
 }
 
 bool dtype_is_rounded(DType dtype) {
-  return dtype == DT_f32 || dtype_is_short(dtype);
+  return dtype == DT_f32 || dtype_is_16bit(dtype);
 }
 
 DType dtype_promote(DType a, DType b) {
@@ -60,7 +60,7 @@ DType dtype_promote(DType a, DType b) {
     return x->size_bytes > y->size_bytes ? a : b;
   }
   if (a == b) return a;
-  return x->class == CLASS_REAL ? DT_f32 : DT_i16;
+  return x->class == CLASS_FLOAT ? DT_f32 : DT_i16;
 }
 
 /* To nearest even with `bits` of significand and least exponent `least` (of

@@ -103,7 +103,7 @@ static Term read_name(Reader *reader, size_t length) {
     reader->at += length;
     const Node *node = graph_node(scope->graph, item->value);
     if (node->op == OP_const && node->types[0]->dtype == scope->dtype) {
-      return number(node_real(node, ATTR_value, 0));
+      return number(node_float(node, ATTR_value, 0));
     }
     return (Term){.value = item->value};
   }
@@ -381,7 +381,7 @@ void expr_bind(ExprScope *scope, const char *name, Value value) {
   scope->names[scope->n++] = (ExprName){name, value};
 }
 
-void expr_bind_real(ExprScope *scope, const char *name, double value) {
+void expr_bind_float(ExprScope *scope, const char *name, double value) {
   expr_bind(scope, name, graph_const(scope->graph, scope->dtype, value));
 }
 

@@ -107,7 +107,7 @@ static Value append(Graph *graph, Op op, const Value *inputs, int n_inputs,
 
 Value graph_input(Graph *graph, Role role, Name path, const Type *type) {
   Attrs attrs = {0};
-  attrs_int(&attrs, ATTR_slot, graph->inputs.n);
+  attrs_int(&attrs, ATTR_index, graph->inputs.n);
   Value value = append(graph, OP_input, NULL, 0, &attrs, &type, 1, NULL);
   GraphInput input = {.role = role, .path = path, .value = value};
   vec_push(graph->module->arena, &graph->inputs, input);
@@ -158,7 +158,7 @@ Value graph_append_typed(Graph *graph, Op op, const Value *inputs, int n_inputs,
 
 static Value copy_input(Graph *to, const Graph *from, Node *node) {
   Arena *arena = to->module->arena;
-  int64_t slot = node_int(node, ATTR_slot, -1);
+  int64_t slot = node_int(node, ATTR_index, -1);
   ASSERT(slot >= 0 && slot < from->inputs.n);
   Value value = {to->nodes.n, 0};
   GraphInput input = from->inputs.data[slot];
@@ -166,7 +166,7 @@ static Value copy_input(Graph *to, const Graph *from, Node *node) {
   Node *copy = node;
   if (slot != to->inputs.n) {
     Attrs attrs = {0};
-    attrs_int(&attrs, ATTR_slot, to->inputs.n);
+    attrs_int(&attrs, ATTR_index, to->inputs.n);
     copy = arena_copy(arena, node, sizeof *node);
     copy->attrs = arena_copy(arena, attrs.items, sizeof(Attr));
   }
@@ -275,7 +275,7 @@ int *graph_use_counts(const Graph *graph, Arena *arena) {
 
 Value graph_const(Graph *graph, DType dtype, double value) {
   Attrs attrs = {0};
-  attrs_real(&attrs, ATTR_value, value);
+  attrs_float(&attrs, ATTR_value, value);
   attrs_name(&attrs, ATTR_dtype,
              name_intern(graph->module->names, dtype_name(dtype)));
   return graph_append(graph, OP_const, NULL, 0, &attrs);
@@ -356,7 +356,7 @@ static uint64_t hash_attr(const Attr *attr, uint64_t seed) {
   case ATTRKIND_INT: return hash_int(attr->integer, h);
   case ATTRKIND_INTS:
     return hash_bytes(attr->integers, attr->n * sizeof(int64_t), h);
-  case ATTRKIND_REAL: return hash_bytes(&attr->real, sizeof attr->real, h);
+  case ATTRKIND_FLOAT: return hash_bytes(&attr->real, sizeof attr->real, h);
   }
   UNREACHABLE();
 }
@@ -393,7 +393,7 @@ static uint64_t hash_mesh(const Mesh *mesh) {
   return h;
 }
 
-uint64_t node_kind(const Graph *graph, int id) {
+uint64_t kernel_key(const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
   uint64_t h = hash_mesh(&graph->mesh);
   h = hash_int(node->n_inputs, hash_int(node->n_results, h));

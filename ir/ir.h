@@ -10,9 +10,9 @@
  * through, results of all nodes together; `#` begins a comment:
  *
  *     graph mlp mesh(data = 2, time = 1~) {
- *       %0 = input {slot = 0} : f32[P:784, H1:512] param "w" normal(0.02) decay
- *       %2 = dot %1, %0 {over = [P]} : f32[B:128@data, H1:512] "linear.dot"
- *       %7, %8 = fused %2, %5 : f32[B:128], f32[] @update {
+ *       %0 = input {index = 0} : f32[P:784, H1:512] param "w" normal(0.02)
+ * decay %2 = dot %1, %0 {over = [P]} : f32[B:128@data, H1:512] "linear.dot" %7,
+ * %8 = fused %2, %5 : f32[B:128], f32[] @update {
  *         ...
  *       }
  *       output loss "loss" %9
@@ -30,7 +30,7 @@ typedef enum DType {
 #include "support/dtype.def"
   N_DTYPES
 } DType;
-typedef enum DTypeClass { CLASS_BOOL, CLASS_INT, CLASS_REAL } DTypeClass;
+typedef enum DTypeClass { CLASS_BOOL, CLASS_INT, CLASS_FLOAT } DTypeClass;
 
 const char *dtype_name(DType dtype);
 int dtype_size_bytes(DType dtype);
@@ -40,7 +40,7 @@ bool dtype_find(const char *name, DType *out_dtype);
  * size the least that holds both: i16 for i8 and u8, f32 for bf16 and f16. */
 DType dtype_promote(DType a, DType b);
 /* The 16-bit reals; these and f32: what `precision` rounds from and to. */
-bool dtype_is_short(DType dtype);
+bool dtype_is_16bit(DType dtype);
 bool dtype_is_rounded(DType dtype);
 /* The real of this dtype that is nearest (ties to even); beyond the largest
  * finite one an infinity, in f8e4m3, which has none, not a number. */
@@ -83,7 +83,7 @@ int axis_list_at(AxisList list, int index);
 AxisSet axis_list_set(AxisList list);
 /* `list` is `first`, then *out_rest: it cuts what `first` cuts further. */
 bool axis_list_continues(AxisList list, AxisList first, AxisList *out_rest);
-int64_t axis_list_pieces(AxisList list, const Mesh *mesh);
+int64_t axis_list_shards(AxisList list, const Mesh *mesh);
 
 typedef enum ReduceKind { REDUCE_sum, REDUCE_max, REDUCE_min } ReduceKind;
 const char *reduce_name(ReduceKind kind);
@@ -117,15 +117,15 @@ bool type_same_shape(const Type *a, const Type *b); /* names, sizes, order */
 bool type_same_dims(const Type *a, const Type *b);
 int type_find(const Type *type, Name dim); /* index or -1 */
 int64_t type_size(const Type *type,
-                  Name dim);             /* logical; asserts it is there */
-int64_t type_elements(const Type *type); /* logical */
-bool type_is_whole(const Type *type);    /* no split and not partial */
+                  Name dim);               /* logical; asserts it is there */
+int64_t type_elements(const Type *type);   /* logical */
+bool type_is_replicated(const Type *type); /* no split and not partial */
 /* Copies with one thing changed. */
 const Type *type_with_dtype(Arena *arena, const Type *type, DType dtype);
 const Type *type_without(Arena *arena, const Type *type, const Name *dims,
                          int n);
 /* Without any placement. */
-const Type *type_whole(Arena *arena, const Type *type);
+const Type *type_logical(Arena *arena, const Type *type);
 /* Piece sizes on a rank (the largest, where uneven) under a mesh. */
 int64_t type_local_size(const Type *type, const Mesh *mesh, int dim_index);
 int64_t type_local_elements(const Type *type, const Mesh *mesh);
@@ -155,7 +155,7 @@ typedef enum AttrKind {
   ATTRKIND_NAMES,
   ATTRKIND_INT,
   ATTRKIND_INTS,
-  ATTRKIND_REAL,
+  ATTRKIND_FLOAT,
   ATTRKIND_TEXT
 } AttrKind;
 
@@ -183,7 +183,7 @@ void attrs_name(Attrs *attrs, AttrKey key, Name name);
 void attrs_names(Attrs *attrs, AttrKey key, const Name *names, int n);
 void attrs_int(Attrs *attrs, AttrKey key, int64_t value);
 void attrs_ints(Attrs *attrs, AttrKey key, const int64_t *values, int n);
-void attrs_real(Attrs *attrs, AttrKey key, double value);
+void attrs_float(Attrs *attrs, AttrKey key, double value);
 const Attr *attrs_find(const Attrs *attrs, AttrKey key); /* NULL if absent */
 const char *attr_name(AttrKey key);
 AttrKind attr_kind(AttrKey key);
@@ -319,7 +319,7 @@ int *graph_use_counts(const Graph *graph, Arena *arena);
 uint64_t graph_hash(const Graph *graph);
 /* Hash of all that a kernel may depend on: the operator, its attributes and
  * body, the types of its inputs and results, the mesh. */
-uint64_t node_kind(const Graph *graph, int id);
+uint64_t kernel_key(const Graph *graph, int id);
 
 /* Short forms for passes; same defaults as graph_append. */
 Value graph_const(Graph *graph, DType dtype, double value);
@@ -334,7 +334,7 @@ const Attr *node_attr(const Node *node, AttrKey key); /* NULL if absent */
 bool node_has(const Node *node, AttrKey key);
 Name node_name(const Node *node, AttrKey key);
 int64_t node_int(const Node *node, AttrKey key, int64_t if_absent);
-double node_real(const Node *node, AttrKey key, double if_absent);
+double node_float(const Node *node, AttrKey key, double if_absent);
 const Name *node_names(const Node *node, AttrKey key, int *out_n);
 const int64_t *node_ints(const Node *node, AttrKey key, int *out_n);
 
@@ -351,7 +351,7 @@ bool graph_verify(const Graph *graph, Text *out_errors);
 /* ---- op.c: the table as data ---- */
 
 typedef enum PwClass {
-  PW_REAL,    /* real in, real out; integers are promoted to f32 */
+  PW_FLOAT,   /* real in, real out; integers are promoted to f32 */
   PW_ARITH,   /* promoted dtype of the operands */
   PW_COMPARE, /* any in, bool out */
   PW_LOGIC,   /* bool in, bool out */
@@ -446,7 +446,7 @@ double node_flops(const Graph *graph, int id);
 /* Of these only products: two per multiply-add of dots, convolutions and
  * attention (the full square, causal or not); in a region times its positions.
  */
-double node_product_flops(const Graph *graph, int id);
+double node_contraction_flops(const Graph *graph, int id);
 double node_bytes(const Graph *graph, int id); /* read plus written, logical */
 
 /* ---- scan.c: a loop over the positions of one dim ---- */
@@ -523,7 +523,7 @@ typedef struct ExprScope {
 
 void expr_bind(ExprScope *scope, const char *name, Value value);
 /* A real literal under a name. */
-void expr_bind_real(ExprScope *scope, const char *name, double value);
+void expr_bind_float(ExprScope *scope, const char *name, double value);
 Value expr_find(const ExprScope *scope, const char *name); /* or VALUE_NONE */
 /* Appends the nodes of `text`: an expression in the notation of ops.def, or
  * statements "m = b1 * m; w = w - m".  Numbers may stand without R().

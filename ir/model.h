@@ -16,7 +16,7 @@ typedef enum SourceKind {
   SOURCE_safetensors,
   SOURCE_next,
   SOURCE_synthetic_ints,
-  SOURCE_synthetic_reals
+  SOURCE_synthetic_floats
 } SourceKind;
 
 /* A use of an integer field allows 0 <= value < below, or `ignored`, for these
@@ -151,7 +151,7 @@ typedef struct Block { /* one block of the program, for `check` */
   Name path;           /* "block[3]"; folded: "block[0..11]" */
   int count;           /* blocks it stands for; the figures are of one */
   int64_t parameters, state;
-  double flops_forward;    /* node_product_flops */
+  double flops_forward;    /* node_contraction_flops */
   double activation_bytes; /* kept for the backward pass */
 } Block;
 
@@ -160,15 +160,15 @@ typedef struct Model {
   Name name;        /* of the net */
   const char *path; /* of the file */
   /* Forward graphs.  `train`: training = true, outputs one loss.  `eval`:
-   * training = false, outputs loss and metrics.  `eval_rest`: eval with the
-   * batch dim set to what the last batch holds; NULL if nothing remains or the
-   * data sizes are not known.  `sample`: the net alone at batch 1, output
+   * training = false, outputs loss and metrics.  `eval_remainder`: eval with
+   * the batch dim set to what the last batch holds; NULL if nothing remains or
+   * the data sizes are not known.  `sample`: the net alone at batch 1, output
    * ROLE_result; NULL without a sample block.  `forward`: the net alone, for a
    * model without train.  `predict`: training = false, outputs ROLE_result with
    * the batch dim first, and no data input that these do not need; NULL where
    * it was not asked for or the net gives no row for each record. */
-  Graph *train, *eval, *eval_rest, *sample, *forward, *predict;
-  int64_t eval_rest_batch; /* samples of eval_rest */
+  Graph *train, *eval, *eval_remainder, *prefill, *forward, *predict;
+  int64_t eval_remainder_batch; /* samples of eval_remainder */
   bool has_train, has_sample;
   Plan *plan; /* NULL: one rank, one micro-batch */
   TrainSettings settings;

@@ -470,7 +470,7 @@ static void parse_attr(Parser *p, Attrs *attrs) {
   case ATTRKIND_INT:
     attrs_int(attrs, key, parse_int(p, -MAX_ELEMENTS, MAX_ELEMENTS));
     break;
-  case ATTRKIND_REAL: attrs_real(attrs, key, parse_real(p)); break;
+  case ATTRKIND_FLOAT: attrs_float(attrs, key, parse_real(p)); break;
   }
 }
 
@@ -586,7 +586,7 @@ static uint16_t parse_dim_set(Parser *p, const char *word, const Type *type) {
 /* What stands behind the type of an input; its slot is its place in order. */
 static void parse_input(Parser *p, Body *body, const Attrs *attrs,
                         const Type *type) {
-  const Attr *slot = attrs_find(attrs, ATTR_slot);
+  const Attr *slot = attrs_find(attrs, ATTR_index);
   int n = body->graph->inputs.n;
   if (attrs->n != 1 || !slot || slot->integer != n) {
     wrong(p, "an input without its slot, in order, as its one attribute");

@@ -31,7 +31,7 @@ static void print_attr(Text *out, const Attr *attr) {
   case ATTRKIND_NAMES: print_list_of_names(out, attr); break;
   case ATTRKIND_INT: text_printf(out, "%lld", (long long)attr->integer); break;
   case ATTRKIND_INTS: print_list_of_integers(out, attr); break;
-  case ATTRKIND_REAL: text_add_real(out, attr->real); break;
+  case ATTRKIND_FLOAT: text_add_real(out, attr->real); break;
   }
 }
 
@@ -132,7 +132,7 @@ static void print_node(Text *out, const Graph *graph, int id, const int *first,
     type_print(out, node->types[i], &graph->mesh);
   }
   if (node->op == OP_input) {
-    print_input(out, &graph->inputs.data[node_int(node, ATTR_slot, 0)],
+    print_input(out, &graph->inputs.data[node_int(node, ATTR_index, 0)],
                 node->types[0]);
   }
   if (node->phase) text_printf(out, " @%s", phase_name(node->phase));

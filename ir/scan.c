@@ -3,9 +3,9 @@
  * dim, in order, and hands values on from one position to the next.
  *
  *     %3, %4 = scan %0, %1, %2 {dim = T, sizes = [35]} : f32[B, O], f32[T, B,
- * O] { %0 = input {slot = 0} : f32[B, O] carry "h"       # %0: the initial
- * value %1 = input {slot = 1} : f32[B, O] slice "u"       # %1 : f32[T, B, O]
- *       %2 = input {slot = 2} : f32[P, O] arg "w"         # %2 as it is
+ * O] { %0 = input {index = 0} : f32[B, O] carry "h"       # %0: the initial
+ * value %1 = input {index = 1} : f32[B, O] slice "u"       # %1 : f32[T, B, O]
+ *       %2 = input {index = 2} : f32[P, O] arg "w"         # %2 as it is
  *       ...
  *       output carry "h" %7                               # %3: the last value
  *       output result "y" %7                              # %4: all, stacked

@@ -291,7 +291,7 @@ static void keep_split(const Rule *r, Type *in, Type *out, int j) {
 static void move_split(const Rule *r, Dim *slow, Dim *whole, AxisList split) {
   if (!split) return;
   const Dim *part = slow->size < whole->size ? slow : whole;
-  if (part->size % axis_list_pieces(split, r->mesh) != 0) return;
+  if (part->size % axis_list_shards(split, r->mesh) != 0) return;
   slow->split = split;
   whole->split = split;
 }
@@ -339,10 +339,10 @@ static void infer_view(const Rule *r, const Type **out_inputs,
 static void infer_whole(const Rule *r, const Type **out_inputs,
                         const Type **out_types) {
   for (int i = 0; i < r->n_inputs; i++) {
-    out_inputs[i] = type_whole(r->arena, r->inputs[i]);
+    out_inputs[i] = type_logical(r->arena, r->inputs[i]);
   }
   for (int i = 0; i < r->n_results; i++) {
-    out_types[i] = type_whole(r->arena, r->results[i]);
+    out_types[i] = type_logical(r->arena, r->results[i]);
   }
 }
 

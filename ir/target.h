@@ -13,7 +13,7 @@ struct Target {
   int alignment_bytes; /* of every buffer in the arena */
   /* The operator has a kernel of its own on this target; else `decompose`
    * writes it in simpler ones. */
-  bool (*keeps)(const Target *target, const Graph *graph, int id);
+  bool (*has_kernel)(const Target *target, const Graph *graph, int id);
   /* Library scratch that the kernel of this node needs, in the arena. */
   int64_t (*workspace_bytes)(const Target *target, const Graph *graph, int id);
   /* May a fused kernel hold these two nodes (on top of the pass's own rules)?

@@ -58,7 +58,7 @@ AxisSet axis_list_set(AxisList list) {
   return set;
 }
 
-int64_t axis_list_pieces(AxisList list, const Mesh *mesh) {
+int64_t axis_list_shards(AxisList list, const Mesh *mesh) {
   int64_t pieces = 1;
   for (; list; list >>= 4) {
     int axis = (int)(list & 15) - 1;
@@ -143,7 +143,7 @@ int64_t type_elements(const Type *type) {
   return n;
 }
 
-bool type_is_whole(const Type *type) {
+bool type_is_replicated(const Type *type) {
   if (type->partial) return false;
   for (int i = 0; i < type->rank; i++) {
     if (type->dims[i].split) return false;
@@ -176,8 +176,8 @@ const Type *type_without(Arena *arena, const Type *type, const Name *dims,
   return result;
 }
 
-const Type *type_whole(Arena *arena, const Type *type) {
-  if (type_is_whole(type)) return type;
+const Type *type_logical(Arena *arena, const Type *type) {
+  if (type_is_replicated(type)) return type;
   Type *result = copy(arena, type);
   result->partial = 0;
   result->partial_kind = REDUCE_sum;
@@ -189,7 +189,7 @@ int64_t type_local_size(const Type *type, const Mesh *mesh, int dim_index) {
   ASSERT(dim_index >= 0 && dim_index < type->rank);
   const Dim *dim = &type->dims[dim_index];
   if (!dim->split) return dim->size;
-  int64_t pieces = axis_list_pieces(dim->split, mesh);
+  int64_t pieces = axis_list_shards(dim->split, mesh);
   return (dim->size + pieces - 1) / pieces;
 }
 

@@ -171,7 +171,7 @@ static void check_collective(Verifier *v, int id) {
 
 static void check_input_node(Verifier *v, int id) {
   const Node *node = v->graph->nodes.data[id];
-  int64_t slot = node_int(node, ATTR_slot, -1);
+  int64_t slot = node_int(node, ATTR_index, -1);
   if (slot < 0 || slot >= v->graph->inputs.n) {
     violated(v, id, "slot %lld of %d", (long long)slot, v->graph->inputs.n);
   } else if (!value_equal(v->graph->inputs.data[slot].value, (Value){id, 0})) {

@@ -15,9 +15,9 @@ typedef struct PassContext {
   const Model *model; /* settings of train; NULL for a bare graph */
   const Plan *plan;   /* NULL: one rank */
   const Target *target;
-  Graph *begin;     /* of a code for one position: see prepare.c; else NULL */
-  bool is_training; /* the graph will be differentiated and updated */
-  int level;        /* -O; set by passes_run */
+  Graph *decode_init; /* of a code for one position: see prepare.c; else NULL */
+  bool is_training;   /* the graph will be differentiated and updated */
+  int level;          /* -O; set by passes_run */
 } PassContext;
 
 typedef Graph *PassFunction(PassContext *ctx, const Graph *graph);
@@ -66,7 +66,8 @@ bool node_is_view(const Graph *graph, int id);
 
 /* The graph of evaluation or sampling, with the averages that the final graph
  * `trained` keeps (its slots "ema/PATH") in the place of parameters. */
-Graph *average_read(PassContext *ctx, const Graph *graph, const Graph *trained);
+Graph *ema_weights_read(PassContext *ctx, const Graph *graph,
+                        const Graph *trained);
 
 /* ---- range.c: an analysis ---- */
 
@@ -85,50 +86,52 @@ Range **range_analyse(Arena *arena, const Graph *graph, const Range *inputs);
 /* ---- memory.c (the last station before codegen) ---- */
 
 /* Where each value of the final graph lives in a rank's arena. */
-typedef struct Layout {
+typedef struct BufferAssignment {
   int64_t *offset; /* [n_values]: bytes; values are numbered
                       first_value[node] + result */
   int64_t *bytes;
-  int *first_value;       /* [n_nodes] */
-  int64_t *workspace;     /* [n_nodes]: offset of library scratch or -1 */
-  int64_t *accumulator;   /* unused unless the mesh has a sequential axis */
-  struct Layout **bodies; /* [n_nodes]: of a scan its body's, whose offsets
-                             count from the scan's workspace; else NULL */
+  int *first_value;     /* [n_nodes] */
+  int64_t *workspace;   /* [n_nodes]: offset of library scratch or -1 */
+  int64_t *accumulator; /* unused unless the mesh has a sequential axis */
+  struct BufferAssignment *
+      *bodies;  /* [n_nodes]: of a scan its body's, whose offsets
+         count from the scan's workspace; else NULL */
   int *outside; /* [n_values]: in a body, the scan's input whose bytes the value
                    has, or the number of inputs plus its result; else -1 */
   int64_t persistent_bytes; /* of the slots that this graph leaves alone */
   int64_t arena_bytes;      /* highest byte this graph touches */
-} Layout;
+} BufferAssignment;
 
 /* Slots that outlive a step, shared by all graphs of a model: parameters,
  * states, moments, step, seed.  Numbered in the order of `slots`. */
-typedef struct Slot {
+typedef struct PersistentBuffer {
   Role role;
   Name path;
   const Type *type;
   Init init;
   int64_t offset, bytes;
-} Slot;
-typedef struct PersistentLayout {
-  VEC(Slot) slots;
+} PersistentBuffer;
+typedef struct PersistentBuffers {
+  VEC(PersistentBuffer) buffers;
   int64_t bytes;
   Map *by_path[N_ROLES];    /* index in slots, plus 1; NULL: none */
   int64_t bytes_but_caches; /* caches come last: a graph that reads and fills
                                none has its transient bytes there */
-} PersistentLayout;
+} PersistentBuffers;
 
-void layout_persistent(PersistentLayout *layout, Arena *arena,
-                       const Graph *graph, const Target *target);
-/* After the slots of all graphs: those of ROLE_cache. */
-void layout_caches(PersistentLayout *layout, Arena *arena, const Graph *graph,
-                   const Target *target);
+void persistent_buffers_add(PersistentBuffers *layout, Arena *arena,
+                            const Graph *graph, const Target *target);
+/* After the slots of all graphs: those of ROLE_decode_cache. */
+void persistent_buffers_add_caches(PersistentBuffers *layout, Arena *arena,
+                                   const Graph *graph, const Target *target);
 /* `graph` after all passes.  Views share their input's bytes; an output that
  * replaces a slot is written in place where nothing later reads the old value
  * (else a copy was appended by the order pass). */
-Layout *layout_pack(PassContext *ctx, const Graph *graph,
-                    const PersistentLayout *persistent);
+BufferAssignment *buffer_assign(PassContext *ctx, const Graph *graph,
+                                const PersistentBuffers *persistent);
 /* A lower bound on the transient bytes: the largest sum of values alive at
  * once.  Printed beside the packed size. */
-int64_t layout_bound(const Graph *graph, const Layout *layout);
+int64_t buffer_assignment_bound(const Graph *graph,
+                                const BufferAssignment *layout);
 
 #endif

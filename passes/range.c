@@ -130,7 +130,7 @@ static Range all_inputs(const Walk *walk, const Node *node, int first) {
 static double number_of(const Walk *walk, Value value) {
   const Node *node = graph_node(walk->graph, value);
   switch (node->op) {
-  case OP_const: return node_real(node, ATTR_value, NAN);
+  case OP_const: return node_float(node, ATTR_value, NAN);
   case OP_cast:
   case OP_broadcast:
   case OP_rename: return number_of(walk, node->inputs[0]);
@@ -293,7 +293,7 @@ static double summed_indices(const Walk *walk, const Node *node) {
 /* The first result of a structured operator. */
 static Range structured(const Walk *walk, const Node *node) {
   switch (node->op) { /* flat switch */
-  case OP_const: return of_number(node_real(node, ATTR_value, NAN));
+  case OP_const: return of_number(node_float(node, ATTR_value, NAN));
   case OP_iota: return exact(0, product_of_ints(node, ATTR_sizes));
   case OP_one_hot:
   case OP_random_keep: return exact(0, 1);
@@ -322,7 +322,7 @@ static Range structured(const Walk *walk, const Node *node) {
                : input_of(walk, node, 0);
   case OP_pad:
     return join(input_of(walk, node, 0),
-                of_number(node_real(node, ATTR_value, 0)));
+                of_number(node_float(node, ATTR_value, 0)));
   case OP_dispatch:
   case OP_combine: return join(input_of(walk, node, 0), of_number(0));
   case OP_concat: return all_inputs(walk, node, 0);
@@ -354,7 +354,7 @@ static void visit(Walk *walk, int id, const Range *inputs) {
   Range *out = walk->ranges[id] =
       ARENA_ARRAY(walk->arena, Range, node->n_results);
   if (node->op == OP_input) {
-    out[0] = inputs[node_int(node, ATTR_slot, 0)];
+    out[0] = inputs[node_int(node, ATTR_index, 0)];
   } else if (node->op == OP_fused) {
     Range *given = ARENA_ARRAY(walk->arena, Range, node->n_inputs);
     for (int i = 0; i < node->n_inputs; i++) given[i] = input_of(walk, node, i);

@@ -94,7 +94,7 @@ const Precision *pass_precision_of(const PassContext *ctx) {
   static const Precision plain = {
       .compute = DT_f32, .master = DT_f32, .grads = DT_f32, .loss_scale = 1};
   const Precision *precision = ctx->model ? &ctx->model->precision : &plain;
-  return dtype_class(precision->compute) == CLASS_REAL ? precision : &plain;
+  return dtype_class(precision->compute) == CLASS_FLOAT ? precision : &plain;
 }
 
 Attrs node_attrs(const Node *node) {
@@ -114,14 +114,14 @@ bool value_const(const Graph *graph, Value value, double *out_value) {
   while (node->op == OP_broadcast || node->op == OP_rename ||
          node->op == OP_transpose ||
          (node->op == OP_cast &&
-          dtype_class(node->types[0]->dtype) == CLASS_REAL)) {
+          dtype_class(node->types[0]->dtype) == CLASS_FLOAT)) {
     /* A cast to fewer bits would round: only f32 and f64-like constants that
      * stay what they are may be looked through. */
     if (node->op == OP_cast && node->types[0]->dtype != DT_f32) return false;
     node = graph_node(graph, node->inputs[0]);
   }
   if (node->op != OP_const) return false;
-  *out_value = node_real(node, ATTR_value, 0);
+  *out_value = node_float(node, ATTR_value, 0);
   return true;
 }
 
@@ -158,7 +158,7 @@ static bool type_uses_axes(const Type *type, AxisSet axes) {
   return false;
 }
 
-bool node_is_timed(const Graph *graph, int id) {
+bool node_is_per_microbatch(const Graph *graph, int id) {
   AxisSet axes = mesh_sequential(&graph->mesh);
   if (!axes) return false;
   const Node *node = graph->nodes.data[id];

@@ -55,7 +55,7 @@ bool op_is_lookup(Op op);
 /* The axes of the mesh that are sequential. */
 AxisSet mesh_sequential(const Mesh *mesh);
 /* The node runs once for each micro-batch. */
-bool node_is_timed(const Graph *graph, int id);
+bool node_is_per_microbatch(const Graph *graph, int id);
 
 /* A key for maps of values.  A bucket of gradients has as many results as a
  * model has parameters. */

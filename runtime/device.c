@@ -45,12 +45,12 @@ void *device_host_address(Device *device, int64_t offset) {
 
 const int64_t *instr_numbers(const DnnInstr *instr, int rank,
                              int64_t *scratch) {
-  if (!instr->n_places) return instr->numbers;
+  if (!instr->n_rank_offsets) return instr->numbers;
   memcpy(scratch, instr->numbers, sizeof(int64_t) * instr->n_numbers);
-  for (int i = 0; i < instr->n_places; i++) {
-    const DnnPlace *place = &instr->places[i];
+  for (int i = 0; i < instr->n_rank_offsets; i++) {
+    const DnnRankOffset *place = &instr->rank_offsets[i];
     scratch[place->number] +=
-        (rank / place->stride) % place->pieces * place->factor;
+        (rank / place->stride) % place->shards * place->factor;
   }
   return scratch;
 }

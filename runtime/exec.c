@@ -23,9 +23,11 @@ struct Exec {
 
 enum { CHECK_FLOATS = 1 << 16 };
 
-const DnnCode *program_code(const DnnProgram *program, const char *name) {
-  for (int i = 0; i < program->n_codes; i++)
-    if (strcmp(program->codes[i].name, name) == 0) return &program->codes[i];
+const DnnEntryPoint *program_entry_point(const DnnProgram *program,
+                                         const char *name) {
+  for (int i = 0; i < program->n_entry_points; i++)
+    if (strcmp(program->entry_points[i].name, name) == 0)
+      return &program->entry_points[i];
   return NULL;
 }
 
@@ -36,8 +38,8 @@ static const DnnTensor *tensor_of_role(const DnnTensor *tensors, int n,
   return NULL;
 }
 
-const DnnTensor *program_tensor(const DnnProgram *program, const DnnCode *code,
-                                DnnRole role) {
+const DnnTensor *program_tensor(const DnnProgram *program,
+                                const DnnEntryPoint *code, DnnRole role) {
   const DnnTensor *found =
       code ? tensor_of_role(code->tensors, code->n_tensors, role) : NULL;
   return found ? found
@@ -51,7 +53,7 @@ int64_t tensor_elements(const DnnTensor *tensor) {
 }
 
 static int64_t pieces_of(const DnnTensor *tensor, int dim) {
-  return tensor->split[dim].pieces > 1 ? tensor->split[dim].pieces : 1;
+  return tensor->split[dim].shards > 1 ? tensor->split[dim].shards : 1;
 }
 
 static int64_t local_size(const DnnTensor *tensor, int dim) {
@@ -78,7 +80,7 @@ int64_t tensor_local_range(const DnnTensor *tensor, int dim, int rank,
 }
 
 static CommPart **prepare_parts(Arena *arena, Device *device,
-                                const DnnCode *code) {
+                                const DnnEntryPoint *code) {
   CommPart **all = ARENA_ARRAY(arena, CommPart *, code->n_instrs);
   for (int i = 0; i < code->n_instrs; i++) {
     const DnnInstr *instr = &code->instrs[i];
@@ -96,14 +98,15 @@ static CommPart **prepare_parts(Arena *arena, Device *device,
 Exec *exec_create(Arena *arena, const DnnProgram *program, Device *device,
                   Comm *comm, Watch *watch) {
   Exec *exec = ARENA_NEW(arena, Exec);
-  *exec = (Exec){.program = program,
-                 .device = device,
-                 .comm = comm,
-                 .watch = watch,
-                 .parts = ARENA_ARRAY(arena, CommPart **, program->n_codes),
-                 .check = ARENA_ARRAY(arena, float, CHECK_FLOATS)};
-  for (int i = 0; i < program->n_codes; i++)
-    exec->parts[i] = prepare_parts(arena, device, &program->codes[i]);
+  *exec =
+      (Exec){.program = program,
+             .device = device,
+             .comm = comm,
+             .watch = watch,
+             .parts = ARENA_ARRAY(arena, CommPart **, program->n_entry_points),
+             .check = ARENA_ARRAY(arena, float, CHECK_FLOATS)};
+  for (int i = 0; i < program->n_entry_points; i++)
+    exec->parts[i] = prepare_parts(arena, device, &program->entry_points[i]);
   return exec;
 }
 
@@ -122,11 +125,11 @@ static int32_t loop_length(const DnnInstr *instr) {
   return instr->op == DNN_OP_LOOP ? (int32_t)instr->numbers[0] : 0;
 }
 
-static Status start_collective(Exec *exec, const DnnCode *code, int32_t i,
+static Status start_collective(Exec *exec, const DnnEntryPoint *code, int32_t i,
                                const int64_t *turns) {
   const DnnInstr *instr = &code->instrs[i];
   const DnnCollective *what = instr->detail;
-  CommPart *parts = exec->parts[code - exec->program->codes][i];
+  CommPart *parts = exec->parts[code - exec->program->entry_points][i];
   if (what->group_size == 1) return STATUS_OK;
   for (int32_t j = 0; instr->advances && j < what->n_parts; j++)
     parts[j].data =
@@ -135,7 +138,7 @@ static Status start_collective(Exec *exec, const DnnCode *code, int32_t i,
 }
 
 /* `turns`: of the loops around, the outermost first. */
-static Status run_one(Exec *exec, const DnnCode *code, int32_t i,
+static Status run_one(Exec *exec, const DnnEntryPoint *code, int32_t i,
                       int64_t *turns) {
   const DnnInstr *instr = &code->instrs[i];
   switch ((DnnOpcode)instr->op) {
@@ -156,7 +159,7 @@ static Status run_one(Exec *exec, const DnnCode *code, int32_t i,
 }
 
 /* What nobody read must have ended too before the code runs again. */
-static Status wait_for_all(Exec *exec, const DnnCode *code) {
+static Status wait_for_all(Exec *exec, const DnnEntryPoint *code) {
   for (int32_t i = 0; i < code->n_instrs; i++) {
     const DnnInstr *instr = &code->instrs[i];
     if (instr->op == DNN_OP_COLLECTIVE)
@@ -166,7 +169,7 @@ static Status wait_for_all(Exec *exec, const DnnCode *code) {
   return exec->device->wait(exec->device);
 }
 
-Status exec_run(Exec *exec, const DnnCode *code, int64_t step) {
+Status exec_run(Exec *exec, const DnnEntryPoint *code, int64_t step) {
   Trace *trace = exec->trace;
   int64_t turns[DNN_MAX_LOOPS] = {0};
   for (int32_t i = 0; i < code->n_instrs; i++) {
@@ -180,7 +183,7 @@ Status exec_run(Exec *exec, const DnnCode *code, int64_t step) {
   return wait_for_all(exec, code);
 }
 
-static Status run_watched(Exec *exec, const DnnCode *code, int32_t i,
+static Status run_watched(Exec *exec, const DnnEntryPoint *code, int32_t i,
                           int64_t *turns, ExecLook *look, void *user) {
   const DnnInstr *instr = &code->instrs[i];
   if (instr->op != DNN_OP_LOOP) {
@@ -200,7 +203,7 @@ static Status run_watched(Exec *exec, const DnnCode *code, int32_t i,
   return STATUS_OK;
 }
 
-Status exec_run_watched(Exec *exec, const DnnCode *code, int64_t step,
+Status exec_run_watched(Exec *exec, const DnnEntryPoint *code, int64_t step,
                         ExecLook *look, void *user) {
   int64_t turns[DNN_MAX_LOOPS] = {0};
   for (int32_t i = 0; i < code->n_instrs; i++) {
@@ -237,7 +240,7 @@ static Status is_finite(Exec *exec, const int64_t *check, bool *out) {
   return STATUS_OK;
 }
 
-Status exec_run_checked(Exec *exec, const DnnCode *code, int64_t step,
+Status exec_run_checked(Exec *exec, const DnnEntryPoint *code, int64_t step,
                         int32_t *out_instr) {
   *out_instr = -1;
   int64_t turns[DNN_MAX_LOOPS] = {0};

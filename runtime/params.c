@@ -25,7 +25,7 @@ typedef struct Making {
 int64_t tensor_whole_index(const DnnTensor *tensor, int rank, int64_t local) {
   int64_t result = 0, stride = 1;
   for (int i = tensor->rank - 1; i >= 0; i--) {
-    int64_t pieces = tensor->split[i].pieces > 1 ? tensor->split[i].pieces : 1;
+    int64_t pieces = tensor->split[i].shards > 1 ? tensor->split[i].shards : 1;
     int64_t each = (tensor->size[i] + pieces - 1) / pieces, begin;
     int64_t n = tensor_local_range(tensor, i, rank, &begin), at = local % each;
     if (at >= n) return -1;
@@ -57,8 +57,8 @@ static void make_part(void *arg, int index, int n_threads) {
 
 static bool is_initialised(const DnnTensor *tensor) {
   return tensor->role == DNN_PARAM || tensor->role == DNN_STATE ||
-         tensor->role == DNN_MOMENT || tensor->role == DNN_EMA ||
-         tensor->role == DNN_CACHE || tensor->role == DNN_SCALE;
+         tensor->role == DNN_OPTIMIZER_STATE || tensor->role == DNN_EMA ||
+         tensor->role == DNN_DECODE_CACHE || tensor->role == DNN_LOSS_SCALE;
 }
 
 /* Values that all are the same are made once. */

@@ -8,9 +8,9 @@
  *
  * Memory: one arena per rank.  Every tensor lives at a byte offset in it that
  * was chosen at compile time: first what persists (parameters, states,
- * moments, scalars), then what a step needs.  The codes (train, eval, ...)
- * share the persistent part and reuse the rest.  Nothing is allocated while
- * stepping.
+ * moments, scalars), then what a step needs.  The entry_points (train, eval,
+ * ...) share the persistent part and reuse the rest.  Nothing is allocated
+ * while stepping.
  */
 #ifndef RUNTIME_PROGRAM_H
 #define RUNTIME_PROGRAM_H
@@ -25,30 +25,31 @@
 typedef uint8_t DnnDtype;
 
 typedef enum DnnRole {
-  DNN_PARAM,  /* trained; in checkpoints under its path */
-  DNN_STATE,  /* kept, not trained; likewise */
-  DNN_MOMENT, /* of the optimizer: "adamw.m/PATH"; not loaded by --load */
-  DNN_EMA,    /* "ema/PATH" */
-  DNN_CACHE,  /* of sampling; in no checkpoint */
-  DNN_DATA,   /* a field of a data block, filled before each execution */
-  DNN_STEP,   /* i32 scalar: t, counted from 1 */
-  DNN_SEED,   /* i64 scalar */
-  DNN_LOSS,   /* f32 scalar, mean over the batch, equal on all ranks */
-  DNN_NORM,   /* f32 scalar: global gradient norm before clipping */
-  DNN_RATE,   /* f32 scalar: learning rate of this step */
-  DNN_METRIC, /* what a metric adds up over the batches of an evaluation */
-  DNN_RESULT, /* what the net returns; read by sampling */
-  DNN_SCALE,  /* loss scale */
-  DNN_EPOCH,  /* i64 scalar: steps in an epoch */
-  DNN_LANES,  /* of a code with another batch: part of the STATE of that path,
-                 or its initial value; filled before each execution */
+  DNN_PARAM,           /* trained; in checkpoints under its path */
+  DNN_STATE,           /* kept, not trained; likewise */
+  DNN_OPTIMIZER_STATE, /* of the optimizer: "adamw.m/PATH"; not loaded by --load
+                        */
+  DNN_EMA,             /* "ema/PATH" */
+  DNN_DECODE_CACHE,    /* of sampling; in no checkpoint */
+  DNN_DATA,       /* a field of a data block, filled before each execution */
+  DNN_STEP,       /* i32 scalar: t, counted from 1 */
+  DNN_SEED,       /* i64 scalar */
+  DNN_LOSS,       /* f32 scalar, mean over the batch, equal on all ranks */
+  DNN_NORM,       /* f32 scalar: global gradient norm before clipping */
+  DNN_RATE,       /* f32 scalar: learning rate of this step */
+  DNN_METRIC,     /* what a metric adds up over the batches of an evaluation */
+  DNN_RESULT,     /* what the net returns; read by sampling */
+  DNN_LOSS_SCALE, /* loss scale */
+  DNN_EPOCH,      /* i64 scalar: steps in an epoch */
+  DNN_BATCH_ROWS, /* of a code with another batch: part of the STATE of that
+                path, or its initial value; filled before each execution */
 } DnnRole;
 
 /* Which piece of a dim a rank holds: piece (rank / stride) % pieces of
  * ceil(size / pieces) elements.  pieces = 1: all of it. */
-typedef struct DnnSplit {
-  int32_t pieces, stride;
-} DnnSplit;
+typedef struct DnnShard {
+  int32_t shards, stride;
+} DnnShard;
 
 typedef struct DnnTensor {
   const char *path;
@@ -57,7 +58,7 @@ typedef struct DnnTensor {
   uint8_t rank;
   const char *dim[DNN_MAX_RANK];
   int64_t size[DNN_MAX_RANK]; /* logical; row-major */
-  DnnSplit split[DNN_MAX_RANK];
+  DnnShard split[DNN_MAX_RANK];
   int64_t offset, bytes; /* of the local piece in the arena */
   uint8_t init;          /* InitKind of support.h */
   double init_a;
@@ -159,10 +160,10 @@ typedef struct DnnCollective {
 
 /* A number that depends on the rank: for each launch numbers[number] is raised
  * by ((rank / stride) % pieces) * factor. */
-typedef struct DnnPlace {
-  int32_t number, pieces, stride;
+typedef struct DnnRankOffset {
+  int32_t number, shards, stride;
   int64_t factor;
-} DnnPlace;
+} DnnRankOffset;
 
 typedef struct DnnInstr {
   uint8_t op;    /* DnnOpcode */
@@ -183,19 +184,19 @@ typedef struct DnnInstr {
    * finite.  A loop checks what it stacked. */
   uint16_t n_checks;
   const int64_t *checks;
-  const int64_t *values; /* in DnnProgram.plain: for each check its DnnValue
-                            and the buffer that moves with it, or -1 */
-  uint16_t n_places;     /* OP_KERNEL: 0 almost always */
-  uint16_t n_loops;      /* around it */
-  const DnnPlace *places;
+  const int64_t *values;   /* in DnnProgram.plain: for each check its DnnValue
+                              and the buffer that moves with it, or -1 */
+  uint16_t n_rank_offsets; /* OP_KERNEL: 0 almost always */
+  uint16_t n_loops;        /* around it */
+  const DnnRankOffset *rank_offsets;
 } DnnInstr;
 
 /* Path of the data input of `decode` that holds the position: i32 scalar. */
 #define DNN_POSITION                                                           \
   "sample.position" /* as in passes/decode/incremental_decoding.h */
 
-typedef struct DnnCode {
-  const char *name; /* train eval eval_rest predict sample decode begin */
+typedef struct DnnEntryPoint {
+  const char *name; /* train eval eval_remainder predict sample decode begin */
   int32_t n_instrs;
   const DnnInstr *instrs;
   int64_t batch; /* samples that all ranks together take in one execution; of
@@ -204,7 +205,7 @@ typedef struct DnnCode {
   int32_t n_tensors;
   const DnnTensor *tensors; /* data, loss, norm, rate, metrics, result: those
                                that are not persistent */
-} DnnCode;
+} DnnEntryPoint;
 
 typedef enum DnnSource {
   DNN_BYTES,
@@ -215,7 +216,7 @@ typedef enum DnnSource {
   DNN_SAFETENSORS,
   DNN_NEXT,
   DNN_SYNTHETIC_INTS,
-  DNN_SYNTHETIC_REALS
+  DNN_SYNTHETIC_FLOATS
 } DnnSource;
 
 /* A use of an integer field allows 0 <= value < below, or `ignored`, for these
@@ -344,7 +345,7 @@ struct DnnProgram {
   const char *model, *model_dir, *target; /* "chargpt", folder, "cpu" */
   const char *model_hash, *plan_hash, *compiler;
   int32_t world;       /* ranks */
-  int64_t arena_bytes; /* of all codes but `predict` */
+  int64_t arena_bytes; /* of all entry_points but `predict` */
   int64_t persistent_bytes;
   int64_t parameters; /* elements */
   int32_t n_tensors;
@@ -353,8 +354,8 @@ struct DnnProgram {
   const DnnKernel *kernels;
   int32_t n_modules;
   const DnnModule *modules;
-  int32_t n_codes;
-  const DnnCode *codes;
+  int32_t n_entry_points;
+  const DnnEntryPoint *entry_points;
   int32_t n_data;
   const DnnData *data;
   DnnSettings settings;

@@ -80,7 +80,7 @@ struct Device {
   void *(*address)(Device *device, int64_t offset);
   void (*close)(Device *device);
   const DnnProgram *program;
-  int rank; /* set before open; DnnPlace needs it */
+  int rank; /* set before open; DnnRankOffset needs it */
   /* Address of the arena for the host, or NULL where it has none. */
   void *host_arena;
   bool is_zeroed; /* open has left zeros in the arena */
@@ -231,21 +231,22 @@ Exec *exec_create(Arena *arena, const DnnProgram *program, Device *device,
                   Comm *comm, Watch *watch);
 void exec_set_trace(Exec *exec, Trace *trace); /* NULL: none */
 /* Runs all instructions and waits for the device. */
-Status exec_run(Exec *exec, const DnnCode *code, int64_t step);
+Status exec_run(Exec *exec, const DnnEntryPoint *code, int64_t step);
 /* The same with a look at what each instruction wrote: *out_instr is the first
  * whose values are not finite, or -1. */
-Status exec_run_checked(Exec *exec, const DnnCode *code, int64_t step,
+Status exec_run_checked(Exec *exec, const DnnEntryPoint *code, int64_t step,
                         int32_t *out_instr);
 /* The same one by one: `look` sees each instruction that has been done, a
  * collective after its end, and the turns of the loops around it. */
 typedef Status ExecLook(void *user, const DnnInstr *instr,
                         const int64_t *turns);
-Status exec_run_watched(Exec *exec, const DnnCode *code, int64_t step,
+Status exec_run_watched(Exec *exec, const DnnEntryPoint *code, int64_t step,
                         ExecLook *look, void *user);
-const DnnCode *program_code(const DnnProgram *program, const char *name);
+const DnnEntryPoint *program_entry_point(const DnnProgram *program,
+                                         const char *name);
 /* First tensor of this role in the code, then in the program, or NULL. */
-const DnnTensor *program_tensor(const DnnProgram *program, const DnnCode *code,
-                                DnnRole role);
+const DnnTensor *program_tensor(const DnnProgram *program,
+                                const DnnEntryPoint *code, DnnRole role);
 /* Number of elements, and of those that this rank holds (with padding). */
 int64_t tensor_elements(const DnnTensor *tensor);
 int64_t tensor_local_elements(const DnnTensor *tensor);
@@ -285,17 +286,17 @@ int64_t data_steps_per_epoch(const Data *data);
 /* Samples for evaluation; 0: none. */
 int64_t data_eval_samples(const Data *data);
 /* Fills the DATA tensors of `code` for training step t (from 1). */
-Status data_fill_train(Data *data, Device *device, const DnnCode *code,
+Status data_fill_train(Data *data, Device *device, const DnnEntryPoint *code,
                        int64_t t);
 /* The same with `code->batch` samples of the evaluation from `first` on, in
  * order; or, for `is_random`, at offsets that depend on `first` only. */
-Status data_fill_eval(Data *data, Device *device, const DnnCode *code,
+Status data_fill_eval(Data *data, Device *device, const DnnEntryPoint *code,
                       int64_t first, bool is_random);
 /* Samples that `code` can be given: those of the evaluation. */
-int64_t data_samples(const Data *data, const DnnCode *code);
+int64_t data_samples(const Data *data, const DnnEntryPoint *code);
 /* Samples [first, first + n) of them, in order; zeros in what is left of the
  * batch. */
-Status data_fill_records(Data *data, Device *device, const DnnCode *code,
+Status data_fill_records(Data *data, Device *device, const DnnEntryPoint *code,
                          int64_t first, int64_t n);
 int64_t data_resident_bytes(const Data *data);
 

@@ -131,12 +131,13 @@ static Status fill_from_state(Run *run, Arena *arena, const DnnTensor *lanes) {
   return run->device->write(run->device, lanes->offset, cut, lanes->bytes);
 }
 
-Status states_fill_lanes(Run *run, const DnnCode *code, bool from_states) {
+Status states_fill_lanes(Run *run, const DnnEntryPoint *code,
+                         bool from_states) {
   Arena *scratch = NULL;
   Status status = STATUS_OK;
   for (int i = 0; i < code->n_tensors && status.code == STATUS_ok; i++) {
     const DnnTensor *lanes = &code->tensors[i];
-    if (lanes->role != DNN_LANES) continue;
+    if (lanes->role != DNN_BATCH_ROWS) continue;
     if (!scratch) scratch = arena_create(run->memory);
     status = from_states ? fill_from_state(run, scratch, lanes)
                          : params_fill(scratch, run->device, lanes, run->seed);

@@ -37,9 +37,9 @@ static void write_string(FILE *file, const char *text) {
 }
 
 static const char *collective_path(const DnnProgram *program, int32_t id) {
-  for (int i = 0; i < program->n_codes; i++)
-    for (int j = 0; j < program->codes[i].n_instrs; j++) {
-      const DnnInstr *instr = &program->codes[i].instrs[j];
+  for (int i = 0; i < program->n_entry_points; i++)
+    for (int j = 0; j < program->entry_points[i].n_instrs; j++) {
+      const DnnInstr *instr = &program->entry_points[i].instrs[j];
       if (instr->op == DNN_OP_COLLECTIVE &&
           ((const DnnCollective *)instr->detail)->id == id)
         return instr->path;

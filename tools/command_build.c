@@ -151,8 +151,9 @@ static int build(Tool *tool, Compilation *c, const char *out_dir,
       .user = tool,
   };
   options.runtime_archive = embed_runtime_archive(&options.runtime_bytes);
-  Status status = codegen_build(&tool->module, c->model, c->plan, c->codes,
-                                c->n_codes, &c->persistent, &options, report);
+  Status status =
+      codegen_build(&tool->module, c->model, c->plan, c->entry_points,
+                    c->n_entry_points, &c->persistent, &options, report);
   if (status.code == STATUS_ok) return EXIT_done;
   return signal_seen ? EXIT_machine : tool_fail(status);
 }

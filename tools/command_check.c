@@ -38,7 +38,7 @@ static double product_flops(const Graph *graph, Arena *arena) {
   const bool *needed = needed_nodes(graph, arena);
   double flops = 0;
   for (int i = 0; i < graph->nodes.n; i++)
-    if (needed[i]) flops += node_product_flops(graph, i);
+    if (needed[i]) flops += node_contraction_flops(graph, i);
   return flops;
 }
 

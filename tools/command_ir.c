@@ -9,17 +9,17 @@
 
 static Graph *choose(Tool *tool, Compilation *c, const char *code) {
   const Model *model = c->model;
-  Stepping stepping;
+  DecodeGraphs stepping;
   if (!strcmp(code, "decode")) {
-    if (!model->sample || !compile_decode(tool, model, &stepping)) return NULL;
-    c->begin = stepping.begin;
+    if (!model->prefill || !compile_decode(tool, model, &stepping)) return NULL;
+    c->decode_init = stepping.decode_init;
     return stepping.step;
   }
   if (!strcmp(code, "train")) return model->train;
   if (!strcmp(code, "eval")) return model->eval;
-  if (!strcmp(code, "eval_rest")) return model->eval_rest;
+  if (!strcmp(code, "eval_remainder")) return model->eval_remainder;
   if (!strcmp(code, "predict")) return model->predict;
-  if (!strcmp(code, "sample")) return model->sample;
+  if (!strcmp(code, "prefill")) return model->prefill;
   if (!strcmp(code, "forward")) return model->forward;
   return NULL;
 }

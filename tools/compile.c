@@ -1,5 +1,5 @@
 /*
- * compile.c -- from a model file to the final graphs of all its codes.
+ * compile.c -- from a model file to the final graphs of all its entry_points.
  */
 #include "runtime/runtime.h"
 #include "tools/tools.h"
@@ -79,9 +79,9 @@ bool tool_read_bytes(Tool *tool, const char *option, const char *text,
   Expr *expr = ast_parse_expr(tool->arena, tool->module.names,
                               tool->module.diags, source);
   if (!expr) return !tool_report(tool);
-  double value = expr->kind == EXPR_int    ? (double)expr->integer
-                 : expr->kind == EXPR_real ? expr->real
-                                           : -1;
+  double value = expr->kind == EXPR_int     ? (double)expr->integer
+                 : expr->kind == EXPR_float ? expr->real
+                                            : -1;
   if (value < 1) {
     message_print("dnnc: error: %s takes a size as in 25MB\n", option);
     return false;
@@ -144,13 +144,13 @@ Model *compile_load(Tool *tool, bool check_only) {
   Model *model = frontend_load(&tool->module, &frontend);
   bool evaluates = !check_only && options->command != COMMAND_predict;
   if (model && model->has_train && evaluates) {
-    if (!compile_eval_rest(tool, model, compile_model_folder(tool),
-                           &frontend.eval_rest)) {
+    if (!compile_eval_remainder(tool, model, compile_model_folder(tool),
+                                &frontend.eval_remainder)) {
       tool_report(tool);
       return NULL;
     }
     bool does_all = model->settings.eval_batches == 0;
-    if (frontend.eval_rest > 0 && does_all)
+    if (frontend.eval_remainder > 0 && does_all)
       model = frontend_load(&tool->module, &frontend);
   }
   return tool_report(tool) ? NULL : model;
@@ -195,7 +195,7 @@ static Graph *run_passes(Tool *tool, Compilation *compilation, Graph *graph,
       .model = compilation->model,
       .plan = compilation->plan,
       .target = compilation->backend ? &compilation->backend->target : NULL,
-      .begin = compilation->begin,
+      .decode_init = compilation->decode_init,
       .is_training = is_training};
   const char *stop = options->stop_after              ? options->stop_after
                      : options->command == COMMAND_ir ? options->after
@@ -315,14 +315,14 @@ int compile_setup(Tool *tool, Compilation *out, bool check_only) {
   return EXIT_done;
 }
 
-/* ---- all codes ---- */
+/* ---- all entry_points ---- */
 
-/* Other codes than training read averages where training keeps them. */
+/* Other entry_points than training read averages where training keeps them. */
 static Graph *with_averages(Tool *tool, Compilation *c, Graph *graph) {
   PassContext ctx = {.module = &tool->module,
                      .scratch = arena_create(tool->memory),
                      .model = c->model};
-  Graph *result = average_read(&ctx, graph, c->trained);
+  Graph *result = ema_weights_read(&ctx, graph, c->trained);
   arena_destroy(ctx.scratch);
   return result;
 }
@@ -343,8 +343,8 @@ static bool add_code(Tool *tool, Compilation *c, const char *name, Graph *graph,
   if (is_training) c->trained = final;
   c->plan = plan;
   if (tool_report(tool)) return false;
-  c->codes[c->n_codes++] =
-      (CodeInput){.name = name, .graph = final, .batch = batch};
+  c->entry_points[c->n_entry_points++] =
+      (EntryPoint){.name = name, .graph = final, .batch = batch};
   return true;
 }
 
@@ -365,32 +365,35 @@ static void add_plain(Tool *tool, Compilation *c) {
   bool failed = diags_errors(tool->module.diags) > 0;
   tool->module.diags = told;
   if (!failed)
-    c->plain = (CodeInput){
+    c->plain = (EntryPoint){
         .name = "plain", .graph = graph, .batch = c->model->settings.batch};
 }
 
-static Layout *pack(Tool *tool, Compilation *c, const Graph *graph) {
+static BufferAssignment *pack(Tool *tool, Compilation *c, const Graph *graph) {
   PassContext ctx = {.module = &tool->module,
                      .scratch = arena_create(tool->memory),
                      .model = c->model,
                      .plan = c->plan,
                      .target = &c->backend->target};
-  Layout *layout = layout_pack(&ctx, graph, &c->persistent);
+  BufferAssignment *layout = buffer_assign(&ctx, graph, &c->persistent);
   arena_destroy(ctx.scratch);
   return layout;
 }
 
-/* `others`: a graph whose slots are there too, after those of the codes; or
- * NULL.  Caches come last. */
+/* `others`: a graph whose slots are there too, after those of the entry_points;
+ * or NULL.  Caches come last. */
 static void lay_out(Tool *tool, Compilation *c, const Graph *others) {
   const Target *target = &c->backend->target;
-  for (int i = 0; i < c->n_codes; i++)
-    layout_persistent(&c->persistent, tool->arena, c->codes[i].graph, target);
-  if (others) layout_persistent(&c->persistent, tool->arena, others, target);
-  for (int i = 0; i < c->n_codes; i++)
-    layout_caches(&c->persistent, tool->arena, c->codes[i].graph, target);
-  for (int i = 0; i < c->n_codes; i++)
-    c->codes[i].layout = pack(tool, c, c->codes[i].graph);
+  for (int i = 0; i < c->n_entry_points; i++)
+    persistent_buffers_add(&c->persistent, tool->arena,
+                           c->entry_points[i].graph, target);
+  if (others)
+    persistent_buffers_add(&c->persistent, tool->arena, others, target);
+  for (int i = 0; i < c->n_entry_points; i++)
+    persistent_buffers_add_caches(&c->persistent, tool->arena,
+                                  c->entry_points[i].graph, target);
+  for (int i = 0; i < c->n_entry_points; i++)
+    c->entry_points[i].layout = pack(tool, c, c->entry_points[i].graph);
   if (c->plain.graph) c->plain.layout = pack(tool, c, c->plain.graph);
 }
 
@@ -398,10 +401,10 @@ static void lay_out(Tool *tool, Compilation *c, const Graph *others) {
 static bool fits(Tool *tool, const Compilation *c) {
   const Plan *plan = c->plan;
   int64_t most = 0;
-  for (int i = 0; i < c->n_codes; i++)
-    if (strcmp(c->codes[i].name, "predict") != 0 &&
-        c->codes[i].layout->arena_bytes > most)
-      most = c->codes[i].layout->arena_bytes;
+  for (int i = 0; i < c->n_entry_points; i++)
+    if (strcmp(c->entry_points[i].name, "predict") != 0 &&
+        c->entry_points[i].layout->arena_bytes > most)
+      most = c->entry_points[i].layout->arena_bytes;
   if (!plan || !plan->memory_bytes || most <= plan->memory_bytes) return true;
   diag(tool->module.diags, DIAG_memory_pin, plan->memory_span,
        tool_quantity(tool->arena, (double)most, "B"));
@@ -410,9 +413,9 @@ static bool fits(Tool *tool, const Compilation *c) {
 
 static void hash_model(Compilation *c, Arena *arena) {
   Text text = text_create(arena);
-  for (int i = 0; i < c->n_codes; i++)
+  for (int i = 0; i < c->n_entry_points; i++)
     text_printf(&text, "%016llx\n",
-                (unsigned long long)graph_hash(c->codes[i].graph));
+                (unsigned long long)graph_hash(c->entry_points[i].graph));
   hash_hex(text_string(&text), text.n, c->model_hash);
 }
 
@@ -422,10 +425,10 @@ static PassContext plain_context(Tool *tool, const Model *model) {
                        .model = model};
 }
 
-bool compile_decode(Tool *tool, const Model *model, Stepping *out) {
+bool compile_decode(Tool *tool, const Model *model, DecodeGraphs *out) {
   Text why = text_create(tool->arena);
   PassContext ctx = plain_context(tool, model);
-  bool can = incremental_split(&ctx, model->sample, out, &why);
+  bool can = decode_split(&ctx, model->prefill, out, &why);
   arena_destroy(ctx.scratch);
   bool asks = tool->options.command == COMMAND_sample ||
               tool->options.command == COMMAND_ir;
@@ -438,22 +441,23 @@ bool compile_decode(Tool *tool, const Model *model, Stepping *out) {
 /* The net over its window, and if it can be, at one position and before the
  * first. */
 static bool add_sampling(Tool *tool, Compilation *c) {
-  Graph *whole = c->model->sample;
-  Stepping stepping;
+  Graph *whole = c->model->prefill;
+  DecodeGraphs stepping;
   if (!whole) return true;
   if (tool->options.whole || !compile_decode(tool, c->model, &stepping))
-    return add_code(tool, c, "sample", whole, 1, false, false);
-  c->begin = stepping.begin;
+    return add_code(tool, c, "prefill", whole, 1, false, false);
+  c->decode_init = stepping.decode_init;
   bool ok = add_code(tool, c, "decode", stepping.step, 1, false, false);
-  c->begin = NULL;
+  c->decode_init = NULL;
   if (!ok) return false;
   PassContext ctx = plain_context(tool, c->model);
-  whole = incremental_finish(&ctx, whole, &stepping,
-                             c->codes[c->n_codes - 1].graph);
+  whole = decode_finish(&ctx, whole, &stepping,
+                        c->entry_points[c->n_entry_points - 1].graph);
   arena_destroy(ctx.scratch);
-  Graph *begin = stepping.begin->outputs.n > 0 ? stepping.begin : NULL;
-  return add_code(tool, c, "sample", whole, 1, false, false) &&
-         add_code(tool, c, "begin", begin, 1, false, false);
+  Graph *begin =
+      stepping.decode_init->outputs.n > 0 ? stepping.decode_init : NULL;
+  return add_code(tool, c, "prefill", whole, 1, false, false) &&
+         add_code(tool, c, "decode_init", begin, 1, false, false);
 }
 
 /* A command that reads a checkpoint must know which averages training keeps. */
@@ -464,7 +468,8 @@ static bool find_averages(Tool *tool, Compilation *c) {
   return !tool_report(tool);
 }
 
-/* A checkpoint holds what training has, also where the codes do not read it. */
+/* A checkpoint holds what training has, also where the entry_points do not read
+ * it. */
 static int finish_reading(Tool *tool, Compilation *c) {
   lay_out(tool, c, c->model->train);
   hash_model(c, tool->arena);
@@ -473,7 +478,7 @@ static int finish_reading(Tool *tool, Compilation *c) {
 
 static int compile_sampling(Tool *tool, Compilation *c) {
   const Model *model = c->model;
-  if (!model->sample) {
+  if (!model->prefill) {
     message_print("dnnc: error: '%s' has no sample block\n",
                   tool->options.subject);
     return EXIT_user;
@@ -506,8 +511,8 @@ static bool add_eval(Tool *tool, Compilation *c) {
   Model *model = c->model;
   return add_code(tool, c, "eval", model->eval, model->settings.batch, false,
                   true) &&
-         add_code(tool, c, "eval_rest", model->eval_rest,
-                  model->eval_rest_batch, false, false);
+         add_code(tool, c, "eval_remainder", model->eval_remainder,
+                  model->eval_remainder_batch, false, false);
 }
 
 static int compile_eval(Tool *tool, Compilation *c) {

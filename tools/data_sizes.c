@@ -22,7 +22,7 @@ static const DnnSource sources[] = {
     [SOURCE_safetensors] = DNN_SAFETENSORS,
     [SOURCE_next] = DNN_NEXT,
     [SOURCE_synthetic_ints] = DNN_SYNTHETIC_INTS,
-    [SOURCE_synthetic_reals] = DNN_SYNTHETIC_REALS,
+    [SOURCE_synthetic_floats] = DNN_SYNTHETIC_FLOATS,
 };
 
 static const DnnLimit *limits_of(Arena *arena, const DataField *from) {
@@ -117,32 +117,32 @@ static bool report(Tool *tool, Arena *arena, const DnnProgram *program,
 }
 
 /* The data inputs of a graph, as the runtime wants to see them. */
-static DnnCode code_of(Arena *arena, const char *name, const Graph *graph,
-                       int64_t batch) {
+static DnnEntryPoint code_of(Arena *arena, const char *name, const Graph *graph,
+                             int64_t batch) {
   DnnTensor *tensors = ARENA_ARRAY(arena, DnnTensor, graph->inputs.n);
   int n = 0;
   for (int i = 0; i < graph->inputs.n; i++)
     if (graph->inputs.data[i].role == ROLE_data)
       tensors[n++] =
           (DnnTensor){.path = graph->inputs.data[i].path, .role = DNN_DATA};
-  return (DnnCode){
+  return (DnnEntryPoint){
       .name = name, .batch = batch, .n_tensors = n, .tensors = tensors};
 }
 
-bool compile_eval_rest(Tool *tool, const Model *model, const char *model_dir,
-                       int64_t *out_rest) {
+bool compile_eval_remainder(Tool *tool, const Model *model,
+                            const char *model_dir, int64_t *out_rest) {
   int64_t batch = model->settings.batch;
   Arena *arena = arena_create(tool->memory);
   DnnData *blocks = ARENA_ARRAY(arena, DnnData, model->n_data);
   for (int i = 0; i < model->n_data; i++)
     blocks[i] = data_of(arena, &model->data[i]);
-  DnnCode codes[2] = {code_of(arena, "train", model->train, batch),
-                      code_of(arena, "eval", model->eval, batch)};
+  DnnEntryPoint entry_points[2] = {code_of(arena, "train", model->train, batch),
+                                   code_of(arena, "eval", model->eval, batch)};
   DnnProgram program = {.n_data = model->n_data,
                         .data = blocks,
                         .model_dir = model_dir,
-                        .n_codes = 2,
-                        .codes = codes};
+                        .n_entry_points = 2,
+                        .entry_points = entry_points};
   Data *data = NULL;
   InputSearch search = search_of(tool, model_dir);
   Status status = data_open(arena, &program, &search, 1, &data);

@@ -12,7 +12,7 @@
 #include "convert/tensormap.h"
 #include "ir/plan.h"
 
-/* Exit codes (docs/commands.md). */
+/* Exit entry_points (docs/commands.md). */
 enum {
   EXIT_done = 0,
   EXIT_user = 1,    /* the user's mistake */
@@ -73,13 +73,14 @@ typedef struct Compilation {
   const Backend *backend;
   const char *archs[8];
   int n_archs;
-  int n_codes;
+  int n_entry_points;
   int ranks; /* of the bundle */
-  CodeInput codes[8];
-  CodeInput plain; /* DnnPlain of runtime/program.h; without a graph: none */
-  PersistentLayout persistent;
+  EntryPoint entry_points[8];
+  EntryPoint plain; /* DnnPlain of runtime/program.h; without a graph: none */
+  PersistentBuffers persistent;
   const Graph *trained; /* the final graph of training, once there is one */
-  Graph *begin; /* while the code for one position is compiled: see prepare.c */
+  Graph *decode_init;   /* while the code for one position is compiled: see
+                           prepare.c */
   char model_hash[33];
 } Compilation;
 
@@ -94,11 +95,11 @@ Graph *compile_graph(Tool *tool, Compilation *compilation, Graph *graph,
 /* Samples in the last, incomplete batch of an evaluation; 0 where there is none
  * or a data file is not there.  False: the files do not fit the model, which
  * was said (data_sizes.c). */
-bool compile_eval_rest(Tool *tool, const Model *model, const char *model_dir,
-                       int64_t *out_rest);
+bool compile_eval_remainder(Tool *tool, const Model *model,
+                            const char *model_dir, int64_t *out_rest);
 /* The net of the sample block at one position; false after a note where the net
  * does not allow it. */
-bool compile_decode(Tool *tool, const Model *model, Stepping *out);
+bool compile_decode(Tool *tool, const Model *model, DecodeGraphs *out);
 /* The folder of the model file, absolute. */
 const char *compile_model_folder(Tool *tool);
 /* Fills plan and backend from the options.  Returns an exit code. */

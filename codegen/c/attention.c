@@ -86,7 +86,7 @@ static bool read_node(const Graph *graph, int id, Attention *at) {
   *at = (Attention){.mesh = &graph->mesh,
                     .query = node_name(node, ATTR_query),
                     .key = node_name(node, ATTR_key),
-                    .scale = node_real(node, ATTR_scale, 1),
+                    .scale = node_float(node, ATTR_scale, 1),
                     .is_causal = node_int(node, ATTR_causal, 0) != 0,
                     .is_grad = node->op == OP_attention_grad};
   for (int i = 0; i < node->n_inputs; i++)

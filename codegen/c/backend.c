@@ -16,7 +16,7 @@ const Backend backend_cpu = {
     .name = "cpu",
     .target = {.name = "cpu",
                .alignment_bytes = 64,
-               .keeps = keeps,
+               .has_kernel = keeps,
                .workspace_bytes = select_workspace_bytes,
                .max_fused_nodes = 256,
                .max_fused_inputs = 64,

@@ -103,7 +103,7 @@ static void add_literal(Text *out, DType dtype, double value) {
                 dtype == DT_bf16 ? bf16_from_float(x) : f16_from_float(x));
     return;
   }
-  if (dtype_class(dtype) != CLASS_REAL) {
+  if (dtype_class(dtype) != CLASS_FLOAT) {
     int64_t integer = dtype_integer(dtype, value);
     /* The lowest value has no literal of its own type in C. */
     if (integer == INT64_MIN)
@@ -280,7 +280,7 @@ static void add_cast(Emit *emit, const NestExpr *expr) {
   else if (expr->dtype == DT_bool)
     text_printf(out, "%s != 0", value);
   else if (dtype_class(expr->dtype) == CLASS_INT &&
-           dtype_class(from) == CLASS_REAL)
+           dtype_class(from) == CLASS_FLOAT)
     text_printf(out, "dnn_integer_%s(%s)", dtype_name(expr->dtype), value);
   else
     text_printf(out, "(%s)%s", value_type(expr->dtype), value);
@@ -363,7 +363,7 @@ static const char *least_of(DType dtype, bool is_max) {
 static bool is_extremum(const NestStmt *stmt) {
   return stmt->kind == NEST_reduce &&
          (stmt->reduce == NEST_MAX || stmt->reduce == NEST_MIN) &&
-         dtype_class(stmt->dtype) == CLASS_REAL;
+         dtype_class(stmt->dtype) == CLASS_FLOAT;
 }
 
 static const char *start_of(const Emit *emit, const NestStmt *stmt) {

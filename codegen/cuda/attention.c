@@ -81,7 +81,7 @@ static Shape shape_of(const Graph *graph, const Node *node) {
                  .d_k = local(graph, q, over[0]),
                  .d_v = local(graph, v, width_of(graph, node, &n)),
                  .is_causal = node_int(node, ATTR_causal, 0) != 0,
-                 .scale = node_real(node, ATTR_scale, 1),
+                 .scale = node_float(node, ATTR_scale, 1),
                  .dtype = q->dtype};
   for (int i = 0; i < lse->rank; i++) {
     if (lse->dims[i].name == query) continue;

@@ -32,7 +32,7 @@ const Backend backend_cuda = {
     .needs_unit_strides = true,
     .target = {.name = "cuda",
                .alignment_bytes = 256,
-               .keeps = keeps,
+               .has_kernel = keeps,
                .workspace_bytes = workspace_bytes,
                .max_fused_nodes = 256,
                .max_fused_inputs = 64},

@@ -168,14 +168,14 @@ static DType reduced_dtype(const Emit *emit, const NestStmt *stmt) {
 }
 
 static void identity(Text *out, NestReduce reduce, DType dtype) {
-  double least = dtype_class(dtype) == CLASS_REAL ? -(double)INFINITY
-                 : dtype_size_bytes(dtype) == 8   ? (double)INT64_MIN
-                                                  : (double)INT32_MIN;
+  double least = dtype_class(dtype) == CLASS_FLOAT ? -(double)INFINITY
+                 : dtype_size_bytes(dtype) == 8    ? (double)INT64_MIN
+                                                   : (double)INT32_MIN;
   if (reduce == NEST_SUM) {
     cuda_constant(out, dtype, 0);
   } else if (reduce == NEST_MIN && dtype == DT_i64) {
     text_add(out, "9223372036854775807LL");
-  } else if (reduce == NEST_MIN && dtype_class(dtype) != CLASS_REAL) {
+  } else if (reduce == NEST_MIN && dtype_class(dtype) != CLASS_FLOAT) {
     text_add(out, "2147483647");
   } else {
     cuda_constant(out, dtype, reduce == NEST_MIN ? -least : least);

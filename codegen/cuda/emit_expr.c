@@ -156,7 +156,7 @@ static void pointwise(Emit *emit, const NestExpr *expr) {
     for (int i = 1; i < info->max_inputs; i++)
       dtype = dtype_promote(dtype, expr_of(emit, expr->args[i])->dtype);
   }
-  if (expr->op == OP_finite && dtype_class(dtype) != CLASS_REAL) {
+  if (expr->op == OP_finite && dtype_class(dtype) != CLASS_FLOAT) {
     text_add(emit->out, "1");
     return;
   }
@@ -180,7 +180,7 @@ static void random_keep_call(Emit *emit, const NestExpr *expr) {
 /* Narrow integers wrap where they are cast, as in memory. */
 static void cast(Emit *emit, const NestExpr *expr) {
   if (dtype_class(expr->dtype) == CLASS_INT &&
-      dtype_class(expr_of(emit, expr->args[0])->dtype) == CLASS_REAL) {
+      dtype_class(expr_of(emit, expr->args[0])->dtype) == CLASS_FLOAT) {
     text_printf(emit->out, "dnn_integer_%s(v%d)", dtype_name(expr->dtype),
                 expr->args[0]);
     return;

@@ -156,8 +156,8 @@ const char cuda_prelude[] =
     "#define R(x) ((N)(x))\n"
     /* reals */
     "#define INF DNN_INF\n"
-    "#define DNN1_REAL(name, value) DNN1(N, name, value)\n"
-    "#define DNN2_REAL(name, value) DNN2(N, name, value)\n"
+    "#define DNN1_FLOAT(name, value) DNN1(N, name, value)\n"
+    "#define DNN2_FLOAT(name, value) DNN2(N, name, value)\n"
     "#define DNN1_LOGIC(name, value)\n"
     "#define DNN2_LOGIC(name, value)\n"
     "#define DNN2_INTEGER(name, value)\n"
@@ -196,10 +196,10 @@ const char cuda_prelude[] =
   "#undef GELU_TANH\n#undef TAIL\n"
     REAL("float", "f32", "f") REAL("double", "f64", "")
     /* integers and bools: no real functions; 0 for a division by 0 */
-    "#undef INF\n#undef DNN1_REAL\n#undef DNN2_REAL\n#undef DNN1_LOGIC\n"
+    "#undef INF\n#undef DNN1_FLOAT\n#undef DNN2_FLOAT\n#undef DNN1_LOGIC\n"
     "#undef DNN2_LOGIC\n#undef DNN2_INTEGER\n"
-    "#define DNN1_REAL(name, value)\n"
-    "#define DNN2_REAL(name, value)\n"
+    "#define DNN1_FLOAT(name, value)\n"
+    "#define DNN2_FLOAT(name, value)\n"
     "#define DNN1_LOGIC(name, value) DNN1(int, name, value)\n"
     "#define DNN2_LOGIC(name, value) DNN2(int, name, value)\n"
     "#define DNN2_INTEGER(name, value) DNN2(N, name, value)\n"

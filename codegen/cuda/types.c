@@ -44,7 +44,7 @@ const char *cuda_suffix(DType dtype) {
 
 void cuda_constant(Text *out, DType dtype, double value) {
   const char *number = cuda_number(dtype);
-  if (dtype_class(dtype) != CLASS_REAL) {
+  if (dtype_class(dtype) != CLASS_FLOAT) {
     /* The lowest value has no literal of its own type in C. */
     int64_t integer = dtype_integer(dtype, value);
     if (integer == INT64_MIN)

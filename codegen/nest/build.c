@@ -211,7 +211,7 @@ void coord_divide(Lower *lower, Coord coord, int64_t n, int64_t limit,
 }
 
 Coord coord_global(Lower *lower, Coord coord, const Dim *dim) {
-  int64_t pieces = axis_list_pieces(dim->split, lower->mesh);
+  int64_t pieces = axis_list_shards(dim->split, lower->mesh);
   if (pieces == 1) return coord;
   int64_t piece = (dim->size + pieces - 1) / pieces;
   int number = lower_number(lower, dim->split, piece);
@@ -311,7 +311,7 @@ static DType dtype_of(const Lower *lower, int expr) {
 
 DType lower_work_dtype(DType dtype) {
   bool is_short =
-      dtype_class(dtype) == CLASS_REAL && dtype_size_bytes(dtype) < 4;
+      dtype_class(dtype) == CLASS_FLOAT && dtype_size_bytes(dtype) < 4;
   return is_short ? DT_f32 : dtype;
 }
 

@@ -122,7 +122,7 @@ static int eval_gather(Region *region, const Node *node, const Coord *coords) {
     int at = type_find(node->types[0], name);
     int64_t size = lower_size(lower, table, i);
     if (name == dim && is_known)
-      mine[i] = coord_at(node_real(index, ATTR_value, 0), size);
+      mine[i] = coord_at(node_float(index, ATTR_value, 0), size);
     else if (name == dim)
       mine[i] = coord_of_expr(position, size);
     else
@@ -193,7 +193,7 @@ static int eval_random(Region *region, const Node *node, const Coord *coords) {
       .kind = NEST_random,
       .dtype = DT_bool,
       .index = (int)(uint32_t)hash_bytes(stream, strlen(stream), 0),
-      .real = node_real(node, ATTR_value, 0),
+      .real = node_float(node, ATTR_value, 0),
       .args = {lower_cast(lower, seed, DT_i64),
                lower_cast(lower, count, DT_i64), coord_value(lower, index)}};
   return lower_expr(lower, draw);
@@ -315,7 +315,7 @@ static int eval_pad(Region *region, const Node *node, const Coord *coords) {
   ASSERT(lower->n_guards < 3);
   lower->guards[lower->n_guards++] = guard;
   int value = eval_operand(region, node->inputs[0], type, mine);
-  double outside = node_real(node, ATTR_value, 0);
+  double outside = node_float(node, ATTR_value, 0);
   int load = lower->n_guards == 1 ? load_or(lower, value, outside) : -1;
   lower->n_guards--;
   if (load >= 0) return load;
@@ -333,10 +333,10 @@ static int eval_node(Region *region, Value value, const Coord *coords) {
   switch (node->op) {
   case OP_input:
     return lower_load(
-        lower, lower_input_buffer(lower, (int)node_int(node, ATTR_slot, 0)),
+        lower, lower_input_buffer(lower, (int)node_int(node, ATTR_index, 0)),
         type, coords);
   case OP_const:
-    return lower_const(lower, type->dtype, node_real(node, ATTR_value, 0));
+    return lower_const(lower, type->dtype, node_float(node, ATTR_value, 0));
   case OP_cast: {
     int arg = eval_operand(region, node->inputs[0], type, coords);
     return lower_cast(lower, arg, type->dtype);

@@ -145,8 +145,8 @@ static Coord coord_in_larger(Lower *lower, Coord coord, const Dim *piece,
   AxisList cut;
   bool continues = axis_list_continues(piece->split, whole->split, &cut);
   ASSERT(continues);
-  int64_t n = axis_list_pieces(piece->split, lower->mesh);
-  if (axis_list_pieces(cut, lower->mesh) == 1) return coord;
+  int64_t n = axis_list_shards(piece->split, lower->mesh);
+  if (axis_list_shards(cut, lower->mesh) == 1) return coord;
   int number = lower_number(lower, cut, (piece->size + n - 1) / n);
   return coord_sum(lower, coord, coord_of_expr(number, INT64_MAX));
 }

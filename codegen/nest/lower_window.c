@@ -312,7 +312,7 @@ static int is_most(Lower *lower, const Space *space, const Window *window,
   set_outside(lower, value, NAN);
   int number = lower_cast(lower, value, dtype);
   int is_equal = lower_pw(lower, OP_eq, DT_bool, number, most, -1);
-  if (dtype_class(dtype) != CLASS_REAL) return is_equal;
+  if (dtype_class(dtype) != CLASS_FLOAT) return is_equal;
   if (lower->n_guards > 0)
     number = lower_cast(lower, load_slid(lower, space, window, 0, at), dtype);
   int is_nan = lower_pw(lower, OP_ne, DT_bool, number, number, -1);

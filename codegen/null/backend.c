@@ -43,7 +43,7 @@ const Backend backend_null = {
     .prelude = "#include <stdint.h>\n",
     .target = {.name = "null",
                .alignment_bytes = 64,
-               .keeps = keeps,
+               .has_kernel = keeps,
                .workspace_bytes = workspace_bytes,
                .max_fused_nodes = 64,
                .max_fused_inputs = 16},

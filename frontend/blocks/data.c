@@ -53,7 +53,7 @@ static bool is_unnamed(const Elab *e, const Item *item) {
 
 static void unknown_block(Elab *e, const Expr *x) {
   if (map_has(e->data, x->name)) return; /* no path of a field has no dot */
-  map_put(e->data, x->name, ARENA_NEW(e->arena, Val));
+  map_put(e->data, x->name, ARENA_NEW(e->arena, ExprValue));
   for (int i = 0; i < e->program->blocks.n; i++)
     if (is_unnamed(e, e->program->blocks.data[i])) return;
   for (int i = 0; i < e->program->lost_blocks.n; i++)
@@ -94,7 +94,7 @@ void data_suggest(const Elab *e, Diag *d, Name name) {
   }
 }
 
-Val data_field(Elab *e, const Expr *x) {
+ExprValue data_field(Elab *e, const Expr *x) {
   if (x->a->kind != EXPR_name || e->frame->callable) {
     Diag *d = diag(e->diags, DIAG_not_a_value, x->span, "a path");
     bool is_local =
@@ -109,14 +109,15 @@ Val data_field(Elab *e, const Expr *x) {
   const Setting *field = find_field(block, x->name);
   if (!field) return unknown_field(e, block, x), POISON;
   Name path = name_format(e->names, "%s.%s", block->name, x->name);
-  Val *known = map_get(e->data, path);
+  ExprValue *known = map_get(e->data, path);
   if (known) return *known;
   const Type *type = elab_type_expr(e, field->type);
-  Val *val = ARENA_NEW(e->arena, Val);
+  ExprValue *val = ARENA_NEW(e->arena, ExprValue);
   if (type) {
     e->graph->span = field->path.spans[0];
     e->graph->path = path;
-    *val = val_tensor(graph_input(e->graph, ROLE_data, path, type), false);
+    *val =
+        expr_value_tensor(graph_input(e->graph, ROLE_data, path, type), false);
   }
   map_put(e->data, path, val);
   return *val;
@@ -153,9 +154,9 @@ static int find_source(const char *name) {
 
 static bool take_file(Elab *e, const BuiltinCall *call, int i,
                       const char **out) {
-  Val val = call->args[i];
-  if (val.kind == VAL_none) return true;
-  if (val.kind != VAL_string) {
+  ExprValue val = call->args[i];
+  if (val.kind == EXPR_VALUE_none) return true;
+  if (val.kind != EXPR_VALUE_string) {
     arg_wrong((BuiltinCall *)call, i, "the name of a file");
     return false;
   }
@@ -167,9 +168,9 @@ static bool take_file(Elab *e, const BuiltinCall *call, int i,
 enum { CSV_header = 2, CSV_eval = 3, CSV_classes = 4 };
 
 /* Names of columns stand in the last line of the header. */
-static bool take_names(Elab *e, BuiltinCall *call, Val first, Val last,
-                       DataField *out) {
-  if (last.kind != VAL_string) {
+static bool take_names(Elab *e, BuiltinCall *call, ExprValue first,
+                       ExprValue last, DataField *out) {
+  if (last.kind != EXPR_VALUE_string) {
     diag(e->diags, DIAG_bad_columns, call->exprs[1]->span);
     return false;
   }
@@ -188,10 +189,10 @@ static bool take_names(Elab *e, BuiltinCall *call, Val first, Val last,
 static bool take_columns(Elab *e, BuiltinCall *call, DataField *out) {
   const Expr *x = call->exprs[1];
   bool is_range = x->kind == EXPR_range;
-  Val first = eval(e, is_range ? x->a : x);
-  if (first.kind == VAL_string)
+  ExprValue first = eval(e, is_range ? x->a : x);
+  if (first.kind == EXPR_VALUE_string)
     return take_names(e, call, first, is_range ? eval(e, x->b) : first, out);
-  if (val_is_poison(first)) return false;
+  if (expr_value_is_poison(first)) return false;
   if (!eval_int(e, is_range ? x->a : x, &out->first_column)) return false;
   out->last_column = out->first_column;
   if (is_range && !eval_int(e, x->b, &out->last_column)) return false;
@@ -204,15 +205,15 @@ static bool take_columns(Elab *e, BuiltinCall *call, DataField *out) {
 
 /* The words of a column, in the order of the integers they stand for. */
 static bool take_classes(Elab *e, BuiltinCall *call, DataField *out) {
-  Val val = call->args[CSV_classes];
-  if (val.kind == VAL_none) return true;
-  if (val.kind == VAL_string)
+  ExprValue val = call->args[CSV_classes];
+  if (val.kind == EXPR_VALUE_none) return true;
+  if (val.kind == EXPR_VALUE_string)
     return take_file(e, call, CSV_classes, &out->classes_file);
-  int n = val.kind == VAL_list ? val.list->n : 0;
+  int n = val.kind == EXPR_VALUE_list ? val.list->n : 0;
   const char **words = ARENA_ARRAY(e->arena, const char *, n);
   bool is_good = n > 0;
   for (int i = 0; i < n && is_good; i++) {
-    is_good = val.list->items[i].kind == VAL_string;
+    is_good = val.list->items[i].kind == EXPR_VALUE_string;
     if (is_good) words[i] = val.list->items[i].string;
     for (int k = 0; k < i && is_good; k++) is_good = words[k] != words[i];
   }
@@ -244,8 +245,9 @@ static bool take_next(Elab *e, const Item *block, const BuiltinCall *call,
 
 static bool take_synthetic(BuiltinCall *call, DataField *out) {
   if (!arg_int(call, 1, 1, &out->records)) return false;
-  if (call->args[0].kind != VAL_none) return arg_int(call, 0, 1, &out->below);
-  out->source = SOURCE_synthetic_reals;
+  if (call->args[0].kind != EXPR_VALUE_none)
+    return arg_int(call, 0, 1, &out->below);
+  out->source = SOURCE_synthetic_floats;
   return true;
 }
 
@@ -278,7 +280,7 @@ static bool take_source(Elab *e, const Item *block, const Expr *x,
       return false;
     break;
   case SOURCE_safetensors:
-    if (call.args[1].kind != VAL_string) {
+    if (call.args[1].kind != EXPR_VALUE_string) {
       arg_wrong(&call, 1, "the name of a tensor");
       return false;
     }
@@ -306,9 +308,10 @@ static const Expr *source_in(const Expr *x) {
 }
 
 static bool affine_number(Elab *e, const Expr *x, double *out) {
-  Val val = source_in(x) ? (Val){.kind = VAL_none} : eval(e, x);
-  if (val_is_number(val)) return *out = val_to_real(val), true;
-  if (!val_is_poison(val)) diag(e->diags, DIAG_data_arithmetic, x->span);
+  ExprValue val =
+      source_in(x) ? (ExprValue){.kind = EXPR_VALUE_none} : eval(e, x);
+  if (expr_value_is_number(val)) return *out = expr_value_to_double(val), true;
+  if (!expr_value_is_poison(val)) diag(e->diags, DIAG_data_arithmetic, x->span);
   return false;
 }
 
@@ -365,7 +368,7 @@ static bool take_affine(Elab *e, const Item *block, const Expr *x,
 /* ---- blocks ---- */
 
 static bool check_field(Elab *e, const DataField *field, Span span) {
-  bool is_real = dtype_class(field->type->dtype) == CLASS_REAL;
+  bool is_real = dtype_class(field->type->dtype) == CLASS_FLOAT;
   if (field->type->rank == 0) {
     diag(e->diags, DIAG_no_samples, span, field->path);
     return false;
@@ -489,7 +492,7 @@ static void read_block(Elab *e, const Item *item, DataBlock *out) {
   if (is_good) check_fields(e, out);
   is_good = is_good && diags_errors(e->diags) == errors;
   if (is_good) settle_stream(e, out);
-  setting_real(e, item, item->name, "eval", 0, &out->eval);
+  setting_float(e, item, item->name, "eval", 0, &out->eval);
   bool predicts = predicts_all(e, out);
   if (predicts) out->eval = 0;
   if (is_good && !predicts && diags_errors(e->diags) == errors)

@@ -68,8 +68,8 @@ static void check_device(Check *c, const Setting *setting) {
 
 static bool number_of(const Expr *x, double *out) {
   if (x->kind == EXPR_int) *out = (double)x->integer;
-  if (x->kind == EXPR_real) *out = x->real;
-  return x->kind == EXPR_int || x->kind == EXPR_real;
+  if (x->kind == EXPR_float) *out = x->real;
+  return x->kind == EXPR_int || x->kind == EXPR_float;
 }
 
 static void check_number(Check *c, const Setting *setting, Kind kind) {

@@ -14,14 +14,14 @@ static void read_dtype(Elab *e, const Item *block, const char *name,
   Name text = setting_name(e, block, "precision", name, &span);
   DType dtype;
   if (!text) return;
-  if (dtype_find(text, &dtype) && dtype_class(dtype) == CLASS_REAL) {
+  if (dtype_find(text, &dtype) && dtype_class(dtype) == CLASS_FLOAT) {
     *out = dtype;
     return;
   }
   const char *names[N_DTYPES];
   int n = 0;
   for (int i = 0; i < N_DTYPES; i++)
-    if (dtype_class((DType)i) == CLASS_REAL && i != DT_f64)
+    if (dtype_class((DType)i) == CLASS_FLOAT && i != DT_f64)
       names[n++] = dtype_name((DType)i);
   Diag *d = diag(e->diags, DIAG_bad_precision, span, text);
   if (!foreign_help(d, FOREIGN_dtype, text))
@@ -68,15 +68,16 @@ static void read_loss_scale(Elab *e, const Item *block, Precision *out) {
     return;
   }
   bool is_unknown = x->kind == EXPR_name && !scope_has_value(e, x->name);
-  Val val = is_unknown ? (Val){.kind = VAL_none} : eval(e, x);
-  if (val_is_number(val) && val_to_real(val) > 0)
-    out->loss_scale = val_to_real(val);
+  ExprValue val =
+      is_unknown ? (ExprValue){.kind = EXPR_VALUE_none} : eval(e, x);
+  if (expr_value_is_number(val) && expr_value_to_double(val) > 0)
+    out->loss_scale = expr_value_to_double(val);
   else if (is_unknown)
     diag(e->diags, DIAG_wrong_setting, x->span, "loss_scale",
          "a number above 0 or dynamic", expr_describe(e, x));
-  else if (!val_is_poison(val))
+  else if (!expr_value_is_poison(val))
     diag(e->diags, DIAG_wrong_setting, x->span, "loss_scale",
-         "a number above 0 or dynamic", val_describe(e, val));
+         "a number above 0 or dynamic", expr_value_describe(e, val));
 }
 
 static void check_compiled(Elab *e, const Precision *p) {
@@ -156,7 +157,7 @@ static bool is_called(const Graph *graph, const char *entry) {
 void precision_check(Elab *e, const Model *model) {
   const Precision *p = &model->precision;
   const Graph *const graphs[] = {model->train, model->eval, model->forward,
-                                 model->sample};
+                                 model->prefill};
   for (int i = 0; i < p->n_f32_paths; i++) {
     const char *entry = p->f32_paths[i];
     bool is_known = strcmp(entry, "loss") == 0;
@@ -183,7 +184,7 @@ static void read_vocabulary(Elab *e, const Item *block, SampleSettings *s) {
     builtin_parse_formals(e->names, "file", &formals);
     BuiltinCall call;
     if (!builtin_match(e, x, &formals, &call)) return;
-    if (call.args[0].kind != VAL_string) {
+    if (call.args[0].kind != EXPR_VALUE_string) {
       arg_wrong(&call, 0, "the name of a file");
       return;
     }
@@ -203,6 +204,6 @@ void sample_read(Elab *e, Model *model, const Item *block) {
   setting_string(e, block, "sample", "prompt", &s->prompt);
   setting_int(e, block, "sample", "count", 0, &s->count);
   setting_int(e, block, "sample", "top_k", 0, &s->top_k);
-  setting_real(e, block, "sample", "temperature", 0, &s->temperature);
+  setting_float(e, block, "sample", "temperature", 0, &s->temperature);
   read_vocabulary(e, block, s);
 }

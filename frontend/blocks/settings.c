@@ -91,26 +91,26 @@ const Expr *setting_expr(Elab *e, const SettingRef *ref) {
   return ast_parse_expr(e->arena, e->names, e->diags, ref->source);
 }
 
-Val setting_value(Elab *e, const SettingRef *ref) {
+ExprValue setting_value(Elab *e, const SettingRef *ref) {
   const Expr *x = setting_expr(e, ref);
   if (!x) return POISON;
   return eval(e, x);
 }
 
 static void wrong(Elab *e, const SettingRef *ref, const char *name,
-                  const char *wanted, Val val) {
-  if (!val_is_poison(val))
+                  const char *wanted, ExprValue val) {
+  if (!expr_value_is_poison(val))
     diag(e->diags, DIAG_wrong_setting, ref->span, name, wanted,
-         val_describe(e, val));
+         expr_value_describe(e, val));
 }
 
 bool setting_int(Elab *e, const Item *block, const char *block_name,
                  const char *name, int64_t least, int64_t *out) {
   SettingRef ref = setting_find(e, block, block_name, name);
   if (!ref.is_given) return false;
-  Val val = setting_value(e, &ref);
-  Val whole = val_whole(val);
-  bool is_good = whole.kind == VAL_int && whole.integer >= least;
+  ExprValue val = setting_value(e, &ref);
+  ExprValue whole = expr_value_whole(val);
+  bool is_good = whole.kind == EXPR_VALUE_int && whole.integer >= least;
   if (is_good)
     *out = whole.integer;
   else
@@ -121,15 +121,16 @@ bool setting_int(Elab *e, const Item *block, const char *block_name,
   return is_good;
 }
 
-bool setting_real(Elab *e, const Item *block, const char *block_name,
-                  const char *name, double least, double *out) {
+bool setting_float(Elab *e, const Item *block, const char *block_name,
+                   const char *name, double least, double *out) {
   SettingRef ref = setting_find(e, block, block_name, name);
   if (!ref.is_given) return false;
-  Val val = setting_value(e, &ref);
-  bool is_good = val_is_number(val) && val_to_real(val) >= least &&
-                 isfinite(val_to_real(val));
+  ExprValue val = setting_value(e, &ref);
+  bool is_good = expr_value_is_number(val) &&
+                 expr_value_to_double(val) >= least &&
+                 isfinite(expr_value_to_double(val));
   if (is_good)
-    *out = val_to_real(val);
+    *out = expr_value_to_double(val);
   else
     wrong(e, &ref, name,
           arena_printf(e->arena, "a number of at least %g", least), val);
@@ -144,12 +145,12 @@ bool setting_string(Elab *e, const Item *block, const char *block_name,
     *out = ref.text;
     return true;
   }
-  Val val = setting_value(e, &ref);
-  if (val.kind == VAL_string)
+  ExprValue val = setting_value(e, &ref);
+  if (val.kind == EXPR_VALUE_string)
     *out = val.string;
   else
     wrong(e, &ref, name, "a string", val);
-  return val.kind == VAL_string;
+  return val.kind == EXPR_VALUE_string;
 }
 
 Name setting_name(Elab *e, const Item *block, const char *block_name,

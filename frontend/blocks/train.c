@@ -92,7 +92,7 @@ void frontend_list_optimizers(Text *out) {
 
 static bool call_numbers(BuiltinCall *call, double *out) {
   for (int i = 0; i < call->builtin->n_formals; i++) {
-    if (!arg_real(call, i, &out[i])) return false;
+    if (!arg_float(call, i, &out[i])) return false;
     if (out[i] >= 0 && isfinite(out[i])) continue;
     arg_wrong(call, i, "a number of at least 0");
     return false;
@@ -141,35 +141,35 @@ static bool read_rate(Elab *e, const Expr *x, Rate *out) {
       return false;
     }
   }
-  Val val = eval(e, x);
-  if (val_is_number(val) && val_to_real(val) >= 0 &&
-      isfinite(val_to_real(val))) {
-    *out = (Rate){.kind = RATE_constant, .peak = val_to_real(val)};
+  ExprValue val = eval(e, x);
+  if (expr_value_is_number(val) && expr_value_to_double(val) >= 0 &&
+      isfinite(expr_value_to_double(val))) {
+    *out = (Rate){.kind = RATE_constant, .peak = expr_value_to_double(val)};
     return true;
   }
-  if (!val_is_poison(val))
+  if (!expr_value_is_poison(val))
     diag(e->diags, DIAG_wrong_setting, x->span, "lr",
-         "a number of at least 0 or a schedule", val_describe(e, val));
+         "a number of at least 0 or a schedule", expr_value_describe(e, val));
   return false;
 }
 
 /* ---- the optimizer ---- */
 
 static bool take_betas(BuiltinCall *call, int i, OptimizerCall *out) {
-  Val val = call->args[i];
-  if (val.kind == VAL_none) return true;
-  bool is_pair = val.kind == VAL_list && val.list->n == 2;
+  ExprValue val = call->args[i];
+  if (val.kind == EXPR_VALUE_none) return true;
+  bool is_pair = val.kind == EXPR_VALUE_list && val.list->n == 2;
   for (int j = 0; is_pair && j < 2; j++) {
-    Val item = val.list->items[j];
-    is_pair =
-        val_is_number(item) && val_to_real(item) >= 0 && val_to_real(item) < 1;
+    ExprValue item = val.list->items[j];
+    is_pair = expr_value_is_number(item) && expr_value_to_double(item) >= 0 &&
+              expr_value_to_double(item) < 1;
   }
   if (!is_pair) {
     arg_wrong(call, i, "two numbers of at least 0 and below 1");
     return false;
   }
-  out->beta1 = val_to_real(val.list->items[0]);
-  out->beta2 = val_to_real(val.list->items[1]);
+  out->beta1 = expr_value_to_double(val.list->items[0]);
+  out->beta2 = expr_value_to_double(val.list->items[1]);
   return true;
 }
 
@@ -199,7 +199,7 @@ static bool take_option(BuiltinCall *call, int i, OptimizerCall *out) {
   if (strcmp(name, "nesterov") == 0) return arg_bool(call, i, &out->nesterov);
   for (int j = 0; j < ARRAY_LENGTH(numbers); j++) {
     if (strcmp(name, numbers[j].name) != 0) continue;
-    if (!arg_real(call, i, numbers[j].field)) return false;
+    if (!arg_float(call, i, numbers[j].field)) return false;
     bool is_share = !strcmp(name, "momentum") || !strcmp(name, "alpha");
     if (*numbers[j].field >= 0 && *numbers[j].field < (is_share ? 1 : INFINITY))
       return true;
@@ -266,7 +266,7 @@ static void check_ratio(Elab *e, const Item *block, const char *name,
   if (value < 1) return;
   SettingRef ref = setting_find(e, block, "train", name);
   diag(e->diags, DIAG_wrong_setting, ref.span, name, "below 1",
-       val_describe(e, val_real(value)));
+       expr_value_describe(e, expr_value_float(value)));
 }
 
 static void check_eval_every(Elab *e, const Model *model, const Item *block) {
@@ -296,8 +296,8 @@ void train_read(Elab *e, Model *model, const Item *block) {
   read_length(e, s, block);
   setting_int(e, block, "train", "seed", 0, &seed);
   s->seed = (uint64_t)seed;
-  setting_real(e, block, "train", "clip", 0, &s->clip);
-  setting_real(e, block, "train", "ema", 0, &s->ema);
+  setting_float(e, block, "train", "clip", 0, &s->clip);
+  setting_float(e, block, "train", "ema", 0, &s->ema);
   check_ratio(e, block, "ema", s->ema);
   setting_int(e, block, "train", "eval_every", 0, &s->eval_every);
   if (s->eval_every > 0 && diags_errors(e->diags) == 0)

@@ -12,15 +12,17 @@
 
 /* ---- nodes, also used by calls and operators ---- */
 
-Val elab_rename(Elab *e, Val val, const Name *from, const Name *to, int n) {
+ExprValue elab_rename(Elab *e, ExprValue val, const Name *from, const Name *to,
+                      int n) {
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_from, from, n);
   attrs_names(&attrs, ATTR_to, to, n);
   return elab_emit(e, OP_rename, &val, 1, &attrs);
 }
 
-Val elab_slice(Elab *e, Val val, Name dim, int64_t start, int64_t size) {
-  if (!val_is_tensor(val)) return POISON;
+ExprValue elab_slice(Elab *e, ExprValue val, Name dim, int64_t start,
+                     int64_t size) {
+  if (!expr_value_is_tensor(val)) return POISON;
   if (start == 0 && size == type_size(elab_type(e, val), dim)) return val;
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
@@ -29,7 +31,7 @@ Val elab_slice(Elab *e, Val val, Name dim, int64_t start, int64_t size) {
   return elab_emit(e, OP_slice, &val, 1, &attrs);
 }
 
-Val elab_drop(Elab *e, Val val, Name dim) {
+ExprValue elab_drop(Elab *e, ExprValue val, Name dim) {
   return elab_reduce(e, OP_sum, val, &dim, 1);
 }
 
@@ -41,7 +43,8 @@ static bool sub_names(Elab *e, const Expr *x, DimArg *out) {
   return out->n > 0;
 }
 
-static bool has_dims(Elab *e, const Expr *x, Val val, const DimArg *dims) {
+static bool has_dims(Elab *e, const Expr *x, ExprValue val,
+                     const DimArg *dims) {
   const Type *type = elab_type(e, val);
   for (int i = 0; i < dims->n; i++)
     if (type_find(type, dims->names[i]) < 0) {
@@ -52,7 +55,7 @@ static bool has_dims(Elab *e, const Expr *x, Val val, const DimArg *dims) {
 }
 
 /* A dim that is to be made must not be there, unless it goes (`from`). */
-static bool is_free(Elab *e, const Expr *x, Val val, const DimArg *to,
+static bool is_free(Elab *e, const Expr *x, ExprValue val, const DimArg *to,
                     const DimArg *from) {
   const Type *type = elab_type(e, val);
   for (int i = 0; i < to->n; i++) {
@@ -125,8 +128,9 @@ static bool split_sizes(Elab *e, const Sub *sub, Name dim, int64_t size,
   return false;
 }
 
-static Val split_dim(Elab *e, const Expr *x, Val val, const Sub *sub,
-                     const DimArg *from, const DimArg *to) {
+static ExprValue split_dim(Elab *e, const Expr *x, ExprValue val,
+                           const Sub *sub, const DimArg *from,
+                           const DimArg *to) {
   int64_t size = type_size(elab_type(e, val), from->names[0]);
   int64_t *sizes = ARENA_ARRAY(e->arena, int64_t, to->n);
   if (!is_free(e, x, val, to, from)) return POISON;
@@ -143,14 +147,16 @@ static Val split_dim(Elab *e, const Expr *x, Val val, const Sub *sub,
   return elab_emit(e, OP_split_dim, &val, 1, &attrs);
 }
 
-static Val merge_dims(Elab *e, Val val, const DimArg *from, Name to) {
+static ExprValue merge_dims(Elab *e, ExprValue val, const DimArg *from,
+                            Name to) {
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_from, from->names, from->n);
   attrs_name(&attrs, ATTR_dim, to);
   return elab_emit(e, OP_merge_dims, &val, 1, &attrs);
 }
 
-static Val apply_rename(Elab *e, const Expr *x, Val val, const Sub *sub) {
+static ExprValue apply_rename(Elab *e, const Expr *x, ExprValue val,
+                              const Sub *sub) {
   DimArg from, to;
   if (!sub_names(e, sub->from, &from) || !sub_names(e, sub->to, &to))
     return POISON;
@@ -168,7 +174,8 @@ static Val apply_rename(Elab *e, const Expr *x, Val val, const Sub *sub) {
 
 /* ---- elements and slices ---- */
 
-static Val apply_pick(Elab *e, const Expr *x, Val val, const Sub *sub) {
+static ExprValue apply_pick(Elab *e, const Expr *x, ExprValue val,
+                            const Sub *sub) {
   const Expr *at = e->at;
   const Type *type = elab_type(e, val);
   if (type_find(type, sub->name) < 0) {
@@ -195,14 +202,15 @@ static Val apply_pick(Elab *e, const Expr *x, Val val, const Sub *sub) {
   }
   elab_at(e, at);
   val = elab_slice(e, val, sub->name, first, last - first + 1);
-  return is_range || val_is_poison(val) ? val : elab_drop(e, val, sub->name);
+  return is_range || expr_value_is_poison(val) ? val
+                                               : elab_drop(e, val, sub->name);
 }
 
 static void help_element(Elab *e, Diag *d, Name dim, const Expr *x,
                          const Expr *at) {
   const Local *local =
       at->kind == EXPR_name ? frame_local(e->frame, at->name) : NULL;
-  if (local && val_is_tensor(local->val) && x->kind == EXPR_name)
+  if (local && expr_value_is_tensor(local->val) && x->kind == EXPR_name)
     diag_help(d, "gather(%s, %s, %s) reads the rows at '%s'", x->name, at->name,
               dim, at->name);
   else
@@ -210,11 +218,12 @@ static void help_element(Elab *e, Diag *d, Name dim, const Expr *x,
               dim);
 }
 
-static Val list_element(Elab *e, const Expr *x, Val val, const Sub *sub) {
-  if (val.kind != VAL_list) {
+static ExprValue list_element(Elab *e, const Expr *x, ExprValue val,
+                              const Sub *sub) {
+  if (val.kind != EXPR_VALUE_list) {
     Diag *d = diag(e->diags, DIAG_not_a_list, x->a->span, expr_subject(e, x->a),
-                   val_describe(e, val));
-    if (val_is_tensor(val) && elab_type(e, val)->rank > 0)
+                   expr_value_describe(e, val));
+    if (expr_value_is_tensor(val) && elab_type(e, val)->rank > 0)
       help_element(e, d, elab_type(e, val)->dims[0].name, x->a, sub->to);
     return POISON;
   }
@@ -225,24 +234,25 @@ static Val list_element(Elab *e, const Expr *x, Val val, const Sub *sub) {
   return POISON;
 }
 
-static Val apply_sub(Elab *e, const Expr *x, Val val, const Sub *sub) {
-  if (val_is_poison(val)) return val;
+static ExprValue apply_sub(Elab *e, const Expr *x, ExprValue val,
+                           const Sub *sub) {
+  if (expr_value_is_poison(val)) return val;
   if (sub->kind == SUB_value) return list_element(e, x, val, sub);
   if (sub->kind == SUB_all) {
     diag(e->diags, DIAG_not_a_value, sub->span, "'*'");
     return POISON;
   }
-  if (val.kind == VAL_list) {
-    Val list = val_list(e, val.list->n);
+  if (val.kind == EXPR_VALUE_list) {
+    ExprValue list = expr_value_list(e, val.list->n);
     for (int i = 0; i < val.list->n; i++) {
       list.list->items[i] = apply_sub(e, x, val.list->items[i], sub);
-      if (val_is_poison(list.list->items[i])) return POISON;
+      if (expr_value_is_poison(list.list->items[i])) return POISON;
     }
-    return val_list_nested(e, list, x->span);
+    return expr_value_list_nested(e, list, x->span);
   }
-  if (!val_is_tensor(val)) {
+  if (!expr_value_is_tensor(val)) {
     diag(e->diags, DIAG_not_a_tensor, x->a->span, expr_subject(e, x->a),
-         val_describe(e, val));
+         expr_value_describe(e, val));
     return POISON;
   }
   return sub->kind == SUB_rename ? apply_rename(e, x->a, val, sub)
@@ -250,11 +260,11 @@ static Val apply_sub(Elab *e, const Expr *x, Val val, const Sub *sub) {
 }
 
 /* From the inside out: x[A -> B][B -> C]... may be long. */
-Val eval_index(Elab *e, const Expr *x) {
+ExprValue eval_index(Elab *e, const Expr *x) {
   int n = 1;
   const Expr *const *chain = &x;
   if (x->a->kind == EXPR_index) chain = expr_chain(e->arena, x, &n);
-  Val val = eval(e, chain[n - 1]->a);
+  ExprValue val = eval(e, chain[n - 1]->a);
   for (int i = n - 1; i >= 0; i--) {
     if (i > 0 && !elab_step(e, chain[i]->span)) return POISON;
     for (int j = 0; j < chain[i]->subs.n; j++) {

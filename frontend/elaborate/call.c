@@ -22,7 +22,7 @@ typedef struct Call {
   const Expr *x; /* NULL: from a block, without a place */
   Span span;
   int n_args;
-  Val *args; /* one a formal; VAL_none with !is_given: default */
+  ExprValue *args; /* one a formal; EXPR_VALUE_none with !is_given: default */
   bool *is_given;
   const Expr **exprs;
   int n_in, n_generics; /* those before the arrow first */
@@ -98,7 +98,7 @@ static bool match_arguments(Elab *e, Call *call) {
     call->args[at] = eval(e, arg->value);
     call->exprs[at] = arg->value;
     call->is_given[at] = true;
-    is_good = is_good && !val_is_poison(call->args[at]);
+    is_good = is_good && !expr_value_is_poison(call->args[at]);
   }
   for (int i = 0; i < formals->n; i++) {
     const Formal *formal = &formals->items[i];
@@ -230,7 +230,7 @@ static int formal_with(const Call *call, Name dim) {
 static void no_generic_dim(Elab *e, const Call *call, const Generic *g) {
   const Item *item = call->callable->item;
   int i = formal_with(call, g->inside);
-  if (i >= item->formals.n || !val_is_tensor(call->args[i])) {
+  if (i >= item->formals.n || !expr_value_is_tensor(call->args[i])) {
     diag(e->diags, DIAG_generic_nowhere, g->outside_span, item->name,
          g->outside);
     return;
@@ -244,12 +244,12 @@ static void no_generic_dim(Elab *e, const Call *call, const Generic *g) {
 }
 
 /* Size of a caller's name in the arguments, 0 if none has it. */
-static int64_t size_in_args(Elab *e, const Val *args, int n, Name dim) {
+static int64_t size_in_args(Elab *e, const ExprValue *args, int n, Name dim) {
   for (int i = 0; i < n; i++) {
     int64_t size = 0;
-    if (args[i].kind == VAL_list)
+    if (args[i].kind == EXPR_VALUE_list)
       size = size_in_args(e, args[i].list->items, args[i].list->n, dim);
-    else if (val_is_tensor(args[i]) &&
+    else if (expr_value_is_tensor(args[i]) &&
              type_find(elab_type(e, args[i]), dim) >= 0)
       size = type_size(elab_type(e, args[i]), dim);
     if (size) return size;
@@ -259,7 +259,7 @@ static int64_t size_in_args(Elab *e, const Val *args, int n, Name dim) {
 
 /* Sizes of the generics, computed at the caller. */
 static bool size_generics(Elab *e, const Call *call, int64_t *sizes) {
-  for (int i = 0; i < call->n_args; i++) val_charge(e, call->args[i]);
+  for (int i = 0; i < call->n_args; i++) expr_value_charge(e, call->args[i]);
   for (int i = 0; i < call->n_generics; i++) {
     const Generic *g = &call->generics[i];
     sizes[i] = i < call->n_in
@@ -272,17 +272,18 @@ static bool size_generics(Elab *e, const Call *call, int64_t *sizes) {
 }
 
 /* Renames several dims at once; false after a message. */
-static bool rename_dims(Elab *e, const Call *call, Val *val, bool is_entry) {
-  if (val->kind == VAL_list) {
-    Val list = val_list(e, val->list->n);
+static bool rename_dims(Elab *e, const Call *call, ExprValue *val,
+                        bool is_entry) {
+  if (val->kind == EXPR_VALUE_list) {
+    ExprValue list = expr_value_list(e, val->list->n);
     for (int i = 0; i < list.list->n; i++) {
       list.list->items[i] = val->list->items[i];
       if (!rename_dims(e, call, &list.list->items[i], is_entry)) return false;
     }
-    *val = val_list_nested(e, list, call->span);
-    return !val_is_poison(*val);
+    *val = expr_value_list_nested(e, list, call->span);
+    return !expr_value_is_poison(*val);
   }
-  if (!val_is_tensor(*val)) return true;
+  if (!expr_value_is_tensor(*val)) return true;
   const Type *type = elab_type(e, *val);
   Name from[2 * MOST_GENERICS], to[2 * MOST_GENERICS], now[MAX_RANK];
   int n = 0;
@@ -304,7 +305,7 @@ static bool rename_dims(Elab *e, const Call *call, Val *val, bool is_entry) {
       }
   }
   if (n > 0) *val = elab_rename(e, *val, from, to, n);
-  return !val_is_poison(*val);
+  return !expr_value_is_poison(*val);
 }
 
 /* ---- types of formals and results ---- */
@@ -355,7 +356,7 @@ static bool check_dtype(Elab *e, const TypeExpr *type, const Type *has,
   if (type->dtype && !elab_dtype(e, type->dtype, type->span, &wants))
     return false;
   if (type->dtype ? elab_takes(wants, has->dtype)
-                  : dtype_class(has->dtype) == CLASS_REAL)
+                  : dtype_class(has->dtype) == CLASS_FLOAT)
     return true;
   Diag *d = diag(e->diags, DIAG_wrong_dtype, place, what,
                  type->dtype ? type->dtype : "real", dtype_name(has->dtype));
@@ -364,25 +365,27 @@ static bool check_dtype(Elab *e, const TypeExpr *type, const Type *has,
 }
 
 /* A number or truth value stands for a scalar. */
-static bool check_scalar(Elab *e, const TypeExpr *type, Val val,
+static bool check_scalar(Elab *e, const TypeExpr *type, ExprValue val,
                          const char *what, Span place) {
   DType wants = DT_f32;
   if (type->dtype && !elab_dtype(e, type->dtype, type->span, &wants))
     return false;
   if (elab_fits(wants, val)) return true;
-  Diag *d = diag(e->diags, DIAG_wrong_dtype, place, what,
-                 type->dtype ? type->dtype : "real", val_describe(e, val));
+  Diag *d =
+      diag(e->diags, DIAG_wrong_dtype, place, what,
+           type->dtype ? type->dtype : "real", expr_value_describe(e, val));
   diag_note(d, type->span, "the type says so here");
   return false;
 }
 
 /* `what` names the value in messages: "'x' of 'attn'". */
-static bool check_type(Elab *e, const TypeExpr *type, Val val, const char *what,
-                       Span place) {
-  if ((val_is_number(val) || val.kind == VAL_bool) && type->n_dims == 0)
+static bool check_type(Elab *e, const TypeExpr *type, ExprValue val,
+                       const char *what, Span place) {
+  if ((expr_value_is_number(val) || val.kind == EXPR_VALUE_bool) &&
+      type->n_dims == 0)
     return check_scalar(e, type, val, what, place);
-  if (!val_is_tensor(val)) {
-    diag(e->diags, DIAG_wants_tensor, place, what, val_describe(e, val));
+  if (!expr_value_is_tensor(val)) {
+    diag(e->diags, DIAG_wants_tensor, place, what, expr_value_describe(e, val));
     return false;
   }
   const Type *has = elab_type(e, val);
@@ -424,8 +427,8 @@ static bool bind_formals(Elab *e, const Call *call) {
   const FormalList *formals = &call->callable->item->formals;
   for (int i = 0; i < formals->n; i++) {
     const Formal *formal = &formals->items[i];
-    Val val = call->is_given[i] ? call->args[i] : eval(e, formal->init);
-    if (val_is_poison(val)) return false;
+    ExprValue val = call->is_given[i] ? call->args[i] : eval(e, formal->init);
+    if (expr_value_is_poison(val)) return false;
     const Expr *expr = call->is_given[i] ? call->exprs[i] : formal->init;
     Span place = expr      ? expr->span
                  : call->x ? call->span
@@ -441,7 +444,7 @@ static bool bind_formals(Elab *e, const Call *call) {
   return true;
 }
 
-static bool check_result(Elab *e, const Call *call, Val *result) {
+static bool check_result(Elab *e, const Call *call, ExprValue *result) {
   const TypeList *types = &call->callable->item->result;
   Span place = e->frame->result_span;
   const char *what =
@@ -452,13 +455,13 @@ static bool check_result(Elab *e, const Call *call, Val *result) {
     *result = elab_typed(e, types->data[0], *result);
     return true;
   }
-  if (result->kind != VAL_list || result->list->n != types->n) {
+  if (result->kind != EXPR_VALUE_list || result->list->n != types->n) {
     diag(e->diags, DIAG_result_count, place, what, types->n,
-         val_describe(e, *result));
+         expr_value_describe(e, *result));
     return false;
   }
   for (int i = 0; i < types->n; i++) {
-    Val *item = &result->list->items[i];
+    ExprValue *item = &result->list->items[i];
     if (!check_type(e, types->data[i], *item, what, place)) return false;
     *item = elab_typed(e, types->data[i], *item);
   }
@@ -472,16 +475,17 @@ static void prepare(Elab *e, const Callable *callable) {
   ((Callable *)callable)->labels = number_item(e->program, callable->item);
 }
 
-static Val run_body(Elab *e, const Call *call) {
+static ExprValue run_body(Elab *e, const Call *call) {
   const Item *item = call->callable->item;
   if (!bind_formals(e, call)) return POISON;
   if (!exec_body(e, &item->body)) {
-    if (!val_is_poison(e->frame->result))
+    if (!expr_value_is_poison(e->frame->result))
       diag(e->diags, DIAG_no_return, item->name_span, item->name);
     return POISON;
   }
-  Val result = e->frame->result;
-  if (val_is_poison(result) || !check_result(e, call, &result)) return POISON;
+  ExprValue result = e->frame->result;
+  if (expr_value_is_poison(result) || !check_result(e, call, &result))
+    return POISON;
   return result;
 }
 
@@ -497,7 +501,7 @@ static bool is_too_deep(Elab *e, const Call *call) {
 }
 
 /* Arguments are there; generics are matched. */
-static Val run(Elab *e, Call *call, Name prefix) {
+static ExprValue run(Elab *e, Call *call, Name prefix) {
   int64_t sizes[2 * MOST_GENERICS];
   if (is_too_deep(e, call) || !size_generics(e, call, sizes)) return POISON;
   e->program->spent.steps += CALL_STEPS;
@@ -515,7 +519,7 @@ static Val run(Elab *e, Call *call, Name prefix) {
     frame_add_size(e, (Size){g->inside, sizes[i], g->outside_span, g->outside,
                              g->outside_span});
   }
-  Val result = run_body(e, call);
+  ExprValue result = run_body(e, call);
   frame_pop(e);
   e->n_frozen -= is_frozen;
   e->graph->span = call->span;
@@ -531,12 +535,12 @@ static Call call_create(Elab *e, const Callable *callable, const Expr *x) {
                 .x = x,
                 .span = x ? x->span : callable->item->name_span,
                 .n_args = n,
-                .args = ARENA_ARRAY(e->arena, Val, n),
+                .args = ARENA_ARRAY(e->arena, ExprValue, n),
                 .is_given = ARENA_ARRAY(e->arena, bool, n),
                 .exprs = ARENA_ARRAY(e->arena, const Expr *, n)};
 }
 
-static Val call_layer(Elab *e, const Expr *x, const Callable *layer) {
+static ExprValue call_layer(Elab *e, const Expr *x, const Callable *layer) {
   Call call = call_create(e, layer, x);
   bool is_good = match_arguments(e, &call);
   if (!match_generics(e, &call) || !is_good) return POISON;
@@ -544,24 +548,25 @@ static Val call_layer(Elab *e, const Expr *x, const Callable *layer) {
 }
 
 /* The same arguments give the same nodes: loss and metrics share one net. */
-static Val run_net(Elab *e, Call *call) {
+static ExprValue run_net(Elab *e, Call *call) {
   if (!e->first_net) e->first_net = call->callable;
   for (int i = 0; i < e->net_calls.n; i++) {
     const NetCall *old = &e->net_calls.data[i];
     bool is_same = old->net == call->callable;
     for (int j = 0; j < call->n_args && is_same; j++)
-      is_same = val_equal(old->args[j], call->args[j]);
+      is_same = expr_value_equal(old->args[j], call->args[j]);
     if (is_same) return old->result;
   }
-  const Val *args =
-      arena_copy(e->arena, call->args, sizeof(Val) * (size_t)call->n_args);
-  Val result = run(e, call, name_intern(e->names, ""));
+  const ExprValue *args = arena_copy(e->arena, call->args,
+                                     sizeof(ExprValue) * (size_t)call->n_args);
+  ExprValue result = run(e, call, name_intern(e->names, ""));
   vec_push(e->arena, &e->net_calls,
            (NetCall){call->callable, args, call->n_args, result});
   return result;
 }
 
-Val elab_net(Elab *e, Callable *net, const Val *args, int n, Span span) {
+ExprValue elab_net(Elab *e, Callable *net, const ExprValue *args, int n,
+                   Span span) {
   Call call = call_create(e, net, NULL);
   call.span = span;
   ASSERT(n <= call.n_args);
@@ -572,14 +577,14 @@ Val elab_net(Elab *e, Callable *net, const Val *args, int n, Span span) {
   return run_net(e, &call);
 }
 
-static Val call_net(Elab *e, const Expr *x, const Callable *net) {
+static ExprValue call_net(Elab *e, const Expr *x, const Callable *net) {
   Call call = call_create(e, net, x);
   bool is_good = match_arguments(e, &call);
   if (!match_generics(e, &call) || !is_good) return POISON;
   return run_net(e, &call);
 }
 
-static Val unknown_callee(Elab *e, const Expr *callee) {
+static ExprValue unknown_callee(Elab *e, const Expr *callee) {
   const Program *p = e->program;
   if (p->lacks_import) return POISON;
   VEC(const char *) names = {0};
@@ -593,7 +598,7 @@ static Val unknown_callee(Elab *e, const Expr *callee) {
   return POISON;
 }
 
-Val eval_call(Elab *e, const Expr *x) {
+ExprValue eval_call(Elab *e, const Expr *x) {
   const Expr *callee = x->a->kind == EXPR_index ? x->a->a : x->a;
   if (callee->kind != EXPR_name) {
     Diag *d = diag(e->diags, DIAG_not_callable, x->a->span);

@@ -72,7 +72,7 @@ void elab_at(Elab *e, const Expr *x) {
   e->graph->path = scope_path(e, x, name);
 }
 
-const Type *elab_type(const Elab *e, Val val) {
+const Type *elab_type(const Elab *e, ExprValue val) {
   return graph_type(e->graph, val.tensor);
 }
 
@@ -89,7 +89,8 @@ static void set_origin(Elab *e, int node) {
   e->origins.data[node] = e->at;
 }
 
-Val elab_emit(Elab *e, Op op, const Val *inputs, int n, const Attrs *attrs) {
+ExprValue elab_emit(Elab *e, Op op, const ExprValue *inputs, int n,
+                    const Attrs *attrs) {
   enum { FEW = 4 };
   const Type *few_types[FEW], **types = few_types;
   Value few_values[FEW], *values = few_values;
@@ -99,7 +100,7 @@ Val elab_emit(Elab *e, Op op, const Val *inputs, int n, const Attrs *attrs) {
   }
   bool is_weak = true;
   for (int i = 0; i < n; i++) {
-    if (!val_is_tensor(inputs[i])) return POISON;
+    if (!expr_value_is_tensor(inputs[i])) return POISON;
     values[i] = inputs[i].tensor;
     types[i] = elab_type(e, inputs[i]);
     is_weak = is_weak && inputs[i].is_weak;
@@ -112,7 +113,7 @@ Val elab_emit(Elab *e, Op op, const Val *inputs, int n, const Attrs *attrs) {
   Value value = graph_append_typed(e->graph, op, values, n, attrs, results,
                                    n_results, NULL);
   set_origin(e, value.node);
-  return val_tensor(value, is_weak && n > 0);
+  return expr_value_tensor(value, is_weak && n > 0);
 }
 
 static Name dtype_attr(Elab *e, DType dtype) {
@@ -121,20 +122,20 @@ static Name dtype_attr(Elab *e, DType dtype) {
   return *name;
 }
 
-Val elab_number(Elab *e, DType dtype, double value) {
+ExprValue elab_number(Elab *e, DType dtype, double value) {
   Attrs attrs = {0};
-  attrs_real(&attrs, ATTR_value, value);
+  attrs_float(&attrs, ATTR_value, value);
   attrs_name(&attrs, ATTR_dtype, dtype_attr(e, dtype));
-  Val val = elab_emit(e, OP_const, NULL, 0, &attrs);
+  ExprValue val = elab_emit(e, OP_const, NULL, 0, &attrs);
   val.is_weak = true;
   return val;
 }
 
-bool elab_fits(DType dtype, Val val) {
-  if (dtype_class(dtype) == CLASS_BOOL) return val.kind == VAL_bool;
-  if (dtype_class(dtype) == CLASS_REAL) return val_is_number(val);
-  Val whole = val_whole(val);
-  if (whole.kind != VAL_int) return false;
+bool elab_fits(DType dtype, ExprValue val) {
+  if (dtype_class(dtype) == CLASS_BOOL) return val.kind == EXPR_VALUE_bool;
+  if (dtype_class(dtype) == CLASS_FLOAT) return expr_value_is_number(val);
+  ExprValue whole = expr_value_whole(val);
+  if (whole.kind != EXPR_VALUE_int) return false;
   int bits = 8 * dtype_size_bytes(dtype) - (dtype == DT_u8 ? 0 : 1);
   if (bits == 63) bits = 53; /* constants of a graph are doubles */
   int64_t least = dtype == DT_u8 ? 0 : -(INT64_C(1) << bits);
@@ -142,8 +143,10 @@ bool elab_fits(DType dtype, Val val) {
   return whole.integer >= least && whole.integer < most;
 }
 
-Val elab_scalar(Elab *e, DType dtype, Val val) {
-  return elab_fits(dtype, val) ? elab_number(e, dtype, val_to_real(val)) : val;
+ExprValue elab_scalar(Elab *e, DType dtype, ExprValue val) {
+  return elab_fits(dtype, val)
+             ? elab_number(e, dtype, expr_value_to_double(val))
+             : val;
 }
 
 bool elab_dtype(Elab *e, Name name, Span span, DType *out) {
@@ -159,20 +162,21 @@ bool elab_dtype(Elab *e, Name name, Span span, DType *out) {
   return false;
 }
 
-Val elab_cast(Elab *e, Val val, DType dtype) {
-  if (!val_is_tensor(val) || elab_type(e, val)->dtype == dtype) return val;
+ExprValue elab_cast(Elab *e, ExprValue val, DType dtype) {
+  if (!expr_value_is_tensor(val) || elab_type(e, val)->dtype == dtype)
+    return val;
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dtype, dtype_attr(e, dtype));
   return elab_emit(e, OP_cast, &val, 1, &attrs);
 }
 
 /* Slots but for parameters are f32 in any case; carries may be rounded. */
-Val elab_keep_f32(Elab *e, Val val) {
-  if (!e->program->rounds || !val_is_tensor(val)) return val;
+ExprValue elab_keep_f32(Elab *e, ExprValue val) {
+  if (!e->program->rounds || !expr_value_is_tensor(val)) return val;
   const Node *node = graph_node(e->graph, val.tensor);
   if (elab_type(e, val)->dtype != DT_f32 || node->op == OP_cast) return val;
   if (node->op == OP_input) {
-    Role role = e->graph->inputs.data[node_int(node, ATTR_slot, 0)].role;
+    Role role = e->graph->inputs.data[node_int(node, ATTR_index, 0)].role;
     if (role != ROLE_param && role != ROLE_carry) return val;
   }
   Attrs attrs = {0};
@@ -185,14 +189,15 @@ bool elab_takes(DType dtype, DType has) {
   return has == dtype || (is_rounding && (dtype == DT_f32 || has == DT_f32));
 }
 
-Val elab_typed(Elab *e, const TypeExpr *type, Val val) {
+ExprValue elab_typed(Elab *e, const TypeExpr *type, ExprValue val) {
   DType dtype;
-  if (!type->dtype || !dtype_find(type->dtype, &dtype) || !val_is_tensor(val) ||
+  if (!type->dtype || !dtype_find(type->dtype, &dtype) ||
+      !expr_value_is_tensor(val) ||
       !elab_takes(dtype, elab_type(e, val)->dtype))
     return val;
   if (dtype == DT_f32) val = elab_keep_f32(e, val);
   val = elab_cast(e, val, dtype);
-  val.is_weak = val.is_weak && !dtype_is_short(dtype);
+  val.is_weak = val.is_weak && !dtype_is_16bit(dtype);
   return val;
 }
 
@@ -203,7 +208,7 @@ Val elab_typed(Elab *e, const TypeExpr *type, Val val) {
 static void note_batched(Elab *e, Diag *d, const Expr *x, Name missing) {
   if (!x || x->kind != EXPR_name) return;
   const Local *local = frame_local(e->frame, x->name);
-  if (!local || !val_is_tensor(local->val)) return;
+  if (!local || !expr_value_is_tensor(local->val)) return;
   const Node *node = graph_node(e->graph, local->val.tensor);
   int id = local->val.tensor.node;
   while (op_info(node->op)->is_pointwise && node->n_inputs > 0) {
@@ -281,28 +286,31 @@ void elab_not_supported(Elab *e, Span span, const char *what) {
 
 /* ---- expressions ---- */
 
-static Val eval_list(Elab *e, const Expr *x) {
-  Val list = val_list(e, x->items.n);
+static ExprValue eval_list(Elab *e, const Expr *x) {
+  ExprValue list = expr_value_list(e, x->items.n);
   bool has_poison = false;
   for (int i = 0; i < x->items.n; i++) {
     list.list->items[i] = eval(e, x->items.data[i]);
-    has_poison = has_poison || val_is_poison(list.list->items[i]);
+    has_poison = has_poison || expr_value_is_poison(list.list->items[i]);
   }
-  return has_poison ? POISON : val_list_nested(e, list, x->span);
+  return has_poison ? POISON : expr_value_list_nested(e, list, x->span);
 }
 
 /* `and`, `or`: what the left side settles is not looked at further, so that
  * `i > 0 and list[i - 1] == 2` works. */
-static bool is_settled(const Expr *x, Val left) {
-  return left.kind == VAL_bool && ((x->op == OPERATOR_and && !left.truth) ||
-                                   (x->op == OPERATOR_or && left.truth));
+static bool is_settled(const Expr *x, ExprValue left) {
+  return left.kind == EXPR_VALUE_bool &&
+         ((x->op == OPERATOR_and && !left.truth) ||
+          (x->op == OPERATOR_or && left.truth));
 }
 
-static Val operate(Elab *e, const Expr *x, Val a, Val b) {
-  const Val args[] = {a, b};
+static ExprValue operate(Elab *e, const Expr *x, ExprValue a, ExprValue b) {
+  const ExprValue args[] = {a, b};
   const Expr *exprs[] = {x->a, x->b};
-  if (val_is_poison(a) || (x->b && val_is_poison(b))) return POISON;
-  bool is_static = val_is_static(a) && (!x->b || val_is_static(b));
+  if (expr_value_is_poison(a) || (x->b && expr_value_is_poison(b)))
+    return POISON;
+  bool is_static =
+      expr_value_is_static(a) && (!x->b || expr_value_is_static(b));
   if (is_static)
     e->graph->span = x->span;
   else
@@ -311,11 +319,11 @@ static Val operate(Elab *e, const Expr *x, Val a, Val b) {
 }
 
 /* From the left: a + b + c + ... may be long. */
-static Val eval_chain(Elab *e, const Expr *x) {
+static ExprValue eval_chain(Elab *e, const Expr *x) {
   int n = 1;
   const Expr *const *chain = &x;
   if (x->a->kind == EXPR_binary) chain = expr_chain(e->arena, x, &n);
-  Val left = eval(e, chain[n - 1]->a);
+  ExprValue left = eval(e, chain[n - 1]->a);
   for (int i = n - 1; i >= 0; i--) {
     if (i > 0 && !elab_step(e, chain[i]->span)) return POISON;
     if (!is_settled(chain[i], left))
@@ -324,17 +332,18 @@ static Val eval_chain(Elab *e, const Expr *x) {
   return left;
 }
 
-static Val not_a_value(Elab *e, const Expr *x, const char *what) {
+static ExprValue not_a_value(Elab *e, const Expr *x, const char *what) {
   diag(e->diags, DIAG_not_a_value, x->span, what);
   return POISON;
 }
 
-static Val eval_kind(Elab *e, const Expr *x) {
+static ExprValue eval_kind(Elab *e, const Expr *x) {
   switch (x->kind) {
   case EXPR_name: return scope_lookup(e, x);
-  case EXPR_int: return val_int(x->integer);
-  case EXPR_real: return val_real(x->real);
-  case EXPR_string: return (Val){.kind = VAL_string, .string = x->name};
+  case EXPR_int: return expr_value_int(x->integer);
+  case EXPR_float: return expr_value_float(x->real);
+  case EXPR_string:
+    return (ExprValue){.kind = EXPR_VALUE_string, .string = x->name};
   case EXPR_list: return eval_list(e, x);
   case EXPR_unary: return operate(e, x, eval(e, x->a), POISON);
   case EXPR_binary: return eval_chain(e, x);
@@ -349,7 +358,7 @@ static Val eval_kind(Elab *e, const Expr *x) {
 
 /* Recursion of layers times the nesting of their expressions, or a chain of
  * dims, must not exhaust the stack. */
-Val eval(Elab *e, const Expr *x) {
+ExprValue eval(Elab *e, const Expr *x) {
   if (!elab_step(e, x->span)) return POISON;
   if (e->nesting >= MOST_NESTING) {
     diag(e->diags, DIAG_value_nesting, x->span, MOST_NESTING);
@@ -357,17 +366,17 @@ Val eval(Elab *e, const Expr *x) {
     return POISON;
   }
   e->nesting++;
-  Val val = eval_kind(e, x);
+  ExprValue val = eval_kind(e, x);
   e->nesting--;
   return val;
 }
 
 bool eval_int(Elab *e, const Expr *x, int64_t *out) {
-  Val val = eval(e, x);
-  Val whole = val_whole(val);
-  if (whole.kind == VAL_int) return *out = whole.integer, true;
-  if (!val_is_poison(val))
+  ExprValue val = eval(e, x);
+  ExprValue whole = expr_value_whole(val);
+  if (whole.kind == EXPR_VALUE_int) return *out = whole.integer, true;
+  if (!expr_value_is_poison(val))
     diag(e->diags, DIAG_not_whole, x->span, expr_subject(e, x),
-         val_describe(e, val));
+         expr_value_describe(e, val));
   return false;
 }

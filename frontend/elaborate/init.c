@@ -56,7 +56,7 @@ static bool take_numbers(BuiltinCall *call, int row, Init *out) {
   const Builtin *formals = call->builtin;
   double args[2] = {1, 0};
   for (int i = 0; i < formals->n_formals; i++) {
-    if (!arg_real(call, i, &args[i])) return false;
+    if (!arg_float(call, i, &args[i])) return false;
     if (!isfinite(args[i])) {
       arg_wrong(call, i, "finite");
       return false;
@@ -66,7 +66,7 @@ static bool take_numbers(BuiltinCall *call, int row, Init *out) {
       continue;
     diag(e->diags, DIAG_not_positive, call->exprs[i]->span,
          formals->formals[i].name, formals->name,
-         val_describe(e, call->args[i]));
+         expr_value_describe(e, call->args[i]));
     return false;
   }
   *out = (Init){
@@ -106,7 +106,8 @@ static bool init_of_row(Elab *e, const Expr *x, int row, const Type *type,
   if (x->kind == EXPR_call && !builtin_match(e, x, &formals, &call))
     return false;
   bool is_plain = kind == INIT_zeros || kind == INIT_constant;
-  if (dtype_class(type->dtype) != CLASS_REAL && !is_plain && kind != INIT_eye) {
+  if (dtype_class(type->dtype) != CLASS_FLOAT && !is_plain &&
+      kind != INIT_eye) {
     diag(e->diags, DIAG_init_dtype, x->span, dtype_name(type->dtype),
          rows[row].name);
     return false;
@@ -129,20 +130,20 @@ bool elab_init(Elab *e, const Expr *x, const Type *type, Init *out) {
                         : scope_has_value(e, callee->name);
     if (!is_known) return unknown(e, x, callee->name, callee->span);
   }
-  Val val = eval(e, x);
-  if (val_is_number(val) || val.kind == VAL_bool) {
-    bool is_truth =
-        type->dtype == DT_bool && val.kind == VAL_int && (val.integer | 1) == 1;
+  ExprValue val = eval(e, x);
+  if (expr_value_is_number(val) || val.kind == EXPR_VALUE_bool) {
+    bool is_truth = type->dtype == DT_bool && val.kind == EXPR_VALUE_int &&
+                    (val.integer | 1) == 1;
     if (!elab_fits(type->dtype, val) && !is_truth) {
       diag(e->diags, DIAG_init_dtype, x->span, dtype_name(type->dtype),
-           val_describe(e, val));
+           expr_value_describe(e, val));
       return false;
     }
-    double a = val_to_real(val);
+    double a = expr_value_to_double(val);
     *out = (Init){a == 0 ? INIT_zeros : INIT_constant, a};
     return true;
   }
-  if (!val_is_poison(val))
-    diag(e->diags, DIAG_bad_init, x->span, val_describe(e, val));
+  if (!expr_value_is_poison(val))
+    diag(e->diags, DIAG_bad_init, x->span, expr_value_describe(e, val));
   return false;
 }

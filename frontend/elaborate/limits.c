@@ -120,8 +120,8 @@ static bool is_dropped(const Node *node, const Type *to) {
 
 /* bool, u8, i8 in i16 in i32 in i64: no value changes. */
 static bool is_widened(const Type *from, const Type *to) {
-  return dtype_class(to->dtype) != CLASS_REAL &&
-         dtype_class(from->dtype) != CLASS_REAL &&
+  return dtype_class(to->dtype) != CLASS_FLOAT &&
+         dtype_class(from->dtype) != CLASS_FLOAT &&
          (from->dtype == to->dtype || from->dtype == DT_bool ||
           (dtype_size_bytes(from->dtype) < dtype_size_bytes(to->dtype)));
 }
@@ -225,17 +225,17 @@ static Box box_of(const Elab *e, Value value) {
 static bool find_ignored(const BuiltinCall *call, int64_t *out) {
   for (int i = 0; i < call->builtin->n_formals; i++)
     if (strcmp(call->builtin->formals[i].name, "ignore") == 0 &&
-        call->args[i].kind == VAL_int)
+        call->args[i].kind == EXPR_VALUE_int)
       return *out = call->args[i].integer, true;
   return false;
 }
 
-void limits_note(BuiltinCall *call, Val index, int64_t below) {
+void limits_note(BuiltinCall *call, ExprValue index, int64_t below) {
   Elab *e = call->e;
   DataLimit limit = {.use = call->builtin->name, .below = below};
   limit.has_ignored = find_ignored(call, &limit.ignored);
   Walk walk = {.e = e, .limit = &limit};
-  if (!val_is_tensor(index)) return;
+  if (!expr_value_is_tensor(index)) return;
   vec_push(e->arena, &walk.boxes, box_of(e, index.tensor));
   while (walk.boxes.n > 0 && walk.n_nodes++ < MOST_NODES) {
     Box box = walk.boxes.data[--walk.boxes.n], before;

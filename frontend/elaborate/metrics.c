@@ -7,32 +7,33 @@
 
 #include <string.h>
 
-static Val scalar(Elab *e, const Expr *x, Val val, const char *what) {
-  if (val_is_poison(val)) return val;
-  if (val_is_tensor(val) && elab_type(e, val)->rank == 0 &&
-      dtype_class(elab_type(e, val)->dtype) == CLASS_REAL)
-    return dtype_is_short(elab_type(e, val)->dtype) ? elab_cast(e, val, DT_f32)
+static ExprValue scalar(Elab *e, const Expr *x, ExprValue val,
+                        const char *what) {
+  if (expr_value_is_poison(val)) return val;
+  if (expr_value_is_tensor(val) && elab_type(e, val)->rank == 0 &&
+      dtype_class(elab_type(e, val)->dtype) == CLASS_FLOAT)
+    return dtype_is_16bit(elab_type(e, val)->dtype) ? elab_cast(e, val, DT_f32)
                                                     : val;
-  diag(e->diags, DIAG_not_scalar, x->span, what, val_describe(e, val));
+  diag(e->diags, DIAG_not_scalar, x->span, what, expr_value_describe(e, val));
   return POISON;
 }
 
-static Val eval_in_frame(Elab *e, const Expr *x, const char *prefix) {
+static ExprValue eval_in_frame(Elab *e, const Expr *x, const char *prefix) {
   Frame *frame = frame_push(e, NULL, name_intern(e->names, prefix));
   frame->labels = number_expr(e->program, x);
-  Val val = eval(e, x);
+  ExprValue val = eval(e, x);
   frame_pop(e);
   return val;
 }
 
 bool elab_loss(Elab *e, const Expr *loss, Metric *out) {
-  Val val = scalar(e, loss, eval_in_frame(e, loss, "loss"), "loss");
-  for (int i = 0; i < e->extra_losses.n && !val_is_poison(val); i++) {
+  ExprValue val = scalar(e, loss, eval_in_frame(e, loss, "loss"), "loss");
+  for (int i = 0; i < e->extra_losses.n && !expr_value_is_poison(val); i++) {
     e->graph->span = loss->span;
     e->graph->path = name_intern(e->names, "loss");
     val = pointwise2(e, OP_add, val, e->extra_losses.data[i]);
   }
-  if (val_is_poison(val)) return false;
+  if (expr_value_is_poison(val)) return false;
   Name name = name_intern(e->names, "loss");
   graph_output(e->graph, ROLE_loss, name, val.tensor);
   if (out) elab_terms(e, name, val, true, out);
@@ -87,15 +88,15 @@ static void add_metric(Elab *e, const Expr *x, Name name, Metric *out) {
   *out = (Metric){.name = name, .formula = formula_of(x)};
   e->metric = x;
   e->counts = (MetricCounts){0};
-  Val val = eval_in_frame(e, x, "");
+  ExprValue val = eval_in_frame(e, x, "");
   e->metric = NULL;
-  if (val_is_poison(val)) return;
+  if (expr_value_is_poison(val)) return;
   if (e->counts.n) {
     put_out_counts(e, out);
     return;
   }
   val = scalar(e, x, val, name);
-  if (!val_is_poison(val)) elab_terms(e, name, val, false, out);
+  if (!expr_value_is_poison(val)) elab_terms(e, name, val, false, out);
 }
 
 void elab_metrics(Elab *e, Elab *settings, const Item *train_block,

@@ -22,7 +22,7 @@
 #include <string.h>
 
 typedef struct Named {
-  Val val;
+  ExprValue val;
   bool in_scan; /* a value of one position: it is none of the graph */
 } Named;
 
@@ -41,9 +41,9 @@ void predict_watch(Elab *e, const Callable *net) {
 }
 
 /* If a net is called twice, the first call counts. */
-static void note(Elab *e, Map *map, Name path, Val val) {
+static void note(Elab *e, Map *map, Name path, ExprValue val) {
   const struct Watch *watch = e->watch;
-  if (!*path || map_has(map, path) || val_is_poison(val) ||
+  if (!*path || map_has(map, path) || expr_value_is_poison(val) ||
       (watch->net && e->frame->net != watch->net))
     return;
   Named *named = ARENA_NEW(e->arena, Named);
@@ -51,11 +51,11 @@ static void note(Elab *e, Map *map, Name path, Val val) {
   map_put(map, path, named);
 }
 
-void predict_note_call(Elab *e, Name path, Val val) {
+void predict_note_call(Elab *e, Name path, ExprValue val) {
   if (e->watch) note(e, e->watch->calls, path, val);
 }
 
-void predict_note_value(Elab *e, Name path, Val val) {
+void predict_note_value(Elab *e, Name path, ExprValue val) {
   if (e->watch) note(e, e->watch->values, path, val);
 }
 
@@ -69,16 +69,16 @@ static const NetCall *find_call(const Elab *e, const Callable *net) {
 
 /* The results of the last node of this path, which is the operator's: others
  * before it are steps towards it. */
-static bool find_operator(Elab *e, Name path, Val *out) {
+static bool find_operator(Elab *e, Name path, ExprValue *out) {
   const Graph *graph = e->graph;
   for (int i = graph->nodes.n - 1; i >= 0; i--) {
     const Node *node = graph->nodes.data[i];
     if (node->path != path || node->op == OP_input) continue;
-    *out = val_tensor((Value){i, 0}, false);
+    *out = expr_value_tensor((Value){i, 0}, false);
     if (node->n_results == 1) return true;
-    *out = val_list(e, node->n_results);
+    *out = expr_value_list(e, node->n_results);
     for (int r = 0; r < node->n_results; r++)
-      out->list->items[r] = val_tensor((Value){i, r}, false);
+      out->list->items[r] = expr_value_tensor((Value){i, r}, false);
     return true;
   }
   return false;
@@ -95,11 +95,11 @@ static bool is_in_body(const Graph *graph, Name path, bool is_body) {
 
 typedef enum Found { FOUND_none, FOUND_value, FOUND_in_scan } Found;
 
-static Found find_exact(Elab *e, Name path, Val *out) {
+static Found find_exact(Elab *e, Name path, ExprValue *out) {
   const Graph *graph = e->graph;
   for (int i = 0; i < graph->inputs.n; i++) {
     if (graph->inputs.data[i].path != path) continue;
-    *out = val_tensor(graph->inputs.data[i].value, false);
+    *out = expr_value_tensor(graph->inputs.data[i].value, false);
     return FOUND_value;
   }
   const Named *named = map_get(e->watch->calls, path);
@@ -119,7 +119,7 @@ static Found find_exact(Elab *e, Name path, Val *out) {
 }
 
 /* "PATH[2]" where PATH is a list: its element. */
-static Found find_element(Elab *e, const char *text, Val *out) {
+static Found find_element(Elab *e, const char *text, ExprValue *out) {
   const char *open = strrchr(text, '[');
   size_t n = strlen(text);
   char *end;
@@ -129,7 +129,7 @@ static Found find_element(Elab *e, const char *text, Val *out) {
   Found found =
       find_exact(e, name_intern_n(e->names, text, (size_t)(open - text)), out);
   if (found != FOUND_value) return found;
-  if (out->kind != VAL_list || index >= out->list->n) return FOUND_none;
+  if (out->kind != EXPR_VALUE_list || index >= out->list->n) return FOUND_none;
   *out = out->list->items[index];
   return FOUND_value;
 }
@@ -184,16 +184,16 @@ static const Type *by_record(Elab *e, const Type *type, Name batch) {
 }
 
 /* `says`: mistakes are reported. */
-static bool add_output(Elab *e, Name batch, const char *text, Val val,
+static bool add_output(Elab *e, Name batch, const char *text, ExprValue val,
                        bool says) {
-  if (val.kind == VAL_list) {
+  if (val.kind == EXPR_VALUE_list) {
     bool is_good = val.list->n > 0;
     for (int i = 0; i < val.list->n && is_good; i++)
       is_good = add_output(e, batch, arena_printf(e->arena, "%s[%d]", text, i),
                            val.list->items[i], says);
     return is_good;
   }
-  bool is_tensor = val_is_tensor(val);
+  bool is_tensor = expr_value_is_tensor(val);
   const Type *type = is_tensor ? elab_type(e, val) : NULL;
   if (type && batch && type_find(type, batch) >= 0) {
     Name path = name_intern(e->names, text);
@@ -205,13 +205,13 @@ static bool add_output(Elab *e, Name batch, const char *text, Val val,
   }
   if (!says) return false;
   Diag *d = diag(e->diags, DIAG_value_without_batch, SPAN_NONE, text,
-                 val_describe(e, val), batch ? batch : "");
+                 expr_value_describe(e, val), batch ? batch : "");
   diag_help(d, "only a value with the batch dimension has a row for each "
                "record");
   return false;
 }
 
-static bool choose(Elab *e, const PredictChoice *choice, Val *out) {
+static bool choose(Elab *e, const PredictChoice *choice, ExprValue *out) {
   const char *text = choice->value;
   const NetCall *call = find_call(e, choice->net);
   if (!text && call) {
@@ -228,7 +228,7 @@ static bool choose(Elab *e, const PredictChoice *choice, Val *out) {
 /* ---- what the outputs need ---- */
 
 static bool is_asked_for(const GraphInput *input) {
-  return input->role == ROLE_data || input->role == ROLE_lanes;
+  return input->role == ROLE_data || input->role == ROLE_batch_rows;
 }
 
 /* Parameters and states stay: a checkpoint has them all. */
@@ -280,7 +280,7 @@ static bool reads_records(Elab *e, const Graph *graph, Name batch, bool says) {
 }
 
 Graph *predict_graph(Elab *e, const PredictChoice *choice) {
-  Val val;
+  ExprValue val;
   Name batch = choice->batch_dim;
   const char *text = choice->value ? choice->value : choice->net->item->name;
   if (!choose(e, choice, &val) ||

@@ -33,7 +33,7 @@ struct Scan {
   int n_nodes, n_inputs; /* of the graph before the body */
   VEC(StandIn) carries, slices;
   VEC(Local) locals; /* of the frame before the body */
-  Val result;
+  ExprValue result;
   int n_results;
   Scan *around; /* that it stands in, or NULL */
   Value *outs;  /* new values of the carries, then the results */
@@ -92,7 +92,7 @@ static const Type *carry_type(Elab *e, const Stmt *stmt, const Formal *formal) {
   return NULL;
 }
 
-/* As val_describe says it. */
+/* As expr_value_describe says it. */
 static const char *carry_describe(Elab *e, const Type *type) {
   return arena_printf(e->arena, "a tensor %s%s", dtype_name(type->dtype),
                       type_describe(e, type));
@@ -100,14 +100,15 @@ static const char *carry_describe(Elab *e, const Type *type) {
 
 /* The initial value in the carry's type: numbers and values that lack some of
  * its dims are the same along those. */
-static Val initial_value(Elab *e, const Formal *formal, const Type *type) {
-  Val val = eval(e, formal->init);
-  if (val_is_poison(val)) return POISON;
+static ExprValue initial_value(Elab *e, const Formal *formal,
+                               const Type *type) {
+  ExprValue val = eval(e, formal->init);
+  if (expr_value_is_poison(val)) return POISON;
   elab_at(e, formal->init);
   val = elab_scalar(e, type->dtype, val);
-  if (!val_is_tensor(val)) {
+  if (!expr_value_is_tensor(val)) {
     diag(e->diags, DIAG_scan_carry_start, formal->init->span, formal->name,
-         carry_describe(e, type), val_describe(e, val));
+         carry_describe(e, type), expr_value_describe(e, val));
     return POISON;
   }
   const Type *has = elab_type(e, val);
@@ -117,7 +118,7 @@ static Val initial_value(Elab *e, const Formal *formal, const Type *type) {
            type_size(type, has->dims[d].name) == has->dims[d].size;
   if (!fits) {
     diag(e->diags, DIAG_scan_carry_start, formal->init->span, formal->name,
-         carry_describe(e, type), val_describe(e, val));
+         carry_describe(e, type), expr_value_describe(e, val));
     return POISON;
   }
   Name names[MAX_RANK];
@@ -128,8 +129,9 @@ static Val initial_value(Elab *e, const Formal *formal, const Type *type) {
   }
   val = elab_broadcast(e, elab_cast(e, val, type->dtype), names, sizes,
                        type->rank);
-  if (val_is_poison(val)) return val;
-  return val_tensor(graph_transpose_to(e->graph, val.tensor, type), false);
+  if (expr_value_is_poison(val)) return val;
+  return expr_value_tensor(graph_transpose_to(e->graph, val.tensor, type),
+                           false);
 }
 
 static bool begin_carries(Elab *e, Scan *scan) {
@@ -141,8 +143,8 @@ static bool begin_carries(Elab *e, Scan *scan) {
     span.end = span.begin + (uint32_t)strlen(formal->name);
     bool hides = elab_hides_state(e, formal->name, span);
     const Type *type = hides ? NULL : carry_type(e, scan->stmt, formal);
-    Val val = type ? initial_value(e, formal, type) : POISON;
-    is_good = is_good && !val_is_poison(val);
+    ExprValue val = type ? initial_value(e, formal, type) : POISON;
+    is_good = is_good && !expr_value_is_poison(val);
     StandIn carry = {.outer = val.tensor, .name = formal->name};
     carry.span = formal->span;
     vec_push(e->arena, &scan->carries, carry);
@@ -151,24 +153,25 @@ static bool begin_carries(Elab *e, Scan *scan) {
 }
 
 /* The value at one position. */
-static Val slice_of(Elab *e, Scan *scan, Val val, const Local *local) {
-  if (val.kind == VAL_list) {
-    Val list = val_list(e, val.list->n);
+static ExprValue slice_of(Elab *e, Scan *scan, ExprValue val,
+                          const Local *local) {
+  if (val.kind == EXPR_VALUE_list) {
+    ExprValue list = expr_value_list(e, val.list->n);
     for (int i = 0; i < list.list->n; i++)
       list.list->items[i] = slice_of(e, scan, val.list->items[i], local);
-    return val_list_nested(e, list, local->span);
+    return expr_value_list_nested(e, list, local->span);
   }
-  if (!val_is_tensor(val)) return val;
+  if (!expr_value_is_tensor(val)) return val;
   const Type *type = elab_type(e, val);
   if (type_find(type, scan->dim) < 0) return val;
   for (int i = 0; i < scan->slices.n; i++)
     if (value_equal(scan->slices.data[i].outer, val.tensor))
-      return val_tensor(scan->slices.data[i].inner, val.is_weak);
+      return expr_value_tensor(scan->slices.data[i].inner, val.is_weak);
   Value inner = graph_input(e->graph, ROLE_slice, local->name,
                             type_without(e->arena, type, &scan->dim, 1));
   StandIn slice = {val.tensor, inner, local->name, local->span};
   vec_push(e->arena, &scan->slices, slice);
-  return val_tensor(inner, val.is_weak);
+  return expr_value_tensor(inner, val.is_weak);
 }
 
 static void enter(Elab *e, Scan *scan) {
@@ -187,8 +190,8 @@ static void enter(Elab *e, Scan *scan) {
   }
   for (int i = 0; i < scan->carries.n; i++) {
     const StandIn *carry = &scan->carries.data[i];
-    Val val = elab_typed(e, scan->stmt->carries.items[i].type,
-                         val_tensor(carry->inner, false));
+    ExprValue val = elab_typed(e, scan->stmt->carries.items[i].type,
+                               expr_value_tensor(carry->inner, false));
     frame_set(e, carry->name, val, carry->span);
     frame_local(frame, carry->name)->state_path = NULL;
   }
@@ -213,14 +216,14 @@ static bool end_carries(Elab *e, Scan *scan) {
     const StandIn *carry = &scan->carries.data[i];
     const Local *local = frame_local(e->frame, carry->name);
     const Type *type = graph_type(e->graph, carry->inner);
-    Val val = local->val;
-    if (val_is_poison(val)) {
+    ExprValue val = local->val;
+    if (expr_value_is_poison(val)) {
       is_good = false;
       continue;
     }
     val = elab_scalar(e, type->dtype, val);
     bool fits =
-        val_is_tensor(val) && type_same_dims(elab_type(e, val), type) &&
+        expr_value_is_tensor(val) && type_same_dims(elab_type(e, val), type) &&
         (val.is_weak || elab_takes(type->dtype, elab_type(e, val)->dtype));
     if (fits) {
       val = elab_cast(e, val, type->dtype);
@@ -228,7 +231,7 @@ static bool end_carries(Elab *e, Scan *scan) {
       continue;
     }
     Diag *d = diag(e->diags, DIAG_scan_carry_type, local->span, carry->name,
-                   carry_describe(e, type), val_describe(e, val));
+                   carry_describe(e, type), expr_value_describe(e, val));
     diag_note(d, carry->span, "its type is given here");
     is_good = false;
   }
@@ -236,21 +239,21 @@ static bool end_carries(Elab *e, Scan *scan) {
 }
 
 static bool end_results(Elab *e, Scan *scan, bool returned) {
-  Val result = e->frame->result;
+  ExprValue result = e->frame->result;
   if (!returned) {
     diag(e->diags, DIAG_no_return, scan->stmt->dim_span, "scan");
     return false;
   }
-  if (val_is_poison(result)) return false;
-  bool is_list = result.kind == VAL_list;
+  if (expr_value_is_poison(result)) return false;
+  bool is_list = result.kind == EXPR_VALUE_list;
   for (int i = 0; i < scan->n_results; i++) {
-    Val val = is_list ? result.list->items[i] : result;
-    if (val_is_number(val))
-      val = elab_number(e, val.kind == VAL_int ? DT_i32 : DT_f32,
-                        val_to_real(val));
-    if (!val_is_tensor(val)) {
+    ExprValue val = is_list ? result.list->items[i] : result;
+    if (expr_value_is_number(val))
+      val = elab_number(e, val.kind == EXPR_VALUE_int ? DT_i32 : DT_f32,
+                        expr_value_to_double(val));
+    if (!expr_value_is_tensor(val)) {
       diag(e->diags, DIAG_wants_tensor, e->frame->result_span,
-           "what a scan returns", val_describe(e, val));
+           "what a scan returns", expr_value_describe(e, val));
       return false;
     }
     scan->outs[scan->carries.n + i] = val.tensor;
@@ -470,9 +473,9 @@ static int64_t positions_a_turn(Elab *e, const Stmt *stmt) {
     const Annotation *annotation = &stmt->annotations.items[i];
     if (strcmp(annotation->name, "unroll") != 0) continue;
     bool is_good = annotation->args.n == 1 && !annotation->args.items[0].name;
-    Val val = is_good ? eval(e, annotation->args.items[0].value) : POISON;
-    n = val.kind == VAL_int ? val.integer : 0;
-    if (n < 1 && (!is_good || !val_is_poison(val)))
+    ExprValue val = is_good ? eval(e, annotation->args.items[0].value) : POISON;
+    n = val.kind == EXPR_VALUE_int ? val.integer : 0;
+    if (n < 1 && (!is_good || !expr_value_is_poison(val)))
       diag(e->diags, DIAG_unroll, annotation->span);
   }
   return n;
@@ -486,12 +489,14 @@ static void poison_names(Elab *e, const Stmt *stmt) {
               stmt->carries.items[i].span);
 }
 
-static bool check_count(Elab *e, const Stmt *stmt, Val result) {
-  bool is_list = result.kind == VAL_list && result.list->n == stmt->names.n;
-  if (stmt->names.n == 1 || is_list || val_is_poison(result)) return true;
+static bool check_count(Elab *e, const Stmt *stmt, ExprValue result) {
+  bool is_list =
+      result.kind == EXPR_VALUE_list && result.list->n == stmt->names.n;
+  if (stmt->names.n == 1 || is_list || expr_value_is_poison(result))
+    return true;
   diag(e->diags, DIAG_wrong_count,
        span_join(stmt->names.spans[0], stmt->names.spans[stmt->names.n - 1]),
-       stmt->names.n, val_describe(e, result));
+       stmt->names.n, expr_value_describe(e, result));
   return false;
 }
 
@@ -499,13 +504,14 @@ static void set_names(Elab *e, const Scan *scan, Value first, bool is_list) {
   const Stmt *stmt = scan->stmt;
   int n_carries = scan->carries.n;
   for (int i = 0; i < n_carries; i++) {
-    Val val = val_tensor((Value){first.node, i}, false);
+    ExprValue val = expr_value_tensor((Value){first.node, i}, false);
     frame_set(e, scan->carries.data[i].name, val, scan->carries.data[i].span);
     frame_local(e->frame, scan->carries.data[i].name)->state_path = NULL;
   }
-  Val list = val_list(e, scan->n_results);
+  ExprValue list = expr_value_list(e, scan->n_results);
   for (int i = 0; i < scan->n_results; i++)
-    list.list->items[i] = val_tensor((Value){first.node, n_carries + i}, false);
+    list.list->items[i] =
+        expr_value_tensor((Value){first.node, n_carries + i}, false);
   for (int i = 0; i < stmt->names.n; i++)
     elab_assign(e, stmt, i,
                 stmt->names.n == 1 && is_list ? list : list.list->items[i]);
@@ -521,8 +527,8 @@ void exec_scan(Elab *e, const Stmt *stmt) {
   int errors = diags_errors(e->diags);
   enter(e, &scan);
   bool returned = exec_body(e, &stmt->body);
-  Val result = e->frame->result;
-  bool is_list = result.kind == VAL_list;
+  ExprValue result = e->frame->result;
+  bool is_list = result.kind == EXPR_VALUE_list;
   scan.n_results = is_list ? result.list->n : 1;
   scan.outs = ARENA_ARRAY(e->arena, Value, scan.carries.n + scan.n_results);
   bool is_good = end_carries(e, &scan) && end_results(e, &scan, returned) &&

@@ -34,7 +34,7 @@ Frame *frame_push(Elab *e, const Callable *callable, Name prefix) {
   frame->labels = callable ? callable->labels : NULL;
   frame->prefix = prefix;
   frame->positions = "";
-  frame->result = (Val){.kind = VAL_none};
+  frame->result = (ExprValue){.kind = EXPR_VALUE_none};
   frame->result_span = SPAN_NONE;
   frame->mask_type = NULL;
   frame->has_states = false;
@@ -73,7 +73,7 @@ void frame_add(Elab *e, Local local) {
   map_put(frame->places, local.name, (void *)(intptr_t)place);
 }
 
-void frame_set(Elab *e, Name name, Val val, Span span) {
+void frame_set(Elab *e, Name name, ExprValue val, Span span) {
   Local *local = frame_local(e->frame, name);
   if (!local) {
     frame_add(e, (Local){.name = name});
@@ -121,41 +121,42 @@ const DimNames *scope_stands_for(Elab *e, const Type *type) {
 
 /* ---- dims and consts of the file ---- */
 
-static Val check_dim(Elab *e, const Global *global, Val val) {
-  if (val_is_poison(val)) return val;
-  Val whole = val_whole(val);
-  if (whole.kind == VAL_int && whole.integer > 0) return whole;
+static ExprValue check_dim(Elab *e, const Global *global, ExprValue val) {
+  if (expr_value_is_poison(val)) return val;
+  ExprValue whole = expr_value_whole(val);
+  if (whole.kind == EXPR_VALUE_int && whole.integer > 0) return whole;
   diag(e->diags, DIAG_bad_size, global->value->span, global->name,
-       val_describe(e, val));
+       expr_value_describe(e, val));
   return POISON;
 }
 
-static Val check_const(Elab *e, const Global *global, Val val) {
-  if (val_is_tensor(val)) {
+static ExprValue check_const(Elab *e, const Global *global, ExprValue val) {
+  if (expr_value_is_tensor(val)) {
     diag(e->diags, DIAG_const_tensor, global->value->span, global->name);
     return POISON;
   }
-  if (global->is_number_truth && val.kind == VAL_int && (val.integer | 1) == 1)
-    return val_bool(val.integer == 1);
+  if (global->is_number_truth && val.kind == EXPR_VALUE_int &&
+      (val.integer | 1) == 1)
+    return expr_value_bool(val.integer == 1);
   return val;
 }
 
-static Val compute_global(Elab *e, Global *global) {
+static ExprValue compute_global(Elab *e, Global *global) {
   if (global->is_dim && e->batch && global->name == e->batch_dim)
-    return val_int(e->batch);
+    return expr_value_int(e->batch);
   if (!global->value) {
     Diag *d = diag(e->diags, DIAG_dim_without_size, global->span, global->name);
     diag_help(d, "give it on the command line, as in %s=32", global->name);
     return POISON;
   }
   frame_push(e, NULL, e->frame ? e->frame->prefix : name_intern(e->names, ""));
-  Val val = eval(e, global->value);
+  ExprValue val = eval(e, global->value);
   frame_pop(e);
   return global->is_dim ? check_dim(e, global, val)
                         : check_const(e, global, val);
 }
 
-Val global_value(Elab *e, Global *global, Span use) {
+ExprValue global_value(Elab *e, Global *global, Span use) {
   if (global->epoch == e->epoch) return global->val;
   if (global->is_busy) {
     Diag *d = diag(e->diags, DIAG_dim_cycle, global->span, global->name);
@@ -164,7 +165,7 @@ Val global_value(Elab *e, Global *global, Span use) {
   }
   global->is_busy = true;
   const Expr *at = e->at;
-  Val val = compute_global(e, global);
+  ExprValue val = compute_global(e, global);
   if (at) elab_at(e, at);
   global->is_busy = false;
   global->epoch = e->epoch;
@@ -177,8 +178,8 @@ int64_t scope_size(Elab *e, Name name, Span use) {
   if (size) return size->size;
   Global *global = map_get(e->program->globals, name);
   if (!global || !global->is_dim) return 0;
-  Val val = global_value(e, global, use);
-  return val.kind == VAL_int ? val.integer : -1;
+  ExprValue val = global_value(e, global, use);
+  return val.kind == EXPR_VALUE_int ? val.integer : -1;
 }
 
 /* Once for a name in one layer. */
@@ -212,22 +213,24 @@ int64_t scope_need_size(Elab *e, Name name, Span use, bool in_type) {
 
 /* ---- values ---- */
 
-static bool predefined(Name name, bool is_training, Val *out) {
+static bool predefined(Name name, bool is_training, ExprValue *out) {
   switch (name[0]) {
   case 't':
-    if (strcmp(name, "true") == 0) return *out = val_bool(true), true;
+    if (strcmp(name, "true") == 0) return *out = expr_value_bool(true), true;
     if (strcmp(name, "training") == 0)
-      return *out = val_bool(is_training), true;
+      return *out = expr_value_bool(is_training), true;
     return false;
-  case 'f': return *out = val_bool(false), strcmp(name, "false") == 0;
-  case 'n': return *out = (Val){.kind = VAL_none}, strcmp(name, "none") == 0;
-  case 'i': return *out = val_real(INFINITY), strcmp(name, "inf") == 0;
+  case 'f': return *out = expr_value_bool(false), strcmp(name, "false") == 0;
+  case 'n':
+    return *out = (ExprValue){.kind = EXPR_VALUE_none},
+           strcmp(name, "none") == 0;
+  case 'i': return *out = expr_value_float(INFINITY), strcmp(name, "inf") == 0;
   default: return false;
   }
 }
 
 bool scope_is_predefined(Name name) {
-  Val val;
+  ExprValue val;
   return predefined(name, false, &val);
 }
 
@@ -261,7 +264,7 @@ static void suggest_value(Elab *e, Diag *d, const Expr *x) {
 static void help_size_of(Elab *e, Diag *d, Name dim) {
   for (int i = 0; i < e->frame->locals.n; i++) {
     const Local *local = &e->frame->locals.data[i];
-    if (!val_is_tensor(local->val)) continue;
+    if (!expr_value_is_tensor(local->val)) continue;
     if (type_find(elab_type(e, local->val), dim) < 0) continue;
     diag_help(d, "'%s' is a dimension of '%s'; size(%s, %s) reads its size",
               dim, local->name, local->name, dim);
@@ -282,7 +285,7 @@ static bool is_born_in_repeat(const StmtList *body, Name name, bool inside) {
   return false;
 }
 
-static Val unknown_value(Elab *e, const Expr *x) {
+static ExprValue unknown_value(Elab *e, const Expr *x) {
   if (e->frame->mask_type) {
     elab_no_dim(e, e->frame->mask_expr, e->frame->mask_type, x->name, x->span);
     return POISON;
@@ -303,26 +306,26 @@ static Val unknown_value(Elab *e, const Expr *x) {
   return POISON;
 }
 
-static Val mask_position(Elab *e, Name dim) {
+static ExprValue mask_position(Elab *e, Name dim) {
   const Type *type = e->frame->mask_type;
   int64_t size = type_size(type, dim);
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
   attrs_ints(&attrs, ATTR_sizes, &size, 1);
-  Val val = elab_emit(e, OP_iota, NULL, 0, &attrs);
+  ExprValue val = elab_emit(e, OP_iota, NULL, 0, &attrs);
   val.is_weak = true;
   return val;
 }
 
-Val scope_lookup(Elab *e, const Expr *x) {
-  Val val;
+ExprValue scope_lookup(Elab *e, const Expr *x) {
+  ExprValue val;
   if (predefined(x->name, e->is_training, &val)) return val;
   const Local *local = frame_local(e->frame, x->name);
   if (local) return local->val;
   if (e->frame->mask_type && type_find(e->frame->mask_type, x->name) >= 0)
     return mask_position(e, x->name);
   const Size *size = frame_size(e->frame, x->name);
-  if (size) return val_int(size->size);
+  if (size) return expr_value_int(size->size);
   Global *global = map_get(e->program->globals, x->name);
   if (global) return global_value(e, global, x->span);
   return unknown_value(e, x);

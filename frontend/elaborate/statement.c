@@ -51,7 +51,7 @@ static bool find_dtype(Elab *e, const TypeExpr *type, DType *out) {
   *out = DT_f32;
   if (!type->dtype) return true;
   if (!elab_dtype(e, type->dtype, type->span, out)) return false;
-  if (dtype_class(*out) != CLASS_REAL || dtype_is_rounded(*out) ||
+  if (dtype_class(*out) != CLASS_FLOAT || dtype_is_rounded(*out) ||
       e->program->options->check_only)
     return true;
   elab_not_supported(e, type->span, type->dtype);
@@ -64,7 +64,7 @@ static int64_t dim_size(Elab *e, const TypeDim *dim) {
   if (!eval_int(e, dim->size, &size)) return -1;
   if (size > 0) return size;
   diag(e->diags, DIAG_bad_size, dim->size->span, dim->name,
-       val_describe(e, val_int(size)));
+       expr_value_describe(e, expr_value_int(size)));
   return -1;
 }
 
@@ -134,7 +134,7 @@ static bool is_like_training(Elab *e, Role role, Name path, const Type *type,
   if (!e->reference) return true;
   const Param *trained = map_get(e->reference->params, path);
   const Type *a = trained ? trained->type : NULL, *b = type;
-  if (trained && role == ROLE_lanes && type_find(a, e->batch_dim) >= 0) {
+  if (trained && role == ROLE_batch_rows && type_find(a, e->batch_dim) >= 0) {
     a = type_without(e->arena, a, &e->batch_dim, 1);
     b = type_without(e->arena, b, &e->batch_dim, 1);
   }
@@ -150,7 +150,7 @@ static Role role_of(const Elab *e, const Stmt *stmt, const Type *type) {
   if (stmt->kind == STMT_param) return ROLE_param;
   bool is_lanes =
       e->has_lanes && e->batch_dim && type_find(type, e->batch_dim) >= 0;
-  return is_lanes ? ROLE_lanes : ROLE_state;
+  return is_lanes ? ROLE_batch_rows : ROLE_state;
 }
 
 /* A state may begin as infinity, as a running maximum does. */
@@ -159,18 +159,18 @@ static bool begins_finite(Elab *e, const Stmt *stmt, const Type *type,
   double most = type->dtype == DT_f16 ? 65504 : FLT_MAX;
   bool is_state = stmt->kind == STMT_state;
   bool is_infinity = init.kind == INIT_constant && isinf(init.a);
-  if (dtype_class(type->dtype) != CLASS_REAL || fabs(init.a) <= most ||
+  if (dtype_class(type->dtype) != CLASS_FLOAT || fabs(init.a) <= most ||
       (is_state && is_infinity))
     return true;
   Diag *d = diag(e->diags, DIAG_init_finite, stmt->value->span,
                  is_state ? "state" : "parameter", dtype_name(type->dtype),
-                 val_describe(e, val_real(init.a)));
+                 expr_value_describe(e, expr_value_float(init.a)));
   diag_help(d, "the largest finite %s is %.5g", dtype_name(type->dtype), most);
   return false;
 }
 
-static Val new_param(Elab *e, const Stmt *stmt, const Name *place, Name path,
-                     const Type *type, Span span) {
+static ExprValue new_param(Elab *e, const Stmt *stmt, const Name *place,
+                           Name path, const Type *type, Span span) {
   Init init = {INIT_zeros, 0};
   if (stmt->value && (!elab_init(e, stmt->value, type, &init) ||
                       !begins_finite(e, stmt, type, init)))
@@ -180,7 +180,8 @@ static Val new_param(Elab *e, const Stmt *stmt, const Name *place, Name path,
   e->program->spent.steps += STEPS_OF_PARAM;
   e->graph->span = span;
   e->graph->path = path;
-  Val val = val_tensor(graph_input(e->graph, role, path, type), false);
+  ExprValue val =
+      expr_value_tensor(graph_input(e->graph, role, path, type), false);
   GraphInput *input = &e->graph->inputs.data[e->graph->inputs.n - 1];
   input->init = init;
   input->is_frozen = e->n_frozen > 0 && role == ROLE_param;
@@ -196,7 +197,8 @@ static Val new_param(Elab *e, const Stmt *stmt, const Name *place, Name path,
   return val;
 }
 
-static Val declared_twice(Elab *e, const Param *old, Name path, Span span) {
+static ExprValue declared_twice(Elab *e, const Param *old, Name path,
+                                Span span) {
   Diag *d = diag(e->diags, DIAG_param_twice, span, path);
   if (old->net == e->frame->net) {
     diag_note(d, old->span, "it is declared here already");
@@ -210,8 +212,8 @@ static Val declared_twice(Elab *e, const Param *old, Name path, Span span) {
 }
 
 /* A net that is called again has the parameters of the first call. */
-static Val declare(Elab *e, const Stmt *stmt, const Name *place, Name path,
-                   const Type *type, Span span) {
+static ExprValue declare(Elab *e, const Stmt *stmt, const Name *place,
+                         Name path, const Type *type, Span span) {
   const Frame *frame = e->frame;
   if (!frame->net) {
     Diag *d = diag(e->diags, DIAG_param_outside, span, path);
@@ -233,7 +235,8 @@ static const Type *param_type(Elab *e, const Stmt *stmt) {
   if (scan_forbids(e, stmt->span, is_param ? "'param'" : "'state'"))
     return NULL;
   const Type *type = elab_type_expr(e, stmt->type);
-  if (!type || !is_param || dtype_class(type->dtype) == CLASS_REAL) return type;
+  if (!type || !is_param || dtype_class(type->dtype) == CLASS_FLOAT)
+    return type;
   Diag *d = diag(e->diags, DIAG_param_dtype, stmt->type->span,
                  dtype_name(type->dtype));
   diag_help(d, "a 'state' keeps integers and truth values");
@@ -246,8 +249,9 @@ static void exec_param(Elab *e, const Stmt *stmt) {
     Name name = stmt->names.names[i];
     Span span = stmt->names.spans[i];
     Name path = scope_join(e, e->frame->prefix, name, e->frame->positions);
-    Val val = type ? declare(e, stmt, &stmt->names.names[i], path, type, span)
-                   : POISON;
+    ExprValue val =
+        type ? declare(e, stmt, &stmt->names.names[i], path, type, span)
+             : POISON;
     if (type) val = elab_typed(e, stmt->type, val);
     frame_set(e, name, val, span);
     Local *local = frame_local(e->frame, name);
@@ -261,8 +265,9 @@ static void exec_param(Elab *e, const Stmt *stmt) {
 
 /* A node that an assignment made is found under the name of its value, but
  * where a parameter has this path. */
-static void name_node(Elab *e, const Expr *root, Val val, const Name *place) {
-  if (!val_is_tensor(val)) return;
+static void name_node(Elab *e, const Expr *root, ExprValue val,
+                      const Name *place) {
+  if (!expr_value_is_tensor(val)) return;
   Node *node = e->graph->nodes.data[val.tensor.node];
   Name path = scope_path(e, place, *place);
   const Local *local = frame_local(e->frame, *place);
@@ -278,7 +283,7 @@ static void name_node(Elab *e, const Expr *root, Val val, const Name *place) {
   }
 }
 
-void elab_assign(Elab *e, const Stmt *stmt, int i, Val val) {
+void elab_assign(Elab *e, const Stmt *stmt, int i, ExprValue val) {
   Name name = stmt->names.names[i];
   const Local *local = frame_local(e->frame, name);
   if (local && local->state_path)
@@ -290,14 +295,14 @@ void elab_assign(Elab *e, const Stmt *stmt, int i, Val val) {
 bool elab_hides_state(Elab *e, Name name, Span span) {
   const Local *local = frame_local(e->frame, name);
   if (!local || !local->state_path) return false;
-  if (val_is_poison(local->val)) return true;
+  if (expr_value_is_poison(local->val)) return true;
   Diag *d = diag(e->diags, DIAG_state_hidden, span, name);
   diag_note(d, local->span, "the state is declared here");
   return true;
 }
 
 static void assign(Elab *e, const Stmt *stmt, int i, const Expr *root,
-                   Val val) {
+                   ExprValue val) {
   const Name *place = &stmt->names.names[i];
   const Local *local = frame_local(e->frame, *place);
   name_node(e, root, val, place);
@@ -308,16 +313,16 @@ static void assign(Elab *e, const Stmt *stmt, int i, const Expr *root,
 
 static void exec_assign(Elab *e, const Stmt *stmt) {
   const Expr *x = stmt->value;
-  Val val = eval(e, x);
+  ExprValue val = eval(e, x);
   if (stmt->names.n == 1) {
     assign(e, stmt, 0, x, val);
     return;
   }
-  bool is_list = val.kind == VAL_list && val.list->n == stmt->names.n;
-  if (!is_list && !val_is_poison(val))
+  bool is_list = val.kind == EXPR_VALUE_list && val.list->n == stmt->names.n;
+  if (!is_list && !expr_value_is_poison(val))
     diag(e->diags, DIAG_wrong_count,
          span_join(stmt->names.spans[0], stmt->names.spans[stmt->names.n - 1]),
-         stmt->names.n, val_describe(e, val));
+         stmt->names.n, expr_value_describe(e, val));
   for (int i = 0; i < stmt->names.n; i++) {
     const Expr *root = x->kind == EXPR_list && is_list ? x->items.data[i] : x;
     assign(e, stmt, i, root, is_list ? val.list->items[i] : POISON);
@@ -342,15 +347,16 @@ static bool poison_body(Elab *e, const StmtList *body) {
 /* ---- if, repeat ---- */
 
 static bool exec_if(Elab *e, const Stmt *stmt) {
-  Val val = eval(e, stmt->value);
-  if (val.kind == VAL_bool)
+  ExprValue val = eval(e, stmt->value);
+  if (val.kind == EXPR_VALUE_bool)
     return exec_body(e, val.truth ? &stmt->body : &stmt->else_body);
-  if (val_is_tensor(val)) {
+  if (expr_value_is_tensor(val)) {
     Diag *d = diag(e->diags, DIAG_if_tensor, stmt->value->span,
-                   expr_describe(e, stmt->value), val_describe(e, val));
+                   expr_describe(e, stmt->value), expr_value_describe(e, val));
     diag_help(d, "select(c, a, b) chooses element by element");
-  } else if (!val_is_poison(val)) {
-    diag(e->diags, DIAG_if_not_truth, stmt->value->span, val_describe(e, val));
+  } else if (!expr_value_is_poison(val)) {
+    diag(e->diags, DIAG_if_not_truth, stmt->value->span,
+         expr_value_describe(e, val));
   }
   bool returns = poison_body(e, &stmt->body);
   return poison_body(e, &stmt->else_body) || returns;
@@ -358,7 +364,7 @@ static bool exec_if(Elab *e, const Stmt *stmt) {
 
 typedef struct Turns { /* what a repeat runs over: a list or first + i */
   int64_t n, first;
-  const ValList *list;
+  const ExprValueList *list;
 } Turns;
 
 static bool eval_turns(Elab *e, const Stmt *stmt, Turns *out) {
@@ -376,19 +382,19 @@ static bool eval_turns(Elab *e, const Stmt *stmt, Turns *out) {
     out->n = last < out->first ? 0 : out->n == INT64_MAX ? out->n : out->n + 1;
     return true;
   }
-  Val val = eval(e, x);
-  if (val.kind == VAL_list) {
+  ExprValue val = eval(e, x);
+  if (val.kind == EXPR_VALUE_list) {
     out->list = val.list;
     out->n = val.list->n;
     return true;
   }
-  Val whole = val_whole(val);
-  if (whole.kind == VAL_int && whole.integer >= 0) {
+  ExprValue whole = expr_value_whole(val);
+  if (whole.kind == EXPR_VALUE_int && whole.integer >= 0) {
     out->n = whole.integer;
     return true;
   }
-  if (!val_is_poison(val))
-    diag(e->diags, DIAG_bad_repeat, x->span, val_describe(e, val));
+  if (!expr_value_is_poison(val))
+    diag(e->diags, DIAG_bad_repeat, x->span, expr_value_describe(e, val));
   return false;
 }
 
@@ -397,7 +403,7 @@ static bool eval_turns(Elab *e, const Stmt *stmt, Turns *out) {
 static void keep_poison(Elab *e, int n_born) {
   Frame *frame = e->frame;
   for (int i = frame->locals.n; i < n_born; i++)
-    if (val_is_poison(frame->locals.data[i].val))
+    if (expr_value_is_poison(frame->locals.data[i].val))
       frame_add(e, frame->locals.data[i]);
 }
 
@@ -431,7 +437,8 @@ static bool exec_repeat(Elab *e, const Stmt *stmt) {
   for (int64_t i = 0; i < turns.n && !returned; i++) {
     if (!elab_step(e, stmt->span) || diags_errors(e->diags) > errors) break;
     put_index(own + n_before, i);
-    Val turn = turns.list ? turns.list->items[i] : val_int(turns.first + i);
+    ExprValue turn =
+        turns.list ? turns.list->items[i] : expr_value_int(turns.first + i);
     frame_set(e, stmt->names.names[0], turn, stmt->names.spans[0]);
     returned = exec_body(e, &stmt->body);
     n_born = frame->locals.n;

@@ -15,12 +15,12 @@
  */
 #include "frontend/internal.h"
 
-Val state_value(const Elab *e, Name path, Val initial) {
+ExprValue state_value(const Elab *e, Name path, ExprValue initial) {
   intptr_t at = (intptr_t)map_get(e->written_states, path);
   return at ? e->state_writes.data[at - 1].val : initial;
 }
 
-void state_set(Elab *e, Name path, Val val) {
+void state_set(Elab *e, Name path, ExprValue val) {
   val.is_weak = false;
   intptr_t at = (intptr_t)map_get(e->written_states, path);
   if (at) {
@@ -46,27 +46,27 @@ static Name state_that_has(const Elab *e, Value value) {
   return path;
 }
 
-Name state_of_value(const Elab *e, Val val) {
+Name state_of_value(const Elab *e, ExprValue val) {
   const Node *node = graph_node(e->graph, val.tensor);
   if (node->op != OP_input) return state_that_has(e, val.tensor);
   const GraphInput *input =
-      &e->graph->inputs.data[node_int(node, ATTR_slot, 0)];
+      &e->graph->inputs.data[node_int(node, ATTR_index, 0)];
   return input->role == ROLE_state ? input->path
                                    : state_that_has(e, val.tensor);
 }
 
-void state_assign(Elab *e, const Local *state, Val val, Span span) {
+void state_assign(Elab *e, const Local *state, ExprValue val, Span span) {
   if (scan_forbids(e, span, "the assignment of a state")) return;
-  if (val_is_poison(val) || val_is_poison(state->val)) return;
+  if (expr_value_is_poison(val) || expr_value_is_poison(state->val)) return;
   const Type *type = elab_type(e, state->val);
   if (type->rank == 0) val = elab_scalar(e, type->dtype, val);
-  if (!val_is_tensor(val) || !type_same_dims(elab_type(e, val), type) ||
+  if (!expr_value_is_tensor(val) || !type_same_dims(elab_type(e, val), type) ||
       !elab_takes(type->dtype, elab_type(e, val)->dtype)) {
     diag(e->diags, DIAG_state_type, span, state->name, type_describe(e, type),
-         val_describe(e, val));
+         expr_value_describe(e, val));
     return;
   }
   val = elab_cast(e, elab_typed(e, state->state_type, val), type->dtype);
   Value value = graph_transpose_to(e->graph, val.tensor, type);
-  state_set(e, state->state_path, val_tensor(value, false));
+  state_set(e, state->state_path, expr_value_tensor(value, false));
 }

@@ -17,8 +17,9 @@
 
 #include <math.h>
 
-Val elab_ratio(Elab *e, Val value, Val sum, Val count) {
-  if (!val_is_tensor(value) || !val_is_tensor(sum) || !val_is_tensor(count))
+ExprValue elab_ratio(Elab *e, ExprValue value, ExprValue sum, ExprValue count) {
+  if (!expr_value_is_tensor(value) || !expr_value_is_tensor(sum) ||
+      !expr_value_is_tensor(count))
     return POISON;
   vec_push(e->arena, &e->ratios,
            (Ratio){value.tensor, sum.tensor, count.tensor});
@@ -41,10 +42,10 @@ static const Ratio *find_ratio(const Elab *e, int node) {
 /* A constant, perhaps behind a cast. */
 static bool is_constant(const Elab *e, Value value, double *out) {
   const Node *node = graph_node(e->graph, value);
-  if (node->op == OP_cast && !dtype_is_short(node->types[0]->dtype))
+  if (node->op == OP_cast && !dtype_is_16bit(node->types[0]->dtype))
     node = graph_node(e->graph, node->inputs[0]);
   if (node->op != OP_const) return false;
-  *out = node_real(node, ATTR_value, 0);
+  *out = node_float(node, ATTR_value, 0);
   return isfinite(*out);
 }
 
@@ -59,8 +60,8 @@ static bool linear_factors(const Elab *e, const Node *node, double out[2]) {
   case OP_stop: return true;
   case OP_cast:
     return dtype_class(graph_type(e->graph, node->inputs[0])->dtype) ==
-               CLASS_REAL &&
-           !dtype_is_short(node->types[0]->dtype);
+               CLASS_FLOAT &&
+           !dtype_is_16bit(node->types[0]->dtype);
   case OP_mul:
     if (is_constant(e, node->inputs[1], &b))
       out[0] = b, out[1] = 0;
@@ -107,15 +108,16 @@ static void walk(Terms *t) {
   }
 }
 
-static Val rest_of(Terms *t) {
+static ExprValue rest_of(Terms *t) {
   Elab *e = t->e;
-  Val rest = {.kind = VAL_none};
+  ExprValue rest = {.kind = EXPR_VALUE_none};
   for (int id = 0; id < t->n; id++) {
     if (!t->is_read[id] || !t->is_rest[id]) continue;
-    Val leaf = val_tensor((Value){id, 0}, false);
+    ExprValue leaf = expr_value_tensor((Value){id, 0}, false);
     if (t->factors[id] != 1)
-      leaf = pointwise2(e, OP_mul, leaf, val_real(t->factors[id]));
-    rest = rest.kind == VAL_none ? leaf : pointwise2(e, OP_add, rest, leaf);
+      leaf = pointwise2(e, OP_mul, leaf, expr_value_float(t->factors[id]));
+    rest =
+        rest.kind == EXPR_VALUE_none ? leaf : pointwise2(e, OP_add, rest, leaf);
   }
   return rest;
 }
@@ -130,9 +132,9 @@ static Name put_out(Elab *e, Name name, const char *what, int at, Value value) {
 /* The rest comes first: it is made of nodes, which the walk must not see. */
 static void put_out_terms(Terms *t, Name name, Metric *out) {
   Elab *e = t->e;
-  Val rest = rest_of(t);
-  bool has_rest = val_is_tensor(rest);
-  if (val_is_poison(rest)) return;
+  ExprValue rest = rest_of(t);
+  bool has_rest = expr_value_is_tensor(rest);
+  if (expr_value_is_poison(rest)) return;
   out->parts = ARENA_ARRAY(e->arena, MetricPart, t->n_ratios + 1);
   for (int id = 0; id < t->n; id++) {
     const Ratio *ratio = t->is_read[id] ? find_ratio(e, id) : NULL;
@@ -148,7 +150,7 @@ static void put_out_terms(Terms *t, Name name, Metric *out) {
         .sum = put_out(e, name, "rest", -1, rest.tensor), .factor = 1};
 }
 
-void elab_terms(Elab *e, Name name, Val val, bool is_loss, Metric *out) {
+void elab_terms(Elab *e, Name name, ExprValue val, bool is_loss, Metric *out) {
   int n = e->ratios.n ? val.tensor.node + 1 : 0;
   Terms t = {.e = e,
              .n = n,

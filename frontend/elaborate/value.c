@@ -12,28 +12,28 @@
 
 enum { LONGEST_QUOTE = 30 };
 
-Val val_list(Elab *e, int n) {
+ExprValue expr_value_list(Elab *e, int n) {
   e->program->spent.list_elements += n;
-  ValList *list =
-      arena_alloc(e->arena, sizeof(ValList) + (size_t)n * sizeof(Val));
+  ExprValueList *list = arena_alloc(
+      e->arena, sizeof(ExprValueList) + (size_t)n * sizeof(ExprValue));
   list->n = n;
   list->n_all = n;
-  return (Val){.kind = VAL_list, .list = list};
+  return (ExprValue){.kind = EXPR_VALUE_list, .list = list};
 }
 
-Val val_list_nested(Elab *e, Val list, Span span) {
+ExprValue expr_value_list_nested(Elab *e, ExprValue list, Span span) {
   int64_t n = 0;
   for (int i = 0; i < list.list->n; i++) {
-    const Val *item = &list.list->items[i];
-    n += item->kind == VAL_list ? item->list->n_all : 1;
+    const ExprValue *item = &list.list->items[i];
+    n += item->kind == EXPR_VALUE_list ? item->list->n_all : 1;
   }
   list.list->n_all = n;
   return n <= 1 || elab_may_list(e, n, span) ? list : POISON;
 }
 
-void val_charge(Elab *e, Val val) {
+void expr_value_charge(Elab *e, ExprValue val) {
   enum { ELEMENTS_A_STEP = 8 };
-  if (val.kind == VAL_list)
+  if (val.kind == EXPR_VALUE_list)
     e->program->spent.steps += val.list->n_all / ELEMENTS_A_STEP;
 }
 
@@ -90,14 +90,14 @@ static int64_t floor_div(int64_t a, int64_t b) {
   return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
 }
 
-static Val overflow(Elab *e, Span span) {
+static ExprValue overflow(Elab *e, Span span) {
   diag(e->diags, DIAG_overflow, span);
   return POISON;
 }
 
 /* The integer operators that must be exact; false: compute it as a real. */
 static bool compute_int(Elab *e, Op op, int64_t a, int64_t b, Span span,
-                        Val *out) {
+                        ExprValue *out) {
   int64_t r = 0;
   bool fails = false;
   switch (op) {
@@ -124,12 +124,12 @@ static bool compute_int(Elab *e, Op op, int64_t a, int64_t b, Span span,
     break;
   case OP_minimum: r = a < b ? a : b; break;
   case OP_maximum: r = a > b ? a : b; break;
-  case OP_eq: return *out = val_bool(a == b), true;
-  case OP_ne: return *out = val_bool(a != b), true;
-  case OP_lt: return *out = val_bool(a < b), true;
-  case OP_gt: return *out = val_bool(a > b), true;
-  case OP_le: return *out = val_bool(a <= b), true;
-  case OP_ge: return *out = val_bool(a >= b), true;
+  case OP_eq: return *out = expr_value_bool(a == b), true;
+  case OP_ne: return *out = expr_value_bool(a != b), true;
+  case OP_lt: return *out = expr_value_bool(a < b), true;
+  case OP_gt: return *out = expr_value_bool(a > b), true;
+  case OP_le: return *out = expr_value_bool(a <= b), true;
+  case OP_ge: return *out = expr_value_bool(a >= b), true;
   case OP_floor:
   case OP_ceil:
   case OP_trunc:
@@ -139,94 +139,96 @@ static bool compute_int(Elab *e, Op op, int64_t a, int64_t b, Span span,
   case OP_relu: r = a > 0 ? a : 0; break;
   default: return false;
   }
-  *out = fails ? overflow(e, span) : val_int(r);
+  *out = fails ? overflow(e, span) : expr_value_int(r);
   return true;
 }
 
-Val val_whole(Val val) {
-  bool is_whole = val.kind == VAL_real && val.real == floor(val.real) &&
+ExprValue expr_value_whole(ExprValue val) {
+  bool is_whole = val.kind == EXPR_VALUE_float && val.real == floor(val.real) &&
                   fabs(val.real) <= 0x1p53;
-  return is_whole ? val_int((int64_t)val.real) : val;
+  return is_whole ? expr_value_int((int64_t)val.real) : val;
 }
 
-bool val_equal(Val a, Val b) {
-  if (val_is_number(a) && val_is_number(b))
-    return a.kind == VAL_int && b.kind == VAL_int
+bool expr_value_equal(ExprValue a, ExprValue b) {
+  if (expr_value_is_number(a) && expr_value_is_number(b))
+    return a.kind == EXPR_VALUE_int && b.kind == EXPR_VALUE_int
                ? a.integer == b.integer
-               : val_to_real(a) == val_to_real(b);
+               : expr_value_to_double(a) == expr_value_to_double(b);
   if (a.kind != b.kind) return false;
   switch (a.kind) {
-  case VAL_none: return true;
-  case VAL_bool: return a.truth == b.truth;
-  case VAL_string: return a.string == b.string;
-  case VAL_tensor: return value_equal(a.tensor, b.tensor);
-  case VAL_gate: return a.gate == b.gate;
-  case VAL_list:
+  case EXPR_VALUE_none: return true;
+  case EXPR_VALUE_bool: return a.truth == b.truth;
+  case EXPR_VALUE_string: return a.string == b.string;
+  case EXPR_VALUE_tensor: return value_equal(a.tensor, b.tensor);
+  case EXPR_VALUE_gate: return a.gate == b.gate;
+  case EXPR_VALUE_list:
     if (a.list->n != b.list->n) return false;
     for (int i = 0; i < a.list->n; i++)
-      if (!val_equal(a.list->items[i], b.list->items[i])) return false;
+      if (!expr_value_equal(a.list->items[i], b.list->items[i])) return false;
     return true;
   default: return false;
   }
 }
 
-static Val wrong_kind(Elab *e, Op op, Val val, const char *wanted,
-                      const Expr *x) {
+static ExprValue wrong_kind(Elab *e, Op op, ExprValue val, const char *wanted,
+                            const Expr *x) {
   diag(e->diags, DIAG_wrong_operand, x ? x->span : e->graph->span,
-       op_spelling(op), wanted, val_describe(e, val));
+       op_spelling(op), wanted, expr_value_describe(e, val));
   return POISON;
 }
 
-static Val compute_logic(Elab *e, Op op, const Val *args,
-                         const Expr *const *exprs, int n) {
+static ExprValue compute_logic(Elab *e, Op op, const ExprValue *args,
+                               const Expr *const *exprs, int n) {
   for (int i = 0; i < n; i++)
-    if (args[i].kind != VAL_bool)
+    if (args[i].kind != EXPR_VALUE_bool)
       return wrong_kind(e, op, args[i], "a truth value",
                         exprs ? exprs[i] : NULL);
   double b = n > 1 ? args[1].truth : 0;
-  return val_bool(compute_real(op, args[0].truth, b) != 0);
+  return expr_value_bool(compute_real(op, args[0].truth, b) != 0);
 }
 
 /* A truth value counts as 0 or 1, as it does in tensors. */
-static Val as_number(Val val) {
-  return val.kind == VAL_bool ? val_int(val.truth) : val;
+static ExprValue as_number(ExprValue val) {
+  return val.kind == EXPR_VALUE_bool ? expr_value_int(val.truth) : val;
 }
 
-Val val_compute(Elab *e, Op op, const Val *given, const Expr *const *exprs,
-                int n) {
+ExprValue expr_value_compute(Elab *e, Op op, const ExprValue *given,
+                             const Expr *const *exprs, int n) {
   const OpInfo *info = op_info(op);
   if (info->pw_class == PW_LOGIC) return compute_logic(e, op, given, exprs, n);
   if (op == OP_select) {
-    if (given[0].kind != VAL_bool)
+    if (given[0].kind != EXPR_VALUE_bool)
       return wrong_kind(e, op, given[0], "a truth value",
                         exprs ? exprs[0] : NULL);
     return given[0].truth ? given[1] : given[2];
   }
   Span span = e->graph->span;
-  Val args[3];
+  ExprValue args[3];
   bool all_ints = true, all_numbers = true;
   for (int i = 0; i < n; i++) {
     args[i] = as_number(given[i]);
-    all_numbers = all_numbers && val_is_number(args[i]);
-    all_ints = all_ints && args[i].kind == VAL_int;
+    all_numbers = all_numbers && expr_value_is_number(args[i]);
+    all_ints = all_ints && args[i].kind == EXPR_VALUE_int;
   }
   if ((op == OP_eq || op == OP_ne) && !all_numbers)
-    return val_bool(val_equal(given[0], given[1]) == (op == OP_eq));
+    return expr_value_bool(expr_value_equal(given[0], given[1]) ==
+                           (op == OP_eq));
   for (int i = 0; i < n; i++)
-    if (!val_is_number(args[i]))
+    if (!expr_value_is_number(args[i]))
       return wrong_kind(e, op, args[i], "a number", exprs ? exprs[i] : NULL);
   if ((op == OP_div || op == OP_floordiv || op == OP_mod) &&
-      val_to_real(args[1]) == 0) {
+      expr_value_to_double(args[1]) == 0) {
     diag(e->diags, DIAG_division_by_zero, span);
     return POISON;
   }
-  Val out;
+  ExprValue out;
   int64_t second = n > 1 && all_ints ? args[1].integer : 0;
   if (all_ints && compute_int(e, op, args[0].integer, second, span, &out))
     return out;
-  double r =
-      compute_real(op, val_to_real(args[0]), n > 1 ? val_to_real(args[1]) : 0);
-  return info->pw_class == PW_COMPARE ? val_bool(r != 0) : val_real(r);
+  double r = compute_real(op, expr_value_to_double(args[0]),
+                          n > 1 ? expr_value_to_double(args[1]) : 0);
+  return info->pw_class == PW_COMPARE ? expr_value_bool(r != 0)
+                                      : expr_value_float(r);
 }
 
 /* ---- texts ---- */
@@ -240,22 +242,24 @@ const char *type_describe(Elab *e, const Type *type) {
   return text_string(&text);
 }
 
-const char *val_describe(Elab *e, Val val) {
+const char *expr_value_describe(Elab *e, ExprValue val) {
   switch (val.kind) {
-  case VAL_poison: return "wrong";
-  case VAL_none: return "none";
-  case VAL_bool: return val.truth ? "true" : "false";
-  case VAL_int: return arena_printf(e->arena, "%lld", (long long)val.integer);
-  case VAL_real: {
+  case EXPR_VALUE_poison: return "wrong";
+  case EXPR_VALUE_none: return "none";
+  case EXPR_VALUE_bool: return val.truth ? "true" : "false";
+  case EXPR_VALUE_int:
+    return arena_printf(e->arena, "%lld", (long long)val.integer);
+  case EXPR_VALUE_float: {
     Text text = text_create(e->arena);
     text_add_real(&text, val.real);
     return text_string(&text);
   }
-  case VAL_string:
+  case EXPR_VALUE_string:
     return arena_printf(e->arena, "the string \"%s\"", val.string);
-  case VAL_list: return arena_printf(e->arena, "a list of %d", val.list->n);
-  case VAL_gate: return "a gate";
-  case VAL_tensor: {
+  case EXPR_VALUE_list:
+    return arena_printf(e->arena, "a list of %d", val.list->n);
+  case EXPR_VALUE_gate: return "a gate";
+  case EXPR_VALUE_tensor: {
     const Type *type = elab_type(e, val);
     return arena_printf(e->arena, "a tensor %s%s", dtype_name(type->dtype),
                         type_describe(e, type));
@@ -272,7 +276,7 @@ const char *expr_describe(Elab *e, const Expr *x) {
 }
 
 const char *expr_subject(Elab *e, const Expr *x) {
-  bool is_literal = x && (x->kind == EXPR_int || x->kind == EXPR_real ||
+  bool is_literal = x && (x->kind == EXPR_int || x->kind == EXPR_float ||
                           x->kind == EXPR_string);
   return is_literal ? "this value" : expr_describe(e, x);
 }

@@ -179,24 +179,26 @@ static bool take(BuiltinCall *call, const Arg *arg, int i) {
     return dim_names(e, arg->value, call->builtin, &call->dims[i]);
   if (call->builtin->formals[i].kind == FORMAL_late) return true;
   call->args[i] = eval(e, arg->value);
-  return !val_is_poison(call->args[i]);
+  return !expr_value_is_poison(call->args[i]);
 }
 
-static Val default_value(const BuiltinCall *call, int i) {
+static ExprValue default_value(const BuiltinCall *call, int i) {
   const char *text = call->builtin->formals[i].init;
   size_t n = call->builtin->formals[i].init_n;
   if (*text == '-' || *text == 'i' || (*text >= '0' && *text <= '9')) {
     double value = strtod(text, NULL);
     bool is_int =
         !memchr(text, '.', n) && !memchr(text, 'e', n) && isfinite(value);
-    return is_int ? val_int((int64_t)value) : val_real(value);
+    return is_int ? expr_value_int((int64_t)value) : expr_value_float(value);
   }
   if (*text == '"')
-    return (Val){.kind = VAL_string,
-                 .string = name_intern_n(call->e->names, text + 1, n - 2)};
-  if (strncmp(text, "true", n) == 0) return val_bool(true);
-  if (strncmp(text, "false", n) == 0) return val_bool(false);
-  if (strncmp(text, "none", n) == 0) return (Val){.kind = VAL_none};
+    return (ExprValue){.kind = EXPR_VALUE_string,
+                       .string =
+                           name_intern_n(call->e->names, text + 1, n - 2)};
+  if (strncmp(text, "true", n) == 0) return expr_value_bool(true);
+  if (strncmp(text, "false", n) == 0) return expr_value_bool(false);
+  if (strncmp(text, "none", n) == 0)
+    return (ExprValue){.kind = EXPR_VALUE_none};
   for (int j = 0; j < i; j++)
     if (strncmp(text, call->builtin->formals[j].name, n) == 0)
       return call->args[j];
@@ -251,11 +253,11 @@ bool builtin_match(Elab *e, const Expr *x, const Builtin *builtin,
 
 /* ---- mapping over lists ---- */
 
-static Val map_lists(BuiltinCall *call) {
+static ExprValue map_lists(BuiltinCall *call) {
   Elab *e = call->e;
   int n = -1;
   for (int i = 0; i < call->builtin->n_mapped; i++) {
-    if (call->args[i].kind != VAL_list) continue;
+    if (call->args[i].kind != EXPR_VALUE_list) continue;
     if (n >= 0 && n != call->args[i].list->n) {
       diag(e->diags, DIAG_list_lengths, call->x->span, n,
            call->args[i].list->n);
@@ -264,24 +266,24 @@ static Val map_lists(BuiltinCall *call) {
     n = call->args[i].list->n;
   }
   if (n < 0) return call->builtin->function(call);
-  Val list = val_list(e, n);
+  ExprValue list = expr_value_list(e, n);
   for (int i = 0; i < n; i++) {
     BuiltinCall one = *call;
     for (int j = 0; j < call->builtin->n_mapped; j++)
-      if (call->args[j].kind == VAL_list)
+      if (call->args[j].kind == EXPR_VALUE_list)
         one.args[j] = call->args[j].list->items[i];
     list.list->items[i] = map_lists(&one);
-    if (val_is_poison(list.list->items[i])) return POISON;
+    if (expr_value_is_poison(list.list->items[i])) return POISON;
   }
-  return val_list_nested(e, list, call->x->span);
+  return expr_value_list_nested(e, list, call->x->span);
 }
 
-Val builtin_not_supported(BuiltinCall *call) {
+ExprValue builtin_not_supported(BuiltinCall *call) {
   elab_not_supported(call->e, call->x->span, call->builtin->name);
   return POISON;
 }
 
-Val builtin_call(Elab *e, const Expr *x, const Builtin *builtin) {
+ExprValue builtin_call(Elab *e, const Expr *x, const Builtin *builtin) {
   BuiltinCall call;
   if (!builtin_match(e, x, builtin, &call)) return POISON;
   elab_at(e, x);
@@ -297,42 +299,42 @@ static Span arg_span(const BuiltinCall *call, int i) {
 static Diag *wrong(const BuiltinCall *call, int i, const char *wanted) {
   return diag(call->e->diags, DIAG_wrong_argument, arg_span(call, i),
               call->builtin->formals[i].name, call->builtin->name, wanted,
-              val_describe(call->e, call->args[i]));
+              expr_value_describe(call->e, call->args[i]));
 }
 
-Val arg_wrong(BuiltinCall *call, int i, const char *wanted) {
+ExprValue arg_wrong(BuiltinCall *call, int i, const char *wanted) {
   wrong(call, i, wanted);
   return POISON;
 }
 
 bool arg_tensor(BuiltinCall *call, int i) {
-  Val *val = &call->args[i];
+  ExprValue *val = &call->args[i];
   switch (val->kind) {
-  case VAL_tensor: return true;
-  case VAL_bool: *val = elab_number(call->e, DT_bool, val->truth); break;
-  case VAL_int: {
+  case EXPR_VALUE_tensor: return true;
+  case EXPR_VALUE_bool: *val = elab_number(call->e, DT_bool, val->truth); break;
+  case EXPR_VALUE_int: {
     bool is_long = val->integer > INT32_MAX || val->integer < INT32_MIN;
     *val =
         elab_number(call->e, is_long ? DT_i64 : DT_i32, (double)val->integer);
     break;
   }
-  case VAL_real: *val = elab_number(call->e, DT_f32, val->real); break;
+  case EXPR_VALUE_float: *val = elab_number(call->e, DT_f32, val->real); break;
   default: arg_wrong(call, i, "a tensor"); return false;
   }
-  return val_is_tensor(*val);
+  return expr_value_is_tensor(*val);
 }
 
-bool arg_real_tensor(BuiltinCall *call, int i) {
+bool arg_float_tensor(BuiltinCall *call, int i) {
   if (!arg_tensor(call, i)) return false;
-  if (dtype_class(elab_type(call->e, call->args[i])->dtype) != CLASS_REAL)
+  if (dtype_class(elab_type(call->e, call->args[i])->dtype) != CLASS_FLOAT)
     call->args[i] = elab_cast(call->e, call->args[i], DT_f32);
-  return val_is_tensor(call->args[i]);
+  return expr_value_is_tensor(call->args[i]);
 }
 
 bool arg_class(BuiltinCall *call, int i, DTypeClass class) {
   if (dtype_class(elab_type(call->e, call->args[i])->dtype) == class)
     return true;
-  bool is_real = class == CLASS_REAL;
+  bool is_real = class == CLASS_FLOAT;
   Diag *d = wrong(call, i, is_real ? "a real tensor" : "an integer tensor");
   const Expr *x = call->exprs[i];
   if (x && x->kind == EXPR_name)
@@ -343,18 +345,20 @@ bool arg_class(BuiltinCall *call, int i, DTypeClass class) {
   return false;
 }
 
-Val elab_checked(Elab *e, Val x, Val index, int64_t n) {
-  if (!e->program->options->checked || !val_is_tensor(x) ||
-      !val_is_tensor(index))
+ExprValue elab_checked(Elab *e, ExprValue x, ExprValue index, int64_t n) {
+  if (!e->program->options->checked || !expr_value_is_tensor(x) ||
+      !expr_value_is_tensor(index))
     return x;
-  bool is_real = dtype_class(elab_type(e, x)->dtype) == CLASS_REAL;
+  bool is_real = dtype_class(elab_type(e, x)->dtype) == CLASS_FLOAT;
   if (!is_real && e->scan) return x;
-  Val is_in = pointwise2(e, OP_and, pointwise2(e, OP_ge, index, val_int(0)),
-                         pointwise2(e, OP_lt, index, val_int(n)));
-  if (is_real) return pointwise3(e, OP_select, is_in, x, val_real(NAN));
-  Val each = pointwise3(e, OP_select, is_in, val_real(0), val_real(NAN));
-  Val lost = elab_mean_all(e, each);
-  if (val_is_tensor(lost)) vec_push(e->arena, &e->extra_losses, lost);
+  ExprValue is_in =
+      pointwise2(e, OP_and, pointwise2(e, OP_ge, index, expr_value_int(0)),
+                 pointwise2(e, OP_lt, index, expr_value_int(n)));
+  if (is_real) return pointwise3(e, OP_select, is_in, x, expr_value_float(NAN));
+  ExprValue each = pointwise3(e, OP_select, is_in, expr_value_float(0),
+                              expr_value_float(NAN));
+  ExprValue lost = elab_mean_all(e, each);
+  if (expr_value_is_tensor(lost)) vec_push(e->arena, &e->extra_losses, lost);
   return x;
 }
 
@@ -381,8 +385,8 @@ bool arg_dims(BuiltinCall *call, int i, int of, bool is_single) {
 }
 
 bool arg_int(BuiltinCall *call, int i, int64_t least, int64_t *out) {
-  Val val = val_whole(call->args[i]);
-  if (val.kind == VAL_int && val.integer >= least) {
+  ExprValue val = expr_value_whole(call->args[i]);
+  if (val.kind == EXPR_VALUE_int && val.integer >= least) {
     *out = val.integer;
     return true;
   }
@@ -396,16 +400,16 @@ bool arg_int(BuiltinCall *call, int i, int64_t least, int64_t *out) {
 }
 
 bool arg_ints(BuiltinCall *call, int i, int n, int64_t least, int64_t *out) {
-  Val val = call->args[i];
-  if (val.kind != VAL_list) {
+  ExprValue val = call->args[i];
+  if (val.kind != EXPR_VALUE_list) {
     if (!arg_int(call, i, least, &out[0])) return false;
     for (int j = 1; j < n; j++) out[j] = out[0];
     return true;
   }
   bool is_good = val.list->n == n;
   for (int j = 0; j < n && is_good; j++) {
-    Val item = val_whole(val.list->items[j]);
-    is_good = item.kind == VAL_int && item.integer >= least;
+    ExprValue item = expr_value_whole(val.list->items[j]);
+    is_good = item.kind == EXPR_VALUE_int && item.integer >= least;
     if (is_good) out[j] = item.integer;
   }
   if (is_good) return true;
@@ -417,17 +421,17 @@ bool arg_ints(BuiltinCall *call, int i, int n, int64_t least, int64_t *out) {
   return false;
 }
 
-bool arg_real(BuiltinCall *call, int i, double *out) {
-  if (!val_is_number(call->args[i])) {
+bool arg_float(BuiltinCall *call, int i, double *out) {
+  if (!expr_value_is_number(call->args[i])) {
     arg_wrong(call, i, "a number");
     return false;
   }
-  *out = val_to_real(call->args[i]);
+  *out = expr_value_to_double(call->args[i]);
   return true;
 }
 
 bool arg_bool(BuiltinCall *call, int i, bool *out) {
-  if (call->args[i].kind != VAL_bool) {
+  if (call->args[i].kind != EXPR_VALUE_bool) {
     arg_wrong(call, i, "true or false");
     return false;
   }

@@ -14,8 +14,9 @@
 #include <math.h>
 
 struct Gate {
-  Val p, weights, choice; /* [group, tokens, E], [group, tokens, J] twice */
-  Val slot, claim;        /* [group, tokens, J], [E, slots, group] */
+  ExprValue p, weights,
+      choice;            /* [group, tokens, E], [group, tokens, J] twice */
+  ExprValue slot, claim; /* [group, tokens, J], [E, slots, group] */
   Name experts, choices, slots; /* E; J and the slots have names of ours */
   int64_t n_slots;
   int n_over; /* J and the tokens, in the order of claims */
@@ -24,12 +25,12 @@ struct Gate {
 
 /* ---- topk ---- */
 
-static Val second_result(Val first) {
-  if (!val_is_tensor(first)) return first;
-  return val_tensor((Value){first.tensor.node, 1}, false);
+static ExprValue second_result(ExprValue first) {
+  if (!expr_value_is_tensor(first)) return first;
+  return expr_value_tensor((Value){first.tensor.node, 1}, false);
 }
 
-static Val topk(Elab *e, Val x, Name dim, Name to, int64_t k) {
+static ExprValue topk(Elab *e, ExprValue x, Name dim, Name to, int64_t k) {
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
   attrs_names(&attrs, ATTR_to, &to, 1);
@@ -39,8 +40,8 @@ static Val topk(Elab *e, Val x, Name dim, Name to, int64_t k) {
 
 /* A whole number from 1 to the size of the dim. */
 static bool arg_count(BuiltinCall *call, int i, int64_t size, int64_t *out) {
-  Val val = call->args[i];
-  if (val.kind == VAL_int && val.integer >= 1 && val.integer <= size) {
+  ExprValue val = call->args[i];
+  if (val.kind == EXPR_VALUE_int && val.integer >= 1 && val.integer <= size) {
     *out = val.integer;
     return true;
   }
@@ -67,11 +68,11 @@ static bool arg_fresh(BuiltinCall *call, int i, const Type *type,
   return false;
 }
 
-Val builtin_topk(BuiltinCall *call) {
+ExprValue builtin_topk(BuiltinCall *call) {
   Elab *e = call->e;
   int64_t k;
   Name to;
-  if (!arg_real_tensor(call, 0) || !arg_dims(call, 2, 0, true)) return POISON;
+  if (!arg_float_tensor(call, 0) || !arg_dims(call, 2, 0, true)) return POISON;
   const Type *type = elab_type(e, call->args[0]);
   Name dim = call->dims[2].names[0];
   if (!arg_count(call, 1, type_size(type, dim), &k)) return POISON;
@@ -79,12 +80,12 @@ Val builtin_topk(BuiltinCall *call) {
   if (!arg_fresh(call, 3, rest, call->exprs[0], &to)) return POISON;
   /* J may be V again; the operator's may not. */
   Name made = to == dim ? name_format(e->names, "%s.top", dim) : to;
-  Val list = val_list(e, 2), *both = list.list->items;
+  ExprValue list = expr_value_list(e, 2), *both = list.list->items;
   both[0] = topk(e, call->args[0], dim, made, k);
   both[1] = second_result(both[0]);
-  for (int i = 0; i < 2 && to == dim && !val_is_poison(both[0]); i++)
+  for (int i = 0; i < 2 && to == dim && !expr_value_is_poison(both[0]); i++)
     both[i] = elab_rename(e, both[i], &made, &to, 1);
-  return val_is_poison(both[0]) ? POISON : list;
+  return expr_value_is_poison(both[0]) ? POISON : list;
 }
 
 /* ---- route ---- */
@@ -123,7 +124,7 @@ static bool find_tokens(BuiltinCall *call, Gate *gate, int64_t *out_tokens) {
 static bool find_slots(BuiltinCall *call, Gate *gate, int64_t top,
                        int64_t tokens) {
   double capacity, most = 0x1p40;
-  if (!arg_real(call, 3, &capacity)) return false;
+  if (!arg_float(call, 3, &capacity)) return false;
   int64_t n_experts = type_size(elab_type(call->e, gate->p), gate->experts);
   double slots = (double)top * (double)tokens * capacity / (double)n_experts;
   if (!(capacity > 0 && slots <= most)) {
@@ -151,10 +152,10 @@ static void give_slots(Elab *e, Gate *gate) {
   gate->claim = elab_emit(e, OP_claim, &gate->slot, 1, &attrs);
 }
 
-Val builtin_route(BuiltinCall *call) {
+ExprValue builtin_route(BuiltinCall *call) {
   Elab *e = call->e;
   int64_t top, tokens;
-  if (!arg_real_tensor(call, 0) || !arg_dims(call, 1, 0, true)) return POISON;
+  if (!arg_float_tensor(call, 0) || !arg_dims(call, 1, 0, true)) return POISON;
   Gate *gate = ARENA_NEW(e->arena, Gate);
   gate->p = call->args[0];
   gate->experts = call->dims[1].names[0];
@@ -171,14 +172,15 @@ Val builtin_route(BuiltinCall *call) {
     gate->weights =
         pointwise2(e, OP_div, gate->weights,
                    elab_reduce(e, OP_sum, gate->weights, &gate->choices, 1));
-  if (val_is_poison(gate->weights) || val_is_poison(gate->claim)) return POISON;
-  return (Val){.kind = VAL_gate, .gate = gate};
+  if (expr_value_is_poison(gate->weights) || expr_value_is_poison(gate->claim))
+    return POISON;
+  return (ExprValue){.kind = EXPR_VALUE_gate, .gate = gate};
 }
 
 /* ---- dispatch, combine ---- */
 
 static const Gate *arg_gate(BuiltinCall *call, int i) {
-  if (call->args[i].kind == VAL_gate) return call->args[i].gate;
+  if (call->args[i].kind == EXPR_VALUE_gate) return call->args[i].gate;
   arg_wrong(call, i, "a gate, which 'route' gives");
   return NULL;
 }
@@ -199,11 +201,11 @@ static bool has(BuiltinCall *call, const Type *type, Name dim, Span span) {
 }
 
 /* Slots under the name that the model gives them. */
-static Val named_claim(BuiltinCall *call, const Gate *gate, Name slots) {
+static ExprValue named_claim(BuiltinCall *call, const Gate *gate, Name slots) {
   return elab_rename(call->e, gate->claim, &gate->slots, &slots, 1);
 }
 
-Val builtin_dispatch(BuiltinCall *call) {
+ExprValue builtin_dispatch(BuiltinCall *call) {
   Elab *e = call->e;
   Name slots;
   const Gate *gate = arg_gate(call, 1);
@@ -220,11 +222,12 @@ Val builtin_dispatch(BuiltinCall *call) {
     return POISON;
   const Name to[] = {gate->experts, slots};
   Attrs attrs = claim_attrs(gate, to);
-  Val inputs[] = {call->args[0], gate->slot, named_claim(call, gate, slots)};
+  ExprValue inputs[] = {call->args[0], gate->slot,
+                        named_claim(call, gate, slots)};
   return elab_emit(e, OP_dispatch, inputs, 3, &attrs);
 }
 
-Val builtin_combine(BuiltinCall *call) {
+ExprValue builtin_combine(BuiltinCall *call) {
   Elab *e = call->e;
   const Gate *gate = arg_gate(call, 1);
   if (!gate || !arg_tensor(call, 0) || !arg_dims(call, 2, 0, true))
@@ -235,15 +238,15 @@ Val builtin_combine(BuiltinCall *call) {
   for (int i = 1; i < gate->n_over; i++)
     if (!lacks(call, type, gate->over[i], span)) return POISON;
   Name slots = call->dims[2].names[0];
-  Val claim = named_claim(call, gate, slots);
+  ExprValue claim = named_claim(call, gate, slots);
   if (!elab_unify(e, type, elab_type(e, claim), call->exprs[0], NULL, NULL,
                   NULL))
     return POISON;
   const Name to[] = {gate->experts, slots};
   Attrs attrs = claim_attrs(gate, to);
-  Val inputs[] = {call->args[0], gate->slot, claim};
-  Val rows = elab_emit(e, OP_combine, inputs, 3, &attrs);
-  Val weighted = pointwise2(e, OP_mul, gate->weights, rows);
+  ExprValue inputs[] = {call->args[0], gate->slot, claim};
+  ExprValue rows = elab_emit(e, OP_combine, inputs, 3, &attrs);
+  ExprValue weighted = pointwise2(e, OP_mul, gate->weights, rows);
   return elab_reduce(e, OP_sum, weighted, &gate->choices, 1);
 }
 
@@ -251,7 +254,7 @@ Val builtin_combine(BuiltinCall *call) {
 
 /* size(E) times the sum over E of (share of first choices x mean of p), the
  * mean over groups (Fedus et al. 2021, eq. 4). */
-Val builtin_balance(BuiltinCall *call) {
+ExprValue builtin_balance(BuiltinCall *call) {
   Elab *e = call->e;
   const Gate *gate = arg_gate(call, 0);
   if (!gate) return POISON;
@@ -261,14 +264,16 @@ Val builtin_balance(BuiltinCall *call) {
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, gate->experts);
   attrs_ints(&attrs, ATTR_sizes, &n_experts, 1);
-  Val first = elab_drop(e, elab_slice(e, gate->choice, gate->choices, 0, 1),
-                        gate->choices);
-  Val is_first =
+  ExprValue first = elab_drop(
+      e, elab_slice(e, gate->choice, gate->choices, 0, 1), gate->choices);
+  ExprValue is_first =
       pointwise2(e, OP_eq, first, elab_emit(e, OP_iota, NULL, 0, &attrs));
   DType dtype = elab_type(e, gate->p)->dtype;
-  Val share = elab_mean(e, elab_cast(e, is_first, dtype), tokens, n_tokens);
-  Val mean = elab_mean(e, gate->p, tokens, n_tokens);
-  Val sum = elab_reduce(e, OP_sum, pointwise2(e, OP_mul, share, mean),
-                        &gate->experts, 1);
-  return pointwise2(e, OP_mul, elab_mean_all(e, sum), val_int(n_experts));
+  ExprValue share =
+      elab_mean(e, elab_cast(e, is_first, dtype), tokens, n_tokens);
+  ExprValue mean = elab_mean(e, gate->p, tokens, n_tokens);
+  ExprValue sum = elab_reduce(e, OP_sum, pointwise2(e, OP_mul, share, mean),
+                              &gate->experts, 1);
+  return pointwise2(e, OP_mul, elab_mean_all(e, sum),
+                    expr_value_int(n_experts));
 }

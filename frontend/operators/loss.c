@@ -6,11 +6,11 @@
 /* Losses are f32 throughout, also of what was typed in 16 bits. */
 static void widen(BuiltinCall *call, int at) {
   Elab *e = call->e;
-  if (dtype_is_short(elab_type(e, call->args[at])->dtype))
+  if (dtype_is_16bit(elab_type(e, call->args[at])->dtype))
     call->args[at] = elab_cast(e, call->args[at], DT_f32);
 }
 
-static bool same_dims(BuiltinCall *call, Val a, Val b, int at) {
+static bool same_dims(BuiltinCall *call, ExprValue a, ExprValue b, int at) {
   Elab *e = call->e;
   const Type *x = elab_type(e, a), *y = elab_type(e, b);
   if (!elab_unify(e, x, y, call->exprs[0], call->exprs[1], NULL, NULL))
@@ -28,7 +28,7 @@ bool loss_check_classes(BuiltinCall *call) {
   if (!arg_tensor(call, 0) || !arg_tensor(call, 1) ||
       !arg_dims(call, 2, 0, true))
     return false;
-  if (!arg_class(call, 0, CLASS_REAL) || !arg_class(call, 1, CLASS_INT))
+  if (!arg_class(call, 0, CLASS_FLOAT) || !arg_class(call, 1, CLASS_INT))
     return false;
   const Type *x = elab_type(e, call->args[0]), *y = elab_type(e, call->args[1]);
   if (!elab_unify(e, x, y, call->exprs[0], call->exprs[1], NULL, NULL))
@@ -43,7 +43,7 @@ bool loss_check_classes(BuiltinCall *call) {
   return false;
 }
 
-Val loss_positions(Elab *e, Val x, Name dim) {
+ExprValue loss_positions(Elab *e, ExprValue x, Name dim) {
   int64_t size = type_size(elab_type(e, x), dim);
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
@@ -52,17 +52,19 @@ Val loss_positions(Elab *e, Val x, Name dim) {
 }
 
 /* The element of x at y: the sum over V of x where the position is y. */
-Val loss_pick(Elab *e, Val x, Val y, Name dim) {
-  Val chosen = pointwise2(e, OP_eq, y, loss_positions(e, x, dim));
+ExprValue loss_pick(Elab *e, ExprValue x, ExprValue y, Name dim) {
+  ExprValue chosen = pointwise2(e, OP_eq, y, loss_positions(e, x, dim));
   return elab_reduce(e, OP_sum,
-                     pointwise3(e, OP_select, chosen, x, val_real(0)), &dim, 1);
+                     pointwise3(e, OP_select, chosen, x, expr_value_float(0)),
+                     &dim, 1);
 }
 
 /* ---- arguments ---- */
 
 bool arg_ignore(BuiltinCall *call, int at) {
-  Val ignore = call->args[at];
-  if (ignore.kind == VAL_none || ignore.kind == VAL_int) return true;
+  ExprValue ignore = call->args[at];
+  if (ignore.kind == EXPR_VALUE_none || ignore.kind == EXPR_VALUE_int)
+    return true;
   arg_wrong(call, at, "a whole number or none");
   return false;
 }
@@ -70,7 +72,7 @@ bool arg_ignore(BuiltinCall *call, int at) {
 /* A number for each class as a tensor [dim]. */
 static bool weights_of_list(BuiltinCall *call, int at, Name dim, int64_t size) {
   Elab *e = call->e;
-  const ValList *list = call->args[at].list;
+  const ExprValueList *list = call->args[at].list;
   if (list->n != size) {
     arg_wrong(call, at,
               arena_printf(e->arena, "a tensor [%s] or a list of %lld numbers",
@@ -78,38 +80,38 @@ static bool weights_of_list(BuiltinCall *call, int at, Name dim, int64_t size) {
     return false;
   }
   for (int i = 0; i < list->n; i++) {
-    Val item = list->items[i];
-    if (val_is_number(item) && val_to_real(item) >= 0) continue;
+    ExprValue item = list->items[i];
+    if (expr_value_is_number(item) && expr_value_to_double(item) >= 0) continue;
     call->args[at] = item;
     arg_wrong(call, at, "numbers of at least 0");
     return false;
   }
-  Val *items = ARENA_ARRAY(e->arena, Val, list->n);
+  ExprValue *items = ARENA_ARRAY(e->arena, ExprValue, list->n);
   for (int i = 0; i < list->n; i++)
-    items[i] =
-        elab_broadcast(e, elab_number(e, DT_f32, val_to_real(list->items[i])),
-                       &dim, &(int64_t){1}, 1);
+    items[i] = elab_broadcast(
+        e, elab_number(e, DT_f32, expr_value_to_double(list->items[i])), &dim,
+        &(int64_t){1}, 1);
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
   call->args[at] =
       list->n == 1 ? items[0] : elab_emit(e, OP_concat, items, list->n, &attrs);
-  return val_is_tensor(call->args[at]);
+  return expr_value_is_tensor(call->args[at]);
 }
 
 /* Weights of the classes along `dim` of x, or none. */
 static bool arg_weights(BuiltinCall *call, int at, Name dim) {
   Elab *e = call->e;
   int64_t size = type_size(elab_type(e, call->args[0]), dim);
-  if (call->args[at].kind == VAL_none) return true;
-  if (call->args[at].kind == VAL_list)
+  if (call->args[at].kind == EXPR_VALUE_none) return true;
+  if (call->args[at].kind == EXPR_VALUE_list)
     return weights_of_list(call, at, dim, size);
   const char *wanted =
       arena_printf(e->arena, "a tensor [%s] or a list of %lld numbers", dim,
                    (long long)size);
-  if (val_is_tensor(call->args[at])) {
+  if (expr_value_is_tensor(call->args[at])) {
     const Type *type = elab_type(e, call->args[at]);
     if (type->rank == 1 && type->dims[0].name == dim &&
-        type->dims[0].size == size && arg_real_tensor(call, at)) {
+        type->dims[0].size == size && arg_float_tensor(call, at)) {
       widen(call, at);
       return true;
     }
@@ -122,63 +124,67 @@ static bool arg_weights(BuiltinCall *call, int at, Name dim) {
 
 /* Mean over the y that are not `ignore`, each with its weight (none: 1); 0 if
  * there is none. */
-static Val mean_kept(Elab *e, Val each, Val y, Val ignore, Val weight) {
-  bool has_weight = weight.kind != VAL_none;
-  Val count = weight;
-  if (ignore.kind == VAL_int) {
-    Val keep = pointwise2(e, OP_ne, y, ignore);
-    each = pointwise3(e, OP_select, keep, each, val_real(0));
-    count = has_weight ? pointwise3(e, OP_select, keep, weight, val_real(0))
-                       : elab_cast(e, keep, DT_f32);
+static ExprValue mean_kept(Elab *e, ExprValue each, ExprValue y,
+                           ExprValue ignore, ExprValue weight) {
+  bool has_weight = weight.kind != EXPR_VALUE_none;
+  ExprValue count = weight;
+  if (ignore.kind == EXPR_VALUE_int) {
+    ExprValue keep = pointwise2(e, OP_ne, y, ignore);
+    each = pointwise3(e, OP_select, keep, each, expr_value_float(0));
+    count = has_weight
+                ? pointwise3(e, OP_select, keep, weight, expr_value_float(0))
+                : elab_cast(e, keep, DT_f32);
   }
-  Val n = elab_reduce_all(e, OP_sum, count);
-  Val sum = elab_reduce_all(e, OP_sum, each);
-  Val divisor = has_weight ? pointwise3(e, OP_select,
-                                        pointwise2(e, OP_eq, n, val_real(0)),
-                                        val_real(1), n)
-                           : pointwise2(e, OP_maximum, n, val_real(1));
+  ExprValue n = elab_reduce_all(e, OP_sum, count);
+  ExprValue sum = elab_reduce_all(e, OP_sum, each);
+  ExprValue divisor =
+      has_weight ? pointwise3(e, OP_select,
+                              pointwise2(e, OP_eq, n, expr_value_float(0)),
+                              expr_value_float(1), n)
+                 : pointwise2(e, OP_maximum, n, expr_value_float(1));
   return elab_ratio(e, pointwise2(e, OP_div, sum, divisor), sum, n);
 }
 
 /* ---- cross entropy ---- */
 
-Val loss_cross_entropy(BuiltinCall *call, double smooth, Val weight) {
+ExprValue loss_cross_entropy(BuiltinCall *call, double smooth,
+                             ExprValue weight) {
   Elab *e = call->e;
-  Val x = call->args[0], y = call->args[1], ignore = call->args[3];
+  ExprValue x = call->args[0], y = call->args[1], ignore = call->args[3];
   Name dim = call->dims[2].names[0];
-  Val logsum = elab_reduce(e, OP_logsumexp, x, &dim, 1);
-  Val target = loss_pick(e, x, y, dim);
+  ExprValue logsum = elab_reduce(e, OP_logsumexp, x, &dim, 1);
+  ExprValue target = loss_pick(e, x, y, dim);
   if (smooth > 0) { /* nodes in one order, whatever compiler made this */
-    Val rest =
-        pointwise2(e, OP_mul, elab_mean(e, x, &dim, 1), val_real(smooth));
-    target = pointwise2(e, OP_mul, target, val_real(1 - smooth));
+    ExprValue rest = pointwise2(e, OP_mul, elab_mean(e, x, &dim, 1),
+                                expr_value_float(smooth));
+    target = pointwise2(e, OP_mul, target, expr_value_float(1 - smooth));
     target = pointwise2(e, OP_add, target, rest);
   }
-  Val each = pointwise2(e, OP_sub, logsum, target);
+  ExprValue each = pointwise2(e, OP_sub, logsum, target);
   each = elab_checked(e, each, y, type_size(elab_type(e, x), dim));
-  return ignore.kind == VAL_int ? mean_kept(e, each, y, ignore, weight)
-                                : elab_mean_all(e, each);
+  return ignore.kind == EXPR_VALUE_int ? mean_kept(e, each, y, ignore, weight)
+                                       : elab_mean_all(e, each);
 }
 
 /* Each position contributes (1 - s) w[y] loss[y] + s / V sum over k of w[k]
  * loss[k], where loss[k] is logsum - x[k].  The sum over all positions is
  * divided by the sum of w[y]. */
-static Val weighted_cross_entropy(BuiltinCall *call, double smooth,
-                                  Val weight) {
+static ExprValue weighted_cross_entropy(BuiltinCall *call, double smooth,
+                                        ExprValue weight) {
   Elab *e = call->e;
-  Val x = call->args[0], y = call->args[1];
+  ExprValue x = call->args[0], y = call->args[1];
   Name dim = call->dims[2].names[0];
   int64_t size = type_size(elab_type(e, x), dim);
-  Val logsum = elab_reduce(e, OP_logsumexp, x, &dim, 1);
-  Val own = loss_pick(e, weight, y, dim);
-  Val each = pointwise2(e, OP_mul, own,
-                        pointwise2(e, OP_sub, logsum, loss_pick(e, x, y, dim)));
+  ExprValue logsum = elab_reduce(e, OP_logsumexp, x, &dim, 1);
+  ExprValue own = loss_pick(e, weight, y, dim);
+  ExprValue each = pointwise2(
+      e, OP_mul, own, pointwise2(e, OP_sub, logsum, loss_pick(e, x, y, dim)));
   if (smooth > 0) {
-    Val losses =
+    ExprValue losses =
         pointwise2(e, OP_mul, weight, pointwise2(e, OP_sub, logsum, x));
-    Val all = elab_reduce(e, OP_sum, losses, &dim, 1);
-    all = pointwise2(e, OP_mul, all, val_real(smooth / (double)size));
-    each = pointwise2(e, OP_mul, each, val_real(1 - smooth));
+    ExprValue all = elab_reduce(e, OP_sum, losses, &dim, 1);
+    all = pointwise2(e, OP_mul, all, expr_value_float(smooth / (double)size));
+    each = pointwise2(e, OP_mul, each, expr_value_float(1 - smooth));
     each = pointwise2(e, OP_add, each, all);
   }
   each = elab_checked(e, each, y, size);
@@ -186,56 +192,59 @@ static Val weighted_cross_entropy(BuiltinCall *call, double smooth,
 }
 
 /* y holds the probability of each class: a mean over the positions. */
-static Val soft_cross_entropy(BuiltinCall *call, double smooth, Val weight) {
+static ExprValue soft_cross_entropy(BuiltinCall *call, double smooth,
+                                    ExprValue weight) {
   Elab *e = call->e;
-  Val x = call->args[0], y = call->args[1];
+  ExprValue x = call->args[0], y = call->args[1];
   Name dim = call->dims[2].names[0];
   double size = (double)type_size(elab_type(e, x), dim);
   if (smooth > 0) {
-    y = pointwise2(e, OP_mul, y, val_real(1 - smooth));
-    y = pointwise2(e, OP_add, y, val_real(smooth / size));
+    y = pointwise2(e, OP_mul, y, expr_value_float(1 - smooth));
+    y = pointwise2(e, OP_add, y, expr_value_float(smooth / size));
   }
-  if (weight.kind != VAL_none) y = pointwise2(e, OP_mul, y, weight);
-  Val logp = elab_reduce(e, OP_log_softmax, x, &dim, 1);
-  Val each = elab_reduce(e, OP_sum, pointwise2(e, OP_mul, y, logp), &dim, 1);
+  if (weight.kind != EXPR_VALUE_none) y = pointwise2(e, OP_mul, y, weight);
+  ExprValue logp = elab_reduce(e, OP_log_softmax, x, &dim, 1);
+  ExprValue each =
+      elab_reduce(e, OP_sum, pointwise2(e, OP_mul, y, logp), &dim, 1);
   return pointwise1(e, OP_neg, elab_mean_all(e, each));
 }
 
 /* Targets with the dims of the logits. */
 static bool check_soft(BuiltinCall *call) {
-  if (!arg_dims(call, 2, 0, true) || !arg_class(call, 0, CLASS_REAL) ||
+  if (!arg_dims(call, 2, 0, true) || !arg_class(call, 0, CLASS_FLOAT) ||
       !same_dims(call, call->args[0], call->args[1], 1))
     return false;
   widen(call, 0);
   widen(call, 1);
-  if (call->args[3].kind == VAL_none) return true;
+  if (call->args[3].kind == EXPR_VALUE_none) return true;
   diag(call->e->diags, DIAG_ignore_soft, call->exprs[3]->span,
        expr_describe(call->e, call->exprs[1]));
   return false;
 }
 
-Val builtin_cross_entropy(BuiltinCall *call) {
+ExprValue builtin_cross_entropy(BuiltinCall *call) {
   double smooth;
   Elab *e = call->e;
   if (!arg_tensor(call, 0) || !arg_tensor(call, 1) || !arg_ignore(call, 3))
     return POISON;
   const Type *x = elab_type(e, call->args[0]), *y = elab_type(e, call->args[1]);
-  bool is_soft = dtype_class(y->dtype) == CLASS_REAL && y->rank >= x->rank;
+  bool is_soft = dtype_class(y->dtype) == CLASS_FLOAT && y->rank >= x->rank;
   if (!(is_soft ? check_soft(call) : loss_check_classes(call))) return POISON;
-  if (!arg_real(call, 4, &smooth)) return POISON;
+  if (!arg_float(call, 4, &smooth)) return POISON;
   if (!(smooth >= 0 && smooth <= 1)) return arg_wrong(call, 4, "in 0..1");
   if (!arg_weights(call, 5, call->dims[2].names[0])) return POISON;
-  Val weight = call->args[5];
+  ExprValue weight = call->args[5];
   if (is_soft) return soft_cross_entropy(call, smooth, weight);
-  return weight.kind == VAL_none ? loss_cross_entropy(call, smooth, weight)
-                                 : weighted_cross_entropy(call, smooth, weight);
+  return weight.kind == EXPR_VALUE_none
+             ? loss_cross_entropy(call, smooth, weight)
+             : weighted_cross_entropy(call, smooth, weight);
 }
 
 /* ---- losses of differences ---- */
 
 /* Two reals of the same dims, in at least f32. */
 static bool check_pair(BuiltinCall *call) {
-  if (!arg_real_tensor(call, 0) || !arg_real_tensor(call, 1) ||
+  if (!arg_float_tensor(call, 0) || !arg_float_tensor(call, 1) ||
       !same_dims(call, call->args[0], call->args[1], 1))
     return false;
   widen(call, 0);
@@ -243,38 +252,39 @@ static bool check_pair(BuiltinCall *call) {
   return true;
 }
 
-Val builtin_mse(BuiltinCall *call) {
+ExprValue builtin_mse(BuiltinCall *call) {
   Elab *e = call->e;
   if (!check_pair(call)) return POISON;
-  Val difference = pointwise2(e, OP_sub, call->args[0], call->args[1]);
+  ExprValue difference = pointwise2(e, OP_sub, call->args[0], call->args[1]);
   return elab_mean_all(e, pointwise2(e, OP_mul, difference, difference));
 }
 
-Val builtin_l1(BuiltinCall *call) {
+ExprValue builtin_l1(BuiltinCall *call) {
   Elab *e = call->e;
   if (!check_pair(call)) return POISON;
-  Val difference = pointwise2(e, OP_sub, call->args[0], call->args[1]);
+  ExprValue difference = pointwise2(e, OP_sub, call->args[0], call->args[1]);
   return elab_mean_all(e, pointwise1(e, OP_abs, difference));
 }
 
 /* d^2 / 2 up to delta, then delta (d - delta / 2): with m = min(d, delta) both
  * are m (d - m / 2), whose gradient in m is 0 wherever m depends on d. */
-Val builtin_huber(BuiltinCall *call) {
+ExprValue builtin_huber(BuiltinCall *call) {
   Elab *e = call->e;
   double delta;
-  if (!check_pair(call) || !arg_real(call, 2, &delta)) return POISON;
+  if (!check_pair(call) || !arg_float(call, 2, &delta)) return POISON;
   if (!(delta > 0)) return arg_wrong(call, 2, "above 0");
-  Val d = pointwise1(e, OP_abs,
-                     pointwise2(e, OP_sub, call->args[0], call->args[1]));
-  Val m = pointwise2(e, OP_minimum, d, val_real(delta));
-  Val rest = pointwise2(e, OP_sub, d, pointwise2(e, OP_mul, m, val_real(0.5)));
+  ExprValue d = pointwise1(e, OP_abs,
+                           pointwise2(e, OP_sub, call->args[0], call->args[1]));
+  ExprValue m = pointwise2(e, OP_minimum, d, expr_value_float(delta));
+  ExprValue rest =
+      pointwise2(e, OP_sub, d, pointwise2(e, OP_mul, m, expr_value_float(0.5)));
   return elab_mean_all(e, pointwise2(e, OP_mul, m, rest));
 }
 
 /* The dims of the weight are dims of x. */
 static bool arg_pos_weight(BuiltinCall *call, int at) {
   Elab *e = call->e;
-  if (!arg_real_tensor(call, at)) return false;
+  if (!arg_float_tensor(call, at)) return false;
   const Type *x = elab_type(e, call->args[0]),
              *w = elab_type(e, call->args[at]);
   for (int i = 0; i < w->rank; i++)
@@ -290,59 +300,59 @@ static bool arg_pos_weight(BuiltinCall *call, int at) {
 
 /* softplus(x) - x y is -log of the probability of y; with a weight p of the
  * positive targets it is (1 - y) softplus(x) + p y softplus(-x). */
-Val builtin_bce(BuiltinCall *call) {
+ExprValue builtin_bce(BuiltinCall *call) {
   Elab *e = call->e;
   if (!check_pair(call)) return POISON;
-  Val x = call->args[0], y = call->args[1];
-  Val positive = pointwise1(e, OP_softplus, x);
-  if (call->args[2].kind == VAL_none)
+  ExprValue x = call->args[0], y = call->args[1];
+  ExprValue positive = pointwise1(e, OP_softplus, x);
+  if (call->args[2].kind == EXPR_VALUE_none)
     return elab_mean_all(
         e, pointwise2(e, OP_sub, positive, pointwise2(e, OP_mul, x, y)));
   if (!arg_pos_weight(call, 2)) return POISON;
-  Val negative = pointwise1(e, OP_softplus, pointwise1(e, OP_neg, x));
-  Val hit =
+  ExprValue negative = pointwise1(e, OP_softplus, pointwise1(e, OP_neg, x));
+  ExprValue hit =
       pointwise2(e, OP_mul, pointwise2(e, OP_mul, call->args[2], y), negative);
-  Val miss =
-      pointwise2(e, OP_mul, pointwise2(e, OP_sub, val_real(1), y), positive);
+  ExprValue miss = pointwise2(
+      e, OP_mul, pointwise2(e, OP_sub, expr_value_float(1), y), positive);
   return elab_mean_all(e, pointwise2(e, OP_add, hit, miss));
 }
 
 /* y (log y - x) over V, where 0 log 0 is 0; a mean over the positions. */
-Val builtin_kl(BuiltinCall *call) {
+ExprValue builtin_kl(BuiltinCall *call) {
   Elab *e = call->e;
   if (!check_pair(call) || !arg_dims(call, 2, 0, false)) return POISON;
-  Val x = call->args[0], y = call->args[1];
-  Val is_zero = pointwise2(e, OP_eq, y, val_real(0));
-  Val log =
-      pointwise1(e, OP_log, pointwise3(e, OP_select, is_zero, val_real(1), y));
-  Val each = pointwise2(e, OP_mul, y, pointwise2(e, OP_sub, log, x));
-  each = pointwise3(e, OP_select, is_zero, val_real(0), each);
+  ExprValue x = call->args[0], y = call->args[1];
+  ExprValue is_zero = pointwise2(e, OP_eq, y, expr_value_float(0));
+  ExprValue log = pointwise1(
+      e, OP_log, pointwise3(e, OP_select, is_zero, expr_value_float(1), y));
+  ExprValue each = pointwise2(e, OP_mul, y, pointwise2(e, OP_sub, log, x));
+  each = pointwise3(e, OP_select, is_zero, expr_value_float(0), each);
   return elab_mean_all(
       e, elab_reduce(e, OP_sum, each, call->dims[2].names, call->dims[2].n));
 }
 
 /* 1 / max(norm, 1e-8) */
-static Val inverse_norm(Elab *e, Val x, const DimArg *dims) {
-  Val squares =
+static ExprValue inverse_norm(Elab *e, ExprValue x, const DimArg *dims) {
+  ExprValue squares =
       elab_reduce(e, OP_sum, pointwise2(e, OP_mul, x, x), dims->names, dims->n);
-  return pointwise1(e, OP_rsqrt,
-                    pointwise2(e, OP_maximum, squares, val_real(1e-16)));
+  return pointwise1(
+      e, OP_rsqrt, pointwise2(e, OP_maximum, squares, expr_value_float(1e-16)));
 }
 
-Val builtin_cosine(BuiltinCall *call) {
+ExprValue builtin_cosine(BuiltinCall *call) {
   Elab *e = call->e;
   if (!check_pair(call) || !arg_dims(call, 2, 0, false)) return POISON;
-  Val x = call->args[0], y = call->args[1];
+  ExprValue x = call->args[0], y = call->args[1];
   const DimArg *dims = &call->dims[2];
-  Val dot =
+  ExprValue dot =
       elab_reduce(e, OP_sum, pointwise2(e, OP_mul, x, y), dims->names, dims->n);
-  Val norms =
+  ExprValue norms =
       pointwise2(e, OP_mul, inverse_norm(e, x, dims), inverse_norm(e, y, dims));
-  Val mean = elab_mean_all(e, pointwise2(e, OP_mul, dot, norms));
-  return pointwise2(e, OP_sub, val_real(1), mean);
+  ExprValue mean = elab_mean_all(e, pointwise2(e, OP_mul, dot, norms));
+  return pointwise2(e, OP_sub, expr_value_float(1), mean);
 }
 
-Val builtin_add_loss(BuiltinCall *call) {
+ExprValue builtin_add_loss(BuiltinCall *call) {
   Elab *e = call->e;
   if (scan_forbids(e, call->x->span, "'add_loss'")) return POISON;
   if (call->x != e->statement) {
@@ -350,9 +360,9 @@ Val builtin_add_loss(BuiltinCall *call) {
     diag_help(d, "it stands alone, as a statement");
     return POISON;
   }
-  if (!arg_real_tensor(call, 0)) return POISON;
+  if (!arg_float_tensor(call, 0)) return POISON;
   if (elab_type(e, call->args[0])->rank != 0)
     return arg_wrong(call, 0, "a scalar");
   if (e->is_training) vec_push(e->arena, &e->extra_losses, call->args[0]);
-  return (Val){.kind = VAL_none};
+  return (ExprValue){.kind = EXPR_VALUE_none};
 }

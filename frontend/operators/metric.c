@@ -18,57 +18,62 @@ static bool is_metric(BuiltinCall *call) {
 
 /* The runtime takes exp of the mean over the whole evaluation, not here of the
  * mean over a batch. */
-Val builtin_perplexity(BuiltinCall *call) {
+ExprValue builtin_perplexity(BuiltinCall *call) {
   if (!is_metric(call) || !loss_check_classes(call) || !arg_ignore(call, 3))
     return POISON;
-  return loss_cross_entropy(call, 0, (Val){.kind = VAL_none});
+  return loss_cross_entropy(call, 0, (ExprValue){.kind = EXPR_VALUE_none});
 }
 
 /* ---- accuracy ---- */
 
 /* How many logits come before the one at y: they are larger, or equal and of a
  * lower position; all of them where y is no position. */
-static Val place_of(Elab *e, Val x, Val y, Name dim) {
+static ExprValue place_of(Elab *e, ExprValue x, ExprValue y, Name dim) {
   int64_t size = type_size(elab_type(e, x), dim);
-  Val at = loss_positions(e, x, dim), own = loss_pick(e, x, y, dim);
-  Val later = pointwise2(e, OP_and, pointwise2(e, OP_eq, x, own),
-                         pointwise2(e, OP_ge, at, y));
-  Val after = pointwise2(e, OP_or, pointwise2(e, OP_lt, x, own), later);
-  Val before = elab_cast(e, pointwise1(e, OP_not, after), DT_i32);
-  Val is_position = pointwise2(e, OP_and, pointwise2(e, OP_ge, y, val_int(0)),
-                               pointwise2(e, OP_lt, y, val_int(size)));
+  ExprValue at = loss_positions(e, x, dim), own = loss_pick(e, x, y, dim);
+  ExprValue later = pointwise2(e, OP_and, pointwise2(e, OP_eq, x, own),
+                               pointwise2(e, OP_ge, at, y));
+  ExprValue after = pointwise2(e, OP_or, pointwise2(e, OP_lt, x, own), later);
+  ExprValue before = elab_cast(e, pointwise1(e, OP_not, after), DT_i32);
+  ExprValue is_position =
+      pointwise2(e, OP_and, pointwise2(e, OP_ge, y, expr_value_int(0)),
+                 pointwise2(e, OP_lt, y, expr_value_int(size)));
   return pointwise3(e, OP_select, is_position,
-                    elab_reduce(e, OP_sum, before, &dim, 1), val_int(size));
+                    elab_reduce(e, OP_sum, before, &dim, 1),
+                    expr_value_int(size));
 }
 
 /* Share of the hits among what is kept (none: all); 0 if nothing is. */
-static Val share_of(Elab *e, Val hits, Val keep) {
-  bool has_keep = keep.kind != VAL_none;
-  if (!val_is_tensor(hits)) return POISON;
+static ExprValue share_of(Elab *e, ExprValue hits, ExprValue keep) {
+  bool has_keep = keep.kind != EXPR_VALUE_none;
+  if (!expr_value_is_tensor(hits)) return POISON;
   double all = (double)type_elements(elab_type(e, hits));
   if (has_keep) hits = pointwise2(e, OP_and, hits, keep);
-  Val n = has_keep ? elab_reduce_all(e, OP_sum, elab_cast(e, keep, DT_i32))
-                   : elab_number(e, DT_i32, all);
-  Val sum = elab_reduce_all(e, OP_sum, elab_cast(e, hits, DT_i32));
-  Val divisor =
-      has_keep ? elab_cast(e, pointwise2(e, OP_maximum, n, val_int(1)), DT_f32)
-               : val_real(all);
-  Val share = pointwise2(e, OP_div, elab_cast(e, sum, DT_f32), divisor);
+  ExprValue n = has_keep
+                    ? elab_reduce_all(e, OP_sum, elab_cast(e, keep, DT_i32))
+                    : elab_number(e, DT_i32, all);
+  ExprValue sum = elab_reduce_all(e, OP_sum, elab_cast(e, hits, DT_i32));
+  ExprValue divisor =
+      has_keep ? elab_cast(e, pointwise2(e, OP_maximum, n, expr_value_int(1)),
+                           DT_f32)
+               : expr_value_float(all);
+  ExprValue share = pointwise2(e, OP_div, elab_cast(e, sum, DT_f32), divisor);
   return elab_ratio(e, share, sum, n);
 }
 
-Val builtin_accuracy(BuiltinCall *call) {
+ExprValue builtin_accuracy(BuiltinCall *call) {
   Elab *e = call->e;
   int64_t top;
   if (!loss_check_classes(call) || !arg_int(call, 3, 1, &top) ||
       !arg_ignore(call, 4))
     return POISON;
-  Val x = call->args[0], y = call->args[1], ignore = call->args[4];
+  ExprValue x = call->args[0], y = call->args[1], ignore = call->args[4];
   Name dim = call->dims[2].names[0];
-  Val hits = top == 1
-                 ? pointwise2(e, OP_eq, elab_argmax(e, x, dim), y)
-                 : pointwise2(e, OP_lt, place_of(e, x, y, dim), val_int(top));
-  Val keep = ignore.kind == VAL_none ? ignore : pointwise2(e, OP_ne, y, ignore);
+  ExprValue hits = top == 1 ? pointwise2(e, OP_eq, elab_argmax(e, x, dim), y)
+                            : pointwise2(e, OP_lt, place_of(e, x, y, dim),
+                                         expr_value_int(top));
+  ExprValue keep =
+      ignore.kind == EXPR_VALUE_none ? ignore : pointwise2(e, OP_ne, y, ignore);
   return share_of(e, hits, keep);
 }
 
@@ -77,31 +82,32 @@ Val builtin_accuracy(BuiltinCall *call) {
 /* Which class each position is, and which it is predicted to be: two tensors
  * of bool with the dims of x, false where the label is ignored. */
 typedef struct Classes {
-  Val is_label, is_predicted;
+  ExprValue is_label, is_predicted;
 } Classes;
 
 static Classes classes_of(BuiltinCall *call, int ignore_at) {
   Elab *e = call->e;
-  Val x = call->args[0], y = call->args[1], ignore = call->args[ignore_at];
+  ExprValue x = call->args[0], y = call->args[1],
+            ignore = call->args[ignore_at];
   Name dim = call->dims[2].names[0];
-  Val at = loss_positions(e, x, dim);
+  ExprValue at = loss_positions(e, x, dim);
   Classes classes = {pointwise2(e, OP_eq, y, at),
                      pointwise2(e, OP_eq, elab_argmax(e, x, dim), at)};
-  if (ignore.kind == VAL_none) return classes;
-  Val keep = pointwise2(e, OP_ne, y, ignore);
+  if (ignore.kind == EXPR_VALUE_none) return classes;
+  ExprValue keep = pointwise2(e, OP_ne, y, ignore);
   classes.is_label = pointwise2(e, OP_and, classes.is_label, keep);
   classes.is_predicted = pointwise2(e, OP_and, classes.is_predicted, keep);
   return classes;
 }
 
 /* The dims of the labels. */
-static int dims_of_labels(Elab *e, Val y, Name *names) {
+static int dims_of_labels(Elab *e, ExprValue y, Name *names) {
   const Type *type = elab_type(e, y);
   for (int i = 0; i < type->rank; i++) names[i] = type->dims[i].name;
   return type->rank;
 }
 
-static Val count_true(Elab *e, Val val, Val y) {
+static ExprValue count_true(Elab *e, ExprValue val, ExprValue y) {
   Name names[MAX_RANK];
   int n = dims_of_labels(e, y, names);
   return elab_reduce(e, OP_sum, elab_cast(e, val, DT_i32), names, n);
@@ -115,7 +121,7 @@ static bool arg_average(BuiltinCall *call, MetricCounts *out) {
   };
   int64_t size =
       type_size(elab_type(call->e, call->args[0]), call->dims[2].names[0]);
-  if (call->args[4].kind != VAL_none) {
+  if (call->args[4].kind != EXPR_VALUE_none) {
     if (!arg_int(call, 4, 0, &out->single)) return false;
     out->average = AVERAGE_single;
     if (out->single < size) return true;
@@ -125,7 +131,7 @@ static bool arg_average(BuiltinCall *call, MetricCounts *out) {
     return false;
   }
   const char *given =
-      call->args[3].kind == VAL_string ? call->args[3].string : "";
+      call->args[3].kind == EXPR_VALUE_string ? call->args[3].string : "";
   for (int i = 0; i < AVERAGE_single; i++)
     if (strcmp(given, names[i]) == 0) {
       out->average = (ClassAverage)i;
@@ -136,28 +142,29 @@ static bool arg_average(BuiltinCall *call, MetricCounts *out) {
 }
 
 /* precision recall f1_score mean_iou */
-Val builtin_classes(BuiltinCall *call) {
+ExprValue builtin_classes(BuiltinCall *call) {
   Elab *e = call->e;
   MetricCounts counts = {0};
   if (!is_metric(call) || !loss_check_classes(call) || !arg_ignore(call, 5) ||
       !arg_average(call, &counts))
     return POISON;
-  Val y = call->args[1];
+  ExprValue y = call->args[1];
   Classes classes = classes_of(call, 5);
-  Val hits = pointwise2(e, OP_and, classes.is_label, classes.is_predicted);
+  ExprValue hits =
+      pointwise2(e, OP_and, classes.is_label, classes.is_predicted);
   counts.parts[0] = count_true(e, hits, y);
   counts.parts[1] = count_true(e, classes.is_predicted, y);
   counts.parts[2] = count_true(e, classes.is_label, y);
   for (int i = 0; i < 3; i++)
-    if (val_is_poison(counts.parts[i])) return POISON;
+    if (expr_value_is_poison(counts.parts[i])) return POISON;
   counts.n = 3;
   e->counts = counts;
-  return (Val){.kind = VAL_none};
+  return (ExprValue){.kind = EXPR_VALUE_none};
 }
 
 /* The product of both, summed over the positions; f32 holds counts up to 2^24
  * in a batch, and 0 and 1 in any float dtype. */
-Val builtin_confusion(BuiltinCall *call) {
+ExprValue builtin_confusion(BuiltinCall *call) {
   Elab *e = call->e;
   if (!is_metric(call) || !loss_check_classes(call) || !arg_ignore(call, 3))
     return POISON;
@@ -170,18 +177,18 @@ Val builtin_confusion(BuiltinCall *call) {
   }
   Classes classes = classes_of(call, 3);
   Name predicted = name_format(e->names, "%s.predicted", dim);
-  Val both[] = {elab_cast(e, classes.is_label, DT_f32),
-                elab_rename(e, elab_cast(e, classes.is_predicted, DT_f32), &dim,
-                            &predicted, 1)};
+  ExprValue both[] = {elab_cast(e, classes.is_label, DT_f32),
+                      elab_rename(e, elab_cast(e, classes.is_predicted, DT_f32),
+                                  &dim, &predicted, 1)};
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_over, names,
               dims_of_labels(e, call->args[1], names));
-  Val table = elab_keep_f32(e, elab_emit(e, OP_dot, both, 2, &attrs));
-  if (!val_is_tensor(table)) return POISON;
+  ExprValue table = elab_keep_f32(e, elab_emit(e, OP_dot, both, 2, &attrs));
+  if (!expr_value_is_tensor(table)) return POISON;
   Type *order = type_create(e->arena, DT_f32, 2);
   order->dims[0] = (Dim){.name = dim, .size = size};
   order->dims[1] = (Dim){.name = predicted, .size = size};
   table.tensor = graph_transpose_to(e->graph, table.tensor, order);
   e->counts = (MetricCounts){.n = 1, .parts = {table}};
-  return (Val){.kind = VAL_none};
+  return (ExprValue){.kind = EXPR_VALUE_none};
 }

@@ -8,9 +8,9 @@
 
 /* ---- shared ---- */
 
-Val elab_broadcast(Elab *e, Val val, const Name *dims, const int64_t *sizes,
-                   int n) {
-  if (!val_is_tensor(val)) return POISON;
+ExprValue elab_broadcast(Elab *e, ExprValue val, const Name *dims,
+                         const int64_t *sizes, int n) {
+  if (!expr_value_is_tensor(val)) return POISON;
   const Type *type = elab_type(e, val);
   Name *to = ARENA_ARRAY(e->arena, Name, n);
   int64_t *to_sizes = ARENA_ARRAY(e->arena, int64_t, n);
@@ -27,14 +27,14 @@ Val elab_broadcast(Elab *e, Val val, const Name *dims, const int64_t *sizes,
   return elab_emit(e, OP_broadcast, &val, 1, &attrs);
 }
 
-Val elab_pad(Elab *e, Val val, Name dim, int64_t before, int64_t after,
-             double value) {
+ExprValue elab_pad(Elab *e, ExprValue val, Name dim, int64_t before,
+                   int64_t after, double value) {
   if (before == 0 && after == 0) return val;
   const int64_t sizes[] = {before, after};
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
   attrs_ints(&attrs, ATTR_pad, sizes, 2);
-  attrs_real(&attrs, ATTR_value, value);
+  attrs_float(&attrs, ATTR_value, value);
   return elab_emit(e, OP_pad, &val, 1, &attrs);
 }
 
@@ -45,16 +45,16 @@ static bool arg_indices(BuiltinCall *call, int i) {
 }
 
 /* Under a name that no model can give, so that another dim may be called so. */
-static Val set_apart(Elab *e, Val val, Name dim, Name *out) {
+static ExprValue set_apart(Elab *e, ExprValue val, Name dim, Name *out) {
   *out = name_format(e->names, "%s.own", dim);
   return elab_rename(e, val, &dim, out, 1);
 }
 
-static bool has_dim(const Elab *e, Val val, Name dim) {
+static bool has_dim(const Elab *e, ExprValue val, Name dim) {
   return type_find(elab_type(e, val), dim) >= 0;
 }
 
-Val builtin_gather(BuiltinCall *call) {
+ExprValue builtin_gather(BuiltinCall *call) {
   Elab *e = call->e;
   if (!arg_tensor(call, 0) || !arg_indices(call, 1) ||
       !arg_dims(call, 2, 0, true))
@@ -69,7 +69,7 @@ Val builtin_gather(BuiltinCall *call) {
   attrs_name(&attrs, ATTR_dim, dim);
   int64_t n = type_size(elab_type(e, call->args[0]), dim);
   limits_note(call, call->args[1], n);
-  Val rows = elab_emit(e, OP_gather, call->args, 2, &attrs);
+  ExprValue rows = elab_emit(e, OP_gather, call->args, 2, &attrs);
   return elab_checked(e, rows, call->args[1], n);
 }
 
@@ -89,11 +89,11 @@ static bool arg_new_dim(BuiltinCall *call, int i, int of, Name *out) {
   return false;
 }
 
-Val builtin_scatter_add(BuiltinCall *call) {
+ExprValue builtin_scatter_add(BuiltinCall *call) {
   Elab *e = call->e;
   int64_t n;
   Name dim;
-  if (!arg_real_tensor(call, 0) || !arg_indices(call, 1)) return POISON;
+  if (!arg_float_tensor(call, 0) || !arg_indices(call, 1)) return POISON;
   bool is_summed = call->dims[2].n == 1 &&
                    has_dim(e, call->args[0], call->dims[2].names[0]) &&
                    has_dim(e, call->args[1], call->dims[2].names[0]);
@@ -121,7 +121,7 @@ Val builtin_scatter_add(BuiltinCall *call) {
   return elab_emit(e, OP_scatter_add, call->args, 2, &attrs);
 }
 
-Val builtin_one_hot(BuiltinCall *call) {
+ExprValue builtin_one_hot(BuiltinCall *call) {
   int64_t n;
   Name dim;
   if (!arg_indices(call, 0) || !arg_new_dim(call, 1, 0, &dim) ||
@@ -134,7 +134,7 @@ Val builtin_one_hot(BuiltinCall *call) {
   return elab_emit(call->e, OP_one_hot, call->args, 1, &attrs);
 }
 
-Val builtin_iota(BuiltinCall *call) {
+ExprValue builtin_iota(BuiltinCall *call) {
   Elab *e = call->e;
   if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, true)) return POISON;
   Name dim = call->dims[1].names[0];
@@ -142,30 +142,30 @@ Val builtin_iota(BuiltinCall *call) {
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
   attrs_ints(&attrs, ATTR_sizes, &size, 1);
-  Val val = elab_emit(e, OP_iota, NULL, 0, &attrs);
+  ExprValue val = elab_emit(e, OP_iota, NULL, 0, &attrs);
   val.is_weak = true;
   return val;
 }
 
-Val builtin_size(BuiltinCall *call) {
+ExprValue builtin_size(BuiltinCall *call) {
   if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, false)) return POISON;
   const Type *type = elab_type(call->e, call->args[0]);
   int64_t product = 1; /* of sizes of one tensor: it cannot overflow */
   for (int i = 0; i < call->dims[1].n; i++)
     product *= type_size(type, call->dims[1].names[i]);
-  return val_int(product);
+  return expr_value_int(product);
 }
 
 /* ---- concat, stack ---- */
 
 static bool arg_tensors(BuiltinCall *call) {
   Elab *e = call->e;
-  Val val = call->args[0];
-  if (val.kind != VAL_list || val.list->n == 0) {
+  ExprValue val = call->args[0];
+  if (val.kind != EXPR_VALUE_list || val.list->n == 0) {
     arg_wrong(call, 0, "a list of tensors");
     return false;
   }
-  Val list = val_list(e, val.list->n);
+  ExprValue list = expr_value_list(e, val.list->n);
   for (int i = 0; i < val.list->n; i++) {
     BuiltinCall one = *call;
     one.args[0] = val.list->items[i];
@@ -184,7 +184,7 @@ typedef struct Joined { /* dims of all elements but the one they join along */
 } Joined;
 
 /* Adds the dims of element i; false after a message. */
-static bool join_element(BuiltinCall *call, const ValList *list, int i,
+static bool join_element(BuiltinCall *call, const ExprValueList *list, int i,
                          Name dim, Joined *joined) {
   Elab *e = call->e;
   const Type *type = elab_type(e, list->items[i]);
@@ -210,7 +210,7 @@ static bool join_element(BuiltinCall *call, const ValList *list, int i,
 }
 
 /* Gives every element the dims of all; one without `dim` is one slice. */
-static bool join_dims(BuiltinCall *call, ValList *list, Name dim) {
+static bool join_dims(BuiltinCall *call, ExprValueList *list, Name dim) {
   Elab *e = call->e;
   Joined joined = {0};
   for (int i = 0; i < list->n; i++)
@@ -220,21 +220,21 @@ static bool join_dims(BuiltinCall *call, ValList *list, Name dim) {
   for (int i = 0; i < list->n; i++) {
     list->items[i] =
         elab_broadcast(e, list->items[i], joined.names, joined.sizes, joined.n);
-    if (val_is_poison(list->items[i])) return false;
+    if (expr_value_is_poison(list->items[i])) return false;
   }
   return true;
 }
 
-static DType widest(const Elab *e, const ValList *list) {
+static DType widest(const Elab *e, const ExprValueList *list) {
   DType dtype = elab_type(e, list->items[0])->dtype;
   for (int i = 1; i < list->n; i++)
     dtype = dtype_promote(dtype, elab_type(e, list->items[i])->dtype);
   return dtype;
 }
 
-static Val concat(BuiltinCall *call, Name dim) {
+static ExprValue concat(BuiltinCall *call, Name dim) {
   Elab *e = call->e;
-  ValList *list = call->args[0].list;
+  ExprValueList *list = call->args[0].list;
   DType dtype = widest(e, list);
   for (int i = 0; i < list->n; i++)
     list->items[i] = elab_cast(e, list->items[i], dtype);
@@ -252,12 +252,12 @@ static bool arg_one_name(BuiltinCall *call, int i) {
   return false;
 }
 
-Val builtin_concat(BuiltinCall *call) {
+ExprValue builtin_concat(BuiltinCall *call) {
   if (!arg_tensors(call) || !arg_one_name(call, 1)) return POISON;
   return concat(call, call->dims[1].names[0]);
 }
 
-Val builtin_stack(BuiltinCall *call) {
+ExprValue builtin_stack(BuiltinCall *call) {
   Elab *e = call->e;
   if (!arg_tensors(call) || !arg_one_name(call, 1)) return POISON;
   for (int i = 0; i < call->args[0].list->n; i++) {
@@ -273,51 +273,52 @@ Val builtin_stack(BuiltinCall *call) {
 
 /* ---- split, unstack ---- */
 
-static Val cut(Elab *e, Val val, Name dim, const int64_t *sizes, int n,
-               bool drops) {
-  Val list = val_list(e, n);
+static ExprValue cut(Elab *e, ExprValue val, Name dim, const int64_t *sizes,
+                     int n, bool drops) {
+  ExprValue list = expr_value_list(e, n);
   int64_t start = 0;
   for (int i = 0; i < n; i++) {
-    Val part = elab_slice(e, val, dim, start, sizes[i]);
+    ExprValue part = elab_slice(e, val, dim, start, sizes[i]);
     list.list->items[i] = drops ? elab_drop(e, part, dim) : part;
-    if (val_is_poison(list.list->items[i])) return POISON;
+    if (expr_value_is_poison(list.list->items[i])) return POISON;
     start += sizes[i];
   }
   return list;
 }
 
-Val builtin_split(BuiltinCall *call) {
+ExprValue builtin_split(BuiltinCall *call) {
   Elab *e = call->e;
   if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, true)) return POISON;
   Name dim = call->dims[1].names[0];
   int64_t size = type_size(elab_type(e, call->args[0]), dim), total = 0;
-  Val parts = call->args[2];
-  if (parts.kind == VAL_int && parts.integer <= size &&
+  ExprValue parts = call->args[2];
+  if (parts.kind == EXPR_VALUE_int && parts.integer <= size &&
       !elab_may_list(e, parts.integer, call->x->span))
     return POISON;
-  int n = parts.kind == VAL_list ? parts.list->n
-          : parts.kind == VAL_int && parts.integer > 0 && parts.integer <= size
+  int n = parts.kind == EXPR_VALUE_list ? parts.list->n
+          : parts.kind == EXPR_VALUE_int && parts.integer > 0 &&
+                  parts.integer <= size
               ? (int)parts.integer
               : 0;
   if (n == 0) return arg_wrong(call, 2, "a number of parts or their sizes");
   int64_t *sizes = ARENA_ARRAY(e->arena, int64_t, n);
   for (int i = 0; i < n; i++) {
-    Val item =
-        parts.kind == VAL_list ? parts.list->items[i] : val_int(size / n);
-    if (item.kind != VAL_int || item.integer <= 0 || item.integer > size)
+    ExprValue item = parts.kind == EXPR_VALUE_list ? parts.list->items[i]
+                                                   : expr_value_int(size / n);
+    if (item.kind != EXPR_VALUE_int || item.integer <= 0 || item.integer > size)
       return arg_wrong(call, 2, "sizes of parts");
     sizes[i] = item.integer;
     total += item.integer;
   }
   if (total == size) return cut(e, call->args[0], dim, sizes, n, false);
   diag(e->diags, DIAG_bad_split, call->exprs[2]->span, dim, (long long)size,
-       parts.kind == VAL_list
+       parts.kind == EXPR_VALUE_list
            ? arena_printf(e->arena, "its parts make %lld", (long long)total)
            : arena_printf(e->arena, "%d parts of it are not whole", n));
   return POISON;
 }
 
-Val builtin_unstack(BuiltinCall *call) {
+ExprValue builtin_unstack(BuiltinCall *call) {
   Elab *e = call->e;
   if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, true)) return POISON;
   Name dim = call->dims[1].names[0];
@@ -330,7 +331,7 @@ Val builtin_unstack(BuiltinCall *call) {
 
 /* ---- slice, pad, shift ---- */
 
-Val builtin_slice(BuiltinCall *call) {
+ExprValue builtin_slice(BuiltinCall *call) {
   Elab *e = call->e;
   int64_t start, n;
   if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, true) ||
@@ -347,25 +348,25 @@ Val builtin_slice(BuiltinCall *call) {
   return POISON;
 }
 
-Val builtin_pad(BuiltinCall *call) {
+ExprValue builtin_pad(BuiltinCall *call) {
   int64_t before, after;
   double value;
   if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, true) ||
       !arg_int(call, 2, 0, &before) || !arg_int(call, 3, 0, &after) ||
-      !arg_real(call, 4, &value))
+      !arg_float(call, 4, &value))
     return POISON;
   /* As x and the value would be promoted. */
   DTypeClass class = dtype_class(elab_type(call->e, call->args[0])->dtype);
-  if (class != CLASS_REAL && call->args[4].kind == VAL_real)
+  if (class != CLASS_FLOAT && call->args[4].kind == EXPR_VALUE_float)
     call->args[0] = elab_cast(call->e, call->args[0], DT_f32);
-  else if (class == CLASS_BOOL && call->args[4].kind == VAL_int &&
+  else if (class == CLASS_BOOL && call->args[4].kind == EXPR_VALUE_int &&
            call->exprs[4])
     call->args[0] = elab_cast(call->e, call->args[0], DT_i32);
   return elab_pad(call->e, call->args[0], call->dims[1].names[0], before, after,
                   value);
 }
 
-Val builtin_shift(BuiltinCall *call) {
+ExprValue builtin_shift(BuiltinCall *call) {
   Elab *e = call->e;
   int64_t n;
   if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, true) ||
@@ -376,7 +377,8 @@ Val builtin_shift(BuiltinCall *call) {
   int64_t size = type_size(type, dim);
   if (n > -size && n < size) {
     int64_t by = n < 0 ? -n : n;
-    Val kept = elab_slice(e, call->args[0], dim, n < 0 ? by : 0, size - by);
+    ExprValue kept =
+        elab_slice(e, call->args[0], dim, n < 0 ? by : 0, size - by);
     return elab_pad(e, kept, dim, n < 0 ? 0 : by, n < 0 ? by : 0, 0);
   }
   Name names[MAX_RANK]; /* everything has moved out */

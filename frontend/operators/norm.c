@@ -10,7 +10,8 @@
 
 static bool arg_state(BuiltinCall *call, int i) {
   Elab *e = call->e;
-  if (!val_is_tensor(call->args[i]) || !state_of_value(e, call->args[i])) {
+  if (!expr_value_is_tensor(call->args[i]) ||
+      !state_of_value(e, call->args[i])) {
     arg_wrong(call, i, "a state");
     return false;
   }
@@ -27,23 +28,23 @@ static bool arg_state(BuiltinCall *call, int i) {
   return false;
 }
 
-static Val evaluated(BuiltinCall *call, double eps) {
+static ExprValue evaluated(BuiltinCall *call, double eps) {
   Elab *e = call->e;
   DType dtype = elab_type(e, call->args[0])->dtype;
-  Val rstd = pointwise1(e, OP_rsqrt,
-                        pointwise2(e, OP_add, call->args[3], val_real(eps)));
-  Val centred = pointwise2(e, OP_sub, call->args[0], call->args[2]);
-  Val y = pointwise2(e, OP_mul, centred, rstd);
-  return val_is_tensor(y) ? elab_cast(e, y, dtype) : y;
+  ExprValue rstd = pointwise1(
+      e, OP_rsqrt, pointwise2(e, OP_add, call->args[3], expr_value_float(eps)));
+  ExprValue centred = pointwise2(e, OP_sub, call->args[0], call->args[2]);
+  ExprValue y = pointwise2(e, OP_mul, centred, rstd);
+  return expr_value_is_tensor(y) ? elab_cast(e, y, dtype) : y;
 }
 
-Val builtin_batchnorm(BuiltinCall *call) {
+ExprValue builtin_batchnorm(BuiltinCall *call) {
   Elab *e = call->e;
   double eps, momentum;
   int64_t group;
-  if (!arg_real_tensor(call, 0) || !arg_dims(call, 1, 0, false) ||
-      !arg_state(call, 2) || !arg_state(call, 3) || !arg_real(call, 4, &eps) ||
-      !arg_real(call, 5, &momentum) || !arg_int(call, 6, 0, &group))
+  if (!arg_float_tensor(call, 0) || !arg_dims(call, 1, 0, false) ||
+      !arg_state(call, 2) || !arg_state(call, 3) || !arg_float(call, 4, &eps) ||
+      !arg_float(call, 5, &momentum) || !arg_int(call, 6, 0, &group))
     return POISON;
   if (!(eps >= 0)) return arg_wrong(call, 4, "at least 0");
   if (!(momentum >= 0 && momentum <= 1)) return arg_wrong(call, 5, "in 0..1");
@@ -55,18 +56,18 @@ Val builtin_batchnorm(BuiltinCall *call) {
   if (!e->is_training) return evaluated(call, eps);
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_over, call->dims[1].names, call->dims[1].n);
-  attrs_real(&attrs, ATTR_eps, eps);
-  attrs_real(&attrs, ATTR_momentum, momentum);
+  attrs_float(&attrs, ATTR_eps, eps);
+  attrs_float(&attrs, ATTR_momentum, momentum);
   /* A batch of one group needs none, nor does one that is smaller. */
   int64_t batch =
       type_size(elab_type(e, call->args[0]), call->dims[1].names[0]);
   if (group > 0 && group < batch) attrs_int(&attrs, ATTR_group, group);
   const Name paths[] = {NULL, state_of_value(e, call->args[2]),
                         state_of_value(e, call->args[3])};
-  Val inputs[] = {call->args[0], call->args[2], call->args[3]};
+  ExprValue inputs[] = {call->args[0], call->args[2], call->args[3]};
   for (int r = 1; r < 3; r++) inputs[r] = state_value(e, paths[r], inputs[r]);
-  Val y = elab_emit(e, OP_batchnorm, inputs, 3, &attrs);
-  for (int r = 1; r < 3 && val_is_tensor(y); r++)
-    state_set(e, paths[r], val_tensor((Value){y.tensor.node, r}, false));
+  ExprValue y = elab_emit(e, OP_batchnorm, inputs, 3, &attrs);
+  for (int r = 1; r < 3 && expr_value_is_tensor(y); r++)
+    state_set(e, paths[r], expr_value_tensor((Value){y.tensor.node, r}, false));
   return y;
 }

@@ -12,10 +12,10 @@
  */
 #include "frontend/internal.h"
 
-Val builtin_reverse(BuiltinCall *call) {
+ExprValue builtin_reverse(BuiltinCall *call) {
   if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, false)) return POISON;
-  Val val = call->args[0];
-  for (int i = 0; i < call->dims[1].n && val_is_tensor(val); i++) {
+  ExprValue val = call->args[0];
+  for (int i = 0; i < call->dims[1].n && expr_value_is_tensor(val); i++) {
     Attrs attrs = {0};
     attrs_name(&attrs, ATTR_dim, call->dims[1].names[i]);
     val = elab_emit(call->e, OP_reverse, &val, 1, &attrs);
@@ -24,44 +24,45 @@ Val builtin_reverse(BuiltinCall *call) {
 }
 
 /* Moved towards the end by n; the first ones are `fill`. */
-static Val moved(Elab *e, Val val, Name dim, int64_t n) {
+static ExprValue moved(Elab *e, ExprValue val, Name dim, int64_t n) {
   int64_t size = type_size(elab_type(e, val), dim);
   return elab_pad(e, elab_slice(e, val, dim, 0, size - n), dim, n, 0, 0);
 }
 
-Val builtin_cumsum(BuiltinCall *call) {
+ExprValue builtin_cumsum(BuiltinCall *call) {
   Elab *e = call->e;
   bool is_exclusive;
   if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, true) ||
       !arg_bool(call, 2, &is_exclusive))
     return POISON;
-  Val val = call->args[0];
+  ExprValue val = call->args[0];
   if (elab_type(e, val)->dtype == DT_bool) val = elab_cast(e, val, DT_i32);
   Name dim = call->dims[1].names[0];
   int64_t size = type_size(elab_type(e, val), dim);
-  if (is_exclusive && size == 1) return pointwise2(e, OP_mul, val, val_int(0));
+  if (is_exclusive && size == 1)
+    return pointwise2(e, OP_mul, val, expr_value_int(0));
   if (is_exclusive) val = moved(e, val, dim, 1);
-  for (int64_t n = 1; n < size && !val_is_poison(val); n *= 2)
+  for (int64_t n = 1; n < size && !expr_value_is_poison(val); n *= 2)
     val = pointwise2(e, OP_add, val, moved(e, val, dim, n));
   return val;
 }
 
-static Val product_along(Elab *e, Val val, Name dim) {
-  while (val_is_tensor(val)) {
+static ExprValue product_along(Elab *e, ExprValue val, Name dim) {
+  while (expr_value_is_tensor(val)) {
     int64_t size = type_size(elab_type(e, val), dim);
     if (size == 1) return elab_drop(e, val, dim);
     if (size % 2 == 1) val = elab_pad(e, val, dim, 0, 1, 1);
     int64_t half = (size + 1) / 2;
-    Val first = elab_slice(e, val, dim, 0, half);
+    ExprValue first = elab_slice(e, val, dim, 0, half);
     val = pointwise2(e, OP_mul, first, elab_slice(e, val, dim, half, half));
   }
   return val;
 }
 
-Val builtin_prod(BuiltinCall *call) {
+ExprValue builtin_prod(BuiltinCall *call) {
   Elab *e = call->e;
   if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, false)) return POISON;
-  Val val = call->args[0];
+  ExprValue val = call->args[0];
   if (elab_type(e, val)->dtype == DT_bool) val = elab_cast(e, val, DT_i32);
   for (int i = 0; i < call->dims[1].n; i++)
     val = product_along(e, val, call->dims[1].names[i]);

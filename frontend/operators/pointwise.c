@@ -13,14 +13,14 @@
 
 /* ---- dtypes ---- */
 
-static bool is_weak_real(const Elab *e, Val val) {
-  return val.kind == VAL_real ||
-         (val_is_tensor(val) && val.is_weak &&
-          dtype_class(elab_type(e, val)->dtype) == CLASS_REAL);
+static bool is_weak_real(const Elab *e, ExprValue val) {
+  return val.kind == EXPR_VALUE_float ||
+         (expr_value_is_tensor(val) && val.is_weak &&
+          dtype_class(elab_type(e, val)->dtype) == CLASS_FLOAT);
 }
 
 /* The narrowest integers that hold both those of `dtype` and the number. */
-static DType widen(DType dtype, Val val) {
+static DType widen(DType dtype, ExprValue val) {
   static const DType wider[] = {DT_i8, DT_i16, DT_i32, DT_i64};
   if (elab_fits(dtype, val)) return dtype;
   for (int i = 0; i < ARRAY_LENGTH(wider) - 1; i++)
@@ -30,79 +30,79 @@ static DType widen(DType dtype, Val val) {
 
 /* bool < integers < reals.  Numbers, and reals computed from numbers and iota
  * only, do not widen a dtype of their own class. */
-static DType promote(const Elab *e, const Val *args, int n) {
+static DType promote(const Elab *e, const ExprValue *args, int n) {
   bool is_known = false, has_weak_real = false, has_int = false;
   DType dtype = DT_bool;
   for (int i = 0; i < n; i++) {
     if (is_weak_real(e, args[i]))
       has_weak_real = true;
-    else if (args[i].kind == VAL_int)
+    else if (args[i].kind == EXPR_VALUE_int)
       has_int = true;
-    else if (val_is_tensor(args[i])) {
+    else if (expr_value_is_tensor(args[i])) {
       DType own = elab_type(e, args[i])->dtype;
       dtype = is_known ? dtype_promote(dtype, own) : own;
       is_known = true;
     }
   }
-  if (has_weak_real && dtype_class(dtype) != CLASS_REAL) return DT_f32;
+  if (has_weak_real && dtype_class(dtype) != CLASS_FLOAT) return DT_f32;
   if (has_int && dtype_class(dtype) == CLASS_BOOL) dtype = DT_i32;
   for (int i = 0; i < n && dtype_class(dtype) == CLASS_INT; i++)
-    if (args[i].kind == VAL_int) dtype = widen(dtype, args[i]);
+    if (args[i].kind == EXPR_VALUE_int) dtype = widen(dtype, args[i]);
   return dtype;
 }
 
-static DType operand_dtype(const Elab *e, Op op, const Val *args, int n) {
+static DType operand_dtype(const Elab *e, Op op, const ExprValue *args, int n) {
   DType dtype = promote(e, args, n);
   switch (op_info(op)->pw_class) {
-  case PW_REAL: return dtype_class(dtype) == CLASS_REAL ? dtype : DT_f32;
+  case PW_FLOAT: return dtype_class(dtype) == CLASS_FLOAT ? dtype : DT_f32;
   case PW_ARITH: return dtype == DT_bool && op != OP_stop ? DT_i32 : dtype;
   default: return dtype;
   }
 }
 
 /* Constants of a graph are doubles. */
-static bool is_kept(Elab *e, Val val, DType dtype) {
+static bool is_kept(Elab *e, ExprValue val, DType dtype) {
   const int64_t most = INT64_C(1) << 53;
-  if (val.kind != VAL_int || dtype_class(dtype) != CLASS_INT ||
+  if (val.kind != EXPR_VALUE_int || dtype_class(dtype) != CLASS_INT ||
       (val.integer <= most && val.integer >= -most))
     return true;
   diag(e->diags, DIAG_inexact_integer, e->graph->span, (long long)val.integer);
   return false;
 }
 
-static Val to_tensor(Elab *e, Val val, DType dtype) {
-  if (val_is_tensor(val)) return elab_cast(e, val, dtype);
+static ExprValue to_tensor(Elab *e, ExprValue val, DType dtype) {
+  if (expr_value_is_tensor(val)) return elab_cast(e, val, dtype);
   if (!is_kept(e, val, dtype)) return POISON;
-  return elab_number(e, dtype, val_to_real(val));
+  return elab_number(e, dtype, expr_value_to_double(val));
 }
 
 /* ---- operands ---- */
 
-static bool check_operand(Elab *e, Op op, PwClass class, Val val,
+static bool check_operand(Elab *e, Op op, PwClass class, ExprValue val,
                           const Expr *x) {
   const char *wanted = NULL;
-  DTypeClass own = CLASS_REAL;
-  if (val_is_tensor(val))
+  DTypeClass own = CLASS_FLOAT;
+  if (expr_value_is_tensor(val))
     own = dtype_class(elab_type(e, val)->dtype);
-  else if (val.kind == VAL_bool)
+  else if (val.kind == EXPR_VALUE_bool)
     own = CLASS_BOOL;
-  else if (val.kind == VAL_int)
+  else if (val.kind == EXPR_VALUE_int)
     own = CLASS_INT;
-  else if (val.kind != VAL_real)
+  else if (val.kind != EXPR_VALUE_float)
     wanted = "a number or a tensor";
   if (class == PW_LOGIC && own != CLASS_BOOL) wanted = "a truth value";
   if (class == PW_INTEGER && own != CLASS_INT) wanted = "an integer";
   if (!wanted) return true;
   diag(e->diags, DIAG_wrong_operand, x ? x->span : e->graph->span,
-       op_spelling(op), wanted, val_describe(e, val));
+       op_spelling(op), wanted, expr_value_describe(e, val));
   return false;
 }
 
-static bool unify_all(Elab *e, const Val *args, const Expr *const *exprs,
+static bool unify_all(Elab *e, const ExprValue *args, const Expr *const *exprs,
                       int n) {
   for (int i = 0; i < n; i++)
     for (int j = i + 1; j < n; j++)
-      if (val_is_tensor(args[i]) && val_is_tensor(args[j]) &&
+      if (expr_value_is_tensor(args[i]) && expr_value_is_tensor(args[j]) &&
           !elab_unify(e, elab_type(e, args[i]), elab_type(e, args[j]),
                       exprs ? exprs[i] : NULL, exprs ? exprs[j] : NULL, NULL,
                       NULL))
@@ -110,8 +110,8 @@ static bool unify_all(Elab *e, const Val *args, const Expr *const *exprs,
   return true;
 }
 
-static Val append(Elab *e, Op op, const Val *args, const Expr *const *exprs,
-                  int n) {
+static ExprValue append(Elab *e, Op op, const ExprValue *args,
+                        const Expr *const *exprs, int n) {
   int first = op == OP_select; /* its condition stays bool */
   for (int i = 0; i < n; i++)
     if (!check_operand(e, op, i < first ? PW_LOGIC : op_info(op)->pw_class,
@@ -120,62 +120,66 @@ static Val append(Elab *e, Op op, const Val *args, const Expr *const *exprs,
   if (!unify_all(e, args, exprs, n)) return POISON;
   DType typed = operand_dtype(e, op, args + first, n - first), dtype = typed;
   /* A number beside a short real is not rounded to it. */
-  for (int i = first; i < n && dtype_is_short(typed); i++)
-    if (!val_is_tensor(args[i]) || args[i].is_weak) dtype = DT_f32;
-  Val inputs[3];
+  for (int i = first; i < n && dtype_is_16bit(typed); i++)
+    if (!expr_value_is_tensor(args[i]) || args[i].is_weak) dtype = DT_f32;
+  ExprValue inputs[3];
   bool is_weak = true;
   for (int i = 0; i < n; i++) {
-    is_weak = is_weak && (!val_is_tensor(args[i]) || args[i].is_weak);
+    is_weak = is_weak && (!expr_value_is_tensor(args[i]) || args[i].is_weak);
     inputs[i] = to_tensor(e, args[i], i < first ? DT_bool : dtype);
   }
   Attrs attrs = {0};
-  Val out = elab_emit(e, op, inputs, n, &attrs);
-  if (dtype != typed && val_is_tensor(out) && elab_type(e, out)->dtype == dtype)
+  ExprValue out = elab_emit(e, op, inputs, n, &attrs);
+  if (dtype != typed && expr_value_is_tensor(out) &&
+      elab_type(e, out)->dtype == dtype)
     out = elab_cast(e, out, typed);
   out.is_weak = is_weak;
   return out;
 }
 
-static Val map_list(Elab *e, Op op, const Val *args, const Expr *const *exprs,
-                    int n, int length) {
-  Val list = val_list(e, length);
+static ExprValue map_list(Elab *e, Op op, const ExprValue *args,
+                          const Expr *const *exprs, int n, int length) {
+  ExprValue list = expr_value_list(e, length);
   for (int i = 0; i < length; i++) {
-    Val one[3];
+    ExprValue one[3];
     for (int j = 0; j < n; j++)
-      one[j] = args[j].kind == VAL_list ? args[j].list->items[i] : args[j];
+      one[j] =
+          args[j].kind == EXPR_VALUE_list ? args[j].list->items[i] : args[j];
     list.list->items[i] = pointwise(e, op, one, exprs, n);
-    if (val_is_poison(list.list->items[i])) return POISON;
+    if (expr_value_is_poison(list.list->items[i])) return POISON;
   }
-  return val_list_nested(e, list, e->graph->span);
+  return expr_value_list_nested(e, list, e->graph->span);
 }
 
-static bool has_tensor(Val val) {
-  bool has = val_is_tensor(val);
-  for (int i = 0; val.kind == VAL_list && i < val.list->n && !has; i++)
+static bool has_tensor(ExprValue val) {
+  bool has = expr_value_is_tensor(val);
+  for (int i = 0; val.kind == EXPR_VALUE_list && i < val.list->n && !has; i++)
     has = has_tensor(val.list->items[i]);
   return has;
 }
 
 /* `==` and `!=` ask of values known at compile time, lists included, whether
  * they are the same, and of anything whether it is none. */
-static bool compares_whole(Elab *e, Op op, const Val *args) {
+static bool compares_whole(Elab *e, Op op, const ExprValue *args) {
   if (op != OP_eq && op != OP_ne) return false;
-  val_charge(e, args[0]);
-  val_charge(e, args[1]);
-  bool has_none = args[0].kind == VAL_none || args[1].kind == VAL_none;
+  expr_value_charge(e, args[0]);
+  expr_value_charge(e, args[1]);
+  bool has_none =
+      args[0].kind == EXPR_VALUE_none || args[1].kind == EXPR_VALUE_none;
   return has_none || (!has_tensor(args[0]) && !has_tensor(args[1]));
 }
 
-Val pointwise(Elab *e, Op op, const Val *args, const Expr *const *exprs,
-              int n) {
+ExprValue pointwise(Elab *e, Op op, const ExprValue *args,
+                    const Expr *const *exprs, int n) {
   int length = -1;
   bool is_static = true;
   for (int i = 0; i < n; i++)
-    if (val_is_poison(args[i])) return POISON;
-  if (compares_whole(e, op, args)) return val_compute(e, op, args, exprs, n);
+    if (expr_value_is_poison(args[i])) return POISON;
+  if (compares_whole(e, op, args))
+    return expr_value_compute(e, op, args, exprs, n);
   for (int i = 0; i < n; i++) {
-    is_static = is_static && !val_is_tensor(args[i]);
-    if (args[i].kind != VAL_list) continue;
+    is_static = is_static && !expr_value_is_tensor(args[i]);
+    if (args[i].kind != EXPR_VALUE_list) continue;
     if (length >= 0 && length != args[i].list->n) {
       diag(e->diags, DIAG_list_lengths, e->graph->span, length,
            args[i].list->n);
@@ -184,34 +188,34 @@ Val pointwise(Elab *e, Op op, const Val *args, const Expr *const *exprs,
     length = args[i].list->n;
   }
   if (length >= 0) return map_list(e, op, args, exprs, n, length);
-  if (is_static) return val_compute(e, op, args, exprs, n);
+  if (is_static) return expr_value_compute(e, op, args, exprs, n);
   return append(e, op, args, exprs, n);
 }
 
-Val pointwise1(Elab *e, Op op, Val a) {
+ExprValue pointwise1(Elab *e, Op op, ExprValue a) {
   return pointwise(e, op, &a, NULL, 1);
 }
 
-Val pointwise2(Elab *e, Op op, Val a, Val b) {
-  const Val args[] = {a, b};
+ExprValue pointwise2(Elab *e, Op op, ExprValue a, ExprValue b) {
+  const ExprValue args[] = {a, b};
   return pointwise(e, op, args, NULL, 2);
 }
 
-Val pointwise3(Elab *e, Op op, Val a, Val b, Val c) {
-  const Val args[] = {a, b, c};
+ExprValue pointwise3(Elab *e, Op op, ExprValue a, ExprValue b, ExprValue c) {
+  const ExprValue args[] = {a, b, c};
   return pointwise(e, op, args, NULL, 3);
 }
 
-Val builtin_pointwise(BuiltinCall *call) {
+ExprValue builtin_pointwise(BuiltinCall *call) {
   return pointwise(call->e, call->builtin->op, call->args, call->exprs,
                    call->builtin->n_formals);
 }
 
 /* ---- select, mask, cast ---- */
 
-Val builtin_select(BuiltinCall *call) {
+ExprValue builtin_select(BuiltinCall *call) {
   Elab *e = call->e;
-  if (call->args[0].kind == VAL_bool)
+  if (call->args[0].kind == EXPR_VALUE_bool)
     return eval(e, call->exprs[call->args[0].truth ? 1 : 2]);
   call->args[1] = eval(e, call->exprs[1]);
   call->args[2] = eval(e, call->exprs[2]);
@@ -220,26 +224,26 @@ Val builtin_select(BuiltinCall *call) {
 }
 
 /* The condition sees the dims of x as positions along them. */
-static Val eval_condition(BuiltinCall *call) {
+static ExprValue eval_condition(BuiltinCall *call) {
   Elab *e = call->e;
   const Type *outer_type = e->frame->mask_type;
   const Expr *outer_expr = e->frame->mask_expr;
   e->frame->mask_type = elab_type(e, call->args[0]);
   e->frame->mask_expr = call->exprs[0];
-  Val condition = eval(e, call->exprs[1]);
+  ExprValue condition = eval(e, call->exprs[1]);
   e->frame->mask_type = outer_type;
   e->frame->mask_expr = outer_expr;
   elab_at(e, call->x);
   return condition;
 }
 
-Val builtin_mask(BuiltinCall *call) {
+ExprValue builtin_mask(BuiltinCall *call) {
   Elab *e = call->e;
   double fill;
-  if (!arg_tensor(call, 0) || !arg_real(call, 2, &fill)) return POISON;
-  Val condition = eval_condition(call);
-  if (val_is_poison(condition)) return POISON;
-  if (val_is_tensor(condition)) {
+  if (!arg_tensor(call, 0) || !arg_float(call, 2, &fill)) return POISON;
+  ExprValue condition = eval_condition(call);
+  if (expr_value_is_poison(condition)) return POISON;
+  if (expr_value_is_tensor(condition)) {
     const Type *type = elab_type(e, call->args[0]);
     const Type *c = elab_type(e, condition);
     for (int i = 0; i < c->rank; i++)
@@ -250,13 +254,13 @@ Val builtin_mask(BuiltinCall *call) {
       }
   }
   /* The result has the dims of x in their order, so x stands first. */
-  Val args[] = {condition, call->args[0], call->args[2]};
+  ExprValue args[] = {condition, call->args[0], call->args[2]};
   const Expr *exprs[] = {call->exprs[1], call->exprs[0], call->exprs[2]};
-  Val out = pointwise(e, OP_select, args, exprs, 3);
+  ExprValue out = pointwise(e, OP_select, args, exprs, 3);
   return out;
 }
 
-Val builtin_cast(BuiltinCall *call) {
+ExprValue builtin_cast(BuiltinCall *call) {
   Elab *e = call->e;
   const Expr *x = call->exprs[1];
   DType dtype;
@@ -266,31 +270,31 @@ Val builtin_cast(BuiltinCall *call) {
   }
   if (!elab_dtype(e, x->name, x->span, &dtype)) return POISON;
   if (!arg_tensor(call, 0)) return POISON;
-  if (dtype_class(dtype) == CLASS_REAL && !dtype_is_rounded(dtype) &&
+  if (dtype_class(dtype) == CLASS_FLOAT && !dtype_is_rounded(dtype) &&
       !e->program->options->check_only) {
     elab_not_supported(e, x->span, x->name);
     return POISON;
   }
   if (dtype == DT_f32) call->args[0] = elab_keep_f32(e, call->args[0]);
-  Val out = elab_cast(e, call->args[0], dtype);
-  out.is_weak = out.is_weak && !dtype_is_short(dtype);
+  ExprValue out = elab_cast(e, call->args[0], dtype);
+  out.is_weak = out.is_weak && !dtype_is_16bit(dtype);
   return out;
 }
 
 /* ---- dropout ---- */
 
-static Val random_input(Elab *e, Role role, const char *name, DType dtype,
-                        Value *value) {
+static ExprValue random_input(Elab *e, Role role, const char *name, DType dtype,
+                              Value *value) {
   if (!value_is(*value))
     *value = graph_input(e->graph, role, name_intern(e->names, name),
                          type_scalar(e->arena, dtype));
-  return val_tensor(*value, false);
+  return expr_value_tensor(*value, false);
 }
 
-Val builtin_dropout(BuiltinCall *call) {
+ExprValue builtin_dropout(BuiltinCall *call) {
   Elab *e = call->e;
   double p;
-  if (!arg_real_tensor(call, 0) || !arg_real(call, 1, &p) ||
+  if (!arg_float_tensor(call, 0) || !arg_float(call, 1, &p) ||
       !arg_dims(call, 2, 0, false))
     return POISON;
   if (!(p >= 0 && p < 1)) return arg_wrong(call, 1, "at least 0 and below 1");
@@ -302,11 +306,12 @@ Val builtin_dropout(BuiltinCall *call) {
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_to, over->names, over->n);
   attrs_ints(&attrs, ATTR_sizes, sizes, over->n);
-  attrs_real(&attrs, ATTR_value, p);
+  attrs_float(&attrs, ATTR_value, p);
   attrs_name(&attrs, ATTR_stream, e->graph->path);
-  Val inputs[] = {random_input(e, ROLE_seed, "seed", DT_i64, &e->seed),
-                  random_input(e, ROLE_step, "step", DT_i32, &e->step)};
-  Val keep = elab_emit(e, OP_random_keep, inputs, 2, &attrs);
-  Val scaled = pointwise2(e, OP_mul, call->args[0], val_real(1 / (1 - p)));
-  return pointwise3(e, OP_select, keep, scaled, val_real(0));
+  ExprValue inputs[] = {random_input(e, ROLE_seed, "seed", DT_i64, &e->seed),
+                        random_input(e, ROLE_step, "step", DT_i32, &e->step)};
+  ExprValue keep = elab_emit(e, OP_random_keep, inputs, 2, &attrs);
+  ExprValue scaled =
+      pointwise2(e, OP_mul, call->args[0], expr_value_float(1 / (1 - p)));
+  return pointwise3(e, OP_select, keep, scaled, expr_value_float(0));
 }

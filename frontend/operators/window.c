@@ -71,7 +71,7 @@ static bool contract_one(BuiltinCall *call) {
     call->args[i] =
         dims->n == 0 ? elab_broadcast(e, call->args[i], one, &(int64_t){1}, 1)
                      : elab_emit(e, OP_merge_dims, &call->args[i], 1, &attrs);
-    if (val_is_poison(call->args[i])) return false;
+    if (expr_value_is_poison(call->args[i])) return false;
   }
   *dims = (DimArg){.n = 1, .names = one, .spans = span};
   return true;
@@ -90,7 +90,7 @@ static bool spaces_apart(BuiltinCall *call) {
 }
 
 static bool arg_products(BuiltinCall *call) {
-  if (!arg_real_tensor(call, 0) || !arg_real_tensor(call, 1)) return false;
+  if (!arg_float_tensor(call, 0) || !arg_float_tensor(call, 1)) return false;
   if (call->dims[2].n < 0) {
     diag(call->e->diags, DIAG_not_a_dim, call->exprs[2]->span);
     return false;
@@ -100,7 +100,7 @@ static bool arg_products(BuiltinCall *call) {
          spaces_apart(call) && unify_but_spaces(call) && contract_one(call);
 }
 
-Val builtin_conv(BuiltinCall *call) {
+ExprValue builtin_conv(BuiltinCall *call) {
   Elab *e = call->e;
   if (!arg_products(call)) return POISON;
   const DimArg *space = &call->dims[3];
@@ -151,7 +151,7 @@ static bool find_new_dims(BuiltinCall *call, NewDims *out) {
   return true;
 }
 
-static Val with_one_dim(Elab *e, Val w, const NewDims *made) {
+static ExprValue with_one_dim(Elab *e, ExprValue w, const NewDims *made) {
   if (made->n == 1) return w;
   if (made->n == 0) return elab_broadcast(e, w, &made->one, &(int64_t){1}, 1);
   Attrs attrs = {0};
@@ -160,8 +160,8 @@ static Val with_one_dim(Elab *e, Val w, const NewDims *made) {
   return elab_emit(e, OP_merge_dims, &w, 1, &attrs);
 }
 
-static Val with_new_dims(Elab *e, Val y, const NewDims *made) {
-  if (made->n == 1 || !val_is_tensor(y)) return y;
+static ExprValue with_new_dims(Elab *e, ExprValue y, const NewDims *made) {
+  if (made->n == 1 || !expr_value_is_tensor(y)) return y;
   if (made->n == 0) return elab_drop(e, y, made->one);
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, made->one);
@@ -171,7 +171,7 @@ static Val with_new_dims(Elab *e, Val y, const NewDims *made) {
 }
 
 /* The gradient of a conv in its input; size (Y - 1) stride - 2 pad + k. */
-Val builtin_conv_transpose(BuiltinCall *call) {
+ExprValue builtin_conv_transpose(BuiltinCall *call) {
   Elab *e = call->e;
   NewDims made;
   if (!arg_products(call) || !find_new_dims(call, &made)) return POISON;
@@ -205,9 +205,9 @@ Val builtin_conv_transpose(BuiltinCall *call) {
       e, elab_emit(e, OP_conv_input_grad, call->args, 2, &attrs), &made);
 }
 
-Val builtin_pool(BuiltinCall *call) {
+ExprValue builtin_pool(BuiltinCall *call) {
   Elab *e = call->e;
-  if (!arg_real_tensor(call, 0) || !arg_spaces(call, 1, 0)) return POISON;
+  if (!arg_float_tensor(call, 0) || !arg_spaces(call, 1, 0)) return POISON;
   const DimArg *space = &call->dims[1];
   int n = space->n;
   int64_t *k = ints(e, n), *stride = ints(e, n), *pad = ints(e, n);
@@ -227,9 +227,9 @@ Val builtin_pool(BuiltinCall *call) {
   return elab_emit(e, call->builtin->op, call->args, 1, &attrs);
 }
 
-Val builtin_adaptive_avgpool(BuiltinCall *call) {
+ExprValue builtin_adaptive_avgpool(BuiltinCall *call) {
   Elab *e = call->e;
-  if (!arg_real_tensor(call, 0) || !arg_spaces(call, 1, 0)) return POISON;
+  if (!arg_float_tensor(call, 0) || !arg_spaces(call, 1, 0)) return POISON;
   const DimArg *space = &call->dims[1];
   int64_t *sizes = ints(e, space->n);
   if (!arg_ints(call, 2, space->n, 1, sizes)) return POISON;
@@ -242,12 +242,12 @@ Val builtin_adaptive_avgpool(BuiltinCall *call) {
 /* ---- upsample: a new inner dim of n copies, which is merged away ---- */
 
 /* x with its first or last element again, and without the other end. */
-static Val neighbour(Elab *e, Val x, Name dim, bool is_next) {
+static ExprValue neighbour(Elab *e, ExprValue x, Name dim, bool is_next) {
   int64_t size = type_size(elab_type(e, x), dim);
   if (size == 1) return x;
-  Val edge = elab_slice(e, x, dim, is_next ? size - 1 : 0, 1);
-  Val rest = elab_slice(e, x, dim, is_next ? 1 : 0, size - 1);
-  const Val parts[] = {is_next ? rest : edge, is_next ? edge : rest};
+  ExprValue edge = elab_slice(e, x, dim, is_next ? size - 1 : 0, 1);
+  ExprValue rest = elab_slice(e, x, dim, is_next ? 1 : 0, size - 1);
+  const ExprValue parts[] = {is_next ? rest : edge, is_next ? edge : rest};
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
   return elab_emit(e, OP_concat, parts, 2, &attrs);
@@ -255,40 +255,42 @@ static Val neighbour(Elab *e, Val x, Name dim, bool is_next) {
 
 /* Half-pixel centres: copy r of n lies t = (r + 1/2) / n - 1/2 away from its
  * element, between it and the neighbour on that side. */
-static Val interpolate(Elab *e, Val x, Name dim, Name times, int64_t n) {
+static ExprValue interpolate(Elab *e, ExprValue x, Name dim, Name times,
+                             int64_t n) {
   DType dtype = elab_type(e, x)->dtype;
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, times);
   attrs_ints(&attrs, ATTR_sizes, &n, 1);
-  Val t = elab_cast(e, elab_emit(e, OP_iota, NULL, 0, &attrs), dtype);
-  t = pointwise2(e, OP_mul, t, val_real(1 / (double)n));
-  t = pointwise2(e, OP_add, t, val_real(0.5 / (double)n - 0.5));
-  Val to_next = pointwise1(e, OP_relu, t);
-  Val to_last = pointwise1(e, OP_relu, pointwise1(e, OP_neg, t));
-  Val here = pointwise2(e, OP_sub, val_real(1), pointwise1(e, OP_abs, t));
-  Val sum = pointwise2(e, OP_mul, x, here);
+  ExprValue t = elab_cast(e, elab_emit(e, OP_iota, NULL, 0, &attrs), dtype);
+  t = pointwise2(e, OP_mul, t, expr_value_float(1 / (double)n));
+  t = pointwise2(e, OP_add, t, expr_value_float(0.5 / (double)n - 0.5));
+  ExprValue to_next = pointwise1(e, OP_relu, t);
+  ExprValue to_last = pointwise1(e, OP_relu, pointwise1(e, OP_neg, t));
+  ExprValue here =
+      pointwise2(e, OP_sub, expr_value_float(1), pointwise1(e, OP_abs, t));
+  ExprValue sum = pointwise2(e, OP_mul, x, here);
   for (int side = 0; side < 2; side++) {
-    Val share = pointwise2(e, OP_mul, neighbour(e, x, dim, side),
-                           side ? to_next : to_last);
+    ExprValue share = pointwise2(e, OP_mul, neighbour(e, x, dim, side),
+                                 side ? to_next : to_last);
     sum = pointwise2(e, OP_add, sum, share);
   }
   return sum;
 }
 
-Val builtin_upsample(BuiltinCall *call) {
+ExprValue builtin_upsample(BuiltinCall *call) {
   Elab *e = call->e;
-  if (!arg_real_tensor(call, 0) || !arg_spaces(call, 1, 0)) return POISON;
+  if (!arg_float_tensor(call, 0) || !arg_spaces(call, 1, 0)) return POISON;
   const DimArg *space = &call->dims[1];
   int64_t *n = ints(e, space->n);
   if (!arg_ints(call, 2, space->n, 1, n)) return POISON;
   const char *mode =
-      call->args[3].kind == VAL_string ? call->args[3].string : "";
+      call->args[3].kind == EXPR_VALUE_string ? call->args[3].string : "";
   bool is_linear = strcmp(mode, "linear") == 0;
   if (!is_linear && strcmp(mode, "nearest") != 0)
     return arg_wrong(call, 3, "\"nearest\" or \"linear\"");
-  Val val = call->args[0];
+  ExprValue val = call->args[0];
   Name times = name_intern(e->names, "upsample.times"); /* no user's name */
-  for (int i = 0; i < space->n && !val_is_poison(val); i++) {
+  for (int i = 0; i < space->n && !expr_value_is_poison(val); i++) {
     if (n[i] == 1) continue;
     Name dim = space->names[i];
     val = is_linear ? interpolate(e, val, dim, times, n[i])

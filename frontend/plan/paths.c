@@ -71,7 +71,7 @@ static void add_nodes(PlanPaths *paths, const Map *named, const Graph *graph,
     bool is_input = node->op == OP_input;
     if (is_input && is_body) continue;
     if (node->body) add_nodes(paths, named, node->body, true);
-    int slot = is_input ? (int)node_int(node, ATTR_slot, 0) : 0;
+    int slot = is_input ? (int)node_int(node, ATTR_index, 0) : 0;
     add_node(paths, named, node,
              is_input ? graph->inputs.data[slot].path : node->path);
   }

@@ -95,30 +95,30 @@ static bool is_word(const Expr *x, const char *word) {
 
 static bool read_int(Reader *r, const Expr *x, const char *name, int64_t least,
                      int64_t *out) {
-  Val val = eval(r->e, x), whole = val_whole(val);
-  if (whole.kind == VAL_int && whole.integer >= least) {
+  ExprValue val = eval(r->e, x), whole = expr_value_whole(val);
+  if (whole.kind == EXPR_VALUE_int && whole.integer >= least) {
     *out = whole.integer;
     return true;
   }
-  if (!val_is_poison(val))
+  if (!expr_value_is_poison(val))
     diag(r->e->diags, DIAG_wrong_setting, x->span, name,
          arena_printf(r->e->arena, "a whole number of at least %lld",
                       (long long)least),
-         val_describe(r->e, val));
+         expr_value_describe(r->e, val));
   return false;
 }
 
 static bool read_bytes(Reader *r, const Expr *x, const char *name,
                        int64_t *out) {
-  Val val = eval(r->e, x);
-  double bytes = val_is_number(val) ? val_to_real(val) : 0;
+  ExprValue val = eval(r->e, x);
+  double bytes = expr_value_is_number(val) ? expr_value_to_double(val) : 0;
   if (bytes >= 1 && bytes < 9e18) {
     *out = (int64_t)bytes;
     return true;
   }
-  if (!val_is_poison(val))
+  if (!expr_value_is_poison(val))
     diag(r->e->diags, DIAG_wrong_setting, x->span, name, "a size as in 25MB",
-         val_describe(r->e, val));
+         expr_value_describe(r->e, val));
   return false;
 }
 
@@ -430,7 +430,7 @@ static bool good_argument(BuiltinCall *call, int i) {
   int64_t n;
   if (call->builtin->formals[i].kind == FORMAL_late) return true;
   if (strcmp(name, "vertical") == 0) return arg_bool(call, i, &truth);
-  if (is_staleness && call->args[i].kind == VAL_none) return true;
+  if (is_staleness && call->args[i].kind == EXPR_VALUE_none) return true;
   return arg_int(call, i, !is_staleness, &n);
 }
 

@@ -15,8 +15,8 @@ typedef struct Stmt Stmt;
 typedef enum ExprKind {
   EXPR_name,   /* name */
   EXPR_int,    /* integer */
-  EXPR_real,   /* real; numbers with a unit too: in base units, name = as
-                  written (`8GB/s`), else NULL */
+  EXPR_float,  /* real; numbers with a unit too: in base units, name = as
+                 written (`8GB/s`), else NULL */
   EXPR_string, /* name */
   EXPR_list,   /* items: (a, b) and [a, b]; also () and []; integer: '(' or
                   '[' as written */

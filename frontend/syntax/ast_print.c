@@ -189,7 +189,7 @@ static void put_bare(Printer *p, const Expr *expr) {
     else
       text_printf(p->out, "%lld", (long long)expr->integer);
     break;
-  case EXPR_real:
+  case EXPR_float:
     if (expr->name)
       put(p, expr->name);
     else

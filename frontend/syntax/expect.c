@@ -22,8 +22,8 @@ typedef struct Expected {
   int n;
 } Expected;
 
-static const int expression_start[] = {T_NAME, T_INT, T_REAL, T_STRING,
-                                       '(',    '[',   '-',    T_NOT};
+static const int expression_start[] = {T_NAME, T_INT, T_FLOAT, T_STRING,
+                                       '(',    '[',   '-',     T_NOT};
 static const int statement_start[] = {T_PARAM, T_STATE, T_RETURN, T_REPEAT,
                                       T_IF,    '@',     T_END};
 static const int item_start[] = {T_IMPORT, T_DIM,  T_CONST, T_LAYER, T_NET,
@@ -52,7 +52,7 @@ static const char *spelling(int kind) {
   case T_NAME: return "a name";
   case T_STRING: return "a string";
   case T_INT:
-  case T_REAL: return "a number";
+  case T_FLOAT: return "a number";
   case T_ARROW: return "'->'";
   case T_RANGE: return "'..'";
   case T_ELLIPSIS: return "'...'";
@@ -82,7 +82,7 @@ static void name_sets(Expected *expected) {
   } else if (has[T_SHARD]) {
     REMOVE(expected, pin_start);
     add(expected, "a pin");
-  } else if (has[T_REAL]) {
+  } else if (has[T_FLOAT]) {
     REMOVE(expected, expression_start);
     add(expected, "an expression");
   }
@@ -123,9 +123,9 @@ static const char *written(Parser *parser, Token token) {
   if (is_reserved_word(token.kind))
     return arena_printf(parser->arena, "%.*s", n, text);
   if (token.kind == T_STRING) return "string";
-  const char *what = token.kind == T_NAME                          ? "name "
-                     : token.kind == T_INT || token.kind == T_REAL ? "number "
-                                                                   : "";
+  const char *what = token.kind == T_NAME                           ? "name "
+                     : token.kind == T_INT || token.kind == T_FLOAT ? "number "
+                                                                    : "";
   return arena_printf(parser->arena, "%s'%.*s'", what, n < 60 ? n : 60, text);
 }
 
@@ -211,19 +211,19 @@ static const char *help_for_start(Parser *parser, const bool *has) {
            "comma";
   if (is_item_word(token.kind) && is_statement)
     return "it stands outside of all blocks";
-  if (token.kind == '!' && has[T_REAL]) return "'not' negates";
-  if (token.kind == T_SCAN && has[T_REAL])
+  if (token.kind == '!' && has[T_FLOAT]) return "'not' negates";
+  if (token.kind == T_SCAN && has[T_FLOAT])
     return "a scan is a statement of its own: 'y = scan T (...) { }'";
   if ((token.kind == ')' || token.kind == ']') && parser->before == ',')
     return "a list ends without a comma";
-  if (token.kind == T_DIM && has[T_REAL] && char_after(token) == '(')
+  if (token.kind == T_DIM && has[T_FLOAT] && char_after(token) == '(')
     return "size(x, D) is the size of a dim";
-  if (token.kind == T_DIM && has[T_REAL] && char_after(token) == '=')
+  if (token.kind == T_DIM && has[T_FLOAT] && char_after(token) == '=')
     return "a dim is given by its name alone, as in sum(x, D)";
-  if (is_reserved_word(token.kind) && has[T_REAL] && has[T_NAME] &&
+  if (is_reserved_word(token.kind) && has[T_FLOAT] && has[T_NAME] &&
       char_after(token) == '=')
     return "it is a reserved word, which names no argument";
-  if ((token.kind == ':' || token.kind == T_ELLIPSIS) && has[T_REAL])
+  if ((token.kind == ':' || token.kind == T_ELLIPSIS) && has[T_FLOAT])
     return "a range is a..b, with both ends; a whole dim is not mentioned";
   if (token.kind == T_INT && has[T_ELLIPSIS])
     return "a dim has a name and a size, as in [B:32]";
@@ -272,7 +272,7 @@ static const char *help_for_end(Parser *parser, const bool *has) {
                : NULL;
   default: break;
   }
-  if (parser->before == ':' && has['['] && !has[T_REAL])
+  if (parser->before == ':' && has['['] && !has[T_FLOAT])
     return parser->n_round ? "a type names its dims in brackets, as in [B, C:3]"
                            : "a setting is given by '='";
   bool lacks_dims = has['['] && !has['('] && !in_operand;
@@ -294,7 +294,7 @@ static const char *help_for_end(Parser *parser, const bool *has) {
   if (token.kind == T_NAME && has['{'] && parser->first_kind == T_IF)
     return "a body stands in braces";
   bool is_operand = token.kind == T_NAME || token.kind == T_INT ||
-                    token.kind == T_REAL || token.kind == T_STRING;
+                    token.kind == T_FLOAT || token.kind == T_STRING;
   if (in_round && is_operand && has[','] && !token.is_first)
     return "elements in brackets are separated by commas";
   if (parser->first_kind == '@' && is_reserved_word(token.kind) && has[T_END])
@@ -339,15 +339,15 @@ static void add_help(Parser *parser, Diag *wrong, const bool *has) {
     diag_help(wrong, "'==' compares");
   else if (is_comparator(token.kind) && has['+'])
     diag_help(wrong, "comparisons do not chain; write 'a < b and b < c'");
-  else if (token.kind >= T_SHARD && token.kind <= T_AS && has[T_REAL])
+  else if (token.kind >= T_SHARD && token.kind <= T_AS && has[T_FLOAT])
     diag_help(wrong, "a path that begins with this word of plans is quoted");
-  else if (is_reserved_word(token.kind) && has[T_NAME] && !has[T_REAL] &&
+  else if (is_reserved_word(token.kind) && has[T_NAME] && !has[T_FLOAT] &&
            !has[T_IMPORT])
     diag_help(wrong, "it is a reserved word; choose another name");
-  else if (token.kind == '=' && (has['*'] || has[T_REAL]) && !token.is_first &&
+  else if (token.kind == '=' && (has['*'] || has[T_FLOAT]) && !token.is_first &&
            strchr("+-*/%", text[token.span.begin - 1]))
     diag_help(wrong, "write the name again: 'x = x + ...'");
-  else if ((token.kind == T_NOT || token.kind == '-') && has[T_REAL])
+  else if ((token.kind == T_NOT || token.kind == '-') && has[T_FLOAT])
     diag_help(wrong, "put the negation in parentheses");
   else if ((help = help_for_start(parser, has)) ||
            (help = help_for_end(parser, has)))

@@ -30,7 +30,7 @@ static bool ends_statement(int kind) {
   switch (kind) {
   case T_NAME:
   case T_INT:
-  case T_REAL:
+  case T_FLOAT:
   case T_STRING:
   case ')':
   case ']':

@@ -86,7 +86,7 @@ static void syntax_error(const Span *span, Parser *parser,
 %token NEWLINE
 %token START_FILE START_EXPR END
 %token <name> NAME STRING
-%token <number> INT REAL
+%token <number> INT FLOAT
 %token ARROW "->" EQ "==" NE "!=" LE "<=" GE ">=" FLOORDIV "//" RANGE ".."
 %token ELLIPSIS "..."
 /* Reserved words, in one run: is_reserved_word. */
@@ -544,7 +544,7 @@ postfix:
 primary:
   NAME { $$ = expr_name(parser, $1, @1); }
 | INT { $$ = expr_number(parser, EXPR_int, $1, @1); }
-| REAL { $$ = expr_number(parser, EXPR_real, $1, @1); }
+| FLOAT { $$ = expr_number(parser, EXPR_float, $1, @1); }
 | STRING { $$ = expr_string(parser, $1, @1); }
 | '(' exprs_opt ')' { $$ = expr_bracket(parser, '(', $2, @$); }
 | '[' exprs_opt ']' { $$ = expr_bracket(parser, '[', $2, @$); }
@@ -586,7 +586,7 @@ static int syntax_lex(YYSTYPE *value, Span *span, Parser *parser) {
   const Token *token = &parser->token;
   *span = token->span;
   if (kind == T_NAME || kind == T_STRING) value->name = token->name;
-  if (kind == T_INT || kind == T_REAL) value->number = token->number;
+  if (kind == T_INT || kind == T_FLOAT) value->number = token->number;
   return kind;
 }
 

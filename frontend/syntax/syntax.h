@@ -4,9 +4,9 @@
  *
  *     lexer.l --raw tokens--> layout.c --tokens--> parser.y --> ast.c
  *
- * The scanner knows spelling only.  Layout turns newlines into END, tells the
- * words of a plan from names and finds the place where parsing goes on after a
- * mistake; therefore the grammar needs no trick.
+ * The scanner knows spelling only.  BufferAssignment turns newlines into END,
+ * tells the words of a plan from names and finds the place where parsing goes
+ * on after a mistake; therefore the grammar needs no trick.
  */
 #ifndef FRONTEND_SYNTAX_H
 #define FRONTEND_SYNTAX_H

@@ -48,7 +48,7 @@ static double stored(InterpNumber number, DType dtype, double x) {
   switch (dtype_class(dtype)) {
   case CLASS_BOOL: return x != 0;
   case CLASS_INT: return wrap_integer(dtype, x);
-  case CLASS_REAL: return number == INTERP_f64 ? x : dtype_round(dtype, x);
+  case CLASS_FLOAT: return number == INTERP_f64 ? x : dtype_round(dtype, x);
   }
   UNREACHABLE();
 }
@@ -112,7 +112,7 @@ static const NumberKernels *kernels_of(const Run *run, const Node *node) {
                 ? input
                 : dtype_promote(dtype, input);
   }
-  bool is_single = dtype_class(dtype) == CLASS_REAL && dtype != DT_f64;
+  bool is_single = dtype_class(dtype) == CLASS_FLOAT && dtype != DT_f64;
   return is_single ? &interp_kernels_f32 : &interp_kernels_f64;
 }
 

@@ -35,7 +35,7 @@ static void cast(const InterpCall *call) {
   DType to = y->type->dtype;
   copy_named(call);
   if (dtype_class(to) != CLASS_INT ||
-      dtype_class(call->inputs[0].type->dtype) != CLASS_REAL)
+      dtype_class(call->inputs[0].type->dtype) != CLASS_FLOAT)
     return;
   int64_t n = type_elements(y->type);
   for (int64_t i = 0; i < n; i++)
@@ -65,7 +65,7 @@ static void merge_dims(const InterpCall *call) {
 }
 
 static void constant(const InterpCall *call) {
-  call->results[0].data[0] = node_real(call->node, ATTR_value, 0);
+  call->results[0].data[0] = node_float(call->node, ATTR_value, 0);
 }
 
 static void iota(const InterpCall *call) {
@@ -165,7 +165,7 @@ static void pad(const InterpCall *call) {
   const Tensor *x = &call->inputs[0], *y = &call->results[0];
   int n;
   int64_t before = node_ints(call->node, ATTR_pad, &n)[0];
-  double fill = node_real(call->node, ATTR_value, 0);
+  double fill = node_float(call->node, ATTR_value, 0);
   int64_t elements = type_elements(y->type);
   for (int64_t i = 0; i < elements; i++) y->data[i] = fill;
   copy_slices(x, y, dim, 0, before, type_size(x->type, dim));
@@ -208,7 +208,7 @@ static void draw(const InterpCall *call) {
   const char *stream = node_name(call->node, ATTR_stream);
   uint64_t key =
       random_stream(seed, (uint32_t)hash_bytes(stream, strlen(stream), 0));
-  double p = node_real(call->node, ATTR_value, 0);
+  double p = node_float(call->node, ATTR_value, 0);
   int64_t n = type_elements(y->type);
   for (int64_t i = 0; i < n; i++) {
     y->data[i] = random_keep(key, step, (uint64_t)i, p);

@@ -162,10 +162,10 @@ void decompose_batchnorm(Graph *graph, const Graph *from, int id,
   const Type *x = graph_type(graph, inputs[0]);
   Norm norm = norm_of(graph, node, x, graph_type(graph, inputs[1])->dtype);
   Moments m =
-      moments_of(&norm, enter(&norm, inputs[0]), node_real(node, ATTR_eps, 0));
+      moments_of(&norm, enter(&norm, inputs[0]), node_float(node, ATTR_eps, 0));
   out_results[0] = leave(&norm, m.y, node->types[0]);
 
-  double count = 1, momentum = node_real(node, ATTR_momentum, 0);
+  double count = 1, momentum = node_float(node, ATTR_momentum, 0);
   for (int i = 0; i < norm.n_over; i++)
     count *= (double)type_size(x, norm.over[i]);
   Value states[] = {graph_cast(graph, inputs[1], norm.dtype),
@@ -200,7 +200,7 @@ void grad_batchnorm(Graph *graph, int id, const Value *cotangents, Value *out) {
   Norm norm = norm_of(graph, node, x, dtype);
   Value g = enter(&norm, cotangents[0]);
   Moments m = moments_of(&norm, enter(&norm, node->inputs[0]),
-                         node_real(node, ATTR_eps, 0));
+                         node_float(node, ATTR_eps, 0));
   Value along = mean(&norm, graph_op2(graph, OP_mul, g, m.y));
   along = graph_op2(graph, OP_mul, m.y, along);
   Value rest = graph_op2(graph, OP_sub, g, mean(&norm, g));

@@ -63,7 +63,7 @@ static Value scores(Graph *graph, const Node *node, Value q, Value k) {
   const Name *over = node_names(node, ATTR_over, &n);
   Name query = node_name(node, ATTR_query), key = node_name(node, ATTR_key);
   Value s = dot(graph, q, k, over, n, work_dtype(dtype_of(graph, q)));
-  double scale = node_real(node, ATTR_scale, 1);
+  double scale = node_float(node, ATTR_scale, 1);
   if (scale != 1) s = graph_op2(graph, OP_mul, s, real(graph, s, scale));
   if (!node_int(node, ATTR_causal, 0)) return s;
   Value is_seen = graph_op2(graph, OP_ge, position(graph, q, query),
@@ -100,7 +100,7 @@ void decompose_attention_grad(Graph *graph, const Graph *from, int id,
                           graph_cast(graph, o, s_type->dtype));
   delta = grad_sum_to(graph, delta, lse_type);
   Value ds = graph_op2(graph, OP_mul, p, graph_op2(graph, OP_sub, dp, delta));
-  double scale = node_real(node, ATTR_scale, 1);
+  double scale = node_float(node, ATTR_scale, 1);
   if (scale != 1) ds = graph_op2(graph, OP_mul, ds, real(graph, ds, scale));
   Value results[3] = {
       dot_to(graph, ds, k, node->types[0]),

@@ -19,7 +19,7 @@ typedef struct Round {
 } Round;
 
 static bool is_real(const Graph *graph, Value x) {
-  return dtype_class(graph_type(graph, x)->dtype) == CLASS_REAL;
+  return dtype_class(graph_type(graph, x)->dtype) == CLASS_FLOAT;
 }
 
 static Value is_nan(Graph *graph, Value x) {

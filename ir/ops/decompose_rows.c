@@ -114,7 +114,7 @@ void decompose_layernorm(Graph *graph, const Graph *from, int id,
   const Node *node = from->nodes.data[id];
   int n;
   const Name *over = node_names(node, ATTR_over, &n);
-  double eps = node_real(node, ATTR_eps, 0);
+  double eps = node_float(node, ATTR_eps, 0);
   Value centred, rstd;
   rows_moments(graph, inputs[0], over, n, eps, &centred, &rstd);
   out_results[0] = graph_op2(graph, OP_mul, centred, rstd);
@@ -125,7 +125,7 @@ void decompose_rmsnorm(Graph *graph, const Graph *from, int id,
   const Node *node = from->nodes.data[id];
   int n;
   const Name *over = node_names(node, ATTR_over, &n);
-  double eps = node_real(node, ATTR_eps, 0);
+  double eps = node_float(node, ATTR_eps, 0);
   Value rrms = rows_rrms(graph, inputs[0], over, n, eps);
   out_results[0] = graph_op2(graph, OP_mul, inputs[0], rrms);
 }

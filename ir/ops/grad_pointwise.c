@@ -61,7 +61,7 @@ Value grad_broadcast_to(Graph *graph, Value value, const Type *type) {
 
 static bool is_const(const Graph *graph, Value value, double wanted) {
   const Node *node = graph_node(graph, value);
-  return node->op == OP_const && node_real(node, ATTR_value, 0) == wanted;
+  return node->op == OP_const && node_float(node, ATTR_value, 0) == wanted;
 }
 
 static Value scaled(Graph *graph, Value cotangent, Value derivative) {
@@ -99,7 +99,7 @@ void grad_pointwise(Graph *graph, int id, const Value *cotangents, Value *out) {
     const char *text = info->derivative[i];
     out[i] = VALUE_NONE;
     if (text == NULL || strcmp(text, "none") == 0) continue;
-    if (dtype_class(type->dtype) != CLASS_REAL) continue;
+    if (dtype_class(type->dtype) != CLASS_FLOAT) continue;
     Value derivative = expr_build(&scope, text);
     Value value = scaled(graph, cotangents[0], derivative);
     out[i] = grad_sum_to(graph, value, type);

@@ -86,7 +86,7 @@ void grad_extremum(Graph *graph, int id, const Value *cotangents, Value *out) {
   }
   Value position = linear_position(&call);
   Value is_equal = graph_op2(graph, OP_eq, call.x, call.y);
-  if (dtype_class(call.type->dtype) == CLASS_REAL)
+  if (dtype_class(call.type->dtype) == CLASS_FLOAT)
     is_equal = graph_op2(graph, OP_or, is_equal,
                          graph_op2(graph, OP_ne, call.x, call.x));
   Value beyond = graph_const(graph, DT_i32, INT32_MAX);
@@ -119,7 +119,7 @@ void grad_log_softmax(Graph *graph, int id, const Value *cotangents,
 
 void grad_layernorm(Graph *graph, int id, const Value *cotangents, Value *out) {
   Call call = call_of(graph, id, cotangents);
-  double eps = node_real(graph->nodes.data[id], ATTR_eps, 0);
+  double eps = node_float(graph->nodes.data[id], ATTR_eps, 0);
   Value centred, rstd;
   rows_moments(graph, call.x, call.over, call.n, eps, &centred, &rstd);
   Value y = mul(&call, centred, rstd);
@@ -130,7 +130,7 @@ void grad_layernorm(Graph *graph, int id, const Value *cotangents, Value *out) {
 
 void grad_rmsnorm(Graph *graph, int id, const Value *cotangents, Value *out) {
   Call call = call_of(graph, id, cotangents);
-  double eps = node_real(graph->nodes.data[id], ATTR_eps, 0);
+  double eps = node_float(graph->nodes.data[id], ATTR_eps, 0);
   Value rrms = rows_rrms(graph, call.x, call.over, call.n, eps);
   Value y = mul(&call, call.x, rrms);
   Value along = mul(&call, y, mean(&call, mul(&call, call.g, y)));

@@ -53,7 +53,7 @@ typedef struct Backward {
 } Backward;
 
 static bool is_real(const Type *type) {
-  return dtype_class(type->dtype) == CLASS_REAL;
+  return dtype_class(type->dtype) == CLASS_FLOAT;
 }
 
 static int find_value(const Values *values, Value value) {
@@ -118,7 +118,7 @@ static void find_varying(Backward *b) {
     const Node *node = both->nodes.data[id];
     if (node->op == OP_input)
       b->varies[id] =
-          both->inputs.data[node_int(node, ATTR_slot, 0)].role != ROLE_arg;
+          both->inputs.data[node_int(node, ATTR_index, 0)].role != ROLE_arg;
     for (int i = 0; i < node->n_inputs; i++)
       b->varies[id] |= b->varies[node->inputs[i].node];
   }

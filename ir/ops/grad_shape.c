@@ -57,8 +57,8 @@ void grad_broadcast(Graph *graph, int id, const Value *cotangents, Value *out) {
 void grad_cast(Graph *graph, int id, const Value *cotangents, Value *out) {
   DType from = input_type(graph, id, 0)->dtype;
   bool is_real =
-      dtype_class(from) == CLASS_REAL &&
-      dtype_class(graph_type(graph, cotangents[0])->dtype) == CLASS_REAL;
+      dtype_class(from) == CLASS_FLOAT &&
+      dtype_class(graph_type(graph, cotangents[0])->dtype) == CLASS_FLOAT;
   out[0] = is_real ? graph_cast(graph, cotangents[0], from) : VALUE_NONE;
 }
 
@@ -82,7 +82,7 @@ void grad_slice(Graph *graph, int id, const Value *cotangents, Value *out) {
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
   attrs_ints(&attrs, ATTR_pad, (int64_t[]){before, after}, 2);
-  attrs_real(&attrs, ATTR_value, 0);
+  attrs_float(&attrs, ATTR_value, 0);
   out[0] = graph_append(graph, OP_pad, &cotangents[0], 1, &attrs);
 }
 
@@ -110,7 +110,7 @@ void grad_concat(Graph *graph, int id, const Value *cotangents, Value *out) {
     const Type *type = input_type(graph, id, i);
     int64_t size = type_find(type, dim) < 0 ? 1 : type_size(type, dim);
     Value part = sliced(graph, cotangents[0], dim, start, size);
-    out[i] = dtype_class(type->dtype) == CLASS_REAL
+    out[i] = dtype_class(type->dtype) == CLASS_FLOAT
                  ? grad_sum_to(graph, part, type)
                  : VALUE_NONE;
     start += size;

@@ -5,7 +5,7 @@
 
 static const char *type_text(const Infer *in, const Type *type) {
   Text text = text_create(in->module->arena);
-  type_print(&text, type_whole(in->module->arena, type), NULL);
+  type_print(&text, type_logical(in->module->arena, type), NULL);
   return text_string(&text);
 }
 
@@ -150,7 +150,7 @@ void infer_want(Infer *in, int operand, const char *wanted) {
 }
 
 void infer_want_real(Infer *in, int operand) {
-  if (dtype_class(infer_type(in, operand)->dtype) != CLASS_REAL) {
+  if (dtype_class(infer_type(in, operand)->dtype) != CLASS_FLOAT) {
     infer_want(in, operand, "real");
   }
 }

@@ -132,7 +132,7 @@ int infer_attention_grad(Module *module, const OpCall *call, Span span,
   infer_size(&in, 4, at.query);
   if (in.failed) return -1;
   for (int i = 0; i < 3; i++) {
-    out_types[i] = type_whole(module->arena, call->types[i]);
+    out_types[i] = type_logical(module->arena, call->types[i]);
   }
   return 3;
 }

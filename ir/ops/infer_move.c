@@ -163,7 +163,7 @@ int infer_transpose(Module *module, const OpCall *call, Span span,
   if (!in.failed && order.n != x->rank) {
     in.failed = true;
     Text text = text_create(module->arena);
-    type_print(&text, type_whole(module->arena, x), NULL);
+    type_print(&text, type_logical(module->arena, x), NULL);
     diag(module->diags, DIAG_op_order, span, text_string(&text));
   }
   return infer_one(&in, x->dtype, &dims, out_types);

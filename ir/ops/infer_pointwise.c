@@ -37,9 +37,9 @@ static DType integral(Infer *in) {
 
 static DType result_dtype(Infer *in, PwClass pw_class) {
   switch (pw_class) {
-  case PW_REAL: {
+  case PW_FLOAT: {
     DType dtype = arithmetic(in);
-    return dtype_class(dtype) == CLASS_REAL ? dtype : DT_f32;
+    return dtype_class(dtype) == CLASS_FLOAT ? dtype : DT_f32;
   }
   case PW_ARITH: return arithmetic(in);
   case PW_COMPARE: return DT_bool;

@@ -51,9 +51,10 @@ static int64_t target_alignment(const Target *target) {
 }
 
 static bool role_persists(Role role) {
-  return role == ROLE_param || role == ROLE_state || role == ROLE_moment ||
-         role == ROLE_ema || role == ROLE_step || role == ROLE_seed ||
-         role == ROLE_epoch || role == ROLE_scale || role == ROLE_cache;
+  return role == ROLE_param || role == ROLE_state ||
+         role == ROLE_optimizer_state || role == ROLE_ema ||
+         role == ROLE_step || role == ROLE_seed || role == ROLE_epoch ||
+         role == ROLE_loss_scale || role == ROLE_decode_cache;
 }
 
 /* What replaces an input: of a graph a slot, of a body a carry. */
@@ -158,7 +159,8 @@ static int dying_input(const Packing *packing, int id, int result,
         last[value_index(packing, value)] != id ||
         graph_node(graph, value)->op == OP_input ||
         node_is_view(graph, value.node) ||
-        node_is_timed(graph, value.node) != node_is_timed(graph, id) ||
+        node_is_per_microbatch(graph, value.node) !=
+            node_is_per_microbatch(graph, id) ||
         !fused_may_overwrite(graph, id, result, i))
       continue;
     /* Not twice, for two results of the same node. */
@@ -199,7 +201,7 @@ static void assign_node(Packing *packing, int id, const int *slot_of,
     if (last[v] > b->last) b->last = last[v];
     if (node->op == OP_input) {
       const GraphInput *input =
-          &graph->inputs.data[node_int(node, ATTR_slot, 0)];
+          &graph->inputs.data[node_int(node, ATTR_index, 0)];
       b->first = 0;
       if (role_persists(input->role))
         b->slot = (int)(input - graph->inputs.data);
@@ -213,7 +215,7 @@ static void extend_over_loop(Packing *packing) {
   const Graph *graph = packing->graph;
   int begin = -1, end = -1;
   for (int id = 0; id < graph->nodes.n; id++) {
-    if (!node_is_timed(graph, id)) continue;
+    if (!node_is_per_microbatch(graph, id)) continue;
     if (begin < 0) begin = id;
     end = id;
   }
@@ -368,28 +370,29 @@ static int64_t pack(Packing *packing, int64_t base) {
   return top;
 }
 
-static const Slot *find_slot(const PersistentLayout *persistent, Role role,
-                             Name path) {
+static const PersistentBuffer *find_slot(const PersistentBuffers *persistent,
+                                         Role role, Name path) {
   const Map *map = persistent->by_path[role];
   intptr_t found = map ? (intptr_t)map_get(map, path) : 0;
-  return found ? &persistent->slots.data[found - 1] : NULL;
+  return found ? &persistent->buffers.data[found - 1] : NULL;
 }
 
-static void place_slots(Packing *packing, const PersistentLayout *persistent) {
+static void place_slots(Packing *packing, const PersistentBuffers *persistent) {
   for (int i = 0; i < packing->buffers.n; i++) {
     Buffer *buffer = &packing->buffers.data[i];
     if (buffer->slot < 0) continue;
     const GraphInput *input = &packing->graph->inputs.data[buffer->slot];
-    const Slot *slot = find_slot(persistent, input->role, input->path);
+    const PersistentBuffer *slot =
+        find_slot(persistent, input->role, input->path);
     ASSERT(slot && slot->bytes == buffer->bytes);
     buffer->offset = slot->offset;
   }
 }
 
-static Layout *pack_body(PassContext *ctx, const Graph *body);
+static BufferAssignment *pack_body(PassContext *ctx, const Graph *body);
 
 static int64_t workspace_bytes(PassContext *ctx, const Graph *graph, int id,
-                               Layout *body) {
+                               BufferAssignment *body) {
   const Target *target = ctx->target;
   if (body) return body->arena_bytes;
   if (!target || !target->workspace_bytes) return 0;
@@ -397,7 +400,7 @@ static int64_t workspace_bytes(PassContext *ctx, const Graph *graph, int id,
 }
 
 static void add_workspaces(PassContext *ctx, Packing *packing,
-                           Layout **bodies) {
+                           BufferAssignment **bodies) {
   const Graph *graph = packing->graph;
   int n = graph->nodes.n;
   packing->workspace = ARENA_ARRAY(packing->arena, int, n);
@@ -413,52 +416,53 @@ static void add_workspaces(PassContext *ctx, Packing *packing,
 
 /* ---- public ---- */
 
-static void add_slots(PersistentLayout *layout, Arena *arena,
+static void add_slots(PersistentBuffers *layout, Arena *arena,
                       const Graph *graph, const Target *target,
                       bool are_caches) {
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
     if (!role_persists(input->role) ||
-        (input->role == ROLE_cache) != are_caches ||
+        (input->role == ROLE_decode_cache) != are_caches ||
         find_slot(layout, input->role, input->path))
       continue;
     const Type *type = graph_type(graph, input->value);
-    Slot slot = {.role = input->role, .path = input->path, .type = type};
+    PersistentBuffer slot = {
+        .role = input->role, .path = input->path, .type = type};
     slot.init = input->init;
     slot.bytes = value_bytes(graph, input->value);
     slot.offset = align_up(layout->bytes, target_alignment(target));
     layout->bytes = slot.offset + slot.bytes;
-    vec_push(arena, &layout->slots, slot);
+    vec_push(arena, &layout->buffers, slot);
     Map **map = &layout->by_path[slot.role];
     if (!*map) *map = map_create(arena);
-    map_put(*map, slot.path, (void *)(intptr_t)layout->slots.n);
+    map_put(*map, slot.path, (void *)(intptr_t)layout->buffers.n);
   }
 }
 
-void layout_persistent(PersistentLayout *layout, Arena *arena,
-                       const Graph *graph, const Target *target) {
+void persistent_buffers_add(PersistentBuffers *layout, Arena *arena,
+                            const Graph *graph, const Target *target) {
   add_slots(layout, arena, graph, target, false);
   layout->bytes_but_caches = layout->bytes;
 }
 
-void layout_caches(PersistentLayout *layout, Arena *arena, const Graph *graph,
-                   const Target *target) {
+void persistent_buffers_add_caches(PersistentBuffers *layout, Arena *arena,
+                                   const Graph *graph, const Target *target) {
   add_slots(layout, arena, graph, target, true);
 }
 
 static bool has_caches(const Graph *graph) {
   for (int i = 0; i < graph->inputs.n; i++)
-    if (graph->inputs.data[i].role == ROLE_cache) return true;
+    if (graph->inputs.data[i].role == ROLE_decode_cache) return true;
   return false;
 }
 
-static Layout *make_layout(PassContext *ctx, Packing *packing,
-                           int64_t persistent_bytes) {
+static BufferAssignment *make_layout(PassContext *ctx, Packing *packing,
+                                     int64_t persistent_bytes) {
   const Graph *graph = packing->graph;
   Arena *arena = ctx->module->arena;
   int n = graph->nodes.n;
-  Layout *layout = ARENA_NEW(arena, Layout);
-  layout->bodies = ARENA_ARRAY(arena, Layout *, n);
+  BufferAssignment *layout = ARENA_NEW(arena, BufferAssignment);
+  layout->bodies = ARENA_ARRAY(arena, BufferAssignment *, n);
   add_workspaces(ctx, packing, layout->bodies);
   layout->offset = ARENA_ARRAY(arena, int64_t, packing->n_values);
   layout->bytes = ARENA_ARRAY(arena, int64_t, packing->n_values);
@@ -489,19 +493,19 @@ static Layout *make_layout(PassContext *ctx, Packing *packing,
 }
 
 /* Marks every value that shares the bytes of `value`. */
-static void set_outside(const Packing *packing, Layout *layout, Value value,
-                        int place) {
+static void set_outside(const Packing *packing, BufferAssignment *layout,
+                        Value value, int place) {
   int buffer = packing->buffer_of[value_index(packing, value)];
   for (int v = 0; v < packing->n_values; v++)
     if (packing->buffer_of[v] == buffer) layout->outside[v] = place;
 }
 
-static Layout *pack_body(PassContext *ctx, const Graph *body) {
+static BufferAssignment *pack_body(PassContext *ctx, const Graph *body) {
   Packing packing = make_buffers(ctx->scratch, body);
   packing.alignment = target_alignment(ctx->target);
   for (int i = 0; i < body->outputs.n; i++)
     buffer_of(&packing, body->outputs.data[i].value)->is_outside = true;
-  Layout *layout = make_layout(ctx, &packing, 0);
+  BufferAssignment *layout = make_layout(ctx, &packing, 0);
   for (int i = 0; i < body->inputs.n; i++)
     set_outside(&packing, layout, body->inputs.data[i].value, i);
   for (int i = 0; i < body->outputs.n; i++)
@@ -510,8 +514,8 @@ static Layout *pack_body(PassContext *ctx, const Graph *body) {
   return layout;
 }
 
-Layout *layout_pack(PassContext *ctx, const Graph *graph,
-                    const PersistentLayout *persistent) {
+BufferAssignment *buffer_assign(PassContext *ctx, const Graph *graph,
+                                const PersistentBuffers *persistent) {
   Packing packing = make_buffers(ctx->scratch, graph);
   packing.alignment = target_alignment(ctx->target);
   place_slots(&packing, persistent);
@@ -520,7 +524,8 @@ Layout *layout_pack(PassContext *ctx, const Graph *graph,
                                        : persistent->bytes_but_caches);
 }
 
-int64_t layout_bound(const Graph *graph, const Layout *layout) {
+int64_t buffer_assignment_bound(const Graph *graph,
+                                const BufferAssignment *layout) {
   Arena *arena = arena_create(graph->module->memory);
   Packing packing = make_buffers(arena, graph);
   int n = graph->nodes.n;

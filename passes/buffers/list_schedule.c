@@ -312,7 +312,7 @@ static void find_segments(const Order *order, int *segment) {
   bool *feeds = ARENA_ARRAY(order->ctx->scratch, bool, order->n);
   for (int id = 0; id < order->n; id++) {
     const Node *node = graph->nodes.data[id];
-    bool is_timed = node_is_timed(graph, id);
+    bool is_timed = node_is_per_microbatch(graph, id);
     for (int i = 0; i < node->n_inputs; i++)
       if (segment[node->inputs[i].node] > 0) segment[id] = 2;
     if (is_timed) segment[id] = 1;
@@ -409,7 +409,7 @@ static Graph *schedule(Order *order) {
   return rewrite_end(&rewrite);
 }
 
-Graph *pass_order(PassContext *ctx, const Graph *graph) {
+Graph *pass_list_schedule(PassContext *ctx, const Graph *graph) {
   Order order = {.ctx = ctx};
   index_graph(&order, graph);
   Graph *copied = with_copies(&order);

@@ -54,6 +54,6 @@ static bool rule(Rewrite *rewrite, int id, void *user) {
   return true;
 }
 
-Graph *pass_ends(PassContext *ctx, const Graph *graph) {
+Graph *pass_scan_output_copies(PassContext *ctx, const Graph *graph) {
   return rewrite_graph(ctx, graph, rule, NULL);
 }

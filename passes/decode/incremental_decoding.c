@@ -53,7 +53,7 @@ typedef struct Known {
 } Known;
 
 typedef struct Cache {
-  StepCache slot;
+  DecodeCache slot;
   Value from; /* what is renamed, in the old graph; of a carry VALUE_NONE */
   Value to;   /* what replaces the slot, in the new graph */
 } Cache;
@@ -322,7 +322,7 @@ static bool analyse(Incremental *inc) {
     const Node *node = inc->from->nodes.data[id];
     if (node->op == OP_input) {
       const GraphInput *input =
-          &inc->from->inputs.data[node_int(node, ATTR_slot, 0)];
+          &inc->from->inputs.data[node_int(node, ATTR_index, 0)];
       bool is_live = input->role == ROLE_data;
       inc->known[id] = (Known){.is_live = is_live, .has_time = is_live};
     } else if (!analyse_node(inc, id)) {
@@ -491,7 +491,7 @@ static void append_cache(Incremental *inc, int id) {
   set_place(inc, id);
   Cache cache = {.slot = {cache_path(inc, node->path), {id, 0}, false},
                  .from = node->inputs[0]};
-  Value slot = graph_input(inc->to, ROLE_cache, cache.slot.path, type);
+  Value slot = graph_input(inc->to, ROLE_decode_cache, cache.slot.path, type);
   Value row = drop_time(inc, row_of(inc, node->inputs[0]));
   set_place(inc, id);
   cache.to = write_cache(inc, renamed_time(inc, node),
@@ -514,7 +514,8 @@ static void append_scan(Incremental *inc, int id) {
       const char *path = arena_printf(arena, "%s.%s", node->path, inner->path);
       Cache cache = {.slot = {cache_path(inc, path), node->inputs[i], true},
                      .from = VALUE_NONE};
-      inputs[i] = graph_input(inc->to, ROLE_cache, cache.slot.path, type);
+      inputs[i] =
+          graph_input(inc->to, ROLE_decode_cache, cache.slot.path, type);
       vec_push(inc->ctx->scratch, &inc->caches, cache);
     } else if (inner->role == ROLE_slice) {
       inputs[i] =
@@ -539,7 +540,7 @@ static void append_scan(Incremental *inc, int id) {
 static void copy_input(Incremental *inc, int id) {
   const Node *node = inc->from->nodes.data[id];
   const GraphInput *like =
-      &inc->from->inputs.data[node_int(node, ATTR_slot, 0)];
+      &inc->from->inputs.data[node_int(node, ATTR_index, 0)];
   set_place(inc, id);
   if (!inc->known[id].is_live) {
     inc->whole[id][0] = rewrite_input(inc->to, like, node->types[0]);
@@ -584,7 +585,7 @@ static void build(Incremental *inc) {
                  row_of(inc, output->value));
   }
   for (int i = 0; i < inc->caches.n; i++)
-    graph_output(inc->to, ROLE_cache, inc->caches.data[i].slot.path,
+    graph_output(inc->to, ROLE_decode_cache, inc->caches.data[i].slot.path,
                  inc->caches.data[i].to);
 }
 
@@ -623,21 +624,21 @@ static void start(Incremental *inc, PassContext *ctx, const Graph *net) {
   }
 }
 
-static void finish(Incremental *inc, Stepping *out) {
+static void finish(Incremental *inc, DecodeGraphs *out) {
   PassContext *ctx = inc->ctx;
-  *out = (Stepping){.step = inc->to,
-                    .begin = graph_like(inc->from),
-                    .n_caches = inc->caches.n};
-  out->caches = ARENA_ARRAY(ctx->module->arena, StepCache, out->n_caches);
+  *out = (DecodeGraphs){.step = inc->to,
+                        .decode_init = graph_like(inc->from),
+                        .n_caches = inc->caches.n};
+  out->caches = ARENA_ARRAY(ctx->module->arena, DecodeCache, out->n_caches);
   for (int i = 0; i < out->n_caches; i++) {
-    const StepCache *slot = &inc->caches.data[i].slot;
+    const DecodeCache *slot = &inc->caches.data[i].slot;
     out->caches[i] = *slot;
     out->has_carries |= slot->is_carry;
   }
 }
 
-bool incremental_split(PassContext *ctx, const Graph *net, Stepping *out,
-                       Text *out_why) {
+bool decode_split(PassContext *ctx, const Graph *net, DecodeGraphs *out,
+                  Text *out_why) {
   Incremental inc = {
       .ctx = ctx, .from = net, .blame = -1, .position = VALUE_NONE};
   if (!find_time(&inc)) {
@@ -658,28 +659,29 @@ bool incremental_split(PassContext *ctx, const Graph *net, Stepping *out,
 }
 
 /* As the compiled step keeps it. */
-static const Type *type_kept(const Graph *compiled, const StepCache *cache) {
-  const GraphInput *slot = graph_find_input(compiled, ROLE_cache, cache->path);
+static const Type *type_kept(const Graph *compiled, const DecodeCache *cache) {
+  const GraphInput *slot =
+      graph_find_input(compiled, ROLE_decode_cache, cache->path);
   ASSERT(slot);
   return graph_type(compiled, slot->value);
 }
 
-Graph *incremental_finish(PassContext *ctx, const Graph *net,
-                          const Stepping *stepping, const Graph *compiled) {
+Graph *decode_finish(PassContext *ctx, const Graph *net,
+                     const DecodeGraphs *stepping, const Graph *compiled) {
   Rewrite rewrite = rewrite_begin(ctx, net);
   for (int id = 0; id < net->nodes.n; id++) rewrite_copy(&rewrite, id);
   Graph *graph = rewrite_end(&rewrite);
   for (int i = 0; i < stepping->n_caches; i++) {
-    const StepCache *cache = &stepping->caches[i];
+    const DecodeCache *cache = &stepping->caches[i];
     const Type *type = type_kept(compiled, cache);
     if (cache->is_carry)
-      prepare_add(ctx, stepping->begin, net, cache->value, cache->path,
-                  type->dtype);
+      weight_precompute_add(ctx, stepping->decode_init, net, cache->value,
+                            cache->path, type->dtype);
     if (stepping->has_carries) continue;
     rewrite_at(&rewrite, cache->value.node);
     Value value = rewrite_get(&rewrite, cache->value);
-    graph_input(graph, ROLE_cache, cache->path, type);
-    graph_output(graph, ROLE_cache, cache->path,
+    graph_input(graph, ROLE_decode_cache, cache->path, type);
+    graph_output(graph, ROLE_decode_cache, cache->path,
                  graph_cast(graph, value, type->dtype));
   }
   return graph;

@@ -10,33 +10,33 @@
  * does not ask for it has none, and its text may go on without end. */
 #define SAMPLE_POSITION "sample.position"
 
-/* A slot of ROLE_cache. */
-typedef struct StepCache {
+/* A slot of ROLE_decode_cache. */
+typedef struct DecodeCache {
   Name path;
   Value value;   /* of the net: what stands there for all positions; of a carry
                     what it begins with */
   bool is_carry; /* of a scan: one value, that of the last position */
-} StepCache;
+} DecodeCache;
 
-typedef struct Stepping {
-  Graph *step;  /* the net at one position: T of size 1 */
-  Graph *begin; /* fills what must stand in caches before the first position:
-                   for `prepare`, then the carries, by incremental_finish;
+typedef struct DecodeGraphs {
+  Graph *step;        /* the net at one position: T of size 1 */
+  Graph *decode_init; /* fills what must stand in caches before the first
+                   position: for `prepare`, then the carries, by decode_finish;
                    without outputs if that is nothing */
-  StepCache *caches;
+  DecodeCache *caches;
   int n_caches;
   bool has_carries; /* then a window cannot fill the caches: its carries have
                        run to its end, past the last token */
-} Stepping;
+} DecodeGraphs;
 
 /* From a forward net i32[B, T] -> [B, T, ...].  If the net does not allow it,
  * false, and `out_why` says which value prevents it. */
-bool incremental_split(PassContext *ctx, const Graph *net, Stepping *out,
-                       Text *out_why);
+bool decode_split(PassContext *ctx, const Graph *net, DecodeGraphs *out,
+                  Text *out_why);
 /* With the dtypes in which `compiled`, the step after all passes, keeps the
  * caches: completes `begin` and returns the net as it was, which without
  * carries fills the caches too. */
-Graph *incremental_finish(PassContext *ctx, const Graph *net,
-                          const Stepping *stepping, const Graph *compiled);
+Graph *decode_finish(PassContext *ctx, const Graph *net,
+                     const DecodeGraphs *stepping, const Graph *compiled);
 
 #endif

@@ -14,8 +14,8 @@
  * where the value is no larger than what it is made of, so that memory grows by
  * less than the weights; views of slots stay views.
  *
- * requires: decomposed, every value used     does nothing without ctx->begin
- * cost: O(nodes + copied nodes)
+ * requires: decomposed, every value used     does nothing without
+ * ctx->decode_init cost: O(nodes + copied nodes)
  */
 #include "passes/decode/weight_precompute.h"
 
@@ -39,7 +39,7 @@ static int64_t type_bytes_of(const Type *type) {
 static void find_fixed(Prepare *p, int id) {
   const Node *node = p->graph->nodes.data[id];
   if (node->op == OP_input) {
-    Role role = p->graph->inputs.data[node_int(node, ATTR_slot, 0)].role;
+    Role role = p->graph->inputs.data[node_int(node, ATTR_index, 0)].role;
     p->is_fixed[id] = role_is_weight(role);
     p->bytes[id] = p->is_fixed[id] ? type_bytes_of(node->types[0]) : 0;
     return;
@@ -74,17 +74,17 @@ static bool rule(Rewrite *rewrite, int id, void *user) {
   rewrite_at(rewrite, id);
   const Type *type = p->graph->nodes.data[id]->types[0];
   rewrite_set(rewrite, (Value){id, 0},
-              graph_input(rewrite->to, ROLE_cache, p->slot[id], type));
+              graph_input(rewrite->to, ROLE_decode_cache, p->slot[id], type));
   return true;
 }
 
-Graph *pass_prepare(PassContext *ctx, const Graph *graph) {
+Graph *pass_weight_precompute(PassContext *ctx, const Graph *graph) {
   int n = graph->nodes.n, count = 0;
   Prepare p = {.graph = graph,
                .is_fixed = ARENA_ARRAY(ctx->scratch, bool, n),
                .bytes = ARENA_ARRAY(ctx->scratch, int64_t, n),
                .slot = ARENA_ARRAY(ctx->scratch, Name, n)};
-  for (int id = 0; id < n && ctx->begin; id++) {
+  for (int id = 0; id < n && ctx->decode_init; id++) {
     find_fixed(&p, id);
     const Node *node = graph->nodes.data[id];
     for (int i = 0; i < node->n_inputs && !p.is_fixed[id]; i++)
@@ -92,8 +92,8 @@ Graph *pass_prepare(PassContext *ctx, const Graph *graph) {
   }
   for (int id = 0; id < n; id++)
     if (p.slot[id])
-      prepare_add(ctx, ctx->begin, graph, (Value){id, 0}, p.slot[id],
-                  graph->nodes.data[id]->types[0]->dtype);
+      weight_precompute_add(ctx, ctx->decode_init, graph, (Value){id, 0},
+                            p.slot[id], graph->nodes.data[id]->types[0]->dtype);
   Graph *result = rewrite_graph(ctx, graph, rule, &p);
   return count > 0 ? pass_dce(ctx, result) : result; /* what slots replaced */
 }
@@ -114,7 +114,7 @@ static Value copied(Copying *c, PassContext *ctx, Value value) {
   Value now;
   if (node->op == OP_input) {
     const GraphInput *input =
-        &c->from->inputs.data[node_int(node, ATTR_slot, 0)];
+        &c->from->inputs.data[node_int(node, ATTR_index, 0)];
     const GraphInput *there = graph_find_input(c->to, input->role, input->path);
     now = there ? there->value : rewrite_input(c->to, input, node->types[0]);
   } else {
@@ -128,10 +128,10 @@ static Value copied(Copying *c, PassContext *ctx, Value value) {
   return (Value){now.node, value.result};
 }
 
-void prepare_add(PassContext *ctx, Graph *begin, const Graph *from, Value value,
-                 Name path, DType dtype) {
+void weight_precompute_add(PassContext *ctx, Graph *begin, const Graph *from,
+                           Value value, Name path, DType dtype) {
   Copying c = {.to = begin, .from = from, .done = map_create(ctx->scratch)};
   Value now = graph_cast(begin, copied(&c, ctx, value), dtype);
-  graph_input(begin, ROLE_cache, path, graph_type(begin, now));
-  graph_output(begin, ROLE_cache, path, now);
+  graph_input(begin, ROLE_decode_cache, path, graph_type(begin, now));
+  graph_output(begin, ROLE_decode_cache, path, now);
 }

@@ -8,8 +8,8 @@
 #include "passes/passes.h"
 
 /* Appends to `begin` what computes `value` of `from`, cast to `dtype`, and the
- * slot of ROLE_cache that takes it. */
-void prepare_add(PassContext *ctx, Graph *begin, const Graph *from, Value value,
-                 Name path, DType dtype);
+ * slot of ROLE_decode_cache that takes it. */
+void weight_precompute_add(PassContext *ctx, Graph *begin, const Graph *from,
+                           Value value, Name path, DType dtype);
 
 #endif

@@ -122,7 +122,7 @@ static bool dims_fit(const Matcher *m, const Match *match) {
   }
   int at = type_find(v, match->over);
   return at >= 0 && v->dims[at].size == type_size(q, match->over) &&
-         dtype_class(q->dtype) == CLASS_REAL && q->dtype == k->dtype &&
+         dtype_class(q->dtype) == CLASS_FLOAT && q->dtype == k->dtype &&
          q->dtype == v->dtype;
 }
 
@@ -175,7 +175,7 @@ static bool rule(Rewrite *rewrite, int id, void *user) {
   attrs_names(&attrs, ATTR_over, &match.over, 1);
   attrs_name(&attrs, ATTR_query, match.query);
   attrs_name(&attrs, ATTR_key, match.key);
-  attrs_real(&attrs, ATTR_scale, match.scale);
+  attrs_float(&attrs, ATTR_scale, match.scale);
   attrs_int(&attrs, ATTR_causal, match.is_causal);
   Value inputs[3] = {rewrite_get(rewrite, match.q),
                      rewrite_get(rewrite, match.k),

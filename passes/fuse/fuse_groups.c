@@ -73,11 +73,12 @@ static bool needs_storing(const Fusion *fusion, int id) {
 static bool *find_early(const Fusion *fusion) {
   bool *is_early = ARENA_ARRAY(fusion->arena, bool, fusion->n);
   for (int id = fusion->n - 1; id >= 0; id--) {
-    bool is_timed = node_is_timed(fusion->graph, id);
+    bool is_timed = node_is_per_microbatch(fusion->graph, id);
     for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1]; u++) {
       int user = fusion->users[u];
       is_early[id] |=
-          !is_timed && (is_early[user] || node_is_timed(fusion->graph, user));
+          !is_timed &&
+          (is_early[user] || node_is_per_microbatch(fusion->graph, user));
     }
   }
   return is_early;
@@ -122,9 +123,10 @@ Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
     Group *group = &fusion->groups[id];
     group->position = id;
     group->is_fusable = fuse_op(node->op) && !fusion->is_free[id];
-    group->time_class = phase_class(node->phase) + (node_is_timed(graph, id) ? 4
-                                                    : is_early[id]           ? 8
-                                                                   : 0);
+    group->time_class =
+        phase_class(node->phase) + (node_is_per_microbatch(graph, id) ? 4
+                                    : is_early[id]                    ? 8
+                                                                      : 0);
     own[id] = id;
     group->members.data = &own[id];
     group->members.n = group->members.capacity = 1;

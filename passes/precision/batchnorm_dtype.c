@@ -32,6 +32,6 @@ static bool rule(Rewrite *rewrite, int id, void *user) {
   return true;
 }
 
-Graph *pass_statistics(PassContext *ctx, const Graph *graph) {
+Graph *pass_batchnorm_dtype(PassContext *ctx, const Graph *graph) {
   return rewrite_graph(ctx, graph, rule, NULL);
 }

@@ -27,7 +27,7 @@ static DType *find_dtypes(PassContext *ctx, const Graph *graph) {
   for (int i = 0; i < n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
     dtype[i] = graph_type(graph, input->value)->dtype;
-    is_rounded[i] = input->role == ROLE_cache && dtype[i] == DT_f32;
+    is_rounded[i] = input->role == ROLE_decode_cache && dtype[i] == DT_f32;
     slot_of[input->value.node] = i;
   }
   /* What replaces it says which dtype; its readers must agree. */
@@ -38,7 +38,7 @@ static DType *find_dtypes(PassContext *ctx, const Graph *graph) {
     const GraphInput *slot =
         graph_find_input(graph, output->role, output->path);
     const Node *node = graph_node(graph, output->value);
-    if (slot && output->role == ROLE_cache && node->op == OP_cast)
+    if (slot && output->role == ROLE_decode_cache && node->op == OP_cast)
       wanted[slot - graph->inputs.data] =
           graph_type(graph, node->inputs[0])->dtype;
     if (slot_of[output->value.node] >= 0)
@@ -55,7 +55,7 @@ static DType *find_dtypes(PassContext *ctx, const Graph *graph) {
   }
   for (int i = 0; i < n; i++)
     if (is_rounded[i] && wanted[i] != DT_f32 &&
-        dtype_class(wanted[i]) == CLASS_REAL &&
+        dtype_class(wanted[i]) == CLASS_FLOAT &&
         dtype_size_bytes(wanted[i]) < dtype_size_bytes(DT_f32))
       dtype[i] = wanted[i];
   return dtype;
@@ -67,7 +67,7 @@ static bool rule(Rewrite *rewrite, int id, void *user) {
   const Node *node = from->nodes.data[id];
   Graph *to = rewrite->to;
   if (node->op == OP_input) {
-    int64_t slot = node_int(node, ATTR_slot, 0);
+    int64_t slot = node_int(node, ATTR_index, 0);
     if (dtype[slot] == node->types[0]->dtype) return false;
     rewrite_at(rewrite, id);
     rewrite_set(rewrite, (Value){id, 0},
@@ -85,7 +85,7 @@ static bool rule(Rewrite *rewrite, int id, void *user) {
   return true;
 }
 
-Graph *pass_caches(PassContext *ctx, const Graph *graph) {
+Graph *pass_cache_dtype(PassContext *ctx, const Graph *graph) {
   DType *dtype = find_dtypes(ctx, graph);
   Rewrite rewrite = rewrite_begin(ctx, graph);
   for (int id = 0; id < graph->nodes.n; id++)

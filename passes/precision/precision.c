@@ -122,7 +122,7 @@ static bool follows_from_statistics(const Rounding *r, const Node *node) {
   for (int i = 0; i < node->n_inputs; i++) {
     const Facts *input = precision_facts(r, node->inputs[i]);
     if (input->is_made ||
-        dtype_class(graph_type(r->from, node->inputs[i])->dtype) != CLASS_REAL)
+        dtype_class(graph_type(r->from, node->inputs[i])->dtype) != CLASS_FLOAT)
       continue;
     if (!input->is_statistic) return false;
     any = true;
@@ -159,7 +159,7 @@ static bool is_only_multiplied(const Rounding *r, Value value) {
 /* The value is that of all positions, or of every one; a carry is f32 like a
  * slot. */
 static void find_body_input(Rounding *r, int id) {
-  int index = (int)node_int(r->from->nodes.data[id], ATTR_slot, 0);
+  int index = (int)node_int(r->from->nodes.data[id], ATTR_index, 0);
   Facts *facts = &r->facts[id][0];
   facts->is_kept = true;
   if (is_carry(r, index)) return;
@@ -251,7 +251,7 @@ static DType decide(const Rounding *r, int id, int result) {
   const Facts *facts = &r->facts[id][result];
   const Precision *p = r->precision;
   DType typed = r->from->nodes.data[id]->types[result]->dtype;
-  if (dtype_is_short(typed)) return typed;
+  if (dtype_is_16bit(typed)) return typed;
   if (facts->is_gradient) return facts->n_readers == 0 ? p->grads : DT_f32;
   if (facts->is_kept) return DT_f32;
   bool is_shared = facts->n_readers > 1 || facts->crosses;

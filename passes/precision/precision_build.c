@@ -12,7 +12,7 @@ static bool is_real(const Rounding *r, Value value) {
 }
 
 static bool is_typed_short(const Rounding *r, Value value) {
-  return dtype_is_short(precision_dtype(r, value));
+  return dtype_is_16bit(precision_dtype(r, value));
 }
 
 /* ---- a value in the dtype that is wanted ---- */
@@ -108,7 +108,7 @@ static DType operand_dtype(const Rounding *r, const Node *node) {
     if (!is_lse && precision_dtype(r, node->inputs[i]) != dtype)
       return r->precision->compute;
   }
-  return dtype_is_short(dtype) ? dtype : r->precision->compute;
+  return dtype_is_16bit(dtype) ? dtype : r->precision->compute;
 }
 
 /* Operands are rounded; the sum is rounded once, if at all. */
@@ -228,7 +228,7 @@ static void build_scan(Rounding *r, int id, Value *inputs) {
 
 static void build_body_input(Rounding *r, int id) {
   const GraphInput *input =
-      &r->from->inputs.data[node_int(r->from->nodes.data[id], ATTR_slot, 0)];
+      &r->from->inputs.data[node_int(r->from->nodes.data[id], ATTR_index, 0)];
   Facts *facts = &r->facts[id][0];
   const Type *type = r->from->nodes.data[id]->types[0];
   if (is_real(r, input->value))
@@ -252,7 +252,8 @@ static Value handed_on(Rounding *r, int index) {
 /* Weights are kept in the dtype `master`, but for those that were typed. */
 static void build_input(Rounding *r, int id) {
   const Node *node = r->from->nodes.data[id];
-  const GraphInput *input = &r->from->inputs.data[node_int(node, ATTR_slot, 0)];
+  const GraphInput *input =
+      &r->from->inputs.data[node_int(node, ATTR_index, 0)];
   const Type *type = node->types[0];
   Facts *facts = &r->facts[id][0];
   bool is_master = input->role == ROLE_param;

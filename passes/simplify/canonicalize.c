@@ -43,7 +43,7 @@ static bool rule_div(Rewrite *rewrite, int id, const Value *in) {
   double value;
   if (is_const(rewrite, in[1], 1) && replace(rewrite, id, in[0])) return true;
   if (!value_const(rewrite->to, in[1], &value) || !exact_reciprocal(value) ||
-      divisor->rank > 0 || dtype_class(divisor->dtype) != CLASS_REAL)
+      divisor->rank > 0 || dtype_class(divisor->dtype) != CLASS_FLOAT)
     return false;
   Value factor = graph_const(rewrite->to, divisor->dtype, 1 / value);
   Value now = graph_append_typed(rewrite->to, OP_mul, (Value[]){in[0], factor},
@@ -89,8 +89,8 @@ static bool rule_arithmetic(Rewrite *rewrite, int id, const Value *in) {
 static bool cast_is_exact(DType from, DType to) {
   if (from == to || from == DT_bool) return true;
   int a = dtype_size_bytes(from), b = dtype_size_bytes(to);
-  bool from_real = dtype_class(from) == CLASS_REAL;
-  bool to_real = dtype_class(to) == CLASS_REAL;
+  bool from_real = dtype_class(from) == CLASS_FLOAT;
+  bool to_real = dtype_class(to) == CLASS_FLOAT;
   if (from_real && to_real) return (to == DT_f64 || to == DT_f32) && b > a;
   if (!from_real && to_real)
     return (to == DT_f64 && a <= 4) || (to == DT_f32 && a <= 2);
@@ -111,7 +111,7 @@ static bool rule_cast(Rewrite *rewrite, int id, const Value *in) {
   if (replace(rewrite, id, in[0])) return true;
   const Node *inner = graph_node(rewrite->to, in[0]);
   if (inner->op == OP_const) {
-    double value = node_real(inner, ATTR_value, 0);
+    double value = node_float(inner, ATTR_value, 0);
     bool holds = to == DT_f32 || to == DT_f64 ||
                  (dtype_class(to) == CLASS_INT && value == floor(value) &&
                   fabs(value) < 100);

@@ -59,7 +59,7 @@ static bool attr_equal(const Attr *a, const Attr *b) {
   case ATTRKIND_INTS:
     return memcmp(a->integers, b->integers,
                   (size_t)a->n * sizeof *a->integers) == 0;
-  case ATTRKIND_REAL: return memcmp(&a->real, &b->real, sizeof a->real) == 0;
+  case ATTRKIND_FLOAT: return memcmp(&a->real, &b->real, sizeof a->real) == 0;
   }
   UNREACHABLE();
 }

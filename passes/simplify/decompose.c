@@ -22,7 +22,7 @@ static Value conform(Graph *graph, Value value, const Type *type) {
 }
 
 static bool is_short(const Type *type) {
-  return dtype_class(type->dtype) == CLASS_REAL &&
+  return dtype_class(type->dtype) == CLASS_FLOAT &&
          dtype_size_bytes(type->dtype) < 4;
 }
 
@@ -62,7 +62,8 @@ static bool by_rule(Rewrite *rewrite, int id) {
   const Target *target = rewrite->ctx->target;
   const OpInfo *info = op_info(node->op);
   if (!info->decompose) return false;
-  if (target && target->keeps && target->keeps(target, rewrite->from, id))
+  if (target && target->has_kernel &&
+      target->has_kernel(target, rewrite->from, id))
     return false;
   Value results[8];
   ASSERT(node->n_results <= ARRAY_LENGTH(results));

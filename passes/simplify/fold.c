@@ -20,7 +20,7 @@ static bool folds(const Rewrite *rewrite, const Node *node, const Value *in) {
   for (int i = 0; i <= node->n_inputs; i++) {
     const Type *type =
         i < node->n_inputs ? graph_type(rewrite->to, in[i]) : node->types[0];
-    if (dtype_class(type->dtype) == CLASS_REAL && type->dtype != DT_f32 &&
+    if (dtype_class(type->dtype) == CLASS_FLOAT && type->dtype != DT_f32 &&
         type->dtype != DT_f64)
       return false;
     if (i < node->n_inputs && !value_op(rewrite->to, in[i], OP_const))
@@ -31,7 +31,7 @@ static bool folds(const Rewrite *rewrite, const Node *node, const Value *in) {
 
 /* A small change of an operand may be a large one of the result. */
 static bool jumps(const Node *node) {
-  return dtype_class(node->types[0]->dtype) != CLASS_REAL ||
+  return dtype_class(node->types[0]->dtype) != CLASS_FLOAT ||
          node->op == OP_floor || node->op == OP_ceil || node->op == OP_trunc ||
          node->op == OP_round || node->op == OP_sign;
 }
@@ -53,7 +53,7 @@ static bool rule(Rewrite *rewrite, int id, void *user) {
   for (int i = 0; i < node->n_inputs; i++)
     args[i] =
         graph_const(one, graph_type(rewrite->to, in[i])->dtype,
-                    node_real(graph_node(rewrite->to, in[i]), ATTR_value, 0));
+                    node_float(graph_node(rewrite->to, in[i]), ATTR_value, 0));
   Value result = graph_copy_node(one, rewrite->from, id, args, false);
   graph_output(one, ROLE_result, rewrite->from->name, result);
   double value = compute(rewrite, one, INTERP_f64);

@@ -187,7 +187,7 @@ static bool rule(Rewrite *rewrite, int id, void *user) {
   return true;
 }
 
-Graph *pass_names(PassContext *ctx, const Graph *graph) {
+Graph *pass_hoist_renames(PassContext *ctx, const Graph *graph) {
   int n = graph->nodes.n;
   Raise raise = {.uses = graph_use_counts(graph, ctx->scratch)};
   raise.rewrite = (Rewrite){.ctx = ctx, .from = graph};

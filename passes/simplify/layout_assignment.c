@@ -240,7 +240,7 @@ static int visit(Reorder *reorder, int id) {
   return reorder->is_pinned[id] ? SCORE_stored : score;
 }
 
-Graph *pass_reorder(PassContext *ctx, const Graph *graph) {
+Graph *pass_layout_assignment(PassContext *ctx, const Graph *graph) {
   Reorder reorder = {.rewrite = rewrite_begin(ctx, graph)};
   reorder.is_pinned = ARENA_ARRAY(ctx->scratch, bool, graph->nodes.n);
   /* A product may add a transpose. */

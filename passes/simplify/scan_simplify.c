@@ -174,7 +174,7 @@ static Value move_out(Body *b, Value value) {
   ASSERT(node->n_results == 1);
   Value now;
   if (node->op == OP_input) {
-    int64_t slot = node_int(node, ATTR_slot, 0);
+    int64_t slot = node_int(node, ATTR_index, 0);
     now = rewrite_get(b->rewrite, b->node->inputs[slot]);
   } else if (node->op == OP_transpose) {
     now = move_out(b, node->inputs[0]);
@@ -343,13 +343,13 @@ static bool has_scan(const Graph *graph) {
   return false;
 }
 
-Graph *pass_scans(PassContext *ctx, const Graph *from) {
+Graph *pass_scan_simplify(PassContext *ctx, const Graph *from) {
   Graph *graph = clean_scans(ctx, from);
   bool is_nested = false;
   for (int id = 0; id < graph->nodes.n; id++) {
     Node *node = graph->nodes.data[id];
     if (node->op != OP_scan || !has_scan(node->body)) continue;
-    node->body = pass_scans(ctx, node->body);
+    node->body = pass_scan_simplify(ctx, node->body);
     is_nested = true;
   }
   return is_nested ? clean_scans(ctx, graph) : graph;

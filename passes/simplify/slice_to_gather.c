@@ -142,7 +142,7 @@ static bool by_choice(Rewrite *rewrite, int id) {
   Value here =
       graph_const(to, DT_i32, (double)node_ints(node, ATTR_pad, &n)[0]);
   Value is_here = graph_op2(to, OP_eq, position, here);
-  Value fill = graph_const(to, from->dtype, node_real(node, ATTR_value, 0));
+  Value fill = graph_const(to, from->dtype, node_float(node, ATTR_value, 0));
   Value now = graph_op3(to, OP_select, is_here, one, fill);
   rewrite_set(rewrite, (Value){id, 0},
               graph_transpose_to(to, now, node->types[0]));
@@ -154,7 +154,7 @@ static bool rule(Rewrite *rewrite, int id, void *user) {
   return by_look_up(rewrite, p, id) || by_choice(rewrite, id);
 }
 
-Graph *pass_picks(PassContext *ctx, const Graph *graph) {
+Graph *pass_slice_to_gather(PassContext *ctx, const Graph *graph) {
   int n = graph->nodes.n;
   Picks picks = {.graph = graph,
                  .is_apart = ARENA_ARRAY(ctx->scratch, bool, n),

@@ -103,7 +103,7 @@ static const Type *place_input(Partition *p, const GraphInput *input,
     AxisList axes = lines[d] ? free_axes(p, lines, type, d, input->path) : 0;
     bool is_data = input->role == ROLE_data;
     if (is_data) axes = add_time(p, axes, dim->name);
-    int64_t pieces = axis_list_pieces(axes, p->mesh);
+    int64_t pieces = axis_list_shards(axes, p->mesh);
     Span place = lines[d] && lines[d]->span.source ? lines[d]->span : span;
     bool may_split =
         is_data || (input->role == ROLE_state &&
@@ -466,7 +466,7 @@ static Partition place_body(Partition *p, const Node *node,
       place_node(&inner, id);
       continue;
     }
-    int64_t slot = node_int(at, ATTR_slot, 0);
+    int64_t slot = node_int(at, ATTR_index, 0);
     rewrite_at(&inner.rewrite, id);
     rewrite_set(&inner.rewrite, (Value){id, 0},
                 rewrite_input(inner.rewrite.to, &node->body->inputs.data[slot],
@@ -605,7 +605,7 @@ static Value place_output(Partition *p, const InputIndex *inputs,
   const Type *want = slot ? graph_type(to, slot->value) : NULL;
   value = gather_time(p, value, want);
   const Type *type = graph_type(to, value);
-  if (!want) want = type_whole(p->ctx->module->arena, type);
+  if (!want) want = type_logical(p->ctx->module->arena, type);
   for (int d = 0; d < type->rank; d++) {
     int at = type_find(want, type->dims[d].name);
     if (type->dims[d].split && want->dims[at].split != type->dims[d].split) {
@@ -650,7 +650,7 @@ static bool lies_as_pinned(const Partition *p, const PlanPlacement *placement,
 
 static Name path_of(const Graph *graph, const Node *node) {
   if (node->op != OP_input) return node->path;
-  return graph->inputs.data[node_int(node, ATTR_slot, 0)].path;
+  return graph->inputs.data[node_int(node, ATTR_index, 0)].path;
 }
 
 /* What depends on nothing stored has no place of its own: who reads it
@@ -765,7 +765,7 @@ static void check_loop(const Partition *p) {
     const Node *node = graph->nodes.data[id];
     for (int i = 0; i < node->n_inputs; i++)
       follows[id] |= follows[node->inputs[i].node];
-    if (follows[id] && node_is_timed(graph, id)) {
+    if (follows[id] && node_is_per_microbatch(graph, id)) {
       diag(p->ctx->module->diags, DIAG_needs_whole_batch, node->span,
            node->path && *node->path ? node->path : op_info(node->op)->name);
       return;
@@ -794,7 +794,8 @@ Graph *pass_partition(PassContext *ctx, const Graph *graph) {
       place_node(&p, id);
       continue;
     }
-    const GraphInput *input = &graph->inputs.data[node_int(node, ATTR_slot, 0)];
+    const GraphInput *input =
+        &graph->inputs.data[node_int(node, ATTR_index, 0)];
     rewrite_at(&p.rewrite, id);
     rewrite_set(
         &p.rewrite, (Value){id, 0},

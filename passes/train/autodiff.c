@@ -32,7 +32,7 @@ typedef struct Autodiff {
 static bool is_trainable(const GraphInput *input, const Graph *graph) {
   const Type *type = graph_type(graph, input->value);
   return input->role == ROLE_param && !input->is_frozen &&
-         dtype_class(type->dtype) == CLASS_REAL;
+         dtype_class(type->dtype) == CLASS_FLOAT;
 }
 
 /* The forward part, node for node, so that ids stay what they were.  A scan
@@ -99,7 +99,7 @@ static Value loss_gradient(Autodiff *ad, DType dtype) {
   double scale = pass_precision_of(ad->ctx)->loss_scale;
   if (scale >= 0) return graph_const(ad->graph, dtype, scale > 0 ? scale : 1);
   Module *module = ad->ctx->module;
-  Value value = graph_input(ad->graph, ROLE_scale,
+  Value value = graph_input(ad->graph, ROLE_loss_scale,
                             name_intern(module->names, "loss_scale"),
                             type_scalar(module->arena, DT_f32));
   ad->graph->inputs.data[ad->graph->inputs.n - 1].init =

@@ -19,7 +19,7 @@ static bool read_average(Rewrite *rewrite, int id, void *user) {
   Module *module = rewrite->to->module;
   const Node *node = from->nodes.data[id];
   if (node->op != OP_input) return false;
-  GraphInput input = from->inputs.data[node_int(node, ATTR_slot, 0)];
+  GraphInput input = from->inputs.data[node_int(node, ATTR_index, 0)];
   if (input.role != ROLE_param) return false;
   input.path = name_format(module->names, "ema/%s", input.path);
   input.role = ROLE_ema;
@@ -34,8 +34,8 @@ static bool read_average(Rewrite *rewrite, int id, void *user) {
   return true;
 }
 
-Graph *average_read(PassContext *ctx, const Graph *graph,
-                    const Graph *trained) {
+Graph *ema_weights_read(PassContext *ctx, const Graph *graph,
+                        const Graph *trained) {
   Average average = {trained, graph_index_inputs(trained, ctx->scratch)};
   return rewrite_graph(ctx, graph, read_average, &average);
 }

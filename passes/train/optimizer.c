@@ -105,13 +105,13 @@ static Value learning_rate(Update *update, Value t) {
   ExprScope scope = {.graph = graph, .dtype = DT_f64};
   bool has_end = rate->kind == RATE_cosine || rate->kind == RATE_linear_decay;
   expr_bind(&scope, "t", t);
-  expr_bind_real(&scope, "peak", rate->peak);
-  expr_bind_real(&scope, "warmup", rate->warmup);
-  expr_bind_real(&scope, "floor", rate->floor);
-  expr_bind_real(&scope, "factor", rate->factor);
-  expr_bind_real(&scope, "pi", 3.14159265358979323846);
+  expr_bind_float(&scope, "peak", rate->peak);
+  expr_bind_float(&scope, "warmup", rate->warmup);
+  expr_bind_float(&scope, "floor", rate->floor);
+  expr_bind_float(&scope, "factor", rate->factor);
+  expr_bind_float(&scope, "pi", 3.14159265358979323846);
   if (has_end && settings->steps > 0)
-    expr_bind_real(&scope, "steps", (double)settings->steps);
+    expr_bind_float(&scope, "steps", (double)settings->steps);
   else if (has_end)
     expr_bind(&scope, "steps", epochs(graph, (double)settings->epochs));
   if (rate->kind == RATE_steps)
@@ -127,13 +127,13 @@ static void build_scalars(Update *update, Recipe *recipe) {
   ExprScope scope = {.graph = graph, .dtype = DT_f64};
   expr_bind(&scope, "t", update->t);
   expr_bind(&scope, "lr", update->rate);
-  expr_bind_real(&scope, "b1", call->beta1);
-  expr_bind_real(&scope, "b2", call->beta2);
-  expr_bind_real(&scope, "mu", call->momentum);
-  expr_bind_real(&scope, "al", call->alpha);
-  expr_bind_real(&scope, "tr", call->trust);
-  expr_bind_real(&scope, "eps", call->eps);
-  expr_bind_real(&scope, "ema", update->settings->ema);
+  expr_bind_float(&scope, "b1", call->beta1);
+  expr_bind_float(&scope, "b2", call->beta2);
+  expr_bind_float(&scope, "mu", call->momentum);
+  expr_bind_float(&scope, "al", call->alpha);
+  expr_bind_float(&scope, "tr", call->trust);
+  expr_bind_float(&scope, "eps", call->eps);
+  expr_bind_float(&scope, "ema", update->settings->ema);
   expr_build(&scope, "first = t == 1");
   if (recipe->row.scalars[0]) expr_build(&scope, recipe->row.scalars);
   recipe->scope = (ExprScope){.graph = graph, .dtype = DT_f32};
@@ -141,10 +141,10 @@ static void build_scalars(Update *update, Recipe *recipe) {
     const ExprName *item = &scope.names[i];
     const Node *node = graph_node(graph, item->value);
     if (node->op == OP_const) {
-      expr_bind_real(&recipe->scope, item->name,
-                     node_real(node, ATTR_value, 0));
+      expr_bind_float(&recipe->scope, item->name,
+                      node_float(node, ATTR_value, 0));
     } else {
-      bool is_real = dtype_class(node->types[0]->dtype) == CLASS_REAL;
+      bool is_real = dtype_class(node->types[0]->dtype) == CLASS_FLOAT;
       Value value =
           is_real ? graph_cast(graph, item->value, DT_f32) : item->value;
       expr_bind(&recipe->scope, item->name, value);
@@ -214,7 +214,7 @@ static Value build_norm(Update *update, const Graph *from) {
   if (update->settings->clip > 0) {
     ExprScope scope = {.graph = graph, .dtype = DT_f32};
     expr_bind(&scope, "norm", norm);
-    expr_bind_real(&scope, "clip", update->settings->clip);
+    expr_bind_float(&scope, "clip", update->settings->clip);
     update->factor = expr_build(&scope, "MINIMUM(1, clip / (norm + 1e-6))");
   }
   return norm;
@@ -264,7 +264,7 @@ static const char *read_moment(Update *update, const Weight *weight,
   out->path =
       name_format(module->names, "%s.%s/%s", update->settings->optimizer.name,
                   out->letter, weight->param->path);
-  out->old = zero_input(update, ROLE_moment, out->path, type);
+  out->old = zero_input(update, ROLE_optimizer_state, out->path, type);
   return at + (*at == ' ');
 }
 
@@ -297,7 +297,7 @@ static void bind_matrix(Weight *weight) {
     elements[side] *= (double)weight->type->dims[d].size;
   }
   scope->n_groups = 2;
-  for (int i = 0; i < 2; i++) expr_bind_real(scope, sizes[i], elements[i]);
+  for (int i = 0; i < 2; i++) expr_bind_float(scope, sizes[i], elements[i]);
 }
 
 static void update_parameter(Update *update, const GraphInput *param,
@@ -319,7 +319,7 @@ static void update_parameter(Update *update, const GraphInput *param,
   }
   expr_bind(scope, "w", w);
   expr_bind(scope, "g", g);
-  expr_bind_real(scope, "d", weight.excluded ? 0 : call->decay);
+  expr_bind_float(scope, "d", weight.excluded ? 0 : call->decay);
   if (weight.matrix) bind_matrix(&weight);
   Moment moments[MOST_MOMENTS] = {0};
   int n = 0;
@@ -333,7 +333,7 @@ static void update_parameter(Update *update, const GraphInput *param,
   expr_build(scope, recipe->row.update);
   replace(update, ROLE_param, param->path, param->value, expr_find(scope, "w"));
   for (int i = 0; i < n; i++) {
-    replace(update, ROLE_moment, moments[i].path, moments[i].old,
+    replace(update, ROLE_optimizer_state, moments[i].path, moments[i].old,
             expr_find(scope, moments[i].letter));
   }
   if (update->settings->ema > 0) update_average(update, param, scope);
@@ -350,8 +350,8 @@ static void find_scale(Update *update) {
     update->unscale = graph_const(graph, DT_f32, 1 / scale);
     return;
   }
-  const GraphInput *input =
-      graph_find_input(graph, ROLE_scale, path_of(update, "%s", "loss_scale"));
+  const GraphInput *input = graph_find_input(
+      graph, ROLE_loss_scale, path_of(update, "%s", "loss_scale"));
   if (input == NULL) return; /* no loss, no gradient */
   update->scale = input->value;
   Value one = graph_const(graph, DT_f32, 1);
@@ -373,14 +373,15 @@ static void update_scale(Update *update) {
   expr_bind(&scope, "ok", update->ok);
   expr_bind(&scope, "scale", update->scale);
   for (int i = 1; i < 3; i++)
-    expr_bind(&scope, names[i], zero_input(update, ROLE_scale, paths[i], type));
+    expr_bind(&scope, names[i],
+              zero_input(update, ROLE_loss_scale, paths[i], type));
   Value made = expr_find(&scope, "made");
   expr_build(&scope, "full = clean >= 1999; "
                      "scale = SEL(ok, SEL(full, scale * 2, scale), scale / 2); "
                      "clean = SEL(ok, SEL(full, 0, clean + 1), 0); "
                      "made = SEL(ok, made + 1, made)");
   for (int i = 0; i < 3; i++)
-    graph_output(graph, ROLE_scale, paths[i], expr_find(&scope, names[i]));
+    graph_output(graph, ROLE_loss_scale, paths[i], expr_find(&scope, names[i]));
   update->t = graph_op2(graph, OP_add, graph_cast(graph, made, DT_f64),
                         graph_const(graph, DT_f64, 1));
 }

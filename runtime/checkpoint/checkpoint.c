@@ -47,8 +47,8 @@ typedef struct Writing {
 
 bool tensor_is_saved(const DnnTensor *tensor) {
   return tensor->role == DNN_PARAM || tensor->role == DNN_STATE ||
-         tensor->role == DNN_MOMENT || tensor->role == DNN_EMA ||
-         tensor->role == DNN_SCALE;
+         tensor->role == DNN_OPTIMIZER_STATE || tensor->role == DNN_EMA ||
+         tensor->role == DNN_LOSS_SCALE;
 }
 
 static StoredTensor stored_of(const DnnTensor *tensor) {

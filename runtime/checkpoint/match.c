@@ -16,8 +16,9 @@ enum { HASH_DIGITS = 16 };
 
 static bool is_wanted(const DnnTensor *tensor, bool is_resume) {
   if (tensor->role == DNN_PARAM || tensor->role == DNN_STATE) return true;
-  return is_resume && (tensor->role == DNN_MOMENT || tensor->role == DNN_EMA ||
-                       tensor->role == DNN_SCALE);
+  return is_resume &&
+         (tensor->role == DNN_OPTIMIZER_STATE || tensor->role == DNN_EMA ||
+          tensor->role == DNN_LOSS_SCALE);
 }
 
 /* The tensor of that name, of whatever type. */

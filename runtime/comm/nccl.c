@@ -261,9 +261,9 @@ static Status join_group(NcclState *state, Arena *arena, Group *group) {
 /* Groups and ids of all collectives of the program. */
 static void collect(NcclState *state, Arena *arena, const DnnProgram *program) {
   VEC(Group) groups = {0};
-  for (int c = 0; c < program->n_codes; c++) {
-    for (int i = 0; i < program->codes[c].n_instrs; i++) {
-      const DnnInstr *instr = &program->codes[c].instrs[i];
+  for (int c = 0; c < program->n_entry_points; c++) {
+    for (int i = 0; i < program->entry_points[c].n_instrs; i++) {
+      const DnnInstr *instr = &program->entry_points[c].instrs[i];
       if (instr->op != DNN_OP_COLLECTIVE) continue;
       const DnnCollective *what = instr->detail;
       if (what->id >= state->n_ids) state->n_ids = what->id + 1;

@@ -42,8 +42,8 @@ typedef struct CpuState {
   Threads threads;
   Library *library; /* or NULL */
   const char *wanted_way;
-  Prepared **codes; /* of each code, one per instruction */
-  void *pack;       /* of the own product */
+  Prepared **entry_points; /* of each code, one per instruction */
+  void *pack;              /* of the own product */
   int64_t pack_bytes;
   void *spare; /* scratch beyond what was planned */
   int64_t spare_bytes;
@@ -137,7 +137,7 @@ static Status prepare(Device *device, const DnnInstr *instr,
   if (instr->advances)
     prepared->moved = ARENA_ARRAY(state->arena, void *, instr->n_buffers);
   prepared->numbers = instr->numbers;
-  if (instr->n_places) {
+  if (instr->n_rank_offsets) {
     int64_t *numbers = ARENA_ARRAY(state->arena, int64_t, instr->n_numbers);
     prepared->numbers = instr_numbers(instr, device->rank, numbers);
   }
@@ -161,10 +161,10 @@ static void flush_thread(void *arg, int index, int n) {
 }
 
 static bool has_product(const DnnProgram *program) {
-  for (int i = 0; i < program->n_codes; i++)
-    for (int j = 0; j < program->codes[i].n_instrs; j++)
-      if (program->codes[i].instrs[j].op == DNN_OP_GEMM ||
-          program->codes[i].instrs[j].op == DNN_OP_CONV)
+  for (int i = 0; i < program->n_entry_points; i++)
+    for (int j = 0; j < program->entry_points[i].n_instrs; j++)
+      if (program->entry_points[i].instrs[j].op == DNN_OP_GEMM ||
+          program->entry_points[i].instrs[j].op == DNN_OP_CONV)
         return true;
   return false;
 }
@@ -195,12 +195,14 @@ static Status cpu_open(Device *device, const DnnProgram *program,
   denormals_flush();
   threads_run(&state->threads, flush_thread, NULL);
   find_library(device);
-  state->codes = ARENA_ARRAY(state->arena, Prepared *, program->n_codes);
-  for (int i = 0; i < program->n_codes; i++) {
-    const DnnCode *code = &program->codes[i];
-    state->codes[i] = ARENA_ARRAY(state->arena, Prepared, code->n_instrs);
+  state->entry_points =
+      ARENA_ARRAY(state->arena, Prepared *, program->n_entry_points);
+  for (int i = 0; i < program->n_entry_points; i++) {
+    const DnnEntryPoint *code = &program->entry_points[i];
+    state->entry_points[i] =
+        ARENA_ARRAY(state->arena, Prepared, code->n_instrs);
     for (int j = 0; j < code->n_instrs; j++)
-      TRY(prepare(device, &code->instrs[j], &state->codes[i][j]));
+      TRY(prepare(device, &code->instrs[j], &state->entry_points[i][j]));
   }
   /* Libraries may have started threads of their own team. */
   threads_run(&state->threads, flush_thread, NULL);
@@ -211,11 +213,11 @@ static const Prepared *find_prepared(const Device *device,
                                      const DnnInstr *instr) {
   const CpuState *state = device->state;
   uintptr_t at = (uintptr_t)instr;
-  for (int i = 0; i < device->program->n_codes; i++) {
-    const DnnCode *code = &device->program->codes[i];
+  for (int i = 0; i < device->program->n_entry_points; i++) {
+    const DnnEntryPoint *code = &device->program->entry_points[i];
     if (at >= (uintptr_t)code->instrs &&
         at < (uintptr_t)(code->instrs + code->n_instrs))
-      return &state->codes[i][instr - code->instrs];
+      return &state->entry_points[i][instr - code->instrs];
   }
   UNREACHABLE();
 }

@@ -111,7 +111,7 @@ typedef struct CudaState {
   unsigned long long data; /* address of the arena */
   CuModule *modules;
   CuFunction *functions; /* of the kernels */
-  CudaPrepared **codes;
+  CudaPrepared **entry_points;
   bool is_synchronous; /* $DNN_CUDA_SYNC: wait after every launch */
   /* Asked while waiting for the device since `since_ns`, and with 0 when the
    * wait is over; a lost rank ends it.  NULL on one rank. */

@@ -174,9 +174,9 @@ static Status prepare(Device *device, const DnnInstr *instr,
 }
 
 static bool has_product(const DnnProgram *program) {
-  for (int i = 0; i < program->n_codes; i++)
-    for (int j = 0; j < program->codes[i].n_instrs; j++)
-      if (program->codes[i].instrs[j].op == DNN_OP_GEMM) return true;
+  for (int i = 0; i < program->n_entry_points; i++)
+    for (int j = 0; j < program->entry_points[i].n_instrs; j++)
+      if (program->entry_points[i].instrs[j].op == DNN_OP_GEMM) return true;
   return false;
 }
 
@@ -203,12 +203,14 @@ static Status cuda_open(Device *device, const DnnProgram *program,
   TRY(make_arena(state, program->arena_bytes));
   TRY(load_kernels(state, program));
   find_lt(device);
-  state->codes = ARENA_ARRAY(state->arena, CudaPrepared *, program->n_codes);
-  for (int i = 0; i < program->n_codes; i++) {
-    const DnnCode *code = &program->codes[i];
-    state->codes[i] = ARENA_ARRAY(state->arena, CudaPrepared, code->n_instrs);
+  state->entry_points =
+      ARENA_ARRAY(state->arena, CudaPrepared *, program->n_entry_points);
+  for (int i = 0; i < program->n_entry_points; i++) {
+    const DnnEntryPoint *code = &program->entry_points[i];
+    state->entry_points[i] =
+        ARENA_ARRAY(state->arena, CudaPrepared, code->n_instrs);
     for (int j = 0; j < code->n_instrs; j++)
-      TRY(prepare(device, &code->instrs[j], &state->codes[i][j]));
+      TRY(prepare(device, &code->instrs[j], &state->entry_points[i][j]));
   }
   return device->wait(device);
 }
@@ -219,11 +221,11 @@ static const CudaPrepared *find_prepared(const Device *device,
                                          const DnnInstr *instr) {
   const CudaState *state = device->state;
   uintptr_t at = (uintptr_t)instr;
-  for (int i = 0; i < device->program->n_codes; i++) {
-    const DnnCode *code = &device->program->codes[i];
+  for (int i = 0; i < device->program->n_entry_points; i++) {
+    const DnnEntryPoint *code = &device->program->entry_points[i];
     if (at >= (uintptr_t)code->instrs &&
         at < (uintptr_t)(code->instrs + code->n_instrs))
-      return &state->codes[i][instr - code->instrs];
+      return &state->entry_points[i][instr - code->instrs];
   }
   UNREACHABLE();
 }
@@ -338,10 +340,12 @@ static void *cuda_address(Device *device, int64_t offset) {
 
 static void close_codes(Device *device) {
   CudaState *state = device->state;
-  for (int i = 0; state->codes && i < device->program->n_codes; i++)
-    for (int j = 0; state->codes[i] && j < device->program->codes[i].n_instrs;
+  for (int i = 0; state->entry_points && i < device->program->n_entry_points;
+       i++)
+    for (int j = 0; state->entry_points[i] &&
+                    j < device->program->entry_points[i].n_instrs;
          j++)
-      cuda_product_destroy(state, state->codes[i][j].product);
+      cuda_product_destroy(state, state->entry_points[i][j].product);
 }
 
 static void cuda_close(Device *device) {

@@ -84,7 +84,7 @@ static Status check_records(const DnnField *field, const Reader *reader,
 
 static bool is_synthetic(const DnnField *field) {
   return field->source == DNN_SYNTHETIC_INTS ||
-         field->source == DNN_SYNTHETIC_REALS;
+         field->source == DNN_SYNTHETIC_FLOATS;
 }
 
 /* Two fields of a block must have as many records. */
@@ -188,9 +188,9 @@ static const DnnField *find_field(const Data *data, const char *path,
 static void make_buffers(Arena *arena, Data *data) {
   int64_t row = 1, fill = 1;
   const DnnProgram *program = data->program;
-  for (int i = 0; i < program->n_codes; i++)
-    for (int j = 0; j < program->codes[i].n_tensors; j++) {
-      const DnnTensor *tensor = &program->codes[i].tensors[j];
+  for (int i = 0; i < program->n_entry_points; i++)
+    for (int j = 0; j < program->entry_points[i].n_tensors; j++) {
+      const DnnTensor *tensor = &program->entry_points[i].tensors[j];
       if (tensor->role != DNN_DATA) continue;
       int64_t items = 1;
       for (int d = 1; d < tensor->rank; d++) items *= tensor->size[d];
@@ -217,7 +217,7 @@ Status data_open(Arena *arena, const DnnProgram *program,
   for (int i = 0; i < program->n_data; i++)
     TRY(open_block(arena, data, &program->data[i], seed, &data->blocks[i]));
   make_buffers(arena, data);
-  const DnnCode *eval = program_code(program, "eval");
+  const DnnEntryPoint *eval = program_entry_point(program, "eval");
   data->eval_batch = eval ? eval->batch : 1;
   return STATUS_OK;
 }
@@ -316,7 +316,7 @@ static int64_t place_of_eval(const Block *block, int64_t sample, int64_t batch,
 typedef struct Fill {
   Data *data;
   Device *device;
-  const DnnCode *code;
+  const DnnEntryPoint *code;
   bool is_eval, is_random;
   int64_t t;     /* training: step */
   int64_t first; /* evaluation: sample */
@@ -344,7 +344,7 @@ static unsigned char *store_piece(const DnnTensor *tensor, int rank, int dim,
   /* What lies behind the last element is padding. */
   int64_t bytes = item;
   for (int i = dim; i < tensor->rank; i++) {
-    int64_t pieces = tensor->split[i].pieces > 1 ? tensor->split[i].pieces : 1;
+    int64_t pieces = tensor->split[i].shards > 1 ? tensor->split[i].shards : 1;
     bytes *= (tensor->size[i] + pieces - 1) / pieces;
   }
   return start + bytes;
@@ -435,7 +435,8 @@ static int64_t steps_of(const Block *block, int64_t batch) {
 }
 
 /* The least of what `of` says over the blocks that the code reads. */
-static int64_t least(const Data *data, const DnnCode *code, bool is_eval) {
+static int64_t least(const Data *data, const DnnEntryPoint *code,
+                     bool is_eval) {
   int64_t result = INT64_MAX;
   for (int i = 0; code && i < code->n_tensors; i++) {
     const Block *block;
@@ -450,7 +451,7 @@ static int64_t least(const Data *data, const DnnCode *code, bool is_eval) {
 }
 
 /* The block that the code reads and `fits` not, or NULL. */
-static const Block *find_short(const Data *data, const DnnCode *code,
+static const Block *find_short(const Data *data, const DnnEntryPoint *code,
                                bool (*fits)(const Block *, int64_t batch)) {
   for (int i = 0; code && i < code->n_tensors; i++) {
     const Block *block;
@@ -473,7 +474,7 @@ static bool evaluates(const Block *block, int64_t batch) {
 }
 
 Status data_check(const Data *data) {
-  const DnnCode *train = program_code(data->program, "train");
+  const DnnEntryPoint *train = program_entry_point(data->program, "train");
   const Block *block = find_short(data, train, trains);
   if (block)
     return status_make(
@@ -482,7 +483,8 @@ Status data_check(const Data *data) {
         "%lld",
         block->data->name, (long long)samples_in(block, &block->train),
         (long long)samples_in(block, &block->eval), (long long)train->batch);
-  block = find_short(data, program_code(data->program, "eval"), evaluates);
+  block =
+      find_short(data, program_entry_point(data->program, "eval"), evaluates);
   if (block)
     return status_make(STATUS_invalid,
                        "what '%s' keeps for evaluation is less than a sample "
@@ -493,24 +495,24 @@ Status data_check(const Data *data) {
 }
 
 int64_t data_steps_per_epoch(const Data *data) {
-  return least(data, program_code(data->program, "train"), false);
+  return least(data, program_entry_point(data->program, "train"), false);
 }
 
 int64_t data_eval_samples(const Data *data) {
-  return data_samples(data, program_code(data->program, "eval"));
+  return data_samples(data, program_entry_point(data->program, "eval"));
 }
 
-int64_t data_samples(const Data *data, const DnnCode *code) {
+int64_t data_samples(const Data *data, const DnnEntryPoint *code) {
   return least(data, code, true);
 }
 
-Status data_fill_train(Data *data, Device *device, const DnnCode *code,
+Status data_fill_train(Data *data, Device *device, const DnnEntryPoint *code,
                        int64_t t) {
   return fill_all(
       &(Fill){.data = data, .device = device, .code = code, .t = t});
 }
 
-Status data_fill_eval(Data *data, Device *device, const DnnCode *code,
+Status data_fill_eval(Data *data, Device *device, const DnnEntryPoint *code,
                       int64_t first, bool is_random) {
   return fill_all(&(Fill){.data = data,
                           .device = device,
@@ -520,7 +522,7 @@ Status data_fill_eval(Data *data, Device *device, const DnnCode *code,
                           .first = first});
 }
 
-Status data_fill_records(Data *data, Device *device, const DnnCode *code,
+Status data_fill_records(Data *data, Device *device, const DnnEntryPoint *code,
                          int64_t first, int64_t n) {
   return fill_all(&(Fill){.data = data,
                           .device = device,

@@ -268,7 +268,7 @@ Status reader_open(Arena *arena, const DnnField *field, const char *name,
                    Reader *out) {
   *out = (Reader){.kind = field->source, .file.fd = -1};
   if (field->source == DNN_SYNTHETIC_INTS ||
-      field->source == DNN_SYNTHETIC_REALS) {
+      field->source == DNN_SYNTHETIC_FLOATS) {
     open_synthetic(field, items, out);
     return STATUS_OK;
   }
@@ -292,7 +292,7 @@ static void draw(const Reader *reader, int64_t first, int64_t n, double *out) {
   for (int64_t i = 0; i < n; i++) {
     uint64_t index = (uint64_t)(first + i);
     out[i] =
-        reader->kind == DNN_SYNTHETIC_REALS
+        reader->kind == DNN_SYNTHETIC_FLOATS
             ? random_normal(reader->key, index)
             : (double)random_below(reader->key, index, (uint64_t)reader->below);
   }

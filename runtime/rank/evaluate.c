@@ -18,7 +18,7 @@ static void show_progress(const Run *run, int64_t at, int64_t n) {
 }
 
 /* A batch; where the data of a rank is wrong, the evaluation fails on all. */
-static void evaluate_batch(Run *run, const DnnCode *code, int64_t first,
+static void evaluate_batch(Run *run, const DnnEntryPoint *code, int64_t first,
                            bool is_random) {
   int64_t greatest;
   Status data = data_fill_eval(run->data, run->device, code, first, is_random);
@@ -57,10 +57,10 @@ static int64_t evaluate_all(Run *run) {
   }
   show_progress(run, n, n);
   if (is_random) return at;
-  for (; run->eval_rest && at + run->eval_rest->batch <= n &&
+  for (; run->eval_remainder && at + run->eval_remainder->batch <= n &&
          run->stop != STOP_failed;
-       at += run->eval_rest->batch)
-    evaluate_batch(run, run->eval_rest, at, false);
+       at += run->eval_remainder->batch)
+    evaluate_batch(run, run->eval_remainder, at, false);
   warn_about_rest(run, n - at, n);
   return at;
 }

@@ -173,7 +173,7 @@ static Status copy_bytes(Explain *explain, Device *from, int64_t at, int64_t to,
 
 /* Copies persistent buffers and the data of the step. */
 static Status copy_inputs(Run *run, Explain *explain) {
-  const DnnCode *code = &explain->plain->program->codes[0];
+  const DnnEntryPoint *code = &explain->plain->program->entry_points[0];
   TRY(copy_bytes(explain, run->device, 0, 0, run->program->persistent_bytes));
   for (int i = 0; i < code->n_tensors; i++)
     for (int j = 0; j < run->train->n_tensors; j++) {
@@ -234,7 +234,8 @@ static bool find(Run *run, Explain *explain, Arena *arena, int64_t t,
       exec_create(arena, program, explain->device, run->comm, &run->watch);
   run_must(run, copy_inputs(run, explain));
   run_must(run, look_at_leaves(explain));
-  run_must(run, exec_run_watched(exec, &program->codes[0], t, look, explain));
+  run_must(run,
+           exec_run_watched(exec, &program->entry_points[0], t, look, explain));
   *out_place = least_of_all(run, arena, find_first(explain, arena));
   return true;
 }
@@ -260,10 +261,10 @@ bool explain_step(Run *run, int64_t t, const DnnValue **out_value) {
 const char *explain_place(Arena *arena, const DnnValue *value,
                           int64_t updated) {
   if (value->kind == DNN_VALUE_LEAF) {
-    const char *what = value->role == DNN_PARAM   ? "parameter"
-                       : value->role == DNN_STATE ? "state"
-                       : value->role == DNN_SCALE ? "loss scale"
-                                                  : "input";
+    const char *what = value->role == DNN_PARAM        ? "parameter"
+                       : value->role == DNN_STATE      ? "state"
+                       : value->role == DNN_LOSS_SCALE ? "loss scale"
+                                                       : "input";
     if (value->role == DNN_PARAM && updated > 0)
       return arena_printf(arena, "the update of '%s' in step %lld", value->path,
                           (long long)updated);

@@ -196,7 +196,7 @@ static Status check_program(const Run *run) {
                        "this program is for %d ranks, but %d were started; "
                        "use the bundle's run",
                        program->world, run->comm->world);
-  if (run->options.sample && !run->sample)
+  if (run->options.sample && !run->prefill)
     return status_make(STATUS_invalid, "the model has no 'sample' block");
   if (!reads_only(&run->options) && !run->train)
     return status_make(STATUS_invalid, "the model has no 'train' block");
@@ -408,15 +408,15 @@ static Status look_at_data(Run *run) {
 
 static int start(Run *run) {
   const DnnProgram *program = run->program;
-  run->train = program_code(program, "train");
-  run->eval = program_code(program, "eval");
-  run->eval_rest = program_code(program, "eval_rest");
-  run->sample = program_code(program, "sample");
+  run->train = program_entry_point(program, "train");
+  run->eval = program_entry_point(program, "eval");
+  run->eval_remainder = program_entry_point(program, "eval_remainder");
+  run->prefill = program_entry_point(program, "prefill");
   run->seed =
       run->options.has_seed ? run->options.seed : program->settings.seed;
   run->saved = run->evaluated = run->compared = -1;
   run->loss = NAN; /* until a step was made */
-  const DnnCode *eval = run->eval ? run->eval : run->eval_rest;
+  const DnnEntryPoint *eval = run->eval ? run->eval : run->eval_remainder;
   run->validation =
       figures_create(run->arena, &program->settings.validation, 1, eval);
   run->metrics = figures_create(run->arena, program->settings.metrics,
@@ -485,14 +485,14 @@ static int launch(int argc, char **argv, const RunOptions *options,
 static const DnnProgram *with_codes(Arena *arena, const DnnProgram *program,
                                     const char *const *names, int n) {
   DnnProgram *own = arena_copy(arena, program, sizeof *program);
-  DnnCode *codes = ARENA_ARRAY(arena, DnnCode, n);
-  own->codes = codes;
-  own->n_codes = 0;
+  DnnEntryPoint *entry_points = ARENA_ARRAY(arena, DnnEntryPoint, n);
+  own->entry_points = entry_points;
+  own->n_entry_points = 0;
   own->arena_bytes = program->persistent_bytes;
   for (int i = 0; i < n; i++) {
-    const DnnCode *code = program_code(program, names[i]);
+    const DnnEntryPoint *code = program_entry_point(program, names[i]);
     if (!code) continue;
-    codes[own->n_codes++] = *code;
+    entry_points[own->n_entry_points++] = *code;
     if (code->arena_bytes > own->arena_bytes)
       own->arena_bytes = code->arena_bytes;
   }
@@ -502,8 +502,8 @@ static const DnnProgram *with_codes(Arena *arena, const DnnProgram *program,
 /* The part of a program that these options ask for. */
 static Status choose_codes(Arena *arena, const RunOptions *options,
                            const DnnProgram **program) {
-  static const char *const sampling[] = {"sample", "decode", "begin"};
-  static const char *const evaluating[] = {"eval", "eval_rest"};
+  static const char *const sampling[] = {"prefill", "decode", "decode_init"};
+  static const char *const evaluating[] = {"eval", "eval_remainder"};
   if (options->predict)
     return predict_program(arena, *program, options, program);
   if (options->sample && (*program)->sample)

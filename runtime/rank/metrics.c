@@ -42,7 +42,7 @@ bool metric_is_list(const DnnMetric *metric) {
 
 /* ---- sums ---- */
 
-static const DnnTensor *find_part(const DnnCode *code, const char *path) {
+static const DnnTensor *find_part(const DnnEntryPoint *code, const char *path) {
   for (int i = 0; code && i < code->n_tensors; i++)
     if ((code->tensors[i].role == DNN_METRIC ||
          code->tensors[i].role == DNN_LOSS) &&
@@ -52,7 +52,7 @@ static const DnnTensor *find_part(const DnnCode *code, const char *path) {
 }
 
 Figure *figures_create(Arena *arena, const DnnMetric *metrics, int n,
-                       const DnnCode *code) {
+                       const DnnEntryPoint *code) {
   Figure *figures = ARENA_ARRAY(arena, Figure, n);
   for (int i = 0; i < n; i++) {
     Figure *figure = &figures[i];
@@ -102,7 +102,7 @@ static void add_tensor(Run *run, Arena *scratch, const DnnTensor *tensor,
     sums[i] += weight * number_at(tensor->dtype, bytes, i);
 }
 
-void figures_add(Run *run, Figure *figures, int n, const DnnCode *code) {
+void figures_add(Run *run, Figure *figures, int n, const DnnEntryPoint *code) {
   Arena *scratch = arena_create(run->memory);
   double samples = (double)code->batch;
   for (int i = 0; i < n; i++)

@@ -26,7 +26,7 @@ enum { PIECE_BYTES = 4 << 20 }; /* of a result that travel at once */
 
 typedef struct Predict {
   Run *run;
-  const DnnCode *code;
+  const DnnEntryPoint *code;
   int64_t n; /* records */
   int n_results;
   const DnnTensor **results;
@@ -44,7 +44,7 @@ static int64_t row_elements(const DnnTensor *tensor) {
 
 static void find_results(Predict *p) {
   Arena *arena = p->run->arena;
-  const DnnCode *code = p->code;
+  const DnnEntryPoint *code = p->code;
   p->results = ARENA_ARRAY(arena, const DnnTensor *, code->n_tensors);
   p->arrays = ARENA_ARRAY(arena, ResultArray, code->n_tensors);
   for (int i = 0; i < code->n_tensors; i++) {
@@ -228,7 +228,8 @@ static void report(const Predict *p, int64_t begin_ns) {
 }
 
 int run_predict(Run *run) {
-  Predict p = {.run = run, .code = program_code(run->program, "predict")};
+  Predict p = {.run = run,
+               .code = program_entry_point(run->program, "predict")};
   int64_t begin = clock_ns();
   int code = run_agree(run, prepare(&p));
   if (!code) code = run_agree(run, share_format(&p));

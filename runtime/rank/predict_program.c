@@ -16,7 +16,7 @@ static const double all_records = 9e18;
 typedef struct Preparing {
   Arena *arena;
   const DnnProgram *program;
-  const DnnCode *code;
+  const DnnEntryPoint *code;
   const RunOptions *options;
 } Preparing;
 
@@ -218,7 +218,7 @@ static const DnnTensor *without_lanes(Arena *arena, const DnnProgram *program) {
                                   sizeof *tensors * (size_t)program->n_tensors);
   for (int i = 0; i < program->n_tensors; i++)
     if (tensors[i].role == DNN_STATE && has_batch_dim(program, &tensors[i]))
-      tensors[i].role = DNN_CACHE;
+      tensors[i].role = DNN_DECODE_CACHE;
   return tensors;
 }
 
@@ -226,7 +226,8 @@ static const DnnTensor *without_lanes(Arena *arena, const DnnProgram *program) {
 
 Status predict_program(Arena *arena, const DnnProgram *program,
                        const RunOptions *options, const DnnProgram **out) {
-  Preparing p = {arena, program, program_code(program, "predict"), options};
+  Preparing p = {arena, program, program_entry_point(program, "predict"),
+                 options};
   if (!p.code)
     return status_make(STATUS_invalid,
                        "this program has no entry point 'predict': its net "
@@ -246,8 +247,8 @@ Status predict_program(Arena *arena, const DnnProgram *program,
   TRY(take_loose(&p, &data[own->n_data]));
   own->n_data += data[own->n_data].n_fields > 0;
   own->tensors = without_lanes(arena, program);
-  own->codes = p.code;
-  own->n_codes = 1;
+  own->entry_points = p.code;
+  own->n_entry_points = 1;
   own->arena_bytes = p.code->arena_bytes;
   *out = own;
   return STATUS_OK;

@@ -55,7 +55,7 @@ static uint64_t add_tensors(uint64_t hash, const DnnTensor *tensors, int n) {
   return hash;
 }
 
-static uint64_t add_code(uint64_t hash, const DnnCode *code) {
+static uint64_t add_code(uint64_t hash, const DnnEntryPoint *code) {
   hash = add_string(hash, code->name);
   hash = add_bytes(hash, &code->batch, sizeof code->batch);
   for (int32_t i = 0; i < code->n_instrs; i++) {
@@ -89,8 +89,8 @@ static uint64_t program_hash(const DnnProgram *program) {
   hash = add_bytes(hash, &settings->seed, sizeof settings->seed);
   for (int i = 0; i < program->n_kernels; i++)
     hash = add_string(hash, program->kernels[i].name);
-  for (int i = 0; i < program->n_codes; i++)
-    hash = add_code(hash, &program->codes[i]);
+  for (int i = 0; i < program->n_entry_points; i++)
+    hash = add_code(hash, &program->entry_points[i]);
   return add_tensors(hash, program->tensors, program->n_tensors);
 }
 
@@ -171,17 +171,17 @@ int replicas_check_builds(Run *run) {
 static bool is_compared(const DnnTensor *tensor) {
   if (!tensor_is_saved(tensor)) return false;
   for (int d = 0; d < tensor->rank; d++)
-    if (tensor->split[d].pieces > 1 &&
-        tensor->size[d] % tensor->split[d].pieces != 0)
+    if (tensor->split[d].shards > 1 &&
+        tensor->size[d] % tensor->split[d].shards != 0)
       return false;
   return true;
 }
 
 static bool holds_same_piece(const DnnTensor *tensor, int a, int b) {
   for (int d = 0; d < tensor->rank; d++) {
-    const DnnSplit *split = &tensor->split[d];
-    if (split->pieces > 1 &&
-        a / split->stride % split->pieces != b / split->stride % split->pieces)
+    const DnnShard *split = &tensor->split[d];
+    if (split->shards > 1 &&
+        a / split->stride % split->shards != b / split->stride % split->shards)
       return false;
   }
   return true;

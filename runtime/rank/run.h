@@ -66,7 +66,7 @@ typedef struct Run {
   int n_data_files;
   Saver *saver;
   Trace *trace;
-  const DnnCode *train, *eval, *eval_rest, *sample;
+  const DnnEntryPoint *train, *eval, *eval_remainder, *prefill;
   int signals; /* a signalfd */
   uint64_t seed;
   int64_t total, last; /* steps of the schedule, and of this run */
@@ -133,10 +133,10 @@ int run_evaluate(Run *run);
 
 /* `code`: one that puts out their parts. */
 Figure *figures_create(Arena *arena, const DnnMetric *metrics, int n,
-                       const DnnCode *code);
+                       const DnnEntryPoint *code);
 void figures_clear(Figure *figures, int n);
 /* Adds what the code has put out for a batch. */
-void figures_add(Run *run, Figure *figures, int n, const DnnCode *code);
+void figures_add(Run *run, Figure *figures, int n, const DnnEntryPoint *code);
 /* The values, from what was added. */
 void figures_finish(Figure *figures, int n);
 /* The value is a list by class, or a table of counts: labels, predictions. */
@@ -162,7 +162,7 @@ Status states_begin(Run *run, Arena *arena, unsigned char **out_saved);
 Status states_end(Run *run, unsigned char *saved);
 /* Before a code with another batch runs: its LANES, from the states as they
  * are or with initial values. */
-Status states_fill_lanes(Run *run, const DnnCode *code, bool from_states);
+Status states_fill_lanes(Run *run, const DnnEntryPoint *code, bool from_states);
 
 /* ---- stop.c ---- */
 

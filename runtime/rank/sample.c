@@ -5,8 +5,8 @@
  * from the seed and the position, so the same model says the same again.  All
  * ranks run the code, rank 0 chooses.
  *
- * Two codes can give the logits.  `sample` is the net over its window of T
- * positions.  `decode`, where the compiler could make one, is the net at one
+ * Two entry_points can give the logits.  `sample` is the net over its window of
+ * T positions.  `decode`, where the compiler could make one, is the net at one
  * position, which reads what it must know of the positions before from caches:
  * keys and values, carries of loops.  `begin` fills what must stand there
  * before the first position; keys and values of a whole window `sample` fills
@@ -33,8 +33,8 @@ typedef struct Sampling {
   Vocabulary *vocabulary;
   const DnnTensor *input, *result; /* of the whole window */
   const DnnTensor *token, *position,
-      *logit;                    /* of `decode`; position: or NULL */
-  const DnnCode *decode, *begin; /* or NULL */
+      *logit; /* of `decode`; position: or NULL */
+  const DnnEntryPoint *decode, *decode_init; /* or NULL */
   int64_t window, n_logits, n_choices;
   int32_t *tokens; /* the input as a whole */
   int32_t *text;   /* all tokens so far */
@@ -72,14 +72,14 @@ static Status read_vocabulary(Run *run, Vocabulary **out) {
 
 /* What a code takes, in operations: it computes or it waits for memory, at
  * about eight operations a byte. */
-static double cost_of(const DnnCode *code) {
+static double cost_of(const DnnEntryPoint *code) {
   double cost = 0;
   for (int32_t i = 0; i < code->n_instrs; i++)
     cost += fmax(code->instrs[i].flops, 8 * code->instrs[i].bytes_moved);
   return cost;
 }
 
-static const DnnTensor *find_data(const DnnCode *code, const char *path) {
+static const DnnTensor *find_data(const DnnEntryPoint *code, const char *path) {
   for (int32_t i = 0; i < code->n_tensors; i++)
     if (code->tensors[i].role == DNN_DATA &&
         strcmp(code->tensors[i].path, path) == 0)
@@ -88,26 +88,26 @@ static const DnnTensor *find_data(const DnnCode *code, const char *path) {
 }
 
 static void prepare_decode(Sampling *s) {
-  const DnnCode *decode = program_code(s->run->program, "decode");
+  const DnnEntryPoint *decode = program_entry_point(s->run->program, "decode");
   if (!decode || s->run->options.whole) return;
   s->token = find_data(decode, s->input->path);
   s->position = find_data(decode, DNN_POSITION);
   s->logit = program_tensor(s->run->program, decode, DNN_RESULT);
   ASSERT(s->token && s->logit);
   s->decode = decode;
-  s->begin = program_code(s->run->program, "begin");
+  s->decode_init = program_entry_point(s->run->program, "decode_init");
   double each = cost_of(decode);
   s->prefill_at = INT64_MAX;
   if (s->run->program->sample->fills_caches && each > 0)
-    s->prefill_at = (int64_t)(cost_of(s->run->sample) / each);
+    s->prefill_at = (int64_t)(cost_of(s->run->prefill) / each);
 }
 
 static Status prepare(Run *run, Sampling *out) {
   const DnnSample *sample = run->program->sample;
   *out = (Sampling){
       .run = run,
-      .input = program_tensor(run->program, run->sample, DNN_DATA),
-      .result = program_tensor(run->program, run->sample, DNN_RESULT),
+      .input = program_tensor(run->program, run->prefill, DNN_DATA),
+      .result = program_tensor(run->program, run->prefill, DNN_RESULT),
       .temperature = sample->temperature,
       .top_k = sample->top_k};
   const DnnTensor *in = out->input, *result = out->result;
@@ -153,8 +153,8 @@ static Status look_at_window(Sampling *s) {
   for (int64_t i = begin; i < n; i++) s->tokens[i - begin] = s->text[i];
   int64_t bytes = tensor_local_elements(s->input) * (int64_t)sizeof(int32_t);
   TRY(device->write(device, s->input->offset, s->tokens, bytes));
-  TRY(states_fill_lanes(s->run, s->run->sample, false));
-  TRY(exec_run(s->run->exec, s->run->sample, n));
+  TRY(states_fill_lanes(s->run, s->run->prefill, false));
+  TRY(exec_run(s->run->exec, s->run->prefill, n));
   if (s->run->program->sample->fills_caches && begin == 0) s->n_cached = n;
   int64_t row = (int64_t)sizeof(float) * s->n_logits;
   return device->read(device, s->result->offset + (n - begin - 1) * row,
@@ -164,9 +164,9 @@ static Status look_at_window(Sampling *s) {
 /* Nothing is known of any position yet. */
 static Status begin_text(Sampling *s) {
   s->n_cached = 0;
-  if (!s->decode || !s->begin) return STATUS_OK;
-  TRY(states_fill_lanes(s->run, s->begin, false));
-  return exec_run(s->run->exec, s->begin, 0);
+  if (!s->decode || !s->decode_init) return STATUS_OK;
+  TRY(states_fill_lanes(s->run, s->decode_init, false));
+  return exec_run(s->run->exec, s->decode_init, 0);
 }
 
 /* One position, the first that is not in the caches. */

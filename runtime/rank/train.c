@@ -54,7 +54,7 @@ static void write_step(Run *run, int64_t t) {
 
 static const DnnTensor *scale_tensor(const DnnProgram *program) {
   for (int i = 0; i < program->n_tensors; i++)
-    if (program->tensors[i].role == DNN_SCALE &&
+    if (program->tensors[i].role == DNN_LOSS_SCALE &&
         strcmp(program->tensors[i].path, "loss_scale") == 0)
       return &program->tensors[i];
   return NULL;

@@ -33,7 +33,7 @@ static inline DnnTensor given_tensor(const Given *given, int64_t offset) {
                       .offset = offset};
   for (int d = 0; d < given->rank; d++) {
     tensor.size[d] = given->size[d];
-    tensor.split[d].pieces = 1;
+    tensor.split[d].shards = 1;
   }
   tensor.bytes = tensor_elements(&tensor) * (int64_t)sizeof(float);
   return tensor;

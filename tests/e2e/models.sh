@@ -12,7 +12,7 @@ for model in "$root"/models/*.dnn; do
   name=$(basename "$model" .dnn)
   [ "$name" = lib ] && continue
   try check "$model"
-  try ir "$model" --verify-ir --stop-after=order
+  try ir "$model" --verify-ir --stop-after=list_schedule
   try build "$model" --quiet --no-cache --keep-source -o one.bundle
   try build "$model" --quiet --no-cache --keep-source -o two.bundle
   diff -r one.bundle two.bundle >/dev/null || fail "$name: two bundles of one model"

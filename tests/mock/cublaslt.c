@@ -9,11 +9,11 @@ typedef struct Desc {
   int32_t transpose_a, transpose_b;
 } Desc;
 
-typedef struct Layout {
+typedef struct BufferAssignment {
   CuEnum dtype;
   int64_t rows, columns, leading, stride;
   int32_t batch;
-} Layout;
+} BufferAssignment;
 
 CuEnum cublasLtCreate(LtHandle *handle) {
   MOCK_ENTER();
@@ -60,8 +60,9 @@ CuEnum cublasLtMatrixLayoutCreate(LtLayout *layout, CuEnum dtype, uint64_t rows,
                                   uint64_t columns, int64_t leading) {
   MOCK_ENTER();
   if (leading < (int64_t)rows) return 7;
-  Layout *made = calloc(1, sizeof *made);
-  *made = (Layout){dtype, (int64_t)rows, (int64_t)columns, leading, 0, 1};
+  BufferAssignment *made = calloc(1, sizeof *made);
+  *made =
+      (BufferAssignment){dtype, (int64_t)rows, (int64_t)columns, leading, 0, 1};
   *layout = made;
   return 0;
 }
@@ -75,7 +76,7 @@ CuEnum cublasLtMatrixLayoutDestroy(LtLayout layout) {
 CuEnum cublasLtMatrixLayoutSetAttribute(LtLayout handle, CuEnum attribute,
                                         const void *value, size_t bytes) {
   MOCK_ENTER();
-  Layout *layout = handle;
+  BufferAssignment *layout = handle;
   if (attribute == LT_BATCH_COUNT && bytes == sizeof layout->batch) {
     memcpy(&layout->batch, value, bytes);
   } else if (attribute == LT_BATCH_STRIDE && bytes == sizeof layout->stride) {
@@ -123,7 +124,7 @@ CuEnum cublasLtMatmulAlgoGetHeuristic(LtHandle handle, LtDesc desc, LtLayout a,
 
 typedef struct Product {
   Desc desc;
-  Layout a, b, c;
+  BufferAssignment a, b, c;
   const void *at_a, *at_b;
   void *at_c;
   double alpha, beta;
@@ -210,7 +211,7 @@ static bool run_product(MockWork *work) {
   return true;
 }
 
-static bool is_in_memory(const void *at, const Layout *layout) {
+static bool is_in_memory(const void *at, const BufferAssignment *layout) {
   int64_t size = item_bytes(layout->dtype);
   int64_t last = (layout->batch - 1) * layout->stride +
                  (layout->columns - 1) * layout->leading + layout->rows;
@@ -242,9 +243,9 @@ CuEnum cublasLtMatmul(LtHandle handle, LtDesc desc, const void *alpha,
   MOCK_ENTER();
   Product *p = malloc(sizeof *p);
   *p = (Product){*(const Desc *)desc,
-                 *(const Layout *)a_layout,
-                 *(const Layout *)b_layout,
-                 *(const Layout *)c_layout,
+                 *(const BufferAssignment *)a_layout,
+                 *(const BufferAssignment *)b_layout,
+                 *(const BufferAssignment *)c_layout,
                  a,
                  b,
                  d,

@@ -238,12 +238,12 @@ static inline Graph *pointwise_case_graph(Module *module, Op op,
   const OpInfo *info = op_info(op);
   DType dtype;
   cr_assert(dtype_find(number, &dtype));
-  bool is_real = dtype_class(dtype) == CLASS_REAL;
+  bool is_real = dtype_class(dtype) == CLASS_FLOAT;
   bool is_bool_taken = info->pw_class == PW_LOGIC ||
                        info->pw_class == PW_COMPARE ||
                        info->pw_class == PW_SELECT;
   if (dtype == DT_bool && !is_bool_taken) return NULL;
-  if (info->pw_class == PW_REAL && !is_real) return NULL;
+  if (info->pw_class == PW_FLOAT && !is_real) return NULL;
   if (info->pw_class == PW_INTEGER && dtype_class(dtype) != CLASS_INT)
     return NULL;
   Graph *graph = make_graph(module);
@@ -262,7 +262,7 @@ static inline Graph *pointwise_case_graph(Module *module, Op op,
 
 /* As its dtype holds it. */
 static inline void op_case_round(Tensor *tensor) {
-  if (dtype_class(tensor->type->dtype) != CLASS_REAL) return;
+  if (dtype_class(tensor->type->dtype) != CLASS_FLOAT) return;
   for (int64_t k = 0; k < type_elements(tensor->type); k++)
     tensor->data[k] = dtype_round(tensor->type->dtype, tensor->data[k]);
 }
@@ -311,7 +311,7 @@ static inline void op_case_prefill(const Node *node, const void *input,
 /* Among reals that become integers are some far beyond all of these. */
 static inline void op_case_spread(const Node *node, Tensor *input) {
   static const double factors[] = {1, 100, 1e5, 1e10, 1e20};
-  if (node->op != OP_cast || dtype_class(input->type->dtype) != CLASS_REAL ||
+  if (node->op != OP_cast || dtype_class(input->type->dtype) != CLASS_FLOAT ||
       dtype_class(node->types[0]->dtype) != CLASS_INT)
     return;
   for (int64_t k = 0; k < type_elements(input->type); k++)
@@ -327,7 +327,7 @@ static inline Tensor *op_case_inputs(const Graph *graph, uint64_t key) {
   Op op = last->op;
   for (int i = 0; i < graph->inputs.n; i++) {
     const Type *type = graph_type(graph, graph->inputs.data[i].value);
-    bool is_real = dtype_class(type->dtype) == CLASS_REAL;
+    bool is_real = dtype_class(type->dtype) == CLASS_FLOAT;
     inputs[i] =
         tensor_random(arena, type, key + (uint64_t)i, -2, is_real ? 2 : 4);
     if (dtype_class(type->dtype) == CLASS_INT && type->dtype != DT_u8 &&
@@ -349,7 +349,7 @@ static inline Tensor *op_case_inputs(const Graph *graph, uint64_t key) {
  * in attention of f64 too). */
 static inline double op_case_tolerance(const Graph *graph, DType result) {
   double most = tolerance(result);
-  if (dtype_class(result) != CLASS_REAL) return most;
+  if (dtype_class(result) != CLASS_FLOAT) return most;
   for (int i = 0; i < graph->inputs.n; i++) {
     const Type *type = graph_type(graph, graph->inputs.data[i].value);
     most = fmax(most, tolerance(type->dtype));

@@ -169,7 +169,7 @@ static inline Tensor *kernels_run(Kernels *kernels, int number,
     for (int r = 0; r < node->n_results; r++)
       values[id][r] = kernels_buffer(arena, node->types[r]);
     if (node->op == OP_input)
-      tensor_to_bytes(&inputs[node_int(node, ATTR_slot, 0)], values[id][0]);
+      tensor_to_bytes(&inputs[node_int(node, ATTR_index, 0)], values[id][0]);
     else
       kernels_node(kernels, job, id, values);
   }

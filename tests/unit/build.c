@@ -17,8 +17,8 @@ TestSuite(build, .fini = modules_destroy);
 typedef struct Code {
   Module *module;
   Graph *graph;
-  Layout *layout;
-  PersistentLayout persistent;
+  BufferAssignment *layout;
+  PersistentBuffers persistent;
   LaunchList launches;
   KernelSet *set;
 } Code;
@@ -35,22 +35,22 @@ static Code code_create(const char *text) {
   cr_assert(code.graph != NULL, "%s", text_string(&errors));
   PassContext ctx = {
       .module = module, .scratch = module->arena, .target = &backend->target};
-  layout_persistent(&code.persistent, module->arena, code.graph,
-                    &backend->target);
-  code.layout = layout_pack(&ctx, code.graph, &code.persistent);
+  persistent_buffers_add(&code.persistent, module->arena, code.graph,
+                         &backend->target);
+  code.layout = buffer_assign(&ctx, code.graph, &code.persistent);
   code.set = kernel_set_create(module, backend);
   return code;
 }
 
-static CodeInput input_of(const Code *code) {
-  return (CodeInput){.name = "train",
-                     .graph = code->graph,
-                     .layout = code->layout,
-                     .batch = 8};
+static EntryPoint input_of(const Code *code) {
+  return (EntryPoint){.name = "train",
+                      .graph = code->graph,
+                      .layout = code->layout,
+                      .batch = 8};
 }
 
 static Status select_into(Code *code) {
-  CodeInput input = input_of(code);
+  EntryPoint input = input_of(code);
   return select_code(code->set, &input, NULL, &code->launches);
 }
 
@@ -66,9 +66,9 @@ static const char *ops_of(const Code *code) {
 
 static const char linear[] =
     "graph linear {\n"
-    "  %0 = input {slot = 0} : f32[B:8, P:6] data \"d.x\"\n"
-    "  %1 = input {slot = 1} : f32[P:6, K:5] param \"w\" normal(0.5)\n"
-    "  %2 = input {slot = 2} : f32[K:5] param \"b\"\n"
+    "  %0 = input {index = 0} : f32[B:8, P:6] data \"d.x\"\n"
+    "  %1 = input {index = 1} : f32[P:6, K:5] param \"w\" normal(0.5)\n"
+    "  %2 = input {index = 2} : f32[K:5] param \"b\"\n"
     "  %3 = dot %0, %1 {over = [P]} : f32[B:8, K:5]\n"
     "  %4 = add %3, %2 : f32[B:8, K:5] \"y\"\n"
     "  %5 = split_dim %4 {dim = B, to = [M, N], sizes = [2, 4]} : "
@@ -91,7 +91,7 @@ Test(build, views_are_no_launches) {
 Test(build, collectives_are_waited_for_by_the_first_reader) {
   Code code = code_create(
       "graph g mesh(data = 2) {\n"
-      "  %0 = input {slot = 0} : f32[B:8@data, C:3] data \"d.x\"\n"
+      "  %0 = input {index = 0} : f32[B:8@data, C:3] data \"d.x\"\n"
       "  %1 = sum %0 {over = [B]} : f32[C:3; sum@data]\n"
       "  %2 = all_reduce %1 {axes = [data], reduce = sum, bucket = 0} : "
       "f32[C:3]\n"
@@ -110,9 +110,9 @@ Test(build, collectives_are_waited_for_by_the_first_reader) {
 Test(build, micro_batches_are_written_out) {
   Code code = code_create(
       "graph g mesh(data = 2, time = 2~) {\n"
-      "  %0 = input {slot = 0} : f32[B:8@(data, time), C:3] data \"d.x\"\n"
-      "  %1 = input {slot = 1} : i64[] seed \"\"\n"
-      "  %2 = input {slot = 2} : i32[] step \"\"\n"
+      "  %0 = input {index = 0} : f32[B:8@(data, time), C:3] data \"d.x\"\n"
+      "  %1 = input {index = 1} : i64[] seed \"\"\n"
+      "  %2 = input {index = 2} : i32[] step \"\"\n"
       "  %3 = random_keep %1, %2 {to = [B, C], sizes = [8, 3], value = 0.5, "
       "stream = \"s\"} : bool[B:8@(data, time), C:3]\n"
       "  %4 = mul %0, %3 : f32[B:8@(data, time), C:3]\n"
@@ -130,8 +130,8 @@ Test(build, micro_batches_are_written_out) {
   const Launch *first = &code.launches.data[1], *second = first + 4;
   cr_expect_eq(first->numbers.data[0], 0);
   cr_expect_eq(second->numbers.data[0], 2);
-  cr_expect(first->places.data[0].pieces == 2 &&
-            first->places.data[0].factor == 4);
+  cr_expect(first->rank_offsets.data[0].shards == 2 &&
+            first->rank_offsets.data[0].factor == 4);
   /* The input moves on, everything else stays. */
   const Launch *product = &code.launches.data[2];
   cr_expect_eq((product + 4)->buffers.data[0] - product->buffers.data[0],
@@ -149,11 +149,11 @@ static const char stand_in[] =
     "int rank_main(int argc, char **argv, const DnnProgram *p) {\n"
     "  (void)argc, (void)argv;\n"
     "  printf(\"%s %s %d %ld %d\\n\", p->model, p->target, p->world,\n"
-    "         (long)p->parameters, p->n_codes);\n"
+    "         (long)p->parameters, p->n_entry_points);\n"
     "  for (int i = 0; i < p->n_tensors; i++)\n"
     "    printf(\"%s %d %ld\\n\", p->tensors[i].path, p->tensors[i].role,\n"
     "           (long)p->tensors[i].size[0]);\n"
-    "  const DnnCode *code = &p->codes[0];\n"
+    "  const DnnEntryPoint *code = &p->entry_points[0];\n"
     "  char *arena = aligned_alloc(64, (size_t)p->arena_bytes);\n"
     "  for (long i = 0; i < p->arena_bytes / 4; i++)\n"
     "    ((float *)arena)[i] = 1;\n"
@@ -235,7 +235,7 @@ static Site *site_create(void) {
 }
 
 static Status build_site(Site *site) {
-  CodeInput input = input_of(&site->code);
+  EntryPoint input = input_of(&site->code);
   site->report = (BuildReport){0};
   return codegen_build(site->code.module, &site->model, NULL, &input, 1,
                        &site->code.persistent, &site->options, &site->report);

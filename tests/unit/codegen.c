@@ -330,7 +330,7 @@ static void run_case(const Case *test, void *library) {
     }
     if (node->op == OP_input)
       values[id][0] =
-          to_bytes(arena, &test->inputs[node_int(node, ATTR_slot, 0)]);
+          to_bytes(arena, &test->inputs[node_int(node, ATTR_index, 0)]);
     else
       run_node(test, id, library, values);
   }
@@ -548,8 +548,8 @@ static void *compile(Bench *bench) {
 Test(codegen, pieces_know_their_place) {
   static const char text[] =
       "graph g mesh(data = 2, time = 2~) {\n"
-      "  %0 = input {slot = 0} : i64[] seed \"\"\n"
-      "  %1 = input {slot = 1} : i32[] step \"\"\n"
+      "  %0 = input {index = 0} : i64[] seed \"\"\n"
+      "  %1 = input {index = 1} : i32[] step \"\"\n"
       "  %2 = random_keep %0, %1 {to = [B, C], sizes = [8, 3], value = 0.5, "
       "stream = \"s\"} : bool[B:8@(data, time), C:3]\n"
       "  output result \"y\" %2\n"

@@ -445,8 +445,8 @@ static const Graph *net_graph(Module *module, const char *name,
   Model *model = frontend_load(module, &options);
   Text text = text_create(module->arena);
   diags_print(module->diags, &text);
-  cr_assert(model && model->sample, "%s", text_string(&text));
-  return model->sample;
+  cr_assert(model && model->prefill, "%s", text_string(&text));
+  return model->prefill;
 }
 
 static Tensor parameter(Module *module, const Checkpoint *checkpoint,

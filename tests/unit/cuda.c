@@ -216,7 +216,7 @@ static void run_job(Suite *suite, const Job *job, unsigned seed) {
     for (int r = 0; r < node->n_results; r++)
       values[id][r] = buffer(arena, node->types[r]);
     if (node->op == OP_input) {
-      tensor_to_bytes(&job->inputs[node_int(node, ATTR_slot, 0)],
+      tensor_to_bytes(&job->inputs[node_int(node, ATTR_index, 0)],
                       values[id][0]);
     } else {
       if (node->n_inputs > 0) {

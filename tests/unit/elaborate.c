@@ -100,7 +100,7 @@ static void check_golden(const char *folder, const char *name) {
   if (model && strstr(folder, "elaborate")) {
     add_graph(&out, model->train);
     add_graph(&out, model->eval);
-    add_graph(&out, model->sample);
+    add_graph(&out, model->prefill);
     add_graph(&out, model->forward);
   }
   char *path =
@@ -208,9 +208,9 @@ Test(elaborate, the_three_programs_differ_in_the_batch) {
   World w = world_create("models");
   const Override overrides[] = {{"batch", "6"}, {"L", "1"}, {"steps", "3"}};
   Model *model = load_model(&w, "chargpt.dnn", overrides, 3,
-                            (FrontendOptions){.eval_rest = 5});
+                            (FrontendOptions){.eval_remainder = 5});
   cr_assert(model);
-  const Graph *graphs[] = {model->train, model->eval_rest, model->sample};
+  const Graph *graphs[] = {model->train, model->eval_remainder, model->prefill};
   const char *paths[] = {"text.x", "text.x", "tok"};
   const int64_t batches[] = {6, 5, 1};
   for (int i = 0; i < 3; i++) {
@@ -297,7 +297,7 @@ Test(elaborate, blocks_sum_to_the_whole) {
   for (int i = 0; i < n; i++) parameters += blocks[i].parameters;
   for (int i = 0; i < n; i++) flops += blocks[i].flops_forward;
   for (int i = 0; i < model->train->nodes.n; i++)
-    products += node_product_flops(model->train, i);
+    products += node_contraction_flops(model->train, i);
   cr_expect_eq(parameters, 828544);
   cr_expect_eq(flops, products);
   cr_expect_str_eq(blocks[2].path, "block[0]");

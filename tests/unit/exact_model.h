@@ -67,7 +67,7 @@ static inline Range **exact_ranges(Arena *arena, const Graph *graph) {
 
 static inline bool exact_is_checked(const GraphOutput *output) {
   return output->role == ROLE_loss || output->role == ROLE_param ||
-         output->role == ROLE_moment;
+         output->role == ROLE_optimizer_state;
 }
 
 /* The loss, every parameter and every moment come about without rounding. */

@@ -117,7 +117,8 @@ static Graph *loss_graph(Module *module, const Case *item) {
   for (; n < 3 && item->inputs[n] != NULL; n++) {
     char path[] = {(char)('a' + n), '\0'};
     const Type *type = make_type(module, item->inputs[n]);
-    Role role = dtype_class(type->dtype) == CLASS_REAL ? ROLE_param : ROLE_data;
+    Role role =
+        dtype_class(type->dtype) == CLASS_FLOAT ? ROLE_param : ROLE_data;
     inputs[n] =
         graph_input(graph, role, name_intern(module->names, path), type);
   }
@@ -167,7 +168,7 @@ static void check(const Case *item, double low, double high) {
   Tensor inputs[5];
   for (int i = 0; i < graph->inputs.n; i++) {
     const Type *type = graph_type(graph, graph->inputs.data[i].value);
-    bool is_real = dtype_class(type->dtype) == CLASS_REAL;
+    bool is_real = dtype_class(type->dtype) == CLASS_FLOAT;
     inputs[i] = tensor_random(module->arena, type,
                               hash_bytes(item->op, strlen(item->op), i), low,
                               is_real ? high : 4);

@@ -91,7 +91,7 @@ static void *buffer(Arena *arena, const Type *type) {
 /* Attention rounds its probabilities for the products. */
 static bool rounds_inside(const Job *job, DType dtype) {
   bool attends = strncmp(job->label, "attention", 9) == 0;
-  return attends && dtype_is_short(dtype);
+  return attends && dtype_is_16bit(dtype);
 }
 
 /* As near to the interpreter as one rounding is; and as near to what is exact
@@ -133,7 +133,7 @@ static void run_job(Bench *bench, const Job *job, void *library) {
     for (int r = 0; r < node->n_results; r++)
       buffers[n++] = values[id][r] = buffer(arena, node->types[r]);
     if (node->op == OP_input) {
-      tensor_to_bytes(&job->inputs[node_int(node, ATTR_slot, 0)],
+      tensor_to_bytes(&job->inputs[node_int(node, ATTR_index, 0)],
                       values[id][0]);
       continue;
     }

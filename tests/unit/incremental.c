@@ -49,8 +49,8 @@ static const Graph *loaded(Module *module, const FrontendOptions *options) {
   Model *model = frontend_load(module, options);
   Text text = text_create(module->arena);
   diags_print(module->diags, &text);
-  cr_assert(model && model->sample, "%s", text_string(&text));
-  return model->sample;
+  cr_assert(model && model->prefill, "%s", text_string(&text));
+  return model->prefill;
 }
 
 static const Graph *net_of(Module *module, const char *text, const char *name,
@@ -69,7 +69,7 @@ static const Graph *net_of(Module *module, const char *text, const char *name,
 
 typedef struct Pair {
   Module *module;
-  Graph *whole, *step, *begin;
+  Graph *whole, *step, *decode_init;
   bool has_carries;
   int64_t length;
   Tensor *whole_inputs, *step_inputs;
@@ -102,15 +102,14 @@ static Pair split(Module *module, const Graph *net) {
   PassContext ctx = {.module = module, .scratch = arena_create(module->memory)};
   Text why = text_create(module->arena);
   Pair pair = {.module = module};
-  Stepping stepping;
-  cr_assert(incremental_split(&ctx, net, &stepping, &why), "%s",
-            text_string(&why));
+  DecodeGraphs stepping;
+  cr_assert(decode_split(&ctx, net, &stepping, &why), "%s", text_string(&why));
   pair.step = stepping.step;
-  pair.begin = stepping.begin;
+  pair.decode_init = stepping.decode_init;
   pair.has_carries = stepping.has_carries;
-  pair.whole = incremental_finish(&ctx, net, &stepping, pair.step);
+  pair.whole = decode_finish(&ctx, net, &stepping, pair.step);
   cr_assert(verified(pair.whole) && verified(pair.step) &&
-            verified(pair.begin));
+            verified(pair.decode_init));
   const Type *tokens = graph_type(pair.whole, pair.whole->inputs.data[0].value);
   pair.length = tokens->dims[1].size;
   pair.whole_inputs = inputs_of(module, pair.whole);
@@ -131,7 +130,7 @@ static void take_caches(const Pair *pair, const Graph *graph,
                         const Tensor *outputs) {
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
-    if (output->role == ROLE_cache)
+    if (output->role == ROLE_decode_cache)
       *input_named(pair->step, pair->step_inputs, output->path) = outputs[i];
   }
 }
@@ -167,10 +166,10 @@ static void compare(const Pair *pair, int64_t first) {
   int64_t row = type_elements(wanted[0].type) / pair->length;
   double *logits = arena_copy(pair->module->arena, wanted[0].data,
                               (size_t)(pair->length * row) * sizeof(double));
-  if (pair->begin->outputs.n > 0)
-    take_caches(
-        pair, pair->begin,
-        run(pair->begin, INTERP_f64, inputs_of(pair->module, pair->begin)));
+  if (pair->decode_init->outputs.n > 0)
+    take_caches(pair, pair->decode_init,
+                run(pair->decode_init, INTERP_f64,
+                    inputs_of(pair->module, pair->decode_init)));
   if (first > 0) take_caches(pair, pair->whole, run_window(pair, first));
   for (int64_t t = first; t < pair->length; t++) {
     Tensor *got = run_step(pair, t);
@@ -308,9 +307,9 @@ static void refuse(const char *text, const char *wanted) {
   Module *module = module_create();
   PassContext ctx = {.module = module, .scratch = arena_create(module->memory)};
   Text why = text_create(module->arena);
-  Stepping stepping;
-  cr_assert_not(incremental_split(&ctx, net_of(module, text, "n", NULL, 0),
-                                  &stepping, &why));
+  DecodeGraphs stepping;
+  cr_assert_not(
+      decode_split(&ctx, net_of(module, text, "n", NULL, 0), &stepping, &why));
   cr_expect_str_eq(text_string(&why), wanted);
 }
 

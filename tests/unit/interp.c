@@ -420,7 +420,7 @@ static double evaluate(const char *text, double x) {
   ExprScope scope = {.graph = graph, .dtype = DT_f64};
   Value input = make_input(graph, ROLE_data, "x", "f64");
   expr_bind(&scope, "x", input);
-  expr_bind_real(&scope, "half", 0.5);
+  expr_bind_float(&scope, "half", 0.5);
   Value y = expr_build(&scope, text);
   make_output(graph, ROLE_result, "y", y);
   Tensor tensor = tensor_of(module->arena, graph_type(graph, input), &x);
@@ -441,8 +441,8 @@ Test(exprtext, folds_constants_in_double) {
   Module *module = module_create();
   Graph *graph = make_graph(module);
   ExprScope scope = {.graph = graph, .dtype = DT_f32};
-  expr_bind_real(&scope, "b1", 0.9);
+  expr_bind_float(&scope, "b1", 0.9);
   Value y = expr_build(&scope, "1 - b1");
   cr_assert_eq(graph_node(graph, y)->op, OP_const);
-  cr_assert_eq(node_real(graph_node(graph, y), ATTR_value, 0), 1 - 0.9);
+  cr_assert_eq(node_float(graph_node(graph, y), ATTR_value, 0), 1 - 0.9);
 }

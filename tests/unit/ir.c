@@ -166,8 +166,8 @@ Test(ir, parse_mistakes) {
        "an attribute twice"},
       {"graph a { %0 = iota {sizes = [1.5]} : f32[] }", "expecting an integer"},
       {"graph a { %0 = const {value = 1e5x} : f32[] }", "expecting a number"},
-      {"graph a { %0 = input {slot = 1} : f32[] data \"\" }", "slot"},
-      {"graph a { %0 = input {slot = 0} : f32[] thing \"\" }",
+      {"graph a { %0 = input {index = 1} : f32[] data \"\" }", "slot"},
+      {"graph a { %0 = input {index = 0} : f32[] thing \"\" }",
        "no role is named 'thing'"},
       {"graph a { %0 = iota : f32[] @x }", "no phase is named 'x'"},
       {"graph a { %0 = iota : f32[] \"\\q\" }", "an escape"},
@@ -188,11 +188,11 @@ Test(ir, parse_mistakes) {
 
 /* Operands a: f32[B:2, T:3], b: f32[T:3, C:4], i: i32[B:2], c: bool[B:2]. */
 #define OPERANDS                                                               \
-  "%0 = input {slot = 0} : f32[B:2, T:3] data \"a\"\n"                         \
-  "%1 = input {slot = 1} : f32[T:3, C:4] data \"b\"\n"                         \
-  "%2 = input {slot = 2} : i32[B:2] data \"i\"\n"                              \
-  "%3 = input {slot = 3} : bool[B:2] data \"c\"\n"                             \
-  "%4 = input {slot = 4} : f32[T:5] data \"d\"\n"
+  "%0 = input {index = 0} : f32[B:2, T:3] data \"a\"\n"                        \
+  "%1 = input {index = 1} : f32[T:3, C:4] data \"b\"\n"                        \
+  "%2 = input {index = 2} : i32[B:2] data \"i\"\n"                             \
+  "%3 = input {index = 3} : bool[B:2] data \"c\"\n"                            \
+  "%4 = input {index = 4} : f32[T:5] data \"d\"\n"
 
 Test(ir, rules_say_what_is_wrong) {
   static const Case cases[] = {
@@ -272,12 +272,12 @@ Test(ir, verifier_reads_structure) {
       {"%5 = exp %0 : f32[B:2, T:3] { }", "a body"},
       {"%5 = fused %0 : f32[B:2, T:3] { output result \"\" %0 }", NULL},
       {"%5 = fused %0 : f32[B:2] {\n"
-       "%0 = input {slot = 0} : f32[B:2] arg \"\"\noutput result \"\" %0 }",
+       "%0 = input {index = 0} : f32[B:2] arg \"\"\noutput result \"\" %0 }",
        "input 0 is f32[B:2, T:3], in the body f32[B:2]"},
       {"%5 = fused %0 : f32[B:2] {\n"
-       "%0 = input {slot = 0} : f32[B:2] arg \"\" }",
+       "%0 = input {index = 0} : f32[B:2] arg \"\" }",
        "1 inputs and 1 results, in the body 1 and 0"},
-      {"%5 = input {slot = 5} : f32[] data \"a\"",
+      {"%5 = input {index = 5} : f32[] data \"a\"",
        "data \"a\" twice among the inputs"},
       {"output loss \"l\" %0 output loss \"l\" %1",
        "loss \"l\" twice among the outputs"},
@@ -376,6 +376,6 @@ Test(ir, pieces_of_a_type) {
   cr_expect_eq(type_local_size(type, &graph->mesh, 1), 4);
   cr_expect_eq(type_local_elements(type, &graph->mesh), 12);
   cr_expect_eq(type_elements(type), 104);
-  cr_expect(!type_is_whole(type));
-  cr_expect(type_is_whole(type_whole(module->arena, type)));
+  cr_expect(!type_is_replicated(type));
+  cr_expect(type_is_replicated(type_logical(module->arena, type)));
 }

@@ -58,7 +58,7 @@ static const Model *load_model(const char *model) {
 static bool is_param(const Graph *graph, Value value) {
   const Node *node = graph_node(graph, value);
   if (node->op != OP_input) return false;
-  return graph->inputs.data[node_int(node, ATTR_slot, 0)].role == ROLE_param;
+  return graph->inputs.data[node_int(node, ATTR_index, 0)].role == ROLE_param;
 }
 
 static int64_t params_read(const Graph *graph, const Node *node) {

@@ -11,7 +11,7 @@
 
 typedef struct MemoryPlay {
   const Graph *graph;
-  const Layout *layout;
+  const BufferAssignment *layout;
   int *bytes; /* by arena byte: tag of the value that is there */
   int *tag;   /* by node: of its first result */
   AxisSet sequential;
@@ -88,10 +88,10 @@ static inline int play_loop(MemoryPlay *play, int begin) {
 static inline void check_memory(PassContext *ctx, const Graph *graph,
                                 uint64_t seed) {
   Arena *arena = ctx->module->arena;
-  PersistentLayout persistent = {0};
-  layout_persistent(&persistent, arena, graph, ctx->target);
-  Layout *layout = layout_pack(ctx, graph, &persistent);
-  cr_assert_leq(layout_bound(graph, layout) + persistent.bytes,
+  PersistentBuffers persistent = {0};
+  persistent_buffers_add(&persistent, arena, graph, ctx->target);
+  BufferAssignment *layout = buffer_assign(ctx, graph, &persistent);
+  cr_assert_leq(buffer_assignment_bound(graph, layout) + persistent.bytes,
                 layout->arena_bytes);
   MemoryPlay play = {.graph = graph, .layout = layout, .seed = seed};
   play.bytes = ARENA_ARRAY(arena, int, layout->arena_bytes + 1);

@@ -109,7 +109,7 @@ static void job_step(Job *job, int t) {
   job->outputs = run(job->graph, INTERP_f64, job->inputs);
   for (int i = 0; i < job->graph->outputs.n; i++) {
     const GraphOutput *out = &job->graph->outputs.data[i];
-    if (out->role != ROLE_param && out->role != ROLE_moment &&
+    if (out->role != ROLE_param && out->role != ROLE_optimizer_state &&
         out->role != ROLE_ema) {
       continue;
     }
@@ -232,10 +232,11 @@ Test(optimizers, clip_and_average) {
 Test(optimizers, moments_are_slots) {
   Job *job = job_create("adamw", 0.01);
   job_compile(job);
-  Tensor *m = slot(job, ROLE_moment, "adamw.m/w");
+  Tensor *m = slot(job, ROLE_optimizer_state, "adamw.m/w");
   cr_values(*m, 0, 0, 0, 0);
   job_step(job, 1);
-  cr_values(*slot(job, ROLE_moment, "adamw.m/u"), 1e-12, 0.05, -0.125, 0.2);
+  cr_values(*slot(job, ROLE_optimizer_state, "adamw.m/u"), 1e-12, 0.05, -0.125,
+            0.2);
   cr_assert_eq(slot(job, ROLE_step, "step")->type->dtype, DT_i32);
 }
 
@@ -269,7 +270,7 @@ Test(optimizers, frozen_and_tied) {
     inputs[i] = tensor_create(module->arena, graph_type(graph, input->value));
     for (int64_t k = 0; k < type_elements(inputs[i].type); k++)
       inputs[i].data[k] = 1;
-    n_slots += input->role == ROLE_moment || input->role == ROLE_ema;
+    n_slots += input->role == ROLE_optimizer_state || input->role == ROLE_ema;
     cr_expect(input->role == ROLE_param || !strstr(input->path, "/u"));
   }
   cr_expect_eq(n_slots, 3);

@@ -105,14 +105,15 @@ static Graph *run_word(Case *c, Graph *graph, const char *word) {
     c->ctx.plan = &c->plan;
   } else if (strncmp(word, "keeps=", 6) == 0) {
     snprintf(c->keeps, sizeof c->keeps, "%s", word + 6);
-    c->target.keeps = keeps_named;
+    c->target.has_kernel = keeps_named;
     c->target.user = c->keeps;
     c->ctx.target = &c->target;
   } else if (strcmp(word, "free_f64") == 0) {
     c->target.has_free_f64 = true;
     c->ctx.target = &c->target;
-  } else if (strcmp(word, "begin") == 0) {
-    c->ctx.begin = graph_create(c->module, name_intern(c->module->names, word));
+  } else if (strcmp(word, "decode_init") == 0) {
+    c->ctx.decode_init =
+        graph_create(c->module, name_intern(c->module->names, word));
   } else if (set_precision(c, word)) {
     c->ctx.model = &c->model;
   } else {
@@ -156,7 +157,7 @@ static const char *outcome(Case *c, const char *path, const char *input,
   Text again = text_create(c->module->arena);
   graph_print(&again, parse(c->module, path, text_string(&out)));
   cr_assert_str_eq(text_string(&out), text_string(&again), "%s", path);
-  if (c->ctx.begin) graph_print(&out, c->ctx.begin);
+  if (c->ctx.decode_init) graph_print(&out, c->ctx.decode_init);
   return text_string(&out);
 }
 

@@ -35,7 +35,7 @@ static int64_t offset_of(const Mesh *mesh, const Dim *dim, int piece) {
     int axis = axis_list_at(dim->split, i);
     index = index * mesh->axes[axis].size + coordinate(mesh, piece, axis);
   }
-  return index * (dim->size / axis_list_pieces(dim->split, mesh));
+  return index * (dim->size / axis_list_shards(dim->split, mesh));
 }
 
 static const Type *local_type(Play *play, const Type *type) {
@@ -151,7 +151,7 @@ static void play_node(Play *play, int id, const Tensor *whole_inputs) {
     for (int i = 0; i < node->n_inputs && i < 4; i++)
       inputs[i] = play->values[node->inputs[i].node][p];
     if (node->op == OP_input) {
-      *to = cut(play, whole_inputs[node_int(node, ATTR_slot, 0)], type, p);
+      *to = cut(play, whole_inputs[node_int(node, ATTR_index, 0)], type, p);
     } else if (node->op == OP_all_reduce || node->op == OP_accumulate) {
       cr_assert_eq(node->n_inputs, 1);
       *to = reduce_pieces(play, node, p);
@@ -160,10 +160,10 @@ static void play_node(Play *play, int id, const Tensor *whole_inputs) {
     } else if (node->op == OP_shard) {
       *to = cut(play, inputs[0], type, p);
     } else if (node->op == OP_iota) {
-      *to =
-          cut(play,
-              run_node(play, node, NULL, type_whole(play->module->arena, type)),
-              type, p);
+      *to = cut(
+          play,
+          run_node(play, node, NULL, type_logical(play->module->arena, type)),
+          type, p);
     } else {
       *to = run_node(play, node, inputs, local_type(play, type));
     }

@@ -70,7 +70,7 @@ static void make_rows(Maker *m, Value x) {
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_over, over, n);
   if (op == OP_layernorm || op == OP_rmsnorm)
-    attrs_real(&attrs, ATTR_eps, 1e-3);
+    attrs_float(&attrs, ATTR_eps, 1e-3);
   keep(m, graph_append(m->graph, op, &x, 1, &attrs));
 }
 

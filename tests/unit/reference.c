@@ -59,7 +59,7 @@ static void check(const Case *c, const char *how, int level,
     if (output->role == ROLE_loss) compare_loss(c, how, outputs[i].data[0]);
     if (output->role == ROLE_state)
       compare(c, how, "step/", output->path, outputs[i]);
-    if (output->role != (through ? ROLE_grad : ROLE_moment)) continue;
+    if (output->role != (through ? ROLE_grad : ROLE_optimizer_state)) continue;
     const char *path = through ? output->path : output->path + strlen("sgd.m/");
     compare(c, how, "grad/", path, outputs[i]);
     n_gradients++;

@@ -57,7 +57,7 @@ static Tensor *make_inputs(const Graph *graph) {
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
     const Type *type = graph_type(graph, input->value);
-    bool is_moment = input->role == ROLE_moment;
+    bool is_moment = input->role == ROLE_optimizer_state;
     double high = dtype_class(type->dtype) == CLASS_INT ? 5 : 1;
     inputs[i] = is_moment ? tensor_create(arena, type)
                           : tensor_random(arena, type,
@@ -103,7 +103,7 @@ static void compare_within(const char *name, const char *how, Outcome got,
     mine = graph_find_output(got.graph, output->role,
                              name_intern(names, output->path));
     if (!mine)
-      mine = graph_find_output(got.graph, ROLE_moment,
+      mine = graph_find_output(got.graph, ROLE_optimizer_state,
                                name_format(names, "sgd.m/%s", output->path));
     cr_assert(mine, "%s (%s): no %s", name, how, output->path);
     compare(name, how, output->path,

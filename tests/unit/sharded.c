@@ -244,7 +244,7 @@ static Type *copy_type(const Rank *rank, const Type *type) {
  * done, where they do not divide it (not supported yet). */
 static bool split_all(const Rank *rank, const Type **types, Name dim,
                       AxisList axes) {
-  int64_t pieces = axis_list_pieces(axes, &rank->mesh);
+  int64_t pieces = axis_list_shards(axes, &rank->mesh);
   for (int i = 0; i < rank->node->n_inputs; i++) {
     int at = type_find(types[i], dim);
     if (at >= 0 && types[i]->dims[at].size % pieces) return false;
@@ -262,7 +262,7 @@ static bool split_all(const Rank *rank, const Type **types, Name dim,
 static bool make_partial(const Rank *rank, const Type **types, int input,
                          int axis) {
   const Type *from = types[input];
-  if (dtype_class(from->dtype) != CLASS_REAL) return false;
+  if (dtype_class(from->dtype) != CLASS_FLOAT) return false;
   Type *partial = copy_type(rank, from);
   partial->partial = (AxisSet)(1u << axis);
   partial->partial_kind = REDUCE_sum;

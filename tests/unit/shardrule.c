@@ -199,7 +199,7 @@ static Graph *graph_of(Module *module, const Case *c) {
   Text text = text_create(module->arena);
   text_add(&text, "graph g " MESH " {\n");
   for (int i = 0; i < 3 && c->operands[i]; i++) {
-    text_printf(&text, "%%%d = input {slot = %d} : %s data \"%d\"\n", i, i,
+    text_printf(&text, "%%%d = input {index = %d} : %s data \"%d\"\n", i, i,
                 c->operands[i], i);
   }
   bool is_pair = strncmp(c->node, "attention ", 10) == 0 ||

@@ -181,7 +181,7 @@ static void make_point_case(Module *module, PointCase *test) {
     Value y = make(graph, info->name, "", inputs, n);
     make_output(graph, ROLE_metric, "y", y);
     test->column[test->n_columns++] = 0;
-    if (dtype_class(graph_type(graph, y)->dtype) != CLASS_REAL) return;
+    if (dtype_class(graph_type(graph, y)->dtype) != CLASS_FLOAT) return;
     info->grad(graph, y.node, &input, grads);
     for (int k = 0; k < n; k++) {
       if (!value_is(grads[k]) || !records->is_there[n + 1 + k][0]) continue;
@@ -261,7 +261,7 @@ static void check_spread(const char *where, const SpreadCase *test,
                          const Tensor *got) {
   for (int o = 0; o < test->graph->outputs.n && !has_own_rule(test->op); o++) {
     const Type *type = plain[o].type;
-    if (dtype_class(type->dtype) != CLASS_REAL) continue;
+    if (dtype_class(type->dtype) != CLASS_FLOAT) continue;
     for (int64_t k = 0; k < type_elements(type); k++)
       if (plain[o].data[k] != moved[o].data[k])
         cr_expect(isnan(got[o].data[k]), "%s, %s: result %d, element %ld is %g",
@@ -275,7 +275,7 @@ static void check_equal(const char *where, const SpreadCase *test,
   for (int o = 0; o < test->graph->outputs.n; o++)
     for (int64_t k = 0; k < type_elements(wanted[o].type); k++) {
       double x = got[o].data[k], y = wanted[o].data[k];
-      bool is_real = dtype_class(wanted[o].type->dtype) == CLASS_REAL;
+      bool is_real = dtype_class(wanted[o].type->dtype) == CLASS_FLOAT;
       cr_expect(is_real ? !isnan(x) == !isnan(y) : x == y,
                 "%s, %s: result %d, element %ld is %g, not %g", where,
                 test->label, o, (long)k, x, y);
@@ -334,7 +334,7 @@ Test(special, nan_reaches_what_it_moves) {
     for (int i = 0; i < cases[c].graph->inputs.n; i++) {
       const Type *type = cases[c].inputs[i].type;
       int64_t last = type_elements(type) - 1;
-      if (dtype_class(type->dtype) != CLASS_REAL) continue;
+      if (dtype_class(type->dtype) != CLASS_FLOAT) continue;
       run_spread(kernels, &cases[c], i, 0);
       if (last > 0) run_spread(kernels, &cases[c], i, last);
       if (last > 1) run_spread(kernels, &cases[c], i, last * 3 / 5);

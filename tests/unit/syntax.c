@@ -295,7 +295,7 @@ Test(syntax, numbers_and_units) {
   Parsed parsed = begin();
   for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
     const Expr *expr = expr_of(&parsed, rows[i].text);
-    ExprKind kind = rows[i].is_integer ? EXPR_int : EXPR_real;
+    ExprKind kind = rows[i].is_integer ? EXPR_int : EXPR_float;
     cr_assert(expr && expr->kind == kind, "%s", rows[i].text);
     double value = rows[i].is_integer ? (double)expr->integer : expr->real;
     cr_expect_eq(value, rows[i].value, "%s", rows[i].text);

@@ -69,8 +69,8 @@ typedef struct Toy {
   DnnProgram program;
   DnnTensor persistent[5], data[3], rest[2];
   DnnKernel kernels[2];
-  DnnCode codes[3];
-  DnnInstr train[5], eval[4], eval_rest[3];
+  DnnEntryPoint entry_points[3];
+  DnnInstr train[5], eval[4], eval_remainder[3];
   DnnGemm product[2];
   DnnField field;
   DnnData block;
@@ -106,7 +106,7 @@ static inline DnnTensor toy_input(int64_t batch, int world) {
   DnnTensor x = toy_tensor("d.x", DNN_DATA, DNN_f32, batch, AT_x);
   x.rank = 2;
   x.size[1] = TOY_INPUTS;
-  x.split[0] = (DnnSplit){world, 1};
+  x.split[0] = (DnnShard){world, 1};
   x.bytes = batch / world * TOY_INPUTS * 4;
   return x;
 }
@@ -118,12 +118,12 @@ static inline DnnTensor toy_input(int64_t batch, int world) {
 static inline void toy_code(Toy *toy, int index, const char *name,
                             DnnInstr *instrs, int n_instrs, DnnTensor *tensors,
                             int n_tensors, int64_t batch) {
-  toy->codes[index] = (DnnCode){.name = name,
-                                .n_instrs = n_instrs,
-                                .instrs = instrs,
-                                .batch = batch,
-                                .n_tensors = n_tensors,
-                                .tensors = tensors};
+  toy->entry_points[index] = (DnnEntryPoint){.name = name,
+                                             .n_instrs = n_instrs,
+                                             .instrs = instrs,
+                                             .batch = batch,
+                                             .n_tensors = n_tensors,
+                                             .tensors = tensors};
 }
 
 static inline void toy_instrs(Toy *toy, DnnInstr *to, const DnnGemm *product,
@@ -153,7 +153,8 @@ static inline void toy_tensors(Toy *toy, int world) {
   toy->persistent[0].init = INIT_normal;
   toy->persistent[0].init_a = 0.5;
   toy->persistent[1] = toy_tensor("m.b", DNN_PARAM, DNN_f32, 0, AT_b);
-  toy->persistent[2] = toy_tensor("sgd.m/m", DNN_MOMENT, DNN_f32, 5, AT_m);
+  toy->persistent[2] =
+      toy_tensor("sgd.m/m", DNN_OPTIMIZER_STATE, DNN_f32, 5, AT_m);
   toy->persistent[3] = toy_tensor("step", DNN_STEP, DNN_i32, 0, AT_step);
   toy->persistent[4] = toy_tensor("seed", DNN_SEED, DNN_i64, 0, AT_seed);
   toy->data[0] = toy_tensor("loss", DNN_LOSS, DNN_f32, 0, AT_loss);
@@ -201,12 +202,14 @@ static inline void toy_make(Toy *toy, int world, int64_t rate, int64_t steps,
                  .n_numbers = 1, .numbers = toy->update};
   toy->train[4].kernel = 1;
   toy_instrs(toy, toy->eval, &toy->product[0], toy->backward, &toy->collective);
-  toy_instrs(toy, toy->eval_rest, &toy->product[1], toy->backward_rest, NULL);
+  toy_instrs(toy, toy->eval_remainder, &toy->product[1], toy->backward_rest,
+             NULL);
   toy_code(toy, 0, "train", toy->train, 5, toy->data, 3, TOY_BATCH);
   toy_code(toy, 1, "eval", toy->eval, 4, toy->data, 2, TOY_BATCH);
-  toy_code(toy, 2, "eval_rest", toy->eval_rest, 2, toy->rest, 2, rest);
+  toy_code(toy, 2, "eval_remainder", toy->eval_remainder, 2, toy->rest, 2,
+           rest);
   toy->field = (DnnField){.path = "d.x",
-                          .source = DNN_SYNTHETIC_REALS,
+                          .source = DNN_SYNTHETIC_FLOATS,
                           .records = TOY_RECORDS,
                           .scale = 1,
                           .dtype = DNN_f32,
@@ -227,8 +230,8 @@ static inline void toy_make(Toy *toy, int world, int64_t rate, int64_t steps,
       .tensors = toy->persistent,
       .n_kernels = 2,
       .kernels = toy->kernels,
-      .n_codes = 3,
-      .codes = toy->codes,
+      .n_entry_points = 3,
+      .entry_points = toy->entry_points,
       .n_data = 1,
       .data = &toy->block,
       .settings = {

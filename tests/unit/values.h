@@ -95,7 +95,7 @@ static inline Attrs make_attrs(Module *module, const char *text) {
     case ATTRKIND_NAMES: attrs_names(&attrs, key, names, n); break;
     case ATTRKIND_INTS: attrs_ints(&attrs, key, ints, n); break;
     case ATTRKIND_INT: attrs_int(&attrs, key, atol(value)); break;
-    case ATTRKIND_REAL: attrs_real(&attrs, key, atof(value)); break;
+    case ATTRKIND_FLOAT: attrs_float(&attrs, key, atof(value)); break;
     default: attrs_name(&attrs, key, name_intern(module->names, value));
     }
   }
@@ -139,7 +139,7 @@ static inline Tensor tensor_random(Arena *arena, const Type *type, uint64_t key,
   int64_t n = type_elements(type);
   for (int64_t i = 0; i < n; i++) {
     double u = random_uniform(key, (uint64_t)i);
-    tensor.data[i] = dtype_class(type->dtype) == CLASS_REAL
+    tensor.data[i] = dtype_class(type->dtype) == CLASS_FLOAT
                          ? low + u * (high - low)
                      : type->dtype == DT_bool ? (double)(u < 0.5)
                                               : floor(u * high);
