@@ -17,7 +17,11 @@ for step in $steps; do
   echo "== $step"
   case $step in
   format) sources | xargs clang-format --dry-run -Werror ;;
-  layers) tools/layers.sh ;;
+  layers) # of objects that are there
+    [ -f build/build.ninja ] || configure build
+    ninja -C build | tail -n 1
+    tools/layers.sh
+    ;;
   size) tools/size.sh ;;
   clang)
     CC=clang configure build-clang
