@@ -230,8 +230,73 @@ static const char *help_for_start(Parser *parser, const bool *has) {
   return NULL;
 }
 
-/* Where something could have gone on or ended. */
-static const char *help_for_end(Parser *parser, const bool *has) {
+/* At a token that begins a value, or after one. */
+static const char *help_for_value(const Parser *parser, const bool *has) {
+  Token token = parser->token;
+  bool in_operand = has['+'];
+  bool opens = token.kind == '(' || token.kind == '[';
+  bool in_round = parser->n_round > opens;
+  bool is_operand = token.kind == T_NAME || token.kind == T_INT ||
+                    token.kind == T_FLOAT || token.kind == T_STRING;
+  if (in_round && is_operand && has[','] && !token.is_first)
+    return "elements in brackets are separated by commas";
+  if (parser->first_kind == '@' && is_reserved_word(token.kind) && has[T_END])
+    return "an annotation stands on a line of its own";
+  if (token.kind == T_OVER && has['=']) return "as in 'shard B over data'";
+  if (token.kind == T_STRING && parser->before == T_STRING)
+    return "a comment begins with #";
+  if (token.kind == T_NAME && has[','] && parser->n_braces == 0)
+    return "several are separated by commas";
+  bool is_pair = token.kind == T_NAME && parser->before == T_NAME;
+  if (is_pair && has[T_END] && !token.is_first && !is_assigned(token))
+    return "what is called has its arguments in parentheses, as in f(x)";
+  bool begins = token.kind == T_NAME || token.kind == T_RETURN ||
+                token.kind == T_PARAM || token.kind == T_STATE ||
+                token.kind == T_REPEAT;
+  if (begins && has[T_END] && in_operand && !token.is_first)
+    return "what follows on one line is separated by ';'";
+  if (token.kind == '=' && has[T_END] && parser->before == ')' &&
+      parser->first_kind == '(')
+    return "names that take a list apart stand alone: 'a, b = ...'";
+  bool after_operand = parser->before == ')' || parser->before == ']' ||
+                       parser->before == T_NAME;
+  if (token.kind == '=' && has[T_END] && in_operand && after_operand)
+    return "only names are assigned; select, concat and pad make new values";
+  return NULL;
+}
+
+/* At a token of any kind, by what was expected. */
+static const char *help_for_token(const Parser *parser, const bool *has) {
+  Token token = parser->token;
+  bool in_operand = has['+'];
+  bool opens = token.kind == '(' || token.kind == '[';
+  bool in_round = parser->n_round > opens;
+  if (parser->before == ':' && has['['] && !has[T_FLOAT])
+    return parser->n_round ? "a type names its dims in brackets, as in [B, C:3]"
+                           : "a setting is given by '='";
+  bool lacks_dims = has['['] && !has['('] && !in_operand;
+  if (lacks_dims && (token.kind == '=' || token.kind == ')'))
+    return "a type names its dims in brackets; a scalar is 'f32[]'";
+  if (token.kind == '=' && has['{'] && has[T_NAME])
+    return "a value of the whole file is a 'dim' or a 'const'";
+  if (token.kind == '=' && has[':'] && !in_round &&
+      (parser->first_kind == T_PARAM || parser->first_kind == T_STATE))
+    return "a type comes first, as in 'param w: [C] = zeros'";
+  if (token.kind == T_NAME && in_operand && is_word(token, "is"))
+    return "'==' compares";
+  if (token.kind == T_NAME && in_operand && is_word(token, "for"))
+    return "a list is written out; a loop is 'repeat i in 0..9 { }'";
+  if (token.kind == T_NAME && parser->before == T_IMPORT)
+    return "a file is named by a string, as in 'import \"lib.dnn\"'";
+  if (parser->before == T_REPEAT && has[T_NAME])
+    return "as in 'repeat i in 3 { }'";
+  if (token.kind == T_NAME && has['{'] && parser->first_kind == T_IF)
+    return "a body stands in braces";
+  return help_for_value(parser, has);
+}
+
+/* Where something could have gone on or ended: by the sign that came. */
+static const char *help_for_end(const Parser *parser, const bool *has) {
   Token token = parser->token;
   bool in_operand = has['+'], is_call = has['='] && has[')'];
   bool opens = token.kind == '(' || token.kind == '[';
@@ -270,56 +335,8 @@ static const char *help_for_end(Parser *parser, const bool *has) {
                ? "several values are a list, as in (a, b); statements "
                  "and settings are separated by ';'"
                : NULL;
-  default: break;
+  default: return help_for_token(parser, has);
   }
-  if (parser->before == ':' && has['['] && !has[T_FLOAT])
-    return parser->n_round ? "a type names its dims in brackets, as in [B, C:3]"
-                           : "a setting is given by '='";
-  bool lacks_dims = has['['] && !has['('] && !in_operand;
-  if (lacks_dims && (token.kind == '=' || token.kind == ')'))
-    return "a type names its dims in brackets; a scalar is 'f32[]'";
-  if (token.kind == '=' && has['{'] && has[T_NAME])
-    return "a value of the whole file is a 'dim' or a 'const'";
-  if (token.kind == '=' && has[':'] && !in_round &&
-      (parser->first_kind == T_PARAM || parser->first_kind == T_STATE))
-    return "a type comes first, as in 'param w: [C] = zeros'";
-  if (token.kind == T_NAME && in_operand && is_word(token, "is"))
-    return "'==' compares";
-  if (token.kind == T_NAME && in_operand && is_word(token, "for"))
-    return "a list is written out; a loop is 'repeat i in 0..9 { }'";
-  if (token.kind == T_NAME && parser->before == T_IMPORT)
-    return "a file is named by a string, as in 'import \"lib.dnn\"'";
-  if (parser->before == T_REPEAT && has[T_NAME])
-    return "as in 'repeat i in 3 { }'";
-  if (token.kind == T_NAME && has['{'] && parser->first_kind == T_IF)
-    return "a body stands in braces";
-  bool is_operand = token.kind == T_NAME || token.kind == T_INT ||
-                    token.kind == T_FLOAT || token.kind == T_STRING;
-  if (in_round && is_operand && has[','] && !token.is_first)
-    return "elements in brackets are separated by commas";
-  if (parser->first_kind == '@' && is_reserved_word(token.kind) && has[T_END])
-    return "an annotation stands on a line of its own";
-  if (token.kind == T_OVER && has['=']) return "as in 'shard B over data'";
-  if (token.kind == T_STRING && parser->before == T_STRING)
-    return "a comment begins with #";
-  if (token.kind == T_NAME && has[','] && parser->n_braces == 0)
-    return "several are separated by commas";
-  bool is_pair = token.kind == T_NAME && parser->before == T_NAME;
-  if (is_pair && has[T_END] && !token.is_first && !is_assigned(token))
-    return "what is called has its arguments in parentheses, as in f(x)";
-  bool begins = token.kind == T_NAME || token.kind == T_RETURN ||
-                token.kind == T_PARAM || token.kind == T_STATE ||
-                token.kind == T_REPEAT;
-  if (begins && has[T_END] && in_operand && !token.is_first)
-    return "what follows on one line is separated by ';'";
-  if (token.kind == '=' && has[T_END] && parser->before == ')' &&
-      parser->first_kind == '(')
-    return "names that take a list apart stand alone: 'a, b = ...'";
-  bool after_operand = parser->before == ')' || parser->before == ']' ||
-                       parser->before == T_NAME;
-  if (token.kind == '=' && has[T_END] && in_operand && after_operand)
-    return "only names are assigned; select, concat and pad make new values";
-  return NULL;
 }
 
 /* One fix, where the mistake is a known one. */

@@ -164,6 +164,49 @@ static inline void toy_tensors(Toy *toy, int world) {
   toy->rest[1] = toy_input(TOY_EVAL % TOY_BATCH, 1);
 }
 
+static inline void toy_data(Toy *toy) {
+  toy->field = (DnnField){.path = "d.x",
+                          .source = DNN_SYNTHETIC_FLOATS,
+                          .records = TOY_RECORDS,
+                          .scale = 1,
+                          .dtype = DNN_f32,
+                          .rank = 2,
+                          .size = {TOY_BATCH, TOY_INPUTS}};
+  toy->block = (DnnData){
+      .name = "d", .n_fields = 1, .fields = &toy->field, .eval = TOY_EVAL};
+}
+
+static inline void toy_program(Toy *toy, int world, int64_t steps,
+                               const char *save) {
+  toy->program = (DnnProgram){
+      .abi = DNN_ABI,
+      .model = "toy",
+      .model_dir = ".",
+      .target = "cpu",
+      .world = world,
+      .arena_bytes = TOY_ARENA,
+      .persistent_bytes = AT_loss,
+      .parameters = 5,
+      .n_tensors = 5,
+      .tensors = toy->persistent,
+      .n_kernels = 2,
+      .kernels = toy->kernels,
+      .n_entry_points = 3,
+      .entry_points = toy->entry_points,
+      .n_data = 1,
+      .data = &toy->block,
+      .settings = {
+          .steps = steps,
+          .batch = TOY_BATCH,
+          .keep = 2,
+          .seed = 1,
+          .save = save,
+          .is_save_given = 1, /* an absolute path */
+          .items = "samples",
+          .items_per_sample = 1,
+          .validation = {.name = "loss", .n_parts = 1, .parts = toy_loss}}};
+}
+
 /* rate: in millionths. */
 static inline void toy_make(Toy *toy, int world, int64_t rate, int64_t steps,
                             const char *save) {
@@ -208,42 +251,8 @@ static inline void toy_make(Toy *toy, int world, int64_t rate, int64_t steps,
   toy_code(toy, 1, "eval", toy->eval, 4, toy->data, 2, TOY_BATCH);
   toy_code(toy, 2, "eval_remainder", toy->eval_remainder, 2, toy->rest, 2,
            rest);
-  toy->field = (DnnField){.path = "d.x",
-                          .source = DNN_SYNTHETIC_FLOATS,
-                          .records = TOY_RECORDS,
-                          .scale = 1,
-                          .dtype = DNN_f32,
-                          .rank = 2,
-                          .size = {TOY_BATCH, TOY_INPUTS}};
-  toy->block = (DnnData){
-      .name = "d", .n_fields = 1, .fields = &toy->field, .eval = TOY_EVAL};
-  toy->program = (DnnProgram){
-      .abi = DNN_ABI,
-      .model = "toy",
-      .model_dir = ".",
-      .target = "cpu",
-      .world = world,
-      .arena_bytes = TOY_ARENA,
-      .persistent_bytes = AT_loss,
-      .parameters = 5,
-      .n_tensors = 5,
-      .tensors = toy->persistent,
-      .n_kernels = 2,
-      .kernels = toy->kernels,
-      .n_entry_points = 3,
-      .entry_points = toy->entry_points,
-      .n_data = 1,
-      .data = &toy->block,
-      .settings = {
-          .steps = steps,
-          .batch = TOY_BATCH,
-          .keep = 2,
-          .seed = 1,
-          .save = save,
-          .is_save_given = 1, /* an absolute path */
-          .items = "samples",
-          .items_per_sample = 1,
-          .validation = {.name = "loss", .n_parts = 1, .parts = toy_loss}}};
+  toy_data(toy);
+  toy_program(toy, world, steps, save);
 }
 
 #endif
