@@ -1,0 +1,26 @@
+#!/bin/bash
+# Pages with commands and their output, run as a reader runs them; and the
+# tables of docs/ir.md have a row for each row of the tables of ir/.
+. "$(dirname "$0")/lib.sh"
+. "$root/tests/e2e/page.bash"
+cp -r "$root/data" .
+PATH="$(dirname "$dnnc"):$PATH"
+for page in ir debugging; do
+  try_page "$root/docs/$page.md"
+done
+
+# rows TABLE COLUMNS: what stands in backquotes in the first column, with the
+# second, of the section of docs/ir.md with this title.
+rows() {
+  awk -v title="## $1" -v columns="$2" -F'|' '
+    /^## / { on = $0 == title }
+    on && /^\| `/ {
+      n = split($2, names, ","); kind = $3; gsub(/[ `]/, "", kind)
+      for (i = 1; i <= n; i++) { gsub(/[ `]/, "", names[i]); print names[i] (columns > 1 ? " " kind : "") }
+    }' "$root/docs/ir.md" | sort
+}
+grep -oE 'ROLE\([a-z_]+\)' "$root/ir/roles.def" | grep -v '(name)' | sed 's/ROLE(\(.*\))/\1/' | sort >roles
+grep -oE '^ATTR\([a-z_]+, *[A-Z]+\)' "$root/ir/attrs.def" | sed -E 's/ATTR\(([a-z_]+), *([A-Z]+)\)/\1 \2/' | sort >attrs
+rows Roles 1 | diff roles - || fail "docs/ir.md and ir/roles.def have other roles"
+rows Attributes 2 | diff attrs - || fail "docs/ir.md and ir/attrs.def have other attributes"
+[ "$(wc -l <roles)" -ge 15 ] && [ "$(wc -l <attrs)" -ge 20 ] || fail "the tables of ir/ are not found"
