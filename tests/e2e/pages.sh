@@ -24,3 +24,11 @@ grep -oE '^ATTR\([a-z_]+, *[A-Z]+\)' "$root/ir/attrs.def" | sed -E 's/ATTR\(([a-
 rows Roles 1 | diff roles - || fail "docs/ir.md and ir/roles.def have other roles"
 rows Attributes 2 | diff attrs - || fail "docs/ir.md and ir/attrs.def have other attributes"
 [ "$(wc -l <roles)" -ge 15 ] && [ "$(wc -l <attrs)" -ge 20 ] || fail "the tables of ir/ are not found"
+
+# tests/README.md names every folder of tests/ and of tests/golden/.
+for folder in "$root"/tests/*/ "$root"/tests/golden/*/; do
+  name=${folder#"$root"/tests/}
+  name=${name%/}
+  [ "$name" = golden ] || grep -q "\`$name\`" "$root/tests/README.md" ||
+    fail "tests/README.md does not say what tests/$name holds"
+done
