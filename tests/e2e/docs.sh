@@ -7,6 +7,7 @@
 #   dnn-error   a whole program, example.dnn; the next "message" is what comes
 #   section12   what the programs of tests/golden/section12 say, in order
 #   plan        pins that dnnc reads; cluster and map likewise
+# Files of the repository that a page names in backquotes must be there.
 . "$(dirname "$0")/lib.sh"
 "$dnnc" --commands >commands.md
 cmp -s commands.md "$root/docs/commands.md" || {
@@ -71,6 +72,17 @@ for page in "$root"/README.md "$root"/docs/*.md "$root"/docs/design/*.md; do
   cut_fragments "$page"
   for fragment in fragments/*; do
     [ -f "$fragment" ] && try_fragment
+  done
+done
+# Files that a page names are there.
+cd "$root" || exit 1
+for page in README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md tests/README.md docs/*.md docs/design/*.md; do
+  for file in $(grep -ohE '`(ir|frontend|passes|codegen|runtime|convert|driver|support|tools|tests|docs|models|benchmarks)/[A-Za-z0-9_./*-]*`' \
+    "$page" | tr -d '`' | sort -u); do
+    case $file in
+    *NAME* | *FOLDER*) continue ;;
+    esac
+    compgen -G "$file" >"$work/found" || { echo "FAIL: $page names $file, which is not there"; bad=1; }
   done
 done
 echo "$n_tried fragments"
