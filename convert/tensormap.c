@@ -102,7 +102,7 @@ static int64_t read_number(Reader *reader) {
     if (fits) value = value * 10 + (reader->text[reader->at] - '0');
     reader->at++;
   }
-  if (reader->at == begin || !fits) complain(reader, begin, "a whole number");
+  if (reader->at == begin || !fits) complain(reader, begin, "an integer");
   return value;
 }
 

@@ -76,7 +76,7 @@ static void check_number(Check *c, const Setting *setting, Kind kind) {
   double value = 0;
   bool is_number = number_of(setting->value, &value);
   if (kind == COUNT && !(setting->value->kind == EXPR_int && value >= 1))
-    wrong(c, setting, "a whole number of at least 1");
+    wrong(c, setting, "an integer of at least 1");
   else if (kind == AMOUNT && !(is_number && value > 0))
     wrong(c, setting, "a number above 0");
   else if (kind == RATIO && !(is_number && value >= 1))

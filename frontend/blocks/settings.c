@@ -114,10 +114,10 @@ bool setting_int(Elab *e, const Item *block, const char *block_name,
   if (is_good)
     *out = whole.integer;
   else
-    wrong(e, &ref, name,
-          arena_printf(e->arena, "a whole number of at least %lld",
-                       (long long)least),
-          val);
+    wrong(
+        e, &ref, name,
+        arena_printf(e->arena, "an integer of at least %lld", (long long)least),
+        val);
   return is_good;
 }
 

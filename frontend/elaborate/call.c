@@ -359,7 +359,7 @@ static bool check_dtype(Elab *e, const TypeExpr *type, const Type *has,
                   : dtype_class(has->dtype) == CLASS_FLOAT)
     return true;
   Diag *d = diag(e->diags, DIAG_wrong_dtype, place, what,
-                 type->dtype ? type->dtype : "real", dtype_name(has->dtype));
+                 type->dtype ? type->dtype : "float", dtype_name(has->dtype));
   diag_note(d, type->span, "the type says so here");
   return false;
 }
@@ -373,7 +373,7 @@ static bool check_scalar(Elab *e, const TypeExpr *type, ExprValue val,
   if (elab_fits(wants, val)) return true;
   Diag *d =
       diag(e->diags, DIAG_wrong_dtype, place, what,
-           type->dtype ? type->dtype : "real", expr_value_describe(e, val));
+           type->dtype ? type->dtype : "float", expr_value_describe(e, val));
   diag_note(d, type->span, "the type says so here");
   return false;
 }

@@ -238,7 +238,7 @@ static void note_batched(Elab *e, Diag *d, const Expr *x, Name missing) {
   const Expr *origin = id < e->origins.n ? e->origins.data[id] : NULL;
   bool is_named = origin && origin->kind == EXPR_call && origin->args.n > 1 &&
                   origin->args.items[1].value->kind == EXPR_name;
-  diag_help(d, "rename one of them before the product, as in %s[%s -> %s]",
+  diag_help(d, "rename one of them before the matmul, as in %s[%s -> %s]",
             is_named ? origin->args.items[1].value->name : "k", dim, missing);
 }
 
@@ -248,7 +248,7 @@ Diag *elab_no_dim(Elab *e, const Expr *x, const Type *type, Name dim,
                  type_describe(e, type));
   note_batched(e, d, x, dim);
   if (scan_slices(e, dim))
-    diag_help(d, "inside a scan over '%s' values are those of one position",
+    diag_help(d, "inside a scan over '%s' values are those of one iteration",
               dim);
   return d;
 }

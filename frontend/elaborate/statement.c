@@ -239,7 +239,7 @@ static const Type *param_type(Elab *e, const Stmt *stmt) {
     return type;
   Diag *d = diag(e->diags, DIAG_param_dtype, stmt->type->span,
                  dtype_name(type->dtype));
-  diag_help(d, "a 'state' keeps integers and truth values");
+  diag_help(d, "a 'state' keeps integers and booleans");
   return NULL;
 }
 

@@ -181,8 +181,7 @@ static ExprValue compute_logic(Elab *e, Op op, const ExprValue *args,
                                const Expr *const *exprs, int n) {
   for (int i = 0; i < n; i++)
     if (args[i].kind != EXPR_VALUE_bool)
-      return wrong_kind(e, op, args[i], "a truth value",
-                        exprs ? exprs[i] : NULL);
+      return wrong_kind(e, op, args[i], "a boolean", exprs ? exprs[i] : NULL);
   double b = n > 1 ? args[1].truth : 0;
   return expr_value_bool(compute_real(op, args[0].truth, b) != 0);
 }
@@ -198,8 +197,7 @@ ExprValue expr_value_compute(Elab *e, Op op, const ExprValue *given,
   if (info->pw_class == PW_LOGIC) return compute_logic(e, op, given, exprs, n);
   if (op == OP_select) {
     if (given[0].kind != EXPR_VALUE_bool)
-      return wrong_kind(e, op, given[0], "a truth value",
-                        exprs ? exprs[0] : NULL);
+      return wrong_kind(e, op, given[0], "a boolean", exprs ? exprs[0] : NULL);
     return given[0].truth ? given[1] : given[2];
   }
   Span span = e->graph->span;

@@ -335,7 +335,7 @@ bool arg_class(BuiltinCall *call, int i, DTypeClass class) {
   if (dtype_class(elab_type(call->e, call->args[i])->dtype) == class)
     return true;
   bool is_real = class == CLASS_FLOAT;
-  Diag *d = wrong(call, i, is_real ? "a real tensor" : "an integer tensor");
+  Diag *d = wrong(call, i, is_real ? "a float tensor" : "an integer tensor");
   const Expr *x = call->exprs[i];
   if (x && x->kind == EXPR_name)
     diag_help(d, "cast(%s, %s) is one", x->name, is_real ? "f32" : "i32");
@@ -392,8 +392,8 @@ bool arg_int(BuiltinCall *call, int i, int64_t least, int64_t *out) {
   }
   const char *wanted =
       least == INT64_MIN
-          ? "a whole number"
-          : arena_printf(call->e->arena, "a whole number of at least %lld",
+          ? "an integer"
+          : arena_printf(call->e->arena, "an integer of at least %lld",
                          (long long)least);
   arg_wrong(call, i, wanted);
   return false;
@@ -415,7 +415,7 @@ bool arg_ints(BuiltinCall *call, int i, int n, int64_t least, int64_t *out) {
   if (is_good) return true;
   arg_wrong(call, i,
             arena_printf(call->e->arena,
-                         "a whole number of at least %lld, or a list "
+                         "an integer of at least %lld, or a list "
                          "of %d",
                          (long long)least, n));
   return false;

@@ -46,7 +46,7 @@ static bool arg_count(BuiltinCall *call, int i, int64_t size, int64_t *out) {
     return true;
   }
   arg_wrong(call, i,
-            arena_printf(call->e->arena, "a whole number from 1 to %lld",
+            arena_printf(call->e->arena, "an integer from 1 to %lld",
                          (long long)size));
   return false;
 }

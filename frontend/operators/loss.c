@@ -65,7 +65,7 @@ bool arg_ignore(BuiltinCall *call, int at) {
   ExprValue ignore = call->args[at];
   if (ignore.kind == EXPR_VALUE_none || ignore.kind == EXPR_VALUE_int)
     return true;
-  arg_wrong(call, at, "a whole number or none");
+  arg_wrong(call, at, "an integer or none");
   return false;
 }
 

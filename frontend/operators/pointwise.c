@@ -90,7 +90,7 @@ static bool check_operand(Elab *e, Op op, PwClass class, ExprValue val,
     own = CLASS_INT;
   else if (val.kind != EXPR_VALUE_float)
     wanted = "a number or a tensor";
-  if (class == PW_LOGIC && own != CLASS_BOOL) wanted = "a truth value";
+  if (class == PW_LOGIC && own != CLASS_BOOL) wanted = "a boolean";
   if (class == PW_INTEGER && own != CLASS_INT) wanted = "an integer";
   if (!wanted) return true;
   diag(e->diags, DIAG_wrong_operand, x ? x->span : e->graph->span,

@@ -131,7 +131,7 @@ ExprValue builtin_truth(BuiltinCall *call) {
   Elab *e = call->e;
   if (!arg_tensor(call, 0)) return POISON;
   if (elab_type(e, call->args[0])->dtype != DT_bool)
-    return arg_wrong(call, 0, "truth values");
+    return arg_wrong(call, 0, "booleans");
   if (!arg_dims(call, 1, 0, false)) return POISON;
   Op op = strcmp(call->builtin->name, "any") == 0 ? OP_max : OP_min;
   ExprValue number = elab_cast(e, call->args[0], DT_i32);

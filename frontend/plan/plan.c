@@ -102,7 +102,7 @@ static bool read_int(Reader *r, const Expr *x, const char *name, int64_t least,
   }
   if (!expr_value_is_poison(val))
     diag(r->e->diags, DIAG_wrong_setting, x->span, name,
-         arena_printf(r->e->arena, "a whole number of at least %lld",
+         arena_printf(r->e->arena, "an integer of at least %lld",
                       (long long)least),
          expr_value_describe(r->e, val));
   return false;
@@ -492,7 +492,7 @@ static void read_zero(Reader *r, const Pin *pin) {
     return;
   if (level > 3)
     diag(r->e->diags, DIAG_wrong_setting, pin->value->span, "zero",
-         "a whole number from 0 to 3",
+         "an integer from 0 to 3",
          arena_printf(r->e->arena, "%lld", (long long)level));
   else if (level > 0)
     unsupported(r, pin->span, "spreading the optimizer ('zero' above 0)");

@@ -314,7 +314,7 @@ static const char *help_for_end(const Parser *parser, const bool *has) {
     return has[':'] && has[')']
                ? "the type stands behind the name, as in 'x: f32[B]'"
                : NULL;
-  case '@': return in_operand ? "a product of tensors is dot(a, b, D)" : NULL;
+  case '@': return in_operand ? "a matmul is dot(a, b, D)" : NULL;
   case T_IF: return in_operand ? "select(c, a, b) chooses" : NULL;
   case ':':
     if (is_call) return "a named argument is 'f(a = 1)'";

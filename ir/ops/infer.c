@@ -151,7 +151,7 @@ void infer_want(Infer *in, int operand, const char *wanted) {
 
 void infer_want_real(Infer *in, int operand) {
   if (dtype_class(infer_type(in, operand)->dtype) != CLASS_FLOAT) {
-    infer_want(in, operand, "real");
+    infer_want(in, operand, "a float");
   }
 }
 

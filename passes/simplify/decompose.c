@@ -158,7 +158,7 @@ static bool check_statistics(Rewrite *rewrite, int id) {
                  node->path[0] ? node->path : "batchnorm", (long long)group,
                  batch, (long long)local);
   while (group % local != 0) local--;
-  diag_help(d, "group = %lld keeps the statistics of each group in one piece",
+  diag_help(d, "group = %lld keeps the samples of each group on one rank",
             (long long)local);
   return false;
 }

@@ -87,7 +87,7 @@ static void report_uneven(Partition *p, const Dim *dim, int64_t pieces,
     if (dim->size % i == 0) list = arena_printf(scratch, "%s, %d", list, i);
   Diag *d = diag(p->ctx->module->diags, DIAG_shard_uneven, place, dim->name,
                  (long)dim->size, (long)pieces);
-  diag_help(d, "pieces that divide %s: %s", dim->name, list);
+  diag_help(d, "shard counts that divide %s: %s", dim->name, list);
 }
 
 static const Type *place_input(Partition *p, const GraphInput *input,
@@ -163,7 +163,7 @@ static Diag *report_whole(Partition *p, Name path, const Dim *dim, Span place,
   if (at_line)
     diag_note(d, place, "'%s' is here", path);
   else if (line.source)
-    diag_note(d, line, "it is cut here");
+    diag_note(d, line, "it is sharded here");
   return d;
 }
 
@@ -371,8 +371,9 @@ static Value convert(Partition *p, Value value, const Type *want, int id) {
         node->path && *node->path ? node->path : op_info(node->op)->name;
     Diag *d = report_whole(p, path, dim, node->span, false);
     if (node->op == OP_route)
-      diag_help(d, "with group = %s each element of it has slots of its own",
-                dim->name);
+      diag_help(
+          d, "with group = %s each element of it has capacity slots of its own",
+          dim->name);
     return value;
   }
   if (!must_cut) return value;

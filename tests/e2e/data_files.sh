@@ -87,7 +87,7 @@ build 1 "'d' keeps for evaluation is less than a sample (5 values of a stream, 9
 mkdir -p elsewhere
 printf 'eight ch' >elsewhere/text
 build 1 "'d' has 0 samples to train on" "d.x=bytes(\"$PWD/elsewhere/text\")"
-build 1 "error: no data block named" 'train.loss=e.x'
+build 1 "error: no data block is named" 'train.loss=e.x'
 build 1 "did you mean 'd.x'?" 'd.xx=bytes("text")'
 
 # Integers are whole and in range.

@@ -407,7 +407,7 @@ Test(convert, unknown_sizes_are_mistakes_of_the_map) {
   Text out = text_create(module->arena);
   diags_print(module->diags, &out);
   cr_assert(strstr(text_string(&out), "test.map:1:1: error: the size of dim "
-                                      "'H' of 'w' does not follow"),
+                                      "'H' of 'w' cannot be computed"),
             "%s", text_string(&out));
   checkpoint_close(&from);
 }
