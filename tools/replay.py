@@ -36,8 +36,11 @@ NOT_EMITTED = {"program.h"}  # runtime/program.h as it is
 # ---- renames ----
 
 
+SECTIONS = ["words", "graphs", "emitted", "options", "folders"]
+
+
 def read_renames(path):
-    renames = {"words": {}, "options": {}, "folders": {}}
+    renames = {name: {} for name in SECTIONS}
     section = None
     for number, line in enumerate(open(path), 1):
         line = line.split("#")[0].strip()
@@ -49,14 +52,19 @@ def read_renames(path):
             old, new = line.split(" -> ")
             section[old.strip()] = new.strip()
         else:
-            sys.exit(f"{path}:{number}: expected 'old -> new' in [words], "
-                     "[options] or [folders]")
+            sys.exit(f"{path}:{number}: expected 'old -> new' in one of "
+                     + " ".join(f"[{name}]" for name in SECTIONS))
+    renames["graphs"].update(renames["words"])
+    renames["emitted"].update(renames["words"])
     return renames
 
 
 def rename_words(text, words):
     if not words:
         return text
+    for old, new in words.items():
+        if not old.isidentifier():
+            text = text.replace(old, new)
     return re.sub(r"[A-Za-z_]\w*", lambda m: words.get(m[0], m[0]), text)
 
 
@@ -139,19 +147,19 @@ def graphs_of(text):
 
 
 class Side:
-    """One of the two commits: its dnnc and its files."""
+    """One of the two commits: its dnnc and its files.  Output of the old one is
+    renamed; options and paths are changed for the new one."""
 
-    def __init__(self, dnnc, tree, renames, work):
-        self.dnnc, self.tree, self.renames = dnnc, tree, renames
-        self.work = work
+    def __init__(self, dnnc, tree, work, renames, options, folders):
+        self.dnnc, self.tree, self.work = dnnc, os.path.realpath(tree), work
+        self.renames, self.options, self.folders = renames, options, folders
 
     def arguments(self, words):
-        options = self.renames["options"]
-        return [options.get(word, word) for word in words]
+        return [self.options.get(word, word) for word in words]
 
     def path(self, path):
         """A path of the old tree in this one."""
-        for old, new in self.renames["folders"].items():
+        for old, new in self.folders.items():
             if path == old or path.startswith(old + "/"):
                 path = new + path[len(old):]
         return os.path.join(self.tree, path)
@@ -163,9 +171,10 @@ class Side:
                               errors="replace", capture_output=True)
 
 
-def emitted_files(bundle, side, numbering, words):
+def emitted_files(bundle, side, numbering):
     """Text of every file of a bundle that is not an executable."""
     source, texts = os.path.join(bundle, "source"), {}
+    words = side.renames["emitted"]
     for name in sorted(os.listdir(source)):
         if name.endswith((".c", ".cu")) and name not in NOT_EMITTED:
             texts[name] = open(os.path.join(source, name)).read()
@@ -181,11 +190,11 @@ def emitted_files(bundle, side, numbering, words):
         text = number_hashes(text, numbering, words)
         texts[name] = rename_words(text, words)
     plan = open(os.path.join(bundle, "plan.plan")).read()
-    texts["plan"] = rename_words(plan, words)
+    texts["plan"] = rename_words(plan, side.renames["words"])
     return texts
 
 
-def build(side, model, options, words, tools):
+def build(side, model, options, tools):
     """All texts of a build by name, or None where it is refused."""
     out = tempfile.mkdtemp(dir=side.work)
     try:
@@ -199,19 +208,18 @@ def build(side, model, options, words, tools):
         if result.returncode:
             return None, result.stderr[-400:]
         numbering = Numbering()
-        texts = {}
-        for name, graph in sorted(graphs_of(result.stderr).items()):
-            name = words.get(name, name)
-            texts["graph " + name] = rename_words(graph, words)
+        printed = rename_words(result.stderr, side.renames["graphs"])
+        texts = {"graph " + name: graph
+                 for name, graph in graphs_of(printed).items()}
         if not texts:
             return None, "no graph was printed"
-        texts.update(emitted_files(bundle, side, numbering, words))
+        texts.update(emitted_files(bundle, side, numbering))
         return texts, ""
     finally:
         shutil.rmtree(out)
 
 
-def run(side, model, words, tools):
+def run(side, model, tools):
     """Losses and hash of the parameters after three steps, as JSON lines."""
     out = tempfile.mkdtemp(dir=side.work)
     try:
@@ -233,11 +241,33 @@ def run(side, model, words, tools):
 # ---- comparing ----
 
 
-def first_difference(old, new, lines=24):
+def shorten(lines):
+    """Long lines of a difference, from a little before where they differ."""
+    shown, at = [], 0
+    while at < len(lines):
+        begin = at
+        while at < len(lines) and lines[at][0] == "-":
+            at += 1
+        middle = at
+        while at < len(lines) and lines[at][0] == "+":
+            at += 1
+        for old, new in zip(lines[begin:middle], lines[middle:at]):
+            same = len(os.path.commonprefix([old[1:], new[1:]]))
+            cut = max(0, same - 40)
+            shown += [old[0] + old[1 + cut:], new[0] + new[1 + cut:]]
+        paired = min(middle - begin, at - middle)
+        shown += lines[begin + paired:middle] + lines[middle + paired:at]
+        if begin == at:
+            shown.append(lines[at])
+            at += 1
+    return [line[:150] for line in shown]
+
+
+def first_difference(old, new):
     diff = difflib.unified_diff(old.splitlines(), new.splitlines(), "old",
                                 "new", lineterm="", n=2)
-    shown = [line[:160] for _, line in zip(range(lines), diff)]
-    return "\n".join("    " + line for line in shown)
+    lines = [line for _, line in zip(range(26), diff)][2:]
+    return "\n".join("    " + line for line in shorten(lines))
 
 
 def compare(job, old, new):
@@ -265,36 +295,35 @@ def models_of(tree, only):
 
 
 def make_jobs(tree, only, no_runs):
-    """(title, function, path of the model, options)"""
+    """Title, options of a build or None for three steps, path of the model."""
     jobs = []
     for name in models_of(tree, only):
         path = f"models/{name}.dnn"
-        jobs += [(f"{name} {title}", build, path, options)
+        jobs += [(f"{name} {title}", options, path)
                  for title, options in BUILDS]
         plan = f"models/{name}.plan"
         if os.path.exists(os.path.join(tree, plan)):
-            jobs += [(f"{name} plan {target}", build, path,
-                      ["--target", target, "--plan", plan])
+            jobs += [(f"{name} plan {target}",
+                      ["--target", target, "--plan", plan], path)
                      for target in ("cpu", "cuda:sm_80")]
         if name in RUNS and not no_runs:
-            jobs.append((f"{name} three steps", run, path, None))
+            jobs.append((f"{name} three steps", None, path))
     for name in sorted(os.listdir(os.path.join(tree, "tests/reference"))):
         if name.endswith("_small.dnn") and re.search(only, name[:-4]):
             path = f"tests/reference/{name}"
-            jobs.append((f"{name[:-4]} cpu", build, path, BUILDS[0][1]))
+            jobs.append((f"{name[:-4]} cpu", BUILDS[0][1], path))
             if not no_runs:
-                jobs.append((f"{name[:-4]} three steps", run, path, None))
+                jobs.append((f"{name[:-4]} three steps", None, path))
     return jobs
 
 
-def do_job(job, old, new, renames, tools):
-    title, function, path, options = job
-    results = []
-    for side, words in ((old, renames["words"]), (new, {})):
-        if function is build:
-            results.append(build(side, path, options, words, tools["build"]))
-        else:
-            results.append(run(side, path, words, tools["run"]))
+def do_job(job, old, new, tools):
+    title, options, path = job
+    if options is None:
+        results = [run(side, path, tools["run"]) for side in (old, new)]
+    else:
+        results = [build(side, path, options, tools["build"])
+                   for side in (old, new)]
     return title, compare(title, *results)
 
 
@@ -307,19 +336,20 @@ def main():
     parser.add_argument("--no-runs", action="store_true")
     a = parser.parse_args()
     renames = read_renames(a.renames)
-    none = {"options": {}, "folders": {}}
     cache = {"XDG_CACHE_HOME": os.path.join(a.work, "cache")}
     tools = {"build": dict(cache, CC=a.stub_cc, DNN_NVRTC_LIB=a.stub_nvrtc),
              "run": cache}
-    old = Side(a.old, os.path.realpath(a.old_tree), none, a.work)
-    new = Side(a.new, os.path.realpath(a.new_tree), renames, a.work)
+    none = {name: {} for name in SECTIONS}
+    old = Side(a.old, a.old_tree, a.work, renames, {}, {})
+    new = Side(a.new, a.new_tree, a.work, none, renames["options"],
+               renames["folders"])
     jobs = make_jobs(old.tree, a.only, a.no_runs)
     if not jobs:
         sys.exit(f"replay.sh: no model matches '{a.only}'")
     start, different, refused, done = time.time(), 0, [], 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for title, found in pool.map(
-                lambda job: do_job(job, old, new, renames, tools), jobs):
+                lambda job: do_job(job, old, new, tools), jobs):
             done += 1
             if found is None:
                 refused.append(title)
