@@ -20,20 +20,6 @@ static const PassInfo passes[] = {
 #include "passes/passes.def"
 };
 
-static bool is_disabled(const PassOptions *options, const char *name) {
-  for (int i = 0; i < options->n_disabled; i++)
-    if (strcmp(options->disabled[i], name) == 0) return true;
-  return false;
-}
-
-/* `wanted` is "name" (its first row) or "name@N"; `row` counts from 1. */
-static bool is_stop(const char *wanted, const char *name, int row) {
-  size_t n = strlen(name);
-  if (!wanted || strncmp(wanted, name, n) != 0) return false;
-  if (wanted[n] == '\0') return row == 1;
-  return wanted[n] == '@' && atoi(wanted + n + 1) == row;
-}
-
 static void verify_after(PassContext *ctx, const char *pass,
                          const Graph *graph) {
   Text errors = text_create(ctx->scratch);
@@ -61,10 +47,32 @@ const PassInfo *pass_info(int index) {
   return &passes[index];
 }
 
-int pass_find(const char *name) {
+int pass_find(const char *wanted) {
+  size_t n = strcspn(wanted, "@");
+  int row = wanted[n] ? atoi(wanted + n + 1) : 1;
   for (int i = 0; i < pass_count(); i++)
-    if (strcmp(passes[i].name, name) == 0) return i;
+    if (strncmp(passes[i].name, wanted, n) == 0 && !passes[i].name[n] &&
+        row_of(i) == row)
+      return i;
   return -1;
+}
+
+bool pass_is_named(int index, const char *wanted) {
+  return strchr(wanted, '@') ? pass_find(wanted) == index
+                             : !strcmp(passes[index].name, wanted);
+}
+
+const char *pass_label(Arena *arena, int index) {
+  const char *name = passes[index].name;
+  int rows = 0;
+  for (int i = 0; i < pass_count(); i++) rows += pass_is_named(i, name);
+  return rows > 1 ? arena_printf(arena, "%s@%d", name, row_of(index)) : name;
+}
+
+static bool is_disabled(const PassOptions *options, int index) {
+  for (int i = 0; i < options->n_disabled; i++)
+    if (pass_is_named(index, options->disabled[i])) return true;
+  return false;
 }
 
 static bool has_op(const Graph *graph, Op op) {
@@ -94,11 +102,12 @@ static bool is_run(const PassContext *ctx, const PassOptions *options,
   if (options->is_plain)
     return (pass->level == 0 || index < pass_find("autodiff")) &&
            index != pass_find("optimizer");
-  return pass->level <= options->level && !is_disabled(options, pass->name);
+  return pass->level <= options->level && !is_disabled(options, index);
 }
 
 Graph *passes_run(PassContext *ctx, const PassOptions *options, Graph *graph) {
   ctx->level = options->is_plain ? 0 : options->level;
+  int last = options->stop_after ? pass_find(options->stop_after) : -1;
   for (int i = 0; i < pass_count(); i++) {
     const PassInfo *pass = &passes[i];
     if (is_run(ctx, options, i)) {
@@ -112,10 +121,9 @@ Graph *passes_run(PassContext *ctx, const PassOptions *options, Graph *graph) {
       arena_destroy(ctx->scratch);
       ctx->scratch = outer;
       if (failed) return graph;
-      if (options->after)
-        options->after(options->user, pass->name, graph, seconds);
+      if (options->after) options->after(options->user, i, graph, seconds);
     }
-    if (is_stop(options->stop_after, pass->name, row_of(i))) return graph;
+    if (i == last) return graph;
   }
   return graph;
 }

@@ -39,18 +39,24 @@ typedef struct PassInfo {
 
 int pass_count(void);
 const PassInfo *pass_info(int index);
-int pass_find(const char *name); /* -1 */
+/* The row of "cse", its first, or of "cse@2", its second; -1 if there is none.
+ */
+int pass_find(const char *wanted);
+/* Whether "cse", any of its rows, or "cse@2" names this row. */
+bool pass_is_named(int index, const char *wanted);
+/* "fuse", or "cse@2" where a pass has several rows. */
+const char *pass_label(Arena *arena, int index);
 
 typedef struct PassOptions {
   int level;              /* -O0..-O2 */
   bool is_plain;          /* instead: up to the gradients, what level 0 runs */
-  const char *stop_after; /* pass name or NULL; "cse@2": its second row */
-  const char *const *disabled;
+  const char *stop_after; /* as in pass_find, or NULL */
+  const char *const *disabled; /* as in pass_is_named */
   int n_disabled;
   bool verify; /* between passes; a violation is our mistake */
-  /* Called after each pass with the graph and the seconds it took, or NULL. */
-  void (*after)(void *user, const char *pass, const Graph *graph,
-                double seconds);
+  /* Called after each pass with the index of its row, the graph and the seconds
+   * it took; or NULL. */
+  void (*after)(void *user, int index, const Graph *graph, double seconds);
   double (*clock)(void); /* passes read no clock; the tool hands one in */
   void *user;
 } PassOptions;

@@ -1,6 +1,6 @@
 /*
  * command_ir.c -- `dnnc ir`: a graph as text, as the front end built it or
- * after a pass.
+ * after a pass; with --dump alone, after all of them.
  */
 #include "tools/tools.h"
 
@@ -38,7 +38,7 @@ int command_ir(Tool *tool) {
     message_print("dnnc: error: this model has no code '%s'\n", code);
     return EXIT_user;
   }
-  if (options->after || options->stop_after) {
+  if (options->after || options->stop_after || options->dump) {
     graph = compile_graph(tool, &c, graph, !strcmp(code, "train"));
     if (tool_report(tool)) return EXIT_user;
   }

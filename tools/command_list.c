@@ -19,7 +19,8 @@ static void list_ops(Text *out) {
 static void list_passes(Text *out) {
   for (int i = 0; i < pass_count(); i++) {
     const PassInfo *info = pass_info(i);
-    text_printf(out, "%-14s -O%d  %s%s\n", info->name, info->level, info->why,
+    text_printf(out, "%2d  %-18s -O%d  %s%s\n", i + 1,
+                pass_label(out->arena, i), info->level, info->why,
                 info->training_only ? " (training)" : "");
   }
 }

@@ -164,22 +164,25 @@ static double clock_seconds(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static void after_pass(void *user, const char *pass, const Graph *graph,
+/* The files of --dump are numbered by the rows of `dnnc list passes`, so that
+ * they are in order and a pass with several rows has a file for each. */
+static void after_pass(void *user, int index, const Graph *graph,
                        double seconds) {
   Tool *tool = user;
   const Options *options = &tool->options;
+  const char *pass = pass_info(index)->name;
   if (options->time_passes)
     fprintf(stderr, "%-14s %8.2f ms  %7d nodes\n", pass, seconds * 1e3,
             graph->nodes.n);
-  bool is_wanted = options->after && !strcmp(options->after, pass);
+  bool is_wanted = options->after && pass_is_named(index, options->after);
   if (!is_wanted && !options->dump) return;
   Text text = text_create(tool->arena);
   graph_print(&text, graph);
   if (is_wanted && options->command != COMMAND_ir)
     fputs(text_string(&text), stderr);
   if (!options->dump) return;
-  const char *path = arena_printf(tool->arena, "%s/%s-%s.ir", options->dump,
-                                  graph->name, pass);
+  const char *path = arena_printf(tool->arena, "%s/%s-%02d-%s.ir",
+                                  options->dump, graph->name, index + 1, pass);
   Status status = file_make_dirs(options->dump);
   if (status.code == STATUS_ok)
     status = file_replace(path, text_string(&text), text.n);
@@ -221,21 +224,33 @@ Graph *compile_graph(Tool *tool, Compilation *compilation, Graph *graph,
 
 /* ---- plan and back end ---- */
 
+static void report_no_pass(Tool *tool, const char *wanted) {
+  const char *names[64];
+  int n = pass_count() < 64 ? pass_count() : 64, rows = 0;
+  const char *name =
+      arena_printf(tool->arena, "%.*s", (int)strcspn(wanted, "@"), wanted);
+  for (int i = 0; i < n; i++) {
+    names[i] = pass_info(i)->name;
+    rows += pass_is_named(i, name);
+  }
+  const char *nearest = text_nearest(name, names, n);
+  message_print("dnnc: error: no pass '%s'\n", wanted);
+  if (rows > 0)
+    message_print("help: '%s' runs %d times, as '%s@1' to '%s@%d'\n", name,
+                  rows, name, name, rows);
+  else if (nearest)
+    message_print("help: did you mean '%s'?\n", nearest);
+  else
+    fprintf(stderr, "help: 'dnnc list passes' names them\n");
+}
+
 static bool check_passes(Tool *tool) {
   const Options *options = &tool->options;
-  const char *names[64];
-  int n = pass_count() < 64 ? pass_count() : 64;
-  for (int i = 0; i < n; i++) names[i] = pass_info(i)->name;
   const char *given[2] = {options->after, options->stop_after};
   for (int i = 0; i < 2 + options->disable.n; i++) {
-    const char *name = i < 2 ? given[i] : options->disable.data[i - 2];
-    if (!name || pass_find(name) >= 0) continue;
-    const char *nearest = text_nearest(name, names, n);
-    message_print("dnnc: error: no pass '%s'\n", name);
-    if (nearest)
-      message_print("help: did you mean '%s'?\n", nearest);
-    else
-      fprintf(stderr, "help: 'dnnc list passes' names them\n");
+    const char *wanted = i < 2 ? given[i] : options->disable.data[i - 2];
+    if (!wanted || pass_find(wanted) >= 0) continue;
+    report_no_pass(tool, wanted);
     return false;
   }
   return true;

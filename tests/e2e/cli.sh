@@ -38,4 +38,19 @@ for golden in "$root"/tests/golden/cli/*.txt; do
     bad=1
   fi
 done
+
+# A row of a pass: cse@2 is another graph than cse, and has a file of its own.
+mlp=models/mlp.dnn
+for option in --stop-after --after; do
+  "$dnnc" ir $mlp $option=cse >one.ir && "$dnnc" ir $mlp $option cse@2 >two.ir &&
+    "$dnnc" ir $mlp $option=cse@1 >first.ir || bad=1
+  cmp -s one.ir first.ir || { echo "FAIL: $option: cse is not cse@1"; bad=1; }
+  cmp -s one.ir two.ir && { echo "FAIL: $option: cse is cse@2"; bad=1; }
+done
+rows=$("$dnnc" list passes | grep -c ' cse@')
+"$dnnc" ir $mlp --dump dump >/dev/null || bad=1
+n=$(ls dump | grep -cE '^train-[0-9][0-9]-cse\.ir$')
+[ "$rows" -gt 1 ] && [ "$n" = "$rows" ] || { echo "FAIL: $n files for $rows rows of cse"; bad=1; }
+row=$("$dnnc" list passes | sed -n 's/^ *\([0-9]*\)  cse@2 .*/\1/p')
+cmp -s dump/train-$(printf %02d "$row")-cse.ir two.ir || { echo "FAIL: the file of cse@2"; bad=1; }
 exit $bad
