@@ -13,7 +13,7 @@ typedef struct DTypeInfo {
 } DTypeInfo;
 
 static const DTypeInfo infos[N_DTYPES] = {
-#define DTYPE(name, size_bytes, class, c_type, safetensors)                    \
+#define DTYPE(name, size_bytes, class, ...)                                    \
   [DT_##name] = {#name, size_bytes, CLASS_##class},
 #include "support/dtype.def"
 };

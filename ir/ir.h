@@ -26,7 +26,7 @@
 /* ---- dtype ---- */
 
 typedef enum DType {
-#define DTYPE(name, size_bytes, class, c_type, safetensors) DT_##name,
+#define DTYPE(name, ...) DT_##name,
 #include "support/dtype.def"
   N_DTYPES
 } DType;

@@ -57,7 +57,7 @@ const int64_t *instr_numbers(const DnnInstr *instr, int rank,
 
 int64_t dtype_bytes(DnnDtype dtype) {
   static const int64_t bytes[] = {
-#define DTYPE(name, size_bytes, class, c_type, safetensors) size_bytes,
+#define DTYPE(name, size_bytes, ...) size_bytes,
 #include "support/dtype.def"
   };
   ASSERT(dtype < ARRAY_LENGTH(bytes));
@@ -66,7 +66,7 @@ int64_t dtype_bytes(DnnDtype dtype) {
 
 const char *dtype_label(DnnDtype dtype) {
   static const char *const labels[] = {
-#define DTYPE(name, size_bytes, class, c_type, safetensors) #name,
+#define DTYPE(name, ...) #name,
 #include "support/dtype.def"
   };
   ASSERT(dtype < ARRAY_LENGTH(labels));

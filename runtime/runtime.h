@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 
 typedef enum DnnDtypeIndex {
-#define DTYPE(name, size_bytes, class, c_type, safetensors) DNN_##name,
+#define DTYPE(name, ...) DNN_##name,
 #include "support/dtype.def"
   N_DNN_DTYPES
 } DnnDtypeIndex;

@@ -81,7 +81,7 @@ static void line(Emit *emit, const char *format, ...) {
 
 static const char *storage_type(DType dtype) {
   static const char *const names[] = {
-#define DTYPE(name, size, class, c_type, safetensors) #c_type,
+#define DTYPE(name, size, class, c_type, ...) #c_type,
 #include "support/dtype.def"
   };
   ASSERT(dtype < ARRAY_LENGTH(names));

@@ -257,7 +257,7 @@ static void expect_end(Json *json) {
 /* ---- the header ---- */
 
 static const char *const dtype_names[] = {
-#define DTYPE(name, size_bytes, class, c_type, safetensors) safetensors,
+#define DTYPE(name, size_bytes, class, c_type, safetensors, ...) safetensors,
 #include "support/dtype.def"
 };
 

@@ -134,7 +134,7 @@ int file_create_at(int folder, const char *name) {
 
 static const char *stored_dtype(DnnDtype dtype) {
   static const char *const names[] = {
-#define DTYPE(name, size_bytes, class, c_type, safetensors) safetensors,
+#define DTYPE(name, size_bytes, class, c_type, safetensors, ...) safetensors,
 #include "support/dtype.def"
   };
   return names[dtype];

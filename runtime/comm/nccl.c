@@ -104,18 +104,13 @@ static Status poll(void *user, int64_t since_ns) {
 
 /* ---- collectives ---- */
 
-/* NCCL's numbers; comm_check has let nothing else pass. */
-static CuEnum nccl_dtype(DnnDtype dtype) {
-  switch (dtype) {
-  case DNN_i32: return 2;
-  case DNN_i64: return 4;
-  case DNN_f16: return 6;
-  case DNN_f32: return 7;
-  case DNN_f64: return 8;
-  case DNN_bf16: return 9;
-  default: UNREACHABLE();
-  }
-}
+/* NCCL's numbers; comm_check lets no dtype without one pass. */
+static const int nccl_dtypes[] = {
+#define DTYPE(name, size_bytes, class, c_type, safetensors, npy, digits,       \
+              least, greatest, reduce, nccl, ...)                              \
+  [DNN_##name] = NCCL_##nccl,
+#include "support/dtype.def"
+};
 
 static CuEnum nccl_reduce(uint8_t reduce) {
   return reduce == DNN_MAX ? 2 : reduce == DNN_MIN ? 3 : 0;
@@ -134,8 +129,8 @@ static Status all_reduce(NcclState *state, Group *group,
   for (int i = 0; i < what->n_parts && !error; i++) {
     error = state->nccl.AllReduce(
         parts[i].data, parts[i].data, (size_t)parts[i].count,
-        nccl_dtype(what->dtype), nccl_reduce(what->reduce), group->comm,
-        state->cuda->comm);
+        (CuEnum)nccl_dtypes[what->dtype], nccl_reduce(what->reduce),
+        group->comm, state->cuda->comm);
     if (error == NCCL_IN_PROGRESS) error = 0; /* until the group's end */
   }
   CuEnum end = state->nccl.GroupEnd();

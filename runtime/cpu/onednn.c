@@ -100,11 +100,18 @@ typedef struct Recipe {
   Operand operand[3];
 } Recipe;
 
-static int library_dtype(DnnDtype dtype) {
-  if (dtype == DNN_f16) return 1;
-  if (dtype == DNN_bf16) return 2;
-  return dtype == DNN_f32 ? 3 : 0;
-}
+/* Dtypes by oneDNN's numbers; 0: not for the library. */
+enum {
+  ONEDNN_none = 0,
+#define ONEDNN_DTYPE(name, value) ONEDNN_##name = (value),
+#include "runtime/cpu/onednn.def"
+};
+static const int library_dtypes[] = {
+#define DTYPE(name, size_bytes, class, c_type, safetensors, npy, digits,       \
+              least, greatest, reduce, nccl, cublaslt, onednn)                 \
+  [DNN_##name] = ONEDNN_##onednn,
+#include "support/dtype.def"
+};
 
 static bool load_api(Dylib *dylib, Api *api) {
   void *symbol;
@@ -162,7 +169,7 @@ void library_close(Library *library) {
 static bool describe(const Api *api, Desc *desc, int rank, const int64_t *dims,
                      DnnDtype dtype, const int64_t *strides) {
   return api->memory_desc_init_by_strides(desc, rank, dims,
-                                          library_dtype(dtype), strides) == OK;
+                                          library_dtypes[dtype], strides) == OK;
 }
 
 /* Scratchpad in the arena; results added to what is there if `adds`. */
@@ -186,7 +193,7 @@ static bool gemm_recipe(const Library *library, const DnnGemm *gemm,
   int64_t a_dims[4], b_dims[4], c_dims[4], a[4], b[4], c[4];
   int rank = 0;
   *out = (Recipe){.n_operands = 3};
-  if (!library_dtype(gemm->dtype) || !library_dtype(gemm->c_dtype))
+  if (!library_dtypes[gemm->dtype] || !library_dtypes[gemm->c_dtype])
     return false;
   for (int i = 0; i < 2; i++) {
     if (gemm->batch[i] == 1) continue;
@@ -250,7 +257,7 @@ static bool describe_conv(const Api *api, const DnnConv *conv, Desc *x, Desc *w,
                        conv->window[1]};
   int skip = groups == 1; /* no dim of groups */
   ConvDtypes dtypes = conv_dtypes(conv);
-  return library_dtype(conv->dtype) && library_dtype(conv->out_dtype) &&
+  return library_dtypes[conv->dtype] && library_dtypes[conv->out_dtype] &&
          describe(api, x, 4, x_dims, dtypes.x, conv->x_stride) &&
          describe(api, y, 4, y_dims, dtypes.y, conv->y_stride) &&
          describe(api, w, 5 - skip, w_dims + skip, dtypes.w,
@@ -270,12 +277,12 @@ static bool describe_any(const Api *api, const DnnConv *conv, Desc *x, Desc *w,
   int skip = groups == 1;
   ConvDtypes dtypes = conv_dtypes(conv);
   if (api->memory_desc_init_by_tag(w, 5 - skip, w_dims + skip,
-                                   library_dtype(dtypes.w), TAG_ANY) != OK)
+                                   library_dtypes[dtypes.w], TAG_ANY) != OK)
     return false;
   if (!frees_activations) return true;
-  return api->memory_desc_init_by_tag(x, 4, x_dims, library_dtype(dtypes.x),
+  return api->memory_desc_init_by_tag(x, 4, x_dims, library_dtypes[dtypes.x],
                                       TAG_ANY) == OK &&
-         api->memory_desc_init_by_tag(y, 4, y_dims, library_dtype(dtypes.y),
+         api->memory_desc_init_by_tag(y, 4, y_dims, library_dtypes[dtypes.y],
                                       TAG_ANY) == OK;
 }
 

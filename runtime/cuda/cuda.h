@@ -43,10 +43,6 @@ enum {
   CU_MAX_DYNAMIC_SHARED = 8,
   CU_NON_BLOCKING = 1,
   CU_NO_TIMING = 2,
-  CUDA_F32 = 0,
-  CUDA_F64 = 1,
-  CUDA_F16 = 2,
-  CUDA_BF16 = 14,
   LT_COMPUTE_F32 = 68,
   LT_COMPUTE_F64 = 70,
   LT_TRANSPOSE_A = 3,
@@ -56,6 +52,15 @@ enum {
   LT_MAX_WORKSPACE = 1,
   LT_REDUCTION_SCHEMES = 3,
   NCCL_IN_PROGRESS = 7,
+};
+
+/* Dtypes by the libraries' numbers; -1: not for that library. */
+enum {
+  LT_none = -1,
+  NCCL_none = -1,
+#define LT_DTYPE(name, value)   LT_##name = (value),
+#define NCCL_DTYPE(name, value) NCCL_##name = (value),
+#include "runtime/cuda/api.def"
 };
 
 /* ---- load.c ---- */

@@ -95,27 +95,24 @@ static Status layout(CudaState *state, const char *path, CuEnum dtype,
   return STATUS_OK;
 }
 
-/* -1: none of the library's. */
-static int data_type(DnnDtype dtype) {
-  switch (dtype) {
-  case DNN_f32: return CUDA_F32;
-  case DNN_f64: return CUDA_F64;
-  case DNN_f16: return CUDA_F16;
-  case DNN_bf16: return CUDA_BF16;
-  default: return -1;
-  }
-}
+/* cuBLASLt's numbers; LT_none: the dtype is not for the library. */
+static const int lt_dtypes[] = {
+#define DTYPE(name, size_bytes, class, c_type, safetensors, npy, digits,       \
+              least, greatest, reduce, nccl, cublaslt, ...)                    \
+  [DNN_##name] = LT_##cublaslt,
+#include "support/dtype.def"
+};
 
 static Status describe(CudaState *state, const char *path, CudaProduct *product,
                        const Operand *a, const Operand *b, const Batch *inner) {
   const DnnGemm *g = product->gemm;
   bool is_f64 = g->dtype == DNN_f64;
-  CuEnum dtype = (CuEnum)data_type(g->dtype);
-  CuEnum c_dtype = (CuEnum)data_type(g->c_dtype);
+  CuEnum dtype = (CuEnum)lt_dtypes[g->dtype];
+  CuEnum c_dtype = (CuEnum)lt_dtypes[g->c_dtype];
   Operand c = {g->n, g->m, g->m == 1 ? g->n : g->c_i, false};
   LT_TRY(state, path, MatmulDescCreate, &product->desc,
          is_f64 ? LT_COMPUTE_F64 : LT_COMPUTE_F32,
-         is_f64 ? CUDA_F64 : CUDA_F32);
+         is_f64 ? LT_R_64F : LT_R_32F);
   int32_t first = b->is_transposed, second = a->is_transposed;
   LT_TRY(state, path, MatmulDescSetAttribute, product->desc, LT_TRANSPOSE_A,
          &first, sizeof first);
@@ -155,8 +152,8 @@ Status cuda_product(CudaState *state, const DnnInstr *instr,
   const DnnGemm *g = instr->detail;
   Operand a, b;
   *out = NULL;
-  if (!state->lt_handle || data_type(g->dtype) < 0 ||
-      data_type(g->c_dtype) < 0 || (g->c_j != 1 && g->n != 1) ||
+  if (!state->lt_handle || lt_dtypes[g->dtype] < 0 ||
+      lt_dtypes[g->c_dtype] < 0 || (g->c_j != 1 && g->n != 1) ||
       (g->m != 1 && g->c_i < g->n) ||
       !operand(g->m, g->k, g->a_i, g->a_k, &a) ||
       !operand(g->k, g->n, g->b_k, g->b_j, &b))

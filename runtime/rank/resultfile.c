@@ -154,7 +154,7 @@ static const char *npy_dtype(DnnDtype dtype) {
 
 static const char *tensor_dtype(DnnDtype dtype) {
   static const char *const names[] = {
-#define DTYPE(name, size_bytes, class, c_type, safetensors) safetensors,
+#define DTYPE(name, size_bytes, class, c_type, safetensors, ...) safetensors,
 #include "support/dtype.def"
   };
   return names[dtype];

@@ -85,10 +85,8 @@ SAME(CU_NON_BLOCKING, CU_STREAM_NON_BLOCKING);
 SAME(CU_NO_TIMING, CU_EVENT_DISABLE_TIMING);
 
 #if __has_include(<cublasLt.h>)
-SAME(CUDA_F32, CUDA_R_32F);
-SAME(CUDA_F64, CUDA_R_64F);
-SAME(CUDA_F16, CUDA_R_16F);
-SAME(CUDA_BF16, CUDA_R_16BF);
+#define LT_DTYPE(name, value) SAME(value, CUDA_##name);
+#include "runtime/cuda/api.def"
 SAME(LT_COMPUTE_F32, CUBLAS_COMPUTE_32F);
 SAME(LT_COMPUTE_F64, CUBLAS_COMPUTE_64F);
 SAME(LT_TRANSPOSE_A, CUBLASLT_MATMUL_DESC_TRANSA);
@@ -106,6 +104,8 @@ SAME(CUBLAS_OP_T, 1);
 
 #if __has_include(<nccl.h>)
 SAME(NCCL_IN_PROGRESS, ncclInProgress);
+#define NCCL_DTYPE(name, value) SAME(value, nccl##name);
+#include "runtime/cuda/api.def"
 SAME(sizeof(OurId), sizeof(ncclUniqueId));
 SAME(offsetof(OurConfig, blocking), offsetof(ncclConfig_t, blocking));
 SAME(offsetof(OurConfig, net_name), offsetof(ncclConfig_t, netName));

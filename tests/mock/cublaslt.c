@@ -154,17 +154,17 @@ PRODUCT(float)
 PRODUCT(double)
 
 static float half_at(CuEnum dtype, const void *data, int64_t i) {
-  if (dtype == CUDA_F32) return ((const float *)data)[i];
+  if (dtype == LT_R_32F) return ((const float *)data)[i];
   uint16_t half = ((const uint16_t *)data)[i];
-  return dtype == CUDA_BF16 ? bf16_to_float(half) : f16_to_float(half);
+  return dtype == LT_R_16BF ? bf16_to_float(half) : f16_to_float(half);
 }
 
 static void set_half(CuEnum dtype, void *data, int64_t i, float value) {
-  if (dtype == CUDA_F32)
+  if (dtype == LT_R_32F)
     ((float *)data)[i] = value;
   else
     ((uint16_t *)data)[i] =
-        dtype == CUDA_BF16 ? bf16_from_float(value) : f16_from_float(value);
+        dtype == LT_R_16BF ? bf16_from_float(value) : f16_from_float(value);
 }
 
 /* Operands of 16 bits: f32 sums, one rounding. */
@@ -191,17 +191,17 @@ static void product_half(const Product *p, int64_t batch) {
 }
 
 static int64_t item_bytes(CuEnum dtype) {
-  return dtype == CUDA_F64 ? 8 : dtype == CUDA_F32 ? 4 : 2;
+  return dtype == LT_R_64F ? 8 : dtype == LT_R_32F ? 4 : 2;
 }
 
 static bool run_product(MockWork *work) {
   const Product *p = work->more;
   for (int32_t i = 0; i < p->c.batch; i++) {
-    if (p->c.dtype == CUDA_F64)
+    if (p->c.dtype == LT_R_64F)
       product_double(p, (const double *)p->at_a + i * p->a.stride,
                      (const double *)p->at_b + i * p->b.stride,
                      (double *)p->at_c + i * p->c.stride);
-    else if (p->a.dtype != CUDA_F32)
+    else if (p->a.dtype != LT_R_32F)
       product_half(p, i);
     else
       product_float(p, (const float *)p->at_a + i * p->a.stride,
@@ -228,9 +228,9 @@ static bool sizes_agree(const Product *p) {
          p->a.batch == p->c.batch && p->b.batch == p->c.batch &&
          p->a.dtype == p->b.dtype &&
          (p->c.dtype == p->a.dtype ||
-          (p->c.dtype == CUDA_F32 && p->a.dtype != CUDA_F64)) &&
+          (p->c.dtype == LT_R_32F && p->a.dtype != LT_R_64F)) &&
          p->desc.compute ==
-             (p->c.dtype == CUDA_F64 ? LT_COMPUTE_F64 : LT_COMPUTE_F32);
+             (p->c.dtype == LT_R_64F ? LT_COMPUTE_F64 : LT_COMPUTE_F32);
 }
 
 CuEnum cublasLtMatmul(LtHandle handle, LtDesc desc, const void *alpha,
@@ -251,7 +251,7 @@ CuEnum cublasLtMatmul(LtHandle handle, LtDesc desc, const void *alpha,
                  d,
                  0,
                  0};
-  bool is_f64 = p->c.dtype == CUDA_F64;
+  bool is_f64 = p->c.dtype == LT_R_64F;
   p->alpha = is_f64 ? *(const double *)alpha : *(const float *)alpha;
   p->beta = is_f64 ? *(const double *)beta : *(const float *)beta;
   bool is_valid = c == d && c_layout == d_layout &&
