@@ -7,7 +7,8 @@
 #   dnn-error   a whole program, example.dnn; the next "message" is what comes
 #   section12   what the programs of tests/golden/section12 say, in order
 #   plan        pins that dnnc reads; cluster and map likewise
-# Files of the repository that a page names in backquotes must be there.
+# Files of the repository that a page names in backquotes must be there, and
+# every operator of the language in docs/language.md.
 . "$(dirname "$0")/lib.sh"
 "$dnnc" --commands >commands.md
 cmp -s commands.md "$root/docs/commands.md" || {
@@ -84,6 +85,12 @@ for page in README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md tests/README.
     esac
     compgen -G "$file" >"$work/found" || { echo "FAIL: $page names $file, which is not there"; bad=1; }
   done
+done
+# Every operator that a model can call stands in docs/language.md.
+for name in $(sed -n 's/^BUILTIN(\([a-z0-9_]*\),.*/\1/p' frontend/operators/builtins.def
+  sed -n 's/^PW[123](\([a-z0-9_]*\),.*/\1/p' ir/ops.def); do
+  grep -qE "(^|[^a-z_0-9])$name([^a-z_0-9]|$)" docs/language.md ||
+    { echo "FAIL: docs/language.md does not describe the operator $name"; bad=1; }
 done
 echo "$n_tried fragments"
 [ $n_tried -ge 30 ] || fail "too few fragments"
