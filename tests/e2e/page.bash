@@ -6,7 +6,8 @@
 # "console" holds commands after "$ " and their output.  Words of the output
 # must agree, numbers with a point within 10 %; times, rates and counts of
 # kernels are not compared, nor is the output of "console example".  The page
-# with today's output is left in new.md; DNNC_BLESS=1 writes it to PAGE.
+# with today's output is left in new.md; DNNC_BLESS=1 writes it to PAGE where
+# they differ.
 
 # The page with the output of its commands.
 run_page() {
@@ -62,9 +63,10 @@ try_page() {
     }
     END { exit bad }' old.txt >differs && [ "$(wc -l <old.txt)" = "$(wc -l <new.txt)" ]; then
     echo "$(grep -c '^\$ ' new.md) commands"
-  elif [ -z "${DNNC_BLESS:-}" ]; then
+  elif [ -n "${DNNC_BLESS:-}" ]; then
+    cp new.md "$1"
+  else
     cat differs
     fail "$(basename "$1") differs from what its commands print (DNNC_BLESS=1 writes it anew)"
   fi
-  if [ -n "${DNNC_BLESS:-}" ]; then cp new.md "$1"; fi
 }
