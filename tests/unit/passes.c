@@ -10,7 +10,8 @@
  * Words of the line: names of passes; `-O1` (2 if absent); `training`;
  * `data=DIM:PIECES`, `node=DIM:PIECES`, `time=DIM:PIECES`, `idle=PIECES` (a
  * plan); `bucket=BYTES`; `keeps=OP`; `compute=DTYPE`, `master=`, `grads=`,
- * `f32=PATH,PATH` (a model's precision).
+ * `f32=PATH,PATH` (a model's precision); `optimizer=NAME` with a rate of 0.1.
+ * Every pass of passes.def has one.
  * After `--- message` stands what the user is told instead of a graph.  With
  * DNNC_BLESS=1 the expectations are written anew.
  */
@@ -18,6 +19,8 @@
 
 #include "passes/passes.h"
 #include "tests/unit/values.h"
+
+static bool is_tried[64]; /* by row of passes.def: some golden runs it */
 
 typedef struct Case {
   Module *module;
@@ -114,11 +117,18 @@ static Graph *run_word(Case *c, Graph *graph, const char *word) {
   } else if (strcmp(word, "decode_init") == 0) {
     c->ctx.decode_init =
         graph_create(c->module, name_intern(c->module->names, word));
+  } else if (strncmp(word, "optimizer=", 10) == 0) {
+    c->model.settings.optimizer =
+        (OptimizerCall){.name = name_intern(c->module->names, word + 10),
+                        .lr = {.kind = RATE_constant, .peak = 0.1}};
+    c->model.has_train = true;
+    c->ctx.model = &c->model;
   } else if (set_precision(c, word)) {
     c->ctx.model = &c->model;
   } else {
     int index = pass_find(word);
     cr_assert(index >= 0, "no pass '%s'", word);
+    is_tried[index] = true;
     graph = pass_info(index)->run(&c->ctx, graph);
   }
   return graph;
@@ -214,6 +224,11 @@ Test(passes, goldens) {
     check_file(names[i]);
     free(names[i]);
   }
+  cr_assert(pass_count() <= ARRAY_LENGTH(is_tried));
+  for (int i = 0; i < pass_count(); i++)
+    cr_assert(is_tried[pass_find(pass_info(i)->name)],
+              "pass '%s' has no golden in tests/golden/passes",
+              pass_info(i)->name);
 }
 
 Test(passes, manager) {
