@@ -15,8 +15,9 @@ enum { bodies_own = false, bodies_walked = true };
 enum { only_any = -1, only_scan = OP_scan, only_batchnorm = OP_batchnorm };
 
 static const PassInfo passes[] = {
-#define RUN(name, level, training_only, bodies, only, why)                     \
-  {#name, pass_##name, level, training_only, bodies_##bodies, only_##only, why},
+#define RUN(name, level, training_only, bodies, only, does, why)               \
+  {#name,           pass_##name, level, training_only,                         \
+   bodies_##bodies, only_##only, does,  why},
 #include "passes/passes.def"
 };
 

@@ -23,7 +23,7 @@ typedef struct PassContext {
 typedef Graph *PassFunction(PassContext *ctx, const Graph *graph);
 
 /* Every row of passes.def is a function pass_NAME. */
-#define RUN(name, level, training_only, bodies, only, why)                     \
+#define RUN(name, level, training_only, bodies, only, does, why)               \
   PassFunction pass_##name;
 #include "passes/passes.def"
 
@@ -32,9 +32,9 @@ typedef struct PassInfo {
   PassFunction *run;
   int level; /* lowest -O level at which it runs */
   bool training_only;
-  bool walks_bodies; /* of scans, after the graph */
-  int only;          /* an Op without which it changes nothing, or -1 */
-  const char *why;
+  bool walks_bodies;      /* of scans, after the graph */
+  int only;               /* an Op without which it changes nothing, or -1 */
+  const char *does, *why; /* does: "" in later rows of a pass */
 } PassInfo;
 
 int pass_count(void);

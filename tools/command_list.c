@@ -20,8 +20,28 @@ static void list_passes(Text *out) {
   for (int i = 0; i < pass_count(); i++) {
     const PassInfo *info = pass_info(i);
     text_printf(out, "%2d  %-18s -O%d  %s%s\n", i + 1,
-                pass_label(out->arena, i), info->level, info->why,
+                pass_label(out->arena, i), info->level,
+                *info->does ? info->does : info->why,
                 info->training_only ? " (training)" : "");
+  }
+}
+
+/* Which graphs a pass could change. */
+static const char *pass_graphs(Arena *arena, const PassInfo *info) {
+  if (info->training_only) return "training";
+  if (info->only < 0) return "all";
+  return arena_printf(arena, "with `%s`", op_info((Op)info->only)->name);
+}
+
+static void list_passes_markdown(Text *out) {
+  text_add(out, "| pass | at | graphs | what it does | why here |\n"
+                "|---|---|---|---|---|\n");
+  for (int i = 0; i < pass_count(); i++) {
+    const PassInfo *info = pass_info(i);
+    text_printf(out, "| `%s` | -O%d | %s | %s | %s |\n",
+                pass_label(out->arena, i), info->level,
+                pass_graphs(out->arena, info),
+                *info->does ? info->does : "again", info->why);
   }
 }
 
@@ -67,23 +87,29 @@ static void list_options(Text *out) {
 int command_list(Tool *tool) {
   static const struct {
     const char *name;
-    void (*print)(Text *out);
+    void (*print)(Text *out), (*markdown)(Text *out); /* or NULL */
   } tables[] = {
-      {"ops", list_ops},
-      {"passes", list_passes},
-      {"schedules", list_schedules},
-      {"optimizers", frontend_list_optimizers},
-      {"devices", list_devices},
-      {"models", list_models},
-      {"commands", list_commands},
-      {"options", list_options},
+      {"ops", list_ops, NULL},
+      {"passes", list_passes, list_passes_markdown},
+      {"schedules", list_schedules, NULL},
+      {"optimizers", frontend_list_optimizers, NULL},
+      {"devices", list_devices, NULL},
+      {"models", list_models, NULL},
+      {"commands", list_commands, NULL},
+      {"options", list_options, list_options},
   };
   const char *names[ARRAY_LENGTH(tables)];
   for (int i = 0; i < ARRAY_LENGTH(tables); i++) {
     names[i] = tables[i].name;
     if (strcmp(tables[i].name, tool->options.subject)) continue;
     Text out = text_create(tool->arena);
-    tables[i].print(&out);
+    if (tool->options.markdown && !tables[i].markdown) {
+      message_print("dnnc: error: '%s' is not printed as Markdown; 'passes' "
+                    "and 'options' are\n",
+                    names[i]);
+      return EXIT_user;
+    }
+    (tool->options.markdown ? tables[i].markdown : tables[i].print)(&out);
     tool_print(&out);
     return EXIT_done;
   }

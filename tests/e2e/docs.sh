@@ -15,6 +15,13 @@ cmp -s commands.md "$root/docs/commands.md" || {
   [ -n "${DNNC_BLESS:-}" ] && cp commands.md "$root/docs/commands.md" ||
     fail "docs/commands.md is not what 'dnnc --commands' prints"
 }
+"$dnnc" list passes --markdown >passes.md
+sed -n '/^<!-- passes -->$/,/^<!-- end of passes -->$/p' "$root/ARCHITECTURE.md" |
+  sed '1d;$d' | cmp -s - passes.md || {
+  [ -n "${DNNC_BLESS:-}" ] && sed -i -e '/^<!-- passes -->$/,/^<!-- end of passes -->$/{/^|/d}' \
+    -e '/^<!-- passes -->$/r passes.md' "$root/ARCHITECTURE.md" ||
+    fail "the table of ARCHITECTURE.md is not what 'dnnc list passes --markdown' prints"
+}
 "$dnnc" --man | grep -q '^\.TH DNNC' || fail "manual page"
 for command in check ir build run sample predict eval convert show list; do
   "$dnnc" $command --help | grep -q "usage: dnnc $command" || fail "$command --help"
