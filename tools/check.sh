@@ -1,11 +1,12 @@
 #!/bin/bash
 # check.sh -- what must be green before a change is handed over: format,
-# layers, sizes, both compilers, the tests under sanitizers, wasm32-wasi.
-#   check.sh [STEP ...]   with any of: format layers size clang types sanitize
-#                         wasm fuzz
+# phrases, layers, sizes, both compilers, the tests under sanitizers and
+# wasm32-wasi.
+#   check.sh [STEP ...]   with any of: format phrases layers size clang types
+#                         sanitize wasm fuzz
 set -eu
 cd "$(dirname "$0")/.."
-steps=${*:-format layers size clang types sanitize wasm fuzz}
+steps=${*:-format phrases layers size clang types sanitize wasm fuzz}
 
 configure() { # folder option...
   cmake -S . -B "$1" -G Ninja -DDNNC_WERROR="${DNNC_WERROR:-OFF}" "${@:2}" \
@@ -17,6 +18,7 @@ for step in $steps; do
   echo "== $step"
   case $step in
   format) sources | xargs clang-format --dry-run -Werror ;;
+  phrases) tools/phrases.sh ;;
   layers) # of objects that are there
     [ -f build/build.ninja ] || configure build
     ninja -C build | tail -n 1

@@ -1,0 +1,5 @@
+#!/bin/bash
+# phrases.sh -- refuses the phrases of tools/phrases.list in all tracked texts.
+set -eu
+cd "$(dirname "$0")/.."
+exec python3 tools/phrases.py
