@@ -454,7 +454,9 @@ static void read_blocks(Build *b) {
 }
 
 static void start(Build *b, Module *module, const FrontendOptions *options) {
-  b->program = (Program){.module = module, .options = options};
+  b->program = (Program){.module = module,
+                         .options = options,
+                         .builtins = builtins_create(module)};
   const Budget *given = &options->budget;
   b->program.budget =
       (Budget){given->nodes ? given->nodes : default_budget.nodes,

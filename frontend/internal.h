@@ -422,6 +422,8 @@ ExprValue elab_drop(Elab *e, ExprValue val,
 bool elab_annotations(Elab *e, const AnnotationList *list, bool is_scan);
 /* True if a `return` was reached. */
 bool exec_body(Elab *e, const StmtList *body);
+/* A `param` or `state` statement. */
+void exec_param(Elab *e, const Stmt *stmt);
 /* No dim of the type stands twice; else reports it. */
 bool elab_dims_differ(Elab *e, const TypeExpr *type);
 /* Dims, sizes and dtype of a parameter, field or net input; NULL after a
@@ -530,7 +532,7 @@ typedef struct Builtin {
 
 /* A dim name or a list of distinct ones; false after a message. */
 bool dim_arg_read(Elab *e, const Expr *x, DimArg *out);
-Map *builtins_create(Program *program);
+Map *builtins_create(Module *module);
 ExprValue builtin_call(Elab *e, const Expr *x, const Builtin *builtin);
 /* Matches and evaluates; false after a message.  Also for the calls in
  * settings, whose formals are not those of an operator. */
@@ -575,6 +577,8 @@ ExprValue pointwise2(Elab *e, Op op, ExprValue a, ExprValue b);
 ExprValue pointwise3(Elab *e, Op op, ExprValue a, ExprValue b, ExprValue c);
 ExprValue elab_reduce(Elab *e, Op op, ExprValue val, const Name *dims, int n);
 ExprValue elab_reduce_all(Elab *e, Op op, ExprValue val); /* over all dims */
+/* The elements that these dims have together. */
+double elab_count(const Type *type, const Name *dims, int n);
 ExprValue elab_mean(Elab *e, ExprValue val, const Name *dims, int n);
 ExprValue elab_mean_all(Elab *e, ExprValue val);
 ExprValue elab_argmax(Elab *e, ExprValue val, Name dim);

@@ -10,31 +10,6 @@
 
 #include <string.h>
 
-/* ---- nodes, also used by calls and operators ---- */
-
-ExprValue elab_rename(Elab *e, ExprValue val, const Name *from, const Name *to,
-                      int n) {
-  Attrs attrs = {0};
-  attrs_names(&attrs, ATTR_from, from, n);
-  attrs_names(&attrs, ATTR_to, to, n);
-  return elab_emit(e, OP_rename, &val, 1, &attrs);
-}
-
-ExprValue elab_slice(Elab *e, ExprValue val, Name dim, int64_t start,
-                     int64_t size) {
-  if (!expr_value_is_tensor(val)) return POISON;
-  if (start == 0 && size == type_size(elab_type(e, val), dim)) return val;
-  Attrs attrs = {0};
-  attrs_name(&attrs, ATTR_dim, dim);
-  attrs_int(&attrs, ATTR_start, start);
-  attrs_ints(&attrs, ATTR_sizes, &size, 1);
-  return elab_emit(e, OP_slice, &val, 1, &attrs);
-}
-
-ExprValue elab_drop(Elab *e, ExprValue val, Name dim) {
-  return elab_reduce(e, OP_sum, val, &dim, 1);
-}
-
 /* ---- names in brackets ---- */
 
 static bool sub_names(Elab *e, const Expr *x, DimArg *out) {

@@ -19,24 +19,6 @@ static const char *const block_kinds[] = {
 /* Whether a file was read or is being read: addresses of these. */
 static const char being_read, was_read;
 
-void diag_suggest(Diag *diag, const char *name, const char *const *names,
-                  int n) {
-  const char *nearest = text_nearest(name, names, n);
-  if (nearest) diag_help(diag, "did you mean '%s'?", nearest);
-}
-
-void diag_choices(Arena *arena, Diag *diag, const char *name,
-                  const char *const *names, int n) {
-  const char *nearest = name ? text_nearest(name, names, n) : NULL;
-  if (nearest) diag_help(diag, "did you mean '%s'?", nearest);
-  if (nearest || n == 0) return;
-  const char *list = names[0];
-  for (int i = 1; i < n; i++)
-    list = arena_printf(arena, "%s%s%s", list, i < n - 1 ? ", " : " and ",
-                        names[i]);
-  diag_help(diag, n == 1 ? "there is %s" : "there are %s", list);
-}
-
 /* ---- paths ---- */
 
 static bool leaves_folder(const char *path) {
@@ -243,7 +225,6 @@ bool program_read(Program *program) {
   program->layers = map_create(m->arena);
   program->nets = map_create(m->arena);
   program->read_names = map_create(m->arena);
-  program->builtins = builtins_create(program);
   Name path = name_intern(m->names, program->options->path);
   return read_file(program, path, SPAN_NONE, 0);
 }

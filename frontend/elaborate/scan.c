@@ -9,35 +9,11 @@
  * position alone, the draws of a dropout, is computed outside for all positions
  * and sliced.  A scan inside is cut out first, as a node of the outer body.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/scan.h"
 
 #include <string.h>
 
 enum { NODES_OF_SCAN = 8 }; /* what a body costs beside its own nodes */
-
-typedef struct Scan Scan;
-
-typedef struct StandIn {
-  Value outer; /* the whole value; of a carry the initial one */
-  Value inner; /* the input that stands for it */
-  Name name;
-  Span span;
-} StandIn;
-
-struct Scan {
-  const Stmt *stmt;
-  Name dim;
-  int64_t steps;         /* 0: not known yet */
-  const char *forbidden; /* that was reported last, or NULL */
-  int64_t unroll;        /* positions in a turn of the loop; 0: not said */
-  int n_nodes, n_inputs; /* of the graph before the body */
-  VEC(StandIn) carries, slices;
-  VEC(Local) locals; /* of the frame before the body */
-  ExprValue result;
-  int n_results;
-  Scan *around; /* that it stands in, or NULL */
-  Value *outs;  /* new values of the carries, then the results */
-};
 
 /* The cut. */
 typedef struct Cut {
@@ -49,32 +25,6 @@ typedef struct Cut {
   Value *now;         /* in the body */
   VEC(Value) given;   /* inputs of the node */
 } Cut;
-
-bool scan_forbids(Elab *e, Span span, const char *what) {
-  if (!e->scan) return false;
-  const char *last = e->scan->forbidden;
-  if (last && strcmp(last, what) == 0) return true; /* of a layer's several */
-  e->scan->forbidden = what;
-  Diag *d = diag(e->diags, DIAG_scan_inside, span, what);
-  diag_note(d, e->scan->stmt->dim_span, "the scan begins here");
-  return true;
-}
-
-bool scan_slices(const Elab *e, Name dim) {
-  for (const Scan *scan = e->scan; scan; scan = scan->around)
-    if (scan->dim == dim) return true;
-  return false;
-}
-
-bool scan_outer(const Elab *e, Value inner, Value *out) {
-  for (const Scan *scan = e->scan; scan; scan = scan->around)
-    for (int i = 0; i < scan->slices.n; i++)
-      if (value_equal(scan->slices.data[i].inner, inner)) {
-        *out = scan->slices.data[i].outer;
-        return true;
-      }
-  return false;
-}
 
 /* ---- before the body ---- */
 

@@ -278,3 +278,7 @@ const char *expr_subject(Elab *e, const Expr *x) {
                           x->kind == EXPR_string);
   return is_literal ? "this value" : expr_describe(e, x);
 }
+
+const Type *elab_type(const Elab *e, ExprValue val) {
+  return graph_type(e->graph, val.tensor);
+}

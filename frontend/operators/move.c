@@ -6,38 +6,6 @@
 
 #include <string.h>
 
-/* ---- shared ---- */
-
-ExprValue elab_broadcast(Elab *e, ExprValue val, const Name *dims,
-                         const int64_t *sizes, int n) {
-  if (!expr_value_is_tensor(val)) return POISON;
-  const Type *type = elab_type(e, val);
-  Name *to = ARENA_ARRAY(e->arena, Name, n);
-  int64_t *to_sizes = ARENA_ARRAY(e->arena, int64_t, n);
-  int m = 0;
-  for (int i = 0; i < n; i++)
-    if (type_find(type, dims[i]) < 0) {
-      to[m] = dims[i];
-      to_sizes[m++] = sizes[i];
-    }
-  if (m == 0) return val;
-  Attrs attrs = {0};
-  attrs_names(&attrs, ATTR_to, to, m);
-  attrs_ints(&attrs, ATTR_sizes, to_sizes, m);
-  return elab_emit(e, OP_broadcast, &val, 1, &attrs);
-}
-
-ExprValue elab_pad(Elab *e, ExprValue val, Name dim, int64_t before,
-                   int64_t after, double value) {
-  if (before == 0 && after == 0) return val;
-  const int64_t sizes[] = {before, after};
-  Attrs attrs = {0};
-  attrs_name(&attrs, ATTR_dim, dim);
-  attrs_ints(&attrs, ATTR_pad, sizes, 2);
-  attrs_float(&attrs, ATTR_value, value);
-  return elab_emit(e, OP_pad, &val, 1, &attrs);
-}
-
 /* ---- gather, scatter_add, one_hot, iota, size ---- */
 
 static bool arg_indices(BuiltinCall *call, int i) {

@@ -8,44 +8,6 @@
 
 /* ---- reductions ---- */
 
-ExprValue elab_reduce(Elab *e, Op op, ExprValue val, const Name *dims, int n) {
-  if (n == 0 || !expr_value_is_tensor(val)) return val;
-  Attrs attrs = {0};
-  attrs_names(&attrs, ATTR_over, dims, n);
-  return elab_emit(e, op, &val, 1, &attrs);
-}
-
-static double count(const Type *type, const Name *dims, int n) {
-  double product = 1;
-  for (int i = 0; i < n; i++) product *= (double)type_size(type, dims[i]);
-  return product;
-}
-
-ExprValue elab_mean(Elab *e, ExprValue val, const Name *dims, int n) {
-  if (!expr_value_is_tensor(val)) return val;
-  double elements = count(elab_type(e, val), dims, n);
-  ExprValue total = elab_reduce(e, OP_sum, val, dims, n);
-  return elements == 1
-             ? total
-             : pointwise2(e, OP_div, total, expr_value_float(elements));
-}
-
-ExprValue elab_reduce_all(Elab *e, Op op, ExprValue val) {
-  if (!expr_value_is_tensor(val)) return val;
-  const Type *type = elab_type(e, val);
-  Name names[MAX_RANK];
-  for (int i = 0; i < type->rank; i++) names[i] = type->dims[i].name;
-  return elab_reduce(e, op, val, names, type->rank);
-}
-
-ExprValue elab_mean_all(Elab *e, ExprValue val) {
-  if (!expr_value_is_tensor(val)) return val;
-  const Type *type = elab_type(e, val);
-  Name names[MAX_RANK];
-  for (int i = 0; i < type->rank; i++) names[i] = type->dims[i].name;
-  return elab_mean(e, val, names, type->rank);
-}
-
 /* sum max min; bools are counted. */
 ExprValue builtin_reduce(BuiltinCall *call) {
   Elab *e = call->e;
@@ -75,7 +37,7 @@ static bool variance(BuiltinCall *call, ExprValue *out) {
   ExprValue x = call->args[0];
   const Name *dims = call->dims[1].names;
   int n = call->dims[1].n;
-  double kept = count(elab_type(e, x), dims, n) - (double)correction;
+  double kept = elab_count(elab_type(e, x), dims, n) - (double)correction;
   if (kept <= 0) {
     (void)arg_wrong(call, 2, "less than the number of elements");
     return false;
@@ -138,12 +100,6 @@ ExprValue builtin_truth(BuiltinCall *call) {
   ExprValue extreme =
       elab_reduce(e, op, number, call->dims[1].names, call->dims[1].n);
   return pointwise2(e, OP_ne, extreme, expr_value_int(0));
-}
-
-ExprValue elab_argmax(Elab *e, ExprValue val, Name dim) {
-  Attrs attrs = {0};
-  attrs_name(&attrs, ATTR_dim, dim);
-  return elab_emit(e, OP_argmax, &val, 1, &attrs);
 }
 
 ExprValue builtin_argmax(BuiltinCall *call) {

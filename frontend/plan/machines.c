@@ -15,7 +15,7 @@ static const struct {
   Kind kind;
 } rows[] = {
 #define MACHINE(block, name, kind) {#block, #name, kind},
-#include "frontend/blocks/machines.def"
+#include "frontend/plan/machines.def"
 };
 
 static const char *const kinds[] = {"switch",   "mesh", "ring",   "torus",

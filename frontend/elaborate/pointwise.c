@@ -1,0 +1,204 @@
+/*
+ * pointwise.c -- pointwise operators on any mixture of numbers, tensors and
+ * lists.
+ *
+ * Numbers alone are computed at compile time.  Beside a tensor a number takes
+ * its dtype, which is widened where integers do not hold it; tensors are
+ * promoted by explicit casts, so that every node has operands of one dtype.
+ */
+#include "frontend/internal.h"
+
+/* ---- dtypes ---- */
+
+static bool is_weak_real(const Elab *e, ExprValue val) {
+  return val.kind == EXPR_VALUE_float ||
+         (expr_value_is_tensor(val) && val.is_weak &&
+          dtype_class(elab_type(e, val)->dtype) == CLASS_FLOAT);
+}
+
+/* The narrowest integers that hold both those of `dtype` and the number. */
+static DType widen(DType dtype, ExprValue val) {
+  static const DType wider[] = {DT_i8, DT_i16, DT_i32, DT_i64};
+  if (elab_fits(dtype, val)) return dtype;
+  for (int i = 0; i < ARRAY_LENGTH(wider) - 1; i++)
+    if (elab_fits(wider[i], val)) return dtype_promote(dtype, wider[i]);
+  return DT_i64;
+}
+
+/* bool < integers < reals.  Numbers, and reals computed from numbers and iota
+ * only, do not widen a dtype of their own class. */
+static DType promote(const Elab *e, const ExprValue *args, int n) {
+  bool is_known = false, has_weak_real = false, has_int = false;
+  DType dtype = DT_bool;
+  for (int i = 0; i < n; i++) {
+    if (is_weak_real(e, args[i]))
+      has_weak_real = true;
+    else if (args[i].kind == EXPR_VALUE_int)
+      has_int = true;
+    else if (expr_value_is_tensor(args[i])) {
+      DType own = elab_type(e, args[i])->dtype;
+      dtype = is_known ? dtype_promote(dtype, own) : own;
+      is_known = true;
+    }
+  }
+  if (has_weak_real && dtype_class(dtype) != CLASS_FLOAT) return DT_f32;
+  if (has_int && dtype_class(dtype) == CLASS_BOOL) dtype = DT_i32;
+  for (int i = 0; i < n && dtype_class(dtype) == CLASS_INT; i++)
+    if (args[i].kind == EXPR_VALUE_int) dtype = widen(dtype, args[i]);
+  return dtype;
+}
+
+static DType operand_dtype(const Elab *e, Op op, const ExprValue *args, int n) {
+  DType dtype = promote(e, args, n);
+  switch (op_info(op)->pw_class) {
+  case PW_FLOAT: return dtype_class(dtype) == CLASS_FLOAT ? dtype : DT_f32;
+  case PW_ARITH: return dtype == DT_bool && op != OP_stop ? DT_i32 : dtype;
+  default: return dtype;
+  }
+}
+
+/* Constants of a graph are doubles. */
+static bool is_kept(Elab *e, ExprValue val, DType dtype) {
+  const int64_t most = INT64_C(1) << 53;
+  if (val.kind != EXPR_VALUE_int || dtype_class(dtype) != CLASS_INT ||
+      (val.integer <= most && val.integer >= -most))
+    return true;
+  diag(e->diags, DIAG_inexact_integer, e->graph->span, (long long)val.integer);
+  return false;
+}
+
+static ExprValue to_tensor(Elab *e, ExprValue val, DType dtype) {
+  if (expr_value_is_tensor(val)) return elab_cast(e, val, dtype);
+  if (!is_kept(e, val, dtype)) return POISON;
+  return elab_number(e, dtype, expr_value_to_double(val));
+}
+
+/* ---- operands ---- */
+
+static bool check_operand(Elab *e, Op op, PwClass class, ExprValue val,
+                          const Expr *x) {
+  const char *wanted = NULL;
+  DTypeClass own = CLASS_FLOAT;
+  if (expr_value_is_tensor(val))
+    own = dtype_class(elab_type(e, val)->dtype);
+  else if (val.kind == EXPR_VALUE_bool)
+    own = CLASS_BOOL;
+  else if (val.kind == EXPR_VALUE_int)
+    own = CLASS_INT;
+  else if (val.kind != EXPR_VALUE_float)
+    wanted = "a number or a tensor";
+  if (class == PW_LOGIC && own != CLASS_BOOL) wanted = "a boolean";
+  if (class == PW_INTEGER && own != CLASS_INT) wanted = "an integer";
+  if (!wanted) return true;
+  diag(e->diags, DIAG_wrong_operand, x ? x->span : e->graph->span,
+       op_spelling(op), wanted, expr_value_describe(e, val));
+  return false;
+}
+
+static bool unify_all(Elab *e, const ExprValue *args, const Expr *const *exprs,
+                      int n) {
+  for (int i = 0; i < n; i++)
+    for (int j = i + 1; j < n; j++)
+      if (expr_value_is_tensor(args[i]) && expr_value_is_tensor(args[j]) &&
+          !elab_unify(e, elab_type(e, args[i]), elab_type(e, args[j]),
+                      exprs ? exprs[i] : NULL, exprs ? exprs[j] : NULL, NULL,
+                      NULL))
+        return false;
+  return true;
+}
+
+static ExprValue append(Elab *e, Op op, const ExprValue *args,
+                        const Expr *const *exprs, int n) {
+  int first = op == OP_select; /* its condition stays bool */
+  for (int i = 0; i < n; i++)
+    if (!check_operand(e, op, i < first ? PW_LOGIC : op_info(op)->pw_class,
+                       args[i], exprs ? exprs[i] : NULL))
+      return POISON;
+  if (!unify_all(e, args, exprs, n)) return POISON;
+  DType typed = operand_dtype(e, op, args + first, n - first), dtype = typed;
+  /* A number beside a short real is not rounded to it. */
+  for (int i = first; i < n && dtype_is_16bit(typed); i++)
+    if (!expr_value_is_tensor(args[i]) || args[i].is_weak) dtype = DT_f32;
+  ExprValue inputs[3];
+  bool is_weak = true;
+  for (int i = 0; i < n; i++) {
+    is_weak = is_weak && (!expr_value_is_tensor(args[i]) || args[i].is_weak);
+    inputs[i] = to_tensor(e, args[i], i < first ? DT_bool : dtype);
+  }
+  Attrs attrs = {0};
+  ExprValue out = elab_emit(e, op, inputs, n, &attrs);
+  if (dtype != typed && expr_value_is_tensor(out) &&
+      elab_type(e, out)->dtype == dtype)
+    out = elab_cast(e, out, typed);
+  out.is_weak = is_weak;
+  return out;
+}
+
+static ExprValue map_list(Elab *e, Op op, const ExprValue *args,
+                          const Expr *const *exprs, int n, int length) {
+  ExprValue list = expr_value_list(e, length);
+  for (int i = 0; i < length; i++) {
+    ExprValue one[3];
+    for (int j = 0; j < n; j++)
+      one[j] =
+          args[j].kind == EXPR_VALUE_list ? args[j].list->items[i] : args[j];
+    list.list->items[i] = pointwise(e, op, one, exprs, n);
+    if (expr_value_is_poison(list.list->items[i])) return POISON;
+  }
+  return expr_value_list_nested(e, list, e->graph->span);
+}
+
+static bool has_tensor(ExprValue val) {
+  bool has = expr_value_is_tensor(val);
+  for (int i = 0; val.kind == EXPR_VALUE_list && i < val.list->n && !has; i++)
+    has = has_tensor(val.list->items[i]);
+  return has;
+}
+
+/* `==` and `!=` ask of values known at compile time, lists included, whether
+ * they are the same, and of anything whether it is none. */
+static bool compares_whole(Elab *e, Op op, const ExprValue *args) {
+  if (op != OP_eq && op != OP_ne) return false;
+  expr_value_charge(e, args[0]);
+  expr_value_charge(e, args[1]);
+  bool has_none =
+      args[0].kind == EXPR_VALUE_none || args[1].kind == EXPR_VALUE_none;
+  return has_none || (!has_tensor(args[0]) && !has_tensor(args[1]));
+}
+
+ExprValue pointwise(Elab *e, Op op, const ExprValue *args,
+                    const Expr *const *exprs, int n) {
+  int length = -1;
+  bool is_static = true;
+  for (int i = 0; i < n; i++)
+    if (expr_value_is_poison(args[i])) return POISON;
+  if (compares_whole(e, op, args))
+    return expr_value_compute(e, op, args, exprs, n);
+  for (int i = 0; i < n; i++) {
+    is_static = is_static && !expr_value_is_tensor(args[i]);
+    if (args[i].kind != EXPR_VALUE_list) continue;
+    if (length >= 0 && length != args[i].list->n) {
+      diag(e->diags, DIAG_list_lengths, e->graph->span, length,
+           args[i].list->n);
+      return POISON;
+    }
+    length = args[i].list->n;
+  }
+  if (length >= 0) return map_list(e, op, args, exprs, n, length);
+  if (is_static) return expr_value_compute(e, op, args, exprs, n);
+  return append(e, op, args, exprs, n);
+}
+
+ExprValue pointwise1(Elab *e, Op op, ExprValue a) {
+  return pointwise(e, op, &a, NULL, 1);
+}
+
+ExprValue pointwise2(Elab *e, Op op, ExprValue a, ExprValue b) {
+  const ExprValue args[] = {a, b};
+  return pointwise(e, op, args, NULL, 2);
+}
+
+ExprValue pointwise3(Elab *e, Op op, ExprValue a, ExprValue b, ExprValue c) {
+  const ExprValue args[] = {a, b, c};
+  return pointwise(e, op, args, NULL, 3);
+}

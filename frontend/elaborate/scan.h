@@ -1,0 +1,34 @@
+/*
+ * scan.h -- a scan whose body is elaborated now: what scan.c builds and
+ * scan_region.c answers questions about.
+ */
+#ifndef FRONTEND_ELABORATE_SCAN_H
+#define FRONTEND_ELABORATE_SCAN_H
+
+#include "frontend/internal.h"
+
+typedef struct Scan Scan;
+
+typedef struct StandIn {
+  Value outer; /* the whole value; of a carry the initial one */
+  Value inner; /* the input that stands for it */
+  Name name;
+  Span span;
+} StandIn;
+
+struct Scan {
+  const Stmt *stmt;
+  Name dim;
+  int64_t steps;         /* 0: not known yet */
+  const char *forbidden; /* that was reported last, or NULL */
+  int64_t unroll;        /* positions in a turn of the loop; 0: not said */
+  int n_nodes, n_inputs; /* of the graph before the body */
+  VEC(StandIn) carries, slices;
+  VEC(Local) locals; /* of the frame before the body */
+  ExprValue result;
+  int n_results;
+  Scan *around; /* that it stands in, or NULL */
+  Value *outs;  /* new values of the carries, then the results */
+};
+
+#endif
