@@ -474,6 +474,7 @@ Model *frontend_load(Module *module, const FrontendOptions *options) {
   Build b = {0};
   start(&b, module, options);
   if (!program_read(&b.program) || b.program.has_syntax_errors) return NULL;
+  data_register(&b.program);
   override_apply(&b.program);
   b.settings = new_elab(&b, "settings", true, 0);
   frame_push(b.settings, NULL, name_intern(module->names, ""));

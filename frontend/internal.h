@@ -115,6 +115,20 @@ typedef struct SettingOverride {
   const Source *source;     /* the value alone */
 } SettingOverride;
 
+/* A field of a data block, which expressions of `train` read as BLOCK.FIELD. */
+typedef struct FieldDecl {
+  Name name, path;      /* "x", "text.x" */
+  const TypeExpr *type; /* NULL: it lacks one, and nothing else has its name */
+  const char *help;     /* then: what the message advises */
+  Span span;
+} FieldDecl;
+
+typedef struct DataDecl { /* a data block as expressions see it */
+  Name name;              /* NULL: it lacks one */
+  Span span;
+  VEC(FieldDecl) fields;
+} DataDecl;
+
 typedef struct Program {
   Module *module;
   const FrontendOptions *options;
@@ -131,6 +145,7 @@ typedef struct Program {
   VEC(const Item *) blocks; /* of the main file */
   VEC(const Item *) plans;  /* likewise */
   VEC(Name) lost_blocks;    /* names of blocks whose kind is none */
+  VEC(DataDecl) data;       /* registered before elaboration */
   VEC(SettingOverride) overrides;
   VEC(const Source *) override_sources;
   int n_epochs;
@@ -318,6 +333,10 @@ const DimNames *scope_stands_for(Elab *e, const Type *type);
 bool scope_has_value(Elab *e, Name name);
 bool scope_is_predefined(Name name);
 ExprValue scope_lookup(Elab *e, const Expr *x);
+/* The graph input of a data field, BLOCK.FIELD. */
+ExprValue scope_field(Elab *e, const Expr *x);
+/* Reports a data block without a name, which cannot be read. */
+void scope_unnamed_data(Elab *e, Span span);
 /* Path of an operator, call or value in the current frame. */
 Name scope_path(Elab *e, const void *place, const char *fallback);
 Name scope_join(Elab *e, Name prefix, const char *label, const char *positions);
@@ -484,11 +503,6 @@ typedef struct PredictChoice {
  * alone; NULL where there is none. */
 Graph *predict_graph(Elab *e, const PredictChoice *choice);
 
-/* ---- elaborate_init.c ---- */
-
-/* `type`: of the tensor that it fills. */
-bool elab_init(Elab *e, const Expr *x, const Type *type, Init *out_init);
-
 /* ---- builtins.c: matching of arguments against the table ---- */
 
 enum { MOST_FORMALS = 8 };
@@ -628,6 +642,8 @@ bool setting_string(Elab *e, const Item *block, const char *block_name,
 /* A bare word; NULL where it is absent or wrong. */
 Name setting_name(Elab *e, const Item *block, const char *block_name,
                   const char *name, Span *out_span);
+/* What helps with a setting of a data block that is none. */
+const char *setting_field_help(Arena *arena, Name name);
 void setting_unknown(Program *program, const Setting *setting,
                      const char *kind);
 /* Reports unknown names and repeated ones. */
@@ -642,8 +658,8 @@ bool setting_is_known(const char *block, const char *name);
 Name data_batch_dim(const Program *program, const Expr *loss);
 /* The blocks of which `read` has read a field. */
 void data_read(Elab *e, Model *model, const Elab *read);
-ExprValue data_field(Elab *e, const Expr *x);
-void data_suggest(const Elab *e, Diag *diag, Name name);
+/* Puts the fields of all data blocks into the program. */
+void data_register(Program *program);
 void train_read(Elab *e, Model *model, const Item *block);
 /* Some optimizer or schedule has an argument of this name. */
 bool train_takes_argument(Names *names, const char *name);

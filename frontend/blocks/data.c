@@ -26,7 +26,7 @@ static const struct {
 };
 /* clang-format on */
 
-/* ---- finding fields ---- */
+/* ---- fields, for expressions to read ---- */
 
 static const Item *find_block(const Program *program, Name name) {
   for (int i = 0; i < program->blocks.n; i++) {
@@ -43,84 +43,32 @@ static const Setting *find_field(const Item *block, Name name) {
   return NULL;
 }
 
-/* One mistake: a block without a name cannot be read either. */
-static bool is_unnamed(const Elab *e, const Item *item) {
-  if (strcmp(item->block, "data") != 0 || item->name) return false;
-  Diag *d = diag(e->diags, DIAG_data_without_name, item->name_span);
-  diag_help(d, "as in 'data text { ... }', whose fields are text.x and so on");
-  return true;
+static FieldDecl field_declare(Program *program, const Item *block,
+                               const Setting *setting) {
+  Module *m = program->module;
+  FieldDecl out = {.name = setting->path.names[0],
+                   .type = setting->type,
+                   .span = setting->path.spans[0]};
+  if (!out.type)
+    out.help = setting_field_help(m->arena, out.name);
+  else if (block->name)
+    out.path = name_format(m->names, "%s.%s", block->name, out.name);
+  return out;
 }
 
-static void unknown_block(Elab *e, const Expr *x) {
-  if (map_has(e->data, x->name)) return; /* no path of a field has no dot */
-  map_put(e->data, x->name, ARENA_NEW(e->arena, ExprValue));
-  for (int i = 0; i < e->program->blocks.n; i++)
-    if (is_unnamed(e, e->program->blocks.data[i])) return;
-  for (int i = 0; i < e->program->lost_blocks.n; i++)
-    if (e->program->lost_blocks.data[i] == x->name) return;
-  VEC(const char *) names = {0};
-  for (int i = 0; i < e->program->blocks.n; i++) {
-    const Item *item = e->program->blocks.data[i];
-    if (strcmp(item->block, "data") == 0 && item->name)
-      vec_push(e->arena, &names, item->name);
-  }
-  Diag *d = diag(e->diags, DIAG_unknown_data, x->span, x->name);
-  diag_suggest(d, x->name, names.data, names.n);
-}
-
-static void unknown_field(Elab *e, const Item *block, const Expr *x) {
-  VEC(const char *) names = {0};
-  for (int i = 0; i < block->n_settings; i++) {
-    Name name = block->settings[i].path.names[0];
-    if (block->settings[i].type) vec_push(e->arena, &names, name);
-    if (!block->settings[i].type && name == x->name &&
-        !setting_is_known("data", name)) {
-      setting_unknown(e->program, &block->settings[i], "data");
-      return; /* it lacks a type only */
+void data_register(Program *program) {
+  Arena *arena = program->module->arena;
+  for (int i = 0; i < program->blocks.n; i++) {
+    const Item *item = program->blocks.data[i];
+    if (strcmp(item->block, "data") != 0) continue;
+    DataDecl block = {.name = item->name, .span = item->name_span};
+    for (int k = 0; k < item->n_settings; k++) {
+      const Setting *setting = &item->settings[k];
+      if (setting->type || !setting_is_known("data", setting->path.names[0]))
+        vec_push(arena, &block.fields, field_declare(program, item, setting));
     }
+    vec_push(arena, &program->data, block);
   }
-  Diag *d =
-      diag(e->diags, DIAG_unknown_field, x->op_span, block->name, x->name);
-  diag_choices(e->arena, d, x->name, names.data, names.n);
-}
-
-/* The field that was meant where its block is not named. */
-void data_suggest(const Elab *e, Diag *d, Name name) {
-  for (int i = 0; i < e->program->blocks.n; i++) {
-    const Item *item = e->program->blocks.data[i];
-    if (strcmp(item->block, "data") == 0 && item->name &&
-        find_field(item, name))
-      diag_help(d, "did you mean '%s.%s'?", item->name, name);
-  }
-}
-
-ExprValue data_field(Elab *e, const Expr *x) {
-  if (x->a->kind != EXPR_name || e->frame->callable) {
-    Diag *d = diag(e->diags, DIAG_not_a_value, x->span, "a path");
-    bool is_local =
-        x->a->kind == EXPR_name && frame_local(e->frame, x->a->name);
-    if (e->frame->callable && !foreign_help(d, FOREIGN_call, x->name) &&
-        !is_local)
-      diag_help(d, "data is an argument of the net, given in 'train'");
-    return POISON;
-  }
-  const Item *block = find_block(e->program, x->a->name);
-  if (!block) return unknown_block(e, x->a), POISON;
-  const Setting *field = find_field(block, x->name);
-  if (!field) return unknown_field(e, block, x), POISON;
-  Name path = name_format(e->names, "%s.%s", block->name, x->name);
-  ExprValue *known = map_get(e->data, path);
-  if (known) return *known;
-  const Type *type = elab_type_expr(e, field->type);
-  ExprValue *val = ARENA_NEW(e->arena, ExprValue);
-  if (type) {
-    e->graph->span = field->path.spans[0];
-    e->graph->path = path;
-    *val =
-        expr_value_tensor(graph_input(e->graph, ROLE_data, path, type), false);
-  }
-  map_put(e->data, path, val);
-  return *val;
 }
 
 static Name field_batch_dim(const Program *program, const Expr *x) {
@@ -540,7 +488,8 @@ void data_read(Elab *e, Model *model, const Elab *read) {
   for (int i = 0; i < program->blocks.n; i++) {
     const Item *item = program->blocks.data[i];
     if (strcmp(item->block, "data") != 0) continue;
-    if (is_unnamed(e, item) || !is_used(read, item)) continue;
+    if (!item->name) scope_unnamed_data(e, item->name_span);
+    if (!item->name || !is_used(read, item)) continue;
     spans[model->n_data] = item->name_span;
     read_block(e, item, &model->data[model->n_data++]);
   }

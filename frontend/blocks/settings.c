@@ -21,21 +21,34 @@ bool setting_is_known(const char *block, const char *name) {
   return false;
 }
 
+/* The settings of this kind of block; returns how many. */
+static int settings_of(const char *kind, const char **names) {
+  int n = 0;
+  for (int i = 0; i < ARRAY_LENGTH(rows); i++)
+    if (strcmp(rows[i].block, kind) == 0) names[n++] = rows[i].name;
+  return n;
+}
+
+const char *setting_field_help(Arena *arena, Name name) {
+  const char *names[ARRAY_LENGTH(rows)];
+  const char *nearest = text_nearest(name, names, settings_of("data", names));
+  if (nearest) return arena_printf(arena, "did you mean '%s'?", nearest);
+  return "there are eval and order, and fields, which have a type: "
+         "'x: f32[B] = ...'";
+}
+
 void setting_unknown(Program *program, const Setting *setting,
                      const char *kind) {
   Name name = setting->path.names[0];
   const char *names[ARRAY_LENGTH(rows)];
-  int n = 0;
-  for (int i = 0; i < ARRAY_LENGTH(rows); i++)
-    if (strcmp(rows[i].block, kind) == 0) names[n++] = rows[i].name;
+  int n = settings_of(kind, names);
   Diag *d = diag(program->module->diags, DIAG_unknown_setting,
                  setting->path.spans[0], kind, name);
   if (strcmp(kind, "train") == 0 && !text_nearest(name, names, n) &&
       train_takes_argument(program->module->names, name))
     diag_help(d, "it is an argument of the optimizer or of its schedule");
-  else if (strcmp(kind, "data") == 0 && !text_nearest(name, names, n))
-    diag_help(d, "there are eval and order, and fields, which have a type: "
-                 "'x: f32[B] = ...'");
+  else if (strcmp(kind, "data") == 0)
+    diag_help(d, "%s", setting_field_help(program->module->arena, name));
   else
     diag_choices(program->module->arena, d, name, names, n);
 }

@@ -77,7 +77,7 @@ static ExprValue eval_kind(Elab *e, const Expr *x) {
   case EXPR_binary: return eval_chain(e, x);
   case EXPR_call: return eval_call(e, x);
   case EXPR_index: return eval_index(e, x);
-  case EXPR_field: return data_field(e, x);
+  case EXPR_field: return scope_field(e, x);
   case EXPR_bang: return not_a_value(e, x, "a path with '!'");
   case EXPR_range: return not_a_value(e, x, "a range");
   }

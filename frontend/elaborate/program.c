@@ -228,3 +228,21 @@ bool program_read(Program *program) {
   Name path = name_intern(m->names, program->options->path);
   return read_file(program, path, SPAN_NONE, 0);
 }
+
+/* ---- overrides ---- */
+
+bool override_is_source(const Program *program, const Source *source) {
+  for (int i = 0; i < program->override_sources.n; i++)
+    if (program->override_sources.data[i] == source) return true;
+  return false;
+}
+
+const SettingOverride *override_find(const Program *program, const char *block,
+                                     const char *name) {
+  const SettingOverride *found = NULL; /* the last one given */
+  for (int i = 0; i < program->overrides.n; i++) {
+    const SettingOverride *o = &program->overrides.data[i];
+    if (strcmp(o->block, block) == 0 && strcmp(o->name, name) == 0) found = o;
+  }
+  return found;
+}

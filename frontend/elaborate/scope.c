@@ -1,6 +1,6 @@
 /*
  * scope.c -- what a name means: a local of the layer, the size of one of its
- * dims, a dim or const of the file.
+ * dims, a dim or const of the file, a field of data.
  */
 #include "frontend/internal.h"
 
@@ -99,6 +99,100 @@ int64_t scope_need_size(Elab *e, Name name, Span use, bool in_type) {
   return -1;
 }
 
+/* ---- fields of data ---- */
+
+static const DataDecl *find_data(const Program *program, Name name) {
+  for (int i = 0; i < program->data.n; i++)
+    if (program->data.data[i].name == name) return &program->data.data[i];
+  return NULL;
+}
+
+/* One with a type, or NULL. */
+static const FieldDecl *find_field(const DataDecl *block, Name name) {
+  for (int i = 0; i < block->fields.n; i++)
+    if (block->fields.data[i].type && block->fields.data[i].name == name)
+      return &block->fields.data[i];
+  return NULL;
+}
+
+void scope_unnamed_data(Elab *e, Span span) {
+  Diag *d = diag(e->diags, DIAG_data_without_name, span);
+  diag_help(d, "as in 'data text { ... }', whose fields are text.x and so on");
+}
+
+static void unknown_data(Elab *e, const Expr *x) {
+  if (map_has(e->data, x->name)) return; /* no path of a field has no dot */
+  map_put(e->data, x->name, ARENA_NEW(e->arena, ExprValue));
+  const Program *program = e->program;
+  VEC(const char *) names = {0};
+  for (int i = 0; i < program->data.n; i++) {
+    const DataDecl *block = &program->data.data[i];
+    if (!block->name) { /* one mistake */
+      scope_unnamed_data(e, block->span);
+      return;
+    }
+    vec_push(e->arena, &names, block->name);
+  }
+  for (int i = 0; i < program->lost_blocks.n; i++)
+    if (program->lost_blocks.data[i] == x->name) return;
+  Diag *d = diag(e->diags, DIAG_unknown_data, x->span, x->name);
+  diag_suggest(d, x->name, names.data, names.n);
+}
+
+static void unknown_field(Elab *e, const DataDecl *block, const Expr *x) {
+  VEC(const char *) names = {0};
+  for (int i = 0; i < block->fields.n; i++) {
+    const FieldDecl *field = &block->fields.data[i];
+    if (field->type) vec_push(e->arena, &names, field->name);
+    if (field->type || field->name != x->name) continue;
+    Diag *d =
+        diag(e->diags, DIAG_unknown_setting, field->span, "data", field->name);
+    diag_help(d, "%s", field->help);
+    return; /* it lacks a type only */
+  }
+  Diag *d =
+      diag(e->diags, DIAG_unknown_field, x->op_span, block->name, x->name);
+  diag_choices(e->arena, d, x->name, names.data, names.n);
+}
+
+/* The field that was meant where its block is not named. */
+static void suggest_field(const Elab *e, Diag *d, Name name) {
+  for (int i = 0; i < e->program->data.n; i++) {
+    const DataDecl *block = &e->program->data.data[i];
+    if (block->name && find_field(block, name))
+      diag_help(d, "did you mean '%s.%s'?", block->name, name);
+  }
+}
+
+static void not_a_field(Elab *e, const Expr *x) {
+  Diag *d = diag(e->diags, DIAG_not_a_value, x->span, "a path");
+  bool is_local = x->a->kind == EXPR_name && frame_local(e->frame, x->a->name);
+  if (e->frame->callable && !foreign_help(d, FOREIGN_call, x->name) &&
+      !is_local)
+    diag_help(d, "data is an argument of the net, given in 'train'");
+}
+
+ExprValue scope_field(Elab *e, const Expr *x) {
+  if (x->a->kind != EXPR_name || e->frame->callable)
+    return not_a_field(e, x), POISON;
+  const DataDecl *block = find_data(e->program, x->a->name);
+  if (!block) return unknown_data(e, x->a), POISON;
+  const FieldDecl *field = find_field(block, x->name);
+  if (!field) return unknown_field(e, block, x), POISON;
+  ExprValue *known = map_get(e->data, field->path);
+  if (known) return *known;
+  const Type *type = elab_type_expr(e, field->type);
+  ExprValue *val = ARENA_NEW(e->arena, ExprValue);
+  if (type) {
+    e->graph->span = field->span;
+    e->graph->path = field->path;
+    Value input = graph_input(e->graph, ROLE_data, field->path, type);
+    *val = expr_value_tensor(input, false);
+  }
+  map_put(e->data, field->path, val);
+  return *val;
+}
+
 /* ---- values ---- */
 
 static bool predefined(Name name, bool is_training, ExprValue *out) {
@@ -183,7 +277,7 @@ static ExprValue unknown_value(Elab *e, const Expr *x) {
   suggest_value(e, d, x);
   help_size_of(e, d, x->name);
   const Callable *callable = e->frame->callable;
-  if (!callable) data_suggest(e, d, x->name);
+  if (!callable) suggest_field(e, d, x->name);
   if (callable && is_born_in_repeat(&callable->item->body, x->name, false))
     diag_help(d,
               "a name born in a 'repeat' ends with it; give '%s' a value "

@@ -11,12 +11,6 @@
 
 #include <string.h>
 
-bool override_is_source(const Program *program, const Source *source) {
-  for (int i = 0; i < program->override_sources.n; i++)
-    if (program->override_sources.data[i] == source) return true;
-  return false;
-}
-
 static const Source *value_source(Program *program, const char *name,
                                   const char *value) {
   Arena *arena = program->module->arena;
@@ -173,14 +167,4 @@ void override_apply(Program *program) {
   const FrontendOptions *options = program->options;
   for (int i = 0; i < options->n_overrides; i++)
     apply(program, &options->overrides[i]);
-}
-
-const SettingOverride *override_find(const Program *program, const char *block,
-                                     const char *name) {
-  const SettingOverride *found = NULL; /* the last one given */
-  for (int i = 0; i < program->overrides.n; i++) {
-    const SettingOverride *o = &program->overrides.data[i];
-    if (strcmp(o->block, block) == 0 && strcmp(o->name, name) == 0) found = o;
-  }
-  return found;
 }
