@@ -6,7 +6,15 @@
  * evaluation, the remainder of an evaluation, sampling.  They differ in
  * `training` and in the size of the batch dim only.
  */
-#include "frontend/internal.h"
+#include "frontend/syntax/help.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/eval.h"
+#include "frontend/elaborate/frame.h"
+#include "frontend/elaborate/output.h"
+#include "frontend/operators/operators.h"
+#include "frontend/blocks/blocks.h"
+#include "frontend/blocks/settings.h"
+#include "frontend/plan/plan.h"
 
 #include <string.h>
 

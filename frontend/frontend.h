@@ -57,14 +57,4 @@ typedef struct FrontendOptions {
 Model *frontend_load(Module *module, const FrontendOptions *options);
 /* Every optimizer as it is called, a line each, and what its arguments are. */
 void frontend_list_optimizers(Text *out);
-/* A forward graph by top-level blocks, in program order (language.md 6 for what
- * a block is).  `kept` (or NULL) has the bytes that the backward pass keeps of
- * each node of `trained`, a later graph of the same program.  The figures add
- * up to those of the whole. */
-int frontend_blocks(const Graph *graph, const Graph *trained,
-                    const double *kept, Arena *arena, Block **out_blocks);
-/* Neighbours that differ in their last index only become one, in place;
- * returns how many are left. */
-int frontend_fold_blocks(Names *names, Block *blocks, int n);
-
 #endif

@@ -181,4 +181,21 @@ typedef struct Model {
   bool items_are_tokens;
 } Model;
 
+/* ---- report.c ---- */
+
+/* A forward graph by top-level blocks, in program order (a layer call of the
+ * net is a block).  `kept` (or NULL) has the bytes that the backward pass keeps
+ * of each node of `trained`, a later graph of the same program.  The figures
+ * add up to those of the whole. */
+int model_blocks(const Graph *graph, const Graph *trained, const double *kept,
+                 Arena *arena, Block **out_blocks);
+/* Neighbours that differ in their last index only become one, in place;
+ * returns how many are left. */
+int model_fold_blocks(Names *names, Block *blocks, int n);
+
+/* ---- weights.c ---- */
+
+/* Fills in has_decay, contracts and batches of the parameters. */
+void weights_mark(Graph *graph, Arena *arena);
+
 #endif

@@ -154,7 +154,7 @@ static int measure(Tool *tool, Compilation *c, Figures *out) {
   }
   for (int i = 0; kept && i < trained->nodes.n; i++)
     out->activation_bytes += kept[i];
-  out->n_blocks = frontend_blocks(forward, trained, kept, arena, &out->blocks);
+  out->n_blocks = model_blocks(forward, trained, kept, arena, &out->blocks);
   return EXIT_done;
 }
 
@@ -283,8 +283,8 @@ int command_check(Tool *tool) {
   if (tool->options.json) {
     print_json(&out, compilation.model, &figures);
   } else {
-    figures.n_blocks = frontend_fold_blocks(tool->module.names, figures.blocks,
-                                            figures.n_blocks);
+    figures.n_blocks =
+        model_fold_blocks(tool->module.names, figures.blocks, figures.n_blocks);
     print_table(&out, tool->arena, compilation.model, &figures);
   }
   tool_print(&out);

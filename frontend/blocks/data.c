@@ -5,7 +5,11 @@
  * The compiler opens no file: it hands on what the runtime needs to fill the
  * input of that path.  Arithmetic on a source is a factor and an offset.
  */
-#include "frontend/internal.h"
+#include "frontend/syntax/help.h"
+#include "frontend/elaborate/eval.h"
+#include "frontend/elaborate/match.h"
+#include "frontend/blocks/blocks.h"
+#include "frontend/blocks/settings.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,12 @@
  * them, and the formula by which a run computes them from its sums over the
  * whole evaluation (Metric of ir/model.h).
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/eval.h"
+#include "frontend/elaborate/frame.h"
+#include "frontend/elaborate/output.h"
+#include "frontend/blocks/blocks.h"
+#include "frontend/blocks/settings.h"
 
 #include <string.h>
 

@@ -7,7 +7,9 @@
  * until its block is read.  A value is an expression of literals; where a
  * setting is text, it is the text itself, with or without quotes.
  */
-#include "frontend/internal.h"
+#include "frontend/syntax/help.h"
+#include "frontend/blocks/blocks.h"
+#include "frontend/blocks/settings.h"
 
 #include <string.h>
 

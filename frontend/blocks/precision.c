@@ -1,7 +1,11 @@
 /*
  * precision.c -- dtypes of computation, and what `dnnc sample` writes.
  */
-#include "frontend/internal.h"
+#include "frontend/syntax/help.h"
+#include "frontend/elaborate/eval.h"
+#include "frontend/elaborate/match.h"
+#include "frontend/blocks/blocks.h"
+#include "frontend/blocks/settings.h"
 
 #include <string.h>
 

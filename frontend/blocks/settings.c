@@ -2,7 +2,10 @@
  * settings.c -- reading one setting of a block: from the command line,
  * else from the file, else it keeps its default.
  */
-#include "frontend/internal.h"
+#include "frontend/syntax/help.h"
+#include "frontend/elaborate/eval.h"
+#include "frontend/blocks/blocks.h"
+#include "frontend/blocks/settings.h"
 
 #include <math.h>
 #include <string.h>

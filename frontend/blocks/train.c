@@ -2,7 +2,11 @@
  * train.c -- the settings of training: optimizer, learning rate,
  * lengths and intervals.  The loss is elaborated by frontend.c.
  */
-#include "frontend/internal.h"
+#include "frontend/syntax/help.h"
+#include "frontend/elaborate/eval.h"
+#include "frontend/elaborate/match.h"
+#include "frontend/blocks/blocks.h"
+#include "frontend/blocks/settings.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,8 @@
  * arguments.c -- checks of single arguments of a matched call: a tensor, a dim,
  * an integer and so on; each reports what it refuses.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/match.h"
 
 static Span arg_span(const BuiltinCall *call, int i) {
   return call->exprs[i] ? call->exprs[i]->span : call->x->span;

@@ -6,7 +6,10 @@
  *
  * Entries apply from left to right; a list of tensors maps.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/eval.h"
+#include "frontend/elaborate/frame.h"
+#include "frontend/elaborate/match.h"
 
 #include <string.h>
 

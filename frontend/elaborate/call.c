@@ -6,7 +6,12 @@
  *     linear[P -> H1](x)      x: [B, P] is [B, I] inside; [B, O] is returned
  *                             and is [B, H1] outside
  */
-#include "frontend/internal.h"
+#include "frontend/syntax/help.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/eval.h"
+#include "frontend/elaborate/frame.h"
+#include "frontend/elaborate/match.h"
+#include "frontend/elaborate/output.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  *
  *     layer f[C -> C](x, x, true)      'C', 'x', 'true'
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/eval.h"
 
 #include <string.h>
 

@@ -2,7 +2,9 @@
  * dims.c -- checks that shared dims agree and reports a dim that a value does
  * not have.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/frame.h"
+#include "frontend/elaborate/scan.h"
 
 /* Where a value was made from two operands that share a dim, the missing one
  * was probably to be a renamed one of those: attention without T -> S. */

@@ -5,7 +5,7 @@
  * When the budget of nodes, list elements or steps runs out, the program is
  * over: every value is poison from then on, so that the walk ends by itself.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/elaborate.h"
 
 enum { MOST_ERRORS = 20 };
 

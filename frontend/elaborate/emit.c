@@ -2,7 +2,9 @@
  * emit.c -- appends nodes to the graph and brings values to the dtype that a
  * node or a declared type asks for.
  */
-#include "frontend/internal.h"
+#include "frontend/syntax/help.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/frame.h"
 
 #include <string.h>
 

@@ -5,7 +5,8 @@
  * Mistakes are reported where they are seen and give the poison value; what
  * is computed from poison is poison and says nothing.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/eval.h"
 
 #include <math.h>
 #include <string.h>

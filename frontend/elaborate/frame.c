@@ -6,7 +6,7 @@
  * front; a long body has a map as well.  Frames are used again: a recursion
  * that explodes costs steps, not memory.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/frame.h"
 
 #include <math.h>
 #include <string.h>

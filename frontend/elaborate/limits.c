@@ -13,7 +13,8 @@
  * for these alone.  An index that is computed has none: nothing is known about
  * it before it is there (--checked looks at it then).
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/match.h"
+#include "frontend/elaborate/scan.h"
 
 #include <string.h>
 

@@ -7,7 +7,10 @@
  * Initialisers, optimizers, schedules and data sources are matched by the same
  * functions.
  */
-#include "frontend/internal.h"
+#include "frontend/syntax/help.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/eval.h"
+#include "frontend/elaborate/match.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -16,7 +16,7 @@
  * "!exp", as paths are to tell them apart; where the value is its own result,
  * both are one.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/frame.h"
 
 typedef enum Family {
   FAMILY_call,

@@ -2,7 +2,13 @@
  * parameter.c -- the statements `param` and `state`: the declared type with
  * its sizes, the initial value, and the graph input.
  */
-#include "frontend/internal.h"
+#include "frontend/syntax/help.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/eval.h"
+#include "frontend/elaborate/frame.h"
+#include "frontend/elaborate/match.h"
+#include "frontend/elaborate/scan.h"
+#include "frontend/elaborate/state.h"
 
 #include <float.h>
 #include <math.h>

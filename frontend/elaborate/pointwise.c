@@ -6,7 +6,7 @@
  * its dtype, which is widened where integers do not hold it; tensors are
  * promoted by explicit casts, so that every node has operands of one dtype.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/emit.h"
 
 /* ---- dtypes ---- */
 

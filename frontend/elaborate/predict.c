@@ -16,7 +16,8 @@
  * output needs is left out, data inputs included, so that a prediction does not
  * ask for labels.
  */
-#include "frontend/internal.h"
+#include "frontend/syntax/help.h"
+#include "frontend/elaborate/output.h"
 
 #include <stdlib.h>
 #include <string.h>

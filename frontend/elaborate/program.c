@@ -6,7 +6,8 @@
  * takes its dims from the file that imports it.  The imports of a file come
  * before its own items, so that replacing a name is putting it again.
  */
-#include "frontend/internal.h"
+#include "frontend/syntax/help.h"
+#include "frontend/elaborate/program.h"
 
 #include <string.h>
 

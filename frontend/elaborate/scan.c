@@ -9,6 +9,9 @@
  * position alone, the draws of a dropout, is computed outside for all positions
  * and sliced.  A scan inside is cut out first, as a node of the outer body.
  */
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/eval.h"
+#include "frontend/elaborate/frame.h"
 #include "frontend/elaborate/scan.h"
 
 #include <string.h>

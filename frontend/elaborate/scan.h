@@ -5,7 +5,7 @@
 #ifndef FRONTEND_ELABORATE_SCAN_H
 #define FRONTEND_ELABORATE_SCAN_H
 
-#include "frontend/internal.h"
+#include "frontend/elaborate/elaborate.h"
 
 typedef struct Scan Scan;
 
@@ -30,5 +30,18 @@ struct Scan {
   Scan *around; /* that it stands in, or NULL */
   Value *outs;  /* new values of the carries, then the results */
 };
+
+/* ---- scan.c ---- */
+
+void exec_scan(Elab *e, const Stmt *stmt);
+
+/* ---- scan_region.c ---- */
+
+/* Reports and returns true if the body of a scan is being elaborated. */
+bool scan_forbids(Elab *e, Span span, const char *what);
+/* The value whose positions the input `inner` of a scan's body goes over. */
+bool scan_outer(const Elab *e, Value inner, Value *out);
+/* Whether a scan around goes over this dim. */
+bool scan_slices(const Elab *e, Name dim);
 
 #endif

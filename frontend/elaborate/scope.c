@@ -2,7 +2,10 @@
  * scope.c -- what a name means: a local of the layer, the size of one of its
  * dims, a dim or const of the file, a field of data.
  */
-#include "frontend/internal.h"
+#include "frontend/syntax/help.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/eval.h"
+#include "frontend/elaborate/frame.h"
 
 #include <math.h>
 #include <string.h>

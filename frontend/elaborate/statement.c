@@ -6,7 +6,13 @@
  * repeat end with it.  A statement that failed leaves poison in the names it
  * assigns, so that nothing is said about their uses.
  */
-#include "frontend/internal.h"
+#include "frontend/syntax/help.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/eval.h"
+#include "frontend/elaborate/frame.h"
+#include "frontend/elaborate/output.h"
+#include "frontend/elaborate/scan.h"
+#include "frontend/elaborate/state.h"
 
 #include <string.h>
 

@@ -13,7 +13,9 @@
  * pass through values of this step as through any other; the graph input is a
  * constant.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/scan.h"
+#include "frontend/elaborate/state.h"
 
 ExprValue state_value(const Elab *e, Name path, ExprValue initial) {
   intptr_t at = (intptr_t)map_get(e->written_states, path);

@@ -2,7 +2,7 @@
  * tensor.c -- functions that append one node or a few: reduce, mean, argmax,
  * pad, broadcast, rename, slice, and the check of an index.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/emit.h"
 
 #include <math.h>
 

@@ -13,7 +13,8 @@
  *
  * The rest is one term of its own: a mean over a batch, weighted by samples.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/output.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
  * Looks at the text alone, not at what was elaborated: a name that only a
  * branch not taken reads is used.  Libraries are not looked at.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/program.h"
 
 static void reads_of_expr(Map *reads, const Expr *x);
 

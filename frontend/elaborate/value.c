@@ -5,7 +5,7 @@
  * Reals are computed by the very rows of ops.def that the interpreter runs;
  * integers stay exact and their overflow is the user's mistake.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/elaborate.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * the rows of builtins.def; a program holds it, and a call reaches the function
  * of a row through it.
  */
-#include "frontend/internal.h"
+#include "frontend/operators/operators.h"
 
 #define BUILTIN(name, formals, mapped, function) BuiltinFn builtin_##function;
 #include "frontend/operators/builtins.def"

@@ -9,7 +9,8 @@
  * ir/ops/grad_experts.c).  So the gradient to p is that of topk, and balance
  * needs no operator.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/match.h"
 
 #include <math.h>
 

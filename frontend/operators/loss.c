@@ -1,7 +1,10 @@
 /*
  * loss.c -- losses, written in reductions and pointwise operators.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/output.h"
+#include "frontend/elaborate/scan.h"
+#include "frontend/operators/operators.h"
 
 /* Losses are f32 throughout, also of what was typed in 16 bits. */
 static void widen(BuiltinCall *call, int at) {

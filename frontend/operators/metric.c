@@ -3,7 +3,9 @@
  * of hits, and counts from which a run computes precision, recall and the like
  * once (support/formulas.def).
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/output.h"
+#include "frontend/operators/operators.h"
 
 #include <string.h>
 

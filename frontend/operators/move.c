@@ -2,7 +2,8 @@
  * move.c -- indexing, moving and joining: gather, concat, split,
  * stack, pad and the like.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/match.h"
 
 #include <string.h>
 

@@ -4,7 +4,10 @@
  * In training it is one node, whose second and third result the states become.
  * In evaluation it is pointwise in the states.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/match.h"
+#include "frontend/elaborate/scan.h"
+#include "frontend/elaborate/state.h"
 
 #include <string.h>
 

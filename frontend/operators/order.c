@@ -10,7 +10,8 @@
  * and a product multiplies one half with the other until one element is left,
  * so that its gradient needs no quotient and holds for zeros too.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/match.h"
 
 ExprValue builtin_reverse(BuiltinCall *call) {
   if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, false)) return POISON;

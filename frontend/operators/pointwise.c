@@ -2,7 +2,9 @@
  * pointwise.c -- the pointwise operators that a model calls by name, and the
  * few that look like them: select, mask, cast, dropout.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/eval.h"
+#include "frontend/operators/operators.h"
 
 ExprValue builtin_pointwise(BuiltinCall *call) {
   return pointwise(call->e, call->builtin->op, call->args, call->exprs,

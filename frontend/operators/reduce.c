@@ -1,7 +1,8 @@
 /*
  * reduce.c -- products, reductions and rows (softmax and its kin).
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/match.h"
 
 #include <math.h>
 #include <string.h>

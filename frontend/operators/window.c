@@ -2,7 +2,8 @@
  * window.c -- operators that slide a window over dims: convolution,
  * pooling, and enlarging.
  */
-#include "frontend/internal.h"
+#include "frontend/elaborate/emit.h"
+#include "frontend/elaborate/match.h"
 
 #include <string.h>
 

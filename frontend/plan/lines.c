@@ -11,7 +11,7 @@
  * means alone (what a layer returns under another name) has no line: it lies
  * as what it is made of.
  */
-#include "frontend/internal.h"
+#include "frontend/plan/paths.h"
 #include "frontend/syntax/syntax.h"
 
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  * values of the right kind.  What they say is read by nobody yet; a mistake in
  * them is answered by `dnnc show`.
  */
+#include "frontend/syntax/help.h"
 #include "frontend/syntax/ast.h"
-#include "frontend/internal.h"
 
 #include <string.h>
 

@@ -10,7 +10,9 @@
  * parameter or state goes before the call, the call (all that is below) before
  * the value, the value before the operator.
  */
-#include "frontend/internal.h"
+#include "frontend/syntax/help.h"
+#include "frontend/elaborate/eval.h"
+#include "frontend/plan/paths.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -13,7 +13,11 @@
  * A pin that is understood but cannot be done yet is answered "not supported
  * yet" in its place; one that contradicts another or means nothing is an error.
  */
-#include "frontend/internal.h"
+#include "frontend/syntax/help.h"
+#include "frontend/elaborate/eval.h"
+#include "frontend/elaborate/match.h"
+#include "frontend/plan/paths.h"
+#include "frontend/plan/plan.h"
 
 #include <math.h>
 #include <string.h>

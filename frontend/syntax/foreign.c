@@ -1,7 +1,7 @@
 /*
  * foreign.c -- what someone who knows another library probably meant.
  */
-#include "frontend/internal.h"
+#include "frontend/syntax/help.h"
 
 #include <string.h>
 

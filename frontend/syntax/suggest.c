@@ -2,7 +2,7 @@
  * suggest.c -- offers names as help: the one nearest to a wrong name, or a
  * short list of all.
  */
-#include "frontend/internal.h"
+#include "frontend/syntax/help.h"
 
 void diag_suggest(Diag *diag, const char *name, const char *const *names,
                   int n) {

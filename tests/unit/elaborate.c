@@ -291,7 +291,7 @@ Test(elaborate, blocks_sum_to_the_whole) {
   Model *model = load_model(&w, "chargpt.dnn", NULL, 0, (FrontendOptions){0});
   cr_assert(model);
   Block *blocks;
-  int n = frontend_blocks(model->train, NULL, NULL, w.module.arena, &blocks);
+  int n = model_blocks(model->train, NULL, NULL, w.module.arena, &blocks);
   int64_t parameters = 0;
   double flops = 0, products = 0;
   for (int i = 0; i < n; i++) parameters += blocks[i].parameters;
@@ -301,7 +301,7 @@ Test(elaborate, blocks_sum_to_the_whole) {
   cr_expect_eq(parameters, 828544);
   cr_expect_eq(flops, products);
   cr_expect_str_eq(blocks[2].path, "block[0]");
-  int folded = frontend_fold_blocks(w.module.names, blocks, n);
+  int folded = model_fold_blocks(w.module.names, blocks, n);
   cr_expect_eq(folded, n - 3);
   cr_expect_str_eq(blocks[2].path, "block[0..3]");
   cr_expect_eq(blocks[2].count, 4);

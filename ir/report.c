@@ -3,7 +3,7 @@
  * call of the net is a block; parameters and products of the net itself stand
  * under their own names, everything else of it together.
  */
-#include "frontend/internal.h"
+#include "ir/model.h"
 
 #include <string.h>
 
@@ -51,8 +51,8 @@ static void add_node(Rows *rows, const Graph *graph, int id) {
   if (flops > 0) row->count = 1;
 }
 
-int frontend_blocks(const Graph *graph, const Graph *trained,
-                    const double *kept, Arena *arena, Block **out_blocks) {
+int model_blocks(const Graph *graph, const Graph *trained, const double *kept,
+                 Arena *arena, Block **out_blocks) {
   Names *names = graph->module->names;
   Rows rows = {.arena = arena, .names = names, .index = map_create(arena)};
   for (int i = 0; i < graph->nodes.n; i++) add_node(&rows, graph, i);
@@ -94,7 +94,7 @@ static Name join(Names *names, Name first, Name last) {
   return name_format(names, "%.*s..%s", n, first, strrchr(last, '[') + 1);
 }
 
-int frontend_fold_blocks(Names *names, Block *blocks, int n) {
+int model_fold_blocks(Names *names, Block *blocks, int n) {
   int kept = 0;
   for (int i = 0; i < n; i++) {
     Block *last = kept > 0 ? &blocks[kept - 1] : NULL;

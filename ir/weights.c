@@ -11,7 +11,7 @@
  * everything else keeps their names.  Where several products read a parameter,
  * the first one says what it contracts.
  */
-#include "frontend/internal.h"
+#include "ir/model.h"
 
 #include <string.h>
 

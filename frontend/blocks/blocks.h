@@ -1,0 +1,39 @@
+/*
+ * blocks.h -- what the blocks of a model say: data, train, precision, sample;
+ * and what the command line replaces.
+ */
+#ifndef FRONTEND_BLOCKS_BLOCKS_H
+#define FRONTEND_BLOCKS_BLOCKS_H
+
+#include "frontend/elaborate/elaborate.h"
+#include "ir/model.h"
+
+/* First dim of the first data field that an expression reads, or NULL. */
+Name data_batch_dim(const Program *program, const Expr *loss);
+/* The blocks of which `read` has read a field. */
+void data_read(Elab *e, Model *model, const Elab *read);
+/* Puts the fields of all data blocks into the program. */
+void data_register(Program *program);
+void train_read(Elab *e, Model *model, const Item *block);
+/* Some optimizer or schedule has an argument of this name. */
+bool train_takes_argument(Names *names, const char *name);
+void precision_read(Elab *e, Model *model, const Item *block);
+/* Warns about what `f32` lists and no graph of the model has. */
+void precision_check(Elab *e, const Model *model);
+void sample_read(Elab *e, Model *model, const Item *block);
+
+/* ---- override.c ---- */
+
+/* Sorts the overrides into globals and settings. */
+void override_apply(Program *program);
+
+/* ---- metrics.c ---- */
+
+/* Makes the loss an output of the graph; false after a message.  `out` (or
+ * NULL): how an evaluation computes it. */
+bool elab_loss(Elab *e, const Expr *loss, Metric *out);
+/* Likewise the metrics of the train block, which `settings` reads. */
+void elab_metrics(Elab *e, Elab *settings, const Item *train_block,
+                  TrainSettings *out);
+
+#endif

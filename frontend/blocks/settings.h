@@ -1,0 +1,46 @@
+/*
+ * settings.h -- one setting of a block: its value from the command line or the
+ * file.
+ */
+#ifndef FRONTEND_BLOCKS_SETTINGS_H
+#define FRONTEND_BLOCKS_SETTINGS_H
+
+#include "frontend/elaborate/elaborate.h"
+
+/* One setting: of the command line, else of the file, else absent. */
+typedef struct SettingRef {
+  bool is_given;
+  const Expr *value;    /* of the file; NULL: of the command line */
+  const char *text;     /* as given on the command line, or NULL */
+  const Source *source; /* likewise */
+  Span span;
+} SettingRef;
+
+SettingRef setting_find(Elab *e, const Item *block, const char *block_name,
+                        const char *name);
+/* NULL where it is absent or does not parse. */
+const Expr *setting_expr(Elab *e, const SettingRef *ref);
+ExprValue setting_value(Elab *e, const SettingRef *ref);
+/* Leave *out alone and return false where it is absent or wrong. */
+bool setting_int(Elab *e, const Item *block, const char *block_name,
+                 const char *name, int64_t least, int64_t *out);
+bool setting_float(Elab *e, const Item *block, const char *block_name,
+                   const char *name, double least, double *out);
+bool setting_string(Elab *e, const Item *block, const char *block_name,
+                    const char *name, const char **out);
+/* A bare word; NULL where it is absent or wrong. */
+Name setting_name(Elab *e, const Item *block, const char *block_name,
+                  const char *name, Span *out_span);
+/* What helps with a setting of a data block that is none. */
+const char *setting_field_help(Arena *arena, Name name);
+void setting_unknown(Program *program, const Setting *setting,
+                     const char *kind);
+/* Reports unknown names and repeated ones. */
+void setting_check_names(Program *program, const Item *block, const char *kind);
+/* Whether the block lacks this required setting: not where a name of it is
+ * unknown, which may be this one misspelt. */
+bool setting_is_missing(const SettingRef *ref, const Item *block,
+                        const char *kind);
+bool setting_is_known(const char *block, const char *name);
+
+#endif

@@ -1,0 +1,148 @@
+/*
+ * elaborate.h -- the elaboration of one graph: frames of layer calls and what
+ * the walk over the trees has found.
+ *
+ * A Program is read once.  Each graph of the model (train, eval, ...) is one
+ * Elab: a walk over the same trees with another value of `training` or
+ * another batch size.  Everything that depends on those (sizes of dims,
+ * consts) is computed anew for each Elab.
+ */
+#ifndef FRONTEND_ELABORATE_ELABORATE_H
+#define FRONTEND_ELABORATE_ELABORATE_H
+
+#include "frontend/elaborate/program.h"
+
+typedef struct Frame Frame;
+
+typedef struct Local {
+  Name name;
+  ExprValue val;
+  Span span;                  /* where it got this value */
+  Name state_path;            /* of a state; else NULL */
+  const TypeExpr *state_type; /* likewise: as it is declared */
+  bool is_unknown;            /* nothing has this name, which was reported */
+} Local;
+
+typedef struct Size { /* a dim name with a size in one layer */
+  Name name;
+  int64_t size;
+  Span span;   /* where it got it */
+  Name caller; /* generic: its name at the caller; else NULL */
+  Span caller_span;
+} Size;
+
+struct Frame {
+  Frame *caller;
+  const Callable *callable; /* NULL: an expression of a block */
+  const Callable *net;      /* that this runs for; NULL: outside of nets */
+  int net_run;              /* which run of it */
+  bool is_level;            /* counts for the depth of layers */
+  bool has_states;          /* some of its locals are states */
+  Map *labels;
+  Name prefix;           /* path of the layer call; "" for a net */
+  const char *positions; /* of the repeats around: "[2][5]" */
+  VEC(Local) locals;
+  Map *places; /* name -> place, of locals beyond the first; or NULL */
+  VEC(Size) sizes;
+  VEC(Name) unsized; /* dims that were said to have no size */
+  ExprValue result;
+  Span result_span;
+  const Type *mask_type; /* in the condition of `mask`: its dims are values */
+  const Expr *mask_expr;
+};
+
+typedef struct DimNames { /* of one dim */
+  int n;
+  const Name *names;
+} DimNames;
+
+typedef struct Param {
+  const Name *place; /* in the statement that declares it */
+  Span span;
+  const Type *type;
+  ExprValue val;
+  const Callable *net;
+  int net_run; /* that declared it last */
+  const DimNames *stands_for;
+} Param;
+
+typedef struct StateWrite { /* what the next step reads of a state */
+  Name path;
+  ExprValue val;
+} StateWrite;
+
+/* A path that is not the one of its node: of an operator whose value was
+ * assigned, or of a value that something else has made. */
+typedef struct PathAlias {
+  Name path, node_path;
+  bool is_value;
+} PathAlias;
+
+/* A scalar that a batch divides and a whole evaluation must divide once. */
+typedef struct Ratio {
+  Value value, sum, count; /* value = sum / count */
+} Ratio;
+
+/* Sums over a batch from which a metric of classes is computed. */
+enum { MOST_COUNTS = 3 };
+typedef struct MetricCounts {
+  int n; /* 0: it is a scalar of the graph */
+  ExprValue parts[MOST_COUNTS];
+  ClassAverage average;
+  int64_t single;
+} MetricCounts;
+
+typedef struct NetCall { /* a net called again with the same arguments */
+  const Callable *net;
+  const ExprValue *args;
+  int n_args;
+  ExprValue result;
+} NetCall;
+
+struct Elab {
+  Program *program;
+  Module *module;
+  Arena *arena;
+  Names *names;
+  Diags *diags;
+  Graph *graph;
+  int epoch;
+  bool is_training;
+  bool has_lanes; /* another batch: no slots for states with the batch dim */
+  Name batch_dim; /* with `batch`, if not 0, its size */
+  int64_t batch;
+  const Elab *reference; /* the training one: it decides the parameters */
+  Frame *frame, *unused_frames;
+  int depth, nesting, n_frozen, n_net_runs;
+  Map *params;                  /* path -> Param */
+  Map *data;                    /* path -> address of a ExprValue */
+  Map *limits;                  /* path of a data field -> DataLimits */
+  VEC(ExprValue) extra_losses;  /* of add_loss */
+  VEC(StateWrite) state_writes; /* in the order of the first assignments */
+  Map *written_states;          /* path -> 1 + its place in state_writes */
+  VEC(NetCall) net_calls;
+  VEC(PathAlias) aliases;
+  VEC(const Expr *) origins; /* expression that made a node, by node id */
+  const Callable *first_net; /* that was called */
+  const Expr *metric;        /* the one at hand, or NULL */
+  MetricCounts counts;       /* of the one at hand */
+  VEC(Ratio) ratios;         /* by node, ascending */
+  const Expr *at;            /* whose nodes are appended now */
+  const Expr *statement;     /* the call that was one last */
+  Name dtypes[N_DTYPES];     /* interned; NULL: not yet */
+  Value step, seed;
+  struct Scan *scan;   /* whose body is elaborated now; NULL: none */
+  struct Watch *watch; /* notes values by path (predict.c); NULL: none does */
+};
+
+Elab *elab_create(Program *program, Name graph_name);
+
+/* ---- budget ---- */
+
+bool elab_step(Elab *e, Span span); /* false: a budget ran out */
+/* Whether there may be `n` more list elements; else reports it. */
+bool elab_may_list(Elab *e, int64_t n, Span span);
+void elab_exhausted(Elab *e, Span span, const char *what, int64_t limit);
+void elab_not_supported(Elab *e, Span span, const char *what);
+
+#endif

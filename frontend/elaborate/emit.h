@@ -1,0 +1,76 @@
+/*
+ * emit.h -- functions that append nodes: one node of any operator, pointwise
+ * operators, reductions, moves; dtypes and dims of their operands.
+ */
+#ifndef FRONTEND_ELABORATE_EMIT_H
+#define FRONTEND_ELABORATE_EMIT_H
+
+#include "frontend/elaborate/elaborate.h"
+
+/* ---- emit.c ---- */
+
+/* The nodes that follow belong to this expression. */
+void elab_at(Elab *e, const Expr *x);
+/* Appends a node after asking its rule; poison after a message. */
+ExprValue elab_emit(Elab *e, Op op, const ExprValue *inputs, int n,
+                    const Attrs *attrs);
+ExprValue elab_number(Elab *e, DType dtype, double value);
+/* Whether a number or truth value is one of this dtype as it stands. */
+bool elab_fits(DType dtype, ExprValue val);
+/* One that fits as a scalar of this dtype; anything else is returned. */
+ExprValue elab_scalar(Elab *e, DType dtype, ExprValue val);
+/* A dtype of the language; else reports it. */
+bool elab_dtype(Elab *e, Name name, Span span, DType *out);
+ExprValue elab_cast(Elab *e, ExprValue val, DType dtype);
+/* A real without a dtype of its own, f32 as long as `precision` has not
+ * decided, takes the one that it is typed with; a typed one may be widened. */
+bool elab_takes(DType dtype, DType has);
+/* The value in the dtype that the program typed.  One that it typed f32 stays
+ * so where `precision` rounds: a cast from f32 to f32 says it.  Lists and other
+ * values are returned as they are. */
+ExprValue elab_typed(Elab *e, const TypeExpr *type, ExprValue val);
+ExprValue elab_keep_f32(Elab *e, ExprValue val);
+
+/* ---- dims.c ---- */
+
+Diag *elab_no_dim(Elab *e, const Expr *x, const Type *type, Name dim,
+                  Span span);
+/* Shared dims must agree; `a` and `b` (or NULL) are shown in the note. */
+bool elab_unify(Elab *e, const Type *a, const Type *b, const Expr *ax,
+                const Expr *bx, Name except, Name except2);
+
+/* ---- pointwise.c ---- */
+
+/* Any mixture of numbers, tensors and lists; `exprs` may hold NULLs. */
+ExprValue pointwise(Elab *e, Op op, const ExprValue *args,
+                    const Expr *const *exprs, int n);
+ExprValue pointwise1(Elab *e, Op op, ExprValue a);
+ExprValue pointwise2(Elab *e, Op op, ExprValue a, ExprValue b);
+ExprValue pointwise3(Elab *e, Op op, ExprValue a, ExprValue b, ExprValue c);
+
+/* ---- tensor.c ---- */
+
+ExprValue elab_reduce(Elab *e, Op op, ExprValue val, const Name *dims, int n);
+ExprValue elab_reduce_all(Elab *e, Op op, ExprValue val); /* over all dims */
+/* The elements that these dims have together. */
+double elab_count(const Type *type, const Name *dims, int n);
+ExprValue elab_mean(Elab *e, ExprValue val, const Name *dims, int n);
+ExprValue elab_mean_all(Elab *e, ExprValue val);
+ExprValue elab_argmax(Elab *e, ExprValue val, Name dim);
+ExprValue elab_pad(Elab *e, ExprValue val, Name dim, int64_t before,
+                   int64_t after, double value);
+/* Adds dims (in front) that `val` has not. */
+ExprValue elab_broadcast(Elab *e, ExprValue val, const Name *dims,
+                         const int64_t *sizes, int n);
+ExprValue elab_rename(Elab *e, ExprValue val, const Name *from, const Name *to,
+                      int n);
+ExprValue elab_slice(Elab *e, ExprValue val, Name dim, int64_t start,
+                     int64_t size);
+ExprValue elab_drop(Elab *e, ExprValue val,
+                    Name dim); /* a dim of size 1 vanishes */
+/* With --checked: x where 0 <= index < n, else not a number.  Integers have no
+ * such value, so what was read into them makes the loss none; inside a scan,
+ * which adds to no loss, they are not looked at. */
+ExprValue elab_checked(Elab *e, ExprValue x, ExprValue index, int64_t n);
+
+#endif

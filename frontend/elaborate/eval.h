@@ -1,0 +1,63 @@
+/*
+ * eval.h -- the functions that call each other down a program: expressions,
+ * names, calls, statements.
+ */
+#ifndef FRONTEND_ELABORATE_EVAL_H
+#define FRONTEND_ELABORATE_EVAL_H
+
+#include "frontend/elaborate/elaborate.h"
+
+/* ---- expression.c ---- */
+
+ExprValue eval(Elab *e, const Expr *x);
+/* A compile-time integer; false after a message. */
+bool eval_int(Elab *e, const Expr *x, int64_t *out);
+
+/* ---- bracket.c ---- */
+
+ExprValue eval_index(Elab *e, const Expr *x);
+
+/* ---- scope.c: what a name means ---- */
+
+ExprValue global_value(Elab *e, Global *global, Span use);
+/* Size of a dim name in scope, 0 if it has none, -1 if it has a bad one that
+ * was reported. */
+int64_t scope_size(Elab *e, Name name, Span use);
+/* The same, but having none is reported. */
+int64_t scope_need_size(Elab *e, Name name, Span use, bool in_type);
+bool scope_has_value(Elab *e, Name name);
+bool scope_is_predefined(Name name);
+ExprValue scope_lookup(Elab *e, const Expr *x);
+/* The graph input of a data field, BLOCK.FIELD. */
+ExprValue scope_field(Elab *e, const Expr *x);
+/* Reports a data block without a name, which cannot be read. */
+void scope_unnamed_data(Elab *e, Span span);
+
+/* ---- statement.c, parameter.c ---- */
+
+/* Reports unknown ones; whether @frozen is among them. */
+bool elab_annotations(Elab *e, const AnnotationList *list, bool is_scan);
+/* True if a `return` was reached. */
+bool exec_body(Elab *e, const StmtList *body);
+/* A `param` or `state` statement. */
+void exec_param(Elab *e, const Stmt *stmt);
+/* No dim of the type stands twice; else reports it. */
+bool elab_dims_differ(Elab *e, const TypeExpr *type);
+/* Dims, sizes and dtype of a parameter, field or net input; NULL after a
+ * message. */
+const Type *elab_type_expr(Elab *e, const TypeExpr *type);
+
+/* To the i-th name of a statement: a value, or what the next step reads of a
+ * state. */
+void elab_assign(Elab *e, const Stmt *stmt, int i, ExprValue val);
+/* A carry or counter must not have the name of a state; reports it. */
+bool elab_hides_state(Elab *e, Name name, Span span);
+
+/* ---- call.c ---- */
+
+ExprValue eval_call(Elab *e, const Expr *x);
+/* A net on given arguments, outside any expression. */
+ExprValue elab_net(Elab *e, Callable *net, const ExprValue *args, int n,
+                   Span span);
+
+#endif

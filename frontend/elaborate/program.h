@@ -1,0 +1,100 @@
+/*
+ * program.h -- a program: all files of a model by name, before anything is
+ * computed.
+ */
+#ifndef FRONTEND_ELABORATE_PROGRAM_H
+#define FRONTEND_ELABORATE_PROGRAM_H
+
+#include "frontend/elaborate/value.h"
+#include "frontend/frontend.h"
+
+typedef struct Global { /* a dim or const at file level */
+  Name name;
+  bool is_dim, is_main;
+  const Expr *value; /* NULL: the command line must give it */
+  Span span;
+  bool is_number_truth; /* given as 1 or 0 where a truth value stands */
+  int epoch;            /* of the Elab for which `val` holds */
+  bool is_busy;
+  ExprValue val;
+} Global;
+
+typedef struct Callable { /* a layer or a net */
+  const Item *item;
+  bool is_net, is_main;
+  int order;   /* in which they were read */
+  Map *labels; /* place -> Name; made at the first call */
+} Callable;
+
+/* NAME=VALUE that replaces a setting of a block. */
+typedef struct SettingOverride {
+  const char *block, *name; /* "train", "steps" */
+  const char *text;         /* of the value */
+  const Source *source;     /* the value alone */
+} SettingOverride;
+
+/* A field of a data block, which expressions of `train` read as BLOCK.FIELD. */
+typedef struct FieldDecl {
+  Name name, path;      /* "x", "text.x" */
+  const TypeExpr *type; /* NULL: it lacks one, and nothing else has its name */
+  const char *help;     /* then: what the message advises */
+  Span span;
+} FieldDecl;
+
+typedef struct DataDecl { /* a data block as expressions see it */
+  Name name;              /* NULL: it lacks one */
+  Span span;
+  VEC(FieldDecl) fields;
+} DataDecl;
+
+typedef struct Program {
+  Module *module;
+  const FrontendOptions *options;
+  Budget budget, spent;
+  bool is_over; /* a budget ran out, or 20 errors: everything is poison */
+  bool has_syntax_errors;
+  bool lacks_import;  /* one was not read: a name not found may be its */
+  Map *files;         /* interned path -> itself, read or being read */
+  Map *globals;       /* Name -> Global */
+  Map *layers, *nets; /* Name -> Callable */
+  int n_callables;
+  Map *read_names;          /* Names that occur in any expression or type */
+  Map *builtins;            /* Name -> Builtin */
+  VEC(const Item *) blocks; /* of the main file */
+  VEC(const Item *) plans;  /* likewise */
+  VEC(Name) lost_blocks;    /* names of blocks whose kind is none */
+  VEC(DataDecl) data;       /* registered before elaboration */
+  VEC(SettingOverride) overrides;
+  VEC(const Source *) override_sources;
+  int n_epochs;
+  bool rounds; /* precision computes in fewer bits than f32 */
+} Program;
+
+/* Reads the model and its imports; false if the main file is not there. */
+bool program_read(Program *program);
+const Item *program_block(const Program *program, const char *kind);
+/* Whether a path written in a file stays below the file's folder; reports. */
+bool program_check_path(Program *program, const char *path, Span span);
+
+/* ---- declared.c ---- */
+
+/* Reports predefined names that a file declares and names declared twice. */
+void declared_check(Program *program, const Ast *ast);
+
+/* ---- unused.c ---- */
+
+/* Puts every name that an expression or a type of the file reads. */
+void reads_of_ast(Map *reads, const Ast *ast);
+/* Dims and consts of the main file, and names of its layers that were called.
+ */
+void program_warn_unused(Program *program);
+
+/* ---- overrides ---- */
+
+/* The override of a setting or NULL. */
+const SettingOverride *override_find(const Program *program, const char *block,
+                                     const char *name);
+/* Whether a place is one of the command line. */
+bool override_is_source(const Program *program, const Source *source);
+
+#endif

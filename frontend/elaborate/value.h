@@ -1,0 +1,109 @@
+/*
+ * value.h -- a value of the elaborator: a compile-time value or a tensor of the
+ * graph; its arithmetic, and how messages show it.
+ */
+#ifndef FRONTEND_ELABORATE_VALUE_H
+#define FRONTEND_ELABORATE_VALUE_H
+
+#include "frontend/syntax/ast.h"
+#include "ir/ir.h"
+
+typedef struct Elab Elab;
+
+typedef enum ExprValueKind {
+  EXPR_VALUE_poison, /* follows from a mistake that was reported */
+  EXPR_VALUE_none,
+  EXPR_VALUE_bool,
+  EXPR_VALUE_int,
+  EXPR_VALUE_float,
+  EXPR_VALUE_string,
+  EXPR_VALUE_list,
+  EXPR_VALUE_tensor,
+  EXPR_VALUE_gate /* of route */
+} ExprValueKind;
+
+typedef struct Gate Gate; /* builtins_experts.c */
+
+typedef struct ExprValue {
+  ExprValueKind kind;
+  bool is_weak; /* tensor: computed from numbers and iota only */
+  union {
+    bool truth;
+    int64_t integer;
+    double real;
+    Name string;
+    struct ExprValueList *list;
+    Value tensor;
+    const Gate *gate;
+  };
+} ExprValue;
+
+typedef struct ExprValueList {
+  int n;
+  int64_t n_all; /* elements of lists in it included */
+  ExprValue items[];
+} ExprValueList;
+
+#define POISON ((ExprValue){.kind = EXPR_VALUE_poison})
+static inline ExprValue expr_value_bool(bool truth) {
+  return (ExprValue){.kind = EXPR_VALUE_bool, .truth = truth};
+}
+static inline ExprValue expr_value_int(int64_t integer) {
+  return (ExprValue){.kind = EXPR_VALUE_int, .integer = integer};
+}
+static inline ExprValue expr_value_float(double real) {
+  return (ExprValue){.kind = EXPR_VALUE_float, .real = real};
+}
+static inline ExprValue expr_value_tensor(Value value, bool is_weak) {
+  return (ExprValue){
+      .kind = EXPR_VALUE_tensor, .is_weak = is_weak, .tensor = value};
+}
+static inline bool expr_value_is_poison(ExprValue val) {
+  return val.kind == EXPR_VALUE_poison;
+}
+static inline bool expr_value_is_tensor(ExprValue val) {
+  return val.kind == EXPR_VALUE_tensor;
+}
+/* Makes no node: known at compile time, and no list, which may hold others. */
+static inline bool expr_value_is_static(ExprValue val) {
+  return val.kind != EXPR_VALUE_tensor && val.kind != EXPR_VALUE_list;
+}
+/* Integer or real. */
+static inline bool expr_value_is_number(ExprValue val) {
+  return val.kind == EXPR_VALUE_int || val.kind == EXPR_VALUE_float;
+}
+static inline double expr_value_to_double(ExprValue val) {
+  return val.kind == EXPR_VALUE_int    ? (double)val.integer
+         : val.kind == EXPR_VALUE_bool ? (double)val.truth
+                                       : val.real;
+}
+
+/* ---- value.c: compile-time arithmetic, texts for messages ---- */
+
+const Type *elab_type(const Elab *e, ExprValue val); /* of a tensor */
+ExprValue expr_value_list(Elab *e, int n);           /* to be filled in */
+/* A list that may hold lists, now filled in.  A list is walked as a tree,
+ * however much of it is shared, so the limit holds for all of it; poison after
+ * a message. */
+ExprValue expr_value_list_nested(Elab *e, ExprValue list, Span span);
+/* Takes the steps of a walk over a value from the budget. */
+void expr_value_charge(Elab *e, ExprValue val);
+/* `exprs` (or NULL): where the arguments stand. */
+ExprValue expr_value_compute(Elab *e, Op op, const ExprValue *args,
+                             const Expr *const *exprs, int n);
+bool expr_value_equal(ExprValue a, ExprValue b);
+/* Where an integer is wanted, a real that is whole (20K, 1e3) is one. */
+ExprValue expr_value_whole(ExprValue val);
+/* "an integer", "a tensor [B, T]" */
+const char *expr_value_describe(Elab *e, ExprValue val);
+/* "'s'" for a name, the source text if it is short, else "this value" */
+const char *expr_describe(Elab *e, const Expr *x);
+/* The same where the message goes on to say what it is: not "'3' is 3". */
+const char *expr_subject(Elab *e, const Expr *x);
+/* "[B, T, H]" */
+const char *type_describe(Elab *e, const Type *type);
+Op operator_op(Operator op);
+/* "+" for OP_add, else the operator's name */
+const char *op_spelling(Op op);
+
+#endif

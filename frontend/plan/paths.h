@@ -1,0 +1,40 @@
+/*
+ * paths.h -- what the paths of a plan mean, and its lines about paths.
+ */
+#ifndef FRONTEND_PLAN_PATHS_H
+#define FRONTEND_PLAN_PATHS_H
+
+#include "frontend/elaborate/elaborate.h"
+#include "ir/model.h"
+#include "ir/plan.h"
+
+typedef struct PlanPaths PlanPaths;
+typedef VEC(Name) PathList;
+PlanPaths *plan_paths_create(Elab *e, const Model *model, const Elab *walk,
+                             const Graph *graph);
+/* Appends all paths that this expression means; false after a message. */
+bool plan_paths_find(PlanPaths *paths, const Expr *x, PathList *out);
+/* The same of a text, without messages. */
+bool plan_paths_find_text(PlanPaths *paths, const char *text, PathList *out);
+/* The n-th path beside its own that a node has, or NULL. */
+const char *plan_paths_other(const PlanPaths *paths, Name node_path, int n);
+typedef struct PlanNode {
+  const Node *node;
+  Name path; /* an input: what it is of */
+} PlanNode;
+/* All that can be placed, in program order, what scans compute included. */
+const PlanNode *plan_paths_nodes(const PlanPaths *paths, int *out_n);
+/* Whether one of these values has the dim; reports where none has. */
+bool plan_paths_have_dim(const PlanPaths *paths, const PathList *list,
+                         const Expr *x, Name dim, Span span);
+
+/* ---- lines.c ---- */
+
+/* Warns of lines about paths that others imply. */
+void plan_check_lines(Elab *e, const PlanPaths *paths, const Plan *plan);
+/* The warning: the later line says what the earlier one does. */
+void plan_line_repeats(Elab *e, Span later, Span earlier);
+/* The path lines of the plan as it is printed (language.md 11). */
+void plan_make_lines(Elab *e, PlanPaths *paths, Plan *plan);
+
+#endif

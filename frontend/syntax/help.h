@@ -1,0 +1,28 @@
+/*
+ * help.h -- help with a wrong word: the word of another library, or a near
+ * name.
+ */
+#ifndef FRONTEND_SYNTAX_HELP_H
+#define FRONTEND_SYNTAX_HELP_H
+
+#include "support/support.h"
+
+typedef enum Foreign {
+  FOREIGN_call,
+  FOREIGN_argument,
+  FOREIGN_dtype,
+  FOREIGN_init,
+} Foreign;
+
+/* Helps with a word of another library; false if it is none. */
+bool foreign_help(Diag *diag, Foreign what, const char *word);
+
+/* The one of `n` names nearest to `name`, offered as help. */
+void diag_suggest(Diag *diag, const char *name, const char *const *names,
+                  int n);
+/* Likewise from a short list that the reader may not know: without a near one,
+ * or without a name (NULL), all of it. */
+void diag_choices(Arena *arena, Diag *diag, const char *name,
+                  const char *const *names, int n);
+
+#endif
