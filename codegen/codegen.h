@@ -41,9 +41,19 @@ typedef struct DeviceCode {
                                   (c/toolchain.h), or NULL */
 } DeviceCode;
 
-/* A back end is a row of backends.def.  */
+/* A back end is a folder that defines one of these and a row of
+ * backends.def; nothing else names it. */
 struct Backend {
-  const char *name;    /* "cpu" */
+  const char *name; /* "cpu" */
+  /* The device of the runtime that runs its programs (runtime/devices.def). */
+  const char *device;
+  /* The architectures that a target may name, ended by NULL; all of them where
+   * it names none.  NULL: there is no choice. */
+  const char *const *archs;
+  bool is_skeleton; /* help and messages do not offer it */
+  /* Libraries of this machine compute its matmuls and convolutions, and are
+   * asked at compile time how much scratch memory they want. */
+  bool uses_host_libraries;
   const char *prelude; /* text before the kernels of every emitted file */
   Target target;
   /* Text of a loop nest. */
@@ -67,6 +77,22 @@ struct Backend {
 };
 
 const Backend *backend_find(const char *name); /* NULL */
+/* The back end's own spelling of an architecture; NULL if it has none such. */
+const char *backend_find_arch(const Backend *backend, const char *arch);
+const char *backend_names(Arena *arena); /* "cpu and cuda" */
+/* The values that `--target` takes: "cpu (default), cuda or cuda:sm_80,..." */
+const char *backend_target_help(Arena *arena);
+
+/* A back end and the architectures it compiles for. */
+typedef struct BuildTarget {
+  const Backend *backend;
+  const char **archs; /* none: all that the back end has */
+  int n_archs;
+} BuildTarget;
+
+/* Reads "cpu" or "cuda:sm_80,sm_90"; NULL is the default.  Invalid, with the
+ * names there are, where there is no such back end or architecture. */
+Status backend_read_target(Arena *arena, const char *text, BuildTarget *out);
 
 /* One final graph of the model, as it goes into the program. */
 typedef struct EntryPoint {
@@ -81,7 +107,7 @@ struct BuildOptions {
   const Backend *backend;
   const char *part; /* "plain_" for the kernels of the plain program, where
                        they are a part of their own, else NULL */
-  const char *const *archs; /* CUDA: "sm_80", ... */
+  const char *const *archs; /* of BuildTarget */
   int n_archs;
   const char *out_dir;   /* the bundle; made or replaced */
   const char *cache_dir; /* NULL: no cache */

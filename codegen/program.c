@@ -424,7 +424,7 @@ static void add_plain(Printer *printer, Table persistent) {
               ",\n  .n_tensors = %d, .tensors = AT(DnnTensor, %zu),\n"
               "  .n_kernels = %d, .kernels = plain_kernels,\n"
               "  .n_entry_points = 1, .entry_points = plain_codes,\n",
-              printer->input->options->backend->name,
+              printer->input->options->backend->device,
               printer->input->options->ranks, plain->code.layout->arena_bytes,
               printer->input->persistent->bytes, persistent.n, persistent.at,
               plain->kernels->kernels.n);
@@ -668,9 +668,9 @@ static void add_program(Printer *printer, Table tensors, int64_t arena_bytes) {
   text_add(out, "const DnnProgram dnn_program = {\n  .abi = DNN_ABI,\n  ");
   const char *const names[] = {"model",      "model_dir", "target",
                                "model_hash", "plan_hash", "compiler"};
-  const char *const texts[] = {input->model->name,     input->model_dir,
-                               options->backend->name, options->model_hash,
-                               options->plan_hash,     "dnnc"};
+  const char *const texts[] = {input->model->name,       input->model_dir,
+                               options->backend->device, options->model_hash,
+                               options->plan_hash,       "dnnc"};
   for (int i = 0; i < ARRAY_LENGTH(names); i++) {
     text_printf(out, ".%s = ", names[i]);
     add_string(out, texts[i]);

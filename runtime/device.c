@@ -7,19 +7,22 @@
 #include <string.h>
 
 typedef struct DeviceRow {
-  const char *target; /* the part before ':' */
+  const char *name;
   Status (*create)(Arena *arena, Device **out);
 } DeviceRow;
 
-Status device_create(const char *target, Arena *arena, Device **out) {
-  static const DeviceRow rows[] = {{"cpu", device_cpu_create},
-                                   {"cuda", device_cuda_create},
-                                   {"null", device_null_create}};
-  size_t n = strcspn(target, ":");
+Status device_create(const char *name, Arena *arena, Device **out) {
+  static const DeviceRow rows[] = {
+#define DEVICE(name) {#name, device_##name##_create},
+#include "runtime/devices.def"
+  };
   for (int i = 0; i < ARRAY_LENGTH(rows); i++)
-    if (strlen(rows[i].target) == n && strncmp(rows[i].target, target, n) == 0)
-      return rows[i].create(arena, out);
-  return status_make(STATUS_unavailable, "no device of kind '%s'", target);
+    if (strcmp(rows[i].name, name) == 0) return rows[i].create(arena, out);
+  return status_make(STATUS_unavailable, "no device '%s'; this runtime has"
+#define DEVICE(name) " " #name
+#include "runtime/devices.def"
+                     ,
+                     name);
 }
 
 Status device_host_write(Device *device, int64_t offset, const void *from,

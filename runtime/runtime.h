@@ -86,11 +86,10 @@ struct Device {
   bool is_zeroed; /* open has left zeros in the arena */
   void *state;
 };
-/* By the program's target: "cpu", "cuda", "null". */
-Status device_create(const char *target, Arena *arena, Device **out);
-Status device_cpu_create(Arena *arena, Device **out);
-Status device_cuda_create(Arena *arena, Device **out);
-Status device_null_create(Arena *arena, Device **out);
+/* The device of this name in devices.def. */
+Status device_create(const char *name, Arena *arena, Device **out);
+#define DEVICE(name) Status device_##name##_create(Arena *arena, Device **out);
+#include "runtime/devices.def"
 /* For the tables of devices whose arena is `host_arena`. */
 Status device_host_write(Device *device, int64_t offset, const void *from,
                          int64_t bytes);

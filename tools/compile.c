@@ -256,13 +256,6 @@ static bool check_passes(Tool *tool) {
   return true;
 }
 
-static bool known_arch(const char *arch) {
-  static const char *const known[] = {"sm_80", "sm_90", "sm_90a", "sm_100"};
-  for (int i = 0; i < ARRAY_LENGTH(known); i++)
-    if (!strcmp(arch, known[i])) return true;
-  return false;
-}
-
 /* The libraries of this machine are asked how much scratch they want, once for
  * each kind of product: a model has few, in many layers. */
 static int64_t gemm_scratch(const void *gemm) {
@@ -286,38 +279,24 @@ static int64_t conv_scratch(const void *conv) {
   return cpu_conv_scratch(conv);
 }
 
-/* "cpu", "cuda", "cuda:sm_80,sm_90" */
+/* The libraries that a back end asks about are those of this machine. */
 static bool choose_target(Tool *tool, Compilation *out) {
-  const char *text = tool->options.target ? tool->options.target : "cpu";
-  size_t length = strcspn(text, ":");
-  const Backend *backend =
-      backend_find(arena_printf(tool->arena, "%.*s", (int)length, text));
-  if (!backend) {
-    message_print("dnnc: error: no target '%s'; there are cpu and cuda\n",
-                  text);
+  BuildTarget target;
+  Status status =
+      backend_read_target(tool->arena, tool->options.target, &target);
+  if (status.code != STATUS_ok) {
+    message_print("dnnc: error: %s\n", status.message);
     return false;
   }
-  Backend *own = arena_copy(tool->arena, backend, sizeof *backend);
-  if (!strcmp(own->name, "cpu")) {
+  Backend *own =
+      arena_copy(tool->arena, target.backend, sizeof *target.backend);
+  if (own->uses_host_libraries) {
     own->target.gemm_scratch = gemm_scratch;
     own->target.conv_scratch = conv_scratch;
   }
   out->backend = own;
-  char *list =
-      arena_strdup(tool->arena, text[length] ? text + length + 1
-                                             : "sm_80,sm_90,sm_90a,sm_100");
-  char *rest = NULL;
-  for (char *arch = strtok_r(list, ",", &rest); arch;
-       arch = strtok_r(NULL, ",", &rest)) {
-    if (!known_arch(arch) || out->n_archs == ARRAY_LENGTH(out->archs)) {
-      message_print(
-          "dnnc: error: no CUDA architecture '%s'; there are sm_80, sm_90, "
-          "sm_90a and sm_100\n",
-          arch);
-      return false;
-    }
-    out->archs[out->n_archs++] = arch;
-  }
+  out->archs = target.archs;
+  out->n_archs = target.n_archs;
   return true;
 }
 

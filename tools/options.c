@@ -217,6 +217,13 @@ static const char *spelling(Arena *arena, const OptionRow *row) {
              : row->name;
 }
 
+/* In a row, "{targets}" stands for the back ends, which are in a table of their
+ * own. */
+static const char *option_help(Arena *arena, const OptionRow *row) {
+  return strcmp(row->help, "{targets}") == 0 ? backend_target_help(arena)
+                                             : row->help;
+}
+
 void options_help(Text *out, CommandId command) {
   const CommandRow *row = &command_rows[command];
   text_printf(out, "usage: dnnc %s %s [OPTION ...]\n\n%s\n\n", row->name,
@@ -224,7 +231,7 @@ void options_help(Text *out, CommandId command) {
   for (int i = 0; i < ARRAY_LENGTH(option_rows); i++)
     if (option_rows[i].commands >> command & 1)
       text_printf(out, "  %-22s %s\n", spelling(out->arena, &option_rows[i]),
-                  option_rows[i].help);
+                  option_help(out->arena, &option_rows[i]));
   if (LEVEL_COMMANDS >> command & 1)
     text_printf(out, "  %-22s %s\n", LEVEL_SPELLING, LEVEL_HELP);
 }
@@ -266,7 +273,7 @@ void options_man_page(Text *out) {
   for (int i = 0; i < ARRAY_LENGTH(option_rows); i++) {
     text_add(out, ".TP\n.B ");
     man_text(out, spelling(out->arena, &option_rows[i]));
-    text_printf(out, "\n%s\n", option_rows[i].help);
+    text_printf(out, "\n%s\n", option_help(out->arena, &option_rows[i]));
   }
   text_add(out, ".TP\n.B ");
   man_text(out, LEVEL_SPELLING);
@@ -293,6 +300,7 @@ void options_markdown(Text *out) {
   text_add(out, "\n| option | commands | meaning |\n|---|---|---|\n");
   for (int i = 0; i < ARRAY_LENGTH(option_rows); i++)
     markdown_row(out, spelling(out->arena, &option_rows[i]),
-                 option_rows[i].commands, option_rows[i].help);
+                 option_rows[i].commands,
+                 option_help(out->arena, &option_rows[i]));
   markdown_row(out, LEVEL_SPELLING, LEVEL_COMMANDS, LEVEL_HELP);
 }

@@ -71,7 +71,7 @@ typedef struct Compilation {
   Model *model;
   Plan *plan; /* NULL: one rank, one micro-batch */
   const Backend *backend;
-  const char *archs[8];
+  const char *const *archs;
   int n_archs;
   int n_entry_points;
   int ranks; /* of the bundle */

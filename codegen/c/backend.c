@@ -14,6 +14,8 @@ static bool keeps(const Target *target, const Graph *graph, int id) {
 
 const Backend backend_cpu = {
     .name = "cpu",
+    .device = "cpu",
+    .uses_host_libraries = true,
     .target = {.name = "cpu",
                .alignment_bytes = 64,
                .has_kernel = keeps,

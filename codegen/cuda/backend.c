@@ -26,8 +26,12 @@ static int64_t workspace_bytes(const Target *target, const Graph *graph,
              : 0;
 }
 
+static const char *const archs[] = {"sm_80", "sm_90", "sm_90a", "sm_100", NULL};
+
 const Backend backend_cuda = {
     .name = "cuda",
+    .device = "cuda",
+    .archs = archs,
     .prelude = cuda_prelude,
     .needs_unit_strides = true,
     .target = {.name = "cuda",

@@ -19,8 +19,6 @@
 #define PTX_ARCH         "compute_80"
 #define MAX_THREADS      64
 
-static const char *const all_archs[] = {"sm_80", "sm_90", "sm_90a", "sm_100"};
-
 typedef struct Job {
   int module;
   const char *arch;
@@ -197,18 +195,19 @@ static Status write_images(Arena *arena, const char *work_dir, const char *part,
   return STATUS_OK;
 }
 
-static Status compile_all(Arena *arena, const Nvrtc *nvrtc,
-                          const BuildOptions *options, const char *work_dir,
-                          const char *const *texts, int n_modules,
-                          DeviceCode *out, bool *out_is_stopped) {
+static Status compile_all(const Backend *backend, Arena *arena,
+                          const Nvrtc *nvrtc, const BuildOptions *options,
+                          const char *work_dir, const char *const *texts,
+                          int n_modules, DeviceCode *out,
+                          bool *out_is_stopped) {
   int n_archs = options->n_archs;
   const char *const *archs = options->archs;
   const char *part = options->part ? options->part : "";
   if (options->part) {
     n_archs = 0; /* the driver compiles the PTX if it is ever run */
   } else if (n_archs == 0) {
-    n_archs = ARRAY_LENGTH(all_archs);
-    archs = all_archs;
+    archs = backend->archs;
+    while (archs[n_archs]) n_archs++;
   }
   int images = n_archs + 1;
   Work *work = ARENA_NEW(arena, Work);
@@ -235,7 +234,6 @@ Status cuda_compile(const Backend *backend, Module *module,
                     const BuildOptions *options, const char *work,
                     const char *source, const KernelText *kernels, int n,
                     DeviceCode *out) {
-  (void)backend;
   Arena *arena = module->arena;
   int n_modules = (n + KERNELS_A_MODULE - 1) / KERNELS_A_MODULE;
   out->module_of = ARENA_ARRAY(arena, int, n);
@@ -250,8 +248,8 @@ Status cuda_compile(const Backend *backend, Module *module,
   Nvrtc *nvrtc;
   TRY(nvrtc_open(arena, &nvrtc));
   bool is_stopped;
-  Status status = compile_all(arena, nvrtc, options, work, texts, n_modules,
-                              out, &is_stopped);
+  Status status = compile_all(backend, arena, nvrtc, options, work, texts,
+                              n_modules, out, &is_stopped);
   if (!is_stopped) nvrtc_close(nvrtc);
   return status;
 }

@@ -40,6 +40,8 @@ static bool emit_override(const Backend *backend, Module *module,
 
 const Backend backend_null = {
     .name = "null",
+    .device = "null",
+    .is_skeleton = true,
     .prelude = "#include <stdint.h>\n",
     .target = {.name = "null",
                .alignment_bytes = 64,
