@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "codegen/c/toolchain.h"
-#include "codegen/cache.h"
+#include "codegen/host/toolchain.h"
+#include "codegen/host/cache.h"
 #include "codegen/select.h"
 
 #define MANIFEST       "bundle.json"

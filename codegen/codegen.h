@@ -4,7 +4,7 @@
  *   select   (select.c)    node -> Launch: kernel, library call, collective
  *   emit     (c/emit.c, cuda/emit.c)   Nest -> text, pure
  *   program  (program.c)   launches + layout + settings -> tables
- *   toolchain (c/toolchain.c, cuda/toolchain.c)  text -> objects, cubins
+ *   toolchain (host/toolchain.c, cuda/toolchain.c)  text -> objects, cubins
  */
 #ifndef CODEGEN_CODEGEN_H
 #define CODEGEN_CODEGEN_H
@@ -38,7 +38,7 @@ typedef struct DeviceCode {
   int *module_of; /* [n_kernels], or NULL where kernels are host functions */
   int files, cached;
   struct Compiling *compiling; /* of the objects, still to be waited for
-                                  (c/toolchain.h), or NULL */
+                                  (host/toolchain.h), or NULL */
 } DeviceCode;
 
 /* A back end is a folder that defines one of these and a row of

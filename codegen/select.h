@@ -84,7 +84,7 @@ int32_t *value_table_rows(ValueTable *table, const Graph *graph);
 int32_t value_table_add(ValueTable *table, const Graph *graph, int id);
 void value_table_link(ValueTable *table, int32_t row, int32_t input);
 
-/* ---- select_product.c: what libraries take ---- */
+/* ---- select_contraction.c: what libraries take ---- */
 
 /* Fills in a product or convolution of the local sizes; false where strides or
  * dtypes do not fit and the loop nest must do it.  A product may be given with

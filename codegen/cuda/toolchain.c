@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "codegen/cache.h"
+#include "codegen/host/cache.h"
 #include "codegen/cuda/cuda.h"
 
 #define KERNELS_A_MODULE 16

@@ -1,5 +1,5 @@
 /*
- * select_product.c -- recognises products and convolutions that a library
+ * select_contraction.c -- recognises products and convolutions that a library
  * takes: the dims of each kind must collapse to one stride.
  *
  *     x[B, T, C], w[C, H, D] over C -> y[B, T, H, D]

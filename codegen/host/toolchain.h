@@ -2,8 +2,8 @@
  * toolchain.h -- the system's C compiler, for every back end: the program's
  * tables are C whatever the kernels are.
  */
-#ifndef CODEGEN_C_TOOLCHAIN_H
-#define CODEGEN_C_TOOLCHAIN_H
+#ifndef CODEGEN_HOST_TOOLCHAIN_H
+#define CODEGEN_HOST_TOOLCHAIN_H
 
 #include "codegen/codegen.h"
 

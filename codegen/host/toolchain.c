@@ -6,7 +6,7 @@
  * compiler's version and the processor (-march=native).  Compilers run while
  * the caller writes the program's tables, and beside its compilation.
  */
-#include "codegen/c/toolchain.h"
+#include "codegen/host/toolchain.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #include "codegen/c/emit.h"
-#include "codegen/c/process.h"
-#include "codegen/cache.h"
+#include "codegen/host/process.h"
+#include "codegen/host/cache.h"
 
 /* Kernels of the plain program run once, if ever. */
 #define PLAIN_FLAGS                                                            \

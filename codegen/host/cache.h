@@ -3,8 +3,8 @@
  * given.  An entry carries a hash of its bytes, so a damaged one counts as
  * absent; writing is atomic and a failure to write costs speed only.
  */
-#ifndef CODEGEN_CACHE_H
-#define CODEGEN_CACHE_H
+#ifndef CODEGEN_HOST_CACHE_H
+#define CODEGEN_HOST_CACHE_H
 
 #include "support/support.h"
 

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "codegen/cache.h"
+#include "codegen/host/cache.h"
 
 #define LIMIT_BYTES  ((size_t)1 << 30)
 #define HEADER_BYTES 32

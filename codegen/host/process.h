@@ -1,8 +1,8 @@
 /*
  * process.h -- starting compilers.
  */
-#ifndef CODEGEN_C_PROCESS_H
-#define CODEGEN_C_PROCESS_H
+#ifndef CODEGEN_HOST_PROCESS_H
+#define CODEGEN_HOST_PROCESS_H
 
 #include <sys/types.h>
 

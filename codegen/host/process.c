@@ -2,7 +2,7 @@
  * process.c -- starting compilers, several at a time, with what they print
  * kept in files.
  */
-#include "codegen/c/process.h"
+#include "codegen/host/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
