@@ -2,6 +2,7 @@
  * backend.c -- the CPU back end as the rest of codegen sees it.
  */
 #include "codegen/c/emit.h"
+#include "codegen/host/toolchain.h"
 #include "codegen/select.h"
 
 static bool keeps(const Target *target, const Graph *graph, int id) {
@@ -27,5 +28,5 @@ const Backend backend_cpu = {
     .prelude = c_prelude,
     .emit_nest = c_emit_nest,
     .emit_override = c_emit_attention,
-    .compile = c_compile,
+    .compile = toolchain_compile_kernels,
 };

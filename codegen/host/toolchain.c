@@ -1,10 +1,10 @@
 /*
- * toolchain.c -- texts to objects to an executable, with the system's compiler.
+ * toolchain.c -- compiles C texts into objects with the system's compiler and
+ * links objects into an executable.
  *
- * Kernels are spread over a few files of like size and compiled in parallel.
- * An object is kept in the cache under the hash of its text, the flags, the
- * compiler's version and the processor (-march=native).  Compilers run while
- * the caller writes the program's tables, and beside its compilation.
+ * Several compilers run at a time.  The cache keeps an object under the hash of
+ * its text, the flags, the compiler's version and the processor
+ * (-march=native).
  */
 #include "codegen/host/toolchain.h"
 
@@ -16,16 +16,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "codegen/c/emit.h"
 #include "codegen/host/process.h"
 #include "codegen/host/cache.h"
 
-/* Kernels of the plain program run once, if ever. */
-#define PLAIN_FLAGS                                                            \
-  "-std=gnu11 -O0 -w -march=native -fno-math-errno -fno-trapping-math "        \
-  "-fno-asynchronous-unwind-tables"
-#define KERNELS_PER_FILE 16
-#define OBJECT_LIMIT     ((size_t)1 << 30)
+#define OBJECT_LIMIT ((size_t)1 << 30)
 
 /* ---- arguments ---- */
 
@@ -263,79 +257,6 @@ Status toolchain_link(Module *module, const BuildOptions *options,
   ProcessBounds bounds = bounds_of(options);
   return process_run(arena, end_arguments(arena, &arguments),
                      path_of(arena, work, "link", ".log"), &bounds);
-}
-
-/* ---- kernels of the CPU ---- */
-
-/* Longest first, each into the file that is shortest so far. */
-static void spread(const KernelText *kernels, int n, int n_files, int *file_of,
-                   Arena *arena) {
-  size_t *sizes = ARENA_ARRAY(arena, size_t, n_files);
-  bool *is_placed = ARENA_ARRAY(arena, bool, n);
-  for (int k = 0; k < n; k++) {
-    int longest = -1, shortest = 0;
-    for (int i = 0; i < n; i++)
-      if (!is_placed[i] && (longest < 0 || strlen(kernels[i].text) >
-                                               strlen(kernels[longest].text)))
-        longest = i;
-    for (int f = 1; f < n_files; f++)
-      if (sizes[f] < sizes[shortest]) shortest = f;
-    is_placed[longest] = true;
-    file_of[longest] = shortest;
-    sizes[shortest] += strlen(kernels[longest].text);
-  }
-}
-
-static void copy_sources(Arena *arena, const char *source,
-                         const CompileJob *jobs, int n) {
-  for (int i = 0; i < n && source; i++)
-    toolchain_write(path_of(arena, source, jobs[i].stem, ".c"), jobs[i].text,
-                    strlen(jobs[i].text));
-}
-
-/* Files of kernels that are plain or not, from `first` on; returns how many. */
-static int make_jobs(const Backend *backend, Arena *arena,
-                     const BuildOptions *options, const KernelText *kernels,
-                     int n, bool is_plain, CompileJob *jobs) {
-  int n_files =
-      is_plain ? n > 0 : (n + KERNELS_PER_FILE - 1) / KERNELS_PER_FILE;
-  if (!is_plain && n_files < options->jobs)
-    n_files = options->jobs < n ? options->jobs : n;
-  int *file_of = ARENA_ARRAY(arena, int, n);
-  if (!is_plain) spread(kernels, n, n_files, file_of, arena);
-  for (int f = 0; f < n_files; f++) {
-    Text text = text_create(arena);
-    text_add(&text, backend->prelude);
-    for (int i = 0; i < n; i++)
-      if (file_of[i] == f) text_add(&text, kernels[i].text);
-    jobs[f] = (CompileJob){.stem = arena_printf(arena, "%skernels-%d",
-                                                is_plain ? "plain-" : "", f),
-                           .text = text_string(&text),
-                           .flags = is_plain ? PLAIN_FLAGS : C_KERNEL_FLAGS,
-                           .key = ""};
-  }
-  return n_files;
-}
-
-/* Those of the plain program come last. */
-Status c_compile(const Backend *backend, Module *module,
-                 const BuildOptions *options, const char *work,
-                 const char *source, const KernelText *kernels, int n,
-                 DeviceCode *out) {
-  Arena *arena = module->arena;
-  int n_own = n;
-  while (n_own > 0 && kernels[n_own - 1].is_plain) n_own--;
-  CompileJob *jobs = ARENA_ARRAY(arena, CompileJob, n + options->jobs + 1);
-  int n_files = make_jobs(backend, arena, options, kernels, n_own, false, jobs);
-  n_files += make_jobs(backend, arena, options, kernels + n_own, n - n_own,
-                       true, jobs + n_files);
-  copy_sources(arena, source, jobs, n_files);
-  out->compiling =
-      toolchain_start(module, options, work, jobs, n_files, &out->cached);
-  for (int f = 0; f < n_files; f++)
-    vec_push(arena, &out->objects, jobs[f].object);
-  out->files = n_files;
-  return STATUS_OK;
 }
 
 /* ---- folders ---- */

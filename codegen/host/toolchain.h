@@ -35,6 +35,24 @@ Status toolchain_link(Module *module, const BuildOptions *options,
                       const char *work, const char *const *objects, int n,
                       const char *program);
 
+/* ---- kernels.c ---- */
+
+/* Flags of the compiler for kernels.  No -ffast-math: sums are reordered only
+ * where `omp simd` says so, and NaN and infinity are numbers like any other. */
+#define C_KERNEL_FLAGS                                                         \
+  "-std=gnu11 -O3 -march=native -fopenmp -fno-math-errno -fno-trapping-math "  \
+  "-ffp-contract=fast -fno-semantic-interposition -fno-plt "                   \
+  "-fno-asynchronous-unwind-tables"
+
+/* Backend.compile where kernels are C functions.  Compilers may still run when
+ * it returns: `out->compiling`.  Those of the plain program come last. */
+Status toolchain_compile_kernels(const Backend *backend, Module *module,
+                                 const BuildOptions *options, const char *work,
+                                 const char *source, const KernelText *kernels,
+                                 int n, DeviceCode *out);
+
+/* ---- files ---- */
+
 /* A file of the work folder: it needs no sync. */
 Status toolchain_write(const char *path, const void *bytes, size_t n);
 /* rm -r, of what we made ourselves. */

@@ -6,7 +6,7 @@
  * runtime's device of the same name can start.  Its kernels are empty C
  * functions, so a program for it builds, links and runs, and computes nothing.
  */
-#include "codegen/c/emit.h"
+#include "codegen/host/toolchain.h"
 
 /* Operators that this back end does itself; the others are decomposed. */
 static bool keeps(const Target *target, const Graph *graph, int id) {
@@ -51,5 +51,5 @@ const Backend backend_null = {
                .max_fused_inputs = 16},
     .emit_nest = emit_nest,
     .emit_override = emit_override,
-    .compile = c_compile,
+    .compile = toolchain_compile_kernels,
 };

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "codegen/c/emit.h"
+#include "codegen/host/toolchain.h"
 #include "codegen/codegen.h"
 #include "codegen/cuda/cuda.h"
 #include "passes/rewrite.h"
