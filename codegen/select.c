@@ -457,14 +457,15 @@ static Status unsupported(const Select *select, int id, const char *why) {
                      select->set->backend->name, why);
 }
 
-static bool has_dtype(DType dtype) {
-  return dtype != DT_f8e4m3 && dtype != DT_f8e5m2;
+/* Floats of 8 bits have no kernels. */
+static bool has_kernels_for(DType dtype) {
+  return dtype_class(dtype) != CLASS_FLOAT || dtype_size_bytes(dtype) > 1;
 }
 
 static Status select_kernel(Select *select, int id) {
   const Node *node = select->graph->nodes.data[id];
   for (int r = 0; r < node->n_results; r++)
-    if (!has_dtype(node->types[r]->dtype))
+    if (!has_kernels_for(node->types[r]->dtype))
       return unsupported(select, id, " in this dtype");
   Launch launch = begin_launch(select, id, DNN_OP_KERNEL);
   const KernelKind *kind = kernel_set_kind(select->set, select->graph, id);
@@ -533,11 +534,15 @@ static AxisList axes_of(const Graph *graph, const Node *node) {
 }
 
 static DnnReduce reduce_of(const Node *node) {
-  const char *name =
-      node_has(node, ATTR_reduce) ? node_name(node, ATTR_reduce) : "sum";
-  return !strcmp(name, "max")   ? DNN_MAX
-         : !strcmp(name, "min") ? DNN_MIN
-                                : DNN_SUM;
+  _Static_assert((int)NEST_sum == DNN_SUM && (int)NEST_max == DNN_MAX &&
+                     (int)NEST_min == DNN_MIN,
+                 "reductions.def begins with the reductions of collectives");
+  if (!node_has(node, ATTR_reduce)) return DNN_SUM;
+  int reduce = DNN_SUM;
+  while (strcmp(nest_reduction((NestReduce)reduce)->name,
+                node_name(node, ATTR_reduce)) != 0)
+    reduce++;
+  return (DnnReduce)reduce;
 }
 
 static Status select_all_reduce(Select *select, int id) {

@@ -178,8 +178,7 @@ static bool has_library_dtypes(const Graph *graph, const Node *node) {
   DType a = graph_type(graph, node->inputs[0])->dtype;
   DType b = graph_type(graph, node->inputs[1])->dtype;
   DType c = node->types[0]->dtype;
-  return a == b && (a == DT_f32 || a == DT_bf16 || a == DT_f16) &&
-         (c == a || c == DT_f32);
+  return a == b && dtype_is_rounded(a) && (c == a || c == DT_f32);
 }
 
 bool select_gemm(const Graph *graph, int id, DnnGemm *out,

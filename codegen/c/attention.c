@@ -94,8 +94,7 @@ static bool read_node(const Graph *graph, int id, Attention *at) {
   for (int r = 0; r < node->n_results; r++)
     at->types[at->n_operands++] = node->types[r];
   at->dtype = at->types[0]->dtype;
-  if (at->dtype != DT_f32 && at->dtype != DT_bf16 && at->dtype != DT_f16)
-    return false;
+  if (!dtype_is_rounded(at->dtype)) return false;
   for (int i = 0; i < at->n_operands; i++)
     if (at->types[i]->dtype != (i == LSE ? DT_f32 : at->dtype)) return false;
   int n = 0;
@@ -301,8 +300,7 @@ static void add_unit(Text *out, const Attention *at) {
   for (int i = 0; i < at->n_operands; i++)
     text_printf(out, "    %s%s *%s = buffers[%d];\n",
                 i < n_inputs ? "const " : "",
-                i == LSE || at->dtype == DT_f32 ? "float" : "uint16_t",
-                operand_names[i], i);
+                c_storage(i == LSE ? DT_f32 : at->dtype), operand_names[i], i);
   text_add(out, "    int64_t rest = u;\n");
   for (int b = at->n_batch - 1; b >= 0; b--) {
     text_printf(out,

@@ -40,7 +40,6 @@
  * and all loads of a point stand before its stores.
  */
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #include "codegen/c/emit.h"
@@ -75,55 +74,6 @@ static void line(Emit *emit, const char *format, ...) {
   text_add(emit->out, arena_vprintf(emit->arena, format, args));
   va_end(args);
   text_add(emit->out, "\n");
-}
-
-/* ---- names of types ---- */
-
-static const char *storage_type(DType dtype) {
-  static const char *const names[] = {
-#define DTYPE(name, size, class, c_type, ...) #c_type,
-#include "support/dtype.def"
-  };
-  ASSERT(dtype < ARRAY_LENGTH(names));
-  return names[dtype];
-}
-
-static const char *value_type(DType dtype) {
-  return dtype == DT_bool ? "int" : storage_type(dtype);
-}
-
-static bool is_short(DType dtype) {
-  return dtype == DT_bf16 || dtype == DT_f16;
-}
-
-static void add_literal(Text *out, DType dtype, double value) {
-  if (is_short(dtype)) {
-    float x = (float)value;
-    text_printf(out, "%d",
-                dtype == DT_bf16 ? bf16_from_float(x) : f16_from_float(x));
-    return;
-  }
-  if (dtype_class(dtype) != CLASS_FLOAT) {
-    int64_t integer = dtype_integer(dtype, value);
-    /* The lowest value has no literal of its own type in C. */
-    if (integer == INT64_MIN)
-      text_add(out, "INT64_MIN");
-    else
-      text_printf(out, dtype == DT_i64 ? "%" PRId64 "LL" : "%" PRId64, integer);
-    return;
-  }
-  const char *suffix = dtype == DT_f32 ? "f" : "";
-  if (dtype == DT_f32) value = (double)(float)value;
-  if (isnan(value)) {
-    text_printf(out, "__builtin_nan%s(\"\")", suffix);
-  } else if (isinf(value)) {
-    text_printf(out, "%s__builtin_inf%s()", value < 0 ? "-" : "", suffix);
-  } else {
-    if (signbit(value)) text_add(out, "(");
-    text_add_real(out, value);
-    text_add(out, suffix);
-    if (signbit(value)) text_add(out, ")");
-  }
 }
 
 /* ---- what an expression depends on ---- */
@@ -272,10 +222,10 @@ static void add_cast(Emit *emit, const NestExpr *expr) {
   DType from = emit->nest->exprs.data[expr->args[0]].dtype;
   int arg = expr->args[0];
   const char *value =
-      is_short(from)
+      dtype_is_16bit(from)
           ? arena_printf(emit->arena, "dnn_from_%s(e%d)", dtype_name(from), arg)
           : arena_printf(emit->arena, "e%d", arg);
-  if (is_short(expr->dtype))
+  if (dtype_is_16bit(expr->dtype))
     text_printf(out, "dnn_to_%s((float)%s)", dtype_name(expr->dtype), value);
   else if (expr->dtype == DT_bool)
     text_printf(out, "%s != 0", value);
@@ -283,7 +233,7 @@ static void add_cast(Emit *emit, const NestExpr *expr) {
            dtype_class(from) == CLASS_FLOAT)
     text_printf(out, "dnn_integer_%s(%s)", dtype_name(expr->dtype), value);
   else
-    text_printf(out, "(%s)%s", value_type(expr->dtype), value);
+    text_printf(out, "(%s)%s", c_number(expr->dtype), value);
 }
 
 static void add_load(Emit *emit, const NestExpr *expr) {
@@ -297,7 +247,7 @@ static void add_load(Emit *emit, const NestExpr *expr) {
   text_add(out, "]");
   if (expr->at->n_guards > 0) {
     text_add(out, " : ");
-    add_literal(out, expr->dtype, expr->at->outside);
+    c_add_literal(out, expr->dtype, expr->at->outside);
   }
 }
 
@@ -311,9 +261,9 @@ static void emit_expr(Emit *emit, int id) {
   const NestExpr *expr = &emit->nest->exprs.data[id];
   Text *out = emit->out;
   for (int i = 0; i < emit->indent; i++) text_add(out, "  ");
-  text_printf(out, "const %s e%d = ", value_type(expr->dtype), id);
+  text_printf(out, "const %s e%d = ", c_number(expr->dtype), id);
   switch (expr->kind) {
-  case NEST_const: add_literal(out, expr->dtype, expr->real); break;
+  case NEST_const: c_add_literal(out, expr->dtype, expr->real); break;
   case NEST_loop: text_printf(out, "l%d", expr->index); break;
   case NEST_load: add_load(emit, expr); break;
   case NEST_pw:
@@ -343,39 +293,27 @@ static void emit_exprs(Emit *emit, int depth) {
 /* ---- reductions ---- */
 
 static DType compared_dtype(const Emit *emit, const NestStmt *stmt) {
-  return stmt->reduce == NEST_ARGMAX ? emit->nest->exprs.data[stmt->expr].dtype
+  return stmt->reduce == NEST_argmax ? emit->nest->exprs.data[stmt->expr].dtype
                                      : stmt->dtype;
-}
-
-static const char *least_of(DType dtype, bool is_max) {
-  switch (dtype) {
-  case DT_f32: return is_max ? "-__builtin_inff()" : "__builtin_inff()";
-  case DT_f64: return is_max ? "-__builtin_inf()" : "__builtin_inf()";
-  case DT_i64: return is_max ? "INT64_MIN" : "INT64_MAX";
-  case DT_i32: return is_max ? "INT32_MIN" : "INT32_MAX";
-  case DT_i16: return is_max ? "INT16_MIN" : "INT16_MAX";
-  case DT_i8: return is_max ? "INT8_MIN" : "INT8_MAX";
-  case DT_u8: return is_max ? "0" : "UINT8_MAX";
-  default: return is_max ? "0" : "1";
-  }
 }
 
 static bool is_extremum(const NestStmt *stmt) {
   return stmt->kind == NEST_reduce &&
-         (stmt->reduce == NEST_MAX || stmt->reduce == NEST_MIN) &&
+         (stmt->reduce == NEST_max || stmt->reduce == NEST_min) &&
          dtype_class(stmt->dtype) == CLASS_FLOAT;
 }
 
-static const char *start_of(const Emit *emit, const NestStmt *stmt) {
-  if (stmt->reduce == NEST_SUM) return "0";
-  return least_of(compared_dtype(emit, stmt), stmt->reduce != NEST_MIN);
+static const char *identity_of(const Emit *emit, const NestStmt *stmt) {
+  Text text = text_create(emit->arena);
+  c_add_identity(&text, stmt->reduce, compared_dtype(emit, stmt));
+  return text_string(&text);
 }
 
 /* Declares r (and for argmax its best value m), cleared. */
 static void declare_reduction(Emit *emit, const NestStmt *stmt) {
-  const char *type = value_type(compared_dtype(emit, stmt));
-  const char *start = start_of(emit, stmt);
-  bool is_position = stmt->reduce == NEST_ARGMAX;
+  const char *type = c_number(compared_dtype(emit, stmt));
+  const char *start = identity_of(emit, stmt);
+  bool is_position = stmt->reduce == NEST_argmax;
   char letter = is_position ? 'm' : 'r';
   if (!emit->is_column) {
     line(emit, "%s %c%d = %s;", type, letter, stmt->target, start);
@@ -423,7 +361,7 @@ static void emit_argmax(Emit *emit, const NestStmt *stmt, const char *at) {
 /* Whether the stage at hand adds up the rows of a sum in f64. */
 static bool is_summed_by_rows(const Emit *emit, const NestStmt *stmt) {
   return !emit->is_column && emit->n_order > 1 && stmt->kind == NEST_reduce &&
-         stmt->reduce == NEST_SUM && stmt->dtype == DT_f32;
+         stmt->reduce == NEST_sum && stmt->dtype == DT_f32;
 }
 
 typedef enum RowPlace {
@@ -452,7 +390,7 @@ static void emit_row_sums(Emit *emit, RowPlace place) {
 static void emit_extremum(Emit *emit, const NestStmt *stmt, const char *value,
                           const char *at) {
   int r = stmt->target;
-  char sign = stmt->reduce == NEST_MAX ? '>' : '<';
+  char sign = nest_reduction(stmt->reduce)->compare;
   line(emit, "r%d%s = %s %c r%d%s || ISNAN_%s(%s) ? %s : r%d%s;", r, at, value,
        sign, r, at, dtype_name(stmt->dtype), value, value, r, at);
 }
@@ -461,19 +399,16 @@ static void emit_reduce(Emit *emit, const NestStmt *stmt) {
   const char *at = emit->is_column ? "[j]" : "";
   int r = stmt->target, e = stmt->expr;
   char sum = is_summed_by_rows(emit, stmt) ? 's' : 'r';
-  switch (stmt->reduce) {
-  case NEST_SUM: line(emit, "%c%d%s += e%d;", sum, r, at, e); break;
-  case NEST_MAX:
-  case NEST_MIN:
-    if (emit->is_column || !is_extremum(stmt)) {
-      emit_extremum(emit, stmt, arena_printf(emit->arena, "e%d", e), at);
-      break;
-    }
-    line(emit, "r%d = e%d %c r%d ? e%d : r%d;", r, e,
-         stmt->reduce == NEST_MAX ? '>' : '<', r, e, r);
+  char compare = nest_reduction(stmt->reduce)->compare;
+  if (stmt->reduce == NEST_argmax) {
+    emit_argmax(emit, stmt, at);
+  } else if (!compare) {
+    line(emit, "%c%d%s += e%d;", sum, r, at, e);
+  } else if (emit->is_column || !is_extremum(stmt)) {
+    emit_extremum(emit, stmt, arena_printf(emit->arena, "e%d", e), at);
+  } else {
+    line(emit, "r%d = e%d %c r%d ? e%d : r%d;", r, e, compare, r, e, r);
     line(emit, "n%d |= ISNAN_%s(e%d);", r, dtype_name(stmt->dtype), e);
-    break;
-  case NEST_ARGMAX: emit_argmax(emit, stmt, at); break;
   }
 }
 
@@ -491,7 +426,7 @@ static void emit_stmt(Emit *emit, const NestStmt *stmt) {
   }
   text_printf(out, "b%d[", stmt->target);
   add_index(out, stmt->at);
-  if (stmt->kind == NEST_accumulate && is_short(stmt->dtype)) {
+  if (stmt->kind == NEST_accumulate && dtype_is_16bit(stmt->dtype)) {
     const char *name = dtype_name(stmt->dtype);
     text_printf(out, "] = dnn_to_%s(dnn_from_%s(b%d[", name, name,
                 stmt->target);
@@ -519,18 +454,18 @@ static bool is_simd(const Emit *emit) {
     const NestStmt *stmt = &emit->stage->stmts.data[i];
     if (stmt->kind == NEST_accumulate && !is_scattered_once(emit, stmt))
       return false;
-    if (stmt->kind == NEST_reduce && stmt->reduce == NEST_ARGMAX) return false;
+    if (stmt->kind == NEST_reduce && stmt->reduce == NEST_argmax) return false;
   }
   return true;
 }
 
 static void emit_simd(Emit *emit) {
-  static const char *const sign[] = {"+", "max", "min"};
   Text clauses = text_create(emit->arena);
   for (int i = 0; i < emit->stage->stmts.n && !emit->is_column; i++) {
     const NestStmt *stmt = &emit->stage->stmts.data[i];
     if (stmt->kind == NEST_reduce)
-      text_printf(&clauses, " reduction(%s : %c%d)", sign[stmt->reduce],
+      text_printf(&clauses, " reduction(%s : %c%d)",
+                  nest_reduction(stmt->reduce)->clause,
                   is_summed_by_rows(emit, stmt) ? 's' : 'r', stmt->target);
     if (is_extremum(stmt))
       text_printf(&clauses, " reduction(| : n%d)", stmt->target);
@@ -612,7 +547,7 @@ static int split_loop(const Emit *emit) {
   if (inner_total(emit->stage) < PARTS * 16) return -1;
   for (int i = 0; i < emit->stage->stmts.n; i++) {
     const NestStmt *stmt = &emit->stage->stmts.data[i];
-    if (stmt->kind == NEST_reduce && stmt->reduce == NEST_ARGMAX) return -1;
+    if (stmt->kind == NEST_reduce && stmt->reduce == NEST_argmax) return -1;
     if (stmt->kind == NEST_accumulate && !is_scattered_once(emit, stmt))
       return -1;
   }
@@ -627,10 +562,10 @@ static void emit_part_arrays(Emit *emit, bool is_declaration) {
     if (stmt->kind != NEST_reduce) continue;
     int r = stmt->target;
     if (is_declaration && emit->is_column)
-      line(emit, "%s q%d[%d][%" PRId64 "];", value_type(stmt->dtype), r, PARTS,
+      line(emit, "%s q%d[%d][%" PRId64 "];", c_number(stmt->dtype), r, PARTS,
            emit->chunk);
     else if (is_declaration)
-      line(emit, "%s q%d[%d];", value_type(stmt->dtype), r, PARTS);
+      line(emit, "%s q%d[%d];", c_number(stmt->dtype), r, PARTS);
     else if (emit->is_column)
       line(emit, "for (int64_t j = 0; j < jn; j++) q%d[part][j] = r%d[j];", r,
            r);
@@ -648,7 +583,7 @@ static void emit_combine(Emit *emit) {
     line(emit, "for (int part = 0; part < %d; part++)", PARTS);
     emit->indent++;
     if (emit->is_column) line(emit, "for (int64_t j = 0; j < jn; j++)");
-    if (stmt->reduce == NEST_SUM) {
+    if (stmt->reduce == NEST_sum) {
       line(emit, "r%d%s += q%d[part]%s;", r, at, r, at);
     } else {
       emit_extremum(emit, stmt, arena_printf(emit->arena, "q%d[part]%s", r, at),
@@ -817,7 +752,7 @@ static void choose(Emit *emit) {
 static void emit_buffers(Emit *emit) {
   for (int i = 0; i < emit->nest->buffers.n; i++) {
     const NestBuffer *buffer = &emit->nest->buffers.data[i];
-    const char *type = storage_type(buffer->dtype);
+    const char *type = c_storage(buffer->dtype);
     const char *constant = buffer->is_written ? "" : "const ";
     line(emit, "%s%s *const b%d = buffers[%d];", constant, type, i, i);
     if (!buffer->is_read && !buffer->is_written) line(emit, "(void)b%d;", i);

@@ -9,9 +9,18 @@
 /* prelude.c: text before the kernels of every file. */
 extern const char c_prelude[];
 
+/* ---- types.c ---- */
+
+const char *c_storage(DType dtype); /* "uint16_t" for bf16 */
+const char *c_number(DType dtype);  /* the type of its values: "int" for bool */
+void c_add_literal(Text *out, DType dtype, double value);
+/* The value with which a reduction begins. */
+void c_add_identity(Text *out, NestReduce reduce, DType dtype);
+
+/* ---- emit.c, attention.c ---- */
+
 void c_emit_nest(const Backend *backend, Module *module, const Nest *nest,
                  KernelText *out);
-/* attention.c */
 bool c_attention_keeps(const Graph *graph, int id);
 bool c_emit_attention(const Backend *backend, Module *module,
                       const Graph *graph, int id, KernelText *out);

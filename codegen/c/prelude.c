@@ -118,11 +118,14 @@ const char c_prelude[] =
     "  type near = x > (double)least ? (type)x : least; \\\n"
     "  return x != x ? 0 : x >= (double)most ? most : near; \\\n"
     "}\n"
-    "DNN_INTEGER(u8, uint8_t, 0, UINT8_MAX)\n"
-    "DNN_INTEGER(i8, int8_t, INT8_MIN, INT8_MAX)\n"
-    "DNN_INTEGER(i16, int16_t, INT16_MIN, INT16_MAX)\n"
-    "DNN_INTEGER(i32, int32_t, INT32_MIN, INT32_MAX)\n"
-    "DNN_INTEGER(i64, int64_t, INT64_MIN, INT64_MAX)\n"
+#define DTYPE(name, size_bytes, class, c_type, safetensors, npy, digits,       \
+              least, greatest, ...)                                            \
+  INTEGER_##class(#name, #c_type, #least, #greatest)
+#define INTEGER_BOOL(...)
+#define INTEGER_FLOAT(...)
+#define INTEGER_INT(name, type, least, greatest)                               \
+  "DNN_INTEGER(" name ", " type ", " least ", " greatest ")\n"
+#include "support/dtype.def"
     "static inline int64_t dnn_clamp(int64_t i, int64_t n) {\n"
     "  i = i < n ? i : n - 1;\n"
     "  return i < 0 ? 0 : i;\n"

@@ -393,18 +393,6 @@ static const char key_store[] =
 
 /* ---- in front of the bodies ---- */
 
-typedef struct Element {
-  const char *type, *widen, *shorten;
-} Element;
-
-static const Element *element_of(DType dtype) {
-  static const Element wide = {"float", "", ""};
-  static const Element bf16 = {"unsigned short", "dnn_from_bf16",
-                               "dnn_to_bf16"};
-  static const Element f16 = {"unsigned short", "dnn_from_f16", "dnn_to_f16"};
-  return dtype == DT_bf16 ? &bf16 : dtype == DT_f16 ? &f16 : &wide;
-}
-
 static int64_t batches(const Shape *shape, bool keys_only) {
   int64_t n = 1;
   for (int i = 0; i < shape->n_batch; i++)
@@ -458,7 +446,7 @@ static void pointer(Text *text, const Shape *shape, const char *name,
                     const Strides *strides) {
   bool is_lse = strcmp(name, "lse") == 0;
   text_printf(text, "  %s%s *%s = args.%s", is_const ? "const " : "",
-              element_of(is_lse ? DT_f32 : shape->dtype)->type, name, argument);
+              cuda_storage(is_lse ? DT_f32 : shape->dtype), name, argument);
   for (int i = 0; i < shape->n_batch; i++)
     if (strides->batch[i] != 0)
       text_printf(text, " + x%d * %lldLL", i, (long long)strides->batch[i]);
@@ -587,16 +575,18 @@ static const char backward_arguments[] =
 /* The text of a kernel, with what it needs before it. */
 static const char *kernel_text(Arena *arena, DType dtype, bool is_grad,
                                const char *name, const char *content) {
-  const Element *element = element_of(dtype);
-  const char *label = dtype_name(dtype), *type = element->type;
+  const char *label = dtype_name(dtype), *type = cuda_storage(dtype);
+  bool is_16bit = dtype_is_16bit(dtype);
+  const char *from = is_16bit ? arena_printf(arena, "dnn_from_%s", label) : "";
+  const char *to = is_16bit ? arena_printf(arena, "dnn_to_%s", label) : "";
   Text text = text_create(arena);
   text_add(&text, helpers);
-  text_printf(&text, tile_format, label, label, label, type, element->widen);
+  text_printf(&text, tile_format, label, label, label, type, from);
   if (is_grad)
     text_printf(&text, backward_arguments, type, type, type, name);
   else
     text_printf(&text, forward_arguments, type, type, name);
-  text_printf(&text, begin_format, label, element->widen, element->shorten);
+  text_printf(&text, begin_format, label, from, to);
   text_printf(&text, "DNN_KERNEL(%s, 256, 1) {\n%s}\n", name, content);
   text_add(&text, end_of_kernel);
   return text_string(&text);
@@ -621,10 +611,10 @@ bool cuda_emit_attention(const Backend *backend, Module *module,
   char hex[33];
   hash_hex(content, body.n, hex);
   DType dtype = parts.shape.dtype;
-  bool is_wide = dtype == DT_f32;
+  bool is_16bit = dtype_is_16bit(dtype);
   Name name = name_format(module->names, "attention%s%s%s_%.12s",
-                          is_grad ? "_grad" : "", is_wide ? "" : "_",
-                          is_wide ? "" : dtype_name(dtype), hex);
+                          is_grad ? "_grad" : "", is_16bit ? "_" : "",
+                          is_16bit ? dtype_name(dtype) : "", hex);
   *out = (KernelText){
       .name = name,
       .text = kernel_text(module->arena, dtype, is_grad, name, content),

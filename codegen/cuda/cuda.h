@@ -32,6 +32,8 @@ const char *cuda_suffix(DType dtype);  /* of the prelude's functions: "i32" */
 bool cuda_has_dtype(DType dtype);
 /* A constant of this dtype as C text. */
 void cuda_constant(Text *out, DType dtype, double value);
+/* The value with which a reduction begins. */
+void cuda_add_identity(Text *out, NestReduce reduce, DType dtype);
 
 /* ---- emit.c, attention.c ---- */
 

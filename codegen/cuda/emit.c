@@ -13,8 +13,6 @@
  * There are no atomics but the counter of blocks that have arrived where a sum
  * is cut over blocks; the order of additions is fixed.
  */
-#include <math.h>
-
 #include "codegen/cuda/emit.h"
 
 static bool in_order(const Emit *emit, const NestStmt *stmt) {
@@ -157,29 +155,10 @@ static void flat_stage(Emit *emit, const NestStage *stage) {
 
 /* ---- groups: reductions ---- */
 
-static const char *reduce_word(NestReduce reduce) {
-  return reduce == NEST_MAX ? "max" : reduce == NEST_MIN ? "min" : "sum";
-}
-
 /* The dtype that is compared or added. */
 static DType reduced_dtype(const Emit *emit, const NestStmt *stmt) {
-  return stmt->reduce == NEST_ARGMAX ? emit->nest->exprs.data[stmt->expr].dtype
+  return stmt->reduce == NEST_argmax ? emit->nest->exprs.data[stmt->expr].dtype
                                      : stmt->dtype;
-}
-
-static void identity(Text *out, NestReduce reduce, DType dtype) {
-  double least = dtype_class(dtype) == CLASS_FLOAT ? -(double)INFINITY
-                 : dtype_size_bytes(dtype) == 8    ? (double)INT64_MIN
-                                                   : (double)INT32_MIN;
-  if (reduce == NEST_SUM) {
-    cuda_constant(out, dtype, 0);
-  } else if (reduce == NEST_MIN && dtype == DT_i64) {
-    text_add(out, "9223372036854775807LL");
-  } else if (reduce == NEST_MIN && dtype_class(dtype) != CLASS_FLOAT) {
-    text_add(out, "2147483647");
-  } else {
-    cuda_constant(out, dtype, reduce == NEST_MIN ? -least : least);
-  }
 }
 
 /* rN is the result; of a position, mN is the value found there. */
@@ -188,12 +167,12 @@ static void begin_reductions(Emit *emit) {
     const NestStmt *stmt = &emit->stage->stmts.data[i];
     if (stmt->kind != NEST_reduce) continue;
     DType dtype = reduced_dtype(emit, stmt);
-    bool is_position = stmt->reduce == NEST_ARGMAX;
+    bool is_position = stmt->reduce == NEST_argmax;
     if (is_position)
       text_printf(emit->out, "    int r%d = 2147483647;\n", stmt->target);
     text_printf(emit->out, "    %s %s%d = ", cuda_number(dtype),
                 is_position ? "m" : "r", stmt->target);
-    identity(emit->out, stmt->reduce, dtype);
+    cuda_add_identity(emit->out, stmt->reduce, dtype);
     text_add(emit->out, ";\n");
   }
 }
@@ -201,14 +180,15 @@ static void begin_reductions(Emit *emit) {
 static void reduce_stmt(Emit *emit, const NestStmt *stmt, const char *counter) {
   Text *out = emit->out;
   DType dtype = reduced_dtype(emit, stmt);
-  if (stmt->reduce == NEST_ARGMAX) {
+  if (stmt->reduce == NEST_argmax) {
     text_printf(out, "    dnn_first_%s(&m%d, &r%d, v%d, (int)%s);\n",
                 cuda_suffix(dtype), stmt->target, stmt->target, stmt->expr,
                 counter);
     return;
   }
   text_printf(out, "    r%d = dnn_%s_%s(r%d, ", stmt->target,
-              reduce_word(stmt->reduce), cuda_suffix(dtype), stmt->target);
+              nest_reduction(stmt->reduce)->name, cuda_suffix(dtype),
+              stmt->target);
   emit_value(emit, stmt->expr, dtype);
   text_add(out, ");\n");
 }
@@ -237,12 +217,12 @@ static void join_reductions(Emit *emit) {
   for (int i = 0; i < emit->stage->stmts.n; i++) {
     const NestStmt *stmt = &emit->stage->stmts.data[i];
     if (stmt->kind != NEST_reduce) continue;
-    if (stmt->reduce == NEST_ARGMAX) {
+    if (stmt->reduce == NEST_argmax) {
       join_position(emit, stmt);
       continue;
     }
     int r = stmt->target;
-    const char *word = reduce_word(stmt->reduce);
+    const char *word = nest_reduction(stmt->reduce)->name;
     const char *suffix = cuda_suffix(stmt->dtype);
     if (map->group == 1 || stage_points(emit->stage) == 1) continue;
     if (map->is_row && map->group == 32) {
@@ -351,9 +331,9 @@ static void join_splits(Emit *emit) {
                 "    for (int s = 1; s < %d; s++)\n"
                 "      r%d = dnn_%s_%s(r%d, *(volatile %s *)&%s_part%d[s * "
                 "%lld + p]);\n",
-                r, type, name, r, map->splits, r, reduce_word(stmt->reduce),
-                cuda_suffix(stmt->dtype), r, type, name, r,
-                (long long)map->outer);
+                r, type, name, r, map->splits, r,
+                nest_reduction(stmt->reduce)->name, cuda_suffix(stmt->dtype), r,
+                type, name, r, (long long)map->outer);
   }
 }
 
@@ -387,7 +367,7 @@ static bool has_position(const Nest *nest) {
   for (int s = 0; s < nest->stages.n; s++)
     for (int i = 0; i < nest->stages.data[s].stmts.n; i++) {
       const NestStmt *stmt = &nest->stages.data[s].stmts.data[i];
-      if (stmt->kind == NEST_reduce && stmt->reduce == NEST_ARGMAX) return true;
+      if (stmt->kind == NEST_reduce && stmt->reduce == NEST_argmax) return true;
     }
   return false;
 }

@@ -104,11 +104,6 @@ bool emit_guards(Emit *emit, const NestIndex *at) {
 
 /* ---- values ---- */
 
-/* Stored in 16 bits, computed in f32. */
-static bool is_short(DType dtype) {
-  return dtype == DT_bf16 || dtype == DT_f16;
-}
-
 void emit_value(Emit *emit, int expr, DType dtype) {
   DType from = expr_of(emit, expr)->dtype;
   bool is_same = cuda_number(from) == cuda_number(dtype);
@@ -131,7 +126,7 @@ static void load(Emit *emit, int id, const NestExpr *expr) {
     emit_guards(emit, expr->at);
     text_add(emit->out, " ? ");
   }
-  if (is_short(expr->dtype))
+  if (dtype_is_16bit(expr->dtype))
     text_printf(emit->out, "dnn_from_%s(", dtype_name(expr->dtype));
   if (is_vector_load(emit, expr)) {
     text_printf(emit->out, "w%d.e[k]", id);
@@ -140,7 +135,7 @@ static void load(Emit *emit, int id, const NestExpr *expr) {
     emit_index(emit, expr->at);
     text_add(emit->out, "]");
   }
-  text_add(emit->out, is_short(expr->dtype) ? ")" : "");
+  text_add(emit->out, dtype_is_16bit(expr->dtype) ? ")" : "");
   if (expr->at->n_guards > 0) {
     text_add(emit->out, " : ");
     cuda_constant(emit->out, expr->dtype, expr->at->outside);
@@ -189,10 +184,10 @@ static void cast(Emit *emit, const NestExpr *expr) {
                    dtype_size_bytes(expr->dtype) < 4;
   if (is_narrow) text_printf(emit->out, "(%s)", cuda_storage(expr->dtype));
   const char *name = dtype_name(expr->dtype);
-  if (is_short(expr->dtype))
+  if (dtype_is_16bit(expr->dtype))
     text_printf(emit->out, "dnn_from_%s(dnn_to_%s(", name, name);
   emit_value(emit, expr->args[0], expr->dtype);
-  if (is_short(expr->dtype)) text_add(emit->out, "))");
+  if (dtype_is_16bit(expr->dtype)) text_add(emit->out, "))");
 }
 
 static void value(Emit *emit, int id, const NestExpr *expr) {
@@ -226,7 +221,7 @@ void emit_store(Emit *emit, const NestStmt *stmt, const char *indent) {
     text_add(emit->out, ") ");
   }
   const char *name = dtype_name(stmt->dtype);
-  bool is_half = is_short(stmt->dtype);
+  bool is_half = dtype_is_16bit(stmt->dtype);
   bool is_vector = emit->vector_loop >= 0;
   bool adds = stmt->kind == NEST_accumulate;
   if (is_vector) {

@@ -215,7 +215,7 @@ static bool can_split(const Nest *nest) {
     const NestStmt *stmt = &stage->stmts.data[i];
     if (accumulates_in_order(nest, stage, stmt)) return false;
     if (stmt->kind != NEST_reduce) continue;
-    if (stmt->reduce == NEST_ARGMAX) return false;
+    if (stmt->reduce == NEST_argmax) return false;
     has_reduction = true;
   }
   return has_reduction && nest->stages.n > 1;

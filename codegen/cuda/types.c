@@ -1,45 +1,39 @@
 /*
- * types.c -- dtypes in emitted CUDA C.  Narrow integers and bools are computed
- * in int, 16-bit reals in float.
+ * types.c -- dtypes in emitted CUDA C, from the columns of dtype.def: integers
+ * of 8 and 16 bits and bools are computed in int, 16-bit floats in float.
  */
 #include "codegen/cuda/cuda.h"
 
 #include <math.h>
 
 typedef struct CudaType {
-  const char *storage, *number, *suffix;
+  const char *storage;
+  DType work; /* the dtype in which it is computed */
 } CudaType;
 
-static const CudaType types[N_DTYPES] = {
-    [DT_bool] = {"unsigned char", "int", "i32"},
-    [DT_u8] = {"unsigned char", "int", "i32"},
-    [DT_i8] = {"signed char", "int", "i32"},
-    [DT_i16] = {"short", "int", "i32"},
-    [DT_i32] = {"int", "int", "i32"},
-    [DT_i64] = {"long long", "long long", "i64"},
-    [DT_f16] = {"unsigned short", "float", "f32"},
-    [DT_bf16] = {"unsigned short", "float", "f32"},
-    [DT_f32] = {"float", "float", "f32"},
-    [DT_f64] = {"double", "double", "f64"},
+static const CudaType cuda_types[N_DTYPES] = {
+#define DTYPE(name, size_bytes, class, c_type, safetensors, npy, digits,       \
+              least, greatest, reduce, nccl, cublaslt, onednn, literal, cuda,  \
+              work)                                                            \
+  {cuda, DT_##work},
+#include "support/dtype.def"
 };
 
 bool cuda_has_dtype(DType dtype) {
-  return types[dtype].storage != NULL;
+  return cuda_types[dtype].storage != NULL;
 }
 
 const char *cuda_storage(DType dtype) {
   ASSERT(cuda_has_dtype(dtype));
-  return types[dtype].storage;
+  return cuda_types[dtype].storage;
 }
 
 const char *cuda_number(DType dtype) {
-  ASSERT(cuda_has_dtype(dtype));
-  return types[dtype].number;
+  return cuda_storage(cuda_types[dtype].work);
 }
 
 const char *cuda_suffix(DType dtype) {
-  ASSERT(cuda_has_dtype(dtype));
-  return types[dtype].suffix;
+  return dtype_name(cuda_types[dtype].work);
 }
 
 void cuda_constant(Text *out, DType dtype, double value) {
@@ -62,4 +56,13 @@ void cuda_constant(Text *out, DType dtype, double value) {
     text_add_real(out, value);
   }
   text_add(out, ")");
+}
+
+void cuda_add_identity(Text *out, NestReduce reduce, DType dtype) {
+  double identity = nest_reduction(reduce)->identity;
+  if (identity > 0 && dtype_class(dtype) != CLASS_FLOAT)
+    text_printf(out, dtype == DT_i64 ? "%lldLL" : "%lld",
+                (long long)dtype_integer(cuda_types[dtype].work, identity));
+  else
+    cuda_constant(out, dtype, identity);
 }

@@ -310,9 +310,9 @@ static DType dtype_of(const Lower *lower, int expr) {
 }
 
 DType lower_work_dtype(DType dtype) {
-  bool is_short =
-      dtype_class(dtype) == CLASS_FLOAT && dtype_size_bytes(dtype) < 4;
-  return is_short ? DT_f32 : dtype;
+  bool is_small = dtype_class(dtype) == CLASS_FLOAT &&
+                  dtype_size_bytes(dtype) < dtype_size_bytes(DT_f32);
+  return is_small ? DT_f32 : dtype;
 }
 
 int lower_cast(Lower *lower, int expr, DType dtype) {
@@ -395,7 +395,7 @@ void lower_store(Lower *lower, NestStmtKind kind, int buffer, const Type *type,
 
 int lower_reduce(Lower *lower, NestReduce reduce, DType dtype, int expr) {
   /* A position is an integer; what is compared is computed as it is. */
-  bool is_position = reduce == NEST_ARGMAX;
+  bool is_position = reduce == NEST_argmax;
   DType compared =
       is_position ? lower_work_dtype(dtype_of(lower, expr)) : dtype;
   NestStmt stmt = {.kind = NEST_reduce,

@@ -87,7 +87,7 @@ void lower_route(Lower *lower) {
   expert = load_here(lower, &space, type);
   int is_before = pw(lower, OP_and, pw(lower, OP_lt, other, mine),
                      lower_pw(lower, OP_eq, DT_bool, rival, expert, -1));
-  int place = lower_reduce(lower, NEST_SUM, DT_i32,
+  int place = lower_reduce(lower, NEST_sum, DT_i32,
                            lower_cast(lower, is_before, DT_i32));
   lower_stage(lower);
   lower_stage_ready(lower);
@@ -112,7 +112,7 @@ void lower_claim(Lower *lower) {
   int is_mine = pw(lower, OP_eq, slot, number_value(lower, own));
   int found = lower_pw(lower, OP_select, DT_i32, is_mine, number,
                        lower_const(lower, DT_i32, -1));
-  int claim = lower_reduce(lower, NEST_MAX, DT_i32, found);
+  int claim = lower_reduce(lower, NEST_max, DT_i32, found);
   space.n = n_outer;
   lower_stage(lower);
   lower_stage_ready(lower);

@@ -615,10 +615,13 @@ static void store_result(Region *region, int result, int expr) {
 }
 
 static NestReduce reduce_kind(Op op) {
-  return op == OP_sum   ? NEST_SUM
-         : op == OP_max ? NEST_MAX
-         : op == OP_min ? NEST_MIN
-                        : NEST_ARGMAX;
+  static const Op ops[] = {
+#define REDUCTION(name, ...) [NEST_##name] = OP_##name,
+#include "codegen/nest/reductions.def"
+  };
+  int reduce = 0;
+  while (ops[reduce] != op) reduce++;
+  return (NestReduce)reduce;
 }
 
 /* Sums to one number are the losses and norms of a step: in double. */

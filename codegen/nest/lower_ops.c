@@ -52,7 +52,7 @@ void lower_dot(Lower *lower) {
   int b = load_here(lower, &space, 1, lower->input_types[1]);
   int product = lower_pw(lower, OP_mul, dtype, lower_cast(lower, a, dtype),
                          lower_cast(lower, b, dtype), -1);
-  int sum = lower_reduce(lower, NEST_SUM, dtype, product);
+  int sum = lower_reduce(lower, NEST_sum, dtype, product);
   space.n = n_outer;
   lower_stage(lower);
   lower_stage_ready(lower);

@@ -173,7 +173,7 @@ static int product(Lower *lower, int a, int b) {
 
 static int sum_of(Lower *lower, int expr) {
   DType dtype = lower_work_dtype(lower->node->types[0]->dtype);
-  return lower_reduce(lower, NEST_SUM, dtype, expr);
+  return lower_reduce(lower, NEST_sum, dtype, expr);
 }
 
 /* Stage that clears the slid dims of the result for an outer point. */
@@ -299,7 +299,7 @@ void lower_maxpool(Lower *lower) {
   int value = load_slid(lower, &space, &window, 0, at);
   set_outside(lower, value, -INFINITY);
   lower->n_guards = 0;
-  int most = lower_reduce(lower, NEST_MAX, lower_work_dtype(y->dtype), value);
+  int most = lower_reduce(lower, NEST_max, lower_work_dtype(y->dtype), value);
   store_stage(lower, &space, most);
 }
 

@@ -83,11 +83,18 @@ typedef enum NestStmtKind {
 } NestStmtKind;
 
 typedef enum NestReduce {
-  NEST_SUM,
-  NEST_MAX,
-  NEST_MIN,
-  NEST_ARGMAX
+#define REDUCTION(name, ...) NEST_##name,
+#include "codegen/nest/reductions.def"
+  N_NEST_REDUCTIONS
 } NestReduce;
+
+/* A row of reductions.def. */
+typedef struct NestReduction {
+  const char *name, *clause;
+  char compare;
+  double identity;
+} NestReduction;
+const NestReduction *nest_reduction(NestReduce reduce);
 
 typedef struct NestStmt {
   NestStmtKind kind;

@@ -99,11 +99,11 @@ static void print_expr(Printer *printer, int id) {
 }
 
 static void print_stmt(Printer *printer, const NestStmt *stmt) {
-  static const char *const reduce[] = {"sum", "max", "min", "argmax"};
   Text *out = printer->out;
   if (stmt->kind == NEST_reduce) {
     text_printf(out, "    r%d = %s %s e%d\n", stmt->target,
-                reduce[stmt->reduce], dtype_name(stmt->dtype), stmt->expr);
+                nest_reduction(stmt->reduce)->name, dtype_name(stmt->dtype),
+                stmt->expr);
     return;
   }
   text_printf(out, "    b%d", stmt->target);

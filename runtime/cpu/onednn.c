@@ -108,7 +108,7 @@ enum {
 };
 static const int library_dtypes[] = {
 #define DTYPE(name, size_bytes, class, c_type, safetensors, npy, digits,       \
-              least, greatest, reduce, nccl, cublaslt, onednn)                 \
+              least, greatest, reduce, nccl, cublaslt, onednn, ...)            \
   [DNN_##name] = ONEDNN_##onednn,
 #include "support/dtype.def"
 };
