@@ -1,9 +1,10 @@
 /*
- * build.c -- from final graphs to a bundle on disk.
+ * build.c -- makes a bundle on disk from final graphs: selects launches,
+ * compiles kernels and tables, links one executable for all ranks.
  *
- * Everything is made in a folder beside the bundle and moved into place at the
- * end, so that a bundle is whole or as it was before.  Equal ranks are one
- * file with several names.
+ * All files are made in a folder beside the bundle, which replaces the bundle
+ * by one rename at the end: a build that fails leaves the old bundle as it was.
+ * Ranks are one file with several names.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -38,7 +39,7 @@ typedef struct Build {
   BuildReport *report;
 } Build;
 
-static double now(void) {
+static double clock_seconds(void) {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
@@ -56,13 +57,15 @@ static bool is_bundle(Arena *arena, const char *path) {
          !strncmp(bytes, MANIFEST_BEGIN, strlen(MANIFEST_BEGIN));
 }
 
-static Status check_place(const Build *build) {
+static Status check_bundle_path(const Build *build) {
   struct stat info;
   const char *path = build->options->out_dir;
   if (lstat(path, &info) != 0) return STATUS_OK;
   if (S_ISDIR(info.st_mode) && is_bundle(build->arena, path)) return STATUS_OK;
   return status_make(STATUS_invalid,
-                     "'%s' exists and is not a bundle; it is left alone", path);
+                     "'%s' exists and is not a bundle; remove it or give "
+                     "another path with -o",
+                     path);
 }
 
 static Status make_folder(const char *path) {
@@ -70,8 +73,8 @@ static Status make_folder(const char *path) {
   return status_errno(errno, "cannot make the folder '%s'", path);
 }
 
-/* Nothing else lies in a folder of a build. */
-static bool is_of_build(const char *path) {
+/* A folder of a build holds nothing but these. */
+static bool is_build_folder(const char *path) {
   static const char *const names[] = {".", "..", "work", "bundle", "old"};
   DIR *list = opendir(path);
   bool is_known = list != NULL;
@@ -84,10 +87,11 @@ static bool is_of_build(const char *path) {
   return is_known;
 }
 
-/* A build that was killed between two renames has the bundle in `old`. */
+/* A build that was killed between its two renames has left the bundle in
+ * `old`. */
 static void remove_abandoned(void *user, const char *path, const char *name) {
   Arena *arena = user;
-  if (!strncmp(name, ".unfinished-", 12) || !is_of_build(path)) return;
+  if (!strncmp(name, ".unfinished-", 12) || !is_build_folder(path)) return;
   const char *old = arena_printf(arena, "%s/old", path);
   int length = (int)(strlen(path) - strlen(".unfinished-XXXXXX"));
   const char *bundle = arena_printf(arena, "%.*s", length, path);
@@ -123,7 +127,7 @@ static Status make_folders(Build *build) {
   return STATUS_OK;
 }
 
-/* The old bundle goes away only once the new one stands. */
+/* The old bundle is removed only after the new one is in place. */
 static Status move_into_place(const Build *build) {
   const char *path = build->options->out_dir;
   const char *old = arena_printf(build->arena, "%s/old", build->base);
@@ -133,7 +137,7 @@ static Status move_into_place(const Build *build) {
   if (rename(build->bundle, path) == 0) return STATUS_OK;
   int error = errno;
   if (has_old && rename(old, path) != 0) error = errno;
-  return status_errno(error, "cannot put the bundle at '%s'", path);
+  return status_errno(error, "cannot move the bundle to '%s'", path);
 }
 
 void codegen_remove_bundle(Arena *scratch, const char *path) {
@@ -151,22 +155,23 @@ static Status select_all(Build *build, KernelSet *set, LaunchList *lists) {
   for (int i = 0; i < build->program.n_entry_points; i++) {
     if (options->is_stopped && options->is_stopped(options->user))
       return status_make(STATUS_unavailable, "stopped");
-    TRY(select_code(set, &build->program.entry_points[i], NULL, &lists[i]));
+    TRY(select_entry_point(set, &build->program.entry_points[i], NULL,
+                           &lists[i]));
   }
   return STATUS_OK;
 }
 
-/* Its kernels are compiled with those of the program if tables find them by
- * name; equal ones are there already. */
+/* Selects the plain program; a bundle whose plain program cannot be selected
+ * has none. */
 static void select_plain(Build *build, KernelSet *set) {
   PlainInput *plain = build->plain;
   if (!plain) return;
   plain->kernels = kernel_set_create(build->module, set->backend);
   plain->values = value_table_create(build->arena);
-  Status status = select_code(plain->kernels, &plain->code, plain->values,
-                              &plain->launches);
+  Status status = select_entry_point(plain->kernels, &plain->entry_point,
+                                     plain->values, &plain->launches);
   if (status.code != STATUS_ok) {
-    build->plain = NULL; /* the program does without */
+    build->plain = NULL;
     build->program.plain = NULL;
     return;
   }
@@ -190,7 +195,8 @@ static KernelText *all_kernels(const Build *build, const KernelSet *set,
   return all;
 }
 
-/* Modules of the plain program's own. */
+/* Where kernels are no host functions, the plain program has modules of its
+ * own. */
 static Status compile_plain(Build *build) {
   const Backend *backend = build->options->backend;
   PlainInput *plain = build->plain;
@@ -203,7 +209,7 @@ static Status compile_plain(Build *build) {
                           plain->kernels->kernels.n, &plain->device);
 }
 
-/* Into the work folder, and beside the kept sources. */
+/* Writes a file into the work folder, and into the folder of kept sources. */
 static Status write_part(const Build *build, const char *name,
                          const char *bytes, size_t n) {
   const char *const folders[] = {build->work, build->source};
@@ -213,8 +219,8 @@ static Status write_part(const Build *build, const char *name,
   return STATUS_OK;
 }
 
-/* program.h and the tables lie beside program.c; what is in them is part of
- * the object's key. */
+/* program.c includes program.h and the tables, so their content is part of the
+ * object's key. */
 static Status compile_program(Build *build, DeviceCode *device,
                               const char **out_object) {
   Arena *arena = build->arena;
@@ -290,7 +296,7 @@ static Status write_manifest(Build *build) {
                       text_string(&text), text.n);
 }
 
-/* Compilers of kernels run while the program is made; all are waited for. */
+/* The compilers of kernels run while the tables are made; it waits for all. */
 static Status compile_sources(Build *build, const KernelSet *set,
                               DeviceCode *device, const char **out_program) {
   const Backend *backend = build->options->backend;
@@ -312,7 +318,7 @@ static Status build_all(Build *build) {
       ARENA_ARRAY(build->arena, LaunchList, program->n_entry_points);
   DeviceCode device = {0};
   const char *object;
-  TRY(check_place(build));
+  TRY(check_bundle_path(build));
   TRY(select_all(build, set, lists));
   select_plain(build, set);
   TRY(make_folders(build));
@@ -332,16 +338,16 @@ static Status build_all(Build *build) {
   return STATUS_OK;
 }
 
-/* Where the model file lies, as an absolute path. */
+/* The folder of the model file, as an absolute path. */
 static const char *model_folder(Arena *arena, const Model *model,
                                 const BuildOptions *options) {
   if (options->model_dir) return options->model_dir;
   char *path = arena_strdup(arena, model->path ? model->path : "");
   char *slash = strrchr(path, '/');
   if (slash) *slash = 0;
-  char *whole = realpath(slash ? (slash == path ? "/" : path) : ".", NULL);
-  const char *kept = arena_strdup(arena, whole ? whole : ".");
-  free(whole);
+  char *absolute = realpath(slash ? (slash == path ? "/" : path) : ".", NULL);
+  const char *kept = arena_strdup(arena, absolute ? absolute : ".");
+  free(absolute);
   return kept;
 }
 
@@ -350,7 +356,7 @@ Status codegen_build(Module *module, const Model *model, const Plan *plan,
                      const PersistentBuffers *persistent,
                      const BuildOptions *options, BuildReport *out) {
   (void)plan; /* its text comes with the options */
-  double begin = now();
+  double begin = clock_seconds();
   Build build = {.module = module,
                  .arena = module->arena,
                  .own = *options,
@@ -368,13 +374,13 @@ Status codegen_build(Module *module, const Model *model, const Plan *plan,
                      .model_dir = model_folder(module->arena, model, options)};
   PlainInput plain = {0};
   if (options->plain) {
-    plain.code = *options->plain;
+    plain.entry_point = *options->plain;
     build.plain = &plain;
     build.program.plain = &plain;
   }
   Status status = build_all(&build);
   if (build.base) toolchain_remove(module->arena, build.base);
   if (build.lock >= 0) close(build.lock);
-  out->seconds = now() - begin;
+  out->seconds = clock_seconds() - begin;
   return status;
 }

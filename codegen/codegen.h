@@ -1,10 +1,12 @@
 /*
- * codegen.h -- Graph and BufferAssignment to emitted text and to a bundle.
+ * codegen.h -- makes a bundle on disk from the final graphs of a model.
  *
- *   select   (select.c)    node -> Launch: kernel, library call, collective
- *   emit     (c/emit.c, cuda/emit.c)   Nest -> text, pure
- *   program  (program.c)   launches + layout + settings -> tables
- *   toolchain (host/toolchain.c, cuda/toolchain.c)  text -> objects, cubins
+ *   select.c            node -> Launch: kernel, library call or collective
+ *   nest/               node -> Nest, the loops of a kernel
+ *   c/, cuda/           Nest -> text; pure functions
+ *   program.c           launches, buffer assignment and settings -> tables
+ *   host/, cuda/        text -> objects and cubins; these start compilers
+ *   build.c             all of it, into a folder
  */
 #ifndef CODEGEN_CODEGEN_H
 #define CODEGEN_CODEGEN_H
@@ -21,18 +23,18 @@ typedef struct KernelText {
   const char *text;                         /* definition, without prelude */
   uint32_t grid[3], block[3], shared_bytes; /* CUDA */
   bool uses_barriers; /* CUDA: needs fibers on the CPU shim */
-  bool is_plain;      /* of the plain program alone: compiled in a hurry */
+  bool is_plain;      /* only the plain program has it: not optimised */
 } KernelText;
 
 typedef struct Backend Backend;
 typedef struct BuildOptions BuildOptions;
 
-/* What the compiler of a back end made of the kernels of one program: host
- * objects to link (CPU), or modules to embed (CUDA). */
+/* The compiled kernels of one program: objects of the host to link (CPU), or
+ * modules to embed (CUDA). */
 typedef struct DeviceCode {
   VEC(const char *) objects; /* paths of object files */
-  /* C text that defines `const DnnModule dnn_modules[]`; it lies in the work
-   * folder, beside the images that it takes in.  NULL: no modules. */
+  /* C text that defines `const DnnModule dnn_modules[]` and includes images
+   * from the work folder.  NULL: no modules. */
   const char *modules_text;
   int n_modules;
   int *module_of; /* [n_kernels], or NULL where kernels are host functions */
@@ -59,13 +61,14 @@ struct Backend {
   /* Text of a loop nest. */
   void (*emit_nest)(const Backend *backend, Module *module, const Nest *nest,
                     KernelText *out);
-  /* Its library takes a product only where one stride of each operand is 1;
-   * others become loop nests. */
+  /* Its library takes a matmul only where one stride of each operand is 1;
+   * other matmuls become loop nests. */
   bool needs_unit_strides;
-  /* Text of a node that this back end does better (attention); false: none. */
+  /* Text of a node for which this back end has a kernel of its own, such as
+   * attention; false where it has none. */
   bool (*emit_override)(const Backend *backend, Module *module,
                         const Graph *graph, int id, KernelText *out);
-  /* Kernels are host functions, known to all tables by their name; else each
+  /* Kernels are functions of the host, which tables know by name; else each
    * program has modules of its own. */
   bool has_host_kernels;
   /* Compiles all kernels; `work` is an empty folder for its files, sources go
@@ -96,17 +99,19 @@ Status backend_read_target(Arena *arena, const char *text, BuildTarget *out);
 
 /* One final graph of the model, as it goes into the program. */
 typedef struct EntryPoint {
-  const char *name; /* train eval eval_remainder predict decode sample begin;
-                       forward: of a net that gives no row for each record */
+  /* train eval eval_remainder predict decode prefill decode_init; forward: of a
+   * net that gives no row for each record */
+  const char *name;
   const Graph *graph;
-  const BufferAssignment *layout;
+  const BufferAssignment *assignment;
   int64_t batch;
 } EntryPoint;
 
 struct BuildOptions {
   const Backend *backend;
-  const char *part; /* "plain_" for the kernels of the plain program, where
-                       they are a part of their own, else NULL */
+  /* "plain_" while the modules of the plain program are compiled, else NULL:
+   * begins names of files and tables. */
+  const char *part;
   const char *const *archs; /* of BuildTarget */
   int n_archs;
   const char *out_dir;   /* the bundle; made or replaced */
@@ -124,9 +129,9 @@ struct BuildOptions {
   const char *machine;        /* of codegen: compiler and processor */
   void (*progress)(void *user, int done, int total);
   int64_t compile_limit_s; /* of one compiler; 0: none */
-  /* True: end the compilers, remove what is there and fail.  A compiler that is
-   * a library goes on in threads of its own, so the process must end soon.  May
-   * be NULL. */
+  /* May be NULL.  Once it returns true, compilers are ended, unfinished folders
+   * are removed and the build fails.  A compiler that is a library runs on in
+   * threads of its own, so the process must end soon. */
   bool (*is_stopped)(void *user);
   void *user;
 };
@@ -145,9 +150,9 @@ Status codegen_build(Module *module, const Model *model, const Plan *plan,
                      const PersistentBuffers *persistent,
                      const BuildOptions *options, BuildReport *out);
 
-/* Removes a bundle that codegen_build made; refuses anything else. */
+/* Removes a bundle that codegen_build made; leaves any other folder alone. */
 void codegen_remove_bundle(Arena *scratch, const char *path);
-/* Removes a folder with all that is in it; links are not followed. */
+/* Removes a folder and everything in it; does not follow links. */
 void codegen_remove_tree(Arena *scratch, const char *path);
 
 #endif

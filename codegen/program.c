@@ -32,7 +32,7 @@ typedef struct Printer {
   const ProgramInput *input;
 } Printer;
 
-/* ---- small pieces ---- */
+/* ---- strings and numbers ---- */
 
 /* A C string literal; NULL stays NULL. */
 static void add_string(Text *out, const char *string) {
@@ -53,15 +53,15 @@ static void add_string(Text *out, const char *string) {
   text_add(out, "\"");
 }
 
-static void add_list(Text *out, const char *name, const int64_t *values,
-                     int n) {
+static void add_numbers(Text *out, const char *name, const int64_t *values,
+                        int n) {
   text_printf(out, ".%s = {", name);
   for (int i = 0; i < n; i++)
     text_printf(out, "%s%" PRId64, i ? ", " : "", values[i]);
   text_add(out, "}, ");
 }
 
-/* The pointer at `at` shall point to these numbers; without any it is NULL. */
+/* Makes the pointer at `at` point to these numbers; NULL if there are none. */
 static void link_numbers(Image *image, size_t at, const int64_t *values,
                          int n) {
   if (n > 0)
@@ -161,8 +161,8 @@ static void fill_instr(DnnInstr *instr, const Launch *launch) {
   instr->bytes_moved = launch->bytes_moved;
 }
 
-/* In loops, and some buffer moves on with their turns. */
-static bool advances(const Launch *launch) {
+/* Some buffer moves with the iterations of the loops around the launch. */
+static bool has_advances(const Launch *launch) {
   for (int i = 0; i < launch->advances.n; i++)
     if (launch->advances.data[i] != 0) return true;
   return false;
@@ -171,7 +171,7 @@ static bool advances(const Launch *launch) {
 static void link_instr(Image *image, size_t at, const Launch *launch) {
   link_numbers(image, at + offsetof(DnnInstr, buffers), launch->buffers.data,
                launch->buffers.n);
-  if (advances(launch))
+  if (has_advances(launch))
     link_numbers(image, at + offsetof(DnnInstr, advances),
                  launch->advances.data, launch->advances.n);
   link_numbers(image, at + offsetof(DnnInstr, numbers), launch->numbers.data,
@@ -200,7 +200,7 @@ static Table add_instrs(Printer *printer, const LaunchList *list) {
 
 /* ---- tensors ---- */
 
-static DnnRole role_of(Role role) {
+static DnnRole runtime_role(Role role) {
   switch (role) {
   case ROLE_param: return DNN_PARAM;
   case ROLE_state: return DNN_STATE;
@@ -236,17 +236,17 @@ static void add_tensor(Printer *printer, TensorRows *rows, Role role,
            (TensorRow){.path = path, .type = type});
   DnnTensor *tensor = &rows->data[rows->n - 1].tensor;
   memset(tensor, 0, sizeof *tensor);
-  tensor->role = (uint8_t)role_of(role);
+  tensor->role = (uint8_t)runtime_role(role);
   tensor->dtype = (DnnDtype)type->dtype;
   tensor->rank = type->rank;
   for (int d = 0; d < DNN_MAX_RANK; d++) {
-    int pieces = 1, stride = 1;
+    int shards = 1, stride = 1;
     if (d < type->rank) {
-      bool is_group = mesh_group(mesh, type->dims[d].split, &pieces, &stride);
+      bool is_group = mesh_group(mesh, type->dims[d].split, &shards, &stride);
       ASSERT(is_group);
       tensor->size[d] = type->dims[d].size;
     }
-    tensor->split[d].shards = pieces;
+    tensor->split[d].shards = shards;
     tensor->split[d].stride = stride;
   }
   tensor->offset = offset;
@@ -255,7 +255,7 @@ static void add_tensor(Printer *printer, TensorRows *rows, Role role,
   tensor->init_a = init.a;
 }
 
-static Table add_rows(Image *image, const TensorRows *rows) {
+static Table add_tensor_rows(Image *image, const TensorRows *rows) {
   Table table = {.at = image_add(image, NULL, 0), .n = rows->n};
   for (int i = 0; i < rows->n; i++)
     image_add(image, &rows->data[i].tensor, sizeof rows->data[i].tensor);
@@ -270,46 +270,49 @@ static Table add_rows(Image *image, const TensorRows *rows) {
   return table;
 }
 
-/* Slots have the placement of the first code; ranks are those of its mesh. */
+/* Persistent buffers have the placement of the first entry point; ranks are
+ * those of its mesh. */
 static Table add_persistent(Printer *printer) {
   const PersistentBuffers *persistent = printer->input->persistent;
   const Mesh *mesh = &printer->input->entry_points[0].graph->mesh;
   TensorRows rows = {0};
   for (int i = 0; i < persistent->buffers.n; i++) {
-    const PersistentBuffer *slot = &persistent->buffers.data[i];
-    add_tensor(printer, &rows, slot->role, slot->path, slot->type, mesh,
-               slot->offset, slot->bytes, slot->init);
+    const PersistentBuffer *buffer = &persistent->buffers.data[i];
+    add_tensor(printer, &rows, buffer->role, buffer->path, buffer->type, mesh,
+               buffer->offset, buffer->bytes, buffer->init);
   }
-  return add_rows(printer->image, &rows);
+  return add_tensor_rows(printer->image, &rows);
 }
 
-/* Inputs that are no slots, and outputs that are no slots. */
-static Table add_code_tensors(Printer *printer, const EntryPoint *input) {
+/* The inputs and outputs that no persistent buffer holds. */
+static Table add_entry_point_tensors(Printer *printer,
+                                     const EntryPoint *input) {
   const Graph *graph = input->graph;
-  const BufferAssignment *layout = input->layout;
+  const BufferAssignment *assignment = input->assignment;
   TensorRows rows = {0};
   Init none = {.kind = INIT_zeros};
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *in = &graph->inputs.data[i];
     if (in->role != ROLE_data && in->role != ROLE_batch_rows) continue;
-    int value = layout->first_value[in->value.node] + in->value.result;
+    int value = assignment->first_value[in->value.node] + in->value.result;
     add_tensor(printer, &rows, in->role, in->path, graph_type(graph, in->value),
-               &graph->mesh, layout->offset[value], layout->bytes[value],
-               in->init);
+               &graph->mesh, assignment->offset[value],
+               assignment->bytes[value], in->init);
   }
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *result = &graph->outputs.data[i];
-    DnnRole role = role_of(result->role);
+    DnnRole role = runtime_role(result->role);
     if (role < DNN_LOSS || result->role == ROLE_grad) continue;
-    int value = layout->first_value[result->value.node] + result->value.result;
+    int value =
+        assignment->first_value[result->value.node] + result->value.result;
     add_tensor(printer, &rows, result->role, result->path,
                graph_type(graph, result->value), &graph->mesh,
-               layout->offset[value], layout->bytes[value], none);
+               assignment->offset[value], assignment->bytes[value], none);
   }
-  return add_rows(printer->image, &rows);
+  return add_tensor_rows(printer->image, &rows);
 }
 
-/* ---- kernels and entry_points ---- */
+/* ---- kernels and entry points ---- */
 
 /* Names of tables begin with `prefix`. */
 static void add_kernels(Printer *printer, const char *prefix,
@@ -336,26 +339,26 @@ static void add_kernels(Printer *printer, const char *prefix,
   text_add(out, "  {.name = 0}};\n");
 }
 
-static void add_code(Printer *printer, const EntryPoint *code,
-                     const LaunchList *launches) {
+static void add_entry_point(Printer *printer, const EntryPoint *entry_point,
+                            const LaunchList *launches) {
   Text *out = printer->out;
-  Table tensors = add_code_tensors(printer, code);
+  Table tensors = add_entry_point_tensors(printer, entry_point);
   Table instrs = add_instrs(printer, launches);
   text_add(out, "  {.name = ");
-  add_string(out, code->name);
+  add_string(out, entry_point->name);
   text_printf(out,
               ", .n_instrs = %d, .instrs = AT(DnnInstr, %zu), .batch = %" PRId64
               ", .arena_bytes = %" PRId64
               ", .n_tensors = %d, .tensors = AT(DnnTensor, %zu)},\n",
-              instrs.n, instrs.at, code->batch, code->layout->arena_bytes,
-              tensors.n, tensors.at);
+              instrs.n, instrs.at, entry_point->batch,
+              entry_point->assignment->arena_bytes, tensors.n, tensors.at);
 }
 
-static void add_codes(Printer *printer) {
+static void add_entry_points(Printer *printer) {
   const ProgramInput *input = printer->input;
   text_add(printer->out, "static const DnnEntryPoint entry_points[] = {\n");
   for (int i = 0; i < input->n_entry_points; i++)
-    add_code(printer, &input->entry_points[i], &input->launches[i]);
+    add_entry_point(printer, &input->entry_points[i], &input->launches[i]);
   text_add(printer->out, "  {.name = 0}};\n");
 }
 
@@ -370,7 +373,7 @@ static Table add_values(Printer *printer, const ValueTable *values) {
     memset(&value, 0, sizeof value);
     value.kind = (uint8_t)row->kind;
     value.phase = (uint8_t)row->phase;
-    value.role = (uint8_t)role_of(row->role);
+    value.role = (uint8_t)runtime_role(row->role);
     value.has_infinity = row->has_infinity;
     value.dtype = (DnnDtype)row->dtype;
     value.n_inputs = row->inputs.n;
@@ -391,21 +394,22 @@ static Table add_values(Printer *printer, const ValueTable *values) {
 }
 
 static int32_t output_row(const PlainInput *plain, const GraphOutput *output) {
-  const BufferAssignment *layout = plain->code.layout;
-  int32_t *rows = value_table_rows(plain->values, plain->code.graph);
-  return rows[layout->first_value[output->value.node] + output->value.result] -
+  const BufferAssignment *assignment = plain->entry_point.assignment;
+  int32_t *rows = value_table_rows(plain->values, plain->entry_point.graph);
+  return rows[assignment->first_value[output->value.node] +
+              output->value.result] -
          1;
 }
 
 static void add_plain(Printer *printer, Table persistent) {
   const PlainInput *plain = printer->input->plain;
-  const Graph *graph = plain->code.graph;
+  const Graph *graph = plain->entry_point.graph;
   Text *out = printer->out;
   int32_t loss = -1;
   if (plain->device.modules_text) text_add(out, plain->device.modules_text);
   add_kernels(printer, "plain_", plain->kernels, &plain->device);
-  text_add(out, "static const DnnEntryPoint plain_codes[] = {\n");
-  add_code(printer, &plain->code, &plain->launches);
+  text_add(out, "static const DnnEntryPoint plain_entry_points[] = {\n");
+  add_entry_point(printer, &plain->entry_point, &plain->launches);
   text_add(out, "  {.name = 0}};\nstatic const int32_t gradients[] = {");
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
@@ -423,9 +427,10 @@ static void add_plain(Printer *printer, Table persistent) {
               "%" PRId64 ", .persistent_bytes = %" PRId64
               ",\n  .n_tensors = %d, .tensors = AT(DnnTensor, %zu),\n"
               "  .n_kernels = %d, .kernels = plain_kernels,\n"
-              "  .n_entry_points = 1, .entry_points = plain_codes,\n",
+              "  .n_entry_points = 1, .entry_points = plain_entry_points,\n",
               printer->input->options->backend->device,
-              printer->input->options->ranks, plain->code.layout->arena_bytes,
+              printer->input->options->ranks,
+              plain->entry_point.assignment->arena_bytes,
               printer->input->persistent->bytes, persistent.n, persistent.at,
               plain->kernels->kernels.n);
   if (plain->device.modules_text)
@@ -451,8 +456,8 @@ static void add_limits(Printer *printer, const DataField *field, int block,
                 ", .below = %" PRId64 ", .has_ignored = %d, .ignored = %" PRId64
                 ", ",
                 limit->below, limit->has_ignored, limit->ignored);
-    add_list(out, "begin", limit->begin, field->type->rank);
-    add_list(out, "size", limit->size, field->type->rank);
+    add_numbers(out, "begin", limit->begin, field->type->rank);
+    add_numbers(out, "size", limit->size, field->type->rank);
     text_add(out, "},\n");
   }
   text_add(out, "  {.use = 0}};\n");
@@ -505,7 +510,7 @@ static void add_field(Printer *printer, const DataField *field, int block,
               field->type->rank);
   for (int d = 0; d < field->type->rank; d++)
     sizes[d] = field->type->dims[d].size;
-  add_list(out, "size", sizes, field->type->rank);
+  add_numbers(out, "size", sizes, field->type->rank);
   text_printf(out, ".n_limits = %d, .limits = limits_%d_%d},\n",
               field->limits.n, block, index);
 }
@@ -646,7 +651,8 @@ static int64_t count_parameters(const PersistentBuffers *persistent) {
   return n;
 }
 
-/* The pointers of the image become true before anything reads it. */
+/* main() adds the address of the image to all its pointers before anything
+ * reads them. */
 static void add_main(Printer *printer) {
   size_t links = image_add_links(printer->image);
   text_printf(printer->out,
@@ -697,20 +703,21 @@ static void add_program(Printer *printer, Table tensors, int64_t arena_bytes) {
   text_add(out, "};\n");
 }
 
-/* A prediction has an arena of its own size: training pays nothing for what it
- * could do besides. */
-static int64_t arena_of(const ProgramInput *input) {
+/* A prediction has an arena of its own size, so that training does not pay for
+ * it. */
+static int64_t program_arena_bytes(const ProgramInput *input) {
   int64_t bytes = input->persistent->bytes;
   for (int i = 0; i < input->n_entry_points; i++)
     if ((input->n_entry_points == 1 ||
          strcmp(input->entry_points[i].name, "predict") != 0) &&
-        input->entry_points[i].layout->arena_bytes > bytes)
-      bytes = input->entry_points[i].layout->arena_bytes;
+        input->entry_points[i].assignment->arena_bytes > bytes)
+      bytes = input->entry_points[i].assignment->arena_bytes;
   return bytes;
 }
 
-/* Where the structs of this text lie as the image has them, or not at all. */
-static void add_tables(Text *out) {
+/* The text that includes the image and checks that the compiler gives structs
+ * the sizes that they have there. */
+static void add_table_reader(Text *out) {
   text_add(out,
            "#include \"program.h\"\n"
            "__asm__(\".pushsection .data\\n.balign 64\\n\"\n"
@@ -735,13 +742,13 @@ static void add_tables(Text *out) {
 
 ProgramTables program_tables(Arena *arena, const ProgramInput *input) {
   Text body = text_create(arena);
-  ProgramTables tables = {.arena_bytes = arena_of(input)};
+  ProgramTables tables = {.arena_bytes = program_arena_bytes(input)};
   Printer printer = {
       .image = image_create(arena), .out = &body, .input = input};
-  add_tables(&body);
+  add_table_reader(&body);
   if (input->device->modules_text) text_add(&body, input->device->modules_text);
   add_kernels(&printer, "", input->kernels, input->device);
-  add_codes(&printer);
+  add_entry_points(&printer);
   Table persistent = add_persistent(&printer);
   if (input->plain) add_plain(&printer, persistent);
   add_data(&printer);

@@ -1,24 +1,29 @@
 /*
- * select.c -- a final graph becomes a straight list of launches.
+ * select.c -- turns a final graph into a straight list of launches.
  *
- * Views become nothing, since they share their input's bytes.  A product or a
- * convolution becomes a library call, with its loop nest behind it; attention
- * the back end's own kernel; everything else a loop nest.  A collective is
- * started at its place and waited for before the first launch that touches its
- * results.
+ *     %2 = dot %0, %1           GEMM      buffers 0 4096 8192
+ *     %3 = rename %2       =>
+ *     %4 = fused %3 {...}       KERNEL    buffers 8192 12288
  *
- * A scan becomes a loop instruction and, once, the launches of its body.  What
- * the body makes for itself lies in the scan's workspace; what it shares with
- * the graph around has that graph's address at the first turn and advances by a
- * position's bytes with each.  A carry lies where its last value will be.  An
- * unrolled scan writes the body out for several positions, of which each turn
- * does all; what is left over is a second loop.  Loops nest like their scans.
+ * A view makes no launch, because it shares the bytes of its operand.  A matmul
+ * or a convolution is a library call, or a loop nest where no library takes it.
+ * Attention is a kernel of the back end; every other operator is a loop nest.
+ * A collective starts at its node; a wait stands before the first launch that
+ * touches a result of the collective.
  *
- * Micro-batches: nodes whose placement uses a sequential axis stand together
- * in the order (pass `order`), and are written out once for each micro-batch.
- * Graph inputs hold all micro-batches end to end, so the address of an input
- * moves; everything else reuses its bytes.  What accumulates is cleared before
- * the first.
+ * A scan is a loop instruction followed by the launches of its body.  Values
+ * that only the body has lie in the workspace of the scan.  A value that the
+ * body shares with the enclosing graph has the address of that graph in the
+ * first iteration and advances by the bytes of one iteration in each.  A carry
+ * lies where its last value will be.  The loop of an unrolled scan has the
+ * launches of several iterations; a second loop does the iterations left over.
+ * Loops nest like their scans.
+ *
+ * Micro-batches: the pass list_schedule puts all nodes with a per-microbatch
+ * value next to each other, and their launches are written once for each
+ * micro-batch.  A graph input holds all micro-batches end to end, so its
+ * address depends on the micro-batch; all other values reuse their bytes.
+ * Accumulators are cleared before the first micro-batch.
  */
 #include "codegen/select.h"
 
@@ -27,18 +32,19 @@
 typedef struct Select {
   KernelSet *set;
   const Graph *graph;
-  const BufferAssignment *layout;
+  const BufferAssignment *assignment;
   Arena *arena;
   LaunchList *out;
-  int64_t micro;      /* the micro-batch at hand */
+  int64_t microbatch; /* the micro-batch at hand */
   int n_collectives;  /* started so far: their ids */
   int *waiting;       /* by value: collective to wait for, plus 1; 0 none */
   ValueTable *values; /* of the plain program; else NULL */
-  /* Of the body of a scan: the graph around, the scan there, the position of
-   * the first turn and how many positions a turn goes on. */
-  const struct Select *around;
+  /* In the body of a scan: the enclosing graph, the scan there, the iteration
+   * that these launches do when the loop begins, and how many iterations of the
+   * scan the loop does at a time. */
+  const struct Select *enclosing;
   int scan;
-  int64_t position, stride;
+  int64_t iteration, unroll;
 } Select;
 
 /* ---- kernels ---- */
@@ -117,7 +123,7 @@ bool mesh_group(const Mesh *mesh, AxisList list, int *out_size,
   return true;
 }
 
-static int64_t micro_batches(const Graph *graph) {
+static int64_t count_microbatches(const Graph *graph) {
   int64_t n = 1;
   for (int i = 0; i < graph->mesh.n_axes; i++)
     if (graph->mesh.axes[i].is_sequential) n *= graph->mesh.axes[i].size;
@@ -130,7 +136,7 @@ static bool is_sequential_split(const Graph *graph, AxisList list) {
   return false;
 }
 
-static bool type_is_timed(const Graph *graph, const Type *type) {
+static bool type_is_per_microbatch(const Graph *graph, const Type *type) {
   for (int d = 0; d < type->rank; d++)
     if (is_sequential_split(graph, type->dims[d].split)) return true;
   for (int i = 0; i < graph->mesh.n_axes; i++)
@@ -139,27 +145,28 @@ static bool type_is_timed(const Graph *graph, const Type *type) {
   return false;
 }
 
-static bool node_timed(const Graph *graph, int id) {
+static bool node_is_per_microbatch(const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
   if (node->op == OP_input) return false;
   for (int i = 0; i < node->n_inputs; i++)
-    if (type_is_timed(graph, graph_type(graph, node->inputs[i]))) return true;
+    if (type_is_per_microbatch(graph, graph_type(graph, node->inputs[i])))
+      return true;
   for (int r = 0; r < node->n_results; r++)
-    if (type_is_timed(graph, node->types[r])) return true;
+    if (type_is_per_microbatch(graph, node->types[r])) return true;
   return false;
 }
 
 /* ---- addresses ---- */
 
 static int value_index(const Select *select, Value value) {
-  return select->layout->first_value[value.node] + value.result;
+  return select->assignment->first_value[value.node] + value.result;
 }
 
 /* The value whose bytes a view shows. */
-static Value viewed(const Select *select, Value value) {
+static Value viewed_value(const Select *select, Value value) {
   while (node_is_view(select->graph, value.node) &&
-         select->layout->offset[value_index(select, value)] ==
-             select->layout->offset[value_index(
+         select->assignment->offset[value_index(select, value)] ==
+             select->assignment->offset[value_index(
                  select, select->graph->nodes.data[value.node]->inputs[0])])
     value = select->graph->nodes.data[value.node]->inputs[0];
   return value;
@@ -171,46 +178,46 @@ static int64_t local_bytes(const Select *select, Value value) {
          dtype_size_bytes(type->dtype);
 }
 
-/* The value of the graph around whose bytes a value of a body has; false if it
- * has bytes of its own. */
-static bool value_around(const Select *select, Value value, Value *out) {
-  if (!select->around) return false;
-  int place = select->layout->outside[value_index(select, value)];
+/* The value of the enclosing graph whose bytes a value of a body has; false if
+ * it has bytes of its own. */
+static bool enclosing_value(const Select *select, Value value, Value *out) {
+  if (!select->enclosing) return false;
+  int place = select->assignment->outside[value_index(select, value)];
   if (place < 0) return false;
-  const Node *scan = select->around->graph->nodes.data[select->scan];
+  const Node *scan = select->enclosing->graph->nodes.data[select->scan];
   *out = place < scan->n_inputs ? scan->inputs[place]
                                 : (Value){select->scan, place - scan->n_inputs};
   return true;
 }
 
-/* Bytes from one position of a slice or a stacked result to the next, 0 for
- * what has none. */
-static int64_t position_bytes(const Select *select, Value value) {
-  if (!select->around) return 0;
-  const Node *scan = select->around->graph->nodes.data[select->scan];
-  int place = select->layout->outside[value_index(select, value)];
+/* Bytes from one iteration's part of a slice or stacked output to the next; 0
+ * for a value that all iterations share. */
+static int64_t iteration_bytes(const Select *select, Value value) {
+  if (!select->enclosing) return 0;
+  const Node *scan = select->enclosing->graph->nodes.data[select->scan];
+  int place = select->assignment->outside[value_index(select, value)];
   int n = scan->n_inputs;
-  bool has_positions =
+  bool has_parts =
       place < n ? place >= 0 && scan_input_role(scan, place) == ROLE_slice
                 : place - n >= scan_carries(scan);
-  return has_positions ? local_bytes(select, value) : 0;
+  return has_parts ? local_bytes(select, value) : 0;
 }
 
-/* Bytes that a turn of the loop `out` levels around this one moves a value. */
-static int64_t advance(const Select *select, Value value, int out) {
+/* Bytes by which the loop `out` levels outwards moves a value each time. */
+static int64_t loop_advance(const Select *select, Value value, int out) {
   Value outer;
   if (out > 0)
-    return value_around(select, value, &outer)
-               ? advance(select->around, outer, out - 1)
+    return enclosing_value(select, value, &outer)
+               ? loop_advance(select->enclosing, outer, out - 1)
                : 0;
-  int64_t bytes = position_bytes(select, value) * select->stride;
-  const Node *scan = select->around->graph->nodes.data[select->scan];
+  int64_t bytes = iteration_bytes(select, value) * select->unroll;
+  const Node *scan = select->enclosing->graph->nodes.data[select->scan];
   return scan_is_reversed(scan) ? -bytes : bytes;
 }
 
-static int loops_around(const Select *select) {
+static int loop_depth(const Select *select) {
   int n = 0;
-  for (const Select *at = select; at->around; at = at->around) n++;
+  for (const Select *at = select; at->enclosing; at = at->enclosing) n++;
   return n;
 }
 
@@ -218,31 +225,31 @@ static int64_t address(const Select *select, Value value);
 
 /* Where the workspace of a body begins. */
 static int64_t workspace_of(const Select *select) {
-  if (!select->around) return 0;
-  return workspace_of(select->around) +
-         select->around->layout->workspace[select->scan];
+  if (!select->enclosing) return 0;
+  return workspace_of(select->enclosing) +
+         select->enclosing->assignment->workspace[select->scan];
 }
 
 static int64_t address_in_body(const Select *select, Value value) {
   Value outer;
-  if (!value_around(select, value, &outer))
+  if (!enclosing_value(select, value, &outer))
     return workspace_of(select) +
-           select->layout->offset[value_index(select, value)];
-  const Node *scan = select->around->graph->nodes.data[select->scan];
-  int64_t position = scan_is_reversed(scan)
-                         ? scan_steps(scan) - 1 - select->position
-                         : select->position;
-  return address(select->around, outer) +
-         position_bytes(select, value) * position;
+           select->assignment->offset[value_index(select, value)];
+  const Node *scan = select->enclosing->graph->nodes.data[select->scan];
+  int64_t part = scan_is_reversed(scan)
+                     ? scan_steps(scan) - 1 - select->iteration
+                     : select->iteration;
+  return address(select->enclosing, outer) +
+         iteration_bytes(select, value) * part;
 }
 
 static int64_t address(const Select *select, Value value) {
-  if (select->around) return address_in_body(select, value);
-  int64_t offset = select->layout->offset[value_index(select, value)];
-  Value from = viewed(select, value);
+  if (select->enclosing) return address_in_body(select, value);
+  int64_t offset = select->assignment->offset[value_index(select, value)];
+  Value from = viewed_value(select, value);
   if (graph_node(select->graph, from)->op == OP_input &&
-      type_is_timed(select->graph, graph_type(select->graph, value)))
-    offset += select->micro * local_bytes(select, value);
+      type_is_per_microbatch(select->graph, graph_type(select->graph, value)))
+    offset += select->microbatch * local_bytes(select, value);
   return offset;
 }
 
@@ -252,18 +259,19 @@ static Launch begin_launch(const Select *select, int id, DnnOpcode op) {
   const Node *node = select->graph->nodes.data[id];
   Launch launch = {.op = op, .phase = (int)node->phase, .kernel = -1};
   launch.path = node->path;
-  launch.n_loops = loops_around(select);
+  launch.n_loops = loop_depth(select);
   return launch;
 }
 
-static void push(Select *select, Launch launch) {
+static void push_launch(Select *select, Launch launch) {
   vec_push(select->arena, select->out, launch);
 }
 
 static void add_buffer(Select *select, Launch *launch, Value value) {
   vec_push(select->arena, &launch->buffers, address(select, value));
   for (int out = launch->n_loops - 1; out >= 0; out--)
-    vec_push(select->arena, &launch->advances, advance(select, value, out));
+    vec_push(select->arena, &launch->advances,
+             loop_advance(select, value, out));
 }
 
 static void exchange_buffers(Launch *launch, int a, int b) {
@@ -279,16 +287,16 @@ static void exchange_buffers(Launch *launch, int a, int b) {
   }
 }
 
-/* The part of a node that one rank does in one micro-batch. */
-static double local_share(const Select *select, const Node *node) {
+/* The share of a node that one rank computes in one micro-batch. */
+static double rank_share(const Select *select, const Node *node) {
   double share = 1;
   for (int i = 0; i < node->n_inputs + node->n_results; i++) {
     const Type *type = i < node->n_inputs
                            ? graph_type(select->graph, node->inputs[i])
                            : node->types[i - node->n_inputs];
-    double whole = (double)type_elements(type);
+    double all = (double)type_elements(type);
     double local = (double)type_local_elements(type, &select->graph->mesh);
-    if (local / whole < share) share = local / whole;
+    if (local / all < share) share = local / all;
   }
   return share;
 }
@@ -297,23 +305,24 @@ static double local_share(const Select *select, const Node *node) {
 
 static int32_t value_row(const Select *select, Value value);
 
-/* The inputs of a body are values of the graph around. */
+/* The inputs of a body are values of the enclosing graph. */
 static int32_t new_row(const Select *select, Value value) {
   const Node *node = select->graph->nodes.data[value.node];
   Value outer;
-  if (select->around && node->op == OP_input &&
-      value_around(select, value, &outer))
-    return value_row(select->around, outer);
+  if (select->enclosing && node->op == OP_input &&
+      enclosing_value(select, value, &outer))
+    return value_row(select->enclosing, outer);
   int32_t row = value_table_add(select->values, select->graph, value.node);
   ValueRow *made = &select->values->rows.data[row];
   if (node->op == OP_input) {
-    made->offset = select->around ? 0 : address(select, value);
-    made->elements = select->around
+    made->offset = select->enclosing ? 0 : address(select, value);
+    made->elements = select->enclosing
                          ? 0
                          : local_bytes(select, value) /
                                dtype_size_bytes(node->types[0]->dtype);
-    if (!select->around && type_is_timed(select->graph, node->types[0]))
-      made->elements *= micro_batches(select->graph);
+    if (!select->enclosing &&
+        type_is_per_microbatch(select->graph, node->types[0]))
+      made->elements *= count_microbatches(select->graph);
     return row;
   }
   for (int i = 0; i < node->n_inputs; i++) {
@@ -337,10 +346,10 @@ static int32_t value_row(const Select *select, Value value) {
 static void link_scan(Select *select, int id) {
   const Node *node = select->graph->nodes.data[id];
   int32_t *rows = value_table_rows(select->values, node->body);
-  const BufferAssignment *layout = select->layout->bodies[id];
+  const BufferAssignment *assignment = select->assignment->bodies[id];
   for (int r = 0; r < node->n_results; r++) {
     Value inner = node->body->outputs.data[r].value;
-    int32_t from = rows[layout->first_value[inner.node] + inner.result];
+    int32_t from = rows[assignment->first_value[inner.node] + inner.result];
     int32_t to = value_row(select, (Value){id, r});
     if (from && from - 1 != to) value_table_link(select->values, to, from - 1);
   }
@@ -361,7 +370,7 @@ static void add_value(Select *select, Launch *launch, Value value) {
 /* Buffers, costs and checks that every launch of a node has. */
 static void fill_launch(Select *select, Launch *launch, int id) {
   const Node *node = select->graph->nodes.data[id];
-  double share = local_share(select, node);
+  double share = rank_share(select, node);
   launch->flops = node_flops(select->graph, id) * share;
   launch->bytes_moved = node_bytes(select->graph, id) * share;
   for (int i = 0; i < node->n_inputs; i++)
@@ -371,7 +380,8 @@ static void fill_launch(Select *select, Launch *launch, int id) {
     add_buffer(select, launch, value);
     DType dtype = node->types[r]->dtype;
     if (node->op != OP_scan) add_value(select, launch, value);
-    if (!dtype_is_rounded(dtype) || select->around || select->values) continue;
+    if (!dtype_is_rounded(dtype) || select->enclosing || select->values)
+      continue;
     vec_push(select->arena, &launch->checks, address(select, value));
     vec_push(select->arena, &launch->checks,
              type_local_elements(node->types[r], &select->graph->mesh));
@@ -379,8 +389,8 @@ static void fill_launch(Select *select, Launch *launch, int id) {
   }
 }
 
-/* Number `i` of a nest: what the micro-batch adds is known here, what the rank
- * adds is a place. */
+/* The run-time numbers of a nest: the micro-batch's share is known here, the
+ * rank adds its own through a DnnRankOffset. */
 static void fill_numbers(Select *select, Launch *launch, const Nest *nest) {
   const Mesh *mesh = &select->graph->mesh;
   for (int i = 0; i < nest->n_numbers; i++) {
@@ -390,13 +400,13 @@ static void fill_numbers(Select *select, Launch *launch, const Nest *nest) {
       int axis = axis_list_at(number->split, k);
       int64_t size = mesh->axes[axis].size;
       if (mesh->axes[axis].is_sequential) {
-        value += select->micro % size * weight;
+        value += select->microbatch % size * weight;
       } else {
-        DnnRankOffset place = {.number = i,
-                               .shards = (int32_t)size,
-                               .stride = mesh_rank_stride(mesh, axis),
-                               .factor = weight};
-        vec_push(select->arena, &launch->rank_offsets, place);
+        DnnRankOffset offset = {.number = i,
+                                .shards = (int32_t)size,
+                                .stride = mesh_rank_stride(mesh, axis),
+                                .factor = weight};
+        vec_push(select->arena, &launch->rank_offsets, offset);
       }
       weight *= size;
     }
@@ -407,7 +417,7 @@ static void fill_numbers(Select *select, Launch *launch, const Nest *nest) {
 static void add_scratch(Select *select, Launch *launch, int id,
                         int64_t *out_bytes) {
   const Backend *backend = select->set->backend;
-  int64_t at = select->layout->workspace[id];
+  int64_t at = select->assignment->workspace[id];
   if (at < 0) return;
   at += workspace_of(select);
   *out_bytes =
@@ -417,38 +427,39 @@ static void add_scratch(Select *select, Launch *launch, int id,
     vec_push(select->arena, &launch->advances, 0);
 }
 
-static void wait_for(Select *select, int id, int collective) {
+static void add_wait(Select *select, int id, int collective) {
   Launch launch = begin_launch(select, id, DNN_OP_WAIT);
   launch.phase = 4;
   vec_push(select->arena, &launch.numbers, collective - 1);
-  push(select, launch);
-  int n = select->layout->first_value[select->graph->nodes.n - 1] +
+  push_launch(select, launch);
+  int n = select->assignment->first_value[select->graph->nodes.n - 1] +
           select->graph->nodes.data[select->graph->nodes.n - 1]->n_results;
   for (int v = 0; v < n; v++)
     if (select->waiting[v] == collective) select->waiting[v] = 0;
 }
 
-static void wait_for_inputs(Select *select, int id) {
+static void add_waits_for_inputs(Select *select, int id) {
   const Node *node = select->graph->nodes.data[id];
   for (int i = 0; i < node->n_inputs; i++) {
-    Value from = viewed(select, node->inputs[i]);
+    Value from = viewed_value(select, node->inputs[i]);
     int collective = select->waiting[value_index(select, from)];
-    if (collective) wait_for(select, id, collective);
+    if (collective) add_wait(select, id, collective);
   }
 }
 
-/* For what was started and is not waited for yet. */
-static void wait_for_rest(Select *select) {
+/* Waits for collectives that no launch has waited for. */
+static void add_waits_left(Select *select) {
   for (int id = 0; id < select->graph->nodes.n; id++)
     for (int r = 0; r < select->graph->nodes.data[id]->n_results; r++) {
-      int waits = select->waiting[select->layout->first_value[id] + r];
-      if (waits) wait_for(select, id, waits);
+      int waits = select->waiting[select->assignment->first_value[id] + r];
+      if (waits) add_wait(select, id, waits);
     }
 }
 
 /* ---- nodes ---- */
 
-static Status unsupported(const Select *select, int id, const char *why) {
+static Status unsupported_status(const Select *select, int id,
+                                 const char *why) {
   const Node *node = select->graph->nodes.data[id];
   return status_make(STATUS_unavailable,
                      "operator '%s' at '%s' is not supported yet by the %s "
@@ -466,14 +477,14 @@ static Status select_kernel(Select *select, int id) {
   const Node *node = select->graph->nodes.data[id];
   for (int r = 0; r < node->n_results; r++)
     if (!has_kernels_for(node->types[r]->dtype))
-      return unsupported(select, id, " in this dtype");
+      return unsupported_status(select, id, " in this dtype");
   Launch launch = begin_launch(select, id, DNN_OP_KERNEL);
   const KernelKind *kind = kernel_set_kind(select->set, select->graph, id);
-  if (kind->kernel < 0) return unsupported(select, id, "");
+  if (kind->kernel < 0) return unsupported_status(select, id, "");
   launch.kernel = kind->kernel;
   if (kind->nest) fill_numbers(select, &launch, kind->nest);
   fill_launch(select, &launch, id);
-  push(select, launch);
+  push_launch(select, launch);
   return STATUS_OK;
 }
 
@@ -492,7 +503,7 @@ static Status select_dot(Select *select, int id) {
   fill_launch(select, &launch, id);
   if (is_exchanged) exchange_buffers(&launch, 0, 1);
   add_scratch(select, &launch, id, &launch.gemm.scratch_bytes);
-  push(select, launch);
+  push_launch(select, launch);
   return STATUS_OK;
 }
 
@@ -503,28 +514,28 @@ static Status select_convolution(Select *select, int id) {
   launch.kernel = kernel_set_kind(select->set, select->graph, id)->kernel;
   fill_launch(select, &launch, id);
   add_scratch(select, &launch, id, &launch.conv.scratch_bytes);
-  push(select, launch);
+  push_launch(select, launch);
   return STATUS_OK;
 }
 
-static void copy_bytes(Select *select, int id, Value from, Value to) {
+static void add_copy(Select *select, int id, Value from, Value to) {
   Launch launch = begin_launch(select, id, DNN_OP_COPY);
   add_buffer(select, &launch, from);
   add_buffer(select, &launch, to);
   int64_t bytes = local_bytes(select, to);
   vec_push(select->arena, &launch.numbers, bytes);
   launch.bytes_moved = 2 * (double)bytes;
-  push(select, launch);
+  push_launch(select, launch);
 }
 
 static void select_view(Select *select, int id) {
   Value from = select->graph->nodes.data[id]->inputs[0];
   Value to = {.node = id, .result = 0};
   if (address(select, from) != address(select, to))
-    copy_bytes(select, id, from, to);
+    add_copy(select, id, from, to);
 }
 
-static AxisList axes_of(const Graph *graph, const Node *node) {
+static AxisList collective_axes(const Graph *graph, const Node *node) {
   AxisList list = 0;
   int n = 0;
   const Name *names = node_names(node, ATTR_axes, &n);
@@ -533,7 +544,7 @@ static AxisList axes_of(const Graph *graph, const Node *node) {
   return list;
 }
 
-static DnnReduce reduce_of(const Node *node) {
+static DnnReduce collective_reduction(const Node *node) {
   _Static_assert((int)NEST_sum == DNN_SUM && (int)NEST_max == DNN_MAX &&
                      (int)NEST_min == DNN_MIN,
                  "reductions.def begins with the reductions of collectives");
@@ -551,15 +562,15 @@ static Status select_all_reduce(Select *select, int id) {
   Launch launch = begin_launch(select, id, DNN_OP_COLLECTIVE);
   launch.phase = 4;
   int size, stride;
-  if (!mesh_group(&graph->mesh, axes_of(graph, node), &size, &stride))
-    return unsupported(select, id, " over axes that are not neighbours");
+  if (!mesh_group(&graph->mesh, collective_axes(graph, node), &size, &stride))
+    return unsupported_status(select, id, " over axes that are not neighbours");
   DType dtype = node->types[0]->dtype;
   for (int i = 0; i < node->n_inputs; i++) {
     Value value = {.node = id, .result = i};
     if (node->types[i]->dtype != dtype)
-      return unsupported(select, id, " for several dtypes at once");
+      return unsupported_status(select, id, " for several dtypes at once");
     if (address(select, node->inputs[i]) != address(select, value))
-      copy_bytes(select, id, node->inputs[i], value);
+      add_copy(select, id, node->inputs[i], value);
     int64_t n = type_local_elements(node->types[i], &graph->mesh);
     add_buffer(select, &launch, value);
     if (size > 1) add_value(select, &launch, value);
@@ -569,82 +580,85 @@ static Status select_all_reduce(Select *select, int id) {
       select->waiting[value_index(select, value)] = select->n_collectives + 1;
   }
   if (size == 1) return STATUS_OK;
-  launch.collective = (DnnCollective){.kind = DNN_ALL_REDUCE,
-                                      .reduce = (uint8_t)reduce_of(node),
-                                      .dtype = (DnnDtype)dtype,
-                                      .id = select->n_collectives++,
-                                      .group_size = size,
-                                      .group_stride = stride,
-                                      .n_parts = launch.counts.n};
-  push(select, launch);
+  launch.collective =
+      (DnnCollective){.kind = DNN_ALL_REDUCE,
+                      .reduce = (uint8_t)collective_reduction(node),
+                      .dtype = (DnnDtype)dtype,
+                      .id = select->n_collectives++,
+                      .group_size = size,
+                      .group_stride = stride,
+                      .n_parts = launch.counts.n};
+  push_launch(select, launch);
   return STATUS_OK;
 }
 
-/* The kernel of `put` writes one row; all others must be there. */
+/* The kernel of `update_slice` writes one row into a copy of all others. */
 static Status select_put(Select *select, int id) {
   Value from = select->graph->nodes.data[id]->inputs[0];
   Value to = {.node = id, .result = 0};
   if (address(select, from) != address(select, to))
-    copy_bytes(select, id, from, to);
+    add_copy(select, id, from, to);
   return select_kernel(select, id);
 }
 
 static Status select_node(Select *select, int id);
 
-/* The launches of the body at one position of a turn. */
-static Status select_body(Select *select, int id, int64_t position,
-                          int64_t stride) {
+/* The launches of the body for one iteration of those that the loop does at a
+ * time. */
+static Status select_body(Select *select, int id, int64_t iteration,
+                          int64_t unroll) {
   const Graph *body = select->graph->nodes.data[id]->body;
   Select inner = *select;
   inner.graph = body;
-  inner.layout = select->layout->bodies[id];
-  inner.around = select;
+  inner.assignment = select->assignment->bodies[id];
+  inner.enclosing = select;
   inner.scan = id;
-  inner.position = position;
-  inner.stride = stride;
+  inner.iteration = iteration;
+  inner.unroll = unroll;
   int n_values = 0;
   for (int i = 0; i < body->nodes.n; i++)
     n_values += body->nodes.data[i]->n_results;
   inner.waiting = ARENA_ARRAY(select->arena, int, n_values);
   for (int i = 0; i < body->nodes.n; i++) TRY(select_node(&inner, i));
-  wait_for_rest(&inner);
+  add_waits_left(&inner);
   select->n_collectives = inner.n_collectives;
   return STATUS_OK;
 }
 
-/* Turns of `n` positions each, from position `from` on. */
-static Status select_turns(Select *select, int id, int64_t from, int64_t n,
-                           int64_t turns) {
+/* A loop that does `n` iterations of the scan at a time, `times` times, from
+ * iteration `from` on. */
+static Status select_scan_loop(Select *select, int id, int64_t from, int64_t n,
+                               int64_t times) {
   Launch loop = begin_launch(select, id, DNN_OP_LOOP);
   fill_launch(select, &loop, id);
   loop.buffers.n = loop.advances.n = 0;
   double share =
-      (double)(n * turns) / (double)scan_steps(select->graph->nodes.data[id]);
+      (double)(n * times) / (double)scan_steps(select->graph->nodes.data[id]);
   loop.flops *= share;
   loop.bytes_moved *= share;
   int at = select->out->n;
-  push(select, loop);
+  push_launch(select, loop);
   for (int64_t i = 0; i < n; i++) TRY(select_body(select, id, from + i, n));
   Launch *pushed = &select->out->data[at];
   vec_push(select->arena, &pushed->numbers, select->out->n - at - 1);
-  vec_push(select->arena, &pushed->numbers, turns);
+  vec_push(select->arena, &pushed->numbers, times);
   return STATUS_OK;
 }
 
 static Status select_scan(Select *select, int id) {
   const Node *node = select->graph->nodes.data[id];
-  if (loops_around(select) == DNN_MAX_LOOPS)
-    return unsupported(select, id, " inside so many others");
+  if (loop_depth(select) == DNN_MAX_LOOPS)
+    return unsupported_status(select, id, " inside so many others");
   for (int i = 0; i < scan_carries(node); i++) {
     Value to = {.node = id, .result = i};
     if (address(select, node->inputs[i]) != address(select, to))
-      copy_bytes(select, id, node->inputs[i], to);
+      add_copy(select, id, node->inputs[i], to);
   }
   ScanForm form = scan_form(node);
   int64_t n = form.unroll < form.steps ? form.unroll : form.steps;
-  TRY(select_turns(select, id, 0, n, form.steps / n));
+  TRY(select_scan_loop(select, id, 0, n, form.steps / n));
   int64_t left = form.steps % n;
-  if (left) TRY(select_turns(select, id, form.steps - left, 1, left));
+  if (left) TRY(select_scan_loop(select, id, form.steps - left, 1, left));
   if (select->values) link_scan(select, id);
   return STATUS_OK;
 }
@@ -657,11 +671,11 @@ static Status select_node(Select *select, int id) {
   if (node_is_view(select->graph, id)) {
     Value to = {.node = id, .result = 0};
     if (address(select, node->inputs[0]) != address(select, to))
-      wait_for_inputs(select, id);
+      add_waits_for_inputs(select, id);
     select_view(select, id);
     return STATUS_OK;
   }
-  wait_for_inputs(select, id);
+  add_waits_for_inputs(select, id);
   switch (node->op) {
   case OP_dot: return select_dot(select, id);
   case OP_conv:
@@ -685,23 +699,23 @@ static void clear_accumulators(Select *select, int begin, int end) {
       add_buffer(select, &launch, value);
       vec_push(select->arena, &launch.numbers, local_bytes(select, value));
       launch.bytes_moved = (double)local_bytes(select, value);
-      push(select, launch);
+      push_launch(select, launch);
     }
   }
 }
 
-static Status select_loop(Select *select, int begin, int end) {
-  int64_t n = micro_batches(select->graph);
+static Status select_microbatches(Select *select, int begin, int end) {
+  int64_t n = count_microbatches(select->graph);
   clear_accumulators(select, begin, end);
-  for (select->micro = 0; select->micro < n; select->micro++)
+  for (select->microbatch = 0; select->microbatch < n; select->microbatch++)
     for (int id = begin; id < end; id++) TRY(select_node(select, id));
-  select->micro = 0;
+  select->microbatch = 0;
   return STATUS_OK;
 }
 
-/* The micro-batches of an input lie end to end only if what is cut is its
- * outermost dim. */
-static Status check_inputs(const Select *select) {
+/* The micro-batches of an input lie end to end only if its outermost dim is the
+ * one that they split. */
+static Status check_microbatched_inputs(const Select *select) {
   const Graph *graph = select->graph;
   for (int i = 0; i < graph->inputs.n; i++) {
     const Type *type = graph_type(graph, graph->inputs.data[i].value);
@@ -710,30 +724,30 @@ static Status check_inputs(const Select *select) {
           type_local_size(type, &graph->mesh, d - 1) > 1)
         return status_make(STATUS_unavailable,
                            "micro-batches along dimension '%s' of '%s' are "
-                           "not supported yet: it is not the outermost",
+                           "not supported yet: move it to the front",
                            type->dims[d].name, graph->inputs.data[i].path);
   }
   return STATUS_OK;
 }
 
-static Status no_second_loop(const Graph *graph, int id) {
+static Status second_loop_status(const Graph *graph, int id) {
   const Node *between = graph->nodes.data[id - 1];
   const char *path = between->path && *between->path
                          ? between->path
                          : op_info(between->op)->name;
   return status_make(STATUS_invalid,
-                     "'%s' is the same for all micro-batches, but comes from "
-                     "and goes into what is computed for each of them: not "
-                     "supported yet",
+                     "'%s' is one value for all micro-batches between values "
+                     "of each of them, which is not supported yet; build "
+                     "without --microbatches",
                      path);
 }
 
-Status select_code(KernelSet *set, const EntryPoint *code, ValueTable *values,
-                   LaunchList *out) {
-  const Graph *graph = code->graph;
+Status select_entry_point(KernelSet *set, const EntryPoint *entry_point,
+                          ValueTable *values, LaunchList *out) {
+  const Graph *graph = entry_point->graph;
   Select select = {.set = set,
                    .graph = graph,
-                   .layout = code->layout,
+                   .assignment = entry_point->assignment,
                    .arena = set->module->arena,
                    .values = values,
                    .out = out};
@@ -741,22 +755,22 @@ Status select_code(KernelSet *set, const EntryPoint *code, ValueTable *values,
   for (int id = 0; id < graph->nodes.n; id++)
     n_values += graph->nodes.data[id]->n_results;
   select.waiting = ARENA_ARRAY(select.arena, int, n_values);
-  TRY(check_inputs(&select));
+  TRY(check_microbatched_inputs(&select));
   bool has_loop = false;
   for (int id = 0; id < graph->nodes.n;) {
     int end = id;
-    while (end < graph->nodes.n && node_timed(graph, end)) end++;
+    while (end < graph->nodes.n && node_is_per_microbatch(graph, end)) end++;
     if (end > id) {
-      /* `order` puts them together, unless one reads what another made that is
-       * the same for all micro-batches, as a carry without the batch dim. */
-      if (has_loop) return no_second_loop(graph, id);
+      /* list_schedule puts them together unless a value for all micro-batches,
+       * such as a carry without the batch dim, lies between two of them. */
+      if (has_loop) return second_loop_status(graph, id);
       has_loop = true;
-      TRY(select_loop(&select, id, end));
+      TRY(select_microbatches(&select, id, end));
     } else {
       TRY(select_node(&select, end++));
     }
     id = end;
   }
-  wait_for_rest(&select);
+  add_waits_left(&select);
   return STATUS_OK;
 }

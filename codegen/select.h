@@ -1,6 +1,7 @@
 /*
- * select.h -- launches: what a final graph becomes, before it is printed as
- * tables.  Private to codegen.
+ * select.h -- the launches of a program as data, between the final graphs
+ * (select.c makes launches of them) and the tables (program.c prints them).
+ * Private to codegen.
  */
 #ifndef CODEGEN_SELECT_H
 #define CODEGEN_SELECT_H
@@ -27,7 +28,7 @@ typedef struct Launch {
 } Launch;
 typedef VEC(Launch) LaunchList;
 
-/* Kernels of all entry_points of a program, one of each content. */
+/* The kernels of all entry points of a program; equal ones are one. */
 typedef struct KernelSet {
   Module *module;
   const Backend *backend;
@@ -36,7 +37,7 @@ typedef struct KernelSet {
   Map *kinds;   /* kernel_key -> KernelKind */
 } KernelSet;
 
-/* The kernel of all nodes of a kind, which is lowered and emitted once. */
+/* The kernel of all nodes with one kernel key, lowered and emitted once. */
 typedef struct KernelKind {
   int kernel;       /* -1: there is none */
   const Nest *nest; /* NULL: none, or an override */
@@ -50,14 +51,13 @@ int kernel_set_override(KernelSet *set, const Graph *graph, int id);
 /* The override, else the nest, of a node. */
 const KernelKind *kernel_set_kind(KernelSet *set, const Graph *graph, int id);
 
-/* Appends the launches of a code in order; `values` (or NULL) gets a row for
- * each value. */
+/* Appends the launches of an entry point in order; `values` (or NULL) gets a
+ * row for each value. */
 typedef struct ValueTable ValueTable;
-Status select_code(KernelSet *set, const EntryPoint *code, ValueTable *values,
-                   LaunchList *out);
+Status select_entry_point(KernelSet *set, const EntryPoint *entry_point,
+                          ValueTable *values, LaunchList *out);
 
-/* ---- select_values.c: which values a plain program computes from which ----
- */
+/* ---- select_values.c: from which values each value is computed ---- */
 
 /* A row of DnnValue. */
 typedef struct ValueRow {
@@ -84,14 +84,14 @@ int32_t *value_table_rows(ValueTable *table, const Graph *graph);
 int32_t value_table_add(ValueTable *table, const Graph *graph, int id);
 void value_table_link(ValueTable *table, int32_t row, int32_t input);
 
-/* ---- select_contraction.c: what libraries take ---- */
+/* ---- select_contraction.c: library calls ---- */
 
-/* Fills in a product or convolution of the local sizes; false where strides or
- * dtypes do not fit and the loop nest must do it.  A product may be given with
- * its operands exchanged: a is then input 1. */
+/* Fills in a matmul or convolution of the local sizes; false where the library
+ * cannot take its strides or dtypes, so that a loop nest must.  A matmul may be
+ * returned with exchanged operands: a is then input 1. */
 bool select_gemm(const Graph *graph, int id, DnnGemm *out, bool *out_exchanged);
 bool select_conv(const Graph *graph, int id, DnnConv *out);
-/* Target.workspace_bytes of a back end that hands these to libraries. */
+/* Target.workspace_bytes of a back end whose libraries want scratch memory. */
 int64_t select_workspace_bytes(const Target *target, const Graph *graph,
                                int id);
 
@@ -107,25 +107,25 @@ bool mesh_group(const Mesh *mesh, AxisList list, int *out_size,
 typedef struct ProgramInput {
   const Model *model;
   const EntryPoint *entry_points;
-  const LaunchList *launches; /* one list a code */
+  const LaunchList *launches; /* one list for each entry point */
   int n_entry_points;
   const PersistentBuffers *persistent;
   const KernelSet *kernels;
   const DeviceCode *device;
   const BuildOptions *options;
   const char *model_dir;
-  /* The plain program: its code, launches, values and kernels; or NULL. */
+  /* The plain program; or NULL. */
   const struct PlainInput *plain;
 } ProgramInput;
 
 typedef struct PlainInput {
-  EntryPoint code;
+  EntryPoint entry_point;
   LaunchList launches;
   ValueTable *values;
   KernelSet *kernels;
   DeviceCode device;
 } PlainInput;
-/* The text, and the bytes that it takes in from a file of this name. */
+/* The text, and the bytes that it includes from a file of this name. */
 #define PROGRAM_TABLES "tables.bin"
 typedef struct ProgramTables {
   const char *text, *bytes;

@@ -1,6 +1,7 @@
 /*
- * select_contraction.c -- recognises products and convolutions that a library
- * takes: the dims of each kind must collapse to one stride.
+ * select_contraction.c -- finds out whether a library can compute a contraction
+ * or a convolution, and fills in the call: the dims of each kind (M, N, K) must
+ * collapse to one dim with one stride.
  *
  *     x[B, T, C], w[C, H, D] over C -> y[B, T, H, D]
  *     M = (B, T), N = (H, D), K = C:  768 x 128 times 128 x 128
@@ -12,7 +13,7 @@
 
 #include <string.h>
 
-/* ---- dims that walk together ---- */
+/* ---- dims of one kind ---- */
 
 typedef struct Walk {
   int64_t size, a, b, c; /* strides in elements; 0 where absent */
@@ -23,7 +24,7 @@ typedef struct Group {
   Walk walk[MAX_RANK];
 } Group;
 
-static int64_t stride_of(const Type *type, const Mesh *mesh, Name name) {
+static int64_t dim_stride(const Type *type, const Mesh *mesh, Name name) {
   int at = type_find(type, name);
   if (at < 0) return 0;
   int64_t stride = 1;
@@ -33,7 +34,7 @@ static int64_t stride_of(const Type *type, const Mesh *mesh, Name name) {
 }
 
 /* Outermost first, by c and then by a. */
-static bool is_before(const Walk *x, const Walk *y) {
+static bool walk_is_before(const Walk *x, const Walk *y) {
   if (x->c != y->c) return x->c > y->c;
   return x->a > y->a;
 }
@@ -41,7 +42,7 @@ static bool is_before(const Walk *x, const Walk *y) {
 static void group_add(Group *group, Walk walk) {
   if (walk.size == 1) return;
   int at = group->n++;
-  while (at > 0 && is_before(&walk, &group->walk[at - 1])) {
+  while (at > 0 && walk_is_before(&walk, &group->walk[at - 1])) {
     group->walk[at] = group->walk[at - 1];
     at--;
   }
@@ -71,20 +72,20 @@ static Walk group_take(Group *group, int kept, Group *batch) {
   return group->n ? group->walk[kept] : (Walk){.size = 1};
 }
 
-static int largest(const Group *group) {
+static int largest_walk(const Group *group) {
   int best = 0;
   for (int i = 1; i < group->n; i++)
     if (group->walk[i].size > group->walk[best].size) best = i;
   return best;
 }
 
-/* ---- products ---- */
+/* ---- matmuls ---- */
 
-typedef struct Product {
+typedef struct Contraction {
   Group m, n, k, batch;
-} Product;
+} Contraction;
 
-static void classify(const Graph *graph, int id, Product *out) {
+static void classify_dims(const Graph *graph, int id, Contraction *out) {
   const Node *node = graph->nodes.data[id];
   const Mesh *mesh = &graph->mesh;
   const Type *a = graph_type(graph, node->inputs[0]);
@@ -98,9 +99,9 @@ static void classify(const Graph *graph, int id, Product *out) {
       bool in_c = type_find(c, name) >= 0;
       if (side == 1 && in_a) continue;
       Walk walk = {.size = type_local_size(type, mesh, d),
-                   .a = stride_of(a, mesh, name),
-                   .b = stride_of(b, mesh, name),
-                   .c = stride_of(c, mesh, name)};
+                   .a = dim_stride(a, mesh, name),
+                   .b = dim_stride(b, mesh, name),
+                   .c = dim_stride(c, mesh, name)};
       Group *group = !in_c          ? &out->k
                      : in_a && in_b ? &out->batch
                      : in_a         ? &out->m
@@ -110,11 +111,12 @@ static void classify(const Graph *graph, int id, Product *out) {
   }
 }
 
-static void exchange(Product *product) {
-  Group m = product->m;
-  product->m = product->n;
-  product->n = m;
-  Group *groups[] = {&product->m, &product->n, &product->k, &product->batch};
+static void exchange_operands(Contraction *contraction) {
+  Group m = contraction->m;
+  contraction->m = contraction->n;
+  contraction->n = m;
+  Group *groups[] = {&contraction->m, &contraction->n, &contraction->k,
+                     &contraction->batch};
   for (int g = 0; g < 4; g++)
     for (int i = 0; i < groups[g]->n; i++) {
       Walk *walk = &groups[g]->walk[i];
@@ -125,14 +127,14 @@ static void exchange(Product *product) {
 }
 
 /* Which walk of N has c contiguous, or -1. */
-static int contiguous(const Group *n) {
+static int contiguous_walk(const Group *n) {
   if (n->n == 0) return 0;
   for (int i = 0; i < n->n; i++)
     if (n->walk[i].c == 1) return i;
   return -1;
 }
 
-/* Strides of a dim of size 1 are free: such that one of the two is 1. */
+/* A dim of size 1 may have any stride: makes one of the two strides 1. */
 static void free_strides(int64_t size_i, int64_t *i, int64_t size_k,
                          int64_t *k) {
   if (size_i == 1 && size_k == 1)
@@ -143,14 +145,15 @@ static void free_strides(int64_t size_i, int64_t *i, int64_t size_k,
     *k = *i == 1 ? size_i : 1;
 }
 
-static bool fill_gemm(Product *product, DnnGemm *out) {
-  int last = contiguous(&product->n);
+static bool fill_gemm(Contraction *contraction, DnnGemm *out) {
+  int last = contiguous_walk(&contraction->n);
   if (last < 0) return false;
-  Walk n = group_take(&product->n, last, &product->batch);
-  Walk m = group_take(&product->m, largest(&product->m), &product->batch);
-  Walk k = product->k.n ? product->k.walk[0] : (Walk){.size = 1};
-  group_collapse(&product->batch);
-  if (product->k.n > 1 || product->batch.n > 2) return false;
+  Walk n = group_take(&contraction->n, last, &contraction->batch);
+  Walk m = group_take(&contraction->m, largest_walk(&contraction->m),
+                      &contraction->batch);
+  Walk k = contraction->k.n ? contraction->k.walk[0] : (Walk){.size = 1};
+  group_collapse(&contraction->batch);
+  if (contraction->k.n > 1 || contraction->batch.n > 2) return false;
   *out = (DnnGemm){.m = m.size,
                    .n = n.size,
                    .k = k.size,
@@ -163,17 +166,18 @@ static bool fill_gemm(Product *product, DnnGemm *out) {
                    .batch = {1, 1}};
   free_strides(out->m, &out->a_i, out->k, &out->a_k);
   free_strides(out->n, &out->b_j, out->k, &out->b_k);
-  int first = 2 - product->batch.n;
-  for (int i = 0; i < product->batch.n; i++) {
-    out->batch[first + i] = product->batch.walk[i].size;
-    out->a_batch[first + i] = product->batch.walk[i].a;
-    out->b_batch[first + i] = product->batch.walk[i].b;
-    out->c_batch[first + i] = product->batch.walk[i].c;
+  int first = 2 - contraction->batch.n;
+  for (int i = 0; i < contraction->batch.n; i++) {
+    out->batch[first + i] = contraction->batch.walk[i].size;
+    out->a_batch[first + i] = contraction->batch.walk[i].a;
+    out->b_batch[first + i] = contraction->batch.walk[i].b;
+    out->c_batch[first + i] = contraction->batch.walk[i].c;
   }
   return true;
 }
 
-/* Operands of one dtype, f32 or 16 bits; the result is of it or f32. */
+/* The operands have one dtype, f32 or a 16-bit float; the result has it too, or
+ * f32. */
 static bool has_library_dtypes(const Graph *graph, const Node *node) {
   DType a = graph_type(graph, node->inputs[0])->dtype;
   DType b = graph_type(graph, node->inputs[1])->dtype;
@@ -185,16 +189,16 @@ bool select_gemm(const Graph *graph, int id, DnnGemm *out,
                  bool *out_exchanged) {
   const Node *node = graph->nodes.data[id];
   if (node->op != OP_dot || !has_library_dtypes(graph, node)) return false;
-  Product product = {0};
-  classify(graph, id, &product);
-  group_collapse(&product.m);
-  group_collapse(&product.n);
-  group_collapse(&product.k);
-  Product exchanged = product;
-  exchange(&exchanged);
+  Contraction contraction = {0};
+  classify_dims(graph, id, &contraction);
+  group_collapse(&contraction.m);
+  group_collapse(&contraction.n);
+  group_collapse(&contraction.k);
+  Contraction exchanged = contraction;
+  exchange_operands(&exchanged);
   /* A vector times a matrix has its long side in N, where c is contiguous. */
-  bool is_direct = product.n.n > 0 || product.m.n == 0;
-  *out_exchanged = !(is_direct && fill_gemm(&product, out));
+  bool is_direct = contraction.n.n > 0 || contraction.m.n == 0;
+  *out_exchanged = !(is_direct && fill_gemm(&contraction, out));
   if (*out_exchanged && !fill_gemm(&exchanged, out)) return false;
   out->dtype = (DnnDtype)graph_type(graph, node->inputs[0])->dtype;
   out->c_dtype = (DnnDtype)node->types[0]->dtype;
@@ -203,21 +207,21 @@ bool select_gemm(const Graph *graph, int id, DnnGemm *out,
 
 /* ---- convolutions ---- */
 
-/* A kind of dims of a convolution: those in exactly these operands. */
+/* The dims of a convolution that are in the same operands. */
 typedef struct Part {
   Group group;
   Walk walk; /* a: x, b: w, c: y */
 } Part;
 
-static bool is_one(Part *part) {
+static bool collapse_part(Part *part) {
   group_collapse(&part->group);
   if (part->group.n > 1) return false;
   part->walk = part->group.n ? part->group.walk[0] : (Walk){.size = 1};
   return true;
 }
 
-static void fill_list(const Node *node, AttrKey key, int n, int64_t if_absent,
-                      int64_t out[2]) {
+static void fill_window_attr(const Node *node, AttrKey key, int n,
+                             int64_t if_absent, int64_t out[2]) {
   int given = 0;
   const int64_t *values = node_ints(node, key, &given);
   out[0] = key == ATTR_pad ? 0 : 1; /* of the missing first dim */
@@ -225,27 +229,28 @@ static void fill_list(const Node *node, AttrKey key, int n, int64_t if_absent,
     out[2 - n + i] = given == 0 ? if_absent : values[i < given ? i : given - 1];
 }
 
-static void fill_space(const Graph *graph, const Node *node, const Type *x,
-                       const Type *w, const Type *y, DnnConv *out) {
+static void fill_window_dims(const Graph *graph, const Node *node,
+                             const Type *x, const Type *w, const Type *y,
+                             DnnConv *out) {
   const Mesh *mesh = &graph->mesh;
   int n = 0;
   const Name *space = node_names(node, ATTR_space, &n);
   for (int i = 0; i < 2; i++) out->in[i] = out->out[i] = out->window[i] = 1;
-  fill_list(node, ATTR_stride, n, 1, out->stride);
-  fill_list(node, ATTR_pad, n, 0, out->pad);
-  fill_list(node, ATTR_dilate, n, 1, out->dilate);
+  fill_window_attr(node, ATTR_stride, n, 1, out->stride);
+  fill_window_attr(node, ATTR_pad, n, 0, out->pad);
+  fill_window_attr(node, ATTR_dilate, n, 1, out->dilate);
   for (int i = 0; i < n; i++) {
     int to = 2 - n + i;
     out->in[to] = type_local_size(x, mesh, type_find(x, space[i]));
     out->out[to] = type_local_size(y, mesh, type_find(y, space[i]));
     out->window[to] = type_local_size(w, mesh, type_find(w, space[i]));
-    out->x_stride[2 + to] = stride_of(x, mesh, space[i]);
-    out->w_stride[3 + to] = stride_of(w, mesh, space[i]);
-    out->y_stride[2 + to] = stride_of(y, mesh, space[i]);
+    out->x_stride[2 + to] = dim_stride(x, mesh, space[i]);
+    out->w_stride[3 + to] = dim_stride(w, mesh, space[i]);
+    out->y_stride[2 + to] = dim_stride(y, mesh, space[i]);
   }
 }
 
-static bool is_slid(const Node *node, Name name) {
+static bool is_window_dim(const Node *node, Name name) {
   int n = 0;
   const Name *space = node_names(node, ATTR_space, &n);
   for (int i = 0; i < n; i++)
@@ -265,7 +270,7 @@ static bool fill_conv(const Graph *graph, int id, const Type *x, const Type *w,
       bool in_x = type_find(x, name) >= 0, in_w = type_find(w, name) >= 0;
       bool in_y = type_find(y, name) >= 0;
       bool is_seen = (t > 0 && in_x) || (t > 1 && in_w);
-      if (is_slid(node, name) || is_seen) continue;
+      if (is_window_dim(node, name) || is_seen) continue;
       Part *part = in_x && in_w && in_y ? &groups
                    : in_x && in_y       ? &batch
                    : in_x && in_w       ? &in
@@ -273,12 +278,13 @@ static bool fill_conv(const Graph *graph, int id, const Type *x, const Type *w,
                                         : NULL;
       if (!part) return false;
       group_add(&part->group, (Walk){.size = type_local_size(types[t], mesh, d),
-                                     .a = stride_of(x, mesh, name),
-                                     .b = stride_of(w, mesh, name),
-                                     .c = stride_of(y, mesh, name)});
+                                     .a = dim_stride(x, mesh, name),
+                                     .b = dim_stride(w, mesh, name),
+                                     .c = dim_stride(y, mesh, name)});
     }
   }
-  if (!is_one(&batch) || !is_one(&groups) || !is_one(&in) || !is_one(&to))
+  if (!collapse_part(&batch) || !collapse_part(&groups) ||
+      !collapse_part(&in) || !collapse_part(&to))
     return false;
   /* Channels are counted through the groups. */
   if (groups.walk.size > 1 &&
@@ -296,7 +302,7 @@ static bool fill_conv(const Graph *graph, int id, const Type *x, const Type *w,
   out->w_stride[2] = in.walk.b;
   out->y_stride[0] = batch.walk.c;
   out->y_stride[1] = to.walk.size > 1 ? to.walk.c : groups.walk.c;
-  fill_space(graph, node, x, w, y, out);
+  fill_window_dims(graph, node, x, w, y, out);
   return true;
 }
 

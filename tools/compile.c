@@ -387,8 +387,8 @@ static void lay_out(Tool *tool, Compilation *c, const Graph *others) {
     persistent_buffers_add_caches(&c->persistent, tool->arena,
                                   c->entry_points[i].graph, target);
   for (int i = 0; i < c->n_entry_points; i++)
-    c->entry_points[i].layout = pack(tool, c, c->entry_points[i].graph);
-  if (c->plain.graph) c->plain.layout = pack(tool, c, c->plain.graph);
+    c->entry_points[i].assignment = pack(tool, c, c->entry_points[i].graph);
+  if (c->plain.graph) c->plain.assignment = pack(tool, c, c->plain.graph);
 }
 
 /* The pin `memory`: arenas of a rank are packed by now. */
@@ -397,8 +397,8 @@ static bool fits(Tool *tool, const Compilation *c) {
   int64_t most = 0;
   for (int i = 0; i < c->n_entry_points; i++)
     if (strcmp(c->entry_points[i].name, "predict") != 0 &&
-        c->entry_points[i].layout->arena_bytes > most)
-      most = c->entry_points[i].layout->arena_bytes;
+        c->entry_points[i].assignment->arena_bytes > most)
+      most = c->entry_points[i].assignment->arena_bytes;
   if (!plan || !plan->memory_bytes || most <= plan->memory_bytes) return true;
   diag(tool->module.diags, DIAG_memory_pin, plan->memory_span,
        tool_quantity(tool->arena, (double)most, "B"));

@@ -1,16 +1,17 @@
 /*
- * attention.c -- attention and its gradient without the matrix of scores.
+ * attention.c -- emits attention and its gradient as C functions that never
+ * store the matrix of scores.
  *
- * Forward: for a tile of queries, one tile of keys after the other; the running
- * maximum m and sum l of each row rescale what was added before (Milakov and
- * Gimelshein 2018; Dao et al. 2022).  lse = m + log l is kept.  Backward: for a
- * tile of keys, all tiles of queries; scores are computed again and become
- * probabilities by lse alone.
+ * The forward kernel goes through the tiles of keys for each tile of queries;
+ * the running maximum m and sum l of each row rescale the sum so far (Milakov
+ * and Gimelshein 2018; Dao et al. 2022).  It saves lse = m + log l.  The
+ * backward kernel goes through the tiles of queries for each tile of keys; it
+ * computes scores again and turns them into probabilities by lse alone.
  *
- * Tiles are packed to dense rows, so that any order of dims is taken, and all
- * products are one micro-kernel of the prelude.  Tiles that a causal mask
- * empties are skipped.  A unit of work is one (batch, head), forward also one
- * tile of queries; nothing is shared between units.
+ * Tiles are packed to dense rows, so that operands may have any order of dims,
+ * and all matmuls are one micro-kernel of the prelude.  Tiles that a causal
+ * mask empties are skipped.  A unit of work is one (batch, head) and in the
+ * forward kernel one tile of queries; units share nothing.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -24,7 +25,7 @@
 #define MAX_OPERANDS 9
 #define LSE          4 /* operand: log of the sums, always f32 */
 
-/* ---- what the node says ---- */
+/* ---- dims and dtypes of the node ---- */
 
 typedef struct Attention {
   Name query, key, width, value;
@@ -40,7 +41,7 @@ typedef struct Attention {
   const Mesh *mesh;
 } Attention;
 
-static int64_t stride_of(const Attention *at, int operand, Name name) {
+static int64_t operand_stride(const Attention *at, int operand, Name name) {
   const Type *type = at->types[operand];
   int dim = type_find(type, name);
   if (dim < 0) return 0;
@@ -50,13 +51,13 @@ static int64_t stride_of(const Attention *at, int operand, Name name) {
   return stride;
 }
 
-static int64_t size_of(const Attention *at, int operand, Name name) {
+static int64_t operand_size(const Attention *at, int operand, Name name) {
   const Type *type = at->types[operand];
   return type_local_size(type, at->mesh, type_find(type, name));
 }
 
 /* The one dim of v that is neither a key nor shared with q, or the width. */
-static bool find_value(Attention *at) {
+static bool find_value_dim(Attention *at) {
   const Type *q = at->types[0], *v = at->types[2];
   for (int d = 0; d < v->rank; d++) {
     Name name = v->dims[d].name;
@@ -68,7 +69,7 @@ static bool find_value(Attention *at) {
   return at->value != NULL;
 }
 
-static bool find_batch(Attention *at) {
+static bool find_batch_dims(Attention *at) {
   const Type *q = at->types[0];
   for (int d = 0; d < q->rank; d++) {
     Name name = q->dims[d].name;
@@ -81,7 +82,7 @@ static bool find_batch(Attention *at) {
   return true;
 }
 
-static bool read_node(const Graph *graph, int id, Attention *at) {
+static bool read_attention(const Graph *graph, int id, Attention *at) {
   const Node *node = graph->nodes.data[id];
   *at = (Attention){.mesh = &graph->mesh,
                     .query = node_name(node, ATTR_query),
@@ -101,17 +102,17 @@ static bool read_node(const Graph *graph, int id, Attention *at) {
   const Name *over = node_names(node, ATTR_over, &n);
   if (n != 1) return false;
   at->width = over[0];
-  if (!find_value(at) || !find_batch(at)) return false;
-  at->t = size_of(at, 0, at->query);
-  at->s = size_of(at, 1, at->key);
-  at->d = size_of(at, 0, at->width);
-  at->e = size_of(at, 2, at->value);
+  if (!find_value_dim(at) || !find_batch_dims(at)) return false;
+  at->t = operand_size(at, 0, at->query);
+  at->s = operand_size(at, 1, at->key);
+  at->d = operand_size(at, 0, at->width);
+  at->e = operand_size(at, 2, at->value);
   return at->d <= LARGEST_HEAD && at->e <= LARGEST_HEAD;
 }
 
-bool c_attention_keeps(const Graph *graph, int id) {
+bool c_has_attention_kernel(const Graph *graph, int id) {
   Attention at;
-  return read_node(graph, id, &at);
+  return read_attention(graph, id, &at);
 }
 
 /* ---- the text ---- */
@@ -219,9 +220,10 @@ static const char store_dkv_text[] =
     "      }\n"
     "    }\n";
 
-/* The gradient of q adds up in memory over tiles of keys, which takes f32: in
- * a short dtype with several tiles it is computed by itself afterwards. */
-static void add_backward(Text *out, bool is_apart) {
+/* The gradient of q is a sum over tiles of keys, kept in memory in f32.  Where
+ * dq is a 16-bit float and there are several tiles, a second pair of loops
+ * computes it in tiles of its own. */
+static void add_backward(Text *out, bool is_separate) {
   text_add(out, tiles_text);
   text_add(out, "    for (int s0 = 0; s0 < S; s0 += TK) {\n");
   text_add(out, keys_text);
@@ -231,7 +233,7 @@ static void add_backward(Text *out, bool is_apart) {
                 "      for (int t0 = s0 == 0 ? 0 : first; t0 < T; t0 += TQ) "
                 "{\n");
   text_add(out, queries_text);
-  if (!is_apart)
+  if (!is_separate)
     text_add(out, "        if (s0 == 0)\n"
                   "          memset(qg, 0, sizeof qg);\n"
                   "        else\n"
@@ -240,13 +242,13 @@ static void add_backward(Text *out, bool is_apart) {
   text_add(out, scores_text);
   text_add(out, "        dnn_tile(TK, EP, TQ, pt, 1, TK, gt, EP, vg, EP);\n"
                 "        dnn_tile(TK, DP, TQ, st, 1, TK, qt, DP, kg, DP);\n");
-  if (!is_apart) {
+  if (!is_separate) {
     text_add(out, "        dnn_tile(TQ, DP, TK, st, TK, 1, kr, DP, qg, DP);\n");
     text_add(out, store_dq_text);
   }
   text_add(out, "      }\n");
   text_add(out, store_dkv_text);
-  if (!is_apart) return;
+  if (!is_separate) return;
   text_add(out, "    for (int t0 = 0; t0 < T; t0 += TQ) {\n");
   text_add(out, queries_text);
   text_add(out, "      memset(qg, 0, sizeof qg);\n"
@@ -291,10 +293,10 @@ static void add_strides(Text *out, const Attention *at) {
       if (type_find(at->types[i], dims[k].name) >= 0)
         text_printf(out, "  const int64_t %s_%c = %" PRId64 ";\n",
                     operand_names[i], dims[k].letter,
-                    stride_of(at, i, dims[k].name));
+                    operand_stride(at, i, dims[k].name));
 }
 
-/* Pointers of the unit's batch element; `u` is taken apart. */
+/* Pointers to the unit's batch element; `u` numbers all of them. */
 static void add_unit(Text *out, const Attention *at) {
   int n_inputs = at->is_grad ? 6 : 3;
   for (int i = 0; i < at->n_operands; i++)
@@ -309,7 +311,7 @@ static void add_unit(Text *out, const Attention *at) {
                 at->sizes[b], at->sizes[b]);
     for (int i = 0; i < at->n_operands; i++)
       text_printf(out, "      %s += l * %" PRId64 ";\n", operand_names[i],
-                  stride_of(at, i, at->batch[b]));
+                  operand_stride(at, i, at->batch[b]));
     text_add(out, "    }\n");
   }
   text_add(out, "    (void)rest;\n");
@@ -359,7 +361,7 @@ bool c_emit_attention(const Backend *backend, Module *module,
   Op op = graph->nodes.data[id]->op;
   Attention at;
   if ((op != OP_attention && op != OP_attention_grad) ||
-      !read_node(graph, id, &at))
+      !read_attention(graph, id, &at))
     return false;
   Text body = text_create(module->arena);
   text_printf(&body, "  /* %s */\n", dtype_name(at.dtype));

@@ -1,15 +1,16 @@
 /*
- * backend.c -- the CPU back end as the rest of codegen sees it.
+ * backend.c -- the row of the CPU back end: C with OpenMP, compiled by the
+ * system's compiler.
  */
 #include "codegen/c/emit.h"
 #include "codegen/host/toolchain.h"
 #include "codegen/select.h"
 
-static bool keeps(const Target *target, const Graph *graph, int id) {
+static bool c_has_kernel(const Target *target, const Graph *graph, int id) {
   (void)target;
   Op op = graph->nodes.data[id]->op;
   if (op == OP_attention || op == OP_attention_grad)
-    return c_attention_keeps(graph, id);
+    return c_has_attention_kernel(graph, id);
   return false;
 }
 
@@ -19,7 +20,7 @@ const Backend backend_cpu = {
     .uses_host_libraries = true,
     .target = {.name = "cpu",
                .alignment_bytes = 64,
-               .has_kernel = keeps,
+               .has_kernel = c_has_kernel,
                .workspace_bytes = select_workspace_bytes,
                .max_fused_nodes = 256,
                .max_fused_inputs = 64,

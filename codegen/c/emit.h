@@ -1,5 +1,5 @@
 /*
- * emit.h -- what the files of the CPU back end share; private to it.
+ * emit.h -- declares the functions of the CPU back end for its own files.
  */
 #ifndef CODEGEN_C_EMIT_H
 #define CODEGEN_C_EMIT_H
@@ -21,7 +21,7 @@ void c_add_identity(Text *out, NestReduce reduce, DType dtype);
 
 void c_emit_nest(const Backend *backend, Module *module, const Nest *nest,
                  KernelText *out);
-bool c_attention_keeps(const Graph *graph, int id);
+bool c_has_attention_kernel(const Graph *graph, int id);
 bool c_emit_attention(const Backend *backend, Module *module,
                       const Graph *graph, int id, KernelText *out);
 

@@ -141,7 +141,7 @@ static bool same_dtype(const Graph *graph, const Node *node) {
   return dtype_is_rounded(dtype);
 }
 
-bool cuda_keeps_attention(const Graph *graph, int id) {
+bool cuda_has_attention_kernel(const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
   if (!same_dtype(graph, node)) return false;
   int n_over, n_width;
@@ -598,7 +598,7 @@ bool cuda_emit_attention(const Backend *backend, Module *module,
   const Node *node = graph->nodes.data[id];
   bool is_grad = node->op == OP_attention_grad;
   if ((!is_grad && node->op != OP_attention) ||
-      !cuda_keeps_attention(graph, id))
+      !cuda_has_attention_kernel(graph, id))
     return false;
   Parts parts = {.shape = shape_of(graph, node)};
   parts.tiles = choose_tiles(&parts.shape, is_grad);

@@ -41,7 +41,7 @@ void cuda_emit_nest(const Backend *backend, Module *module, const Nest *nest,
                     KernelText *out);
 bool cuda_emit_attention(const Backend *backend, Module *module,
                          const Graph *graph, int id, KernelText *out);
-bool cuda_keeps_attention(const Graph *graph, int id);
+bool cuda_has_attention_kernel(const Graph *graph, int id);
 
 /* ---- toolchain.c ---- */
 

@@ -1,27 +1,29 @@
 /*
- * backend.c -- a back end that does nothing, as a skeleton to copy.
+ * backend.c -- a back end whose kernels are empty C functions, to copy as the
+ * skeleton of a new one.
  *
- * It shows what a back end has to fill in: the Target that passes see, the
- * text of a loop nest, and a compiler that turns texts into something the
- * runtime's device of the same name can start.  Its kernels are empty C
- * functions, so a program for it builds, links and runs, and computes nothing.
+ * It fills in everything that a back end must have: the Target that passes see,
+ * the text of a loop nest, and a compiler for that text.  A program for it
+ * builds, links and runs on the runtime's device of the same name, and computes
+ * nothing.  To begin a back end, copy the folder, change the name and add a row
+ * to backends.def.
  */
 #include "codegen/host/toolchain.h"
 
-/* Operators that this back end does itself; the others are decomposed. */
-static bool keeps(const Target *target, const Graph *graph, int id) {
+/* Says which operators have a kernel here; `decompose` rewrites the others. */
+static bool null_has_kernel(const Target *target, const Graph *graph, int id) {
   (void)target, (void)graph, (void)id;
   return false;
 }
 
-static int64_t workspace_bytes(const Target *target, const Graph *graph,
-                               int id) {
+static int64_t null_workspace_bytes(const Target *target, const Graph *graph,
+                                    int id) {
   (void)target, (void)graph, (void)id;
   return 0;
 }
 
-static void emit_nest(const Backend *backend, Module *module, const Nest *nest,
-                      KernelText *out) {
+static void null_emit_nest(const Backend *backend, Module *module,
+                           const Nest *nest, KernelText *out) {
   (void)backend;
   *out = (KernelText){
       .name = nest->name,
@@ -32,8 +34,8 @@ static void emit_nest(const Backend *backend, Module *module, const Nest *nest,
           nest->name)};
 }
 
-static bool emit_override(const Backend *backend, Module *module,
-                          const Graph *graph, int id, KernelText *out) {
+static bool null_emit_override(const Backend *backend, Module *module,
+                               const Graph *graph, int id, KernelText *out) {
   (void)backend, (void)module, (void)graph, (void)id, (void)out;
   return false;
 }
@@ -45,11 +47,11 @@ const Backend backend_null = {
     .prelude = "#include <stdint.h>\n",
     .target = {.name = "null",
                .alignment_bytes = 64,
-               .has_kernel = keeps,
-               .workspace_bytes = workspace_bytes,
+               .has_kernel = null_has_kernel,
+               .workspace_bytes = null_workspace_bytes,
                .max_fused_nodes = 64,
                .max_fused_inputs = 16},
-    .emit_nest = emit_nest,
-    .emit_override = emit_override,
+    .emit_nest = null_emit_nest,
+    .emit_override = null_emit_override,
     .compile = toolchain_compile_kernels,
 };

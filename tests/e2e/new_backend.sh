@@ -12,7 +12,7 @@ readers=$(cd "$root" && grep -rl --include='*.[chly]' '"codegen/backends.def"' c
 # The folder and the row.
 mkdir -p tree/codegen
 cp -r "$root/codegen/null" tree/codegen/copied
-sed -i 's/backend_null/backend_copied/; s/\.name = "null"/.name = "copied"/' tree/codegen/copied/*.c
+sed -i 's/backend_null/backend_copied/; s/\.name = "null"/.name = "copied"/; s/null_/copied_/g' tree/codegen/copied/*.c
 sed 's/^BACKEND(null).*/&\nBACKEND(copied)/' "$root/codegen/backends.def" >tree/codegen/backends.def
 cp "$root/codegen/backend.c" tree/codegen/
 

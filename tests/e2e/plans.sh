@@ -53,7 +53,7 @@ printf 'mesh { data = 2 }\nplan {\n  memory = 1MB\n}\n' >small.plan
 grep -q '^small.plan:3:3: error: a rank needs' err || { cat err; fail "memory"; }
 [ ! -e out.bundle ] || fail "memory: something was written"
 
-# A carry without the batch dim is the same for all micro-batches; what reads it
+# A carry without the batch dim is one value for all micro-batches; what reads it
 # and is read by them would part what runs for each: said, and no fault.
 cat >between.dnn <<'END'
 dim B = 4, T = 6, C = 3
@@ -71,7 +71,7 @@ train { loss = mse(f(set.x), set.x); optimizer = sgd(lr = 0.1); steps = 2 }
 END
 "$dnnc" build between.dnn --microbatches 2 --quiet -o out.bundle 2>err
 [ $? = 1 ] || { cat err; fail "between micro-batches: not exit 1"; }
-grep -q 'is the same for all micro-batches.*not supported yet' err || { cat err; fail "between"; }
+grep -q 'is one value for all micro-batches.*not supported yet' err || { cat err; fail "between"; }
 [ ! -e out.bundle ] || fail "between: something was written"
 
 # A state of a generic layer is cut where its dim stands for the batch.

@@ -14,53 +14,55 @@ TestSuite(build, .fini = modules_destroy);
 
 /* ---- graphs to launches ---- */
 
-typedef struct Code {
+typedef struct Selected {
   Module *module;
   Graph *graph;
-  BufferAssignment *layout;
+  BufferAssignment *assignment;
   PersistentBuffers persistent;
   LaunchList launches;
   KernelSet *set;
-} Code;
+} Selected;
 
-static Code code_create(const char *text) {
-  Code code = {.module = module_create()};
-  Module *module = code.module;
+static Selected selected_create(const char *text) {
+  Selected selected = {.module = module_create()};
+  Module *module = selected.module;
   const Backend *backend = backend_find("cpu");
   Source *source = ARENA_NEW(module->arena, Source);
   *source = (Source){.path = "test", .text = text, .n = strlen(text)};
-  code.graph = graph_parse(module, source);
+  selected.graph = graph_parse(module, source);
   Text errors = text_create(module->arena);
   diags_print(module->diags, &errors);
-  cr_assert(code.graph != NULL, "%s", text_string(&errors));
+  cr_assert(selected.graph != NULL, "%s", text_string(&errors));
   PassContext ctx = {
       .module = module, .scratch = module->arena, .target = &backend->target};
-  persistent_buffers_add(&code.persistent, module->arena, code.graph,
+  persistent_buffers_add(&selected.persistent, module->arena, selected.graph,
                          &backend->target);
-  code.layout = buffer_assign(&ctx, code.graph, &code.persistent);
-  code.set = kernel_set_create(module, backend);
-  return code;
+  selected.assignment =
+      buffer_assign(&ctx, selected.graph, &selected.persistent);
+  selected.set = kernel_set_create(module, backend);
+  return selected;
 }
 
-static EntryPoint input_of(const Code *code) {
+static EntryPoint entry_point_of(const Selected *selected) {
   return (EntryPoint){.name = "train",
-                      .graph = code->graph,
-                      .layout = code->layout,
+                      .graph = selected->graph,
+                      .assignment = selected->assignment,
                       .batch = 8};
 }
 
-static Status select_into(Code *code) {
-  EntryPoint input = input_of(code);
-  return select_code(code->set, &input, NULL, &code->launches);
+static Status select_into(Selected *selected) {
+  EntryPoint input = entry_point_of(selected);
+  return select_entry_point(selected->set, &input, NULL, &selected->launches);
 }
 
 /* "kernel gemm collective wait ..." */
-static const char *ops_of(const Code *code) {
+static const char *ops_of(const Selected *selected) {
   static const char *const names[] = {"kernel", "gemm",       "conv", "copy",
                                       "zero",   "collective", "wait"};
-  Text out = text_create(code->module->arena);
-  for (int i = 0; i < code->launches.n; i++)
-    text_printf(&out, "%s%s", i ? " " : "", names[code->launches.data[i].op]);
+  Text out = text_create(selected->module->arena);
+  for (int i = 0; i < selected->launches.n; i++)
+    text_printf(&out, "%s%s", i ? " " : "",
+                names[selected->launches.data[i].op]);
   return text_string(&out);
 }
 
@@ -78,18 +80,18 @@ static const char linear[] =
     "}\n";
 
 Test(build, views_are_no_launches) {
-  Code code = code_create(linear);
-  cr_assert_eq(select_into(&code).code, STATUS_ok);
-  cr_expect_str_eq(ops_of(&code), "gemm kernel kernel");
-  const Launch *gemm = &code.launches.data[0];
+  Selected selected = selected_create(linear);
+  cr_assert_eq(select_into(&selected).code, STATUS_ok);
+  cr_expect_str_eq(ops_of(&selected), "gemm kernel kernel");
+  const Launch *gemm = &selected.launches.data[0];
   cr_expect(gemm->gemm.m == 8 && gemm->gemm.n == 5 && gemm->gemm.k == 6);
   cr_expect_eq(gemm->flops, 480);
   cr_expect_eq(gemm->checks.data[1], 40);
-  cr_expect_str_eq(code.launches.data[1].path, "y");
+  cr_expect_str_eq(selected.launches.data[1].path, "y");
 }
 
 Test(build, collectives_are_waited_for_by_the_first_reader) {
-  Code code = code_create(
+  Selected selected = selected_create(
       "graph g mesh(data = 2) {\n"
       "  %0 = input {index = 0} : f32[B:8@data, C:3] data \"d.x\"\n"
       "  %1 = sum %0 {over = [B]} : f32[C:3; sum@data]\n"
@@ -99,16 +101,16 @@ Test(build, collectives_are_waited_for_by_the_first_reader) {
       "  %4 = add %3, %2 : f32[B:8@data, C:3]\n"
       "  output result \"y\" %4\n"
       "}\n");
-  cr_assert_eq(select_into(&code).code, STATUS_ok);
-  cr_expect_str_eq(ops_of(&code), "kernel collective kernel wait kernel");
-  const DnnCollective *what = &code.launches.data[1].collective;
+  cr_assert_eq(select_into(&selected).code, STATUS_ok);
+  cr_expect_str_eq(ops_of(&selected), "kernel collective kernel wait kernel");
+  const DnnCollective *what = &selected.launches.data[1].collective;
   cr_expect(what->group_size == 2 && what->group_stride == 1 &&
             what->n_parts == 1);
-  cr_expect_eq(code.launches.data[1].counts.data[0], 3);
+  cr_expect_eq(selected.launches.data[1].counts.data[0], 3);
 }
 
 Test(build, micro_batches_are_written_out) {
-  Code code = code_create(
+  Selected selected = selected_create(
       "graph g mesh(data = 2, time = 2~) {\n"
       "  %0 = input {index = 0} : f32[B:8@(data, time), C:3] data \"d.x\"\n"
       "  %1 = input {index = 1} : i64[] seed \"\"\n"
@@ -123,17 +125,17 @@ Test(build, micro_batches_are_written_out) {
       "f32[C:3]\n"
       "  output result \"y\" %7\n"
       "}\n");
-  cr_assert_eq(select_into(&code).code, STATUS_ok);
-  cr_expect_str_eq(ops_of(&code), "zero kernel kernel kernel kernel kernel "
-                                  "kernel kernel kernel collective wait");
+  cr_assert_eq(select_into(&selected).code, STATUS_ok);
+  cr_expect_str_eq(ops_of(&selected), "zero kernel kernel kernel kernel kernel "
+                                      "kernel kernel kernel collective wait");
   /* The piece is rank * 2 + micro-batch, of 2 rows each. */
-  const Launch *first = &code.launches.data[1], *second = first + 4;
+  const Launch *first = &selected.launches.data[1], *second = first + 4;
   cr_expect_eq(first->numbers.data[0], 0);
   cr_expect_eq(second->numbers.data[0], 2);
   cr_expect(first->rank_offsets.data[0].shards == 2 &&
             first->rank_offsets.data[0].factor == 4);
   /* The input moves on, everything else stays. */
-  const Launch *product = &code.launches.data[2];
+  const Launch *product = &selected.launches.data[2];
   cr_expect_eq((product + 4)->buffers.data[0] - product->buffers.data[0],
                2 * 3 * 4);
   cr_expect_eq((product + 4)->buffers.data[2], product->buffers.data[2]);
@@ -153,25 +155,25 @@ static const char stand_in[] =
     "  for (int i = 0; i < p->n_tensors; i++)\n"
     "    printf(\"%s %d %ld\\n\", p->tensors[i].path, p->tensors[i].role,\n"
     "           (long)p->tensors[i].size[0]);\n"
-    "  const DnnEntryPoint *code = &p->entry_points[0];\n"
+    "  const DnnEntryPoint *entry_point = &p->entry_points[0];\n"
     "  char *arena = aligned_alloc(64, (size_t)p->arena_bytes);\n"
     "  for (long i = 0; i < p->arena_bytes / 4; i++)\n"
     "    ((float *)arena)[i] = 1;\n"
-    "  for (int i = 0; i < code->n_instrs; i++) {\n"
-    "    const DnnInstr *in = &code->instrs[i];\n"
+    "  for (int i = 0; i < entry_point->n_instrs; i++) {\n"
+    "    const DnnInstr *in = &entry_point->instrs[i];\n"
     "    void *buffers[8];\n"
     "    for (int k = 0; k < in->n_buffers; k++)\n"
     "      buffers[k] = arena + in->buffers[k];\n"
     "    if (in->op == DNN_OP_KERNEL)\n"
     "      p->kernels[in->kernel].function(buffers, in->numbers);\n"
     "  }\n"
-    "  const DnnTensor *loss = &code->tensors[1];\n"
+    "  const DnnTensor *loss = &entry_point->tensors[1];\n"
     "  printf(\"%s %g\\n\", loss->path, *(float *)(arena + loss->offset));\n"
     "  return 0;\n"
     "}\n";
 
 typedef struct Site {
-  Code code;
+  Selected selected;
   Arena *arena;
   char folder[64];
   BuildOptions options;
@@ -204,8 +206,8 @@ static void shell(Site *site, const char *command) {
 
 static Site *site_create(void) {
   static Site site;
-  site.code = code_create(linear);
-  site.arena = site.code.module->arena;
+  site.selected = selected_create(linear);
+  site.arena = site.selected.module->arena;
   strcpy(site.folder, "/tmp/dnnc-test-XXXXXX");
   cr_assert(mkdtemp(site.folder) != NULL);
   write_text(&site, "program.h",
@@ -215,9 +217,10 @@ static Site *site_create(void) {
   const char *archive;
   size_t n;
   file_read(site.arena, below(&site, "runtime.a"), 1 << 26, &archive, &n);
-  site.model = (Model){.module = site.code.module,
-                       .name = name_intern(site.code.module->names, "linear"),
-                       .path = "linear.dnn"};
+  site.model =
+      (Model){.module = site.selected.module,
+              .name = name_intern(site.selected.module->names, "linear"),
+              .path = "linear.dnn"};
   site.options = (BuildOptions){.backend = backend_find("cpu"),
                                 .out_dir = below(&site, "out"),
                                 .cache_dir = below(&site, "cache"),
@@ -235,10 +238,11 @@ static Site *site_create(void) {
 }
 
 static Status build_site(Site *site) {
-  EntryPoint input = input_of(&site->code);
+  EntryPoint input = entry_point_of(&site->selected);
   site->report = (BuildReport){0};
-  return codegen_build(site->code.module, &site->model, NULL, &input, 1,
-                       &site->code.persistent, &site->options, &site->report);
+  return codegen_build(site->selected.module, &site->model, NULL, &input, 1,
+                       &site->selected.persistent, &site->options,
+                       &site->report);
 }
 
 static void site_destroy(Site *site) {
