@@ -1,0 +1,78 @@
+/*
+ * emit_nest.h -- the state of emitting one loop nest as C, shared by emit.c,
+ * emit_expr.c, emit_reduce.c and choose.c.
+ */
+#ifndef CODEGEN_C_EMIT_NEST_H
+#define CODEGEN_C_EMIT_NEST_H
+
+#include "codegen/c/emit.h"
+
+/* A stage that is split has this many parts on any machine, so that the order
+ * of additions does not depend on the number of threads. */
+#define C_PARTS 16
+
+typedef struct CEmit {
+  Text *out;
+  const Nest *nest;
+  Arena *arena;
+  bool is_column;     /* see emit.c */
+  bool splits_stages; /* units run in order, stages are split into parts */
+  bool is_parallel;
+  int64_t chunk, n_chunks, n_units;
+  /* Of the stage that is being emitted. */
+  const NestStage *stage;
+  bool *needed; /* by expression */
+  int *depths;  /* by expression: how many loops of the order must be open */
+  int n_order;  /* loops from the outside in; the last carries the vector */
+  int order[MAX_LOOPS];
+  int indent;
+} CEmit;
+
+/* ---- choose.c ---- */
+
+/* Chooses the shape of the kernel, the chunk, and whether units or the parts of
+ * stages run in parallel. */
+void c_choose(CEmit *emit);
+/* The loop at which the stage can be split: the first that is long enough, or
+ * -1. */
+int c_split_loop(const CEmit *emit);
+/* Whether distinct iterations of the inner loops add to distinct elements. */
+bool c_is_scattered_once(const CEmit *emit, const NestStmt *stmt);
+/* The product of the extents of the inner loops. */
+int64_t c_stage_points(const NestStage *stage);
+
+/* ---- emit_expr.c ---- */
+
+void c_emit_line(CEmit *emit, const char *format, ...) PRINTF_LIKE(2, 3);
+/* Marks the expressions that the statements of a stage need. */
+void c_need_stage(bool *needed, const Nest *nest, const NestStage *stage);
+void c_set_depths(CEmit *emit);
+/* Declares the needed expressions of this depth. */
+void c_emit_exprs(CEmit *emit, int depth);
+void c_add_index(Text *out, const NestIndex *at);
+void c_add_guards(Text *out, const NestIndex *at);
+
+/* ---- emit_reduce.c ---- */
+
+/* Declares r, and for argmax its best value m, with the identity. */
+void c_declare_reduction(CEmit *emit, const NestStmt *stmt);
+void c_emit_reduction(CEmit *emit, const NestStmt *stmt);
+/* Adds the clauses of `omp simd` for the reductions of the stage. */
+void c_add_clauses(const CEmit *emit, Text *out);
+/* Puts back the NaNs that `omp simd` loses. */
+void c_emit_nans(CEmit *emit);
+
+typedef enum CRowMoment {
+  ROW_before_all,
+  ROW_before,
+  ROW_after,
+  ROW_after_all
+} CRowMoment;
+/* The f64 sum of rows, at one of the four places around the loops. */
+void c_emit_row_sums(CEmit *emit, CRowMoment moment);
+/* The results of parts: their declaration, or one part's assignment. */
+void c_emit_part_arrays(CEmit *emit, bool is_declaration);
+/* Reduces the results of parts in order. */
+void c_combine_parts(CEmit *emit);
+
+#endif
