@@ -44,6 +44,7 @@ const Backend backend_null = {
     .name = "null",
     .device = "null",
     .is_skeleton = true,
+    .has_host_kernels = true,
     .prelude = "#include <stdint.h>\n",
     .target = {.name = "null",
                .alignment_bytes = 64,
