@@ -203,7 +203,7 @@ static void emit_one_expr(CEmit *emit, int id) {
   for (int i = 0; i < emit->indent; i++) text_add(out, "  ");
   text_printf(out, "const %s e%d = ", c_number(expr->dtype), id);
   switch (expr->kind) {
-  case NEST_const: c_add_literal(out, expr->dtype, expr->real); break;
+  case NEST_const: c_add_literal(out, expr->dtype, expr->number); break;
   case NEST_loop: text_printf(out, "l%d", expr->index); break;
   case NEST_load: add_load(emit, expr); break;
   case NEST_pw:
@@ -217,7 +217,7 @@ static void emit_one_expr(CEmit *emit, int id) {
   case NEST_random:
     text_printf(out, "dnn_keep(e%d, %uu, e%d, e%d, %uu)", expr->args[0],
                 (unsigned)expr->index, expr->args[1], expr->args[2],
-                (unsigned)(expr->real * 16777216.0));
+                (unsigned)(expr->number * 16777216.0));
     break;
   }
   text_add(out, ";\n");

@@ -1,21 +1,21 @@
 /*
- * attention.c -- attention and its gradient as kernels of their own, in f32 on
- * CUDA cores.  The T x T scores are never in memory.  Tensors of 16 bits are
- * widened on the way into shared memory and rounded on the way out.
+ * attention.c -- emits attention and its gradient as CUDA kernels that never
+ * store the T x T scores; they compute in f32 on CUDA cores.
  *
  *   forward   A block takes some queries of one head and walks over tiles of
  *             keys with a running maximum and sum of each row (Milakov and
  *             Gimelshein 2018; Dao et al. 2022).
  *   backward  Scores are computed again from lse.  The first blocks take some
- *             queries each and make dq, the others some keys each and make dk
- *             and dv; nobody adds to what another wrote, so there are no
- *             atomics and the order of sums is fixed.  Two products more than
- *             necessary pay for that.
+ *             queries each and compute dq, the others some keys each and
+ *             compute dk and dv.  No block adds to the results of another, so
+ *             there are no atomics and the order of sums is fixed; this costs
+ *             two matmuls more than atomics would.
  *
- * A block is 16 x 16 threads; thread (ty, tx) has the rows ty + 16 i and the
- * columns tx + 16 j of a tile.  Tiles of keys that a causal mask hides are not
- * visited.  The bodies below are the same for all shapes; sizes and strides
- * stand in front of them.
+ * Shared memory holds f32: 16-bit floats are converted when they are loaded and
+ * stored.  A block is 16 x 16 threads; thread (ty, tx) has the rows ty + 16 i
+ * and the columns tx + 16 j of a tile.  Tiles of keys that a causal mask hides
+ * are skipped.  The bodies below are the same for all shapes; sizes and strides
+ * are constants in front of them.
  */
 #include "codegen/cuda/cuda.h"
 
@@ -40,7 +40,7 @@ enum { Q, K, V, O, LSE, N_TENSORS };
 
 /* Element strides of one tensor. */
 typedef struct Strides {
-  int64_t batch[MAX_RANK], position, head;
+  int64_t batch[MAX_RANK], row, head;
 } Strides;
 
 static const Type *tensor_type(const Graph *graph, const Node *node,
@@ -51,7 +51,7 @@ static const Type *tensor_type(const Graph *graph, const Node *node,
 }
 
 /* The one dim of v that is neither key nor batch. */
-static Name width_of(const Graph *graph, const Node *node, int *out_n) {
+static Name find_value_dim(const Graph *graph, const Node *node, int *out_n) {
   const Type *v = tensor_type(graph, node, V),
              *lse = tensor_type(graph, node, LSE);
   Name key = node_name(node, ATTR_key), width = NULL;
@@ -65,21 +65,21 @@ static Name width_of(const Graph *graph, const Node *node, int *out_n) {
   return width;
 }
 
-static int64_t local(const Graph *graph, const Type *type, Name dim) {
+static int64_t local_size(const Graph *graph, const Type *type, Name dim) {
   return type_local_size(type, &graph->mesh, type_find(type, dim));
 }
 
-static Shape shape_of(const Graph *graph, const Node *node) {
+static Shape attention_shape(const Graph *graph, const Node *node) {
   const Type *q = tensor_type(graph, node, Q), *k = tensor_type(graph, node, K);
   const Type *v = tensor_type(graph, node, V),
              *lse = tensor_type(graph, node, LSE);
   Name query = node_name(node, ATTR_query), key = node_name(node, ATTR_key);
   int n;
   const Name *over = node_names(node, ATTR_over, &n);
-  Shape shape = {.t_q = local(graph, q, query),
-                 .t_k = local(graph, k, key),
-                 .d_k = local(graph, q, over[0]),
-                 .d_v = local(graph, v, width_of(graph, node, &n)),
+  Shape shape = {.t_q = local_size(graph, q, query),
+                 .t_k = local_size(graph, k, key),
+                 .d_k = local_size(graph, q, over[0]),
+                 .d_v = local_size(graph, v, find_value_dim(graph, node, &n)),
                  .is_causal = node_int(node, ATTR_causal, 0) != 0,
                  .scale = node_float(node, ATTR_scale, 1),
                  .dtype = q->dtype};
@@ -91,11 +91,11 @@ static Shape shape_of(const Graph *graph, const Node *node) {
   return shape;
 }
 
-static Strides strides_of(const Graph *graph, const Node *node, int which) {
+static Strides tensor_strides(const Graph *graph, const Node *node, int which) {
   const Type *type = tensor_type(graph, node, which);
   const Type *lse = tensor_type(graph, node, LSE);
   Name query = node_name(node, ATTR_query), key = node_name(node, ATTR_key);
-  Strides strides = {.position = 0};
+  Strides strides = {.row = 0};
   int64_t stride = 1;
   for (int i = type->rank - 1; i >= 0; i--) {
     Name dim = type->dims[i].name;
@@ -110,7 +110,7 @@ static Strides strides_of(const Graph *graph, const Node *node, int which) {
       at++;
     }
     if (dim == query || dim == key) {
-      strides.position = stride;
+      strides.row = stride;
     } else if (!is_batch) {
       strides.head = stride;
     }
@@ -119,7 +119,7 @@ static Strides strides_of(const Graph *graph, const Node *node, int which) {
   return strides;
 }
 
-static bool same_batch(const Type *k, const Type *v, const Type *lse) {
+static bool has_same_batch(const Type *k, const Type *v, const Type *lse) {
   for (int i = 0; i < lse->rank; i++)
     if ((type_find(k, lse->dims[i].name) >= 0) !=
         (type_find(v, lse->dims[i].name) >= 0))
@@ -127,8 +127,8 @@ static bool same_batch(const Type *k, const Type *v, const Type *lse) {
   return true;
 }
 
-/* All tensors have one dtype of reals, but for lse in f32. */
-static bool same_dtype(const Graph *graph, const Node *node) {
+/* All tensors have one float dtype; lse is f32. */
+static bool has_one_dtype(const Graph *graph, const Node *node) {
   DType dtype = graph_type(graph, node->inputs[Q])->dtype;
   bool is_grad = node->op == OP_attention_grad;
   for (int i = 0; i < node->n_inputs; i++)
@@ -143,16 +143,16 @@ static bool same_dtype(const Graph *graph, const Node *node) {
 
 bool cuda_has_attention_kernel(const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
-  if (!same_dtype(graph, node)) return false;
+  if (!has_one_dtype(graph, node)) return false;
   int n_over, n_width;
   node_names(node, ATTR_over, &n_over);
   if (node->op == OP_attention && node->n_results < 2) return false;
-  width_of(graph, node, &n_width);
+  find_value_dim(graph, node, &n_width);
   if (n_over != 1 || n_width != 1) return false;
-  if (!same_batch(tensor_type(graph, node, K), tensor_type(graph, node, V),
-                  tensor_type(graph, node, LSE)))
+  if (!has_same_batch(tensor_type(graph, node, K), tensor_type(graph, node, V),
+                      tensor_type(graph, node, LSE)))
     return false;
-  Shape shape = shape_of(graph, node);
+  Shape shape = attention_shape(graph, node);
   return shape.d_k <= CUDA_MAX_HEAD && shape.d_v <= CUDA_MAX_HEAD &&
          shape.t_q < 1 << 24 && shape.t_k < 1 << 24;
 }
@@ -164,7 +164,7 @@ typedef struct Tiles {
   int pitch, s_pitch; /* floats of a row in shared memory: odd */
 } Tiles;
 
-static int up16(int64_t n) {
+static int round_up_16(int64_t n) {
   return (int)((n + 15) / 16 * 16);
 }
 
@@ -177,8 +177,9 @@ static int backward_bytes(const Tiles *t) {
 }
 
 static Tiles choose_tiles(const Shape *shape, bool is_grad) {
-  int wide = shape->d_k > shape->d_v ? up16(shape->d_k) : up16(shape->d_v);
-  Tiles tiles = {.b_q = is_grad ? 32 : 64, .b_k = 32, .pitch = wide + 1};
+  int widest = shape->d_k > shape->d_v ? round_up_16(shape->d_k)
+                                       : round_up_16(shape->d_v);
+  Tiles tiles = {.b_q = is_grad ? 32 : 64, .b_k = 32, .pitch = widest + 1};
   for (;;) {
     tiles.s_pitch = tiles.b_k + 1;
     int bytes = is_grad ? backward_bytes(&tiles) : forward_bytes(&tiles);
@@ -209,7 +210,8 @@ static const char helpers[] =
     "}\n"
     "#endif\n";
 
-/* The tile of a dtype: its name and C type, and how an element becomes f32. */
+/* The tile of a dtype: its name and C type, and the function that makes an
+ * element f32. */
 static const char tile_format[] =
     "#ifndef DNN_TILE_%s\n"
     "#define DNN_TILE_%s\n"
@@ -225,13 +227,14 @@ static const char tile_format[] =
     "}\n"
     "#endif\n";
 
-/* Around a kernel: what its bodies call the three. */
+/* Around a kernel: the names by which its body calls the tile and the
+ * conversions of its dtype. */
 static const char begin_format[] = "#define DNN_TILE dnn_tile_%s\n"
-                                   "#define DNN_WIDE(x) %s(x)\n"
-                                   "#define DNN_SHORT(x) %s(x)\n";
+                                   "#define DNN_FROM(x) %s(x)\n"
+                                   "#define DNN_TO(x) %s(x)\n";
 static const char end_of_kernel[] = "#undef DNN_TILE\n"
-                                    "#undef DNN_WIDE\n"
-                                    "#undef DNN_SHORT\n";
+                                    "#undef DNN_FROM\n"
+                                    "#undef DNN_TO\n";
 
 static const char forward_body[] =
     "  enum { R_Q = B_Q / 16, R_K = B_K / 16, C_V = (D_V + 15) / 16 };\n"
@@ -288,7 +291,7 @@ static const char forward_body[] =
     "    if (row < T_Q) {\n"
     "      DNN_EACH(j, C_V) if (tx + 16 * j < D_V)\n"
     "        out[row * o_row + (tx + 16 * j) * o_head] =\n"
-    "            DNN_SHORT(l[i] == 0.0f ? 0.0f : o[i][j] / l[i]);\n"
+    "            DNN_TO(l[i] == 0.0f ? 0.0f : o[i][j] / l[i]);\n"
     "      if (tx == 0) lse[row * lse_row] = logf(l[i]) + m[i];\n"
     "    }\n"
     "  }\n";
@@ -302,8 +305,8 @@ static const char query_body[] =
     "    const int row = first + ty + 16 * i;\n"
     "    float sum = 0.0f;\n"
     "    if (row < T_Q) for (int d = tx; d < D_V; d += 16)\n"
-    "      sum += DNN_WIDE(g[row * g_row + d * g_head])\n"
-    "             * DNN_WIDE(o[row * o_row + d * o_head]);\n"
+    "      sum += DNN_FROM(g[row * g_row + d * g_head])\n"
+    "             * DNN_FROM(o[row * o_row + d * o_head]);\n"
     "    delta[i] = dnn_half_sum(sum);\n"
     "    x_lse[i] = row < T_Q ? lse[row * lse_row] : 0.0f;\n"
     "    DNN_EACH(j, C_K) sum_q[i][j] = 0.0f;\n"
@@ -335,7 +338,7 @@ static const char query_body[] =
     "  DNN_EACH(i, R) DNN_EACH(j, C_K) {\n"
     "    const int row = first + ty + 16 * i, d = tx + 16 * j;\n"
     "    if (row < T_Q && d < D_K)\n"
-    "      dq[row * q_row + d * q_head] = DNN_SHORT(sum_q[i][j]);\n"
+    "      dq[row * q_row + d * q_head] = DNN_TO(sum_q[i][j]);\n"
     "  }\n";
 
 /* Adds to dk and dv of B keys what the queries of one head give; the caller
@@ -349,8 +352,8 @@ static const char key_body[] =
     "      const int row = q0 + ty + 16 * i;\n"
     "      float sum = 0.0f;\n"
     "      if (row < T_Q) for (int d = tx; d < D_V; d += 16)\n"
-    "        sum += DNN_WIDE(g[row * g_row + d * g_head])\n"
-    "               * DNN_WIDE(o[row * o_row + d * o_head]);\n"
+    "        sum += DNN_FROM(g[row * g_row + d * g_head])\n"
+    "               * DNN_FROM(o[row * o_row + d * o_head]);\n"
     "      sum = dnn_half_sum(sum);\n"
     "      if (tx == 0) {\n"
     "        s_delta[ty + 16 * i] = sum;\n"
@@ -386,22 +389,22 @@ static const char key_store[] =
     "  DNN_EACH(i, R) {\n"
     "    const int row = first + ty + 16 * i;\n"
     "    DNN_EACH(j, C_K) if (row < T_K && tx + 16 * j < D_K)\n"
-    "      dk[row * k_row + (tx + 16 * j) * k_head] = DNN_SHORT(sum_k[i][j]);\n"
+    "      dk[row * k_row + (tx + 16 * j) * k_head] = DNN_TO(sum_k[i][j]);\n"
     "    DNN_EACH(j, C_V) if (row < T_K && tx + 16 * j < D_V)\n"
-    "      dv[row * v_row + (tx + 16 * j) * v_head] = DNN_SHORT(sum_v[i][j]);\n"
+    "      dv[row * v_row + (tx + 16 * j) * v_head] = DNN_TO(sum_v[i][j]);\n"
     "  }\n";
 
 /* ---- in front of the bodies ---- */
 
-static int64_t batches(const Shape *shape, bool keys_only) {
+static int64_t count_batches(const Shape *shape, bool keys_only) {
   int64_t n = 1;
   for (int i = 0; i < shape->n_batch; i++)
     if (!keys_only || shape->in_keys[i]) n *= shape->batch[i];
   return n;
 }
 
-static void sizes(Text *text, const Shape *shape, const Tiles *tiles,
-                  bool is_grad) {
+static void add_sizes(Text *text, const Shape *shape, const Tiles *tiles,
+                      bool is_grad) {
   text_printf(text,
               "  enum { T_Q = %lld, T_K = %lld, D_K = %lld, D_V = %lld, CAUSAL "
               "= %d,\n    PITCH = %d, S_PITCH = %d, ",
@@ -422,10 +425,10 @@ static void sizes(Text *text, const Shape *shape, const Tiles *tiles,
            ";\n  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;\n");
 }
 
-/* Loop variables x0.. of the batch dims out of `number`; those that `wants`
- * leaves out are declared by somebody else. */
-static void batch_numbers(Text *text, const Shape *shape, const char *number,
-                          bool of_keys, bool of_rest) {
+/* Sets the loop variables x0.. of some batch dims from `number`: those that
+ * keys have, those that keys lack, or both. */
+static void add_batch_indices(Text *text, const Shape *shape,
+                              const char *number, bool of_keys, bool of_rest) {
   text_printf(text, "  {\n  int rest = %s;\n", number);
   for (int i = shape->n_batch - 1; i >= 0; i--) {
     if (!(shape->in_keys[i] ? of_keys : of_rest)) continue;
@@ -435,15 +438,15 @@ static void batch_numbers(Text *text, const Shape *shape, const char *number,
   text_add(text, "  (void)rest;\n  }\n");
 }
 
-static void declare_batch(Text *text, const Shape *shape) {
+static void add_batch_declarations(Text *text, const Shape *shape) {
   for (int i = 0; i < shape->n_batch; i++)
     text_printf(text, "  int x%d = 0;\n", i);
 }
 
-/* A pointer to position 0 of the head. */
-static void pointer(Text *text, const Shape *shape, const char *name,
-                    const char *argument, bool is_const,
-                    const Strides *strides) {
+/* A pointer to row 0 of the head. */
+static void add_pointer(Text *text, const Shape *shape, const char *name,
+                        const char *argument, bool is_const,
+                        const Strides *strides) {
   bool is_lse = strcmp(name, "lse") == 0;
   text_printf(text, "  %s%s *%s = args.%s", is_const ? "const " : "",
               cuda_storage(is_lse ? DT_f32 : shape->dtype), name, argument);
@@ -453,10 +456,10 @@ static void pointer(Text *text, const Shape *shape, const char *name,
   text_add(text, ";\n");
 }
 
-static void row_strides(Text *text, const char *name, const Strides *strides,
-                        bool has_head) {
+static void add_row_strides(Text *text, const char *name,
+                            const Strides *strides, bool has_head) {
   text_printf(text, "  const long long %s_row = %lld;\n", name,
-              (long long)strides->position);
+              (long long)strides->row);
   if (has_head)
     text_printf(text, "  const long long %s_head = %lld;\n", name,
                 (long long)strides->head);
@@ -473,7 +476,7 @@ typedef struct Parts {
 static void all_strides(Text *text, const Parts *parts) {
   static const char *const names[] = {"q", "k", "v", "o", "lse"};
   for (int i = 0; i < N_TENSORS; i++)
-    row_strides(text, names[i], &parts->strides[i], i != LSE);
+    add_row_strides(text, names[i], &parts->strides[i], i != LSE);
 }
 
 static int64_t tiles_of(int64_t n, int tile) {
@@ -484,61 +487,61 @@ static int64_t forward_kernel(Text *text, const Parts *parts) {
   const Shape *shape = &parts->shape;
   const Strides *strides = parts->strides;
   int64_t n = tiles_of(shape->t_q, parts->tiles.b_q);
-  sizes(text, shape, &parts->tiles, false);
+  add_sizes(text, shape, &parts->tiles, false);
   all_strides(text, parts);
   /* Long rows of a causal mask come first. */
   text_printf(text,
               "  const int first = (%lld - 1 - blockIdx.x %% %lld) * B_Q;\n",
               (long long)n, (long long)n);
-  declare_batch(text, shape);
+  add_batch_declarations(text, shape);
   text_printf(text, "  const int head = blockIdx.x / %lld;\n", (long long)n);
-  batch_numbers(text, shape, "head", true, true);
-  pointer(text, shape, "q", "q", true, &strides[Q]);
-  pointer(text, shape, "k", "k", true, &strides[K]);
-  pointer(text, shape, "v", "v", true, &strides[V]);
-  pointer(text, shape, "out", "o", false, &strides[O]);
-  pointer(text, shape, "lse", "lse", false, &strides[LSE]);
+  add_batch_indices(text, shape, "head", true, true);
+  add_pointer(text, shape, "q", "q", true, &strides[Q]);
+  add_pointer(text, shape, "k", "k", true, &strides[K]);
+  add_pointer(text, shape, "v", "v", true, &strides[V]);
+  add_pointer(text, shape, "out", "o", false, &strides[O]);
+  add_pointer(text, shape, "lse", "lse", false, &strides[LSE]);
   text_add(text, forward_body);
-  return n * batches(shape, false);
+  return n * count_batches(shape, false);
 }
 
 static void query_pointers(Text *text, const Parts *parts) {
   const Shape *shape = &parts->shape;
   const Strides *strides = parts->strides;
-  pointer(text, shape, "q", "q", true, &strides[Q]);
-  pointer(text, shape, "o", "o", true, &strides[O]);
-  pointer(text, shape, "lse", "lse", true, &strides[LSE]);
-  pointer(text, shape, "g", "g", true, &strides[O]);
+  add_pointer(text, shape, "q", "q", true, &strides[Q]);
+  add_pointer(text, shape, "o", "o", true, &strides[O]);
+  add_pointer(text, shape, "lse", "lse", true, &strides[LSE]);
+  add_pointer(text, shape, "g", "g", true, &strides[O]);
 }
 
 static void key_pointers(Text *text, const Parts *parts) {
-  pointer(text, &parts->shape, "k", "k", true, &parts->strides[K]);
-  pointer(text, &parts->shape, "v", "v", true, &parts->strides[V]);
+  add_pointer(text, &parts->shape, "k", "k", true, &parts->strides[K]);
+  add_pointer(text, &parts->shape, "v", "v", true, &parts->strides[V]);
 }
 
 static int64_t backward_kernel(Text *text, const Parts *parts) {
   const Shape *shape = &parts->shape;
   int64_t n_q = tiles_of(shape->t_q, parts->tiles.b_q);
   int64_t n_k = tiles_of(shape->t_k, parts->tiles.b_q);
-  int64_t query_blocks = n_q * batches(shape, false);
-  sizes(text, shape, &parts->tiles, true);
+  int64_t query_blocks = n_q * count_batches(shape, false);
+  add_sizes(text, shape, &parts->tiles, true);
   all_strides(text, parts);
-  row_strides(text, "g", &parts->strides[O], true);
+  add_row_strides(text, "g", &parts->strides[O], true);
   text_add(text, "  DNN_SHARED float s_q[B * PITCH], s_g[B * PITCH];\n"
                  "  DNN_SHARED float s_k[B * PITCH], s_v[B * PITCH];\n"
                  "  DNN_SHARED float s_p[B * S_PITCH], s_ds[B * S_PITCH];\n"
                  "  DNN_SHARED float s_delta[B], s_lse[B];\n");
-  declare_batch(text, shape);
+  add_batch_declarations(text, shape);
   text_printf(text,
               "  if (blockIdx.x < %lld) {\n"
               "  const int first = (%lld - 1 - blockIdx.x %% %lld) * B;\n"
               "  const int head = blockIdx.x / %lld;\n",
               (long long)query_blocks, (long long)n_q, (long long)n_q,
               (long long)n_q);
-  batch_numbers(text, shape, "head", true, true);
+  add_batch_indices(text, shape, "head", true, true);
   query_pointers(text, parts);
   key_pointers(text, parts);
-  pointer(text, shape, "dq", "dq", false, &parts->strides[Q]);
+  add_pointer(text, shape, "dq", "dq", false, &parts->strides[Q]);
   text_add(text, query_body);
   text_printf(text,
               "  return;\n  }\n"
@@ -546,24 +549,25 @@ static int64_t backward_kernel(Text *text, const Parts *parts) {
               "  const int first = block %% %lld * B;\n"
               "  const int head = block / %lld;\n",
               (long long)query_blocks, (long long)n_k, (long long)n_k);
-  batch_numbers(text, shape, "head", true, false);
+  add_batch_indices(text, shape, "head", true, false);
   key_pointers(text, parts);
-  pointer(text, shape, "dk", "dk", false, &parts->strides[K]);
-  pointer(text, shape, "dv", "dv", false, &parts->strides[V]);
-  text_printf(text,
-              "  float sum_k[R][C_K], sum_v[R][C_V];\n"
-              "  DNN_EACH(i, R) { DNN_EACH(j, C_K) sum_k[i][j] = 0.0f;\n"
-              "                   DNN_EACH(j, C_V) sum_v[i][j] = 0.0f; }\n"
-              "  DNN_TILE(s_k, PITCH, k, k_row, k_head, first, B, T_K, D_K);\n"
-              "  DNN_TILE(s_v, PITCH, v, v_row, v_head, first, B, T_K, D_V);\n"
-              "  for (int group = 0; group < %lld; group++) {\n",
-              (long long)(batches(shape, false) / batches(shape, true)));
-  batch_numbers(text, shape, "group", false, true);
+  add_pointer(text, shape, "dk", "dk", false, &parts->strides[K]);
+  add_pointer(text, shape, "dv", "dv", false, &parts->strides[V]);
+  text_printf(
+      text,
+      "  float sum_k[R][C_K], sum_v[R][C_V];\n"
+      "  DNN_EACH(i, R) { DNN_EACH(j, C_K) sum_k[i][j] = 0.0f;\n"
+      "                   DNN_EACH(j, C_V) sum_v[i][j] = 0.0f; }\n"
+      "  DNN_TILE(s_k, PITCH, k, k_row, k_head, first, B, T_K, D_K);\n"
+      "  DNN_TILE(s_v, PITCH, v, v_row, v_head, first, B, T_K, D_V);\n"
+      "  for (int group = 0; group < %lld; group++) {\n",
+      (long long)(count_batches(shape, false) / count_batches(shape, true)));
+  add_batch_indices(text, shape, "group", false, true);
   query_pointers(text, parts);
   text_add(text, key_body);
   text_add(text, "  }\n");
   text_add(text, key_store);
-  return query_blocks + n_k * batches(shape, true);
+  return query_blocks + n_k * count_batches(shape, true);
 }
 
 static const char forward_arguments[] =
@@ -572,7 +576,7 @@ static const char backward_arguments[] =
     "typedef struct { const %s *q, *k, *v, *o; const float *lse;\n"
     "  const %s *g; %s *dq, *dk, *dv; } %s_args;\n";
 
-/* The text of a kernel, with what it needs before it. */
+/* The text of a kernel after its helpers, tile and arguments. */
 static const char *kernel_text(Arena *arena, DType dtype, bool is_grad,
                                const char *name, const char *content) {
   const char *label = dtype_name(dtype), *type = cuda_storage(dtype);
@@ -600,10 +604,10 @@ bool cuda_emit_attention(const Backend *backend, Module *module,
   if ((!is_grad && node->op != OP_attention) ||
       !cuda_has_attention_kernel(graph, id))
     return false;
-  Parts parts = {.shape = shape_of(graph, node)};
+  Parts parts = {.shape = attention_shape(graph, node)};
   parts.tiles = choose_tiles(&parts.shape, is_grad);
   for (int i = 0; i < N_TENSORS; i++)
-    parts.strides[i] = strides_of(graph, node, i);
+    parts.strides[i] = tensor_strides(graph, node, i);
   Text body = text_create(module->arena);
   int64_t blocks =
       is_grad ? backward_kernel(&body, &parts) : forward_kernel(&body, &parts);

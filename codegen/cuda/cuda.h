@@ -1,6 +1,7 @@
 /*
- * cuda.h -- the CUDA back end: loop nests to CUDA C (pure), CUDA C to modules
- * of cubins (toolchain.c).  No CUDA header and no GPU is needed.
+ * cuda.h -- declares the CUDA back end: its emitters turn loop nests into CUDA
+ * C, toolchain.c compiles CUDA C to modules of cubins.  Neither needs a CUDA
+ * header or a GPU.
  *
  * Emitted text is C with a few qualifiers, without templates or headers, so
  * that NVRTC compiles it for a GPU and a C compiler for the tests
@@ -14,20 +15,20 @@
 /* ---- backend.c ---- */
 
 extern const Backend backend_cuda;
-/* The widest attention head that the kernels of attention.c hold in shared
- * memory; wider ones are decomposed. */
+/* The widest attention head that fits into shared memory (attention.c); wider
+ * ones are decomposed. */
 #define CUDA_MAX_HEAD 160
 
 /* ---- prelude.c ---- */
 
-/* Types, pointwise operators of ops.def for every number type, reductions
- * over a warp or block, Philox. */
+/* Types, pointwise operators of ops.def for every number type, reductions over
+ * a warp or block, random numbers (Philox). */
 extern const char cuda_prelude[];
 
 /* ---- types.c ---- */
 
 const char *cuda_storage(DType dtype); /* "unsigned char" */
-const char *cuda_number(DType dtype);  /* what it is computed in: "int" */
+const char *cuda_number(DType dtype);  /* the type of its values: "int" */
 const char *cuda_suffix(DType dtype);  /* of the prelude's functions: "i32" */
 bool cuda_has_dtype(DType dtype);
 /* A constant of this dtype as C text. */
@@ -64,7 +65,7 @@ typedef struct NvrtcResult {
   bool is_compiled;
   const void *image; /* cubin, or PTX text with its NUL */
   size_t bytes;
-  const char *log; /* what compiler and assembler said */
+  const char *log; /* output of compiler and assembler */
 } NvrtcResult;
 
 Status nvrtc_open(Arena *arena, Nvrtc **out);

@@ -1,5 +1,5 @@
 /*
- * emit.c -- a loop nest as one CUDA kernel.  A pure function to text.
+ * emit.c -- emits a loop nest as one CUDA kernel; a pure function to text.
  *
  *     outer T:64                        for (tile of rows) {
  *     stage 0: inner S:128                float r0 = -inf;
@@ -8,18 +8,18 @@
  *       y[T, S] = exp(x[T, S] - r0)       r0 = dnn_warp_max_f32(r0);
  *                                         for (i = lane; ...) b1[...] = ...;
  *
- * map.c says which threads do what.  In a body, all that is read is read
- * before anything is stored, since a result may lie in the bytes of an input.
- * There are no atomics but the counter of blocks that have arrived where a sum
- * is cut over blocks; the order of additions is fixed.
+ * map.c maps points to threads.  A body loads all elements before it stores
+ * any, because a result may lie in the bytes of an input.  The one atomic
+ * operation counts the blocks that have arrived where a sum is split over
+ * blocks; the order of additions is fixed.
  */
 #include "codegen/cuda/emit.h"
 
-static bool in_order(const Emit *emit, const NestStmt *stmt) {
+static bool runs_in_order(const Emit *emit, const NestStmt *stmt) {
   return accumulates_in_order(emit->nest, emit->stage, stmt);
 }
-static bool not_in_order(const Emit *emit, const NestStmt *stmt) {
-  return !in_order(emit, stmt);
+static bool runs_in_parallel(const Emit *emit, const NestStmt *stmt) {
+  return !runs_in_order(emit, stmt);
 }
 static bool any_stmt(const Emit *emit, const NestStmt *stmt) {
   (void)emit, (void)stmt;
@@ -35,8 +35,9 @@ static bool has_stmt(const Emit *emit,
 
 /* ---- loops ---- */
 
-/* Loop variables out of one running number: x2 = r % e2; r /= e2; ... */
-static void split_number(Emit *emit, const char *number, int first, int last) {
+/* Loop variables from one linear index: x2 = r % e2; r /= e2; ... */
+static void emit_loop_indices(Emit *emit, const char *number, int first,
+                              int last) {
   Text *out = emit->out;
   if (first > last) return;
   if (first == last) {
@@ -68,11 +69,7 @@ static void enter_stage(Emit *emit, const NestStage *stage) {
 
 /* ---- flat ---- */
 
-static const char *vector_name(DType dtype) {
-  return dtype_name(dtype);
-}
-
-static void vector_loads(Emit *emit) {
+static void emit_vector_loads(Emit *emit) {
   int last = emit->vector_loop;
   for (int e = 0; e < emit->nest->exprs.n; e++) {
     const NestExpr *expr = &emit->nest->exprs.data[e];
@@ -80,7 +77,7 @@ static void vector_loads(Emit *emit) {
         expr->at->stride[last] != 1)
       continue;
     text_printf(emit->out, "    const dnn_%s_4 w%d = *(const dnn_%s_4 *)&b%d[",
-                vector_name(expr->dtype), e, vector_name(expr->dtype),
+                dtype_name(expr->dtype), e, dtype_name(expr->dtype),
                 expr->index);
     emit_index(emit, expr->at);
     text_add(emit->out, "];\n");
@@ -88,7 +85,7 @@ static void vector_loads(Emit *emit) {
 }
 
 /* Four elements of the last loop: loads, a loop in registers, stores. */
-static void vector_body(Emit *emit) {
+static void emit_vector_body(Emit *emit) {
   Text *out = emit->out;
   int last = emit->vector_loop;
   emit->first_varying = last;
@@ -99,8 +96,8 @@ static void vector_body(Emit *emit) {
   const NestStage *stage = emit->stage;
   for (int i = 0; i < stage->stmts.n; i++)
     text_printf(out, "    dnn_%s_4 y%d;\n",
-                vector_name(stage->stmts.data[i].dtype), i);
-  vector_loads(emit);
+                dtype_name(stage->stmts.data[i].dtype), i);
+  emit_vector_loads(emit);
   text_printf(out,
               "    DNN_UNROLL for (int k = 0; k < 4; k++) {\n"
               "    const %s x%d = x%d_0 + k;\n    (void)x%d;\n",
@@ -111,7 +108,7 @@ static void vector_body(Emit *emit) {
   text_add(out, "    }\n");
   for (int i = 0; i < stage->stmts.n; i++) {
     const NestStmt *stmt = &stage->stmts.data[i];
-    text_printf(out, "    *(dnn_%s_4 *)&b%d[", vector_name(stmt->dtype),
+    text_printf(out, "    *(dnn_%s_4 *)&b%d[", dtype_name(stmt->dtype),
                 stmt->target);
     emit_index(emit, stmt->at);
     text_printf(out, "] = y%d;\n", i);
@@ -119,7 +116,7 @@ static void vector_body(Emit *emit) {
   text_add(out, "    }\n");
 }
 
-static void flat_body(Emit *emit) {
+static void emit_flat_body(Emit *emit) {
   emit->first_varying = emit->n_loops; /* nothing is hoisted */
   emit_analyse(emit, any_stmt);
   emit_exprs(emit, false);
@@ -127,7 +124,7 @@ static void flat_body(Emit *emit) {
     emit_store(emit, &emit->stage->stmts.data[i], "    ");
 }
 
-static void flat_stage(Emit *emit, const NestStage *stage) {
+static void emit_flat_stage(Emit *emit, const NestStage *stage) {
   enter_stage(emit, stage);
   int64_t n = emit->mapping.outer * stage_points(stage);
   bool is_vector = stage_is_vector(emit->nest, stage);
@@ -143,12 +140,12 @@ static void flat_stage(Emit *emit, const NestStage *stage) {
   if (is_vector && emit->n_loops == 1) {
     text_printf(emit->out, "    const %s x0_0 = p * 4;\n", emit->index);
   } else {
-    split_number(emit, "p", 0, emit->n_loops - 1);
+    emit_loop_indices(emit, "p", 0, emit->n_loops - 1);
   }
   if (is_vector) {
-    vector_body(emit);
+    emit_vector_body(emit);
   } else {
-    flat_body(emit);
+    emit_flat_body(emit);
   }
   text_add(emit->out, "  }\n");
 }
@@ -161,23 +158,24 @@ static DType reduced_dtype(const Emit *emit, const NestStmt *stmt) {
                                      : stmt->dtype;
 }
 
-/* rN is the result; of a position, mN is the value found there. */
-static void begin_reductions(Emit *emit) {
+/* rN is the result; of an argmax, mN is the element at that index. */
+static void declare_reductions(Emit *emit) {
   for (int i = 0; i < emit->stage->stmts.n; i++) {
     const NestStmt *stmt = &emit->stage->stmts.data[i];
     if (stmt->kind != NEST_reduce) continue;
     DType dtype = reduced_dtype(emit, stmt);
-    bool is_position = stmt->reduce == NEST_argmax;
-    if (is_position)
+    bool is_argmax = stmt->reduce == NEST_argmax;
+    if (is_argmax)
       text_printf(emit->out, "    int r%d = 2147483647;\n", stmt->target);
     text_printf(emit->out, "    %s %s%d = ", cuda_number(dtype),
-                is_position ? "m" : "r", stmt->target);
+                is_argmax ? "m" : "r", stmt->target);
     cuda_add_identity(emit->out, stmt->reduce, dtype);
     text_add(emit->out, ";\n");
   }
 }
 
-static void reduce_stmt(Emit *emit, const NestStmt *stmt, const char *counter) {
+static void emit_reduction(Emit *emit, const NestStmt *stmt,
+                           const char *counter) {
   Text *out = emit->out;
   DType dtype = reduced_dtype(emit, stmt);
   if (stmt->reduce == NEST_argmax) {
@@ -193,32 +191,32 @@ static void reduce_stmt(Emit *emit, const NestStmt *stmt, const char *counter) {
   text_add(out, ");\n");
 }
 
-static void join_position(Emit *emit, const NestStmt *stmt) {
+static void emit_argmax_join(Emit *emit, const NestStmt *stmt) {
   const Mapping *map = &emit->mapping;
   const char *suffix = cuda_suffix(reduced_dtype(emit, stmt));
   int r = stmt->target;
   if (stage_points(emit->stage) == 1) {
-    /* every thread has looked at the one element */
+    /* every thread has compared the one element */
   } else if (map->is_row && map->group == 32) {
     text_printf(emit->out, "    r%d = dnn_warp_argmax_%s(m%d, r%d);\n", r,
                 suffix, r, r);
   } else if (map->group > 1) {
     text_printf(emit->out,
                 "    r%d = dnn_any_argmax_%s(m%d, r%d, shared_%s, "
-                "shared_place, %d, %d);\n",
+                "shared_index, %d, %d);\n",
                 r, suffix, r, r, suffix, map->points, map->group);
   }
   text_printf(emit->out, "    if (r%d == 2147483647) r%d = 0;\n", r, r);
 }
 
 /* All threads of a point get the same value. */
-static void join_reductions(Emit *emit) {
+static void emit_joins(Emit *emit) {
   const Mapping *map = &emit->mapping;
   for (int i = 0; i < emit->stage->stmts.n; i++) {
     const NestStmt *stmt = &emit->stage->stmts.data[i];
     if (stmt->kind != NEST_reduce) continue;
     if (stmt->reduce == NEST_argmax) {
-      join_position(emit, stmt);
+      emit_argmax_join(emit, stmt);
       continue;
     }
     int r = stmt->target;
@@ -241,13 +239,14 @@ static void join_reductions(Emit *emit) {
 
 /* ---- groups: stages ---- */
 
-static void body_stmts(Emit *emit, const char *counter, const char *condition,
-                       bool (*wants)(const Emit *, const NestStmt *)) {
+static void emit_body_stmts(Emit *emit, const char *counter,
+                            const char *condition,
+                            bool (*wants)(const Emit *, const NestStmt *)) {
   emit_exprs(emit, true);
   for (int i = 0; i < emit->stage->stmts.n; i++)
     if (emit->stage->stmts.data[i].kind == NEST_reduce &&
         wants(emit, &emit->stage->stmts.data[i]))
-      reduce_stmt(emit, &emit->stage->stmts.data[i], counter);
+      emit_reduction(emit, &emit->stage->stmts.data[i], counter);
   for (int i = 0; i < emit->stage->stmts.n; i++) {
     const NestStmt *stmt = &emit->stage->stmts.data[i];
     if (stmt->kind == NEST_reduce || !wants(emit, stmt)) continue;
@@ -257,20 +256,20 @@ static void body_stmts(Emit *emit, const char *counter, const char *condition,
   }
 }
 
-static void shared_loop(Emit *emit, bool is_split) {
+static void emit_parallel_loop(Emit *emit, bool is_split) {
   const Mapping *map = &emit->mapping;
   Text *out = emit->out;
-  emit_analyse(emit, not_in_order);
+  emit_analyse(emit, runs_in_parallel);
   text_add(out, "    {\n");
   emit_exprs(emit, false);
   const char *live = map->outer % map->points ? "if (live) " : "";
   int64_t n = stage_points(emit->stage);
   if (n == 1) {
-    body_stmts(emit, "0",
-               map->group == 1 ? live
-               : *live         ? "if (live && lane == 0) "
-                               : "if (lane == 0) ",
-               not_in_order);
+    emit_body_stmts(emit, "0",
+                    map->group == 1 ? live
+                    : *live         ? "if (live && lane == 0) "
+                                    : "if (lane == 0) ",
+                    runs_in_parallel);
     text_add(out, "    }\n");
     return;
   }
@@ -282,28 +281,28 @@ static void shared_loop(Emit *emit, bool is_split) {
     text_printf(out, "    for (%s i = lane; i < %lld; i += %d) {\n",
                 emit->index, (long long)n, map->group);
   }
-  split_number(emit, "i", emit->nest->n_outer, emit->n_loops - 1);
-  body_stmts(emit, "i", live, not_in_order);
+  emit_loop_indices(emit, "i", emit->nest->n_outer, emit->n_loops - 1);
+  emit_body_stmts(emit, "i", live, runs_in_parallel);
   text_add(out, "    }\n    }\n");
 }
 
 /* One thread of each point walks the inner loops in order. */
-static void ordered_loop(Emit *emit) {
+static void emit_ordered_loop(Emit *emit) {
   const Mapping *map = &emit->mapping;
   Text *out = emit->out;
-  emit_analyse(emit, in_order);
+  emit_analyse(emit, runs_in_order);
   bool may_be_dead = map->outer % map->points != 0;
   text_printf(out, "    if (%slane == 0) {\n", may_be_dead ? "live && " : "");
   emit_exprs(emit, false);
   text_printf(out, "    for (%s i = 0; i < %lld; i++) {\n", emit->index,
               (long long)stage_points(emit->stage));
-  split_number(emit, "i", emit->nest->n_outer, emit->n_loops - 1);
-  body_stmts(emit, "i", "", in_order);
+  emit_loop_indices(emit, "i", emit->nest->n_outer, emit->n_loops - 1);
+  emit_body_stmts(emit, "i", "", runs_in_order);
   text_add(out, "    }\n    }\n");
 }
 
-/* Sums of all blocks of a tile, joined by the one that arrives last. */
-static void join_splits(Emit *emit) {
+/* The block of a tile that arrives last reduces the results of all. */
+static void emit_split_joins(Emit *emit) {
   const Mapping *map = &emit->mapping;
   Text *out = emit->out;
   const char *name = emit->nest->name;
@@ -337,15 +336,15 @@ static void join_splits(Emit *emit) {
   }
 }
 
-static void group_stage(Emit *emit, int s) {
+static void emit_group_stage(Emit *emit, int s) {
   const Mapping *map = &emit->mapping;
   enter_stage(emit, &emit->nest->stages.data[s]);
-  begin_reductions(emit);
+  declare_reductions(emit);
   bool is_split = s == 0 && map->splits > 1;
-  if (has_stmt(emit, not_in_order)) shared_loop(emit, is_split);
-  if (has_stmt(emit, in_order)) ordered_loop(emit);
-  join_reductions(emit);
-  if (is_split) join_splits(emit);
+  if (has_stmt(emit, runs_in_parallel)) emit_parallel_loop(emit, is_split);
+  if (has_stmt(emit, runs_in_order)) emit_ordered_loop(emit);
+  emit_joins(emit);
+  if (is_split) emit_split_joins(emit);
   if (map->group == 1 || !stage_is_read_later(emit->nest, s)) return;
   bool is_warp = map->is_row && map->group == 32;
   text_printf(emit->out, "    %s();\n",
@@ -363,7 +362,7 @@ static bool uses_shared(const Emit *emit, const char *suffix) {
   return false;
 }
 
-static bool has_position(const Nest *nest) {
+static bool has_argmax(const Nest *nest) {
   for (int s = 0; s < nest->stages.n; s++)
     for (int i = 0; i < nest->stages.data[s].stmts.n; i++) {
       const NestStmt *stmt = &nest->stages.data[s].stmts.data[i];
@@ -372,7 +371,7 @@ static bool has_position(const Nest *nest) {
   return false;
 }
 
-static void shared_memory(Emit *emit) {
+static void emit_shared_arrays(Emit *emit) {
   const Mapping *map = &emit->mapping;
   if (map->splits > 1) text_add(emit->out, "  DNN_SHARED int is_last;\n");
   if (map->group == 1 || (map->is_row && map->group == 32)) return;
@@ -383,15 +382,15 @@ static void shared_memory(Emit *emit) {
       text_printf(emit->out, "  DNN_SHARED %s shared_%s[%d];\n",
                   cuda_number(dtypes[i]), suffix, map->threads);
   }
-  if (has_position(emit->nest))
-    text_printf(emit->out, "  DNN_SHARED int shared_place[%d];\n",
+  if (has_argmax(emit->nest))
+    text_printf(emit->out, "  DNN_SHARED int shared_index[%d];\n",
                 map->threads);
 }
 
-static void group_kernel(Emit *emit) {
+static void emit_group_kernel(Emit *emit) {
   const Mapping *map = &emit->mapping;
   Text *out = emit->out;
-  shared_memory(emit);
+  emit_shared_arrays(emit);
   if (map->is_row) {
     text_printf(out,
                 "  const int lane = threadIdx.x %% %d, point = threadIdx.x / "
@@ -423,14 +422,14 @@ static void group_kernel(Emit *emit) {
                 (long long)map->outer, (long long)map->outer - 1);
   text_add(out, "    (void)p;\n");
   enter_stage(emit, &emit->nest->stages.data[0]);
-  split_number(emit, "p", 0, emit->nest->n_outer - 1);
-  for (int s = 0; s < emit->nest->stages.n; s++) group_stage(emit, s);
+  emit_loop_indices(emit, "p", 0, emit->nest->n_outer - 1);
+  for (int s = 0; s < emit->nest->stages.n; s++) emit_group_stage(emit, s);
   text_add(out, "  }\n");
 }
 
 /* ---- kernels ---- */
 
-static void partials(Emit *emit) {
+static void emit_split_arrays(Emit *emit) {
   const Mapping *map = &emit->mapping;
   if (map->splits <= 1) return;
   const NestStage *stage = &emit->nest->stages.data[0];
@@ -444,7 +443,7 @@ static void partials(Emit *emit) {
               emit->nest->name, (long long)map->tiles);
 }
 
-static void arguments(Emit *emit) {
+static void emit_arguments_struct(Emit *emit) {
   const Nest *nest = emit->nest;
   text_add(emit->out, "typedef struct {\n");
   for (int i = 0; i < nest->buffers.n; i++)
@@ -466,8 +465,8 @@ void cuda_emit_nest(const Backend *backend, Module *module, const Nest *nest,
                .mapping = cuda_map(nest),
                .index = nest_is_wide(nest) ? "long long" : "int"};
   const Mapping *map = &emit.mapping;
-  arguments(&emit);
-  partials(&emit);
+  emit_arguments_struct(&emit);
+  emit_split_arrays(&emit);
   bool waits = !map->is_flat && map->group > 1;
   text_printf(&text, "DNN_KERNEL(%s, %d, %d) {\n", nest->name, map->threads,
               waits);
@@ -477,9 +476,9 @@ void cuda_emit_nest(const Backend *backend, Module *module, const Nest *nest,
                 cuda_storage(nest->buffers.data[i].dtype), i, i, i);
   if (map->is_flat) {
     for (int s = 0; s < nest->stages.n; s++)
-      flat_stage(&emit, &nest->stages.data[s]);
+      emit_flat_stage(&emit, &nest->stages.data[s]);
   } else {
-    group_kernel(&emit);
+    emit_group_kernel(&emit);
   }
   text_add(&text, "}\n");
   *out = (KernelText){.name = nest->name,

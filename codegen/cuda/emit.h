@@ -1,5 +1,6 @@
 /*
- * emit.h -- what the files that write CUDA C share; private to them.
+ * emit.h -- the state of emitting one loop nest as CUDA C, shared by emit.c,
+ * emit_expr.c and map.c.
  */
 #ifndef CODEGEN_CUDA_EMIT_H
 #define CODEGEN_CUDA_EMIT_H
@@ -15,8 +16,8 @@
  *           rows: neighbouring threads lie along the inner loops;
  *           else along the outer ones (columns).
  *
- * `splits` > 1: the first stage is cut over that many blocks; the last block
- * to arrive joins their sums in order and does the rest. */
+ * `splits` > 1: the first stage is split over that many blocks; the last block
+ * to arrive adds their sums in order and runs the other stages. */
 typedef struct Mapping {
   bool is_flat, is_row;
   int points, group, splits;
@@ -44,7 +45,7 @@ Mapping cuda_map(const Nest *nest);
 int64_t nest_outer_points(const Nest *nest);
 int64_t stage_points(const NestStage *stage);
 int64_t stage_extent(const Nest *nest, const NestStage *stage, int loop);
-/* Different iterations may write one place: must be done in order. */
+/* Different iterations may add to one element, so they must run in order. */
 bool accumulates_in_order(const Nest *nest, const NestStage *stage,
                           const NestStmt *stmt);
 /* A stage from `stage` + 1 on touches what this or an earlier one wrote. */
@@ -63,7 +64,7 @@ void emit_exprs(Emit *emit, bool varying);
 void emit_index(Emit *emit, const NestIndex *at);
 /* "(guard) && (guard)"; false and nothing if there are none. */
 bool emit_guards(Emit *emit, const NestIndex *at);
-/* `expr` as a number of `dtype`. */
+/* The value of `expr`, converted to the number type of `dtype`. */
 void emit_value(Emit *emit, int expr, DType dtype);
 void emit_store(Emit *emit, const NestStmt *stmt, const char *indent);
 

@@ -1,14 +1,14 @@
 /*
- * emit_expr.c -- the expressions of a nest as CUDA C: one local variable each,
- * named after its number, declared once in a body.
+ * emit_expr.c -- emits the expressions of a nest as CUDA C: one constant each,
+ * named by its number and declared once in a body.
  */
 #include "codegen/cuda/emit.h"
 
-static const NestExpr *expr_of(const Emit *emit, int expr) {
+static const NestExpr *nest_expr(const Emit *emit, int expr) {
   return &emit->nest->exprs.data[expr];
 }
 
-/* ---- which, and where ---- */
+/* ---- expressions that a body needs ---- */
 
 static bool strides_vary(const Emit *emit, const int64_t *stride) {
   for (int l = emit->first_varying; l < emit->n_loops; l++)
@@ -30,13 +30,13 @@ static bool has_args(const NestExpr *expr) {
          expr->kind == NEST_random;
 }
 
-static void need(Emit *emit, int expr) {
+static void need_expr(Emit *emit, int expr) {
   if (expr < 0 || emit->is_needed[expr]) return;
   emit->is_needed[expr] = true;
-  const NestExpr *e = expr_of(emit, expr);
-  for (int i = 0; i < 3 && has_args(e); i++) need(emit, e->args[i]);
+  const NestExpr *e = nest_expr(emit, expr);
+  for (int i = 0; i < 3 && has_args(e); i++) need_expr(emit, e->args[i]);
   for (int i = 0; e->at && i < e->at->n_dynamic; i++)
-    need(emit, e->at->dynamic[i].expr);
+    need_expr(emit, e->at->dynamic[i].expr);
 }
 
 static bool expr_varies(const Emit *emit, const NestExpr *expr) {
@@ -54,18 +54,19 @@ void emit_analyse(Emit *emit, bool (*wants)(const Emit *, const NestStmt *)) {
   for (int i = 0; i < emit->stage->stmts.n; i++) {
     const NestStmt *stmt = &emit->stage->stmts.data[i];
     if (!wants(emit, stmt)) continue;
-    need(emit, stmt->expr);
+    need_expr(emit, stmt->expr);
     for (int k = 0; stmt->at && k < stmt->at->n_dynamic; k++)
-      need(emit, stmt->at->dynamic[k].expr);
+      need_expr(emit, stmt->at->dynamic[k].expr);
   }
   for (int e = 0; e < n; e++)
-    emit->varies[e] = emit->is_needed[e] && expr_varies(emit, expr_of(emit, e));
+    emit->varies[e] =
+        emit->is_needed[e] && expr_varies(emit, nest_expr(emit, e));
 }
 
 /* ---- indices ---- */
 
 /* base + sum stride * loop; "0" if that is all. */
-static void affine(Emit *emit, int64_t base, const int64_t *stride) {
+static void emit_affine(Emit *emit, int64_t base, const int64_t *stride) {
   bool is_first = true;
   for (int l = 0; l < emit->n_loops; l++) {
     if (stride[l] == 0 || stage_extent(emit->nest, emit->stage, l) == 1)
@@ -83,7 +84,7 @@ static void affine(Emit *emit, int64_t base, const int64_t *stride) {
 }
 
 void emit_index(Emit *emit, const NestIndex *at) {
-  affine(emit, at->base, at->stride);
+  emit_affine(emit, at->base, at->stride);
   for (int i = 0; i < at->n_dynamic; i++) {
     const NestTerm *term = &at->dynamic[i];
     text_printf(emit->out, " + (%s)dnn_clamp_i64(v%d, %lldLL) * %lld",
@@ -96,7 +97,7 @@ bool emit_guards(Emit *emit, const NestIndex *at) {
   for (int i = 0; i < at->n_guards; i++) {
     text_printf(emit->out, "%s(unsigned %s)(", i > 0 ? " && " : "",
                 emit->index);
-    affine(emit, at->guards[i].base, at->guards[i].stride);
+    emit_affine(emit, at->guards[i].base, at->guards[i].stride);
     text_printf(emit->out, ") < %lldu", (long long)at->guards[i].limit);
   }
   return at->n_guards > 0;
@@ -105,7 +106,7 @@ bool emit_guards(Emit *emit, const NestIndex *at) {
 /* ---- values ---- */
 
 void emit_value(Emit *emit, int expr, DType dtype) {
-  DType from = expr_of(emit, expr)->dtype;
+  DType from = nest_expr(emit, expr)->dtype;
   bool is_same = cuda_number(from) == cuda_number(dtype);
   if (dtype == DT_bool && from != DT_bool) {
     text_printf(emit->out, "(v%d != 0)", expr);
@@ -121,7 +122,7 @@ static bool is_vector_load(const Emit *emit, const NestExpr *expr) {
          expr->at->stride[emit->vector_loop] == 1;
 }
 
-static void load(Emit *emit, int id, const NestExpr *expr) {
+static void emit_load(Emit *emit, int id, const NestExpr *expr) {
   if (expr->at->n_guards > 0) {
     emit_guards(emit, expr->at);
     text_add(emit->out, " ? ");
@@ -143,13 +144,13 @@ static void load(Emit *emit, int id, const NestExpr *expr) {
 }
 
 /* Conditions are bools whatever the operator is computed in. */
-static void pointwise(Emit *emit, const NestExpr *expr) {
+static void emit_pointwise(Emit *emit, const NestExpr *expr) {
   const OpInfo *info = op_info(expr->op);
   DType dtype = expr->dtype;
   if (info->pw_class == PW_COMPARE) {
-    dtype = expr_of(emit, expr->args[0])->dtype;
+    dtype = nest_expr(emit, expr->args[0])->dtype;
     for (int i = 1; i < info->max_inputs; i++)
-      dtype = dtype_promote(dtype, expr_of(emit, expr->args[i])->dtype);
+      dtype = dtype_promote(dtype, nest_expr(emit, expr->args[i])->dtype);
   }
   if (expr->op == OP_finite && dtype_class(dtype) != CLASS_FLOAT) {
     text_add(emit->out, "1");
@@ -165,24 +166,24 @@ static void pointwise(Emit *emit, const NestExpr *expr) {
   text_add(emit->out, ")");
 }
 
-static void random_keep_call(Emit *emit, const NestExpr *expr) {
+static void emit_random_keep(Emit *emit, const NestExpr *expr) {
   text_printf(emit->out, "dnn_random_keep(v%d, %uu, v%d, v%d, ", expr->args[0],
               (unsigned)expr->index, expr->args[1], expr->args[2]);
-  text_add_real(emit->out, expr->real);
+  text_add_real(emit->out, expr->number);
   text_add(emit->out, ")");
 }
 
-/* Narrow integers wrap where they are cast, as in memory. */
-static void cast(Emit *emit, const NestExpr *expr) {
+/* Integers of 8 and 16 bits wrap where they are cast, as in memory. */
+static void emit_cast(Emit *emit, const NestExpr *expr) {
   if (dtype_class(expr->dtype) == CLASS_INT &&
-      dtype_class(expr_of(emit, expr->args[0])->dtype) == CLASS_FLOAT) {
+      dtype_class(nest_expr(emit, expr->args[0])->dtype) == CLASS_FLOAT) {
     text_printf(emit->out, "dnn_integer_%s(v%d)", dtype_name(expr->dtype),
                 expr->args[0]);
     return;
   }
-  bool is_narrow = dtype_class(expr->dtype) == CLASS_INT &&
-                   dtype_size_bytes(expr->dtype) < 4;
-  if (is_narrow) text_printf(emit->out, "(%s)", cuda_storage(expr->dtype));
+  bool is_small = dtype_class(expr->dtype) == CLASS_INT &&
+                  dtype_size_bytes(expr->dtype) < 4;
+  if (is_small) text_printf(emit->out, "(%s)", cuda_storage(expr->dtype));
   const char *name = dtype_name(expr->dtype);
   if (dtype_is_16bit(expr->dtype))
     text_printf(emit->out, "dnn_from_%s(dnn_to_%s(", name, name);
@@ -190,25 +191,25 @@ static void cast(Emit *emit, const NestExpr *expr) {
   if (dtype_is_16bit(expr->dtype)) text_add(emit->out, "))");
 }
 
-static void value(Emit *emit, int id, const NestExpr *expr) {
+static void emit_expr_value(Emit *emit, int id, const NestExpr *expr) {
   switch (expr->kind) {
-  case NEST_const: cuda_constant(emit->out, expr->dtype, expr->real); break;
+  case NEST_const: cuda_constant(emit->out, expr->dtype, expr->number); break;
   case NEST_loop: text_printf(emit->out, "x%d", expr->index); break;
-  case NEST_load: load(emit, id, expr); break;
-  case NEST_pw: pointwise(emit, expr); break;
-  case NEST_cast: cast(emit, expr); break;
+  case NEST_load: emit_load(emit, id, expr); break;
+  case NEST_pw: emit_pointwise(emit, expr); break;
+  case NEST_cast: emit_cast(emit, expr); break;
   case NEST_reduced: text_printf(emit->out, "r%d", expr->index); break;
   case NEST_number: text_printf(emit->out, "args.n%d", expr->index); break;
-  case NEST_random: random_keep_call(emit, expr); break;
+  case NEST_random: emit_random_keep(emit, expr); break;
   }
 }
 
 void emit_exprs(Emit *emit, bool varying) {
   for (int e = 0; e < emit->nest->exprs.n; e++) {
     if (!emit->is_needed[e] || emit->varies[e] != varying) continue;
-    const NestExpr *expr = expr_of(emit, e);
+    const NestExpr *expr = nest_expr(emit, e);
     text_printf(emit->out, "    const %s v%d = ", cuda_number(expr->dtype), e);
-    value(emit, e, expr);
+    emit_expr_value(emit, e, expr);
     text_add(emit->out, ";\n");
   }
 }
@@ -221,7 +222,7 @@ void emit_store(Emit *emit, const NestStmt *stmt, const char *indent) {
     text_add(emit->out, ") ");
   }
   const char *name = dtype_name(stmt->dtype);
-  bool is_half = dtype_is_16bit(stmt->dtype);
+  bool is_16bit = dtype_is_16bit(stmt->dtype);
   bool is_vector = emit->vector_loop >= 0;
   bool adds = stmt->kind == NEST_accumulate;
   if (is_vector) {
@@ -230,15 +231,16 @@ void emit_store(Emit *emit, const NestStmt *stmt, const char *indent) {
   } else {
     text_printf(emit->out, "b%d[", stmt->target);
     emit_index(emit, stmt->at);
-    text_printf(emit->out, "] %s= ", adds && !is_half ? "+" : "");
+    text_printf(emit->out, "] %s= ", adds && !is_16bit ? "+" : "");
   }
-  if (is_half) text_printf(emit->out, "dnn_to_%s(", name);
-  if (is_half && adds) {
+  if (is_16bit) text_printf(emit->out, "dnn_to_%s(", name);
+  if (is_16bit && adds) {
     text_printf(emit->out, "dnn_from_%s(b%d[", name, stmt->target);
     emit_index(emit, stmt->at);
     text_add(emit->out, "]) + ");
   }
-  text_printf(emit->out, "(%s)", is_half ? "float" : cuda_storage(stmt->dtype));
+  text_printf(emit->out, "(%s)",
+              is_16bit ? "float" : cuda_storage(stmt->dtype));
   emit_value(emit, stmt->expr, stmt->dtype);
-  text_printf(emit->out, "%s;\n", is_half ? ")" : "");
+  text_printf(emit->out, "%s;\n", is_16bit ? ")" : "");
 }

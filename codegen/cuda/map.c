@@ -1,9 +1,9 @@
 /*
- * map.c -- decides how the points of a loop nest are laid over CUDA threads.
+ * map.c -- chooses how the points of a loop nest map to CUDA threads.
  *
  * Neighbouring threads should touch neighbouring bytes, and there should be
- * enough of them: that is all this looks at.  Everything is decided from the
- * nest alone, so orders of summation do not depend on the card.
+ * enough threads.  The choice depends on the nest alone, so that the order of
+ * additions does not depend on the GPU.
  */
 #include "codegen/cuda/emit.h"
 
@@ -54,21 +54,21 @@ bool accumulates_in_order(const Nest *nest, const NestStage *stage,
   return false;
 }
 
-/* ---- what a stage touches ---- */
+/* ---- buffers that a stage touches ---- */
 
-static void mark(const Nest *nest, int expr, bool *marks) {
+static void mark_needed(const Nest *nest, int expr, bool *marks) {
   if (expr < 0 || marks[expr]) return;
   marks[expr] = true;
   const NestExpr *e = &nest->exprs.data[expr];
   for (int i = 0; i < 3; i++)
     if (e->kind == NEST_pw || e->kind == NEST_cast || e->kind == NEST_random)
-      mark(nest, e->args[i], marks);
+      mark_needed(nest, e->args[i], marks);
   for (int i = 0; e->at && i < e->at->n_dynamic; i++)
-    mark(nest, e->at->dynamic[i].expr, marks);
+    mark_needed(nest, e->at->dynamic[i].expr, marks);
 }
 
-static bool touches(const Nest *nest, const NestStage *stage, int buffer,
-                    bool stores_count) {
+static bool stage_touches(const Nest *nest, const NestStage *stage, int buffer,
+                          bool stores_count) {
   for (int i = 0; i < stage->stmts.n; i++) {
     const NestStmt *stmt = &stage->stmts.data[i];
     bool counts = stmt->kind == NEST_accumulate ||
@@ -79,9 +79,9 @@ static bool touches(const Nest *nest, const NestStage *stage, int buffer,
   ASSERT(nest->exprs.n <= ARRAY_LENGTH(marks));
   for (int i = 0; i < stage->stmts.n; i++) {
     const NestStmt *stmt = &stage->stmts.data[i];
-    mark(nest, stmt->expr, marks);
+    mark_needed(nest, stmt->expr, marks);
     for (int k = 0; stmt->at && k < stmt->at->n_dynamic; k++)
-      mark(nest, stmt->at->dynamic[k].expr, marks);
+      mark_needed(nest, stmt->at->dynamic[k].expr, marks);
   }
   for (int e = 0; e < nest->exprs.n; e++)
     if (marks[e] && nest->exprs.data[e].kind == NEST_load &&
@@ -96,8 +96,8 @@ static bool is_touched_later(const Nest *nest, int stage, bool stores_count) {
     for (int i = 0; i < writer->stmts.n; i++) {
       if (writer->stmts.data[i].kind == NEST_reduce) continue;
       for (int r = stage + 1; r < nest->stages.n; r++)
-        if (touches(nest, &nest->stages.data[r], writer->stmts.data[i].target,
-                    stores_count))
+        if (stage_touches(nest, &nest->stages.data[r],
+                          writer->stmts.data[i].target, stores_count))
           return true;
     }
   }
@@ -108,7 +108,7 @@ bool stage_is_read_later(const Nest *nest, int stage) {
   return is_touched_later(nest, stage, true);
 }
 
-static bool is_flat(const Nest *nest) {
+static bool can_be_flat(const Nest *nest) {
   for (int s = 0; s < nest->stages.n; s++) {
     const NestStage *stage = &nest->stages.data[s];
     for (int i = 0; i < stage->stmts.n; i++) {
@@ -156,7 +156,7 @@ bool stage_is_vector(const Nest *nest, const NestStage *stage) {
   bool marks[4096] = {false};
   ASSERT(nest->exprs.n <= ARRAY_LENGTH(marks));
   for (int i = 0; i < stage->stmts.n; i++)
-    mark(nest, stage->stmts.data[i].expr, marks);
+    mark_needed(nest, stage->stmts.data[i].expr, marks);
   for (int e = 0; e < nest->exprs.n; e++) {
     const NestExpr *expr = &nest->exprs.data[e];
     if (!marks[e] || !expr->at || expr->at->stride[last] == 0) continue;
@@ -178,7 +178,7 @@ static int row_votes(const Nest *nest, const NestStage *stage) {
   int votes = 0;
   for (int i = 0; i < stage->stmts.n; i++) {
     const NestStmt *stmt = &stage->stmts.data[i];
-    mark(nest, stmt->expr, marks);
+    mark_needed(nest, stmt->expr, marks);
     if (!stmt->at) continue;
     votes += stmt->at->stride[inner] == 1;
     votes -= outer >= 0 && stmt->at->stride[outer] == 1;
@@ -232,8 +232,8 @@ static void choose_splits(const Nest *nest, Mapping *map) {
   if (splits > 1) map->splits = (int)splits;
 }
 
-/* Products and convolutions read each element many times, out of caches: then
- * it matters little how threads lie, and joining sums costs. */
+/* Matmuls and convolutions read each element many times, from caches: the order
+ * of threads matters little then, and joining sums costs. */
 static bool reads_repeatedly(const Nest *nest, int64_t points) {
   int64_t elements = 0;
   for (int i = 0; i < nest->buffers.n; i++)
@@ -269,7 +269,7 @@ static void group_mapping(const Nest *nest, Mapping *map) {
 
 Mapping cuda_map(const Nest *nest) {
   Mapping map = {.splits = 1, .outer = nest_outer_points(nest)};
-  if (is_flat(nest)) {
+  if (can_be_flat(nest)) {
     int64_t most = map.outer * widest_stage(nest);
     map.is_flat = true;
     map.threads = 256;

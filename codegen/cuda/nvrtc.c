@@ -1,9 +1,10 @@
 /*
- * nvrtc.c -- NVRTC, found at run time, by our own prototypes.
+ * nvrtc.c -- loads NVRTC, NVIDIA's compiler library, and compiles texts with
+ * it.
  *
- * It compiles for any GPU on a machine without one.  Its output for a text,
- * its options and its version is always the same, which is what makes the
- * cubin cache safe.
+ * The library is found at run time and called through prototypes of our own. It
+ * compiles for any GPU on a machine without one.  The same text, options and
+ * version always give the same output, so cubins can be cached.
  */
 #include <glob.h>
 #include <stdlib.h>
@@ -41,7 +42,7 @@ static const char *const sonames[] = {"libnvrtc.so.13", "libnvrtc.so.12",
                                       "/usr/local/cuda/lib64/libnvrtc.so",
                                       NULL};
 
-/* Where pip puts the libraries of NVIDIA's wheels. */
+/* The folders into which pip installs NVIDIA's libraries. */
 static const char *const wheels[] = {
     "%s/lib/python3*/site-packages/nvidia/cu13/lib/libnvrtc.so.13",
     "%s/lib/python3*/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.1[23]",
@@ -91,17 +92,17 @@ Status nvrtc_open(Arena *arena, Nvrtc **out) {
   Nvrtc *nvrtc = ARENA_NEW(arena, Nvrtc);
   *out = NULL;
   TRY(open_library(arena, &nvrtc->library));
-  bool is_whole = true;
+  bool is_complete = true;
 #define F(name, parameters)                                                    \
   {                                                                            \
     void *symbol = dylib_symbol(nvrtc->library, "nvrtc" #name);                \
     memcpy(&nvrtc->name, &symbol, sizeof symbol);                              \
-    is_whole = is_whole && symbol;                                             \
+    is_complete = is_complete && symbol;                                       \
   }
   NVRTC_FUNCTIONS(F)
 #undef F
   int major, minor;
-  if (!is_whole || nvrtc->Version(&major, &minor) != 0) {
+  if (!is_complete || nvrtc->Version(&major, &minor) != 0) {
     Status status = status_make(STATUS_unavailable,
                                 "%s is not an NVRTC of version 11.2 or later",
                                 dylib_path(nvrtc->library));
@@ -136,12 +137,12 @@ NvrtcProgram *nvrtc_run(const Nvrtc *nvrtc, const char *text,
   strncat(option, arch, sizeof option - strlen(option) - 1);
   const char *options[] = {option, "--std=c++17", "--device-int128",
                            "--ptxas-options=-v"};
-  /* What went wrong is in the log; nvrtc_finish finds no image then. */
+  /* A failure is in the log, and nvrtc_finish finds no image. */
   (void)nvrtc->CompileProgram(program, is_ptx(arch) ? 3 : 4, options);
   return program;
 }
 
-static void take_image(const Nvrtc *nvrtc, Arena *arena, NvrtcProgram *program,
+static void copy_image(const Nvrtc *nvrtc, Arena *arena, NvrtcProgram *program,
                        bool wants_ptx, NvrtcResult *result) {
   int failed = wants_ptx ? nvrtc->GetPTXSize(program, &result->bytes)
                          : nvrtc->GetCUBINSize(program, &result->bytes);
@@ -163,7 +164,7 @@ NvrtcResult nvrtc_finish(const Nvrtc *nvrtc, Arena *arena,
     (void)nvrtc->GetProgramLog(program, log);
     result.log = log;
   }
-  take_image(nvrtc, arena, program, is_ptx(arch), &result);
+  copy_image(nvrtc, arena, program, is_ptx(arch), &result);
   (void)nvrtc->DestroyProgram(&program);
   return result;
 }

@@ -1,12 +1,13 @@
 /*
- * prelude.c -- the text in front of emitted CUDA kernels.
+ * prelude.c -- the text in front of emitted CUDA kernels: types, operators and
+ * reductions.
  *
  * The value column of ops.def is stringified into one macro, DNN_OPERATORS,
- * which the prelude expands once for each number type; so an operator added to
- * the table exists on the GPU.  A C compiler reads the same text with
- * tests/shim/shim.h in the place of what only a GPU compiler has.
+ * which the prelude expands once for each number type, so that the GPU has
+ * every operator of the table.  A C compiler reads the same text with
+ * tests/shim/shim.h, which defines the words that only a GPU compiler knows.
  *
- * Reductions are in a fixed order: butterflies over a warp (equal bits on all
+ * Reductions have a fixed order: butterflies over a warp (equal bits on all
  * lanes, since a + b = b + a), then ascending over warps.
  */
 #include "codegen/cuda/cuda.h"
@@ -154,14 +155,14 @@ const char cuda_prelude[] =
     "\\\n"
     "  { return (N)(value); }\n"
     "#define R(x) ((N)(x))\n"
-    /* reals */
+    /* floats */
     "#define INF DNN_INF\n"
     "#define DNN1_FLOAT(name, value) DNN1(N, name, value)\n"
     "#define DNN2_FLOAT(name, value) DNN2(N, name, value)\n"
     "#define DNN1_LOGIC(name, value)\n"
     "#define DNN2_LOGIC(name, value)\n"
     "#define DNN2_INTEGER(name, value)\n"
-#define REAL(number, suffix, f)                                                \
+#define FLOAT_OPERATORS(number, suffix, f)                                     \
   "#define N " number "\n"                                                     \
   "#define S " suffix "\n"                                                     \
   "#define EXP exp" f "\n"                                                     \
@@ -194,8 +195,8 @@ const char cuda_prelude[] =
   "#undef LOG1P\n#undef EXPM1\n#undef EXP2\n#undef LOG2\n"                     \
   "#undef TAN\n#undef ATAN2\n#undef CEIL\n#undef TRUNC\n#undef GELU\n"         \
   "#undef GELU_TANH\n#undef TAIL\n"
-    REAL("float", "f32", "f") REAL("double", "f64", "")
-    /* integers and bools: no real functions; 0 for a division by 0 */
+    FLOAT_OPERATORS("float", "f32", "f") FLOAT_OPERATORS("double", "f64", "")
+    /* integers and bools: no float functions; a division by 0 gives 0 */
     "#undef INF\n#undef DNN1_FLOAT\n#undef DNN2_FLOAT\n#undef DNN1_LOGIC\n"
     "#undef DNN2_LOGIC\n#undef DNN2_INTEGER\n"
     "#define DNN1_FLOAT(name, value)\n"
@@ -211,7 +212,7 @@ const char cuda_prelude[] =
     "#define ROUND(x) (x)\n"
     "#define MOD(a, b) DNN_NAME(rest)(a, b)\n"
     "#define FLOORDIV(a, b) ((b) == 0 ? 0 : ((a) - MOD(a, b)) / (b))\n"
-#define INTEGER(number, suffix, limit)                                         \
+#define INTEGER_OPERATORS(number, suffix, limit)                               \
   "#define INF " limit "\n"                                                    \
   "#define N " number "\n"                                                     \
   "#define S " suffix "\n"                                                     \
@@ -221,7 +222,7 @@ const char cuda_prelude[] =
   "}\n"                                                                        \
   "DNN_OPERATORS\n"                                                            \
   "#undef N\n#undef S\n#undef INF\n"
-    INTEGER("int", "i32", "2147483647") INTEGER(
+    INTEGER_OPERATORS("int", "i32", "2147483647") INTEGER_OPERATORS(
         "long long", "i64",
         "9223372036854775807LL") "#undef R\n#undef SEL\n#undef ABS\n#undef "
                                  "ISNAN\n#undef FLOOR\n#undef CEIL\n#undef "

@@ -1,10 +1,10 @@
 /*
- * toolchain.c -- emitted kernels to modules of cubins.
+ * toolchain.c -- compiles emitted CUDA kernels to modules of cubins and PTX.
  *
- * Kernels are compiled some dozen at a time, since half of NVRTC's time is the
- * start and not the kernel; every module is one job for each target, and jobs
- * run in parallel.  The driver takes the cubin of its GPU; the PTX is for GPUs
- * that are newer than all of them.
+ * A module has some dozen kernels, because half of NVRTC's time is its start.
+ * There is one job for each module and architecture, and jobs run in parallel.
+ * The driver loads the cubin of its GPU; PTX is for GPUs that are newer than
+ * all architectures.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -24,7 +24,7 @@ typedef struct Job {
   const char *arch;
   const char *text;
   char key[33];
-  NvrtcProgram *program; /* what a thread left behind */
+  NvrtcProgram *program; /* compiled by a thread */
   const void *image;
   size_t bytes;
   bool is_cached;
@@ -55,8 +55,8 @@ static void *work_thread(void *argument) {
   return NULL;
 }
 
-/* False: stopped.  NVRTC cannot be interrupted, so that threads are then left
- * to themselves; they use `work` and the library until the process ends. */
+/* False: stopped.  NVRTC cannot be interrupted, so the threads run on; they use
+ * `work` and the library until the process ends. */
 static bool wait_for_threads(Work *work, int n, const BuildOptions *options) {
   while (atomic_load(&work->n_ended) < n) {
     if (options->is_stopped && options->is_stopped(options->user)) {
@@ -68,7 +68,7 @@ static bool wait_for_threads(Work *work, int n, const BuildOptions *options) {
   return true;
 }
 
-static bool run_jobs(Work *work, const BuildOptions *options) {
+static bool run_module_jobs(Work *work, const BuildOptions *options) {
   pthread_t threads[MAX_THREADS];
   int n = 0, wanted = options->jobs > 1 ? options->jobs : 1;
   while (n < wanted && n < MAX_THREADS &&
@@ -80,14 +80,14 @@ static bool run_jobs(Work *work, const BuildOptions *options) {
   return true;
 }
 
-static void make_key(Arena *arena, const Nvrtc *nvrtc, Job *job) {
+static void set_cache_key(Arena *arena, const Nvrtc *nvrtc, Job *job) {
   const char *all = arena_printf(arena, "nvrtc %d %s\n%s", nvrtc_version(nvrtc),
                                  job->arch, job->text);
   hash_hex(all, strlen(all), job->key);
 }
 
-static Status finish_job(const Nvrtc *nvrtc, Arena *arena,
-                         const char *cache_dir, Job *job) {
+static Status finish_module_job(const Nvrtc *nvrtc, Arena *arena,
+                                const char *cache_dir, Job *job) {
   if (job->is_cached) return STATUS_OK;
   NvrtcResult result = nvrtc_finish(nvrtc, arena, job->program, job->arch);
   job->program = NULL;
@@ -114,9 +114,10 @@ static const char *module_text(Arena *arena, const KernelText *kernels, int n) {
   return text_string(&text);
 }
 
-static Job *make_jobs(Arena *arena, const Nvrtc *nvrtc,
-                      const BuildOptions *options, const char *const *texts,
-                      int n_modules, int n_archs, const char *const *archs) {
+static Job *make_module_jobs(Arena *arena, const Nvrtc *nvrtc,
+                             const BuildOptions *options,
+                             const char *const *texts, int n_modules,
+                             int n_archs, const char *const *archs) {
   Job *jobs = ARENA_ARRAY(arena, Job, n_modules * (n_archs + 1));
   int n = 0;
   for (int m = 0; m < n_modules; m++) {
@@ -125,7 +126,7 @@ static Job *make_jobs(Arena *arena, const Nvrtc *nvrtc,
       job->module = m;
       job->arch = a < n_archs ? archs[a] : PTX_ARCH;
       job->text = texts[m];
-      make_key(arena, nvrtc, job);
+      set_cache_key(arena, nvrtc, job);
       job->is_cached = cache_load(arena, options->cache_dir, job->key, "cubin",
                                   &job->image, &job->bytes);
     }
@@ -133,8 +134,8 @@ static Job *make_jobs(Arena *arena, const Nvrtc *nvrtc,
   return jobs;
 }
 
-static Status write_sources(Arena *arena, const char *source,
-                            const char *const *texts, int n_modules) {
+static Status write_module_sources(Arena *arena, const char *source,
+                                   const char *const *texts, int n_modules) {
   if (!source) return STATUS_OK;
   for (int m = 0; m < n_modules; m++) {
     const char *path = arena_printf(arena, "%s/kernels-%d.cu", source, m);
@@ -149,9 +150,9 @@ static const char *image_name(const Job *job) {
   return strcmp(job->arch, PTX_ARCH) == 0 ? "ptx" : job->arch;
 }
 
-/* The assembler takes the bytes in, which is far quicker than C arrays. */
-static void image_text(Text *text, const char *work_dir, const char *part,
-                       const Job *job) {
+/* The assembler includes the bytes, which is far quicker than C arrays. */
+static void add_image(Text *text, const char *work_dir, const char *part,
+                      const Job *job) {
   const char *name = image_name(job);
   text_printf(text,
               "__asm__(\".pushsection .rodata\\n.balign 64\\n\"\n"
@@ -172,7 +173,7 @@ static Status write_images(Arena *arena, const char *work_dir, const char *part,
     const char *path = arena_printf(arena, "%s/%simage-%d-%s", work_dir, part,
                                     job->module, image_name(job));
     TRY(file_replace(path, job->image, job->bytes));
-    image_text(&text, work_dir, part, job);
+    add_image(&text, work_dir, part, job);
   }
   for (int i = 0; i < work->n; i++) {
     const Job *job = &work->jobs[i];
@@ -195,11 +196,11 @@ static Status write_images(Arena *arena, const char *work_dir, const char *part,
   return STATUS_OK;
 }
 
-static Status compile_all(const Backend *backend, Arena *arena,
-                          const Nvrtc *nvrtc, const BuildOptions *options,
-                          const char *work_dir, const char *const *texts,
-                          int n_modules, DeviceCode *out,
-                          bool *out_is_stopped) {
+static Status compile_modules(const Backend *backend, Arena *arena,
+                              const Nvrtc *nvrtc, const BuildOptions *options,
+                              const char *work_dir, const char *const *texts,
+                              int n_modules, DeviceCode *out,
+                              bool *out_is_stopped) {
   int n_archs = options->n_archs;
   const char *const *archs = options->archs;
   const char *part = options->part ? options->part : "";
@@ -214,12 +215,13 @@ static Status compile_all(const Backend *backend, Arena *arena,
   work->nvrtc = nvrtc;
   work->n = n_modules * images;
   work->jobs =
-      make_jobs(arena, nvrtc, options, texts, n_modules, n_archs, archs);
-  *out_is_stopped = !run_jobs(work, options);
+      make_module_jobs(arena, nvrtc, options, texts, n_modules, n_archs, archs);
+  *out_is_stopped = !run_module_jobs(work, options);
   if (*out_is_stopped) return status_make(STATUS_unavailable, "stopped");
   Status status = STATUS_OK;
   for (int i = 0; i < work->n; i++) { /* all of them: programs are freed */
-    Status one = finish_job(nvrtc, arena, options->cache_dir, &work->jobs[i]);
+    Status one =
+        finish_module_job(nvrtc, arena, options->cache_dir, &work->jobs[i]);
     if (status.code == STATUS_ok) status = one;
     out->cached += work->jobs[i].is_cached;
     if (options->progress) options->progress(options->user, i + 1, work->n);
@@ -244,17 +246,18 @@ Status cuda_compile(const Backend *backend, Module *module,
     texts[m] = module_text(arena, kernels + first, count);
     for (int i = 0; i < count; i++) out->module_of[first + i] = m;
   }
-  if (!options->part) TRY(write_sources(arena, source, texts, n_modules));
+  if (!options->part)
+    TRY(write_module_sources(arena, source, texts, n_modules));
   Nvrtc *nvrtc;
   TRY(nvrtc_open(arena, &nvrtc));
   bool is_stopped;
-  Status status = compile_all(backend, arena, nvrtc, options, work, texts,
-                              n_modules, out, &is_stopped);
+  Status status = compile_modules(backend, arena, nvrtc, options, work, texts,
+                                  n_modules, out, &is_stopped);
   if (!is_stopped) nvrtc_close(nvrtc);
   return status;
 }
 
-/* ---- what the assembler said ---- */
+/* ---- output of the assembler ---- */
 
 static int number_before(const char *line, const char *end, const char *word) {
   const char *at = strstr(line, word);

@@ -1,10 +1,11 @@
 /*
- * cache.c -- compiled objects and cubins, one file each:
+ * cache.c -- reads and writes the files of the cache, one for each object or
+ * cubin:
  *
  *     DIR/k0/k1k2...kind = 32 hex digits over the rest, then the bytes
  *
  * Two processes may write the same entry; both write the same bytes, and
- * file_replace makes either whole.
+ * file_replace puts either in place in one step.
  */
 #include <string.h>
 #include <sys/stat.h>
@@ -15,20 +16,21 @@
 #define LIMIT_BYTES  ((size_t)1 << 30)
 #define HEADER_BYTES 32
 
-static const char *folder(Arena *arena, const char *dir, const char *key) {
+static const char *entry_folder(Arena *arena, const char *dir,
+                                const char *key) {
   return arena_printf(arena, "%s/%.2s", dir, key);
 }
 
-static const char *entry(Arena *arena, const char *dir, const char *key,
-                         const char *kind) {
-  return arena_printf(arena, "%s/%s.%s", folder(arena, dir, key), key + 2,
+static const char *entry_path(Arena *arena, const char *dir, const char *key,
+                              const char *kind) {
+  return arena_printf(arena, "%s/%s.%s", entry_folder(arena, dir, key), key + 2,
                       kind);
 }
 
 bool cache_load(Arena *arena, const char *dir, const char *key,
                 const char *kind, const void **out_bytes, size_t *out_n) {
   if (!dir) return false;
-  const char *path = entry(arena, dir, key, kind), *bytes;
+  const char *path = entry_path(arena, dir, key, kind), *bytes;
   size_t n;
   if (!file_exists(path)) return false;
   Status status = file_read(arena, path, LIMIT_BYTES, &bytes, &n);
@@ -44,13 +46,14 @@ bool cache_load(Arena *arena, const char *dir, const char *key,
 void cache_store(Arena *scratch, const char *dir, const char *key,
                  const char *kind, const void *bytes, size_t n) {
   if (!dir) return;
-  if (file_make_dirs(folder(scratch, dir, key)).code != STATUS_ok) return;
+  if (file_make_dirs(entry_folder(scratch, dir, key)).code != STATUS_ok) return;
   char hex[33];
   hash_hex(bytes, n, hex);
-  char *whole = arena_alloc(scratch, HEADER_BYTES + n);
-  memcpy(whole, hex, HEADER_BYTES);
-  memcpy(whole + HEADER_BYTES, bytes, n);
-  (void)file_replace(entry(scratch, dir, key, kind), whole, HEADER_BYTES + n);
+  char *entry_bytes = arena_alloc(scratch, HEADER_BYTES + n);
+  memcpy(entry_bytes, hex, HEADER_BYTES);
+  memcpy(entry_bytes + HEADER_BYTES, bytes, n);
+  (void)file_replace(entry_path(scratch, dir, key, kind), entry_bytes,
+                     HEADER_BYTES + n);
 }
 
 bool cache_is_private(const char *dir) {

@@ -1,7 +1,9 @@
 /*
- * cache.h -- what compilers made before, by the content of what they were
- * given.  An entry carries a hash of its bytes, so a damaged one counts as
- * absent; writing is atomic and a failure to write costs speed only.
+ * cache.h -- keeps the results of compilers on disk, under a hash of their
+ * input.
+ *
+ * An entry holds a hash of its bytes, so that a damaged entry counts as absent.
+ * Writing is atomic, and a failure to write costs speed only.
  */
 #ifndef CODEGEN_HOST_CACHE_H
 #define CODEGEN_HOST_CACHE_H
@@ -9,7 +11,7 @@
 #include "support/support.h"
 
 /* `key`: hex digits; `kind` ends the file's name: "o", "cubin".  False if there
- * is no whole entry, or `dir` is NULL. */
+ * is no undamaged entry, or `dir` is NULL. */
 bool cache_load(Arena *arena, const char *dir, const char *key,
                 const char *kind, const void **out_bytes, size_t *out_n);
 /* Does nothing if `dir` is NULL. */
@@ -17,7 +19,7 @@ void cache_store(Arena *scratch, const char *dir, const char *key,
                  const char *kind, const void *bytes, size_t n);
 
 /* Makes the folder if it is missing; false where others can write to it, so
- * that what lies in it may not be trusted. */
+ * that its entries cannot be trusted. */
 bool cache_is_private(const char *dir);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * process.c -- starting compilers, several at a time, with what they print
- * kept in files.
+ * process.c -- starts compilers, several at a time, and sends their output to
+ * files.
  */
 #include "codegen/host/process.h"
 
@@ -32,9 +32,10 @@ static int64_t clock_now_ns(void) {
 
 /* ---- starting ---- */
 
-/* A group of its own, so that what the compiler started can be ended too. */
-static int spawn(const posix_spawn_file_actions_t *actions,
-                 const char *const *arguments, pid_t *out_pid) {
+/* A process group of its own, so that the children of the compiler can be ended
+ * too. */
+static int spawn_group(const posix_spawn_file_actions_t *actions,
+                       const char *const *arguments, pid_t *out_pid) {
   posix_spawnattr_t attributes;
   sigset_t defaults;
   sigemptyset(&defaults);
@@ -64,7 +65,7 @@ Status process_start(const char *const *arguments, const char *log,
   if (!error)
     error = posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO,
                                              STDERR_FILENO);
-  if (!error) error = spawn(&actions, arguments, &out->pid);
+  if (!error) error = spawn_group(&actions, arguments, &out->pid);
   posix_spawn_file_actions_destroy(&actions);
   out->started_ns = clock_now_ns();
   return error ? status_errno(error, "cannot start %s", arguments[0])
@@ -73,81 +74,83 @@ Status process_start(const char *const *arguments, const char *log,
 
 /* ---- waiting ---- */
 
-static ProcessEnd end_of(int state) {
+static ProcessEnd process_end(int state) {
   if (WIFSIGNALED(state))
     return (ProcessEnd){PROCESS_signaled, WTERMSIG(state)};
   return (ProcessEnd){PROCESS_exited, WEXITSTATUS(state)};
 }
 
-/* Whether it has ended; then it is 0. */
-static bool reap(Process *process, ProcessEnd *out_end, int *out_error) {
+/* Whether the process has ended; its pid is then 0. */
+static bool reap_process(Process *process, ProcessEnd *out_end,
+                         int *out_error) {
   int state = 0;
   pid_t ended = waitpid(process->pid, &state, WNOHANG);
   if (ended == 0 || (ended < 0 && errno == EINTR)) return false;
   if (ended < 0) *out_error = errno;
-  *out_end = end_of(state);
+  *out_end = process_end(state);
   process->pid = 0;
   return true;
 }
 
-static void look_later(void) {
+static void sleep_between_looks(void) {
   nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
 }
 
-/* The compiler and what it started; SIGTERM first, for temporary files. */
-static void end_processes(Process *processes, int n) {
+/* Ends compilers with their children: SIGTERM first, so that they can remove
+ * their temporary files. */
+static void kill_processes(Process *processes, int n) {
   int64_t begin = clock_now_ns();
   int n_left = 0, error = 0;
   ProcessEnd end;
   for (int i = 0; i < n; i++)
     if (processes[i].pid) n_left++, kill(-processes[i].pid, SIGTERM);
-  for (bool is_killed = false; n_left > 0; look_later()) {
+  for (bool is_killed = false; n_left > 0; sleep_between_looks()) {
     bool is_time = !is_killed && clock_now_ns() - begin > GRACE_NS;
     is_killed |= is_time;
     for (int i = 0; i < n; i++) {
       if (!processes[i].pid) continue;
       if (is_time) kill(-processes[i].pid, SIGKILL);
       pid_t group = processes[i].pid;
-      if (!reap(&processes[i], &end, &error)) continue;
-      kill(-group, SIGKILL); /* what it left behind */
+      if (!reap_process(&processes[i], &end, &error)) continue;
+      kill(-group, SIGKILL); /* its children */
       n_left--;
     }
   }
 }
 
-static bool is_late(const Process *process, const ProcessBounds *bounds) {
+static bool is_over_limit(const Process *process, const ProcessBounds *bounds) {
   return bounds->limit_s > 0 &&
          (clock_now_ns() - process->started_ns) / 1000000000 >= bounds->limit_s;
 }
 
-/* Waiting for any child would also take those of others, so ours are asked one
- * by one, every few milliseconds. */
+/* Waiting for any child would also take children of other code, so the
+ * processes are polled one by one, every few milliseconds. */
 Status process_wait_any(Process *processes, int n, const ProcessBounds *bounds,
                         int *out_index, ProcessEnd *out_end) {
-  for (;; look_later()) {
+  for (;; sleep_between_looks()) {
     if (bounds->is_stopped && bounds->is_stopped(bounds->user)) {
-      end_processes(processes, n);
+      kill_processes(processes, n);
       return status_make(STATUS_unavailable, "stopped");
     }
     for (int i = 0; i < n; i++) {
       int error = 0;
       if (!processes[i].pid) continue;
       *out_index = i;
-      if (reap(&processes[i], out_end, &error))
+      if (reap_process(&processes[i], out_end, &error))
         return error ? status_errno(error, "cannot wait for a compiler")
                      : STATUS_OK;
-      if (!is_late(&processes[i], bounds)) continue;
-      end_processes(&processes[i], 1);
+      if (!is_over_limit(&processes[i], bounds)) continue;
+      kill_processes(&processes[i], 1);
       *out_end = (ProcessEnd){PROCESS_late, bounds->limit_s};
       return STATUS_OK;
     }
   }
 }
 
-/* ---- what it printed ---- */
+/* ---- logs ---- */
 
-/* A compiler on a full disk cannot even write down why it failed. */
-static const char *silent_reason(Arena *arena, const char *log) {
+/* On a full disk a compiler cannot write the reason of its failure. */
+static const char *empty_log_reason(Arena *arena, const char *log) {
   struct statvfs info;
   int n = (int)(strrchr(log, '/') - log);
   const char *folder = arena_printf(arena, "%.*s", n, log);
@@ -164,7 +167,7 @@ const char *process_log(Arena *arena, const char *log) {
   size_t n = file ? fread(text, 1, LOG_LIMIT, file) : 0;
   if (n > 0 && getc(file) != EOF) strcpy(text + n, "...");
   if (file) fclose(file);
-  return n > 0 ? text : silent_reason(arena, log);
+  return n > 0 ? text : empty_log_reason(arena, log);
 }
 
 /* The log, after a line break, unless it is empty. */

@@ -1,5 +1,5 @@
 /*
- * process.h -- starting compilers.
+ * process.h -- declares how compilers are started, awaited and ended.
  */
 #ifndef CODEGEN_HOST_PROCESS_H
 #define CODEGEN_HOST_PROCESS_H
@@ -35,22 +35,22 @@ typedef struct ProcessEnd {
  * input and with both outputs going to the file `log`. */
 Status process_start(const char *const *arguments, const char *log,
                      Process *out);
-/* Waits for one of `processes` (those that have ended are skipped); its index
- * goes to *out_index, how it ended to *out_end.  One that is late is killed.
- * Once is_stopped says so, all are killed and the status is a failure. */
+/* Waits until one of `processes` ends (those that have ended are skipped) and
+ * returns its index and how it ended.  Kills a process that is over the time
+ * limit.  Once is_stopped returns true, kills all of them and fails. */
 Status process_wait_any(Process *processes, int n, const ProcessBounds *bounds,
                         int *out_index, ProcessEnd *out_end);
 static inline bool process_is_ok(ProcessEnd end) {
   return end.kind == PROCESS_exited && end.number == 0;
 }
-/* Start and wait; a failure shows what it printed. */
+/* Starts a process and waits for it; a failure shows its output. */
 Status process_run(Arena *arena, const char *const *arguments, const char *log,
                    const ProcessBounds *bounds);
-/* How `program`, which was given `input` (or NULL), has failed and what it
- * printed to `log`. */
+/* The failure of `program`, which compiled `input` (or NULL), with its output
+ * in the file `log`. */
 Status process_failure(Arena *arena, const char *program, const char *input,
                        ProcessEnd end, const char *log);
-/* The start of a log; why there is none if it is empty. */
+/* The beginning of a log, or the reason why it is empty. */
 const char *process_log(Arena *arena, const char *log);
 
 #endif

@@ -25,7 +25,7 @@
 
 typedef VEC(const char *) Arguments;
 
-/* Adds what stands between blanks. */
+/* Adds the words of a text that blanks separate. */
 static void add_words(Arena *arena, Arguments *arguments, const char *words) {
   while (*words) {
     size_t n = strcspn(words, " ");
@@ -41,8 +41,8 @@ static const char *const *end_arguments(Arena *arena, Arguments *arguments) {
   return arguments->data;
 }
 
-static const char *path_of(Arena *arena, const char *folder, const char *stem,
-                           const char *ending) {
+static const char *file_path(Arena *arena, const char *folder, const char *stem,
+                             const char *ending) {
   return arena_printf(arena, "%s/%s%s", folder, stem, ending);
 }
 
@@ -65,7 +65,7 @@ Status toolchain_write(const char *path, const void *bytes, size_t n) {
   return STATUS_OK;
 }
 
-static ProcessBounds bounds_of(const BuildOptions *options) {
+static ProcessBounds process_bounds(const BuildOptions *options) {
   return (ProcessBounds){.is_stopped = options->is_stopped,
                          .user = options->user,
                          .limit_s = options->compile_limit_s};
@@ -73,8 +73,8 @@ static ProcessBounds bounds_of(const BuildOptions *options) {
 
 /* ---- the cache ---- */
 
-/* What -march=native means here: the features of the first processor. */
-static const char *processor(Arena *arena) {
+/* The features that -march=native uses: those of the first processor. */
+static const char *processor_features(Arena *arena) {
   FILE *file = fopen("/proc/cpuinfo", "r");
   if (!file) return "";
   Text text = text_create(arena);
@@ -89,12 +89,12 @@ static const char *processor(Arena *arena) {
 
 Status toolchain_machine(Arena *arena, const BuildOptions *options,
                          const char *work, const char **out) {
-  const char *log = path_of(arena, work, "version", ".txt");
+  const char *log = file_path(arena, work, "version", ".txt");
   const char *const arguments[] = {options->cc, "--version", NULL};
-  ProcessBounds bounds = bounds_of(options);
+  ProcessBounds bounds = process_bounds(options);
   TRY(process_run(arena, arguments, log, &bounds));
-  *out =
-      arena_printf(arena, "%s\n%s", process_log(arena, log), processor(arena));
+  *out = arena_printf(arena, "%s\n%s", process_log(arena, log),
+                      processor_features(arena));
   return STATUS_OK;
 }
 
@@ -130,16 +130,16 @@ static Status start_job(Compiling *compiling, CompileJob *job, Process *out) {
   const BuildOptions *options = compiling->options;
   if (options->is_stopped && options->is_stopped(options->user))
     return status_make(STATUS_unavailable, "stopped");
-  const char *source = path_of(arena, compiling->work, job->stem, ".c");
+  const char *source = file_path(arena, compiling->work, job->stem, ".c");
   Arguments arguments = {0};
   TRY(toolchain_write(source, job->text, strlen(job->text)));
   vec_push(arena, &arguments, options->cc);
   add_words(arena, &arguments, job->flags);
-  /* Names in the object do not tell where it was compiled. */
+  /* The object must not depend on the folder in which it was compiled. */
   vec_push(arena, &arguments,
            arena_printf(arena, "-ffile-prefix-map=%s=.", compiling->work));
   vec_push(arena, &arguments, "-pipe");
-  /* Where `.incbin` looks. */
+  /* The folder of files that `.incbin` names. */
   vec_push(arena, &arguments, "-Xassembler");
   vec_push(arena, &arguments, "-I");
   vec_push(arena, &arguments, "-Xassembler");
@@ -149,16 +149,17 @@ static Status start_job(Compiling *compiling, CompileJob *job, Process *out) {
   vec_push(arena, &arguments, "-o");
   vec_push(arena, &arguments, job->object);
   return process_start(end_arguments(arena, &arguments),
-                       path_of(arena, compiling->work, job->stem, ".log"), out);
+                       file_path(arena, compiling->work, job->stem, ".log"),
+                       out);
 }
 
 static Status finish_job(Compiling *compiling, int index, ProcessEnd end) {
   Arena *arena = compiling->scratch;
   const CompileJob *job = &compiling->jobs[index];
   if (!process_is_ok(end))
-    return process_failure(arena, compiling->options->cc,
-                           arena_printf(arena, "%s.c", job->stem), end,
-                           path_of(arena, compiling->work, job->stem, ".log"));
+    return process_failure(
+        arena, compiling->options->cc, arena_printf(arena, "%s.c", job->stem),
+        end, file_path(arena, compiling->work, job->stem, ".log"));
   const char *bytes;
   size_t n;
   TRY(file_read(arena, job->object, OBJECT_LIMIT, &bytes, &n));
@@ -181,7 +182,7 @@ static void start_jobs(Compiling *compiling) {
   }
 }
 
-static Status look_up(Compiling *compiling, int *out_cached) {
+static Status take_from_cache(Compiling *compiling, int *out_cached) {
   Arena *arena = compiling->scratch;
   const BuildOptions *options = compiling->options;
   compiling->keys = ARENA_ARRAY(arena, const char *, compiling->n);
@@ -192,7 +193,7 @@ static Status look_up(Compiling *compiling, int *out_cached) {
     const void *bytes;
     size_t n_bytes;
     job->object =
-        path_of(compiling->module->arena, compiling->work, job->stem, ".o");
+        file_path(compiling->module->arena, compiling->work, job->stem, ".o");
     compiling->keys[i] = cache_key(arena, job, options->machine);
     if (cache_load(arena, options->cache_dir, compiling->keys[i], "o", &bytes,
                    &n_bytes)) {
@@ -215,14 +216,14 @@ Compiling *toolchain_start(Module *module, const BuildOptions *options,
                            .work = work,
                            .jobs = jobs,
                            .n = n};
-  compiling->status = look_up(compiling, out_cached);
+  compiling->status = take_from_cache(compiling, out_cached);
   start_jobs(compiling);
   return compiling;
 }
 
 Status toolchain_finish(Compiling *compiling) {
   const BuildOptions *options = compiling->options;
-  ProcessBounds bounds = bounds_of(options);
+  ProcessBounds bounds = process_bounds(options);
   while (compiling->ended < compiling->started) {
     int index;
     ProcessEnd end;
@@ -244,8 +245,9 @@ Status toolchain_link(Module *module, const BuildOptions *options,
                       const char *program) {
   Arena *arena = module->arena;
   if (!options->runtime_archive)
-    return status_make(STATUS_unavailable, "this dnnc carries no runtime");
-  const char *archive = path_of(arena, work, "libdnnrank", ".a");
+    return status_make(STATUS_unavailable,
+                       "this dnnc carries no runtime: build it with CMake");
+  const char *archive = file_path(arena, work, "libdnnrank", ".a");
   TRY(toolchain_write(archive, options->runtime_archive,
                       options->runtime_bytes));
   Arguments arguments = {0};
@@ -254,9 +256,9 @@ Status toolchain_link(Module *module, const BuildOptions *options,
   vec_push(arena, &arguments, archive);
   add_words(arena, &arguments, "-fopenmp -lm -ldl -lpthread -o");
   vec_push(arena, &arguments, program);
-  ProcessBounds bounds = bounds_of(options);
+  ProcessBounds bounds = process_bounds(options);
   return process_run(arena, end_arguments(arena, &arguments),
-                     path_of(arena, work, "link", ".log"), &bounds);
+                     file_path(arena, work, "link", ".log"), &bounds);
 }
 
 /* ---- folders ---- */
@@ -272,7 +274,7 @@ void toolchain_remove(Arena *arena, const char *path) {
   if (!folder) return;
   for (struct dirent *entry; (entry = readdir(folder));) {
     if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
-    toolchain_remove(arena, path_of(arena, path, entry->d_name, ""));
+    toolchain_remove(arena, file_path(arena, path, entry->d_name, ""));
   }
   closedir(folder);
   rmdir(path);

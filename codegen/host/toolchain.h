@@ -1,6 +1,6 @@
 /*
- * toolchain.h -- the system's C compiler, for every back end: the program's
- * tables are C whatever the kernels are.
+ * toolchain.h -- declares how the system's C compiler is used.  Every back end
+ * needs it, because the tables of a program are C for all of them.
  */
 #ifndef CODEGEN_HOST_TOOLCHAIN_H
 #define CODEGEN_HOST_TOOLCHAIN_H
@@ -16,15 +16,15 @@ typedef struct CompileJob {
   const char *object; /* out: the path */
 } CompileJob;
 
-/* The compiler's version and the processor, for keys of the cache. */
+/* The compiler's version and the processor, which are part of cache keys. */
 Status toolchain_machine(Arena *arena, const BuildOptions *options,
                          const char *work, const char **out);
 
-/* Compiles all jobs, options->jobs at a time; takes objects from the cache
- * where it has them and adds what it made.  The first ones are started at once
- * and run until `finish`, which must be called and tells of any failure; the
- * jobs (whose `object` is known after start), the options and `work` are kept
- * by the caller until then. */
+/* Compiles all jobs, options->jobs at a time, and keeps objects in the cache.
+ * toolchain_start starts the first compilers and returns; toolchain_finish must
+ * be called, waits for all of them and returns the first failure.  The caller
+ * keeps the jobs (whose `object` is known after the start), the options and
+ * `work` until then. */
 typedef struct Compiling Compiling;
 Compiling *toolchain_start(Module *module, const BuildOptions *options,
                            const char *work, CompileJob *jobs, int n,
@@ -53,9 +53,9 @@ Status toolchain_compile_kernels(const Backend *backend, Module *module,
 
 /* ---- files ---- */
 
-/* A file of the work folder: it needs no sync. */
+/* Writes a file of the work folder, which needs no sync. */
 Status toolchain_write(const char *path, const void *bytes, size_t n);
-/* rm -r, of what we made ourselves. */
+/* Removes a folder of the build with everything in it. */
 void toolchain_remove(Arena *arena, const char *path);
 
 #endif

@@ -1,15 +1,15 @@
 /*
- * build.c -- the pieces of which loop nests are put together:
- * loops, coordinates, expressions, statements.
+ * build.c -- builds loop nests: their loops, coordinates, expressions and
+ * statements.
  *
- * Expressions are made once: asking for an equal one gives the old one back,
- * so what two statements compute is computed once by whatever is emitted.
+ * Equal expressions are one: lower_expr returns the expression that is there,
+ * so that a kernel computes once what two statements read.
  */
 #include <string.h>
 
 #include "codegen/nest/lower.h"
 
-/* ---- begin ---- */
+/* ---- buffers ---- */
 
 static void add_buffer(Lower *lower, const Type *type, bool is_written) {
   NestBuffer buffer = {.dtype = type->dtype,
@@ -75,17 +75,17 @@ void lower_stage(Lower *lower) {
   lower->space = -1;
 }
 
-static NestStage *last_stage(Lower *lower) {
+static NestStage *open_stage(Lower *lower) {
   return &lower->nest->stages.data[lower->nest->stages.n - 1];
 }
 
 Coord lower_inner(Lower *lower, Name dim, int64_t extent) {
-  NestStage *stage = last_stage(lower);
+  NestStage *stage = open_stage(lower);
   stage->inner[stage->n_inner++] = (NestLoop){.dim = dim, .extent = extent};
   return add_loop(lower, extent);
 }
 
-static bool same_inner(const NestStage *a, const NestStage *b) {
+static bool has_same_inner(const NestStage *a, const NestStage *b) {
   if (a->n_inner != b->n_inner) return false;
   for (int i = 0; i < a->n_inner; i++)
     if (a->inner[i].extent != b->inner[i].extent) return false;
@@ -93,11 +93,11 @@ static bool same_inner(const NestStage *a, const NestStage *b) {
 }
 
 void lower_stage_ready(Lower *lower) {
-  NestStage *stage = last_stage(lower);
+  NestStage *stage = open_stage(lower);
   int n = lower->nest->stages.n;
   int found = 0;
   for (int i = 0; i + 1 < n && !found; i++)
-    if (same_inner(&lower->nest->stages.data[i], stage))
+    if (has_same_inner(&lower->nest->stages.data[i], stage))
       found = lower->stage_space.data[i];
   lower->space = found ? found : ++lower->n_spaces;
   vec_push(lower->arena, &lower->stage_space, lower->space);
@@ -133,7 +133,7 @@ Coord coord_of_expr(int expr, int64_t limit) {
 }
 
 Coord coord_sum(Lower *lower, Coord a, Coord b) {
-  if (a.expr >= 0 && b.expr >= 0) { /* an index has one run-time part */
+  if (a.expr >= 0 && b.expr >= 0) { /* an index has one run-time term */
     int value = coord_value(lower, b);
     b = coord_of_expr(value, INT64_MAX);
     int sum = lower_pw(lower, OP_add, DT_i64, coord_value(lower, a), value, -1);
@@ -149,11 +149,11 @@ Coord coord_sum(Lower *lower, Coord a, Coord b) {
   return a;
 }
 
-static int value_add(Lower *lower, int sum, int term) {
+static int add_values(Lower *lower, int sum, int term) {
   return sum < 0 ? term : lower_pw(lower, OP_add, DT_i64, sum, term, -1);
 }
 
-static int value_times(Lower *lower, int value, int64_t factor) {
+static int scale_value(Lower *lower, int value, int64_t factor) {
   if (factor == 1) return value;
   int number = lower_const(lower, DT_i64, (double)factor);
   return lower_pw(lower, OP_mul, DT_i64, value, number, -1);
@@ -164,8 +164,8 @@ int coord_value(Lower *lower, Coord coord) {
   for (int i = 0; i < lower->n_loops; i++) {
     if (coord.stride[i] == 0 || lower->extent[i] == 1) continue;
     NestExpr loop = {.kind = NEST_loop, .dtype = DT_i64, .index = i};
-    int value = value_times(lower, lower_expr(lower, loop), coord.stride[i]);
-    sum = value_add(lower, sum, value);
+    int value = scale_value(lower, lower_expr(lower, loop), coord.stride[i]);
+    sum = add_values(lower, sum, value);
   }
   if (coord.expr >= 0) {
     int value = (int)coord.expr;
@@ -175,10 +175,11 @@ int coord_value(Lower *lower, Coord coord) {
       value = lower_pw(lower, OP_maximum, DT_i64, value, zero, -1);
       value = lower_pw(lower, OP_minimum, DT_i64, value, last, -1);
     }
-    sum = value_add(lower, sum, value_times(lower, value, coord.factor));
+    sum = add_values(lower, sum, scale_value(lower, value, coord.factor));
   }
   if (coord.base != 0 || sum < 0)
-    sum = value_add(lower, sum, lower_const(lower, DT_i64, (double)coord.base));
+    sum =
+        add_values(lower, sum, lower_const(lower, DT_i64, (double)coord.base));
   return sum;
 }
 
@@ -187,7 +188,7 @@ void coord_divide(Lower *lower, Coord coord, int64_t n, int64_t limit,
   Coord q = coord_zero(), r = coord_zero();
   q.base = coord.base / n;
   r.base = coord.base % n;
-  int64_t most = r.base; /* of the part that is no multiple of n */
+  int64_t most = r.base; /* of the terms that are no multiple of n */
   for (int i = 0; i < lower->n_loops; i++) {
     if (coord.stride[i] % n == 0) {
       q.stride[i] = coord.stride[i] / n;
@@ -211,10 +212,10 @@ void coord_divide(Lower *lower, Coord coord, int64_t n, int64_t limit,
 }
 
 Coord coord_global(Lower *lower, Coord coord, const Dim *dim) {
-  int64_t pieces = axis_list_shards(dim->split, lower->mesh);
-  if (pieces == 1) return coord;
-  int64_t piece = (dim->size + pieces - 1) / pieces;
-  int number = lower_number(lower, dim->split, piece);
+  int64_t shards = axis_list_shards(dim->split, lower->mesh);
+  if (shards == 1) return coord;
+  int64_t shard_size = (dim->size + shards - 1) / shards;
+  int number = lower_number(lower, dim->split, shard_size);
   return coord_sum(lower, coord, coord_of_expr(number, INT64_MAX));
 }
 
@@ -256,29 +257,29 @@ static bool index_equal(const NestIndex *a, const NestIndex *b) {
 static bool expr_equal(const NestExpr *a, const NestExpr *b) {
   return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op &&
          a->index == b->index &&
-         memcmp(&a->real, &b->real, sizeof a->real) == 0 &&
+         memcmp(&a->number, &b->number, sizeof a->number) == 0 &&
          memcmp(a->args, b->args, sizeof a->args) == 0 &&
          index_equal(a->at, b->at);
 }
 
-static bool strides_inner(const Lower *lower, const int64_t *stride) {
+static bool strides_use_inner(const Lower *lower, const int64_t *stride) {
   for (int i = lower->nest->n_outer; i < MAX_LOOPS; i++)
     if (stride[i] != 0) return true;
   return false;
 }
 
-static bool index_inner(const Lower *lower, const NestIndex *at) {
-  if (strides_inner(lower, at->stride)) return true;
+static bool index_uses_inner(const Lower *lower, const NestIndex *at) {
+  if (strides_use_inner(lower, at->stride)) return true;
   for (int i = 0; i < at->n_dynamic; i++)
     if (lower->expr_space.data[at->dynamic[i].expr]) return true;
   for (int i = 0; i < at->n_guards; i++)
-    if (strides_inner(lower, at->guards[i].stride)) return true;
+    if (strides_use_inner(lower, at->guards[i].stride)) return true;
   return false;
 }
 
-static bool expr_inner(const Lower *lower, const NestExpr *expr) {
+static bool expr_uses_inner(const Lower *lower, const NestExpr *expr) {
   if (expr->kind == NEST_loop) return expr->index >= lower->nest->n_outer;
-  if (expr->at) return index_inner(lower, expr->at);
+  if (expr->at) return index_uses_inner(lower, expr->at);
   for (int i = 0; i < 3; i++)
     if (expr->args[i] >= 0 && lower->expr_space.data[expr->args[i]])
       return true;
@@ -290,7 +291,7 @@ int lower_expr(Lower *lower, NestExpr expr) {
   bool has_args = expr.kind == NEST_pw || expr.kind == NEST_cast ||
                   expr.kind == NEST_random;
   for (int i = 0; i < 3 && !has_args; i++) expr.args[i] = -1;
-  int space = expr_inner(lower, &expr) ? lower->space : 0;
+  int space = expr_uses_inner(lower, &expr) ? lower->space : 0;
   for (int i = 0; i < nest->exprs.n; i++)
     if (lower->expr_space.data[i] == space &&
         expr_equal(&nest->exprs.data[i], &expr))
@@ -301,11 +302,11 @@ int lower_expr(Lower *lower, NestExpr expr) {
 }
 
 int lower_const(Lower *lower, DType dtype, double value) {
-  NestExpr expr = {.kind = NEST_const, .dtype = dtype, .real = value};
+  NestExpr expr = {.kind = NEST_const, .dtype = dtype, .number = value};
   return lower_expr(lower, expr);
 }
 
-static DType dtype_of(const Lower *lower, int expr) {
+static DType expr_dtype(const Lower *lower, int expr) {
   return lower->nest->exprs.data[expr].dtype;
 }
 
@@ -316,7 +317,7 @@ DType lower_work_dtype(DType dtype) {
 }
 
 int lower_cast(Lower *lower, int expr, DType dtype) {
-  if (dtype_of(lower, expr) == dtype) return expr;
+  if (expr_dtype(lower, expr) == dtype) return expr;
   NestExpr cast = {.kind = NEST_cast, .dtype = dtype, .args = {expr, -1, -1}};
   return lower_expr(lower, cast);
 }
@@ -342,7 +343,7 @@ int lower_number(Lower *lower, AxisList split, int64_t factor) {
   return lower_expr(lower, expr);
 }
 
-/* Row-major address of an element, under the guards in force. */
+/* The row-major address of an element, with the guards of `lower`. */
 static NestIndex *make_index(Lower *lower, const Type *type,
                              const Coord *coords) {
   NestIndex *at = ARENA_NEW(lower->arena, NestIndex);
@@ -390,20 +391,20 @@ void lower_store(Lower *lower, NestStmtKind kind, int buffer, const Type *type,
                    .expr = lower_cast(lower, expr, type->dtype),
                    .at = make_index(lower, type, coords)};
   if (kind == NEST_accumulate) lower->nest->buffers.data[buffer].is_read = true;
-  vec_push(lower->arena, &last_stage(lower)->stmts, stmt);
+  vec_push(lower->arena, &open_stage(lower)->stmts, stmt);
 }
 
 int lower_reduce(Lower *lower, NestReduce reduce, DType dtype, int expr) {
-  /* A position is an integer; what is compared is computed as it is. */
-  bool is_position = reduce == NEST_argmax;
+  /* An argmax is an integer; its operands are compared in their own dtype. */
+  bool is_argmax = reduce == NEST_argmax;
   DType compared =
-      is_position ? lower_work_dtype(dtype_of(lower, expr)) : dtype;
+      is_argmax ? lower_work_dtype(expr_dtype(lower, expr)) : dtype;
   NestStmt stmt = {.kind = NEST_reduce,
                    .target = lower->nest->n_reductions++,
                    .reduce = reduce,
                    .dtype = dtype,
                    .expr = lower_cast(lower, expr, compared)};
-  vec_push(lower->arena, &last_stage(lower)->stmts, stmt);
+  vec_push(lower->arena, &open_stage(lower)->stmts, stmt);
   NestExpr result = {
       .kind = NEST_reduced, .dtype = dtype, .index = stmt.target};
   return lower_expr(lower, result);

@@ -1,13 +1,14 @@
 /*
- * loops.c -- joins loops that walk memory as one loop would.
+ * loops.c -- joins neighbouring loops of a nest that walk memory as one loop
+ * would, and removes expressions that no statement uses.
  *
  *     outer B:12 T:64 C:128, x at 8192 B + 128 T + C   =>   outer B*T*C:98304
  *
  * Two neighbouring loops are one if every address and guard advances by the
- * inner extent times the inner step, and nobody asks for their values.  Loops
- * of one iteration vanish, and so do expressions that nothing needs.  What is
- * emitted then has long innermost loops, and equal kernels of differently
- * named dims look alike.
+ * inner extent times the inner step, and no expression reads their values.
+ * Loops of one iteration vanish, and so do unused expressions.  Emitted kernels
+ * then have long innermost loops, and equal kernels of differently named dims
+ * are one.
  */
 #include <string.h>
 
@@ -20,32 +21,33 @@ typedef struct Joiner {
   VEC(int64_t *) strides; /* every stride table that counts */
 } Joiner;
 
-static void add_index(Joiner *joiner, NestIndex *at) {
+static void add_index_strides(Joiner *joiner, NestIndex *at) {
   vec_push(joiner->lower->arena, &joiner->strides, at->stride);
   for (int i = 0; i < at->n_guards; i++)
     vec_push(joiner->lower->arena, &joiner->strides, at->guards[i].stride);
 }
 
 /* Equal expressions share no NestIndex, but a table may be met twice. */
-static void collect(Joiner *joiner) {
+static void collect_strides(Joiner *joiner) {
   Lower *lower = joiner->lower;
   Nest *nest = lower->nest;
   for (int i = 0; i < nest->exprs.n; i++) {
     NestExpr *expr = &nest->exprs.data[i];
     bool counts =
         joiner->space == 0 || lower->expr_space.data[i] == joiner->space;
-    if (expr->at && counts) add_index(joiner, expr->at);
+    if (expr->at && counts) add_index_strides(joiner, expr->at);
   }
   for (int s = 0; s < nest->stages.n; s++) {
     NestStage *stage = &nest->stages.data[s];
     if (joiner->space != 0 && lower->stage_space.data[s] != joiner->space)
       continue;
     for (int i = 0; i < stage->stmts.n; i++)
-      if (stage->stmts.data[i].at) add_index(joiner, stage->stmts.data[i].at);
+      if (stage->stmts.data[i].at)
+        add_index_strides(joiner, stage->stmts.data[i].at);
   }
 }
 
-static bool is_value_used(const Joiner *joiner, int loop) {
+static bool is_loop_value_used(const Joiner *joiner, int loop) {
   const Lower *lower = joiner->lower;
   for (int i = 0; i < lower->nest->exprs.n; i++) {
     const NestExpr *expr = &lower->nest->exprs.data[i];
@@ -56,8 +58,9 @@ static bool is_value_used(const Joiner *joiner, int loop) {
   return false;
 }
 
-static bool can_join(const Joiner *joiner, int loop, int64_t inner_extent) {
-  if (is_value_used(joiner, loop) || is_value_used(joiner, loop + 1))
+static bool can_join_loops(const Joiner *joiner, int loop,
+                           int64_t inner_extent) {
+  if (is_loop_value_used(joiner, loop) || is_loop_value_used(joiner, loop + 1))
     return false;
   for (int i = 0; i < joiner->strides.n; i++) {
     const int64_t *stride = joiner->strides.data[i];
@@ -96,11 +99,11 @@ static Name joined_name(Lower *lower, Name a, Name b) {
 }
 
 /* Joins `loops` (numbered from `first`), returns how many are left. */
-static int join(Joiner *joiner, NestLoop *loops, int n, int first) {
+static int join_loops(Joiner *joiner, NestLoop *loops, int n, int first) {
   for (int i = 0; i < n;) {
     bool is_single = loops[i].extent == 1;
     bool joins = !is_single && i + 1 < n &&
-                 can_join(joiner, first + i, loops[i + 1].extent);
+                 can_join_loops(joiner, first + i, loops[i + 1].extent);
     if (!is_single && !joins) {
       i++;
       continue;
@@ -118,10 +121,10 @@ static int join(Joiner *joiner, NestLoop *loops, int n, int first) {
   return n;
 }
 
-static void join_inner(Lower *lower, int space) {
+static void join_inner_loops(Lower *lower, int space) {
   Nest *nest = lower->nest;
   Joiner joiner = {.lower = lower, .space = space};
-  collect(&joiner);
+  collect_strides(&joiner);
   NestStage *first = NULL;
   for (int s = 0; s < nest->stages.n; s++) {
     NestStage *stage = &nest->stages.data[s];
@@ -129,7 +132,7 @@ static void join_inner(Lower *lower, int space) {
     if (!first) {
       first = stage;
       stage->n_inner =
-          join(&joiner, stage->inner, stage->n_inner, nest->n_outer);
+          join_loops(&joiner, stage->inner, stage->n_inner, nest->n_outer);
     } else {
       stage->n_inner = first->n_inner;
       memcpy(stage->inner, first->inner, sizeof stage->inner);
@@ -137,21 +140,22 @@ static void join_inner(Lower *lower, int space) {
   }
 }
 
-/* ---- expressions that nothing needs ---- */
+/* ---- unused expressions ---- */
 
-static void mark(const Nest *nest, int id, bool *needed);
+static void mark_needed(const Nest *nest, int id, bool *needed);
 
-static void mark_index(const Nest *nest, const NestIndex *at, bool *needed) {
+static void mark_needed_index(const Nest *nest, const NestIndex *at,
+                              bool *needed) {
   for (int i = 0; at && i < at->n_dynamic; i++)
-    mark(nest, at->dynamic[i].expr, needed);
+    mark_needed(nest, at->dynamic[i].expr, needed);
 }
 
-static void mark(const Nest *nest, int id, bool *needed) {
+static void mark_needed(const Nest *nest, int id, bool *needed) {
   if (id < 0 || needed[id]) return;
   needed[id] = true;
   const NestExpr *expr = &nest->exprs.data[id];
-  for (int i = 0; i < 3; i++) mark(nest, expr->args[i], needed);
-  mark_index(nest, expr->at, needed);
+  for (int i = 0; i < 3; i++) mark_needed(nest, expr->args[i], needed);
+  mark_needed_index(nest, expr->at, needed);
 }
 
 static void renumber_index(NestIndex *at, const int *number) {
@@ -161,14 +165,14 @@ static void renumber_index(NestIndex *at, const int *number) {
 
 /* Every statement and expression has an index of its own, so that each is
  * renumbered once. */
-static void drop_dead(Lower *lower) {
+static void drop_unused_exprs(Lower *lower) {
   Nest *nest = lower->nest;
   bool *needed = ARENA_ARRAY(lower->arena, bool, nest->exprs.n);
   int *number = ARENA_ARRAY(lower->arena, int, nest->exprs.n), n = 0;
   for (int s = 0; s < nest->stages.n; s++)
     for (int i = 0; i < nest->stages.data[s].stmts.n; i++) {
-      mark(nest, nest->stages.data[s].stmts.data[i].expr, needed);
-      mark_index(nest, nest->stages.data[s].stmts.data[i].at, needed);
+      mark_needed(nest, nest->stages.data[s].stmts.data[i].expr, needed);
+      mark_needed_index(nest, nest->stages.data[s].stmts.data[i].at, needed);
     }
   for (int id = 0; id < nest->exprs.n; id++) {
     if (!needed[id]) continue;
@@ -190,11 +194,11 @@ static void drop_dead(Lower *lower) {
 }
 
 void lower_join_loops(Lower *lower) {
-  drop_dead(lower);
+  drop_unused_exprs(lower);
   for (int space = 1; space <= lower->n_spaces; space++)
-    join_inner(lower, space);
+    join_inner_loops(lower, space);
   Joiner joiner = {.lower = lower, .space = 0};
-  collect(&joiner);
+  collect_strides(&joiner);
   lower->nest->n_outer =
-      join(&joiner, lower->nest->outer, lower->nest->n_outer, 0);
+      join_loops(&joiner, lower->nest->outer, lower->nest->n_outer, 0);
 }

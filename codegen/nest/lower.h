@@ -1,9 +1,10 @@
 /*
- * lower.h -- what the files of the lowering share; private to them.
+ * lower.h -- declares the functions that lower nodes to loop nests, for the
+ * files of this folder.
  *
- * A value is lowered by asking for one element of it: every dim of its type is
- * given a Coord, an index in terms of the loops, and views, slices and
- * broadcasts only change coordinates on the way down to the loads.
+ * A value is lowered by asking for one element of it: every dim of its type has
+ * a Coord, an index in terms of the loops.  Views, slices and broadcasts change
+ * coordinates only, down to the loads.
  */
 #ifndef CODEGEN_NEST_LOWER_H
 #define CODEGEN_NEST_LOWER_H
@@ -39,11 +40,11 @@ typedef struct Lower {
   int space, n_spaces;
   VEC(int) expr_space;
   VEC(int) stage_space;
-  int n_guards; /* conditions under which what is being built is read */
+  int n_guards; /* of the loads that are being built */
   NestGuard guards[3];
 } Lower;
 
-/* ---- nest_lower_build.c ---- */
+/* ---- build.c ---- */
 
 Lower *lower_begin(Module *module, const Graph *graph, const Node *node,
                    const char *name);
@@ -69,7 +70,7 @@ int coord_value(Lower *lower, Coord coord);
 /* Quotient and remainder by n; the quotient is below `limit`. */
 void coord_divide(Lower *lower, Coord coord, int64_t n, int64_t limit,
                   Coord *out_quotient, Coord *out_remainder);
-/* Position in the whole tensor: adds where this rank's piece begins. */
+/* The index in the logical tensor: adds where this rank's shard begins. */
 Coord coord_global(Lower *lower, Coord coord, const Dim *dim);
 NestGuard coord_guard(Coord coord, int64_t limit);
 
@@ -84,7 +85,7 @@ int lower_cast(Lower *lower, int expr, DType dtype);
 int lower_pw(Lower *lower, Op op, DType dtype, int a, int b, int c);
 int lower_load(Lower *lower, int buffer, const Type *type, const Coord *coords);
 int lower_number(Lower *lower, AxisList split, int64_t factor);
-/* The dtype in which a value is computed: 16- and 8-bit reals in f32. */
+/* The dtype in which a value is computed: floats of 8 and 16 bits in f32. */
 DType lower_work_dtype(DType dtype);
 
 void lower_store(Lower *lower, NestStmtKind kind, int buffer, const Type *type,
@@ -93,13 +94,15 @@ void lower_store(Lower *lower, NestStmtKind kind, int buffer, const Type *type,
  * expression of `dtype` for later stages. */
 int lower_reduce(Lower *lower, NestReduce reduce, DType dtype, int expr);
 
-/* ---- nest_lower_loops.c: joins loops that walk memory as one ---- */
+/* ---- loops.c ---- */
+
+/* Joins loops that walk memory as one loop would. */
 void lower_join_loops(Lower *lower);
 
-/* ---- nest_lower_fused.c: regions; pointwise, reductions, moves ---- */
+/* ---- lower_fused.c ---- */
 void lower_region(Lower *lower, const Graph *body);
 
-/* ---- nest_lower_experts.c ---- */
+/* ---- lower_experts.c ---- */
 void lower_route(Lower *lower);
 void lower_claim(Lower *lower);
 /* Where the table of a dispatch or combine is read for index `row`: adds the
@@ -108,7 +111,7 @@ void lower_claim(Lower *lower);
 void lower_row(Lower *lower, const Node *node, const Type *sized, int row,
                Space *out);
 
-/* ---- nest_lower_ops.c, nest_lower_window.c ---- */
+/* ---- lower_ops.c, lower_window.c ---- */
 void lower_dot(Lower *lower);
 void lower_scatter_add(Lower *lower);
 void lower_put(Lower *lower);

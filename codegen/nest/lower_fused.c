@@ -193,7 +193,7 @@ static int eval_random(Region *region, const Node *node, const Coord *coords) {
       .kind = NEST_random,
       .dtype = DT_bool,
       .index = (int)(uint32_t)hash_bytes(stream, strlen(stream), 0),
-      .real = node_float(node, ATTR_value, 0),
+      .number = node_float(node, ATTR_value, 0),
       .args = {lower_cast(lower, seed, DT_i64),
                lower_cast(lower, count, DT_i64), coord_value(lower, index)}};
   return lower_expr(lower, draw);

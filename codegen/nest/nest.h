@@ -1,10 +1,11 @@
 /*
- * nest.h -- backend-neutral loop nests: one Kernel is one launch.
+ * nest.h -- declares loop nests, the form of a kernel between a node and its C
+ * or CUDA text.
  *
- * A kernel is a set of `outer` loops, whose points are independent (parallel),
- * and a list of stages that every outer point runs in order.  A stage has
- * `inner` loops of its own and statements; a reduction over the inner loops of
- * a stage is a scalar of the outer point that later stages read.  So
+ * A nest has `outer` loops, whose points are independent (parallel), and a list
+ * of stages that every outer point runs in order.  A stage has `inner` loops of
+ * its own and statements; a reduction over the inner loops of a stage is a
+ * scalar of the outer point that later stages read.  So
  *
  *     softmax over S of x[T, S]
  *       outer T
@@ -12,8 +13,8 @@
  *       stage 1: inner S: d = sum exp(x[T, S] - m)
  *       stage 2: inner S: y[T, S] = exp(x[T, S] - m) / d
  *
- * covers pointwise chains, row and column reductions, windows, gathers and the
- * naive product.  Text form by nest_print.
+ * Pointwise chains, row and column reductions, windows, gathers and the naive
+ * matmul all have this form.  nest_print writes it as text.
  */
 #ifndef CODEGEN_NEST_H
 #define CODEGEN_NEST_H
@@ -28,7 +29,7 @@ typedef struct NestLoop {
 } NestLoop;
 
 typedef enum NestExprKind {
-  NEST_const,   /* real */
+  NEST_const,   /* number */
   NEST_loop,    /* value of loop `index` as i64 */
   NEST_load,    /* element of buffer `index` at `at` */
   NEST_pw,      /* pointwise op of args, computed in `dtype` */
@@ -36,10 +37,11 @@ typedef enum NestExprKind {
   NEST_reduced, /* result of reduction `index` of an earlier stage */
   NEST_number,  /* run-time number `index` of the launch (i64) */
   NEST_random,  /* bool: random_keep of the key random_stream(args[0]: seed,
-                   index), args[1]: step, args[2]: element, real; args are i64 */
+                   index), args[1]: step, args[2]: element, number; args are i64
+                 */
 } NestExprKind;
 
-/* A part of an index that is only known at run time: `expr` (i64), clamped to
+/* A term of an index that is only known at run time: `expr` (i64), clamped to
  * [0, limit), times stride. */
 typedef struct NestTerm {
   int expr;
@@ -70,7 +72,7 @@ typedef struct NestExpr {
   DType dtype;
   Op op;
   int index;
-  double real;
+  double number;
   int args[3];
   NestIndex *at;
 } NestExpr;
@@ -117,8 +119,8 @@ typedef struct NestBuffer {
   int64_t elements;
 } NestBuffer;
 
-/* Run-time number `i` of the launch: the piece that this rank (or this
- * micro-batch) holds along `split`, times `factor`. */
+/* Run-time number `i` of the launch: the index of the shard that this rank or
+ * micro-batch has along `split`, times `factor`. */
 typedef struct NestNumber {
   AxisList split;
   int64_t factor;
@@ -139,14 +141,14 @@ typedef struct Nest {
 /* Expressions are shared by stages; loops n_outer.. in one mean the inner loops
  * of the stage that uses it.  Operands of NEST_pw have the dtype in which it is
  * computed (that of the result, but for comparisons that of the operands and
- * for the condition of a select bool); 16- and 8-bit reals are loaded, stored
- * and cast only.
+ * for the condition of a select bool); floats of 8 and 16 bits are loaded,
+ * stored and cast only.
  *
  * Lowers a node (fused or any structured operator with a loop nest) on the
  * local sizes of its mesh.  NULL where only an override exists (attention). */
 Nest *nest_lower(Module *module, const Graph *graph, int id);
 void nest_print(Text *out, const Nest *nest);
-/* By content: names of the kernel and of dims do not count. */
+/* The kernel key of a nest: names of the kernel and of dims do not count. */
 uint64_t nest_hash(const Nest *nest, Arena *scratch);
 
 #endif

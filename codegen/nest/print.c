@@ -1,5 +1,6 @@
 /*
- * print.c -- loop nests as text, and their hash.
+ * print.c -- prints loop nests as text and hashes that text, so that equal
+ * nests become one kernel.
  *
  *     kernel dnn_fused_0f3a
  *       buffer b0 f32[8192] read
@@ -8,7 +9,7 @@
  *         e0 = load f32 b0[l0*128 + l1]
  *         r0 = max f32 e0
  *
- * Two nests with equal text (but for names) are the same kernel.
+ * Two nests with equal text are one kernel; names do not count.
  */
 #include <inttypes.h>
 
@@ -70,7 +71,7 @@ static void print_expr(Printer *printer, int id) {
   switch (expr->kind) {
   case NEST_const:
     text_printf(out, "const %s ", dtype);
-    text_add_real(out, expr->real);
+    text_add_real(out, expr->number);
     break;
   case NEST_loop: text_printf(out, "loop l%d", expr->index); break;
   case NEST_load:
@@ -91,7 +92,7 @@ static void print_expr(Printer *printer, int id) {
   case NEST_number: text_printf(out, "number n%d", expr->index); break;
   case NEST_random:
     text_printf(out, "random %d ", expr->index);
-    text_add_real(out, expr->real);
+    text_add_real(out, expr->number);
     print_args(out, expr);
     break;
   }
@@ -131,7 +132,7 @@ static void print_nest(Printer *printer) {
                 buffer->is_written ? " written" : "");
   }
   for (int i = 0; i < nest->n_numbers; i++)
-    text_printf(out, "  number n%d = %" PRId64 " * piece %x\n", i,
+    text_printf(out, "  number n%d = %" PRId64 " * shard %x\n", i,
                 nest->numbers[i].factor, nest->numbers[i].split);
   for (int i = 0; i < nest->exprs.n; i++) print_expr(printer, i);
   text_add(out, "  outer");
