@@ -201,24 +201,12 @@ static Table add_instrs(Printer *printer, const LaunchList *list) {
 /* ---- tensors ---- */
 
 static DnnRole runtime_role(Role role) {
-  switch (role) {
-  case ROLE_param: return DNN_PARAM;
-  case ROLE_state: return DNN_STATE;
-  case ROLE_optimizer_state: return DNN_OPTIMIZER_STATE;
-  case ROLE_ema: return DNN_EMA;
-  case ROLE_loss_scale: return DNN_LOSS_SCALE;
-  case ROLE_decode_cache: return DNN_DECODE_CACHE;
-  case ROLE_step: return DNN_STEP;
-  case ROLE_seed: return DNN_SEED;
-  case ROLE_epoch: return DNN_EPOCH;
-  case ROLE_batch_rows: return DNN_BATCH_ROWS;
-  case ROLE_loss: return DNN_LOSS;
-  case ROLE_norm: return DNN_NORM;
-  case ROLE_rate: return DNN_RATE;
-  case ROLE_metric: return DNN_METRIC;
-  case ROLE_result: return DNN_RESULT;
-  default: return DNN_DATA;
-  }
+  static const DnnRole roles[N_ROLES] = {
+#define ROLE(name, program) DNN_##program,
+#include "ir/roles.def"
+  };
+  ASSERT(role < N_ROLES);
+  return roles[role];
 }
 
 /* A tensor with the type that its strings come from. */

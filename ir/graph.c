@@ -10,7 +10,7 @@
 
 const char *role_name(Role role) {
   static const char *const names[N_ROLES] = {
-#define ROLE(name) #name,
+#define ROLE(name, program) #name,
 #include "ir/roles.def"
   };
   ASSERT((unsigned)role < N_ROLES);

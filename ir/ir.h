@@ -199,7 +199,7 @@ typedef struct Module {
 } Module;
 
 typedef enum Role {
-#define ROLE(name) ROLE_##name,
+#define ROLE(name, program) ROLE_##name,
 #include "ir/roles.def"
   N_ROLES
 } Role;
