@@ -18,48 +18,14 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "codegen/image.h"
-#include "codegen/select.h"
+#include "codegen/program.h"
 
 typedef struct Table {
   size_t at; /* in the image */
   int n;
 } Table;
 
-typedef struct Printer {
-  Text *out;
-  Image *image;
-  const ProgramInput *input;
-} Printer;
-
-/* ---- strings and numbers ---- */
-
-/* A C string literal; NULL stays NULL. */
-static void add_string(Text *out, const char *string) {
-  if (!string) {
-    text_add(out, "0");
-    return;
-  }
-  text_add(out, "\"");
-  for (const char *at = string; *at; at++) {
-    unsigned char c = (unsigned char)*at;
-    if (c == '"' || c == '\\')
-      text_printf(out, "\\%c", c);
-    else if (c < 0x20 || c >= 0x7f || c == '?')
-      text_printf(out, "\\%03o", c);
-    else
-      text_add_n(out, at, 1);
-  }
-  text_add(out, "\"");
-}
-
-static void add_numbers(Text *out, const char *name, const int64_t *values,
-                        int n) {
-  text_printf(out, ".%s = {", name);
-  for (int i = 0; i < n; i++)
-    text_printf(out, "%s%" PRId64, i ? ", " : "", values[i]);
-  text_add(out, "}, ");
-}
+/* ---- pointers of the image ---- */
 
 /* Makes the pointer at `at` point to these numbers; NULL if there are none. */
 static void link_numbers(Image *image, size_t at, const int64_t *values,
@@ -185,7 +151,7 @@ static void link_instr(Image *image, size_t at, const Launch *launch) {
   link_string(image, at + offsetof(DnnInstr, path), launch->path);
 }
 
-static Table add_instrs(Printer *printer, const LaunchList *list) {
+static Table add_instrs(ProgramPrinter *printer, const LaunchList *list) {
   Image *image = printer->image;
   DnnInstr instr;
   Table table = {.at = image_add(image, NULL, 0), .n = list->n};
@@ -217,7 +183,7 @@ typedef struct TensorRow {
 } TensorRow;
 typedef VEC(TensorRow) TensorRows;
 
-static void add_tensor(Printer *printer, TensorRows *rows, Role role,
+static void add_tensor(ProgramPrinter *printer, TensorRows *rows, Role role,
                        const char *path, const Type *type, const Mesh *mesh,
                        int64_t offset, int64_t bytes, Init init) {
   vec_push(printer->image->arena, rows,
@@ -260,7 +226,7 @@ static Table add_tensor_rows(Image *image, const TensorRows *rows) {
 
 /* Persistent buffers have the placement of the first entry point; ranks are
  * those of its mesh. */
-static Table add_persistent(Printer *printer) {
+static Table add_persistent(ProgramPrinter *printer) {
   const PersistentBuffers *persistent = printer->input->persistent;
   const Mesh *mesh = &printer->input->entry_points[0].graph->mesh;
   TensorRows rows = {0};
@@ -273,7 +239,7 @@ static Table add_persistent(Printer *printer) {
 }
 
 /* The inputs and outputs that no persistent buffer holds. */
-static Table add_entry_point_tensors(Printer *printer,
+static Table add_entry_point_tensors(ProgramPrinter *printer,
                                      const EntryPoint *input) {
   const Graph *graph = input->graph;
   const BufferAssignment *assignment = input->assignment;
@@ -303,7 +269,7 @@ static Table add_entry_point_tensors(Printer *printer,
 /* ---- kernels and entry points ---- */
 
 /* Names of tables begin with `prefix`. */
-static void add_kernels(Printer *printer, const char *prefix,
+static void add_kernels(ProgramPrinter *printer, const char *prefix,
                         const KernelSet *set, const DeviceCode *device) {
   Text *out = printer->out;
   for (int i = 0; i < set->kernels.n && !device->module_of; i++)
@@ -312,7 +278,7 @@ static void add_kernels(Printer *printer, const char *prefix,
   for (int i = 0; i < set->kernels.n; i++) {
     const KernelText *kernel = &set->kernels.data[i];
     text_add(out, "  {.name = ");
-    add_string(out, kernel->name);
+    program_add_string(out, kernel->name);
     if (!device->module_of) {
       text_printf(out, ", .function = %s, .module = -1},\n", kernel->name);
       continue;
@@ -327,13 +293,14 @@ static void add_kernels(Printer *printer, const char *prefix,
   text_add(out, "  {.name = 0}};\n");
 }
 
-static void add_entry_point(Printer *printer, const EntryPoint *entry_point,
+static void add_entry_point(ProgramPrinter *printer,
+                            const EntryPoint *entry_point,
                             const LaunchList *launches) {
   Text *out = printer->out;
   Table tensors = add_entry_point_tensors(printer, entry_point);
   Table instrs = add_instrs(printer, launches);
   text_add(out, "  {.name = ");
-  add_string(out, entry_point->name);
+  program_add_string(out, entry_point->name);
   text_printf(out,
               ", .n_instrs = %d, .instrs = AT(DnnInstr, %zu), .batch = %" PRId64
               ", .arena_bytes = %" PRId64
@@ -342,7 +309,7 @@ static void add_entry_point(Printer *printer, const EntryPoint *entry_point,
               entry_point->assignment->arena_bytes, tensors.n, tensors.at);
 }
 
-static void add_entry_points(Printer *printer) {
+static void add_entry_points(ProgramPrinter *printer) {
   const ProgramInput *input = printer->input;
   text_add(printer->out, "static const DnnEntryPoint entry_points[] = {\n");
   for (int i = 0; i < input->n_entry_points; i++)
@@ -352,7 +319,7 @@ static void add_entry_points(Printer *printer) {
 
 /* ---- the plain program ---- */
 
-static Table add_values(Printer *printer, const ValueTable *values) {
+static Table add_values(ProgramPrinter *printer, const ValueTable *values) {
   Image *image = printer->image;
   Table table = {.at = image_add(image, NULL, 0), .n = values->rows.n};
   for (int i = 0; i < values->rows.n; i++) {
@@ -389,7 +356,7 @@ static int32_t output_row(const PlainInput *plain, const GraphOutput *output) {
          1;
 }
 
-static void add_plain(Printer *printer, Table persistent) {
+static void add_plain(ProgramPrinter *printer, Table persistent) {
   const PlainInput *plain = printer->input->plain;
   const Graph *graph = plain->entry_point.graph;
   Text *out = printer->out;
@@ -430,205 +397,6 @@ static void add_plain(Printer *printer, Table persistent) {
               values.n, values.at, loss, n_gradients);
 }
 
-/* ---- data and settings ---- */
-
-static void add_limits(Printer *printer, const DataField *field, int block,
-                       int index) {
-  Text *out = printer->out;
-  text_printf(out, "static const DnnLimit limits_%d_%d[] = {\n", block, index);
-  for (int i = 0; i < field->limits.n; i++) {
-    const DataLimit *limit = &field->limits.data[i];
-    text_add(out, "  {.use = ");
-    add_string(out, limit->use);
-    text_printf(out,
-                ", .below = %" PRId64 ", .has_ignored = %d, .ignored = %" PRId64
-                ", ",
-                limit->below, limit->has_ignored, limit->ignored);
-    add_numbers(out, "begin", limit->begin, field->type->rank);
-    add_numbers(out, "size", limit->size, field->type->rank);
-    text_add(out, "},\n");
-  }
-  text_add(out, "  {.use = 0}};\n");
-}
-
-static void add_classes(Printer *printer, const DataField *field, int block,
-                        int index) {
-  Text *out = printer->out;
-  text_printf(out, "static const char *const classes_%d_%d[] = {", block,
-              index);
-  for (int i = 0; i < field->n_classes; i++) {
-    add_string(out, field->classes[i]);
-    text_add(out, ", ");
-  }
-  text_add(out, "0};\n");
-}
-
-static void add_field(Printer *printer, const DataField *field, int block,
-                      int index) {
-  Text *out = printer->out;
-  int64_t sizes[MAX_RANK];
-  text_add(out, "  {.path = ");
-  add_string(out, field->path);
-  text_printf(out, ", .source = %d, .file = ", field->source);
-  add_string(out, field->file);
-  text_add(out, ", .eval_file = ");
-  add_string(out, field->eval_file);
-  text_add(out, ", .tensor = ");
-  add_string(out, field->tensor);
-  text_add(out, ", .first_name = ");
-  add_string(out, field->first_name);
-  text_add(out, ", .last_name = ");
-  add_string(out, field->last_name);
-  text_printf(out,
-              ", .n_classes = %d, .classes = classes_%d_%d, "
-              ".classes_file = ",
-              field->n_classes, block, index);
-  add_string(out, field->classes_file);
-  text_printf(out, ", .is_given = %d", field->is_given);
-  text_printf(out,
-              ", .next_of = %d, .first_column = %" PRId64
-              ", .last_column = %" PRId64 ", .header_lines = %" PRId64
-              ", .below = %" PRId64 ", .records = %" PRId64 ", .scale = ",
-              field->next_of, field->first_column, field->last_column,
-              field->header_lines, field->below, field->records);
-  text_add_real(out, field->scale);
-  text_add(out, ", .shift = ");
-  text_add_real(out, field->shift);
-  text_printf(out, ", .dtype = %d, .rank = %d, ", field->type->dtype,
-              field->type->rank);
-  for (int d = 0; d < field->type->rank; d++)
-    sizes[d] = field->type->dims[d].size;
-  add_numbers(out, "size", sizes, field->type->rank);
-  text_printf(out, ".n_limits = %d, .limits = limits_%d_%d},\n",
-              field->limits.n, block, index);
-}
-
-static void add_data(Printer *printer) {
-  const Model *model = printer->input->model;
-  Text *out = printer->out;
-  for (int i = 0; i < model->n_data; i++) {
-    for (int k = 0; k < model->data[i].n_fields; k++) {
-      add_limits(printer, &model->data[i].fields[k], i, k);
-      add_classes(printer, &model->data[i].fields[k], i, k);
-    }
-    text_printf(out, "static const DnnField fields_%d[] = {\n", i);
-    for (int k = 0; k < model->data[i].n_fields; k++)
-      add_field(printer, &model->data[i].fields[k], i, k);
-    text_add(out, "  {.path = 0}};\n");
-  }
-  text_add(out, "static const DnnData data[] = {\n");
-  for (int i = 0; i < model->n_data; i++) {
-    const DataBlock *block = &model->data[i];
-    text_add(out, "  {.name = ");
-    add_string(out, block->name);
-    text_printf(out, ", .n_fields = %d, .fields = fields_%d, .eval = ",
-                block->n_fields, i);
-    text_add_real(out, block->eval);
-    text_printf(out, ", .sequential = %d, .is_stream = %d},\n",
-                block->is_sequential, block->is_stream);
-  }
-  text_add(out, "  {.name = 0}};\n");
-}
-
-static void add_metric(Printer *printer, const Metric *metric,
-                       const char *parts, int index) {
-  Text *out = printer->out;
-  text_add(out, "{.name = ");
-  add_string(out, metric->name);
-  text_printf(out,
-              ", .formula = %d, .average = %d, .single = %" PRId64
-              ", .n_parts = %d, .parts = %s_%d}",
-              (int)metric->formula, (int)metric->average, metric->single,
-              metric->n_parts, parts, index);
-}
-
-static void add_parts(Printer *printer, const Metric *metric, const char *parts,
-                      int index) {
-  Text *out = printer->out;
-  text_printf(out, "static const DnnMetricPart %s_%d[] = {\n", parts, index);
-  for (int i = 0; i < metric->n_parts; i++) {
-    text_add(out, "  {.sum = ");
-    add_string(out, metric->parts[i].sum);
-    text_add(out, ", .count = ");
-    add_string(out, metric->parts[i].count);
-    text_add(out, ", .factor = ");
-    text_add_real(out, metric->parts[i].factor);
-    text_add(out, "},\n");
-  }
-  text_add(out, "  {.sum = 0}};\n");
-}
-
-static void add_metrics(Printer *printer) {
-  const TrainSettings *settings = &printer->input->model->settings;
-  add_parts(printer, &settings->validation, "loss_parts", 0);
-  for (int i = 0; i < settings->n_metrics; i++)
-    add_parts(printer, &settings->metrics[i], "metric_parts", i);
-  text_add(printer->out, "static const DnnMetric metrics[] = {\n");
-  for (int i = 0; i < settings->n_metrics; i++) {
-    text_add(printer->out, "  ");
-    add_metric(printer, &settings->metrics[i], "metric_parts", i);
-    text_add(printer->out, ",\n");
-  }
-  text_add(printer->out, "  {.name = 0}};\n");
-}
-
-static void add_settings(Printer *printer) {
-  const Model *model = printer->input->model;
-  const TrainSettings *settings = &model->settings;
-  Text *out = printer->out;
-  text_printf(out,
-              "  .settings = {.steps = %" PRId64 ", .epochs = %" PRId64
-              ", .batch = %" PRId64 ", .eval_every = %" PRId64
-              ", .eval_batches = %" PRId64 ", .save_every = %" PRId64
-              ", .keep = %" PRId64 ", .seed = %" PRIu64 "u, .clip = ",
-              settings->steps, settings->epochs, settings->batch,
-              settings->eval_every, settings->eval_batches,
-              settings->save_every, settings->keep, settings->seed);
-  text_add_real(out, settings->clip);
-  text_add(out, ", .ema = ");
-  text_add_real(out, settings->ema);
-  text_add(out, ", .batch_dim = ");
-  add_string(out, settings->batch_dim);
-  text_add(out, ", .save = ");
-  add_string(out, settings->save);
-  text_printf(out, ", .is_save_given = %d", settings->is_save_given);
-  text_printf(out,
-              ", .checked = %d, .items = \"%s\", .items_per_sample = %" PRId64
-              ", .n_metrics = %d, .metrics = metrics, .validation = ",
-              settings->is_checked, model->items_are_tokens ? "tok" : "samples",
-              model->items_per_sample, settings->n_metrics);
-  add_metric(printer, &settings->validation, "loss_parts", 0);
-  text_add(out, "},\n");
-}
-
-static bool fills_caches(const ProgramInput *input) {
-  for (int i = 0; i < input->n_entry_points; i++) {
-    const Graph *graph = input->entry_points[i].graph;
-    if (strcmp(input->entry_points[i].name, "prefill") != 0) continue;
-    for (int k = 0; k < graph->outputs.n; k++)
-      if (graph->outputs.data[k].role == ROLE_decode_cache) return true;
-  }
-  return false;
-}
-
-static void add_sample(Printer *printer) {
-  const Model *model = printer->input->model;
-  const SampleSettings *sample = &model->sample_settings;
-  if (!model->has_sample) return;
-  Text *out = printer->out;
-  text_add(out, "static const DnnSample sample = {.prompt = ");
-  add_string(out, sample->prompt);
-  text_printf(out,
-              ", .count = %" PRId64 ", .top_k = %" PRId64 ", .temperature = ",
-              sample->count, sample->top_k);
-  text_add_real(out, sample->temperature);
-  text_printf(out, ", .bpe = %d, .fills_caches = %d, .vocabulary = ",
-              sample->vocabulary != NULL, fills_caches(printer->input));
-  add_string(out, sample->vocabulary);
-  text_printf(out, ", .is_vocabulary_given = %d};\n",
-              sample->is_vocabulary_given);
-}
-
 /* ---- the program ---- */
 
 static int64_t count_parameters(const PersistentBuffers *persistent) {
@@ -641,7 +409,7 @@ static int64_t count_parameters(const PersistentBuffers *persistent) {
 
 /* main() adds the address of the image to all its pointers before anything
  * reads them. */
-static void add_main(Printer *printer) {
+static void add_main(ProgramPrinter *printer) {
   size_t links = image_add_links(printer->image);
   text_printf(printer->out,
               "int rank_main(int, char **, const DnnProgram *);\n"
@@ -655,7 +423,8 @@ static void add_main(Printer *printer) {
               links, printer->image->links.n);
 }
 
-static void add_program(Printer *printer, Table tensors, int64_t arena_bytes) {
+static void add_program(ProgramPrinter *printer, Table tensors,
+                        int64_t arena_bytes) {
   const ProgramInput *input = printer->input;
   const BuildOptions *options = input->options;
   Text *out = printer->out;
@@ -667,7 +436,7 @@ static void add_program(Printer *printer, Table tensors, int64_t arena_bytes) {
                                options->plan_hash,       "dnnc"};
   for (int i = 0; i < ARRAY_LENGTH(names); i++) {
     text_printf(out, ".%s = ", names[i]);
-    add_string(out, texts[i]);
+    program_add_string(out, texts[i]);
     text_add(out, ", ");
   }
   text_printf(out,
@@ -685,7 +454,7 @@ static void add_program(Printer *printer, Table tensors, int64_t arena_bytes) {
   if (input->device->modules_text)
     text_printf(out, "  .n_modules = %d, .modules = dnn_modules,\n",
                 input->device->n_modules);
-  add_settings(printer);
+  program_add_settings(printer);
   if (input->model->has_sample) text_add(out, "  .sample = &sample,\n");
   if (input->plain) text_add(out, "  .plain = &plain,\n");
   text_add(out, "};\n");
@@ -731,7 +500,7 @@ static void add_table_reader(Text *out) {
 ProgramTables program_tables(Arena *arena, const ProgramInput *input) {
   Text body = text_create(arena);
   ProgramTables tables = {.arena_bytes = program_arena_bytes(input)};
-  Printer printer = {
+  ProgramPrinter printer = {
       .image = image_create(arena), .out = &body, .input = input};
   add_table_reader(&body);
   if (input->device->modules_text) text_add(&body, input->device->modules_text);
@@ -739,9 +508,9 @@ ProgramTables program_tables(Arena *arena, const ProgramInput *input) {
   add_entry_points(&printer);
   Table persistent = add_persistent(&printer);
   if (input->plain) add_plain(&printer, persistent);
-  add_data(&printer);
-  add_metrics(&printer);
-  add_sample(&printer);
+  program_add_data(&printer);
+  program_add_metrics(&printer);
+  program_add_sample(&printer);
   add_program(&printer, persistent, tables.arena_bytes);
   add_main(&printer);
   tables.text = text_string(&body);

@@ -47,81 +47,7 @@ typedef struct Select {
   int64_t iteration, unroll;
 } Select;
 
-/* ---- kernels ---- */
-
-KernelSet *kernel_set_create(Module *module, const Backend *backend) {
-  KernelSet *set = ARENA_NEW(module->arena, KernelSet);
-  set->module = module;
-  set->backend = backend;
-  set->by_name = map_create(module->arena);
-  set->kinds = map_create(module->arena);
-  return set;
-}
-
-static int add_kernel(KernelSet *set, KernelText text) {
-  vec_push(set->module->arena, &set->kernels, text);
-  map_put(set->by_name, text.name, (void *)(uintptr_t)set->kernels.n);
-  return set->kernels.n - 1;
-}
-
-int kernel_set_nest(KernelSet *set, const Nest *nest) {
-  if (!nest) return -1;
-  int found = (int)(uintptr_t)map_get(set->by_name, nest->name);
-  if (found) return found - 1;
-  KernelText text = {0};
-  set->backend->emit_nest(set->backend, set->module, nest, &text);
-  return add_kernel(set, text);
-}
-
-int kernel_set_override(KernelSet *set, const Graph *graph, int id) {
-  KernelText text = {0};
-  if (!set->backend->emit_override ||
-      !set->backend->emit_override(set->backend, set->module, graph, id, &text))
-    return -1;
-  int found = (int)(uintptr_t)map_get(set->by_name, text.name);
-  return found ? found - 1 : add_kernel(set, text);
-}
-
-const KernelKind *kernel_set_kind(KernelSet *set, const Graph *graph, int id) {
-  const void *key = (const void *)(uintptr_t)kernel_key(graph, id);
-  KernelKind *kind = map_get(set->kinds, key);
-  if (kind) return kind;
-  kind = ARENA_NEW(set->module->arena, KernelKind);
-  kind->kernel = kernel_set_override(set, graph, id);
-  if (kind->kernel < 0) {
-    kind->nest = nest_lower(set->module, graph, id);
-    kind->kernel = kernel_set_nest(set, kind->nest);
-  }
-  map_put(set->kinds, key, kind);
-  return kind;
-}
-
-/* ---- meshes ---- */
-
-int mesh_rank_stride(const Mesh *mesh, int axis) {
-  int stride = 1;
-  for (int i = axis + 1; i < mesh->n_axes; i++)
-    if (!mesh->axes[i].is_sequential) stride *= mesh->axes[i].size;
-  return stride;
-}
-
-bool mesh_group(const Mesh *mesh, AxisList list, int *out_size,
-                int *out_stride) {
-  *out_size = *out_stride = 1;
-  int last = -1;
-  for (int i = 0; i < axis_list_length(list); i++) {
-    int axis = axis_list_at(list, i);
-    if (mesh->axes[axis].is_sequential || mesh->axes[axis].size == 1) continue;
-    int stride = mesh_rank_stride(mesh, axis);
-    if (last >= 0 &&
-        mesh_rank_stride(mesh, last) != stride * mesh->axes[axis].size)
-      return false;
-    *out_size *= mesh->axes[axis].size;
-    *out_stride = stride;
-    last = axis;
-  }
-  return true;
-}
+/* ---- micro-batches ---- */
 
 static int64_t count_microbatches(const Graph *graph) {
   int64_t n = 1;
@@ -688,7 +614,7 @@ static Status select_node(Select *select, int id) {
   }
 }
 
-/* ---- micro-batches ---- */
+/* ---- launches of micro-batches ---- */
 
 static void clear_accumulators(Select *select, int begin, int end) {
   for (int id = begin; id < end; id++) {

@@ -43,6 +43,8 @@ typedef struct KernelKind {
   const Nest *nest; /* NULL: none, or an override */
 } KernelKind;
 
+/* ---- kernel_set.c ---- */
+
 KernelSet *kernel_set_create(Module *module, const Backend *backend);
 /* Index of the nest's or override's kernel, emitting it if it is new; -1 if
  * the node has neither. */
@@ -50,6 +52,8 @@ int kernel_set_nest(KernelSet *set, const Nest *nest);
 int kernel_set_override(KernelSet *set, const Graph *graph, int id);
 /* The override, else the nest, of a node. */
 const KernelKind *kernel_set_kind(KernelSet *set, const Graph *graph, int id);
+
+/* ---- select.c ---- */
 
 /* Appends the launches of an entry point in order; `values` (or NULL) gets a
  * row for each value. */
@@ -94,6 +98,8 @@ bool select_conv(const Graph *graph, int id, DnnConv *out);
 /* Target.workspace_bytes of a back end whose libraries want scratch memory. */
 int64_t select_workspace_bytes(const Target *target, const Graph *graph,
                                int id);
+
+/* ---- rank_groups.c ---- */
 
 /* Ranks between neighbours along a mesh axis. */
 int mesh_rank_stride(const Mesh *mesh, int axis);
