@@ -1,13 +1,13 @@
 /*
- * gelu.h -- gelu and its tanh form in f32, as text for the preludes of C and
- * CUDA.
+ * gelu.h -- the text of gelu and its tanh form in f32, for the preludes of C
+ * and CUDA.
  *
- * x Phi(x) loses all digits below -5 where Phi is 1 + erf.  Here the small tail
- * is what is computed, as h^2 P(1 / (1 + 0.3 |x|)) with h = exp(-x^2 / 4) and a
+ * x Phi(x) loses all digits below -5 if Phi is 1 + erf.  This text computes the
+ * small tail instead, as h^2 P(1 / (1 + 0.3 |x|)) with h = exp(-x^2 / 4) and a
  * polynomial P, by Remez's exchange; the square root h of the Gaussian does not
  * underflow before the result does.  Exponents are up to 87, so that their
- * rounding errors would be that many ulps of the result: they are carried along
- * in a second float (DNN_LOW, the error of a product).  Errors: 9 and 6 ulps.
+ * rounding errors would be that many ulps of the result: a second float carries
+ * them along (DNN_LOW, the error of a multiplication).  Errors: 9 and 6 ulps.
  *
  * The reader defines DNN_FN, SEL, DNN_EXPF and DNN_LOW(a, b, p) = a b - p.
  */

@@ -1,5 +1,5 @@
 /*
- * image.c -- tables of structs as bytes; see image.h.
+ * image.c -- appends structs, strings and links to an image; see image.h.
  */
 #include "codegen/image.h"
 
@@ -41,8 +41,8 @@ size_t image_string(Image *image, const char *string) {
 }
 
 void image_link(Image *image, size_t at, size_t target) {
-  uint64_t place = target;
-  memcpy(image->bytes.data + at, &place, sizeof place);
+  uint64_t offset = target;
+  memcpy(image->bytes.data + at, &offset, sizeof offset);
   vec_push(image->arena, &image->links, (uint32_t)at);
 }
 

@@ -1,12 +1,11 @@
 /*
- * image.h -- tables of structs as bytes, with pointers among them.  Private to
- * codegen.
+ * image.h -- builds the tables of a program as the bytes that their structs
+ * have in memory.  Private to codegen.
  *
- * C initialisers of a deep model cost the C compiler more than all its
- * kernels.  So the tables of program.h are written as the bytes that they have
- * in memory, which the assembler takes in as they are.  A pointer is kept as
- * the place that it points to, and the place of the pointer is noted; the
- * program adds its own address to each when it starts.
+ * C initialisers of a deep model cost the C compiler more than all kernels. The
+ * assembler includes these bytes unchanged instead.  A pointer is stored as the
+ * offset of its target in the image, and a list holds the offsets of all
+ * pointers; the program adds the address of the image to each when it starts.
  */
 #ifndef CODEGEN_IMAGE_H
 #define CODEGEN_IMAGE_H
@@ -16,21 +15,21 @@
 typedef struct Image {
   Arena *arena;
   Text bytes;
-  VEC(uint32_t) links; /* places of pointers */
-  Names *contents;     /* of what is shared, by its hash */
-  Map *shared;         /* content -> place */
+  VEC(uint32_t) links; /* offsets of pointers */
+  Names *contents;     /* hashes of shared bytes */
+  Map *shared;         /* content -> offset */
 } Image;
 
 Image *image_create(Arena *arena);
-/* Appends bytes at a multiple of 8; returns their place. */
+/* Appends bytes at a multiple of 8; returns their offset. */
 size_t image_add(Image *image, const void *bytes, size_t n);
-/* The same, but equal bytes are kept once.  They must hold no pointers. */
+/* The same, but equal bytes are stored once.  They must hold no pointers. */
 size_t image_share(Image *image, const void *bytes, size_t n);
-/* Of a string with its end. */
+/* image_share of a string with its NUL. */
 size_t image_string(Image *image, const char *string);
-/* The pointer at place `at` shall point to place `target`. */
+/* Makes the pointer at offset `at` point to offset `target`. */
 void image_link(Image *image, size_t at, size_t target);
-/* Appends the list of links; returns its place. */
+/* Appends the list of links; returns its offset. */
 size_t image_add_links(Image *image);
 
 #endif

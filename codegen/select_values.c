@@ -1,7 +1,7 @@
 /*
- * select_values.c -- what the plain program tells about its values: from which
- * a value is computed, and whether its operator can make one that is not
- * finite out of finite ones.
+ * select_values.c -- makes the table of values of the plain program: from which
+ * values each one is computed, and whether its operator can make NaN or
+ * infinity from finite operands.
  *
  *     %3 = mul %0, %1                    COMPUTES, from %0 and %1
  *     %4 = fused %3 { select c, %3, -inf }   CHOOSES, with an infinity
@@ -32,7 +32,8 @@ int32_t *value_table_rows(ValueTable *table, const Graph *graph) {
   return rows;
 }
 
-/* Gives elements of its operands, or an infinity that the program wrote. */
+/* The operator copies elements of its operands, or an infinity that the program
+ * wrote. */
 static bool op_chooses(Op op) {
   switch (op) {
   case OP_select:
@@ -55,7 +56,7 @@ static bool op_chooses(Op op) {
   }
 }
 
-static bool is_real(const Node *node) {
+static bool is_float(const Node *node) {
   return node->n_results > 0 &&
          dtype_class(node->types[0]->dtype) == CLASS_FLOAT;
 }
@@ -68,7 +69,7 @@ static bool node_has_infinity(const Node *node) {
 /* Values that an operator computes can be an origin; constants and bools
  * cannot.
  */
-static DnnValueKind kind_of(const Graph *graph, int id, bool *out_infinity) {
+static DnnValueKind value_kind(const Graph *graph, int id, bool *out_infinity) {
   const Node *node = graph->nodes.data[id];
   *out_infinity = node_has_infinity(node);
   if (node->op == OP_const || node->op == OP_scan || node_is_view(graph, id))
@@ -79,7 +80,7 @@ static DnnValueKind kind_of(const Graph *graph, int id, bool *out_infinity) {
   for (int i = 0; i < node->body->nodes.n; i++) {
     const Node *inner = node->body->nodes.data[i];
     *out_infinity = *out_infinity || node_has_infinity(inner);
-    if (inner->op == OP_input || inner->op == OP_const || !is_real(inner))
+    if (inner->op == OP_input || inner->op == OP_const || !is_float(inner))
       continue;
     chooses = chooses && op_chooses(inner->op);
   }
@@ -89,7 +90,7 @@ static DnnValueKind kind_of(const Graph *graph, int id, bool *out_infinity) {
 int32_t value_table_add(ValueTable *table, const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
   ValueRow row = {.path = node->path, .phase = (int)node->phase};
-  row.kind = kind_of(graph, id, &row.has_infinity);
+  row.kind = value_kind(graph, id, &row.has_infinity);
   if (node->op == OP_input) {
     const GraphInput *input =
         &graph->inputs.data[node_int(node, ATTR_index, 0)];

@@ -1,8 +1,9 @@
 /*
- * emit.c -- loop nest to C with OpenMP; a pure function to text.
+ * emit.c -- emits a loop nest as one C function with OpenMP; a pure function to
+ * text.
  *
- * Two shapes.  In a *row* kernel the vector runs along the last inner loop and
- * an outer point is a unit of work:
+ * There are two shapes.  In a *row* kernel the vector runs along the last inner
+ * loop and an outer point is a unit of work:
  *
  *     for unit in outer points           parallel
  *       r0 = 0
@@ -23,9 +24,9 @@
  *       r0[chunk] = 0
  *       for inner: for j in chunk: r0[j] += ...
  *
- * A NaN must be the result of a maximum, but `omp simd` joins the maxima of its
- * lanes as if there were none.  A row kernel therefore looks for NaNs beside
- * it, which costs nothing that could be measured:
+ * The maximum of a NaN and a number is NaN, but `omp simd` combines the maxima
+ * of its lanes as if there were none.  A row kernel therefore looks for NaNs
+ * too, which costs nothing that could be measured:
  *
  *       r0 = -inf; n0 = 0
  *       for inner: { r0 = max(r0, ...); n0 |= isnan(...) }     simd
@@ -37,7 +38,7 @@
  *
  * Nothing is declared restrict, because a result may lie on the bytes of an
  * input (same element only); `omp simd` says that iterations are independent,
- * and all loads of a point stand before its stores.
+ * and all loads of a point come before its stores.
  */
 #include <inttypes.h>
 
@@ -94,7 +95,7 @@ static int64_t inner_extent(const CEmit *emit, int loop) {
   return emit->stage->inner[loop - emit->nest->n_outer].extent;
 }
 
-static void open_loop(CEmit *emit, int depth, int split) {
+static void emit_loop_begin(CEmit *emit, int depth, int split) {
   int loop = emit->order[depth];
   if (depth == emit->n_order - 1 && is_simd(emit)) emit_simd(emit);
   if (emit->is_column && depth == emit->n_order - 1) {
@@ -119,7 +120,7 @@ static void emit_loops(CEmit *emit, int split) {
   c_emit_row_sums(emit, ROW_before_all);
   for (int depth = 0; depth < emit->n_order; depth++) {
     if (depth == emit->n_order - 1) c_emit_row_sums(emit, ROW_before);
-    open_loop(emit, depth, split);
+    emit_loop_begin(emit, depth, split);
     c_emit_exprs(emit, depth + 1);
   }
   for (int i = 0; i < emit->stage->stmts.n; i++)

@@ -1,12 +1,14 @@
 /*
- * prelude.c -- the text in front of emitted C: types, and the functions that
- * the rows of ops.def call, in f32 by polynomials without branches, so that
- * loops over them become vector code and give the same bits everywhere that
- * multiply-adds are contracted alike; in f64 by libm.
+ * prelude.c -- the text in front of emitted C kernels: types, and the functions
+ * that the rows of ops.def call.
  *
- * A denormal operand or result may count as 0.  Errors over all other
- * floats: tests/unit/ulps.c.  SIN and COS are reduced in double, good to 2^50
- * where there are fused multiply-adds.
+ * Functions of f32 are polynomials without branches, so that loops over them
+ * become vector code; they give the same bits on all machines that contract
+ * multiply-adds alike.  Functions of f64 are those of libm.
+ *
+ * A denormal operand or result may count as 0.  tests/unit/ulps.c measures the
+ * errors over all other floats.  SIN and COS reduce their argument in double,
+ * which is good to 2^50 where there are fused multiply-adds.
  */
 #include "codegen/c/emit.h"
 #include "codegen/gelu.h"
@@ -112,7 +114,7 @@ const char c_prelude[] =
     "static inline int64_t dnn_mod(int64_t a, int64_t b) {\n"
     "  return b == 0 ? 0 : a - dnn_floordiv(a, b) * b;\n"
     "}\n"
-    /* As dtype_integer: what is beyond the range becomes its end. */
+    /* As dtype_integer: a value beyond the range becomes the end of it. */
     "#define DNN_INTEGER(name, type, least, most) \\\n"
     "static inline type dnn_integer_##name(double x) { \\\n"
     "  type near = x > (double)least ? (type)x : least; \\\n"
@@ -346,7 +348,7 @@ const char c_prelude[] =
     "  float r = dnn_turn(x, &q), s = dnn_sin(r), c = dnn_cos(r);\n"
     "  return SEL(q & 1, -c, s) / SEL(q & 1, s, c);\n"
     "}\n"
-    /* The arc tangent of the smaller over the larger, turned to its place. */
+    /* The arc tangent of the smaller over the larger, moved to its octant. */
     "static inline float ATAN2_f32(float y, float x) {\n"
     "  float a = ABS_f32(y), b = ABS_f32(x);\n"
     "  float high = SEL(a > b, a, b), low = SEL(a > b, b, a);\n"
@@ -443,8 +445,8 @@ const char c_prelude[] =
     "      dnn_block1(n_k, p, a_i, a_k, b + j, b_k, q + j, c_i);\n"
     "  }\n"
     "}\n"
-    /* Rows of a strided matrix to a dense tile of f32, zero where there is
-     * none; one pair of functions for each dtype. */
+    /* Copies rows of a strided matrix to a dense tile of f32, with zeros beyond
+     * its end; one pair of functions for each dtype. */
     "#define DNN_PACK(S, TYPE) \\\n"
     "static inline __attribute__((always_inline)) void dnn_pack_##S( \\\n"
     "    int rows, int columns, int width, int n, const TYPE *from, \\\n"
@@ -454,7 +456,8 @@ const char c_prelude[] =
     "      to[i * width + j] = i < n && j < columns \\\n"
     "          ? dnn_from_##S(from[i * row + j * column]) : 0; \\\n"
     "} \\\n"
-    "static inline __attribute__((always_inline)) void dnn_pack_turned_##S( "
+    "static inline __attribute__((always_inline)) void "
+    "dnn_pack_transposed_##S( "
     "\\\n"
     "    int rows, int columns, int n, const TYPE *from, int64_t row, \\\n"
     "    int64_t column, float *to) { \\\n"

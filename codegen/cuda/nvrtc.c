@@ -103,9 +103,11 @@ Status nvrtc_open(Arena *arena, Nvrtc **out) {
 #undef F
   int major, minor;
   if (!is_complete || nvrtc->Version(&major, &minor) != 0) {
-    Status status = status_make(STATUS_unavailable,
-                                "%s is not an NVRTC of version 11.2 or later",
-                                dylib_path(nvrtc->library));
+    Status status =
+        status_make(STATUS_unavailable,
+                    "%s is not an NVRTC of version 11.2 or later; name "
+                    "another library in DNN_NVRTC_LIB",
+                    dylib_path(nvrtc->library));
     dylib_close(nvrtc->library);
     return status;
   }

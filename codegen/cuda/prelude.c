@@ -88,7 +88,7 @@ const char cuda_prelude[] =
     "#endif\n"
     "#define dnn_from_f32(x) (x)\n"
     "#define dnn_to_f32(x) (x)\n"
-    /* As dtype_integer: what is beyond the range becomes its end. */
+    /* As dtype_integer: a value beyond the range becomes the end of it. */
     "#define DNN_INTEGER(name, type, least, most) \\\n"
     "DNN_FN type dnn_integer_##name(double x) { \\\n"
     "  type near = x > (double)(least) ? (type)x : least; \\\n"

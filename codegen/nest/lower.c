@@ -1,5 +1,5 @@
 /*
- * lower.c -- node to loop nest: the table of who lowers what.
+ * lower.c -- lowers a node to a loop nest, with the function for its operator.
  *
  * The example of nest.h, as a region:
  *
@@ -9,13 +9,13 @@
  *     %4 = sum %3 {over = [S]}                            r1 = sum exp(x - r0)
  *     %5 = div %3, %4                   stage 2: inner S: y = y / r1
  *
- * Sizes are those of one piece: what a rank holds of one micro-batch.
+ * Sizes are local: those of the shard that a rank has of one micro-batch.
  */
 #include "codegen/nest/lower.h"
 
 typedef void LowerFunction(Lower *lower);
 
-static LowerFunction *find(Op op) {
+static LowerFunction *find_lowering(Op op) {
   switch (op) {
   case OP_dot: return lower_dot;
   case OP_scatter_add: return lower_scatter_add;
@@ -39,7 +39,7 @@ static LowerFunction *find(Op op) {
   }
 }
 
-static bool is_regional(Op op) {
+static bool is_lowered_as_region(Op op) {
   switch (op) {
   case OP_const:
   case OP_iota:
@@ -82,7 +82,7 @@ static const Graph *region_of_one(const Graph *graph, const Node *node,
   return body;
 }
 
-static void set_name(Module *module, Nest *nest, const char *stem) {
+static void set_nest_name(Module *module, Nest *nest, const char *stem) {
   nest->name =
       name_format(module->names, "dnn_%s_%012llx", stem,
                   (unsigned long long)nest_hash(nest, module->arena) >> 16);
@@ -90,9 +90,9 @@ static void set_name(Module *module, Nest *nest, const char *stem) {
 
 Nest *nest_lower(Module *module, const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
-  LowerFunction *function = find(node->op);
+  LowerFunction *function = find_lowering(node->op);
   const Graph *body = node->op == OP_fused ? node->body : NULL;
-  if (!function && !body && !is_regional(node->op)) return NULL;
+  if (!function && !body && !is_lowered_as_region(node->op)) return NULL;
   const char *stem = op_info(node->op)->name;
   Lower *lower = lower_begin(module, graph, node, stem);
   if (function)
@@ -100,6 +100,6 @@ Nest *nest_lower(Module *module, const Graph *graph, int id) {
   else
     lower_region(lower, body ? body : region_of_one(graph, node, id));
   lower_join_loops(lower);
-  set_name(module, lower->nest, stem);
+  set_nest_name(module, lower->nest, stem);
   return lower->nest;
 }

@@ -1,6 +1,7 @@
 /*
- * lower_fused.c -- lowers a region: pointwise chains, reductions and what
- * moves elements.  passes/fuse/fuse.c states the contract of the region.
+ * lower_fused.c -- lowers a region to a loop nest: pointwise chains, reductions
+ * and operators that move elements.  passes/fuse/fuse.c states the contract of
+ * the region.
  *
  * With R the dims that are reduced over and O all the others, the outer loops
  * are O and the inner loops of every stage are R.  The stage of a value is the
@@ -17,7 +18,7 @@
  *     stage 1: y = exp(x - m), d = sum y
  *     stage 2: y = y / d
  *
- * Plain nodes (at -O0, or without a partner) come here as a region of one.
+ * A node outside a region (at -O0, or without a partner) is a region of one.
  */
 #include <string.h>
 
@@ -97,7 +98,7 @@ static int eval_pointwise(Region *region, const Node *node,
   return lower_cast(lower, value, dtype);
 }
 
-/* An index that is known now, clamped like any other. */
+/* An index that is known at compile time, clamped like any other. */
 static Coord coord_at(double index, int64_t size) {
   double last = (double)size - 1;
   return coord_add(coord_zero(), (int64_t)(index < 0      ? 0
@@ -111,10 +112,10 @@ static int eval_gather(Region *region, const Node *node, const Coord *coords) {
   Lower *lower = region->lower;
   const Node *index = graph_node(region->body, node->inputs[1]);
   bool is_known = index->op == OP_const;
-  int position = -1;
+  int row = -1;
   if (!is_known) {
-    position = eval_operand(region, node->inputs[1], node->types[0], coords);
-    position = lower_cast(lower, position, DT_i64);
+    row = eval_operand(region, node->inputs[1], node->types[0], coords);
+    row = lower_cast(lower, row, DT_i64);
   }
   Coord mine[MAX_RANK];
   for (int i = 0; i < table->rank; i++) {
@@ -124,7 +125,7 @@ static int eval_gather(Region *region, const Node *node, const Coord *coords) {
     if (name == dim && is_known)
       mine[i] = coord_at(node_float(index, ATTR_value, 0), size);
     else if (name == dim)
-      mine[i] = coord_of_expr(position, size);
+      mine[i] = coord_of_expr(row, size);
     else
       mine[i] = at >= 0 ? coords[at] : coord_zero();
   }
@@ -175,28 +176,28 @@ static int eval_one_hot(Region *region, const Node *node, const Coord *coords) {
   return lower_cast(lower, same, type->dtype);
 }
 
-/* The stream of a draw is indexed by the position in the whole tensor. */
+/* The index of a random number is that of its element in the logical tensor. */
 static int eval_random(Region *region, const Node *node, const Coord *coords) {
   Lower *lower = region->lower;
   const Type *type = node->types[0];
   Coord index = coord_zero();
   int64_t step = 1;
   for (int i = type->rank - 1; i >= 0; i--) {
-    Coord whole = coord_global(lower, coords[i], &type->dims[i]);
-    index = coord_sum(lower, index, coord_scale(whole, step));
+    Coord global = coord_global(lower, coords[i], &type->dims[i]);
+    index = coord_sum(lower, index, coord_scale(global, step));
     step *= type->dims[i].size;
   }
   Name stream = node_name(node, ATTR_stream);
   int seed = eval(region, node->inputs[0], NULL);
   int count = eval(region, node->inputs[1], NULL);
-  NestExpr draw = {
+  NestExpr random = {
       .kind = NEST_random,
       .dtype = DT_bool,
       .index = (int)(uint32_t)hash_bytes(stream, strlen(stream), 0),
       .number = node_float(node, ATTR_value, 0),
       .args = {lower_cast(lower, seed, DT_i64),
                lower_cast(lower, count, DT_i64), coord_value(lower, index)}};
-  return lower_expr(lower, draw);
+  return lower_expr(lower, random);
 }
 
 static int eval_split_dim(Region *region, const Node *node,
@@ -436,7 +437,7 @@ static void find_over(Region *region, const Node *node) {
   }
 }
 
-static void analyse(Region *region) {
+static void analyse_region(Region *region) {
   const Graph *body = region->body;
   Arena *arena = region->lower->arena;
   int n = body->nodes.n;
@@ -495,14 +496,14 @@ static void add_outer(Region *region, Name name, int64_t extent) {
   const Name *parts = node_names(merge, ATTR_from, &n);
   const Type *from = graph_type(region->body, merge->inputs[0]);
   Coord sum = coord_zero();
-  int64_t product = 1;
+  int64_t total = 1;
   for (int i = 0; i < n; i++) {
     int64_t size = lower_size(lower, from, type_find(from, parts[i]));
-    product *= size;
+    total *= size;
     sum = coord_sum(lower, coord_scale(sum, size),
                     lower_outer(lower, parts[i], size));
   }
-  ASSERT(product == extent);
+  ASSERT(total == extent);
   space_add(&region->space, name, sum);
 }
 
@@ -534,7 +535,7 @@ static void open_stage(Region *region, bool has_inner, int n_outer_names) {
   lower_stage_ready(lower);
 }
 
-/* ---- expensive elements that are kept ---- */
+/* ---- expensive elements that are stored ---- */
 
 /* Marks what stage `now` needs below `value`, not past reductions. */
 static void mark_needed(const Region *region, Value value, bool *needed) {
@@ -627,8 +628,9 @@ static NestReduce reduce_kind(Op op) {
 /* Sums to one number are the losses and norms of a step: in double. */
 static DType reduce_dtype(const Region *region, const Node *node) {
   DType dtype = lower_work_dtype(node->types[0]->dtype);
-  bool is_whole = type_local_elements(node->types[0], region->lower->mesh) == 1;
-  return node->op == OP_sum && dtype == DT_f32 && is_whole ? DT_f64 : dtype;
+  bool is_scalar =
+      type_local_elements(node->types[0], region->lower->mesh) == 1;
+  return node->op == OP_sum && dtype == DT_f32 && is_scalar ? DT_f64 : dtype;
 }
 
 static int reduce_node(Region *region, int id) {
@@ -685,7 +687,7 @@ static void store_rows(Region *region, int n_outer_names) {
 
 void lower_region(Lower *lower, const Graph *body) {
   Region region = {.lower = lower, .body = body};
-  analyse(&region);
+  analyse_region(&region);
   outer_loops(&region);
   int n_outer_names = region.space.n;
   choose_spills(&region);

@@ -1,11 +1,10 @@
 /*
- * lower_ops.c -- loop nests of contractions, scatter, concat and of what
- * partition inserts.  Regions and single moves are in nest_lower_fused.c,
- * windows in nest_lower_window.c.
+ * lower_ops.c -- lowers contractions, scatter, concat and the operators that
+ * partition inserts to loop nests.
  */
 #include "codegen/nest/lower.h"
 
-static void outer_of_type(Lower *lower, Space *space, const Type *type) {
+static void outer_loops_of_type(Lower *lower, Space *space, const Type *type) {
   for (int d = 0; d < type->rank; d++)
     space_add(
         space, type->dims[d].name,
@@ -13,7 +12,7 @@ static void outer_of_type(Lower *lower, Space *space, const Type *type) {
 }
 
 /* Inner loops over the dims of `type` that the space does not have yet. */
-static void inner_of_type(Lower *lower, Space *space, const Type *type) {
+static void inner_loops_of_type(Lower *lower, Space *space, const Type *type) {
   for (int d = 0; d < type->rank; d++) {
     Name name = type->dims[d].name;
     if (space_find(space, name)) continue;
@@ -43,16 +42,16 @@ void lower_dot(Lower *lower) {
   Space space = {0};
   const Type *type = lower->node->types[0];
   DType dtype = lower_work_dtype(type->dtype);
-  outer_of_type(lower, &space, type);
+  outer_loops_of_type(lower, &space, type);
   int n_outer = space.n;
   lower_stage(lower);
-  inner_of_type(lower, &space, lower->input_types[0]);
+  inner_loops_of_type(lower, &space, lower->input_types[0]);
   lower_stage_ready(lower);
   int a = load_here(lower, &space, 0, lower->input_types[0]);
   int b = load_here(lower, &space, 1, lower->input_types[1]);
-  int product = lower_pw(lower, OP_mul, dtype, lower_cast(lower, a, dtype),
-                         lower_cast(lower, b, dtype), -1);
-  int sum = lower_reduce(lower, NEST_sum, dtype, product);
+  int term = lower_pw(lower, OP_mul, dtype, lower_cast(lower, a, dtype),
+                      lower_cast(lower, b, dtype), -1);
+  int sum = lower_reduce(lower, NEST_sum, dtype, term);
   space.n = n_outer;
   lower_stage(lower);
   lower_stage_ready(lower);
@@ -79,8 +78,8 @@ void lower_scatter_add(Lower *lower) {
   store_here(lower, &space, NEST_store, 0, lower_const(lower, type->dtype, 0));
   space.n = n_outer;
   lower_stage(lower);
-  inner_of_type(lower, &space, index);
-  inner_of_type(lower, &space, rows);
+  inner_loops_of_type(lower, &space, index);
+  inner_loops_of_type(lower, &space, rows);
   lower_stage_ready(lower);
   int position = lower_cast(lower, load_here(lower, &space, 1, index), DT_i64);
   int row = load_here(lower, &space, 0, rows);
@@ -139,23 +138,23 @@ void lower_concat(Lower *lower) {
   }
 }
 
-/* Where an element of a piece lies in a larger piece, `whole`, of the dim. */
-static Coord coord_in_larger(Lower *lower, Coord coord, const Dim *piece,
-                             const Dim *whole) {
+/* The coordinate of an element of a shard in a larger shard of the dim. */
+static Coord coord_in_larger(Lower *lower, Coord coord, const Dim *shard,
+                             const Dim *larger) {
   AxisList cut;
-  bool continues = axis_list_continues(piece->split, whole->split, &cut);
+  bool continues = axis_list_continues(shard->split, larger->split, &cut);
   ASSERT(continues);
-  int64_t n = axis_list_shards(piece->split, lower->mesh);
+  int64_t n = axis_list_shards(shard->split, lower->mesh);
   if (axis_list_shards(cut, lower->mesh) == 1) return coord;
-  int number = lower_number(lower, cut, (piece->size + n - 1) / n);
+  int number = lower_number(lower, cut, (shard->size + n - 1) / n);
   return coord_sum(lower, coord, coord_of_expr(number, INT64_MAX));
 }
 
-/* A rank or a micro-batch takes its piece of a value that it has. */
+/* Copies the shard of this rank or micro-batch out of a larger shard. */
 void lower_shard(Lower *lower) {
   Space space = {0};
   const Type *type = lower->node->types[0], *from = lower->input_types[0];
-  outer_of_type(lower, &space, type);
+  outer_loops_of_type(lower, &space, type);
   lower_stage(lower);
   lower_stage_ready(lower);
   Coord coords[MAX_RANK];
@@ -174,7 +173,7 @@ void lower_all_gather(Lower *lower) {
   Space space = {0};
   const Type *type = lower->node->types[0], *from = lower->input_types[0];
   lower_stage(lower);
-  inner_of_type(lower, &space, from);
+  inner_loops_of_type(lower, &space, from);
   lower_stage_ready(lower);
   int value = load_here(lower, &space, 0, from);
   for (int d = 0; d < type->rank; d++) {
@@ -192,7 +191,7 @@ void lower_accumulate(Lower *lower) {
     Space space = {0};
     const Type *type = lower->input_types[i];
     lower_stage(lower);
-    inner_of_type(lower, &space, type);
+    inner_loops_of_type(lower, &space, type);
     lower_stage_ready(lower);
     int value = load_here(lower, &space, i, type);
     store_here(lower, &space, NEST_accumulate, i, value);

@@ -1,11 +1,12 @@
 /*
- * lower_window.c -- loop nests of convolutions and pools: the fallbacks
- * where no library does them, and what pools always use.
+ * lower_window.c -- lowers pools, and convolutions that no library takes, to
+ * loop nests.
  *
  * A window touches x at  o * stride - pad + k * dilate  for output position o
- * and window position k.  Reading there is guarded where padding is possible.
- * Gradients with respect to x either gather (stride 1) or clear x's gradient
- * and add to it window by window, parallel over the dims that are not slid.
+ * and window position k.  Guards protect loads where padding is possible.  A
+ * gradient of x either gathers (stride 1), or is cleared and then accumulated
+ * window by window, in parallel over the dims that the window does not slide
+ * along.
  */
 #include <math.h>
 
@@ -20,17 +21,17 @@ typedef struct Window {
   int64_t stride[MAX_SPACE], pad[MAX_SPACE], dilate[MAX_SPACE];
 } Window;
 
-/* ---- what the node says ---- */
+/* ---- attributes of the node ---- */
 
-static void fill(const Node *node, AttrKey key, int n, int64_t if_absent,
-                 int64_t *out) {
+static void fill_window_attr(const Node *node, AttrKey key, int n,
+                             int64_t if_absent, int64_t *out) {
   int given = 0;
   const int64_t *values = node_ints(node, key, &given);
   for (int i = 0; i < n; i++)
     out[i] = given == 0 ? if_absent : values[i < given ? i : given - 1];
 }
 
-static int64_t size_of(const Lower *lower, const Type *type, Name name) {
+static int64_t dim_size(const Lower *lower, const Type *type, Name name) {
   int at = type_find(type, name);
   ASSERT(at >= 0);
   return lower_size(lower, type, at);
@@ -38,31 +39,31 @@ static int64_t size_of(const Lower *lower, const Type *type, Name name) {
 
 /* `x`, `y`: types of the large and the small side; `w` has the window sizes,
  * or NULL where an attribute does. */
-static Window window_of(const Lower *lower, const Type *x, const Type *y,
-                        const Type *w) {
+static Window read_window(const Lower *lower, const Type *x, const Type *y,
+                          const Type *w) {
   const Node *node = lower->node;
   Window window = {0};
   const Name *space = node_names(node, ATTR_space, &window.n);
   ASSERT(window.n <= MAX_SPACE);
-  if (!w) fill(node, ATTR_window, window.n, 1, window.size);
-  fill(node, ATTR_pad, window.n, 0, window.pad);
-  fill(node, ATTR_dilate, window.n, 1, window.dilate);
+  if (!w) fill_window_attr(node, ATTR_window, window.n, 1, window.size);
+  fill_window_attr(node, ATTR_pad, window.n, 0, window.pad);
+  fill_window_attr(node, ATTR_dilate, window.n, 1, window.dilate);
   for (int i = 0; i < window.n; i++) {
     window.dim[i] = space[i];
-    window.in[i] = size_of(lower, x, space[i]);
-    window.out[i] = size_of(lower, y, space[i]);
-    if (w) window.size[i] = size_of(lower, w, space[i]);
+    window.in[i] = dim_size(lower, x, space[i]);
+    window.out[i] = dim_size(lower, y, space[i]);
+    if (w) window.size[i] = dim_size(lower, w, space[i]);
   }
   if (w)
-    fill(node, ATTR_stride, window.n, 1, window.stride);
+    fill_window_attr(node, ATTR_stride, window.n, 1, window.stride);
   else if (node_has(node, ATTR_stride))
-    fill(node, ATTR_stride, window.n, 1, window.stride);
+    fill_window_attr(node, ATTR_stride, window.n, 1, window.stride);
   else
     for (int i = 0; i < window.n; i++) window.stride[i] = window.size[i];
   return window;
 }
 
-static bool is_slid(const Window *window, Name name) {
+static bool is_window_dim(const Window *window, Name name) {
   for (int i = 0; i < window->n; i++)
     if (window->dim[i] == name) return true;
   return false;
@@ -74,7 +75,7 @@ static void outer_dims(Lower *lower, Space *space, const Type *type,
                        const Window *skip) {
   for (int d = 0; d < type->rank; d++) {
     Name name = type->dims[d].name;
-    if (skip && is_slid(skip, name)) continue;
+    if (skip && is_window_dim(skip, name)) continue;
     space_add(space, name,
               lower_outer(lower, name, lower_size(lower, type, d)));
   }
@@ -85,7 +86,7 @@ static void inner_rest(Lower *lower, Space *space, const Type *type,
                        const Window *window) {
   for (int d = 0; d < type->rank; d++) {
     Name name = type->dims[d].name;
-    if (is_slid(window, name) || space_find(space, name)) continue;
+    if (is_window_dim(window, name) || space_find(space, name)) continue;
     space_add(space, name,
               lower_inner(lower, name, lower_size(lower, type, d)));
   }
@@ -114,8 +115,8 @@ static void guard_if_needed(Lower *lower, Coord coord, int64_t limit) {
 
 /* Coordinates of x under output positions `o` and window positions `k`;
  * pushes the guards. */
-static void place_x(Lower *lower, const Window *window, const Coord *o,
-                    const Coord *k, Coord *out) {
+static void input_coords(Lower *lower, const Window *window, const Coord *o,
+                         const Coord *k, Coord *out) {
   for (int i = 0; i < window->n; i++) {
     out[i] = coord_sum(lower, coord_scale(o[i], window->stride[i]),
                        coord_scale(k[i], window->dilate[i]));
@@ -125,8 +126,8 @@ static void place_x(Lower *lower, const Window *window, const Coord *o,
 }
 
 /* Coordinates of `type`: slid dims from `slid` (NULL: from the space). */
-static void coords_of(const Space *space, const Window *window,
-                      const Coord *slid, const Type *type, Coord *out) {
+static void window_coords(const Space *space, const Window *window,
+                          const Coord *slid, const Type *type, Coord *out) {
   space_coords(space, type, out);
   if (!slid) return;
   for (int i = 0; i < window->n; i++) {
@@ -139,7 +140,7 @@ static int load_slid(Lower *lower, const Space *space, const Window *window,
                      int input, const Coord *slid) {
   Coord coords[MAX_RANK];
   const Type *type = lower->input_types[input];
-  coords_of(space, window, slid, type, coords);
+  window_coords(space, window, slid, type, coords);
   return lower_load(lower, lower_input_buffer(lower, input), type, coords);
 }
 
@@ -147,7 +148,7 @@ static void store_slid(Lower *lower, const Space *space, const Window *window,
                        NestStmtKind kind, const Coord *slid, int expr) {
   Coord coords[MAX_RANK];
   const Type *type = lower->node->types[0];
-  coords_of(space, window, slid, type, coords);
+  window_coords(space, window, slid, type, coords);
   lower_store(lower, kind, lower_result_buffer(lower, 0), type, coords, expr);
 }
 
@@ -165,13 +166,13 @@ static void store_stage(Lower *lower, const Space *space, int expr) {
   store_slid(lower, space, &none, NEST_store, NULL, expr);
 }
 
-static int product(Lower *lower, int a, int b) {
+static int multiply_values(Lower *lower, int a, int b) {
   DType dtype = lower_work_dtype(lower->node->types[0]->dtype);
   return lower_pw(lower, OP_mul, dtype, lower_cast(lower, a, dtype),
                   lower_cast(lower, b, dtype), -1);
 }
 
-static int sum_of(Lower *lower, int expr) {
+static int reduce_sum(Lower *lower, int expr) {
   DType dtype = lower_work_dtype(lower->node->types[0]->dtype);
   return lower_reduce(lower, NEST_sum, dtype, expr);
 }
@@ -195,8 +196,8 @@ static void clear_stage(Lower *lower, const Space *space,
 static void correlate(Lower *lower, bool is_weight_grad) {
   const Type *x = lower->input_types[0], *other = lower->input_types[1];
   const Type *result = lower->node->types[0];
-  Window window = is_weight_grad ? window_of(lower, x, other, result)
-                                 : window_of(lower, x, result, other);
+  Window window = is_weight_grad ? read_window(lower, x, other, result)
+                                 : read_window(lower, x, result, other);
   Space space = {0};
   Coord own[MAX_SPACE] = {0}, summed[MAX_SPACE] = {0}, at[MAX_SPACE];
   outer_dims(lower, &space, result, NULL);
@@ -208,12 +209,12 @@ static void correlate(Lower *lower, bool is_weight_grad) {
   lower_stage_ready(lower);
   int factor = load_slid(lower, &space, &window, 1, summed);
   if (is_weight_grad)
-    place_x(lower, &window, summed, own, at);
+    input_coords(lower, &window, summed, own, at);
   else
-    place_x(lower, &window, own, summed, at);
+    input_coords(lower, &window, own, summed, at);
   int value = load_slid(lower, &space, &window, 0, at);
   lower->n_guards = 0;
-  int sum = sum_of(lower, product(lower, value, factor));
+  int sum = reduce_sum(lower, multiply_values(lower, value, factor));
   space.n = n_outer;
   store_stage(lower, &space, sum);
 }
@@ -245,7 +246,7 @@ static void input_grad_gather(Lower *lower, const Window *window) {
   }
   int value = load_slid(lower, &space, window, 0, at);
   lower->n_guards = 0;
-  int sum = sum_of(lower, product(lower, value, weight));
+  int sum = reduce_sum(lower, multiply_values(lower, value, weight));
   space.n = n_outer;
   store_stage(lower, &space, sum);
 }
@@ -262,15 +263,15 @@ static void input_grad_scatter(Lower *lower, const Window *window) {
   lower_stage_ready(lower);
   int value = load_slid(lower, &space, window, 0, o);
   int weight = load_slid(lower, &space, window, 1, k);
-  int term = product(lower, value, weight);
-  place_x(lower, window, o, k, at);
+  int term = multiply_values(lower, value, weight);
+  input_coords(lower, window, o, k, at);
   store_slid(lower, &space, window, NEST_accumulate, at, term);
   lower->n_guards = 0;
 }
 
 void lower_conv_input_grad(Lower *lower) {
-  Window window = window_of(lower, lower->node->types[0], lower->input_types[0],
-                            lower->input_types[1]);
+  Window window = read_window(lower, lower->node->types[0],
+                              lower->input_types[0], lower->input_types[1]);
   bool is_dense = true;
   for (int i = 0; i < window.n; i++) is_dense &= window.stride[i] == 1;
   if (is_dense)
@@ -287,7 +288,7 @@ static void set_outside(Lower *lower, int load, double value) {
 
 void lower_maxpool(Lower *lower) {
   const Type *y = lower->node->types[0];
-  Window window = window_of(lower, lower->input_types[0], y, NULL);
+  Window window = read_window(lower, lower->input_types[0], y, NULL);
   Space space = {0};
   Coord o[MAX_SPACE] = {0}, k[MAX_SPACE] = {0}, at[MAX_SPACE];
   outer_dims(lower, &space, y, NULL);
@@ -295,7 +296,7 @@ void lower_maxpool(Lower *lower) {
   lower_stage(lower);
   inner_slid(lower, &window, window.size, k);
   lower_stage_ready(lower);
-  place_x(lower, &window, o, k, at);
+  input_coords(lower, &window, o, k, at);
   int value = load_slid(lower, &space, &window, 0, at);
   set_outside(lower, value, -INFINITY);
   lower->n_guards = 0;
@@ -305,8 +306,8 @@ void lower_maxpool(Lower *lower) {
 
 /* x at a position of the window is the maximum of the window: it equals it, or
  * is NaN, which then is the maximum.  Padding is neither. */
-static int is_most(Lower *lower, const Space *space, const Window *window,
-                   const Coord *at, int most) {
+static int is_maximum(Lower *lower, const Space *space, const Window *window,
+                      const Coord *at, int most) {
   DType dtype = lower_work_dtype(lower->input_types[0]->dtype);
   int value = load_slid(lower, space, window, 0, at);
   set_outside(lower, value, NAN);
@@ -324,7 +325,7 @@ static int is_most(Lower *lower, const Space *space, const Window *window,
 void lower_maxpool_grad(Lower *lower) {
   const Type *x = lower->input_types[0], *y = lower->input_types[1];
   DType dtype = lower_work_dtype(x->dtype);
-  Window window = window_of(lower, x, y, NULL);
+  Window window = read_window(lower, x, y, NULL);
   Space space = {0};
   Coord o[MAX_SPACE] = {0}, k[MAX_SPACE] = {0}, at[MAX_SPACE];
   outer_dims(lower, &space, lower->node->types[0], &window);
@@ -343,8 +344,8 @@ void lower_maxpool_grad(Lower *lower) {
       k[i] = coord_add(coord_zero(), rest % window.size[i]);
       rest /= window.size[i];
     }
-    place_x(lower, &window, o, k, at);
-    int hit = is_most(lower, &space, &window, at, most);
+    input_coords(lower, &window, o, k, at);
+    int hit = is_maximum(lower, &space, &window, at, most);
     int is_new = hit;
     if (found >= 0) {
       int none = lower_pw(lower, OP_not, DT_bool, found, -1, -1);
@@ -357,7 +358,7 @@ void lower_maxpool_grad(Lower *lower) {
   }
 }
 
-/* How many elements the window at `o` averages over, as a real. */
+/* How many elements the window at `o` averages over, as a float. */
 static int window_count(Lower *lower, const Window *window, const Coord *o) {
   DType dtype = lower_work_dtype(lower->node->types[0]->dtype);
   bool counts_pad = node_int(lower->node, ATTR_causal, 1) != 0;
@@ -380,20 +381,20 @@ static int window_count(Lower *lower, const Window *window, const Coord *o) {
     int n = lower_pw(lower, OP_sub, DT_i64, high, low, -1);
     count = count < 0 ? n : lower_pw(lower, OP_mul, DT_i64, count, n, -1);
   }
-  int whole = lower_const(lower, dtype, fixed);
-  if (count < 0) return whole;
-  return lower_pw(lower, OP_mul, dtype, lower_cast(lower, count, dtype), whole,
+  int factor = lower_const(lower, dtype, fixed);
+  if (count < 0) return factor;
+  return lower_pw(lower, OP_mul, dtype, lower_cast(lower, count, dtype), factor,
                   -1);
 }
 
-static int quotient(Lower *lower, int a, int b) {
+static int divide_value(Lower *lower, int a, int b) {
   DType dtype = lower_work_dtype(lower->node->types[0]->dtype);
   return lower_pw(lower, OP_div, dtype, lower_cast(lower, a, dtype), b, -1);
 }
 
 void lower_avgpool(Lower *lower) {
   const Type *y = lower->node->types[0];
-  Window window = window_of(lower, lower->input_types[0], y, NULL);
+  Window window = read_window(lower, lower->input_types[0], y, NULL);
   Space space = {0};
   Coord o[MAX_SPACE] = {0}, k[MAX_SPACE] = {0}, at[MAX_SPACE];
   outer_dims(lower, &space, y, NULL);
@@ -401,17 +402,17 @@ void lower_avgpool(Lower *lower) {
   lower_stage(lower);
   inner_slid(lower, &window, window.size, k);
   lower_stage_ready(lower);
-  place_x(lower, &window, o, k, at);
+  input_coords(lower, &window, o, k, at);
   int value = load_slid(lower, &space, &window, 0, at);
   lower->n_guards = 0;
-  int sum = sum_of(lower, value);
+  int sum = reduce_sum(lower, value);
   store_stage(lower, &space,
-              quotient(lower, sum, window_count(lower, &window, o)));
+              divide_value(lower, sum, window_count(lower, &window, o)));
 }
 
 void lower_avgpool_grad(Lower *lower) {
   const Type *y = lower->input_types[0];
-  Window window = window_of(lower, lower->node->types[0], y, NULL);
+  Window window = read_window(lower, lower->node->types[0], y, NULL);
   Space space = {0};
   Coord o[MAX_SPACE] = {0}, k[MAX_SPACE] = {0}, at[MAX_SPACE];
   outer_dims(lower, &space, lower->node->types[0], &window);
@@ -421,8 +422,8 @@ void lower_avgpool_grad(Lower *lower) {
   inner_slid(lower, &window, window.size, k);
   lower_stage_ready(lower);
   int grad = load_slid(lower, &space, &window, 0, o);
-  int term = quotient(lower, grad, window_count(lower, &window, o));
-  place_x(lower, &window, o, k, at);
+  int term = divide_value(lower, grad, window_count(lower, &window, o));
+  input_coords(lower, &window, o, k, at);
   store_slid(lower, &space, &window, NEST_accumulate, at, term);
   lower->n_guards = 0;
 }
@@ -430,7 +431,8 @@ void lower_avgpool_grad(Lower *lower) {
 /* ---- adaptive pools: window i is floor(i n / m) .. ceil((i + 1) n / m) ----
  */
 
-static int scaled(Lower *lower, Coord o, int64_t n, int64_t add, int64_t m) {
+static int scaled_index(Lower *lower, Coord o, int64_t n, int64_t add,
+                        int64_t m) {
   int value = coord_value(lower, coord_add(coord_scale(o, n), add));
   return lower_pw(lower, OP_floordiv, DT_i64, value,
                   lower_const(lower, DT_i64, (double)m), -1);
@@ -443,8 +445,8 @@ static Window adaptive_window(const Lower *lower, const Type *x,
   ASSERT(window.n <= MAX_SPACE);
   for (int i = 0; i < window.n; i++) {
     window.dim[i] = space[i];
-    int64_t n = window.in[i] = size_of(lower, x, space[i]);
-    int64_t m = window.out[i] = size_of(lower, y, space[i]);
+    int64_t n = window.in[i] = dim_size(lower, x, space[i]);
+    int64_t m = window.out[i] = dim_size(lower, y, space[i]);
     for (int64_t j = 0; j < m; j++) {
       int64_t size = ((j + 1) * n + m - 1) / m - j * n / m;
       if (size > window.size[i]) window.size[i] = size;
@@ -453,15 +455,15 @@ static Window adaptive_window(const Lower *lower, const Type *x,
   return window;
 }
 
-/* Places of x, and whether they are inside, and the share of one element. */
-static void adaptive_place(Lower *lower, const Window *window, const Coord *o,
-                           const Coord *k, Coord *at, int *out_inside,
-                           int *out_count) {
+/* Coordinates of x, whether they are inside, and the size of the window. */
+static void adaptive_coords(Lower *lower, const Window *window, const Coord *o,
+                            const Coord *k, Coord *at, int *out_inside,
+                            int *out_count) {
   *out_inside = *out_count = -1;
   for (int i = 0; i < window->n; i++) {
     int64_t n = window->in[i], m = window->out[i];
-    int low = scaled(lower, o[i], n, 0, m);
-    int high = scaled(lower, o[i], n, n + m - 1, m);
+    int low = scaled_index(lower, o[i], n, 0, m);
+    int high = scaled_index(lower, o[i], n, n + m - 1, m);
     int size = lower_pw(lower, OP_sub, DT_i64, high, low, -1);
     int place =
         lower_pw(lower, OP_add, DT_i64, low, coord_value(lower, k[i]), -1);
@@ -488,14 +490,14 @@ void lower_adaptive_avgpool(Lower *lower) {
   lower_stage(lower);
   inner_slid(lower, &window, window.size, k);
   lower_stage_ready(lower);
-  adaptive_place(lower, &window, o, k, at, &inside, &count);
+  adaptive_coords(lower, &window, o, k, at, &inside, &count);
   int value = load_slid(lower, &space, &window, 0, at);
   value =
       lower_pw(lower, OP_select, dtype, inside, lower_cast(lower, value, dtype),
                lower_const(lower, dtype, 0));
-  int sum = sum_of(lower, value);
+  int sum = reduce_sum(lower, value);
   store_stage(lower, &space,
-              quotient(lower, sum, lower_cast(lower, count, dtype)));
+              divide_value(lower, sum, lower_cast(lower, count, dtype)));
 }
 
 void lower_adaptive_avgpool_grad(Lower *lower) {
@@ -511,9 +513,9 @@ void lower_adaptive_avgpool_grad(Lower *lower) {
   inner_slid(lower, &window, window.out, o);
   inner_slid(lower, &window, window.size, k);
   lower_stage_ready(lower);
-  adaptive_place(lower, &window, o, k, at, &inside, &count);
+  adaptive_coords(lower, &window, o, k, at, &inside, &count);
   int grad = load_slid(lower, &space, &window, 0, o);
-  int term = quotient(lower, grad, lower_cast(lower, count, dtype));
+  int term = divide_value(lower, grad, lower_cast(lower, count, dtype));
   term = lower_pw(lower, OP_select, dtype, inside, term,
                   lower_const(lower, dtype, 0));
   store_slid(lower, &space, &window, NEST_accumulate, at, term);
