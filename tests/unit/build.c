@@ -1,7 +1,7 @@
 // links: codegen passes ir
 /*
- * build.c -- launches, tables and bundles, with a runtime of a few lines that
- * prints the tables and runs the kernels.
+ * build.c -- tests selection, tables and bundles with a runtime of a few lines,
+ * which prints the tables and runs the kernels.
  */
 #include <glob.h>
 #include <sys/stat.h>
@@ -79,7 +79,7 @@ static const char linear[] =
     "  output loss \"loss\" %6\n"
     "}\n";
 
-Test(build, views_are_no_launches) {
+Test(build, views_make_no_launches) {
   Selected selected = selected_create(linear);
   cr_assert_eq(select_into(&selected).code, STATUS_ok);
   cr_expect_str_eq(ops_of(&selected), "gemm kernel kernel");
@@ -109,7 +109,7 @@ Test(build, collectives_are_waited_for_by_the_first_reader) {
   cr_expect_eq(selected.launches.data[1].counts.data[0], 3);
 }
 
-Test(build, micro_batches_are_written_out) {
+Test(build, every_micro_batch_has_its_launches) {
   Selected selected = selected_create(
       "graph g mesh(data = 2, time = 2~) {\n"
       "  %0 = input {index = 0} : f32[B:8@(data, time), C:3] data \"d.x\"\n"
@@ -128,22 +128,21 @@ Test(build, micro_batches_are_written_out) {
   cr_assert_eq(select_into(&selected).code, STATUS_ok);
   cr_expect_str_eq(ops_of(&selected), "zero kernel kernel kernel kernel kernel "
                                       "kernel kernel kernel collective wait");
-  /* The piece is rank * 2 + micro-batch, of 2 rows each. */
+  /* Shard rank * 2 + micro-batch, of 2 rows each. */
   const Launch *first = &selected.launches.data[1], *second = first + 4;
   cr_expect_eq(first->numbers.data[0], 0);
   cr_expect_eq(second->numbers.data[0], 2);
   cr_expect(first->rank_offsets.data[0].shards == 2 &&
             first->rank_offsets.data[0].factor == 4);
   /* The input moves on, everything else stays. */
-  const Launch *product = &selected.launches.data[2];
-  cr_expect_eq((product + 4)->buffers.data[0] - product->buffers.data[0],
-               2 * 3 * 4);
-  cr_expect_eq((product + 4)->buffers.data[2], product->buffers.data[2]);
+  const Launch *gemm = &selected.launches.data[2];
+  cr_expect_eq((gemm + 4)->buffers.data[0] - gemm->buffers.data[0], 2 * 3 * 4);
+  cr_expect_eq((gemm + 4)->buffers.data[2], gemm->buffers.data[2]);
 }
 
 /* ---- bundles ---- */
 
-/* Stands in for the runtime: one line a tensor, then runs the kernels. */
+/* A runtime that prints one line for each tensor and runs the kernels. */
 static const char stand_in[] =
     "#include <stdio.h>\n"
     "#include <stdlib.h>\n"
@@ -255,7 +254,7 @@ Test(build, a_bundle_runs) {
   Status status = build_site(site);
   cr_assert_eq(status.code, STATUS_ok, "%s", status.message);
   shell(site, "out/rank-0001 >log");
-  /* 40 ones plus 40 ones from the bias: the product is not run here. */
+  /* 40 ones plus 40 ones from the bias: the matmul is not run here. */
   cr_expect_str_eq(text_of(site, below(site, "log")),
                    "linear cpu 2 35 1\nw 0 6\nb 0 5\nloss 80\n");
   struct stat a, b;
@@ -332,6 +331,56 @@ Test(build, every_back_end_is_found) {
   cr_expect(backend_find("cpu") && backend_find("cuda") &&
             backend_find("null"));
   cr_expect_null(backend_find("abacus"));
+}
+
+/* What the value of --target gives: a back end and architectures, or a message.
+ */
+static void check_target(const char *text, const char *back_end, int n_archs,
+                         const char *message) {
+  Module *module = module_create();
+  BuildTarget target;
+  Status status = backend_read_target(module->arena, text, &target);
+  if (message) {
+    cr_expect_eq(status.code, STATUS_invalid, "%s", text);
+    cr_expect_str_eq(status.message, message);
+    return;
+  }
+  cr_expect_eq(status.code, STATUS_ok, "%s", status.message);
+  cr_expect_str_eq(target.backend->name, back_end);
+  cr_expect_eq(target.n_archs, n_archs);
+}
+
+Test(build, targets_are_read_from_the_rows) {
+  check_target(NULL, "cpu", 0, NULL);
+  check_target("null", "null", 0, NULL);
+  check_target("cuda", "cuda", 0, NULL);
+  check_target("cuda:sm_90,sm_80", "cuda", 2, NULL);
+  check_target("tpu", NULL, 0, "no target 'tpu'; there are cpu and cuda");
+  check_target("cpu:sm_80", NULL, 0,
+               "target 'cpu' has no architectures to choose from: leave out "
+               "':sm_80'");
+  check_target("cuda:sm_12", NULL, 0,
+               "target 'cuda' has no architecture 'sm_12'; there are sm_80, "
+               "sm_90, sm_90a and sm_100");
+  Module *module = module_create();
+  cr_expect_str_eq(backend_target_help(module->arena),
+                   "cpu (default), cuda or cuda:sm_80,sm_90,sm_90a,sm_100");
+}
+
+/* The skeleton declares what the others do, so that a copy is complete. */
+Test(build, every_back_end_has_a_device_and_a_target) {
+  static const char *const names[] = {
+#define BACKEND(name) #name,
+#include "codegen/backends.def"
+  };
+  for (int i = 0; i < ARRAY_LENGTH(names); i++) {
+    const Backend *backend = backend_find(names[i]);
+    cr_assert(backend != NULL, "%s", names[i]);
+    cr_expect_str_eq(backend->target.name, names[i]);
+    cr_expect(backend->device && backend->prelude && backend->emit_nest &&
+                  backend->compile && backend->target.has_kernel,
+              "%s", names[i]);
+  }
 }
 
 Test(build, the_null_back_end_builds) {

@@ -1,11 +1,11 @@
 // links: codegen passes ir
 /*
- * codegen.c -- what the CPU back end emits, against the interpreter.
+ * codegen.c -- compares the emitted C of every operator with the interpreter.
  *
- * Every operator with a loop nest, on several shapes, alone and after the
- * passes `decompose` and `fuse`; attention; products as libraries would see
- * them.  All kernels go into one shared object, compiled once.  An operator of
- * the table that nobody lowers and nobody decomposes fails.
+ * Operators with a loop nest run on several shapes, alone and after the passes
+ * `decompose` and `fuse`; matmuls and convolutions run as the calls that
+ * libraries get.  All kernels go into one shared object, compiled once.  An
+ * operator of the table without a nest and without a decomposition fails.
  */
 #include <dlfcn.h>
 #include <unistd.h>
@@ -187,13 +187,13 @@ static const Row rows[] = {
      0},
 };
 
-/* ---- running what was emitted ---- */
+/* ---- running emitted kernels ---- */
 
 typedef struct Case {
   const char *name;
   const Graph *graph;
   Tensor *inputs, *wanted;
-  Name *kernel; /* by node; NULL: a view, or a product as a library sees it */
+  Name *kernel; /* by node; NULL: a view or a library call */
 } Case;
 
 typedef struct Bench {
@@ -225,7 +225,7 @@ static void compare(const Case *test, int output, const void *bytes) {
   }
 }
 
-/* A product as a library is told to do it. */
+/* A matmul as the call that a library gets. */
 static void run_gemm(const DnnGemm *g, const float *a, const float *b,
                      float *c) {
   for (int64_t x = 0; x < g->batch[0]; x++)
@@ -244,7 +244,7 @@ static void run_gemm(const DnnGemm *g, const float *a, const float *b,
         }
 }
 
-/* A convolution as a library is told to do it: buffers in their order. */
+/* A convolution as the call that a library gets, with its buffers in order. */
 static void run_conv(const DnnConv *c, void **buffers) {
   int which = c->kind == DNN_CONV_FORWARD      ? 2
               : c->kind == DNN_CONV_INPUT_GRAD ? 1
@@ -544,8 +544,8 @@ static void *compile(Bench *bench) {
   return library;
 }
 
-/* Each piece of a split value draws and counts by its place in the whole. */
-Test(codegen, pieces_know_their_place) {
+/* Random numbers and iota of a shard use the index in the logical tensor. */
+Test(codegen, shards_have_global_indices) {
   static const char text[] =
       "graph g mesh(data = 2, time = 2~) {\n"
       "  %0 = input {index = 0} : i64[] seed \"\"\n"
@@ -565,28 +565,28 @@ Test(codegen, pieces_know_their_place) {
   void *library = compile(&bench);
   DnnKernelFn *function = NULL;
   *(void **)&function = dlsym(library, nest->name);
-  Graph *whole = make_graph(bench.module);
-  Value inputs[2] = {make_input(whole, ROLE_data, "a", "i64"),
-                     make_input(whole, ROLE_data, "b", "i32")};
-  Value value = make(whole, "random_keep",
+  Graph *logical = make_graph(bench.module);
+  Value inputs[2] = {make_input(logical, ROLE_data, "a", "i64"),
+                     make_input(logical, ROLE_data, "b", "i32")};
+  Value value = make(logical, "random_keep",
                      "to=B,C sizes=8,3 value=0.5 stream=s", inputs, 2);
-  make_output(whole, ROLE_result, "y", value);
+  make_output(logical, ROLE_result, "y", value);
   double seed = 7, step = 3;
   Tensor given[2] = {tensor_of(arena, make_type(bench.module, "i64"), &seed),
                      tensor_of(arena, make_type(bench.module, "i32"), &step)};
-  Tensor *wanted = run(whole, INTERP_f64, given);
-  for (int piece = 0; piece < 4; piece++) {
-    int64_t number = piece * nest->numbers[0].factor;
+  Tensor *wanted = run(logical, INTERP_f64, given);
+  for (int shard = 0; shard < 4; shard++) {
+    int64_t number = shard * nest->numbers[0].factor;
     uint8_t got[6];
     void *buffers[] = {to_bytes(arena, &given[0]), to_bytes(arena, &given[1]),
                        got};
     function(buffers, &number);
     for (int i = 0; i < 6; i++)
-      cr_expect_eq(got[i], wanted[0].data[piece * 6 + i]);
+      cr_expect_eq(got[i], wanted[0].data[shard * 6 + i]);
   }
 }
 
-/* ---- the cases that every back end is checked with, in every number ---- */
+/* ---- the cases of every back end, in every dtype ---- */
 
 static void add_case_graph(Bench *bench, const char *label, Graph *graph) {
   add_graph(bench, label, graph,
@@ -643,7 +643,7 @@ Test(codegen, every_case_in_bool) {
   check_number("bool");
 }
 
-/* Done by partition, the runtime or another station. */
+/* Operators that partition, the runtime or another pass does. */
 static bool is_elsewhere(Op op) {
   return op == OP_input || op == OP_all_reduce || op == OP_accumulate ||
          op == OP_all_gather || op == OP_shard || op == OP_scan ||

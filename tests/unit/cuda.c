@@ -1,8 +1,8 @@
 // links: codegen passes ir
 /*
- * cuda.c -- every operator as emitted CUDA: compiled as C and run on the CPU
- * through tests/shim against the interpreter, and compiled by NVRTC for every
- * target where it is installed.
+ * cuda.c -- tests emitted CUDA of every operator: compiled as C with
+ * tests/shim, it runs on the CPU against the interpreter; NVRTC compiles it for
+ * every architecture where NVRTC is installed.
  *
  * All kernels of a test go into one file, so that the compiler starts once.
  */

@@ -1,6 +1,6 @@
 // links: codegen passes ir
 /*
- * nests.c -- loop nests as text.
+ * nests.c -- compares the loop nests of golden graphs with recorded texts.
  *
  *   tests/golden/nests/NAME.ir    a graph
  *   tests/golden/nests/NAME.txt   the nests of its nodes, in order
@@ -81,7 +81,7 @@ Test(nests, equal_content_is_one_kernel) {
   cr_expect_neq(names[0], names[2]);
 }
 
-/* Neighbouring loops that walk memory as one are one. */
+/* Neighbouring loops that walk memory as one loop are joined. */
 Test(nests, loops_are_joined) {
   Module *module = module_create();
   Graph *graph = make_graph(module);
@@ -89,9 +89,9 @@ Test(nests, loops_are_joined) {
   Value bias = make_input(graph, ROLE_data, "b", "f32 D:5");
   Value y = graph_op1(graph, OP_exp, x);
   Value z = graph_op2(graph, OP_add, x, bias);
-  Nest *whole = nest_lower(module, graph, y.node);
-  cr_expect_eq(whole->n_outer, 1);
-  cr_expect_eq(whole->outer[0].extent, 30);
+  Nest *joined = nest_lower(module, graph, y.node);
+  cr_expect_eq(joined->n_outer, 1);
+  cr_expect_eq(joined->outer[0].extent, 30);
   Nest *rows = nest_lower(module, graph, z.node);
   cr_expect_eq(rows->n_outer, 2);
   cr_expect_eq(rows->outer[0].extent, 6);
