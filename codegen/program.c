@@ -1,6 +1,6 @@
 /*
- * program.c -- a program as tables: what runtime/program.h declares, as
- * constant data.
+ * program.c -- prints a program as the constant tables that runtime/program.h
+ * declares.
  *
  * Whatever grows with the model -- instructions, tensors, their details and
  * lists -- goes into one image of bytes (image.h), tables.bin, where equal
@@ -101,13 +101,13 @@ static void link_detail(Image *image, size_t at, const Launch *launch) {
 static void link_rank_offsets(Image *image, size_t at, const Launch *launch) {
   size_t rank_offsets = 0;
   for (int i = 0; i < launch->rank_offsets.n; i++) {
-    DnnRankOffset place;
-    memset(&place, 0, sizeof place);
-    place.number = launch->rank_offsets.data[i].number;
-    place.shards = launch->rank_offsets.data[i].shards;
-    place.stride = launch->rank_offsets.data[i].stride;
-    place.factor = launch->rank_offsets.data[i].factor;
-    size_t here = image_add(image, &place, sizeof place);
+    DnnRankOffset offset;
+    memset(&offset, 0, sizeof offset);
+    offset.number = launch->rank_offsets.data[i].number;
+    offset.shards = launch->rank_offsets.data[i].shards;
+    offset.stride = launch->rank_offsets.data[i].stride;
+    offset.factor = launch->rank_offsets.data[i].factor;
+    size_t here = image_add(image, &offset, sizeof offset);
     if (i == 0) rank_offsets = here;
   }
   if (launch->rank_offsets.n) image_link(image, at, rank_offsets);

@@ -16,7 +16,7 @@ void c_emit_line(CEmit *emit, const char *format, ...) {
   text_add(emit->out, "\n");
 }
 
-/* ---- what an expression depends on ---- */
+/* ---- loops that an expression depends on ---- */
 
 static bool is_stored_here(const CEmit *emit, int buffer) {
   return emit->nest->buffers.data[buffer].is_written;

@@ -47,7 +47,7 @@ void c_declare_reduction(CEmit *emit, const NestStmt *stmt) {
                 stmt->target);
 }
 
-/* Row-major position of the inner loops. */
+/* The row-major index over the inner loops. */
 static void add_flat_index(CEmit *emit) {
   int first = emit->nest->n_outer;
   Text *out = emit->out;

@@ -5,7 +5,7 @@
  *
  * Emitted text is C with a few qualifiers, without templates or headers, so
  * that NVRTC compiles it for a GPU and a C compiler for the tests
- * (tests/shim).  What differs between the two lies in the prelude.
+ * (tests/shim).  The prelude holds all differences between the two.
  */
 #ifndef CODEGEN_CUDA_CUDA_H
 #define CODEGEN_CUDA_CUDA_H
@@ -48,7 +48,8 @@ bool cuda_has_attention_kernel(const Graph *graph, int id);
 
 /* Groups kernels into modules and compiles each for every target of
  * `options->archs` (all four if there are none) and to PTX.  Unavailable if
- * NVRTC is missing, with what to install; invalid if a text does not compile.
+ * NVRTC is missing, and the message says what to install; invalid if a text
+ * does not compile.
  */
 Status cuda_compile(const Backend *backend, Module *module,
                     const BuildOptions *options, const char *work,

@@ -48,7 +48,8 @@ int64_t stage_extent(const Nest *nest, const NestStage *stage, int loop);
 /* Different iterations may add to one element, so they must run in order. */
 bool accumulates_in_order(const Nest *nest, const NestStage *stage,
                           const NestStmt *stmt);
-/* A stage from `stage` + 1 on touches what this or an earlier one wrote. */
+/* A stage from `stage` + 1 on touches a buffer that this or an earlier one
+ * writes. */
 bool stage_is_read_later(const Nest *nest, int stage);
 /* All loops of a stage that is flat can go four at a time. */
 bool stage_is_vector(const Nest *nest, const NestStage *stage);

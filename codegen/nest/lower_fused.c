@@ -507,7 +507,7 @@ static void add_outer(Region *region, Name name, int64_t extent) {
   space_add(&region->space, name, sum);
 }
 
-/* O in the storage order of the first result, then what others add. */
+/* O in the storage order of the first result, then the other dims of O. */
 static void outer_loops(Region *region) {
   for (int i = 0; i < region->body->outputs.n; i++) {
     const Type *type =
@@ -537,7 +537,7 @@ static void open_stage(Region *region, bool has_inner, int n_outer_names) {
 
 /* ---- expensive elements that are stored ---- */
 
-/* Marks what stage `now` needs below `value`, not past reductions. */
+/* Marks the values that a stage needs below `value`, not past reductions. */
 static void mark_needed(const Region *region, Value value, bool *needed) {
   if (needed[value.node]) return;
   needed[value.node] = true;

@@ -87,7 +87,7 @@ void lower_scatter_add(Lower *lower) {
   store_here(lower, &space, NEST_accumulate, 0, row);
 }
 
-/* The row alone: the rest of the result lies there already (select.c). */
+/* Writes the row alone: select.c copies the rest of the result. */
 void lower_put(Lower *lower) {
   Space space = {0};
   const Node *node = lower->node;
@@ -168,7 +168,7 @@ void lower_shard(Lower *lower) {
   store_here(lower, &space, NEST_store, 0, value);
 }
 
-/* What a micro-batch has made goes to its place among them all. */
+/* Copies the shard of this micro-batch into the value of all of them. */
 void lower_all_gather(Lower *lower) {
   Space space = {0};
   const Type *type = lower->node->types[0], *from = lower->input_types[0];
@@ -185,7 +185,7 @@ void lower_all_gather(Lower *lower) {
   store_here(lower, &space, NEST_store, 0, value);
 }
 
-/* Adds what one micro-batch gave to the sum of the step. */
+/* Adds the value of one micro-batch to the sum of the step. */
 void lower_accumulate(Lower *lower) {
   for (int i = 0; i < lower->node->n_inputs; i++) {
     Space space = {0};
