@@ -342,11 +342,26 @@ static void build_train(Build *b) {
   count_items(model);
   warn_unreached(model->train, module_of(b)->arena, DIAG_no_gradient);
   model->eval = build_eval(b, loss, "eval", b->batch, false);
-  int64_t rest = b->program.options->eval_remainder;
-  if (rest > 0 && b->has_batch_dim && !has_errors(b)) {
-    model->eval_remainder = build_eval(b, loss, "eval_remainder", rest, true);
-    model->eval_remainder_batch = rest;
-  }
+}
+
+/* The last batch of an evaluation holds what the full ones leave: the data
+ * files say how many samples that is, so all else of the model is there by now.
+ * False where the files do not fit. */
+static bool build_eval_remainder(Build *b) {
+  const FrontendOptions *options = b->program.options;
+  Model *model = b->model;
+  int64_t samples = 0;
+  if (!model->has_train || !options->count_eval_samples) return true;
+  if (!options->count_eval_samples(options->user, model, &samples))
+    return false;
+  int64_t remainder = samples % model->settings.batch;
+  bool has_batch_dim = model->settings.batch_dim && b->has_batch_dim;
+  if (remainder == 0 || !has_batch_dim || model->settings.eval_batches > 0)
+    return true;
+  model->eval_remainder =
+      build_eval(b, loss_expr(b), "eval_remainder", remainder, true);
+  model->eval_remainder_batch = remainder;
+  return true;
 }
 
 static const char *describe_all(Build *b, const Graph *graph, Role role) {
@@ -499,5 +514,6 @@ Model *frontend_load(Module *module, const FrontendOptions *options) {
   if (has_errors(&b)) return NULL;
   precision_check(b.settings, b.model);
   program_warn_unused(&b.program);
-  return b.model;
+  if (has_errors(&b) || !build_eval_remainder(&b)) return NULL;
+  return has_errors(&b) ? NULL : b.model;
 }

@@ -34,9 +34,17 @@ typedef enum Predicting {
   PREDICTING_wanted /* what prevents it is a mistake */
 } Predicting;
 
+/* Counts the samples of an evaluation in the data files that the blocks of
+ * `model` name; called once, when its blocks and its graphs `train` and `eval`
+ * are complete.  0: there are none, or a file is not there yet.  False: the
+ * files do not fit the model, which was said. */
+typedef bool EvalSampleCounter(void *user, const Model *model,
+                               int64_t *out_samples);
+
 typedef struct FrontendOptions {
   SourceLoader *load;
-  const char *(*why)(void *user); /* the last load failed; may be NULL */
+  EvalSampleCounter *count_eval_samples; /* NULL: no evaluation remainder */
+  const char *(*why)(void *user);        /* the last load failed; may be NULL */
   void *user;
   const char *path; /* of the model */
   const char *net;  /* --net or NULL */
@@ -46,10 +54,9 @@ typedef struct FrontendOptions {
   int n_overrides;
   Budget budget;
   PlanRequest plan;
-  int64_t eval_remainder; /* samples in the last evaluation batch; 0: unknown */
-  bool checked;           /* an index out of range makes not a number */
-  bool check_only;        /* do not reject what is not compiled yet (bf16), and
-                             read no plan */
+  bool checked;    /* an index out of range makes NaN */
+  bool check_only; /* accept what is not compiled yet (bf16), and read no
+                      plan */
 } FrontendOptions;
 
 /* Elaborates; mistakes become diags in module->diags and NULL is returned if

@@ -140,19 +140,10 @@ Model *compile_load(Tool *tool, bool check_only) {
                               .n_overrides = options->overrides.n,
                               .checked = tool->options.checked,
                               .check_only = check_only};
+  if (!check_only && options->command != COMMAND_predict)
+    frontend.count_eval_samples = compile_count_eval_samples;
   if (!read_request(tool, &frontend.plan)) return NULL;
   Model *model = frontend_load(&tool->module, &frontend);
-  bool evaluates = !check_only && options->command != COMMAND_predict;
-  if (model && model->has_train && evaluates) {
-    if (!compile_eval_remainder(tool, model, compile_model_folder(tool),
-                                &frontend.eval_remainder)) {
-      tool_report(tool);
-      return NULL;
-    }
-    bool does_all = model->settings.eval_batches == 0;
-    if (frontend.eval_remainder > 0 && does_all)
-      model = frontend_load(&tool->module, &frontend);
-  }
   return tool_report(tool) ? NULL : model;
 }
 

@@ -1,6 +1,6 @@
 /*
  * data_sizes.c -- what the data files of a model say about its programs: how
- * many samples the last batch of an evaluation holds.  The runtime's own
+ * many samples an evaluation has.  The runtime's own
  * readers look, so that both agree.  A file that is not there is no mistake
  * yet: the compiled program will ask for it.  One that is there and does not
  * fit is.
@@ -129,8 +129,10 @@ static DnnEntryPoint code_of(Arena *arena, const char *name, const Graph *graph,
       .name = name, .batch = batch, .n_tensors = n, .tensors = tensors};
 }
 
-bool compile_eval_remainder(Tool *tool, const Model *model,
-                            const char *model_dir, int64_t *out_rest) {
+bool compile_count_eval_samples(void *user, const Model *model,
+                                int64_t *out_samples) {
+  Tool *tool = user;
+  const char *model_dir = compile_model_folder(tool);
   int64_t batch = model->settings.batch;
   Arena *arena = arena_create(tool->memory);
   DnnData *blocks = ARENA_ARRAY(arena, DnnData, model->n_data);
@@ -147,10 +149,10 @@ bool compile_eval_remainder(Tool *tool, const Model *model,
   InputSearch search = search_of(tool, model_dir);
   Status status = data_open(arena, &program, &search, 1, &data);
   bool is_good = true;
-  *out_rest = 0;
+  *out_samples = 0;
   if (status.code == STATUS_ok) status = data_check(data);
   if (status.code == STATUS_ok)
-    *out_rest = data_eval_samples(data) % batch;
+    *out_samples = data_eval_samples(data);
   else
     is_good = report(tool, arena, &program, status);
   if (data) data_close(data);

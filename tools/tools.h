@@ -92,11 +92,10 @@ int compile_all(Tool *tool, Compilation *out);
 /* Passes over one graph of the model; `stop_after` from the options. */
 Graph *compile_graph(Tool *tool, Compilation *compilation, Graph *graph,
                      bool is_training);
-/* Samples in the last, incomplete batch of an evaluation; 0 where there is none
- * or a data file is not there.  False: the files do not fit the model, which
- * was said (data_sizes.c). */
-bool compile_eval_remainder(Tool *tool, const Model *model,
-                            const char *model_dir, int64_t *out_rest);
+/* The EvalSampleCounter of the front end, with the readers of the runtime
+ * (data_sizes.c). */
+bool compile_count_eval_samples(void *user, const Model *model,
+                                int64_t *out_samples);
 /* The net of the sample block at one position; false after a note where the net
  * does not allow it. */
 bool compile_decode(Tool *tool, const Model *model, DecodeGraphs *out);

@@ -204,11 +204,19 @@ Test(elaborate, parameters_of_models) {
   }
 }
 
+static bool count_seventeen(void *user, const Model *model, int64_t *out) {
+  (void)user;
+  *out = 17;
+  return model->train && model->eval && model->n_data > 0;
+}
+
 Test(elaborate, the_three_programs_differ_in_the_batch) {
   World w = world_create("models");
-  const Override overrides[] = {{"batch", "6"}, {"L", "1"}, {"steps", "3"}};
-  Model *model = load_model(&w, "chargpt.dnn", overrides, 3,
-                            (FrontendOptions){.eval_remainder = 5});
+  const Override overrides[] = {
+      {"batch", "6"}, {"L", "1"}, {"steps", "3"}, {"eval_batches", "0"}};
+  Model *model =
+      load_model(&w, "chargpt.dnn", overrides, ARRAY_LENGTH(overrides),
+                 (FrontendOptions){.count_eval_samples = count_seventeen});
   cr_assert(model);
   const Graph *graphs[] = {model->train, model->eval_remainder, model->prefill};
   const char *paths[] = {"text.x", "text.x", "tok"};
