@@ -16,12 +16,15 @@ enum { only_any = -1, only_scan = OP_scan, only_batchnorm = OP_batchnorm };
 
 static const PassInfo passes[] = {
 #define RUN(name, level, training_only, bodies, only, does, why)               \
-  {#name,           pass_##name, level, training_only,                         \
-   bodies_##bodies, only_##only, does,  why},
+  {#name,           pass_##name, NULL, level, training_only,                   \
+   bodies_##bodies, only_##only, does, why},
+#define RUN_SPLIT(name, level, training_only, bodies, only, does, why)         \
+  {#name,           NULL,        pass_##name, level, training_only,            \
+   bodies_##bodies, only_##only, does,        why},
 #include "passes/passes.def"
 };
 
-static void verify_after(PassContext *ctx, const char *pass,
+static void verify_after(const PassContext *ctx, const char *pass,
                          const Graph *graph) {
   Text errors = text_create(ctx->scratch);
   if (graph_verify(graph, &errors)) return;
@@ -82,16 +85,25 @@ static bool has_op(const Graph *graph, Op op) {
   return false;
 }
 
+PassResult pass_run(PassContext *ctx, const PassInfo *pass,
+                    const Graph *graph) {
+  return pass->split ? pass->split(ctx, graph)
+                     : (PassResult){.graph = pass->run(ctx, graph)};
+}
+
 /* The pass on a graph and, if it walks them, on the bodies of its scans, which
  * are graphs of their own. */
-static Graph *run_pass(PassContext *ctx, const PassInfo *pass, Graph *from) {
-  if (pass->only >= 0 && !has_op(from, (Op)pass->only)) return from;
-  Graph *graph = pass->run(ctx, from);
-  for (int id = 0; pass->walks_bodies && id < graph->nodes.n; id++) {
-    Node *node = graph->nodes.data[id];
-    if (node->op == OP_scan) node->body = run_pass(ctx, pass, node->body);
+static PassResult run_with_bodies(PassContext *ctx, const PassInfo *pass,
+                                  Graph *from) {
+  if (pass->only >= 0 && !has_op(from, (Op)pass->only))
+    return (PassResult){.graph = from};
+  PassResult result = pass_run(ctx, pass, from);
+  for (int id = 0; pass->walks_bodies && id < result.graph->nodes.n; id++) {
+    Node *node = result.graph->nodes.data[id];
+    if (node->op == OP_scan)
+      node->body = run_with_bodies(ctx, pass, node->body).graph;
   }
-  return graph;
+  return result;
 }
 
 /* The plain program is the same at every level.  What comes before the
@@ -106,25 +118,34 @@ static bool is_run(const PassContext *ctx, const PassOptions *options,
   return pass->level <= options->level && !is_disabled(options, index);
 }
 
-Graph *passes_run(PassContext *ctx, const PassOptions *options, Graph *graph) {
-  ctx->level = options->is_plain ? 0 : options->level;
+/* One row of the list, with scratch memory of its own; true unless it found a
+ * mistake of the user. */
+static bool run_row(const PassContext *given, const PassOptions *options,
+                    int index, PassResult *all) {
+  const PassInfo *pass = &passes[index];
+  PassContext ctx = *given;
+  ctx.scratch = arena_create(ctx.module->memory);
+  ctx.level = options->is_plain ? 0 : options->level;
+  double begin = options->clock ? options->clock() : 0;
+  PassResult result = run_with_bodies(&ctx, pass, all->graph);
+  double seconds = options->clock ? options->clock() - begin : 0;
+  bool is_good = diags_errors(ctx.module->diags) == 0;
+  if (options->verify && is_good) verify_after(&ctx, pass->name, result.graph);
+  arena_destroy(ctx.scratch);
+  all->graph = result.graph;
+  if (result.decode_init) all->decode_init = result.decode_init;
+  if (is_good && options->after)
+    options->after(options->user, index, result.graph, seconds);
+  return is_good;
+}
+
+PassResult passes_run(const PassContext *ctx, const PassOptions *options,
+                      Graph *graph) {
+  PassResult all = {.graph = graph};
   int last = options->stop_after ? pass_find(options->stop_after) : -1;
   for (int i = 0; i < pass_count(); i++) {
-    const PassInfo *pass = &passes[i];
-    if (is_run(ctx, options, i)) {
-      Arena *outer = ctx->scratch;
-      ctx->scratch = arena_create(ctx->module->memory);
-      double begin = options->clock ? options->clock() : 0;
-      graph = run_pass(ctx, pass, graph);
-      double seconds = options->clock ? options->clock() - begin : 0;
-      bool failed = diags_errors(ctx->module->diags) > 0;
-      if (options->verify && !failed) verify_after(ctx, pass->name, graph);
-      arena_destroy(ctx->scratch);
-      ctx->scratch = outer;
-      if (failed) return graph;
-      if (options->after) options->after(options->user, i, graph, seconds);
-    }
-    if (i == last) return graph;
+    if (is_run(ctx, options, i) && !run_row(ctx, options, i, &all)) break;
+    if (i == last) break;
   }
-  return graph;
+  return all;
 }

@@ -15,22 +15,34 @@ typedef struct PassContext {
   const Model *model; /* settings of train; NULL for a bare graph */
   const Plan *plan;   /* NULL: one rank */
   const Target *target;
-  Graph *decode_init; /* of a code for one position: see prepare.c; else NULL */
-  bool is_training;   /* the graph will be differentiated and updated */
-  int level;          /* -O; set by passes_run */
+  bool is_training; /* the graph will be differentiated and updated */
+  bool is_decode;   /* the graph runs once for every token: see
+                       weight_precompute.c */
+  int level;        /* -O; set by passes_run */
 } PassContext;
 
-typedef Graph *PassFunction(PassContext *ctx, const Graph *graph);
+/* All that a pass makes of a graph. */
+typedef struct PassResult {
+  Graph *graph;       /* the next graph */
+  Graph *decode_init; /* what a decode graph needs done once before its first
+                         token; NULL: nothing */
+} PassResult;
 
-/* Every row of passes.def is a function pass_NAME. */
+/* Every row of passes.def is a function pass_NAME: one that returns the next
+ * graph, or one that splits the graph in two. */
+typedef Graph *PassFunction(PassContext *ctx, const Graph *graph);
+typedef PassResult PassSplitFunction(PassContext *ctx, const Graph *graph);
 #define RUN(name, level, training_only, bodies, only, does, why)               \
   PassFunction pass_##name;
+#define RUN_SPLIT(name, level, training_only, bodies, only, does, why)         \
+  PassSplitFunction pass_##name;
 #include "passes/passes.def"
 
 typedef struct PassInfo {
   const char *name;
   PassFunction *run;
-  int level; /* lowest -O level at which it runs */
+  PassSplitFunction *split; /* instead of `run`, or NULL */
+  int level;                /* lowest -O level at which it runs */
   bool training_only;
   bool walks_bodies;      /* of scans, after the graph */
   int only;               /* an Op without which it changes nothing, or -1 */
@@ -61,8 +73,12 @@ typedef struct PassOptions {
   void *user;
 } PassOptions;
 
-/* Runs the list of passes.def in order. */
-Graph *passes_run(PassContext *ctx, const PassOptions *options, Graph *graph);
+/* Runs the list of passes.def in order.  Of `ctx`, the manager fills in
+ * `scratch` and `level`. */
+PassResult passes_run(const PassContext *ctx, const PassOptions *options,
+                      Graph *graph);
+/* Runs one pass on this graph alone, not on the bodies of its scans. */
+PassResult pass_run(PassContext *ctx, const PassInfo *pass, const Graph *graph);
 
 /* The result shares the bytes of its input: an operator that is always a view,
  * or a merge_dims whose dims are adjacent and in order. */

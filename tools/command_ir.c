@@ -12,7 +12,7 @@ static Graph *choose(Tool *tool, Compilation *c, const char *code) {
   DecodeGraphs stepping;
   if (!strcmp(code, "decode")) {
     if (!model->prefill || !compile_decode(tool, model, &stepping)) return NULL;
-    c->decode_init = stepping.decode_init;
+    c->is_decode = true;
     return stepping.step;
   }
   if (!strcmp(code, "train")) return model->train;

@@ -180,8 +180,8 @@ static void after_pass(void *user, int index, const Graph *graph,
   if (status.code != STATUS_ok) tool_fail(status);
 }
 
-static Graph *run_passes(Tool *tool, Compilation *compilation, Graph *graph,
-                         bool is_training, bool is_plain) {
+static PassResult run_passes(Tool *tool, Compilation *compilation, Graph *graph,
+                             bool is_training, bool is_plain) {
   const Options *options = &tool->options;
   PassContext ctx = {
       .module = &tool->module,
@@ -189,7 +189,7 @@ static Graph *run_passes(Tool *tool, Compilation *compilation, Graph *graph,
       .model = compilation->model,
       .plan = compilation->plan,
       .target = compilation->backend ? &compilation->backend->target : NULL,
-      .decode_init = compilation->decode_init,
+      .is_decode = compilation->is_decode,
       .is_training = is_training};
   const char *stop = options->stop_after              ? options->stop_after
                      : options->command == COMMAND_ir ? options->after
@@ -203,14 +203,14 @@ static Graph *run_passes(Tool *tool, Compilation *compilation, Graph *graph,
                         .after = is_plain ? NULL : after_pass,
                         .clock = clock_seconds,
                         .user = tool};
-  Graph *result = passes_run(&ctx, &passes, graph);
+  PassResult result = passes_run(&ctx, &passes, graph);
   arena_destroy(ctx.scratch);
   return result;
 }
 
 Graph *compile_graph(Tool *tool, Compilation *compilation, Graph *graph,
                      bool is_training) {
-  return run_passes(tool, compilation, graph, is_training, false);
+  return run_passes(tool, compilation, graph, is_training, false).graph;
 }
 
 /* ---- plan and back end ---- */
@@ -324,7 +324,9 @@ static bool add_code(Tool *tool, Compilation *c, const char *name, Graph *graph,
     c->plan = &whole;
   }
   if (c->trained) graph = with_averages(tool, c, graph);
-  Graph *final = compile_graph(tool, c, graph, is_training);
+  PassResult result = run_passes(tool, c, graph, is_training, false);
+  Graph *final = result.graph;
+  c->decode_init = result.decode_init;
   if (is_training) c->trained = final;
   c->plan = plan;
   if (tool_report(tool)) return false;
@@ -346,7 +348,7 @@ static void add_plain(Tool *tool, Compilation *c) {
       vec_push(tool->arena, &graph->outputs, train->outputs.data[i]);
   Diags *told = tool->module.diags;
   tool->module.diags = diags_create(tool->arena);
-  graph = run_passes(tool, c, graph, true, true);
+  graph = run_passes(tool, c, graph, true, true).graph;
   bool failed = diags_errors(tool->module.diags) > 0;
   tool->module.diags = told;
   if (!failed)
@@ -431,18 +433,17 @@ static bool add_sampling(Tool *tool, Compilation *c) {
   if (!whole) return true;
   if (tool->options.whole || !compile_decode(tool, c->model, &stepping))
     return add_code(tool, c, "prefill", whole, 1, false, false);
-  c->decode_init = stepping.decode_init;
+  c->is_decode = true;
   bool ok = add_code(tool, c, "decode", stepping.step, 1, false, false);
-  c->decode_init = NULL;
+  c->is_decode = false;
   if (!ok) return false;
   PassContext ctx = plain_context(tool, c->model);
-  whole = decode_finish(&ctx, whole, &stepping,
-                        c->entry_points[c->n_entry_points - 1].graph);
+  PassResult step = {c->entry_points[c->n_entry_points - 1].graph,
+                     c->decode_init};
+  DecodeFinish finish = decode_finish(&ctx, whole, &stepping, &step);
   arena_destroy(ctx.scratch);
-  Graph *begin =
-      stepping.decode_init->outputs.n > 0 ? stepping.decode_init : NULL;
-  return add_code(tool, c, "prefill", whole, 1, false, false) &&
-         add_code(tool, c, "decode_init", begin, 1, false, false);
+  return add_code(tool, c, "prefill", finish.prefill, 1, false, false) &&
+         add_code(tool, c, "decode_init", finish.decode_init, 1, false, false);
 }
 
 /* A command that reads a checkpoint must know which averages training keeps. */

@@ -79,8 +79,8 @@ typedef struct Compilation {
   EntryPoint plain; /* DnnPlain of runtime/program.h; without a graph: none */
   PersistentBuffers persistent;
   const Graph *trained; /* the final graph of training, once there is one */
-  Graph *decode_init;   /* while the code for one position is compiled: see
-                           prepare.c */
+  bool is_decode;       /* while the graph for one position is compiled */
+  Graph *decode_init;   /* of the last graph that was compiled */
   char model_hash[33];
 } Compilation;
 

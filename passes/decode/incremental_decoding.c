@@ -626,9 +626,7 @@ static void start(Incremental *inc, PassContext *ctx, const Graph *net) {
 
 static void finish(Incremental *inc, DecodeGraphs *out) {
   PassContext *ctx = inc->ctx;
-  *out = (DecodeGraphs){.step = inc->to,
-                        .decode_init = graph_like(inc->from),
-                        .n_caches = inc->caches.n};
+  *out = (DecodeGraphs){.step = inc->to, .n_caches = inc->caches.n};
   out->caches = ARENA_ARRAY(ctx->module->arena, DecodeCache, out->n_caches);
   for (int i = 0; i < out->n_caches; i++) {
     const DecodeCache *slot = &inc->caches.data[i].slot;
@@ -666,23 +664,24 @@ static const Type *type_kept(const Graph *compiled, const DecodeCache *cache) {
   return graph_type(compiled, slot->value);
 }
 
-Graph *decode_finish(PassContext *ctx, const Graph *net,
-                     const DecodeGraphs *stepping, const Graph *compiled) {
+DecodeFinish decode_finish(PassContext *ctx, const Graph *net,
+                           const DecodeGraphs *graphs, const PassResult *step) {
   Rewrite rewrite = rewrite_begin(ctx, net);
   for (int id = 0; id < net->nodes.n; id++) rewrite_copy(&rewrite, id);
-  Graph *graph = rewrite_end(&rewrite);
-  for (int i = 0; i < stepping->n_caches; i++) {
-    const DecodeCache *cache = &stepping->caches[i];
-    const Type *type = type_kept(compiled, cache);
+  Graph *prefill = rewrite_end(&rewrite), *init = step->decode_init;
+  if (!init && graphs->has_carries) init = decode_init_create(ctx);
+  for (int i = 0; i < graphs->n_caches; i++) {
+    const DecodeCache *cache = &graphs->caches[i];
+    const Type *type = type_kept(step->graph, cache);
     if (cache->is_carry)
-      weight_precompute_add(ctx, stepping->decode_init, net, cache->value,
-                            cache->path, type->dtype);
-    if (stepping->has_carries) continue;
+      weight_precompute_add(ctx, init, net, cache->value, cache->path,
+                            type->dtype);
+    if (graphs->has_carries) continue;
     rewrite_at(&rewrite, cache->value.node);
     Value value = rewrite_get(&rewrite, cache->value);
-    graph_input(graph, ROLE_decode_cache, cache->path, type);
-    graph_output(graph, ROLE_decode_cache, cache->path,
-                 graph_cast(graph, value, type->dtype));
+    graph_input(prefill, ROLE_decode_cache, cache->path, type);
+    graph_output(prefill, ROLE_decode_cache, cache->path,
+                 graph_cast(prefill, value, type->dtype));
   }
-  return graph;
+  return (DecodeFinish){prefill, init};
 }

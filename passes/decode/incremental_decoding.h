@@ -19,10 +19,7 @@ typedef struct DecodeCache {
 } DecodeCache;
 
 typedef struct DecodeGraphs {
-  Graph *step;        /* the net at one position: T of size 1 */
-  Graph *decode_init; /* fills what must stand in caches before the first
-                   position: for `prepare`, then the carries, by decode_finish;
-                   without outputs if that is nothing */
+  Graph *step; /* the net at one position: T of size 1 */
   DecodeCache *caches;
   int n_caches;
   bool has_carries; /* then a window cannot fill the caches: its carries have
@@ -33,10 +30,14 @@ typedef struct DecodeGraphs {
  * false, and `out_why` says which value prevents it. */
 bool decode_split(PassContext *ctx, const Graph *net, DecodeGraphs *out,
                   Text *out_why);
-/* With the dtypes in which `compiled`, the step after all passes, keeps the
- * caches: completes `begin` and returns the net as it was, which without
- * carries fills the caches too. */
-Graph *decode_finish(PassContext *ctx, const Graph *net,
-                     const DecodeGraphs *stepping, const Graph *compiled);
+/* From `step`, the result of all passes for the decode graph: the net as it
+ * was, which without carries fills the caches too, in the dtypes in which the
+ * decode graph reads them; and the graph that fills the other caches before the
+ * first position: what `step` has, then the carries.  NULL: there are none. */
+typedef struct DecodeFinish {
+  Graph *prefill, *decode_init;
+} DecodeFinish;
+DecodeFinish decode_finish(PassContext *ctx, const Graph *net,
+                           const DecodeGraphs *graphs, const PassResult *step);
 
 #endif

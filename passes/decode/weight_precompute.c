@@ -2,20 +2,24 @@
  * weight_precompute.c -- what sampling computes from weights alone is computed
  * once.
  *
- *     step:  %1 = input param "w"             step:   %1 = input cache
- * "fixed/0" %2 = cast %1 : bf16       =>             %3 = dot %0, %1 %3 = dot
- * %0, %2                  begin:  %0 = input param "w" %1 = cast %0 : bf16
- *                                                     output cache "fixed/0" %1
+ *     decode:                            decode:
+ *       %1 = input param "w"               %1 = input decode_cache "fixed/0"
+ *       %2 = cast %1 : bf16         =>     %2 = dot %0, %1
+ *       %3 = dot %0, %2                  decode_init:
+ *                                          %0 = input param "w"
+ *                                          %1 = cast %0 : bf16
+ *                                          output decode_cache "fixed/0" %1
  *
- * The code for one position runs for every token, and most of its time goes
- * into reading weights: rounding them each time would read and write more than
- * the products do.  Values that depend on weights and on nothing else of a run
- * become slots that the code `begin` fills before the first position.  Only
- * where the value is no larger than what it is made of, so that memory grows by
- * less than the weights; views of slots stay views.
+ * The entry point `decode` runs for every token, and most of its time goes into
+ * reading weights: rounding them each time would read and write more than the
+ * matmuls do.  Values that depend on weights and on nothing else of a run
+ * become persistent buffers that the entry point `decode_init` fills before the
+ * first token.  Only where the value is no larger than the largest weight that
+ * it is computed from, so that memory grows by less than the weights.  Views of
+ * persistent buffers stay views.
  *
- * requires: decomposed, every value used     does nothing without
- * ctx->decode_init cost: O(nodes + copied nodes)
+ * requires: decomposed, every value used     does nothing unless ctx->is_decode
+ * cost: O(nodes + copied nodes)
  */
 #include "passes/decode/weight_precompute.h"
 
@@ -78,27 +82,30 @@ static bool rule(Rewrite *rewrite, int id, void *user) {
   return true;
 }
 
-Graph *pass_weight_precompute(PassContext *ctx, const Graph *graph) {
+PassResult pass_weight_precompute(PassContext *ctx, const Graph *graph) {
   int n = graph->nodes.n, count = 0;
   Prepare p = {.graph = graph,
                .is_fixed = ARENA_ARRAY(ctx->scratch, bool, n),
                .bytes = ARENA_ARRAY(ctx->scratch, int64_t, n),
                .slot = ARENA_ARRAY(ctx->scratch, Name, n)};
-  for (int id = 0; id < n && ctx->decode_init; id++) {
+  for (int id = 0; id < n && ctx->is_decode; id++) {
     find_fixed(&p, id);
     const Node *node = graph->nodes.data[id];
     for (int i = 0; i < node->n_inputs && !p.is_fixed[id]; i++)
       wanted(&p, ctx, node->inputs[i], &count);
   }
+  Graph *rest = rewrite_graph(ctx, graph, rule, &p);
+  if (count == 0) return (PassResult){.graph = rest};
+  Graph *init = decode_init_create(ctx);
   for (int id = 0; id < n; id++)
     if (p.slot[id])
-      weight_precompute_add(ctx, ctx->decode_init, graph, (Value){id, 0},
-                            p.slot[id], graph->nodes.data[id]->types[0]->dtype);
-  Graph *result = rewrite_graph(ctx, graph, rule, &p);
-  return count > 0 ? pass_dce(ctx, result) : result; /* what slots replaced */
+      weight_precompute_add(ctx, init, graph, (Value){id, 0}, p.slot[id],
+                            graph->nodes.data[id]->types[0]->dtype);
+  return (PassResult){.graph = pass_dce(ctx, rest), /* what slots replaced */
+                      .decode_init = init};
 }
 
-/* ---- the graph `begin` ---- */
+/* ---- the graph of decode_init ---- */
 
 typedef struct Copying {
   Graph *to;
@@ -128,10 +135,15 @@ static Value copied(Copying *c, PassContext *ctx, Value value) {
   return (Value){now.node, value.result};
 }
 
-void weight_precompute_add(PassContext *ctx, Graph *begin, const Graph *from,
+Graph *decode_init_create(PassContext *ctx) {
+  Names *names = ctx->module->names;
+  return graph_create(ctx->module, name_intern(names, "decode_init"));
+}
+
+void weight_precompute_add(PassContext *ctx, Graph *init, const Graph *from,
                            Value value, Name path, DType dtype) {
-  Copying c = {.to = begin, .from = from, .done = map_create(ctx->scratch)};
-  Value now = graph_cast(begin, copied(&c, ctx, value), dtype);
-  graph_input(begin, ROLE_decode_cache, path, graph_type(begin, now));
-  graph_output(begin, ROLE_decode_cache, path, now);
+  Copying c = {.to = init, .from = from, .done = map_create(ctx->scratch)};
+  Value now = graph_cast(init, copied(&c, ctx, value), dtype);
+  graph_input(init, ROLE_decode_cache, path, graph_type(init, now));
+  graph_output(init, ROLE_decode_cache, path, now);
 }

@@ -1,15 +1,17 @@
 /*
- * weight_precompute.h -- the graph `begin`, which fills slots before the first
- * position.
+ * weight_precompute.h -- appends to the graph of the entry point decode_init,
+ * which fills persistent buffers before the first token.
  */
-#ifndef PASSES_PREPARE_H
-#define PASSES_PREPARE_H
+#ifndef PASSES_WEIGHT_PRECOMPUTE_H
+#define PASSES_WEIGHT_PRECOMPUTE_H
 
 #include "passes/passes.h"
 
-/* Appends to `begin` what computes `value` of `from`, cast to `dtype`, and the
- * slot of ROLE_decode_cache that takes it. */
-void weight_precompute_add(PassContext *ctx, Graph *begin, const Graph *from,
+/* The graph of decode_init, still empty. */
+Graph *decode_init_create(PassContext *ctx);
+/* Appends to `init` what computes `value` of `from`, cast to `dtype`, and the
+ * persistent buffer of ROLE_decode_cache that stores it. */
+void weight_precompute_add(PassContext *ctx, Graph *init, const Graph *from,
                            Value value, Name path, DType dtype);
 
 #endif

@@ -68,7 +68,7 @@ static inline int kernels_add(Kernels *kernels, Graph *graph, int level) {
                      .scratch = arena_create(module->memory),
                      .target = &kernels->backend->target};
   PassOptions options = {.level = level, .verify = true};
-  KernelJob job = {.graph = passes_run(&ctx, &options, graph)};
+  KernelJob job = {.graph = passes_run(&ctx, &options, graph).graph};
   job.kernel = ARENA_ARRAY(module->arena, int, job.graph->nodes.n);
   for (int id = 0; id < job.graph->nodes.n; id++)
     job.kernel[id] =

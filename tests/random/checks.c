@@ -64,7 +64,8 @@ static Graph *optimised(Module *module, const Model *model, int level,
                      .is_training = is_training};
   PassOptions options = {
       .level = level, .verify = true, .stop_after = stop_after};
-  return passes_run(&ctx, &options, is_training ? model->train : model->eval);
+  return passes_run(&ctx, &options, is_training ? model->train : model->eval)
+      .graph;
 }
 
 /* ---- printing and parsing ---- */

@@ -42,7 +42,7 @@ static Graph *run_passes(Graph *graph, int level) {
                      .scratch = arena_create(graph->module->memory),
                      .target = &backend_cuda.target};
   PassOptions options = {.level = level, .verify = true};
-  return passes_run(&ctx, &options, graph);
+  return passes_run(&ctx, &options, graph).graph;
 }
 
 static int add_kernel(Suite *suite, KernelText text, const Nest *nest) {

@@ -40,7 +40,7 @@ static inline Graph *exact_graph(Module *module, const Model *model, int level,
                      .plan = plan,
                      .is_training = true};
   PassOptions options = {.level = level, .stop_after = through, .verify = true};
-  return passes_run(&ctx, &options, model->train);
+  return passes_run(&ctx, &options, model->train).graph;
 }
 
 /* ---- the proof ---- */

@@ -34,7 +34,7 @@ static inline Graph *after(Module *module, Model *model, const char *pass,
                      .model = model,
                      .is_training = true};
   PassOptions options = {.level = level, .stop_after = pass, .verify = true};
-  return passes_run(&ctx, &options, model->train);
+  return passes_run(&ctx, &options, model->train).graph;
 }
 
 static inline Tensor *run_seeded(const Graph *graph) {

@@ -47,7 +47,7 @@ static void add_job(Bench *bench, const char *label, Graph *graph, int level) {
   PassOptions options = {.level = level, .verify = true};
   job.inputs = op_case_inputs(graph, hash_bytes(label, strlen(label), 0));
   job.exact = run(graph, INTERP_f64, job.inputs);
-  job.graph = passes_run(&ctx, &options, graph);
+  job.graph = passes_run(&ctx, &options, graph).graph;
   job.rounded = run(job.graph, INTERP_f32, job.inputs);
   job.kernel = ARENA_ARRAY(arena, int, job.graph->nodes.n);
   for (int id = 0; id < job.graph->nodes.n; id++)

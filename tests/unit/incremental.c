@@ -105,11 +105,13 @@ static Pair split(Module *module, const Graph *net) {
   DecodeGraphs stepping;
   cr_assert(decode_split(&ctx, net, &stepping, &why), "%s", text_string(&why));
   pair.step = stepping.step;
-  pair.decode_init = stepping.decode_init;
   pair.has_carries = stepping.has_carries;
-  pair.whole = decode_finish(&ctx, net, &stepping, pair.step);
+  DecodeFinish finish =
+      decode_finish(&ctx, net, &stepping, &(PassResult){.graph = pair.step});
+  pair.whole = finish.prefill;
+  pair.decode_init = finish.decode_init;
   cr_assert(verified(pair.whole) && verified(pair.step) &&
-            verified(pair.decode_init));
+            (!pair.decode_init || verified(pair.decode_init)));
   const Type *tokens = graph_type(pair.whole, pair.whole->inputs.data[0].value);
   pair.length = tokens->dims[1].size;
   pair.whole_inputs = inputs_of(module, pair.whole);
@@ -166,7 +168,7 @@ static void compare(const Pair *pair, int64_t first) {
   int64_t row = type_elements(wanted[0].type) / pair->length;
   double *logits = arena_copy(pair->module->arena, wanted[0].data,
                               (size_t)(pair->length * row) * sizeof(double));
-  if (pair->decode_init->outputs.n > 0)
+  if (pair->decode_init)
     take_caches(pair, pair->decode_init,
                 run(pair->decode_init, INTERP_f64,
                     inputs_of(pair->module, pair->decode_init)));

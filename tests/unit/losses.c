@@ -75,7 +75,7 @@ static const Graph *with_gradients(Module *module, const Recorded *row) {
                      .model = model,
                      .is_training = true};
   PassOptions options = {.stop_after = "autodiff", .verify = true};
-  return passes_run(&ctx, &options, model->train);
+  return passes_run(&ctx, &options, model->train).graph;
 }
 
 static Tensor *inputs_of(Arena *arena, const Graph *graph) {

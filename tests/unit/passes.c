@@ -30,6 +30,7 @@ typedef struct Case {
   Model model;
   char keeps[32];
   int level;
+  Graph *decode_init; /* of the last pass that returned one */
 } Case;
 
 static bool keeps_named(const Target *target, const Graph *graph, int id) {
@@ -114,9 +115,8 @@ static Graph *run_word(Case *c, Graph *graph, const char *word) {
   } else if (strcmp(word, "free_f64") == 0) {
     c->target.has_free_f64 = true;
     c->ctx.target = &c->target;
-  } else if (strcmp(word, "decode_init") == 0) {
-    c->ctx.decode_init =
-        graph_create(c->module, name_intern(c->module->names, word));
+  } else if (strcmp(word, "decode") == 0) {
+    c->ctx.is_decode = true;
   } else if (strncmp(word, "optimizer=", 10) == 0) {
     c->model.settings.optimizer =
         (OptimizerCall){.name = name_intern(c->module->names, word + 10),
@@ -129,7 +129,9 @@ static Graph *run_word(Case *c, Graph *graph, const char *word) {
     int index = pass_find(word);
     cr_assert(index >= 0, "no pass '%s'", word);
     is_tried[index] = true;
-    graph = pass_info(index)->run(&c->ctx, graph);
+    PassResult result = pass_run(&c->ctx, pass_info(index), graph);
+    if (result.decode_init) c->decode_init = result.decode_init;
+    graph = result.graph;
   }
   return graph;
 }
@@ -167,7 +169,7 @@ static const char *outcome(Case *c, const char *path, const char *input,
   Text again = text_create(c->module->arena);
   graph_print(&again, parse(c->module, path, text_string(&out)));
   cr_assert_str_eq(text_string(&out), text_string(&again), "%s", path);
-  if (c->ctx.decode_init) graph_print(&out, c->ctx.decode_init);
+  if (c->decode_init) graph_print(&out, c->decode_init);
   return text_string(&out);
 }
 
@@ -242,12 +244,12 @@ Test(passes, manager) {
   make_output(graph, ROLE_result, "y", twice);
   PassContext ctx = {.module = module, .scratch = module->arena};
   PassOptions options = {.level = 2, .verify = true, .stop_after = "cse"};
-  cr_assert_eq(passes_run(&ctx, &options, graph)->nodes.n, 3);
+  cr_assert_eq(passes_run(&ctx, &options, graph).graph->nodes.n, 3);
   const char *disabled = "cse";
   options.disabled = &disabled;
   options.n_disabled = 1;
-  cr_assert_eq(passes_run(&ctx, &options, graph)->nodes.n, 4);
+  cr_assert_eq(passes_run(&ctx, &options, graph).graph->nodes.n, 4);
   options.stop_after = NULL;
-  cr_assert_eq(passes_run(&ctx, &options, graph)->nodes.n, 2);
+  cr_assert_eq(passes_run(&ctx, &options, graph).graph->nodes.n, 2);
   modules_destroy();
 }

@@ -177,7 +177,7 @@ static void check_final(PassContext *ctx, Graph *graph, uint64_t seed) {
   const char *disabled[] = {"autodiff", "optimizer"};
   options.disabled = disabled;
   options.n_disabled = 2;
-  Graph *final = passes_run(ctx, &options, graph);
+  Graph *final = passes_run(ctx, &options, graph).graph;
   if (diags_errors(ctx->module->diags) > 0) return; /* at this level */
   check_memory(ctx, final, seed);
 }
@@ -201,7 +201,7 @@ static void check_seed(uint64_t seed) {
   PassContext ctx = {.module = module, .scratch = module->arena, .plan = &plan};
   PassOptions options = {
       .level = seed % 2 ? 2 : 0, .verify = true, .stop_after = "partition"};
-  Graph *cut_graph = passes_run(&ctx, &options, graph);
+  Graph *cut_graph = passes_run(&ctx, &options, graph).graph;
   if (diags_errors(module->diags) > 0) {
     modules_destroy();
     return;

@@ -76,7 +76,7 @@ static void check_seed(uint64_t seed) {
   for (int level = 0; level <= 2; level++) {
     PassContext ctx = {.module = module, .scratch = module->arena};
     PassOptions options = {.level = level, .verify = true};
-    Graph *now = passes_run(&ctx, &options, graph);
+    Graph *now = passes_run(&ctx, &options, graph).graph;
     Tensor *got = run(now, INTERP_f64, inputs);
     for (int i = 0; i < graph->outputs.n; i++) {
       int64_t n = type_elements(wanted[i].type);
@@ -151,7 +151,7 @@ static void check_training(uint64_t seed) {
                        .model = &model,
                        .is_training = true};
     PassOptions options = {.level = k ? 2 : 0, .verify = true};
-    graphs[k] = passes_run(&ctx, &options, graph);
+    graphs[k] = passes_run(&ctx, &options, graph).graph;
     cr_assert_eq(diags_errors(module->diags), 0);
     Tensor *inputs = ARENA_ARRAY(module->arena, Tensor, graphs[k]->inputs.n);
     for (int i = 0; i < graphs[k]->inputs.n; i++)

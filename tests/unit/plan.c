@@ -47,7 +47,7 @@ static const char *add_outcome(Module *module, const Model *model, Text *out) {
                        .is_training = true};
     PassOptions options = {
         .level = 2, .stop_after = "partition", .verify = true};
-    graph_print(&graph, passes_run(&ctx, &options, model->train));
+    graph_print(&graph, passes_run(&ctx, &options, model->train).graph);
   }
   diags_print(module->diags, out);
   if (model && diags_errors(module->diags) == 0) plan_print(out, model->plan);

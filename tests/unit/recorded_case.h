@@ -61,7 +61,7 @@ static inline PassContext case_context(const Case *c) {
 static inline const Graph *case_graph(const Case *c,
                                       const PassOptions *options) {
   PassContext ctx = case_context(c);
-  const Graph *graph = passes_run(&ctx, options, c->model->train);
+  const Graph *graph = passes_run(&ctx, options, c->model->train).graph;
   cr_assert_eq(diags_errors(c->module->diags), 0, "%s", c->name);
   return graph;
 }

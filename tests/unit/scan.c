@@ -73,7 +73,7 @@ static Outcome compute(Model *model, int level, const char *through) {
                      .model = model,
                      .is_training = true};
   PassOptions options = {.level = level, .stop_after = through, .verify = true};
-  Graph *graph = passes_run(&ctx, &options, model->train);
+  Graph *graph = passes_run(&ctx, &options, model->train).graph;
   cr_assert_eq(diags_errors(module->diags), 0);
   return (Outcome){graph, run(graph, INTERP_f64, make_inputs(graph))};
 }
