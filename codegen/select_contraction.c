@@ -338,10 +338,11 @@ int64_t select_workspace_bytes(const Target *target, const Graph *graph,
     DnnGemm gemm;
     bool is_exchanged;
     return select_gemm(graph, id, &gemm, &is_exchanged)
-               ? target->gemm_scratch(&gemm)
+               ? target->gemm_scratch(target, &gemm)
                : 0;
   }
   if (!target->conv_scratch) return 0;
   DnnConv conv;
-  return select_conv(graph, id, &conv) ? target->conv_scratch(&conv) : 0;
+  return select_conv(graph, id, &conv) ? target->conv_scratch(target, &conv)
+                                       : 0;
 }

@@ -22,9 +22,10 @@ struct Target {
   /* f64 in loops that memory sets the pace of costs nothing. */
   bool has_free_f64;
   /* What the libraries at hand ask for, of a DnnGemm and a DnnConv of
-   * runtime/program.h; NULL: nothing.  Set by tools, which see the runtime. */
-  int64_t (*gemm_scratch)(const void *gemm);
-  int64_t (*conv_scratch)(const void *conv);
+   * runtime/program.h; NULL: nothing.  Set by the driver, which sees the
+   * runtime. */
+  int64_t (*gemm_scratch)(const Target *target, const void *gemm);
+  int64_t (*conv_scratch)(const Target *target, const void *conv);
   void *user;
 };
 

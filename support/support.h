@@ -184,6 +184,9 @@ void fixed_vprintf(FixedText *text, const char *format, va_list args);
 /* Edit distance (insert, delete, replace, swap neighbours), for "did you
  * mean". */
 int text_distance(const char *a, const char *b);
+const char *text_with_commas(Arena *arena, int64_t number); /* "1,234,567" */
+/* "1.25 MB" */
+const char *text_quantity(Arena *arena, double value, const char *unit);
 /* Nearest of `candidates` within a third of the length, or NULL. */
 const char *text_nearest(const char *wanted, const char *const *candidates,
                          int n);

@@ -240,3 +240,24 @@ const char *text_nearest(const char *wanted, const char *const *candidates,
       nearest = candidates[i];
   return nearest;
 }
+
+/* ---- numbers for people ---- */
+
+const char *text_with_commas(Arena *arena, int64_t number) {
+  char *digits = arena_printf(arena, "%lld", (long long)number);
+  Text out = text_create(arena);
+  int length = (int)strlen(digits);
+  for (int i = 0; i < length; i++) {
+    if (i && (length - i) % 3 == 0) text_add(&out, ",");
+    text_add_n(&out, digits + i, 1);
+  }
+  return text_string(&out);
+}
+
+const char *text_quantity(Arena *arena, double value, const char *unit) {
+  static const char prefixes[] = " kMGTPE";
+  int power = 0;
+  while (value >= 1000 && power < 6) value /= 1000, power++;
+  return power ? arena_printf(arena, "%.2f %c%s", value, prefixes[power], unit)
+               : arena_printf(arena, "%.0f %s", value, unit);
+}

@@ -90,7 +90,7 @@ static void print_row(Text *out, Arena *arena, const Widths *widths,
                       const char *path, const char *shape, int64_t elements,
                       const char *init, const char *decay) {
   text_printf(out, "%-*s  %-*s %15s  %-*s  %s\n", widths->path, path,
-              widths->shape, shape, tool_with_commas(arena, elements),
+              widths->shape, shape, text_with_commas(arena, elements),
               widths->init, init, decay);
 }
 
@@ -119,10 +119,10 @@ static void print_table(Arena *arena, const Model *model, const Graph *graph,
     print_when(&out, CHUNK_BYTES);
   }
   text_printf(&out, "%-*s  %-*s %15s  parameters\n", widths.path, model->name,
-              widths.shape, "", tool_with_commas(scratch, parameters));
+              widths.shape, "", text_with_commas(scratch, parameters));
   if (state)
     text_printf(&out, "%-*s  %-*s %15s  values of state\n", widths.path, "",
-                widths.shape, "", tool_with_commas(scratch, state));
+                widths.shape, "", text_with_commas(scratch, state));
   print_when(&out, 1);
   arena_destroy(scratch);
 }

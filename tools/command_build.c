@@ -115,7 +115,7 @@ static void show_progress(void *user, int done, int total) {
           done == total ? "\r\033[K" : "");
 }
 
-static int build(Tool *tool, Compilation *c, const char *out_dir,
+static int build(Tool *tool, const Compilation *c, const char *out_dir,
                  BuildReport *report) {
   const char *cc = find_compiler(tool->arena);
   if (!cc) {
@@ -123,14 +123,7 @@ static int build(Tool *tool, Compilation *c, const char *out_dir,
                     "(apt-get install gcc) or set CC\n");
     return EXIT_machine;
   }
-  Text plan = text_create(tool->arena);
-  if (c->plan) plan_print(&plan, c->plan);
-  char plan_hash[33];
-  hash_hex(text_string(&plan), plan.n, plan_hash);
-  BuildOptions options = {
-      .backend = c->backend,
-      .archs = c->archs,
-      .n_archs = c->n_archs,
+  BuildOptions host = {
       .out_dir = out_dir,
       .cache_dir = cache_folder(tool),
       .cc = cc,
@@ -139,21 +132,13 @@ static int build(Tool *tool, Compilation *c, const char *out_dir,
                              ? tool->options.compile_timeout
                              : COMPILE_LIMIT_S,
       .jobs = (int)sysconf(_SC_NPROCESSORS_ONLN),
-      .ranks = c->ranks,
-      .plain = c->plain.graph ? &c->plain : NULL,
-      .plan_text = text_string(&plan),
-      .model_hash = c->model_hash,
-      .plan_hash = plan_hash,
       .program_header = embed_program_header(),
-      .model_dir = compile_model_folder(tool),
       .progress = show_progress,
       .is_stopped = is_stopped,
       .user = tool,
   };
-  options.runtime_archive = embed_runtime_archive(&options.runtime_bytes);
-  Status status =
-      codegen_build(&tool->module, c->model, c->plan, c->entry_points,
-                    c->n_entry_points, &c->persistent, &options, report);
+  host.runtime_archive = embed_runtime_archive(&host.runtime_bytes);
+  Status status = driver_build(c, &host, report);
   if (status.code == STATUS_ok) return EXIT_done;
   return signal_seen ? EXIT_machine : tool_fail(status);
 }
@@ -181,11 +166,11 @@ static void report_build(Tool *tool, const Compilation *c, const char *bundle,
 }
 
 int command_build(Tool *tool) {
-  Compilation c = {0};
+  Compilation c;
   BuildReport report = {0};
   const char *bundle = not_an_option(
       tool, tool->options.output ? tool->options.output : default_bundle(tool));
-  int code = compile_all(tool, &c);
+  int code = tool_compile(tool, &c);
   if (code != EXIT_done) return code;
   hold_signals();
   code = build(tool, &c, bundle, &report);
@@ -270,7 +255,7 @@ static int run_bundle(Tool *tool, const Compilation *c, const char *bundle,
 }
 
 int tool_build_and_run(Tool *tool) {
-  Compilation c = {0};
+  Compilation c;
   BuildReport report = {0};
   const char *bundle = NULL, *folder = NULL;
   if (tool->options.output && !is_reading(tool))
@@ -288,7 +273,7 @@ int tool_build_and_run(Tool *tool) {
     fprintf(stderr, "dnnc: error: --data-changed goes with --resume\n");
     return EXIT_user;
   }
-  int code = compile_all(tool, &c);
+  int code = tool_compile(tool, &c);
   if (code != EXIT_done) return code;
   hold_signals();
   if (!bundle) {

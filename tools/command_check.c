@@ -135,7 +135,7 @@ static double *kept_bytes(const Graph *graph, Arena *arena, DType compute) {
 }
 
 static int measure(Tool *tool, Compilation *c, Figures *out) {
-  Model *model = c->model;
+  const Model *model = c->model;
   Arena *arena = tool->arena;
   const Graph *forward = model->has_train ? model->train : model->forward;
   const Graph *trained = NULL;
@@ -146,9 +146,8 @@ static int measure(Tool *tool, Compilation *c, Figures *out) {
   out->flops_forward = product_flops(forward, arena);
   out->flops_step = out->flops_forward;
   if (model->has_train) {
-    tool->options.stop_after = "autodiff";
-    trained = compile_graph(tool, c, model->train, true);
-    if (tool_report(tool)) return EXIT_user;
+    trained = driver_run_passes(c, ENTRY_train, model->train, "autodiff");
+    if (!trained) return EXIT_user;
     out->flops_step = product_flops(trained, arena);
     kept = kept_bytes(trained, arena, model->precision.compute);
   }
@@ -189,37 +188,17 @@ static void print_json(Text *out, const Model *model, const Figures *figures) {
   text_add(out, "]}\n");
 }
 
-/* 1234567 as "1,234,567". */
-const char *tool_with_commas(Arena *arena, int64_t number) {
-  char *digits = arena_printf(arena, "%lld", (long long)number);
-  Text out = text_create(arena);
-  int length = (int)strlen(digits);
-  for (int i = 0; i < length; i++) {
-    if (i && (length - i) % 3 == 0) text_add(&out, ",");
-    text_add_n(&out, digits + i, 1);
-  }
-  return text_string(&out);
-}
-
-const char *tool_quantity(Arena *arena, double value, const char *unit) {
-  static const char prefixes[] = " kMGTPE";
-  int power = 0;
-  while (value >= 1000 && power < 6) value /= 1000, power++;
-  return power ? arena_printf(arena, "%.2f %c%s", value, prefixes[power], unit)
-               : arena_printf(arena, "%.0f %s", value, unit);
-}
-
 static void print_row(Text *out, Arena *arena, const Figures *figures,
                       const char *name, const Block *row) {
   const char *count =
       row->count > 1 ? arena_printf(arena, " x%d", row->count) : "";
   text_printf(out, "%-28s %15s", arena_printf(arena, "%s%s", name, count),
-              tool_with_commas(arena, row->parameters));
+              text_with_commas(arena, row->parameters));
   if (figures->state)
-    text_printf(out, " %11s", tool_with_commas(arena, row->state));
-  text_printf(out, " %14s", tool_quantity(arena, row->flops_forward, "FLOP"));
+    text_printf(out, " %11s", text_with_commas(arena, row->state));
+  text_printf(out, " %14s", text_quantity(arena, row->flops_forward, "FLOP"));
   if (figures->activation_bytes > 0)
-    text_printf(out, " %12s", tool_quantity(arena, row->activation_bytes, "B"));
+    text_printf(out, " %12s", text_quantity(arena, row->activation_bytes, "B"));
   text_add(out, "\n");
 }
 
@@ -227,27 +206,27 @@ static void print_totals(Text *out, Arena *arena, const Model *model,
                          const Figures *figures) {
   DType compute = model->precision.compute, master = model->precision.master;
   text_printf(out, "\nparameters   %s in %s",
-              tool_quantity(arena, bytes_of(figures->parameters, compute), "B"),
+              text_quantity(arena, bytes_of(figures->parameters, compute), "B"),
               dtype_name(compute));
   if (master != compute)
     text_printf(
         out, ", %s more in %s for the update",
-        tool_quantity(arena, bytes_of(figures->parameters, master), "B"),
+        text_quantity(arena, bytes_of(figures->parameters, master), "B"),
         dtype_name(master));
   if (figures->active != figures->parameters)
     text_printf(out, "\nat work      %s parameters on each token",
-                tool_with_commas(arena, figures->active));
+                text_with_commas(arena, figures->active));
   text_printf(out,
               "\nforward      %s (2 per multiply-add of dots and "
               "convolutions; attention as the full square)\n",
-              tool_quantity(arena, figures->flops_forward, "FLOP"));
+              text_quantity(arena, figures->flops_forward, "FLOP"));
   if (!model->has_train) return;
   text_printf(out, "step         %s (forward and backward)\n",
-              tool_quantity(arena, figures->flops_step, "FLOP"));
+              text_quantity(arena, figures->flops_step, "FLOP"));
   text_printf(out,
               "activations  %s (kept for the backward pass, before "
               "packing)\n",
-              tool_quantity(arena, figures->activation_bytes, "B"));
+              text_quantity(arena, figures->activation_bytes, "B"));
 }
 
 static void print_table(Text *out, Arena *arena, const Model *model,
@@ -270,9 +249,9 @@ static void print_table(Text *out, Arena *arena, const Model *model,
 }
 
 int command_check(Tool *tool) {
-  Compilation compilation = {0};
+  Compilation compilation;
   Figures figures = {0};
-  int code = compile_setup(tool, &compilation, true);
+  int code = tool_load(tool, &compilation);
   const Model *model = compilation.model;
   if (code == EXIT_done && tool->options.parameters)
     return check_parameters(tool, model,

@@ -4,44 +4,29 @@
  */
 #include "tools/tools.h"
 
-#include <stdio.h>
-#include <string.h>
-
-static Graph *choose(Tool *tool, Compilation *c, const char *code) {
-  const Model *model = c->model;
-  DecodeGraphs stepping;
-  if (!strcmp(code, "decode")) {
-    if (!model->prefill || !compile_decode(tool, model, &stepping)) return NULL;
-    c->is_decode = true;
-    return stepping.step;
-  }
-  if (!strcmp(code, "train")) return model->train;
-  if (!strcmp(code, "eval")) return model->eval;
-  if (!strcmp(code, "eval_remainder")) return model->eval_remainder;
-  if (!strcmp(code, "predict")) return model->predict;
-  if (!strcmp(code, "prefill")) return model->prefill;
-  if (!strcmp(code, "forward")) return model->forward;
-  return NULL;
+static EntryPointId chosen_entry_point(const Options *options,
+                                       const Model *model) {
+  if (options->code) return entry_point_find(options->code);
+  if (options->value) return ENTRY_predict;
+  return model->has_train ? ENTRY_train : ENTRY_forward;
 }
 
 int command_ir(Tool *tool) {
   const Options *options = &tool->options;
-  Compilation c = {0};
-  int status = compile_setup(tool, &c, false);
-  if (status != EXIT_done) return status;
-  const char *code = options->code        ? options->code
-                     : options->value     ? "predict"
-                     : c.model->has_train ? "train"
-                                          : "forward";
-  Graph *graph = choose(tool, &c, code);
+  Compilation c;
+  int code = tool_load(tool, &c);
+  if (code != EXIT_done) return code;
+  EntryPointId id = chosen_entry_point(options, c.model);
+  Graph *graph = id == N_ENTRY_POINTS ? NULL : driver_graph(&c, id);
   if (!graph) {
-    message_print("dnnc: error: this model has no code '%s'\n", code);
+    message_print("dnnc: error: this model has no code '%s'\n",
+                  id == N_ENTRY_POINTS ? options->code
+                                       : entry_point_info(id)->name);
     return EXIT_user;
   }
-  if (options->after || options->stop_after || options->dump) {
-    graph = compile_graph(tool, &c, graph, !strcmp(code, "train"));
-    if (tool_report(tool)) return EXIT_user;
-  }
+  const char *last = options->stop_after ? options->stop_after : options->after;
+  if (last || options->dump) graph = driver_run_passes(&c, id, graph, last);
+  if (!graph) return EXIT_user;
   Text out = text_create(tool->arena);
   graph_print(&out, graph);
   tool_print(&out);

@@ -3,6 +3,7 @@
  * what is written and computes nothing: what a plan costs is verify's and
  * explain's.
  */
+#include "frontend/syntax/ast.h"
 #include "tools/tools.h"
 
 #include <stdio.h>

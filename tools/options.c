@@ -243,13 +243,11 @@ void options_overview(Text *out) {
   for (int i = 0; i < N_COMMANDS; i++)
     text_printf(out, "  %-8s %-24s %s\n", command_rows[i].name,
                 command_rows[i].arguments, command_rows[i].summary);
-  text_add(
-      out,
-      "\n'dnnc COMMAND --help' lists the options of a command, "
-      "'dnnc --man' prints the manual page.\n"
-      "Exit entry_points: 0 done, 1 mistake in the input, 2 no plan fits, 3 "
-      "the machine failed, 4 fault of dnnc,\n"
-      "130 Ctrl-C, 143 SIGTERM.\n");
+  text_add(out, "\n'dnnc COMMAND --help' lists the options of a command, "
+                "'dnnc --man' prints the manual page.\n"
+                "Exit codes: 0 done, 1 mistake in the input, 2 no plan fits, 3 "
+                "the machine failed, 4 fault of dnnc,\n"
+                "130 Ctrl-C, 143 SIGTERM.\n");
 }
 
 static void man_text(Text *out, const char *text) {

@@ -5,14 +5,10 @@
 #ifndef TOOLS_TOOLS_H
 #define TOOLS_TOOLS_H
 
-#include "passes/decode/incremental_decoding.h"
-#include "codegen/codegen.h"
-#include "frontend/frontend.h"
-#include "frontend/syntax/ast.h"
 #include "convert/tensormap.h"
-#include "ir/plan.h"
+#include "driver/driver.h"
 
-/* Exit entry_points (docs/commands.md). */
+/* Exit codes (docs/commands.md). */
 enum {
   EXIT_done = 0,
   EXIT_user = 1,    /* the user's mistake */
@@ -48,9 +44,7 @@ typedef struct Tool {
   Arena *arena;
   Module module;
   Options options;
-  Map *sources;             /* of files read so far, by path */
-  const char *load_failure; /* why the last of them could not be read */
-  const char *cache;        /* folder of the cache, looked for once */
+  const char *cache; /* folder of the cache, looked for once */
   bool knows_cache;
 } Tool;
 
@@ -65,65 +59,37 @@ void options_man_page(Text *out);
 /* docs/commands.md */
 void options_markdown(Text *out);
 
-/* ---- compile.c: model file to final graphs ---- */
+/* ---- compile.c: the driver, asked by the command line ---- */
 
-typedef struct Compilation {
-  Model *model;
-  Plan *plan; /* NULL: one rank, one micro-batch */
-  const Backend *backend;
-  const char *const *archs;
-  int n_archs;
-  int n_entry_points;
-  int ranks; /* of the bundle */
-  EntryPoint entry_points[8];
-  EntryPoint plain; /* DnnPlain of runtime/program.h; without a graph: none */
-  PersistentBuffers persistent;
-  const Graph *trained; /* the final graph of training, once there is one */
-  bool is_decode;       /* while the graph for one position is compiled */
-  Graph *decode_init;   /* of the last graph that was compiled */
-  char model_hash[33];
-} Compilation;
+/* A model and its plan; returns an exit code. */
+int tool_load(Tool *tool, Compilation *out);
+/* The same, and all that the command needs compiled. */
+int tool_compile(Tool *tool, Compilation *out);
 
-/* Loads the model named by the options; diagnostics are printed.  NULL: exit
- * with EXIT_user. */
-Model *compile_load(Tool *tool, bool check_only);
-/* All of it.  Returns an exit code. */
-int compile_all(Tool *tool, Compilation *out);
-/* Passes over one graph of the model; `stop_after` from the options. */
-Graph *compile_graph(Tool *tool, Compilation *compilation, Graph *graph,
-                     bool is_training);
-/* The EvalSampleCounter of the front end, with the readers of the runtime
- * (data_sizes.c). */
-bool compile_count_eval_samples(void *user, const Model *model,
-                                int64_t *out_samples);
-/* The net of the sample block at one position; false after a note where the net
- * does not allow it. */
-bool compile_decode(Tool *tool, const Model *model, DecodeGraphs *out);
-/* The folder of the model file, absolute. */
-const char *compile_model_folder(Tool *tool);
-/* Fills plan and backend from the options.  Returns an exit code. */
-int compile_setup(Tool *tool, Compilation *out, bool check_only);
-/* Compiles to a bundle (a temporary one without -o) and runs it. */
-int tool_build_and_run(Tool *tool);
+/* ---- print.c ---- */
+
 /* Prints new diagnostics to standard error; true if there were errors. */
 bool tool_report(Tool *tool);
-/* A new folder in the cache or, without one (NULL), where temporary files go;
- * removes those of runs that were killed.  The mistake is printed, NULL then.
- */
-const char *tool_scratch_folder(Tool *tool, const char *cache);
-/* A size with the units of the language ("25MB"); the mistake is printed. */
+/* Prints what failed and returns the exit code. */
+int tool_fail(Status status);
+void tool_print(Text *text); /* to standard output, checked */
+/* Reads a size with the units of the language ("25MB"); prints a mistake. */
 bool tool_read_bytes(Tool *tool, const char *option, const char *text,
                      int64_t *out);
-/* A mapping file; mistakes are printed, NULL then (command_convert.c). */
+
+/* ---- what commands share ---- */
+
+/* Compiles to a bundle (a temporary one without -o) and runs it
+ * (command_build.c). */
+int tool_build_and_run(Tool *tool);
+/* A new folder in the cache or, without one (NULL), where temporary files go;
+ * removes those of runs that were killed.  Prints a mistake, NULL then
+ * (scratch.c). */
+const char *tool_scratch_folder(Tool *tool, const char *cache);
+/* Reads a mapping file; prints mistakes, NULL then (command_convert.c). */
 TensorMap *tool_read_map(Tool *tool, const char *path);
-int tool_fail(Status status); /* prints, returns the exit code */
-/* `dnnc check --parameters` (check_parameters.c); the exit code. */
+/* `dnnc check --parameters` (check_parameters.c); returns an exit code. */
 int check_parameters(Tool *tool, const Model *model, const Graph *graph);
-/* 1234567 as "1,234,567" (command_check.c) */
-const char *tool_with_commas(Arena *arena, int64_t number);
-/* "1.25 MB" */
-const char *tool_quantity(Arena *arena, double value, const char *unit);
-void tool_print(Text *text); /* to standard output, checked */
 
 /* ---- embed.c: what this binary carries ---- */
 

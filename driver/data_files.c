@@ -1,19 +1,19 @@
 /*
- * data_sizes.c -- what the data files of a model say about its programs: how
- * many samples an evaluation has.  The runtime's own
- * readers look, so that both agree.  A file that is not there is no mistake
- * yet: the compiled program will ask for it.  One that is there and does not
- * fit is.
+ * data_files.c -- counts the samples that the data files of a model give to an
+ * evaluation.
+ *
+ * The readers of the runtime look, so that compiler and program agree.  A file
+ * that is not there is no mistake yet: the compiled program asks for it.  A
+ * file that is there and does not fit the model is one.
  */
+#include "driver/internal.h"
 #include "runtime/runtime.h"
-#include "tools/tools.h"
 
-#include <stdio.h>
 #include <string.h>
 
 _Static_assert((int)MAX_RANK == (int)DNN_MAX_RANK, "limits are copied");
 
-static const DnnSource sources[] = {
+static const DnnSource runtime_sources[] = {
     [SOURCE_bytes] = DNN_BYTES,
     [SOURCE_tokens] = DNN_TOKENS,
     [SOURCE_idx] = DNN_IDX,
@@ -41,7 +41,7 @@ static const DnnLimit *limits_of(Arena *arena, const DataField *from) {
 
 static DnnField field_of(Arena *arena, const DataField *from) {
   DnnField field = {.path = from->path,
-                    .source = (uint8_t)sources[from->source],
+                    .source = (uint8_t)runtime_sources[from->source],
                     .file = from->file,
                     .eval_file = from->eval_file,
                     .tensor = from->tensor,
@@ -79,15 +79,9 @@ static DnnData data_of(Arena *arena, const DataBlock *block) {
                    .is_stream = block->is_stream};
 }
 
-static InputSearch search_of(const Tool *tool, const char *model_dir) {
-  return (InputSearch){.folder = tool->options.data,
-                       .model_dir = model_dir,
-                       .follows_links = tool->options.follow_links};
-}
-
 /* Every file that the blocks name is somewhere. */
-static bool all_are_there(Tool *tool, Arena *arena, const DnnProgram *program) {
-  InputSearch search = search_of(tool, program->model_dir);
+static bool all_are_there(Arena *arena, const DnnProgram *program,
+                          const InputSearch *search) {
   bool all = true;
   for (int i = 0; i < program->n_data; i++)
     for (int k = 0; k < program->data[i].n_fields; k++) {
@@ -95,30 +89,28 @@ static bool all_are_there(Tool *tool, Arena *arena, const DnnProgram *program) {
       const char *files[] = {field->file, field->eval_file,
                              field->classes_file};
       for (int f = 0; f < ARRAY_LENGTH(files); f++)
-        all = all && (!files[f] || input_exists(arena, files[f], &search));
+        all = all && (!files[f] || input_exists(arena, files[f], search));
     }
   return all;
 }
 
-/* What is there must fit; what is not is said aloud and left to the run. */
-static bool report(Tool *tool, Arena *arena, const DnnProgram *program,
-                   Status status) {
-  CommandId command = tool->options.command;
-  if (command != COMMAND_build && command != COMMAND_run) return true;
-  if (all_are_there(tool, arena, program)) {
-    tool_fail(status);
-    return false;
-  }
-  message_print(
-      "dnnc: note: %s; what is built now leaves the incomplete last batch "
-      "out of every evaluation\n",
-      status.message);
-  return true;
+/* Files that cannot be counted: false where that is a mistake. */
+static bool report_uncounted(const Compilation *c, bool all_there,
+                             Status status) {
+  if (c->options->data_files != DATA_FILES_checked) return true;
+  if (all_there)
+    message_print("dnnc: error: %s\n", status.message);
+  else
+    message_print(
+        "dnnc: note: %s; what is built now leaves the incomplete last batch "
+        "out of every evaluation\n",
+        status.message);
+  return !all_there;
 }
 
 /* The data inputs of a graph, as the runtime wants to see them. */
-static DnnEntryPoint code_of(Arena *arena, const char *name, const Graph *graph,
-                             int64_t batch) {
+static DnnEntryPoint entry_point_of(Arena *arena, const char *name,
+                                    const Graph *graph, int64_t batch) {
   DnnTensor *tensors = ARENA_ARRAY(arena, DnnTensor, graph->inputs.n);
   int n = 0;
   for (int i = 0; i < graph->inputs.n; i++)
@@ -129,33 +121,38 @@ static DnnEntryPoint code_of(Arena *arena, const char *name, const Graph *graph,
       .name = name, .batch = batch, .n_tensors = n, .tensors = tensors};
 }
 
-bool compile_count_eval_samples(void *user, const Model *model,
-                                int64_t *out_samples) {
-  Tool *tool = user;
-  const char *model_dir = compile_model_folder(tool);
+static Status count_samples(Arena *arena, const DnnProgram *program,
+                            const InputSearch *search, int64_t *out_samples) {
+  Data *data = NULL;
+  Status status = data_open(arena, program, search, 1, &data);
+  if (status.code == STATUS_ok) status = data_check(data);
+  *out_samples = status.code == STATUS_ok ? data_eval_samples(data) : 0;
+  if (data) data_close(data);
+  return status;
+}
+
+bool driver_count_eval_samples(const Compilation *c, const Model *model,
+                               int64_t *out_samples) {
   int64_t batch = model->settings.batch;
-  Arena *arena = arena_create(tool->memory);
+  Arena *arena = arena_create(c->module->memory);
   DnnData *blocks = ARENA_ARRAY(arena, DnnData, model->n_data);
   for (int i = 0; i < model->n_data; i++)
     blocks[i] = data_of(arena, &model->data[i]);
-  DnnEntryPoint entry_points[2] = {code_of(arena, "train", model->train, batch),
-                                   code_of(arena, "eval", model->eval, batch)};
+  DnnEntryPoint entry_points[2] = {
+      entry_point_of(arena, "train", model->train, batch),
+      entry_point_of(arena, "eval", model->eval, batch)};
   DnnProgram program = {.n_data = model->n_data,
                         .data = blocks,
-                        .model_dir = model_dir,
+                        .model_dir = c->model_folder,
                         .n_entry_points = 2,
                         .entry_points = entry_points};
-  Data *data = NULL;
-  InputSearch search = search_of(tool, model_dir);
-  Status status = data_open(arena, &program, &search, 1, &data);
-  bool is_good = true;
-  *out_samples = 0;
-  if (status.code == STATUS_ok) status = data_check(data);
-  if (status.code == STATUS_ok)
-    *out_samples = data_eval_samples(data);
-  else
-    is_good = report(tool, arena, &program, status);
-  if (data) data_close(data);
+  InputSearch search = {.folder = c->options->data_folder,
+                        .model_dir = program.model_dir,
+                        .follows_links = c->options->follows_links};
+  Status status = count_samples(arena, &program, &search, out_samples);
+  bool is_good =
+      status.code == STATUS_ok ||
+      report_uncounted(c, all_are_there(arena, &program, &search), status);
   arena_destroy(arena);
   return is_good;
 }

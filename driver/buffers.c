@@ -1,0 +1,66 @@
+/*
+ * buffers.c -- one arena per rank: the persistent buffers of all entry points
+ * first, then the transient bytes, which the entry points use in turn.
+ */
+#include "driver/internal.h"
+
+static BufferAssignment *assign(const Compilation *c, const Plan *plan,
+                                const Graph *graph,
+                                const PersistentBuffers *persistent) {
+  PassContext ctx = driver_pass_context(c, plan);
+  BufferAssignment *assignment = buffer_assign(&ctx, graph, persistent);
+  arena_destroy(ctx.scratch);
+  return assignment;
+}
+
+/* Decode caches come last: see PersistentBuffers.  A bundle that reads a
+ * checkpoint has all buffers that training has, used or not. */
+static void add_persistent(Compilation *c) {
+  Arena *arena = c->module->arena;
+  const Target *target = &c->target.backend->target;
+  bool reads_checkpoint = c->options->purpose != PURPOSE_train;
+  for (int i = 0; i < c->n_entry_points; i++)
+    persistent_buffers_add(&c->persistent, arena, c->entry_points[i].graph,
+                           target);
+  if (reads_checkpoint && c->model->train)
+    persistent_buffers_add(&c->persistent, arena, c->model->train, target);
+  for (int i = 0; i < c->n_entry_points; i++)
+    persistent_buffers_add_caches(&c->persistent, arena,
+                                  c->entry_points[i].graph, target);
+}
+
+void driver_assign_buffers(Compilation *c) {
+  add_persistent(c);
+  for (int i = 0; i < c->n_entry_points; i++)
+    c->entry_points[i].assignment =
+        assign(c, c->plan, c->entry_points[i].graph, &c->persistent);
+  if (c->plain.graph)
+    c->plain.assignment = assign(c, c->plan, c->plain.graph, &c->persistent);
+}
+
+const BufferAssignment *
+driver_assign_alone(const Compilation *c, EntryPointId id, const Graph *graph) {
+  PersistentBuffers persistent = {0};
+  bool is_sharded = entry_point_info(id)->is_sharded;
+  persistent_buffers_add(&persistent, c->module->arena, graph,
+                         &c->target.backend->target);
+  return assign(c, is_sharded ? c->plan : NULL, graph, &persistent);
+}
+
+/* The arena of prediction lies beside that of training, so it does not count.
+ */
+bool driver_fits_memory(const Compilation *c) {
+  const Plan *plan = c->plan;
+  int64_t most = 0;
+  if (!plan || !plan->memory_bytes) return true;
+  for (int i = 0; i < c->n_entry_points; i++) {
+    bool is_predict =
+        c->entry_points[i].name == entry_point_info(ENTRY_predict)->name;
+    if (!is_predict && c->entry_points[i].assignment->arena_bytes > most)
+      most = c->entry_points[i].assignment->arena_bytes;
+  }
+  if (most <= plan->memory_bytes) return true;
+  diag(c->module->diags, DIAG_memory_pin, plan->memory_span,
+       text_quantity(c->module->arena, (double)most, "B"));
+  return !driver_report(c->module);
+}

@@ -1,0 +1,136 @@
+/*
+ * driver.h -- compiles a model file to a bundle.  The three functions of
+ * pipeline.c are called in this order: load, compile, build.
+ *
+ * Mistakes of the user are printed to standard error as they are found.
+ */
+#ifndef DRIVER_DRIVER_H
+#define DRIVER_DRIVER_H
+
+#include "codegen/codegen.h"
+#include "frontend/frontend.h"
+#include "passes/passes.h"
+
+/* ---- what is asked for ---- */
+
+/* What the bundle is for: to train, with every entry point that the model has,
+ * or to read a checkpoint, with the entry points that this needs alone. */
+typedef enum Purpose {
+  PURPOSE_train,
+  PURPOSE_evaluate,
+  PURPOSE_predict,
+  PURPOSE_sample
+} Purpose;
+
+/* What the data files of a model say at compile time: the size of the last
+ * batch of an evaluation. */
+typedef enum DataFiles {
+  DATA_FILES_unread,
+  DATA_FILES_read,   /* a file that does not fit the model says nothing */
+  DATA_FILES_checked /* such a file is a mistake; a note tells of a missing one
+                      */
+} DataFiles;
+
+typedef struct CompileOptions {
+  Purpose purpose;
+  const char *path; /* of the model file */
+  const char *net;  /* instead of the one that the model trains; or NULL */
+  Predicting predicting;
+  const char *value; /* path of the value to predict; NULL: the net's result */
+  const Override *overrides; /* NAME=VALUE */
+  int n_overrides;
+  bool is_checked;    /* look at computed indices too */
+  bool is_model_only; /* no plan and no bundle follow: see FrontendOptions */
+  bool has_whole_windows; /* compile no `decode` */
+  bool explains_windows;  /* note why there can be no `decode` */
+
+  const char *plan;     /* path of the plan file, or NULL */
+  int64_t ranks;        /* 0: as the plan says */
+  int64_t microbatches; /* 0: as the plan says */
+  int64_t bucket_bytes; /* 0: as the plan says */
+  const char *target;   /* NULL: cpu */
+
+  DataFiles data_files;
+  const char *data_folder; /* where to look first, or NULL */
+  bool follows_links;      /* out of the folders of model, data and run */
+
+  int level;                   /* -O0..-O2 */
+  bool verifies;               /* graphs between passes */
+  const char *const *disabled; /* passes */
+  int n_disabled;
+  bool times_passes;   /* to standard error */
+  const char *printed; /* the graph after this pass, to standard error */
+  const char *dump;    /* folder for the graph after every pass, or NULL */
+} CompileOptions;
+
+/* ---- what comes out ---- */
+
+typedef enum EntryPointId {
+#define ENTRY_POINT(name, purpose, placement, about) ENTRY_##name,
+#include "driver/entry_points.def"
+  N_ENTRY_POINTS
+} EntryPointId;
+
+typedef struct EntryPointInfo {
+  const char *name;
+  Purpose purpose;             /* besides training */
+  bool is_sharded, is_derived; /* is_derived: by decode.c, from prefill */
+  const char *about;
+} EntryPointInfo;
+
+const EntryPointInfo *entry_point_info(EntryPointId id);
+/* N_ENTRY_POINTS: there is none of this name. */
+EntryPointId entry_point_find(const char *name);
+
+typedef struct Compilation {
+  Module *module;
+  const CompileOptions *options;
+  const char *model_folder; /* of the model file, absolute */
+  const Model *model;
+  const Plan *plan; /* NULL: one rank, one micro-batch */
+  BuildTarget target;
+  int ranks; /* of the bundle */
+  int n_entry_points;
+  EntryPoint entry_points[N_ENTRY_POINTS];
+  EntryPoint plain; /* DnnPlain of runtime/program.h; without a graph: none */
+  PersistentBuffers persistent;
+  const Graph *trained; /* final graph of training, once it is compiled */
+  char model_hash[33];
+} Compilation;
+
+typedef enum CompileResult {
+  COMPILE_done,
+  COMPILE_mistake, /* of the user; was printed */
+  COMPILE_no_plan  /* the program does not fit the plan's memory; was printed */
+} CompileResult;
+
+/* ---- pipeline.c ---- */
+
+/* Source to forward graphs and plan.  `module` and `options` live as long as
+ * the compilation. */
+CompileResult driver_load(Module *module, const CompileOptions *options,
+                          Compilation *out);
+/* Graphs to entry points and their buffers. */
+CompileResult driver_compile(Compilation *c);
+/* Entry points to a bundle.  `host` has what the caller knows: folders, C
+ * compiler, runtime, progress; the rest is filled in here. */
+Status driver_build(const Compilation *c, const BuildOptions *host,
+                    BuildReport *out);
+
+/* ---- for a look inside ---- */
+
+/* One graph of the loaded model before all passes; NULL: the model has none, or
+ * a note has said why. */
+Graph *driver_graph(const Compilation *c, EntryPointId id);
+/* All passes over that graph, or those up to `stop_after`, if that is not NULL.
+ * NULL after mistakes, which are printed. */
+Graph *driver_run_passes(const Compilation *c, EntryPointId id, Graph *graph,
+                         const char *stop_after);
+/* The buffers of the final graph of this entry point alone. */
+const BufferAssignment *
+driver_assign_alone(const Compilation *c, EntryPointId id, const Graph *graph);
+
+/* Prints new diagnostics to standard error; true if there were errors. */
+bool driver_report(Module *module);
+
+#endif

@@ -1,0 +1,151 @@
+/*
+ * entry_points.c -- compiles the graphs of a model, one entry point at a time.
+ *
+ * Only training and whole evaluation batches are sharded as the plan says.  All
+ * other entry points are computed in full by each rank that runs them, so their
+ * results do not depend on the number of ranks.
+ */
+#include "driver/internal.h"
+
+#include <string.h>
+
+enum { placement_sharded = true, placement_replicated = false };
+
+static const EntryPointInfo entry_point_rows[] = {
+#define ENTRY_POINT(name, purpose, placement, about)                           \
+  {#name, PURPOSE_##purpose, placement_##placement, false, about},
+#define DECODE_ENTRY_POINT(name, purpose, placement, about)                    \
+  {#name, PURPOSE_##purpose, placement_##placement, true, about},
+#include "driver/entry_points.def"
+};
+
+const EntryPointInfo *entry_point_info(EntryPointId id) {
+  ASSERT(id >= 0 && id < N_ENTRY_POINTS);
+  return &entry_point_rows[id];
+}
+
+EntryPointId entry_point_find(const char *name) {
+  int id = 0;
+  while (id < N_ENTRY_POINTS && strcmp(entry_point_rows[id].name, name)) id++;
+  return (EntryPointId)id;
+}
+
+Graph *driver_model_graph(const Model *model, EntryPointId id) {
+  switch (id) {
+#define ENTRY_POINT(name, purpose, placement, about)                           \
+  case ENTRY_##name:                                                           \
+    return model->name;
+#define DECODE_ENTRY_POINT(name, purpose, placement, about) case ENTRY_##name:
+#include "driver/entry_points.def"
+  case N_ENTRY_POINTS: return NULL;
+  }
+  UNREACHABLE();
+}
+
+/* Samples in the batch of an entry point. */
+static int64_t entry_point_batch(const Model *model, EntryPointId id) {
+  switch (id) {
+  case ENTRY_train:
+  case ENTRY_eval: return model->settings.batch;
+  case ENTRY_eval_remainder: return model->eval_remainder_batch;
+  case ENTRY_predict:
+    return graph_type(model->predict, model->predict->outputs.data[0].value)
+        ->dims[0]
+        .size;
+  default: return 1;
+  }
+}
+
+/* The plan for this entry point: only training does several micro-batches. */
+static const Plan *entry_point_plan(const Compilation *c, EntryPointId id) {
+  const Plan *plan = c->model->plan;
+  if (!plan || !entry_point_info(id)->is_sharded) return NULL;
+  if (id == ENTRY_train || plan->microbatches <= 1) return plan;
+  Plan *own = arena_copy(c->module->arena, plan, sizeof *plan);
+  plan_drop_time(own);
+  return own;
+}
+
+/* Other entry points than training read averages where training stores them. */
+static Graph *with_averages(const Compilation *c, Graph *graph) {
+  if (!c->trained) return graph;
+  PassContext ctx = driver_pass_context(c, NULL);
+  Graph *result = ema_weights_read(&ctx, graph, c->trained);
+  arena_destroy(ctx.scratch);
+  return result;
+}
+
+bool driver_compile_graph(const Compilation *c, EntryPointId id, Graph *graph,
+                          const char *stop_after, PassResult *out) {
+  PassRun run = {.plan = entry_point_plan(c, id),
+                 .is_training = id == ENTRY_train,
+                 .is_decode = id == ENTRY_decode,
+                 .stop_after = stop_after};
+  *out = driver_passes(c, c->module, &run, graph);
+  return !driver_report(c->module);
+}
+
+Graph *driver_run_passes(const Compilation *c, EntryPointId id, Graph *graph,
+                         const char *stop_after) {
+  PassResult result;
+  return driver_compile_graph(c, id, graph, stop_after, &result) ? result.graph
+                                                                 : NULL;
+}
+
+bool driver_add_graph(Compilation *c, EntryPointId id, Graph *graph,
+                      PassResult *out) {
+  PassResult result = {0};
+  if (!graph) return true;
+  if (!driver_compile_graph(c, id, with_averages(c, graph), NULL, &result))
+    return false;
+  if (id == ENTRY_train) c->trained = result.graph;
+  c->entry_points[c->n_entry_points++] =
+      (EntryPoint){.name = entry_point_info(id)->name,
+                   .graph = result.graph,
+                   .batch = entry_point_batch(c->model, id)};
+  if (out) *out = result;
+  return true;
+}
+
+static bool serves(const Compilation *c, EntryPointId id) {
+  Purpose purpose = c->options->purpose;
+  return purpose == PURPOSE_train || entry_point_info(id)->purpose == purpose;
+}
+
+bool driver_add_entry_point(Compilation *c, EntryPointId id) {
+  return !serves(c, id) ||
+         driver_add_graph(c, id, driver_model_graph(c->model, id), NULL);
+}
+
+bool driver_compile_averages(Compilation *c) {
+  const Model *model = c->model;
+  PassResult result;
+  bool adds_training = serves(c, ENTRY_train);
+  if (adds_training || !model->has_train || model->settings.ema == 0)
+    return true;
+  bool is_good =
+      driver_compile_graph(c, ENTRY_train, model->train, NULL, &result);
+  c->trained = result.graph;
+  return is_good;
+}
+
+void driver_add_plain(Compilation *c) {
+  const Graph *train = c->model->train;
+  if (!train || !serves(c, ENTRY_train)) return;
+  /* Its mistakes are not the user's. */
+  Arena *arena = c->module->arena;
+  Module *module = arena_copy(arena, c->module, sizeof *c->module);
+  module->diags = diags_create(arena);
+  Graph *graph = arena_copy(arena, train, sizeof *train);
+  graph->module = module;
+  memset(&graph->outputs, 0, sizeof graph->outputs);
+  for (int i = 0; i < train->outputs.n; i++)
+    if (train->outputs.data[i].role == ROLE_loss)
+      vec_push(arena, &graph->outputs, train->outputs.data[i]);
+  PassRun run = {.plan = c->plan, .is_training = true, .is_plain = true};
+  PassResult result = driver_passes(c, module, &run, graph);
+  if (diags_errors(module->diags) == 0)
+    c->plain = (EntryPoint){.name = "plain",
+                            .graph = result.graph,
+                            .batch = c->model->settings.batch};
+}

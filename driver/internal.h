@@ -1,0 +1,79 @@
+/*
+ * internal.h -- what the files of the driver tell each other.
+ */
+#ifndef DRIVER_INTERNAL_H
+#define DRIVER_INTERNAL_H
+
+#include "driver/driver.h"
+#include "passes/decode/incremental_decoding.h"
+
+/* ---- sources.c ---- */
+
+/* The folder of a model file, absolute. */
+const char *driver_model_folder(Arena *arena, const char *path);
+/* The model of the options, elaborated; NULL after mistakes. */
+Model *driver_load_model(Compilation *c);
+
+/* ---- data_files.c ---- */
+
+/* EvalSampleCounter of the front end, with the readers of the runtime. */
+bool driver_count_eval_samples(const Compilation *c, const Model *model,
+                               int64_t *out_samples);
+
+/* ---- target.c ---- */
+
+/* The back end that the options name, with the libraries of this machine. */
+Status driver_read_target(Compilation *c);
+
+/* ---- run_passes.c ---- */
+
+typedef struct PassRun {
+  const Plan *plan; /* NULL: one rank, one micro-batch */
+  bool is_training, is_decode;
+  bool is_plain; /* for the plain program: nothing is printed or dumped */
+  const char *stop_after;
+} PassRun;
+
+/* Mistakes are in the diagnostics of `module`. */
+PassResult driver_passes(const Compilation *c, Module *module,
+                         const PassRun *run, Graph *graph);
+/* For what the decode passes and buffer assignment need; its scratch memory is
+ * the caller's to destroy. */
+PassContext driver_pass_context(const Compilation *c, const Plan *plan);
+
+/* ---- entry_points.c ---- */
+
+/* The model's own graph for an entry point; NULL: it has none. */
+Graph *driver_model_graph(const Model *model, EntryPointId id);
+/* All passes over a graph of this entry point, or those up to `stop_after`.
+ * False after mistakes, which are printed. */
+bool driver_compile_graph(const Compilation *c, EntryPointId id, Graph *graph,
+                          const char *stop_after, PassResult *out);
+/* Compiles this entry point of the model and adds it, where the model has it
+ * and the purpose wants it.  False after mistakes. */
+bool driver_add_entry_point(Compilation *c, EntryPointId id);
+/* The same from this graph; NULL: none is added.  `out` has the graphs after
+ * the last pass. */
+bool driver_add_graph(Compilation *c, EntryPointId id, Graph *graph,
+                      PassResult *out);
+/* Compiles training without adding it where other entry points need to know
+ * which averages of parameters it stores. */
+bool driver_compile_averages(Compilation *c);
+/* The plain program, which finds the first value that is not finite: the loss
+ * and its gradients without fusion.  If that fails, the bundle has none. */
+void driver_add_plain(Compilation *c);
+
+/* ---- decode.c ---- */
+
+/* prefill and, where the net allows it, decode and decode_init. */
+bool driver_add_decoding(Compilation *c);
+
+/* ---- buffers.c ---- */
+
+/* Persistent buffers, then an arena for each entry point.  A checkpoint holds
+ * all that training has, so does a bundle that reads one. */
+void driver_assign_buffers(Compilation *c);
+/* The pin `memory` of the plan; a mistake is printed. */
+bool driver_fits_memory(const Compilation *c);
+
+#endif

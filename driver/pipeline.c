@@ -1,0 +1,81 @@
+/*
+ * pipeline.c -- how a model file becomes a bundle.
+ *
+ *     sources ----------> Model: forward graphs, settings, plan     driver_load
+ *     each graph -------> passes -> one final graph per entry point
+ *     final graphs -----> buffer assignment: one arena per rank  driver_compile
+ *     all of it --------> kernels, tables, executables: a bundle   driver_build
+ */
+#include "driver/internal.h"
+
+static CompileResult load_failed(Status status) {
+  message_print("dnnc: error: %s\n", status.message);
+  return COMPILE_mistake;
+}
+
+CompileResult driver_load(Module *module, const CompileOptions *options,
+                          Compilation *out) {
+  *out = (Compilation){.module = module,
+                       .options = options,
+                       .model_folder =
+                           driver_model_folder(module->arena, options->path)};
+  Status status = driver_read_target(out);
+  if (status.code != STATUS_ok) return load_failed(status);
+  out->model = driver_load_model(out);
+  if (!out->model) return COMPILE_mistake;
+  bool is_on_one_rank =
+      options->purpose == PURPOSE_predict || options->purpose == PURPOSE_sample;
+  out->plan = is_on_one_rank ? NULL : out->model->plan;
+  out->ranks = out->plan ? out->plan->ranks : 1;
+  /* Ranks that predict share the records, not the graph. */
+  if (options->purpose == PURPOSE_predict && options->ranks > 0)
+    out->ranks = (int)options->ranks;
+  return COMPILE_done;
+}
+
+static bool add_entry_points(Compilation *c) {
+  const Model *model = c->model;
+  bool is_forward_only = !model->has_train && !model->predict;
+  return driver_compile_averages(c) && driver_add_entry_point(c, ENTRY_train) &&
+         driver_add_entry_point(c, ENTRY_eval) &&
+         driver_add_entry_point(c, ENTRY_eval_remainder) &&
+         (!is_forward_only || driver_add_entry_point(c, ENTRY_forward)) &&
+         driver_add_entry_point(c, ENTRY_predict) && driver_add_decoding(c);
+}
+
+static void hash_model(Compilation *c) {
+  Text text = text_create(c->module->arena);
+  for (int i = 0; i < c->n_entry_points; i++)
+    text_printf(&text, "%016llx\n",
+                (unsigned long long)graph_hash(c->entry_points[i].graph));
+  hash_hex(text_string(&text), text.n, c->model_hash);
+}
+
+CompileResult driver_compile(Compilation *c) {
+  if (!add_entry_points(c)) return COMPILE_mistake;
+  driver_add_plain(c);
+  driver_assign_buffers(c);
+  if (!driver_fits_memory(c)) return COMPILE_no_plan;
+  hash_model(c);
+  return COMPILE_done;
+}
+
+Status driver_build(const Compilation *c, const BuildOptions *host,
+                    BuildReport *out) {
+  Text plan = text_create(c->module->arena);
+  if (c->plan) plan_print(&plan, c->plan);
+  char plan_hash[33];
+  hash_hex(text_string(&plan), plan.n, plan_hash);
+  BuildOptions options = *host;
+  options.backend = c->target.backend;
+  options.archs = c->target.archs;
+  options.n_archs = c->target.n_archs;
+  options.ranks = c->ranks;
+  options.plain = c->plain.graph ? &c->plain : NULL;
+  options.plan_text = text_string(&plan);
+  options.model_hash = c->model_hash;
+  options.plan_hash = plan_hash;
+  options.model_dir = c->model_folder;
+  return codegen_build(c->module, c->model, c->plan, c->entry_points,
+                       c->n_entry_points, &c->persistent, &options, out);
+}

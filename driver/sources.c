@@ -1,0 +1,101 @@
+/*
+ * sources.c -- reads the files that a model consists of, for the front end: the
+ * model, its imports and a plan file.
+ *
+ * An import may not lead out of the folders of the model through a link, unless
+ * the options say that links are followed.
+ */
+#include "driver/internal.h"
+#include "runtime/runtime.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_SOURCE_BYTES = 16 << 20 };
+
+typedef struct Loading {
+  Compilation *c;
+  const char *failure; /* why the last file could not be read */
+} Loading;
+
+const char *driver_model_folder(Arena *arena, const char *path) {
+  char real[PATH_MAX];
+  if (!realpath(path, real)) return ".";
+  char *slash = strrchr(real, '/');
+  *(slash == real ? slash + 1 : slash) = 0;
+  return arena_strdup(arena, real);
+}
+
+/* The model itself may be a link, and then lies in two folders. */
+static Status check_import(const Compilation *c, const char *path) {
+  const char *model = c->options->path, *slash = strrchr(model, '/');
+  Arena *arena = c->module->arena;
+  if (strcmp(path, model) == 0) return STATUS_OK;
+  int n = slash ? (int)(slash - model) + 1 : 0;
+  InputSearch search = {.folder = arena_printf(arena, "%.*s", n, model),
+                        .model_dir = c->model_folder,
+                        .follows_links = c->options->follows_links};
+  return input_check_links(path, &search);
+}
+
+static Status read_source(const Compilation *c, const char *path,
+                          const Source **out) {
+  Source *source = ARENA_NEW(c->module->arena, Source);
+  source->path = name_intern(c->module->names, path);
+  *out = source;
+  return file_read(c->module->arena, path, MOST_SOURCE_BYTES, &source->text,
+                   &source->n);
+}
+
+static const Source *load_source(void *user, const char *path) {
+  Loading *loading = user;
+  const Source *source = NULL;
+  Status status = check_import(loading->c, path);
+  if (status.code == STATUS_ok) status = read_source(loading->c, path, &source);
+  loading->failure = status.message;
+  return status.code == STATUS_ok ? source : NULL;
+}
+
+static const char *load_failure(void *user) {
+  return ((Loading *)user)->failure;
+}
+
+static bool count_eval_samples(void *user, const Model *model, int64_t *out) {
+  return driver_count_eval_samples(((Loading *)user)->c, model, out);
+}
+
+/* The plan file is read here, the front end gives it its meaning. */
+static Status read_plan_request(const Compilation *c, PlanRequest *out) {
+  const CompileOptions *options = c->options;
+  bool is_replicated = options->purpose == PURPOSE_predict;
+  *out = (PlanRequest){.ranks = is_replicated ? 0 : options->ranks,
+                       .microbatches = options->microbatches,
+                       .bucket_bytes = options->bucket_bytes};
+  return options->plan ? read_source(c, options->plan, &out->file) : STATUS_OK;
+}
+
+Model *driver_load_model(Compilation *c) {
+  const CompileOptions *options = c->options;
+  Loading loading = {.c = c};
+  FrontendOptions frontend = {.load = load_source,
+                              .why = load_failure,
+                              .user = &loading,
+                              .path = options->path,
+                              .net = options->net,
+                              .predicting = options->predicting,
+                              .value = options->value,
+                              .overrides = options->overrides,
+                              .n_overrides = options->n_overrides,
+                              .checked = options->is_checked,
+                              .check_only = options->is_model_only};
+  if (options->data_files != DATA_FILES_unread)
+    frontend.count_eval_samples = count_eval_samples;
+  Status status = read_plan_request(c, &frontend.plan);
+  if (status.code != STATUS_ok) {
+    message_print("dnnc: error: %s\n", status.message);
+    return NULL;
+  }
+  Model *model = frontend_load(c->module, &frontend);
+  return driver_report(c->module) ? NULL : model;
+}

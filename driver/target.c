@@ -1,0 +1,50 @@
+/*
+ * target.c -- chooses the back end that the options name and lets it ask the
+ * libraries of this machine how much scratch memory they want.
+ */
+#include "driver/internal.h"
+#include "runtime/runtime.h"
+
+#include <string.h>
+
+/* A model has few kinds of matmuls, in many layers, and a library takes long to
+ * answer: each kind is asked for once. */
+typedef struct ScratchCache {
+  struct {
+    DnnGemm gemm;
+    int64_t bytes;
+  } known[64];
+  int n;
+} ScratchCache;
+
+static int64_t gemm_scratch(const Target *target, const void *gemm) {
+  ScratchCache *cache = target->user;
+  for (int i = 0; i < cache->n; i++)
+    if (!memcmp(&cache->known[i].gemm, gemm, sizeof cache->known[i].gemm))
+      return cache->known[i].bytes;
+  int64_t bytes = cpu_gemm_scratch(gemm);
+  if (cache->n < ARRAY_LENGTH(cache->known)) {
+    memcpy(&cache->known[cache->n].gemm, gemm, sizeof(DnnGemm));
+    cache->known[cache->n++].bytes = bytes;
+  }
+  return bytes;
+}
+
+static int64_t conv_scratch(const Target *target, const void *conv) {
+  (void)target;
+  return cpu_conv_scratch(conv);
+}
+
+Status driver_read_target(Compilation *c) {
+  Arena *arena = c->module->arena;
+  TRY(backend_read_target(arena, c->options->target, &c->target));
+  Backend *own =
+      arena_copy(arena, c->target.backend, sizeof *c->target.backend);
+  if (own->uses_host_libraries) {
+    own->target.gemm_scratch = gemm_scratch;
+    own->target.conv_scratch = conv_scratch;
+    own->target.user = ARENA_NEW(arena, ScratchCache);
+  }
+  c->target.backend = own;
+  return STATUS_OK;
+}

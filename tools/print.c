@@ -1,0 +1,40 @@
+/*
+ * print.c -- what all commands print alike: results to standard output,
+ * mistakes to standard error.
+ */
+#include "frontend/syntax/ast.h"
+#include "tools/tools.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool tool_report(Tool *tool) {
+  return driver_report(&tool->module);
+}
+
+int tool_fail(Status status) {
+  message_print("dnnc: error: %s\n", status.message);
+  return status.code == STATUS_invalid ? EXIT_user : EXIT_machine;
+}
+
+void tool_print(Text *text) {
+  fwrite(text_string(text), 1, text->n, stdout);
+}
+
+bool tool_read_bytes(Tool *tool, const char *option, const char *text,
+                     int64_t *out) {
+  Source *source = ARENA_NEW(tool->arena, Source);
+  *source = (Source){option, text, strlen(text)};
+  Expr *expr = ast_parse_expr(tool->arena, tool->module.names,
+                              tool->module.diags, source);
+  if (!expr) return !tool_report(tool);
+  double value = expr->kind == EXPR_int     ? (double)expr->integer
+                 : expr->kind == EXPR_float ? expr->real
+                                            : -1;
+  if (value < 1) {
+    message_print("dnnc: error: %s takes a size as in 25MB\n", option);
+    return false;
+  }
+  *out = (int64_t)value;
+  return true;
+}
