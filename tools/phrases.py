@@ -26,7 +26,7 @@ def read_list():
         phrase = phrase.removeprefix("later ")
         words = [re.escape(word).replace(r"\-", "[-_]")
                  for word in phrase.split()]
-        pattern = r"(?<![A-Za-z])" + BETWEEN.join(words) + r"(?![A-Za-z])"
+        pattern = r"(?<![A-Za-z])" + BETWEEN.join(words) + r"s?(?![A-Za-z])"
         rules.append((re.compile(pattern, re.I), phrase, better, not is_later))
     return rules
 

@@ -2,7 +2,7 @@
 # Data files at build: one that is not there is said and left to the run, one
 # that is there and does not fit the model is an error, nothing written.
 . "$(dirname "$0")/lib.sh"
-stand_in_cc
+stub_cc
 cat >m.dnn <<'END'
 dim B = 4, P = 2
 

@@ -2,7 +2,7 @@
 # The next run removes what a killed build, conversion or save leaves behind
 # but nothing that a living one works in.
 . "$(dirname "$0")/lib.sh"
-stand_in_cc
+stub_cc
 cat >m.dnn <<'END'
 dim B = 4, P = 2
 net f(x: [B, P]) -> [B] { param w: [P] = ones; return dot(x, w, P) }

@@ -28,10 +28,10 @@ close() {
     m = a < 0 ? -a : a
     exit !(a != "" && b != "" && d <= r * m) }'
 }
-# stand_in_cc: a C compiler that writes something where an object or a program
+# stub_cc: a C compiler that writes something where an object or a program
 # is wanted, so that `dnnc build` is quick and nothing emitted is run.
-stand_in_cc() {
-  cat >"$work/stand-in-cc" <<'END'
+stub_cc() {
+  cat >"$work/stub-cc" <<'END'
 #!/bin/sh
 while [ $# -gt 0 ]; do
   [ "$1" = -o ] && out=$2
@@ -39,6 +39,6 @@ while [ $# -gt 0 ]; do
 done
 [ -z "${out:-}" ] || echo object >"$out"
 END
-  chmod +x "$work/stand-in-cc"
-  export CC=$work/stand-in-cc
+  chmod +x "$work/stub-cc"
+  export CC=$work/stub-cc
 }

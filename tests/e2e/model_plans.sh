@@ -3,7 +3,7 @@
 # printed form is the same plan.  Plans of docs/design/ parse; what they ask
 # for is answered "not supported yet".
 . "$(dirname "$0")/lib.sh"
-stand_in_cc
+stub_cc
 n=0
 for plan in "$root"/models/*.plan; do
   model=${plan%.plan}.dnn

@@ -1,9 +1,9 @@
 #!/bin/bash
 # Every model of models/ is checked, shown and built: all that dnnc itself does,
-# with a stand-in for the C compiler, so that it is quick and runs under
+# with a stub for the C compiler, so that it is quick and runs under
 # sanitizers.  The same model gives the same bytes twice.
 . "$(dirname "$0")/lib.sh"
-stand_in_cc
+stub_cc
 models=0
 try() {
   "$dnnc" "$@" >out 2>err || { cat err; fail "dnnc $*"; }

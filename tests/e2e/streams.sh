@@ -65,8 +65,8 @@ SILENT=1 CC=$work/failing-cc "$dnnc" build models/mlp.dnn --quiet -o m.bundle 2>
 [ ! -e m.bundle ] || fail "a failed build left a bundle"
 
 # ---- a build that is ended ----
-stand_in_cc
-sed -i '2i sleep 0.5' stand-in-cc
+stub_cc
+sed -i '2i sleep 0.5' stub-cc
 mkdir place
 for signal in TERM:143 HUP:129; do
   (cd place && exec "$dnnc" build ../models/mlp.dnn --no-cache -o m.bundle --quiet) &

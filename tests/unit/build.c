@@ -143,7 +143,7 @@ Test(build, every_micro_batch_has_its_launches) {
 /* ---- bundles ---- */
 
 /* A runtime that prints one line for each tensor and runs the kernels. */
-static const char stand_in[] =
+static const char stub[] =
     "#include <stdio.h>\n"
     "#include <stdlib.h>\n"
     "#include \"program.h\"\n"
@@ -211,7 +211,7 @@ static Site *site_create(void) {
   cr_assert(mkdtemp(site.folder) != NULL);
   write_text(&site, "program.h",
              text_of(&site, TEST_ROOT "/runtime/program.h"));
-  write_text(&site, "runtime.c", stand_in);
+  write_text(&site, "runtime.c", stub);
   shell(&site, "cc -c runtime.c && ar rc runtime.a runtime.o");
   const char *archive;
   size_t n;

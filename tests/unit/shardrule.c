@@ -17,7 +17,7 @@ TestSuite(shardrule, .fini = modules_destroy);
 
 typedef struct Case {
   const char *operands[3]; /* types */
-  const char *node;        /* operator and attributes, with whole types */
+  const char *node;        /* operator and attributes, with logical types */
   const char *expected;    /* "wanted, ...; result, ..." */
 } Case;
 
