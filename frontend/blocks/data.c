@@ -47,8 +47,8 @@ static const Setting *find_field(const Item *block, Name name) {
   return NULL;
 }
 
-static FieldDecl field_declare(Program *program, const Item *block,
-                               const Setting *setting) {
+static FieldDecl data_declare_field(Program *program, const Item *block,
+                                    const Setting *setting) {
   Module *m = program->module;
   FieldDecl out = {.name = setting->path.names[0],
                    .type = setting->type,
@@ -69,7 +69,8 @@ void data_register(Program *program) {
     for (int k = 0; k < item->n_settings; k++) {
       const Setting *setting = &item->settings[k];
       if (setting->type || !setting_is_known("data", setting->path.names[0]))
-        vec_push(arena, &block.fields, field_declare(program, item, setting));
+        vec_push(arena, &block.fields,
+                 data_declare_field(program, item, setting));
     }
     vec_push(arena, &program->data, block);
   }
@@ -98,14 +99,14 @@ Name data_batch_dim(const Program *program, const Expr *loss) {
 
 /* ---- sources ---- */
 
-static int find_source(const char *name) {
+static int data_find_source(const char *name) {
   for (int i = 0; i < ARRAY_LENGTH(sources); i++)
     if (strcmp(sources[i].name, name) == 0) return i;
   return -1;
 }
 
-static bool take_file(Elab *e, const BuiltinCall *call, int i,
-                      const char **out) {
+static bool data_take_file(Elab *e, const BuiltinCall *call, int i,
+                           const char **out) {
   ExprValue val = call->args[i];
   if (val.kind == EXPR_VALUE_none) return true;
   if (val.kind != EXPR_VALUE_string) {
@@ -120,8 +121,8 @@ static bool take_file(Elab *e, const BuiltinCall *call, int i,
 enum { CSV_header = 2, CSV_eval = 3, CSV_classes = 4 };
 
 /* Names of columns stand in the last line of the header. */
-static bool take_names(Elab *e, BuiltinCall *call, ExprValue first,
-                       ExprValue last, DataField *out) {
+static bool csv_take_names(Elab *e, BuiltinCall *call, ExprValue first,
+                           ExprValue last, DataField *out) {
   if (last.kind != EXPR_VALUE_string) {
     diag(e->diags, DIAG_bad_columns, call->exprs[1]->span);
     return false;
@@ -138,12 +139,13 @@ static bool take_names(Elab *e, BuiltinCall *call, ExprValue first,
   return false;
 }
 
-static bool take_columns(Elab *e, BuiltinCall *call, DataField *out) {
+static bool csv_take_columns(Elab *e, BuiltinCall *call, DataField *out) {
   const Expr *x = call->exprs[1];
   bool is_range = x->kind == EXPR_range;
   ExprValue first = eval(e, is_range ? x->a : x);
   if (first.kind == EXPR_VALUE_string)
-    return take_names(e, call, first, is_range ? eval(e, x->b) : first, out);
+    return csv_take_names(e, call, first, is_range ? eval(e, x->b) : first,
+                          out);
   if (expr_value_is_poison(first)) return false;
   if (!eval_int(e, is_range ? x->a : x, &out->first_column)) return false;
   out->last_column = out->first_column;
@@ -156,11 +158,11 @@ static bool take_columns(Elab *e, BuiltinCall *call, DataField *out) {
 }
 
 /* The words of a column, in the order of the integers they stand for. */
-static bool take_classes(Elab *e, BuiltinCall *call, DataField *out) {
+static bool csv_take_classes(Elab *e, BuiltinCall *call, DataField *out) {
   ExprValue val = call->args[CSV_classes];
   if (val.kind == EXPR_VALUE_none) return true;
   if (val.kind == EXPR_VALUE_string)
-    return take_file(e, call, CSV_classes, &out->classes_file);
+    return data_take_file(e, call, CSV_classes, &out->classes_file);
   int n = val.kind == EXPR_VALUE_list ? val.list->n : 0;
   const char **words = ARENA_ARRAY(e->arena, const char *, n);
   bool is_good = n > 0;
@@ -177,8 +179,8 @@ static bool take_classes(Elab *e, BuiltinCall *call, DataField *out) {
   return is_good;
 }
 
-static bool take_next(Elab *e, const Item *block, const BuiltinCall *call,
-                      DataField *out) {
+static bool data_take_next(Elab *e, const Item *block, const BuiltinCall *call,
+                           DataField *out) {
   const Expr *x = call->exprs[0];
   int index = 0;
   if (x->kind == EXPR_name)
@@ -195,7 +197,7 @@ static bool take_next(Elab *e, const Item *block, const BuiltinCall *call,
   return false;
 }
 
-static bool take_synthetic(BuiltinCall *call, DataField *out) {
+static bool data_take_synthetic(BuiltinCall *call, DataField *out) {
   if (!arg_int(call, 1, 1, &out->records)) return false;
   if (call->args[0].kind != EXPR_VALUE_none)
     return arg_int(call, 0, 1, &out->below);
@@ -203,10 +205,10 @@ static bool take_synthetic(BuiltinCall *call, DataField *out) {
   return true;
 }
 
-static bool take_source(Elab *e, const Item *block, const Expr *x,
-                        DataField *out) {
+static bool data_take_source(Elab *e, const Item *block, const Expr *x,
+                             DataField *out) {
   const Expr *callee = x->kind == EXPR_call ? x->a : x;
-  int row = callee->kind == EXPR_name ? find_source(callee->name) : -1;
+  int row = callee->kind == EXPR_name ? data_find_source(callee->name) : -1;
   if (row < 0 || x->kind != EXPR_call) {
     const char *names[ARRAY_LENGTH(sources)];
     for (int i = 0; i < ARRAY_LENGTH(sources); i++) names[i] = sources[i].name;
@@ -225,10 +227,10 @@ static bool take_source(Elab *e, const Item *block, const Expr *x,
   if (!builtin_match(e, x, &formals, &call)) return false;
   out->source = sources[row].kind;
   switch (out->source) {
-  case SOURCE_next: return take_next(e, block, &call, out);
-  case SOURCE_synthetic_ints: return take_synthetic(&call, out);
+  case SOURCE_next: return data_take_next(e, block, &call, out);
+  case SOURCE_synthetic_ints: return data_take_synthetic(&call, out);
   case SOURCE_csv:
-    if (!take_columns(e, &call, out) || !take_classes(e, &call, out))
+    if (!csv_take_columns(e, &call, out) || !csv_take_classes(e, &call, out))
       return false;
     break;
   case SOURCE_safetensors:
@@ -241,8 +243,8 @@ static bool take_source(Elab *e, const Item *block, const Expr *x,
   default: break;
   }
   int eval = out->source == SOURCE_csv ? CSV_eval : formals.n_formals - 1;
-  return take_file(e, &call, 0, &out->file) &&
-         take_file(e, &call, eval, &out->eval_file);
+  return data_take_file(e, &call, 0, &out->file) &&
+         data_take_file(e, &call, eval, &out->eval_file);
 }
 
 /* ---- arithmetic: element = raw * scale + shift ---- */
@@ -252,7 +254,7 @@ static const Expr *source_in(const Expr *x) {
   const Expr *first = NULL; /* further left is earlier */
   for (; x; x = x->a) {
     bool is_call = x->kind == EXPR_call && x->a->kind == EXPR_name;
-    if (is_call) return find_source(x->a->name) >= 0 ? x : first;
+    if (is_call) return data_find_source(x->a->name) >= 0 ? x : first;
     const Expr *found = source_in(x->b);
     if (found) first = found;
   }
@@ -308,7 +310,7 @@ static bool take_affine(Elab *e, const Item *block, const Expr *x,
     bool is_left = !x->b || (source && source->serial <= x->a->serial);
     x = is_left ? x->a : x->b;
   }
-  if (!take_source(e, block, x, out)) return false;
+  if (!data_take_source(e, block, x, out)) return false;
   for (int i = way.n - 1; i >= 0; i--) {
     const Expr *inner = i + 1 < way.n ? way.data[i + 1] : x;
     if (!apply_operator(e, way.data[i], way.data[i]->b == inner, out))
@@ -319,7 +321,7 @@ static bool take_affine(Elab *e, const Item *block, const Expr *x,
 
 /* ---- blocks ---- */
 
-static bool check_field(Elab *e, const DataField *field, Span span) {
+static bool data_check_field(Elab *e, const DataField *field, Span span) {
   bool is_real = dtype_class(field->type->dtype) == CLASS_FLOAT;
   if (field->type->rank == 0) {
     diag(e->diags, DIAG_no_samples, span, field->path);
@@ -340,8 +342,8 @@ static bool check_field(Elab *e, const DataField *field, Span span) {
   return false;
 }
 
-static bool read_field(Elab *e, const Item *block, const Setting *setting,
-                       DataField *out) {
+static bool data_read_field(Elab *e, const Item *block, const Setting *setting,
+                            DataField *out) {
   *out = (DataField){.path = name_format(e->names, "%s.%s", block->name,
                                          setting->path.names[0]),
                      .next_of = -1,
@@ -353,10 +355,10 @@ static bool read_field(Elab *e, const Item *block, const Setting *setting,
   const Expr *source = setting_expr(e, &given);
   out->is_given = given.is_given && !given.value;
   return out->type && source && take_affine(e, block, source, out) &&
-         check_field(e, out, setting->path.spans[0]);
+         data_check_field(e, out, setting->path.spans[0]);
 }
 
-static void check_fields(Elab *e, const DataBlock *block) {
+static void data_check_fields(Elab *e, const DataBlock *block) {
   for (int i = 0; i < block->n_fields; i++) {
     const DataField *field = &block->fields[i], *first = &block->fields[0];
     if (!field->type || !first->type || !field->type->rank ||
@@ -431,17 +433,18 @@ static bool predicts_all(const Elab *e, const DataBlock *block) {
          !override_find(e->program, block->name, "eval");
 }
 
-static void read_block(Elab *e, const Item *item, DataBlock *out) {
+static void data_read_block(Elab *e, const Item *item, DataBlock *out) {
   setting_check_names(e->program, item, "data");
   *out = (DataBlock){.name = item->name};
   out->fields = ARENA_ARRAY(e->arena, DataField, item->n_settings);
   bool is_good = true; /* an error of a type may have been reported before */
   for (int i = 0; i < item->n_settings; i++)
     if (item->settings[i].type &&
-        !read_field(e, item, &item->settings[i], &out->fields[out->n_fields++]))
+        !data_read_field(e, item, &item->settings[i],
+                         &out->fields[out->n_fields++]))
       is_good = false;
   int errors = diags_errors(e->diags);
-  if (is_good) check_fields(e, out);
+  if (is_good) data_check_fields(e, out);
   is_good = is_good && diags_errors(e->diags) == errors;
   if (is_good) settle_stream(e, out);
   setting_float(e, item, item->name, "eval", 0, &out->eval);
@@ -458,7 +461,7 @@ static void read_block(Elab *e, const Item *item, DataBlock *out) {
     diag(e->diags, DIAG_bad_order, span, order);
 }
 
-static bool is_used(const Elab *e, const Item *block) {
+static bool data_is_used(const Elab *e, const Item *block) {
   for (int i = 0; i < map_size(e->data); i++) {
     Name path = map_key_at(e->data, i);
     size_t n = strlen(block->name);
@@ -467,7 +470,7 @@ static bool is_used(const Elab *e, const Item *block) {
   return false;
 }
 
-static bool is_evaluated(const DataBlock *block) {
+static bool data_is_evaluated(const DataBlock *block) {
   for (int i = 0; i < block->n_fields; i++)
     if (block->fields[i].eval_file) return true;
   return block->eval > 0;
@@ -477,7 +480,7 @@ static bool is_evaluated(const DataBlock *block) {
 static void check_eval(Elab *e, const Model *model, const Span *spans) {
   int with = -1, without = -1;
   for (int i = 0; i < model->n_data; i++)
-    *(is_evaluated(&model->data[i]) ? &with : &without) = i;
+    *(data_is_evaluated(&model->data[i]) ? &with : &without) = i;
   if (with < 0 || without < 0) return;
   Diag *d = diag(e->diags, DIAG_no_eval, spans[without], model->data[with].name,
                  model->data[without].name);
@@ -493,9 +496,9 @@ void data_read(Elab *e, Model *model, const Elab *read) {
     const Item *item = program->blocks.data[i];
     if (strcmp(item->block, "data") != 0) continue;
     if (!item->name) scope_unnamed_data(e, item->name_span);
-    if (!item->name || !is_used(read, item)) continue;
+    if (!item->name || !data_is_used(read, item)) continue;
     spans[model->n_data] = item->name_span;
-    read_block(e, item, &model->data[model->n_data++]);
+    data_read_block(e, item, &model->data[model->n_data++]);
   }
   check_eval(e, model, spans);
 }

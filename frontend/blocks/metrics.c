@@ -12,8 +12,8 @@
 
 #include <string.h>
 
-static ExprValue scalar(Elab *e, const Expr *x, ExprValue val,
-                        const char *what) {
+static ExprValue metric_scalar(Elab *e, const Expr *x, ExprValue val,
+                               const char *what) {
   if (expr_value_is_poison(val)) return val;
   if (expr_value_is_tensor(val) && elab_type(e, val)->rank == 0 &&
       dtype_class(elab_type(e, val)->dtype) == CLASS_FLOAT)
@@ -32,7 +32,8 @@ static ExprValue eval_in_frame(Elab *e, const Expr *x, const char *prefix) {
 }
 
 bool elab_loss(Elab *e, const Expr *loss, Metric *out) {
-  ExprValue val = scalar(e, loss, eval_in_frame(e, loss, "loss"), "loss");
+  ExprValue val =
+      metric_scalar(e, loss, eval_in_frame(e, loss, "loss"), "loss");
   for (int i = 0; i < e->extra_losses.n && !expr_value_is_poison(val); i++) {
     e->graph->span = loss->span;
     e->graph->path = name_intern(e->names, "loss");
@@ -89,7 +90,7 @@ static void put_out_counts(Elab *e, Metric *out) {
   }
 }
 
-static void add_metric(Elab *e, const Expr *x, Name name, Metric *out) {
+static void metric_add(Elab *e, const Expr *x, Name name, Metric *out) {
   *out = (Metric){.name = name, .formula = formula_of(x)};
   e->metric = x;
   e->counts = (MetricCounts){0};
@@ -100,7 +101,7 @@ static void add_metric(Elab *e, const Expr *x, Name name, Metric *out) {
     put_out_counts(e, out);
     return;
   }
-  val = scalar(e, x, val, name);
+  val = metric_scalar(e, x, val, name);
   if (!expr_value_is_poison(val)) elab_terms(e, name, val, false, out);
 }
 
@@ -116,5 +117,5 @@ void elab_metrics(Elab *e, Elab *settings, const Item *train_block,
   out->metrics = ARENA_ARRAY(e->arena, Metric, n);
   out->n_metrics = n;
   for (int i = 0; i < n; i++)
-    add_metric(e, metrics[i], metric_name(e, metrics, n, i), &out->metrics[i]);
+    metric_add(e, metrics[i], metric_name(e, metrics, n, i), &out->metrics[i]);
 }

@@ -39,13 +39,13 @@ static bool is_literal(const Expr *x) {
   return true;
 }
 
-static bool is_truth(const Expr *x) {
+static bool is_bool_literal(const Expr *x) {
   return x && x->kind == EXPR_name &&
          (strcmp(x->name, "true") == 0 || strcmp(x->name, "false") == 0);
 }
 
-static void replace_global(Program *program, Global *global,
-                           const char *value) {
+static void override_global(Program *program, Global *global,
+                            const char *value) {
   Module *m = program->module;
   const Source *source = value_source(program, global->name, value);
   Expr *x = ast_parse_expr(m->arena, m->names, m->diags, source);
@@ -57,7 +57,7 @@ static void replace_global(Program *program, Global *global,
                 global->name);
     return;
   }
-  global->is_number_truth = is_truth(global->value);
+  global->is_number_truth = is_bool_literal(global->value);
   global->value = x;
 }
 
@@ -86,8 +86,8 @@ static bool has_field(const Item *data, const char *name) {
   return false;
 }
 
-static void keep_setting(Program *program, const char *block, const char *name,
-                         const char *value) {
+static void override_setting(Program *program, const char *block,
+                             const char *name, const char *value) {
   vec_push(program->module->arena, &program->overrides,
            (SettingOverride){.block = block,
                              .name = name,
@@ -143,12 +143,12 @@ static void unknown_override(Program *program, const char *name) {
   }
 }
 
-static void apply(Program *program, const Override *override) {
+static void override_apply_one(Program *program, const Override *override) {
   Module *m = program->module;
   Global *global =
       map_get(program->globals, name_intern(m->names, override->name));
   if (global) {
-    replace_global(program, global, override->value);
+    override_global(program, global, override->value);
     return;
   }
   const char *dot = strrchr(override->name, '.');
@@ -160,7 +160,7 @@ static void apply(Program *program, const Override *override) {
   const Item *data = data_block(program, block);
   if (data ? setting_is_known("data", name) || has_field(data, name)
            : setting_is_known(block, name) && has_block(program, block))
-    keep_setting(program, block, name, override->value);
+    override_setting(program, block, name, override->value);
   else
     unknown_override(program, override->name);
 }
@@ -168,5 +168,5 @@ static void apply(Program *program, const Override *override) {
 void override_apply(Program *program) {
   const FrontendOptions *options = program->options;
   for (int i = 0; i < options->n_overrides; i++)
-    apply(program, &options->overrides[i]);
+    override_apply_one(program, &options->overrides[i]);
 }

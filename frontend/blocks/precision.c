@@ -11,8 +11,8 @@
 
 /* ---- precision ---- */
 
-static void read_dtype(Elab *e, const Item *block, const char *name,
-                       DType *out) {
+static void precision_read_dtype(Elab *e, const Item *block, const char *name,
+                                 DType *out) {
   *out = DT_f32;
   Span span = SPAN_NONE;
   Name text = setting_name(e, block, "precision", name, &span);
@@ -45,7 +45,7 @@ static bool is_path(const Expr *x) {
   return x->kind == EXPR_name || x->kind == EXPR_string;
 }
 
-static void read_paths(Elab *e, const Item *block, Precision *out) {
+static void precision_read_paths(Elab *e, const Item *block, Precision *out) {
   SettingRef ref = setting_find(e, block, "precision", "f32");
   const Expr *x = setting_expr(e, &ref);
   if (!x) return;
@@ -103,10 +103,10 @@ void precision_read(Elab *e, Model *model, const Item *block) {
   Precision *p = &model->precision;
   *p = (Precision){.loss_scale = 1};
   setting_check_names(e->program, block, "precision");
-  read_dtype(e, block, "compute", &p->compute);
-  read_dtype(e, block, "master", &p->master);
-  read_dtype(e, block, "grads", &p->grads);
-  read_paths(e, block, p);
+  precision_read_dtype(e, block, "compute", &p->compute);
+  precision_read_dtype(e, block, "master", &p->master);
+  precision_read_dtype(e, block, "grads", &p->grads);
+  precision_read_paths(e, block, p);
   read_loss_scale(e, block, p);
   p->span = setting_find(e, block, "precision", "compute").span;
   if (!p->span.source && block) p->span = block->name_span;
@@ -178,7 +178,8 @@ void precision_check(Elab *e, const Model *model) {
 
 /* ---- sample ---- */
 
-static void read_vocabulary(Elab *e, const Item *block, SampleSettings *s) {
+static void precision_read_vocabulary(Elab *e, const Item *block,
+                                      SampleSettings *s) {
   SettingRef ref = setting_find(e, block, "sample", "vocabulary");
   const Expr *x = setting_expr(e, &ref);
   if (!x || (x->kind == EXPR_name && strcmp(x->name, "bytes") == 0)) return;
@@ -209,5 +210,5 @@ void sample_read(Elab *e, Model *model, const Item *block) {
   setting_int(e, block, "sample", "count", 0, &s->count);
   setting_int(e, block, "sample", "top_k", 0, &s->top_k);
   setting_float(e, block, "sample", "temperature", 0, &s->temperature);
-  read_vocabulary(e, block, s);
+  precision_read_vocabulary(e, block, s);
 }

@@ -113,8 +113,8 @@ ExprValue setting_value(Elab *e, const SettingRef *ref) {
   return eval(e, x);
 }
 
-static void wrong(Elab *e, const SettingRef *ref, const char *name,
-                  const char *wanted, ExprValue val) {
+static void setting_wrong(Elab *e, const SettingRef *ref, const char *name,
+                          const char *wanted, ExprValue val) {
   if (!expr_value_is_poison(val))
     diag(e->diags, DIAG_wrong_setting, ref->span, name, wanted,
          expr_value_describe(e, val));
@@ -130,7 +130,7 @@ bool setting_int(Elab *e, const Item *block, const char *block_name,
   if (is_good)
     *out = whole.integer;
   else
-    wrong(
+    setting_wrong(
         e, &ref, name,
         arena_printf(e->arena, "an integer of at least %lld", (long long)least),
         val);
@@ -148,8 +148,9 @@ bool setting_float(Elab *e, const Item *block, const char *block_name,
   if (is_good)
     *out = expr_value_to_double(val);
   else
-    wrong(e, &ref, name,
-          arena_printf(e->arena, "a number of at least %g", least), val);
+    setting_wrong(e, &ref, name,
+                  arena_printf(e->arena, "a number of at least %g", least),
+                  val);
   return is_good;
 }
 
@@ -165,7 +166,7 @@ bool setting_string(Elab *e, const Item *block, const char *block_name,
   if (val.kind == EXPR_VALUE_string)
     *out = val.string;
   else
-    wrong(e, &ref, name, "a string", val);
+    setting_wrong(e, &ref, name, "a string", val);
   return val.kind == EXPR_VALUE_string;
 }
 

@@ -104,7 +104,7 @@ static bool call_numbers(BuiltinCall *call, double *out) {
   return true;
 }
 
-static bool read_schedule(Elab *e, const Expr *x, int row, Rate *out) {
+static bool train_read_schedule(Elab *e, const Expr *x, int row, Rate *out) {
   Builtin formals = {.name = name_intern(e->names, schedules[row].name)};
   builtin_parse_formals(e->names, schedules[row].formals, &formals);
   BuiltinCall call;
@@ -132,12 +132,13 @@ static bool read_rate(Elab *e, const Expr *x, Rate *out) {
   for (int i = 0; i < ARRAY_LENGTH(schedules); i++)
     if (x->kind == EXPR_name && strcmp(x->name, schedules[i].name) == 0 &&
         !scope_has_value(e, x->name))
-      return read_schedule(e, x, i, out); /* its arguments are missing */
+      return train_read_schedule(e, x, i, out); /* its arguments are missing */
   if (x->kind == EXPR_call && x->a->kind == EXPR_name) {
     const char *names[ARRAY_LENGTH(schedules)];
     for (int i = 0; i < ARRAY_LENGTH(schedules); i++) {
       names[i] = schedules[i].name;
-      if (strcmp(x->a->name, names[i]) == 0) return read_schedule(e, x, i, out);
+      if (strcmp(x->a->name, names[i]) == 0)
+        return train_read_schedule(e, x, i, out);
     }
     if (!map_has(e->program->builtins, x->a->name)) {
       Diag *d = diag(e->diags, DIAG_unknown_schedule, x->a->span, x->a->name);

@@ -9,14 +9,15 @@ static Span arg_span(const BuiltinCall *call, int i) {
   return call->exprs[i] ? call->exprs[i]->span : call->x->span;
 }
 
-static Diag *wrong(const BuiltinCall *call, int i, const char *wanted) {
+static Diag *arg_report_wrong(const BuiltinCall *call, int i,
+                              const char *wanted) {
   return diag(call->e->diags, DIAG_wrong_argument, arg_span(call, i),
               call->builtin->formals[i].name, call->builtin->name, wanted,
               expr_value_describe(call->e, call->args[i]));
 }
 
 ExprValue arg_wrong(BuiltinCall *call, int i, const char *wanted) {
-  wrong(call, i, wanted);
+  arg_report_wrong(call, i, wanted);
   return POISON;
 }
 
@@ -48,7 +49,8 @@ bool arg_class(BuiltinCall *call, int i, DTypeClass class) {
   if (dtype_class(elab_type(call->e, call->args[i])->dtype) == class)
     return true;
   bool is_real = class == CLASS_FLOAT;
-  Diag *d = wrong(call, i, is_real ? "a float tensor" : "an integer tensor");
+  Diag *d = arg_report_wrong(call, i,
+                             is_real ? "a float tensor" : "an integer tensor");
   const Expr *x = call->exprs[i];
   if (x && x->kind == EXPR_name)
     diag_help(d, "cast(%s, %s) is one", x->name, is_real ? "f32" : "i32");

@@ -21,8 +21,8 @@ static bool sub_names(Elab *e, const Expr *x, DimArg *out) {
   return out->n > 0;
 }
 
-static bool has_dims(Elab *e, const Expr *x, ExprValue val,
-                     const DimArg *dims) {
+static bool bracket_has_dims(Elab *e, const Expr *x, ExprValue val,
+                             const DimArg *dims) {
   const Type *type = elab_type(e, val);
   for (int i = 0; i < dims->n; i++)
     if (type_find(type, dims->names[i]) < 0) {
@@ -33,8 +33,8 @@ static bool has_dims(Elab *e, const Expr *x, ExprValue val,
 }
 
 /* A dim that is to be made must not be there, unless it goes (`from`). */
-static bool is_free(Elab *e, const Expr *x, ExprValue val, const DimArg *to,
-                    const DimArg *from) {
+static bool bracket_is_free(Elab *e, const Expr *x, ExprValue val,
+                            const DimArg *to, const DimArg *from) {
   const Type *type = elab_type(e, val);
   for (int i = 0; i < to->n; i++) {
     bool goes = type_find(type, to->names[i]) < 0;
@@ -106,12 +106,12 @@ static bool split_sizes(Elab *e, const Sub *sub, Name dim, int64_t size,
   return false;
 }
 
-static ExprValue split_dim(Elab *e, const Expr *x, ExprValue val,
-                           const Sub *sub, const DimArg *from,
-                           const DimArg *to) {
+static ExprValue bracket_split_dim(Elab *e, const Expr *x, ExprValue val,
+                                   const Sub *sub, const DimArg *from,
+                                   const DimArg *to) {
   int64_t size = type_size(elab_type(e, val), from->names[0]);
   int64_t *sizes = ARENA_ARRAY(e->arena, int64_t, to->n);
-  if (!is_free(e, x, val, to, from)) return POISON;
+  if (!bracket_is_free(e, x, val, to, from)) return POISON;
   if (!split_sizes(e, sub, from->names[0], size, to, sizes)) return POISON;
   if (elab_type(e, val)->rank + to->n - 1 > MAX_RANK) {
     diag(e->diags, DIAG_too_many_dims, sub->span,
@@ -125,8 +125,8 @@ static ExprValue split_dim(Elab *e, const Expr *x, ExprValue val,
   return elab_emit(e, OP_split_dim, &val, 1, &attrs);
 }
 
-static ExprValue merge_dims(Elab *e, ExprValue val, const DimArg *from,
-                            Name to) {
+static ExprValue bracket_merge_dims(Elab *e, ExprValue val, const DimArg *from,
+                                    Name to) {
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_from, from->names, from->n);
   attrs_name(&attrs, ATTR_dim, to);
@@ -142,10 +142,10 @@ static ExprValue apply_rename(Elab *e, const Expr *x, ExprValue val,
     diag(e->diags, DIAG_many_to_many, sub->span);
     return POISON;
   }
-  if (!has_dims(e, x, val, &from)) return POISON;
-  if (to.n > 1) return split_dim(e, x, val, sub, &from, &to);
-  if (!is_free(e, x, val, &to, &from)) return POISON;
-  if (from.n > 1) return merge_dims(e, val, &from, to.names[0]);
+  if (!bracket_has_dims(e, x, val, &from)) return POISON;
+  if (to.n > 1) return bracket_split_dim(e, x, val, sub, &from, &to);
+  if (!bracket_is_free(e, x, val, &to, &from)) return POISON;
+  if (from.n > 1) return bracket_merge_dims(e, val, &from, to.names[0]);
   if (from.names[0] == to.names[0]) return val;
   return elab_rename(e, val, from.names, to.names, 1);
 }

@@ -34,24 +34,24 @@ typedef struct Call {
   Generic generics[2 * MOST_GENERICS];
 } Call;
 
-static Name name_of(const Call *call) {
+static Name call_name(const Call *call) {
   return call->callable->item->name;
 }
 
 /* ---- arguments ---- */
 
-static int find_formal(const FormalList *formals, Name name) {
+static int call_find_formal(const FormalList *formals, Name name) {
   for (int i = 0; i < formals->n; i++)
     if (formals->items[i].name == name) return i;
   return -1;
 }
 
-static bool unknown_argument(Elab *e, const Call *call, const Arg *arg) {
+static bool call_unknown_argument(Elab *e, const Call *call, const Arg *arg) {
   const FormalList *formals = &call->callable->item->formals;
   const char **names = ARENA_ARRAY(e->arena, const char *, formals->n);
   for (int i = 0; i < formals->n; i++) names[i] = formals->items[i].name;
-  Diag *d = diag(e->diags, DIAG_unknown_argument, arg->name_span, name_of(call),
-                 arg->name);
+  Diag *d = diag(e->diags, DIAG_unknown_argument, arg->name_span,
+                 call_name(call), arg->name);
   if (strcmp(arg->name, "name") == 0 && !call->callable->is_net)
     diag_help(d, "the path of a call is a bare name, as in 'name = first'");
   else
@@ -62,10 +62,10 @@ static bool unknown_argument(Elab *e, const Call *call, const Arg *arg) {
 static bool place_argument(Elab *e, Call *call, const Arg *arg, int position,
                            int *out) {
   const FormalList *formals = &call->callable->item->formals;
-  *out = arg->name ? find_formal(formals, arg->name) : position;
-  if (arg->name && *out < 0) return unknown_argument(e, call, arg);
+  *out = arg->name ? call_find_formal(formals, arg->name) : position;
+  if (arg->name && *out < 0) return call_unknown_argument(e, call, arg);
   if (*out >= formals->n) {
-    diag(e->diags, DIAG_too_many_arguments, arg->span, name_of(call),
+    diag(e->diags, DIAG_too_many_arguments, arg->span, call_name(call),
          formals->n, formals->n == 1 ? "" : "s");
     return false;
   }
@@ -109,7 +109,7 @@ static bool match_arguments(Elab *e, Call *call) {
     const Formal *formal = &formals->items[i];
     if (call->is_given[i] || formal->init) continue;
     Diag *d = diag(e->diags, DIAG_missing_argument, call->x->span, formal->name,
-                   name_of(call));
+                   call_name(call));
     diag_note(d, formal->span, "it is declared here");
     return false;
   }
@@ -277,13 +277,14 @@ static bool size_generics(Elab *e, const Call *call, int64_t *sizes) {
 }
 
 /* Renames several dims at once; false after a message. */
-static bool rename_dims(Elab *e, const Call *call, ExprValue *val,
-                        bool is_entry) {
+static bool call_rename_dims(Elab *e, const Call *call, ExprValue *val,
+                             bool is_entry) {
   if (val->kind == EXPR_VALUE_list) {
     ExprValue list = expr_value_list(e, val->list->n);
     for (int i = 0; i < list.list->n; i++) {
       list.list->items[i] = val->list->items[i];
-      if (!rename_dims(e, call, &list.list->items[i], is_entry)) return false;
+      if (!call_rename_dims(e, call, &list.list->items[i], is_entry))
+        return false;
     }
     *val = expr_value_list_nested(e, list, call->span);
     return !expr_value_is_poison(*val);
@@ -305,7 +306,7 @@ static bool rename_dims(Elab *e, const Call *call, ExprValue *val,
     for (int j = 0; j < i; j++)
       if (now[j] == now[i]) {
         diag(e->diags, is_entry ? DIAG_generic_meets : DIAG_result_meets,
-             call->span, name_of(call), type_describe(e, type), now[i]);
+             call->span, call_name(call), type_describe(e, type), now[i]);
         return false;
       }
   }
@@ -315,15 +316,15 @@ static bool rename_dims(Elab *e, const Call *call, ExprValue *val,
 
 /* ---- types of formals and results ---- */
 
-static void note_size(Elab *e, Diag *d, Name name, int64_t size) {
+static void call_note_size(Elab *e, Diag *d, Name name, int64_t size) {
   const Size *known = frame_size(e->frame, name);
   const Global *global = map_get(e->program->globals, name);
   Span span = known ? known->span : global ? global->span : SPAN_NONE;
   if (span.source) diag_note(d, span, "%s is %lld here", name, (long long)size);
 }
 
-static bool check_size(Elab *e, const TypeDim *dim, int64_t has, Span span,
-                       const char *what, Span place) {
+static bool call_check_size(Elab *e, const TypeDim *dim, int64_t has, Span span,
+                            const char *what, Span place) {
   if (dim->size && dim->size->kind == EXPR_name &&
       !scope_has_value(e, dim->size->name)) {
     frame_add_size(e, (Size){dim->size->name, has, span, NULL, SPAN_NONE});
@@ -346,7 +347,7 @@ static bool check_size(Elab *e, const TypeDim *dim, int64_t has, Span span,
   if (dim->size)
     diag_note(d, dim->span, "the type says so here");
   else
-    note_size(e, d, dim->name, wants);
+    call_note_size(e, d, dim->name, wants);
   if (!dim->size && !frame_size(e->frame, dim->name))
     diag_help(d,
               "without a size '%s' is the dim of the file; '%s:n' in the type "
@@ -355,8 +356,8 @@ static bool check_size(Elab *e, const TypeDim *dim, int64_t has, Span span,
   return false;
 }
 
-static bool check_dtype(Elab *e, const TypeExpr *type, const Type *has,
-                        const char *what, Span place) {
+static bool call_check_dtype(Elab *e, const TypeExpr *type, const Type *has,
+                             const char *what, Span place) {
   DType wants = DT_f32;
   if (type->dtype && !elab_dtype(e, type->dtype, type->span, &wants))
     return false;
@@ -370,8 +371,8 @@ static bool check_dtype(Elab *e, const TypeExpr *type, const Type *has,
 }
 
 /* A number or truth value stands for a scalar. */
-static bool check_scalar(Elab *e, const TypeExpr *type, ExprValue val,
-                         const char *what, Span place) {
+static bool call_check_scalar(Elab *e, const TypeExpr *type, ExprValue val,
+                              const char *what, Span place) {
   DType wants = DT_f32;
   if (type->dtype && !elab_dtype(e, type->dtype, type->span, &wants))
     return false;
@@ -384,17 +385,18 @@ static bool check_scalar(Elab *e, const TypeExpr *type, ExprValue val,
 }
 
 /* `what` names the value in messages: "'x' of 'attn'". */
-static bool check_type(Elab *e, const TypeExpr *type, ExprValue val,
-                       const char *what, Span place) {
+static bool call_check_type(Elab *e, const TypeExpr *type, ExprValue val,
+                            const char *what, Span place) {
   if ((expr_value_is_number(val) || val.kind == EXPR_VALUE_bool) &&
       type->n_dims == 0)
-    return check_scalar(e, type, val, what, place);
+    return call_check_scalar(e, type, val, what, place);
   if (!expr_value_is_tensor(val)) {
     diag(e->diags, DIAG_wants_tensor, place, what, expr_value_describe(e, val));
     return false;
   }
   const Type *has = elab_type(e, val);
-  if (!elab_dims_differ(e, type) || !check_dtype(e, type, has, what, place))
+  if (!elab_dims_differ(e, type) ||
+      !call_check_dtype(e, type, has, what, place))
     return false;
   bool is_open = false;
   int n_named = 0;
@@ -409,7 +411,7 @@ static bool check_type(Elab *e, const TypeExpr *type, ExprValue val,
       diag_note(d, dim->span, "the type asks for it here");
       return false;
     }
-    if (!check_size(e, dim, type_size(has, dim->name), place, what, place))
+    if (!call_check_size(e, dim, type_size(has, dim->name), place, what, place))
       return false;
   }
   if (is_open || n_named == has->rank) return true;
@@ -439,9 +441,9 @@ static bool bind_formals(Elab *e, const Call *call) {
                  : call->x ? call->span
                            : formal->span; /* an input of the net itself */
     const char *what =
-        arena_printf(e->arena, "'%s' of '%s'", formal->name, name_of(call));
+        arena_printf(e->arena, "'%s' of '%s'", formal->name, call_name(call));
     if (formal->type) {
-      if (!check_type(e, formal->type, val, what, place)) return false;
+      if (!call_check_type(e, formal->type, val, what, place)) return false;
       val = elab_typed(e, formal->type, val);
     }
     frame_set(e, formal->name, val, place);
@@ -449,14 +451,14 @@ static bool bind_formals(Elab *e, const Call *call) {
   return true;
 }
 
-static bool check_result(Elab *e, const Call *call, ExprValue *result) {
+static bool call_check_result(Elab *e, const Call *call, ExprValue *result) {
   const TypeList *types = &call->callable->item->result;
   Span place = e->frame->result_span;
   const char *what =
-      arena_printf(e->arena, "the result of '%s'", name_of(call));
+      arena_printf(e->arena, "the result of '%s'", call_name(call));
   if (types->n == 0) return true;
   if (types->n == 1 && !types->is_list) {
-    if (!check_type(e, types->data[0], *result, what, place)) return false;
+    if (!call_check_type(e, types->data[0], *result, what, place)) return false;
     *result = elab_typed(e, types->data[0], *result);
     return true;
   }
@@ -467,7 +469,7 @@ static bool check_result(Elab *e, const Call *call, ExprValue *result) {
   }
   for (int i = 0; i < types->n; i++) {
     ExprValue *item = &result->list->items[i];
-    if (!check_type(e, types->data[i], *item, what, place)) return false;
+    if (!call_check_type(e, types->data[i], *item, what, place)) return false;
     *item = elab_typed(e, types->data[i], *item);
   }
   return true;
@@ -475,12 +477,12 @@ static bool check_result(Elab *e, const Call *call, ExprValue *result) {
 
 /* ---- the call ---- */
 
-static void prepare(Elab *e, const Callable *callable) {
+static void call_number_body(Elab *e, const Callable *callable) {
   if (callable->labels) return;
   ((Callable *)callable)->labels = number_item(e->program, callable->item);
 }
 
-static ExprValue run_body(Elab *e, const Call *call) {
+static ExprValue call_run_body(Elab *e, const Call *call) {
   const Item *item = call->callable->item;
   if (!bind_formals(e, call)) return POISON;
   if (!exec_body(e, &item->body)) {
@@ -489,7 +491,7 @@ static ExprValue run_body(Elab *e, const Call *call) {
     return POISON;
   }
   ExprValue result = e->frame->result;
-  if (expr_value_is_poison(result) || !check_result(e, call, &result))
+  if (expr_value_is_poison(result) || !call_check_result(e, call, &result))
     return POISON;
   return result;
 }
@@ -498,7 +500,7 @@ static bool is_too_deep(Elab *e, const Call *call) {
   int most = e->program->budget.depth;
   if (e->depth < most) return false;
   if (!e->program->is_over) {
-    Diag *d = diag(e->diags, DIAG_too_deep, call->span, most, name_of(call));
+    Diag *d = diag(e->diags, DIAG_too_deep, call->span, most, call_name(call));
     diag_help(d, "a recursion is ended by a compile-time 'if'");
   }
   e->program->is_over = true;
@@ -506,15 +508,15 @@ static bool is_too_deep(Elab *e, const Call *call) {
 }
 
 /* Arguments are there; generics are matched. */
-static ExprValue run(Elab *e, Call *call, Name prefix) {
+static ExprValue call_run(Elab *e, Call *call, Name prefix) {
   int64_t sizes[2 * MOST_GENERICS];
   if (is_too_deep(e, call) || !size_generics(e, call, sizes)) return POISON;
   e->program->spent.steps += CALL_STEPS;
   e->graph->span = call->span;
   e->graph->path = prefix;
   for (int i = 0; i < call->n_args; i++)
-    if (!rename_dims(e, call, &call->args[i], true)) return POISON;
-  prepare(e, call->callable);
+    if (!call_rename_dims(e, call, &call->args[i], true)) return POISON;
+  call_number_body(e, call->callable);
   bool is_frozen =
       elab_annotations(e, &call->callable->item->annotations, false);
   e->n_frozen += is_frozen;
@@ -524,12 +526,12 @@ static ExprValue run(Elab *e, Call *call, Name prefix) {
     frame_add_size(e, (Size){g->inside, sizes[i], g->outside_span, g->outside,
                              g->outside_span});
   }
-  ExprValue result = run_body(e, call);
+  ExprValue result = call_run_body(e, call);
   frame_pop(e);
   e->n_frozen -= is_frozen;
   e->graph->span = call->span;
   e->graph->path = prefix;
-  if (!rename_dims(e, call, &result, false)) return POISON;
+  if (!call_rename_dims(e, call, &result, false)) return POISON;
   predict_note_call(e, prefix, result);
   return result;
 }
@@ -549,7 +551,7 @@ static ExprValue call_layer(Elab *e, const Expr *x, const Callable *layer) {
   Call call = call_create(e, layer, x);
   bool is_good = match_arguments(e, &call);
   if (!match_generics(e, &call) || !is_good) return POISON;
-  return run(e, &call, scope_path(e, x, layer->item->name));
+  return call_run(e, &call, scope_path(e, x, layer->item->name));
 }
 
 /* The same arguments give the same nodes: loss and metrics share one net. */
@@ -564,7 +566,7 @@ static ExprValue run_net(Elab *e, Call *call) {
   }
   const ExprValue *args = arena_copy(e->arena, call->args,
                                      sizeof(ExprValue) * (size_t)call->n_args);
-  ExprValue result = run(e, call, name_intern(e->names, ""));
+  ExprValue result = call_run(e, call, name_intern(e->names, ""));
   vec_push(e->arena, &e->net_calls,
            (NetCall){call->callable, args, call->n_args, result});
   return result;

@@ -14,12 +14,12 @@ typedef struct Together { /* names that must differ */
   Map *seen; /* Name -> its Span; NULL: none yet */
 } Together;
 
-static void check_name(const Program *program, Name name, Span span) {
+static void declared_check_name(const Program *program, Name name, Span span) {
   if (name && scope_is_predefined(name))
     diag(program->module->diags, DIAG_predefined, span, name);
 }
 
-static void add(Together *together, Name name, const Span *span) {
+static void declared_add(Together *together, Name name, const Span *span) {
   Module *m = together->program->module;
   if (!together->seen) together->seen = map_create(m->arena);
   const Span *first = map_get(together->seen, name);
@@ -32,64 +32,65 @@ static void add(Together *together, Name name, const Span *span) {
 }
 
 /* `_` takes any number of values that nothing reads. */
-static void check_names(Together *together, const NameList *list,
-                        bool are_assigned) {
+static void declared_check_names(Together *together, const NameList *list,
+                                 bool are_assigned) {
   for (int i = 0; i < list->n; i++) {
-    check_name(together->program, list->names[i], list->spans[i]);
+    declared_check_name(together->program, list->names[i], list->spans[i]);
     bool is_dropped = list->n == 1 || list->names[i][0] == '_';
     if (!are_assigned || !is_dropped)
-      add(together, list->names[i], &list->spans[i]);
+      declared_add(together, list->names[i], &list->spans[i]);
   }
 }
 
-static void check_type(const Program *program, const TypeExpr *type) {
+static void declared_check_type(const Program *program, const TypeExpr *type) {
   for (int i = 0; type && i < type->n_dims; i++)
-    check_name(program, type->dims[i].name, type->dims[i].span);
+    declared_check_name(program, type->dims[i].name, type->dims[i].span);
 }
 
 /* The name alone, of something that begins with it. */
-static Span name_span(Span span, Name name) {
+static Span declared_name_span(Span span, Name name) {
   span.end = span.begin + (uint32_t)strlen(name);
   return span;
 }
 
-static void check_formals(Program *program, const FormalList *formals) {
+static void declared_check_formals(Program *program,
+                                   const FormalList *formals) {
   Together together = {program, NULL};
   for (int i = 0; i < formals->n; i++) {
     const Formal *formal = &formals->items[i];
-    Span span = name_span(formal->span, formal->name);
-    check_name(program, formal->name, span);
-    add(&together, formal->name, &span);
-    check_type(program, formal->type);
+    Span span = declared_name_span(formal->span, formal->name);
+    declared_check_name(program, formal->name, span);
+    declared_add(&together, formal->name, &span);
+    declared_check_type(program, formal->type);
   }
 }
 
-static void check_body(Program *program, const StmtList *body) {
+static void declared_check_body(Program *program, const StmtList *body) {
   for (int i = 0; i < body->n; i++) {
     const Stmt *stmt = body->data[i];
     Together together = {program, NULL};
     bool declares = stmt->kind == STMT_param || stmt->kind == STMT_state;
-    check_names(&together, &stmt->names, !declares);
-    check_type(program, stmt->type);
-    check_formals(program, &stmt->carries);
-    check_body(program, &stmt->body);
-    check_body(program, &stmt->else_body);
+    declared_check_names(&together, &stmt->names, !declares);
+    declared_check_type(program, stmt->type);
+    declared_check_formals(program, &stmt->carries);
+    declared_check_body(program, &stmt->body);
+    declared_check_body(program, &stmt->else_body);
   }
 }
 
-static void check_layer(Program *program, const Item *item) {
+static void declared_check_layer(Program *program, const Item *item) {
   Together generics = {program, NULL};
-  check_names(&generics, &item->generics_in, false);
-  check_names(&generics, &item->generics_out, false);
+  declared_check_names(&generics, &item->generics_in, false);
+  declared_check_names(&generics, &item->generics_out, false);
   for (int i = 0; i < item->formals.n; i++) {
     const Formal *formal = &item->formals.items[i];
     if (strcmp(formal->name, "name") == 0)
       diag(program->module->diags, DIAG_formal_name,
-           name_span(formal->span, formal->name));
+           declared_name_span(formal->span, formal->name));
   }
 }
 
-static void check_net(Program *program, const Item *item) {
+static void declared_check_net(Program *program, const Item *item) {
   for (int i = 0; i < item->formals.n; i++) {
     const Formal *formal = &item->formals.items[i];
     if (!formal->type && !formal->init)
@@ -103,14 +104,14 @@ void declared_check(Program *program, const Ast *ast) {
     const Item *item = &ast->items[i];
     for (int j = 0; j < item->n_bindings; j++) {
       const Binding *binding = &item->bindings[j];
-      check_name(program, binding->name,
-                 name_span(binding->span, binding->name));
+      declared_check_name(program, binding->name,
+                          declared_name_span(binding->span, binding->name));
     }
-    if (item->kind == ITEM_layer) check_layer(program, item);
-    if (item->kind == ITEM_net) check_net(program, item);
-    check_formals(program, &item->formals);
+    if (item->kind == ITEM_layer) declared_check_layer(program, item);
+    if (item->kind == ITEM_net) declared_check_net(program, item);
+    declared_check_formals(program, &item->formals);
     for (int j = 0; j < item->result.n; j++)
-      check_type(program, item->result.data[j]);
-    check_body(program, &item->body);
+      declared_check_type(program, item->result.data[j]);
+    declared_check_body(program, &item->body);
   }
 }

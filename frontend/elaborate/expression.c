@@ -33,7 +33,8 @@ static bool is_settled(const Expr *x, ExprValue left) {
           (x->op == OPERATOR_or && left.truth));
 }
 
-static ExprValue operate(Elab *e, const Expr *x, ExprValue a, ExprValue b) {
+static ExprValue eval_operator(Elab *e, const Expr *x, ExprValue a,
+                               ExprValue b) {
   const ExprValue args[] = {a, b};
   const Expr *exprs[] = {x->a, x->b};
   if (expr_value_is_poison(a) || (x->b && expr_value_is_poison(b)))
@@ -56,7 +57,7 @@ static ExprValue eval_chain(Elab *e, const Expr *x) {
   for (int i = n - 1; i >= 0; i--) {
     if (i > 0 && !elab_step(e, chain[i]->span)) return POISON;
     if (!is_settled(chain[i], left))
-      left = operate(e, chain[i], left, eval(e, chain[i]->b));
+      left = eval_operator(e, chain[i], left, eval(e, chain[i]->b));
   }
   return left;
 }
@@ -74,7 +75,7 @@ static ExprValue eval_kind(Elab *e, const Expr *x) {
   case EXPR_string:
     return (ExprValue){.kind = EXPR_VALUE_string, .string = x->name};
   case EXPR_list: return eval_list(e, x);
-  case EXPR_unary: return operate(e, x, eval(e, x->a), POISON);
+  case EXPR_unary: return eval_operator(e, x, eval(e, x->a), POISON);
   case EXPR_binary: return eval_chain(e, x);
   case EXPR_call: return eval_call(e, x);
   case EXPR_index: return eval_index(e, x);

@@ -98,7 +98,7 @@ static bool is_second(const Frame *frame, const Size *size) {
   return false;
 }
 
-static DimNames stands_for(Elab *e, Name dim) {
+static DimNames frame_stands_for(Elab *e, Name dim) {
   VEC(Name) names = {0};
   for (Frame *frame = e->frame; frame; frame = frame->caller) {
     const Size *size = frame_size(frame, dim);
@@ -113,7 +113,7 @@ static DimNames stands_for(Elab *e, Name dim) {
 const DimNames *scope_stands_for(Elab *e, const Type *type) {
   DimNames *out = ARENA_ARRAY(e->arena, DimNames, type->rank + 1);
   for (int d = 0; d < type->rank; d++)
-    out[d] = stands_for(e, type->dims[d].name);
+    out[d] = frame_stands_for(e, type->dims[d].name);
   return out;
 }
 

@@ -35,21 +35,21 @@ typedef struct Walk {
   int n_nodes;
 } Walk;
 
-static bool is_full(const Box *box, const Type *type, int d) {
+static bool box_is_full(const Box *box, const Type *type, int d) {
   return box->begin[d] == 0 && box->size[d] == type->dims[d].size;
 }
 
 /* ---- one node back ---- */
 
-static int find_name(const Name *names, int n, Name name) {
+static int box_find_name(const Name *names, int n, Name name) {
   for (int i = 0; i < n; i++)
     if (names[i] == name) return i;
   return -1;
 }
 
 /* Dims keep their names; those that the result lacks have all elements. */
-static void same_names(const Type *from, const Box *box, const Type *to,
-                       Box *out) {
+static void box_same_names(const Type *from, const Box *box, const Type *to,
+                           Box *out) {
   for (int d = 0; d < to->rank; d++) {
     int at = type_find(from, to->dims[d].name);
     out->begin[d] = at >= 0 ? box->begin[at] : 0;
@@ -57,13 +57,13 @@ static void same_names(const Type *from, const Box *box, const Type *to,
   }
 }
 
-static void old_names(const Node *node, const Box *box, const Type *to,
-                      Box *out) {
+static void box_old_names(const Node *node, const Box *box, const Type *to,
+                          Box *out) {
   int n, n_to;
   const Name *before = node_names(node, ATTR_from, &n);
   const Name *after = node_names(node, ATTR_to, &n_to);
   for (int d = 0; d < to->rank; d++) {
-    int i = find_name(before, n, to->dims[d].name);
+    int i = box_find_name(before, n, to->dims[d].name);
     int at = type_find(node->types[0], i < 0 ? to->dims[d].name : after[i]);
     out->begin[d] = box->begin[at];
     out->size[d] = box->size[at];
@@ -71,7 +71,8 @@ static void old_names(const Node *node, const Box *box, const Type *to,
 }
 
 /* Element i of the result is element i + offset of the operand. */
-static bool moved(const Node *node, int64_t offset, const Type *to, Box *out) {
+static bool box_move(const Node *node, int64_t offset, const Type *to,
+                     Box *out) {
   int d = type_find(to, node_name(node, ATTR_dim));
   int64_t begin = out->begin[d] + offset, end = begin + out->size[d];
   if (begin < 0) begin = 0;
@@ -81,7 +82,7 @@ static bool moved(const Node *node, int64_t offset, const Type *to, Box *out) {
   return end > begin;
 }
 
-static bool turned(const Node *node, const Type *to, Box *out) {
+static bool box_reverse(const Node *node, const Type *to, Box *out) {
   int d = type_find(to, node_name(node, ATTR_dim));
   out->begin[d] = to->dims[d].size - out->begin[d] - out->size[d];
   return true;
@@ -89,8 +90,8 @@ static bool turned(const Node *node, const Type *to, Box *out) {
 
 /* Where a dim is split or merged, the limit holds if all elements of the dim
  * are used; a part of them is not followed. */
-static bool regrouped(const Node *node, const Box *box, const Type *to,
-                      Box *out) {
+static bool box_regroup(const Node *node, const Box *box, const Type *to,
+                        Box *out) {
   int n;
   bool is_split = node->op == OP_split_dim;
   Name one = node_name(node, ATTR_dim);
@@ -98,12 +99,12 @@ static bool regrouped(const Node *node, const Box *box, const Type *to,
   const Type *from = node->types[0];
   for (int d = 0; d < from->rank; d++) {
     Name name = from->dims[d].name;
-    bool is_new = is_split ? find_name(many, n, name) >= 0 : name == one;
-    if (is_new && !is_full(box, from, d)) return false;
+    bool is_new = is_split ? box_find_name(many, n, name) >= 0 : name == one;
+    if (is_new && !box_is_full(box, from, d)) return false;
   }
   for (int d = 0; d < to->rank; d++) {
     Name name = to->dims[d].name;
-    bool is_old = is_split ? name == one : find_name(many, n, name) >= 0;
+    bool is_old = is_split ? name == one : box_find_name(many, n, name) >= 0;
     if (!is_old) continue;
     out->begin[d] = 0;
     out->size[d] = to->dims[d].size;
@@ -111,7 +112,7 @@ static bool regrouped(const Node *node, const Box *box, const Type *to,
   return true;
 }
 
-static bool is_dropped(const Node *node, const Type *to) {
+static bool box_drops_dims(const Node *node, const Type *to) {
   int n;
   const Name *over = node_names(node, ATTR_over, &n);
   for (int i = 0; i < n; i++)
@@ -137,32 +138,34 @@ static int64_t concat_offset(const Graph *graph, const Node *node, int input) {
 
 /* The box of input `i` from which the box of the result comes; false where it
  * is computed or takes nothing from there. */
-static bool step_back(const Graph *graph, const Node *node, int i,
-                      const Box *box, Box *out) {
+static bool box_step_back(const Graph *graph, const Node *node, int i,
+                          const Box *box, Box *out) {
   const Type *from = node->types[0], *to = graph_type(graph, node->inputs[i]);
   int n;
   out->value = node->inputs[i];
-  same_names(from, box, to, out);
+  box_same_names(from, box, to, out);
   switch (node->op) {
-  case OP_rename: old_names(node, box, to, out); return true;
+  case OP_rename: box_old_names(node, box, to, out); return true;
   case OP_transpose:
   case OP_broadcast:
   case OP_stop: return true;
   case OP_cast: return is_widened(to, from);
   case OP_split_dim:
-  case OP_merge_dims: return regrouped(node, box, to, out);
-  case OP_sum: return is_dropped(node, to);
-  case OP_slice: return moved(node, node_int(node, ATTR_start, 0), to, out);
-  case OP_pad: return moved(node, -node_ints(node, ATTR_pad, &n)[0], to, out);
-  case OP_concat: return moved(node, -concat_offset(graph, node, i), to, out);
-  case OP_reverse: return turned(node, to, out);
+  case OP_merge_dims: return box_regroup(node, box, to, out);
+  case OP_sum: return box_drops_dims(node, to);
+  case OP_slice: return box_move(node, node_int(node, ATTR_start, 0), to, out);
+  case OP_pad:
+    return box_move(node, -node_ints(node, ATTR_pad, &n)[0], to, out);
+  case OP_concat:
+    return box_move(node, -concat_offset(graph, node, i), to, out);
+  case OP_reverse: return box_reverse(node, to, out);
   default: return false;
   }
 }
 
 /* ---- the field ---- */
 
-static const GraphInput *find_input(const Graph *graph, Value value) {
+static const GraphInput *limits_find_input(const Graph *graph, Value value) {
   for (int i = 0; i < graph->inputs.n; i++)
     if (value_equal(graph->inputs.data[i].value, value))
       return &graph->inputs.data[i];
@@ -189,7 +192,7 @@ static void put_limit(Arena *arena, DataLimits *of, const DataLimit *limit,
  * of the field. */
 static void add_limit(Walk *walk, Name path, const Type *type, const Box *box) {
   Elab *e = walk->e;
-  if (type->rank == 0 || !is_full(box, type, 0)) return;
+  if (type->rank == 0 || !box_is_full(box, type, 0)) return;
   DataLimit limit = *walk->limit;
   memcpy(limit.begin, box->begin, sizeof limit.begin);
   memcpy(limit.size, box->size, sizeof limit.size);
@@ -204,18 +207,18 @@ static void add_limit(Walk *walk, Name path, const Type *type, const Box *box) {
 static void reach_input(Walk *walk, const Box *box) {
   Elab *e = walk->e;
   const Type *type = graph_type(e->graph, box->value);
-  const GraphInput *input = find_input(e->graph, box->value);
+  const GraphInput *input = limits_find_input(e->graph, box->value);
   Box outer = {0};
   if (!input) return;
   if (input->role == ROLE_data) {
     add_limit(walk, input->path, type, box);
   } else if (scan_outer(e, box->value, &outer.value)) {
-    same_names(type, box, graph_type(e->graph, outer.value), &outer);
+    box_same_names(type, box, graph_type(e->graph, outer.value), &outer);
     vec_push(e->arena, &walk->boxes, outer);
   }
 }
 
-static Box box_of(const Elab *e, Value value) {
+static Box box_of_value(const Elab *e, Value value) {
   Box box = {.value = value};
   const Type *type = graph_type(e->graph, value);
   for (int d = 0; d < type->rank; d++) box.size[d] = type->dims[d].size;
@@ -237,13 +240,13 @@ void limits_note(BuiltinCall *call, ExprValue index, int64_t below) {
   limit.has_ignored = find_ignored(call, &limit.ignored);
   Walk walk = {.e = e, .limit = &limit};
   if (!expr_value_is_tensor(index)) return;
-  vec_push(e->arena, &walk.boxes, box_of(e, index.tensor));
+  vec_push(e->arena, &walk.boxes, box_of_value(e, index.tensor));
   while (walk.boxes.n > 0 && walk.n_nodes++ < MOST_NODES) {
     Box box = walk.boxes.data[--walk.boxes.n], before;
     const Node *node = graph_node(e->graph, box.value);
     if (node->op == OP_input) reach_input(&walk, &box);
     for (int i = 0; i < node->n_inputs; i++)
-      if (step_back(e->graph, node, i, &box, &before))
+      if (box_step_back(e->graph, node, i, &box, &before))
         vec_push(e->arena, &walk.boxes, before);
   }
 }

@@ -48,7 +48,7 @@ void builtin_parse_formals(Names *names, const char *text, Builtin *out) {
 
 /* ---- matching ---- */
 
-static int find_formal(const Builtin *builtin, Name name) {
+static int match_find_formal(const Builtin *builtin, Name name) {
   for (int i = 0; i < builtin->n_formals; i++)
     if (builtin->formals[i].name == name) return i;
   return -1;
@@ -68,7 +68,8 @@ void builtin_help_call(Elab *e, Diag *d, const Builtin *builtin) {
   diag_help(d, "it is called as %s(%s)", builtin->name, text_string(&text));
 }
 
-static bool unknown_argument(Elab *e, const Builtin *builtin, const Arg *arg) {
+static bool match_unknown_argument(Elab *e, const Builtin *builtin,
+                                   const Arg *arg) {
   const char *names[MOST_FORMALS];
   for (int i = 0; i < builtin->n_formals; i++)
     names[i] = builtin->formals[i].name;
@@ -83,7 +84,7 @@ static bool unknown_argument(Elab *e, const Builtin *builtin, const Arg *arg) {
 }
 
 /* What was to be a dim; `builtin` that takes it, or NULL. */
-static void not_a_dim(Elab *e, const Expr *x, const Builtin *builtin) {
+static void match_not_a_dim(Elab *e, const Expr *x, const Builtin *builtin) {
   Diag *d = diag(e->diags, DIAG_not_a_dim, x->span);
   bool is_max = builtin && strcmp(builtin->name, "max") == 0;
   if (is_max || (builtin && strcmp(builtin->name, "min") == 0))
@@ -92,8 +93,8 @@ static void not_a_dim(Elab *e, const Expr *x, const Builtin *builtin) {
     builtin_help_call(e, d, builtin);
 }
 
-static bool read_dims(Elab *e, const Expr *x, const Builtin *builtin,
-                      DimArg *out) {
+static bool match_read_dims(Elab *e, const Expr *x, const Builtin *builtin,
+                            DimArg *out) {
   bool is_list = x->kind == EXPR_list;
   int n = is_list ? x->items.n : 1;
   *out = (DimArg){.n = n,
@@ -102,7 +103,7 @@ static bool read_dims(Elab *e, const Expr *x, const Builtin *builtin,
   for (int i = 0; i < n; i++) {
     const Expr *item = is_list ? x->items.data[i] : x;
     if (item->kind != EXPR_name) {
-      not_a_dim(e, item, builtin);
+      match_not_a_dim(e, item, builtin);
       return false;
     }
     out->names[i] = item->name;
@@ -117,28 +118,28 @@ static bool read_dims(Elab *e, const Expr *x, const Builtin *builtin,
 }
 
 bool dim_arg_read(Elab *e, const Expr *x, DimArg *out) {
-  return read_dims(e, x, NULL, out);
+  return match_read_dims(e, x, NULL, out);
 }
 
 /* Likewise; 'all' is told by n = -1. */
-static bool dim_names(Elab *e, const Expr *x, const Builtin *builtin,
-                      DimArg *out) {
-  if (!read_dims(e, x, builtin, out)) return false;
+static bool match_dim_names(Elab *e, const Expr *x, const Builtin *builtin,
+                            DimArg *out) {
+  if (!match_read_dims(e, x, builtin, out)) return false;
   if (x->kind == EXPR_name && strcmp(x->name, "all") == 0) out->n = -1;
   return true;
 }
 
-static bool take(BuiltinCall *call, const Arg *arg, int i) {
+static bool match_take_argument(BuiltinCall *call, const Arg *arg, int i) {
   Elab *e = call->e;
   call->exprs[i] = arg->value;
   if (call->builtin->formals[i].kind == FORMAL_dims)
-    return dim_names(e, arg->value, call->builtin, &call->dims[i]);
+    return match_dim_names(e, arg->value, call->builtin, &call->dims[i]);
   if (call->builtin->formals[i].kind == FORMAL_late) return true;
   call->args[i] = eval(e, arg->value);
   return !expr_value_is_poison(call->args[i]);
 }
 
-static ExprValue default_value(const BuiltinCall *call, int i) {
+static ExprValue match_default_value(const BuiltinCall *call, int i) {
   const char *text = call->builtin->formals[i].init;
   size_t n = call->builtin->formals[i].init_n;
   if (*text == '-' || *text == 'i' || (*text >= '0' && *text <= '9')) {
@@ -161,7 +162,7 @@ static ExprValue default_value(const BuiltinCall *call, int i) {
   UNREACHABLE();
 }
 
-static bool fill_defaults(BuiltinCall *call) {
+static bool match_fill_defaults(BuiltinCall *call) {
   const Builtin *builtin = call->builtin;
   for (int i = 0; i < builtin->n_formals; i++) {
     if (call->exprs[i]) continue;
@@ -173,7 +174,7 @@ static bool fill_defaults(BuiltinCall *call) {
     }
     if (builtin->formals[i].kind == FORMAL_dims) call->dims[i].n = -1;
     if (builtin->formals[i].kind == FORMAL_value)
-      call->args[i] = default_value(call, i);
+      call->args[i] = match_default_value(call, i);
   }
   return true;
 }
@@ -184,8 +185,8 @@ bool builtin_match(Elab *e, const Expr *x, const Builtin *builtin,
   bool is_good = true, saw_named = false;
   for (int i = 0; i < x->args.n; i++) {
     const Arg *arg = &x->args.items[i];
-    int at = arg->name ? find_formal(builtin, arg->name) : i;
-    if (arg->name && at < 0) return unknown_argument(e, builtin, arg);
+    int at = arg->name ? match_find_formal(builtin, arg->name) : i;
+    if (arg->name && at < 0) return match_unknown_argument(e, builtin, arg);
     if (!arg->name && saw_named) {
       diag(e->diags, DIAG_positional_after_named, arg->span);
       return false;
@@ -202,14 +203,14 @@ bool builtin_match(Elab *e, const Expr *x, const Builtin *builtin,
       diag(e->diags, DIAG_argument_twice, arg->span, builtin->formals[at].name);
       return false;
     }
-    is_good = take(call, arg, at) && is_good;
+    is_good = match_take_argument(call, arg, at) && is_good;
   }
-  return is_good && fill_defaults(call);
+  return is_good && match_fill_defaults(call);
 }
 
 /* ---- calls ---- */
 
-static ExprValue map_lists(BuiltinCall *call) {
+static ExprValue call_map_lists(BuiltinCall *call) {
   Elab *e = call->e;
   int n = -1;
   for (int i = 0; i < call->builtin->n_mapped; i++) {
@@ -228,7 +229,7 @@ static ExprValue map_lists(BuiltinCall *call) {
     for (int j = 0; j < call->builtin->n_mapped; j++)
       if (call->args[j].kind == EXPR_VALUE_list)
         one.args[j] = call->args[j].list->items[i];
-    list.list->items[i] = map_lists(&one);
+    list.list->items[i] = call_map_lists(&one);
     if (expr_value_is_poison(list.list->items[i])) return POISON;
   }
   return expr_value_list_nested(e, list, call->x->span);
@@ -238,5 +239,5 @@ ExprValue builtin_call(Elab *e, const Expr *x, const Builtin *builtin) {
   BuiltinCall call;
   if (!builtin_match(e, x, builtin, &call)) return POISON;
   elab_at(e, x);
-  return map_lists(&call);
+  return call_map_lists(&call);
 }

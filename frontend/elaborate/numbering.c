@@ -50,7 +50,8 @@ typedef struct Numbering {
 
 static void walk_expr(Numbering *n, const Expr *x);
 
-static void add(Numbering *n, Family family, Name name, const void *place) {
+static void number_add(Numbering *n, Family family, Name name,
+                       const void *place) {
   if (n->calls_only && family != FAMILY_call) return;
   if (!n->places[family]) n->places[family] = map_create(n->arena);
   int i = (int)(intptr_t)map_get(n->places[family], name) - 1;
@@ -64,7 +65,8 @@ static void add(Numbering *n, Family family, Name name, const void *place) {
 }
 
 static void add_operator(Numbering *n, const char *name, const void *place) {
-  add(n, FAMILY_operator, name_intern(n->program->module->names, name), place);
+  number_add(n, FAMILY_operator, name_intern(n->program->module->names, name),
+             place);
 }
 
 static bool is_layer(const Numbering *n, Name name) {
@@ -83,7 +85,8 @@ static void walk_call(Numbering *n, const Expr *x) {
     else
       walk_expr(n, arg->value);
   }
-  if (label) add(n, calls_layer ? FAMILY_call : FAMILY_operator, label, x);
+  if (label)
+    number_add(n, calls_layer ? FAMILY_call : FAMILY_operator, label, x);
 }
 
 static void walk_subs(Numbering *n, const Expr *x) {
@@ -153,11 +156,11 @@ static void walk_formals(Numbering *n, const FormalList *formals) {
   }
 }
 
-static void add_value(Numbering *n, const Stmt *stmt, int i) {
+static void number_value(Numbering *n, const Stmt *stmt, int i) {
   const Expr *x = stmt->value;
   bool is_list = x && x->kind == EXPR_list && i < x->items.n;
   n->root = is_list ? x->items.data[i] : x;
-  add(n, FAMILY_value, stmt->names.names[i], &stmt->names.names[i]);
+  number_add(n, FAMILY_value, stmt->names.names[i], &stmt->names.names[i]);
   n->root = NULL;
 }
 
@@ -168,7 +171,8 @@ static void walk_body(Numbering *n, const StmtList *body) {
     if (stmt->kind == STMT_param || stmt->kind == STMT_state) {
       walk_calls(n, stmt->value);
       for (int j = 0; j < stmt->names.n; j++)
-        add(n, FAMILY_param, stmt->names.names[j], &stmt->names.names[j]);
+        number_add(n, FAMILY_param, stmt->names.names[j],
+                   &stmt->names.names[j]);
       continue;
     }
     walk_formals(n, &stmt->carries);
@@ -176,7 +180,7 @@ static void walk_body(Numbering *n, const StmtList *body) {
     walk_body(n, &stmt->body);
     walk_body(n, &stmt->else_body);
     if (stmt->kind == STMT_assign || stmt->kind == STMT_scan)
-      for (int j = 0; j < stmt->names.n; j++) add_value(n, stmt, j);
+      for (int j = 0; j < stmt->names.n; j++) number_value(n, stmt, j);
   }
 }
 
@@ -187,7 +191,7 @@ static Name label_of(const Numbering *n, const Entry *entry) {
                      entry->index);
 }
 
-static Map *labels(Numbering *n) {
+static Map *number_labels(Numbering *n) {
   Map *map = map_create(n->arena), *values = map_create(n->arena);
   for (int i = 0; i < n->entries.n; i++) {
     const Entry *entry = &n->entries.data[i];
@@ -215,11 +219,11 @@ Map *number_item(Program *program, const Item *item) {
   walk_formals(&n, &item->formals);
   for (int i = 0; i < item->result.n; i++) walk_type(&n, item->result.data[i]);
   walk_body(&n, &item->body);
-  return labels(&n);
+  return number_labels(&n);
 }
 
 Map *number_expr(Program *program, const Expr *x) {
   Numbering n = {.program = program, .arena = program->module->arena};
   walk_expr(&n, x);
-  return labels(&n);
+  return number_labels(&n);
 }

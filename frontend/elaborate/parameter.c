@@ -18,7 +18,7 @@ enum { STEPS_OF_PARAM = 20 }; /* for the memory that it takes */
 
 /* ---- types ---- */
 
-static bool find_dtype(Elab *e, const TypeExpr *type, DType *out) {
+static bool type_expr_dtype(Elab *e, const TypeExpr *type, DType *out) {
   *out = DT_f32;
   if (!type->dtype) return true;
   if (!elab_dtype(e, type->dtype, type->span, out)) return false;
@@ -29,7 +29,7 @@ static bool find_dtype(Elab *e, const TypeExpr *type, DType *out) {
   return false;
 }
 
-static int64_t dim_size(Elab *e, const TypeDim *dim) {
+static int64_t type_expr_dim_size(Elab *e, const TypeDim *dim) {
   if (!dim->size) return scope_need_size(e, dim->name, dim->span, true);
   int64_t size;
   if (!eval_int(e, dim->size, &size)) return -1;
@@ -75,7 +75,8 @@ static void report_too_large(Elab *e, const TypeExpr *type, const Type *out) {
 
 const Type *elab_type_expr(Elab *e, const TypeExpr *type) {
   DType dtype;
-  if (!find_dtype(e, type, &dtype) || !elab_dims_differ(e, type)) return NULL;
+  if (!type_expr_dtype(e, type, &dtype) || !elab_dims_differ(e, type))
+    return NULL;
   if (type->n_dims > MAX_RANK) {
     diag(e->diags, DIAG_too_many_dims, type->span, type->n_dims, MAX_RANK);
     return NULL;
@@ -88,7 +89,7 @@ const Type *elab_type_expr(Elab *e, const TypeExpr *type) {
       diag(e->diags, DIAG_open_type, dim->span);
       return NULL;
     }
-    int64_t size = dim_size(e, dim);
+    int64_t size = type_expr_dim_size(e, dim);
     is_good = is_good && size > 0;
     out->dims[i] = (Dim){.name = dim->name, .size = size};
   }
@@ -245,8 +246,8 @@ static bool read_init(Elab *e, const Expr *x, const Type *type, Init *out) {
 
 /* ---- parameters and states ---- */
 
-static bool is_like_training(Elab *e, Role role, Name path, const Type *type,
-                             Span span) {
+static bool param_is_like_training(Elab *e, Role role, Name path,
+                                   const Type *type, Span span) {
   if (!e->reference) return true;
   const Param *trained = map_get(e->reference->params, path);
   const Type *a = trained ? trained->type : NULL, *b = type;
@@ -262,7 +263,7 @@ static bool is_like_training(Elab *e, Role role, Name path, const Type *type,
   return false;
 }
 
-static Role role_of(const Elab *e, const Stmt *stmt, const Type *type) {
+static Role param_role(const Elab *e, const Stmt *stmt, const Type *type) {
   if (stmt->kind == STMT_param) return ROLE_param;
   bool is_lanes =
       e->has_lanes && e->batch_dim && type_find(type, e->batch_dim) >= 0;
@@ -270,8 +271,8 @@ static Role role_of(const Elab *e, const Stmt *stmt, const Type *type) {
 }
 
 /* A state may begin as infinity, as a running maximum does. */
-static bool begins_finite(Elab *e, const Stmt *stmt, const Type *type,
-                          Init init) {
+static bool param_begins_finite(Elab *e, const Stmt *stmt, const Type *type,
+                                Init init) {
   double most = type->dtype == DT_f16 ? 65504 : FLT_MAX;
   bool is_state = stmt->kind == STMT_state;
   bool is_infinity = init.kind == INIT_constant && isinf(init.a);
@@ -285,14 +286,14 @@ static bool begins_finite(Elab *e, const Stmt *stmt, const Type *type,
   return false;
 }
 
-static ExprValue new_param(Elab *e, const Stmt *stmt, const Name *place,
-                           Name path, const Type *type, Span span) {
+static ExprValue param_create(Elab *e, const Stmt *stmt, const Name *place,
+                              Name path, const Type *type, Span span) {
   Init init = {INIT_zeros, 0};
   if (stmt->value && (!read_init(e, stmt->value, type, &init) ||
-                      !begins_finite(e, stmt, type, init)))
+                      !param_begins_finite(e, stmt, type, init)))
     return POISON;
-  Role role = role_of(e, stmt, type);
-  if (!is_like_training(e, role, path, type, span)) return POISON;
+  Role role = param_role(e, stmt, type);
+  if (!param_is_like_training(e, role, path, type, span)) return POISON;
   e->program->spent.steps += STEPS_OF_PARAM;
   e->graph->span = span;
   e->graph->path = path;
@@ -313,8 +314,7 @@ static ExprValue new_param(Elab *e, const Stmt *stmt, const Name *place,
   return val;
 }
 
-static ExprValue declared_twice(Elab *e, const Param *old, Name path,
-                                Span span) {
+static ExprValue param_twice(Elab *e, const Param *old, Name path, Span span) {
   Diag *d = diag(e->diags, DIAG_param_twice, span, path);
   if (old->net == e->frame->net) {
     diag_note(d, old->span, "it is declared here already");
@@ -328,8 +328,8 @@ static ExprValue declared_twice(Elab *e, const Param *old, Name path,
 }
 
 /* A net that is called again has the parameters of the first call. */
-static ExprValue declare(Elab *e, const Stmt *stmt, const Name *place,
-                         Name path, const Type *type, Span span) {
+static ExprValue param_declare(Elab *e, const Stmt *stmt, const Name *place,
+                               Name path, const Type *type, Span span) {
   const Frame *frame = e->frame;
   if (!frame->net) {
     Diag *d = diag(e->diags, DIAG_param_outside, span, path);
@@ -337,11 +337,11 @@ static ExprValue declare(Elab *e, const Stmt *stmt, const Name *place,
     return POISON;
   }
   Param *old = map_get(e->params, path);
-  if (!old) return new_param(e, stmt, place, path, type, span);
+  if (!old) return param_create(e, stmt, place, path, type, span);
   bool is_again = old->place == place && old->net == frame->net &&
                   old->net_run != frame->net_run;
   if (!is_again || !type_equal(old->type, type))
-    return declared_twice(e, old, path, span);
+    return param_twice(e, old, path, span);
   old->net_run = frame->net_run;
   return state_value(e, path, old->val);
 }
@@ -366,7 +366,7 @@ void exec_param(Elab *e, const Stmt *stmt) {
     Span span = stmt->names.spans[i];
     Name path = scope_join(e, e->frame->prefix, name, e->frame->positions);
     ExprValue val =
-        type ? declare(e, stmt, &stmt->names.names[i], path, type, span)
+        type ? param_declare(e, stmt, &stmt->names.names[i], path, type, span)
              : POISON;
     if (type) val = elab_typed(e, stmt->type, val);
     frame_set(e, name, val, span);

@@ -17,7 +17,7 @@ static bool is_weak_real(const Elab *e, ExprValue val) {
 }
 
 /* The narrowest integers that hold both those of `dtype` and the number. */
-static DType widen(DType dtype, ExprValue val) {
+static DType pointwise_widen(DType dtype, ExprValue val) {
   static const DType wider[] = {DT_i8, DT_i16, DT_i32, DT_i64};
   if (elab_fits(dtype, val)) return dtype;
   for (int i = 0; i < ARRAY_LENGTH(wider) - 1; i++)
@@ -27,7 +27,7 @@ static DType widen(DType dtype, ExprValue val) {
 
 /* bool < integers < reals.  Numbers, and reals computed from numbers and iota
  * only, do not widen a dtype of their own class. */
-static DType promote(const Elab *e, const ExprValue *args, int n) {
+static DType pointwise_promote(const Elab *e, const ExprValue *args, int n) {
   bool is_known = false, has_weak_real = false, has_int = false;
   DType dtype = DT_bool;
   for (int i = 0; i < n; i++) {
@@ -44,12 +44,13 @@ static DType promote(const Elab *e, const ExprValue *args, int n) {
   if (has_weak_real && dtype_class(dtype) != CLASS_FLOAT) return DT_f32;
   if (has_int && dtype_class(dtype) == CLASS_BOOL) dtype = DT_i32;
   for (int i = 0; i < n && dtype_class(dtype) == CLASS_INT; i++)
-    if (args[i].kind == EXPR_VALUE_int) dtype = widen(dtype, args[i]);
+    if (args[i].kind == EXPR_VALUE_int) dtype = pointwise_widen(dtype, args[i]);
   return dtype;
 }
 
-static DType operand_dtype(const Elab *e, Op op, const ExprValue *args, int n) {
-  DType dtype = promote(e, args, n);
+static DType pointwise_dtype(const Elab *e, Op op, const ExprValue *args,
+                             int n) {
+  DType dtype = pointwise_promote(e, args, n);
   switch (op_info(op)->pw_class) {
   case PW_FLOAT: return dtype_class(dtype) == CLASS_FLOAT ? dtype : DT_f32;
   case PW_ARITH: return dtype == DT_bool && op != OP_stop ? DT_i32 : dtype;
@@ -67,7 +68,7 @@ static bool is_kept(Elab *e, ExprValue val, DType dtype) {
   return false;
 }
 
-static ExprValue to_tensor(Elab *e, ExprValue val, DType dtype) {
+static ExprValue pointwise_to_tensor(Elab *e, ExprValue val, DType dtype) {
   if (expr_value_is_tensor(val)) return elab_cast(e, val, dtype);
   if (!is_kept(e, val, dtype)) return POISON;
   return elab_number(e, dtype, expr_value_to_double(val));
@@ -75,8 +76,8 @@ static ExprValue to_tensor(Elab *e, ExprValue val, DType dtype) {
 
 /* ---- operands ---- */
 
-static bool check_operand(Elab *e, Op op, PwClass class, ExprValue val,
-                          const Expr *x) {
+static bool pointwise_check_operand(Elab *e, Op op, PwClass class,
+                                    ExprValue val, const Expr *x) {
   const char *wanted = NULL;
   DTypeClass own = CLASS_FLOAT;
   if (expr_value_is_tensor(val))
@@ -95,8 +96,8 @@ static bool check_operand(Elab *e, Op op, PwClass class, ExprValue val,
   return false;
 }
 
-static bool unify_all(Elab *e, const ExprValue *args, const Expr *const *exprs,
-                      int n) {
+static bool pointwise_unify(Elab *e, const ExprValue *args,
+                            const Expr *const *exprs, int n) {
   for (int i = 0; i < n; i++)
     for (int j = i + 1; j < n; j++)
       if (expr_value_is_tensor(args[i]) && expr_value_is_tensor(args[j]) &&
@@ -107,15 +108,16 @@ static bool unify_all(Elab *e, const ExprValue *args, const Expr *const *exprs,
   return true;
 }
 
-static ExprValue append(Elab *e, Op op, const ExprValue *args,
-                        const Expr *const *exprs, int n) {
+static ExprValue pointwise_append(Elab *e, Op op, const ExprValue *args,
+                                  const Expr *const *exprs, int n) {
   int first = op == OP_select; /* its condition stays bool */
   for (int i = 0; i < n; i++)
-    if (!check_operand(e, op, i < first ? PW_LOGIC : op_info(op)->pw_class,
-                       args[i], exprs ? exprs[i] : NULL))
+    if (!pointwise_check_operand(e, op,
+                                 i < first ? PW_LOGIC : op_info(op)->pw_class,
+                                 args[i], exprs ? exprs[i] : NULL))
       return POISON;
-  if (!unify_all(e, args, exprs, n)) return POISON;
-  DType typed = operand_dtype(e, op, args + first, n - first), dtype = typed;
+  if (!pointwise_unify(e, args, exprs, n)) return POISON;
+  DType typed = pointwise_dtype(e, op, args + first, n - first), dtype = typed;
   /* A number beside a short real is not rounded to it. */
   for (int i = first; i < n && dtype_is_16bit(typed); i++)
     if (!expr_value_is_tensor(args[i]) || args[i].is_weak) dtype = DT_f32;
@@ -123,7 +125,7 @@ static ExprValue append(Elab *e, Op op, const ExprValue *args,
   bool is_weak = true;
   for (int i = 0; i < n; i++) {
     is_weak = is_weak && (!expr_value_is_tensor(args[i]) || args[i].is_weak);
-    inputs[i] = to_tensor(e, args[i], i < first ? DT_bool : dtype);
+    inputs[i] = pointwise_to_tensor(e, args[i], i < first ? DT_bool : dtype);
   }
   Attrs attrs = {0};
   ExprValue out = elab_emit(e, op, inputs, n, &attrs);
@@ -134,8 +136,9 @@ static ExprValue append(Elab *e, Op op, const ExprValue *args,
   return out;
 }
 
-static ExprValue map_list(Elab *e, Op op, const ExprValue *args,
-                          const Expr *const *exprs, int n, int length) {
+static ExprValue pointwise_map_list(Elab *e, Op op, const ExprValue *args,
+                                    const Expr *const *exprs, int n,
+                                    int length) {
   ExprValue list = expr_value_list(e, length);
   for (int i = 0; i < length; i++) {
     ExprValue one[3];
@@ -184,9 +187,9 @@ ExprValue pointwise(Elab *e, Op op, const ExprValue *args,
     }
     length = args[i].list->n;
   }
-  if (length >= 0) return map_list(e, op, args, exprs, n, length);
+  if (length >= 0) return pointwise_map_list(e, op, args, exprs, n, length);
   if (is_static) return expr_value_compute(e, op, args, exprs, n);
-  return append(e, op, args, exprs, n);
+  return pointwise_append(e, op, args, exprs, n);
 }
 
 ExprValue pointwise1(Elab *e, Op op, ExprValue a) {

@@ -42,7 +42,7 @@ void predict_watch(Elab *e, const Callable *net) {
 }
 
 /* If a net is called twice, the first call counts. */
-static void note(Elab *e, Map *map, Name path, ExprValue val) {
+static void predict_note(Elab *e, Map *map, Name path, ExprValue val) {
   const struct Watch *watch = e->watch;
   if (!*path || map_has(map, path) || expr_value_is_poison(val) ||
       (watch->net && e->frame->net != watch->net))
@@ -53,11 +53,11 @@ static void note(Elab *e, Map *map, Name path, ExprValue val) {
 }
 
 void predict_note_call(Elab *e, Name path, ExprValue val) {
-  if (e->watch) note(e, e->watch->calls, path, val);
+  if (e->watch) predict_note(e, e->watch->calls, path, val);
 }
 
 void predict_note_value(Elab *e, Name path, ExprValue val) {
-  if (e->watch) note(e, e->watch->values, path, val);
+  if (e->watch) predict_note(e, e->watch->values, path, val);
 }
 
 /* ---- finding a value ---- */
@@ -137,7 +137,7 @@ static Found find_element(Elab *e, const char *text, ExprValue *out) {
 
 /* ---- messages ---- */
 
-static void suggest(Elab *e, Diag *d, const char *text) {
+static void predict_suggest(Elab *e, Diag *d, const char *text) {
   VEC(const char *) names = {0};
   size_t n = strlen(text);
   const Map *maps[] = {e->watch->calls, e->watch->values};
@@ -161,8 +161,8 @@ static void suggest(Elab *e, Diag *d, const char *text) {
                  "operators; calls and assigned values have paths too");
 }
 
-static bool unknown(Elab *e, const char *text) {
-  suggest(e, diag(e->diags, DIAG_no_such_value, SPAN_NONE, text), text);
+static bool predict_unknown(Elab *e, const char *text) {
+  predict_suggest(e, diag(e->diags, DIAG_no_such_value, SPAN_NONE, text), text);
   return false;
 }
 
@@ -212,18 +212,19 @@ static bool add_output(Elab *e, Name batch, const char *text, ExprValue val,
   return false;
 }
 
-static bool choose(Elab *e, const PredictChoice *choice, ExprValue *out) {
+static bool predict_choose(Elab *e, const PredictChoice *choice,
+                           ExprValue *out) {
   const char *text = choice->value;
   const NetCall *call = find_call(e, choice->net);
   if (!text && call) {
     *out = call->result;
     return true;
   }
-  if (!text) return choice->says && unknown(e, choice->net->item->name);
+  if (!text) return choice->says && predict_unknown(e, choice->net->item->name);
   Found found = find_exact(e, name_intern(e->names, text), out);
   if (found == FOUND_none) found = find_element(e, text, out);
   if (found == FOUND_in_scan) return choice->says && inside_scan(e, text);
-  return found == FOUND_value || (choice->says && unknown(e, text));
+  return found == FOUND_value || (choice->says && predict_unknown(e, text));
 }
 
 /* ---- what the outputs need ---- */
@@ -233,7 +234,7 @@ static bool is_asked_for(const GraphInput *input) {
 }
 
 /* Parameters and states stay: a checkpoint has them all. */
-static Graph *needed(Elab *e, const Graph *from) {
+static Graph *predict_needed_inputs(Elab *e, const Graph *from) {
   int n = from->nodes.n;
   bool *is_live = ARENA_ARRAY(e->arena, bool, n);
   for (int i = 0; i < from->outputs.n; i++)
@@ -284,9 +285,9 @@ Graph *predict_graph(Elab *e, const PredictChoice *choice) {
   ExprValue val;
   Name batch = choice->batch_dim;
   const char *text = choice->value ? choice->value : choice->net->item->name;
-  if (!choose(e, choice, &val) ||
+  if (!predict_choose(e, choice, &val) ||
       !add_output(e, batch, text, val, choice->says))
     return NULL;
-  Graph *graph = needed(e, e->graph);
+  Graph *graph = predict_needed_inputs(e, e->graph);
   return reads_records(e, graph, batch, choice->says) ? graph : NULL;
 }

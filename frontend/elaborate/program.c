@@ -66,8 +66,8 @@ static Name join_path(Program *program, const char *importer,
 
 /* ---- items ---- */
 
-static void add_global(Program *program, const Item *item,
-                       const Binding *binding, bool is_main) {
+static void program_add_global(Program *program, const Item *item,
+                               const Binding *binding, bool is_main) {
   Module *m = program->module;
   Global *old = map_get(program->globals, binding->name);
   if (old && old->span.source == binding->span.source) {
@@ -90,8 +90,8 @@ static const Callable *find_callable(const Program *program, Name name) {
 }
 
 /* `first`: the order of what this file or its imports brought. */
-static void add_callable(Program *program, const Item *item, bool is_main,
-                         int first) {
+static void program_add_callable(Program *program, const Item *item,
+                                 bool is_main, int first) {
   Module *m = program->module;
   const Callable *old = find_callable(program, item->name);
   bool replaces = old && old->is_net && item->kind == ITEM_net &&
@@ -115,7 +115,7 @@ static void add_callable(Program *program, const Item *item, bool is_main,
           callable);
 }
 
-static void add_block(Program *program, const Item *item) {
+static void program_add_block(Program *program, const Item *item) {
   Diags *diags = program->module->diags;
   for (int i = 0; i < ARRAY_LENGTH(block_kinds); i++) {
     if (strcmp(item->block, block_kinds[i]) != 0) continue;
@@ -147,10 +147,11 @@ const Item *program_block(const Program *program, const char *kind) {
 
 /* ---- files ---- */
 
-static bool read_file(Program *program, Name path, Span span, int depth);
+static bool program_read_file(Program *program, Name path, Span span,
+                              int depth);
 
-static void read_import(Program *program, const Item *item, Name importer,
-                        int depth) {
+static void program_read_import(Program *program, const Item *item,
+                                Name importer, int depth) {
   if (!program_check_path(program, item->name, item->name_span)) {
     program->lacks_import = true;
     return;
@@ -165,13 +166,13 @@ static void read_import(Program *program, const Item *item, Name importer,
   } else if (depth == MOST_IMPORTS_DEEP) {
     diag(diags, DIAG_import_depth, item->name_span, MOST_IMPORTS_DEEP);
   } else {
-    is_read = read_file(program, path, item->name_span, depth + 1);
+    is_read = program_read_file(program, path, item->name_span, depth + 1);
   }
   program->lacks_import = program->lacks_import || !is_read;
 }
 
-static void add_items(Program *program, const Ast *ast, bool is_main,
-                      int first) {
+static void program_add_items(Program *program, const Ast *ast, bool is_main,
+                              int first) {
   for (int i = 0; i < ast->n_items; i++) {
     const Item *item = &ast->items[i];
     switch (item->kind) {
@@ -179,21 +180,22 @@ static void add_items(Program *program, const Ast *ast, bool is_main,
     case ITEM_dim:
     case ITEM_const:
       for (int j = 0; j < item->n_bindings; j++)
-        add_global(program, item, &item->bindings[j], is_main);
+        program_add_global(program, item, &item->bindings[j], is_main);
       break;
     case ITEM_layer:
-    case ITEM_net: add_callable(program, item, is_main, first); break;
+    case ITEM_net: program_add_callable(program, item, is_main, first); break;
     case ITEM_plan:
       if (is_main) vec_push(program->module->arena, &program->plans, item);
       break;
     case ITEM_block:
-      if (is_main) add_block(program, item);
+      if (is_main) program_add_block(program, item);
       break;
     }
   }
 }
 
-static bool read_file(Program *program, Name path, Span span, int depth) {
+static bool program_read_file(Program *program, Name path, Span span,
+                              int depth) {
   Module *m = program->module;
   const FrontendOptions *options = program->options;
   const Source *source = options->load(options->user, path);
@@ -212,8 +214,8 @@ static bool read_file(Program *program, Name path, Span span, int depth) {
   declared_check(program, ast);
   for (int i = 0; i < ast->n_items; i++)
     if (ast->items[i].kind == ITEM_import)
-      read_import(program, &ast->items[i], path, depth);
-  add_items(program, ast, depth == 0, first);
+      program_read_import(program, &ast->items[i], path, depth);
+  program_add_items(program, ast, depth == 0, first);
   reads_of_ast(program->read_names, ast);
   map_put(program->files, path, (void *)&was_read);
   return true;
@@ -227,7 +229,7 @@ bool program_read(Program *program) {
   program->nets = map_create(m->arena);
   program->read_names = map_create(m->arena);
   Name path = name_intern(m->names, program->options->path);
-  return read_file(program, path, SPAN_NONE, 0);
+  return program_read_file(program, path, SPAN_NONE, 0);
 }
 
 /* ---- overrides ---- */

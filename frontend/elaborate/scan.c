@@ -87,7 +87,7 @@ static ExprValue initial_value(Elab *e, const Formal *formal,
                            false);
 }
 
-static bool begin_carries(Elab *e, Scan *scan) {
+static bool scan_begin_carries(Elab *e, Scan *scan) {
   const FormalList *formals = &scan->stmt->carries;
   bool is_good = true;
   for (int i = 0; i < formals->n; i++) {
@@ -106,12 +106,12 @@ static bool begin_carries(Elab *e, Scan *scan) {
 }
 
 /* The value at one position. */
-static ExprValue slice_of(Elab *e, Scan *scan, ExprValue val,
-                          const Local *local) {
+static ExprValue scan_slice_of(Elab *e, Scan *scan, ExprValue val,
+                               const Local *local) {
   if (val.kind == EXPR_VALUE_list) {
     ExprValue list = expr_value_list(e, val.list->n);
     for (int i = 0; i < list.list->n; i++)
-      list.list->items[i] = slice_of(e, scan, val.list->items[i], local);
+      list.list->items[i] = scan_slice_of(e, scan, val.list->items[i], local);
     return expr_value_list_nested(e, list, local->span);
   }
   if (!expr_value_is_tensor(val)) return val;
@@ -127,14 +127,14 @@ static ExprValue slice_of(Elab *e, Scan *scan, ExprValue val,
   return expr_value_tensor(inner, val.is_weak);
 }
 
-static void enter(Elab *e, Scan *scan) {
+static void scan_enter(Elab *e, Scan *scan) {
   Frame *frame = e->frame;
   scan->n_nodes = e->graph->nodes.n;
   scan->n_inputs = e->graph->inputs.n;
   for (int i = 0; i < frame->locals.n; i++) {
     Local *local = &frame->locals.data[i];
     vec_push(e->arena, &scan->locals, *local);
-    local->val = slice_of(e, scan, local->val, local);
+    local->val = scan_slice_of(e, scan, local->val, local);
   }
   for (int i = 0; i < scan->carries.n; i++) {
     StandIn *carry = &scan->carries.data[i];
@@ -154,7 +154,7 @@ static void enter(Elab *e, Scan *scan) {
 }
 
 /* The names are what they were before the body. */
-static void leave(Elab *e, Scan *scan) {
+static void scan_leave(Elab *e, Scan *scan) {
   e->scan = scan->around;
   e->frame->locals.n = 0;
   for (int i = 0; i < scan->locals.n; i++) frame_add(e, scan->locals.data[i]);
@@ -255,7 +255,7 @@ static bool *find_read(Elab *e, const Scan *scan) {
 }
 
 /* No value inside has the scanned dim: positions are told apart by it. */
-static bool check_dims(Elab *e, const Scan *scan, const bool *is_read) {
+static bool scan_check_dims(Elab *e, const Scan *scan, const bool *is_read) {
   for (int id = scan->n_nodes; id < e->graph->nodes.n; id++) {
     const Node *node = e->graph->nodes.data[id];
     if (!is_read[id - scan->n_nodes]) continue;
@@ -269,8 +269,8 @@ static bool check_dims(Elab *e, const Scan *scan, const bool *is_read) {
   return true;
 }
 
-static Value give(Cut *cut, Role role, Name name, Value outer,
-                  const Type *type) {
+static Value cut_give(Cut *cut, Role role, Name name, Value outer,
+                      const Type *type) {
   vec_push(cut->e->arena, &cut->given, outer);
   return graph_input(cut->body, role, name, type);
 }
@@ -282,7 +282,7 @@ static Value give_slice(Cut *cut, Name name, Value outer) {
   outer = graph_transpose_to(
       e->graph, outer,
       scan_stacked_type(e->arena, type, cut->scan->dim, cut->scan->steps));
-  return give(cut, ROLE_slice, name, outer, type);
+  return cut_give(cut, ROLE_slice, name, outer, type);
 }
 
 /* Seed or step, asked for inside the body. */
@@ -326,7 +326,7 @@ static Value draw_outside(Cut *cut, const Node *node) {
   return keep;
 }
 
-static Value get(Cut *cut, Value value) {
+static Value cut_get(Cut *cut, Value value) {
   Elab *e = cut->e;
   int n = cut->scan->n_nodes;
   if (value.node >= n) {
@@ -340,7 +340,7 @@ static Value get(Cut *cut, Value value) {
   const Node *node = graph_node(e->graph, value);
   if (node->op == OP_const)
     return graph_copy_node(cut->body, e->graph, value.node, NULL, false);
-  return give(cut, ROLE_arg, node->path, value, node->types[value.result]);
+  return cut_give(cut, ROLE_arg, node->path, value, node->types[value.result]);
 }
 
 static void cut_node(Cut *cut, int id) {
@@ -360,7 +360,7 @@ static void cut_node(Cut *cut, int id) {
   if (node->op == OP_input) return; /* a carry, or the seed of a draw */
   Value *inputs = ARENA_ARRAY(cut->e->arena, Value, node->n_inputs);
   for (int i = 0; i < node->n_inputs; i++)
-    inputs[i] = get(cut, node->inputs[i]);
+    inputs[i] = cut_get(cut, node->inputs[i]);
   Attrs attrs = {.n = node->n_attrs};
   for (int i = 0; i < attrs.n; i++) attrs.items[i] = node->attrs[i];
   Value now =
@@ -402,8 +402,8 @@ static Value cut_out(Elab *e, Scan *scan, const bool *is_read) {
   for (int i = 0; i < scan->carries.n; i++) {
     const StandIn *carry = &scan->carries.data[i];
     cut.now[carry->inner.node - n_before] =
-        give(&cut, ROLE_carry, carry->name, carry->outer,
-             graph_type(e->graph, carry->outer));
+        cut_give(&cut, ROLE_carry, carry->name, carry->outer,
+                 graph_type(e->graph, carry->outer));
   }
   for (int i = 0; i < n; i++)
     if (is_read[i]) cut_node(&cut, n_before + i);
@@ -411,7 +411,7 @@ static Value cut_out(Elab *e, Scan *scan, const bool *is_read) {
     bool is_carry = i < scan->carries.n;
     graph_output(cut.body, is_carry ? ROLE_carry : ROLE_result,
                  is_carry ? scan->carries.data[i].name : nothing,
-                 get(&cut, scan->outs[i]));
+                 cut_get(&cut, scan->outs[i]));
   }
   ScanForm form = {scan->dim, scan->steps, .unroll = scan->unroll};
   return scan_append(e->graph, form, cut.given.data, cut.body);
@@ -473,12 +473,12 @@ static void set_names(Elab *e, const Scan *scan, Value first, bool is_list) {
 void exec_scan(Elab *e, const Stmt *stmt) {
   Scan scan = {.stmt = stmt, .dim = stmt->dim};
   scan.unroll = positions_a_turn(e, stmt);
-  if (!begin_carries(e, &scan)) {
+  if (!scan_begin_carries(e, &scan)) {
     poison_names(e, stmt);
     return;
   }
   int errors = diags_errors(e->diags);
-  enter(e, &scan);
+  scan_enter(e, &scan);
   bool returned = exec_body(e, &stmt->body);
   ExprValue result = e->frame->result;
   bool is_list = result.kind == EXPR_VALUE_list;
@@ -488,9 +488,9 @@ void exec_scan(Elab *e, const Stmt *stmt) {
                  check_count(e, stmt, result) &&
                  diags_errors(e->diags) == errors;
   const bool *is_read = is_good ? find_read(e, &scan) : NULL;
-  is_good =
-      is_good && check_dims(e, &scan, is_read) && find_steps(e, &scan, is_read);
-  leave(e, &scan);
+  is_good = is_good && scan_check_dims(e, &scan, is_read) &&
+            find_steps(e, &scan, is_read);
+  scan_leave(e, &scan);
   if (!is_good) {
     poison_names(e, stmt);
     return;

@@ -104,14 +104,14 @@ int64_t scope_need_size(Elab *e, Name name, Span use, bool in_type) {
 
 /* ---- fields of data ---- */
 
-static const DataDecl *find_data(const Program *program, Name name) {
+static const DataDecl *scope_find_data(const Program *program, Name name) {
   for (int i = 0; i < program->data.n; i++)
     if (program->data.data[i].name == name) return &program->data.data[i];
   return NULL;
 }
 
 /* One with a type, or NULL. */
-static const FieldDecl *find_field(const DataDecl *block, Name name) {
+static const FieldDecl *scope_find_field(const DataDecl *block, Name name) {
   for (int i = 0; i < block->fields.n; i++)
     if (block->fields.data[i].type && block->fields.data[i].name == name)
       return &block->fields.data[i];
@@ -162,7 +162,7 @@ static void unknown_field(Elab *e, const DataDecl *block, const Expr *x) {
 static void suggest_field(const Elab *e, Diag *d, Name name) {
   for (int i = 0; i < e->program->data.n; i++) {
     const DataDecl *block = &e->program->data.data[i];
-    if (block->name && find_field(block, name))
+    if (block->name && scope_find_field(block, name))
       diag_help(d, "did you mean '%s.%s'?", block->name, name);
   }
 }
@@ -178,9 +178,9 @@ static void not_a_field(Elab *e, const Expr *x) {
 ExprValue scope_field(Elab *e, const Expr *x) {
   if (x->a->kind != EXPR_name || e->frame->callable)
     return not_a_field(e, x), POISON;
-  const DataDecl *block = find_data(e->program, x->a->name);
+  const DataDecl *block = scope_find_data(e->program, x->a->name);
   if (!block) return unknown_data(e, x->a), POISON;
-  const FieldDecl *field = find_field(block, x->name);
+  const FieldDecl *field = scope_find_field(block, x->name);
   if (!field) return unknown_field(e, block, x), POISON;
   ExprValue *known = map_get(e->data, field->path);
   if (known) return *known;
@@ -198,7 +198,7 @@ ExprValue scope_field(Elab *e, const Expr *x) {
 
 /* ---- values ---- */
 
-static bool predefined(Name name, bool is_training, ExprValue *out) {
+static bool scope_predefined(Name name, bool is_training, ExprValue *out) {
   switch (name[0]) {
   case 't':
     if (strcmp(name, "true") == 0) return *out = expr_value_bool(true), true;
@@ -216,7 +216,7 @@ static bool predefined(Name name, bool is_training, ExprValue *out) {
 
 bool scope_is_predefined(Name name) {
   ExprValue val;
-  return predefined(name, false, &val);
+  return scope_predefined(name, false, &val);
 }
 
 bool scope_has_value(Elab *e, Name name) {
@@ -304,7 +304,7 @@ static ExprValue mask_position(Elab *e, Name dim) {
 
 ExprValue scope_lookup(Elab *e, const Expr *x) {
   ExprValue val;
-  if (predefined(x->name, e->is_training, &val)) return val;
+  if (scope_predefined(x->name, e->is_training, &val)) return val;
   const Local *local = frame_local(e->frame, x->name);
   if (local) return local->val;
   if (e->frame->mask_type && type_find(e->frame->mask_type, x->name) >= 0)

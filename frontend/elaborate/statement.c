@@ -87,8 +87,8 @@ bool elab_hides_state(Elab *e, Name name, Span span) {
   return true;
 }
 
-static void assign(Elab *e, const Stmt *stmt, int i, const Expr *root,
-                   ExprValue val) {
+static void exec_assign_name(Elab *e, const Stmt *stmt, int i, const Expr *root,
+                             ExprValue val) {
   const Name *place = &stmt->names.names[i];
   const Local *local = frame_local(e->frame, *place);
   name_node(e, root, val, place);
@@ -101,7 +101,7 @@ static void exec_assign(Elab *e, const Stmt *stmt) {
   const Expr *x = stmt->value;
   ExprValue val = eval(e, x);
   if (stmt->names.n == 1) {
-    assign(e, stmt, 0, x, val);
+    exec_assign_name(e, stmt, 0, x, val);
     return;
   }
   bool is_list = val.kind == EXPR_VALUE_list && val.list->n == stmt->names.n;
@@ -111,7 +111,7 @@ static void exec_assign(Elab *e, const Stmt *stmt) {
          stmt->names.n, expr_value_describe(e, val));
   for (int i = 0; i < stmt->names.n; i++) {
     const Expr *root = x->kind == EXPR_list && is_list ? x->items.data[i] : x;
-    assign(e, stmt, i, root, is_list ? val.list->items[i] : POISON);
+    exec_assign_name(e, stmt, i, root, is_list ? val.list->items[i] : POISON);
   }
 }
 
@@ -196,7 +196,7 @@ static void keep_poison(Elab *e, int n_born) {
 enum { MOST_DIGITS = 24 };
 
 /* "[i]", of at most MOST_DIGITS bytes; printf would be a tenth of all time. */
-static void put_index(char *to, int64_t i) {
+static void append_index(char *to, int64_t i) {
   char digits[MOST_DIGITS];
   int n = 0;
   do digits[n++] = (char)('0' + i % 10);
@@ -222,7 +222,7 @@ static bool exec_repeat(Elab *e, const Stmt *stmt) {
   bool returned = false;
   for (int64_t i = 0; i < turns.n && !returned; i++) {
     if (!elab_step(e, stmt->span) || diags_errors(e->diags) > errors) break;
-    put_index(own + n_before, i);
+    append_index(own + n_before, i);
     ExprValue turn =
         turns.list ? turns.list->items[i] : expr_value_int(turns.first + i);
     frame_set(e, stmt->names.names[0], turn, stmt->names.spans[0]);

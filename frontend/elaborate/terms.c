@@ -88,7 +88,7 @@ typedef struct Terms {
 } Terms;
 
 /* From the scalar down: what is linear hands its factor on to its inputs. */
-static void walk(Terms *t) {
+static void terms_walk(Terms *t) {
   t->factors[t->n - 1] = 1;
   t->is_read[t->n - 1] = true;
   for (int id = t->n - 1; id >= 0; id--) {
@@ -160,7 +160,7 @@ void elab_terms(Elab *e, Name name, ExprValue val, bool is_loss, Metric *out) {
              .is_rest = ARENA_ARRAY(e->arena, bool, n)};
   out->name = name;
   out->n_parts = 0;
-  if (n) walk(&t);
+  if (n) terms_walk(&t);
   if (t.n_ratios) {
     e->graph->path = name;
     put_out_terms(&t, name, out);

@@ -8,7 +8,7 @@
 
 static void reads_of_expr(Map *reads, const Expr *x);
 
-static void read_name(Map *reads, Name name) {
+static void reads_add_name(Map *reads, Name name) {
   if (name) map_put(reads, name, reads);
 }
 
@@ -23,7 +23,7 @@ static void reads_of_args(Map *reads, const ArgList *args) {
 static void reads_of_subs(Map *reads, const Expr *x) {
   for (int i = 0; i < x->subs.n; i++) {
     const Sub *sub = &x->subs.data[i];
-    if (sub->kind == SUB_assign) read_name(reads, sub->name);
+    if (sub->kind == SUB_assign) reads_add_name(reads, sub->name);
     reads_of_expr(reads, sub->from);
     reads_of_expr(reads, sub->to);
   }
@@ -31,7 +31,7 @@ static void reads_of_subs(Map *reads, const Expr *x) {
 
 static void reads_of_expr(Map *reads, const Expr *x) {
   for (; x; x = x->a) {
-    if (x->kind == EXPR_name) read_name(reads, x->name);
+    if (x->kind == EXPR_name) reads_add_name(reads, x->name);
     reads_of_expr(reads, x->b);
     reads_of_exprs(reads, x->items.data, x->items.n);
     reads_of_args(reads, &x->args);
@@ -42,7 +42,7 @@ static void reads_of_expr(Map *reads, const Expr *x) {
 static void reads_of_type(Map *reads, const TypeExpr *type) {
   if (!type) return;
   for (int i = 0; i < type->n_dims; i++) {
-    read_name(reads, type->dims[i].name);
+    reads_add_name(reads, type->dims[i].name);
     reads_of_expr(reads, type->dims[i].size);
   }
 }
@@ -84,7 +84,7 @@ static void reads_of_item(Map *reads, const Item *item) {
   for (int i = 0; i < item->n_pins; i++) {
     reads_of_exprs(reads, item->pins[i].exprs.data, item->pins[i].exprs.n);
     for (int j = 0; j < item->pins[i].n_places; j++)
-      read_name(reads, item->pins[i].places[j].dim);
+      reads_add_name(reads, item->pins[i].places[j].dim);
   }
 }
 
@@ -99,7 +99,7 @@ void reads_of_ast(Map *reads, const Ast *ast) {
 static void warn_unused(Program *program, Map *reads, Name name, Span span) {
   Diags *diags = program->module->diags;
   if (name[0] == '_' || map_has(reads, name)) return;
-  read_name(reads, name);
+  reads_add_name(reads, name);
   if (!diags_have(diags, DIAG_no_gradient, span) &&
       !diags_have(diags, DIAG_unreached, span))
     diag(diags, DIAG_unused, span, name);

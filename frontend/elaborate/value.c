@@ -79,7 +79,7 @@ const char *op_spelling(Op op) {
 
 /* Reals that are known at compile time may be no integers, which tensors of the
  * integer operators always are. */
-static double compute_real(Op op, double a, double b) {
+static double compute_float(Op op, double a, double b) {
   if (op == OP_floordiv) return floor(a / b);
   if (op == OP_mod) return a - b * floor(a / b);
   return interp_point(op, a, b, 0);
@@ -90,7 +90,7 @@ static int64_t floor_div(int64_t a, int64_t b) {
   return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
 }
 
-static ExprValue overflow(Elab *e, Span span) {
+static ExprValue report_overflow(Elab *e, Span span) {
   diag(e->diags, DIAG_overflow, span);
   return POISON;
 }
@@ -139,7 +139,7 @@ static bool compute_int(Elab *e, Op op, int64_t a, int64_t b, Span span,
   case OP_relu: r = a > 0 ? a : 0; break;
   default: return false;
   }
-  *out = fails ? overflow(e, span) : expr_value_int(r);
+  *out = fails ? report_overflow(e, span) : expr_value_int(r);
   return true;
 }
 
@@ -183,7 +183,7 @@ static ExprValue compute_logic(Elab *e, Op op, const ExprValue *args,
     if (args[i].kind != EXPR_VALUE_bool)
       return wrong_kind(e, op, args[i], "a boolean", exprs ? exprs[i] : NULL);
   double b = n > 1 ? args[1].truth : 0;
-  return expr_value_bool(compute_real(op, args[0].truth, b) != 0);
+  return expr_value_bool(compute_float(op, args[0].truth, b) != 0);
 }
 
 /* A truth value counts as 0 or 1, as it does in tensors. */
@@ -223,8 +223,8 @@ ExprValue expr_value_compute(Elab *e, Op op, const ExprValue *given,
   int64_t second = n > 1 && all_ints ? args[1].integer : 0;
   if (all_ints && compute_int(e, op, args[0].integer, second, span, &out))
     return out;
-  double r = compute_real(op, expr_value_to_double(args[0]),
-                          n > 1 ? expr_value_to_double(args[1]) : 0);
+  double r = compute_float(op, expr_value_to_double(args[0]),
+                           n > 1 ? expr_value_to_double(args[1]) : 0);
   return info->pw_class == PW_COMPARE ? expr_value_bool(r != 0)
                                       : expr_value_float(r);
 }

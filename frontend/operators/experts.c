@@ -31,7 +31,8 @@ static ExprValue second_result(ExprValue first) {
   return expr_value_tensor((Value){first.tensor.node, 1}, false);
 }
 
-static ExprValue topk(Elab *e, ExprValue x, Name dim, Name to, int64_t k) {
+static ExprValue route_topk(Elab *e, ExprValue x, Name dim, Name to,
+                            int64_t k) {
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
   attrs_names(&attrs, ATTR_to, &to, 1);
@@ -82,7 +83,7 @@ ExprValue builtin_topk(BuiltinCall *call) {
   /* J may be V again; the operator's may not. */
   Name made = to == dim ? name_format(e->names, "%s.top", dim) : to;
   ExprValue list = expr_value_list(e, 2), *both = list.list->items;
-  both[0] = topk(e, call->args[0], dim, made, k);
+  both[0] = route_topk(e, call->args[0], dim, made, k);
   both[1] = second_result(both[0]);
   for (int i = 0; i < 2 && to == dim && !expr_value_is_poison(both[0]); i++)
     both[i] = elab_rename(e, both[i], &made, &to, 1);
@@ -166,7 +167,7 @@ ExprValue builtin_route(BuiltinCall *call) {
   if (!arg_count(call, 2, n_experts, &top) ||
       !find_tokens(call, gate, &tokens) || !find_slots(call, gate, top, tokens))
     return POISON;
-  gate->weights = topk(e, gate->p, gate->experts, gate->choices, top);
+  gate->weights = route_topk(e, gate->p, gate->experts, gate->choices, top);
   gate->choice = second_result(gate->weights);
   give_slots(e, gate);
   if (top > 1)
@@ -187,7 +188,8 @@ static const Gate *arg_gate(BuiltinCall *call, int i) {
 }
 
 /* x has none of the dims, or it is reported at `span`. */
-static bool lacks(BuiltinCall *call, const Type *type, Name dim, Span span) {
+static bool gate_lacks(BuiltinCall *call, const Type *type, Name dim,
+                       Span span) {
   if (type_find(type, dim) < 0) return true;
   diag(call->e->diags, DIAG_has_dimension, span,
        expr_describe(call->e, call->exprs[0]), dim,
@@ -195,7 +197,7 @@ static bool lacks(BuiltinCall *call, const Type *type, Name dim, Span span) {
   return false;
 }
 
-static bool has(BuiltinCall *call, const Type *type, Name dim, Span span) {
+static bool gate_has(BuiltinCall *call, const Type *type, Name dim, Span span) {
   if (type_find(type, dim) >= 0) return true;
   elab_no_dim(call->e, call->exprs[0], type, dim, span);
   return false;
@@ -214,10 +216,10 @@ ExprValue builtin_dispatch(BuiltinCall *call) {
   const Type *type = elab_type(e, call->args[0]);
   Span span = call->exprs[0]->span;
   if (!arg_fresh(call, 2, type, call->exprs[0], &slots) ||
-      !lacks(call, type, gate->experts, span))
+      !gate_lacks(call, type, gate->experts, span))
     return POISON;
   for (int i = 1; i < gate->n_over; i++)
-    if (!has(call, type, gate->over[i], span)) return POISON;
+    if (!gate_has(call, type, gate->over[i], span)) return POISON;
   if (!elab_unify(e, type, elab_type(e, gate->slot), call->exprs[0], NULL, NULL,
                   NULL))
     return POISON;
@@ -235,9 +237,9 @@ ExprValue builtin_combine(BuiltinCall *call) {
     return POISON;
   const Type *type = elab_type(e, call->args[0]);
   Span span = call->exprs[0]->span;
-  if (!has(call, type, gate->experts, span)) return POISON;
+  if (!gate_has(call, type, gate->experts, span)) return POISON;
   for (int i = 1; i < gate->n_over; i++)
-    if (!lacks(call, type, gate->over[i], span)) return POISON;
+    if (!gate_lacks(call, type, gate->over[i], span)) return POISON;
   Name slots = call->dims[2].names[0];
   ExprValue claim = named_claim(call, gate, slots);
   if (!elab_unify(e, type, elab_type(e, claim), call->exprs[0], NULL, NULL,

@@ -7,7 +7,7 @@
 #include "frontend/operators/operators.h"
 
 /* Losses are f32 throughout, also of what was typed in 16 bits. */
-static void widen(BuiltinCall *call, int at) {
+static void loss_to_f32(BuiltinCall *call, int at) {
   Elab *e = call->e;
   if (dtype_is_16bit(elab_type(e, call->args[at])->dtype))
     call->args[at] = elab_cast(e, call->args[at], DT_f32);
@@ -38,7 +38,7 @@ bool loss_check_classes(BuiltinCall *call) {
     return false;
   const Type *rest = type_without(e->arena, x, call->dims[2].names, 1);
   limits_note(call, call->args[1], type_size(x, call->dims[2].names[0]));
-  widen(call, 0);
+  loss_to_f32(call, 0);
   if (type_same_dims(rest, y)) return true;
   diag(e->diags, DIAG_dims_differ, call->exprs[1]->span,
        expr_describe(e, call->exprs[1]), type_describe(e, y),
@@ -115,7 +115,7 @@ static bool arg_weights(BuiltinCall *call, int at, Name dim) {
     const Type *type = elab_type(e, call->args[at]);
     if (type->rank == 1 && type->dims[0].name == dim &&
         type->dims[0].size == size && arg_float_tensor(call, at)) {
-      widen(call, at);
+      loss_to_f32(call, at);
       return true;
     }
   }
@@ -217,8 +217,8 @@ static bool check_soft(BuiltinCall *call) {
   if (!arg_dims(call, 2, 0, true) || !arg_class(call, 0, CLASS_FLOAT) ||
       !same_dims(call, call->args[0], call->args[1], 1))
     return false;
-  widen(call, 0);
-  widen(call, 1);
+  loss_to_f32(call, 0);
+  loss_to_f32(call, 1);
   if (call->args[3].kind == EXPR_VALUE_none) return true;
   diag(call->e->diags, DIAG_ignore_soft, call->exprs[3]->span,
        expr_describe(call->e, call->exprs[1]));
@@ -250,8 +250,8 @@ static bool check_pair(BuiltinCall *call) {
   if (!arg_float_tensor(call, 0) || !arg_float_tensor(call, 1) ||
       !same_dims(call, call->args[0], call->args[1], 1))
     return false;
-  widen(call, 0);
-  widen(call, 1);
+  loss_to_f32(call, 0);
+  loss_to_f32(call, 1);
   return true;
 }
 
@@ -297,7 +297,7 @@ static bool arg_pos_weight(BuiltinCall *call, int at) {
     }
   if (!elab_unify(e, x, w, call->exprs[0], call->exprs[at], NULL, NULL))
     return false;
-  widen(call, at);
+  loss_to_f32(call, at);
   return true;
 }
 

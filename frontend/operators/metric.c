@@ -30,7 +30,7 @@ ExprValue builtin_perplexity(BuiltinCall *call) {
 
 /* How many logits come before the one at y: they are larger, or equal and of a
  * lower position; all of them where y is no position. */
-static ExprValue place_of(Elab *e, ExprValue x, ExprValue y, Name dim) {
+static ExprValue metric_place_of(Elab *e, ExprValue x, ExprValue y, Name dim) {
   int64_t size = type_size(elab_type(e, x), dim);
   ExprValue at = loss_positions(e, x, dim), own = loss_pick(e, x, y, dim);
   ExprValue later = pointwise2(e, OP_and, pointwise2(e, OP_eq, x, own),
@@ -46,7 +46,7 @@ static ExprValue place_of(Elab *e, ExprValue x, ExprValue y, Name dim) {
 }
 
 /* Share of the hits among what is kept (none: all); 0 if nothing is. */
-static ExprValue share_of(Elab *e, ExprValue hits, ExprValue keep) {
+static ExprValue metric_share_of(Elab *e, ExprValue hits, ExprValue keep) {
   bool has_keep = keep.kind != EXPR_VALUE_none;
   if (!expr_value_is_tensor(hits)) return POISON;
   double all = (double)type_elements(elab_type(e, hits));
@@ -71,12 +71,13 @@ ExprValue builtin_accuracy(BuiltinCall *call) {
     return POISON;
   ExprValue x = call->args[0], y = call->args[1], ignore = call->args[4];
   Name dim = call->dims[2].names[0];
-  ExprValue hits = top == 1 ? pointwise2(e, OP_eq, elab_argmax(e, x, dim), y)
-                            : pointwise2(e, OP_lt, place_of(e, x, y, dim),
-                                         expr_value_int(top));
+  ExprValue hits = top == 1
+                       ? pointwise2(e, OP_eq, elab_argmax(e, x, dim), y)
+                       : pointwise2(e, OP_lt, metric_place_of(e, x, y, dim),
+                                    expr_value_int(top));
   ExprValue keep =
       ignore.kind == EXPR_VALUE_none ? ignore : pointwise2(e, OP_ne, y, ignore);
-  return share_of(e, hits, keep);
+  return metric_share_of(e, hits, keep);
 }
 
 /* ---- counts of classes ---- */

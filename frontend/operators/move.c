@@ -19,7 +19,7 @@ static ExprValue set_apart(Elab *e, ExprValue val, Name dim, Name *out) {
   return elab_rename(e, val, &dim, out, 1);
 }
 
-static bool has_dim(const Elab *e, ExprValue val, Name dim) {
+static bool move_has_dim(const Elab *e, ExprValue val, Name dim) {
   return type_find(elab_type(e, val), dim) >= 0;
 }
 
@@ -29,7 +29,7 @@ ExprValue builtin_gather(BuiltinCall *call) {
       !arg_dims(call, 2, 0, true))
     return POISON;
   Name dim = call->dims[2].names[0];
-  if (has_dim(e, call->args[1], dim))
+  if (move_has_dim(e, call->args[1], dim))
     call->args[0] = set_apart(e, call->args[0], dim, &dim);
   if (!elab_unify(e, elab_type(e, call->args[0]), elab_type(e, call->args[1]),
                   call->exprs[0], call->exprs[1], dim, NULL))
@@ -64,8 +64,8 @@ ExprValue builtin_scatter_add(BuiltinCall *call) {
   Name dim;
   if (!arg_float_tensor(call, 0) || !arg_indices(call, 1)) return POISON;
   bool is_summed = call->dims[2].n == 1 &&
-                   has_dim(e, call->args[0], call->dims[2].names[0]) &&
-                   has_dim(e, call->args[1], call->dims[2].names[0]);
+                   move_has_dim(e, call->args[0], call->dims[2].names[0]) &&
+                   move_has_dim(e, call->args[1], call->dims[2].names[0]);
   for (int i = 0; i < 2 && is_summed; i++)
     call->args[i] =
         set_apart(e, call->args[i], call->dims[2].names[0], &(Name){0});
@@ -194,17 +194,17 @@ static bool join_dims(BuiltinCall *call, ExprValueList *list, Name dim) {
   return true;
 }
 
-static DType widest(const Elab *e, const ExprValueList *list) {
+static DType concat_dtype(const Elab *e, const ExprValueList *list) {
   DType dtype = elab_type(e, list->items[0])->dtype;
   for (int i = 1; i < list->n; i++)
     dtype = dtype_promote(dtype, elab_type(e, list->items[i])->dtype);
   return dtype;
 }
 
-static ExprValue concat(BuiltinCall *call, Name dim) {
+static ExprValue concat_values(BuiltinCall *call, Name dim) {
   Elab *e = call->e;
   ExprValueList *list = call->args[0].list;
-  DType dtype = widest(e, list);
+  DType dtype = concat_dtype(e, list);
   for (int i = 0; i < list->n; i++)
     list->items[i] = elab_cast(e, list->items[i], dtype);
   if (!join_dims(call, list, dim)) return POISON;
@@ -223,7 +223,7 @@ static bool arg_one_name(BuiltinCall *call, int i) {
 
 ExprValue builtin_concat(BuiltinCall *call) {
   if (!arg_tensors(call) || !arg_one_name(call, 1)) return POISON;
-  return concat(call, call->dims[1].names[0]);
+  return concat_values(call, call->dims[1].names[0]);
 }
 
 ExprValue builtin_stack(BuiltinCall *call) {
@@ -237,13 +237,13 @@ ExprValue builtin_stack(BuiltinCall *call) {
          type_describe(e, type));
     return POISON;
   }
-  return concat(call, call->dims[1].names[0]);
+  return concat_values(call, call->dims[1].names[0]);
 }
 
 /* ---- split, unstack ---- */
 
-static ExprValue cut(Elab *e, ExprValue val, Name dim, const int64_t *sizes,
-                     int n, bool drops) {
+static ExprValue slice_list(Elab *e, ExprValue val, Name dim,
+                            const int64_t *sizes, int n, bool drops) {
   ExprValue list = expr_value_list(e, n);
   int64_t start = 0;
   for (int i = 0; i < n; i++) {
@@ -279,7 +279,7 @@ ExprValue builtin_split(BuiltinCall *call) {
     sizes[i] = item.integer;
     total += item.integer;
   }
-  if (total == size) return cut(e, call->args[0], dim, sizes, n, false);
+  if (total == size) return slice_list(e, call->args[0], dim, sizes, n, false);
   diag(e->diags, DIAG_bad_split, call->exprs[2]->span, dim, (long long)size,
        parts.kind == EXPR_VALUE_list
            ? arena_printf(e->arena, "its parts make %lld", (long long)total)
@@ -295,7 +295,7 @@ ExprValue builtin_unstack(BuiltinCall *call) {
   if (!elab_may_list(e, size, call->x->span)) return POISON;
   int64_t *sizes = ARENA_ARRAY(e->arena, int64_t, size);
   for (int64_t i = 0; i < size; i++) sizes[i] = 1;
-  return cut(e, call->args[0], dim, sizes, (int)size, true);
+  return slice_list(e, call->args[0], dim, sizes, (int)size, true);
 }
 
 /* ---- slice, pad, shift ---- */

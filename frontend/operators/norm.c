@@ -31,7 +31,7 @@ static bool arg_state(BuiltinCall *call, int i) {
   return false;
 }
 
-static ExprValue evaluated(BuiltinCall *call, double eps) {
+static ExprValue batchnorm_evaluated(BuiltinCall *call, double eps) {
   Elab *e = call->e;
   DType dtype = elab_type(e, call->args[0])->dtype;
   ExprValue rstd = pointwise1(
@@ -56,7 +56,7 @@ ExprValue builtin_batchnorm(BuiltinCall *call) {
     return POISON;
   }
   if (scan_forbids(e, call->x->span, "'batchnorm'")) return POISON;
-  if (!e->is_training) return evaluated(call, eps);
+  if (!e->is_training) return batchnorm_evaluated(call, eps);
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_over, call->dims[1].names, call->dims[1].n);
   attrs_float(&attrs, ATTR_eps, eps);

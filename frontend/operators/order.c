@@ -25,7 +25,7 @@ ExprValue builtin_reverse(BuiltinCall *call) {
 }
 
 /* Moved towards the end by n; the first ones are `fill`. */
-static ExprValue moved(Elab *e, ExprValue val, Name dim, int64_t n) {
+static ExprValue shift_pad(Elab *e, ExprValue val, Name dim, int64_t n) {
   int64_t size = type_size(elab_type(e, val), dim);
   return elab_pad(e, elab_slice(e, val, dim, 0, size - n), dim, n, 0, 0);
 }
@@ -42,9 +42,9 @@ ExprValue builtin_cumsum(BuiltinCall *call) {
   int64_t size = type_size(elab_type(e, val), dim);
   if (is_exclusive && size == 1)
     return pointwise2(e, OP_mul, val, expr_value_int(0));
-  if (is_exclusive) val = moved(e, val, dim, 1);
+  if (is_exclusive) val = shift_pad(e, val, dim, 1);
   for (int64_t n = 1; n < size && !expr_value_is_poison(val); n *= 2)
-    val = pointwise2(e, OP_add, val, moved(e, val, dim, n));
+    val = pointwise2(e, OP_add, val, shift_pad(e, val, dim, n));
   return val;
 }
 

@@ -29,7 +29,7 @@ ExprValue builtin_mean(BuiltinCall *call) {
 
 /* The mean square distance from the mean, of which `correction` elements are
  * not counted; false: told. */
-static bool variance(BuiltinCall *call, ExprValue *out) {
+static bool reduce_variance(BuiltinCall *call, ExprValue *out) {
   Elab *e = call->e;
   int64_t correction;
   if (!arg_float_tensor(call, 0) || !arg_dims(call, 1, 0, false) ||
@@ -60,12 +60,12 @@ static ExprValue sqrt_or_zero(Elab *e, ExprValue x) {
 
 ExprValue builtin_var(BuiltinCall *call) {
   ExprValue out;
-  return variance(call, &out) ? out : POISON;
+  return reduce_variance(call, &out) ? out : POISON;
 }
 
 ExprValue builtin_std(BuiltinCall *call) {
   ExprValue out;
-  return variance(call, &out) ? sqrt_or_zero(call->e, out) : POISON;
+  return reduce_variance(call, &out) ? sqrt_or_zero(call->e, out) : POISON;
 }
 
 /* m sqrt(sum((x / m)^2)), m the largest magnitude, so that no square overflows
@@ -138,7 +138,7 @@ ExprValue builtin_rows(BuiltinCall *call) {
 
 /* ---- dot ---- */
 
-static void same_dtype(Elab *e, ExprValue *a, ExprValue *b) {
+static void dot_same_dtype(Elab *e, ExprValue *a, ExprValue *b) {
   DType x = elab_type(e, *a)->dtype, y = elab_type(e, *b)->dtype;
   DType dtype = a->is_weak && !b->is_weak   ? y
                 : b->is_weak && !a->is_weak ? x
@@ -157,7 +157,7 @@ ExprValue builtin_dot(BuiltinCall *call) {
   if (!elab_unify(e, elab_type(e, call->args[0]), elab_type(e, call->args[1]),
                   call->exprs[0], call->exprs[1], NULL, NULL))
     return POISON;
-  same_dtype(e, &call->args[0], &call->args[1]);
+  dot_same_dtype(e, &call->args[0], &call->args[1]);
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_over, call->dims[2].names, call->dims[2].n);
   return elab_emit(e, OP_dot, call->args, 2, &attrs);

@@ -20,7 +20,7 @@ static bool arg_spaces(BuiltinCall *call, int i, int of) {
   return arg_dims(call, i, of, false);
 }
 
-static int64_t *ints(Elab *e, int n) {
+static int64_t *window_ints(Elab *e, int n) {
   return ARENA_ARRAY(e->arena, int64_t, n > 0 ? n : 1);
 }
 
@@ -106,8 +106,8 @@ ExprValue builtin_conv(BuiltinCall *call) {
   if (!arg_products(call)) return POISON;
   const DimArg *space = &call->dims[3];
   int n = space->n;
-  int64_t *k = ints(e, n), *stride = ints(e, n), *pad = ints(e, n),
-          *dilate = ints(e, n);
+  int64_t *k = window_ints(e, n), *stride = window_ints(e, n),
+          *pad = window_ints(e, n), *dilate = window_ints(e, n);
   if (!arg_ints(call, 4, n, 1, stride) || !arg_ints(call, 5, n, 0, pad) ||
       !arg_ints(call, 6, n, 1, dilate))
     return POISON;
@@ -178,7 +178,8 @@ ExprValue builtin_conv_transpose(BuiltinCall *call) {
   if (!arg_products(call) || !find_new_dims(call, &made)) return POISON;
   const DimArg *space = &call->dims[3];
   int n = space->n;
-  int64_t *stride = ints(e, n), *pad = ints(e, n), *sizes = ints(e, n);
+  int64_t *stride = window_ints(e, n), *pad = window_ints(e, n),
+          *sizes = window_ints(e, n);
   if (!arg_ints(call, 4, n, 1, stride) || !arg_ints(call, 5, n, 0, pad))
     return POISON;
   for (int i = 0; i < n; i++) {
@@ -211,7 +212,8 @@ ExprValue builtin_pool(BuiltinCall *call) {
   if (!arg_float_tensor(call, 0) || !arg_spaces(call, 1, 0)) return POISON;
   const DimArg *space = &call->dims[1];
   int n = space->n;
-  int64_t *k = ints(e, n), *stride = ints(e, n), *pad = ints(e, n);
+  int64_t *k = window_ints(e, n), *stride = window_ints(e, n),
+          *pad = window_ints(e, n);
   if (!arg_ints(call, 2, n, 1, k) || !arg_ints(call, 3, n, 1, stride) ||
       !arg_ints(call, 4, n, 0, pad) || !check_window(call, k, pad, NULL))
     return POISON;
@@ -232,7 +234,7 @@ ExprValue builtin_adaptive_avgpool(BuiltinCall *call) {
   Elab *e = call->e;
   if (!arg_float_tensor(call, 0) || !arg_spaces(call, 1, 0)) return POISON;
   const DimArg *space = &call->dims[1];
-  int64_t *sizes = ints(e, space->n);
+  int64_t *sizes = window_ints(e, space->n);
   if (!arg_ints(call, 2, space->n, 1, sizes)) return POISON;
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_space, space->names, space->n);
@@ -243,7 +245,8 @@ ExprValue builtin_adaptive_avgpool(BuiltinCall *call) {
 /* ---- upsample: a new inner dim of n copies, which is merged away ---- */
 
 /* x with its first or last element again, and without the other end. */
-static ExprValue neighbour(Elab *e, ExprValue x, Name dim, bool is_next) {
+static ExprValue upsample_neighbour(Elab *e, ExprValue x, Name dim,
+                                    bool is_next) {
   int64_t size = type_size(elab_type(e, x), dim);
   if (size == 1) return x;
   ExprValue edge = elab_slice(e, x, dim, is_next ? size - 1 : 0, 1);
@@ -256,8 +259,8 @@ static ExprValue neighbour(Elab *e, ExprValue x, Name dim, bool is_next) {
 
 /* Half-pixel centres: copy r of n lies t = (r + 1/2) / n - 1/2 away from its
  * element, between it and the neighbour on that side. */
-static ExprValue interpolate(Elab *e, ExprValue x, Name dim, Name times,
-                             int64_t n) {
+static ExprValue upsample_interpolate(Elab *e, ExprValue x, Name dim,
+                                      Name times, int64_t n) {
   DType dtype = elab_type(e, x)->dtype;
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, times);
@@ -271,7 +274,7 @@ static ExprValue interpolate(Elab *e, ExprValue x, Name dim, Name times,
       pointwise2(e, OP_sub, expr_value_float(1), pointwise1(e, OP_abs, t));
   ExprValue sum = pointwise2(e, OP_mul, x, here);
   for (int side = 0; side < 2; side++) {
-    ExprValue share = pointwise2(e, OP_mul, neighbour(e, x, dim, side),
+    ExprValue share = pointwise2(e, OP_mul, upsample_neighbour(e, x, dim, side),
                                  side ? to_next : to_last);
     sum = pointwise2(e, OP_add, sum, share);
   }
@@ -282,7 +285,7 @@ ExprValue builtin_upsample(BuiltinCall *call) {
   Elab *e = call->e;
   if (!arg_float_tensor(call, 0) || !arg_spaces(call, 1, 0)) return POISON;
   const DimArg *space = &call->dims[1];
-  int64_t *n = ints(e, space->n);
+  int64_t *n = window_ints(e, space->n);
   if (!arg_ints(call, 2, space->n, 1, n)) return POISON;
   const char *mode =
       call->args[3].kind == EXPR_VALUE_string ? call->args[3].string : "";
@@ -294,7 +297,7 @@ ExprValue builtin_upsample(BuiltinCall *call) {
   for (int i = 0; i < space->n && !expr_value_is_poison(val); i++) {
     if (n[i] == 1) continue;
     Name dim = space->names[i];
-    val = is_linear ? interpolate(e, val, dim, times, n[i])
+    val = is_linear ? upsample_interpolate(e, val, dim, times, n[i])
                     : elab_broadcast(e, val, &times, &n[i], 1);
     Attrs attrs = {0};
     attrs_names(&attrs, ATTR_from, (const Name[]){dim, times}, 2);
