@@ -108,13 +108,13 @@ static Graph *build_eval(Build *b, const Expr *loss, const char *name,
 
 /* ---- a net alone ---- */
 
-static ExprValue net_input(Elab *e, const Formal *formal) {
-  if (!formal->type) return formal->init ? eval(e, formal->init) : POISON;
-  const Type *type = elab_type_expr(e, formal->type);
+static ExprValue net_input(Elab *e, const FormalParam *param) {
+  if (!param->type) return param->init ? eval(e, param->init) : POISON;
+  const Type *type = elab_type_expr(e, param->type);
   if (!type) return POISON;
-  e->graph->span = formal->span;
-  e->graph->path = formal->name;
-  return expr_value_tensor(graph_input(e->graph, ROLE_data, formal->name, type),
+  e->graph->span = param->span;
+  e->graph->path = param->name;
+  return expr_value_tensor(graph_input(e->graph, ROLE_data, param->name, type),
                            false);
 }
 
@@ -165,18 +165,18 @@ static void add_results(Elab *e, const Callable *net, ExprValue result,
 
 /* The net on inputs of its own; POISON after a message. */
 static ExprValue apply_net(Build *b, Elab *e, Callable *net) {
-  const FormalList *formals = &net->item->formals;
-  ExprValue *args = ARENA_ARRAY(e->arena, ExprValue, formals->n);
+  const FormalParamList *params = &net->item->params;
+  ExprValue *args = ARENA_ARRAY(e->arena, ExprValue, params->n);
   bool is_good = true;
   frame_push(e, NULL, name_intern(e->names, ""));
-  for (int i = 0; i < formals->n; i++) {
-    args[i] = net_input(e, &formals->items[i]);
+  for (int i = 0; i < params->n; i++) {
+    args[i] = net_input(e, &params->items[i]);
     is_good = is_good && !expr_value_is_poison(args[i]);
   }
   frame_pop(e);
   if (!is_good) return POISON;
   if (!b->walk) b->walk = e;
-  return elab_net(e, net, args, formals->n, net->item->name_span);
+  return elab_net(e, net, args, params->n, net->item->name_span);
 }
 
 static Graph *build_net(Build *b, Callable *net, const char *name,
@@ -231,8 +231,8 @@ static Callable *only_net(Build *b) {
 }
 
 static Name first_dim(const Callable *net) {
-  const FormalList *formals = net ? &net->item->formals : NULL;
-  const TypeExpr *type = formals && formals->n ? formals->items[0].type : NULL;
+  const FormalParamList *params = net ? &net->item->params : NULL;
+  const TypeExpr *type = params && params->n ? params->items[0].type : NULL;
   return type && type->n_dims ? type->dims[0].name : NULL;
 }
 

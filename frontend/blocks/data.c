@@ -16,7 +16,7 @@
 
 /* clang-format off */
 static const struct {
-  const char *name, *formals;
+  const char *name, *params;
   SourceKind kind;
 } sources[] = {
     {"bytes",       "file, eval = none",                           SOURCE_bytes},
@@ -221,10 +221,10 @@ static bool data_take_source(Elab *e, const Item *block, const Expr *x,
                    names, ARRAY_LENGTH(sources));
     return false;
   }
-  Builtin formals = {.name = name_intern(e->names, sources[row].name)};
-  builtin_parse_formals(e->names, sources[row].formals, &formals);
+  Builtin signature = {.name = name_intern(e->names, sources[row].name)};
+  builtin_parse_params(e->names, sources[row].params, &signature);
   BuiltinCall call;
-  if (!builtin_match(e, x, &formals, &call)) return false;
+  if (!builtin_match(e, x, &signature, &call)) return false;
   out->source = sources[row].kind;
   switch (out->source) {
   case SOURCE_next: return data_take_next(e, block, &call, out);
@@ -242,7 +242,7 @@ static bool data_take_source(Elab *e, const Item *block, const Expr *x,
     break;
   default: break;
   }
-  int eval = out->source == SOURCE_csv ? CSV_eval : formals.n_formals - 1;
+  int eval = out->source == SOURCE_csv ? CSV_eval : signature.n_params - 1;
   return data_take_file(e, &call, 0, &out->file) &&
          data_take_file(e, &call, eval, &out->eval_file);
 }

@@ -57,7 +57,7 @@ static void override_global(Program *program, Global *global,
                 global->name);
     return;
   }
-  global->is_number_truth = is_bool_literal(global->value);
+  global->is_number_bool = is_bool_literal(global->value);
   global->value = x;
 }
 

@@ -185,10 +185,10 @@ static void precision_read_vocabulary(Elab *e, const Item *block,
   if (!x || (x->kind == EXPR_name && strcmp(x->name, "bytes") == 0)) return;
   if (x->kind == EXPR_call && x->a->kind == EXPR_name &&
       strcmp(x->a->name, "bpe") == 0) {
-    Builtin formals = {.name = x->a->name};
-    builtin_parse_formals(e->names, "file", &formals);
+    Builtin signature = {.name = x->a->name};
+    builtin_parse_params(e->names, "file", &signature);
     BuiltinCall call;
-    if (!builtin_match(e, x, &formals, &call)) return;
+    if (!builtin_match(e, x, &signature, &call)) return;
     if (call.args[0].kind != EXPR_VALUE_string) {
       arg_wrong(&call, 0, "the name of a file");
       return;

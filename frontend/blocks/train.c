@@ -16,7 +16,7 @@
 
 /* clang-format off */
 static const struct {
-  const char *name, *formals;
+  const char *name, *params;
   double momentum, beta1, beta2;
 } optimizers[] = {
     {"sgd",       "lr:late, momentum = 0, nesterov = false, " COMMON,   0, 0, 0},
@@ -31,7 +31,7 @@ static const struct {
 };
 
 static const struct {
-  const char *name, *formals;
+  const char *name, *params;
   RateKind kind;
 } schedules[] = {
     {"cosine",       "peak, warmup = 0, floor = 0", RATE_cosine},
@@ -41,38 +41,38 @@ static const struct {
 };
 /* clang-format on */
 
-static bool formals_have(Names *names, const char *formals, const char *name) {
+static bool params_have(Names *names, const char *params, const char *name) {
   Builtin builtin = {0};
-  builtin_parse_formals(names, formals, &builtin);
-  for (int i = 0; i < builtin.n_formals; i++)
-    if (strcmp(builtin.formals[i].name, name) == 0) return true;
+  builtin_parse_params(names, params, &builtin);
+  for (int i = 0; i < builtin.n_params; i++)
+    if (strcmp(builtin.params[i].name, name) == 0) return true;
   return false;
 }
 
 bool train_takes_argument(Names *names, const char *name) {
   for (int i = 0; i < ARRAY_LENGTH(optimizers); i++)
-    if (formals_have(names, optimizers[i].formals, name)) return true;
+    if (params_have(names, optimizers[i].params, name)) return true;
   for (int i = 0; i < ARRAY_LENGTH(schedules); i++)
-    if (formals_have(names, schedules[i].formals, name)) return true;
+    if (params_have(names, schedules[i].params, name)) return true;
   return false;
 }
 
 /* Formals as a call would be written; `betas` of the row. */
-static void list_formals(Text *out, const char *name, const char *text,
-                         const double *betas) {
+static void list_params(Text *out, const char *name, const char *text,
+                        const double *betas) {
   Arena *arena = out->arena;
   Names *names = names_create(arena);
-  Builtin formals = {0};
-  builtin_parse_formals(names, text, &formals);
+  Builtin signature = {0};
+  builtin_parse_params(names, text, &signature);
   text_printf(out, "%s(", name);
-  for (int i = 0; i < formals.n_formals; i++) {
-    if (strcmp(formals.formals[i].name, "decay_on") == 0) continue;
-    text_printf(out, "%s%s", i > 0 ? ", " : "", formals.formals[i].name);
-    if (betas && strcmp(formals.formals[i].name, "betas") == 0)
+  for (int i = 0; i < signature.n_params; i++) {
+    if (strcmp(signature.params[i].name, "decay_on") == 0) continue;
+    text_printf(out, "%s%s", i > 0 ? ", " : "", signature.params[i].name);
+    if (betas && strcmp(signature.params[i].name, "betas") == 0)
       text_printf(out, " = (%g, %g)", betas[0], betas[1]);
-    else if (formals.formals[i].init)
-      text_printf(out, " = %.*s", (int)formals.formals[i].init_n,
-                  formals.formals[i].init);
+    else if (signature.params[i].init)
+      text_printf(out, " = %.*s", (int)signature.params[i].init_n,
+                  signature.params[i].init);
   }
   text_add(out, ")");
 }
@@ -80,13 +80,13 @@ static void list_formals(Text *out, const char *name, const char *text,
 void frontend_list_optimizers(Text *out) {
   for (int i = 0; i < ARRAY_LENGTH(optimizers); i++) {
     const double betas[] = {optimizers[i].beta1, optimizers[i].beta2};
-    list_formals(out, optimizers[i].name, optimizers[i].formals, betas);
+    list_params(out, optimizers[i].name, optimizers[i].params, betas);
     text_add(out, "\n");
   }
   text_add(out, "\nlr: a number");
   for (int i = 0; i < ARRAY_LENGTH(schedules); i++) {
     text_add(out, i + 1 < ARRAY_LENGTH(schedules) ? ", " : " or ");
-    list_formals(out, schedules[i].name, schedules[i].formals, NULL);
+    list_params(out, schedules[i].name, schedules[i].params, NULL);
   }
   text_add(out, "\ndecay: of what a dot, conv or gather reads; of every "
                 "parameter with decay_on = all\n");
@@ -95,7 +95,7 @@ void frontend_list_optimizers(Text *out) {
 /* ---- the learning rate ---- */
 
 static bool call_numbers(BuiltinCall *call, double *out) {
-  for (int i = 0; i < call->builtin->n_formals; i++) {
+  for (int i = 0; i < call->builtin->n_params; i++) {
     if (!arg_float(call, i, &out[i])) return false;
     if (out[i] >= 0 && isfinite(out[i])) continue;
     arg_wrong(call, i, "a number of at least 0");
@@ -105,11 +105,11 @@ static bool call_numbers(BuiltinCall *call, double *out) {
 }
 
 static bool train_read_schedule(Elab *e, const Expr *x, int row, Rate *out) {
-  Builtin formals = {.name = name_intern(e->names, schedules[row].name)};
-  builtin_parse_formals(e->names, schedules[row].formals, &formals);
+  Builtin signature = {.name = name_intern(e->names, schedules[row].name)};
+  builtin_parse_params(e->names, schedules[row].params, &signature);
   BuiltinCall call;
-  double numbers[MOST_FORMALS];
-  if (!builtin_match(e, x, &formals, &call) || !call_numbers(&call, numbers))
+  double numbers[MOST_FORMAL_PARAMS];
+  if (!builtin_match(e, x, &signature, &call) || !call_numbers(&call, numbers))
     return false;
   *out = (Rate){.kind = schedules[row].kind, .peak = numbers[0]};
   if (out->kind == RATE_steps) {
@@ -124,7 +124,7 @@ static bool train_read_schedule(Elab *e, const Expr *x, int row, Rate *out) {
     arg_wrong(&call, 1, "a number above 0");
     return false;
   }
-  if (formals.n_formals > 2) out->floor = numbers[2];
+  if (signature.n_params > 2) out->floor = numbers[2];
   return true;
 }
 
@@ -196,7 +196,7 @@ static bool take_option(BuiltinCall *call, int i, OptimizerCall *out) {
                  {"decay", &out->decay},
                  {"trust", &out->trust},
                  {"alpha", &out->alpha}};
-  Name name = call->builtin->formals[i].name;
+  Name name = call->builtin->params[i].name;
   if (strcmp(name, "lr") == 0)
     return read_rate(call->e, call->exprs[i], &out->lr);
   if (strcmp(name, "betas") == 0) return take_betas(call, i, out);
@@ -232,9 +232,9 @@ static void read_optimizer(Elab *e, const Expr *x, OptimizerCall *out) {
                  names, ARRAY_LENGTH(optimizers));
     return;
   }
-  Builtin formals = {.name = name_intern(e->names, names[row])};
-  builtin_parse_formals(e->names, optimizers[row].formals, &formals);
-  *out = (OptimizerCall){.name = formals.name,
+  Builtin signature = {.name = name_intern(e->names, names[row])};
+  builtin_parse_params(e->names, optimizers[row].params, &signature);
+  *out = (OptimizerCall){.name = signature.name,
                          .momentum = optimizers[row].momentum,
                          .beta1 = optimizers[row].beta1,
                          .beta2 = optimizers[row].beta2,
@@ -243,8 +243,8 @@ static void read_optimizer(Elab *e, const Expr *x, OptimizerCall *out) {
   BuiltinCall call;
   Expr empty = *x;
   if (x->kind != EXPR_call) empty.args.n = 0;
-  if (!builtin_match(e, &empty, &formals, &call)) return;
-  for (int i = 0; i < formals.n_formals; i++) take_option(&call, i, out);
+  if (!builtin_match(e, &empty, &signature, &call)) return;
+  for (int i = 0; i < signature.n_params; i++) take_option(&call, i, out);
   if (out->nesterov && out->momentum == 0)
     diag(e->diags, DIAG_nesterov, x->span);
 }

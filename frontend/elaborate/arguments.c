@@ -12,7 +12,7 @@ static Span arg_span(const BuiltinCall *call, int i) {
 static Diag *arg_report_wrong(const BuiltinCall *call, int i,
                               const char *wanted) {
   return diag(call->e->diags, DIAG_wrong_argument, arg_span(call, i),
-              call->builtin->formals[i].name, call->builtin->name, wanted,
+              call->builtin->params[i].name, call->builtin->name, wanted,
               expr_value_describe(call->e, call->args[i]));
 }
 
@@ -25,14 +25,18 @@ bool arg_tensor(BuiltinCall *call, int i) {
   ExprValue *val = &call->args[i];
   switch (val->kind) {
   case EXPR_VALUE_tensor: return true;
-  case EXPR_VALUE_bool: *val = elab_number(call->e, DT_bool, val->truth); break;
+  case EXPR_VALUE_bool:
+    *val = elab_number(call->e, DT_bool, val->boolean);
+    break;
   case EXPR_VALUE_int: {
     bool is_long = val->integer > INT32_MAX || val->integer < INT32_MIN;
     *val =
         elab_number(call->e, is_long ? DT_i64 : DT_i32, (double)val->integer);
     break;
   }
-  case EXPR_VALUE_float: *val = elab_number(call->e, DT_f32, val->real); break;
+  case EXPR_VALUE_float:
+    *val = elab_number(call->e, DT_f32, val->floating);
+    break;
   default: arg_wrong(call, i, "a tensor"); return false;
   }
   return expr_value_is_tensor(*val);
@@ -133,6 +137,6 @@ bool arg_bool(BuiltinCall *call, int i, bool *out) {
     arg_wrong(call, i, "true or false");
     return false;
   }
-  *out = call->args[i].truth;
+  *out = call->args[i].boolean;
   return true;
 }

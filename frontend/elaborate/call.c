@@ -1,6 +1,6 @@
 /*
- * call.c -- calls of layers and nets: arguments to formals, generics
- * renamed on entry and back on return, types of formals and results.
+ * call.c -- calls of layers and nets: arguments to formal parameters, generics
+ * renamed on entry and back on return, types of formal parameters and results.
  *
  *     layer linear[I -> O](x: [..., I]) -> [..., O]
  *     linear[P -> H1](x)      x: [B, P] is [B, I] inside; [B, O] is returned
@@ -27,7 +27,8 @@ typedef struct Call {
   const Expr *x; /* NULL: from a block, without a place */
   Span span;
   int n_args;
-  ExprValue *args; /* one a formal; EXPR_VALUE_none with !is_given: default */
+  ExprValue *args; /* one a formal parameter; EXPR_VALUE_none with !is_given:
+                      default */
   bool *is_given;
   const Expr **exprs;
   int n_in, n_generics; /* those before the arrow first */
@@ -40,37 +41,37 @@ static Name call_name(const Call *call) {
 
 /* ---- arguments ---- */
 
-static int call_find_formal(const FormalList *formals, Name name) {
-  for (int i = 0; i < formals->n; i++)
-    if (formals->items[i].name == name) return i;
+static int call_find_param(const FormalParamList *params, Name name) {
+  for (int i = 0; i < params->n; i++)
+    if (params->items[i].name == name) return i;
   return -1;
 }
 
 static bool call_unknown_argument(Elab *e, const Call *call, const Arg *arg) {
-  const FormalList *formals = &call->callable->item->formals;
-  const char **names = ARENA_ARRAY(e->arena, const char *, formals->n);
-  for (int i = 0; i < formals->n; i++) names[i] = formals->items[i].name;
+  const FormalParamList *params = &call->callable->item->params;
+  const char **names = ARENA_ARRAY(e->arena, const char *, params->n);
+  for (int i = 0; i < params->n; i++) names[i] = params->items[i].name;
   Diag *d = diag(e->diags, DIAG_unknown_argument, arg->name_span,
                  call_name(call), arg->name);
   if (strcmp(arg->name, "name") == 0 && !call->callable->is_net)
     diag_help(d, "the path of a call is a bare name, as in 'name = first'");
   else
-    diag_choices(e->arena, d, arg->name, names, formals->n);
+    diag_choices(e->arena, d, arg->name, names, params->n);
   return false;
 }
 
 static bool place_argument(Elab *e, Call *call, const Arg *arg, int position,
                            int *out) {
-  const FormalList *formals = &call->callable->item->formals;
-  *out = arg->name ? call_find_formal(formals, arg->name) : position;
+  const FormalParamList *params = &call->callable->item->params;
+  *out = arg->name ? call_find_param(params, arg->name) : position;
   if (arg->name && *out < 0) return call_unknown_argument(e, call, arg);
-  if (*out >= formals->n) {
+  if (*out >= params->n) {
     diag(e->diags, DIAG_too_many_arguments, arg->span, call_name(call),
-         formals->n, formals->n == 1 ? "" : "s");
+         params->n, params->n == 1 ? "" : "s");
     return false;
   }
   if (call->is_given[*out]) {
-    diag(e->diags, DIAG_argument_twice, arg->span, formals->items[*out].name);
+    diag(e->diags, DIAG_argument_twice, arg->span, params->items[*out].name);
     return false;
   }
   return true;
@@ -83,7 +84,7 @@ static bool is_path_name(const Call *call, const Arg *arg) {
 
 /* Evaluates in the caller, in the order of the text. */
 static bool match_arguments(Elab *e, Call *call) {
-  const FormalList *formals = &call->callable->item->formals;
+  const FormalParamList *params = &call->callable->item->params;
   bool is_good = true, saw_named = false, saw_path = false;
   for (int i = 0, position = 0; i < call->x->args.n; i++) {
     const Arg *arg = &call->x->args.items[i];
@@ -105,12 +106,12 @@ static bool match_arguments(Elab *e, Call *call) {
     call->is_given[at] = true;
     is_good = is_good && !expr_value_is_poison(call->args[at]);
   }
-  for (int i = 0; i < formals->n; i++) {
-    const Formal *formal = &formals->items[i];
-    if (call->is_given[i] || formal->init) continue;
-    Diag *d = diag(e->diags, DIAG_missing_argument, call->x->span, formal->name,
+  for (int i = 0; i < params->n; i++) {
+    const FormalParam *param = &params->items[i];
+    if (call->is_given[i] || param->init) continue;
+    Diag *d = diag(e->diags, DIAG_missing_argument, call->x->span, param->name,
                    call_name(call));
-    diag_note(d, formal->span, "it is declared here");
+    diag_note(d, param->span, "it is declared here");
     return false;
   }
   return is_good;
@@ -221,11 +222,12 @@ static bool match_generics(Elab *e, Call *call) {
   return true;
 }
 
-/* The formal whose type names the generic, to be named in a message. */
+/* The formal parameter whose type names the generic, to be named in a message.
+ */
 static int formal_with(const Call *call, Name dim) {
-  const FormalList *formals = &call->callable->item->formals;
-  for (int i = 0; i < formals->n; i++) {
-    const TypeExpr *type = formals->items[i].type;
+  const FormalParamList *params = &call->callable->item->params;
+  for (int i = 0; i < params->n; i++) {
+    const TypeExpr *type = params->items[i].type;
     for (int j = 0; type && j < type->n_dims; j++)
       if (type->dims[j].name == dim) return i;
   }
@@ -235,13 +237,13 @@ static int formal_with(const Call *call, Name dim) {
 static void no_generic_dim(Elab *e, const Call *call, const Generic *g) {
   const Item *item = call->callable->item;
   int i = formal_with(call, g->inside);
-  if (i >= item->formals.n || !expr_value_is_tensor(call->args[i])) {
+  if (i >= item->params.n || !expr_value_is_tensor(call->args[i])) {
     diag(e->diags, DIAG_generic_nowhere, g->outside_span, item->name,
          g->outside);
     return;
   }
   Diag *d = diag(e->diags, DIAG_argument_no_dim, g->outside_span,
-                 item->formals.items[i].name, item->name, g->outside,
+                 item->params.items[i].name, item->name, g->outside,
                  type_describe(e, elab_type(e, call->args[i])));
   bool contracts = body_contracts(&item->body, g->inside);
   diag_note(d, g->inside_span, "'%s' %s it as '%s'", item->name,
@@ -314,7 +316,7 @@ static bool call_rename_dims(Elab *e, const Call *call, ExprValue *val,
   return !expr_value_is_poison(*val);
 }
 
-/* ---- types of formals and results ---- */
+/* ---- types of formal parameters and results ---- */
 
 static void call_note_size(Elab *e, Diag *d, Name name, int64_t size) {
   const Size *known = frame_size(e->frame, name);
@@ -370,7 +372,7 @@ static bool call_check_dtype(Elab *e, const TypeExpr *type, const Type *has,
   return false;
 }
 
-/* A number or truth value stands for a scalar. */
+/* A number or boolean stands for a scalar. */
 static bool call_check_scalar(Elab *e, const TypeExpr *type, ExprValue val,
                               const char *what, Span place) {
   DType wants = DT_f32;
@@ -430,23 +432,23 @@ static bool call_check_type(Elab *e, const TypeExpr *type, ExprValue val,
 }
 
 /* In the new frame, from left to right, so that defaults see what is before. */
-static bool bind_formals(Elab *e, const Call *call) {
-  const FormalList *formals = &call->callable->item->formals;
-  for (int i = 0; i < formals->n; i++) {
-    const Formal *formal = &formals->items[i];
-    ExprValue val = call->is_given[i] ? call->args[i] : eval(e, formal->init);
+static bool bind_params(Elab *e, const Call *call) {
+  const FormalParamList *params = &call->callable->item->params;
+  for (int i = 0; i < params->n; i++) {
+    const FormalParam *param = &params->items[i];
+    ExprValue val = call->is_given[i] ? call->args[i] : eval(e, param->init);
     if (expr_value_is_poison(val)) return false;
-    const Expr *expr = call->is_given[i] ? call->exprs[i] : formal->init;
+    const Expr *expr = call->is_given[i] ? call->exprs[i] : param->init;
     Span place = expr      ? expr->span
                  : call->x ? call->span
-                           : formal->span; /* an input of the net itself */
+                           : param->span; /* an input of the net itself */
     const char *what =
-        arena_printf(e->arena, "'%s' of '%s'", formal->name, call_name(call));
-    if (formal->type) {
-      if (!call_check_type(e, formal->type, val, what, place)) return false;
-      val = elab_typed(e, formal->type, val);
+        arena_printf(e->arena, "'%s' of '%s'", param->name, call_name(call));
+    if (param->type) {
+      if (!call_check_type(e, param->type, val, what, place)) return false;
+      val = elab_typed(e, param->type, val);
     }
-    frame_set(e, formal->name, val, place);
+    frame_set(e, param->name, val, place);
   }
   return true;
 }
@@ -484,7 +486,7 @@ static void call_number_body(Elab *e, const Callable *callable) {
 
 static ExprValue call_run_body(Elab *e, const Call *call) {
   const Item *item = call->callable->item;
-  if (!bind_formals(e, call)) return POISON;
+  if (!bind_params(e, call)) return POISON;
   if (!exec_body(e, &item->body)) {
     if (!expr_value_is_poison(e->frame->result))
       diag(e->diags, DIAG_no_return, item->name_span, item->name);
@@ -537,7 +539,7 @@ static ExprValue call_run(Elab *e, Call *call, Name prefix) {
 }
 
 static Call call_create(Elab *e, const Callable *callable, const Expr *x) {
-  int n = callable->item->formals.n;
+  int n = callable->item->params.n;
   return (Call){.callable = callable,
                 .x = x,
                 .span = x ? x->span : callable->item->name_span,

@@ -53,15 +53,15 @@ static Span declared_name_span(Span span, Name name) {
   return span;
 }
 
-static void declared_check_formals(Program *program,
-                                   const FormalList *formals) {
+static void declared_check_params(Program *program,
+                                  const FormalParamList *params) {
   Together together = {program, NULL};
-  for (int i = 0; i < formals->n; i++) {
-    const Formal *formal = &formals->items[i];
-    Span span = declared_name_span(formal->span, formal->name);
-    declared_check_name(program, formal->name, span);
-    declared_add(&together, formal->name, &span);
-    declared_check_type(program, formal->type);
+  for (int i = 0; i < params->n; i++) {
+    const FormalParam *param = &params->items[i];
+    Span span = declared_name_span(param->span, param->name);
+    declared_check_name(program, param->name, span);
+    declared_add(&together, param->name, &span);
+    declared_check_type(program, param->type);
   }
 }
 
@@ -72,7 +72,7 @@ static void declared_check_body(Program *program, const StmtList *body) {
     bool declares = stmt->kind == STMT_param || stmt->kind == STMT_state;
     declared_check_names(&together, &stmt->names, !declares);
     declared_check_type(program, stmt->type);
-    declared_check_formals(program, &stmt->carries);
+    declared_check_params(program, &stmt->carries);
     declared_check_body(program, &stmt->body);
     declared_check_body(program, &stmt->else_body);
   }
@@ -82,20 +82,20 @@ static void declared_check_layer(Program *program, const Item *item) {
   Together generics = {program, NULL};
   declared_check_names(&generics, &item->generics_in, false);
   declared_check_names(&generics, &item->generics_out, false);
-  for (int i = 0; i < item->formals.n; i++) {
-    const Formal *formal = &item->formals.items[i];
-    if (strcmp(formal->name, "name") == 0)
+  for (int i = 0; i < item->params.n; i++) {
+    const FormalParam *param = &item->params.items[i];
+    if (strcmp(param->name, "name") == 0)
       diag(program->module->diags, DIAG_formal_name,
-           declared_name_span(formal->span, formal->name));
+           declared_name_span(param->span, param->name));
   }
 }
 
 static void declared_check_net(Program *program, const Item *item) {
-  for (int i = 0; i < item->formals.n; i++) {
-    const Formal *formal = &item->formals.items[i];
-    if (!formal->type && !formal->init)
-      diag(program->module->diags, DIAG_untyped_input, formal->span,
-           formal->name);
+  for (int i = 0; i < item->params.n; i++) {
+    const FormalParam *param = &item->params.items[i];
+    if (!param->type && !param->init)
+      diag(program->module->diags, DIAG_untyped_input, param->span,
+           param->name);
   }
 }
 
@@ -109,7 +109,7 @@ void declared_check(Program *program, const Ast *ast) {
     }
     if (item->kind == ITEM_layer) declared_check_layer(program, item);
     if (item->kind == ITEM_net) declared_check_net(program, item);
-    declared_check_formals(program, &item->formals);
+    declared_check_params(program, &item->params);
     for (int j = 0; j < item->result.n; j++)
       declared_check_type(program, item->result.data[j]);
     declared_check_body(program, &item->body);

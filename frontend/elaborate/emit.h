@@ -15,7 +15,7 @@ void elab_at(Elab *e, const Expr *x);
 ExprValue elab_emit(Elab *e, Op op, const ExprValue *inputs, int n,
                     const Attrs *attrs);
 ExprValue elab_number(Elab *e, DType dtype, double value);
-/* Whether a number or truth value is one of this dtype as it stands. */
+/* Whether a number or boolean is one of this dtype as it stands. */
 bool elab_fits(DType dtype, ExprValue val);
 /* One that fits as a scalar of this dtype; anything else is returned. */
 ExprValue elab_scalar(Elab *e, DType dtype, ExprValue val);

@@ -29,8 +29,8 @@ static ExprValue eval_list(Elab *e, const Expr *x) {
  * `i > 0 and list[i - 1] == 2` works. */
 static bool is_settled(const Expr *x, ExprValue left) {
   return left.kind == EXPR_VALUE_bool &&
-         ((x->op == OPERATOR_and && !left.truth) ||
-          (x->op == OPERATOR_or && left.truth));
+         ((x->op == OPERATOR_and && !left.boolean) ||
+          (x->op == OPERATOR_or && left.boolean));
 }
 
 static ExprValue eval_operator(Elab *e, const Expr *x, ExprValue a,

@@ -227,8 +227,8 @@ static Box box_of_value(const Elab *e, Value value) {
 
 /* The integer of the argument 'ignore', where the operator has one. */
 static bool find_ignored(const BuiltinCall *call, int64_t *out) {
-  for (int i = 0; i < call->builtin->n_formals; i++)
-    if (strcmp(call->builtin->formals[i].name, "ignore") == 0 &&
+  for (int i = 0; i < call->builtin->n_params; i++)
+    if (strcmp(call->builtin->params[i].name, "ignore") == 0 &&
         call->args[i].kind == EXPR_VALUE_int)
       return *out = call->args[i].integer, true;
   return false;

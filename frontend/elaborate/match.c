@@ -16,53 +16,53 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- formals ---- */
+/* ---- formal parameters ---- */
 
 static const char *skip_spaces(const char *at) {
   while (*at == ' ') at++;
   return at;
 }
 
-static const char *parse_formal(Names *names, const char *at, Builtin *out) {
-  ASSERT(out->n_formals < MOST_FORMALS);
+static const char *parse_param(Names *names, const char *at, Builtin *out) {
+  ASSERT(out->n_params < MOST_FORMAL_PARAMS);
   size_t n = strcspn(at, " ,:=");
-  int i = out->n_formals++;
-  out->formals[i].name = name_intern_n(names, at, n);
+  int i = out->n_params++;
+  out->params[i].name = name_intern_n(names, at, n);
   at = skip_spaces(at + n);
   if (*at == ':') {
-    out->formals[i].kind = at[1] == 'd' ? FORMAL_dims : FORMAL_late;
+    out->params[i].kind = at[1] == 'd' ? FORMAL_PARAM_dims : FORMAL_PARAM_late;
     at = skip_spaces(at + 5);
   }
   if (*at == '=') {
     at = skip_spaces(at + 1);
-    out->formals[i].init = at;
-    out->formals[i].init_n = strcspn(at, ",");
-    at += out->formals[i].init_n;
+    out->params[i].init = at;
+    out->params[i].init_n = strcspn(at, ",");
+    at += out->params[i].init_n;
   }
   return *at == ',' ? skip_spaces(at + 1) : at;
 }
 
-void builtin_parse_formals(Names *names, const char *text, Builtin *out) {
-  while (*text) text = parse_formal(names, text, out);
+void builtin_parse_params(Names *names, const char *text, Builtin *out) {
+  while (*text) text = parse_param(names, text, out);
 }
 
 /* ---- matching ---- */
 
-static int match_find_formal(const Builtin *builtin, Name name) {
-  for (int i = 0; i < builtin->n_formals; i++)
-    if (builtin->formals[i].name == name) return i;
+static int match_find_param(const Builtin *builtin, Name name) {
+  for (int i = 0; i < builtin->n_params; i++)
+    if (builtin->params[i].name == name) return i;
   return -1;
 }
 
 /* How it is called: conv(x, w, D, space, stride = 1, pad = 0, dilate = 1) */
 void builtin_help_call(Elab *e, Diag *d, const Builtin *builtin) {
   Text text = text_create(e->arena);
-  for (int i = 0; i < builtin->n_formals; i++) {
-    text_printf(&text, "%s%s", i ? ", " : "", builtin->formals[i].name);
-    const char *init = builtin->formals[i].init;
+  for (int i = 0; i < builtin->n_params; i++) {
+    text_printf(&text, "%s%s", i ? ", " : "", builtin->params[i].name);
+    const char *init = builtin->params[i].init;
     bool is_none = init && strncmp(init, "none", 4) == 0;
     if (init)
-      text_printf(&text, " = %.*s", (int)builtin->formals[i].init_n,
+      text_printf(&text, " = %.*s", (int)builtin->params[i].init_n,
                   is_none ? "..." : init);
   }
   diag_help(d, "it is called as %s(%s)", builtin->name, text_string(&text));
@@ -70,12 +70,12 @@ void builtin_help_call(Elab *e, Diag *d, const Builtin *builtin) {
 
 static bool match_unknown_argument(Elab *e, const Builtin *builtin,
                                    const Arg *arg) {
-  const char *names[MOST_FORMALS];
-  for (int i = 0; i < builtin->n_formals; i++)
-    names[i] = builtin->formals[i].name;
+  const char *names[MOST_FORMAL_PARAMS];
+  for (int i = 0; i < builtin->n_params; i++)
+    names[i] = builtin->params[i].name;
   Diag *d = diag(e->diags, DIAG_unknown_argument, arg->name_span, builtin->name,
                  arg->name);
-  const char *nearest = text_nearest(arg->name, names, builtin->n_formals);
+  const char *nearest = text_nearest(arg->name, names, builtin->n_params);
   if (nearest)
     diag_help(d, "did you mean '%s'?", nearest);
   else if (!foreign_help(d, FOREIGN_argument, arg->name))
@@ -132,16 +132,16 @@ static bool match_dim_names(Elab *e, const Expr *x, const Builtin *builtin,
 static bool match_take_argument(BuiltinCall *call, const Arg *arg, int i) {
   Elab *e = call->e;
   call->exprs[i] = arg->value;
-  if (call->builtin->formals[i].kind == FORMAL_dims)
+  if (call->builtin->params[i].kind == FORMAL_PARAM_dims)
     return match_dim_names(e, arg->value, call->builtin, &call->dims[i]);
-  if (call->builtin->formals[i].kind == FORMAL_late) return true;
+  if (call->builtin->params[i].kind == FORMAL_PARAM_late) return true;
   call->args[i] = eval(e, arg->value);
   return !expr_value_is_poison(call->args[i]);
 }
 
 static ExprValue match_default_value(const BuiltinCall *call, int i) {
-  const char *text = call->builtin->formals[i].init;
-  size_t n = call->builtin->formals[i].init_n;
+  const char *text = call->builtin->params[i].init;
+  size_t n = call->builtin->params[i].init_n;
   if (*text == '-' || *text == 'i' || (*text >= '0' && *text <= '9')) {
     double value = strtod(text, NULL);
     bool is_int =
@@ -157,23 +157,23 @@ static ExprValue match_default_value(const BuiltinCall *call, int i) {
   if (strncmp(text, "none", n) == 0)
     return (ExprValue){.kind = EXPR_VALUE_none};
   for (int j = 0; j < i; j++)
-    if (strncmp(text, call->builtin->formals[j].name, n) == 0)
+    if (strncmp(text, call->builtin->params[j].name, n) == 0)
       return call->args[j];
   UNREACHABLE();
 }
 
 static bool match_fill_defaults(BuiltinCall *call) {
   const Builtin *builtin = call->builtin;
-  for (int i = 0; i < builtin->n_formals; i++) {
+  for (int i = 0; i < builtin->n_params; i++) {
     if (call->exprs[i]) continue;
-    if (!builtin->formals[i].init) {
+    if (!builtin->params[i].init) {
       Diag *d = diag(call->e->diags, DIAG_missing_argument, call->x->span,
-                     builtin->formals[i].name, builtin->name);
+                     builtin->params[i].name, builtin->name);
       builtin_help_call(call->e, d, builtin);
       return false;
     }
-    if (builtin->formals[i].kind == FORMAL_dims) call->dims[i].n = -1;
-    if (builtin->formals[i].kind == FORMAL_value)
+    if (builtin->params[i].kind == FORMAL_PARAM_dims) call->dims[i].n = -1;
+    if (builtin->params[i].kind == FORMAL_PARAM_value)
       call->args[i] = match_default_value(call, i);
   }
   return true;
@@ -185,22 +185,22 @@ bool builtin_match(Elab *e, const Expr *x, const Builtin *builtin,
   bool is_good = true, saw_named = false;
   for (int i = 0; i < x->args.n; i++) {
     const Arg *arg = &x->args.items[i];
-    int at = arg->name ? match_find_formal(builtin, arg->name) : i;
+    int at = arg->name ? match_find_param(builtin, arg->name) : i;
     if (arg->name && at < 0) return match_unknown_argument(e, builtin, arg);
     if (!arg->name && saw_named) {
       diag(e->diags, DIAG_positional_after_named, arg->span);
       return false;
     }
     saw_named = saw_named || arg->name;
-    if (at >= builtin->n_formals) {
+    if (at >= builtin->n_params) {
       Diag *d =
           diag(e->diags, DIAG_too_many_arguments, arg->span, builtin->name,
-               builtin->n_formals, builtin->n_formals == 1 ? "" : "s");
-      if (builtin->n_formals > 0) builtin_help_call(e, d, builtin);
+               builtin->n_params, builtin->n_params == 1 ? "" : "s");
+      if (builtin->n_params > 0) builtin_help_call(e, d, builtin);
       return false;
     }
     if (call->exprs[at]) {
-      diag(e->diags, DIAG_argument_twice, arg->span, builtin->formals[at].name);
+      diag(e->diags, DIAG_argument_twice, arg->span, builtin->params[at].name);
       return false;
     }
     is_good = match_take_argument(call, arg, at) && is_good;

@@ -7,13 +7,13 @@
 
 #include "frontend/elaborate/elaborate.h"
 
-enum { MOST_FORMALS = 8 };
+enum { MOST_FORMAL_PARAMS = 8 };
 
-typedef enum FormalKind {
-  FORMAL_value,
-  FORMAL_dims, /* a dim name or a list of them, not evaluated */
-  FORMAL_late, /* an expression that the function evaluates */
-} FormalKind;
+typedef enum FormalParamKind {
+  FORMAL_PARAM_value,
+  FORMAL_PARAM_dims, /* a dim name or a list of them, not evaluated */
+  FORMAL_PARAM_late, /* an expression that the function evaluates */
+} FormalParamKind;
 
 typedef struct DimArg {
   int n; /* -1: not given */
@@ -25,23 +25,23 @@ typedef struct BuiltinCall {
   Elab *e;
   const struct Builtin *builtin;
   const Expr *x;
-  ExprValue args[MOST_FORMALS];
-  DimArg dims[MOST_FORMALS];
-  const Expr *exprs[MOST_FORMALS]; /* NULL: the default */
+  ExprValue args[MOST_FORMAL_PARAMS];
+  DimArg dims[MOST_FORMAL_PARAMS];
+  const Expr *exprs[MOST_FORMAL_PARAMS]; /* NULL: the default */
 } BuiltinCall;
 
 typedef ExprValue BuiltinFn(BuiltinCall *call);
 
 typedef struct Builtin {
   Name name;
-  int n_formals;
+  int n_params;
   struct {
     Name name;
-    FormalKind kind;
+    FormalParamKind kind;
     const char *init; /* text of the default or NULL */
     size_t init_n;
-  } formals[MOST_FORMALS];
-  int n_mapped; /* leading formals over whose lists the call maps */
+  } params[MOST_FORMAL_PARAMS];
+  int n_mapped; /* leading formal parameters over whose lists the call maps */
   BuiltinFn *function;
   Op op; /* of a pointwise one and of those that share a function */
 } Builtin;
@@ -50,8 +50,8 @@ typedef struct Builtin {
 bool dim_arg_read(Elab *e, const Expr *x, DimArg *out);
 ExprValue builtin_call(Elab *e, const Expr *x, const Builtin *builtin);
 /* Matches and evaluates; false after a message.  Also for the calls in
- * settings, whose formals are not those of an operator. */
-void builtin_parse_formals(Names *names, const char *text, Builtin *out);
+ * settings, whose formal parameters are not those of an operator. */
+void builtin_parse_params(Names *names, const char *text, Builtin *out);
 bool builtin_match(Elab *e, const Expr *x, const Builtin *builtin,
                    BuiltinCall *out_call);
 

@@ -149,10 +149,10 @@ static void walk_type(Numbering *n, const TypeExpr *type) {
     walk_calls(n, type->dims[i].size);
 }
 
-static void walk_formals(Numbering *n, const FormalList *formals) {
-  for (int i = 0; i < formals->n; i++) {
-    walk_type(n, formals->items[i].type);
-    walk_expr(n, formals->items[i].init);
+static void walk_params(Numbering *n, const FormalParamList *params) {
+  for (int i = 0; i < params->n; i++) {
+    walk_type(n, params->items[i].type);
+    walk_expr(n, params->items[i].init);
   }
 }
 
@@ -175,7 +175,7 @@ static void walk_body(Numbering *n, const StmtList *body) {
                    &stmt->names.names[j]);
       continue;
     }
-    walk_formals(n, &stmt->carries);
+    walk_params(n, &stmt->carries);
     walk_expr(n, stmt->value);
     walk_body(n, &stmt->body);
     walk_body(n, &stmt->else_body);
@@ -216,7 +216,7 @@ static Map *number_labels(Numbering *n) {
 
 Map *number_item(Program *program, const Item *item) {
   Numbering n = {.program = program, .arena = program->module->arena};
-  walk_formals(&n, &item->formals);
+  walk_params(&n, &item->params);
   for (int i = 0; i < item->result.n; i++) walk_type(&n, item->result.data[i]);
   walk_body(&n, &item->body);
   return number_labels(&n);

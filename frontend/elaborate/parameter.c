@@ -103,7 +103,7 @@ const Type *elab_type_expr(Elab *e, const TypeExpr *type) {
 
 /* clang-format off */
 static const struct {
-  const char *name, *formals;
+  const char *name, *params;
   InitKind kind;
 } init_rows[] = {
     {"zeros",          "",     INIT_zeros},
@@ -148,9 +148,9 @@ static bool unknown_init(Elab *e, const Expr *x, Name name, Span span) {
 static bool init_take_numbers(BuiltinCall *call, int row, Init *out) {
   Elab *e = call->e;
   InitKind kind = init_rows[row].kind;
-  const Builtin *formals = call->builtin;
+  const Builtin *signature = call->builtin;
   double args[2] = {1, 0};
-  for (int i = 0; i < formals->n_formals; i++) {
+  for (int i = 0; i < signature->n_params; i++) {
     if (!arg_float(call, i, &args[i])) return false;
     if (!isfinite(args[i])) {
       arg_wrong(call, i, "finite");
@@ -160,7 +160,7 @@ static bool init_take_numbers(BuiltinCall *call, int row, Init *out) {
                         strchr(init_rows[row].name, '_') == NULL))
       continue;
     diag(e->diags, DIAG_not_positive, call->exprs[i]->span,
-         formals->formals[i].name, formals->name,
+         signature->params[i].name, signature->name,
          expr_value_describe(e, call->args[i]));
     return false;
   }
@@ -190,16 +190,16 @@ static bool init_take_dims(BuiltinCall *call, const Type *type, Init *out) {
 static bool init_of_row(Elab *e, const Expr *x, int row, const Type *type,
                         Init *out) {
   InitKind kind = init_rows[row].kind;
-  Builtin formals = {.name = name_intern(e->names, init_rows[row].name)};
-  builtin_parse_formals(e->names, init_rows[row].formals, &formals);
-  BuiltinCall call = {.e = e, .builtin = &formals};
-  if (x->kind != EXPR_call && formals.n_formals > 0) {
+  Builtin signature = {.name = name_intern(e->names, init_rows[row].name)};
+  builtin_parse_params(e->names, init_rows[row].params, &signature);
+  BuiltinCall call = {.e = e, .builtin = &signature};
+  if (x->kind != EXPR_call && signature.n_params > 0) {
     Diag *d = diag(e->diags, DIAG_missing_argument, x->span,
-                   formals.formals[0].name, formals.name);
-    builtin_help_call(e, d, &formals);
+                   signature.params[0].name, signature.name);
+    builtin_help_call(e, d, &signature);
     return false;
   }
-  if (x->kind == EXPR_call && !builtin_match(e, x, &formals, &call))
+  if (x->kind == EXPR_call && !builtin_match(e, x, &signature, &call))
     return false;
   bool is_plain = kind == INIT_zeros || kind == INIT_constant;
   if (dtype_class(type->dtype) != CLASS_FLOAT && !is_plain &&
@@ -228,9 +228,9 @@ static bool read_init(Elab *e, const Expr *x, const Type *type, Init *out) {
   }
   ExprValue val = eval(e, x);
   if (expr_value_is_number(val) || val.kind == EXPR_VALUE_bool) {
-    bool is_truth = type->dtype == DT_bool && val.kind == EXPR_VALUE_int &&
-                    (val.integer | 1) == 1;
-    if (!elab_fits(type->dtype, val) && !is_truth) {
+    bool is_bool = type->dtype == DT_bool && val.kind == EXPR_VALUE_int &&
+                   (val.integer | 1) == 1;
+    if (!elab_fits(type->dtype, val) && !is_bool) {
       diag(e->diags, DIAG_init_dtype, x->span, dtype_name(type->dtype),
            expr_value_describe(e, val));
       return false;

@@ -13,8 +13,8 @@ typedef struct Global { /* a dim or const at file level */
   bool is_dim, is_main;
   const Expr *value; /* NULL: the command line must give it */
   Span span;
-  bool is_number_truth; /* given as 1 or 0 where a truth value stands */
-  int epoch;            /* of the Elab for which `val` holds */
+  bool is_number_bool; /* given as 1 or 0 where a boolean stands */
+  int epoch;           /* of the Elab for which `val` holds */
   bool is_busy;
   ExprValue val;
 } Global;

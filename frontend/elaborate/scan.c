@@ -32,15 +32,16 @@ typedef struct Cut {
 /* ---- before the body ---- */
 
 /* The carry's type; NULL after a message. */
-static const Type *carry_type(Elab *e, const Stmt *stmt, const Formal *formal) {
-  if (!formal->type || !formal->init) {
-    diag(e->diags, DIAG_scan_carry, formal->span, formal->name,
-         formal->type ? "an initial value" : "a type");
+static const Type *carry_type(Elab *e, const Stmt *stmt,
+                              const FormalParam *param) {
+  if (!param->type || !param->init) {
+    diag(e->diags, DIAG_scan_carry, param->span, param->name,
+         param->type ? "an initial value" : "a type");
     return NULL;
   }
-  const Type *type = elab_type_expr(e, formal->type);
+  const Type *type = elab_type_expr(e, param->type);
   if (!type || type_find(type, stmt->dim) < 0) return type;
-  diag(e->diags, DIAG_scan_makes_dim, formal->type->span, stmt->dim,
+  diag(e->diags, DIAG_scan_makes_dim, param->type->span, stmt->dim,
        type_describe(e, type));
   return NULL;
 }
@@ -53,14 +54,14 @@ static const char *carry_describe(Elab *e, const Type *type) {
 
 /* The initial value in the carry's type: numbers and values that lack some of
  * its dims are the same along those. */
-static ExprValue initial_value(Elab *e, const Formal *formal,
+static ExprValue initial_value(Elab *e, const FormalParam *param,
                                const Type *type) {
-  ExprValue val = eval(e, formal->init);
+  ExprValue val = eval(e, param->init);
   if (expr_value_is_poison(val)) return POISON;
-  elab_at(e, formal->init);
+  elab_at(e, param->init);
   val = elab_scalar(e, type->dtype, val);
   if (!expr_value_is_tensor(val)) {
-    diag(e->diags, DIAG_scan_carry_start, formal->init->span, formal->name,
+    diag(e->diags, DIAG_scan_carry_start, param->init->span, param->name,
          carry_describe(e, type), expr_value_describe(e, val));
     return POISON;
   }
@@ -70,7 +71,7 @@ static ExprValue initial_value(Elab *e, const Formal *formal,
     fits = fits && type_find(type, has->dims[d].name) >= 0 &&
            type_size(type, has->dims[d].name) == has->dims[d].size;
   if (!fits) {
-    diag(e->diags, DIAG_scan_carry_start, formal->init->span, formal->name,
+    diag(e->diags, DIAG_scan_carry_start, param->init->span, param->name,
          carry_describe(e, type), expr_value_describe(e, val));
     return POISON;
   }
@@ -88,18 +89,18 @@ static ExprValue initial_value(Elab *e, const Formal *formal,
 }
 
 static bool scan_begin_carries(Elab *e, Scan *scan) {
-  const FormalList *formals = &scan->stmt->carries;
+  const FormalParamList *params = &scan->stmt->carries;
   bool is_good = true;
-  for (int i = 0; i < formals->n; i++) {
-    const Formal *formal = &formals->items[i];
-    Span span = formal->span;
-    span.end = span.begin + (uint32_t)strlen(formal->name);
-    bool hides = elab_hides_state(e, formal->name, span);
-    const Type *type = hides ? NULL : carry_type(e, scan->stmt, formal);
-    ExprValue val = type ? initial_value(e, formal, type) : POISON;
+  for (int i = 0; i < params->n; i++) {
+    const FormalParam *param = &params->items[i];
+    Span span = param->span;
+    span.end = span.begin + (uint32_t)strlen(param->name);
+    bool hides = elab_hides_state(e, param->name, span);
+    const Type *type = hides ? NULL : carry_type(e, scan->stmt, param);
+    ExprValue val = type ? initial_value(e, param, type) : POISON;
     is_good = is_good && !expr_value_is_poison(val);
-    StandIn carry = {.outer = val.tensor, .name = formal->name};
-    carry.span = formal->span;
+    StandIn carry = {.outer = val.tensor, .name = param->name};
+    carry.span = param->span;
     vec_push(e->arena, &scan->carries, carry);
   }
   return is_good;

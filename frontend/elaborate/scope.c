@@ -26,7 +26,7 @@ static ExprValue check_const(Elab *e, const Global *global, ExprValue val) {
     diag(e->diags, DIAG_const_tensor, global->value->span, global->name);
     return POISON;
   }
-  if (global->is_number_truth && val.kind == EXPR_VALUE_int &&
+  if (global->is_number_bool && val.kind == EXPR_VALUE_int &&
       (val.integer | 1) == 1)
     return expr_value_bool(val.integer == 1);
   return val;

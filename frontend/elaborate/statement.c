@@ -135,7 +135,7 @@ static bool poison_body(Elab *e, const StmtList *body) {
 static bool exec_if(Elab *e, const Stmt *stmt) {
   ExprValue val = eval(e, stmt->value);
   if (val.kind == EXPR_VALUE_bool)
-    return exec_body(e, val.truth ? &stmt->body : &stmt->else_body);
+    return exec_body(e, val.boolean ? &stmt->body : &stmt->else_body);
   if (expr_value_is_tensor(val)) {
     Diag *d = diag(e->diags, DIAG_if_tensor, stmt->value->span,
                    expr_describe(e, stmt->value), expr_value_describe(e, val));

@@ -47,10 +47,10 @@ static void reads_of_type(Map *reads, const TypeExpr *type) {
   }
 }
 
-static void reads_of_formals(Map *reads, const FormalList *formals) {
-  for (int i = 0; i < formals->n; i++) {
-    reads_of_type(reads, formals->items[i].type);
-    reads_of_expr(reads, formals->items[i].init);
+static void reads_of_params(Map *reads, const FormalParamList *params) {
+  for (int i = 0; i < params->n; i++) {
+    reads_of_type(reads, params->items[i].type);
+    reads_of_expr(reads, params->items[i].init);
   }
 }
 
@@ -59,7 +59,7 @@ static void reads_of_body(Map *reads, const StmtList *body) {
     const Stmt *stmt = body->data[i];
     reads_of_expr(reads, stmt->value);
     reads_of_type(reads, stmt->type);
-    reads_of_formals(reads, &stmt->carries);
+    reads_of_params(reads, &stmt->carries);
     reads_of_body(reads, &stmt->body);
     reads_of_body(reads, &stmt->else_body);
   }
@@ -76,7 +76,7 @@ static void reads_of_settings(Map *reads, const Setting *settings, int n) {
 static void reads_of_item(Map *reads, const Item *item) {
   for (int i = 0; i < item->n_bindings; i++)
     reads_of_expr(reads, item->bindings[i].value);
-  reads_of_formals(reads, &item->formals);
+  reads_of_params(reads, &item->params);
   for (int i = 0; i < item->result.n; i++)
     reads_of_type(reads, item->result.data[i]);
   reads_of_body(reads, &item->body);
@@ -146,14 +146,14 @@ static void warn_body(Program *program, Map *reads, const StmtList *body) {
 static void warn_callable(Program *program, const Item *item) {
   Map *reads = map_create(program->module->arena);
   reads_of_body(reads, &item->body);
-  reads_of_formals(reads, &item->formals);
+  reads_of_params(reads, &item->params);
   for (int i = 0; i < item->result.n; i++)
     reads_of_type(reads, item->result.data[i]);
-  /* The type of a typed formal is read even if the value is not. */
-  for (int i = 0; i < item->formals.n; i++)
-    if (!item->formals.items[i].type)
-      warn_unused(program, reads, item->formals.items[i].name,
-                  item->formals.items[i].span);
+  /* The type of a typed formal parameter is read even if the value is not. */
+  for (int i = 0; i < item->params.n; i++)
+    if (!item->params.items[i].type)
+      warn_unused(program, reads, item->params.items[i].name,
+                  item->params.items[i].span);
   warn_body(program, reads, &item->body);
 }
 

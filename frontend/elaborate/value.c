@@ -144,9 +144,10 @@ static bool compute_int(Elab *e, Op op, int64_t a, int64_t b, Span span,
 }
 
 ExprValue expr_value_whole(ExprValue val) {
-  bool is_whole = val.kind == EXPR_VALUE_float && val.real == floor(val.real) &&
-                  fabs(val.real) <= 0x1p53;
-  return is_whole ? expr_value_int((int64_t)val.real) : val;
+  bool is_whole = val.kind == EXPR_VALUE_float &&
+                  val.floating == floor(val.floating) &&
+                  fabs(val.floating) <= 0x1p53;
+  return is_whole ? expr_value_int((int64_t)val.floating) : val;
 }
 
 bool expr_value_equal(ExprValue a, ExprValue b) {
@@ -157,7 +158,7 @@ bool expr_value_equal(ExprValue a, ExprValue b) {
   if (a.kind != b.kind) return false;
   switch (a.kind) {
   case EXPR_VALUE_none: return true;
-  case EXPR_VALUE_bool: return a.truth == b.truth;
+  case EXPR_VALUE_bool: return a.boolean == b.boolean;
   case EXPR_VALUE_string: return a.string == b.string;
   case EXPR_VALUE_tensor: return value_equal(a.tensor, b.tensor);
   case EXPR_VALUE_gate: return a.gate == b.gate;
@@ -182,13 +183,13 @@ static ExprValue compute_logic(Elab *e, Op op, const ExprValue *args,
   for (int i = 0; i < n; i++)
     if (args[i].kind != EXPR_VALUE_bool)
       return wrong_kind(e, op, args[i], "a boolean", exprs ? exprs[i] : NULL);
-  double b = n > 1 ? args[1].truth : 0;
-  return expr_value_bool(compute_float(op, args[0].truth, b) != 0);
+  double b = n > 1 ? args[1].boolean : 0;
+  return expr_value_bool(compute_float(op, args[0].boolean, b) != 0);
 }
 
-/* A truth value counts as 0 or 1, as it does in tensors. */
+/* A boolean counts as 0 or 1, as it does in tensors. */
 static ExprValue as_number(ExprValue val) {
-  return val.kind == EXPR_VALUE_bool ? expr_value_int(val.truth) : val;
+  return val.kind == EXPR_VALUE_bool ? expr_value_int(val.boolean) : val;
 }
 
 ExprValue expr_value_compute(Elab *e, Op op, const ExprValue *given,
@@ -198,7 +199,7 @@ ExprValue expr_value_compute(Elab *e, Op op, const ExprValue *given,
   if (op == OP_select) {
     if (given[0].kind != EXPR_VALUE_bool)
       return wrong_kind(e, op, given[0], "a boolean", exprs ? exprs[0] : NULL);
-    return given[0].truth ? given[1] : given[2];
+    return given[0].boolean ? given[1] : given[2];
   }
   Span span = e->graph->span;
   ExprValue args[3];
@@ -244,12 +245,12 @@ const char *expr_value_describe(Elab *e, ExprValue val) {
   switch (val.kind) {
   case EXPR_VALUE_poison: return "wrong";
   case EXPR_VALUE_none: return "none";
-  case EXPR_VALUE_bool: return val.truth ? "true" : "false";
+  case EXPR_VALUE_bool: return val.boolean ? "true" : "false";
   case EXPR_VALUE_int:
     return arena_printf(e->arena, "%lld", (long long)val.integer);
   case EXPR_VALUE_float: {
     Text text = text_create(e->arena);
-    text_add_real(&text, val.real);
+    text_add_real(&text, val.floating);
     return text_string(&text);
   }
   case EXPR_VALUE_string:

@@ -28,9 +28,9 @@ typedef struct ExprValue {
   ExprValueKind kind;
   bool is_weak; /* tensor: computed from numbers and iota only */
   union {
-    bool truth;
+    bool boolean;
     int64_t integer;
-    double real;
+    double floating;
     Name string;
     struct ExprValueList *list;
     Value tensor;
@@ -45,14 +45,14 @@ typedef struct ExprValueList {
 } ExprValueList;
 
 #define POISON ((ExprValue){.kind = EXPR_VALUE_poison})
-static inline ExprValue expr_value_bool(bool truth) {
-  return (ExprValue){.kind = EXPR_VALUE_bool, .truth = truth};
+static inline ExprValue expr_value_bool(bool boolean) {
+  return (ExprValue){.kind = EXPR_VALUE_bool, .boolean = boolean};
 }
 static inline ExprValue expr_value_int(int64_t integer) {
   return (ExprValue){.kind = EXPR_VALUE_int, .integer = integer};
 }
-static inline ExprValue expr_value_float(double real) {
-  return (ExprValue){.kind = EXPR_VALUE_float, .real = real};
+static inline ExprValue expr_value_float(double floating) {
+  return (ExprValue){.kind = EXPR_VALUE_float, .floating = floating};
 }
 static inline ExprValue expr_value_tensor(Value value, bool is_weak) {
   return (ExprValue){
@@ -74,8 +74,8 @@ static inline bool expr_value_is_number(ExprValue val) {
 }
 static inline double expr_value_to_double(ExprValue val) {
   return val.kind == EXPR_VALUE_int    ? (double)val.integer
-         : val.kind == EXPR_VALUE_bool ? (double)val.truth
-                                       : val.real;
+         : val.kind == EXPR_VALUE_bool ? (double)val.boolean
+                                       : val.floating;
 }
 
 /* ---- value.c: compile-time arithmetic, texts for messages ---- */

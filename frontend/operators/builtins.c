@@ -5,16 +5,16 @@
  */
 #include "frontend/operators/operators.h"
 
-#define BUILTIN(name, formals, mapped, function) BuiltinFn builtin_##function;
+#define BUILTIN(name, params, mapped, function) BuiltinFn builtin_##function;
 #include "frontend/operators/builtins.def"
 
 static const struct {
-  const char *name, *formals;
+  const char *name, *params;
   int n_mapped;
   BuiltinFn *function;
 } rows[] = {
-#define BUILTIN(name, formals, mapped, function)                               \
-  {#name, formals, mapped, builtin_##function},
+#define BUILTIN(name, params, mapped, function)                                \
+  {#name, params, mapped, builtin_##function},
 #include "frontend/operators/builtins.def"
 };
 
@@ -33,10 +33,10 @@ Map *builtins_create(Module *m) {
                          .n_mapped = rows[i].n_mapped,
                          .function = rows[i].function};
     if (!op_find(rows[i].name, &builtin->op)) builtin->op = N_OPS;
-    builtin_parse_formals(m->names, rows[i].formals, builtin);
+    builtin_parse_params(m->names, rows[i].params, builtin);
     map_put(map, builtin->name, builtin);
   }
-  static const char *const formals[] = {"", "x", "a, b", "c, a, b"};
+  static const char *const params[] = {"", "x", "a, b", "c, a, b"};
   for (int op = 0; op < N_OPS; op++) {
     const OpInfo *info = op_info((Op)op);
     Name name = name_intern(m->names, info->name);
@@ -45,7 +45,7 @@ Map *builtins_create(Module *m) {
     Builtin *builtin = ARENA_NEW(m->arena, Builtin);
     *builtin =
         (Builtin){.name = name, .op = (Op)op, .function = builtin_pointwise};
-    builtin_parse_formals(m->names, formals[info->min_inputs], builtin);
+    builtin_parse_params(m->names, params[info->min_inputs], builtin);
     map_put(map, name, builtin);
   }
   return map;

@@ -8,7 +8,7 @@
 
 ExprValue builtin_pointwise(BuiltinCall *call) {
   return pointwise(call->e, call->builtin->op, call->args, call->exprs,
-                   call->builtin->n_formals);
+                   call->builtin->n_params);
 }
 
 /* ---- select, mask, cast ---- */
@@ -16,7 +16,7 @@ ExprValue builtin_pointwise(BuiltinCall *call) {
 ExprValue builtin_select(BuiltinCall *call) {
   Elab *e = call->e;
   if (call->args[0].kind == EXPR_VALUE_bool)
-    return eval(e, call->exprs[call->args[0].truth ? 1 : 2]);
+    return eval(e, call->exprs[call->args[0].boolean ? 1 : 2]);
   call->args[1] = eval(e, call->exprs[1]);
   call->args[2] = eval(e, call->exprs[2]);
   elab_at(e, call->x);

@@ -90,7 +90,7 @@ ExprValue builtin_l2norm(BuiltinCall *call) {
 }
 
 /* any is the maximum, all the minimum of 0 and 1. */
-ExprValue builtin_truth(BuiltinCall *call) {
+ExprValue builtin_any_all(BuiltinCall *call) {
   Elab *e = call->e;
   if (!arg_tensor(call, 0)) return POISON;
   if (elab_type(e, call->args[0])->dtype != DT_bool)
@@ -127,7 +127,7 @@ ExprValue builtin_rows(BuiltinCall *call) {
   if (!arg_float_tensor(call, 0) || !arg_dims(call, 1, 0, false)) return POISON;
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_over, call->dims[1].names, call->dims[1].n);
-  if (call->builtin->n_formals > 2) {
+  if (call->builtin->n_params > 2) {
     double eps;
     if (!arg_float(call, 2, &eps)) return POISON;
     if (!(eps >= 0)) return arg_wrong(call, 2, "at least 0");

@@ -420,19 +420,19 @@ static void read_placement(Reader *r, const Pin *pin) {
 enum { compiled, later };
 
 static const struct {
-  const char *setting, *name, *formals;
+  const char *setting, *name, *params;
   int status;
 } values[] = {
-#define PLAN_VALUE(setting, name, formals, status)                             \
-  {#setting, name, formals, status},
+#define PLAN_VALUE(setting, name, params, status)                              \
+  {#setting, name, params, status},
 #include "frontend/plan/values.def"
 };
 
 static bool good_argument(BuiltinCall *call, int i) {
-  const char *name = call->builtin->formals[i].name;
+  const char *name = call->builtin->params[i].name;
   bool is_staleness = strcmp(name, "staleness") == 0, truth;
   int64_t n;
-  if (call->builtin->formals[i].kind == FORMAL_late) return true;
+  if (call->builtin->params[i].kind == FORMAL_PARAM_late) return true;
   if (strcmp(name, "vertical") == 0) return arg_bool(call, i, &truth);
   if (is_staleness && call->args[i].kind == EXPR_VALUE_none) return true;
   return arg_int(call, i, !is_staleness, &n);
@@ -449,11 +449,11 @@ static int find_value(Reader *r, const char *setting, const Expr *x) {
     names[n++] = values[i].name;
     if (!is_word(callee, values[i].name)) continue;
     if (x->kind != EXPR_call) return i;
-    Builtin formals = {.name = callee->name};
-    builtin_parse_formals(e->names, values[i].formals, &formals);
+    Builtin signature = {.name = callee->name};
+    builtin_parse_params(e->names, values[i].params, &signature);
     BuiltinCall call;
-    if (!builtin_match(e, x, &formals, &call)) return -1;
-    for (int k = 0; k < formals.n_formals; k++)
+    if (!builtin_match(e, x, &signature, &call)) return -1;
+    for (int k = 0; k < signature.n_params; k++)
       if (!good_argument(&call, k)) return -1;
     return i;
   }

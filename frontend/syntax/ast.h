@@ -124,16 +124,16 @@ typedef struct TypeExpr {
   Span span;
 } TypeExpr;
 
-typedef struct Formal {
+typedef struct FormalParam {
   Name name;
   TypeExpr *type; /* or NULL */
   Expr *init;     /* or NULL */
   Span span;
-} Formal;
-typedef struct FormalList {
-  Formal *items;
+} FormalParam;
+typedef struct FormalParamList {
+  FormalParam *items;
   int n;
-} FormalList;
+} FormalParamList;
 
 typedef struct TypeList {
   TypeExpr **data;
@@ -178,7 +178,7 @@ struct Stmt {
   TypeExpr *type;
   Name dim;
   Span dim_span;
-  FormalList carries;
+  FormalParamList carries;
   StmtList body, else_body;
 };
 
@@ -252,7 +252,7 @@ typedef struct Item {
   int n_bindings;
   NameList generics_in, generics_out;
   bool has_generics;
-  FormalList formals;
+  FormalParamList params;
   TypeList result; /* n = 0: none declared */
   StmtList body;
   Setting *settings;

@@ -228,7 +228,7 @@ static void put_expr(Printer *p, const Expr *expr, Level least) {
   if (needs_parentheses) close_bracket(p, ")");
 }
 
-/* ---- types and formals ---- */
+/* ---- types and formal parameters ---- */
 
 static void put_type(Printer *p, const TypeExpr *type) {
   if (type->dtype) put(p, type->dtype);
@@ -244,19 +244,19 @@ static void put_type(Printer *p, const TypeExpr *type) {
   close_bracket(p, "]");
 }
 
-static void put_formals(Printer *p, FormalList formals) {
+static void put_params(Printer *p, FormalParamList params) {
   open_bracket(p, "(");
-  for (int i = 0; i < formals.n; i++) {
-    const Formal *formal = &formals.items[i];
+  for (int i = 0; i < params.n; i++) {
+    const FormalParam *param = &params.items[i];
     if (i > 0) put(p, ", ");
-    put(p, formal->name);
-    if (formal->type) {
+    put(p, param->name);
+    if (param->type) {
       put(p, ": ");
-      put_type(p, formal->type);
+      put_type(p, param->type);
     }
-    if (!formal->init) continue;
+    if (!param->init) continue;
     put(p, " = ");
-    put_expr(p, formal->init, LEVEL_or);
+    put_expr(p, param->init, LEVEL_or);
   }
   close_bracket(p, ")");
 }
@@ -322,7 +322,7 @@ static void put_declaration(Printer *p, const Stmt *stmt) {
 static void put_scan(Printer *p, const Stmt *stmt) {
   put_names(p, stmt->names);
   text_printf(p->out, " = scan %s ", stmt->dim);
-  put_formals(p, stmt->carries);
+  put_params(p, stmt->carries);
   put_body(p, stmt->body);
 }
 
@@ -462,7 +462,7 @@ static void put_function(Printer *p, const Item *item) {
     }
     put(p, "]");
   }
-  put_formals(p, item->formals);
+  put_params(p, item->params);
   put_result(p, item->result);
   put_body(p, item->body);
 }

@@ -64,8 +64,8 @@ static void syntax_error(const Span *span, Parser *parser,
   TypeDimVec type_dims;
   TypeVec types;
   TypeList type_list;
-  Formal formal;
-  FormalVec formals;
+  FormalParam formal_param;
+  FormalParamVec formal_params;
   Stmt *stmt;
   StmtVec stmts;
   struct { Stmt *first, *last; int n; } chain;
@@ -110,8 +110,8 @@ static void syntax_error(const Span *span, Parser *parser,
 %type <type_dims> type_dims type_dims_opt
 %type <types> types
 %type <type_list> result
-%type <formal> formal
-%type <formals> formals formals_opt
+%type <formal_param> formal_param
+%type <formal_params> formal_params formal_params_opt
 %type <stmt> stmt stmt_body
 %type <chain> branch
 %type <stmts> block stmts
@@ -158,18 +158,18 @@ item:
 | CONST consts END
     { $$ = (Item){.kind = ITEM_const, .bindings = $2.data, .n_bindings = $2.n,
                   .span = span_join(@1, @2)}; }
-| annotations LAYER NAME generics '(' formals_opt ')' result block
+| annotations LAYER NAME generics '(' formal_params_opt ')' result block
     { $$ = (Item){.kind = ITEM_layer, .name = $3, .name_span = @3,
                   .annotations = ITEMS(AnnotationList, $1),
                   .generics_in = name_list(parser, $4.in),
                   .generics_out = name_list(parser, $4.out),
                   .has_generics = $4.present,
-                  .formals = ITEMS(FormalList, $6), .result = $8,
+                  .params = ITEMS(FormalParamList, $6), .result = $8,
                   .body = ITEMS(StmtList, $9), .span = span_join(@2, @8)}; }
-| annotations NET NAME '(' formals_opt ')' result block
+| annotations NET NAME '(' formal_params_opt ')' result block
     { $$ = (Item){.kind = ITEM_net, .name = $3, .name_span = @3,
                   .annotations = ITEMS(AnnotationList, $1),
-                  .formals = ITEMS(FormalList, $5), .result = $7,
+                  .params = ITEMS(FormalParamList, $5), .result = $7,
                   .body = ITEMS(StmtList, $8), .span = span_join(@2, @7)}; }
 | PLAN label '{' pins '}'
     { $$ = (Item){.kind = ITEM_plan, .name = $2.name, .name_span = $2.span,
@@ -222,7 +222,7 @@ result:
 | "->" '(' types ')' { $$ = (TypeList){$3.data, $3.n, $3.n > 1}; }
 ;
 
-/* ---- names, formals, types ---- */
+/* ---- names, formal parameters, types ---- */
 
 placed:
   NAME { $$ = (PlacedName){$1, @1}; }
@@ -233,19 +233,19 @@ names:
 | names ',' NAME { $$ = $1; PUSH($$, (PlacedName){$3, @3}); }
 ;
 
-formals_opt:
-  %empty { $$ = (FormalVec){0}; }
-| formals
+formal_params_opt:
+  %empty { $$ = (FormalParamVec){0}; }
+| formal_params
 ;
 
-formals:
-  formal { $$ = (FormalVec){0}; PUSH($$, $1); }
-| formals ',' formal { $$ = $1; PUSH($$, $3); }
+formal_params:
+  formal_param { $$ = (FormalParamVec){0}; PUSH($$, $1); }
+| formal_params ',' formal_param { $$ = $1; PUSH($$, $3); }
 ;
 
-formal:
-  NAME init { $$ = (Formal){$1, NULL, $2, $2 ? @$ : @1}; }
-| NAME ':' type init { $$ = (Formal){$1, $3, $4, span_join(@1, $4 ? @4 : @3)}; }
+formal_param:
+  NAME init { $$ = (FormalParam){$1, NULL, $2, $2 ? @$ : @1}; }
+| NAME ':' type init { $$ = (FormalParam){$1, $3, $4, span_join(@1, $4 ? @4 : @3)}; }
 ;
 
 init:
@@ -314,10 +314,10 @@ stmt_body:
     { $$ = stmt_new(parser, (Stmt){
           .kind = STMT_assign, .names = name_list(parser, $1), .value = $3,
           .span = span_join(@1, @3)}); }
-| names '=' SCAN NAME '(' formals_opt ')' block
+| names '=' SCAN NAME '(' formal_params_opt ')' block
     { $$ = stmt_new(parser, (Stmt){
           .kind = STMT_scan, .names = name_list(parser, $1), .dim = $4,
-          .dim_span = @4, .carries = ITEMS(FormalList, $6),
+          .dim_span = @4, .carries = ITEMS(FormalParamList, $6),
           .body = ITEMS(StmtList, $8), .span = span_join(@1, @7)}); }
 | PARAM names ':' type init END
     { $$ = stmt_new(parser, (Stmt){

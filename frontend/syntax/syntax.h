@@ -28,7 +28,7 @@ typedef VEC(Arg) ArgVec;
 typedef VEC(Sub) SubVec;
 typedef VEC(TypeDim) TypeDimVec;
 typedef VEC(TypeExpr *) TypeVec;
-typedef VEC(Formal) FormalVec;
+typedef VEC(FormalParam) FormalParamVec;
 typedef VEC(Stmt *) StmtVec;
 typedef VEC(Annotation) AnnotationVec;
 typedef VEC(Binding) BindingVec;

@@ -106,7 +106,7 @@ static void same_type(const TypeExpr *a, const TypeExpr *b) {
   }
 }
 
-static void same_formals(FormalList a, FormalList b) {
+static void same_params(FormalParamList a, FormalParamList b) {
   cr_assert_eq(a.n, b.n);
   for (int i = 0; i < a.n; i++) {
     cr_assert_eq(a.items[i].name, b.items[i].name);
@@ -132,7 +132,7 @@ static void same_body(StmtList a, StmtList b) {
     same_names(x->names, y->names);
     same_expr(x->value, y->value);
     same_type(x->type, y->type);
-    same_formals(x->carries, y->carries);
+    same_params(x->carries, y->carries);
     same_body(x->body, y->body);
     same_body(x->else_body, y->else_body);
   }
@@ -176,7 +176,7 @@ static void same_item(const Item *a, const Item *b) {
   same_annotations(a->annotations, b->annotations);
   same_names(a->generics_in, b->generics_in);
   same_names(a->generics_out, b->generics_out);
-  same_formals(a->formals, b->formals);
+  same_params(a->params, b->params);
   cr_assert(a->result.n == b->result.n &&
             a->result.is_list == b->result.is_list);
   for (int i = 0; i < a->result.n; i++)
