@@ -76,7 +76,7 @@ static void warn_unreached(const Graph *graph, Arena *arena, DiagId id) {
 /* Nothing comes after a graph of another batch: the remainder of an evaluation
  * is its end, sampling begins anew for each token. */
 static void add_states(Elab *e) {
-  if (e->has_lanes) return;
+  if (e->has_batch_rows) return;
   for (int i = 0; i < e->state_writes.n; i++)
     graph_output(e->graph, ROLE_state, e->state_writes.data[i].path,
                  e->state_writes.data[i].val.tensor);
@@ -97,9 +97,9 @@ static const Expr *loss_expr(Build *b) {
 }
 
 static Graph *build_eval(Build *b, const Expr *loss, const char *name,
-                         int64_t batch, bool has_lanes) {
+                         int64_t batch, bool has_batch_rows) {
   Elab *e = new_elab(b, name, false, batch);
-  e->has_lanes = has_lanes;
+  e->has_batch_rows = has_batch_rows;
   elab_loss(e, loss, &b->model->settings.validation);
   elab_metrics(e, b->settings, b->train_block, &b->model->settings);
   limits_take(b->model, e);
@@ -182,7 +182,7 @@ static ExprValue apply_net(Build *b, Elab *e, Callable *net) {
 static Graph *build_net(Build *b, Callable *net, const char *name,
                         int64_t batch) {
   Elab *e = new_elab(b, name, false, batch);
-  e->has_lanes = true;
+  e->has_batch_rows = true;
   ExprValue result = apply_net(b, e, net);
   if (expr_value_is_poison(result)) return NULL;
   add_results(e, net, result, strcmp(name, "prefill") == 0);
@@ -247,7 +247,7 @@ static Graph *build_predict(Build *b, Callable *net) {
                           .batch_dim = b->batch_dim,
                           .says = options->predicting == PREDICTING_wanted};
   Elab *e = new_elab(b, "predict", false, b->batch);
-  e->has_lanes = true;
+  e->has_batch_rows = true;
   predict_watch(e, options->net ? net : NULL);
   bool is_good = b->train_block ? elab_loss(e, loss_expr(b), NULL)
                                 : !expr_value_is_poison(apply_net(b, e, net));

@@ -1,9 +1,10 @@
 /*
- * data.c -- data blocks: fields with a type and a source, read in the
- * expressions of `train` as BLOCK.FIELD.
+ * data.c -- reads data blocks: fields with a type and a source, which
+ * expressions of `train` read as BLOCK.FIELD.
  *
- * The compiler opens no file: it hands on what the runtime needs to fill the
- * input of that path.  Arithmetic on a source is a factor and an offset.
+ * The compiler opens no data file: it passes on what the runtime needs to fill
+ * the graph input of that path. Arithmetic on a source becomes a factor and an
+ * offset.
  */
 #include "frontend/syntax/help.h"
 #include "frontend/elaborate/eval.h"
@@ -157,7 +158,7 @@ static bool csv_take_columns(Elab *e, BuiltinCall *call, DataField *out) {
   return arg_int(call, CSV_header, 0, &out->header_lines);
 }
 
-/* The words of a column, in the order of the integers they stand for. */
+/* The words of a column, in the order of their integers. */
 static bool csv_take_classes(Elab *e, BuiltinCall *call, DataField *out) {
   ExprValue val = call->args[CSV_classes];
   if (val.kind == EXPR_VALUE_none) return true;

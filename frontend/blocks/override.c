@@ -1,11 +1,11 @@
 /*
- * override.c -- NAME=VALUE of the command line.
+ * override.c -- applies NAME=VALUE of the command line.
  *
  *     B=8  train.steps=10  steps=10  precision.compute=f32
  *
- * A dim or const is replaced before anything is computed; a setting is kept
- * until its block is read.  A value is an expression of literals; where a
- * setting is text, it is the text itself, with or without quotes.
+ * A dim or const is replaced before anything is computed; a setting is stored
+ * until its block is read. A value is an expression of literals; where a
+ * setting is text, the value is the text itself, with or without quotes.
  */
 #include "frontend/syntax/help.h"
 #include "frontend/blocks/blocks.h"
@@ -136,7 +136,7 @@ static void unknown_override(Program *program, const char *name) {
               name);
   else
     diag_suggest(d, name, names.data, names.n);
-  for (int i = 0; i < names.n; i++) { /* of a block that is not said */
+  for (int i = 0; i < names.n; i++) { /* of a block that was not named */
     const char *dot = strchr(names.data[i], '.');
     if (dot && strcmp(dot + 1, name) == 0)
       diag_help(d, "there is '%s'", names.data[i]);

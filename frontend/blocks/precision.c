@@ -1,5 +1,6 @@
 /*
- * precision.c -- dtypes of computation, and what `dnnc sample` writes.
+ * precision.c -- reads the precision block, dtypes of computation, and the
+ * sample block, what `dnnc sample` writes.
  */
 #include "frontend/syntax/help.h"
 #include "frontend/elaborate/eval.h"

@@ -1,6 +1,6 @@
 /*
- * settings.c -- reading one setting of a block: from the command line,
- * else from the file, else it keeps its default.
+ * settings.c -- reads one setting of a block: from the command line, else from
+ * the file; an absent one keeps its default.
  */
 #include "frontend/syntax/help.h"
 #include "frontend/elaborate/eval.h"

@@ -1,6 +1,6 @@
 /*
- * train.c -- the settings of training: optimizer, learning rate,
- * lengths and intervals.  The loss is elaborated by frontend.c.
+ * train.c -- reads the settings of training: optimizer, learning rate, lengths
+ * and intervals. metrics.c elaborates the loss.
  */
 #include "frontend/syntax/help.h"
 #include "frontend/elaborate/eval.h"

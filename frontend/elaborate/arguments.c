@@ -1,6 +1,7 @@
 /*
- * arguments.c -- checks of single arguments of a matched call: a tensor, a dim,
- * an integer and so on; each reports what it refuses.
+ * arguments.c -- checks single arguments of a matched call: that one is a
+ * tensor, an existing dim, an integer and so on; each check reports what it
+ * refuses.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/match.h"

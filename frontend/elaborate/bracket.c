@@ -1,10 +1,11 @@
 /*
- * bracket.c -- the bracket form: renames, splits, merges, elements
- * and slices of tensors, elements of lists.
+ * bracket.c -- evaluates brackets after a value: renames, splits, merges,
+ * elements and slices of tensors, elements of lists.
  *
  *     k[T -> S]   x[C -> (H, D)]   x[(H, D) -> C]   x[T = 0]   x[T = 2..5]
  *
- * Entries apply from left to right; a list of tensors maps.
+ * Entries apply from left to right. A bracket after a list applies to each
+ * tensor of the list.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/eval.h"
@@ -32,7 +33,7 @@ static bool bracket_has_dims(Elab *e, const Expr *x, ExprValue val,
   return true;
 }
 
-/* A dim that is to be made must not be there, unless it goes (`from`). */
+/* A new dim must not exist yet, unless the bracket removes it (`from`). */
 static bool bracket_is_free(Elab *e, const Expr *x, ExprValue val,
                             const DimArg *to, const DimArg *from) {
   const Type *type = elab_type(e, val);

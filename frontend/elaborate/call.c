@@ -1,6 +1,7 @@
 /*
- * call.c -- calls of layers and nets: arguments to formal parameters, generics
- * renamed on entry and back on return, types of formal parameters and results.
+ * call.c -- calls layers and nets: matches arguments to formal parameters,
+ * renames generic dims on entry and back on return, and checks the declared
+ * types.
  *
  *     layer linear[I -> O](x: [..., I]) -> [..., O]
  *     linear[P -> H1](x)      x: [B, P] is [B, I] inside; [B, O] is returned
@@ -24,7 +25,7 @@ typedef struct Generic {
 
 typedef struct Call {
   const Callable *callable;
-  const Expr *x; /* NULL: from a block, without a place */
+  const Expr *x; /* NULL: from a block */
   Span span;
   int n_args;
   ExprValue *args; /* one a formal parameter; EXPR_VALUE_none with !is_given:
@@ -372,7 +373,7 @@ static bool call_check_dtype(Elab *e, const TypeExpr *type, const Type *has,
   return false;
 }
 
-/* A number or boolean stands for a scalar. */
+/* A number or boolean is accepted as a scalar. */
 static bool call_check_scalar(Elab *e, const TypeExpr *type, ExprValue val,
                               const char *what, Span place) {
   DType wants = DT_f32;
@@ -431,7 +432,8 @@ static bool call_check_type(Elab *e, const TypeExpr *type, ExprValue val,
   return true;
 }
 
-/* In the new frame, from left to right, so that defaults see what is before. */
+/* In the new frame, from left to right, so that a default may use what precedes
+ * it. */
 static bool bind_params(Elab *e, const Call *call) {
   const FormalParamList *params = &call->callable->item->params;
   for (int i = 0; i < params->n; i++) {
@@ -509,7 +511,7 @@ static bool is_too_deep(Elab *e, const Call *call) {
   return true;
 }
 
-/* Arguments are there; generics are matched. */
+/* The arguments are evaluated and the generics matched. */
 static ExprValue call_run(Elab *e, Call *call, Name prefix) {
   int64_t sizes[2 * MOST_GENERICS];
   if (is_too_deep(e, call) || !size_generics(e, call, sizes)) return POISON;

@@ -1,9 +1,9 @@
 /*
- * declared.c -- the names that a file declares, looked at in the text alone, so
- * also where nothing is ever called: none is a predefined value, what is
- * declared together differs, and inputs of nets have types.
+ * declared.c -- checks the names that a file declares, also in layers that
+ * nothing calls: none is a predefined value, names declared together differ,
+ * and inputs of nets have types.
  *
- *     layer f[C -> C](x, x, true)      'C', 'x', 'true'
+ *     layer f[C -> C](x, x, true)      reports 'C', 'x' and 'true'
  */
 #include "frontend/elaborate/eval.h"
 

@@ -1,13 +1,13 @@
 /*
- * dims.c -- checks that shared dims agree and reports a dim that a value does
- * not have.
+ * dims.c -- checks that the dims which two values share have equal sizes, and
+ * reports a dim that a value does not have.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/frame.h"
 #include "frontend/elaborate/scan.h"
 
-/* Where a value was made from two operands that share a dim, the missing one
- * was probably to be a renamed one of those: attention without T -> S. */
+/* Where a value was made from two operands that share a dim, the missing dim
+ * should probably be a renaming of it: attention without T -> S. */
 static void note_batched(Elab *e, Diag *d, const Expr *x, Name missing) {
   if (!x || x->kind != EXPR_name) return;
   const Local *local = frame_local(e->frame, x->name);

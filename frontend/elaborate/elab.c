@@ -1,6 +1,6 @@
 /*
- * elab.c -- creates the elaboration of one graph and takes what it costs from
- * the budget of its program.
+ * elab.c -- creates the elaboration of one graph and charges its cost to the
+ * budget of the program.
  *
  * When the budget of nodes, list elements or steps runs out, the program is
  * over: every value is poison from then on, so that the walk ends by itself.

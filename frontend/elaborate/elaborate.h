@@ -17,7 +17,7 @@ typedef struct Frame Frame;
 typedef struct Local {
   Name name;
   ExprValue val;
-  Span span;                  /* where it got this value */
+  Span span;                  /* that assigned the value */
   Name state_path;            /* of a state; else NULL */
   const TypeExpr *state_type; /* likewise: as it is declared */
   bool is_unknown;            /* nothing has this name, which was reported */
@@ -26,7 +26,7 @@ typedef struct Local {
 typedef struct Size { /* a dim name with a size in one layer */
   Name name;
   int64_t size;
-  Span span;   /* where it got it */
+  Span span;   /* that gave the size */
   Name caller; /* generic: its name at the caller; else NULL */
   Span caller_span;
 } Size;
@@ -34,17 +34,17 @@ typedef struct Size { /* a dim name with a size in one layer */
 struct Frame {
   Frame *caller;
   const Callable *callable; /* NULL: an expression of a block */
-  const Callable *net;      /* that this runs for; NULL: outside of nets */
+  const Callable *net;      /* that it is part of; NULL: outside of nets */
   int net_run;              /* which run of it */
   bool is_level;            /* counts for the depth of layers */
   bool has_states;          /* some of its locals are states */
   Map *labels;
-  Name prefix;           /* path of the layer call; "" for a net */
-  const char *positions; /* of the repeats around: "[2][5]" */
+  Name prefix;         /* path of the layer call; "" for a net */
+  const char *indices; /* of the enclosing repeats: "[2][5]" */
   VEC(Local) locals;
   Map *places; /* name -> place, of locals beyond the first; or NULL */
   VEC(Size) sizes;
-  VEC(Name) unsized; /* dims that were said to have no size */
+  VEC(Name) unsized; /* dims reported to have no size */
   ExprValue result;
   Span result_span;
   const Type *mask_type; /* in the condition of `mask`: its dims are values */
@@ -71,14 +71,15 @@ typedef struct StateWrite { /* what the next step reads of a state */
   ExprValue val;
 } StateWrite;
 
-/* A path that is not the one of its node: of an operator whose value was
- * assigned, or of a value that something else has made. */
+/* A path that differs from that of its node: of an operator whose value was
+ * assigned, or of a value that another operator made. */
 typedef struct PathAlias {
   Name path, node_path;
   bool is_value;
 } PathAlias;
 
-/* A scalar that a batch divides and a whole evaluation must divide once. */
+/* A scalar that each batch divides and an entire evaluation must divide once.
+ */
 typedef struct Ratio {
   Value value, sum, count; /* value = sum / count */
 } Ratio;
@@ -108,8 +109,9 @@ struct Elab {
   Graph *graph;
   int epoch;
   bool is_training;
-  bool has_lanes; /* another batch: no slots for states with the batch dim */
-  Name batch_dim; /* with `batch`, if not 0, its size */
+  bool has_batch_rows; /* another batch size: states with the batch dim are
+                          inputs */
+  Name batch_dim;      /* with `batch`, if not 0, its size */
   int64_t batch;
   const Elab *reference; /* the training one: it decides the parameters */
   Frame *frame, *unused_frames;
@@ -124,15 +126,15 @@ struct Elab {
   VEC(PathAlias) aliases;
   VEC(const Expr *) origins; /* expression that made a node, by node id */
   const Callable *first_net; /* that was called */
-  const Expr *metric;        /* the one at hand, or NULL */
-  MetricCounts counts;       /* of the one at hand */
+  const Expr *metric;        /* that is elaborated now, or NULL */
+  MetricCounts counts;       /* of that metric */
   VEC(Ratio) ratios;         /* by node, ascending */
   const Expr *at;            /* whose nodes are appended now */
-  const Expr *statement;     /* the call that was one last */
+  const Expr *statement;     /* the last call that was a statement */
   Name dtypes[N_DTYPES];     /* interned; NULL: not yet */
   Value step, seed;
   struct Scan *scan;   /* whose body is elaborated now; NULL: none */
-  struct Watch *watch; /* notes values by path (predict.c); NULL: none does */
+  struct Watch *watch; /* records values by path (predict.c), or NULL */
 };
 
 Elab *elab_create(Program *program, Name graph_name);

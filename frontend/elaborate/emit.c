@@ -1,6 +1,6 @@
 /*
- * emit.c -- appends nodes to the graph and brings values to the dtype that a
- * node or a declared type asks for.
+ * emit.c -- appends nodes to the graph, and casts values to the dtype that a
+ * node or a declared type requires.
  */
 #include "frontend/syntax/help.h"
 #include "frontend/elaborate/emit.h"
@@ -113,7 +113,7 @@ ExprValue elab_cast(Elab *e, ExprValue val, DType dtype) {
   return elab_emit(e, OP_cast, &val, 1, &attrs);
 }
 
-/* Slots but for parameters are f32 in any case; carries may be rounded. */
+/* Persistent buffers except parameters are f32; carries may be rounded. */
 ExprValue elab_keep_f32(Elab *e, ExprValue val) {
   if (!e->program->rounds || !expr_value_is_tensor(val)) return val;
   const Node *node = graph_node(e->graph, val.tensor);

@@ -15,19 +15,21 @@ void elab_at(Elab *e, const Expr *x);
 ExprValue elab_emit(Elab *e, Op op, const ExprValue *inputs, int n,
                     const Attrs *attrs);
 ExprValue elab_number(Elab *e, DType dtype, double value);
-/* Whether a number or boolean is one of this dtype as it stands. */
+/* Whether this dtype holds the number or boolean. */
 bool elab_fits(DType dtype, ExprValue val);
-/* One that fits as a scalar of this dtype; anything else is returned. */
+/* A number that fits becomes a scalar of this dtype; any other value is
+ * returned unchanged. */
 ExprValue elab_scalar(Elab *e, DType dtype, ExprValue val);
 /* A dtype of the language; else reports it. */
 bool elab_dtype(Elab *e, Name name, Span span, DType *out);
 ExprValue elab_cast(Elab *e, ExprValue val, DType dtype);
-/* A real without a dtype of its own, f32 as long as `precision` has not
- * decided, takes the one that it is typed with; a typed one may be widened. */
+/* Whether a value may be declared with this dtype. A float that the program did
+ * not type, f32 until `precision` decides, takes the declared one; a typed
+ * float may be widened. */
 bool elab_takes(DType dtype, DType has);
-/* The value in the dtype that the program typed.  One that it typed f32 stays
- * so where `precision` rounds: a cast from f32 to f32 says it.  Lists and other
- * values are returned as they are. */
+/* The value in the dtype that the program declares. A value declared f32 stays
+ * f32 where `precision` rounds; a cast from f32 to f32 marks it. Lists and
+ * other values are returned unchanged. */
 ExprValue elab_typed(Elab *e, const TypeExpr *type, ExprValue val);
 ExprValue elab_keep_f32(Elab *e, ExprValue val);
 
@@ -59,7 +61,7 @@ ExprValue elab_mean_all(Elab *e, ExprValue val);
 ExprValue elab_argmax(Elab *e, ExprValue val, Name dim);
 ExprValue elab_pad(Elab *e, ExprValue val, Name dim, int64_t before,
                    int64_t after, double value);
-/* Adds dims (in front) that `val` has not. */
+/* Adds (in front) the dims that `val` lacks. */
 ExprValue elab_broadcast(Elab *e, ExprValue val, const Name *dims,
                          const int64_t *sizes, int n);
 ExprValue elab_rename(Elab *e, ExprValue val, const Name *from, const Name *to,
@@ -68,9 +70,9 @@ ExprValue elab_slice(Elab *e, ExprValue val, Name dim, int64_t start,
                      int64_t size);
 ExprValue elab_drop(Elab *e, ExprValue val,
                     Name dim); /* a dim of size 1 vanishes */
-/* With --checked: x where 0 <= index < n, else not a number.  Integers have no
- * such value, so what was read into them makes the loss none; inside a scan,
- * which adds to no loss, they are not looked at. */
+/* With --checked: x where 0 <= index < n, else NaN. Integers have no NaN, so an
+ * integer x makes the loss NaN; inside a scan, which adds to no loss, it is not
+ * checked. */
 ExprValue elab_checked(Elab *e, ExprValue x, ExprValue index, int64_t n);
 
 #endif

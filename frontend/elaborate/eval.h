@@ -41,14 +41,13 @@ bool elab_annotations(Elab *e, const AnnotationList *list, bool is_scan);
 bool exec_body(Elab *e, const StmtList *body);
 /* A `param` or `state` statement. */
 void exec_param(Elab *e, const Stmt *stmt);
-/* No dim of the type stands twice; else reports it. */
+/* Whether no dim occurs twice in the type; else reports it. */
 bool elab_dims_differ(Elab *e, const TypeExpr *type);
 /* Dims, sizes and dtype of a parameter, field or net input; NULL after a
  * message. */
 const Type *elab_type_expr(Elab *e, const TypeExpr *type);
 
-/* To the i-th name of a statement: a value, or what the next step reads of a
- * state. */
+/* Assigns to the i-th name of a statement: a local, or a state. */
 void elab_assign(Elab *e, const Stmt *stmt, int i, ExprValue val);
 /* A carry or counter must not have the name of a state; reports it. */
 bool elab_hides_state(Elab *e, Name name, Span span);

@@ -1,9 +1,9 @@
 /*
- * expression.c -- expressions: what is known at compile time is computed, the
- * rest becomes nodes of the graph.
+ * expression.c -- evaluates expressions: computes what is known at compile time
+ * and appends nodes to the graph for the rest.
  *
- * Mistakes are reported where they are seen and give the poison value; what
- * is computed from poison is poison and says nothing.
+ * A mistake is reported where it is found and yields the poison value. A value
+ * that is computed from poison is poison and causes no further message.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/eval.h"
@@ -25,9 +25,9 @@ static ExprValue eval_list(Elab *e, const Expr *x) {
   return has_poison ? POISON : expr_value_list_nested(e, list, x->span);
 }
 
-/* `and`, `or`: what the left side settles is not looked at further, so that
+/* `and`, `or`: the right side is not evaluated where the left decides, so that
  * `i > 0 and list[i - 1] == 2` works. */
-static bool is_settled(const Expr *x, ExprValue left) {
+static bool is_decided(const Expr *x, ExprValue left) {
   return left.kind == EXPR_VALUE_bool &&
          ((x->op == OPERATOR_and && !left.boolean) ||
           (x->op == OPERATOR_or && left.boolean));
@@ -56,7 +56,7 @@ static ExprValue eval_chain(Elab *e, const Expr *x) {
   ExprValue left = eval(e, chain[n - 1]->a);
   for (int i = n - 1; i >= 0; i--) {
     if (i > 0 && !elab_step(e, chain[i]->span)) return POISON;
-    if (!is_settled(chain[i], left))
+    if (!is_decided(chain[i], left))
       left = eval_operator(e, chain[i], left, eval(e, chain[i]->b));
   }
   return left;

@@ -1,10 +1,11 @@
 /*
- * frame.c -- the names of one call of a layer: its locals, the sizes of its
- * dims, and the paths of what it makes (section 6 of the language).
+ * frame.c -- keeps the names of one call of a layer: its locals, the sizes of
+ * its dims, and the paths of its parameters and nodes (section 6 of
+ * language.md).
  *
  * A frame has few names, so they lie in arrays that are searched from the
- * front; a long body has a map as well.  Frames are used again: a recursion
- * that explodes costs steps, not memory.
+ * front; a long body has a map as well. Frames are reused: a recursion that
+ * explodes costs steps, not memory.
  */
 #include "frontend/elaborate/frame.h"
 
@@ -31,7 +32,7 @@ Frame *frame_push(Elab *e, const Callable *callable, Name prefix) {
   }
   frame->labels = callable ? callable->labels : NULL;
   frame->prefix = prefix;
-  frame->positions = "";
+  frame->indices = "";
   frame->result = (ExprValue){.kind = EXPR_VALUE_none};
   frame->result_span = SPAN_NONE;
   frame->mask_type = NULL;
@@ -49,8 +50,8 @@ void frame_pop(Elab *e) {
   e->unused_frames = frame;
 }
 
-/* A map forgets nothing: of locals that are gone, and of an earlier call that
- * the frame was used for.  So a place counts only if the name is there. */
+/* The map keeps locals that are gone and those of an earlier call that used
+ * this frame, so an index counts only if the name is there. */
 Local *frame_local(Frame *frame, Name name) {
   Local *locals = frame->locals.data;
   int n = frame->locals.n;
@@ -91,7 +92,7 @@ void frame_add_size(Elab *e, Size size) {
   vec_push(e->arena, &e->frame->sizes, size);
 }
 
-/* A generic before it stands for the same name. */
+/* An earlier generic has the same name at the caller. */
 static bool is_second(const Frame *frame, const Size *size) {
   for (const Size *at = frame->sizes.data; at < size; at++)
     if (at->caller == size->caller) return true;
@@ -119,19 +120,17 @@ const DimNames *scope_stands_for(Elab *e, const Type *type) {
 
 /* ---- paths ---- */
 
-Name scope_join(Elab *e, Name prefix, const char *label,
-                const char *positions) {
-  /* A deep recursion makes long paths: bytes are part of what it costs. */
+Name scope_join(Elab *e, Name prefix, const char *label, const char *indices) {
+  /* A deep recursion makes long paths, so their bytes cost steps. */
   e->program->spent.steps += (int64_t)strlen(prefix) / 16;
   bool is_apart = *prefix && *label && *label != '!';
   const char *dot = is_apart ? "." : "";
-  const char *const parts[] = {prefix, dot, label, positions};
+  const char *const parts[] = {prefix, dot, label, indices};
   return name_join(e->names, parts, ARRAY_LENGTH(parts));
 }
 
 Name scope_path(Elab *e, const void *place, const char *fallback) {
   const Frame *frame = e->frame;
   const char *label = frame->labels ? map_get(frame->labels, place) : NULL;
-  return scope_join(e, frame->prefix, label ? label : fallback,
-                    frame->positions);
+  return scope_join(e, frame->prefix, label ? label : fallback, frame->indices);
 }

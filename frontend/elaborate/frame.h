@@ -14,12 +14,12 @@ void frame_add(Elab *e, Local local);
 void frame_set(Elab *e, Name name, ExprValue val, Span span);
 Size *frame_size(Frame *frame, Name name);
 void frame_add_size(Elab *e, Size size);
-/* By dim of the type: the callers' names that it stands for where it is a
- * generic; of two that stand for one name, the first. */
+/* By dim of the type: the names that a generic dim has at the callers. Of two
+ * generics with one name, only the first has it. */
 const DimNames *scope_stands_for(Elab *e, const Type *type);
 /* Path of an operator, call or value in the current frame. */
 Name scope_path(Elab *e, const void *place, const char *fallback);
-Name scope_join(Elab *e, Name prefix, const char *label, const char *positions);
+Name scope_join(Elab *e, Name prefix, const char *label, const char *indices);
 
 /* ---- numbering.c: labels of calls, values and operators in one body ---- */
 

@@ -1,26 +1,23 @@
 /*
- * limits.c -- which integers the uses of a data field allow.
+ * limits.c -- finds which integers a data field may hold.
  *
- * An index or label that lies in data is checked when the data is read, by
- * limits that are found here: from where the operator takes it, back through
- * what only moves elements (renames, slices, casts, stacks, scans) to the
- * field.
+ * An index or label of a data file is checked when the file is read. Its limit
+ * is found here: from the operator that takes it, back through operators that
+ * only move elements (renames, slices, casts, stacks, scans), to the field.
  *
  *     y: i32[B, T] = npy("y.npy")
  *     cross_entropy(x, y[T = 0], V)     y[0] of a record: 0 <= value < V
  *
- * With the value goes the box of its elements that are used, so that a limit is
- * for these alone.  An index that is computed has none: nothing is known about
- * it before it is there (--checked looks at it then).
+ * The walk carries the box of elements that are used, so that a limit holds for
+ * these elements only. A computed index has no limit, because its value is
+ * known only when it has been computed (--checked tests it then).
  */
 #include "frontend/elaborate/match.h"
 #include "frontend/elaborate/scan.h"
 
 #include <string.h>
 
-enum {
-  MOST_NODES = 256
-}; /* of a value's way back; a further one is computed */
+enum { MOST_NODES = 256 }; /* visited for one limit; the walk ends there */
 
 /* Elements [begin, begin + size) of each dim of a value. */
 typedef struct Box {
@@ -31,7 +28,7 @@ typedef struct Box {
 typedef struct Walk {
   Elab *e;
   const DataLimit *limit;
-  VEC(Box) boxes; /* still to be followed */
+  VEC(Box) boxes; /* still to be visited */
   int n_nodes;
 } Walk;
 
@@ -137,7 +134,7 @@ static int64_t concat_offset(const Graph *graph, const Node *node, int input) {
 }
 
 /* The box of input `i` from which the box of the result comes; false where it
- * is computed or takes nothing from there. */
+ * is computed or has no element of that input. */
 static bool box_step_back(const Graph *graph, const Node *node, int i,
                           const Box *box, Box *out) {
   const Type *from = node->types[0], *to = graph_type(graph, node->inputs[i]);
@@ -188,8 +185,8 @@ static void put_limit(Arena *arena, DataLimits *of, const DataLimit *limit,
   vec_push(arena, of, *limit);
 }
 
-/* All samples of a batch are alike: what holds for one of them only is no limit
- * of the field. */
+/* A limit of the field holds for all samples: one of a single sample is none.
+ */
 static void add_limit(Walk *walk, Name path, const Type *type, const Box *box) {
   Elab *e = walk->e;
   if (type->rank == 0 || !box_is_full(box, type, 0)) return;

@@ -1,11 +1,11 @@
 /*
- * match.c -- calls of operators: matches arguments against formal parameters
- * that are written as text, and maps a call over lists.
+ * match.c -- calls operators: matches arguments against formal parameters that
+ * are written as text, and applies a call to each element of a list.
  *
  *     "x, w, D:dims, space:dims, stride = 1, pad = 0, dilate = 1"
  *
- * Initialisers, optimizers, schedules and data sources are matched by the same
- * functions.
+ * The calls of initialisers, optimizers, schedules and data sources are matched
+ * by the same functions.
  */
 #include "frontend/syntax/help.h"
 #include "frontend/elaborate/emit.h"
@@ -83,7 +83,7 @@ static bool match_unknown_argument(Elab *e, const Builtin *builtin,
   return false;
 }
 
-/* What was to be a dim; `builtin` that takes it, or NULL. */
+/* Reports an expression that should be a dim; `builtin` takes it, or NULL. */
 static void match_not_a_dim(Elab *e, const Expr *x, const Builtin *builtin) {
   Diag *d = diag(e->diags, DIAG_not_a_dim, x->span);
   bool is_max = builtin && strcmp(builtin->name, "max") == 0;
@@ -121,7 +121,7 @@ bool dim_arg_read(Elab *e, const Expr *x, DimArg *out) {
   return match_read_dims(e, x, NULL, out);
 }
 
-/* Likewise; 'all' is told by n = -1. */
+/* Likewise; n = -1 for 'all'. */
 static bool match_dim_names(Elab *e, const Expr *x, const Builtin *builtin,
                             DimArg *out) {
   if (!match_read_dims(e, x, builtin, out)) return false;

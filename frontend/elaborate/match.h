@@ -57,7 +57,7 @@ bool builtin_match(Elab *e, const Expr *x, const Builtin *builtin,
 
 /* ---- arguments.c ---- */
 
-/* Helps with how it is called: softmax(x, D). */
+/* Adds the help "it is called as softmax(x, D)". */
 void builtin_help_call(Elab *e, Diag *d, const Builtin *builtin);
 /* Reports and returns poison: an argument is not what it must be. */
 ExprValue arg_wrong(BuiltinCall *call, int i, const char *wanted);

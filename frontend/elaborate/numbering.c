@@ -1,20 +1,20 @@
 /*
- * numbering.c -- labels of the layer calls, values and operators of one body
- * (language.md 6).
+ * numbering.c -- labels the layer calls, values and operators of one body
+ * (section 6 of language.md).
  *
- * Things of one name are numbered by their place in the text, branches not
- * taken included: arguments before their call, left to right, top to bottom.
- * What occurs once carries no number.
+ * Equal names are numbered by their place in the text, branches not taken
+ * included: arguments before their call, left to right, top to bottom. A name
+ * that occurs once has no number.
  *
  *     x = x + attn(norm(x))       norm[0] attn add[0], value x
  *     return x + mlp(norm(x))     norm[1] mlp add[1]
  *
- * Layer calls, values and operators are counted apart.  In initialisers and
- * types, which hold no tensors, layer calls alone are counted.
+ * Layer calls, values and operators are counted separately. In initialisers and
+ * types, which hold no tensors, only layer calls are counted.
  *
- * An operator whose label a parameter or another value of the body has is
- * "!exp", as paths are to tell them apart; where the value is its own result,
- * both are one.
+ * An operator whose label is that of a parameter or of another value of the
+ * body is "!exp", since paths must differ; where the value is the result of the
+ * operator, both have one path.
  */
 #include "frontend/elaborate/frame.h"
 

@@ -17,8 +17,8 @@ void elab_terms(Elab *e, Name name, ExprValue val, bool is_loss, Metric *out);
 
 /* ---- predict.c ---- */
 
-/* From now on results of calls and assigned values are noted by path: those of
- * one net, or of all (NULL). */
+/* From now on, results of calls and assigned values are recorded by path: those
+ * of one net, or of all (NULL). */
 void predict_watch(Elab *e, const Callable *net);
 void predict_note_call(Elab *e, Name path, ExprValue val);
 void predict_note_value(Elab *e, Name path, ExprValue val);

@@ -1,6 +1,6 @@
 /*
- * parameter.c -- the statements `param` and `state`: the declared type with
- * its sizes, the initial value, and the graph input.
+ * parameter.c -- executes `param` and `state` statements: computes the declared
+ * type and the initial value, and makes the graph input.
  */
 #include "frontend/syntax/help.h"
 #include "frontend/elaborate/emit.h"
@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { STEPS_OF_PARAM = 20 }; /* for the memory that it takes */
+enum { STEPS_OF_PARAM = 20 }; /* since it takes memory */
 
 /* ---- types ---- */
 
@@ -265,9 +265,9 @@ static bool param_is_like_training(Elab *e, Role role, Name path,
 
 static Role param_role(const Elab *e, const Stmt *stmt, const Type *type) {
   if (stmt->kind == STMT_param) return ROLE_param;
-  bool is_lanes =
-      e->has_lanes && e->batch_dim && type_find(type, e->batch_dim) >= 0;
-  return is_lanes ? ROLE_batch_rows : ROLE_state;
+  bool is_batch_rows =
+      e->has_batch_rows && e->batch_dim && type_find(type, e->batch_dim) >= 0;
+  return is_batch_rows ? ROLE_batch_rows : ROLE_state;
 }
 
 /* A state may begin as infinity, as a running maximum does. */
@@ -364,7 +364,7 @@ void exec_param(Elab *e, const Stmt *stmt) {
   for (int i = 0; i < stmt->names.n; i++) {
     Name name = stmt->names.names[i];
     Span span = stmt->names.spans[i];
-    Name path = scope_join(e, e->frame->prefix, name, e->frame->positions);
+    Name path = scope_join(e, e->frame->prefix, name, e->frame->indices);
     ExprValue val =
         type ? param_declare(e, stmt, &stmt->names.names[i], path, type, span)
              : POISON;

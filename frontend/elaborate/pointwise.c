@@ -1,16 +1,17 @@
 /*
- * pointwise.c -- pointwise operators on any mixture of numbers, tensors and
- * lists.
+ * pointwise.c -- applies pointwise operators to any mixture of numbers, tensors
+ * and lists.
  *
- * Numbers alone are computed at compile time.  Beside a tensor a number takes
- * its dtype, which is widened where integers do not hold it; tensors are
- * promoted by explicit casts, so that every node has operands of one dtype.
+ * Numbers alone are computed at compile time. A number beside a tensor takes
+ * the tensor's dtype, which is widened where its integers cannot hold the
+ * number. Tensors are promoted by explicit casts, so that all operands of a
+ * node have one dtype.
  */
 #include "frontend/elaborate/emit.h"
 
 /* ---- dtypes ---- */
 
-static bool is_weak_real(const Elab *e, ExprValue val) {
+static bool is_weak_float(const Elab *e, ExprValue val) {
   return val.kind == EXPR_VALUE_float ||
          (expr_value_is_tensor(val) && val.is_weak &&
           dtype_class(elab_type(e, val)->dtype) == CLASS_FLOAT);
@@ -25,14 +26,14 @@ static DType pointwise_widen(DType dtype, ExprValue val) {
   return DT_i64;
 }
 
-/* bool < integers < reals.  Numbers, and reals computed from numbers and iota
+/* bool < integers < floats.  Numbers, and floats computed from numbers and iota
  * only, do not widen a dtype of their own class. */
 static DType pointwise_promote(const Elab *e, const ExprValue *args, int n) {
-  bool is_known = false, has_weak_real = false, has_int = false;
+  bool is_known = false, has_weak_float = false, has_int = false;
   DType dtype = DT_bool;
   for (int i = 0; i < n; i++) {
-    if (is_weak_real(e, args[i]))
-      has_weak_real = true;
+    if (is_weak_float(e, args[i]))
+      has_weak_float = true;
     else if (args[i].kind == EXPR_VALUE_int)
       has_int = true;
     else if (expr_value_is_tensor(args[i])) {
@@ -41,7 +42,7 @@ static DType pointwise_promote(const Elab *e, const ExprValue *args, int n) {
       is_known = true;
     }
   }
-  if (has_weak_real && dtype_class(dtype) != CLASS_FLOAT) return DT_f32;
+  if (has_weak_float && dtype_class(dtype) != CLASS_FLOAT) return DT_f32;
   if (has_int && dtype_class(dtype) == CLASS_BOOL) dtype = DT_i32;
   for (int i = 0; i < n && dtype_class(dtype) == CLASS_INT; i++)
     if (args[i].kind == EXPR_VALUE_int) dtype = pointwise_widen(dtype, args[i]);
@@ -118,7 +119,7 @@ static ExprValue pointwise_append(Elab *e, Op op, const ExprValue *args,
       return POISON;
   if (!pointwise_unify(e, args, exprs, n)) return POISON;
   DType typed = pointwise_dtype(e, op, args + first, n - first), dtype = typed;
-  /* A number beside a short real is not rounded to it. */
+  /* A number beside a 16-bit float is not rounded to it. */
   for (int i = first; i < n && dtype_is_16bit(typed); i++)
     if (!expr_value_is_tensor(args[i]) || args[i].is_weak) dtype = DT_f32;
   ExprValue inputs[3];
@@ -158,8 +159,8 @@ static bool has_tensor(ExprValue val) {
   return has;
 }
 
-/* `==` and `!=` ask of values known at compile time, lists included, whether
- * they are the same, and of anything whether it is none. */
+/* `==` and `!=` compare lists without tensors as one value, and any value with
+ * none. */
 static bool compares_whole(Elab *e, Op op, const ExprValue *args) {
   if (op != OP_eq && op != OP_ne) return false;
   expr_value_charge(e, args[0]);

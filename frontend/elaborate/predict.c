@@ -1,20 +1,20 @@
 /*
- * predict.c -- the graph whose output is what `dnnc predict` writes: the result
- * of a net, or any value that has a path (language.md 6).
+ * predict.c -- builds the graph whose outputs `dnnc predict` writes: the result
+ * of a net, or any value that has a path (section 6 of language.md).
  *
  *     net f(x: [B, C]) {            --value mlp       the result of the call
  *       h = mlp[C -> F](x)          --value h         the value assigned
  *       a, b = topk(h, 3, F, J)     --value 'topk[1]' the second result
  *       ...
  *
- * While the graph is built, results of calls and assigned values are noted
- * under their paths; operators are found by the paths of their nodes, as
- * `dnnc ir` prints them.  Where a path could mean several things, it means the
- * input, the call, the value, the operator, in this order.
+ * While the graph is built, results of calls and assigned values are recorded
+ * by path; operators are found by the paths of their nodes, as `dnnc ir` prints
+ * them. A path with several meanings names the input, else the call, else the
+ * value, else the operator.
  *
- * An output has a row for each record: the batch dim goes first.  What no
- * output needs is left out, data inputs included, so that a prediction does not
- * ask for labels.
+ * An output has a row for each record: the batch dim is its first. Nodes and
+ * data inputs that no output needs are dropped, so that a prediction needs no
+ * labels.
  */
 #include "frontend/syntax/help.h"
 #include "frontend/elaborate/output.h"
@@ -24,11 +24,11 @@
 
 typedef struct Named {
   ExprValue val;
-  bool in_scan; /* a value of one position: it is none of the graph */
+  bool in_scan; /* a value of one iteration, which the graph does not have */
 } Named;
 
 struct Watch {
-  const Callable *net; /* whose values are noted; NULL: of all */
+  const Callable *net; /* whose values are recorded; NULL: of all */
   Map *calls, *values; /* path -> Named */
 };
 
@@ -68,8 +68,8 @@ static const NetCall *find_call(const Elab *e, const Callable *net) {
   return NULL;
 }
 
-/* The results of the last node of this path, which is the operator's: others
- * before it are steps towards it. */
+/* The results of the last node of this path: that node is the operator, and
+ * earlier ones are intermediate. */
 static bool find_operator(Elab *e, Name path, ExprValue *out) {
   const Graph *graph = e->graph;
   for (int i = graph->nodes.n - 1; i >= 0; i--) {
@@ -174,7 +174,7 @@ static bool inside_scan(Elab *e, const char *text) {
 
 /* ---- outputs ---- */
 
-/* The batch dim first, the others as they are. */
+/* The batch dim first, the others in their order. */
 static const Type *by_record(Elab *e, const Type *type, Name batch) {
   Type *order = type_create(e->arena, type->dtype, type->rank);
   int n = 0;
@@ -265,7 +265,7 @@ static Graph *predict_needed_inputs(Elab *e, const Graph *from) {
   return to;
 }
 
-/* A record is read for each place of the first dim. */
+/* A record is read for each element of the first dim. */
 static bool reads_records(Elab *e, const Graph *graph, Name batch, bool says) {
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];

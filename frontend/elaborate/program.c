@@ -1,10 +1,10 @@
 /*
- * program.c -- reads a model and what it imports, and files everything by
+ * program.c -- reads a model and its imports, and records what they declare by
  * name: dims and consts, layers and nets, the blocks of the main file.
  *
- * Nothing is computed here.  All files share one scope: a layer of a library
- * takes its dims from the file that imports it.  The imports of a file come
- * before its own items, so that replacing a name is putting it again.
+ * Nothing is computed here. All files share one scope: a layer of a library
+ * takes its dims from the file that imports it. The imports of a file are read
+ * before its own items, so that a later declaration replaces an earlier one.
  */
 #include "frontend/syntax/help.h"
 #include "frontend/elaborate/program.h"

@@ -13,7 +13,7 @@ typedef struct Global { /* a dim or const at file level */
   bool is_dim, is_main;
   const Expr *value; /* NULL: the command line must give it */
   Span span;
-  bool is_number_bool; /* given as 1 or 0 where a boolean stands */
+  bool is_number_bool; /* the file has a boolean; 1 and 0 may replace it */
   int epoch;           /* of the Elab for which `val` holds */
   bool is_busy;
   ExprValue val;
@@ -53,7 +53,7 @@ typedef struct Program {
   Budget budget, spent;
   bool is_over; /* a budget ran out, or 20 errors: everything is poison */
   bool has_syntax_errors;
-  bool lacks_import;  /* one was not read: a name not found may be its */
+  bool lacks_import;  /* one was not read: it may declare a missing name */
   Map *files;         /* interned path -> itself, read or being read */
   Map *globals;       /* Name -> Global */
   Map *layers, *nets; /* Name -> Callable */
@@ -62,7 +62,7 @@ typedef struct Program {
   Map *builtins;            /* Name -> Builtin */
   VEC(const Item *) blocks; /* of the main file */
   VEC(const Item *) plans;  /* likewise */
-  VEC(Name) lost_blocks;    /* names of blocks whose kind is none */
+  VEC(Name) lost_blocks;    /* names of blocks whose kind is unknown */
   VEC(DataDecl) data;       /* registered before elaboration */
   VEC(SettingOverride) overrides;
   VEC(const Source *) override_sources;
@@ -73,7 +73,7 @@ typedef struct Program {
 /* Reads the model and its imports; false if the main file is not there. */
 bool program_read(Program *program);
 const Item *program_block(const Program *program, const char *kind);
-/* Whether a path written in a file stays below the file's folder; reports. */
+/* Whether a path in a file stays below the folder of the file; else reports. */
 bool program_check_path(Program *program, const char *path, Span span);
 
 /* ---- declared.c ---- */
@@ -94,7 +94,7 @@ void program_warn_unused(Program *program);
 /* The override of a setting or NULL. */
 const SettingOverride *override_find(const Program *program, const char *block,
                                      const char *name);
-/* Whether a place is one of the command line. */
+/* Whether a source is a value of the command line. */
 bool override_is_source(const Program *program, const Source *source);
 
 #endif

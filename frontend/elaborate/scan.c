@@ -1,13 +1,16 @@
 /*
- * scan.c -- `y = scan T (h: [B, O] = 0) { ... }`.
+ * scan.c -- executes `y = scan T (h: [B, O] = 0) { ... }`.
  *
- * The body is elaborated once, like any statements, on stand-ins: a carry and
- * every value with the scanned dim becomes an input of the type that it has at
- * one position.  What was appended meanwhile is then cut off the graph and put
- * into the body of a `scan` node: stand-ins that are read become its carries
- * and slices, values from before it become its arguments.  What differs by
- * position alone, the draws of a dropout, is computed outside for all positions
- * and sliced.  A scan inside is cut out first, as a node of the outer body.
+ *     y = scan T (h: [B, O] = 0) { ... x ... w ... }   =>   %9 = scan %0 %x %w
+ *
+ * The body is elaborated once, like any statements, on placeholders: each carry
+ * and each value with the scanned dim becomes a graph input of the type that it
+ * has in one iteration. The nodes that the body has appended are then cut off
+ * the graph and put into the body of a `scan` node. Placeholders that are read
+ * become its carries and slices; values from before the scan become its
+ * arguments. Random numbers, which differ between iterations, are computed
+ * outside for all of them and sliced. A scan inside a scan is cut out first and
+ * is a node of the outer body.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/eval.h"
@@ -18,13 +21,13 @@
 
 enum { NODES_OF_SCAN = 8 }; /* what a body costs beside its own nodes */
 
-/* The cut. */
+/* Moves the nodes of the body from the graph to the body of the scan. */
 typedef struct Cut {
   Elab *e;
   Scan *scan;
   Graph *body;
-  /* By old node, counted from the first of the body: */
-  Node *const *nodes; /* as they were before the cut */
+  /* By old node, from the first of the body: */
+  Node *const *nodes; /* before they are moved */
   Value *now;         /* in the body */
   VEC(Value) given;   /* inputs of the node */
 } Cut;
@@ -46,14 +49,14 @@ static const Type *carry_type(Elab *e, const Stmt *stmt,
   return NULL;
 }
 
-/* As expr_value_describe says it. */
+/* In the words of expr_value_describe. */
 static const char *carry_describe(Elab *e, const Type *type) {
   return arena_printf(e->arena, "a tensor %s%s", dtype_name(type->dtype),
                       type_describe(e, type));
 }
 
 /* The initial value in the carry's type: numbers and values that lack some of
- * its dims are the same along those. */
+ * its dims are broadcast along those. */
 static ExprValue initial_value(Elab *e, const FormalParam *param,
                                const Type *type) {
   ExprValue val = eval(e, param->init);
@@ -99,14 +102,14 @@ static bool scan_begin_carries(Elab *e, Scan *scan) {
     const Type *type = hides ? NULL : carry_type(e, scan->stmt, param);
     ExprValue val = type ? initial_value(e, param, type) : POISON;
     is_good = is_good && !expr_value_is_poison(val);
-    StandIn carry = {.outer = val.tensor, .name = param->name};
+    Placeholder carry = {.outer = val.tensor, .name = param->name};
     carry.span = param->span;
     vec_push(e->arena, &scan->carries, carry);
   }
   return is_good;
 }
 
-/* The value at one position. */
+/* The placeholder of a value in one iteration. */
 static ExprValue scan_slice_of(Elab *e, Scan *scan, ExprValue val,
                                const Local *local) {
   if (val.kind == EXPR_VALUE_list) {
@@ -123,7 +126,7 @@ static ExprValue scan_slice_of(Elab *e, Scan *scan, ExprValue val,
       return expr_value_tensor(scan->slices.data[i].inner, val.is_weak);
   Value inner = graph_input(e->graph, ROLE_slice, local->name,
                             type_without(e->arena, type, &scan->dim, 1));
-  StandIn slice = {val.tensor, inner, local->name, local->span};
+  Placeholder slice = {val.tensor, inner, local->name, local->span};
   vec_push(e->arena, &scan->slices, slice);
   return expr_value_tensor(inner, val.is_weak);
 }
@@ -138,12 +141,12 @@ static void scan_enter(Elab *e, Scan *scan) {
     local->val = scan_slice_of(e, scan, local->val, local);
   }
   for (int i = 0; i < scan->carries.n; i++) {
-    StandIn *carry = &scan->carries.data[i];
+    Placeholder *carry = &scan->carries.data[i];
     const Type *type = graph_type(e->graph, carry->outer);
     carry->inner = graph_input(e->graph, ROLE_carry, carry->name, type);
   }
   for (int i = 0; i < scan->carries.n; i++) {
-    const StandIn *carry = &scan->carries.data[i];
+    const Placeholder *carry = &scan->carries.data[i];
     ExprValue val = elab_typed(e, scan->stmt->carries.items[i].type,
                                expr_value_tensor(carry->inner, false));
     frame_set(e, carry->name, val, carry->span);
@@ -154,7 +157,7 @@ static void scan_enter(Elab *e, Scan *scan) {
   e->scan = scan;
 }
 
-/* The names are what they were before the body. */
+/* Restores the locals from before the body. */
 static void scan_leave(Elab *e, Scan *scan) {
   e->scan = scan->around;
   e->frame->locals.n = 0;
@@ -167,7 +170,7 @@ static void scan_leave(Elab *e, Scan *scan) {
 static bool end_carries(Elab *e, Scan *scan) {
   bool is_good = true;
   for (int i = 0; i < scan->carries.n; i++) {
-    const StandIn *carry = &scan->carries.data[i];
+    const Placeholder *carry = &scan->carries.data[i];
     const Local *local = frame_local(e->frame, carry->name);
     const Type *type = graph_type(e->graph, carry->inner);
     ExprValue val = local->val;
@@ -216,9 +219,9 @@ static bool end_results(Elab *e, Scan *scan, bool returned) {
 }
 
 static bool find_steps(Elab *e, Scan *scan, const bool *is_read) {
-  const StandIn *first = NULL;
+  const Placeholder *first = NULL;
   for (int i = 0; i < scan->slices.n; i++) {
-    const StandIn *slice = &scan->slices.data[i];
+    const Placeholder *slice = &scan->slices.data[i];
     if (!is_read[slice->inner.node - scan->n_nodes]) continue;
     int64_t size = type_size(graph_type(e->graph, slice->outer), scan->dim);
     if (!first) {
@@ -237,9 +240,9 @@ static bool find_steps(Elab *e, Scan *scan, const bool *is_read) {
   return first != NULL;
 }
 
-/* ---- cutting the body out ---- */
+/* ---- moving the body out of the graph ---- */
 
-/* By old node, counted from the first of the body. */
+/* By old node, from the first of the body. */
 static bool *find_read(Elab *e, const Scan *scan) {
   int n = e->graph->nodes.n - scan->n_nodes;
   bool *is_read = ARENA_ARRAY(e->arena, bool, n);
@@ -255,7 +258,7 @@ static bool *find_read(Elab *e, const Scan *scan) {
   return is_read;
 }
 
-/* No value inside has the scanned dim: positions are told apart by it. */
+/* No value inside has the scanned dim: it distinguishes the iterations. */
 static bool scan_check_dims(Elab *e, const Scan *scan, const bool *is_read) {
   for (int id = scan->n_nodes; id < e->graph->nodes.n; id++) {
     const Node *node = e->graph->nodes.data[id];
@@ -286,7 +289,7 @@ static Value give_slice(Cut *cut, Name name, Value outer) {
   return cut_give(cut, ROLE_slice, name, outer, type);
 }
 
-/* Seed or step, asked for inside the body. */
+/* Seed or step, read inside the body. */
 static Value outer_input(Cut *cut, const Node *node) {
   Elab *e = cut->e;
   Value *known = node->types[0]->dtype == DT_i64 ? &e->seed : &e->step;
@@ -298,8 +301,8 @@ static Value outer_input(Cut *cut, const Node *node) {
   return *known;
 }
 
-/* A draw for all positions: the scanned dim is the outermost that it counts. */
-static Value draw_outside(Cut *cut, const Node *node) {
+/* Random numbers for all iterations: the scanned dim is their outermost. */
+static Value random_outside(Cut *cut, const Node *node) {
   Elab *e = cut->e;
   Attrs attrs = {.n = node->n_attrs};
   for (int i = 0; i < attrs.n; i++) attrs.items[i] = node->attrs[i];
@@ -349,7 +352,7 @@ static void cut_node(Cut *cut, int id) {
   const Node *node = cut->nodes[id - scan->n_nodes];
   Value *out_now = &cut->now[id - scan->n_nodes];
   if (node->op == OP_random_keep) {
-    *out_now = give_slice(cut, node->path, draw_outside(cut, node));
+    *out_now = give_slice(cut, node->path, random_outside(cut, node));
     return;
   }
   for (int i = 0; i < scan->slices.n; i++)
@@ -358,7 +361,7 @@ static void cut_node(Cut *cut, int id) {
                             scan->slices.data[i].outer);
       return;
     }
-  if (node->op == OP_input) return; /* a carry, or the seed of a draw */
+  if (node->op == OP_input) return; /* a carry, or a seed */
   Value *inputs = ARENA_ARRAY(cut->e->arena, Value, node->n_inputs);
   for (int i = 0; i < node->n_inputs; i++)
     inputs[i] = cut_get(cut, node->inputs[i]);
@@ -373,7 +376,7 @@ static void cut_node(Cut *cut, int id) {
   *out_now = now;
 }
 
-/* What the body appended is not the graph's any more. */
+/* Removes from the graph what the body has appended. */
 static void forget_body(Elab *e, const Scan *scan) {
   e->graph->nodes.n = scan->n_nodes;
   e->graph->inputs.n = scan->n_inputs;
@@ -401,7 +404,7 @@ static Value cut_out(Elab *e, Scan *scan, const bool *is_read) {
   e->graph->span = scan->stmt->dim_span;
   e->graph->path = path;
   for (int i = 0; i < scan->carries.n; i++) {
-    const StandIn *carry = &scan->carries.data[i];
+    const Placeholder *carry = &scan->carries.data[i];
     cut.now[carry->inner.node - n_before] =
         cut_give(&cut, ROLE_carry, carry->name, carry->outer,
                  graph_type(e->graph, carry->outer));
@@ -420,8 +423,8 @@ static Value cut_out(Elab *e, Scan *scan, const bool *is_read) {
 
 /* ---- the statement ---- */
 
-/* What @unroll says, 0 where there is none. */
-static int64_t positions_a_turn(Elab *e, const Stmt *stmt) {
+/* The argument of @unroll, 0 without one. */
+static int64_t scan_read_unroll(Elab *e, const Stmt *stmt) {
   int64_t n = 0;
   for (int i = 0; i < stmt->annotations.n; i++) {
     const Annotation *annotation = &stmt->annotations.items[i];
@@ -473,7 +476,7 @@ static void set_names(Elab *e, const Scan *scan, Value first, bool is_list) {
 
 void exec_scan(Elab *e, const Stmt *stmt) {
   Scan scan = {.stmt = stmt, .dim = stmt->dim};
-  scan.unroll = positions_a_turn(e, stmt);
+  scan.unroll = scan_read_unroll(e, stmt);
   if (!scan_begin_carries(e, &scan)) {
     poison_names(e, stmt);
     return;

@@ -9,25 +9,25 @@
 
 typedef struct Scan Scan;
 
-typedef struct StandIn {
-  Value outer; /* the whole value; of a carry the initial one */
-  Value inner; /* the input that stands for it */
+typedef struct Placeholder {
+  Value outer; /* in the enclosing graph; of a carry the initial one */
+  Value inner; /* the input of the body */
   Name name;
   Span span;
-} StandIn;
+} Placeholder;
 
 struct Scan {
   const Stmt *stmt;
   Name dim;
   int64_t steps;         /* 0: not known yet */
   const char *forbidden; /* that was reported last, or NULL */
-  int64_t unroll;        /* positions in a turn of the loop; 0: not said */
+  int64_t unroll;        /* iterations in one pass of the loop; 0: not given */
   int n_nodes, n_inputs; /* of the graph before the body */
-  VEC(StandIn) carries, slices;
+  VEC(Placeholder) carries, slices;
   VEC(Local) locals; /* of the frame before the body */
   ExprValue result;
   int n_results;
-  Scan *around; /* that it stands in, or NULL */
+  Scan *around; /* the scan that encloses it, or NULL */
   Value *outs;  /* new values of the carries, then the results */
 };
 
@@ -39,9 +39,9 @@ void exec_scan(Elab *e, const Stmt *stmt);
 
 /* Reports and returns true if the body of a scan is being elaborated. */
 bool scan_forbids(Elab *e, Span span, const char *what);
-/* The value whose positions the input `inner` of a scan's body goes over. */
+/* The value whose slices the input `inner` of a scan's body takes. */
 bool scan_outer(const Elab *e, Value inner, Value *out);
-/* Whether a scan around goes over this dim. */
+/* Whether an enclosing scan goes over this dim. */
 bool scan_slices(const Elab *e, Name dim);
 
 #endif

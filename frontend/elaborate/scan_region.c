@@ -1,6 +1,6 @@
 /*
- * scan_region.c -- answers which scan the elaboration is inside, which dim it
- * goes over, and what it forbids.
+ * scan_region.c -- tells which scans the elaboration is inside: whether one
+ * goes over a dim, which value a slice comes from, and what a scan forbids.
  */
 #include "frontend/elaborate/scan.h"
 

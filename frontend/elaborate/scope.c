@@ -1,6 +1,6 @@
 /*
- * scope.c -- what a name means: a local of the layer, the size of one of its
- * dims, a dim or const of the file, a field of data.
+ * scope.c -- resolves names: a local of the layer, the size of one of its dims,
+ * a dim or const of the file, a field of data.
  */
 #include "frontend/syntax/help.h"
 #include "frontend/elaborate/emit.h"
@@ -73,8 +73,8 @@ int64_t scope_size(Elab *e, Name name, Span use) {
   return val.kind == EXPR_VALUE_int ? val.integer : -1;
 }
 
-/* Once for a name in one layer. */
-static bool is_told(Elab *e, Name name) {
+/* Whether the name was reported in this layer before. */
+static bool was_reported(Elab *e, Name name) {
   for (int i = 0; i < e->frame->unsized.n; i++)
     if (e->frame->unsized.data[i] == name) return true;
   vec_push(e->arena, &e->frame->unsized, name);
@@ -84,7 +84,7 @@ static bool is_told(Elab *e, Name name) {
 int64_t scope_need_size(Elab *e, Name name, Span use, bool in_type) {
   int64_t size = scope_size(e, name, use);
   if (size) return size;
-  if (e->program->lacks_import || is_told(e, name)) return -1;
+  if (e->program->lacks_import || was_reported(e, name)) return -1;
   Diag *d = diag(e->diags, DIAG_no_size, use, name);
   if (!in_type) {
     diag_help(d, "declare it with 'dim %s = ...'", name);
@@ -124,13 +124,14 @@ void scope_unnamed_data(Elab *e, Span span) {
 }
 
 static void unknown_data(Elab *e, const Expr *x) {
-  if (map_has(e->data, x->name)) return; /* no path of a field has no dot */
+  if (map_has(e->data, x->name))
+    return; /* reported already: a path of a field has a dot */
   map_put(e->data, x->name, ARENA_NEW(e->arena, ExprValue));
   const Program *program = e->program;
   VEC(const char *) names = {0};
   for (int i = 0; i < program->data.n; i++) {
     const DataDecl *block = &program->data.data[i];
-    if (!block->name) { /* one mistake */
+    if (!block->name) { /* the unknown name is probably its name */
       scope_unnamed_data(e, block->span);
       return;
     }
@@ -151,7 +152,7 @@ static void unknown_field(Elab *e, const DataDecl *block, const Expr *x) {
     Diag *d =
         diag(e->diags, DIAG_unknown_setting, field->span, "data", field->name);
     diag_help(d, "%s", field->help);
-    return; /* it lacks a type only */
+    return; /* the field exists, only its type is missing */
   }
   Diag *d =
       diag(e->diags, DIAG_unknown_field, x->op_span, block->name, x->name);
@@ -257,14 +258,15 @@ static void help_size_of(Elab *e, Diag *d, Name dim) {
   }
 }
 
-static bool is_born_in_repeat(const StmtList *body, Name name, bool inside) {
+static bool is_assigned_in_repeat(const StmtList *body, Name name,
+                                  bool inside) {
   for (int i = 0; i < body->n; i++) {
     const Stmt *stmt = body->data[i];
-    bool in_turn = inside || stmt->kind == STMT_repeat;
-    for (int j = 0; in_turn && j < stmt->names.n; j++)
+    bool in_repeat = inside || stmt->kind == STMT_repeat;
+    for (int j = 0; in_repeat && j < stmt->names.n; j++)
       if (stmt->names.names[j] == name) return true;
-    if (is_born_in_repeat(&stmt->body, name, in_turn) ||
-        is_born_in_repeat(&stmt->else_body, name, in_turn))
+    if (is_assigned_in_repeat(&stmt->body, name, in_repeat) ||
+        is_assigned_in_repeat(&stmt->else_body, name, in_repeat))
       return true;
   }
   return false;
@@ -281,12 +283,12 @@ static ExprValue unknown_value(Elab *e, const Expr *x) {
   help_size_of(e, d, x->name);
   const Callable *callable = e->frame->callable;
   if (!callable) suggest_field(e, d, x->name);
-  if (callable && is_born_in_repeat(&callable->item->body, x->name, false))
+  if (callable && is_assigned_in_repeat(&callable->item->body, x->name, false))
     diag_help(d,
               "a name born in a 'repeat' ends with it; give '%s' a value "
               "before",
               x->name);
-  frame_set(e, x->name, POISON, x->span); /* told once in one layer */
+  frame_set(e, x->name, POISON, x->span); /* reported once in one layer */
   frame_local(e->frame, x->name)->is_unknown = true;
   return POISON;
 }

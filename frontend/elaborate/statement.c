@@ -1,10 +1,10 @@
 /*
- * statement.c -- statements of a body: assignments, compile-time `if` and
- * `repeat`; those of parameters and scans stand in files of their own.
+ * statement.c -- executes the statements of a body: assignments, compile-time
+ * `if` and `repeat`; parameter.c and scan.c execute theirs.
  *
- * A body has one scope with its branches and repeats; only names born in a
- * repeat end with it.  A statement that failed leaves poison in the names it
- * assigns, so that nothing is said about their uses.
+ * A body, its branches and its repeats share one scope; only a name that is
+ * first assigned in a repeat ends with it. A statement that fails assigns
+ * poison, so that uses of its names cause no further messages.
  */
 #include "frontend/syntax/help.h"
 #include "frontend/elaborate/emit.h"
@@ -49,8 +49,8 @@ bool elab_annotations(Elab *e, const AnnotationList *list, bool is_scan) {
 
 /* ---- assignments ---- */
 
-/* A node that an assignment made is found under the name of its value, but
- * where a parameter has this path. */
+/* A node that an assignment made gets the path of its value, unless a parameter
+ * has this path. */
 static void name_node(Elab *e, const Expr *root, ExprValue val,
                       const Name *place) {
   if (!expr_value_is_tensor(val)) return;
@@ -115,7 +115,7 @@ static void exec_assign(Elab *e, const Stmt *stmt) {
   }
 }
 
-/* What a body that cannot be entered would have assigned. */
+/* Poisons what a body that cannot be executed would have assigned. */
 static bool poison_body(Elab *e, const StmtList *body) {
   bool returns = false;
   for (int i = 0; i < body->n; i++) {
@@ -148,14 +148,14 @@ static bool exec_if(Elab *e, const Stmt *stmt) {
   return poison_body(e, &stmt->else_body) || returns;
 }
 
-typedef struct Turns { /* what a repeat runs over: a list or first + i */
+typedef struct Repetitions { /* what a repeat goes over: a list or first + i */
   int64_t n, first;
   const ExprValueList *list;
-} Turns;
+} Repetitions;
 
-static bool eval_turns(Elab *e, const Stmt *stmt, Turns *out) {
+static bool eval_repetitions(Elab *e, const Stmt *stmt, Repetitions *out) {
   const Expr *x = stmt->value;
-  *out = (Turns){0};
+  *out = (Repetitions){0};
   if (x->kind == EXPR_range) {
     int64_t last;
     if (!eval_int(e, x->a, &out->first) || !eval_int(e, x->b, &last))
@@ -184,8 +184,8 @@ static bool eval_turns(Elab *e, const Stmt *stmt, Turns *out) {
   return false;
 }
 
-/* Names that were born in a repeat's body and that a mistake has poisoned:
- * their uses behind it say nothing either. */
+/* Keeps names that were first assigned in a repeat's body and poisoned by a
+ * mistake, so that later uses cause no message. */
 static void keep_poison(Elab *e, int n_born) {
   Frame *frame = e->frame;
   for (int i = frame->locals.n; i < n_born; i++)
@@ -207,30 +207,30 @@ static void append_index(char *to, int64_t i) {
 }
 
 static bool exec_repeat(Elab *e, const Stmt *stmt) {
-  Turns turns;
+  Repetitions repetitions;
   if (elab_hides_state(e, stmt->names.names[0], stmt->names.spans[0]) ||
-      !eval_turns(e, stmt, &turns))
+      !eval_repetitions(e, stmt, &repetitions))
     return poison_body(e, &stmt->body);
   Frame *frame = e->frame;
-  const char *positions = frame->positions;
-  size_t n_before = strlen(positions);
+  const char *indices = frame->indices;
+  size_t n_before = strlen(indices);
   char *own = arena_alloc(e->arena, n_before + MOST_DIGITS);
-  memcpy(own, positions, n_before);
-  frame->positions = own;
+  memcpy(own, indices, n_before);
+  frame->indices = own;
   int n_locals = frame->locals.n, n_born = n_locals;
   int errors = diags_errors(e->diags);
   bool returned = false;
-  for (int64_t i = 0; i < turns.n && !returned; i++) {
+  for (int64_t i = 0; i < repetitions.n && !returned; i++) {
     if (!elab_step(e, stmt->span) || diags_errors(e->diags) > errors) break;
     append_index(own + n_before, i);
-    ExprValue turn =
-        turns.list ? turns.list->items[i] : expr_value_int(turns.first + i);
-    frame_set(e, stmt->names.names[0], turn, stmt->names.spans[0]);
+    ExprValue item = repetitions.list ? repetitions.list->items[i]
+                                      : expr_value_int(repetitions.first + i);
+    frame_set(e, stmt->names.names[0], item, stmt->names.spans[0]);
     returned = exec_body(e, &stmt->body);
     n_born = frame->locals.n;
     if (n_born > n_locals) frame->locals.n = n_locals;
   }
-  frame->positions = positions;
+  frame->indices = indices;
   if (diags_errors(e->diags) > errors) keep_poison(e, n_born);
   return returned;
 }
@@ -245,7 +245,7 @@ static void exec_expr(Elab *e, const Stmt *stmt) {
     eval(e, x);
     return;
   }
-  e->frame->result = POISON; /* it may have been the value to return */
+  e->frame->result = POISON; /* it may be what the body should return */
   Diag *d = diag(e->diags, DIAG_no_effect, x->span);
   if (x->kind == EXPR_unary && x->op == OPERATOR_neg)
     diag_help(d, "a line goes on where the one before ends with an operator");

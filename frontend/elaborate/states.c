@@ -1,17 +1,17 @@
 /*
- * states.c -- what a state means from place to place of a program.
+ * states.c -- tracks the value that a state has at each place of a program.
  *
  *     state s: [] = 0
- *     a = s + 1           s is the graph input, what the last step left
+ *     a = s + 1           s is the graph input, the value after the last step
  *     s = a
  *     b = s * 2           s is a
  *     s = s + 1           the next step reads a + 1
  *
- * A state is a name like any other that also says what the next step reads.
- * Its value belongs to its path and not to a body: a net that is called again
- * and a second batchnorm go on from what the first call has left.  Gradients
- * pass through values of this step as through any other; the graph input is a
- * constant.
+ * A state is a name like any other, and its last value is what the next step
+ * reads. The value belongs to the path and not to a body: a net that is called
+ * again and a second batchnorm continue with the value that the first call has
+ * assigned. Gradients pass through values of this step as through any other;
+ * the graph input is a constant.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/scan.h"
@@ -37,7 +37,7 @@ void state_set(Elab *e, Name path, ExprValue val) {
         frame->locals.data[i].val = val;
 }
 
-/* Two states that were assigned one value cannot be told apart by it. */
+/* A value that two states were assigned identifies neither. */
 static Name state_that_has(const Elab *e, Value value) {
   Name path = NULL;
   for (int i = 0; i < e->state_writes.n; i++) {

@@ -1,6 +1,6 @@
 /*
- * tensor.c -- functions that append one node or a few: reduce, mean, argmax,
- * pad, broadcast, rename, slice, and the check of an index.
+ * tensor.c -- appends one node or a few: reduce, mean, argmax, pad, broadcast,
+ * rename, slice, and the check of an index.
  */
 #include "frontend/elaborate/emit.h"
 

@@ -1,11 +1,12 @@
 /*
- * terms.c -- a scalar as a sum of terms that an evaluation divides once.
+ * terms.c -- splits a scalar into a sum of terms that an evaluation divides
+ * once.
  *
- * A mean over what counts, such as a cross entropy with labels to ignore, is a
- * sum divided by a count that depends on the batch, and the mean of such means
- * depends on how the samples were divided into batches.  Its operator names
- * both (elab_ratio).  Here a scalar is taken apart as far as it is linear in
- * such ratios, with factors known at compile time:
+ * A mean over counted elements, such as a cross entropy with labels to ignore,
+ * is a sum divided by a count that depends on the batch. The mean of such means
+ * depends on how the samples were divided into batches, so the operator records
+ * both (elab_ratio), and a scalar is split as far as it is linear in such
+ * ratios, with factors known at compile time:
  *
  *     %9 = cross_entropy + 0.1 * mse      terms: 1 * %sum / %count,
  *                                                1 * mean over samples of
@@ -40,7 +41,7 @@ static const Ratio *find_ratio(const Elab *e, int node) {
   return is_found ? &e->ratios.data[from] : NULL;
 }
 
-/* A constant, perhaps behind a cast. */
+/* A constant, or a cast of one. */
 static bool is_constant(const Elab *e, Value value, double *out) {
   const Node *node = graph_node(e->graph, value);
   if (node->op == OP_cast && !dtype_is_16bit(node->types[0]->dtype))
@@ -87,7 +88,7 @@ typedef struct Terms {
   int n_ratios;
 } Terms;
 
-/* From the scalar down: what is linear hands its factor on to its inputs. */
+/* From the scalar down: a linear node passes its factor to its inputs. */
 static void terms_walk(Terms *t) {
   t->factors[t->n - 1] = 1;
   t->is_read[t->n - 1] = true;
@@ -130,7 +131,7 @@ static Name put_out(Elab *e, Name name, const char *what, int at, Value value) {
   return path;
 }
 
-/* The rest comes first: it is made of nodes, which the walk must not see. */
+/* The rest comes first: it appends nodes, which the walk must not see. */
 static void put_out_terms(Terms *t, Name name, Metric *out) {
   Elab *e = t->e;
   ExprValue rest = rest_of(t);

@@ -1,8 +1,8 @@
 /*
- * unused.c -- warnings about names that nothing reads.
+ * unused.c -- warns about names that nothing reads.
  *
- * Looks at the text alone, not at what was elaborated: a name that only a
- * branch not taken reads is used.  Libraries are not looked at.
+ * The text alone decides, not what was elaborated: a name that only an untaken
+ * branch reads is used. Libraries are not checked.
  */
 #include "frontend/elaborate/program.h"
 
@@ -94,8 +94,8 @@ void reads_of_ast(Map *reads, const Ast *ast) {
 
 /* ---- warnings ---- */
 
-/* Once for a name, however often it is assigned, and not for a parameter that
- * was said to reach nothing: it counts as read from then on. */
+/* Once for a name, however often it is assigned. A parameter that was reported
+ * to reach nothing counts as read from then on. */
 static void warn_unused(Program *program, Map *reads, Name name, Span span) {
   Diags *diags = program->module->diags;
   if (name[0] == '_' || map_has(reads, name)) return;
@@ -119,7 +119,7 @@ static bool body_returns(const StmtList *body) {
   return false;
 }
 
-/* All that stands behind a return is one mistake. */
+/* Statements after a return are one mistake. */
 static bool warn_return(Program *program, const StmtList *body, int i) {
   if (i + 1 == body->n || !stmt_returns(body->data[i])) return false;
   Diag *d =

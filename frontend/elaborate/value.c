@@ -1,9 +1,9 @@
 /*
- * value.c -- arithmetic at compile time, and how values, types and
- * expressions are shown in messages.
+ * value.c -- computes at compile time, and shows values, types and expressions
+ * in messages.
  *
- * Reals are computed by the very rows of ops.def that the interpreter runs;
- * integers stay exact and their overflow is the user's mistake.
+ * Floats are computed by the rows of ops.def that the interpreter runs.
+ * Integers stay exact, and their overflow is the user's mistake.
  */
 #include "frontend/elaborate/elaborate.h"
 
@@ -77,8 +77,7 @@ const char *op_spelling(Op op) {
 
 /* ---- arithmetic ---- */
 
-/* Reals that are known at compile time may be no integers, which tensors of the
- * integer operators always are. */
+/* The operators of integers are defined for floats at compile time, too. */
 static double compute_float(Op op, double a, double b) {
   if (op == OP_floordiv) return floor(a / b);
   if (op == OP_mod) return a - b * floor(a / b);
@@ -95,7 +94,7 @@ static ExprValue report_overflow(Elab *e, Span span) {
   return POISON;
 }
 
-/* The integer operators that must be exact; false: compute it as a real. */
+/* The integer operators that must be exact; false: compute it as a float. */
 static bool compute_int(Elab *e, Op op, int64_t a, int64_t b, Span span,
                         ExprValue *out) {
   int64_t r = 0;

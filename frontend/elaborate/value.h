@@ -22,7 +22,7 @@ typedef enum ExprValueKind {
   EXPR_VALUE_gate /* of route */
 } ExprValueKind;
 
-typedef struct Gate Gate; /* builtins_experts.c */
+typedef struct Gate Gate; /* operators/experts.c */
 
 typedef struct ExprValue {
   ExprValueKind kind;
@@ -64,11 +64,11 @@ static inline bool expr_value_is_poison(ExprValue val) {
 static inline bool expr_value_is_tensor(ExprValue val) {
   return val.kind == EXPR_VALUE_tensor;
 }
-/* Makes no node: known at compile time, and no list, which may hold others. */
+/* Known at compile time, and no list, which may hold tensors. */
 static inline bool expr_value_is_static(ExprValue val) {
   return val.kind != EXPR_VALUE_tensor && val.kind != EXPR_VALUE_list;
 }
-/* Integer or real. */
+/* Integer or float. */
 static inline bool expr_value_is_number(ExprValue val) {
   return val.kind == EXPR_VALUE_int || val.kind == EXPR_VALUE_float;
 }
@@ -82,23 +82,23 @@ static inline double expr_value_to_double(ExprValue val) {
 
 const Type *elab_type(const Elab *e, ExprValue val); /* of a tensor */
 ExprValue expr_value_list(Elab *e, int n);           /* to be filled in */
-/* A list that may hold lists, now filled in.  A list is walked as a tree,
- * however much of it is shared, so the limit holds for all of it; poison after
- * a message. */
+/* A list that may hold lists, now filled in. Since a list is walked as a tree,
+ * shared elements count each time; poison after a message. */
 ExprValue expr_value_list_nested(Elab *e, ExprValue list, Span span);
-/* Takes the steps of a walk over a value from the budget. */
+/* Charges a walk over a value to the budget. */
 void expr_value_charge(Elab *e, ExprValue val);
-/* `exprs` (or NULL): where the arguments stand. */
+/* `exprs` (or NULL): the arguments in the source. */
 ExprValue expr_value_compute(Elab *e, Op op, const ExprValue *args,
                              const Expr *const *exprs, int n);
 bool expr_value_equal(ExprValue a, ExprValue b);
-/* Where an integer is wanted, a real that is whole (20K, 1e3) is one. */
+/* Where an integer is required, a float with an integer value (20K, 1e3) is
+ * one. */
 ExprValue expr_value_whole(ExprValue val);
 /* "an integer", "a tensor [B, T]" */
 const char *expr_value_describe(Elab *e, ExprValue val);
-/* "'s'" for a name, the source text if it is short, else "this value" */
+/* "'s'" for a name, the source text if it is short, else "this value". */
 const char *expr_describe(Elab *e, const Expr *x);
-/* The same where the message goes on to say what it is: not "'3' is 3". */
+/* The same for a message that continues with the value: not "'3' is 3". */
 const char *expr_subject(Elab *e, const Expr *x);
 /* "[B, T, H]" */
 const char *type_describe(Elab *e, const Type *type);

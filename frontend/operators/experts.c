@@ -1,13 +1,12 @@
 /*
- * experts.c -- topk, and the mixture of experts: route, dispatch,
- * combine and balance.
+ * experts.c -- topk, and the mixture of experts: route, dispatch, combine and
+ * balance.
  *
  * A gate is a value of the front end only: the tensors that `route` computes
- * and the names of the dims that they go by.  Its parts are operators that
- * exist anyway: the choice is a topk over E, the weights are its values, and
- * what is added is the index of a slot for each choice and its inverse (see
- * ir/ops/grad_experts.c).  So the gradient to p is that of topk, and balance
- * needs no operator.
+ * and the names of their dims. It is made of operators that exist anyway: a
+ * topk over E chooses the experts and gives the weights, and two index tensors
+ * map routed tokens to capacity slots and back (see ir/ops/grad_experts.c). The
+ * gradient of p is therefore that of topk, and balance needs no operator.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/match.h"
@@ -18,9 +17,9 @@ struct Gate {
   ExprValue p, weights,
       choice;            /* [group, tokens, E], [group, tokens, J] twice */
   ExprValue slot, claim; /* [group, tokens, J], [E, slots, group] */
-  Name experts, choices, slots; /* E; J and the slots have names of ours */
+  Name experts, choices, slots; /* E; J and the slots have internal names */
   int64_t n_slots;
-  int n_over; /* J and the tokens, in the order of claims */
+  int n_over; /* J and the tokens, in the order of routed tokens */
   Name over[MAX_RANK + 1];
 };
 
@@ -40,7 +39,7 @@ static ExprValue route_topk(Elab *e, ExprValue x, Name dim, Name to,
   return elab_emit(e, OP_topk, &x, 1, &attrs);
 }
 
-/* A whole number from 1 to the size of the dim. */
+/* An integer from 1 to the size of the dim. */
 static bool arg_count(BuiltinCall *call, int i, int64_t size, int64_t *out) {
   ExprValue val = call->args[i];
   if (val.kind == EXPR_VALUE_int && val.integer >= 1 && val.integer <= size) {
@@ -92,7 +91,7 @@ ExprValue builtin_topk(BuiltinCall *call) {
 
 /* ---- route ---- */
 
-/* The dims of p but E and the group, behind J: the order of claims. */
+/* The dims of p but E and the group, after J: the order of routed tokens. */
 static bool find_tokens(BuiltinCall *call, Gate *gate, int64_t *out_tokens) {
   Elab *e = call->e;
   const Type *type = elab_type(e, gate->p);
@@ -121,8 +120,8 @@ static bool find_tokens(BuiltinCall *call, Gate *gate, int64_t *out_tokens) {
   return true;
 }
 
-/* S = ceil(top tokens capacity / E), where a product that rounding has put
- * just above a whole number is that number. */
+/* S = ceil(top tokens capacity / E); a quotient that rounding has put just
+ * above an integer is that integer. */
 static bool find_slots(BuiltinCall *call, Gate *gate, int64_t top,
                        int64_t tokens) {
   double capacity, most = 0x1p40;
@@ -187,7 +186,7 @@ static const Gate *arg_gate(BuiltinCall *call, int i) {
   return NULL;
 }
 
-/* x has none of the dims, or it is reported at `span`. */
+/* Whether the type lacks the dim; else reports it at `span`. */
 static bool gate_lacks(BuiltinCall *call, const Type *type, Name dim,
                        Span span) {
   if (type_find(type, dim) < 0) return true;
@@ -203,7 +202,7 @@ static bool gate_has(BuiltinCall *call, const Type *type, Name dim, Span span) {
   return false;
 }
 
-/* Slots under the name that the model gives them. */
+/* Capacity slots under the name that the model gives them. */
 static ExprValue named_claim(BuiltinCall *call, const Gate *gate, Name slots) {
   return elab_rename(call->e, gate->claim, &gate->slots, &slots, 1);
 }

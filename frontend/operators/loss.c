@@ -1,12 +1,12 @@
 /*
- * loss.c -- losses, written in reductions and pointwise operators.
+ * loss.c -- builds losses from reductions and pointwise operators.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/output.h"
 #include "frontend/elaborate/scan.h"
 #include "frontend/operators/operators.h"
 
-/* Losses are f32 throughout, also of what was typed in 16 bits. */
+/* Losses are f32 throughout, also of 16-bit values. */
 static void loss_to_f32(BuiltinCall *call, int at) {
   Elab *e = call->e;
   if (dtype_is_16bit(elab_type(e, call->args[at])->dtype))
@@ -46,7 +46,7 @@ bool loss_check_classes(BuiltinCall *call) {
   return false;
 }
 
-ExprValue loss_positions(Elab *e, ExprValue x, Name dim) {
+ExprValue loss_indices(Elab *e, ExprValue x, Name dim) {
   int64_t size = type_size(elab_type(e, x), dim);
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
@@ -54,9 +54,9 @@ ExprValue loss_positions(Elab *e, ExprValue x, Name dim) {
   return elab_emit(e, OP_iota, NULL, 0, &attrs);
 }
 
-/* The element of x at y: the sum over V of x where the position is y. */
-ExprValue loss_pick(Elab *e, ExprValue x, ExprValue y, Name dim) {
-  ExprValue chosen = pointwise2(e, OP_eq, y, loss_positions(e, x, dim));
+/* The element of x at y: the sum over V of x where the index is y. */
+ExprValue loss_gather(Elab *e, ExprValue x, ExprValue y, Name dim) {
+  ExprValue chosen = pointwise2(e, OP_eq, y, loss_indices(e, x, dim));
   return elab_reduce(e, OP_sum,
                      pointwise3(e, OP_select, chosen, x, expr_value_float(0)),
                      &dim, 1);
@@ -156,8 +156,8 @@ ExprValue loss_cross_entropy(BuiltinCall *call, double smooth,
   ExprValue x = call->args[0], y = call->args[1], ignore = call->args[3];
   Name dim = call->dims[2].names[0];
   ExprValue logsum = elab_reduce(e, OP_logsumexp, x, &dim, 1);
-  ExprValue target = loss_pick(e, x, y, dim);
-  if (smooth > 0) { /* nodes in one order, whatever compiler made this */
+  ExprValue target = loss_gather(e, x, y, dim);
+  if (smooth > 0) { /* separate statements: C does not order arguments */
     ExprValue rest = pointwise2(e, OP_mul, elab_mean(e, x, &dim, 1),
                                 expr_value_float(smooth));
     target = pointwise2(e, OP_mul, target, expr_value_float(1 - smooth));
@@ -169,8 +169,8 @@ ExprValue loss_cross_entropy(BuiltinCall *call, double smooth,
                                        : elab_mean_all(e, each);
 }
 
-/* Each position contributes (1 - s) w[y] loss[y] + s / V sum over k of w[k]
- * loss[k], where loss[k] is logsum - x[k].  The sum over all positions is
+/* Each label contributes (1 - s) w[y] loss[y] + s / V sum over k of w[k]
+ * loss[k], where loss[k] is logsum - x[k].  The sum over all labels is
  * divided by the sum of w[y]. */
 static ExprValue weighted_cross_entropy(BuiltinCall *call, double smooth,
                                         ExprValue weight) {
@@ -179,9 +179,9 @@ static ExprValue weighted_cross_entropy(BuiltinCall *call, double smooth,
   Name dim = call->dims[2].names[0];
   int64_t size = type_size(elab_type(e, x), dim);
   ExprValue logsum = elab_reduce(e, OP_logsumexp, x, &dim, 1);
-  ExprValue own = loss_pick(e, weight, y, dim);
+  ExprValue own = loss_gather(e, weight, y, dim);
   ExprValue each = pointwise2(
-      e, OP_mul, own, pointwise2(e, OP_sub, logsum, loss_pick(e, x, y, dim)));
+      e, OP_mul, own, pointwise2(e, OP_sub, logsum, loss_gather(e, x, y, dim)));
   if (smooth > 0) {
     ExprValue losses =
         pointwise2(e, OP_mul, weight, pointwise2(e, OP_sub, logsum, x));
@@ -194,7 +194,7 @@ static ExprValue weighted_cross_entropy(BuiltinCall *call, double smooth,
   return mean_kept(e, each, y, call->args[3], own);
 }
 
-/* y holds the probability of each class: a mean over the positions. */
+/* y holds the probability of each class: a mean over the other dims. */
 static ExprValue soft_cross_entropy(BuiltinCall *call, double smooth,
                                     ExprValue weight) {
   Elab *e = call->e;
@@ -245,7 +245,7 @@ ExprValue builtin_cross_entropy(BuiltinCall *call) {
 
 /* ---- losses of differences ---- */
 
-/* Two reals of the same dims, in at least f32. */
+/* Two floats of the same dims, in at least f32. */
 static bool check_pair(BuiltinCall *call) {
   if (!arg_float_tensor(call, 0) || !arg_float_tensor(call, 1) ||
       !same_dims(call, call->args[0], call->args[1], 1))
@@ -320,7 +320,7 @@ ExprValue builtin_bce(BuiltinCall *call) {
   return elab_mean_all(e, pointwise2(e, OP_add, hit, miss));
 }
 
-/* y (log y - x) over V, where 0 log 0 is 0; a mean over the positions. */
+/* y (log y - x) over V, where 0 log 0 is 0; a mean over the other dims. */
 ExprValue builtin_kl(BuiltinCall *call) {
   Elab *e = call->e;
   if (!check_pair(call) || !arg_dims(call, 2, 0, false)) return POISON;

@@ -1,6 +1,6 @@
 /*
- * metric.c -- metrics of logits x over V and integer labels y: shares
- * of hits, and counts from which a run computes precision, recall and the like
+ * metric.c -- builds metrics of logits x over V and integer labels y: shares of
+ * hits, and counts from which a run computes precision, recall and the like
  * once (support/formulas.def).
  */
 #include "frontend/elaborate/emit.h"
@@ -11,15 +11,16 @@
 
 enum { MOST_PAIRED = 1024 }; /* classes of a table of pairs */
 
-/* It is a metric of its own, not part of an expression; else reports. */
+/* Whether the call is an entire metric, not part of an expression; else
+ * reports. */
 static bool is_metric(BuiltinCall *call) {
   if (call->x == call->e->metric) return true;
   diag(call->e->diags, DIAG_only_metric, call->x->span, call->builtin->name);
   return false;
 }
 
-/* The runtime takes exp of the mean over the whole evaluation, not here of the
- * mean over a batch. */
+/* The runtime takes exp of the mean over the entire evaluation; exp of the mean
+ * over a batch would differ. */
 ExprValue builtin_perplexity(BuiltinCall *call) {
   if (!is_metric(call) || !loss_check_classes(call) || !arg_ignore(call, 3))
     return POISON;
@@ -28,11 +29,11 @@ ExprValue builtin_perplexity(BuiltinCall *call) {
 
 /* ---- accuracy ---- */
 
-/* How many logits come before the one at y: they are larger, or equal and of a
- * lower position; all of them where y is no position. */
+/* How many logits come before the one at y: they are larger, or equal with a
+ * lower index; all of them where y is no index. */
 static ExprValue metric_place_of(Elab *e, ExprValue x, ExprValue y, Name dim) {
   int64_t size = type_size(elab_type(e, x), dim);
-  ExprValue at = loss_positions(e, x, dim), own = loss_pick(e, x, y, dim);
+  ExprValue at = loss_indices(e, x, dim), own = loss_gather(e, x, y, dim);
   ExprValue later = pointwise2(e, OP_and, pointwise2(e, OP_eq, x, own),
                                pointwise2(e, OP_ge, at, y));
   ExprValue after = pointwise2(e, OP_or, pointwise2(e, OP_lt, x, own), later);
@@ -45,7 +46,7 @@ static ExprValue metric_place_of(Elab *e, ExprValue x, ExprValue y, Name dim) {
                     expr_value_int(size));
 }
 
-/* Share of the hits among what is kept (none: all); 0 if nothing is. */
+/* Share of the hits among the counted labels (none: all); 0 without any. */
 static ExprValue metric_share_of(Elab *e, ExprValue hits, ExprValue keep) {
   bool has_keep = keep.kind != EXPR_VALUE_none;
   if (!expr_value_is_tensor(hits)) return POISON;
@@ -82,7 +83,7 @@ ExprValue builtin_accuracy(BuiltinCall *call) {
 
 /* ---- counts of classes ---- */
 
-/* Which class each position is, and which it is predicted to be: two tensors
+/* The class of each label, and the predicted class: two tensors
  * of bool with the dims of x, false where the label is ignored. */
 typedef struct Classes {
   ExprValue is_label, is_predicted;
@@ -93,7 +94,7 @@ static Classes classes_of(BuiltinCall *call, int ignore_at) {
   ExprValue x = call->args[0], y = call->args[1],
             ignore = call->args[ignore_at];
   Name dim = call->dims[2].names[0];
-  ExprValue at = loss_positions(e, x, dim);
+  ExprValue at = loss_indices(e, x, dim);
   Classes classes = {pointwise2(e, OP_eq, y, at),
                      pointwise2(e, OP_eq, elab_argmax(e, x, dim), at)};
   if (ignore.kind == EXPR_VALUE_none) return classes;
@@ -165,7 +166,7 @@ ExprValue builtin_classes(BuiltinCall *call) {
   return (ExprValue){.kind = EXPR_VALUE_none};
 }
 
-/* The product of both, summed over the positions; f32 holds counts up to 2^24
+/* Both multiplied, summed over the labels; f32 holds counts up to 2^24
  * in a batch, and 0 and 1 in any float dtype. */
 ExprValue builtin_confusion(BuiltinCall *call) {
   Elab *e = call->e;

@@ -1,6 +1,6 @@
 /*
- * move.c -- indexing, moving and joining: gather, concat, split,
- * stack, pad and the like.
+ * move.c -- operators that index, move and join elements: gather, concat,
+ * split, stack, pad and the like.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/match.h"
@@ -13,7 +13,8 @@ static bool arg_indices(BuiltinCall *call, int i) {
   return arg_tensor(call, i) && arg_class(call, i, CLASS_INT);
 }
 
-/* Under a name that no model can give, so that another dim may be called so. */
+/* Renames the dim to a name that no model can give, so that another value may
+ * have a dim of the old name. */
 static ExprValue set_apart(Elab *e, ExprValue val, Name dim, Name *out) {
   *out = name_format(e->names, "%s.own", dim);
   return elab_rename(e, val, &dim, out, 1);
@@ -119,7 +120,7 @@ ExprValue builtin_iota(BuiltinCall *call) {
 ExprValue builtin_size(BuiltinCall *call) {
   if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, false)) return POISON;
   const Type *type = elab_type(call->e, call->args[0]);
-  int64_t product = 1; /* of sizes of one tensor: it cannot overflow */
+  int64_t product = 1; /* of sizes of one tensor: cannot overflow */
   for (int i = 0; i < call->dims[1].n; i++)
     product *= type_size(type, call->dims[1].names[i]);
   return expr_value_int(product);

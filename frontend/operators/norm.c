@@ -1,8 +1,8 @@
 /*
- * norm.c -- batchnorm: the operator that writes states.
+ * norm.c -- batchnorm, the operator that writes states.
  *
- * In training it is one node, whose second and third result the states become.
- * In evaluation it is pointwise in the states.
+ * In training it is one node, whose second and third result become the states.
+ * In evaluation it is pointwise operators on the states.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/match.h"

@@ -18,11 +18,11 @@ BuiltinFn builtin_pointwise, builtin_not_supported;
  * arguments; else reports. */
 bool loss_check_classes(BuiltinCall *call);
 bool arg_ignore(BuiltinCall *call, int i); /* an integer or none */
-ExprValue loss_positions(Elab *e, ExprValue x,
-                         Name dim); /* 0 1 2 ... along dim */
-ExprValue loss_pick(Elab *e, ExprValue x, ExprValue y,
-                    Name dim); /* the element of x at y */
-/* `ignore` is argument 3; `weight`: of each position's class, or none. */
+ExprValue loss_indices(Elab *e, ExprValue x,
+                       Name dim); /* 0 1 2 ... along dim */
+ExprValue loss_gather(Elab *e, ExprValue x, ExprValue y,
+                      Name dim); /* the element of x at y */
+/* `ignore` is argument 3; `weight`: of each label's class, or none. */
 ExprValue loss_cross_entropy(BuiltinCall *call, double smooth,
                              ExprValue weight);
 

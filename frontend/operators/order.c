@@ -1,14 +1,15 @@
 /*
- * order.c -- operators along one dim in its order: reverse, cumsum,
+ * order.c -- operators that depend on the order along one dim: reverse, cumsum,
  * prod.
  *
- * The last two are written in others.  A running sum adds to each element the
- * sum of those before it in about log2(n) steps (Hillis and Steele 1986):
+ * cumsum and prod are built from other operators. A cumulative sum adds to each
+ * element the sum of those before it in about log2(n) steps (Hillis and Steele
+ * 1986):
  *
  *     y = x;  y = y + shift(y, 1);  y = y + shift(y, 2);  y = y + shift(y, 4)
  *
- * and a product multiplies one half with the other until one element is left,
- * so that its gradient needs no quotient and holds for zeros too.
+ * A product multiplies one half with the other until one element is left, so
+ * that its gradient needs no quotient and is right at zeros.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/match.h"

@@ -1,6 +1,6 @@
 /*
- * pointwise.c -- the pointwise operators that a model calls by name, and the
- * few that look like them: select, mask, cast, dropout.
+ * pointwise.c -- the pointwise operators that a model calls by name, and a few
+ * that resemble them: select, mask, cast, dropout.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/eval.h"
@@ -23,7 +23,7 @@ ExprValue builtin_select(BuiltinCall *call) {
   return pointwise(e, OP_select, call->args, call->exprs, 3);
 }
 
-/* The condition sees the dims of x as positions along them. */
+/* In the condition, a dim of x is the index along it. */
 static ExprValue eval_condition(BuiltinCall *call) {
   Elab *e = call->e;
   const Type *outer_type = e->frame->mask_type;

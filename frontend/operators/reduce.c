@@ -1,5 +1,6 @@
 /*
- * reduce.c -- products, reductions and rows (softmax and its kin).
+ * reduce.c -- reductions, dot, and normalisations along dims such as softmax
+ * and layernorm.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/match.h"
@@ -28,7 +29,7 @@ ExprValue builtin_mean(BuiltinCall *call) {
 /* ---- spreads and norms ---- */
 
 /* The mean square distance from the mean, of which `correction` elements are
- * not counted; false: told. */
+ * not counted; false after a message. */
 static bool reduce_variance(BuiltinCall *call, ExprValue *out) {
   Elab *e = call->e;
   int64_t correction;

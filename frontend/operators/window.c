@@ -1,6 +1,6 @@
 /*
- * window.c -- operators that slide a window over dims: convolution,
- * pooling, and enlarging.
+ * window.c -- operators that slide a window over dims: convolution, pooling and
+ * upsample.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/match.h"
