@@ -33,7 +33,7 @@ static const struct {
 
 /* ---- fields, for expressions to read ---- */
 
-static const Item *find_block(const Program *program, Name name) {
+static const Item *data_find_block(const Program *program, Name name) {
   for (int i = 0; i < program->blocks.n; i++) {
     const Item *item = program->blocks.data[i];
     if (strcmp(item->block, "data") == 0 && item->name == name) return item;
@@ -41,7 +41,7 @@ static const Item *find_block(const Program *program, Name name) {
   return NULL;
 }
 
-static const Setting *find_field(const Item *block, Name name) {
+static const Setting *data_find_field(const Item *block, Name name) {
   for (int i = 0; i < block->n_settings; i++)
     if (block->settings[i].type && block->settings[i].path.names[0] == name)
       return &block->settings[i];
@@ -78,8 +78,8 @@ void data_register(Program *program) {
 }
 
 static Name field_batch_dim(const Program *program, const Expr *x) {
-  const Item *block = find_block(program, x->a->name);
-  const Setting *field = block ? find_field(block, x->name) : NULL;
+  const Item *block = data_find_block(program, x->a->name);
+  const Setting *field = block ? data_find_field(block, x->name) : NULL;
   return field && field->type->n_dims > 0 ? field->type->dims[0].name : NULL;
 }
 
@@ -379,7 +379,7 @@ static void data_check_fields(Elab *e, const DataBlock *block) {
 }
 
 /* Values end to end: of a file that has no records, or that next() reads on. */
-static bool is_stream(const DataBlock *block, int field) {
+static bool data_is_stream(const DataBlock *block, int field) {
   SourceKind source = block->fields[field].source;
   bool is = source == SOURCE_bytes || source == SOURCE_tokens;
   for (int i = 0; i < block->n_fields; i++)
@@ -389,24 +389,24 @@ static bool is_stream(const DataBlock *block, int field) {
 }
 
 /* A window of one and a record of another are no sample. */
-static void settle_stream(Elab *e, DataBlock *block) {
+static void data_find_stream(Elab *e, DataBlock *block) {
   const DataField *stream = NULL;
   for (int i = 0; i < block->n_fields && !stream; i++)
-    if (is_stream(block, i)) stream = &block->fields[i];
+    if (data_is_stream(block, i)) stream = &block->fields[i];
   block->is_stream = stream != NULL;
   for (int i = 0; stream && i < block->n_fields; i++) {
     const DataField *field = &block->fields[i];
     bool has_records =
         field->source >= SOURCE_idx && field->source <= SOURCE_safetensors;
-    if (!has_records || is_stream(block, i)) continue;
+    if (!has_records || data_is_stream(block, i)) continue;
     Diag *d = diag(e->diags, DIAG_stream_and_records, field->span, stream->path,
                    field->path);
     diag_note(d, stream->span, "the stream is here");
   }
 }
 
-static void check_eval_files(Elab *e, const Item *item,
-                             const DataBlock *block) {
+static void data_check_eval_files(Elab *e, const Item *item,
+                                  const DataBlock *block) {
   const DataField *with = NULL, *without = NULL;
   for (int i = 0; i < block->n_fields; i++) {
     const DataField *field = &block->fields[i];
@@ -426,7 +426,7 @@ static void check_eval_files(Elab *e, const Item *item,
 }
 
 /* Records that the command line gives to a prediction are all predicted. */
-static bool predicts_all(const Elab *e, const DataBlock *block) {
+static bool data_predicts_all(const Elab *e, const DataBlock *block) {
   bool is_given = false;
   for (int i = 0; i < block->n_fields; i++)
     is_given = is_given || block->fields[i].is_given;
@@ -447,12 +447,12 @@ static void data_read_block(Elab *e, const Item *item, DataBlock *out) {
   int errors = diags_errors(e->diags);
   if (is_good) data_check_fields(e, out);
   is_good = is_good && diags_errors(e->diags) == errors;
-  if (is_good) settle_stream(e, out);
+  if (is_good) data_find_stream(e, out);
   setting_float(e, item, item->name, "eval", 0, &out->eval);
-  bool predicts = predicts_all(e, out);
+  bool predicts = data_predicts_all(e, out);
   if (predicts) out->eval = 0;
   if (is_good && !predicts && diags_errors(e->diags) == errors)
-    check_eval_files(e, item, out);
+    data_check_eval_files(e, item, out);
   if (out->eval > 1 && out->eval != floor(out->eval))
     diag(e->diags, DIAG_bad_eval, item->name_span, item->name);
   Span span = item->name_span;
@@ -478,7 +478,7 @@ static bool data_is_evaluated(const DataBlock *block) {
 }
 
 /* An evaluation reads all blocks, so one without records for it ends it. */
-static void check_eval(Elab *e, const Model *model, const Span *spans) {
+static void data_check_eval(Elab *e, const Model *model, const Span *spans) {
   int with = -1, without = -1;
   for (int i = 0; i < model->n_data; i++)
     *(data_is_evaluated(&model->data[i]) ? &with : &without) = i;
@@ -501,5 +501,5 @@ void data_read(Elab *e, Model *model, const Elab *read) {
     spans[model->n_data] = item->name_span;
     data_read_block(e, item, &model->data[model->n_data++]);
   }
-  check_eval(e, model, spans);
+  data_check_eval(e, model, spans);
 }

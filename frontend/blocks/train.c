@@ -57,7 +57,7 @@ bool train_takes_argument(Names *names, const char *name) {
   return false;
 }
 
-/* Formals as a call would be written; `betas` of the row. */
+/* Prints a signature as a call is written; `betas` of the row. */
 static void list_params(Text *out, const char *name, const char *text,
                         const double *betas) {
   Arena *arena = out->arena;

@@ -60,7 +60,8 @@ static Map *index_placements(const Lines *l) {
 }
 
 /* The axes that lines give a dim, those taken by another dim left out. */
-static int free_axes(const PlanShard *const *lines, int n, int d, Name *out) {
+static int lines_free_axes(const PlanShard *const *lines, int n, int d,
+                           Name *out) {
   int n_axes = 0;
   for (int i = 0; lines[d] && i < lines[d]->n_axes; i++)
     if (plan_axis_taken(lines, n, d, lines[d]->axes[i]) < 0)
@@ -78,7 +79,7 @@ static void add_place(Entry *entry, Name dim, const Name *axes, int n) {
   if (n > 1) text_add(&entry->places, ")");
 }
 
-static void add_type(Lines *l, Entry *entry, const Type *type) {
+static void lines_add_type(Lines *l, Entry *entry, const Type *type) {
   const PlanShard *pinned[MAX_RANK], *named[MAX_RANK];
   for (int d = 0; d < type->rank; d++) {
     named[d] = plan_named_dim(l->plan, entry->path, type->dims[d].name);
@@ -86,8 +87,8 @@ static void add_type(Lines *l, Entry *entry, const Type *type) {
   }
   for (int d = 0; d < type->rank; d++) {
     Name axes[MAX_AXES], other[MAX_AXES];
-    int n = free_axes(pinned, type->rank, d, axes);
-    int n_other = free_axes(named, type->rank, d, other);
+    int n = lines_free_axes(pinned, type->rank, d, axes);
+    int n_other = lines_free_axes(named, type->rank, d, other);
     bool is_same = n == n_other;
     for (int i = 0; is_same && i < n; i++) is_same = axes[i] == other[i];
     entry->differs |= !is_same;
@@ -95,7 +96,7 @@ static void add_type(Lines *l, Entry *entry, const Type *type) {
   }
 }
 
-static void collect(Lines *l) {
+static void lines_collect(Lines *l) {
   Map *placements = index_placements(l), *seen = map_create(l->arena);
   int n;
   const PlanNode *nodes = plan_paths_nodes(l->paths, &n);
@@ -116,7 +117,7 @@ static void collect(Lines *l) {
       vec_push(l->arena, &l->entries, entry);
     }
     for (int r = 0; r < node->n_results; r++)
-      add_type(l, entry, node->types[r]);
+      lines_add_type(l, entry, node->types[r]);
   }
   for (int i = 0; i < l->entries.n; i++) {
     Entry *entry = l->entries.data[i];
@@ -129,8 +130,8 @@ static void collect(Lines *l) {
 /* ---- ranges ---- */
 
 /* The path with these indices, the one at `blank` left out (-1: none). */
-static const char *fill(Lines *l, const Group *group, const Box *box,
-                        int blank) {
+static const char *lines_fill(Lines *l, const Group *group, const Box *box,
+                              int blank) {
   Text text = text_create(l->arena);
   const char *at = group->shape;
   for (int k = 0; *at; k++) {
@@ -151,13 +152,13 @@ static const char *fill(Lines *l, const Group *group, const Box *box,
 }
 
 /* Neighbours at one index that agree in the others, innermost index first. */
-static void fold(Lines *l, Group *group) {
+static void lines_fold(Lines *l, Group *group) {
   for (int k = group->n_indices - 1; k >= 0; k--) {
     Map *open = map_create(l->arena);
     for (int i = 0; i < group->boxes.n; i++) {
       Box *box = &group->boxes.data[i];
       if (box->is_gone) continue;
-      Name key = name_intern(l->e->names, fill(l, group, box, k));
+      Name key = name_intern(l->e->names, lines_fill(l, group, box, k));
       Box *before = map_get(open, key);
       box->is_gone = before && before->last[k] + 1 == box->first[k];
       if (box->is_gone)
@@ -168,7 +169,7 @@ static void fold(Lines *l, Group *group) {
   }
 }
 
-static Box box_of(Lines *l, Name path, int n_indices) {
+static Box lines_box_of(Lines *l, Name path, int n_indices) {
   Box box = {ARENA_ARRAY(l->arena, int64_t, n_indices + 1),
              ARENA_ARRAY(l->arena, int64_t, n_indices + 1), false};
   int k = 0;
@@ -206,7 +207,8 @@ static void make_groups(Lines *l) {
     Entry *entry = l->entries.data[i];
     if (!entry->differs) continue;
     Group *group = group_of(l, groups, entry);
-    vec_push(l->arena, &group->boxes, box_of(l, entry->path, group->n_indices));
+    vec_push(l->arena, &group->boxes,
+             lines_box_of(l, entry->path, group->n_indices));
     vec_push(l->arena, &group->paths, entry->path);
   }
 }
@@ -242,7 +244,7 @@ static bool same_paths(Lines *l, const PathList *a, const PathList *b) {
 }
 
 /* Whether the text means this path and nothing else. */
-static bool means(Lines *l, const char *text, Name path) {
+static bool lines_mean(Lines *l, const char *text, Name path) {
   PathList found = {0};
   return plan_paths_find_text(l->paths, text, &found) && found.n == 1 &&
          found.data[0] == path;
@@ -253,9 +255,9 @@ static void add_single(Lines *l, const Group *group, Name path) {
   const char *text = path;
   for (int n = 0; text; n++) {
     char *bang = arena_strdup(l->arena, text), *dot = strrchr(bang, '.');
-    if (means(l, text, path)) break;
+    if (lines_mean(l, text, path)) break;
     if (dot) *dot = '!';
-    if (dot && means(l, bang, path)) {
+    if (dot && lines_mean(l, bang, path)) {
       text = bang;
       break;
     }
@@ -267,10 +269,10 @@ static void add_single(Lines *l, const Group *group, Name path) {
 static void print_group(Lines *l, Group *group) {
   PathList found = {0};
   VEC(const char *) texts = {0};
-  fold(l, group);
+  lines_fold(l, group);
   for (int i = 0; i < group->boxes.n; i++) {
     if (group->boxes.data[i].is_gone) continue;
-    const char *text = fill(l, group, &group->boxes.data[i], -1);
+    const char *text = lines_fill(l, group, &group->boxes.data[i], -1);
     plan_paths_find_text(l->paths, text, &found);
     vec_push(l->arena, &texts, text);
   }
@@ -300,8 +302,8 @@ static Span decides_alike(const Plan *plan, const PlanPlacement *line,
   }
   for (int d = 0; d < type->rank; d++) {
     Name axes[MAX_AXES], other[MAX_AXES];
-    int n = free_axes(now, type->rank, d, axes);
-    if (n != free_axes(else_, type->rank, d, other)) return SPAN_NONE;
+    int n = lines_free_axes(now, type->rank, d, axes);
+    if (n != lines_free_axes(else_, type->rank, d, other)) return SPAN_NONE;
     for (int i = 0; i < n; i++)
       if (axes[i] != other[i]) return SPAN_NONE;
   }
@@ -360,7 +362,7 @@ void plan_check_lines(Elab *e, const PlanPaths *paths, const Plan *plan) {
 void plan_make_lines(Elab *e, PlanPaths *paths, Plan *plan) {
   Lines l = {.e = e, .arena = e->arena, .paths = paths, .plan = plan};
   if (!plan->placements.n || plan->ranks <= 1) return;
-  collect(&l);
+  lines_collect(&l);
   make_groups(&l);
   for (int i = 0; i < l.groups.n; i++) print_group(&l, l.groups.data[i]);
 }

@@ -27,7 +27,8 @@ typedef struct Check {
   const Ast *ast;
 } Check;
 
-static void wrong(Check *c, const Setting *setting, const char *wanted) {
+static void machine_wrong(Check *c, const Setting *setting,
+                          const char *wanted) {
   const Expr *x = setting->value;
   const char *what =
       arena_printf(c->arena, "%.*s", (int)(x->span.end - x->span.begin),
@@ -36,13 +37,14 @@ static void wrong(Check *c, const Setting *setting, const char *wanted) {
        what);
 }
 
-static void check_word(Check *c, const Setting *setting, const char *wanted,
-                       const char *const *names, int n) {
+static void machine_check_word(Check *c, const Setting *setting,
+                               const char *wanted, const char *const *names,
+                               int n) {
   const Expr *x = setting->value;
   for (int i = 0; x->kind == EXPR_name && i < n; i++)
     if (strcmp(x->name, names[i]) == 0) return;
   if (x->kind != EXPR_name) {
-    wrong(c, setting, wanted);
+    machine_wrong(c, setting, wanted);
     return;
   }
   Diag *d = diag(c->diags, DIAG_wrong_setting, x->span, setting->path.names[0],
@@ -51,7 +53,7 @@ static void check_word(Check *c, const Setting *setting, const char *wanted,
 }
 
 /* Presets, and the devices of the file. */
-static void check_device(Check *c, const Setting *setting) {
+static void machine_check_device(Check *c, const Setting *setting) {
   VEC(const char *) names = {0};
 #define DEVICE(name, f32, bf16, f16, memory, bandwidth)                        \
   vec_push(c->arena, &names, #name);
@@ -62,11 +64,11 @@ static void check_device(Check *c, const Setting *setting) {
         strcmp(item->block, "device") == 0)
       vec_push(c->arena, &names, item->name);
   }
-  check_word(c, setting, "a preset or a 'device' of the file", names.data,
-             names.n);
+  machine_check_word(c, setting, "a preset or a 'device' of the file",
+                     names.data, names.n);
 }
 
-static bool number_of(const Expr *x, double *out) {
+static bool machine_number(const Expr *x, double *out) {
   if (x->kind == EXPR_int) *out = (double)x->integer;
   if (x->kind == EXPR_float) *out = x->real;
   return x->kind == EXPR_int || x->kind == EXPR_float;
@@ -74,26 +76,28 @@ static bool number_of(const Expr *x, double *out) {
 
 static void check_number(Check *c, const Setting *setting, Kind kind) {
   double value = 0;
-  bool is_number = number_of(setting->value, &value);
+  bool is_number = machine_number(setting->value, &value);
   if (kind == COUNT && !(setting->value->kind == EXPR_int && value >= 1))
-    wrong(c, setting, "an integer of at least 1");
+    machine_wrong(c, setting, "an integer of at least 1");
   else if (kind == AMOUNT && !(is_number && value > 0))
-    wrong(c, setting, "a number above 0");
+    machine_wrong(c, setting, "a number above 0");
   else if (kind == RATIO && !(is_number && value >= 1))
-    wrong(c, setting, "a number of at least 1");
+    machine_wrong(c, setting, "a number of at least 1");
 }
 
-static void check_value(Check *c, const Setting *setting, Kind kind) {
+static void machine_check_value(Check *c, const Setting *setting, Kind kind) {
   switch (kind) {
   case COUNT:
   case AMOUNT:
   case RATIO: check_number(c, setting, kind); break;
-  case DEVICE: check_device(c, setting); break;
+  case DEVICE: machine_check_device(c, setting); break;
   case KIND:
-    check_word(c, setting, "a kind of link", kinds, ARRAY_LENGTH(kinds));
+    machine_check_word(c, setting, "a kind of link", kinds,
+                       ARRAY_LENGTH(kinds));
     break;
   case TEXT:
-    if (setting->value->kind != EXPR_string) wrong(c, setting, "a string");
+    if (setting->value->kind != EXPR_string)
+      machine_wrong(c, setting, "a string");
     break;
   case ANY:
   case BLOCK: break;
@@ -116,7 +120,7 @@ static void check_setting(Check *c, const char *block, const Setting *setting) {
     if (setting->is_block)
       check_settings(c, name, setting->settings, setting->n_settings);
     else
-      check_value(c, setting, rows[i].kind);
+      machine_check_value(c, setting, rows[i].kind);
     return;
   }
   Diag *d =

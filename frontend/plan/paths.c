@@ -53,8 +53,8 @@ struct PlanPaths {
 
 /* ---- candidates ---- */
 
-static void add_node(PlanPaths *paths, const Map *named, const Node *node,
-                     Name place) {
+static void paths_add_node(PlanPaths *paths, const Map *named, const Node *node,
+                           Name place) {
   if (!place || !*place) return;
   vec_push(paths->e->arena, &paths->nodes, (PlanNode){node, place});
   if (node->op == OP_input) return;
@@ -74,8 +74,8 @@ static void add_nodes(PlanPaths *paths, const Map *named, const Graph *graph,
     if (is_input && is_body) continue;
     if (node->body) add_nodes(paths, named, node->body, true);
     int slot = is_input ? (int)node_int(node, ATTR_index, 0) : 0;
-    add_node(paths, named, node,
-             is_input ? graph->inputs.data[slot].path : node->path);
+    paths_add_node(paths, named, node,
+                   is_input ? graph->inputs.data[slot].path : node->path);
   }
 }
 
@@ -137,7 +137,7 @@ static bool add_range(PlanPaths *paths, Part *part, const Sub *sub) {
 }
 
 /* "[3]", "[2..5]" or "[*]": behind it, or NULL. */
-static const char *read_index(const char *at, Range *out) {
+static const char *paths_read_index(const char *at, Range *out) {
   char *end;
   *out = (Range){0, INT64_MAX, SPAN_NONE};
   if (at[1] == '*') return at[2] == ']' ? at + 3 : NULL;
@@ -159,7 +159,7 @@ static bool parse_text(PlanPaths *paths, Pattern *pattern, const char *text,
     if (n == 0 || !add_part(paths, pattern, at, n, span)) return false;
     for (at += n; *at == '[';) {
       Range range;
-      at = read_index(at, &range);
+      at = paths_read_index(at, &range);
       if (!at) return false;
       if (range.last < INT64_MAX) range.span = span;
       vec_push(paths->e->arena, &pattern->parts[pattern->n - 1].ranges, range);
@@ -172,18 +172,18 @@ static bool parse_text(PlanPaths *paths, Pattern *pattern, const char *text,
   return false;
 }
 
-static bool add_text(PlanPaths *paths, Pattern *pattern, const Expr *x) {
+static bool paths_add_text(PlanPaths *paths, Pattern *pattern, const Expr *x) {
   if (parse_text(paths, pattern, x->name, x->span)) return true;
   diag(paths->e->diags, DIAG_plan_path_form, x->span);
   return false;
 }
 
-static bool read_pattern(PlanPaths *paths, const Expr *x, Pattern *out);
+static bool paths_read_pattern(PlanPaths *paths, const Expr *x, Pattern *out);
 
 static bool read_ranges(PlanPaths *paths, const Expr *x, Pattern *out) {
   int n;
   const Expr *const *chain = expr_chain(paths->e->arena, x, &n);
-  if (!read_pattern(paths, chain[n - 1]->a, out)) return false;
+  if (!paths_read_pattern(paths, chain[n - 1]->a, out)) return false;
   for (int i = n - 1; i >= 0; i--)
     for (int j = 0; j < chain[i]->subs.n; j++)
       if (!add_range(paths, &out->parts[out->n - 1], &chain[i]->subs.data[j]))
@@ -191,15 +191,15 @@ static bool read_ranges(PlanPaths *paths, const Expr *x, Pattern *out) {
   return true;
 }
 
-static bool read_pattern(PlanPaths *paths, const Expr *x, Pattern *out) {
+static bool paths_read_pattern(PlanPaths *paths, const Expr *x, Pattern *out) {
   Elab *e = paths->e;
   switch (x->kind) {
   case EXPR_name:
     return add_part(paths, out, x->name, strlen(x->name), x->span);
-  case EXPR_string: return add_text(paths, out, x);
+  case EXPR_string: return paths_add_text(paths, out, x);
   case EXPR_field:
   case EXPR_bang:
-    if (!read_pattern(paths, x->a, out)) return false;
+    if (!paths_read_pattern(paths, x->a, out)) return false;
     out->is_operator = x->kind == EXPR_bang;
     return add_part(paths, out, x->name, strlen(x->name), x->span);
   case EXPR_index: return read_ranges(paths, x, out);
@@ -227,7 +227,7 @@ static const char *match_part(const Part *part, const char *at) {
   return k >= part->ranges.n ? at : NULL;
 }
 
-static Match match(const Pattern *pattern, const char *path) {
+static Match paths_match(const Pattern *pattern, const char *path) {
   for (int i = 0; i < pattern->n; i++) {
     path = match_part(&pattern->parts[i], path);
     if (!path) return MATCH_none;
@@ -273,7 +273,7 @@ static void report_range(PlanPaths *paths, const Part *part, const Range *range,
 
 /* Indices that nothing has are a mistake, also where others of the range are
  * there. */
-static bool check_ranges(PlanPaths *paths, const Pattern *pattern) {
+static bool paths_check_ranges(PlanPaths *paths, const Pattern *pattern) {
   for (int i = 0; i < pattern->n; i++) {
     const Part *part = &pattern->parts[i];
     for (int k = 0; k < part->ranges.n; k++) {
@@ -305,19 +305,20 @@ static bool is_meant(const Pattern *pattern, const Candidate *candidate,
   return is_exact;
 }
 
-static void suggest(PlanPaths *paths, Diag *d, const char *wanted) {
+static void paths_suggest(PlanPaths *paths, Diag *d, const char *wanted) {
   VEC(const char *) names = {0};
   for (int i = 0; i < paths->candidates.n; i++)
     vec_push(paths->e->arena, &names, paths->candidates.data[i].path);
   diag_suggest(d, wanted, names.data, names.n);
 }
 
-static bool find(PlanPaths *paths, const Pattern *pattern, PathList *out) {
+static bool paths_find(PlanPaths *paths, const Pattern *pattern,
+                       PathList *out) {
   Map *seen = map_create(paths->e->arena);
   bool found[3] = {false}; /* a parameter, something below, a value */
   for (int i = 0; i < paths->candidates.n; i++) {
     const Candidate *candidate = &paths->candidates.data[i];
-    Match how = match(pattern, candidate->path);
+    Match how = paths_match(pattern, candidate->path);
     found[0] |= how == MATCH_exact && candidate->kind == KIND_input;
     found[1] |= how == MATCH_below;
     found[2] |= how == MATCH_exact && candidate->kind == KIND_value;
@@ -325,7 +326,7 @@ static bool find(PlanPaths *paths, const Pattern *pattern, PathList *out) {
   int before = out->n;
   for (int i = 0; i < paths->candidates.n; i++) {
     const Candidate *candidate = &paths->candidates.data[i];
-    Match how = match(pattern, candidate->path);
+    Match how = paths_match(pattern, candidate->path);
     if (how == MATCH_none || !is_meant(pattern, candidate, how, found) ||
         map_has(seen, candidate->node_path))
       continue;
@@ -347,10 +348,10 @@ static bool is_later(PlanPaths *paths, const Pattern *pattern) {
   Pattern rest = *pattern;
   memmove(rest.parts, rest.parts + 1, (size_t)--rest.n * sizeof rest.parts[0]);
   PathList found = {0};
-  return find(paths, &rest, &found);
+  return paths_find(paths, &rest, &found);
 }
 
-static bool has_dim(const Graph *graph, const char *name) {
+static bool paths_node_has_dim(const Graph *graph, const char *name) {
   for (int i = 0; i < graph->nodes.n; i++)
     for (int d = 0; d < graph->nodes.data[i]->types[0]->rank; d++)
       if (!strcmp(graph->nodes.data[i]->types[0]->dims[d].name, name))
@@ -361,20 +362,21 @@ static bool has_dim(const Graph *graph, const char *name) {
 bool plan_paths_find(PlanPaths *paths, const Expr *x, PathList *out) {
   Elab *e = paths->e;
   Pattern pattern = {0};
-  if (!read_pattern(paths, x, &pattern) || !check_ranges(paths, &pattern))
+  if (!paths_read_pattern(paths, x, &pattern) ||
+      !paths_check_ranges(paths, &pattern))
     return false;
-  if (find(paths, &pattern, out)) return true;
+  if (paths_find(paths, &pattern, out)) return true;
   if (is_later(paths, &pattern)) {
     elab_not_supported(e, x->span, "a line about gradients or the optimizer");
     return false;
   }
   const char *text = span_text(e->arena, x->span);
   Diag *d = diag(e->diags, DIAG_plan_path, x->span, paths->model->name, text);
-  if (has_dim(paths->graph, text))
+  if (paths_node_has_dim(paths->graph, text))
     diag_help(d, "a dimension stands without ':', as in shard %s over data",
               text);
   else
-    suggest(paths, d, text);
+    paths_suggest(paths, d, text);
   return false;
 }
 
@@ -382,7 +384,7 @@ bool plan_paths_find_text(PlanPaths *paths, const char *text, PathList *out) {
   Pattern pattern = {0};
   return *text && *text != '!' &&
          parse_text(paths, &pattern, text, SPAN_NONE) &&
-         find(paths, &pattern, out);
+         paths_find(paths, &pattern, out);
 }
 
 const char *plan_paths_other(const PlanPaths *paths, Name node_path, int n) {

@@ -41,13 +41,13 @@ typedef struct Reader {
   Span mesh; /* the block; no source: there is none */
 } Reader;
 
-static void unsupported(Reader *r, Span span, const char *what) {
+static void plan_unsupported(Reader *r, Span span, const char *what) {
   elab_not_supported(r->e, span, what);
 }
 
 /* ---- where the lines come from ---- */
 
-static void add_block(Reader *r, const Item *item, const Item **mesh) {
+static void plan_add_block(Reader *r, const Item *item, const Item **mesh) {
   if (item->kind != ITEM_plan) {
     if (strcmp(item->block, "mesh") == 0) *mesh = item;
     return;
@@ -60,7 +60,7 @@ static void add_block(Reader *r, const Item *item, const Item **mesh) {
 }
 
 /* Those of the file; NULL mesh: it has none. */
-static const Item *read_file(Reader *r) {
+static const Item *plan_read_file(Reader *r) {
   Elab *e = r->e;
   const Item *mesh = NULL;
   const Ast *ast = ast_parse(e->arena, e->names, e->diags, r->request->file);
@@ -77,7 +77,7 @@ static const Item *read_file(Reader *r) {
       Diag *d = diag(e->diags, DIAG_block_twice, item->name_span, "mesh");
       diag_note(d, mesh->name_span, "it is here already");
     } else {
-      add_block(r, item, &mesh);
+      plan_add_block(r, item, &mesh);
     }
   }
   return mesh;
@@ -87,13 +87,13 @@ static const Item *read_model(Reader *r) {
   const Program *program = r->e->program;
   const Item *mesh = program_block(program, "mesh"), *none = NULL;
   for (int i = 0; i < program->plans.n; i++)
-    add_block(r, program->plans.data[i], &none);
+    plan_add_block(r, program->plans.data[i], &none);
   return mesh;
 }
 
 /* ---- numbers ---- */
 
-static bool is_word(const Expr *x, const char *word) {
+static bool plan_is_word(const Expr *x, const char *word) {
   return x->kind == EXPR_name && strcmp(x->name, word) == 0;
 }
 
@@ -152,10 +152,10 @@ static void read_axis(Reader *r, const Setting *setting) {
     diag_note(d, old->span, "it is here already");
     return;
   }
-  bool is_auto = is_word(setting->value, "auto");
+  bool is_auto = plan_is_word(setting->value, "auto");
   if (!is_auto && !read_int(r, setting->value, name, 1, &axis.size)) return;
   if (strcmp(name, "pipe") == 0 && axis.size != 1)
-    unsupported(r, span, "stages (the axis 'pipe')");
+    plan_unsupported(r, span, "stages (the axis 'pipe')");
   else if (r->axes.n == MAX_AXES - 1)
     diag(r->e->diags, DIAG_mesh_axes, span, MAX_AXES - 1);
   else
@@ -253,7 +253,7 @@ static bool settle_mesh(Reader *r) {
 
 /* ---- a line that another says already ---- */
 
-static void repeats(Reader *r, Span later, Span earlier) {
+static void pin_repeats(Reader *r, Span later, Span earlier) {
   plan_line_repeats(r->e, later, earlier);
 }
 
@@ -291,9 +291,10 @@ static bool read_axes(Reader *r, const NameList *names, int *out_n, Name *out) {
     int axis = mesh_find(mesh, name);
     if (axis < 0) continue;
     if (last >= 0 && axis != last + 1) {
-      unsupported(r, names->spans[i],
-                  "a dimension over axes that are not neighbours in the mesh, "
-                  "outermost first");
+      plan_unsupported(
+          r, names->spans[i],
+          "a dimension over axes that are not neighbours in the mesh, "
+          "outermost first");
       return false;
     }
     last = axis;
@@ -354,7 +355,7 @@ static void read_shard_names(Reader *r, const Pin *pin) {
     shard.dim = x->name;
     bool is_twice = false;
     for (int k = 0; k < i; k++)
-      is_twice |= is_word(pin->exprs.data[k], x->name);
+      is_twice |= plan_is_word(pin->exprs.data[k], x->name);
     if (is_twice) {
       diag(r->e->diags, DIAG_dim_twice, x->span, x->name);
       continue;
@@ -368,16 +369,17 @@ static void read_shard_names(Reader *r, const Pin *pin) {
     if (same) known = same->span;
     vec_push(r->e->arena, &r->plan->shards, shard);
   }
-  if (!is_new && known.source) repeats(r, pin->span, known);
+  if (!is_new && known.source) pin_repeats(r, pin->span, known);
 }
 
 /* ---- paths ---- */
 
-static bool read_paths(Reader *r, const Pin *pin, PathList *out) {
+static bool plan_read_paths(Reader *r, const Pin *pin, PathList *out) {
   if (!r->paths) return false;
   bool is_good = true;
   for (int i = 0; i < pin->exprs.n; i++)
-    if (pin->kind != PIN_offload || !is_word(pin->exprs.data[i], "optimizer"))
+    if (pin->kind != PIN_offload ||
+        !plan_is_word(pin->exprs.data[i], "optimizer"))
       is_good = plan_paths_find(r->paths, pin->exprs.data[i], out) && is_good;
   return is_good;
 }
@@ -404,7 +406,7 @@ static bool read_place(Reader *r, const Pin *pin, const Place *place,
 
 static void read_placement(Reader *r, const Pin *pin) {
   PathList paths = {0};
-  if (!read_paths(r, pin, &paths)) return;
+  if (!plan_read_paths(r, pin, &paths)) return;
   PlanPlacement placement = {
       .n_paths = paths.n, .paths = paths.data, .span = pin->span};
   PlanShard *shards = ARENA_ARRAY(r->e->arena, PlanShard, pin->n_places + 1);
@@ -439,7 +441,7 @@ static bool good_argument(BuiltinCall *call, int i) {
 }
 
 /* The row that `x` names, its arguments checked, or -1; reports. */
-static int find_value(Reader *r, const char *setting, const Expr *x) {
+static int plan_find_value(Reader *r, const char *setting, const Expr *x) {
   Elab *e = r->e;
   const Expr *callee = x->kind == EXPR_call ? x->a : x;
   const char *names[ARRAY_LENGTH(values)];
@@ -447,7 +449,7 @@ static int find_value(Reader *r, const char *setting, const Expr *x) {
   for (int i = 0; i < ARRAY_LENGTH(values); i++) {
     if (strcmp(values[i].setting, setting) != 0) continue;
     names[n++] = values[i].name;
-    if (!is_word(callee, values[i].name)) continue;
+    if (!plan_is_word(callee, values[i].name)) continue;
     if (x->kind != EXPR_call) return i;
     Builtin signature = {.name = callee->name};
     builtin_parse_params(e->names, values[i].params, &signature);
@@ -465,26 +467,27 @@ static int find_value(Reader *r, const char *setting, const Expr *x) {
 }
 
 /* A word of the table above, of which `later` ones are not done yet. */
-static const char *read_value(Reader *r, const Pin *pin) {
-  int row = find_value(r, pin->name, pin->value);
+static const char *plan_read_value(Reader *r, const Pin *pin) {
+  int row = plan_find_value(r, pin->name, pin->value);
   if (row < 0) return NULL;
   if (values[row].status == compiled) return values[row].name;
-  unsupported(
+  plan_unsupported(
       r, pin->value->span,
       arena_printf(r->e->arena, "%s = %s", pin->name, values[row].name));
   return NULL;
 }
 
-static void read_word(Reader *r, const Pin *pin) {
-  read_value(r, pin);
+static void plan_read_word(Reader *r, const Pin *pin) {
+  plan_read_value(r, pin);
 }
 
 /* With one stage the synchronous schedules are one, but for what they keep. */
-static void read_schedule(Reader *r, const Pin *pin) {
-  const char *name = read_value(r, pin);
+static void plan_read_schedule(Reader *r, const Pin *pin) {
+  const char *name = plan_read_value(r, pin);
   if (name && strcmp(name, "1f1b") != 0 && r->plan->microbatches > 1)
-    unsupported(r, pin->value->span,
-                arena_printf(r->e->arena, "'%s' with micro-batches", name));
+    plan_unsupported(
+        r, pin->value->span,
+        arena_printf(r->e->arena, "'%s' with micro-batches", name));
 }
 
 static void read_zero(Reader *r, const Pin *pin) {
@@ -499,7 +502,7 @@ static void read_zero(Reader *r, const Pin *pin) {
          "an integer from 0 to 3",
          arena_printf(r->e->arena, "%lld", (long long)level));
   else if (level > 0)
-    unsupported(r, pin->span, "spreading the optimizer ('zero' above 0)");
+    plan_unsupported(r, pin->span, "spreading the optimizer ('zero' above 0)");
 }
 
 static void read_bucket(Reader *r, const Pin *pin) {
@@ -520,11 +523,15 @@ static void read_set(Reader *r, const Pin *pin) {
   static const struct {
     const char *name;
     void (*read)(Reader *r, const Pin *pin);
-  } rows[] = {{"schedule", read_schedule}, {"microbatches", read_before},
-              {"zero", read_zero},         {"sync", read_word},
-              {"bucket", read_bucket},     {"compress", read_word},
-              {"memory", read_memory},     {"ranks", read_before},
-              {"attention", read_word}};
+  } rows[] = {{"schedule", plan_read_schedule},
+              {"microbatches", read_before},
+              {"zero", read_zero},
+              {"sync", plan_read_word},
+              {"bucket", read_bucket},
+              {"compress", plan_read_word},
+              {"memory", read_memory},
+              {"ranks", read_before},
+              {"attention", plan_read_word}};
   const char *names[ARRAY_LENGTH(rows)];
   for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
     names[i] = rows[i].name;
@@ -536,7 +543,7 @@ static void read_set(Reader *r, const Pin *pin) {
     else if (!strcmp(
                  span_text(r->e->arena, pin->value->span),
                  span_text(r->e->arena, find_set(r, pin->name)->value->span)))
-      repeats(r, find_set(r, pin->name)->span, pin->span);
+      pin_repeats(r, find_set(r, pin->name)->span, pin->span);
     return;
   }
   Diag *d = diag(r->e->diags, DIAG_unknown_pin, pin->span, pin->name);
@@ -552,18 +559,18 @@ static void read_pin(Reader *r, const Pin *pin) {
   case PIN_shard_paths:
   case PIN_replicate: read_placement(r, pin); return;
   case PIN_set: read_set(r, pin); return;
-  case PIN_keep: read_paths(r, pin, &paths); return; /* all is kept */
+  case PIN_keep: plan_read_paths(r, pin, &paths); return; /* all is kept */
   case PIN_stage:
   case PIN_cut:
   case PIN_remat:
   case PIN_offload:
   case PIN_place:
-    if (read_paths(r, pin, &paths))
-      unsupported(r, pin->span,
-                  pin->kind == PIN_remat     ? "'remat'"
-                  : pin->kind == PIN_offload ? "'offload'"
-                  : pin->kind == PIN_place   ? "'place'"
-                                             : "stages");
+    if (plan_read_paths(r, pin, &paths))
+      plan_unsupported(r, pin->span,
+                       pin->kind == PIN_remat     ? "'remat'"
+                       : pin->kind == PIN_offload ? "'offload'"
+                       : pin->kind == PIN_place   ? "'place'"
+                                                  : "stages");
     return;
   }
 }
@@ -618,7 +625,7 @@ static void shard_batch(Reader *r, Name batch_dim) {
 
 /* ---- names that generics stand for ---- */
 
-static bool stands_for(const DimNames *names, Name name) {
+static bool plan_stands_for(const DimNames *names, Name name) {
   for (int i = 0; i < names->n; i++)
     if (names->names[i] == name) return true;
   return false;
@@ -626,16 +633,16 @@ static bool stands_for(const DimNames *names, Name name) {
 
 /* A line reaches one dim of a tensor: the one of its name, else the first that
  * stands for it. */
-static bool reaches(const Param *param, int d, Name name) {
+static bool pin_reaches(const Param *param, int d, Name name) {
   const Type *type = param->type;
   if (type->dims[d].name == name) return true;
   if (type_find(type, name) >= 0) return false;
   for (int k = 0; k < d; k++)
-    if (stands_for(&param->stands_for[k], name)) return false;
-  return stands_for(&param->stands_for[d], name);
+    if (plan_stands_for(&param->stands_for[k], name)) return false;
+  return plan_stands_for(&param->stands_for[d], name);
 }
 
-static void reach(Reader *r, const Map *params) {
+static void pin_reach(Reader *r, const Map *params) {
   Plan *plan = r->plan;
   plan->reached = map_create(r->e->arena);
   for (int i = 0; i < map_size(params); i++) {
@@ -644,11 +651,11 @@ static void reach(Reader *r, const Map *params) {
     bool is_carried = false;
     for (int d = 0; d < found.n; d++) {
       found.dims[d] = param->type->dims[d].name;
-      found.is_batch[d] = reaches(param, d, plan->batch_dim);
+      found.is_batch[d] = pin_reaches(param, d, plan->batch_dim);
       is_carried |= found.is_batch[d] && plan->batch_dim != found.dims[d];
       for (int k = 0; k < plan->shards.n; k++) {
         const PlanShard *line = &plan->shards.data[k];
-        if (!reaches(param, d, line->dim)) continue;
+        if (!pin_reaches(param, d, line->dim)) continue;
         found.lines[d] = line;
         is_carried |= line->dim != found.dims[d];
       }
@@ -659,7 +666,7 @@ static void reach(Reader *r, const Map *params) {
   }
 }
 
-static Plan *read_all(Reader *r, Name batch_dim) {
+static Plan *plan_read_all(Reader *r, Name batch_dim) {
   Elab *e = r->e;
   if (!settle_mesh(r) || !settle_microbatches(r)) return NULL;
   Plan *plan = r->plan;
@@ -677,7 +684,7 @@ static Plan *read_all(Reader *r, Name batch_dim) {
   shard_batch(r, batch_dim);
   if (r->model->has_train && !check_microbatches(r, batch_dim)) return NULL;
   plan_set_microbatches(e->module, plan, plan->microbatches);
-  reach(r, r->walk->params);
+  pin_reach(r, r->walk->params);
   plan_check_lines(e, r->paths, plan);
   plan_make_lines(e, r->paths, plan);
   return plan;
@@ -688,7 +695,7 @@ Plan *plan_read(Elab *e, const Model *model, const Elab *walk,
   const PlanRequest *request = &e->program->options->plan;
   Reader r = {
       .e = e, .model = model, .graph = graph, .walk = walk, .request = request};
-  const Item *mesh = request->file ? read_file(&r) : read_model(&r);
+  const Item *mesh = request->file ? plan_read_file(&r) : read_model(&r);
   if (diags_errors(e->diags) > 0) return NULL;
   bool asks =
       mesh || r.blocks.n > 0 || request->ranks > 1 || request->microbatches > 1;
@@ -697,5 +704,5 @@ Plan *plan_read(Elab *e, const Model *model, const Elab *walk,
   r.paths = plan_paths_create(e, model, walk, graph);
   read_mesh(&r, mesh);
   if (diags_errors(e->diags) > 0) return NULL;
-  return read_all(&r, batch_dim);
+  return plan_read_all(&r, batch_dim);
 }

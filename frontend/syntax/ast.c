@@ -11,12 +11,12 @@
 
 /* ---- expressions ---- */
 
-static void raise_to(Expr *expr, const Expr *child) {
+static void expr_raise(Expr *expr, const Expr *child) {
   if (child && child->height >= expr->height) expr->height = child->height + 1;
 }
 
 /* Copies `expr` and fills in serial and height. */
-static Expr *finish(Parser *parser, Expr expr) {
+static Expr *expr_finish(Parser *parser, Expr expr) {
   Expr *made = arena_copy(parser->arena, &expr, sizeof expr);
   made->serial = parser->serial++;
   made->height = 1;
@@ -24,34 +24,35 @@ static Expr *finish(Parser *parser, Expr expr) {
   if (chains && made->a->kind == made->kind)
     made->height = made->a->height;
   else
-    raise_to(made, made->a);
-  raise_to(made, made->b);
-  for (int i = 0; i < made->items.n; i++) raise_to(made, made->items.data[i]);
+    expr_raise(made, made->a);
+  expr_raise(made, made->b);
+  for (int i = 0; i < made->items.n; i++) expr_raise(made, made->items.data[i]);
   for (int i = 0; i < made->args.n; i++)
-    raise_to(made, made->args.items[i].value);
+    expr_raise(made, made->args.items[i].value);
   for (int i = 0; i < made->subs.n; i++) {
-    raise_to(made, made->subs.data[i].from);
-    raise_to(made, made->subs.data[i].to);
+    expr_raise(made, made->subs.data[i].from);
+    expr_raise(made, made->subs.data[i].to);
   }
   if (made->height > MOST_NESTING) layout_too_deep(parser, made->span);
   return made;
 }
 
 Expr *expr_name(Parser *parser, Name name, Span span) {
-  return finish(parser, (Expr){.kind = EXPR_name, .name = name, .span = span});
+  return expr_finish(parser,
+                     (Expr){.kind = EXPR_name, .name = name, .span = span});
 }
 
 Expr *expr_number(Parser *parser, ExprKind kind, Number number, Span span) {
-  return finish(parser, (Expr){.kind = kind,
-                               .integer = number.integer,
-                               .real = number.real,
-                               .name = number.spelling,
-                               .span = span});
+  return expr_finish(parser, (Expr){.kind = kind,
+                                    .integer = number.integer,
+                                    .real = number.real,
+                                    .name = number.spelling,
+                                    .span = span});
 }
 
 Expr *expr_string(Parser *parser, Name name, Span span) {
-  return finish(parser,
-                (Expr){.kind = EXPR_string, .name = name, .span = span});
+  return expr_finish(parser,
+                     (Expr){.kind = EXPR_string, .name = name, .span = span});
 }
 
 Expr *expr_bracket(Parser *parser, char bracket, ExprVec items, Span span) {
@@ -59,58 +60,58 @@ Expr *expr_bracket(Parser *parser, char bracket, ExprVec items, Span span) {
     items.data[0]->span = span; /* a caret covers the parentheses */
     return items.data[0];
   }
-  return finish(parser, (Expr){.kind = EXPR_list,
-                               .integer = bracket,
-                               .items = {items.data, items.n},
-                               .span = span});
+  return expr_finish(parser, (Expr){.kind = EXPR_list,
+                                    .integer = bracket,
+                                    .items = {items.data, items.n},
+                                    .span = span});
 }
 
 Expr *expr_unary(Parser *parser, Operator op, Span op_span, Expr *a,
                  Span span) {
-  return finish(parser, (Expr){.kind = EXPR_unary,
-                               .op = op,
-                               .op_span = op_span,
-                               .a = a,
-                               .span = span});
+  return expr_finish(parser, (Expr){.kind = EXPR_unary,
+                                    .op = op,
+                                    .op_span = op_span,
+                                    .a = a,
+                                    .span = span});
 }
 
 Expr *expr_binary(Parser *parser, Operator op, Span op_span, Expr *a, Expr *b) {
-  return finish(parser, (Expr){.kind = EXPR_binary,
-                               .op = op,
-                               .op_span = op_span,
-                               .a = a,
-                               .b = b,
-                               .span = span_join(a->span, b->span)});
+  return expr_finish(parser, (Expr){.kind = EXPR_binary,
+                                    .op = op,
+                                    .op_span = op_span,
+                                    .a = a,
+                                    .b = b,
+                                    .span = span_join(a->span, b->span)});
 }
 
 Expr *expr_range(Parser *parser, Span op_span, Expr *a, Expr *b) {
-  return finish(parser, (Expr){.kind = EXPR_range,
-                               .op_span = op_span,
-                               .a = a,
-                               .b = b,
-                               .span = span_join(a->span, b->span)});
+  return expr_finish(parser, (Expr){.kind = EXPR_range,
+                                    .op_span = op_span,
+                                    .a = a,
+                                    .b = b,
+                                    .span = span_join(a->span, b->span)});
 }
 
 Expr *expr_call(Parser *parser, Expr *a, ArgVec args, Span span) {
-  return finish(parser, (Expr){.kind = EXPR_call,
-                               .a = a,
-                               .args = {args.data, args.n},
-                               .span = span});
+  return expr_finish(parser, (Expr){.kind = EXPR_call,
+                                    .a = a,
+                                    .args = {args.data, args.n},
+                                    .span = span});
 }
 
 Expr *expr_index(Parser *parser, Expr *a, SubVec subs, Span span) {
-  return finish(parser, (Expr){.kind = EXPR_index,
-                               .a = a,
-                               .subs = {subs.data, subs.n},
-                               .span = span});
+  return expr_finish(parser, (Expr){.kind = EXPR_index,
+                                    .a = a,
+                                    .subs = {subs.data, subs.n},
+                                    .span = span});
 }
 
 Expr *expr_member(Parser *parser, ExprKind kind, Expr *a, PlacedName name) {
-  return finish(parser, (Expr){.kind = kind,
-                               .a = a,
-                               .name = name.name,
-                               .op_span = name.span,
-                               .span = span_join(a->span, name.span)});
+  return expr_finish(parser, (Expr){.kind = kind,
+                                    .a = a,
+                                    .name = name.name,
+                                    .op_span = name.span,
+                                    .span = span_join(a->span, name.span)});
 }
 
 const Expr *const *expr_chain(Arena *arena, const Expr *x, int *out_n) {

@@ -17,39 +17,39 @@ typedef struct Printer {
 
 /* ---- pieces ---- */
 
-static void put(Printer *p, const char *text) {
+static void printer_put(Printer *p, const char *text) {
   text_add(p->out, text);
 }
 
 static void start_line(Printer *p) {
-  for (int i = 0; i < p->indent; i++) put(p, "  ");
+  for (int i = 0; i < p->indent; i++) printer_put(p, "  ");
 }
 
-static void open_block(Printer *p) {
-  put(p, " {\n");
+static void printer_open_block(Printer *p) {
+  printer_put(p, " {\n");
   p->indent++;
 }
 
 static void close_block(Printer *p) {
   p->indent--;
   start_line(p);
-  put(p, "}");
+  printer_put(p, "}");
 }
 
-static void open_bracket(Printer *p, const char *bracket) {
-  put(p, bracket);
+static void printer_open_bracket(Printer *p, const char *bracket) {
+  printer_put(p, bracket);
   p->brackets++;
 }
 
 static void close_bracket(Printer *p, const char *bracket) {
-  put(p, bracket);
+  printer_put(p, bracket);
   p->brackets--;
 }
 
 static void put_names(Printer *p, NameList list) {
   for (int i = 0; i < list.n; i++) {
-    if (i > 0) put(p, ", ");
-    put(p, list.names[i]);
+    if (i > 0) printer_put(p, ", ");
+    printer_put(p, list.names[i]);
   }
 }
 
@@ -103,15 +103,15 @@ static void put_expr(Printer *p, const Expr *expr, Level least);
 
 static void put_exprs(Printer *p, Expr *const *items, int n) {
   for (int i = 0; i < n; i++) {
-    if (i > 0) put(p, ", ");
+    if (i > 0) printer_put(p, ", ");
     put_expr(p, items[i], LEVEL_or);
   }
 }
 
 static void put_args(Printer *p, ArgList args) {
-  open_bracket(p, "(");
+  printer_open_bracket(p, "(");
   for (int i = 0; i < args.n; i++) {
-    if (i > 0) put(p, ", ");
+    if (i > 0) printer_put(p, ", ");
     if (args.items[i].name) text_printf(p->out, "%s = ", args.items[i].name);
     put_expr(p, args.items[i].value, LEVEL_value);
   }
@@ -123,25 +123,25 @@ static void put_sub(Printer *p, const Sub *sub) {
   case SUB_value: put_expr(p, sub->to, LEVEL_value); break;
   case SUB_rename:
     put_expr(p, sub->from, LEVEL_or);
-    put(p, " -> ");
+    printer_put(p, " -> ");
     put_expr(p, sub->to, LEVEL_or);
     break;
   case SUB_assign:
     text_printf(p->out, "%s = ", sub->name);
     put_expr(p, sub->to, LEVEL_value);
     break;
-  case SUB_all: put(p, "*"); break;
+  case SUB_all: printer_put(p, "*"); break;
   }
 }
 
-static void put_index(Printer *p, const Expr *expr) {
+static void printer_put_index(Printer *p, const Expr *expr) {
   int n;
   const Expr *const *chain = expr_chain(p->out->arena, expr, &n);
   put_expr(p, chain[n - 1]->a, LEVEL_postfix);
   for (int i = n - 1; i >= 0; i--) {
-    open_bracket(p, "[");
+    printer_open_bracket(p, "[");
     for (int j = 0; j < chain[i]->subs.n; j++) {
-      if (j > 0) put(p, ", ");
+      if (j > 0) printer_put(p, ", ");
       put_sub(p, &chain[i]->subs.data[j]);
     }
     close_bracket(p, "]");
@@ -156,7 +156,7 @@ static void put_name(Printer *p, Name name) {
 static void put_list(Printer *p, const Expr *expr) {
   /* A list of one in parentheses would be its item. */
   bool is_round = expr->integer == '(' && expr->items.n != 1;
-  open_bracket(p, is_round ? "(" : "[");
+  printer_open_bracket(p, is_round ? "(" : "[");
   put_exprs(p, expr->items.data, expr->items.n);
   close_bracket(p, is_round ? ")" : "]");
 }
@@ -185,20 +185,20 @@ static void put_bare(Printer *p, const Expr *expr) {
   case EXPR_name: put_name(p, expr->name); break;
   case EXPR_int:
     if (expr->name)
-      put(p, expr->name);
+      printer_put(p, expr->name);
     else
       text_printf(p->out, "%lld", (long long)expr->integer);
     break;
   case EXPR_float:
     if (expr->name)
-      put(p, expr->name);
+      printer_put(p, expr->name);
     else
       text_add_real(p->out, expr->real);
     break;
   case EXPR_string: text_printf(p->out, "\"%s\"", expr->name); break;
   case EXPR_list: put_list(p, expr); break;
   case EXPR_unary:
-    put(p, operators[expr->op].text);
+    printer_put(p, operators[expr->op].text);
     put_expr(p, expr->a, level_of(expr) + 1);
     break;
   case EXPR_binary: put_binary(p, expr); break;
@@ -206,16 +206,16 @@ static void put_bare(Printer *p, const Expr *expr) {
     put_expr(p, expr->a, LEVEL_postfix);
     put_args(p, expr->args);
     break;
-  case EXPR_index: put_index(p, expr); break;
+  case EXPR_index: printer_put_index(p, expr); break;
   case EXPR_field:
   case EXPR_bang:
     put_expr(p, expr->a, LEVEL_postfix);
-    put(p, expr->kind == EXPR_field ? "." : "!");
-    put(p, expr->name);
+    printer_put(p, expr->kind == EXPR_field ? "." : "!");
+    printer_put(p, expr->name);
     break;
   case EXPR_range:
     put_expr(p, expr->a, LEVEL_or);
-    put(p, "..");
+    printer_put(p, "..");
     put_expr(p, expr->b, LEVEL_or);
     break;
   }
@@ -223,7 +223,7 @@ static void put_bare(Printer *p, const Expr *expr) {
 
 static void put_expr(Printer *p, const Expr *expr, Level least) {
   bool needs_parentheses = level_of(expr) < least;
-  if (needs_parentheses) open_bracket(p, "(");
+  if (needs_parentheses) printer_open_bracket(p, "(");
   put_bare(p, expr);
   if (needs_parentheses) close_bracket(p, ")");
 }
@@ -231,31 +231,31 @@ static void put_expr(Printer *p, const Expr *expr, Level least) {
 /* ---- types and formal parameters ---- */
 
 static void put_type(Printer *p, const TypeExpr *type) {
-  if (type->dtype) put(p, type->dtype);
-  open_bracket(p, "[");
+  if (type->dtype) printer_put(p, type->dtype);
+  printer_open_bracket(p, "[");
   for (int i = 0; i < type->n_dims; i++) {
     const TypeDim *dim = &type->dims[i];
-    if (i > 0) put(p, ", ");
-    put(p, dim->name ? dim->name : "...");
+    if (i > 0) printer_put(p, ", ");
+    printer_put(p, dim->name ? dim->name : "...");
     if (!dim->size) continue;
-    put(p, ":");
+    printer_put(p, ":");
     put_expr(p, dim->size, LEVEL_or);
   }
   close_bracket(p, "]");
 }
 
 static void put_params(Printer *p, FormalParamList params) {
-  open_bracket(p, "(");
+  printer_open_bracket(p, "(");
   for (int i = 0; i < params.n; i++) {
     const FormalParam *param = &params.items[i];
-    if (i > 0) put(p, ", ");
-    put(p, param->name);
+    if (i > 0) printer_put(p, ", ");
+    printer_put(p, param->name);
     if (param->type) {
-      put(p, ": ");
+      printer_put(p, ": ");
       put_type(p, param->type);
     }
     if (!param->init) continue;
-    put(p, " = ");
+    printer_put(p, " = ");
     put_expr(p, param->init, LEVEL_or);
   }
   close_bracket(p, ")");
@@ -263,12 +263,12 @@ static void put_params(Printer *p, FormalParamList params) {
 
 static void put_result(Printer *p, TypeList result) {
   if (result.n == 0) return;
-  put(p, result.is_list ? " -> (" : " -> ");
+  printer_put(p, result.is_list ? " -> (" : " -> ");
   for (int i = 0; i < result.n; i++) {
-    if (i > 0) put(p, ", ");
+    if (i > 0) printer_put(p, ", ");
     put_type(p, result.data[i]);
   }
-  if (result.is_list) put(p, ")");
+  if (result.is_list) printer_put(p, ")");
 }
 
 /* ---- statements ---- */
@@ -278,14 +278,14 @@ static void put_annotations(Printer *p, AnnotationList annotations) {
     start_line(p);
     text_printf(p->out, "@%s", annotations.items[i].name);
     if (annotations.items[i].args.n > 0) put_args(p, annotations.items[i].args);
-    put(p, "\n");
+    printer_put(p, "\n");
   }
 }
 
 static void put_stmt(Printer *p, const Stmt *stmt);
 
 static void put_body(Printer *p, StmtList body) {
-  open_block(p);
+  printer_open_block(p);
   for (int i = 0; i < body.n; i++) put_stmt(p, body.data[i]);
   close_block(p);
 }
@@ -293,29 +293,29 @@ static void put_body(Printer *p, StmtList body) {
 /* `else if` is written flat: a chain of any length costs no stack. */
 static void put_branch(Printer *p, const Stmt *stmt) {
   for (;;) {
-    put(p, "if ");
+    printer_put(p, "if ");
     put_expr(p, stmt->value, LEVEL_or);
     put_body(p, stmt->body);
     StmtList rest = stmt->else_body;
     if (rest.n == 0) return;
-    put(p, " else");
+    printer_put(p, " else");
     const Stmt *next = rest.data[0];
     if (rest.n > 1 || next->kind != STMT_if || next->annotations.n > 0) {
       put_body(p, rest);
       return;
     }
-    put(p, " ");
+    printer_put(p, " ");
     stmt = next;
   }
 }
 
 static void put_declaration(Printer *p, const Stmt *stmt) {
-  put(p, stmt->kind == STMT_param ? "param " : "state ");
+  printer_put(p, stmt->kind == STMT_param ? "param " : "state ");
   put_names(p, stmt->names);
-  put(p, ": ");
+  printer_put(p, ": ");
   put_type(p, stmt->type);
   if (!stmt->value) return;
-  put(p, " = ");
+  printer_put(p, " = ");
   put_expr(p, stmt->value, LEVEL_or);
 }
 
@@ -332,14 +332,14 @@ static void put_stmt(Printer *p, const Stmt *stmt) {
   switch (stmt->kind) {
   case STMT_assign:
     put_names(p, stmt->names);
-    put(p, " = ");
+    printer_put(p, " = ");
     put_expr(p, stmt->value, LEVEL_or);
     break;
   case STMT_scan: put_scan(p, stmt); break;
   case STMT_param:
   case STMT_state: put_declaration(p, stmt); break;
   case STMT_return:
-    put(p, "return ");
+    printer_put(p, "return ");
     put_expr(p, stmt->value, LEVEL_or);
     break;
   case STMT_expr: put_expr(p, stmt->value, LEVEL_or); break;
@@ -350,7 +350,7 @@ static void put_stmt(Printer *p, const Stmt *stmt) {
     break;
   case STMT_if: put_branch(p, stmt); break;
   }
-  put(p, "\n");
+  printer_put(p, "\n");
 }
 
 /* ---- settings and pins ---- */
@@ -359,41 +359,41 @@ static void put_settings(Printer *p, const Setting *settings, int n) {
   for (int i = 0; i < n; i++) {
     const Setting *setting = &settings[i];
     start_line(p);
-    put(p, setting->path.names[0]);
+    printer_put(p, setting->path.names[0]);
     if (setting->is_block) {
       if (setting->path.n > 1)
         text_printf(p->out, " %s", setting->path.names[1]);
-      open_block(p);
+      printer_open_block(p);
       put_settings(p, setting->settings, setting->n_settings);
       close_block(p);
     } else {
       if (setting->type) {
-        put(p, ": ");
+        printer_put(p, ": ");
         put_type(p, setting->type);
       }
-      put(p, " = ");
+      printer_put(p, " = ");
       put_expr(p, setting->value, LEVEL_value);
     }
-    put(p, "\n");
+    printer_put(p, "\n");
   }
 }
 
 static void put_axes(Printer *p, NameList axes) {
-  put(p, " over ");
+  printer_put(p, " over ");
   if (axes.n == 1) {
     put_name(p, axes.names[0]);
     return;
   }
-  open_bracket(p, "(");
+  printer_open_bracket(p, "(");
   put_names(p, axes);
   close_bracket(p, ")");
 }
 
 static void put_places(Printer *p, const Pin *pin) {
-  put(p, ": ");
+  printer_put(p, ": ");
   for (int i = 0; i < pin->n_places; i++) {
-    if (i > 0) put(p, ", ");
-    put(p, pin->places[i].dim ? pin->places[i].dim : "partial");
+    if (i > 0) printer_put(p, ", ");
+    printer_put(p, pin->places[i].dim ? pin->places[i].dim : "partial");
     put_axes(p, pin->places[i].axes);
   }
 }
@@ -402,11 +402,11 @@ static void put_stage(Printer *p, const Pin *pin) {
   text_printf(p->out, "stage %lld: ", (long long)pin->stage);
   put_exprs(p, pin->exprs.data, pin->exprs.n);
   if (pin->value) {
-    put(p, " on ");
+    printer_put(p, " on ");
     put_expr(p, pin->value, LEVEL_value);
   }
   if (pin->as.n > 0) {
-    put(p, " as ");
+    printer_put(p, " as ");
     put_args(p, pin->as);
   }
 }
@@ -425,27 +425,27 @@ static void put_pin(Printer *p, const Pin *pin) {
     put_expr(p, pin->value, LEVEL_value);
     if (pin->axes.n > 0) put_axes(p, pin->axes);
   } else {
-    put(p, words[pin->kind]);
+    printer_put(p, words[pin->kind]);
     put_exprs(p, pin->exprs.data, pin->exprs.n);
     if (pin->kind == PIN_shard_names) put_axes(p, pin->axes);
     if (pin->kind == PIN_shard_paths) put_places(p, pin);
     if (pin->kind == PIN_place) {
-      put(p, " on ");
+      printer_put(p, " on ");
       put_expr(p, pin->value, LEVEL_value);
     }
   }
-  put(p, "\n");
+  printer_put(p, "\n");
 }
 
 /* ---- items ---- */
 
 static void put_bindings(Printer *p, const Item *item) {
-  put(p, item->kind == ITEM_dim ? "dim " : "const ");
+  printer_put(p, item->kind == ITEM_dim ? "dim " : "const ");
   for (int i = 0; i < item->n_bindings; i++) {
-    if (i > 0) put(p, ", ");
-    put(p, item->bindings[i].name);
+    if (i > 0) printer_put(p, ", ");
+    printer_put(p, item->bindings[i].name);
     if (!item->bindings[i].value) continue;
-    put(p, " = ");
+    printer_put(p, " = ");
     put_expr(p, item->bindings[i].value, LEVEL_or);
   }
 }
@@ -454,13 +454,13 @@ static void put_function(Printer *p, const Item *item) {
   text_printf(p->out, "%s %s", item->kind == ITEM_layer ? "layer" : "net",
               item->name);
   if (item->has_generics) {
-    put(p, "[");
+    printer_put(p, "[");
     put_names(p, item->generics_in);
     if (item->generics_out.n > 0) {
-      put(p, " -> ");
+      printer_put(p, " -> ");
       put_names(p, item->generics_out);
     }
-    put(p, "]");
+    printer_put(p, "]");
   }
   put_params(p, item->params);
   put_result(p, item->result);
@@ -468,9 +468,9 @@ static void put_function(Printer *p, const Item *item) {
 }
 
 static void put_block(Printer *p, const Item *item) {
-  put(p, item->kind == ITEM_plan ? "plan" : item->block);
+  printer_put(p, item->kind == ITEM_plan ? "plan" : item->block);
   if (item->name) text_printf(p->out, " %s", item->name);
-  open_block(p);
+  printer_open_block(p);
   if (item->kind == ITEM_plan) {
     p->in_plan = true;
     for (int i = 0; i < item->n_pins; i++) put_pin(p, &item->pins[i]);
@@ -492,10 +492,10 @@ static void put_item(Printer *p, const Item *item) {
   case ITEM_plan:
   case ITEM_block: put_block(p, item); break;
   }
-  put(p, "\n");
+  printer_put(p, "\n");
 }
 
-static bool is_line(const Item *item) {
+static bool printer_is_line(const Item *item) {
   return item->kind == ITEM_import || item->kind == ITEM_dim ||
          item->kind == ITEM_const;
 }
@@ -503,9 +503,9 @@ static bool is_line(const Item *item) {
 void ast_print(Text *out, const Ast *ast) {
   Printer printer = {.out = out};
   for (int i = 0; i < ast->n_items; i++) {
-    bool is_apart =
-        i > 0 && !(is_line(&ast->items[i]) && is_line(&ast->items[i - 1]));
-    if (is_apart) put(&printer, "\n");
+    bool is_apart = i > 0 && !(printer_is_line(&ast->items[i]) &&
+                               printer_is_line(&ast->items[i - 1]));
+    if (is_apart) printer_put(&printer, "\n");
     put_item(&printer, &ast->items[i]);
   }
 }

@@ -34,7 +34,7 @@ static const int continuations[] = {
     T_OR, T_AND, T_EQ, T_NE, '<', '>', T_LE,    T_GE, '+',       '-',
     '*',  '/',   '%',  '(',  '[', '.', T_RANGE, '!',  T_FLOORDIV};
 
-static void add(Expected *expected, const char *phrase) {
+static void expected_add(Expected *expected, const char *phrase) {
   if (expected->n <= MOST_PHRASES) expected->phrases[expected->n++] = phrase;
 }
 
@@ -45,7 +45,7 @@ static void remove_kinds(Expected *expected, const int *kinds, int n) {
   remove_kinds((expected), (kinds), ARRAY_LENGTH(kinds))
 
 /* How a single kind is written. */
-static const char *spelling(int kind) {
+static const char *token_spelling(int kind) {
   switch (kind) {
   case T_END: return "the end of the line";
   case 0: return "the end of the file";
@@ -74,17 +74,17 @@ static void name_sets(Expected *expected) {
   const bool *has = expected->has;
   if (has[T_IMPORT]) {
     REMOVE(expected, item_start);
-    add(expected, "an item");
+    expected_add(expected, "an item");
   } else if (has[T_PARAM]) {
     REMOVE(expected, statement_start);
     REMOVE(expected, expression_start);
-    add(expected, "a statement");
+    expected_add(expected, "a statement");
   } else if (has[T_SHARD]) {
     REMOVE(expected, pin_start);
-    add(expected, "a pin");
+    expected_add(expected, "a pin");
   } else if (has[T_FLOAT]) {
     REMOVE(expected, expression_start);
-    add(expected, "an expression");
+    expected_add(expected, "an expression");
   }
   /* After an operand nearly everything that goes on could: said only where
    * nothing else could stand. */
@@ -98,14 +98,14 @@ static void name_sets(Expected *expected) {
 static void name_kinds(Parser *parser, Expected *expected) {
   for (int kind = 0; kind < MOST_KINDS; kind++) {
     if (!expected->has[kind]) continue;
-    const char *text = spelling(kind);
+    const char *text = token_spelling(kind);
     bool is_mark = kind > ' ' && kind < 0x7f;
     if (!text && is_mark) text = arena_printf(parser->arena, "'%c'", kind);
-    if (text) add(expected, text);
+    if (text) expected_add(expected, text);
   }
 }
 
-static const char *joined(Parser *parser, const Expected *expected) {
+static const char *names_joined(Parser *parser, const Expected *expected) {
   Text text = text_create(parser->arena);
   for (int i = 0; i < expected->n; i++) {
     if (i > 0) text_add(&text, i + 1 < expected->n ? ", " : " or ");
@@ -115,7 +115,7 @@ static const char *joined(Parser *parser, const Expected *expected) {
 }
 
 /* What stands there, as the user wrote it. */
-static const char *written(Parser *parser, Token token) {
+static const char *token_written(Parser *parser, Token token) {
   if (token.kind == 0) return "end of file";
   if (token.kind == T_END) return parser->end_text;
   int n = (int)(token.span.end - token.span.begin);
@@ -192,7 +192,7 @@ static bool is_assigned(Token token) {
   return text[0] == '=' && text[1] != '=';
 }
 
-static bool is_word(Token token, const char *word) {
+static bool token_is_word(Token token, const char *word) {
   size_t n = token.span.end - token.span.begin;
   return n == strlen(word) &&
          memcmp(token.span.source->text + token.span.begin, word, n) == 0;
@@ -282,9 +282,9 @@ static const char *help_for_token(const Parser *parser, const bool *has) {
   if (token.kind == '=' && has[':'] && !in_round &&
       (parser->first_kind == T_PARAM || parser->first_kind == T_STATE))
     return "a type comes first, as in 'param w: [C] = zeros'";
-  if (token.kind == T_NAME && in_operand && is_word(token, "is"))
+  if (token.kind == T_NAME && in_operand && token_is_word(token, "is"))
     return "'==' compares";
-  if (token.kind == T_NAME && in_operand && is_word(token, "for"))
+  if (token.kind == T_NAME && in_operand && token_is_word(token, "for"))
     return "a list is written out; a loop is 'repeat i in 0..9 { }'";
   if (token.kind == T_NAME && parser->before == T_IMPORT)
     return "a file is named by a string, as in 'import \"lib.dnn\"'";
@@ -406,12 +406,12 @@ void report_unexpected(Parser *parser, const int *kinds, int n) {
   memcpy(all, expected.has, sizeof all);
   name_sets(&expected);
   name_kinds(parser, &expected);
-  const char *what = written(parser, parser->token);
+  const char *what = token_written(parser, parser->token);
   bool is_list = expected.n > 0 && expected.n <= MOST_PHRASES;
   Diag *wrong =
       is_list
           ? diag(parser->diags, DIAG_unexpected, parser->token.span, what,
-                 joined(parser, &expected))
+                 names_joined(parser, &expected))
           : diag(parser->diags, DIAG_unexpected_only, parser->token.span, what);
   add_note(parser, wrong);
   add_help(parser, wrong, all);

@@ -80,12 +80,12 @@ bool is_plan_word(Name name) {
 
 /* ---- reading ---- */
 
-static void hold(Parser *parser, Token token) {
+static void layout_hold(Parser *parser, Token token) {
   ASSERT(parser->n_held < ARRAY_LENGTH(parser->held));
   parser->held[parser->n_held++] = token;
 }
 
-static Token read_token(Parser *parser) {
+static Token layout_read_token(Parser *parser) {
   if (parser->n_held > 0) return parser->held[--parser->n_held];
   Token token = lexer_next(parser);
   token.is_first = parser->line_start;
@@ -109,7 +109,7 @@ void layout_too_deep(Parser *parser, Span span) {
   parser->stop = true;
 }
 
-static void open_bracket(Parser *parser, Token token) {
+static void layout_open_bracket(Parser *parser, Token token) {
   if (parser->n_open == MOST_NESTING) {
     layout_too_deep(parser, token.span);
     return;
@@ -126,7 +126,7 @@ static void drop_round(Parser *parser) {
 
 static void open_brace(Parser *parser, Token token) {
   drop_round(parser);
-  open_bracket(parser, token);
+  layout_open_bracket(parser, token);
   if (parser->stop) return;
   parser->n_braces++;
   if (parser->plan_head) parser->plan_brace = parser->n_braces;
@@ -158,7 +158,7 @@ static void track_brackets(Parser *parser, Token token) {
   switch (token.kind) {
   case '(':
   case '[':
-    open_bracket(parser, token);
+    layout_open_bracket(parser, token);
     if (!parser->stop) parser->n_round++;
     break;
   case ')':
@@ -272,12 +272,12 @@ static bool make_end(Parser *parser, Token token, Token *out_end) {
     if (!ends) return false;
     drop_round(parser);
     *out_end = end_token(parser, token.span, "'}'");
-    hold(parser, token);
+    layout_hold(parser, token);
     return true;
   case 0:
     if (!ends) return false;
     *out_end = end_token(parser, token.span, "end of file");
-    hold(parser, token);
+    layout_hold(parser, token);
     return true;
   default: return false;
   }
@@ -345,14 +345,14 @@ static bool give_while_skipping(Parser *parser, Token *token) {
   if (token->kind == T_END) return true;
   /* Braces opened while skipping are unknown to the grammar. */
   close_to(parser, parser->floor);
-  hold(parser, *token);
+  layout_hold(parser, *token);
   *token = end_token(parser, token->span, "end of line");
   return true;
 }
 
 /* One step; false if what was read is not for the grammar. */
-static bool step(Parser *parser, Token *out) {
-  Token token = read_token(parser), end;
+static bool layout_step(Parser *parser, Token *out) {
+  Token token = layout_read_token(parser), end;
   parser->dropped = (Bracket){0};
   if (make_end(parser, token, &end))
     token = end;
@@ -361,14 +361,14 @@ static bool step(Parser *parser, Token *out) {
   if (parser->n_braces > 0 && !parser->is_skipping &&
       is_outside(parser, token)) {
     start_closing(parser, token);
-    hold(parser, token);
+    layout_hold(parser, token);
     *out = next_closing(parser);
     return true;
   }
   bool ends_block = parser->is_skipping && !parser->to_item &&
                     token.kind == '}' && parser->n_braces == parser->floor;
   if (ends_block) { /* the wrong statement ends here, without an END */
-    hold(parser, token);
+    layout_hold(parser, token);
     token = end_token(parser, token.span, "'}'");
   } else {
     track_words(parser, &token);
@@ -425,7 +425,7 @@ int layout_next(Parser *parser) {
   if (parser->is_closing && !parser->stop)
     token = next_closing(parser);
   else
-    while (!parser->stop && !step(parser, &token)) continue;
+    while (!parser->stop && !layout_step(parser, &token)) continue;
   if (is_stuck(parser, token)) parser->stop = true;
   if (parser->stop) token = (Token){.kind = 0, .span = {parser->source, n, n}};
   parser->token = token;
@@ -445,12 +445,12 @@ void layout_recover(Parser *parser) {
       token.span.end != parser->reopened) {
     parser->reopened = token.span.end;
     reopen_brace(parser);
-    hold(parser, token);
+    layout_hold(parser, token);
   }
   drop_unclosed(parser);
   parser->floor = parser->n_braces - (token.kind == '{' ? 1 : 0);
   parser->to_item = parser->floor == 0;
   parser->is_skipping =
       parser->to_item || token.kind != T_END || parser->n_round > 0;
-  if (parser->to_item && starts_item(parser, token)) hold(parser, token);
+  if (parser->to_item && starts_item(parser, token)) layout_hold(parser, token);
 }

@@ -6,8 +6,8 @@
 
 enum { MOST_BYTES = 1 << 28 };
 
-static Parser *parse(Arena *arena, Names *names, Diags *diags,
-                     const Source *source, bool expr_only) {
+static Parser *parse_source(Arena *arena, Names *names, Diags *diags,
+                            const Source *source, bool expr_only) {
   Parser *parser = ARENA_NEW(arena, Parser);
   *parser = (Parser){.arena = arena,
                      .names = names,
@@ -26,7 +26,7 @@ static Parser *parse(Arena *arena, Names *names, Diags *diags,
 }
 
 Ast *ast_parse(Arena *arena, Names *names, Diags *diags, const Source *source) {
-  Parser *parser = parse(arena, names, diags, source, false);
+  Parser *parser = parse_source(arena, names, diags, source, false);
   Ast *ast = ARENA_NEW(arena, Ast);
   *ast = (Ast){source, parser->items.data, parser->items.n};
   return ast;
@@ -35,6 +35,6 @@ Ast *ast_parse(Arena *arena, Names *names, Diags *diags, const Source *source) {
 Expr *ast_parse_expr(Arena *arena, Names *names, Diags *diags,
                      const Source *source) {
   int before = diags_errors(diags);
-  Parser *parser = parse(arena, names, diags, source, true);
+  Parser *parser = parse_source(arena, names, diags, source, true);
   return diags_errors(diags) == before ? parser->expr : NULL;
 }
