@@ -519,7 +519,7 @@ static Status select_all_reduce(Select *select, int id) {
 }
 
 /* The kernel of `update_slice` writes one row into a copy of all others. */
-static Status select_put(Select *select, int id) {
+static Status select_update_slice(Select *select, int id) {
   Value from = select->graph->nodes.data[id]->inputs[0];
   Value to = {.node = id, .result = 0};
   if (address(select, from) != address(select, to))
@@ -609,7 +609,7 @@ static Status select_node(Select *select, int id) {
   case OP_conv_weight_grad: return select_convolution(select, id);
   case OP_all_reduce: return select_all_reduce(select, id);
   case OP_scan: return select_scan(select, id);
-  case OP_put: return select_put(select, id);
+  case OP_update_slice: return select_update_slice(select, id);
   default: return select_kernel(select, id);
   }
 }

@@ -50,8 +50,9 @@ static bool op_chooses(Op op) {
   case OP_pad:
   case OP_reverse:
   case OP_concat:
+  case OP_copy:
   case OP_gather:
-  case OP_stop: return true;
+  case OP_stop_gradient: return true;
   default: return false;
   }
 }

@@ -36,7 +36,7 @@ double node_bytes(const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
   if (op_info(node->op)->is_view || node->op == OP_input) return 0;
   double bytes = 0;
-  if (node->op == OP_put) /* the row is read and written */
+  if (node->op == OP_update_slice) /* the row is read and written */
     return 2 * type_bytes(graph_type(graph, node->inputs[1]));
   for (int i = 0; i < node->n_inputs; i++) {
     bytes += type_bytes(graph_type(graph, node->inputs[i]));

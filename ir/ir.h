@@ -403,7 +403,8 @@ typedef struct OpInfo {
   const char *value, *derivative[3]; /* pointwise: texts of the row */
   double flops;                      /* pointwise: an element */
   Linearity linear;
-  const char *sharding; /* "over:sum", "over:whole", "dim:whole space:halo" */
+  const char
+      *sharding; /* "over:sum", "over:replicate", "dim:replicate space:halo" */
   InferRule *infer;
   GradRule *grad; /* NULL: not differentiable (gradient stops) */
   CostRule *cost;

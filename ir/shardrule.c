@@ -75,7 +75,7 @@ static Exception exception_of(const char *word, size_t n) {
   return WHOLE; /* halo: until edges are exchanged */
 }
 
-/* Looks the dim up in a text such as "dim:sum space:whole". */
+/* Looks the dim up in a text such as "dim:sum space:replicate". */
 static Exception listed_exception(const Rule *r, Name dim) {
   for (const char *at = r->info->sharding; *at;) {
     size_t key = strcspn(at, ":"), word = strcspn(at, " ");
@@ -158,7 +158,7 @@ static bool is_partial_sum(const Type *type) {
 /* Moves elements and computes nothing: any reduction may come after it. */
 static bool only_moves(Op op) {
   return op == OP_transpose || op == OP_broadcast || op == OP_slice ||
-         op == OP_reverse || op == OP_stop || op_info(op)->is_view ||
+         op == OP_reverse || op == OP_stop_gradient || op_info(op)->is_view ||
          op == OP_merge_dims;
 }
 

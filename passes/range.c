@@ -214,7 +214,7 @@ static Range pointwise(const Walk *walk, const Node *node) {
   switch (node->op) { /* flat switch */
   case OP_neg:
   case OP_abs:
-  case OP_stop:
+  case OP_stop_gradient:
   case OP_relu: return a;
   case OP_add:
   case OP_sub: return plus(a, b);
@@ -314,7 +314,7 @@ static Range structured(const Walk *walk, const Node *node) {
   case OP_maxpool:
   case OP_gather:
   case OP_topk:
-  case OP_all_gather:
+  case OP_collect_microbatches:
   case OP_shard: return input_of(walk, node, 0);
   case OP_cast:
     return dtype_class(node->types[0]->dtype) == CLASS_INT

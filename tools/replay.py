@@ -41,6 +41,7 @@ SECTIONS = ["words", "graphs", "emitted", "options", "folders"]
 
 def read_renames(path):
     renames = {name: {} for name in SECTIONS}
+    merged = {name: {} for name in SECTIONS}
     section = None
     for number, line in enumerate(open(path), 1):
         line = line.split("#")[0].strip()
@@ -50,13 +51,16 @@ def read_renames(path):
             section = renames.get(line.strip("[]"))
         elif section is not None and " -> " in line:
             old, new = line.split(" -> ")
-            section[old.strip()] = new.strip()
+            new, *others = [word.strip() for word in new.split("|")]
+            section[old.strip()] = new
+            merged["words"].update({other: new for other in others})
         else:
             sys.exit(f"{path}:{number}: expected 'old -> new' in one of "
                      + " ".join(f"[{name}]" for name in SECTIONS))
-    renames["graphs"].update(renames["words"])
-    renames["emitted"].update(renames["words"])
-    return renames
+    for table in renames, merged:
+        table["graphs"].update(table["words"])
+        table["emitted"].update(table["words"])
+    return renames, merged
 
 
 def rename_words(text, words):
@@ -338,13 +342,12 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--no-runs", action="store_true")
     a = parser.parse_args()
-    renames = read_renames(a.renames)
+    renames, merged = read_renames(a.renames)
     cache = {"XDG_CACHE_HOME": os.path.join(a.work, "cache")}
     tools = {"build": dict(cache, CC=a.stub_cc, DNN_NVRTC_LIB=a.stub_nvrtc),
              "run": cache}
-    none = {name: {} for name in SECTIONS}
     old = Side(a.old, a.old_tree, a.work, renames, {}, {})
-    new = Side(a.new, a.new_tree, a.work, none, renames["options"],
+    new = Side(a.new, a.new_tree, a.work, merged, renames["options"],
                renames["folders"])
     jobs = make_jobs(old.tree, a.only, a.no_runs)
     if not jobs:

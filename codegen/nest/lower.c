@@ -19,13 +19,13 @@ static LowerFunction *find_lowering(Op op) {
   switch (op) {
   case OP_dot: return lower_dot;
   case OP_scatter_add: return lower_scatter_add;
-  case OP_put: return lower_put;
+  case OP_update_slice: return lower_update_slice;
   case OP_concat: return lower_concat;
   case OP_shard: return lower_shard;
-  case OP_all_gather: return lower_all_gather;
+  case OP_collect_microbatches: return lower_collect_microbatches;
   case OP_accumulate: return lower_accumulate;
   case OP_route: return lower_route;
-  case OP_claim: return lower_claim;
+  case OP_route_inverse: return lower_route_inverse;
   case OP_conv: return lower_conv;
   case OP_conv_input_grad: return lower_conv_input_grad;
   case OP_conv_weight_grad: return lower_conv_weight_grad;
@@ -49,6 +49,7 @@ static bool is_lowered_as_region(Op op) {
   case OP_transpose:
   case OP_broadcast:
   case OP_cast:
+  case OP_copy:
   case OP_sum:
   case OP_max:
   case OP_min:

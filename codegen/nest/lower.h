@@ -104,7 +104,7 @@ void lower_region(Lower *lower, const Graph *body);
 
 /* ---- lower_experts.c ---- */
 void lower_route(Lower *lower);
-void lower_claim(Lower *lower);
+void lower_route_inverse(Lower *lower);
 /* Where the table of a dispatch or combine is read for index `row`: adds the
  * coordinates of the dims that the index stands for; `sized` has their sizes.
  * An index of -1 is clamped: the caller gives 0 there. */
@@ -114,10 +114,10 @@ void lower_row(Lower *lower, const Node *node, const Type *sized, int row,
 /* ---- lower_ops.c, lower_window.c ---- */
 void lower_dot(Lower *lower);
 void lower_scatter_add(Lower *lower);
-void lower_put(Lower *lower);
+void lower_update_slice(Lower *lower);
 void lower_concat(Lower *lower);
 void lower_shard(Lower *lower);
-void lower_all_gather(Lower *lower);
+void lower_collect_microbatches(Lower *lower);
 void lower_accumulate(Lower *lower);
 void lower_conv(Lower *lower);
 void lower_conv_input_grad(Lower *lower);

@@ -1,17 +1,19 @@
 /*
- * lower_experts.c -- loop nests that give slots to claims and look rows
- * up by them.  The two indices are described in ir/ops/grad_experts.c.
+ * lower_experts.c -- loop nests that give capacity slots to routed tokens and
+ * look rows up by them.  The two indices are described in
+ * ir/ops/grad_experts.c.
  *
- * A claim's place in the queue of its expert is the number of claims on the
- * same expert before it, and the claim of a slot is found by looking at all:
- * sums over the claims of a group, which are parallel, need no counter and no
- * atomic addition.  That is quadratic in the claims of a group, but of two
- * operations each, where a token costs 6 C F in its expert: under one percent
- * as long as a group has fewer tokens than C F / 20.
+ * A routed token's place in the queue of its expert is the number of routed
+ * tokens of the same expert before it, and the routed token of a slot is found
+ * by looking at all: sums over the routed tokens of a group, which are
+ * parallel, need no counter and no atomic addition.  That is quadratic in the
+ * routed tokens of a group, but of two operations each, where a token costs 6 C
+ * F in its expert: under one percent as long as a group has fewer tokens than C
+ * F / 20.
  */
 #include "codegen/nest/lower.h"
 
-/* ---- numbers of claims and slots ---- */
+/* ---- numbers of routed tokens and slots ---- */
 
 /* Row-major over the listed dims, from their coordinates in the space. */
 static Coord number_of(Lower *lower, const Space *space, AttrKey key,
@@ -40,8 +42,8 @@ static void outer_loops(Lower *lower, Space *space, const Type *type) {
   }
 }
 
-/* A stage over all claims of a group; their dims hide the outer ones. */
-static void claims_stage(Lower *lower, Space *space, const Type *type) {
+/* A stage over all routed tokens of a group; their dims hide the outer ones. */
+static void tokens_stage(Lower *lower, Space *space, const Type *type) {
   int n;
   const Name *names = node_names(lower->node, ATTR_over, &n);
   lower_stage(lower);
@@ -79,7 +81,7 @@ void lower_route(Lower *lower) {
   outer_loops(lower, &space, type);
   int n_outer = space.n;
   Coord own = number_of(lower, &space, ATTR_over, type);
-  claims_stage(lower, &space, type);
+  tokens_stage(lower, &space, type);
   int mine = number_value(lower, own), expert;
   int other = number_value(lower, number_of(lower, &space, ATTR_over, type));
   int rival = load_here(lower, &space, type);
@@ -100,23 +102,23 @@ void lower_route(Lower *lower) {
               lower_pw(lower, OP_select, DT_i32, fits, slot, none));
 }
 
-void lower_claim(Lower *lower) {
+void lower_route_inverse(Lower *lower) {
   const Type *type = lower->input_types[0], *result = lower->node->types[0];
   Space space = {0};
   outer_loops(lower, &space, result);
   int n_outer = space.n;
   Coord own = number_of(lower, &space, ATTR_to, result);
-  claims_stage(lower, &space, type);
+  tokens_stage(lower, &space, type);
   int slot = lower_cast(lower, load_here(lower, &space, type), DT_i32);
   int number = number_value(lower, number_of(lower, &space, ATTR_over, type));
   int is_mine = pw(lower, OP_eq, slot, number_value(lower, own));
   int found = lower_pw(lower, OP_select, DT_i32, is_mine, number,
                        lower_const(lower, DT_i32, -1));
-  int claim = lower_reduce(lower, NEST_max, DT_i32, found);
+  int token = lower_reduce(lower, NEST_max, DT_i32, found);
   space.n = n_outer;
   lower_stage(lower);
   lower_stage_ready(lower);
-  store_stage(lower, &space, claim);
+  store_stage(lower, &space, token);
 }
 
 /* ---- lookups ---- */

@@ -92,7 +92,7 @@ static int eval_pointwise(Region *region, const Node *node,
     args[i] = lower_cast(lower, arg, operand_dtype(node, i, common));
   }
   DType dtype = node->types[0]->dtype;
-  if (node->op == OP_stop) return lower_cast(lower, args[0], dtype);
+  if (node->op == OP_stop_gradient) return lower_cast(lower, args[0], dtype);
   int value = lower_pw(lower, node->op, lower_work_dtype(dtype), args[0],
                        args[1], args[2]);
   return lower_cast(lower, value, dtype);
@@ -349,6 +349,7 @@ static int eval_node(Region *region, Value value, const Coord *coords) {
   case OP_dispatch:
   case OP_combine: return eval_look_up(region, node, coords);
   case OP_transpose:
+  case OP_copy:
   case OP_broadcast: return eval_operand(region, node->inputs[0], type, coords);
   case OP_rename: return eval_rename(region, node, coords);
   case OP_split_dim: return eval_split_dim(region, node, coords);

@@ -88,7 +88,7 @@ void lower_scatter_add(Lower *lower) {
 }
 
 /* Writes the row alone: select.c copies the rest of the result. */
-void lower_put(Lower *lower) {
+void lower_update_slice(Lower *lower) {
   Space space = {0};
   const Node *node = lower->node;
   const Type *type = node->types[0], *row = lower->input_types[1];
@@ -169,7 +169,7 @@ void lower_shard(Lower *lower) {
 }
 
 /* Copies the shard of this micro-batch into the value of all of them. */
-void lower_all_gather(Lower *lower) {
+void lower_collect_microbatches(Lower *lower) {
   Space space = {0};
   const Type *type = lower->node->types[0], *from = lower->input_types[0];
   lower_stage(lower);

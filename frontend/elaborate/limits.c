@@ -145,7 +145,7 @@ static bool box_step_back(const Graph *graph, const Node *node, int i,
   case OP_rename: box_old_names(node, box, to, out); return true;
   case OP_transpose:
   case OP_broadcast:
-  case OP_stop: return true;
+  case OP_stop_gradient: return true;
   case OP_cast: return is_widened(to, from);
   case OP_split_dim:
   case OP_merge_dims: return box_regroup(node, box, to, out);

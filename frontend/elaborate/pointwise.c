@@ -54,7 +54,8 @@ static DType pointwise_dtype(const Elab *e, Op op, const ExprValue *args,
   DType dtype = pointwise_promote(e, args, n);
   switch (op_info(op)->pw_class) {
   case PW_FLOAT: return dtype_class(dtype) == CLASS_FLOAT ? dtype : DT_f32;
-  case PW_ARITH: return dtype == DT_bool && op != OP_stop ? DT_i32 : dtype;
+  case PW_ARITH:
+    return dtype == DT_bool && op != OP_stop_gradient ? DT_i32 : dtype;
   default: return dtype;
   }
 }

@@ -59,7 +59,7 @@ static bool linear_factors(const Elab *e, const Node *node, double out[2]) {
   case OP_add: return true;
   case OP_sub: out[1] = -1; return true;
   case OP_neg: out[0] = -1; return true;
-  case OP_stop: return true;
+  case OP_stop_gradient: return true;
   case OP_cast:
     return dtype_class(graph_type(e->graph, node->inputs[0])->dtype) ==
                CLASS_FLOAT &&

@@ -133,7 +133,7 @@ static bool compute_int(Elab *e, Op op, int64_t a, int64_t b, Span span,
   case OP_ceil:
   case OP_trunc:
   case OP_round:
-  case OP_stop: r = a; break;
+  case OP_stop_gradient: r = a; break;
   case OP_sign: r = (a > 0) - (a < 0); break;
   case OP_relu: r = a > 0 ? a : 0; break;
   default: return false;

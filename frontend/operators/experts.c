@@ -150,7 +150,7 @@ static void give_slots(Elab *e, Gate *gate) {
   Attrs attrs = claim_attrs(gate, to);
   attrs_ints(&attrs, ATTR_sizes, sizes, 2);
   gate->slot = elab_emit(e, OP_route, &gate->choice, 1, &attrs);
-  gate->claim = elab_emit(e, OP_claim, &gate->slot, 1, &attrs);
+  gate->claim = elab_emit(e, OP_route_inverse, &gate->slot, 1, &attrs);
 }
 
 ExprValue builtin_route(BuiltinCall *call) {

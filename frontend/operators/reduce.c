@@ -78,7 +78,8 @@ ExprValue builtin_l2norm(BuiltinCall *call) {
   const Name *dims = call->dims[1].names;
   int n = call->dims[1].n;
   ExprValue most = elab_reduce(
-      e, OP_max, pointwise1(e, OP_abs, pointwise1(e, OP_stop, x)), dims, n);
+      e, OP_max, pointwise1(e, OP_abs, pointwise1(e, OP_stop_gradient, x)),
+      dims, n);
   ExprValue is_plain =
       pointwise2(e, OP_or, pointwise2(e, OP_eq, most, expr_value_float(0)),
                  pointwise2(e, OP_eq, most, expr_value_float(INFINITY)));

@@ -35,7 +35,7 @@ static void topk(const InterpCall *call) {
   }
 }
 
-/* ---- claims and slots ---- */
+/* ---- routed tokens and slots ---- */
 
 /* The dims that an attribute lists, walked in that order. */
 static Loops listed(const Node *node, AttrKey key, const Type *type) {
@@ -65,10 +65,10 @@ static void route(const InterpCall *call) {
   Loops groups = others(call, ATTR_over, choice->type);
   loops_bind(&groups, choice->type);
   for (bool more = loops_start(&groups); more; more = loops_next(&groups)) {
-    Loops claims = listed(call->node, ATTR_over, choice->type);
+    Loops tokens = listed(call->node, ATTR_over, choice->type);
     for (int64_t e = 0; e < sizes[0]; e++) used[e] = 0;
-    for (bool next = loops_start(&claims); next; next = loops_next(&claims)) {
-      int64_t at = groups.offset[0] + claims.offset[0];
+    for (bool next = loops_start(&tokens); next; next = loops_next(&tokens)) {
+      int64_t at = groups.offset[0] + tokens.offset[0];
       int64_t e = (int64_t)choice->data[at];
       bool fits = e >= 0 && e < sizes[0] && used[e] < sizes[1];
       slot->data[at] = fits ? (double)(e * sizes[1] + used[e]++) : -1;
@@ -76,23 +76,23 @@ static void route(const InterpCall *call) {
   }
 }
 
-static void claim(const InterpCall *call) {
-  const Tensor *slot = &call->inputs[0], *claim = &call->results[0];
-  int64_t n_claims = type_elements(claim->type);
-  for (int64_t i = 0; i < n_claims; i++) claim->data[i] = -1;
-  Loops slots = listed(call->node, ATTR_to, claim->type);
+static void route_inverse(const InterpCall *call) {
+  const Tensor *slot = &call->inputs[0], *token = &call->results[0];
+  int64_t n_tokens = type_elements(token->type);
+  for (int64_t i = 0; i < n_tokens; i++) token->data[i] = -1;
+  Loops slots = listed(call->node, ATTR_to, token->type);
   int64_t *offset = loops_offsets(&slots, 0, call->arena);
   double n_slots = (double)loops_count(&slots);
   Loops groups = others(call, ATTR_over, slot->type);
   loops_bind(&groups, slot->type);
-  loops_bind(&groups, claim->type);
+  loops_bind(&groups, token->type);
   for (bool more = loops_start(&groups); more; more = loops_next(&groups)) {
-    Loops claims = listed(call->node, ATTR_over, slot->type);
+    Loops tokens = listed(call->node, ATTR_over, slot->type);
     double number = 0;
-    for (bool next = loops_start(&claims); next; next = loops_next(&claims)) {
-      double s = slot->data[groups.offset[0] + claims.offset[0]];
+    for (bool next = loops_start(&tokens); next; next = loops_next(&tokens)) {
+      double s = slot->data[groups.offset[0] + tokens.offset[0]];
       if (s >= 0 && s < n_slots)
-        claim->data[groups.offset[1] + offset[(int64_t)s]] = number;
+        token->data[groups.offset[1] + offset[(int64_t)s]] = number;
       number++;
     }
   }
@@ -127,7 +127,7 @@ bool interp_experts(const InterpCall *call) {
   switch (call->node->op) {
   case OP_topk: topk(call); return true;
   case OP_route: route(call); return true;
-  case OP_claim: claim(call); return true;
+  case OP_route_inverse: route_inverse(call); return true;
   case OP_dispatch: look_up(call, ATTR_over, 1, 2); return true;
   case OP_combine: look_up(call, ATTR_to, 2, 1); return true;
   default: return false;

@@ -101,7 +101,7 @@ static void gather(const InterpCall *call) {
   }
 }
 
-static void put(const InterpCall *call) {
+static void update_slice(const InterpCall *call) {
   const Tensor *x = &call->inputs[0], *row = &call->inputs[1];
   const Tensor *y = &call->results[0];
   Name dim = node_name(call->node, ATTR_dim);
@@ -225,14 +225,15 @@ bool interp_move(const InterpCall *call) {
   case OP_split_dim:
   case OP_all_reduce:
   case OP_accumulate:
-  case OP_all_gather:
+  case OP_collect_microbatches:
   case OP_shard: copy_all(call); return true;
   case OP_merge_dims: merge_dims(call); return true;
   case OP_transpose:
+  case OP_copy:
   case OP_broadcast: copy_named(call); return true;
   case OP_cast: cast(call); return true;
   case OP_gather: gather(call); return true;
-  case OP_put: put(call); return true;
+  case OP_update_slice: update_slice(call); return true;
   case OP_one_hot: one_hot(call); return true;
   case OP_slice: slice(call); return true;
   case OP_reverse: reverse(call); return true;

@@ -1,20 +1,20 @@
 /*
  * grad_experts.c -- gradients of topk and of what moves tokens to experts.
  *
- * A token of [G, T] makes J claims, one for each expert it has chosen: claim
- * number j T + t is the j-th choice of token t, so that ascending numbers are
- * the order in which slots are given away.  Everything is held in two indices
- * of which each is the inverse of the other, -1 where there is nothing:
+ * A token of [G, T] has chosen J experts and so makes J routed tokens: number
+ * j T + t is the j-th choice of token t, so that ascending numbers are the
+ * order in which capacity slots are given away.  Everything is held in two
+ * indices of which each is the inverse of the other, -1 where there is nothing:
  *
  *     %2 = route %1 {over = [J, T], to = [E, S]} : i32[G, T, J]
- *     %3 = claim %2 {over = [J, T], to = [E, S]} : i32[E, S, G]
+ *     %3 = route_inverse %2 {over = [J, T], to = [E, S]} : i32[E, S, G]
  *     %4 = dispatch %x, %2, %3                   : f32[E, S, G, C]
  *     %6 = combine %5, %2, %3                    : f32[G, T, J, C]
  *
  * Slot number e S + s is slot s of expert e.  `dispatch` reads x[G, T, C] at
- * the claim of each slot (x without J: all choices of a token read the same),
- * `combine` reads y[E, S, G, C] at the slot of each claim.  So the gradient of
- * either is the other, and neither needs an atomic addition.
+ * the routed token of each slot (x without J: all choices of a token read the
+ * same), `combine` reads y[E, S, G, C] at the slot of each routed token.  So
+ * the gradient of either is the other, and neither needs an atomic addition.
  */
 #include "ir/ops/grad.h"
 

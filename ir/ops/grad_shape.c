@@ -140,7 +140,8 @@ void grad_gather(Graph *graph, int id, const Value *cotangents, Value *out) {
   out[1] = VALUE_NONE;
 }
 
-void grad_put(Graph *graph, int id, const Value *cotangents, Value *out) {
+void grad_update_slice(Graph *graph, int id, const Value *cotangents,
+                       Value *out) {
   const Node *node = graph->nodes.data[id];
   const Type *x = node->types[0];
   Name dim = node_name(node, ATTR_dim);

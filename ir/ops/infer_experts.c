@@ -63,8 +63,8 @@ int infer_route(Module *module, const OpCall *call, Span span,
   return infer_one(&in, DT_i32, &dims, out_types);
 }
 
-int infer_claim(Module *module, const OpCall *call, Span span,
-                const Type **out_types) {
+int infer_route_inverse(Module *module, const OpCall *call, Span span,
+                        const Type **out_types) {
   Infer in = infer_begin(module, call, span);
   NameSpan over = infer_names(&in, ATTR_over, true);
   infer_want_integer(&in, 0);

@@ -178,6 +178,14 @@ int infer_broadcast(Module *module, const OpCall *call, Span span,
   return infer_one(&in, call->types[0]->dtype, &dims, out_types);
 }
 
+int infer_copy(Module *module, const OpCall *call, Span span,
+               const Type **out_types) {
+  Infer in = infer_begin(module, call, span);
+  Dims dims = {0};
+  dims_add_type(&dims, call->types[0], (NameSpan){0});
+  return infer_one(&in, call->types[0]->dtype, &dims, out_types);
+}
+
 int infer_cast(Module *module, const OpCall *call, Span span,
                const Type **out_types) {
   Infer in = infer_begin(module, call, span);
@@ -235,8 +243,8 @@ int infer_scatter_add(Module *module, const OpCall *call, Span span,
 }
 
 /* The second operand has all dims of the first but one. */
-int infer_put(Module *module, const OpCall *call, Span span,
-              const Type **out_types) {
+int infer_update_slice(Module *module, const OpCall *call, Span span,
+                       const Type **out_types) {
   Infer in = infer_begin(module, call, span);
   const Type *x = call->types[0], *row = call->types[1];
   Name dim = infer_name(&in, ATTR_dim);

@@ -227,7 +227,8 @@ static void extend_over_loop(Packing *packing) {
   }
   for (int id = begin; id <= end; id++) {
     const Node *node = graph->nodes.data[id];
-    bool is_whole = node->op == OP_accumulate || node->op == OP_all_gather;
+    bool is_whole =
+        node->op == OP_accumulate || node->op == OP_collect_microbatches;
     for (int r = 0; is_whole && r < node->n_results; r++) {
       Buffer *buffer = buffer_of(packing, (Value){id, r});
       buffer->first = begin;

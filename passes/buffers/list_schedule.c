@@ -63,7 +63,7 @@ int *output_slots(const Graph *graph, Arena *arena) {
 }
 
 bool node_puts(const Node *node, int input) {
-  return node->op == OP_put && input == 0;
+  return node->op == OP_update_slice && input == 0;
 }
 
 bool fused_is_elementwise(const Node *node) {
@@ -224,7 +224,7 @@ static Value append_copy(Graph *to, Value value, const Type *type) {
   body->mesh = to->mesh;
   body->path = nothing;
   Value arg = graph_input(body, ROLE_arg, nothing, from);
-  Value copy = graph_append_typed(body, is_same ? OP_stop : OP_transpose, &arg,
+  Value copy = graph_append_typed(body, is_same ? OP_copy : OP_transpose, &arg,
                                   1, &attrs, &type, 1, NULL);
   graph_output(body, ROLE_result, nothing, copy);
   return graph_append_typed(to, OP_fused, &value, 1, NULL, &type, 1, body);

@@ -2,7 +2,7 @@
  * scan_output_copies.c -- every value that a scan's body hands on gets a place
  * of its own.
  *
- *     output carry "h" %5            %6 = stop %5
+ *     output carry "h" %5            %6 = copy %5
  *     output result "y" %5     =>    output carry "h" %5
  *                                    output result "y" %6
  *
@@ -37,7 +37,7 @@ static Graph *copy_body(PassContext *ctx, const Graph *body) {
     if (needs_copy(body, i)) {
       rewrite_at(&rewrite, output->value.node);
       const Type *types[1] = {graph_type(to, value)};
-      value = graph_append_typed(to, OP_stop, &value, 1, NULL, types, 1, NULL);
+      value = graph_append_typed(to, OP_copy, &value, 1, NULL, types, 1, NULL);
     }
     graph_output(to, output->role, output->path, value);
   }

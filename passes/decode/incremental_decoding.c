@@ -182,7 +182,7 @@ static Future future_kept(const Incremental *inc, const Node *node, Name key) {
       node->n_inputs > 1 ? future_of(inc, node->inputs[1], key) : FUTURE_open;
   switch (node->op) {
   case OP_cast:
-  case OP_stop:
+  case OP_stop_gradient:
   case OP_rename:
   case OP_transpose: return a;
   case OP_select: {
@@ -462,7 +462,7 @@ static Value write_cache(Incremental *inc, Name key, Value row, Value cache) {
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, key);
   Value inputs[3] = {cache, row, position(inc)};
-  return graph_append(inc->to, OP_put, inputs, 3, &attrs);
+  return graph_append(inc->to, OP_update_slice, inputs, 3, &attrs);
 }
 
 /* Several values may have one path: a list is renamed at once. */

@@ -17,6 +17,7 @@ bool fuse_op(Op op) {
   case OP_const:
   case OP_iota:
   case OP_cast:
+  case OP_copy:
   case OP_transpose:
   case OP_broadcast:
   case OP_random_keep:

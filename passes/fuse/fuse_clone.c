@@ -50,7 +50,7 @@ static bool add_unique(int *list, int *n, int max, int item) {
 
 static bool is_cheap(const Node *node) {
   if (node->op == OP_cast || node->op == OP_transpose ||
-      node->op == OP_broadcast)
+      node->op == OP_broadcast || node->op == OP_copy)
     return true;
   return op_info(node->op)->is_pointwise && op_info(node->op)->flops <= 4;
 }

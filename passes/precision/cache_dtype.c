@@ -2,8 +2,8 @@
  * cache_dtype.c -- a cache of sampling that is read rounded is kept rounded.
  *
  *     %0 = input f32[S, D] cache "k"       %0 = input bf16[S, D] cache "k"
- *     %2 = cast %0 : bf16                  %3 = put %0, %1, t
- *     %3 = put %2, %1, t             =>    %4 = dot %q, %3
+ *     %2 = cast %0 : bf16                  %3 = update_slice %0, %1, t
+ *     %3 = update_slice %2, %1, t             =>    %4 = dot %q, %3
  *     %4 = dot %q, %3                      output cache "k" %3
  *     %5 = cast %3 : f32
  *     output cache "k" %5

@@ -85,8 +85,8 @@ bool precision_is_move(Op op) {
   case OP_reverse:
   case OP_pad:
   case OP_concat:
-  case OP_put:
-  case OP_stop:
+  case OP_update_slice:
+  case OP_stop_gradient:
   case OP_maxpool: return true;
   default: return op_info(op)->is_view;
   }

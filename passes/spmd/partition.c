@@ -15,8 +15,8 @@
  * are added before the one reduction.  Over a sequential axis (micro-batches)
  * the reduction is `accumulate`, and it comes first.  A state with the batch
  * dim lies there for all micro-batches: each takes its piece of it (`shard`),
- * and puts its piece of the new one to the others (`all_gather`) for the
- * update.
+ * and puts its piece of the new one to the others (`collect_microbatches`) for
+ * the update.
  *
  * What the plan may not ask for yet is said by name: sharded parameters, dims
  * that an operator needs whole, pieces of unequal size, ZeRO.
@@ -328,7 +328,7 @@ static Value gather_time(Partition *p, Value value, const Type *want) {
     int at = want ? type_find(want, type->dims[d].name) : -1;
     bool stays = at >= 0 && axis_list_set(want->dims[at].split) & timed;
     if (time && !stays)
-      value = change_pieces(p, OP_all_gather, value, d, ranks, time);
+      value = change_pieces(p, OP_collect_microbatches, value, d, ranks, time);
   }
   return value;
 }
@@ -771,7 +771,8 @@ static void check_loop(const Partition *p) {
            node->path && *node->path ? node->path : op_info(node->op)->name);
       return;
     }
-    follows[id] |= node->op == OP_accumulate || node->op == OP_all_gather;
+    follows[id] |=
+        node->op == OP_accumulate || node->op == OP_collect_microbatches;
   }
 }
 

@@ -27,6 +27,7 @@ static const OpCase op_cases[] = {
     {"merge_dims", "from=D,H dim=C", {"TYPE H:2 B:2 D:3"}},
     {"transpose", "order=C,A,B", {"TYPE A:4 B:5 C:12"}},
     {"broadcast", "to=X,Y sizes=3,5", {"TYPE B:8"}},
+    {"copy", "", {"TYPE B:300 C:3"}},
     {"cast", "dtype=f32", {"TYPE B:300"}},
     {"cast", "dtype=f64", {"TYPE B:30"}},
     {"cast", "dtype=i64", {"TYPE B:300"}},
@@ -115,8 +116,8 @@ static const OpCase op_cases[] = {
     {"scatter_add",
      "over=B,T dim=V sizes=4",
      {"TYPE B:2 T:30 C:20", "i32 B:2 T:30"}},
-    {"put", "dim=S", {"TYPE B:2 S:9 C:40", "TYPE C:40 B:2", "i32"}},
-    {"put", "dim=C", {"TYPE A:7 C:5", "TYPE A:7", "i32"}},
+    {"update_slice", "dim=S", {"TYPE B:2 S:9 C:40", "TYPE C:40 B:2", "i32"}},
+    {"update_slice", "dim=C", {"TYPE A:7 C:5", "TYPE A:7", "i32"}},
     {"one_hot", "dim=V sizes=7", {"i32 B:3 T:5"}},
     {"slice", "dim=C start=1 sizes=2", {"TYPE B:2 C:4"}},
     {"reverse", "dim=C", {"TYPE B:7 C:33"}},
@@ -130,8 +131,8 @@ static const OpCase op_cases[] = {
     {"route", "over=J,T to=E,S sizes=4,5", {"i32 B:3 T:20 J:2"}},
     {"route", "over=T to=E,S sizes=4,1", {"i32 T:300"}},
     {"route", "over=T,B to=E,S sizes=4,90", {"i32 B:3 T:70"}},
-    {"claim", "over=J,T to=E,S sizes=2,2", {"i32 B:3 T:1 J:2"}},
-    {"claim", "over=T to=E,S sizes=4,70", {"i32 T:300"}},
+    {"route_inverse", "over=J,T to=E,S sizes=2,2", {"i32 B:3 T:1 J:2"}},
+    {"route_inverse", "over=T to=E,S sizes=4,70", {"i32 T:300"}},
     {"dispatch",
      "over=J,T to=E,S",
      {"TYPE B:3 T:10 C:33", "i32 B:3 T:10 J:2", "i32 E:4 S:3 B:3"}},
@@ -294,15 +295,15 @@ static inline bool op_case_is_index(Op op, int input) {
   if (op == OP_gather || op == OP_scatter_add || op == OP_dispatch ||
       op == OP_combine)
     return input > 0;
-  if (op == OP_put) return input == 2;
-  return op == OP_one_hot || op == OP_route || op == OP_claim ||
+  if (op == OP_update_slice) return input == 2;
+  return op == OP_one_hot || op == OP_route || op == OP_route_inverse ||
          op == OP_random_keep;
 }
 
 /* What a kernel finds in the bytes of its result: `put` writes one row. */
 static inline void op_case_prefill(const Node *node, const void *input,
                                    void *result) {
-  if (node->op == OP_put)
+  if (node->op == OP_update_slice)
     memcpy(result, input,
            (size_t)(type_elements(node->types[0]) *
                     dtype_size_bytes(node->types[0]->dtype)));

@@ -12,9 +12,9 @@ static inline bool op_has_slots(Op op) {
 }
 
 /* Fills in the second and third operand of a dispatch or combine: random
- * choices, and what route and claim make of them. */
+ * choices, and what route and route_inverse make of them. */
 static inline void expert_indices(const Graph *of, const Node *node,
-                                  Tensor *slot, Tensor *claim, uint64_t key) {
+                                  Tensor *slot, Tensor *token, uint64_t key) {
   Graph *graph = graph_like(of);
   Name none = name_intern(of->module->names, "");
   Attrs attrs = {0};
@@ -23,20 +23,20 @@ static inline void expert_indices(const Graph *of, const Node *node,
   const Name *to = node_names(node, ATTR_to, &n_to);
   attrs_names(&attrs, ATTR_over, over, n);
   attrs_names(&attrs, ATTR_to, to, n_to);
-  int64_t sizes[] = {type_size(claim->type, to[0]),
-                     type_size(claim->type, to[1])};
+  int64_t sizes[] = {type_size(token->type, to[0]),
+                     type_size(token->type, to[1])};
   attrs_ints(&attrs, ATTR_sizes, sizes, 2);
   Value choice = graph_input(graph, ROLE_data, none, slot->type);
   Value slots = graph_append(graph, OP_route, &choice, 1, &attrs);
-  Value claims = graph_append(graph, OP_claim, &slots, 1, &attrs);
+  Value inverse = graph_append(graph, OP_route_inverse, &slots, 1, &attrs);
   graph_output(graph, ROLE_metric, none, slots);
   graph_output(graph, ROLE_metric, none,
-               graph_transpose_to(graph, claims, claim->type));
+               graph_transpose_to(graph, inverse, token->type));
   Tensor choices =
       tensor_random(of->module->arena, slot->type, key, 0, (double)sizes[0]);
   Tensor *results = run(graph, INTERP_f64, &choices);
   slot->data = results[0].data;
-  claim->data = results[1].data;
+  token->data = results[1].data;
 }
 
 /* Two of E = 4 experts for each of T = 9 tokens, with too few slots: weights
@@ -49,14 +49,14 @@ static inline Graph *expert_graph(Module *module, Role role, const char *p_type,
   Value x = make_input(graph, role, "x", x_type);
   Value best = make1(graph, "topk", "dim=E to=J sizes=2", p);
   Value slot = make1(graph, "route", order, (Value){best.node, 1});
-  Value claim = make1(graph, "claim", order, slot);
-  Value in[] = {x, slot, claim};
+  Value token = make1(graph, "route_inverse", order, slot);
+  Value in[] = {x, slot, token};
   Value t = make(graph, "dispatch", "over=J,T to=E,S", in, 3);
   Value factor = make(graph, "iota", "dim=E sizes=4", NULL, 0);
   factor = graph_cast(graph, factor, graph_type(graph, x)->dtype);
   Value one = graph_const(graph, graph_type(graph, x)->dtype, 1);
   t = graph_op2(graph, OP_mul, t, graph_op2(graph, OP_add, factor, one));
-  Value out[] = {t, slot, claim};
+  Value out[] = {t, slot, token};
   Value y = make(graph, "combine", "over=J,T to=E,S", out, 3);
   y = make1(graph, "sum", "over=J", graph_op2(graph, OP_mul, best, y));
   if (role == ROLE_param) {
@@ -67,7 +67,7 @@ static inline Graph *expert_graph(Module *module, Role role, const char *p_type,
   make_output(graph, ROLE_metric, "values", best);
   make_output(graph, ROLE_metric, "choice", (Value){best.node, 1});
   make_output(graph, ROLE_metric, "slot", slot);
-  make_output(graph, ROLE_metric, "claim", claim);
+  make_output(graph, ROLE_metric, "token", token);
   make_output(graph, ROLE_metric, "tokens", t);
   make_output(graph, ROLE_metric, "result", y);
   return graph;

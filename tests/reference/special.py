@@ -35,7 +35,7 @@ NAMES = {
     "neg": torch.neg, "relu": F.relu, "silu": F.silu, "gelu": F.gelu,
     "gelu_tanh": lambda a: F.gelu(a, approximate="tanh"),
     "elu": each(F.elu), "leaky_relu": each(F.leaky_relu),
-    "finite": torch.isfinite, "stop": lambda a: a.detach(),
+    "finite": torch.isfinite, "stop_gradient": lambda a: a.detach(),
     "select": lambda c, a, b: torch.where(c > 0, a, b),
 }
 

@@ -50,6 +50,7 @@ static const Row rows[] = {
     {"split_dim", "dim=A to=X,Y sizes=3,4", {"f32 A:12 B:5"}, 0, 0},
     {"merge_dims", "from=A,B dim=C", {"f32 A:3 B:5 D:2"}, 0, 0},
     {"merge_dims", "from=B,A dim=C", {"f32 A:3 B:5 D:2"}, 0, 0},
+    {"copy", "", {"f32 A:3 B:33"}, 0, 0},
     {"transpose", "order=C,A,B", {"f32 A:3 B:5 C:33"}, 0, 0},
     {"broadcast", "to=X,Y sizes=3,4", {"f32 A:12 B:5"}, 0, 0},
     {"cast", "dtype=i32", {"f32 A:12 B:5"}, -9, 9},
@@ -145,7 +146,7 @@ static const Row rows[] = {
     {"topk", "dim=E to=J sizes=5", {"f32 B:3 E:5"}, 0, 0},
     {"route", "over=J,T to=E,S sizes=4,5", {"i32 B:4 T:30 J:2"}, 0, 4},
     {"route", "over=B,T to=E,S sizes=3,500", {"i32 B:4 T:300"}, 0, 3},
-    {"claim", "over=T to=E,S sizes=4,9", {"i32 B:4 T:30"}, 0, 36},
+    {"route_inverse", "over=T to=E,S sizes=4,9", {"i32 B:4 T:30"}, 0, 36},
     {"dispatch",
      "over=J,T to=E,S",
      {"f32 B:4 T:30 C:70", "i32 B:4 T:30 J:2", "i32 E:4 S:9 B:4"},
@@ -156,8 +157,16 @@ static const Row rows[] = {
      {"f32 E:4 S:9 B:4 C:70", "i32 B:4 T:30 J:2", "i32 E:4 S:9 B:4"},
      0,
      0},
-    {"put", "dim=S", {"f32 B:4 S:5 C:33", "f32 B:4 C:33", "i32"}, 0, 4},
-    {"put", "dim=S", {"f32 S:5 C:33", "f32 C:33", "i32"}, 7, 9}, /* clamped */
+    {"update_slice",
+     "dim=S",
+     {"f32 B:4 S:5 C:33", "f32 B:4 C:33", "i32"},
+     0,
+     4},
+    {"update_slice",
+     "dim=S",
+     {"f32 S:5 C:33", "f32 C:33", "i32"},
+     7,
+     9}, /* clamped */
     {"one_hot", "dim=V sizes=10", {"i32 B:4 T:5"}, 0, 9},
     {"slice", "dim=B start=2 sizes=3", {"f32 A:4 B:9"}, 0, 0},
     {"reverse", "dim=B", {"f32 A:4 B:9"}, 0, 0},
@@ -646,7 +655,7 @@ Test(codegen, every_case_in_bool) {
 /* Operators that partition, the runtime or another pass does. */
 static bool is_elsewhere(Op op) {
   return op == OP_input || op == OP_all_reduce || op == OP_accumulate ||
-         op == OP_all_gather || op == OP_shard || op == OP_scan ||
+         op == OP_collect_microbatches || op == OP_shard || op == OP_scan ||
          op == OP_fused;
 }
 

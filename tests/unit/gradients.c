@@ -68,11 +68,12 @@ static const Case cases[] = {
     {"avgpool", "space=Y,X window=2,3 stride=2,1 pad=0,1", {"f64 N:2 Y:4 X:4"}},
     {"avgpool", "space=X window=3 stride=2 pad=1 causal=0", {"f64 X:5 C:2"}},
     {"adaptive_avgpool", "space=Y,X sizes=2,3", {"f64 N:1 Y:5 X:4"}},
+    {"copy", "", {"f64 B:2 C:3"}},
     {"gather", "dim=V", {"f64 V:4 C:2", "i32 B:2 T:3"}},
     {"gather", "dim=V", {"f64 V:4 B:2", "i32 B:2 T:3"}},
     {"gather", "dim=V", {"f64 V:4", "i32"}},
     {"scatter_add", "over=T dim=V sizes=4", {"f64 B:2 T:3 C:2", "i32 B:2 T:3"}},
-    {"put", "dim=S", {"f64 B:2 S:4 C:3", "f64 C:3 B:2", "i32"}},
+    {"update_slice", "dim=S", {"f64 B:2 S:4 C:3", "f64 C:3 B:2", "i32"}},
     {"slice", "dim=C start=1 sizes=2", {"f64 B:2 C:4"}},
     {"reverse", "dim=B", {"f64 A:2 B:3 C:2"}},
     {"pad", "dim=C pad=1,2 value=7", {"f64 B:2 C:3"}},
@@ -195,7 +196,7 @@ Test(gradients, structured) {
   for (int i = 0; i < ARRAY_LENGTH(cases); i++) check(&cases[i], -2, 2);
 }
 
-/* Weights and rows through all of them; dropped claims have no part. */
+/* Weights and rows through all of them; dropped tokens have no part. */
 Test(gradients, experts) {
   Module *module = module_create();
   Graph *graph =
@@ -360,7 +361,7 @@ Test(autodiff, no_gradient_through_stop) {
   Module *module = module_create();
   Graph *graph = make_graph(module);
   Value a = make_input(graph, ROLE_param, "a", "f64 B:2");
-  Value y = graph_op2(graph, OP_mul, a, graph_op1(graph, OP_stop, a));
+  Value y = graph_op2(graph, OP_mul, a, graph_op1(graph, OP_stop_gradient, a));
   make_output(graph, ROLE_loss, "loss", make1(graph, "sum", "over=B", y));
   Tensor input =
       tensor_of(module->arena, graph_type(graph, a), (double[]){3, 4});

@@ -189,16 +189,17 @@ Test(interp, reverses) {
             3);
 }
 
-/* Of two experts with three slots each: the first choices of all tokens claim
+/* Of two experts with three slots each: the first choices of all tokens take
  * theirs before any second one, and what comes too late gets none. */
-Test(interp, first_choices_claim_slots_first) {
+Test(interp, first_choices_take_slots_first) {
   static const char text[] = "over=J,T to=E,S sizes=2,3";
   Module *module = module_create();
   Graph *graph = make_graph(module);
   Value choice = make_input(graph, ROLE_data, "choice", "i32 T:4 J:2");
   Value slot = make1(graph, "route", text, choice);
   make_output(graph, ROLE_metric, "slot", slot);
-  make_output(graph, ROLE_metric, "claim", make1(graph, "claim", text, slot));
+  make_output(graph, ROLE_metric, "token",
+              make1(graph, "route_inverse", text, slot));
   Tensor input = tensor_of(module->arena, graph_type(graph, choice),
                            (double[]){0, 1, 1, 0, 0, 1, 0, 1});
   Tensor *outputs = run(graph, INTERP_f64, &input);

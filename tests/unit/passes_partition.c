@@ -155,7 +155,7 @@ static void play_node(Play *play, int id, const Tensor *whole_inputs) {
     } else if (node->op == OP_all_reduce || node->op == OP_accumulate) {
       cr_assert_eq(node->n_inputs, 1);
       *to = reduce_pieces(play, node, p);
-    } else if (node->op == OP_all_gather) {
+    } else if (node->op == OP_collect_microbatches) {
       *to = gather_pieces(play, node, p);
     } else if (node->op == OP_shard) {
       *to = cut(play, inputs[0], type, p);

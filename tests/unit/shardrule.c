@@ -66,7 +66,7 @@ static const Case cases[] = {
      "softmax %0 {over = [C]} : f32[B:8, C:4]",
      "f32[B:8@data, C:4]; f32[B:8@data, C:4]"},
     {{"f32[S:8@data, C:4@model]", "f32[C:4]", "i32[]"},
-     "put %0, %1, %2 {dim = S} : f32[S:8, C:4]",
+     "update_slice %0, %1, %2 {dim = S} : f32[S:8, C:4]",
      "f32[S:8, C:4@model], f32[C:4@model], -; f32[S:8, C:4@model]"},
     {{"f32[B:8@data, C:4]"},
      "argmax %0 {dim = B} : i32[C:4]",
@@ -99,7 +99,7 @@ static const Case cases[] = {
     {{"f32[N:8@data, Y:6@model]"},
      "maxpool %0 {space = [Y], window = [2]} : f32[N:8, Y:3]",
      "f32[N:8@data, Y:6]; f32[N:8@data, Y:3]"},
-    /* experts: a group passes, the claims of a group are whole */
+    /* experts: a group passes, the tokens of a group are not split */
     {{"f32[B:8@data, E:4@model]"},
      "topk %0 {dim = E, to = [J], sizes = [2]} : f32[B:8, J:2], i32[B:8, J:2]",
      "f32[B:8@data, E:4]; f32[B:8@data, J:2], i32[B:8@data, J:2]"},
@@ -110,7 +110,8 @@ static const Case cases[] = {
      "route %0 {over = [B, T], to = [E, S], sizes = [4, 9]} : i32[B:8, T:6]",
      "i32[B:8, T:6]; i32[B:8, T:6]"},
     {{"i32[B:8@data, T:6]"},
-     "claim %0 {over = [T], to = [E, S], sizes = [4, 2]} : i32[E:4, S:2, B:8]",
+     "route_inverse %0 {over = [T], to = [E, S], sizes = [4, 2]} : i32[E:4, "
+     "S:2, B:8]",
      "-; i32[E:4, S:2, B:8@data]"},
     {{"f32[B:8@data, T:6, C:4@model]", "i32[B:8@data, T:6]",
       "i32[E:4, S:2, B:8@data]"},

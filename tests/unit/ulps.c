@@ -65,7 +65,7 @@ static Real least(Real a, Real b) {
   ULPS(floor, 0, floorl(a), -99, 99)                                           \
   ULPS(round, 0, rintl(a), -99, 99)                                            \
   ULPS(sign, 0, (a > 0) - (a < 0), -9, 9)                                      \
-  ULPS(stop, 0, a, -9, 9)                                                      \
+  ULPS(stop_gradient, 0, a, -9, 9)                                             \
   ULPS(exp, 2, expl(a), -87, 88)                                               \
   ULPS(log, 2, logl(a), 0, 9)                                                  \
   ULPS(expm1, 3, expm1l(a), -9, 88)                                            \
