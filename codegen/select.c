@@ -589,6 +589,17 @@ static Status select_scan(Select *select, int id) {
   return STATUS_OK;
 }
 
+/* Operators that are more than one kernel, or may be a library's. */
+static Status (*const functions[N_OPS])(Select *select, int id) = {
+    [OP_dot] = select_dot,
+    [OP_conv] = select_convolution,
+    [OP_conv_input_grad] = select_convolution,
+    [OP_conv_weight_grad] = select_convolution,
+    [OP_all_reduce] = select_all_reduce,
+    [OP_scan] = select_scan,
+    [OP_update_slice] = select_update_slice,
+};
+
 static Status select_node(Select *select, int id) {
   const Node *node = select->graph->nodes.data[id];
   for (int r = 0; select->values && r < node->n_results; r++)
@@ -602,16 +613,8 @@ static Status select_node(Select *select, int id) {
     return STATUS_OK;
   }
   add_waits_for_inputs(select, id);
-  switch (node->op) {
-  case OP_dot: return select_dot(select, id);
-  case OP_conv:
-  case OP_conv_input_grad:
-  case OP_conv_weight_grad: return select_convolution(select, id);
-  case OP_all_reduce: return select_all_reduce(select, id);
-  case OP_scan: return select_scan(select, id);
-  case OP_update_slice: return select_update_slice(select, id);
-  default: return select_kernel(select, id);
-  }
+  return (functions[node->op] ? functions[node->op] : select_kernel)(select,
+                                                                     id);
 }
 
 /* ---- launches of micro-batches ---- */

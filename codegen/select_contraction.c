@@ -309,8 +309,7 @@ static bool fill_conv(const Graph *graph, int id, const Type *x, const Type *w,
 bool select_conv(const Graph *graph, int id, DnnConv *out) {
   const Node *node = graph->nodes.data[id];
   int n_space = 0;
-  if (node->op != OP_conv && node->op != OP_conv_input_grad &&
-      node->op != OP_conv_weight_grad)
+  if (!op_is(node->op, OPCLASS_contraction) || !node_has(node, ATTR_space))
     return false;
   node_names(node, ATTR_space, &n_space);
   if (n_space < 1 || n_space > 2 || !has_library_dtypes(graph, node))

@@ -33,28 +33,11 @@ int32_t *value_table_rows(ValueTable *table, const Graph *graph) {
 }
 
 /* The operator copies elements of its operands, or an infinity that the program
- * wrote. */
+ * wrote.  Kernels that are more than a region count as computing. */
 static bool op_chooses(Op op) {
-  switch (op) {
-  case OP_select:
-  case OP_minimum:
-  case OP_maximum:
-  case OP_max:
-  case OP_min:
-  case OP_broadcast:
-  case OP_transpose:
-  case OP_rename:
-  case OP_split_dim:
-  case OP_merge_dims:
-  case OP_slice:
-  case OP_pad:
-  case OP_reverse:
-  case OP_concat:
-  case OP_copy:
-  case OP_gather:
-  case OP_stop_gradient: return true;
-  default: return false;
-  }
+  bool is_kernel = op_is(op, OPCLASS_scatter) || op_is(op, OPCLASS_window) ||
+                   op_is(op, OPCLASS_routing);
+  return op_has(op, OP_FLAG_exact) && !is_kernel;
 }
 
 static bool is_float(const Node *node) {

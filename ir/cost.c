@@ -9,15 +9,9 @@ double node_flops(const Graph *graph, int id) {
   return info->cost ? info->cost(graph, id) : 0;
 }
 
-static bool is_product(Op op) {
-  return op == OP_dot || op == OP_conv || op == OP_conv_input_grad ||
-         op == OP_conv_weight_grad || op == OP_attention ||
-         op == OP_attention_grad;
-}
-
 double node_contraction_flops(const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
-  if (is_product(node->op)) return node_flops(graph, id);
+  if (op_is(node->op, OPCLASS_contraction)) return node_flops(graph, id);
   double flops = 0;
   for (int i = 0; node->body && i < node->body->nodes.n; i++)
     flops += node_contraction_flops(node->body, i);
@@ -34,7 +28,7 @@ static double type_bytes(const Type *type) {
 /* Views move nothing. */
 double node_bytes(const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
-  if (op_info(node->op)->is_view || node->op == OP_input) return 0;
+  if (op_is(node->op, OPCLASS_view) || node->op == OP_input) return 0;
   double bytes = 0;
   if (node->op == OP_update_slice) /* the row is read and written */
     return 2 * type_bytes(graph_type(graph, node->inputs[1]));

@@ -395,8 +395,25 @@ typedef void DecomposeRule(Graph *graph, const Graph *from, int id,
 /* Floating-point operations of a node on its logical sizes. */
 typedef double CostRule(const Graph *graph, int id);
 
+typedef enum OpClass {
+#define OPCLASS(name, meaning) OPCLASS_##name,
+#include "ir/opclass.def"
+  N_OPCLASSES
+} OpClass;
+
+enum {
+#define OPFLAG(name, meaning) OP_FLAG_BIT_##name,
+#include "ir/opclass.def"
+};
+typedef enum OpFlag {
+#define OPFLAG(name, meaning) OP_FLAG_##name = 1 << OP_FLAG_BIT_##name,
+#include "ir/opclass.def"
+} OpFlag;
+
 typedef struct OpInfo {
   const char *name;
+  OpClass class;
+  unsigned flags;             /* of OpFlag */
   int min_inputs, max_inputs; /* max -1: any number */
   bool is_pointwise;
   PwClass pw_class;
@@ -409,12 +426,11 @@ typedef struct OpInfo {
   GradRule *grad; /* NULL: not differentiable (gradient stops) */
   CostRule *cost;
   DecomposeRule *decompose; /* NULL: lowered as it is */
-  bool is_view;             /* result shares the bytes of its input */
-  bool is_collective;
-  bool is_pure; /* may be merged and dropped */
 } OpInfo;
 
 const OpInfo *op_info(Op op);
+bool op_is(Op op, OpClass class);
+bool op_has(Op op, OpFlag flag);
 bool op_find(const char *name, Op *out_op);
 int op_infer(Module *module, const OpCall *call, Span span,
              const Type **out_types);
@@ -431,6 +447,9 @@ void shard_infer(const Graph *graph, Op op, const Attr *attrs, int n_attrs,
                  const Type *const *inputs, int n_inputs,
                  const Type *const *whole_results, int n_results, Arena *arena,
                  const Type **out_inputs, const Type **out_types);
+/* The sharding column of the operator lists an attribute that names this dim:
+ * what contractions sum over, windows slide along and so on. */
+bool node_treats_dim(const Node *node, Name dim);
 
 /* ---- path.c ---- */
 

@@ -1,5 +1,5 @@
 /*
- * op.c -- ops.def as data.
+ * op.c -- the table of operators, ops.def, as data that one can ask.
  */
 #include "ir/ops/rules.h"
 
@@ -10,11 +10,17 @@
 #define cost_none      NULL
 #define decompose_none NULL
 
-/* The flag of a row, spelt so that each is a constant. */
-enum { FLAG_none, FLAG_V, FLAG_C, FLAG_I };
+/* The words of the column of flags. */
+enum {
+  none,
+#define OPFLAG(name, meaning) name = OP_FLAG_##name,
+#include "ir/opclass.def"
+};
 
-#define POINTWISE(name_, class_, flops_, linear_, n_, value_, ...)             \
+#define POINTWISE(name_, class_, flops_, linear_, flags_, n_, value_, ...)     \
   [OP_##name_] = {.name = #name_,                                              \
+                  .class = OPCLASS_elementwise,                                \
+                  .flags = by_name | free_order | renames | fuses | (flags_),  \
                   .min_inputs = n_,                                            \
                   .max_inputs = n_,                                            \
                   .is_pointwise = true,                                        \
@@ -26,19 +32,20 @@ enum { FLAG_none, FLAG_V, FLAG_C, FLAG_I };
                   .sharding = "",                                              \
                   .infer = infer_pointwise,                                    \
                   .grad = grad_pointwise,                                      \
-                  .cost = cost_pointwise,                                      \
-                  .is_pure = true},
+                  .cost = cost_pointwise},
 
 static const OpInfo infos[N_OPS] = {
-#define PW1(name, class, value, da, flops, linear)                             \
-  POINTWISE(name, class, flops, linear, 1, #value, #da)
-#define PW2(name, class, value, da, db, flops, linear)                         \
-  POINTWISE(name, class, flops, linear, 2, #value, #da, #db)
-#define PW3(name, class, value, da, db, dc, flops, linear)                     \
-  POINTWISE(name, class, flops, linear, 3, #value, #da, #db, #dc)
-#define OP(name_, min, max, sharding_, linear_, infer_rule, grad_rule,         \
-           cost_rule, decompose_rule, flag)                                    \
+#define PW1(name, class, value, da, flops, linear, flags)                      \
+  POINTWISE(name, class, flops, linear, flags, 1, #value, #da)
+#define PW2(name, class, value, da, db, flops, linear, flags)                  \
+  POINTWISE(name, class, flops, linear, flags, 2, #value, #da, #db)
+#define PW3(name, class, value, da, db, dc, flops, linear, flags)              \
+  POINTWISE(name, class, flops, linear, flags, 3, #value, #da, #db, #dc)
+#define OP(name_, class_, min, max, sharding_, linear_, infer_rule, grad_rule, \
+           cost_rule, decompose_rule, interp, lower, flags_)                   \
   [OP_##name_] = {.name = #name_,                                              \
+                  .class = OPCLASS_##class_,                                   \
+                  .flags = flags_,                                             \
                   .min_inputs = min,                                           \
                   .max_inputs = max,                                           \
                   .linear = LINEAR_##linear_,                                  \
@@ -46,16 +53,21 @@ static const OpInfo infos[N_OPS] = {
                   .infer = infer_##infer_rule,                                 \
                   .grad = grad_##grad_rule,                                    \
                   .cost = cost_##cost_rule,                                    \
-                  .decompose = decompose_##decompose_rule,                     \
-                  .is_view = FLAG_##flag == FLAG_V,                            \
-                  .is_collective = FLAG_##flag == FLAG_C,                      \
-                  .is_pure = FLAG_##flag != FLAG_I},
+                  .decompose = decompose_##decompose_rule},
 #include "ir/ops.def"
 };
 
 const OpInfo *op_info(Op op) {
   ASSERT((unsigned)op < N_OPS);
   return &infos[op];
+}
+
+bool op_is(Op op, OpClass class) {
+  return op_info(op)->class == class;
+}
+
+bool op_has(Op op, OpFlag flag) {
+  return (op_info(op)->flags & flag) != 0;
 }
 
 bool op_find(const char *name, Op *out_op) {

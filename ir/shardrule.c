@@ -94,6 +94,13 @@ static Exception listed_exception(const Rule *r, Name dim) {
   return PASS;
 }
 
+bool node_treats_dim(const Node *node, Name dim) {
+  Rule rule = {.info = op_info(node->op),
+               .attrs = node->attrs,
+               .n_attrs = node->n_attrs};
+  return listed_exception(&rule, dim) != PASS;
+}
+
 /* attention's second result does not depend on the dims of v, which only its
  * first one has. */
 static bool is_in_results(const Rule *r, Name dim) {
@@ -155,23 +162,16 @@ static bool is_partial_sum(const Type *type) {
   return type->partial && type->partial_kind == REDUCE_sum;
 }
 
-/* Moves elements and computes nothing: any reduction may come after it. */
-static bool only_moves(Op op) {
-  return op == OP_transpose || op == OP_broadcast || op == OP_slice ||
-         op == OP_reverse || op == OP_stop_gradient || op_info(op)->is_view ||
-         op == OP_merge_dims;
-}
-
 /* Linear in all operands together: all are partial over the same axes, or
- * none may be. */
+ * none may be.  What takes elements of one operand as they are may be followed
+ * by any reduction. */
 static bool all_agree(const Rule *r) {
+  bool takes_any = r->n_inputs == 1 && op_has(r->op, OP_FLAG_exact);
   for (int i = 0; i < r->n_inputs; i++) {
     const Type *type = r->inputs[i];
     if (type->partial != r->inputs[0]->partial) return false;
     if (type->partial & r->used) return false;
-    if (!is_partial_sum(type) && !(type->partial && only_moves(r->op))) {
-      return false;
-    }
+    if (!is_partial_sum(type) && !(type->partial && takes_any)) return false;
   }
   return r->n_inputs > 0;
 }
@@ -321,6 +321,13 @@ static void merge_dims_splits(const Rule *r, Type *in, Type *out) {
   }
 }
 
+typedef void SplitFunction(const Rule *r, Type *in, Type *out);
+static SplitFunction *const split_functions[N_OPS] = {
+    [OP_rename] = rename_splits,
+    [OP_split_dim] = split_dim_splits,
+    [OP_merge_dims] = merge_dims_splits,
+};
+
 static void infer_view(const Rule *r, const Type **out_inputs,
                        const Type **out_types) {
   const Type *has = r->inputs[0];
@@ -328,9 +335,7 @@ static void infer_view(const Rule *r, const Type **out_inputs,
   Type *out = copy_shape(r->arena, r->results[0]);
   in->partial = out->partial = has->partial;
   in->partial_kind = out->partial_kind = has->partial_kind;
-  if (r->op == OP_rename) rename_splits(r, in, out);
-  if (r->op == OP_split_dim) split_dim_splits(r, in, out);
-  if (r->op == OP_merge_dims) merge_dims_splits(r, in, out);
+  split_functions[r->op](r, in, out);
   out_inputs[0] = type_equal(in, has) ? has : in;
   out_types[0] = out;
 }
@@ -360,7 +365,7 @@ void shard_infer(const Graph *graph, Op op, const Attr *attrs, int n_attrs,
                .results = whole_results,
                .n_results = n_results,
                .arena = arena};
-  if (op == OP_rename || op == OP_split_dim || op == OP_merge_dims) {
+  if (split_functions[op]) {
     infer_view(&rule, out_inputs, out_types);
   } else if (!rule.info->infer) {
     infer_whole(&rule, out_inputs, out_types);

@@ -114,7 +114,7 @@ static void check_attrs(Verifier *v, int id) {
 
 /* Views share bytes and a transpose says its order: there the order counts. */
 static bool order_counts(Op op) {
-  return op_info(op)->is_view || op == OP_transpose;
+  return op_is(op, OPCLASS_view) || op == OP_transpose;
 }
 
 static void check_inferred(Verifier *v, int id) {
@@ -303,7 +303,7 @@ static void check_node(Verifier *v, int id) {
   check_attrs(v, id);
   if (!check_inputs(v, id) || v->n_errors > before) return;
   if (node->op == OP_input) check_input_node(v, id);
-  if (op_info(node->op)->is_collective) check_collective(v, id);
+  if (op_is(node->op, OPCLASS_collective)) check_collective(v, id);
   if (op_info(node->op)->infer) check_inferred(v, id);
   check_body(v, id);
 }

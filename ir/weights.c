@@ -25,10 +25,6 @@ typedef struct Reading {
   uint8_t use[MAX_RANK];
 } Reading;
 
-static bool is_product(Op op) {
-  return op == OP_dot || op == OP_conv || op == OP_conv_input_grad;
-}
-
 /* ---- values of parameters and numbers only ---- */
 
 /* The draws of a dropout are numbers.  `scan`: the graph is its body, and of
@@ -64,16 +60,6 @@ static bool attr_has(const Node *node, AttrKey key, Name name) {
   return false;
 }
 
-static bool contracts(const Node *node, Name dim) {
-  switch (node->op) {
-  case OP_dot: return attr_has(node, ATTR_over, dim);
-  case OP_conv:
-    return attr_has(node, ATTR_dim, dim) || attr_has(node, ATTR_space, dim);
-  default: /* conv_input_grad */
-    return attr_has(node, ATTR_to, dim) || attr_has(node, ATTR_space, dim);
-  }
-}
-
 static void read_by_product(const Graph *graph, const Node *node, int input,
                             Reading *out) {
   const Type *type = graph_type(graph, node->inputs[input]);
@@ -81,7 +67,7 @@ static void read_by_product(const Graph *graph, const Node *node, int input,
   out->is_weight = out->is_matrix = true;
   for (int d = 0; d < type->rank; d++) {
     Name dim = type->dims[d].name;
-    out->use[d] = contracts(node, dim)         ? USE_contracted
+    out->use[d] = node_treats_dim(node, dim)   ? USE_contracted
                   : type_find(other, dim) >= 0 ? USE_batched
                                                : USE_kept;
   }
@@ -162,7 +148,7 @@ static Reading *find_readings(const Graph *graph, Arena *arena,
     for (int j = 0; j < node->n_inputs; j++) {
       Reading *reading = &readings[node->inputs[j].node];
       if (!pure[node->inputs[j].node]) continue;
-      if (is_product(node->op)) {
+      if (op_is(node->op, OPCLASS_contraction)) {
         read_by_product(graph, node, j, reading);
       } else if (node->op == OP_gather && j == 0) {
         reading->is_weight = reading->is_gathered = true;

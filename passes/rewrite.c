@@ -109,12 +109,17 @@ const Node *value_op(const Graph *graph, Value value, Op op) {
   return node->op == op ? node : NULL;
 }
 
+/* Every element of the result may be one of a constant's. */
+static bool copies_one_value(const Node *node) {
+  if (node->op == OP_cast)
+    return dtype_class(node->types[0]->dtype) == CLASS_FLOAT;
+  return node->op == OP_rename || (op_is(node->op, OPCLASS_data_movement) &&
+                                   op_has(node->op, OP_FLAG_fuses));
+}
+
 bool value_const(const Graph *graph, Value value, double *out_value) {
   const Node *node = graph_node(graph, value);
-  while (node->op == OP_broadcast || node->op == OP_rename ||
-         node->op == OP_transpose ||
-         (node->op == OP_cast &&
-          dtype_class(node->types[0]->dtype) == CLASS_FLOAT)) {
+  while (copies_one_value(node)) {
     /* A cast to fewer bits would round: only f32 and f64-like constants that
      * stay what they are may be looked through. */
     if (node->op == OP_cast && node->types[0]->dtype != DT_f32) return false;
@@ -123,14 +128,6 @@ bool value_const(const Graph *graph, Value value, double *out_value) {
   if (node->op != OP_const) return false;
   *out_value = node_float(node, ATTR_value, 0);
   return true;
-}
-
-bool op_is_reduction(Op op) {
-  return op == OP_sum || op == OP_max || op == OP_min || op == OP_argmax;
-}
-
-bool op_is_lookup(Op op) {
-  return op == OP_gather || op == OP_dispatch || op == OP_combine;
 }
 
 void reduced_dims(const Node *node, const Name **out_dims, int *out_n) {
@@ -172,7 +169,7 @@ bool node_is_per_microbatch(const Graph *graph, int id) {
 
 bool node_is_view(const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
-  if (op_info(node->op)->is_view) return true;
+  if (op_is(node->op, OPCLASS_view)) return true;
   if (node->op != OP_merge_dims) return false;
   const Type *type = graph_type(graph, node->inputs[0]);
   int n;

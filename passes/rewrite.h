@@ -48,10 +48,6 @@ const Node *value_op(const Graph *graph, Value value, Op op);
 bool value_const(const Graph *graph, Value value, double *out_value);
 /* Dims that a reduction removes. */
 void reduced_dims(const Node *node, const Name **out_dims, int *out_n);
-bool op_is_reduction(Op op); /* sum max min argmax */
-/* Reads its first operand, a table, where the others say: gather and the two
- * ways between tokens and experts. */
-bool op_is_lookup(Op op);
 /* The axes of the mesh that are sequential. */
 AxisSet mesh_sequential(const Mesh *mesh);
 /* The node runs once for each micro-batch. */

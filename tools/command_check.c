@@ -53,7 +53,7 @@ static int64_t input_elements(const Graph *graph, Role role) {
 /* The value whose bytes are kept: a view keeps what it looks at. */
 static Value storage_of(const Graph *graph, Value value) {
   const Node *node = graph_node(graph, value);
-  while (op_info(node->op)->is_view) {
+  while (op_is(node->op, OPCLASS_view)) {
     value = node->inputs[0];
     node = graph_node(graph, value);
   }
@@ -61,15 +61,14 @@ static Value storage_of(const Graph *graph, Value value) {
 }
 
 static bool is_activation(const Node *node) {
-  return node->phase == PHASE_forward && node->op != OP_input &&
-         node->op != OP_const && node->op != OP_iota;
+  return node->phase == PHASE_forward && !op_is(node->op, OPCLASS_source);
 }
 
 /* The input that a parameter was before casts and renames, else the node. */
 static int source_of(const Graph *graph, int id) {
   for (;;) {
     const Node *node = graph->nodes.data[id];
-    if (node->op != OP_cast && !op_info(node->op)->is_view) return id;
+    if (node->op != OP_cast && !op_is(node->op, OPCLASS_view)) return id;
     id = node->inputs[0].node;
   }
 }

@@ -13,58 +13,19 @@
  */
 #include "codegen/nest/lower.h"
 
-typedef void LowerFunction(Lower *lower);
-
-static LowerFunction *find_lowering(Op op) {
-  switch (op) {
-  case OP_dot: return lower_dot;
-  case OP_scatter_add: return lower_scatter_add;
-  case OP_update_slice: return lower_update_slice;
-  case OP_concat: return lower_concat;
-  case OP_shard: return lower_shard;
-  case OP_collect_microbatches: return lower_collect_microbatches;
-  case OP_accumulate: return lower_accumulate;
-  case OP_route: return lower_route;
-  case OP_route_inverse: return lower_route_inverse;
-  case OP_conv: return lower_conv;
-  case OP_conv_input_grad: return lower_conv_input_grad;
-  case OP_conv_weight_grad: return lower_conv_weight_grad;
-  case OP_maxpool: return lower_maxpool;
-  case OP_maxpool_grad: return lower_maxpool_grad;
-  case OP_avgpool: return lower_avgpool;
-  case OP_avgpool_grad: return lower_avgpool_grad;
-  case OP_adaptive_avgpool: return lower_adaptive_avgpool;
-  case OP_adaptive_avgpool_grad: return lower_adaptive_avgpool_grad;
-  default: return NULL;
-  }
-}
-
-static bool is_lowered_as_region(Op op) {
-  switch (op) {
-  case OP_const:
-  case OP_iota:
-  case OP_rename:
-  case OP_split_dim:
-  case OP_merge_dims:
-  case OP_transpose:
-  case OP_broadcast:
-  case OP_cast:
-  case OP_copy:
-  case OP_sum:
-  case OP_max:
-  case OP_min:
-  case OP_argmax:
-  case OP_gather:
-  case OP_dispatch:
-  case OP_combine:
-  case OP_one_hot:
-  case OP_slice:
-  case OP_reverse:
-  case OP_pad:
-  case OP_random_keep: return true;
-  default: return op_info(op)->is_pointwise;
-  }
-}
+/* Loop nests of operators that are no part of a region; NULL: a region. */
+#define each(name) NULL
+#define nest(name) lower_##name
+#define none       NULL
+static LowerFunction *const functions[N_OPS] = {
+#define OP(name, class, min, max, sharding, linear, infer, grad, cost,         \
+           decompose, interp, lower, flags)                                    \
+  [OP_##name] = lower,
+#include "ir/ops.def"
+};
+#undef each
+#undef nest
+#undef none
 
 /* A region that holds this node alone. */
 static const Graph *region_of_one(const Graph *graph, const Node *node,
@@ -91,9 +52,9 @@ static void set_nest_name(Module *module, Nest *nest, const char *stem) {
 
 Nest *nest_lower(Module *module, const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
-  LowerFunction *function = find_lowering(node->op);
+  LowerFunction *function = functions[node->op];
   const Graph *body = node->op == OP_fused ? node->body : NULL;
-  if (!function && !body && !is_lowered_as_region(node->op)) return NULL;
+  if (!function && !body && !lower_is_regional(node->op)) return NULL;
   const char *stem = op_info(node->op)->name;
   Lower *lower = lower_begin(module, graph, node, stem);
   if (function)

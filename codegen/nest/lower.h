@@ -101,32 +101,27 @@ void lower_join_loops(Lower *lower);
 
 /* ---- lower_fused.c ---- */
 void lower_region(Lower *lower, const Graph *body);
+/* The operator may be part of a region. */
+bool lower_is_regional(Op op);
 
 /* ---- lower_experts.c ---- */
-void lower_route(Lower *lower);
-void lower_route_inverse(Lower *lower);
 /* Where the table of a dispatch or combine is read for index `row`: adds the
  * coordinates of the dims that the index stands for; `sized` has their sizes.
  * An index of -1 is clamped: the caller gives 0 there. */
 void lower_row(Lower *lower, const Node *node, const Type *sized, int row,
                Space *out);
 
-/* ---- lower_ops.c, lower_window.c ---- */
-void lower_dot(Lower *lower);
-void lower_scatter_add(Lower *lower);
-void lower_update_slice(Lower *lower);
-void lower_concat(Lower *lower);
-void lower_shard(Lower *lower);
-void lower_collect_microbatches(Lower *lower);
-void lower_accumulate(Lower *lower);
-void lower_conv(Lower *lower);
-void lower_conv_input_grad(Lower *lower);
-void lower_conv_weight_grad(Lower *lower);
-void lower_maxpool(Lower *lower);
-void lower_maxpool_grad(Lower *lower);
-void lower_avgpool(Lower *lower);
-void lower_avgpool_grad(Lower *lower);
-void lower_adaptive_avgpool(Lower *lower);
-void lower_adaptive_avgpool_grad(Lower *lower);
+/* ---- what rows of ops.def name as nest(...) ---- */
+typedef void LowerFunction(Lower *lower);
+#define each(name) lower_none
+#define nest(name) lower_##name
+#define none       lower_none
+#define OP(name, class, min, max, sharding, linear, infer, grad, cost,         \
+           decompose, interp, lower, flags)                                    \
+  LowerFunction lower;
+#include "ir/ops.def"
+#undef each
+#undef nest
+#undef none
 
 #endif

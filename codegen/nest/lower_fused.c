@@ -50,10 +50,6 @@ typedef struct Region {
   VEC(Memo) memo;
 } Region;
 
-static bool is_reduction(Op op) {
-  return op == OP_sum || op == OP_max || op == OP_min || op == OP_argmax;
-}
-
 static int eval(Region *region, Value value, const Coord *coords);
 
 /* ---- one element of each kind of node ---- */
@@ -78,8 +74,8 @@ static DType operand_dtype(const Node *node, int i, DType common) {
   return lower_work_dtype(node->types[0]->dtype);
 }
 
-static int eval_pointwise(Region *region, const Node *node,
-                          const Coord *coords) {
+static int element_pointwise(Region *region, const Node *node,
+                             const Coord *coords) {
   Lower *lower = region->lower;
   int args[3] = {-1, -1, -1};
   DType common = DT_bool;
@@ -92,7 +88,8 @@ static int eval_pointwise(Region *region, const Node *node,
     args[i] = lower_cast(lower, arg, operand_dtype(node, i, common));
   }
   DType dtype = node->types[0]->dtype;
-  if (node->op == OP_stop_gradient) return lower_cast(lower, args[0], dtype);
+  if (op_has(node->op, OP_FLAG_identity))
+    return lower_cast(lower, args[0], dtype);
   int value = lower_pw(lower, node->op, lower_work_dtype(dtype), args[0],
                        args[1], args[2]);
   return lower_cast(lower, value, dtype);
@@ -106,7 +103,8 @@ static Coord coord_at(double index, int64_t size) {
                                                           : index));
 }
 
-static int eval_gather(Region *region, const Node *node, const Coord *coords) {
+static int element_gather(Region *region, const Node *node,
+                          const Coord *coords) {
   const Type *table = graph_type(region->body, node->inputs[0]);
   Name dim = node_name(node, ATTR_dim);
   Lower *lower = region->lower;
@@ -133,7 +131,7 @@ static int eval_gather(Region *region, const Node *node, const Coord *coords) {
 }
 
 /* dispatch and combine: the row of the table at the index, or 0. */
-static int eval_look_up(Region *region, const Node *node, const Coord *coords) {
+static int element_row(Region *region, const Node *node, const Coord *coords) {
   Lower *lower = region->lower;
   const Type *table = graph_type(region->body, node->inputs[0]);
   const Type *type = node->types[0];
@@ -158,14 +156,15 @@ static int eval_look_up(Region *region, const Node *node, const Coord *coords) {
   return lower_cast(lower, value, type->dtype);
 }
 
-static int eval_iota(Region *region, const Node *node, const Coord *coords) {
+static int element_iota(Region *region, const Node *node, const Coord *coords) {
   Lower *lower = region->lower;
   const Type *type = node->types[0];
   Coord coord = coord_global(lower, coords[0], &type->dims[0]);
   return lower_cast(lower, coord_value(lower, coord), type->dtype);
 }
 
-static int eval_one_hot(Region *region, const Node *node, const Coord *coords) {
+static int element_one_hot(Region *region, const Node *node,
+                           const Coord *coords) {
   Lower *lower = region->lower;
   const Type *type = node->types[0];
   int at = type_find(type, node_name(node, ATTR_dim));
@@ -177,7 +176,8 @@ static int eval_one_hot(Region *region, const Node *node, const Coord *coords) {
 }
 
 /* The index of a random number is that of its element in the logical tensor. */
-static int eval_random(Region *region, const Node *node, const Coord *coords) {
+static int element_random_keep(Region *region, const Node *node,
+                               const Coord *coords) {
   Lower *lower = region->lower;
   const Type *type = node->types[0];
   Coord index = coord_zero();
@@ -200,8 +200,8 @@ static int eval_random(Region *region, const Node *node, const Coord *coords) {
   return lower_expr(lower, random);
 }
 
-static int eval_split_dim(Region *region, const Node *node,
-                          const Coord *coords) {
+static int element_split_dim(Region *region, const Node *node,
+                             const Coord *coords) {
   Lower *lower = region->lower;
   const Type *from = graph_type(region->body, node->inputs[0]);
   const Type *type = node->types[0];
@@ -225,8 +225,8 @@ static int eval_split_dim(Region *region, const Node *node,
   return eval(region, node->inputs[0], mine);
 }
 
-static int eval_merge_dims(Region *region, const Node *node,
-                           const Coord *coords) {
+static int element_merge_dims(Region *region, const Node *node,
+                              const Coord *coords) {
   Lower *lower = region->lower;
   const Type *from = graph_type(region->body, node->inputs[0]);
   const Type *type = node->types[0];
@@ -251,11 +251,13 @@ static int eval_merge_dims(Region *region, const Node *node,
   return eval(region, node->inputs[0], mine);
 }
 
-static int eval_rename(Region *region, const Node *node, const Coord *coords) {
+static int element_rename(Region *region, const Node *node,
+                          const Coord *coords) {
   return eval(region, node->inputs[0], coords); /* dims keep their places */
 }
 
-static int eval_slice(Region *region, const Node *node, const Coord *coords) {
+static int element_slice(Region *region, const Node *node,
+                         const Coord *coords) {
   const Type *type = node->types[0];
   Coord mine[MAX_RANK];
   for (int i = 0; i < type->rank; i++) {
@@ -266,7 +268,8 @@ static int eval_slice(Region *region, const Node *node, const Coord *coords) {
   return eval_operand(region, node->inputs[0], type, mine);
 }
 
-static int eval_reverse(Region *region, const Node *node, const Coord *coords) {
+static int element_reverse(Region *region, const Node *node,
+                           const Coord *coords) {
   const Type *type = node->types[0];
   Coord mine[MAX_RANK];
   for (int i = 0; i < type->rank; i++) {
@@ -302,7 +305,7 @@ static int load_or(Lower *lower, int expr, double outside) {
 }
 
 /* Loads below the pad are guarded, so that nothing outside is read. */
-static int eval_pad(Region *region, const Node *node, const Coord *coords) {
+static int element_pad(Region *region, const Node *node, const Coord *coords) {
   Lower *lower = region->lower;
   const Type *from = graph_type(region->body, node->inputs[0]);
   const Type *type = node->types[0];
@@ -325,40 +328,62 @@ static int eval_pad(Region *region, const Node *node, const Coord *coords) {
                   value, fill);
 }
 
+static int element_const(Region *region, const Node *node,
+                         const Coord *coords) {
+  (void)coords;
+  return lower_const(region->lower, node->types[0]->dtype,
+                     node_float(node, ATTR_value, 0));
+}
+
+static int element_cast(Region *region, const Node *node, const Coord *coords) {
+  int arg = eval_operand(region, node->inputs[0], node->types[0], coords);
+  return lower_cast(region->lower, arg, node->types[0]->dtype);
+}
+
+/* By name: transpose, broadcast, copy. */
+static int element_same(Region *region, const Node *node, const Coord *coords) {
+  return eval_operand(region, node->inputs[0], node->types[0], coords);
+}
+
+/* The stages compute reductions before anybody asks for one. */
+static int element_reduced(Region *region, const Node *node,
+                           const Coord *coords) {
+  (void)region, (void)node, (void)coords;
+  UNREACHABLE();
+}
+
+typedef int ElementFunction(Region *region, const Node *node,
+                            const Coord *coords);
+
+/* Who computes one element of a node inside a region. */
+#define each(name) element_##name
+#define nest(name) NULL
+#define none       NULL
+static ElementFunction *const elements[N_OPS] = {
+#define PW1(name, ...) [OP_##name] = element_pointwise,
+#define PW2(name, ...) [OP_##name] = element_pointwise,
+#define PW3(name, ...) [OP_##name] = element_pointwise,
+#define OP(name, class, min, max, sharding, linear, infer, grad, cost,         \
+           decompose, interp, lower, flags)                                    \
+  [OP_##name] = lower,
+#include "ir/ops.def"
+};
+#undef each
+#undef nest
+#undef none
+
+bool lower_is_regional(Op op) {
+  return elements[op] != NULL;
+}
+
 static int eval_node(Region *region, Value value, const Coord *coords) {
   const Node *node = graph_node(region->body, value);
-  Lower *lower = region->lower;
-  const Type *type = node->types[value.result];
-  if (op_info(node->op)->is_pointwise)
-    return eval_pointwise(region, node, coords);
-  switch (node->op) {
-  case OP_input:
+  if (node->op == OP_input)
     return lower_load(
-        lower, lower_input_buffer(lower, (int)node_int(node, ATTR_index, 0)),
-        type, coords);
-  case OP_const:
-    return lower_const(lower, type->dtype, node_float(node, ATTR_value, 0));
-  case OP_cast: {
-    int arg = eval_operand(region, node->inputs[0], type, coords);
-    return lower_cast(lower, arg, type->dtype);
-  }
-  case OP_iota: return eval_iota(region, node, coords);
-  case OP_one_hot: return eval_one_hot(region, node, coords);
-  case OP_random_keep: return eval_random(region, node, coords);
-  case OP_gather: return eval_gather(region, node, coords);
-  case OP_dispatch:
-  case OP_combine: return eval_look_up(region, node, coords);
-  case OP_transpose:
-  case OP_copy:
-  case OP_broadcast: return eval_operand(region, node->inputs[0], type, coords);
-  case OP_rename: return eval_rename(region, node, coords);
-  case OP_split_dim: return eval_split_dim(region, node, coords);
-  case OP_merge_dims: return eval_merge_dims(region, node, coords);
-  case OP_slice: return eval_slice(region, node, coords);
-  case OP_reverse: return eval_reverse(region, node, coords);
-  case OP_pad: return eval_pad(region, node, coords);
-  default: UNREACHABLE();
-  }
+        region->lower,
+        lower_input_buffer(region->lower, (int)node_int(node, ATTR_index, 0)),
+        node->types[0], coords);
+  return elements[node->op](region, node, coords);
 }
 
 static bool coord_equal(const Coord *a, const Coord *b) {
@@ -451,7 +476,8 @@ static void analyse_region(Region *region) {
   for (int i = 0; i < body->outputs.n; i++)
     mark_used(region, body->outputs.data[i].value);
   for (int id = 0; id < n; id++)
-    if (region->is_used[id] && is_reduction(body->nodes.data[id]->op))
+    if (region->is_used[id] &&
+        op_is(body->nodes.data[id]->op, OPCLASS_reduction))
       find_over(region, body->nodes.data[id]);
   region->n_stages = 1;
   for (int id = 0; id < n; id++) {
@@ -460,7 +486,7 @@ static void analyse_region(Region *region) {
     for (int i = 0; i < node->n_inputs; i++)
       if (region->stage[node->inputs[i].node] > region->stage[id])
         region->stage[id] = region->stage[node->inputs[i].node];
-    if (is_reduction(node->op)) region->stage[id]++;
+    if (op_is(node->op, OPCLASS_reduction)) region->stage[id]++;
     region->is_element[id] = has_over(region, node->types[0]);
     if (region->is_used[id] && region->stage[id] >= region->n_stages)
       region->n_stages = region->stage[id] + 1;
@@ -543,7 +569,7 @@ static void mark_needed(const Region *region, Value value, bool *needed) {
   if (needed[value.node]) return;
   needed[value.node] = true;
   const Node *node = graph_node(region->body, value);
-  if (is_reduction(node->op)) return;
+  if (op_is(node->op, OPCLASS_reduction)) return;
   for (int i = 0; i < node->n_inputs; i++)
     mark_needed(region, node->inputs[i], needed);
 }
@@ -553,7 +579,7 @@ static bool *needed_at(const Region *region, int stage) {
   bool *needed = ARENA_ARRAY(region->lower->arena, bool, body->nodes.n);
   for (int id = 0; id < body->nodes.n; id++) {
     const Node *node = body->nodes.data[id];
-    if (region->is_used[id] && is_reduction(node->op) &&
+    if (region->is_used[id] && op_is(node->op, OPCLASS_reduction) &&
         region->stage[id] == stage + 1)
       mark_needed(region, node->inputs[0], needed);
   }
@@ -662,7 +688,7 @@ static void build_stage(Region *region, int n_outer_names) {
   int *reduced = ARENA_ARRAY(region->lower->arena, int, body->nodes.n);
   for (int id = 0; id < body->nodes.n; id++) {
     bool is_now = region->is_used[id] && region->stage[id] == region->now + 1 &&
-                  is_reduction(body->nodes.data[id]->op);
+                  op_is(body->nodes.data[id]->op, OPCLASS_reduction);
     reduced[id] = is_now ? reduce_node(region, id) : region->reduced[id];
   }
   for (int i = 0; i < body->outputs.n; i++) {

@@ -55,7 +55,7 @@ static DType pointwise_dtype(const Elab *e, Op op, const ExprValue *args,
   switch (op_info(op)->pw_class) {
   case PW_FLOAT: return dtype_class(dtype) == CLASS_FLOAT ? dtype : DT_f32;
   case PW_ARITH:
-    return dtype == DT_bool && op != OP_stop_gradient ? DT_i32 : dtype;
+    return dtype == DT_bool && !op_has(op, OP_FLAG_identity) ? DT_i32 : dtype;
   default: return dtype;
   }
 }

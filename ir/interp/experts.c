@@ -4,7 +4,7 @@
  */
 #include "ir/interp/internal.h"
 
-static void topk(const InterpCall *call) {
+void interp_topk(const InterpCall *call) {
   const Tensor *x = &call->inputs[0];
   const Tensor *y = &call->results[0], *at = &call->results[1];
   Name dim = node_name(call->node, ATTR_dim);
@@ -38,7 +38,7 @@ static void topk(const InterpCall *call) {
 /* ---- routed tokens and slots ---- */
 
 /* The dims that an attribute lists, walked in that order. */
-static Loops listed(const Node *node, AttrKey key, const Type *type) {
+static Loops loops_of_attr(const Node *node, AttrKey key, const Type *type) {
   Loops loops = {0};
   int n;
   const Name *names = node_names(node, key, &n);
@@ -49,7 +49,8 @@ static Loops listed(const Node *node, AttrKey key, const Type *type) {
 }
 
 /* The dims of `type` that the attribute does not list. */
-static Loops others(const InterpCall *call, AttrKey key, const Type *type) {
+static Loops loops_of_others(const InterpCall *call, AttrKey key,
+                             const Type *type) {
   Loops loops = {0};
   int n;
   const Name *names = node_names(call->node, key, &n);
@@ -57,15 +58,15 @@ static Loops others(const InterpCall *call, AttrKey key, const Type *type) {
   return loops;
 }
 
-static void route(const InterpCall *call) {
+void interp_route(const InterpCall *call) {
   const Tensor *choice = &call->inputs[0], *slot = &call->results[0];
   int n;
   const int64_t *sizes = node_ints(call->node, ATTR_sizes, &n);
   int64_t *used = ARENA_ARRAY(call->arena, int64_t, sizes[0]);
-  Loops groups = others(call, ATTR_over, choice->type);
+  Loops groups = loops_of_others(call, ATTR_over, choice->type);
   loops_bind(&groups, choice->type);
   for (bool more = loops_start(&groups); more; more = loops_next(&groups)) {
-    Loops tokens = listed(call->node, ATTR_over, choice->type);
+    Loops tokens = loops_of_attr(call->node, ATTR_over, choice->type);
     for (int64_t e = 0; e < sizes[0]; e++) used[e] = 0;
     for (bool next = loops_start(&tokens); next; next = loops_next(&tokens)) {
       int64_t at = groups.offset[0] + tokens.offset[0];
@@ -76,18 +77,18 @@ static void route(const InterpCall *call) {
   }
 }
 
-static void route_inverse(const InterpCall *call) {
+void interp_route_inverse(const InterpCall *call) {
   const Tensor *slot = &call->inputs[0], *token = &call->results[0];
   int64_t n_tokens = type_elements(token->type);
   for (int64_t i = 0; i < n_tokens; i++) token->data[i] = -1;
-  Loops slots = listed(call->node, ATTR_to, token->type);
+  Loops slots = loops_of_attr(call->node, ATTR_to, token->type);
   int64_t *offset = loops_offsets(&slots, 0, call->arena);
   double n_slots = (double)loops_count(&slots);
-  Loops groups = others(call, ATTR_over, slot->type);
+  Loops groups = loops_of_others(call, ATTR_over, slot->type);
   loops_bind(&groups, slot->type);
   loops_bind(&groups, token->type);
   for (bool more = loops_start(&groups); more; more = loops_next(&groups)) {
-    Loops tokens = listed(call->node, ATTR_over, slot->type);
+    Loops tokens = loops_of_attr(call->node, ATTR_over, slot->type);
     double number = 0;
     for (bool next = loops_start(&tokens); next; next = loops_next(&tokens)) {
       double s = slot->data[groups.offset[0] + tokens.offset[0]];
@@ -100,10 +101,11 @@ static void route_inverse(const InterpCall *call) {
 
 /* Rows of the table where the index operand says: dims `key` of the table,
  * whose sizes operand `sized` has, are what the index stands for. */
-static void look_up(const InterpCall *call, AttrKey key, int sized, int at) {
+static void look_up_rows(const InterpCall *call, AttrKey key, int sized,
+                         int at) {
   const Tensor *x = &call->inputs[0], *index = &call->inputs[at];
   const Tensor *y = &call->results[0];
-  Loops rows = listed(call->node, key, call->inputs[sized].type);
+  Loops rows = loops_of_attr(call->node, key, call->inputs[sized].type);
   rows.n_tensors = 0;
   loops_bind(&rows, x->type);
   int64_t n_rows = loops_count(&rows);
@@ -123,13 +125,10 @@ static void look_up(const InterpCall *call, AttrKey key, int sized, int at) {
   }
 }
 
-bool interp_experts(const InterpCall *call) {
-  switch (call->node->op) {
-  case OP_topk: topk(call); return true;
-  case OP_route: route(call); return true;
-  case OP_route_inverse: route_inverse(call); return true;
-  case OP_dispatch: look_up(call, ATTR_over, 1, 2); return true;
-  case OP_combine: look_up(call, ATTR_to, 2, 1); return true;
-  default: return false;
-  }
+void interp_dispatch(const InterpCall *call) {
+  look_up_rows(call, ATTR_over, 1, 2);
+}
+
+void interp_combine(const InterpCall *call) {
+  look_up_rows(call, ATTR_to, 2, 1);
 }

@@ -1,13 +1,13 @@
 /*
- * internal.h -- what the files of the interpreter share: nested loops
- * over named dims, and the table of kernels that depend on the number type.
+ * internal.h -- what the files of the interpreter share: nested loops over
+ * named dims, and the functions of all operators.
  */
 #ifndef IR_INTERP_INTERNAL_H
 #define IR_INTERP_INTERNAL_H
 
 #include "ir/ir.h"
 
-/* ---- interp_loops.c ---- */
+/* ---- loops.c ---- */
 
 #define LOOP_DIMS    (2 * MAX_RANK)
 #define LOOP_TENSORS 8
@@ -44,20 +44,28 @@ typedef struct InterpCall {
   const Tensor *inputs;
   Tensor *results; /* zeroed */
   Arena *arena;    /* scratch */
+  struct Run *run; /* for bodies: interp.c */
 } InterpCall;
 
 typedef void InterpKernel(const InterpCall *call);
 
-/* Arithmetic in one number type; interp_number.inc writes all of them for the
- * type NUM.  Another number type is another file that fills in this table. */
-typedef struct NumberKernels {
-  double (*point)(Op op, double a, double b, double c);
-  InterpKernel *pointwise, *rows, *batchnorm, *dot, *conv, *pool, *scatter_add,
-      *attention, *attention_grad;
-} NumberKernels;
+/* The functions that rows of ops.def name.  number.inc writes the typed ones
+ * once for each number type. */
+#define plain(name) InterpKernel interp_##name;
+#define typed(name) InterpKernel interp_##name##_f64, interp_##name##_f32;
+#define none
+#define OP(name, class, min, max, sharding, linear, infer, grad, cost,         \
+           decompose, interp, lower, flags)                                    \
+  interp
+#include "ir/ops.def"
+typed(pointwise)
+#undef plain
+#undef typed
+#undef none
 
-extern const NumberKernels interp_kernels_f64; /* interp_f64.c */
-extern const NumberKernels interp_kernels_f32; /* interp_f32.c */
+    /* The value of a pointwise row, in f64.c and f32.c. */
+    double interp_point_f64(Op op, double a, double b, double c);
+double interp_point_f32(Op op, double a, double b, double c);
 
 /* Integer quotient that rounds down, and remainder with the divisor's sign;
  * 0 where the divisor is 0. */
@@ -68,7 +76,7 @@ static inline bool interp_is_above(double a, double b) {
   return a > b || (a != a && b == b);
 }
 
-/* ---- interp_window.c ---- */
+/* ---- window.c ---- */
 
 /* The part of x that one result of a pooling operator sees. */
 typedef struct PoolWindow {
@@ -90,14 +98,5 @@ void conv_loops(ConvLoops *conv, const Node *node, const Type *x, const Type *w,
                 const Type *y);
 /* The current tap reads x, not padding. */
 bool conv_in_bounds(const ConvLoops *conv);
-
-/* ---- interp_moves.c: operators that compute nothing ---- */
-
-/* False if the operator is not one of them. */
-bool interp_move(const InterpCall *call);
-
-/* ---- interp_experts.c: likewise, asked by interp_move ---- */
-
-bool interp_experts(const InterpCall *call);
 
 #endif

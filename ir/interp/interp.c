@@ -25,7 +25,7 @@ double interp_mod(double a, double b) {
 }
 
 double interp_point(Op op, double a, double b, double c) {
-  return interp_kernels_f64.point(op, a, b, c);
+  return interp_point_f64(op, a, b, c);
 }
 
 /* ---- rounding to a dtype ---- */
@@ -101,9 +101,34 @@ static void run_graph(const Graph *graph, InterpNumber number, Pool *pool,
                       const Tensor *inputs, Tensor *outputs, Arena *out_arena,
                       Tensor *values);
 
-/* Which arithmetic: integers exactly, reals in the wider of what they read. */
-static const NumberKernels *kernels_of(const Run *run, const Node *node) {
-  if (run->number == INTERP_f64) return &interp_kernels_f64;
+/* One function for each number type; sources and inputs have none. */
+typedef struct InterpRow {
+  InterpKernel *f64, *f32;
+} InterpRow;
+
+#define plain(name)                                                            \
+  { interp_##name, interp_##name }
+#define typed(name)                                                            \
+  { interp_##name##_f64, interp_##name##_f32 }
+#define none                                                                   \
+  { NULL, NULL }
+static const InterpRow interp_rows[N_OPS] = {
+#define PW1(name, ...) [OP_##name] = typed(pointwise),
+#define PW2(name, ...) [OP_##name] = typed(pointwise),
+#define PW3(name, ...) [OP_##name] = typed(pointwise),
+#define OP(name, class, min, max, sharding, linear, infer, grad, cost,         \
+           decompose, interp, lower, flags)                                    \
+  [OP_##name] = interp,
+#include "ir/ops.def"
+};
+#undef plain
+#undef typed
+#undef none
+
+/* Integers are computed exactly, floats in the wider dtype of the operands. */
+static InterpKernel *kernel_of(const Run *run, const Node *node) {
+  const InterpRow *row = &interp_rows[node->op];
+  if (run->number == INTERP_f64) return row->f64;
   DType dtype = node->types[0]->dtype;
   const OpInfo *info = op_info(node->op);
   for (int i = 0; i < node->n_inputs && info->is_pointwise; i++) {
@@ -113,39 +138,11 @@ static const NumberKernels *kernels_of(const Run *run, const Node *node) {
                 : dtype_promote(dtype, input);
   }
   bool is_single = dtype_class(dtype) == CLASS_FLOAT && dtype != DT_f64;
-  return is_single ? &interp_kernels_f32 : &interp_kernels_f64;
+  return is_single ? row->f32 : row->f64;
 }
 
-static InterpKernel *kernel_of(const NumberKernels *kernels, Op op) {
-  if (op_info(op)->is_pointwise) return kernels->pointwise;
-  switch (op) {
-  case OP_sum:
-  case OP_max:
-  case OP_min:
-  case OP_logsumexp:
-  case OP_softmax:
-  case OP_log_softmax:
-  case OP_layernorm:
-  case OP_rmsnorm: return kernels->rows;
-  case OP_batchnorm: return kernels->batchnorm;
-  case OP_dot: return kernels->dot;
-  case OP_conv:
-  case OP_conv_input_grad:
-  case OP_conv_weight_grad: return kernels->conv;
-  case OP_maxpool:
-  case OP_maxpool_grad:
-  case OP_avgpool:
-  case OP_avgpool_grad:
-  case OP_adaptive_avgpool:
-  case OP_adaptive_avgpool_grad: return kernels->pool;
-  case OP_scatter_add: return kernels->scatter_add;
-  case OP_attention: return kernels->attention;
-  case OP_attention_grad: return kernels->attention_grad;
-  default: UNREACHABLE();
-  }
-}
-
-static void run_body(Run *run, const InterpCall *call) {
+void interp_fused(const InterpCall *call) {
+  const Run *run = call->run;
   const Graph *body = call->node->body;
   Tensor *outputs = ARENA_ARRAY(call->arena, Tensor, body->outputs.n);
   run_graph(body, run->number, run->pool, call->inputs, outputs, call->arena,
@@ -165,7 +162,8 @@ static Tensor position_of(const Tensor *whole, const Type *type, int64_t at) {
   return (Tensor){type, whole->data + at * type_elements(type)};
 }
 
-static void run_scan(Run *run, const InterpCall *call) {
+void interp_scan(const InterpCall *call) {
+  const Run *run = call->run;
   const Node *node = call->node;
   const Graph *body = node->body;
   int n_carries = scan_carries(node);
@@ -207,14 +205,8 @@ static void run_node(Run *run, int id) {
     int64_t n = type_elements(node->types[i]);
     run->results[id][i] = (Tensor){node->types[i], pool_take(run->pool, n)};
   }
-  InterpCall call = {node, inputs, run->results[id], scratch};
-  if (node->op == OP_fused) {
-    run_body(run, &call);
-  } else if (node->op == OP_scan) {
-    run_scan(run, &call);
-  } else if (!interp_move(&call)) {
-    kernel_of(kernels_of(run, node), node->op)(&call);
-  }
+  InterpCall call = {node, inputs, run->results[id], scratch, run};
+  kernel_of(run, node)(&call);
   for (int i = 0; i < node->n_results; i++) {
     round_all(run->number, run->results[id][i]);
   }

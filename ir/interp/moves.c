@@ -1,13 +1,16 @@
 /*
- * moves.c -- operators of the interpreter that compute nothing: sources,
- * views, slices, indexing and the draws of dropout.  They need no number type.
+ * moves.c -- the interpreter's functions for operators that do no arithmetic:
+ * sources, views, slices, indexing and random numbers.  They need no number
+ * type.
  */
 #include <math.h>
 #include <string.h>
 
 #include "ir/interp/internal.h"
 
-static void copy_all(const InterpCall *call) {
+/* Views keep the bytes.  Collectives change placements, and the interpreter
+ * knows only logical values. */
+void interp_copy_all(const InterpCall *call) {
   for (int i = 0; i < call->node->n_results; i++) {
     const Tensor *from = &call->inputs[i];
     int64_t n = type_elements(call->results[i].type);
@@ -16,8 +19,8 @@ static void copy_all(const InterpCall *call) {
   }
 }
 
-/* By name: transpose, broadcast. */
-static void copy_named(const InterpCall *call) {
+/* By name: transpose, broadcast, copy. */
+void interp_copy_by_name(const InterpCall *call) {
   const Tensor *x = &call->inputs[0], *y = &call->results[0];
   Loops loops = {0};
   loops_add_type(&loops, y->type);
@@ -30,10 +33,10 @@ static void copy_named(const InterpCall *call) {
 
 /* By name too: where a pass has chosen another order, a cast goes with it.
  * Reals beyond an integer dtype become its end, integers wrap. */
-static void cast(const InterpCall *call) {
+void interp_cast(const InterpCall *call) {
   const Tensor *y = &call->results[0];
   DType to = y->type->dtype;
-  copy_named(call);
+  interp_copy_by_name(call);
   if (dtype_class(to) != CLASS_INT ||
       dtype_class(call->inputs[0].type->dtype) != CLASS_FLOAT)
     return;
@@ -44,7 +47,7 @@ static void cast(const InterpCall *call) {
 
 /* The result stride of each part is that of the merged dim times the sizes of
  * the parts after it. */
-static void merge_dims(const InterpCall *call) {
+void interp_merge_dims(const InterpCall *call) {
   const Tensor *x = &call->inputs[0], *y = &call->results[0];
   int n;
   const Name *parts = node_names(call->node, ATTR_from, &n);
@@ -64,11 +67,11 @@ static void merge_dims(const InterpCall *call) {
   }
 }
 
-static void constant(const InterpCall *call) {
+void interp_const(const InterpCall *call) {
   call->results[0].data[0] = node_float(call->node, ATTR_value, 0);
 }
 
-static void iota(const InterpCall *call) {
+void interp_iota(const InterpCall *call) {
   int64_t n = type_elements(call->results[0].type);
   for (int64_t i = 0; i < n; i++) call->results[0].data[i] = (double)i;
 }
@@ -82,7 +85,7 @@ static void forget_dim(Loops *loops, int tensor, Name dim) {
 }
 
 /* An index out of range is clamped, as in emitted code. */
-static void gather(const InterpCall *call) {
+void interp_gather(const InterpCall *call) {
   const Tensor *table = &call->inputs[0], *at = &call->inputs[1];
   const Tensor *y = &call->results[0];
   Name dim = node_name(call->node, ATTR_dim);
@@ -101,7 +104,7 @@ static void gather(const InterpCall *call) {
   }
 }
 
-static void update_slice(const InterpCall *call) {
+void interp_update_slice(const InterpCall *call) {
   const Tensor *x = &call->inputs[0], *row = &call->inputs[1];
   const Tensor *y = &call->results[0];
   Name dim = node_name(call->node, ATTR_dim);
@@ -117,7 +120,7 @@ static void update_slice(const InterpCall *call) {
     y->data[base + loops.offset[1]] = row->data[loops.offset[0]];
 }
 
-static void one_hot(const InterpCall *call) {
+void interp_one_hot(const InterpCall *call) {
   const Tensor *at = &call->inputs[0], *y = &call->results[0];
   Name dim = node_name(call->node, ATTR_dim);
   Loops loops = {0};
@@ -146,21 +149,21 @@ static void copy_slices(const Tensor *x, const Tensor *y, Name dim,
   }
 }
 
-static void slice(const InterpCall *call) {
+void interp_slice(const InterpCall *call) {
   Name dim = node_name(call->node, ATTR_dim);
   const Tensor *y = &call->results[0];
   copy_slices(&call->inputs[0], y, dim, node_int(call->node, ATTR_start, 0), 0,
               type_size(y->type, dim));
 }
 
-static void reverse(const InterpCall *call) {
+void interp_reverse(const InterpCall *call) {
   Name dim = node_name(call->node, ATTR_dim);
   const Tensor *x = &call->inputs[0], *y = &call->results[0];
   int64_t n = type_size(y->type, dim);
   for (int64_t i = 0; i < n; i++) copy_slices(x, y, dim, n - 1 - i, i, 1);
 }
 
-static void pad(const InterpCall *call) {
+void interp_pad(const InterpCall *call) {
   Name dim = node_name(call->node, ATTR_dim);
   const Tensor *x = &call->inputs[0], *y = &call->results[0];
   int n;
@@ -171,7 +174,7 @@ static void pad(const InterpCall *call) {
   copy_slices(x, y, dim, 0, before, type_size(x->type, dim));
 }
 
-static void concat(const InterpCall *call) {
+void interp_concat(const InterpCall *call) {
   Name dim = node_name(call->node, ATTR_dim);
   int64_t start = 0;
   for (int i = 0; i < call->node->n_inputs; i++) {
@@ -182,7 +185,7 @@ static void concat(const InterpCall *call) {
   }
 }
 
-static void argmax(const InterpCall *call) {
+void interp_argmax(const InterpCall *call) {
   const Tensor *x = &call->inputs[0], *y = &call->results[0];
   Name dim = node_name(call->node, ATTR_dim);
   int64_t stride = type_stride(x->type, dim), n = type_size(x->type, dim);
@@ -200,8 +203,9 @@ static void argmax(const InterpCall *call) {
   }
 }
 
-/* One draw for each element, counted in the order of the result's type. */
-static void draw(const InterpCall *call) {
+/* One random number for each element, counted in the order of the result's
+ * type. */
+void interp_random_keep(const InterpCall *call) {
   const Tensor *y = &call->results[0];
   uint64_t seed = (uint64_t)(int64_t)call->inputs[0].data[0];
   uint64_t step = (uint64_t)(int64_t)call->inputs[1].data[0];
@@ -212,35 +216,5 @@ static void draw(const InterpCall *call) {
   int64_t n = type_elements(y->type);
   for (int64_t i = 0; i < n; i++) {
     y->data[i] = random_keep(key, step, (uint64_t)i, p);
-  }
-}
-
-bool interp_move(const InterpCall *call) {
-  switch (call->node->op) {
-  case OP_const: constant(call); return true;
-  case OP_iota: iota(call); return true;
-  /* Views keep the bytes; collectives act on pieces, and here values are
-   * whole. */
-  case OP_rename:
-  case OP_split_dim:
-  case OP_all_reduce:
-  case OP_accumulate:
-  case OP_collect_microbatches:
-  case OP_shard: copy_all(call); return true;
-  case OP_merge_dims: merge_dims(call); return true;
-  case OP_transpose:
-  case OP_copy:
-  case OP_broadcast: copy_named(call); return true;
-  case OP_cast: cast(call); return true;
-  case OP_gather: gather(call); return true;
-  case OP_update_slice: update_slice(call); return true;
-  case OP_one_hot: one_hot(call); return true;
-  case OP_slice: slice(call); return true;
-  case OP_reverse: reverse(call); return true;
-  case OP_pad: pad(call); return true;
-  case OP_concat: concat(call); return true;
-  case OP_argmax: argmax(call); return true;
-  case OP_random_keep: draw(call); return true;
-  default: return interp_experts(call);
   }
 }

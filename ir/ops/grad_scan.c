@@ -194,9 +194,9 @@ static bool is_const(const Graph *graph, Value value) {
 static bool is_done_again(const Backward *b, int id) {
   const Node *node = b->both->nodes.data[id];
   const OpInfo *info = op_info(node->op);
-  if (!b->varies[id] || info->is_view || node->op == OP_transpose ||
-      node->op == OP_broadcast || node->op == OP_merge_dims)
-    return true;
+  bool is_move =
+      info->class == OPCLASS_view || info->class == OPCLASS_data_movement;
+  if (!b->varies[id] || (is_move && !info->cost)) return true;
   if (!info->is_pointwise || info->flops > 1) return false;
   int n_values = 0;
   for (int i = 0; i < node->n_inputs; i++)
@@ -398,6 +398,7 @@ static Value all_positions(Backward *b, Value value) {
   return is_built(b) ? outside(b, value) : VALUE_NONE;
 }
 
+/* The sum over the iterations of a value that varies. */
 static Value sum_of(Backward *b, Value value);
 
 static Value sum_of_product(Backward *b, Value value) {
@@ -424,40 +425,64 @@ static Value sum_of_scaled(Backward *b, Value value) {
   return is_built(b) ? append_like(b, node, operands) : VALUE_NONE;
 }
 
-/* The sum over the positions of a value that varies. */
-static Value sum_of(Backward *b, Value value) {
+static bool both_vary(const Backward *b, const Node *node) {
+  return b->varies[node->inputs[0].node] && b->varies[node->inputs[1].node];
+}
+
+static Value sum_of_terms(Backward *b, Value value) {
   const Node *node = graph_node(b->both, value);
-  if (!b->varies[value.node] || value.node < b->n_body)
-    return sum_in_loop(b, value);
   Value inputs[2];
-  switch (node->op) {
-  case OP_add:
-  case OP_sub:
-    if (!b->varies[node->inputs[0].node] || !b->varies[node->inputs[1].node])
-      break;
-    for (int i = 0; i < 2; i++) inputs[i] = sum_of(b, node->inputs[i]);
-    return is_built(b) ? append_like(b, node, inputs) : VALUE_NONE;
-  case OP_transpose: return sum_of(b, node->inputs[0]);
-  case OP_neg:
-  case OP_rename:
-    inputs[0] = sum_of(b, node->inputs[0]);
-    return is_built(b) ? append_like(b, node, inputs) : VALUE_NONE;
-  case OP_sum:
-    inputs[0] = all_positions(b, node->inputs[0]);
-    return is_built(b) ? append_over(b, node, inputs, true) : VALUE_NONE;
-  case OP_scatter_add:
-    if (!b->varies[node->inputs[0].node] || !b->varies[node->inputs[1].node])
-      break;
-    for (int i = 0; i < 2; i++) inputs[i] = all_positions(b, node->inputs[i]);
-    return is_built(b) ? append_over(b, node, inputs, true) : VALUE_NONE;
-  case OP_dot: return sum_of_product(b, value);
-  case OP_mul:
-    if (b->varies[node->inputs[0].node] && b->varies[node->inputs[1].node])
-      break;
-    return sum_of_scaled(b, value);
-  default: break;
-  }
-  return sum_in_loop(b, value);
+  if (!both_vary(b, node)) return sum_in_loop(b, value);
+  for (int i = 0; i < 2; i++) inputs[i] = sum_of(b, node->inputs[i]);
+  return is_built(b) ? append_like(b, node, inputs) : VALUE_NONE;
+}
+
+static Value sum_of_operand(Backward *b, Value value) {
+  return sum_of(b, graph_node(b->both, value)->inputs[0]);
+}
+
+static Value sum_of_one(Backward *b, Value value) {
+  const Node *node = graph_node(b->both, value);
+  Value input = sum_of(b, node->inputs[0]);
+  return is_built(b) ? append_like(b, node, &input) : VALUE_NONE;
+}
+
+static Value sum_of_sum(Backward *b, Value value) {
+  const Node *node = graph_node(b->both, value);
+  Value input = all_positions(b, node->inputs[0]);
+  return is_built(b) ? append_over(b, node, &input, true) : VALUE_NONE;
+}
+
+static Value sum_of_scatter(Backward *b, Value value) {
+  const Node *node = graph_node(b->both, value);
+  Value inputs[2];
+  if (!both_vary(b, node)) return sum_in_loop(b, value);
+  for (int i = 0; i < 2; i++) inputs[i] = all_positions(b, node->inputs[i]);
+  return is_built(b) ? append_over(b, node, inputs, true) : VALUE_NONE;
+}
+
+static Value sum_of_factors(Backward *b, Value value) {
+  return both_vary(b, graph_node(b->both, value)) ? sum_in_loop(b, value)
+                                                  : sum_of_scaled(b, value);
+}
+
+typedef Value SumFunction(Backward *b, Value value);
+static SumFunction *const sum_functions[N_OPS] = {
+    [OP_add] = sum_of_terms,
+    [OP_sub] = sum_of_terms,
+    [OP_neg] = sum_of_one,
+    [OP_rename] = sum_of_one,
+    [OP_transpose] = sum_of_operand,
+    [OP_sum] = sum_of_sum,
+    [OP_scatter_add] = sum_of_scatter,
+    [OP_dot] = sum_of_product,
+    [OP_mul] = sum_of_factors,
+};
+
+static Value sum_of(Backward *b, Value value) {
+  SumFunction *function = sum_functions[graph_node(b->both, value)->op];
+  bool stays = !b->varies[value.node] || value.node < b->n_body;
+  return stays || !function ? sum_in_loop(b, value) : function(b, value);
 }
 
 /* ---- the backward scan ---- */

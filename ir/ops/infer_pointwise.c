@@ -17,7 +17,8 @@ static DType promoted(const Infer *in, int from) {
 /* Truth values count as numbers beside a number, not among themselves. */
 static DType arithmetic(Infer *in) {
   DType dtype = promoted(in, 0);
-  if (dtype_class(dtype) == CLASS_BOOL && in->call->op != OP_stop_gradient) {
+  if (dtype_class(dtype) == CLASS_BOOL &&
+      !op_has(in->call->op, OP_FLAG_identity)) {
     infer_want(in, 0, "a number");
   }
   return dtype;

@@ -12,8 +12,8 @@ InferRule infer_pointwise;
 GradRule grad_pointwise;
 CostRule cost_pointwise;
 
-#define OP(name, min, max, sharding, linear, infer, grad, cost, decompose,     \
-           flag)                                                               \
+#define OP(name, class, min, max, sharding, linear, infer, grad, cost,         \
+           decompose, ...)                                                     \
   InferRule infer_##infer;                                                     \
   GradRule grad_##grad;                                                        \
   CostRule cost_##cost;                                                        \

@@ -123,14 +123,16 @@ static int *find_last_uses(const Packing *packing) {
     for (int i = 0; i < node->n_inputs; i++)
       last[value_index(packing, node->inputs[i])] = id;
     /* Started here, waited for by the first reader; without one, at the end. */
-    for (int r = 0; node->op == OP_all_reduce && r < node->n_results; r++)
+    bool is_started = op_has(node->op, OP_FLAG_asynchronous);
+    for (int r = 0; is_started && r < node->n_results; r++)
       last[packing->first_value[id] + r] = graph->nodes.n;
   }
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
     for (int i = 0; i < node->n_inputs; i++) {
       int v = value_index(packing, node->inputs[i]);
-      if (graph_node(graph, node->inputs[i])->op == OP_all_reduce) last[v] = id;
+      Op op = graph_node(graph, node->inputs[i])->op;
+      if (op_has(op, OP_FLAG_asynchronous)) last[v] = id;
     }
   }
   for (int i = 0; i < graph->outputs.n; i++)
@@ -184,7 +186,8 @@ static void assign_node(Packing *packing, int id, const int *slot_of,
     int v = packing->first_value[id] + r, from = -1;
     if (node_is_view(graph, id))
       from = 0;
-    else if (node->op == OP_all_reduce)
+    else if (op_is(node->op, OPCLASS_collective) &&
+             op_has(node->op, OP_FLAG_in_place))
       from = r;
     int buffer;
     if (slot_of[v] >= 0 && slot_of[v] != id) {
@@ -227,8 +230,7 @@ static void extend_over_loop(Packing *packing) {
   }
   for (int id = begin; id <= end; id++) {
     const Node *node = graph->nodes.data[id];
-    bool is_whole =
-        node->op == OP_accumulate || node->op == OP_collect_microbatches;
+    bool is_whole = op_has(node->op, OP_FLAG_joins_microbatches);
     for (int r = 0; is_whole && r < node->n_results; r++) {
       Buffer *buffer = buffer_of(packing, (Value){id, r});
       buffer->first = begin;

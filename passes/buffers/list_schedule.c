@@ -62,14 +62,15 @@ int *output_slots(const Graph *graph, Arena *arena) {
   return slots;
 }
 
-bool node_puts(const Node *node, int input) {
-  return node->op == OP_update_slice && input == 0;
+bool node_writes_over(const Node *node, int input) {
+  return op_has(node->op, OP_FLAG_in_place) &&
+         (op_is(node->op, OPCLASS_collective) || input == 0);
 }
 
 bool fused_is_elementwise(const Node *node) {
   if (node->op != OP_fused) return false;
   for (int i = 0; i < node->body->nodes.n; i++)
-    if (op_is_reduction(node->body->nodes.data[i]->op)) return false;
+    if (op_is(node->body->nodes.data[i]->op, OPCLASS_reduction)) return false;
   return true;
 }
 
@@ -86,7 +87,8 @@ bool fused_may_overwrite(const Graph *graph, int id, int result, int input) {
   int arg = node->body->inputs.data[input].value.node;
   for (int i = 0; i < node->body->nodes.n; i++) {
     const Node *inner = node->body->nodes.data[i];
-    if (op_is_lookup(inner->op) && inner->inputs[0].node == arg) return false;
+    if (op_has(inner->op, OP_FLAG_lookup) && inner->inputs[0].node == arg)
+      return false;
   }
   return true;
 }
@@ -180,7 +182,7 @@ static bool write_in_place(Order *order, int output_index, int slot) {
   Value value = graph->outputs.data[output_index].value;
   const Node *node = graph->nodes.data[value.node];
   if (node->op == OP_input || node_is_view(graph, value.node) ||
-      op_info(node->op)->is_collective)
+      op_is(node->op, OPCLASS_collective))
     return false;
   if (!type_equal(node->types[value.result], graph->nodes.data[slot]->types[0]))
     return false;
@@ -190,7 +192,7 @@ static bool write_in_place(Order *order, int output_index, int slot) {
   for (int i = 0; i < node->n_inputs; i++) {
     if (order->root[node->inputs[i].node] != slot) continue;
     if (node->inputs[i].node != slot ||
-        (!node_puts(node, i) &&
+        (!node_writes_over(node, i) &&
          !fused_may_overwrite(graph, value.node, value.result, i)))
       return false;
   }
@@ -245,7 +247,9 @@ static bool is_shared(const Order *order, int id) {
 static bool copy_collective_inputs(Rewrite *rewrite, int id, void *user) {
   Order *order = user;
   const Node *node = order->graph->nodes.data[id];
-  if (node->op != OP_all_reduce) return false;
+  if (!op_is(node->op, OPCLASS_collective) ||
+      !op_has(node->op, OP_FLAG_in_place))
+    return false;
   Value *inputs = rewrite_inputs(rewrite, id);
   bool any = false;
   for (int i = 0; i < node->n_inputs; i++) {
@@ -339,11 +343,13 @@ static int64_t *find_keys(const Order *order) {
     const Node *node = graph->nodes.data[id];
     for (int i = 0; i < node->n_inputs; i++) {
       int from = node->inputs[i].node;
-      waits[id] |= waits[from] || graph->nodes.data[from]->op == OP_all_reduce;
+      waits[id] |= waits[from] ||
+                   op_has(graph->nodes.data[from]->op, OP_FLAG_asynchronous);
     }
     key[id] = id + segment[id] * 4 * n;
     if (waits[id]) key[id] += 2 * n;
-    if (node->op == OP_all_reduce) key[id] = segment[id] * 4 * n - 1;
+    if (op_has(node->op, OP_FLAG_asynchronous))
+      key[id] = segment[id] * 4 * n - 1;
     if (node->op == OP_input) key[id] = id - n;
   }
   return key;

@@ -175,40 +175,79 @@ static bool is_positive(const Incremental *inc, Value value) {
   return value_const(inc->from, value, &number) && number > 0 && !isinf(number);
 }
 
-/* Of operators that keep S. */
+/* The future of the result of a node that keeps S, from those of its first two
+ * operands. */
+typedef Future FutureFunction(const Incremental *inc, const Node *node,
+                              Name key, Future a, Future b);
+
+static Future future_same(const Incremental *inc, const Node *node, Name key,
+                          Future a, Future b) {
+  (void)inc, (void)node, (void)key, (void)b;
+  return a;
+}
+
+static Future future_select(const Incremental *inc, const Node *node, Name key,
+                            Future a, Future b) {
+  (void)a;
+  Future c = future_of(inc, node->inputs[2], key);
+  if (c == FUTURE_open) return FUTURE_open;
+  return b == c || looks_back(inc, node->inputs[0], key) ? c : FUTURE_open;
+}
+
+static Future future_mul(const Incremental *inc, const Node *node, Name key,
+                         Future a, Future b) {
+  (void)key;
+  if (a == FUTURE_zero || b == FUTURE_zero) return FUTURE_zero;
+  if (a == FUTURE_hidden && is_positive(inc, node->inputs[1])) return a;
+  return b == FUTURE_hidden && is_positive(inc, node->inputs[0]) ? b
+                                                                 : FUTURE_open;
+}
+
+static Future future_div(const Incremental *inc, const Node *node, Name key,
+                         Future a, Future b) {
+  (void)key, (void)b;
+  return a == FUTURE_zero ||
+                 (a == FUTURE_hidden && is_positive(inc, node->inputs[1]))
+             ? a
+             : FUTURE_open;
+}
+
+/* Of finite numbers and -inf: -inf wins. */
+static Future future_add(const Incremental *inc, const Node *node, Name key,
+                         Future a, Future b) {
+  (void)inc, (void)node, (void)key;
+  return a == FUTURE_hidden || b == FUTURE_hidden ? FUTURE_hidden : FUTURE_open;
+}
+
+static Future future_sub(const Incremental *inc, const Node *node, Name key,
+                         Future a, Future b) {
+  (void)inc, (void)node, (void)key, (void)b;
+  return a == FUTURE_hidden ? a : FUTURE_open;
+}
+
+static Future future_dot(const Incremental *inc, const Node *node, Name key,
+                         Future a, Future b) {
+  (void)inc, (void)node, (void)key;
+  return a == FUTURE_zero || b == FUTURE_zero ? FUTURE_zero : FUTURE_open;
+}
+
+/* Of all other operators the future is open. */
+static FutureFunction *const future_functions[N_OPS] = {
+    [OP_cast] = future_same,      [OP_stop_gradient] = future_same,
+    [OP_copy] = future_same,      [OP_rename] = future_same,
+    [OP_transpose] = future_same, [OP_select] = future_select,
+    [OP_mul] = future_mul,        [OP_div] = future_div,
+    [OP_add] = future_add,        [OP_sub] = future_sub,
+    [OP_dot] = future_dot,
+};
+
 static Future future_kept(const Incremental *inc, const Node *node, Name key) {
+  FutureFunction *function = future_functions[node->op];
+  if (!function) return FUTURE_open;
   Future a = future_of(inc, node->inputs[0], key);
   Future b =
       node->n_inputs > 1 ? future_of(inc, node->inputs[1], key) : FUTURE_open;
-  switch (node->op) {
-  case OP_cast:
-  case OP_stop_gradient:
-  case OP_rename:
-  case OP_transpose: return a;
-  case OP_select: {
-    Future c = future_of(inc, node->inputs[2], key);
-    if (c == FUTURE_open) return FUTURE_open;
-    return b == c || looks_back(inc, node->inputs[0], key) ? c : FUTURE_open;
-  }
-  case OP_mul:
-    if (a == FUTURE_zero || b == FUTURE_zero) return FUTURE_zero;
-    if (a == FUTURE_hidden && is_positive(inc, node->inputs[1])) return a;
-    return b == FUTURE_hidden && is_positive(inc, node->inputs[0])
-               ? b
-               : FUTURE_open;
-  case OP_div:
-    return a == FUTURE_zero ||
-                   (a == FUTURE_hidden && is_positive(inc, node->inputs[1]))
-               ? a
-               : FUTURE_open;
-  case OP_add: /* of real numbers: -inf wins */
-    return a == FUTURE_hidden || b == FUTURE_hidden ? FUTURE_hidden
-                                                    : FUTURE_open;
-  case OP_sub: return a == FUTURE_hidden ? a : FUTURE_open;
-  case OP_dot:
-    return a == FUTURE_zero || b == FUTURE_zero ? FUTURE_zero : FUTURE_open;
-  default: return FUTURE_open;
-  }
+  return function(inc, node, key, a, b);
 }
 
 static bool is_over(const Node *node, Name dim) {
@@ -218,6 +257,13 @@ static bool is_over(const Node *node, Name dim) {
     if (over[i] == dim) return true;
   return false;
 }
+
+/* A reduction does not see a future that is its neutral element. */
+static const Future neutral_future[N_OPS] = {
+    [OP_sum] = FUTURE_zero,
+    [OP_max] = FUTURE_hidden,
+    [OP_logsumexp] = FUTURE_hidden,
+};
 
 /* The operator uses S up, or mixes its positions: that is allowed only where
  * the future has no part. */
@@ -229,12 +275,11 @@ static bool use_up(Incremental *inc, int id, Known *out) {
     out->future = FUTURE_zero;
     return true;
   }
-  bool is_gone = ((node->op == OP_logsumexp || node->op == OP_max) && is_one &&
-                  a == FUTURE_hidden) ||
-                 (node->op == OP_sum && is_one && a == FUTURE_zero) ||
-                 (node->op == OP_dot && is_over(node, out->key) &&
-                  (a == FUTURE_zero ||
-                   future_of(inc, node->inputs[1], out->key) == FUTURE_zero));
+  bool is_gone =
+      (is_one && a != FUTURE_open && a == neutral_future[node->op]) ||
+      (node->op == OP_dot && is_over(node, out->key) &&
+       (a == FUTURE_zero ||
+        future_of(inc, node->inputs[1], out->key) == FUTURE_zero));
   out->key = NULL;
   out->future = FUTURE_open;
   return is_gone || mixes(inc, id, "looks at positions that come later");
@@ -300,7 +345,7 @@ static bool analyse_node(Incremental *inc, int id) {
   Known *out = &inc->known[id];
   if (!join_known(inc, id, out)) return false;
   if (!out->is_live) return true;
-  if (node->op == OP_scan) return analyse_scan(inc, id, out);
+  if (op_has(node->op, OP_FLAG_causal)) return analyse_scan(inc, id, out);
   for (int i = 0; i < node->n_inputs; i++)
     out->has_time |= has_dim(graph_type(inc->from, node->inputs[i]), inc->time);
   if (is_cache(inc, id)) {

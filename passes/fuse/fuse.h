@@ -64,8 +64,6 @@ bool fusion_escapes(const Fusion *fusion, int id);
 
 /* ---- fuse_check.c ---- */
 
-/* May the operator stand in a body? */
-bool fuse_op(Op op);
 /* False if nodes `ids` (ascending) as one body broke the contract at the head
  * of fuse.c, or computed small expensive values again and again. */
 bool fuse_check(Fusion *fusion, const int *ids, int n, FuseSummary *out);

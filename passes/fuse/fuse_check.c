@@ -12,22 +12,6 @@
  * the missing ones: allowed up to this many operations in all. */
 #define MAX_REPEATED_FLOPS 4
 
-bool fuse_op(Op op) {
-  switch (op) {
-  case OP_const:
-  case OP_iota:
-  case OP_cast:
-  case OP_copy:
-  case OP_transpose:
-  case OP_broadcast:
-  case OP_random_keep:
-  case OP_gather:
-  case OP_dispatch:
-  case OP_combine: return true;
-  default: return op_info(op)->is_pointwise || op_is_reduction(op);
-  }
-}
-
 static bool space_add(FuseSummary *out, const Type *type) {
   for (int d = 0; d < type->rank; d++) {
     const Dim *dim = &type->dims[d];
@@ -79,8 +63,8 @@ static bool collect(const Graph *graph, const int *ids, int n,
   for (int i = 0; i < n; i++) {
     const Node *node = graph->nodes.data[ids[i]];
     if (!space_add(out, node->types[0])) return false;
-    out->has_lookup |= op_is_lookup(node->op);
-    if (!op_is_reduction(node->op)) continue;
+    out->has_lookup |= op_has(node->op, OP_FLAG_lookup);
+    if (!op_is(node->op, OPCLASS_reduction)) continue;
     if (!space_add(out, graph_type(graph, node->inputs[0]))) return false;
     if (!inner_add(out, node)) return false;
   }
@@ -107,10 +91,10 @@ static double outer_elements(const FuseSummary *summary) {
 }
 
 static double node_op_flops(Op op) {
-  if (op_is_reduction(op)) return 0;
-  if (op == OP_random_keep) return 40;
-  if (op_is_lookup(op)) return 1;
-  return op_info(op)->is_pointwise ? op_info(op)->flops : 0;
+  if (op_is(op, OPCLASS_reduction)) return 0;
+  if (op_is(op, OPCLASS_random)) return 40;
+  if (op_has(op, OP_FLAG_lookup)) return 1;
+  return op_info(op)->flops;
 }
 
 /* What expensive values cost that the loops compute again and again. */
@@ -138,7 +122,8 @@ static bool gathers_scalars(const Fusion *fusion, const int *ids, int n,
   if (!out->has_reduction || out->n_space > out->n_inner) return false;
   for (int i = 0; i < n; i++) {
     const Node *node = fusion->graph->nodes.data[ids[i]];
-    if (node->types[0]->rank > 0 || op_is_reduction(node->op)) continue;
+    if (node->types[0]->rank > 0 || op_is(node->op, OPCLASS_reduction))
+      continue;
     for (int k = 0; k < node->n_inputs; k++) {
       int from = node->inputs[k].node;
       if (!fusion->is_free[from] && fusion->node_mark[from] < 0) return true;
@@ -161,7 +146,7 @@ static bool check_values(Fusion *fusion, const int *ids, int n,
     for (int k = 0; k < node->n_inputs; k++) {
       int at = index_of[node->inputs[k].node];
       if (at < 0) continue;
-      if (op_is_lookup(node->op) && k == 0) return false; /* rule 7 */
+      if (op_has(node->op, OP_FLAG_lookup) && k == 0) return false; /* rule 7 */
       if (stage[at] > stage[i]) stage[i] = stage[at];
     }
     bool is_element = count_inner(out, type) > 0;
@@ -173,11 +158,11 @@ static bool check_values(Fusion *fusion, const int *ids, int n,
         (!out->has_reduction || is_element || type->rank != n_outer))
       return false;
     bool depends = is_element && stage[i] > 0;
-    bool reduces_reduced = op_is_reduction(node->op) && stage[i] > 0;
+    bool reduces_reduced = op_is(node->op, OPCLASS_reduction) && stage[i] > 0;
     bool stored = out->has_reduction && is_element && escapes;
     if ((depends || reduces_reduced || stored) && !out->is_row_like)
       return false;
-    if (op_is_reduction(node->op)) stage[i]++;
+    if (op_is(node->op, OPCLASS_reduction)) stage[i]++;
   }
   return true;
 }
@@ -209,7 +194,7 @@ bool fuse_check(Fusion *fusion, const int *ids, int n, FuseSummary *out) {
   out->is_row_like = out->has_reduction && outer_elements(out) > 1;
   for (int i = 0; i < n; i++) {
     const Node *node = graph->nodes.data[ids[i]];
-    if (!op_is_reduction(node->op)) continue;
+    if (!op_is(node->op, OPCLASS_reduction)) continue;
     const Type *input = graph_type(graph, node->inputs[0]);
     if (!reduction_spans(out, input)) return false;
     if (!reduction_is_row(out, input)) out->is_row_like = false;

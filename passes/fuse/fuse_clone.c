@@ -49,10 +49,10 @@ static bool add_unique(int *list, int *n, int max, int item) {
 }
 
 static bool is_cheap(const Node *node) {
-  if (node->op == OP_cast || node->op == OP_transpose ||
-      node->op == OP_broadcast || node->op == OP_copy)
-    return true;
-  return op_info(node->op)->is_pointwise && op_info(node->op)->flops <= 4;
+  bool is_move =
+      op_is(node->op, OPCLASS_data_movement) && op_has(node->op, OP_FLAG_fuses);
+  return is_move || (op_is(node->op, OPCLASS_elementwise) &&
+                     op_info(node->op)->flops <= 4);
 }
 
 static bool is_row_value(const Choice *choice, int id) {
@@ -114,7 +114,8 @@ static int user_groups(const Fusion *fusion, int id, int *out, int max) {
     int g = fusion->group_of[fusion->users[u]];
     if (g == fusion->group_of[id]) continue;
     if (g < 0 || !fusion->groups[g].is_fusable) return -1;
-    if (op_is_lookup(user->op) && user->inputs[0].node == id) return -1;
+    if (op_has(user->op, OP_FLAG_lookup) && user->inputs[0].node == id)
+      return -1;
     if (!add_unique(out, &n, max, g)) return -1;
   }
   return n;

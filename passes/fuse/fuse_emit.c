@@ -60,7 +60,7 @@ static Value body_copy(Body *body, int id, int group) {
   const Node *node = fusion->graph->nodes.data[id];
   Value *inputs = ARENA_ARRAY(fusion->arena, Value, node->n_inputs);
   for (int i = 0; i < node->n_inputs; i++) {
-    bool is_table = op_is_lookup(node->op) && i == 0;
+    bool is_table = op_has(node->op, OP_FLAG_lookup) && i == 0;
     inputs[i] = body_value(body, node->inputs[i], is_table ? -2 : group);
   }
   return graph_copy_node(body->graph, fusion->graph, id, inputs, false);
@@ -147,7 +147,8 @@ static void emit_group(Emit *emit, int g) {
   for (int i = 0; i < node->n_inputs; i++)
     is_stored &= emit->fusion->group_of[node->inputs[i].node] >= 0;
   bool is_plain = group->members.n == 1 &&
-                  (!fuse_op(node->op) || (op_is_lookup(node->op) && is_stored));
+                  (!op_has(node->op, OP_FLAG_fuses) ||
+                   (op_has(node->op, OP_FLAG_lookup) && is_stored));
   if (is_plain)
     rewrite_copy(&emit->rewrite, id);
   else

@@ -45,12 +45,12 @@ static void index_users(Fusion *fusion) {
 /* Constants, positions, and at most two operations on them: a mask. */
 static bool node_is_free(const Fusion *fusion, int id) {
   const Node *node = fusion->graph->nodes.data[id];
-  if (node->op == OP_const || node->op == OP_iota) return true;
-  if (!fuse_op(node->op) || op_is_reduction(node->op) ||
-      op_is_lookup(node->op) || node->op == OP_random_keep)
+  if (op_is(node->op, OPCLASS_source) && op_has(node->op, OP_FLAG_fuses))
+    return true;
+  if (!op_has(node->op, OP_FLAG_fuses) || op_is(node->op, OPCLASS_reduction) ||
+      op_has(node->op, OP_FLAG_lookup) || op_is(node->op, OPCLASS_random))
     return false;
-  if (op_info(node->op)->is_pointwise && op_info(node->op)->flops > 2)
-    return false;
+  if (op_info(node->op)->flops > 2) return false;
   for (int i = 0; i < node->n_inputs; i++)
     if (!fusion->is_free[node->inputs[i].node]) return false;
   return node->n_inputs > 0;
@@ -61,8 +61,9 @@ static bool needs_storing(const Fusion *fusion, int id) {
   if (fusion->is_output[id]) return true;
   for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1]; u++) {
     const Node *user = fusion->graph->nodes.data[fusion->users[u]];
-    if (!fuse_op(user->op)) return true;
-    if (op_is_lookup(user->op) && user->inputs[0].node == id) return true;
+    if (!op_has(user->op, OP_FLAG_fuses)) return true;
+    if (op_has(user->op, OP_FLAG_lookup) && user->inputs[0].node == id)
+      return true;
   }
   return false;
 }
@@ -122,7 +123,7 @@ Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
     fusion->at[id] = is_stored ? id : -1;
     Group *group = &fusion->groups[id];
     group->position = id;
-    group->is_fusable = fuse_op(node->op) && !fusion->is_free[id];
+    group->is_fusable = op_has(node->op, OP_FLAG_fuses) && !fusion->is_free[id];
     group->time_class =
         phase_class(node->phase) + (node_is_per_microbatch(graph, id) ? 4
                                     : is_early[id]                    ? 8
@@ -130,8 +131,8 @@ Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
     own[id] = id;
     group->members.data = &own[id];
     group->members.n = group->members.capacity = 1;
-    if (!group->is_fusable || op_is_reduction(node->op) ||
-        op_is_lookup(node->op) || node->types[0]->rank > MAX_SPACE)
+    if (!group->is_fusable || op_is(node->op, OPCLASS_reduction) ||
+        op_has(node->op, OP_FLAG_lookup) || node->types[0]->rank > MAX_SPACE)
       continue;
     group->plain = node->types[0];
     for (int i = 0; i < node->n_inputs; i++)
@@ -235,7 +236,8 @@ static bool sums_to_scalar(const Fusion *fusion, int g) {
   const Group *group = &fusion->groups[g];
   for (int m = 0; m < group->members.n; m++) {
     const Node *node = fusion->graph->nodes.data[group->members.data[m]];
-    if (op_is_reduction(node->op) && node->types[0]->rank == 0) return true;
+    if (op_is(node->op, OPCLASS_reduction) && node->types[0]->rank == 0)
+      return true;
   }
   return false;
 }

@@ -69,27 +69,18 @@ bool precision_is_attention(Op op) {
 }
 
 bool precision_is_product(const Rounding *r, int id) {
-  Op op = r->from->nodes.data[id]->op;
   return !r->is_listed[id] &&
-         (op == OP_dot || op == OP_conv || op == OP_conv_input_grad ||
-          op == OP_conv_weight_grad || precision_is_attention(op));
+         op_is(r->from->nodes.data[id]->op, OPCLASS_contraction);
 }
 
+/* Gives the same whether its operands are rounded before it or its result after
+ * it.  Elementwise operators and reductions are fused, and rounded there;
+ * tokens are rounded where an expert multiplies them. */
 bool precision_is_move(Op op) {
-  switch (op) {
-  case OP_transpose:
-  case OP_broadcast:
-  case OP_merge_dims:
-  case OP_gather:
-  case OP_slice:
-  case OP_reverse:
-  case OP_pad:
-  case OP_concat:
-  case OP_update_slice:
-  case OP_stop_gradient:
-  case OP_maxpool: return true;
-  default: return op_info(op)->is_view;
-  }
+  bool is_other = op_is(op, OPCLASS_elementwise) ||
+                  op_is(op, OPCLASS_reduction) || op_is(op, OPCLASS_routing);
+  return op_has(op, OP_FLAG_identity) ||
+         (op_has(op, OP_FLAG_exact) && !is_other);
 }
 
 bool precision_is_pin(const Graph *graph, const Node *node) {
@@ -108,10 +99,6 @@ static void mark_live(Rounding *r) {
     for (int i = 0; r->is_live[id] && i < node->n_inputs; i++)
       r->is_live[node->inputs[i].node] = true;
   }
-}
-
-static bool sums(Op op) {
-  return op_is_reduction(op) || op == OP_logsumexp;
 }
 
 /* From real inputs that are statistics, and from at least one. */
@@ -149,7 +136,7 @@ static bool is_only_multiplied(const Rounding *r, Value value) {
       if (!value_equal(node->inputs[i], value)) continue;
       is_read = true;
       if (precision_is_product(r, id)) continue;
-      bool is_moved = op_info(node->op)->is_view || node->op == OP_transpose;
+      bool is_moved = op_is(node->op, OPCLASS_view) || node->op == OP_transpose;
       if (!is_moved || !is_only_multiplied(r, (Value){id, 0})) return false;
     }
   }
@@ -199,7 +186,8 @@ static void find_facts(Rounding *r, PassContext *ctx, int id) {
   for (int i = 0; i < node->n_inputs; i++)
     is_made &= precision_facts(r, node->inputs[i])->is_made;
   r->is_listed[id] = is_listed(r, node);
-  bool is_statistic = sums(node->op) || follows_from_statistics(r, node);
+  bool is_statistic =
+      op_is(node->op, OPCLASS_reduction) || follows_from_statistics(r, node);
   for (int i = 0; i < node->n_results; i++) {
     bool is_second =
         i > 0 && node->op != OP_attention_grad; /* lse, mean, var */

@@ -60,29 +60,29 @@ static bool rule_pow(Rewrite *rewrite, int id, const Value *in) {
   return replace(rewrite, id, graph_op2(rewrite->to, OP_mul, in[0], in[0]));
 }
 
-static bool rule_arithmetic(Rewrite *rewrite, int id, const Value *in) {
-  const Node *node = rewrite->from->nodes.data[id];
-  switch (node->op) {
-  case OP_mul:
-    return (is_const(rewrite, in[1], 1) && replace(rewrite, id, in[0])) ||
-           (is_const(rewrite, in[0], 1) && replace(rewrite, id, in[1]));
-  case OP_add:
-    return (is_const(rewrite, in[1], 0) && replace(rewrite, id, in[0])) ||
-           (is_const(rewrite, in[0], 0) && replace(rewrite, id, in[1]));
-  case OP_sub:
-    return is_const(rewrite, in[1], 0) && replace(rewrite, id, in[0]);
-  case OP_div: return rule_div(rewrite, id, in);
-  case OP_pow: return rule_pow(rewrite, id, in);
-  case OP_neg: {
-    const Node *inner = value_op(rewrite->to, in[0], OP_neg);
-    return inner && replace(rewrite, id, inner->inputs[0]);
-  }
-  case OP_select:
-    if (is_const(rewrite, in[0], 1) && replace(rewrite, id, in[1])) return true;
-    if (is_const(rewrite, in[0], 0) && replace(rewrite, id, in[2])) return true;
-    return value_equal(in[1], in[2]) && replace(rewrite, id, in[1]);
-  default: return false;
-  }
+static bool rule_mul(Rewrite *rewrite, int id, const Value *in) {
+  return (is_const(rewrite, in[1], 1) && replace(rewrite, id, in[0])) ||
+         (is_const(rewrite, in[0], 1) && replace(rewrite, id, in[1]));
+}
+
+static bool rule_add(Rewrite *rewrite, int id, const Value *in) {
+  return (is_const(rewrite, in[1], 0) && replace(rewrite, id, in[0])) ||
+         (is_const(rewrite, in[0], 0) && replace(rewrite, id, in[1]));
+}
+
+static bool rule_sub(Rewrite *rewrite, int id, const Value *in) {
+  return is_const(rewrite, in[1], 0) && replace(rewrite, id, in[0]);
+}
+
+static bool rule_neg(Rewrite *rewrite, int id, const Value *in) {
+  const Node *inner = value_op(rewrite->to, in[0], OP_neg);
+  return inner && replace(rewrite, id, inner->inputs[0]);
+}
+
+static bool rule_select(Rewrite *rewrite, int id, const Value *in) {
+  if (is_const(rewrite, in[0], 1) && replace(rewrite, id, in[1])) return true;
+  if (is_const(rewrite, in[0], 0) && replace(rewrite, id, in[2])) return true;
+  return value_equal(in[1], in[2]) && replace(rewrite, id, in[1]);
 }
 
 /* Every value of `from` is one of `to`. */
@@ -167,18 +167,30 @@ static bool rule_transpose(Rewrite *rewrite, int id, const Value *in) {
       graph_transpose_to(rewrite->to, inner->inputs[0], node->types[0]));
 }
 
+static bool rule_broadcast(Rewrite *rewrite, int id, const Value *in) {
+  return replace(rewrite, id, in[0]);
+}
+
+typedef bool CanonicalizeRule(Rewrite *rewrite, int id, const Value *in);
+static CanonicalizeRule *const rules[N_OPS] = {
+    [OP_mul] = rule_mul,
+    [OP_add] = rule_add,
+    [OP_sub] = rule_sub,
+    [OP_div] = rule_div,
+    [OP_pow] = rule_pow,
+    [OP_neg] = rule_neg,
+    [OP_select] = rule_select,
+    [OP_cast] = rule_cast,
+    [OP_rename] = rule_rename,
+    [OP_transpose] = rule_transpose,
+    [OP_broadcast] = rule_broadcast,
+};
+
 static bool rule(Rewrite *rewrite, int id, void *user) {
   (void)user;
   const Node *node = rewrite->from->nodes.data[id];
-  if (node->n_inputs == 0) return false;
-  Value *in = rewrite_inputs(rewrite, id);
-  switch (node->op) {
-  case OP_cast: return rule_cast(rewrite, id, in);
-  case OP_rename: return rule_rename(rewrite, id, in);
-  case OP_transpose: return rule_transpose(rewrite, id, in);
-  case OP_broadcast: return replace(rewrite, id, in[0]);
-  default: return rule_arithmetic(rewrite, id, in);
-  }
+  CanonicalizeRule *function = rules[node->op];
+  return function && function(rewrite, id, rewrite_inputs(rewrite, id));
 }
 
 Graph *pass_canonicalize(PassContext *ctx, const Graph *graph) {

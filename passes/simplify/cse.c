@@ -32,18 +32,6 @@ static Known known_create(Arena *arena, int n_nodes) {
                  .before = ARENA_ARRAY(arena, int, n_nodes + 1)};
 }
 
-static bool is_commutative(Op op) {
-  switch (op) {
-  case OP_add:
-  case OP_mul:
-  case OP_eq:
-  case OP_ne:
-  case OP_and:
-  case OP_or: return true;
-  default: return false;
-  }
-}
-
 static bool attr_equal(const Attr *a, const Attr *b) {
   static const AttrKind kinds[] = {
 #define ATTR(key, kind) ATTRKIND_##kind,
@@ -71,7 +59,7 @@ static bool same_inputs(const Node *node, const Node *other,
   bool same = true;
   for (int i = 0; i < node->n_inputs && same; i++)
     same = value_equal(inputs[i], other->inputs[i]);
-  if (same || !is_commutative(node->op)) return same;
+  if (same || !op_has(node->op, OP_FLAG_commutative)) return same;
   return value_equal(inputs[0], other->inputs[1]) &&
          value_equal(inputs[1], other->inputs[0]);
 }
@@ -99,8 +87,9 @@ static uint64_t hash_node(const Node *node, const Value *inputs) {
 static bool merge(Rewrite *rewrite, int id, void *user) {
   Known *known = user;
   const Node *node = rewrite->from->nodes.data[id];
-  const OpInfo *info = op_info(node->op);
-  if (!info->is_pure || info->is_collective || node->body) return false;
+  if (op_has(node->op, OP_FLAG_impure) || op_is(node->op, OPCLASS_collective) ||
+      node->body)
+    return false;
   Value *inputs = rewrite_inputs(rewrite, id);
   int *newest = &known->newest[hash_node(node, inputs) & known->mask];
   for (int at = *newest; at > 0; at = known->before[at]) {

@@ -31,7 +31,7 @@ static bool is_short(const Type *type) {
 static Value *wide_inputs(Rewrite *rewrite, int id) {
   const Node *node = rewrite->from->nodes.data[id];
   Value *inputs = rewrite_inputs(rewrite, id);
-  if (node->op == OP_attention || node->op == OP_attention_grad) return inputs;
+  if (op_is(node->op, OPCLASS_contraction)) return inputs;
   for (int i = 0; i < node->n_inputs; i++)
     if (is_short(graph_type(rewrite->to, inputs[i])))
       inputs[i] = graph_cast(rewrite->to, inputs[i], DT_f32);

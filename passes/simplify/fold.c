@@ -15,7 +15,7 @@
 #include "passes/rewrite.h"
 
 static bool folds(const Rewrite *rewrite, const Node *node, const Value *in) {
-  if (!op_info(node->op)->is_pointwise && node->op != OP_cast) return false;
+  if (!op_is(node->op, OPCLASS_elementwise)) return false;
   if (node->types[0]->rank > 0) return false;
   for (int i = 0; i <= node->n_inputs; i++) {
     const Type *type =
@@ -32,8 +32,7 @@ static bool folds(const Rewrite *rewrite, const Node *node, const Value *in) {
 /* A small change of an operand may be a large one of the result. */
 static bool jumps(const Node *node) {
   return dtype_class(node->types[0]->dtype) != CLASS_FLOAT ||
-         node->op == OP_floor || node->op == OP_ceil || node->op == OP_trunc ||
-         node->op == OP_round || node->op == OP_sign;
+         op_has(node->op, OP_FLAG_jumps);
 }
 
 static double compute(const Rewrite *rewrite, Graph *one, InterpNumber number) {

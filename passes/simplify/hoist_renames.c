@@ -35,12 +35,6 @@ static Name renamed(const Renaming *renaming, Name dim) {
   return dim;
 }
 
-static bool moves(Op op) {
-  return op_info(op)->is_pointwise || op == OP_cast || op == OP_broadcast ||
-         op == OP_transpose || op == OP_iota || op == OP_random_keep ||
-         op == OP_sum || op == OP_max || op == OP_min;
-}
-
 /* A new name is taken, unless the dim that has it is renamed as well. */
 static bool is_taken(const Type *type, const Renaming *renaming, int index) {
   return type_find(type, renaming->to[index]) >= 0 &&
@@ -101,7 +95,7 @@ static void find_wants(Raise *raise) {
       int from = node->inputs[i].node;
       const Node *input = graph->nodes.data[from];
       if (raise->uses[from] != 1 ||
-          (!moves(input->op) && input->op != OP_rename))
+          (!op_has(input->op, OP_FLAG_renames) && input->op != OP_rename))
         continue;
       const Renaming *part =
           is_rename ? composed(arena, graph, node, want)
@@ -195,7 +189,8 @@ Graph *pass_hoist_renames(PassContext *ctx, const Graph *graph) {
   raise.want = ARENA_ARRAY(ctx->scratch, const Renaming *, n);
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
-    bool fuses = moves(node->op) && !op_is_reduction(node->op);
+    bool fuses = op_has(node->op, OP_FLAG_renames) &&
+                 !op_is(node->op, OPCLASS_reduction);
     for (int i = 0; fuses && i < node->n_inputs; i++)
       raise.has_kernel_user[node->inputs[i].node] = true;
   }

@@ -30,17 +30,12 @@ typedef struct Reorder {
 
 enum { SCORE_made_up, SCORE_partly, SCORE_stored };
 
-static bool goes_by_name(Op op) {
-  return op_info(op)->is_pointwise || op_is_reduction(op) || op == OP_cast ||
-         op == OP_broadcast || op == OP_dot || op == OP_transpose ||
-         op == OP_rename;
-}
-
 static void pin(Reorder *reorder) {
   const Graph *graph = reorder->rewrite.from;
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
-    for (int i = 0; i < node->n_inputs && !goes_by_name(node->op); i++)
+    for (int i = 0; i < node->n_inputs && !op_has(node->op, OP_FLAG_free_order);
+         i++)
       reorder->is_pinned[node->inputs[i].node] = true;
   }
   for (int i = 0; i < graph->outputs.n; i++)
@@ -57,7 +52,8 @@ static void collect_wishes(Reorder *reorder) {
   const Graph *graph = reorder->rewrite.from;
   for (int id = graph->nodes.n - 1; id >= 0; id--) {
     const Node *node = graph->nodes.data[id];
-    if (!goes_by_name(node->op) || node->op == OP_dot || node->op == OP_rename)
+    if (!op_has(node->op, OP_FLAG_free_order) || node->op == OP_dot ||
+        node->op == OP_rename)
       continue;
     const Type *wish = reorder->wish[id];
     bool is_left = node->op == OP_transpose && !wish;
@@ -201,9 +197,10 @@ static int visit(Reorder *reorder, int id) {
     return SCORE_stored;
   }
   bool is_free = node->op == OP_const || node->op == OP_iota;
-  bool may_change = goes_by_name(node->op) && node->op != OP_dot &&
-                    node->n_inputs > 0 && !reorder->is_pinned[id];
-  if (!goes_by_name(node->op) || node->op == OP_dot) {
+  bool may_change = op_has(node->op, OP_FLAG_free_order) &&
+                    node->op != OP_dot && node->n_inputs > 0 &&
+                    !reorder->is_pinned[id];
+  if (!op_has(node->op, OP_FLAG_free_order) || node->op == OP_dot) {
     if (node->op == OP_dot)
       copy_dot(reorder, id, node->types[0]);
     else
@@ -223,7 +220,7 @@ static int visit(Reorder *reorder, int id) {
     return reorder->score[inputs[0].node];
   }
   int best, score = score_of(reorder, node, inputs, &best);
-  if (op_is_reduction(node->op)) best = 0;
+  if (op_is(node->op, OPCLASS_reduction)) best = 0;
   if (node->op == OP_broadcast) {
     best = 0;
     score = SCORE_made_up;

@@ -99,34 +99,6 @@ static bool **find_used(PassContext *ctx, const Graph *graph) {
 
 /* ---- what moves out ---- */
 
-/* With one more dim that it does not name, the operator does the same for each
- * position along it. */
-static bool goes_by_name(Op op) {
-  switch (op) {
-  case OP_rename:
-  case OP_split_dim:
-  case OP_broadcast:
-  case OP_cast:
-  case OP_sum:
-  case OP_max:
-  case OP_min:
-  case OP_argmax:
-  case OP_logsumexp:
-  case OP_softmax:
-  case OP_log_softmax:
-  case OP_layernorm:
-  case OP_rmsnorm:
-  case OP_dot:
-  case OP_gather:
-  case OP_one_hot:
-  case OP_slice:
-  case OP_reverse:
-  case OP_pad:
-  case OP_transpose: return true;
-  default: return op_info(op)->is_pointwise;
-  }
-}
-
 static bool is_heavy(Op op) {
   return op == OP_dot || op == OP_gather;
 }
@@ -150,7 +122,7 @@ static void find_moved(Body *b) {
     }
     if (node->op == OP_input || node->op == OP_const) continue;
     stays[id] |= b->is_late[id] || node->n_results != 1 ||
-                 (varies[id] && !goes_by_name(node->op));
+                 (varies[id] && !op_has(node->op, OP_FLAG_by_name));
     b->is_moved[id] =
         !stays[id] && b->is_live[id] && (is_heavy(node->op) || !varies[id]);
   }

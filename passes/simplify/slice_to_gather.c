@@ -45,7 +45,7 @@ static const Node *picked_slice(const Graph *graph, const Node *node) {
 }
 
 static bool is_pointwise(const Node *node) {
-  return op_info(node->op)->is_pointwise || node->op == OP_cast;
+  return op_is(node->op, OPCLASS_elementwise);
 }
 
 /* A slice of one element whose users all drop the dim counts as a pick. */

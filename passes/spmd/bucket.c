@@ -70,7 +70,7 @@ static void collect_parts(Bucketing *b, Arena *arena) {
     const Node *node = graph->nodes.data[id];
     for (int i = 0; i < node->n_inputs; i++) {
       int from = node->inputs[i].node;
-      int d = depth[from] + (graph->nodes.data[from]->op == OP_all_reduce);
+      int d = depth[from] + op_has(graph->nodes.data[from]->op, OP_FLAG_group);
       if (d > depth[id]) depth[id] = d;
     }
     if (node->op != OP_all_reduce || node->n_inputs != 1) continue;

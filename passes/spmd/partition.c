@@ -244,10 +244,10 @@ static bool add_to_cone(const Graph *graph, Value value, Cone *cone) {
     if (cone->ids[i] == value.node) return true;
   if (cone->n == ARRAY_LENGTH(cone->ids) || node->n_results != 1) return false;
   cone->ids[cone->n++] = value.node;
-  bool ok = node->op == OP_iota || node->op == OP_random_keep ||
-            node->op == OP_broadcast || node->op == OP_cast ||
-            node->op == OP_transpose || op_info(node->op)->is_pointwise;
-  if (node->op == OP_random_keep) return ok;
+  bool ok = op_has(node->op, OP_FLAG_fuses) &&
+            !op_has(node->op, OP_FLAG_lookup) &&
+            !op_is(node->op, OPCLASS_reduction);
+  if (op_is(node->op, OPCLASS_random)) return ok;
   for (int i = 0; i < node->n_inputs && ok; i++)
     ok = add_to_cone(graph, node->inputs[i], cone);
   return ok;
@@ -771,8 +771,7 @@ static void check_loop(const Partition *p) {
            node->path && *node->path ? node->path : op_info(node->op)->name);
       return;
     }
-    follows[id] |=
-        node->op == OP_accumulate || node->op == OP_collect_microbatches;
+    follows[id] |= op_has(node->op, OP_FLAG_joins_microbatches);
   }
 }
 

@@ -79,7 +79,7 @@ static const Node *affine_user(const Graph *graph, Value value, Value *out) {
       if (!value_equal(node->inputs[i], value)) continue;
       bool is_affine = (node->op == OP_mul || node->op == OP_add) &&
                        is_param(graph, node->inputs[1 - i]);
-      if (found || !(op_info(node->op)->is_view || is_affine)) return NULL;
+      if (found || !(op_is(node->op, OPCLASS_view) || is_affine)) return NULL;
       found = node;
       *out = (Value){id, 0};
     }
