@@ -4,95 +4,14 @@
  * f64 on the interpreter, and what the autodiff pass promises about a graph.
  * The operators come from the table: one without a case fails the test.
  */
-#include "tests/ops/experts.h"
-#include "tests/unit/values.h"
+#include "tests/ops/cases.h"
 
 #include "passes/passes.h"
 
-typedef struct Case {
-  const char *op, *attrs;
-  const char *inputs[3]; /* types; integers and bools are data */
-} Case;
-
-static const Case cases[] = {
-    {"rename", "from=B,C to=X,Y", {"f64 B:2 C:3"}},
-    {"split_dim", "dim=C to=H,D sizes=2,3", {"f64 B:2 C:6"}},
-    {"merge_dims", "from=H,D dim=C", {"f64 B:2 H:2 D:3"}},
-    {"merge_dims", "from=D,H dim=C", {"f64 H:2 B:2 D:3"}},
-    {"transpose", "order=C,A,B", {"f64 A:2 B:3 C:4"}},
-    {"broadcast", "to=X,Y sizes=3,1", {"f64 B:2"}},
-    {"cast", "dtype=f32", {"f64 B:3"}},
-    {"sum", "over=B", {"f64 A:2 B:3 C:2"}},
-    {"sum", "over=B,A", {"f64 A:2 B:1"}},
-    {"max", "over=B", {"f64 A:2 B:3 C:2"}},
-    {"max", "over=C,A", {"f64 A:2 B:3 C:4"}},
-    {"min", "over=A,B", {"f64 A:2 B:3"}},
-    {"logsumexp", "over=C", {"f64 B:2 C:5"}},
-    {"logsumexp", "over=C,A", {"f64 A:2 B:2 C:1"}},
-    {"softmax", "over=C", {"f64 B:2 C:5"}},
-    {"softmax", "over=B,C", {"f64 B:2 A:1 C:3"}},
-    {"log_softmax", "over=C", {"f64 C:5 B:2"}},
-    {"layernorm", "over=C eps=1e-3", {"f64 B:2 C:5"}},
-    {"layernorm", "over=B,C eps=1e-3", {"f64 B:2 A:2 C:3"}},
-    {"layernorm", "over=C eps=1e-3", {"f64 B:2 C:1"}},
-    {"rmsnorm", "over=C eps=1e-3", {"f64 B:2 C:5"}},
-    {"batchnorm",
-     "over=N,Y eps=1e-3 momentum=0.1",
-     {"f64 N:3 C:2 Y:2", "f64 C:2", "f64 C:2"}},
-    {"batchnorm",
-     "over=N,Y eps=1e-3 momentum=0.1 group=2",
-     {"f64 Y:3 N:4 C:2", "f64 C:2", "f64 C:2"}},
-    {"dot", "over=K", {"f64 M:2 K:3", "f64 K:3 N:4"}},
-    {"dot", "over=K,L", {"f64 B:2 K:3 M:1 L:2", "f64 L:2 B:2 K:3 N:2"}},
-    {"dot", "over=", {"f64 M:2", "f64 N:3"}},
-    {"dot", "over=K", {"f64 K:3", "f64 K:3"}},
-    {"conv",
-     "dim=C space=Y,X stride=1,1 pad=1,1 dilate=1,1",
-     {"f64 N:2 C:2 Y:4 X:3", "f64 O:3 C:2 Y:3 X:3"}},
-    {"conv",
-     "dim=C space=Y,X stride=2,1 pad=0,2 dilate=1,2",
-     {"f64 N:1 C:2 Y:6 X:3", "f64 O:1 C:2 Y:3 X:2"}},
-    {"conv",
-     "dim=C space=X stride=2 pad=0 dilate=1",
-     {"f64 N:2 G:2 C:1 X:6", "f64 G:2 O:2 C:1 X:3"}},
-    {"conv_input_grad",
-     "dim=C space=X stride=2 pad=1 dilate=1 sizes=5 to=O",
-     {"f64 N:2 X:3 O:2", "f64 O:2 C:3 X:3"}},
-    {"conv_weight_grad",
-     "dim=C space=X stride=2 pad=1 dilate=1 window=3 to=O over=N",
-     {"f64 N:2 C:3 X:5", "f64 N:2 X:3 O:2"}},
-    {"maxpool",
-     "space=Y,X window=2,2 stride=2,2 pad=0,0",
-     {"f64 N:2 Y:4 X:4 C:2"}},
-    {"maxpool", "space=X window=3 stride=1 pad=1", {"f64 N:2 X:5"}},
-    {"avgpool", "space=Y,X window=2,3 stride=2,1 pad=0,1", {"f64 N:2 Y:4 X:4"}},
-    {"avgpool", "space=X window=3 stride=2 pad=1 causal=0", {"f64 X:5 C:2"}},
-    {"adaptive_avgpool", "space=Y,X sizes=2,3", {"f64 N:1 Y:5 X:4"}},
-    {"copy", "", {"f64 B:2 C:3"}},
-    {"gather", "dim=V", {"f64 V:4 C:2", "i32 B:2 T:3"}},
-    {"gather", "dim=V", {"f64 V:4 B:2", "i32 B:2 T:3"}},
-    {"gather", "dim=V", {"f64 V:4", "i32"}},
-    {"scatter_add", "over=T dim=V sizes=4", {"f64 B:2 T:3 C:2", "i32 B:2 T:3"}},
-    {"update_slice", "dim=S", {"f64 B:2 S:4 C:3", "f64 C:3 B:2", "i32"}},
-    {"slice", "dim=C start=1 sizes=2", {"f64 B:2 C:4"}},
-    {"reverse", "dim=B", {"f64 A:2 B:3 C:2"}},
-    {"pad", "dim=C pad=1,2 value=7", {"f64 B:2 C:3"}},
-    {"concat", "dim=C", {"f64 B:2 C:3", "f64 B:2", "f64 C:2"}},
-    {"topk", "dim=E to=J sizes=1", {"f64 B:2 E:4"}},
-    {"topk", "dim=E to=J sizes=3", {"f64 B:2 E:5 T:3"}},
-    {"dispatch",
-     "over=J,T to=E,S",
-     {"f64 B:2 T:5 C:3", "i32 B:2 T:5 J:2", "i32 E:3 S:3 B:2"}},
-    {"dispatch", "over=T to=E,S", {"f64 T:5", "i32 T:5", "i32 E:3 S:2"}},
-    {"combine",
-     "over=J,T to=E,S",
-     {"f64 E:3 B:2 S:3 C:3", "i32 B:2 T:5 J:2", "i32 E:3 S:3 B:2"}},
-    {"attention",
-     "over=D query=T key=S scale=0.5 causal=1",
-     {"f64 B:2 T:3 D:2", "f64 B:2 S:3 D:2", "f64 B:2 S:3 D:2"}},
-    {"attention",
-     "over=D query=T key=S scale=0.7 causal=0",
-     {"f64 T:2 H:2 D:3", "f64 S:4 H:2 D:3", "f64 S:4 H:2 D:3"}},
+static const OpCase cases[] = {
+#define SMALL_CASE(op, attrs, ...)    {op, attrs, {__VA_ARGS__}},
+#define GRADIENT_CASE(op, attrs, ...) {op, attrs, {__VA_ARGS__}},
+#include "tests/ops/cases.def"
 };
 
 TestSuite(autodiff, .fini = modules_destroy);
@@ -111,19 +30,23 @@ static Graph *differentiate(Graph *graph) {
 }
 
 /* loss = sum of the result times data "weights". */
-static Graph *loss_graph(Module *module, const Case *item) {
+static Graph *loss_graph(Module *module, const OpCase *item) {
   Graph *graph = make_graph(module);
   Value inputs[3];
   int n = 0;
   for (; n < 3 && item->inputs[n] != NULL; n++) {
     char path[] = {(char)('a' + n), '\0'};
-    const Type *type = make_type(module, item->inputs[n]);
+    char text[300];
+    op_case_text(text, sizeof text, item->inputs[n], "f64");
+    const Type *type = make_type(module, text);
     Role role =
         dtype_class(type->dtype) == CLASS_FLOAT ? ROLE_param : ROLE_data;
     inputs[n] =
         graph_input(graph, role, name_intern(module->names, path), type);
   }
-  Value y = make(graph, item->op, item->attrs, inputs, n);
+  char attrs[300];
+  op_case_text(attrs, sizeof attrs, item->attrs, "f64");
+  Value y = make(graph, item->op, attrs, inputs, n);
   const Type *type = graph_type(graph, y);
   Value weights = graph_input(graph, ROLE_data,
                               name_intern(module->names, "weights"), type);
@@ -144,7 +67,7 @@ static double loss_at(const Graph *graph, Tensor *inputs, int input,
   return loss;
 }
 
-static void check_input(const Case *item, const Graph *graph, Tensor *inputs,
+static void check_input(const OpCase *item, const Graph *graph, Tensor *inputs,
                         int input, Tensor gradient) {
   int64_t n = type_elements(inputs[input].type);
   cr_assert(type_same_shape(gradient.type, inputs[input].type));
@@ -162,7 +85,7 @@ static void check_input(const Case *item, const Graph *graph, Tensor *inputs,
 }
 
 /* Reals are drawn from [low, high). */
-static void check(const Case *item, double low, double high) {
+static void check(const OpCase *item, double low, double high) {
   Module *module = module_create();
   Graph *graph = loss_graph(module, item);
   Graph *training = differentiate(graph);
@@ -209,7 +132,8 @@ Test(gradients, experts) {
                               (uint64_t)i, 0.1, 1);
   Tensor *outputs = run(training, INTERP_f64, inputs);
   for (int i = 0; i < 2; i++)
-    check_input(&(Case){"experts", "", {0}}, graph, inputs, i, outputs[i + 1]);
+    check_input(&(OpCase){"experts", "", {0}}, graph, inputs, i,
+                outputs[i + 1]);
 }
 
 static bool has_derivative(const OpInfo *info) {
@@ -234,7 +158,7 @@ Test(gradients, pointwise) {
                        op == OP_log1p || op == OP_log2 || op == OP_pow ||
                        op == OP_div;
     for (int s = 0; s < ARRAY_LENGTH(shapes); s++) {
-      Case item = {info->name, "", {0}};
+      OpCase item = {info->name, "", {0}};
       for (int i = 0; i < info->min_inputs; i++) item.inputs[i] = shapes[s][i];
       if (op == OP_select) item.inputs[0] = "bool B:3";
       if (op == OP_select && s > 0) item.inputs[0] = "bool B:2 C:1";

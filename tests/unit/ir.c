@@ -3,10 +3,10 @@
  * ir.c -- the text form (printing what was parsed gives the text back), types
  * of every operator, what the verifier finds, hashes and costs.
  *
- * The graphs of tests/golden/ir are the cases: together they hold every
- * operator, so a new row of ops.def without a line there fails.
+ * The cases are those of tests/ops/cases.def and the graphs of tests/golden/ir,
+ * which have collectives and regions: a row of ops.def without a case fails.
  */
-#include "tests/unit/values.h"
+#include "tests/ops/cases.h"
 
 #include <glob.h>
 
@@ -79,11 +79,32 @@ static void check_round_trip(Module *module, const char *path, const char *text,
     seen[graph->nodes.data[i]->op] = true;
 }
 
+/* Every case of cases.def, and every pointwise operator on a dtype it takes. */
+static void check_cases(bool *seen) {
+  static const char *const dtypes[] = {"f32", "bool", "i32"};
+  for (int i = 0; i < ARRAY_LENGTH(op_cases); i++) {
+    Module *module = module_create();
+    const char *text = printed(op_case_graph(module, &op_cases[i], "f32"));
+    check_round_trip(module, op_cases[i].op, text, seen);
+  }
+  for (int op = 0; op < N_OPS; op++) {
+    for (int i = 0; i < ARRAY_LENGTH(dtypes) && !seen[op]; i++) {
+      if (!op_info((Op)op)->is_pointwise) continue;
+      Module *module = module_create();
+      Graph *graph = pointwise_case_graph(module, (Op)op, dtypes[i], 0);
+      if (!graph) continue;
+      check_round_trip(module, op_info((Op)op)->name, printed(graph), seen);
+    }
+  }
+}
+
 Test(ir, printing_gives_the_text_back) {
   bool seen[N_OPS] = {0};
   each_golden(check_round_trip, seen);
+  check_cases(seen);
   for (int op = 0; op < N_OPS; op++) {
-    cr_expect(seen[op], "no golden graph holds '%s'", op_info((Op)op)->name);
+    cr_expect(seen[op], "no case and no golden graph holds '%s'",
+              op_info((Op)op)->name);
   }
 }
 
