@@ -56,7 +56,7 @@ void adjoint_set_place(Adjoint *adjoint, int id) {
 }
 
 /* Passes the cotangents of node `id` on to its inputs. */
-static void visit(Adjoint *adjoint, Arena *scratch, int id) {
+static void adjoint_visit(Adjoint *adjoint, Arena *scratch, int id) {
   const Node *node = adjoint->graph->nodes.data[id];
   const OpInfo *info = op_info(node->op);
   const Value *cotangents = &adjoint->cotangents[adjoint->first[id]];
@@ -75,5 +75,5 @@ static void visit(Adjoint *adjoint, Arena *scratch, int id) {
 
 void adjoint_walk(Adjoint *adjoint, Arena *scratch) {
   for (int id = adjoint->n_forward - 1; id >= 0; id--)
-    visit(adjoint, scratch, id);
+    adjoint_visit(adjoint, scratch, id);
 }

@@ -80,7 +80,7 @@ void attrs_float(Attrs *attrs, AttrKey key, double value) {
 
 /* ---- reading ---- */
 
-static const Attr *find(const Attr *attrs, int n, AttrKey key) {
+static const Attr *find_key(const Attr *attrs, int n, AttrKey key) {
   for (int i = 0; i < n; i++) {
     if (attrs[i].key == key) return &attrs[i];
   }
@@ -88,11 +88,11 @@ static const Attr *find(const Attr *attrs, int n, AttrKey key) {
 }
 
 const Attr *attrs_find(const Attrs *attrs, AttrKey key) {
-  return attrs ? find(attrs->items, attrs->n, key) : NULL;
+  return attrs ? find_key(attrs->items, attrs->n, key) : NULL;
 }
 
 const Attr *node_attr(const Node *node, AttrKey key) {
-  return find(node->attrs, node->n_attrs, key);
+  return find_key(node->attrs, node->n_attrs, key);
 }
 
 bool node_has(const Node *node, AttrKey key) {

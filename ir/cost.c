@@ -1,6 +1,7 @@
 /*
- * cost.c -- what a node computes and moves, on its logical sizes.  The rules
- * stand beside the infer rules of each family; regions add up their bodies.
+ * cost.c -- estimates the floating-point operations and bytes of a node from
+ * its logical sizes.  The rules stand beside the infer rules of each family; a
+ * region adds up its body.
  */
 #include "ir/ops/rules.h"
 

@@ -29,9 +29,9 @@ typedef struct Reader {
   const char *at;
 } Reader;
 
-static Term read_or(Reader *reader);
+static Term read_formula_or(Reader *reader);
 
-static Term number(double x) {
+static Term literal_term(double x) {
   return (Term){.is_number = true, .number = x, .value = VALUE_NONE};
 }
 
@@ -44,7 +44,7 @@ static void skip_blanks(Reader *reader) {
   while (*reader->at == ' ') reader->at++;
 }
 
-static bool accept(Reader *reader, const char *token) {
+static bool accept_char(Reader *reader, const char *token) {
   skip_blanks(reader);
   size_t n = strlen(token);
   if (strncmp(reader->at, token, n) != 0) return false;
@@ -52,8 +52,8 @@ static bool accept(Reader *reader, const char *token) {
   return true;
 }
 
-static void expect(Reader *reader, const char *token) {
-  ASSERT(accept(reader, token));
+static void expect_char(Reader *reader, const char *token) {
+  ASSERT(accept_char(reader, token));
 }
 
 static size_t word_length(const char *at) {
@@ -64,8 +64,8 @@ static size_t word_length(const char *at) {
 }
 
 static Term apply1(Reader *reader, Op op, Term a) {
-  if (a.is_number && op == OP_neg) return number(-a.number);
-  if (a.is_number && op == OP_sqrt) return number(sqrt(a.number));
+  if (a.is_number && op == OP_neg) return literal_term(-a.number);
+  if (a.is_number && op == OP_sqrt) return literal_term(sqrt(a.number));
   Value x = term_value(reader, a);
   return (Term){.value = graph_op1(reader->scope->graph, op, x)};
 }
@@ -85,14 +85,14 @@ static bool fold2(Op op, double a, double b, double *out) {
 static Term apply2(Reader *reader, Op op, Term a, Term b) {
   double folded;
   if (a.is_number && b.is_number && fold2(op, a.number, b.number, &folded)) {
-    return number(folded);
+    return literal_term(folded);
   }
   Value x = term_value(reader, a), y = term_value(reader, b);
   return (Term){.value = graph_op2(reader->scope->graph, op, x, y)};
 }
 
 /* A name bound to a constant node counts as a number, so that it folds. */
-static Term read_name(Reader *reader, size_t length) {
+static Term read_formula_name(Reader *reader, size_t length) {
   const ExprScope *scope = reader->scope;
   for (int i = 0; i < scope->n; i++) {
     const ExprName *item = &scope->names[i];
@@ -103,7 +103,7 @@ static Term read_name(Reader *reader, size_t length) {
     reader->at += length;
     const Node *node = graph_node(scope->graph, item->value);
     if (node->op == OP_const && node->types[0]->dtype == scope->dtype) {
-      return number(node_float(node, ATTR_value, 0));
+      return literal_term(node_float(node, ATTR_value, 0));
     }
     return (Term){.value = item->value};
   }
@@ -125,10 +125,10 @@ static const ExprDims *find_group(const ExprScope *scope, const char *name,
 
 /* Fills `out` with the dims of `type` that a reduction goes over: those of the
  * groups that follow, all without any. */
-static int read_dims(Reader *reader, const Type *type, Name *out) {
+static int read_formula_dims(Reader *reader, const Type *type, Name *out) {
   int n = 0;
   bool has_groups = false;
-  while (accept(reader, ",")) {
+  while (accept_char(reader, ",")) {
     skip_blanks(reader);
     size_t length = word_length(reader->at);
     const ExprDims *group = find_group(reader->scope, reader->at, length);
@@ -145,11 +145,11 @@ static int read_dims(Reader *reader, const Type *type, Name *out) {
 static Value read_reduction(Reader *reader, const char *name) {
   ExprScope *scope = reader->scope;
   Graph *graph = scope->graph;
-  Value x = term_value(reader, read_or(reader));
+  Value x = term_value(reader, read_formula_or(reader));
   const Type *type = graph_type(graph, x);
   Name dims[MAX_RANK];
-  int n = read_dims(reader, type, dims);
-  expect(reader, ")");
+  int n = read_formula_dims(reader, type, dims);
+  expect_char(reader, ")");
   if (strcmp(name, "norm") == 0) x = graph_op2(graph, OP_mul, x, x);
   if (n > 0) x = graph_reduce(graph, OP_sum, x, dims, n);
   if (strcmp(name, "norm") == 0) return graph_op1(graph, OP_sqrt, x);
@@ -168,13 +168,15 @@ static Value rename_dims(Graph *graph, Value x, const ExprDims *from,
   return graph_append(graph, OP_rename, &x, 1, &attrs);
 }
 
-static Value contract(Graph *graph, Value a, Value b, const ExprDims *over) {
+static Value contract_terms(Graph *graph, Value a, Value b,
+                            const ExprDims *over) {
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_over, over->dims, over->n);
   return graph_append(graph, OP_dot, (Value[]){a, b}, 2, &attrs);
 }
 
-static Value combine(ExprScope *scope, double s, Value a, double t, Value b) {
+static Value combine_groups(ExprScope *scope, double s, Value a, double t,
+                            Value b) {
   Graph *graph = scope->graph;
   Value x = graph_const(graph, scope->dtype, s),
         y = graph_const(graph, scope->dtype, t);
@@ -213,43 +215,44 @@ static Value orthogonalise(ExprScope *scope, Value x) {
   ExprDims rows2 = fresh_dims(names, rows), rows3 = fresh_dims(names, &rows2);
   for (int i = 0; i < 5; i++) {
     Value x2 = rename_dims(graph, x, rows, &rows2);
-    Value a = contract(graph, x, x2, columns);
+    Value a = contract_terms(graph, x, x2, columns);
     Value a2 = rename_dims(graph, a, &rows2, &rows3);
     a2 = rename_dims(graph, a2, rows, &rows2);
-    Value aa =
-        rename_dims(graph, contract(graph, a, a2, &rows2), &rows3, &rows2);
-    Value b = combine(scope, -4.7750, a, 2.0315, aa);
-    Value bx = contract(graph, b, x2, &rows2);
+    Value aa = rename_dims(graph, contract_terms(graph, a, a2, &rows2), &rows3,
+                           &rows2);
+    Value b = combine_groups(scope, -4.7750, a, 2.0315, aa);
+    Value bx = contract_terms(graph, b, x2, &rows2);
     Value three = graph_const(graph, scope->dtype, 3.4445);
     x = graph_op2(graph, OP_add, graph_op2(graph, OP_mul, x, three), bx);
   }
   return graph_transpose_to(graph, x, type);
 }
 
-static bool is_reduction(const char *name) {
+static bool is_reduction_word(const char *name) {
   return strcmp(name, "sum") == 0 || strcmp(name, "mean") == 0 ||
          strcmp(name, "norm") == 0;
 }
 
 /* ---- the descent ---- */
 
-static Term read_call(Reader *reader, size_t length) {
+static Term read_formula_call(Reader *reader, size_t length) {
   char name[32] = {0};
   ASSERT(length < sizeof(name));
   for (size_t i = 0; i < length; i++) {
     name[i] = (char)tolower((unsigned char)reader->at[i]);
   }
   reader->at += length;
-  expect(reader, "(");
+  expect_char(reader, "(");
   if (strcmp(name, "sel") == 0) strcpy(name, "select");
-  if (is_reduction(name)) return (Term){.value = read_reduction(reader, name)};
+  if (is_reduction_word(name))
+    return (Term){.value = read_reduction(reader, name)};
   Term args[3];
   int n = 0;
   do {
     ASSERT(n < 3);
-    args[n++] = read_or(reader);
-  } while (accept(reader, ","));
-  expect(reader, ")");
+    args[n++] = read_formula_or(reader);
+  } while (accept_char(reader, ","));
+  expect_char(reader, ")");
   if (strcmp(name, "r") == 0) return args[0];
   if (strcmp(name, "orth") == 0) {
     Value x = term_value(reader, args[0]);
@@ -265,7 +268,7 @@ static Term read_call(Reader *reader, size_t length) {
   return (Term){.value = graph_op3(reader->scope->graph, op, a, b, c)};
 }
 
-static Term read_number(Reader *reader) {
+static Term read_formula_number(Reader *reader) {
   const char *at = reader->at;
   size_t n = strspn(at, "0123456789.");
   if (at[n] == 'e') {
@@ -276,37 +279,39 @@ static Term read_number(Reader *reader) {
   double x;
   ASSERT(text_read_real(at, n, &x));
   reader->at += n;
-  return number(x);
+  return literal_term(x);
 }
 
 static Term read_primary(Reader *reader) {
   skip_blanks(reader);
-  if (accept(reader, "(")) {
-    Term inner = read_or(reader);
-    expect(reader, ")");
+  if (accept_char(reader, "(")) {
+    Term inner = read_formula_or(reader);
+    expect_char(reader, ")");
     return inner;
   }
-  if (accept(reader, "INF")) return number(INFINITY);
+  if (accept_char(reader, "INF")) return literal_term(INFINITY);
   size_t length = word_length(reader->at);
   if (length > 0) {
-    return reader->at[length] == '(' ? read_call(reader, length)
-                                     : read_name(reader, length);
+    return reader->at[length] == '(' ? read_formula_call(reader, length)
+                                     : read_formula_name(reader, length);
   }
-  return read_number(reader);
+  return read_formula_number(reader);
 }
 
 static Term read_unary(Reader *reader) {
-  if (accept(reader, "-")) return apply1(reader, OP_neg, read_unary(reader));
-  if (accept(reader, "!")) return apply1(reader, OP_not, read_unary(reader));
+  if (accept_char(reader, "-"))
+    return apply1(reader, OP_neg, read_unary(reader));
+  if (accept_char(reader, "!"))
+    return apply1(reader, OP_not, read_unary(reader));
   return read_primary(reader);
 }
 
 static Term read_product(Reader *reader) {
   Term left = read_unary(reader);
   for (;;) {
-    if (accept(reader, "*")) {
+    if (accept_char(reader, "*")) {
       left = apply2(reader, OP_mul, left, read_unary(reader));
-    } else if (accept(reader, "/")) {
+    } else if (accept_char(reader, "/")) {
       left = apply2(reader, OP_div, left, read_unary(reader));
     } else {
       return left;
@@ -317,9 +322,9 @@ static Term read_product(Reader *reader) {
 static Term read_sum(Reader *reader) {
   Term left = read_product(reader);
   for (;;) {
-    if (accept(reader, "+")) {
+    if (accept_char(reader, "+")) {
       left = apply2(reader, OP_add, left, read_product(reader));
-    } else if (accept(reader, "-")) {
+    } else if (accept_char(reader, "-")) {
       left = apply2(reader, OP_sub, left, read_product(reader));
     } else {
       return left;
@@ -338,25 +343,25 @@ static Term read_comparison(Reader *reader) {
   };
   Term left = read_sum(reader);
   for (int i = 0; i < ARRAY_LENGTH(table); i++) {
-    if (accept(reader, table[i].token)) {
+    if (accept_char(reader, table[i].token)) {
       return apply2(reader, table[i].op, left, read_sum(reader));
     }
   }
   return left;
 }
 
-static Term read_and(Reader *reader) {
+static Term read_formula_and(Reader *reader) {
   Term left = read_comparison(reader);
-  while (accept(reader, "&&")) {
+  while (accept_char(reader, "&&")) {
     left = apply2(reader, OP_and, left, read_comparison(reader));
   }
   return left;
 }
 
-static Term read_or(Reader *reader) {
-  Term left = read_and(reader);
-  while (accept(reader, "||")) {
-    left = apply2(reader, OP_or, left, read_and(reader));
+static Term read_formula_or(Reader *reader) {
+  Term left = read_formula_and(reader);
+  while (accept_char(reader, "||")) {
+    left = apply2(reader, OP_or, left, read_formula_and(reader));
   }
   return left;
 }
@@ -402,14 +407,14 @@ Value expr_build(ExprScope *scope, const char *text) {
     const char *name = reader.at;
     if (length > 0) {
       reader.at += length;
-      expect(&reader, "=");
+      expect_char(&reader, "=");
     }
-    last = term_value(&reader, read_or(&reader));
+    last = term_value(&reader, read_formula_or(&reader));
     if (length > 0) {
       Names *names = scope->graph->module->names;
       expr_bind(scope, name_intern_n(names, name, length), last);
     }
-  } while (accept(&reader, ";"));
+  } while (accept_char(&reader, ";"));
   skip_blanks(&reader);
   ASSERT(*reader.at == '\0');
   return last;

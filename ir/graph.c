@@ -70,9 +70,9 @@ static void sort_attrs(Arena *arena, Attr *sorted, const Attr *attrs, int n) {
 }
 
 /* A node and its arrays are one allocation: there may be millions. */
-static Value append(Graph *graph, Op op, const Value *inputs, int n_inputs,
-                    const Attrs *attrs, const Type *const *types, int n_results,
-                    Graph *body) {
+static Value append_node(Graph *graph, Op op, const Value *inputs, int n_inputs,
+                         const Attrs *attrs, const Type *const *types,
+                         int n_results, Graph *body) {
   enum { NODE_BYTES = (sizeof(Node) + 7) & ~7 };
   Arena *arena = graph->module->arena;
   int n_attrs = attrs ? attrs->n : 0;
@@ -108,7 +108,7 @@ static Value append(Graph *graph, Op op, const Value *inputs, int n_inputs,
 Value graph_input(Graph *graph, Role role, Name path, const Type *type) {
   Attrs attrs = {0};
   attrs_int(&attrs, ATTR_index, graph->inputs.n);
-  Value value = append(graph, OP_input, NULL, 0, &attrs, &type, 1, NULL);
+  Value value = append_node(graph, OP_input, NULL, 0, &attrs, &type, 1, NULL);
   GraphInput input = {.role = role, .path = path, .value = value};
   vec_push(graph->module->arena, &graph->inputs, input);
   return value;
@@ -120,7 +120,7 @@ void graph_output(Graph *graph, Role role, Name path, Value value) {
   vec_push(graph->module->arena, &graph->outputs, output);
 }
 
-/* Whoever appends has checked; what the rule says is for the developer. */
+/* The caller has checked; the rule's message is for the developer. */
 static _Noreturn void rule_violated(Module *module, Op op) {
   Text text = text_create(module->arena);
   text_printf(&text, "the rule of '%s' holds\n", op_info(op)->name);
@@ -128,8 +128,9 @@ static _Noreturn void rule_violated(Module *module, Op op) {
   assert_failed(__FILE__, __LINE__, __func__, text_string(&text));
 }
 
-static int infer(Graph *graph, Op op, const Value *inputs, int n_inputs,
-                 const Attrs *attrs, const Type **out_types) {
+static int infer_node_types(Graph *graph, Op op, const Value *inputs,
+                            int n_inputs, const Attrs *attrs,
+                            const Type **out_types) {
   Arena *arena = graph->module->arena;
   const Type **types = ARENA_ARRAY(arena, const Type *, n_inputs);
   for (int i = 0; i < n_inputs; i++) {
@@ -145,15 +146,16 @@ static int infer(Graph *graph, Op op, const Value *inputs, int n_inputs,
 Value graph_append(Graph *graph, Op op, const Value *inputs, int n_inputs,
                    const Attrs *attrs) {
   const Type *types[8];
-  int n = infer(graph, op, inputs, n_inputs, attrs, types);
-  return append(graph, op, inputs, n_inputs, attrs, types, n, NULL);
+  int n = infer_node_types(graph, op, inputs, n_inputs, attrs, types);
+  return append_node(graph, op, inputs, n_inputs, attrs, types, n, NULL);
 }
 
 Value graph_append_typed(Graph *graph, Op op, const Value *inputs, int n_inputs,
                          const Attrs *attrs, const Type *const *types,
                          int n_results, Graph *body) {
   ASSERT(op != OP_input);
-  return append(graph, op, inputs, n_inputs, attrs, types, n_results, body);
+  return append_node(graph, op, inputs, n_inputs, attrs, types, n_results,
+                     body);
 }
 
 static Value copy_input(Graph *to, const Graph *from, Node *node) {
@@ -209,7 +211,8 @@ Value graph_copy_node(Graph *to, const Graph *from, int id,
   Attrs attrs = {.n = node->n_attrs};
   const Type *inferred[8];
   for (int i = 0; i < node->n_attrs; i++) attrs.items[i] = node->attrs[i];
-  int n = infer(to, node->op, new_inputs, node->n_inputs, &attrs, inferred);
+  int n = infer_node_types(to, node->op, new_inputs, node->n_inputs, &attrs,
+                           inferred);
   copy->types =
       arena_copy(to->module->arena, inferred, (size_t)n * sizeof(Type *));
   return value;
@@ -361,7 +364,7 @@ static uint64_t hash_attr(const Attr *attr, uint64_t seed) {
   UNREACHABLE();
 }
 
-/* Regions are whole when they are given to a node. */
+/* A region is complete when a node gets it. */
 static uint64_t hash_body(Graph *body, uint64_t seed) {
   if (body->hashed_nodes != body->nodes.n ||
       body->hashed_outputs != body->outputs.n) {

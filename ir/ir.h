@@ -1,18 +1,18 @@
 /*
- * ir.h -- the dataflow IR: types with named dims and placements, nodes with
- * several results and region bodies, graphs in topological order.
+ * ir.h -- declares the dataflow IR: types with named dims and placements, nodes
+ * with several results and region bodies, graphs in topological order.
  *
  * A graph is built by appending and never edited: a pass reads one graph and
  * builds the next, so ids stay dense, inputs precede users, and no pass can
- * leave a half-changed graph behind.
+ * leave a half-changed graph.
  *
  * Text form (graph_print, graph_parse), one node a line.  Values are numbered
  * through, results of all nodes together; `#` begins a comment:
  *
  *     graph mlp mesh(data = 2, time = 1~) {
- *       %0 = input {index = 0} : f32[P:784, H1:512] param "w" normal(0.02)
- * decay %2 = dot %1, %0 {over = [P]} : f32[B:128@data, H1:512] "linear.dot" %7,
- * %8 = fused %2, %5 : f32[B:128], f32[] @update {
+ *       %0 = input {index = 0} : f32[P:784, H1:512] param "w" decay
+ *       %2 = dot %1, %0 {over = [P]} : f32[B:128@data, H1:512] "linear.dot"
+ *       %7, %8 = fused %2, %5 : f32[B:128], f32[] @update {
  *         ...
  *       }
  *       output loss "loss" %9
@@ -36,14 +36,14 @@ const char *dtype_name(DType dtype);
 int dtype_size_bytes(DType dtype);
 DTypeClass dtype_class(DType dtype);
 bool dtype_find(const char *name, DType *out_dtype);
-/* The wider of two: bool < integers < reals, then by bytes; of one class and
+/* The wider of two: bool < integers < floats, then by bytes; of one class and
  * size the least that holds both: i16 for i8 and u8, f32 for bf16 and f16. */
 DType dtype_promote(DType a, DType b);
-/* The 16-bit reals; these and f32: what `precision` rounds from and to. */
+/* The 16-bit floats; these and f32, which `precision` rounds from and to. */
 bool dtype_is_16bit(DType dtype);
 bool dtype_is_rounded(DType dtype);
-/* The real of this dtype that is nearest (ties to even); beyond the largest
- * finite one an infinity, in f8e4m3, which has none, not a number. */
+/* The float of this dtype that is nearest (ties to even); beyond the largest
+ * finite one an infinity, or NaN in f8e4m3, which has no infinity. */
 double dtype_round(DType dtype, double x);
 /* Towards zero to a value of an integer dtype (or bool); beyond its range the
  * end of it. */
@@ -81,7 +81,7 @@ AxisList axis_list_append(AxisList list, int axis);
 int axis_list_length(AxisList list);
 int axis_list_at(AxisList list, int index);
 AxisSet axis_list_set(AxisList list);
-/* `list` is `first`, then *out_rest: it cuts what `first` cuts further. */
+/* `list` is `first`, then *out_rest: it shards the shards of `first`. */
 bool axis_list_continues(AxisList list, AxisList first, AxisList *out_rest);
 int64_t axis_list_shards(AxisList list, const Mesh *mesh);
 
@@ -90,8 +90,8 @@ const char *reduce_name(ReduceKind kind);
 
 /* ---- type.c ---- */
 
-/* One dim: its logical (whole) size and the axes that cut it into pieces of
- * ceil(size / pieces). */
+/* One dim: its logical size and the axes that shard it; a shard has
+ * ceil(size / shards) elements. */
 typedef struct Dim {
   Name name;
   int64_t size;
@@ -126,10 +126,11 @@ const Type *type_without(Arena *arena, const Type *type, const Name *dims,
                          int n);
 /* Without any placement. */
 const Type *type_logical(Arena *arena, const Type *type);
-/* Piece sizes on a rank (the largest, where uneven) under a mesh. */
+/* Sizes of the shard on a rank (the largest, where uneven) under a mesh. */
 int64_t type_local_size(const Type *type, const Mesh *mesh, int dim_index);
 int64_t type_local_elements(const Type *type, const Mesh *mesh);
-/* "f32[B:128@data, H1:512; sum@data]"; the mesh may be NULL when whole. */
+/* "f32[B:128@data, H1:512; sum@data]"; the mesh may be NULL for a type
+ * without placement. */
 void type_print(Text *out, const Type *type, const Mesh *mesh);
 /* A name as IR text has it: quoted where it is not a word. */
 void name_print(Text *out, Name name);
@@ -257,7 +258,7 @@ typedef struct GraphInput {
 
 typedef struct GraphOutput {
   Role role;
-  Name path; /* of the slot it replaces, or its own name */
+  Name path; /* of the persistent buffer it replaces, or its own name */
   Value value;
 } GraphOutput;
 
@@ -351,7 +352,7 @@ bool graph_verify(const Graph *graph, Text *out_errors);
 /* ---- op.c: the table as data ---- */
 
 typedef enum PwClass {
-  PW_FLOAT,   /* real in, real out; integers are promoted to f32 */
+  PW_FLOAT,   /* float in, float out; integers are promoted to f32 */
   PW_ARITH,   /* promoted dtype of the operands */
   PW_COMPARE, /* any in, bool out */
   PW_LOGIC,   /* bool in, bool out */
@@ -366,7 +367,7 @@ typedef enum Linearity {
   LINEAR_first, /* in the first only: div, scatter_add, mul by a mask */
 } Linearity;
 
-/* What infer, grad and the other rules see of a node that may not exist yet. */
+/* The operator and operands of a node that may not exist yet, for the rules. */
 typedef struct OpCall {
   Op op;
   int n_inputs;
@@ -375,8 +376,8 @@ typedef struct OpCall {
 } OpCall;
 
 /* Fills out_types (room for 8) in the arena and returns the number of results;
- * or reports at `span` (with notes) and returns -1.  Placement is not looked
- * at: results are whole. */
+ * or reports at `span` (with notes) and returns -1.  Placements are ignored:
+ * results have logical types. */
 typedef int InferRule(Module *module, const OpCall *call, Span span,
                       const Type **out_types);
 
@@ -439,10 +440,10 @@ int op_infer(Module *module, const OpCall *call, Span span,
 
 /* How the placements of the inputs of a node become that of its results.
  * Fills out_types; where an input must first change (a partial value into an
- * operator that is not linear in it, a `whole` dim that is split), sets
+ * operator that is not linear in it, a `replicate` dim that is split), sets
  * out_inputs[i] to the type that it must be given in, else to its own type.
  * A partial operand is kept so over all its axes or must be reduced over all.
- * The rule itself never fails: at worst everything is required whole. */
+ * The rule itself never fails: at worst everything must be replicated. */
 void shard_infer(const Graph *graph, Op op, const Attr *attrs, int n_attrs,
                  const Type *const *inputs, int n_inputs,
                  const Type *const *whole_results, int n_results, Arena *arena,
@@ -464,26 +465,26 @@ bool node_is_called(const Node *node, const char *wanted);
 
 double node_flops(const Graph *graph, int id);
 /* Of these only products: two per multiply-add of dots, convolutions and
- * attention (the full square, causal or not); in a region times its positions.
+ * attention (the full square, causal or not); in a scan times its iterations.
  */
 double node_contraction_flops(const Graph *graph, int id);
 double node_bytes(const Graph *graph, int id); /* read plus written, logical */
 
-/* ---- scan.c: a loop over the positions of one dim ---- */
+/* ---- scan.c: a loop over one dim ---- */
 
-/* How the positions are gone through. */
+/* The order and number of the iterations. */
 typedef struct ScanForm {
   Name dim;
   int64_t steps;
   bool is_reversed;
-  int64_t unroll; /* positions in one turn of the emitted loop; 0 is 1 */
+  int64_t unroll; /* iterations in one round of the emitted loop; 0 is 1 */
 } ScanForm;
 ScanForm scan_form(const Node *node);
 /* Carries come first among the inputs and among the results. */
 int scan_carries(const Node *node);
 int64_t scan_steps(const Node *node);
 bool scan_is_reversed(const Node *node);
-/* The dims of a position with the scanned one in front: the type of a sliced
+/* The dims of one iteration with the scanned one in front: the type of a sliced
  * value or a stacked result, its storage order included. */
 const Type *scan_stacked_type(Arena *arena, const Type *position, Name dim,
                               int64_t steps);
@@ -542,7 +543,7 @@ typedef struct ExprScope {
 } ExprScope;
 
 void expr_bind(ExprScope *scope, const char *name, Value value);
-/* A real literal under a name. */
+/* A float literal under a name. */
 void expr_bind_float(ExprScope *scope, const char *name, double value);
 Value expr_find(const ExprScope *scope, const char *name); /* or VALUE_NONE */
 /* Appends the nodes of `text`: an expression in the notation of ops.def, or
@@ -557,14 +558,14 @@ Value expr_build(ExprScope *scope, const char *text);
 
 typedef enum InterpNumber { INTERP_f64, INTERP_f32 } InterpNumber;
 
-/* A dense whole tensor; reals as doubles (rounded to f32 after every
- * operation in INTERP_f32), integers and bools as their value. */
+/* A dense tensor without placement; floats as doubles (rounded to f32 after
+ * every operation in INTERP_f32), integers and bools as their value. */
 typedef struct Tensor {
   const Type *type;
   double *data;
 } Tensor;
 
-/* Runs a whole (unplaced) graph: inputs in the order of graph->inputs; fills
+/* Runs a graph without placements: inputs in the order of graph->inputs; fills
  * out_outputs in the order of graph->outputs.  `values`, if not NULL, receives
  * the first result of every node.  Deterministic, single-threaded. */
 void interp_run(const Graph *graph, InterpNumber number, Arena *arena,

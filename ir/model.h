@@ -1,6 +1,6 @@
 /*
- * model.h -- what a front end hands on: the graphs of a model and its settings,
- * as data.  Numbers are in samples, steps, bytes, seconds.
+ * model.h -- declares the output of a front end: the graphs of a model and its
+ * settings, as data.  Numbers are in samples, steps, bytes, seconds.
  */
 #ifndef IR_MODEL_H
 #define IR_MODEL_H
@@ -95,10 +95,10 @@ typedef struct Precision {
 } Precision;
 
 /* Outputs of the evaluation graphs for a metric, by the paths of their
- * ROLE_metric outputs.  The run adds up each over the whole evaluation. */
+ * ROLE_metric outputs.  The run adds up each over all of the evaluation. */
 typedef struct MetricPart {
   Name sum;
-  Name count;    /* what a sum over a batch is divided by; NULL: `sum` is a mean
+  Name count;    /* the divisor of a sum over a batch; NULL: `sum` is a mean
                     over the samples of a batch, and they are what counts */
   double factor; /* of a term */
 } MetricPart;
@@ -134,7 +134,7 @@ typedef struct TrainSettings {
   int64_t eval_every, eval_batches, save_every, keep;
   const char *save;
   bool is_save_given; /* on the command line */
-  bool is_checked;    /* an index out of range makes not a number */
+  bool is_checked;    /* an index out of range makes NaN */
   Metric validation;  /* the loss over the evaluation data */
   int n_metrics;
   Metric *metrics;
@@ -152,7 +152,7 @@ typedef struct Block { /* one block of the program, for `check` */
   int count;           /* blocks it stands for; the figures are of one */
   int64_t parameters, state;
   double flops_forward;    /* node_contraction_flops */
-  double activation_bytes; /* kept for the backward pass */
+  double activation_bytes; /* saved for the backward pass */
 } Block;
 
 typedef struct Model {

@@ -56,12 +56,12 @@ typedef struct Parser {
 
 /* ---- mistakes ---- */
 
-static Span here(const Parser *p) {
+static Span parser_span(const Parser *p) {
   return (Span){p->source, p->token.begin, p->token.end};
 }
 
 /* The first mistake stops the parse: from then on the input is at its end. */
-static void stop(Parser *p) {
+static void parser_stop(Parser *p) {
   p->failed = true;
   p->token.kind = TOKEN_end;
   p->token.name = name_intern(p->module->names, "");
@@ -75,31 +75,31 @@ static const char *token_text(const Parser *p) {
                       p->source->text + p->token.begin);
 }
 
-static void expected(Parser *p, const char *what) {
+static void report_expected(Parser *p, const char *what) {
   if (p->failed) return;
-  diag(p->module->diags, DIAG_unexpected, here(p), token_text(p), what);
-  stop(p);
+  diag(p->module->diags, DIAG_unexpected, parser_span(p), token_text(p), what);
+  parser_stop(p);
 }
 
-static void unknown(Parser *p, const char *what) {
+static void report_unknown(Parser *p, const char *what) {
   if (p->failed) return;
-  diag(p->module->diags, DIAG_ir_unknown, here(p), what, token_text(p));
-  stop(p);
+  diag(p->module->diags, DIAG_ir_unknown, parser_span(p), what, token_text(p));
+  parser_stop(p);
 }
 
-static void wrong(Parser *p, const char *what) {
+static void report_wrong(Parser *p, const char *what) {
   if (p->failed) return;
-  diag(p->module->diags, DIAG_ir_wrong, here(p), what);
-  stop(p);
+  diag(p->module->diags, DIAG_ir_wrong, parser_span(p), what);
+  parser_stop(p);
 }
 
 /* ---- tokens ---- */
 
-static bool is_letter(char c) {
+static bool is_ascii_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
-static bool is_digit(char c) {
+static bool is_ascii_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
@@ -125,7 +125,7 @@ static Name text_between(const Parser *p, uint32_t begin, uint32_t end) {
 }
 
 static int hex_digit(char c) {
-  if (is_digit(c)) return c - '0';
+  if (is_ascii_digit(c)) return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;
   return -1;
@@ -147,9 +147,9 @@ static void add_utf8(Text *text, unsigned code) {
   text_add_n(text, bytes, (size_t)n);
 }
 
-/* The escape at p->at, which is the byte behind '\'; false if there is none of
+/* The escape at p->at, which is the byte after '\'; false if there is none of
  * that kind.  text_add_json writes no surrogates, so none are read. */
-static bool read_escape(Parser *p, Text *text) {
+static bool lex_escape(Parser *p, Text *text) {
   char c = byte_at(p, p->at++);
   switch (c) {
   case '"':
@@ -176,10 +176,10 @@ static bool read_escape(Parser *p, Text *text) {
 static void wrong_bytes(Parser *p, uint32_t begin, const char *what) {
   uint32_t n = (uint32_t)p->source->n; /* a last '\\' reads past the end */
   p->token = (Token){.begin = begin, .end = p->at < n ? p->at : n};
-  wrong(p, what);
+  report_wrong(p, what);
 }
 
-static void read_string(Parser *p) {
+static void lex_string(Parser *p) {
   Text text = text_create(p->module->arena);
   uint32_t begin = p->at++;
   for (;;) {
@@ -197,7 +197,7 @@ static void read_string(Parser *p) {
     }
     if (*c != '\\') {
       text_add_n(&text, c, (size_t)n);
-    } else if (!read_escape(p, &text)) {
+    } else if (!lex_escape(p, &text)) {
       wrong_bytes(p, begin,
                   "an escape that is not one of \\\" \\\\ \\n \\t \\r \\uXXXX");
       return;
@@ -209,31 +209,31 @@ static void read_string(Parser *p) {
 
 static bool continues_number(const Parser *p) {
   char c = byte_at(p, p->at), before = byte_at(p, p->at - 1);
-  if (is_letter(c) || is_digit(c) || c == '.') return true;
+  if (is_ascii_letter(c) || is_ascii_digit(c) || c == '.') return true;
   return (c == '-' || c == '+') && (before == 'e' || before == 'E');
 }
 
-static void read_number(Parser *p) {
+static void lex_number(Parser *p) {
   uint32_t begin = p->at++;
   while (continues_number(p)) p->at++;
   p->token =
       (Token){TOKEN_number, begin, p->at, text_between(p, begin, p->at), 0};
 }
 
-static void read_value(Parser *p) {
+static void lex_value(Parser *p) {
   uint32_t begin = p->at++;
   int64_t number = 0;
-  while (is_digit(byte_at(p, p->at)) && number < INT32_MAX) {
+  while (is_ascii_digit(byte_at(p, p->at)) && number < INT32_MAX) {
     number = number * 10 + (byte_at(p, p->at++) - '0');
   }
   p->token = (Token){
       .kind = TOKEN_value, .begin = begin, .end = p->at, .integer = number};
   if (p->at == begin + 1 || number >= INT32_MAX) {
-    wrong(p, "a value that is not % and a number");
+    report_wrong(p, "a value that is not % and a number");
   }
 }
 
-static void next(Parser *p) {
+static void next_token(Parser *p) {
   if (p->failed) return;
   skip_space(p);
   uint32_t begin = p->at;
@@ -241,134 +241,136 @@ static void next(Parser *p) {
   if (begin >= p->source->n) {
     p->token = (Token){.begin = begin, .end = begin};
     p->token.name = name_intern(p->module->names, "");
-  } else if (is_letter(c)) {
-    while (is_letter(byte_at(p, p->at)) || is_digit(byte_at(p, p->at))) p->at++;
+  } else if (is_ascii_letter(c)) {
+    while (is_ascii_letter(byte_at(p, p->at)) ||
+           is_ascii_digit(byte_at(p, p->at)))
+      p->at++;
     p->token =
         (Token){TOKEN_word, begin, p->at, text_between(p, begin, p->at), 0};
-  } else if (is_digit(c) || c == '-') {
-    read_number(p);
+  } else if (is_ascii_digit(c) || c == '-') {
+    lex_number(p);
   } else if (c == '"') {
-    read_string(p);
+    lex_string(p);
   } else if (c == '%') {
-    read_value(p);
+    lex_value(p);
   } else {
     p->at++;
     p->token = (Token){.kind = TOKEN_char, .begin = begin, .end = p->at};
   }
 }
 
-static bool is_char(const Parser *p, char c) {
+static bool token_is_char(const Parser *p, char c) {
   return p->token.kind == TOKEN_char && p->source->text[p->token.begin] == c;
 }
 
-static bool accept(Parser *p, char c) {
-  if (!is_char(p, c)) return false;
-  next(p);
+static bool accept_char(Parser *p, char c) {
+  if (!token_is_char(p, c)) return false;
+  next_token(p);
   return true;
 }
 
-static void expect(Parser *p, char c) {
-  if (accept(p, c)) return;
-  expected(p, (char[]){'\'', c, '\'', '\0'});
+static void expect_char(Parser *p, char c) {
+  if (accept_char(p, c)) return;
+  report_expected(p, (char[]){'\'', c, '\'', '\0'});
 }
 
-static bool is_word(const Parser *p, const char *word) {
+static bool token_is_word(const Parser *p, const char *word) {
   return p->token.kind == TOKEN_word && strcmp(p->token.name, word) == 0;
 }
 
 static bool accept_word(Parser *p, const char *word) {
-  if (!is_word(p, word)) return false;
-  next(p);
+  if (!token_is_word(p, word)) return false;
+  next_token(p);
   return true;
 }
 
-static bool is_name(const Parser *p) {
+static bool token_is_name(const Parser *p) {
   return p->token.kind == TOKEN_word || p->token.kind == TOKEN_string;
 }
 
 /* Never NULL. */
 static Name parse_name(Parser *p) {
   Name name = p->token.name;
-  if (is_name(p)) {
-    next(p);
+  if (token_is_name(p)) {
+    next_token(p);
     return name;
   }
-  expected(p, "a name");
+  report_expected(p, "a name");
   return p->token.name;
 }
 
 static Name parse_string(Parser *p) {
   Name name = p->token.name;
   if (p->token.kind == TOKEN_string) {
-    next(p);
+    next_token(p);
     return name;
   }
-  expected(p, "a string");
+  report_expected(p, "a string");
   return p->token.name;
 }
 
 /* Within [low, high]; `low` after a mistake. */
 static int64_t parse_int(Parser *p, int64_t low, int64_t high) {
   if (p->token.kind != TOKEN_number) {
-    expected(p, "an integer");
+    report_expected(p, "an integer");
     return low;
   }
   const char *text = p->token.name, *digits = text + (*text == '-');
   if (!*digits || strspn(digits, "0123456789") != strlen(digits)) {
-    expected(p, "an integer");
+    report_expected(p, "an integer");
     return low;
   }
   bool is_small = strlen(digits) < 19; /* 10^18 fits */
   int64_t value = is_small ? strtoll(text, NULL, 10) : 0;
   if (!is_small || value < low || value > high) {
-    wrong(p, "a number that is out of range here");
+    report_wrong(p, "a number that is out of range here");
     return low;
   }
-  next(p);
+  next_token(p);
   return value;
 }
 
 /* inf and nan are words, -inf is a number token. */
 static double parse_real(Parser *p) {
-  bool is_real =
-      p->token.kind == TOKEN_number || is_word(p, "inf") || is_word(p, "nan");
+  bool is_real = p->token.kind == TOKEN_number || token_is_word(p, "inf") ||
+                 token_is_word(p, "nan");
   char *end = NULL;
   double value = is_real ? strtod(p->token.name, &end) : 0;
   if (!is_real || *end) {
-    expected(p, "a number");
+    report_expected(p, "a number");
     return 0;
   }
-  next(p);
+  next_token(p);
   return value;
 }
 
 /* ---- types ---- */
 
 static int parse_axis(Parser *p, const Mesh *mesh) {
-  int axis = is_name(p) ? mesh_find(mesh, p->token.name) : -1;
+  int axis = token_is_name(p) ? mesh_find(mesh, p->token.name) : -1;
   if (axis < 0) {
-    unknown(p, "mesh axis");
+    report_unknown(p, "mesh axis");
     return 0;
   }
-  next(p);
+  next_token(p);
   return axis;
 }
 
 /* After '@'.  `used` collects the axes of a type: each may stand once. */
 static AxisList parse_axes(Parser *p, const Mesh *mesh, AxisSet *used) {
   AxisList list = 0;
-  bool is_list = accept(p, '(');
+  bool is_list = accept_char(p, '(');
   do {
     int axis = parse_axis(p, mesh);
     if (p->failed) return 0;
     if (*used >> axis & 1) {
-      wrong(p, "a mesh axis twice in one type");
+      report_wrong(p, "a mesh axis twice in one type");
       return 0;
     }
     *used |= (AxisSet)(1u << axis);
     list = axis_list_append(list, axis);
-  } while (is_list && accept(p, ','));
-  if (is_list) expect(p, ')');
+  } while (is_list && accept_char(p, ','));
+  if (is_list) expect_char(p, ')');
   return list;
 }
 
@@ -376,31 +378,31 @@ static ReduceKind parse_reduce(Parser *p) {
   for (int kind = REDUCE_sum; kind <= REDUCE_min; kind++) {
     if (accept_word(p, reduce_name((ReduceKind)kind))) return (ReduceKind)kind;
   }
-  expected(p, "sum, max or min");
+  report_expected(p, "sum, max or min");
   return REDUCE_sum;
 }
 
 static int parse_dims(Parser *p, const Mesh *mesh, AxisSet *used, Dim *dims) {
   int n = 0;
   int64_t elements = 1;
-  while (is_name(p)) {
+  while (token_is_name(p)) {
     for (int i = 0; i < n; i++) {
-      if (dims[i].name == p->token.name) wrong(p, "a dimension twice");
+      if (dims[i].name == p->token.name) report_wrong(p, "a dimension twice");
     }
-    if (n == MAX_RANK) wrong(p, "a type of too many dimensions");
+    if (n == MAX_RANK) report_wrong(p, "a type of too many dimensions");
     if (p->failed) return 0;
     dims[n].name = parse_name(p);
-    expect(p, ':');
+    expect_char(p, ':');
     dims[n].size = parse_int(p, 1, MAX_ELEMENTS);
     dims[n].split = 0;
     if (elements > MAX_ELEMENTS / dims[n].size) {
-      wrong(p, "a type of too many elements");
+      report_wrong(p, "a type of too many elements");
       return 0;
     }
     elements *= dims[n].size;
-    if (accept(p, '@')) dims[n].split = parse_axes(p, mesh, used);
+    if (accept_char(p, '@')) dims[n].split = parse_axes(p, mesh, used);
     n++;
-    if (!accept(p, ',')) break;
+    if (!accept_char(p, ',')) break;
   }
   return n;
 }
@@ -408,21 +410,21 @@ static int parse_dims(Parser *p, const Mesh *mesh, AxisSet *used, Dim *dims) {
 static const Type *parse_type(Parser *p, const Mesh *mesh) {
   DType dtype = DT_f32;
   if (p->token.kind != TOKEN_word || !dtype_find(p->token.name, &dtype)) {
-    unknown(p, "dtype");
+    report_unknown(p, "dtype");
   }
-  next(p);
-  expect(p, '[');
+  next_token(p);
+  expect_char(p, '[');
   Dim dims[MAX_RANK];
   AxisSet used = 0;
   int n = parse_dims(p, mesh, &used, dims);
   Type *type = type_create(p->module->arena, dtype, n);
   for (int i = 0; i < n; i++) type->dims[i] = dims[i];
-  if (accept(p, ';')) {
+  if (accept_char(p, ';')) {
     type->partial_kind = parse_reduce(p);
-    expect(p, '@');
+    expect_char(p, '@');
     type->partial = axis_list_set(parse_axes(p, mesh, &used));
   }
-  expect(p, ']');
+  expect_char(p, ']');
   return type;
 }
 
@@ -430,38 +432,39 @@ static const Type *parse_type(Parser *p, const Mesh *mesh) {
 
 static void parse_names_attr(Parser *p, AttrKey key, Attrs *attrs) {
   VEC(Name) names = {0};
-  expect(p, '[');
-  while (is_name(p) && names.n < MAX_LIST) {
+  expect_char(p, '[');
+  while (token_is_name(p) && names.n < MAX_LIST) {
     vec_push(p->module->arena, &names, parse_name(p));
-    if (!accept(p, ',')) break;
+    if (!accept_char(p, ',')) break;
   }
-  expect(p, ']');
+  expect_char(p, ']');
   attrs_names(attrs, key, names.data, names.n);
 }
 
 static void parse_ints_attr(Parser *p, AttrKey key, Attrs *attrs) {
   VEC(int64_t) values = {0};
-  expect(p, '[');
+  expect_char(p, '[');
   while (p->token.kind == TOKEN_number && values.n < MAX_LIST) {
     int64_t value = parse_int(p, -MAX_ELEMENTS, MAX_ELEMENTS);
     vec_push(p->module->arena, &values, value);
-    if (!accept(p, ',')) break;
+    if (!accept_char(p, ',')) break;
   }
-  expect(p, ']');
+  expect_char(p, ']');
   attrs_ints(attrs, key, values.data, values.n);
 }
 
 static void parse_attr(Parser *p, Attrs *attrs) {
   AttrKey key = N_ATTRS;
   if (p->token.kind != TOKEN_word || !attr_find(p->token.name, &key)) {
-    unknown(p, "attribute");
+    report_unknown(p, "attribute");
     return;
   }
-  if (attrs_find(attrs, key)) wrong(p, "an attribute twice");
-  if (attrs->n == ARRAY_LENGTH(attrs->items)) wrong(p, "too many attributes");
+  if (attrs_find(attrs, key)) report_wrong(p, "an attribute twice");
+  if (attrs->n == ARRAY_LENGTH(attrs->items))
+    report_wrong(p, "too many attributes");
   if (p->failed) return;
-  next(p);
-  expect(p, '=');
+  next_token(p);
+  expect_char(p, '=');
   switch (attr_kind(key)) {
   case ATTRKIND_NAME: attrs_name(attrs, key, parse_name(p)); break;
   case ATTRKIND_TEXT: attrs_name(attrs, key, parse_string(p)); break;
@@ -475,17 +478,17 @@ static void parse_attr(Parser *p, Attrs *attrs) {
 }
 
 static void parse_attrs(Parser *p, Attrs *attrs) {
-  if (!accept(p, '{')) return;
-  while (!is_char(p, '}') && !p->failed) {
+  if (!accept_char(p, '{')) return;
+  while (!token_is_char(p, '}') && !p->failed) {
     parse_attr(p, attrs);
-    if (!accept(p, ',')) break;
+    if (!accept_char(p, ',')) break;
   }
-  expect(p, '}');
+  expect_char(p, '}');
 }
 
 /* ---- nodes ---- */
 
-/* One body: the graph under construction and what its numbers stand for. */
+/* One body: the graph under construction and the values of its numbers. */
 typedef struct Body {
   Graph *graph;
   Map *values; /* number + 1 -> Value, as pointers */
@@ -503,18 +506,18 @@ static Value parse_use(Parser *p, const Body *body) {
   Value *value = NULL;
   if (p->token.kind == TOKEN_value) {
     value = map_get(body->values, key_of(p->token.integer));
-    if (!value) unknown(p, "earlier value");
+    if (!value) report_unknown(p, "earlier value");
   } else {
-    expected(p, "a value");
+    report_expected(p, "a value");
   }
-  next(p);
+  next_token(p);
   return value ? *value : VALUE_NONE;
 }
 
 static void parse_numbers(Parser *p, const Body *body, Numbers *numbers) {
   do {
     if (p->token.kind != TOKEN_value) {
-      expected(p, "a value, 'output' or '}'");
+      report_expected(p, "a value, 'output' or '}'");
       return;
     }
     int64_t number = p->token.integer;
@@ -522,18 +525,18 @@ static void parse_numbers(Parser *p, const Body *body, Numbers *numbers) {
     for (int i = 0; i < numbers->n && !is_twice; i++) {
       is_twice = numbers->data[i] == number;
     }
-    if (is_twice || numbers->n == MAX_RESULTS) wrong(p, "a value twice");
+    if (is_twice || numbers->n == MAX_RESULTS) report_wrong(p, "a value twice");
     vec_push(p->module->arena, numbers, number);
-    next(p);
-  } while (accept(p, ','));
+    next_token(p);
+  } while (accept_char(p, ','));
 }
 
 static Op parse_op(Parser *p) {
   Op op = OP_const;
   if (p->token.kind != TOKEN_word || !op_find(p->token.name, &op)) {
-    unknown(p, "operator");
+    report_unknown(p, "operator");
   }
-  next(p);
+  next_token(p);
   return op;
 }
 
@@ -551,9 +554,9 @@ static Init parse_init(Parser *p) {
   for (int i = INIT_zeros; i <= INIT_eye; i++) {
     if (!accept_word(p, init_name((InitKind)i))) continue;
     init.kind = (InitKind)i;
-    expect(p, '(');
+    expect_char(p, '(');
     init.a = parse_real(p);
-    expect(p, ')');
+    expect_char(p, ')');
     break;
   }
   return init;
@@ -563,7 +566,7 @@ static Phase parse_phase(Parser *p) {
   for (int i = PHASE_forward; i <= PHASE_update; i++) {
     if (accept_word(p, phase_name((Phase)i))) return (Phase)i;
   }
-  unknown(p, "phase");
+  report_unknown(p, "phase");
   return PHASE_forward;
 }
 
@@ -571,29 +574,30 @@ static Phase parse_phase(Parser *p) {
 static uint16_t parse_dim_set(Parser *p, const char *word, const Type *type) {
   uint16_t set = 0;
   if (!accept_word(p, word)) return 0;
-  expect(p, '(');
+  expect_char(p, '(');
   do {
     int d = type_find(type, parse_name(p));
     if (d < 0)
-      wrong(p, "dims that this type has");
+      report_wrong(p, "dims that this type has");
     else
       set |= (uint16_t)(1 << d);
-  } while (accept(p, ','));
-  expect(p, ')');
+  } while (accept_char(p, ','));
+  expect_char(p, ')');
   return set;
 }
 
-/* What stands behind the type of an input; its slot is its place in order. */
+/* The words after the type of an input; its index is its place in order. */
 static void parse_input(Parser *p, Body *body, const Attrs *attrs,
                         const Type *type) {
   const Attr *slot = attrs_find(attrs, ATTR_index);
   int n = body->graph->inputs.n;
   if (attrs->n != 1 || !slot || slot->integer != n) {
-    wrong(p, "an input without its slot, in order, as its one attribute");
+    report_wrong(p,
+                 "an input without its slot, in order, as its one attribute");
     return;
   }
   Role role = ROLE_data;
-  if (!parse_role(p, &role)) unknown(p, "role");
+  if (!parse_role(p, &role)) report_unknown(p, "role");
   graph_input(body->graph, role, parse_string(p), type);
   GraphInput *input = &body->graph->inputs.data[n];
   input->init = parse_init(p);
@@ -605,7 +609,8 @@ static void parse_input(Parser *p, Body *body, const Attrs *attrs,
 
 static Graph *parse_body(Parser *p, Name name, const Mesh *mesh);
 
-static void define(Parser *p, Body *body, const Numbers *numbers, int node) {
+static void define_value(Parser *p, Body *body, const Numbers *numbers,
+                         int node) {
   for (int i = 0; i < numbers->n; i++) {
     Value *value = ARENA_NEW(p->module->arena, Value);
     *value = (Value){node, i};
@@ -620,32 +625,32 @@ static void parse_node(Parser *p, Body *body) {
   Values inputs = {0};
   Types types = {0};
   Attrs attrs = {0};
-  Span span = here(p);
+  Span span = parser_span(p);
   parse_numbers(p, body, &numbers);
-  expect(p, '=');
+  expect_char(p, '=');
   Op op = parse_op(p);
   if (p->token.kind == TOKEN_value) {
     do {
       vec_push(arena, &inputs, parse_use(p, body));
-    } while (accept(p, ','));
+    } while (accept_char(p, ','));
   }
   parse_attrs(p, &attrs);
-  expect(p, ':');
+  expect_char(p, ':');
   do {
     vec_push(arena, &types, parse_type(p, &graph->mesh));
-  } while (accept(p, ','));
+  } while (accept_char(p, ','));
   span.end = p->token.begin;
   bool is_input = op == OP_input;
   if (types.n != numbers.n || (is_input && (types.n != 1 || inputs.n))) {
-    wrong(p, "a node whose types are not one for each result");
+    report_wrong(p, "a node whose types are not one for each result");
   }
   if (is_input && !p->failed) parse_input(p, body, &attrs, types.data[0]);
-  Phase phase = accept(p, '@') ? parse_phase(p) : PHASE_forward;
+  Phase phase = accept_char(p, '@') ? parse_phase(p) : PHASE_forward;
   Name path = name_intern(p->module->names, "");
   if (p->token.kind == TOKEN_string) path = parse_string(p);
   Graph *region = NULL;
-  if (is_char(p, '{')) region = parse_body(p, graph->name, &graph->mesh);
-  if (is_input && region) wrong(p, "an input with a body");
+  if (token_is_char(p, '{')) region = parse_body(p, graph->name, &graph->mesh);
+  if (is_input && region) report_wrong(p, "an input with a body");
   if (p->failed) return;
   int id = graph->nodes.n - 1;
   if (!is_input) {
@@ -657,12 +662,12 @@ static void parse_node(Parser *p, Body *body) {
   node->span = span;
   node->phase = phase;
   node->path = path;
-  define(p, body, &numbers, id);
+  define_value(p, body, &numbers, id);
 }
 
 static void parse_output(Parser *p, Body *body) {
   Role role = ROLE_result;
-  if (!parse_role(p, &role)) unknown(p, "role");
+  if (!parse_role(p, &role)) report_unknown(p, "role");
   Name path = parse_string(p);
   Value value = parse_use(p, body);
   if (!p->failed) graph_output(body->graph, role, path, value);
@@ -671,16 +676,16 @@ static void parse_output(Parser *p, Body *body) {
 static Graph *parse_body(Parser *p, Name name, const Mesh *mesh) {
   Body body = {graph_create(p->module, name), map_create(p->module->arena)};
   body.graph->mesh = *mesh;
-  if (++p->depth > MAX_NESTING) wrong(p, "bodies nested too deeply");
-  expect(p, '{');
-  while (!is_char(p, '}') && !p->failed) {
+  if (++p->depth > MAX_NESTING) report_wrong(p, "bodies nested too deeply");
+  expect_char(p, '{');
+  while (!token_is_char(p, '}') && !p->failed) {
     if (accept_word(p, "output")) {
       parse_output(p, &body);
     } else {
       parse_node(p, &body);
     }
   }
-  expect(p, '}');
+  expect_char(p, '}');
   p->depth--;
   return body.graph;
 }
@@ -690,24 +695,24 @@ static Graph *parse_body(Parser *p, Name name, const Mesh *mesh) {
 static Mesh parse_mesh(Parser *p) {
   Mesh mesh = {0};
   if (!accept_word(p, "mesh")) return mesh;
-  expect(p, '(');
+  expect_char(p, '(');
   int64_t places = 1;
   do {
-    if (mesh.n_axes == MAX_AXES) wrong(p, "a mesh of too many axes");
-    if (is_name(p) && mesh_find(&mesh, p->token.name) >= 0) {
-      wrong(p, "a mesh axis twice");
+    if (mesh.n_axes == MAX_AXES) report_wrong(p, "a mesh of too many axes");
+    if (token_is_name(p) && mesh_find(&mesh, p->token.name) >= 0) {
+      report_wrong(p, "a mesh axis twice");
     }
     if (p->failed) return mesh;
     MeshAxis *axis = &mesh.axes[mesh.n_axes];
     axis->name = parse_name(p);
-    expect(p, '=');
+    expect_char(p, '=');
     axis->size = (int32_t)parse_int(p, 1, INT32_MAX);
     places *= axis->size;
-    if (places > INT32_MAX) wrong(p, "a mesh of too many ranks");
-    axis->is_sequential = accept(p, '~');
+    if (places > INT32_MAX) report_wrong(p, "a mesh of too many ranks");
+    axis->is_sequential = accept_char(p, '~');
     mesh.n_axes++;
-  } while (accept(p, ','));
-  expect(p, ')');
+  } while (accept_char(p, ','));
+  expect_char(p, ')');
   return mesh;
 }
 
@@ -718,11 +723,11 @@ Graph *graph_parse(Module *module, const Source *source) {
     diag(module->diags, DIAG_ir_wrong, SPAN_NONE, "a text over 4 GiB");
     return NULL;
   }
-  next(p);
-  if (!accept_word(p, "graph")) expected(p, "'graph'");
+  next_token(p);
+  if (!accept_word(p, "graph")) report_expected(p, "'graph'");
   Name name = parse_name(p);
   Mesh mesh = parse_mesh(p);
   Graph *graph = parse_body(p, name, &mesh);
-  if (!p->failed && p->token.kind != TOKEN_end) expected(p, "the end");
+  if (!p->failed && p->token.kind != TOKEN_end) report_expected(p, "the end");
   return p->failed ? NULL : graph;
 }

@@ -1,6 +1,6 @@
 /*
- * path.c -- what a path of the language (section 6) means: which paths of
- * nodes a text like "block[2..5].attn" names.
+ * path.c -- decides whether the path of a node matches a path that a person
+ * wrote (docs/language.md, section 6), such as "block[2..5].attn".
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static bool index_matches(const char *wanted, const char *index) {
   return at >= first && at <= last;
 }
 
-/* Moves both texts behind a part that matches: a name, then indices, of which
+/* Moves both texts past a part that matches: a name, then indices, of which
  * none or all are given. */
 static bool part_matches(const char **wanted, const char **path) {
   const char *w = *wanted, *p = *path;

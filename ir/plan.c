@@ -13,7 +13,7 @@
  *     }
  *
  * Micro-batches are a sequential axis "time" of the mesh. The text does not
- * show it: `microbatches` says it all.
+ * show it: `microbatches` implies it.
  */
 #include "ir/plan.h"
 
@@ -161,7 +161,7 @@ static void print_setting(Text *out, const char *name, int64_t bytes) {
   text_add(out, "\n");
 }
 
-/* Without axes: `over none`, for what no line pins may be cut. */
+/* Without axes: `over none`, because a dim without a pin may be sharded. */
 static void print_shard(Text *out, const PlanShard *shard) {
   int n = shard->n_axes;
   text_printf(out, "  shard %s over %s", shard->dim, n > 1 ? "(" : "");

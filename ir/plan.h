@@ -1,6 +1,7 @@
 /*
- * plan.h -- a Plan: a decision, data only.  Keyed by names and paths, never by
- * node numbers.  The planner makes one, `partition` acts on it.
+ * plan.h -- declares a Plan: how a model is distributed, as data with names and
+ * paths and without node numbers.  The planner makes one, `partition` acts on
+ * it.
  */
 #ifndef IR_PLAN_H
 #define IR_PLAN_H
@@ -16,7 +17,7 @@ typedef struct PlanShard {
   Span span;
 } PlanShard;
 
-/* A pin about paths: the whole placement of these values.  `replicate` is one
+/* A pin about paths: the full placement of these values.  `replicate` is one
  * without shards. */
 typedef struct PlanPlacement {
   int n_paths;
@@ -73,7 +74,7 @@ const PlanPlacement *plan_find_placement(const Plan *plan, Name path);
 const PlanShard *plan_named_dim(const Plan *plan, Name path, Name dim);
 /* Whether it is the batch dim, also under another name. */
 bool plan_is_batch(const Plan *plan, Name path, Name dim);
-/* What a line about paths says about a dim, or NULL: it is whole. */
+/* The shard that a line about paths gives a dim, or NULL: it is replicated. */
 const PlanShard *plan_placed_dim(const PlanPlacement *placement, Name dim);
 /* The dim of a tensor that takes the axis which `lines[d]` gives dim `d`, or
  * -1.  Lines, or NULL, are by dim and of one list; the later one wins. */

@@ -1,25 +1,25 @@
 /*
- * scan.c -- the `scan` operator: a body that runs once for each position of a
- * dim, in order, and hands values on from one position to the next.
+ * scan.c -- reads and builds `scan` nodes: a scan runs its body once for each
+ * index of a dim, in order, and carries values from one iteration to the next.
  *
- *     %3, %4 = scan %0, %1, %2 {dim = T, sizes = [35]} : f32[B, O], f32[T, B,
- * O] { %0 = input {index = 0} : f32[B, O] carry "h"       # %0: the initial
- * value %1 = input {index = 1} : f32[B, O] slice "u"       # %1 : f32[T, B, O]
- *       %2 = input {index = 2} : f32[P, O] arg "w"         # %2 as it is
+ *     %3, %4 = scan %0, %1, %2 {dim = T} : f32[B, O], f32[T, B, O] {
+ *       %0 = input {index = 0} : f32[B, O] carry "h"      # %0: initial value
+ *       %1 = input {index = 1} : f32[B, O] slice "u"      # %1: f32[T, B, O]
+ *       %2 = input {index = 2} : f32[P, O] arg "w"        # %2 as it is
  *       ...
- *       output carry "h" %7                               # %3: the last value
+ *       output carry "h" %7                               # %3: last value
  *       output result "y" %7                              # %4: all, stacked
  *     }
  *
  * The role of a body's input says what it is given.  Carries come first, among
  * the inputs and among the results, in one order.  A slice and a stacked result
  * have the scanned dim in front of the body's dims, in the body's order, so
- * that a position is a run of bytes and neither is ever moved.  `reverse = 1`
- * runs from the last position to the first, `unroll = 4` makes four positions
- * one turn of the emitted loop.  A body may hold scans of its own.
+ * that an iteration reads and writes a run of bytes and neither is ever moved.
+ * `reverse = 1` runs from the last index to the first, `unroll = 4` puts four
+ * iterations into one round of the emitted loop.  A body may hold scans.
  *
- * The position itself is no input: what depends on it (draws, iota) is computed
- * outside, for all positions, and sliced.
+ * The index itself is no input: values that depend on it (random numbers, iota)
+ * are computed outside, for all iterations, and sliced.
  */
 #include "ir/ir.h"
 

@@ -1,5 +1,6 @@
 /*
- * shardrule.c -- how placements pass through operators.
+ * shardrule.c -- infers the placements of an operator's results from those of
+ * its operands.
  *
  * A dim keeps its split from operands to results because it keeps its name, so
  * one rule serves nearly every operator: decide one split for each name, give
@@ -10,7 +11,7 @@
  *     dot x [B:128@data, C], w [C, F] {over = [C]}   -> [B:128@data, F]
  *     dot x [B:128@data, C], y [B:128@data, F] {over = [B]} -> [C, F; sum@data]
  *
- * Partial values (sums not done yet) pass through what is linear in them. An
+ * Partial values pass through operators that are linear in them. An
  * operand keeps all its partial axes or must be reduced over all of them.
  */
 #include "ir/ir.h"
@@ -21,13 +22,13 @@
 
 typedef enum Exception {
   PASS,
-  WHOLE, /* gathered first */
-  SUM,   /* becomes a partial sum ... */
+  REPLICATE, /* gathered first */
+  SUM,       /* becomes a partial sum ... */
   MAX,
   MIN
 } Exception;
 
-/* What was decided about one dim name of the node. */
+/* The decision about one dim name of the node. */
 typedef struct Decision {
   Name name;
   Exception exception;
@@ -42,7 +43,7 @@ typedef struct Rule {
   int n_attrs;
   const Type *const *inputs;
   int n_inputs;
-  const Type *const *results; /* whole */
+  const Type *const *results; /* logical types */
   int n_results;
   Arena *arena;
   int n;
@@ -72,7 +73,7 @@ static Exception exception_of(const char *word, size_t n) {
   if (n == 3 && memcmp(word, "sum", 3) == 0) return SUM;
   if (n == 3 && memcmp(word, "max", 3) == 0) return MAX;
   if (n == 3 && memcmp(word, "min", 3) == 0) return MIN;
-  return WHOLE; /* halo: until edges are exchanged */
+  return REPLICATE; /* halo: until edges are exchanged */
 }
 
 /* Looks the dim up in a text such as "dim:sum space:replicate". */
@@ -113,11 +114,11 @@ static bool is_in_results(const Rule *r, Name dim) {
 
 /* A dim of an operand that is neither listed nor in every result is folded
  * away in some manner: a convolution's weight gradient without `over` sums it,
- * anything else needs it whole. */
-static Exception exception(const Rule *r, Name dim) {
+ * anything else needs it replicated. */
+static Exception exception_of_dim(const Rule *r, Name dim) {
   Exception listed = listed_exception(r, dim);
   if (listed != PASS || is_in_results(r, dim)) return listed;
-  return r->op == OP_conv_weight_grad ? SUM : WHOLE;
+  return r->op == OP_conv_weight_grad ? SUM : REPLICATE;
 }
 
 /* ---- splits ---- */
@@ -129,17 +130,17 @@ static Decision *decision_of(Rule *r, Name name) {
   return NULL;
 }
 
-/* The first operand that splits a dim decides, or one that goes on where that
+/* The first operand that splits a dim decides, or one that continues where that
  * one ends, unless an axis that it takes cuts another dim of this node. */
 static void decide_dim(Rule *r, const Dim *dim) {
   Decision *decision = decision_of(r, dim->name);
   if (!decision) {
     ASSERT(r->n < MAX_NAMES);
     decision = &r->decisions[r->n++];
-    *decision = (Decision){dim->name, exception(r, dim->name), 0};
+    *decision = (Decision){dim->name, exception_of_dim(r, dim->name), 0};
   }
   AxisList more;
-  if (decision->exception == WHOLE ||
+  if (decision->exception == REPLICATE ||
       !axis_list_continues(dim->split, decision->split, &more))
     return;
   AxisSet axes = axis_list_set(more);
@@ -234,7 +235,7 @@ static AxisSet reduced_axes(const Rule *r, ReduceKind *kind) {
   AxisSet axes = 0;
   for (int i = 0; i < r->n; i++) {
     const Decision *d = &r->decisions[i];
-    if (d->exception == PASS || d->exception == WHOLE) continue;
+    if (d->exception == PASS || d->exception == REPLICATE) continue;
     axes |= axis_list_set(d->split);
     if (d->exception == MAX) *kind = REDUCE_max;
     if (d->exception == MIN) *kind = REDUCE_min;
@@ -273,7 +274,7 @@ static void infer_by_name(Rule *r, const Type **out_inputs,
 /* ---- views that change names ---- */
 
 /* Each with one operand and one result, which stays partial as it was.  Sets
- * the splits of both; what it leaves at 0 is whole. */
+ * the splits of both; a split that it leaves at 0 is replicated. */
 static void rename_splits(const Rule *r, Type *in, Type *out) {
   for (int j = 0; j < in->rank; j++) {
     in->dims[j].split = r->inputs[0]->dims[j].split;
@@ -308,7 +309,7 @@ static void split_dim_splits(const Rule *r, Type *in, Type *out) {
   }
 }
 
-/* The other parts must be whole. */
+/* The other parts must be replicated. */
 static void merge_dims_splits(const Rule *r, Type *in, Type *out) {
   const Attr *dim = find_attr(r, ATTR_dim), *from = find_attr(r, ATTR_from);
   for (int j = 0; j < in->rank; j++) {
@@ -340,9 +341,10 @@ static void infer_view(const Rule *r, const Type **out_inputs,
   out_types[0] = out;
 }
 
-/* What has no rule (regions, collectives) is required and returned whole. */
-static void infer_whole(const Rule *r, const Type **out_inputs,
-                        const Type **out_types) {
+/* Operators without a rule (regions, collectives) take and return replicated
+ * values. */
+static void infer_replicated(const Rule *r, const Type **out_inputs,
+                             const Type **out_types) {
   for (int i = 0; i < r->n_inputs; i++) {
     out_inputs[i] = type_logical(r->arena, r->inputs[i]);
   }
@@ -368,7 +370,7 @@ void shard_infer(const Graph *graph, Op op, const Attr *attrs, int n_attrs,
   if (split_functions[op]) {
     infer_view(&rule, out_inputs, out_types);
   } else if (!rule.info->infer) {
-    infer_whole(&rule, out_inputs, out_types);
+    infer_replicated(&rule, out_inputs, out_types);
   } else {
     infer_by_name(&rule, out_inputs, out_types);
   }

@@ -1,6 +1,6 @@
 /*
- * target.h -- what a back end tells the passes, as data and callbacks.  Filled
- * in by codegen, handed in by tools; passes name no back end.
+ * target.h -- declares the properties of a back end that passes ask for, as
+ * data and callbacks.  Codegen fills it in; passes name no back end.
  */
 #ifndef IR_TARGET_H
 #define IR_TARGET_H

@@ -91,7 +91,7 @@ const Type *type_scalar(Arena *arena, DType dtype) {
   return type_create(arena, dtype, 0);
 }
 
-static Type *copy(Arena *arena, const Type *type) {
+static Type *copy_type(Arena *arena, const Type *type) {
   return arena_copy(arena, type, sizeof(Type) + type->rank * sizeof(Dim));
 }
 
@@ -153,12 +153,12 @@ bool type_is_replicated(const Type *type) {
 
 const Type *type_with_dtype(Arena *arena, const Type *type, DType dtype) {
   if (type->dtype == dtype) return type;
-  Type *result = copy(arena, type);
+  Type *result = copy_type(arena, type);
   result->dtype = dtype;
   return result;
 }
 
-static bool is_one_of(Name name, const Name *names, int n) {
+static bool name_is_one_of(Name name, const Name *names, int n) {
   for (int i = 0; i < n; i++) {
     if (names[i] == name) return true;
   }
@@ -167,10 +167,10 @@ static bool is_one_of(Name name, const Name *names, int n) {
 
 const Type *type_without(Arena *arena, const Type *type, const Name *dims,
                          int n) {
-  Type *result = copy(arena, type);
+  Type *result = copy_type(arena, type);
   result->rank = 0;
   for (int i = 0; i < type->rank; i++) {
-    if (is_one_of(type->dims[i].name, dims, n)) continue;
+    if (name_is_one_of(type->dims[i].name, dims, n)) continue;
     result->dims[result->rank++] = type->dims[i];
   }
   return result;
@@ -178,7 +178,7 @@ const Type *type_without(Arena *arena, const Type *type, const Name *dims,
 
 const Type *type_logical(Arena *arena, const Type *type) {
   if (type_is_replicated(type)) return type;
-  Type *result = copy(arena, type);
+  Type *result = copy_type(arena, type);
   result->partial = 0;
   result->partial_kind = REDUCE_sum;
   for (int i = 0; i < type->rank; i++) result->dims[i].split = 0;
@@ -201,7 +201,7 @@ int64_t type_local_elements(const Type *type, const Mesh *mesh) {
 
 /* ---- printing ---- */
 
-static bool is_word(const char *name) {
+static bool name_is_word(const char *name) {
   if (!*name || (*name >= '0' && *name <= '9')) return false;
   for (; *name; name++) {
     bool letter = (*name >= 'a' && *name <= 'z') ||
@@ -212,7 +212,7 @@ static bool is_word(const char *name) {
 }
 
 void name_print(Text *out, Name name) {
-  if (is_word(name)) {
+  if (name_is_word(name)) {
     text_add(out, name);
   } else {
     text_add_json(out, name);

@@ -1,8 +1,8 @@
 /*
- * verify.c -- is a graph what every pass may assume it to be?
+ * verify.c -- checks that a graph is as every pass may assume it to be.
  *
- * Run between passes in tests and on graphs that were read from text.  Nothing
- * is assumed but that pointers are valid; every violation is one line of text.
+ * It runs between passes in tests and on graphs that were read from text.  It
+ * assumes only that pointers are valid; every violation is one line of text.
  * Types are inferred anew and compared up to placement; dim order counts only
  * where an operator shares or defines storage.
  */
@@ -37,7 +37,7 @@ static void PRINTF_LIKE(3, 4)
   text_printf(v->out, ": %s\n", text);
 }
 
-static const char *type_text(Verifier *v, const Type *type) {
+static const char *verifier_type_text(Verifier *v, const Type *type) {
   Text text = text_create(v->scratch);
   type_print(&text, type, &v->graph->mesh);
   return text_string(&text);
@@ -59,7 +59,7 @@ static bool placement_holds(const Mesh *mesh, const Type *type) {
   return true;
 }
 
-static void check_type(Verifier *v, int id, const Type *type) {
+static void verify_type(Verifier *v, int id, const Type *type) {
   if ((unsigned)type->dtype >= N_DTYPES || type->rank > MAX_RANK) {
     violated(v, id, "a type of unknown dtype or too many dims");
     return;
@@ -78,7 +78,7 @@ static void check_type(Verifier *v, int id, const Type *type) {
 
 /* ---- nodes ---- */
 
-static bool check_inputs(Verifier *v, int id) {
+static bool verify_inputs(Verifier *v, int id) {
   const Node *node = v->graph->nodes.data[id];
   const OpInfo *info = op_info(node->op);
   int n = node->n_inputs;
@@ -103,7 +103,7 @@ static bool check_inputs(Verifier *v, int id) {
   return true;
 }
 
-static void check_attrs(Verifier *v, int id) {
+static void verify_attrs(Verifier *v, int id) {
   const Node *node = v->graph->nodes.data[id];
   for (int i = 1; i < node->n_attrs; i++) {
     if (node->attrs[i - 1].key >= node->attrs[i].key) {
@@ -117,7 +117,7 @@ static bool order_counts(Op op) {
   return op_is(op, OPCLASS_view) || op == OP_transpose;
 }
 
-static void check_inferred(Verifier *v, int id) {
+static void verify_inferred(Verifier *v, int id) {
   const Node *node = v->graph->nodes.data[id];
   Attrs attrs = {.n = node->n_attrs};
   if (node->n_attrs > ARRAY_LENGTH(attrs.items)) {
@@ -145,14 +145,14 @@ static void check_inferred(Verifier *v, int id) {
     bool agrees = order_counts(node->op) ? type_same_shape(is, must)
                                          : type_same_dims(is, must);
     if (!agrees || is->dtype != must->dtype) {
-      violated(v, id, "result %d is %s, its rule says %s", i, type_text(v, is),
-               type_text(v, must));
+      violated(v, id, "result %d is %s, its rule says %s", i,
+               verifier_type_text(v, is), verifier_type_text(v, must));
     }
   }
 }
 
 /* A collective changes placements and nothing else. */
-static void check_collective(Verifier *v, int id) {
+static void verify_collective(Verifier *v, int id) {
   const Node *node = v->graph->nodes.data[id];
   if (node->n_results != node->n_inputs) {
     violated(v, id, "%d inputs but %d results", node->n_inputs,
@@ -163,13 +163,13 @@ static void check_collective(Verifier *v, int id) {
     const Type *in = graph_type(v->graph, node->inputs[i]);
     const Type *out = node->types[i];
     if (!type_same_shape(in, out) || in->dtype != out->dtype) {
-      violated(v, id, "input %d is %s, its result %s", i, type_text(v, in),
-               type_text(v, out));
+      violated(v, id, "input %d is %s, its result %s", i,
+               verifier_type_text(v, in), verifier_type_text(v, out));
     }
   }
 }
 
-static void check_input_node(Verifier *v, int id) {
+static void verify_input_node(Verifier *v, int id) {
   const Node *node = v->graph->nodes.data[id];
   int64_t slot = node_int(node, ATTR_index, -1);
   if (slot < 0 || slot >= v->graph->inputs.n) {
@@ -181,30 +181,30 @@ static void check_input_node(Verifier *v, int id) {
 
 /* ---- regions ---- */
 
-static void check_same_type(Verifier *v, int id, const char *what, int index,
-                            const Type *outside, const Type *inside) {
+static void verify_same_type(Verifier *v, int id, const char *what, int index,
+                             const Type *outside, const Type *inside) {
   if (type_same_shape(outside, inside) && outside->dtype == inside->dtype) {
     return;
   }
   violated(v, id, "%s %d is %s, in the body %s", what, index,
-           type_text(v, outside), type_text(v, inside));
+           verifier_type_text(v, outside), verifier_type_text(v, inside));
 }
 
 /* A slice or a stacked result has the scanned dim in front. */
-static void check_position(Verifier *v, int id, const char *what, int index,
-                           const Type *outside, const Type *inside) {
+static void verify_position(Verifier *v, int id, const char *what, int index,
+                            const Type *outside, const Type *inside) {
   const Node *node = v->graph->nodes.data[id];
   if (type_find(inside, node_name(node, ATTR_dim)) >= 0) {
     violated(v, id, "%s %d has the scanned dim in the body", what, index);
     return;
   }
-  check_same_type(v, id, what, index, outside,
-                  scan_stacked_type(v->scratch, inside,
-                                    node_name(node, ATTR_dim),
-                                    scan_steps(node)));
+  verify_same_type(v, id, what, index, outside,
+                   scan_stacked_type(v->scratch, inside,
+                                     node_name(node, ATTR_dim),
+                                     scan_steps(node)));
 }
 
-static void check_carries(Verifier *v, int id) {
+static void verify_carries(Verifier *v, int id) {
   const Node *node = v->graph->nodes.data[id];
   const Graph *body = node->body;
   int n = scan_carries(node);
@@ -220,43 +220,43 @@ static void check_carries(Verifier *v, int id) {
       if (input->path != output->path)
         violated(v, id, "carry \"%s\" becomes \"%s\"", input->path,
                  output->path);
-      check_same_type(v, id, "carry", i, graph_type(body, input->value),
-                      graph_type(body, output->value));
+      verify_same_type(v, id, "carry", i, graph_type(body, input->value),
+                       graph_type(body, output->value));
     }
   }
   if (body->outputs.n < n) violated(v, id, "fewer results than carries");
 }
 
-static void check_scan(Verifier *v, int id) {
+static void verify_scan(Verifier *v, int id) {
   const Node *node = v->graph->nodes.data[id];
   const Graph *body = node->body;
   int n_sizes = 0;
   if (node_has(node, ATTR_sizes)) node_ints(node, ATTR_sizes, &n_sizes);
   if (!node_has(node, ATTR_dim) || n_sizes != 1 || scan_steps(node) < 1) {
-    violated(v, id, "no dim or no number of positions");
+    violated(v, id, "no dim or no number of iterations");
     return;
   }
   int before = v->n_errors;
-  check_carries(v, id);
+  verify_carries(v, id);
   if (v->n_errors > before) return;
   for (int i = 0; i < node->n_inputs; i++) {
     const Type *outside = graph_type(v->graph, node->inputs[i]);
     const Type *inside = graph_type(body, body->inputs.data[i].value);
     if (scan_input_role(node, i) == ROLE_slice)
-      check_position(v, id, "input", i, outside, inside);
+      verify_position(v, id, "input", i, outside, inside);
     else
-      check_same_type(v, id, "input", i, outside, inside);
+      verify_same_type(v, id, "input", i, outside, inside);
   }
   for (int i = 0; i < node->n_results; i++) {
     const Type *inside = graph_type(body, body->outputs.data[i].value);
     if (i < scan_carries(node))
-      check_same_type(v, id, "result", i, node->types[i], inside);
+      verify_same_type(v, id, "result", i, node->types[i], inside);
     else
-      check_position(v, id, "result", i, node->types[i], inside);
+      verify_position(v, id, "result", i, node->types[i], inside);
   }
 }
 
-static void check_body(Verifier *v, int id) {
+static void verify_body(Verifier *v, int id) {
   const Node *node = v->graph->nodes.data[id];
   const Graph *body = node->body;
   bool is_region = node->op == OP_fused || node->op == OP_scan;
@@ -275,22 +275,22 @@ static void check_body(Verifier *v, int id) {
     return;
   }
   if (node->op == OP_scan) {
-    check_scan(v, id);
+    verify_scan(v, id);
     return;
   }
   for (int i = 0; i < node->n_inputs; i++) {
     const GraphInput *input = &body->inputs.data[i];
     if (input->role != ROLE_arg) violated(v, id, "body input %d is no arg", i);
-    check_same_type(v, id, "input", i, graph_type(v->graph, node->inputs[i]),
-                    graph_type(body, input->value));
+    verify_same_type(v, id, "input", i, graph_type(v->graph, node->inputs[i]),
+                     graph_type(body, input->value));
   }
   for (int i = 0; i < node->n_results; i++) {
-    check_same_type(v, id, "result", i, node->types[i],
-                    graph_type(body, body->outputs.data[i].value));
+    verify_same_type(v, id, "result", i, node->types[i],
+                     graph_type(body, body->outputs.data[i].value));
   }
 }
 
-static void check_node(Verifier *v, int id) {
+static void verify_node(Verifier *v, int id) {
   const Node *node = v->graph->nodes.data[id];
   int before = v->n_errors;
   if ((unsigned)node->op >= N_OPS) {
@@ -299,13 +299,13 @@ static void check_node(Verifier *v, int id) {
     return;
   }
   if (node->n_results < 1) violated(v, id, "no results");
-  for (int i = 0; i < node->n_results; i++) check_type(v, id, node->types[i]);
-  check_attrs(v, id);
-  if (!check_inputs(v, id) || v->n_errors > before) return;
-  if (node->op == OP_input) check_input_node(v, id);
-  if (op_is(node->op, OPCLASS_collective)) check_collective(v, id);
-  if (op_info(node->op)->infer) check_inferred(v, id);
-  check_body(v, id);
+  for (int i = 0; i < node->n_results; i++) verify_type(v, id, node->types[i]);
+  verify_attrs(v, id);
+  if (!verify_inputs(v, id) || v->n_errors > before) return;
+  if (node->op == OP_input) verify_input_node(v, id);
+  if (op_is(node->op, OPCLASS_collective)) verify_collective(v, id);
+  if (op_info(node->op)->infer) verify_inferred(v, id);
+  verify_body(v, id);
 }
 
 /* ---- the ends of the graph ---- */
@@ -324,7 +324,7 @@ static bool seen_before(Verifier *v, Map **seen, Role role, Name path) {
 }
 
 /* Arguments and results of bodies go by their place, others by their path. */
-static void check_ends(Verifier *v) {
+static void verify_ends(Verifier *v) {
   const Graph *graph = v->graph;
   Map *inputs[N_ROLES] = {0}, *outputs[N_ROLES] = {0};
   for (int i = 0; i < graph->inputs.n; i++) {
@@ -360,9 +360,9 @@ bool graph_verify(const Graph *graph, Text *out_errors) {
                 .module = *graph->module};
   v.module.arena = scratch;
   for (int id = 0; id < graph->nodes.n && v.n_errors < 100; id++) {
-    check_node(&v, id);
+    verify_node(&v, id);
   }
-  check_ends(&v);
+  verify_ends(&v);
   arena_destroy(scratch);
   return v.n_errors == 0;
 }

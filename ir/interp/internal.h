@@ -1,6 +1,6 @@
 /*
- * internal.h -- what the files of the interpreter share: nested loops over
- * named dims, and the functions of all operators.
+ * internal.h -- declares what the files of the interpreter share: nested loops
+ * over named dims, and the functions of all operators.
  */
 #ifndef IR_INTERP_INTERNAL_H
 #define IR_INTERP_INTERNAL_H
@@ -82,7 +82,7 @@ static inline bool interp_is_above(double a, double b) {
 typedef struct PoolWindow {
   int n;
   int64_t begin[MAX_RANK], end[MAX_RANK];
-  int64_t count; /* what a mean divides by */
+  int64_t count; /* the divisor of a mean */
 } PoolWindow;
 PoolWindow pool_window(const Node *node, const Type *x, const Type *y,
                        const Loops *y_loops);

@@ -1,8 +1,8 @@
 /*
- * interp.c -- the slow and obvious reference that every back end is compared
- * with.  It runs a graph node by node on whole tensors of doubles.
+ * interp.c -- runs a graph node by node on tensors of doubles: the slow and
+ * obvious reference that every back end is compared with.
  *
- * The number type is a parameter.  In INTERP_f64 reals are not rounded,
+ * The number type is a parameter.  In INTERP_f64 floats are not rounded,
  * whatever their dtype; in INTERP_f32 every result is rounded to its dtype and
  * values of dtype f32 and narrower are computed in float.  Integers are
  * computed in double, which is exact below 2^53, and wrap to their dtype.
@@ -44,7 +44,7 @@ static double wrap_integer(DType dtype, double x) {
   }
 }
 
-static double stored(InterpNumber number, DType dtype, double x) {
+static double stored_number(InterpNumber number, DType dtype, double x) {
   switch (dtype_class(dtype)) {
   case CLASS_BOOL: return x != 0;
   case CLASS_INT: return wrap_integer(dtype, x);
@@ -56,7 +56,7 @@ static double stored(InterpNumber number, DType dtype, double x) {
 static void round_all(InterpNumber number, Tensor tensor) {
   int64_t n = type_elements(tensor.type);
   for (int64_t i = 0; i < n; i++) {
-    tensor.data[i] = stored(number, tensor.type->dtype, tensor.data[i]);
+    tensor.data[i] = stored_number(number, tensor.type->dtype, tensor.data[i]);
   }
 }
 
@@ -101,7 +101,7 @@ static void run_graph(const Graph *graph, InterpNumber number, Pool *pool,
                       const Tensor *inputs, Tensor *outputs, Arena *out_arena,
                       Tensor *values);
 
-/* One function for each number type; sources and inputs have none. */
+/* One function for each number type; inputs have none. */
 typedef struct InterpRow {
   InterpKernel *f64, *f32;
 } InterpRow;
@@ -157,7 +157,7 @@ static int64_t elements_of(const Tensor *tensor) {
   return type_elements(tensor->type);
 }
 
-/* One position of a value that has the scanned dim in front. */
+/* One iteration of a value that has the scanned dim in front. */
 static Tensor position_of(const Tensor *whole, const Type *type, int64_t at) {
   return (Tensor){type, whole->data + at * type_elements(type)};
 }
@@ -213,13 +213,13 @@ static void run_node(Run *run, int id) {
   arena_destroy(scratch);
 }
 
-static Tensor copied(Tensor tensor, Arena *arena) {
+static Tensor copied_tensor(Tensor tensor, Arena *arena) {
   size_t n = (size_t)type_elements(tensor.type);
   return (Tensor){tensor.type,
                   arena_copy(arena, tensor.data, n * sizeof(double))};
 }
 
-/* Gives back what node `id` was the last to read. */
+/* Frees the values that node `id` was the last to read. */
 static void release_inputs(Run *run, int id, int *uses) {
   const Node *node = run->graph->nodes.data[id];
   for (int i = 0; i < node->n_inputs; i++) {
@@ -254,12 +254,14 @@ static void run_graph(const Graph *graph, InterpNumber number, Pool *pool,
   }
   for (int id = 0; id < graph->nodes.n; id++) {
     if (graph->nodes.data[id]->op != OP_input) run_node(&run, id);
-    if (values != NULL) values[id] = copied(run.results[id][0], out_arena);
+    if (values != NULL)
+      values[id] = copied_tensor(run.results[id][0], out_arena);
     release_inputs(&run, id, uses);
   }
   for (int i = 0; i < graph->outputs.n; i++) {
     Value value = graph->outputs.data[i].value;
-    outputs[i] = copied(run.results[value.node][value.result], out_arena);
+    outputs[i] =
+        copied_tensor(run.results[value.node][value.result], out_arena);
   }
   for (int i = 0; i < graph->outputs.n; i++) {
     int id = graph->outputs.data[i].value.node;

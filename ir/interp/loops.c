@@ -1,5 +1,5 @@
 /*
- * loops.c -- nested loops over named dims (see interp_internal.h).
+ * loops.c -- nested loops over named dims, declared in internal.h.
  */
 #include "ir/interp/internal.h"
 

@@ -32,7 +32,7 @@ void interp_copy_by_name(const InterpCall *call) {
 }
 
 /* By name too: where a pass has chosen another order, a cast goes with it.
- * Reals beyond an integer dtype become its end, integers wrap. */
+ * Floats beyond an integer dtype become its end, integers wrap. */
 void interp_cast(const InterpCall *call) {
   const Tensor *y = &call->results[0];
   DType to = y->type->dtype;

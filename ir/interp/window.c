@@ -1,5 +1,6 @@
 /*
- * window.c -- the geometry of convolutions and pooling.
+ * window.c -- computes which elements the windows of convolutions and pools
+ * see.
  */
 #include "ir/interp/internal.h"
 

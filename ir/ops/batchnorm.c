@@ -9,18 +9,18 @@
  * normalised by its own mean and biased variance.  The states move once, by
  * the mean and the unbiased variance of all samples whatever the groups.
  *
- * Statistics take two passes: the mean first, then the mean square of what is
- * left, in the dtype of the attribute of this name or that of the states.
- * Those of all groups together come from those of each: with
- * d_g = mean_g - running mean,
+ * Statistics take two passes: the mean first, then the mean square of the
+ * differences from it, in the dtype of the attribute of this name or that of
+ * the states. Those of all groups together come from those of each: with d_g =
+ * mean_g - running mean,
  *
  *     mean = running mean + avg(d_g)
  *     var  = avg(var_g + d_g^2) - avg(d_g)^2
  *
  * (Chan, Golub, LeVeque 1983, shifted).  The shift is known before the step,
  * so that each group adds its part and none waits for the mean of the others:
- * groups may be shards and micro-batches.  What the subtraction loses is the
- * square of the distance between running and batch mean.
+ * groups may be shards and micro-batches.  The subtraction loses the square
+ * of the distance between running and batch mean.
  *
  * Gradient, with means over a group: r (g - mean(g) - y mean(g y)).
  */
@@ -68,7 +68,7 @@ double cost_batchnorm(const Graph *graph, int id) {
   return 6.0 * (double)type_elements(graph->nodes.data[id]->types[0]);
 }
 
-/* ---- what the forward and the gradient share: spelled once, for cse ---- */
+/* ---- shared by forward and gradient: spelled once, for cse ---- */
 
 typedef struct Norm {
   Graph *graph;
@@ -92,7 +92,7 @@ static Norm norm_of(Graph *graph, const Node *node, const Type *x,
 }
 
 /* In the dtype of the statistics, the batch dim cut into groups. */
-static Value enter(const Norm *norm, Value x) {
+static Value enter_groups(const Norm *norm, Value x) {
   x = graph_cast(norm->graph, x, norm->dtype);
   if (norm->n_groups == 1) return x;
   const Name to[] = {norm->groups, norm->over[0]};
@@ -104,7 +104,7 @@ static Value enter(const Norm *norm, Value x) {
   return graph_append(norm->graph, OP_split_dim, &x, 1, &attrs);
 }
 
-static Value leave(const Norm *norm, Value y, const Type *type) {
+static Value leave_groups(const Norm *norm, Value y, const Type *type) {
   if (norm->n_groups > 1) {
     const Name from[] = {norm->groups, norm->over[0]};
     Attrs attrs = {0};
@@ -116,11 +116,11 @@ static Value leave(const Norm *norm, Value y, const Type *type) {
   return graph_cast(norm->graph, y, type->dtype);
 }
 
-static Value number(const Norm *norm, double value) {
+static Value batchnorm_number(const Norm *norm, double value) {
   return graph_const(norm->graph, norm->dtype, value);
 }
 
-static Value mean(const Norm *norm, Value x) {
+static Value batchnorm_mean(const Norm *norm, Value x) {
   return rows_mean(norm->graph, x, norm->over, norm->n_over);
 }
 
@@ -132,10 +132,10 @@ typedef struct Moments {
 static Moments moments_of(const Norm *norm, Value x, double eps) {
   Graph *graph = norm->graph;
   Moments m;
-  m.mean = mean(norm, x);
+  m.mean = batchnorm_mean(norm, x);
   Value centred = graph_op2(graph, OP_sub, x, m.mean);
-  m.var = mean(norm, graph_op2(graph, OP_mul, centred, centred));
-  Value raised = graph_op2(graph, OP_add, m.var, number(norm, eps));
+  m.var = batchnorm_mean(norm, graph_op2(graph, OP_mul, centred, centred));
+  Value raised = graph_op2(graph, OP_add, m.var, batchnorm_number(norm, eps));
   m.rstd = graph_op1(graph, OP_rsqrt, raised);
   m.y = graph_op2(graph, OP_mul, centred, m.rstd);
   return m;
@@ -143,16 +143,18 @@ static Moments moments_of(const Norm *norm, Value x, double eps) {
 
 /* ---- forward ---- */
 
-static Value average(const Norm *norm, Value x) {
+static Value running_average(const Norm *norm, Value x) {
   return norm->n_groups == 1 ? x : rows_mean(norm->graph, x, &norm->groups, 1);
 }
 
 /* (1 - momentum) state + momentum target */
-static Value move(const Norm *norm, Value state, Value target,
-                  double momentum) {
+static Value move_statistic(const Norm *norm, Value state, Value target,
+                            double momentum) {
   Graph *graph = norm->graph;
-  Value kept = graph_op2(graph, OP_mul, state, number(norm, 1 - momentum));
-  Value added = graph_op2(graph, OP_mul, target, number(norm, momentum));
+  Value kept =
+      graph_op2(graph, OP_mul, state, batchnorm_number(norm, 1 - momentum));
+  Value added =
+      graph_op2(graph, OP_mul, target, batchnorm_number(norm, momentum));
   return graph_op2(graph, OP_add, kept, added);
 }
 
@@ -161,9 +163,9 @@ void decompose_batchnorm(Graph *graph, const Graph *from, int id,
   const Node *node = from->nodes.data[id];
   const Type *x = graph_type(graph, inputs[0]);
   Norm norm = norm_of(graph, node, x, graph_type(graph, inputs[1])->dtype);
-  Moments m =
-      moments_of(&norm, enter(&norm, inputs[0]), node_float(node, ATTR_eps, 0));
-  out_results[0] = leave(&norm, m.y, node->types[0]);
+  Moments m = moments_of(&norm, enter_groups(&norm, inputs[0]),
+                         node_float(node, ATTR_eps, 0));
+  out_results[0] = leave_groups(&norm, m.y, node->types[0]);
 
   double count = 1, momentum = node_float(node, ATTR_momentum, 0);
   for (int i = 0; i < norm.n_over; i++)
@@ -173,18 +175,20 @@ void decompose_batchnorm(Graph *graph, const Graph *from, int id,
   Value batch_mean = m.mean, var = m.var;
   if (norm.n_groups > 1) {
     Value away = graph_op2(graph, OP_sub, m.mean, states[0]);
-    Value shift = average(&norm, away);
+    Value shift = running_average(&norm, away);
     Value square = graph_op2(graph, OP_mul, away, away);
-    var = average(&norm, graph_op2(graph, OP_add, var, square));
+    var = running_average(&norm, graph_op2(graph, OP_add, var, square));
     square = graph_op2(graph, OP_mul, shift, shift);
     var = graph_op2(graph, OP_sub, var, square);
-    var = graph_op2(graph, OP_maximum, var, number(&norm, 0));
+    var = graph_op2(graph, OP_maximum, var, batchnorm_number(&norm, 0));
     batch_mean = graph_op2(graph, OP_add, states[0], shift);
   }
   if (count > 1)
-    var = graph_op2(graph, OP_mul, var, number(&norm, count / (count - 1)));
+    var = graph_op2(graph, OP_mul, var,
+                    batchnorm_number(&norm, count / (count - 1)));
   for (int r = 1; r < 3; r++) {
-    Value now = move(&norm, states[r - 1], r == 1 ? batch_mean : var, momentum);
+    Value now = move_statistic(&norm, states[r - 1], r == 1 ? batch_mean : var,
+                               momentum);
     now = graph_cast(graph, now, node->types[r]->dtype);
     out_results[r] = graph_transpose_to(graph, now, node->types[r]);
   }
@@ -198,12 +202,12 @@ void grad_batchnorm(Graph *graph, int id, const Value *cotangents, Value *out) {
   const Type *x = graph_type(graph, node->inputs[0]);
   DType dtype = graph_type(graph, node->inputs[1])->dtype;
   Norm norm = norm_of(graph, node, x, dtype);
-  Value g = enter(&norm, cotangents[0]);
-  Moments m = moments_of(&norm, enter(&norm, node->inputs[0]),
+  Value g = enter_groups(&norm, cotangents[0]);
+  Moments m = moments_of(&norm, enter_groups(&norm, node->inputs[0]),
                          node_float(node, ATTR_eps, 0));
-  Value along = mean(&norm, graph_op2(graph, OP_mul, g, m.y));
+  Value along = batchnorm_mean(&norm, graph_op2(graph, OP_mul, g, m.y));
   along = graph_op2(graph, OP_mul, m.y, along);
-  Value rest = graph_op2(graph, OP_sub, g, mean(&norm, g));
+  Value rest = graph_op2(graph, OP_sub, g, batchnorm_mean(&norm, g));
   rest = graph_op2(graph, OP_sub, rest, along);
-  out[0] = leave(&norm, graph_op2(graph, OP_mul, rest, m.rstd), x);
+  out[0] = leave_groups(&norm, graph_op2(graph, OP_mul, rest, m.rstd), x);
 }

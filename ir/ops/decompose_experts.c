@@ -18,50 +18,51 @@ typedef struct Round {
   Value value, position;
 } Round;
 
-static bool is_real(const Graph *graph, Value x) {
+static bool topk_is_float(const Graph *graph, Value x) {
   return dtype_class(graph_type(graph, x)->dtype) == CLASS_FLOAT;
 }
 
-static Value is_nan(Graph *graph, Value x) {
+static Value topk_is_nan(Graph *graph, Value x) {
   return graph_op2(graph, OP_ne, x, x);
 }
 
 /* Equal, or both NaN. */
-static Value same(Graph *graph, Value x, Value y) {
+static Value topk_same(Graph *graph, Value x, Value y) {
   Value equal = graph_op2(graph, OP_eq, x, y);
-  if (!is_real(graph, x)) return equal;
-  Value nans = graph_op2(graph, OP_and, is_nan(graph, x), is_nan(graph, y));
+  if (!topk_is_float(graph, x)) return equal;
+  Value nans =
+      graph_op2(graph, OP_and, topk_is_nan(graph, x), topk_is_nan(graph, y));
   return graph_op2(graph, OP_or, equal, nans);
 }
 
-static Value below(Graph *graph, Value x, Value y) {
+static Value topk_below(Graph *graph, Value x, Value y) {
   Value less = graph_op2(graph, OP_lt, x, y);
-  if (!is_real(graph, x)) return less;
+  if (!topk_is_float(graph, x)) return less;
   Value is_number = graph_op2(graph, OP_eq, x, x);
-  Value other = graph_op2(graph, OP_and, is_number, is_nan(graph, y));
+  Value other = graph_op2(graph, OP_and, is_number, topk_is_nan(graph, y));
   return graph_op2(graph, OP_or, less, other);
 }
 
 /* Which elements come after the ones taken. */
-static Value after(Graph *graph, Value x, Value position, Round last) {
-  Value smaller = below(graph, x, last.value);
-  Value equal = same(graph, x, last.value);
+static Value topk_after(Graph *graph, Value x, Value position, Round last) {
+  Value smaller = topk_below(graph, x, last.value);
+  Value equal = topk_same(graph, x, last.value);
   Value later = graph_op2(graph, OP_gt, position, last.position);
   return graph_op2(graph, OP_or, smaller,
                    graph_op2(graph, OP_and, equal, later));
 }
 
-static Round take(Graph *graph, Value x, Value position, Name dim,
-                  const Round *last) {
+static Round topk_take(Graph *graph, Value x, Value position, Name dim,
+                       const Round *last) {
   const Type *type = graph_type(graph, x);
   Value most = x, is_left = VALUE_NONE;
   if (last) {
-    is_left = after(graph, x, position, *last);
+    is_left = topk_after(graph, x, position, *last);
     Value low = graph_const(graph, type->dtype, -INFINITY);
     most = graph_op3(graph, OP_select, is_left, x, low);
   }
   Round now = {.value = graph_reduce(graph, OP_max, most, &dim, 1)};
-  Value hit = same(graph, x, now.value);
+  Value hit = topk_same(graph, x, now.value);
   if (last) hit = graph_op2(graph, OP_and, is_left, hit);
   Value none = graph_const(graph, DT_i32, (double)type_size(type, dim) - 1);
   Value here = graph_op3(graph, OP_select, hit, position, none);
@@ -70,8 +71,8 @@ static Round take(Graph *graph, Value x, Value position, Name dim,
 }
 
 /* k values side by side along a new dim; a single one is only seen so. */
-static Value beside(Graph *graph, const Value *values, int64_t k, Name dim,
-                    const Type *type) {
+static Value topk_beside(Graph *graph, const Value *values, int64_t k, Name dim,
+                         const Type *type) {
   Attrs attrs = {0};
   if (k > 1) {
     attrs_name(&attrs, ATTR_dim, dim);
@@ -100,10 +101,10 @@ void decompose_topk(Graph *graph, const Graph *from, int id,
   Value *positions = ARENA_ARRAY(arena, Value, k);
   Round round;
   for (int64_t j = 0; j < k; j++) {
-    round = take(graph, inputs[0], position, dim, j ? &round : NULL);
+    round = topk_take(graph, inputs[0], position, dim, j ? &round : NULL);
     values[j] = round.value;
     positions[j] = round.position;
   }
-  out_results[0] = beside(graph, values, k, to, node->types[0]);
-  out_results[1] = beside(graph, positions, k, to, node->types[1]);
+  out_results[0] = topk_beside(graph, values, k, to, node->types[0]);
+  out_results[1] = topk_beside(graph, positions, k, to, node->types[1]);
 }

@@ -2,7 +2,7 @@
  * decompose_rows.c -- softmax and its family, the normalisations and one_hot
  * in simpler operators.
  *
- * A row of -inf has the maximum -inf, and -inf - -inf is not a number.  The
+ * A row of -inf has the maximum -inf, and -inf - -inf is NaN.  The
  * maximum is therefore raised to the lowest finite number: exp gives 0 for all
  * of the row, and since the sum of any other row is at least exp(0) = 1, the
  * sum may be raised to 1 to divide by.  The maximum of a logsumexp is lowered
@@ -13,12 +13,12 @@
 
 #include "ir/ops/grad.h"
 
-static Value real(Graph *graph, Value like, double value) {
+static Value row_const(Graph *graph, Value like, double value) {
   return graph_const(graph, graph_type(graph, like)->dtype, value);
 }
 
-/* The lowest finite number that every real dtype holds but those of 8 bits. */
-static double lowest(DType dtype) {
+/* The lowest finite number that every float dtype but those of 8 bits holds. */
+static double row_lowest(DType dtype) {
   return dtype_size_bytes(dtype) < 4 && dtype != DT_bf16 ? -65504.0
                                                          : -FLT_MAX / 2;
 }
@@ -32,10 +32,10 @@ static Row row_exp(Graph *graph, Value x, const Name *over, int n,
                    bool is_finite) {
   Row row;
   Value max = graph_reduce(graph, OP_max, x, over, n);
-  Value bound = real(graph, x, lowest(graph_type(graph, x)->dtype));
+  Value bound = row_const(graph, x, row_lowest(graph_type(graph, x)->dtype));
   row.max = graph_op2(graph, OP_maximum, max, bound);
   if (is_finite) {
-    Value top = real(graph, x, -lowest(graph_type(graph, x)->dtype));
+    Value top = row_const(graph, x, -row_lowest(graph_type(graph, x)->dtype));
     row.max = graph_op2(graph, OP_minimum, row.max, top);
   }
   row.shifted = graph_op2(graph, OP_sub, x, row.max);
@@ -45,7 +45,7 @@ static Row row_exp(Graph *graph, Value x, const Name *over, int n,
 }
 
 static Value at_least_one(Graph *graph, Value sum) {
-  return graph_op2(graph, OP_maximum, sum, real(graph, sum, 1));
+  return graph_op2(graph, OP_maximum, sum, row_const(graph, sum, 1));
 }
 
 void rows_softmax(Graph *graph, Value x, const Name *over, int n,
@@ -92,7 +92,7 @@ Value rows_mean(Graph *graph, Value x, const Name *over, int n) {
     count *= (double)type_size(graph_type(graph, x), over[i]);
   }
   Value sum = graph_reduce(graph, OP_sum, x, over, n);
-  return graph_op2(graph, OP_mul, sum, real(graph, x, 1 / count));
+  return graph_op2(graph, OP_mul, sum, row_const(graph, x, 1 / count));
 }
 
 void rows_moments(Graph *graph, Value x, const Name *over, int n, double eps,
@@ -105,7 +105,7 @@ void rows_moments(Graph *graph, Value x, const Name *over, int n, double eps,
 Value rows_rrms(Graph *graph, Value x, const Name *over, int n, double eps) {
   Value square = graph_op2(graph, OP_mul, x, x);
   Value mean = rows_mean(graph, square, over, n);
-  Value sum = graph_op2(graph, OP_add, mean, real(graph, x, eps));
+  Value sum = graph_op2(graph, OP_add, mean, row_const(graph, x, eps));
   return graph_op1(graph, OP_rsqrt, sum);
 }
 

@@ -1,5 +1,5 @@
 /*
- * grad.h -- what the gradient and decomposition rules share.
+ * grad.h -- declares the helpers that gradient and decomposition rules share.
  */
 #ifndef IR_OPS_GRAD_H
 #define IR_OPS_GRAD_H
@@ -16,8 +16,8 @@ Value grad_dot_to(Graph *graph, Value a, Value b, const Type *type);
 /* `value` repeated along the dims of `type` that it lacks. */
 Value grad_broadcast_to(Graph *graph, Value value, const Type *type);
 
-/* ---- decompose_rows.c: spelled once, so that cse merges what the forward
- *      and the gradient of a normalisation have in common ---- */
+/* ---- decompose_rows.c: spelled once, so that cse merges the values that the
+ * forward and the gradient of a normalisation have in common ---- */
 
 /* The sum over `over` divided by the number of elements. */
 Value rows_mean(Graph *graph, Value x, const Name *over, int n);

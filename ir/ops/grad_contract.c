@@ -1,5 +1,5 @@
 /*
- * grad_contract.c -- gradients of products, windows and attention.
+ * grad_contract.c -- gradients of contractions, windows and attention.
  *
  * Each of the three convolutions (y of x and w, dx of dy and w, dw of x and
  * dy) is linear in both operands, and its gradients are the other two with
@@ -7,12 +7,13 @@
  */
 #include "ir/ops/grad.h"
 
-static Value input(const Graph *graph, int id, int index) {
+static Value operand_type(const Graph *graph, int id, int index) {
   return graph->nodes.data[id]->inputs[index];
 }
 
 void grad_dot(Graph *graph, int id, const Value *cotangents, Value *out) {
-  Value a = input(graph, id, 0), b = input(graph, id, 1), g = cotangents[0];
+  Value a = operand_type(graph, id, 0), b = operand_type(graph, id, 1),
+        g = cotangents[0];
   out[0] = grad_dot_to(graph, g, b, graph_type(graph, a));
   out[1] = grad_dot_to(graph, a, g, graph_type(graph, b));
 }
@@ -44,7 +45,7 @@ static void space_sizes(Graph *graph, Attrs *attrs, AttrKey key,
 
 /* ---- convolutions ---- */
 
-static Attrs geometry(const Node *node) {
+static Attrs copy_geometry(const Node *node) {
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, node_name(node, ATTR_dim));
   copy_names(&attrs, node, ATTR_space);
@@ -77,13 +78,13 @@ static void summed_dims(Graph *graph, Attrs *attrs, const Type *x,
 }
 
 static Value convolved(Graph *graph, const Node *node, Value x, Value w) {
-  Attrs attrs = geometry(node);
+  Attrs attrs = copy_geometry(node);
   return graph_append(graph, OP_conv, (Value[]){x, w}, 2, &attrs);
 }
 
 static Value input_grad(Graph *graph, const Node *node, Value dy, Value w,
                         const Type *x, const Type *w_type) {
-  Attrs attrs = geometry(node);
+  Attrs attrs = copy_geometry(node);
   space_sizes(graph, &attrs, ATTR_sizes, node, x);
   new_dims(graph, &attrs, x, w_type);
   Value dx =
@@ -93,7 +94,7 @@ static Value input_grad(Graph *graph, const Node *node, Value dy, Value w,
 
 static Value weight_grad(Graph *graph, const Node *node, Value x, Value dy,
                          const Type *x_type, const Type *w) {
-  Attrs attrs = geometry(node);
+  Attrs attrs = copy_geometry(node);
   space_sizes(graph, &attrs, ATTR_window, node, w);
   new_dims(graph, &attrs, x_type, w);
   summed_dims(graph, &attrs, x_type, w, node_name(node, ATTR_dim));
@@ -129,7 +130,7 @@ void grad_conv_weight_grad(Graph *graph, int id, const Value *cotangents,
 
 /* ---- pooling ---- */
 
-static Attrs window(const Node *node) {
+static Attrs copy_window(const Node *node) {
   Attrs attrs = {0};
   copy_names(&attrs, node, ATTR_space);
   copy_ints(&attrs, node, ATTR_window);
@@ -143,27 +144,27 @@ static Attrs window(const Node *node) {
 
 void grad_maxpool(Graph *graph, int id, const Value *cotangents, Value *out) {
   const Node *node = graph->nodes.data[id];
-  Attrs attrs = window(node);
+  Attrs attrs = copy_window(node);
   Value inputs[] = {node->inputs[0], {id, 0}, cotangents[0]};
   out[0] = graph_append(graph, OP_maxpool_grad, inputs, 3, &attrs);
 }
 
-static void spread(Graph *graph, int id, Op op, const Value *cotangents,
-                   Value *out) {
+static void spread_pool(Graph *graph, int id, Op op, const Value *cotangents,
+                        Value *out) {
   const Node *node = graph->nodes.data[id];
-  Attrs attrs = window(node);
+  Attrs attrs = copy_window(node);
   const Type *x = graph_type(graph, node->inputs[0]);
   space_sizes(graph, &attrs, ATTR_sizes, node, x);
   out[0] = graph_append(graph, op, &cotangents[0], 1, &attrs);
 }
 
 void grad_avgpool(Graph *graph, int id, const Value *cotangents, Value *out) {
-  spread(graph, id, OP_avgpool_grad, cotangents, out);
+  spread_pool(graph, id, OP_avgpool_grad, cotangents, out);
 }
 
 void grad_adaptive_avgpool(Graph *graph, int id, const Value *cotangents,
                            Value *out) {
-  spread(graph, id, OP_adaptive_avgpool_grad, cotangents, out);
+  spread_pool(graph, id, OP_adaptive_avgpool_grad, cotangents, out);
 }
 
 /* ---- attention ---- */

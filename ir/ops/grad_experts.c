@@ -1,5 +1,6 @@
 /*
- * grad_experts.c -- gradients of topk and of what moves tokens to experts.
+ * grad_experts.c -- gradients of topk and of the operators that move tokens to
+ * experts.
  *
  * A token of [G, T] has chosen J experts and so makes J routed tokens: number
  * j T + t is the j-th choice of token t, so that ascending numbers are the
@@ -33,10 +34,10 @@ void grad_topk(Graph *graph, int id, const Value *cotangents, Value *out) {
   out[0] = graph_append(graph, OP_scatter_add, inputs, 2, &attrs);
 }
 
-/* What the other one reads of the cotangent, summed over dims that the operand
- * lacks: J of dispatch. */
-static void read_back(Graph *graph, int id, Op other, Value cotangent,
-                      Value *out) {
+/* The cotangent as the other operator reads it, summed over dims that the
+ * operand lacks: J of dispatch. */
+static void grad_by_other(Graph *graph, int id, Op other, Value cotangent,
+                          Value *out) {
   const Node *node = graph->nodes.data[id];
   int n_over, n_to;
   const Name *over = node_names(node, ATTR_over, &n_over);
@@ -51,9 +52,9 @@ static void read_back(Graph *graph, int id, Op other, Value cotangent,
 }
 
 void grad_dispatch(Graph *graph, int id, const Value *cotangents, Value *out) {
-  read_back(graph, id, OP_combine, cotangents[0], out);
+  grad_by_other(graph, id, OP_combine, cotangents[0], out);
 }
 
 void grad_combine(Graph *graph, int id, const Value *cotangents, Value *out) {
-  read_back(graph, id, OP_dispatch, cotangents[0], out);
+  grad_by_other(graph, id, OP_dispatch, cotangents[0], out);
 }

@@ -59,26 +59,26 @@ Value grad_broadcast_to(Graph *graph, Value value, const Type *type) {
 
 /* ---- the rule ---- */
 
-static bool is_const(const Graph *graph, Value value, double wanted) {
+static bool is_const_of(const Graph *graph, Value value, double wanted) {
   const Node *node = graph_node(graph, value);
   return node->op == OP_const && node_float(node, ATTR_value, 0) == wanted;
 }
 
-static Value scaled(Graph *graph, Value cotangent, Value derivative) {
-  if (is_const(graph, derivative, 1)) return cotangent;
-  if (is_const(graph, derivative, -1)) {
+static Value scaled_cotangent(Graph *graph, Value cotangent, Value derivative) {
+  if (is_const_of(graph, derivative, 1)) return cotangent;
+  if (is_const_of(graph, derivative, -1)) {
     return graph_op1(graph, OP_neg, cotangent);
   }
   const Node *node = graph_node(graph, derivative);
-  if (node->op == OP_div && is_const(graph, node->inputs[0], 1)) {
+  if (node->op == OP_div && is_const_of(graph, node->inputs[0], 1)) {
     return graph_op2(graph, OP_div, cotangent, node->inputs[1]);
   }
   if (node->op == OP_select) {
     Value c = node->inputs[0], a = node->inputs[1], b = node->inputs[2];
-    if (is_const(graph, a, 1) && is_const(graph, b, 0)) {
+    if (is_const_of(graph, a, 1) && is_const_of(graph, b, 0)) {
       return graph_op3(graph, OP_select, c, cotangent, b);
     }
-    if (is_const(graph, a, 0) && is_const(graph, b, 1)) {
+    if (is_const_of(graph, a, 0) && is_const_of(graph, b, 1)) {
       return graph_op3(graph, OP_select, c, a, cotangent);
     }
   }
@@ -101,7 +101,7 @@ void grad_pointwise(Graph *graph, int id, const Value *cotangents, Value *out) {
     if (text == NULL || strcmp(text, "none") == 0) continue;
     if (dtype_class(type->dtype) != CLASS_FLOAT) continue;
     Value derivative = expr_build(&scope, text);
-    Value value = scaled(graph, cotangents[0], derivative);
+    Value value = scaled_cotangent(graph, cotangents[0], derivative);
     out[i] = grad_sum_to(graph, value, type);
   }
 }

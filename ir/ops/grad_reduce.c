@@ -1,5 +1,5 @@
 /*
- * grad_reduce.c -- gradients of reductions and of what is normalised by one.
+ * grad_reduce.c -- gradients of reductions and normalisations.
  *
  * With means and sums over the dims `over` and y the result:
  *
@@ -10,7 +10,7 @@
  *
  * The normalisations compute y and r from x in the words of their own
  * decomposition: where the forward is decomposed too, cse finds them equal,
- * and where it is not, nothing but x has to be kept for the backward pass.
+ * and where it is not, x is the only saved activation.
  */
 #include "ir/ops/grad.h"
 
@@ -22,7 +22,7 @@ typedef struct Call {
   int n;
 } Call;
 
-static Call call_of(Graph *graph, int id, const Value *cotangents) {
+static Call reduce_call(Graph *graph, int id, const Value *cotangents) {
   const Node *node = graph->nodes.data[id];
   Call call = {.graph = graph, .x = node->inputs[0], .y = {id, 0}};
   call.g = cotangents[0];
@@ -31,28 +31,28 @@ static Call call_of(Graph *graph, int id, const Value *cotangents) {
   return call;
 }
 
-static Value sum(const Call *call, Value x) {
+static Value row_sum(const Call *call, Value x) {
   return graph_reduce(call->graph, OP_sum, x, call->over, call->n);
 }
 
-static Value mean(const Call *call, Value x) {
+static Value row_mean(const Call *call, Value x) {
   return rows_mean(call->graph, x, call->over, call->n);
 }
 
-static Value mul(const Call *call, Value a, Value b) {
+static Value row_mul(const Call *call, Value a, Value b) {
   return graph_op2(call->graph, OP_mul, a, b);
 }
 
-static Value sub(const Call *call, Value a, Value b) {
+static Value row_sub(const Call *call, Value a, Value b) {
   return graph_op2(call->graph, OP_sub, a, b);
 }
 
 void grad_sum(Graph *graph, int id, const Value *cotangents, Value *out) {
-  Call call = call_of(graph, id, cotangents);
+  Call call = reduce_call(graph, id, cotangents);
   out[0] = grad_broadcast_to(graph, call.g, call.type);
 }
 
-/* The row-major position along the dims `over`, i32. */
+/* The row-major index along the dims `over`, i32. */
 static Value linear_position(const Call *call) {
   Graph *graph = call->graph;
   Value position = VALUE_NONE;
@@ -79,7 +79,7 @@ static Value linear_position(const Call *call) {
  * is the extremum of its row and equals nothing, so it is looked for by itself.
  */
 void grad_extremum(Graph *graph, int id, const Value *cotangents, Value *out) {
-  Call call = call_of(graph, id, cotangents);
+  Call call = reduce_call(graph, id, cotangents);
   if (call.n == 0) { /* a reduction over nothing */
     out[0] = call.g;
     return;
@@ -98,41 +98,42 @@ void grad_extremum(Graph *graph, int id, const Value *cotangents, Value *out) {
 }
 
 void grad_logsumexp(Graph *graph, int id, const Value *cotangents, Value *out) {
-  Call call = call_of(graph, id, cotangents);
-  Value share = graph_op1(graph, OP_exp, sub(&call, call.x, call.y));
-  out[0] = mul(&call, share, call.g);
+  Call call = reduce_call(graph, id, cotangents);
+  Value share = graph_op1(graph, OP_exp, row_sub(&call, call.x, call.y));
+  out[0] = row_mul(&call, share, call.g);
 }
 
 void grad_softmax(Graph *graph, int id, const Value *cotangents, Value *out) {
-  Call call = call_of(graph, id, cotangents);
-  Value weighted = sum(&call, mul(&call, call.g, call.y));
-  out[0] = mul(&call, call.y, sub(&call, call.g, weighted));
+  Call call = reduce_call(graph, id, cotangents);
+  Value weighted = row_sum(&call, row_mul(&call, call.g, call.y));
+  out[0] = row_mul(&call, call.y, row_sub(&call, call.g, weighted));
 }
 
 void grad_log_softmax(Graph *graph, int id, const Value *cotangents,
                       Value *out) {
-  Call call = call_of(graph, id, cotangents);
+  Call call = reduce_call(graph, id, cotangents);
   Value share = graph_op1(graph, OP_exp, call.y);
-  Value total = sum(&call, call.g);
-  out[0] = sub(&call, call.g, mul(&call, share, total));
+  Value total = row_sum(&call, call.g);
+  out[0] = row_sub(&call, call.g, row_mul(&call, share, total));
 }
 
 void grad_layernorm(Graph *graph, int id, const Value *cotangents, Value *out) {
-  Call call = call_of(graph, id, cotangents);
+  Call call = reduce_call(graph, id, cotangents);
   double eps = node_float(graph->nodes.data[id], ATTR_eps, 0);
   Value centred, rstd;
   rows_moments(graph, call.x, call.over, call.n, eps, &centred, &rstd);
-  Value y = mul(&call, centred, rstd);
-  Value along = mul(&call, y, mean(&call, mul(&call, call.g, y)));
-  Value rest = sub(&call, sub(&call, call.g, mean(&call, call.g)), along);
-  out[0] = mul(&call, rest, rstd);
+  Value y = row_mul(&call, centred, rstd);
+  Value along = row_mul(&call, y, row_mean(&call, row_mul(&call, call.g, y)));
+  Value rest =
+      row_sub(&call, row_sub(&call, call.g, row_mean(&call, call.g)), along);
+  out[0] = row_mul(&call, rest, rstd);
 }
 
 void grad_rmsnorm(Graph *graph, int id, const Value *cotangents, Value *out) {
-  Call call = call_of(graph, id, cotangents);
+  Call call = reduce_call(graph, id, cotangents);
   double eps = node_float(graph->nodes.data[id], ATTR_eps, 0);
   Value rrms = rows_rrms(graph, call.x, call.over, call.n, eps);
-  Value y = mul(&call, call.x, rrms);
-  Value along = mul(&call, y, mean(&call, mul(&call, call.g, y)));
-  out[0] = mul(&call, sub(&call, call.g, along), rrms);
+  Value y = row_mul(&call, call.x, rrms);
+  Value along = row_mul(&call, y, row_mean(&call, row_mul(&call, call.g, y)));
+  out[0] = row_mul(&call, row_sub(&call, call.g, along), rrms);
 }

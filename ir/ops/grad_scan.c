@@ -1,5 +1,6 @@
 /*
- * grad_scan.c -- the gradient of a scan is a scan the other way.
+ * grad_scan.c -- builds the gradient of a scan, which is a scan in the other
+ * direction.
  *
  *     forward    h(t) = tanh(u(t) + h(t-1) w)
  *     backward   z(t) = (dy(t) + dh(t)) (1 - h(t)^2)
@@ -9,19 +10,20 @@
  *
  * The body is differentiated as a graph of its own: its nodes, inputs for the
  * cotangents of its results, then what the walk of adjoint.c appends (`both`
- * below).  What the appended nodes read of the forward ones decides what the
- * forward scan must stack: values, not what a view, a constant or one cheap
- * operation makes of them, for those are done again.  A carry that is read is
- * last position's result, so it needs no stack of its own.
+ * below).  The forward scan must stack the forward values that the appended
+ * nodes read.  Views, constants and single cheap operations are recomputed
+ * instead.  A carry that is read is the result of the iteration before, so it
+ * needs no stack of its own.
  *
- * The gradient of a value that is the same at all positions is a sum over them.
- * A product there is not made at each position: its operands are stacked and
- * one product after the loop sums over the positions too, as one large product
- * is faster than many small ones.  Sums and index sums are treated likewise.
- * What is left is added up in a carry.
+ * The gradient of a loop-invariant value is a sum over the iterations.  A
+ * contraction there does not run in each iteration: its operands are stacked,
+ * and one contraction after the loop sums over the iterations too, because one
+ * large contraction is faster than many small ones.  Sums and scatter_adds are
+ * treated likewise.  All other values are added up in a carry.
  *
- * A scan in the body is an operator like others, once it stacks what its own
- * gradient reads: `both` has it so, and so has the scan that replaces this one.
+ * A scan in the body is an operator like others, once it stacks the values that
+ * its own gradient reads.  It does so in `both` and in the scan that replaces
+ * this one.
  */
 #include "ir/ops/grad.h"
 
@@ -36,7 +38,7 @@ typedef struct Backward {
   Name dim;
   int n_carries, n_body;
   Graph *both;
-  bool *varies; /* by node of `both`: differs between positions */
+  bool *varies; /* by node of `both`: differs between iterations */
   Value *seeds; /* by result: the cotangent's input in `both`, or none */
   Value *roots; /* by input of the body: its cotangent in `both`, or none */
   Values saved; /* values of the body that are read again */
@@ -52,7 +54,7 @@ typedef struct Backward {
   int n_adjoints;
 } Backward;
 
-static bool is_real(const Type *type) {
+static bool value_is_float(const Type *type) {
   return dtype_class(type->dtype) == CLASS_FLOAT;
 }
 
@@ -87,7 +89,7 @@ static int seed_of(const Backward *b, int id) {
   return -1;
 }
 
-static Value zeros(Graph *graph, const Type *type) {
+static Value zeros_like(Graph *graph, const Type *type) {
   Value zero = graph_const(graph, type->dtype, 0);
   return graph_transpose_to(graph, grad_broadcast_to(graph, zero, type), type);
 }
@@ -102,7 +104,7 @@ static void add_seeds(Backward *b, Adjoint *adjoint) {
     const Type *type = graph_type(body, output->value);
     b->seeds[r] = VALUE_NONE;
     bool is_carry = r < b->n_carries;
-    if (!is_real(type) ||
+    if (!value_is_float(type) ||
         (!is_carry && b->cotangents && !value_is(b->cotangents[r])))
       continue;
     b->seeds[r] = graph_input(b->both, is_carry ? ROLE_carry : ROLE_slice,
@@ -124,8 +126,8 @@ static void find_varying(Backward *b) {
   }
 }
 
-/* Cotangents of the body's inputs; those that the loop hands on in the type of
- * what they belong to. */
+/* Cotangents of the body's inputs; those of carries in the types of the
+ * carries. */
 static void find_roots(Backward *b, const Adjoint *adjoint) {
   const Graph *body = b->body;
   b->roots = ARENA_ARRAY(b->arena, Value, body->inputs.n);
@@ -133,7 +135,7 @@ static void find_roots(Backward *b, const Adjoint *adjoint) {
     const Type *type = graph_type(body, body->inputs.data[i].value);
     Value root = adjoint_get(adjoint, body->inputs.data[i].value);
     if (i < b->n_carries && !value_is(root) && value_is(b->seeds[i]))
-      root = zeros(b->both, type);
+      root = zeros_like(b->both, type);
     if (value_is(root)) {
       root = graph_cast(b->both, root, type->dtype);
       if (body->inputs.data[i].role != ROLE_arg)
@@ -143,8 +145,8 @@ static void find_roots(Backward *b, const Adjoint *adjoint) {
   }
 }
 
-/* A node of a body, with its id; a scan also stacks what its gradient reads, if
- * it does not yet. */
+/* A node of a body, with its id; a scan also stacks the values that its
+ * gradient reads, if it does not yet. */
 static void copy_saving(Graph *to, const Graph *body, int id) {
   const Node *node = body->nodes.data[id];
   if (node->op != OP_scan) {
@@ -158,8 +160,8 @@ static void copy_saving(Graph *to, const Graph *body, int id) {
 }
 
 /* `cotangents` NULL: of all results. */
-static Backward differentiate(Graph *graph, const Node *node,
-                              const Value *cotangents) {
+static Backward differentiate_body(Graph *graph, const Node *node,
+                                   const Value *cotangents) {
   Backward b = {.arena = graph->module->arena,
                 .graph = graph,
                 .node = node,
@@ -174,7 +176,7 @@ static Backward differentiate(Graph *graph, const Node *node,
   Adjoint adjoint = adjoint_begin(b.arena, b.both);
   for (int i = 0; i < b.body->inputs.n; i++) {
     Value input = b.body->inputs.data[i].value;
-    adjoint.is_wanted[input.node] = is_real(graph_type(b.body, input));
+    adjoint.is_wanted[input.node] = value_is_float(graph_type(b.body, input));
   }
   adjoint_spread(&adjoint);
   add_seeds(&b, &adjoint);
@@ -184,13 +186,13 @@ static Backward differentiate(Graph *graph, const Node *node,
   return b;
 }
 
-/* ---- what is read again ---- */
+/* ---- saved activations ---- */
 
-static bool is_const(const Graph *graph, Value value) {
+static bool value_is_const(const Graph *graph, Value value) {
   return graph_node(graph, value)->op == OP_const;
 }
 
-/* Cheaper to do again than to keep. */
+/* Cheaper to recompute than to save. */
 static bool is_done_again(const Backward *b, int id) {
   const Node *node = b->both->nodes.data[id];
   const OpInfo *info = op_info(node->op);
@@ -200,7 +202,7 @@ static bool is_done_again(const Backward *b, int id) {
   if (!info->is_pointwise || info->flops > 1) return false;
   int n_values = 0;
   for (int i = 0; i < node->n_inputs; i++)
-    n_values += !is_const(b->both, node->inputs[i]);
+    n_values += !value_is_const(b->both, node->inputs[i]);
   return n_values <= 1;
 }
 
@@ -243,7 +245,7 @@ static int find_result(const Backward *b, Value value) {
 }
 
 Value scan_append_saving(Graph *graph, const Node *node, const Value *inputs) {
-  Backward b = differentiate(graph, node, NULL);
+  Backward b = differentiate_body(graph, node, NULL);
   find_saved(&b);
   Graph *body = graph_like(b.body);
   for (int id = 0; id < b.n_body; id++)
@@ -259,7 +261,7 @@ Value scan_append_saving(Graph *graph, const Node *node, const Value *inputs) {
   return scan_append(graph, scan_form(node), inputs, body);
 }
 
-/* ---- values for all positions, outside ---- */
+/* ---- values for all iterations, outside the scan ---- */
 
 static Value result_of(const Backward *b, int result) {
   ASSERT(result >= 0);
@@ -272,8 +274,8 @@ static Value append_concat(Graph *graph, Name dim, Value a, Value b) {
   return graph_append(graph, OP_concat, (Value[]){a, b}, 2, &attrs);
 }
 
-/* What each position found in a carry: the initial value, then all results
- * but the last. */
+/* The value of a carry at the start of each iteration: the initial value, then
+ * all results but the last. */
 static Value carries_before(const Backward *b, int carry) {
   Graph *graph = b->graph;
   int64_t steps = scan_steps(b->node), rest = steps - 1;
@@ -299,14 +301,14 @@ static Value carries_before(const Backward *b, int carry) {
 static Value cotangent_outside(const Backward *b, int result) {
   const Type *type = b->node->types[result];
   Value value = b->cotangents[result];
-  if (!value_is(value)) return zeros(b->graph, type);
+  if (!value_is(value)) return zeros_like(b->graph, type);
   return graph_transpose_to(b->graph, graph_cast(b->graph, value, type->dtype),
                             type);
 }
 
-/* A value of `both` that is an input or kept, for all positions with the dim in
- * front; VALUE_NONE if the backward scan computes it. */
-static Value outside(Backward *b, Value value) {
+/* A value of `both` that is an input or saved, for all iterations with the dim
+ * in front; VALUE_NONE if the backward scan computes it. */
+static Value value_outside(Backward *b, Value value) {
   int input = value.node < b->n_body ? input_of(b, value.node) : -1;
   int seed = seed_of(b, value.node);
   if (seed >= 0)
@@ -317,7 +319,7 @@ static Value outside(Backward *b, Value value) {
   return VALUE_NONE;
 }
 
-/* ---- sums over the positions ---- */
+/* ---- sums over the iterations ---- */
 
 static bool is_built(const Backward *b) {
   return value_is(b->scan);
@@ -372,7 +374,7 @@ static Value append_over(Backward *b, const Node *node, const Value *inputs,
 /* A value that does not vary, computed outside. */
 static Value only_position(Backward *b, Value value) {
   const Node *node = graph_node(b->both, value);
-  if (node->op == OP_input) return outside(b, value);
+  if (node->op == OP_input) return value_outside(b, value);
   Value *inputs = ARENA_ARRAY(b->arena, Value, node->n_inputs);
   for (int i = 0; i < node->n_inputs; i++)
     inputs[i] = only_position(b, node->inputs[i]);
@@ -380,7 +382,7 @@ static Value only_position(Backward *b, Value value) {
   return (Value){copy.node, value.result};
 }
 
-/* All positions of a value, or the one value where it does not vary; stacked
+/* A value for all iterations, or the one value where it does not vary; stacked
  * by the backward scan if nothing else has it. */
 static Value all_positions(Backward *b, Value value) {
   const Node *node = graph_node(b->both, value);
@@ -395,7 +397,7 @@ static Value all_positions(Backward *b, Value value) {
   int seed = seed_of(b, value.node);
   if (seed >= 0 && seed < b->n_carries) is_given = false;
   if (!is_given) return stack_of(b, value);
-  return is_built(b) ? outside(b, value) : VALUE_NONE;
+  return is_built(b) ? value_outside(b, value) : VALUE_NONE;
 }
 
 /* The sum over the iterations of a value that varies. */
@@ -493,18 +495,19 @@ static Value back_input(Backward *b, Role role, Name path, const Type *type,
   return graph_input(b->back, role, path, type);
 }
 
-static Value import(Backward *b, Value value) {
+static Value import_value(Backward *b, Value value) {
   Value *known = &b->copies[value.node][value.result];
   if (value_is(*known)) return *known;
   const Node *node = graph_node(b->both, value);
   if (node->op == OP_input || is_saved(b, value.node)) {
     bool is_arg = node->op == OP_input && !b->varies[value.node];
-    return *known = back_input(b, is_arg ? ROLE_arg : ROLE_slice, node->path,
-                               node->types[value.result], outside(b, value));
+    return *known =
+               back_input(b, is_arg ? ROLE_arg : ROLE_slice, node->path,
+                          node->types[value.result], value_outside(b, value));
   }
   Value *inputs = ARENA_ARRAY(b->arena, Value, node->n_inputs);
   for (int i = 0; i < node->n_inputs; i++)
-    inputs[i] = import(b, node->inputs[i]);
+    inputs[i] = import_value(b, node->inputs[i]);
   Value copy = graph_copy_node(b->back, b->both, value.node, inputs, false);
   for (int r = 0; r < node->n_results; r++)
     b->copies[value.node][r] = (Value){copy.node, r};
@@ -531,7 +534,7 @@ static void begin_back(Backward *b, Value *sums) {
   for (int i = 0; i < b->sums.n; i++) {
     const Type *type = graph_type(b->both, b->sums.data[i]);
     sums[i] = back_input(b, ROLE_carry, name_format(names, "sum.%d", i), type,
-                         zeros(b->graph, type));
+                         zeros_like(b->graph, type));
   }
 }
 
@@ -541,17 +544,17 @@ static void end_back(Backward *b, const Value *sums) {
     if (!value_is(b->seeds[i])) continue;
     graph_output(b->back, ROLE_carry,
                  name_format(names, "grad.%s", b->body->inputs.data[i].path),
-                 import(b, b->roots[i]));
+                 import_value(b, b->roots[i]));
   }
   for (int i = 0; i < b->sums.n; i++) {
-    Value more = import(b, b->sums.data[i]);
+    Value more = import_value(b, b->sums.data[i]);
     graph_output(b->back, ROLE_carry, name_format(names, "sum.%d", i),
                  graph_op2(b->back, OP_add, sums[i], more));
   }
   for (int i = 0; i < b->stacked.n; i++)
     graph_output(b->back, ROLE_result,
                  graph_node(b->both, b->stacked.data[i])->path,
-                 import(b, b->stacked.data[i]));
+                 import_value(b, b->stacked.data[i]));
 }
 
 /* The gradients of values that are not carried: planned once, to find out what
@@ -567,7 +570,7 @@ static void other_gradients(Backward *b, Value *out) {
 
 void grad_scan(Graph *graph, int id, const Value *cotangents, Value *out) {
   const Node *node = graph->nodes.data[id];
-  Backward b = differentiate(graph, node, cotangents);
+  Backward b = differentiate_body(graph, node, cotangents);
   b.id = id;
   find_saved(&b);
   other_gradients(&b, out);

@@ -4,7 +4,7 @@
  */
 #include "ir/ops/grad.h"
 
-static const Type *input_type(const Graph *graph, int id, int input) {
+static const Type *operand_type(const Graph *graph, int id, int input) {
   return graph_type(graph, graph->nodes.data[id]->inputs[input]);
 }
 
@@ -32,7 +32,7 @@ void grad_split_dim(Graph *graph, int id, const Value *cotangents, Value *out) {
 void grad_merge_dims(Graph *graph, int id, const Value *cotangents,
                      Value *out) {
   const Node *node = graph->nodes.data[id];
-  const Type *type = input_type(graph, id, 0);
+  const Type *type = operand_type(graph, id, 0);
   int n;
   const Name *parts = node_names(node, ATTR_from, &n);
   int64_t sizes[MAX_RANK];
@@ -51,11 +51,11 @@ void grad_transpose(Graph *graph, int id, const Value *cotangents, Value *out) {
 }
 
 void grad_broadcast(Graph *graph, int id, const Value *cotangents, Value *out) {
-  out[0] = grad_sum_to(graph, cotangents[0], input_type(graph, id, 0));
+  out[0] = grad_sum_to(graph, cotangents[0], operand_type(graph, id, 0));
 }
 
 void grad_cast(Graph *graph, int id, const Value *cotangents, Value *out) {
-  DType from = input_type(graph, id, 0)->dtype;
+  DType from = operand_type(graph, id, 0)->dtype;
   bool is_real =
       dtype_class(from) == CLASS_FLOAT &&
       dtype_class(graph_type(graph, cotangents[0])->dtype) == CLASS_FLOAT;
@@ -76,7 +76,7 @@ static Value sliced(Graph *graph, Value x, Name dim, int64_t start,
 void grad_slice(Graph *graph, int id, const Value *cotangents, Value *out) {
   const Node *node = graph->nodes.data[id];
   Name dim = node_name(node, ATTR_dim);
-  int64_t whole = type_size(input_type(graph, id, 0), dim);
+  int64_t whole = type_size(operand_type(graph, id, 0), dim);
   int64_t before = node_int(node, ATTR_start, 0);
   int64_t after = whole - before - type_size(node->types[0], dim);
   Attrs attrs = {0};
@@ -97,7 +97,7 @@ void grad_pad(Graph *graph, int id, const Value *cotangents, Value *out) {
   Name dim = node_name(node, ATTR_dim);
   int n;
   int64_t before = node_ints(node, ATTR_pad, &n)[0];
-  int64_t size = type_size(input_type(graph, id, 0), dim);
+  int64_t size = type_size(operand_type(graph, id, 0), dim);
   out[0] = sliced(graph, cotangents[0], dim, before, size);
 }
 
@@ -107,7 +107,7 @@ void grad_concat(Graph *graph, int id, const Value *cotangents, Value *out) {
   Name dim = node_name(node, ATTR_dim);
   int64_t start = 0;
   for (int i = 0; i < node->n_inputs; i++) {
-    const Type *type = input_type(graph, id, i);
+    const Type *type = operand_type(graph, id, i);
     int64_t size = type_find(type, dim) < 0 ? 1 : type_size(type, dim);
     Value part = sliced(graph, cotangents[0], dim, start, size);
     out[i] = dtype_class(type->dtype) == CLASS_FLOAT
@@ -121,8 +121,8 @@ void grad_concat(Graph *graph, int id, const Value *cotangents, Value *out) {
 
 void grad_gather(Graph *graph, int id, const Value *cotangents, Value *out) {
   const Node *node = graph->nodes.data[id];
-  const Type *table = input_type(graph, id, 0);
-  const Type *index = input_type(graph, id, 1);
+  const Type *table = operand_type(graph, id, 0);
+  const Type *index = operand_type(graph, id, 1);
   Name dim = node_name(node, ATTR_dim);
   int64_t size = type_size(table, dim);
   Name over[MAX_RANK];
@@ -167,6 +167,6 @@ void grad_scatter_add(Graph *graph, int id, const Value *cotangents,
   attrs_name(&attrs, ATTR_dim, node_name(node, ATTR_dim));
   Value inputs[] = {cotangents[0], node->inputs[1]};
   Value rows = graph_append(graph, OP_gather, inputs, 2, &attrs);
-  out[0] = grad_sum_to(graph, rows, input_type(graph, id, 0));
+  out[0] = grad_sum_to(graph, rows, operand_type(graph, id, 0));
   out[1] = VALUE_NONE;
 }

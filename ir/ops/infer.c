@@ -1,9 +1,9 @@
 /*
- * infer.c -- what the infer rules share.
+ * infer.c -- implements the helpers that the infer rules share.
  */
 #include "ir/ops/infer.h"
 
-static const char *type_text(const Infer *in, const Type *type) {
+static const char *infer_type_text(const Infer *in, const Type *type) {
   Text text = text_create(in->module->arena);
   type_print(&text, type_logical(in->module->arena, type), NULL);
   return text_string(&text);
@@ -22,7 +22,7 @@ bool infer_has(const Infer *in, AttrKey key) {
   return attrs_find(in->call->attrs, key) != NULL;
 }
 
-static const Attr *required(Infer *in, AttrKey key) {
+static const Attr *required_attr(Infer *in, AttrKey key) {
   const Attr *attr = attrs_find(in->call->attrs, key);
   if (!attr) {
     in->failed = true;
@@ -34,7 +34,7 @@ static const Attr *required(Infer *in, AttrKey key) {
 
 NameSpan infer_names(Infer *in, AttrKey key, bool is_required) {
   const Attr *attr =
-      is_required ? required(in, key) : attrs_find(in->call->attrs, key);
+      is_required ? required_attr(in, key) : attrs_find(in->call->attrs, key);
   NameSpan names = {attr ? attr->names : NULL, attr ? attr->n : 0};
   for (int i = 0; i < names.n; i++) {
     NameSpan before = {names.items, i};
@@ -47,7 +47,7 @@ NameSpan infer_names(Infer *in, AttrKey key, bool is_required) {
 }
 
 Name infer_name(Infer *in, AttrKey key) {
-  const Attr *attr = required(in, key);
+  const Attr *attr = required_attr(in, key);
   return attr ? attr->name : name_intern(in->module->names, "");
 }
 
@@ -66,7 +66,7 @@ void infer_ints(Infer *in, AttrKey key, int n, int64_t low, int64_t high,
   for (int i = 0; i < n; i++) out[i] = if_absent < low ? low : if_absent;
   const Attr *attr = attrs_find(in->call->attrs, key);
   if (!attr) {
-    if (if_absent < low) required(in, key);
+    if (if_absent < low) required_attr(in, key);
     return;
   }
   if (attr->n != n) {
@@ -111,7 +111,7 @@ int64_t infer_size(Infer *in, int operand, Name dim) {
   if (!*dim) return 1; /* the attribute is missing, reported */
   in->failed = true;
   diag(in->module->diags, DIAG_op_no_dim, in->span, operand + 1, in->op, dim,
-       type_text(in, type));
+       infer_type_text(in, type));
   return 1;
 }
 
@@ -120,7 +120,7 @@ void infer_lacks(Infer *in, int operand, Name dim) {
   if (type_find(type, dim) < 0) return;
   in->failed = true;
   diag(in->module->diags, DIAG_op_extra_dim, in->span, operand + 1, in->op, dim,
-       type_text(in, type));
+       infer_type_text(in, type));
 }
 
 void infer_mismatch(Infer *in, int a, int b, Name dim, int64_t size_a,
@@ -129,9 +129,9 @@ void infer_mismatch(Infer *in, int a, int b, Name dim, int64_t size_a,
   Diag *d = diag(in->module->diags, DIAG_size_mismatch, in->span, dim,
                  (long)size_a, (long)size_b);
   diag_note(d, in->span, "operand %d of '%s' is %s", a + 1, in->op,
-            type_text(in, infer_type(in, a)));
+            infer_type_text(in, infer_type(in, a)));
   diag_note(d, in->span, "operand %d of '%s' is %s", b + 1, in->op,
-            type_text(in, infer_type(in, b)));
+            infer_type_text(in, infer_type(in, b)));
 }
 
 void infer_agree(Infer *in, int a, int b, Name dim) {
@@ -146,7 +146,7 @@ void infer_agree(Infer *in, int a, int b, Name dim) {
 void infer_want(Infer *in, int operand, const char *wanted) {
   in->failed = true;
   diag(in->module->diags, DIAG_op_dtype, in->span, operand + 1, in->op, wanted,
-       type_text(in, infer_type(in, operand)));
+       infer_type_text(in, infer_type(in, operand)));
 }
 
 void infer_want_real(Infer *in, int operand) {
@@ -229,7 +229,7 @@ void dims_union(Infer *in, Dims *dims, int operand, NameSpan but) {
   }
 }
 
-static void check_dims(Infer *in, const Dims *dims) {
+static void infer_check_dims(Infer *in, const Dims *dims) {
   Diags *diags = in->module->diags;
   if (dims->is_full || dims->n > MAX_RANK) {
     in->failed = true;
@@ -253,7 +253,7 @@ static void check_dims(Infer *in, const Dims *dims) {
   }
 }
 
-static bool has_dims(const Type *type, const Dims *dims) {
+static bool type_has_dims(const Type *type, const Dims *dims) {
   bool same = type->rank == dims->n;
   for (int i = 0; i < dims->n && same; i++)
     same = type->dims[i].name == dims->items[i].name &&
@@ -263,12 +263,12 @@ static bool has_dims(const Type *type, const Dims *dims) {
 }
 
 const Type *infer_result(Infer *in, DType dtype, const Dims *dims) {
-  if (in->failed) return NULL; /* do not report what follows from it */
-  check_dims(in, dims);
+  if (in->failed) return NULL; /* do not report its consequences */
+  infer_check_dims(in, dims);
   if (in->failed) return NULL;
   for (int i = 0; i < in->call->n_inputs; i++) {
     const Type *type = in->call->types[i];
-    if (type->dtype == dtype && !type->partial && has_dims(type, dims))
+    if (type->dtype == dtype && !type->partial && type_has_dims(type, dims))
       return type;
   }
   Type *type = type_create(in->module->arena, dtype, dims->n);

@@ -1,17 +1,16 @@
 /*
- * infer.h -- what the infer rules share: reading and checking attributes,
- * checking operands, and building the result's dims with every way in which
- * that can go wrong reported.  Calls come from a user's program (through a
- * front end) or from IR text, so nothing about them may be assumed but that
- * the number of operands is right.
+ * infer.h -- declares the helpers that infer rules share: they read and check
+ * attributes, check operands, build the result's dims and report every mistake.
+ * Calls come from a user's program (through a front end) or from IR text, so
+ * nothing about them may be assumed but that the number of operands is right.
  */
 #ifndef IR_OPS_INFER_H
 #define IR_OPS_INFER_H
 
 #include "ir/ops/rules.h"
 
-/* One call of a rule.  Once `failed`, the rule goes on as far as it can and
- * reports what else is wrong. */
+/* One call of a rule.  Once `failed`, the rule continues as far as it can and
+ * reports further mistakes. */
 typedef struct Infer {
   Module *module;
   const OpCall *call;
@@ -77,7 +76,7 @@ void dims_add_type(Dims *dims, const Type *type, NameSpan but);
 void dims_union(Infer *in, Dims *dims, int operand, NameSpan but);
 /* NULL after a report: a dim twice, too many dims or elements. */
 const Type *infer_result(Infer *in, DType dtype, const Dims *dims);
-/* What a rule with one result returns. */
+/* The return value of a rule with one result. */
 int infer_one(Infer *in, DType dtype, const Dims *dims, const Type **out_types);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * infer_dot.c -- types of products: dot, and attention as one operator.
+ * infer_dot.c -- types of dot and of attention as one operator.
  *
  * All dims that both operands have and that are not contracted are batched;
  * they stand where the first operand has them.
@@ -41,7 +41,7 @@ typedef struct Attention {
   Name query, key;
 } Attention;
 
-static bool is_batch(const Attention *at, Name dim) {
+static bool is_batch_dim(const Attention *at, Name dim) {
   return dim != at->query && dim != at->key && !names_have(at->over, dim);
 }
 
@@ -65,7 +65,7 @@ static Attention read_attention(Infer *in) {
   infer_lacks(in, 2, at.query);
   const Type *k = infer_type(in, 1);
   for (int i = 0; i < k->rank; i++) {
-    if (!is_batch(&at, k->dims[i].name)) continue;
+    if (!is_batch_dim(&at, k->dims[i].name)) continue;
     infer_size(in, 0, k->dims[i].name);
     infer_agree(in, 0, 1, k->dims[i].name);
   }
@@ -73,7 +73,7 @@ static Attention read_attention(Infer *in) {
 }
 
 /* A dim of v that makes up the width of a head: neither key nor batched. */
-static bool is_width(const Infer *in, const Attention *at, Name dim) {
+static bool is_width_dim(const Infer *in, const Attention *at, Name dim) {
   if (dim == at->key) return false;
   return names_have(at->over, dim) || type_find(infer_type(in, 0), dim) < 0;
 }
@@ -81,7 +81,7 @@ static bool is_width(const Infer *in, const Attention *at, Name dim) {
 static void add_widths(const Infer *in, const Attention *at, Dims *dims) {
   const Type *v = infer_type(in, 2);
   for (int i = 0; i < v->rank; i++) {
-    if (is_width(in, at, v->dims[i].name)) {
+    if (is_width_dim(in, at, v->dims[i].name)) {
       dims_add(dims, v->dims[i].name, v->dims[i].size);
     }
   }
@@ -102,7 +102,7 @@ static Dims attention_dims(Infer *in, const Attention *at) {
   }
   if (!is_done) add_widths(in, at, &dims);
   for (int i = 0; i < v->rank; i++) {
-    if (!is_width(in, at, v->dims[i].name)) {
+    if (!is_width_dim(in, at, v->dims[i].name)) {
       infer_agree(in, 0, 2, v->dims[i].name);
     }
   }

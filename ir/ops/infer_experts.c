@@ -1,6 +1,7 @@
 /*
- * infer_experts.c -- types of topk and of what moves tokens to experts and
- * back.  How these operators fit together is at the head of grad_experts.c.
+ * infer_experts.c -- types of topk and of the operators that move tokens to
+ * experts and back.  How these operators fit together is at the head of
+ * grad_experts.c.
  */
 #include "ir/ops/infer.h"
 
@@ -34,7 +35,7 @@ double cost_topk(const Graph *graph, int id) {
   return k * (double)type_elements(graph_type(graph, node->inputs[0]));
 }
 
-/* Dims of `to` first: what an expert works on then lies together. */
+/* Dims of `to` first: the rows of one expert are then adjacent. */
 static void add_slots(Infer *in, Dims *dims) {
   NameSpan to = infer_names(in, ATTR_to, true);
   int64_t sizes[2];
@@ -76,9 +77,9 @@ int infer_route_inverse(Module *module, const OpCall *call, Span span,
 }
 
 /* The dims of the index operand `at`, then those of the table that the index
- * does not stand for. */
-static int look_up(Infer *in, int at, NameSpan own, NameSpan table,
-                   const Type **out_types) {
+ * does not select. */
+static int infer_look_up(Infer *in, int at, NameSpan own, NameSpan table,
+                         const Type **out_types) {
   const Type *x = infer_type(in, 0), *index = infer_type(in, at);
   infer_want_integer(in, 1);
   infer_want_integer(in, 2);
@@ -107,7 +108,7 @@ int infer_dispatch(Module *module, const OpCall *call, Span span,
   Infer in = infer_begin(module, call, span);
   NameSpan over = infer_names(&in, ATTR_over, true);
   NameSpan to = infer_names(&in, ATTR_to, true);
-  return look_up(&in, 2, to, over, out_types);
+  return infer_look_up(&in, 2, to, over, out_types);
 }
 
 int infer_combine(Module *module, const OpCall *call, Span span,
@@ -115,5 +116,5 @@ int infer_combine(Module *module, const OpCall *call, Span span,
   Infer in = infer_begin(module, call, span);
   NameSpan over = infer_names(&in, ATTR_over, true);
   NameSpan to = infer_names(&in, ATTR_to, true);
-  return look_up(&in, 1, over, to, out_types);
+  return infer_look_up(&in, 1, over, to, out_types);
 }

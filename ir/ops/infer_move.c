@@ -1,6 +1,6 @@
 /*
  * infer_move.c -- types of operators that make, move or rename elements and
- * compute nothing: sources, views, indexing, random draws.
+ * compute nothing: sources, views, indexing, random numbers.
  */
 #include "ir/ops/infer.h"
 
@@ -31,7 +31,7 @@ int infer_iota(Module *module, const OpCall *call, Span span,
 }
 
 /* Adds the dims `to` with `sizes`. */
-static void add_new(Infer *in, Dims *dims) {
+static void add_new_dims(Infer *in, Dims *dims) {
   NameSpan to = infer_names(in, ATTR_to, true);
   if (to.n > MAX_RANK) {
     in->failed = true;
@@ -61,7 +61,7 @@ int infer_random_keep(Module *module, const OpCall *call, Span span,
     diag(module->diags, DIAG_op_attr_missing, span, in.op, "stream");
   }
   Dims dims = {0};
-  add_new(&in, &dims);
+  add_new_dims(&in, &dims);
   return infer_one(&in, DT_bool, &dims, out_types);
 }
 
@@ -98,7 +98,7 @@ int infer_split_dim(Module *module, const OpCall *call, Span span,
   Name dim = infer_name(&in, ATTR_dim);
   int64_t size = infer_size(&in, 0, dim);
   Dims parts = {0}, dims = {0};
-  add_new(&in, &parts);
+  add_new_dims(&in, &parts);
   int64_t product = 1;
   for (int i = 0; i < parts.n; i++) {
     if (product <= MAX_SIZE / parts.items[i].size) {
@@ -173,7 +173,7 @@ int infer_broadcast(Module *module, const OpCall *call, Span span,
                     const Type **out_types) {
   Infer in = infer_begin(module, call, span);
   Dims dims = {0};
-  add_new(&in, &dims);
+  add_new_dims(&in, &dims);
   dims_add_type(&dims, call->types[0], (NameSpan){0});
   return infer_one(&in, call->types[0]->dtype, &dims, out_types);
 }
@@ -278,7 +278,8 @@ int infer_one_hot(Module *module, const OpCall *call, Span span,
 }
 
 /* The operand's dims with one of another size. */
-static int resized(Infer *in, Name dim, int64_t size, const Type **out_types) {
+static int infer_resized(Infer *in, Name dim, int64_t size,
+                         const Type **out_types) {
   const Type *x = infer_type(in, 0);
   Dims dims = {0};
   for (int i = 0; i < x->rank; i++) {
@@ -301,14 +302,14 @@ int infer_slice(Module *module, const OpCall *call, Span span,
          start > MAX_SIZE ? (long)start : (long)(start + n - 1), dim,
          (long)size);
   }
-  return resized(&in, dim, n, out_types);
+  return infer_resized(&in, dim, n, out_types);
 }
 
 int infer_reverse(Module *module, const OpCall *call, Span span,
                   const Type **out_types) {
   Infer in = infer_begin(module, call, span);
   Name dim = infer_name(&in, ATTR_dim);
-  return resized(&in, dim, infer_size(&in, 0, dim), out_types);
+  return infer_resized(&in, dim, infer_size(&in, 0, dim), out_types);
 }
 
 int infer_pad(Module *module, const OpCall *call, Span span,
@@ -317,7 +318,7 @@ int infer_pad(Module *module, const OpCall *call, Span span,
   Name dim = infer_name(&in, ATTR_dim);
   int64_t size = infer_size(&in, 0, dim), pad[2];
   infer_ints(&in, ATTR_pad, 2, 0, MAX_SIZE, -1, pad);
-  return resized(&in, dim, size + pad[0] + pad[1], out_types);
+  return infer_resized(&in, dim, size + pad[0] + pad[1], out_types);
 }
 
 /* An operand without the dim counts as one slice; the dim stands where the

@@ -6,7 +6,7 @@
  */
 #include "ir/ops/infer.h"
 
-static DType promoted(const Infer *in, int from) {
+static DType promoted_dtype(const Infer *in, int from) {
   DType dtype = infer_type(in, from)->dtype;
   for (int i = from + 1; i < in->call->n_inputs; i++) {
     dtype = dtype_promote(dtype, infer_type(in, i)->dtype);
@@ -14,9 +14,9 @@ static DType promoted(const Infer *in, int from) {
   return dtype;
 }
 
-/* Truth values count as numbers beside a number, not among themselves. */
-static DType arithmetic(Infer *in) {
-  DType dtype = promoted(in, 0);
+/* Bools count as numbers beside a number, not among themselves. */
+static DType arithmetic_dtype(Infer *in) {
+  DType dtype = promoted_dtype(in, 0);
   if (dtype_class(dtype) == CLASS_BOOL &&
       !op_has(in->call->op, OP_FLAG_identity)) {
     infer_want(in, 0, "a number");
@@ -24,31 +24,31 @@ static DType arithmetic(Infer *in) {
   return dtype;
 }
 
-static DType logical(Infer *in) {
+static DType logical_dtype(Infer *in) {
   for (int i = 0; i < in->call->n_inputs; i++) {
     if (infer_type(in, i)->dtype != DT_bool) infer_want(in, i, "bool");
   }
   return DT_bool;
 }
 
-static DType integral(Infer *in) {
+static DType integer_dtype(Infer *in) {
   for (int i = 0; i < in->call->n_inputs; i++) infer_want_integer(in, i);
-  return promoted(in, 0);
+  return promoted_dtype(in, 0);
 }
 
 static DType result_dtype(Infer *in, PwClass pw_class) {
   switch (pw_class) {
   case PW_FLOAT: {
-    DType dtype = arithmetic(in);
+    DType dtype = arithmetic_dtype(in);
     return dtype_class(dtype) == CLASS_FLOAT ? dtype : DT_f32;
   }
-  case PW_ARITH: return arithmetic(in);
+  case PW_ARITH: return arithmetic_dtype(in);
   case PW_COMPARE: return DT_bool;
-  case PW_LOGIC: return logical(in);
-  case PW_INTEGER: return integral(in);
+  case PW_LOGIC: return logical_dtype(in);
+  case PW_INTEGER: return integer_dtype(in);
   case PW_SELECT:
     if (infer_type(in, 0)->dtype != DT_bool) infer_want(in, 0, "bool");
-    return promoted(in, 1);
+    return promoted_dtype(in, 1);
   }
   UNREACHABLE();
 }

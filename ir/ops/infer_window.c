@@ -243,8 +243,8 @@ static Window read_pool(Infer *in) {
 }
 
 /* The operand's dims with those of space set to sizes[]. */
-static Dims with_space(const Infer *in, int operand, const Window *window,
-                       const int64_t *sizes) {
+static Dims type_with_space(const Infer *in, int operand, const Window *window,
+                            const int64_t *sizes) {
   const Type *type = infer_type(in, operand);
   Dims dims = {0};
   for (int i = 0; i < type->rank; i++) {
@@ -255,14 +255,14 @@ static Dims with_space(const Infer *in, int operand, const Window *window,
   return dims;
 }
 
-static Dims pooled(Infer *in) {
+static Dims infer_pooled(Infer *in) {
   Window window = read_pool(in);
   int64_t slid[MAX_RANK] = {0};
   for (int i = 0; i < window.space.n; i++) {
     int64_t size = infer_size(in, 0, window.space.items[i]);
     slid[i] = slid_size(in, &window, i, size);
   }
-  return with_space(in, 0, &window, slid);
+  return type_with_space(in, 0, &window, slid);
 }
 
 int infer_pool(Module *module, const OpCall *call, Span span,
@@ -270,7 +270,7 @@ int infer_pool(Module *module, const OpCall *call, Span span,
   Infer in = infer_begin(module, call, span);
   if (call->op == OP_avgpool) infer_want_real(&in, 0);
   infer_want_number(&in, 0);
-  Dims dims = pooled(&in);
+  Dims dims = infer_pooled(&in);
   return infer_one(&in, call->types[0]->dtype, &dims, out_types);
 }
 
@@ -278,7 +278,7 @@ int infer_pool(Module *module, const OpCall *call, Span span,
 int infer_pool_grad(Module *module, const OpCall *call, Span span,
                     const Type **out_types) {
   Infer in = infer_begin(module, call, span);
-  Dims slid = pooled(&in);
+  Dims slid = infer_pooled(&in);
   for (int i = 0; i < slid.n; i++) {
     int64_t size = infer_size(&in, 1, slid.items[i].name);
     if (size != slid.items[i].size) {
@@ -305,7 +305,7 @@ int infer_avgpool_grad(Module *module, const OpCall *call, Span span,
     infer_size(&in, 0, window.space.items[i]);
   }
   infer_want_real(&in, 0);
-  Dims dims = with_space(&in, 0, &window, sizes);
+  Dims dims = type_with_space(&in, 0, &window, sizes);
   return infer_one(&in, call->types[0]->dtype, &dims, out_types);
 }
 
@@ -319,7 +319,7 @@ int infer_adaptive_avgpool(Module *module, const OpCall *call, Span span,
     infer_size(&in, 0, window.space.items[i]);
   }
   infer_want_real(&in, 0);
-  Dims dims = with_space(&in, 0, &window, sizes);
+  Dims dims = type_with_space(&in, 0, &window, sizes);
   return infer_one(&in, call->types[0]->dtype, &dims, out_types);
 }
 
