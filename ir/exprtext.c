@@ -70,22 +70,15 @@ static Term apply1(Reader *reader, Op op, Term a) {
   return (Term){.value = graph_op1(reader->scope->graph, op, x)};
 }
 
-static bool fold2(Op op, double a, double b, double *out) {
-  switch (op) {
-  case OP_add: *out = a + b; return true;
-  case OP_sub: *out = a - b; return true;
-  case OP_mul: *out = a * b; return true;
-  case OP_div: *out = a / b; return true;
-  case OP_minimum: *out = b < a ? b : a; return true;
-  case OP_maximum: *out = b > a ? b : a; return true;
-  default: return false;
-  }
-}
+/* Arithmetic on numbers is done at once; all else becomes nodes. */
+static const bool is_folded[N_OPS] = {
+    [OP_add] = true, [OP_sub] = true,     [OP_mul] = true,
+    [OP_div] = true, [OP_minimum] = true, [OP_maximum] = true,
+};
 
 static Term apply2(Reader *reader, Op op, Term a, Term b) {
-  double folded;
-  if (a.is_number && b.is_number && fold2(op, a.number, b.number, &folded)) {
-    return literal_term(folded);
+  if (a.is_number && b.is_number && is_folded[op]) {
+    return literal_term(interp_point(op, a.number, b.number, 0));
   }
   Value x = term_value(reader, a), y = term_value(reader, b);
   return (Term){.value = graph_op2(reader->scope->graph, op, x, y)};
