@@ -102,8 +102,8 @@ static bool report_uncounted(const Compilation *c, bool all_there,
     message_print("dnnc: error: %s\n", status.message);
   else
     message_print(
-        "dnnc: note: %s; what is built now leaves the incomplete last batch "
-        "out of every evaluation\n",
+        "dnnc: note: %s; this program leaves the incomplete last batch out of "
+        "every evaluation: build it again when the file is there\n",
         status.message);
   return !all_there;
 }

@@ -115,8 +115,8 @@ static void show_progress(void *user, int done, int total) {
           done == total ? "\r\033[K" : "");
 }
 
-static int build(Tool *tool, const Compilation *c, const char *out_dir,
-                 BuildReport *report) {
+static int write_bundle(Tool *tool, const Compilation *c, const char *out_dir,
+                        BuildReport *report) {
   const char *cc = find_compiler(tool->arena);
   if (!cc) {
     fprintf(stderr, "dnnc: error: no C compiler in $PATH; install one "
@@ -173,7 +173,7 @@ int command_build(Tool *tool) {
   int code = tool_compile(tool, &c);
   if (code != EXIT_done) return code;
   hold_signals();
-  code = build(tool, &c, bundle, &report);
+  code = write_bundle(tool, &c, bundle, &report);
   end_as_signalled();
   if (code == EXIT_done) report_build(tool, &c, bundle, &report);
   return code;
@@ -181,68 +181,28 @@ int command_build(Tool *tool) {
 
 /* ---- running ---- */
 
-typedef VEC(const char *) Words;
-
-static void add_text(Arena *arena, Words *words, const char *name,
-                     const char *value) {
-  if (!value) return;
-  vec_push(arena, words, name);
-  vec_push(arena, words, value);
-}
-
-static void add_number(Arena *arena, Words *words, const char *name,
-                       int64_t value) {
-  if (value >= 0)
-    add_text(arena, words, name, arena_printf(arena, "%lld", (long long)value));
-}
-
-static void add_flag(Arena *arena, Words *words, const char *name, bool is_on) {
-  if (is_on) vec_push(arena, words, name);
-}
-
 /* What the bundle's own `run` understands. */
-static void run_words(Tool *tool, int64_t file_bytes, Words *words) {
+static void run_words(Tool *tool, Words *words) {
   const Options *options = &tool->options;
-  Arena *arena = tool->arena;
-  add_number(arena, words, "--steps", options->run_steps);
-  add_flag(arena, words, "--resume", options->resume);
-  add_flag(arena, words, "--data-changed", options->data_changed);
-  add_text(arena, words, "--load", options->load);
-  add_flag(arena, words, "--partial", options->partial);
-  add_text(arena, words, "--data", options->data);
-  add_flag(arena, words, "--follow-links", options->follow_links);
-  add_text(arena, words, "--trace", options->trace);
-  add_flag(arena, words, "--dry-run", options->dry_run);
-  add_flag(arena, words, "--no-save", options->no_save);
-  add_number(arena, words, "--file-size", file_bytes);
-  add_flag(arena, words, "--json", options->json);
-  add_flag(arena, words, "--quiet", options->quiet);
-  add_number(arena, words, "--seed", options->seed);
-  add_number(arena, words, "--start-timeout", options->start_timeout);
-  add_flag(arena, words, "--sample", options->command == COMMAND_sample);
-  add_flag(arena, words, "--eval", options->command == COMMAND_eval);
-  if (options->command == COMMAND_predict) {
-    add_flag(arena, words, "--predict", true);
-    add_text(arena, words, "--output", options->output);
-    for (int i = 0; i < options->input.n; i++)
-      add_text(arena, words, "--input", options->input.data[i]);
-  }
-  add_number(arena, words, "--count", options->count);
-  add_text(arena, words, "--prompt", options->prompt);
-  add_text(arena, words, "--prompts", options->prompts);
-  add_flag(arena, words, "--whole-windows", options->whole);
+  options_hand_on(tool->arena, options, words);
+  if (options->command == COMMAND_sample)
+    vec_push(tool->arena, words, "--sample");
+  if (options->command == COMMAND_eval) vec_push(tool->arena, words, "--eval");
+  if (options->command != COMMAND_predict) return;
+  vec_push(tool->arena, words, "--predict");
+  vec_push(tool->arena, words, "--output");
+  vec_push(tool->arena, words, options->output);
 }
 
-/* It ends with a file or a line that is whole, or with nothing. */
+/* The run writes one complete file or line, or nothing. */
 static bool is_reading(const Tool *tool) {
   CommandId command = tool->options.command;
   return command == COMMAND_predict || command == COMMAND_eval;
 }
 
-static int run_bundle(Tool *tool, const Compilation *c, const char *bundle,
-                      int64_t file_bytes) {
+static int run_bundle(Tool *tool, const Compilation *c, const char *bundle) {
   Words words = {0};
-  run_words(tool, file_bytes, &words);
+  run_words(tool, &words);
   LaunchOptions launch = {.bundle = bundle,
                           .ranks = c->ranks,
                           .arguments = words.data,
@@ -260,17 +220,14 @@ int tool_build_and_run(Tool *tool) {
   const char *bundle = NULL, *folder = NULL;
   if (tool->options.output && !is_reading(tool))
     bundle = not_an_option(tool, tool->options.output);
-  int64_t file_bytes = -1; /* as the runtime has it */
-  if (tool->options.file_size &&
-      !tool_read_bytes(tool, "--file-size", tool->options.file_size,
-                       &file_bytes))
-    return EXIT_user;
   if (tool->options.partial && !tool->options.load) {
-    fprintf(stderr, "dnnc: error: --partial goes with --load\n");
+    fprintf(stderr, "dnnc: error: --partial needs --load PATH, the "
+                    "checkpoint whose names may differ\n");
     return EXIT_user;
   }
   if (tool->options.data_changed && !tool->options.resume) {
-    fprintf(stderr, "dnnc: error: --data-changed goes with --resume\n");
+    fprintf(stderr, "dnnc: error: --data-changed needs --resume, which "
+                    "compares the data files with those of the checkpoint\n");
     return EXIT_user;
   }
   int code = tool_compile(tool, &c);
@@ -281,11 +238,11 @@ int tool_build_and_run(Tool *tool) {
     if (!folder) return EXIT_machine;
     bundle = arena_printf(tool->arena, "%s/bundle", folder);
   }
-  code = build(tool, &c, bundle, &report);
+  code = write_bundle(tool, &c, bundle, &report);
   if (code == EXIT_done && !signal_seen) {
     if (!tool->options.json && tool->options.command == COMMAND_run)
       report_build(tool, &c, tool->options.subject, &report);
-    code = run_bundle(tool, &c, bundle, file_bytes);
+    code = run_bundle(tool, &c, bundle);
   }
   if (folder) codegen_remove_tree(tool->arena, folder);
   end_as_signalled();

@@ -39,8 +39,9 @@ static bool replace_dim(Tool *tool, TensorMap *map, const Override *override) {
   double value;
   if (!text_read_real(override->value, strlen(override->value), &value) ||
       value < 1 || value > 1e15 || value != (double)(int64_t)value) {
-    message_print("dnnc: error: '%s' is not the size of a dim\n",
-                  override->value);
+    message_print("dnnc: error: the size of dimension '%s' is '%s'; it must be "
+                  "an integer above 0\n",
+                  override->name, override->value);
     return false;
   }
   for (int i = 0; i < map->dims.n; i++) {
@@ -59,7 +60,7 @@ static bool replace_dim(Tool *tool, TensorMap *map, const Override *override) {
           return true;
         }
   const char *nearest = text_nearest(override->name, names, n);
-  message_print("dnnc: error: the map has no dim '%s'\n", override->name);
+  message_print("dnnc: error: the map has no dimension '%s'\n", override->name);
   if (nearest) message_print("help: did you mean '%s'?\n", nearest);
   return false;
 }
@@ -230,11 +231,9 @@ static bool has_arguments(const Options *options) {
 
 int command_convert(Tool *tool) {
   const Options *options = &tool->options;
-  int64_t file_bytes = TENSOR_FILE_BYTES;
+  int64_t file_bytes =
+      options->file_size > 0 ? options->file_size : TENSOR_FILE_BYTES;
   if (!has_arguments(options)) return EXIT_user;
-  if (options->file_size &&
-      !tool_read_bytes(tool, "--file-size", options->file_size, &file_bytes))
-    return EXIT_user;
   TensorMap *map = tool_read_map(tool, options->map);
   if (!map) return EXIT_user;
   for (int i = 0; i < options->overrides.n; i++)

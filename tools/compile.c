@@ -10,7 +10,7 @@
 /* ---- options ---- */
 
 /* A bundle that stays can be asked for a prediction later. */
-static Predicting predicting(const Options *options) {
+static Predicting command_predicting(const Options *options) {
   bool is_asked = options->command == COMMAND_predict || options->value ||
                   (options->command == COMMAND_ir && options->code &&
                    !strcmp(options->code, "predict"));
@@ -20,7 +20,7 @@ static Predicting predicting(const Options *options) {
   return is_kept ? PREDICTING_maybe : PREDICTING_none;
 }
 
-static Purpose purpose(CommandId command) {
+static Purpose command_purpose(CommandId command) {
   switch (command) {
   case COMMAND_sample: return PURPOSE_sample;
   case COMMAND_predict: return PURPOSE_predict;
@@ -29,7 +29,7 @@ static Purpose purpose(CommandId command) {
   }
 }
 
-static DataFiles data_files(CommandId command) {
+static DataFiles command_data_files(CommandId command) {
   switch (command) {
   case COMMAND_check:
   case COMMAND_predict: return DATA_FILES_unread;
@@ -81,28 +81,31 @@ static bool read_options(Tool *tool, CompileOptions *out) {
   bool is_ir = command == COMMAND_ir;
   if (!check_passes(tool)) return false;
   if (options->ranks > INT32_MAX) {
-    fprintf(stderr, "dnnc: error: --ranks %lld is too large\n",
+    fprintf(stderr,
+            "dnnc: error: --ranks %lld is too large; the most is "
+            "2147483647\n",
             (long long)options->ranks);
     return false;
   }
   *out = (CompileOptions){
-      .purpose = purpose(command),
+      .purpose = command_purpose(command),
       .path = options->subject,
       .net = options->net,
-      .predicting = predicting(options),
+      .predicting = command_predicting(options),
       .value = options->value,
       .overrides = options->overrides.data,
       .n_overrides = options->overrides.n,
       .is_checked = options->checked,
       .is_model_only = command == COMMAND_check,
-      .has_whole_windows = options->whole,
+      .has_whole_windows = options->whole_windows,
       .explains_windows =
           (is_ir || command == COMMAND_sample) && !options->quiet,
       .plan = options->plan,
       .ranks = given_or_zero(options->ranks),
       .microbatches = given_or_zero(options->microbatches),
+      .bucket_bytes = given_or_zero(options->bucket),
       .target = options->target,
-      .data_files = data_files(command),
+      .data_files = command_data_files(command),
       .data_folder = options->data,
       .follows_links = options->follow_links,
       .level = options->level,
@@ -112,8 +115,7 @@ static bool read_options(Tool *tool, CompileOptions *out) {
       .times_passes = options->time_passes,
       .printed = is_ir ? NULL : options->after, /* ir: to standard output */
       .dump = options->dump};
-  return !options->bucket ||
-         tool_read_bytes(tool, "--bucket", options->bucket, &out->bucket_bytes);
+  return true;
 }
 
 int tool_load(Tool *tool, Compilation *out) {
@@ -131,14 +133,16 @@ static bool has_block(const Tool *tool, const Model *model) {
   const char *subject = tool->options.subject;
   bool is_run = command == COMMAND_run;
   if (command == COMMAND_sample && !model->prefill) {
-    message_print("dnnc: error: '%s' has no sample block\n", subject);
+    message_print("dnnc: error: '%s' has no sample block\n"
+                  "help: 'sample { ... }' says how it writes text\n",
+                  subject);
     return false;
   }
   if (model->has_train || (!is_run && command != COMMAND_eval)) return true;
   message_print("dnnc: error: '%s' has no train block to %s\nhelp: %s\n",
                 subject, is_run ? "run" : "evaluate",
-                is_run ? "'dnnc build' compiles it forward"
-                       : "'dnnc predict' writes what its net gives");
+                is_run ? "'dnnc build' compiles its net without training"
+                       : "'dnnc predict' writes the results of its net");
   return false;
 }
 

@@ -9,7 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum Kind { KIND_FLAG, KIND_TEXT, KIND_INT, KIND_LIST } Kind;
+typedef enum Kind {
+  KIND_FLAG,
+  KIND_TEXT,
+  KIND_INT,
+  KIND_BYTES,
+  KIND_LIST
+} Kind;
 
 typedef struct OptionRow {
   Kind kind;
@@ -18,13 +24,20 @@ typedef struct OptionRow {
   int64_t least;
   unsigned commands;
   const char *help;
+  bool is_handed_on; /* to the ranks of a run */
 } OptionRow;
 
 #define C(name) (1u << COMMAND_##name)
 static const OptionRow option_rows[] = {
+/* clang-format off */
 #define OPTION(kind, field, name, argument, least, commands, help)             \
   {KIND_##kind, offsetof(Options, field), name, argument, least, commands,     \
-   help},
+   help, false},
+#define RUN_OPTION(kind, field, name, argument, least, otherwise, ranks,       \
+                   commands, help)                                             \
+  {KIND_##kind, offsetof(Options, field), name, argument, least, commands,     \
+   help, true},
+/* clang-format on */
 #include "tools/options.def"
 };
 
@@ -43,7 +56,8 @@ static const CommandRow command_rows[] = {
 #include "tools/commands.def"
 };
 
-static bool complain(Arena *arena, const char *what, const char *nearest) {
+static bool options_complain(Arena *arena, const char *what,
+                             const char *nearest) {
   (void)arena;
   message_print("dnnc: error: %s\n", what);
   if (nearest) message_print("help: did you mean '%s'?\n", nearest);
@@ -60,8 +74,8 @@ static bool find_command(Tool *tool, const char *word) {
     }
   }
   const char *nearest = text_nearest(word, names, N_COMMANDS);
-  complain(tool->arena, arena_printf(tool->arena, "no command '%s'", word),
-           nearest);
+  options_complain(tool->arena,
+                   arena_printf(tool->arena, "no command '%s'", word), nearest);
   if (!nearest) fprintf(stderr, "help: 'dnnc --help' lists the commands\n");
   return false;
 }
@@ -86,7 +100,7 @@ static const char *nearest_option(CommandId command, const char *word) {
   return text_nearest(word, names, n);
 }
 
-static bool store(Tool *tool, const OptionRow *row, const char *value) {
+static bool store_option(Tool *tool, const OptionRow *row, const char *value) {
   void *field = (char *)&tool->options + row->offset;
   switch (row->kind) {
   case KIND_FLAG: *(bool *)field = true; return true;
@@ -96,18 +110,20 @@ static bool store(Tool *tool, const OptionRow *row, const char *value) {
     vec_push(tool->arena, list, value);
     return true;
   }
+  case KIND_BYTES: return tool_read_bytes(tool, row->name, value, field);
   case KIND_INT: break;
   }
   char *end;
   errno = 0;
   long long number = strtoll(value, &end, 10);
   if (errno || *end || end == value || number < row->least)
-    return complain(tool->arena,
-                    arena_printf(tool->arena,
-                                 "%s takes a whole number of at least %lld, "
-                                 "not '%s'",
-                                 row->name, (long long)row->least, value),
-                    NULL);
+    return options_complain(
+        tool->arena,
+        arena_printf(tool->arena,
+                     "%s takes an integer of at least %lld, "
+                     "not '%s'",
+                     row->name, (long long)row->least, value),
+        NULL);
   *(int64_t *)field = number;
   return true;
 }
@@ -120,24 +136,25 @@ static bool read_option(Tool *tool, int argc, char **argv, int *i) {
   size_t length = strcspn(word, "=");
   const OptionRow *row = find_option(command, word, length);
   if (!row)
-    return complain(tool->arena,
-                    arena_printf(tool->arena, "'dnnc %s' has no option '%.*s'",
-                                 command_rows[command].name, (int)length, word),
-                    nearest_option(command, word));
+    return options_complain(
+        tool->arena,
+        arena_printf(tool->arena, "'dnnc %s' has no option '%.*s'",
+                     command_rows[command].name, (int)length, word),
+        nearest_option(command, word));
   if (row->kind == KIND_FLAG) {
     if (word[length] == '=')
-      return complain(tool->arena,
-                      arena_printf(tool->arena, "%s takes no value", row->name),
-                      NULL);
-    return store(tool, row, NULL);
+      return options_complain(
+          tool->arena,
+          arena_printf(tool->arena, "%s takes no value", row->name), NULL);
+    return store_option(tool, row, NULL);
   }
-  if (word[length] == '=') return store(tool, row, word + length + 1);
+  if (word[length] == '=') return store_option(tool, row, word + length + 1);
   if (*i + 1 >= argc)
-    return complain(tool->arena,
-                    arena_printf(tool->arena, "%s needs a value: %s %s",
-                                 row->name, row->name, row->argument),
-                    NULL);
-  return store(tool, row, argv[++*i]);
+    return options_complain(tool->arena,
+                            arena_printf(tool->arena, "%s needs a value: %s %s",
+                                         row->name, row->name, row->argument),
+                            NULL);
+  return store_option(tool, row, argv[++*i]);
 }
 
 /* The model, or NAME=VALUE. */
@@ -149,11 +166,11 @@ static bool read_word(Tool *tool, char *word) {
     return true;
   }
   if (!equals || equals == word)
-    return complain(tool->arena,
-                    arena_printf(tool->arena,
-                                 "'%s' is neither an option nor NAME=VALUE",
-                                 word),
-                    NULL);
+    return options_complain(
+        tool->arena,
+        arena_printf(tool->arena, "'%s' is neither an option nor NAME=VALUE",
+                     word),
+        NULL);
   Override override = {
       arena_printf(tool->arena, "%.*s", (int)(equals - word), word),
       equals + 1};
@@ -163,11 +180,11 @@ static bool read_word(Tool *tool, char *word) {
 
 static bool read_level(Tool *tool, const char *word) {
   if (word[2] < '0' || word[2] > '2' || word[3])
-    return complain(tool->arena,
-                    arena_printf(tool->arena,
-                                 "'%s' is no level; there are -O0, -O1 and -O2",
-                                 word),
-                    NULL);
+    return options_complain(
+        tool->arena,
+        arena_printf(tool->arena,
+                     "'%s' is no level; there are -O0, -O1 and -O2", word),
+        NULL);
   tool->options.level = word[2] - '0';
   return true;
 }
@@ -176,18 +193,18 @@ static bool need_subject(Tool *tool) {
   const Options *options = &tool->options;
   if (options->subject || options->help) return true;
   const CommandRow *row = &command_rows[options->command];
-  return complain(tool->arena,
-                  arena_printf(tool->arena, "'dnnc %s' needs %.*s", row->name,
-                               (int)strcspn(row->arguments, " "),
-                               row->arguments),
-                  NULL);
+  return options_complain(
+      tool->arena,
+      arena_printf(tool->arena, "'dnnc %s' needs %.*s", row->name,
+                   (int)strcspn(row->arguments, " "), row->arguments),
+      NULL);
 }
 
 bool options_parse(Tool *tool, int argc, char **argv) {
   Options *options = &tool->options;
   options->level = 2;
   for (int i = 0; i < ARRAY_LENGTH(option_rows); i++)
-    if (option_rows[i].kind == KIND_INT)
+    if (option_rows[i].kind == KIND_INT || option_rows[i].kind == KIND_BYTES)
       *(int64_t *)((char *)options + option_rows[i].offset) = -1;
   if (!find_command(tool, argv[1])) return false;
   bool only_words = false;
@@ -209,9 +226,50 @@ bool options_parse(Tool *tool, int argc, char **argv) {
   return need_subject(tool);
 }
 
+/* ---- the words for a rank, from the same rows ---- */
+
+static void hand_on_number(Arena *arena, Words *words, const char *name,
+                           int64_t number) {
+  if (number < 0) return;
+  vec_push(arena, words, name);
+  vec_push(arena, words, arena_printf(arena, "%lld", (long long)number));
+}
+
+static void hand_on_text(Arena *arena, Words *words, const char *name,
+                         const char *text) {
+  if (!text) return;
+  vec_push(arena, words, name);
+  vec_push(arena, words, text);
+}
+
+void options_hand_on(Arena *arena, const Options *options, Words *words) {
+  for (int i = 0; i < ARRAY_LENGTH(option_rows); i++) {
+    const OptionRow *row = &option_rows[i];
+    const void *field = (const char *)options + row->offset;
+    const VEC(const char *) *list = field;
+    if (!row->is_handed_on) continue;
+    switch (row->kind) {
+    case KIND_FLAG:
+      if (*(const bool *)field) vec_push(arena, words, row->name);
+      break;
+    case KIND_TEXT:
+      hand_on_text(arena, words, row->name, *(const char *const *)field);
+      break;
+    case KIND_INT:
+    case KIND_BYTES:
+      hand_on_number(arena, words, row->name, *(const int64_t *)field);
+      break;
+    case KIND_LIST:
+      for (int k = 0; k < list->n; k++)
+        hand_on_text(arena, words, row->name, list->data[k]);
+      break;
+    }
+  }
+}
+
 /* ---- help, from the same rows ---- */
 
-static const char *spelling(Arena *arena, const OptionRow *row) {
+static const char *option_spelling(Arena *arena, const OptionRow *row) {
   return row->argument[0]
              ? arena_printf(arena, "%s %s", row->name, row->argument)
              : row->name;
@@ -230,7 +288,8 @@ void options_help(Text *out, CommandId command) {
               row->arguments, row->summary);
   for (int i = 0; i < ARRAY_LENGTH(option_rows); i++)
     if (option_rows[i].commands >> command & 1)
-      text_printf(out, "  %-22s %s\n", spelling(out->arena, &option_rows[i]),
+      text_printf(out, "  %-22s %s\n",
+                  option_spelling(out->arena, &option_rows[i]),
                   option_help(out->arena, &option_rows[i]));
   if (LEVEL_COMMANDS >> command & 1)
     text_printf(out, "  %-22s %s\n", LEVEL_SPELLING, LEVEL_HELP);
@@ -270,7 +329,7 @@ void options_man_page(Text *out) {
   text_add(out, ".SH OPTIONS\n");
   for (int i = 0; i < ARRAY_LENGTH(option_rows); i++) {
     text_add(out, ".TP\n.B ");
-    man_text(out, spelling(out->arena, &option_rows[i]));
+    man_text(out, option_spelling(out->arena, &option_rows[i]));
     text_printf(out, "\n%s\n", option_help(out->arena, &option_rows[i]));
   }
   text_add(out, ".TP\n.B ");
@@ -297,7 +356,7 @@ void options_markdown(Text *out) {
                 command_rows[i].arguments, command_rows[i].summary);
   text_add(out, "\n| option | commands | meaning |\n|---|---|---|\n");
   for (int i = 0; i < ARRAY_LENGTH(option_rows); i++)
-    markdown_row(out, spelling(out->arena, &option_rows[i]),
+    markdown_row(out, option_spelling(out->arena, &option_rows[i]),
                  option_rows[i].commands,
                  option_help(out->arena, &option_rows[i]));
   markdown_row(out, LEVEL_SPELLING, LEVEL_COMMANDS, LEVEL_HELP);

@@ -23,10 +23,11 @@ typedef enum CommandId {
   N_COMMANDS
 } CommandId;
 
-#define FIELD_FLAG(field) bool field;
-#define FIELD_TEXT(field) const char *field;
-#define FIELD_INT(field)  int64_t field; /* -1: not given */
-#define FIELD_LIST(field) VEC(const char *) field;
+#define FIELD_FLAG(field)  bool field;
+#define FIELD_TEXT(field)  const char *field;
+#define FIELD_INT(field)   int64_t field; /* -1: not given */
+#define FIELD_BYTES(field) int64_t field; /* likewise */
+#define FIELD_LIST(field)  VEC(const char *) field;
 
 typedef struct Options {
   CommandId command;
@@ -53,6 +54,9 @@ typedef struct Tool {
 /* Reads the command line; on a mistake prints it to standard error and returns
  * false.  Never exits. */
 bool options_parse(Tool *tool, int argc, char **argv);
+/* Adds the options of run_options.def that were given, as words for a rank. */
+typedef VEC(const char *) Words;
+void options_hand_on(Arena *arena, const Options *options, Words *words);
 void options_help(Text *out, CommandId command);
 void options_overview(Text *out);
 void options_man_page(Text *out);

@@ -10,7 +10,6 @@
 
 #include "runtime/launch/launch.h"
 
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -60,91 +59,6 @@ int run_agree(Run *run, Status status) {
   if (comm->rank == 0) print_reports(all, comm->world);
   arena_destroy(scratch);
   return code;
-}
-
-/* ---- options ---- */
-
-static int usage(const char *program, bool is_error) {
-  fprintf(
-      is_error ? stderr : stdout,
-      "usage: %s [--steps N] [--resume] [--data-changed] [--load DIR] "
-      "[--partial] [--sample] "
-      "[--prompt TEXT]\n"
-      "       [--prompts FILE] [--count N] [--data DIR] [--trace FILE] [--seed "
-      "N] "
-      "[--no-save] [--json]\n"
-      "       [--eval] [--predict] [--output FILE] [--input NAME=FILE]\n"
-      "       [--dry-run] [--quiet] [--file-size BYTES] [--whole-windows]\n"
-      "       [--follow-links] [--start-timeout SECONDS]\n",
-      program);
-  return is_error ? EXIT_mistake : EXIT_done;
-}
-
-static bool read_count(const char *text, int64_t *out) {
-  char *end;
-  errno = 0;
-  *out = strtoll(text, &end, 10);
-  return *text && !*end && errno == 0 && *out >= 0;
-}
-
-typedef struct OptionRow {
-  const char *name;
-  bool *flag;
-  const char **text;
-  int64_t *number;
-  int *count; /* of texts: it may be repeated */
-} OptionRow;
-
-/* Result: -1 to go on, else the exit code. */
-static int parse_options(int argc, char **argv, RunOptions *out) {
-  int64_t seed = -1;
-  *out = (RunOptions){.steps = -1,
-                      .count = -1,
-                      .file_bytes = TENSOR_FILE_BYTES,
-                      .start_timeout_s = START_TIMEOUT_S};
-  const OptionRow rows[] = {
-      {"--steps", .number = &out->steps},
-      {"--count", .number = &out->count},
-      {"--seed", .number = &seed},
-      {"--load", .text = &out->load},
-      {"--data", .text = &out->data},
-      {"--trace", .text = &out->trace},
-      {"--prompt", .text = &out->prompt},
-      {"--prompts", .text = &out->prompts},
-      {"--output", .text = &out->output},
-      {"--input", .text = out->inputs, .count = &out->n_inputs},
-      {"--predict", .flag = &out->predict},
-      {"--eval", .flag = &out->eval},
-      {"--partial", .flag = &out->partial},
-      {"--resume", .flag = &out->resume},
-      {"--data-changed", .flag = &out->data_changed},
-      {"--sample", .flag = &out->sample},
-      {"--json", .flag = &out->json},
-      {"--dry-run", .flag = &out->dry_run},
-      {"--follow-links", .flag = &out->follow_links},
-      {"--quiet", .flag = &out->quiet},
-      {"--no-save", .flag = &out->no_save},
-      {"--whole-windows", .flag = &out->whole},
-      {"--file-size", .number = &out->file_bytes},
-      {"--start-timeout", .number = &out->start_timeout_s}};
-  for (int i = 1; i < argc; i++) {
-    const OptionRow *row = NULL;
-    if (strcmp(argv[i], "--help") == 0) return usage(argv[0], false);
-    for (int j = 0; j < ARRAY_LENGTH(rows); j++)
-      if (strcmp(argv[i], rows[j].name) == 0) row = &rows[j];
-    bool is_right = row && (row->flag || i + 1 < argc) &&
-                    !(row->count && *row->count == MOST_INPUTS);
-    if (is_right && row->flag) *row->flag = true;
-    if (is_right && row->text)
-      row->text[row->count ? (*row->count)++ : 0] = argv[++i];
-    if (is_right && row->number) is_right = read_count(argv[++i], row->number);
-    if (is_right) continue;
-    message_print("error: wrong option or argument '%s'\n", argv[i]);
-    return usage(argv[0], true);
-  }
-  out->has_seed = seed >= 0;
-  out->seed = (uint64_t)seed;
-  return -1;
 }
 
 /* ---- start ---- */
@@ -308,12 +222,12 @@ static bool is_loaded(const DnnTensor *tensor) {
 }
 
 static Status check_seed(const Run *run, uint64_t seed) {
-  if (run->options.has_seed && seed != run->seed && run->comm->rank == 0)
+  if (run->options.seed >= 0 && seed != run->seed && run->comm->rank == 0)
     fprintf(stderr,
             "warning: the checkpoint was trained with seed %llu; data order "
             "and draws go on with %llu\n",
             (unsigned long long)seed, (unsigned long long)run->seed);
-  if (run->options.has_seed || seed == run->seed) return STATUS_OK;
+  if (run->options.seed >= 0 || seed == run->seed) return STATUS_OK;
   return status_make(STATUS_invalid,
                      "the checkpoint was trained with seed %llu; give --seed "
                      "%llu",
@@ -393,7 +307,7 @@ static Status open_saver(Run *run) {
     return STATUS_OK;
   TRY(check_folder(run));
   return saver_open(run->arena, run->program, folder_of(run),
-                    run->options.file_bytes, &run->saver);
+                    run->options.file_size, &run->saver);
 }
 
 static Status look_at_data(Run *run) {
@@ -412,8 +326,8 @@ static int start(Run *run) {
   run->eval = program_entry_point(program, "eval");
   run->eval_remainder = program_entry_point(program, "eval_remainder");
   run->prefill = program_entry_point(program, "prefill");
-  run->seed =
-      run->options.has_seed ? run->options.seed : program->settings.seed;
+  run->seed = run->options.seed >= 0 ? (uint64_t)run->options.seed
+                                     : program->settings.seed;
   run->saved = run->evaluated = run->compared = -1;
   run->loss = NAN; /* until a step was made */
   const DnnEntryPoint *eval = run->eval ? run->eval : run->eval_remainder;
@@ -477,7 +391,7 @@ static int launch(int argc, char **argv, const RunOptions *options,
                        .arguments = (const char *const *)argv + 1,
                        .n_arguments = argc - 1,
                        .keeps_nothing = options->predict || options->eval,
-                       .start_timeout_s = options->start_timeout_s});
+                       .start_timeout_s = options->start_timeout});
 }
 
 /* The program without training: the named entry points, and no more of the
@@ -521,7 +435,7 @@ int rank_main(int argc, char **argv, const DnnProgram *program) {
   if (code >= 0) return code;
   file_fill_standard_streams();
   file_let_writes_fail();
-  code = parse_options(argc, argv, &options);
+  code = run_read_options(argc, argv, &options);
   if (code >= 0) return code;
   if (bundle_find(argv[0], folder))
     return launch(argc, argv, &options, program, folder);
@@ -540,7 +454,7 @@ int rank_main(int argc, char **argv, const DnnProgram *program) {
   watch_open(&run->watch, place.rank, place.local_rank);
   if (options.predict || options.eval) stop_at_once(run);
   if (place.world > 1) signal(SIGPIPE, SIG_IGN); /* see report_flush */
-  Status status = comm_create(arena, options.start_timeout_s, &run->comm);
+  Status status = comm_create(arena, options.start_timeout, &run->comm);
   if (status.code != STATUS_ok) {
     stop_watching(run);
     bool is_late = status.code == STATUS_lost; /* and rank 0 perhaps not here */

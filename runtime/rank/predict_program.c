@@ -57,18 +57,18 @@ static const char *list_inputs(const Preparing *p) {
 /* The file given for a tensor; the last one counts. */
 static const char *file_for(const Preparing *p, const DnnTensor *tensor) {
   const char *file = NULL;
-  for (int i = 0; i < p->options->n_inputs; i++) {
-    const char *equals = strchr(p->options->inputs[i], '=');
-    if (find_input(p, p->options->inputs[i],
-                   (size_t)(equals - p->options->inputs[i])) == tensor)
+  for (int i = 0; i < p->options->input.n; i++) {
+    const char *equals = strchr(p->options->input.items[i], '=');
+    if (find_input(p, p->options->input.items[i],
+                   (size_t)(equals - p->options->input.items[i])) == tensor)
       file = equals + 1;
   }
   return file;
 }
 
 static Status check_inputs(const Preparing *p) {
-  for (int i = 0; i < p->options->n_inputs; i++) {
-    const char *text = p->options->inputs[i], *equals = strchr(text, '=');
+  for (int i = 0; i < p->options->input.n; i++) {
+    const char *text = p->options->input.items[i], *equals = strchr(text, '=');
     if (!equals || equals == text || !equals[1])
       return status_make(STATUS_invalid, "--input takes NAME=FILE, not '%s'",
                          text);

@@ -94,22 +94,30 @@ static uint64_t program_hash(const DnnProgram *program) {
   return add_tensors(hash, program->tensors, program->n_tensors);
 }
 
+/* What an option says, as a number. */
+#define OPTION_VALUE_FLAG(field)      options->field
+#define OPTION_VALUE_TEXT(field)      options->field != NULL
+#define OPTION_VALUE_INT(field)       options->field
+#define OPTION_VALUE_BYTES(field)     options->field
+#define OPTION_VALUE_LIST(field)      options->field.n
+#define OPTION_FACT_same(name, value) {name, value},
+#define OPTION_FACT_any(name, value)
+
 /* Facts that the message can name; the result is their number. */
 static int list_facts(const Run *run, Fact facts[N_FACTS]) {
   const RunOptions *options = &run->options;
-  const Fact all[] = {{"seed", (int64_t)run->seed},
-                      {"arena bytes", run->program->arena_bytes},
-                      {"parameters", run->program->parameters},
-                      {"batch", run->program->settings.batch},
-                      {"--steps", options->steps},
-                      {"--count", options->count},
-                      {"--resume", options->resume},
-                      {"--load", options->load != NULL},
-                      {"--partial", options->partial},
-                      {"--sample", options->sample},
-                      {"--predict", options->predict},
-                      {"--eval", options->eval},
-                      {"--dry-run", options->dry_run}};
+  const Fact all[] = {
+      {"seed", (int64_t)run->seed},
+      {"arena bytes", run->program->arena_bytes},
+      {"parameters", run->program->parameters},
+      {"batch", run->program->settings.batch},
+#define RUN_OPTION(kind, field, name, argument, least, otherwise, ranks,       \
+                   commands, help)                                             \
+  OPTION_FACT_##ranks(name, OPTION_VALUE_##kind(field))
+#define RANK_OPTION(kind, field, name, argument, ranks, help)                  \
+  OPTION_FACT_##ranks(name, OPTION_VALUE_##kind(field))
+#include "runtime/launch/run_options.def"
+  };
   _Static_assert(ARRAY_LENGTH(all) <= N_FACTS, "room for all facts");
   memcpy(facts, all, sizeof all);
   return ARRAY_LENGTH(all);

@@ -25,19 +25,31 @@ typedef enum Stop {
   STOP_failed /* its data cannot be read */
 } Stop;
 
-enum { MOST_INPUTS = 64 };
+enum { MOST_RUN_TEXTS = 64 };
+
+typedef struct RunTexts { /* of an option that may be repeated */
+  const char *items[MOST_RUN_TEXTS];
+  int n;
+} RunTexts;
+
+#define RUN_FIELD_FLAG(field)  bool field;
+#define RUN_FIELD_TEXT(field)  const char *field; /* NULL: not given */
+#define RUN_FIELD_INT(field)   int64_t field;
+#define RUN_FIELD_BYTES(field) int64_t field;
+#define RUN_FIELD_LIST(field)  RunTexts field;
 
 typedef struct RunOptions {
-  int64_t steps, count; /* -1: as the program says */
-  int64_t file_bytes;   /* of a file of a checkpoint */
-  int64_t start_timeout_s;
-  bool resume, sample, json, dry_run, quiet, no_save, has_seed, whole, partial;
-  bool predict, eval, data_changed, follow_links;
-  const char *load, *data, *trace, *prompt, *prompts, *output;
-  const char *inputs[MOST_INPUTS]; /* NAME=FILE */
-  int n_inputs;
-  uint64_t seed;
+#define RUN_OPTION(kind, field, name, argument, least, otherwise, ranks,       \
+                   commands, help)                                             \
+  RUN_FIELD_##kind(field)
+#define RANK_OPTION(kind, field, name, argument, ranks, help)                  \
+  RUN_FIELD_##kind(field)
+#include "runtime/launch/run_options.def"
 } RunOptions;
+
+/* Reads the arguments (options.c).  Result: -1 to continue, else the exit
+ * code. */
+int run_read_options(int argc, char **argv, RunOptions *out);
 
 enum { N_TIMES = 31 };
 

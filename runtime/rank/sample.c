@@ -89,7 +89,7 @@ static const DnnTensor *find_data(const DnnEntryPoint *code, const char *path) {
 
 static void prepare_decode(Sampling *s) {
   const DnnEntryPoint *decode = program_entry_point(s->run->program, "decode");
-  if (!decode || s->run->options.whole) return;
+  if (!decode || s->run->options.whole_windows) return;
   s->token = find_data(decode, s->input->path);
   s->position = find_data(decode, DNN_POSITION);
   s->logit = program_tensor(s->run->program, decode, DNN_RESULT);

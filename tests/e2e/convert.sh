@@ -45,7 +45,7 @@ sed 's/ln_f.{weight,bias} = norm.{g,b}/ln_f.weight = norm.g/' "$map" >short.map
 "$dnnc" convert "$theirs" --map short.map D=8 -o none 2>err
 [ $? = 1 ] && grep -q '^extra:    transformer.ln_f.bias f32\[16\]' err || { cat err; fail "extra"; }
 "$dnnc" convert "$theirs" --map "$map" -o none E=2 2>err
-[ $? = 1 ] && grep -q "no dim 'E'" err || { cat err; fail "unknown dim"; }
+[ $? = 1 ] && grep -q "no dimension 'E'" err || { cat err; fail "unknown dim"; }
 
 # The map prints as it is understood, and that is the same map.
 "$dnnc" show "$map" >printed.map && "$dnnc" show printed.map | cmp - printed.map || fail "show"
