@@ -6,9 +6,26 @@
 
 static EntryPointId chosen_entry_point(const Options *options,
                                        const Model *model) {
-  if (options->code) return entry_point_find(options->code);
+  if (options->entry) return entry_point_find(options->entry);
   if (options->value) return ENTRY_predict;
   return model->has_train ? ENTRY_train : ENTRY_forward;
+}
+
+static void report_no_graph(const Options *options, EntryPointId id) {
+  const char *names[N_ENTRY_POINTS];
+  if (id < N_ENTRY_POINTS) {
+    message_print("dnnc: error: '%s' has no entry point '%s'\n",
+                  options->subject, entry_point_info(id)->name);
+    return;
+  }
+  for (int i = 0; i < N_ENTRY_POINTS; i++)
+    names[i] = entry_point_info((EntryPointId)i)->name;
+  const char *nearest = text_nearest(options->entry, names, N_ENTRY_POINTS);
+  message_print("dnnc: error: no entry point '%s'\n", options->entry);
+  if (nearest)
+    message_print("help: did you mean '%s'?\n", nearest);
+  else
+    message_print("help: 'dnnc ir --help' names them\n");
 }
 
 int command_ir(Tool *tool) {
@@ -19,9 +36,7 @@ int command_ir(Tool *tool) {
   EntryPointId id = chosen_entry_point(options, c.model);
   Graph *graph = id == N_ENTRY_POINTS ? NULL : driver_graph(&c, id);
   if (!graph) {
-    message_print("dnnc: error: this model has no code '%s'\n",
-                  id == N_ENTRY_POINTS ? options->code
-                                       : entry_point_info(id)->name);
+    report_no_graph(options, id);
     return EXIT_user;
   }
   const char *last = options->stop_after ? options->stop_after : options->after;

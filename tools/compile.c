@@ -12,8 +12,8 @@
 /* A bundle that stays can be asked for a prediction later. */
 static Predicting command_predicting(const Options *options) {
   bool is_asked = options->command == COMMAND_predict || options->value ||
-                  (options->command == COMMAND_ir && options->code &&
-                   !strcmp(options->code, "predict"));
+                  (options->command == COMMAND_ir && options->entry &&
+                   !strcmp(options->entry, "predict"));
   if (is_asked) return PREDICTING_wanted;
   bool is_kept = options->command == COMMAND_build ||
                  (options->command == COMMAND_run && options->output);

@@ -275,11 +275,24 @@ static const char *option_spelling(Arena *arena, const OptionRow *row) {
              : row->name;
 }
 
-/* In a row, "{targets}" stands for the back ends, which are in a table of their
- * own. */
+/* The entry points that `dnnc ir` prints, from their own table. */
+static const char *entry_point_help(Arena *arena) {
+  Text out = text_create(arena);
+  text_add(&out, "the entry point whose graph is printed: ");
+  for (int i = 0; i < N_ENTRY_POINTS; i++) {
+    text_add(&out, i == 0 ? "" : i + 1 < N_ENTRY_POINTS ? ", " : " or ");
+    text_add(&out, entry_point_info((EntryPointId)i)->name);
+    if (i == 0) text_add(&out, " (default)");
+  }
+  return text_string(&out);
+}
+
+/* In a row, "{targets}" and "{entry_points}" stand for what other tables list.
+ */
 static const char *option_help(Arena *arena, const OptionRow *row) {
-  return strcmp(row->help, "{targets}") == 0 ? backend_target_help(arena)
-                                             : row->help;
+  if (strcmp(row->help, "{targets}") == 0) return backend_target_help(arena);
+  if (strcmp(row->help, "{entry_points}") == 0) return entry_point_help(arena);
+  return row->help;
 }
 
 void options_help(Text *out, CommandId command) {

@@ -157,7 +157,7 @@ static void predict_suggest(Elab *e, Diag *d, const char *text) {
   if (text_nearest(text, names.data, names.n))
     diag_suggest(d, text, names.data, names.n);
   else
-    diag_help(d, "'dnnc ir MODEL --code predict' prints the paths of all "
+    diag_help(d, "'dnnc ir MODEL --entry predict' prints the paths of all "
                  "operators; calls and assigned values have paths too");
 }
 

@@ -41,7 +41,7 @@ rows 11
 "$dnnc" build m.dnn --quiet -o out.bundle 2>err || fail "a good file"
 [ ! -s err ] || { cat err; fail "a good file, and something is said"; }
 rm -r out.bundle
-"$dnnc" ir m.dnn --code eval_remainder >out || fail "eval_remainder is there where the file is"
+"$dnnc" ir m.dnn --entry eval_remainder >out || fail "eval_remainder is there where the file is"
 rows 5
 build 1 "'set' has 2 samples to train on and 3 to evaluate; a batch takes 4"
 rows 2

@@ -20,7 +20,7 @@ esc=$'\033[31m'
 printf 'dim B = 2\nnet f(x: [B]) -> [B] { return y }\n' >"red$esc.dnn"
 for words in "check red$esc.dnn" "check no$esc.dnn" "check ./-m.dnn no$esc" \
   "check ./-m.dnn --no$esc" "list no$esc" "show no$esc" \
-  "ir ./-m.dnn --after no$esc" "ir ./-m.dnn --code no$esc" \
+  "ir ./-m.dnn --after no$esc" "ir ./-m.dnn --entry no$esc" \
   "build ./-m.dnn --target no$esc" "build ./-m.dnn --plan no$esc" \
   "convert no$esc --map no$esc -o x" "run ./-m.dnn $small --data $root --load no$esc" \
   "run ./-m.dnn $small --data $root --trace no$esc/file --steps 1 --no-save"; do

@@ -86,7 +86,7 @@ same step.json whole.json awdlm
 "$dnnc" sample "$charlstm" $small T=64 --load lstm.ckpt precision.compute=bf16 --json --count 40 sample.temperature=0 \
   --whole-windows >whole.json || fail "bf16, whole"
 same step.json whole.json "bf16" 2e-2
-"$dnnc" ir "$charlstm" $small precision.compute=bf16 --code decode --after weight_precompute >step.ir 2>err || { cat err; fail "ir"; }
+"$dnnc" ir "$charlstm" $small precision.compute=bf16 --entry decode --after weight_precompute >step.ir 2>err || { cat err; fail "ir"; }
 grep -q 'bf16.*cache "fixed/0"' step.ir || fail "weights are rounded for every token"
 grep -q 'cast.*"linear.w"' step.ir && fail "a weight is rounded at each step"
 exit 0
