@@ -77,7 +77,8 @@ static Graph *with_averages(const Compilation *c, Graph *graph) {
 
 bool driver_compile_graph(const Compilation *c, EntryPointId id, Graph *graph,
                           const char *stop_after, PassResult *out) {
-  PassRun run = {.plan = entry_point_plan(c, id),
+  PassRun run = {.name = entry_point_info(id)->name,
+                 .plan = entry_point_plan(c, id),
                  .is_training = id == ENTRY_train,
                  .is_decode = id == ENTRY_decode,
                  .stop_after = stop_after};
@@ -142,7 +143,8 @@ void driver_add_plain(Compilation *c) {
   for (int i = 0; i < train->outputs.n; i++)
     if (train->outputs.data[i].role == ROLE_loss)
       vec_push(arena, &graph->outputs, train->outputs.data[i]);
-  PassRun run = {.plan = c->plan, .is_training = true, .is_plain = true};
+  PassRun run = {
+      .name = "plain", .plan = c->plan, .is_training = true, .is_plain = true};
   PassResult result = driver_passes(c, module, &run, graph);
   if (diags_errors(module->diags) == 0)
     c->plain = (EntryPoint){.name = "plain",

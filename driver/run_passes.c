@@ -14,13 +14,18 @@ static double clock_seconds(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+typedef struct PassReport {
+  const Compilation *c;
+  const char *name; /* of the entry point */
+} PassReport;
+
 /* The files are numbered by the rows of `dnnc list passes`, so that they are in
  * order and a pass with several rows has a file for each. */
-static void dump_graph(const Compilation *c, int index, const Graph *graph,
-                       Text *text) {
+static void dump_graph(const PassReport *report, int index, Text *text) {
+  const Compilation *c = report->c;
   const char *folder = c->options->dump;
   const char *path =
-      arena_printf(c->module->arena, "%s/%s-%02d-%s.ir", folder, graph->name,
+      arena_printf(c->module->arena, "%s/%s-%02d-%s.ir", folder, report->name,
                    index + 1, pass_info(index)->name);
   Status status = file_make_dirs(folder);
   if (status.code == STATUS_ok)
@@ -31,7 +36,8 @@ static void dump_graph(const Compilation *c, int index, const Graph *graph,
 
 static void after_pass(void *user, int index, const Graph *graph,
                        double seconds) {
-  const Compilation *c = user;
+  const PassReport *report = user;
+  const Compilation *c = report->c;
   const CompileOptions *options = c->options;
   if (options->times_passes)
     fprintf(stderr, "%-14s %8.2f ms  %7d nodes\n", pass_info(index)->name,
@@ -41,7 +47,7 @@ static void after_pass(void *user, int index, const Graph *graph,
   Text text = text_create(c->module->arena);
   graph_print(&text, graph);
   if (is_printed) fputs(text_string(&text), stderr);
-  if (options->dump) dump_graph(c, index, graph, &text);
+  if (options->dump) dump_graph(report, index, &text);
 }
 
 PassContext driver_pass_context(const Compilation *c, const Plan *plan) {
@@ -55,6 +61,7 @@ PassContext driver_pass_context(const Compilation *c, const Plan *plan) {
 PassResult driver_passes(const Compilation *c, Module *module,
                          const PassRun *run, Graph *graph) {
   const CompileOptions *options = c->options;
+  PassReport report = {c, run->name};
   PassContext ctx = {.module = module,
                      .model = c->model,
                      .plan = run->plan,
@@ -69,6 +76,6 @@ PassResult driver_passes(const Compilation *c, Module *module,
                         .verify = options->verifies,
                         .after = run->is_plain ? NULL : after_pass,
                         .clock = clock_seconds,
-                        .user = (void *)c};
+                        .user = &report};
   return passes_run(&ctx, &passes, graph);
 }

@@ -714,7 +714,7 @@ DecodeFinish decode_finish(PassContext *ctx, const Graph *net,
   Rewrite rewrite = rewrite_begin(ctx, net);
   for (int id = 0; id < net->nodes.n; id++) rewrite_copy(&rewrite, id);
   Graph *prefill = rewrite_end(&rewrite), *init = step->decode_init;
-  if (!init && graphs->has_carries) init = decode_init_create(ctx);
+  if (!init && graphs->has_carries) init = graph_like(net);
   for (int i = 0; i < graphs->n_caches; i++) {
     const DecodeCache *cache = &graphs->caches[i];
     const Type *type = type_kept(step->graph, cache);

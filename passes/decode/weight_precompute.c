@@ -96,7 +96,7 @@ PassResult pass_weight_precompute(PassContext *ctx, const Graph *graph) {
   }
   Graph *rest = rewrite_graph(ctx, graph, rule, &p);
   if (count == 0) return (PassResult){.graph = rest};
-  Graph *init = decode_init_create(ctx);
+  Graph *init = graph_like(graph);
   for (int id = 0; id < n; id++)
     if (p.slot[id])
       weight_precompute_add(ctx, init, graph, (Value){id, 0}, p.slot[id],
@@ -133,11 +133,6 @@ static Value copied(Copying *c, PassContext *ctx, Value value) {
   map_put(c->done, value_key((Value){value.node, 0}),
           (void *)(intptr_t)(now.node + 1));
   return (Value){now.node, value.result};
-}
-
-Graph *decode_init_create(PassContext *ctx) {
-  Names *names = ctx->module->names;
-  return graph_create(ctx->module, name_intern(names, "decode_init"));
 }
 
 void weight_precompute_add(PassContext *ctx, Graph *init, const Graph *from,

@@ -7,8 +7,6 @@
 
 #include "passes/passes.h"
 
-/* The graph of decode_init, still empty. */
-Graph *decode_init_create(PassContext *ctx);
 /* Appends to `init` what computes `value` of `from`, cast to `dtype`, and the
  * persistent buffer of ROLE_decode_cache that stores it. */
 void weight_precompute_add(PassContext *ctx, Graph *init, const Graph *from,
