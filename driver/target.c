@@ -40,7 +40,8 @@ Status driver_read_target(Compilation *c) {
   TRY(backend_read_target(arena, c->options->target, &c->target));
   Backend *own =
       arena_copy(arena, c->target.backend, sizeof *c->target.backend);
-  if (own->uses_host_libraries) {
+  /* The figures of a model do not depend on this machine. */
+  if (own->uses_host_libraries && !c->options->is_model_only) {
     own->target.gemm_scratch = gemm_scratch;
     own->target.conv_scratch = conv_scratch;
     own->target.user = ARENA_NEW(arena, ScratchCache);

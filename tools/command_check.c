@@ -16,6 +16,8 @@ typedef struct Figures {
   int64_t parameters, state;
   int64_t active; /* parameters at work on one token; fewer with experts */
   double flops_forward, flops_step, activation_bytes;
+  const BufferAssignment *assignment; /* of a training step; NULL: none */
+  int64_t transient_bound_bytes;
   Block *blocks;
   int n_blocks;
 } Figures;
@@ -133,7 +135,17 @@ static double *kept_bytes(const Graph *graph, Arena *arena, DType compute) {
   return kept;
 }
 
-static int measure(Tool *tool, Compilation *c, Figures *out) {
+/* The arena of a training step on one rank, as it is packed, and the least that
+ * any packing takes. */
+static bool measure_memory(const Compilation *c, Figures *out) {
+  Graph *final = driver_run_passes(c, ENTRY_train, c->model->train, NULL);
+  if (!final) return false;
+  out->assignment = driver_assign_alone(c, ENTRY_train, final);
+  out->transient_bound_bytes = buffer_assignment_bound(final, out->assignment);
+  return true;
+}
+
+static int measure_model(Tool *tool, Compilation *c, Figures *out) {
   const Model *model = c->model;
   Arena *arena = tool->arena;
   const Graph *forward = model->has_train ? model->train : model->forward;
@@ -149,6 +161,7 @@ static int measure(Tool *tool, Compilation *c, Figures *out) {
     if (!trained) return EXIT_user;
     out->flops_step = product_flops(trained, arena);
     kept = kept_bytes(trained, arena, model->precision.compute);
+    if (tool->options.json && !measure_memory(c, out)) return EXIT_user;
   }
   for (int i = 0; kept && i < trained->nodes.n; i++)
     out->activation_bytes += kept[i];
@@ -160,6 +173,20 @@ static double bytes_of(int64_t elements, DType dtype) {
   return (double)elements * dtype_size_bytes(dtype);
 }
 
+static void print_memory_json(Text *out, const Figures *figures) {
+  const BufferAssignment *assignment = figures->assignment;
+  if (!assignment) return;
+  text_printf(
+      out,
+      ",\"persistent_bytes\":%lld,\"transient_bytes\":%lld,"
+      "\"transient_bytes_bound\":%lld,\"bound_formula\":"
+      "\"largest sum of bytes of transient values that are alive at one "
+      "launch of a training step\"",
+      (long long)assignment->persistent_bytes,
+      (long long)(assignment->arena_bytes - assignment->persistent_bytes),
+      (long long)figures->transient_bound_bytes);
+}
+
 static void print_json(Text *out, const Model *model, const Figures *figures) {
   const Precision *precision = &model->precision;
   text_add(out, "{\"model\":");
@@ -168,12 +195,14 @@ static void print_json(Text *out, const Model *model, const Figures *figures) {
       out,
       ",\"parameters\":%lld,\"active_parameters\":%lld,\"state\":%lld,"
       "\"flops_forward\":%.0f,\"flops_step\":%.0f,\"activation_bytes\":%.0f,"
-      "\"parameter_bytes\":%.0f,\"master_bytes\":%.0f,\"blocks\":[",
+      "\"parameter_bytes\":%.0f,\"master_bytes\":%.0f",
       (long long)figures->parameters, (long long)figures->active,
       (long long)figures->state, figures->flops_forward, figures->flops_step,
       figures->activation_bytes,
       bytes_of(figures->parameters, precision->compute),
       bytes_of(figures->parameters, precision->master));
+  print_memory_json(out, figures);
+  text_add(out, ",\"blocks\":[");
   for (int i = 0; i < figures->n_blocks; i++) {
     const Block *block = &figures->blocks[i];
     text_add(out, i ? ",{\"path\":" : "{\"path\":");
@@ -255,7 +284,7 @@ int command_check(Tool *tool) {
   if (code == EXIT_done && tool->options.parameters)
     return check_parameters(tool, model,
                             model->has_train ? model->train : model->forward);
-  if (code == EXIT_done) code = measure(tool, &compilation, &figures);
+  if (code == EXIT_done) code = measure_model(tool, &compilation, &figures);
   if (code != EXIT_done) return code;
   Text out = text_create(tool->arena);
   if (tool->options.json) {
