@@ -2,9 +2,9 @@
  * check_parameters.c -- `dnnc check --parameters`: every parameter and state in
  * program order, as a checkpoint has them.
  *
- *     path               shape                      elements  init decay wte
- * f32[V:50257, C:768]      38,597,376  normal(0.02)  0.1 block[0].norm[0].g
- * f32[C:768]                      768  ones           no
+ *     path                shape                  elements  init          decay
+ *     wte                 f32[V:50257, C:768]  38,597,376  normal(0.02)  0.1
+ *     block[0].norm[0].g  f32[C:768]                  768  ones          no
  *
  * The last column is the weight decay of the optimizer; `no` where it leaves
  * the parameter out, `frozen`, or `state`.  A model without a train block has
@@ -18,7 +18,7 @@
 /* Printed as soon as this many bytes are there. */
 enum { CHUNK_BYTES = 1 << 16 };
 
-static void print_when(Text *out, size_t least) {
+static void print_chunk(Text *out, size_t least) {
   if (out->n < least) return;
   tool_print(out);
   out->n = 0;
@@ -81,7 +81,7 @@ typedef struct Widths {
   int path, shape, init;
 } Widths;
 
-static void widen(int *width, const char *text) {
+static void widen_column(int *width, const char *text) {
   int n = (int)strlen(text);
   if (n > *width) *width = n;
 }
@@ -103,9 +103,9 @@ static void print_table(Arena *arena, const Model *model, const Graph *graph,
     const GraphInput *input = &graph->inputs.data[i];
     const Type *type = type_of(graph, input);
     if (!is_listed(input)) continue;
-    widen(&widths.path, input->path);
-    widen(&widths.shape, shape_text(scratch, type));
-    widen(&widths.init, init_text(scratch, type, input->init));
+    widen_column(&widths.path, input->path);
+    widen_column(&widths.shape, shape_text(scratch, type));
+    widen_column(&widths.init, init_text(scratch, type, input->init));
   }
   text_printf(&out, "%-*s  %-*s %15s  %-*s  %s\n", widths.path, "path",
               widths.shape, "shape", "elements", widths.init, "init", "decay");
@@ -116,14 +116,14 @@ static void print_table(Arena *arena, const Model *model, const Graph *graph,
     print_row(&out, scratch, &widths, input->path, shape_text(scratch, type),
               type_elements(type), init_text(scratch, type, input->init),
               decay_text(scratch, model, input));
-    print_when(&out, CHUNK_BYTES);
+    print_chunk(&out, CHUNK_BYTES);
   }
   text_printf(&out, "%-*s  %-*s %15s  parameters\n", widths.path, model->name,
               widths.shape, "", text_with_commas(scratch, parameters));
   if (state)
     text_printf(&out, "%-*s  %-*s %15s  values of state\n", widths.path, "",
                 widths.shape, "", text_with_commas(scratch, state));
-  print_when(&out, 1);
+  print_chunk(&out, 1);
   arena_destroy(scratch);
 }
 
@@ -171,10 +171,10 @@ static void print_json(Arena *arena, const Model *model, const Graph *graph,
     text_add(&out, before);
     add_tensor_json(&out, scratch, model, graph, input);
     before = ",";
-    print_when(&out, CHUNK_BYTES);
+    print_chunk(&out, CHUNK_BYTES);
   }
   text_add(&out, "]}\n");
-  print_when(&out, 1);
+  print_chunk(&out, 1);
   arena_destroy(scratch);
 }
 

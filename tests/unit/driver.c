@@ -1,0 +1,59 @@
+// links: driver codegen frontend passes runtime ir support
+/*
+ * driver.c -- the driver compiles by its options alone: which entry points each
+ * purpose has, and that two compilations of one process do not meet.
+ */
+#include "driver/driver.h"
+#include "tests/unit/values.h"
+
+TestSuite(driver, .fini = modules_destroy);
+
+static const Override small[] = {{"L", "1"}, {"T", "16"}, {"C", "16"}};
+
+/* Names of the entry points, with a blank after each. */
+static const char *entry_points_for(Purpose purpose, Compilation *out) {
+  Module *module = module_create();
+  CompileOptions *options = ARENA_NEW(module->arena, CompileOptions);
+  *options = (CompileOptions){.purpose = purpose,
+                              .path = TEST_ROOT "/models/chargpt.dnn",
+                              .predicting = PREDICTING_maybe,
+                              .overrides = small,
+                              .n_overrides = ARRAY_LENGTH(small),
+                              .target = "null",
+                              .level = 2};
+  cr_assert_eq(driver_load(module, options, out), COMPILE_done);
+  cr_assert_eq(driver_compile(out), COMPILE_done);
+  Text text = text_create(module->arena);
+  for (int i = 0; i < out->n_entry_points; i++) {
+    cr_expect(out->entry_points[i].assignment);
+    text_printf(&text, "%s ", out->entry_points[i].name);
+  }
+  return text_string(&text);
+}
+
+Test(driver, a_purpose_has_the_entry_points_that_it_needs) {
+  Compilation c;
+  cr_expect_str_eq(entry_points_for(PURPOSE_train, &c),
+                   "train eval predict decode prefill ");
+  cr_expect(c.plain.graph && c.plain.assignment);
+  cr_expect_str_eq(entry_points_for(PURPOSE_evaluate, &c), "eval ");
+  cr_expect(!c.plain.graph);
+  cr_expect_str_eq(entry_points_for(PURPOSE_predict, &c), "predict ");
+  cr_expect_str_eq(entry_points_for(PURPOSE_sample, &c), "decode prefill ");
+}
+
+Test(driver, compilations_do_not_depend_on_what_ran_before) {
+  Compilation first, between, second;
+  entry_points_for(PURPOSE_train, &first);
+  entry_points_for(PURPOSE_sample, &between);
+  entry_points_for(PURPOSE_train, &second);
+  cr_expect_str_eq(first.model_hash, second.model_hash);
+  cr_expect_eq(first.persistent.bytes, second.persistent.bytes);
+}
+
+Test(driver, every_entry_point_is_found_by_its_name) {
+  for (int i = 0; i < N_ENTRY_POINTS; i++)
+    cr_expect_eq(entry_point_find(entry_point_info((EntryPointId)i)->name),
+                 (EntryPointId)i);
+  cr_expect_eq(entry_point_find("sample"), N_ENTRY_POINTS);
+}
