@@ -132,7 +132,7 @@ static const char forward_text[] =
     "      const int end = CAUSAL && t0 + TQ < S ? t0 + TQ : S;\n"
     "      for (int s0 = 0; s0 < end; s0 += TK) {\n"
     "        const int sn = S - s0 < TK ? S - s0 : TK;\n"
-    "        PACK_TRANSPOSED(TK, D, sn, k + s0 * k_s, k_s, k_d, kt);\n"
+    "        PACK_COLUMN(TK, D, sn, k + s0 * k_s, k_s, k_d, kt);\n"
     "        PACK(TK, E, EP, sn, v + s0 * v_s, v_s, v_e, vt);\n"
     "        memset(st, 0, sizeof st);\n"
     "        dnn_tile(TQ, TK, D, qt, DP, 1, kt, TK, st, TK);\n"
@@ -197,9 +197,9 @@ static const char tiles_text[] =
 
 static const char keys_text[] =
     "      const int sn = S - s0 < TK ? S - s0 : TK;\n"
-    "      PACK_TRANSPOSED(TK, D, sn, k + s0 * k_s, k_s, k_d, kt);\n"
+    "      PACK_COLUMN(TK, D, sn, k + s0 * k_s, k_s, k_d, kt);\n"
     "      PACK(TK, D, DP, sn, k + s0 * k_s, k_s, k_d, kr);\n"
-    "      PACK_TRANSPOSED(TK, E, sn, v + s0 * v_s, v_s, v_e, vt);\n";
+    "      PACK_COLUMN(TK, E, sn, v + s0 * v_s, v_s, v_e, vt);\n";
 
 static const char queries_text[] =
     "        const int tn = T - t0 < TQ ? T - t0 : TQ;\n"
@@ -347,10 +347,10 @@ static void add_body(Text *out, const Attention *at) {
 static const char *dtype_macros(Arena *arena, DType dtype) {
   const char *s = dtype_name(dtype);
   return arena_printf(arena,
-                      "#undef PACK\n#undef PACK_TRANSPOSED\n"
+                      "#undef PACK\n#undef PACK_COLUMN\n"
                       "#undef FROM\n#undef TO\n"
                       "#define PACK dnn_pack_%s\n"
-                      "#define PACK_TRANSPOSED dnn_pack_transposed_%s\n"
+                      "#define PACK_COLUMN dnn_pack_column_%s\n"
                       "#define FROM dnn_from_%s\n#define TO dnn_to_%s\n",
                       s, s, s, s);
 }

@@ -457,7 +457,7 @@ const char c_prelude[] =
     "          ? dnn_from_##S(from[i * row + j * column]) : 0; \\\n"
     "} \\\n"
     "static inline __attribute__((always_inline)) void "
-    "dnn_pack_transposed_##S( "
+    "dnn_pack_column_##S( "
     "\\\n"
     "    int rows, int columns, int n, const TYPE *from, int64_t row, \\\n"
     "    int64_t column, float *to) { \\\n"

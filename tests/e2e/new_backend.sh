@@ -19,7 +19,7 @@ cp "$root/codegen/backend.c" tree/codegen/
 compile() { # SOURCE OBJECT: with the flags of codegen/backend.c
   local command
   command=$(ninja -C "$build" -t commands CMakeFiles/codegen.dir/codegen/backend.c.o | tail -n 1)
-  command=$(sed "s# -MD.*##; s#^[^ ]* #&-I$work/tree #" <<<"$command")
+  command=$(sed "s# -MD.*##; s# -I# -I$work/tree -I#" <<<"$command")
   (cd "$build" && eval "$command -c $work/$1 -o $work/$2") || fail "$1 does not compile"
 }
 compile tree/codegen/backend.c table.o
