@@ -91,20 +91,6 @@ bool node_is_view(const Graph *graph, int id);
 Graph *ema_weights_read(PassContext *ctx, const Graph *graph,
                         const Graph *trained);
 
-/* ---- range.c: an analysis ---- */
-
-/* What is known of all elements x of a value: |x| <= bound, and, if is_exact,
- * x is a whole multiple of 2^unit and so is every partial sum on the way to it,
- * none of them rounded. */
-typedef struct Range {
-  bool is_exact;
-  int unit;
-  double bound;
-} Range;
-
-/* [node][result], given the ranges of graph->inputs. */
-Range **range_analyse(Arena *arena, const Graph *graph, const Range *inputs);
-
 /* ---- memory.c (the last station before codegen) ---- */
 
 /* Where each value of the final graph lives in a rank's arena. */

@@ -3,7 +3,8 @@
 build=$(dirname "$dnnc")
 exact="$work/exact"
 ${CC:-cc} -std=gnu11 -O1 -D_GNU_SOURCE -I"$root" -o "$exact" \
-  "$root/tests/e2e/exact.c" "$build/libfrontend.a" "$build/libpasses.a" \
+  "$root/tests/e2e/exact.c" "$build/libexact.a" "$build/libfrontend.a" \
+  "$build/libpasses.a" \
   "$build/libir.a" "$build/libdnnrank.a" -fopenmp -lm -ldl -lpthread ||
   fail "cannot compile the helper"
 

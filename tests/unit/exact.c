@@ -1,7 +1,7 @@
-// links: frontend passes ir support
+// links: exact frontend passes ir support
 /*
  * exact.c -- equal bits on integer data: one forward, backward and update step
- * of random small models, for which passes/range.c proves that nothing rounds,
+ * of random small models, for which tests/exact/range.c proves that nothing rounds,
  * gives the same numbers in f64 and in f32, before and after all passes.  And
  * what range.c says of each value is true of the numbers that occur.
  *

@@ -7,6 +7,7 @@
 
 #include "frontend/frontend.h"
 #include "passes/passes.h"
+#include "tests/exact/range.h"
 #include "tests/unit/exact_make.h"
 
 #include <math.h>

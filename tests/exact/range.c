@@ -1,5 +1,5 @@
 /*
- * range.c -- which values of a graph no rounding touches.
+ * range.c -- finds the values of a graph that are computed without rounding.
  *
  *     %0 = input : f32[N:4, C:3]      exact, unit 2^0, |x| <= 2
  *     %1 = mul %0, %0                 exact, unit 2^0, |x| <= 4
@@ -7,21 +7,21 @@
  *     %3 = const {value = 0.25}       exact, unit 2^-2, |x| <= 0.25
  *     %4 = mul %2, %3                 exact, unit 2^-2, |x| <= 12
  *
- * A value is exact if its elements are whole multiples of one power of two, its
+ * A value is exact if its elements are integer multiples of one power of two, its
  * unit, and so few of them (bound / unit <= 2^24 in f32) that each has a
  * representation.  Sums of products are bounded by the sum of magnitudes: then
  * every partial sum is representable too, whatever is added to what first.  So
  * where a graph is exact, every order of summation, fused or not, on any number
  * of ranks gives the same numbers, and a test may ask for equal bits.
  *
- * Sizes are logical, so that a value which is partial or split is bounded by
- * what the whole would be.  What is not exact keeps its bound where there is
- * one: `finite` of it is still known.
+ * Sizes are logical, so that a partial or sharded value is bounded by what the
+ * replicated value would be.  A value that is not exact keeps its bound where it
+ * has one: `finite` of it is still known.
  */
+#include "tests/exact/range.h"
+
 #include <float.h>
 #include <math.h>
-
-#include "passes/passes.h"
 
 enum { ZERO_UNIT = 1 << 20 }; /* of a value that is always 0 */
 
