@@ -7,16 +7,16 @@
  *     %3 = const {value = 0.25}       exact, unit 2^-2, |x| <= 0.25
  *     %4 = mul %2, %3                 exact, unit 2^-2, |x| <= 12
  *
- * A value is exact if its elements are integer multiples of one power of two, its
- * unit, and so few of them (bound / unit <= 2^24 in f32) that each has a
+ * A value is exact if its elements are integer multiples of one power of two,
+ * its unit, and so few of them (bound / unit <= 2^24 in f32) that each has a
  * representation.  Sums of products are bounded by the sum of magnitudes: then
  * every partial sum is representable too, whatever is added to what first.  So
  * where a graph is exact, every order of summation, fused or not, on any number
  * of ranks gives the same numbers, and a test may ask for equal bits.
  *
  * Sizes are logical, so that a partial or sharded value is bounded by what the
- * replicated value would be.  A value that is not exact keeps its bound where it
- * has one: `finite` of it is still known.
+ * replicated value would be.  A value that is not exact keeps its bound where
+ * it has one: `finite` of it is still known.
  */
 #include "tests/exact/range.h"
 

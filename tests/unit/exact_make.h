@@ -5,9 +5,9 @@
  * Each statement of the net takes values that are there and makes a new one;
  * values that nothing took are added up to the loss.  Data and parameters are
  * small integers, the batch and the learning rate are powers of two, so that
- * many of these models compute without any rounding (tests/exact/range.c finds out
- * which).  With `is_real` the numbers are reals and functions that round join
- * in: such models are for comparing within rounding.
+ * many of these models compute without any rounding (tests/exact/range.c finds
+ * out which).  With `is_real` the numbers are reals and functions that round
+ * join in: such models are for comparing within rounding.
  */
 #ifndef TESTS_UNIT_EXACT_MAKE_H
 #define TESTS_UNIT_EXACT_MAKE_H
