@@ -63,27 +63,88 @@ typedef struct DataBlock {
   bool is_stream; /* bytes, tokens, or what next() reads: no records */
 } DataBlock;
 
-/* A learning-rate schedule: t counts from 1 (language.md section 8). */
+/* ---- optimizers.c: the rows of optimizers.def and schedules.def ---- */
+
+enum { MOST_ARGUMENTS = 4 };
+
+typedef enum ArgumentRange {
+  RANGE_number,   /* at least 0 */
+  RANGE_positive, /* above 0 */
+  RANGE_share,    /* at least 0 and below 1 */
+  RANGE_epochs,   /* a number of epochs above 0; formulas read it in steps */
+  RANGE_flag,     /* true or false */
+  RANGE_fixed     /* no call may give it */
+} ArgumentRange;
+
+/* An argument of an optimizer or a schedule.  A pair has two values. */
+typedef struct FormulaArgument {
+  const char *name; /* NULL: none */
+  ArgumentRange range;
+  const char *init; /* text of the default; NULL: required */
+  int n_values;
+  const char *value_names[2]; /* in formulas */
+  double values[2];           /* the default */
+} FormulaArgument;
+
+int argument_count(const FormulaArgument *arguments);
+int argument_find(const FormulaArgument *arguments, const char *name); /* -1 */
+
+typedef struct OptimizerInfo {
+  const char *name;
+  FormulaArgument arguments[MOST_ARGUMENTS];
+} OptimizerInfo;
+
+int optimizer_count(void);
+const OptimizerInfo *optimizer_info(int row);
+int optimizer_find(const char *name); /* -1 */
+/* "rmsprop(lr, alpha = 0.99, decay = 0)" */
+void optimizer_print(Text *out, const OptimizerInfo *info);
+
+typedef struct ScheduleInfo {
+  const char *name;
+  FormulaArgument arguments[MOST_ARGUMENTS];
+  bool ends; /* its formula reads the number of steps */
+  const char *formula;
+} ScheduleInfo;
+
 typedef enum RateKind {
-  RATE_constant,
-  RATE_cosine,
-  RATE_linear_decay,
-  RATE_inverse_sqrt,
-  RATE_steps
+#define SCHEDULE(name, arguments, end, formula) RATE_##name,
+#include "ir/schedules.def"
+  N_RATES
 } RateKind;
+
+const ScheduleInfo *schedule_info(RateKind kind);
+void schedule_print(Text *out, const ScheduleInfo *info);
+
+/* A learning rate: a number (RATE_constant) or the call of a schedule. */
 typedef struct Rate {
   RateKind kind;
-  double peak, warmup, floor; /* steps: start in `peak` */
-  double every, factor;       /* steps: every in epochs */
+  double values[MOST_ARGUMENTS]; /* in the order of the row's arguments */
 } Rate;
 
 typedef struct OptimizerCall {
   Name name; /* a row of ir/optimizers.def */
   Rate lr;
-  double momentum, beta1, beta2, eps, decay, trust, alpha;
-  bool nesterov, decay_all;
+  double values[MOST_ARGUMENTS][2]; /* in the order of the row's arguments */
+  double decay;
+  bool decay_all;
   Span span;
 } OptimizerCall;
+
+/* A call with the defaults of the row; without a row only the name. */
+OptimizerCall optimizer_call(Name name);
+/* The first value of an argument of the call; NULL: it has no such one. */
+double *optimizer_value(OptimizerCall *call, const char *argument);
+
+typedef struct OptimizerFormula {
+  const char *name, *states, *decay, *scalars, *update;
+} OptimizerFormula;
+
+const OptimizerFormula *optimizer_formulas(int *out_n);
+/* The formulas of a call for a parameter: those of the last row of the name
+ * whose condition holds, or NULL. */
+const OptimizerFormula *optimizer_formula(const OptimizerCall *call,
+                                          bool matrix, bool excluded);
 
 typedef struct Precision {
   DType compute, master, grads;

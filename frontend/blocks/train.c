@@ -11,145 +11,165 @@
 #include <math.h>
 #include <string.h>
 
-#define COMMON "decay = 0, decay_on:late = none"
-#define BETAS  "lr:late, betas = none, eps = 1e-8, " COMMON
+/* Every optimizer takes these beside the arguments of its row. */
+#define FIRST_PARAMS "lr:late"
+#define LAST_PARAMS  "decay = 0, decay_on:late = none"
 
-/* clang-format off */
-static const struct {
-  const char *name, *params;
-  double momentum, beta1, beta2;
-} optimizers[] = {
-    {"sgd",       "lr:late, momentum = 0, nesterov = false, " COMMON,   0, 0, 0},
-    {"adam",      BETAS,                                                0, 0.9, 0.999},
-    {"adamw",     BETAS,                                                0, 0.9, 0.999},
-    {"lamb",      BETAS,                                                0, 0.9, 0.999},
-    {"lars",      "lr:late, momentum = 0.9, trust = 1e-3, " COMMON,     0, 0, 0},
-    {"rmsprop",   "lr:late, alpha = 0.99, " COMMON,                     0, 0, 0},
-    {"lion",      "lr:late, betas = none, " COMMON,                     0, 0.9, 0.99},
-    {"muon",      "lr:late, momentum = 0.95, " COMMON,                  0, 0.9, 0.999}, /* of its adamw */
-    {"adafactor", "lr:late, " COMMON,                                   0, 0, 0},
-};
+/* Formal parameters as the table of operators has them.  The default of a pair
+ * is read from the row, because a default there is one value. */
+static void add_params(Names *names, const FormulaArgument *arguments,
+                       Builtin *out) {
+  for (int i = 0; i < argument_count(arguments); i++) {
+    const FormulaArgument *argument = &arguments[i];
+    if (argument->range == RANGE_fixed) continue;
+    const char *init = argument->n_values > 1 ? "none" : argument->init;
+    int at = out->n_params++;
+    out->params[at].name = name_intern(names, argument->name);
+    out->params[at].init = init;
+    out->params[at].init_n = init ? strlen(init) : 0;
+  }
+}
 
-static const struct {
-  const char *name, *params;
-  RateKind kind;
-} schedules[] = {
-    {"cosine",       "peak, warmup = 0, floor = 0", RATE_cosine},
-    {"linear_decay", "peak, warmup = 0, floor = 0", RATE_linear_decay},
-    {"inverse_sqrt", "peak, warmup",                RATE_inverse_sqrt},
-    {"steps",        "start, every, factor",        RATE_steps},
-};
-/* clang-format on */
+static Builtin optimizer_signature(Names *names, const OptimizerInfo *info) {
+  Builtin out = {.name = name_intern(names, info->name)};
+  builtin_parse_params(names, FIRST_PARAMS, &out);
+  add_params(names, info->arguments, &out);
+  builtin_parse_params(names, LAST_PARAMS, &out);
+  return out;
+}
 
-static bool params_have(Names *names, const char *params, const char *name) {
-  Builtin builtin = {0};
-  builtin_parse_params(names, params, &builtin);
-  for (int i = 0; i < builtin.n_params; i++)
-    if (strcmp(builtin.params[i].name, name) == 0) return true;
+/* A model calls every schedule but the first, which stands for a number. */
+enum { FIRST_SCHEDULE = RATE_constant + 1 };
+
+static Builtin schedule_signature(Names *names, const ScheduleInfo *info) {
+  Builtin out = {.name = name_intern(names, info->name)};
+  add_params(names, info->arguments, &out);
+  return out;
+}
+
+static bool signature_has(const Builtin *builtin, const char *name) {
+  for (int i = 0; i < builtin->n_params; i++)
+    if (strcmp(builtin->params[i].name, name) == 0) return true;
   return false;
 }
 
 bool train_takes_argument(Names *names, const char *name) {
-  for (int i = 0; i < ARRAY_LENGTH(optimizers); i++)
-    if (params_have(names, optimizers[i].params, name)) return true;
-  for (int i = 0; i < ARRAY_LENGTH(schedules); i++)
-    if (params_have(names, schedules[i].params, name)) return true;
+  for (int i = 0; i < optimizer_count(); i++) {
+    Builtin signature = optimizer_signature(names, optimizer_info(i));
+    if (signature_has(&signature, name)) return true;
+  }
+  for (int i = FIRST_SCHEDULE; i < N_RATES; i++) {
+    Builtin signature = schedule_signature(names, schedule_info((RateKind)i));
+    if (signature_has(&signature, name)) return true;
+  }
   return false;
 }
 
-/* Prints a signature as a call is written; `betas` of the row. */
-static void list_params(Text *out, const char *name, const char *text,
-                        const double *betas) {
-  Arena *arena = out->arena;
-  Names *names = names_create(arena);
-  Builtin signature = {0};
-  builtin_parse_params(names, text, &signature);
-  text_printf(out, "%s(", name);
-  for (int i = 0; i < signature.n_params; i++) {
-    if (strcmp(signature.params[i].name, "decay_on") == 0) continue;
-    text_printf(out, "%s%s", i > 0 ? ", " : "", signature.params[i].name);
-    if (betas && strcmp(signature.params[i].name, "betas") == 0)
-      text_printf(out, " = (%g, %g)", betas[0], betas[1]);
-    else if (signature.params[i].init)
-      text_printf(out, " = %.*s", (int)signature.params[i].init_n,
-                  signature.params[i].init);
-  }
-  text_add(out, ")");
-}
-
 void frontend_list_optimizers(Text *out) {
-  for (int i = 0; i < ARRAY_LENGTH(optimizers); i++) {
-    const double betas[] = {optimizers[i].beta1, optimizers[i].beta2};
-    list_params(out, optimizers[i].name, optimizers[i].params, betas);
+  for (int i = 0; i < optimizer_count(); i++) {
+    optimizer_print(out, optimizer_info(i));
     text_add(out, "\n");
   }
   text_add(out, "\nlr: a number");
-  for (int i = 0; i < ARRAY_LENGTH(schedules); i++) {
-    text_add(out, i + 1 < ARRAY_LENGTH(schedules) ? ", " : " or ");
-    list_params(out, schedules[i].name, schedules[i].params, NULL);
+  for (int i = FIRST_SCHEDULE; i < N_RATES; i++) {
+    text_add(out, i + 1 < N_RATES ? ", " : " or ");
+    schedule_print(out, schedule_info((RateKind)i));
   }
   text_add(out, "\ndecay: of what a dot, conv or gather reads; of every "
                 "parameter with decay_on = all\n");
 }
 
+/* ---- arguments ---- */
+
+static bool in_range(double value, ArgumentRange range) {
+  if (!isfinite(value) || value < 0) return false;
+  if (range == RANGE_share) return value < 1;
+  return value > 0 || (range != RANGE_positive && range != RANGE_epochs);
+}
+
+static const char *range_text(ArgumentRange range) {
+  switch (range) {
+  case RANGE_share: return "a number of at least 0 and below 1";
+  case RANGE_positive:
+  case RANGE_epochs: return "a number above 0";
+  default: return "a number of at least 0";
+  }
+}
+
+static bool take_pair(BuiltinCall *call, int i, const FormulaArgument *argument,
+                      double *out) {
+  ExprValue val = call->args[i];
+  if (val.kind == EXPR_VALUE_none) return true; /* the default */
+  bool is_pair = val.kind == EXPR_VALUE_list && val.list->n == 2;
+  for (int j = 0; is_pair && j < 2; j++) {
+    ExprValue item = val.list->items[j];
+    is_pair = expr_value_is_number(item) &&
+              in_range(expr_value_to_double(item), argument->range);
+    if (is_pair) out[j] = expr_value_to_double(item);
+  }
+  if (!is_pair) arg_wrong(call, i, "two numbers of at least 0 and below 1");
+  return is_pair;
+}
+
+/* Reads argument `i` of the call by its row into `out`, which has the default;
+ * false after a message. */
+static bool take_argument(BuiltinCall *call, int i,
+                          const FormulaArgument *argument, double *out) {
+  if (argument->n_values > 1) return take_pair(call, i, argument, out);
+  if (argument->range == RANGE_flag) {
+    bool flag;
+    if (!arg_bool(call, i, &flag)) return false;
+    *out = flag;
+    return true;
+  }
+  if (!arg_float(call, i, out)) return false;
+  if (in_range(*out, argument->range)) return true;
+  arg_wrong(call, i, range_text(argument->range));
+  return false;
+}
+
 /* ---- the learning rate ---- */
 
-static bool call_numbers(BuiltinCall *call, double *out) {
-  for (int i = 0; i < call->builtin->n_params; i++) {
-    if (!arg_float(call, i, &out[i])) return false;
-    if (out[i] >= 0 && isfinite(out[i])) continue;
-    arg_wrong(call, i, "a number of at least 0");
-    return false;
-  }
+static bool read_schedule(Elab *e, const Expr *x, RateKind kind, Rate *out) {
+  const ScheduleInfo *info = schedule_info(kind);
+  Builtin signature = schedule_signature(e->names, info);
+  BuiltinCall call;
+  *out = (Rate){.kind = kind};
+  if (!builtin_match(e, x, &signature, &call)) return false;
+  for (int i = 0; i < signature.n_params; i++)
+    if (!take_argument(&call, i, &info->arguments[i], &out->values[i]))
+      return false;
   return true;
 }
 
-static bool train_read_schedule(Elab *e, const Expr *x, int row, Rate *out) {
-  Builtin signature = {.name = name_intern(e->names, schedules[row].name)};
-  builtin_parse_params(e->names, schedules[row].params, &signature);
-  BuiltinCall call;
-  double numbers[MOST_FORMAL_PARAMS];
-  if (!builtin_match(e, x, &signature, &call) || !call_numbers(&call, numbers))
-    return false;
-  *out = (Rate){.kind = schedules[row].kind, .peak = numbers[0]};
-  if (out->kind == RATE_steps) {
-    out->every = numbers[1];
-    out->factor = numbers[2];
-    if (out->every > 0) return true;
-    arg_wrong(&call, 1, "a number above 0");
-    return false;
-  }
-  out->warmup = numbers[1];
-  if (out->kind == RATE_inverse_sqrt && out->warmup == 0) {
-    arg_wrong(&call, 1, "a number above 0");
-    return false;
-  }
-  if (signature.n_params > 2) out->floor = numbers[2];
-  return true;
+/* N_RATES: none has this name. */
+static RateKind find_schedule(const char *name) {
+  for (int i = FIRST_SCHEDULE; i < N_RATES; i++)
+    if (strcmp(name, schedule_info((RateKind)i)->name) == 0) return (RateKind)i;
+  return N_RATES;
 }
 
 static bool read_rate(Elab *e, const Expr *x, Rate *out) {
-  for (int i = 0; i < ARRAY_LENGTH(schedules); i++)
-    if (x->kind == EXPR_name && strcmp(x->name, schedules[i].name) == 0 &&
-        !scope_has_value(e, x->name))
-      return train_read_schedule(e, x, i, out); /* its arguments are missing */
+  RateKind kind = x->kind == EXPR_name ? find_schedule(x->name) : N_RATES;
+  if (kind != N_RATES && !scope_has_value(e, x->name))
+    return read_schedule(e, x, kind, out); /* its arguments are missing */
   if (x->kind == EXPR_call && x->a->kind == EXPR_name) {
-    const char *names[ARRAY_LENGTH(schedules)];
-    for (int i = 0; i < ARRAY_LENGTH(schedules); i++) {
-      names[i] = schedules[i].name;
-      if (strcmp(x->a->name, names[i]) == 0)
-        return train_read_schedule(e, x, i, out);
-    }
+    kind = find_schedule(x->a->name);
+    if (kind != N_RATES) return read_schedule(e, x, kind, out);
     if (!map_has(e->program->builtins, x->a->name)) {
       Diag *d = diag(e->diags, DIAG_unknown_schedule, x->a->span, x->a->name);
-      diag_choices(e->arena, d, x->a->name, names, ARRAY_LENGTH(schedules));
+      const char *names[N_RATES];
+      int n = 0;
+      for (int i = FIRST_SCHEDULE; i < N_RATES; i++)
+        names[n++] = schedule_info((RateKind)i)->name;
+      diag_choices(e->arena, d, x->a->name, names, n);
       return false;
     }
   }
   ExprValue val = eval(e, x);
   if (expr_value_is_number(val) && expr_value_to_double(val) >= 0 &&
       isfinite(expr_value_to_double(val))) {
-    *out = (Rate){.kind = RATE_constant, .peak = expr_value_to_double(val)};
+    *out = (Rate){.kind = RATE_constant, .values = {expr_value_to_double(val)}};
     return true;
   }
   if (!expr_value_is_poison(val))
@@ -160,92 +180,55 @@ static bool read_rate(Elab *e, const Expr *x, Rate *out) {
 
 /* ---- the optimizer ---- */
 
-static bool take_betas(BuiltinCall *call, int i, OptimizerCall *out) {
-  ExprValue val = call->args[i];
-  if (val.kind == EXPR_VALUE_none) return true;
-  bool is_pair = val.kind == EXPR_VALUE_list && val.list->n == 2;
-  for (int j = 0; is_pair && j < 2; j++) {
-    ExprValue item = val.list->items[j];
-    is_pair = expr_value_is_number(item) && expr_value_to_double(item) >= 0 &&
-              expr_value_to_double(item) < 1;
-  }
-  if (!is_pair) {
-    arg_wrong(call, i, "two numbers of at least 0 and below 1");
-    return false;
-  }
-  out->beta1 = expr_value_to_double(val.list->items[0]);
-  out->beta2 = expr_value_to_double(val.list->items[1]);
-  return true;
-}
-
-static bool take_decay_on(BuiltinCall *call, int i, OptimizerCall *out) {
+static void take_decay_on(BuiltinCall *call, int i, OptimizerCall *out) {
   const Expr *x = call->exprs[i];
-  if (!x) return true;
+  if (!x) return;
   out->decay_all = x->kind == EXPR_name && strcmp(x->name, "all") == 0;
-  if (out->decay_all) return true;
-  diag(call->e->diags, DIAG_decay_on, x->span);
-  return false;
+  if (!out->decay_all) diag(call->e->diags, DIAG_decay_on, x->span);
 }
 
-static bool take_option(BuiltinCall *call, int i, OptimizerCall *out) {
-  const struct {
-    const char *name;
-    double *field;
-  } numbers[] = {{"momentum", &out->momentum},
-                 {"eps", &out->eps},
-                 {"decay", &out->decay},
-                 {"trust", &out->trust},
-                 {"alpha", &out->alpha}};
+static void take_option(BuiltinCall *call, int i, OptimizerCall *out) {
+  static const FormulaArgument decay = {.range = RANGE_number, .n_values = 1};
+  const FormulaArgument *arguments =
+      optimizer_info(optimizer_find(out->name))->arguments;
   Name name = call->builtin->params[i].name;
+  int at = argument_find(arguments, name);
   if (strcmp(name, "lr") == 0)
-    return read_rate(call->e, call->exprs[i], &out->lr);
-  if (strcmp(name, "betas") == 0) return take_betas(call, i, out);
-  if (strcmp(name, "decay_on") == 0) return take_decay_on(call, i, out);
-  if (strcmp(name, "nesterov") == 0) return arg_bool(call, i, &out->nesterov);
-  for (int j = 0; j < ARRAY_LENGTH(numbers); j++) {
-    if (strcmp(name, numbers[j].name) != 0) continue;
-    if (!arg_float(call, i, numbers[j].field)) return false;
-    bool is_share = !strcmp(name, "momentum") || !strcmp(name, "alpha");
-    if (*numbers[j].field >= 0 && *numbers[j].field < (is_share ? 1 : INFINITY))
-      return true;
-    arg_wrong(call, i,
-              is_share ? "a number of at least 0 and below 1"
-                       : "a number of at least 0");
-    return false;
-  }
-  UNREACHABLE();
+    read_rate(call->e, call->exprs[i], &out->lr);
+  else if (strcmp(name, "decay") == 0)
+    take_argument(call, i, &decay, &out->decay);
+  else if (strcmp(name, "decay_on") == 0)
+    take_decay_on(call, i, out);
+  else
+    take_argument(call, i, &arguments[at], out->values[at]);
+}
+
+static int find_optimizer(Elab *e, const Expr *callee) {
+  Name name = callee->kind == EXPR_name ? callee->name : NULL;
+  int row = name ? optimizer_find(name) : -1;
+  if (row >= 0) return row;
+  const char **names = ARENA_ARRAY(e->arena, const char *, optimizer_count());
+  for (int i = 0; i < optimizer_count(); i++)
+    names[i] = optimizer_info(i)->name;
+  Diag *d = diag(e->diags, DIAG_unknown_optimizer, callee->span,
+                 expr_describe(e, callee));
+  diag_choices(e->arena, d, name, names, optimizer_count());
+  return -1;
 }
 
 static void read_optimizer(Elab *e, const Expr *x, OptimizerCall *out) {
-  const Expr *callee = x->kind == EXPR_call ? x->a : x;
-  const char *names[ARRAY_LENGTH(optimizers)];
-  int row = -1;
-  for (int i = 0; i < ARRAY_LENGTH(optimizers); i++) {
-    names[i] = optimizers[i].name;
-    if (callee->kind == EXPR_name && strcmp(callee->name, names[i]) == 0)
-      row = i;
-  }
-  if (row < 0) {
-    Diag *d = diag(e->diags, DIAG_unknown_optimizer, callee->span,
-                   expr_describe(e, callee));
-    diag_choices(e->arena, d, callee->kind == EXPR_name ? callee->name : NULL,
-                 names, ARRAY_LENGTH(optimizers));
-    return;
-  }
-  Builtin signature = {.name = name_intern(e->names, names[row])};
-  builtin_parse_params(e->names, optimizers[row].params, &signature);
-  *out = (OptimizerCall){.name = signature.name,
-                         .momentum = optimizers[row].momentum,
-                         .beta1 = optimizers[row].beta1,
-                         .beta2 = optimizers[row].beta2,
-                         .eps = 1e-8,
-                         .span = x->span};
+  int row = find_optimizer(e, x->kind == EXPR_call ? x->a : x);
+  if (row < 0) return;
+  Builtin signature = optimizer_signature(e->names, optimizer_info(row));
+  *out = optimizer_call(signature.name);
+  out->span = x->span;
   BuiltinCall call;
   Expr empty = *x;
   if (x->kind != EXPR_call) empty.args.n = 0;
   if (!builtin_match(e, &empty, &signature, &call)) return;
   for (int i = 0; i < signature.n_params; i++) take_option(&call, i, out);
-  if (out->nesterov && out->momentum == 0)
+  const double *nesterov = optimizer_value(out, "nesterov");
+  if (nesterov && *nesterov && *optimizer_value(out, "momentum") == 0)
     diag(e->diags, DIAG_nesterov, x->span);
 }
 

@@ -1,6 +1,6 @@
 /*
  * optimizer.c -- appends the update: norm, clipping, learning rate and the
- * optimizer's formula (plan/optimizers.def) for every gradient.
+ * optimizer's formula (ir/optimizers.def) for every gradient.
  *
  *     output grad "w" %9     =>   ok = finite(loss) and finite(norm)
  *                                 w' = w - lr * clipped g
@@ -23,12 +23,8 @@
 
 enum { MOST_RECIPES = 4, MOST_MOMENTS = 4 };
 
-typedef struct Row {                              /* of optimizers.def */
-  const char *moments, *decay, *scalars, *update; /* NULL: no such row */
-} Row;
-
 typedef struct Recipe {
-  Row row;
+  const OptimizerFormula *formula;
   ExprScope scope; /* f32: what its parameters share */
 } Recipe;
 
@@ -50,29 +46,6 @@ typedef struct Weight {
   bool matrix, excluded; /* as optimizers.def has them */
   ExprScope scope;
 } Weight;
-
-#define COUPLED   "g = g + d * w"
-#define DECOUPLED "w = w - lr * d * w"
-#define INSIDE    ""
-
-static Row find_row(const OptimizerCall *call, bool matrix, bool excluded) {
-  Row row = {0};
-#define OPTIMIZER(name_, ...)                                                  \
-  if (strcmp(call->name, #name_) == 0) row = (Row){__VA_ARGS__};
-#define VARIANT(name_, condition, ...)                                         \
-  if (strcmp(call->name, #name_) == 0 && (condition)) row = (Row){__VA_ARGS__};
-#include "ir/optimizers.def"
-  return row;
-}
-
-static const char *rate_text(RateKind kind) {
-  static const char *const texts[] = {
-#define RATE(name, text) [RATE_##name] = text,
-#include "ir/optimizers.def"
-  };
-  ASSERT((int)kind < ARRAY_LENGTH(texts));
-  return texts[kind];
-}
 
 static Name path_of(const Update *update, const char *format,
                     const char *path) {
@@ -101,22 +74,32 @@ static Value epochs(Graph *graph, double factor) {
 static Value learning_rate(Update *update, Value t) {
   const TrainSettings *settings = update->settings;
   const Rate *rate = &settings->optimizer.lr;
+  const ScheduleInfo *schedule = schedule_info(rate->kind);
   Graph *graph = update->graph;
   ExprScope scope = {.graph = graph, .dtype = DT_f64};
-  bool has_end = rate->kind == RATE_cosine || rate->kind == RATE_linear_decay;
   expr_bind(&scope, "t", t);
-  expr_bind_float(&scope, "peak", rate->peak);
-  expr_bind_float(&scope, "warmup", rate->warmup);
-  expr_bind_float(&scope, "floor", rate->floor);
-  expr_bind_float(&scope, "factor", rate->factor);
+  for (int i = 0; i < argument_count(schedule->arguments); i++)
+    if (schedule->arguments[i].range != RANGE_epochs)
+      expr_bind_float(&scope, schedule->arguments[i].name, rate->values[i]);
   expr_bind_float(&scope, "pi", 3.14159265358979323846);
-  if (has_end && settings->steps > 0)
+  if (schedule->ends && settings->steps > 0)
     expr_bind_float(&scope, "steps", (double)settings->steps);
-  else if (has_end)
+  else if (schedule->ends)
     expr_bind(&scope, "steps", epochs(graph, (double)settings->epochs));
-  if (rate->kind == RATE_steps)
-    expr_bind(&scope, "every", epochs(graph, rate->every));
-  return expr_build(&scope, rate_text(rate->kind));
+  for (int i = 0; i < argument_count(schedule->arguments); i++)
+    if (schedule->arguments[i].range == RANGE_epochs)
+      expr_bind(&scope, schedule->arguments[i].name,
+                epochs(graph, rate->values[i]));
+  return expr_build(&scope, schedule->formula);
+}
+
+/* The arguments of the call, under the names that formulas read. */
+static void bind_arguments(ExprScope *scope, const OptimizerCall *call) {
+  const OptimizerInfo *info = optimizer_info(optimizer_find(call->name));
+  for (int i = 0; i < argument_count(info->arguments); i++)
+    for (int v = 0; v < info->arguments[i].n_values; v++)
+      expr_bind_float(scope, info->arguments[i].value_names[v],
+                      call->values[i][v]);
 }
 
 /* Evaluates the recipe's scalars in f64 and hands them to the updates: numbers
@@ -127,15 +110,10 @@ static void build_scalars(Update *update, Recipe *recipe) {
   ExprScope scope = {.graph = graph, .dtype = DT_f64};
   expr_bind(&scope, "t", update->t);
   expr_bind(&scope, "lr", update->rate);
-  expr_bind_float(&scope, "b1", call->beta1);
-  expr_bind_float(&scope, "b2", call->beta2);
-  expr_bind_float(&scope, "mu", call->momentum);
-  expr_bind_float(&scope, "al", call->alpha);
-  expr_bind_float(&scope, "tr", call->trust);
-  expr_bind_float(&scope, "eps", call->eps);
+  bind_arguments(&scope, call);
   expr_bind_float(&scope, "ema", update->settings->ema);
   expr_build(&scope, "first = t == 1");
-  if (recipe->row.scalars[0]) expr_build(&scope, recipe->row.scalars);
+  if (recipe->formula->scalars[0]) expr_build(&scope, recipe->formula->scalars);
   recipe->scope = (ExprScope){.graph = graph, .dtype = DT_f32};
   for (int i = 0; i < scope.n; i++) {
     const ExprName *item = &scope.names[i];
@@ -153,14 +131,13 @@ static void build_scalars(Update *update, Recipe *recipe) {
 }
 
 static const Recipe *recipe_for(Update *update, const Weight *weight) {
-  Row wanted =
-      find_row(&update->settings->optimizer, weight->matrix, weight->excluded);
+  const OptimizerFormula *formula = optimizer_formula(
+      &update->settings->optimizer, weight->matrix, weight->excluded);
   for (int i = 0; i < update->n_recipes; i++)
-    if (strcmp(update->recipes[i].row.update, wanted.update) == 0)
-      return &update->recipes[i];
+    if (update->recipes[i].formula == formula) return &update->recipes[i];
   ASSERT(update->n_recipes < MOST_RECIPES);
   Recipe *recipe = &update->recipes[update->n_recipes++];
-  recipe->row = wanted;
+  recipe->formula = formula;
   update->graph->path = path_of(update, "%s", "optimizer");
   build_scalars(update, recipe);
   return recipe;
@@ -323,14 +300,15 @@ static void update_parameter(Update *update, const GraphInput *param,
   if (weight.matrix) bind_matrix(&weight);
   Moment moments[MOST_MOMENTS] = {0};
   int n = 0;
-  for (const char *at = recipe->row.moments; *at; n++) {
+  for (const char *at = recipe->formula->states; *at; n++) {
     ASSERT(n < MOST_MOMENTS);
     at = read_moment(update, &weight, at, &moments[n]);
     expr_bind(scope, moments[n].letter, moments[n].old);
   }
   bool has_decay = call->decay > 0 && !weight.excluded;
-  if (has_decay && *recipe->row.decay) expr_build(scope, recipe->row.decay);
-  expr_build(scope, recipe->row.update);
+  if (has_decay && *recipe->formula->decay)
+    expr_build(scope, recipe->formula->decay);
+  expr_build(scope, recipe->formula->update);
   replace(update, ROLE_param, param->path, param->value, expr_find(scope, "w"));
   for (int i = 0; i < n; i++) {
     replace(update, ROLE_optimizer_state, moments[i].path, moments[i].old,
@@ -391,7 +369,7 @@ static void update_scale(Update *update) {
 static bool is_supported(const Update *update) {
   const OptimizerCall *call = &update->settings->optimizer;
   Diags *diags = update->ctx->module->diags;
-  if (find_row(call, false, false).update == NULL) {
+  if (!optimizer_formula(call, false, false)) {
     diag(diags, DIAG_optimizer_unknown, call->span, call->name);
     return false;
   }

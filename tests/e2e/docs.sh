@@ -1,5 +1,6 @@
 #!/bin/bash
-# The documents tell the truth.  docs/commands.md is what the tables print, and
+# The documents tell the truth.  docs/commands.md is what the tables print,
+# docs/optimizers.md lists the optimizers and schedules of the tables, and
 # every fragment of README.md and docs/ is tried by its kind:
 #   dnn         a whole program: no error
 #   dnn header  a whole program; the comment line of its net is replaced by
@@ -23,6 +24,15 @@ sed -n '/^<!-- passes -->$/,/^<!-- end of passes -->$/p' "$root/ARCHITECTURE.md"
     fail "the table of ARCHITECTURE.md is not what 'dnnc list passes --markdown' prints"
 }
 "$dnnc" --man | grep -q '^\.TH DNNC' || fail "manual page"
+# The tables of optimizers and schedules have the calls that the rows declare.
+"$dnnc" list optimizers >optimizers.txt
+sed -n 's/^| `\([a-z_]*(.*)\)` |.*/\1/p' "$root/docs/optimizers.md" >calls.txt
+while read -r call; do
+  grep -qF "$call" optimizers.txt || fail "docs/optimizers.md: no such call: $call"
+done <calls.txt
+grep '^[a-z]*(' optimizers.txt | sort >listed.txt
+grep '(lr' calls.txt | sort | cmp -s - listed.txt ||
+  fail "docs/optimizers.md lists other optimizers than 'dnnc list optimizers'"
 for command in check ir build run sample predict eval convert show list; do
   "$dnnc" $command --help | grep -q "usage: dnnc $command" || fail "$command --help"
 done

@@ -1,19 +1,22 @@
 """Records fifty steps of every optimizer and schedule on optimizers.dnn.
 
-    python3 record_optimizers.py     (needs torch 2.5 and numpy; run once)
+    python3 record_optimizers.py     (needs torch 2.5, numpy and safetensors)
 
-Each line of optimizers.txt names a case and settings of `train`.  The steps
+Each line of optimizers.txt names a case and settings of `train`.  A case that
+optimizers.safetensors has already keeps its record.  The steps
 are those of torch.optim where it has the optimizer, else of the papers'
 formulas, written out here; all in f64.  Writes optimizers.csv, the data, and
 optimizers.safetensors: start/PATH, CASE/PATH after the last step and
 CASE/ema/PATH.
 """
 import math
+import os
 import re
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from safetensors.numpy import load_file
 
 from recorder import write_safetensors
 
@@ -160,6 +163,10 @@ def outputs_of(name):
     return shape[0] if name in OUTPUTS_FIRST else shape[-1]
 
 
+CLASSES = {k.lower(): v for k, v in vars(torch.optim).items()
+           if isinstance(v, type)}
+
+
 def make(name, params, args):
     decay, everywhere = args.get("decay", 0), args.get("decay_on") == "all"
     groups = [{"params": [v], "weight_decay": decay if k in DECAYS or everywhere
@@ -168,15 +175,6 @@ def make(name, params, args):
     betas = {"betas": args.get("betas", (0.9, 0.99) if name == "lion"
                                else (0.9, 0.999))}
     eps = {"eps": args.get("eps", 1e-8)}
-    if name == "sgd":
-        return torch.optim.SGD(groups, lr=0.1, momentum=args.get("momentum", 0),
-                               nesterov=args.get("nesterov", False))
-    if name == "adam":
-        return torch.optim.Adam(groups, **betas, **eps)
-    if name == "adamw":
-        return torch.optim.AdamW(groups, **betas, **eps)
-    if name == "rmsprop":
-        return torch.optim.RMSprop(groups, alpha=args.get("alpha", 0.99), **eps)
     if name == "adafactor":  # caps lr at 1 / sqrt(t), which is above ours
         assert args["lr"] <= 1 / STEPS ** 0.5
         return torch.optim.Adafactor(groups, eps=(1e-30, 1e-3))
@@ -187,8 +185,11 @@ def make(name, params, args):
     if name == "lars":
         return Plain(groups, lars, lr=0, momentum=args.get("momentum", 0.9),
                      trust=args.get("trust", 1e-3))
-    assert name == "muon"
-    return Plain(groups, muon, lr=0, momentum=args.get("momentum", 0.95))
+    if name == "muon":
+        return Plain(groups, muon, lr=0, momentum=args.get("momentum", 0.95))
+    ours = {"lr", "decay", "decay_on"}  # the others are named as torch's
+    return CLASSES[name](groups, lr=0.1, **{k: v for k, v in args.items()
+                                            if k not in ours})
 
 
 # ---- the cases ----
@@ -233,8 +234,12 @@ def main():
                        + "\n")
     data = (torch.tensor(x / 8), torch.tensor(i), torch.tensor(y))
     out = {"start/" + k: v for k, v in start.items()}
+    if os.path.exists("optimizers.safetensors"):
+        out |= load_file("optimizers.safetensors")
     for line in open("optimizers.txt"):
         case, *settings = line.split()
+        if f"{case}/b" in out:
+            continue
         settings = dict(s.split("=", 1) for s in settings)
         got = run({k: torch.tensor(v) for k, v in start.items()}, data,
                   settings)

@@ -245,8 +245,8 @@ Test(elaborate, settings_and_data) {
   Model *model = load_model(&w, "mlp.dnn", overrides, 4, (FrontendOptions){0});
   cr_assert(model);
   cr_expect_eq(model->settings.epochs, 2);
-  cr_expect_eq(model->settings.optimizer.momentum, 0.9);
-  cr_expect_eq(model->settings.optimizer.lr.peak, 0.1);
+  cr_expect_eq(*optimizer_value(&model->settings.optimizer, "momentum"), 0.9);
+  cr_expect_eq(model->settings.optimizer.lr.values[0], 0.1);
   cr_expect_str_eq(model->settings.save, "elsewhere/x");
   cr_assert_eq(model->n_data, 1);
   cr_expect_eq(model->data[0].eval, 0.25);

@@ -36,14 +36,11 @@ static Job *job_create(const char *optimizer, double peak) {
   job->model.module = module;
   job->model.has_train = true;
   job->model.settings = (TrainSettings){
-      .optimizer = {.name = name(job, optimizer),
-                    .lr = {.kind = RATE_constant, .peak = peak},
-                    .beta1 = 0.9,
-                    .beta2 = 0.99,
-                    .alpha = 0.95,
-                    .eps = 1e-8},
+      .optimizer = optimizer_call(name(job, optimizer)),
       .steps = STEPS,
   };
+  job->model.settings.optimizer.lr =
+      (Rate){.kind = RATE_constant, .values = {peak}};
   return job;
 }
 
@@ -126,41 +123,49 @@ typedef struct Scalar {
 } Scalar;
 
 /* sgd, adamw. */
-static void reference(const OptimizerCall *call, Scalar *s, double g, double lr,
+static void reference(OptimizerCall *call, Scalar *s, double g, double lr,
                       int t, double decay) {
   if (strcmp(call->name, "sgd") == 0) {
     double u = g += decay * s->w;
-    if (call->momentum > 0) {
-      s->m = t == 1 ? g : call->momentum * s->m + g;
-      u = call->nesterov ? g + call->momentum * s->m : s->m;
+    double momentum = *optimizer_value(call, "momentum");
+    if (momentum > 0) {
+      s->m = t == 1 ? g : momentum * s->m + g;
+      u = *optimizer_value(call, "nesterov") ? g + momentum * s->m : s->m;
     }
     s->w -= lr * u;
     return;
   }
   cr_assert_str_eq(call->name, "adamw");
+  const double *betas = optimizer_value(call, "betas");
   s->w -= lr * decay * s->w;
-  s->m = call->beta1 * s->m + (1 - call->beta1) * g;
-  s->v = call->beta2 * s->v + (1 - call->beta2) * g * g;
-  double m_hat = s->m / (1 - pow(call->beta1, t));
-  double v_hat = s->v / (1 - pow(call->beta2, t));
-  s->w -= lr * m_hat / (sqrt(v_hat) + call->eps);
+  s->m = betas[0] * s->m + (1 - betas[0]) * g;
+  s->v = betas[1] * s->v + (1 - betas[1]) * g * g;
+  double m_hat = s->m / (1 - pow(betas[0], t));
+  double v_hat = s->v / (1 - pow(betas[1], t));
+  s->w -= lr * m_hat / (sqrt(v_hat) + *optimizer_value(call, "eps"));
+}
+
+static double rate_value(const Rate *rate, const char *name) {
+  int i = argument_find(schedule_info(rate->kind)->arguments, name);
+  return i < 0 ? 0 : rate->values[i];
 }
 
 static double reference_rate(const TrainSettings *settings, int t) {
   const Rate *r = &settings->optimizer.lr;
-  double steps = STEPS, rest = steps - r->warmup;
-  double pi = 3.14159265358979323846;
-  if (r->kind == RATE_constant) return r->peak;
+  double peak = rate_value(r, "peak"), warmup = rate_value(r, "warmup");
+  double floor_ = rate_value(r, "floor"), pi = 3.14159265358979323846;
+  double rest = STEPS - warmup;
+  if (r->kind == RATE_constant) return peak;
   if (r->kind == RATE_steps) {
-    double every = r->every * EPOCH;
-    return r->peak * pow(r->factor, floor((t - 1) / every));
+    double every = rate_value(r, "every") * EPOCH;
+    return rate_value(r, "start") *
+           pow(rate_value(r, "factor"), floor((t - 1) / every));
   }
-  if (t <= r->warmup) return r->peak * t / r->warmup;
-  if (r->kind == RATE_inverse_sqrt) return r->peak * sqrt(r->warmup / t);
-  double range = r->peak - r->floor;
-  if (r->kind == RATE_linear_decay)
-    return r->floor + range * (steps - t) / rest;
-  return r->floor + range * (1 + cos(pi * (t - r->warmup) / rest)) / 2;
+  if (t <= warmup) return peak * t / warmup;
+  if (r->kind == RATE_inverse_sqrt) return peak * sqrt(warmup / t);
+  double range = peak - floor_;
+  if (r->kind == RATE_linear_decay) return floor_ + range * (STEPS - t) / rest;
+  return floor_ + range * (1 + cos(pi * (t - warmup) / rest)) / 2;
 }
 
 static void close(double got, double wanted, const char *what, int t) {
@@ -170,8 +175,8 @@ static void close(double got, double wanted, const char *what, int t) {
 
 /* Runs both for all steps and compares after each. */
 static void compare(Job *job) {
-  const TrainSettings *settings = &job->model.settings;
-  const OptimizerCall *call = &settings->optimizer;
+  TrainSettings *settings = &job->model.settings;
+  OptimizerCall *call = &settings->optimizer;
   job_compile(job);
   Scalar w[N] = {{0}}, u[N] = {{0}};
   double average[N];
@@ -214,8 +219,9 @@ TestSuite(rates, .fini = modules_destroy);
 Test(optimizers, momentum_and_nesterov) {
   for (int i = 0; i < 2; i++) {
     Job *job = job_create("sgd", 0.01);
-    job->model.settings.optimizer.momentum = 0.9;
-    job->model.settings.optimizer.nesterov = i;
+    OptimizerCall *call = &job->model.settings.optimizer;
+    *optimizer_value(call, "momentum") = 0.9;
+    *optimizer_value(call, "nesterov") = i;
     compare(job);
   }
 }
@@ -252,11 +258,11 @@ Test(optimizers, frozen_and_tied) {
   Value y = graph_op2(graph, OP_add, x, graph_op2(graph, OP_add, w, w));
   make_output(graph, ROLE_loss, "loss", make1(graph, "sum", "over=K", y));
   Model model = {.module = module, .has_train = true};
-  model.settings =
-      (TrainSettings){.optimizer = {.name = name_intern(module->names, "adam"),
-                                    .lr = {.peak = 0.1}},
-                      .ema = 0.5,
-                      .steps = 1};
+  model.settings = (TrainSettings){
+      .optimizer = optimizer_call(name_intern(module->names, "adam")),
+      .ema = 0.5,
+      .steps = 1};
+  model.settings.optimizer.lr = (Rate){.values = {0.1}};
   PassContext ctx = {.module = module,
                      .scratch = arena_create(module->memory),
                      .model = &model,
@@ -286,32 +292,27 @@ Test(optimizers, frozen_and_tied) {
 /* ---- learning rates ---- */
 
 Test(rates, schedules) {
-  const RateKind kinds[] = {RATE_cosine, RATE_linear_decay, RATE_inverse_sqrt,
-                            RATE_steps};
-  for (int i = 0; i < ARRAY_LENGTH(kinds); i++) {
+  const Rate rates[] = {{RATE_cosine, {0.05, 5, 0.002}},
+                        {RATE_linear_decay, {0.05, 5, 0.002}},
+                        {RATE_inverse_sqrt, {0.05, 5}},
+                        {RATE_steps, {0.05, 1.5, 0.5}}};
+  for (int i = 0; i < ARRAY_LENGTH(rates); i++) {
     Job *job = job_create("sgd", 0.05);
-    job->model.settings.optimizer.lr = (Rate){.kind = kinds[i],
-                                              .peak = 0.05,
-                                              .warmup = 5,
-                                              .floor = 0.002,
-                                              .every = 1.5,
-                                              .factor = 0.5};
+    job->model.settings.optimizer.lr = rates[i];
     compare(job);
   }
 }
 
 Test(rates, without_warmup) {
   Job *job = job_create("sgd", 0.05);
-  job->model.settings.optimizer.lr =
-      (Rate){.kind = RATE_cosine, .peak = 0.05, .floor = 0.01};
+  job->model.settings.optimizer.lr = (Rate){RATE_cosine, {0.05, 0, 0.01}};
   compare(job);
 }
 
 /* How long an epoch is, is said at run time. */
 Test(rates, length_in_epochs) {
   Job *job = job_create("sgd", 0.05);
-  job->model.settings.optimizer.lr =
-      (Rate){.kind = RATE_linear_decay, .peak = 0.05, .warmup = 3};
+  job->model.settings.optimizer.lr = (Rate){RATE_linear_decay, {0.05, 3}};
   job->model.settings.steps = 0;
   job->model.settings.epochs = STEPS / EPOCH;
   compare(job);

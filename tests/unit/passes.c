@@ -118,9 +118,9 @@ static Graph *run_word(Case *c, Graph *graph, const char *word) {
   } else if (strcmp(word, "decode") == 0) {
     c->ctx.is_decode = true;
   } else if (strncmp(word, "optimizer=", 10) == 0) {
-    c->model.settings.optimizer =
-        (OptimizerCall){.name = name_intern(c->module->names, word + 10),
-                        .lr = {.kind = RATE_constant, .peak = 0.1}};
+    OptimizerCall *call = &c->model.settings.optimizer;
+    *call = optimizer_call(name_intern(c->module->names, word + 10));
+    call->lr = (Rate){.kind = RATE_constant, .values = {0.1}};
     c->model.has_train = true;
     c->ctx.model = &c->model;
   } else if (set_precision(c, word)) {

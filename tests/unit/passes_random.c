@@ -134,13 +134,12 @@ static void check_training(uint64_t seed) {
   Module *module = module_create();
   Graph *graph = make_training(module, seed);
   Model model = {.module = module, .has_train = true};
-  model.settings.optimizer.name =
-      name_intern(module->names, seed % 2 ? "adamw" : "sgd");
-  model.settings.optimizer.lr = (Rate){.kind = RATE_constant, .peak = 0.1};
-  model.settings.optimizer.beta1 = 0.9;
-  model.settings.optimizer.beta2 = 0.99;
-  model.settings.optimizer.eps = 1e-6;
-  model.settings.optimizer.decay = 0.1;
+  OptimizerCall *call = &model.settings.optimizer;
+  *call =
+      optimizer_call(name_intern(module->names, seed % 2 ? "adamw" : "sgd"));
+  call->lr = (Rate){.kind = RATE_constant, .values = {0.1}};
+  if (seed % 2) *optimizer_value(call, "eps") = 1e-6;
+  call->decay = 0.1;
   model.settings.steps = 10;
   model.settings.clip = 0.5;
   Graph *graphs[2];

@@ -5,8 +5,9 @@
  * record_optimizers.py made with torch.optim and the papers' formulas.
  *
  * The cases are the lines of optimizers.txt.  A row of optimizers.def that no
- * parameter of any case uses fails.  The emitted programs are compared with
- * the same records by tests/e2e/optimizers.sh.
+ * parameter of any case uses fails, and so does one of schedules.def.  The
+ * emitted programs are compared with the same records by
+ * tests/e2e/optimizers.sh.
  */
 #include "tests/unit/recorded_case.h"
 
@@ -65,49 +66,34 @@ static void compare(const Case *c, int level) {
 
 /* ---- the rows that the cases use ---- */
 
-typedef struct UsedRow {
-  const char *text;
-  bool is_used;
-} UsedRow;
-
-static UsedRow optimizer_rows[] = {
-#define OPTIMIZER(name, moments, decay, scalars, update) {#name ": " update, 0},
-#define VARIANT(name, condition, moments, decay, scalars, update)              \
-  {#name ": " update, 0},
-#include "ir/optimizers.def"
-};
-
-static UsedRow rate_rows[] = {
-#define RATE(name, text) {#name, 0},
-#include "ir/optimizers.def"
-};
-
-/* As pass_optimizer chooses: the last row whose condition holds. */
-static int row_of(const OptimizerCall *call, bool matrix, bool excluded) {
-  int row = -1, at = 0;
-#define OPTIMIZER(name_, ...)                                                  \
-  if (strcmp(call->name, #name_) == 0) row = at;                               \
-  at++;
-#define VARIANT(name_, condition, ...)                                         \
-  if (strcmp(call->name, #name_) == 0 && (condition)) row = at;                \
-  at++;
-#include "ir/optimizers.def"
-  (void)matrix, (void)excluded;
-  return row;
-}
+static bool is_formula_used[64], is_rate_used[N_RATES];
 
 static void note_rows(const Case *c) {
   const Graph *graph = c->model->train;
   const OptimizerCall *call = &c->model->settings.optimizer;
-  rate_rows[call->lr.kind].is_used = true;
+  int n;
+  const OptimizerFormula *formulas = optimizer_formulas(&n);
+  cr_assert_leq(n, ARRAY_LENGTH(is_formula_used));
+  is_rate_used[call->lr.kind] = true;
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
     if (input->role != ROLE_param) continue;
-    int row = row_of(call, input->contracts != 0,
-                     !input->has_decay && !call->decay_all);
-    cr_assert_geq(row, 0, "%s", c->name);
-    optimizer_rows[row].is_used = true;
+    const OptimizerFormula *formula = optimizer_formula(
+        call, input->contracts != 0, !input->has_decay && !call->decay_all);
+    cr_assert(formula, "%s", c->name);
+    is_formula_used[formula - formulas] = true;
   }
+}
+
+static void check_rows_used(void) {
+  int n;
+  const OptimizerFormula *formulas = optimizer_formulas(&n);
+  for (int i = 0; i < n; i++)
+    cr_expect(is_formula_used[i], "no case for the row '%s: %s'",
+              formulas[i].name, formulas[i].update);
+  for (int i = 0; i < N_RATES; i++)
+    cr_expect(is_rate_used[i], "no case for the schedule '%s'",
+              schedule_info((RateKind)i)->name);
 }
 
 Test(recorded, fifty_steps_of_every_row) {
@@ -126,10 +112,5 @@ Test(recorded, fifty_steps_of_every_row) {
     compare(&c, 0);
     compare(&c, 2);
   }
-  for (int i = 0; i < ARRAY_LENGTH(optimizer_rows); i++)
-    cr_expect(optimizer_rows[i].is_used, "no case for the row '%s'",
-              optimizer_rows[i].text);
-  for (int i = 0; i < ARRAY_LENGTH(rate_rows); i++)
-    cr_expect(rate_rows[i].is_used, "no case for the rate '%s'",
-              rate_rows[i].text);
+  check_rows_used();
 }
