@@ -1,30 +1,31 @@
 /*
- * canonicalize.c -- one spelling for what can be written in several ways.
+ * canonicalize.c -- give one form to what can be written in several ways.
  *
  *     %1 = mul %0, 1                 (%0)
  *     %2 = rename %0 {T -> S}        %2 = rename %0 {T -> U}
  *     %3 = rename %2 {S -> U}   =>
  *     %4 = div %0, 8                 %4 = mul %0, 0.125
  *
- * Only what keeps every bit of every finite value: x + 0 loses the sign of a
- * zero, nothing else.  A division by a constant becomes a product where the
- * reciprocal is exact.  A node is replaced only by a value of the same type,
- * so that no user has to be told.
+ * A rule must keep every bit of every finite value, except that x + 0 may lose
+ * the sign of a zero.  A division by a constant becomes a multiplication where
+ * the reciprocal is exact.  A value replaces a node only where both have the
+ * same type, so that users need no change.
  *
- * requires: whole types     keeps: meaning     cost: O(nodes)
+ * requires: logical types     keeps: values, result types
+ * breaks: use counts          cost: O(nodes)
  */
 #include "passes/rewrite.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-static bool is_const(const Rewrite *rewrite, Value value, double wanted) {
+static bool is_const_value(const Rewrite *rewrite, Value value, double wanted) {
   double got;
   return value_const(rewrite->to, value, &got) && got == wanted;
 }
 
 /* Replaces the node if the value has its type. */
-static bool replace(Rewrite *rewrite, int id, Value value) {
+static bool canonicalize_replace(Rewrite *rewrite, int id, Value value) {
   const Node *node = rewrite->from->nodes.data[id];
   if (!type_equal(node->types[0], graph_type(rewrite->to, value))) return false;
   rewrite_set(rewrite, (Value){id, 0}, value);
@@ -37,95 +38,109 @@ static bool exact_reciprocal(double value) {
          fabs(frexp(value, &exponent)) == 0.5 && abs(exponent) < 100;
 }
 
-static bool rule_div(Rewrite *rewrite, int id, const Value *in) {
+static bool canonicalize_div(Rewrite *rewrite, int id, const Value *in) {
   const Node *node = rewrite->from->nodes.data[id];
   const Type *divisor = graph_type(rewrite->to, in[1]);
   double value;
-  if (is_const(rewrite, in[1], 1) && replace(rewrite, id, in[0])) return true;
+  if (is_const_value(rewrite, in[1], 1) &&
+      canonicalize_replace(rewrite, id, in[0]))
+    return true;
   if (!value_const(rewrite->to, in[1], &value) || !exact_reciprocal(value) ||
       divisor->rank > 0 || dtype_class(divisor->dtype) != CLASS_FLOAT)
     return false;
   Value factor = graph_const(rewrite->to, divisor->dtype, 1 / value);
   Value now = graph_append_typed(rewrite->to, OP_mul, (Value[]){in[0], factor},
                                  2, NULL, node->types, 1, NULL);
-  return replace(rewrite, id, now);
+  return canonicalize_replace(rewrite, id, now);
 }
 
-static bool rule_pow(Rewrite *rewrite, int id, const Value *in) {
+static bool canonicalize_pow(Rewrite *rewrite, int id, const Value *in) {
   const Node *node = rewrite->from->nodes.data[id];
-  if (is_const(rewrite, in[1], 1)) return replace(rewrite, id, in[0]);
-  if (!is_const(rewrite, in[1], 2) ||
+  if (is_const_value(rewrite, in[1], 1))
+    return canonicalize_replace(rewrite, id, in[0]);
+  if (!is_const_value(rewrite, in[1], 2) ||
       !type_equal(graph_type(rewrite->to, in[0]), node->types[0]))
     return false;
-  return replace(rewrite, id, graph_op2(rewrite->to, OP_mul, in[0], in[0]));
+  return canonicalize_replace(rewrite, id,
+                              graph_op2(rewrite->to, OP_mul, in[0], in[0]));
 }
 
 static bool rule_mul(Rewrite *rewrite, int id, const Value *in) {
-  return (is_const(rewrite, in[1], 1) && replace(rewrite, id, in[0])) ||
-         (is_const(rewrite, in[0], 1) && replace(rewrite, id, in[1]));
+  return (is_const_value(rewrite, in[1], 1) &&
+          canonicalize_replace(rewrite, id, in[0])) ||
+         (is_const_value(rewrite, in[0], 1) &&
+          canonicalize_replace(rewrite, id, in[1]));
 }
 
 static bool rule_add(Rewrite *rewrite, int id, const Value *in) {
-  return (is_const(rewrite, in[1], 0) && replace(rewrite, id, in[0])) ||
-         (is_const(rewrite, in[0], 0) && replace(rewrite, id, in[1]));
+  return (is_const_value(rewrite, in[1], 0) &&
+          canonicalize_replace(rewrite, id, in[0])) ||
+         (is_const_value(rewrite, in[0], 0) &&
+          canonicalize_replace(rewrite, id, in[1]));
 }
 
 static bool rule_sub(Rewrite *rewrite, int id, const Value *in) {
-  return is_const(rewrite, in[1], 0) && replace(rewrite, id, in[0]);
+  return is_const_value(rewrite, in[1], 0) &&
+         canonicalize_replace(rewrite, id, in[0]);
 }
 
 static bool rule_neg(Rewrite *rewrite, int id, const Value *in) {
   const Node *inner = value_op(rewrite->to, in[0], OP_neg);
-  return inner && replace(rewrite, id, inner->inputs[0]);
+  return inner && canonicalize_replace(rewrite, id, inner->inputs[0]);
 }
 
 static bool rule_select(Rewrite *rewrite, int id, const Value *in) {
-  if (is_const(rewrite, in[0], 1) && replace(rewrite, id, in[1])) return true;
-  if (is_const(rewrite, in[0], 0) && replace(rewrite, id, in[2])) return true;
-  return value_equal(in[1], in[2]) && replace(rewrite, id, in[1]);
+  if (is_const_value(rewrite, in[0], 1) &&
+      canonicalize_replace(rewrite, id, in[1]))
+    return true;
+  if (is_const_value(rewrite, in[0], 0) &&
+      canonicalize_replace(rewrite, id, in[2]))
+    return true;
+  return value_equal(in[1], in[2]) && canonicalize_replace(rewrite, id, in[1]);
 }
 
 /* Every value of `from` is one of `to`. */
 static bool cast_is_exact(DType from, DType to) {
   if (from == to || from == DT_bool) return true;
   int a = dtype_size_bytes(from), b = dtype_size_bytes(to);
-  bool from_real = dtype_class(from) == CLASS_FLOAT;
-  bool to_real = dtype_class(to) == CLASS_FLOAT;
-  if (from_real && to_real) return (to == DT_f64 || to == DT_f32) && b > a;
-  if (!from_real && to_real)
+  bool from_float = dtype_class(from) == CLASS_FLOAT;
+  bool to_float = dtype_class(to) == CLASS_FLOAT;
+  if (from_float && to_float) return (to == DT_f64 || to == DT_f32) && b > a;
+  if (!from_float && to_float)
     return (to == DT_f64 && a <= 4) || (to == DT_f32 && a <= 2);
-  return !to_real && !from_real && b > a;
+  return !to_float && !from_float && b > a;
 }
 
 /* From f32 to f32: what the program typed stays until `precision` has seen
  * it. */
-static bool is_pin(const Rewrite *rewrite, Value value, DType to) {
+static bool is_f32_pin(const Rewrite *rewrite, Value value, DType to) {
   return pass_precision_of(rewrite->ctx)->compute != DT_f32 && to == DT_f32 &&
          graph_type(rewrite->to, value)->dtype == DT_f32;
 }
 
-static bool rule_cast(Rewrite *rewrite, int id, const Value *in) {
+static bool canonicalize_cast(Rewrite *rewrite, int id, const Value *in) {
   const Node *node = rewrite->from->nodes.data[id];
   DType to = node->types[0]->dtype;
-  if (is_pin(rewrite, in[0], to)) return false;
-  if (replace(rewrite, id, in[0])) return true;
+  if (is_f32_pin(rewrite, in[0], to)) return false;
+  if (canonicalize_replace(rewrite, id, in[0])) return true;
   const Node *inner = graph_node(rewrite->to, in[0]);
   if (inner->op == OP_const) {
     double value = node_float(inner, ATTR_value, 0);
     bool holds = to == DT_f32 || to == DT_f64 ||
                  (dtype_class(to) == CLASS_INT && value == floor(value) &&
                   fabs(value) < 100);
-    return holds && replace(rewrite, id, graph_const(rewrite->to, to, value));
+    return holds && canonicalize_replace(rewrite, id,
+                                         graph_const(rewrite->to, to, value));
   }
   if (inner->op != OP_cast) return false;
   Value source = inner->inputs[0];
   if (!cast_is_exact(graph_type(rewrite->to, source)->dtype,
                      inner->types[0]->dtype))
     return false;
-  return replace(rewrite, id, graph_cast(rewrite->to, source, to));
+  return canonicalize_replace(rewrite, id, graph_cast(rewrite->to, source, to));
 }
 
-static Name renamed(const Node *node, Name dim) {
+static Name renamed_dim(const Node *node, Name dim) {
   int n;
   const Name *from = node_names(node, ATTR_from, &n);
   const Name *to = node_names(node, ATTR_to, &n);
@@ -134,9 +149,9 @@ static Name renamed(const Node *node, Name dim) {
   return dim;
 }
 
-static bool rule_rename(Rewrite *rewrite, int id, const Value *in) {
+static bool canonicalize_rename(Rewrite *rewrite, int id, const Value *in) {
   const Node *node = rewrite->from->nodes.data[id];
-  if (replace(rewrite, id, in[0])) return true;
+  if (canonicalize_replace(rewrite, id, in[0])) return true;
   const Node *inner = value_op(rewrite->to, in[0], OP_rename);
   if (!inner) return false;
   const Type *type = graph_type(rewrite->to, inner->inputs[0]);
@@ -144,31 +159,32 @@ static bool rule_rename(Rewrite *rewrite, int id, const Value *in) {
   int n = 0;
   for (int d = 0; d < type->rank; d++) {
     from[n] = type->dims[d].name;
-    to[n] = renamed(node, renamed(inner, from[n]));
+    to[n] = renamed_dim(node, renamed_dim(inner, from[n]));
     n += from[n] != to[n];
   }
-  if (n == 0) return replace(rewrite, id, inner->inputs[0]);
+  if (n == 0) return canonicalize_replace(rewrite, id, inner->inputs[0]);
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_from, from, n);
   attrs_names(&attrs, ATTR_to, to, n);
-  return replace(rewrite, id,
-                 graph_append_typed(rewrite->to, OP_rename, inner->inputs, 1,
-                                    &attrs, node->types, 1, NULL));
+  return canonicalize_replace(rewrite, id,
+                              graph_append_typed(rewrite->to, OP_rename,
+                                                 inner->inputs, 1, &attrs,
+                                                 node->types, 1, NULL));
 }
 
-static bool rule_transpose(Rewrite *rewrite, int id, const Value *in) {
+static bool canonicalize_transpose(Rewrite *rewrite, int id, const Value *in) {
   const Node *node = rewrite->from->nodes.data[id];
-  if (replace(rewrite, id, in[0])) return true;
+  if (canonicalize_replace(rewrite, id, in[0])) return true;
   const Node *inner = value_op(rewrite->to, in[0], OP_transpose);
   if (!inner) return false;
-  if (replace(rewrite, id, inner->inputs[0])) return true;
-  return replace(
+  if (canonicalize_replace(rewrite, id, inner->inputs[0])) return true;
+  return canonicalize_replace(
       rewrite, id,
       graph_transpose_to(rewrite->to, inner->inputs[0], node->types[0]));
 }
 
 static bool rule_broadcast(Rewrite *rewrite, int id, const Value *in) {
-  return replace(rewrite, id, in[0]);
+  return canonicalize_replace(rewrite, id, in[0]);
 }
 
 typedef bool CanonicalizeRule(Rewrite *rewrite, int id, const Value *in);
@@ -176,17 +192,17 @@ static CanonicalizeRule *const rules[N_OPS] = {
     [OP_mul] = rule_mul,
     [OP_add] = rule_add,
     [OP_sub] = rule_sub,
-    [OP_div] = rule_div,
-    [OP_pow] = rule_pow,
+    [OP_div] = canonicalize_div,
+    [OP_pow] = canonicalize_pow,
     [OP_neg] = rule_neg,
     [OP_select] = rule_select,
-    [OP_cast] = rule_cast,
-    [OP_rename] = rule_rename,
-    [OP_transpose] = rule_transpose,
+    [OP_cast] = canonicalize_cast,
+    [OP_rename] = canonicalize_rename,
+    [OP_transpose] = canonicalize_transpose,
     [OP_broadcast] = rule_broadcast,
 };
 
-static bool rule(Rewrite *rewrite, int id, void *user) {
+static bool canonicalize_rule(Rewrite *rewrite, int id, void *user) {
   (void)user;
   const Node *node = rewrite->from->nodes.data[id];
   CanonicalizeRule *function = rules[node->op];
@@ -194,5 +210,5 @@ static bool rule(Rewrite *rewrite, int id, void *user) {
 }
 
 Graph *pass_canonicalize(PassContext *ctx, const Graph *graph) {
-  return rewrite_graph(ctx, graph, rule, NULL);
+  return rewrite_graph(ctx, graph, canonicalize_rule, NULL);
 }

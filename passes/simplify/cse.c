@@ -5,12 +5,12 @@
  *     %2 = exp %0    =>    %2 = add %1, %1
  *     %3 = add %1, %2
  *
- * Two nodes are equal when operator, attributes, result types and inputs are;
- * the inputs of a commutative operator are compared as a set.  One walk in id
- * order suffices, because inputs precede users.  Nodes with a body are left
- * alone: there are none before fuse.
+ * Two nodes are equal when operator, attributes, result types and inputs are
+ * equal.  The inputs of a commutative operator are compared as a set.  One walk
+ * in id order suffices, because inputs precede users.  Nodes with a body are
+ * skipped: only scans have one before `fuse`.
  *
- * requires: any graph     keeps: order, placements
+ * requires: any graph     keeps: order, placements     breaks: use counts
  * cost: O(nodes), one hash table in scratch memory
  */
 #include "passes/rewrite.h"
@@ -18,18 +18,18 @@
 #include <string.h>
 
 /* Nodes of the new graph by hash; ids count from 1, 0 ends a chain. */
-typedef struct Known {
+typedef struct KnownNodes {
   size_t mask;
   int *newest; /* by hash */
   int *before; /* by id */
-} Known;
+} KnownNodes;
 
-static Known known_create(Arena *arena, int n_nodes) {
+static KnownNodes known_nodes_create(Arena *arena, int n_nodes) {
   size_t n = 64;
   while (n < (size_t)n_nodes) n *= 2;
-  return (Known){.mask = n - 1,
-                 .newest = ARENA_ARRAY(arena, int, n),
-                 .before = ARENA_ARRAY(arena, int, n_nodes + 1)};
+  return (KnownNodes){.mask = n - 1,
+                      .newest = ARENA_ARRAY(arena, int, n),
+                      .before = ARENA_ARRAY(arena, int, n_nodes + 1)};
 }
 
 static bool attr_equal(const Attr *a, const Attr *b) {
@@ -53,8 +53,8 @@ static bool attr_equal(const Attr *a, const Attr *b) {
 }
 
 /* By place, so that -0 and 0 differ and equal NaNs are equal. */
-static bool same_inputs(const Node *node, const Node *other,
-                        const Value *inputs) {
+static bool cse_same_inputs(const Node *node, const Node *other,
+                            const Value *inputs) {
   if (node->n_inputs != other->n_inputs) return false;
   bool same = true;
   for (int i = 0; i < node->n_inputs && same; i++)
@@ -64,10 +64,11 @@ static bool same_inputs(const Node *node, const Node *other,
          value_equal(inputs[1], other->inputs[0]);
 }
 
-static bool same_node(const Node *node, const Node *other,
-                      const Value *inputs) {
+static bool cse_same_node(const Node *node, const Node *other,
+                          const Value *inputs) {
   if (node->op != other->op || node->n_attrs != other->n_attrs ||
-      node->n_results != other->n_results || !same_inputs(node, other, inputs))
+      node->n_results != other->n_results ||
+      !cse_same_inputs(node, other, inputs))
     return false;
   for (int i = 0; i < node->n_attrs; i++)
     if (!attr_equal(&node->attrs[i], &other->attrs[i])) return false;
@@ -76,7 +77,7 @@ static bool same_node(const Node *node, const Node *other,
   return true;
 }
 
-static uint64_t hash_node(const Node *node, const Value *inputs) {
+static uint64_t cse_hash(const Node *node, const Value *inputs) {
   uint64_t h = hash_bytes(&node->op, sizeof node->op, (uint64_t)node->n_inputs);
   uint64_t sum = 0; /* of inputs, in any order */
   for (int i = 0; i < node->n_inputs; i++)
@@ -84,17 +85,17 @@ static uint64_t hash_node(const Node *node, const Value *inputs) {
   return hash_bytes(&sum, sizeof sum, h);
 }
 
-static bool merge(Rewrite *rewrite, int id, void *user) {
-  Known *known = user;
+static bool cse_rule(Rewrite *rewrite, int id, void *user) {
+  KnownNodes *known = user;
   const Node *node = rewrite->from->nodes.data[id];
   if (op_has(node->op, OP_FLAG_impure) || op_is(node->op, OPCLASS_collective) ||
       node->body)
     return false;
   Value *inputs = rewrite_inputs(rewrite, id);
-  int *newest = &known->newest[hash_node(node, inputs) & known->mask];
+  int *newest = &known->newest[cse_hash(node, inputs) & known->mask];
   for (int at = *newest; at > 0; at = known->before[at]) {
     int other = at - 1;
-    if (!same_node(node, rewrite->to->nodes.data[other], inputs)) continue;
+    if (!cse_same_node(node, rewrite->to->nodes.data[other], inputs)) continue;
     for (int r = 0; r < node->n_results; r++)
       rewrite_set(rewrite, (Value){id, r}, (Value){other, r});
     return true;
@@ -106,6 +107,6 @@ static bool merge(Rewrite *rewrite, int id, void *user) {
 }
 
 Graph *pass_cse(PassContext *ctx, const Graph *graph) {
-  Known known = known_create(ctx->scratch, graph->nodes.n);
-  return rewrite_graph(ctx, graph, merge, &known);
+  KnownNodes known = known_nodes_create(ctx->scratch, graph->nodes.n);
+  return rewrite_graph(ctx, graph, cse_rule, &known);
 }

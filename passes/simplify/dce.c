@@ -1,13 +1,14 @@
 /*
- * dce.c -- drop nodes that no output depends on.
+ * dce.c -- drop the nodes that no output depends on.
  *
  *     %1 = exp %0          =>    (nothing)
  *     output loss %0
  *
- * Graph inputs stay, used or not: they are the slots of a model, which its
- * graphs share.
+ * A walk from the last node to the first marks what the outputs read.  Graph
+ * inputs stay, used or not, because the graphs of a model share their
+ * persistent buffers.
  *
- * requires: any graph     keeps: order, placements
+ * requires: any graph     keeps: order, placements     breaks: node ids
  * cost: O(nodes)
  */
 #include "passes/rewrite.h"

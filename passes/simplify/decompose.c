@@ -1,48 +1,49 @@
 /*
- * decompose.c -- write in simpler operators what the target has no kernel for.
+ * decompose.c -- rewrite operators that the target has no kernel for.
  *
  *     %1 = softmax %0 {over = [S]}   =>   max, sub, exp, sum, div
  *
  * The rules stand beside their operators in ir/ops/.  A rule may use operators
  * that decompose in turn, so the walk is repeated until nothing changes.  Two
- * things no kernel needs to know are also written out here, on every target:
+ * cases are rewritten on every target, because no kernel needs to know them:
  *
- *     scatter_add without summed dims   a select on the position
- *     merge_dims of dims that are apart   transpose, and then it is a view
+ *     scatter_add without summed dims      a select on the index
+ *     merge_dims of dims that are apart    a transpose, then a view
  *
- * requires: whole types     keeps: result types, paths     cost: O(nodes)
+ * requires: logical types     keeps: result types, paths     breaks: node ids
+ * cost: O(nodes) a round
  */
 #include "passes/rewrite.h"
 
 /* Rules may give their results in another dim order or dtype. */
-static Value conform(Graph *graph, Value value, const Type *type) {
+static Value conform_to_type(Graph *graph, Value value, const Type *type) {
   value = graph_cast(graph, value, type->dtype);
   if (type_equal(graph_type(graph, value), type)) return value;
   return graph_transpose_to(graph, value, type);
 }
 
-static bool is_short(const Type *type) {
+static bool is_16bit_type(const Type *type) {
   return dtype_class(type->dtype) == CLASS_FLOAT &&
          dtype_size_bytes(type->dtype) < 4;
 }
 
 /* The steps of one operator compute in f32, whatever it reads and writes.
- * Attention sees to that itself: it has products of short operands. */
-static Value *wide_inputs(Rewrite *rewrite, int id) {
+ * Attention does so by itself: it has contractions of 16-bit operands. */
+static Value *inputs_in_f32(Rewrite *rewrite, int id) {
   const Node *node = rewrite->from->nodes.data[id];
   Value *inputs = rewrite_inputs(rewrite, id);
   if (op_is(node->op, OPCLASS_contraction)) return inputs;
   for (int i = 0; i < node->n_inputs; i++)
-    if (is_short(graph_type(rewrite->to, inputs[i])))
+    if (is_16bit_type(graph_type(rewrite->to, inputs[i])))
       inputs[i] = graph_cast(rewrite->to, inputs[i], DT_f32);
   return inputs;
 }
 
-/* What is added to a short result in memory would be rounded every time. */
+/* A 16-bit result in memory would be rounded at every addition to it. */
 static bool sum_in_f32(Rewrite *rewrite, int id) {
   const Node *node = rewrite->from->nodes.data[id];
   const Type *type = node->types[0];
-  if (!is_short(type) ||
+  if (!is_16bit_type(type) ||
       (node->op != OP_scatter_add && node->op != OP_conv_input_grad))
     return false;
   Module *module = rewrite->to->module;
@@ -57,7 +58,7 @@ static bool sum_in_f32(Rewrite *rewrite, int id) {
   return true;
 }
 
-static bool by_rule(Rewrite *rewrite, int id) {
+static bool decompose_by_row(Rewrite *rewrite, int id) {
   const Node *node = rewrite->from->nodes.data[id];
   const Target *target = rewrite->ctx->target;
   const OpInfo *info = op_info(node->op);
@@ -67,15 +68,15 @@ static bool by_rule(Rewrite *rewrite, int id) {
     return false;
   Value results[8];
   ASSERT(node->n_results <= ARRAY_LENGTH(results));
-  info->decompose(rewrite->to, rewrite->from, id, wide_inputs(rewrite, id),
+  info->decompose(rewrite->to, rewrite->from, id, inputs_in_f32(rewrite, id),
                   results);
   for (int r = 0; r < node->n_results; r++)
     rewrite_set(rewrite, (Value){id, r},
-                conform(rewrite->to, results[r], node->types[r]));
+                conform_to_type(rewrite->to, results[r], node->types[r]));
   return true;
 }
 
-/* x where the position along the new dim is the index, else 0. */
+/* x where the new dim's index equals the given one, else 0. */
 static bool scatter_as_select(Rewrite *rewrite, int id) {
   const Node *node = rewrite->from->nodes.data[id];
   int n_over = 0, n;
@@ -92,7 +93,8 @@ static bool scatter_as_select(Rewrite *rewrite, int id) {
   Value is_here = graph_op2(to, OP_eq, in[1], position);
   Value zero = graph_const(to, graph_type(to, in[0])->dtype, 0);
   Value now = graph_op3(to, OP_select, is_here, in[0], zero);
-  rewrite_set(rewrite, (Value){id, 0}, conform(to, now, node->types[0]));
+  rewrite_set(rewrite, (Value){id, 0},
+              conform_to_type(to, now, node->types[0]));
   return true;
 }
 
@@ -123,37 +125,39 @@ static bool merge_as_view(Rewrite *rewrite, int id) {
   return true;
 }
 
-/* Pieces of a dim under the plan, micro-batches included (they cut the first
- * shard unless one names them). */
-static int64_t pieces_of(const Plan *plan, Name dim) {
-  int64_t pieces = 1;
-  bool is_timed = false;
+/* Shards of a dim under the plan, micro-batches included (they shard the first
+ * dim of the plan unless a pin names them). */
+static int64_t count_shards(const Plan *plan, Name dim) {
+  int64_t shards = 1;
+  bool has_microbatch_axis = false;
   for (int i = 0; i < plan->shards.n; i++) {
     const PlanShard *shard = &plan->shards.data[i];
     for (int k = 0; k < shard->n_axes; k++) {
       int axis = mesh_find(&plan->mesh, shard->axes[k]);
       if (axis < 0) continue;
-      is_timed |= plan->mesh.axes[axis].is_sequential;
-      if (shard->dim == dim) pieces *= plan->mesh.axes[axis].size;
+      has_microbatch_axis |= plan->mesh.axes[axis].is_sequential;
+      if (shard->dim == dim) shards *= plan->mesh.axes[axis].size;
     }
   }
   bool is_first = plan->shards.n > 0 && plan->shards.data[0].dim == dim;
-  return is_first && !is_timed ? pieces * plan->microbatches : pieces;
+  return is_first && !has_microbatch_axis ? shards * plan->microbatches
+                                          : shards;
 }
 
-/* Statistics of the whole batch cross ranks, but a micro-batch cannot wait for
- * the next one; and no group of samples may be cut at all. */
-static bool check_statistics(Rewrite *rewrite, int id) {
+/* Statistics of the full batch cross ranks, but a micro-batch cannot wait for
+ * the next one, and no group of samples may be sharded. */
+static bool check_batchnorm_shards(Rewrite *rewrite, int id) {
   const Node *node = rewrite->from->nodes.data[id];
   const Plan *plan = rewrite->ctx->plan;
   if (node->op != OP_batchnorm || !plan) return true;
   int n;
   Name batch = node_names(node, ATTR_over, &n)[0];
   int64_t size = type_size(node->types[0], batch);
-  int64_t pieces = pieces_of(plan, batch), local = size / pieces;
+  int64_t shards = count_shards(plan, batch), local = size / shards;
   int64_t group = node_int(node, ATTR_group, size);
-  bool is_whole = group == size && plan->microbatches <= 1;
-  if (pieces == 1 || is_whole || local == 0 || local % group == 0) return true;
+  bool is_full_batch = group == size && plan->microbatches <= 1;
+  if (shards == 1 || is_full_batch || local == 0 || local % group == 0)
+    return true;
   Diag *d = diag(rewrite->ctx->module->diags, DIAG_batchnorm_cut, node->span,
                  node->path[0] ? node->path : "batchnorm", (long long)group,
                  batch, (long long)local);
@@ -163,10 +167,10 @@ static bool check_statistics(Rewrite *rewrite, int id) {
   return false;
 }
 
-static bool rule(Rewrite *rewrite, int id, void *user) {
-  if (!check_statistics(rewrite, id)) return false;
+static bool decompose_rule(Rewrite *rewrite, int id, void *user) {
+  if (!check_batchnorm_shards(rewrite, id)) return false;
   bool changed = scatter_as_select(rewrite, id) || sum_in_f32(rewrite, id) ||
-                 merge_as_view(rewrite, id) || by_rule(rewrite, id);
+                 merge_as_view(rewrite, id) || decompose_by_row(rewrite, id);
   *(bool *)user |= changed;
   return changed;
 }
@@ -176,7 +180,7 @@ Graph *pass_decompose(PassContext *ctx, const Graph *graph) {
   Graph *now;
   do {
     changed = false;
-    now = rewrite_graph(ctx, graph, rule, &changed);
+    now = rewrite_graph(ctx, graph, decompose_rule, &changed);
     graph = now;
   } while (changed);
   return now;

@@ -1,20 +1,22 @@
 /*
- * fold.c -- arithmetic on constants at compile time.
+ * fold.c -- compute scalar operators on constants at compile time.
  *
  *     %0 = const {value = 64.0} : f32[]
  *     %1 = sqrt %0                        =>   %1 = const {value = 8.0} : f32[]
  *
- * The interpreter does the arithmetic on a graph of one operator, in double: a
- * constant is rounded once, where it is used, so that a run in f64 sees no f32.
- * Where a rounding could decide (comparisons, floor, casts to integers) it is
- * folded only if f32 decides the same.  Dtypes of 16 bits and fewer are left to
- * the kernels.
+ * The interpreter computes a graph of one operator in double.  A constant is
+ * rounded once, where it is used, so that a run in f64 sees no f32.  Where a
+ * rounding could decide (comparisons, floor, casts to integers), a node is
+ * folded only if f32 gives the same result.  Kernels compute constants of 16
+ * bits and fewer.
  *
- * requires: any graph     keeps: values, to a rounding     cost: O(nodes)
+ * requires: any graph     keeps: values, to a rounding     breaks: use counts
+ * cost: O(nodes)
  */
 #include "passes/rewrite.h"
 
-static bool folds(const Rewrite *rewrite, const Node *node, const Value *in) {
+static bool fold_applies(const Rewrite *rewrite, const Node *node,
+                         const Value *in) {
   if (!op_is(node->op, OPCLASS_elementwise)) return false;
   if (node->types[0]->rank > 0) return false;
   for (int i = 0; i <= node->n_inputs; i++) {
@@ -30,23 +32,24 @@ static bool folds(const Rewrite *rewrite, const Node *node, const Value *in) {
 }
 
 /* A small change of an operand may be a large one of the result. */
-static bool jumps(const Node *node) {
+static bool is_discontinuous(const Node *node) {
   return dtype_class(node->types[0]->dtype) != CLASS_FLOAT ||
          op_has(node->op, OP_FLAG_jumps);
 }
 
-static double compute(const Rewrite *rewrite, Graph *one, InterpNumber number) {
+static double fold_compute(const Rewrite *rewrite, Graph *one,
+                           InterpNumber number) {
   Tensor out = {0};
   interp_run(one, number, rewrite->ctx->scratch, NULL, &out, NULL);
   return out.data[0];
 }
 
-static bool rule(Rewrite *rewrite, int id, void *user) {
+static bool fold_rule(Rewrite *rewrite, int id, void *user) {
   (void)user;
   const Node *node = rewrite->from->nodes.data[id];
   if (node->n_inputs == 0 || node->n_inputs > 3) return false;
   Value *in = rewrite_inputs(rewrite, id);
-  if (!folds(rewrite, node, in)) return false;
+  if (!fold_applies(rewrite, node, in)) return false;
   Graph *one = graph_create(rewrite->to->module, rewrite->from->name);
   Value args[3];
   for (int i = 0; i < node->n_inputs; i++)
@@ -55,13 +58,14 @@ static bool rule(Rewrite *rewrite, int id, void *user) {
                     node_float(graph_node(rewrite->to, in[i]), ATTR_value, 0));
   Value result = graph_copy_node(one, rewrite->from, id, args, false);
   graph_output(one, ROLE_result, rewrite->from->name, result);
-  double value = compute(rewrite, one, INTERP_f64);
-  if (jumps(node) && compute(rewrite, one, INTERP_f32) != value) return false;
+  double value = fold_compute(rewrite, one, INTERP_f64);
+  if (is_discontinuous(node) && fold_compute(rewrite, one, INTERP_f32) != value)
+    return false;
   rewrite_set(rewrite, (Value){id, 0},
               graph_const(rewrite->to, node->types[0]->dtype, value));
   return true;
 }
 
 Graph *pass_fold(PassContext *ctx, const Graph *graph) {
-  return rewrite_graph(ctx, graph, rule, NULL);
+  return rewrite_graph(ctx, graph, fold_rule, NULL);
 }

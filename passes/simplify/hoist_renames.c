@@ -1,19 +1,20 @@
 /*
- * hoist_renames.c -- a rename between two pointwise operators moves up, out of
- * the way.
+ * hoist_renames.c -- hoist renames above pointwise operators so that chains
+ * fuse.
  *
  *     %2 = add %0, %1 : f32[B, O]           %2 = rename %0 {O -> F}
  *     %3 = rename %2 {O -> F}          =>   %3 = rename %1 {O -> F}
  *     %4 = relu %3 : f32[B, F]              %4 = add %2, %3 : f32[B, F]
  *                                           %5 = relu %4
  *
- * A rename costs nothing, but a kernel's loops are named, so values of
- * different names do not fuse.  Generic layers rename what goes in and comes
- * out.  An operator whose only user is a rename can as well compute under the
- * new names; its inputs are renamed instead, up to where a library call, a
- * slot or a value with other users makes the rename a view for good.
+ * A rename costs nothing, but the loops of a kernel have names, so values with
+ * other dim names do not fuse.  Generic layers rename their arguments and
+ * results.  An operator whose only user is a rename can compute under the new
+ * names.  Its inputs are renamed in its place, up to a library call, a graph
+ * input or a value with other users: there the rename stays, as a view.
  *
- * requires: whole types     keeps: meaning     cost: O(nodes)
+ * requires: logical types     keeps: values, result types of outputs
+ * breaks: node ids            cost: O(nodes)
  */
 #include "passes/rewrite.h"
 
@@ -22,23 +23,24 @@ typedef struct Renaming { /* NULL: none */
   Name from[MAX_RANK], to[MAX_RANK];
 } Renaming;
 
-typedef struct Raise {
+typedef struct Hoist {
   Rewrite rewrite;
   const int *uses;
   bool *has_kernel_user; /* by node: a pointwise operator reads it */
   const Renaming **want; /* by old node: new names of its result */
-} Raise;
+} Hoist;
 
-static Name renamed(const Renaming *renaming, Name dim) {
+static Name renamed_by(const Renaming *renaming, Name dim) {
   for (int i = 0; renaming && i < renaming->n; i++)
     if (renaming->from[i] == dim) return renaming->to[i];
   return dim;
 }
 
 /* A new name is taken, unless the dim that has it is renamed as well. */
-static bool is_taken(const Type *type, const Renaming *renaming, int index) {
+static bool is_name_taken(const Type *type, const Renaming *renaming,
+                          int index) {
   return type_find(type, renaming->to[index]) >= 0 &&
-         renamed(renaming, renaming->to[index]) == renaming->to[index];
+         renamed_by(renaming, renaming->to[index]) == renaming->to[index];
 }
 
 /* The new names are free in everything that the operator sees; a rename gives
@@ -46,17 +48,19 @@ static bool is_taken(const Type *type, const Renaming *renaming, int index) {
 static bool may_rename(const Graph *graph, const Node *node,
                        const Renaming *renaming) {
   for (int k = 0; k < renaming->n; k++) {
-    if (is_taken(node->types[0], renaming, k)) return false;
+    if (is_name_taken(node->types[0], renaming, k)) return false;
     for (int i = 0; i < node->n_inputs && node->op != OP_rename; i++)
-      if (is_taken(graph_type(graph, node->inputs[i]), renaming, k))
+      if (is_name_taken(graph_type(graph, node->inputs[i]), renaming, k))
         return false;
   }
   return true;
 }
 
 /* The part of a renaming that concerns this type; NULL if none. */
-static const Renaming *restricted(Arena *arena, const Renaming *renaming,
-                                  const Type *type, const Type *result) {
+static const Renaming *restricted_renaming(Arena *arena,
+                                           const Renaming *renaming,
+                                           const Type *type,
+                                           const Type *result) {
   Renaming *part = ARENA_NEW(arena, Renaming);
   for (int i = 0; i < renaming->n; i++) {
     if (type_find(type, renaming->from[i]) < 0 ||
@@ -68,14 +72,15 @@ static const Renaming *restricted(Arena *arena, const Renaming *renaming,
   return part->n ? part : NULL;
 }
 
-/* What a rename does, and then `after`. */
-static const Renaming *composed(Arena *arena, const Graph *graph,
-                                const Node *node, const Renaming *after) {
+/* The renaming of a rename node, followed by `after`. */
+static const Renaming *composed_renaming(Arena *arena, const Graph *graph,
+                                         const Node *node,
+                                         const Renaming *after) {
   const Type *type = graph_type(graph, node->inputs[0]);
   Renaming *all = ARENA_NEW(arena, Renaming);
   for (int d = 0; d < type->rank; d++) {
     Name from = type->dims[d].name;
-    Name to = renamed(after, node->types[0]->dims[d].name);
+    Name to = renamed_by(after, node->types[0]->dims[d].name);
     if (from == to) continue;
     all->from[all->n] = from;
     all->to[all->n++] = to;
@@ -83,24 +88,25 @@ static const Renaming *composed(Arena *arena, const Graph *graph,
   return all->n ? all : NULL;
 }
 
-static void find_wants(Raise *raise) {
-  const Graph *graph = raise->rewrite.from;
-  Arena *arena = raise->rewrite.ctx->scratch;
+static void find_wanted_names(Hoist *hoist) {
+  const Graph *graph = hoist->rewrite.from;
+  Arena *arena = hoist->rewrite.ctx->scratch;
   for (int id = graph->nodes.n - 1; id >= 0; id--) {
     const Node *node = graph->nodes.data[id];
-    const Renaming *want = raise->want[id];
+    const Renaming *want = hoist->want[id];
     bool is_rename = node->op == OP_rename;
-    if (is_rename ? !raise->has_kernel_user[id] && !want : !want) continue;
+    if (is_rename ? !hoist->has_kernel_user[id] && !want : !want) continue;
     for (int i = 0; i < node->n_inputs; i++) {
       int from = node->inputs[i].node;
       const Node *input = graph->nodes.data[from];
-      if (raise->uses[from] != 1 ||
+      if (hoist->uses[from] != 1 ||
           (!op_has(input->op, OP_FLAG_renames) && input->op != OP_rename))
         continue;
       const Renaming *part =
-          is_rename ? composed(arena, graph, node, want)
-                    : restricted(arena, want, input->types[0], node->types[0]);
-      if (part && may_rename(graph, input, part)) raise->want[from] = part;
+          is_rename ? composed_renaming(arena, graph, node, want)
+                    : restricted_renaming(arena, want, input->types[0],
+                                          node->types[0]);
+      if (part && may_rename(graph, input, part)) hoist->want[from] = part;
     }
   }
 }
@@ -111,7 +117,7 @@ static Value add_rename(Graph *to, Value value, const Renaming *renaming) {
   Type *result = type_create(to->module->arena, type->dtype, type->rank);
   for (int d = 0; d < type->rank; d++) {
     result->dims[d] = type->dims[d];
-    result->dims[d].name = renamed(renaming, type->dims[d].name);
+    result->dims[d].name = renamed_by(renaming, type->dims[d].name);
   }
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_from, renaming->from, renaming->n);
@@ -125,35 +131,35 @@ static Attrs rename_attrs(Arena *arena, const Node *node,
   Attrs attrs = node_attrs(node);
   for (int i = 0; i < attrs.n; i++) {
     Attr *attr = &attrs.items[i];
-    if (attr->key == ATTR_dim) attr->name = renamed(renaming, attr->name);
+    if (attr->key == ATTR_dim) attr->name = renamed_by(renaming, attr->name);
     if (attr->key != ATTR_order && attr->key != ATTR_to) continue;
     Name *list = ARENA_ARRAY(arena, Name, attr->n);
     for (int k = 0; k < attr->n; k++)
-      list[k] = renamed(renaming, attr->names[k]);
+      list[k] = renamed_by(renaming, attr->names[k]);
     attr->names = list;
   }
   return attrs;
 }
 
-static void emit_renamed(Raise *raise, int id) {
-  Rewrite *rewrite = &raise->rewrite;
+static void emit_renamed(Hoist *hoist, int id) {
+  Rewrite *rewrite = &hoist->rewrite;
   const Graph *graph = rewrite->from;
   const Node *node = graph->nodes.data[id];
-  const Renaming *want = raise->want[id];
+  const Renaming *want = hoist->want[id];
   Arena *arena = rewrite->ctx->scratch;
   Value *inputs = rewrite_inputs(rewrite, id);
   for (int i = 0; i < node->n_inputs; i++)
-    if (!raise->want[node->inputs[i].node])
-      inputs[i] =
-          add_rename(rewrite->to, inputs[i],
-                     restricted(arena, want, graph_type(graph, node->inputs[i]),
-                                node->types[0]));
+    if (!hoist->want[node->inputs[i].node])
+      inputs[i] = add_rename(
+          rewrite->to, inputs[i],
+          restricted_renaming(arena, want, graph_type(graph, node->inputs[i]),
+                              node->types[0]));
   Attrs attrs = rename_attrs(arena, node, want);
   Type *type = type_create(rewrite->to->module->arena, node->types[0]->dtype,
                            node->types[0]->rank);
   for (int d = 0; d < type->rank; d++) {
     type->dims[d] = node->types[0]->dims[d];
-    type->dims[d].name = renamed(want, type->dims[d].name);
+    type->dims[d].name = renamed_by(want, type->dims[d].name);
   }
   const Type *types[1] = {type};
   rewrite_set(rewrite, (Value){id, 0},
@@ -161,39 +167,39 @@ static void emit_renamed(Raise *raise, int id) {
                                  &attrs, types, 1, NULL));
 }
 
-static bool rule(Rewrite *rewrite, int id, void *user) {
-  Raise *raise = user;
+static bool hoist_renames_rule(Rewrite *rewrite, int id, void *user) {
+  Hoist *hoist = user;
   const Node *node = rewrite->from->nodes.data[id];
-  raise->rewrite = *rewrite;
+  hoist->rewrite = *rewrite;
   if (node->op == OP_rename) {
     Value input = rewrite_get(rewrite, node->inputs[0]);
-    bool is_done = raise->want[node->inputs[0].node] != NULL;
-    if (!is_done && !raise->want[id]) return false;
+    bool is_done = hoist->want[node->inputs[0].node] != NULL;
+    if (!is_done && !hoist->want[id]) return false;
     if (!is_done)
       input = add_rename(rewrite->to, input,
-                         composed(rewrite->ctx->scratch, rewrite->from, node,
-                                  raise->want[id]));
+                         composed_renaming(rewrite->ctx->scratch, rewrite->from,
+                                           node, hoist->want[id]));
     rewrite_set(rewrite, (Value){id, 0}, input);
     return true;
   }
-  if (!raise->want[id]) return false;
-  emit_renamed(raise, id);
+  if (!hoist->want[id]) return false;
+  emit_renamed(hoist, id);
   return true;
 }
 
 Graph *pass_hoist_renames(PassContext *ctx, const Graph *graph) {
   int n = graph->nodes.n;
-  Raise raise = {.uses = graph_use_counts(graph, ctx->scratch)};
-  raise.rewrite = (Rewrite){.ctx = ctx, .from = graph};
-  raise.has_kernel_user = ARENA_ARRAY(ctx->scratch, bool, n);
-  raise.want = ARENA_ARRAY(ctx->scratch, const Renaming *, n);
+  Hoist hoist = {.uses = graph_use_counts(graph, ctx->scratch)};
+  hoist.rewrite = (Rewrite){.ctx = ctx, .from = graph};
+  hoist.has_kernel_user = ARENA_ARRAY(ctx->scratch, bool, n);
+  hoist.want = ARENA_ARRAY(ctx->scratch, const Renaming *, n);
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
     bool fuses = op_has(node->op, OP_FLAG_renames) &&
                  !op_is(node->op, OPCLASS_reduction);
     for (int i = 0; fuses && i < node->n_inputs; i++)
-      raise.has_kernel_user[node->inputs[i].node] = true;
+      hoist.has_kernel_user[node->inputs[i].node] = true;
   }
-  find_wants(&raise);
-  return rewrite_graph(ctx, graph, rule, &raise);
+  find_wanted_names(&hoist);
+  return rewrite_graph(ctx, graph, hoist_renames_rule, &hoist);
 }

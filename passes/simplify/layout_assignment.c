@@ -1,76 +1,77 @@
 /*
- * layout_assignment.c -- results lie in memory as what they are computed from.
+ * layout_assignment.c -- choose the storage order of the dims of each value.
  *
  *     %2 = broadcast %0 {to = [V]} : f32[V, B]
  *     %3 = mul %2, %1 : f32[V, B]         =>   %3 = mul %2, %1 : f32[B, V]
  *                    (%1 : f32[B, V])
  *
  * The order of dims has no meaning for an operator, but a kernel that reads
- * [B, V] and writes [V, B] strides through one of them, and a reduction is a
- * row reduction only along the last dims.  The inferred order is that of the
- * first operand, be it a mask or a constant.  Here the result takes the order
- * of an operand that really lies in memory, with all dims if there is one.
- * Where no operand has all dims, it takes the order that is wanted later.
- * A transpose whose users go by name alone is left out, and a product before it
- * exchanges its operands' dims to come out in that order.
+ * [B, V] and writes [V, B] strides through one of them, and a reduction reduces
+ * rows only along the last dims.  Inference takes the order of the first
+ * operand, which may be a mask or a constant.  This pass takes the order of an
+ * operand that is stored in memory, if possible of one with all dims.  Where no
+ * operand has all dims, it takes the order that a later node wants.  It drops a
+ * transpose whose users address dims by name, and exchanges the operands' dims
+ * in the result of a `dot` that such a transpose follows.
  *
- * Values that a view, an output or a kernel of its own reads keep their order.
+ * Values that a view, an output or a structured operator reads keep their
+ * order.
  *
- * requires: whole types     keeps: meaning, types but for dim order
- * cost: O(nodes)
+ * requires: logical types     keeps: values, types but for the order of dims
+ * breaks: node ids            cost: O(nodes)
  */
 #include "passes/rewrite.h"
 
-typedef struct Reorder {
+typedef struct LayoutAssignment {
   Rewrite rewrite;
   bool *is_pinned;   /* by old node */
   int *score;        /* by new node: how much its order is worth */
   const Type **wish; /* by old node: the order that is wanted later; or NULL */
-} Reorder;
+} LayoutAssignment;
 
 enum { SCORE_made_up, SCORE_partly, SCORE_stored };
 
-static void pin(Reorder *reorder) {
-  const Graph *graph = reorder->rewrite.from;
+static void pin_layouts(LayoutAssignment *layouts) {
+  const Graph *graph = layouts->rewrite.from;
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
     for (int i = 0; i < node->n_inputs && !op_has(node->op, OP_FLAG_free_order);
          i++)
-      reorder->is_pinned[node->inputs[i].node] = true;
+      layouts->is_pinned[node->inputs[i].node] = true;
   }
   for (int i = 0; i < graph->outputs.n; i++)
-    reorder->is_pinned[graph->outputs.data[i].value.node] = true;
+    layouts->is_pinned[graph->outputs.data[i].value.node] = true;
   for (int id = graph->nodes.n - 1; id >= 0; id--) {
     const Node *node = graph->nodes.data[id];
-    if (node->op == OP_rename && reorder->is_pinned[id])
-      reorder->is_pinned[node->inputs[0].node] = true;
+    if (node->op == OP_rename && layouts->is_pinned[id])
+      layouts->is_pinned[node->inputs[0].node] = true;
   }
 }
 
-/* Wishes go backwards from transposes and pinned values. */
-static void collect_wishes(Reorder *reorder) {
-  const Graph *graph = reorder->rewrite.from;
+/* Wished orders propagate backwards from transposes and pinned values. */
+static void collect_wished_layouts(LayoutAssignment *layouts) {
+  const Graph *graph = layouts->rewrite.from;
   for (int id = graph->nodes.n - 1; id >= 0; id--) {
     const Node *node = graph->nodes.data[id];
     if (!op_has(node->op, OP_FLAG_free_order) || node->op == OP_dot ||
         node->op == OP_rename)
       continue;
-    const Type *wish = reorder->wish[id];
+    const Type *wish = layouts->wish[id];
     bool is_left = node->op == OP_transpose && !wish;
-    if (is_left || reorder->is_pinned[id]) wish = node->types[0];
+    if (is_left || layouts->is_pinned[id]) wish = node->types[0];
     for (int i = 0; wish && i < node->n_inputs; i++) {
       int from = node->inputs[i].node;
       const Type *type = graph_type(graph, node->inputs[i]);
-      if (type->rank == wish->rank && !reorder->wish[from])
-        reorder->wish[from] = wish;
+      if (type->rank == wish->rank && !layouts->wish[from])
+        layouts->wish[from] = wish;
     }
   }
 }
 
 /* Without batch dims, the dims of one operand and those of the other may stand
- * in either order: a product writes both equally well. */
-static bool product_may_exchange(const Graph *graph, const Node *dot,
-                                 const Type *wish) {
+ * in either order: a matmul writes both equally well. */
+static bool dot_may_exchange(const Graph *graph, const Node *dot,
+                             const Type *wish) {
   const Type *a = graph_type(graph, dot->inputs[0]);
   const Type *b = graph_type(graph, dot->inputs[1]);
   int changes = 0, last[2] = {-1, -1}, before = -1;
@@ -86,13 +87,13 @@ static bool product_may_exchange(const Graph *graph, const Node *dot,
   return changes <= 1;
 }
 
-static int score_of(const Reorder *reorder, const Node *node,
-                    const Value *inputs, int *out_best) {
-  const Graph *to = reorder->rewrite.to;
+static int layout_score(const LayoutAssignment *layouts, const Node *node,
+                        const Value *inputs, int *out_best) {
+  const Graph *to = layouts->rewrite.to;
   int best = -1, best_score = -1, any = SCORE_made_up;
   for (int i = 0; i < node->n_inputs; i++) {
     const Type *type = graph_type(to, inputs[i]);
-    int score = reorder->score[inputs[i].node];
+    int score = layouts->score[inputs[i].node];
     if (score > SCORE_made_up && type->rank > 0) any = SCORE_partly;
     if (type->rank != node->types[0]->rank || score <= best_score) continue;
     best = i;
@@ -103,8 +104,8 @@ static int score_of(const Reorder *reorder, const Node *node,
 }
 
 /* Dims of `type` that `first` has come in its order, the others before. */
-static const Type *ordered_as(Arena *arena, const Type *type,
-                              const Type *first) {
+static const Type *type_ordered_as(Arena *arena, const Type *type,
+                                   const Type *first) {
   Type *result = type_create(arena, type->dtype, type->rank);
   result->partial = type->partial;
   result->partial_kind = type->partial_kind;
@@ -120,8 +121,8 @@ static const Type *ordered_as(Arena *arena, const Type *type,
   return result;
 }
 
-static void copy_retyped(Reorder *reorder, int id, const Type *type) {
-  Rewrite *rewrite = &reorder->rewrite;
+static void copy_retyped(LayoutAssignment *layouts, int id, const Type *type) {
+  Rewrite *rewrite = &layouts->rewrite;
   const Node *node = rewrite->from->nodes.data[id];
   Attrs attrs = node_attrs(node);
   Value now =
@@ -130,19 +131,19 @@ static void copy_retyped(Reorder *reorder, int id, const Type *type) {
   rewrite_set(rewrite, (Value){id, 0}, now);
 }
 
-/* A rename is a view and lies as its input does. */
-static void rename_as_stored(Reorder *reorder, int id, Value input) {
-  Rewrite *rewrite = &reorder->rewrite;
+/* A rename is a view and has the order of its input. */
+static void rename_as_stored(LayoutAssignment *layouts, int id, Value input) {
+  Rewrite *rewrite = &layouts->rewrite;
   const Node *node = rewrite->from->nodes.data[id];
   const Type *from = graph_type(rewrite->from, node->inputs[0]);
   const Type *now = graph_type(rewrite->to, input);
   Type *type = type_create(rewrite->ctx->module->arena, now->dtype, now->rank);
   for (int d = 0; d < now->rank; d++)
     type->dims[d] = node->types[0]->dims[type_find(from, now->dims[d].name)];
-  copy_retyped(reorder, id, type);
+  copy_retyped(layouts, id, type);
 }
 
-static bool contracts(const Node *dot, Name dim) {
+static bool dot_contracts(const Node *dot, Name dim) {
   int n;
   const Name *over = node_names(dot, ATTR_over, &n);
   for (int i = 0; i < n; i++)
@@ -152,57 +153,59 @@ static bool contracts(const Node *dot, Name dim) {
 
 /* `type` with the contracted dims in the order that `other` has them in, in
  * the same places; `type` itself if they are. */
-static const Type *contracted_as(Arena *arena, const Node *dot,
-                                 const Type *type, const Type *other) {
+static const Type *type_contracted_as(Arena *arena, const Node *dot,
+                                      const Type *type, const Type *other) {
   Type *result = type_create(arena, type->dtype, type->rank);
   int next = 0;
   bool is_same = true;
   for (int d = 0; d < type->rank; d++) {
     result->dims[d] = type->dims[d];
-    if (!contracts(dot, type->dims[d].name)) continue;
-    while (!contracts(dot, other->dims[next].name)) next++;
+    if (!dot_contracts(dot, type->dims[d].name)) continue;
+    while (!dot_contracts(dot, other->dims[next].name)) next++;
     result->dims[d] = type->dims[type_find(type, other->dims[next++].name)];
     is_same = is_same && result->dims[d].name == type->dims[d].name;
   }
   return is_same ? type : result;
 }
 
-/* Dims that are summed over together must lie in one order in both operands to
- * be one loop of a library's product; the smaller operand is moved. */
-static void copy_dot(Reorder *reorder, int id, const Type *type) {
-  Rewrite *rewrite = &reorder->rewrite;
+/* Contracted dims must have one order in both operands to be one loop of a
+ * library's matmul; the smaller operand is transposed. */
+static void copy_dot(LayoutAssignment *layouts, int id, const Type *type) {
+  Rewrite *rewrite = &layouts->rewrite;
   const Node *node = rewrite->from->nodes.data[id];
   Arena *arena = rewrite->ctx->module->arena;
   Value *inputs = rewrite_inputs(rewrite, id);
   const Type *a = graph_type(rewrite->to, inputs[0]);
   const Type *b = graph_type(rewrite->to, inputs[1]);
   int small = type_elements(a) <= type_elements(b) ? 0 : 1;
-  const Type *order = contracted_as(arena, node, small ? b : a, small ? a : b);
+  const Type *order =
+      type_contracted_as(arena, node, small ? b : a, small ? a : b);
   inputs[small] = graph_transpose_to(rewrite->to, inputs[small], order);
-  reorder->score[inputs[small].node] = SCORE_stored;
+  layouts->score[inputs[small].node] = SCORE_stored;
   Attrs attrs = node_attrs(node);
   Value now = graph_append_typed(rewrite->to, OP_dot, inputs, 2, &attrs, &type,
                                  1, NULL);
   rewrite_set(rewrite, (Value){id, 0}, now);
 }
 
-static int visit(Reorder *reorder, int id) {
-  Rewrite *rewrite = &reorder->rewrite;
+static int assign_layout(LayoutAssignment *layouts, int id) {
+  Rewrite *rewrite = &layouts->rewrite;
   const Node *node = rewrite->from->nodes.data[id];
-  const Type *wish = reorder->wish[id];
-  if (node->op == OP_dot && wish && !reorder->is_pinned[id] &&
-      product_may_exchange(rewrite->from, node, wish)) {
-    copy_dot(reorder, id,
-             ordered_as(rewrite->ctx->module->arena, node->types[0], wish));
+  const Type *wish = layouts->wish[id];
+  if (node->op == OP_dot && wish && !layouts->is_pinned[id] &&
+      dot_may_exchange(rewrite->from, node, wish)) {
+    copy_dot(
+        layouts, id,
+        type_ordered_as(rewrite->ctx->module->arena, node->types[0], wish));
     return SCORE_stored;
   }
   bool is_free = node->op == OP_const || node->op == OP_iota;
   bool may_change = op_has(node->op, OP_FLAG_free_order) &&
                     node->op != OP_dot && node->n_inputs > 0 &&
-                    !reorder->is_pinned[id];
+                    !layouts->is_pinned[id];
   if (!op_has(node->op, OP_FLAG_free_order) || node->op == OP_dot) {
     if (node->op == OP_dot)
-      copy_dot(reorder, id, node->types[0]);
+      copy_dot(layouts, id, node->types[0]);
     else
       rewrite_copy(rewrite, id);
     return is_free ? SCORE_made_up : SCORE_stored;
@@ -216,40 +219,41 @@ static int visit(Reorder *reorder, int id) {
     return -1;
   }
   if (node->op == OP_rename) {
-    rename_as_stored(reorder, id, inputs[0]);
-    return reorder->score[inputs[0].node];
+    rename_as_stored(layouts, id, inputs[0]);
+    return layouts->score[inputs[0].node];
   }
-  int best, score = score_of(reorder, node, inputs, &best);
+  int best, score = layout_score(layouts, node, inputs, &best);
   if (op_is(node->op, OPCLASS_reduction)) best = 0;
   if (node->op == OP_broadcast) {
     best = 0;
     score = SCORE_made_up;
   }
   if (may_change && best < 0 && wish && wish->rank == node->types[0]->rank)
-    copy_retyped(reorder, id,
-                 ordered_as(rewrite->ctx->module->arena, node->types[0], wish));
+    copy_retyped(
+        layouts, id,
+        type_ordered_as(rewrite->ctx->module->arena, node->types[0], wish));
   else if (!may_change || best < 0)
     rewrite_copy(rewrite, id);
   else
-    copy_retyped(reorder, id,
-                 ordered_as(rewrite->ctx->module->arena, node->types[0],
-                            graph_type(rewrite->to, inputs[best])));
-  return reorder->is_pinned[id] ? SCORE_stored : score;
+    copy_retyped(layouts, id,
+                 type_ordered_as(rewrite->ctx->module->arena, node->types[0],
+                                 graph_type(rewrite->to, inputs[best])));
+  return layouts->is_pinned[id] ? SCORE_stored : score;
 }
 
 Graph *pass_layout_assignment(PassContext *ctx, const Graph *graph) {
-  Reorder reorder = {.rewrite = rewrite_begin(ctx, graph)};
-  reorder.is_pinned = ARENA_ARRAY(ctx->scratch, bool, graph->nodes.n);
-  /* A product may add a transpose. */
-  reorder.score = ARENA_ARRAY(ctx->scratch, int, 2 * graph->nodes.n);
-  reorder.wish = ARENA_ARRAY(ctx->scratch, const Type *, graph->nodes.n);
-  pin(&reorder);
-  collect_wishes(&reorder);
+  LayoutAssignment layouts = {.rewrite = rewrite_begin(ctx, graph)};
+  layouts.is_pinned = ARENA_ARRAY(ctx->scratch, bool, graph->nodes.n);
+  /* A dot may add a transpose. */
+  layouts.score = ARENA_ARRAY(ctx->scratch, int, 2 * graph->nodes.n);
+  layouts.wish = ARENA_ARRAY(ctx->scratch, const Type *, graph->nodes.n);
+  pin_layouts(&layouts);
+  collect_wished_layouts(&layouts);
   for (int id = 0; id < graph->nodes.n; id++) {
-    rewrite_at(&reorder.rewrite, id);
-    int score = visit(&reorder, id);
+    rewrite_at(&layouts.rewrite, id);
+    int score = assign_layout(&layouts, id);
     if (score >= 0)
-      reorder.score[rewrite_get(&reorder.rewrite, (Value){id, 0}).node] = score;
+      layouts.score[rewrite_get(&layouts.rewrite, (Value){id, 0}).node] = score;
   }
-  return rewrite_end(&reorder.rewrite);
+  return rewrite_end(&layouts.rewrite);
 }
