@@ -1,5 +1,5 @@
 /*
- * attention.c -- recognise attention written out.
+ * attention.c -- replace attention that is written out by one operator.
  *
  *     %3 = dot %q, %k {over = [D]}
  *     %4 = mul %3, 0.125
@@ -7,32 +7,33 @@
  *     %6 = softmax %5 {over = [S]}                {over = [D], query = T,
  *     %7 = dot %6, %v {over = [S]}                 key = S, scale, causal}
  *
- * Before autodiff, because the gradient of the written form needs all T x S
- * scores.  The scale may stand on either side of the mask; without a mask it is
- * not causal.  Casts between the parts vanish: kernels compute scores in f32.
- * It matches only if nothing else uses the parts.
+ * The pass runs before autodiff, because the gradient of the written form saves
+ * all T x S scores.  The scale may stand on either side of the mask; without a
+ * mask the attention is not causal.  Casts between the parts are dropped, as
+ * kernels compute scores in f32.  The pattern matches only if nothing else uses
+ * its parts.
  *
- * requires: canonical graph     keeps: types, the path of the last product
- * cost: O(nodes)
+ * requires: canonical graph     keeps: types, the path of the last contraction
+ * breaks: node ids              cost: O(nodes)
  */
 #include "passes/rewrite.h"
 
 #include <math.h>
 
-typedef struct Match {
+typedef struct AttentionMatch {
   Value q, k, v;
   Name over, query, key;
   double scale;
   bool is_causal;
-} Match;
+} AttentionMatch;
 
-typedef struct Matcher {
+typedef struct AttentionMatcher {
   const Graph *graph;
   const int *uses;
-} Matcher;
+} AttentionMatcher;
 
-/* The node that makes the value, if this is its only use, behind casts. */
-static const Node *sole(const Matcher *m, Value *value) {
+/* The node that computes the value, through casts, if the value has one use. */
+static const Node *sole_producer(const AttentionMatcher *m, Value *value) {
   for (;;) {
     if (m->uses[value->node] != 1) return NULL;
     const Node *node = graph_node(m->graph, *value);
@@ -41,10 +42,11 @@ static const Node *sole(const Matcher *m, Value *value) {
   }
 }
 
-/* Products with and quotients by constants, from `value` inwards. */
-static Value strip_scale(const Matcher *m, Value value, double *scale) {
+/* Drops multiplications and divisions by constants, from `value` inwards. */
+static Value strip_attention_scale(const AttentionMatcher *m, Value value,
+                                   double *scale) {
   for (;;) {
-    const Node *node = sole(m, &value);
+    const Node *node = sole_producer(m, &value);
     double factor;
     if (!node) return value;
     if (node->op == OP_mul && value_const(m->graph, node->inputs[1], &factor)) {
@@ -64,13 +66,14 @@ static Value strip_scale(const Matcher *m, Value value, double *scale) {
   }
 }
 
-static Name iota_dim(const Matcher *m, Value value) {
+static Name iota_dim(const AttentionMatcher *m, Value value) {
   const Node *node = value_op(m->graph, value, OP_iota);
   return node ? node_name(node, ATTR_dim) : NULL;
 }
 
 /* select(T >= S, x, -inf), with S the key. */
-static bool match_mask(const Matcher *m, const Node *select, Match *match) {
+static bool match_mask(const AttentionMatcher *m, const Node *select,
+                       AttentionMatch *match) {
   double fill;
   if (!value_const(m->graph, select->inputs[2], &fill) || !isinf(fill) ||
       fill > 0)
@@ -86,7 +89,8 @@ static bool match_mask(const Matcher *m, const Node *select, Match *match) {
 
 /* The one dim of q that k does not have; if several, the one that the key
  * was renamed from. */
-static Name find_query(const Matcher *m, const Match *match) {
+static Name find_query_dim(const AttentionMatcher *m,
+                           const AttentionMatch *match) {
   const Type *q = graph_type(m->graph, match->q);
   const Type *k = graph_type(m->graph, match->k);
   Name found = NULL;
@@ -107,8 +111,9 @@ static Name find_query(const Matcher *m, const Match *match) {
   return NULL;
 }
 
-/* q has query, k and v have key; the head is not cut by anything else. */
-static bool dims_fit(const Matcher *m, const Match *match) {
+/* q has query, k and v have key, and no other dim distinguishes them. */
+static bool attention_dims_fit(const AttentionMatcher *m,
+                               const AttentionMatch *match) {
   const Type *q = graph_type(m->graph, match->q);
   const Type *k = graph_type(m->graph, match->k);
   const Type *v = graph_type(m->graph, match->v);
@@ -126,15 +131,16 @@ static bool dims_fit(const Matcher *m, const Match *match) {
          q->dtype == v->dtype;
 }
 
-static bool match_scores(const Matcher *m, Value value, Match *match) {
+static bool match_scores(const AttentionMatcher *m, Value value,
+                         AttentionMatch *match) {
   match->scale = 1;
-  value = strip_scale(m, value, &match->scale);
-  const Node *node = sole(m, &value);
+  value = strip_attention_scale(m, value, &match->scale);
+  const Node *node = sole_producer(m, &value);
   if (!node) return false;
   if (node->op == OP_select) {
     if (match->scale <= 0 || !match_mask(m, node, match)) return false;
-    value = strip_scale(m, node->inputs[1], &match->scale);
-    node = sole(m, &value);
+    value = strip_attention_scale(m, node->inputs[1], &match->scale);
+    node = sole_producer(m, &value);
   }
   if (!node || node->op != OP_dot) return false;
   int n;
@@ -145,19 +151,20 @@ static bool match_scores(const Matcher *m, Value value, Match *match) {
       type_find(graph_type(m->graph, node->inputs[0]), match->key) >= 0;
   match->q = node->inputs[first_has_key ? 1 : 0];
   match->k = node->inputs[first_has_key ? 0 : 1];
-  if (!match->is_causal) match->query = find_query(m, match);
-  return match->query && dims_fit(m, match);
+  if (!match->is_causal) match->query = find_query_dim(m, match);
+  return match->query && attention_dims_fit(m, match);
 }
 
-static bool match_attention(const Matcher *m, const Node *node, Match *match) {
+static bool match_attention(const AttentionMatcher *m, const Node *node,
+                            AttentionMatch *match) {
   int n;
   if (node->op != OP_dot) return false;
   const Name *over = node_names(node, ATTR_over, &n);
   if (n != 1) return false;
   for (int i = 0; i < 2; i++) {
-    *match = (Match){.key = over[0], .v = node->inputs[1 - i]};
+    *match = (AttentionMatch){.key = over[0], .v = node->inputs[1 - i]};
     Value p = node->inputs[i];
-    const Node *softmax = sole(m, &p);
+    const Node *softmax = sole_producer(m, &p);
     if (!softmax || softmax->op != OP_softmax) continue;
     const Name *rows = node_names(softmax, ATTR_over, &n);
     if (n == 1 && rows[0] == match->key &&
@@ -167,9 +174,9 @@ static bool match_attention(const Matcher *m, const Node *node, Match *match) {
   return false;
 }
 
-static bool rule(Rewrite *rewrite, int id, void *user) {
+static bool attention_rule(Rewrite *rewrite, int id, void *user) {
   const Node *node = rewrite->from->nodes.data[id];
-  Match match;
+  AttentionMatch match;
   if (!match_attention(user, node, &match)) return false;
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_over, &match.over, 1);
@@ -192,6 +199,6 @@ static bool rule(Rewrite *rewrite, int id, void *user) {
 
 /* The absorbed parts are left without users. */
 Graph *pass_attention(PassContext *ctx, const Graph *graph) {
-  Matcher matcher = {graph, graph_use_counts(graph, ctx->scratch)};
-  return pass_dce(ctx, rewrite_graph(ctx, graph, rule, &matcher));
+  AttentionMatcher matcher = {graph, graph_use_counts(graph, ctx->scratch)};
+  return pass_dce(ctx, rewrite_graph(ctx, graph, attention_rule, &matcher));
 }

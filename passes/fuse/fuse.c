@@ -6,19 +6,33 @@
  *     %4 = sum %3 {over = [S]}          %4 = sum %3 ... output result %4
  *                                     }
  *
- * THE CONTRACT with lowering.  The body of a `fused` node holds only: `input`
+ * In the order of the graph every node tries to join the groups of its inputs,
+ * the largest input first.  fuse_check.c says what may stand in one kernel,
+ * fuse_groups.c what would be a cycle.  Then fuse_clone.c gives cheap values to
+ * the groups that read them, and groups grow anew.  At last groups that no edge
+ * joins but that have the same loops merge: scalars, and sums that read the
+ * same values.
+ *
+ * Groups stay within a phase (forward, gradient, update).  Nodes that run for
+ * each micro-batch and nodes that run once a step, before or after, do not mix.
+ *
+ * requires: decomposed, every value used     keeps: placements, paths
+ * breaks: node ids     cost: O(nodes x group size + region searched for cycles)
+ */
+/*
+ * The contract with lowering: the body of a `fused` node holds `input`
  * (ROLE_arg, input i of the node), pointwise operators, `const`, `iota`,
  * `cast`, `transpose`, `broadcast`, `random_keep`, the lookups `gather`,
  * `dispatch` and `combine`, and the reductions `sum`, `max`, `min`, `argmax`.
- * No views, no regions.
+ * It holds no views and no regions.
  *
  *  1. All reductions of a body reduce over the same set of dims R (`over`, or
  *     `dim` of argmax).  R is empty if there is no reduction.
  *  2. S = R + the dims of all nodes that are not `input`.  O = S - R.  The
  *     kernel's outer (parallel) loops are O, the inner loops of its stages R.
- *     In one body a dim name has one size and one split.  (The gathered dims
+ *     In one body a dim name has one size and one sharding.  (The gathered dims
  *     of a lookup's table are no loops: they may be outside S, or share their
- *     names with dims of S; the index value stands in for them.)
+ *     names with dims of S; the index value replaces them.)
  *  3. Every result has exactly the dims O ("row value") or O + R ("element
  *     value"), in any order: the type's order is the storage order.  The loops
  *     of O may be nested in any order; the order of the first result's type is
@@ -32,19 +46,19 @@
  *     stored after the last stage they need.
  *  5. Without a reduction there is one stage without inner loops, and every
  *     result has all of S.
- *  6. A body is of several passes over R (an element value depends on a
+ *  6. A body makes several passes over R (an element value depends on a
  *     reduction) or stores element results beside reductions only if it is
  *     "row-like": R are the last dims, in storage order, of every reduction's
  *     input, and O has more than one element.  Otherwise (column sums, sums
  *     to a scalar) it is one pass over R whose only results are row values, so
- *     a back end may cut R among threads and combine.
- *  7. `transpose` and `broadcast` are the identity (dims go by name, an absent
- *     dim has stride 0); a lookup reads its table, which is always an
- *     `input` of the body, at the index; the table's other dims are dims of S.
- *     `random_keep` draws by the global index over its own dims in its own
- *     type's order.  `broadcast`'s, `iota`'s and the rest's sizes are logical;
- *     a rank loops over type_local_size.
- *  8. In place: the memory pass gives a result the bytes of an input only if
+ *     a back end may divide R among threads and combine.
+ *  7. `transpose` and `broadcast` are the identity (dims have names, an absent
+ *     dim has stride 0); a lookup reads its table, which is always
+ * an `input` of the body, at the index; the table's other dims are dims of S.
+ *     `random_keep` computes random numbers by the global index over its own
+ * dims in its own type's order.  `broadcast`'s, `iota`'s and the rest's sizes
+ * are logical; a rank loops over type_local_size.
+ *  8. In place: buffer_assignment gives a result the bytes of an input only if
  *     R is empty and both have the same local sizes in the same dim order and
  *     the input is not a lookup's table.  So every load of a point must come
  *     before every store of the same point; across points there is no alias.
@@ -54,20 +68,6 @@
  * A pointwise operator that found no partner is a `fused` node of one body
  * node, and so is a lone reduction.  A lone lookup stays a plain node, as do
  * all structured operators, unless its index is computed in the body.
- */
-/*
- * How groups grow.  In order of the graph every node tries to join the groups
- * of its inputs, the largest input first; fuse_check.c says what may stand in
- * one kernel, fuse_groups.c what would be a cycle.  Then values that are cheap
- * to compute again are given to the groups that use them (fuse_clone.c) and
- * the growing is done anew.  At last groups that no edge joins but that do the
- * same loops merge: scalars, and sums that read the same values.
- *
- * Groups stay within a phase (forward, gradient, update) and do not mix what
- * runs once for each micro-batch with what runs once a step, before or after.
- *
- * requires: decomposed, every value used     keeps: placements, paths
- * cost: O(nodes x group size + region searched for cycles)
  */
 #include "passes/fuse/fuse.h"
 
@@ -97,7 +97,7 @@ static void join_inputs(Fusion *fusion, int id) {
   }
 }
 
-static void grow(Fusion *fusion) {
+static void grow_groups(Fusion *fusion) {
   /* The second sweep finds what only the first made possible: a value whose
    * last outside user has joined. */
   for (int sweep = 0; sweep < 2; sweep++)
@@ -107,7 +107,7 @@ static void grow(Fusion *fusion) {
     }
 }
 
-static bool reads(const Fusion *fusion, int group, Value value) {
+static bool group_reads_value(const Fusion *fusion, int group, Value value) {
   const Group *g = &fusion->groups[group];
   for (int m = 0; m < g->members.n; m++) {
     const Node *node = fusion->graph->nodes.data[g->members.data[m]];
@@ -117,7 +117,7 @@ static bool reads(const Fusion *fusion, int group, Value value) {
   return false;
 }
 
-static bool same_loops(const FuseSummary *a, const FuseSummary *b) {
+static bool siblings_same_loops(const FuseSummary *a, const FuseSummary *b) {
   if (a->n_space != b->n_space || a->n_inner != b->n_inner) return false;
   for (int i = 0; i < a->n_inner; i++) {
     bool found = false;
@@ -134,7 +134,8 @@ static bool same_loops(const FuseSummary *a, const FuseSummary *b) {
 }
 
 /* Both read a value that has all their dims. */
-static bool share_input(const Fusion *fusion, int a, int b, int n_space) {
+static bool siblings_share_input(const Fusion *fusion, int a, int b,
+                                 int n_space) {
   const Group *g = &fusion->groups[a];
   for (int m = 0; m < g->members.n; m++) {
     const Node *node = fusion->graph->nodes.data[g->members.data[m]];
@@ -143,7 +144,7 @@ static bool share_input(const Fusion *fusion, int a, int b, int n_space) {
       if (fusion->group_of[value.node] == a || fusion->is_free[value.node] ||
           graph_type(fusion->graph, value)->rank != n_space)
         continue;
-      if (reads(fusion, b, value)) return true;
+      if (group_reads_value(fusion, b, value)) return true;
     }
   }
   return false;
@@ -155,7 +156,7 @@ typedef struct Sibling {
   FuseSummary summary;
 } Sibling;
 
-static bool find_sibling(Fusion *fusion, int g, Sibling *out) {
+static bool sibling_of_group(Fusion *fusion, int g, Sibling *out) {
   const Group *group = &fusion->groups[g];
   if (group->plain && group->plain->rank > 0) return false;
   out->group = g;
@@ -167,13 +168,13 @@ static bool find_sibling(Fusion *fusion, int g, Sibling *out) {
 static bool are_siblings(const Fusion *fusion, const Sibling *a,
                          const Sibling *b) {
   const FuseSummary *p = &a->summary, *q = &b->summary;
-  if (fusion->groups[a->group].time_class !=
-          fusion->groups[b->group].time_class ||
-      !same_loops(p, q))
+  if (fusion->groups[a->group].merge_class !=
+          fusion->groups[b->group].merge_class ||
+      !siblings_same_loops(p, q))
     return false;
   if (p->n_space == 0) return true; /* scalars */
   return p->has_reduction && q->has_reduction &&
-         share_input(fusion, a->group, b->group, p->n_space);
+         siblings_share_input(fusion, a->group, b->group, p->n_space);
 }
 
 static void join_siblings(Fusion *fusion) {
@@ -182,16 +183,17 @@ static void join_siblings(Fusion *fusion) {
   int *order = ARENA_ARRAY(fusion->arena, int, fusion->n);
   for (int p = 0; p < fusion->n; p++) {
     int g = fusion->at[p];
-    if (g >= 0 && fusion->groups[g].is_fusable && find_sibling(fusion, g, &now))
+    if (g >= 0 && fusion->groups[g].is_fusable &&
+        sibling_of_group(fusion, g, &now))
       order[n_order++] = g;
   }
   for (int k = 0; k < n_order; k++) {
-    if (!find_sibling(fusion, order[k], &now)) continue;
+    if (!sibling_of_group(fusion, order[k], &now)) continue;
     for (int i = n - 1; i >= 0; i--) {
       if (!are_siblings(fusion, &window[i], &now)) continue;
       int merged = fusion_merge(fusion, window[i].group, now.group);
       if (merged < 0) continue;
-      find_sibling(fusion, merged, &now);
+      sibling_of_group(fusion, merged, &now);
       for (int j = i; j + 1 < n; j++) window[j] = window[j + 1];
       n--;
     }
@@ -206,12 +208,12 @@ static void join_siblings(Fusion *fusion) {
 Graph *pass_fuse(PassContext *ctx, const Graph *graph) {
   Fusion *fusion = fusion_create(ctx, graph, NULL);
   if (ctx->level < 1) return fusion_emit(fusion);
-  grow(fusion);
+  grow_groups(fusion);
   bool *is_clone;
   Graph *cloned = fusion_clone(fusion, &is_clone);
   if (cloned) {
     fusion = fusion_create(ctx, cloned, is_clone);
-    grow(fusion);
+    grow_groups(fusion);
   }
   join_siblings(fusion);
   return fusion_emit(fusion);

@@ -1,6 +1,6 @@
 /*
- * fuse.h -- shared by the files of the fusion pass: groups of nodes that are to
- * become one kernel, their order, and the contract that they must keep.
+ * fuse.h -- groups of nodes that become one kernel, shared by the files of the
+ * pass fuse.
  */
 #ifndef PASSES_FUSE_H
 #define PASSES_FUSE_H
@@ -14,7 +14,7 @@ typedef struct Group {
   VEC(int) members;
   int position;      /* in Fusion.at: a topological order of groups */
   bool is_fusable;   /* its nodes may stand in a body */
-  int time_class;    /* groups merge only within: phase, micro-batch */
+  int merge_class;   /* groups merge only within: phase, micro-batch */
   const Type *plain; /* of a group without reductions and lookups: a type
                         whose dims are its loops; else NULL */
   int n_inputs;      /* of a plain group: at least its distinct inputs */
@@ -29,9 +29,9 @@ typedef struct Fusion {
   Group *groups;
   int *group_of;   /* by node; -1: not stored, every user has a copy */
   bool *is_free;   /* costs nothing: copied into every body that uses it */
-  bool *is_clone;  /* by node, or NULL: computed again for its users, so not
-                      to be merged with its producers */
-  int *at;         /* group at a position or -1 */
+  bool *is_clone;  /* by node, or NULL: a clone for its users, which must not
+                      merge with its producers */
+  int *at;         /* group at a place of the order, or -1 */
   int *user_begin; /* users of node i: users[user_begin[i]..[i + 1]) */
   int *users;
   bool *is_output;
@@ -41,7 +41,7 @@ typedef struct Fusion {
   int max_nodes, max_inputs;
 } Fusion;
 
-/* What a set of nodes is as a body. */
+/* Facts about a set of nodes as one body. */
 typedef struct FuseSummary {
   int n_space, n_inner;
   Dim space[MAX_SPACE];  /* S */
@@ -71,7 +71,8 @@ bool fuse_check(Fusion *fusion, const int *ids, int n, FuseSummary *out);
  * follows from what is known of each: nothing that leaves the union did not
  * leave one of them.  False: ask fuse_check. */
 bool fuse_check_plain(const Fusion *fusion, const Group *a, const Group *b);
-/* Of a group whose members passed with this summary. */
+/* Notes the facts of a group whose members passed fuse_check with this summary.
+ */
 void fuse_note_plain(const Fusion *fusion, Group *group,
                      const FuseSummary *summary);
 

@@ -1,10 +1,10 @@
 /*
- * fuse_check.c -- does a set of nodes keep the contract of fuse.c, and is it
- * wise to make it one kernel?
+ * fuse_check.c -- decide whether a set of nodes keeps the contract of fuse.c,
+ * and whether one kernel for it pays.
  *
- * The question is asked of the whole set every time, not of an edge: groups
- * have at most some dozens of nodes, and what is allowed then reads exactly
- * like the contract.
+ * The question is about the complete set every time, not about one edge: groups
+ * have at most some dozens of nodes, and the rules then read exactly like the
+ * contract.
  */
 #include "passes/fuse/fuse.h"
 
@@ -28,16 +28,16 @@ static bool space_add(FuseSummary *out, const Type *type) {
   return true;
 }
 
-static bool is_inner(const FuseSummary *summary, Name dim) {
+static bool is_reduced_dim(const FuseSummary *summary, Name dim) {
   for (int i = 0; i < summary->n_inner; i++)
     if (summary->inner[i] == dim) return true;
   return false;
 }
 
-static int count_inner(const FuseSummary *summary, const Type *type) {
+static int count_reduced_dims(const FuseSummary *summary, const Type *type) {
   int n = 0;
   for (int d = 0; d < type->rank; d++)
-    n += is_inner(summary, type->dims[d].name);
+    n += is_reduced_dim(summary, type->dims[d].name);
   return n;
 }
 
@@ -54,12 +54,12 @@ static bool inner_add(FuseSummary *out, const Node *node) {
   }
   if (n != out->n_inner) return false;
   for (int i = 0; i < n; i++)
-    if (!is_inner(out, dims[i])) return false;
+    if (!is_reduced_dim(out, dims[i])) return false;
   return true;
 }
 
-static bool collect(const Graph *graph, const int *ids, int n,
-                    FuseSummary *out) {
+static bool collect_space(const Graph *graph, const int *ids, int n,
+                          FuseSummary *out) {
   for (int i = 0; i < n; i++) {
     const Node *node = graph->nodes.data[ids[i]];
     if (!space_add(out, node->types[0])) return false;
@@ -78,14 +78,15 @@ static bool reduction_spans(const FuseSummary *summary, const Type *input) {
 /* R are the last dims of this reduction's input. */
 static bool reduction_is_row(const FuseSummary *summary, const Type *input) {
   for (int i = 0; i < summary->n_inner; i++)
-    if (!is_inner(summary, input->dims[input->rank - 1 - i].name)) return false;
+    if (!is_reduced_dim(summary, input->dims[input->rank - 1 - i].name))
+      return false;
   return true;
 }
 
 static double outer_elements(const FuseSummary *summary) {
   double n = 1;
   for (int d = 0; d < summary->n_space; d++)
-    if (!is_inner(summary, summary->space[d].name))
+    if (!is_reduced_dim(summary, summary->space[d].name))
       n *= (double)summary->space[d].size;
   return n;
 }
@@ -97,7 +98,7 @@ static double node_op_flops(Op op) {
   return op_info(op)->flops;
 }
 
-/* What expensive values cost that the loops compute again and again. */
+/* Operations of expensive values that the loops compute repeatedly. */
 static double repeated_flops(const Graph *graph, const int *ids, int n,
                              const FuseSummary *summary) {
   double all = 1, repeated = 0;
@@ -108,7 +109,7 @@ static double repeated_flops(const Graph *graph, const int *ids, int n,
     const Node *node = graph->nodes.data[ids[i]];
     const Type *type = node->types[0];
     bool is_row = summary->has_reduction && type->rank == n_outer &&
-                  count_inner(summary, type) == 0;
+                  count_reduced_dims(summary, type) == 0;
     if (is_row || (double)type_elements(type) * 4 > all) continue;
     repeated += node_op_flops(node->op);
   }
@@ -149,7 +150,7 @@ static bool check_values(Fusion *fusion, const int *ids, int n,
       if (op_has(node->op, OP_FLAG_lookup) && k == 0) return false; /* rule 7 */
       if (stage[at] > stage[i]) stage[i] = stage[at];
     }
-    bool is_element = count_inner(out, type) > 0;
+    bool is_element = count_reduced_dims(out, type) > 0;
     bool escapes = fusion->is_output[ids[i]];
     for (int u = fusion->user_begin[ids[i]];
          u < fusion->user_begin[ids[i] + 1] && !escapes; u++)
@@ -168,7 +169,7 @@ static bool check_values(Fusion *fusion, const int *ids, int n,
 }
 
 /* Distinct values from outside, free ones apart; stops above the limit. */
-static int count_inputs(Fusion *fusion, const int *ids, int n) {
+static int count_body_inputs(Fusion *fusion, const int *ids, int n) {
   int count = 0;
   for (int i = 0; i < n; i++) {
     const Node *node = fusion->graph->nodes.data[ids[i]];
@@ -190,7 +191,7 @@ static int count_inputs(Fusion *fusion, const int *ids, int n) {
 bool fuse_check(Fusion *fusion, const int *ids, int n, FuseSummary *out) {
   const Graph *graph = fusion->graph;
   *out = (FuseSummary){0};
-  if (!collect(graph, ids, n, out)) return false;
+  if (!collect_space(graph, ids, n, out)) return false;
   out->is_row_like = out->has_reduction && outer_elements(out) > 1;
   for (int i = 0; i < n; i++) {
     const Node *node = graph->nodes.data[ids[i]];
@@ -205,14 +206,14 @@ bool fuse_check(Fusion *fusion, const int *ids, int n, FuseSummary *out) {
   bool ok = check_values(fusion, ids, n, out) &&
             !gathers_scalars(fusion, ids, n, out);
   if (ok) {
-    out->n_inputs = count_inputs(fusion, ids, n);
+    out->n_inputs = count_body_inputs(fusion, ids, n);
     ok = n == 1 || out->n_inputs <= fusion->max_inputs;
   }
   for (int i = 0; i < n; i++) fusion->node_mark[ids[i]] = -1;
   return ok;
 }
 
-static bool same_space(const Type *a, const Type *b) {
+static bool types_same_space(const Type *a, const Type *b) {
   if (a == b) return true;
   if (a->rank != b->rank) return false;
   for (int d = 0; d < a->rank; d++) {
@@ -228,7 +229,7 @@ bool fuse_check_plain(const Fusion *fusion, const Group *a, const Group *b) {
   return a->plain && b->plain &&
          a->n_inputs + b->n_inputs <= fusion->max_inputs &&
          a->repeated + b->repeated <= MAX_REPEATED_FLOPS &&
-         same_space(a->plain, b->plain);
+         types_same_space(a->plain, b->plain);
 }
 
 void fuse_note_plain(const Fusion *fusion, Group *group,

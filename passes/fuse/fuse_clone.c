@@ -1,5 +1,6 @@
 /*
- * fuse_clone.c -- compute cheap values again instead of storing them.
+ * fuse_clone.c -- compute cheap values again in the kernels that read them, in
+ * place of storing them.
  *
  *     kernel 1: m, r = ... x;  y = (x - m) * r * g      (stores y and xhat)
  *     kernel 2: sum dy * xhat
@@ -7,11 +8,10 @@
  *     kernel 1: stores y, m, r
  *     kernel 2: sum dy * ((x - m) * r)
  *
- * A value that only other kernels need, and all of whose users are kernels, is
- * worth a copy in each of them if the bytes that the copies read on top of
- * what their kernels read anyway are fewer than those of storing and loading
- * it.  Row values that the copies need are small and are stored instead; so is
- * the short value of which a wide one is a cast.
+ * A value whose users are all in other kernels is cloned into each of them if
+ * the clones read fewer extra bytes than a store and the loads of the value
+ * move.  Row values that the clones need are small and are stored in its place.
+ * So is the 16-bit operand where the value is a cast of it to f32.
  */
 #include "passes/fuse/fuse.h"
 
@@ -27,7 +27,7 @@ typedef struct Choice {
   bool *is_chosen;         /* by node: its outside users get copies */
 } Choice;
 
-/* What copies of a value would be made of. */
+/* The nodes that clones of a value would consist of. */
 typedef struct Expansion {
   int n_nodes, nodes[MAX_CLONES];
   int n_small, small[MAX_CLONES]; /* row values to be stored */
@@ -35,7 +35,7 @@ typedef struct Expansion {
   double flops;
 } Expansion;
 
-static double value_bytes(const Fusion *fusion, int id, int result) {
+static double node_result_bytes(const Fusion *fusion, int id, int result) {
   const Type *type = fusion->graph->nodes.data[id]->types[result];
   return (double)type_elements(type) * dtype_size_bytes(type->dtype);
 }
@@ -48,7 +48,7 @@ static bool add_unique(int *list, int *n, int max, int item) {
   return true;
 }
 
-static bool is_cheap(const Node *node) {
+static bool is_cheap_to_clone(const Node *node) {
   bool is_move =
       op_is(node->op, OPCLASS_data_movement) && op_has(node->op, OP_FLAG_fuses);
   return is_move || (op_is(node->op, OPCLASS_elementwise) &&
@@ -67,10 +67,11 @@ static bool is_row_value(const Choice *choice, int id) {
   return true;
 }
 
-static bool expand(const Choice *choice, int id, double bytes, Expansion *out) {
+static bool expand_clone(const Choice *choice, int id, double bytes,
+                         Expansion *out) {
   const Fusion *fusion = choice->fusion;
   const Node *node = fusion->graph->nodes.data[id];
-  if (!is_cheap(node)) return false;
+  if (!is_cheap_to_clone(node)) return false;
   for (int i = 0; i < out->n_nodes; i++)
     if (out->nodes[i] == id) return true;
   if (out->n_nodes == MAX_CLONES) return false;
@@ -82,7 +83,7 @@ static bool expand(const Choice *choice, int id, double bytes, Expansion *out) {
     if (fusion->is_free[input.node]) continue;
     int from = fusion->group_of[input.node];
     bool is_small =
-        value_bytes(fusion, input.node, input.result) * SMALL <= bytes;
+        node_result_bytes(fusion, input.node, input.result) * SMALL <= bytes;
     bool is_there =
         !fusion->groups[from].is_fusable || choice->is_stored[input.node];
     if (is_there && is_small) continue;
@@ -91,7 +92,7 @@ static bool expand(const Choice *choice, int id, double bytes, Expansion *out) {
     } else if (is_small && is_row_value(choice, input.node)) {
       if (!add_unique(out->small, &out->n_small, MAX_CLONES, input.node))
         return false;
-    } else if (!expand(choice, input.node, bytes, out)) {
+    } else if (!expand_clone(choice, input.node, bytes, out)) {
       return false;
     }
   }
@@ -128,34 +129,34 @@ static double copies_cost(const Fusion *fusion, const Expansion *expansion,
   for (int u = 0; u < n_users; u++)
     for (int b = 0; b < expansion->n_big; b++)
       if (!group_reads(fusion, users[u], expansion->big[b]))
-        cost += value_bytes(fusion, expansion->big[b], 0);
+        cost += node_result_bytes(fusion, expansion->big[b], 0);
   return cost;
 }
 
-/* The short value of which this one is a cast, or -1. */
-static int short_form(const Fusion *fusion, int id) {
+/* The 16-bit operand if the value is a cast of one to f32, else -1. */
+static int narrower_source(const Fusion *fusion, int id) {
   const Node *node = fusion->graph->nodes.data[id];
   if (node->op != OP_cast) return -1;
   Value input = node->inputs[0];
-  bool is_short = value_bytes(fusion, input.node, input.result) <
-                  value_bytes(fusion, id, 0);
-  return is_short && !fusion->is_free[input.node] ? input.node : -1;
+  bool is_narrower = node_result_bytes(fusion, input.node, input.result) <
+                     node_result_bytes(fusion, id, 0);
+  return is_narrower && !fusion->is_free[input.node] ? input.node : -1;
 }
 
-static void choose(Choice *choice, int id) {
+static void choose_clone(Choice *choice, int id) {
   Fusion *fusion = choice->fusion;
   int users[8];
   int n_users = user_groups(fusion, id, users, ARRAY_LENGTH(users));
   if (n_users <= 0) return;
-  double bytes = value_bytes(fusion, id, 0);
+  double bytes = node_result_bytes(fusion, id, 0);
   Expansion expansion = {0};
   bool pays =
-      expand(choice, id, bytes, &expansion) &&
+      expand_clone(choice, id, bytes, &expansion) &&
       copies_cost(fusion, &expansion, users, n_users) < bytes * (n_users + 1);
-  /* Two large values kept for the copies would outweigh one short one. */
-  int narrow = short_form(fusion, id);
-  if (narrow >= 0 && (!pays || expansion.n_big > 1))
-    expansion = (Expansion){.n_small = 1, .small = {narrow}};
+  /* Two large values stored for the clones cost more than one 16-bit value. */
+  int cast_source = narrower_source(fusion, id);
+  if (cast_source >= 0 && (!pays || expansion.n_big > 1))
+    expansion = (Expansion){.n_small = 1, .small = {cast_source}};
   else if (!pays)
     return;
   choice->is_chosen[id] = true;
@@ -173,7 +174,7 @@ typedef struct Cloner {
   VEC(int) cloned_nodes; /* ids in the new graph */
 } Cloner;
 
-static Value clone(Cloner *cloner, int id, int group, Phase phase) {
+static Value clone_value(Cloner *cloner, int id, int group, Phase phase) {
   Fusion *fusion = cloner->choice->fusion;
   const void *key =
       (const void *)(intptr_t)((int64_t)id * fusion->n + group + 1);
@@ -189,7 +190,7 @@ static Value clone(Cloner *cloner, int id, int group, Phase phase) {
                     !fusion->groups[from].is_fusable ||
                     cloner->choice->is_stored[input.node] || from == group;
     inputs[i] = is_there ? rewrite_get(&cloner->rewrite, input)
-                         : clone(cloner, input.node, group, phase);
+                         : clone_value(cloner, input.node, group, phase);
   }
   Attrs attrs = node_attrs(node);
   Graph *to = cloner->rewrite.to;
@@ -220,7 +221,7 @@ static void copy_with_clones(Cloner *cloner, int id) {
   for (int i = 0; i < node->n_inputs; i++) {
     int from = node->inputs[i].node;
     bool is_cloned = choice->is_chosen[from] && fusion->group_of[from] != g;
-    inputs[i] = is_cloned ? clone(cloner, from, g, node->phase)
+    inputs[i] = is_cloned ? clone_value(cloner, from, g, node->phase)
                           : rewrite_get(&cloner->rewrite, node->inputs[i]);
   }
   rewrite_at(&cloner->rewrite, id);
@@ -230,8 +231,8 @@ static void copy_with_clones(Cloner *cloner, int id) {
 }
 
 /* Originals that only copies used are gone; ids shift. */
-static Graph *drop_unused(PassContext *ctx, const Graph *graph,
-                          const bool *is_clone, bool **out_is_clone) {
+static Graph *drop_cloned_originals(PassContext *ctx, const Graph *graph,
+                                    const bool *is_clone, bool **out_is_clone) {
   int n = graph->nodes.n;
   bool *is_live = ARENA_ARRAY(ctx->scratch, bool, n);
   *out_is_clone = ARENA_ARRAY(ctx->scratch, bool, n);
@@ -271,7 +272,7 @@ Graph *fusion_clone(Fusion *fusion, bool **out_is_clone) {
     int g = fusion->group_of[id];
     if (g < 0 || !fusion->groups[g].is_fusable || !choice.is_stored[id])
       continue;
-    choose(&choice, id);
+    choose_clone(&choice, id);
     any |= choice.is_chosen[id];
   }
   if (!any) return NULL;
@@ -283,5 +284,5 @@ Graph *fusion_clone(Fusion *fusion, bool **out_is_clone) {
   bool *is_clone = ARENA_ARRAY(fusion->arena, bool, graph->nodes.n);
   for (int i = 0; i < cloner.cloned_nodes.n; i++)
     is_clone[cloner.cloned_nodes.data[i]] = true;
-  return drop_unused(fusion->ctx, graph, is_clone, out_is_clone);
+  return drop_cloned_originals(fusion->ctx, graph, is_clone, out_is_clone);
 }

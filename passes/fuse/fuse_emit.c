@@ -1,8 +1,8 @@
 /*
- * fuse_emit.c -- the graph with groups as `fused` nodes.
+ * fuse_emit.c -- build the graph in which each group is one `fused` node.
  *
- * Groups come out in an order that stays near the old one: of those whose
- * inputs are there, always the one whose last member came first.
+ * The order of groups stays near the old one: among the groups whose inputs are
+ * ready, the one whose last member came first is next.
  */
 #include "passes/fuse/fuse.h"
 
@@ -18,7 +18,7 @@ typedef struct Emit {
   int *body_node;   /* by value: where, in that body */
 } Emit;
 
-static void heap_push(Emit *emit, int group) {
+static void emit_heap_push(Emit *emit, int group) {
   int at = emit->n_heap++;
   while (at > 0 && emit->key[emit->heap[(at - 1) / 2]] > emit->key[group]) {
     emit->heap[at] = emit->heap[(at - 1) / 2];
@@ -27,7 +27,7 @@ static void heap_push(Emit *emit, int group) {
   emit->heap[at] = group;
 }
 
-static int heap_pop(Emit *emit) {
+static int emit_heap_pop(Emit *emit) {
   int top = emit->heap[0], last = emit->heap[--emit->n_heap], at = 0;
   for (;;) {
     int child = 2 * at + 1;
@@ -45,30 +45,30 @@ static int heap_pop(Emit *emit) {
 
 /* ---- one body ---- */
 
-typedef struct Body {
+typedef struct FusedBody {
   const Emit *emit;
   const Fusion *fusion;
   Graph *graph;
   int group;
   VEC(Value) inputs; /* old values */
-} Body;
+} FusedBody;
 
-static Value body_value(Body *body, Value old, int group);
+static Value fused_body_value(FusedBody *body, Value old, int group);
 
-static Value body_copy(Body *body, int id, int group) {
+static Value fused_body_copy(FusedBody *body, int id, int group) {
   const Fusion *fusion = body->fusion;
   const Node *node = fusion->graph->nodes.data[id];
   Value *inputs = ARENA_ARRAY(fusion->arena, Value, node->n_inputs);
   for (int i = 0; i < node->n_inputs; i++) {
     bool is_table = op_has(node->op, OP_FLAG_lookup) && i == 0;
-    inputs[i] = body_value(body, node->inputs[i], is_table ? -2 : group);
+    inputs[i] = fused_body_value(body, node->inputs[i], is_table ? -2 : group);
   }
   return graph_copy_node(body->graph, fusion->graph, id, inputs, false);
 }
 
 /* The value inside the body: a member, a copy of something free, or a new
  * input (always, for group -2: a gather's table). */
-static Value body_value(Body *body, Value old, int group) {
+static Value fused_body_value(FusedBody *body, Value old, int group) {
   const Fusion *fusion = body->fusion;
   const Emit *emit = body->emit;
   int v = emit->first_value[old.node] + old.result;
@@ -77,7 +77,7 @@ static Value body_value(Body *body, Value old, int group) {
   Value now;
   if (group != -2 &&
       (fusion->group_of[old.node] == group || fusion->is_free[old.node])) {
-    now = body_copy(body, old.node, group);
+    now = fused_body_copy(body, old.node, group);
   } else {
     const Graph *graph = fusion->graph;
     body->graph->path = graph_node(graph, old)->path;
@@ -111,7 +111,7 @@ static void emit_fused(Emit *emit, int g) {
   Fusion *fusion = emit->fusion;
   const Group *group = &fusion->groups[g];
   Module *module = fusion->graph->module;
-  Body body = {.emit = emit, .fusion = fusion, .group = g};
+  FusedBody body = {.emit = emit, .fusion = fusion, .group = g};
   body.graph = graph_create(module, name_intern(module->names, "body"));
   body.graph->mesh = fusion->graph->mesh;
   int n_results = 0;
@@ -120,7 +120,7 @@ static void emit_fused(Emit *emit, int g) {
       ARENA_ARRAY(fusion->arena, const Type *, group->members.n);
   for (int m = 0; m < group->members.n; m++) {
     int id = group->members.data[m];
-    Value now = body_value(&body, (Value){id, 0}, g);
+    Value now = fused_body_value(&body, (Value){id, 0}, g);
     if (!fusion_escapes(fusion, id)) continue;
     const Node *node = fusion->graph->nodes.data[id];
     graph_output(body.graph, ROLE_result, name_intern(module->names, ""), now);
@@ -143,12 +143,12 @@ static void emit_group(Emit *emit, int g) {
   const Group *group = &emit->fusion->groups[g];
   int id = group->members.data[0];
   const Node *node = emit->fusion->graph->nodes.data[id];
-  bool is_stored = true;
+  bool has_stored_inputs = true;
   for (int i = 0; i < node->n_inputs; i++)
-    is_stored &= emit->fusion->group_of[node->inputs[i].node] >= 0;
+    has_stored_inputs &= emit->fusion->group_of[node->inputs[i].node] >= 0;
   bool is_plain = group->members.n == 1 &&
                   (!op_has(node->op, OP_FLAG_fuses) ||
-                   (op_has(node->op, OP_FLAG_lookup) && is_stored));
+                   (op_has(node->op, OP_FLAG_lookup) && has_stored_inputs));
   if (is_plain)
     rewrite_copy(&emit->rewrite, id);
   else
@@ -158,7 +158,7 @@ static void emit_group(Emit *emit, int g) {
 /* ---- the order ---- */
 
 /* Inputs that other groups make. */
-static int count_inputs(const Fusion *fusion, int g) {
+static int count_group_inputs(const Fusion *fusion, int g) {
   const Group *group = &fusion->groups[g];
   int count = 0;
   for (int m = 0; m < group->members.n; m++) {
@@ -180,7 +180,7 @@ static void wake_users(Emit *emit, int g) {
     for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1]; u++) {
       int user = fusion->group_of[fusion->users[u]];
       if (user < 0 || user == g) continue;
-      if (--emit->waiting[user] == 0) heap_push(emit, user);
+      if (--emit->waiting[user] == 0) emit_heap_push(emit, user);
     }
   }
 }
@@ -211,11 +211,11 @@ Graph *fusion_emit(Fusion *fusion) {
       continue;
     n_groups++;
     emit.key[g] = group->members.data[group->members.n - 1];
-    emit.waiting[g] = count_inputs(fusion, g);
-    if (emit.waiting[g] == 0) heap_push(&emit, g);
+    emit.waiting[g] = count_group_inputs(fusion, g);
+    if (emit.waiting[g] == 0) emit_heap_push(&emit, g);
   }
   while (emit.n_heap > 0) {
-    int g = heap_pop(&emit);
+    int g = emit_heap_pop(&emit);
     emit_group(&emit, g);
     wake_users(&emit, g);
     n_emitted++;

@@ -1,11 +1,10 @@
 /*
- * fuse_groups.c -- groups of nodes in a topological order that is kept up to
- * date while they merge.
+ * fuse_groups.c -- keep groups of nodes in topological order while they merge.
  *
- * Merging P and C makes a cycle exactly if a path leads from P to C through a
- * third group.  Groups have positions in a topological order, so such a path
- * lies between the two positions, and the search stays there.  After a merge
- * only that region is put in order again (Pearce and Kelly 2006):
+ * To merge P and C makes a cycle exactly if a path leads from P to C through a
+ * third group.  Groups have places in a topological order, so such a path lies
+ * between the two places, and the search stays there.  After a merge only that
+ * region is put in order again (Pearce and Kelly 2006):
  *
  *     P a b c C   with P -> b   =>   a c (PC) b
  */
@@ -24,7 +23,7 @@ static int phase_class(Phase phase) {
   UNREACHABLE();
 }
 
-static void index_users(Fusion *fusion) {
+static void index_group_users(Fusion *fusion) {
   const Graph *graph = fusion->graph;
   int n = fusion->n;
   fusion->user_begin = ARENA_ARRAY(fusion->arena, int, n + 2);
@@ -42,7 +41,7 @@ static void index_users(Fusion *fusion) {
   }
 }
 
-/* Constants, positions, and at most two operations on them: a mask. */
+/* Constants, indices, and at most two operations on them: a mask. */
 static bool node_is_free(const Fusion *fusion, int id) {
   const Node *node = fusion->graph->nodes.data[id];
   if (op_is(node->op, OPCLASS_source) && op_has(node->op, OP_FLAG_fuses))
@@ -57,7 +56,7 @@ static bool node_is_free(const Fusion *fusion, int id) {
 }
 
 /* A user that cannot hold a copy of the free value in its body. */
-static bool needs_storing(const Fusion *fusion, int id) {
+static bool free_needs_storing(const Fusion *fusion, int id) {
   if (fusion->is_output[id]) return true;
   for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1]; u++) {
     const Node *user = fusion->graph->nodes.data[fusion->users[u]];
@@ -68,21 +67,21 @@ static bool needs_storing(const Fusion *fusion, int id) {
   return false;
 }
 
-/* What runs once a step and is read by what runs for each micro-batch must not
- * wait for what comes after all of them.  All that it reads is early too, so
- * kernels of early values alone wait for nothing. */
-static bool *find_early(const Fusion *fusion) {
-  bool *is_early = ARENA_ARRAY(fusion->arena, bool, fusion->n);
+/* A node that runs once a step and is read for each micro-batch must not wait
+ * for nodes that run after all of them. All its operands run before the loop
+ * too, so kernels of such nodes alone wait for nothing. */
+static bool *find_before_microbatches(const Fusion *fusion) {
+  bool *is_before = ARENA_ARRAY(fusion->arena, bool, fusion->n);
   for (int id = fusion->n - 1; id >= 0; id--) {
-    bool is_timed = node_is_per_microbatch(fusion->graph, id);
+    bool is_per_microbatch = node_is_per_microbatch(fusion->graph, id);
     for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1]; u++) {
       int user = fusion->users[u];
-      is_early[id] |=
-          !is_timed &&
-          (is_early[user] || node_is_per_microbatch(fusion->graph, user));
+      is_before[id] |=
+          !is_per_microbatch &&
+          (is_before[user] || node_is_per_microbatch(fusion->graph, user));
     }
   }
-  return is_early;
+  return is_before;
 }
 
 Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
@@ -111,22 +110,22 @@ Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
   fusion->is_free = ARENA_ARRAY(arena, bool, n);
   for (int i = 0; i < graph->outputs.n; i++)
     fusion->is_output[graph->outputs.data[i].value.node] = true;
-  index_users(fusion);
-  const bool *is_early = find_early(fusion);
+  index_group_users(fusion);
+  const bool *is_before = find_before_microbatches(fusion);
   int *own = ARENA_ARRAY(arena, int, n);
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
     fusion->node_mark[id] = -1;
     fusion->is_free[id] = node_is_free(fusion, id);
-    bool is_stored = !fusion->is_free[id] || needs_storing(fusion, id);
+    bool is_stored = !fusion->is_free[id] || free_needs_storing(fusion, id);
     fusion->group_of[id] = is_stored ? id : -1;
     fusion->at[id] = is_stored ? id : -1;
     Group *group = &fusion->groups[id];
     group->position = id;
     group->is_fusable = op_has(node->op, OP_FLAG_fuses) && !fusion->is_free[id];
-    group->time_class =
+    group->merge_class =
         phase_class(node->phase) + (node_is_per_microbatch(graph, id) ? 4
-                                    : is_early[id]                    ? 8
+                                    : is_before[id]                   ? 8
                                                                       : 0);
     own[id] = id;
     group->members.data = &own[id];
@@ -178,8 +177,9 @@ static bool mark_between(Fusion *fusion, int first, int last) {
   return false;
 }
 
-/* What follows `first` moves behind the merged group, in its old order. */
-static void reorder(Fusion *fusion, int first, int last) {
+/* Groups that follow `first` move after the merged group, in their old order.
+ */
+static void reorder_groups(Fusion *fusion, int first, int last) {
   int begin = fusion->groups[first].position;
   int end = fusion->groups[last].position;
   int *moved = fusion->stack;
@@ -218,7 +218,7 @@ static int *merge_members(const Fusion *fusion, int a, int b) {
 
 /* A value of plain group `small` is needed outside of both: it would have to be
  * stored by a kernel that has more loops (rule 5). */
-static bool leaves_both(const Fusion *fusion, int small, int large) {
+static bool leaves_both_groups(const Fusion *fusion, int small, int large) {
   const Group *x = &fusion->groups[small], *y = &fusion->groups[large];
   if (!x->plain || !y->plain || x->plain->rank >= y->plain->rank) return false;
   for (int m = x->members.n - 1; m >= 0; m--) {
@@ -262,11 +262,11 @@ static bool gathers_others(const Fusion *fusion, int sum, int scalars) {
 int fusion_merge(Fusion *fusion, int a, int b) {
   if (a == b || a < 0 || b < 0) return -1;
   const Group *x = &fusion->groups[a], *y = &fusion->groups[b];
-  if (!x->is_fusable || !y->is_fusable || x->time_class != y->time_class)
+  if (!x->is_fusable || !y->is_fusable || x->merge_class != y->merge_class)
     return -1;
   int n = x->members.n + y->members.n;
   if (n > fusion->max_nodes) return -1;
-  if (leaves_both(fusion, a, b) || leaves_both(fusion, b, a) ||
+  if (leaves_both_groups(fusion, a, b) || leaves_both_groups(fusion, b, a) ||
       gathers_others(fusion, a, b) || gathers_others(fusion, b, a))
     return -1;
   int *ids = merge_members(fusion, a, b);
@@ -276,7 +276,7 @@ int fusion_merge(Fusion *fusion, int a, int b) {
   int first = x->position < y->position ? a : b;
   int last = first == a ? b : a;
   if (mark_between(fusion, first, last)) return -1;
-  reorder(fusion, first, last);
+  reorder_groups(fusion, first, last);
   Group *group = &fusion->groups[last];
   group->members.data = arena_copy(fusion->arena, ids, (size_t)n * sizeof *ids);
   group->members.n = group->members.capacity = n;
