@@ -1,19 +1,19 @@
 /*
- * batchnorm_dtype.c -- the dtype in which batch statistics are computed.
+ * batchnorm_dtype.c -- choose the dtype in which batch statistics are computed.
  *
  *     batchnorm %x, %mean, %var {...}   =>   batchnorm ... {..., dtype = f64}
  *
- * A gradient through a batch normalisation subtracts means from what they are
- * means of, and its errors are the same for a whole channel: rounded to f32
- * they add up in every sum below.  Where f64 is free (memory sets the pace of
- * these loops on CPUs) the target says so.
+ * A gradient through batch normalisation subtracts means from the values that
+ * they are means of.  An error of a mean is the same for all elements of a
+ * channel: rounded to f32, such errors add up in every sum below.  A target
+ * says where f64 is free, as on CPUs, where memory limits these loops.
  *
- * requires: before autodiff     keeps: values, to a rounding
- * cost: O(nodes)
+ * requires: a graph without gradients     keeps: values, to a rounding
+ * breaks: nothing                         cost: O(nodes)
  */
 #include "passes/rewrite.h"
 
-static bool rule(Rewrite *rewrite, int id, void *user) {
+static bool batchnorm_dtype_rule(Rewrite *rewrite, int id, void *user) {
   (void)user;
   const Node *node = rewrite->from->nodes.data[id];
   const Target *target = rewrite->ctx->target;
@@ -33,5 +33,5 @@ static bool rule(Rewrite *rewrite, int id, void *user) {
 }
 
 Graph *pass_batchnorm_dtype(PassContext *ctx, const Graph *graph) {
-  return rewrite_graph(ctx, graph, rule, NULL);
+  return rewrite_graph(ctx, graph, batchnorm_dtype_rule, NULL);
 }

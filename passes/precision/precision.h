@@ -7,22 +7,25 @@
 
 #include "passes/rewrite.h"
 
-/* What is known of a value before anything is decided, and what was. */
+/* Facts about a value, and the decision. */
 typedef struct Facts {
-  bool is_made;       /* from numbers and positions alone */
-  bool is_statistic;  /* from sums alone */
-  bool is_kept;       /* f32 for all readers */
-  bool is_multiplied; /* a product reads it */
-  bool is_gradient;   /* moved at most, it is the gradient of a parameter */
-  bool is_stacked;    /* a scan keeps it rounded for all positions */
-  bool is_short;      /* of a body's input and its carry: only multiplied */
-  bool crosses;       /* the backward pass reads what the forward pass made */
-  bool moves_rounded; /* a move reads it whose result is rounded */
-  bool is_typed;      /* an input whose readers are all pins */
+  bool is_constant;   /* depends on constants and indices alone */
+  bool is_statistic;  /* depends on sums alone */
+  bool stays_f32;     /* all readers see f32 */
+  bool is_contracted; /* a contraction reads it */
+  bool is_gradient;   /* it is the gradient of a parameter, perhaps moved */
+  bool is_stacked;    /* a scan stacks it rounded */
+  bool is_16bit; /* of a body's input and its carry: contractions alone read it
+                  */
+  bool crosses;  /* the backward pass reads what the forward pass made */
+  bool is_moved_rounded; /* an operator that moves elements reads it, and its
+                            result is rounded */
+  bool is_typed; /* an input all of whose readers are casts that the program
+                    wrote */
   int n_readers;
-  Name reader;        /* path of the one there is */
-  DType rounded;      /* f32: not rounded */
-  Value wide, narrow; /* in the new graph; VALUE_NONE: not made yet */
+  Name reader;            /* path of the one there is */
+  DType rounded;          /* f32: not rounded */
+  Value in_f32, in_16bit; /* in the new graph; VALUE_NONE: not made yet */
 } Facts;
 
 /* One graph, or the body of one scan. */
@@ -40,9 +43,9 @@ typedef struct Rounding {
 
 Facts *precision_facts(const Rounding *r, Value value);
 DType precision_dtype(const Rounding *r, Value value); /* in the old graph */
-/* Reads short values and sums in f32. */
-bool precision_is_product(const Rounding *r, int id);
-/* Computes nothing: a rounded value may be moved as it is. */
+/* Reads 16-bit values and sums in f32. */
+bool precision_is_contraction(const Rounding *r, int id);
+/* Moves elements and computes nothing, so rounding commutes with it. */
 bool precision_is_move(Op op);
 /* A cast to f32 that the program wrote: its value stays f32. */
 bool precision_is_pin(const Graph *graph, const Node *node);
