@@ -1,6 +1,6 @@
 /*
- * autodiff.c -- reverse-mode differentiation: appends the gradient of the loss
- * with respect to every trainable parameter.
+ * autodiff.c -- append the gradient of the loss with respect to every trainable
+ * parameter, in reverse mode.
  *
  *     %2 = mul %0, %1               %2 = mul %0, %1
  *     %3 = sum %2 {over = [B]}  =>  %3 = sum %2 {over = [B]}
@@ -10,15 +10,16 @@
  *                                   output loss "loss" %3
  *                                   output grad "w" %6
  *
- * The walk is that of ir/adjoint.c.  Only nodes on a way from a parameter to
- * the loss are visited; what a rule computes for other inputs is unused, and
- * dce drops it.
+ * ir/adjoint.c does the walk.  It visits only nodes between a parameter and the
+ * loss.  Gradients that a rule computes for other inputs have no users, and dce
+ * drops them.
  *
- * A gradient node belongs to the phase weight_gradient if nothing but
- * parameter gradients depends on it: such work may be delayed, the rest is the
+ * A gradient node belongs to the phase weight_gradient if nothing but parameter
+ * gradients depends on it.  Such nodes may be delayed; the others are the
  * critical path of the backward pass.
  *
- * requires: whole types, one loss     keeps: forward ids     cost: O(nodes)
+ * requires: logical types, one loss     keeps: forward ids
+ * breaks: nothing                       cost: O(nodes)
  */
 #include "passes/rewrite.h"
 
@@ -74,7 +75,7 @@ static void mark_dependence(Autodiff *ad) {
 
 /* Marks what the cotangents of values that depend on data need; the other
  * gradient nodes are for parameters only. */
-static void set_phases(Autodiff *ad) {
+static void set_gradient_phases(Autodiff *ad) {
   Graph *graph = ad->graph;
   bool *is_inner = ARENA_ARRAY(ad->ctx->scratch, bool, graph->nodes.n);
   for (int id = 0; id < ad->adjoint.n_forward; id++) {
@@ -144,7 +145,7 @@ Graph *pass_autodiff(PassContext *ctx, const Graph *from) {
     adjoint_walk(&ad.adjoint, ctx->scratch);
   }
   output_gradients(&ad);
-  set_phases(&ad);
+  set_gradient_phases(&ad);
   ad.graph->phase = PHASE_forward;
   ad.graph->span = SPAN_NONE;
   ad.graph->path = name_intern(ctx->module->names, "");

@@ -1,20 +1,24 @@
 /*
- * ema_weights.c -- evaluation and sampling read moving averages: where training
- * keeps the average of a parameter, the average is read in its place.
+ * ema_weights.c -- let evaluation and sampling read the moving averages of
+ * parameters.
  *
  *     %0 = input : f32[C] param "w"   =>   %0 = input : f32[C] ema "ema/w"
  *
- * requires: the final graph of training     keeps: everything but these inputs
+ * Where training stores the moving average of a parameter, the graph reads the
+ * average in place of the parameter.
+ *
+ * requires: the final graph of training     keeps: all but these inputs
+ * cost: O(nodes)
  */
 #include "passes/rewrite.h"
 
-typedef struct Average {
+typedef struct EmaWeights {
   const Graph *trained;
   InputIndex inputs; /* of `trained` */
-} Average;
+} EmaWeights;
 
-static bool read_average(Rewrite *rewrite, int id, void *user) {
-  const Average *average = user;
+static bool ema_weights_rule(Rewrite *rewrite, int id, void *user) {
+  const EmaWeights *ema = user;
   const Graph *from = rewrite->from;
   Module *module = rewrite->to->module;
   const Node *node = from->nodes.data[id];
@@ -23,12 +27,11 @@ static bool read_average(Rewrite *rewrite, int id, void *user) {
   if (input.role != ROLE_param) return false;
   input.path = name_format(module->names, "ema/%s", input.path);
   input.role = ROLE_ema;
-  const GraphInput *kept =
-      input_indexed(&average->inputs, ROLE_ema, input.path);
-  if (!kept) return false;
+  const GraphInput *stored = input_indexed(&ema->inputs, ROLE_ema, input.path);
+  if (!stored) return false;
   rewrite_at(rewrite, id);
   Value value = rewrite_input(rewrite->to, &input,
-                              graph_type(average->trained, kept->value));
+                              graph_type(ema->trained, stored->value));
   rewrite_set(rewrite, (Value){id, 0},
               graph_cast(rewrite->to, value, node->types[0]->dtype));
   return true;
@@ -36,6 +39,6 @@ static bool read_average(Rewrite *rewrite, int id, void *user) {
 
 Graph *ema_weights_read(PassContext *ctx, const Graph *graph,
                         const Graph *trained) {
-  Average average = {trained, graph_index_inputs(trained, ctx->scratch)};
-  return rewrite_graph(ctx, graph, read_average, &average);
+  EmaWeights ema = {trained, graph_index_inputs(trained, ctx->scratch)};
+  return rewrite_graph(ctx, graph, ema_weights_rule, &ema);
 }

@@ -1,27 +1,29 @@
 /*
- * optimizer.c -- appends the update: norm, clipping, learning rate and the
- * optimizer's formula (ir/optimizers.def) for every gradient.
+ * optimizer.c -- append the update of every parameter: norm, clipping, learning
+ * rate and the formula of the optimizer (ir/optimizers.def).
  *
  *     output grad "w" %9     =>   ok = finite(loss) and finite(norm)
  *                                 w' = w - lr * clipped g
  *                                 output param "w" select(ok, w', w)
  *
  * The update has no branch: where the loss or the norm is not finite, every
- * slot (parameters, moments, averages, states of the model) is given its old
- * value, so that the step can be run again to look for the place.
+ * persistent buffer (parameters, optimizer state, moving averages, states of
+ * the model) gets its old value, so that the step can run again to find the
+ * operator at fault.
  *
- * What is computed once a step (learning rate, bias correction, the norm
- * across tensors) is computed in f64: 1 - b2^t loses half of its digits in f32
- * while t is small.  It is a handful of scalars.
+ * Scalars that are computed once a step (learning rate, bias correction, the
+ * norm across tensors) are computed in f64, because 1 - b2^t loses half of its
+ * digits in f32 while t is small.
  *
  * requires: grad outputs in the order and type of their parameters
- * keeps: forward and gradient ids     drops: grad outputs
+ * keeps: forward and gradient ids     breaks: grad outputs, which are dropped
+ * cost: O(nodes)
  */
 #include <string.h>
 
 #include "passes/rewrite.h"
 
-enum { MOST_RECIPES = 4, MOST_MOMENTS = 4 };
+enum { MOST_RECIPES = 4, MOST_STATES = 4 };
 
 typedef struct Recipe {
   const OptimizerFormula *formula;
@@ -47,8 +49,8 @@ typedef struct Weight {
   ExprScope scope;
 } Weight;
 
-static Name path_of(const Update *update, const char *format,
-                    const char *path) {
+static Name optimizer_path(const Update *update, const char *format,
+                           const char *path) {
   return name_format(update->ctx->module->names, format, path);
 }
 
@@ -64,8 +66,8 @@ static Value scalar_input(Graph *graph, Role role, DType dtype) {
                      type_scalar(module->arena, dtype));
 }
 
-/* `factor` epochs in steps, f64: how long an epoch is, the runtime knows. */
-static Value epochs(Graph *graph, double factor) {
+/* `factor` epochs in steps, f64; the runtime knows the length of an epoch. */
+static Value epochs_in_steps(Graph *graph, double factor) {
   Value epoch = scalar_input(graph, ROLE_epoch, DT_i64);
   return graph_op2(graph, OP_mul, graph_cast(graph, epoch, DT_f64),
                    graph_const(graph, DT_f64, factor));
@@ -85,11 +87,12 @@ static Value learning_rate(Update *update, Value t) {
   if (schedule->ends && settings->steps > 0)
     expr_bind_float(&scope, "steps", (double)settings->steps);
   else if (schedule->ends)
-    expr_bind(&scope, "steps", epochs(graph, (double)settings->epochs));
+    expr_bind(&scope, "steps",
+              epochs_in_steps(graph, (double)settings->epochs));
   for (int i = 0; i < argument_count(schedule->arguments); i++)
     if (schedule->arguments[i].range == RANGE_epochs)
       expr_bind(&scope, schedule->arguments[i].name,
-                epochs(graph, rate->values[i]));
+                epochs_in_steps(graph, rate->values[i]));
   return expr_build(&scope, schedule->formula);
 }
 
@@ -102,8 +105,8 @@ static void bind_arguments(ExprScope *scope, const OptimizerCall *call) {
                       call->values[i][v]);
 }
 
-/* Evaluates the recipe's scalars in f64 and hands them to the updates: numbers
- * as numbers, reals rounded to f32, truth values as they are. */
+/* Evaluates the recipe's scalars in f64 and binds them for the updates:
+ * constants as constants, floats rounded to f32, bools unchanged. */
 static void build_scalars(Update *update, Recipe *recipe) {
   const OptimizerCall *call = &update->settings->optimizer;
   Graph *graph = update->graph;
@@ -122,9 +125,9 @@ static void build_scalars(Update *update, Recipe *recipe) {
       expr_bind_float(&recipe->scope, item->name,
                       node_float(node, ATTR_value, 0));
     } else {
-      bool is_real = dtype_class(node->types[0]->dtype) == CLASS_FLOAT;
+      bool is_float = dtype_class(node->types[0]->dtype) == CLASS_FLOAT;
       Value value =
-          is_real ? graph_cast(graph, item->value, DT_f32) : item->value;
+          is_float ? graph_cast(graph, item->value, DT_f32) : item->value;
       expr_bind(&recipe->scope, item->name, value);
     }
   }
@@ -138,13 +141,13 @@ static const Recipe *recipe_for(Update *update, const Weight *weight) {
   ASSERT(update->n_recipes < MOST_RECIPES);
   Recipe *recipe = &update->recipes[update->n_recipes++];
   recipe->formula = formula;
-  update->graph->path = path_of(update, "%s", "optimizer");
+  update->graph->path = optimizer_path(update, "%s", "optimizer");
   build_scalars(update, recipe);
   return recipe;
 }
 
 /* A gradient in f32, without the loss scale. */
-static Value unscaled(const Update *update, Value g) {
+static Value unscaled_gradient(const Update *update, Value g) {
   g = graph_cast(update->graph, g, DT_f32);
   if (!value_is(update->unscale)) return g;
   return graph_op2(update->graph, OP_mul, g, update->unscale);
@@ -167,17 +170,17 @@ static Value global_norm(Update *update, const Graph *from) {
   for (int i = 0; i < from->outputs.n; i++) {
     const GraphOutput *output = &from->outputs.data[i];
     if (output->role != ROLE_grad) continue;
-    graph->path = path_of(update, "optimizer.%s", output->path);
-    Value sum = sum_of_squares(graph, unscaled(update, output->value));
+    graph->path = optimizer_path(update, "optimizer.%s", output->path);
+    Value sum = sum_of_squares(graph, unscaled_gradient(update, output->value));
     sum = graph_cast(graph, sum, DT_f64);
     total = value_is(total) ? graph_op2(graph, OP_add, total, sum) : sum;
   }
-  graph->path = path_of(update, "%s", "optimizer");
+  graph->path = optimizer_path(update, "%s", "optimizer");
   if (!value_is(total)) return graph_const(graph, DT_f32, 0);
   return graph_cast(graph, graph_op1(graph, OP_sqrt, total), DT_f32);
 }
 
-/* What the step depends on; returns the norm. */
+/* Builds the values that the step depends on; returns the norm. */
 static Value build_norm(Update *update, const Graph *from) {
   Graph *graph = update->graph;
   Value norm = global_norm(update, from);
@@ -197,11 +200,12 @@ static Value build_norm(Update *update, const Graph *from) {
   return norm;
 }
 
-/* ---- slots ---- */
+/* ---- persistent buffers ---- */
 
-/* Replaces the slot read by `old` with `value` where the step is sound. */
-static void replace(Update *update, Role role, Name path, Value old,
-                    Value value) {
+/* Replaces the buffer read by `old` with `value` where loss and norm are
+ * finite. */
+static void replace_if_sound(Update *update, Role role, Name path, Value old,
+                             Value value) {
   Graph *graph = update->graph;
   const Type *type = graph_type(graph, old);
   value = graph_cast(graph, value, type->dtype);
@@ -219,15 +223,15 @@ static Value zero_input(Update *update, Role role, Name path,
   return value;
 }
 
-typedef struct Moment {
+typedef struct State {
   char letter[2];
   Name path;
   Value old;
-} Moment;
+} State;
 
-/* Reads one item of a list of moments: "m", or "r:out" for the dims `out`. */
-static const char *read_moment(Update *update, const Weight *weight,
-                               const char *at, Moment *out) {
+/* Reads one item of a list of states: "m", or "r:out" for the dims `out`. */
+static const char *read_state(Update *update, const Weight *weight,
+                              const char *at, State *out) {
   Module *module = update->ctx->module;
   const Type *type = weight->type;
   out->letter[0] = *at++;
@@ -245,17 +249,17 @@ static const char *read_moment(Update *update, const Weight *weight,
   return at + (*at == ' ');
 }
 
-/* An average begins as what it averages. */
+/* A moving average starts as the parameter. */
 static void update_average(Update *update, const GraphInput *param,
                            ExprScope *scope) {
   Graph *graph = update->graph;
   Init init = param->init;
-  Name path = path_of(update, "ema/%s", param->path);
+  Name path = optimizer_path(update, "ema/%s", param->path);
   Value e = zero_input(update, ROLE_ema, path, graph_type(graph, param->value));
   graph->inputs.data[graph->inputs.n - 1].init = init;
   expr_bind(scope, "e", e);
   Value next = expr_build(scope, "ema * e + (1 - ema) * w");
-  replace(update, ROLE_ema, path, e, next);
+  replace_if_sound(update, ROLE_ema, path, e, next);
 }
 
 /* The dims of a matrix, as `in` and `out`, and their sizes. */
@@ -288,9 +292,9 @@ static void update_parameter(Update *update, const GraphInput *param,
   const Recipe *recipe = recipe_for(update, &weight);
   ExprScope *scope = &weight.scope;
   *scope = recipe->scope;
-  graph->path = path_of(update, "optimizer.%s", param->path);
+  graph->path = optimizer_path(update, "optimizer.%s", param->path);
   Value w = graph_cast(graph, param->value, DT_f32);
-  Value g = unscaled(update, gradient);
+  Value g = unscaled_gradient(update, gradient);
   if (value_is(update->factor)) {
     g = graph_op2(graph, OP_mul, g, update->factor);
   }
@@ -298,21 +302,22 @@ static void update_parameter(Update *update, const GraphInput *param,
   expr_bind(scope, "g", g);
   expr_bind_float(scope, "d", weight.excluded ? 0 : call->decay);
   if (weight.matrix) bind_matrix(&weight);
-  Moment moments[MOST_MOMENTS] = {0};
+  State states[MOST_STATES] = {0};
   int n = 0;
   for (const char *at = recipe->formula->states; *at; n++) {
-    ASSERT(n < MOST_MOMENTS);
-    at = read_moment(update, &weight, at, &moments[n]);
-    expr_bind(scope, moments[n].letter, moments[n].old);
+    ASSERT(n < MOST_STATES);
+    at = read_state(update, &weight, at, &states[n]);
+    expr_bind(scope, states[n].letter, states[n].old);
   }
   bool has_decay = call->decay > 0 && !weight.excluded;
   if (has_decay && *recipe->formula->decay)
     expr_build(scope, recipe->formula->decay);
   expr_build(scope, recipe->formula->update);
-  replace(update, ROLE_param, param->path, param->value, expr_find(scope, "w"));
+  replace_if_sound(update, ROLE_param, param->path, param->value,
+                   expr_find(scope, "w"));
   for (int i = 0; i < n; i++) {
-    replace(update, ROLE_optimizer_state, moments[i].path, moments[i].old,
-            expr_find(scope, moments[i].letter));
+    replace_if_sound(update, ROLE_optimizer_state, states[i].path,
+                     states[i].old, expr_find(scope, states[i].letter));
   }
   if (update->settings->ema > 0) update_average(update, param, scope);
 }
@@ -329,7 +334,7 @@ static void find_scale(Update *update) {
     return;
   }
   const GraphInput *input = graph_find_input(
-      graph, ROLE_loss_scale, path_of(update, "%s", "loss_scale"));
+      graph, ROLE_loss_scale, optimizer_path(update, "%s", "loss_scale"));
   if (input == NULL) return; /* no loss, no gradient */
   update->scale = input->value;
   Value one = graph_const(graph, DT_f32, 1);
@@ -344,9 +349,9 @@ static void update_scale(Update *update) {
   if (!value_is(update->scale)) return;
   const Type *type = type_scalar(update->ctx->module->arena, DT_f32);
   static const char *const names[3] = {"scale", "clean", "made"};
-  const Name paths[3] = {path_of(update, "%s", "loss_scale"),
-                         path_of(update, "%s", "loss_scale.clean"),
-                         path_of(update, "%s", "loss_scale.made")};
+  const Name paths[3] = {optimizer_path(update, "%s", "loss_scale"),
+                         optimizer_path(update, "%s", "loss_scale.clean"),
+                         optimizer_path(update, "%s", "loss_scale.made")};
   ExprScope scope = {.graph = graph, .dtype = DT_f32};
   expr_bind(&scope, "ok", update->ok);
   expr_bind(&scope, "scale", update->scale);
@@ -376,8 +381,8 @@ static bool is_supported(const Update *update) {
   return true;
 }
 
-/* Outputs that are not gradients stay; states are kept where the step is not
- * sound. */
+/* Outputs that are not gradients stay; states keep their old value where loss
+ * or norm is not finite. */
 static void copy_outputs(Update *update, const Graph *from) {
   for (int i = 0; i < from->outputs.n; i++) {
     const GraphOutput *output = &from->outputs.data[i];
@@ -387,8 +392,10 @@ static void copy_outputs(Update *update, const Graph *from) {
             ? graph_find_input(update->graph, ROLE_state, output->path)
             : NULL;
     if (state != NULL) {
-      update->graph->path = path_of(update, "optimizer.%s", output->path);
-      replace(update, ROLE_state, output->path, state->value, output->value);
+      update->graph->path =
+          optimizer_path(update, "optimizer.%s", output->path);
+      replace_if_sound(update, ROLE_state, output->path, state->value,
+                       output->value);
     } else {
       graph_output(update->graph, output->role, output->path, output->value);
     }
@@ -410,8 +417,8 @@ static Graph *build_update(Update *update, const Graph *from) {
   update->rate = learning_rate(update, update->t);
   update_scale(update);
   copy_outputs(update, from);
-  graph_output(graph, ROLE_norm, path_of(update, "%s", "norm"), norm);
-  graph_output(graph, ROLE_rate, path_of(update, "%s", "lr"),
+  graph_output(graph, ROLE_norm, optimizer_path(update, "%s", "norm"), norm);
+  graph_output(graph, ROLE_rate, optimizer_path(update, "%s", "lr"),
                graph_cast(graph, update->rate, DT_f32));
   InputIndex inputs = graph_index_inputs(from, update->ctx->scratch);
   for (int i = 0; i < from->outputs.n; i++) {
