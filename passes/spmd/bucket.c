@@ -1,18 +1,19 @@
 /*
- * bucket.c -- gradient all-reduces travel in a few large messages.
+ * bucket.c -- join the all-reduces of gradients into a few large messages.
  *
  *     %7 = all_reduce %4          %7:2 = all_reduce %4, %6 {bucket = 0}
  *     %8 = all_reduce %6     =>
  *
- * Gradients are taken in the order in which the backward pass makes them, and a
+ * Gradients are taken in the order in which the backward pass makes them.  A
  * bucket is closed when it holds enough bytes; the first one early, so that the
- * network starts early (Li et al. 2020).  What needs a bucket is moved behind
- * it.  Scalars (the loss) join the last bucket.  The order pass starts a bucket
- * as soon as its last gradient is ready.  Only all-reduces with equally many
- * collectives before them are joined: no path leads from one of them to
- * another.
+ * network starts early (Li et al. 2020).  Nodes that need a bucket move after
+ * it.  Scalars (the loss) join the last bucket.  list_schedule starts a bucket
+ * as soon as its last gradient is ready.  Two all-reduces are joined only if
+ * equally many collectives precede both, so that no path leads from one to the
+ * other.
  *
- * requires: partitioned graph     breaks: order of nodes, within dependencies
+ * requires: partitioned graph     keeps: values, placements
+ * breaks: the order of nodes, within dependencies
  * cost: O(nodes x collectives on one path)
  */
 #include "passes/rewrite.h"
@@ -22,13 +23,13 @@
 #define DEFAULT_BYTES (25 << 20)
 #define FIRST_BYTES   (1 << 20)
 
-typedef struct Part {
+typedef struct Reduction {
   int id;    /* the all_reduce */
   int ready; /* where its input is made */
   int depth; /* collectives before it */
   int64_t bytes;
   bool is_scalar;
-} Part;
+} Reduction;
 
 typedef struct Bucket {
   VEC(int) ids;
@@ -38,12 +39,13 @@ typedef struct Bucket {
 typedef struct Bucketing {
   const Graph *graph;
   Rewrite rewrite;
-  VEC(Part) parts;
+  VEC(Reduction) reductions;
   VEC(Bucket) buckets;
   int *bucket_of; /* by node id of an all_reduce; -1 */
 } Bucketing;
 
-static bool same_group(const Graph *graph, const Part *a, const Part *b) {
+static bool same_bucket_kind(const Graph *graph, const Reduction *a,
+                             const Reduction *b) {
   const Node *x = graph->nodes.data[a->id], *y = graph->nodes.data[b->id];
   int n, m;
   const Name *p = node_names(x, ATTR_axes, &n),
@@ -57,13 +59,13 @@ static bool same_group(const Graph *graph, const Part *a, const Part *b) {
   return true;
 }
 
-static int compare_parts(const void *a, const void *b) {
-  const Part *x = a, *y = b;
+static int compare_reductions(const void *a, const void *b) {
+  const Reduction *x = a, *y = b;
   if (x->is_scalar != y->is_scalar) return x->is_scalar - y->is_scalar;
   return x->ready != y->ready ? x->ready - y->ready : x->id - y->id;
 }
 
-static void collect_parts(Bucketing *b, Arena *arena) {
+static void collect_reductions(Bucketing *b, Arena *arena) {
   const Graph *graph = b->graph;
   int *depth = ARENA_ARRAY(arena, int, graph->nodes.n);
   for (int id = 0; id < graph->nodes.n; id++) {
@@ -75,31 +77,34 @@ static void collect_parts(Bucketing *b, Arena *arena) {
     }
     if (node->op != OP_all_reduce || node->n_inputs != 1) continue;
     const Type *type = node->types[0];
-    vec_push(arena, &b->parts,
-             (Part){.id = id,
-                    .ready = node->inputs[0].node,
-                    .depth = depth[id],
-                    .is_scalar = type->rank == 0,
-                    .bytes = type_local_elements(type, &graph->mesh) *
-                             dtype_size_bytes(type->dtype)});
+    vec_push(arena, &b->reductions,
+             (Reduction){.id = id,
+                         .ready = node->inputs[0].node,
+                         .depth = depth[id],
+                         .is_scalar = type->rank == 0,
+                         .bytes = type_local_elements(type, &graph->mesh) *
+                                  dtype_size_bytes(type->dtype)});
   }
-  if (b->parts.n > 1)
-    qsort(b->parts.data, (size_t)b->parts.n, sizeof(Part), compare_parts);
+  if (b->reductions.n > 1)
+    qsort(b->reductions.data, (size_t)b->reductions.n, sizeof(Reduction),
+          compare_reductions);
 }
 
 /* Parts in order fill one open bucket for each kind of part. */
 static void fill_buckets(Bucketing *b, Arena *arena, int64_t limit) {
   typedef struct Open {
-    Part first;
+    Reduction first;
     int64_t bytes;
     int bucket;
   } Open;
   VEC(Open) open = {0};
-  for (int i = 0; i < b->parts.n; i++) {
-    const Part *part = &b->parts.data[i];
+  for (int i = 0; i < b->reductions.n; i++) {
+    const Reduction *reduction = &b->reductions.data[i];
     int k = 0;
-    while (k < open.n && !same_group(b->graph, &open.data[k].first, part)) k++;
-    if (k == open.n) vec_push(arena, &open, (Open){*part, 0, -1});
+    while (k < open.n &&
+           !same_bucket_kind(b->graph, &open.data[k].first, reduction))
+      k++;
+    if (k == open.n) vec_push(arena, &open, (Open){*reduction, 0, -1});
     Open *o = &open.data[k];
     if (o->bucket < 0) {
       vec_push(arena, &b->buckets, (Bucket){.missing = 0});
@@ -107,12 +112,13 @@ static void fill_buckets(Bucketing *b, Arena *arena, int64_t limit) {
       o->bytes = 0;
     }
     Bucket *bucket = &b->buckets.data[o->bucket];
-    vec_push(arena, &bucket->ids, part->id);
+    vec_push(arena, &bucket->ids, reduction->id);
     bucket->missing++;
-    b->bucket_of[part->id] = o->bucket;
-    o->bytes += part->bytes;
+    b->bucket_of[reduction->id] = o->bucket;
+    o->bytes += reduction->bytes;
     int64_t full = o->bucket == 0 && limit > FIRST_BYTES ? FIRST_BYTES : limit;
-    bool scalars_follow = i + 1 < b->parts.n && b->parts.data[i + 1].is_scalar;
+    bool scalars_follow =
+        i + 1 < b->reductions.n && b->reductions.data[i + 1].is_scalar;
     if (o->bytes >= full && !scalars_follow) o->bucket = -1;
   }
 }
@@ -142,8 +148,8 @@ static void emit_bucket(Bucketing *b, int index) {
                 (Value){first.node, i});
 }
 
-/* Emits the node, or counts it for its bucket, if its inputs are there. */
-static bool try_node(Bucketing *b, int id) {
+/* Emits the node, or counts it for its bucket, if its inputs are emitted. */
+static bool emit_if_ready(Bucketing *b, int id) {
   const Node *node = b->graph->nodes.data[id];
   for (int i = 0; i < node->n_inputs; i++) {
     Value in = node->inputs[i];
@@ -163,21 +169,21 @@ Graph *pass_bucket(PassContext *ctx, const Graph *graph) {
   int n = graph->nodes.n;
   b.bucket_of = ARENA_ARRAY(arena, int, n);
   for (int id = 0; id < n; id++) b.bucket_of[id] = -1;
-  collect_parts(&b, arena);
+  collect_reductions(&b, arena);
   int64_t limit = ctx->plan && ctx->plan->bucket_bytes > 0
                       ? ctx->plan->bucket_bytes
                       : DEFAULT_BYTES;
   fill_buckets(&b, arena, limit);
-  /* What waits for a bucket is left for the next round. */
+  /* Nodes that wait for a bucket are left for the next round. */
   int *todo = ARENA_ARRAY(arena, int, n);
   int n_todo = n;
   for (int id = 0; id < n; id++) todo[id] = id;
   while (n_todo > 0) {
-    int kept = 0;
+    int n_left = 0;
     for (int i = 0; i < n_todo; i++)
-      if (!try_node(&b, todo[i])) todo[kept++] = todo[i];
-    ASSERT(kept < n_todo);
-    n_todo = kept;
+      if (!emit_if_ready(&b, todo[i])) todo[n_left++] = todo[i];
+    ASSERT(n_left < n_todo);
+    n_todo = n_left;
   }
   return rewrite_end(&b.rewrite);
 }
