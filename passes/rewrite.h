@@ -17,7 +17,7 @@ typedef struct Rewrite {
 
 /* `to` starts empty, with name and mesh of `from`. */
 Rewrite rewrite_begin(PassContext *ctx, const Graph *from);
-/* What became of a value; asserts that it is known. */
+/* The new value of an old one; asserts that it is known. */
 Value rewrite_get(const Rewrite *rewrite, Value old);
 void rewrite_set(Rewrite *rewrite, Value old, Value now);
 /* Gives the nodes appended next the span, path and phase of old node `id`. */
@@ -37,8 +37,8 @@ typedef bool RewriteRule(Rewrite *rewrite, int id, void *user);
 Graph *rewrite_graph(PassContext *ctx, const Graph *from, RewriteRule *rule,
                      void *user);
 
-/* The precision of the model; all f32 where there is no model, or one that was
- * put together without saying. */
+/* The precision of the model; all f32 without a model, or where the model does
+ * not say. */
 const Precision *pass_precision_of(const PassContext *ctx);
 /* The attributes of a node, to build another with. */
 Attrs node_attrs(const Node *node);
