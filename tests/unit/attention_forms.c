@@ -1,15 +1,16 @@
 // links: frontend passes ir
 /*
- * attention_forms.c -- the ways in which models write attention: which of them
- * become the one `attention` operator and which must not, because it knows no
- * other mask than the causal one.  Loss and gradients are in any case what the
- * graph says as it is written.
+ * attention_forms.c -- test which written forms of attention become the
+ * operator `attention`.
+ *
+ * Forms with another mask than the causal one must not, because the operator
+ * knows no other.  Loss and gradients must equal those of the graph as written.
  */
 #include "tests/unit/forms.h"
 
 TestSuite(attention_forms, .fini = modules_destroy);
 
-/* Dims of every form; q k v are made of x by parameters. */
+/* Dims of every form; parameters make q, k and v from x. */
 #define BEFORE                                                                 \
   "dim B = 2, T = 6, C = 8, G = 2, H = 3, D = 4\n"                             \
   "layer heads(x: [..., C]) {\n"                                               \

@@ -1,9 +1,10 @@
 // links: frontend passes ir
 /*
- * expert_forms.c -- mixtures of experts as models write them: other tokens,
- * groups, capacities and places of the dims.  Whatever the passes make of them,
- * loss and gradients are those of the graph as written; and what the language
- * promises about slots holds.
+ * expert_forms.c -- test mixtures of experts in the forms that models write.
+ *
+ * The forms differ in tokens, groups, capacities and orders of dims.  Loss and
+ * gradients after the passes must equal those of the graph as written, and
+ * capacity slots must hold the tokens that the language promises.
  */
 #include "tests/unit/forms.h"
 

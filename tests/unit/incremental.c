@@ -1,9 +1,10 @@
 // links: frontend passes runtime ir support
 /*
- * incremental.c -- nets taken apart into single positions: the logits of every
- * position are those of the whole window, from the first position on and after
- * a window that filled the caches; and nets that cannot be are told apart, with
- * the value that prevents it.
+ * incremental.c -- compare incremental decoding with a run of the full window.
+ *
+ * The logits of every token position must equal those of the full window, from
+ * the first position on and after a prefill.  Nets that cannot be decoded one
+ * token at a time are refused, with the value that prevents it.
  */
 #include "passes/decode/incremental_decoding.h"
 #include "frontend/frontend.h"
@@ -253,7 +254,7 @@ Test(incremental, other_spellings_of_a_mask) {
                  "  x = x + dot(dot(softmax(s, S), v, S), wo, (H, D))\n" TAIL);
 }
 
-/* Keys from the positions themselves: what is cached is x. */
+/* Keys are computed from positions: the cache stores x. */
 Test(incremental, the_rename_may_come_first) {
   check(HEAD "  y = (x + wpe)[T -> S]\n"
              "  q = dot(x, wq, C)\n"
@@ -315,7 +316,7 @@ static void refuse(const char *text, const char *wanted) {
   cr_expect_str_eq(text_string(&why), wanted);
 }
 
-Test(incremental, what_mixes_positions_is_named) {
+Test(incremental, refusal_names_the_mixing_value) {
   refuse(HEAD QKV "  p = softmax(dot(q, k, D), S)\n"
                   "  x = x + dot(dot(p, v, S), wo, (H, D))\n" TAIL,
          "'p' looks at positions that come later along 'T'");

@@ -1,7 +1,7 @@
 // links: passes ir
 /*
- * optimizers.c -- steps of the update on the interpreter against plain scalar
- * code: clipping, averages, schedules, slots, and steps that are not finite.
+ * optimizers.c -- compare steps of the update on the interpreter with plain
+ * scalar code: clipping, averages, schedules, and steps that are not finite.
  * Every row of optimizers.def: recorded_steps.c.
  *
  * The loss is sum(c w^2) / 2 + sum(c u), so that the gradients are c w and c,
@@ -79,14 +79,14 @@ static void job_compile(Job *job) {
   }
 }
 
-static Tensor *slot(Job *job, Role role, const char *path) {
+static Tensor *buffer(Job *job, Role role, const char *path) {
   for (int i = 0; i < job->graph->inputs.n; i++) {
     const GraphInput *input = &job->graph->inputs.data[i];
     if (input->role == role && strcmp(input->path, path) == 0) {
       return &job->inputs[i];
     }
   }
-  cr_assert_fail("no slot %s", path);
+  cr_assert_fail("no buffer %s", path);
   return NULL;
 }
 
@@ -100,9 +100,9 @@ static double output(Job *job, Role role) {
   return 0;
 }
 
-/* Runs a step and replaces the slots that the graph replaces. */
+/* Runs a step and replaces the persistent buffers that the graph replaces. */
 static void job_step(Job *job, int t) {
-  slot(job, ROLE_step, "step")->data[0] = t;
+  buffer(job, ROLE_step, "step")->data[0] = t;
   job->outputs = run(job->graph, INTERP_f64, job->inputs);
   for (int i = 0; i < job->graph->outputs.n; i++) {
     const GraphOutput *out = &job->graph->outputs.data[i];
@@ -110,7 +110,7 @@ static void job_step(Job *job, int t) {
         out->role != ROLE_ema) {
       continue;
     }
-    Tensor *to = slot(job, out->role, out->path);
+    Tensor *to = buffer(job, out->role, out->path);
     cr_assert(type_same_shape(to->type, job->outputs[i].type));
     memcpy(to->data, job->outputs[i].data, N * sizeof(double));
   }
@@ -202,10 +202,10 @@ static void compare(Job *job) {
     close(output(job, ROLE_norm), norm, "norm", t);
     close(output(job, ROLE_rate), lr, "rate", t);
     for (int k = 0; k < N; k++) {
-      close(slot(job, ROLE_param, "w")->data[k], w[k].w, "w", t);
-      close(slot(job, ROLE_param, "u")->data[k], u[k].w, "u", t);
+      close(buffer(job, ROLE_param, "w")->data[k], w[k].w, "w", t);
+      close(buffer(job, ROLE_param, "u")->data[k], u[k].w, "u", t);
       if (settings->ema > 0) {
-        close(slot(job, ROLE_ema, "ema/w")->data[k], average[k], "ema", t);
+        close(buffer(job, ROLE_ema, "ema/w")->data[k], average[k], "ema", t);
       }
     }
   }
@@ -235,15 +235,15 @@ Test(optimizers, clip_and_average) {
   }
 }
 
-Test(optimizers, moments_are_slots) {
+Test(optimizers, optimizer_state_is_persistent) {
   Job *job = job_create("adamw", 0.01);
   job_compile(job);
-  Tensor *m = slot(job, ROLE_optimizer_state, "adamw.m/w");
+  Tensor *m = buffer(job, ROLE_optimizer_state, "adamw.m/w");
   cr_values(*m, 0, 0, 0, 0);
   job_step(job, 1);
-  cr_values(*slot(job, ROLE_optimizer_state, "adamw.m/u"), 1e-12, 0.05, -0.125,
-            0.2);
-  cr_assert_eq(slot(job, ROLE_step, "step")->type->dtype, DT_i32);
+  cr_values(*buffer(job, ROLE_optimizer_state, "adamw.m/u"), 1e-12, 0.05,
+            -0.125, 0.2);
+  cr_assert_eq(buffer(job, ROLE_step, "step")->type->dtype, DT_i32);
 }
 
 /* A frozen parameter has no gradient, no moment and no average, and does not
@@ -269,17 +269,17 @@ Test(optimizers, frozen_and_tied) {
                      .is_training = true};
   graph = pass_optimizer(&ctx, pass_autodiff(&ctx, graph));
   Tensor inputs[10];
-  int n_slots = 0;
+  int n_states = 0;
   cr_assert_leq(graph->inputs.n, 10);
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
     inputs[i] = tensor_create(module->arena, graph_type(graph, input->value));
     for (int64_t k = 0; k < type_elements(inputs[i].type); k++)
       inputs[i].data[k] = 1;
-    n_slots += input->role == ROLE_optimizer_state || input->role == ROLE_ema;
+    n_states += input->role == ROLE_optimizer_state || input->role == ROLE_ema;
     cr_expect(input->role == ROLE_param || !strstr(input->path, "/u"));
   }
-  cr_expect_eq(n_slots, 3);
+  cr_expect_eq(n_states, 3);
   Tensor *outputs = run(graph, INTERP_f64, inputs);
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
@@ -355,7 +355,7 @@ Test(optimizers, a_step_that_is_not_finite_changes_nothing) {
   check_unchanged(job, 2, 1, INFINITY);
   check_unchanged(job, 1, 0, INFINITY); /* loss infinite, gradients not */
   check_unchanged(job, 0, 0, 1e200);    /* norm infinite, gradients not */
-  double w = slot(job, ROLE_param, "w")->data[0];
+  double w = buffer(job, ROLE_param, "w")->data[0];
   job_step(job, 2);
-  cr_assert_neq(slot(job, ROLE_param, "w")->data[0], w);
+  cr_assert_neq(buffer(job, ROLE_param, "w")->data[0], w);
 }

@@ -1,19 +1,19 @@
 // links: passes ir support
 /*
  * passes.c -- the goldens of the passes: tests/golden/passes/NAME.ir holds a
- * graph, a line that says what to run, and the graph that must come out.
+ * graph, a line that says what to run, and the expected graph.
  *
  *     graph g { ... }
  *     --- pass cse dce
  *     graph g { ... }
  *
  * Words of the line: names of passes; `-O1` (2 if absent); `training`;
- * `data=DIM:PIECES`, `node=DIM:PIECES`, `time=DIM:PIECES`, `idle=PIECES` (a
+ * `data=DIM:SHARDS`, `node=DIM:SHARDS`, `time=DIM:SHARDS`, `idle=SHARDS` (a
  * plan); `bucket=BYTES`; `keeps=OP`; `compute=DTYPE`, `master=`, `grads=`,
  * `f32=PATH,PATH` (a model's precision); `optimizer=NAME` with a rate of 0.1.
  * Every pass of passes.def has one.
- * After `--- message` stands what the user is told instead of a graph.  With
- * DNNC_BLESS=1 the expectations are written anew.
+ * After `--- message` stands the message that the user sees instead of a graph.
+ * With DNNC_BLESS=1 the expectations are written anew.
  */
 #include <dirent.h>
 
@@ -38,7 +38,7 @@ static bool keeps_named(const Target *target, const Graph *graph, int id) {
   return strcmp(op_info(graph->nodes.data[id]->op)->name, name) == 0;
 }
 
-/* "B:4": the dim is cut in pieces along a new axis. */
+/* "B:4": the dim is sharded over a new axis of size 4. */
 static void add_axis(Case *c, const char *axis, const char *text) {
   char dim[32];
   int pieces;

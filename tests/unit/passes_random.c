@@ -1,8 +1,9 @@
 // links: passes ir support
 /*
- * passes_random.c -- random graphs mean the same before and after all passes,
- * every fused body keeps the contract at the head of passes/fuse/fuse.c, and
- * the memory layout survives a run in which every buffer is really overwritten.
+ * passes_random.c -- compare random graphs before and after all passes.
+ *
+ * Every fused body must keep the contract of passes/fuse/fuse.c, and the buffer
+ * assignment must survive a run in which every buffer is really overwritten.
  *
  * DNNC_SEED=N repeats the graph of one seed, DNNC_GRAPHS=N makes so many.
  */

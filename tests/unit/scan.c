@@ -1,8 +1,9 @@
 // links: frontend passes ir support
 /*
- * scan.c -- a scan against the same steps written out: each model of
- * tests/scans has a `const unrolled` that chooses between the two.  Loss and
- * gradients must agree in f64, as written and after all passes.
+ * scan.c -- compare a scan with its unrolled loop.
+ *
+ * Each model of tests/scans has a `const unrolled` that chooses between the
+ * two. Loss and gradients must agree in f64, as written and after all passes.
  */
 #include "frontend/frontend.h"
 #include "passes/passes.h"
@@ -91,7 +92,7 @@ static void compare(const char *name, const char *how, const char *path,
             name, how, path, error, largest);
 }
 
-/* Loss and gradients; after the optimizer the gradients are first moments. */
+/* Loss and gradients; after the optimizer, m of Adam stands for gradients. */
 static void compare_within(const char *name, const char *how, Outcome got,
                            Outcome wanted, double allowed) {
   int n = 0;
@@ -224,8 +225,9 @@ static int count_inside(const Graph *graph, Op op) {
   return n;
 }
 
-/* One product a step each way: the gradient of the weights is made outside. */
-Test(scan, products_leave_the_loop) {
+/* One dot an iteration, forward and backward: the gradient of the weights is
+ * computed outside. */
+Test(scan, contractions_leave_the_loop) {
   Outcome lstm = compute(model_of("lstm", false), 2, "partition");
   cr_expect_eq(count_scans(lstm.graph), 4);
   cr_expect_eq(count_inside(lstm.graph, OP_dot), 4);
