@@ -1,36 +1,36 @@
 /*
- * incremental_decoding.c -- makes a net over T positions run one at a time.
+ * incremental_decoding.c -- turn a net over T tokens into one that computes one
+ * token from decode caches.
  *
  *     %0 = input : i32[B, T] data "tok"          %0 = input : i32[B, T:1]
  *     %3 = ... : f32[B, T, H, D]                 %3 = ... : f32[B, T:1, H, D]
- *     %4 = rename %3 : f32[B, S, H, D]     =>    %4 = put cache, %3, t
+ *     %4 = rename %3 : f32[B, S, H, D]     =>    %4 = update_slice cache, %3, t
  *     %5 = dot %2, %4 {over = [D]}               %5 = dot %2, %4 {over = [D]}
  *                                                output cache %4
  *
- * What the net computes for position t may depend on tokens up to t only.  That
- * is found by following the dims, not by knowing models:
+ * The result at token position t may depend on tokens up to t only.  The pass
+ * proves this by following the dims, without knowledge of models:
  *
- * - A value that depends on tokens has T; its row t is computed from row t of
- *   its operands wherever the sharding rule of the operator lets a split T
- *   through untouched: cut into single rows no rank needs another's.
- * - Renaming T to S makes all positions visible to each.  There the rows are
- *   kept in a cache, which `sample` fills for all positions of its window and
- *   `decode` for the one that it computes.
- * - A value with T and S may be used up along S (softmax, a product over S)
- * only if what lies after t has no part in it: a select by T >= S (or T > S, or
- *   such a condition and another) has put -inf there, softmax makes that zero,
- *   and zero times the rest of a cache is zero.
- * - What depends on no token but has T (positions, learned or rotary) gives its
- *   row t: of operators that let T through the row of the operands, else the
- *   row of the whole.
+ * - A value that depends on tokens has T.  An operator computes its row t from
+ *   row t of its operands if its sharding rule lets a sharded T through: with
+ *   one row on each rank, no rank needs the row of another.
+ * - A rename of T to S makes all positions visible to each.  Its rows become a
+ *   decode cache: `prefill` fills all rows of its window, and `decode` writes
+ *   the row of its token.
+ * - A value with T and S may be reduced along S (softmax, a contraction over S)
+ *   only if positions after t have no part in it: a select by T >= S (or T > S,
+ *   or such a condition and another) has put -inf there, softmax turns -inf
+ *   into zero, and zero times the rest of a cache is zero.
+ * - A value that depends on no token but has T (positions, learned or rotary)
+ *   gives its row t: an operator that lets T through reads the rows of its
+ *   operands, for others the row is gathered from the full value.
+ * - A `scan` over T runs for one iteration, and its carries become decode
+ *   caches.  `decode_init` writes their initial values.
  *
- * - A `scan` over T goes position by position already: it is run for one, and
- *   its carries are kept from token to token.  `begin` puts what they begin
- *   with there.
+ * Any other value mixes positions; the message names the first one.
  *
- * Anything else mixes positions, and the first such value is named.
- *
- * requires: a forward graph as the front end builds it     cost: O(nodes)
+ * requires: a forward graph as the front end builds it     keeps: the net
+ * cost: O(nodes)
  */
 #include "passes/decode/incremental_decoding.h"
 
@@ -45,17 +45,17 @@ typedef enum Future { /* of a value with T and S: its part at S > T */
                       FUTURE_zero
 } Future;
 
-typedef struct Known {
-  bool is_live; /* depends on the tokens */
-  bool has_time;
-  Name key; /* the S, or NULL */
+typedef struct TokenFacts {
+  bool has_tokens; /* depends on the tokens */
+  bool has_token_dim;
+  Name key_dim; /* the S, or NULL */
   Future future;
-} Known;
+} TokenFacts;
 
 typedef struct Cache {
-  DecodeCache slot;
+  DecodeCache cache;
   Value from; /* what is renamed, in the old graph; of a carry VALUE_NONE */
-  Value to;   /* what replaces the slot, in the new graph */
+  Value to;   /* the cache's new value, in the new graph */
 } Cache;
 
 typedef struct Incremental {
@@ -63,11 +63,11 @@ typedef struct Incremental {
   const Graph *from;
   Graph *to;
   Graph *probe; /* its mesh has one axis as long as T */
-  Name time;
+  Name token_dim;
   int64_t length;
-  Known *known;         /* by node */
-  Value **whole, **row; /* by node and result, in the new graph */
-  Value position;       /* scalar */
+  TokenFacts *facts;   /* by node */
+  Value **full, **row; /* by node and result, in the new graph */
+  Value position;      /* scalar */
   VEC(Cache) caches;
   int blame;       /* node that mixes positions; -1: none */
   const char *why; /* what it does */
@@ -79,8 +79,8 @@ static bool has_dim(const Type *type, Name dim) {
   return dim && type_find(type, dim) >= 0;
 }
 
-static const Type *split_along(const Incremental *inc, const Type *type,
-                               Name dim) {
+static const Type *type_split_along(const Incremental *inc, const Type *type,
+                                    Name dim) {
   Type *copy = type_create(inc->ctx->scratch, type->dtype, type->rank);
   for (int d = 0; d < type->rank; d++) {
     copy->dims[d] = type->dims[d];
@@ -90,15 +90,17 @@ static const Type *split_along(const Incremental *inc, const Type *type,
   return copy;
 }
 
-/* The operator treats every position along `dim` by itself. */
-static bool passes_along(const Incremental *inc, int id, Name dim) {
+/* The operator computes every row along `dim` from the same rows of its
+ * operands. */
+static bool is_rowwise(const Incremental *inc, int id, Name dim) {
   const Node *node = inc->from->nodes.data[id];
   Arena *arena = inc->ctx->scratch;
   const Type **inputs = ARENA_ARRAY(arena, const Type *, node->n_inputs);
   const Type **wanted = ARENA_ARRAY(arena, const Type *, node->n_inputs);
   const Type **results = ARENA_ARRAY(arena, const Type *, node->n_results);
   for (int i = 0; i < node->n_inputs; i++)
-    inputs[i] = split_along(inc, graph_type(inc->from, node->inputs[i]), dim);
+    inputs[i] =
+        type_split_along(inc, graph_type(inc->from, node->inputs[i]), dim);
   shard_infer(inc->probe, node->op, node->attrs, node->n_attrs, inputs,
               node->n_inputs, node->types, node->n_results, arena, wanted,
               results);
@@ -112,9 +114,9 @@ static bool passes_along(const Incremental *inc, int id, Name dim) {
   return true;
 }
 
-/* ---- what is known ---- */
+/* ---- facts ---- */
 
-static bool mixes(Incremental *inc, int id, const char *why) {
+static bool blame_node(Incremental *inc, int id, const char *why) {
   if (inc->blame < 0) {
     inc->blame = id;
     inc->why = why;
@@ -133,17 +135,18 @@ static bool is_iota(const Incremental *inc, Value value, Name dim) {
 }
 
 /* A comparison that is false wherever S > T. */
-static bool is_causal(const Incremental *inc, const Node *node, Name key) {
+static bool is_causal(const Incremental *inc, const Node *node, Name key_dim) {
   bool time_first = node->op == OP_ge || node->op == OP_gt;
   if (!time_first && node->op != OP_le && node->op != OP_lt) return false;
-  return is_iota(inc, node->inputs[!time_first], inc->time) &&
-         is_iota(inc, node->inputs[time_first], key);
+  return is_iota(inc, node->inputs[!time_first], inc->token_dim) &&
+         is_iota(inc, node->inputs[time_first], key_dim);
 }
 
 /* The condition is false wherever S > T: one operand of its `and`s is.  Users
  * follow their operands, so one pass from the last to the first visits a
  * shared operand once. */
-static bool looks_back(const Incremental *inc, Value condition, Name key) {
+static bool hides_future(const Incremental *inc, Value condition,
+                         Name key_dim) {
   bool *is_reached = ARENA_ARRAY(inc->ctx->scratch, bool, condition.node + 1);
   int n_open = 1;
   is_reached[condition.node] = true;
@@ -151,7 +154,7 @@ static bool looks_back(const Incremental *inc, Value condition, Name key) {
     if (!is_reached[id]) continue;
     n_open--;
     const Node *node = inc->from->nodes.data[id];
-    if (is_causal(inc, node, key)) return true;
+    if (is_causal(inc, node, key_dim)) return true;
     for (int i = 0; node->op == OP_and && i < 2; i++) {
       bool *reached = &is_reached[node->inputs[i].node];
       n_open += !*reached;
@@ -161,10 +164,11 @@ static bool looks_back(const Incremental *inc, Value condition, Name key) {
   return false;
 }
 
-static Future future_of(const Incremental *inc, Value value, Name key) {
-  const Known *known = &inc->known[value.node];
+static Future future_of(const Incremental *inc, Value value, Name key_dim) {
+  const TokenFacts *facts = &inc->facts[value.node];
   double number;
-  if (known->is_live) return known->key == key ? known->future : FUTURE_open;
+  if (facts->has_tokens)
+    return facts->key_dim == key_dim ? facts->future : FUTURE_open;
   if (!value_const(inc->from, value, &number)) return FUTURE_open;
   if (number == 0) return FUTURE_zero;
   return isinf(number) && number < 0 ? FUTURE_hidden : FUTURE_open;
@@ -178,34 +182,35 @@ static bool is_positive(const Incremental *inc, Value value) {
 /* The future of the result of a node that keeps S, from those of its first two
  * operands. */
 typedef Future FutureFunction(const Incremental *inc, const Node *node,
-                              Name key, Future a, Future b);
+                              Name key_dim, Future a, Future b);
 
-static Future future_same(const Incremental *inc, const Node *node, Name key,
-                          Future a, Future b) {
-  (void)inc, (void)node, (void)key, (void)b;
+static Future future_same(const Incremental *inc, const Node *node,
+                          Name key_dim, Future a, Future b) {
+  (void)inc, (void)node, (void)key_dim, (void)b;
   return a;
 }
 
-static Future future_select(const Incremental *inc, const Node *node, Name key,
-                            Future a, Future b) {
+static Future future_select(const Incremental *inc, const Node *node,
+                            Name key_dim, Future a, Future b) {
   (void)a;
-  Future c = future_of(inc, node->inputs[2], key);
+  Future c = future_of(inc, node->inputs[2], key_dim);
   if (c == FUTURE_open) return FUTURE_open;
-  return b == c || looks_back(inc, node->inputs[0], key) ? c : FUTURE_open;
+  return b == c || hides_future(inc, node->inputs[0], key_dim) ? c
+                                                               : FUTURE_open;
 }
 
-static Future future_mul(const Incremental *inc, const Node *node, Name key,
+static Future future_mul(const Incremental *inc, const Node *node, Name key_dim,
                          Future a, Future b) {
-  (void)key;
+  (void)key_dim;
   if (a == FUTURE_zero || b == FUTURE_zero) return FUTURE_zero;
   if (a == FUTURE_hidden && is_positive(inc, node->inputs[1])) return a;
   return b == FUTURE_hidden && is_positive(inc, node->inputs[0]) ? b
                                                                  : FUTURE_open;
 }
 
-static Future future_div(const Incremental *inc, const Node *node, Name key,
+static Future future_div(const Incremental *inc, const Node *node, Name key_dim,
                          Future a, Future b) {
-  (void)key, (void)b;
+  (void)key_dim, (void)b;
   return a == FUTURE_zero ||
                  (a == FUTURE_hidden && is_positive(inc, node->inputs[1]))
              ? a
@@ -213,21 +218,21 @@ static Future future_div(const Incremental *inc, const Node *node, Name key,
 }
 
 /* Of finite numbers and -inf: -inf wins. */
-static Future future_add(const Incremental *inc, const Node *node, Name key,
+static Future future_add(const Incremental *inc, const Node *node, Name key_dim,
                          Future a, Future b) {
-  (void)inc, (void)node, (void)key;
+  (void)inc, (void)node, (void)key_dim;
   return a == FUTURE_hidden || b == FUTURE_hidden ? FUTURE_hidden : FUTURE_open;
 }
 
-static Future future_sub(const Incremental *inc, const Node *node, Name key,
+static Future future_sub(const Incremental *inc, const Node *node, Name key_dim,
                          Future a, Future b) {
-  (void)inc, (void)node, (void)key, (void)b;
+  (void)inc, (void)node, (void)key_dim, (void)b;
   return a == FUTURE_hidden ? a : FUTURE_open;
 }
 
-static Future future_dot(const Incremental *inc, const Node *node, Name key,
+static Future future_dot(const Incremental *inc, const Node *node, Name key_dim,
                          Future a, Future b) {
-  (void)inc, (void)node, (void)key;
+  (void)inc, (void)node, (void)key_dim;
   return a == FUTURE_zero || b == FUTURE_zero ? FUTURE_zero : FUTURE_open;
 }
 
@@ -241,16 +246,17 @@ static FutureFunction *const future_functions[N_OPS] = {
     [OP_dot] = future_dot,
 };
 
-static Future future_kept(const Incremental *inc, const Node *node, Name key) {
+static Future future_kept(const Incremental *inc, const Node *node,
+                          Name key_dim) {
   FutureFunction *function = future_functions[node->op];
   if (!function) return FUTURE_open;
-  Future a = future_of(inc, node->inputs[0], key);
-  Future b =
-      node->n_inputs > 1 ? future_of(inc, node->inputs[1], key) : FUTURE_open;
-  return function(inc, node, key, a, b);
+  Future a = future_of(inc, node->inputs[0], key_dim);
+  Future b = node->n_inputs > 1 ? future_of(inc, node->inputs[1], key_dim)
+                                : FUTURE_open;
+  return function(inc, node, key_dim, a, b);
 }
 
-static bool is_over(const Node *node, Name dim) {
+static bool reduces_dim(const Node *node, Name dim) {
   int n;
   const Name *over = node_names(node, ATTR_over, &n);
   for (int i = 0; i < n; i++)
@@ -265,134 +271,138 @@ static const Future neutral_future[N_OPS] = {
     [OP_logsumexp] = FUTURE_hidden,
 };
 
-/* The operator uses S up, or mixes its positions: that is allowed only where
- * the future has no part. */
-static bool use_up(Incremental *inc, int id, Known *out) {
+/* The operator reduces S, or mixes its rows: this is allowed only where the
+ * future has no part in the result. */
+static bool consume_keys(Incremental *inc, int id, TokenFacts *out) {
   const Node *node = inc->from->nodes.data[id];
-  Future a = future_of(inc, node->inputs[0], out->key);
-  bool is_one = is_over(node, out->key) && node->n_inputs == 1;
+  Future a = future_of(inc, node->inputs[0], out->key_dim);
+  bool is_one = reduces_dim(node, out->key_dim) && node->n_inputs == 1;
   if (node->op == OP_softmax && is_one && a == FUTURE_hidden) {
     out->future = FUTURE_zero;
     return true;
   }
   bool is_gone =
       (is_one && a != FUTURE_open && a == neutral_future[node->op]) ||
-      (node->op == OP_dot && is_over(node, out->key) &&
+      (node->op == OP_dot && reduces_dim(node, out->key_dim) &&
        (a == FUTURE_zero ||
-        future_of(inc, node->inputs[1], out->key) == FUTURE_zero));
-  out->key = NULL;
+        future_of(inc, node->inputs[1], out->key_dim) == FUTURE_zero));
+  out->key_dim = NULL;
   out->future = FUTURE_open;
-  return is_gone || mixes(inc, id, "looks at positions that come later");
+  return is_gone || blame_node(inc, id, "looks at positions that come later");
 }
 
 static bool is_cache(const Incremental *inc, int id) {
   const Node *node = inc->from->nodes.data[id];
-  return node->op == OP_rename && !has_dim(node->types[0], inc->time) &&
-         has_dim(graph_type(inc->from, node->inputs[0]), inc->time);
+  return node->op == OP_rename && !has_dim(node->types[0], inc->token_dim) &&
+         has_dim(graph_type(inc->from, node->inputs[0]), inc->token_dim);
 }
 
-/* Of a scan over T: a carry that it hands on, the value at the last position.
- */
+/* The last value of a carry of a scan over T. */
 static bool is_last_carry(const Incremental *inc, Value value) {
   const Node *node = node_of(inc, value);
   return node->op == OP_scan && value.result < scan_carries(node);
 }
 
 /* The dim that T is renamed to. */
-static Name renamed_time(const Incremental *inc, const Node *node) {
+static Name renamed_token_dim(const Incremental *inc, const Node *node) {
   int n;
   const Name *from = node_names(node, ATTR_from, &n);
   const Name *to = node_names(node, ATTR_to, &n);
   for (int i = 0; i < n; i++)
-    if (from[i] == inc->time) return to[i];
+    if (from[i] == inc->token_dim) return to[i];
   UNREACHABLE();
 }
 
-/* What the inputs know together; false: too much. */
-static bool join_known(Incremental *inc, int id, Known *out) {
+/* Joins the facts of the inputs; false: they contradict each other. */
+static bool join_facts(Incremental *inc, int id, TokenFacts *out) {
   const Node *node = inc->from->nodes.data[id];
   for (int i = 0; i < node->n_inputs; i++) {
-    const Known *in = &inc->known[node->inputs[i].node];
-    if (!in->is_live) continue;
-    out->is_live = true;
+    const TokenFacts *in = &inc->facts[node->inputs[i].node];
+    if (!in->has_tokens) continue;
+    out->has_tokens = true;
     if (is_last_carry(inc, node->inputs[i]))
-      return mixes(inc, id, "waits for the last position");
-    if (in->key && out->key && in->key != out->key)
-      return mixes(inc, id, "sees all positions under two names");
-    if (in->key) out->key = in->key;
+      return blame_node(inc, id, "waits for the last position");
+    if (in->key_dim && out->key_dim && in->key_dim != out->key_dim)
+      return blame_node(inc, id, "sees all positions under two names");
+    if (in->key_dim) out->key_dim = in->key_dim;
   }
   return true;
 }
 
-/* Slices have T; whatever else a position sees must be the same for all texts.
- */
-static bool analyse_scan(Incremental *inc, int id, Known *out) {
+/* Slices have T; every other operand of the body must not depend on tokens. */
+static bool analyse_scan(Incremental *inc, int id, TokenFacts *out) {
   const Node *node = inc->from->nodes.data[id];
-  if (node_name(node, ATTR_dim) != inc->time)
-    return mixes(inc, id, "runs over another dimension, with all positions");
-  if (scan_is_reversed(node)) return mixes(inc, id, "runs from the last one");
-  if (out->key) return mixes(inc, id, "sees all positions at each");
+  if (node_name(node, ATTR_dim) != inc->token_dim)
+    return blame_node(inc, id,
+                      "runs over another dimension, with all positions");
+  if (scan_is_reversed(node))
+    return blame_node(inc, id, "runs from the last one");
+  if (out->key_dim) return blame_node(inc, id, "sees all positions at each");
   for (int i = 0; i < node->n_inputs; i++)
-    if (inc->known[node->inputs[i].node].is_live &&
+    if (inc->facts[node->inputs[i].node].has_tokens &&
         scan_input_role(node, i) != ROLE_slice)
-      return mixes(inc, id, "sees other positions at each");
-  out->has_time = true;
+      return blame_node(inc, id, "sees other positions at each");
+  out->has_token_dim = true;
   return true;
 }
 
 static bool analyse_node(Incremental *inc, int id) {
   const Node *node = inc->from->nodes.data[id];
-  Known *out = &inc->known[id];
-  if (!join_known(inc, id, out)) return false;
-  if (!out->is_live) return true;
+  TokenFacts *out = &inc->facts[id];
+  if (!join_facts(inc, id, out)) return false;
+  if (!out->has_tokens) return true;
   if (op_has(node->op, OP_FLAG_causal)) return analyse_scan(inc, id, out);
   for (int i = 0; i < node->n_inputs; i++)
-    out->has_time |= has_dim(graph_type(inc->from, node->inputs[i]), inc->time);
+    out->has_token_dim |=
+        has_dim(graph_type(inc->from, node->inputs[i]), inc->token_dim);
   if (is_cache(inc, id)) {
-    if (out->key) return mixes(inc, id, "renames positions twice");
-    *out = (Known){.is_live = true, .key = renamed_time(inc, node)};
+    if (out->key_dim) return blame_node(inc, id, "renames positions twice");
+    *out = (TokenFacts){.has_tokens = true,
+                        .key_dim = renamed_token_dim(inc, node)};
     return true;
   }
-  if (out->has_time && !passes_along(inc, id, inc->time))
-    return mixes(inc, id, "mixes positions");
-  if (out->key && passes_along(inc, id, out->key))
-    out->future = future_kept(inc, node, out->key);
-  else if (out->key)
-    return use_up(inc, id, out);
+  if (out->has_token_dim && !is_rowwise(inc, id, inc->token_dim))
+    return blame_node(inc, id, "mixes positions");
+  if (out->key_dim && is_rowwise(inc, id, out->key_dim))
+    out->future = future_kept(inc, node, out->key_dim);
+  else if (out->key_dim)
+    return consume_keys(inc, id, out);
   return true;
 }
 
-static bool analyse(Incremental *inc) {
+static bool analyse_tokens(Incremental *inc) {
   for (int id = 0; id < inc->from->nodes.n; id++) {
     const Node *node = inc->from->nodes.data[id];
     if (node->op == OP_input) {
       const GraphInput *input =
           &inc->from->inputs.data[node_int(node, ATTR_index, 0)];
-      bool is_live = input->role == ROLE_data;
-      inc->known[id] = (Known){.is_live = is_live, .has_time = is_live};
+      bool has_tokens = input->role == ROLE_data;
+      inc->facts[id] =
+          (TokenFacts){.has_tokens = has_tokens, .has_token_dim = has_tokens};
     } else if (!analyse_node(inc, id)) {
       return false;
     }
   }
   for (int i = 0; i < inc->from->outputs.n; i++) {
     const GraphOutput *output = &inc->from->outputs.data[i];
-    const Known *known = &inc->known[output->value.node];
+    const TokenFacts *facts = &inc->facts[output->value.node];
     if (output->role != ROLE_result)
-      return mixes(inc, output->value.node, "is kept as a state");
-    if (!known->is_live || !known->has_time || known->key ||
+      return blame_node(inc, output->value.node, "is kept as a state");
+    if (!facts->has_tokens || !facts->has_token_dim || facts->key_dim ||
         is_last_carry(inc, output->value))
-      return mixes(inc, output->value.node, "is the result, without positions");
+      return blame_node(inc, output->value.node,
+                        "is the result, without positions");
   }
   return inc->caches.n == 0; /* nothing was built yet */
 }
 
 /* ---- building ---- */
 
-static Name name_of(Incremental *inc, const char *text) {
+static Name intern_name(Incremental *inc, const char *text) {
   return name_intern(inc->ctx->module->names, text);
 }
 
-static void set_place(Incremental *inc, int id) {
+static void incremental_at(Incremental *inc, int id) {
   const Node *node = inc->from->nodes.data[id];
   inc->to->span = node->span;
   inc->to->path = node->path;
@@ -409,30 +419,30 @@ static Value rename_dim(Incremental *inc, Value value, Name from, Name to) {
 /* Asked for by those who need it only. */
 static Value position(Incremental *inc) {
   if (!value_is(inc->position)) {
-    Name path = name_of(inc, SAMPLE_POSITION);
+    Name path = intern_name(inc, SAMPLE_POSITION);
     inc->position = graph_input(inc->to, ROLE_data, path,
                                 type_scalar(inc->ctx->module->arena, DT_i32));
   }
   return inc->position;
 }
 
-/* The position, with T of size 1. */
-static Value position_row(Incremental *inc) {
+/* The token position, with T of size 1. */
+static Value position_as_row(Incremental *inc) {
   Attrs attrs = {0};
   int64_t one = 1;
-  attrs_names(&attrs, ATTR_to, &inc->time, 1);
+  attrs_names(&attrs, ATTR_to, &inc->token_dim, 1);
   attrs_ints(&attrs, ATTR_sizes, &one, 1);
   Value at = position(inc);
   return graph_append(inc->to, OP_broadcast, &at, 1, &attrs);
 }
 
 /* Row t of a value that does not depend on tokens. */
-static Value gather_row(Incremental *inc, Value whole) {
-  Name rows = name_of(inc, "sample.rows"); /* no user's name */
+static Value gather_row(Incremental *inc, Value full) {
+  Name rows = intern_name(inc, "sample.rows"); /* no user's name */
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, rows);
-  Value inputs[2] = {rename_dim(inc, whole, inc->time, rows),
-                     position_row(inc)};
+  Value inputs[2] = {rename_dim(inc, full, inc->token_dim, rows),
+                     position_as_row(inc)};
   return graph_append(inc->to, OP_gather, inputs, 2, &attrs);
 }
 
@@ -444,39 +454,43 @@ static void append_row(Incremental *inc, int id) {
   Value *inputs = ARENA_ARRAY(inc->ctx->scratch, Value, node->n_inputs);
   for (int i = 0; i < node->n_inputs; i++)
     inputs[i] = row_of(inc, node->inputs[i]);
-  set_place(inc, id);
+  incremental_at(inc, id);
   Value first = graph_copy_node(inc->to, inc->from, id, inputs, true);
   for (int r = 0; r < node->n_results; r++)
     inc->row[id][r] = (Value){first.node, r};
 }
 
-/* Of a value without tokens; wholes of all of them are there already. */
+/* The row of a value that depends on no token; the full values of all of them
+ * are built already. */
 static Value row_of(Incremental *inc, Value value) {
   Value *row = &inc->row[value.node][value.result];
   if (value_is(*row)) return *row;
-  ASSERT(!inc->known[value.node].is_live);
+  ASSERT(!inc->facts[value.node].has_tokens);
   const Node *node = node_of(inc, value);
-  Value whole = inc->whole[value.node][value.result];
-  if (!has_dim(graph_type(inc->from, value), inc->time)) return *row = whole;
-  if (node->op == OP_iota && node_name(node, ATTR_dim) == inc->time)
-    return *row = graph_cast(inc->to, position_row(inc), node->types[0]->dtype);
+  Value full = inc->full[value.node][value.result];
+  if (!has_dim(graph_type(inc->from, value), inc->token_dim))
+    return *row = full;
+  if (node->op == OP_iota && node_name(node, ATTR_dim) == inc->token_dim)
+    return *row =
+               graph_cast(inc->to, position_as_row(inc), node->types[0]->dtype);
   if (node->n_inputs > 0 && node->op != OP_rename &&
-      passes_along(inc, value.node, inc->time)) {
+      is_rowwise(inc, value.node, inc->token_dim)) {
     append_row(inc, value.node);
     return *row;
   }
-  return *row = gather_row(inc, whole);
+  return *row = gather_row(inc, full);
 }
 
-/* Without the T of size 1: merged with a neighbour, which moves nothing. */
-static Value drop_time(Incremental *inc, Value row) {
+/* Drops T of size 1: it is merged with a neighbour, which is a view. */
+static Value drop_token_dim(Incremental *inc, Value row) {
   const Type *type = graph_type(inc->to, row);
-  int at = type_find(type, inc->time);
-  if (type->rank == 1) return graph_reduce(inc->to, OP_sum, row, &inc->time, 1);
+  int at = type_find(type, inc->token_dim);
+  if (type->rank == 1)
+    return graph_reduce(inc->to, OP_sum, row, &inc->token_dim, 1);
   Name other = type->dims[at + 1 < type->rank ? at + 1 : at - 1].name;
-  Name merged = name_of(inc, "sample.merged");
-  Name from[2] = {inc->time, other};
-  if (at + 1 == type->rank) from[0] = other, from[1] = inc->time;
+  Name merged = intern_name(inc, "sample.merged");
+  Name from[2] = {inc->token_dim, other};
+  if (at + 1 == type->rank) from[0] = other, from[1] = inc->token_dim;
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_from, from, 2);
   attrs_name(&attrs, ATTR_dim, merged);
@@ -491,7 +505,7 @@ static Value rename_others(Incremental *inc, const Node *node, Value value) {
   const Name *to = node_names(node, ATTR_to, &n);
   Name a[MAX_RANK], b[MAX_RANK];
   for (int i = 0; i < n; i++) {
-    if (from[i] == inc->time) continue;
+    if (from[i] == inc->token_dim) continue;
     a[kept] = from[i];
     b[kept++] = to[i];
   }
@@ -503,9 +517,10 @@ static Value rename_others(Incremental *inc, const Node *node, Value value) {
 }
 
 /* The cache with this row in it. */
-static Value write_cache(Incremental *inc, Name key, Value row, Value cache) {
+static Value write_cache(Incremental *inc, Name key_dim, Value row,
+                         Value cache) {
   Attrs attrs = {0};
-  attrs_name(&attrs, ATTR_dim, key);
+  attrs_name(&attrs, ATTR_dim, key_dim);
   Value inputs[3] = {cache, row, position(inc)};
   return graph_append(inc->to, OP_update_slice, inputs, 3, &attrs);
 }
@@ -515,7 +530,7 @@ static Name cache_path(Incremental *inc, const char *path) {
   Names *names = inc->ctx->module->names;
   Name name = name_format(names, "cache/%s", path);
   for (int n = 1, i = 0; i < inc->caches.n; i++) {
-    if (inc->caches.data[i].slot.path != name) continue;
+    if (inc->caches.data[i].cache.path != name) continue;
     name = name_format(names, "cache/%s#%d", path, n++);
     i = -1;
   }
@@ -528,24 +543,24 @@ static void append_cache(Incremental *inc, int id) {
   for (int i = 0; i < inc->caches.n; i++) {
     const Cache *other = &inc->caches.data[i];
     if (!value_equal(other->from, node->inputs[0]) ||
-        !type_equal(type, graph_type(inc->from, other->slot.value)))
+        !type_equal(type, graph_type(inc->from, other->cache.value)))
       continue;
     inc->row[id][0] = other->to;
     return;
   }
-  set_place(inc, id);
-  Cache cache = {.slot = {cache_path(inc, node->path), {id, 0}, false},
+  incremental_at(inc, id);
+  Cache cache = {.cache = {cache_path(inc, node->path), {id, 0}, false},
                  .from = node->inputs[0]};
-  Value slot = graph_input(inc->to, ROLE_decode_cache, cache.slot.path, type);
-  Value row = drop_time(inc, row_of(inc, node->inputs[0]));
-  set_place(inc, id);
-  cache.to = write_cache(inc, renamed_time(inc, node),
-                         rename_others(inc, node, row), slot);
+  Value old = graph_input(inc->to, ROLE_decode_cache, cache.cache.path, type);
+  Value row = drop_token_dim(inc, row_of(inc, node->inputs[0]));
+  incremental_at(inc, id);
+  cache.to = write_cache(inc, renamed_token_dim(inc, node),
+                         rename_others(inc, node, row), old);
   inc->row[id][0] = cache.to;
   vec_push(inc->ctx->scratch, &inc->caches, cache);
 }
 
-/* Carries are slots, slices have one position. */
+/* Carries are decode caches, slices have one row. */
 static void append_scan(Incremental *inc, int id) {
   const Node *node = inc->from->nodes.data[id];
   Arena *arena = inc->ctx->module->arena;
@@ -554,25 +569,26 @@ static void append_scan(Incremental *inc, int id) {
   for (int i = 0; i < node->n_inputs; i++) {
     const GraphInput *inner = &node->body->inputs.data[i];
     const Type *type = graph_type(node->body, inner->value);
-    set_place(inc, id);
+    incremental_at(inc, id);
     if (inner->role == ROLE_carry) {
       const char *path = arena_printf(arena, "%s.%s", node->path, inner->path);
-      Cache cache = {.slot = {cache_path(inc, path), node->inputs[i], true},
+      Cache cache = {.cache = {cache_path(inc, path), node->inputs[i], true},
                      .from = VALUE_NONE};
       inputs[i] =
-          graph_input(inc->to, ROLE_decode_cache, cache.slot.path, type);
+          graph_input(inc->to, ROLE_decode_cache, cache.cache.path, type);
       vec_push(inc->ctx->scratch, &inc->caches, cache);
     } else if (inner->role == ROLE_slice) {
       inputs[i] =
           graph_transpose_to(inc->to, row_of(inc, node->inputs[i]),
-                             scan_stacked_type(arena, type, inc->time, 1));
+                             scan_stacked_type(arena, type, inc->token_dim, 1));
     } else {
       inputs[i] = row_of(inc, node->inputs[i]);
     }
   }
-  set_place(inc, id);
-  Value last = scan_append(inc->to, (ScanForm){.dim = inc->time, .steps = 1},
-                           inputs, node->body);
+  incremental_at(inc, id);
+  Value last =
+      scan_append(inc->to, (ScanForm){.dim = inc->token_dim, .steps = 1},
+                  inputs, node->body);
   for (int r = 0; r < node->n_results; r++) {
     Value value = {last.node, r};
     if (r < n_carries)
@@ -586,37 +602,37 @@ static void copy_input(Incremental *inc, int id) {
   const Node *node = inc->from->nodes.data[id];
   const GraphInput *like =
       &inc->from->inputs.data[node_int(node, ATTR_index, 0)];
-  set_place(inc, id);
-  if (!inc->known[id].is_live) {
-    inc->whole[id][0] = rewrite_input(inc->to, like, node->types[0]);
+  incremental_at(inc, id);
+  if (!inc->facts[id].has_tokens) {
+    inc->full[id][0] = rewrite_input(inc->to, like, node->types[0]);
     return;
   }
   Type *type = type_create(inc->ctx->module->arena, node->types[0]->dtype,
                            node->types[0]->rank);
   for (int d = 0; d < type->rank; d++) {
     type->dims[d] = node->types[0]->dims[d];
-    if (type->dims[d].name == inc->time) type->dims[d].size = 1;
+    if (type->dims[d].name == inc->token_dim) type->dims[d].size = 1;
   }
   inc->row[id][0] = rewrite_input(inc->to, like, type);
 }
 
-static void copy_whole(Incremental *inc, int id) {
+static void copy_full(Incremental *inc, int id) {
   const Node *node = inc->from->nodes.data[id];
   Value *inputs = ARENA_ARRAY(inc->ctx->scratch, Value, node->n_inputs);
   for (int i = 0; i < node->n_inputs; i++)
-    inputs[i] = inc->whole[node->inputs[i].node][node->inputs[i].result];
-  set_place(inc, id);
+    inputs[i] = inc->full[node->inputs[i].node][node->inputs[i].result];
+  incremental_at(inc, id);
   Value first = graph_copy_node(inc->to, inc->from, id, inputs, false);
   for (int r = 0; r < node->n_results; r++)
-    inc->whole[id][r] = (Value){first.node, r};
+    inc->full[id][r] = (Value){first.node, r};
 }
 
-static void build(Incremental *inc) {
+static void build_decode(Incremental *inc) {
   for (int id = 0; id < inc->from->nodes.n; id++) {
     if (inc->from->nodes.data[id]->op == OP_input)
       copy_input(inc, id);
-    else if (!inc->known[id].is_live)
-      copy_whole(inc, id);
+    else if (!inc->facts[id].has_tokens)
+      copy_full(inc, id);
     else if (is_cache(inc, id))
       append_cache(inc, id);
     else if (inc->from->nodes.data[id]->op == OP_scan)
@@ -630,13 +646,13 @@ static void build(Incremental *inc) {
                  row_of(inc, output->value));
   }
   for (int i = 0; i < inc->caches.n; i++)
-    graph_output(inc->to, ROLE_decode_cache, inc->caches.data[i].slot.path,
+    graph_output(inc->to, ROLE_decode_cache, inc->caches.data[i].cache.path,
                  inc->caches.data[i].to);
 }
 
 /* ---- public ---- */
 
-static bool find_time(Incremental *inc) {
+static bool find_token_dim(Incremental *inc) {
   const GraphInput *tokens = NULL;
   for (int i = 0; i < inc->from->inputs.n; i++) {
     const GraphInput *input = &inc->from->inputs.data[i];
@@ -646,37 +662,39 @@ static bool find_time(Incremental *inc) {
   }
   const Type *type = tokens ? graph_type(inc->from, tokens->value) : NULL;
   if (!type || type->rank != 2) return false;
-  inc->time = type->dims[1].name;
+  inc->token_dim = type->dims[1].name;
   inc->length = type->dims[1].size;
   return inc->length > 1;
 }
 
-static void start(Incremental *inc, PassContext *ctx, const Graph *net) {
+static void incremental_create(Incremental *inc, PassContext *ctx,
+                               const Graph *net) {
   int n = net->nodes.n;
   inc->to = graph_like(net);
   inc->probe = graph_like(net);
-  inc->probe->mesh = (Mesh){
-      .n_axes = 1, .axes = {{.name = inc->time, .size = (int32_t)inc->length}}};
-  inc->known = ARENA_ARRAY(ctx->scratch, Known, n);
-  inc->whole = ARENA_ARRAY(ctx->scratch, Value *, n);
+  inc->probe->mesh =
+      (Mesh){.n_axes = 1,
+             .axes = {{.name = inc->token_dim, .size = (int32_t)inc->length}}};
+  inc->facts = ARENA_ARRAY(ctx->scratch, TokenFacts, n);
+  inc->full = ARENA_ARRAY(ctx->scratch, Value *, n);
   inc->row = ARENA_ARRAY(ctx->scratch, Value *, n);
   for (int id = 0; id < n; id++) {
     int results = net->nodes.data[id]->n_results;
-    inc->whole[id] = ARENA_ARRAY(ctx->scratch, Value, results);
+    inc->full[id] = ARENA_ARRAY(ctx->scratch, Value, results);
     inc->row[id] = ARENA_ARRAY(ctx->scratch, Value, results);
     for (int r = 0; r < results; r++)
-      inc->whole[id][r] = inc->row[id][r] = VALUE_NONE;
+      inc->full[id][r] = inc->row[id][r] = VALUE_NONE;
   }
 }
 
-static void finish(Incremental *inc, DecodeGraphs *out) {
+static void incremental_result(Incremental *inc, DecodeGraphs *out) {
   PassContext *ctx = inc->ctx;
   *out = (DecodeGraphs){.step = inc->to, .n_caches = inc->caches.n};
   out->caches = ARENA_ARRAY(ctx->module->arena, DecodeCache, out->n_caches);
   for (int i = 0; i < out->n_caches; i++) {
-    const DecodeCache *slot = &inc->caches.data[i].slot;
-    out->caches[i] = *slot;
-    out->has_carries |= slot->is_carry;
+    const DecodeCache *cache = &inc->caches.data[i].cache;
+    out->caches[i] = *cache;
+    out->has_carries |= cache->is_carry;
   }
 }
 
@@ -684,29 +702,29 @@ bool decode_split(PassContext *ctx, const Graph *net, DecodeGraphs *out,
                   Text *out_why) {
   Incremental inc = {
       .ctx = ctx, .from = net, .blame = -1, .position = VALUE_NONE};
-  if (!find_time(&inc)) {
+  if (!find_token_dim(&inc)) {
     text_add(out_why, "its input is not i32[B, T]");
     return false;
   }
-  start(&inc, ctx, net);
-  if (!analyse(&inc)) {
+  incremental_create(&inc, ctx, net);
+  if (!analyse_tokens(&inc)) {
     const Node *node = net->nodes.data[inc.blame];
     text_printf(out_why, "'%s' %s along '%s'",
                 *node->path ? node->path : op_info(node->op)->name, inc.why,
-                inc.time);
+                inc.token_dim);
     return false;
   }
-  build(&inc);
-  finish(&inc, out);
+  build_decode(&inc);
+  incremental_result(&inc, out);
   return true;
 }
 
 /* As the compiled step keeps it. */
-static const Type *type_kept(const Graph *compiled, const DecodeCache *cache) {
-  const GraphInput *slot =
+static const Type *cache_type(const Graph *compiled, const DecodeCache *cache) {
+  const GraphInput *input =
       graph_find_input(compiled, ROLE_decode_cache, cache->path);
-  ASSERT(slot);
-  return graph_type(compiled, slot->value);
+  ASSERT(input);
+  return graph_type(compiled, input->value);
 }
 
 DecodeFinish decode_finish(PassContext *ctx, const Graph *net,
@@ -717,7 +735,7 @@ DecodeFinish decode_finish(PassContext *ctx, const Graph *net,
   if (!init && graphs->has_carries) init = graph_like(net);
   for (int i = 0; i < graphs->n_caches; i++) {
     const DecodeCache *cache = &graphs->caches[i];
-    const Type *type = type_kept(step->graph, cache);
+    const Type *type = cache_type(step->graph, cache);
     if (cache->is_carry)
       weight_precompute_add(ctx, init, net, cache->value, cache->path,
                             type->dtype);
