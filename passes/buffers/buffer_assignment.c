@@ -1,23 +1,31 @@
 /*
- * buffer_assignment.c -- where every value lives: slots that persist, then
- * transient bytes packed for the order of the graph.
+ * buffer_assignment.c -- choose the arena offset of every value: first those of
+ * persistent buffers, then those of transient values in the order of the graph.
+ *
+ *     %1 = exp %0     live 1..2          %1 at 0
+ *     %2 = sum %1     live 2..3     =>   %2 at 4096
+ *     %3 = exp %2     live 3..4          %3 at 0
  *
  * Values that share bytes are one buffer: a view and its input, a collective
- * and its input, a slot and the result that replaces it, and a fused result
- * that takes over an input which dies there.  A buffer is alive from its first
- * writer to its last reader; two that are alive together may not overlap.  The
- * largest are placed first, each in the smallest hole that takes it (best fit
- * by decreasing size, within a few percent of the bound on real graphs).
+ * and its input, a persistent buffer and the result that replaces it, and a
+ * fused result that takes the bytes of an input whose live range ends there.  A
+ * buffer is live from its first writer to its last reader, and two buffers that
+ * are live at once may not overlap.  The largest come first, each in the
+ * smallest hole that fits (best fit by decreasing size, within a few percent of
+ * the peak memory of real graphs).
  *
- * A scan has one workspace for what its body makes at a position: the body is
- * packed like a graph, from offset 0, and the values that it shares with the
- * graph around (arguments, slices, carries, stacked results) are left to that.
- * A carry is a slot of the body: the order pass sees to it that its new value
- * is written where, or after, nobody reads the old one.
+ * A scan has one workspace for the values of one iteration.  The body is packed
+ * like a graph, from offset 0; the enclosing graph assigns the values that it
+ * shares with the body (arguments, slices, carries, stacked outputs).  A carry
+ * is a persistent buffer of the body: list_schedule makes sure that its new
+ * value is written where, or after, nobody reads the old one.
  *
- * With micro-batches some nodes run again and again: what they read from
- * outside stays alive to the end of that loop, and what accumulates or
- * gathers is alive from its beginning.
+ * With micro-batches some nodes run repeatedly: the values that they read from
+ * outside are live to the end of that loop, and an accumulator is live from its
+ * beginning.
+ *
+ * requires: a graph from list_schedule     keeps: the graph
+ * cost: O(nodes + buffers x buffers that are live at once)
  */
 #include "passes/buffers/list_schedule.h"
 
@@ -26,9 +34,9 @@
 
 typedef struct Buffer {
   int64_t bytes, offset;
-  int first, last; /* node ids, both included */
-  int slot;        /* index of the graph input it is, or -1 */
-  bool is_outside; /* body: its bytes are those of the graph around */
+  int first, last;   /* node ids, both included */
+  int input_index;   /* index of the graph input it is, or -1 */
+  bool is_enclosing; /* body: the enclosing graph assigns its bytes */
 } Buffer;
 
 typedef struct Packing {
@@ -57,17 +65,18 @@ static bool role_persists(Role role) {
          role == ROLE_loss_scale || role == ROLE_decode_cache;
 }
 
-/* What replaces an input: of a graph a slot, of a body a carry. */
+/* An output replaces an input of this role: a persistent buffer of a graph, a
+ * carry of a body. */
 static bool role_is_replaced(Role role) {
   return role_persists(role) || role == ROLE_carry;
 }
 
 /* Inputs of a body. */
-static bool role_is_outside(Role role) {
+static bool role_is_enclosing(Role role) {
   return role == ROLE_carry || role == ROLE_slice || role == ROLE_arg;
 }
 
-/* A rank's piece, of all micro-batches where that is an input. */
+/* Bytes of a rank's shard. That of an input holds all micro-batches. */
 static int64_t value_bytes(const Graph *graph, Value value) {
   const Type *type = graph_type(graph, value);
   int64_t n = type_local_elements(type, &graph->mesh);
@@ -94,23 +103,24 @@ static Buffer *buffer_of(const Packing *packing, Value value) {
 }
 
 static int new_buffer(Packing *packing, int id, int64_t bytes) {
-  vec_push(packing->arena, &packing->buffers,
-           (Buffer){.bytes = bytes, .first = id, .last = id, .slot = -1});
+  vec_push(
+      packing->arena, &packing->buffers,
+      (Buffer){.bytes = bytes, .first = id, .last = id, .input_index = -1});
   return packing->buffers.n - 1;
 }
 
-/* By value: the graph input whose slot it replaces, or -1. */
-static int *find_slot_writers(const Packing *packing) {
+/* By value: the graph input that it replaces, or -1. */
+static int *find_replaced_inputs(const Packing *packing) {
   const Graph *graph = packing->graph;
-  int *slot_of = ARENA_ARRAY(packing->arena, int, packing->n_values);
-  const int *slots = output_slots(graph, packing->arena);
-  for (int v = 0; v < packing->n_values; v++) slot_of[v] = -1;
+  int *replaces_of = ARENA_ARRAY(packing->arena, int, packing->n_values);
+  const int *replaces = output_replaces(graph, packing->arena);
+  for (int v = 0; v < packing->n_values; v++) replaces_of[v] = -1;
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
-    if (slots[i] >= 0 && role_is_replaced(output->role))
-      slot_of[value_index(packing, output->value)] = slots[i];
+    if (replaces[i] >= 0 && role_is_replaced(output->role))
+      replaces_of[value_index(packing, output->value)] = replaces[i];
   }
-  return slot_of;
+  return replaces_of;
 }
 
 static int *find_last_uses(const Packing *packing) {
@@ -157,7 +167,7 @@ static int dying_input(const Packing *packing, int id, int result,
   for (int i = 0; i < node->n_inputs; i++) {
     const Buffer *buffer = buffer_of(packing, node->inputs[i]);
     Value value = node->inputs[i];
-    if (buffer->slot >= 0 || buffer->is_outside || buffer->last > id ||
+    if (buffer->input_index >= 0 || buffer->is_enclosing || buffer->last > id ||
         last[value_index(packing, value)] != id ||
         graph_node(graph, value)->op == OP_input ||
         node_is_view(graph, value.node) ||
@@ -178,7 +188,7 @@ static int dying_input(const Packing *packing, int id, int result,
   return -1;
 }
 
-static void assign_node(Packing *packing, int id, const int *slot_of,
+static void assign_node(Packing *packing, int id, const int *replaces_of,
                         const int *last) {
   const Graph *graph = packing->graph;
   const Node *node = graph->nodes.data[id];
@@ -190,8 +200,8 @@ static void assign_node(Packing *packing, int id, const int *slot_of,
              op_has(node->op, OP_FLAG_in_place))
       from = r;
     int buffer;
-    if (slot_of[v] >= 0 && slot_of[v] != id) {
-      buffer = packing->buffer_of[packing->first_value[slot_of[v]]];
+    if (replaces_of[v] >= 0 && replaces_of[v] != id) {
+      buffer = packing->buffer_of[packing->first_value[replaces_of[v]]];
     } else if (from >= 0) {
       buffer = packing->buffer_of[value_index(packing, node->inputs[from])];
     } else if ((from = dying_input(packing, id, r, last)) >= 0) {
@@ -207,13 +217,14 @@ static void assign_node(Packing *packing, int id, const int *slot_of,
           &graph->inputs.data[node_int(node, ATTR_index, 0)];
       b->first = 0;
       if (role_persists(input->role))
-        b->slot = (int)(input - graph->inputs.data);
-      b->is_outside = role_is_outside(input->role);
+        b->input_index = (int)(input - graph->inputs.data);
+      b->is_enclosing = role_is_enclosing(input->role);
     }
   }
 }
 
-/* Lifetimes around the nodes that run for each micro-batch. */
+/* Extends live ranges over the loop of the nodes that run for each micro-batch.
+ */
 static void extend_over_loop(Packing *packing) {
   const Graph *graph = packing->graph;
   int begin = -1, end = -1;
@@ -230,8 +241,8 @@ static void extend_over_loop(Packing *packing) {
   }
   for (int id = begin; id <= end; id++) {
     const Node *node = graph->nodes.data[id];
-    bool is_whole = op_has(node->op, OP_FLAG_joins_microbatches);
-    for (int r = 0; is_whole && r < node->n_results; r++) {
+    bool is_accumulated = op_has(node->op, OP_FLAG_joins_microbatches);
+    for (int r = 0; is_accumulated && r < node->n_results; r++) {
       Buffer *buffer = buffer_of(packing, (Value){id, r});
       buffer->first = begin;
       if (buffer->last < end) buffer->last = end;
@@ -248,9 +259,9 @@ static Packing make_buffers(Arena *arena, const Graph *graph) {
     packing.n_values += graph->nodes.data[id]->n_results;
   }
   packing.buffer_of = ARENA_ARRAY(arena, int, packing.n_values);
-  const int *slot_of = find_slot_writers(&packing);
+  const int *replaces_of = find_replaced_inputs(&packing);
   const int *last = find_last_uses(&packing);
-  for (int id = 0; id < n; id++) assign_node(&packing, id, slot_of, last);
+  for (int id = 0; id < n; id++) assign_node(&packing, id, replaces_of, last);
   extend_over_loop(&packing);
   return packing;
 }
@@ -268,9 +279,9 @@ static int compare_items(const void *a, const void *b) {
   return x->buffer - y->buffer;
 }
 
-/* What has its place, ordered by offset and cut into runs.  Neighbours in
- * memory were made near each other, so most runs are passed over whole: none of
- * their buffers is alive when the item at hand is. */
+/* Buffers with an offset, ordered by it and divided into runs. Neighbours in
+ * memory were made near each other, so most runs are skipped: none of their
+ * buffers is live together with the current item. */
 #define RUN_LENGTH 32
 
 typedef struct Place {
@@ -311,7 +322,7 @@ static void split_run(Placed *placed, int index) {
   run_bound(at[1]);
 }
 
-/* Behind those of the same offset. */
+/* After those of the same offset. */
 static void placed_add(Placed *placed, Place place) {
   if (placed->runs.n == 0)
     vec_push(placed->arena, &placed->runs, ARENA_NEW(placed->arena, Run));
@@ -351,12 +362,12 @@ static int64_t best_fit(const Placed *placed, const Buffer *item,
   return best >= 0 ? best : end;
 }
 
-static int64_t pack(Packing *packing, int64_t base) {
+static int64_t pack_buffers(Packing *packing, int64_t base) {
   int n = packing->buffers.n, n_items = 0;
   Item *items = ARENA_ARRAY(packing->arena, Item, n);
   for (int i = 0; i < n; i++)
-    if (packing->buffers.data[i].slot < 0 &&
-        !packing->buffers.data[i].is_outside)
+    if (packing->buffers.data[i].input_index < 0 &&
+        !packing->buffers.data[i].is_enclosing)
       items[n_items++] = (Item){packing->buffers.data[i].bytes, i};
   qsort(items, (size_t)n_items, sizeof *items, compare_items);
   Placed placed = {.arena = packing->arena};
@@ -373,22 +384,23 @@ static int64_t pack(Packing *packing, int64_t base) {
   return top;
 }
 
-static const PersistentBuffer *find_slot(const PersistentBuffers *persistent,
-                                         Role role, Name path) {
+static const PersistentBuffer *
+find_persistent(const PersistentBuffers *persistent, Role role, Name path) {
   const Map *map = persistent->by_path[role];
   intptr_t found = map ? (intptr_t)map_get(map, path) : 0;
   return found ? &persistent->buffers.data[found - 1] : NULL;
 }
 
-static void place_slots(Packing *packing, const PersistentBuffers *persistent) {
+static void place_persistent(Packing *packing,
+                             const PersistentBuffers *persistent) {
   for (int i = 0; i < packing->buffers.n; i++) {
     Buffer *buffer = &packing->buffers.data[i];
-    if (buffer->slot < 0) continue;
-    const GraphInput *input = &packing->graph->inputs.data[buffer->slot];
-    const PersistentBuffer *slot =
-        find_slot(persistent, input->role, input->path);
-    ASSERT(slot && slot->bytes == buffer->bytes);
-    buffer->offset = slot->offset;
+    if (buffer->input_index < 0) continue;
+    const GraphInput *input = &packing->graph->inputs.data[buffer->input_index];
+    const PersistentBuffer *input_index =
+        find_persistent(persistent, input->role, input->path);
+    ASSERT(input_index && input_index->bytes == buffer->bytes);
+    buffer->offset = input_index->offset;
   }
 }
 
@@ -419,38 +431,38 @@ static void add_workspaces(PassContext *ctx, Packing *packing,
 
 /* ---- public ---- */
 
-static void add_slots(PersistentBuffers *layout, Arena *arena,
-                      const Graph *graph, const Target *target,
-                      bool are_caches) {
+static void add_persistent(PersistentBuffers *assignment, Arena *arena,
+                           const Graph *graph, const Target *target,
+                           bool are_caches) {
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
     if (!role_persists(input->role) ||
         (input->role == ROLE_decode_cache) != are_caches ||
-        find_slot(layout, input->role, input->path))
+        find_persistent(assignment, input->role, input->path))
       continue;
     const Type *type = graph_type(graph, input->value);
-    PersistentBuffer slot = {
+    PersistentBuffer input_index = {
         .role = input->role, .path = input->path, .type = type};
-    slot.init = input->init;
-    slot.bytes = value_bytes(graph, input->value);
-    slot.offset = align_up(layout->bytes, target_alignment(target));
-    layout->bytes = slot.offset + slot.bytes;
-    vec_push(arena, &layout->buffers, slot);
-    Map **map = &layout->by_path[slot.role];
+    input_index.init = input->init;
+    input_index.bytes = value_bytes(graph, input->value);
+    input_index.offset = align_up(assignment->bytes, target_alignment(target));
+    assignment->bytes = input_index.offset + input_index.bytes;
+    vec_push(arena, &assignment->buffers, input_index);
+    Map **map = &assignment->by_path[input_index.role];
     if (!*map) *map = map_create(arena);
-    map_put(*map, slot.path, (void *)(intptr_t)layout->buffers.n);
+    map_put(*map, input_index.path, (void *)(intptr_t)assignment->buffers.n);
   }
 }
 
-void persistent_buffers_add(PersistentBuffers *layout, Arena *arena,
+void persistent_buffers_add(PersistentBuffers *assignment, Arena *arena,
                             const Graph *graph, const Target *target) {
-  add_slots(layout, arena, graph, target, false);
-  layout->bytes_but_caches = layout->bytes;
+  add_persistent(assignment, arena, graph, target, false);
+  assignment->bytes_but_caches = assignment->bytes;
 }
 
-void persistent_buffers_add_caches(PersistentBuffers *layout, Arena *arena,
+void persistent_buffers_add_caches(PersistentBuffers *assignment, Arena *arena,
                                    const Graph *graph, const Target *target) {
-  add_slots(layout, arena, graph, target, true);
+  add_persistent(assignment, arena, graph, target, true);
 }
 
 static bool has_caches(const Graph *graph) {
@@ -459,83 +471,83 @@ static bool has_caches(const Graph *graph) {
   return false;
 }
 
-static BufferAssignment *make_layout(PassContext *ctx, Packing *packing,
-                                     int64_t persistent_bytes) {
+static BufferAssignment *make_assignment(PassContext *ctx, Packing *packing,
+                                         int64_t persistent_bytes) {
   const Graph *graph = packing->graph;
   Arena *arena = ctx->module->arena;
   int n = graph->nodes.n;
-  BufferAssignment *layout = ARENA_NEW(arena, BufferAssignment);
-  layout->bodies = ARENA_ARRAY(arena, BufferAssignment *, n);
-  add_workspaces(ctx, packing, layout->bodies);
-  layout->offset = ARENA_ARRAY(arena, int64_t, packing->n_values);
-  layout->bytes = ARENA_ARRAY(arena, int64_t, packing->n_values);
-  layout->accumulator = ARENA_ARRAY(arena, int64_t, packing->n_values);
-  layout->outside = ARENA_ARRAY(arena, int, packing->n_values);
-  layout->workspace = ARENA_ARRAY(arena, int64_t, n);
-  layout->first_value = arena_copy(arena, packing->first_value,
-                                   (size_t)n * sizeof *packing->first_value);
-  layout->persistent_bytes = persistent_bytes;
-  layout->arena_bytes =
-      pack(packing, align_up(persistent_bytes, packing->alignment));
+  BufferAssignment *assignment = ARENA_NEW(arena, BufferAssignment);
+  assignment->bodies = ARENA_ARRAY(arena, BufferAssignment *, n);
+  add_workspaces(ctx, packing, assignment->bodies);
+  assignment->offset = ARENA_ARRAY(arena, int64_t, packing->n_values);
+  assignment->bytes = ARENA_ARRAY(arena, int64_t, packing->n_values);
+  assignment->accumulator = ARENA_ARRAY(arena, int64_t, packing->n_values);
+  assignment->outside = ARENA_ARRAY(arena, int, packing->n_values);
+  assignment->workspace = ARENA_ARRAY(arena, int64_t, n);
+  assignment->first_value = arena_copy(
+      arena, packing->first_value, (size_t)n * sizeof *packing->first_value);
+  assignment->persistent_bytes = persistent_bytes;
+  assignment->arena_bytes =
+      pack_buffers(packing, align_up(persistent_bytes, packing->alignment));
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
     for (int r = 0; r < node->n_results; r++) {
       Value value = {id, r};
       int v = value_index(packing, value);
-      layout->offset[v] = buffer_of(packing, value)->offset;
-      layout->bytes[v] = value_bytes(graph, value);
-      layout->accumulator[v] =
-          node->op == OP_accumulate ? layout->offset[v] : -1;
-      layout->outside[v] = -1;
+      assignment->offset[v] = buffer_of(packing, value)->offset;
+      assignment->bytes[v] = value_bytes(graph, value);
+      assignment->accumulator[v] =
+          node->op == OP_accumulate ? assignment->offset[v] : -1;
+      assignment->outside[v] = -1;
     }
     int workspace = packing->workspace[id];
-    layout->workspace[id] =
+    assignment->workspace[id] =
         workspace < 0 ? -1 : packing->buffers.data[workspace].offset;
   }
-  return layout;
+  return assignment;
 }
 
 /* Marks every value that shares the bytes of `value`. */
-static void set_outside(const Packing *packing, BufferAssignment *layout,
-                        Value value, int place) {
+static void set_enclosing(const Packing *packing, BufferAssignment *assignment,
+                          Value value, int place) {
   int buffer = packing->buffer_of[value_index(packing, value)];
   for (int v = 0; v < packing->n_values; v++)
-    if (packing->buffer_of[v] == buffer) layout->outside[v] = place;
+    if (packing->buffer_of[v] == buffer) assignment->outside[v] = place;
 }
 
 static BufferAssignment *pack_body(PassContext *ctx, const Graph *body) {
   Packing packing = make_buffers(ctx->scratch, body);
   packing.alignment = target_alignment(ctx->target);
   for (int i = 0; i < body->outputs.n; i++)
-    buffer_of(&packing, body->outputs.data[i].value)->is_outside = true;
-  BufferAssignment *layout = make_layout(ctx, &packing, 0);
+    buffer_of(&packing, body->outputs.data[i].value)->is_enclosing = true;
+  BufferAssignment *assignment = make_assignment(ctx, &packing, 0);
   for (int i = 0; i < body->inputs.n; i++)
-    set_outside(&packing, layout, body->inputs.data[i].value, i);
+    set_enclosing(&packing, assignment, body->inputs.data[i].value, i);
   for (int i = 0; i < body->outputs.n; i++)
-    set_outside(&packing, layout, body->outputs.data[i].value,
-                body->inputs.n + i);
-  return layout;
+    set_enclosing(&packing, assignment, body->outputs.data[i].value,
+                  body->inputs.n + i);
+  return assignment;
 }
 
 BufferAssignment *buffer_assign(PassContext *ctx, const Graph *graph,
                                 const PersistentBuffers *persistent) {
   Packing packing = make_buffers(ctx->scratch, graph);
   packing.alignment = target_alignment(ctx->target);
-  place_slots(&packing, persistent);
-  return make_layout(ctx, &packing,
-                     has_caches(graph) ? persistent->bytes
-                                       : persistent->bytes_but_caches);
+  place_persistent(&packing, persistent);
+  return make_assignment(ctx, &packing,
+                         has_caches(graph) ? persistent->bytes
+                                           : persistent->bytes_but_caches);
 }
 
 int64_t buffer_assignment_bound(const Graph *graph,
-                                const BufferAssignment *layout) {
+                                const BufferAssignment *assignment) {
   Arena *arena = arena_create(graph->module->memory);
   Packing packing = make_buffers(arena, graph);
   int n = graph->nodes.n;
   int64_t *change = ARENA_ARRAY(arena, int64_t, n + 2);
   for (int i = 0; i < packing.buffers.n; i++) {
     const Buffer *buffer = &packing.buffers.data[i];
-    if (buffer->slot >= 0) continue;
+    if (buffer->input_index >= 0) continue;
     change[buffer->first] += buffer->bytes;
     change[buffer->last + 1] -= buffer->bytes;
   }
@@ -544,7 +556,7 @@ int64_t buffer_assignment_bound(const Graph *graph,
     alive += change[id];
     if (alive > most) most = alive;
   }
-  ASSERT(layout->persistent_bytes + most <= layout->arena_bytes);
+  ASSERT(assignment->persistent_bytes + most <= assignment->arena_bytes);
   arena_destroy(arena);
   return most;
 }

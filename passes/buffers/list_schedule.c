@@ -1,26 +1,28 @@
 /*
- * list_schedule.c -- orders the launches, with copies where in-place needs it.
+ * list_schedule.c -- choose the order of launches, and insert the copies that
+ * updates in place need.
  *
  * Nodes stay in their order as far as possible, except that
- *   - a collective goes right behind its last input, for it runs beside what
- *     follows, and what waits for one goes to the end;
- *   - with micro-batches, what runs once before, what runs for each, and what
- *     runs once after stand together;
- *   - a node whose result takes the place of a slot (a parameter, a moment)
- *     comes after all who read the old value.
+ *   - a collective comes right after its last input, because it runs beside the
+ *     nodes that follow, and nodes that wait for a collective come last;
+ *   - with micro-batches, the nodes that run once before, for each, and once
+ *     after them form three segments;
+ *   - a node that overwrites a persistent buffer (a parameter, optimizer state)
+ *     comes after all readers of the old value.
  *
- * Where the last is impossible, a copy is appended that moves the new value
- * into its slot at the end:
+ * Where the last is impossible, a copy at the end moves the new value into the
+ * buffer:
  *
- *     %5 = ... slot a             %5 = ... slot a
- *     %6 = add %5, a        =>    %6 = add %5, a
- *     output state "a" %5         %7 = fused %5 { stop }
+ *     %5 = ... "a"                %5 = ... "a"
+ *     %6 = add %5, "a"      =>    %6 = add %5, "a"
+ *     output state "a" %5         %7 = fused %5 { stop_gradient }
  *                                 output state "a" %7
  *
- * A collective overwrites its input, so an input that others need is copied
- * in the same way before it.
+ * A collective overwrites its input, so an input with other readers is copied
+ * before it in the same way.
  *
- * requires: fused graph     keeps: nodes     promises: what memory.c relies on
+ * requires: fused graph     keeps: nodes     breaks: node ids
+ * promises: an order in which buffer_assignment.c may update in place
  * cost: O(nodes + edges), and a search from each update
  */
 #include "passes/buffers/list_schedule.h"
@@ -28,38 +30,38 @@
 typedef VEC(int) Ids;
 
 /* From the reader of an old value to its overwriter. */
-typedef struct Edge {
+typedef struct OrderEdge {
   int to, next; /* edge of the same reader, plus 1 */
-} Edge;
+} OrderEdge;
 
-typedef struct Order {
+typedef struct ListSchedule {
   PassContext *ctx;
   const Graph *graph;
   int n;
   int *user_begin, *users;
-  int *root;  /* by node: the node whose bytes a view shares */
-  int *slots; /* by output: see output_slots */
-  VEC(Edge) edges;
+  int *root;     /* by node: the node whose bytes a view shares */
+  int *replaces; /* by output: see output_replaces */
+  VEC(OrderEdge) edges;
   int *first_edge;    /* by node, plus 1 */
   int *mark, *wanted; /* by node: `now` of the search that it belongs to */
-  int now;
+  int search;
   Map *first_output; /* by address of a value's type: output, plus 1 */
-} Order;
+} ListSchedule;
 
-/* ---- what a slot output needs (also asked by memory.c) ---- */
+/* ---- updates in place (also read by buffer_assignment.c) ---- */
 
-int *output_slots(const Graph *graph, Arena *arena) {
+int *output_replaces(const Graph *graph, Arena *arena) {
   InputIndex inputs = graph_index_inputs(graph, arena);
-  int *slots = ARENA_ARRAY(arena, int, graph->outputs.n);
+  int *replaces = ARENA_ARRAY(arena, int, graph->outputs.n);
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
-    const GraphInput *slot =
+    const GraphInput *replaced =
         output->role == ROLE_data
             ? NULL
             : input_indexed(&inputs, output->role, output->path);
-    slots[i] = slot ? slot->value.node : -1;
+    replaces[i] = replaced ? replaced->value.node : -1;
   }
-  return slots;
+  return replaces;
 }
 
 bool node_writes_over(const Node *node, int input) {
@@ -100,115 +102,116 @@ static const void *output_key(const Graph *graph, int output) {
   return &graph->nodes.data[value.node]->types[value.result];
 }
 
-static void index_graph(Order *order, const Graph *graph) {
-  Arena *arena = order->ctx->scratch;
+static void index_schedule(ListSchedule *list, const Graph *graph) {
+  Arena *arena = list->ctx->scratch;
   int n = graph->nodes.n;
-  order->graph = graph;
-  order->n = n;
+  list->graph = graph;
+  list->n = n;
   int *begin = ARENA_ARRAY(arena, int, n + 2);
-  order->root = ARENA_ARRAY(arena, int, n);
-  order->mark = ARENA_ARRAY(arena, int, n);
-  order->wanted = ARENA_ARRAY(arena, int, n);
-  order->first_edge = ARENA_ARRAY(arena, int, n);
-  order->slots = output_slots(graph, arena);
-  order->first_output = map_create(arena);
+  list->root = ARENA_ARRAY(arena, int, n);
+  list->mark = ARENA_ARRAY(arena, int, n);
+  list->wanted = ARENA_ARRAY(arena, int, n);
+  list->first_edge = ARENA_ARRAY(arena, int, n);
+  list->replaces = output_replaces(graph, arena);
+  list->first_output = map_create(arena);
   for (int i = graph->outputs.n - 1; i >= 0; i--)
-    map_put(order->first_output, output_key(graph, i),
+    map_put(list->first_output, output_key(graph, i),
             (void *)(intptr_t)(i + 1));
-  order->now = 0;
-  order->edges.n = 0;
+  list->search = 0;
+  list->edges.n = 0;
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
-    order->root[id] =
-        node_is_view(graph, id) ? order->root[node->inputs[0].node] : id;
+    list->root[id] =
+        node_is_view(graph, id) ? list->root[node->inputs[0].node] : id;
     for (int i = 0; i < node->n_inputs; i++) begin[node->inputs[i].node + 2]++;
   }
   for (int id = 0; id < n; id++) begin[id + 2] += begin[id + 1];
-  order->users = ARENA_ARRAY(arena, int, begin[n + 1] + 1);
+  list->users = ARENA_ARRAY(arena, int, begin[n + 1] + 1);
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
     for (int i = 0; i < node->n_inputs; i++)
-      order->users[begin[node->inputs[i].node + 1]++] = id;
+      list->users[begin[node->inputs[i].node + 1]++] = id;
   }
-  order->user_begin = begin;
+  list->user_begin = begin;
 }
 
 /* Every node that reads the bytes of `id`, itself or through views. */
-static void collect_readers(const Order *order, int id, Ids *readers) {
-  for (int u = order->user_begin[id]; u < order->user_begin[id + 1]; u++) {
-    int user = order->users[u];
-    if (node_is_view(order->graph, user))
-      collect_readers(order, user, readers);
+static void collect_readers(const ListSchedule *list, int id, Ids *readers) {
+  for (int u = list->user_begin[id]; u < list->user_begin[id + 1]; u++) {
+    int user = list->users[u];
+    if (node_is_view(list->graph, user))
+      collect_readers(list, user, readers);
     else
-      vec_push(order->ctx->scratch, readers, user);
+      vec_push(list->ctx->scratch, readers, user);
   }
 }
 
-static void add_edge(Order *order, int from, int to) {
-  vec_push(order->ctx->scratch, &order->edges,
-           (Edge){to, order->first_edge[from]});
-  order->first_edge[from] = order->edges.n;
+static void add_order_edge(ListSchedule *list, int from, int to) {
+  vec_push(list->ctx->scratch, &list->edges,
+           (OrderEdge){to, list->first_edge[from]});
+  list->first_edge[from] = list->edges.n;
 }
 
 /* Comes across a node on the way; true if it is one of the wanted. */
-static bool visit(Order *order, int id, Ids *stack) {
-  if (order->wanted[id] == order->now) return true;
-  if (order->mark[id] == order->now) return false;
-  order->mark[id] = order->now;
-  vec_push(order->ctx->scratch, stack, id);
+static bool reach_node(ListSchedule *list, int id, Ids *stack) {
+  if (list->wanted[id] == list->search) return true;
+  if (list->mark[id] == list->search) return false;
+  list->mark[id] = list->search;
+  vec_push(list->ctx->scratch, stack, id);
   return false;
 }
 
 /* Is one of the nodes `wanted` now reachable from `from`? */
-static bool reaches(Order *order, int from) {
+static bool reaches_wanted(ListSchedule *list, int from) {
   Ids stack = {0};
-  vec_push(order->ctx->scratch, &stack, from);
+  vec_push(list->ctx->scratch, &stack, from);
   while (stack.n > 0) {
     int id = stack.data[--stack.n];
-    for (int u = order->user_begin[id]; u < order->user_begin[id + 1]; u++)
-      if (visit(order, order->users[u], &stack)) return true;
-    for (int e = order->first_edge[id]; e; e = order->edges.data[e - 1].next)
-      if (visit(order, order->edges.data[e - 1].to, &stack)) return true;
+    for (int u = list->user_begin[id]; u < list->user_begin[id + 1]; u++)
+      if (reach_node(list, list->users[u], &stack)) return true;
+    for (int e = list->first_edge[id]; e; e = list->edges.data[e - 1].next)
+      if (reach_node(list, list->edges.data[e - 1].to, &stack)) return true;
   }
   return false;
 }
 
 /* ---- copies ---- */
 
-/* Can the output's value be computed right into the slot?  Then adds the edges
- * that make it safe. */
-static bool write_in_place(Order *order, int output_index, int slot) {
-  const Graph *graph = order->graph;
+/* Can the output's value be computed into the input that it replaces? If so,
+ * adds the edges that make this safe. */
+static bool write_in_place(ListSchedule *list, int output_index, int replaced) {
+  const Graph *graph = list->graph;
   Value value = graph->outputs.data[output_index].value;
   const Node *node = graph->nodes.data[value.node];
   if (node->op == OP_input || node_is_view(graph, value.node) ||
       op_is(node->op, OPCLASS_collective))
     return false;
-  if (!type_equal(node->types[value.result], graph->nodes.data[slot]->types[0]))
+  if (!type_equal(node->types[value.result],
+                  graph->nodes.data[replaced]->types[0]))
     return false;
   intptr_t first =
-      (intptr_t)map_get(order->first_output, output_key(graph, output_index));
+      (intptr_t)map_get(list->first_output, output_key(graph, output_index));
   if (first != output_index + 1) return false;
   for (int i = 0; i < node->n_inputs; i++) {
-    if (order->root[node->inputs[i].node] != slot) continue;
-    if (node->inputs[i].node != slot ||
+    if (list->root[node->inputs[i].node] != replaced) continue;
+    if (node->inputs[i].node != replaced ||
         (!node_writes_over(node, i) &&
          !fused_may_overwrite(graph, value.node, value.result, i)))
       return false;
   }
   Ids readers = {0};
-  collect_readers(order, slot, &readers);
+  collect_readers(list, replaced, &readers);
   int n_others = 0;
-  order->now++;
+  list->search++;
   for (int i = 0; i < readers.n; i++) {
     if (readers.data[i] == value.node) continue;
-    order->wanted[readers.data[i]] = order->now;
+    list->wanted[readers.data[i]] = list->search;
     n_others++;
   }
-  if (n_others > 0 && reaches(order, value.node)) return false;
+  if (n_others > 0 && reaches_wanted(list, value.node)) return false;
   for (int i = 0; i < readers.n; i++)
     if (readers.data[i] != value.node)
-      add_edge(order, readers.data[i], value.node);
+      add_order_edge(list, readers.data[i], value.node);
   return true;
 }
 
@@ -232,76 +235,75 @@ static Value append_copy(Graph *to, Value value, const Type *type) {
   return graph_append_typed(to, OP_fused, &value, 1, NULL, &type, 1, body);
 }
 
-/* Something else than this collective needs the bytes of its input. */
-static bool is_shared(const Order *order, int id) {
-  const Graph *graph = order->graph;
-  int root = order->root[id];
+/* A reader other than this collective needs the bytes of its input. */
+static bool input_is_shared(const ListSchedule *list, int id) {
+  const Graph *graph = list->graph;
+  int root = list->root[id];
   if (graph->nodes.data[root]->op == OP_input) return true;
   for (int i = 0; i < graph->outputs.n; i++)
-    if (order->root[graph->outputs.data[i].value.node] == root) return true;
+    if (list->root[graph->outputs.data[i].value.node] == root) return true;
   Ids readers = {0};
-  collect_readers(order, root, &readers);
+  collect_readers(list, root, &readers);
   return readers.n > 1;
 }
 
 static bool copy_collective_inputs(Rewrite *rewrite, int id, void *user) {
-  Order *order = user;
-  const Node *node = order->graph->nodes.data[id];
+  ListSchedule *list = user;
+  const Node *node = list->graph->nodes.data[id];
   if (!op_is(node->op, OPCLASS_collective) ||
       !op_has(node->op, OP_FLAG_in_place))
     return false;
   Value *inputs = rewrite_inputs(rewrite, id);
   bool any = false;
   for (int i = 0; i < node->n_inputs; i++) {
-    if (!is_shared(order, node->inputs[i].node)) continue;
+    if (!input_is_shared(list, node->inputs[i].node)) continue;
     inputs[i] =
         append_copy(rewrite->to, inputs[i], graph_type(rewrite->to, inputs[i]));
     any = true;
   }
   if (!any) return false;
-  Value first = graph_copy_node(rewrite->to, order->graph, id, inputs, false);
+  Value first = graph_copy_node(rewrite->to, list->graph, id, inputs, false);
   for (int r = 0; r < node->n_results; r++)
     rewrite_set(rewrite, (Value){id, r}, (Value){first.node, r});
   return true;
 }
 
-/* The output shows what a slot holds before the step, but another output
- * replaces that. */
-static bool shows_replaced(const Order *order, int output_index) {
-  const Graph *graph = order->graph;
+/* The output is the old value of a buffer that another output replaces. */
+static bool outputs_old_value(const ListSchedule *list, int output_index) {
+  const Graph *graph = list->graph;
   const GraphOutput *output = &graph->outputs.data[output_index];
-  int root = order->root[output->value.node];
-  if (order->slots[output_index] >= 0) return false;
+  int root = list->root[output->value.node];
+  if (list->replaces[output_index] >= 0) return false;
   for (int i = 0; i < graph->outputs.n; i++)
-    if (i != output_index && order->slots[i] == root &&
+    if (i != output_index && list->replaces[i] == root &&
         graph->outputs.data[i].value.node != root)
       return true;
   return false;
 }
 
 /* The graph with all copies that it needs. */
-static Graph *with_copies(Order *order) {
-  const Graph *graph = order->graph;
-  Rewrite rewrite = rewrite_begin(order->ctx, graph);
-  for (int id = 0; id < order->n; id++) {
+static Graph *append_copies(ListSchedule *list) {
+  const Graph *graph = list->graph;
+  Rewrite rewrite = rewrite_begin(list->ctx, graph);
+  for (int id = 0; id < list->n; id++) {
     rewrite_at(&rewrite, id);
-    if (!copy_collective_inputs(&rewrite, id, order))
-      rewrite_copy(&rewrite, id);
+    if (!copy_collective_inputs(&rewrite, id, list)) rewrite_copy(&rewrite, id);
   }
   Graph *to = rewrite.to;
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
     Value value = rewrite_get(&rewrite, output->value);
-    int slot = order->slots[i];
-    bool is_same = slot >= 0 && output->value.node == slot;
-    bool needs_copy = slot >= 0 && !is_same && !write_in_place(order, i, slot);
-    if (needs_copy || shows_replaced(order, i)) {
+    int replaced = list->replaces[i];
+    bool is_same = replaced >= 0 && output->value.node == replaced;
+    bool needs_copy =
+        replaced >= 0 && !is_same && !write_in_place(list, i, replaced);
+    if (needs_copy || outputs_old_value(list, i)) {
       to->phase = PHASE_update;
       to->path = output->path;
       to->span = SPAN_NONE;
       value = append_copy(to, value,
-                          slot >= 0 ? graph->nodes.data[slot]->types[0]
-                                    : graph_type(to, value));
+                          replaced >= 0 ? graph->nodes.data[replaced]->types[0]
+                                        : graph_type(to, value));
     }
     graph_output(to, output->role, output->path, value);
   }
@@ -310,19 +312,19 @@ static Graph *with_copies(Order *order) {
 
 /* ---- the schedule ---- */
 
-/* 0: once before the micro-batches, 1: for each, 2: once after. */
-static void find_segments(const Order *order, int *segment) {
-  const Graph *graph = order->graph;
-  bool *feeds = ARENA_ARRAY(order->ctx->scratch, bool, order->n);
-  for (int id = 0; id < order->n; id++) {
+/* Segment 0 runs once before the micro-batches, 1 for each, 2 once after. */
+static void find_microbatch_segments(const ListSchedule *list, int *segment) {
+  const Graph *graph = list->graph;
+  bool *feeds = ARENA_ARRAY(list->ctx->scratch, bool, list->n);
+  for (int id = 0; id < list->n; id++) {
     const Node *node = graph->nodes.data[id];
-    bool is_timed = node_is_per_microbatch(graph, id);
+    bool is_per_microbatch = node_is_per_microbatch(graph, id);
     for (int i = 0; i < node->n_inputs; i++)
       if (segment[node->inputs[i].node] > 0) segment[id] = 2;
-    if (is_timed) segment[id] = 1;
+    if (is_per_microbatch) segment[id] = 1;
   }
   if (!mesh_sequential(&graph->mesh)) return;
-  for (int id = order->n - 1; id >= 0; id--) {
+  for (int id = list->n - 1; id >= 0; id--) {
     const Node *node = graph->nodes.data[id];
     bool needed = feeds[id] || segment[id] == 1 || node->op == OP_input;
     if (!needed) segment[id] = 2;
@@ -331,23 +333,24 @@ static void find_segments(const Order *order, int *segment) {
   }
 }
 
-static int64_t *find_keys(const Order *order) {
-  const Graph *graph = order->graph;
-  Arena *arena = order->ctx->scratch;
-  int64_t *key = ARENA_ARRAY(arena, int64_t, order->n);
-  int *segment = ARENA_ARRAY(arena, int, order->n);
-  bool *waits = ARENA_ARRAY(arena, bool, order->n);
-  find_segments(order, segment);
-  int64_t n = order->n;
-  for (int id = 0; id < order->n; id++) {
+static int64_t *find_schedule_keys(const ListSchedule *list) {
+  const Graph *graph = list->graph;
+  Arena *arena = list->ctx->scratch;
+  int64_t *key = ARENA_ARRAY(arena, int64_t, list->n);
+  int *segment = ARENA_ARRAY(arena, int, list->n);
+  bool *awaits_collective = ARENA_ARRAY(arena, bool, list->n);
+  find_microbatch_segments(list, segment);
+  int64_t n = list->n;
+  for (int id = 0; id < list->n; id++) {
     const Node *node = graph->nodes.data[id];
     for (int i = 0; i < node->n_inputs; i++) {
       int from = node->inputs[i].node;
-      waits[id] |= waits[from] ||
-                   op_has(graph->nodes.data[from]->op, OP_FLAG_asynchronous);
+      awaits_collective[id] |=
+          awaits_collective[from] ||
+          op_has(graph->nodes.data[from]->op, OP_FLAG_asynchronous);
     }
     key[id] = id + segment[id] * 4 * n;
-    if (waits[id]) key[id] += 2 * n;
+    if (awaits_collective[id]) key[id] += 2 * n;
     if (op_has(node->op, OP_FLAG_asynchronous))
       key[id] = segment[id] * 4 * n - 1;
     if (node->op == OP_input) key[id] = id - n;
@@ -389,25 +392,26 @@ static int heap_pop(Heap *heap) {
   return top;
 }
 
-static Graph *schedule(Order *order) {
-  Arena *arena = order->ctx->scratch;
-  const Graph *graph = order->graph;
-  int n = order->n, n_done = 0;
-  Heap heap = {.key = find_keys(order), .ids = ARENA_ARRAY(arena, int, n)};
+static Graph *schedule_nodes(ListSchedule *list) {
+  Arena *arena = list->ctx->scratch;
+  const Graph *graph = list->graph;
+  int n = list->n, n_done = 0;
+  Heap heap = {.key = find_schedule_keys(list),
+               .ids = ARENA_ARRAY(arena, int, n)};
   int *waiting = ARENA_ARRAY(arena, int, n);
-  for (int e = 0; e < order->edges.n; e++) waiting[order->edges.data[e].to]++;
+  for (int e = 0; e < list->edges.n; e++) waiting[list->edges.data[e].to]++;
   for (int id = 0; id < n; id++) waiting[id] += graph->nodes.data[id]->n_inputs;
   for (int id = 0; id < n; id++)
     if (waiting[id] == 0) heap_push(&heap, id);
-  Rewrite rewrite = rewrite_begin(order->ctx, graph);
+  Rewrite rewrite = rewrite_begin(list->ctx, graph);
   while (heap.n > 0) {
     int id = heap_pop(&heap);
     rewrite_copy(&rewrite, id);
     n_done++;
-    for (int u = order->user_begin[id]; u < order->user_begin[id + 1]; u++)
-      if (--waiting[order->users[u]] == 0) heap_push(&heap, order->users[u]);
-    for (int e = order->first_edge[id]; e; e = order->edges.data[e - 1].next) {
-      int to = order->edges.data[e - 1].to;
+    for (int u = list->user_begin[id]; u < list->user_begin[id + 1]; u++)
+      if (--waiting[list->users[u]] == 0) heap_push(&heap, list->users[u]);
+    for (int e = list->first_edge[id]; e; e = list->edges.data[e - 1].next) {
+      int to = list->edges.data[e - 1].to;
       if (--waiting[to] == 0) heap_push(&heap, to);
     }
   }
@@ -416,19 +420,19 @@ static Graph *schedule(Order *order) {
 }
 
 Graph *pass_list_schedule(PassContext *ctx, const Graph *graph) {
-  Order order = {.ctx = ctx};
-  index_graph(&order, graph);
-  Graph *copied = with_copies(&order);
-  /* Once more on the graph with copies, now for the edges.  What fails again
-   * reads a slot that waits for this one. */
-  index_graph(&order, copied);
+  ListSchedule list = {.ctx = ctx};
+  index_schedule(&list, graph);
+  Graph *copied = append_copies(&list);
+  /* Once more on the graph with copies, now for the edges. An update that fails
+   * again reads a buffer whose update waits for this one. */
+  index_schedule(&list, copied);
   for (int i = 0; i < copied->outputs.n; i++) {
     const GraphOutput *output = &copied->outputs.data[i];
-    int slot = order.slots[i];
-    if (slot < 0 || output->value.node == slot) continue;
-    if (write_in_place(&order, i, slot)) continue;
+    int replaced = list.replaces[i];
+    if (replaced < 0 || output->value.node == replaced) continue;
+    if (write_in_place(&list, i, replaced)) continue;
     diag(ctx->module->diags, DIAG_slots_exchanged, SPAN_NONE, output->path);
     return copied;
   }
-  return schedule(&order);
+  return schedule_nodes(&list);
 }

@@ -1,17 +1,17 @@
 /*
- * list_schedule.h -- what the order pass promises and memory.c relies on: which
- * node computes which slot in place.
+ * list_schedule.h -- the updates in place that list_schedule promises and
+ * buffer_assignment relies on.
  */
-#ifndef PASSES_ORDER_H
-#define PASSES_ORDER_H
+#ifndef PASSES_LIST_SCHEDULE_H
+#define PASSES_LIST_SCHEDULE_H
 
 #include "passes/rewrite.h"
 
-/* By output: the `input` node whose slot it replaces, or -1. */
-int *output_slots(const Graph *graph, Arena *arena);
+/* By output: the `input` node that it replaces, or -1. */
+int *output_replaces(const Graph *graph, Arena *arena);
 /* A fused node without reductions. */
 bool fused_is_elementwise(const Node *node);
-/* Writes a part of its first input and keeps the rest. */
+/* The node overwrites a part of its first input and keeps the rest. */
 bool node_writes_over(const Node *node, int input);
 /* The result may take the bytes of the input: each element of the input is
  * read only where that of the result is written (rule 8 of fuse.c). */

@@ -1,21 +1,22 @@
 /*
- * scan_output_copies.c -- every value that a scan's body hands on gets a place
- * of its own.
+ * scan_output_copies.c -- copy scan outputs that alias an input, a view or each
+ * other.
  *
- *     output carry "h" %5            %6 = copy %5
+ *     output carry "h" %5            %6 = stop_gradient %5
  *     output result "y" %5     =>    output carry "h" %5
  *                                    output result "y" %6
  *
- * A carry and a stacked result are different bytes, so one value cannot be
- * both, nor can an input be, which has bytes already.  The copies are pointwise
- * and fuse with what computes the value.
+ * A carry and a stacked output have different buffers, so one value cannot be
+ * both.  An input has a buffer already and cannot be an output either.  The
+ * copies are pointwise and fuse with the node that computes the value.
  *
- * requires: whole graph, before fuse     promises: outputs of bodies are
- * different nodes and neither inputs nor views     cost: O(nodes)
+ * requires: unfused graph     keeps: values
+ * promises: outputs of a body are different nodes and neither inputs nor views
+ * cost: O(nodes)
  */
 #include "passes/rewrite.h"
 
-static bool needs_copy(const Graph *body, int output) {
+static bool scan_output_needs_copy(const Graph *body, int output) {
   Value value = body->outputs.data[output].value;
   const Node *node = graph_node(body, value);
   if (node->op == OP_input || node_is_view(body, value.node)) return true;
@@ -24,17 +25,17 @@ static bool needs_copy(const Graph *body, int output) {
   return false;
 }
 
-static bool rule(Rewrite *rewrite, int id, void *user);
+static bool scan_output_rule(Rewrite *rewrite, int id, void *user);
 
-static Graph *copy_body(PassContext *ctx, const Graph *body) {
+static Graph *copy_scan_body(PassContext *ctx, const Graph *body) {
   Rewrite rewrite = rewrite_begin(ctx, body);
   Graph *to = rewrite.to;
   for (int id = 0; id < body->nodes.n; id++)
-    if (!rule(&rewrite, id, NULL)) rewrite_copy(&rewrite, id);
+    if (!scan_output_rule(&rewrite, id, NULL)) rewrite_copy(&rewrite, id);
   for (int i = 0; i < body->outputs.n; i++) {
     const GraphOutput *output = &body->outputs.data[i];
     Value value = rewrite_get(&rewrite, output->value);
-    if (needs_copy(body, i)) {
+    if (scan_output_needs_copy(body, i)) {
       rewrite_at(&rewrite, output->value.node);
       const Type *types[1] = {graph_type(to, value)};
       value = graph_append_typed(to, OP_copy, &value, 1, NULL, types, 1, NULL);
@@ -44,16 +45,16 @@ static Graph *copy_body(PassContext *ctx, const Graph *body) {
   return to;
 }
 
-static bool rule(Rewrite *rewrite, int id, void *user) {
+static bool scan_output_rule(Rewrite *rewrite, int id, void *user) {
   (void)user;
   const Node *node = rewrite->from->nodes.data[id];
   if (node->op != OP_scan) return false;
   Value copy = rewrite_copy(rewrite, id);
   rewrite->to->nodes.data[copy.node]->body =
-      copy_body(rewrite->ctx, node->body);
+      copy_scan_body(rewrite->ctx, node->body);
   return true;
 }
 
 Graph *pass_scan_output_copies(PassContext *ctx, const Graph *graph) {
-  return rewrite_graph(ctx, graph, rule, NULL);
+  return rewrite_graph(ctx, graph, scan_output_rule, NULL);
 }
