@@ -89,10 +89,12 @@ def number_hashes(text, numbering, words):
     """Names of kernels and hashes of models depend on the text of graphs."""
 
     def kernel(m):
-        kind = words.get(m[1], m[1])
-        return f"dnn_{kind}_#{numbering.number(m[2])}"
+        kind = words.get(m[2], m[2])
+        return f"{m[1]}{kind}_#{numbering.number(m[3])}"
 
-    text = re.sub(r"\bdnn_(\w+?)_([0-9a-f]{12})\b", kernel, text)
+    # Kernels of attention on CUDA have no prefix.
+    text = re.sub(r"\b(dnn_|(?=attention))(\w+?)_([0-9a-f]{12})(?=\b|_args)",
+                  kernel, text)
     return re.sub(r'"[0-9a-f]{32}"',
                   lambda m: f'"#{numbering.number(m[0])}"', text)
 
