@@ -133,31 +133,93 @@ static int64_t concat_offset(const Graph *graph, const Node *node, int input) {
   return offset;
 }
 
+/* An edge of the graph, walked from the result to input `input`. */
+typedef struct Edge {
+  const Graph *graph;
+  const Node *node;
+  int input;
+  const Type *from, *to; /* of the result and of the input */
+} Edge;
+
+/* Changes *out, the box of the result by the names of the input's dims, into
+ * that of the input; false where it has no element of that input. */
+typedef bool BoxFunction(const Edge *edge, const Box *box, Box *out);
+
+static bool box_of_same(const Edge *edge, const Box *box, Box *out) {
+  (void)edge, (void)box, (void)out;
+  return true;
+}
+
+static bool box_of_rename(const Edge *edge, const Box *box, Box *out) {
+  box_old_names(edge->node, box, edge->to, out);
+  return true;
+}
+
+static bool box_of_cast(const Edge *edge, const Box *box, Box *out) {
+  (void)box, (void)out;
+  return is_widened(edge->to, edge->from);
+}
+
+static bool box_of_regrouped(const Edge *edge, const Box *box, Box *out) {
+  return box_regroup(edge->node, box, edge->to, out);
+}
+
+static bool box_of_sum(const Edge *edge, const Box *box, Box *out) {
+  (void)box, (void)out;
+  return box_drops_dims(edge->node, edge->to);
+}
+
+static bool box_of_slice(const Edge *edge, const Box *box, Box *out) {
+  (void)box;
+  return box_move(edge->node, node_int(edge->node, ATTR_start, 0), edge->to,
+                  out);
+}
+
+static bool box_of_pad(const Edge *edge, const Box *box, Box *out) {
+  (void)box;
+  int n;
+  return box_move(edge->node, -node_ints(edge->node, ATTR_pad, &n)[0], edge->to,
+                  out);
+}
+
+static bool box_of_concat(const Edge *edge, const Box *box, Box *out) {
+  (void)box;
+  int64_t offset = concat_offset(edge->graph, edge->node, edge->input);
+  return box_move(edge->node, -offset, edge->to, out);
+}
+
+static bool box_of_reverse(const Edge *edge, const Box *box, Box *out) {
+  (void)box;
+  return box_reverse(edge->node, edge->to, out);
+}
+
+/* Operators that hold elements of their operands; all others compute. */
+static BoxFunction *const box_functions[N_OPS] = {
+    [OP_rename] = box_of_rename,
+    [OP_transpose] = box_of_same,
+    [OP_broadcast] = box_of_same,
+    [OP_copy] = box_of_same,
+    [OP_stop_gradient] = box_of_same,
+    [OP_cast] = box_of_cast,
+    [OP_split_dim] = box_of_regrouped,
+    [OP_merge_dims] = box_of_regrouped,
+    [OP_sum] = box_of_sum,
+    [OP_slice] = box_of_slice,
+    [OP_pad] = box_of_pad,
+    [OP_concat] = box_of_concat,
+    [OP_reverse] = box_of_reverse,
+};
+
 /* The box of input `i` from which the box of the result comes; false where it
  * is computed or has no element of that input. */
 static bool box_step_back(const Graph *graph, const Node *node, int i,
                           const Box *box, Box *out) {
-  const Type *from = node->types[0], *to = graph_type(graph, node->inputs[i]);
-  int n;
+  Edge edge = {graph, node, i, node->types[0],
+               graph_type(graph, node->inputs[i])};
+  BoxFunction *function = box_functions[node->op];
   out->value = node->inputs[i];
-  box_same_names(from, box, to, out);
-  switch (node->op) {
-  case OP_rename: box_old_names(node, box, to, out); return true;
-  case OP_transpose:
-  case OP_broadcast:
-  case OP_stop_gradient: return true;
-  case OP_cast: return is_widened(to, from);
-  case OP_split_dim:
-  case OP_merge_dims: return box_regroup(node, box, to, out);
-  case OP_sum: return box_drops_dims(node, to);
-  case OP_slice: return box_move(node, node_int(node, ATTR_start, 0), to, out);
-  case OP_pad:
-    return box_move(node, -node_ints(node, ATTR_pad, &n)[0], to, out);
-  case OP_concat:
-    return box_move(node, -concat_offset(graph, node, i), to, out);
-  case OP_reverse: return box_reverse(node, to, out);
-  default: return false;
-  }
+  box_same_names(edge.from, box, edge.to, out);
+  return function && function(&edge, box, out);
 }
 
 /* ---- the field ---- */

@@ -51,33 +51,33 @@ static bool is_constant(const Elab *e, Value value, double *out) {
   return isfinite(*out);
 }
 
-/* Factors of the inputs of a node that is linear in them; false: it is not. */
+/* A linear function's factor is its value at 1, with the constants that the
+ * other operands are; an operator says in which operands it is linear. */
 static bool linear_factors(const Elab *e, const Node *node, double out[2]) {
-  double a = 0, b = 0;
   out[0] = out[1] = 1;
-  switch (node->op) {
-  case OP_add: return true;
-  case OP_sub: out[1] = -1; return true;
-  case OP_neg: out[0] = -1; return true;
-  case OP_stop_gradient: return true;
-  case OP_cast:
+  if (node->op == OP_cast)
     return dtype_class(graph_type(e->graph, node->inputs[0])->dtype) ==
                CLASS_FLOAT &&
            !dtype_is_16bit(node->types[0]->dtype);
-  case OP_mul:
-    if (is_constant(e, node->inputs[1], &b))
-      out[0] = b, out[1] = 0;
-    else if (is_constant(e, node->inputs[0], &a))
-      out[0] = 0, out[1] = a;
-    else
-      return false;
+  if (!op_info(node->op)->is_pointwise) return false;
+  double number = 0;
+  switch (op_info(node->op)->linear) {
+  case LINEAR_no: return false;
+  case LINEAR_all:
+    out[0] = interp_point(node->op, 1, 0, 0);
+    out[1] = interp_point(node->op, 0, 1, 0);
     return true;
-  case OP_div:
-    if (!is_constant(e, node->inputs[1], &b) || b == 0) return false;
-    out[0] = 1 / b, out[1] = 0;
+  case LINEAR_each:
+    if (is_constant(e, node->inputs[1], &number)) break;
+    if (!is_constant(e, node->inputs[0], &number)) return false;
+    out[0] = 0, out[1] = interp_point(node->op, number, 1, 0);
     return true;
-  default: return false;
+  case LINEAR_first:
+    if (!is_constant(e, node->inputs[1], &number) || number == 0) return false;
+    break;
   }
+  out[0] = interp_point(node->op, 1, number, 0), out[1] = 0;
+  return true;
 }
 
 typedef struct Terms {

@@ -89,56 +89,100 @@ static int64_t floor_div(int64_t a, int64_t b) {
   return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
 }
 
-static ExprValue report_overflow(Elab *e, Span span) {
-  diag(e->diags, DIAG_overflow, span);
-  return POISON;
+typedef enum IntegerResult {
+  INTEGER_exact,
+  INTEGER_overflow,
+  INTEGER_is_float, /* no integer: it is computed as a float */
+} IntegerResult;
+typedef IntegerResult IntegerFunction(int64_t a, int64_t b, int64_t *out);
+
+#define INTEGER_OVERFLOWS(name, builtin, x, y)                                 \
+  static IntegerResult integer_##name(int64_t a, int64_t b, int64_t *out) {    \
+    (void)b;                                                                   \
+    return builtin(x, y, out) ? INTEGER_overflow : INTEGER_exact;              \
+  }
+INTEGER_OVERFLOWS(add, __builtin_add_overflow, a, b)
+INTEGER_OVERFLOWS(sub, __builtin_sub_overflow, a, b)
+INTEGER_OVERFLOWS(mul, __builtin_mul_overflow, a, b)
+INTEGER_OVERFLOWS(neg, __builtin_sub_overflow, (int64_t)0, a)
+
+#define INTEGER_EXACT(name, value)                                             \
+  static IntegerResult integer_##name(int64_t a, int64_t b, int64_t *out) {    \
+    (void)b;                                                                   \
+    *out = value;                                                              \
+    return INTEGER_exact;                                                      \
+  }
+INTEGER_EXACT(minimum, a < b ? a : b)
+INTEGER_EXACT(maximum, a > b ? a : b)
+INTEGER_EXACT(eq, a == b)
+INTEGER_EXACT(ne, a != b)
+INTEGER_EXACT(lt, a < b)
+INTEGER_EXACT(gt, a > b)
+INTEGER_EXACT(le, a <= b)
+INTEGER_EXACT(ge, a >= b)
+INTEGER_EXACT(same, a)
+INTEGER_EXACT(sign, (a > 0) - (a < 0))
+INTEGER_EXACT(relu, a > 0 ? a : 0)
+
+static IntegerResult integer_abs(int64_t a, int64_t b, int64_t *out) {
+  return a < 0 ? integer_neg(a, b, out) : integer_same(a, b, out);
 }
 
-/* The integer operators that must be exact; false: compute it as a float. */
+/* INT64_MIN / -1 overflows. */
+static IntegerResult integer_floordiv(int64_t a, int64_t b, int64_t *out) {
+  if (b == -1) return integer_neg(a, b, out);
+  *out = floor_div(a, b);
+  return INTEGER_exact;
+}
+
+static IntegerResult integer_div(int64_t a, int64_t b, int64_t *out) {
+  if (b != -1 && a % b != 0) return INTEGER_is_float;
+  return integer_floordiv(a, b, out);
+}
+
+static IntegerResult integer_mod(int64_t a, int64_t b, int64_t *out) {
+  *out = b == -1 ? 0 : a - floor_div(a, b) * b;
+  return INTEGER_exact;
+}
+
+/* Operators that are exact on integers; the others compute floats. */
+static IntegerFunction *const integer_functions[N_OPS] = {
+    [OP_add] = integer_add,
+    [OP_sub] = integer_sub,
+    [OP_mul] = integer_mul,
+    [OP_neg] = integer_neg,
+    [OP_abs] = integer_abs,
+    [OP_div] = integer_div,
+    [OP_floordiv] = integer_floordiv,
+    [OP_mod] = integer_mod,
+    [OP_minimum] = integer_minimum,
+    [OP_maximum] = integer_maximum,
+    [OP_eq] = integer_eq,
+    [OP_ne] = integer_ne,
+    [OP_lt] = integer_lt,
+    [OP_gt] = integer_gt,
+    [OP_le] = integer_le,
+    [OP_ge] = integer_ge,
+    [OP_floor] = integer_same,
+    [OP_ceil] = integer_same,
+    [OP_trunc] = integer_same,
+    [OP_round] = integer_same,
+    [OP_stop_gradient] = integer_same,
+    [OP_sign] = integer_sign,
+    [OP_relu] = integer_relu,
+};
+
 static bool compute_int(Elab *e, Op op, int64_t a, int64_t b, Span span,
                         ExprValue *out) {
   int64_t r = 0;
-  bool fails = false;
-  switch (op) {
-  case OP_add: fails = __builtin_add_overflow(a, b, &r); break;
-  case OP_sub: fails = __builtin_sub_overflow(a, b, &r); break;
-  case OP_mul: fails = __builtin_mul_overflow(a, b, &r); break;
-  case OP_neg: fails = __builtin_sub_overflow((int64_t)0, a, &r); break;
-  case OP_abs:
-    if (a < 0)
-      fails = __builtin_sub_overflow((int64_t)0, a, &r);
-    else
-      r = a;
-    break;
-  case OP_div:
-  case OP_floordiv:
-  case OP_mod:
-    if (b == -1) { /* INT64_MIN / -1 */
-      fails = op != OP_mod && __builtin_sub_overflow((int64_t)0, a, &r);
-      break;
-    }
-    if (op == OP_div && a % b != 0) return false;
-    r = floor_div(a, b);
-    if (op == OP_mod) r = a - r * b;
-    break;
-  case OP_minimum: r = a < b ? a : b; break;
-  case OP_maximum: r = a > b ? a : b; break;
-  case OP_eq: return *out = expr_value_bool(a == b), true;
-  case OP_ne: return *out = expr_value_bool(a != b), true;
-  case OP_lt: return *out = expr_value_bool(a < b), true;
-  case OP_gt: return *out = expr_value_bool(a > b), true;
-  case OP_le: return *out = expr_value_bool(a <= b), true;
-  case OP_ge: return *out = expr_value_bool(a >= b), true;
-  case OP_floor:
-  case OP_ceil:
-  case OP_trunc:
-  case OP_round:
-  case OP_stop_gradient: r = a; break;
-  case OP_sign: r = (a > 0) - (a < 0); break;
-  case OP_relu: r = a > 0 ? a : 0; break;
-  default: return false;
-  }
-  *out = fails ? report_overflow(e, span) : expr_value_int(r);
+  IntegerFunction *function = integer_functions[op];
+  IntegerResult result = function ? function(a, b, &r) : INTEGER_is_float;
+  if (result == INTEGER_is_float) return false;
+  bool is_bool = op_info(op)->pw_class == PW_COMPARE;
+  *out = is_bool ? expr_value_bool(r != 0) : expr_value_int(r);
+  if (result == INTEGER_exact) return true;
+  diag(e->diags, DIAG_overflow, span);
+  *out = POISON;
   return true;
 }
 
@@ -214,8 +258,7 @@ ExprValue expr_value_compute(Elab *e, Op op, const ExprValue *given,
   for (int i = 0; i < n; i++)
     if (!expr_value_is_number(args[i]))
       return wrong_kind(e, op, args[i], "a number", exprs ? exprs[i] : NULL);
-  if ((op == OP_div || op == OP_floordiv || op == OP_mod) &&
-      expr_value_to_double(args[1]) == 0) {
+  if (op_has(op, OP_FLAG_divides) && expr_value_to_double(args[1]) == 0) {
     diag(e->diags, DIAG_division_by_zero, span);
     return POISON;
   }

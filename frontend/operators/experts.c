@@ -15,8 +15,8 @@
 
 struct Gate {
   ExprValue p, weights,
-      choice;            /* [group, tokens, E], [group, tokens, J] twice */
-  ExprValue slot, claim; /* [group, tokens, J], [E, slots, group] */
+      choice;             /* [group, tokens, E], [group, tokens, J] twice */
+  ExprValue slot, tokens; /* [group, tokens, J], [E, slots, group] */
   Name experts, choices, slots; /* E; J and the slots have internal names */
   int64_t n_slots;
   int n_over; /* J and the tokens, in the order of routed tokens */
@@ -136,7 +136,7 @@ static bool find_slots(BuiltinCall *call, Gate *gate, int64_t top,
   return true;
 }
 
-static Attrs claim_attrs(const Gate *gate, const Name *to) {
+static Attrs route_attrs(const Gate *gate, const Name *to) {
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_over, gate->over, gate->n_over);
   attrs_names(&attrs, ATTR_to, to, 2);
@@ -147,10 +147,10 @@ static void give_slots(Elab *e, Gate *gate) {
   int64_t sizes[] = {type_size(elab_type(e, gate->p), gate->experts),
                      gate->n_slots};
   const Name to[] = {gate->experts, gate->slots};
-  Attrs attrs = claim_attrs(gate, to);
+  Attrs attrs = route_attrs(gate, to);
   attrs_ints(&attrs, ATTR_sizes, sizes, 2);
   gate->slot = elab_emit(e, OP_route, &gate->choice, 1, &attrs);
-  gate->claim = elab_emit(e, OP_route_inverse, &gate->slot, 1, &attrs);
+  gate->tokens = elab_emit(e, OP_route_inverse, &gate->slot, 1, &attrs);
 }
 
 ExprValue builtin_route(BuiltinCall *call) {
@@ -173,7 +173,7 @@ ExprValue builtin_route(BuiltinCall *call) {
     gate->weights =
         pointwise2(e, OP_div, gate->weights,
                    elab_reduce(e, OP_sum, gate->weights, &gate->choices, 1));
-  if (expr_value_is_poison(gate->weights) || expr_value_is_poison(gate->claim))
+  if (expr_value_is_poison(gate->weights) || expr_value_is_poison(gate->tokens))
     return POISON;
   return (ExprValue){.kind = EXPR_VALUE_gate, .gate = gate};
 }
@@ -203,8 +203,8 @@ static bool gate_has(BuiltinCall *call, const Type *type, Name dim, Span span) {
 }
 
 /* Capacity slots under the name that the model gives them. */
-static ExprValue named_claim(BuiltinCall *call, const Gate *gate, Name slots) {
-  return elab_rename(call->e, gate->claim, &gate->slots, &slots, 1);
+static ExprValue named_tokens(BuiltinCall *call, const Gate *gate, Name slots) {
+  return elab_rename(call->e, gate->tokens, &gate->slots, &slots, 1);
 }
 
 ExprValue builtin_dispatch(BuiltinCall *call) {
@@ -223,9 +223,9 @@ ExprValue builtin_dispatch(BuiltinCall *call) {
                   NULL))
     return POISON;
   const Name to[] = {gate->experts, slots};
-  Attrs attrs = claim_attrs(gate, to);
+  Attrs attrs = route_attrs(gate, to);
   ExprValue inputs[] = {call->args[0], gate->slot,
-                        named_claim(call, gate, slots)};
+                        named_tokens(call, gate, slots)};
   return elab_emit(e, OP_dispatch, inputs, 3, &attrs);
 }
 
@@ -240,13 +240,13 @@ ExprValue builtin_combine(BuiltinCall *call) {
   for (int i = 1; i < gate->n_over; i++)
     if (!gate_lacks(call, type, gate->over[i], span)) return POISON;
   Name slots = call->dims[2].names[0];
-  ExprValue claim = named_claim(call, gate, slots);
-  if (!elab_unify(e, type, elab_type(e, claim), call->exprs[0], NULL, NULL,
+  ExprValue tokens = named_tokens(call, gate, slots);
+  if (!elab_unify(e, type, elab_type(e, tokens), call->exprs[0], NULL, NULL,
                   NULL))
     return POISON;
   const Name to[] = {gate->experts, slots};
-  Attrs attrs = claim_attrs(gate, to);
-  ExprValue inputs[] = {call->args[0], gate->slot, claim};
+  Attrs attrs = route_attrs(gate, to);
+  ExprValue inputs[] = {call->args[0], gate->slot, tokens};
   ExprValue rows = elab_emit(e, OP_combine, inputs, 3, &attrs);
   ExprValue weighted = pointwise2(e, OP_mul, gate->weights, rows);
   return elab_reduce(e, OP_sum, weighted, &gate->choices, 1);
