@@ -1,8 +1,8 @@
 /*
- * assert.c -- ends the process when the compiler itself is wrong.
+ * assert.c -- reports a broken invariant of the compiler and ends the process.
  *
- * Nothing is freed and no exit handler runs: after a broken invariant the less
- * code runs, the better the report.
+ * Nothing is freed and no exit handler runs: after a broken invariant, the
+ * less code runs, the more reliable the report is.
  */
 #include "support/support.h"
 

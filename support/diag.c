@@ -1,15 +1,14 @@
 /*
- * diag.c -- messages about the user's mistakes: collected while checking goes
- * on, printed together.
+ * diag.c -- collects the messages about the user's mistakes and prints them.
  *
- *     mlp.dnn:12:19: error: 'x' of 'linear' has no dimension 'H1'
+ *     mlp.dnn:12:19: error: argument 'x' of 'linear' has no dimension 'H1'
  *        12 |   x = relu(linear[H1 -> H2](x))
  *           |                   ^~
  *     mlp.dnn:5:14: note: 'linear' contracts it as 'I'
  *     help: ...
  *
- * After the limit messages are counted but not kept; a message that is not
- * kept still has a Diag to hang notes on, which nobody prints.
+ * Messages above the limit are counted and dropped.  The caller of a dropped
+ * message still gets a Diag to attach notes to, which is never printed.
  */
 #include "support/support.h"
 

@@ -1,6 +1,6 @@
 /*
- * dylib.c -- vendor libraries found at run time; nothing of them is linked, so
- * the same executable runs where they are missing.
+ * dylib.c -- finds vendor libraries at run time.  No vendor library is linked,
+ * so the same executable runs on machines that lack them.
  */
 #ifndef __wasi__
 #include "support/support.h"

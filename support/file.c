@@ -1,6 +1,7 @@
 /*
- * file.c -- whole files.  Reading refuses what is not a regular file (a pipe or
- * a device could block or never end); writing never leaves half a file.
+ * file.c -- reads and writes complete files.  Reading refuses everything but
+ * regular files, because a pipe or a device could block or never end.  Writing
+ * replaces a file atomically.
  */
 #ifndef __wasi__
 #include "support/support.h"

@@ -1,6 +1,6 @@
 /*
- * fixed_text.c -- text in a buffer of fixed size, for code that has no arena:
- * messages, reports of a rank that is about to end.
+ * fixed_text.c -- builds text in a buffer of fixed size, for code without an
+ * arena: messages, and the report of a rank that is about to end.
  *
  * The result of snprintf is the length that the text would have, so it must not
  * be used as an offset: a long path would move the next write past the buffer.

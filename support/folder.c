@@ -1,11 +1,13 @@
 /*
- * folder.c -- temporary folders beside what they become.
+ * folder.c -- makes and removes the temporary folders in which outputs are
+ * written before they are renamed into place.
  *
  *     m.bundle.unfinished-Xq3f9a      out/.unfinished-0aZ81k
  *
- * Whoever works in one holds a lock on it, which the system drops when the
- * process ends, however it ends.  So a folder of this name that can be locked
- * was left by a process that was killed, and the next one removes it.
+ * A process holds a lock on the folder in which it works, and the system drops
+ * the lock when the process ends, however it ends.  A folder of this name that
+ * can be locked was therefore left by a process that was killed, and the next
+ * process removes it.
  */
 #ifndef __wasi__
 #include "support/support.h"

@@ -1,6 +1,6 @@
 /*
- * half.c -- reals of 16 bits: to nearest, ties to even; what is not a number
- * stays that.
+ * half.c -- rounds to 16-bit floats: to nearest, ties to even.  A NaN stays a
+ * NaN.
  */
 #include <math.h>
 #include <string.h>

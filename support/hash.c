@@ -1,5 +1,5 @@
 /*
- * hash.c -- XXH3 for tables and keys, SHA-256 (FIPS 180-4) for files whose
+ * hash.c -- XXH3 for tables and keys, and SHA-256 (FIPS 180-4) for files whose
  * content must be proved.
  */
 #include "support/support.h"

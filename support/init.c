@@ -1,13 +1,14 @@
 /*
- * init.c -- initial values, as a function of the tensor's key and the element's
- * index alone; for an orthogonal matrix, of the key and the sizes.
+ * init.c -- computes initial values from the tensor's key and the element's
+ * index alone, or, for an orthogonal matrix, from the key and the sizes.
  */
 #include "support/support.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Beyond two deviations lie 4.6 % of the draws: the bound is never reached. */
+/* Beyond two deviations lie 4.6 % of the random numbers: the bound is never
+ * reached. */
 static double truncated_normal(uint64_t key, uint64_t index) {
   for (uint64_t attempt = 0; attempt < 64; attempt++) {
     uint64_t stream = attempt ? hash_bytes(&attempt, sizeof attempt, key) : key;
@@ -62,7 +63,7 @@ static void subtract(double *restrict a, const double *restrict b,
             by[3] * b[3 * stride + k];
 }
 
-/* Takes from `n` rows behind `before` ones, a multiple of TILE, what lies along
+/* Takes from `n` rows after `before` ones, a multiple of TILE, what lies along
  * those; in chunks that stay in the cache. */
 static void project_off(double *rows, int64_t before, int64_t n, int64_t length,
                         double *along) {

@@ -1,12 +1,11 @@
 /*
  * memory.c -- the one allocator: arenas of zeroed chunks.
  *
- * An arena hands out slices of its newest chunk and gets a larger one from the
- * Memory when that is full; nothing is freed alone.  All chunk requests pass
- * through one function, which is where a test's countdown and the exhaustion
- * handler sit.  Under AddressSanitizer allocations lie apart in a chunk that is
- * poisoned but for them, so that reading past one is seen, and each counts as a
- * request.
+ * An arena hands out parts of its newest chunk and gets a larger chunk from the
+ * Memory when that is full; nothing is freed alone.  All requests for chunks
+ * pass through one function, which holds a test's countdown and the handler of
+ * exhaustion.  Under AddressSanitizer the rest of a chunk is poisoned, so that
+ * reading past an allocation is found, and each allocation counts as a request.
  */
 #include "support/support.h"
 

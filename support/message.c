@@ -1,8 +1,8 @@
 /*
- * message.c -- text of messages: names in them are cut, and what could steer a
- * terminal is shown as its code.
+ * message.c -- prints messages safely: long names are shortened, and bytes that
+ * could control a terminal are escaped.
  *
- *     "no value named '%s'"   =>   no value named 'aaaa...' (4096 bytes)'
+ *     "no value is named '%s'"   =>   no value is named 'aaaa...' (4096 bytes)'
  *
  * Names come from files and command lines that a person may never have seen.
  */
@@ -18,7 +18,7 @@ enum {
   LONGEST_LINE = 600
 };
 
-/* Bytes of the first `most` that end with a whole character. */
+/* Bytes of the first `most` that end with a complete character. */
 static size_t whole_characters(const char *text, size_t most) {
   while (most > 0 && ((unsigned char)text[most] & 0xc0) == 0x80) most--;
   return most;

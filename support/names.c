@@ -1,6 +1,7 @@
 /*
- * names.c -- interned strings: equal text, equal address.  An open hash table
- * whose slots hold the hash, so that growing never reads a string again.
+ * names.c -- interns strings: equal texts have equal addresses.  The entries of
+ * the open hash table hold the hash, so that growing never reads a string
+ * again.
  */
 #include "support/support.h"
 

@@ -63,7 +63,7 @@ static double own_log(double x) {
   return 2 * s * sum + exponent * 0.69314718055994531;
 }
 
-/* cos(2 pi x) for x in [0, 1): reduced to an eighth of a turn exactly, then
+/* cos(2 pi x) for x in [0, 1): reduced to an eighth of a circle exactly, then
  * the Taylor series of sine or cosine. */
 static double own_cos_turns(double x) {
   double quarters = x * 4;

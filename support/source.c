@@ -1,6 +1,6 @@
 /*
- * source.c -- places in source text.  A Span is two offsets; lines and columns
- * are counted only when a message is printed, so that lexing stays cheap.
+ * source.c -- finds lines and columns in source text.  A Span is two offsets;
+ * lines are counted only when a message is printed, so that lexing stays cheap.
  */
 #include "support/support.h"
 

@@ -1,7 +1,7 @@
 /*
- * status.c -- messages of the machine's failures.
+ * status.c -- keeps the messages of the machine's failures.
  *
- * A Status is returned by value and its message must outlive the frame that
+ * A Status is returned by value, and its message must outlive the function that
  * made it without an arena at hand.  A ring of the last messages per thread
  * does that: a failure is reported or wrapped long before 64 newer ones exist.
  */

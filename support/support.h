@@ -147,7 +147,8 @@ void text_printf(Text *text, const char *format, ...) PRINTF_LIKE(2, 3);
 /* The shortest decimal that reads back as the same double, in the "C" locale;
  * always with a '.', an 'e', "inf" or "nan", so that it is not an integer. */
 void text_add_real(Text *text, double value);
-/* Reads decimal text whole, whatever the locale; false if it is no number. */
+/* Reads all of a decimal text, whatever the locale; false if it is no number.
+ */
 bool text_read_real(const char *text, size_t n, double *out_value);
 /* Length of the valid UTF-8 sequence at `bytes` (ended by NUL), else 0. */
 int text_utf8_length(const char *bytes);
@@ -158,7 +159,7 @@ const char *text_string(Text *text); /* never NULL */
 /* ---- message.c: text of messages ---- */
 
 /* As arena_vprintf, but a %s argument is cut after 200 bytes and its length
- * told.  Knows %s, integers up to long long and reals. */
+ * told.  Knows %s, integers up to long long and floats. */
 const char *message_vprintf(Arena *arena, const char *format, va_list args);
 /* Control characters but newline and tab, and what is no UTF-8, as "\x1b". */
 void message_escape(Text *out, const char *text);
@@ -206,7 +207,7 @@ typedef struct Span {
 } Span;
 
 #define SPAN_NONE ((Span){NULL, 0, 0})
-/* The file as a whole: messages show its path only. */
+/* The complete file: messages show its path only. */
 #define SPAN_FILE(source) ((Span){(source), 1, 0})
 Span span_join(Span a, Span b);
 /* Line and column count from 1; columns count bytes. */
@@ -277,7 +278,7 @@ double random_uniform(uint64_t key, uint64_t index);
 double random_normal(uint64_t key, uint64_t index);
 /* Uniform on [0, n), n > 0. */
 uint64_t random_below(uint64_t key, uint64_t index, uint64_t n);
-/* The key of a draw inside a graph: the seed mixed (splitmix64) with
+/* The key of a random number inside a graph: the seed mixed (splitmix64) with
  * (uint32_t)hash_bytes(stream, strlen(stream), 0); plain arithmetic, because
  * emitted code does it too. */
 static inline uint64_t random_stream(uint64_t seed, uint32_t stream) {
@@ -287,7 +288,7 @@ static inline uint64_t random_stream(uint64_t seed, uint32_t stream) {
   return z ^ (z >> 31);
 }
 /* Whether element `index` survives a dropout of probability p at `step`.  It
- * compares integers only, so that emitted code can draw the same. */
+ * compares integers only, so that emitted code can compute the same numbers. */
 static inline bool random_keep(uint64_t key, uint64_t step, uint64_t index,
                                double p) {
   uint32_t words[4];
@@ -295,7 +296,7 @@ static inline bool random_keep(uint64_t key, uint64_t step, uint64_t index,
   return (words[0] >> 8) >= (uint32_t)(p * 16777216.0);
 }
 
-/* ---- half.c: reals of 16 bits, rounded to nearest, ties to even ---- */
+/* ---- half.c: 16-bit floats, rounded to nearest, ties to even ---- */
 
 uint16_t bf16_from_float(float value);
 float bf16_to_float(uint16_t half);
@@ -312,7 +313,7 @@ typedef enum InitKind {
   INIT_uniform,      /* on (-a, a) */
   INIT_orthogonal,   /* a = set of dims, bits by index: rows of a matrix whose
                         columns are the rest; the fewer are orthonormal */
-  INIT_eye,          /* of two dims: 1 where their positions are equal */
+  INIT_eye,          /* of two dims: 1 where their indices are equal */
 } InitKind;
 
 typedef struct Init {
@@ -347,8 +348,8 @@ void folder_each_abandoned(Arena *arena, const char *folder,
  * disk has no locks. */
 int folder_hold(const char *path, bool by_children);
 
-/* Reads a whole regular file of at most `limit` bytes into the arena, with a
- * NUL behind it. */
+/* Reads a regular file of at most `limit` bytes into the arena, with a
+ * NUL after it. */
 Status file_read(Arena *arena, const char *path, size_t limit,
                  const char **out_bytes, size_t *out_n);
 /* Writes beside, syncs, renames: `path` is whole or untouched. */

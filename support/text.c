@@ -1,6 +1,6 @@
 /*
- * text.c -- building text, numbers and JSON strings that do not depend on the
- * locale, and the nearest of some names for "did you mean".
+ * text.c -- builds text, numbers and JSON strings independently of the locale,
+ * and finds the nearest of some names for "did you mean".
  */
 #include "support/support.h"
 

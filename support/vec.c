@@ -1,7 +1,7 @@
 /*
- * vec.c -- room for one more item in an array of an arena.  Old storage stays
- * in the arena until it is destroyed; doubling bounds that waste by the size
- * of the array.
+ * vec.c -- makes room for one more item in an array of an arena.  The old
+ * storage stays in the arena until the arena is destroyed; doubling bounds that
+ * waste by the size of the array.
  */
 #include "support/support.h"
 

@@ -1,6 +1,6 @@
 /*
- * lines.c -- the path lines of a plan as it is printed (language.md 11):
- * only what differs from the lines of names, in program order, equal
+ * lines.c -- makes the path lines of a printed plan (language.md 11): the
+ * placements that differ from the lines of names, in program order, with equal
  * neighbours of a repeat folded into ranges.
  *
  *     shard B over data             shard B over data
@@ -8,8 +8,8 @@
  *     shard ffn.y: B over none      replicate ffn[0..2].y
  *
  * Each line is for one path of a node, its indices apart.  A node that no path
- * means alone (what a layer returns under another name) has no line: it lies
- * as what it is made of.
+ * means alone (such as a layer's result under another name) has no line: its
+ * placement follows from its operands.
  */
 #include "frontend/plan/paths.h"
 #include "frontend/syntax/syntax.h"

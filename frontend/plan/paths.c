@@ -1,14 +1,14 @@
 /*
- * paths.c -- what the paths of a plan mean (language.md 6): which
- * parameters, data fields, values and operators of a program.
+ * paths.c -- finds the parameters, data fields, values and operators that a
+ * path of a plan means (language.md 6).
  *
  *     block[2..5].attn      all below attn in four blocks
  *     block.attn.q          q in every block: an index left out means all
  *     norm!mean             the operator, where a value has this name too
  *
- * A pattern is laid over every path of the graph.  Where it is one of them, a
- * parameter or state goes before the call, the call (all that is below) before
- * the value, the value before the operator.
+ * A pattern is matched with every path of the graph.  Where several things have
+ * the path, a parameter or state goes before the call, the call (all that is
+ * below it) before the value, and the value before the operator.
  */
 #include "frontend/syntax/help.h"
 #include "frontend/elaborate/eval.h"
@@ -136,7 +136,7 @@ static bool add_range(PlanPaths *paths, Part *part, const Sub *sub) {
   return true;
 }
 
-/* "[3]", "[2..5]" or "[*]": behind it, or NULL. */
+/* Reads "[3]", "[2..5]" or "[*]": the text after it, or NULL. */
 static const char *paths_read_index(const char *at, Range *out) {
   char *end;
   *out = (Range){0, INT64_MAX, SPAN_NONE};

@@ -1,6 +1,6 @@
 /*
- * plan.c -- `mesh` and `plan` blocks, of a plan file or of the model,
- * and what the command line asks for, become one Plan.
+ * plan.c -- makes one Plan of the `mesh` and `plan` blocks of a plan file or of
+ * the model, and of the options of the command line.
  *
  *     mesh { node = 2; data = 2 }        --ranks 4 --microbatches 2
  *     plan {                             is   mesh { data = 4 }
@@ -8,10 +8,11 @@
  *       shard B over (node, data)                    shard B over data }
  *     }
  *
- * What no line pins is searched one day; until then the batch is cut over the
- * axes that no line names, in one micro-batch, in buckets of the default size.
- * A pin that is understood but cannot be done yet is answered "not supported
- * yet" in its place; one that contradicts another or means nothing is an error.
+ * A search for the placements that no line pins does not exist yet.  The batch
+ * is sharded over the axes that no line names, in one micro-batch, with buckets
+ * of the default size.  A pin that is understood but cannot be compiled yet is
+ * answered "not supported yet" at its place; a pin that contradicts another one
+ * or has no meaning is an error.
  */
 #include "frontend/syntax/help.h"
 #include "frontend/elaborate/eval.h"
@@ -347,9 +348,10 @@ static void read_shard_names(Reader *r, const Pin *pin) {
     if (x->kind != EXPR_name) {
       Diag *d = diag(r->e->diags, DIAG_not_a_dim, x->span);
       const char *text = span_text(r->e->arena, x->span);
-      diag_help(
-          d, "behind a path stands its placement, as in shard %s: B over data",
-          text);
+      diag_help(d,
+                "a placement follows a path after a colon, as in shard %s: B "
+                "over data",
+                text);
       continue;
     }
     shard.dim = x->name;
@@ -575,7 +577,7 @@ static void read_pin(Reader *r, const Pin *pin) {
   }
 }
 
-/* A rank cuts its own samples into micro-batches. */
+/* A rank splits its own samples into micro-batches. */
 static bool settle_microbatches(Reader *r) {
   int64_t n = r->request->microbatches;
   const Pin *pin = n > 0 ? NULL : find_set(r, "microbatches");
@@ -603,7 +605,7 @@ static bool check_microbatches(Reader *r, Name batch_dim) {
 }
 
 /* Without a line about it the batch takes the axes that no line names, and it
- * is the dim that time cuts. */
+ * is the dim that micro-batches split. */
 static void shard_batch(Reader *r, Name batch_dim) {
   Plan *plan = r->plan;
   PlanShard shard = {.dim = batch_dim};

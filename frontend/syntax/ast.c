@@ -1,11 +1,11 @@
 /*
- * ast.c -- builds the tree that the grammar finds.
+ * ast.c -- builds the nodes of the syntax tree.
  *
- * Every expression gets a serial number when it is complete, which is the
- * order of evaluation (operands first, left to right), and its height, so that
- * whoever walks a tree may recurse: everywhere but to the left operand of an
- * operator, where a sum of any length begins, and to what a bracket stands
- * behind.
+ * Every expression gets a serial number when it is complete, which is the order
+ * of evaluation (operands first, left to right), and its height.  The height is
+ * bounded, so that a walk over a tree may recurse everywhere but into the left
+ * operand of an operator, where a sum of any length begins, and into the
+ * expression before a bracket.
  */
 #include "frontend/syntax/syntax.h"
 

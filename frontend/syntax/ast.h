@@ -1,6 +1,6 @@
 /*
- * ast.h -- the syntax tree of .dnn, .cluster and .plan files: exactly what
- * the grammar of docs/language.md section "Grammar" says, nothing resolved.
+ * ast.h -- the syntax tree of .dnn, .cluster and .plan files, as the grammar of
+ * docs/language.md (section "Grammar") defines it, with nothing resolved.
  */
 #ifndef FRONTEND_AST_H
 #define FRONTEND_AST_H
@@ -15,7 +15,7 @@ typedef struct Stmt Stmt;
 typedef enum ExprKind {
   EXPR_name,   /* name */
   EXPR_int,    /* integer */
-  EXPR_float,  /* real; numbers with a unit too: in base units, name = as
+  EXPR_float,  /* float; numbers with a unit too: in base units, name = as
                  written (`8GB/s`), else NULL */
   EXPR_string, /* name */
   EXPR_list,   /* items: (a, b) and [a, b]; also () and []; integer: '(' or

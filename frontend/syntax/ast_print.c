@@ -1,8 +1,8 @@
 /*
- * ast_print.c -- the tree as canonical text: what `dnnc` prints for a file, and
- * what parses back to the same tree.  One statement a line, two spaces for each
- * block, parentheses only where precedence needs them.  Comments are not part
- * of the tree.
+ * ast_print.c -- prints the syntax tree as canonical text, which parses back to
+ * the same tree.  Each statement has a line of its own, each block is indented
+ * by two spaces, and parentheses appear only where precedence needs them.
+ * Comments are not part of the tree.
  */
 #include "frontend/syntax/syntax.h"
 

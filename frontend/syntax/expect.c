@@ -1,11 +1,11 @@
 /*
- * expect.c -- the words of a syntax error.
+ * expect.c -- words the errors of the grammar: what was found, what may follow.
  *
  *     unexpected else, expecting a statement or '}'
  *
- * The grammar knows every token that could have stood at the place; listed one
- * by one they would say less than the four or five notions behind them, so
- * sets are replaced by their name: an expression, a statement, an item.
+ * The grammar knows every token that may follow.  A list of tokens would say
+ * less than the few notions to which they belong, so sets of tokens are named:
+ * an expression, a statement, an item.
  */
 #include "frontend/syntax/syntax.h"
 
@@ -224,7 +224,8 @@ static const char *help_for_start(Parser *parser, const bool *has) {
       char_after(token) == '=')
     return "it is a reserved word, which names no argument";
   if ((token.kind == ':' || token.kind == T_ELLIPSIS) && has[T_FLOAT])
-    return "a range is a..b, with both ends; a whole dim is not mentioned";
+    return "a range is a..b, with both ends; a dim that is not indexed is left "
+           "out";
   if (token.kind == T_INT && has[T_ELLIPSIS])
     return "a dim has a name and a size, as in [B:32]";
   return NULL;
@@ -311,9 +312,8 @@ static const char *help_for_end(const Parser *parser, const bool *has) {
                ? "a setting is given by '='"
                : NULL;
   case '[':
-    return has[':'] && has[')']
-               ? "the type stands behind the name, as in 'x: f32[B]'"
-               : NULL;
+    return has[':'] && has[')'] ? "the type follows the name, as in 'x: f32[B]'"
+                                : NULL;
   case '@': return in_operand ? "a matmul is dot(a, b, D)" : NULL;
   case T_IF: return in_operand ? "select(c, a, b) chooses" : NULL;
   case ':':

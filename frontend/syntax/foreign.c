@@ -1,5 +1,5 @@
 /*
- * foreign.c -- what someone who knows another library probably meant.
+ * foreign.c -- helps with words of other libraries: relu6, float64, einsum.
  */
 #include "frontend/syntax/help.h"
 

@@ -1,18 +1,18 @@
 /*
- * layout.c -- from raw tokens to those of the grammar.
+ * layout.c -- turns the scanner's tokens into the tokens of the grammar.
  *
- * Newlines.  One counts as END if the last token can end a statement and no
- * ( or [ is open.  An END is also put before a `}` and the end of the file, so
- * that the grammar never has to allow for a missing one.
+ * Newlines.  A newline becomes END if the last token can end a statement and no
+ * ( or [ is open.  An END is also inserted before a `}` and the end of the
+ * file, so that the grammar never has to allow for a missing one.
  *
- * Words.  Those of a plan are names everywhere but inside `plan { }`, outside
- * of brackets and not after a dot.
+ * Words.  The words of a plan are names everywhere but inside `plan { }`,
+ * outside of brackets and not after a dot.
  *
- * Mistakes.  When the grammar refuses a token, tokens are dropped up to the
- * end of the statement it stands in, blocks that begin there included, and one
- * END is given, which the grammar's error rules wait for.  Outside of all
- * blocks the next item is looked for instead.  An item word in the first
- * column inside a block shows that braces are missing: they are closed.
+ * Mistakes.  When the grammar refuses a token, all tokens up to the end of the
+ * statement are dropped, with the blocks that begin in it, and one END is
+ * inserted, for which the grammar's error rules wait.  Outside of all blocks,
+ * parsing continues at the next item.  An item word in the first column inside
+ * a block shows that braces are missing: they are closed.
  */
 #include "frontend/syntax/syntax.h"
 
@@ -327,7 +327,7 @@ static bool is_outside(const Parser *parser, Token token) {
 }
 
 /* While a wrong statement is dropped: whether `token` is given after all.  It
- * may be replaced by the END behind the statement. */
+ * may be replaced by the END after the statement. */
 static bool give_while_skipping(Parser *parser, Token *token) {
   if (parser->in_head && token->kind == '{') {
     parser->is_skipping = parser->to_item = false;

@@ -3,9 +3,9 @@
  *
  * LALR(1) without conflicts.  Lists are left-recursive and expressions
  * stratified by precedence, so that only brackets, which the layout counts,
- * deepen the stack.  A mistake is reported where it stands; the `error`
- * productions of bodies, settings, pins and items take up the END that
- * layout_recover has put behind the wrong statement.
+ * deepen the stack.  A mistake is reported at its place; the `error`
+ * productions of bodies, settings, pins and items consume the END that
+ * layout_recover inserts after the wrong statement.
  */
 %define api.pure full
 %define api.prefix {syntax_}
@@ -144,7 +144,7 @@ items:
 | items error END { yyerrok; }
 | items annotations LAYER error END { yyerrok; }
 | items annotations NET error END { yyerrok; }
-/* The body behind a wrong head is checked, but makes no layer. */
+/* The body after a wrong head is checked, but makes no layer. */
 | items annotations LAYER error '{' { yyerrok; } stmts '}'
 | items annotations NET error '{' { yyerrok; } stmts '}'
 ;

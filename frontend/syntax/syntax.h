@@ -1,12 +1,12 @@
 /*
- * syntax.h -- what the scanner, the layout of lines, the grammar and the tree
- * builders share; private to the parser of this folder.
+ * syntax.h -- the interface between scanner, layout, grammar and tree builders;
+ * private to this folder.
  *
  *     lexer.l --raw tokens--> layout.c --tokens--> parser.y --> ast.c
  *
- * The scanner knows spelling only.  BufferAssignment turns newlines into END,
- * tells the words of a plan from names and finds the place where parsing goes
- * on after a mistake; therefore the grammar needs no trick.
+ * The scanner knows spelling only.  The layout turns newlines into END, tells
+ * the words of a plan from names and finds the place where parsing continues
+ * after a mistake; therefore the grammar needs no special rules.
  */
 #ifndef FRONTEND_SYNTAX_H
 #define FRONTEND_SYNTAX_H
@@ -158,7 +158,7 @@ Expr *expr_index(Parser *parser, Expr *a, SubVec subs, Span span);
 Expr *expr_member(Parser *parser, ExprKind kind, Expr *a, PlacedName name);
 TypeExpr *type_expr(Parser *parser, Name dtype, TypeDimVec dims, Span span);
 Stmt *stmt_new(Parser *parser, Stmt stmt);
-/* Hangs `else_body` or, if `branch`, that branch behind the chain's last `if`,
+/* Hangs `else_body` or, if `branch`, that branch after the chain's last `if`,
  * which it returns. */
 Stmt *stmt_else(Parser *parser, Stmt *last, StmtVec else_body, Stmt *branch);
 
