@@ -7,7 +7,7 @@
  * file that is there and does not fit the model is one.
  */
 #include "driver/internal.h"
-#include "runtime/runtime.h"
+#include "runtime/data/data.h"
 
 #include <string.h>
 

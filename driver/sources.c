@@ -6,7 +6,7 @@
  * the options say that links are followed.
  */
 #include "driver/internal.h"
-#include "runtime/runtime.h"
+#include "runtime/data/data.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * libraries of this machine how much scratch memory they want.
  */
 #include "driver/internal.h"
-#include "runtime/runtime.h"
+#include "runtime/cpu/cpu.h"
 
 #include <string.h>
 

@@ -6,7 +6,8 @@
 #ifndef RUNTIME_CHECKPOINT_H
 #define RUNTIME_CHECKPOINT_H
 
-#include "runtime/runtime.h"
+#include "runtime/comm/comm.h"
+#include "runtime/device/device.h"
 
 /* ---- safetensors.c: the header of a file ---- */
 
@@ -198,30 +199,6 @@ Status checkpoint_verify(Arena *arena, const Checkpoint *checkpoint,
 Status checkpoint_check_hash(const Checkpoint *checkpoint,
                              const StoredFile *file, const StoredTensor *stored,
                              unsigned char *piece, bool *out_has);
-
-/* ---- cast.c ---- */
-
-bool dtype_is_real(DnnDtype dtype); /* f16 bf16 f32 f64 */
-/* The bytes of a value in any dtype but f8: integers are cut, reals rounded to
- * nearest, ties to even. */
-void number_store(DnnDtype dtype, void *to, double value);
-/* Real numbers of one dtype into another: to nearest, ties to even.  Both are
- * as dtype_is_real says. */
-void reals_cast(DnnDtype from, const void *in, DnnDtype to, void *out,
-                int64_t n);
-
-/* ---- fingerprint.c: the data files of a run ---- */
-
-/* Size and hash of a file on disk, of 66 MB at most. */
-Status data_hash_file(Arena *arena, const char *path, int64_t *out_bytes,
-                      uint64_t *out_hash);
-/* A text "data:NAME" for each data file of the program, by key. */
-Status data_fingerprint(Arena *arena, const DnnProgram *program,
-                        const char *folder, StoredText **out, int *out_n);
-/* They are what the checkpoint was trained on.  If `is_allowed`, what is not is
- * a warning. */
-Status data_compare(Arena *arena, const Checkpoint *checkpoint,
-                    const StoredText *now, int n, bool is_allowed);
 
 /* ---- tensorfile.c: writing files of tensors ---- */
 

@@ -3,6 +3,7 @@
  * the values, each keeps its shard.
  */
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/params/params.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /*
- * comm.c -- who we are, which transport, and the arithmetic that transports
- * share.
+ * comm.c -- the place of this process among the ranks, and the groups and
+ * arithmetic that transports share.
  */
-#include "runtime/runtime.h"
+#include "runtime/comm/comm.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -43,13 +43,6 @@ RankPlace comm_place(void) {
     return place;
   }
   return (RankPlace){0, 1, 0, 1};
-}
-
-Status comm_create(Arena *arena, int64_t limit_s, Comm **out) {
-  RankPlace place = comm_place();
-  if (place.world > 1) return comm_mpi_create(arena, place, limit_s, out);
-  *out = comm_self_create(arena);
-  return STATUS_OK;
 }
 
 CommGroup comm_group(const DnnCollective *what, int rank) {

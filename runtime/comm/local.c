@@ -10,7 +10,7 @@
  * When every rank waits and nothing is ripe, nothing ever will be: that is a
  * deadlock, found at once and without a real clock.
  */
-#include "runtime/runtime.h"
+#include "runtime/comm/comm.h"
 
 #include <pthread.h>
 #include <string.h>

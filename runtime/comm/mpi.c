@@ -5,356 +5,25 @@
  * thread computes, and so that MPI needs no locks.  It is fed jobs in order,
  * which is the same order on all ranks, and does one after the other.
  *
- * All-reduce, in rounds of one chunk per rank:
- *
- *     reduce-scatter   every rank sends chunk q to rank q, which adds the W
- *                      contributions in ascending rank order
- *     all-gather       rank q sends the sum to everybody
- *
- * Every element is added once, by one rank, in one order: replicas are equal
- * bit for bit, and no result depends on timing.  Two rounds are in flight, so
- * that adding overlaps sending.  Chunks that lie in one tensor are sent from
- * and received into their place; only those across a border are copied.
- *
- * Open MPI notices a dead rank but not a silent one.  So the same thread sends
- * a beat to both neighbours every second, and ends the process when one has
- * been silent for 8 s, when the main thread has waited beyond its deadline or
- * when the launcher has gone: a report of where we are, then _exit, because
- * after that no collective can be trusted to return.
+ * mpi_reduce.c makes all-reduces, mpi_moves.c the other collectives, and
+ * mpi_messages.c sends, receives and finds lost ranks.
  */
 #include "runtime/comm/mpi.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
   THREAD_FUNNELED = 1,
-  SUCCESS = 0,
-  EXIT_LOST = 3,
   AFTER_LAUNCHER_S = 2, /* it knows who is late, and is first to say so */
   SMALLEST_CHUNK = 16 << 10,
   ALL_CHUNKS = 4 << 20, /* of one slot, if that leaves SMALLEST_CHUNK */
-  TAG_BEAT = 1 << 28,
   TAG_HOST = (1 << 28) + 1
 };
-static const int64_t beat_ns = 1000000000, silent_ns = 8000000000,
-                     tick_ns = 100000000;
-
-/* ---- the end of a run that cannot go on ---- */
-
-_Noreturn static void give_up(Mpi *mpi, int lost, const char *why) {
-  Watch *watch = mpi->comm->watch;
-  if (watch) {
-    watch_report(watch, why);
-    if (lost >= 0) watch_tell(watch, "lost %d", lost);
-    watch_tell(watch, "ended %d", EXIT_LOST);
-  } else {
-    message_print("rank %d: %s\n", mpi->place.rank, why);
-  }
-  mpi_end_daemon(&mpi->place);
-  _exit(EXIT_LOST);
-}
-
-static void check(Mpi *mpi, int code, const char *doing) {
-  if (code == SUCCESS) return;
-  char text[512] = "", why[640];
-  int n = 0;
-  mpi->api.Error_string(code, text, &n);
-  snprintf(why, sizeof why, "MPI failed while it %s: %s", doing, text);
-  give_up(mpi, -1, why);
-}
-
-/* ---- beats ---- */
-
-static void listen_to(Mpi *mpi, Neighbour *neighbour) {
-  check(mpi,
-        mpi->api.Irecv(&neighbour->in, sizeof(Beat), mpi->api.byte,
-                       neighbour->rank, TAG_BEAT, mpi->api.world,
-                       &neighbour->receive),
-        "listened for a beat");
-}
-
-static bool test(Mpi *mpi, void **request) {
-  int flag = 0;
-  check(mpi, mpi->api.Test(request, &flag, NULL), "tested a message");
-  return flag;
-}
-
-static void send_beats(Mpi *mpi, int64_t now) {
-  const Watch *watch = mpi->comm->watch;
-  mpi->last_beat_ns = now;
-  for (int i = 0; i < mpi->n_neighbours; i++) {
-    Neighbour *neighbour = &mpi->neighbours[i];
-    if (neighbour->send && !test(mpi, &neighbour->send)) continue;
-    if (watch)
-      neighbour->out =
-          (Beat){atomic_load(&watch->step), atomic_load(&watch->instr)};
-    check(mpi,
-          mpi->api.Isend(&neighbour->out, sizeof(Beat), mpi->api.byte,
-                         neighbour->rank, TAG_BEAT, mpi->api.world,
-                         &neighbour->send),
-          "sent a beat");
-  }
-}
-
-static void hear_beats(Mpi *mpi, int64_t now) {
-  for (int i = 0; i < mpi->n_neighbours; i++) {
-    Neighbour *neighbour = &mpi->neighbours[i];
-    Beat last = neighbour->in;
-    while (test(mpi, &neighbour->receive)) {
-      neighbour->heard_ns = now;
-      last = neighbour->in;
-      listen_to(mpi, neighbour);
-    }
-    neighbour->in = last;
-    int64_t silence =
-        now - (neighbour->heard_ns ? neighbour->heard_ns : mpi->started_ns);
-    if (silence < (neighbour->heard_ns ? silent_ns : mpi->limit_ns)) continue;
-    char why[200];
-    snprintf(why, sizeof why,
-             "lost rank %d: nothing heard of it for %.1f s; it was at step "
-             "%lld, instruction %lld",
-             neighbour->rank, (double)silence * 1e-9, (long long)last.step,
-             (long long)last.instr);
-    give_up(mpi, neighbour->rank, why);
-  }
-}
-
-static void check_deadline(Mpi *mpi, int64_t now) {
-  Watch *watch = mpi->comm->watch;
-  if (!watch) return;
-  if (watch_launcher_is_gone(watch)) {
-    if (watch->local_rank == 0) give_up(mpi, -1, "the launcher has gone");
-    _exit(EXIT_LOST);
-  }
-  int64_t since = atomic_load(&watch->waits_since);
-  int64_t deadline = atomic_load(&watch->deadline_ns);
-  if (!since || !deadline || now - since < deadline) return;
-  const Neighbour *n = &mpi->neighbours[0];
-  char why[200];
-  snprintf(why, sizeof why,
-           "no progress for %.0f s; rank %d is at step %lld, instruction %lld",
-           (double)(now - since) * 1e-9, n->rank, (long long)n->in.step,
-           (long long)n->in.instr);
-  give_up(mpi, -1, why);
-}
-
-static void tick(Mpi *mpi) {
-  int64_t now = clock_ns();
-  if (now - mpi->last_tick_ns < tick_ns) return;
-  /* If we were stopped ourselves, silence means nothing. */
-  if (now - mpi->last_tick_ns > 2 * beat_ns)
-    for (int i = 0; i < mpi->n_neighbours; i++)
-      if (mpi->neighbours[i].heard_ns) mpi->neighbours[i].heard_ns = now;
-  mpi->last_tick_ns = now;
-  if (now - mpi->last_beat_ns >= beat_ns) send_beats(mpi, now);
-  hear_beats(mpi, now);
-  check_deadline(mpi, now);
-}
-
-/* ---- messages ---- */
-
-/* While the main thread computes, polling would take its core: then sleep,
- * longer and longer up to 0.2 ms. */
-static void pause_polling(Mpi *mpi, int n_polls) {
-  if (atomic_load_explicit(&mpi->main_waits, memory_order_relaxed)) {
-    sched_yield();
-    return;
-  }
-  int64_t sleep_ns = 10000 + (int64_t)n_polls * 5000;
-  if (sleep_ns > 200000) sleep_ns = 200000;
-  nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);
-}
-
-void mpi_finish(Mpi *mpi, void **requests, int n) {
-  for (int polls = 0;; polls++) {
-    int flag = 0;
-    check(mpi, mpi->api.Testall(n, requests, &flag, NULL), "waited");
-    if (flag) return;
-    tick(mpi);
-    pause_polling(mpi, polls);
-  }
-}
-
-void mpi_send(Mpi *mpi, const void *data, int64_t bytes, int to, int tag,
-              void **request) {
-  check(mpi,
-        mpi->api.Isend(data, (int)bytes, mpi->api.byte, to, tag, mpi->api.world,
-                       request),
-        "sent");
-}
-
-void mpi_receive(Mpi *mpi, void *data, int64_t bytes, int from, int tag,
-                 void **request) {
-  check(mpi,
-        mpi->api.Irecv(data, (int)bytes, mpi->api.byte, from, tag,
-                       mpi->api.world, request),
-        "received");
-}
-
-/* ---- all-reduce ---- */
-
-int mpi_tag(const Reduction *r, const Slot *slot, Phase phase) {
-  return (r->what->id & 0xfffff) << 6 | (slot->round & 0xf) << 2 | (int)phase;
-}
-
-int mpi_member(const Reduction *r, int index) {
-  return r->group.base + index * r->group.stride;
-}
-
-/* Elements of member `index` in the round; may be none. */
-static int64_t slice_of(const Slot *slot, int index, int64_t *out_begin) {
-  int64_t begin = slot->begin + index * slot->slice;
-  int64_t end = begin + slot->slice;
-  if (begin > slot->end) begin = slot->end;
-  if (end > slot->end) end = slot->end;
-  *out_begin = begin;
-  return end - begin;
-}
-
-void mpi_exchange_headers(const Reduction *r, Slot *slot) {
-  Mpi *mpi = r->mpi;
-  const Watch *watch = mpi->comm->watch;
-  int size = r->group.size, index = r->group.index;
-  int64_t kind = r->what->kind == DNN_RECV ? DNN_SEND : r->what->kind;
-  mpi->header_out = (Header){r->what->id, kind, r->what->dtype, r->n * r->item,
-                             watch ? atomic_load(&watch->step) : 0};
-  int tag = mpi_tag(r, slot, PHASE_header);
-  mpi_send(mpi, &mpi->header_out, sizeof(Header),
-           mpi_member(r, (index + 1) % size), tag,
-           &slot->requests[slot->n_requests++]);
-  mpi_receive(mpi, &mpi->header_in, sizeof(Header),
-              mpi_member(r, (index + size - 1) % size), tag,
-              &slot->requests[slot->n_requests++]);
-}
-
-void mpi_check_header(const Reduction *r) {
-  const Header *in = &r->mpi->header_in, *out = &r->mpi->header_out;
-  if (memcmp(in, out, sizeof *in) == 0) return;
-  char why[300];
-  int size = r->group.size;
-  snprintf(why, sizeof why,
-           "ranks disagree: this one is at step %lld, collective %lld of %lld "
-           "bytes, rank %d at step %lld, collective %lld of %lld bytes",
-           (long long)out->step, (long long)out->id, (long long)out->bytes,
-           mpi_member(r, (r->group.index + size - 1) % size),
-           (long long)in->step, (long long)in->id, (long long)in->bytes);
-  give_up(r->mpi, -1, why);
-}
-
-static void begin_scatter(const Reduction *r, Slot *slot) {
-  Mpi *mpi = r->mpi;
-  int tag = mpi_tag(r, slot, PHASE_scatter);
-  int64_t own_begin, own = slice_of(slot, r->group.index, &own_begin);
-  slot->n_requests = 0;
-  if (slot->round == 0) mpi_exchange_headers(r, slot);
-  for (int i = 1; i < r->group.size; i++) {
-    int peer = (r->group.index + i) % r->group.size;
-    if (own > 0)
-      mpi_receive(mpi, slot->in + peer * mpi->chunk_bytes, own * r->item,
-                  mpi_member(r, peer), tag,
-                  &slot->requests[slot->n_requests++]);
-  }
-  for (int i = 1; i < r->group.size; i++) {
-    int peer = (r->group.index + i) % r->group.size;
-    int64_t begin, n = slice_of(slot, peer, &begin);
-    if (n == 0) continue;
-    char *data = comm_direct(r->what, r->parts, begin, n);
-    if (!data) {
-      data = slot->out + peer * mpi->chunk_bytes;
-      comm_copy(r->what, r->parts, begin, n, data, true);
-    }
-    mpi_send(mpi, data, n * r->item, mpi_member(r, peer), tag,
-             &slot->requests[slot->n_requests++]);
-  }
-}
-
-/* The sum of the own slice, in ascending order; result: where it lies. */
-static char *add_up(const Reduction *r, Slot *slot, int64_t begin, int64_t n) {
-  char *own = comm_direct(r->what, r->parts, begin, n);
-  bool is_direct = own != NULL;
-  if (!own) {
-    own = slot->own;
-    comm_copy(r->what, r->parts, begin, n, own, true);
-  }
-  char *sum = r->group.index == 0 ? own : slot->in;
-  for (int i = 1; i < r->group.size; i++)
-    comm_reduce(r->what, sum,
-                i == r->group.index ? own : slot->in + i * r->mpi->chunk_bytes,
-                n);
-  if (sum != own && is_direct) memcpy(own, sum, (size_t)(n * r->item));
-  if (!is_direct) comm_copy(r->what, r->parts, begin, n, sum, false);
-  return sum;
-}
-
-static void begin_gather(const Reduction *r, Slot *slot) {
-  Mpi *mpi = r->mpi;
-  mpi_finish(mpi, slot->requests, slot->n_requests);
-  if (slot->round == 0) mpi_check_header(r);
-  int tag = mpi_tag(r, slot, PHASE_gather);
-  int64_t own_begin, own = slice_of(slot, r->group.index, &own_begin);
-  slot->n_requests = 0;
-  for (int i = 1; i < r->group.size; i++) {
-    int peer = (r->group.index + i) % r->group.size;
-    int64_t begin, n = slice_of(slot, peer, &begin);
-    if (n == 0) continue;
-    char *data = comm_direct(r->what, r->parts, begin, n);
-    if (!data) data = slot->out + peer * mpi->chunk_bytes;
-    mpi_receive(mpi, data, n * r->item, mpi_member(r, peer), tag,
-                &slot->requests[slot->n_requests++]);
-  }
-  if (own == 0) return;
-  char *sum = add_up(r, slot, own_begin, own);
-  for (int i = 1; i < r->group.size; i++)
-    mpi_send(mpi, sum, own * r->item,
-             mpi_member(r, (r->group.index + i) % r->group.size), tag,
-             &slot->requests[slot->n_requests++]);
-}
-
-static void finish_gather(const Reduction *r, Slot *slot) {
-  mpi_finish(r->mpi, slot->requests, slot->n_requests);
-  slot->n_requests = 0;
-  for (int peer = 0; peer < r->group.size; peer++) {
-    int64_t begin, n = slice_of(slot, peer, &begin);
-    if (peer == r->group.index || n == 0 ||
-        comm_direct(r->what, r->parts, begin, n))
-      continue;
-    comm_copy(r->what, r->parts, begin, n,
-              slot->out + peer * r->mpi->chunk_bytes, false);
-  }
-}
-
-static void run_all_reduce(Mpi *mpi, const Job *job) {
-  Reduction r = {.mpi = mpi,
-                 .what = job->what,
-                 .parts = job->parts,
-                 .group = comm_group(job->what, mpi->place.rank),
-                 .item = dtype_bytes(job->what->dtype),
-                 .n = comm_count(job->what)};
-  if (r.group.size == 1 || r.n == 0) return;
-  int64_t slice = mpi->chunk_bytes / r.item;
-  int64_t per_round = slice * r.group.size;
-  int n_rounds = (int)((r.n + per_round - 1) / per_round);
-  for (int i = 0; i < n_rounds; i++) {
-    Slot *slot = &mpi->slots[i % 2];
-    if (i >= 2) finish_gather(&r, slot);
-    slot->round = i;
-    slot->begin = i * per_round;
-    slot->end = slot->begin + per_round < r.n ? slot->begin + per_round : r.n;
-    slot->slice = (slot->end - slot->begin + r.group.size - 1) / r.group.size;
-    begin_scatter(&r, slot);
-    if (i >= 1) begin_gather(&r, &mpi->slots[(i - 1) % 2]);
-  }
-  begin_gather(&r, &mpi->slots[(n_rounds - 1) % 2]);
-  if (n_rounds > 1) finish_gather(&r, &mpi->slots[n_rounds % 2]);
-  finish_gather(&r, &mpi->slots[(n_rounds - 1) % 2]);
-}
 
 /* ---- host-side jobs ---- */
 
@@ -417,7 +86,7 @@ static void run_job(Mpi *mpi, Job *job) {
   switch (job->kind) {
   case JOB_collective:
     if (job->what->kind == DNN_ALL_REDUCE)
-      run_all_reduce(mpi, job);
+      mpi_run_all_reduce(mpi, job->what, job->parts);
     else
       mpi_run_moves(mpi, job->what, job->parts);
     add_event(mpi->comm, job->what->id, begin);
@@ -433,7 +102,8 @@ static void run_job(Mpi *mpi, Job *job) {
 
 static Status start_mpi(Mpi *mpi) {
   int provided, rank, size;
-  if (mpi->api.Init_thread(NULL, NULL, THREAD_FUNNELED, &provided) != SUCCESS)
+  if (mpi->api.Init_thread(NULL, NULL, THREAD_FUNNELED, &provided) !=
+      MPI_SUCCESS)
     return status_make(STATUS_unavailable, "MPI does not start");
   mpi->api.Comm_set_errhandler(mpi->api.world, mpi->api.errors_return);
   mpi->api.Comm_rank(mpi->api.world, &rank);
@@ -448,7 +118,7 @@ static Status start_mpi(Mpi *mpi) {
   mpi->neighbours[mpi->n_neighbours++].rank = next;
   if (previous != next) mpi->neighbours[mpi->n_neighbours++].rank = previous;
   for (int i = 0; i < mpi->n_neighbours; i++)
-    listen_to(mpi, &mpi->neighbours[i]);
+    mpi_listen_to(mpi, &mpi->neighbours[i]);
   return STATUS_OK;
 }
 
@@ -458,7 +128,7 @@ static Job *next_job(Mpi *mpi) {
   if (mpi->n_run == mpi->n_posted) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += tick_ns;
+    until.tv_nsec += MPI_TICK_NS;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_cond_timedwait(&mpi->to_thread, &mpi->mutex, &until);
@@ -498,7 +168,7 @@ static void *communicate(void *user) {
   if (status.code != STATUS_ok) return NULL;
   for (bool is_running = true; is_running;) {
     Job *job = next_job(mpi);
-    tick(mpi);
+    mpi_tick(mpi);
     if (!job) continue;
     is_running = job->kind != JOB_stop;
     run_job(mpi, job);

@@ -1,15 +1,20 @@
 /*
- * mpi.h -- what the two files of the transport over Open MPI share.  Only the
+ * mpi.h -- what the files of the transport over Open MPI share.  Only the
  * communication thread calls what is declared here.
  */
 #ifndef RUNTIME_COMM_MPI_H
 #define RUNTIME_COMM_MPI_H
 
-#include "runtime/runtime.h"
+#include "runtime/comm/comm.h"
 
 #include <pthread.h>
 
-enum { MPI_MAX_JOBS = 256 /* in flight */, MPI_LARGEST_CHUNK = 256 << 10 };
+enum {
+  MPI_SUCCESS = 0,
+  MPI_MAX_JOBS = 256, /* in flight */
+  MPI_LARGEST_CHUNK = 256 << 10,
+  MPI_TICK_NS = 100000000 /* how often lost ranks are looked for */
+};
 
 typedef enum Phase {
   PHASE_scatter,
@@ -100,6 +105,12 @@ typedef struct Reduction {
   int64_t item, n;
 } Reduction;
 
+/* ---- mpi_messages.c ---- */
+
+/* Waits for the next beat of a neighbour. */
+void mpi_listen_to(Mpi *mpi, Neighbour *neighbour);
+/* Sends and hears beats, and ends a run whose deadline has passed. */
+void mpi_tick(Mpi *mpi);
 /* Parts that follow each other in one tag; wraps around. */
 int mpi_tag(const Reduction *r, const Slot *slot, Phase phase);
 int mpi_member(const Reduction *r, int index); /* its rank */
@@ -113,9 +124,14 @@ void mpi_finish(Mpi *mpi, void **requests, int n);
  * requests the check ends a run where the one before means something else. */
 void mpi_exchange_headers(const Reduction *r, Slot *slot);
 void mpi_check_header(const Reduction *r);
-/* daemon.c: before a rank that has lost another ends. */
+
+/* ---- daemon.c, mpi_reduce.c, mpi_moves.c ---- */
+
+/* Before a rank that has lost another ends. */
 void mpi_end_daemon(const RankPlace *place);
-/* mpi_moves.c: every collective but all-reduce. */
+void mpi_run_all_reduce(Mpi *mpi, const DnnCollective *what,
+                        const CommPart *parts);
+/* Every collective but all-reduce. */
 void mpi_run_moves(Mpi *mpi, const DnnCollective *what, const CommPart *parts);
 
 #endif

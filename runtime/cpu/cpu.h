@@ -5,7 +5,8 @@
 #ifndef RUNTIME_CPU_CPU_H
 #define RUNTIME_CPU_CPU_H
 
-#include "runtime/runtime.h"
+#include "runtime/device/device.h"
+#include "runtime/tensor/tensor.h"
 
 /* ---- threads.c: the OpenMP that the emitted kernels use ---- */
 
@@ -53,6 +54,10 @@ void gemv_run(const Threads *threads, const DnnGemm *gemm, const void *a,
               const void *b, void *c, void *work);
 
 /* ---- onednn.c ---- */
+
+/* Scratch that the library asks for; 0 without one. */
+int64_t cpu_gemm_scratch(const DnnGemm *gemm);
+int64_t cpu_conv_scratch(const DnnConv *conv);
 
 typedef struct Library Library;
 typedef struct LibraryCall LibraryCall; /* one instruction, ready to run */

@@ -5,7 +5,8 @@
 #ifndef RUNTIME_CUDA_CUDA_H
 #define RUNTIME_CUDA_CUDA_H
 
-#include "runtime/runtime.h"
+#include "runtime/device/device.h"
+#include "runtime/tensor/tensor.h"
 
 /* ---- types of api.def ---- */
 

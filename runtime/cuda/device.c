@@ -9,6 +9,7 @@
  * Convolutions run as their emitted loop nests; cuDNN is not supported yet.
  */
 #include "runtime/cuda/cuda.h"
+#include "runtime/recorder/recorder.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -16,7 +16,7 @@
  * The permutation is a Feistel network over the next power of four, walked
  * along its cycle until it falls below n (Black and Rogaway, 2002).
  */
-#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/data/data.h"
 #include "runtime/data/reader.h"
 
 #include <math.h>

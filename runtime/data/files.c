@@ -8,7 +8,7 @@
  * its size, else all of it; text streams.  What it may unpack to is bounded,
  * and whatever takes long ends when a signal asks for it.
  */
-#include "runtime/runtime.h"
+#include "runtime/data/data.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -13,7 +13,8 @@
  * MB of reading however long the file is, and a change elsewhere that keeps the
  * size is not seen.
  */
-#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/data/data.h"
+#include "runtime/data/fingerprint.h"
 
 #include <errno.h>
 #include <fcntl.h>

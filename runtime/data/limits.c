@@ -5,7 +5,6 @@
  * (an index, a label); reals are finite.  Values are looked at when they are
  * read: rows of text at the start, the others a sample at a time.
  */
-#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/data/reader.h"
 
 #include <math.h>

@@ -9,8 +9,6 @@
  */
 #include "runtime/data/npy.h"
 
-#include "runtime/checkpoint/checkpoint.h"
-
 #include <stdio.h>
 #include <string.h>
 

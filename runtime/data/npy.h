@@ -4,7 +4,7 @@
 #ifndef RUNTIME_NPY_H
 #define RUNTIME_NPY_H
 
-#include "runtime/runtime.h"
+#include "runtime/data/data.h"
 
 /* How a number lies in a file. */
 typedef struct NumberFormat {

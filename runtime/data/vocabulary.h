@@ -4,7 +4,7 @@
 #ifndef RUNTIME_VOCABULARY_H
 #define RUNTIME_VOCABULARY_H
 
-#include "runtime/runtime.h"
+#include "support/support.h"
 
 typedef struct Vocabulary Vocabulary;
 

@@ -10,8 +10,8 @@
  * reader has left); then it becomes BUNDLE/rank-NNNN, or says why it cannot:
  * the socket is closed by a successful exec.
  */
+#include "runtime/comm/comm.h"
 #include "runtime/launch/launch.h"
-#include "runtime/runtime.h"
 
 #include <elf.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
  * called at once.  Copy this folder to begin a new kind of hardware; what it
  * does is all that the runtime asks for.
  */
-#include "runtime/runtime.h"
+#include "runtime/device/device.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,9 @@
  */
 #include "runtime/rank/run.h"
 
+#include "runtime/data/fingerprint.h"
 #include "runtime/launch/launch.h"
+#include "runtime/rank/rank.h"
 
 #include <math.h>
 #include <signal.h>
@@ -19,47 +21,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-enum { MESSAGE = 512, TRACE_EVENTS = 1 << 18 };
-
-int status_exit_code(Status status) {
-  if (status.code == STATUS_ok) return EXIT_done;
-  if (status.code == STATUS_stopped) return EXIT_stopped;
-  return status.code == STATUS_invalid ? EXIT_mistake : EXIT_machine;
-}
-
-/* ---- agreement ---- */
-
-typedef struct Report {
-  int32_t exit_code;
-  char message[MESSAGE];
-} Report;
-
-static void print_reports(const Report *reports, int world) {
-  int first = 0, n = 0;
-  while (first < world && !reports[first].exit_code) first++;
-  for (int i = 0; i < world; i++) n += reports[i].exit_code != 0;
-  if (first == world) return;
-  message_print("error: %s\n", reports[first].message);
-  if (n > 1)
-    fprintf(stderr, "(rank %d and %d more)\n", first, n - 1);
-  else if (world > 1)
-    fprintf(stderr, "(rank %d)\n", first);
-}
-
-int run_agree(Run *run, Status status) {
-  Comm *comm = run->comm;
-  Report own = {.exit_code = status_exit_code(status)};
-  if (status.message)
-    snprintf(own.message, sizeof own.message, "%s", status.message);
-  Arena *scratch = arena_create(run->memory);
-  Report *all = ARENA_ARRAY(scratch, Report, comm->world);
-  Status gathered = comm->gather(comm, &own, sizeof own, all);
-  int code = status_exit_code(gathered);
-  for (int i = 0; i < comm->world && !code; i++) code = all[i].exit_code;
-  if (comm->rank == 0) print_reports(all, comm->world);
-  arena_destroy(scratch);
-  return code;
-}
+enum { TRACE_EVENTS = 1 << 18 };
 
 /* ---- start ---- */
 
@@ -71,28 +33,6 @@ static int open_signals(void) {
   sigaddset(&set, SIGINT);
   sigprocmask(SIG_BLOCK, &set, NULL);
   return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-}
-
-/* From now on a second signal ends the process at once. */
-static void let_signals_through(void) {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  sigprocmask(SIG_UNBLOCK, &set, NULL);
-}
-
-Stop run_pending_stop(Run *run) {
-  struct signalfd_siginfo info;
-  Stop stop = STOP_none;
-  while (read(run->signals, &info, sizeof info) == (ssize_t)sizeof info) {
-    Stop asked = info.ssi_signo == SIGUSR1   ? STOP_user1
-                 : info.ssi_signo == SIGTERM ? STOP_terminate
-                                             : STOP_interrupt;
-    if (asked > stop) stop = asked;
-  }
-  if (stop > STOP_user1) let_signals_through();
-  return stop;
 }
 
 /* A checkpoint is read and nothing is trained. */
@@ -127,17 +67,9 @@ static Status open_device(Run *run) {
   TRY(device_create(run->program->target, run->arena, &run->device));
   run->device->rank = run->comm->rank;
   TRY(run->device->open(run->device, run->program, run->comm->local_rank));
-  if (strncmp(run->program->target, "cuda", 4) == 0 && run->comm->world > 1)
-    TRY(comm_nccl_create(run->arena, run->comm, run->device, &run->comm));
+  TRY(comm_for_device(run->arena, run->comm, run->device, &run->comm));
   run->comm->watch = &run->watch;
   return poison_arena(run);
-}
-
-InputSearch run_search(const Run *run) {
-  return (InputSearch){.folder = run->options.data,
-                       .model_dir = run->program->model_dir,
-                       .follows_links = run->options.follow_links,
-                       .signals = run->signals};
 }
 
 /* Samples need no training data. */

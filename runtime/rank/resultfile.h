@@ -5,7 +5,7 @@
 #ifndef RUNTIME_RESULTFILE_H
 #define RUNTIME_RESULTFILE_H
 
-#include "runtime/runtime.h"
+#include "runtime/tensor/tensor.h"
 
 /* One tensor of the file: the first dim counts records. */
 typedef struct ResultArray {

@@ -5,6 +5,9 @@
 #define RUNTIME_RUN_H
 
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/data/data.h"
+#include "runtime/exec/exec.h"
+#include "runtime/params/params.h"
 
 #include <pthread.h>
 
@@ -102,7 +105,7 @@ typedef struct Run {
   int64_t poison_top; /* with $DNN_POISON: bytes of the arena in use */
 } Run;
 
-/* ---- main.c ---- */
+/* ---- run.c ---- */
 
 /* All ranks hand in their status; the first failure is printed once, and all
  * get the exit code that belongs to it (0: none). */
@@ -111,6 +114,12 @@ int status_exit_code(Status status);
 Stop run_pending_stop(Run *run);
 /* Where input files are, and the signals that end their reading. */
 InputSearch run_search(const Run *run);
+/* A failure inside a step: ends the process at once. */
+void run_must(Run *run, Status status);
+/* Reads a float scalar of the arena; false without a tensor. */
+bool run_read_scalar(Run *run, const DnnTensor *tensor, float *out);
+/* The loss or the gradient norm of the last step is not finite. */
+bool run_step_failed(const Run *run);
 
 /* ---- replicas.c: all ranks call these together; exit code, 0: equal ---- */
 
@@ -122,10 +131,6 @@ int replicas_compare(Run *run);
 /* ---- train.c ---- */
 
 int run_train(Run *run);
-/* A failure inside a step: ends the process at once. */
-void run_must(Run *run, Status status);
-/* Reads a float scalar of the arena; false without a tensor. */
-bool run_read_scalar(Run *run, const DnnTensor *tensor, float *out);
 
 /* ---- explain.c ---- */
 
@@ -202,8 +207,6 @@ int64_t report_peak_resident(void);
 /* Flushes standard output.  If nobody reads it any more, all ranks end at once,
  * as SIGPIPE ends a single rank. */
 void report_flush(const Run *run);
-/* The loss or the gradient norm of the last step is not finite. */
-bool run_step_failed(const Run *run);
 void report_step(const Run *run, int64_t step, int64_t ns);
 void report_evaluation(const Run *run, int64_t n_samples);
 int report_end(Run *run);

@@ -17,30 +17,7 @@
 static const int64_t least_deadline_ns = 60000000000;
 enum { MEDIANS_WAITED = 20 };
 
-_Noreturn static void give_up(Run *run, Status status) {
-  fflush(stdout);
-  message_print("error: %s\n", status.message);
-  watch_report(&run->watch, "cannot go on");
-  watch_tell(&run->watch, "ended %d", status_exit_code(status));
-  _exit(status_exit_code(status));
-}
-
-void run_must(Run *run, Status status) {
-  if (status.code != STATUS_ok) give_up(run, status);
-}
-
 /* ---- scalars ---- */
-
-bool run_read_scalar(Run *run, const DnnTensor *tensor, float *out) {
-  if (!tensor) return false;
-  double wide;
-  bool is_wide = tensor->dtype == DNN_f64;
-  run_must(run, run->device->read(run->device, tensor->offset,
-                                  is_wide ? (void *)&wide : (void *)out,
-                                  is_wide ? 8 : 4));
-  if (is_wide) *out = (float)wide;
-  return true;
-}
 
 static void write_step(Run *run, int64_t t) {
   const DnnTensor *tensor = program_tensor(run->program, NULL, DNN_STEP);
@@ -70,10 +47,6 @@ static void read_results(Run *run) {
                   &run->rate);
   run->scale = 0;
   run_read_scalar(run, scale_tensor(program), &run->scale);
-}
-
-bool run_step_failed(const Run *run) {
-  return !isfinite(run->loss) || (run->has_norm && !isfinite(run->norm));
 }
 
 /* ---- a step ---- */

@@ -6,7 +6,7 @@
 #ifndef TESTS_OPS_COLLECTIVES_H
 #define TESTS_OPS_COLLECTIVES_H
 
-#include "runtime/runtime.h"
+#include "runtime/comm/comm.h"
 
 #include <string.h>
 

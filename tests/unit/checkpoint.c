@@ -3,6 +3,7 @@
  * checkpoint.c -- checkpoints that are whole, and all that are not.
  */
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/params/params.h"
 #include "tests/unit/toy.h"
 
 #include <criterion/criterion.h>
@@ -216,7 +217,8 @@ static void stage_open(Stage *stage) {
   cr_assert(
       params_init(stage->arena, &stage->toy.program, stage->device, 5, NULL)
           .code == STATUS_ok);
-  stage->comm = comm_self_create(stage->arena);
+  (void)comm_self_create(stage->arena, (RankPlace){.world = 1}, 0,
+                         &stage->comm);
 }
 
 static int remove_one(const char *path, const struct stat *info, int kind,

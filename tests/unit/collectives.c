@@ -61,7 +61,9 @@ Test(collectives, of_threads) {
 Test(collectives, of_one_rank) {
   Memory *memory = memory_create(no_memory, NULL);
   Arena *arena = arena_create(memory);
-  Status status = collectives_check(arena, comm_self_create(arena));
+  Comm *comm;
+  (void)comm_self_create(arena, (RankPlace){.world = 1}, 0, &comm);
+  Status status = collectives_check(arena, comm);
   cr_assert_eq(status.code, STATUS_ok, "%s", status.message);
   memory_destroy(memory);
 }

@@ -3,7 +3,7 @@
  * fingerprint.c -- what is hashed of a data file, and what is said where it is
  * not the one that a checkpoint was trained on.
  */
-#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/data/fingerprint.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>

@@ -3,7 +3,6 @@
  * readers.c -- readers of data files: every number format of npy and
  * safetensors, and what their headers must not say.
  */
-#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/data/reader.h"
 
 #include <criterion/criterion.h>

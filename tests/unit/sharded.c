@@ -11,7 +11,7 @@
  * all-reduce over those axes, gathers the pieces of all ranks, and must then
  * hold the result of the whole.
  */
-#include "runtime/runtime.h"
+#include "runtime/exec/exec.h"
 #include "tests/ops/cases.h"
 
 #include <pthread.h>

@@ -6,7 +6,8 @@
 #ifndef TESTS_UNIT_TOY_H
 #define TESTS_UNIT_TOY_H
 
-#include "runtime/runtime.h"
+#include "runtime/program.h"
+#include "support/support.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  * tensor, so each rank makes its own piece and threads make parts of it in any
  * order.
  */
-#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/cpu/cpu.h"
+#include "runtime/params/params.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,20 +21,6 @@ typedef struct Making {
   int64_t first, n;     /* local elements */
   unsigned char *out;
 } Making;
-
-int64_t tensor_whole_index(const DnnTensor *tensor, int rank, int64_t local) {
-  int64_t result = 0, stride = 1;
-  for (int i = tensor->rank - 1; i >= 0; i--) {
-    int64_t pieces = tensor->split[i].shards > 1 ? tensor->split[i].shards : 1;
-    int64_t each = (tensor->size[i] + pieces - 1) / pieces, begin;
-    int64_t n = tensor_local_range(tensor, i, rank, &begin), at = local % each;
-    if (at >= n) return -1;
-    result += (begin + at) * stride;
-    stride *= tensor->size[i];
-    local /= each;
-  }
-  return result;
-}
 
 static void make_part(void *arg, int index, int n_threads) {
   const Making *making = arg;

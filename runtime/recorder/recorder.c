@@ -10,7 +10,7 @@
  * them under /proc.  The pipe that nobody writes to ends when the launcher
  * does, however that dies.
  */
-#include "runtime/runtime.h"
+#include "runtime/recorder/recorder.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
  * overlap in part, so each has a track of its own: tid 0 the instructions, tid
  * 1 the collectives.  One process of the timeline is one rank.
  */
-#include "runtime/runtime.h"
+#include "runtime/exec/exec.h"
 
 #include <errno.h>
 #include <stdio.h>

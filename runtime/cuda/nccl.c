@@ -14,6 +14,7 @@
  *
  * Only all-reduce is supported yet, and times of collectives are not recorded.
  */
+#include "runtime/comm/comm.h"
 #include "runtime/cuda/cuda.h"
 
 #include <limits.h>

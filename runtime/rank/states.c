@@ -1,5 +1,5 @@
 /*
- * states.c -- states in evaluation and sampling, and tensors that are split.
+ * states.c -- the states of a run in evaluation and sampling.
  *
  * Evaluation begins with the states of training, but for those with the batch
  * dim: their lanes read other text, so they begin at their initial value.  All
@@ -7,57 +7,10 @@
  * with another batch (the remainder of an evaluation, sampling) has inputs of
  * its own for the states with the batch dim ("lanes"): the remainder gets the
  * first lanes of what the batches left, sampling initial values.
- *
- * A state with the batch dim is split over ranks as the batch is; here it is
- * put together for checkpoints and for the remainder.
  */
-#include <string.h>
-
 #include "runtime/rank/run.h"
 
-/* ---- whole tensors ---- */
-
-bool tensor_is_split(const DnnTensor *tensor) {
-  return tensor_local_elements(tensor) != tensor_elements(tensor);
-}
-
-/* Copies between a rank's piece and the whole. */
-static void move_piece(const DnnTensor *tensor, int rank, unsigned char *piece,
-                       unsigned char *whole, bool to_whole) {
-  int64_t n = tensor_local_elements(tensor), item = dtype_bytes(tensor->dtype);
-  for (int64_t i = 0; i < n; i++) {
-    int64_t at = tensor_whole_index(tensor, rank, i);
-    if (at < 0) continue; /* padding */
-    if (to_whole)
-      memcpy(whole + at * item, piece + i * item, (size_t)item);
-    else
-      memcpy(piece + i * item, whole + at * item, (size_t)item);
-  }
-}
-
-Status tensor_read_whole(Arena *arena, Comm *comm, Device *device,
-                         const DnnTensor *tensor, unsigned char **out) {
-  int64_t item = dtype_bytes(tensor->dtype);
-  int64_t bytes = tensor_local_elements(tensor) * item;
-  unsigned char *own = ARENA_ARRAY(arena, unsigned char, bytes);
-  *out = own;
-  TRY(device->read(device, tensor->offset, own, bytes));
-  if (!tensor_is_split(tensor)) return STATUS_OK;
-  unsigned char *all = ARENA_ARRAY(arena, unsigned char, bytes * comm->world);
-  *out = ARENA_ARRAY(arena, unsigned char, tensor_elements(tensor) * item);
-  TRY(comm->gather(comm, own, bytes, all));
-  for (int rank = 0; rank < comm->world; rank++)
-    move_piece(tensor, rank, all + rank * bytes, *out, true);
-  return STATUS_OK;
-}
-
-Status tensor_write_piece(Arena *arena, Device *device, const DnnTensor *tensor,
-                          unsigned char *whole) {
-  int64_t bytes = tensor_local_elements(tensor) * dtype_bytes(tensor->dtype);
-  unsigned char *own = ARENA_ARRAY(arena, unsigned char, bytes);
-  move_piece(tensor, device->rank, own, whole, false);
-  return device->write(device, tensor->offset, own, bytes);
-}
+#include <string.h>
 
 /* ---- evaluation ---- */
 

@@ -6,7 +6,7 @@
  * A value passes through f64, in which every number of the narrower formats is
  * exact, and is rounded once, to nearest with ties to even.
  */
-#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/tensor/tensor.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,0 +1,104 @@
+/*
+ * comm.h -- collectives between ranks: the interface of a transport, and the
+ * groups and arithmetic that transports share.
+ */
+#ifndef RUNTIME_COMM_COMM_H
+#define RUNTIME_COMM_COMM_H
+
+#include "runtime/device/device.h"
+#include "runtime/recorder/recorder.h"
+#include "runtime/tensor/tensor.h"
+
+typedef struct CommPart {
+  void *data;
+  int64_t count;
+} CommPart;
+
+/* Filled by the transport while `on`; read between steps. */
+typedef struct CommEvent {
+  int32_t id;
+  int64_t begin_ns, end_ns;
+} CommEvent;
+
+typedef struct CommEvents {
+  CommEvent *data;
+  int32_t capacity;
+  _Atomic int32_t n;
+} CommEvents;
+
+typedef struct Comm Comm;
+struct Comm {
+  const char *name; /* self local mpi nccl */
+  int rank, world, local_rank, local_world;
+  /* Starts; returns at once; the parts must stay until the wait.  Collectives
+   * of one group run in the order of start, which is the same on all ranks.
+   * Sums are made in ascending rank order, each by one rank: replicas are equal
+   * bit for bit.  SEND may end only when its RECV has started, so pairs must be
+   * started in orders that agree. */
+  Status (*start)(Comm *comm, const DnnCollective *what, const CommPart *parts);
+  /* Blocks until collective `id` has ended; STATUS_lost when a rank is gone or
+   * the deadline has passed (with what it waits for). */
+  Status (*wait)(Comm *comm, int32_t id);
+  /* Small host-side helpers, blocking, for agreement outside the step. */
+  Status (*barrier)(Comm *comm);
+  Status (*broadcast)(Comm *comm, void *data, int64_t bytes, int root);
+  Status (*gather)(Comm *comm, const void *data, int64_t bytes, void *all);
+  /* The greatest of all ranks' values, exchanged while the step runs: start
+   * returns at once, wait blocks. */
+  Status (*vote_start)(Comm *comm, int64_t value);
+  Status (*vote_wait)(Comm *comm, int64_t *out_greatest);
+  void (*close)(Comm *comm);
+  Watch *watch;         /* may be set after creation; or NULL */
+  CommEvents *events;   /* times of collectives, for traces; or NULL */
+  int64_t buffer_bytes; /* what the transport allocated itself */
+  void *state;
+};
+
+/* Who we are: rank and world from DNN_RANK, RANK, OMPI_COMM_WORLD_RANK,
+ * PMI_RANK or SLURM_PROCID and their companions; else one rank. */
+typedef struct RankPlace {
+  int rank, world, local_rank, local_world;
+} RankPlace;
+RankPlace comm_place(void);
+
+/* The transport for this environment: of the rows of transports.def the last
+ * that takes no more ranks.  It brings all ranks together within `limit_s`
+ * seconds. */
+Status comm_create(Arena *arena, int64_t limit_s, Comm **out);
+/* The transport between the addresses of `device`, which is open: a row of
+ * transports.def, or `host` itself.  The result owns `host`. */
+Status comm_for_device(Arena *arena, Comm *host, Device *device, Comm **out);
+#define TRANSPORT(name, least_ranks)                                           \
+  Status comm_##name##_create(Arena *arena, RankPlace place, int64_t limit_s,  \
+                              Comm **out);
+#define DEVICE_TRANSPORT(name, device)                                         \
+  Status comm_##name##_create(Arena *arena, Comm *host, Device *over,          \
+                              Comm **out);
+#include "runtime/comm/transports.def"
+/* `world` ranks as threads of this process, *out_ranks an array of them.
+ * `rendezvous`: a start returns only when all of its group have started (zero
+ * buffers).  The seed orders deliveries by a virtual clock.  When every rank
+ * waits for what cannot come, all get STATUS_lost at once. */
+Status comm_local_create(Arena *arena, int world, bool rendezvous,
+                         uint64_t seed, Comm **out_ranks);
+/* The ranks that `what` joins, for this rank. */
+typedef struct CommGroup {
+  int base, stride, size, index; /* index: ours in it */
+} CommGroup;
+CommGroup comm_group(const DnnCollective *what, int rank);
+int64_t comm_count(const DnnCollective *what); /* elements in all parts */
+/* The two ranks that a SEND or RECV joins, the lower first; else comm_group. */
+CommGroup comm_joined(const DnnCollective *what, int rank);
+/* Fails for a dtype that cannot be reduced yet. */
+Status comm_check(const DnnCollective *what);
+/* sum[i] = sum[i] op x[i] */
+void comm_reduce(const DnnCollective *what, void *sum, const void *x,
+                 int64_t n);
+/* Flat elements [begin, begin + n) of the parts: where they lie, or NULL where
+ * they are not in one piece; then gather and scatter copy them. */
+void *comm_direct(const DnnCollective *what, const CommPart *parts,
+                  int64_t begin, int64_t n);
+void comm_copy(const DnnCollective *what, const CommPart *parts, int64_t begin,
+               int64_t n, void *flat, bool to_flat);
+
+#endif

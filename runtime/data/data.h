@@ -1,0 +1,84 @@
+/*
+ * data.h -- the data of a run: the files that a model names, and the samples of
+ * each step.
+ */
+#ifndef RUNTIME_DATA_DATA_H
+#define RUNTIME_DATA_DATA_H
+
+#include "runtime/device/device.h"
+#include "runtime/tensor/tensor.h"
+
+/* Where input files are looked for: in `folder`, the current directory, the
+ * model's folder. */
+typedef struct InputSearch {
+  const char *folder, *model_dir; /* or NULL */
+  bool follows_links; /* also out of these folders, as what a person names */
+  int signals;        /* a signalfd that ends long reading; 0: none */
+} InputSearch;
+
+/* ---- data.c: what the samples of a step are ---- */
+
+typedef struct Data Data;
+/* Opens every file that the program names. */
+Status data_open(Arena *arena, const DnnProgram *program,
+                 const InputSearch *search, uint64_t seed, Data **out);
+void data_close(Data *data);
+/* There is a batch to train on, and a sample for each evaluation that is asked
+ * for. */
+Status data_check(const Data *data);
+/* Steps of an epoch; 0 without training data. */
+int64_t data_steps_per_epoch(const Data *data);
+/* Samples for evaluation; 0: none. */
+int64_t data_eval_samples(const Data *data);
+/* Fills the DATA tensors of `code` for training step t (from 1). */
+Status data_fill_train(Data *data, Device *device, const DnnEntryPoint *code,
+                       int64_t t);
+/* The same with `code->batch` samples of the evaluation from `first` on, in
+ * order; or, for `is_random`, at offsets that depend on `first` only. */
+Status data_fill_eval(Data *data, Device *device, const DnnEntryPoint *code,
+                      int64_t first, bool is_random);
+/* Samples that `code` can be given: those of the evaluation. */
+int64_t data_samples(const Data *data, const DnnEntryPoint *code);
+/* Samples [first, first + n) of them, in order; zeros in what is left of the
+ * batch. */
+Status data_fill_records(Data *data, Device *device, const DnnEntryPoint *code,
+                         int64_t first, int64_t n);
+int64_t data_resident_bytes(const Data *data);
+
+/* ---- files.c: inputs ---- */
+
+typedef struct Packed Packed;
+
+/* Bytes of a file: on disk, or of a compressed one. */
+typedef struct InputFile {
+  const char *path;
+  int fd;         /* -1: compressed */
+  int64_t n;      /* bytes; of a compressed one what it announces */
+  Packed *packed; /* NULL: not compressed */
+  int signals;    /* as in InputSearch */
+} InputFile;
+
+/* How many bytes a file has, by its first `n`. */
+typedef int64_t InputLimit(const unsigned char *bytes, int64_t n);
+/* The limit of what input_next reads: it may be of any size. */
+InputLimit input_streams;
+/* `limit` is of a ".gz", which is unpacked as it is read; NULL: all of it is
+ * unpacked at once. */
+Status input_open(Arena *arena, const char *name, const InputSearch *search,
+                  InputLimit *limit, InputFile *out);
+/* The file or folder, which may not be there yet, is below one of the folders
+ * of `search`, or links are followed. */
+Status input_check_links(const char *path, const InputSearch *search);
+/* Where the file is, or NULL. */
+const char *input_locate(Arena *arena, const char *name, const char *folder,
+                         const char *model_dir);
+/* Whether there is such a file, in any of the three places. */
+bool input_exists(Arena *arena, const char *name, const InputSearch *search);
+Status input_read(const InputFile *file, int64_t at, void *to, int64_t n);
+/* The next bytes, `at` being how many were read so far: *out_n of them, at most
+ * `n`; 0 at the end. */
+Status input_next(const InputFile *file, int64_t at, void *to, int64_t n,
+                  int64_t *out_n);
+void input_close(InputFile *file);
+
+#endif

@@ -1,0 +1,21 @@
+/*
+ * fingerprint.h -- which data files a run was trained on, as its checkpoints
+ * say it.
+ */
+#ifndef RUNTIME_DATA_FINGERPRINT_H
+#define RUNTIME_DATA_FINGERPRINT_H
+
+#include "runtime/checkpoint/checkpoint.h"
+
+/* Size and hash of a file on disk, of 66 MB at most. */
+Status data_hash_file(Arena *arena, const char *path, int64_t *out_bytes,
+                      uint64_t *out_hash);
+/* A text "data:NAME" for each data file of the program, by key. */
+Status data_fingerprint(Arena *arena, const DnnProgram *program,
+                        const char *folder, StoredText **out, int *out_n);
+/* They are what the checkpoint was trained on.  If `is_allowed`, what is not is
+ * a warning. */
+Status data_compare(Arena *arena, const Checkpoint *checkpoint,
+                    const StoredText *now, int n, bool is_allowed);
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * device.c -- what devices share: access to an arena in host memory, and the
+ * numbers of an instruction that depend on the rank.
+ */
+#include "runtime/device/device.h"
+
+#include <string.h>
+
+Status device_host_write(Device *device, int64_t offset, const void *from,
+                         int64_t bytes) {
+  memcpy((char *)device->host_arena + offset, from, (size_t)bytes);
+  return STATUS_OK;
+}
+
+Status device_host_read(Device *device, int64_t offset, void *to,
+                        int64_t bytes) {
+  memcpy(to, (char *)device->host_arena + offset, (size_t)bytes);
+  return STATUS_OK;
+}
+
+Status device_host_wait(Device *device) {
+  (void)device;
+  return STATUS_OK;
+}
+
+void *device_host_address(Device *device, int64_t offset) {
+  return (char *)device->host_arena + offset;
+}
+
+const int64_t *instr_numbers(const DnnInstr *instr, int rank,
+                             int64_t *scratch) {
+  if (!instr->n_rank_offsets) return instr->numbers;
+  memcpy(scratch, instr->numbers, sizeof(int64_t) * instr->n_numbers);
+  for (int i = 0; i < instr->n_rank_offsets; i++) {
+    const DnnRankOffset *place = &instr->rank_offsets[i];
+    scratch[place->number] +=
+        (rank / place->stride) % place->shards * place->factor;
+  }
+  return scratch;
+}

@@ -1,0 +1,62 @@
+/*
+ * device.h -- a device: where the arena lies and instructions run.  Each is a
+ * folder that fills the table of functions below, and a row of devices.def.
+ */
+#ifndef RUNTIME_DEVICE_DEVICE_H
+#define RUNTIME_DEVICE_DEVICE_H
+
+#include "runtime/program.h"
+#include "support/support.h"
+
+typedef struct Device Device;
+struct Device {
+  const char *name;
+  /* Makes the arena (arena_bytes, aligned to 4096) and loads the kernels. */
+  Status (*open)(Device *device, const DnnProgram *program, int local_rank);
+  /* Enqueues one instruction of kind KERNEL, GEMM, CONV, COPY or ZERO, at these
+   * turns of the loops around it, the outermost first. */
+  Status (*launch)(Device *device, const DnnInstr *instr, const int64_t *turns);
+  /* Host <-> arena; wait for what was enqueued before. */
+  Status (*write)(Device *device, int64_t offset, const void *from,
+                  int64_t bytes);
+  Status (*read)(Device *device, int64_t offset, void *to, int64_t bytes);
+  Status (*wait)(Device *device);
+  /* Address of an arena byte as the comm needs it. */
+  void *(*address)(Device *device, int64_t offset);
+  void (*close)(Device *device);
+  const DnnProgram *program;
+  int rank; /* set before open; DnnRankOffset needs it */
+  /* Address of the arena for the host, or NULL where it has none. */
+  void *host_arena;
+  bool is_zeroed; /* open has left zeros in the arena */
+  void *state;
+};
+/* The device of this name in devices.def. */
+Status device_create(const char *name, Arena *arena, Device **out);
+#define DEVICE(name) Status device_##name##_create(Arena *arena, Device **out);
+#include "runtime/device/devices.def"
+/* For the tables of devices whose arena is `host_arena`. */
+Status device_host_write(Device *device, int64_t offset, const void *from,
+                         int64_t bytes);
+Status device_host_read(Device *device, int64_t offset, void *to,
+                        int64_t bytes);
+Status device_host_wait(Device *device);
+void *device_host_address(Device *device, int64_t offset);
+/* How far buffer `index` has moved at these turns of the loops around. */
+static inline int64_t instr_advance(const DnnInstr *instr, int index,
+                                    const int64_t *turns) {
+  int64_t bytes = 0;
+  for (int i = 0; instr->advances && i < instr->n_loops; i++)
+    bytes += turns[i] * instr->advances[index * instr->n_loops + i];
+  return bytes;
+}
+/* Where it lies in the arena. */
+static inline int64_t instr_buffer(const DnnInstr *instr, int index,
+                                   const int64_t *turns) {
+  return instr->buffers[index] + instr_advance(instr, index, turns);
+}
+/* Numbers of a launch for this rank: instr->numbers, or a copy in `scratch`
+ * with the places added. */
+const int64_t *instr_numbers(const DnnInstr *instr, int rank, int64_t *scratch);
+
+#endif

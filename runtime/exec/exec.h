@@ -1,0 +1,51 @@
+/*
+ * exec.h -- running the instructions of an entry point, and the timeline that a
+ * run can write of them.
+ */
+#ifndef RUNTIME_EXEC_EXEC_H
+#define RUNTIME_EXEC_EXEC_H
+
+#include "runtime/comm/comm.h"
+
+/* ---- exec.c ---- */
+
+/* One instruction in a timeline. */
+typedef struct TraceEvent {
+  int64_t begin_ns, end_ns;
+  int64_t step;
+  const DnnInstr *instr;
+} TraceEvent;
+
+typedef struct Trace {
+  int64_t origin_ns;
+  TraceEvent *data;
+  int64_t n, capacity;
+  CommEvents comm;
+} Trace;
+
+typedef struct Exec Exec;
+Exec *exec_create(Arena *arena, const DnnProgram *program, Device *device,
+                  Comm *comm, Watch *watch);
+void exec_set_trace(Exec *exec, Trace *trace); /* NULL: none */
+/* Runs all instructions and waits for the device. */
+Status exec_run(Exec *exec, const DnnEntryPoint *code, int64_t step);
+/* The same with a look at what each instruction wrote: *out_instr is the first
+ * whose values are not finite, or -1. */
+Status exec_run_checked(Exec *exec, const DnnEntryPoint *code, int64_t step,
+                        int32_t *out_instr);
+/* The same one by one: `look` sees each instruction that has been done, a
+ * collective after its end, and the turns of the loops around it. */
+typedef Status ExecLook(void *user, const DnnInstr *instr,
+                        const int64_t *turns);
+Status exec_run_watched(Exec *exec, const DnnEntryPoint *code, int64_t step,
+                        ExecLook *look, void *user);
+/* ---- trace.c ---- */
+
+Trace *trace_create(Arena *arena, int64_t capacity);
+/* A file can be written there; for before the run. */
+Status trace_check(const char *path, const Comm *comm);
+/* Chrome trace events; one file per rank, `path` with ".RANK" if world > 1. */
+Status trace_write(const Trace *trace, const char *path, const Comm *comm,
+                   const DnnProgram *program);
+
+#endif

@@ -1,0 +1,34 @@
+/*
+ * params.h -- initial values of persistent buffers, digests of parameters, and
+ * tensors whose shards lie on several ranks.
+ */
+#ifndef RUNTIME_PARAMS_PARAMS_H
+#define RUNTIME_PARAMS_PARAMS_H
+
+#include "runtime/comm/comm.h"
+
+/* ---- shards.c: sharded tensors ---- */
+
+bool tensor_is_split(const DnnTensor *tensor);
+/* All elements of a persistent tensor, on all ranks; they call it together. */
+Status tensor_read_whole(Arena *arena, Comm *comm, Device *device,
+                         const DnnTensor *tensor, unsigned char **out);
+/* Writes the rank's piece of a tensor that is given whole. */
+Status tensor_write_piece(Arena *arena, Device *device, const DnnTensor *tensor,
+                          unsigned char *whole);
+
+/* ---- params.c: initial values and digests ---- */
+
+/* The initial value of one tensor, whatever it holds. */
+Status params_fill(Arena *arena, Device *device, const DnnTensor *tensor,
+                   uint64_t seed);
+
+/* Fills the persistent tensors with their initial values; with `skip`, those of
+ * which it is false. */
+Status params_init(Arena *arena, const DnnProgram *program, Device *device,
+                   uint64_t seed, bool (*skip)(const DnnTensor *tensor));
+/* SHA-256 of all parameters as stored, in path order. */
+Status params_sha256(Arena *arena, const DnnProgram *program, Device *device,
+                     char out_hex[65]);
+
+#endif

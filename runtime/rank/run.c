@@ -1,0 +1,112 @@
+/*
+ * run.c -- what every part of a run needs: exit codes on which all ranks agree,
+ * the end after a failure inside a step, pending signals and scalars.
+ */
+#include "runtime/rank/run.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+enum { MESSAGE = 512 };
+
+int status_exit_code(Status status) {
+  if (status.code == STATUS_ok) return EXIT_done;
+  if (status.code == STATUS_stopped) return EXIT_stopped;
+  return status.code == STATUS_invalid ? EXIT_mistake : EXIT_machine;
+}
+
+/* ---- agreement ---- */
+
+typedef struct Report {
+  int32_t exit_code;
+  char message[MESSAGE];
+} Report;
+
+static void print_reports(const Report *reports, int world) {
+  int first = 0, n = 0;
+  while (first < world && !reports[first].exit_code) first++;
+  for (int i = 0; i < world; i++) n += reports[i].exit_code != 0;
+  if (first == world) return;
+  message_print("error: %s\n", reports[first].message);
+  if (n > 1)
+    fprintf(stderr, "(rank %d and %d more)\n", first, n - 1);
+  else if (world > 1)
+    fprintf(stderr, "(rank %d)\n", first);
+}
+
+int run_agree(Run *run, Status status) {
+  Comm *comm = run->comm;
+  Report own = {.exit_code = status_exit_code(status)};
+  if (status.message)
+    snprintf(own.message, sizeof own.message, "%s", status.message);
+  Arena *scratch = arena_create(run->memory);
+  Report *all = ARENA_ARRAY(scratch, Report, comm->world);
+  Status gathered = comm->gather(comm, &own, sizeof own, all);
+  int code = status_exit_code(gathered);
+  for (int i = 0; i < comm->world && !code; i++) code = all[i].exit_code;
+  if (comm->rank == 0) print_reports(all, comm->world);
+  arena_destroy(scratch);
+  return code;
+}
+
+/* ---- signals, input, scalars ---- */
+
+/* From now on a second signal ends the process at once. */
+static void let_signals_through(void) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+Stop run_pending_stop(Run *run) {
+  struct signalfd_siginfo info;
+  Stop stop = STOP_none;
+  while (read(run->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+    Stop asked = info.ssi_signo == SIGUSR1   ? STOP_user1
+                 : info.ssi_signo == SIGTERM ? STOP_terminate
+                                             : STOP_interrupt;
+    if (asked > stop) stop = asked;
+  }
+  if (stop > STOP_user1) let_signals_through();
+  return stop;
+}
+
+InputSearch run_search(const Run *run) {
+  return (InputSearch){.folder = run->options.data,
+                       .model_dir = run->program->model_dir,
+                       .follows_links = run->options.follow_links,
+                       .signals = run->signals};
+}
+
+_Noreturn static void give_up(Run *run, Status status) {
+  fflush(stdout);
+  message_print("error: %s\n", status.message);
+  watch_report(&run->watch, "cannot go on");
+  watch_tell(&run->watch, "ended %d", status_exit_code(status));
+  _exit(status_exit_code(status));
+}
+
+void run_must(Run *run, Status status) {
+  if (status.code != STATUS_ok) give_up(run, status);
+}
+
+bool run_read_scalar(Run *run, const DnnTensor *tensor, float *out) {
+  if (!tensor) return false;
+  double wide;
+  bool is_wide = tensor->dtype == DNN_f64;
+  run_must(run, run->device->read(run->device, tensor->offset,
+                                  is_wide ? (void *)&wide : (void *)out,
+                                  is_wide ? 8 : 4));
+  if (is_wide) *out = (float)wide;
+  return true;
+}
+
+bool run_step_failed(const Run *run) {
+  return !isfinite(run->loss) || (run->has_norm && !isfinite(run->norm));
+}

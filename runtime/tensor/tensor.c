@@ -1,0 +1,77 @@
+/*
+ * tensor.c -- finds the entry points and tensors of a program, and computes
+ * which elements of a tensor a rank holds.
+ */
+#include "runtime/tensor/tensor.h"
+
+#include <string.h>
+
+const DnnEntryPoint *program_entry_point(const DnnProgram *program,
+                                         const char *name) {
+  for (int i = 0; i < program->n_entry_points; i++)
+    if (strcmp(program->entry_points[i].name, name) == 0)
+      return &program->entry_points[i];
+  return NULL;
+}
+
+static const DnnTensor *tensor_of_role(const DnnTensor *tensors, int n,
+                                       DnnRole role) {
+  for (int i = 0; i < n; i++)
+    if (tensors[i].role == role) return &tensors[i];
+  return NULL;
+}
+
+const DnnTensor *program_tensor(const DnnProgram *program,
+                                const DnnEntryPoint *code, DnnRole role) {
+  const DnnTensor *found =
+      code ? tensor_of_role(code->tensors, code->n_tensors, role) : NULL;
+  return found ? found
+               : tensor_of_role(program->tensors, program->n_tensors, role);
+}
+
+int64_t tensor_elements(const DnnTensor *tensor) {
+  int64_t n = 1;
+  for (int i = 0; i < tensor->rank; i++) n *= tensor->size[i];
+  return n;
+}
+
+static int64_t pieces_of(const DnnTensor *tensor, int dim) {
+  return tensor->split[dim].shards > 1 ? tensor->split[dim].shards : 1;
+}
+
+static int64_t local_size(const DnnTensor *tensor, int dim) {
+  int64_t pieces = pieces_of(tensor, dim);
+  return (tensor->size[dim] + pieces - 1) / pieces;
+}
+
+int64_t tensor_local_elements(const DnnTensor *tensor) {
+  int64_t n = 1;
+  for (int i = 0; i < tensor->rank; i++) n *= local_size(tensor, i);
+  return n;
+}
+
+int64_t tensor_local_range(const DnnTensor *tensor, int dim, int rank,
+                           int64_t *out_begin) {
+  int64_t pieces = pieces_of(tensor, dim), each = local_size(tensor, dim);
+  int64_t stride = tensor->split[dim].stride;
+  int64_t begin = pieces > 1 ? rank / stride % pieces * each : 0;
+  int64_t end = begin + each;
+  if (begin > tensor->size[dim]) begin = tensor->size[dim];
+  if (end > tensor->size[dim]) end = tensor->size[dim];
+  *out_begin = begin;
+  return end - begin;
+}
+
+int64_t tensor_whole_index(const DnnTensor *tensor, int rank, int64_t local) {
+  int64_t result = 0, stride = 1;
+  for (int i = tensor->rank - 1; i >= 0; i--) {
+    int64_t pieces = tensor->split[i].shards > 1 ? tensor->split[i].shards : 1;
+    int64_t each = (tensor->size[i] + pieces - 1) / pieces, begin;
+    int64_t n = tensor_local_range(tensor, i, rank, &begin), at = local % each;
+    if (at >= n) return -1;
+    result += (begin + at) * stride;
+    stride *= tensor->size[i];
+    local /= each;
+  }
+  return result;
+}
