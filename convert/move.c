@@ -50,7 +50,7 @@ static Status read_whole(ValueReport *values, const Move *move, DnnDtype dtype,
   if (status.code == STATUS_ok && move->from->dtype != dtype) {
     cast = malloc((size_t)(n * dtype_bytes(dtype)) + 1);
     if (cast) {
-      reals_cast(move->from->dtype, raw, dtype, cast, n);
+      floats_cast(move->from->dtype, raw, dtype, cast, n);
       value_report_look(values, move->from, 0, n, raw, dtype, cast);
     } else {
       status = status_make(STATUS_unavailable, "no memory for tensor '%s'",
@@ -58,7 +58,7 @@ static Status read_whole(ValueReport *values, const Move *move, DnnDtype dtype,
     }
     free(raw);
     raw = cast;
-  } else if (status.code == STATUS_ok && dtype_is_real(dtype)) {
+  } else if (status.code == STATUS_ok && dtype_is_float(dtype)) {
     value_report_look(values, move->from, 0, n, raw, dtype, raw);
   }
   if (status.code != STATUS_ok) {

@@ -255,8 +255,8 @@ static bool check_dtypes(Planner *p, const Instance *instance,
   const StoredTensor *a = instance->sources[first].tensor;
   for (int i = first; i < first + n; i++) {
     const StoredTensor *b = instance->sources[i].tensor;
-    bool can_cast = dtype_is_real(b->dtype) && to->has_dtype &&
-                    dtype_is_real((DnnDtype)to->dtype);
+    bool can_cast = dtype_is_float(b->dtype) && to->has_dtype &&
+                    dtype_is_float((DnnDtype)to->dtype);
     if (to->has_dtype ? b->dtype == to->dtype || can_cast
                       : b->dtype == a->dtype)
       continue;

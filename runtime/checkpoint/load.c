@@ -27,8 +27,8 @@ static Status read_piece(const Load *load, const DnnTensor *tensor,
   void *to = is_equal ? load->piece : load->raw;
   TRY(checkpoint_read(file, stored, at * item, to, n * item));
   if (!is_equal)
-    reals_cast(stored->dtype, load->raw, tensor->dtype, load->piece, n);
-  if (dtype_is_real(tensor->dtype) && dtype_is_real(stored->dtype))
+    floats_cast(stored->dtype, load->raw, tensor->dtype, load->piece, n);
+  if (dtype_is_float(tensor->dtype) && dtype_is_float(stored->dtype))
     value_report_look(load->values, stored, at, n, to, tensor->dtype,
                       load->piece);
   return STATUS_OK;

@@ -40,8 +40,8 @@ static const StoredTensor *find_tensor(const Checkpoint *checkpoint,
 static bool same_type(const StoredTensor *stored, const DnnTensor *tensor,
                       bool is_resume) {
   bool is_equal = stored->dtype == tensor->dtype ||
-                  (!is_resume && dtype_is_real(stored->dtype) &&
-                   dtype_is_real(tensor->dtype));
+                  (!is_resume && dtype_is_float(stored->dtype) &&
+                   dtype_is_float(tensor->dtype));
   is_equal = is_equal && stored->rank == tensor->rank;
   for (int i = 0; is_equal && i < tensor->rank; i++)
     is_equal = stored->size[i] == tensor->size[i];

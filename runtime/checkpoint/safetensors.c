@@ -256,17 +256,6 @@ static void expect_end(Json *json) {
 
 /* ---- the header ---- */
 
-static const char *const dtype_names[] = {
-#define DTYPE(name, size_bytes, class, c_type, safetensors, ...) safetensors,
-#include "support/dtype.def"
-};
-
-static int find_dtype(const char *name) {
-  for (int i = 0; i < ARRAY_LENGTH(dtype_names); i++)
-    if (strcmp(dtype_names[i], name) == 0) return i;
-  return -1;
-}
-
 static void read_shape(Json *json, StoredTensor *tensor) {
   expect(json, '[');
   for (tensor->rank = 0; !json->failed && !accept(json, ']');) {
@@ -298,7 +287,7 @@ static void check_size(Json *json, const StoredTensor *tensor,
     fail(json,
          "its shape [%s] of %s takes %lld bytes, but its data_offsets [%lld, "
          "%lld] hold %lld",
-         shape, dtype_names[tensor->dtype], (long long)bytes, begin, end,
+         shape, dtype_safetensors(tensor->dtype), (long long)bytes, begin, end,
          end - begin);
   else if (end > data_bytes)
     fail(json,
@@ -314,9 +303,8 @@ static int read_field(Json *json, const char *key, StoredTensor *tensor) {
   char text[MAX_NAME + 1];
   if (strcmp(key, "dtype") == 0) {
     read_string(json, text);
-    int dtype = json->failed ? 0 : find_dtype(text);
-    if (dtype < 0) fail(json, "its dtype '%.40s' is unknown", text);
-    tensor->dtype = (DnnDtype)(dtype < 0 ? 0 : dtype);
+    if (!json->failed && !dtype_of_safetensors(text, &tensor->dtype))
+      fail(json, "its dtype '%.40s' is unknown", text);
     return HAS_dtype;
   }
   if (strcmp(key, "shape") == 0) {

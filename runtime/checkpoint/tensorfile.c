@@ -132,14 +132,6 @@ int file_create_at(int folder, const char *name) {
 
 /* ---- the header ---- */
 
-static const char *stored_dtype(DnnDtype dtype) {
-  static const char *const names[] = {
-#define DTYPE(name, size_bytes, class, c_type, safetensors, ...) safetensors,
-#include "support/dtype.def"
-  };
-  return names[dtype];
-}
-
 /* Puts the metadata of file `file` (0: the index) into files->texts.  `room`
  * keeps the texts of the mark. */
 static void collect_texts(TensorFiles *files, const Common *common, int file,
@@ -201,7 +193,7 @@ static void make_header(TensorFiles *files, const Common *common, int file,
     text_add(text, ",");
     text_add_json(text, tensor->name);
     text_printf(text, ":{\"dtype\":\"%s\",\"shape\":[",
-                stored_dtype(tensor->dtype));
+                dtype_safetensors(tensor->dtype));
     for (int d = 0; d < tensor->rank; d++)
       text_printf(text, "%s%lld", d ? "," : "", (long long)tensor->size[d]);
     text_printf(text, "],\"data_offsets\":[%lld,%lld]}", (long long)at,

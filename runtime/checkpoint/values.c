@@ -9,27 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Exponents are looked at as bits: a rank treats denormals as zero. */
-static bool is_odd(DnnDtype dtype, const unsigned char *at) {
-  uint16_t half;
-  uint32_t single;
-  uint64_t bits;
-  switch (dtype) {
-  case DNN_f16: return memcpy(&half, at, 2), (half & 0x7c00) == 0x7c00;
-  case DNN_bf16: return memcpy(&half, at, 2), (half & 0x7f80) == 0x7f80;
-  case DNN_f32:
-    return memcpy(&single, at, 4), (single & 0x7f800000) == 0x7f800000;
-  case DNN_f64: return memcpy(&bits, at, 8), (bits >> 52 & 0x7ff) == 0x7ff;
-  default: return false;
-  }
-}
-
 static void note_odd(ValueReport *report, const StoredTensor *tensor,
                      int64_t index, const unsigned char *value) {
   double wide = 0;
   map_put(report->odd, tensor, report);
   if (!report->first_odd) {
-    reals_cast(tensor->dtype, value, DNN_f64, &wide, 1);
+    floats_cast(tensor->dtype, value, DNN_f64, &wide, 1);
     report->first_odd = tensor;
     report->odd_at = index;
     report->odd_is_nan = isnan(wide);
@@ -42,7 +27,7 @@ static void note_beyond(ValueReport *report, const StoredTensor *tensor,
                         DnnDtype to) {
   map_put(report->beyond, tensor, report);
   if (!report->first_beyond) {
-    reals_cast(tensor->dtype, value, DNN_f64, &report->beyond_value, 1);
+    floats_cast(tensor->dtype, value, DNN_f64, &report->beyond_value, 1);
     report->first_beyond = tensor;
     report->beyond_at = index;
     report->beyond_dtype = to;
@@ -58,15 +43,17 @@ void value_report_look(ValueReport *report, const StoredTensor *tensor,
                        int64_t first, int64_t n, const void *stored,
                        DnnDtype dtype, const void *read) {
   const unsigned char *in = stored, *out = read;
-  int64_t in_bytes = dtype_bytes(tensor->dtype), out_bytes = dtype_bytes(dtype);
+  FloatFormat in_format = dtype_float_format(tensor->dtype);
+  FloatFormat out_format = dtype_float_format(dtype);
   /* A tensor that is read twice is told of once. */
   if (first == 0 &&
       (map_has(report->odd, tensor) || map_has(report->beyond, tensor)))
     return;
   for (int64_t i = 0; i < n; i++) {
-    const unsigned char *value = in + i * in_bytes;
-    if (!is_odd(dtype, out + i * out_bytes)) continue;
-    if (is_odd(tensor->dtype, value))
+    const unsigned char *value = in + i * in_format.bytes;
+    if (float_kind(&out_format, out + i * out_format.bytes) == FLOAT_finite)
+      continue;
+    if (float_kind(&in_format, value) != FLOAT_finite)
       note_odd(report, tensor, first + i, value);
     else
       note_beyond(report, tensor, first + i, value, dtype);

@@ -69,29 +69,6 @@ CommGroup comm_joined(const DnnCollective *what, int rank) {
                      .index = rank > peer};
 }
 
-Status comm_check(const DnnCollective *what) {
-  bool has_pieces = what->kind == DNN_REDUCE_SCATTER ||
-                    what->kind == DNN_ALL_GATHER ||
-                    what->kind == DNN_ALL_TO_ALL;
-  for (int i = 0; i < what->n_parts; i++)
-    ASSERT(!has_pieces || what->counts[i] % what->group_size == 0);
-  ASSERT(what->peer >= 0 && what->peer < what->group_size);
-  if (what->kind != DNN_ALL_REDUCE && what->kind != DNN_REDUCE_SCATTER)
-    return STATUS_OK;
-  switch (what->dtype) {
-  case DNN_i32:
-  case DNN_i64:
-  case DNN_f16:
-  case DNN_bf16:
-  case DNN_f32:
-  case DNN_f64: return STATUS_OK;
-  default:
-    return status_make(STATUS_unavailable,
-                       "sums of %s between ranks are not supported yet",
-                       dtype_label(what->dtype));
-  }
-}
-
 /* A NaN of any rank is the result, as in kernels. */
 #define IS_NAN(x) ((x) != (x))
 #define REDUCE(type)                                                           \
@@ -108,8 +85,8 @@ Status comm_check(const DnnCollective *what) {
       for (int64_t i = 0; i < n; i++)                                          \
         sum[i] = x[i] < sum[i] || IS_NAN(x[i]) ? x[i] : sum[i];                \
   }
-/* Reals of 16 bits are added in f32. */
-#define REDUCE_SHORT(type)                                                     \
+/* 16-bit floats are added in f32. */
+#define REDUCE_16BIT(type)                                                     \
   static void reduce_##type(DnnReduce kind, void *sum_bytes,                   \
                             const void *x_bytes, int64_t n) {                  \
     uint16_t *restrict sum = sum_bytes;                                        \
@@ -122,25 +99,42 @@ Status comm_check(const DnnCollective *what) {
       sum[i] = type##_from_float(c);                                           \
     }                                                                          \
   }
-REDUCE_SHORT(bf16)
-REDUCE_SHORT(f16)
+REDUCE_16BIT(bf16)
+REDUCE_16BIT(f16)
 REDUCE(int32_t)
 REDUCE(int64_t)
 REDUCE(float)
 REDUCE(double)
 
+typedef void ReduceFn(DnnReduce kind, void *sum, const void *x, int64_t n);
+
+/* By the `reduce` column of dtype.def; NULL: not supported yet. */
+#define reduce_none NULL
+static ReduceFn *const reduce_functions[] = {
+#define DTYPE(name, size_bytes, class, c_type, safetensors, npy, digits,       \
+              least, greatest, reduce, ...)                                    \
+  [DNN_##name] = reduce_##reduce,
+#include "support/dtype.def"
+};
+
+Status comm_check(const DnnCollective *what) {
+  bool has_pieces = what->kind == DNN_REDUCE_SCATTER ||
+                    what->kind == DNN_ALL_GATHER ||
+                    what->kind == DNN_ALL_TO_ALL;
+  for (int i = 0; i < what->n_parts; i++)
+    ASSERT(!has_pieces || what->counts[i] % what->group_size == 0);
+  ASSERT(what->peer >= 0 && what->peer < what->group_size);
+  if (what->kind != DNN_ALL_REDUCE && what->kind != DNN_REDUCE_SCATTER)
+    return STATUS_OK;
+  if (reduce_functions[what->dtype]) return STATUS_OK;
+  return status_make(STATUS_unavailable,
+                     "sums of %s between ranks are not supported yet",
+                     dtype_label(what->dtype));
+}
+
 void comm_reduce(const DnnCollective *what, void *sum, const void *x,
                  int64_t n) {
-  DnnReduce kind = (DnnReduce)what->reduce;
-  switch (what->dtype) {
-  case DNN_i32: reduce_int32_t(kind, sum, x, n); return;
-  case DNN_i64: reduce_int64_t(kind, sum, x, n); return;
-  case DNN_f16: reduce_f16(kind, sum, x, n); return;
-  case DNN_bf16: reduce_bf16(kind, sum, x, n); return;
-  case DNN_f32: reduce_float(kind, sum, x, n); return;
-  case DNN_f64: reduce_double(kind, sum, x, n); return;
-  default: UNREACHABLE();
-  }
+  reduce_functions[what->dtype]((DnnReduce)what->reduce, sum, x, n);
 }
 
 void *comm_direct(const DnnCollective *what, const CommPart *parts,

@@ -40,31 +40,22 @@ static const DnnLimit *find_broken(const DnnField *field, int64_t item,
   return NULL;
 }
 
-/* Greater reals become infinite. */
-static double greatest(DnnDtype dtype) {
-  switch (dtype) {
-  case DNN_f16: return 0x1.ffcp15;
-  case DNN_bf16: return 0x1.fep127;
-  case DNN_f32: return 0x1.fffffep127;
-  default: return 0x1.fffffffffffffp1023;
-  }
-}
-
 bool value_is_right(const DnnField *field, int64_t item, double value) {
-  if (dtype_is_real(field->dtype))
-    return fabs(value * field->scale + field->shift) <= greatest(field->dtype);
+  if (dtype_is_float(field->dtype))
+    return fabs(value * field->scale + field->shift) <=
+           dtype_greatest(field->dtype);
   return number_fits(field->dtype, value) && !find_broken(field, item, value);
 }
 
 Status value_wrong(const DnnField *field, int64_t item, double value,
                    const char *where) {
-  bool is_finite = fabs(value) <= greatest(DNN_f64);
+  bool is_finite = fabs(value) <= dtype_greatest(DNN_f64);
   const char *type = dtype_label(field->dtype);
   if (!is_finite)
     return status_make(STATUS_invalid,
                        "%s: '%s' is %s, but data is finite numbers", where,
                        field->path, isnan(value) ? "NaN" : "infinite");
-  if (dtype_is_real(field->dtype))
+  if (dtype_is_float(field->dtype))
     return status_make(STATUS_invalid, "%s: '%s' is %s, which %.15g exceeds",
                        where, field->path, type, value);
   if (!number_fits(field->dtype, value))

@@ -56,7 +56,7 @@ static void decode_signed(int width, const unsigned char *at, int64_t n,
 static void decode_float(int width, const unsigned char *at, int64_t n,
                          double *out) {
   switch (width) {
-  case 2: reals_cast(DNN_f16, at, DNN_f64, out, n); return;
+  case 2: floats_cast(DNN_f16, at, DNN_f64, out, n); return;
   case 4: DECODE(float);
   default: DECODE(double);
   }
@@ -66,7 +66,7 @@ void numbers_decode(NumberFormat format, void *raw, int64_t n, double *out) {
   if (format.is_big_endian) swap_bytes(raw, n, format.bytes);
   switch (format.kind) {
   case 'i': decode_signed(format.bytes, raw, n, out); return;
-  case 'w': reals_cast(DNN_bf16, raw, DNN_f64, out, n); return;
+  case 'w': floats_cast(DNN_bf16, raw, DNN_f64, out, n); return;
   case 'f': decode_float(format.bytes, raw, n, out); return;
   default: decode_unsigned(format.bytes, raw, n, out); return;
   }
@@ -295,24 +295,9 @@ Status npy_parse(const char *path, const unsigned char *bytes, int64_t n,
 
 /* ---- writing ---- */
 
-static const char *descr_of(DnnDtype dtype) {
-  switch (dtype) {
-  case DNN_bool: return "|b1";
-  case DNN_u8: return "|u1";
-  case DNN_i8: return "|i1";
-  case DNN_i16: return "<i2";
-  case DNN_i32: return "<i4";
-  case DNN_i64: return "<i8";
-  case DNN_f16: return "<f2";
-  case DNN_f32: return "<f4";
-  case DNN_f64: return "<f8";
-  default: return NULL;
-  }
-}
-
 int64_t npy_write_header(DnnDtype dtype, int rank, const int64_t *size,
                          char out[NPY_HEADER_ROOM]) {
-  const char *descr = descr_of(dtype);
+  const char *descr = dtype_npy(dtype);
   if (!descr) return 0;
   ASSERT(rank <= DNN_MAX_RANK);
   int n = 10 + snprintf(out + 10, NPY_HEADER_ROOM - 10,

@@ -172,19 +172,11 @@ static Status open_npy(Arena *arena, const DnnField *field, Reader *reader) {
   return take_array(field, header.rank, header.size, reader);
 }
 
-static NumberFormat format_of(DnnDtype dtype) {
-  uint8_t bytes = (uint8_t)dtype_bytes(dtype);
-  switch (dtype) {
-  case DNN_bool: return (NumberFormat){'b', bytes, false};
-  case DNN_u8: return (NumberFormat){'u', bytes, false};
-  case DNN_bf16: return (NumberFormat){'w', bytes, false};
-  case DNN_f16:
-  case DNN_f32:
-  case DNN_f64: return (NumberFormat){'f', bytes, false};
-  case DNN_f8e4m3:
-  case DNN_f8e5m2: return (NumberFormat){0};
-  default: return (NumberFormat){'i', bytes, false};
-  }
+/* The letter of npy's name, `w` for bf16; none for f8, which is not read. */
+static NumberFormat number_format_of(DnnDtype dtype) {
+  const char *npy = dtype_npy(dtype);
+  if (!npy && !dtype_is_float(dtype)) return (NumberFormat){0};
+  return (NumberFormat){npy ? npy[1] : 'w', (uint8_t)dtype_bytes(dtype), false};
 }
 
 static Status read_stored_header(Arena *arena, const InputFile *file,
@@ -235,7 +227,7 @@ static Status open_safetensors(Arena *arena, const DnnField *field,
     return status_make(STATUS_invalid, "'%s' has no tensor '%s'; it has %s",
                        reader->file.path, field->tensor,
                        names_of(arena, &header));
-  reader->format = format_of(found->dtype);
+  reader->format = number_format_of(found->dtype);
   if (!reader->format.bytes)
     return status_make(
         STATUS_invalid, "tensor '%s' of '%s' is %s, which is not read as data",

@@ -158,14 +158,11 @@ Status exec_run_watched(Exec *exec, const DnnEntryPoint *code, int64_t step,
   return wait_for_all(exec, code);
 }
 
-/* Infinities and what is no number have all bits of the exponent set. */
 static bool all_finite(const void *values, int64_t n, DnnDtype dtype) {
-  const float *wide = values;
-  const uint16_t *halves = values;
-  uint16_t exponent = dtype == DNN_f16 ? 0x7c00 : 0x7f80;
+  FloatFormat format = dtype_float_format(dtype);
   for (int64_t i = 0; i < n; i++)
-    if (dtype == DNN_f32 ? !isfinite(wide[i])
-                         : (halves[i] & exponent) == exponent)
+    if (float_kind(&format, (const char *)values + i * format.bytes) !=
+        FLOAT_finite)
       return false;
   return true;
 }

@@ -29,23 +29,15 @@ typedef struct Explain {
 
 /* ---- marks ---- */
 
-static int marks_of_bits(uint64_t bits, uint64_t exponent, uint64_t fraction) {
-  if ((bits & exponent) != exponent) return 0;
-  return bits & fraction ? HAS_NAN : HAS_INFINITY;
-}
-
 static int marks_of(const void *data, int64_t n, DnnDtype dtype) {
+  static const int marks_of_kind[] = {[FLOAT_finite] = 0,
+                                      [FLOAT_infinite] = HAS_INFINITY,
+                                      [FLOAT_nan] = HAS_NAN};
+  FloatFormat format = dtype_float_format(dtype);
   int marks = 0;
-  const uint16_t *halves = data;
-  const uint32_t *singles = data;
-  const uint64_t *doubles = data;
   for (int64_t i = 0; i < n; i++)
-    marks |= dtype == DNN_f16    ? marks_of_bits(halves[i], 0x7c00, 0x3ff)
-             : dtype == DNN_bf16 ? marks_of_bits(halves[i], 0x7f80, 0x7f)
-             : dtype == DNN_f64
-                 ? marks_of_bits(doubles[i], UINT64_C(0x7ff) << 52,
-                                 (UINT64_C(1) << 52) - 1)
-                 : marks_of_bits(singles[i], 0x7f800000, 0x7fffff);
+    marks |= marks_of_kind[float_kind(&format,
+                                      (const char *)data + i * format.bytes)];
   return marks;
 }
 

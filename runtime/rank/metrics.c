@@ -81,16 +81,6 @@ void figures_clear(Figure *figures, int n) {
   }
 }
 
-static double number_at(DnnDtype dtype, const unsigned char *bytes,
-                        int64_t at) {
-  switch (dtype) {
-  case DNN_i32: return (double)((const int32_t *)(const void *)bytes)[at];
-  case DNN_i64: return (double)((const int64_t *)(const void *)bytes)[at];
-  case DNN_f64: return ((const double *)(const void *)bytes)[at];
-  default: return (double)((const float *)(const void *)bytes)[at];
-  }
-}
-
 /* sums[i] += weight * element i */
 static void add_tensor(Run *run, Arena *scratch, const DnnTensor *tensor,
                        double weight, double *sums) {
@@ -99,7 +89,8 @@ static void add_tensor(Run *run, Arena *scratch, const DnnTensor *tensor,
   run_must(run, run->device->read(run->device, tensor->offset, bytes,
                                   tensor->bytes));
   for (int64_t i = 0; i < tensor_elements(tensor); i++)
-    sums[i] += weight * number_at(tensor->dtype, bytes, i);
+    sums[i] += weight * number_load(tensor->dtype,
+                                    bytes + i * dtype_bytes(tensor->dtype));
 }
 
 void figures_add(Run *run, Figure *figures, int n, const DnnEntryPoint *code) {

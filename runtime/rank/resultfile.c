@@ -144,22 +144,6 @@ static Status write_at(ResultFile *file, const void *data, int64_t n,
 
 /* ---- headers ---- */
 
-static const char *npy_dtype(DnnDtype dtype) {
-  static const char *const names[N_DNN_DTYPES] = {
-      [DNN_bool] = "|b1", [DNN_u8] = "|u1",  [DNN_i8] = "|i1",
-      [DNN_i16] = "<i2",  [DNN_i32] = "<i4", [DNN_i64] = "<i8",
-      [DNN_f16] = "<f2",  [DNN_f32] = "<f4", [DNN_f64] = "<f8"};
-  return names[dtype];
-}
-
-static const char *tensor_dtype(DnnDtype dtype) {
-  static const char *const names[] = {
-#define DTYPE(name, size_bytes, class, c_type, safetensors, ...) safetensors,
-#include "support/dtype.def"
-  };
-  return names[dtype];
-}
-
 static void add_sizes(Text *text, const Array *array, const char *after) {
   for (int i = 0; i < array->as.rank; i++)
     text_printf(text, "%s%lld", i ? "," : "", (long long)array->as.size[i]);
@@ -176,7 +160,7 @@ static Status write_npy_header(Arena *arena, ResultFile *file) {
   unsigned char head[10] = "\x93NUMPY\x01";
   Text text = text_create(arena);
   text_printf(&text, "{'descr': '%s', 'fortran_order': False, 'shape': (",
-              npy_dtype(file->arrays[0].stored));
+              dtype_npy(file->arrays[0].stored));
   add_sizes(&text, &file->arrays[0], file->arrays[0].as.rank == 1 ? ",)" : ")");
   text_add(&text, ", }");
   while ((sizeof head + text.n + 1) % NPY_ALIGN) text_add(&text, " ");
@@ -198,7 +182,7 @@ static Status write_tensors_header(Arena *arena, ResultFile *file) {
     if (i) text_add(&text, ",");
     text_add_json(&text, array->as.name);
     text_printf(&text, ":{\"dtype\":\"%s\",\"shape\":[",
-                tensor_dtype(array->stored));
+                dtype_safetensors(array->stored));
     add_sizes(&text, array, "]");
     text_printf(&text, ",\"data_offsets\":[%lld,%lld]}", (long long)at,
                 (long long)(at + bytes));
@@ -243,7 +227,7 @@ static Status check_arrays(const ResultFile *file) {
         file->path, what, file->n_arrays, file->arrays[0].as.name,
         file->arrays[file->n_arrays - 1].as.name);
   for (int i = 0; i < file->n_arrays; i++)
-    if (!npy_dtype(file->arrays[i].stored) &&
+    if (!dtype_npy(file->arrays[i].stored) &&
         file->arrays[i].stored != DNN_bf16)
       return status_make(
           STATUS_unavailable, "'%s' is %s, which is not written yet",
@@ -311,15 +295,6 @@ static Status flush_text(ResultFile *file) {
   return status;
 }
 
-static double whole_value(DnnDtype dtype, const void *at, int64_t i) {
-  switch (dtype) {
-  case DNN_i8: return ((const int8_t *)at)[i];
-  case DNN_i16: return ((const int16_t *)at)[i];
-  case DNN_i32: return ((const int32_t *)at)[i];
-  default: return ((const uint8_t *)at)[i];
-  }
-}
-
 static int print_value(char *to, DnnDtype dtype, const void *at, int64_t i) {
   switch (dtype) {
   case DNN_f32:
@@ -331,7 +306,10 @@ static int print_value(char *to, DnnDtype dtype, const void *at, int64_t i) {
   case DNN_i64:
     return snprintf(to, NUMBER_BYTES, "%lld",
                     (long long)((const int64_t *)at)[i]);
-  default: return snprintf(to, NUMBER_BYTES, "%.0f", whole_value(dtype, at, i));
+  default:
+    return snprintf(
+        to, NUMBER_BYTES, "%.0f",
+        number_load(dtype, (const char *)at + i * dtype_bytes(dtype)));
   }
 }
 
@@ -363,8 +341,8 @@ Status result_write(ResultFile *file, int index, int64_t first, int64_t n,
   if (to == from) return write_values(file, array, to, first, n, values);
   for (int64_t at = 0; at < n; at += CAST_VALUES) {
     int64_t here = n - at < CAST_VALUES ? n - at : CAST_VALUES;
-    reals_cast(from, (const char *)values + at * dtype_bytes(from), to,
-               file->cast, here);
+    floats_cast(from, (const char *)values + at * dtype_bytes(from), to,
+                file->cast, here);
     TRY(write_values(file, array, to, first + at, here, file->cast));
   }
   return STATUS_OK;

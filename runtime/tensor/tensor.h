@@ -8,6 +8,8 @@
 #include "runtime/program.h"
 #include "support/support.h"
 
+#include <string.h>
+
 /* ---- dtype.c ---- */
 
 typedef enum DnnDtypeIndex {
@@ -18,19 +20,48 @@ typedef enum DnnDtypeIndex {
 
 int64_t dtype_bytes(DnnDtype dtype);
 const char *dtype_label(DnnDtype dtype); /* "f32" */
-/* It is whole and in the range of an integer dtype; any fits a real one. */
-bool number_fits(DnnDtype dtype, double value);
+bool dtype_is_float(DnnDtype dtype);     /* f16 bf16 f32 f64, but no f8 */
+/* The smallest and the largest finite value. */
+double dtype_least(DnnDtype dtype);
+double dtype_greatest(DnnDtype dtype);
+const char *dtype_npy(DnnDtype dtype);         /* "<f4", or NULL */
+const char *dtype_safetensors(DnnDtype dtype); /* "F32" */
+bool dtype_of_safetensors(const char *name, DnnDtype *out);
+
+/* The bits of a float: sign, exponent, fraction. */
+typedef struct FloatFormat {
+  int bytes;
+  int fraction, bias; /* bits of the fraction, bias of the exponent */
+  uint64_t exponent_mask, fraction_mask;
+} FloatFormat;
+
+/* Of a dtype that dtype_is_float. */
+FloatFormat dtype_float_format(DnnDtype dtype);
+
+typedef enum FloatKind { FLOAT_finite, FLOAT_infinite, FLOAT_nan } FloatKind;
+
+/* By the bits alone, because a rank treats denormals as zero. */
+static inline FloatKind float_kind(const FloatFormat *format, const void *at) {
+  uint64_t bits = 0;
+  memcpy(&bits, at, (size_t)format->bytes); /* little endian */
+  if ((bits & format->exponent_mask) != format->exponent_mask)
+    return FLOAT_finite;
+  return bits & format->fraction_mask ? FLOAT_nan : FLOAT_infinite;
+}
 
 /* ---- cast.c ---- */
 
-bool dtype_is_real(DnnDtype dtype); /* f16 bf16 f32 f64 */
-/* The bytes of a value in any dtype but f8: integers are cut, reals rounded to
+/* An integer dtype holds exactly this value; a float holds any. */
+bool number_fits(DnnDtype dtype, double value);
+/* The value at an address, of any dtype but f8. */
+double number_load(DnnDtype dtype, const void *at);
+/* The bytes of a value in any dtype but f8: integers are cut, floats rounded to
  * nearest, ties to even. */
 void number_store(DnnDtype dtype, void *to, double value);
-/* Real numbers of one dtype into another: to nearest, ties to even.  Both are
- * as dtype_is_real says. */
-void reals_cast(DnnDtype from, const void *in, DnnDtype to, void *out,
-                int64_t n);
+/* Floats of one dtype into another: to nearest, ties to even.  Both are as
+ * dtype_is_float says. */
+void floats_cast(DnnDtype from, const void *in, DnnDtype to, void *out,
+                 int64_t n);
 
 /* ---- tensor.c: tensors of a program ---- */
 

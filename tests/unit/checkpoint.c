@@ -443,8 +443,8 @@ Test(cast, every_small_number_comes_back) {
         uint32_t exponent = s ? in >> 7 & 255 : in >> 10 & 31;
         uint32_t fraction = s ? in & 127 : in & 1023;
         double value; /* room for either */
-        reals_cast(small[s], &in, wide[w], &value, 1);
-        reals_cast(wide[w], &value, small[s], &out, 1);
+        floats_cast(small[s], &in, wide[w], &value, 1);
+        floats_cast(wide[w], &value, small[s], &out, 1);
         bool is_nan = exponent == (s ? 255 : 31) && fraction;
         cr_assert(is_nan ? (out & 0x7fff) > (s ? 0x7f80 : 0x7c00) : out == in,
                   "%x became %x", in, out);
@@ -476,7 +476,7 @@ Test(cast, rounds_to_nearest_even) {
   };
   for (int i = 0; i < ARRAY_LENGTH(cases); i++) {
     uint16_t bits;
-    reals_cast(DNN_f64, &cases[i].value, cases[i].to, &bits, 1);
+    floats_cast(DNN_f64, &cases[i].value, cases[i].to, &bits, 1);
     cr_assert_eq(bits, cases[i].bits, "%a became %x, not %x", cases[i].value,
                  bits, cases[i].bits);
   }
