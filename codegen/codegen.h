@@ -47,7 +47,8 @@ typedef struct DeviceCode {
  * backends.def; nothing else names it. */
 struct Backend {
   const char *name; /* "cpu" */
-  /* The device of the runtime that runs its programs (runtime/devices.def). */
+  /* The device of the runtime that runs its programs
+   * (runtime/device/devices.def). */
   const char *device;
   /* The architectures that a target may name, ended by NULL; all of them where
    * it names none.  NULL: there is no choice. */

@@ -470,16 +470,13 @@ static AxisList collective_axes(const Graph *graph, const Node *node) {
   return list;
 }
 
-static DnnReduce collective_reduction(const Node *node) {
-  _Static_assert((int)NEST_sum == DNN_SUM && (int)NEST_max == DNN_MAX &&
-                     (int)NEST_min == DNN_MIN,
-                 "reductions.def begins with the reductions of collectives");
-  if (!node_has(node, ATTR_reduce)) return DNN_SUM;
-  int reduce = DNN_SUM;
-  while (strcmp(nest_reduction((NestReduce)reduce)->name,
-                node_name(node, ATTR_reduce)) != 0)
-    reduce++;
-  return (DnnReduce)reduce;
+static ReduceKind collective_reduction(const Node *node) {
+  const char *name =
+      node_has(node, ATTR_reduce) ? node_name(node, ATTR_reduce) : "sum";
+  for (int kind = 0; kind < N_REDUCTIONS; kind++)
+    if (strcmp(name, reduce_name((ReduceKind)kind)) == 0)
+      return (ReduceKind)kind;
+  UNREACHABLE();
 }
 
 static Status select_all_reduce(Select *select, int id) {

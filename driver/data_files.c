@@ -13,18 +13,6 @@
 
 _Static_assert((int)MAX_RANK == (int)DNN_MAX_RANK, "limits are copied");
 
-static const DnnSource runtime_sources[] = {
-    [SOURCE_bytes] = DNN_BYTES,
-    [SOURCE_tokens] = DNN_TOKENS,
-    [SOURCE_idx] = DNN_IDX,
-    [SOURCE_csv] = DNN_CSV,
-    [SOURCE_npy] = DNN_NPY,
-    [SOURCE_safetensors] = DNN_SAFETENSORS,
-    [SOURCE_next] = DNN_NEXT,
-    [SOURCE_synthetic_ints] = DNN_SYNTHETIC_INTS,
-    [SOURCE_synthetic_floats] = DNN_SYNTHETIC_FLOATS,
-};
-
 static const DnnLimit *limits_of(Arena *arena, const DataField *from) {
   DnnLimit *limits = ARENA_ARRAY(arena, DnnLimit, from->limits.n);
   for (int i = 0; i < from->limits.n; i++) {
@@ -41,7 +29,7 @@ static const DnnLimit *limits_of(Arena *arena, const DataField *from) {
 
 static DnnField field_of(Arena *arena, const DataField *from) {
   DnnField field = {.path = from->path,
-                    .source = (uint8_t)runtime_sources[from->source],
+                    .source = (uint8_t)from->source,
                     .file = from->file,
                     .eval_file = from->eval_file,
                     .tensor = from->tensor,

@@ -22,6 +22,7 @@
 #define IR_IR_H
 
 #include "support/support.h"
+#include "support/tables.h"
 
 /* ---- dtype ---- */
 
@@ -85,7 +86,6 @@ AxisSet axis_list_set(AxisList list);
 bool axis_list_continues(AxisList list, AxisList first, AxisList *out_rest);
 int64_t axis_list_shards(AxisList list, const Mesh *mesh);
 
-typedef enum ReduceKind { REDUCE_sum, REDUCE_max, REDUCE_min } ReduceKind;
 const char *reduce_name(ReduceKind kind);
 
 /* ---- type.c ---- */

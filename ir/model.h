@@ -6,18 +6,7 @@
 #define IR_MODEL_H
 
 #include "ir/plan.h"
-
-typedef enum SourceKind {
-  SOURCE_bytes,
-  SOURCE_tokens,
-  SOURCE_idx,
-  SOURCE_csv,
-  SOURCE_npy,
-  SOURCE_safetensors,
-  SOURCE_next,
-  SOURCE_synthetic_ints,
-  SOURCE_synthetic_floats
-} SourceKind;
+#include "support/tables.h"
 
 /* A use of an integer field allows 0 <= value < below, or `ignored`, for these
  * elements of a sample. */

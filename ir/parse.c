@@ -375,7 +375,7 @@ static AxisList parse_axes(Parser *p, const Mesh *mesh, AxisSet *used) {
 }
 
 static ReduceKind parse_reduce(Parser *p) {
-  for (int kind = REDUCE_sum; kind <= REDUCE_min; kind++) {
+  for (int kind = 0; kind < N_REDUCTIONS; kind++) {
     if (accept_word(p, reduce_name((ReduceKind)kind))) return (ReduceKind)kind;
   }
   report_expected(p, "sum, max or min");

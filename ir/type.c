@@ -69,12 +69,12 @@ int64_t axis_list_shards(AxisList list, const Mesh *mesh) {
 }
 
 const char *reduce_name(ReduceKind kind) {
-  switch (kind) {
-  case REDUCE_sum: return "sum";
-  case REDUCE_max: return "max";
-  case REDUCE_min: return "min";
-  }
-  UNREACHABLE();
+  static const char *const names[] = {
+#define REDUCTION(name, nccl) #name,
+#include "support/reductions.def"
+  };
+  ASSERT((unsigned)kind < N_REDUCTIONS);
+  return names[kind];
 }
 
 /* ---- types ---- */

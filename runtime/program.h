@@ -143,13 +143,12 @@ typedef enum DnnCollectiveKind {
   DNN_RECV
 } DnnCollectiveKind;
 
-typedef enum DnnReduce { DNN_SUM, DNN_MAX, DNN_MIN } DnnReduce;
-
 /* A bucket: several pieces of memory that travel as one message, in this
  * order.  The group of rank r is {base + i * stride : 0 <= i < size} where
  * base = r - ((r / stride) % size) * stride. */
 typedef struct DnnCollective {
-  uint8_t kind, reduce;
+  uint8_t kind;   /* DnnCollectiveKind */
+  uint8_t reduce; /* ReduceKind of support/tables.h */
   DnnDtype dtype;
   int32_t id; /* equal on all ranks, unique in its code */
   int32_t group_size, group_stride;
@@ -207,18 +206,6 @@ typedef struct DnnEntryPoint {
                                that are not persistent */
 } DnnEntryPoint;
 
-typedef enum DnnSource {
-  DNN_BYTES,
-  DNN_TOKENS,
-  DNN_IDX,
-  DNN_CSV,
-  DNN_NPY,
-  DNN_SAFETENSORS,
-  DNN_NEXT,
-  DNN_SYNTHETIC_INTS,
-  DNN_SYNTHETIC_FLOATS
-} DnnSource;
-
 /* A use of an integer field allows 0 <= value < below, or `ignored`, for these
  * elements of a sample. */
 typedef struct DnnLimit {
@@ -232,11 +219,11 @@ typedef struct DnnLimit {
 /* A field `block.name` of a data block.  A sample fills dims 1.. of the
  * tensors of that path; element value = (raw * scale + shift). */
 typedef struct DnnField {
-  const char *path; /* "text.x" */
-  uint8_t source;
+  const char *path;             /* "text.x" */
+  uint8_t source;               /* SourceKind of support/tables.h */
   const char *file, *eval_file; /* or NULL */
-  const char *tensor;           /* DNN_SAFETENSORS: its name */
-  int32_t next_of;              /* DNN_NEXT: field index */
+  const char *tensor;           /* SOURCE_safetensors: its name */
+  int32_t next_of;              /* SOURCE_next: field index */
   int64_t first_column, last_column, header_lines;
   const char *first_name,
       *last_name;    /* of columns, in place of numbers; NULL */

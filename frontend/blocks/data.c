@@ -15,21 +15,13 @@
 #include <math.h>
 #include <string.h>
 
-/* clang-format off */
 static const struct {
   const char *name, *params;
   SourceKind kind;
 } sources[] = {
-    {"bytes",       "file, eval = none",                           SOURCE_bytes},
-    {"tokens",      "file, eval = none",                           SOURCE_tokens},
-    {"idx",         "file, eval = none",                           SOURCE_idx},
-    {"csv",         "file, columns:late, header = 0, eval = none, classes = none", SOURCE_csv},
-    {"npy",         "file, eval = none",                           SOURCE_npy},
-    {"safetensors", "file, name, eval = none",                     SOURCE_safetensors},
-    {"next",        "field:late",                                  SOURCE_next},
-    {"synthetic",   "n = none, records = 65536",                   SOURCE_synthetic_ints},
+#define SOURCE(name, word, formals) {word, formals, SOURCE_##name},
+#include "support/sources.def"
 };
-/* clang-format on */
 
 /* ---- fields, for expressions to read ---- */
 
@@ -102,7 +94,7 @@ Name data_batch_dim(const Program *program, const Expr *loss) {
 
 static int data_find_source(const char *name) {
   for (int i = 0; i < ARRAY_LENGTH(sources); i++)
-    if (strcmp(sources[i].name, name) == 0) return i;
+    if (sources[i].name && strcmp(sources[i].name, name) == 0) return i;
   return -1;
 }
 
@@ -212,14 +204,16 @@ static bool data_take_source(Elab *e, const Item *block, const Expr *x,
   int row = callee->kind == EXPR_name ? data_find_source(callee->name) : -1;
   if (row < 0 || x->kind != EXPR_call) {
     const char *names[ARRAY_LENGTH(sources)];
-    for (int i = 0; i < ARRAY_LENGTH(sources); i++) names[i] = sources[i].name;
+    int n = 0;
+    for (int i = 0; i < ARRAY_LENGTH(sources); i++)
+      if (sources[i].name) names[n++] = sources[i].name;
     Diag *d = diag(e->diags, DIAG_not_a_source, callee->span,
                    expr_describe(e, callee));
     if (row >= 0)
       diag_help(d, "'%s' is called, as in %s(...)", callee->name, callee->name);
     else
       diag_choices(e->arena, d, callee->kind == EXPR_name ? callee->name : NULL,
-                   names, ARRAY_LENGTH(sources));
+                   names, n);
     return false;
   }
   Builtin signature = {.name = name_intern(e->names, sources[row].name)};

@@ -72,13 +72,13 @@ CommGroup comm_joined(const DnnCollective *what, int rank) {
 /* A NaN of any rank is the result, as in kernels. */
 #define IS_NAN(x) ((x) != (x))
 #define REDUCE(type)                                                           \
-  static void reduce_##type(DnnReduce kind, void *sum_bytes,                   \
+  static void reduce_##type(ReduceKind kind, void *sum_bytes,                  \
                             const void *x_bytes, int64_t n) {                  \
     type *restrict sum = sum_bytes;                                            \
     const type *restrict x = x_bytes;                                          \
-    if (kind == DNN_SUM)                                                       \
+    if (kind == REDUCE_sum)                                                    \
       for (int64_t i = 0; i < n; i++) sum[i] = sum[i] + x[i];                  \
-    else if (kind == DNN_MAX)                                                  \
+    else if (kind == REDUCE_max)                                               \
       for (int64_t i = 0; i < n; i++)                                          \
         sum[i] = x[i] > sum[i] || IS_NAN(x[i]) ? x[i] : sum[i];                \
     else                                                                       \
@@ -87,15 +87,15 @@ CommGroup comm_joined(const DnnCollective *what, int rank) {
   }
 /* 16-bit floats are added in f32. */
 #define REDUCE_16BIT(type)                                                     \
-  static void reduce_##type(DnnReduce kind, void *sum_bytes,                   \
+  static void reduce_##type(ReduceKind kind, void *sum_bytes,                  \
                             const void *x_bytes, int64_t n) {                  \
     uint16_t *restrict sum = sum_bytes;                                        \
     const uint16_t *restrict x = x_bytes;                                      \
     for (int64_t i = 0; i < n; i++) {                                          \
       float a = type##_to_float(sum[i]), b = type##_to_float(x[i]);            \
-      float c = kind == DNN_SUM   ? a + b                                      \
-                : kind == DNN_MAX ? (b > a || IS_NAN(b) ? b : a)               \
-                                  : (b < a || IS_NAN(b) ? b : a);              \
+      float c = kind == REDUCE_sum   ? a + b                                   \
+                : kind == REDUCE_max ? (b > a || IS_NAN(b) ? b : a)            \
+                                     : (b < a || IS_NAN(b) ? b : a);           \
       sum[i] = type##_from_float(c);                                           \
     }                                                                          \
   }
@@ -106,7 +106,7 @@ REDUCE(int64_t)
 REDUCE(float)
 REDUCE(double)
 
-typedef void ReduceFn(DnnReduce kind, void *sum, const void *x, int64_t n);
+typedef void ReduceFn(ReduceKind kind, void *sum, const void *x, int64_t n);
 
 /* By the `reduce` column of dtype.def; NULL: not supported yet. */
 #define reduce_none NULL
@@ -134,7 +134,7 @@ Status comm_check(const DnnCollective *what) {
 
 void comm_reduce(const DnnCollective *what, void *sum, const void *x,
                  int64_t n) {
-  reduce_functions[what->dtype]((DnnReduce)what->reduce, sum, x, n);
+  reduce_functions[what->dtype]((ReduceKind)what->reduce, sum, x, n);
 }
 
 void *comm_direct(const DnnCollective *what, const CommPart *parts,

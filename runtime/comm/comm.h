@@ -8,6 +8,7 @@
 #include "runtime/device/device.h"
 #include "runtime/recorder/recorder.h"
 #include "runtime/tensor/tensor.h"
+#include "support/tables.h"
 
 typedef struct CommPart {
   void *data;

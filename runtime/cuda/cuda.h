@@ -55,12 +55,13 @@ enum {
   NCCL_IN_PROGRESS = 7,
 };
 
-/* Dtypes by the libraries' numbers; -1: not for that library. */
+/* Dtypes and reductions by the libraries' numbers; -1: not for that library. */
 enum {
   LT_none = -1,
   NCCL_none = -1,
-#define LT_DTYPE(name, value)   LT_##name = (value),
-#define NCCL_DTYPE(name, value) NCCL_##name = (value),
+#define LT_DTYPE(name, value)    LT_##name = (value),
+#define NCCL_DTYPE(name, value)  NCCL_##name = (value),
+#define NCCL_REDUCE(name, value) NCCL_##name = (value),
 #include "runtime/cuda/api.def"
 };
 

@@ -113,9 +113,10 @@ static const int nccl_dtypes[] = {
 #include "support/dtype.def"
 };
 
-static CuEnum nccl_reduce(uint8_t reduce) {
-  return reduce == DNN_MAX ? 2 : reduce == DNN_MIN ? 3 : 0;
-}
+static const CuEnum nccl_reductions[] = {
+#define REDUCTION(name, nccl) [REDUCE_##name] = NCCL_##nccl,
+#include "support/reductions.def"
+};
 
 static Group *find_group(NcclState *state, int size, int stride) {
   for (int i = 0; i < state->n_groups; i++)
@@ -130,7 +131,7 @@ static Status all_reduce(NcclState *state, Group *group,
   for (int i = 0; i < what->n_parts && !error; i++) {
     error = state->nccl.AllReduce(
         parts[i].data, parts[i].data, (size_t)parts[i].count,
-        (CuEnum)nccl_dtypes[what->dtype], nccl_reduce(what->reduce),
+        (CuEnum)nccl_dtypes[what->dtype], nccl_reductions[what->reduce],
         group->comm, state->cuda->comm);
     if (error == NCCL_IN_PROGRESS) error = 0; /* until the group's end */
   }

@@ -60,7 +60,7 @@ static int64_t items_of(const DnnField *field) {
 
 static int64_t next_depth(const DnnData *data, const DnnField *field) {
   int64_t depth = 0;
-  while (field->source == DNN_NEXT && depth <= data->n_fields) {
+  while (field->source == SOURCE_next && depth <= data->n_fields) {
     depth++;
     field = &data->fields[field->next_of];
   }
@@ -69,7 +69,7 @@ static int64_t next_depth(const DnnData *data, const DnnField *field) {
 }
 
 static const DnnField *root_field(const DnnData *data, const DnnField *field) {
-  while (field->source == DNN_NEXT) field = &data->fields[field->next_of];
+  while (field->source == SOURCE_next) field = &data->fields[field->next_of];
   return field;
 }
 
@@ -83,8 +83,8 @@ static Status check_records(const DnnField *field, const Reader *reader,
 }
 
 static bool is_synthetic(const DnnField *field) {
-  return field->source == DNN_SYNTHETIC_INTS ||
-         field->source == DNN_SYNTHETIC_FLOATS;
+  return field->source == SOURCE_synthetic_ints ||
+         field->source == SOURCE_synthetic_floats;
 }
 
 /* Two fields of a block must have as many records. */
@@ -110,7 +110,7 @@ static Status open_part(Arena *arena, Data *data, const Block *block,
   *out = (Part){.readers = readers, .n = INT64_MAX};
   for (int i = 0; i < source->n_fields; i++) {
     const DnnField *field = &source->fields[i];
-    if (field->source == DNN_NEXT) continue;
+    if (field->source == SOURCE_next) continue;
     const char *name =
         is_eval && field->eval_file ? field->eval_file : field->file;
     Reader *opened = ARENA_NEW(arena, Reader);

@@ -7,6 +7,7 @@
 
 #include "runtime/device/device.h"
 #include "runtime/tensor/tensor.h"
+#include "support/tables.h"
 
 /* Where input files are looked for: in `folder`, the current directory, the
  * model's folder. */

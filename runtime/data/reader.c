@@ -118,7 +118,7 @@ static Status open_tokens(Reader *reader) {
 /* Arrays are read in place, so that only what a sample needs is read. */
 static Status check_unpacked(const DnnField *field, const char *name) {
   size_t n = strlen(name);
-  if (field->source != DNN_NPY && field->source != DNN_SAFETENSORS)
+  if (field->source != SOURCE_npy && field->source != SOURCE_safetensors)
     return STATUS_OK;
   if (n < 3 || strcmp(name + n - 3, ".gz") != 0) return STATUS_OK;
   return status_make(STATUS_invalid,
@@ -247,10 +247,10 @@ static void open_synthetic(const DnnField *field, int64_t items,
 
 /* How many bytes of a ".gz" are unpacked. */
 static InputLimit *limit_of(const DnnField *field) {
-  switch ((DnnSource)field->source) {
-  case DNN_IDX: return idx_limit;
-  case DNN_TOKENS: return tokens_limit;
-  case DNN_CSV: return input_streams;
+  switch ((SourceKind)field->source) {
+  case SOURCE_idx: return idx_limit;
+  case SOURCE_tokens: return tokens_limit;
+  case SOURCE_csv: return input_streams;
   default: return NULL;
   }
 }
@@ -259,23 +259,23 @@ Status reader_open(Arena *arena, const DnnField *field, const char *name,
                    const InputSearch *search, int64_t items, bool is_stream,
                    Reader *out) {
   *out = (Reader){.kind = field->source, .file.fd = -1};
-  if (field->source == DNN_SYNTHETIC_INTS ||
-      field->source == DNN_SYNTHETIC_FLOATS) {
+  if (field->source == SOURCE_synthetic_ints ||
+      field->source == SOURCE_synthetic_floats) {
     open_synthetic(field, items, out);
     return STATUS_OK;
   }
   TRY(check_unpacked(field, name));
   TRY(input_open(arena, name, search, limit_of(field), &out->file));
-  switch ((DnnSource)field->source) {
-  case DNN_BYTES:
+  switch ((SourceKind)field->source) {
+  case SOURCE_bytes:
     out->format = (NumberFormat){'u', 1, false};
     out->n = out->file.n;
     return STATUS_OK;
-  case DNN_TOKENS: return open_tokens(out);
-  case DNN_IDX: return open_idx(out);
-  case DNN_CSV: return csv_open(arena, field, search, is_stream, out);
-  case DNN_NPY: return open_npy(arena, field, out);
-  case DNN_SAFETENSORS: return open_safetensors(arena, field, out);
+  case SOURCE_tokens: return open_tokens(out);
+  case SOURCE_idx: return open_idx(out);
+  case SOURCE_csv: return csv_open(arena, field, search, is_stream, out);
+  case SOURCE_npy: return open_npy(arena, field, out);
+  case SOURCE_safetensors: return open_safetensors(arena, field, out);
   default: UNREACHABLE();
   }
 }
@@ -284,7 +284,7 @@ static void draw(const Reader *reader, int64_t first, int64_t n, double *out) {
   for (int64_t i = 0; i < n; i++) {
     uint64_t index = (uint64_t)(first + i);
     out[i] =
-        reader->kind == DNN_SYNTHETIC_FLOATS
+        reader->kind == SOURCE_synthetic_floats
             ? random_normal(reader->key, index)
             : (double)random_below(reader->key, index, (uint64_t)reader->below);
   }

@@ -7,7 +7,7 @@
 #include "runtime/data/npy.h"
 
 typedef struct Reader {
-  uint8_t kind; /* DnnSource */
+  uint8_t kind; /* SourceKind */
   InputFile file;
   int64_t header_bytes; /* before the first value */
   NumberFormat format;  /* of a value in the file; 0 bytes: not read there */

@@ -95,7 +95,7 @@ static bool take_tensor(Arena *arena, DnnField *field, const char *file) {
   if (!at) return false;
   const char *end = at + strlen(ending);
   if (*end && *end != ':') return false;
-  field->source = DNN_SAFETENSORS;
+  field->source = SOURCE_safetensors;
   field->file = arena_printf(arena, "%.*s", (int)(end - file), file);
   field->tensor = *end ? end + 1 : last_word(field->path);
   return true;
@@ -105,17 +105,17 @@ static bool take_tensor(Arena *arena, DnnField *field, const char *file) {
 static void take_file(Arena *arena, DnnField *field, const char *file) {
   int64_t items = 1;
   for (int i = 1; i < field->rank; i++) items *= field->size[i];
-  bool was_csv = field->source == DNN_CSV;
+  bool was_csv = field->source == SOURCE_csv;
   field->file = file;
   field->eval_file = NULL;
   field->is_given = true;
   if (take_tensor(arena, field, file)) return;
-  field->source = ends_with(file, ".csv")   ? DNN_CSV
-                  : ends_with(file, ".npy") ? DNN_NPY
-                  : ends_with(file, ".txt") ? DNN_BYTES
-                  : ends_with(file, ".bin") ? DNN_TOKENS
-                                            : DNN_IDX;
-  if (was_csv || field->source != DNN_CSV) return;
+  field->source = ends_with(file, ".csv")   ? SOURCE_csv
+                  : ends_with(file, ".npy") ? SOURCE_npy
+                  : ends_with(file, ".txt") ? SOURCE_bytes
+                  : ends_with(file, ".bin") ? SOURCE_tokens
+                                            : SOURCE_idx;
+  if (was_csv || field->source != SOURCE_csv) return;
   field->first_column = 0;
   field->last_column = items - 1;
   field->header_lines = 0;
@@ -140,7 +140,7 @@ static void mark_needed(const Preparing *p, const DnnData *block, bool *out) {
     for (int at = i; tensor && !out[at]; at = field->next_of) {
       out[at] = true;
       field = &block->fields[at];
-      if (field->source != DNN_NEXT || is_given) break;
+      if (field->source != SOURCE_next || is_given) break;
     }
   }
 }
@@ -166,7 +166,7 @@ static void take_block(const Preparing *p, const DnnData *from, DnnData *out) {
     keeps_some = keeps_some || field->eval_file;
   }
   for (int i = 0; i < out->n_fields; i++)
-    if (fields[i].source == DNN_NEXT)
+    if (fields[i].source == SOURCE_next)
       fields[i].next_of = now[fields[i].next_of];
   if (is_given || !keeps_some) out->eval = all_records;
 }
@@ -196,8 +196,8 @@ static Status take_loose(const Preparing *p, DnnData *out) {
                         .rank = tensor->rank};
     memcpy(field->size, tensor->size, sizeof field->size);
     take_file(p->arena, field, file);
-    out->is_stream = out->is_stream || field->source == DNN_BYTES ||
-                     field->source == DNN_TOKENS;
+    out->is_stream = out->is_stream || field->source == SOURCE_bytes ||
+                     field->source == SOURCE_tokens;
   }
   return STATUS_OK;
 }

@@ -104,7 +104,8 @@ SAME(CUBLAS_OP_T, 1);
 
 #if __has_include(<nccl.h>)
 SAME(NCCL_IN_PROGRESS, ncclInProgress);
-#define NCCL_DTYPE(name, value) SAME(value, nccl##name);
+#define NCCL_DTYPE(name, value)  SAME(value, nccl##name);
+#define NCCL_REDUCE(name, value) SAME(value, nccl##name);
 #include "runtime/cuda/api.def"
 SAME(sizeof(OurId), sizeof(ncclUniqueId));
 SAME(offsetof(OurConfig, blocking), offsetof(ncclConfig_t, blocking));

@@ -88,7 +88,7 @@ static void try_csv(Arena *arena, const char *text, int64_t n) {
   InputSearch search = {0};
   int fd = memfd_create("fuzz.csv", 0);
   if (fd < 0 || write(fd, text, (size_t)n) != n) abort();
-  Reader reader = {.kind = DNN_CSV,
+  Reader reader = {.kind = SOURCE_csv,
                    .file = {.path = "fuzz.csv", .fd = fd, .n = n}};
   if (csv_open(arena, &field, &search, false, &reader).code == STATUS_ok)
     for (int64_t i = 0; i < reader.n; i++)

@@ -46,7 +46,7 @@ static void put(const Files *files, const char *name, const void *bytes,
   cr_assert(file && fwrite(bytes, 1, n, file) == n && fclose(file) == 0);
 }
 
-static Status open_as(const Files *files, DnnSource source, const char *name,
+static Status open_as(const Files *files, SourceKind source, const char *name,
                       int64_t items, Reader *out) {
   static DnnField field;
   InputSearch search = {.folder = files->folder};
@@ -92,7 +92,7 @@ static Status open_npy(const Files *files, int version, const char *dictionary,
                        const void *numbers, size_t n, Reader *out) {
   char bytes[1024];
   put(files, "x.npy", bytes, npy_file(bytes, version, dictionary, numbers, n));
-  return open_as(files, DNN_NPY, "x.npy", 1, out);
+  return open_as(files, SOURCE_npy, "x.npy", 1, out);
 }
 
 /* Two numbers of each format, as their bytes in big-endian order. */
@@ -276,7 +276,7 @@ Test(npy, other_files_are_named) {
   for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
     Reader reader;
     put(&files, "x.npy", rows[i].bytes, rows[i].n);
-    Status status = open_as(&files, DNN_NPY, "x.npy", 1, &reader);
+    Status status = open_as(&files, SOURCE_npy, "x.npy", 1, &reader);
     const char *found =
         status.message ? strstr(status.message, "x.npy'") : NULL;
     cr_expect(found && strcmp(found + 5, rows[i].message) == 0, "%s",
@@ -285,7 +285,7 @@ Test(npy, other_files_are_named) {
   }
   Reader reader;
   put(&files, "x.npy.gz", "xx", 2);
-  Status status = open_as(&files, DNN_NPY, "x.npy.gz", 1, &reader);
+  Status status = open_as(&files, SOURCE_npy, "x.npy.gz", 1, &reader);
   cr_expect_str_eq(status.message,
                    "'x.npy.gz' is packed, but arrays are read in place; unpack "
                    "it with gunzip");
@@ -307,7 +307,7 @@ static Status open_stored(const Files *files, const char *header,
                           const void *numbers, size_t n, Reader *out) {
   char bytes[1024];
   put(files, "x.st", bytes, stored_file(bytes, header, numbers, n));
-  return open_as(files, DNN_SAFETENSORS, "x.st", 1, out);
+  return open_as(files, SOURCE_safetensors, "x.st", 1, out);
 }
 
 Test(safetensors, every_type_at_its_place) {
@@ -374,7 +374,7 @@ Test(safetensors, mistakes_are_named) {
   }
   Reader reader;
   put(&files, "x.st", "a text that is no such file", 27);
-  Status status = open_as(&files, DNN_SAFETENSORS, "x.st", 1, &reader);
+  Status status = open_as(&files, SOURCE_safetensors, "x.st", 1, &reader);
   cr_expect(
       status.code == STATUS_invalid &&
       strstr(status.message, "is not a safetensors file, or is truncated"));
@@ -388,7 +388,7 @@ static Status open_text(const Files *files, DnnField field, const char *text,
                         Reader *out) {
   InputSearch search = {.folder = files->folder};
   field.path = "d.x";
-  field.source = DNN_CSV;
+  field.source = SOURCE_csv;
   field.scale = 1;
   field.rank = 2;
   field.size[1] = field.last_column - field.first_column + 1;

@@ -8,6 +8,7 @@
  */
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/cpu/cpu.h"
+#include "runtime/rank/rank.h"
 #include "tests/unit/toy.h"
 
 #include <criterion/criterion.h>
@@ -439,7 +440,7 @@ static const int64_t two_counts[] = {VALUES, 1};
 
 static DnnCollective sum_of(int32_t id, int n_parts) {
   return (DnnCollective){.kind = DNN_ALL_REDUCE,
-                         .reduce = DNN_SUM,
+                         .reduce = REDUCE_sum,
                          .dtype = DNN_f32,
                          .id = id,
                          .group_size = RANKS,

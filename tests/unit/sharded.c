@@ -165,8 +165,6 @@ static void communicate(Rank *rank, DnnCollective what, double *data,
 
 /* The pieces of all ranks, end to end; sums of what is partial are made. */
 static double *combine(Rank *rank, const Tensor *piece, const Type *placed) {
-  static const uint8_t kinds[] = {
-      [REDUCE_sum] = DNN_SUM, [REDUCE_max] = DNN_MAX, [REDUCE_min] = DNN_MIN};
   int64_t n = type_elements(piece->type);
   int world = rank->comm->world;
   double *all = ARENA_ARRAY(rank->scratch, double, n *world);
@@ -177,7 +175,7 @@ static double *combine(Rank *rank, const Tensor *piece, const Type *placed) {
       communicate(
           rank,
           (DnnCollective){.kind = DNN_ALL_REDUCE,
-                          .reduce = kinds[placed->partial_kind],
+                          .reduce = placed->partial_kind,
                           .group_size = rank->mesh.axes[axis].size,
                           .group_stride = axis_stride(&rank->mesh, axis)},
           own, n);

@@ -167,7 +167,7 @@ static inline void toy_tensors(Toy *toy, int world) {
 
 static inline void toy_data(Toy *toy) {
   toy->field = (DnnField){.path = "d.x",
-                          .source = DNN_SYNTHETIC_FLOATS,
+                          .source = SOURCE_synthetic_floats,
                           .records = TOY_RECORDS,
                           .scale = 1,
                           .dtype = DNN_f32,
@@ -231,7 +231,7 @@ static inline void toy_make(Toy *toy, int world, int64_t rate, int64_t steps,
                                 .c_j = 1,
                                 .batch = {1, 1}};
   toy->collective = (DnnCollective){.kind = DNN_ALL_REDUCE,
-                                    .reduce = DNN_SUM,
+                                    .reduce = REDUCE_sum,
                                     .dtype = DNN_f32,
                                     .id = 1,
                                     .group_size = world,
