@@ -69,7 +69,7 @@ static bool replace_dim(Tool *tool, TensorMap *map, const Override *override) {
 
 /* All that is read was written so; what has no hash is said. */
 static Status check_hashes(Tool *tool, const Checkpoint *from) {
-  unsigned char *piece = ARENA_ARRAY(tool->arena, unsigned char, HASH_PIECE);
+  unsigned char *piece = ARENA_ARRAY(tool->arena, unsigned char, HASH_BLOCK);
   int n_unhashed = 0;
   for (int i = 0; i < from->n_places; i++) {
     bool has_hash;

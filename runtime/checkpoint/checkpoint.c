@@ -1,15 +1,16 @@
 /*
- * checkpoint.c -- writes checkpoints.
+ * checkpoint.c -- writes checkpoints so that a crash at any point leaves a
+ * complete one.
  *
  *     NAME.ckpt/lock                       held while a run may write
  *     NAME.ckpt/latest                     one line: step-00001000
  *     NAME.ckpt/step-00001000/             model.safetensors.index.json and
  *                                          model-00001-of-00001.safetensors
  *
- * A checkpoint is written into a folder beside, every file and the folder are
- * synced, then it is renamed into place; `latest` is replaced last, old ones
- * are removed after that.  Whatever breaks in between, what `latest` names is
- * whole.
+ * A checkpoint is written into a temporary folder, every file and the folder
+ * are synced, then the folder is renamed into place.  `latest` is replaced
+ * after that, and old checkpoints are removed last.  Whatever breaks in
+ * between, the checkpoint that `latest` names is complete.
  */
 #include "runtime/checkpoint/checkpoint.h"
 

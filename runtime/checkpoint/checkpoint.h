@@ -1,7 +1,7 @@
 /*
- * checkpoint.h -- parameters and optimizer state on disk, in the safetensors
- * layout: written so that a crash at any point leaves a whole checkpoint, read
- * as if an enemy had written it.
+ * checkpoint.h -- reads and writes parameters and optimizer state on disk, in
+ * the safetensors layout: a crash at any point leaves a complete checkpoint,
+ * and a file from anywhere can be read safely.
  */
 #ifndef RUNTIME_CHECKPOINT_H
 #define RUNTIME_CHECKPOINT_H
@@ -55,7 +55,7 @@ bool is_step_name(const char *name, int64_t *out_step); /* step-00001000 */
 
 /* Hash of a tensor: XXH3 over pieces of this many bytes, each with the hash of
  * the piece before as its seed. */
-enum { HASH_PIECE = 1 << 20 };
+enum { HASH_BLOCK = 1 << 20 };
 
 /* ---- identity.c: which save a file belongs to ---- */
 
@@ -138,19 +138,19 @@ Status checkpoint_load(Arena *arena, const Checkpoint *checkpoint,
                        const DnnProgram *program, Device *device, Comm *comm,
                        bool is_resume);
 /* What a program asks of a checkpoint. */
-typedef enum Fitting {
-  FITTING_whole,  /* all parameters and states, and no others */
-  FITTING_part,   /* what both have in the same sizes; one at least */
-  FITTING_resume, /* whole, and all that the optimizer keeps */
-} Fitting;
+typedef enum MatchKind {
+  MATCH_full,   /* all parameters and states, and no others */
+  MATCH_part,   /* what both have in the same sizes; one at least */
+  MATCH_resume, /* whole, and all that the optimizer keeps */
+} MatchKind;
 /* The newest whole checkpoint of a folder; says on standard error what it
  * passes over.  *out_found is false where there is none at all. */
 Status checkpoint_find(Memory *memory, Arena *arena, const char *folder,
-                       const DnnProgram *program, Fitting fitting,
+                       const DnnProgram *program, MatchKind match,
                        Checkpoint *out, bool *out_found);
 /* `path` as --load takes it: a checkpoint, or a folder of them. */
 Status checkpoint_locate(Memory *memory, Arena *arena, const char *path,
-                         const DnnProgram *program, Fitting fitting,
+                         const DnnProgram *program, MatchKind match,
                          Checkpoint *out);
 
 /* ---- values.c: numbers that training cannot use ---- */
@@ -187,9 +187,9 @@ const StoredTensor *checkpoint_tensor_for(const Checkpoint *checkpoint,
  * parameters; reals may have another real dtype unless it resumes.  If not,
  * out_list gets one line for every tensor that is missing, too many or of
  * another type. */
-Status checkpoint_fit(Arena *arena, const Checkpoint *checkpoint,
-                      const DnnProgram *program, Fitting fitting,
-                      Text *out_list);
+Status checkpoint_match(Arena *arena, const Checkpoint *checkpoint,
+                        const DnnProgram *program, MatchKind match,
+                        Text *out_list);
 /* The hashes of what the program takes agree.  *out_unhashed: how many of
  * these tensors have none, as in files of other tools. */
 Status checkpoint_verify(Arena *arena, const Checkpoint *checkpoint,

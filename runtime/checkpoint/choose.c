@@ -1,12 +1,13 @@
 /*
- * choose.c -- which checkpoint of a folder is taken.
+ * choose.c -- chooses which checkpoint of a folder is read.
  *
- * The one that `latest` names, because steps beyond it may come from another
- * run.  Where that is not whole, the newest of the same run that is, then any;
- * where `latest` names none that is there, the newest whole one.  Whatever is
- * not the first choice is said.  A checkpoint is taken after all of it has been
- * checked, hashes included; the second reading, which fills the arena, comes
- * from memory as a rule.
+ * The first choice is the one that `latest` names, because later steps may come
+ * from another run.  If that one is incomplete, the newest complete one of the
+ * same run follows, then any complete one; if `latest` names no checkpoint that
+ * exists, the newest complete one.  A warning names every checkpoint that was
+ * skipped.  All of a checkpoint is checked, hashes included, before it is
+ * chosen; the second reading, which fills the arena, usually comes from the
+ * file cache.
  */
 #include "runtime/checkpoint/checkpoint.h"
 
@@ -113,20 +114,20 @@ typedef struct Try {
   Memory *memory;
   Arena *arena;
   const DnnProgram *program; /* NULL: any checkpoint that opens */
-  Fitting fitting;
+  MatchKind match;
 } Try;
 
 /* `list` receives a line for each tensor that does not fit. */
 static Status check(Arena *scratch, const Checkpoint *checkpoint,
-                    const DnnProgram *program, Fitting fitting, Text *list) {
-  bool is_resume = fitting == FITTING_resume;
+                    const DnnProgram *program, MatchKind match, Text *list) {
+  bool is_resume = match == MATCH_resume;
   int unhashed = 0;
   if (is_resume && !checkpoint->is_own)
     return status_make(STATUS_invalid,
                        "'%s' does not say that dnnc wrote it; --load takes its "
                        "parameters",
                        checkpoint->given);
-  TRY(checkpoint_fit(scratch, checkpoint, program, fitting, list));
+  TRY(checkpoint_match(scratch, checkpoint, program, match, list));
   TRY(checkpoint_verify(scratch, checkpoint, program, is_resume, &unhashed));
   if (unhashed > 0)
     message_print(
@@ -148,7 +149,7 @@ static Status try_open(const Try *try, const char *path, bool says,
   if (status.code != STATUS_ok || !try->program) return status;
   Arena *scratch = arena_create(try->memory);
   Text list = text_create(scratch);
-  status = check(scratch, out, try->program, try->fitting, &list);
+  status = check(scratch, out, try->program, try->match, &list);
   if (says) message_print_list(text_string(&list));
   if (status.code != STATUS_ok) checkpoint_close(out);
   arena_destroy(scratch);
@@ -176,9 +177,9 @@ static Status try_all(const Try *try, const char *folder, const Steps *steps,
 }
 
 Status checkpoint_find(Memory *memory, Arena *arena, const char *folder,
-                       const DnnProgram *program, Fitting fitting,
+                       const DnnProgram *program, MatchKind match,
                        Checkpoint *out, bool *out_found) {
-  const Try try = {memory, arena, program, fitting};
+  const Try try = {memory, arena, program, match};
   Steps steps;
   *out_found = false;
   TRY(list_steps(arena, folder, &steps));
@@ -196,9 +197,9 @@ static Status locate(const Try *try, const char *path, Checkpoint *out) {
 }
 
 Status checkpoint_locate(Memory *memory, Arena *arena, const char *path,
-                         const DnnProgram *program, Fitting fitting,
+                         const DnnProgram *program, MatchKind match,
                          Checkpoint *out) {
-  const Try try = {memory, arena, program, fitting};
+  const Try try = {memory, arena, program, match};
   return locate(&try, path, out);
 }
 

@@ -1,18 +1,19 @@
 /*
- * identity.c -- which save a file of a checkpoint belongs to.
+ * identity.c -- marks the files of a checkpoint with the save that they belong
+ * to, and compares these marks.
  *
  *     "step": "000000000008"      "seed": "00000000000000000001"
  *     "save": "1d3f6c0a90b2e4f7"  "file": "00002/00003"
  *     "check": "..."              a hash of these and of the "data:" entries
  *
  * A folder may hold files of several saves by accident: a copy that was cut
- * short, a disk that filled up, a hand.  Each file says its step and seed, a
- * number that depends on all that was saved with it, and its place among the
- * files; the index says the same but for the place.  The reader takes a folder
- * only if all of them agree.
+ * short, a full disk, a manual change.  Each file holds its step and seed, a
+ * number that depends on everything that was saved with it, and its place among
+ * the files; the index holds the same without the place.  A reader accepts a
+ * folder only if all of them agree.
  *
  * Files of older versions have step, seed and a check over these two alone;
- * files of other tools have nothing of it.
+ * files of other tools have none of them.
  */
 #include "runtime/checkpoint/checkpoint.h"
 

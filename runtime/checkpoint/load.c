@@ -1,6 +1,6 @@
 /*
- * load.c -- fills what persists from a checkpoint: rank 0 reads, all ranks get
- * the values, each keeps its shard.
+ * load.c -- fills the persistent buffers from a checkpoint: rank 0 reads, every
+ * rank receives the values and keeps its shard.
  */
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/params/params.h"
@@ -38,7 +38,7 @@ static Status read_piece(const Load *load, const DnnTensor *tensor,
 static Status load_tensor(const Load *load, const DnnTensor *tensor,
                           const StoredFile *file, const StoredTensor *stored) {
   int64_t n = tensor_elements(tensor), item = dtype_bytes(tensor->dtype);
-  bool is_split = tensor_is_split(tensor);
+  bool is_split = tensor_is_sharded(tensor);
   Arena *scratch = is_split ? arena_beside(load->arena) : NULL;
   unsigned char *whole =
       is_split ? ARENA_ARRAY(scratch, unsigned char, n *item) : NULL;
@@ -58,7 +58,7 @@ static Status load_tensor(const Load *load, const DnnTensor *tensor,
                                    load->piece, here * item);
   }
   if (is_split && status.code == STATUS_ok)
-    status = tensor_write_piece(scratch, load->device, tensor, whole);
+    status = tensor_write_shard(scratch, load->device, tensor, whole);
   if (is_split) arena_destroy(scratch);
   return status;
 }

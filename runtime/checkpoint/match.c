@@ -1,6 +1,7 @@
 /*
- * match.c -- does a checkpoint fit a program: all that is missing, too many or
- * of another type is found before anything is read, and listed at once.
+ * match.c -- compares the tensors of a checkpoint with those of a program,
+ * before any value is read, and lists all that are missing, extra or of another
+ * type.
  *
  *     missing:  block[0].attn.wq f32[128, 4, 32]
  *     extra:    block[0].attn.c_attn.weight f32[128, 384]
@@ -113,13 +114,13 @@ static void check_extra(Fit *fit, const StoredTensor *stored) {
   text_add(fit->list, "\n");
 }
 
-Status checkpoint_fit(Arena *arena, const Checkpoint *checkpoint,
-                      const DnnProgram *program, Fitting fitting,
-                      Text *out_list) {
+Status checkpoint_match(Arena *arena, const Checkpoint *checkpoint,
+                        const DnnProgram *program, MatchKind match,
+                        Text *out_list) {
   Fit fit = {.checkpoint = checkpoint,
              .program = program,
-             .is_resume = fitting == FITTING_resume,
-             .is_part = fitting == FITTING_part,
+             .is_resume = match == MATCH_resume,
+             .is_part = match == MATCH_part,
              .paths = ARENA_ARRAY(arena, const char *, program->n_tensors),
              .list = out_list};
   for (int i = 0; i < program->n_tensors; i++)
@@ -163,8 +164,8 @@ Status checkpoint_check_hash(const Checkpoint *checkpoint,
   if (!expected && !checkpoint->is_own) return STATUS_OK;
   uint64_t hash = 0;
   int64_t bytes = stored->end - stored->begin;
-  for (int64_t at = 0; at < bytes; at += HASH_PIECE) {
-    int64_t n = bytes - at < HASH_PIECE ? bytes - at : HASH_PIECE;
+  for (int64_t at = 0; at < bytes; at += HASH_BLOCK) {
+    int64_t n = bytes - at < HASH_BLOCK ? bytes - at : HASH_BLOCK;
     Status status = checkpoint_read(file, stored, at, piece, n);
     if (status.code != STATUS_ok)
       return status_make(status.code, "'%s/%s', tensor '%s': %s",
@@ -183,7 +184,7 @@ Status checkpoint_check_hash(const Checkpoint *checkpoint,
 Status checkpoint_verify(Arena *arena, const Checkpoint *checkpoint,
                          const DnnProgram *program, bool is_resume,
                          int *out_unhashed) {
-  unsigned char *piece = ARENA_ARRAY(arena, unsigned char, HASH_PIECE);
+  unsigned char *piece = ARENA_ARRAY(arena, unsigned char, HASH_BLOCK);
   *out_unhashed = 0;
   for (int i = 0; i < program->n_tensors; i++) {
     const StoredFile *file;

@@ -1,10 +1,9 @@
 /*
- * restore.c -- opens and checks a checkpoint.
+ * restore.c -- opens a checkpoint and checks its files.
  *
- * Only plain names below the folder are opened, no links, regular files only.
- * Whatever is wrong with what a file holds is the user's to mend
- * (STATUS_invalid), a file that the system does not let us read is not
- * (STATUS_io).
+ * Only regular files with plain names below the folder are opened, no links.  A
+ * mistake in the content of a file is STATUS_invalid, because the user can
+ * correct it; a file that the system cannot read is STATUS_io.
  */
 #include "runtime/checkpoint/checkpoint.h"
 

@@ -1,11 +1,11 @@
 /*
- * safetensors.c -- reads the JSON header of a safetensors file and the index
- * beside several of them.
+ * safetensors.c -- reads the JSON header of a safetensors file and the index of
+ * several such files.
  *
  * A checkpoint may come from anywhere.  General JSON readers are lenient (two
- * values for one key, text behind the end, integers beyond 2^53 rounded), so
- * this is a reader of exactly the grammar that the format has.  It goes over
- * the text twice: once to check and count, then to store.
+ * values for one key, text after the end, integers beyond 2^53 rounded), so
+ * this one reads exactly the grammar of the format.  It reads the text twice:
+ * first to check and count, then to store.
  */
 #include "runtime/checkpoint/checkpoint.h"
 

@@ -7,11 +7,11 @@
  *     model.safetensors.index.json      {"metadata": {"total_size": ...},
  *                                        "weight_map": {NAME: FILE, ...}}
  *
- * Each tensor's hash stands in the header's metadata, and in a checkpoint the
- * mark of its save (identity.c), which depends on all hashes.  So the data of
- * all files is written first, then their headers.  The caller gives the folder
- * and decides when what lies in it counts: every file is synced, none is
- * replaced.
+ * The metadata of a header holds the hash of each tensor and, in a checkpoint,
+ * the mark of its save (identity.c), which depends on all hashes.  So the data
+ * of all files is written first, then their headers.  Every file is synced and
+ * none is replaced; the caller gives the folder and decides when its content
+ * counts.
  */
 #include "runtime/checkpoint/checkpoint.h"
 
@@ -33,7 +33,7 @@ struct TensorFiles {
   uint64_t *hashes;
   const char **keys;    /* "xxh3:NAME" */
   Text header;          /* filled anew for each file: its size never changes */
-  unsigned char *piece; /* HASH_PIECE bytes */
+  unsigned char *piece; /* HASH_BLOCK bytes */
   Arena *arena;
   StoredText *texts; /* metadata of the file that is written */
   int n_texts, texts_capacity;
@@ -68,7 +68,7 @@ TensorFiles *tensor_files_create(Arena *arena, const StoredTensor *tensors,
                     .keys = ARENA_ARRAY(arena, const char *, n),
                     .header = text_create(arena),
                     .arena = arena,
-                    .piece = ARENA_ARRAY(arena, unsigned char, HASH_PIECE)};
+                    .piece = ARENA_ARRAY(arena, unsigned char, HASH_BLOCK)};
   int64_t filled = 0;
   for (int i = 0; i < n; i++) {
     if (filled > 0 && filled + bytes_of(&tensors[i]) > file_bytes) {
@@ -210,8 +210,8 @@ static Status write_tensor(TensorFiles *files, int fd, int index, int64_t at,
                            TensorReader *read, void *user) {
   int64_t n = bytes_of(&files->tensors[index]);
   uint64_t hash = 0;
-  for (int64_t done = 0; done < n; done += HASH_PIECE) {
-    int64_t here = n - done < HASH_PIECE ? n - done : HASH_PIECE;
+  for (int64_t done = 0; done < n; done += HASH_BLOCK) {
+    int64_t here = n - done < HASH_BLOCK ? n - done : HASH_BLOCK;
     TRY(read(user, index, done, files->piece, here));
     hash = hash_bytes(files->piece, (size_t)here, hash);
     TRY(file_write_at(fd, files->piece, here, at + done));

@@ -1,7 +1,7 @@
 /*
- * values.c -- what is said about numbers of a checkpoint that training cannot
- * use: NaN and infinity, and numbers that the dtype they are read into does not
- * reach.  The first tensor of each kind is named, the others are counted.
+ * values.c -- warns about numbers of a checkpoint that training cannot use: NaN
+ * and infinity, and numbers that exceed the dtype they are read into.  A
+ * warning names the first tensor of each kind and counts the others.
  */
 #include "runtime/checkpoint/checkpoint.h"
 

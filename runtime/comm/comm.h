@@ -49,9 +49,9 @@ struct Comm {
   Status (*vote_start)(Comm *comm, int64_t value);
   Status (*vote_wait)(Comm *comm, int64_t *out_greatest);
   void (*close)(Comm *comm);
-  Watch *watch;         /* may be set after creation; or NULL */
-  CommEvents *events;   /* times of collectives, for traces; or NULL */
-  int64_t buffer_bytes; /* what the transport allocated itself */
+  FlightRecorder *recorder; /* may be set after creation; or NULL */
+  CommEvents *events;       /* times of collectives, for traces; or NULL */
+  int64_t buffer_bytes;     /* what the transport allocated itself */
   void *state;
 };
 

@@ -1,11 +1,11 @@
 /*
- * daemon.c -- ends the mpirun or orted above a rank that has given up.
+ * daemon.c -- ends the mpirun or orted above a rank that cannot continue.
  *
  * Over several machines mpirun waits for the daemons of all of them, and a
- * daemon for mpirun, also when the link between them is cut: without an end.
- * So a rank that gives up leaves a process behind that gives its parent a
- * moment to end by itself, and then kills it and what it has started (ssh).  On
- * one machine mpirun ends by itself.
+ * daemon waits for mpirun, forever if the link between them is cut.  So a rank
+ * that cannot continue leaves a process that gives its parent a moment to end
+ * by itself, and then kills it and the processes it has started (ssh).  On one
+ * machine mpirun ends by itself.
  */
 #include "runtime/comm/mpi.h"
 

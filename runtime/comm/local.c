@@ -1,14 +1,16 @@
 /*
- * local.c -- ranks as threads of one process, for tests and for verification.
+ * local.c -- runs ranks as threads of one process, for tests and for
+ * verification.
  *
- * Everything that joins several ranks is a meeting: it is ripe when all of its
- * group have come, and the last to come does the work for all, in ascending
- * rank order.  A ripe meeting is delivered at a time of a virtual clock that
- * the seed chooses, and the clock moves only when every rank waits: so a seed
- * stands for one order of deliveries, and other seeds show other orders.
+ * Everything that joins several ranks is a meeting.  A meeting is ripe when all
+ * ranks of its group have come, and the last one does the work for all, in
+ * ascending rank order.  A ripe meeting is delivered at a time of a virtual
+ * clock that the seed chooses, and the clock moves only when every rank waits:
+ * so a seed stands for one order of deliveries, and other seeds give other
+ * orders.
  *
- * When every rank waits and nothing is ripe, nothing ever will be: that is a
- * deadlock, found at once and without a real clock.
+ * If every rank waits and no meeting is ripe, none ever will be: this is a
+ * deadlock, found at once and without a clock of the system.
  */
 #include "runtime/comm/comm.h"
 

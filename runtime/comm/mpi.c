@@ -1,9 +1,9 @@
 /*
- * mpi.c -- ranks in processes, joined by Open MPI.
+ * mpi.c -- joins ranks in processes by Open MPI.
  *
- * One thread makes every MPI call, so that collectives go on while the main
- * thread computes, and so that MPI needs no locks.  It is fed jobs in order,
- * which is the same order on all ranks, and does one after the other.
+ * One thread makes every MPI call, so that collectives proceed while the main
+ * thread computes, and so that MPI needs no locks.  It takes jobs in order,
+ * which is the same order on all ranks, and runs one after the other.
  *
  * mpi_reduce.c makes all-reduces, mpi_moves.c the other collectives, and
  * mpi_messages.c sends, receives and finds lost ranks.
@@ -147,7 +147,7 @@ static void finish_job(Mpi *mpi, Job *job) {
   pthread_mutex_unlock(&mpi->mutex);
 }
 
-/* From here on everybody beats: the long patience of the start is over. */
+/* From here on everybody heartbeats: the long patience of the start is over. */
 static void meet_first(Mpi *mpi) {
   int64_t none = 0;
   run_gather(mpi, &none, sizeof none, mpi->slots[0].own);
@@ -196,13 +196,13 @@ static Job *post(Mpi *mpi, Job job) {
 }
 
 static void wait_for(Mpi *mpi, Job *job) {
-  Watch *watch = mpi->comm->watch;
+  FlightRecorder *recorder = mpi->comm->recorder;
   pthread_mutex_lock(&mpi->mutex);
   if (!job->is_done) {
     atomic_store(&mpi->main_waits, true);
-    if (watch) atomic_store(&watch->waits_since, clock_ns());
+    if (recorder) atomic_store(&recorder->waits_since, clock_ns());
     while (!job->is_done) pthread_cond_wait(&mpi->to_main, &mpi->mutex);
-    if (watch) atomic_store(&watch->waits_since, 0);
+    if (recorder) atomic_store(&recorder->waits_since, 0);
     atomic_store(&mpi->main_waits, false);
   }
   job->is_free = true;

@@ -1,6 +1,6 @@
 /*
- * mpi.h -- what the files of the transport over Open MPI share.  Only the
- * communication thread calls what is declared here.
+ * mpi.h -- declares what the files of the transport over Open MPI share.  Only
+ * the communication thread calls it.
  */
 #ifndef RUNTIME_COMM_MPI_H
 #define RUNTIME_COMM_MPI_H
@@ -52,14 +52,14 @@ typedef struct Header {
   int64_t id, kind, dtype, bytes, step;
 } Header;
 
-/* A beat says where its sender is. */
-typedef struct Beat {
+/* A heartbeat says where its sender is. */
+typedef struct Heartbeat {
   int64_t step, instr;
-} Beat;
+} Heartbeat;
 
 typedef struct Neighbour {
   int rank;
-  Beat in, out;
+  Heartbeat in, out;
   void *receive, *send;
   int64_t heard_ns; /* 0: not yet */
 } Neighbour;
@@ -93,7 +93,7 @@ typedef struct Mpi {
   Neighbour neighbours[2];
   int n_neighbours;
   int64_t limit_ns; /* for all to join */
-  int64_t last_tick_ns, last_beat_ns, started_ns;
+  int64_t last_tick_ns, last_heartbeat_ns, started_ns;
 } Mpi;
 
 /* A collective at work. */
@@ -107,14 +107,15 @@ typedef struct Reduction {
 
 /* ---- mpi_messages.c ---- */
 
-/* Waits for the next beat of a neighbour. */
+/* Waits for the next heartbeat of a neighbour. */
 void mpi_listen_to(Mpi *mpi, Neighbour *neighbour);
-/* Sends and hears beats, and ends a run whose deadline has passed. */
+/* Sends and hears heartbeats, and ends a run whose deadline has passed. */
 void mpi_tick(Mpi *mpi);
 /* Parts that follow each other in one tag; wraps around. */
 int mpi_tag(const Reduction *r, const Slot *slot, Phase phase);
 int mpi_member(const Reduction *r, int index); /* its rank */
-/* Both begin; mpi_finish waits for n of them and sees to beats meanwhile. */
+/* Both begin; mpi_finish waits for n of them and sees to heartbeats meanwhile.
+ */
 void mpi_send(Mpi *mpi, const void *data, int64_t bytes, int to, int tag,
               void **request);
 void mpi_receive(Mpi *mpi, void *data, int64_t bytes, int from, int tag,

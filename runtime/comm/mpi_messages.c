@@ -1,12 +1,13 @@
 /*
- * mpi_messages.c -- sends and receives over Open MPI, and the heartbeats that
- * find a lost rank while they are waited for.
+ * mpi_messages.c -- sends and receives messages over Open MPI, and finds lost
+ * ranks by heartbeats while it waits for them.
  *
  * Open MPI notices a dead rank but not a silent one.  So the communication
- * thread sends a beat to both neighbours every second, and ends the process
- * when one has been silent for 8 s, when the main thread has waited beyond its
- * deadline or when the launcher has gone: a report of where we are, then _exit,
- * because after that no collective can be trusted to return.
+ * thread sends a heartbeat to both neighbours every second.  It ends the
+ * process when a neighbour has been silent for 8 s, when the main thread has
+ * waited beyond its deadline or when the launcher is gone: it prints the flight
+ * recorder and calls _exit, because no collective can be trusted to return
+ * after that.
  */
 #include "runtime/comm/mpi.h"
 
@@ -16,17 +17,17 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EXIT_LOST = 3, TAG_BEAT = 1 << 28 };
-static const int64_t beat_ns = 1000000000, silent_ns = 8000000000;
+enum { EXIT_LOST = 3, TAG_HEARTBEAT = 1 << 28 };
+static const int64_t heartbeat_ns = 1000000000, silent_ns = 8000000000;
 
 /* ---- the end of a run that cannot go on ---- */
 
 _Noreturn static void give_up(Mpi *mpi, int lost, const char *why) {
-  Watch *watch = mpi->comm->watch;
-  if (watch) {
-    watch_report(watch, why);
-    if (lost >= 0) watch_tell(watch, "lost %d", lost);
-    watch_tell(watch, "ended %d", EXIT_LOST);
+  FlightRecorder *recorder = mpi->comm->recorder;
+  if (recorder) {
+    recorder_report(recorder, why);
+    if (lost >= 0) recorder_tell(recorder, "lost %d", lost);
+    recorder_tell(recorder, "ended %d", EXIT_LOST);
   } else {
     message_print("rank %d: %s\n", mpi->place.rank, why);
   }
@@ -43,14 +44,14 @@ static void check(Mpi *mpi, int code, const char *doing) {
   give_up(mpi, -1, why);
 }
 
-/* ---- beats ---- */
+/* ---- heartbeats ---- */
 
 void mpi_listen_to(Mpi *mpi, Neighbour *neighbour) {
   check(mpi,
-        mpi->api.Irecv(&neighbour->in, sizeof(Beat), mpi->api.byte,
-                       neighbour->rank, TAG_BEAT, mpi->api.world,
+        mpi->api.Irecv(&neighbour->in, sizeof(Heartbeat), mpi->api.byte,
+                       neighbour->rank, TAG_HEARTBEAT, mpi->api.world,
                        &neighbour->receive),
-        "listened for a beat");
+        "listened for a heartbeat");
 }
 
 static bool test(Mpi *mpi, void **request) {
@@ -59,27 +60,27 @@ static bool test(Mpi *mpi, void **request) {
   return flag;
 }
 
-static void send_beats(Mpi *mpi, int64_t now) {
-  const Watch *watch = mpi->comm->watch;
-  mpi->last_beat_ns = now;
+static void send_heartbeats(Mpi *mpi, int64_t now) {
+  const FlightRecorder *recorder = mpi->comm->recorder;
+  mpi->last_heartbeat_ns = now;
   for (int i = 0; i < mpi->n_neighbours; i++) {
     Neighbour *neighbour = &mpi->neighbours[i];
     if (neighbour->send && !test(mpi, &neighbour->send)) continue;
-    if (watch)
-      neighbour->out =
-          (Beat){atomic_load(&watch->step), atomic_load(&watch->instr)};
+    if (recorder)
+      neighbour->out = (Heartbeat){atomic_load(&recorder->step),
+                                   atomic_load(&recorder->instr)};
     check(mpi,
-          mpi->api.Isend(&neighbour->out, sizeof(Beat), mpi->api.byte,
-                         neighbour->rank, TAG_BEAT, mpi->api.world,
+          mpi->api.Isend(&neighbour->out, sizeof(Heartbeat), mpi->api.byte,
+                         neighbour->rank, TAG_HEARTBEAT, mpi->api.world,
                          &neighbour->send),
-          "sent a beat");
+          "sent a heartbeat");
   }
 }
 
-static void hear_beats(Mpi *mpi, int64_t now) {
+static void receive_heartbeats(Mpi *mpi, int64_t now) {
   for (int i = 0; i < mpi->n_neighbours; i++) {
     Neighbour *neighbour = &mpi->neighbours[i];
-    Beat last = neighbour->in;
+    Heartbeat last = neighbour->in;
     while (test(mpi, &neighbour->receive)) {
       neighbour->heard_ns = now;
       last = neighbour->in;
@@ -100,14 +101,14 @@ static void hear_beats(Mpi *mpi, int64_t now) {
 }
 
 static void check_deadline(Mpi *mpi, int64_t now) {
-  Watch *watch = mpi->comm->watch;
-  if (!watch) return;
-  if (watch_launcher_is_gone(watch)) {
-    if (watch->local_rank == 0) give_up(mpi, -1, "the launcher has gone");
+  FlightRecorder *recorder = mpi->comm->recorder;
+  if (!recorder) return;
+  if (recorder_launcher_is_gone(recorder)) {
+    if (recorder->local_rank == 0) give_up(mpi, -1, "the launcher has gone");
     _exit(EXIT_LOST);
   }
-  int64_t since = atomic_load(&watch->waits_since);
-  int64_t deadline = atomic_load(&watch->deadline_ns);
+  int64_t since = atomic_load(&recorder->waits_since);
+  int64_t deadline = atomic_load(&recorder->deadline_ns);
   if (!since || !deadline || now - since < deadline) return;
   const Neighbour *n = &mpi->neighbours[0];
   char why[200];
@@ -122,12 +123,12 @@ void mpi_tick(Mpi *mpi) {
   int64_t now = clock_ns();
   if (now - mpi->last_tick_ns < MPI_TICK_NS) return;
   /* If we were stopped ourselves, silence means nothing. */
-  if (now - mpi->last_tick_ns > 2 * beat_ns)
+  if (now - mpi->last_tick_ns > 2 * heartbeat_ns)
     for (int i = 0; i < mpi->n_neighbours; i++)
       if (mpi->neighbours[i].heard_ns) mpi->neighbours[i].heard_ns = now;
   mpi->last_tick_ns = now;
-  if (now - mpi->last_beat_ns >= beat_ns) send_beats(mpi, now);
-  hear_beats(mpi, now);
+  if (now - mpi->last_heartbeat_ns >= heartbeat_ns) send_heartbeats(mpi, now);
+  receive_heartbeats(mpi, now);
   check_deadline(mpi, now);
 }
 
@@ -183,11 +184,11 @@ int mpi_member(const Reduction *r, int index) {
 
 void mpi_exchange_headers(const Reduction *r, Slot *slot) {
   Mpi *mpi = r->mpi;
-  const Watch *watch = mpi->comm->watch;
+  const FlightRecorder *recorder = mpi->comm->recorder;
   int size = r->group.size, index = r->group.index;
   int64_t kind = r->what->kind == DNN_RECV ? DNN_SEND : r->what->kind;
   mpi->header_out = (Header){r->what->id, kind, r->what->dtype, r->n * r->item,
-                             watch ? atomic_load(&watch->step) : 0};
+                             recorder ? atomic_load(&recorder->step) : 0};
   int tag = mpi_tag(r, slot, PHASE_header);
   mpi_send(mpi, &mpi->header_out, sizeof(Header),
            mpi_member(r, (index + 1) % size), tag,

@@ -1,7 +1,8 @@
 /*
- * mpi_moves.c -- collectives over Open MPI that are not all-reduce: pieces go
- * from member to member, chunk by chunk, so that buffers stay as small as they
- * are.  Sums are made by their owner in ascending rank order, as everywhere.
+ * mpi_moves.c -- makes the collectives over Open MPI that are not all-reduce.
+ *
+ * Shards go from member to member, chunk by chunk, so that buffers do not grow
+ * with them.  The owner of a shard makes its sum in ascending rank order.
  */
 #include "runtime/comm/mpi.h"
 

@@ -1,14 +1,15 @@
 /*
- * mpi_reduce.c -- all-reduce over Open MPI, in rounds of one chunk per rank:
+ * mpi_reduce.c -- makes all-reduces over Open MPI, in rounds of one chunk per
+ * rank:
  *
  *     reduce-scatter   every rank sends chunk q to rank q, which adds the W
  *                      contributions in ascending rank order
- *     all-gather       rank q sends the sum to everybody
+ *     all-gather       rank q sends the sum to every rank
  *
  * Every element is added once, by one rank, in one order: replicas are equal
  * bit for bit, and no result depends on timing.  Two rounds are in flight, so
- * that adding overlaps sending.  Chunks that lie in one tensor are sent from
- * and received into their place; only those across a border are copied.
+ * that adding overlaps sending.  A chunk that lies in one tensor is sent from
+ * and received into its place; only one that spans tensors is copied.
  */
 #include "runtime/comm/mpi.h"
 

@@ -1,5 +1,5 @@
 /*
- * self.c -- the transport of a single rank: nothing to do, said correctly.
+ * self.c -- is the transport of a single rank, which has nothing to send.
  */
 #include "runtime/comm/comm.h"
 

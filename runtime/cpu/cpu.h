@@ -1,6 +1,6 @@
 /*
- * cpu.h -- the parts of the CPU device: threads, the matrix product of our
- * own, and oneDNN, found at run time.
+ * cpu.h -- declares the parts of the CPU device: threads, matmuls of our own,
+ * and oneDNN, found at run time.
  */
 #ifndef RUNTIME_CPU_CPU_H
 #define RUNTIME_CPU_CPU_H

@@ -1,12 +1,12 @@
 /*
- * device.c -- the CPU as a device: an arena in memory, instructions that run at
- * once in the calling thread and its team.
+ * device.c -- makes the CPU a device: the arena lies in memory, and
+ * instructions run at once in the calling thread and its team.
  *
- * Everything that an instruction needs is worked out when the device is opened:
- * addresses instead of offsets, the library call or our own product or the
- * emitted fallback, so that a launch is a switch and a call.
+ * Everything that an instruction needs is computed when the device is opened:
+ * addresses instead of offsets, and the library call, the gemm of this folder
+ * or the emitted fallback.  So a launch is a switch and a call.
  *
- * Which way a product takes can be forced by $DNN_GEMM: library, own, kernel.
+ * $DNN_GEMM forces one way for matmuls: library, own, kernel.
  */
 #include "runtime/cpu/cpu.h"
 
@@ -29,7 +29,7 @@ typedef struct Prepared {
   uint8_t way; /* Way */
   DnnKernelFn *function;
   void **buffers;
-  void **moved; /* in a loop: addresses of the turn; else NULL */
+  void **moved; /* in a loop: addresses of the iteration; else NULL */
   const int64_t *numbers;
   LibraryCall *call;
   const DnnGemm *gemm;
@@ -198,11 +198,11 @@ static Status cpu_open(Device *device, const DnnProgram *program,
   state->entry_points =
       ARENA_ARRAY(state->arena, Prepared *, program->n_entry_points);
   for (int i = 0; i < program->n_entry_points; i++) {
-    const DnnEntryPoint *code = &program->entry_points[i];
+    const DnnEntryPoint *entry = &program->entry_points[i];
     state->entry_points[i] =
-        ARENA_ARRAY(state->arena, Prepared, code->n_instrs);
-    for (int j = 0; j < code->n_instrs; j++)
-      TRY(prepare(device, &code->instrs[j], &state->entry_points[i][j]));
+        ARENA_ARRAY(state->arena, Prepared, entry->n_instrs);
+    for (int j = 0; j < entry->n_instrs; j++)
+      TRY(prepare(device, &entry->instrs[j], &state->entry_points[i][j]));
   }
   /* Libraries may have started threads of their own team. */
   threads_run(&state->threads, flush_thread, NULL);
@@ -214,28 +214,28 @@ static const Prepared *find_prepared(const Device *device,
   const CpuState *state = device->state;
   uintptr_t at = (uintptr_t)instr;
   for (int i = 0; i < device->program->n_entry_points; i++) {
-    const DnnEntryPoint *code = &device->program->entry_points[i];
-    if (at >= (uintptr_t)code->instrs &&
-        at < (uintptr_t)(code->instrs + code->n_instrs))
-      return &state->entry_points[i][instr - code->instrs];
+    const DnnEntryPoint *entry = &device->program->entry_points[i];
+    if (at >= (uintptr_t)entry->instrs &&
+        at < (uintptr_t)(entry->instrs + entry->n_instrs))
+      return &state->entry_points[i][instr - entry->instrs];
   }
   UNREACHABLE();
 }
 
 static void *const *buffers_at(const Prepared *prepared, const DnnInstr *instr,
-                               const int64_t *turns) {
+                               const int64_t *iterations) {
   if (!prepared->moved) return prepared->buffers;
   for (int i = 0; i < instr->n_buffers; i++)
-    prepared->moved[i] =
-        (unsigned char *)prepared->buffers[i] + instr_advance(instr, i, turns);
+    prepared->moved[i] = (unsigned char *)prepared->buffers[i] +
+                         instr_advance(instr, i, iterations);
   return prepared->moved;
 }
 
 static Status cpu_launch(Device *device, const DnnInstr *instr,
-                         const int64_t *turns) {
+                         const int64_t *iterations) {
   CpuState *state = device->state;
   const Prepared *prepared = find_prepared(device, instr);
-  void *const *buffers = buffers_at(prepared, instr, turns);
+  void *const *buffers = buffers_at(prepared, instr, iterations);
   switch ((Way)prepared->way) {
   case WAY_kernel: prepared->function(buffers, prepared->numbers); break;
   case WAY_library:

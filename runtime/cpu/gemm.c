@@ -1,15 +1,15 @@
 /*
- * gemm.c -- a blocked matrix product that sums in f32, for where oneDNN is
+ * gemm.c -- multiplies matrices in blocks and sums in f32, where oneDNN is
  * missing or does not know the dtype.
  *
- * The scheme of Goto and van de Geijn (2008): panels of B [KC, NC] and blocks
- * of A [MC, KC] are packed into the order in which a micro-kernel reads them;
- * that kernel keeps a small tile of C in registers while it walks along k.
- * Packing also takes care of every stride, so transposed operands cost nothing
- * more, and operands of 16 bits become f32 there.  A result of 16 bits is
- * summed in a block beside and rounded once.  Each thread owns a rectangle of C
- * and packs for itself: no barriers, and the order of the sums over k does not
- * depend on the number of threads.
+ * The scheme is that of Goto and van de Geijn (2008): panels of B [KC, NC] and
+ * blocks of A [MC, KC] are packed into the order in which a micro-kernel reads
+ * them; that kernel keeps a small tile of C in registers while it walks along
+ * k. Packing also takes care of every stride, so transposed operands cost
+ * nothing more, and 16-bit operands become f32 there.  A 16-bit result is
+ * summed in a separate block and rounded once.  Each thread owns a rectangle of
+ * C and packs for itself: no barriers, and the order of the sums over k does
+ * not depend on the number of threads.
  */
 #include "runtime/cpu/cpu.h"
 

@@ -1,15 +1,15 @@
 /*
- * gemv.c -- a vector times a matrix that is read once: what writing text one
- * token at a time consists of.
+ * gemv.c -- multiplies a vector by a matrix that is read once, as decoding of
+ * single tokens does for most of its time.
  *
  *   y[j] = sum over k of x[k] w[k, j]
  *
- * Memory sets the limit, so nothing is packed and every thread reads its
- * columns of w in the order in which they lie there: where columns lie side by
- * side, a few rows at a time are added to a strip of y that stays in the first
- * cache; where rows do, every y[j] is a product of two vectors.  Operands of 16
- * bits become f32 in registers; y is rounded once.  Each sum has one order,
- * which depends neither on the number of threads nor on the width of vectors.
+ * Memory bandwidth is the limit, so nothing is packed and every thread reads
+ * its columns of w in storage order.  If columns are contiguous, a few rows at
+ * a time are added to a strip of y that stays in the first cache; if rows are,
+ * every y[j] is a dot of two vectors.  16-bit operands become f32 in registers;
+ * y is rounded once.  Each sum has one order, which depends neither on the
+ * number of threads nor on the width of vectors.
  */
 #include "runtime/cpu/cpu.h"
 

@@ -1,16 +1,16 @@
 /*
- * onednn.c -- matrix products and convolutions through oneDNN, if it is there.
+ * onednn.c -- runs matmuls and convolutions by oneDNN, if it is installed.
  *
  * The library is found at run time and never linked.  An instruction becomes a
  * LibraryCall at start: primitives and memory objects bound to fixed places in
  * the arena, so that running one allocates nothing.  Its scratch lies in the
- * arena as well: the compiler asks cpu_gemm_scratch and cpu_conv_scratch here,
- * with the same code that will bind the call.
+ * arena as well: the compiler asks cpu_gemm_scratch and cpu_conv_scratch, which
+ * use the same functions that bind the call.
  *
  * A call is a short list of steps: reorders of operands into layouts that the
  * fast kernels want (nearly always only the weights of a convolution), the
- * primitive itself, and a reorder of its result.  The own layouts of
- * activations are tried first; where they would lead to a slow kernel, oneDNN
+ * primitive itself, and a reorder of its result.  The program's layouts of
+ * activations are tried first; if they would lead to a slow kernel, oneDNN
  * chooses.
  */
 #include "runtime/cpu/cpu.h"

@@ -1,11 +1,11 @@
 /*
- * threads.c -- the team of threads on the CPU.
+ * threads.c -- runs loops on the team of threads that emitted kernels use.
  *
- * Emitted kernels and oneDNN bring an OpenMP library with them, and both wait
- * for work in its team; a second pool beside it would take their cores.  So the
- * runtime asks the same library, found by name, to run its own loops too.  It
- * is compiled without OpenMP and links none: where the library is missing, a
- * team is the calling thread.
+ * Emitted kernels and oneDNN bring an OpenMP library, and both wait for work in
+ * its team; a second pool of threads would take their cores.  So the runtime
+ * asks the same library, found by name, to run its own loops too.  This file is
+ * compiled without OpenMP and links none: if the library is missing, a team is
+ * the calling thread.
  */
 #include "runtime/cpu/cpu.h"
 

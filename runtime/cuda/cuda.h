@@ -1,6 +1,7 @@
 /*
- * cuda.h -- the CUDA device, inside: the libraries as tables of functions, the
- * device's streams, and products by cuBLASLt.  Driver API only.
+ * cuda.h -- declares the parts of the CUDA device: the libraries as tables of
+ * functions, the device's streams, and matmuls by cuBLASLt.  It uses the driver
+ * API only.
  */
 #ifndef RUNTIME_CUDA_CUDA_H
 #define RUNTIME_CUDA_CUDA_H
@@ -145,7 +146,7 @@ Status cuda_wait_for(CudaState *state, const char *path);
 Status cuda_product(CudaState *state, const DnnInstr *instr,
                     const unsigned long long *buffers, CudaProduct **out);
 Status cuda_product_run(CudaState *state, const CudaProduct *product,
-                        const DnnInstr *instr, const int64_t *turns);
+                        const DnnInstr *instr, const int64_t *iterations);
 void cuda_product_destroy(CudaState *state, CudaProduct *product);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * device.c -- an NVIDIA GPU as a device.
+ * device.c -- makes an NVIDIA GPU a device.
  *
- * The arena is one allocation; instructions are enqueued on one stream in
+ * The arena is one allocation.  Instructions are enqueued on one stream in
  * order, collectives run on another with a higher priority (nccl.c) and are
- * tied to it by events.  Everything that an instruction needs is worked out
- * when the device is opened: a launch allocates nothing and looks nothing up.
+ * tied to it by events.  Everything that an instruction needs is computed when
+ * the device is opened: a launch allocates nothing and searches nothing.
  *
  * Convolutions run as their emitted loop nests; cuDNN is not supported yet.
  */
@@ -207,11 +207,11 @@ static Status cuda_open(Device *device, const DnnProgram *program,
   state->entry_points =
       ARENA_ARRAY(state->arena, CudaPrepared *, program->n_entry_points);
   for (int i = 0; i < program->n_entry_points; i++) {
-    const DnnEntryPoint *code = &program->entry_points[i];
+    const DnnEntryPoint *entry = &program->entry_points[i];
     state->entry_points[i] =
-        ARENA_ARRAY(state->arena, CudaPrepared, code->n_instrs);
-    for (int j = 0; j < code->n_instrs; j++)
-      TRY(prepare(device, &code->instrs[j], &state->entry_points[i][j]));
+        ARENA_ARRAY(state->arena, CudaPrepared, entry->n_instrs);
+    for (int j = 0; j < entry->n_instrs; j++)
+      TRY(prepare(device, &entry->instrs[j], &state->entry_points[i][j]));
   }
   return device->wait(device);
 }
@@ -223,10 +223,10 @@ static const CudaPrepared *find_prepared(const Device *device,
   const CudaState *state = device->state;
   uintptr_t at = (uintptr_t)instr;
   for (int i = 0; i < device->program->n_entry_points; i++) {
-    const DnnEntryPoint *code = &device->program->entry_points[i];
-    if (at >= (uintptr_t)code->instrs &&
-        at < (uintptr_t)(code->instrs + code->n_instrs))
-      return &state->entry_points[i][instr - code->instrs];
+    const DnnEntryPoint *entry = &device->program->entry_points[i];
+    if (at >= (uintptr_t)entry->instrs &&
+        at < (uintptr_t)(entry->instrs + entry->n_instrs))
+      return &state->entry_points[i][instr - entry->instrs];
   }
   UNREACHABLE();
 }
@@ -244,33 +244,34 @@ static Status launch_kernel(CudaState *state, const CudaPrepared *prepared,
 
 /* The driver copies the arguments of a launch, so that they may move on. */
 static void move_arguments(const CudaState *state, const CudaPrepared *prepared,
-                           const DnnInstr *instr, const int64_t *turns) {
+                           const DnnInstr *instr, const int64_t *iterations) {
   if (!instr->advances || !prepared->words) return;
   for (int i = 0; i < prepared->n_addresses; i++)
-    prepared->words[i] = (int64_t)state->data + instr_buffer(instr, i, turns);
+    prepared->words[i] =
+        (int64_t)state->data + instr_buffer(instr, i, iterations);
 }
 
 static Status enqueue(Device *device, const DnnInstr *instr,
-                      const int64_t *turns) {
+                      const int64_t *iterations) {
   CudaState *state = device->state;
   const CudaPrepared *prepared = find_prepared(device, instr);
   switch ((DnnOpcode)instr->op) {
   case DNN_OP_COPY:
     CU_TRY(state, instr->path, cuMemcpyDtoDAsync_v2,
-           state->data + (unsigned long long)instr_buffer(instr, 1, turns),
-           state->data + (unsigned long long)instr_buffer(instr, 0, turns),
+           state->data + (unsigned long long)instr_buffer(instr, 1, iterations),
+           state->data + (unsigned long long)instr_buffer(instr, 0, iterations),
            (size_t)instr->numbers[0], state->compute);
     return STATUS_OK;
   case DNN_OP_ZERO:
     CU_TRY(state, instr->path, cuMemsetD8Async,
-           state->data + (unsigned long long)instr_buffer(instr, 0, turns), 0,
-           (size_t)instr->numbers[0], state->compute);
+           state->data + (unsigned long long)instr_buffer(instr, 0, iterations),
+           0, (size_t)instr->numbers[0], state->compute);
     return STATUS_OK;
   default: break;
   }
   if (prepared->product)
-    return cuda_product_run(state, prepared->product, instr, turns);
-  move_arguments(state, prepared, instr, turns);
+    return cuda_product_run(state, prepared->product, instr, iterations);
+  move_arguments(state, prepared, instr, iterations);
   return launch_kernel(state, prepared, instr->path);
 }
 
@@ -304,9 +305,9 @@ Status cuda_wait_for(CudaState *state, const char *path) {
 }
 
 static Status cuda_launch(Device *device, const DnnInstr *instr,
-                          const int64_t *turns) {
+                          const int64_t *iterations) {
   CudaState *state = device->state;
-  TRY(enqueue(device, instr, turns));
+  TRY(enqueue(device, instr, iterations));
   return state->is_synchronous ? cuda_wait_for(state, instr->path) : STATUS_OK;
 }
 

@@ -1,5 +1,6 @@
 /*
- * load.c -- NVIDIA's libraries, each opened when it is needed.
+ * load.c -- opens NVIDIA's libraries when they are needed and fills their
+ * tables of functions.
  */
 #include "runtime/cuda/cuda.h"
 

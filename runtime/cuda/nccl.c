@@ -1,5 +1,5 @@
 /*
- * nccl.c -- collectives between GPUs by NCCL, found at run time.
+ * nccl.c -- makes collectives between GPUs by NCCL, found at run time.
  *
  * The id of every group travels over the host's comm; then all ranks make the
  * group's communicator.  A bucket is one NCCL group call on the comm stream:
@@ -59,8 +59,9 @@ static Status nccl_error(NcclState *state, CuEnum error, const char *what) {
 }
 
 static bool is_late(const NcclState *state, int64_t since) {
-  const Watch *watch = state->comm->watch;
-  int64_t limit = watch ? atomic_load(&watch->deadline_ns) : START_DEADLINE_NS;
+  const FlightRecorder *recorder = state->comm->recorder;
+  int64_t limit =
+      recorder ? atomic_load(&recorder->deadline_ns) : START_DEADLINE_NS;
   return limit && clock_ns() - since > limit;
 }
 
@@ -89,8 +90,8 @@ static Status settle(NcclState *state, Group *group, CuEnum error,
 /* Called by the device while it waits. */
 static Status poll(void *user, int64_t since_ns) {
   NcclState *state = user;
-  if (state->comm->watch)
-    atomic_store(&state->comm->watch->waits_since, since_ns);
+  if (state->comm->recorder)
+    atomic_store(&state->comm->recorder->waits_since, since_ns);
   if (!since_ns) return STATUS_OK;
   for (int i = 0; i < state->n_groups; i++) {
     CuEnum error = 0;
@@ -143,7 +144,7 @@ static Status nccl_start(Comm *comm, const DnnCollective *what,
                          const CommPart *parts) {
   NcclState *state = comm->state;
   CudaState *cuda = state->cuda;
-  state->host->watch = comm->watch;
+  state->host->recorder = comm->recorder;
   TRY(comm_check(what));
   if (what->kind != DNN_ALL_REDUCE)
     return status_make(STATUS_unavailable,
@@ -173,7 +174,7 @@ static Status nccl_wait(Comm *comm, int32_t id) {
 
 static Comm *host_of(Comm *comm) {
   NcclState *state = comm->state;
-  state->host->watch = comm->watch;
+  state->host->recorder = comm->recorder;
   return state->host;
 }
 
@@ -302,7 +303,7 @@ Status comm_nccl_create(Arena *arena, Comm *host, Device *device, Comm **out) {
                  .vote_start = nccl_vote_start,
                  .vote_wait = nccl_vote_wait,
                  .close = nccl_close,
-                 .watch = host->watch,
+                 .recorder = host->recorder,
                  .state = state};
   state->comm = comm;
   state->host = host;

@@ -1,12 +1,11 @@
 /*
- * product.c -- matrix products by cuBLASLt, in strict f32 or f64, or of 16
- * bits with sums in f32.
+ * product.c -- runs matmuls by cuBLASLt, in strict f32 or f64, or in 16 bits
+ * with sums in f32.
  *
- * cuBLASLt thinks in columns.  A row-major c[m, n] is its column-major
- * c^T[n, m] = b^T[n, k] a^T[k, m], so our b is its first operand.  Which
- * algorithm to use is asked once for each instruction, when the device is
- * opened, among those that add in an order of their own choosing but always the
- * same one.
+ * cuBLASLt expects columns to be contiguous.  A row-major c[m, n] is its
+ * column-major c^T[n, m] = b^T[n, k] a^T[k, m], so our b is its first operand.
+ * The algorithm of each instruction is chosen once, when the device is opened,
+ * among those that add in an order of their own but always the same one.
  */
 #include "runtime/cuda/cuda.h"
 
@@ -180,7 +179,7 @@ Status cuda_product(CudaState *state, const DnnInstr *instr,
 }
 
 Status cuda_product_run(CudaState *state, const CudaProduct *product,
-                        const DnnInstr *instr, const int64_t *turns) {
+                        const DnnInstr *instr, const int64_t *iterations) {
   const char *path = instr->path;
   const DnnGemm *g = product->gemm;
   static const float one = 1, zero = 0;
@@ -196,7 +195,7 @@ Status cuda_product_run(CudaState *state, const CudaProduct *product,
     for (int t = 0; t < 3; t++)
       at[t] = product->at[t] +
               (unsigned long long)(i * product->outer_stride[t] * sizes[t]) +
-              (unsigned long long)instr_advance(instr, t, turns);
+              (unsigned long long)instr_advance(instr, t, iterations);
     void *c = (void *)(uintptr_t)at[2];
     LT_TRY(state, path, Matmul, state->lt_handle, product->desc, alpha,
            (const void *)(uintptr_t)at[1], product->b,

@@ -1,13 +1,13 @@
 /*
- * csv.c -- rows of text: RFC 4180 with its quotes, read once into numbers.
+ * csv.c -- reads rows of text into numbers: RFC 4180 with its quotes.
  *
  *     id,species,"length, mm"
  *     1,"Iris ""blue""",5.1
  *
- * A field in quotes may hold separators, line ends and, doubled, quotes.  The
+ * A field in quotes may hold separators, line ends and doubled quotes.  The
  * separator of a file is the comma, semicolon or tab that comes first outside
  * quotes.  Lines end with LF or CRLF; empty ones are skipped.  The text streams
- * through a buffer: memory is what the numbers take.
+ * through a buffer, so only the numbers take memory.
  */
 #include "runtime/data/reader.h"
 

@@ -1,16 +1,17 @@
 /*
- * data.c -- what the samples of a step are.
+ * data.c -- chooses the samples of each step and fills the inputs of an entry
+ * point with them.
  *
  * Sample i of step t depends on (seed, t, i) only: not on the number of ranks,
- * on what was read before, or on where a run was resumed.  So every rank works
- * out the places of its own samples and nothing is sent.
+ * on earlier reads, or on the step at which a run was resumed.  So every rank
+ * computes the places of its own samples and nothing is sent.
  *
  *   stream, shuffled     a window at a random offset
- *   stream, sequential   lane i reads on from its last window
+ *   stream, sequential   batch row i reads on from its last window
  *   records, shuffled    a permutation for each epoch, computed and not stored
  *   records, sequential  in order
- *   evaluation           in order, windows side by side, lane by lane where
- *                        the stream is sequential; or, for a fixed number of
+ *   evaluation           in order, windows side by side, row by row where the
+ *                        stream is sequential; or, for a fixed number of
  *                        batches, at random places that never change
  *
  * The permutation is a Feistel network over the next power of four, walked
@@ -316,7 +317,7 @@ static int64_t place_of_eval(const Block *block, int64_t sample, int64_t batch,
 typedef struct Fill {
   Data *data;
   Device *device;
-  const DnnEntryPoint *code;
+  const DnnEntryPoint *entry;
   bool is_eval, is_random;
   int64_t t;     /* training: step */
   int64_t first; /* evaluation: sample */
@@ -374,7 +375,7 @@ static Status read_sample(const Fill *fill, const Block *block,
   int64_t at = fill->is_eval
                    ? place_of_eval(block, fill->first + i,
                                    fill->data->eval_batch, fill->is_random)
-                   : place_of_train(block, fill->t, i, fill->code->batch);
+                   : place_of_train(block, fill->t, i, fill->entry->batch);
   const DnnField *root = root_field(block->data, field);
   const Reader *reader = part->readers[root - block->data->fields];
   int64_t begin =
@@ -417,9 +418,9 @@ static Status fill_tensor(const Fill *fill, const DnnTensor *tensor) {
 }
 
 static Status fill_all(const Fill *fill) {
-  for (int i = 0; i < fill->code->n_tensors; i++)
-    if (fill->code->tensors[i].role == DNN_DATA)
-      TRY(fill_tensor(fill, &fill->code->tensors[i]));
+  for (int i = 0; i < fill->entry->n_tensors; i++)
+    if (fill->entry->tensors[i].role == DNN_DATA)
+      TRY(fill_tensor(fill, &fill->entry->tensors[i]));
   return STATUS_OK;
 }
 
@@ -434,30 +435,30 @@ static int64_t steps_of(const Block *block, int64_t batch) {
   return steps > 0 ? steps : 1;
 }
 
-/* The least of what `of` says over the blocks that the code reads. */
-static int64_t least(const Data *data, const DnnEntryPoint *code,
+/* The least of what `of` says over the blocks that the entry reads. */
+static int64_t least(const Data *data, const DnnEntryPoint *entry,
                      bool is_eval) {
   int64_t result = INT64_MAX;
-  for (int i = 0; code && i < code->n_tensors; i++) {
+  for (int i = 0; entry && i < entry->n_tensors; i++) {
     const Block *block;
-    if (code->tensors[i].role != DNN_DATA ||
-        !find_field(data, code->tensors[i].path, &block))
+    if (entry->tensors[i].role != DNN_DATA ||
+        !find_field(data, entry->tensors[i].path, &block))
       continue;
     int64_t n = is_eval ? samples_in(block, &block->eval)
-                        : steps_of(block, code->batch);
+                        : steps_of(block, entry->batch);
     if (n < result) result = n;
   }
   return result == INT64_MAX || result < 0 ? 0 : result;
 }
 
-/* The block that the code reads and `fits` not, or NULL. */
-static const Block *find_short(const Data *data, const DnnEntryPoint *code,
+/* The block that the entry reads and `fits` not, or NULL. */
+static const Block *find_short(const Data *data, const DnnEntryPoint *entry,
                                bool (*fits)(const Block *, int64_t batch)) {
-  for (int i = 0; code && i < code->n_tensors; i++) {
+  for (int i = 0; entry && i < entry->n_tensors; i++) {
     const Block *block;
-    if (code->tensors[i].role == DNN_DATA &&
-        find_field(data, code->tensors[i].path, &block) &&
-        !fits(block, code->batch))
+    if (entry->tensors[i].role == DNN_DATA &&
+        find_field(data, entry->tensors[i].path, &block) &&
+        !fits(block, entry->batch))
       return block;
   }
   return NULL;
@@ -502,31 +503,31 @@ int64_t data_eval_samples(const Data *data) {
   return data_samples(data, program_entry_point(data->program, "eval"));
 }
 
-int64_t data_samples(const Data *data, const DnnEntryPoint *code) {
-  return least(data, code, true);
+int64_t data_samples(const Data *data, const DnnEntryPoint *entry) {
+  return least(data, entry, true);
 }
 
-Status data_fill_train(Data *data, Device *device, const DnnEntryPoint *code,
+Status data_fill_train(Data *data, Device *device, const DnnEntryPoint *entry,
                        int64_t t) {
   return fill_all(
-      &(Fill){.data = data, .device = device, .code = code, .t = t});
+      &(Fill){.data = data, .device = device, .entry = entry, .t = t});
 }
 
-Status data_fill_eval(Data *data, Device *device, const DnnEntryPoint *code,
+Status data_fill_eval(Data *data, Device *device, const DnnEntryPoint *entry,
                       int64_t first, bool is_random) {
   return fill_all(&(Fill){.data = data,
                           .device = device,
-                          .code = code,
+                          .entry = entry,
                           .is_eval = true,
                           .is_random = is_random,
                           .first = first});
 }
 
-Status data_fill_records(Data *data, Device *device, const DnnEntryPoint *code,
+Status data_fill_records(Data *data, Device *device, const DnnEntryPoint *entry,
                          int64_t first, int64_t n) {
   return fill_all(&(Fill){.data = data,
                           .device = device,
-                          .code = code,
+                          .entry = entry,
                           .is_eval = true,
                           .first = first,
                           .n = n});

@@ -31,18 +31,18 @@ Status data_check(const Data *data);
 int64_t data_steps_per_epoch(const Data *data);
 /* Samples for evaluation; 0: none. */
 int64_t data_eval_samples(const Data *data);
-/* Fills the DATA tensors of `code` for training step t (from 1). */
-Status data_fill_train(Data *data, Device *device, const DnnEntryPoint *code,
+/* Fills the DATA tensors of `entry` for training step t (from 1). */
+Status data_fill_train(Data *data, Device *device, const DnnEntryPoint *entry,
                        int64_t t);
-/* The same with `code->batch` samples of the evaluation from `first` on, in
+/* The same with `entry->batch` samples of the evaluation from `first` on, in
  * order; or, for `is_random`, at offsets that depend on `first` only. */
-Status data_fill_eval(Data *data, Device *device, const DnnEntryPoint *code,
+Status data_fill_eval(Data *data, Device *device, const DnnEntryPoint *entry,
                       int64_t first, bool is_random);
-/* Samples that `code` can be given: those of the evaluation. */
-int64_t data_samples(const Data *data, const DnnEntryPoint *code);
+/* Samples that `entry` can be given: those of the evaluation. */
+int64_t data_samples(const Data *data, const DnnEntryPoint *entry);
 /* Samples [first, first + n) of them, in order; zeros in what is left of the
  * batch. */
-Status data_fill_records(Data *data, Device *device, const DnnEntryPoint *code,
+Status data_fill_records(Data *data, Device *device, const DnnEntryPoint *entry,
                          int64_t first, int64_t n);
 int64_t data_resident_bytes(const Data *data);
 

@@ -1,12 +1,11 @@
 /*
- * files.c -- input files: found, unpacked where they are compressed, read at
- * any place.
+ * files.c -- finds input files, unpacks compressed ones and reads at any place.
  *
  * A plain file is read with pread, a sample at a time: it costs no memory, and
- * a file that shrinks while the program runs is an error instead of a signal.
- * A compressed one is unpacked as far as it is read where its first bytes tell
- * its size, else all of it; text streams.  What it may unpack to is bounded,
- * and whatever takes long ends when a signal asks for it.
+ * a file that shrinks while the program runs is an error instead of a signal. A
+ * compressed file is unpacked as far as it is read if its first bytes tell its
+ * size, else all of it; text streams.  The unpacked size is bounded, and long
+ * work ends when a signal asks for it.
  */
 #include "runtime/data/data.h"
 

@@ -1,5 +1,6 @@
 /*
- * fingerprint.c -- what data a run was trained on.
+ * fingerprint.c -- computes which data files a run was trained on, and compares
+ * them with those of a checkpoint.
  *
  * A checkpoint holds, for each data file that the model names, a text
  *

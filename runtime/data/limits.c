@@ -1,9 +1,9 @@
 /*
- * limits.c -- whether a value of a data file is one that its field takes.
+ * limits.c -- decides whether a field accepts a value of a data file.
  *
- * Integers are whole, in the range of their type and in what their uses allow
- * (an index, a label); reals are finite.  Values are looked at when they are
- * read: rows of text at the start, the others a sample at a time.
+ * An integer must be in the range of its dtype and of its uses (an index, a
+ * label); a float must be finite.  Values are checked when they are read: rows
+ * of text at the start, the others a sample at a time.
  */
 #include "runtime/data/reader.h"
 

@@ -1,5 +1,5 @@
 /*
- * npy.h -- the header of a NumPy array file (.npy): read and written.
+ * npy.h -- reads and writes the header of a NumPy array file (.npy).
  */
 #ifndef RUNTIME_NPY_H
 #define RUNTIME_NPY_H

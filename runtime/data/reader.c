@@ -1,8 +1,9 @@
 /*
- * reader.c -- readers: bytes, tokens, IDX files, arrays, synthetic numbers.
+ * reader.c -- reads fields from bytes, tokens, IDX files, arrays and synthetic
+ * numbers.
  *
- * Whatever the format, a field's values are a row that can be read at any
- * place; streams are windows of it and records are equal pieces of it.
+ * Whatever the format, the values of a field are a row that can be read at any
+ * place; streams are windows of it and records are equal parts of it.
  */
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/data/reader.h"

@@ -1,5 +1,6 @@
 /*
- * reader.h -- a field's values as one long row of numbers.
+ * reader.h -- reads the values of a field, of any format, as one long row of
+ * numbers.
  */
 #ifndef RUNTIME_READER_H
 #define RUNTIME_READER_H

@@ -1,12 +1,12 @@
 /*
- * vocabulary.c -- byte-pair encoding as GPT-2 does it (Sennrich et al. 2016;
- * Radford et al. 2019): a piece of text begins as single bytes; of all
- * neighbours that are a merge of the file the earliest in the file is merged,
- * the leftmost first, until none is left.
+ * vocabulary.c -- encodes text by byte pairs as GPT-2 does (Sennrich et al.
+ * 2016; Radford et al. 2019).
  *
- * A heap holds the merges that are possible in a piece, so a piece of n bytes
- * costs n log n, however long it is; entries whose pair is gone are passed
- * over.
+ * A part of the text begins as single bytes.  Among all neighbours that are a
+ * merge of the file, the merge that stands first in the file is applied,
+ * leftmost first, until none is left.  A heap holds the possible merges of a
+ * part, so a part of n bytes costs n log n; entries whose pair no longer exists
+ * are skipped.
  */
 #include "runtime/data/vocabulary.h"
 

@@ -1,5 +1,6 @@
 /*
- * vocabulary.h -- text to tokens and back: single bytes, or GPT-2's byte pairs.
+ * vocabulary.h -- converts text to tokens and back: single bytes, or GPT-2's
+ * byte pairs.
  */
 #ifndef RUNTIME_VOCABULARY_H
 #define RUNTIME_VOCABULARY_H

@@ -14,8 +14,9 @@ struct Device {
   /* Makes the arena (arena_bytes, aligned to 4096) and loads the kernels. */
   Status (*open)(Device *device, const DnnProgram *program, int local_rank);
   /* Enqueues one instruction of kind KERNEL, GEMM, CONV, COPY or ZERO, at these
-   * turns of the loops around it, the outermost first. */
-  Status (*launch)(Device *device, const DnnInstr *instr, const int64_t *turns);
+   * iterations of the loops around it, the outermost first. */
+  Status (*launch)(Device *device, const DnnInstr *instr,
+                   const int64_t *iterations);
   /* Host <-> arena; wait for what was enqueued before. */
   Status (*write)(Device *device, int64_t offset, const void *from,
                   int64_t bytes);
@@ -42,18 +43,18 @@ Status device_host_read(Device *device, int64_t offset, void *to,
                         int64_t bytes);
 Status device_host_wait(Device *device);
 void *device_host_address(Device *device, int64_t offset);
-/* How far buffer `index` has moved at these turns of the loops around. */
+/* How far buffer `index` has moved at these iterations of the loops around. */
 static inline int64_t instr_advance(const DnnInstr *instr, int index,
-                                    const int64_t *turns) {
+                                    const int64_t *iterations) {
   int64_t bytes = 0;
   for (int i = 0; instr->advances && i < instr->n_loops; i++)
-    bytes += turns[i] * instr->advances[index * instr->n_loops + i];
+    bytes += iterations[i] * instr->advances[index * instr->n_loops + i];
   return bytes;
 }
 /* Where it lies in the arena. */
 static inline int64_t instr_buffer(const DnnInstr *instr, int index,
-                                   const int64_t *turns) {
-  return instr->buffers[index] + instr_advance(instr, index, turns);
+                                   const int64_t *iterations) {
+  return instr->buffers[index] + instr_advance(instr, index, iterations);
 }
 /* Numbers of a launch for this rank: instr->numbers, or a copy in `scratch`
  * with the places added. */

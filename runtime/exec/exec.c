@@ -1,9 +1,9 @@
 /*
- * exec.c -- runs a code: a line of instructions, straight but for loops.
+ * exec.c -- runs the instructions of an entry point, straight but for loops.
  *
  * Launches go to the device, collectives to the transport; a collective is
  * started at its place and waited for before the first reader of its result.
- * Everything that a step needs is laid out at start.
+ * Everything that a step needs is prepared at start.
  */
 #include "runtime/exec/exec.h"
 
@@ -14,9 +14,9 @@ struct Exec {
   const DnnProgram *program;
   Device *device;
   Comm *comm;
-  Watch *watch;
+  FlightRecorder *recorder;
   Trace *trace;
-  CommPart ***parts; /* of each code and instruction; NULL: no collective; in
+  CommPart ***parts; /* of each entry and instruction; NULL: no collective; in
                         loops they lie where the turn has them */
   float *check;      /* CHECK_FLOATS values */
 };
@@ -24,10 +24,10 @@ struct Exec {
 enum { CHECK_FLOATS = 1 << 16 };
 
 static CommPart **prepare_parts(Arena *arena, Device *device,
-                                const DnnEntryPoint *code) {
-  CommPart **all = ARENA_ARRAY(arena, CommPart *, code->n_instrs);
-  for (int i = 0; i < code->n_instrs; i++) {
-    const DnnInstr *instr = &code->instrs[i];
+                                const DnnEntryPoint *entry) {
+  CommPart **all = ARENA_ARRAY(arena, CommPart *, entry->n_instrs);
+  for (int i = 0; i < entry->n_instrs; i++) {
+    const DnnInstr *instr = &entry->instrs[i];
     if (instr->op != DNN_OP_COLLECTIVE) continue;
     const DnnCollective *what = instr->detail;
     ASSERT(what->n_parts <= instr->n_buffers);
@@ -40,13 +40,13 @@ static CommPart **prepare_parts(Arena *arena, Device *device,
 }
 
 Exec *exec_create(Arena *arena, const DnnProgram *program, Device *device,
-                  Comm *comm, Watch *watch) {
+                  Comm *comm, FlightRecorder *recorder) {
   Exec *exec = ARENA_NEW(arena, Exec);
   *exec =
       (Exec){.program = program,
              .device = device,
              .comm = comm,
-             .watch = watch,
+             .recorder = recorder,
              .parts = ARENA_ARRAY(arena, CommPart **, program->n_entry_points),
              .check = ARENA_ARRAY(arena, float, CHECK_FLOATS)};
   for (int i = 0; i < program->n_entry_points; i++)
@@ -69,43 +69,43 @@ static int32_t loop_length(const DnnInstr *instr) {
   return instr->op == DNN_OP_LOOP ? (int32_t)instr->numbers[0] : 0;
 }
 
-static Status start_collective(Exec *exec, const DnnEntryPoint *code, int32_t i,
-                               const int64_t *turns) {
-  const DnnInstr *instr = &code->instrs[i];
+static Status start_collective(Exec *exec, const DnnEntryPoint *entry,
+                               int32_t i, const int64_t *iterations) {
+  const DnnInstr *instr = &entry->instrs[i];
   const DnnCollective *what = instr->detail;
-  CommPart *parts = exec->parts[code - exec->program->entry_points][i];
+  CommPart *parts = exec->parts[entry - exec->program->entry_points][i];
   if (what->group_size == 1) return STATUS_OK;
   for (int32_t j = 0; instr->advances && j < what->n_parts; j++)
     parts[j].data =
-        exec->device->address(exec->device, instr_buffer(instr, j, turns));
+        exec->device->address(exec->device, instr_buffer(instr, j, iterations));
   return exec->comm->start(exec->comm, what, parts);
 }
 
-/* `turns`: of the loops around, the outermost first. */
-static Status run_one(Exec *exec, const DnnEntryPoint *code, int32_t i,
-                      int64_t *turns) {
-  const DnnInstr *instr = &code->instrs[i];
+/* `iterations`: of the loops around, the outermost first. */
+static Status run_one(Exec *exec, const DnnEntryPoint *entry, int32_t i,
+                      int64_t *iterations) {
+  const DnnInstr *instr = &entry->instrs[i];
   switch ((DnnOpcode)instr->op) {
   case DNN_OP_WAIT:
     return exec->comm->wait(exec->comm, (int32_t)instr->numbers[0]);
-  case DNN_OP_COLLECTIVE: return start_collective(exec, code, i, turns);
+  case DNN_OP_COLLECTIVE: return start_collective(exec, entry, i, iterations);
   case DNN_OP_LOOP: break;
-  default: return exec->device->launch(exec->device, instr, turns);
+  default: return exec->device->launch(exec->device, instr, iterations);
   }
-  for (int64_t turn = 0; turn < instr->numbers[1]; turn++) {
-    turns[instr->n_loops] = turn;
+  for (int64_t iteration = 0; iteration < instr->numbers[1]; iteration++) {
+    iterations[instr->n_loops] = iteration;
     for (int32_t k = i + 1; k <= i + loop_length(instr); k++) {
-      TRY(run_one(exec, code, k, turns));
-      k += loop_length(&code->instrs[k]);
+      TRY(run_one(exec, entry, k, iterations));
+      k += loop_length(&entry->instrs[k]);
     }
   }
   return STATUS_OK;
 }
 
-/* What nobody read must have ended too before the code runs again. */
-static Status wait_for_all(Exec *exec, const DnnEntryPoint *code) {
-  for (int32_t i = 0; i < code->n_instrs; i++) {
-    const DnnInstr *instr = &code->instrs[i];
+/* What nobody read must have ended too before the entry runs again. */
+static Status wait_for_all(Exec *exec, const DnnEntryPoint *entry) {
+  for (int32_t i = 0; i < entry->n_instrs; i++) {
+    const DnnInstr *instr = &entry->instrs[i];
     if (instr->op == DNN_OP_COLLECTIVE)
       TRY(exec->comm->wait(exec->comm,
                            ((const DnnCollective *)instr->detail)->id));
@@ -113,49 +113,50 @@ static Status wait_for_all(Exec *exec, const DnnEntryPoint *code) {
   return exec->device->wait(exec->device);
 }
 
-Status exec_run(Exec *exec, const DnnEntryPoint *code, int64_t step) {
+Status exec_run(Exec *exec, const DnnEntryPoint *entry, int64_t step) {
   Trace *trace = exec->trace;
-  int64_t turns[DNN_MAX_LOOPS] = {0};
-  for (int32_t i = 0; i < code->n_instrs; i++) {
-    const DnnInstr *instr = &code->instrs[i];
-    watch_note(exec->watch, step, code->name, i, instr->path);
+  int64_t iterations[DNN_MAX_LOOPS] = {0};
+  for (int32_t i = 0; i < entry->n_instrs; i++) {
+    const DnnInstr *instr = &entry->instrs[i];
+    recorder_note(exec->recorder, step, entry->name, i, instr->path);
     int64_t begin = trace ? clock_ns() : 0;
-    TRY(run_one(exec, code, i, turns));
+    TRY(run_one(exec, entry, i, iterations));
     if (trace) add_event(trace, step, instr, begin);
     i += loop_length(instr);
   }
-  return wait_for_all(exec, code);
+  return wait_for_all(exec, entry);
 }
 
-static Status run_watched(Exec *exec, const DnnEntryPoint *code, int32_t i,
-                          int64_t *turns, ExecLook *look, void *user) {
-  const DnnInstr *instr = &code->instrs[i];
+static Status run_inspected(Exec *exec, const DnnEntryPoint *entry, int32_t i,
+                            int64_t *iterations, ExecInspect *look,
+                            void *user) {
+  const DnnInstr *instr = &entry->instrs[i];
   if (instr->op != DNN_OP_LOOP) {
-    TRY(run_one(exec, code, i, turns));
+    TRY(run_one(exec, entry, i, iterations));
     if (instr->op == DNN_OP_COLLECTIVE)
       TRY(exec->comm->wait(exec->comm,
                            ((const DnnCollective *)instr->detail)->id));
-    return look(user, instr, turns);
+    return look(user, instr, iterations);
   }
-  for (int64_t turn = 0; turn < instr->numbers[1]; turn++) {
-    turns[instr->n_loops] = turn;
+  for (int64_t iteration = 0; iteration < instr->numbers[1]; iteration++) {
+    iterations[instr->n_loops] = iteration;
     for (int32_t k = i + 1; k <= i + loop_length(instr); k++) {
-      TRY(run_watched(exec, code, k, turns, look, user));
-      k += loop_length(&code->instrs[k]);
+      TRY(run_inspected(exec, entry, k, iterations, look, user));
+      k += loop_length(&entry->instrs[k]);
     }
   }
   return STATUS_OK;
 }
 
-Status exec_run_watched(Exec *exec, const DnnEntryPoint *code, int64_t step,
-                        ExecLook *look, void *user) {
-  int64_t turns[DNN_MAX_LOOPS] = {0};
-  for (int32_t i = 0; i < code->n_instrs; i++) {
-    watch_note(exec->watch, step, code->name, i, code->instrs[i].path);
-    TRY(run_watched(exec, code, i, turns, look, user));
-    i += loop_length(&code->instrs[i]);
+Status exec_run_inspected(Exec *exec, const DnnEntryPoint *entry, int64_t step,
+                          ExecInspect *look, void *user) {
+  int64_t iterations[DNN_MAX_LOOPS] = {0};
+  for (int32_t i = 0; i < entry->n_instrs; i++) {
+    recorder_note(exec->recorder, step, entry->name, i, entry->instrs[i].path);
+    TRY(run_inspected(exec, entry, i, iterations, look, user));
+    i += loop_length(&entry->instrs[i]);
   }
-  return wait_for_all(exec, code);
+  return wait_for_all(exec, entry);
 }
 
 static bool all_finite(const void *values, int64_t n, DnnDtype dtype) {
@@ -181,14 +182,14 @@ static Status is_finite(Exec *exec, const int64_t *check, bool *out) {
   return STATUS_OK;
 }
 
-Status exec_run_checked(Exec *exec, const DnnEntryPoint *code, int64_t step,
+Status exec_run_checked(Exec *exec, const DnnEntryPoint *entry, int64_t step,
                         int32_t *out_instr) {
   *out_instr = -1;
-  int64_t turns[DNN_MAX_LOOPS] = {0};
-  for (int32_t i = 0; i < code->n_instrs; i++) {
-    const DnnInstr *instr = &code->instrs[i];
-    watch_note(exec->watch, step, code->name, i, instr->path);
-    TRY(run_one(exec, code, i, turns));
+  int64_t iterations[DNN_MAX_LOOPS] = {0};
+  for (int32_t i = 0; i < entry->n_instrs; i++) {
+    const DnnInstr *instr = &entry->instrs[i];
+    recorder_note(exec->recorder, step, entry->name, i, instr->path);
+    TRY(run_one(exec, entry, i, iterations));
     for (int j = 0; j < instr->n_checks && *out_instr < 0; j++) {
       bool finite;
       TRY(is_finite(exec, instr->checks + 3 * j, &finite));
@@ -196,5 +197,5 @@ Status exec_run_checked(Exec *exec, const DnnEntryPoint *code, int64_t step,
     }
     i += loop_length(instr);
   }
-  return wait_for_all(exec, code);
+  return wait_for_all(exec, entry);
 }

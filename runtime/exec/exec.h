@@ -25,20 +25,20 @@ typedef struct Trace {
 
 typedef struct Exec Exec;
 Exec *exec_create(Arena *arena, const DnnProgram *program, Device *device,
-                  Comm *comm, Watch *watch);
+                  Comm *comm, FlightRecorder *recorder);
 void exec_set_trace(Exec *exec, Trace *trace); /* NULL: none */
 /* Runs all instructions and waits for the device. */
-Status exec_run(Exec *exec, const DnnEntryPoint *code, int64_t step);
+Status exec_run(Exec *exec, const DnnEntryPoint *entry, int64_t step);
 /* The same with a look at what each instruction wrote: *out_instr is the first
  * whose values are not finite, or -1. */
-Status exec_run_checked(Exec *exec, const DnnEntryPoint *code, int64_t step,
+Status exec_run_checked(Exec *exec, const DnnEntryPoint *entry, int64_t step,
                         int32_t *out_instr);
 /* The same one by one: `look` sees each instruction that has been done, a
- * collective after its end, and the turns of the loops around it. */
-typedef Status ExecLook(void *user, const DnnInstr *instr,
-                        const int64_t *turns);
-Status exec_run_watched(Exec *exec, const DnnEntryPoint *code, int64_t step,
-                        ExecLook *look, void *user);
+ * collective after its end, and the iterations of the loops around it. */
+typedef Status ExecInspect(void *user, const DnnInstr *instr,
+                           const int64_t *iterations);
+Status exec_run_inspected(Exec *exec, const DnnEntryPoint *entry, int64_t step,
+                          ExecInspect *look, void *user);
 /* ---- trace.c ---- */
 
 Trace *trace_create(Arena *arena, int64_t capacity);

@@ -1,5 +1,5 @@
 /*
- * trace.c -- a timeline that chrome://tracing and Perfetto read.
+ * trace.c -- writes a timeline that chrome://tracing and Perfetto read.
  *
  * Communication overlaps computation, and a track may not hold slices that
  * overlap in part, so each has a track of its own: tid 0 the instructions, tid

@@ -1,9 +1,10 @@
 /*
- * bundle.c -- the folder of the bundle that a process belongs to.
+ * bundle.c -- finds the folder of the bundle that a process belongs to.
  *
- * `run` of a bundle is the same file as its ranks: it starts them.  It may have
- * been found in $PATH or through a link of another name, so the file itself
- * says where it lies; a bundle made of links has them where `run` was called.
+ * `run` of a bundle is the same file as its ranks and starts them.  It may have
+ * been found in $PATH or through a link of another name, so the path of the
+ * file itself counts; a bundle made of links has its ranks where `run` was
+ * called.
  */
 #include "runtime/launch/launch.h"
 

@@ -1,14 +1,14 @@
 /*
- * handshake.c -- how a rank comes to be where mpirun starts it.
+ * handshake.c -- turns the process that mpirun starts into a rank.
  *
  *     mpirun -n W /proc/LAUNCHER/exe --become-rank SOCKET BUNDLE ARGUMENTS
  *
- * What mpirun starts is the launcher's own program.  It calls the launcher, so
- * that this knows the process of every rank before anything of the bundle has
- * run; it gets the launcher's standard output and error, which therefore do not
- * pass through mpirun (that loses what cannot be written, and crashes where a
- * reader has left); then it becomes BUNDLE/rank-NNNN, or says why it cannot:
- * the socket is closed by a successful exec.
+ * mpirun starts the launcher's own program.  This process calls the launcher,
+ * so that the launcher knows the process of every rank before anything of the
+ * bundle has run.  It receives the launcher's standard output and error, which
+ * therefore do not pass through mpirun (mpirun loses text that it cannot write,
+ * and crashes where a reader has left).  Then it becomes BUNDLE/rank-NNNN, or
+ * says why it cannot: a successful exec closes the socket.
  */
 #include "runtime/comm/comm.h"
 #include "runtime/launch/launch.h"

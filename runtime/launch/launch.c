@@ -1,15 +1,15 @@
 /*
- * launch.c -- starts the ranks of a bundle and sees to it that all of them end.
+ * launch.c -- starts the ranks of a bundle and ensures that all of them end.
  *
  * mpirun kills its ranks half a second after a SIGTERM, which is too soon for a
  * checkpoint.  So it runs in a process group of its own; the launcher keeps
- * SIGTERM and Ctrl-C for itself and sends SIGUSR1, which mpirun passes on, and
+ * SIGTERM and Ctrl-C for itself and sends SIGUSR1, which mpirun forwards, and
  * on which ranks save and leave.  A second Ctrl-C ends everything at once.
  *
- * Ranks call the launcher before they become what they are (handshake.c) and
- * tell it when they start, have joined the others, have lost one and end
- * (watch.c); a process descriptor for each shows its death even if it said
- * nothing.  After the first loss the others get a second to report, then all
+ * Ranks call the launcher before they execute their file (handshake.c) and tell
+ * it when they start, have joined the others, have lost one and end
+ * (recorder.c); a process descriptor for each shows its death even if it said
+ * nothing.  After the first loss the others have a second to report, then all
  * are killed: graceful ends hang when a rank is gone.  The start has a limit,
  * because a rank that never reaches MPI keeps all others waiting there.
  */

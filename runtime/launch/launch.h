@@ -1,6 +1,6 @@
 /*
- * launch.h -- starts the ranks of a bundle on this machine and sees to it that
- * all of them end: signals, lost ranks, a launcher that dies.
+ * launch.h -- starts the ranks of a bundle on this machine and ensures that all
+ * of them end, after signals, lost ranks and the death of the launcher.
  */
 #ifndef RUNTIME_LAUNCH_H
 #define RUNTIME_LAUNCH_H

@@ -1,5 +1,6 @@
 /*
- * scratch.c -- a folder for what mpirun and its ranks leave lying about.
+ * scratch.c -- makes and removes a folder for the temporary files of mpirun and
+ * its ranks.
  *
  * Open MPI keeps sockets below /tmp and shared memory below /dev/shm, and a
  * rank that is killed removes neither.  So each launch gives it a folder of its

@@ -1,7 +1,7 @@
 /*
- * device.c -- the smallest device: every instruction is an emitted function,
- * called at once.  Copy this folder to begin a new kind of hardware; what it
- * does is all that the runtime asks for.
+ * device.c -- is the smallest device: every instruction is an emitted function,
+ * called at once.  Copy this folder to begin a back end for new hardware; it
+ * has everything that the runtime asks for.
  */
 #include "runtime/device/device.h"
 
@@ -36,12 +36,12 @@ static Status call_kernel(Device *device, const DnnInstr *instr,
 }
 
 static Status null_launch(Device *device, const DnnInstr *instr,
-                          const int64_t *turns) {
+                          const int64_t *iterations) {
   void *buffers[MAX_BUFFERS];
   int64_t scratch[MAX_NUMBERS];
   ASSERT(instr->n_buffers <= MAX_BUFFERS && instr->n_numbers <= MAX_NUMBERS);
   for (int i = 0; i < instr->n_buffers; i++)
-    buffers[i] = device->address(device, instr_buffer(instr, i, turns));
+    buffers[i] = device->address(device, instr_buffer(instr, i, iterations));
   const int64_t *numbers = instr_numbers(instr, device->rank, scratch);
   if (instr->op == DNN_OP_COPY)
     memmove(buffers[1], buffers[0], (size_t)numbers[0]);

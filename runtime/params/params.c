@@ -1,9 +1,10 @@
 /*
- * params.c -- initial values of what persists, and digests of parameters.
+ * params.c -- fills persistent buffers with their initial values, and computes
+ * digests of parameters.
  *
- * Every element's value follows from seed, path and its index in the whole
- * tensor, so each rank makes its own piece and threads make parts of it in any
- * order.
+ * The value of an element follows from the seed, the path and the index in the
+ * full tensor, so each rank makes its own shard and threads make parts of it in
+ * any order.
  */
 #include "runtime/cpu/cpu.h"
 #include "runtime/params/params.h"
@@ -29,10 +30,10 @@ static void make_part(void *arg, int index, int n_threads) {
   int64_t item = dtype_bytes(tensor->dtype);
   int64_t begin = making->n * index / n_threads;
   int64_t end = making->n * (index + 1) / n_threads;
-  bool splits = tensor_is_split(tensor);
+  bool splits = tensor_is_sharded(tensor);
   for (int64_t i = begin; i < end; i++) {
     int64_t whole = making->first + i;
-    if (splits) whole = tensor_whole_index(tensor, making->rank, whole);
+    if (splits) whole = tensor_logical_index(tensor, making->rank, whole);
     double value = whole < 0 ? 0.0
                    : making->values
                        ? making->values[whole]
@@ -48,13 +49,13 @@ static bool is_initialised(const DnnTensor *tensor) {
 }
 
 /* Values that all are the same are made once. */
-static Status init_pieces(const Threads *threads, Device *device,
-                          Making *making) {
+static Status init_shard(const Threads *threads, Device *device,
+                         Making *making) {
   const DnnTensor *tensor = making->tensor;
   int64_t n = tensor_local_elements(tensor), item = dtype_bytes(tensor->dtype);
   bool is_same =
       (tensor->init == INIT_zeros || tensor->init == INIT_constant) &&
-      !tensor_is_split(tensor);
+      !tensor_is_sharded(tensor);
   for (making->first = 0; making->first < n; making->first += BLOCK) {
     making->n = n - making->first < BLOCK ? n - making->first : BLOCK;
     if (making->first == 0 || !is_same) threads_run(threads, make_part, making);
@@ -71,12 +72,12 @@ static Status init_tensor(Arena *arena, const Threads *threads, Device *device,
   Init init = {(InitKind)tensor->init, tensor->init_a};
   making->values = NULL;
   if (init_is_elementwise(init.kind))
-    return init_pieces(threads, device, making);
+    return init_shard(threads, device, making);
   Arena *scratch = arena_beside(arena);
   double *values = ARENA_ARRAY(scratch, double, tensor_elements(tensor));
   init_fill(scratch, init, making->key, tensor->size, tensor->rank, values);
   making->values = values;
-  Status status = init_pieces(threads, device, making);
+  Status status = init_shard(threads, device, making);
   arena_destroy(scratch);
   return status;
 }

@@ -9,12 +9,12 @@
 
 /* ---- shards.c: sharded tensors ---- */
 
-bool tensor_is_split(const DnnTensor *tensor);
+bool tensor_is_sharded(const DnnTensor *tensor);
 /* All elements of a persistent tensor, on all ranks; they call it together. */
-Status tensor_read_whole(Arena *arena, Comm *comm, Device *device,
-                         const DnnTensor *tensor, unsigned char **out);
+Status tensor_gather(Arena *arena, Comm *comm, Device *device,
+                     const DnnTensor *tensor, unsigned char **out);
 /* Writes the rank's piece of a tensor that is given whole. */
-Status tensor_write_piece(Arena *arena, Device *device, const DnnTensor *tensor,
+Status tensor_write_shard(Arena *arena, Device *device, const DnnTensor *tensor,
                           unsigned char *whole);
 
 /* ---- params.c: initial values and digests ---- */

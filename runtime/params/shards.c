@@ -6,16 +6,16 @@
 
 #include <string.h>
 
-bool tensor_is_split(const DnnTensor *tensor) {
+bool tensor_is_sharded(const DnnTensor *tensor) {
   return tensor_local_elements(tensor) != tensor_elements(tensor);
 }
 
 /* Copies between a rank's piece and the whole. */
-static void move_piece(const DnnTensor *tensor, int rank, unsigned char *piece,
+static void copy_shard(const DnnTensor *tensor, int rank, unsigned char *piece,
                        unsigned char *whole, bool to_whole) {
   int64_t n = tensor_local_elements(tensor), item = dtype_bytes(tensor->dtype);
   for (int64_t i = 0; i < n; i++) {
-    int64_t at = tensor_whole_index(tensor, rank, i);
+    int64_t at = tensor_logical_index(tensor, rank, i);
     if (at < 0) continue; /* padding */
     if (to_whole)
       memcpy(whole + at * item, piece + i * item, (size_t)item);
@@ -24,26 +24,26 @@ static void move_piece(const DnnTensor *tensor, int rank, unsigned char *piece,
   }
 }
 
-Status tensor_read_whole(Arena *arena, Comm *comm, Device *device,
-                         const DnnTensor *tensor, unsigned char **out) {
+Status tensor_gather(Arena *arena, Comm *comm, Device *device,
+                     const DnnTensor *tensor, unsigned char **out) {
   int64_t item = dtype_bytes(tensor->dtype);
   int64_t bytes = tensor_local_elements(tensor) * item;
   unsigned char *own = ARENA_ARRAY(arena, unsigned char, bytes);
   *out = own;
   TRY(device->read(device, tensor->offset, own, bytes));
-  if (!tensor_is_split(tensor)) return STATUS_OK;
+  if (!tensor_is_sharded(tensor)) return STATUS_OK;
   unsigned char *all = ARENA_ARRAY(arena, unsigned char, bytes * comm->world);
   *out = ARENA_ARRAY(arena, unsigned char, tensor_elements(tensor) * item);
   TRY(comm->gather(comm, own, bytes, all));
   for (int rank = 0; rank < comm->world; rank++)
-    move_piece(tensor, rank, all + rank * bytes, *out, true);
+    copy_shard(tensor, rank, all + rank * bytes, *out, true);
   return STATUS_OK;
 }
 
-Status tensor_write_piece(Arena *arena, Device *device, const DnnTensor *tensor,
+Status tensor_write_shard(Arena *arena, Device *device, const DnnTensor *tensor,
                           unsigned char *whole) {
   int64_t bytes = tensor_local_elements(tensor) * dtype_bytes(tensor->dtype);
   unsigned char *own = ARENA_ARRAY(arena, unsigned char, bytes);
-  move_piece(tensor, device->rank, own, whole, false);
+  copy_shard(tensor, device->rank, own, whole, false);
   return device->write(device, tensor->offset, own, bytes);
 }

@@ -1,6 +1,6 @@
 /*
- * evaluate.c -- the evaluation of a run: the loss and the metrics over all
- * evaluation data, in whole batches and what remains.
+ * evaluate.c -- evaluates the model: the loss and the metrics over all
+ * evaluation data, in full batches and a remainder.
  */
 #include "runtime/rank/run.h"
 
@@ -18,23 +18,23 @@ static void show_progress(const Run *run, int64_t at, int64_t n) {
 }
 
 /* A batch; where the data of a rank is wrong, the evaluation fails on all. */
-static void evaluate_batch(Run *run, const DnnEntryPoint *code, int64_t first,
+static void evaluate_batch(Run *run, const DnnEntryPoint *entry, int64_t first,
                            bool is_random) {
   int64_t greatest;
-  Status data = data_fill_eval(run->data, run->device, code, first, is_random);
+  Status data = data_fill_eval(run->data, run->device, entry, first, is_random);
   run_must(run, run->comm->vote_start(run->comm, data.code == STATUS_ok
                                                      ? STOP_none
                                                      : STOP_failed));
-  run_must(run, states_fill_lanes(run, code, true));
-  run_must(run, exec_run(run->exec, code, run->done));
+  run_must(run, states_fill_batch_rows(run, entry, true));
+  run_must(run, exec_run(run->exec, entry, run->done));
   run_must(run, run->comm->vote_wait(run->comm, &greatest));
   if (greatest == STOP_failed) {
     run->stop = STOP_failed;
     run->failure = run_agree(run, data);
     return;
   }
-  figures_add(run, run->validation, 1, code);
-  figures_add(run, run->metrics, run->program->settings.n_metrics, code);
+  figures_add(run, run->validation, 1, entry);
+  figures_add(run, run->metrics, run->program->settings.n_metrics, entry);
 }
 
 static void warn_about_rest(const Run *run, int64_t rest, int64_t n) {

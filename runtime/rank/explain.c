@@ -1,14 +1,13 @@
 /*
- * explain.c -- which value of a step is the first that is not finite.
+ * explain.c -- finds the first value of a step that is not finite.
  *
- * The step is run again as the plain program (program.h), on a device of its
- * own with what persists and the same data.  After each operator its result is
- * looked at.  An operator is an origin if its result holds what is no number
- * where no operand does, or an infinity where no operand holds either.  Values
- * may be infinite and do no harm, such as a masked score; so of the origins
- * only those count from which values that are not finite lead to the loss or a
- * gradient.  The first of them is the one that stands first in the program, the
- * forward pass before the backward.
+ * The step runs again as the plain program (program.h), on a device of its own
+ * with the same persistent buffers and data.  After each operator its result is
+ * checked. An operator is an origin if its result holds NaN where no operand
+ * does, or an infinity where no operand holds either.  Values may be infinite
+ * and do no harm, such as a masked score; so an origin counts only if values
+ * that are not finite lead from it to the loss or a gradient.  The first of
+ * them in program order is the answer, the forward pass before the backward.
  */
 #include "runtime/rank/run.h"
 
@@ -81,13 +80,14 @@ static void mark(Explain *explain, int32_t value, int marks) {
   if (makes_nan || makes_infinity) explain->marks[value] |= IS_ORIGIN;
 }
 
-static Status look(void *user, const DnnInstr *instr, const int64_t *turns) {
+static Status look(void *user, const DnnInstr *instr,
+                   const int64_t *iterations) {
   Explain *explain = user;
   for (int i = 0; i < instr->n_checks && instr->values; i++) {
     const int64_t *check = instr->checks + 3 * i,
                   *value = instr->values + 2 * i;
     int marks;
-    int64_t moved = instr_advance(instr, (int)value[1], turns);
+    int64_t moved = instr_advance(instr, (int)value[1], iterations);
     TRY(look_at(explain, check[0] + moved, check[1], (DnnDtype)check[2],
                 &marks));
     mark(explain, (int32_t)value[0], marks);
@@ -165,11 +165,11 @@ static Status copy_bytes(Explain *explain, Device *from, int64_t at, int64_t to,
 
 /* Copies persistent buffers and the data of the step. */
 static Status copy_inputs(Run *run, Explain *explain) {
-  const DnnEntryPoint *code = &explain->plain->program->entry_points[0];
+  const DnnEntryPoint *entry = &explain->plain->program->entry_points[0];
   TRY(copy_bytes(explain, run->device, 0, 0, run->program->persistent_bytes));
-  for (int i = 0; i < code->n_tensors; i++)
+  for (int i = 0; i < entry->n_tensors; i++)
     for (int j = 0; j < run->train->n_tensors; j++) {
-      const DnnTensor *to = &code->tensors[i], *from = &run->train->tensors[j];
+      const DnnTensor *to = &entry->tensors[i], *from = &run->train->tensors[j];
       if (to->role != DNN_DATA || from->role != DNN_DATA ||
           strcmp(to->path, from->path) != 0)
         continue;
@@ -223,11 +223,11 @@ static bool find(Run *run, Explain *explain, Arena *arena, int64_t t,
   if (!agree(run, arena, status.code == STATUS_ok)) return false;
   const DnnProgram *program = explain->plain->program;
   Exec *exec =
-      exec_create(arena, program, explain->device, run->comm, &run->watch);
+      exec_create(arena, program, explain->device, run->comm, &run->recorder);
   run_must(run, copy_inputs(run, explain));
   run_must(run, look_at_leaves(explain));
-  run_must(run,
-           exec_run_watched(exec, &program->entry_points[0], t, look, explain));
+  run_must(run, exec_run_inspected(exec, &program->entry_points[0], t, look,
+                                   explain));
   *out_place = least_of_all(run, arena, find_first(explain, arena));
   return true;
 }

@@ -1,10 +1,10 @@
 /*
- * main.c -- the main program of a rank.
+ * main.c -- starts what a run needs (transport, device, data, parameters),
+ * trains, samples, evaluates or predicts, and ends with the exit code that all
+ * ranks agree on.
  *
- * Starts what a run needs (transport, device, data, parameters), trains or
- * samples, and ends with the exit code that all ranks agree on.  Signals are
- * read from a descriptor between steps: on SIGUSR1, SIGTERM or Ctrl-C the step
- * is finished on all ranks, a checkpoint is written, and the run ends.
+ * Signals are read from a descriptor between steps: on SIGUSR1, SIGTERM or
+ * Ctrl-C all ranks finish the step, a checkpoint is written, and the run ends.
  */
 #include "runtime/rank/run.h"
 
@@ -68,7 +68,7 @@ static Status open_device(Run *run) {
   run->device->rank = run->comm->rank;
   TRY(run->device->open(run->device, run->program, run->comm->local_rank));
   TRY(comm_for_device(run->arena, run->comm, run->device, &run->comm));
-  run->comm->watch = &run->watch;
+  run->comm->recorder = &run->recorder;
   return poison_arena(run);
 }
 
@@ -125,14 +125,14 @@ static Status find_checkpoint(Run *run, Checkpoint *out, bool *out_found) {
     *out_found = true;
     return checkpoint_locate(
         run->memory, run->arena, run->options.load, run->program,
-        run->options.partial ? FITTING_part : FITTING_whole, out);
+        run->options.partial ? MATCH_part : MATCH_full, out);
   }
   if (!folder)
     return status_make(STATUS_invalid, "the model names no folder to resume "
                                        "from; use --load DIR");
   TRY(check_folder(run));
   TRY(checkpoint_find(run->memory, run->arena, folder, run->program,
-                      run->options.resume ? FITTING_resume : FITTING_whole, out,
+                      run->options.resume ? MATCH_resume : MATCH_full, out,
                       out_found));
   if (*out_found) return STATUS_OK;
   if (!run->options.resume)
@@ -277,7 +277,7 @@ static int start(Run *run) {
     code = run_agree(run, trace_check(run->options.trace, run->comm));
   if (code) return code;
   run->exec =
-      exec_create(run->arena, program, run->device, run->comm, &run->watch);
+      exec_create(run->arena, program, run->device, run->comm, &run->recorder);
   if (run->options.trace) {
     run->trace = trace_create(run->arena, TRACE_EVENTS);
     exec_set_trace(run->exec, run->trace);
@@ -286,15 +286,15 @@ static int start(Run *run) {
 }
 
 static void finish(Run *run, int code) {
-  stop_watching(run);
+  stop_signal_thread(run);
   saver_close(run->saver);
   if (run->data) data_close(run->data);
   if (run->device && run->device->program) run->device->close(run->device);
   /* What comes now is the transport's business alone. */
-  watch_tell(&run->watch, "ended %d", code);
+  recorder_tell(&run->recorder, "ended %d", code);
   run->comm->close(run->comm);
   close(run->signals);
-  watch_close(&run->watch);
+  recorder_close(&run->recorder);
   memory_destroy(run->memory);
 }
 
@@ -328,35 +328,37 @@ static int launch(int argc, char **argv, const RunOptions *options,
 
 /* The program without training: the named entry points, and no more of the
  * arena than they touch. */
-static const DnnProgram *with_codes(Arena *arena, const DnnProgram *program,
-                                    const char *const *names, int n) {
+static const DnnProgram *with_entry_points(Arena *arena,
+                                           const DnnProgram *program,
+                                           const char *const *names, int n) {
   DnnProgram *own = arena_copy(arena, program, sizeof *program);
   DnnEntryPoint *entry_points = ARENA_ARRAY(arena, DnnEntryPoint, n);
   own->entry_points = entry_points;
   own->n_entry_points = 0;
   own->arena_bytes = program->persistent_bytes;
   for (int i = 0; i < n; i++) {
-    const DnnEntryPoint *code = program_entry_point(program, names[i]);
-    if (!code) continue;
-    entry_points[own->n_entry_points++] = *code;
-    if (code->arena_bytes > own->arena_bytes)
-      own->arena_bytes = code->arena_bytes;
+    const DnnEntryPoint *entry = program_entry_point(program, names[i]);
+    if (!entry) continue;
+    entry_points[own->n_entry_points++] = *entry;
+    if (entry->arena_bytes > own->arena_bytes)
+      own->arena_bytes = entry->arena_bytes;
   }
   return own;
 }
 
 /* The part of a program that these options ask for. */
-static Status choose_codes(Arena *arena, const RunOptions *options,
-                           const DnnProgram **program) {
+static Status choose_entry_points(Arena *arena, const RunOptions *options,
+                                  const DnnProgram **program) {
   static const char *const sampling[] = {"prefill", "decode", "decode_init"};
   static const char *const evaluating[] = {"eval", "eval_remainder"};
   if (options->predict)
     return predict_program(arena, *program, options, program);
   if (options->sample && (*program)->sample)
-    *program = with_codes(arena, *program, sampling, ARRAY_LENGTH(sampling));
-  else if (options->eval)
     *program =
-        with_codes(arena, *program, evaluating, ARRAY_LENGTH(evaluating));
+        with_entry_points(arena, *program, sampling, ARRAY_LENGTH(sampling));
+  else if (options->eval)
+    *program = with_entry_points(arena, *program, evaluating,
+                                 ARRAY_LENGTH(evaluating));
   return STATUS_OK;
 }
 
@@ -376,29 +378,29 @@ int rank_main(int argc, char **argv, const DnnProgram *program) {
   if (!memory) exhausted(NULL);
   Arena *arena = arena_create(memory);
   Run *run = ARENA_NEW(arena, Run);
-  Status chosen = choose_codes(arena, &options, &program);
+  Status chosen = choose_entry_points(arena, &options, &program);
   *run = (Run){.program = program,
                .options = options,
                .memory = memory,
                .arena = arena,
                .signals = open_signals()};
   RankPlace place = comm_place();
-  watch_open(&run->watch, place.rank, place.local_rank);
+  recorder_open(&run->recorder, place.rank, place.local_rank);
   if (options.predict || options.eval) stop_at_once(run);
   if (place.world > 1) signal(SIGPIPE, SIG_IGN); /* see report_flush */
   Status status = comm_create(arena, options.start_timeout, &run->comm);
   if (status.code != STATUS_ok) {
-    stop_watching(run);
+    stop_signal_thread(run);
     bool is_late = status.code == STATUS_lost; /* and rank 0 perhaps not here */
     if (place.rank == 0 || is_late)
       message_print("error: %s\n", status.message);
-    watch_tell(&run->watch, "ended %d", status_exit_code(status));
+    recorder_tell(&run->recorder, "ended %d", status_exit_code(status));
     if (is_late) _exit(status_exit_code(status)); /* a thread waits in MPI */
     memory_destroy(memory);
     return status_exit_code(status);
   }
-  run->comm->watch = &run->watch;
-  watch_tell(&run->watch, "joined");
+  run->comm->recorder = &run->recorder;
+  recorder_tell(&run->recorder, "joined");
   code = run_agree(run, chosen);
   if (!code) code = go(run);
   if ((fflush(stdout) != 0 || ferror(stdout)) && !code) {

@@ -1,11 +1,11 @@
 /*
- * metrics.c -- what an evaluation adds up, and what follows from it.
+ * metrics.c -- adds up the outputs of an evaluation and computes its metrics.
  *
- * The graphs of an evaluation put out sums over a batch, the same on all ranks:
+ * The graphs of an evaluation output sums over a batch, the same on all ranks:
  * a numerator and a denominator, counts of each class, a table of pairs.  They
  * are added up here in f64, in which counts are exact, and the formula of the
  * metric (support/formulas.def) is computed once.  So no value depends on how
- * the samples were divided into batches or over ranks, but for rounding.
+ * the samples were divided into batches or over ranks, apart from rounding.
  */
 #include "runtime/rank/run.h"
 
@@ -42,23 +42,24 @@ bool metric_is_list(const DnnMetric *metric) {
 
 /* ---- sums ---- */
 
-static const DnnTensor *find_part(const DnnEntryPoint *code, const char *path) {
-  for (int i = 0; code && i < code->n_tensors; i++)
-    if ((code->tensors[i].role == DNN_METRIC ||
-         code->tensors[i].role == DNN_LOSS) &&
-        strcmp(code->tensors[i].path, path) == 0)
-      return &code->tensors[i];
+static const DnnTensor *find_part(const DnnEntryPoint *entry,
+                                  const char *path) {
+  for (int i = 0; entry && i < entry->n_tensors; i++)
+    if ((entry->tensors[i].role == DNN_METRIC ||
+         entry->tensors[i].role == DNN_LOSS) &&
+        strcmp(entry->tensors[i].path, path) == 0)
+      return &entry->tensors[i];
   return NULL;
 }
 
 Figure *figures_create(Arena *arena, const DnnMetric *metrics, int n,
-                       const DnnEntryPoint *code) {
+                       const DnnEntryPoint *entry) {
   Figure *figures = ARENA_ARRAY(arena, Figure, n);
   for (int i = 0; i < n; i++) {
     Figure *figure = &figures[i];
     figure->metric = &metrics[i];
     const DnnTensor *part =
-        metrics[i].n_parts ? find_part(code, metrics[i].parts[0].sum) : NULL;
+        metrics[i].n_parts ? find_part(entry, metrics[i].parts[0].sum) : NULL;
     bool is_terms = kind_of(&metrics[i]) == KIND_terms;
     figure->n = is_terms || !part ? 1 : tensor_elements(part);
     figure->n_classes = is_terms || !part ? 0 : part->size[0];
@@ -93,17 +94,17 @@ static void add_tensor(Run *run, Arena *scratch, const DnnTensor *tensor,
                                     bytes + i * dtype_bytes(tensor->dtype));
 }
 
-void figures_add(Run *run, Figure *figures, int n, const DnnEntryPoint *code) {
+void figures_add(Run *run, Figure *figures, int n, const DnnEntryPoint *entry) {
   Arena *scratch = arena_create(run->memory);
-  double samples = (double)code->batch;
+  double samples = (double)entry->batch;
   for (int i = 0; i < n; i++)
     for (int k = 0; k < figures[i].metric->n_parts; k++) {
       const DnnMetricPart *part = &figures[i].metric->parts[k];
       bool is_mean = kind_of(figures[i].metric) == KIND_terms && !part->count;
-      add_tensor(run, scratch, find_part(code, part->sum),
+      add_tensor(run, scratch, find_part(entry, part->sum),
                  is_mean ? samples : 1, &figures[i].sums[k * figures[i].n]);
       if (part->count)
-        add_tensor(run, scratch, find_part(code, part->count), 1,
+        add_tensor(run, scratch, find_part(entry, part->count), 1,
                    &figures[i].counts[k]);
       else
         figures[i].counts[k] += samples;

@@ -1,19 +1,20 @@
 /*
- * predict.c -- writes what a net, or a value of it, gives for each record.
+ * predict.c -- writes the result of a net, or a value inside it, for each
+ * record.
  *
- * The entry point `predict` is not spread over ranks: each computes whole
- * batches of its own, in turn, with the kernels that one rank alone would use.
- * So a record comes out the same on any number of ranks, and only results
- * travel, to rank 0, which writes them in order.  The last batch is filled up
- * with zeros whose rows are dropped.
+ * The entry point `predict` is not partitioned: each rank computes complete
+ * batches of its own, one after the other, with the kernels that one rank alone
+ * would use. So a record has the same result on any number of ranks, and only
+ * results travel, to rank 0, which writes them in order.  The last batch is
+ * padded with zeros whose rows are dropped.
  *
  *     round      rank 0      rank 1
  *       0      0 ..  31    32 ..  63
  *       1     64 ..  95    96 ..  99 and 28 rows of zeros
  *
  * States with the batch dim begin at their initial value in each batch, others
- * are as they were loaded and stay so: records do not depend on their order.
- * Memory is that of a batch; nothing grows with the number of records.
+ * keep the values that were loaded: records do not depend on their order.  A
+ * batch sets the memory; nothing grows with the number of records.
  */
 #include "runtime/rank/resultfile.h"
 #include "runtime/rank/run.h"
@@ -26,7 +27,7 @@ enum { PIECE_BYTES = 4 << 20 }; /* of a result that travel at once */
 
 typedef struct Predict {
   Run *run;
-  const DnnEntryPoint *code;
+  const DnnEntryPoint *entry;
   int64_t n; /* records */
   int n_results;
   const DnnTensor **results;
@@ -44,11 +45,11 @@ static int64_t row_elements(const DnnTensor *tensor) {
 
 static void find_results(Predict *p) {
   Arena *arena = p->run->arena;
-  const DnnEntryPoint *code = p->code;
-  p->results = ARENA_ARRAY(arena, const DnnTensor *, code->n_tensors);
-  p->arrays = ARENA_ARRAY(arena, ResultArray, code->n_tensors);
-  for (int i = 0; i < code->n_tensors; i++) {
-    const DnnTensor *tensor = &code->tensors[i];
+  const DnnEntryPoint *entry = p->entry;
+  p->results = ARENA_ARRAY(arena, const DnnTensor *, entry->n_tensors);
+  p->arrays = ARENA_ARRAY(arena, ResultArray, entry->n_tensors);
+  for (int i = 0; i < entry->n_tensors; i++) {
+    const DnnTensor *tensor = &entry->tensors[i];
     if (tensor->role != DNN_RESULT) continue;
     ResultArray *array = &p->arrays[p->n_results];
     p->results[p->n_results++] = tensor;
@@ -73,7 +74,7 @@ static void make_buffers(Predict *p, bool is_table) {
 
 static Status prepare(Predict *p) {
   Run *run = p->run;
-  p->n = data_samples(run->data, p->code);
+  p->n = data_samples(run->data, p->entry);
   if (p->n == 0)
     return status_make(STATUS_invalid, "there are no records to predict");
   find_results(p);
@@ -97,7 +98,7 @@ static Status share_format(Predict *p) {
 /* The first record of a rank in a round, and how many it has. */
 static int64_t share_of(const Predict *p, int64_t round, int rank,
                         int64_t *out_n) {
-  int64_t batch = p->code->batch;
+  int64_t batch = p->entry->batch;
   int64_t first = (round * p->run->comm->world + rank) * batch;
   int64_t n = p->n - first;
   *out_n = n < 0 ? 0 : n < batch ? n : batch;
@@ -108,9 +109,9 @@ static Status compute(Predict *p, int64_t round) {
   Run *run = p->run;
   int64_t n, first = share_of(p, round, run->comm->rank, &n);
   if (n == 0) return STATUS_OK;
-  TRY(data_fill_records(run->data, run->device, p->code, first, n));
-  TRY(states_fill_lanes(run, p->code, false));
-  return exec_run(run->exec, p->code, round);
+  TRY(data_fill_records(run->data, run->device, p->entry, first, n));
+  TRY(states_fill_batch_rows(run, p->entry, false));
+  return exec_run(run->exec, p->entry, round);
 }
 
 /* Elements [at, at + n) of what each rank computed, as far as it has them. */
@@ -160,7 +161,7 @@ static void show_progress(const Predict *p, int64_t done) {
 /* Result: exit code; all ranks agree on it before they exchange anything. */
 static int predict_all(Predict *p) {
   Run *run = p->run;
-  int64_t batch = p->code->batch * run->comm->world;
+  int64_t batch = p->entry->batch * run->comm->world;
   Status written = STATUS_OK;
   for (int64_t round = 0; round * batch < p->n; round++) {
     show_progress(p, round * batch);
@@ -229,7 +230,7 @@ static void report(const Predict *p, int64_t begin_ns) {
 
 int run_predict(Run *run) {
   Predict p = {.run = run,
-               .code = program_entry_point(run->program, "predict")};
+               .entry = program_entry_point(run->program, "predict")};
   int64_t begin = clock_ns();
   int code = run_agree(run, prepare(&p));
   if (!code) code = run_agree(run, share_format(&p));

@@ -1,10 +1,10 @@
 /*
- * predict_program.c -- the part of a program that a prediction needs: its entry
- * point, and of the data the fields that this reads, with the files that the
+ * predict_program.c -- reduces a program to the part that a prediction needs:
+ * its entry point and the data fields that this reads, with the files that the
  * command line gives instead.
  *
- * Labels are not read, so their file need not be there.  Records are those kept
- * for evaluation; all where nothing is kept, and all of a given file.
+ * Labels are not read, so their file may be missing.  The records are those
+ * kept for evaluation; all if none are kept, and all of a given file.
  */
 #include "runtime/rank/run.h"
 
@@ -16,7 +16,7 @@ static const double all_records = 9e18;
 typedef struct Preparing {
   Arena *arena;
   const DnnProgram *program;
-  const DnnEntryPoint *code;
+  const DnnEntryPoint *entry;
   const RunOptions *options;
 } Preparing;
 
@@ -32,8 +32,8 @@ static const DnnTensor *find_input(const Preparing *p, const char *name,
                                    size_t n) {
   const DnnTensor *found = NULL;
   int n_found = 0;
-  for (int i = 0; i < p->code->n_tensors; i++) {
-    const DnnTensor *tensor = &p->code->tensors[i];
+  for (int i = 0; i < p->entry->n_tensors; i++) {
+    const DnnTensor *tensor = &p->entry->tensors[i];
     if (tensor->role != DNN_DATA) continue;
     const char *word = last_word(tensor->path);
     if (strlen(tensor->path) == n && !memcmp(tensor->path, name, n))
@@ -47,10 +47,10 @@ static const DnnTensor *find_input(const Preparing *p, const char *name,
 
 static const char *list_inputs(const Preparing *p) {
   Text text = text_create(p->arena);
-  for (int i = 0; i < p->code->n_tensors; i++)
-    if (p->code->tensors[i].role == DNN_DATA)
+  for (int i = 0; i < p->entry->n_tensors; i++)
+    if (p->entry->tensors[i].role == DNN_DATA)
       text_printf(&text, "%s'%s'", text.n ? ", " : "",
-                  p->code->tensors[i].path);
+                  p->entry->tensors[i].path);
   return text_string(&text);
 }
 
@@ -124,10 +124,10 @@ static void take_file(Arena *arena, DnnField *field, const char *file) {
 /* ---- fields ---- */
 
 static const DnnTensor *reader_of(const Preparing *p, const DnnField *field) {
-  for (int i = 0; i < p->code->n_tensors; i++)
-    if (p->code->tensors[i].role == DNN_DATA &&
-        strcmp(p->code->tensors[i].path, field->path) == 0)
-      return &p->code->tensors[i];
+  for (int i = 0; i < p->entry->n_tensors; i++)
+    if (p->entry->tensors[i].role == DNN_DATA &&
+        strcmp(p->entry->tensors[i].path, field->path) == 0)
+      return &p->entry->tensors[i];
   return NULL;
 }
 
@@ -173,10 +173,10 @@ static void take_block(const Preparing *p, const DnnData *from, DnnData *out) {
 
 /* Inputs of a net alone, which no block has. */
 static Status take_loose(const Preparing *p, DnnData *out) {
-  DnnField *fields = ARENA_ARRAY(p->arena, DnnField, p->code->n_tensors + 1);
+  DnnField *fields = ARENA_ARRAY(p->arena, DnnField, p->entry->n_tensors + 1);
   *out = (DnnData){.name = "input", .fields = fields, .eval = all_records};
-  for (int i = 0; i < p->code->n_tensors; i++) {
-    const DnnTensor *tensor = &p->code->tensors[i];
+  for (int i = 0; i < p->entry->n_tensors; i++) {
+    const DnnTensor *tensor = &p->entry->tensors[i];
     bool is_known = tensor->role != DNN_DATA;
     for (int b = 0; b < p->program->n_data && !is_known; b++)
       for (int k = 0; k < p->program->data[b].n_fields && !is_known; k++)
@@ -228,7 +228,7 @@ Status predict_program(Arena *arena, const DnnProgram *program,
                        const RunOptions *options, const DnnProgram **out) {
   Preparing p = {arena, program, program_entry_point(program, "predict"),
                  options};
-  if (!p.code)
+  if (!p.entry)
     return status_make(STATUS_invalid,
                        "this program has no entry point 'predict': its net "
                        "gives no row for each record, or it was not built to "
@@ -247,9 +247,9 @@ Status predict_program(Arena *arena, const DnnProgram *program,
   TRY(take_loose(&p, &data[own->n_data]));
   own->n_data += data[own->n_data].n_fields > 0;
   own->tensors = without_lanes(arena, program);
-  own->entry_points = p.code;
+  own->entry_points = p.entry;
   own->n_entry_points = 1;
-  own->arena_bytes = p.code->arena_bytes;
+  own->arena_bytes = p.entry->arena_bytes;
   *out = own;
   return STATUS_OK;
 }

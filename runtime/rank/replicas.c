@@ -1,16 +1,16 @@
 /*
- * replicas.c -- what ranks have in common is equal.
+ * replicas.c -- checks that ranks are equal in what they have in common.
  *
  * At the start: the program and the options that decide what is computed.  A
- * rank of another build would compute with other sizes, or draw other numbers,
- * and nothing in a collective would tell.
+ * rank of another build would compute with other sizes or other random numbers,
+ * and no collective would notice.
  *
- * While training: every rank hashes its piece of each tensor that is saved, and
- * ranks that hold the same piece compare the hashes, with one small gather.
- * Sums are made once, by one rank (comm/), so replicas are equal bit for bit; a
- * difference is a fault of memory, of a processor or of ours, and stays: a
- * checkpoint would keep one side of it.  Where more than two ranks hold a
- * piece, the hash that most of them have is taken for the right one.
+ * While training: every rank hashes its shard of each tensor that is saved, and
+ * ranks that hold the same shard compare the hashes, with one small gather.
+ * Sums are made once, by one rank (comm/), so replicas are equal bit for bit. A
+ * difference is a fault of memory, of a processor or of this program, and it
+ * stays: a checkpoint would keep one side of it.  If more than two ranks hold a
+ * shard, the hash of the majority is taken for the right one.
  */
 #include "runtime/rank/run.h"
 
@@ -55,11 +55,11 @@ static uint64_t add_tensors(uint64_t hash, const DnnTensor *tensors, int n) {
   return hash;
 }
 
-static uint64_t add_code(uint64_t hash, const DnnEntryPoint *code) {
-  hash = add_string(hash, code->name);
-  hash = add_bytes(hash, &code->batch, sizeof code->batch);
-  for (int32_t i = 0; i < code->n_instrs; i++) {
-    const DnnInstr *instr = &code->instrs[i];
+static uint64_t add_code(uint64_t hash, const DnnEntryPoint *entry) {
+  hash = add_string(hash, entry->name);
+  hash = add_bytes(hash, &entry->batch, sizeof entry->batch);
+  for (int32_t i = 0; i < entry->n_instrs; i++) {
+    const DnnInstr *instr = &entry->instrs[i];
     const int32_t numbers[] = {instr->op, instr->kernel};
     hash = add_bytes(hash, numbers, sizeof numbers);
     hash = add_bytes(hash, instr->buffers,
@@ -67,7 +67,7 @@ static uint64_t add_code(uint64_t hash, const DnnEntryPoint *code) {
     hash = add_bytes(hash, instr->numbers,
                      sizeof *instr->numbers * instr->n_numbers);
   }
-  return add_tensors(hash, code->tensors, code->n_tensors);
+  return add_tensors(hash, entry->tensors, entry->n_tensors);
 }
 
 /* A hash of everything that ranks must agree on.  Names of kernels are hashes
@@ -293,7 +293,7 @@ int replicas_compare(Run *run) {
   if (run->comm->world == 1 || run->compared == run->done) return EXIT_done;
   Arena *scratch = arena_create(run->memory);
   Hashes hashes;
-  watch_note(&run->watch, run->done, "compare", 0, "replicas");
+  recorder_note(&run->recorder, run->done, "compare", 0, "replicas");
   run_must(run, gather_hashes(run, scratch, &hashes));
   int n_differ = 0, like;
   for (int i = 0; i < hashes.n; i++)

@@ -1,8 +1,8 @@
 /*
- * report.c -- what a run says: a line a step for people, or JSON lines for
- * programs; at the end digests of the parameters and where the memory went.
+ * report.c -- prints the progress of a run: a line per step for people, or JSON
+ * lines for programs, and at the end digests of the parameters and memory use.
  *
- * Results go to standard output, talk to standard error.  Rank 0 speaks.
+ * Results go to standard output, notes to standard error.  Only rank 0 prints.
  */
 #include "runtime/rank/run.h"
 
@@ -36,7 +36,7 @@ static void short_number(double value, char out[32]) {
 
 void report_flush(const Run *run) {
   if (fflush(stdout) == 0 || errno != EPIPE || run->comm->world == 1) return;
-  watch_tell(&run->watch, "left");
+  recorder_tell(&run->recorder, "left");
   _exit(EXIT_machine);
 }
 

@@ -1,9 +1,10 @@
 /*
- * report_metrics.c -- the values of an evaluation, for people and in JSON.
+ * report_metrics.c -- prints the values of an evaluation, for people and in
+ * JSON.
  *
- * What has no value is `-` for people and null in JSON.  Lists are cut, as are
- * tables: of many classes those pairs of label and prediction are shown that
- * differ and are counted most.
+ * A missing value is `-` for people and null in JSON.  Lists and tables are
+ * cut: of many classes, the pairs of label and prediction that differ and are
+ * counted most are printed.
  */
 #include "runtime/rank/run.h"
 

@@ -1,13 +1,13 @@
 /*
- * resultfile.c -- a file of results: .npy, .safetensors or .csv.
+ * resultfile.c -- writes a file of results: .npy, .safetensors or .csv.
  *
- * An array of numpy and a file of tensors have their sizes in a header that is
- * written first, so every element has its place and memory is that of one
- * write.  A table gets a line for each record, its values flattened, without a
- * head line, as `csv(...)` of a data block reads it.
+ * An array of numpy and a file of tensors begin with a header that holds their
+ * sizes, so every element has its place and one write sets the memory.  A table
+ * has a line for each record, its values flattened, without a line of names, as
+ * `csv(...)` of a data block reads it.
  *
- * The bytes go to a temporary file beside the one that was asked for, which is
- * replaced at the end: nobody finds half of it.
+ * The bytes go to a temporary file in the same folder, which replaces the
+ * requested one at the end: no reader finds half of it.
  */
 #include "runtime/rank/resultfile.h"
 

@@ -1,6 +1,6 @@
 /*
- * resultfile.h -- a file of results: .npy, .safetensors or .csv, written as the
- * results come, and in place of an older file only when it is whole.
+ * resultfile.h -- writes a file of results (.npy, .safetensors or .csv) as they
+ * come; a complete file replaces an older one.
  */
 #ifndef RUNTIME_RESULTFILE_H
 #define RUNTIME_RESULTFILE_H

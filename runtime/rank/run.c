@@ -1,6 +1,6 @@
 /*
- * run.c -- what every part of a run needs: exit codes on which all ranks agree,
- * the end after a failure inside a step, pending signals and scalars.
+ * run.c -- holds what every part of a run needs: exit codes on which all ranks
+ * agree, the end after a failure inside a step, pending signals and scalars.
  */
 #include "runtime/rank/run.h"
 
@@ -87,8 +87,8 @@ InputSearch run_search(const Run *run) {
 _Noreturn static void give_up(Run *run, Status status) {
   fflush(stdout);
   message_print("error: %s\n", status.message);
-  watch_report(&run->watch, "cannot go on");
-  watch_tell(&run->watch, "ended %d", status_exit_code(status));
+  recorder_report(&run->recorder, "cannot go on");
+  recorder_tell(&run->recorder, "ended %d", status_exit_code(status));
   _exit(status_exit_code(status));
 }
 

@@ -1,5 +1,5 @@
 /*
- * run.h -- one run of a rank, as the parts of its main program share it.
+ * run.h -- declares one run of a rank and the parts of its main program.
  */
 #ifndef RUNTIME_RUN_H
 #define RUNTIME_RUN_H
@@ -74,7 +74,7 @@ typedef struct Run {
   Arena *arena;
   Device *device;
   Comm *comm;
-  Watch watch;
+  FlightRecorder recorder;
   Exec *exec;
   Data *data;
   StoredText *data_files; /* rank 0: what the data files are */
@@ -98,8 +98,8 @@ typedef struct Run {
   int64_t times[N_TIMES]; /* ns of the last steps */
   int64_t n_times;
   Stop stop;
-  bool is_watched; /* by a thread that ends the process on a signal */
-  pthread_t watcher;
+  bool has_signal_thread; /* by a thread that ends the process on a signal */
+  pthread_t signal_thread;
   const char *_Atomic leftover; /* a file to remove when a signal comes */
   int failure;        /* exit code, with STOP_failed in an evaluation */
   int64_t poison_top; /* with $DNN_POISON: bytes of the arena in use */
@@ -148,12 +148,12 @@ int run_evaluate(Run *run);
 
 /* ---- metrics.c ---- */
 
-/* `code`: one that puts out their parts. */
+/* `entry`: one that puts out their parts. */
 Figure *figures_create(Arena *arena, const DnnMetric *metrics, int n,
-                       const DnnEntryPoint *code);
+                       const DnnEntryPoint *entry);
 void figures_clear(Figure *figures, int n);
 /* Adds what the code has put out for a batch. */
-void figures_add(Run *run, Figure *figures, int n, const DnnEntryPoint *code);
+void figures_add(Run *run, Figure *figures, int n, const DnnEntryPoint *entry);
 /* The values, from what was added. */
 void figures_finish(Figure *figures, int n);
 /* The value is a list by class, or a table of counts: labels, predictions. */
@@ -179,14 +179,15 @@ Status states_begin(Run *run, Arena *arena, unsigned char **out_saved);
 Status states_end(Run *run, unsigned char *saved);
 /* Before a code with another batch runs: its LANES, from the states as they
  * are or with initial values. */
-Status states_fill_lanes(Run *run, const DnnEntryPoint *code, bool from_states);
+Status states_fill_batch_rows(Run *run, const DnnEntryPoint *entry,
+                              bool from_states);
 
 /* ---- stop.c ---- */
 
 /* From now on a signal ends the process at once, without `leftover`; until the
  * watching ends. */
 void stop_at_once(Run *run);
-void stop_watching(Run *run);
+void stop_signal_thread(Run *run);
 
 /* ---- predict_program.c, predict.c ---- */
 

@@ -1,21 +1,21 @@
 /*
  * sample.c -- writes text from a trained model, token by token.
  *
- * The logits at the last token of the text decide the next one.  Draws follow
- * from the seed and the position, so the same model says the same again.  All
- * ranks run the code, rank 0 chooses.
+ * The logits at the last token of the text decide the next one.  Random numbers
+ * follow from the seed and the token position, so the same model writes the
+ * same text again.  All ranks run the entry point, rank 0 chooses.
  *
- * Two entry_points can give the logits.  `sample` is the net over its window of
- * T positions.  `decode`, where the compiler could make one, is the net at one
- * position, which reads what it must know of the positions before from caches:
- * keys and values, carries of loops.  `begin` fills what must stand there
- * before the first position; keys and values of a whole window `sample` fills
- * too.
+ * Two entry points can compute the logits.  `prefill` is the net over its
+ * window of T tokens.  `decode`, where the compiler could make one, is the net
+ * at one token position.  It reads the earlier ones from decode caches: keys
+ * and values, and carries of scans.  `decode_init` fills the decode caches
+ * before the first token; `prefill` also fills keys and values of a full
+ * window.
  *
- * A text that has outgrown the window moves through it token by token.  Where
- * positions are numbered they all change with each move, so from there on the
- * whole window is computed for each token.  A net that keeps carries only, a
- * recurrent one, numbers nothing: it goes on from its carries without end.
+ * A text that has outgrown the window moves through it token by token.  If
+ * token positions are numbered, they all change with each move, so from there
+ * on the full window is computed for each token.  A net that has carries only,
+ * a recurrent one, numbers nothing: it continues from its carries without end.
  */
 #include "runtime/rank/run.h"
 
@@ -70,20 +70,21 @@ static Status read_vocabulary(Run *run, Vocabulary **out) {
   return status;
 }
 
-/* What a code takes, in operations: it computes or it waits for memory, at
+/* What a entry takes, in operations: it computes or it waits for memory, at
  * about eight operations a byte. */
-static double cost_of(const DnnEntryPoint *code) {
+static double cost_of(const DnnEntryPoint *entry) {
   double cost = 0;
-  for (int32_t i = 0; i < code->n_instrs; i++)
-    cost += fmax(code->instrs[i].flops, 8 * code->instrs[i].bytes_moved);
+  for (int32_t i = 0; i < entry->n_instrs; i++)
+    cost += fmax(entry->instrs[i].flops, 8 * entry->instrs[i].bytes_moved);
   return cost;
 }
 
-static const DnnTensor *find_data(const DnnEntryPoint *code, const char *path) {
-  for (int32_t i = 0; i < code->n_tensors; i++)
-    if (code->tensors[i].role == DNN_DATA &&
-        strcmp(code->tensors[i].path, path) == 0)
-      return &code->tensors[i];
+static const DnnTensor *find_data(const DnnEntryPoint *entry,
+                                  const char *path) {
+  for (int32_t i = 0; i < entry->n_tensors; i++)
+    if (entry->tensors[i].role == DNN_DATA &&
+        strcmp(entry->tensors[i].path, path) == 0)
+      return &entry->tensors[i];
   return NULL;
 }
 
@@ -153,7 +154,7 @@ static Status look_at_window(Sampling *s) {
   for (int64_t i = begin; i < n; i++) s->tokens[i - begin] = s->text[i];
   int64_t bytes = tensor_local_elements(s->input) * (int64_t)sizeof(int32_t);
   TRY(device->write(device, s->input->offset, s->tokens, bytes));
-  TRY(states_fill_lanes(s->run, s->run->prefill, false));
+  TRY(states_fill_batch_rows(s->run, s->run->prefill, false));
   TRY(exec_run(s->run->exec, s->run->prefill, n));
   if (s->run->program->sample->fills_caches && begin == 0) s->n_cached = n;
   int64_t row = (int64_t)sizeof(float) * s->n_logits;
@@ -165,7 +166,7 @@ static Status look_at_window(Sampling *s) {
 static Status begin_text(Sampling *s) {
   s->n_cached = 0;
   if (!s->decode || !s->decode_init) return STATUS_OK;
-  TRY(states_fill_lanes(s->run, s->decode_init, false));
+  TRY(states_fill_batch_rows(s->run, s->decode_init, false));
   return exec_run(s->run->exec, s->decode_init, 0);
 }
 
@@ -177,7 +178,7 @@ static Status step(Sampling *s) {
                     sizeof(int32_t)));
   if (s->position)
     TRY(device->write(device, s->position->offset, &position, sizeof position));
-  TRY(states_fill_lanes(s->run, s->decode, false));
+  TRY(states_fill_batch_rows(s->run, s->decode, false));
   TRY(exec_run(s->run->exec, s->decode, position + 1));
   s->n_cached++;
   return STATUS_OK;

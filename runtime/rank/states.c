@@ -1,12 +1,14 @@
 /*
- * states.c -- the states of a run in evaluation and sampling.
+ * states.c -- sets the states of a run for evaluation and sampling, and
+ * restores them afterwards.
  *
- * Evaluation begins with the states of training, but for those with the batch
- * dim: their lanes read other text, so they begin at their initial value.  All
- * carry across the batches; afterwards training finds what it left.  A code
- * with another batch (the remainder of an evaluation, sampling) has inputs of
- * its own for the states with the batch dim ("lanes"): the remainder gets the
- * first lanes of what the batches left, sampling initial values.
+ * Evaluation begins with the states of training, except those with the batch
+ * dim: their batch rows read other text, so they begin at their initial value.
+ * All states carry over from batch to batch; at the end those of training are
+ * restored. An entry point of another batch size (eval_remainder, sampling) has
+ * inputs of its own for the states with the batch dim: eval_remainder gets the
+ * first batch rows of the states that the batches left, sampling gets initial
+ * values.
  */
 #include "runtime/rank/run.h"
 
@@ -60,8 +62,9 @@ Status states_end(Run *run, unsigned char *saved) {
 
 /* The first lanes: the piece of `whole` that is as short along the batch dim
  * as `to`.  Blocks of the dims after it lie in one piece. */
-static void cut_lanes(const DnnTensor *from, const DnnTensor *to, int batch,
-                      const unsigned char *whole, unsigned char *out) {
+static void take_batch_rows(const DnnTensor *from, const DnnTensor *to,
+                            int batch, const unsigned char *whole,
+                            unsigned char *out) {
   int64_t before = 1, block = dtype_bytes(from->dtype);
   for (int d = 0; d < batch; d++) before *= from->size[d];
   for (int d = batch + 1; d < from->rank; d++) block *= from->size[d];
@@ -79,17 +82,17 @@ static Status fill_from_state(Run *run, Arena *arena, const DnnTensor *lanes) {
       state = &run->program->tensors[i];
   ASSERT(state);
   unsigned char *whole, *cut = ARENA_ARRAY(arena, unsigned char, lanes->bytes);
-  TRY(tensor_read_whole(arena, run->comm, run->device, state, &whole));
-  cut_lanes(state, lanes, batch_dim_of(run, lanes), whole, cut);
+  TRY(tensor_gather(arena, run->comm, run->device, state, &whole));
+  take_batch_rows(state, lanes, batch_dim_of(run, lanes), whole, cut);
   return run->device->write(run->device, lanes->offset, cut, lanes->bytes);
 }
 
-Status states_fill_lanes(Run *run, const DnnEntryPoint *code,
-                         bool from_states) {
+Status states_fill_batch_rows(Run *run, const DnnEntryPoint *entry,
+                              bool from_states) {
   Arena *scratch = NULL;
   Status status = STATUS_OK;
-  for (int i = 0; i < code->n_tensors && status.code == STATUS_ok; i++) {
-    const DnnTensor *lanes = &code->tensors[i];
+  for (int i = 0; i < entry->n_tensors && status.code == STATUS_ok; i++) {
+    const DnnTensor *lanes = &entry->tensors[i];
     if (lanes->role != DNN_BATCH_ROWS) continue;
     if (!scratch) scratch = arena_create(run->memory);
     status = from_states ? fill_from_state(run, scratch, lanes)

@@ -1,7 +1,6 @@
 /*
- * stop.c -- a signal ends a rank that has nothing to save at once, in the
- * middle of whatever it does: a thread waits for it, removes what is half
- * written and leaves.
+ * stop.c -- ends a rank that has nothing to save at once when a signal comes: a
+ * thread waits for the signal, removes the unfinished file and calls _exit.
  */
 #include "runtime/rank/run.h"
 
@@ -26,19 +25,19 @@ static void *wait_for_signal(void *user) {
   const char *path = atomic_load(&run->leftover);
   int code = stop == STOP_interrupt ? EXIT_interrupted : EXIT_terminated;
   if (path) unlink(path);
-  watch_tell(&run->watch, "ended %d", code);
+  recorder_tell(&run->recorder, "ended %d", code);
   usleep(OTHERS_US);
   _exit(code);
 }
 
 void stop_at_once(Run *run) {
-  run->is_watched =
-      pthread_create(&run->watcher, NULL, wait_for_signal, run) == 0;
+  run->has_signal_thread =
+      pthread_create(&run->signal_thread, NULL, wait_for_signal, run) == 0;
 }
 
-void stop_watching(Run *run) {
-  if (!run->is_watched) return;
-  pthread_cancel(run->watcher);
-  pthread_join(run->watcher, NULL);
-  run->is_watched = false;
+void stop_signal_thread(Run *run) {
+  if (!run->has_signal_thread) return;
+  pthread_cancel(run->signal_thread);
+  pthread_join(run->signal_thread, NULL);
+  run->has_signal_thread = false;
 }

@@ -1,10 +1,10 @@
 /*
- * train.c -- the training loop of a rank.
+ * train.c -- runs the training loop of a rank.
  *
- * All ranks do the same in the same order; the one thing they must agree on is
- * when to stop, and they vote on that while each step runs.  A failure inside a
- * step ends the process at once: other ranks may wait in a collective that will
- * never be whole, and the transport or the launcher ends them.
+ * All ranks do the same in the same order.  They must agree only on when to
+ * stop, and they vote on that while each step runs.  A failure inside a step
+ * ends the process at once: other ranks may wait in a collective that can never
+ * complete, and the transport or the launcher ends them.
  */
 #include "runtime/rank/run.h"
 
@@ -64,7 +64,7 @@ static void note_time(Run *run, int64_t ns) {
   memcpy(sorted, run->times, sizeof(int64_t) * (size_t)n);
   qsort(sorted, (size_t)n, sizeof *sorted, by_value);
   int64_t deadline = sorted[n / 2] * MEDIANS_WAITED;
-  atomic_store(&run->watch.deadline_ns,
+  atomic_store(&run->recorder.deadline_ns,
                deadline > least_deadline_ns ? deadline : least_deadline_ns);
 }
 
@@ -157,13 +157,12 @@ typedef struct Saved {
 } Saved;
 
 /* Rank 0 gets what the others hold of split tensors. */
-static void gather_split(Run *run, Arena *arena) {
+static void gather_sharded(Run *run, Arena *arena) {
   for (int i = 0; i < run->program->n_tensors; i++) {
     const DnnTensor *tensor = &run->program->tensors[i];
     unsigned char *whole;
-    if (!tensor_is_split(tensor) || !tensor_is_saved(tensor)) continue;
-    run_must(run,
-             tensor_read_whole(arena, run->comm, run->device, tensor, &whole));
+    if (!tensor_is_sharded(tensor) || !tensor_is_saved(tensor)) continue;
+    run_must(run, tensor_gather(arena, run->comm, run->device, tensor, &whole));
     if (run->saver) saver_take(run->saver, tensor, whole);
   }
 }
@@ -171,10 +170,10 @@ static void gather_split(Run *run, Arena *arena) {
 /* Rank 0 writes; all learn how it went. The disk may take its time. */
 static int save(Run *run) {
   Saved saved = {0};
-  int64_t deadline = atomic_exchange(&run->watch.deadline_ns, 0);
-  watch_note(&run->watch, run->done, "save", 0, "checkpoint");
+  int64_t deadline = atomic_exchange(&run->recorder.deadline_ns, 0);
+  recorder_note(&run->recorder, run->done, "save", 0, "checkpoint");
   Arena *scratch = arena_create(run->memory);
-  gather_split(run, scratch);
+  gather_sharded(run, scratch);
   if (run->saver) {
     Status status = saver_save(run->saver, run->device, run->done, run->seed);
     saved.was_tried = 1;
@@ -184,7 +183,7 @@ static int save(Run *run) {
   }
   arena_destroy(scratch);
   run_must(run, run->comm->broadcast(run->comm, &saved, sizeof saved, 0));
-  atomic_store(&run->watch.deadline_ns, deadline);
+  atomic_store(&run->recorder.deadline_ns, deadline);
   if (!saved.was_tried) return EXIT_done;
   if (!saved.failed) {
     run->saved = run->done;

@@ -1,14 +1,14 @@
 /*
- * watch.c -- what this rank is doing, and the line to the launcher.
+ * recorder.c -- records what this rank does, and reports to the launcher.
  *
- * A run that hangs must say what it hangs on.  The main thread notes every
- * instruction in a ring; whoever finds that a rank is lost prints from it.
+ * A run that hangs must say where.  The main thread notes every instruction in
+ * the flight recorder; the thread that finds a lost rank prints from it.
  *
  * mpirun closes the descriptors that its children inherit, so pipes cannot be
- * handed down.  The launcher names its process and descriptors in
- * $DNN_LAUNCHER ("HOST:PID:READ:WRITE") and a rank on the same machine opens
- * them under /proc.  The pipe that nobody writes to ends when the launcher
- * does, however that dies.
+ * inherited.  The launcher names its process and descriptors in $DNN_LAUNCHER
+ * ("HOST:PID:READ:WRITE") and a rank on the same machine opens them under
+ * /proc. Nobody writes to the first pipe: it ends when the launcher does,
+ * however that dies.
  */
 #include "runtime/recorder/recorder.h"
 
@@ -33,12 +33,12 @@ static int open_of(int pid, int fd, int flags) {
   return open(path, flags | O_CLOEXEC | O_NONBLOCK);
 }
 
-void watch_open(Watch *watch, int rank, int local_rank) {
-  watch->rank = rank;
-  watch->local_rank = local_rank;
-  watch->alive_fd = watch->report_fd = -1;
-  atomic_store(&watch->code, "start");
-  atomic_store(&watch->path, "");
+void recorder_open(FlightRecorder *recorder, int rank, int local_rank) {
+  recorder->rank = rank;
+  recorder->local_rank = local_rank;
+  recorder->alive_fd = recorder->report_fd = -1;
+  atomic_store(&recorder->entry, "start");
+  atomic_store(&recorder->path, "");
   const char *launcher = getenv("DNN_LAUNCHER");
   char host[256] = "", own[256] = "";
   int pid, alive, report;
@@ -46,63 +46,64 @@ void watch_open(Watch *watch, int rank, int local_rank) {
       sscanf(launcher, "%255[^:]:%d:%d:%d", host, &pid, &alive, &report) != 4 ||
       strcmp(host, own) != 0)
     return;
-  watch->alive_fd = open_of(pid, alive, O_RDONLY);
-  watch->report_fd = open_of(pid, report, O_WRONLY);
-  watch_tell(watch, "started %d", (int)getpid());
+  recorder->alive_fd = open_of(pid, alive, O_RDONLY);
+  recorder->report_fd = open_of(pid, report, O_WRONLY);
+  recorder_tell(recorder, "started %d", (int)getpid());
 }
 
-void watch_close(Watch *watch) {
-  if (watch->alive_fd >= 0) close(watch->alive_fd);
-  if (watch->report_fd >= 0) close(watch->report_fd);
-  watch->alive_fd = watch->report_fd = -1;
+void recorder_close(FlightRecorder *recorder) {
+  if (recorder->alive_fd >= 0) close(recorder->alive_fd);
+  if (recorder->report_fd >= 0) close(recorder->report_fd);
+  recorder->alive_fd = recorder->report_fd = -1;
 }
 
-bool watch_launcher_is_gone(const Watch *watch) {
-  if (watch->alive_fd < 0) return false;
-  struct pollfd item = {.fd = watch->alive_fd, .events = POLLIN};
+bool recorder_launcher_is_gone(const FlightRecorder *recorder) {
+  if (recorder->alive_fd < 0) return false;
+  struct pollfd item = {.fd = recorder->alive_fd, .events = POLLIN};
   return poll(&item, 1, 0) > 0 && (item.revents & (POLLHUP | POLLERR));
 }
 
-void watch_tell(const Watch *watch, const char *format, ...) {
-  if (watch->report_fd < 0) return;
+void recorder_tell(const FlightRecorder *recorder, const char *format, ...) {
+  if (recorder->report_fd < 0) return;
   char line[160];
   FixedText text = fixed_text(line, sizeof line);
   va_list args;
   va_start(args, format);
-  fixed_printf(&text, "%d ", watch->rank);
+  fixed_printf(&text, "%d ", recorder->rank);
   fixed_vprintf(&text, format, args);
   va_end(args);
   line[text.n] = '\n'; /* in place of the NUL */
   /* Shorter than PIPE_BUF, so lines of several ranks do not mix. */
-  if (write(watch->report_fd, line, text.n + 1) < 0) return;
+  if (write(recorder->report_fd, line, text.n + 1) < 0) return;
 }
 
-void watch_note(Watch *watch, int64_t step, const char *code, int32_t instr,
-                const char *path) {
-  uint32_t n = atomic_load_explicit(&watch->n, memory_order_relaxed);
-  watch->ring[n % WATCH_RING] = (WatchEntry){step, instr, path};
-  atomic_store_explicit(&watch->step, step, memory_order_relaxed);
-  atomic_store_explicit(&watch->code, code, memory_order_relaxed);
-  atomic_store_explicit(&watch->instr, instr, memory_order_relaxed);
-  atomic_store_explicit(&watch->path, path, memory_order_relaxed);
-  atomic_store_explicit(&watch->n, n + 1, memory_order_release);
+void recorder_note(FlightRecorder *recorder, int64_t step, const char *entry,
+                   int32_t instr, const char *path) {
+  uint32_t n = atomic_load_explicit(&recorder->n, memory_order_relaxed);
+  recorder->entries[n % RECORDER_ENTRIES] = (RecorderEntry){step, instr, path};
+  atomic_store_explicit(&recorder->step, step, memory_order_relaxed);
+  atomic_store_explicit(&recorder->entry, entry, memory_order_relaxed);
+  atomic_store_explicit(&recorder->instr, instr, memory_order_relaxed);
+  atomic_store_explicit(&recorder->path, path, memory_order_relaxed);
+  atomic_store_explicit(&recorder->n, n + 1, memory_order_release);
 }
 
-void watch_report(const Watch *watch, const char *why) {
+void recorder_report(const FlightRecorder *recorder, const char *why) {
   char data[8192];
   FixedText text = fixed_text(data, sizeof data);
-  int64_t since = atomic_load(&watch->waits_since);
-  fixed_printf(&text, "rank %d: %s\n", watch->rank, why);
+  int64_t since = atomic_load(&recorder->waits_since);
+  fixed_printf(&text, "rank %d: %s\n", recorder->rank, why);
   fixed_printf(&text, "rank %d %s at step %lld, instruction %d of %s, '%s'",
-               watch->rank, since ? "waits" : "is",
-               (long long)atomic_load(&watch->step), atomic_load(&watch->instr),
-               atomic_load(&watch->code), atomic_load(&watch->path));
+               recorder->rank, since ? "waits" : "is",
+               (long long)atomic_load(&recorder->step),
+               atomic_load(&recorder->instr), atomic_load(&recorder->entry),
+               atomic_load(&recorder->path));
   if (since)
     fixed_printf(&text, ", for %.1f s", (double)(clock_ns() - since) * 1e-9);
-  uint32_t written = atomic_load_explicit(&watch->n, memory_order_acquire);
+  uint32_t written = atomic_load_explicit(&recorder->n, memory_order_acquire);
   uint32_t shown = written < 4 ? written : 4;
   for (uint32_t i = written - shown; i + 1 < written; i++) {
-    const WatchEntry *entry = &watch->ring[i % WATCH_RING];
+    const RecorderEntry *entry = &recorder->entries[i % RECORDER_ENTRIES];
     fixed_printf(&text, "%s %d '%s'",
                  i == written - shown ? "; before that" : ",", entry->instr,
                  entry->path);

@@ -1,5 +1,5 @@
 /*
- * dtype.c -- facts about element types, read from dtype.def.
+ * dtype.c -- answers questions about element types from the table dtype.def.
  */
 #include "runtime/tensor/tensor.h"
 

@@ -22,9 +22,9 @@ static const DnnTensor *tensor_of_role(const DnnTensor *tensors, int n,
 }
 
 const DnnTensor *program_tensor(const DnnProgram *program,
-                                const DnnEntryPoint *code, DnnRole role) {
+                                const DnnEntryPoint *entry, DnnRole role) {
   const DnnTensor *found =
-      code ? tensor_of_role(code->tensors, code->n_tensors, role) : NULL;
+      entry ? tensor_of_role(entry->tensors, entry->n_tensors, role) : NULL;
   return found ? found
                : tensor_of_role(program->tensors, program->n_tensors, role);
 }
@@ -62,7 +62,7 @@ int64_t tensor_local_range(const DnnTensor *tensor, int dim, int rank,
   return end - begin;
 }
 
-int64_t tensor_whole_index(const DnnTensor *tensor, int rank, int64_t local) {
+int64_t tensor_logical_index(const DnnTensor *tensor, int rank, int64_t local) {
   int64_t result = 0, stride = 1;
   for (int i = tensor->rank - 1; i >= 0; i--) {
     int64_t pieces = tensor->split[i].shards > 1 ? tensor->split[i].shards : 1;

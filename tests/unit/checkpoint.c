@@ -247,7 +247,7 @@ static Status stage_save(Stage *stage, int64_t step) {
 static Status stage_find(Stage *stage, int64_t *out_step, bool *out_found) {
   Checkpoint checkpoint = {0};
   Status status = checkpoint_find(stage->memory, stage->arena, stage->save,
-                                  &stage->toy.program, FITTING_resume,
+                                  &stage->toy.program, MATCH_resume,
                                   &checkpoint, out_found);
   *out_step = *out_found ? checkpoint.step : -1;
   if (*out_found)
@@ -386,23 +386,23 @@ Test(store, what_does_not_fit_the_model_is_listed) {
   snprintf(path, sizeof path, "%s/step-00000007", stage.save);
   cr_assert_eq(checkpoint_open(stage.arena, path, &checkpoint).code, STATUS_ok);
   Text list = text_create(stage.arena);
-  cr_assert_eq(checkpoint_fit(stage.arena, &checkpoint, &stage.toy.program,
-                              FITTING_whole, &list)
+  cr_assert_eq(checkpoint_match(stage.arena, &checkpoint, &stage.toy.program,
+                                MATCH_full, &list)
                    .code,
                STATUS_ok);
   cr_assert_str_eq(text_string(&list), "");
   stage.toy.persistent[0] = toy_tensor("m.other", DNN_PARAM, DNN_f32, 4, AT_w);
   Text part = text_create(stage.arena);
-  cr_assert_eq(checkpoint_fit(stage.arena, &checkpoint, &stage.toy.program,
-                              FITTING_part, &part)
+  cr_assert_eq(checkpoint_match(stage.arena, &checkpoint, &stage.toy.program,
+                                MATCH_part, &part)
                    .code,
                STATUS_ok);
   cr_assert_str_eq(text_string(&part), "missing:  m.other f32[4]\n"
                                        "extra:    m.w f32[4]\n");
   stage.toy.persistent[1].rank = 1;
   stage.toy.persistent[1].size[0] = 3;
-  Status status = checkpoint_fit(stage.arena, &checkpoint, &stage.toy.program,
-                                 FITTING_whole, &list);
+  Status status = checkpoint_match(stage.arena, &checkpoint, &stage.toy.program,
+                                   MATCH_full, &list);
   cr_assert_eq(status.code, STATUS_invalid);
   cr_assert(strstr(status.message, "1 missing, 1 extra, 1 of another type"),
             "%s", status.message);
@@ -411,13 +411,13 @@ Test(store, what_does_not_fit_the_model_is_listed) {
                                        "model has f32[3]\n"
                                        "extra:    m.w f32[4]\n");
   /* Another size is skipped in part, unless nothing is left to take. */
-  status = checkpoint_fit(stage.arena, &checkpoint, &stage.toy.program,
-                          FITTING_part, &list);
+  status = checkpoint_match(stage.arena, &checkpoint, &stage.toy.program,
+                            MATCH_part, &list);
   cr_assert_eq(status.code, STATUS_invalid, "%s", status.message);
   stage.toy.persistent[0] = toy_tensor("m.w", DNN_PARAM, DNN_f32, 4, AT_w);
   Text skipped = text_create(stage.arena);
-  status = checkpoint_fit(stage.arena, &checkpoint, &stage.toy.program,
-                          FITTING_part, &skipped);
+  status = checkpoint_match(stage.arena, &checkpoint, &stage.toy.program,
+                            MATCH_part, &skipped);
   cr_assert_eq(status.code, STATUS_ok, "%s", status.message);
   cr_assert_str_eq(text_string(&skipped), "skipped:  m.b is f32[], the model "
                                           "has f32[3]\n");
@@ -427,7 +427,7 @@ Test(store, what_does_not_fit_the_model_is_listed) {
   checkpoint_close(&checkpoint);
   freopen("/dev/null", "w", stderr);
   status = checkpoint_locate(stage.memory, stage.arena, stage.save,
-                             &stage.toy.program, FITTING_whole, &checkpoint);
+                             &stage.toy.program, MATCH_full, &checkpoint);
   cr_assert_eq(status.code, STATUS_invalid, "%s", status.message);
   stage_close(&stage);
 }

@@ -391,18 +391,18 @@ Test(faults, ranks_end_with_their_launcher) {
   bundle_remove(&bundle);
 }
 
-/* What watch_report prints when all paths have `length` bytes. */
+/* What recorder_report prints when all paths have `length` bytes. */
 static char *report_of(int length) {
-  static Watch watch;
+  static FlightRecorder recorder;
   static char path[4096], text[16384];
   char name[] = "/tmp/dnn-test-XXXXXX";
-  watch = (Watch){.rank = 1, .alive_fd = -1, .report_fd = -1};
+  recorder = (FlightRecorder){.rank = 1, .alive_fd = -1, .report_fd = -1};
   memset(path, 'p', (size_t)length);
   path[length] = '\0';
-  for (int i = 0; i < 6; i++) watch_note(&watch, 7, "train", i, path);
+  for (int i = 0; i < 6; i++) recorder_note(&recorder, 7, "train", i, path);
   int fd = mkstemp(name), kept = dup(STDERR_FILENO);
   dup2(fd, STDERR_FILENO);
-  watch_report(&watch, "cannot go on");
+  recorder_report(&recorder, "cannot go on");
   dup2(kept, STDERR_FILENO);
   ssize_t n = pread(fd, text, sizeof text - 1, 0);
   close(fd);
@@ -413,7 +413,7 @@ static char *report_of(int length) {
   return text;
 }
 
-Test(watch, a_report_of_long_paths_stays_in_its_buffer) {
+Test(recorder, a_report_of_long_paths_stays_in_its_buffer) {
   const char *text = report_of(1990);
   cr_assert(strncmp(text, "rank 1: cannot go on\nrank 1 is at step 7", 40) ==
             0);
