@@ -256,8 +256,8 @@ static void remove_old(Saver *saver, const char *name, int64_t step) {
     remove_folder(saver->folder_fd, name);
 }
 
-static Status save(Saver *saver, Device *device, const char *temporary,
-                   int64_t step, uint64_t seed) {
+static Status save_step(Saver *saver, Device *device, const char *temporary,
+                        int64_t step, uint64_t seed) {
   char name[STEP_NAME];
   snprintf(name, sizeof name, "step-%08lld", (long long)step);
   TRY(write_folder(saver, device, temporary, step, seed));
@@ -277,7 +277,7 @@ Status saver_save(Saver *saver, Device *device, int64_t step, uint64_t seed) {
   snprintf(temporary, sizeof temporary, "%s%lld-%d", unfinished,
            (long long)step, (int)getpid());
   remove_folder(saver->folder_fd, temporary);
-  Status status = save(saver, device, temporary, step, seed);
+  Status status = save_step(saver, device, temporary, step, seed);
   if (status.code != STATUS_ok) {
     remove_folder(saver->folder_fd, temporary);
     unlinkat(saver->folder_fd, ".latest", 0);

@@ -118,8 +118,9 @@ typedef struct Try {
 } Try;
 
 /* `list` receives a line for each tensor that does not fit. */
-static Status check(Arena *scratch, const Checkpoint *checkpoint,
-                    const DnnProgram *program, MatchKind match, Text *list) {
+static Status check_checkpoint(Arena *scratch, const Checkpoint *checkpoint,
+                               const DnnProgram *program, MatchKind match,
+                               Text *list) {
   bool is_resume = match == MATCH_resume;
   int unhashed = 0;
   if (is_resume && !checkpoint->is_own)
@@ -149,7 +150,7 @@ static Status try_open(const Try *try, const char *path, bool says,
   if (status.code != STATUS_ok || !try->program) return status;
   Arena *scratch = arena_create(try->memory);
   Text list = text_create(scratch);
-  status = check(scratch, out, try->program, try->match, &list);
+  status = check_checkpoint(scratch, out, try->program, try->match, &list);
   if (says) message_print_list(text_string(&list));
   if (status.code != STATUS_ok) checkpoint_close(out);
   arena_destroy(scratch);
@@ -189,7 +190,8 @@ Status checkpoint_find(Memory *memory, Arena *arena, const char *folder,
   return STATUS_OK;
 }
 
-static Status locate(const Try *try, const char *path, Checkpoint *out) {
+static Status locate_checkpoint(const Try *try, const char *path,
+                                Checkpoint *out) {
   Steps steps;
   TRY(list_steps(try->arena, path, &steps));
   return steps.n > 0 ? try_all(try, path, &steps, out)
@@ -200,10 +202,10 @@ Status checkpoint_locate(Memory *memory, Arena *arena, const char *path,
                          const DnnProgram *program, MatchKind match,
                          Checkpoint *out) {
   const Try try = {memory, arena, program, match};
-  return locate(&try, path, out);
+  return locate_checkpoint(&try, path, out);
 }
 
 Status checkpoint_open_newest(Arena *arena, const char *path, Checkpoint *out) {
   const Try try = {.arena = arena};
-  return locate(&try, path, out);
+  return locate_checkpoint(&try, path, out);
 }

@@ -32,7 +32,7 @@ static Json json_begin(const char *text, size_t n, const char *what) {
 
 /* The first reason counts.  Nothing is read after it. */
 PRINTF_LIKE(2, 3)
-static void fail(Json *json, const char *format, ...) {
+static void json_fail(Json *json, const char *format, ...) {
   char why[300];
   if (json->failed) return;
   va_list args;
@@ -48,34 +48,35 @@ static void fail(Json *json, const char *format, ...) {
 }
 
 /* The text is not the JSON that the format has. */
-static void fail_here(Json *json, const char *wanted) {
+static void json_fail_here(Json *json, const char *wanted) {
   long long at = json->at - json->begin;
   if (json->at >= json->end)
-    fail(json, "the text ends at byte %lld, where %s must stand", at, wanted);
+    json_fail(json, "the text ends at byte %lld, where %s must stand", at,
+              wanted);
   else if (*json->at > 0x20 && *json->at < 0x7f)
-    fail(json, "byte %lld of the text is '%c', where %s must stand", at,
-         *json->at, wanted);
+    json_fail(json, "byte %lld of the text is '%c', where %s must stand", at,
+              *json->at, wanted);
   else
-    fail(json, "byte %lld of the text is 0x%02x, where %s must stand", at,
-         (unsigned char)*json->at, wanted);
+    json_fail(json, "byte %lld of the text is 0x%02x, where %s must stand", at,
+              (unsigned char)*json->at, wanted);
 }
 
-static char peek(Json *json) {
+static char json_peek(Json *json) {
   while (json->at < json->end && (*json->at == ' ' || *json->at == '\n' ||
                                   *json->at == '\t' || *json->at == '\r'))
     json->at++;
   return json->at < json->end ? *json->at : '\0';
 }
 
-static bool accept(Json *json, char c) {
-  if (peek(json) != c || json->at == json->end) return false;
+static bool json_accept(Json *json, char c) {
+  if (json_peek(json) != c || json->at == json->end) return false;
   json->at++;
   return true;
 }
 
-static void expect(Json *json, char c) {
+static void json_expect(Json *json, char c) {
   char wanted[4] = {'\'', c, '\''};
-  if (!accept(json, c)) fail_here(json, wanted);
+  if (!json_accept(json, c)) json_fail_here(json, wanted);
 }
 
 static int hex_digit(char c) {
@@ -85,12 +86,12 @@ static int hex_digit(char c) {
   return -1;
 }
 
-static unsigned hex4(Json *json) {
+static unsigned read_hex4(Json *json) {
   unsigned value = 0;
   for (int i = 0; i < 4; i++) {
     int digit = json->at < json->end ? hex_digit(*json->at) : -1;
     if (digit < 0) {
-      fail_here(json, "a hexadecimal digit");
+      json_fail_here(json, "a hexadecimal digit");
       return 0;
     }
     value = value << 4 | (unsigned)digit;
@@ -132,24 +133,24 @@ static int read_escape(Json *json, char *to) {
     return 1;
   }
   if (c != 'u') {
-    fail(json, "a string has an unknown escape");
+    json_fail(json, "a string has an unknown escape");
     return 0;
   }
-  unsigned code = hex4(json);
+  unsigned code = read_hex4(json);
   if (code >= 0xd800 && code < 0xdc00) {
     if (json->end - json->at < 6 || json->at[0] != '\\' || json->at[1] != 'u') {
-      fail(json, "a string has half of a surrogate pair");
+      json_fail(json, "a string has half of a surrogate pair");
       return 0;
     }
     json->at += 2;
-    unsigned low = hex4(json);
+    unsigned low = read_hex4(json);
     if (low < 0xdc00 || low > 0xdfff)
-      fail(json, "a string has half of a surrogate pair");
+      json_fail(json, "a string has half of a surrogate pair");
     code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
   } else if (code == 0) {
-    fail(json, "a string has the character NUL");
+    json_fail(json, "a string has the character NUL");
   } else if (code >= 0xdc00 && code < 0xe000) {
-    fail(json, "a string has half of a surrogate pair");
+    json_fail(json, "a string has half of a surrogate pair");
   }
   return json->failed ? 0 : put_utf8(code, to);
 }
@@ -166,14 +167,14 @@ static bool is_utf8(const char *text, size_t n) {
 /* Decoded into `to`; longer than MAX_NAME fails.  Result: length. */
 static size_t read_string(Json *json, char to[MAX_NAME + 1]) {
   size_t n = 0;
-  expect(json, '"');
+  json_expect(json, '"');
   long long begin = json->at - json->begin;
   while (!json->failed) {
     if (n + 4 > MAX_NAME)
-      fail(json, "the string at byte %lld has more than %d bytes", begin,
-           MAX_NAME - 4);
+      json_fail(json, "the string at byte %lld has more than %d bytes", begin,
+                MAX_NAME - 4);
     else if (json->at == json->end || (unsigned char)*json->at < 0x20)
-      fail_here(json, "the end of a string");
+      json_fail_here(json, "the end of a string");
     if (json->failed) break;
     char c = *json->at++;
     if (c == '"') break;
@@ -184,57 +185,57 @@ static size_t read_string(Json *json, char to[MAX_NAME + 1]) {
   }
   to[n] = '\0';
   if (!json->failed && !is_utf8(to, n))
-    fail(json, "the string at byte %lld is not UTF-8", begin);
+    json_fail(json, "the string at byte %lld is not UTF-8", begin);
   return n;
 }
 
 /* 0 or more, below 2^62, no sign, point or exponent. */
 static int64_t read_integer(Json *json) {
   int64_t value = 0;
-  if (peek(json) < '0' || peek(json) > '9')
-    fail_here(json, "a whole number that is not negative");
+  if (json_peek(json) < '0' || json_peek(json) > '9')
+    json_fail_here(json, "a whole number that is not negative");
   bool starts_with_zero = !json->failed && *json->at == '0';
   const char *begin = json->at;
   while (json->at < json->end && *json->at >= '0' && *json->at <= '9') {
     if (value > (INT64_C(1) << 62) / 10 - 1)
-      fail(json, "the number at byte %lld is too large",
-           (long long)(begin - json->begin));
+      json_fail(json, "the number at byte %lld is too large",
+                (long long)(begin - json->begin));
     if (json->failed) return 0;
     value = value * 10 + (*json->at++ - '0');
   }
   if (starts_with_zero && json->at - begin > 1)
-    fail(json, "the number at byte %lld begins with 0",
-         (long long)(begin - json->begin));
+    json_fail(json, "the number at byte %lld begins with 0",
+              (long long)(begin - json->begin));
   if (json->at < json->end && strchr(".eE+-", *json->at) && *json->at)
-    fail_here(json, "the end of a whole number");
+    json_fail_here(json, "the end of a whole number");
   return value;
 }
 
 /* The next key of an object, from its brace on; false: it ended or is wrong. */
 static bool next_key(Json *json, bool *is_first, char key[MAX_NAME + 1]) {
-  if (*is_first) expect(json, '{');
-  if (json->failed || accept(json, '}')) return false;
-  if (!*is_first) expect(json, ',');
+  if (*is_first) json_expect(json, '{');
+  if (json->failed || json_accept(json, '}')) return false;
+  if (!*is_first) json_expect(json, ',');
   *is_first = false;
   read_string(json, key);
-  expect(json, ':');
+  json_expect(json, ':');
   return !json->failed;
 }
 
 /* Any value, where the format allows what we do not read. */
 static void skip_value(Json *json, int depth) {
   char name[MAX_NAME + 1];
-  if (depth > MAX_DEPTH) fail(json, "it is nested too deeply");
-  char c = peek(json);
+  if (depth > MAX_DEPTH) json_fail(json, "it is nested too deeply");
+  char c = json_peek(json);
   if (c == '"') {
     read_string(json, name);
   } else if (c == '{') {
     for (bool is_first = true; next_key(json, &is_first, name);)
       skip_value(json, depth + 1);
-  } else if (accept(json, '[')) {
-    for (bool is_first = true; !json->failed && !accept(json, ']');
+  } else if (json_accept(json, '[')) {
+    for (bool is_first = true; !json->failed && !json_accept(json, ']');
          is_first = false) {
-      if (!is_first) expect(json, ',');
+      if (!is_first) json_expect(json, ',');
       skip_value(json, depth + 1);
     }
   } else {
@@ -245,23 +246,23 @@ static void skip_value(Json *json, int depth) {
             (*json->at >= 'a' && *json->at <= 'z') || *json->at == 'E') &&
            *json->at)
       json->at++;
-    if (json->at == begin) fail_here(json, "a value");
+    if (json->at == begin) json_fail_here(json, "a value");
   }
 }
 
 static void expect_end(Json *json) {
-  peek(json);
-  if (json->at != json->end) fail_here(json, "nothing more");
+  json_peek(json);
+  if (json->at != json->end) json_fail_here(json, "nothing more");
 }
 
 /* ---- the header ---- */
 
 static void read_shape(Json *json, StoredTensor *tensor) {
-  expect(json, '[');
-  for (tensor->rank = 0; !json->failed && !accept(json, ']');) {
-    if (tensor->rank > 0) expect(json, ',');
+  json_expect(json, '[');
+  for (tensor->rank = 0; !json->failed && !json_accept(json, ']');) {
+    if (tensor->rank > 0) json_expect(json, ',');
     if (tensor->rank == SAFETENSORS_MAX_RANK) {
-      fail(json, "its shape has more than %d dims", SAFETENSORS_MAX_RANK);
+      json_fail(json, "its shape has more than %d dims", SAFETENSORS_MAX_RANK);
       return;
     }
     tensor->size[tensor->rank++] = read_integer(json);
@@ -280,20 +281,22 @@ static void check_size(Json *json, const StoredTensor *tensor,
     is_huge |= __builtin_mul_overflow(bytes, tensor->size[i], &bytes);
   }
   if (begin > end)
-    fail(json, "its data_offsets [%lld, %lld] are reversed", begin, end);
+    json_fail(json, "its data_offsets [%lld, %lld] are reversed", begin, end);
   else if (is_huge)
-    fail(json, "its shape [%s] is too large", shape);
+    json_fail(json, "its shape [%s] is too large", shape);
   else if (end - begin != bytes)
-    fail(json,
-         "its shape [%s] of %s takes %lld bytes, but its data_offsets [%lld, "
-         "%lld] hold %lld",
-         shape, dtype_safetensors(tensor->dtype), (long long)bytes, begin, end,
-         end - begin);
+    json_fail(
+        json,
+        "its shape [%s] of %s takes %lld bytes, but its data_offsets [%lld, "
+        "%lld] hold %lld",
+        shape, dtype_safetensors(tensor->dtype), (long long)bytes, begin, end,
+        end - begin);
   else if (end > data_bytes)
-    fail(json,
-         "it ends at byte %lld of the data, but the file has only %lld: it is "
-         "truncated",
-         end, (long long)data_bytes);
+    json_fail(
+        json,
+        "it ends at byte %lld of the data, but the file has only %lld: it is "
+        "truncated",
+        end, (long long)data_bytes);
 }
 
 enum { HAS_dtype = 1, HAS_shape = 2, HAS_offsets = 4, HAS_all = 7 };
@@ -304,7 +307,7 @@ static int read_field(Json *json, const char *key, StoredTensor *tensor) {
   if (strcmp(key, "dtype") == 0) {
     read_string(json, text);
     if (!json->failed && !dtype_of_safetensors(text, &tensor->dtype))
-      fail(json, "its dtype '%.40s' is unknown", text);
+      json_fail(json, "its dtype '%.40s' is unknown", text);
     return HAS_dtype;
   }
   if (strcmp(key, "shape") == 0) {
@@ -312,11 +315,11 @@ static int read_field(Json *json, const char *key, StoredTensor *tensor) {
     return HAS_shape;
   }
   if (strcmp(key, "data_offsets") != 0) return 0;
-  expect(json, '[');
+  json_expect(json, '[');
   tensor->begin = read_integer(json);
-  expect(json, ',');
+  json_expect(json, ',');
   tensor->end = read_integer(json);
-  expect(json, ']');
+  json_expect(json, ']');
   return HAS_offsets;
 }
 
@@ -325,15 +328,15 @@ static void read_tensor(Json *json, int64_t data_bytes, StoredTensor *tensor) {
   int seen = 0;
   for (bool is_first = true; next_key(json, &is_first, key);) {
     int field = read_field(json, key, tensor);
-    if (!field) fail(json, "it has an unknown key '%.40s'", key);
-    if (seen & field) fail(json, "it has '%s' twice", key);
+    if (!field) json_fail(json, "it has an unknown key '%.40s'", key);
+    if (seen & field) json_fail(json, "it has '%s' twice", key);
     seen |= field;
   }
   if (!json->failed && seen != HAS_all)
-    fail(json, "it has no '%s'",
-         !(seen & HAS_dtype)   ? "dtype"
-         : !(seen & HAS_shape) ? "shape"
-                               : "data_offsets");
+    json_fail(json, "it has no '%s'",
+              !(seen & HAS_dtype)   ? "dtype"
+              : !(seen & HAS_shape) ? "shape"
+                                    : "data_offsets");
   if (!json->failed) check_size(json, tensor, data_bytes);
 }
 
@@ -365,7 +368,7 @@ static void read_header(Json *json, int64_t data_bytes, Sink *sink) {
   bool has_metadata = false;
   for (bool is_first = true; next_key(json, &is_first, name);) {
     if (strcmp(name, "__metadata__") == 0) {
-      if (has_metadata) fail(json, "it has '__metadata__' twice");
+      if (has_metadata) json_fail(json, "it has '__metadata__' twice");
       has_metadata = true;
       read_texts(json, sink);
       continue;
@@ -465,12 +468,12 @@ Status safetensors_parse(Arena *arena, const char *text, size_t n,
 /* Only texts are kept; files of other tools may hold numbers here. */
 static void read_metadata(Json *json, Sink *sink) {
   char key[MAX_NAME + 1], value[MAX_NAME + 1];
-  if (peek(json) != '{') {
+  if (json_peek(json) != '{') {
     skip_value(json, 0);
     return;
   }
   for (bool is_first = true; next_key(json, &is_first, key);) {
-    if (peek(json) != '"') {
+    if (json_peek(json) != '"') {
       skip_value(json, 0);
       continue;
     }
@@ -484,11 +487,11 @@ static void read_index(Json *json, Sink *map, Sink *metadata) {
   bool has_map = false, has_metadata = false;
   for (bool is_first = true; next_key(json, &is_first, name);) {
     if (strcmp(name, "weight_map") == 0) {
-      if (has_map) fail(json, "it has 'weight_map' twice");
+      if (has_map) json_fail(json, "it has 'weight_map' twice");
       has_map = true;
       read_texts(json, map);
     } else if (strcmp(name, "metadata") == 0) {
-      if (has_metadata) fail(json, "it has 'metadata' twice");
+      if (has_metadata) json_fail(json, "it has 'metadata' twice");
       has_metadata = true;
       read_metadata(json, metadata);
     } else {
@@ -496,7 +499,7 @@ static void read_index(Json *json, Sink *map, Sink *metadata) {
     }
   }
   expect_end(json);
-  if (!has_map) fail(json, "it has no 'weight_map'");
+  if (!has_map) json_fail(json, "it has no 'weight_map'");
 }
 
 static Status check_index(const StoredIndex *index) {

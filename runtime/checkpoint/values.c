@@ -60,7 +60,7 @@ void value_report_look(ValueReport *report, const StoredTensor *tensor,
   }
 }
 
-static void more(int n, const char *what) {
+static void print_more(int n, const char *what) {
   if (n > 1)
     message_print("; %d more tensor%s %s", n - 1, n == 2 ? "" : "s", what);
   fprintf(stderr, "\n");
@@ -75,7 +75,7 @@ void value_report_print(const ValueReport *report, const char *given) {
         given, odd->name, (long long)report->n_odd,
         (long long)stored_elements(odd),
         report->odd_is_nan ? "NaN" : "infinite", (long long)report->odd_at);
-    more(map_size(report->odd), "too");
+    print_more(map_size(report->odd), "too");
   }
   if (beyond) {
     message_print(
@@ -84,6 +84,6 @@ void value_report_print(const ValueReport *report, const char *given) {
         given, beyond->name, (long long)report->n_beyond,
         (long long)stored_elements(beyond), dtype_label(report->beyond_dtype),
         report->beyond_value, (long long)report->beyond_at);
-    more(map_size(report->beyond), "too");
+    print_more(map_size(report->beyond), "too");
   }
 }

@@ -97,7 +97,7 @@ static char *piece_of(const Meeting *meeting, int part, int i, int index) {
   return (char *)at->data + index * piece * dtype_bytes(meeting->what->dtype);
 }
 
-static void swap(char *a, char *b, int64_t bytes) {
+static void swap_bytes(char *a, char *b, int64_t bytes) {
   for (int64_t k = 0; k < bytes; k++) {
     char c = a[k];
     a[k] = b[k];
@@ -117,8 +117,8 @@ static void move_pieces(const Meeting *meeting, int part, int i, int j) {
     return;
   case DNN_ALL_TO_ALL:
     if (i < j)
-      swap(piece_of(meeting, part, i, j), piece_of(meeting, part, j, i),
-           n * item);
+      swap_bytes(piece_of(meeting, part, i, j), piece_of(meeting, part, j, i),
+                 n * item);
     return;
   case DNN_BROADCAST:
     if (i == what->peer)
@@ -217,8 +217,8 @@ static bool sizes_agree(const Meeting *meeting, const Meeting *wanted) {
          b->kind == other;
 }
 
-static Status come(Comm *comm, const Meeting *wanted, const Visit *visit,
-                   Meeting **out) {
+static Status come_to_meeting(Comm *comm, const Meeting *wanted,
+                              const Visit *visit, Meeting **out) {
   World *world = ((Local *)comm->state)->world;
   int index = wanted->group.index;
   Meeting *meeting = find_meeting(world, wanted, index);
@@ -278,7 +278,8 @@ static bool all_are_stuck(const World *world) {
   return true;
 }
 
-static Status stay(Comm *comm, const Meeting *meeting, bool only_ripe) {
+static Status wait_for_meeting(Comm *comm, const Meeting *meeting,
+                               bool only_ripe) {
   World *world = ((Local *)comm->state)->world;
   Wait *wait = &world->waits[comm->rank];
   *wait = (Wait){meeting, only_ripe};
@@ -308,29 +309,32 @@ static int index_in(const Meeting *meeting, int rank) {
   return is_in && away / stride < meeting->group.size ? away / stride : -1;
 }
 
-static void leave(Meeting *meeting, int index) {
+static void leave_meeting(Meeting *meeting, int index) {
   meeting->visits[index].has_left = true;
   if (++meeting->n_left == meeting->group.size) meeting->is_used = false;
 }
 
 /* ---- the interface ---- */
 
-static Status meet(Comm *comm, Meeting wanted, Visit visit, Meeting **out) {
+static Status meet_ranks(Comm *comm, Meeting wanted, Visit visit,
+                         Meeting **out) {
   World *world = ((Local *)comm->state)->world;
   pthread_mutex_lock(&world->mutex);
-  Status status = come(comm, &wanted, &visit, out);
+  Status status = come_to_meeting(comm, &wanted, &visit, out);
   if (status.code == STATUS_ok && world->rendezvous)
-    status = stay(comm, *out, true);
+    status = wait_for_meeting(comm, *out, true);
   pthread_mutex_unlock(&world->mutex);
   return status;
 }
 
-static Status part_from(Comm *comm, Meeting *meeting, int64_t *out_value) {
+static Status leave_when_delivered(Comm *comm, Meeting *meeting,
+                                   int64_t *out_value) {
   World *world = ((Local *)comm->state)->world;
   pthread_mutex_lock(&world->mutex);
-  Status status = stay(comm, meeting, false);
+  Status status = wait_for_meeting(comm, meeting, false);
   if (out_value) *out_value = meeting->value;
-  if (status.code == STATUS_ok) leave(meeting, index_in(meeting, comm->rank));
+  if (status.code == STATUS_ok)
+    leave_meeting(meeting, index_in(meeting, comm->rank));
   pthread_mutex_unlock(&world->mutex);
   return status;
 }
@@ -346,7 +350,7 @@ static Status local_start(Comm *comm, const DnnCollective *what,
   Meeting *meeting;
   TRY(comm_check(what));
   CommGroup group = comm_joined(what, comm->rank);
-  return meet(
+  return meet_ranks(
       comm,
       (Meeting){.kind = MEETING_collective,
                 .what = what,
@@ -370,17 +374,17 @@ static Status local_wait(Comm *comm, int32_t id) {
       found = meeting;
   }
   pthread_mutex_unlock(&world->mutex);
-  return found ? part_from(comm, found, NULL) : STATUS_OK;
+  return found ? leave_when_delivered(comm, found, NULL) : STATUS_OK;
 }
 
 static Status local_vote_start(Comm *comm, int64_t value) {
   Local *local = comm->state;
-  return meet(comm, of_all(comm, MEETING_vote), (Visit){.value = value},
-              &local->vote);
+  return meet_ranks(comm, of_all(comm, MEETING_vote), (Visit){.value = value},
+                    &local->vote);
 }
 
 static Status local_vote_wait(Comm *comm, int64_t *out_greatest) {
-  return part_from(comm, ((Local *)comm->state)->vote, out_greatest);
+  return leave_when_delivered(comm, ((Local *)comm->state)->vote, out_greatest);
 }
 
 static Status local_barrier(Comm *comm) {
@@ -393,16 +397,17 @@ static Status local_broadcast(Comm *comm, void *data, int64_t bytes, int root) {
   Meeting *meeting, wanted = of_all(comm, MEETING_broadcast);
   wanted.bytes = bytes;
   wanted.root = root;
-  TRY(meet(comm, wanted, (Visit){.data = data}, &meeting));
-  return part_from(comm, meeting, NULL);
+  TRY(meet_ranks(comm, wanted, (Visit){.data = data}, &meeting));
+  return leave_when_delivered(comm, meeting, NULL);
 }
 
 static Status local_gather(Comm *comm, const void *data, int64_t bytes,
                            void *all) {
   Meeting *meeting, wanted = of_all(comm, MEETING_gather);
   wanted.bytes = bytes;
-  TRY(meet(comm, wanted, (Visit){.data = (void *)data, .all = all}, &meeting));
-  return part_from(comm, meeting, NULL);
+  TRY(meet_ranks(comm, wanted, (Visit){.data = (void *)data, .all = all},
+                 &meeting));
+  return leave_when_delivered(comm, meeting, NULL);
 }
 
 static void local_close(Comm *comm) {

@@ -155,7 +155,7 @@ static void meet_first(Mpi *mpi) {
     mpi->neighbours[i].heard_ns = clock_ns();
 }
 
-static void *communicate(void *user) {
+static void *run_communication(void *user) {
   Mpi *mpi = user;
   prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
   Status status = start_mpi(mpi);
@@ -183,7 +183,7 @@ static void *communicate(void *user) {
 
 /* ---- the side of the main thread ---- */
 
-static Job *post(Mpi *mpi, Job job) {
+static Job *post_job(Mpi *mpi, Job job) {
   pthread_mutex_lock(&mpi->mutex);
   Job *place = &mpi->jobs[mpi->n_posted % MPI_MAX_JOBS];
   ASSERT(mpi->n_posted - mpi->n_run < MPI_MAX_JOBS);
@@ -195,7 +195,7 @@ static Job *post(Mpi *mpi, Job job) {
   return place;
 }
 
-static void wait_for(Mpi *mpi, Job *job) {
+static void wait_for_job(Mpi *mpi, Job *job) {
   FlightRecorder *recorder = mpi->comm->recorder;
   pthread_mutex_lock(&mpi->mutex);
   if (!job->is_done) {
@@ -212,8 +212,8 @@ static void wait_for(Mpi *mpi, Job *job) {
 static Status mpi_start(Comm *comm, const DnnCollective *what,
                         const CommPart *parts) {
   TRY(comm_check(what));
-  post(comm->state,
-       (Job){.kind = JOB_collective, .what = what, .parts = parts});
+  post_job(comm->state,
+           (Job){.kind = JOB_collective, .what = what, .parts = parts});
   return STATUS_OK;
 }
 
@@ -226,7 +226,7 @@ static Status mpi_wait(Comm *comm, int32_t id) {
     Job *job = &mpi->jobs[i % MPI_MAX_JOBS];
     if (job->kind != JOB_collective || job->is_free || job->what->id != id)
       continue;
-    wait_for(mpi, job);
+    wait_for_job(mpi, job);
     return STATUS_OK;
   }
   return STATUS_OK; /* its result had an earlier reader */
@@ -234,37 +234,37 @@ static Status mpi_wait(Comm *comm, int32_t id) {
 
 static Status mpi_gather(Comm *comm, const void *data, int64_t bytes,
                          void *all) {
-  wait_for(comm->state, post(comm->state, (Job){.kind = JOB_gather,
-                                                .data = (void *)data,
-                                                .bytes = bytes,
-                                                .all = all}));
+  wait_for_job(comm->state, post_job(comm->state, (Job){.kind = JOB_gather,
+                                                        .data = (void *)data,
+                                                        .bytes = bytes,
+                                                        .all = all}));
   return STATUS_OK;
 }
 
 static Status mpi_broadcast(Comm *comm, void *data, int64_t bytes, int root) {
-  wait_for(comm->state, post(comm->state, (Job){.kind = JOB_broadcast,
-                                                .data = data,
-                                                .bytes = bytes,
-                                                .root = root}));
+  wait_for_job(comm->state, post_job(comm->state, (Job){.kind = JOB_broadcast,
+                                                        .data = data,
+                                                        .bytes = bytes,
+                                                        .root = root}));
   return STATUS_OK;
 }
 
 static Status mpi_barrier(Comm *comm) {
-  wait_for(comm->state, post(comm->state, (Job){.kind = JOB_vote}));
+  wait_for_job(comm->state, post_job(comm->state, (Job){.kind = JOB_vote}));
   return STATUS_OK;
 }
 
 static Status mpi_vote_start(Comm *comm, int64_t value) {
   Mpi *mpi = comm->state;
   ASSERT(!mpi->vote);
-  mpi->vote = post(mpi, (Job){.kind = JOB_vote, .value = value});
+  mpi->vote = post_job(mpi, (Job){.kind = JOB_vote, .value = value});
   return STATUS_OK;
 }
 
 static Status mpi_vote_wait(Comm *comm, int64_t *out_greatest) {
   Mpi *mpi = comm->state;
   ASSERT(mpi->vote);
-  wait_for(mpi, mpi->vote);
+  wait_for_job(mpi, mpi->vote);
   *out_greatest = mpi->vote->value;
   mpi->vote = NULL;
   return STATUS_OK;
@@ -272,12 +272,12 @@ static Status mpi_vote_wait(Comm *comm, int64_t *out_greatest) {
 
 static void mpi_close(Comm *comm) {
   Mpi *mpi = comm->state;
-  wait_for(mpi, post(mpi, (Job){.kind = JOB_stop}));
+  wait_for_job(mpi, post_job(mpi, (Job){.kind = JOB_stop}));
   pthread_join(mpi->thread, NULL);
   dylib_close(mpi->dylib);
 }
 
-static Status load(Mpi *mpi) {
+static Status load_mpi(Mpi *mpi) {
   static const char *const names[] = {"libmpi.so.40", NULL};
   Status status = dylib_open("DNN_MPI_LIB", names, &mpi->dylib);
   if (status.code != STATUS_ok)
@@ -327,7 +327,7 @@ static Status start_thread(Mpi *mpi) {
   pthread_cond_init(&mpi->to_thread, &attributes);
   pthread_cond_init(&mpi->to_main, &attributes);
   pthread_condattr_destroy(&attributes);
-  int error = pthread_create(&mpi->thread, NULL, communicate, mpi);
+  int error = pthread_create(&mpi->thread, NULL, run_communication, mpi);
   if (error) return status_errno(error, "cannot start a thread");
   struct timespec until;
   clock_gettime(CLOCK_MONOTONIC, &until);
@@ -365,7 +365,7 @@ Status comm_mpi_create(Arena *arena, RankPlace place, int64_t limit_s,
   mpi->comm = comm;
   mpi->place = place;
   mpi->limit_ns = (limit_s + AFTER_LAUNCHER_S) * 1000000000;
-  TRY(load(mpi));
+  TRY(load_mpi(mpi));
   make_slots(mpi, arena);
   TRY(start_thread(mpi));
   *out = comm;

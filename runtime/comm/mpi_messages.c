@@ -35,7 +35,7 @@ _Noreturn static void give_up(Mpi *mpi, int lost, const char *why) {
   _exit(EXIT_LOST);
 }
 
-static void check(Mpi *mpi, int code, const char *doing) {
+static void check_mpi(Mpi *mpi, int code, const char *doing) {
   if (code == MPI_SUCCESS) return;
   char text[512] = "", why[640];
   int n = 0;
@@ -47,16 +47,16 @@ static void check(Mpi *mpi, int code, const char *doing) {
 /* ---- heartbeats ---- */
 
 void mpi_listen_to(Mpi *mpi, Neighbour *neighbour) {
-  check(mpi,
-        mpi->api.Irecv(&neighbour->in, sizeof(Heartbeat), mpi->api.byte,
-                       neighbour->rank, TAG_HEARTBEAT, mpi->api.world,
-                       &neighbour->receive),
-        "listened for a heartbeat");
+  check_mpi(mpi,
+            mpi->api.Irecv(&neighbour->in, sizeof(Heartbeat), mpi->api.byte,
+                           neighbour->rank, TAG_HEARTBEAT, mpi->api.world,
+                           &neighbour->receive),
+            "listened for a heartbeat");
 }
 
-static bool test(Mpi *mpi, void **request) {
+static bool test_request(Mpi *mpi, void **request) {
   int flag = 0;
-  check(mpi, mpi->api.Test(request, &flag, NULL), "tested a message");
+  check_mpi(mpi, mpi->api.Test(request, &flag, NULL), "tested a message");
   return flag;
 }
 
@@ -65,15 +65,15 @@ static void send_heartbeats(Mpi *mpi, int64_t now) {
   mpi->last_heartbeat_ns = now;
   for (int i = 0; i < mpi->n_neighbours; i++) {
     Neighbour *neighbour = &mpi->neighbours[i];
-    if (neighbour->send && !test(mpi, &neighbour->send)) continue;
+    if (neighbour->send && !test_request(mpi, &neighbour->send)) continue;
     if (recorder)
       neighbour->out = (Heartbeat){atomic_load(&recorder->step),
                                    atomic_load(&recorder->instr)};
-    check(mpi,
-          mpi->api.Isend(&neighbour->out, sizeof(Heartbeat), mpi->api.byte,
-                         neighbour->rank, TAG_HEARTBEAT, mpi->api.world,
-                         &neighbour->send),
-          "sent a heartbeat");
+    check_mpi(mpi,
+              mpi->api.Isend(&neighbour->out, sizeof(Heartbeat), mpi->api.byte,
+                             neighbour->rank, TAG_HEARTBEAT, mpi->api.world,
+                             &neighbour->send),
+              "sent a heartbeat");
   }
 }
 
@@ -81,7 +81,7 @@ static void receive_heartbeats(Mpi *mpi, int64_t now) {
   for (int i = 0; i < mpi->n_neighbours; i++) {
     Neighbour *neighbour = &mpi->neighbours[i];
     Heartbeat last = neighbour->in;
-    while (test(mpi, &neighbour->receive)) {
+    while (test_request(mpi, &neighbour->receive)) {
       neighbour->heard_ns = now;
       last = neighbour->in;
       mpi_listen_to(mpi, neighbour);
@@ -149,7 +149,7 @@ static void pause_polling(Mpi *mpi, int n_polls) {
 void mpi_finish(Mpi *mpi, void **requests, int n) {
   for (int polls = 0;; polls++) {
     int flag = 0;
-    check(mpi, mpi->api.Testall(n, requests, &flag, NULL), "waited");
+    check_mpi(mpi, mpi->api.Testall(n, requests, &flag, NULL), "waited");
     if (flag) return;
     mpi_tick(mpi);
     pause_polling(mpi, polls);
@@ -158,18 +158,18 @@ void mpi_finish(Mpi *mpi, void **requests, int n) {
 
 void mpi_send(Mpi *mpi, const void *data, int64_t bytes, int to, int tag,
               void **request) {
-  check(mpi,
-        mpi->api.Isend(data, (int)bytes, mpi->api.byte, to, tag, mpi->api.world,
-                       request),
-        "sent");
+  check_mpi(mpi,
+            mpi->api.Isend(data, (int)bytes, mpi->api.byte, to, tag,
+                           mpi->api.world, request),
+            "sent");
 }
 
 void mpi_receive(Mpi *mpi, void *data, int64_t bytes, int from, int tag,
                  void **request) {
-  check(mpi,
-        mpi->api.Irecv(data, (int)bytes, mpi->api.byte, from, tag,
-                       mpi->api.world, request),
-        "received");
+  check_mpi(mpi,
+            mpi->api.Irecv(data, (int)bytes, mpi->api.byte, from, tag,
+                           mpi->api.world, request),
+            "received");
 }
 
 /* ---- what a collective of several ranks sends ---- */

@@ -13,15 +13,15 @@ static char *piece_of(const Reduction *r, int part, int member) {
   return (char *)r->parts[part].data + member * n * r->item;
 }
 
-static char *received(const Reduction *r, const Slot *slot, int member) {
+static char *received_shard(const Reduction *r, const Slot *slot, int member) {
   return slot->in + member * r->mpi->chunk_bytes;
 }
 
 static void add_up(const Reduction *r, const Slot *slot, char *own, int64_t n) {
-  char *sum = r->group.index == 0 ? own : received(r, slot, 0);
+  char *sum = r->group.index == 0 ? own : received_shard(r, slot, 0);
   for (int i = 1; i < r->group.size; i++)
-    comm_reduce(r->what, sum, i == r->group.index ? own : received(r, slot, i),
-                n);
+    comm_reduce(r->what, sum,
+                i == r->group.index ? own : received_shard(r, slot, i), n);
   if (sum != own) memcpy(own, sum, (size_t)(n * r->item));
 }
 
@@ -35,10 +35,11 @@ static void exchange_chunk(const Reduction *r, Slot *slot, int part, int64_t at,
   slot->n_requests = 0;
   for (int i = 1; i < size; i++) {
     int peer = (own + i) % size;
-    mpi_receive(
-        r->mpi,
-        is_gather ? piece_of(r, part, peer) + from : received(r, slot, peer),
-        bytes, mpi_member(r, peer), tag, &slot->requests[slot->n_requests++]);
+    mpi_receive(r->mpi,
+                is_gather ? piece_of(r, part, peer) + from
+                          : received_shard(r, slot, peer),
+                bytes, mpi_member(r, peer), tag,
+                &slot->requests[slot->n_requests++]);
   }
   for (int i = 1; i < size; i++) {
     int peer = (own + i) % size;
@@ -50,12 +51,13 @@ static void exchange_chunk(const Reduction *r, Slot *slot, int part, int64_t at,
     add_up(r, slot, piece_of(r, part, own) + from, n);
   for (int i = 0; r->what->kind == DNN_ALL_TO_ALL && i < size; i++)
     if (i != own)
-      memcpy(piece_of(r, part, i) + from, received(r, slot, i), (size_t)bytes);
+      memcpy(piece_of(r, part, i) + from, received_shard(r, slot, i),
+             (size_t)bytes);
 }
 
 /* Along a chain from the first to the last of the group. */
-static void pass_on(const Reduction *r, Slot *slot, int part, int64_t at,
-                    int64_t n) {
+static void pass_along(const Reduction *r, Slot *slot, int part, int64_t at,
+                       int64_t n) {
   const DnnCollective *what = r->what;
   int size = r->group.size, own = r->group.index;
   int first = what->kind == DNN_BROADCAST ? what->peer
@@ -97,7 +99,7 @@ void mpi_run_moves(Mpi *mpi, const DnnCollective *what, const CommPart *parts) {
         is_passed ? what->counts[part] : what->counts[part] / r.group.size;
     for (int64_t at = 0; at < n; at += chunk, slot->round++) {
       int64_t here = n - at < chunk ? n - at : chunk;
-      (is_passed ? pass_on : exchange_chunk)(&r, slot, part, at, here);
+      (is_passed ? pass_along : exchange_chunk)(&r, slot, part, at, here);
     }
   }
 }

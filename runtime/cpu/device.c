@@ -62,7 +62,7 @@ static Status map_pages(int64_t bytes, void **out) {
   return STATUS_OK;
 }
 
-static bool wants(const CpuState *state, const char *way) {
+static bool is_way_allowed(const CpuState *state, const char *way) {
   return !state->wanted_way || strcmp(state->wanted_way, way) == 0;
 }
 
@@ -83,7 +83,7 @@ static Status use_fallback(const DnnProgram *program, const DnnInstr *instr,
 static LibraryCall *library_call(CpuState *state, const DnnInstr *instr,
                                  void *const *buffers, int64_t *needs) {
   *needs = 0;
-  if (!state->library || !wants(state, "library")) return NULL;
+  if (!state->library || !is_way_allowed(state, "library")) return NULL;
   if (instr->op == DNN_OP_GEMM)
     return library_gemm(state->library, instr->detail, buffers, state->spare,
                         state->spare_bytes, needs);
@@ -109,7 +109,7 @@ static Status prepare_own(CpuState *state, const DnnInstr *instr, Way way,
 static Status prepare_product(CpuState *state, const DnnProgram *program,
                               const DnnInstr *instr, Prepared *prepared) {
   int64_t needs;
-  bool has_own = instr->op == DNN_OP_GEMM && wants(state, "own");
+  bool has_own = instr->op == DNN_OP_GEMM && is_way_allowed(state, "own");
   if (has_own && gemv_accepts(instr->detail))
     return prepare_own(state, instr, WAY_vector, prepared);
   prepared->call = library_call(state, instr, prepared->buffers, &needs);
@@ -128,8 +128,8 @@ static Status prepare_product(CpuState *state, const DnnProgram *program,
   return use_fallback(program, instr, prepared);
 }
 
-static Status prepare(Device *device, const DnnInstr *instr,
-                      Prepared *prepared) {
+static Status prepare_instr(Device *device, const DnnInstr *instr,
+                            Prepared *prepared) {
   CpuState *state = device->state;
   prepared->buffers = ARENA_ARRAY(state->arena, void *, instr->n_buffers);
   for (int i = 0; i < instr->n_buffers; i++)
@@ -171,7 +171,8 @@ static bool has_product(const DnnProgram *program) {
 
 static void find_library(Device *device) {
   CpuState *state = device->state;
-  if (!has_product(device->program) || !wants(state, "library")) return;
+  if (!has_product(device->program) || !is_way_allowed(state, "library"))
+    return;
   Status status = library_open(state->arena, &state->library);
   if (status.code != STATUS_ok && device->rank == 0)
     message_print("warning: matrix products are slower without oneDNN "
@@ -202,7 +203,7 @@ static Status cpu_open(Device *device, const DnnProgram *program,
     state->entry_points[i] =
         ARENA_ARRAY(state->arena, Prepared, entry->n_instrs);
     for (int j = 0; j < entry->n_instrs; j++)
-      TRY(prepare(device, &entry->instrs[j], &state->entry_points[i][j]));
+      TRY(prepare_instr(device, &entry->instrs[j], &state->entry_points[i][j]));
   }
   /* Libraries may have started threads of their own team. */
   threads_run(&state->threads, flush_thread, NULL);

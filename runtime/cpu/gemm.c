@@ -85,11 +85,11 @@ static Kernel best_kernel(void) {
   return (Kernel){tile_plain, 4, 8};
 }
 
-static int64_t smaller(int64_t a, int64_t b) {
+static int64_t least_of_two(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-static int64_t pieces(int64_t n, int64_t size) {
+static int64_t count_blocks(int64_t n, int64_t size) {
   return (n + size - 1) / size;
 }
 
@@ -98,7 +98,7 @@ static int64_t pieces(int64_t n, int64_t size) {
   static void name(const void *data, int64_t n, int64_t stride_n, int64_t k,   \
                    int64_t stride_k, int width, float *to) {                   \
     for (int64_t i = 0; i < n; i += width) {                                   \
-      int64_t rows = smaller(width, n - i);                                    \
+      int64_t rows = least_of_two(width, n - i);                               \
       const type *strip = (const type *)data + i * stride_n;                   \
       if (rows < width) memset(to, 0, sizeof(float) * (size_t)(k * width));    \
       if (stride_n == 1) {                                                     \
@@ -117,9 +117,9 @@ PACK(pack_f32, float, )
 PACK(pack_bf16, uint16_t, bf16_to_float)
 PACK(pack_f16, uint16_t, f16_to_float)
 
-static void pack(DnnDtype dtype, const unsigned char *data, int64_t at,
-                 int64_t n, int64_t stride_n, int64_t k, int64_t stride_k,
-                 int width, float *to) {
+static void pack_operand(DnnDtype dtype, const unsigned char *data, int64_t at,
+                         int64_t n, int64_t stride_n, int64_t k,
+                         int64_t stride_k, int width, float *to) {
   const void *from = data + at * dtype_bytes(dtype);
   if (dtype == DNN_bf16)
     pack_bf16(from, n, stride_n, k, stride_k, width, to);
@@ -169,8 +169,8 @@ static void multiply_block(Kernel kernel, int64_t m, int64_t n, int64_t k,
       kernel.run(k, packed_a + i * k, packed_b + j * k, tile);
       store_tile(sums, tile, kernel.columns,
                  sums->at + i * sums->row + j * sums->column,
-                 smaller(kernel.rows, m - i), smaller(kernel.columns, n - j),
-                 add);
+                 least_of_two(kernel.rows, m - i),
+                 least_of_two(kernel.columns, n - j), add);
     }
   }
 }
@@ -178,28 +178,30 @@ static void multiply_block(Kernel kernel, int64_t m, int64_t n, int64_t k,
 static void pack_a_block(const Block *block, Kernel kernel, int64_t i,
                          int64_t m, int64_t p, int64_t k, float *to) {
   const DnnGemm *gemm = block->gemm;
-  pack(gemm->dtype, block->a, block->a_at + i * gemm->a_i + p * gemm->a_k, m,
-       gemm->a_i, k, gemm->a_k, kernel.rows, to);
+  pack_operand(gemm->dtype, block->a,
+               block->a_at + i * gemm->a_i + p * gemm->a_k, m, gemm->a_i, k,
+               gemm->a_k, kernel.rows, to);
 }
 
 static void pack_b_panel(const Block *block, Kernel kernel, int64_t j,
                          int64_t n, int64_t p, int64_t k, float *to) {
   const DnnGemm *gemm = block->gemm;
-  pack(gemm->dtype, block->b, block->b_at + p * gemm->b_k + j * gemm->b_j, n,
-       gemm->b_j, k, gemm->b_k, kernel.columns, to);
+  pack_operand(gemm->dtype, block->b,
+               block->b_at + p * gemm->b_k + j * gemm->b_j, n, gemm->b_j, k,
+               gemm->b_k, kernel.columns, to);
 }
 
-static void multiply(const Block *block, Kernel kernel, float *pack_a,
-                     float *pack_b) {
+static void multiply_rectangle(const Block *block, Kernel kernel, float *pack_a,
+                               float *pack_b) {
   const DnnGemm *gemm = block->gemm;
   float *c = (float *)block->c + block->c_at;
   for (int64_t j = 0; j < block->n; j += NC) {
-    int64_t n = smaller(NC, block->n - j);
+    int64_t n = least_of_two(NC, block->n - j);
     for (int64_t p = 0; p < gemm->k; p += KC) {
-      int64_t k = smaller(KC, gemm->k - p);
+      int64_t k = least_of_two(KC, gemm->k - p);
       pack_b_panel(block, kernel, j, n, p, k, pack_b);
       for (int64_t i = 0; i < block->m; i += MC) {
-        int64_t m = smaller(MC, block->m - i);
+        int64_t m = least_of_two(MC, block->m - i);
         Sums sums = {c + i * gemm->c_i + j * gemm->c_j, gemm->c_i, gemm->c_j};
         pack_a_block(block, kernel, i, m, p, k, pack_a);
         multiply_block(kernel, m, n, k, pack_a, pack_b, &sums,
@@ -229,11 +231,11 @@ static void store_short(const Block *block, int64_t i, int64_t j, int64_t m,
 static void multiply_short(const Block *block, Kernel kernel, float *pack_a,
                            float *pack_b, float *sums) {
   for (int64_t j = 0; j < block->n; j += NC) {
-    int64_t n = smaller(NC, block->n - j);
+    int64_t n = least_of_two(NC, block->n - j);
     for (int64_t i = 0; i < block->m; i += MC) {
-      int64_t m = smaller(MC, block->m - i);
+      int64_t m = least_of_two(MC, block->m - i);
       for (int64_t p = 0; p < block->gemm->k; p += KC) {
-        int64_t k = smaller(KC, block->gemm->k - p);
+        int64_t k = least_of_two(KC, block->gemm->k - p);
         pack_b_panel(block, kernel, j, n, p, k, pack_b);
         pack_a_block(block, kernel, i, m, p, k, pack_a);
         multiply_block(kernel, m, n, k, pack_a, pack_b, &(Sums){sums, n, 1},
@@ -266,10 +268,11 @@ static void work_thread(void *arg, int index, int n_threads) {
   int64_t batches = gemm->batch[0] * gemm->batch[1];
   bool by_batch = batches >= n_threads;
   bool by_row = !by_batch && gemm->m >= gemm->n;
-  int64_t step = pieces(pieces(by_row ? gemm->m : gemm->n,
-                               by_row ? kernel.rows : kernel.columns),
-                        n_threads) *
-                 (by_row ? kernel.rows : kernel.columns);
+  int64_t step =
+      count_blocks(count_blocks(by_row ? gemm->m : gemm->n,
+                                by_row ? kernel.rows : kernel.columns),
+                   n_threads) *
+      (by_row ? kernel.rows : kernel.columns);
   for (int64_t t = 0; t < batches; t++) {
     if (by_batch && t % n_threads != index) continue;
     int64_t t0 = t / gemm->batch[1], t1 = t % gemm->batch[1];
@@ -284,17 +287,17 @@ static void work_thread(void *arg, int index, int n_threads) {
                    .n = gemm->n};
     int64_t begin = by_batch ? 0 : index * step;
     if (by_row) {
-      block.m = smaller(step, gemm->m - begin);
+      block.m = least_of_two(step, gemm->m - begin);
       block.a_at += begin * gemm->a_i;
       block.c_at += begin * gemm->c_i;
     } else if (!by_batch) {
-      block.n = smaller(step, gemm->n - begin);
+      block.n = least_of_two(step, gemm->n - begin);
       block.b_at += begin * gemm->b_j;
       block.c_at += begin * gemm->c_j;
     }
     if (block.m <= 0 || block.n <= 0) continue;
     if (gemm->c_dtype == DNN_f32)
-      multiply(&block, kernel, pack_a, pack_b);
+      multiply_rectangle(&block, kernel, pack_a, pack_b);
     else
       multiply_short(&block, kernel, pack_a, pack_b, pack_b + pack_b_floats);
   }

@@ -166,8 +166,9 @@ void library_close(Library *library) {
 
 /* ---- recipes ---- */
 
-static bool describe(const Api *api, Desc *desc, int rank, const int64_t *dims,
-                     DnnDtype dtype, const int64_t *strides) {
+static bool describe_strided(const Api *api, Desc *desc, int rank,
+                             const int64_t *dims, DnnDtype dtype,
+                             const int64_t *strides) {
   return api->memory_desc_init_by_strides(desc, rank, dims,
                                           library_dtypes[dtype], strides) == OK;
 }
@@ -214,9 +215,9 @@ static bool gemm_recipe(const Library *library, const DnnGemm *gemm,
   operand[1] = (Operand){.argument = ARG_WEIGHTS, .query = QUERY_WEIGHTS};
   operand[2] =
       (Operand){.argument = ARG_DST, .query = QUERY_DST, .is_result = true};
-  if (!describe(api, &operand[0].own, rank, a_dims, gemm->dtype, a) ||
-      !describe(api, &operand[1].own, rank, b_dims, gemm->dtype, b) ||
-      !describe(api, &operand[2].own, rank, c_dims, gemm->c_dtype, c))
+  if (!describe_strided(api, &operand[0].own, rank, a_dims, gemm->dtype, a) ||
+      !describe_strided(api, &operand[1].own, rank, b_dims, gemm->dtype, b) ||
+      !describe_strided(api, &operand[2].own, rank, c_dims, gemm->c_dtype, c))
     return false;
   Desc op;
   if (api->matmul_desc_init(&op, &operand[0].own, &operand[1].own, NULL,
@@ -258,10 +259,10 @@ static bool describe_conv(const Api *api, const DnnConv *conv, Desc *x, Desc *w,
   int skip = groups == 1; /* no dim of groups */
   ConvDtypes dtypes = conv_dtypes(conv);
   return library_dtypes[conv->dtype] && library_dtypes[conv->out_dtype] &&
-         describe(api, x, 4, x_dims, dtypes.x, conv->x_stride) &&
-         describe(api, y, 4, y_dims, dtypes.y, conv->y_stride) &&
-         describe(api, w, 5 - skip, w_dims + skip, dtypes.w,
-                  conv->w_stride + skip);
+         describe_strided(api, x, 4, x_dims, dtypes.x, conv->x_stride) &&
+         describe_strided(api, y, 4, y_dims, dtypes.y, conv->y_stride) &&
+         describe_strided(api, w, 5 - skip, w_dims + skip, dtypes.w,
+                          conv->w_stride + skip);
 }
 
 static bool describe_any(const Api *api, const DnnConv *conv, Desc *x, Desc *w,
@@ -381,7 +382,7 @@ static bool conv_recipe(const Library *library, const DnnConv *conv,
 
 /* ---- from a recipe to a call ---- */
 
-static int64_t aligned(int64_t bytes) {
+static int64_t align_bytes(int64_t bytes) {
   return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
@@ -396,10 +397,11 @@ static const Desc *wanted_layout(const Api *api, const Recipe *recipe, int i) {
 static int64_t recipe_scratch(const Api *api, const Recipe *recipe) {
   const Desc *scratch =
       api->primitive_desc_query_md(recipe->primitive_desc, QUERY_SCRATCHPAD, 0);
-  int64_t bytes = aligned((int64_t)api->memory_desc_get_size(scratch));
+  int64_t bytes = align_bytes((int64_t)api->memory_desc_get_size(scratch));
   for (int i = 0; i < recipe->n_operands; i++) {
     const Desc *wanted = wanted_layout(api, recipe, i);
-    if (wanted) bytes += aligned((int64_t)api->memory_desc_get_size(wanted));
+    if (wanted)
+      bytes += align_bytes((int64_t)api->memory_desc_get_size(wanted));
   }
   return bytes;
 }
@@ -442,9 +444,9 @@ static bool add_reorder(const Library *library, LibraryCall *call,
   return true;
 }
 
-static bool bind(const Library *library, const Recipe *recipe,
-                 void *const *buffers, unsigned char *scratch,
-                 LibraryCall *call) {
+static bool bind_call(const Library *library, const Recipe *recipe,
+                      void *const *buffers, unsigned char *scratch,
+                      LibraryCall *call) {
   const Api *api = &library->api;
   const Desc *wanted[3];
   void *own[3], *used[3];
@@ -455,7 +457,7 @@ static bool bind(const Library *library, const Recipe *recipe,
     call->n_operands = i + 1;
     if (wanted[i]) {
       used[i] = add_memory(library, call, wanted[i], scratch);
-      scratch += aligned((int64_t)api->memory_desc_get_size(wanted[i]));
+      scratch += align_bytes((int64_t)api->memory_desc_get_size(wanted[i]));
     }
     if (!own[i] || !used[i]) return false;
     if (wanted[i] && !recipe->operand[i].is_result &&
@@ -479,10 +481,10 @@ static bool bind(const Library *library, const Recipe *recipe,
                                       &recipe->operand[last].own, own[last]);
 }
 
-static LibraryCall *finish(Library *library, Recipe *recipe,
-                           void *const *buffers, int64_t planned_bytes,
-                           void *spare, int64_t spare_bytes,
-                           int64_t *out_needs) {
+static LibraryCall *finish_call(Library *library, Recipe *recipe,
+                                void *const *buffers, int64_t planned_bytes,
+                                void *spare, int64_t spare_bytes,
+                                int64_t *out_needs) {
   int64_t needs = recipe_scratch(&library->api, recipe);
   unsigned char *scratch = planned_bytes > 0 ? buffers[3] : NULL;
   LibraryCall *call = NULL;
@@ -493,7 +495,7 @@ static LibraryCall *finish(Library *library, Recipe *recipe,
   }
   if (!*out_needs) {
     call = ARENA_NEW(library->arena, LibraryCall);
-    if (bind(library, recipe, buffers, scratch, call)) {
+    if (bind_call(library, recipe, buffers, scratch, call)) {
       call->next = library->calls;
       library->calls = call;
     } else {
@@ -511,8 +513,8 @@ LibraryCall *library_gemm(Library *library, const DnnGemm *gemm,
   Recipe recipe;
   *out_needs = 0;
   if (!gemm_recipe(library, gemm, &recipe)) return NULL;
-  return finish(library, &recipe, buffers, gemm->scratch_bytes, spare,
-                spare_bytes, out_needs);
+  return finish_call(library, &recipe, buffers, gemm->scratch_bytes, spare,
+                     spare_bytes, out_needs);
 }
 
 LibraryCall *library_conv(Library *library, const DnnConv *conv,
@@ -521,8 +523,8 @@ LibraryCall *library_conv(Library *library, const DnnConv *conv,
   Recipe recipe;
   *out_needs = 0;
   if (!conv_recipe(library, conv, &recipe)) return NULL;
-  return finish(library, &recipe, buffers, conv->scratch_bytes, spare,
-                spare_bytes, out_needs);
+  return finish_call(library, &recipe, buffers, conv->scratch_bytes, spare,
+                     spare_bytes, out_needs);
 }
 
 Status library_run(Library *library, const LibraryCall *call,
@@ -542,7 +544,7 @@ Status library_run(Library *library, const LibraryCall *call,
 
 /* ---- what the compiler asks ---- */
 
-static int64_t ask(const DnnGemm *gemm, const DnnConv *conv) {
+static int64_t ask_for_scratch(const DnnGemm *gemm, const DnnConv *conv) {
   Library library = {0};
   Recipe recipe;
   int64_t bytes = 0;
@@ -560,9 +562,9 @@ static int64_t ask(const DnnGemm *gemm, const DnnConv *conv) {
 }
 
 int64_t cpu_gemm_scratch(const DnnGemm *gemm) {
-  return ask(gemm, NULL);
+  return ask_for_scratch(gemm, NULL);
 }
 
 int64_t cpu_conv_scratch(const DnnConv *conv) {
-  return ask(NULL, conv);
+  return ask_for_scratch(NULL, conv);
 }

@@ -73,7 +73,7 @@ static Status make_arena(CudaState *state, int64_t bytes) {
 
 /* How well a cubin suits the GPU: its own first ("sm_90a" before "sm_90"),
  * then older ones of the same family, then text that the driver compiles. */
-static int suitability(const char *arch, int major, int minor) {
+static int image_suitability(const char *arch, int major, int minor) {
   if (strcmp(arch, "ptx") == 0) return major >= 8;
   int number = 0, n = 0;
   if (sscanf(arch, "sm_%d%n", &number, &n) != 1) return 0;
@@ -88,7 +88,7 @@ static Status load_module(CudaState *state, const DnnModule *module, int index,
   const DnnImage *best = NULL;
   int best_suits = 0;
   for (int i = 0; i < module->n_images; i++) {
-    int suits = suitability(module->images[i].arch, major, minor);
+    int suits = image_suitability(module->images[i].arch, major, minor);
     if (suits <= best_suits) continue;
     best = &module->images[i];
     best_suits = suits;
@@ -158,8 +158,8 @@ static Status prepare_product(Device *device, const DnnInstr *instr,
                      "cuBLASLt does not take the product '%s'", instr->path);
 }
 
-static Status prepare(Device *device, const DnnInstr *instr,
-                      CudaPrepared *prepared) {
+static Status prepare_instr(Device *device, const DnnInstr *instr,
+                            CudaPrepared *prepared) {
   switch ((DnnOpcode)instr->op) {
   case DNN_OP_KERNEL:
     return prepare_kernel(device, instr, instr->n_buffers, prepared);
@@ -211,7 +211,7 @@ static Status cuda_open(Device *device, const DnnProgram *program,
     state->entry_points[i] =
         ARENA_ARRAY(state->arena, CudaPrepared, entry->n_instrs);
     for (int j = 0; j < entry->n_instrs; j++)
-      TRY(prepare(device, &entry->instrs[j], &state->entry_points[i][j]));
+      TRY(prepare_instr(device, &entry->instrs[j], &state->entry_points[i][j]));
   }
   return device->wait(device);
 }
@@ -251,8 +251,8 @@ static void move_arguments(const CudaState *state, const CudaPrepared *prepared,
         (int64_t)state->data + instr_buffer(instr, i, iterations);
 }
 
-static Status enqueue(Device *device, const DnnInstr *instr,
-                      const int64_t *iterations) {
+static Status enqueue_instr(Device *device, const DnnInstr *instr,
+                            const int64_t *iterations) {
   CudaState *state = device->state;
   const CudaPrepared *prepared = find_prepared(device, instr);
   switch ((DnnOpcode)instr->op) {
@@ -307,7 +307,7 @@ Status cuda_wait_for(CudaState *state, const char *path) {
 static Status cuda_launch(Device *device, const DnnInstr *instr,
                           const int64_t *iterations) {
   CudaState *state = device->state;
-  TRY(enqueue(device, instr, iterations));
+  TRY(enqueue_instr(device, instr, iterations));
   return state->is_synchronous ? cuda_wait_for(state, instr->path) : STATUS_OK;
 }
 

@@ -11,9 +11,9 @@ typedef struct Entry {
   size_t offset; /* in the table of functions */
 } Entry;
 
-static Status load(const char *env, const char *const *names,
-                   const char *advice, const Entry *entries, int n,
-                   Dylib **out_library, void *table) {
+static Status load_library(const char *env, const char *const *names,
+                           const char *advice, const Entry *entries, int n,
+                           Dylib **out_library, void *table) {
   Status status = dylib_open(env, names, out_library);
   if (status.code != STATUS_ok)
     return status_make(STATUS_unavailable, "%s; %s, or name it in %s",
@@ -38,9 +38,10 @@ Status cuda_load_driver(CudaDriver *out) {
 #define CU(name, parameters) {#name, offsetof(CudaDriver, name)},
 #include "runtime/cuda/api.def"
   };
-  return load("DNN_CUDA_LIB", names,
-              "running on a GPU needs NVIDIA's driver, version 525 or later",
-              entries, ARRAY_LENGTH(entries), &out->library, out);
+  return load_library(
+      "DNN_CUDA_LIB", names,
+      "running on a GPU needs NVIDIA's driver, version 525 or later", entries,
+      ARRAY_LENGTH(entries), &out->library, out);
 }
 
 Status cuda_load_lt(CublasLt *out) {
@@ -51,9 +52,10 @@ Status cuda_load_lt(CublasLt *out) {
 #define LT(name, parameters) {"cublasLt" #name, offsetof(CublasLt, name)},
 #include "runtime/cuda/api.def"
   };
-  return load("DNN_CUBLASLT_LIB", names,
-              "install cuBLAS (the toolkit, or 'pip install nvidia-cublas')",
-              entries, ARRAY_LENGTH(entries), &out->library, out);
+  return load_library(
+      "DNN_CUBLASLT_LIB", names,
+      "install cuBLAS (the toolkit, or 'pip install nvidia-cublas')", entries,
+      ARRAY_LENGTH(entries), &out->library, out);
 }
 
 Status cuda_load_nccl(Nccl *out) {
@@ -63,7 +65,7 @@ Status cuda_load_nccl(Nccl *out) {
 #define NCCL(name, parameters) {"nccl" #name, offsetof(Nccl, name)},
 #include "runtime/cuda/api.def"
       {"ncclGetErrorString", offsetof(Nccl, error_text)}};
-  return load(
+  return load_library(
       "DNN_NCCL_LIB", names,
       "several GPUs need NCCL 2.18 or later ('apt-get install libnccl2' "
       "or 'pip install nvidia-nccl-cu13')",

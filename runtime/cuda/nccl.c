@@ -65,7 +65,7 @@ static bool is_late(const NcclState *state, int64_t since) {
   return limit && clock_ns() - since > limit;
 }
 
-static Status late(NcclState *state, int64_t since) {
+static Status nccl_late(NcclState *state, int64_t since) {
   Status status = status_make(
       STATUS_lost, "no progress for %.0f s in a collective between GPUs",
       (double)(clock_ns() - since) * 1e-9);
@@ -74,21 +74,21 @@ static Status late(NcclState *state, int64_t since) {
 }
 
 /* Waits until a call that does not block has been carried out. */
-static Status settle(NcclState *state, Group *group, CuEnum error,
-                     const char *what) {
+static Status nccl_settle(NcclState *state, Group *group, CuEnum error,
+                          const char *what) {
   int64_t since = clock_ns();
   while (error == NCCL_IN_PROGRESS) {
     CuEnum failed = state->nccl.CommGetAsyncError(group->comm, &error);
     if (failed) error = failed;
     if (error != NCCL_IN_PROGRESS) break;
-    if (is_late(state, since)) return late(state, since);
+    if (is_late(state, since)) return nccl_late(state, since);
     sched_yield();
   }
   return error ? nccl_error(state, error, what) : STATUS_OK;
 }
 
 /* Called by the device while it waits. */
-static Status poll(void *user, int64_t since_ns) {
+static Status nccl_poll(void *user, int64_t since_ns) {
   NcclState *state = user;
   if (state->comm->recorder)
     atomic_store(&state->comm->recorder->waits_since, since_ns);
@@ -101,7 +101,7 @@ static Status poll(void *user, int64_t since_ns) {
     if (failed || (error && error != NCCL_IN_PROGRESS))
       return nccl_error(state, failed ? failed : error, "a collective");
   }
-  return is_late(state, since_ns) ? late(state, since_ns) : STATUS_OK;
+  return is_late(state, since_ns) ? nccl_late(state, since_ns) : STATUS_OK;
 }
 
 /* ---- collectives ---- */
@@ -137,7 +137,7 @@ static Status all_reduce(NcclState *state, Group *group,
     if (error == NCCL_IN_PROGRESS) error = 0; /* until the group's end */
   }
   CuEnum end = state->nccl.GroupEnd();
-  return settle(state, group, error ? error : end, "an all-reduce");
+  return nccl_settle(state, group, error ? error : end, "an all-reduce");
 }
 
 static Status nccl_start(Comm *comm, const DnnCollective *what,
@@ -212,16 +212,16 @@ static void nccl_close(Comm *comm) {
 
 /* ---- beginning and end ---- */
 
-static void release(void *user) {
+static void nccl_release(void *user) {
   NcclState *state = user;
   CudaState *cuda = state->cuda;
   bool is_idle = cuda->driver.cuStreamQuery(cuda->comm) == 0;
   for (int i = 0; i < state->n_groups; i++) {
     Group *group = &state->groups[i];
     if (!group->comm) continue;
-    if (is_idle &&
-        settle(state, group, state->nccl.CommFinalize(group->comm), "the end")
-                .code == STATUS_ok)
+    if (is_idle && nccl_settle(state, group,
+                               state->nccl.CommFinalize(group->comm), "the end")
+                           .code == STATUS_ok)
       (void)state->nccl.CommDestroy(group->comm);
     else if (group->comm)
       (void)state->nccl.CommAbort(group->comm);
@@ -253,11 +253,12 @@ static Status join_group(NcclState *state, Arena *arena, Group *group) {
                        .split_share = INT_MIN};
   error = state->nccl.CommInitRankConfig(&group->comm, group->size,
                                          all[mine.base], mine.index, &config);
-  return settle(state, group, error, "ncclCommInitRankConfig");
+  return nccl_settle(state, group, error, "ncclCommInitRankConfig");
 }
 
 /* Groups and ids of all collectives of the program. */
-static void collect(NcclState *state, Arena *arena, const DnnProgram *program) {
+static void collect_groups(NcclState *state, Arena *arena,
+                           const DnnProgram *program) {
   VEC(Group) groups = {0};
   for (int c = 0; c < program->n_entry_points; c++) {
     for (int i = 0; i < program->entry_points[c].n_instrs; i++) {
@@ -310,12 +311,12 @@ Status comm_nccl_create(Arena *arena, Comm *host, Device *device, Comm **out) {
   state->cuda = device->state;
   TRY(cuda_load_nccl(&state->nccl));
   state->cuda->user = state;
-  state->cuda->before_close = release;
-  collect(state, arena, device->program);
+  state->cuda->before_close = nccl_release;
+  collect_groups(state, arena, device->program);
   TRY(make_events(state, arena));
   for (int i = 0; i < state->n_groups; i++)
     TRY(join_group(state, arena, &state->groups[i]));
-  state->cuda->poll = poll;
+  state->cuda->poll = nccl_poll;
   *out = comm;
   return STATUS_OK;
 }

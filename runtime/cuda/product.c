@@ -32,8 +32,8 @@ static int64_t at_least(int64_t value, int64_t least) {
 
 /* Our x[p, q] with element strides; the library is to see x^T[q, p].  A size of
  * one has no stride that matters. */
-static bool operand(int64_t p, int64_t q, int64_t s_p, int64_t s_q,
-                    Operand *out) {
+static bool describe_operand(int64_t p, int64_t q, int64_t s_p, int64_t s_q,
+                             Operand *out) {
   if (s_q == 1 || q == 1) {
     *out = (Operand){q, p, p == 1 ? q : s_p, false};
     return out->leading >= q;
@@ -51,7 +51,7 @@ typedef struct Batch {
 
 /* Two batch dims as one where all three operands allow it; else the first is
  * a loop of calls. */
-static void batches(const DnnGemm *g, Batch *inner, Batch *outer) {
+static void join_batches(const DnnGemm *g, Batch *inner, Batch *outer) {
   Batch first = {g->batch[0], g->a_batch[0], g->b_batch[0], g->c_batch[0]};
   Batch second = {g->batch[1], g->a_batch[1], g->b_batch[1], g->c_batch[1]};
   *outer = (Batch){1, 0, 0, 0};
@@ -80,9 +80,9 @@ static Status lt_error(CuEnum error, const char *what, const char *path) {
     if (lt_status) return lt_error(lt_status, #function, path);                \
   } while (0)
 
-static Status layout(CudaState *state, const char *path, CuEnum dtype,
-                     const Operand *operand, int64_t n, int64_t stride,
-                     LtLayout *out) {
+static Status create_layout(CudaState *state, const char *path, CuEnum dtype,
+                            const Operand *operand, int64_t n, int64_t stride,
+                            LtLayout *out) {
   LT_TRY(state, path, MatrixLayoutCreate, out, dtype, (uint64_t)operand->rows,
          (uint64_t)operand->columns, at_least(operand->leading, operand->rows));
   if (n == 1) return STATUS_OK;
@@ -102,8 +102,9 @@ static const int lt_dtypes[] = {
 #include "support/dtype.def"
 };
 
-static Status describe(CudaState *state, const char *path, CudaProduct *product,
-                       const Operand *a, const Operand *b, const Batch *inner) {
+static Status describe_matmul(CudaState *state, const char *path,
+                              CudaProduct *product, const Operand *a,
+                              const Operand *b, const Batch *inner) {
   const DnnGemm *g = product->gemm;
   bool is_f64 = g->dtype == DNN_f64;
   CuEnum dtype = (CuEnum)lt_dtypes[g->dtype];
@@ -117,14 +118,15 @@ static Status describe(CudaState *state, const char *path, CudaProduct *product,
          &first, sizeof first);
   LT_TRY(state, path, MatmulDescSetAttribute, product->desc, LT_TRANSPOSE_B,
          &second, sizeof second);
-  TRY(layout(state, path, dtype, a, inner->n, inner->a, &product->a));
-  TRY(layout(state, path, dtype, b, inner->n, inner->b, &product->b));
-  return layout(state, path, c_dtype, &c, inner->n, inner->c, &product->c);
+  TRY(create_layout(state, path, dtype, a, inner->n, inner->a, &product->a));
+  TRY(create_layout(state, path, dtype, b, inner->n, inner->b, &product->b));
+  return create_layout(state, path, c_dtype, &c, inner->n, inner->c,
+                       &product->c);
 }
 
 /* Sets `found` to false if the library has no algorithm. */
-static Status ask(CudaState *state, const char *path, CudaProduct *product,
-                  bool *found) {
+static Status ask_for_algorithm(CudaState *state, const char *path,
+                                CudaProduct *product, bool *found) {
   LtPreference preference;
   LT_TRY(state, path, MatmulPreferenceCreate, &preference);
   uint32_t schemes = 2; /* partial sums in f32, added in a step of their own */
@@ -154,12 +156,12 @@ Status cuda_product(CudaState *state, const DnnInstr *instr,
   if (!state->lt_handle || lt_dtypes[g->dtype] < 0 ||
       lt_dtypes[g->c_dtype] < 0 || (g->c_j != 1 && g->n != 1) ||
       (g->m != 1 && g->c_i < g->n) ||
-      !operand(g->m, g->k, g->a_i, g->a_k, &a) ||
-      !operand(g->k, g->n, g->b_k, g->b_j, &b))
+      !describe_operand(g->m, g->k, g->a_i, g->a_k, &a) ||
+      !describe_operand(g->k, g->n, g->b_k, g->b_j, &b))
     return STATUS_OK;
   CudaProduct *product = ARENA_NEW(state->arena, CudaProduct);
   Batch inner, outer;
-  batches(g, &inner, &outer);
+  join_batches(g, &inner, &outer);
   *product = (CudaProduct){.gemm = g,
                            .at = {buffers[0], buffers[1], buffers[2]},
                            .outer = outer.n,
@@ -169,9 +171,9 @@ Status cuda_product(CudaState *state, const DnnInstr *instr,
     product->scratch_bytes = (size_t)g->scratch_bytes;
   }
   *out = product; /* so that it is destroyed with the device in any case */
-  TRY(describe(state, instr->path, product, &a, &b, &inner));
+  TRY(describe_matmul(state, instr->path, product, &a, &b, &inner));
   bool found;
-  TRY(ask(state, instr->path, product, &found));
+  TRY(ask_for_algorithm(state, instr->path, product, &found));
   if (found) return STATUS_OK;
   cuda_product_destroy(state, product);
   *out = NULL;

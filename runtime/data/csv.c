@@ -47,7 +47,7 @@ typedef struct Csv {
 
 /* ---- bytes ---- */
 
-static bool refill(Csv *csv) {
+static bool csv_refill(Csv *csv) {
   int64_t n = 0;
   if (csv->status.code != STATUS_ok) return false;
   csv->status =
@@ -58,19 +58,19 @@ static bool refill(Csv *csv) {
   return n > 0;
 }
 
-static int peek(Csv *csv) {
-  if (csv->begin == csv->end && !refill(csv)) return -1;
+static int csv_peek(Csv *csv) {
+  if (csv->begin == csv->end && !csv_refill(csv)) return -1;
   return csv->buffer[csv->begin];
 }
 
 static int next_byte(Csv *csv) {
-  int c = peek(csv);
+  int c = csv_peek(csv);
   if (c >= 0) csv->begin++;
   if (c == '\n') csv->line++;
   return c;
 }
 
-static bool keep(Csv *csv, int c) {
+static bool csv_keep_byte(Csv *csv, int c) {
   if (csv->n == csv->capacity) {
     int64_t capacity = csv->capacity ? 2 * csv->capacity : 256;
     char *text =
@@ -114,9 +114,10 @@ static End read_quoted(Csv *csv) {
   for (;;) {
     int c = next_byte(csv);
     if (c < 0) break;
-    if (c == '"' && peek(csv) != '"') {
-      while (!is_end(csv, peek(csv)) && is_blank(peek(csv))) next_byte(csv);
-      if (is_end(csv, peek(csv))) return end_of(csv, next_byte(csv));
+    if (c == '"' && csv_peek(csv) != '"') {
+      while (!is_end(csv, csv_peek(csv)) && is_blank(csv_peek(csv)))
+        next_byte(csv);
+      if (is_end(csv, csv_peek(csv))) return end_of(csv, next_byte(csv));
       csv->status = status_make(STATUS_invalid,
                                 "'%s', line %lld: there is text behind the "
                                 "closing quote of a field; a quote inside is "
@@ -125,7 +126,7 @@ static End read_quoted(Csv *csv) {
       return END_failed;
     }
     if (c == '"') next_byte(csv);
-    if (!keep(csv, c)) return END_failed;
+    if (!csv_keep_byte(csv, c)) return END_failed;
   }
   if (csv->status.code == STATUS_ok)
     csv->status =
@@ -138,14 +139,14 @@ static End read_quoted(Csv *csv) {
 static End read_field(Csv *csv) {
   csv->n = 0;
   csv->was_quoted = false;
-  while (!is_end(csv, peek(csv)) && is_blank(peek(csv))) next_byte(csv);
-  if (peek(csv) == '"') {
+  while (!is_end(csv, csv_peek(csv)) && is_blank(csv_peek(csv))) next_byte(csv);
+  if (csv_peek(csv) == '"') {
     next_byte(csv);
     csv->was_quoted = true;
     return read_quoted(csv);
   }
-  while (!is_end(csv, peek(csv)))
-    if (!keep(csv, next_byte(csv))) return END_failed;
+  while (!is_end(csv, csv_peek(csv)))
+    if (!csv_keep_byte(csv, next_byte(csv))) return END_failed;
   while (csv->n > 0 && is_blank(csv->text[csv->n - 1])) csv->n--;
   return end_of(csv, next_byte(csv));
 }
@@ -267,7 +268,7 @@ static Status not_a_number(const Csv *csv, const char *where) {
 /* The field at hand, which is in a column that is asked for. */
 static Status take_value(Csv *csv, int64_t column) {
   double value;
-  if (!keep(csv, '\0')) return csv->status;
+  if (!csv_keep_byte(csv, '\0')) return csv->status;
   csv->n--;
   if (csv->classes) {
     const char *const *found = find_class(csv, csv->text);
@@ -296,7 +297,7 @@ typedef Status TakeField(Csv *csv, int64_t column, void *user);
 static End read_record(Csv *csv, TakeField *take, void *user,
                        int64_t *out_columns) {
   *out_columns = 0;
-  if (csv->line == 1 && peek(csv) >= 0)
+  if (csv->line == 1 && csv_peek(csv) >= 0)
     csv->has_mark = csv->end >= 3 && !memcmp(csv->buffer, "\xef\xbb\xbf", 3);
   csv->record_line = csv->line;
   for (;;) {
@@ -325,7 +326,7 @@ typedef struct Columns {
 
 static Status take_name(Csv *csv, int64_t column, void *user) {
   Columns *columns = user;
-  if (!keep(csv, '\0')) return csv->status;
+  if (!csv_keep_byte(csv, '\0')) return csv->status;
   bool is_marked = column == 0 && csv->has_mark && csv->record_line == 1;
   const char *name = csv->text + (is_marked ? 3 : 0);
   if (column < 20)

@@ -233,7 +233,7 @@ int64_t data_resident_bytes(const Data *data) {
 
 /* ---- places ---- */
 
-static uint64_t permute(uint64_t key, uint64_t i, uint64_t n) {
+static uint64_t permute_record(uint64_t key, uint64_t i, uint64_t n) {
   int half = 1;
   while (half < 31 && (uint64_t)1 << (2 * half) < n) half++;
   uint64_t mask = ((uint64_t)1 << half) - 1;
@@ -279,8 +279,9 @@ static int64_t place_of_train(const Block *block, int64_t t, int64_t i,
   int64_t steps = part->n / batch, epoch = (t - 1) / steps;
   int64_t at = (t - 1) % steps * batch + i;
   if (!block->data->sequential)
-    at = (int64_t)permute(block->key + (uint64_t)epoch * 0x9e3779b97f4a7c15u,
-                          (uint64_t)at, (uint64_t)part->n);
+    at = (int64_t)permute_record(block->key +
+                                     (uint64_t)epoch * 0x9e3779b97f4a7c15u,
+                                 (uint64_t)at, (uint64_t)part->n);
   return part->first + at;
 }
 
@@ -436,8 +437,8 @@ static int64_t steps_of(const Block *block, int64_t batch) {
 }
 
 /* The least of what `of` says over the blocks that the entry reads. */
-static int64_t least(const Data *data, const DnnEntryPoint *entry,
-                     bool is_eval) {
+static int64_t least_of_blocks(const Data *data, const DnnEntryPoint *entry,
+                               bool is_eval) {
   int64_t result = INT64_MAX;
   for (int i = 0; entry && i < entry->n_tensors; i++) {
     const Block *block;
@@ -451,24 +452,25 @@ static int64_t least(const Data *data, const DnnEntryPoint *entry,
   return result == INT64_MAX || result < 0 ? 0 : result;
 }
 
-/* The block that the entry reads and `fits` not, or NULL. */
+/* The block that the entry reads and `is_enough` not, or NULL. */
 static const Block *find_short(const Data *data, const DnnEntryPoint *entry,
-                               bool (*fits)(const Block *, int64_t batch)) {
+                               bool (*is_enough)(const Block *,
+                                                 int64_t batch)) {
   for (int i = 0; entry && i < entry->n_tensors; i++) {
     const Block *block;
     if (entry->tensors[i].role == DNN_DATA &&
         find_field(data, entry->tensors[i].path, &block) &&
-        !fits(block, entry->batch))
+        !is_enough(block, entry->batch))
       return block;
   }
   return NULL;
 }
 
-static bool trains(const Block *block, int64_t batch) {
+static bool can_train(const Block *block, int64_t batch) {
   return steps_of(block, batch) > 0;
 }
 
-static bool evaluates(const Block *block, int64_t batch) {
+static bool can_evaluate(const Block *block, int64_t batch) {
   (void)batch;
   bool wants = block->data->eval > 0 || has_eval_file(block->data);
   return !wants || samples_in(block, &block->eval) > 0;
@@ -476,7 +478,7 @@ static bool evaluates(const Block *block, int64_t batch) {
 
 Status data_check(const Data *data) {
   const DnnEntryPoint *train = program_entry_point(data->program, "train");
-  const Block *block = find_short(data, train, trains);
+  const Block *block = find_short(data, train, can_train);
   if (block)
     return status_make(
         STATUS_invalid,
@@ -484,8 +486,8 @@ Status data_check(const Data *data) {
         "%lld",
         block->data->name, (long long)samples_in(block, &block->train),
         (long long)samples_in(block, &block->eval), (long long)train->batch);
-  block =
-      find_short(data, program_entry_point(data->program, "eval"), evaluates);
+  block = find_short(data, program_entry_point(data->program, "eval"),
+                     can_evaluate);
   if (block)
     return status_make(STATUS_invalid,
                        "what '%s' keeps for evaluation is less than a sample "
@@ -496,7 +498,8 @@ Status data_check(const Data *data) {
 }
 
 int64_t data_steps_per_epoch(const Data *data) {
-  return least(data, program_entry_point(data->program, "train"), false);
+  return least_of_blocks(data, program_entry_point(data->program, "train"),
+                         false);
 }
 
 int64_t data_eval_samples(const Data *data) {
@@ -504,7 +507,7 @@ int64_t data_eval_samples(const Data *data) {
 }
 
 int64_t data_samples(const Data *data, const DnnEntryPoint *entry) {
-  return least(data, entry, true);
+  return least_of_blocks(data, entry, true);
 }
 
 Status data_fill_train(Data *data, Device *device, const DnnEntryPoint *entry,

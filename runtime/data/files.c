@@ -111,8 +111,9 @@ Status input_check_links(const char *path, const InputSearch *search) {
 
 /* ---- finding ---- */
 
-static Status find(Arena *arena, const char *name, const InputSearch *search,
-                   const char **out_path, int *out_fd) {
+static Status find_input(Arena *arena, const char *name,
+                         const InputSearch *search, const char **out_path,
+                         int *out_fd) {
   const char *folder = search->folder, *model_dir = search->model_dir;
   *out_path = input_locate(arena, name, folder, model_dir);
   if (*out_path) {
@@ -153,7 +154,7 @@ static bool make_room(Packed *packed, int64_t n, int64_t most) {
   return true;
 }
 
-static Status damaged(const char *path, Packed *packed) {
+static Status damaged_input(const char *path, Packed *packed) {
   int code;
   const char *why = gzerror(packed->file, &code);
   return status_make(STATUS_invalid, "'%s' is damaged: %s", path, why);
@@ -167,7 +168,7 @@ static Status unpack_some(const char *path, Packed *packed, void *to, int64_t n,
   int code;
   gzerror(packed->file, &code);
   if (got < 0 || (got == 0 && code != Z_OK && code != Z_STREAM_END))
-    return damaged(path, packed);
+    return damaged_input(path, packed);
   *out_n = got;
   return STATUS_OK;
 }
@@ -261,7 +262,7 @@ Status input_open(Arena *arena, const char *name, const InputSearch *search,
   const char *path = name;
   int fd = -1;
   *out = (InputFile){.fd = -1};
-  TRY(find(arena, name, search, &path, &fd));
+  TRY(find_input(arena, name, search, &path, &fd));
   struct stat info;
   if (fstat(fd, &info) != 0) {
     close(fd);

@@ -144,7 +144,8 @@ typedef struct Comparison {
   Text first; /* what is different, of the first file */
 } Comparison;
 
-static void differ(Comparison *c, bool is_allowed, const char *what) {
+static void report_difference(Comparison *c, bool is_allowed,
+                              const char *what) {
   if (is_allowed) message_print("warning: %s\n", what);
   if (c->n_different++ == 0) text_add(&c->first, what);
 }
@@ -166,23 +167,25 @@ static void compare_one(Arena *arena, Comparison *c, const StoredText *now,
   if (old && strcmp(old, now->value) == 0) return;
   if (!old && has_value(c->saved, c->n_saved, now->value)) return;
   if (!old)
-    differ(c, is_allowed,
-           arena_printf(arena,
-                        "the checkpoint was not trained on data file '%s'",
-                        name));
+    report_difference(
+        c, is_allowed,
+        arena_printf(arena, "the checkpoint was not trained on data file '%s'",
+                     name));
   else if (old_bytes != bytes)
-    differ(c, is_allowed,
-           arena_printf(arena,
-                        "data file '%s' is not what the checkpoint was trained "
-                        "on: it had %lld bytes and has %lld",
-                        name, old_bytes, bytes));
+    report_difference(
+        c, is_allowed,
+        arena_printf(arena,
+                     "data file '%s' is not what the checkpoint was trained "
+                     "on: it had %lld bytes and has %lld",
+                     name, old_bytes, bytes));
   else
-    differ(c, is_allowed,
-           arena_printf(arena,
-                        "data file '%s' is not what the checkpoint was trained "
-                        "on: it has the same size (%lld bytes), but other "
-                        "content",
-                        name, bytes));
+    report_difference(
+        c, is_allowed,
+        arena_printf(arena,
+                     "data file '%s' is not what the checkpoint was trained "
+                     "on: it has the same size (%lld bytes), but other "
+                     "content",
+                     name, bytes));
 }
 
 static void compare_all(Arena *arena, Comparison *c, bool is_allowed) {
@@ -193,11 +196,12 @@ static void compare_all(Arena *arena, Comparison *c, bool is_allowed) {
     if (!is_data_key(saved->key) || stored_text(c->now, c->n_now, saved->key) ||
         has_value(c->now, c->n_now, saved->value))
       continue;
-    differ(c, is_allowed,
-           arena_printf(arena,
-                        "the checkpoint was trained on data file '%s', which "
-                        "the model does not read",
-                        strchr(saved->key, ':') + 1));
+    report_difference(
+        c, is_allowed,
+        arena_printf(arena,
+                     "the checkpoint was trained on data file '%s', which "
+                     "the model does not read",
+                     strchr(saved->key, ':') + 1));
   }
 }
 

@@ -79,34 +79,34 @@ typedef struct Scan {
   bool failed;
 } Scan;
 
-static char peek(Scan *scan) {
+static char npy_peek(Scan *scan) {
   while (scan->at < scan->end && (*scan->at == ' ' || *scan->at == '\n'))
     scan->at++;
   return scan->at < scan->end ? *scan->at : '\0';
 }
 
-static bool accept(Scan *scan, char c) {
-  if (peek(scan) != c || scan->at == scan->end) return false;
+static bool npy_accept(Scan *scan, char c) {
+  if (npy_peek(scan) != c || scan->at == scan->end) return false;
   scan->at++;
   return true;
 }
 
 static bool accept_word(Scan *scan, const char *word) {
   size_t n = strlen(word);
-  peek(scan);
+  npy_peek(scan);
   if ((size_t)(scan->end - scan->at) < n || memcmp(scan->at, word, n) != 0)
     return false;
   scan->at += n;
   return true;
 }
 
-static void expect(Scan *scan, char c) {
-  if (!accept(scan, c)) scan->failed = true;
+static void npy_expect(Scan *scan, char c) {
+  if (!npy_accept(scan, c)) scan->failed = true;
 }
 
 /* A text in quotes without escapes, cut at `room`. */
 static void read_text(Scan *scan, char *to, size_t room) {
-  char quote = peek(scan);
+  char quote = npy_peek(scan);
   size_t n = 0;
   to[0] = '\0';
   if (quote != '\'' && quote != '"') {
@@ -119,12 +119,12 @@ static void read_text(Scan *scan, char *to, size_t room) {
     if (n + 1 < room) to[n++] = *scan->at;
   }
   to[n] = '\0';
-  expect(scan, quote);
+  npy_expect(scan, quote);
 }
 
 static int64_t read_size(Scan *scan) {
   int64_t value = 0;
-  peek(scan);
+  npy_peek(scan);
   const char *begin = scan->at;
   for (; scan->at < scan->end && *scan->at >= '0' && *scan->at <= '9';
        scan->at++)
@@ -137,23 +137,23 @@ static int64_t read_size(Scan *scan) {
 
 /* () or (3,) or (3, 4) or (3, 4,) */
 static void read_shape(Scan *scan, NpyHeader *out) {
-  expect(scan, '(');
-  for (out->rank = 0; !scan->failed && !accept(scan, ')');) {
+  npy_expect(scan, '(');
+  for (out->rank = 0; !scan->failed && !npy_accept(scan, ')');) {
     if (out->rank == NPY_MAX_RANK) {
       scan->failed = true;
       return;
     }
     out->size[out->rank++] = read_size(scan);
-    if (accept(scan, ',')) continue;
+    if (npy_accept(scan, ',')) continue;
     if (out->rank == 1) scan->failed = true; /* (3) is a number in Python */
-    expect(scan, ')');
+    npy_expect(scan, ')');
     return;
   }
 }
 
 /* Reads what it can of the value of 'descr', which may be a list. */
 static void read_descr(Scan *scan, char *descr, size_t room) {
-  if (peek(scan) == '[') {
+  if (npy_peek(scan) == '[') {
     snprintf(descr, room, "[");
     return; /* a structured type: refused by name */
   }
@@ -167,12 +167,12 @@ static void read_dictionary(Scan *scan, NpyHeader *out,
                             char descr[DESCR_ROOM]) {
   enum { HAS_descr = 1, HAS_order = 2, HAS_shape = 4, HAS_all = 7 };
   int seen = 0;
-  expect(scan, '{');
-  while (!scan->failed && !accept(scan, '}')) {
+  npy_expect(scan, '{');
+  while (!scan->failed && !npy_accept(scan, '}')) {
     char key[16];
     int field = 0;
     read_text(scan, key, sizeof key);
-    expect(scan, ':');
+    npy_expect(scan, ':');
     if (scan->failed) return;
     if (strcmp(key, "descr") == 0) {
       field = HAS_descr;
@@ -188,9 +188,9 @@ static void read_dictionary(Scan *scan, NpyHeader *out,
     }
     if (!field || (seen & field)) scan->failed = true;
     seen |= field;
-    if (!accept(scan, ',') && peek(scan) != '}') scan->failed = true;
+    if (!npy_accept(scan, ',') && npy_peek(scan) != '}') scan->failed = true;
   }
-  peek(scan);
+  npy_peek(scan);
   if (seen != HAS_all || scan->at != scan->end) scan->failed = true;
 }
 

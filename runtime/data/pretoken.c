@@ -54,7 +54,7 @@ static bool is_in(const Range *ranges, int n, uint32_t code) {
 
 /* Bytes of the character at `text`; its code, or UINT32_MAX for a byte that
  * begins none (too long, surrogates, beyond the last plane included). */
-static int decode(const unsigned char *text, int64_t n, uint32_t *out) {
+static int decode_utf8(const unsigned char *text, int64_t n, uint32_t *out) {
   static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
   int length = text[0] < 0x80             ? 1
                : (text[0] & 0xe0) == 0xc0 ? 2
@@ -77,7 +77,7 @@ static int decode(const unsigned char *text, int64_t n, uint32_t *out) {
 
 static Class class_at(const unsigned char *text, int64_t n, int *out_length) {
   uint32_t code;
-  *out_length = decode(text, n, &code);
+  *out_length = decode_utf8(text, n, &code);
   if (is_in(letters, ARRAY_LENGTH(letters), code)) return CLASS_letter;
   if (is_in(numbers, ARRAY_LENGTH(numbers), code)) return CLASS_number;
   if (is_in(spaces, ARRAY_LENGTH(spaces), code)) return CLASS_space;
@@ -95,7 +95,7 @@ static int64_t end_of_run(const unsigned char *text, int64_t n, int64_t at,
   return at;
 }
 
-static int64_t contraction(const unsigned char *text, int64_t n) {
+static int64_t contraction_length(const unsigned char *text, int64_t n) {
   static const char *const endings[] = {"s", "t", "re", "ve", "m", "ll", "d"};
   if (text[0] != '\'') return 0;
   for (int i = 0; i < ARRAY_LENGTH(endings); i++) {
@@ -107,7 +107,7 @@ static int64_t contraction(const unsigned char *text, int64_t n) {
 }
 
 int64_t pretoken_length(const unsigned char *text, int64_t n) {
-  int64_t found = contraction(text, n), last = 0;
+  int64_t found = contraction_length(text, n), last = 0;
   int length;
   if (found) return found;
   int64_t begin = text[0] == ' ' && n > 1;

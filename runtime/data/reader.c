@@ -281,7 +281,8 @@ Status reader_open(Arena *arena, const DnnField *field, const char *name,
   }
 }
 
-static void draw(const Reader *reader, int64_t first, int64_t n, double *out) {
+static void synthesize(const Reader *reader, int64_t first, int64_t n,
+                       double *out) {
   for (int64_t i = 0; i < n; i++) {
     uint64_t index = (uint64_t)(first + i);
     out[i] =
@@ -299,7 +300,7 @@ Status reader_read(const Reader *reader, int64_t first, int64_t n, void *raw,
     return STATUS_OK;
   }
   if (!reader->format.bytes) {
-    draw(reader, first, n, out);
+    synthesize(reader, first, n, out);
     return STATUS_OK;
   }
   int64_t width = reader->format.bytes;

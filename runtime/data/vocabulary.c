@@ -41,17 +41,17 @@ static const void *text_key(const unsigned char *bytes, int n) {
   return (const void *)(uintptr_t)(hash_bytes(bytes, (size_t)n, 0) | 1);
 }
 
-static int32_t find(const Map *map, const void *key) {
+static int32_t map_find_token(const Map *map, const void *key) {
   return (int32_t)(intptr_t)map_get(map, key) - 1;
 }
 
-static void put(Map *map, const void *key, int32_t token) {
+static void map_put_token(Map *map, const void *key, int32_t token) {
   map_put(map, key, (void *)(intptr_t)(token + 1));
 }
 
 static int32_t find_token(const Vocabulary *v, const unsigned char *bytes,
                           int n) {
-  int32_t token = find(v->by_text, text_key(bytes, n));
+  int32_t token = map_find_token(v->by_text, text_key(bytes, n));
   if (token < 0 || v->tokens[token].n != n ||
       memcmp(v->tokens[token].bytes, bytes, (size_t)n) != 0)
     return -1;
@@ -62,7 +62,7 @@ static int32_t add_token(Vocabulary *v, Arena *arena,
                          const unsigned char *bytes, int n) {
   Token *token = &v->tokens[v->n_tokens];
   *token = (Token){arena_copy(arena, bytes, (size_t)n), n};
-  if (v->by_text) put(v->by_text, text_key(bytes, n), v->n_tokens);
+  if (v->by_text) map_put_token(v->by_text, text_key(bytes, n), v->n_tokens);
   return v->n_tokens++;
 }
 
@@ -104,7 +104,7 @@ typedef struct Reading {
   int byte_of_code[2 * N_BYTES]; /* -1: no byte */
 } Reading;
 
-static Status wrong(const Reading *reading, const char *what) {
+static Status wrong_merge(const Reading *reading, const char *what) {
   return status_make(STATUS_invalid, "'%s', line %lld: %s", reading->path,
                      (long long)reading->line, what);
 }
@@ -124,12 +124,12 @@ static Status read_token(const Reading *reading, const char *from,
       code = 0; /* no character of the alphabet */
     }
     if (code >= 2 * N_BYTES || reading->byte_of_code[code] < 0)
-      return wrong(reading, "a character that stands for no byte");
+      return wrong_merge(reading, "a character that stands for no byte");
     to[(*out_n)++] = (unsigned char)reading->byte_of_code[code];
     from += length;
   }
   *out = find_token(reading->v, to, *out_n);
-  return *out < 0 ? wrong(reading, "a token that no line before makes")
+  return *out < 0 ? wrong_merge(reading, "a token that no line before makes")
                   : STATUS_OK;
 }
 
@@ -139,14 +139,15 @@ static Status read_merge(Reading *reading, const char *line, const char *end) {
   int32_t left, right;
   int n, m;
   if (!blank || memchr(blank + 1, ' ', (size_t)(end - blank - 1)))
-    return wrong(reading, "a merge is two tokens with a blank between them");
+    return wrong_merge(reading,
+                       "a merge is two tokens with a blank between them");
   unsigned char *bytes = arena_alloc(reading->arena, (size_t)(end - line));
   TRY(read_token(reading, line, blank, bytes, &n, &left));
   TRY(read_token(reading, blank + 1, end, bytes + n, &m, &right));
   if (find_token(v, bytes, n + m) >= 0)
-    return wrong(reading, "it makes a token that is there already");
-  put(v->merges, pair_key(left, right),
-      add_token(v, reading->arena, bytes, n + m));
+    return wrong_merge(reading, "it makes a token that is there already");
+  map_put_token(v->merges, pair_key(left, right),
+                add_token(v, reading->arena, bytes, n + m));
   return STATUS_OK;
 }
 
@@ -198,77 +199,77 @@ typedef struct Candidate { /* merges are numbered by their token */
   int64_t at;
 } Candidate;
 
-typedef struct Piece {
+typedef struct Part {
   const Vocabulary *v;
   Symbol *symbols; /* [n] */
   Candidate *heap; /* least first; room for 3 n */
   int64_t n, n_heap;
-} Piece;
+} Part;
 
 static bool comes_before(Candidate a, Candidate b) {
   return a.token != b.token ? a.token < b.token : a.at < b.at;
 }
 
-static void push(Piece *piece, Candidate candidate) {
-  int64_t at = piece->n_heap++;
-  for (; at > 0 && comes_before(candidate, piece->heap[(at - 1) / 2]);
+static void heap_push(Part *part, Candidate candidate) {
+  int64_t at = part->n_heap++;
+  for (; at > 0 && comes_before(candidate, part->heap[(at - 1) / 2]);
        at = (at - 1) / 2)
-    piece->heap[at] = piece->heap[(at - 1) / 2];
-  piece->heap[at] = candidate;
+    part->heap[at] = part->heap[(at - 1) / 2];
+  part->heap[at] = candidate;
 }
 
-static Candidate pop(Piece *piece) {
-  Candidate first = piece->heap[0], last = piece->heap[--piece->n_heap];
+static Candidate heap_pop(Part *part) {
+  Candidate first = part->heap[0], last = part->heap[--part->n_heap];
   int64_t at = 0;
-  for (int64_t child; (child = 2 * at + 1) < piece->n_heap; at = child) {
-    if (child + 1 < piece->n_heap &&
-        comes_before(piece->heap[child + 1], piece->heap[child]))
+  for (int64_t child; (child = 2 * at + 1) < part->n_heap; at = child) {
+    if (child + 1 < part->n_heap &&
+        comes_before(part->heap[child + 1], part->heap[child]))
       child++;
-    if (!comes_before(piece->heap[child], last)) break;
-    piece->heap[at] = piece->heap[child];
+    if (!comes_before(part->heap[child], last)) break;
+    part->heap[at] = part->heap[child];
   }
-  piece->heap[at] = last;
+  part->heap[at] = last;
   return first;
 }
 
 /* The symbol at `at` and the next one, if they can be merged. */
-static void consider(Piece *piece, int64_t at) {
-  if (at < 0 || piece->symbols[at].next >= piece->n) return;
-  int32_t left = piece->symbols[at].token;
-  int32_t right = piece->symbols[piece->symbols[at].next].token;
-  int32_t token = find(piece->v->merges, pair_key(left, right));
-  if (token >= 0) push(piece, (Candidate){token, left, right, at});
+static void consider_merge(Part *part, int64_t at) {
+  if (at < 0 || part->symbols[at].next >= part->n) return;
+  int32_t left = part->symbols[at].token;
+  int32_t right = part->symbols[part->symbols[at].next].token;
+  int32_t token = map_find_token(part->v->merges, pair_key(left, right));
+  if (token >= 0) heap_push(part, (Candidate){token, left, right, at});
 }
 
-static void merge_all(Piece *piece) {
-  Symbol *symbols = piece->symbols;
-  for (int64_t i = 0; i < piece->n; i++) consider(piece, i);
-  while (piece->n_heap > 0) {
-    Candidate best = pop(piece);
+static void merge_all(Part *part) {
+  Symbol *symbols = part->symbols;
+  for (int64_t i = 0; i < part->n; i++) consider_merge(part, i);
+  while (part->n_heap > 0) {
+    Candidate best = heap_pop(part);
     int64_t next = symbols[best.at].next;
-    if (symbols[best.at].token != best.left || next >= piece->n ||
+    if (symbols[best.at].token != best.left || next >= part->n ||
         symbols[next].token != best.right)
       continue;
     symbols[best.at].token = best.token;
     symbols[best.at].next = symbols[next].next;
     symbols[next].token = -1;
-    if (symbols[next].next < piece->n)
+    if (symbols[next].next < part->n)
       symbols[symbols[next].next].previous = best.at;
-    consider(piece, best.at);
-    consider(piece, symbols[best.at].previous);
+    consider_merge(part, best.at);
+    consider_merge(part, symbols[best.at].previous);
   }
 }
 
-static int64_t encode_piece(Piece *piece, const unsigned char *text, int64_t n,
-                            int32_t *out) {
-  piece->n = n;
-  piece->n_heap = 0;
+static int64_t encode_part(Part *part, const unsigned char *text, int64_t n,
+                           int32_t *out) {
+  part->n = n;
+  part->n_heap = 0;
   for (int64_t i = 0; i < n; i++)
-    piece->symbols[i] = (Symbol){piece->v->of_byte[text[i]], i + 1, i - 1};
-  merge_all(piece);
+    part->symbols[i] = (Symbol){part->v->of_byte[text[i]], i + 1, i - 1};
+  merge_all(part);
   int64_t n_out = 0;
-  for (int64_t i = 0; i < n; i = piece->symbols[i].next)
-    out[n_out++] = piece->symbols[i].token;
+  for (int64_t i = 0; i < n; i = part->symbols[i].next)
+    out[n_out++] = part->symbols[i].token;
   return n_out;
 }
 
@@ -293,12 +294,12 @@ int64_t vocabulary_encode(const Vocabulary *v, Arena *arena, const void *text,
     length = pretoken_length(at + i, n - i);
     if (length > longest) longest = length;
   }
-  Piece piece = {.v = v,
-                 .symbols = ARENA_ARRAY(arena, Symbol, longest),
-                 .heap = ARENA_ARRAY(arena, Candidate, 3 * longest)};
+  Part part = {.v = v,
+               .symbols = ARENA_ARRAY(arena, Symbol, longest),
+               .heap = ARENA_ARRAY(arena, Candidate, 3 * longest)};
   for (int64_t i = 0, length; i < n; i += length) {
     length = pretoken_length(at + i, n - i);
-    n_out += encode_piece(&piece, at + i, length, *out + n_out);
+    n_out += encode_part(&part, at + i, length, *out + n_out);
   }
   return n_out;
 }

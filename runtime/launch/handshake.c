@@ -191,7 +191,7 @@ static bool send_streams(int fd) {
 }
 
 /* The kernel says who calls, so that nobody else's process gets in. */
-static bool answer(int fd, Caller *out) {
+static bool answer_launcher(int fd, Caller *out) {
   struct ucred who;
   socklen_t size = sizeof who;
   struct timeval limit = {.tv_sec = HELLO_SECONDS};
@@ -211,7 +211,7 @@ bool handshake_accept(int listener, Caller *out) {
   int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
   if (fd < 0) return false;
   *out = (Caller){.process = -1};
-  if (answer(fd, out)) return true;
+  if (answer_launcher(fd, out)) return true;
   close(fd);
   if (out->process >= 0) close(out->process);
   return false;

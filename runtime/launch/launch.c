@@ -214,7 +214,7 @@ static Status check_files(Arena *arena, const LaunchOptions *options) {
   return STATUS_OK;
 }
 
-static Status start(Launch *launch, char **words) {
+static Status start_mpirun(Launch *launch, char **words) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
@@ -292,7 +292,8 @@ static const char *describe_end(const Launch *launch, int rank) {
   return text_string(&text);
 }
 
-static void lose(Launch *launch, int rank, const char *why, int64_t grace_ms) {
+static void lose_rank(Launch *launch, int rank, const char *why,
+                      int64_t grace_ms) {
   if (launch->ranks[rank].is_lost || launch->kill_at_ms) return;
   launch->ranks[rank].is_lost = true;
   message_print("error: lost rank %d: %s\n", rank, why);
@@ -301,7 +302,7 @@ static void lose(Launch *launch, int rank, const char *why, int64_t grace_ms) {
 
 /* ---- what ranks say ---- */
 
-static void reach(Launch *launch, int rank, Stage stage) {
+static void reach_stage(Launch *launch, int rank, Stage stage) {
   if (launch->ranks[rank].stage < stage) launch->ranks[rank].stage = stage;
   for (int i = 0; i < launch->options->ranks; i++)
     if (launch->ranks[i].stage < STAGE_joined) return;
@@ -315,23 +316,23 @@ static void hear_line(Launch *launch, const char *line) {
     return;
   Rank *from = &launch->ranks[rank];
   if (sscanf(line, "%*d started %d", &value) == 1) {
-    reach(launch, rank, STAGE_started);
+    reach_stage(launch, rank, STAGE_started);
     if (from->fd < 0) from->fd = (int)syscall(SYS_pidfd_open, value, 0);
   } else if (strstr(line, " joined")) {
-    reach(launch, rank, STAGE_joined);
+    reach_stage(launch, rank, STAGE_joined);
   } else if (strstr(line, " left")) {
     from->code = EXIT_machine;
     kill_in(launch, 0);
   } else if (sscanf(line, "%*d lost %d", &value) == 1) {
     if (value >= 0 && value < launch->options->ranks)
-      lose(launch, value, "it has gone silent", 0);
+      lose_rank(launch, value, "it has gone silent", 0);
   } else if (sscanf(line, "%*d ended %d", &value) == 1) {
     from->code = value;
     if (value == EXIT_machine) kill_in(launch, ENDED_MS);
   }
 }
 
-static void hear(Launch *launch) {
+static void hear_reports(Launch *launch) {
   for (;;) {
     ssize_t n = read(launch->report[0], launch->line + launch->n_line,
                      sizeof launch->line - 1 - launch->n_line);
@@ -363,7 +364,7 @@ static void hear_callers(Launch *launch) {
     }
     launch->ranks[caller.rank].fd = caller.process;
     launch->ranks[caller.rank].socket = caller.socket;
-    reach(launch, caller.rank, STAGE_called);
+    reach_stage(launch, caller.rank, STAGE_called);
   }
   for (int i = 0; i < launch->options->ranks; i++) {
     Rank *rank = &launch->ranks[i];
@@ -371,7 +372,7 @@ static void hear_callers(Launch *launch) {
     close(rank->socket);
     rank->socket = -1;
     if (error == 0) {
-      reach(launch, i, STAGE_executed);
+      reach_stage(launch, i, STAGE_executed);
       continue;
     }
     rank->is_lost = true;
@@ -383,7 +384,7 @@ static void hear_callers(Launch *launch) {
 
 /* If several ranks have ended, mpirun has killed those that it sent a signal.
  */
-static int guilt(const Rank *rank) {
+static int rank_guilt(const Rank *rank) {
   int status;
   if (!handshake_exit_status(rank->fd, &status)) return 1;
   bool is_sent = WIFSIGNALED(status) &&
@@ -402,17 +403,17 @@ static void look_for_deaths(Launch *launch) {
   for (int i = 0; i < launch->options->ranks && launch->options->ranks > 1; i++)
     n_dead += is_dead(&launch->ranks[i]);
   if (n_dead == 0) return;
-  hear(launch); /* their last words */
+  hear_reports(launch); /* their last words */
   hear_callers(launch);
   for (int i = 0; i < launch->options->ranks; i++) {
     Rank *rank = &launch->ranks[i];
     if (!is_dead(rank) || rank->code != NO_CODE) continue;
-    int own = n_dead > 1 ? guilt(rank) : 0;
+    int own = n_dead > 1 ? rank_guilt(rank) : 0;
     if (own > most) worst = i;
     if (own > most) most = own;
   }
   if (worst >= 0 && !launch->kill_at_ms)
-    lose(launch, worst, describe_end(launch, worst), GRACE_MS);
+    lose_rank(launch, worst, describe_end(launch, worst), GRACE_MS);
   for (int i = 0; i < launch->options->ranks; i++) {
     if (!is_dead(&launch->ranks[i])) continue;
     close(launch->ranks[i].fd);
@@ -422,7 +423,7 @@ static void look_for_deaths(Launch *launch) {
 
 /* ---- a start that takes too long ---- */
 
-static const char *describe(const Launch *launch, Stage stage) {
+static const char *describe_late_ranks(const Launch *launch, Stage stage) {
   static const char *const whys[] = {
       "has not been started by mpirun", "has not been executed",
       "runs, but never reached MPI", "is held up in MPI", ""};
@@ -449,7 +450,7 @@ static void check_start(Launch *launch) {
   message_print("error: the ranks did not start within %lld s: %s\n"
                 "help: --start-timeout SECONDS raises the limit\n",
                 (long long)launch->options->start_timeout_s,
-                describe(launch, least));
+                describe_late_ranks(launch, least));
   for (int i = 0; i < launch->options->ranks; i++)
     if (launch->ranks[i].stage == least) launch->ranks[i].is_lost = true;
   kill_in(launch, 0);
@@ -512,7 +513,7 @@ static int wait_for_child(Launch *launch) {
     wait_a_little(launch);
     hear_signals(launch);
     hear_callers(launch);
-    hear(launch);
+    hear_reports(launch);
     look_for_deaths(launch);
   }
 }
@@ -567,7 +568,7 @@ static void close_all(Launch *launch) {
   }
 }
 
-static void exhausted(void *user) {
+static void on_memory_exhausted(void *user) {
   (void)user;
   fprintf(stderr, "error: no memory left\n");
   _exit(EXIT_machine);
@@ -582,10 +583,10 @@ static Status start_all(Launch *launch) {
     launch->start_before_ms = now_ms() + options->start_timeout_s * 1000;
   }
   launch->listener = handshake_listen(launch->listener_name);
-  return start(launch, make_words(launch->arena, launch));
+  return start_mpirun(launch, make_words(launch->arena, launch));
 }
 
-static int run(Launch *launch) {
+static int run_launch(Launch *launch) {
   sigset_t before;
   int n = launch->options->ranks, code = EXIT_machine;
   launch->ranks = ARENA_ARRAY(launch->arena, Rank, n);
@@ -599,7 +600,7 @@ static int run(Launch *launch) {
   } else {
     int child_status = wait_for_child(launch);
     hear_callers(launch);
-    hear(launch);
+    hear_reports(launch);
     look_for_deaths(launch);
     bury_ranks(launch);
     code = exit_code(launch, child_status);
@@ -615,8 +616,8 @@ int launch_ranks(const LaunchOptions *options) {
     fprintf(stderr, "error: cannot start %d ranks\n", options->ranks);
     return EXIT_machine;
   }
-  Memory *memory = memory_create(exhausted, NULL);
-  if (!memory) exhausted(NULL);
+  Memory *memory = memory_create(on_memory_exhausted, NULL);
+  if (!memory) on_memory_exhausted(NULL);
   Launch launch = {.options = options,
                    .arena = arena_create(memory),
                    .alive = {-1, -1},
@@ -625,7 +626,7 @@ int launch_ranks(const LaunchOptions *options) {
                    .listener = -1};
   /* Who reads our messages may leave; the ranks must still be ended. */
   void (*on_pipe)(int) = signal(SIGPIPE, SIG_IGN);
-  int code = run(&launch);
+  int code = run_launch(&launch);
   signal(SIGPIPE, on_pipe);
   memory_destroy(memory);
   return code;

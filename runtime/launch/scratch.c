@@ -42,7 +42,7 @@ static bool is_stale(const char *path, const char *name) {
          info.st_uid == getuid();
 }
 
-static void sweep(const char *base) {
+static void remove_stale_folders(const char *base) {
   DIR *list = opendir(base);
   if (!list) return;
   for (struct dirent *entry; (entry = readdir(list));) {
@@ -55,7 +55,7 @@ static void sweep(const char *base) {
 }
 
 void scratch_create(char out_folder[64]) {
-  for (int i = 0; i < 2; i++) sweep(bases[i]);
+  for (int i = 0; i < 2; i++) remove_stale_folders(bases[i]);
   for (int i = 0; i < 2; i++) {
     snprintf(out_folder, 64, "%s/dnn-run-%d-XXXXXX", bases[i], (int)getpid());
     if (mkdtemp(out_folder)) return;

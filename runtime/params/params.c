@@ -128,8 +128,8 @@ static int by_path(const void *a, const void *b) {
 typedef void Digest(void *user, const void *data, size_t n);
 
 /* Hands the bytes of all parameters to `digest`, in path order. */
-static Status walk(Arena *arena, const DnnProgram *program, Device *device,
-                   Digest *digest, void *user) {
+static Status walk_parameters(Arena *arena, const DnnProgram *program,
+                              Device *device, Digest *digest, void *user) {
   const DnnTensor **sorted =
       ARENA_ARRAY(arena, const DnnTensor *, program->n_tensors);
   int n = 0;
@@ -158,7 +158,7 @@ Status params_sha256(Arena *arena, const DnnProgram *program, Device *device,
                      char out_hex[65]) {
   Sha256 sha;
   sha256_begin(&sha);
-  TRY(walk(arena, program, device, add_to_sha, &sha));
+  TRY(walk_parameters(arena, program, device, add_to_sha, &sha));
   sha256_end(&sha, out_hex);
   return STATUS_OK;
 }

@@ -67,7 +67,7 @@ static int marks_at(Explain *explain, int32_t value) {
   return marks;
 }
 
-static void mark(Explain *explain, int32_t value, int marks) {
+static void mark_value(Explain *explain, int32_t value, int marks) {
   const DnnValue *row = &explain->plain->values[value];
   int fresh = marks & ~explain->marks[value], operands = 0;
   explain->marks[value] |= (uint8_t)marks;
@@ -80,8 +80,8 @@ static void mark(Explain *explain, int32_t value, int marks) {
   if (makes_nan || makes_infinity) explain->marks[value] |= IS_ORIGIN;
 }
 
-static Status look(void *user, const DnnInstr *instr,
-                   const int64_t *iterations) {
+static Status inspect_result(void *user, const DnnInstr *instr,
+                             const int64_t *iterations) {
   Explain *explain = user;
   for (int i = 0; i < instr->n_checks && instr->values; i++) {
     const int64_t *check = instr->checks + 3 * i,
@@ -90,7 +90,7 @@ static Status look(void *user, const DnnInstr *instr,
     int64_t moved = instr_advance(instr, (int)value[1], iterations);
     TRY(look_at(explain, check[0] + moved, check[1], (DnnDtype)check[2],
                 &marks));
-    mark(explain, (int32_t)value[0], marks);
+    mark_value(explain, (int32_t)value[0], marks);
   }
   return STATUS_OK;
 }
@@ -104,7 +104,7 @@ static Status look_at_leaves(Explain *explain) {
     int marks;
     if (row->kind != DNN_VALUE_LEAF || row->elements == 0 || !is_real) continue;
     TRY(look_at(explain, row->offset, row->elements, row->dtype, &marks));
-    mark(explain, i, marks);
+    mark_value(explain, i, marks);
   }
   return STATUS_OK;
 }
@@ -201,7 +201,7 @@ static Status open_device(Run *run, Explain *explain, Arena *arena) {
 }
 
 /* All ranks do it or none. */
-static bool agree(Run *run, Arena *arena, bool is_ready) {
+static bool agree_on_origin(Run *run, Arena *arena, bool is_ready) {
   int32_t own = is_ready, n = 0;
   int32_t *all = ARENA_ARRAY(arena, int32_t, run->comm->world);
   run_must(run, run->comm->gather(run->comm, &own, sizeof own, all));
@@ -217,17 +217,17 @@ static int64_t least_of_all(Run *run, Arena *arena, int64_t own) {
   return own;
 }
 
-static bool find(Run *run, Explain *explain, Arena *arena, int64_t t,
-                 int64_t *out_place) {
+static bool find_origin(Run *run, Explain *explain, Arena *arena, int64_t t,
+                        int64_t *out_place) {
   Status status = open_device(run, explain, arena);
-  if (!agree(run, arena, status.code == STATUS_ok)) return false;
+  if (!agree_on_origin(run, arena, status.code == STATUS_ok)) return false;
   const DnnProgram *program = explain->plain->program;
   Exec *exec =
       exec_create(arena, program, explain->device, run->comm, &run->recorder);
   run_must(run, copy_inputs(run, explain));
   run_must(run, look_at_leaves(explain));
-  run_must(run, exec_run_inspected(exec, &program->entry_points[0], t, look,
-                                   explain));
+  run_must(run, exec_run_inspected(exec, &program->entry_points[0], t,
+                                   inspect_result, explain));
   *out_place = least_of_all(run, arena, find_first(explain, arena));
   return true;
 }
@@ -240,7 +240,7 @@ bool explain_step(Run *run, int64_t t, const DnnValue **out_value) {
                      .marks = ARENA_ARRAY(arena, uint8_t, plain->n_values),
                      .buffer = arena_alloc(arena, CHUNK_BYTES)};
   int64_t place;
-  bool is_found = find(run, &explain, arena, t, &place);
+  bool is_found = find_origin(run, &explain, arena, t, &place);
   if (is_found)
     *out_value = place == INT64_MAX ? NULL : &plain->values[place & INT32_MAX];
   if (explain.device) explain.device->close(explain.device);

@@ -212,7 +212,7 @@ static Status check_left(const Run *run) {
       is_asked ? "" : " ('steps' or 'epochs' of the model)");
 }
 
-static int restore(Run *run) {
+static int restore_checkpoint(Run *run) {
   Checkpoint checkpoint = {0};
   const RunOptions *options = &run->options;
   bool found = false, is_root = run->comm->rank == 0;
@@ -252,7 +252,7 @@ static Status look_at_data(Run *run) {
   return STATUS_OK;
 }
 
-static int start(Run *run) {
+static int start_run(Run *run) {
   const DnnProgram *program = run->program;
   run->train = program_entry_point(program, "train");
   run->eval = program_entry_point(program, "eval");
@@ -282,10 +282,10 @@ static int start(Run *run) {
     run->trace = trace_create(run->arena, TRACE_EVENTS);
     exec_set_trace(run->exec, run->trace);
   }
-  return restore(run);
+  return restore_checkpoint(run);
 }
 
-static void finish(Run *run, int code) {
+static void finish_run(Run *run, int code) {
   stop_signal_thread(run);
   saver_close(run->saver);
   if (run->data) data_close(run->data);
@@ -298,8 +298,8 @@ static void finish(Run *run, int code) {
   memory_destroy(run->memory);
 }
 
-static int go(Run *run) {
-  int code = start(run);
+static int do_run(Run *run) {
+  int code = start_run(run);
   if (code) return code;
   report_start(run);
   if (run->options.dry_run) return EXIT_done;
@@ -308,15 +308,15 @@ static int go(Run *run) {
   return run->options.sample ? run_sample(run) : run_train(run);
 }
 
-static void exhausted(void *user) {
+static void on_memory_exhausted(void *user) {
   (void)user;
   static const char text[] = "error: no memory left\n";
   if (write(STDERR_FILENO, text, sizeof text - 1) < 0) _exit(EXIT_machine);
   _exit(EXIT_machine);
 }
 
-static int launch(int argc, char **argv, const RunOptions *options,
-                  const DnnProgram *program, const char *folder) {
+static int launch_bundle(int argc, char **argv, const RunOptions *options,
+                         const DnnProgram *program, const char *folder) {
   return launch_ranks(
       &(LaunchOptions){.bundle = folder,
                        .ranks = program->world,
@@ -372,10 +372,10 @@ int rank_main(int argc, char **argv, const DnnProgram *program) {
   code = run_read_options(argc, argv, &options);
   if (code >= 0) return code;
   if (bundle_find(argv[0], folder))
-    return launch(argc, argv, &options, program, folder);
+    return launch_bundle(argc, argv, &options, program, folder);
   if (getenv("DNN_LAUNCHER")) prctl(PR_SET_PDEATHSIG, SIGKILL);
-  Memory *memory = memory_create(exhausted, NULL);
-  if (!memory) exhausted(NULL);
+  Memory *memory = memory_create(on_memory_exhausted, NULL);
+  if (!memory) on_memory_exhausted(NULL);
   Arena *arena = arena_create(memory);
   Run *run = ARENA_NEW(arena, Run);
   Status chosen = choose_entry_points(arena, &options, &program);
@@ -402,11 +402,11 @@ int rank_main(int argc, char **argv, const DnnProgram *program) {
   run->comm->recorder = &run->recorder;
   recorder_tell(&run->recorder, "joined");
   code = run_agree(run, chosen);
-  if (!code) code = go(run);
+  if (!code) code = do_run(run);
   if ((fflush(stdout) != 0 || ferror(stdout)) && !code) {
     fprintf(stderr, "error: standard output could not be written\n");
     code = EXIT_machine;
   }
-  finish(run, code);
+  finish_run(run, code);
   return code;
 }

@@ -148,8 +148,8 @@ static double fraction_value(Fraction f) {
   return f.denominator == 0 ? 0 : f.numerator / f.denominator;
 }
 
-static double average(const Figure *figure, const double *labels,
-                      Fraction all) {
+static double average_of_classes(const Figure *figure, const double *labels,
+                                 Fraction all) {
   double sum = 0, weights = 0;
   if (figure->metric->average == DNN_AVERAGE_micro) return fraction_value(all);
   bool is_weighted = figure->metric->average == DNN_AVERAGE_weighted;
@@ -180,7 +180,7 @@ static void finish_classes(Figure *figure) {
     figure->value = figure->values[metric->single];
     figure->has_value = !isnan(figure->value);
   } else {
-    figure->value = average(figure, labels, all);
+    figure->value = average_of_classes(figure, labels, all);
   }
 }
 

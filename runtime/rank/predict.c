@@ -72,7 +72,7 @@ static void make_buffers(Predict *p, bool is_table) {
     p->all = ARENA_ARRAY(arena, unsigned char, p->piece * p->run->comm->world);
 }
 
-static Status prepare(Predict *p) {
+static Status prepare_prediction(Predict *p) {
   Run *run = p->run;
   p->n = data_samples(run->data, p->entry);
   if (p->n == 0)
@@ -105,7 +105,7 @@ static int64_t share_of(const Predict *p, int64_t round, int rank,
   return first;
 }
 
-static Status compute(Predict *p, int64_t round) {
+static Status compute_round(Predict *p, int64_t round) {
   Run *run = p->run;
   int64_t n, first = share_of(p, round, run->comm->rank, &n);
   if (n == 0) return STATUS_OK;
@@ -130,7 +130,7 @@ static Status write_pieces(Predict *p, int64_t round, int index, int64_t at,
 }
 
 /* `*out`: how writing went, which is no matter of the others yet. */
-static Status collect(Predict *p, int64_t round, int index, Status *out) {
+static Status collect_round(Predict *p, int64_t round, int index, Status *out) {
   Run *run = p->run;
   Comm *comm = run->comm;
   const DnnTensor *tensor = p->results[index];
@@ -165,13 +165,13 @@ static int predict_all(Predict *p) {
   Status written = STATUS_OK;
   for (int64_t round = 0; round * batch < p->n; round++) {
     show_progress(p, round * batch);
-    Status status = compute(p, round);
+    Status status = compute_round(p, round);
     if (written.code != STATUS_ok) status = written;
     int code = run_agree(run, status);
     if (code) return code;
     status = STATUS_OK;
     for (int i = 0; i < p->n_results && status.code == STATUS_ok; i++)
-      status = collect(p, round, i, &written);
+      status = collect_round(p, round, i, &written);
     if (status.code != STATUS_ok) return run_agree(run, status);
   }
   show_progress(p, p->n);
@@ -211,7 +211,7 @@ static void report_json(const Predict *p, double seconds) {
   fputs(text_string(&line), stdout);
 }
 
-static void report(const Predict *p, int64_t begin_ns) {
+static void report_prediction(const Predict *p, int64_t begin_ns) {
   double seconds = 1e-9 * (double)(clock_ns() - begin_ns);
   if (p->run->options.json) {
     report_json(p, seconds);
@@ -232,10 +232,10 @@ int run_predict(Run *run) {
   Predict p = {.run = run,
                .entry = program_entry_point(run->program, "predict")};
   int64_t begin = clock_ns();
-  int code = run_agree(run, prepare(&p));
+  int code = run_agree(run, prepare_prediction(&p));
   if (!code) code = run_agree(run, share_format(&p));
   if (!code) code = predict_all(&p);
   result_discard(p.file);
-  if (!code && p.file) report(&p, begin);
+  if (!code && p.file) report_prediction(&p, begin);
   return code;
 }

@@ -16,7 +16,7 @@
 
 enum { POISON = 0xff }; /* as a float: not a number */
 
-static bool speaks(const Run *run) {
+static bool prints_progress(const Run *run) {
   return run->comm->rank == 0 && !run->options.json && !run->options.quiet;
 }
 
@@ -43,7 +43,8 @@ void report_flush(const Run *run) {
 void report_start(const Run *run) {
   const DnnProgram *program = run->program;
   const RunOptions *options = &run->options;
-  if (!speaks(run) || options->sample || options->predict || options->eval)
+  if (!prints_progress(run) || options->sample || options->predict ||
+      options->eval)
     return;
   message_print("%s: %lld parameters, %d rank%s, %lld step%s, arena %.1f MB\n",
                 program->model, (long long)program->parameters, program->world,
@@ -291,7 +292,7 @@ int report_end(Run *run) {
   int code = run_agree(run, gather_last(run, &own, all));
   if (code) return code;
   if (run->comm->rank != 0) return EXIT_done;
-  if (speaks(run) && run->saved == run->done)
+  if (prints_progress(run) && run->saved == run->done)
     message_print("saved %s/step-%08lld\n", run->program->settings.save,
                   (long long)run->done);
   if (run->options.json) {

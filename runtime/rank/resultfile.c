@@ -199,7 +199,7 @@ static Status write_tensors_header(Arena *arena, ResultFile *file) {
 }
 
 /* A disk that cannot hold all of it says so before anything is computed. */
-static Status reserve(ResultFile *file) {
+static Status reserve_room(ResultFile *file) {
   if (fallocate(file->fd, 0, 0, file->end) == 0) return STATUS_OK;
   return errno == ENOSPC || errno == EFBIG || errno == EDQUOT
              ? cannot_write(file, errno)
@@ -212,7 +212,7 @@ static Status write_header(Arena *arena, ResultFile *file) {
                                  : write_tensors_header(arena, file));
   const Array *last = &file->arrays[file->n_arrays - 1];
   file->end = last->begin + last->elements * dtype_bytes(last->stored);
-  return file->end > 0 ? reserve(file) : STATUS_OK;
+  return file->end > 0 ? reserve_room(file) : STATUS_OK;
 }
 
 /* ---- opening ---- */

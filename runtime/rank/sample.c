@@ -103,7 +103,7 @@ static void prepare_decode(Sampling *s) {
     s->prefill_at = (int64_t)(cost_of(s->run->prefill) / each);
 }
 
-static Status prepare(Run *run, Sampling *out) {
+static Status prepare_sampling(Run *run, Sampling *out) {
   const DnnSample *sample = run->program->sample;
   *out = (Sampling){
       .run = run,
@@ -171,7 +171,7 @@ static Status begin_text(Sampling *s) {
 }
 
 /* One position, the first that is not in the caches. */
-static Status step(Sampling *s) {
+static Status decode_token(Sampling *s) {
   Device *device = s->run->device;
   int32_t position = (int32_t)s->n_cached;
   TRY(device->write(device, s->token->offset, &s->text[position],
@@ -185,25 +185,25 @@ static Status step(Sampling *s) {
 }
 
 /* Logits behind the last token. */
-static Status look(Sampling *s) {
+static Status read_logits(Sampling *s) {
   Device *device = s->run->device;
   bool is_outgrown = s->n_text > s->window && s->position;
   if (!s->decode || is_outgrown || s->n_text - s->n_cached > s->prefill_at)
     return look_at_window(s);
-  while (s->n_cached < s->n_text) TRY(step(s));
+  while (s->n_cached < s->n_text) TRY(decode_token(s));
   return device->read(device, s->logit->offset, s->logits,
                       (int64_t)sizeof(float) * s->n_logits);
 }
 
 /* ---- choosing ---- */
 
-static int descending(const void *a, const void *b) {
+static int compare_descending(const void *a, const void *b) {
   float x = *(const float *)a, y = *(const float *)b;
   return (x < y) - (x > y);
 }
 
 /* e^x for x <= 0, to 1e-12: the same everywhere, unlike the C library's. */
-static double exponential(double x) {
+static double exponential_number(double x) {
   if (x < -700) return 0;
   double y = x / 1024, sum = 1, term = 1;
   for (int i = 1; i < 10; i++) {
@@ -220,8 +220,8 @@ static double total_weight(const Sampling *s, int best, double temperature,
   double total = 0;
   for (int i = 0; i < s->n_choices; i++)
     if (s->logits[i] >= least)
-      total += exponential(((double)s->logits[i] - (double)s->logits[best]) /
-                           temperature);
+      total += exponential_number(
+          ((double)s->logits[i] - (double)s->logits[best]) / temperature);
   return total;
 }
 
@@ -229,28 +229,29 @@ static double total_weight(const Sampling *s, int best, double temperature,
 static float least_of(Sampling *s) {
   if (s->top_k <= 0 || s->top_k >= s->n_choices) return -FLT_MAX;
   memcpy(s->sorted, s->logits, sizeof(float) * (size_t)s->n_choices);
-  qsort(s->sorted, (size_t)s->n_choices, sizeof(float), descending);
+  qsort(s->sorted, (size_t)s->n_choices, sizeof(float), compare_descending);
   return s->sorted[s->top_k - 1];
 }
 
-static int draw(Sampling *s, int best, int64_t position) {
+static int choose_random_token(Sampling *s, int best, int64_t position) {
   float least = least_of(s);
   double at = random_uniform(s->key, (uint64_t)position), sum = 0;
   double total = total_weight(s, best, s->temperature, least);
   for (int i = 0; i < s->n_choices; i++) {
     if (s->logits[i] < least) continue;
-    sum += exponential(((double)s->logits[i] - (double)s->logits[best]) /
-                       s->temperature);
+    sum += exponential_number(((double)s->logits[i] - (double)s->logits[best]) /
+                              s->temperature);
     if (sum > at * total) return i;
   }
   return best;
 }
 
-static int choose(Sampling *s, int64_t position) {
+static int choose_token(Sampling *s, int64_t position) {
   int best = 0;
   for (int i = 1; i < s->n_choices; i++)
     if (s->logits[i] > s->logits[best]) best = i;
-  int chosen = s->temperature > 0 ? draw(s, best, position) : best;
+  int chosen =
+      s->temperature > 0 ? choose_random_token(s, best, position) : best;
   if (s->run->options.json)
     s->logprob = (double)s->logits[chosen] - (double)s->logits[best] -
                  log(total_weight(s, best, 1, -FLT_MAX));
@@ -259,7 +260,7 @@ static int choose(Sampling *s, int64_t position) {
 
 /* ---- writing ---- */
 
-static void say(const Sampling *s, int32_t token) {
+static void print_token(const Sampling *s, int32_t token) {
   int n;
   const unsigned char *bytes = vocabulary_text(s->vocabulary, token, &n);
   fwrite(bytes, 1, (size_t)n, stdout);
@@ -269,18 +270,18 @@ static Status write_text(Sampling *s, int64_t count, Text *logprobs) {
   Comm *comm = s->run->comm;
   TRY(begin_text(s));
   bool speaks = comm->rank == 0 && !s->run->options.json;
-  for (int64_t i = 0; speaks && i < s->n_text; i++) say(s, s->text[i]);
+  for (int64_t i = 0; speaks && i < s->n_text; i++) print_token(s, s->text[i]);
   if (s->n_text == 0) {
     int32_t first = vocabulary_first(s->vocabulary);
     s->text[s->n_text++] = first < s->n_logits ? first : 0;
   }
   for (int64_t i = 0; i < count; i++) {
-    TRY(look(s));
-    int32_t next = choose(s, i);
+    TRY(read_logits(s));
+    int32_t next = choose_token(s, i);
     TRY(comm->broadcast(comm, &next, sizeof next, 0));
     s->text[s->n_text++] = next;
     if (speaks) {
-      say(s, next);
+      print_token(s, next);
       fflush(stdout);
     }
     if (s->run->options.json)
@@ -291,7 +292,7 @@ static Status write_text(Sampling *s, int64_t count, Text *logprobs) {
 }
 
 /* The tokens from `begin` on as text; a byte 0 would end it too early. */
-static const char *join(const Sampling *s, int64_t begin) {
+static const char *join_prompts(const Sampling *s, int64_t begin) {
   Text out = text_create(s->arena);
   for (int64_t i = begin; i < s->n_text; i++) {
     int n;
@@ -308,7 +309,7 @@ static void print_json(const Sampling *s, int64_t n_prompt, int64_t count,
                        const char *logprobs, double seconds) {
   Text line = text_create(s->arena);
   text_add(&line, "{\"sample\":");
-  text_add_json(&line, join(s, n_prompt > 0 ? 0 : 1));
+  text_add_json(&line, join_prompts(s, n_prompt > 0 ? 0 : 1));
   text_add(&line, ",\"tokens\":[");
   for (int64_t i = s->n_text - count; i < s->n_text; i++)
     text_printf(&line, "%s%d", i > s->n_text - count ? "," : "", s->text[i]);
@@ -362,7 +363,7 @@ int run_sample(Run *run) {
   const char *prompt = options->prompt ? options->prompt : sample->prompt;
   int64_t count = options->count >= 0 ? options->count : sample->count;
   Sampling s;
-  int code = run_agree(run, prepare(run, &s));
+  int code = run_agree(run, prepare_sampling(run, &s));
   if (code) return code;
   if (options->prompts) return sample_lines(&s, options->prompts, count);
   return sample_one(&s, prompt ? prompt : "", 0, count);

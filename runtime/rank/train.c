@@ -168,7 +168,7 @@ static void gather_sharded(Run *run, Arena *arena) {
 }
 
 /* Rank 0 writes; all learn how it went. The disk may take its time. */
-static int save(Run *run) {
+static int save_checkpoint(Run *run) {
   Saved saved = {0};
   int64_t deadline = atomic_exchange(&run->recorder.deadline_ns, 0);
   recorder_note(&run->recorder, run->done, "save", 0, "checkpoint");
@@ -202,8 +202,8 @@ static int save(Run *run) {
 /* The last checkpoint of a run is tried twice: nobody comes after it. */
 static int save_last(Run *run) {
   if (run->saved == run->done || run->done == 0) return EXIT_done;
-  int code = save(run);
-  if (!code && run->n_failed_saves > 0) code = save(run);
+  int code = save_checkpoint(run);
+  if (!code && run->n_failed_saves > 0) code = save_checkpoint(run);
   return code;
 }
 
@@ -214,7 +214,7 @@ static bool is_due(int64_t every, int64_t t) {
 }
 
 /* Result: exit code. */
-static int train(Run *run) {
+static int train_steps(Run *run) {
   const DnnSettings *settings = &run->program->settings;
   for (int64_t t = run->done + 1; t <= run->last && !run->stop; t++) {
     Status data;
@@ -229,7 +229,7 @@ static int train(Run *run) {
     bool saves = is_due(settings->save_every, t);
     int code = evaluates || saves ? replicas_compare(run) : EXIT_done;
     if (!code && evaluates) code = run_evaluate(run);
-    if (!code && saves) code = save(run);
+    if (!code && saves) code = save_checkpoint(run);
     if (code) return code;
   }
   return EXIT_done;
@@ -241,7 +241,7 @@ static int stop_code(const Run *run) {
 }
 
 int run_train(Run *run) {
-  int code = train(run);
+  int code = train_steps(run);
   if (!code) code = replicas_compare(run);
   if (code) return code;
   code = save_last(run);
