@@ -133,7 +133,7 @@ Status checkpoint_match(Arena *arena, const Checkpoint *checkpoint,
   if (fit.n_missing + fit.n_extra + fit.n_differ == 0) return STATUS_OK;
   if (fit.is_part && fit.n_found > 0) return STATUS_OK;
   return status_make(STATUS_invalid,
-                     "'%s' does not fit the model: %d missing, %d extra, %d of "
+                     "'%s' does not match the model: %d missing, %d extra, %d of "
                      "another type (dnnc convert changes names and layouts)",
                      checkpoint->given, fit.n_missing, fit.n_extra,
                      fit.n_differ);

@@ -193,7 +193,7 @@ static size_t read_string(Json *json, char to[MAX_NAME + 1]) {
 static int64_t read_integer(Json *json) {
   int64_t value = 0;
   if (json_peek(json) < '0' || json_peek(json) > '9')
-    json_fail_here(json, "a whole number that is not negative");
+    json_fail_here(json, "an integer that is not negative");
   bool starts_with_zero = !json->failed && *json->at == '0';
   const char *begin = json->at;
   while (json->at < json->end && *json->at >= '0' && *json->at <= '9') {
@@ -207,7 +207,7 @@ static int64_t read_integer(Json *json) {
     json_fail(json, "the number at byte %lld begins with 0",
               (long long)(begin - json->begin));
   if (json->at < json->end && strchr(".eE+-", *json->at) && *json->at)
-    json_fail_here(json, "the end of a whole number");
+    json_fail_here(json, "the end of an integer");
   return value;
 }
 

@@ -20,7 +20,7 @@
 enum { EXIT_LOST = 3, TAG_HEARTBEAT = 1 << 28 };
 static const int64_t heartbeat_ns = 1000000000, silent_ns = 8000000000;
 
-/* ---- the end of a run that cannot go on ---- */
+/* ---- the end of a run that cannot continue ---- */
 
 _Noreturn static void give_up(Mpi *mpi, int lost, const char *why) {
   FlightRecorder *recorder = mpi->comm->recorder;

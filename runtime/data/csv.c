@@ -119,7 +119,7 @@ static End read_quoted(Csv *csv) {
         next_byte(csv);
       if (is_end(csv, csv_peek(csv))) return end_of(csv, next_byte(csv));
       csv->status = status_make(STATUS_invalid,
-                                "'%s', line %lld: there is text behind the "
+                                "'%s', line %lld: there is text after the "
                                 "closing quote of a field; a quote inside is "
                                 "written twice",
                                 csv->reader->file.path, (long long)csv->line);

@@ -241,7 +241,7 @@ static Status check_size(const char *path, int64_t file_bytes, NpyHeader *out) {
                        path, (long long)bytes, (long long)present);
   if (bytes < present)
     return status_make(STATUS_invalid,
-                       "'%s' holds %lld bytes behind its array of %lld bytes; "
+                       "'%s' holds %lld bytes after its array of %lld bytes; "
                        "a file is one array",
                        path, (long long)(present - bytes), (long long)bytes);
   return STATUS_OK;

@@ -157,7 +157,7 @@ static Status check_seed(const Run *run, uint64_t seed) {
   if (run->options.seed >= 0 && seed != run->seed && run->comm->rank == 0)
     fprintf(stderr,
             "warning: the checkpoint was trained with seed %llu; data order "
-            "and draws go on with %llu\n",
+            "and random numbers continue with %llu\n",
             (unsigned long long)seed, (unsigned long long)run->seed);
   if (run->options.seed >= 0 || seed == run->seed) return STATUS_OK;
   return status_make(STATUS_invalid,

@@ -263,7 +263,7 @@ static void explain_values(const Run *run, const Hashes *hashes, int n_differ) {
                 (long long)run->done, text_string(&text));
   fprintf(stderr, "help: no checkpoint of it was written; ");
   if (run->saved > 0)
-    fprintf(stderr, "go on from step %lld with --resume; ",
+    fprintf(stderr, "continue from step %lld with --resume; ",
             (long long)run->saved);
   bool is_known =
       count_like(hashes, like, last) > count_like(hashes, odd, last);

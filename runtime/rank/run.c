@@ -87,7 +87,7 @@ InputSearch run_search(const Run *run) {
 _Noreturn static void give_up(Run *run, Status status) {
   fflush(stdout);
   message_print("error: %s\n", status.message);
-  recorder_report(&run->recorder, "cannot go on");
+  recorder_report(&run->recorder, "cannot continue");
   recorder_tell(&run->recorder, "ended %d", status_exit_code(status));
   _exit(status_exit_code(status));
 }

@@ -139,8 +139,7 @@ static int explain_not_finite(Run *run, int64_t t) {
         "help: %s, or look at what feeds it\n",
         (long long)t, what, where,
         run->program->settings.checked
-            ? "an index out of range is not a number with "
-              "--checked"
+            ? "--checked turns an index out of range into NaN"
             : "lower the learning rate, clip the gradients");
   else if (run->comm->rank == 0)
     message_print("error: step %lld: the %s is not finite\n", (long long)t,
@@ -195,7 +194,7 @@ static int save_checkpoint(Run *run) {
   if (run->comm->rank == 0)
     message_print("%s: %s%s\n", is_end ? "error" : "warning", saved.message,
                   is_end ? "; that was the second time in a row"
-                         : "; training goes on");
+                         : "; training continues");
   return is_end ? EXIT_machine : EXIT_done;
 }
 

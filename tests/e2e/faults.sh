@@ -93,7 +93,7 @@ DNN_MPI_LIB=none $run --steps 3 --no-save >mpi.json 2>mpi.err
 [ $? = 3 ] || { cat mpi.err; fail "without MPI: not exit 3"; }
 grep -qi 'mpi' mpi.err || fail "without MPI: no message"
 
-# A full disk: a warning, training goes on; twice in a row ends with exit 3.
+# A full disk: a warning, training continues; twice in a row ends with exit 3.
 if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
   mkdir -p small
   unshare -m bash -c "mount -t tmpfs -o size=3m none small && cd small &&

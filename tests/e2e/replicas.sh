@@ -96,7 +96,7 @@ flips save.bundle 1
 starts
 breaks
 ends "a save" "^fault: replicas differ after step [0-9]+: 'mark' of rank 1 \(xxh3 [0-9a-f]{16}, that of rank 0 is [0-9a-f]{16}\)$"
-grep -qE '^help: no checkpoint of it was written; go on from step [0-9]+ with --resume; test the memory of the machine of rank 1, and of that of rank 0$' run.err ||
+grep -qE '^help: no checkpoint of it was written; continue from step [0-9]+ with --resume; test the memory of the machine of rank 1, and of that of rank 0$' run.err ||
   { cat run.err; fail "no help"; }
 step=$(grep -oE 'after step [0-9]+' run.err | grep -oE '[0-9]+')
 latest=$(sed 's/step-0*//' marked.ckpt/latest)

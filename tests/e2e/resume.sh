@@ -32,7 +32,7 @@ run seeds --steps 2 || fail "a run to be resumed"
 run seeds --steps 4 --resume seed=5 && fail "another seed of the model"
 grep -q "trained with seed 1; give --seed 1" seeds.err || { cat seeds.err; fail "another seed of the model"; }
 run seeds --steps 4 --resume --seed 5 || { cat seeds.err; fail "another seed"; }
-[ "$(grep -c "warning: the checkpoint was trained with seed 1; .* go on with 5" seeds.err)" = 1 ] ||
+[ "$(grep -c "warning: the checkpoint was trained with seed 1; .* continue with 5" seeds.err)" = 1 ] ||
   { cat seeds.err; fail "another seed is not said once"; }
 
 # Data that are not what the checkpoint was trained on: an error that names the

@@ -49,7 +49,7 @@ rm -rf limited && mkdir limited
 (cd limited && ulimit -f 16 && rank --steps 12) >limited.json 2>limited.err
 code=$?
 [ $code = 3 ] || { cat limited.err; fail "limited files: exit $code"; }
-grep -q "^warning: cannot save step 4 in '.*': .*File too large; training goes on$" \
+grep -q "^warning: cannot save step 4 in '.*': .*File too large; training continues$" \
   limited.err || { cat limited.err; fail "limited files: no warning"; }
 [ "$(grep -c '"step":' limited.json)" -ge 8 ] || fail "limited files: no steps"
 (ulimit -f 16 && "$dnnc" build "$root/models/mlp.dnn" --no-cache -o l.bundle) \

@@ -120,7 +120,7 @@ Test(header, mistakes_are_named) {
       {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", 8,
        "tensor 'a': it has 'dtype' twice"},
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8,
-       "tensor 'a': byte 29 of the text is '-', where a whole number that is "
+       "tensor 'a': byte 29 of the text is '-', where an integer that is "
        "not negative "
        "must stand"},
       {"{" A "," A "}", 16, "its header has tensor 'a' twice"},

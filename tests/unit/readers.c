@@ -152,7 +152,7 @@ static const struct {
      "'x.npy' is in Fortran order, so its records do not lie together; save it "
      "with np.save(f, np.ascontiguousarray(x))"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (), }",
-     "'x.npy' holds 12 bytes behind its array of 4 bytes; a file is one array"},
+     "'x.npy' holds 12 bytes after its array of 4 bytes; a file is one array"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (5,), }",
      "'x.npy' is too short: its header announces 20 bytes of numbers, but 16 "
      "are there"},
@@ -161,7 +161,7 @@ static const struct {
      "'x.npy': its shape is more than a file can hold"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (0, "
      "4611686018427387904, 4), }",
-     "'x.npy' holds 16 bytes behind its array of 0 bytes; a file is one array"},
+     "'x.npy' holds 16 bytes after its array of 0 bytes; a file is one array"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': "
      "(99999999999999999999,), }",
      "'x.npy': its header is not one of an npy file"},
@@ -472,7 +472,7 @@ static const struct {
      "'d.x'"},
     {&number, "1\n\"2\n", "', line 2: a quote is never closed"},
     {&number, "1\n\"2\"3\n",
-     "', line 2: there is text behind the closing quote of a field; a quote "
+     "', line 2: there is text after the closing quote of a field; a quote "
      "inside is written twice"},
     {&number, "1\n\"\"\n", "', line 2, column 0: the field is empty"},
     {&number, "1\n,2\n", "', line 2, column 0: the field is empty"},

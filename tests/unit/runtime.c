@@ -402,7 +402,7 @@ static char *report_of(int length) {
   for (int i = 0; i < 6; i++) recorder_note(&recorder, 7, "train", i, path);
   int fd = mkstemp(name), kept = dup(STDERR_FILENO);
   dup2(fd, STDERR_FILENO);
-  recorder_report(&recorder, "cannot go on");
+  recorder_report(&recorder, "cannot continue");
   dup2(kept, STDERR_FILENO);
   ssize_t n = pread(fd, text, sizeof text - 1, 0);
   close(fd);
@@ -415,7 +415,7 @@ static char *report_of(int length) {
 
 Test(recorder, a_report_of_long_paths_stays_in_its_buffer) {
   const char *text = report_of(1990);
-  cr_assert(strncmp(text, "rank 1: cannot go on\nrank 1 is at step 7", 40) ==
+  cr_assert(strncmp(text, "rank 1: cannot continue\nrank 1 is at step 7", 43) ==
             0);
   cr_assert(strlen(text) > 4 * 1990);
   cr_assert_str_eq(text + strlen(text) - 4, "pp'\n");
