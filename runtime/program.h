@@ -1,14 +1,16 @@
 /*
- * program.h -- what emitted code fills in and the runtime executes.
+ * program.h -- declares a program as data, which the compiler emits and the
+ * runtime executes.
  *
- * The one header that codegen and runtime share.  It is also written beside
- * the emitted sources, so it includes nothing but <stdint.h>.  All of it is
- * constant data: a rank executable is the runtime library, the emitted kernels
- * and one `const DnnProgram dnn_program`.
+ * It is the one header that codegen and runtime share.  It is also written
+ * beside the emitted sources, so it includes nothing but <stdint.h>.  All of it
+ * is constant data: a rank executable is the runtime library, the emitted
+ * kernels and one `const DnnProgram dnn_program`.
  *
  * Memory: one arena per rank.  Every tensor lives at a byte offset in it that
- * was chosen at compile time: first what persists (parameters, states,
- * moments, scalars), then what a step needs.  The entry_points (train, eval,
+ * was chosen at compile time: first the persistent buffers (parameters,
+ * states, optimizer state, scalars), then what a step needs.  The entry points
+ * (train, eval,
  * ...) share the persistent part and reuse the rest.  Nothing is allocated
  * while stepping.
  */
@@ -41,12 +43,12 @@ typedef enum DnnRole {
   DNN_RESULT,     /* what the net returns; read by sampling */
   DNN_LOSS_SCALE, /* loss scale */
   DNN_EPOCH,      /* i64 scalar: steps in an epoch */
-  DNN_BATCH_ROWS, /* of a code with another batch: part of the STATE of that
-                path, or its initial value; filled before each execution */
+  DNN_BATCH_ROWS, /* of an entry point with another batch: part of the STATE of
+                that path, or its initial value; filled before each execution */
 } DnnRole;
 
-/* Which piece of a dim a rank holds: piece (rank / stride) % pieces of
- * ceil(size / pieces) elements.  pieces = 1: all of it. */
+/* Which shard of a dim a rank holds: number (rank / stride) % shards, of
+ * ceil(size / shards) elements.  shards = 1: the dim is replicated. */
 typedef struct DnnShard {
   int32_t shards, stride;
 } DnnShard;
@@ -59,7 +61,7 @@ typedef struct DnnTensor {
   const char *dim[DNN_MAX_RANK];
   int64_t size[DNN_MAX_RANK]; /* logical; row-major */
   DnnShard split[DNN_MAX_RANK];
-  int64_t offset, bytes; /* of the local piece in the arena */
+  int64_t offset, bytes; /* of the local shard in the arena */
   uint8_t init;          /* InitKind of support.h */
   double init_a;
 } DnnTensor;
@@ -94,8 +96,9 @@ typedef enum DnnOpcode {
   DNN_OP_COLLECTIVE, /* detail: DnnCollective; starts it, does not wait */
   DNN_OP_WAIT,       /* numbers: id of the collective that must have ended */
   DNN_OP_LOOP,       /* numbers: how many instructions that follow, how often:
-                        at turn t their buffers lie t times their `advances`
-                        further; what is started inside is waited for there */
+                        at iteration t their buffers lie t times their
+                        `advances` further; what is started inside is waited
+                        for there */
 } DnnOpcode;
 
 /* For each batch dim, outermost first; then
@@ -131,26 +134,26 @@ typedef struct DnnConv {
   int64_t scratch_bytes;
 } DnnConv;
 
-/* All in place.  Of REDUCE_SCATTER, ALL_GATHER and ALL_TO_ALL every part is as
- * many equal pieces as the group has members, end to end. */
+/* All in place.  For REDUCE_SCATTER, ALL_GATHER and ALL_TO_ALL every part is
+ * divided into as many equal shards as the group has members, end to end. */
 typedef enum DnnCollectiveKind {
   DNN_ALL_REDUCE,
-  DNN_REDUCE_SCATTER, /* our piece is the sum; the others may be anything */
-  DNN_ALL_GATHER,     /* piece i comes from member i */
-  DNN_ALL_TO_ALL,     /* piece i comes from member i, where it was our piece */
+  DNN_REDUCE_SCATTER, /* our shard is the sum; the others may be anything */
+  DNN_ALL_GATHER,     /* shard i comes from member i */
+  DNN_ALL_TO_ALL,     /* shard i comes from member i, where it was our shard */
   DNN_BROADCAST,      /* all of it comes from member `peer` */
   DNN_SEND,           /* to member `peer`, which receives with the same id */
   DNN_RECV
 } DnnCollectiveKind;
 
-/* A bucket: several pieces of memory that travel as one message, in this
+/* A bucket: several parts of memory that travel as one message, in this
  * order.  The group of rank r is {base + i * stride : 0 <= i < size} where
  * base = r - ((r / stride) % size) * stride. */
 typedef struct DnnCollective {
   uint8_t kind;   /* DnnCollectiveKind */
   uint8_t reduce; /* ReduceKind of support/tables.h */
   DnnDtype dtype;
-  int32_t id; /* equal on all ranks, unique in its code */
+  int32_t id; /* equal on all ranks, unique in its entry point */
   int32_t group_size, group_stride;
   int32_t peer; /* BROADCAST, SEND, RECV: index in the group */
   int32_t n_parts;
@@ -158,7 +161,7 @@ typedef struct DnnCollective {
 } DnnCollective;
 
 /* A number that depends on the rank: for each launch numbers[number] is raised
- * by ((rank / stride) % pieces) * factor. */
+ * by ((rank / stride) % shards) * factor. */
 typedef struct DnnRankOffset {
   int32_t number, shards, stride;
   int64_t factor;
@@ -173,12 +176,12 @@ typedef struct DnnInstr {
   const int64_t *buffers; /* arena offsets in bytes */
   const int64_t *numbers;
   const int64_t
-      *advances; /* in loops: bytes that a buffer moves with a turn of
-                    each, outermost first, n_loops a buffer; or NULL */
+      *advances; /* in loops: bytes that a buffer moves with an iteration
+                    of each, outermost first, n_loops a buffer; or NULL */
   const void *detail;
   const char *path;          /* of the node, for messages and traces */
   double flops, bytes_moved; /* estimates by the operator's cost rule */
-  /* What this instruction wrote that is real-valued: n_checks triples (offset,
+  /* The floats that this instruction wrote: n_checks triples (offset,
    * elements, DnnDtype: f32, f16 or bf16), for finding the first value not
    * finite.  A loop checks what it stacked. */
   uint16_t n_checks;
@@ -190,12 +193,14 @@ typedef struct DnnInstr {
   const DnnRankOffset *rank_offsets;
 } DnnInstr;
 
-/* Path of the data input of `decode` that holds the position: i32 scalar. */
+/* Path of the data input of `decode` that holds the token position: i32 scalar.
+ */
 #define DNN_POSITION                                                           \
   "sample.position" /* as in passes/decode/incremental_decoding.h */
 
 typedef struct DnnEntryPoint {
-  const char *name; /* train eval eval_remainder predict sample decode begin */
+  const char *name; /* train eval eval_remainder predict prefill decode
+                       decode_init */
   int32_t n_instrs;
   const DnnInstr *instrs;
   int64_t batch; /* samples that all ranks together take in one execution; of
@@ -213,7 +218,7 @@ typedef struct DnnLimit {
   int64_t below;
   uint8_t has_ignored;
   int64_t ignored;
-  int64_t begin[DNN_MAX_RANK], size[DNN_MAX_RANK]; /* [0] is not looked at */
+  int64_t begin[DNN_MAX_RANK], size[DNN_MAX_RANK]; /* [0] is unused */
 } DnnLimit;
 
 /* A field `block.name` of a data block.  A sample fills dims 1.. of the
@@ -274,7 +279,7 @@ typedef struct DnnSettings {
   const char *batch_dim; /* name of the dim that counts samples, or NULL */
   const char *save;      /* folder */
   uint8_t is_save_given; /* the command line names it, not the model */
-  uint8_t checked;       /* an index out of range makes not a number */
+  uint8_t checked;       /* an index out of range becomes NaN */
   const char *items;     /* what a sample counts as: "tok" or "samples" */
   int64_t items_per_sample;
   DnnMetric validation; /* the loss; no name: the program has none */
@@ -286,8 +291,9 @@ typedef struct DnnSample {
   const char *prompt;
   int64_t count, top_k;
   double temperature;
-  uint8_t bpe;          /* else bytes */
-  uint8_t fills_caches; /* the code `sample` does, for its whole window */
+  uint8_t bpe; /* else bytes */
+  uint8_t
+      fills_caches; /* the entry point `prefill` does, for its full window */
   const char *vocabulary;
   uint8_t is_vocabulary_given; /* the command line names it, not the model */
 } DnnSample;
@@ -318,8 +324,8 @@ typedef struct DnnProgram DnnProgram;
 /* The forward and backward pass of training without fusion: it is run to find
  * the first value that is not finite, whose path is the same at every -O. */
 typedef struct DnnPlain {
-  const DnnProgram *program; /* one code; the persistent tensors lie as in the
-                                program that trains */
+  const DnnProgram *program; /* one entry point; the persistent tensors lie as
+                                in the program that trains */
   int32_t n_values;
   const DnnValue *values;
   int32_t loss; /* value */
@@ -332,7 +338,7 @@ struct DnnProgram {
   const char *model, *model_dir, *target; /* "chargpt", folder, "cpu" */
   const char *model_hash, *plan_hash, *compiler;
   int32_t world;       /* ranks */
-  int64_t arena_bytes; /* of all entry_points but `predict` */
+  int64_t arena_bytes; /* of all entry points but `predict` */
   int64_t persistent_bytes;
   int64_t parameters; /* elements */
   int32_t n_tensors;

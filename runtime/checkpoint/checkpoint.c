@@ -32,8 +32,8 @@ struct Saver {
   const char *folder;
   int folder_fd, lock_fd;
   int64_t keep;
-  const DnnTensor **tensors;    /* in the order of the files */
-  const unsigned char **wholes; /* of split ones; else NULL */
+  const DnnTensor **tensors;   /* in the order of the files */
+  const unsigned char **fulls; /* of sharded ones; else NULL */
   TensorFiles *files;
   StoredText *metadata; /* the same in each save */
   int n_metadata;
@@ -71,7 +71,7 @@ static void choose_tensors(Arena *arena, Saver *saver, int64_t file_bytes) {
     stored[n] = stored_of(tensor);
     saver->tensors[n++] = tensor;
   }
-  saver->wholes = ARENA_ARRAY(arena, const unsigned char *, n);
+  saver->fulls = ARENA_ARRAY(arena, const unsigned char *, n);
   saver->files = tensor_files_create(arena, stored, n, file_bytes, false);
 }
 
@@ -175,9 +175,9 @@ static Status read_tensor(void *user, int index, int64_t at, void *to,
   const Writing *writing = user;
   const Saver *saver = writing->saver;
   Device *device = writing->device;
-  if (!saver->wholes[index])
+  if (!saver->fulls[index])
     return device->read(device, saver->tensors[index]->offset + at, to, n);
-  memcpy(to, saver->wholes[index] + at, (size_t)n);
+  memcpy(to, saver->fulls[index] + at, (size_t)n);
   return STATUS_OK;
 }
 
@@ -267,9 +267,9 @@ static Status save_step(Saver *saver, Device *device, const char *temporary,
 }
 
 void saver_take(Saver *saver, const DnnTensor *tensor,
-                const unsigned char *whole) {
+                const unsigned char *full) {
   for (int i = 0; saver->tensors[i]; i++)
-    if (saver->tensors[i] == tensor) saver->wholes[i] = whole;
+    if (saver->tensors[i] == tensor) saver->fulls[i] = full;
 }
 
 Status saver_save(Saver *saver, Device *device, int64_t step, uint64_t seed) {

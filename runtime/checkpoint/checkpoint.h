@@ -53,8 +53,8 @@ Status safetensors_parse_index(Arena *arena, const char *text, size_t n,
 bool is_plain_file_name(const char *name);
 bool is_step_name(const char *name, int64_t *out_step); /* step-00001000 */
 
-/* Hash of a tensor: XXH3 over pieces of this many bytes, each with the hash of
- * the piece before as its seed. */
+/* Hash of a tensor: XXH3 over blocks of this many bytes, each with the hash of
+ * the block before as its seed. */
 enum { HASH_BLOCK = 1 << 20 };
 
 /* ---- identity.c: which save a file belongs to ---- */
@@ -120,7 +120,7 @@ typedef struct Checkpoint {
 } Checkpoint;
 
 /* Opens a checkpoint: a folder with an index or with model.safetensors, an
- * index file (.json), or one .safetensors file.  Its files are whole, their
+ * index file (.json), or one .safetensors file.  Its files are complete, their
  * headers sound, every tensor is in the file that the index says. */
 Status checkpoint_open(Arena *arena, const char *path, Checkpoint *out);
 /* The same, and of a folder of checkpoints the newest. */
@@ -141,10 +141,10 @@ Status checkpoint_load(Arena *arena, const Checkpoint *checkpoint,
 typedef enum MatchKind {
   MATCH_full,   /* all parameters and states, and no others */
   MATCH_part,   /* what both have in the same sizes; one at least */
-  MATCH_resume, /* whole, and all that the optimizer keeps */
+  MATCH_resume, /* full, and all of the optimizer state */
 } MatchKind;
-/* The newest whole checkpoint of a folder; says on standard error what it
- * passes over.  *out_found is false where there is none at all. */
+/* The newest complete checkpoint of a folder; warns of those that it
+ * skips.  *out_found is false where there is none at all. */
 Status checkpoint_find(Memory *memory, Arena *arena, const char *folder,
                        const DnnProgram *program, MatchKind match,
                        Checkpoint *out, bool *out_found);
@@ -167,24 +167,24 @@ typedef struct ValueReport {
 
 ValueReport value_report_create(Arena *arena);
 /* Elements [first, first + n) of a tensor as `stored`, and as they were `read`
- * into a real dtype, which may be the same bytes. */
+ * into a float dtype, which may be the same bytes. */
 void value_report_look(ValueReport *report, const StoredTensor *tensor,
                        int64_t first, int64_t n, const void *stored,
                        DnnDtype dtype, const void *read);
 /* Warnings on standard error, if there is something to say. */
 void value_report_print(const ValueReport *report, const char *given);
 
-/* ---- fit.c: a checkpoint and a program ---- */
+/* ---- match.c: a checkpoint and a program ---- */
 
 /* The tensor of the file that fills `tensor`, or NULL, also where its type is
- * another one: of moments only on resume, of an average the parameter where it
- * was not saved. */
+ * another one: of optimizer state only on resume, of an average the parameter
+ * where it was not saved. */
 const StoredTensor *checkpoint_tensor_for(const Checkpoint *checkpoint,
                                           const DnnTensor *tensor,
                                           bool is_resume,
                                           const StoredFile **out_file);
 /* The checkpoint has all that the program needs, in its sizes, and no other
- * parameters; reals may have another real dtype unless it resumes.  If not,
+ * parameters; floats may have another float dtype unless it resumes.  If not,
  * out_list gets one line for every tensor that is missing, too many or of
  * another type. */
 Status checkpoint_match(Arena *arena, const Checkpoint *checkpoint,
@@ -198,7 +198,7 @@ Status checkpoint_verify(Arena *arena, const Checkpoint *checkpoint,
 /* The hash of one tensor; false in *out_has where the file tells none. */
 Status checkpoint_check_hash(const Checkpoint *checkpoint,
                              const StoredFile *file, const StoredTensor *stored,
-                             unsigned char *piece, bool *out_has);
+                             unsigned char *block, bool *out_has);
 
 /* ---- tensorfile.c: writing files of tensors ---- */
 
@@ -211,7 +211,7 @@ typedef struct TensorFiles TensorFiles;
  * byte to its last, one after the other. */
 typedef Status TensorReader(void *user, int index, int64_t at, void *to,
                             int64_t n);
-/* Lays `n` tensors (begin and end are not looked at) out in files of at most
+/* Lays `n` tensors (begin and end are ignored) out in files of at most
  * `file_bytes` of data, a greater tensor alone.  `is_single`: if one file takes
  * them all, it is model.safetensors without an index. */
 TensorFiles *tensor_files_create(Arena *arena, const StoredTensor *tensors,
@@ -244,9 +244,10 @@ Status saver_open(Arena *arena, const DnnProgram *program, const char *folder,
 /* Each save says of what data it was trained on: texts of fingerprint.c. */
 void saver_set_data(Arena *arena, Saver *saver, const StoredText *data, int n);
 bool tensor_is_saved(const DnnTensor *tensor);
-/* A tensor that is split over ranks is saved from these bytes of all of it. */
+/* A tensor that is sharded over ranks is saved from the bytes of the full one.
+ */
 void saver_take(Saver *saver, const DnnTensor *tensor,
-                const unsigned char *whole);
+                const unsigned char *full);
 Status saver_save(Saver *saver, Device *device, int64_t step, uint64_t seed);
 void saver_close(Saver *saver);
 

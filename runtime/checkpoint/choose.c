@@ -117,7 +117,7 @@ typedef struct Try {
   MatchKind match;
 } Try;
 
-/* `list` receives a line for each tensor that does not fit. */
+/* `list` receives a line for each tensor that does not match. */
 static Status check_checkpoint(Arena *scratch, const Checkpoint *checkpoint,
                                const DnnProgram *program, MatchKind match,
                                Text *list) {
@@ -143,7 +143,7 @@ static Status check_checkpoint(Arena *scratch, const Checkpoint *checkpoint,
   return STATUS_OK;
 }
 
-/* `says`: list on standard error what does not fit. */
+/* `says`: list on standard error what does not match. */
 static Status try_open(const Try *try, const char *path, bool says,
                        Checkpoint *out) {
   Status status = checkpoint_open(try->arena, path, out);

@@ -12,53 +12,53 @@ typedef struct Load {
   const Checkpoint *checkpoint; /* NULL: not rank 0 */
   Device *device;
   Comm *comm;
-  unsigned char *piece, *raw; /* PIECE_ELEMENTS of 8 bytes */
+  unsigned char *block, *raw; /* BLOCK_ELEMENTS of 8 bytes */
   ValueReport *values;
 } Load;
 
-enum { PIECE_ELEMENTS = 1 << 17 };
+enum { BLOCK_ELEMENTS = 1 << 17 };
 
 /* Elements of a tensor, in the dtype of the program. */
-static Status read_piece(const Load *load, const DnnTensor *tensor,
+static Status read_block(const Load *load, const DnnTensor *tensor,
                          const StoredFile *file, const StoredTensor *stored,
                          int64_t at, int64_t n) {
   int64_t item = dtype_bytes(stored->dtype);
   bool is_equal = stored->dtype == tensor->dtype;
-  void *to = is_equal ? load->piece : load->raw;
+  void *to = is_equal ? load->block : load->raw;
   TRY(checkpoint_read(file, stored, at * item, to, n * item));
   if (!is_equal)
-    floats_cast(stored->dtype, load->raw, tensor->dtype, load->piece, n);
+    floats_cast(stored->dtype, load->raw, tensor->dtype, load->block, n);
   if (dtype_is_float(tensor->dtype) && dtype_is_float(stored->dtype))
     value_report_look(load->values, stored, at, n, to, tensor->dtype,
-                      load->piece);
+                      load->block);
   return STATUS_OK;
 }
 
-/* All ranks learn of all elements; each keeps its piece. */
+/* All ranks learn of all elements; each keeps its shard. */
 static Status load_tensor(const Load *load, const DnnTensor *tensor,
                           const StoredFile *file, const StoredTensor *stored) {
   int64_t n = tensor_elements(tensor), item = dtype_bytes(tensor->dtype);
   bool is_split = tensor_is_sharded(tensor);
   Arena *scratch = is_split ? arena_beside(load->arena) : NULL;
-  unsigned char *whole =
+  unsigned char *full =
       is_split ? ARENA_ARRAY(scratch, unsigned char, n *item) : NULL;
   Status status = STATUS_OK;
   for (int64_t at = 0; at < n && status.code == STATUS_ok;
-       at += PIECE_ELEMENTS) {
-    int64_t here = n - at < PIECE_ELEMENTS ? n - at : PIECE_ELEMENTS;
+       at += BLOCK_ELEMENTS) {
+    int64_t here = n - at < BLOCK_ELEMENTS ? n - at : BLOCK_ELEMENTS;
     if (load->checkpoint)
-      status = read_piece(load, tensor, file, stored, at, here);
+      status = read_block(load, tensor, file, stored, at, here);
     if (status.code == STATUS_ok)
-      status = load->comm->broadcast(load->comm, load->piece, here * item, 0);
+      status = load->comm->broadcast(load->comm, load->block, here * item, 0);
     if (status.code != STATUS_ok) break;
     if (is_split)
-      memcpy(whole + at * item, load->piece, (size_t)(here * item));
+      memcpy(full + at * item, load->block, (size_t)(here * item));
     else
       status = load->device->write(load->device, tensor->offset + at * item,
-                                   load->piece, here * item);
+                                   load->block, here * item);
   }
   if (is_split && status.code == STATUS_ok)
-    status = tensor_write_shard(scratch, load->device, tensor, whole);
+    status = tensor_write_shard(scratch, load->device, tensor, full);
   if (is_split) arena_destroy(scratch);
   return status;
 }
@@ -71,8 +71,8 @@ Status checkpoint_load(Arena *arena, const Checkpoint *checkpoint,
                checkpoint,
                device,
                comm,
-               ARENA_ARRAY(arena, unsigned char, PIECE_ELEMENTS * 8),
-               ARENA_ARRAY(arena, unsigned char, PIECE_ELEMENTS * 8),
+               ARENA_ARRAY(arena, unsigned char, BLOCK_ELEMENTS * 8),
+               ARENA_ARRAY(arena, unsigned char, BLOCK_ELEMENTS * 8),
                &values};
   for (int i = 0; i < program->n_tensors; i++) {
     const DnnTensor *tensor = &program->tensors[i];

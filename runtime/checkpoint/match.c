@@ -65,31 +65,31 @@ static void add_type(Text *out, DnnDtype dtype, int rank, const int64_t *size) {
   text_add(out, "]");
 }
 
-typedef struct Fit {
+typedef struct Match {
   const Checkpoint *checkpoint;
   const DnnProgram *program;
   bool is_resume, is_part;
   const char **paths; /* of all tensors of the program, sorted */
   int n_found, n_missing, n_extra, n_differ;
   Text *list;
-} Fit;
+} Match;
 
-static void check_tensor(Fit *fit, const DnnTensor *tensor) {
+static void check_tensor(Match *found, const DnnTensor *tensor) {
   const StoredFile *file;
   const StoredTensor *stored =
-      find_tensor(fit->checkpoint, tensor, fit->is_resume, &file);
-  bool is_equal = stored && same_type(stored, tensor, fit->is_resume);
-  Text *list = fit->list;
-  fit->n_found += is_equal;
-  if (!stored && is_wanted(tensor, fit->is_resume)) {
-    fit->n_missing++;
+      find_tensor(found->checkpoint, tensor, found->is_resume, &file);
+  bool is_equal = stored && same_type(stored, tensor, found->is_resume);
+  Text *list = found->list;
+  found->n_found += is_equal;
+  if (!stored && is_wanted(tensor, found->is_resume)) {
+    found->n_missing++;
     text_printf(list, "missing:  %s ", tensor->path);
     add_type(list, tensor->dtype, tensor->rank, tensor->size);
     text_add(list, "\n");
   } else if (stored && !is_equal) {
-    fit->n_differ++;
+    found->n_differ++;
     text_printf(list, "%s  %s is ",
-                fit->is_part ? "skipped:" : "differs:", tensor->path);
+                found->is_part ? "skipped:" : "differs:", tensor->path);
     add_type(list, stored->dtype, stored->rank, stored->size);
     text_add(list, ", the model has ");
     add_type(list, tensor->dtype, tensor->rank, tensor->size);
@@ -103,40 +103,40 @@ static int by_text(const void *a, const void *b) {
 
 /* Whatever the optimizer keeps has a slash in its name, paths have none; with
  * another optimizer it is no mistake. */
-static void check_extra(Fit *fit, const StoredTensor *stored) {
-  if (bsearch(&stored->name, fit->paths, (size_t)fit->program->n_tensors,
-              sizeof *fit->paths, by_text))
+static void check_extra(Match *found, const StoredTensor *stored) {
+  if (bsearch(&stored->name, found->paths, (size_t)found->program->n_tensors,
+              sizeof *found->paths, by_text))
     return;
-  if (fit->checkpoint->is_own && strchr(stored->name, '/')) return;
-  fit->n_extra++;
-  text_printf(fit->list, "extra:    %s ", stored->name);
-  add_type(fit->list, stored->dtype, stored->rank, stored->size);
-  text_add(fit->list, "\n");
+  if (found->checkpoint->is_own && strchr(stored->name, '/')) return;
+  found->n_extra++;
+  text_printf(found->list, "extra:    %s ", stored->name);
+  add_type(found->list, stored->dtype, stored->rank, stored->size);
+  text_add(found->list, "\n");
 }
 
 Status checkpoint_match(Arena *arena, const Checkpoint *checkpoint,
                         const DnnProgram *program, MatchKind match,
                         Text *out_list) {
-  Fit fit = {.checkpoint = checkpoint,
-             .program = program,
-             .is_resume = match == MATCH_resume,
-             .is_part = match == MATCH_part,
-             .paths = ARENA_ARRAY(arena, const char *, program->n_tensors),
-             .list = out_list};
+  Match found = {.checkpoint = checkpoint,
+                 .program = program,
+                 .is_resume = match == MATCH_resume,
+                 .is_part = match == MATCH_part,
+                 .paths = ARENA_ARRAY(arena, const char *, program->n_tensors),
+                 .list = out_list};
   for (int i = 0; i < program->n_tensors; i++)
-    fit.paths[i] = program->tensors[i].path;
-  qsort(fit.paths, (size_t)program->n_tensors, sizeof *fit.paths, by_text);
+    found.paths[i] = program->tensors[i].path;
+  qsort(found.paths, (size_t)program->n_tensors, sizeof *found.paths, by_text);
   for (int i = 0; i < program->n_tensors; i++)
-    check_tensor(&fit, &program->tensors[i]);
+    check_tensor(&found, &program->tensors[i]);
   for (int i = 0; i < checkpoint->n_places; i++)
-    check_extra(&fit, checkpoint->places[i].tensor);
-  if (fit.n_missing + fit.n_extra + fit.n_differ == 0) return STATUS_OK;
-  if (fit.is_part && fit.n_found > 0) return STATUS_OK;
-  return status_make(STATUS_invalid,
-                     "'%s' does not match the model: %d missing, %d extra, %d of "
-                     "another type (dnnc convert changes names and layouts)",
-                     checkpoint->given, fit.n_missing, fit.n_extra,
-                     fit.n_differ);
+    check_extra(&found, checkpoint->places[i].tensor);
+  if (found.n_missing + found.n_extra + found.n_differ == 0) return STATUS_OK;
+  if (found.is_part && found.n_found > 0) return STATUS_OK;
+  return status_make(
+      STATUS_invalid,
+      "'%s' does not match the model: %d missing, %d extra, %d of "
+      "another type (dnnc convert changes names and layouts)",
+      checkpoint->given, found.n_missing, found.n_extra, found.n_differ);
 }
 
 /* ---- hashes ---- */
@@ -157,7 +157,7 @@ static const char *expected_hash(const StoredFile *file, const char *name) {
 
 Status checkpoint_check_hash(const Checkpoint *checkpoint,
                              const StoredFile *file, const StoredTensor *stored,
-                             unsigned char *piece, bool *out_has) {
+                             unsigned char *block, bool *out_has) {
   char text[HASH_DIGITS + 1];
   const char *expected = expected_hash(file, stored->name);
   *out_has = expected != NULL;
@@ -166,12 +166,12 @@ Status checkpoint_check_hash(const Checkpoint *checkpoint,
   int64_t bytes = stored->end - stored->begin;
   for (int64_t at = 0; at < bytes; at += HASH_BLOCK) {
     int64_t n = bytes - at < HASH_BLOCK ? bytes - at : HASH_BLOCK;
-    Status status = checkpoint_read(file, stored, at, piece, n);
+    Status status = checkpoint_read(file, stored, at, block, n);
     if (status.code != STATUS_ok)
       return status_make(status.code, "'%s/%s', tensor '%s': %s",
                          checkpoint->path, file->name, stored->name,
                          status.message);
-    hash = hash_bytes(piece, (size_t)n, hash);
+    hash = hash_bytes(block, (size_t)n, hash);
   }
   snprintf(text, sizeof text, "%0*llx", HASH_DIGITS, (unsigned long long)hash);
   if (expected && strcmp(text, expected) == 0) return STATUS_OK;
@@ -184,7 +184,7 @@ Status checkpoint_check_hash(const Checkpoint *checkpoint,
 Status checkpoint_verify(Arena *arena, const Checkpoint *checkpoint,
                          const DnnProgram *program, bool is_resume,
                          int *out_unhashed) {
-  unsigned char *piece = ARENA_ARRAY(arena, unsigned char, HASH_BLOCK);
+  unsigned char *block = ARENA_ARRAY(arena, unsigned char, HASH_BLOCK);
   *out_unhashed = 0;
   for (int i = 0; i < program->n_tensors; i++) {
     const StoredFile *file;
@@ -192,7 +192,7 @@ Status checkpoint_verify(Arena *arena, const Checkpoint *checkpoint,
         checkpoint, &program->tensors[i], is_resume, &file);
     bool has_hash;
     if (!stored) continue;
-    TRY(checkpoint_check_hash(checkpoint, file, stored, piece, &has_hash));
+    TRY(checkpoint_check_hash(checkpoint, file, stored, block, &has_hash));
     *out_unhashed += !has_hash;
   }
   return STATUS_OK;

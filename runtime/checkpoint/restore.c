@@ -292,9 +292,9 @@ static Status compare_file(const Checkpoint *checkpoint, const StoredFile *file,
                            const SaveMark *mark, const SaveMark *first,
                            const char *first_name) {
   TRY(save_mark_compare(first, first_name, mark, file->name));
-  bool is_whole = !checkpoint->index || !mark->has_save ||
-                  mark->n_files == checkpoint->n_files;
-  if (is_whole) return STATUS_OK;
+  bool is_complete = !checkpoint->index || !mark->has_save ||
+                     mark->n_files == checkpoint->n_files;
+  if (is_complete) return STATUS_OK;
   return status_make(STATUS_invalid, "'%s' is one of %d files, but there %s %d",
                      file->name, mark->n_files,
                      checkpoint->n_files == 1 ? "is" : "are",

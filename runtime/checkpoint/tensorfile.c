@@ -33,7 +33,7 @@ struct TensorFiles {
   uint64_t *hashes;
   const char **keys;    /* "xxh3:NAME" */
   Text header;          /* filled anew for each file: its size never changes */
-  unsigned char *piece; /* HASH_BLOCK bytes */
+  unsigned char *block; /* HASH_BLOCK bytes */
   Arena *arena;
   StoredText *texts; /* metadata of the file that is written */
   int n_texts, texts_capacity;
@@ -68,7 +68,7 @@ TensorFiles *tensor_files_create(Arena *arena, const StoredTensor *tensors,
                     .keys = ARENA_ARRAY(arena, const char *, n),
                     .header = text_create(arena),
                     .arena = arena,
-                    .piece = ARENA_ARRAY(arena, unsigned char, HASH_BLOCK)};
+                    .block = ARENA_ARRAY(arena, unsigned char, HASH_BLOCK)};
   int64_t filled = 0;
   for (int i = 0; i < n; i++) {
     if (filled > 0 && filled + bytes_of(&tensors[i]) > file_bytes) {
@@ -212,9 +212,9 @@ static Status write_tensor(TensorFiles *files, int fd, int index, int64_t at,
   uint64_t hash = 0;
   for (int64_t done = 0; done < n; done += HASH_BLOCK) {
     int64_t here = n - done < HASH_BLOCK ? n - done : HASH_BLOCK;
-    TRY(read(user, index, done, files->piece, here));
-    hash = hash_bytes(files->piece, (size_t)here, hash);
-    TRY(file_write_at(fd, files->piece, here, at + done));
+    TRY(read(user, index, done, files->block, here));
+    hash = hash_bytes(files->block, (size_t)here, hash);
+    TRY(file_write_at(fd, files->block, here, at + done));
   }
   files->hashes[index] = hash;
   return STATUS_OK;

@@ -118,11 +118,11 @@ static ReduceFn *const reduce_functions[] = {
 };
 
 Status comm_check(const DnnCollective *what) {
-  bool has_pieces = what->kind == DNN_REDUCE_SCATTER ||
+  bool has_shards = what->kind == DNN_REDUCE_SCATTER ||
                     what->kind == DNN_ALL_GATHER ||
                     what->kind == DNN_ALL_TO_ALL;
   for (int i = 0; i < what->n_parts; i++)
-    ASSERT(!has_pieces || what->counts[i] % what->group_size == 0);
+    ASSERT(!has_shards || what->counts[i] % what->group_size == 0);
   ASSERT(what->peer >= 0 && what->peer < what->group_size);
   if (what->kind != DNN_ALL_REDUCE && what->kind != DNN_REDUCE_SCATTER)
     return STATUS_OK;

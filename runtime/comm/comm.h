@@ -96,7 +96,7 @@ Status comm_check(const DnnCollective *what);
 void comm_reduce(const DnnCollective *what, void *sum, const void *x,
                  int64_t n);
 /* Flat elements [begin, begin + n) of the parts: where they lie, or NULL where
- * they are not in one piece; then gather and scatter copy them. */
+ * they are not contiguous; then gather and scatter copy them. */
 void *comm_direct(const DnnCollective *what, const CommPart *parts,
                   int64_t begin, int64_t n);
 void comm_copy(const DnnCollective *what, const CommPart *parts, int64_t begin,

@@ -90,11 +90,11 @@ static void add_all(const Meeting *meeting, char *sum) {
   }
 }
 
-/* Piece `index` of member `i`. */
-static char *piece_of(const Meeting *meeting, int part, int i, int index) {
+/* Shard `index` of member `i`. */
+static char *shard_of(const Meeting *meeting, int part, int i, int index) {
   const CommPart *at = &meeting->visits[i].parts[part];
-  int64_t piece = at->count / meeting->group.size;
-  return (char *)at->data + index * piece * dtype_bytes(meeting->what->dtype);
+  int64_t shard = at->count / meeting->group.size;
+  return (char *)at->data + index * shard * dtype_bytes(meeting->what->dtype);
 }
 
 static void swap_bytes(char *a, char *b, int64_t bytes) {
@@ -105,19 +105,19 @@ static void swap_bytes(char *a, char *b, int64_t bytes) {
   }
 }
 
-/* The pieces of one part: i gives, j takes. */
-static void move_pieces(const Meeting *meeting, int part, int i, int j) {
+/* The shards of one part: i gives, j takes. */
+static void move_shards(const Meeting *meeting, int part, int i, int j) {
   const DnnCollective *what = meeting->what;
   int64_t item = dtype_bytes(what->dtype);
   int64_t n = what->counts[part] / meeting->group.size;
   switch (what->kind) {
   case DNN_ALL_GATHER:
-    memcpy(piece_of(meeting, part, j, i), piece_of(meeting, part, i, i),
+    memcpy(shard_of(meeting, part, j, i), shard_of(meeting, part, i, i),
            (size_t)(n * item));
     return;
   case DNN_ALL_TO_ALL:
     if (i < j)
-      swap_bytes(piece_of(meeting, part, i, j), piece_of(meeting, part, j, i),
+      swap_bytes(shard_of(meeting, part, i, j), shard_of(meeting, part, j, i),
                  n * item);
     return;
   case DNN_BROADCAST:
@@ -139,7 +139,7 @@ static void move_all(const Meeting *meeting) {
   for (int part = 0; part < meeting->what->n_parts; part++)
     for (int i = 0; i < meeting->group.size; i++)
       for (int j = 0; j < meeting->group.size; j++)
-        if (i != j) move_pieces(meeting, part, i, j);
+        if (i != j) move_shards(meeting, part, i, j);
 }
 
 static void do_collective(const Meeting *meeting) {

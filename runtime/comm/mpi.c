@@ -287,16 +287,16 @@ static Status load_mpi(Mpi *mpi) {
                        status.message);
   Api *api = &mpi->api;
   void *symbol;
-  bool is_whole = true;
+  bool is_complete = true;
 #define MPI(name, parameters)                                                  \
   symbol = dylib_symbol(mpi->dylib, "MPI_" #name);                             \
   memcpy(&api->name, &symbol, sizeof symbol);                                  \
-  is_whole = is_whole && symbol;
+  is_complete = is_complete && symbol;
 #include "runtime/comm/mpi.def"
   api->world = dylib_symbol(mpi->dylib, "ompi_mpi_comm_world");
   api->byte = dylib_symbol(mpi->dylib, "ompi_mpi_byte");
   api->errors_return = dylib_symbol(mpi->dylib, "ompi_mpi_errors_return");
-  if (is_whole && api->world && api->byte && api->errors_return)
+  if (is_complete && api->world && api->byte && api->errors_return)
     return STATUS_OK;
   return status_make(STATUS_unavailable, "'%s' is not Open MPI 4",
                      dylib_path(mpi->dylib));

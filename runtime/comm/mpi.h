@@ -109,7 +109,7 @@ typedef struct Reduction {
 
 /* Waits for the next heartbeat of a neighbour. */
 void mpi_listen_to(Mpi *mpi, Neighbour *neighbour);
-/* Sends and hears heartbeats, and ends a run whose deadline has passed. */
+/* Sends and receives heartbeats, and ends a run whose deadline has passed. */
 void mpi_tick(Mpi *mpi);
 /* Parts that follow each other in one tag; wraps around. */
 int mpi_tag(const Reduction *r, const Slot *slot, Phase phase);
@@ -121,8 +121,9 @@ void mpi_send(Mpi *mpi, const void *data, int64_t bytes, int to, int tag,
 void mpi_receive(Mpi *mpi, void *data, int64_t bytes, int from, int tag,
                  void **request);
 void mpi_finish(Mpi *mpi, void **requests, int n);
-/* Tells the next of the group what we mean; after mpi_finish of the slot's
- * requests the check ends a run where the one before means something else. */
+/* Tells the next of the group what this rank means; after mpi_finish of the
+ * slot's requests the check ends a run where the one before means something
+ * else. */
 void mpi_exchange_headers(const Reduction *r, Slot *slot);
 void mpi_check_header(const Reduction *r);
 

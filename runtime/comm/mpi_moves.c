@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-static char *piece_of(const Reduction *r, int part, int member) {
+static char *shard_of(const Reduction *r, int part, int member) {
   int64_t n = r->what->counts[part] / r->group.size;
   return (char *)r->parts[part].data + member * n * r->item;
 }
@@ -25,7 +25,7 @@ static void add_up(const Reduction *r, const Slot *slot, char *own, int64_t n) {
   if (sum != own) memcpy(own, sum, (size_t)(n * r->item));
 }
 
-/* Elements [at, at + n) of each piece of a part, between all members. */
+/* Elements [at, at + n) of each shard of a part, between all members. */
 static void exchange_chunk(const Reduction *r, Slot *slot, int part, int64_t at,
                            int64_t n) {
   int size = r->group.size, own = r->group.index;
@@ -36,22 +36,22 @@ static void exchange_chunk(const Reduction *r, Slot *slot, int part, int64_t at,
   for (int i = 1; i < size; i++) {
     int peer = (own + i) % size;
     mpi_receive(r->mpi,
-                is_gather ? piece_of(r, part, peer) + from
+                is_gather ? shard_of(r, part, peer) + from
                           : received_shard(r, slot, peer),
                 bytes, mpi_member(r, peer), tag,
                 &slot->requests[slot->n_requests++]);
   }
   for (int i = 1; i < size; i++) {
     int peer = (own + i) % size;
-    mpi_send(r->mpi, piece_of(r, part, is_gather ? own : peer) + from, bytes,
+    mpi_send(r->mpi, shard_of(r, part, is_gather ? own : peer) + from, bytes,
              mpi_member(r, peer), tag, &slot->requests[slot->n_requests++]);
   }
   mpi_finish(r->mpi, slot->requests, slot->n_requests);
   if (r->what->kind == DNN_REDUCE_SCATTER)
-    add_up(r, slot, piece_of(r, part, own) + from, n);
+    add_up(r, slot, shard_of(r, part, own) + from, n);
   for (int i = 0; r->what->kind == DNN_ALL_TO_ALL && i < size; i++)
     if (i != own)
-      memcpy(piece_of(r, part, i) + from, received_shard(r, slot, i),
+      memcpy(shard_of(r, part, i) + from, received_shard(r, slot, i),
              (size_t)bytes);
 }
 

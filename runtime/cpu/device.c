@@ -42,14 +42,14 @@ typedef struct CpuState {
   Threads threads;
   Library *library; /* or NULL */
   const char *wanted_way;
-  Prepared **entry_points; /* of each code, one per instruction */
+  Prepared **entry_points; /* of each entry point, one per instruction */
   void *pack;              /* of the own product */
   int64_t pack_bytes;
   void *spare; /* scratch beyond what was planned */
   int64_t spare_bytes;
 } CpuState;
 
-/* A whole number of pages, zeroed by the system. */
+/* Full pages, zeroed by the system. */
 static Status map_pages(int64_t bytes, void **out) {
   size_t n = (size_t)(bytes > 0 ? bytes : 1);
   void *data =

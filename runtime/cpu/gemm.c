@@ -138,7 +138,7 @@ typedef struct Block {
   int64_t m, n;
 } Block;
 
-/* Where sums stand: C itself, or f32 beside it. */
+/* Where sums stand: C itself, or a block of f32. */
 typedef struct Sums {
   float *at;
   int64_t row, column;

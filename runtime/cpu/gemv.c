@@ -26,22 +26,22 @@ enum {
   SERIAL = 32 << 10 /* elements of w below which one thread does it all */
 };
 
-typedef float Reals __attribute__((vector_size(4 * LANES)));
+typedef float Floats __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
 
-/* LOAD: LANES elements of w as Reals.  ONE: one element as a float. */
-#define LOAD_f32(to, from) memcpy(&(to), from, sizeof(Reals))
+/* LOAD: LANES elements of w as Floats.  ONE: one element as a float. */
+#define LOAD_f32(to, from) memcpy(&(to), from, sizeof(Floats))
 #define LOAD_f32_wide      LOAD_f32
 #define LOAD_bf16(to, from)                                                    \
   do {                                                                         \
     Halves half;                                                               \
     memcpy(&half, from, sizeof half);                                          \
-    (to) = (Reals)(__builtin_convertvector(half, Words) << 16);                \
+    (to) = (Floats)(__builtin_convertvector(half, Words) << 16);               \
   } while (0)
 /* One instruction, which gcc does not find. */
 #define LOAD_bf16_wide(to, from)                                               \
-  ((to) = (Reals)_mm512_slli_epi32(                                            \
+  ((to) = (Floats)_mm512_slli_epi32(                                           \
        _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(from))), 16))
 #define ONE_f32(x)  (x)
 #define ONE_bf16(x) bf16_to_float(x)
@@ -57,7 +57,7 @@ typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
                                      int64_t row, float *y) {                  \
     int64_t j = 0;                                                             \
     for (; j + LANES <= n; j += LANES) {                                       \
-      Reals sum, read;                                                         \
+      Floats sum, read;                                                        \
       memcpy(&sum, y + j, sizeof sum);                                         \
       UNROLL for (int r = 0; r < rows; r++) {                                  \
         LOAD(read, w + r * row + j);                                           \
@@ -78,12 +78,12 @@ typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
   }
 
 /* y[0..n) += sum over k of x[k] w[j, k]; columns are `column` apart.  The next
- * ones are asked for in time; behind the last that does nothing. */
+ * ones are asked for in time; after the last that does nothing. */
 #define MULTIPLY(name, attributes, type, S, LOAD)                              \
   attributes INLINED void name##_few(const int columns, int64_t n_k,           \
                                      const float *x, const type *w,            \
                                      int64_t column, float *y) {               \
-    Reals sum[TOGETHER] = {0}, read, of_x;                                     \
+    Floats sum[TOGETHER] = {0}, read, of_x;                                    \
     int64_t k = 0;                                                             \
     for (; k + LANES <= n_k; k += LANES) {                                     \
       memcpy(&of_x, x + k, sizeof of_x);                                       \

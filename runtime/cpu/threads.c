@@ -19,7 +19,7 @@ void threads_open(Threads *threads) {
   static const char *const names[] = {"libgomp.so.1", NULL};
   *threads = (Threads){.n = 1};
   if (dylib_open(NULL, names, &threads->library).code != STATUS_ok) return;
-  /* Its threads live on and must not lose the code they run. */
+  /* Its threads live on and must not lose the functions they run. */
   void *pin = dlopen(dylib_path(threads->library), RTLD_NOW | RTLD_NODELETE);
   if (pin) dlclose(pin);
   void *parallel = dylib_symbol(threads->library, "GOMP_parallel");

@@ -36,7 +36,7 @@ typedef struct NcclState {
   Nccl nccl;
   Group *groups;
   int n_groups;
-  CuEvent ready;  /* of the compute stream, for the collective at hand */
+  CuEvent ready;  /* of the compute stream, for the current collective */
   CuEvent *ended; /* by id of the collective */
   int n_ids;
 } NcclState;

@@ -265,7 +265,7 @@ static Status not_a_number(const Csv *csv, const char *where) {
                      SHOWN, csv->text, help_for_line(csv));
 }
 
-/* The field at hand, which is in a column that is asked for. */
+/* The current field, which is in a requested column. */
 static Status take_value(Csv *csv, int64_t column) {
   double value;
   if (!csv_keep_byte(csv, '\0')) return csv->status;

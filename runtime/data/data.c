@@ -34,7 +34,7 @@ typedef struct Block {
   const DnnData *data;
   uint64_t key;
   int64_t window;    /* values of a stream that a sample takes */
-  int64_t lookahead; /* values behind them that next() needs */
+  int64_t lookahead; /* values after them that next() needs */
   Part train, eval;
 } Block;
 
@@ -48,7 +48,7 @@ struct Data {
   int64_t eval_batch;
   double *row;         /* values of a sample */
   void *raw;           /* the same as read */
-  unsigned char *fill; /* a whole local tensor */
+  unsigned char *fill; /* a full local tensor */
 };
 
 /* ---- opening ---- */
@@ -285,18 +285,18 @@ static int64_t place_of_train(const Block *block, int64_t t, int64_t i,
   return part->first + at;
 }
 
-/* In a sequential stream each lane reads on from its last window; where the
- * windows cannot be dealt out evenly, the first lanes have one more, which is
+/* In a sequential stream each batch row reads on from its last window; where
+ * the windows cannot be divided evenly, the first rows have one more, which is
  * the remainder of the evaluation. */
 static int64_t window_of_lane(const Block *block, int64_t sample, int64_t batch,
                               bool is_random) {
   int64_t windows = samples_in(block, &block->eval);
   int64_t each = windows / batch, more = windows % batch;
-  int64_t lane = sample % batch, position = sample / batch;
-  if (!is_random) return lane * each + (lane < more ? lane : more) + position;
-  int64_t start = (int64_t)random_below(block->key ^ 0xe7a1, (uint64_t)lane,
+  int64_t row = sample % batch, window = sample / batch;
+  if (!is_random) return row * each + (row < more ? row : more) + window;
+  int64_t start = (int64_t)random_below(block->key ^ 0xe7a1, (uint64_t)row,
                                         (uint64_t)windows);
-  return (start + position) % windows;
+  return (start + window) % windows;
 }
 
 static int64_t place_of_eval(const Block *block, int64_t sample, int64_t batch,
@@ -322,15 +322,15 @@ typedef struct Fill {
   bool is_eval, is_random;
   int64_t t;     /* training: step */
   int64_t first; /* evaluation: sample */
-  int64_t n;     /* samples; 0: a whole batch */
+  int64_t n;     /* samples; 0: a full batch */
 } Fill;
 
 static bool is_storable(DnnDtype dtype) {
   return dtype != DNN_f8e4m3 && dtype != DNN_f8e5m2;
 }
 
-/* Copies this rank's piece of a row; returns the next place to fill. */
-static unsigned char *store_piece(const DnnTensor *tensor, int rank, int dim,
+/* Copies this rank's shard of a row; returns the next place to fill. */
+static unsigned char *store_shard(const DnnTensor *tensor, int rank, int dim,
                                   const double *row, unsigned char *to) {
   int64_t item = dtype_bytes(tensor->dtype);
   if (dim == tensor->rank) {
@@ -342,12 +342,12 @@ static unsigned char *store_piece(const DnnTensor *tensor, int rank, int dim,
   int64_t n = tensor_local_range(tensor, dim, rank, &begin);
   unsigned char *start = to;
   for (int64_t i = 0; i < n; i++)
-    to = store_piece(tensor, rank, dim + 1, row + (begin + i) * inner, to);
-  /* What lies behind the last element is padding. */
+    to = store_shard(tensor, rank, dim + 1, row + (begin + i) * inner, to);
+  /* After the last element comes padding. */
   int64_t bytes = item;
   for (int i = dim; i < tensor->rank; i++) {
-    int64_t pieces = tensor->split[i].shards > 1 ? tensor->split[i].shards : 1;
-    bytes *= (tensor->size[i] + pieces - 1) / pieces;
+    int64_t shards = tensor->split[i].shards > 1 ? tensor->split[i].shards : 1;
+    bytes *= (tensor->size[i] + shards - 1) / shards;
   }
   return start + bytes;
 }
@@ -413,7 +413,7 @@ static Status fill_tensor(const Fill *fill, const DnnTensor *tensor) {
     rows = begin < fill->n ? fill->n - begin : 0;
   for (int64_t i = 0; i < rows; i++) {
     TRY(read_sample(fill, block, field, begin + i, items));
-    to = store_piece(tensor, rank, 1, data->row, to);
+    to = store_shard(tensor, rank, 1, data->row, to);
   }
   return fill->device->write(fill->device, tensor->offset, data->fill, n_bytes);
 }

@@ -141,7 +141,7 @@ static Status check_signals(int signals, const char *path) {
                      path);
 }
 
-/* Own growth: a compressed file of 1 GB must not leave its halves behind in an
+/* Own growth: a compressed file of 1 GB must not leave its halves in an
  * arena. */
 static bool make_room(Packed *packed, int64_t n, int64_t most) {
   if (packed->capacity >= n) return true;
@@ -177,10 +177,10 @@ static Status unpack_some(const char *path, Packed *packed, void *to, int64_t n,
 static Status unpack_to(const char *path, Packed *packed, int64_t want,
                         int64_t most) {
   while (packed->n < want) {
-    int64_t piece = most - packed->n < STEP ? most - packed->n : STEP, got;
-    if (!make_room(packed, packed->n + piece, most))
+    int64_t step = most - packed->n < STEP ? most - packed->n : STEP, got;
+    if (!make_room(packed, packed->n + step, most))
       return status_make(STATUS_io, "no memory to unpack '%s'", path);
-    TRY(unpack_some(path, packed, packed->data + packed->n, piece, &got));
+    TRY(unpack_some(path, packed, packed->data + packed->n, step, &got));
     if (got == 0) break;
     packed->n += got;
   }
@@ -222,7 +222,7 @@ static Status open_announced(InputFile *out, int64_t n_packed,
                                 : STATUS_OK;
 }
 
-static Status open_whole(InputFile *out) {
+static Status open_unpacked(InputFile *out) {
   Packed *packed = out->packed;
   int64_t most = packed->most < most_unpacked ? packed->most : most_unpacked;
   TRY(unpack_to(out->path, packed, most + 1, most + 1));
@@ -247,7 +247,7 @@ static Status open_packed(Arena *arena, const char *path, int fd, int64_t n,
   *out = (InputFile){.path = path, .fd = -1, .packed = packed};
   Status status = limit == input_streams ? STATUS_OK
                   : limit                ? open_announced(out, n, limit)
-                                         : open_whole(out);
+                                         : open_unpacked(out);
   if (status.code != STATUS_ok) input_close(out);
   return status;
 }

@@ -1,13 +1,13 @@
 /*
- * pretoken.c -- cuts text into the pieces inside which byte pairs are merged:
- * GPT-2's regular expression, by hand.
+ * pretoken.c -- cuts text into the parts inside which byte pairs are merged, by
+ * GPT-2's regular expression, written by hand.
  *
  *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+|
- * ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+ *     ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
  *
- * The first alternative that fits at a place counts.  The last but one leaves a
- * space before a word to that word.  A byte that begins no UTF-8 is a character
- * of its own that is neither letter, number nor space.
+ * The first alternative that matches at a place counts.  The last but one
+ * leaves a space before a word to that word.  A byte that begins no UTF-8 is a
+ * character of its own that is neither letter, number nor space.
  */
 #include "runtime/data/vocabulary.h"
 

@@ -30,7 +30,7 @@ const unsigned char *vocabulary_text(const Vocabulary *vocabulary,
 
 /* ---- pretoken.c ---- */
 
-/* Length of the first piece of a text (n > 0), by GPT-2's pattern
+/* Length of the first part of a text (n > 0), by GPT-2's pattern
  * 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
  */
 int64_t pretoken_length(const unsigned char *text, int64_t n);

@@ -16,8 +16,8 @@ struct Exec {
   Comm *comm;
   FlightRecorder *recorder;
   Trace *trace;
-  CommPart ***parts; /* of each entry and instruction; NULL: no collective; in
-                        loops they lie where the turn has them */
+  CommPart ***parts; /* of each entry point and instruction; NULL: no
+                        collective; in loops the iteration moves them */
   float *check;      /* CHECK_FLOATS values */
 };
 

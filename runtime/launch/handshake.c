@@ -57,13 +57,13 @@ static Status check_content(int fd, const char *path, uint64_t bytes) {
   if (n > 2 && memcmp(&header, "#!", 2) == 0) return STATUS_OK;
   if (memcmp(&header, ELFMAG, n < SELFMAG ? (size_t)n : SELFMAG) != 0)
     return status_make(STATUS_unavailable, "'%s' is not a program", path);
-  uint64_t whole =
+  uint64_t expected =
       n < (ssize_t)sizeof header ? sizeof header : elf_bytes(fd, &header);
-  if (whole <= bytes) return STATUS_OK;
+  if (expected <= bytes) return STATUS_OK;
   return status_make(STATUS_unavailable,
                      "'%s' is truncated: it has %llu of at least %llu bytes",
                      path, (unsigned long long)bytes,
-                     (unsigned long long)whole);
+                     (unsigned long long)expected);
 }
 
 Status handshake_check_file(const char *path) {
@@ -92,7 +92,7 @@ static socklen_t address_of(const char *name, struct sockaddr_un *out) {
   *out = (struct sockaddr_un){.sun_family = AF_UNIX};
   size_t n = strlen(name);
   if (n > sizeof out->sun_path - 1) n = sizeof out->sun_path - 1;
-  memcpy(out->sun_path + 1, name, n); /* abstract: no file is left behind */
+  memcpy(out->sun_path + 1, name, n); /* abstract: no file remains */
   return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
 }
 

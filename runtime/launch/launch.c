@@ -250,7 +250,7 @@ static void kill_in(Launch *launch, int64_t ms) {
 }
 
 /* First the ranks, upon which mpirun ends; if it does not, it is killed too:
- * a SIGTERM while its ranks die makes it crash, and what it leaves behind lies
+ * a SIGTERM while its ranks die makes it crash, and what it leaves lies
  * in our scratch folder. */
 static void kill_now(Launch *launch) {
   kill_ranks(launch);

@@ -24,7 +24,7 @@ typedef struct LaunchOptions {
 
 /* Returns the exit code: 0; 1 the user's mistake; 3 the machine failed or a
  * rank was lost (named on standard error); 130 and 143 after Ctrl-C and
- * SIGTERM, once the checkpoint is whole. */
+ * SIGTERM, once the checkpoint is complete. */
 int launch_ranks(const LaunchOptions *options);
 
 /* ---- handshake.c: from mpirun to a rank ---- */
@@ -32,7 +32,7 @@ int launch_ranks(const LaunchOptions *options);
 /* First in the main of whatever calls launch_ranks: where mpirun has started
  * this program to become a rank, it does, or returns an exit code; else -1. */
 int handshake_become(int argc, char **argv);
-/* That this file can be a rank: it is there, whole and executable. */
+/* That this file can be a rank: it exists, is complete and executable. */
 Status handshake_check_file(const char *path);
 /* A socket to be called at under this name; -1. */
 int handshake_listen(char name[HANDSHAKE_NAME]);

@@ -18,7 +18,7 @@ typedef struct Making {
   const DnnTensor *tensor;
   int rank;
   uint64_t key;
-  const double *values; /* of the whole tensor; NULL: made one by one */
+  const double *values; /* of the full tensor; NULL: made one by one */
   int64_t first, n;     /* local elements */
   unsigned char *out;
 } Making;
@@ -32,12 +32,12 @@ static void make_part(void *arg, int index, int n_threads) {
   int64_t end = making->n * (index + 1) / n_threads;
   bool splits = tensor_is_sharded(tensor);
   for (int64_t i = begin; i < end; i++) {
-    int64_t whole = making->first + i;
-    if (splits) whole = tensor_logical_index(tensor, making->rank, whole);
-    double value = whole < 0 ? 0.0
+    int64_t element = making->first + i;
+    if (splits) element = tensor_logical_index(tensor, making->rank, element);
+    double value = element < 0 ? 0.0
                    : making->values
-                       ? making->values[whole]
-                       : init_value(init, making->key, (uint64_t)whole);
+                       ? making->values[element]
+                       : init_value(init, making->key, (uint64_t)element);
     number_store(tensor->dtype, making->out + i * item, value);
   }
 }
@@ -65,7 +65,7 @@ static Status init_shard(const Threads *threads, Device *device,
   return STATUS_OK;
 }
 
-/* What does not go element by element is made whole on every rank. */
+/* An initialisation that is not elementwise is made in full on every rank. */
 static Status init_tensor(Arena *arena, const Threads *threads, Device *device,
                           Making *making) {
   const DnnTensor *tensor = making->tensor;
@@ -127,7 +127,7 @@ static int by_path(const void *a, const void *b) {
 
 typedef void Digest(void *user, const void *data, size_t n);
 
-/* Hands the bytes of all parameters to `digest`, in path order. */
+/* Passes the bytes of all parameters to `digest`, in path order. */
 static Status walk_parameters(Arena *arena, const DnnProgram *program,
                               Device *device, Digest *digest, void *user) {
   const DnnTensor **sorted =

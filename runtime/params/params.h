@@ -13,9 +13,9 @@ bool tensor_is_sharded(const DnnTensor *tensor);
 /* All elements of a persistent tensor, on all ranks; they call it together. */
 Status tensor_gather(Arena *arena, Comm *comm, Device *device,
                      const DnnTensor *tensor, unsigned char **out);
-/* Writes the rank's piece of a tensor that is given whole. */
+/* Writes the shard of this rank of a full tensor. */
 Status tensor_write_shard(Arena *arena, Device *device, const DnnTensor *tensor,
-                          unsigned char *whole);
+                          unsigned char *full);
 
 /* ---- params.c: initial values and digests ---- */
 

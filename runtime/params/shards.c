@@ -10,17 +10,17 @@ bool tensor_is_sharded(const DnnTensor *tensor) {
   return tensor_local_elements(tensor) != tensor_elements(tensor);
 }
 
-/* Copies between a rank's piece and the whole. */
-static void copy_shard(const DnnTensor *tensor, int rank, unsigned char *piece,
-                       unsigned char *whole, bool to_whole) {
+/* Copies between the shard of a rank and the full tensor. */
+static void copy_shard(const DnnTensor *tensor, int rank, unsigned char *shard,
+                       unsigned char *full, bool to_full) {
   int64_t n = tensor_local_elements(tensor), item = dtype_bytes(tensor->dtype);
   for (int64_t i = 0; i < n; i++) {
     int64_t at = tensor_logical_index(tensor, rank, i);
     if (at < 0) continue; /* padding */
-    if (to_whole)
-      memcpy(whole + at * item, piece + i * item, (size_t)item);
+    if (to_full)
+      memcpy(full + at * item, shard + i * item, (size_t)item);
     else
-      memcpy(piece + i * item, whole + at * item, (size_t)item);
+      memcpy(shard + i * item, full + at * item, (size_t)item);
   }
 }
 
@@ -41,9 +41,9 @@ Status tensor_gather(Arena *arena, Comm *comm, Device *device,
 }
 
 Status tensor_write_shard(Arena *arena, Device *device, const DnnTensor *tensor,
-                          unsigned char *whole) {
+                          unsigned char *full) {
   int64_t bytes = tensor_local_elements(tensor) * dtype_bytes(tensor->dtype);
   unsigned char *own = ARENA_ARRAY(arena, unsigned char, bytes);
-  copy_shard(tensor, device->rank, own, whole, false);
+  copy_shard(tensor, device->rank, own, full, false);
   return device->write(device, tensor->offset, own, bytes);
 }

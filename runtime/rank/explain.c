@@ -95,7 +95,7 @@ static Status inspect_result(void *user, const DnnInstr *instr,
   return STATUS_OK;
 }
 
-/* Real-valued parameters, states and inputs, before anything is computed. */
+/* Floats among parameters, states and inputs, before anything is computed. */
 static Status look_at_leaves(Explain *explain) {
   for (int32_t i = 0; i < explain->plain->n_values; i++) {
     const DnnValue *row = &explain->plain->values[i];

@@ -177,11 +177,11 @@ static Status fill_persistent(Run *run, const Checkpoint *checkpoint) {
     words[2] = (int64_t)checkpoint->seed;
   }
   TRY(run->comm->broadcast(run->comm, words, sizeof words, 0));
-  bool begins_whole = !words[0] || run->options.partial;
+  bool begins_anew = !words[0] || run->options.partial;
   TRY(params_init(run->arena, run->program, run->device, run->seed,
-                  begins_whole ? NULL
-                  : is_resume  ? is_resumed
-                               : is_loaded));
+                  begins_anew ? NULL
+                  : is_resume ? is_resumed
+                              : is_loaded));
   TRY(write_scalars(run));
   if (!words[0]) return STATUS_OK;
   TRY(checkpoint_load(run->arena, checkpoint, run->program, run->device,

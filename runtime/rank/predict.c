@@ -23,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PIECE_BYTES = 4 << 20 }; /* of a result that travel at once */
+enum { SHARE_BYTES = 4 << 20 }; /* of a result that travel at once */
 
 typedef struct Predict {
   Run *run;
@@ -33,7 +33,7 @@ typedef struct Predict {
   const DnnTensor **results;
   ResultArray *arrays;
   ResultFile *file; /* on rank 0 */
-  int64_t piece;    /* bytes of `own` */
+  int64_t share;    /* bytes of `own` */
   unsigned char *own, *all;
 } Predict;
 
@@ -60,16 +60,16 @@ static void find_results(Predict *p) {
   }
 }
 
-/* A table is written in order, so a piece of it is all rows of a batch. */
+/* A table is written in order, so a write of it is all rows of a batch. */
 static void make_buffers(Predict *p, bool is_table) {
   Arena *arena = p->run->arena;
-  p->piece = PIECE_BYTES;
+  p->share = SHARE_BYTES;
   for (int i = 0; i < p->n_results && is_table; i++)
-    if (p->results[i]->bytes > p->piece) p->piece = p->results[i]->bytes;
-  p->own = ARENA_ARRAY(arena, unsigned char, p->piece);
+    if (p->results[i]->bytes > p->share) p->share = p->results[i]->bytes;
+  p->own = ARENA_ARRAY(arena, unsigned char, p->share);
   p->all = p->own;
   if (p->run->comm->world > 1)
-    p->all = ARENA_ARRAY(arena, unsigned char, p->piece * p->run->comm->world);
+    p->all = ARENA_ARRAY(arena, unsigned char, p->share * p->run->comm->world);
 }
 
 static Status prepare_prediction(Predict *p) {
@@ -115,7 +115,7 @@ static Status compute_round(Predict *p, int64_t round) {
 }
 
 /* Elements [at, at + n) of what each rank computed, as far as it has them. */
-static Status write_pieces(Predict *p, int64_t round, int index, int64_t at,
+static Status write_shares(Predict *p, int64_t round, int index, int64_t at,
                            int64_t n) {
   const DnnTensor *tensor = p->results[index];
   int64_t row = row_elements(tensor), item = dtype_bytes(tensor->dtype);
@@ -136,14 +136,14 @@ static Status collect_round(Predict *p, int64_t round, int index, Status *out) {
   const DnnTensor *tensor = p->results[index];
   int64_t item = dtype_bytes(tensor->dtype), rows;
   share_of(p, round, 0, &rows); /* no rank has more */
-  int64_t total = rows * row_elements(tensor), most = p->piece / item;
+  int64_t total = rows * row_elements(tensor), most = p->share / item;
   for (int64_t at = 0; at < total; at += most) {
     int64_t n = total - at < most ? total - at : most;
     TRY(run->device->read(run->device, tensor->offset + at * item, p->own,
                           n * item));
     if (comm->world > 1) TRY(comm->gather(comm, p->own, n * item, p->all));
     if (p->file && out->code == STATUS_ok)
-      *out = write_pieces(p, round, index, at, n);
+      *out = write_shares(p, round, index, at, n);
   }
   return STATUS_OK;
 }

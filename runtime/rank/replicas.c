@@ -174,7 +174,7 @@ int replicas_check_builds(Run *run) {
 
 /* ---- values ---- */
 
-/* A last piece that is shorter has padding, which nobody promises anything
+/* A last shard that is shorter has padding, which nobody promises anything
  * about. */
 static bool is_compared(const DnnTensor *tensor) {
   if (!tensor_is_saved(tensor)) return false;
@@ -185,7 +185,7 @@ static bool is_compared(const DnnTensor *tensor) {
   return true;
 }
 
-static bool holds_same_piece(const DnnTensor *tensor, int a, int b) {
+static bool holds_same_shard(const DnnTensor *tensor, int a, int b) {
   for (int d = 0; d < tensor->rank; d++) {
     const DnnShard *split = &tensor->split[d];
     if (split->shards > 1 &&
@@ -219,21 +219,21 @@ static uint64_t hash_at(const Hashes *hashes, int rank, int tensor) {
   return hashes->all[(int64_t)rank * hashes->n + tensor];
 }
 
-/* How many ranks hold this piece with the hash that `rank` has. */
+/* How many ranks hold this shard with the hash that `rank` has. */
 static int count_like(const Hashes *hashes, int rank, int tensor) {
   int n = 0;
   for (int i = 0; i < hashes->world; i++)
-    n += holds_same_piece(hashes->tensors[tensor], rank, i) &&
+    n += holds_same_shard(hashes->tensors[tensor], rank, i) &&
          hash_at(hashes, i, tensor) == hash_at(hashes, rank, tensor);
   return n;
 }
 
-/* A rank whose piece differs from that of *out_like and is not in the
+/* A rank whose shard differs from that of *out_like and is not in the
  * majority; -1: none. */
 static int find_odd(const Hashes *hashes, int tensor, int *out_like) {
   for (int rank = 1; rank < hashes->world; rank++) {
     int first = 0;
-    while (!holds_same_piece(hashes->tensors[tensor], first, rank)) first++;
+    while (!holds_same_shard(hashes->tensors[tensor], first, rank)) first++;
     if (hash_at(hashes, first, tensor) == hash_at(hashes, rank, tensor))
       continue;
     bool is_first_odd =

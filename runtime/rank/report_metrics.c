@@ -22,7 +22,7 @@ void report_json_number(double value) {
     printf("null");
 }
 
-/* Counts are whole, and exact up to 2^53. */
+/* Counts are integers, exact up to 2^53. */
 static void json_rows(const Figure *figure) {
   for (int64_t row = 0; row < figure->n_classes; row++) {
     printf("%s", row ? ",[" : "[");
@@ -131,11 +131,11 @@ static void print_pairs(const Figure *figure) {
 void report_table(const Figure *figure) {
   if (!figure->has_value || !metric_is_table(figure->metric)) return;
   const char *name = last_word(figure->metric->name);
-  bool is_whole = figure->n_classes <= MOST_SHOWN;
+  bool is_complete = figure->n_classes <= MOST_SHOWN;
   printf("%s: %s\n", name,
-         is_whole ? "a row for each label, a column for each prediction"
-                  : "predictions that differ from the label, by count");
-  if (is_whole)
+         is_complete ? "a row for each label, a column for each prediction"
+                     : "predictions that differ from the label, by count");
+  if (is_complete)
     print_rows(figure);
   else
     print_pairs(figure);

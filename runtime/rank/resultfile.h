@@ -21,8 +21,8 @@ typedef struct ResultFile ResultFile;
 /* The ending names a format; the folder is there and no other kind of file has
  * this name. */
 Status result_check_path(const char *path);
-/* Opens a temporary file beside `path` and asks for all the room that is known
- * to be needed. */
+/* Opens a temporary file in the folder of `path` and reserves the bytes that it
+ * will need, as far as they are known. */
 Status result_open(Arena *arena, const char *path, const ResultArray *arrays,
                    int n_arrays, ResultFile **out);
 /* Rows must come in order: a table has no places to go back to. */

@@ -107,7 +107,7 @@ typedef struct Run {
 
 /* ---- run.c ---- */
 
-/* All ranks hand in their status; the first failure is printed once, and all
+/* All ranks give their status; the first failure is printed once, and all
  * get the exit code that belongs to it (0: none). */
 int run_agree(Run *run, Status status);
 int status_exit_code(Status status);
@@ -148,11 +148,11 @@ int run_evaluate(Run *run);
 
 /* ---- metrics.c ---- */
 
-/* `entry`: one that puts out their parts. */
+/* `entry`: one that outputs their parts. */
 Figure *figures_create(Arena *arena, const DnnMetric *metrics, int n,
                        const DnnEntryPoint *entry);
 void figures_clear(Figure *figures, int n);
-/* Adds what the code has put out for a batch. */
+/* Adds the outputs of an entry point for a batch. */
 void figures_add(Run *run, Figure *figures, int n, const DnnEntryPoint *entry);
 /* The values, from what was added. */
 void figures_finish(Figure *figures, int n);
@@ -177,8 +177,8 @@ void report_table(const Figure *figure);
  * to their initial value; `end` puts all back. */
 Status states_begin(Run *run, Arena *arena, unsigned char **out_saved);
 Status states_end(Run *run, unsigned char *saved);
-/* Before a code with another batch runs: its LANES, from the states as they
- * are or with initial values. */
+/* Before an entry point with another batch runs: fills its BATCH_ROWS from the
+ * states as they are or with initial values. */
 Status states_fill_batch_rows(Run *run, const DnnEntryPoint *entry,
                               bool from_states);
 

@@ -29,18 +29,18 @@
 
 typedef struct Sampling {
   Run *run;
-  Arena *arena; /* of the text at hand */
+  Arena *arena; /* of the current text */
   Vocabulary *vocabulary;
-  const DnnTensor *input, *result; /* of the whole window */
+  const DnnTensor *input, *result; /* of the full window */
   const DnnTensor *token, *position,
       *logit; /* of `decode`; position: or NULL */
   const DnnEntryPoint *decode, *decode_init; /* or NULL */
   int64_t window, n_logits, n_choices;
-  int32_t *tokens; /* the input as a whole */
+  int32_t *tokens; /* the full input */
   int32_t *text;   /* all tokens so far */
   int64_t n_text;
-  int64_t n_cached;   /* positions whose keys and values are in the caches */
-  int64_t prefill_at; /* so many positions cost as much as a window */
+  int64_t n_cached; /* tokens whose keys and values are in the decode caches */
+  int64_t prefill_at; /* so many tokens cost as much as a window */
   float *logits, *sorted;
   double temperature, logprob; /* of the last choice */
   int64_t top_k;
@@ -162,7 +162,7 @@ static Status look_at_window(Sampling *s) {
                       s->logits, row);
 }
 
-/* Nothing is known of any position yet. */
+/* The decode caches hold no token yet. */
 static Status begin_text(Sampling *s) {
   s->n_cached = 0;
   if (!s->decode || !s->decode_init) return STATUS_OK;
@@ -170,7 +170,7 @@ static Status begin_text(Sampling *s) {
   return exec_run(s->run->exec, s->decode_init, 0);
 }
 
-/* One position, the first that is not in the caches. */
+/* One token position, the first that is not in the decode caches. */
 static Status decode_token(Sampling *s) {
   Device *device = s->run->device;
   int32_t position = (int32_t)s->n_cached;
@@ -184,7 +184,7 @@ static Status decode_token(Sampling *s) {
   return STATUS_OK;
 }
 
-/* Logits behind the last token. */
+/* Logits after the last token. */
 static Status read_logits(Sampling *s) {
   Device *device = s->run->device;
   bool is_outgrown = s->n_text > s->window && s->position;
@@ -225,7 +225,7 @@ static double total_weight(const Sampling *s, int best, double temperature,
   return total;
 }
 
-/* The least logit that may be drawn. */
+/* The least logit that may be chosen. */
 static float least_of(Sampling *s) {
   if (s->top_k <= 0 || s->top_k >= s->n_choices) return -FLT_MAX;
   memcpy(s->sorted, s->logits, sizeof(float) * (size_t)s->n_choices);
@@ -318,7 +318,7 @@ static void print_json(const Sampling *s, int64_t n_prompt, int64_t count,
   fputs(text_string(&line), stdout);
 }
 
-/* Prompt `index` and what follows it; the first is drawn as one alone is. */
+/* Prompt `index` and what follows it; the first is sampled as one alone is. */
 static int sample_one(Sampling *s, const char *prompt, int64_t index,
                       int64_t count) {
   Run *run = s->run;

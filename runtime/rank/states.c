@@ -58,33 +58,33 @@ Status states_end(Run *run, unsigned char *saved) {
   return copy_states(run, saved, true);
 }
 
-/* ---- lanes ---- */
+/* ---- batch rows ---- */
 
-/* The first lanes: the piece of `whole` that is as short along the batch dim
- * as `to`.  Blocks of the dims after it lie in one piece. */
+/* Copies the first batch rows of `full`, as many as `to` has.  Blocks of the
+ * dims after the batch dim are contiguous. */
 static void take_batch_rows(const DnnTensor *from, const DnnTensor *to,
-                            int batch, const unsigned char *whole,
+                            int batch, const unsigned char *full,
                             unsigned char *out) {
   int64_t before = 1, block = dtype_bytes(from->dtype);
   for (int d = 0; d < batch; d++) before *= from->size[d];
   for (int d = batch + 1; d < from->rank; d++) block *= from->size[d];
   int64_t bytes = to->size[batch] * block;
   for (int64_t i = 0; i < before; i++)
-    memcpy(out + i * bytes, whole + i * from->size[batch] * block,
+    memcpy(out + i * bytes, full + i * from->size[batch] * block,
            (size_t)bytes);
 }
 
-static Status fill_from_state(Run *run, Arena *arena, const DnnTensor *lanes) {
+static Status fill_from_state(Run *run, Arena *arena, const DnnTensor *rows) {
   const DnnTensor *state = NULL;
   for (int i = 0; i < run->program->n_tensors; i++)
     if (run->program->tensors[i].role == DNN_STATE &&
-        strcmp(run->program->tensors[i].path, lanes->path) == 0)
+        strcmp(run->program->tensors[i].path, rows->path) == 0)
       state = &run->program->tensors[i];
   ASSERT(state);
-  unsigned char *whole, *cut = ARENA_ARRAY(arena, unsigned char, lanes->bytes);
-  TRY(tensor_gather(arena, run->comm, run->device, state, &whole));
-  take_batch_rows(state, lanes, batch_dim_of(run, lanes), whole, cut);
-  return run->device->write(run->device, lanes->offset, cut, lanes->bytes);
+  unsigned char *full, *cut = ARENA_ARRAY(arena, unsigned char, rows->bytes);
+  TRY(tensor_gather(arena, run->comm, run->device, state, &full));
+  take_batch_rows(state, rows, batch_dim_of(run, rows), full, cut);
+  return run->device->write(run->device, rows->offset, cut, rows->bytes);
 }
 
 Status states_fill_batch_rows(Run *run, const DnnEntryPoint *entry,
@@ -92,11 +92,11 @@ Status states_fill_batch_rows(Run *run, const DnnEntryPoint *entry,
   Arena *scratch = NULL;
   Status status = STATUS_OK;
   for (int i = 0; i < entry->n_tensors && status.code == STATUS_ok; i++) {
-    const DnnTensor *lanes = &entry->tensors[i];
-    if (lanes->role != DNN_BATCH_ROWS) continue;
+    const DnnTensor *rows = &entry->tensors[i];
+    if (rows->role != DNN_BATCH_ROWS) continue;
     if (!scratch) scratch = arena_create(run->memory);
-    status = from_states ? fill_from_state(run, scratch, lanes)
-                         : params_fill(scratch, run->device, lanes, run->seed);
+    status = from_states ? fill_from_state(run, scratch, rows)
+                         : params_fill(scratch, run->device, rows, run->seed);
   }
   if (scratch) arena_destroy(scratch);
   return status;

@@ -155,14 +155,14 @@ typedef struct Saved {
   char message[512];
 } Saved;
 
-/* Rank 0 gets what the others hold of split tensors. */
+/* Rank 0 gets the shards that the others hold. */
 static void gather_sharded(Run *run, Arena *arena) {
   for (int i = 0; i < run->program->n_tensors; i++) {
     const DnnTensor *tensor = &run->program->tensors[i];
-    unsigned char *whole;
+    unsigned char *full;
     if (!tensor_is_sharded(tensor) || !tensor_is_saved(tensor)) continue;
-    run_must(run, tensor_gather(arena, run->comm, run->device, tensor, &whole));
-    if (run->saver) saver_take(run->saver, tensor, whole);
+    run_must(run, tensor_gather(arena, run->comm, run->device, tensor, &full));
+    if (run->saver) saver_take(run->saver, tensor, full);
   }
 }
 

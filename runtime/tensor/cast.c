@@ -25,7 +25,7 @@ static double unpack_16bit(FloatFormat format, uint16_t bits) {
   return bits & 0x8000 ? -value : value;
 }
 
-/* Rounded to a whole number of units in the last place, the exponent follows
+/* Rounded to an integer of units in the last place, the exponent follows
  * by carrying; what is too large becomes infinite likewise. */
 static uint16_t pack_16bit(FloatFormat format, double value) {
   uint16_t sign = signbit(value) ? 0x8000 : 0;

@@ -67,7 +67,8 @@ void floats_cast(DnnDtype from, const void *in, DnnDtype to, void *out,
 
 const DnnEntryPoint *program_entry_point(const DnnProgram *program,
                                          const char *name);
-/* First tensor of this role in the code, then in the program, or NULL. */
+/* First tensor of this role in the entry point, then in the program, or NULL.
+ */
 const DnnTensor *program_tensor(const DnnProgram *program,
                                 const DnnEntryPoint *entry, DnnRole role);
 /* Number of elements, and of those that this rank holds (with padding). */
@@ -77,7 +78,7 @@ int64_t tensor_local_elements(const DnnTensor *tensor);
 int64_t tensor_local_range(const DnnTensor *tensor, int dim, int rank,
                            int64_t *out_begin);
 
-/* Index in the whole tensor of local element `local`, or -1 for padding. */
+/* Index in the full tensor of local element `local`, or -1 for padding. */
 int64_t tensor_logical_index(const DnnTensor *tensor, int rank, int64_t local);
 
 #endif
