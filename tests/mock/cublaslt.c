@@ -1,6 +1,6 @@
 /*
- * cublaslt.c -- cuBLASLt of the mock: column-major products, written down from
- * the library's manual; nothing here knows how the runtime swaps operands.
+ * cublaslt.c -- implements cuBLASLt for the mock: column-major matmuls, written
+ * from the library's manual, independent of how the runtime swaps operands.
  */
 #include "tests/mock/mock.h"
 
@@ -9,11 +9,11 @@ typedef struct Desc {
   int32_t transpose_a, transpose_b;
 } Desc;
 
-typedef struct BufferAssignment {
+typedef struct MatrixLayout {
   CuEnum dtype;
   int64_t rows, columns, leading, stride;
   int32_t batch;
-} BufferAssignment;
+} MatrixLayout;
 
 CuEnum cublasLtCreate(LtHandle *handle) {
   MOCK_ENTER();
@@ -60,9 +60,8 @@ CuEnum cublasLtMatrixLayoutCreate(LtLayout *layout, CuEnum dtype, uint64_t rows,
                                   uint64_t columns, int64_t leading) {
   MOCK_ENTER();
   if (leading < (int64_t)rows) return 7;
-  BufferAssignment *made = calloc(1, sizeof *made);
-  *made =
-      (BufferAssignment){dtype, (int64_t)rows, (int64_t)columns, leading, 0, 1};
+  MatrixLayout *made = calloc(1, sizeof *made);
+  *made = (MatrixLayout){dtype, (int64_t)rows, (int64_t)columns, leading, 0, 1};
   *layout = made;
   return 0;
 }
@@ -76,7 +75,7 @@ CuEnum cublasLtMatrixLayoutDestroy(LtLayout layout) {
 CuEnum cublasLtMatrixLayoutSetAttribute(LtLayout handle, CuEnum attribute,
                                         const void *value, size_t bytes) {
   MOCK_ENTER();
-  BufferAssignment *layout = handle;
+  MatrixLayout *layout = handle;
   if (attribute == LT_BATCH_COUNT && bytes == sizeof layout->batch) {
     memcpy(&layout->batch, value, bytes);
   } else if (attribute == LT_BATCH_STRIDE && bytes == sizeof layout->stride) {
@@ -124,7 +123,7 @@ CuEnum cublasLtMatmulAlgoGetHeuristic(LtHandle handle, LtDesc desc, LtLayout a,
 
 typedef struct Product {
   Desc desc;
-  BufferAssignment a, b, c;
+  MatrixLayout a, b, c;
   const void *at_a, *at_b;
   void *at_c;
   double alpha, beta;
@@ -153,13 +152,13 @@ typedef struct Product {
 PRODUCT(float)
 PRODUCT(double)
 
-static float half_at(CuEnum dtype, const void *data, int64_t i) {
+static float load_16bit(CuEnum dtype, const void *data, int64_t i) {
   if (dtype == LT_R_32F) return ((const float *)data)[i];
   uint16_t half = ((const uint16_t *)data)[i];
   return dtype == LT_R_16BF ? bf16_to_float(half) : f16_to_float(half);
 }
 
-static void set_half(CuEnum dtype, void *data, int64_t i, float value) {
+static void store_16bit(CuEnum dtype, void *data, int64_t i, float value) {
   if (dtype == LT_R_32F)
     ((float *)data)[i] = value;
   else
@@ -179,14 +178,14 @@ static void product_half(const Product *p, int64_t batch) {
       int64_t at = batch * p->c.stride + i + j * p->c.leading;
       float sum = 0;
       for (int64_t l = 0; l < k; l++)
-        sum += half_at(p->a.dtype, p->at_a,
-                       batch * p->a.stride + i * a_i + l * a_k) *
-               half_at(p->b.dtype, p->at_b,
-                       batch * p->b.stride + l * b_k + j * b_j);
+        sum += load_16bit(p->a.dtype, p->at_a,
+                          batch * p->a.stride + i * a_i + l * a_k) *
+               load_16bit(p->b.dtype, p->at_b,
+                          batch * p->b.stride + l * b_k + j * b_j);
       sum *= (float)p->alpha;
       if (p->beta != 0)
-        sum += (float)p->beta * half_at(p->c.dtype, p->at_c, at);
-      set_half(p->c.dtype, p->at_c, at, sum);
+        sum += (float)p->beta * load_16bit(p->c.dtype, p->at_c, at);
+      store_16bit(p->c.dtype, p->at_c, at, sum);
     }
 }
 
@@ -211,7 +210,7 @@ static bool run_product(MockWork *work) {
   return true;
 }
 
-static bool is_in_memory(const void *at, const BufferAssignment *layout) {
+static bool is_in_memory(const void *at, const MatrixLayout *layout) {
   int64_t size = item_bytes(layout->dtype);
   int64_t last = (layout->batch - 1) * layout->stride +
                  (layout->columns - 1) * layout->leading + layout->rows;
@@ -243,9 +242,9 @@ CuEnum cublasLtMatmul(LtHandle handle, LtDesc desc, const void *alpha,
   MOCK_ENTER();
   Product *p = malloc(sizeof *p);
   *p = (Product){*(const Desc *)desc,
-                 *(const BufferAssignment *)a_layout,
-                 *(const BufferAssignment *)b_layout,
-                 *(const BufferAssignment *)c_layout,
+                 *(const MatrixLayout *)a_layout,
+                 *(const MatrixLayout *)b_layout,
+                 *(const MatrixLayout *)c_layout,
                  a,
                  b,
                  d,

@@ -1,5 +1,6 @@
 /*
- * driver.c -- libcuda of the mock: memory, streams, events, modules, launches.
+ * driver.c -- implements libcuda for the mock: memory, streams, events, modules
+ * and launches.
  */
 #include "tests/mock/mock.h"
 

@@ -1,15 +1,16 @@
 /*
- * mock.h -- a GPU that is none: libcuda, cuBLASLt and NCCL in one library, on
- * which the CUDA runtime executes whole training steps on a CPU.
+ * mock.h -- simulates a GPU: libcuda, cuBLASLt and NCCL in one library, on
+ * which the CUDA runtime executes complete training steps on a CPU.
  *
  *     cc -shared -fPIC -I. -o libdnn-mock.so tests/mock/X.c ... -ldl -lm
  *     DNN_CUDA_LIB= DNN_CUBLASLT_LIB= DNN_NCCL_LIB= all name it
  *
- * What is enqueued on a stream is not done until somebody waits for it, and
- * another stream goes on only as far as an event demands: a missing wait shows
- * in wrong numbers.  Device memory is out of the host's reach except while
- * enqueued work is done, has guard pages on both sides and disappears when it
- * is freed.  What is still alive when the context goes is reported.
+ * Work on a stream is not done until somebody waits for it, and
+ * another stream continues only as far as an event demands: a missing wait
+ * shows in wrong numbers.  Device memory is out of the host's reach except
+ * while enqueued work is done, has guard pages on both sides and disappears
+ * when it is freed.  Objects that are still alive when the context is destroyed
+ * are reported.
  *
  * The environment says what kind of GPU it is:
  *   - DNN_MOCK_KERNELS: libraries of kernels compiled with tests/shim, "a:b"

@@ -1,7 +1,7 @@
 /*
- * nccl.c -- NCCL of the mock: all-reduce between processes through shared
- * memory.  Work that waits for other ranks is asked again instead of blocking,
- * so the runtime's deadlines and aborts can be tried.
+ * nccl.c -- implements NCCL for the mock: all-reduces between processes through
+ * shared memory.  Work that waits for other ranks is asked again instead of
+ * blocking, so the runtime's deadlines and aborts can be tried.
  */
 #include "tests/mock/mock.h"
 

@@ -1,6 +1,6 @@
 /*
- * shim.h -- emitted CUDA kernels as C: they run on the CPU, one block after
- * the other.  Included by the prelude of emitted kernels where no CUDA compiler
+ * shim.h -- compiles emitted CUDA kernels as C, to run them on the CPU, one
+ * block after the other.  Included by the prelude of emitted kernels where no CUDA compiler
  * reads them.
  *
  * A kernel becomes a function
@@ -10,11 +10,11 @@
  *
  * and its arguments are NAME_bytes long.
  *
- * Every thread is a fiber with a stack of its own.  Warps run in an order drawn
- * from the seed, and so do blocks: a lane runs until it meets a shuffle, a
- * barrier or its end; a warp goes on when all its lanes have met the same
- * shuffle, a block when all its threads are at the barrier.  What cannot go on,
- * a barrier in divergent code say, ends the process with a message.  Kernels
+ * Every thread is a fiber with a stack of its own.  Warps run in a random order
+ * that the seed decides, and so do blocks: a lane runs until it meets a shuffle, a
+ * barrier or its end; a warp continues when all its lanes have met the same
+ * shuffle, a block when all its threads are at the barrier.  A thread that cannot
+ * continue, as at a barrier in divergent code, ends the process with a message.  Kernels
  * without barriers need no fibers and run as plain loops.
  *
  * Shared memory is static: a block finds what the block before left, as on a
