@@ -1,6 +1,7 @@
 // links: runtime support
 /*
- * checkpoint.c -- checkpoints that are whole, and all that are not.
+ * checkpoint.c -- tests that complete checkpoints are read and damaged ones are
+ * refused.
  */
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/params/params.h"

@@ -1,7 +1,7 @@
 // links: runtime
 /*
- * collectives.c -- the suite of tests/ops/collectives.h on ranks in threads and
- * on one rank; tests/e2e/collectives.sh runs it over MPI.
+ * collectives.c -- runs the suite of tests/ops/collectives.h on ranks in
+ * threads and on one rank; tests/e2e/collectives.sh runs it over MPI.
  */
 #include <criterion/criterion.h>
 

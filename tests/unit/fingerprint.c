@@ -1,7 +1,7 @@
 // links: runtime support
 /*
- * fingerprint.c -- what is hashed of a data file, and what is said where it is
- * not the one that a checkpoint was trained on.
+ * fingerprint.c -- tests which bytes of a data file are hashed, and the
+ * messages about a file that a checkpoint was not trained on.
  */
 #include "runtime/data/fingerprint.h"
 

@@ -1,7 +1,7 @@
 // links: runtime
 /*
- * readers.c -- readers of data files: every number format of npy and
- * safetensors, and what their headers must not say.
+ * readers.c -- tests the readers of data files: every number format of npy and
+ * safetensors, and the headers that they refuse.
  */
 #include "runtime/data/reader.h"
 

@@ -1,6 +1,6 @@
 // links: runtime support
 /*
- * runtime.c -- the runtime on a program made by hand (toy.h).
+ * runtime.c -- tests the runtime on a program made by hand (toy.h).
  *
  * This executable is its own bundle: linked under the name of a rank or of the
  * launcher it runs the toy program, so that ranks, signals and losses are

@@ -1,7 +1,7 @@
 /*
- * toy.h -- a program made by hand, as codegen would emit it: a linear model of
- * four inputs that learns to add them, with a product, an all-reduce, a moment,
- * evaluation with a remainder, and the predicated update.
+ * toy.h -- makes a program by hand, as codegen would emit it: a linear model of
+ * four inputs that learns to add them, with a matmul, an all-reduce, optimizer
+ * state, evaluation with a remainder, and the predicated update.
  */
 #ifndef TESTS_UNIT_TOY_H
 #define TESTS_UNIT_TOY_H

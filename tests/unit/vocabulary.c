@@ -1,8 +1,9 @@
 // links: runtime support
 /*
- * vocabulary.c -- byte pairs: every recorded text (tests/reference/bpe_gpt2.py,
- * made by tiktoken from the same merges) gives the recorded tokens and comes
- * back from them; any bytes come back; wrong files are named with their line.
+ * vocabulary.c -- tests byte pairs: every recorded text
+ * (tests/reference/bpe_gpt2.py, made by tiktoken from the same merges) gives
+ * the recorded tokens, and the tokens give the text; so do any bytes; a message
+ * about a wrong file names the line.
  */
 #include "runtime/data/vocabulary.h"
 
