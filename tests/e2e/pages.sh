@@ -19,7 +19,7 @@ rows() {
       for (i = 1; i <= n; i++) { gsub(/[ `]/, "", names[i]); print names[i] (columns > 1 ? " " kind : "") }
     }' "$root/docs/ir.md" | sort
 }
-grep -oE 'ROLE\([a-z_]+\)' "$root/ir/roles.def" | grep -v '(name)' | sed 's/ROLE(\(.*\))/\1/' | sort >roles
+sed -n 's/^ROLE(\([a-z_]*\),.*/\1/p' "$root/ir/roles.def" | sort >roles
 grep -oE '^ATTR\([a-z_]+, *[A-Z]+\)' "$root/ir/attrs.def" | sed -E 's/ATTR\(([a-z_]+), *([A-Z]+)\)/\1 \2/' | sort >attrs
 rows Roles 1 | diff roles - || fail "docs/ir.md and ir/roles.def have other roles"
 rows Attributes 2 | diff attrs - || fail "docs/ir.md and ir/attrs.def have other attributes"
