@@ -84,14 +84,14 @@ PassResult pass_run(PassContext *ctx, const PassInfo *pass, const Graph *graph);
  * or a merge_dims whose dims are adjacent and in order. */
 bool node_is_view(const Graph *graph, int id);
 
-/* ---- average.c ---- */
+/* ---- train/ema_weights.c ---- */
 
-/* The graph of evaluation or sampling, with the averages that the final graph
- * `trained` keeps (its slots "ema/PATH") in the place of parameters. */
+/* The graph of evaluation or sampling, with the moving averages that the final
+ * graph `trained` stores ("ema/PATH") in place of parameters. */
 Graph *ema_weights_read(PassContext *ctx, const Graph *graph,
                         const Graph *trained);
 
-/* ---- memory.c (the last station before codegen) ---- */
+/* ---- buffers/buffer_assignment.c (the last step before codegen) ---- */
 
 /* Where each value of the final graph lives in a rank's arena. */
 typedef struct BufferAssignment {
@@ -106,12 +106,12 @@ typedef struct BufferAssignment {
          count from the scan's workspace; else NULL */
   int *outside; /* [n_values]: in a body, the scan's input whose bytes the value
                    has, or the number of inputs plus its result; else -1 */
-  int64_t persistent_bytes; /* of the slots that this graph leaves alone */
+  int64_t persistent_bytes; /* of the persistent buffers in use */
   int64_t arena_bytes;      /* highest byte this graph touches */
 } BufferAssignment;
 
-/* Slots that outlive a step, shared by all graphs of a model: parameters,
- * states, moments, step, seed.  Numbered in the order of `slots`. */
+/* Memory that survives a training step, shared by all graphs of a model:
+ * parameters, states, optimizer state, decode caches, step, seed. */
 typedef struct PersistentBuffer {
   Role role;
   Name path;
@@ -122,19 +122,19 @@ typedef struct PersistentBuffer {
 typedef struct PersistentBuffers {
   VEC(PersistentBuffer) buffers;
   int64_t bytes;
-  Map *by_path[N_ROLES];    /* index in slots, plus 1; NULL: none */
+  Map *by_path[N_ROLES];    /* index in buffers, plus 1; NULL: none */
   int64_t bytes_but_caches; /* caches come last: a graph that reads and fills
                                none has its transient bytes there */
 } PersistentBuffers;
 
 void persistent_buffers_add(PersistentBuffers *layout, Arena *arena,
                             const Graph *graph, const Target *target);
-/* After the slots of all graphs: those of ROLE_decode_cache. */
+/* After the other buffers of all graphs: those of ROLE_decode_cache. */
 void persistent_buffers_add_caches(PersistentBuffers *layout, Arena *arena,
                                    const Graph *graph, const Target *target);
 /* `graph` after all passes.  Views share their input's bytes; an output that
- * replaces a slot is written in place where nothing later reads the old value
- * (else a copy was appended by the order pass). */
+ * replaces a persistent buffer is written in place where no later node reads
+ * the old value (else list_schedule has appended a copy). */
 BufferAssignment *buffer_assign(PassContext *ctx, const Graph *graph,
                                 const PersistentBuffers *persistent);
 /* A lower bound on the transient bytes: the largest sum of values alive at

@@ -15,7 +15,7 @@
  *
  *     %5 = ... "a"                %5 = ... "a"
  *     %6 = add %5, "a"      =>    %6 = add %5, "a"
- *     output state "a" %5         %7 = fused %5 { stop_gradient }
+ *     output state "a" %5         %7 = fused %5 { copy }
  *                                 output state "a" %7
  *
  * A collective overwrites its input, so an input with other readers is copied

@@ -2,7 +2,7 @@
  * scan_output_copies.c -- copy scan outputs that alias an input, a view or each
  * other.
  *
- *     output carry "h" %5            %6 = stop_gradient %5
+ *     output carry "h" %5            %6 = copy %5
  *     output result "y" %5     =>    output carry "h" %5
  *                                    output result "y" %6
  *
