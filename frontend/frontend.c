@@ -262,7 +262,7 @@ static void set_batch_dim(Build *b, Name dim) {
   b->has_batch_dim = global && global->is_dim;
 }
 
-/* The command line would be passed over without a word. */
+/* Otherwise the command line would be ignored silently. */
 static void check_one_batch(Build *b) {
   Span span = b->batch_span;
   Global *global =

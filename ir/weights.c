@@ -123,7 +123,7 @@ static void note_param(GraphInput *input, const Reading *reading, int rank) {
 static Reading *find_readings(const Graph *graph, Arena *arena,
                               const bool *pure);
 
-/* What the same at all positions is read as in the body. */
+/* An argument of a scan is read as its body reads it. */
 static void read_in_body(const Node *node, int input, Arena *arena,
                          const bool *pure, Reading *out) {
   if (scan_input_role(node, input) != ROLE_arg) return;

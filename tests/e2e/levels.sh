@@ -1,6 +1,6 @@
 #!/bin/bash
 # Programs emitted with -O0 and with -O2 agree within rounding, with each other
-# and with the interpreter, on random models of real numbers.
+# and with the interpreter, on random models of floats.
 #   levels.sh DNNC [FIRST [LAST]]   seeds, default 1 to 6
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/random.bash"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # dnnc sample: with caches of keys and values the same text as with whole windows,
 # past the window too; draws, prompts of any kind, both vocabularies; a net
-# that cannot be taken apart says so.
+# that cannot be decoded one token at a time says so.
 . "$(dirname "$0")/lib.sh"
 chargpt="$root/models/chargpt.dnn"
 small="L=2 C=32 H=2 T=24 batch=4"

@@ -173,7 +173,7 @@ void make_state(Maker *m) {
   line(m, "%s = 0.5 * %s", s, s);
 }
 
-/* Rows of a table, or as products with ones; put back by the same index. */
+/* Rows of a table, or as products with ones; scattered by the same index. */
 void make_embedding(Maker *m) {
   if (!m->is_in_net) return;
   Axis v = fresh_dim(m, 4), e = fresh_dim(m, 0);

@@ -381,7 +381,7 @@ static void make_dropout(Maker *m) {
                 dims_text(m, u->dims + first, u->rank - first)));
 }
 
-/* Taken apart in uneven parts, and one part kept with a mean beside it. */
+/* Split into uneven parts, and one part stored with a mean beside it. */
 static void make_split(Maker *m) {
   Made *u = pick_value(m), out = *u;
   int at = pick_dim(m, u);

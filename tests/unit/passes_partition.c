@@ -1,6 +1,6 @@
 // links: passes ir support
 /*
- * passes_partition.c -- partitioned graphs mean what the whole graph means.
+ * passes_partition.c -- a partitioned graph computes what the logical one does.
  *
  * A random graph is cut over two ranks and two micro-batches.  Then every rank
  * and micro-batch is played by hand: each node runs in the interpreter on
@@ -14,26 +14,26 @@
 #include "tests/unit/random_graph.h"
 
 #define N_GRAPHS 300
-#define N_PIECES 4
+#define N_SHARDS 4
 
 typedef struct Play {
   Module *module;
   const Graph *graph;
-  Tensor **values; /* [node][piece] */
+  Tensor **values; /* [node][shard] */
 } Play;
 
-static int coordinate(const Mesh *mesh, int piece, int axis) {
+static int coordinate(const Mesh *mesh, int shard, int axis) {
   int stride = 1;
   for (int a = mesh->n_axes - 1; a > axis; a--) stride *= mesh->axes[a].size;
-  return piece / stride % mesh->axes[axis].size;
+  return shard / stride % mesh->axes[axis].size;
 }
 
-/* First element of the piece along a dim split by `list`. */
-static int64_t offset_of(const Mesh *mesh, const Dim *dim, int piece) {
+/* First element of the shard along a dim split by `list`. */
+static int64_t offset_of(const Mesh *mesh, const Dim *dim, int shard) {
   int64_t index = 0;
   for (int i = 0; i < axis_list_length(dim->split); i++) {
     int axis = axis_list_at(dim->split, i);
-    index = index * mesh->axes[axis].size + coordinate(mesh, piece, axis);
+    index = index * mesh->axes[axis].size + coordinate(mesh, shard, axis);
   }
   return index * (dim->size / axis_list_shards(dim->split, mesh));
 }
@@ -48,8 +48,9 @@ static const Type *local_type(Play *play, const Type *type) {
   return local;
 }
 
-/* The piece of a tensor that is whole. */
-static Tensor cut(Play *play, Tensor whole, const Type *type, int piece) {
+/* A rank's shard of a logical tensor. */
+static Tensor shard_of(Play *play, Tensor logical, const Type *type,
+                       int shard) {
   Tensor local = tensor_create(play->module->arena, local_type(play, type));
   int64_t n = type_elements(local.type);
   for (int64_t i = 0; i < n; i++) {
@@ -57,10 +58,10 @@ static Tensor cut(Play *play, Tensor whole, const Type *type, int piece) {
     for (int d = type->rank - 1; d >= 0; d--) {
       int64_t k = rest % local.type->dims[d].size;
       rest /= local.type->dims[d].size;
-      at += (k + offset_of(&play->graph->mesh, &type->dims[d], piece)) * stride;
+      at += (k + offset_of(&play->graph->mesh, &type->dims[d], shard)) * stride;
       stride *= type->dims[d].size;
     }
-    local.data[i] = whole.data[at];
+    local.data[i] = logical.data[at];
   }
   return local;
 }
@@ -97,14 +98,14 @@ static bool same_group(const Mesh *mesh, const Node *node, int a, int b) {
   return true;
 }
 
-/* The pieces of a group, each at its place. */
-static Tensor gather_pieces(Play *play, const Node *node, int piece) {
+/* Joins the shards of a group. */
+static Tensor gather_shards(Play *play, const Node *node, int shard) {
   const Mesh *mesh = &play->graph->mesh;
-  const Type *whole = node->types[0];
+  const Type *logical = node->types[0];
   const Type *part = graph_type(play->graph, node->inputs[0]);
-  Tensor out = tensor_create(play->module->arena, local_type(play, whole));
-  for (int p = 0; p < N_PIECES; p++) {
-    if (!same_group(mesh, node, p, piece)) continue;
+  Tensor out = tensor_create(play->module->arena, local_type(play, logical));
+  for (int p = 0; p < N_SHARDS; p++) {
+    if (!same_group(mesh, node, p, shard)) continue;
     Tensor in = play->values[node->inputs[0].node][p];
     for (int64_t i = 0; i < type_elements(in.type); i++) {
       int64_t rest = i, at = 0, stride = 1;
@@ -112,7 +113,7 @@ static Tensor gather_pieces(Play *play, const Node *node, int piece) {
         int64_t k = rest % in.type->dims[d].size;
         rest /= in.type->dims[d].size;
         k += offset_of(mesh, &part->dims[d], p) -
-             offset_of(mesh, &whole->dims[d], piece);
+             offset_of(mesh, &logical->dims[d], shard);
         at += k * stride;
         stride *= out.type->dims[d].size;
       }
@@ -122,15 +123,15 @@ static Tensor gather_pieces(Play *play, const Node *node, int piece) {
   return out;
 }
 
-/* Sum (or maximum) over the pieces that differ from `piece` on `axes` only. */
-static Tensor reduce_pieces(Play *play, const Node *node, int piece) {
+/* Sum (or maximum) over the shards that differ from `shard` on `axes` only. */
+static Tensor reduce_shards(Play *play, const Node *node, int shard) {
   const Mesh *mesh = &play->graph->mesh;
   bool is_max = strcmp(node_name(node, ATTR_reduce), "max") == 0;
   const Tensor *in = play->values[node->inputs[0].node];
-  Tensor out = tensor_create(play->module->arena, in[piece].type);
+  Tensor out = tensor_create(play->module->arena, in[shard].type);
   bool is_first = true;
-  for (int p = 0; p < N_PIECES; p++) {
-    bool is_part = same_group(mesh, node, p, piece);
+  for (int p = 0; p < N_SHARDS; p++) {
+    bool is_part = same_group(mesh, node, p, shard);
     for (int64_t i = 0; is_part && i < type_elements(out.type); i++) {
       double x = in[p].data[i];
       out.data[i] = is_first ? x
@@ -145,22 +146,23 @@ static Tensor reduce_pieces(Play *play, const Node *node, int piece) {
 static void play_node(Play *play, int id, const Tensor *whole_inputs) {
   const Node *node = play->graph->nodes.data[id];
   const Type *type = node->types[0];
-  for (int p = 0; p < N_PIECES; p++) {
+  for (int p = 0; p < N_SHARDS; p++) {
     Tensor *to = &play->values[id][p];
     Tensor inputs[4];
     for (int i = 0; i < node->n_inputs && i < 4; i++)
       inputs[i] = play->values[node->inputs[i].node][p];
     if (node->op == OP_input) {
-      *to = cut(play, whole_inputs[node_int(node, ATTR_index, 0)], type, p);
+      *to =
+          shard_of(play, whole_inputs[node_int(node, ATTR_index, 0)], type, p);
     } else if (node->op == OP_all_reduce || node->op == OP_accumulate) {
       cr_assert_eq(node->n_inputs, 1);
-      *to = reduce_pieces(play, node, p);
+      *to = reduce_shards(play, node, p);
     } else if (node->op == OP_collect_microbatches) {
-      *to = gather_pieces(play, node, p);
+      *to = gather_shards(play, node, p);
     } else if (node->op == OP_shard) {
-      *to = cut(play, inputs[0], type, p);
+      *to = shard_of(play, inputs[0], type, p);
     } else if (node->op == OP_iota) {
-      *to = cut(
+      *to = shard_of(
           play,
           run_node(play, node, NULL, type_logical(play->module->arena, type)),
           type, p);
@@ -216,17 +218,17 @@ static void check_seed(uint64_t seed) {
   Play play = {.module = module, .graph = cut_graph};
   play.values = ARENA_ARRAY(module->arena, Tensor *, cut_graph->nodes.n);
   for (int id = 0; id < cut_graph->nodes.n; id++) {
-    play.values[id] = ARENA_ARRAY(module->arena, Tensor, N_PIECES);
+    play.values[id] = ARENA_ARRAY(module->arena, Tensor, N_SHARDS);
     play_node(&play, id, inputs);
   }
   for (int i = 0; i < graph->outputs.n; i++)
-    for (int p = 0; p < N_PIECES; p++) {
+    for (int p = 0; p < N_SHARDS; p++) {
       Value value = cut_graph->outputs.data[i].value;
       const Tensor *got = &play.values[value.node][p];
       for (int64_t e = 0; e < type_elements(wanted[i].type); e++) {
         double a = wanted[i].data[e], b = got->data[e];
         cr_assert(a == b || fabs(a - b) <= 1e-9 * (1 + fabs(a)),
-                  "seed %lu output %d piece %d [%ld]: %.17g, not %.17g",
+                  "seed %lu output %d shard %d [%ld]: %.17g, not %.17g",
                   (unsigned long)seed, i, p, (long)e, b, a);
       }
     }

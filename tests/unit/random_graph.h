@@ -124,7 +124,7 @@ static void make_rename(Maker *m, Value x) {
   keep(m, graph_append(m->graph, OP_rename, &x, 1, &attrs));
 }
 
-/* Two dims merged and taken apart again, in between a square. */
+/* Two dims merged and split again, in between a square. */
 static void make_merge(Maker *m, Value x) {
   const Type *type = graph_type(m->graph, x);
   if (type->rank < 2) return;
