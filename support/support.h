@@ -265,7 +265,7 @@ void sha256_add(Sha256 *sha, const void *data, size_t n);
 void sha256_end(Sha256 *sha, char out_hex[65]);
 
 /* ---- random.c: counter-based random numbers (Philox 4x32-10, Salmon et al.
- *      2011); the same everywhere, for every plan and device ---- */
+ *      2011); the same on every machine, for every plan and device ---- */
 
 /* Four 32-bit words for (key, counter). */
 void philox(uint64_t key, uint64_t counter_low, uint64_t counter_high,

@@ -86,7 +86,7 @@ struct LibraryCall {
   LibraryCall *next;
 };
 
-/* An operand: how it lies in the arena, and how the primitive wants it. */
+/* An operand: its layout in the arena, and how the primitive wants it. */
 typedef struct Operand {
   int argument, query;
   bool is_result;

@@ -202,7 +202,8 @@ static int compare_descending(const void *a, const void *b) {
   return (x < y) - (x > y);
 }
 
-/* e^x for x <= 0, to 1e-12: the same everywhere, unlike the C library's. */
+/* e^x for x <= 0, to 1e-12: the same on every machine, unlike the C library's.
+ */
 static double exponential_number(double x) {
   if (x < -700) return 0;
   double y = x / 1024, sum = 1, term = 1;
