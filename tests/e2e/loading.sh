@@ -30,8 +30,8 @@ fi
 grep -q 'f32\[784, 16\], the model has f32\[784, 32\]' err || fail "not both shapes"
 [ ! -s other.json ] && [ ! -e other.ckpt/latest ] || fail "it went on"
 
-# A trained body under a new head: what only one side has is listed and passed
-# over; the body is as trained, the head as it begins.
+# A trained body under a new head: what only one side has is listed and
+# skipped; the body is as trained, the head as it begins.
 cat >old.dnn <<'END'
 dim B = 8, P = 4, H = 6, K = 3
 @frozen
