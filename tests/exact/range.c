@@ -302,6 +302,7 @@ static Range structured(const Walk *walk, const Node *node) {
     double bound = product_of_dims(type_of(walk, node, 0), node, ATTR_dim);
     return is_known ? exact(0, bound) : inexact(bound);
   }
+  case OP_copy:
   case OP_rename:
   case OP_split_dim:
   case OP_merge_dims:

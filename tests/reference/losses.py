@@ -65,7 +65,7 @@ LOSSES = [
     ("kl(log_softmax(p, K), softmax(q, K), K)",
      lambda p, q: F.kl_div(torch.log_softmax(p, 1), soft(q),
                            reduction="batchmean")),
-    ("kl(log_softmax(p, K), stop(relu(q)), K)",
+    ("kl(log_softmax(p, K), stop_gradient(relu(q)), K)",
      lambda p, q: F.kl_div(torch.log_softmax(p, 1), sharp(q),
                            reduction="batchmean")),
     ("cosine(p, q, K)",
