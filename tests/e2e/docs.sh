@@ -36,6 +36,11 @@ grep '(lr' calls.txt | sort | cmp -s - listed.txt ||
 for command in check ir build run sample predict eval convert show list; do
   "$dnnc" $command --help | grep -q "usage: dnnc $command" || fail "$command --help"
 done
+"$root/tools/operator-pages.sh" "$work/operators"
+diff -r operators "$root/docs/operators" >out || {
+  [ -n "${DNNC_BLESS:-}" ] && rm -rf "$root/docs/operators" && cp -r operators "$root/docs/operators" ||
+    { cat out; fail "docs/operators/ is not what 'tools/operator-pages.sh docs/operators' prints"; }
+}
 cp "$root"/models/*.dnn .
 
 # Writes fragment N of a file as N.KIND, with blanks in the kind as dashes.
