@@ -340,7 +340,7 @@ static int element_cast(Region *region, const Node *node, const Coord *coords) {
   return lower_cast(region->lower, arg, node->types[0]->dtype);
 }
 
-/* By name: transpose, broadcast, copy. */
+/* By name: transpose, broadcast. */
 static int element_same(Region *region, const Node *node, const Coord *coords) {
   return eval_operand(region, node->inputs[0], node->types[0], coords);
 }
