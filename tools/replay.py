@@ -85,18 +85,38 @@ class Numbering:
         return self.numbers.setdefault(hash_text, len(self.numbers))
 
 
+HASH = r"_([0-9a-f]{12})(?![0-9A-Za-z])"
+
+
 def number_hashes(text, numbering, words):
     """Names of kernels and hashes of models depend on the text of graphs."""
 
     def kernel(m):
-        kind = words.get(m[2], m[2])
-        return f"{m[1]}{kind}_#{numbering.number(m[3])}"
+        prefix, kind = m[1] or "", m[2]
+        return f"{prefix}{words.get(kind, kind)}_#{numbering.number(m[3])}"
 
-    # Kernels of attention on CUDA have no prefix.
-    text = re.sub(r"\b(dnn_|(?=attention))(\w+?)_([0-9a-f]{12})(?=\b|_args)",
-                  kernel, text)
+    text = re.sub(r"\b(dnn_)?(\w+?)" + HASH, kernel, text)
     return re.sub(r'"[0-9a-f]{32}"',
                   lambda m: f'"#{numbering.number(m[0])}"', text)
+
+
+def take_kernels(texts, numbering, words):
+    """The functions of all files of kernels, whose hashes are numbered in the
+    order of their text: kernels are spread over files by the length of their
+    text, which a longer name changes.  Functions of the same text, as the null
+    back end has them, are numbered by their users."""
+    by_text = {}
+    for name in [name for name in texts if re.match(r"kernels-\d+\.c$", name)]:
+        for part in re.split(r"(?<=\n}\n)|^(?=void dnn_\w+\()",
+                             texts.pop(name), flags=re.M):
+            part = part.strip() + "\n"
+            text = re.sub(r"\b(dnn_)?(\w+?)" + HASH, lambda m: (m[1] or "") +
+                          words.get(m[2], m[2]) + "_", part)
+            by_text.setdefault(rename_words(text, words), set()).add(part)
+    for text in sorted(by_text):
+        if len(by_text[text]) == 1:
+            number_hashes(min(by_text[text]), numbering, words)
+    return [part for parts in by_text.values() for part in parts]
 
 
 def without_comments(text):
@@ -187,14 +207,17 @@ def emitted_files(bundle, side, numbering):
     tables = open(os.path.join(source, "tables.bin"), "rb").read()
     texts["tables.bin"], texts["program.c"] = print_tables(tables,
                                                            texts["program.c"])
-    for name in texts:
-        text = re.sub(re.escape(bundle) + r"\.unfinished-\w+", "BUNDLE",
-                      texts[name])
+    for name, text in texts.items():
+        text = re.sub(re.escape(bundle) + r"\.unfinished-\w+", "BUNDLE", text)
         text = text.replace(side.tree, "TREE")
-        if name != "tables.bin":
-            text = without_comments(text)
-        text = number_hashes(text, numbering, words)
+        texts[name] = text if name == "tables.bin" else without_comments(text)
+    kernels = take_kernels(texts, numbering, words)
+    for name in sorted(texts, key=lambda name: name != "program.c"):
+        text = number_hashes(texts[name], numbering, words)
         texts[name] = rename_words(text, words)
+    texts["kernels"] = "".join(sorted(
+        rename_words(number_hashes(kernel, numbering, words), words)
+        for kernel in kernels))
     plan = open(os.path.join(bundle, "plan.plan")).read()
     texts["plan"] = rename_words(plan, side.renames["words"])
     return texts
