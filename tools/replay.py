@@ -31,7 +31,7 @@ RUNS = ["charlstm", "charmoe", "chargpt", "lenet", "mlp", "resnet_mnist",
 RUN_KEYS = ["step", "loss", "norm", "lr", "validation_loss", "metrics",
             "parameters_sha256", "arena_bytes"]
 LAST_PASS = "order"  # its name in the old commit
-NOT_EMITTED = {"program.h"}  # runtime/program.h as it is
+SHOWN = 4  # differences of a job that are shown with their lines
 
 # ---- renames ----
 
@@ -85,38 +85,18 @@ class Numbering:
         return self.numbers.setdefault(hash_text, len(self.numbers))
 
 
-HASH = r"_([0-9a-f]{12})(?![0-9A-Za-z])"
-
-
 def number_hashes(text, numbering, words):
     """Names of kernels and hashes of models depend on the text of graphs."""
 
     def kernel(m):
-        prefix, kind = m[1] or "", m[2]
-        return f"{prefix}{words.get(kind, kind)}_#{numbering.number(m[3])}"
+        kind = words.get(m[2], m[2])
+        return f"{m[1]}{kind}_#{numbering.number(m[3])}"
 
-    text = re.sub(r"\b(dnn_)?(\w+?)" + HASH, kernel, text)
+    # Kernels of attention on CUDA have no prefix.
+    text = re.sub(r"\b(dnn_|(?=attention))(\w+?)_([0-9a-f]{12})(?=\b|_)",
+                  kernel, text)
     return re.sub(r'"[0-9a-f]{32}"',
                   lambda m: f'"#{numbering.number(m[0])}"', text)
-
-
-def take_kernels(texts, numbering, words):
-    """The functions of all files of kernels, whose hashes are numbered in the
-    order of their text: kernels are spread over files by the length of their
-    text, which a longer name changes.  Functions of the same text, as the null
-    back end has them, are numbered by their users."""
-    by_text = {}
-    for name in [name for name in texts if re.match(r"kernels-\d+\.c$", name)]:
-        for part in re.split(r"(?<=\n}\n)|^(?=void dnn_\w+\()",
-                             texts.pop(name), flags=re.M):
-            part = part.strip() + "\n"
-            text = re.sub(r"\b(dnn_)?(\w+?)" + HASH, lambda m: (m[1] or "") +
-                          words.get(m[2], m[2]) + "_", part)
-            by_text.setdefault(rename_words(text, words), set()).add(part)
-    for text in sorted(by_text):
-        if len(by_text[text]) == 1:
-            number_hashes(min(by_text[text]), numbering, words)
-    return [part for parts in by_text.values() for part in parts]
 
 
 def without_comments(text):
@@ -166,6 +146,52 @@ def print_tables(data, program):
     return "\n".join(lines) + "\n", program
 
 
+DEFINITION = re.compile(r"(?:void (\w+_[0-9a-f]{12})\(void"
+                        r"|DNN_KERNEL\((\w+_[0-9a-f]{12}),)")
+
+
+def split_kernels(text, is_cuda):
+    """The text that precedes the first kernel of a file, and (name, text) of
+    each kernel.  In CUDA an empty line precedes each kernel's text; in C a
+    kernel's text ends with its body and may begin with macros."""
+    lines, prelude, kernels, end = text.split("\n"), [], [], 0
+
+    def belongs(line):
+        return line if is_cuda else line.startswith(("#undef ", "#define "))
+
+    for at, line in enumerate(lines):
+        found = DEFINITION.match(line)
+        if not found or at < end:
+            continue
+        first = at
+        while first > end and belongs(lines[first - 1]):
+            first -= 1
+        # Text between two kernels that is of neither stays in the prelude.
+        prelude += lines[end:first]
+        end = lines.index("}", at) + 1
+        while is_cuda and end < len(lines) and lines[end]:
+            end += 1
+        kernels.append((found[1] or found[2], "\n".join(lines[first:end])))
+    prelude += lines[end:]
+    return "\n".join(prelude).rstrip("\n") + "\n", kernels
+
+
+def without_modules(program):
+    """Kernels are spread over modules by the length of their text, so nothing
+    depends on the number of a module, or on how many there are."""
+    text = re.sub(r"\b(dnn_(?:plain_)?images?)_\d+", r"\1_N", program)
+    text = re.sub(r"(image)-\d+-", r"\1-N-", text)
+    text = re.sub(r"\.module = \d+", ".module = N", text)
+    text = re.sub(r"\.n_modules = [1-9]\d*", ".n_modules = N", text)
+    text = re.sub(r"(\n +\{\d+, \w+_N\},)\1+", r"\1", text)
+    seen, kept = set(), []
+    for piece in re.split(r"(?<=;)\n", text):
+        if not re.search(r"images?_N\b|image_N_", piece) or piece not in seen:
+            kept.append(piece)
+        seen.add(piece)
+    return "\n".join(kept)
+
+
 def graphs_of(text):
     """Graphs by name out of what --after printed among messages."""
     found = re.findall(r"^(graph (\w+).*?^\}\n)", text, flags=re.S | re.M)
@@ -197,27 +223,41 @@ class Side:
                               errors="replace", capture_output=True)
 
 
-def emitted_files(bundle, side, numbering):
-    """Text of every file of a bundle that is not an executable."""
-    source, texts = os.path.join(bundle, "source"), {}
+def emitted_files(bundle, side):
+    """Text of every file of a bundle that is not an executable; the files of
+    kernels as one text of each kernel and one of what precedes them."""
+    source, numbering = os.path.join(bundle, "source"), Numbering()
     words = side.renames["emitted"]
-    for name in sorted(os.listdir(source)):
-        if name.endswith((".c", ".cu")) and name not in NOT_EMITTED:
-            texts[name] = open(os.path.join(source, name)).read()
-    tables = open(os.path.join(source, "tables.bin"), "rb").read()
-    texts["tables.bin"], texts["program.c"] = print_tables(tables,
-                                                           texts["program.c"])
-    for name, text in texts.items():
+
+    def clean(text, is_table=False):
         text = re.sub(re.escape(bundle) + r"\.unfinished-\w+", "BUNDLE", text)
         text = text.replace(side.tree, "TREE")
-        texts[name] = text if name == "tables.bin" else without_comments(text)
-    kernels = take_kernels(texts, numbering, words)
-    for name in sorted(texts, key=lambda name: name != "program.c"):
-        text = number_hashes(texts[name], numbering, words)
-        texts[name] = rename_words(text, words)
-    texts["kernels"] = "".join(sorted(
-        rename_words(number_hashes(kernel, numbering, words), words)
-        for kernel in kernels))
+        if not is_table:
+            text = without_comments(text)
+        return rename_words(number_hashes(text, numbering, words), words)
+
+    program = open(os.path.join(source, "program.c")).read()
+    tables = open(os.path.join(source, "tables.bin"), "rb").read()
+    tables, program = print_tables(tables, program)
+    # The program is first: it numbers kernels in the order of their launches.
+    texts = {"program.c": without_modules(clean(program)),
+             "tables.bin": clean(tables, is_table=True)}
+    preludes, kernels = {}, []
+    for name in sorted(os.listdir(source)):
+        if name in ("program.c", "program.h", "tables.bin"):
+            continue  # program.h is runtime/program.h as it is
+        text = open(os.path.join(source, name)).read()
+        group = re.sub(r"-\d+\.", ".", name)
+        prelude, found = split_kernels(text, name.endswith(".cu"))
+        preludes.setdefault(f"{group}: prelude", set()).add(clean(prelude))
+        kernels += [(group, *kernel) for kernel in found]
+    for group, distinct in sorted(preludes.items()):
+        texts[group] = "".join(sorted(distinct))
+    # Stable: kernels that no table names keep the order of their files.
+    hash_number = lambda k: numbering.numbers.get(k[1][-12:], 1 << 30)
+    for group, name, text in sorted(kernels, key=hash_number):
+        key = f"{group}: {clean(name)}"
+        texts[key] = texts.get(key, "") + clean(text) + "\n"
     plan = open(os.path.join(bundle, "plan.plan")).read()
     texts["plan"] = rename_words(plan, side.renames["words"])
     return texts
@@ -236,16 +276,16 @@ def build(side, model, options, tools):
             out, tools)
         if result.returncode:
             return None, result.stderr[-400:]
-        numbering = Numbering()
         printed = rename_words(result.stderr, side.renames["graphs"])
         texts = {"graph " + name: graph
                  for name, graph in graphs_of(printed).items()}
         if not texts:
             return None, "no graph was printed"
-        texts.update(emitted_files(bundle, side, numbering))
+        texts.update(emitted_files(bundle, side))
         if "null" in options:
             # The old commit left them out: its null programs did not link.
-            texts.pop("plain-kernels-0.c", None)
+            texts = {name: text for name, text in texts.items()
+                     if not name.startswith("plain-kernels")}
         return texts, ""
     finally:
         shutil.rmtree(out)
@@ -310,13 +350,18 @@ def compare(job, old, new):
     if new_texts is None:
         return [f"{job}: only the old commit accepts it: {new_why}"]
     differences = []
-    for name in sorted(old_texts.keys() | new_texts.keys()):
+    for name in list(dict.fromkeys(list(old_texts) + list(new_texts))):
         if name not in old_texts or name not in new_texts:
             where = "old" if name in old_texts else "new"
             differences.append(f"{job}: {name}: only the {where} commit has it")
         elif old_texts[name] != new_texts[name]:
             differences.append(f"{job}: {name} differs\n" + first_difference(
                 old_texts[name], new_texts[name]))
+    if len(differences) > SHOWN:
+        names = [difference.split("\n")[0] for difference in differences]
+        more = [name.removeprefix(job + ": ") for name in names[SHOWN:]]
+        differences[SHOWN:] = [f"{job}: and {len(more)} more: "
+                               + ", ".join(more)]
     return differences
 
 

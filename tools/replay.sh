@@ -19,14 +19,20 @@
 # Not compared: executables, and the copy of runtime/program.h in a bundle.
 #
 # Names of kernels and hashes of models are hashes of text that renames change.
-# So both sides replace every hash by the number of its first appearance.
-# Places in the image of tables move when a string gets longer: both sides print
-# the image as numbered objects.  A stub stands for the C compiler and for NVRTC
-# except where steps are run.
+# So both sides replace every hash by the number of its first appearance, in
+# the tables of the program first: these list kernels in the order of launches.
+# Kernels are spread over files and CUDA modules by the length of their text,
+# which names are part of.  So kernels are compared one by one, in that order,
+# and the text that precedes them in a file apart.  Left out are the files and
+# modules that kernels lie in and how many there are.  Places in the image of
+# tables move when a string gets longer: both sides print the image as numbered
+# objects.  A stub stands for the C compiler and for NVRTC except where steps
+# are run.
 #
 # --base-build DIR: a folder where the old commit is built already, in its tree.
 # --only PATTERN: the models whose name matches.  --no-runs: no steps.
-# Exit 1 where anything differs; the first lines of each difference are shown.
+# Exit 1 where anything differs; a model's first differences are shown with their
+# first lines, the others by name.
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD renames=$PWD/tools/replay.renames
