@@ -64,7 +64,7 @@ for model in gru attention outside nested carried; do
   done
 done
 
-# A body that looks at the whole batch: a sum over ranks at each position.
+# A body that reads the full batch: a sum over ranks at each position.
 train across-1 across
 for way in "--ranks 2" "--ranks 4" "--ranks 4 -O0"; do
   # shellcheck disable=SC2086
@@ -74,4 +74,4 @@ for way in "--ranks 2" "--ranks 4" "--ranks 4 -O0"; do
 done
 "$dnnc" build "$folder/across.dnn" --microbatches 2 -o bundle 2>err &&
   fail "a position cannot wait for all micro-batches"
-grep -q "across.dnn:.*needs a sum over the whole batch" err || fail "$(cat err)"
+grep -q "across.dnn:.*needs a sum over the full batch" err || fail "$(cat err)"
