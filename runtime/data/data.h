@@ -14,7 +14,9 @@
 typedef struct InputSearch {
   const char *folder, *model_dir; /* or NULL */
   bool follows_links; /* also out of these folders, as what a person names */
-  int signals;        /* a signalfd that ends long reading; 0: none */
+  /* A signalfd that ends long reads, or 0. The caller sets it to 0 once there
+   * is work that a stop must save. NULL: no signal ends a read. */
+  const int *signals;
 } InputSearch;
 
 /* ---- data.c: what the samples of a step are ---- */
@@ -53,10 +55,10 @@ typedef struct Packed Packed;
 /* Bytes of a file: on disk, or of a compressed one. */
 typedef struct InputFile {
   const char *path;
-  int fd;         /* -1: compressed */
-  int64_t n;      /* bytes; of a compressed one what it announces */
-  Packed *packed; /* NULL: not compressed */
-  int signals;    /* as in InputSearch */
+  int fd;             /* -1: compressed */
+  int64_t n;          /* bytes; of a compressed one what it announces */
+  Packed *packed;     /* NULL: not compressed */
+  const int *signals; /* as in InputSearch */
 } InputFile;
 
 /* How many bytes a file has, by its first `n`. */

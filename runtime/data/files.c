@@ -32,7 +32,7 @@ struct Packed {
   unsigned char *data;
   int64_t n, capacity; /* of data */
   int64_t most;        /* bytes that it may unpack to */
-  int signals;
+  const int *signals;  /* as in InputSearch */
 };
 
 static Status try_open(const char *path, int *out_fd) {
@@ -134,9 +134,10 @@ static Status find_input(Arena *arena, const char *name,
 /* ---- unpacking ---- */
 
 /* The signal itself is left for whoever ends the process. */
-static Status check_signals(int signals, const char *path) {
-  struct pollfd item = {.fd = signals, .events = POLLIN};
-  if (signals <= 0 || poll(&item, 1, 0) <= 0) return STATUS_OK;
+static Status check_signals(const int *signals, const char *path) {
+  if (!signals || *signals <= 0) return STATUS_OK;
+  struct pollfd item = {.fd = *signals, .events = POLLIN};
+  if (poll(&item, 1, 0) <= 0) return STATUS_OK;
   return status_make(STATUS_stopped, "stopped by a signal while reading '%s'",
                      path);
 }

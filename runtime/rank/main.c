@@ -290,7 +290,7 @@ static void finish_run(Run *run, int code) {
   saver_close(run->saver);
   if (run->data) data_close(run->data);
   if (run->device && run->device->program) run->device->close(run->device);
-  /* What comes now is the transport's business alone. */
+  /* Only the transport works after this: tell the launcher that we ended. */
   recorder_tell(&run->recorder, "ended %d", code);
   run->comm->close(run->comm);
   close(run->signals);
@@ -384,6 +384,7 @@ int rank_main(int argc, char **argv, const DnnProgram *program) {
                .memory = memory,
                .arena = arena,
                .signals = open_signals()};
+  run->read_signals = run->signals;
   RankPlace place = comm_place();
   recorder_open(&run->recorder, place.rank, place.local_rank);
   if (options.predict || options.eval) stop_at_once(run);

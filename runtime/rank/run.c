@@ -81,7 +81,7 @@ InputSearch run_search(const Run *run) {
   return (InputSearch){.folder = run->options.data,
                        .model_dir = run->program->model_dir,
                        .follows_links = run->options.follow_links,
-                       .signals = run->signals};
+                       .signals = &run->read_signals};
 }
 
 _Noreturn static void give_up(Run *run, Status status) {

@@ -19,7 +19,7 @@ typedef enum ExitCode {
   EXIT_stopped = 143 /* as by SIGTERM */
 } ExitCode;
 
-/* What one rank asks of all; the greatest is done. */
+/* A request of one rank to all ranks; the greatest is carried out. */
 typedef enum Stop {
   STOP_none,
   STOP_user1,
@@ -82,7 +82,9 @@ typedef struct Run {
   Saver *saver;
   Trace *trace;
   const DnnEntryPoint *train, *eval, *eval_remainder, *prefill;
-  int signals; /* a signalfd */
+  int signals;      /* a signalfd */
+  int read_signals; /* the same until the first step ends, then 0: a read that
+                     * ends early would lose the steps since the checkpoint */
   uint64_t seed;
   int64_t total, last; /* steps of the schedule, and of this run */
   int64_t done;        /* steps made */

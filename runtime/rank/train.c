@@ -223,6 +223,7 @@ static int train_steps(Run *run) {
     if (run_step_failed(run) && run->scale < 1)
       return explain_not_finite(run, t);
     run->done = t;
+    run->read_signals = 0;
     report_step(run, t, ns);
     bool evaluates = is_due(settings->eval_every, t) && !run->stop;
     bool saves = is_due(settings->save_every, t);

@@ -521,3 +521,31 @@ Test(text, buffers_end_anywhere) {
   free(text);
   files_destroy(&files);
 }
+
+/* ---- signals ---- */
+
+/* A signal ends a read until there is work to save, and none after that. */
+Test(readers, signals) {
+  Files files = files_create();
+  int ends[2], signals;
+  cr_assert(pipe(ends) == 0 && write(ends[1], "x", 1) == 1);
+  InputSearch search = {.folder = files.folder, .signals = &signals};
+  DnnField field = {.path = "d.x",
+                    .source = SOURCE_csv,
+                    .dtype = DNN_f32,
+                    .scale = 1,
+                    .rank = 2,
+                    .size = {0, 1}};
+  put(&files, "x.csv", "1\n2\n", 4);
+  for (int is_saving = 0; is_saving < 2; is_saving++) {
+    Reader reader;
+    signals = is_saving ? 0 : ends[0];
+    Status status =
+        reader_open(files.arena, &field, "x.csv", &search, 1, false, &reader);
+    cr_expect_eq(status.code, is_saving ? STATUS_ok : STATUS_stopped);
+    reader_close(&reader);
+  }
+  close(ends[0]);
+  close(ends[1]);
+  files_destroy(&files);
+}
