@@ -13,8 +13,8 @@
 
 /* ---- what is asked for ---- */
 
-/* What the bundle is for: to train, with every entry point that the model has,
- * or to read a checkpoint, with the entry points that this needs alone. */
+/* The purpose of the bundle: to train, with every entry point that the model
+ * has, or to read a checkpoint, with the entry points that this needs alone. */
 typedef enum Purpose {
   PURPOSE_train,
   PURPOSE_evaluate,
@@ -22,8 +22,8 @@ typedef enum Purpose {
   PURPOSE_sample
 } Purpose;
 
-/* What the data files of a model say at compile time: the size of the last
- * batch of an evaluation. */
+/* Facts that the data files of a model give at compile time: the size of the
+ * last batch of an evaluation. */
 typedef enum DataFiles {
   DATA_FILES_unread,
   DATA_FILES_read,   /* a file that does not fit the model says nothing */

@@ -298,7 +298,8 @@ static void check_globals(Build *b) {
   }
 }
 
-/* What a sample counts as: the tokens of its first field, else one. */
+/* The items that a sample counts as: the tokens of its first field, else one.
+ */
 static void count_items(Model *model) {
   model->items_per_sample = 1;
   const Graph *graph = model->train;

@@ -15,13 +15,13 @@ typedef struct Override { /* NAME=VALUE of the command line */
   const char *name, *value;
 } Override;
 
-/* What elaboration may use up at most; 0 means the default of language.md. */
+/* The limits of elaboration; 0 means the default of language.md. */
 typedef struct Budget {
   int64_t nodes, list_elements, steps;
   int depth;
 } Budget;
 
-/* What the command line says about the plan; 0: nothing. */
+/* The options of the command line about the plan; 0: not given. */
 typedef struct PlanRequest {
   const Source *file; /* --plan, instead of the model's own blocks */
   int64_t ranks, microbatches, bucket_bytes;

@@ -464,7 +464,7 @@ bool node_is_called(const Node *node, const char *wanted);
 /* ---- cost.c ---- */
 
 double node_flops(const Graph *graph, int id);
-/* Of these only products: two per multiply-add of dots, convolutions and
+/* Only those of contractions: two per multiply-add of dots, convolutions and
  * attention (the full square, causal or not); in a scan times its iterations.
  */
 double node_contraction_flops(const Graph *graph, int id);

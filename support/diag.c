@@ -152,7 +152,7 @@ static void print_line(Text *out, Span span) {
   Text source = text_create(out->arena), caret = text_create(out->arena);
   for (size_t i = begin; i < end;) {
     int n_bytes = is_visible(text[i]) ? text_utf8_length(text + i) : 0;
-    /* What is not text must not reach a terminal. */
+    /* Bytes that are not text must not reach a terminal. */
     if (n_bytes > 0)
       text_add_n(&source, text + i, (size_t)n_bytes);
     else

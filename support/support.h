@@ -213,7 +213,7 @@ Span span_join(Span a, Span b);
 /* Line and column count from 1; columns count bytes. */
 void span_locate(Span span, int *out_line, int *out_column);
 
-/* What stands there, on one line and without comments. */
+/* The text of the span, on one line and without comments. */
 const char *span_text(Arena *arena, Span span);
 
 typedef enum Severity { SEVERITY_error, SEVERITY_warning } Severity;

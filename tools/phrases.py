@@ -10,7 +10,7 @@ LIST = "tools/phrases.list"
 QUOTES = (LIST, "docs/glossary.md", "tools/replay.renames", "CHANGELOG.md")
 FOLDERS = ("data/", "tests/reference/")
 BINARY = (".gz", ".npy", ".safetensors", ".bin", ".csv", ".bpe")
-# What may lie between two words: white space, and marks of comment lines.
+# The text between two words: white space, and marks of comment lines.
 BETWEEN = r"(?:[ \t]|\n[ \t]*(?:\*|#|//)?)+"
 
 

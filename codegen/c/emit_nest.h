@@ -19,7 +19,7 @@ typedef struct CEmit {
   bool splits_stages; /* units run in order, stages are split into parts */
   bool is_parallel;
   int64_t chunk, n_chunks, n_units;
-  /* Of the stage that is being emitted. */
+  /* These fields describe the stage that is being emitted. */
   const NestStage *stage;
   bool *needed; /* by expression */
   int *depths;  /* by expression: how many loops of the order must be open */

@@ -31,7 +31,7 @@ bool setting_string(Elab *e, const Item *block, const char *block_name,
 /* A bare word; NULL where it is absent or wrong. */
 Name setting_name(Elab *e, const Item *block, const char *block_name,
                   const char *name, Span *out_span);
-/* What helps with a setting of a data block that is none. */
+/* Helps with an unknown setting of a data block. */
 const char *setting_field_help(Arena *arena, Name name);
 void setting_unknown(Program *program, const Setting *setting,
                      const char *kind);

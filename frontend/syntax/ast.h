@@ -281,7 +281,7 @@ Expr *ast_parse_expr(Arena *arena, Names *names, Diags *diags,
 
 /* ---- machines.c ---- */
 
-/* What clusters, devices and certificates say means something; reports. */
+/* Checks clusters, devices and certificates; reports. */
 void machines_check(Arena *arena, Diags *diags, const Ast *ast);
 
 #endif

@@ -161,7 +161,7 @@ static void put_list(Printer *p, const Expr *expr) {
   close_bracket(p, is_round ? ")" : "]");
 }
 
-/* What the left operand must bind at least. */
+/* The least binding of the left operand. */
 static Level left_level(const Expr *expr) {
   Level level = operators[expr->op].level;
   return level == LEVEL_comparison ? level + 1 : level;

@@ -114,7 +114,7 @@ static const char *names_joined(Parser *parser, const Expected *expected) {
   return text_string(&text);
 }
 
-/* What stands there, as the user wrote it. */
+/* The text at the place, as the user wrote it. */
 static const char *token_written(Parser *parser, Token token) {
   if (token.kind == 0) return "end of file";
   if (token.kind == T_END) return parser->end_text;

@@ -217,7 +217,7 @@ static Future future_div(const Incremental *inc, const Node *node, Name key_dim,
              : FUTURE_open;
 }
 
-/* Of finite numbers and -inf: -inf wins. */
+/* Among finite numbers and -inf, -inf wins. */
 static Future future_add(const Incremental *inc, const Node *node, Name key_dim,
                          Future a, Future b) {
   (void)inc, (void)node, (void)key_dim;
@@ -236,7 +236,7 @@ static Future future_dot(const Incremental *inc, const Node *node, Name key_dim,
   return a == FUTURE_zero || b == FUTURE_zero ? FUTURE_zero : FUTURE_open;
 }
 
-/* Of all other operators the future is open. */
+/* The rule of an operator; without one its result is FUTURE_open. */
 static FutureFunction *const future_functions[N_OPS] = {
     [OP_cast] = future_same,      [OP_stop_gradient] = future_same,
     [OP_copy] = future_same,      [OP_rename] = future_same,

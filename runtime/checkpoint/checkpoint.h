@@ -137,7 +137,7 @@ Status checkpoint_read(const StoredFile *file, const StoredTensor *tensor,
 Status checkpoint_load(Arena *arena, const Checkpoint *checkpoint,
                        const DnnProgram *program, Device *device, Comm *comm,
                        bool is_resume);
-/* What a program asks of a checkpoint. */
+/* The tensors that a program asks of a checkpoint. */
 typedef enum MatchKind {
   MATCH_full,   /* all parameters and states, and no others */
   MATCH_part,   /* what both have in the same sizes; one at least */

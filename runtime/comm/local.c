@@ -46,7 +46,7 @@ typedef struct Meeting {
   Visit *visits;    /* [group.size] */
 } Meeting;
 
-/* What a rank waits for; no meeting: nothing. */
+/* The meeting for which a rank waits, or none. */
 typedef struct Wait {
   const Meeting *meeting;
   bool only_ripe; /* delivered or not */

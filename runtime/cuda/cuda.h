@@ -97,7 +97,7 @@ Status cuda_load_nccl(Nccl *out);
 
 typedef struct CudaProduct CudaProduct;
 
-/* What an instruction needs, worked out when the device is opened. */
+/* The needs of an instruction, computed when the device is opened. */
 typedef struct CudaPrepared {
   CuFunction function; /* or NULL */
   const DnnKernel *kernel;

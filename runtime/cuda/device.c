@@ -181,7 +181,7 @@ static bool has_product(const DnnProgram *program) {
   return false;
 }
 
-/* What is missing is an error for the first product that needs it. */
+/* A missing library is an error for the first matmul that needs it. */
 static void find_lt(Device *device) {
   CudaState *state = device->state;
   if (!has_product(device->program)) return;

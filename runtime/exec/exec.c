@@ -102,7 +102,7 @@ static Status run_one(Exec *exec, const DnnEntryPoint *entry, int32_t i,
   return STATUS_OK;
 }
 
-/* What nobody read must have ended too before the entry runs again. */
+/* Unread collectives must have ended too before the entry runs again. */
 static Status wait_for_all(Exec *exec, const DnnEntryPoint *entry) {
   for (int32_t i = 0; i < entry->n_instrs; i++) {
     const DnnInstr *instr = &entry->instrs[i];

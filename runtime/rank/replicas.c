@@ -94,7 +94,7 @@ static uint64_t program_hash(const DnnProgram *program) {
   return add_tensors(hash, program->tensors, program->n_tensors);
 }
 
-/* What an option says, as a number. */
+/* The value of an option as a number. */
 #define OPTION_VALUE_FLAG(field)      options->field
 #define OPTION_VALUE_TEXT(field)      options->field != NULL
 #define OPTION_VALUE_INT(field)       options->field

@@ -70,7 +70,7 @@ static Status read_vocabulary(Run *run, Vocabulary **out) {
   return status;
 }
 
-/* What a entry takes, in operations: it computes or it waits for memory, at
+/* The cost of an entry, in operations: it computes or it waits for memory, at
  * about eight operations a byte. */
 static double cost_of(const DnnEntryPoint *entry) {
   double cost = 0;

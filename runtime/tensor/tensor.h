@@ -35,7 +35,7 @@ typedef struct FloatFormat {
   uint64_t exponent_mask, fraction_mask;
 } FloatFormat;
 
-/* Of a dtype that dtype_is_float. */
+/* For a dtype that dtype_is_float. */
 FloatFormat dtype_float_format(DnnDtype dtype);
 
 typedef enum FloatKind { FLOAT_finite, FLOAT_infinite, FLOAT_nan } FloatKind;

@@ -155,7 +155,7 @@ static inline bool op_case_is_index(Op op, int input) {
          op == OP_random_keep;
 }
 
-/* What a kernel finds in the bytes of its result: `update_slice` writes one
+/* The bytes that a kernel finds in its result: `update_slice` writes one
  * row. */
 static inline void op_case_prefill(const Node *node, const void *input,
                                    void *result) {

@@ -341,7 +341,7 @@ static const char *make_folder(Arena *arena, const char *text) {
 #define RUN(dnnc, options)                                                     \
   FORMAT("timeout 100 %s run program.dnn --json --no-save %s", dnnc, options)
 
-/* What a plan cannot do (yet) is said so, and is no failure. */
+/* A plan that is not supported yet says so, which is no failure. */
 const char check_refused[] = "not supported yet";
 
 static bool is_refusal(const char *message) {

@@ -50,7 +50,7 @@ typedef enum ShimState {
   SHIM_DONE
 } ShimState;
 
-/* What can be switched to. */
+/* A context to which a fiber can switch. */
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
 typedef struct ShimContext {
   void *stack_pointer;

@@ -333,7 +333,8 @@ Test(build, every_back_end_is_found) {
   cr_expect_null(backend_find("abacus"));
 }
 
-/* What the value of --target gives: a back end and architectures, or a message.
+/* The result of a value of --target: a back end and architectures, or a
+ * message.
  */
 static void check_target(const char *text, const char *back_end, int n_archs,
                          const char *message) {

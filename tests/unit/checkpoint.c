@@ -92,7 +92,7 @@ Test(header, right_and_wrong) {
   }
 }
 
-/* What is wrong is said by tensor and rule. */
+/* A message names the tensor and the broken rule. */
 Test(header, mistakes_are_named) {
   static const struct {
     const char *text;

@@ -35,7 +35,7 @@ static const char *read_text(Module *module, const char *path) {
   return text;
 }
 
-/* What the map prints as, or its messages. */
+/* The map as text, or its messages. */
 static const char *understood(Module *module, const char *path,
                               const char *text) {
   Text out = text_create(module->arena);

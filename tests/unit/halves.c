@@ -151,7 +151,7 @@ static void run_job(Bench *bench, const Job *job, void *library) {
   arena_destroy(arena);
 }
 
-/* What the table of cases lacks: sums of halves in f32, tiles of keys. */
+/* Cases that the table lacks: sums of halves in f32, tiles of keys. */
 static const OpCase more_cases[] = {
     {"dot", "over=K dtype=f32", {"TYPE M:12 K:300", "TYPE K:300 N:14"}},
     {"conv",

@@ -189,8 +189,8 @@ Test(interp, reverses) {
             3);
 }
 
-/* Of two experts with three slots each: the first choices of all tokens take
- * theirs before any second one, and what comes too late gets none. */
+/* Two experts have three capacity slots each: the first choices of all tokens
+ * take theirs before any second one, and what comes too late gets none. */
 Test(interp, first_choices_take_slots_first) {
   static const char text[] = "over=J,T to=E,S sizes=2,3";
   Module *module = module_create();
