@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""What PyTorch computes for the losses of the language, in f64: losses.def.
+"""Records what PyTorch computes, in f64, for scalar expressions of the language:
+losses, and operators that are summed to a scalar. It writes expressions.def.
 
-A row is LOSS(expression, value, gradient of p, gradient of q).  p and q are
-[N:6, K:4], w is [K:4], y and z are integers [N:6]; tests/unit/losses.c fills
-them with the same formulas.  Norms below the 1e-8 of `cosine` are left out:
+A row is EXPRESSION(text, value, gradient of p, gradient of q).  p and q are
+[N:6, K:4], w is [K:4], y and z are integers [N:6]; tests/unit/expressions.c
+fills them with the same formulas.  Norms below the 1e-8 of `cosine` are left out:
 there PyTorch's gradient is not that of its own formula.
 """
 import torch
@@ -30,7 +31,7 @@ def ce(p, target, **more):
     return F.cross_entropy(p, target, **more)
 
 
-LOSSES = [
+EXPRESSIONS = [
     ("cross_entropy(p, z, K)", lambda p, q: ce(p, z)),
     ("cross_entropy(p, z, K, smooth = 0.3)",
      lambda p, q: ce(p, z, label_smoothing=0.3)),
@@ -81,16 +82,18 @@ def numbers(tensor):
     return ",\n       ".join(rows)
 
 
-with open("losses.def", "w") as out:
-    out.write("""/* losses.def -- written by losses.py: an expression of the language, its value
- * and its gradients in p and q, as PyTorch computes them. */
+with open("expressions.def", "w") as out:
+    out.write("""/*
+ * expressions.def -- written by expressions.py: expressions of the language, with
+ * the value and the gradients in p and q that PyTorch computes.
+ */
 /* clang-format off */
 """)
-    for text, function in LOSSES:
+    for text, function in EXPRESSIONS:
         p = (2 * torch.sin(1.7 * i + 0.3)).requires_grad_()
         q = (1.5 * torch.cos(0.9 * i + 0.5)).requires_grad_()
         value = function(p, q)
         value.backward()
-        out.write(f'LOSS("{text}", {value.item():.17g},\n'
+        out.write(f'EXPRESSION("{text}", {value.item():.17g},\n'
                   f"  LIST({numbers(p.grad)}),\n  LIST({numbers(q.grad)}))\n")
-    out.write("#undef LOSS\n#undef LIST\n/* clang-format on */\n")
+    out.write("#undef EXPRESSION\n#undef LIST\n/* clang-format on */\n")

@@ -1,13 +1,14 @@
 // links: frontend passes ir support
 /*
- * losses.c -- the losses of the language on the interpreter in f64, with their
- * gradients, against what PyTorch computes (tests/reference/losses.def).
+ * expressions.c -- compares losses and composed operators of the language, with
+ * their gradients, on the interpreter in f64 with recorded values of PyTorch
+ * (tests/reference/expressions.def).
  */
 #include "frontend/frontend.h"
 #include "passes/passes.h"
 #include "tests/unit/values.h"
 
-TestSuite(losses, .fini = modules_destroy);
+TestSuite(expressions, .fini = modules_destroy);
 
 enum { N = 6, K = 4, N_ELEMENTS = N * K };
 
@@ -18,9 +19,9 @@ typedef struct Recorded {
 
 #define LIST(...)                                                              \
   { __VA_ARGS__ }
-#define LOSS(expression, loss, p, q) {expression, loss, p, q},
+#define EXPRESSION(expression, loss, p, q) {expression, loss, p, q},
 static const Recorded recorded[] = {
-#include "tests/reference/losses.def"
+#include "tests/reference/expressions.def"
 };
 
 static const Source *load(void *user, const char *path) {
@@ -28,7 +29,7 @@ static const Source *load(void *user, const char *path) {
   return user;
 }
 
-/* As in losses.py. */
+/* As in expressions.py. */
 static double element(const char *path, int i) {
   if (strcmp(path, "p") == 0) return 2 * sin(1.7 * i + 0.3);
   if (strcmp(path, "q") == 0) return 1.5 * cos(0.9 * i + 0.5);
@@ -98,7 +99,7 @@ static void check(const Recorded *row) {
     const GraphOutput *output = &graph->outputs.data[i];
     bool is_p = strcmp(output->path, "p") == 0;
     if (output->role == ROLE_loss)
-      compare(row, "the loss", &row->loss, outputs[i].data, 1);
+      compare(row, "the value", &row->loss, outputs[i].data, 1);
     else if (output->role == ROLE_grad && strcmp(output->path, "w") != 0)
       compare(row, output->path, is_p ? row->p : row->q, outputs[i].data,
               N_ELEMENTS);
@@ -109,7 +110,7 @@ static void check(const Recorded *row) {
   cr_expect_eq(n_compared, 3, "%s", row->expression);
 }
 
-Test(losses, are_those_of_pytorch) {
+Test(expressions, equal_those_of_pytorch) {
   for (size_t i = 0; i < sizeof recorded / sizeof *recorded; i++)
     check(&recorded[i]);
 }
