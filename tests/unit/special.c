@@ -233,9 +233,11 @@ Test(special, pointwise_rows_are_as_in_pytorch) {
 
 /* ---- other operators ---- */
 
-/* Those for which the rule does not hold, with tests of their own below. */
+/* The rule does not hold for operators that choose elements by their values:
+ * a NaN moves others. They have tests of their own below. */
 static bool has_own_rule(Op op) {
-  return op == OP_topk || op == OP_maxpool_grad;
+  bool chooses = op_is(op, OPCLASS_indexing) && !op_has(op, OP_FLAG_lookup);
+  return chooses || op == OP_maxpool_grad;
 }
 
 typedef struct SpreadCase {
