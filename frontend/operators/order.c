@@ -2,7 +2,7 @@
  * order.c -- operators that depend on the order along one dim: reverse, cumsum,
  * prod.
  *
- * cumsum and prod are built from other operators. A cumulative sum adds to each
+ * All but reverse are built from other operators. A cumulative sum adds to each
  * element the sum of those before it in about log2(n) steps (Hillis and Steele
  * 1986):
  *
@@ -25,13 +25,16 @@ ExprValue builtin_reverse(BuiltinCall *call) {
   return val;
 }
 
-/* Moved towards the end by n; the first ones are `fill`. */
-static ExprValue shift_pad(Elab *e, ExprValue val, Name dim, int64_t n) {
+/* Moves the elements towards the end by n < size and fills with `fill`. */
+static ExprValue shift_pad(Elab *e, ExprValue val, Name dim, int64_t n,
+                           double fill) {
   int64_t size = type_size(elab_type(e, val), dim);
-  return elab_pad(e, elab_slice(e, val, dim, 0, size - n), dim, n, 0, 0);
+  return elab_pad(e, elab_slice(e, val, dim, 0, size - n), dim, n, 0, fill);
 }
 
-ExprValue builtin_cumsum(BuiltinCall *call) {
+/* Joins each element with all before it by `op`, whose neutral element is
+ * `neutral`. */
+static ExprValue cumulate(BuiltinCall *call, Op op, double neutral) {
   Elab *e = call->e;
   bool is_exclusive;
   if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, true) ||
@@ -41,12 +44,15 @@ ExprValue builtin_cumsum(BuiltinCall *call) {
   if (elab_type(e, val)->dtype == DT_bool) val = elab_cast(e, val, DT_i32);
   Name dim = call->dims[1].names[0];
   int64_t size = type_size(elab_type(e, val), dim);
-  if (is_exclusive && size == 1)
-    return pointwise2(e, OP_mul, val, expr_value_int(0));
-  if (is_exclusive) val = shift_pad(e, val, dim, 1);
+  if (is_exclusive)
+    val = elab_slice(e, elab_pad(e, val, dim, 1, 0, neutral), dim, 0, size);
   for (int64_t n = 1; n < size && !expr_value_is_poison(val); n *= 2)
-    val = pointwise2(e, OP_add, val, shift_pad(e, val, dim, n));
+    val = pointwise2(e, op, val, shift_pad(e, val, dim, n, neutral));
   return val;
+}
+
+ExprValue builtin_cumsum(BuiltinCall *call) {
+  return cumulate(call, OP_add, 0);
 }
 
 static ExprValue product_along(Elab *e, ExprValue val, Name dim) {
