@@ -1,6 +1,6 @@
 /*
  * order.c -- operators that depend on the order along one dim: reverse, cumsum,
- * prod.
+ * cumprod, prod.
  *
  * All but reverse are built from other operators. A cumulative sum adds to each
  * element the sum of those before it in about log2(n) steps (Hillis and Steele
@@ -8,8 +8,9 @@
  *
  *     y = x;  y = y + shift(y, 1);  y = y + shift(y, 2);  y = y + shift(y, 4)
  *
- * A product multiplies one half with the other until one element is left, so
- * that its gradient needs no quotient and is right at zeros.
+ * A cumulative product multiplies instead and fills with 1.  A product
+ * multiplies one half with the other until one element is left.  So the
+ * gradients of both need no quotient and are right at zeros.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/match.h"
@@ -53,6 +54,10 @@ static ExprValue cumulate(BuiltinCall *call, Op op, double neutral) {
 
 ExprValue builtin_cumsum(BuiltinCall *call) {
   return cumulate(call, OP_add, 0);
+}
+
+ExprValue builtin_cumprod(BuiltinCall *call) {
+  return cumulate(call, OP_mul, 1);
 }
 
 static ExprValue product_along(Elab *e, ExprValue val, Name dim) {

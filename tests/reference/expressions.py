@@ -27,6 +27,11 @@ def sharp(q):
     return torch.relu(q).detach()
 
 
+def excluded(products):
+    """Products of the rows before each row."""
+    return torch.cat([torch.ones(1, K, dtype=torch.float64), products[:-1]])
+
+
 def ce(p, target, **more):
     return F.cross_entropy(p, target, **more)
 
@@ -73,6 +78,9 @@ EXPRESSIONS = [
      lambda p, q: (1 - F.cosine_similarity(p, q, dim=1)).mean()),
     ("cosine(p, q, N)",
      lambda p, q: (1 - F.cosine_similarity(p, q, dim=0)).mean()),
+    ("sum(cumprod(p, N) * q)", lambda p, q: (p.cumprod(0) * q).sum()),
+    ("sum(cumprod(relu(p), K) * cumprod(q, N, exclusive = true))",
+     lambda p, q: (p.relu().cumprod(1) * excluded(q.cumprod(0))).sum()),
 ]
 
 
