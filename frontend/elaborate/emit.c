@@ -65,6 +65,11 @@ static Name dtype_attr(Elab *e, DType dtype) {
   return *name;
 }
 
+ExprValue elab_second_result(ExprValue first) {
+  if (!expr_value_is_tensor(first)) return first;
+  return expr_value_tensor((Value){first.tensor.node, 1}, false);
+}
+
 ExprValue elab_number(Elab *e, DType dtype, double value) {
   Attrs attrs = {0};
   attrs_float(&attrs, ATTR_value, value);

@@ -14,6 +14,8 @@ void elab_at(Elab *e, const Expr *x);
 /* Appends a node after asking its rule; poison after a message. */
 ExprValue elab_emit(Elab *e, Op op, const ExprValue *inputs, int n,
                     const Attrs *attrs);
+/* The second result of the node whose first result is `first`. */
+ExprValue elab_second_result(ExprValue first);
 ExprValue elab_number(Elab *e, DType dtype, double value);
 /* Whether this dtype holds the number or boolean. */
 bool elab_fits(DType dtype, ExprValue val);

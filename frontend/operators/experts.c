@@ -25,11 +25,6 @@ struct Gate {
 
 /* ---- topk ---- */
 
-static ExprValue second_result(ExprValue first) {
-  if (!expr_value_is_tensor(first)) return first;
-  return expr_value_tensor((Value){first.tensor.node, 1}, false);
-}
-
 static ExprValue route_topk(Elab *e, ExprValue x, Name dim, Name to,
                             int64_t k) {
   Attrs attrs = {0};
@@ -83,7 +78,7 @@ ExprValue builtin_topk(BuiltinCall *call) {
   Name made = to == dim ? name_format(e->names, "%s.top", dim) : to;
   ExprValue list = expr_value_list(e, 2), *both = list.list->items;
   both[0] = route_topk(e, call->args[0], dim, made, k);
-  both[1] = second_result(both[0]);
+  both[1] = elab_second_result(both[0]);
   for (int i = 0; i < 2 && to == dim && !expr_value_is_poison(both[0]); i++)
     both[i] = elab_rename(e, both[i], &made, &to, 1);
   return expr_value_is_poison(both[0]) ? POISON : list;
@@ -167,7 +162,7 @@ ExprValue builtin_route(BuiltinCall *call) {
       !find_tokens(call, gate, &tokens) || !find_slots(call, gate, top, tokens))
     return POISON;
   gate->weights = route_topk(e, gate->p, gate->experts, gate->choices, top);
-  gate->choice = second_result(gate->weights);
+  gate->choice = elab_second_result(gate->weights);
   give_slots(e, gate);
   if (top > 1)
     gate->weights =
