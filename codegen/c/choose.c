@@ -142,8 +142,8 @@ static bool choose_splitting(CEmit *emit) {
 void c_choose(CEmit *emit) {
   const Nest *nest = emit->nest;
   double work = 0;
-  for (int s = 0; s < nest->stages.n; s++)
-    work += stage_work(emit, &nest->stages.data[s]);
+  for (int i = 0; i < nest_step_count(nest); i++)
+    work += stage_work(emit, &nest->stages.data[nest_step_stage(nest, i)]);
   work *= (double)outer_total(nest);
   emit->is_column = choose_column(emit);
   emit->n_units = outer_total(nest);

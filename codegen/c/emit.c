@@ -229,6 +229,27 @@ static void void_unused(CEmit *emit) {
   for (int i = 0; i < n; i++) c_emit_line(emit, "(void)l%d;", i);
 }
 
+/* Stages that repeat are emitted once, as cases of a switch. */
+static void emit_steps(CEmit *emit) {
+  const Nest *nest = emit->nest;
+  bool repeats = nest->steps.n > 0;
+  if (repeats) {
+    Text steps = text_create(emit->arena);
+    for (int i = 0; i < nest->steps.n; i++)
+      text_printf(&steps, "%s%d", i ? ", " : "", nest->steps.data[i]);
+    c_emit_line(emit, "static const uint16_t steps[] = {%s};",
+                text_string(&steps));
+    c_emit_line(emit, "for (int s = 0; s < %d; s++) switch (steps[s]) {",
+                nest->steps.n);
+  }
+  for (int s = 0; s < nest->stages.n; s++) {
+    if (repeats) c_emit_line(emit, "case %d:", s);
+    emit_stage(emit, &nest->stages.data[s]);
+    if (repeats) c_emit_line(emit, "break;");
+  }
+  if (repeats) c_emit_line(emit, "}");
+}
+
 void c_emit_nest(const Backend *backend, Module *module, const Nest *nest,
                  KernelText *out) {
   (void)backend;
@@ -248,8 +269,7 @@ void c_emit_nest(const Backend *backend, Module *module, const Nest *nest,
   emit.indent++;
   declare_unit(&emit);
   void_unused(&emit);
-  for (int s = 0; s < nest->stages.n; s++)
-    emit_stage(&emit, &nest->stages.data[s]);
+  emit_steps(&emit);
   emit.indent--;
   c_emit_line(&emit, "}");
   emit.indent--;

@@ -351,6 +351,23 @@ static void emit_group_stage(Emit *emit, int s) {
               is_warp ? "__syncwarp" : "__syncthreads");
 }
 
+/* Stages that repeat are emitted once, as cases of a switch that all threads
+ * take alike. */
+static void emit_group_steps(Emit *emit) {
+  const Nest *nest = emit->nest;
+  bool repeats = nest->steps.n > 0;
+  if (repeats)
+    text_printf(emit->out,
+                "    for (int s = 0; s < %d; s++) switch (%s_steps[s]) {\n",
+                nest->steps.n, nest->name);
+  for (int s = 0; s < nest->stages.n; s++) {
+    if (repeats) text_printf(emit->out, "    case %d: {\n", s);
+    emit_group_stage(emit, s);
+    if (repeats) text_add(emit->out, "    } break;\n");
+  }
+  if (repeats) text_add(emit->out, "    }\n");
+}
+
 static bool uses_shared(const Emit *emit, const char *suffix) {
   for (int s = 0; s < emit->nest->stages.n; s++) {
     const NestStage *stage = &emit->nest->stages.data[s];
@@ -423,7 +440,7 @@ static void emit_group_kernel(Emit *emit) {
   text_add(out, "    (void)p;\n");
   enter_stage(emit, &emit->nest->stages.data[0]);
   emit_loop_indices(emit, "p", 0, emit->nest->n_outer - 1);
-  for (int s = 0; s < emit->nest->stages.n; s++) emit_group_stage(emit, s);
+  emit_group_steps(emit);
   text_add(out, "  }\n");
 }
 
@@ -441,6 +458,16 @@ static void emit_split_arrays(Emit *emit) {
                   (long long)map->outer * map->splits);
   text_printf(emit->out, "DNN_STATIC unsigned %s_arrived[%lld];\n",
               emit->nest->name, (long long)map->tiles);
+}
+
+static void emit_step_array(Emit *emit) {
+  const Nest *nest = emit->nest;
+  if (nest->steps.n == 0) return;
+  text_printf(emit->out, "DNN_STATIC const unsigned short %s_steps[%d] = {",
+              nest->name, nest->steps.n);
+  for (int i = 0; i < nest->steps.n; i++)
+    text_printf(emit->out, "%s%d", i ? ", " : "", nest->steps.data[i]);
+  text_add(emit->out, "};\n");
 }
 
 static void emit_arguments_struct(Emit *emit) {
@@ -467,6 +494,7 @@ void cuda_emit_nest(const Backend *backend, Module *module, const Nest *nest,
   const Mapping *map = &emit.mapping;
   emit_arguments_struct(&emit);
   emit_split_arrays(&emit);
+  emit_step_array(&emit);
   bool waits = !map->is_flat && map->group > 1;
   text_printf(&text, "DNN_KERNEL(%s, %d, %d) {\n", nest->name, map->threads,
               waits);

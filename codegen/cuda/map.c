@@ -105,10 +105,11 @@ static bool is_touched_later(const Nest *nest, int stage, bool stores_count) {
 }
 
 bool stage_is_read_later(const Nest *nest, int stage) {
-  return is_touched_later(nest, stage, true);
+  return nest->steps.n > 0 || is_touched_later(nest, stage, true);
 }
 
 static bool can_be_flat(const Nest *nest) {
+  if (nest->steps.n > 0) return false;
   for (int s = 0; s < nest->stages.n; s++) {
     const NestStage *stage = &nest->stages.data[s];
     for (int i = 0; i < stage->stmts.n; i++) {
@@ -211,6 +212,7 @@ static int power_up_to(int64_t n, int limit) {
 static bool can_split(const Nest *nest) {
   const NestStage *stage = &nest->stages.data[0];
   bool has_reduction = false;
+  if (nest->steps.n > 0) return false;
   for (int i = 0; i < stage->stmts.n; i++) {
     const NestStmt *stmt = &stage->stmts.data[i];
     if (accumulates_in_order(nest, stage, stmt)) return false;

@@ -3,9 +3,10 @@
  * or CUDA text.
  *
  * A nest has `outer` loops, whose points are independent (parallel), and a list
- * of stages that every outer point runs in order.  A stage has `inner` loops of
- * its own and statements; a reduction over the inner loops of a stage is a
- * scalar of the outer point that later stages read.  So
+ * of stages that every outer point runs in order, or in the order of `steps`,
+ * which may repeat them.  A stage has `inner` loops of its own and statements;
+ * a reduction over the inner loops of a stage is a scalar of the outer point
+ * that later stages read.  So
  *
  *     softmax over S of x[T, S]
  *       outer T
@@ -131,6 +132,7 @@ typedef struct Nest {
   int n_outer;
   NestLoop outer[MAX_LOOPS];
   VEC(NestStage) stages;
+  VEC(int) steps;          /* stages as they run; empty: each once, in order */
   VEC(NestExpr) exprs;     /* arguments precede users */
   VEC(NestBuffer) buffers; /* inputs of the node, then results */
   int n_reductions;
@@ -147,6 +149,8 @@ typedef struct Nest {
  * Lowers a node (fused or any structured operator with a loop nest) on the
  * local sizes of its mesh.  NULL where only an override exists (attention). */
 Nest *nest_lower(Module *module, const Graph *graph, int id);
+int nest_step_count(const Nest *nest);
+int nest_step_stage(const Nest *nest, int step);
 void nest_print(Text *out, const Nest *nest);
 /* The kernel key of a nest: names of the kernel and of dims do not count. */
 uint64_t nest_hash(const Nest *nest, Arena *scratch);

@@ -144,6 +144,20 @@ static void print_nest(Printer *printer) {
     for (int i = 0; i < stage->stmts.n; i++)
       print_stmt(printer, &stage->stmts.data[i]);
   }
+  if (nest->steps.n > 0) {
+    text_add(out, "  steps");
+    for (int i = 0; i < nest->steps.n; i++)
+      text_printf(out, " %d", nest->steps.data[i]);
+    text_add(out, "\n");
+  }
+}
+
+int nest_step_count(const Nest *nest) {
+  return nest->steps.n > 0 ? nest->steps.n : nest->stages.n;
+}
+
+int nest_step_stage(const Nest *nest, int step) {
+  return nest->steps.n > 0 ? nest->steps.data[step] : step;
 }
 
 void nest_print(Text *out, const Nest *nest) {
