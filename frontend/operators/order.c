@@ -1,8 +1,8 @@
 /*
- * order.c -- operators that depend on the order along one dim: reverse, cumsum,
- * cumprod, prod.
+ * order.c -- operators that depend on the order along one dim: reverse, sort,
+ * cumsum, cumprod, prod.
  *
- * All but reverse are built from other operators. A cumulative sum adds to each
+ * The last three are built from other operators. A cumulative sum adds to each
  * element the sum of those before it in about log2(n) steps (Hillis and Steele
  * 1986):
  *
@@ -24,6 +24,13 @@ ExprValue builtin_reverse(BuiltinCall *call) {
     val = elab_emit(call->e, OP_reverse, &val, 1, &attrs);
   }
   return val;
+}
+
+ExprValue builtin_sort(BuiltinCall *call) {
+  if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, true)) return POISON;
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, call->dims[1].names[0]);
+  return elab_emit(call->e, OP_sort, call->args, 1, &attrs);
 }
 
 /* Moves the elements towards the end by n < size and fills with `fill`. */

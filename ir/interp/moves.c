@@ -203,6 +203,34 @@ void interp_argmax(const InterpCall *call) {
   }
 }
 
+/* Insertion: an element passes those that are above it, so ties keep their
+ * order. */
+static void sort_row(double *values, double *at, int64_t stride, int64_t n) {
+  for (int64_t i = 1; i < n; i++) {
+    double value = values[i * stride];
+    int64_t k = i;
+    for (; k > 0 && interp_is_above(values[(k - 1) * stride], value); k--) {
+      values[k * stride] = values[(k - 1) * stride];
+      at[k * stride] = at[(k - 1) * stride];
+    }
+    values[k * stride] = value;
+    at[k * stride] = (double)i;
+  }
+}
+
+void interp_sort(const InterpCall *call) {
+  const Tensor *x = &call->inputs[0];
+  const Tensor *y = &call->results[0], *at = &call->results[1];
+  Name dim = node_name(call->node, ATTR_dim);
+  Loops loops = {0};
+  loops_add_type(&loops, type_without(call->arena, x->type, &dim, 1));
+  loops_bind(&loops, y->type);
+  int64_t stride = type_stride(y->type, dim), n = type_size(y->type, dim);
+  for (int64_t i = 0; i < type_elements(x->type); i++) y->data[i] = x->data[i];
+  for (bool more = loops_start(&loops); more; more = loops_next(&loops))
+    sort_row(y->data + loops.offset[0], at->data + loops.offset[0], stride, n);
+}
+
 /* One random number for each element, counted in the order of the result's
  * type. */
 void interp_random_keep(const InterpCall *call) {

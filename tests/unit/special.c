@@ -395,6 +395,14 @@ Test(special, a_nan_is_the_extremum) {
               -I, N, I, I, 1, /* positions */ 1, 2, 0, 2, 0, 1, 2, 0, 0, 1);
 }
 
+/* As torch.sort(stable=True): NaN comes last, equal elements keep their order.
+ */
+Test(special, sorted_rows_end_with_nan) {
+  EXPECT_ROWS("sort", "dim=C", "f32 A:5 C:3", rows, 1, 2, 3, 9, N, N, -I, -I,
+              -I, -I, I, N, 0, 1, I, /* indices */ 0, 2, 1, 1, 0, 2, 0, 1, 2, 1,
+              0, 2, 2, 1, 0);
+}
+
 /* A row of -inf gives 0, where PyTorch gives NaN: a query that sees no key. */
 Test(special, softmax_of_infinities) {
   EXPECT_ROWS("softmax", "over=C", "f32 A:5 C:3", rows, 0.0900305733,
