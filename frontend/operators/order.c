@@ -1,6 +1,6 @@
 /*
  * order.c -- operators that depend on the order along one dim: reverse, sort,
- * cumsum, cumprod, prod.
+ * argsort, cumsum, cumprod, prod.
  *
  * The last three are built from other operators. A cumulative sum adds to each
  * element the sum of those before it in about log2(n) steps (Hillis and Steele
@@ -31,6 +31,10 @@ ExprValue builtin_sort(BuiltinCall *call) {
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, call->dims[1].names[0]);
   return elab_emit(call->e, OP_sort, call->args, 1, &attrs);
+}
+
+ExprValue builtin_argsort(BuiltinCall *call) {
+  return elab_second_result(builtin_sort(call));
 }
 
 /* Moves the elements towards the end by n < size and fills with `fill`. */

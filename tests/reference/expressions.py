@@ -80,6 +80,9 @@ EXPRESSIONS = [
      lambda p, q: (1 - F.cosine_similarity(p, q, dim=0)).mean()),
     ("sum(sort(p, N) * q) + sum(sort(q, K) * p)",
      lambda p, q: (p.sort(0)[0] * q).sum() + (q.sort(1)[0] * p).sum()),
+    ("sum(argsort(round(p), N) * q + gather(p, argsort(q, K), K) * q)",
+     lambda p, q: (p.round().argsort(dim=0, stable=True) * q +
+                   p.gather(1, q.argsort(1)) * q).sum()),
     ("sum(cumprod(p, N) * q)", lambda p, q: (p.cumprod(0) * q).sum()),
     ("sum(cumprod(relu(p), K) * cumprod(q, N, exclusive = true))",
      lambda p, q: (p.relu().cumprod(1) * excluded(q.cumprod(0))).sum()),
