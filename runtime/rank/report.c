@@ -86,7 +86,9 @@ static void print_json_step(const Run *run, int64_t step, int64_t ns) {
 }
 
 void report_step(const Run *run, int64_t step, int64_t ns) {
+  bool is_due = step % run->options.log_every == 0 || step == run->last;
   if (run->comm->rank != 0 || run->options.quiet) return;
+  if (!is_due && !run_step_failed(run)) return;
   if (run->options.json)
     print_json_step(run, step, ns);
   else

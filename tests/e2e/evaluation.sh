@@ -61,4 +61,10 @@ check_metrics() {
 }
 check_metrics
 has_mpi && check_metrics --ranks 2
+
+# Every third step and the last one are printed.
+"$dnnc" run "$root/models/mlp.dnn" --data "$root" H1=16 H2=8 eval_batches=1 \
+  --steps 7 --no-save --json --log-every 3 >out || fail "--log-every"
+[ "$(sed -n 's/^{"step":\([0-9]*\),"loss".*/\1/p' out | tr '\n' ' ')" = "3 6 7 " ] ||
+  { cat out; fail "--log-every 3 prints other steps"; }
 exit 0
