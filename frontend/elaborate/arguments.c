@@ -10,8 +10,7 @@ static Span arg_span(const BuiltinCall *call, int i) {
   return call->exprs[i] ? call->exprs[i]->span : call->x->span;
 }
 
-static Diag *arg_report_wrong(const BuiltinCall *call, int i,
-                              const char *wanted) {
+Diag *arg_report_wrong(const BuiltinCall *call, int i, const char *wanted) {
   return diag(call->e->diags, DIAG_wrong_argument, arg_span(call, i),
               call->builtin->params[i].name, call->builtin->name, wanted,
               expr_value_describe(call->e, call->args[i]));

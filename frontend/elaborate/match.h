@@ -59,7 +59,8 @@ bool builtin_match(Elab *e, const Expr *x, const Builtin *builtin,
 
 /* Adds the help "it is called as softmax(x, D)". */
 void builtin_help_call(Elab *e, Diag *d, const Builtin *builtin);
-/* Reports and returns poison: an argument is not what it must be. */
+/* Reports that an argument is not what it must be; arg_wrong returns poison. */
+Diag *arg_report_wrong(const BuiltinCall *call, int i, const char *wanted);
 ExprValue arg_wrong(BuiltinCall *call, int i, const char *wanted);
 /* Argument checks; all report and return false. */
 bool arg_tensor(BuiltinCall *call, int i); /* numbers become scalars */
