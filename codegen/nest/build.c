@@ -226,6 +226,20 @@ NestGuard coord_guard(Coord coord, int64_t limit) {
   return guard;
 }
 
+void lower_guard_if_needed(Lower *lower, Coord coord, int64_t limit) {
+  int64_t low = coord.base, high = coord.base;
+  for (int i = 0; i < lower->n_loops; i++) {
+    int64_t reach = coord.stride[i] * (lower->extent[i] - 1);
+    if (reach < 0)
+      low += reach;
+    else
+      high += reach;
+  }
+  if (low >= 0 && high < limit) return;
+  ASSERT(lower->n_guards < 3);
+  lower->guards[lower->n_guards++] = coord_guard(coord, limit);
+}
+
 /* ---- spaces ---- */
 
 void space_add(Space *space, Name name, Coord coord) {

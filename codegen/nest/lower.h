@@ -73,6 +73,9 @@ void coord_divide(Lower *lower, Coord coord, int64_t n, int64_t limit,
 /* The index in the logical tensor: adds where this rank's shard begins. */
 Coord coord_global(Lower *lower, Coord coord, const Dim *dim);
 NestGuard coord_guard(Coord coord, int64_t limit);
+/* Pushes a guard of the loads to come where the coordinate can leave
+ * [0, limit). */
+void lower_guard_if_needed(Lower *lower, Coord coord, int64_t limit);
 
 void space_add(Space *space, Name name, Coord coord);
 const Coord *space_find(const Space *space, Name name); /* NULL if absent */

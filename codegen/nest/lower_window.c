@@ -98,21 +98,6 @@ static void inner_slid(Lower *lower, const Window *window,
     out[i] = lower_inner(lower, window->dim[i], extents[i]);
 }
 
-/* Pushes a guard where coordinate `coord` can leave [0, limit). */
-static void guard_if_needed(Lower *lower, Coord coord, int64_t limit) {
-  int64_t low = coord.base, high = coord.base;
-  for (int i = 0; i < lower->n_loops; i++) {
-    int64_t reach = coord.stride[i] * (lower->extent[i] - 1);
-    if (reach < 0)
-      low += reach;
-    else
-      high += reach;
-  }
-  if (low >= 0 && high < limit) return;
-  ASSERT(lower->n_guards < 3);
-  lower->guards[lower->n_guards++] = coord_guard(coord, limit);
-}
-
 /* Coordinates of x under output positions `o` and window positions `k`;
  * pushes the guards. */
 static void input_coords(Lower *lower, const Window *window, const Coord *o,
@@ -121,7 +106,7 @@ static void input_coords(Lower *lower, const Window *window, const Coord *o,
     out[i] = coord_sum(lower, coord_scale(o[i], window->stride[i]),
                        coord_scale(k[i], window->dilate[i]));
     out[i] = coord_add(out[i], -window->pad[i]);
-    guard_if_needed(lower, out[i], window->in[i]);
+    lower_guard_if_needed(lower, out[i], window->in[i]);
   }
 }
 
@@ -242,7 +227,7 @@ static void input_grad_gather(Lower *lower, const Window *window) {
   for (int i = 0; i < window->n; i++) {
     at[i] = coord_sum(lower, p[i], coord_scale(k[i], -window->dilate[i]));
     at[i] = coord_add(at[i], window->pad[i]);
-    guard_if_needed(lower, at[i], window->out[i]);
+    lower_guard_if_needed(lower, at[i], window->out[i]);
   }
   int value = load_slid(lower, &space, window, 0, at);
   lower->n_guards = 0;
