@@ -1,6 +1,6 @@
 /*
  * window.c -- operators that slide a window over dims: convolution, pooling and
- * upsample.
+ * resize.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/match.h"
@@ -242,67 +242,80 @@ ExprValue builtin_adaptive_avgpool(BuiltinCall *call) {
   return elab_emit(e, OP_adaptive_avgpool, call->args, 1, &attrs);
 }
 
-/* ---- upsample: a new inner dim of n copies, which is merged away ---- */
+/* ---- resize, one dim after the other ---- */
 
-/* x with its first or last element again, and without the other end. */
-static ExprValue upsample_neighbour(Elab *e, ExprValue x, Name dim,
-                                    bool is_next) {
-  int64_t size = type_size(elab_type(e, x), dim);
-  if (size == 1) return x;
-  ExprValue edge = elab_slice(e, x, dim, is_next ? size - 1 : 0, 1);
-  ExprValue rest = elab_slice(e, x, dim, is_next ? 1 : 0, size - 1);
-  const ExprValue parts[] = {is_next ? rest : edge, is_next ? edge : rest};
+#define MAX_RESIZED ((int64_t)1 << 30) /* as in infer_window.c */
+
+typedef struct ResizeMode {
+  const char *name;
+  int side; /* taps on each side of a position; 0: the nearest element */
+} ResizeMode;
+
+static const ResizeMode *find_resize_mode(BuiltinCall *call, int i) {
+  static const ResizeMode modes[] = {
+      {"nearest", 0}, {"linear", 1}, {"cubic", 2}};
+  ExprValue val = call->args[i];
+  const char *name = val.kind == EXPR_VALUE_string ? val.string : "";
+  for (size_t k = 0; k < ARRAY_LENGTH(modes); k++)
+    if (strcmp(name, modes[k].name) == 0) return &modes[k];
+  Diag *d = arg_report_wrong(call, i, "\"nearest\", \"linear\" or \"cubic\"");
+  if (strcmp(name, "bilinear") == 0 || strcmp(name, "trilinear") == 0)
+    diag_help(d, "\"linear\" along each of the dimensions is %s", name);
+  if (strcmp(name, "bicubic") == 0)
+    diag_help(d, "\"cubic\" along each of the dimensions is bicubic");
+  return NULL;
+}
+
+/* `times` copies of each element: a new inner dim, which is merged away. */
+static ExprValue repeat_elements(Elab *e, ExprValue x, Name dim,
+                                 int64_t times) {
+  Name copy = name_intern(e->names, "upsample.times"); /* no user's name */
+  x = elab_broadcast(e, x, &copy, &times, 1);
+  if (expr_value_is_poison(x)) return x;
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_from, (const Name[]){dim, copy}, 2);
+  attrs_name(&attrs, ATTR_dim, dim);
+  return elab_emit(e, OP_merge_dims, &x, 1, &attrs);
+}
+
+static ExprValue resize_dim(Elab *e, ExprValue x, Name dim, int64_t size,
+                            const ResizeMode *mode) {
+  int64_t now = type_size(elab_type(e, x), dim);
+  if (size == now) return x;
+  if (mode->side == 0 && size % now == 0)
+    return repeat_elements(e, x, dim, size / now);
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
-  return elab_emit(e, OP_concat, parts, 2, &attrs);
+  attrs_ints(&attrs, ATTR_sizes, &size, 1);
+  attrs_ints(&attrs, ATTR_window, &(int64_t){mode->side}, 1);
+  return elab_emit(e, OP_resize, &x, 1, &attrs);
 }
 
-/* Half-pixel centres: copy r of n lies t = (r + 1/2) / n - 1/2 away from its
- * element, between it and the neighbour on that side. */
-static ExprValue upsample_interpolate(Elab *e, ExprValue x, Name dim,
-                                      Name times, int64_t n) {
-  DType dtype = elab_type(e, x)->dtype;
-  Attrs attrs = {0};
-  attrs_name(&attrs, ATTR_dim, times);
-  attrs_ints(&attrs, ATTR_sizes, &n, 1);
-  ExprValue t = elab_cast(e, elab_emit(e, OP_iota, NULL, 0, &attrs), dtype);
-  t = pointwise2(e, OP_mul, t, expr_value_float(1 / (double)n));
-  t = pointwise2(e, OP_add, t, expr_value_float(0.5 / (double)n - 0.5));
-  ExprValue to_next = pointwise1(e, OP_relu, t);
-  ExprValue to_last = pointwise1(e, OP_relu, pointwise1(e, OP_neg, t));
-  ExprValue here =
-      pointwise2(e, OP_sub, expr_value_float(1), pointwise1(e, OP_abs, t));
-  ExprValue sum = pointwise2(e, OP_mul, x, here);
-  for (int side = 0; side < 2; side++) {
-    ExprValue share = pointwise2(e, OP_mul, upsample_neighbour(e, x, dim, side),
-                                 side ? to_next : to_last);
-    sum = pointwise2(e, OP_add, sum, share);
-  }
-  return sum;
-}
-
-ExprValue builtin_upsample(BuiltinCall *call) {
+/* `n` is the new size of each dim, or how many times the old one it is. */
+static ExprValue resize_dims(BuiltinCall *call, bool is_factor) {
   Elab *e = call->e;
   if (!arg_float_tensor(call, 0) || !arg_spaces(call, 1, 0)) return POISON;
   const DimArg *space = &call->dims[1];
   int64_t *n = window_ints(e, space->n);
   if (!arg_ints(call, 2, space->n, 1, n)) return POISON;
-  const char *mode =
-      call->args[3].kind == EXPR_VALUE_string ? call->args[3].string : "";
-  bool is_linear = strcmp(mode, "linear") == 0;
-  if (!is_linear && strcmp(mode, "nearest") != 0)
-    return arg_wrong(call, 3, "\"nearest\" or \"linear\"");
+  const ResizeMode *mode = find_resize_mode(call, 3);
+  if (!mode) return POISON;
   ExprValue val = call->args[0];
-  Name times = name_intern(e->names, "upsample.times"); /* no user's name */
   for (int i = 0; i < space->n && !expr_value_is_poison(val); i++) {
-    if (n[i] == 1) continue;
-    Name dim = space->names[i];
-    val = is_linear ? upsample_interpolate(e, val, dim, times, n[i])
-                    : elab_broadcast(e, val, &times, &n[i], 1);
-    Attrs attrs = {0};
-    attrs_names(&attrs, ATTR_from, (const Name[]){dim, times}, 2);
-    attrs_name(&attrs, ATTR_dim, dim);
-    val = elab_emit(e, OP_merge_dims, &val, 1, &attrs);
+    int64_t now = type_size(elab_type(e, val), space->names[i]);
+    if (n[i] > MAX_RESIZED / (is_factor ? now : 1))
+      return arg_wrong(call, 2,
+                       "an integer that gives sizes of at most 1073741824");
+    int64_t size = is_factor ? n[i] * now : n[i];
+    val = resize_dim(e, val, space->names[i], size, mode);
   }
   return val;
+}
+
+ExprValue builtin_resize(BuiltinCall *call) {
+  return resize_dims(call, false);
+}
+
+ExprValue builtin_upsample(BuiltinCall *call) {
+  return resize_dims(call, true);
 }

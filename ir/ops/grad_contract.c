@@ -167,6 +167,19 @@ void grad_adaptive_avgpool(Graph *graph, int id, const Value *cotangents,
   spread_pool(graph, id, OP_adaptive_avgpool_grad, cotangents, out);
 }
 
+/* The transposed map, and the map itself where that is differentiated. */
+void grad_resize(Graph *graph, int id, const Value *cotangents, Value *out) {
+  const Node *node = graph->nodes.data[id];
+  Name dim = node_name(node, ATTR_dim);
+  int64_t size = type_size(graph_type(graph, node->inputs[0]), dim);
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, dim);
+  attrs_ints(&attrs, ATTR_sizes, &size, 1);
+  copy_ints(&attrs, node, ATTR_window);
+  if (!node_int(node, ATTR_reverse, 0)) attrs_int(&attrs, ATTR_reverse, 1);
+  out[0] = graph_append(graph, OP_resize, &cotangents[0], 1, &attrs);
+}
+
 /* ---- attention ---- */
 
 /* The log-sum-exp is a result for the gradient's own use; nothing that reads

@@ -1,6 +1,6 @@
 /*
  * infer_window.c -- types of operators that slide a window: convolutions, their
- * gradients, and pools.
+ * gradients, pools, and resize.
  *
  * Dims of a convolution, by name: `space` are slid; `dim` is contracted; what
  * only w has is new in the result (`to` of the gradients, which see no forward
@@ -321,6 +321,47 @@ int infer_adaptive_avgpool(Module *module, const OpCall *call, Span span,
   infer_want_real(&in, 0);
   Dims dims = type_with_space(&in, 0, &window, sizes);
   return infer_one(&in, call->types[0]->dtype, &dims, out_types);
+}
+
+/* Positions along the dim are exact in 64 bits up to this size. */
+#define MAX_RESIZED ((int64_t)1 << 30)
+
+int infer_resize(Module *module, const OpCall *call, Span span,
+                 const Type **out_types) {
+  Infer in = infer_begin(module, call, span);
+  const Type *x = call->types[0];
+  Name dim = infer_name(&in, ATTR_dim);
+  int64_t size = 1, side, is_reverse;
+  infer_ints(&in, ATTR_sizes, 1, 1, MAX_RESIZED, 0, &size);
+  infer_ints(&in, ATTR_window, 1, 0, 2, -1, &side);
+  is_reverse = infer_int(&in, ATTR_reverse, 0);
+  if (is_reverse < 0 || is_reverse > 1) {
+    in.failed = true;
+    diag(module->diags, DIAG_op_attr_range, span, "reverse", in.op,
+         (long)is_reverse, 0L, 1L);
+  }
+  if (infer_size(&in, 0, dim) > MAX_RESIZED) {
+    in.failed = true;
+    diag(module->diags, DIAG_op_too_large, span, in.op);
+  }
+  infer_want_real(&in, 0);
+  Dims dims = {0};
+  for (int i = 0; i < x->rank; i++) {
+    bool is_resized = x->dims[i].name == dim;
+    dims_add(&dims, x->dims[i].name, is_resized ? size : x->dims[i].size);
+  }
+  return infer_one(&in, x->dtype, &dims, out_types);
+}
+
+/* A multiply-add for each tap of each element of the forward map's result. */
+double cost_resize(const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  int n;
+  double taps = 2 * (double)node_ints(node, ATTR_window, &n)[0];
+  const Type *y = node_int(node, ATTR_reverse, 0)
+                      ? graph_type(graph, node->inputs[0])
+                      : node->types[0];
+  return 2 * taps * (double)type_elements(y);
 }
 
 /* An operation for every element read by a window; adaptive ones overlap by

@@ -7,6 +7,8 @@ A row is EXPRESSION(text, value, gradient of p, gradient of q).  p and q are
 fills them with the same formulas.  Norms below the 1e-8 of `cosine` are left out:
 there PyTorch's gradient is not that of its own formula.
 """
+import json
+
 import torch
 import torch.nn.functional as F
 
@@ -34,6 +36,22 @@ def excluded(products):
 
 def ce(p, target, **more):
     return F.cross_entropy(p, target, **more)
+
+
+def resize(x, n, m, mode):
+    """resize(x, (N, K), (n, m), mode): F.interpolate of a [1, 1, N, K] tensor."""
+    modes = {"nearest": "nearest-exact", "linear": "bilinear", "cubic": "bicubic"}
+    corners = None if mode == "nearest" else False
+    return F.interpolate(x[None, None], (n, m), mode=modes[mode],
+                         align_corners=corners)[0, 0]
+
+
+def resize_row(n, m, of_p, of_q):
+    """Two resized tensors, multiplied and summed."""
+    calls = [f'resize({x}, (N, K), ({n}, {m}), "{mode}")'
+             for x, mode in (("p", of_p), ("q", of_q))]
+    return (f"sum({calls[0]} * {calls[1]})", lambda p, q: (
+        resize(p, n, m, of_p) * resize(q, n, m, of_q)).sum())
 
 
 EXPRESSIONS = [
@@ -86,6 +104,27 @@ EXPRESSIONS = [
     ("sum(cumprod(p, N) * q)", lambda p, q: (p.cumprod(0) * q).sum()),
     ("sum(cumprod(relu(p), K) * cumprod(q, N, exclusive = true))",
      lambda p, q: (p.relu().cumprod(1) * excluded(q.cumprod(0))).sum()),
+    resize_row(9, 3, "cubic", "linear"),
+    resize_row(9, 3, "nearest", "cubic"),
+    resize_row(12, 8, "linear", "cubic"),
+    resize_row(12, 8, "cubic", "nearest"),
+    resize_row(3, 2, "nearest", "linear"),
+    resize_row(3, 2, "cubic", "cubic"),
+    resize_row(11, 17, "linear", "cubic"),
+    resize_row(5, 15, "nearest", "linear"),
+    resize_row(6, 7, "cubic", "linear"),
+    resize_row(1, 1, "nearest", "cubic"),
+    resize_row(1, 9, "linear", "linear"),
+    ('sum(resize(resize(p, (N, K), 1, "linear"), (N, K), (6, 4), "cubic") * q)',
+     lambda p, q: (resize(resize(p, 1, 1, "linear"), 6, 4, "cubic") * q).sum()),
+    ("sum(tanh(upsample(p * q, (N, K), (3, 2))))",
+     lambda p, q: torch.tanh(resize(p * q, 18, 8, "nearest")).sum()),
+    ('sum(tanh(upsample(p * q, (N, K), (3, 2), "linear")))',
+     lambda p, q: torch.tanh(resize(p * q, 18, 8, "linear")).sum()),
+    ('sum(tanh(upsample(p * q, (N, K), (2, 5), "cubic")))',
+     lambda p, q: torch.tanh(resize(p * q, 12, 20, "cubic")).sum()),
+    ('sum(tanh(upsample(p * q, K, 4, "cubic")))',
+     lambda p, q: torch.tanh(resize(p * q, 6, 16, "cubic")).sum()),
 ]
 
 
@@ -107,6 +146,7 @@ with open("expressions.def", "w") as out:
         q = (1.5 * torch.cos(0.9 * i + 0.5)).requires_grad_()
         value = function(p, q)
         value.backward()
-        out.write(f'EXPRESSION("{text}", {value.item():.17g},\n'
+        quoted = json.dumps(text)
+        out.write(f'EXPRESSION({quoted}, {value.item():.17g},\n'
                   f"  LIST({numbers(p.grad)}),\n  LIST({numbers(q.grad)}))\n")
     out.write("#undef EXPRESSION\n#undef LIST\n/* clang-format on */\n")
