@@ -134,6 +134,7 @@ void make_pool(Maker *m) {
 void make_resize(Maker *m) {
   Made *u = pick_value(m), out = *u;
   int y = pick_dim(m, u), kind = choose(m->choices, 3);
+  static const char *const modes[] = {"nearest", "linear", "cubic"};
   if (y < 0) return;
   const char *name = u->dims[y].name;
   if (kind == 0) {
@@ -144,10 +145,13 @@ void make_resize(Maker *m) {
                 size, name, out.dims[y].name));
     return;
   }
-  int times = 2 + choose(m->choices, 2);
-  out.dims[y] = fresh_dim(m, times * u->dims[y].size);
+  bool is_factor = kind == 1;
+  int n = is_factor ? 2 + choose(m->choices, 2) : 1 + choose(m->choices, 12);
+  const char *mode = modes[choose(m->choices, 3)];
+  out.dims[y] = fresh_dim(m, is_factor ? n * u->dims[y].size : n);
   if (!fits(&out)) return;
   keep(m, out,
-       FORMAT(m, "upsample(%s, %s, %d, mode = \"%s\")[%s -> %s]", u->name, name,
-              times, kind == 1 ? "nearest" : "linear", name, out.dims[y].name));
+       FORMAT(m, "%s(%s, %s, %d, mode = \"%s\")[%s -> %s]",
+              is_factor ? "upsample" : "resize", u->name, name, n, mode, name,
+              out.dims[y].name));
 }
