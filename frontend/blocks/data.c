@@ -327,7 +327,7 @@ static bool data_check_field(Elab *e, const DataField *field, Span span) {
     return false;
   }
   if (is_real && (field->n_classes || field->classes_file)) {
-    diag(e->diags, DIAG_real_classes, span, field->path);
+    diag(e->diags, DIAG_float_classes, span, field->path);
     return false;
   }
   if (is_real == (field->source != SOURCE_synthetic_ints) ||

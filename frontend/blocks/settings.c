@@ -65,7 +65,7 @@ void setting_check_names(Program *program, const Item *block,
     Span span = setting->path.spans[0];
     for (int j = 0; j < i; j++)
       if (block->settings[j].path.names[0] == name) {
-        Diag *d = diag(diags, DIAG_twice, span, name);
+        Diag *d = diag(diags, DIAG_given_twice, span, name);
         diag_note(d, block->settings[j].path.spans[0], "it is here already");
       }
     if (setting->type && strcmp(kind, "data") == 0) continue;

@@ -239,7 +239,7 @@ static void no_generic_dim(Elab *e, const Call *call, const Generic *g) {
   const Item *item = call->callable->item;
   int i = formal_with(call, g->inside);
   if (i >= item->params.n || !expr_value_is_tensor(call->args[i])) {
-    diag(e->diags, DIAG_generic_nowhere, g->outside_span, item->name,
+    diag(e->diags, DIAG_unknown_generic, g->outside_span, item->name,
          g->outside);
     return;
   }
@@ -308,7 +308,8 @@ static bool call_rename_dims(Elab *e, const Call *call, ExprValue *val,
     }
     for (int j = 0; j < i; j++)
       if (now[j] == now[i]) {
-        diag(e->diags, is_entry ? DIAG_generic_meets : DIAG_result_meets,
+        diag(e->diags,
+             is_entry ? DIAG_generic_dim_twice : DIAG_result_dim_twice,
              call->span, call_name(call), type_describe(e, type), now[i]);
         return false;
       }

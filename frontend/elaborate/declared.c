@@ -27,7 +27,7 @@ static void declared_add(Together *together, Name name, const Span *span) {
     map_put(together->seen, name, arena_copy(m->arena, span, sizeof *span));
     return;
   }
-  Diag *d = diag(m->diags, DIAG_twice, *span, name);
+  Diag *d = diag(m->diags, DIAG_given_twice, *span, name);
   diag_note(d, *first, "it is here already");
 }
 
@@ -85,7 +85,7 @@ static void declared_check_layer(Program *program, const Item *item) {
   for (int i = 0; i < item->params.n; i++) {
     const FormalParam *param = &item->params.items[i];
     if (strcmp(param->name, "name") == 0)
-      diag(program->module->diags, DIAG_formal_name,
+      diag(program->module->diags, DIAG_reserved_parameter,
            declared_name_span(param->span, param->name));
   }
 }

@@ -32,7 +32,7 @@ Elab *elab_create(Program *program, Name graph_name) {
 
 void elab_exhausted(Elab *e, Span span, const char *what, int64_t limit) {
   if (!e->program->is_over)
-    diag(e->diags, DIAG_budget, span, (long long)limit, what);
+    diag(e->diags, DIAG_limit_exceeded, span, (long long)limit, what);
   e->program->is_over = true;
 }
 

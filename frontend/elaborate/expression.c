@@ -106,7 +106,7 @@ bool eval_int(Elab *e, const Expr *x, int64_t *out) {
   ExprValue whole = expr_value_whole(val);
   if (whole.kind == EXPR_VALUE_int) return *out = whole.integer, true;
   if (!expr_value_is_poison(val))
-    diag(e->diags, DIAG_not_whole, x->span, expr_subject(e, x),
+    diag(e->diags, DIAG_not_integer, x->span, expr_subject(e, x),
          expr_value_describe(e, val));
   return false;
 }

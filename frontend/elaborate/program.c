@@ -71,7 +71,7 @@ static void program_add_global(Program *program, const Item *item,
   Module *m = program->module;
   Global *old = map_get(program->globals, binding->name);
   if (old && old->span.source == binding->span.source) {
-    Diag *d = diag(m->diags, DIAG_twice, binding->span, binding->name);
+    Diag *d = diag(m->diags, DIAG_given_twice, binding->span, binding->name);
     diag_note(d, old->span, "it is here already");
     return;
   }
@@ -98,7 +98,7 @@ static void program_add_callable(Program *program, const Item *item,
                   old->order >= first &&
                   old->item->span.source != item->span.source;
   if (old && !replaces) {
-    Diag *d = diag(m->diags, DIAG_twice, item->name_span, item->name);
+    Diag *d = diag(m->diags, DIAG_given_twice, item->name_span, item->name);
     diag_note(d, old->item->name_span, "it is here already");
     return;
   }

@@ -141,7 +141,7 @@ static bool exec_if(Elab *e, const Stmt *stmt) {
                    expr_describe(e, stmt->value), expr_value_describe(e, val));
     diag_help(d, "select(c, a, b) chooses element by element");
   } else if (!expr_value_is_poison(val)) {
-    diag(e->diags, DIAG_if_not_truth, stmt->value->span,
+    diag(e->diags, DIAG_if_not_bool, stmt->value->span,
          expr_value_describe(e, val));
   }
   bool returns = poison_body(e, &stmt->body);

@@ -134,7 +134,7 @@ static void check_settings(Check *c, const char *block, const Setting *settings,
     const Setting *setting = &settings[i];
     for (int k = 0; k < i && !setting->is_block; k++) {
       if (settings[k].path.names[0] != setting->path.names[0]) continue;
-      Diag *d = diag(c->diags, DIAG_twice, setting->path.spans[0],
+      Diag *d = diag(c->diags, DIAG_given_twice, setting->path.spans[0],
                      setting->path.names[0]);
       diag_note(d, settings[k].path.spans[0], "it is here already");
       break;

@@ -149,7 +149,7 @@ static void read_axis(Reader *r, const Setting *setting) {
   }
   const Axis *old = find_axis(r, name);
   if (old) {
-    Diag *d = diag(r->e->diags, DIAG_twice, span, name);
+    Diag *d = diag(r->e->diags, DIAG_given_twice, span, name);
     diag_note(d, old->span, "it is here already");
     return;
   }

@@ -431,7 +431,7 @@ Graph *pass_list_schedule(PassContext *ctx, const Graph *graph) {
     int replaced = list.replaces[i];
     if (replaced < 0 || output->value.node == replaced) continue;
     if (write_in_place(&list, i, replaced)) continue;
-    diag(ctx->module->diags, DIAG_slots_exchanged, SPAN_NONE, output->path);
+    diag(ctx->module->diags, DIAG_states_exchanged, SPAN_NONE, output->path);
     return copied;
   }
   return schedule_nodes(&list);

@@ -158,7 +158,7 @@ static bool check_batchnorm_shards(Rewrite *rewrite, int id) {
   bool is_full_batch = group == size && plan->microbatches <= 1;
   if (shards == 1 || is_full_batch || local == 0 || local % group == 0)
     return true;
-  Diag *d = diag(rewrite->ctx->module->diags, DIAG_batchnorm_cut, node->span,
+  Diag *d = diag(rewrite->ctx->module->diags, DIAG_batchnorm_split, node->span,
                  node->path[0] ? node->path : "batchnorm", (long long)group,
                  batch, (long long)local);
   while (group % local != 0) local--;

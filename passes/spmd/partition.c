@@ -535,7 +535,7 @@ static void check_scan_body(const Partition *p, const Graph *body) {
   for (int id = 0; id < body->nodes.n; id++) {
     const Node *node = body->nodes.data[id];
     if (node->op != OP_accumulate) continue;
-    diag(p->ctx->module->diags, DIAG_needs_whole_batch, node->span,
+    diag(p->ctx->module->diags, DIAG_needs_full_batch, node->span,
          node->path && *node->path ? node->path : op_info(node->op)->name);
     return;
   }
@@ -779,7 +779,7 @@ static void check_microbatch_loop(const Partition *p) {
     for (int i = 0; i < node->n_inputs; i++)
       follows[id] |= follows[node->inputs[i].node];
     if (follows[id] && node_is_per_microbatch(graph, id)) {
-      diag(p->ctx->module->diags, DIAG_needs_whole_batch, node->span,
+      diag(p->ctx->module->diags, DIAG_needs_full_batch, node->span,
            node->path && *node->path ? node->path : op_info(node->op)->name);
       return;
     }
