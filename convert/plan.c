@@ -242,7 +242,7 @@ static bool all_known(Planner *p, const Instance *instance) {
                          side->terms[i].span, entry->parts[j].factors[k],
                          side->terms[i].pattern),
                     "give it in the map, as in 'dim %s = 64', or as %s=64 "
-                    "behind the checkpoint",
+                    "after the checkpoint",
                     entry->parts[j].factors[k], entry->parts[j].factors[k]);
           return false;
         }

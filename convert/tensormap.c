@@ -438,7 +438,8 @@ static bool check_groups(Reader *reader, const MapRule *rule, int n,
       if (fits) continue;
       Diag *added = diag(reader->module->diags, DIAG_map_groups, term->span,
                          term->pattern);
-      diag_note(added, first->span, "'%s' has others", first->pattern);
+      diag_note(added, first->span, "the groups of '%s' differ",
+                first->pattern);
       diag_help(added, "'a.{x,y} = b.{u,v}' stands for 'a.x = b.u' and "
                        "'a.y = b.v'");
       return false;
@@ -583,7 +584,7 @@ static void check_unique(Reader *reader, Map *seen, const char *key,
     reader->failed = true;
     diag_note(diag(reader->module->diags, DIAG_map_name_twice, term->span,
                    term->pattern),
-              other->span, "here before");
+              other->span, "it is named here first");
   }
   if (!other) map_put(seen, name, (void *)term);
 }

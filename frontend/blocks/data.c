@@ -412,7 +412,7 @@ static void data_check_eval_files(Elab *e, const Item *item,
   if (with && without) {
     Diag *d = diag(e->diags, DIAG_eval_files, without->span, with->path,
                    without->path);
-    diag_note(d, with->span, "the other is here");
+    diag_note(d, with->span, "the other field is here");
   }
   if (with && block->eval > 0)
     diag(e->diags, DIAG_eval_and_files,

@@ -131,8 +131,8 @@ static void unknown_override(Program *program, const char *name) {
   }
   if (train_takes_argument(m->names, name))
     diag_help(d,
-              "'%s' is an argument of an optimizer or its rate, which are "
-              "replaced whole, as in 'optimizer=adamw(lr = 1e-3)'",
+              "'%s' is an argument of an optimizer or its rate, which one "
+              "override replaces, as in 'optimizer=adamw(lr = 1e-3)'",
               name);
   else
     diag_suggest(d, name, names.data, names.n);

@@ -66,7 +66,8 @@ void setting_check_names(Program *program, const Item *block,
     for (int j = 0; j < i; j++)
       if (block->settings[j].path.names[0] == name) {
         Diag *d = diag(diags, DIAG_given_twice, span, name);
-        diag_note(d, block->settings[j].path.spans[0], "it is here already");
+        diag_note(d, block->settings[j].path.spans[0],
+                  "it is given here first");
       }
     if (setting->type && strcmp(kind, "data") == 0) continue;
     if (setting_is_known(kind, name) && !setting->is_block && !setting->type)

@@ -28,7 +28,7 @@ static void declared_add(Together *together, Name name, const Span *span) {
     return;
   }
   Diag *d = diag(m->diags, DIAG_given_twice, *span, name);
-  diag_note(d, *first, "it is here already");
+  diag_note(d, *first, "it is given here first");
 }
 
 /* `_` takes any number of values that nothing reads. */

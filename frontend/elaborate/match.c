@@ -88,7 +88,7 @@ static void match_not_a_dim(Elab *e, const Expr *x, const Builtin *builtin) {
   Diag *d = diag(e->diags, DIAG_not_a_dim, x->span);
   bool is_max = builtin && strcmp(builtin->name, "max") == 0;
   if (is_max || (builtin && strcmp(builtin->name, "min") == 0))
-    diag_help(d, "of two values, %simum(a, b) is taken", builtin->name);
+    diag_help(d, "for two values, write %simum(a, b)", builtin->name);
   else if (builtin)
     builtin_help_call(e, d, builtin);
 }

@@ -320,7 +320,7 @@ static ExprValue param_twice(Elab *e, const Param *old, Name path, Span span) {
     diag_note(d, old->span, "it is declared here already");
     return POISON;
   }
-  diag_note(d, old->net->item->name_span, "net '%s' has it, too",
+  diag_note(d, old->net->item->name_span, "net '%s' declares it too",
             old->net->item->name);
   diag_help(d, "a net adds nothing to the paths of its parameters; 'name = "
                "...' gives a call of a layer another path");

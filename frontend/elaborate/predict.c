@@ -150,7 +150,7 @@ static void predict_suggest(Elab *e, Diag *d, const char *text) {
   for (int i = 0; i < names.n; i++) {
     if (strncmp(names.data[i], text, n) != 0 || names.data[i][n] != '[')
       continue;
-    diag_help(d, "there is '%s': what comes more than once is numbered",
+    diag_help(d, "there is '%s': repeated calls and values are numbered",
               names.data[i]);
     return;
   }

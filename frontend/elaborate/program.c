@@ -72,7 +72,7 @@ static void program_add_global(Program *program, const Item *item,
   Global *old = map_get(program->globals, binding->name);
   if (old && old->span.source == binding->span.source) {
     Diag *d = diag(m->diags, DIAG_given_twice, binding->span, binding->name);
-    diag_note(d, old->span, "it is here already");
+    diag_note(d, old->span, "it is given here first");
     return;
   }
   Global *global = ARENA_NEW(m->arena, Global);
@@ -99,7 +99,7 @@ static void program_add_callable(Program *program, const Item *item,
                   old->item->span.source != item->span.source;
   if (old && !replaces) {
     Diag *d = diag(m->diags, DIAG_given_twice, item->name_span, item->name);
-    diag_note(d, old->item->name_span, "it is here already");
+    diag_note(d, old->item->name_span, "it is given here first");
     return;
   }
   if (map_has(program->builtins, item->name)) {
@@ -123,7 +123,7 @@ static void program_add_block(Program *program, const Item *item) {
       const Item *old = program->blocks.data[j];
       if (old->block != item->block || old->name != item->name) continue;
       Diag *d = diag(diags, DIAG_block_twice, item->name_span, item->block);
-      diag_note(d, old->name_span, "it is here already");
+      diag_note(d, old->name_span, "it is given here first");
       return;
     }
     vec_push(program->module->arena, &program->blocks, item);

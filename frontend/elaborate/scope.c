@@ -91,7 +91,7 @@ int64_t scope_need_size(Elab *e, Name name, Span use, bool in_type) {
   } else if (map_has(e->program->globals, name)) {
     diag_help(d, "'%s' is a const; write the size as %s:%s", name, name, name);
   } else if (frame_local(e->frame, name)) {
-    diag_help(d, "write the size of '%s' behind a colon, as in %s:64", name,
+    diag_help(d, "write the size of '%s' after a colon, as in %s:64", name,
               name);
   } else {
     diag_help(d,
@@ -285,8 +285,8 @@ static ExprValue unknown_value(Elab *e, const Expr *x) {
   if (!callable) suggest_field(e, d, x->name);
   if (callable && is_assigned_in_repeat(&callable->item->body, x->name, false))
     diag_help(d,
-              "a name born in a 'repeat' ends with it; give '%s' a value "
-              "before",
+              "a name that is first assigned in a 'repeat' exists only there; "
+              "assign '%s' before the 'repeat'",
               x->name);
   frame_set(e, x->name, POISON, x->span); /* reported once in one layer */
   frame_local(e->frame, x->name)->is_unknown = true;

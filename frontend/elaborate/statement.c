@@ -248,7 +248,8 @@ static void exec_expr(Elab *e, const Stmt *stmt) {
   e->frame->result = POISON; /* it may be what the body should return */
   Diag *d = diag(e->diags, DIAG_no_effect, x->span);
   if (x->kind == EXPR_unary && x->op == OPERATOR_neg)
-    diag_help(d, "a line goes on where the one before ends with an operator");
+    diag_help(d, "a statement continues on the next line where a line ends "
+                 "with an operator");
   else
     diag_help(d, "assign it to a name or return it");
 }

@@ -343,7 +343,7 @@ static Span find_implying(Elab *e, const PlanPaths *paths, const Plan *plan,
 
 void plan_line_repeats(Elab *e, Span later, Span earlier) {
   Diag *d = diag(e->diags, DIAG_pin_repeats, later, span_text(e->arena, later));
-  diag_note(d, earlier, "this line says so already");
+  diag_note(d, earlier, "this pin says so already");
 }
 
 void plan_check_lines(Elab *e, const PlanPaths *paths, const Plan *plan) {

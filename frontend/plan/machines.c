@@ -136,7 +136,7 @@ static void check_settings(Check *c, const char *block, const Setting *settings,
       if (settings[k].path.names[0] != setting->path.names[0]) continue;
       Diag *d = diag(c->diags, DIAG_given_twice, setting->path.spans[0],
                      setting->path.names[0]);
-      diag_note(d, settings[k].path.spans[0], "it is here already");
+      diag_note(d, settings[k].path.spans[0], "it is given here first");
       break;
     }
     check_setting(c, block, setting);

@@ -76,7 +76,7 @@ static const Item *plan_read_file(Reader *r) {
       diag(e->diags, DIAG_plan_item, item->span);
     } else if (is_block && mesh && strcmp(item->block, "mesh") == 0) {
       Diag *d = diag(e->diags, DIAG_block_twice, item->name_span, "mesh");
-      diag_note(d, mesh->name_span, "it is here already");
+      diag_note(d, mesh->name_span, "it is given here first");
     } else {
       plan_add_block(r, item, &mesh);
     }
@@ -150,7 +150,7 @@ static void read_axis(Reader *r, const Setting *setting) {
   const Axis *old = find_axis(r, name);
   if (old) {
     Diag *d = diag(r->e->diags, DIAG_given_twice, span, name);
-    diag_note(d, old->span, "it is here already");
+    diag_note(d, old->span, "it is given here first");
     return;
   }
   bool is_auto = plan_is_word(setting->value, "auto");
@@ -242,7 +242,7 @@ static bool settle_mesh(Reader *r) {
     Diag *d = diag(r->e->diags, DIAG_mesh_ranks, r->mesh, (long long)product,
                    (long long)ranks);
     if (span.source)
-      diag_note(d, span, "pinned here");
+      diag_note(d, span, "the number of ranks is pinned here");
     else
       diag_help(d, "leave out --ranks, or change the mesh");
     return false;

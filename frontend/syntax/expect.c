@@ -207,7 +207,8 @@ static const char *help_for_start(Parser *parser, const bool *has) {
     return "a comment begins with #";
   if (token.is_first && (is_statement || has[T_IMPORT]) &&
       strchr("+*/%.,", token.kind < 0x80 ? token.kind : '?'))
-    return "a line goes on where the one before ends with an operator or a "
+    return "a statement continues on the next line where a line ends with an "
+           "operator or a "
            "comma";
   if (is_item_word(token.kind) && is_statement)
     return "it stands outside of all blocks";
