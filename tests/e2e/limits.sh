@@ -14,7 +14,7 @@ explodes() { # LIMIT NAME
   ( ulimit -t 2 -v 512000; exec "$dnnc" check "$2.dnn" ) >out 2>err
   local code=$?
   [ $code = 1 ] || fail "$2: exit $code: $(head -c 300 err)"
-  grep -q "error: the limit of $1 is exceeded here" err || fail "$2: $(head -n 1 err)"
+  grep -q "error: the model exceeds the limit of $1 here" err || fail "$2: $(head -n 1 err)"
 }
 
 param=$'layer own(x) {\n  param w: [B] = ones\n  return x * w\n}\n'
