@@ -1,6 +1,6 @@
 /*
- * gelu.h -- the text of gelu and its tanh form in f32, for the preludes of C
- * and CUDA.
+ * gelu.h -- holds the text of gelu and its tanh form in f32, for the preludes
+ * of C and CUDA.
  *
  * x Phi(x) loses all digits below -5 if Phi is 1 + erf.  This text computes the
  * small tail instead, as h^2 P(1 / (1 + 0.3 |x|)) with h = exp(-x^2 / 4) and a

@@ -1,6 +1,6 @@
 /*
- * adjoint.c -- reverse-mode differentiation of the nodes of one graph: the walk
- * that the pass `autodiff` and the gradient of a scan's body share.
+ * adjoint.c -- differentiates the nodes of one graph in reverse mode, for the
+ * pass `autodiff` and for the gradient of a scan's body.
  *
  * One walk backwards over the forward nodes.  When it reaches a node, all its
  * users have been visited, so that its cotangents are complete.  Only nodes

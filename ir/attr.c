@@ -1,6 +1,6 @@
 /*
- * attr.c -- attributes of nodes: sets under construction, and reading them
- * from a node.  Keys and kinds are attrs.def.
+ * attr.c -- builds sets of attributes and reads the attributes of nodes;
+ * attrs.def lists their keys and kinds.
  */
 #include "ir/ir.h"
 

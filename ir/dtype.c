@@ -1,5 +1,5 @@
 /*
- * dtype.c -- element types, read from dtype.def.
+ * dtype.c -- answers questions about element types from the table dtype.def.
  */
 #include "ir/ir.h"
 

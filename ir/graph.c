@@ -1,5 +1,6 @@
 /*
- * graph.c -- building graphs by appending, and looking things up in them.
+ * graph.c -- builds graphs by appending nodes, and finds nodes, inputs and
+ * outputs in them.
  *
  * Appending copies what it is given, so callers may keep attributes and inputs
  * on their stack; types are shared.

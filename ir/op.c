@@ -1,5 +1,5 @@
 /*
- * op.c -- the table of operators, ops.def, as data that one can ask.
+ * op.c -- answers questions about operators from the table ops.def.
  */
 #include "ir/ops/rules.h"
 

@@ -1,5 +1,5 @@
 /*
- * plan.c -- the plan of plain data parallelism, and plans as text.
+ * plan.c -- makes the plan of plain data parallelism, and prints plans as text.
  *
  *     mesh {
  *       data = 4

@@ -1,5 +1,5 @@
 /*
- * print.c -- graphs as text (the form is at the head of ir.h).
+ * print.c -- prints graphs as text (the head of ir.h describes the form).
  *
  * Everything that graph_parse needs to build the same graph is printed, but
  * spans: they point into a source that the text does not have.

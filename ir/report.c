@@ -1,7 +1,7 @@
 /*
- * report.c -- a graph by blocks, for `dnnc check`: what lies below one layer
- * call of the net is a block; parameters and products of the net itself stand
- * under their own names, everything else of it together.
+ * report.c -- sums up a graph by blocks, for `dnnc check`. A block holds the
+ * nodes below one layer call of the net; parameters and contractions of the net
+ * itself have rows of their own, and its other nodes share one row.
  */
 #include "ir/model.h"
 

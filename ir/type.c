@@ -1,5 +1,5 @@
 /*
- * type.c -- types, meshes and placements.
+ * type.c -- builds and compares types, meshes and placements.
  *
  * A type is immutable once built, so every function that changes one thing
  * returns a copy, and passes may share types freely.

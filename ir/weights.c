@@ -1,6 +1,6 @@
 /*
- * weights.c -- how a graph reads its parameters, for the optimizer: which ones
- * decay, and which are matrices (dot, conv) of which dims.
+ * weights.c -- finds out how a graph reads its parameters, for the optimizer:
+ * which ones decay, and which are matrices (dot, conv) of which dims.
  *
  *     p = dropout(w[C -> (H, D)], 0.1)      w: f32[C, F] decay matrix(C)
  *     y = dot(x[C -> (H, D)], p, (H, D))

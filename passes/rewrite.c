@@ -1,6 +1,6 @@
 /*
- * rewrite.c -- the one walk that passes share (see rewrite.h), and small
- * questions about nodes that several passes ask.
+ * rewrite.c -- implements the walk that passes share (see rewrite.h), and
+ * answers questions about nodes that several passes ask.
  */
 #include "passes/rewrite.h"
 

@@ -1,7 +1,7 @@
 /*
- * rewrite.h -- copying a graph with changes, the way every pass works: walk
- * the nodes in order, look up what became of the inputs, append the node or
- * something better, remember what became of it.
+ * rewrite.h -- declares the walk by which a pass copies a graph with changes:
+ * it visits the nodes in order, finds the new values of their inputs, appends
+ * the node or its replacement, and records the new value.
  */
 #ifndef PASSES_REWRITE_H
 #define PASSES_REWRITE_H

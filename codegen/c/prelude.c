@@ -1,6 +1,6 @@
 /*
- * prelude.c -- the text in front of emitted C kernels: types, and the functions
- * that the rows of ops.def call.
+ * prelude.c -- prints the prelude of emitted C kernels: types, and the
+ * functions that the rows of ops.def call.
  *
  * Functions of f32 are polynomials without branches, so that loops over them
  * become vector code; they give the same bits on all machines that contract

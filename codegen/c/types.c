@@ -1,6 +1,6 @@
 /*
- * types.c -- dtypes in emitted C: names of types, literals, least and greatest
- * values, from the columns of dtype.def.
+ * types.c -- prints dtypes in emitted C: names of types, literals, least and
+ * greatest values, from the columns of dtype.def.
  */
 #include <inttypes.h>
 #include <math.h>

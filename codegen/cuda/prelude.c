@@ -1,5 +1,5 @@
 /*
- * prelude.c -- the text in front of emitted CUDA kernels: types, operators and
+ * prelude.c -- prints the prelude of emitted CUDA kernels: types, operators and
  * reductions.
  *
  * The value column of ops.def is stringified into one macro, DNN_OPERATORS,

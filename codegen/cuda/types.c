@@ -1,6 +1,7 @@
 /*
- * types.c -- dtypes in emitted CUDA C, from the columns of dtype.def: integers
- * of 8 and 16 bits and bools are computed in int, 16-bit floats in float.
+ * types.c -- prints dtypes in emitted CUDA C, from the columns of dtype.def:
+ * integers of 8 and 16 bits and bools are computed in int, 16-bit floats in
+ * float.
  */
 #include "codegen/cuda/cuda.h"
 

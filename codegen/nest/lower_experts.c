@@ -1,7 +1,7 @@
 /*
- * lower_experts.c -- loop nests that give capacity slots to routed tokens and
- * look rows up by them.  The two indices are described in
- * ir/ops/grad_experts.c.
+ * lower_experts.c -- lowers the operators of experts to loop nests, which
+ * assign capacity slots to routed tokens and find rows by both.
+ * ir/ops/grad_experts.c describes the two indices.
  *
  * A routed token's place in the queue of its expert is the number of routed
  * tokens of the same expert before it, and the routed token of a slot is found

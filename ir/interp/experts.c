@@ -1,6 +1,6 @@
 /*
- * experts.c -- topk and the moves between tokens and experts in the
- * interpreter: the plain algorithm, one counter for each expert.
+ * experts.c -- interprets topk and the moves between tokens and experts by the
+ * plain algorithm, with one counter for each expert.
  */
 #include "ir/interp/internal.h"
 

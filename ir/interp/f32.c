@@ -1,4 +1,4 @@
-/* f32.c -- the interpreter's arithmetic in float. */
+/* f32.c -- compiles the interpreter's arithmetic (number.inc) for float. */
 #define NUM    float
 #define SUFFIX f32
 #define EXP    expf

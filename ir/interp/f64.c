@@ -1,4 +1,4 @@
-/* f64.c -- the interpreter's arithmetic in double. */
+/* f64.c -- compiles the interpreter's arithmetic (number.inc) for double. */
 #define NUM    double
 #define SUFFIX f64
 #define EXP    exp

@@ -1,13 +1,13 @@
 /*
- * batchnorm.c -- batch normalisation while training: every rule of the
- * operator.  (Evaluation is pointwise and written by the front end.)
+ * batchnorm.c -- implements every rule of batch normalisation in training. (For
+ * evaluation the front end emits pointwise operators.)
  *
  *     %y, %m, %v = batchnorm %x, %mean, %var
  *                    {over = [N, Y], eps, momentum, group}
  *
  * Each group of `group` samples along the first dim of `over` (absent: all) is
- * normalised by its own mean and biased variance.  The states move once, by
- * the mean and the unbiased variance of all samples whatever the groups.
+ * normalised by its own mean and biased variance.  The states move once, by the
+ * mean and the unbiased variance of all samples whatever the groups.
  *
  * Statistics take two passes: the mean first, then the mean square of the
  * differences from it, in the dtype of the attribute of this name or that of
@@ -17,10 +17,10 @@
  *     mean = running mean + avg(d_g)
  *     var  = avg(var_g + d_g^2) - avg(d_g)^2
  *
- * (Chan, Golub, LeVeque 1983, shifted).  The shift is known before the step,
- * so that each group adds its part and none waits for the mean of the others:
- * groups may be shards and micro-batches.  The subtraction loses the square
- * of the distance between running and batch mean.
+ * (Chan, Golub, LeVeque 1983, shifted).  The shift is known before the step, so
+ * that each group adds its part and none waits for the mean of the others:
+ * groups may be shards and micro-batches.  The subtraction loses the square of
+ * the distance between running and batch mean.
  *
  * Gradient, with means over a group: r (g - mean(g) - y mean(g y)).
  */

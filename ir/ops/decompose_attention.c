@@ -1,6 +1,7 @@
 /*
- * decompose_attention.c -- attention and its gradient in simpler operators,
- * for targets without a kernel of their own.  This form stores the scores.
+ * decompose_attention.c -- rewrites attention and its gradient in simpler
+ * operators, for targets without a kernel of their own.  This form stores the
+ * scores.
  *
  *     s = scale q.k         causal: -inf where query < key
  *     o = softmax(s) . v    lse = log of the sum of exp(s)

@@ -1,6 +1,6 @@
 /*
- * decompose_experts.c -- topk as so many rounds of "the largest that comes
- * after the last one".
+ * decompose_experts.c -- rewrites topk as k rounds, each of which finds the
+ * largest element after the one found last.
  *
  *     v0 = max x             p0 = first position where x == v0
  *     v1 = max of x after    p1 = first position after where x == v1

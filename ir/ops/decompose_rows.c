@@ -1,12 +1,12 @@
 /*
- * decompose_rows.c -- softmax and its family, the normalisations and one_hot
- * in simpler operators.
+ * decompose_rows.c -- rewrites softmax and its family, the normalisations and
+ * one_hot in simpler operators.
  *
- * A row of -inf has the maximum -inf, and -inf - -inf is NaN.  The
- * maximum is therefore raised to the lowest finite number: exp gives 0 for all
- * of the row, and since the sum of any other row is at least exp(0) = 1, the
- * sum may be raised to 1 to divide by.  The maximum of a logsumexp is lowered
- * to the highest finite number likewise, so that infinity gives infinity, as in
+ * A row of -inf has the maximum -inf, and -inf - -inf is NaN.  The maximum is
+ * therefore raised to the lowest finite number: exp gives 0 for all of the row,
+ * and since the sum of any other row is at least exp(0) = 1, the sum may be
+ * raised to 1 to divide by.  The maximum of a logsumexp is lowered to the
+ * highest finite number likewise, so that infinity gives infinity, as in
  * PyTorch; a softmax of it is NaN.
  */
 #include <float.h>

@@ -1,9 +1,10 @@
 /*
- * grad_contract.c -- gradients of contractions, windows and attention.
+ * grad_contract.c -- builds the gradients of contractions, windows and
+ * attention.
  *
- * Each of the three convolutions (y of x and w, dx of dy and w, dw of x and
- * dy) is linear in both operands, and its gradients are the other two with
- * the same geometry.
+ * Each of the three convolutions (y of x and w, dx of dy and w, dw of x and dy)
+ * is linear in both operands, and its gradients are the other two with the same
+ * geometry.
  */
 #include "ir/ops/grad.h"
 

@@ -1,6 +1,6 @@
 /*
- * grad_pointwise.c -- gradients of the pointwise rows, from their derivative
- * texts, and helpers that undo broadcasting by name.
+ * grad_pointwise.c -- builds the gradients of the pointwise rows from their
+ * derivative texts, and undoes broadcasting by name.
  *
  * The derivative is multiplied by the cotangent, except where its form allows
  * better: 1 and -1, a quotient 1 / b, and a choice between 1 and 0, which

@@ -1,5 +1,5 @@
 /*
- * grad_reduce.c -- gradients of reductions and normalisations.
+ * grad_reduce.c -- builds the gradients of reductions and normalisations.
  *
  * With means and sums over the dims `over` and y the result:
  *
@@ -9,8 +9,8 @@
  *     layernorm    r (g - mean(g) - y mean(g y)), r = 1 / sqrt(var + eps)
  *
  * The normalisations compute y and r from x in the words of their own
- * decomposition: where the forward is decomposed too, cse finds them equal,
- * and where it is not, x is the only saved activation.
+ * decomposition: where the forward is decomposed too, cse finds them equal, and
+ * where it is not, x is the only saved activation.
  */
 #include "ir/ops/grad.h"
 

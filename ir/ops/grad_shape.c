@@ -1,6 +1,7 @@
 /*
- * grad_shape.c -- gradients of views, moves and indexing: each is the move
- * back.  The order of dims of a gradient is free, so transpose needs none.
+ * grad_shape.c -- builds the gradients of views, moves and indexing: each is
+ * the inverse move.  The order of dims of a gradient is free, so transpose
+ * needs none.
  */
 #include "ir/ops/grad.h"
 

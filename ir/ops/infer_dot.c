@@ -1,5 +1,5 @@
 /*
- * infer_dot.c -- types of dot and of attention as one operator.
+ * infer_dot.c -- infers the types of dot and of attention as one operator.
  *
  * All dims that both operands have and that are not contracted are batched;
  * they stand where the first operand has them.

@@ -1,7 +1,7 @@
 /*
- * infer_experts.c -- types of topk and of the operators that move tokens to
- * experts and back.  How these operators fit together is at the head of
- * grad_experts.c.
+ * infer_experts.c -- infers the types of topk and of the operators that move
+ * tokens to experts and back. The head of grad_experts.c describes how these
+ * operators fit together.
  */
 #include "ir/ops/infer.h"
 

@@ -1,6 +1,6 @@
 /*
- * infer_move.c -- types of operators that make, move or rename elements and
- * compute nothing: sources, views, indexing, random numbers.
+ * infer_move.c -- infers the types of operators that make, move or rename
+ * elements and compute nothing: sources, views, indexing, random numbers.
  */
 #include "ir/ops/infer.h"
 

@@ -1,5 +1,6 @@
 /*
- * infer_pointwise.c -- types of pointwise operators and of reductions.
+ * infer_pointwise.c -- infers the types of pointwise operators and of
+ * reductions.
  *
  * A pointwise result has the union of the operands' dims; its dtype follows
  * from the class of the row (language.md sections 3 and 4).

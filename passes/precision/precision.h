@@ -1,6 +1,7 @@
 /*
- * precision.h -- what the two halves of `precision` share: precision.c decides
- * which values are rounded, precision_build.c builds the graph that does it.
+ * precision.h -- declares what the two files of `precision` share: precision.c
+ * decides which values are rounded, precision_build.c builds the graph with
+ * these roundings.
  */
 #ifndef PASSES_PRECISION_H
 #define PASSES_PRECISION_H
