@@ -1,7 +1,7 @@
 /*
- * convert.h -- applying a mapping file to a checkpoint, in two steps: what
- * every tensor becomes (all misfits are found before anything is written), and
- * moving the numbers.
+ * convert.h -- applies a mapping file to a checkpoint in two steps: it plans
+ * every new tensor and reports all mismatches before anything is written, then
+ * it moves the numbers.
  */
 #ifndef TOOLS_CONVERT_H
 #define TOOLS_CONVERT_H

@@ -1,11 +1,11 @@
 /*
- * letters.c -- the values that letters take in the names of a
- * checkpoint, and which alternatives of the map it has.
+ * letters.c -- finds the values that letters take in the names of a checkpoint,
+ * and the alternatives of the map that the checkpoint has.
  *
  * A letter with a range runs over that.  The other letters of a line take the
  * values for which the checkpoint has a name.  Lines with the same letters
- * share these: if one line has layer 3 and another one has not, the other
- * one's tensor is missing.  Lines of one alternative share among themselves.
+ * share these: if one line has layer 3 and another one has not, the other one's
+ * tensor is missing.  Lines of one alternative share among themselves.
  *
  * An alternative fits if the checkpoint has a tensor for every name of it.  Of
  * those that fit the one with the most tensors is used, so an empty one fits

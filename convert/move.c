@@ -1,5 +1,5 @@
 /*
- * move.c -- the numbers of a new tensor, gathered from the old ones.
+ * move.c -- gathers the numbers of a new tensor from the old ones.
  *
  * One new tensor is in memory at a time, with one of those that it comes from;
  * a cast is made on the whole of that before its elements find their places.

@@ -1,11 +1,12 @@
 /*
- * plan.c -- what every tensor of a checkpoint becomes under a map.
+ * plan.c -- computes which new tensors a map makes of the tensors of a
+ * checkpoint.
  *
  * convert_letters.c says which values the letters take and which alternatives
  * are used.  For every rule and all values of its letters the sizes of dims
- * follow from the tensors that are there: a stored
- * dim of n is a sum of products with one unknown at a time.  Every dim then has
- * a stride on both sides, and that is the whole conversion.
+ * follow from the tensors that are there: a stored dim of n is a sum of
+ * products with one unknown at a time.  Every dim then has a stride on both
+ * sides, and that is the whole conversion.
  */
 #include "convert/convert.h"
 

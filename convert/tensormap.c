@@ -1,5 +1,5 @@
 /*
- * tensormap.c -- mapping files are read; tensormap_check.c looks at each line,
+ * tensormap.c -- reads mapping files; tensormap_check.c checks each line,
  * tensormap_print.c prints them.
  *
  * A tensor's name is any text without blanks and `, : = # "`, so names are read

@@ -1,6 +1,6 @@
 /*
- * tensormap.h -- the mapping file of `dnnc convert`: equations between the
- * tensors of two checkpoints, usable in both directions (docs/convert.md).
+ * tensormap.h -- declares the mapping file of `dnnc convert`: equations between
+ * the tensors of two checkpoints, usable in both directions (docs/convert.md).
  *
  *     dim D = 64
  *     drop *.num_batches_tracked

@@ -1,6 +1,6 @@
 /*
- * tensormap_check.c -- one line of a map: both sides have the same letters and
- * the same dims, so that it can be used in both directions.
+ * tensormap_check.c -- checks one line of a map: both sides must have the same
+ * letters and the same dims, so that it can be used in both directions.
  */
 #include "convert/tensormap.h"
 

@@ -1,5 +1,5 @@
 /*
- * tensormap_names.c -- the names of a map: letters, groups, wildcards.
+ * tensormap_names.c -- reads the names of a map: letters, groups, wildcards.
  *
  *     layer{s+1}.{i}.bn{1,2}.{weight,bias}
  *

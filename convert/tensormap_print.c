@@ -1,6 +1,6 @@
 /*
- * tensormap_print.c -- a map as text that is read as the same map, groups
- * written out (`dnnc show`).
+ * tensormap_print.c -- prints a map, with groups written out, as text that
+ * reads back as the same map (`dnnc show`).
  */
 #include "convert/tensormap.h"
 

@@ -1,5 +1,6 @@
 /*
- * internal.h -- what the files of the driver tell each other.
+ * internal.h -- declares the state of a compilation, which the files of the
+ * driver share.
  */
 #ifndef DRIVER_INTERNAL_H
 #define DRIVER_INTERNAL_H

@@ -1,5 +1,6 @@
 /*
- * messages.c -- prints what the stations found wrong with a model.
+ * messages.c -- prints the messages that the front end and the passes have
+ * collected about a model.
  */
 #include "driver/driver.h"
 

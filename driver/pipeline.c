@@ -1,5 +1,5 @@
 /*
- * pipeline.c -- how a model file becomes a bundle.
+ * pipeline.c -- turns a model file into a bundle: load, compile, build.
  *
  *     sources ----------> Model: forward graphs, settings, plan     driver_load
  *     each graph -------> passes -> one final graph per entry point

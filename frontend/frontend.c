@@ -1,5 +1,5 @@
 /*
- * frontend.c -- from the text of a model to its graphs.
+ * frontend.c -- turns the text of a model into its graphs.
  *
  * The expression `loss` is elaborated once with training = true, which decides
  * the parameters, and again for each other program that is compiled: the

@@ -1,6 +1,6 @@
 /*
- * frontend.h -- .dnn text to Model.  Touches no file itself: sources come from
- * a loader that the tool hands in.
+ * frontend.h -- turns the text of a model into a Model. It opens no file: its
+ * caller passes a loader that reads sources.
  */
 #ifndef FRONTEND_FRONTEND_H
 #define FRONTEND_FRONTEND_H

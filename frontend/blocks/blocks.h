@@ -1,6 +1,6 @@
 /*
- * blocks.h -- what the blocks of a model say: data, train, precision, sample;
- * and what the command line replaces.
+ * blocks.h -- declares the readers of a model's blocks (data, train, precision,
+ * sample) and of the overrides of the command line.
  */
 #ifndef FRONTEND_BLOCKS_BLOCKS_H
 #define FRONTEND_BLOCKS_BLOCKS_H

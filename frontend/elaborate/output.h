@@ -1,6 +1,6 @@
 /*
- * output.h -- what a graph puts out besides its loss: terms of metrics, a value
- * to predict.
+ * output.h -- declares the outputs of a graph besides its loss: terms of
+ * metrics, or a value to predict.
  */
 #ifndef FRONTEND_ELABORATE_OUTPUT_H
 #define FRONTEND_ELABORATE_OUTPUT_H

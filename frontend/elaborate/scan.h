@@ -1,6 +1,6 @@
 /*
- * scan.h -- a scan whose body is elaborated now: what scan.c builds and
- * scan_region.c answers questions about.
+ * scan.h -- declares the scan whose body is being elaborated: scan.c builds it,
+ * and scan_region.c answers questions about it.
  */
 #ifndef FRONTEND_ELABORATE_SCAN_H
 #define FRONTEND_ELABORATE_SCAN_H

@@ -1,5 +1,5 @@
 /*
- * state.h -- what a state means at a place of the program.
+ * state.h -- declares the value that a state has at a place of the program.
  */
 #ifndef FRONTEND_ELABORATE_STATE_H
 #define FRONTEND_ELABORATE_STATE_H

@@ -1,6 +1,6 @@
 /*
- * experts.c -- topk, and the mixture of experts: route, dispatch, combine and
- * balance.
+ * experts.c -- builds topk and the operators of a mixture of experts: route,
+ * dispatch, combine and balance.
  *
  * A gate is a value of the front end only: the tensors that `route` computes
  * and the names of their dims. It is made of operators that exist anyway: a

@@ -1,6 +1,6 @@
 /*
- * move.c -- operators that index, move and join elements: gather, concat,
- * split, stack, pad and the like.
+ * move.c -- builds operators that index, move and join elements: gather,
+ * concat, split, stack, pad and the like.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/match.h"

@@ -1,5 +1,5 @@
 /*
- * norm.c -- batchnorm, the operator that writes states.
+ * norm.c -- builds batchnorm, the operator that writes states.
  *
  * In training it is one node, whose second and third result become the states.
  * In evaluation it is pointwise operators on the states.

@@ -1,6 +1,6 @@
 /*
- * pointwise.c -- the pointwise operators that a model calls by name, and a few
- * that resemble them: select, mask, cast, dropout.
+ * pointwise.c -- builds the pointwise operators that a model calls by name, and
+ * a few that resemble them: select, mask, cast, dropout.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/eval.h"

@@ -1,6 +1,6 @@
 /*
- * reduce.c -- reductions, dot, and normalisations along dims such as softmax
- * and layernorm.
+ * reduce.c -- builds reductions, dot, and normalisations along dims such as
+ * softmax and layernorm.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/match.h"

@@ -1,7 +1,7 @@
 /*
- * machines.c -- clusters, devices and certificates: names that mean something,
- * values of the right kind.  What they say is read by nobody yet; a mistake in
- * them is answered by `dnnc show`.
+ * machines.c -- checks clusters, devices and certificates: their settings must
+ * exist and have values of the right kind. No pass reads them yet; `dnnc show`
+ * prints them and reports their mistakes.
  */
 #include "frontend/syntax/help.h"
 #include "frontend/syntax/ast.h"

@@ -1,5 +1,6 @@
 /*
- * paths.h -- what the paths of a plan mean, and its lines about paths.
+ * paths.h -- declares how the paths of a plan are resolved, and how pins about
+ * paths are printed.
  */
 #ifndef FRONTEND_PLAN_PATHS_H
 #define FRONTEND_PLAN_PATHS_H
