@@ -1,6 +1,6 @@
 /*
- * tables.h -- enumerations that the compiler and the programs it makes share, a
- * row of a table each.
+ * tables.h -- declares the enumerations that the compiler and its programs
+ * share; each value is a row of a table.
  */
 #ifndef SUPPORT_TABLES_H
 #define SUPPORT_TABLES_H

@@ -1,6 +1,6 @@
 /*
- * check_parameters.c -- `dnnc check --parameters`: every parameter and state in
- * program order, as a checkpoint has them.
+ * check_parameters.c -- implements `dnnc check --parameters`, which prints
+ * every parameter and state in program order, as a checkpoint has them.
  *
  *     path                shape                  elements  init          decay
  *     wte                 f32[V:50257, C:768]  38,597,376  normal(0.02)  0.1

@@ -1,6 +1,6 @@
 /*
- * command_build.c -- `dnnc build`, `run` and `sample`: the same compilation,
- * then the bundle's own launcher.
+ * command_build.c -- implements `dnnc build`, `run` and `sample`: all compile a
+ * model to a bundle; `run` and `sample` then start the launcher of the bundle.
  */
 #include "runtime/launch/launch.h"
 #include "tools/tools.h"

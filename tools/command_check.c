@@ -1,5 +1,6 @@
 /*
- * command_check.c -- `dnnc check`: what a model is, in exact numbers.
+ * command_check.c -- implements `dnnc check`, which prints the exact sizes and
+ * costs of a model.
  *
  * FLOPs: two per multiply-add of dots and convolutions, the batch as given,
  * causal attention as the full square.  A step is counted on the differentiated

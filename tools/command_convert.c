@@ -1,6 +1,6 @@
 /*
- * command_convert.c -- `dnnc convert`: a checkpoint under other names and
- * layouts, as a mapping file says.
+ * command_convert.c -- implements `dnnc convert`, which writes a checkpoint
+ * under other names and layouts, as a mapping file says.
  *
  * The new files are written into a folder of their own in the output folder and
  * renamed from there one by one, the index last.

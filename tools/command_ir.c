@@ -1,6 +1,6 @@
 /*
- * command_ir.c -- `dnnc ir`: a graph as text, as the front end built it or
- * after a pass; with --dump alone, after all of them.
+ * command_ir.c -- implements `dnnc ir`, which prints a graph as the front end
+ * built it or after a pass; with --dump alone, after all passes.
  */
 #include "tools/tools.h"
 

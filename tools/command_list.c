@@ -1,5 +1,6 @@
 /*
- * command_list.c -- `dnnc list TABLE`: the tables that the compiler is made of.
+ * command_list.c -- implements `dnnc list TABLE`, which prints a table of the
+ * compiler.
  */
 #include "tools/tools.h"
 

@@ -1,6 +1,6 @@
 /*
- * command_predict.c -- `dnnc predict` and `dnnc eval`: the same compilation as
- * for a run, of the one entry point that is needed.
+ * command_predict.c -- implements `dnnc predict` and `dnnc eval`, which compile
+ * and run the one entry point that they need.
  */
 #include "runtime/rank/resultfile.h"
 #include "tools/tools.h"

@@ -1,7 +1,6 @@
 /*
- * command_show.c -- `dnnc show`: a plan or cluster file as tables.  It reads
- * what is written and computes nothing: what a plan costs is verify's and
- * explain's.
+ * command_show.c -- implements `dnnc show`, which prints a plan or cluster file
+ * as tables. It computes no costs.
  */
 #include "frontend/syntax/ast.h"
 #include "tools/tools.h"

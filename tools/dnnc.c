@@ -1,5 +1,5 @@
 /*
- * dnnc.c -- main: one process, one command.  Running out of memory ends here
+ * dnnc.c -- runs one command in one process.  Running out of memory ends here
  * too: everything is freed, nothing half-written stays, exit code 3.
  */
 #include "runtime/launch/launch.h"

@@ -1,7 +1,7 @@
 /*
- * embed.c -- what this one binary carries along: the runtime as an archive to
- * link rank executables with, and the header that emitted sources include.
- * The build system names both files.
+ * embed.c -- embeds two files in the executable of dnnc: the runtime as an
+ * archive to link rank executables with, and the header that emitted sources
+ * include. The build system names both files.
  */
 #include "tools/tools.h"
 

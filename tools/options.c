@@ -1,5 +1,6 @@
 /*
- * options.c -- the command line, read and explained from two tables.
+ * options.c -- reads the command line and prints its help, both from two
+ * tables.
  */
 #include "tools/tools.h"
 

@@ -1,6 +1,6 @@
 /*
- * print.c -- what all commands print alike: results to standard output,
- * mistakes to standard error.
+ * print.c -- prints the results of all commands to standard output and their
+ * messages to standard error.
  */
 #include "frontend/syntax/ast.h"
 #include "tools/tools.h"

@@ -1,5 +1,5 @@
 /*
- * scratch.c -- the folder of a bundle that nobody asked to keep.
+ * scratch.c -- makes and removes the folder of a temporary bundle.
  *
  * Whoever runs in one holds a lock on it, its ranks too.  What no one holds was
  * left by a run that was killed; the next run removes it.

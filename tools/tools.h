@@ -1,6 +1,7 @@
 /*
- * tools.h -- the command line: the only place that reads arguments, the clock
- * and the environment, and decides how the process ends.
+ * tools.h -- declares the command line, the only part of the compiler that
+ * reads arguments, the clock and the environment and decides how the process
+ * ends.
  */
 #ifndef TOOLS_TOOLS_H
 #define TOOLS_TOOLS_H

@@ -1,5 +1,5 @@
 /*
- * comm.c -- the place of this process among the ranks, and the groups and
+ * comm.c -- finds the rank of this process, and implements the groups and
  * arithmetic that transports share.
  */
 #include "runtime/comm/comm.h"

@@ -1,5 +1,6 @@
 /*
- * self.c -- is the transport of a single rank, which has nothing to send.
+ * self.c -- implements the transport of a single rank, which has nothing to
+ * send.
  */
 #include "runtime/comm/comm.h"
 

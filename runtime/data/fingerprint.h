@@ -1,6 +1,6 @@
 /*
- * fingerprint.h -- which data files a run was trained on, as its checkpoints
- * say it.
+ * fingerprint.h -- declares the record that a checkpoint has of the data files
+ * that its run was trained on.
  */
 #ifndef RUNTIME_DATA_FINGERPRINT_H
 #define RUNTIME_DATA_FINGERPRINT_H

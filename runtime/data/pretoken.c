@@ -1,6 +1,6 @@
 /*
- * pretoken.c -- cuts text into the parts inside which byte pairs are merged, by
- * GPT-2's regular expression, written by hand.
+ * pretoken.c -- splits text into the parts inside which byte pairs are merged,
+ * by GPT-2's regular expression, written by hand.
  *
  *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+|
  *     ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+

@@ -1,6 +1,6 @@
 /*
- * device.c -- what devices share: access to an arena in host memory, and the
- * numbers of an instruction that depend on the rank.
+ * device.c -- implements what devices share: access to an arena in host memory,
+ * and the numbers of an instruction that depend on the rank.
  */
 #include "runtime/device/device.h"
 

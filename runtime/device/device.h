@@ -1,6 +1,7 @@
 /*
- * device.h -- a device: where the arena lies and instructions run.  Each is a
- * folder that fills the table of functions below, and a row of devices.def.
+ * device.h -- declares a device, which holds the arena and runs instructions.
+ * Each device is a folder that fills the table of functions below, and a row of
+ * devices.def.
  */
 #ifndef RUNTIME_DEVICE_DEVICE_H
 #define RUNTIME_DEVICE_DEVICE_H

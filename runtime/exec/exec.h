@@ -1,6 +1,6 @@
 /*
- * exec.h -- running the instructions of an entry point, and the timeline that a
- * run can write of them.
+ * exec.h -- runs the instructions of an entry point, and writes a timeline of
+ * them.
  */
 #ifndef RUNTIME_EXEC_EXEC_H
 #define RUNTIME_EXEC_EXEC_H

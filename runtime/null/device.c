@@ -1,7 +1,7 @@
 /*
- * device.c -- is the smallest device: every instruction is an emitted function,
- * called at once.  Copy this folder to begin a back end for new hardware; it
- * has everything that the runtime asks for.
+ * device.c -- implements the smallest device: every instruction is an emitted
+ * function, called at once. Copy this folder to begin a back end for new
+ * hardware; it has everything that the runtime needs.
  */
 #include "runtime/device/device.h"
 
