@@ -1,6 +1,6 @@
 /*
- * checkpoints.h -- for helpers of end-to-end tests: makes a checkpoint of given
- * numbers with the runtime's own writer, and reads tensors of one.
+ * checkpoints.h -- makes a checkpoint of given numbers with the runtime's own
+ * writer and reads its tensors, for the helpers of end-to-end tests.
  */
 #ifndef TESTS_E2E_CHECKPOINTS_H
 #define TESTS_E2E_CHECKPOINTS_H

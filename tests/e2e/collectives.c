@@ -1,5 +1,5 @@
 /*
- * collectives.c -- the suite of tests/ops/collectives.h on the ranks that
+ * collectives.c -- runs the suite of tests/ops/collectives.h on the ranks that
  * mpirun has started.
  */
 #include <stdio.h>

@@ -1,8 +1,7 @@
 /*
- * count_allocations.c -- preloaded into a rank: counts the allocations that its
- * own code asks for, and apart from them those made inside libraries, and
- * prints both at the end.  Two runs of different length then tell what a step
- * allocates.
+ * count_allocations.c -- counts the allocations of a rank that it is preloaded
+ * into, those of libraries apart, and prints both numbers at the end.  Two runs
+ * of different length then tell what a step allocates.
  */
 #define _GNU_SOURCE
 #include <link.h>

@@ -1,6 +1,6 @@
 /*
- * exact.c -- the helper of exact.sh and levels.sh: makes random small models
- * (tests/unit/exact_make.h) and compares what a program computed with the
+ * exact.c -- helps exact.sh and levels.sh: it makes random small models
+ * (tests/unit/exact_make.h) and compares the results of their programs with the
  * interpreter.
  *
  *     exact make SEED DIR       model.dnn, data.csv, first.ckpt; the model

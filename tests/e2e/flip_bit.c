@@ -1,7 +1,7 @@
 /*
- * flip_bit.c -- preloaded into a rank: a fault of memory.  When the file
- * $FLIP_BIT appears, every run of RUN equal words MARK in what the process may
- * write gets one bit flipped, and the file is removed.
+ * flip_bit.c -- simulates a fault of memory in a rank that it is preloaded
+ * into. When the file $FLIP_BIT appears, every run of RUN equal words MARK in
+ * what the process may write gets one bit flipped, and the file is removed.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /*
- * reference.c -- the helper of reference.sh: makes a checkpoint of recorded
+ * reference.c -- helps reference.sh: it makes a checkpoint of recorded
  * parameters, and compares the gradients in a written one with the records.
  *
  *     reference list                   the records of records.def

@@ -1,7 +1,7 @@
 /*
- * torch_names.c -- the helper of maps.sh and predict_reference.sh: makes
- * checkpoints under the names of torchvision and Hugging Face with values from
- * a formula, inputs likewise, and compares what comes out.
+ * torch_names.c -- helps maps.sh and predict_reference.sh: it makes checkpoints
+ * under the names of torchvision and Hugging Face, and inputs, with values from
+ * a formula, and compares the predictions.
  *
  *     torch_names write TABLE OUT.safetensors [SHRINK]
  *     torch_names list FILE.safetensors            name, dtype and sizes
@@ -10,9 +10,9 @@
  *     torch_names tokens OUT.bin N BELOW
  *     torch_names close GOT.npy WANTED.npy LIMIT
  *
- * A line of a table is "F32 NAME SIZE ...".  Element i of a tensor is
- * shift + scale u(i), rounded to f32, with u on [-1, 1) from the name and i as
- * in tests/reference/recorder.py; scale and shift follow from the name and the
+ * A line of a table is "F32 NAME SIZE ...".  Element i of a tensor is shift +
+ * scale u(i), rounded to f32, with u on [-1, 1) from the name and i as in
+ * tests/reference/recorder.py; scale and shift follow from the name and the
  * sizes (tests/reference/torch_names.py has the same rules).  SHRINK divides
  * sizes that are multiples of 8 and at least 16.
  *

@@ -1,5 +1,5 @@
 /*
- * range.h -- which values of a graph are computed without any rounding.
+ * range.h -- finds the values of a graph that are computed without rounding.
  */
 #ifndef TESTS_EXACT_RANGE_H
 #define TESTS_EXACT_RANGE_H

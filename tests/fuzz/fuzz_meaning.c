@@ -1,5 +1,5 @@
 /*
- * fuzz_meaning.c -- programs and graphs that parse but mean something else: the
+ * fuzz_meaning.c -- mutates programs and graphs so that they still parse: the
  * elaborator and the reader of IR must end in messages or in a valid graph.
  *
  *     fuzz_meaning SECONDS SEED FILES...      (.dnn and .ir)

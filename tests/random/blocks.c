@@ -1,5 +1,5 @@
 /*
- * blocks.c -- what holds statements: repeat, if, and layers of their own.
+ * blocks.c -- generates blocks of statements: repeat, if, and layers.
  */
 #include "tests/random/maker.h"
 

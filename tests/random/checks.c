@@ -1,5 +1,5 @@
 /*
- * checks.c -- what must hold for every valid program.
+ * checks.c -- checks what must hold for every valid program.
  *
  * In this process, on the interpreter in f64: printing and parsing is the
  * identity, for the program and for its graphs; the step means the same at

@@ -1,5 +1,5 @@
 /*
- * checks.h -- what must hold for every valid program.
+ * checks.h -- declares the checks that every valid program must pass.
  */
 #ifndef TESTS_RANDOM_CHECKS_H
 #define TESTS_RANDOM_CHECKS_H

@@ -1,6 +1,6 @@
 /*
- * choices.c -- answers to a generator's questions, and the search for fewer of
- * them; see choices.h.
+ * choices.c -- answers the questions of a generator, and searches for a shorter
+ * list of answers; see choices.h.
  */
 #include "tests/random/choices.h"
 

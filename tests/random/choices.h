@@ -1,5 +1,5 @@
 /*
- * choices.h -- a random program as the list of choices that made it.
+ * choices.h -- declares a random program as the list of choices that made it.
  *
  * The generator asks `choose` for every decision, and 0 is always the plainest
  * answer.  The answers are kept, with the pieces of the program that they made

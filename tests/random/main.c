@@ -1,5 +1,5 @@
 /*
- * main.c -- random programs, checked; what fails is made small.
+ * main.c -- generates and checks random programs, and reduces those that fail.
  *
  *     random_programs [--seed S] [--count N] [--seconds T] [--dnnc PATH]
  *                     [--emit EVERY] [--out DIR] [--only CHECK] [FILE ...]

@@ -1,6 +1,6 @@
 /*
- * maker.h -- what the parts of the generator share: the program so far, and
- * the values that a statement may use, with their types.
+ * maker.h -- declares what the parts of the generator share: the program so
+ * far, and the values that a statement may use, with their types.
  */
 #ifndef TESTS_RANDOM_MAKER_H
 #define TESTS_RANDOM_MAKER_H

@@ -1,5 +1,5 @@
 /*
- * models.c -- statements that models are made of: attention, recurrence,
+ * models.c -- generates statements of typical models: attention, recurrence,
  * experts, rotary positions, normalisation over the batch, states, tied
  * weights, tables.
  */

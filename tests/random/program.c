@@ -1,5 +1,6 @@
 /*
- * program.c -- a whole random program: dims, layers, a net, data, training.
+ * program.c -- generates a complete random program: dims, layers, a net, data,
+ * training.
  *
  * Sizes are small and mostly odd.  Values are kept near 1, so that rounding
  * stays small beside them; what a program computes is compared with itself,

@@ -1,5 +1,5 @@
 /*
- * program.h -- random valid programs of the language, as text.
+ * program.h -- generates random valid programs of the language as text.
  */
 #ifndef TESTS_RANDOM_PROGRAM_H
 #define TESTS_RANDOM_PROGRAM_H

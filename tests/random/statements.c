@@ -1,6 +1,6 @@
 /*
- * statements.c -- one statement of a body: takes values in scope and makes a
- * new one, or nothing where what it picked does not suit.
+ * statements.c -- generates one statement of a body: takes values in scope and
+ * makes a new one, or nothing if the values do not suit.
  */
 #include "tests/random/maker.h"
 

@@ -1,6 +1,6 @@
 /*
- * windows.c -- statements that slide windows: convolutions in one dim and two,
- * with strides, padding, dilation and groups, pools, and what enlarges.
+ * windows.c -- generates statements that slide windows: convolutions in one and
+ * two dims, with strides, padding, dilation and groups, pools and upsampling.
  */
 #include "tests/random/maker.h"
 

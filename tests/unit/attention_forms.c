@@ -1,6 +1,6 @@
 // links: frontend passes ir
 /*
- * attention_forms.c -- test which written forms of attention become the
+ * attention_forms.c -- tests which written forms of attention become the
  * operator `attention`.
  *
  * Forms with another mask than the causal one must not, because the operator

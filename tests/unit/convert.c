@@ -1,7 +1,7 @@
 // links: convert frontend passes runtime ir support
 /*
- * convert.c -- mapping files: their text, their mistakes (golden messages in
- * tests/golden/maps), and tensors moved by them in both directions; at last
+ * convert.c -- tests mapping files: their text, their mistakes (golden messages
+ * in tests/golden/maps), and tensors moved by them in both directions; at last
  * GPT-2 and LLaMA with the names and layouts of Hugging Face, whose logits
  * another implementation recorded (tests/reference/gpt2_hf.py, llama_hf.py).
  *

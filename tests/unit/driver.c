@@ -1,7 +1,7 @@
 // links: driver codegen frontend passes runtime ir support
 /*
- * driver.c -- the driver compiles by its options alone: which entry points each
- * purpose has, and that two compilations of one process do not meet.
+ * driver.c -- tests the driver: which entry points each purpose has, and that
+ * two compilations in one process do not affect each other.
  */
 #include "driver/driver.h"
 #include "tests/unit/values.h"

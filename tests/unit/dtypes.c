@@ -1,8 +1,8 @@
 // links: ir
 /*
- * dtypes.c -- every operator in every dtype that its rule takes, on the
- * interpreter: rounded as the dtype says against exact, and which operators
- * must take which dtypes.
+ * dtypes.c -- interprets every operator in every dtype that its rule takes and
+ * compares rounded with exact results, and tests which operators must take
+ * which dtypes.
  */
 #include "tests/ops/cases.h"
 

@@ -1,6 +1,6 @@
 // links: frontend ir support
 /*
- * elaborate.c -- models in, messages or graphs out.
+ * elaborate.c -- compares the messages and graphs of models with goldens.
  *
  *   tests/golden/errors/NAME.dnn      a wrong model; NAME.txt what it prints
  *   tests/golden/elaborate/NAME.dnn   a right one; NAME.txt its graphs

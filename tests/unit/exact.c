@@ -1,10 +1,9 @@
 // links: exact frontend passes ir support
 /*
- * exact.c -- equal bits on integer data: one forward, backward and update step
- * of random small models, for which tests/exact/range.c proves that nothing
- * rounds, gives the same numbers in f64 and in f32, before and after all
- * passes.  And what range.c says of each value is true of the numbers that
- * occur.
+ * exact.c -- tests equal bits on integer data: one training step of random
+ * small models, for which tests/exact/range.c proves that nothing rounds, gives
+ * the same numbers in f64 and in f32, before and after all passes. The facts of
+ * range.c about each value must hold for the numbers that occur.
  *
  * The emitted programs on 1, 2 and 4 ranks: tests/e2e/exact.sh.
  *

@@ -1,6 +1,6 @@
 /*
- * exact_make.h -- small random models as text, with the numbers that they are
- * trained on.
+ * exact_make.h -- makes small random models as text, with the numbers that they
+ * are trained on.
  *
  * Each statement of the net takes values that are there and makes a new one;
  * values that nothing took are added up to the loss.  Data and parameters are

@@ -1,6 +1,6 @@
 // links: frontend passes ir
 /*
- * expert_forms.c -- test mixtures of experts in the forms that models write.
+ * expert_forms.c -- tests mixtures of experts in the forms that models write.
  *
  * The forms differ in tokens, groups, capacities and orders of dims.  Loss and
  * gradients after the passes must equal those of the graph as written, and

@@ -1,7 +1,7 @@
 /*
- * forms.h -- small models given as text, for the tests that ask what becomes of
- * a way of writing something: the graph after passes, and whether it still
- * computes what the graph as written does.
+ * forms.h -- runs small models given as text through the passes, for tests of
+ * the ways to write a computation: the graph after passes must have the
+ * expected operators and compute the same values.
  */
 #ifndef TESTS_UNIT_FORMS_H
 #define TESTS_UNIT_FORMS_H

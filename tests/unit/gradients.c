@@ -1,8 +1,9 @@
 // links: passes ir
 /*
- * gradients.c -- every differentiable operator against central differences in
- * f64 on the interpreter, and what the autodiff pass promises about a graph.
- * The operators come from the table: one without a case fails the test.
+ * gradients.c -- compares the gradient of every differentiable operator with
+ * central differences in f64 on the interpreter, and tests what the pass
+ * autodiff promises about a graph. The operators come from the table: one
+ * without a case fails the test.
  */
 #include "tests/ops/cases.h"
 

@@ -1,7 +1,7 @@
 // links: codegen passes ir
 /*
- * halves.c -- every operator on bf16 and f16 as emitted C: against the
- * interpreter on the same graph, which rounds where the graph says, and against
+ * halves.c -- compares emitted C of every operator on bf16 and f16 with the
+ * interpreter on the same graph, which rounds where the graph says, and with
  * exact arithmetic on the graph before the passes.
  *
  * All kernels of a test go into one file, so that the compiler starts once.

@@ -1,6 +1,6 @@
 // links: frontend passes runtime ir support
 /*
- * incremental.c -- compare incremental decoding with a run of the full window.
+ * incremental.c -- compares incremental decoding with a run of the full window.
  *
  * The logits of every token position must equal those of the full window, from
  * the first position on and after a prefill.  Nets that cannot be decoded one

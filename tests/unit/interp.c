@@ -1,6 +1,6 @@
 // links: ir
 /*
- * interp.c -- the reference interpreter on values worked out by hand, its
+ * interp.c -- tests the reference interpreter: values worked out by hand, its
  * number types, every decomposition against the operator that it stands for,
  * and the formula texts.
  */

@@ -1,7 +1,7 @@
 // links: ir
 /*
- * ir.c -- the text form (printing what was parsed gives the text back), types
- * of every operator, what the verifier finds, hashes and costs.
+ * ir.c -- tests the text form of graphs (printing a parsed text gives it back),
+ * types of every operator, mistakes that the verifier finds, hashes and costs.
  *
  * The cases are those of tests/ops/cases.def and the graphs of tests/golden/ir,
  * which have collectives and regions: a row of ops.def without a case fails.

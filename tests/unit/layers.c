@@ -1,7 +1,7 @@
 // links: frontend ir support
 /*
- * layers.c -- models against the layer tables of torchvision, row by row:
- * data/zoo/layers-MODEL.csv lists what a forward pass executes, in order.
+ * layers.c -- compares models with the layer tables of torchvision, row by row:
+ * data/zoo/layers-MODEL.csv lists the layers of a forward pass in order.
  *
  * The nodes of the training graph that are layers ("anchors") are walked in
  * order beside the rows.  Each must have the row's kind, sizes without the

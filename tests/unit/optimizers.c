@@ -1,6 +1,6 @@
 // links: passes ir
 /*
- * optimizers.c -- compare steps of the update on the interpreter with plain
+ * optimizers.c -- compares steps of the update on the interpreter with plain
  * scalar code: clipping, averages, schedules, and steps that are not finite.
  * Every row of optimizers.def: recorded_steps.c.
  *

@@ -1,7 +1,8 @@
 // links: passes ir support
 /*
- * passes.c -- the goldens of the passes: tests/golden/passes/NAME.ir holds a
- * graph, a line that says what to run, and the expected graph.
+ * passes.c -- compares the graphs after passes with goldens:
+ * tests/golden/passes/NAME.ir holds a graph, a line that says what to run, and
+ * the expected graph.
  *
  *     graph g { ... }
  *     --- pass cse dce
@@ -11,9 +12,9 @@
  * `data=DIM:SHARDS`, `node=DIM:SHARDS`, `time=DIM:SHARDS`, `idle=SHARDS` (a
  * plan); `bucket=BYTES`; `keeps=OP`; `compute=DTYPE`, `master=`, `grads=`,
  * `f32=PATH,PATH` (a model's precision); `optimizer=NAME` with a rate of 0.1.
- * Every pass of passes.def has one.
- * After `--- message` stands the message that the user sees instead of a graph.
- * With DNNC_BLESS=1 the expectations are written anew.
+ * Every pass of passes.def has one. After `--- message` stands the message that
+ * the user sees instead of a graph. With DNNC_BLESS=1 the expectations are
+ * written anew.
  */
 #include <dirent.h>
 

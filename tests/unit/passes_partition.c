@@ -1,13 +1,14 @@
 // links: passes ir support
 /*
- * passes_partition.c -- a partitioned graph computes what the logical one does.
+ * passes_partition.c -- tests that a partitioned graph computes the same as the
+ * logical one.
  *
- * A random graph is cut over two ranks and two micro-batches.  Then every rank
- * and micro-batch is played by hand: each node runs in the interpreter on
- * local tensors, collectives add up the tensors of their group.  What comes
- * out must be what the graph gave before it was cut.  Graphs that ask for what
- * is not supported yet (a row over the batch dim, say) are left out, but not
- * too many of them may be.
+ * A random graph is sharded over two ranks and two micro-batches.  Then every
+ * rank and micro-batch is played by hand: each node runs in the interpreter on
+ * local tensors, collectives add up the tensors of their group.  What comes out
+ * must be what the graph gave before it was cut.  Graphs that ask for what is
+ * not supported yet (a row over the batch dim, say) are left out, but not too
+ * many of them may be.
  */
 #include "passes/passes.h"
 #include "tests/unit/memory_play.h"

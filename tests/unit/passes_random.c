@@ -1,6 +1,6 @@
 // links: passes ir support
 /*
- * passes_random.c -- compare random graphs before and after all passes.
+ * passes_random.c -- compares random graphs before and after all passes.
  *
  * Every fused body must keep the contract of passes/fuse/fuse.c, and the buffer
  * assignment must survive a run in which every buffer is really overwritten.

@@ -1,12 +1,13 @@
 // links: frontend passes ir support
 /*
- * plan.c -- plans in; what the compiler made of them, or messages, out.
+ * plan.c -- compares the plans that the compiler makes, or its messages about
+ * them, with goldens.
  *
- *   tests/golden/plans/NAME.plan   a plan for model.dnn; NAME.txt what comes
- * out tests/golden/plans/NAME.dnn    a model with a mesh and a plan of its own
+ *   tests/golden/plans/NAME.plan   a plan for model.dnn; NAME.txt the output
+ *   tests/golden/plans/NAME.dnn    a model with a mesh and a plan of its own
  *
  * A first line `#= ranks=N` is the command line.  The plan is partitioned too,
- * as some pins are settled there.  DNNC_BLESS=1 writes what is printed now.
+ * as some pins are resolved there.  DNNC_BLESS=1 writes what is printed now.
  */
 #include "frontend/frontend.h"
 #include "passes/passes.h"

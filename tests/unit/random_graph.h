@@ -1,7 +1,7 @@
 /*
- * random_graph.h -- random graphs over a few named dims for tests of passes:
- * pointwise operators, reductions, rows, products, views and gathers, with
- * parameters that are read and replaced.
+ * random_graph.h -- makes random graphs over a few named dims for tests of
+ * passes: pointwise operators, reductions, rows, contractions, views and
+ * gathers, with parameters that are read and replaced.
  */
 #ifndef TESTS_UNIT_RANDOM_GRAPH_H
 #define TESTS_UNIT_RANDOM_GRAPH_H

@@ -1,6 +1,6 @@
 /*
- * recorded_case.h -- a model of tests/reference on the interpreter: opened with
- * its record and data, run for some steps.
+ * recorded_case.h -- runs a model of tests/reference on the interpreter for
+ * some steps, with its record and data.
  */
 #ifndef TESTS_UNIT_RECORDED_CASE_H
 #define TESTS_UNIT_RECORDED_CASE_H

@@ -1,7 +1,7 @@
 // links: frontend passes runtime ir support
 /*
- * recorded_steps.c -- fifty steps of every optimizer and schedule on the
- * interpreter in f64 against tests/reference/optimizers.safetensors, which
+ * recorded_steps.c -- compares fifty steps of every optimizer and schedule on
+ * the interpreter in f64 with tests/reference/optimizers.safetensors, which
  * record_optimizers.py made with torch.optim and the papers' formulas.
  *
  * The cases are the lines of optimizers.txt.  A row of optimizers.def that no

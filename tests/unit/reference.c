@@ -1,9 +1,9 @@
 // links: frontend passes runtime ir support
 /*
- * reference.c -- the models of tests/reference/records.def on the interpreter
- * in f64 against what PyTorch computed in f64: loss, gradients, states after
- * the first step, some values on the way, and parameters and states after ten
- * steps.
+ * reference.c -- compares the models of tests/reference/records.def on the
+ * interpreter in f64 with results of PyTorch in f64: loss, gradients, states
+ * after the first step, some values on the way, and parameters and states after
+ * ten steps.
  *
  * The emitted programs are compared with the same records by
  * tests/e2e/reference.sh.

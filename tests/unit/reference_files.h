@@ -1,8 +1,8 @@
 /*
- * reference_files.h -- what tests/reference holds, for the tests that compare
- * with it: MODEL.dnn, MODEL.csv (the data), MODEL.safetensors.  What is in
- * the last, and how numbers are made and sketched, is said at the head of
- * tests/reference/recorder.py, which has the same formulas.
+ * reference_files.h -- reads the files of tests/reference, for the tests that
+ * compare with them: MODEL.dnn, MODEL.csv (the data), MODEL.safetensors. The
+ * head of tests/reference/recorder.py, which has the same formulas, describes
+ * the last one and how numbers are made and sketched.
  */
 #ifndef TESTS_UNIT_REFERENCE_FILES_H
 #define TESTS_UNIT_REFERENCE_FILES_H

@@ -1,7 +1,8 @@
 // links: ir support
 /*
- * rounding.c -- reals of 8 and 16 bits: every value of each format is a fixed
- * point, what lies between two goes to the nearer, halfway to the even one.
+ * rounding.c -- tests floats of 8 and 16 bits: rounding leaves every value of a
+ * format unchanged, takes a number between two values to the nearer one, and a
+ * tie to the even one.
  */
 #include <criterion/criterion.h>
 #include <float.h>

@@ -1,6 +1,6 @@
 // links: frontend passes ir support
 /*
- * scan.c -- compare a scan with its unrolled loop.
+ * scan.c -- compares a scan with its unrolled loop.
  *
  * Each model of tests/scans has a `const unrolled` that chooses between the
  * two. Loss and gradients must agree in f64, as written and after all passes.

@@ -1,7 +1,7 @@
 // links: ir runtime
 /*
- * sharded.c -- every operator, cut in pieces through its sharding rule, means
- * what it means whole.
+ * sharded.c -- tests that every operator computes the same when its sharding
+ * rule shards it as on one rank.
  *
  * The ranks are threads joined by the transport `local`.  For each case of
  * tests/ops/cases.h, on 2, 3 and 4 ranks and on a mesh of 2 x 2, dims are split

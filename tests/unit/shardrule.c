@@ -1,11 +1,11 @@
 // links: ir
 /*
- * shardrule.c -- how placements pass through operators, as a table, and the
- * plan of data parallelism as text.
+ * shardrule.c -- tests a table of how placements pass through operators, and
+ * the plan of data parallelism as text.
  *
  * A case is one node over placed operands; the rule is asked what it wants of
- * each operand (written only where it is not what the operand has) and what
- * its results are.
+ * each operand (written only where it is not what the operand has) and what its
+ * results are.
  */
 #include "ir/plan.h"
 #include "tests/unit/values.h"

@@ -1,8 +1,8 @@
 // links: codegen passes ir
 /*
- * special.c -- every operator on NaN, infinities and zeros of both signs: in
- * the interpreter, in emitted C with the flags of a build and in emitted CUDA
- * on the CPU, at -O0 and -O2.
+ * special.c -- tests every operator on NaN, infinities and zeros of both signs:
+ * in the interpreter, in emitted C with the flags of a build and in emitted
+ * CUDA on the CPU, at -O0 and -O2.
  *
  * Values and gradients of pointwise rows are those of PyTorch as
  * tests/reference/special.py recorded them, but for the rows of `differences`.

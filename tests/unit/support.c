@@ -1,7 +1,7 @@
 // links: support
 /*
- * support.c -- known answers of the hashes and generators, and the promises of
- * the containers, texts, messages and files of support.h.
+ * support.c -- tests support.h: known answers of the hashes and generators, and
+ * the promises of containers, texts, messages and files.
  */
 #include "support/support.h"
 

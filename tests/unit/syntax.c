@@ -1,8 +1,8 @@
 // links: frontend
 /*
- * syntax.c -- the parser: every model prints to text that parses to the same
- * tree, every wrong file of tests/golden/syntax gives its golden message, and
- * no depth, length or lack of memory does harm.
+ * syntax.c -- tests the parser: every model prints to text that parses to the
+ * same tree, every wrong file of tests/golden/syntax gives its golden message,
+ * and no depth, length or lack of memory does harm.
  *
  * With DNNC_BLESS=1 in the environment the golden files are written instead.
  */

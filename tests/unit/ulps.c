@@ -1,9 +1,9 @@
 // links: codegen passes ir
 /*
- * ulps.c -- how far every pointwise operator lies from what is exact, in units
- * of the last place of f32: emitted C with the flags of a build and denormals
- * flushed as the runtime does it, and emitted CUDA through the shim, whose exp,
- * log and the like are those of libm and not of a GPU.
+ * ulps.c -- measures the error of every pointwise operator in units of the last
+ * place of f32: emitted C with the flags of a build and denormals flushed as
+ * the runtime does it, and emitted CUDA through the shim, whose exp, log and
+ * the like are those of libm and not of a GPU.
  *
  * Operands are drawn uniformly over bit patterns, and over a range where the
  * function is neither saturated nor near 0; special numbers are among them in

@@ -1,6 +1,6 @@
 /*
- * values.h -- what the unit tests of graphs share: a module, operators written
- * as short texts, random tensors, and running on the interpreter.
+ * values.h -- declares what the unit tests of graphs share: a module, operators
+ * written as short texts, random tensors, and running on the interpreter.
  *
  *     Value x = make_input(graph, "x", "f64 B:3 C:4");
  *     Value y = make(graph, "softmax", "over=C", &x, 1);

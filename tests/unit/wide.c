@@ -1,6 +1,7 @@
 // links: codegen passes ir
 /*
- * wide.c -- index arithmetic beyond 2^31 elements, without the memory for it.
+ * wide.c -- tests index arithmetic beyond 2^31 elements, without the memory for
+ * it.
  *
  * Emitted C: every loop is made to visit its first and last position only, the
  * buffers are mapped but hardly touched, and signed overflow traps.  The last

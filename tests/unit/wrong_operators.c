@@ -1,7 +1,7 @@
 // links: frontend ir support
 /*
- * wrong_operators.c -- every operator of the language is given dims that do not
- * fit; tests/golden/operators.txt holds what it says.
+ * wrong_operators.c -- gives every operator of the language dims that do not
+ * fit; tests/golden/operators.txt holds its messages.
  *
  * The calls are made from the tables: a row of builtins.def is called with a
  * dim that its operands have not (or, where it makes a new one, have already),
