@@ -16,7 +16,7 @@ static bool split_decode(const Compilation *c, DecodeGraphs *out) {
   bool can = decode_split(&ctx, c->model->prefill, out, &why);
   arena_destroy(ctx.scratch);
   if (!can && c->options->explains_windows)
-    message_print("note: every token takes a whole window: %s\n",
+    message_print("note: every token computes the full window: %s\n",
                   text_string(&why));
   return can;
 }

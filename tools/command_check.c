@@ -53,7 +53,7 @@ static int64_t input_elements(const Graph *graph, Role role) {
   return elements;
 }
 
-/* The value whose bytes are kept: a view keeps what it looks at. */
+/* The value whose bytes are stored: a view shares those of its operand. */
 static Value storage_of(const Graph *graph, Value value) {
   const Node *node = graph_node(graph, value);
   while (op_is(node->op, OPCLASS_view)) {
@@ -253,7 +253,7 @@ static void print_totals(Text *out, Arena *arena, const Model *model,
   text_printf(out, "step         %s (forward and backward)\n",
               text_quantity(arena, figures->flops_step, "FLOP"));
   text_printf(out,
-              "activations  %s (kept for the backward pass, before "
+              "activations  %s (saved for the backward pass, before "
               "packing)\n",
               text_quantity(arena, figures->activation_bytes, "B"));
 }

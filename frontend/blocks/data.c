@@ -479,7 +479,7 @@ static void data_check_eval(Elab *e, const Model *model, const Span *spans) {
   if (with < 0 || without < 0) return;
   Diag *d = diag(e->diags, DIAG_no_eval, spans[without], model->data[with].name,
                  model->data[without].name);
-  diag_help(d, "'eval = 0.1' in '%s' keeps the last tenth",
+  diag_help(d, "'eval = 0.1' in '%s' reserves the last tenth",
             model->data[without].name);
 }
 

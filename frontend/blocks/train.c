@@ -265,7 +265,7 @@ static void check_eval_every(Elab *e, const Model *model, const Item *block) {
   }
   SettingRef ref = setting_find(e, block, "train", "eval_every");
   Diag *d = diag(e->diags, DIAG_no_evaluation, ref.span);
-  diag_help(d, "'eval = 0.1' in a data block keeps its last tenth for it");
+  diag_help(d, "'eval = 0.1' in a data block reserves its last tenth for it");
 }
 
 void train_read(Elab *e, Model *model, const Item *block) {

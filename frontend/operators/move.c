@@ -284,7 +284,8 @@ ExprValue builtin_split(BuiltinCall *call) {
   diag(e->diags, DIAG_bad_split, call->exprs[2]->span, dim, (long long)size,
        parts.kind == EXPR_VALUE_list
            ? arena_printf(e->arena, "its parts make %lld", (long long)total)
-           : arena_printf(e->arena, "%d parts of it are not whole", n));
+           : arena_printf(e->arena, "it does not divide into %d equal parts",
+                          n));
   return POISON;
 }
 

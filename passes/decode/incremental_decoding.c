@@ -14,20 +14,20 @@
  * - A value that depends on tokens has T.  An operator computes its row t from
  *   row t of its operands if its sharding rule lets a sharded T through: with
  *   one row on each rank, no rank needs the row of another.
- * - A rename of T to S makes all positions visible to each.  Its rows become a
- *   decode cache: `prefill` fills all rows of its window, and `decode` writes
- *   the row of its token.
+ * - A rename of T to S makes all token positions visible to each.  Its rows
+ *   become a decode cache: `prefill` fills all rows of its window, and `decode`
+ *   writes the row of its token.
  * - A value with T and S may be reduced along S (softmax, a contraction over S)
- *   only if positions after t have no part in it: a select by T >= S (or T > S,
- *   or such a condition and another) has put -inf there, softmax turns -inf
- *   into zero, and zero times the rest of a cache is zero.
- * - A value that depends on no token but has T (positions, learned or rotary)
- *   gives its row t: an operator that lets T through reads the rows of its
- *   operands, for others the row is gathered from the full value.
+ *   only if token positions after t have no part in it: a select by T >= S (or
+ *   T > S, or such a condition and another) has put -inf there, softmax turns
+ *   -inf into zero, and zero times the rest of a cache is zero.
+ * - A value that depends on no token but has T (learned or rotary position
+ *   encodings) gives its row t: an operator that lets T through reads the rows
+ *   of its operands, for others the row is gathered from the full value.
  * - A `scan` over T runs for one iteration, and its carries become decode
  *   caches.  `decode_init` writes their initial values.
  *
- * Any other value mixes positions; the message names the first one.
+ * Any other value mixes token positions; the message names the first one.
  *
  * requires: a forward graph as the front end builds it     keeps: the net
  * cost: O(nodes)
@@ -69,7 +69,7 @@ typedef struct Incremental {
   Value **full, **row; /* by node and result, in the new graph */
   Value position;      /* scalar */
   VEC(Cache) caches;
-  int blame;       /* node that mixes positions; -1: none */
+  int blame;       /* node that mixes token positions; -1: none */
   const char *why; /* what it does */
 } Incremental;
 
@@ -288,7 +288,7 @@ static bool consume_keys(Incremental *inc, int id, TokenFacts *out) {
         future_of(inc, node->inputs[1], out->key_dim) == FUTURE_zero));
   out->key_dim = NULL;
   out->future = FUTURE_open;
-  return is_gone || blame_node(inc, id, "looks at positions that come later");
+  return is_gone || blame_node(inc, id, "reads later token positions");
 }
 
 static bool is_cache(const Incremental *inc, int id) {
@@ -321,9 +321,9 @@ static bool join_facts(Incremental *inc, int id, TokenFacts *out) {
     if (!in->has_tokens) continue;
     out->has_tokens = true;
     if (is_last_carry(inc, node->inputs[i]))
-      return blame_node(inc, id, "waits for the last position");
+      return blame_node(inc, id, "reads the result of the last token position");
     if (in->key_dim && out->key_dim && in->key_dim != out->key_dim)
-      return blame_node(inc, id, "sees all positions under two names");
+      return blame_node(inc, id, "reads all token positions under two names");
     if (in->key_dim) out->key_dim = in->key_dim;
   }
   return true;
@@ -333,15 +333,18 @@ static bool join_facts(Incremental *inc, int id, TokenFacts *out) {
 static bool analyse_scan(Incremental *inc, int id, TokenFacts *out) {
   const Node *node = inc->from->nodes.data[id];
   if (node_name(node, ATTR_dim) != inc->token_dim)
-    return blame_node(inc, id,
-                      "runs over another dimension, with all positions");
+    return blame_node(
+        inc, id, "runs over another dimension and reads all token positions");
   if (scan_is_reversed(node))
-    return blame_node(inc, id, "runs from the last one");
-  if (out->key_dim) return blame_node(inc, id, "sees all positions at each");
+    return blame_node(inc, id,
+                      "runs from the last token position to the first");
+  if (out->key_dim)
+    return blame_node(inc, id, "reads all token positions in each iteration");
   for (int i = 0; i < node->n_inputs; i++)
     if (inc->facts[node->inputs[i].node].has_tokens &&
         scan_input_role(node, i) != ROLE_slice)
-      return blame_node(inc, id, "sees other positions at each");
+      return blame_node(inc, id,
+                        "reads other token positions in each iteration");
   out->has_token_dim = true;
   return true;
 }
@@ -356,13 +359,14 @@ static bool analyse_node(Incremental *inc, int id) {
     out->has_token_dim |=
         has_dim(graph_type(inc->from, node->inputs[i]), inc->token_dim);
   if (is_cache(inc, id)) {
-    if (out->key_dim) return blame_node(inc, id, "renames positions twice");
+    if (out->key_dim)
+      return blame_node(inc, id, "renames token positions twice");
     *out = (TokenFacts){.has_tokens = true,
                         .key_dim = renamed_token_dim(inc, node)};
     return true;
   }
   if (out->has_token_dim && !is_rowwise(inc, id, inc->token_dim))
-    return blame_node(inc, id, "mixes positions");
+    return blame_node(inc, id, "mixes token positions");
   if (out->key_dim && is_rowwise(inc, id, out->key_dim))
     out->future = future_kept(inc, node, out->key_dim);
   else if (out->key_dim)
@@ -387,11 +391,12 @@ static bool analyse_tokens(Incremental *inc) {
     const GraphOutput *output = &inc->from->outputs.data[i];
     const TokenFacts *facts = &inc->facts[output->value.node];
     if (output->role != ROLE_result)
-      return blame_node(inc, output->value.node, "is kept as a state");
+      return blame_node(inc, output->value.node, "is stored as a state");
     if (!facts->has_tokens || !facts->has_token_dim || facts->key_dim ||
         is_last_carry(inc, output->value))
-      return blame_node(inc, output->value.node,
-                        "is the result, without positions");
+      return blame_node(
+          inc, output->value.node,
+          "is the result, but has no row for each token position");
   }
   return inc->caches.n == 0; /* nothing was built yet */
 }

@@ -1,5 +1,5 @@
 /*
- * device.c -- makes the CPU a device: the arena lies in memory, and
+ * device.c -- makes the CPU a device: the arena is in host memory, and
  * instructions run at once in the calling thread and its team.
  *
  * Everything that an instruction needs is computed when the device is opened:
@@ -43,7 +43,7 @@ typedef struct CpuState {
   Library *library; /* or NULL */
   const char *wanted_way;
   Prepared **entry_points; /* of each entry point, one per instruction */
-  void *pack;              /* of the own product */
+  void *pack;              /* of the own matmul */
   int64_t pack_bytes;
   void *spare; /* scratch beyond what was planned */
   int64_t spare_bytes;
@@ -175,7 +175,7 @@ static void find_library(Device *device) {
     return;
   Status status = library_open(state->arena, &state->library);
   if (status.code != STATUS_ok && device->rank == 0)
-    message_print("warning: matrix products are slower without oneDNN "
+    message_print("warning: matmuls are slower without oneDNN "
                   "(apt-get install libdnnl2): %s\n",
                   status.message);
 }

@@ -155,7 +155,7 @@ static Status prepare_product(Device *device, const DnnInstr *instr,
   if (instr->kernel >= 0) return prepare_kernel(device, instr, 3, prepared);
   if (state->lt_status.code != STATUS_ok) return state->lt_status;
   return status_make(STATUS_unavailable,
-                     "cuBLASLt does not take the product '%s'", instr->path);
+                     "cuBLASLt does not support the matmul '%s'", instr->path);
 }
 
 static Status prepare_instr(Device *device, const DnnInstr *instr,

@@ -490,7 +490,7 @@ Status data_check(const Data *data) {
                      can_evaluate);
   if (block)
     return status_make(STATUS_invalid,
-                       "what '%s' keeps for evaluation is less than a sample "
+                       "the evaluation records of '%s' are less than a sample "
                        "(%lld values of a stream, %lld in a sample)",
                        block->data->name, (long long)block->eval.n,
                        (long long)(block->window + block->lookahead));

@@ -249,9 +249,9 @@ static void kill_in(Launch *launch, int64_t ms) {
   if (!launch->kill_at_ms) launch->kill_at_ms = now_ms() + ms;
 }
 
-/* First the ranks, upon which mpirun ends; if it does not, it is killed too:
- * a SIGTERM while its ranks die makes it crash, and what it leaves lies
- * in our scratch folder. */
+/* First the ranks, upon which mpirun ends; if it does not, it is killed too: a
+ * SIGTERM while its ranks die makes it crash, and its files are left in our
+ * scratch folder. */
 static void kill_now(Launch *launch) {
   kill_ranks(launch);
   if (launch->options->ranks == 1 || launch->n_kills > 0)
@@ -426,7 +426,7 @@ static void look_for_deaths(Launch *launch) {
 static const char *describe_late_ranks(const Launch *launch, Stage stage) {
   static const char *const whys[] = {
       "has not been started by mpirun", "has not been executed",
-      "runs, but never reached MPI", "is held up in MPI", ""};
+      "runs, but never reached MPI", "is blocked in MPI", ""};
   int n = 0, first = 0;
   for (int i = launch->options->ranks - 1; i >= 0; i--) {
     if (launch->ranks[i].stage != stage) continue;
@@ -518,9 +518,10 @@ static int wait_for_child(Launch *launch) {
   }
 }
 
-/* The code that most ranks gave is the cause: a mistake of the user is found by
- * all, a lost rank by its neighbours.  Once all have said theirs, their work is
- * done, and how mpirun ends does not matter: some crash on the way out. */
+/* The exit code that most ranks gave is the cause: a mistake of the user is
+ * found by all, a lost rank by its neighbours.  Once all have said theirs,
+ * their work is done, and how mpirun ends does not matter: some crash on the
+ * way out. */
 static int exit_code(const Launch *launch, int status) {
   int said = NO_CODE;
   bool is_lost = false, have_all_said = true;

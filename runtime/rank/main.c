@@ -83,8 +83,8 @@ static Status open_data(Run *run) {
   TRY(data_check(run->data));
   if (run->options.eval && data_eval_samples(run->data) == 0)
     return status_make(STATUS_invalid,
-                       "the model keeps no records for evaluation; 'eval = "
-                       "0.1' in a data block keeps the last tenth");
+                       "the model reserves no records for evaluation; 'eval = "
+                       "0.1' in a data block reserves the last tenth");
   int64_t per_epoch = data_steps_per_epoch(run->data);
   if (!run->total) run->total = settings->epochs * per_epoch;
   run->last = run->total;

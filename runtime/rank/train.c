@@ -112,7 +112,7 @@ static const char *first_launch(Run *run, Arena *arena, int64_t t) {
   return arena_printf(arena, "'%s' (%s)", instr->path, phases[instr->phase]);
 }
 
-/* The update did not happen, so the same step can be run again, with a look at
+/* The update did not happen, so the same step can be run again with a check of
  * every result.  NULL: all are finite. */
 static const char *find_not_finite(Run *run, Arena *arena, int64_t t) {
   const DnnValue *value;
@@ -136,7 +136,7 @@ static int explain_not_finite(Run *run, int64_t t) {
     message_print(
         "error: step %lld: the %s is not finite; the first value that is "
         "not is in %s\n"
-        "help: %s, or look at what feeds it\n",
+        "help: %s, or check its inputs\n",
         (long long)t, what, where,
         run->program->settings.checked
             ? "--checked turns an index out of range into NaN"

@@ -82,7 +82,7 @@ rm -r out.bundle
 printf 'eight ch' >text
 build 1 "'d' has 0 samples to train on and 0 to evaluate"
 printf 'a text of thirty three characters' >text
-build 1 "'d' keeps for evaluation is less than a sample (5 values of a stream, 9" d.eval=5
+build 1 "the evaluation records of 'd' are less than a sample (5 values of a stream, 9" d.eval=5
 # The command line may name another source, wherever it lies.
 mkdir -p elsewhere
 printf 'eight ch' >elsewhere/text

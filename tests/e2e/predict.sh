@@ -193,7 +193,7 @@ says 1 "this program has no entry point 'predict'" bash -c "'$dnnc' run digits.d
   '$dnnc' build scalar.dnn -o s.bundle --quiet && s.bundle/run --predict --load d.ckpt --output none.npy"
 : >empty.csv
 says 1 "there are no records to predict" $alone --input x=empty.csv
-says 1 "the model keeps no records for evaluation" "$dnnc" eval digits.dnn --load d.ckpt set.eval=0
+says 1 "the model reserves no records for evaluation" "$dnnc" eval digits.dnn --load d.ckpt set.eval=0
 says 1 "--predict needs --output FILE" d.bundle/run --predict --load d.ckpt
 mkdir folder.npy && says 1 "'folder.npy' is no regular file, so it is not replaced" \
   "$dnnc" predict digits.dnn --load d.ckpt -o folder.npy

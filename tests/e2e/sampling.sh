@@ -58,7 +58,7 @@ gpt2 sample "$root/models/gpt2.dnn" V=50256 --load g.ckpt --count 3 >/dev/null 2
 "$dnnc" sample "$chargpt" $small V=100 --load char.ckpt 2>/dev/null && fail "a checkpoint that does not fit"
 sed 's/mask(s, T >= S)/s/' "$chargpt" >ahead.dnn
 "$dnnc" sample ahead.dnn $small --load char.ckpt --json --count 9 >ahead.json 2>err || { cat err; fail "ahead"; }
-grep -q "note: every token takes a whole window: 'block\[0\].attn.p' looks at positions" err || { cat err; fail "no note"; }
+grep -q "note: every token computes the full window: 'block\[0\].attn.p' reads later token positions" err || { cat err; fail "no note"; }
 [ "$(tokens ahead.json | tr -cd , | wc -c)" = 8 ] || fail "not 9 tokens"
 "$dnnc" sample "$root/models/mlp.dnn" --load char.ckpt 2>err
 [ $? = 1 ] && grep -q 'has no sample block' err || { cat err; fail "no sample block"; }

@@ -319,31 +319,31 @@ static void refuse(const char *text, const char *wanted) {
 Test(incremental, refusal_names_the_mixing_value) {
   refuse(HEAD QKV "  p = softmax(dot(q, k, D), S)\n"
                   "  x = x + dot(dot(p, v, S), wo, (H, D))\n" TAIL,
-         "'p' looks at positions that come later along 'T'");
+         "'p' reads later token positions along 'T'");
   refuse(HEAD QKV "  p = softmax(mask(dot(q, k, D), T <= S), S)\n"
                   "  x = x + dot(dot(p, v, S), wo, (H, D))\n" TAIL,
-         "'p' looks at positions that come later along 'T'");
+         "'p' reads later token positions along 'T'");
   refuse(HEAD QKV "  p = softmax(mask(dot(q, k, D), T >= S, fill = -5.0), S)\n"
                   "  x = x + dot(dot(p, v, S), wo, (H, D))\n" TAIL,
-         "'p' looks at positions that come later along 'T'");
+         "'p' reads later token positions along 'T'");
   refuse(HEAD QKV "  p = softmax(mask(dot(q, k, D), T >= S) * -1, S)\n"
                   "  x = x + dot(dot(p, v, S), wo, (H, D))\n" TAIL,
-         "'p' looks at positions that come later along 'T'");
+         "'p' reads later token positions along 'T'");
   refuse(SCAN_HEAD "  y = scan T (h: [B, O] = 0) { h = h + u; return h }\n"
                    "  x = x + h[O -> C]\n" TAIL,
-         "'rename[1]' waits for the last position along 'T'");
+         "'rename[1]' reads the result of the last token position along 'T'");
   refuse(SCAN_HEAD "  y = scan T (h: [B, O] = mean(u, T)) { h = h + u; return "
                    "h }\n"
                    "  x = x + y[O -> C]\n" TAIL,
-         "'mean' mixes positions along 'T'");
+         "'mean' mixes token positions along 'T'");
   refuse(SCAN_HEAD "  r = reverse(u, T)\n"
                    "  y = scan T (h: [B, O] = 0) { h = h + r; return h }\n"
                    "  x = x + y[O -> C]\n" TAIL,
-         "'r' mixes positions along 'T'");
+         "'r' mixes token positions along 'T'");
   refuse(HEAD "  x = x + mean(x, T)\n" TAIL,
-         "'mean' mixes positions along 'T'");
+         "'mean' mixes token positions along 'T'");
   refuse(HEAD "  x = x + softmax(x, T)\n" TAIL,
-         "'softmax' mixes positions along 'T'");
+         "'softmax' mixes token positions along 'T'");
   refuse(HEAD "  x = x + shift(x, T, 1)\n" TAIL,
-         "'shift' mixes positions along 'T'");
+         "'shift' mixes token positions along 'T'");
 }
