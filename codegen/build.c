@@ -209,7 +209,7 @@ static Status compile_plain(Build *build) {
                           plain->kernels->kernels.n, &plain->device);
 }
 
-/* Writes a file into the work folder, and into the folder of kept sources. */
+/* Writes a file into the work folder, and into the folder for --keep-source. */
 static Status write_part(const Build *build, const char *name,
                          const char *bytes, size_t n) {
   const char *const folders[] = {build->work, build->source};

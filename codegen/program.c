@@ -3,8 +3,8 @@
  * declares.
  *
  * Whatever grows with the model -- instructions, tensors, their details and
- * lists -- goes into one image of bytes (image.h), tables.bin, where equal
- * details, lists and strings are kept once.  The rest is C text that takes the
+ * lists -- goes into one image of bytes (image.h), tables.bin, which stores
+ * equal details, lists and strings once.  The rest is C text that takes the
  * image in:
  *
  *     static const DnnEntryPoint entry_points[] = {

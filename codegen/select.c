@@ -7,15 +7,15 @@
  *
  * A view makes no launch, because it shares the bytes of its operand.  A matmul
  * or a convolution is a library call, or a loop nest where no library takes it.
- * Attention is a kernel of the back end; every other operator is a loop nest.
- * A collective starts at its node; a wait stands before the first launch that
+ * Attention is a kernel of the back end; every other operator is a loop nest. A
+ * collective starts at its node; a wait stands before the first launch that
  * touches a result of the collective.
  *
  * A scan is a loop instruction followed by the launches of its body.  Values
- * that only the body has lie in the workspace of the scan.  A value that the
+ * that only the body has are in the workspace of the scan.  A value that the
  * body shares with the enclosing graph has the address of that graph in the
  * first iteration and advances by the bytes of one iteration in each.  A carry
- * lies where its last value will be.  The loop of an unrolled scan has the
+ * has the address of its last value.  The loop of an unrolled scan has the
  * launches of several iterations; a second loop does the iterations left over.
  * Loops nest like their scans.
  *

@@ -50,7 +50,7 @@ typedef struct RuleValues {
 } RuleValues;
 
 typedef struct Letters Letters;
-/* Looks at all names of the checkpoint. */
+/* Reads all names of the checkpoint. */
 Letters *letters_find(const Conversion *conversion);
 const RuleValues *letters_of_rule(const Letters *letters, const MapRule *rule);
 /* Which alternative of an `either` is used. */
@@ -61,7 +61,7 @@ const char *rule_name(Arena *arena, const RuleValues *values, int64_t at,
 
 /* ---- convert_plan.c ---- */
 
-/* Fills tensors and made; misfits are listed, mistakes of the map that show
+/* Fills tensors and made; mismatches are listed, mistakes of the map that show
  * only with sizes become diags. */
 void conversion_plan(Conversion *conversion);
 

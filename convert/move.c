@@ -2,7 +2,7 @@
  * move.c -- gathers the numbers of a new tensor from the old ones.
  *
  * One new tensor is in memory at a time, with one of those that it comes from;
- * a cast is made on the whole of that before its elements find their places.
+ * a cast converts all of that tensor before its elements are moved.
  */
 #include "convert/convert.h"
 
@@ -36,7 +36,7 @@ static void copy_all(const Move *move, int dim, unsigned char *to,
   }
 }
 
-/* The whole of a stored tensor in `dtype`; to be freed. */
+/* A complete stored tensor in `dtype`; to be freed. */
 static Status read_whole(ValueReport *values, const Move *move, DnnDtype dtype,
                          unsigned char **out) {
   int64_t n = stored_elements(move->from);

@@ -6,7 +6,7 @@
  * are used.  For every rule and all values of its letters the sizes of dims
  * follow from the tensors that are there: a stored dim of n is a sum of
  * products with one unknown at a time.  Every dim then has a stride on both
- * sides, and that is the whole conversion.
+ * sides, which describe the conversion completely.
  */
 #include "convert/convert.h"
 
@@ -230,7 +230,7 @@ static bool find_sizes(Planner *p, const Instance *instance) {
   return fits;
 }
 
-/* Both sides have the same dims, so it is enough to look at one. */
+/* Both sides have the same dims, so one of them suffices. */
 static bool all_known(Planner *p, const Instance *instance) {
   const MapSide *side = &instance->rule->side[p->out->side];
   for (int i = 0; i < side->n; i++)
@@ -355,8 +355,8 @@ static bool is_dropped(Planner *p, const char *name) {
   return false;
 }
 
-/* Of our own checkpoints what the optimizer keeps (it has a slash in its name)
- * stays behind. */
+/* The optimizer state of dnnc's own checkpoints (whose names have a slash) is
+ * not listed. */
 static void list_extra(Planner *p) {
   for (int i = 0; i < p->out->from->n_places; i++) {
     const StoredTensor *tensor = p->out->from->places[i].tensor;

@@ -44,7 +44,7 @@ static Diag *complain(Reader *reader, uint32_t begin, const char *expected) {
   return added;
 }
 
-/* Blanks and comments; over newlines only where the line goes on. */
+/* Blanks and comments; over newlines only where the line continues. */
 static void skip(Reader *reader, bool over_lines) {
   while (reader->at < reader->n) {
     char c = reader->text[reader->at];
@@ -497,7 +497,7 @@ static void read_rule_line(Reader *reader) {
   }
   rule.side[0] = read_side(reader);
   if (!reader->failed) {
-    skip(reader, true); /* a long rule goes on with '=' on the next line */
+    skip(reader, true); /* a long rule continues with '=' on the next line */
     expect(reader, '=', "'=' and what the tensor is on the other side");
   }
   if (!reader->failed) rule.side[1] = read_side(reader);

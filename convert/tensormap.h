@@ -129,7 +129,7 @@ const char *pattern_expand(Arena *arena, const char *pattern,
                            const int *members);
 /* The letters of a pattern in order, at most `most`; returns their number. */
 int pattern_letters(Names *names, const char *pattern, Name *out, int most);
-/* Matches a whole name; out_values has one number for each letter in order,
+/* Matches a complete name; out_values has one number for each letter in order,
  * what was added to it taken off. A letter stands for a number without leading
  * zeros. */
 bool pattern_match(const char *pattern, const char *name, int64_t *out_values);

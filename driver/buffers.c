@@ -47,8 +47,7 @@ driver_assign_alone(const Compilation *c, EntryPointId id, const Graph *graph) {
   return assign(c, is_sharded ? c->plan : NULL, graph, &persistent);
 }
 
-/* The arena of prediction lies beside that of training, so it does not count.
- */
+/* Prediction has an arena of its own, so it does not count. */
 bool driver_fits_memory(const Compilation *c) {
   const Plan *plan = c->plan;
   int64_t most = 0;

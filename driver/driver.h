@@ -39,7 +39,7 @@ typedef struct CompileOptions {
   const char *value; /* path of the value to predict; NULL: the net's result */
   const Override *overrides; /* NAME=VALUE */
   int n_overrides;
-  bool is_checked;    /* look at computed indices too */
+  bool is_checked;    /* check computed indices too */
   bool is_model_only; /* no plan and no bundle follow: see FrontendOptions */
   bool has_whole_windows; /* compile no `decode` */
   bool explains_windows;  /* note why there can be no `decode` */

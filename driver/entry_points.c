@@ -1,7 +1,7 @@
 /*
  * entry_points.c -- compiles the graphs of a model, one entry point at a time.
  *
- * Only training and whole evaluation batches are sharded as the plan says.  All
+ * Only training and full evaluation batches are sharded as the plan says.  All
  * other entry points are computed in full by each rank that runs them, so their
  * results do not depend on the number of ranks.
  */

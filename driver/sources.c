@@ -27,7 +27,7 @@ const char *driver_model_folder(Arena *arena, const char *path) {
   return arena_strdup(arena, real);
 }
 
-/* The model itself may be a link, and then lies in two folders. */
+/* The model itself may be a link, and is then in two folders. */
 static Status check_import(const Compilation *c, const char *path) {
   const char *model = c->options->path, *slash = strrchr(model, '/');
   Arena *arena = c->module->arena;

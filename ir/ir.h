@@ -438,11 +438,11 @@ int op_infer(Module *module, const OpCall *call, Span span,
 
 /* ---- shardrule.c ---- */
 
-/* How the placements of the inputs of a node become that of its results.
- * Fills out_types; where an input must first change (a partial value into an
- * operator that is not linear in it, a `replicate` dim that is split), sets
- * out_inputs[i] to the type that it must be given in, else to its own type.
- * A partial operand is kept so over all its axes or must be reduced over all.
+/* How the placements of the inputs of a node become that of its results. Fills
+ * out_types; where an input must first change (a partial value into an operator
+ * that is not linear in it, a `replicate` dim that is split), sets
+ * out_inputs[i] to the type that it must be given in, else to its own type. A
+ * partial operand stays partial over all its axes or must be reduced over all.
  * The rule itself never fails: at worst everything must be replicated. */
 void shard_infer(const Graph *graph, Op op, const Attr *attrs, int n_attrs,
                  const Type *const *inputs, int n_inputs,
@@ -458,7 +458,8 @@ bool node_treats_dim(const Node *node, Name dim);
  * "block[1..3].attn" (an index left out means all; "!" is as "."), wherever
  * they stand: "block[2].attn.q" has both. */
 bool path_has(const char *path, const char *wanted);
-/* The node is the operator `wanted`, lies below the layer or path, or is it. */
+/* The node is the operator `wanted`, has the path `wanted`, or is below this
+ * layer or path. */
 bool node_is_called(const Node *node, const char *wanted);
 
 /* ---- cost.c ---- */

@@ -234,9 +234,9 @@ typedef struct Model {
 /* ---- report.c ---- */
 
 /* A forward graph by top-level blocks, in program order (a layer call of the
- * net is a block).  `kept` (or NULL) has the bytes that the backward pass keeps
- * of each node of `trained`, a later graph of the same program.  The figures
- * add up to those of the whole. */
+ * net is a block).  `kept` (or NULL) has the bytes of the saved activations of
+ * each node of `trained`, a later graph of the same program. The figures add up
+ * to those of the graph. */
 int model_blocks(const Graph *graph, const Graph *trained, const double *kept,
                  Arena *arena, Block **out_blocks);
 /* Neighbours that differ in their last index only become one, in place;

@@ -50,8 +50,9 @@ void plan_set_microbatches(Module *module, Plan *plan, int64_t microbatches) {
   add_axis(&plan->mesh, name, microbatches, true);
 }
 
-/* A rank holds a run of samples, which time cuts into micro-batches: a shard
- * names rank axes only (none on one rank), `partition` appends the time. */
+/* A rank holds a run of samples, which the sequential axis divides into
+ * micro-batches: a shard names rank axes only (none on one rank), and
+ * `partition` appends the sequential axis. */
 Plan *plan_data_parallel(Module *module, Name model, Name batch_dim, int ranks,
                          int64_t microbatches) {
   ASSERT(ranks >= 1 && microbatches >= 1);

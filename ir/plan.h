@@ -26,12 +26,12 @@ typedef struct PlanPlacement {
   int n_shards;
   const PlanShard *shards;
   int n_partial;
-  Name partial[MAX_AXES]; /* axes over which the sum stays undone */
+  Name partial[MAX_AXES]; /* axes over which the value stays partial */
   Span span;
 } PlanPlacement;
 
 /* A parameter or state of a generic layer, whose dims stand for others: the
- * line, or NULL, by dim. */
+ * pin, or NULL, by dim. */
 typedef struct PlanReached {
   int n;
   Name dims[MAX_RANK];
@@ -44,7 +44,7 @@ typedef struct Plan {
   Mesh mesh; /* rank axes, then the sequential one if microbatches > 1 */
   int ranks;
   int64_t microbatches;  /* 1: no sequential axis */
-  Name batch_dim;        /* which the sequential axis cuts; or NULL */
+  Name batch_dim;        /* that the sequential axis divides; or NULL */
   VEC(PlanShard) shards; /* of names; a later one wins */
   VEC(PlanPlacement)
   placements;           /* of paths; a later one wins, and any of them
@@ -66,15 +66,15 @@ Plan *plan_create(Module *module, Name model);
 void plan_add_axis(Plan *plan, Name axis, int64_t size);
 /* After all axes: appends the sequential one. */
 void plan_set_microbatches(Module *module, Plan *plan, int64_t microbatches);
-/* The last line that shards this dim by name, or NULL. */
+/* The last pin that shards this dim by name, or NULL. */
 const PlanShard *plan_find_shard(const Plan *plan, Name dim);
-/* The last line that places this path, or NULL. */
+/* The last pin that places this path, or NULL. */
 const PlanPlacement *plan_find_placement(const Plan *plan, Name path);
-/* The line that says by name how a dim of this value is cut, or NULL. */
+/* The pin that shards a dim of this value by name, or NULL. */
 const PlanShard *plan_named_dim(const Plan *plan, Name path, Name dim);
 /* Whether it is the batch dim, also under another name. */
 bool plan_is_batch(const Plan *plan, Name path, Name dim);
-/* The shard that a line about paths gives a dim, or NULL: it is replicated. */
+/* The shard that a pin about paths gives a dim, or NULL: it is replicated. */
 const PlanShard *plan_placed_dim(const PlanPlacement *placement, Name dim);
 /* The dim of a tensor that takes the axis which `lines[d]` gives dim `d`, or
  * -1.  Lines, or NULL, are by dim and of one list; the later one wins. */

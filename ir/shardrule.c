@@ -131,7 +131,7 @@ static Decision *decision_of(Rule *r, Name name) {
 }
 
 /* The first operand that splits a dim decides, or one that continues where that
- * one ends, unless an axis that it takes cuts another dim of this node. */
+ * one ends, unless an axis that it takes shards another dim of this node. */
 static void decide_dim(Rule *r, const Dim *dim) {
   Decision *decision = decision_of(r, dim->name);
   if (!decision) {
@@ -178,8 +178,8 @@ static bool all_agree(const Rule *r) {
 }
 
 /* Linear in one operand: no other may be partial over its axes or split over
- * them, as then ranks hold different factors.  Of two partial factors both are
- * reduced: the product then waits for neither twice.  -1: none. */
+ * them, as then ranks hold different factors.  If two factors are partial, both
+ * are reduced. -1: none. */
 static int kept_factor(const Rule *r, int n_candidates) {
   int kept = -1;
   for (int i = 0; i < n_candidates; i++) {
@@ -288,7 +288,8 @@ static void keep_split(const Rule *r, Type *in, Type *out, int j) {
   if (at >= 0) out->dims[at].split = in->dims[j].split;
 }
 
-/* A split stays on the slowest part if it cuts between its elements. */
+/* A split stays on the slowest part if every shard holds complete elements of
+ * that part. */
 static void move_split(const Rule *r, Dim *slow, Dim *whole, AxisList split) {
   if (!split) return;
   const Dim *part = slow->size < whole->size ? slow : whole;

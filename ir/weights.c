@@ -6,10 +6,10 @@
  *     y = dot(x[C -> (H, D)], p, (H, D))
  *
  * A parameter counts as read by a dot, conv or gather also through operators
- * whose inputs are only parameters and numbers.  What an operator does to the
- * dims of such a value is undone on the way back: renames, splits and merges;
- * everything else keeps their names.  Where several products read a parameter,
- * the first one says what it contracts.
+ * whose inputs are only parameters and numbers.  The walk back to the parameter
+ * undoes renames, splits and merges of dims; all other operators leave the
+ * names unchanged. If several contractions read a parameter, the first one
+ * decides which dims it contracts.
  */
 #include "ir/model.h"
 
@@ -27,8 +27,8 @@ typedef struct Reading {
 
 /* ---- values of parameters and numbers only ---- */
 
-/* The draws of a dropout are numbers.  `scan`: the graph is its body, and of
- * the nodes around it `around` says the same; else NULL. */
+/* The random numbers of a dropout count as numbers.  `scan`: the graph is its
+ * body, and of the nodes around it `around` says the same; else NULL. */
 static bool *find_pure(const Graph *graph, Arena *arena, const Node *scan,
                        const bool *around) {
   bool *pure = ARENA_ARRAY(arena, bool, graph->nodes.n);

@@ -28,7 +28,7 @@ typedef uint8_t DnnDtype;
 
 typedef enum DnnRole {
   DNN_PARAM,           /* trained; in checkpoints under its path */
-  DNN_STATE,           /* kept, not trained; likewise */
+  DNN_STATE,           /* read and assigned, not trained; likewise */
   DNN_OPTIMIZER_STATE, /* of the optimizer: "adamw.m/PATH"; not loaded by --load
                         */
   DNN_EMA,             /* "ema/PATH" */
@@ -261,7 +261,7 @@ typedef struct DnnMetricPart {
   double factor;
 } DnnMetricPart;
 
-/* A figure that is computed once, from sums over the whole evaluation. */
+/* A figure that is computed once, from sums over the entire evaluation. */
 typedef struct DnnMetric {
   const char *name;
   uint8_t formula, average; /* rows of formulas.def, in its order */

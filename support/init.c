@@ -63,8 +63,8 @@ static void subtract(double *restrict a, const double *restrict b,
             by[3] * b[3 * stride + k];
 }
 
-/* Takes from `n` rows after `before` ones, a multiple of TILE, what lies along
- * those; in chunks that stay in the cache. */
+/* Takes from `n` rows after `before` ones, a multiple of TILE, their
+ * projections on those; in chunks that stay in the cache. */
 static void project_off(double *rows, int64_t before, int64_t n, int64_t length,
                         double *along) {
   double *block = rows + before * length;
@@ -95,7 +95,7 @@ static void scale(double *a, double factor, int64_t n) {
   for (int64_t i = 0; i < n; i++) a[i] *= factor;
 }
 
-/* Each row without what lies along those before it, of length 1. */
+/* Each row minus its projections on the rows before it, scaled to length 1. */
 static void orthonormal_block(double *block, int64_t n, int64_t length) {
   for (int64_t i = 0; i < n; i++) {
     double *row = block + i * length;

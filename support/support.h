@@ -19,7 +19,7 @@
 #define ARRAY_LENGTH(array)      ((int)(sizeof(array) / sizeof((array)[0])))
 #define PRINTF_LIKE(text, first) __attribute__((format(printf, text, first)))
 
-/* ---- assert.c: our own mistakes; kept in release, exit code 4 ---- */
+/* ---- assert.c: our own mistakes; also in release builds, exit code 4 ---- */
 
 #define ASSERT(condition)                                                      \
   ((condition) ? (void)0                                                       \
@@ -159,17 +159,19 @@ const char *text_string(Text *text); /* never NULL */
 
 /* ---- message.c: text of messages ---- */
 
-/* As arena_vprintf, but a %s argument is cut after 200 bytes and its length
- * told.  Knows %s, integers up to long long and floats. */
+/* As arena_vprintf, but a %s argument is truncated after 200 bytes, with its
+ * length.  Knows %s, integers up to long long and floats. */
 const char *message_vprintf(Arena *arena, const char *format, va_list args);
 /* Control characters but newline and tab, and what is no UTF-8, as "\x1b". */
 void message_escape(Text *out, const char *text);
-/* To standard error in one piece, escaped; cut after 8 KB. */
+/* To standard error in one write, escaped; truncated after 8 KB. */
 void message_print(const char *format, ...) PRINTF_LIKE(1, 2);
-/* At most 20 of these lines, and how many there are; long ones are cut. */
+/* At most 20 of these lines, and how many there are; long ones are truncated.
+ * */
 void message_print_list(const char *lines);
 
-/* ---- fixed_text.c: text in a buffer of fixed size, cut with "..." ---- */
+/* ---- fixed_text.c: text in a buffer of fixed size, truncated with "..." ----
+ */
 
 typedef struct FixedText {
   char *data;
@@ -353,7 +355,7 @@ int folder_hold(const char *path, bool by_children);
  * NUL after it. */
 Status file_read(Arena *arena, const char *path, size_t limit,
                  const char **out_bytes, size_t *out_n);
-/* Writes beside, syncs, renames: `path` is whole or untouched. */
+/* Writes beside, syncs, renames: `path` is complete or unchanged. */
 Status file_replace(const char *path, const void *bytes, size_t n);
 Status file_make_dirs(const char *path);
 bool file_exists(const char *path);

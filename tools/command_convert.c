@@ -88,7 +88,7 @@ static Status check_hashes(Tool *tool, const Checkpoint *from) {
 /* ---- writing ---- */
 
 typedef struct Output {
-  const char *path, *temporary; /* names; the second lies in the first */
+  const char *path, *temporary; /* names; the second is inside the first */
   int folder, inner, lock;      /* descriptors */
   const TensorFiles *files;
 } Output;

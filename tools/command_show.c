@@ -21,7 +21,7 @@ static const char *const pin_names[] = {
     [PIN_set] = "set",
 };
 
-/* The comment behind a span on its line, without '#': a prediction. */
+/* The comment after a span on its line, without '#': a prediction. */
 static const char *line_comment(Arena *arena, Span span) {
   const char *text = span.source->text;
   uint32_t i = span.end;

@@ -220,9 +220,9 @@ static const char store_dkv_text[] =
     "      }\n"
     "    }\n";
 
-/* The gradient of q is a sum over tiles of keys, kept in memory in f32.  Where
- * dq is a 16-bit float and there are several tiles, a second pair of loops
- * computes it in tiles of its own. */
+/* The gradient of q is a sum over tiles of keys, stored in memory in f32.
+ * Where dq is a 16-bit float and there are several tiles, a second pair of
+ * loops computes it in tiles of its own. */
 static void add_backward(Text *out, bool is_separate) {
   text_add(out, tiles_text);
   text_add(out, "    for (int s0 = 0; s0 < S; s0 += TK) {\n");

@@ -150,7 +150,7 @@ const char c_prelude[] =
     "  uint32_t r = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;\n"
     "  return (uint16_t)(x != x ? (u >> 16) | 0x40 : r);\n"
     "}\n"
-    /* Subnormal numbers are whole multiples of 2^-24, the ulp of 0.5. */
+    /* Subnormal numbers are integer multiples of 2^-24, the ulp of 0.5. */
     "static inline float dnn_from_f16(uint16_t h) {\n"
     "  uint32_t m = h & 0x7fffu, s = (uint32_t)(h & 0x8000u) << 16;\n"
     "  uint32_t low = dnn_bits((float)(int32_t)m * 5.96046448e-8f);\n"

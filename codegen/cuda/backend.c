@@ -15,8 +15,8 @@ static bool cuda_has_kernel(const Target *target, const Graph *graph, int id) {
   return false;
 }
 
-/* Scratch memory lies in the arena, so that a step allocates nothing; the call
- * tells cuBLASLt how much there is. */
+/* Scratch memory is a part of the arena, so that a step allocates nothing; the
+ * call tells cuBLASLt how much there is. */
 static int64_t cuda_workspace_bytes(const Target *target, const Graph *graph,
                                     int id) {
   (void)target;

@@ -20,7 +20,7 @@
 #define FULL_BYTES 1048576 /* fewer left: full, cc removed its output */
 
 #define GRACE_NS   200000000 /* from SIGTERM to SIGKILL */
-#define LOOK_NS    1000000   /* between two looks at the children */
+#define LOOK_NS    1000000   /* between two polls of the children */
 
 extern char **environ;
 

@@ -3,13 +3,13 @@
  * assign capacity slots to routed tokens and find rows by both.
  * ir/ops/grad_experts.c describes the two indices.
  *
- * A routed token's place in the queue of its expert is the number of routed
- * tokens of the same expert before it, and the routed token of a slot is found
- * by looking at all: sums over the routed tokens of a group, which are
- * parallel, need no counter and no atomic addition.  That is quadratic in the
- * routed tokens of a group, but of two operations each, where a token costs 6 C
- * F in its expert: under one percent as long as a group has fewer tokens than C
- * F / 20.
+ * The capacity slot of a routed token in the buffer of its expert is the number
+ * of earlier routed tokens of that expert, and the routed token of a capacity
+ * slot is found by a search of all: sums over the routed tokens of a group,
+ * which are parallel, need no counter and no atomic addition.  That is
+ * quadratic in the routed tokens of a group, but of two operations each, where
+ * a token costs 6 C F in its expert: under one percent as long as a group has
+ * fewer tokens than C F / 20.
  */
 #include "codegen/nest/lower.h"
 

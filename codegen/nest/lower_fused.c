@@ -10,9 +10,9 @@
  * results without them are stored last.
  *
  * An element that several stages need is computed again in each, which is
- * cheaper than memory for sums and products.  An expensive one (an exponential)
- * is stored the first time in the buffer of a result that is written later
- * anyway, and read back:
+ * cheaper than memory for additions and multiplications.  An expensive one (an
+ * exponential) is stored the first time in the buffer of a result that is
+ * written later anyway, and read back:
  *
  *     stage 0: m = max x
  *     stage 1: y = exp(x - m), d = sum y
@@ -43,7 +43,7 @@ typedef struct Region {
   bool *is_element; /* has a dim of R */
   bool *is_used;    /* a result needs it */
   int *reduced;     /* expression of a reduction that is done, or -1 */
-  int *spilled;     /* result in whose buffer the node's value lies, or -1 */
+  int *spilled;     /* result whose buffer holds the node's value, or -1 */
   int now;          /* the stage that is being built */
   int *spill_stage; /* from which stage on it is read back */
   int n_stages;

@@ -1,6 +1,6 @@
 /*
  * settings.c -- reads one setting of a block: from the command line, else from
- * the file; an absent one keeps its default.
+ * the file; an absent one has its default.
  */
 #include "frontend/syntax/help.h"
 #include "frontend/elaborate/eval.h"

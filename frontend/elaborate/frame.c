@@ -50,7 +50,7 @@ void frame_pop(Elab *e) {
   e->unused_frames = frame;
 }
 
-/* The map keeps locals that are gone and those of an earlier call that used
+/* The map still has locals that are gone and those of an earlier call that used
  * this frame, so an index counts only if the name is there. */
 Local *frame_local(Frame *frame, Name name) {
   Local *locals = frame->locals.data;

@@ -5,11 +5,11 @@
  *
  * The body is elaborated once, like any statements, on placeholders: each carry
  * and each value with the scanned dim becomes a graph input of the type that it
- * has in one iteration. The nodes that the body has appended are then cut off
- * the graph and put into the body of a `scan` node. Placeholders that are read
+ * has in one iteration. The nodes that the body has appended are then moved
+ * from the graph to the body of a `scan` node. Placeholders that are read
  * become its carries and slices; values from before the scan become its
  * arguments. Random numbers, which differ between iterations, are computed
- * outside for all of them and sliced. A scan inside a scan is cut out first and
+ * outside for all of them and sliced. A scan inside a scan is moved first and
  * is a node of the outer body.
  */
 #include "frontend/elaborate/emit.h"

@@ -211,7 +211,7 @@ static bool paths_read_pattern(PlanPaths *paths, const Expr *x, Pattern *out) {
 
 typedef enum Match { MATCH_none, MATCH_exact, MATCH_below } Match;
 
-/* Behind the part, or NULL. */
+/* The text after the part, or NULL. */
 static const char *match_part(const Part *part, const char *at) {
   size_t n = strcspn(at, ".[");
   if (n != part->n_name || memcmp(at, part->name, n) != 0) return NULL;

@@ -268,7 +268,7 @@ static bool same_axes(const PlanShard *a, const PlanShard *b) {
 /* ---- shards ---- */
 
 /* The axes of one shard, those of size 1 left out; `none` is the empty list.
- * Pieces must follow one another over ranks. */
+ * Shards must follow one another over ranks. */
 static bool read_axes(Reader *r, const NameList *names, int *out_n, Name *out) {
   const Mesh *mesh = &r->plan->mesh;
   int last = -1;
@@ -483,7 +483,8 @@ static void plan_read_word(Reader *r, const Pin *pin) {
   plan_read_value(r, pin);
 }
 
-/* With one stage the synchronous schedules are one, but for what they keep. */
+/* With one stage the synchronous schedules differ only in the activations that
+ * they save. */
 static void plan_read_schedule(Reader *r, const Pin *pin) {
   const char *name = plan_read_value(r, pin);
   if (name && strcmp(name, "1f1b") != 0 && r->plan->microbatches > 1)
@@ -561,7 +562,9 @@ static void read_pin(Reader *r, const Pin *pin) {
   case PIN_shard_paths:
   case PIN_replicate: read_placement(r, pin); return;
   case PIN_set: read_set(r, pin); return;
-  case PIN_keep: plan_read_paths(r, pin, &paths); return; /* all is kept */
+  case PIN_keep:
+    plan_read_paths(r, pin, &paths); /* every activation is saved */
+    return;
   case PIN_stage:
   case PIN_cut:
   case PIN_remat:

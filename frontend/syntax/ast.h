@@ -93,7 +93,7 @@ struct Expr {
                  right, top to bottom */
   int height; /* of the tree from here down, at most the nesting limit, so
                  that recursion over a tree is safe.  The left operand of an
-                 operator does not count, nor does what a bracket stands behind:
+                 operator does not count, nor does the operand before a bracket:
                  a sum may have any number of terms, a value any number of
                  brackets, and whoever walks one walks expr_chain or along `a`.
                */

@@ -86,8 +86,8 @@ static void name_sets(Expected *expected) {
     REMOVE(expected, expression_start);
     expected_add(expected, "an expression");
   }
-  /* After an operand nearly everything that goes on could: said only where
-   * nothing else could stand. */
+  /* After an operand nearly every continuation is possible: they are listed
+   * only where nothing else is. */
   if (has['+'] || has['.']) {
     REMOVE(expected, continuations);
     expected->has[T_ELSE] = false;

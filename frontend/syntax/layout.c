@@ -21,7 +21,7 @@
 #include <ctype.h>
 #include <string.h>
 
-/* Behind them nothing is shown any more. */
+/* After these no more errors are printed. */
 enum { MOST_ERRORS = 20 };
 
 /* ---- what kinds of token there are ---- */

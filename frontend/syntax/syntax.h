@@ -92,7 +92,7 @@ typedef struct Parser {
   bool brace_is_late;   /* and was reported: it stands on the next line */
   bool has_closed;      /* the last `}` closed a brace ... */
   int old_plan_brace;   /* ... before which plan_brace was this */
-  Token held[4];        /* read before the scanner goes on, last first */
+  Token held[4];        /* read before the scanner continues, last first */
   int n_held;
   uint32_t furthest;  /* end of the last token that was new */
   int n_idle;         /* tokens since then */

@@ -74,7 +74,7 @@ typedef struct Norm {
   Graph *graph;
   const Name *over;
   int n_over;
-  int64_t n_groups, group; /* 1 group: `group` is not looked at */
+  int64_t n_groups, group; /* 1 group: `group` is not read */
   Name groups;             /* the dim that counts them */
   DType dtype;             /* of the statistics */
 } Norm;
@@ -91,7 +91,7 @@ static Norm norm_of(Graph *graph, const Node *node, const Type *x,
   return norm;
 }
 
-/* In the dtype of the statistics, the batch dim cut into groups. */
+/* In the dtype of the statistics, the batch dim split into groups. */
 static Value enter_groups(const Norm *norm, Value x) {
   x = graph_cast(norm->graph, x, norm->dtype);
   if (norm->n_groups == 1) return x;

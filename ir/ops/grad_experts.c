@@ -4,8 +4,8 @@
  *
  * A token of [G, T] has chosen J experts and so makes J routed tokens: number j
  * T + t is the j-th choice of token t, so that ascending numbers are the order
- * in which capacity slots are given away.  Everything is held in two indices of
- * which each is the inverse of the other, -1 where there is nothing:
+ * in which capacity slots are given away.  Two indices hold this relation, each
+ * the inverse of the other, -1 where there is nothing:
  *
  *     %2 = route %1 {over = [J, T], to = [E, S]} : i32[G, T, J]
  *     %3 = route_inverse %2 {over = [J, T], to = [E, S]} : i32[E, S, G]

@@ -416,7 +416,7 @@ static Value sum_of_product(Backward *b, Value value) {
   return append_over(b, node, operands, both);
 }
 
-/* A factor that does not vary is taken out of the sum. */
+/* A loop-invariant factor is hoisted out of the sum. */
 static Value sum_of_scaled(Backward *b, Value value) {
   const Node *node = graph_node(b->both, value);
   Value operands[2];

@@ -137,7 +137,7 @@ int infer_attention_grad(Module *module, const OpCall *call, Span span,
   return 3;
 }
 
-/* The full square of scores, causal or not: two products forward, five
+/* The full square of scores, causal or not: two contractions forward, five
  * backward (one of them the scores again), two operations each. */
 double cost_attention(const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];

@@ -118,8 +118,8 @@ double cost_reduce(const Graph *graph, int id) {
   return elements * (node->op == OP_logsumexp ? 10 : 1);
 }
 
-/* Softmax: maximum, difference, exponential (8), sum, product; the norms:
- * two sums, a square, a difference, a product. */
+/* Softmax: maximum, difference, exponential (8), sum, multiplication; the
+ * norms: two sums, a square, a difference, a multiplication. */
 double cost_row(const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
   bool is_norm = node->op == OP_layernorm || node->op == OP_rmsnorm;

@@ -12,7 +12,7 @@
  * buffer is live from its first writer to its last reader, and two buffers that
  * are live at once may not overlap.  The largest come first, each in the
  * smallest hole that fits (best fit by decreasing size, within a few percent of
- * the peak memory of real graphs).
+ * the peak memory of graphs of models).
  *
  * A scan has one workspace for the values of one iteration.  The body is packed
  * like a graph, from offset 0; the enclosing graph assigns the values that it

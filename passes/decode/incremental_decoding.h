@@ -14,8 +14,8 @@
 /* A persistent buffer of ROLE_decode_cache. */
 typedef struct DecodeCache {
   Name path;
-  Value value; /* of the net: the rows of all positions; of a carry: its initial
-                  value */
+  Value value;   /* of the net: the rows of all token positions; of a carry: its
+                    initial   value */
   bool is_carry; /* of a scan: one value, that of the last iteration */
 } DecodeCache;
 

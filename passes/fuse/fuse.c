@@ -63,7 +63,7 @@
  *     the input is not a lookup's table.  So every load of a point must come
  *     before every store of the same point; across points there is no alias.
  *  9. Equal bodies with equal types are equal kernels: nothing but the body,
- *     the types of inputs and results and the mesh may be looked at.
+ *     the types of inputs and results and the mesh may be read.
  *
  * A pointwise operator that found no partner is a `fused` node of one body
  * node, and so is a lone reduction.  A lone lookup stays a plain node, as do

@@ -243,7 +243,7 @@ static bool sums_to_scalar(const Fusion *fusion, int g) {
 }
 
 /* A sum to a scalar, and scalars that others feed too: fuse_check would refuse
- * (gathers_scalars), but only after it looked at a long chain of additions. */
+ * (gathers_scalars), but only after a walk over a long chain of additions. */
 static bool gathers_others(const Fusion *fusion, int sum, int scalars) {
   const Group *x = &fusion->groups[sum], *y = &fusion->groups[scalars];
   if (x->plain || !y->plain || y->plain->rank > 0) return false;

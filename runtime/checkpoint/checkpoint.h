@@ -204,7 +204,8 @@ Status checkpoint_check_hash(const Checkpoint *checkpoint,
 
 enum { TENSOR_FILE_NAME = 64 };
 #define TENSOR_INDEX_NAME "model.safetensors.index.json"
-#define TENSOR_FILE_BYTES ((int64_t)5000000000) /* as others cut them */
+#define TENSOR_FILE_BYTES                                                      \
+  ((int64_t)5000000000) /* the size that other tools write */
 
 typedef struct TensorFiles TensorFiles;
 /* Gives bytes [at, at + n) of tensor `index`; a tensor is read from its first

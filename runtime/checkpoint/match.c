@@ -101,8 +101,8 @@ static int by_text(const void *a, const void *b) {
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Whatever the optimizer keeps has a slash in its name, paths have none; with
- * another optimizer it is no mistake. */
+/* Optimizer state has a slash in its name, paths have none; with another
+ * optimizer it is no mistake. */
 static void check_extra(Match *found, const StoredTensor *stored) {
   if (bsearch(&stored->name, found->paths, (size_t)found->program->n_tensors,
               sizeof *found->paths, by_text))

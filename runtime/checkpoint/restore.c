@@ -71,7 +71,7 @@ static Status read_text(Arena *arena, int fd, int64_t at, int64_t n,
   return STATUS_OK;
 }
 
-/* Files that people take for safetensors, by their first bytes. */
+/* Files that are mistaken for safetensors, by their first bytes. */
 static Status other_format(const unsigned char begin[8]) {
   static const struct {
     unsigned char magic[4];

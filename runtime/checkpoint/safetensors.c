@@ -465,7 +465,7 @@ Status safetensors_parse(Arena *arena, const char *text, size_t n,
   return check_cover(out, data_bytes);
 }
 
-/* Only texts are kept; files of other tools may hold numbers here. */
+/* Only texts are stored; files of other tools may hold numbers here. */
 static void read_metadata(Json *json, Sink *sink) {
   char key[MAX_NAME + 1], value[MAX_NAME + 1];
   if (json_peek(json) != '{') {

@@ -8,8 +8,8 @@
  *
  * Every element is added once, by one rank, in one order: replicas are equal
  * bit for bit, and no result depends on timing.  Two rounds are in flight, so
- * that adding overlaps sending.  A chunk that lies in one tensor is sent from
- * and received into its place; only one that spans tensors is copied.
+ * that adding overlaps sending.  A chunk inside one tensor is sent from and
+ * received into its place; only one that spans tensors is copied.
  */
 #include "runtime/comm/mpi.h"
 
@@ -52,7 +52,7 @@ static void begin_scatter(const Reduction *r, Slot *slot) {
   }
 }
 
-/* The sum of the own slice, in ascending order; result: where it lies. */
+/* The sum of the own slice, in ascending order; result: its address. */
 static char *add_up(const Reduction *r, Slot *slot, int64_t begin, int64_t n) {
   char *own = comm_direct(r->what, r->parts, begin, n);
   bool is_direct = own != NULL;

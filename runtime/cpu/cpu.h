@@ -35,7 +35,7 @@ void denormals_flush(void);
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* ---- gemm.c: blocked product of f32, bf16 or f16, summed in f32 ---- */
+/* ---- gemm.c: blocked matmul of f32, bf16 or f16, summed in f32 ---- */
 
 bool gemm_accepts(const DnnGemm *gemm);
 /* Bytes of packing space that a team needs. */
@@ -43,10 +43,10 @@ int64_t gemm_pack_bytes(const Threads *threads);
 void gemm_run(const Threads *threads, const DnnGemm *gemm, const void *a,
               const void *b, void *c, void *pack);
 
-/* ---- gemv.c: products whose m or n is 1, of f32 or bf16 ---- */
+/* ---- gemv.c: matmuls whose m or n is 1, of f32 or bf16 ---- */
 
 enum { GEMV_MOST_K = 1 << 16 };
-/* Whether the matrix can be read in the order in which it lies. */
+/* Whether the matrix can be read in its storage order. */
 bool gemv_accepts(const DnnGemm *gemm);
 /* Bytes of `work` that a team needs. */
 int64_t gemv_work_bytes(const Threads *threads);

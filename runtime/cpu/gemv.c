@@ -22,7 +22,7 @@ enum {
   LANES = 16,
   STRIP = 4096,     /* columns of y at a time: half of the first cache */
   ROWS = 8,         /* of w at a time */
-  TOGETHER = 8,     /* products of two vectors at a time */
+  TOGETHER = 8,     /* dot products of two vectors at a time */
   SERIAL = 32 << 10 /* elements of w below which one thread does it all */
 };
 
@@ -139,7 +139,7 @@ static PartFn *best_part(bool adds_rows, bool is_bf16) {
   return CHOOSE(plain);
 }
 
-/* The product with the vector first: x w, whichever of a and b x is. */
+/* The matmul with the vector first: x w, whichever of a and b x is. */
 typedef struct Product {
   const DnnGemm *gemm;
   const unsigned char *x, *w;

@@ -3,9 +3,9 @@
  *
  * The library is found at run time and never linked.  An instruction becomes a
  * LibraryCall at start: primitives and memory objects bound to fixed places in
- * the arena, so that running one allocates nothing.  Its scratch lies in the
- * arena as well: the compiler asks cpu_gemm_scratch and cpu_conv_scratch, which
- * use the same functions that bind the call.
+ * the arena, so that running one allocates nothing.  Its scratch memory is a
+ * part of the arena as well: the compiler asks cpu_gemm_scratch and
+ * cpu_conv_scratch, which use the same functions that bind the call.
  *
  * A call is a short list of steps: reorders of operands into layouts that the
  * fast kernels want (nearly always only the weights of a convolution), the
@@ -386,7 +386,7 @@ static int64_t align_bytes(int64_t bytes) {
   return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* NULL: the operand is taken as it lies. */
+/* NULL: the operand is read in its storage order. */
 static const Desc *wanted_layout(const Api *api, const Recipe *recipe, int i) {
   const Operand *operand = &recipe->operand[i];
   const Desc *wanted =

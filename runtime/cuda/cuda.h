@@ -141,7 +141,7 @@ Status cuda_wait_for(CudaState *state, const char *path);
 
 /* ---- product.c: cuBLASLt ---- */
 
-/* Prepares a product; *out is NULL where strides or dtype are not for the
+/* Prepares a matmul; *out is NULL where strides or dtype are not for the
  * library.  `scratch` is an address in the arena or 0. */
 Status cuda_product(CudaState *state, const DnnInstr *instr,
                     const unsigned long long *buffers, CudaProduct **out);

@@ -82,7 +82,7 @@ Status data_hash_file(Arena *arena, const char *path, int64_t *out_bytes,
 
 /* ---- all files of a program ---- */
 
-/* What JSON would change is not kept. */
+/* Characters that JSON would change are left out. */
 static const char *key_of(Arena *arena, const char *name) {
   size_t n = strlen(name);
   if (n > LONGEST_NAME) name += n - LONGEST_NAME;

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-/* Element `item` of a sample lies in the box of the limit. */
+/* Element `item` of a sample is inside the box of the limit. */
 static bool is_inside(const DnnField *field, const DnnLimit *limit,
                       int64_t item) {
   for (int d = field->rank - 1; d >= 1; d--) {

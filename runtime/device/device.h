@@ -52,7 +52,7 @@ static inline int64_t instr_advance(const DnnInstr *instr, int index,
     bytes += iterations[i] * instr->advances[index * instr->n_loops + i];
   return bytes;
 }
-/* Where it lies in the arena. */
+/* Its offset in the arena. */
 static inline int64_t instr_buffer(const DnnInstr *instr, int index,
                                    const int64_t *iterations) {
   return instr->buffers[index] + instr_advance(instr, index, iterations);

@@ -29,7 +29,7 @@ Exec *exec_create(Arena *arena, const DnnProgram *program, Device *device,
 void exec_set_trace(Exec *exec, Trace *trace); /* NULL: none */
 /* Runs all instructions and waits for the device. */
 Status exec_run(Exec *exec, const DnnEntryPoint *entry, int64_t step);
-/* The same with a look at what each instruction wrote: *out_instr is the first
+/* The same, and checks what each instruction wrote: *out_instr is the first
  * whose values are not finite, or -1. */
 Status exec_run_checked(Exec *exec, const DnnEntryPoint *entry, int64_t step,
                         int32_t *out_instr);

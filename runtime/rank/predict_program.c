@@ -4,7 +4,7 @@
  * command line gives instead.
  *
  * Labels are not read, so their file may be missing.  The records are those
- * kept for evaluation; all if none are kept, and all of a given file.
+ * reserved for evaluation; all if none are reserved, and all of a given file.
  */
 #include "runtime/rank/run.h"
 

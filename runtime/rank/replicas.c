@@ -9,8 +9,8 @@
  * ranks that hold the same shard compare the hashes, with one small gather.
  * Sums are made once, by one rank (comm/), so replicas are equal bit for bit. A
  * difference is a fault of memory, of a processor or of this program, and it
- * stays: a checkpoint would keep one side of it.  If more than two ranks hold a
- * shard, the hash of the majority is taken for the right one.
+ * stays: a checkpoint would store one side of it.  If more than two ranks hold
+ * a shard, the hash of the majority is taken for the right one.
  */
 #include "runtime/rank/run.h"
 
