@@ -7,10 +7,10 @@
  * share these: if one line has layer 3 and another one has not, the other one's
  * tensor is missing.  Lines of one alternative share among themselves.
  *
- * An alternative fits if the checkpoint has a tensor for every name of it.  Of
- * those that fit the one with the most tensors is used, so an empty one fits
- * always and is used last; if none fits, the one that comes nearest, whose
- * missing tensors are listed then.
+ * An alternative matches if the checkpoint has a tensor for each of its names.
+ * The matching alternative with the most tensors is used; an empty one always
+ * matches and is used last. If none matches, the nearest one is used, and its
+ * missing tensors are listed.
  */
 #include "convert/convert.h"
 

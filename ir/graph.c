@@ -184,8 +184,8 @@ static bool same_values(const Value *a, const Value *b, int n) {
   return true;
 }
 
-/* What is in a node never changes, so a copy shares it; one that reads the
- * same inputs is the node itself.  (Bodies of scans are replaced.) */
+/* The contents of a node never change, so a copy shares them; a copy that reads
+ * the same inputs is the node itself.  (Bodies of scans are replaced.) */
 static Value append_copy(Graph *to, Node *node, const Value *inputs,
                          bool may_share) {
   Arena *arena = to->module->arena;

@@ -269,8 +269,8 @@ struct Graph {
   VEC(Node *) nodes; /* node i has id i */
   VEC(GraphInput) inputs;
   VEC(GraphOutput) outputs;
-  /* Of a region: its hash once it was asked for, when it had so many nodes and
-   * outputs (0: never). */
+  /* The hash of a region, computed when it had so many nodes and outputs (0:
+   * never). */
   uint64_t hash;
   int hashed_nodes, hashed_outputs;
   /* Defaults for nodes that are appended; passes set them as they walk. */
@@ -548,11 +548,11 @@ void expr_bind(ExprScope *scope, const char *name, Value value);
 void expr_bind_float(ExprScope *scope, const char *name, double value);
 Value expr_find(const ExprScope *scope, const char *name); /* or VALUE_NONE */
 /* Appends the nodes of `text`: an expression in the notation of ops.def, or
- * statements "m = b1 * m; w = w - m".  Numbers may stand without R().
- * SUM(x), MEAN(x) and NORM(x) (root of the sum of squares) reduce all dims of
- * x, or those of the groups named after it; ORTH(x) is exprtext.c's.  What is
- * constant is computed in double and rounded once.  Returns the last value;
- * texts come from our tables, so a mistake in one is asserted. */
+ * statements "m = b1 * m; w = w - m".  Numbers may stand without R(). SUM(x),
+ * MEAN(x) and NORM(x) (root of the sum of squares) reduce all dims of x, or
+ * those of the groups named after it; ORTH(x) is exprtext.c's.  Constants are
+ * computed in double and rounded once.  Returns the last value; texts come from
+ * our tables, so a mistake in one is asserted. */
 Value expr_build(ExprScope *scope, const char *text);
 
 /* ---- interp.c: the slow reference ---- */

@@ -163,9 +163,9 @@ static bool is_partial_sum(const Type *type) {
   return type->partial && type->partial_kind == REDUCE_sum;
 }
 
-/* Linear in all operands together: all are partial over the same axes, or
- * none may be.  What takes elements of one operand as they are may be followed
- * by any reduction. */
+/* Linear in all operands together: all are partial over the same axes, or none
+ * may be.  An operator that copies elements of one operand may be followed by
+ * any reduction. */
 static bool all_agree(const Rule *r) {
   bool takes_any = r->n_inputs == 1 && op_has(r->op, OP_FLAG_exact);
   for (int i = 0; i < r->n_inputs; i++) {

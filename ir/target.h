@@ -21,9 +21,9 @@ struct Target {
   int max_fused_nodes, max_fused_inputs;
   /* f64 in loops that memory sets the pace of costs nothing. */
   bool has_free_f64;
-  /* What the libraries at hand ask for, of a DnnGemm and a DnnConv of
-   * runtime/program.h; NULL: nothing.  Set by the driver, which sees the
-   * runtime. */
+  /* The scratch memory that the libraries of this machine need for a DnnGemm
+   * and a DnnConv of runtime/program.h; NULL: none.  Set by the driver, which
+   * sees the runtime. */
   int64_t (*gemm_scratch)(const Target *target, const void *gemm);
   int64_t (*conv_scratch)(const Target *target, const void *conv);
   void *user;

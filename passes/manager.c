@@ -106,8 +106,8 @@ static PassResult run_with_bodies(PassContext *ctx, const PassInfo *pass,
   return result;
 }
 
-/* The plain program is the same at every level.  What comes before the
- * gradients finds attention, whose scores would be too large to store. */
+/* The plain program is the same at every level.  The passes before the
+ * gradients find attention, whose scores would be too large to store. */
 static bool is_run(const PassContext *ctx, const PassOptions *options,
                    int index) {
   const PassInfo *pass = &passes[index];

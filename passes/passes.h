@@ -73,8 +73,8 @@ typedef struct PassOptions {
   void *user;
 } PassOptions;
 
-/* Runs the list of passes.def in order.  Of `ctx`, the manager fills in
- * `scratch` and `level`. */
+/* Runs the list of passes.def in order.  The manager fills in `scratch` and
+ * `level` of `ctx`. */
 PassResult passes_run(const PassContext *ctx, const PassOptions *options,
                       Graph *graph);
 /* Runs one pass on this graph alone, not on the bodies of its scans. */

@@ -181,7 +181,7 @@ int command_build(Tool *tool) {
 
 /* ---- running ---- */
 
-/* What the bundle's own `run` understands. */
+/* The options that the bundle's own `run` accepts. */
 static void run_words(Tool *tool, Words *words) {
   const Options *options = &tool->options;
   options_hand_on(tool->arena, options, words);

@@ -14,7 +14,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-# What `dnnc build` is asked for: name, options as the old commit spells them.
+# The builds to compare: name, options as the old commit spells them.
 BUILDS = [
     ("cpu", ["--target", "cpu"]),
     ("cpu-O0", ["--target", "cpu", "-O0"]),

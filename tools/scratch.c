@@ -1,8 +1,8 @@
 /*
  * scratch.c -- makes and removes the folder of a temporary bundle.
  *
- * Whoever runs in one holds a lock on it, its ranks too.  What no one holds was
- * left by a run that was killed; the next run removes it.
+ * A run holds a lock on its folder, and so do its ranks. A folder without a
+ * lock was left by a run that was killed; the next run removes it.
  */
 #include "tools/tools.h"
 

@@ -355,7 +355,7 @@ static int element_reduced(Region *region, const Node *node,
 typedef int ElementFunction(Region *region, const Node *node,
                             const Coord *coords);
 
-/* Who computes one element of a node inside a region. */
+/* The functions that compute one element of a node inside a region. */
 #define each(name) element_##name
 #define nest(name) NULL
 #define none       NULL

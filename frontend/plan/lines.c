@@ -285,8 +285,8 @@ static void print_group(Lines *l, Group *group) {
 
 /* ---- lines that say nothing ---- */
 
-/* What decides without the line, if it gives this type the same placement: an
- * earlier line about the path, or lines about all dims. */
+/* The pin that decides if this one is removed, if it gives this type the same
+ * placement: an earlier pin about the path, or pins about all dims. */
 static Span decides_alike(const Plan *plan, const PlanPlacement *line,
                           const PlanPlacement *before, Name path,
                           const Type *type) {

@@ -192,7 +192,7 @@ static bool wanted_ranks(Reader *r, int64_t *out, Span *span) {
 }
 
 /* One axis may be left to what the others leave. */
-static bool settle_auto(Reader *r, int64_t product, int64_t ranks) {
+static bool resolve_auto(Reader *r, int64_t product, int64_t ranks) {
   Axis *open = NULL;
   const char *why = NULL;
   for (int i = 0; i < r->axes.n; i++) {
@@ -216,7 +216,7 @@ static bool settle_auto(Reader *r, int64_t product, int64_t ranks) {
   return true;
 }
 
-static bool settle_mesh(Reader *r) {
+static bool resolve_mesh(Reader *r) {
   int64_t ranks, product = 1;
   Span span;
   if (!wanted_ranks(r, &ranks, &span)) return false;
@@ -228,7 +228,7 @@ static bool settle_mesh(Reader *r) {
     if (r->axes.data[i].size &&
         __builtin_mul_overflow(product, r->axes.data[i].size, &product))
       product = INT64_MAX;
-  if (!settle_auto(r, product, ranks)) return false;
+  if (!resolve_auto(r, product, ranks)) return false;
   product = 1;
   for (int i = 0; i < r->axes.n; i++)
     if (__builtin_mul_overflow(product, r->axes.data[i].size, &product) ||
@@ -517,7 +517,7 @@ static void read_memory(Reader *r, const Pin *pin) {
   r->plan->memory_span = pin->span;
 }
 
-/* Read before the others: by settle_mesh and settle_microbatches. */
+/* Read before the others: by resolve_mesh and resolve_microbatches. */
 static void read_before(Reader *r, const Pin *pin) {
   (void)r, (void)pin;
 }
@@ -581,7 +581,7 @@ static void read_pin(Reader *r, const Pin *pin) {
 }
 
 /* A rank splits its own samples into micro-batches. */
-static bool settle_microbatches(Reader *r) {
+static bool resolve_microbatches(Reader *r) {
   int64_t n = r->request->microbatches;
   const Pin *pin = n > 0 ? NULL : find_set(r, "microbatches");
   if (n <= 0) n = 1;
@@ -673,7 +673,7 @@ static void pin_reach(Reader *r, const Map *params) {
 
 static Plan *plan_read_all(Reader *r, Name batch_dim) {
   Elab *e = r->e;
-  if (!settle_mesh(r) || !settle_microbatches(r)) return NULL;
+  if (!resolve_mesh(r) || !resolve_microbatches(r)) return NULL;
   Plan *plan = r->plan;
   if ((plan->ranks > 1 || plan->microbatches > 1) && !r->model->has_train) {
     diag(e->diags, DIAG_plan_needs_train,

@@ -25,7 +25,7 @@
 }
 
 %code {
-/* What could stand at a place is found by can_shift, not by the skeleton. */
+/* can_shift finds the symbols that may come next, not the skeleton. */
 #pragma GCC diagnostic ignored "-Wunused-function"
 
 /* Brackets of 500 levels need some ten symbols each. */

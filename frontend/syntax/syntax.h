@@ -128,7 +128,7 @@ void layout_recover(Parser *parser);
 /* Reports the nesting limit and ends the parse. */
 void layout_too_deep(Parser *parser, Span span);
 bool is_plan_word(Name name);
-/* Of an item: dim, layer ...; they cannot stand inside a block. */
+/* The word begins an item: dim, layer ...; none is allowed inside a block. */
 bool is_item_word(int kind);
 bool is_reserved_word(int kind);
 bool is_keyword(const char *text); /* reserved everywhere */

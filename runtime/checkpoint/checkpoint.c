@@ -9,8 +9,8 @@
  *
  * A checkpoint is written into a temporary folder, every file and the folder
  * are synced, then the folder is renamed into place.  `latest` is replaced
- * after that, and old checkpoints are removed last.  Whatever breaks in
- * between, the checkpoint that `latest` names is complete.
+ * after that, and old checkpoints are removed last.  The checkpoint that
+ * `latest` names is complete after a failure at any point.
  */
 #include "runtime/checkpoint/checkpoint.h"
 

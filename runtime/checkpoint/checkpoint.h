@@ -218,7 +218,7 @@ typedef Status TensorReader(void *user, int index, int64_t at, void *to,
 TensorFiles *tensor_files_create(Arena *arena, const StoredTensor *tensors,
                                  int n, int64_t file_bytes, bool is_single);
 int tensor_files_count(const TensorFiles *files);
-/* Of file 1, 2, ... */
+/* The name of file 1, 2, ... */
 void tensor_files_name(const TensorFiles *files, int file,
                        char out[TENSOR_FILE_NAME]);
 /* Writes and syncs all of them and the index into a folder that has none of

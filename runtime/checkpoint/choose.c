@@ -48,8 +48,8 @@ static Status read_steps(Arena *arena, const char *folder, Steps *out) {
   return STATUS_OK;
 }
 
-/* What `latest` says; -1: there is none, or none that can be read, which is
- * said. */
+/* The number in `latest`; -1 if it is missing, or after a message if it cannot
+ * be read. */
 static int64_t read_latest(Arena *arena, const char *folder) {
   const char *path = arena_printf(arena, "%s/latest", folder);
   const char *why = NULL;

@@ -55,8 +55,9 @@ struct Comm {
   void *state;
 };
 
-/* Who we are: rank and world from DNN_RANK, RANK, OMPI_COMM_WORLD_RANK,
- * PMI_RANK or SLURM_PROCID and their companions; else one rank. */
+/* The rank of this process and the number of ranks, from DNN_RANK, RANK,
+ * OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID and their companions; else one
+ * rank. */
 typedef struct RankPlace {
   int rank, world, local_rank, local_world;
 } RankPlace;

@@ -48,7 +48,7 @@ _Noreturn static void wait_and_kill(pid_t parent, int process) {
   char children[MOST_CHILDREN * 8];
   struct pollfd item = {.fd = process, .events = POLLIN};
   setsid();
-  /* Whoever reads these would wait for us. */
+  /* A process that reads these would wait for this one. */
   for (int i = 0; i <= STDERR_FILENO; i++) close(i);
   if (poll(&item, 1, GRACE_MS) != 0) _exit(0);
   read_proc(parent, "/proc/%d/task/%d/children", children, sizeof children);

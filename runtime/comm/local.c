@@ -302,7 +302,7 @@ static Status wait_for_meeting(Comm *comm, const Meeting *meeting,
                                           : (int)meeting->kind);
 }
 
-/* Of the rank in the meeting's group, or -1. */
+/* The index of the rank in the meeting's group, or -1. */
 static int index_in(const Meeting *meeting, int rank) {
   int away = rank - meeting->group.base, stride = meeting->group.stride;
   bool is_in = away >= 0 && away % stride == 0;

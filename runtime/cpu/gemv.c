@@ -46,7 +46,7 @@ typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
 #define ONE_f32(x)  (x)
 #define ONE_bf16(x) bf16_to_float(x)
 
-/* Of functions for a constant number of rows or columns. */
+/* For functions of a constant number of rows or columns. */
 #define INLINED static inline __attribute__((always_inline))
 
 /* y[0..n) += sum over the rows of w of x[k] w[k, 0..n); rows are `row` apart.

@@ -74,8 +74,8 @@ static Status nccl_late(NcclState *state, int64_t since) {
 }
 
 /* Waits until a call that does not block has been carried out. */
-static Status nccl_settle(NcclState *state, Group *group, CuEnum error,
-                          const char *what) {
+static Status nccl_finish_call(NcclState *state, Group *group, CuEnum error,
+                               const char *what) {
   int64_t since = clock_ns();
   while (error == NCCL_IN_PROGRESS) {
     CuEnum failed = state->nccl.CommGetAsyncError(group->comm, &error);
@@ -137,7 +137,7 @@ static Status all_reduce(NcclState *state, Group *group,
     if (error == NCCL_IN_PROGRESS) error = 0; /* until the group's end */
   }
   CuEnum end = state->nccl.GroupEnd();
-  return nccl_settle(state, group, error ? error : end, "an all-reduce");
+  return nccl_finish_call(state, group, error ? error : end, "an all-reduce");
 }
 
 static Status nccl_start(Comm *comm, const DnnCollective *what,
@@ -219,9 +219,10 @@ static void nccl_release(void *user) {
   for (int i = 0; i < state->n_groups; i++) {
     Group *group = &state->groups[i];
     if (!group->comm) continue;
-    if (is_idle && nccl_settle(state, group,
-                               state->nccl.CommFinalize(group->comm), "the end")
-                           .code == STATUS_ok)
+    if (is_idle &&
+        nccl_finish_call(state, group, state->nccl.CommFinalize(group->comm),
+                         "the end")
+                .code == STATUS_ok)
       (void)state->nccl.CommDestroy(group->comm);
     else if (group->comm)
       (void)state->nccl.CommAbort(group->comm);
@@ -253,7 +254,7 @@ static Status join_group(NcclState *state, Arena *arena, Group *group) {
                        .split_share = INT_MIN};
   error = state->nccl.CommInitRankConfig(&group->comm, group->size,
                                          all[mine.base], mine.index, &config);
-  return nccl_settle(state, group, error, "ncclCommInitRankConfig");
+  return nccl_finish_call(state, group, error, "ncclCommInitRankConfig");
 }
 
 /* Groups and ids of all collectives of the program. */

@@ -8,11 +8,10 @@
  *
  * with the file's size on disk (compressed, if it is) and a hash: XXH3 of
  * blocks of 1 MB (10^6 bytes), each seeded with the hash of the block before,
- * the first with the size.  Of a file of at most 66 MB it is all of it; of a
- * longer one 66 blocks, the first, the last and 64 evenly spaced between them:
- * block i begins at byte floor(i (size - 1 MB) / 65).  So it costs at most 66
- * MB of reading however long the file is, and a change elsewhere that keeps the
- * size is not seen.
+ * the first with the size.  A file of at most 66 MB is hashed completely; a
+ * longer one in 66 blocks, the first, the last and 64 evenly spaced between
+ * them: block i begins at byte floor(i (size - 1 MB) / 65). So a hash reads at
+ * most 66 MB, and a change elsewhere that leaves the size the same is not seen.
  */
 #include "runtime/data/data.h"
 #include "runtime/data/fingerprint.h"

@@ -18,7 +18,7 @@ Vocabulary *vocabulary_bytes(Arena *arena);
 Status vocabulary_read(Arena *arena, const char *path, const char *text,
                        int64_t n, Vocabulary **out);
 int64_t vocabulary_size(const Vocabulary *vocabulary);
-/* What a text without a beginning begins with. */
+/* The first token of a text that has no prompt. */
 int32_t vocabulary_first(const Vocabulary *vocabulary);
 /* Tokens of any bytes; what is no UTF-8 becomes tokens of single bytes or of
  * what they merge to.  Returns their number. */

@@ -625,7 +625,7 @@ int launch_ranks(const LaunchOptions *options) {
                    .report = {-1, -1},
                    .signals = -1,
                    .listener = -1};
-  /* Who reads our messages may leave; the ranks must still be ended. */
+  /* The reader of our messages may end first; the ranks must still be ended. */
   void (*on_pipe)(int) = signal(SIGPIPE, SIG_IGN);
   int code = run_launch(&launch);
   signal(SIGPIPE, on_pipe);

@@ -69,7 +69,7 @@ static void note_time(Run *run, int64_t ns) {
 }
 
 /* A rank whose data is wrong says so in the vote, so that all end together;
- * *out_data is why.  What the step computes then is not used. */
+ * *out_data is why.  The results of that step are not used. */
 static int64_t one_step(Run *run, int64_t t, Status *out_data) {
   int64_t begin = clock_ns(), greatest;
   *out_data = data_fill_train(run->data, run->device, run->train, t);
