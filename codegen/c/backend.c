@@ -1,6 +1,6 @@
 /*
- * backend.c -- the row of the CPU back end: C with OpenMP, compiled by the
- * system's compiler.
+ * backend.c -- describes the CPU back end to the rest of codegen: C with
+ * OpenMP, compiled by the system's compiler.
  */
 #include "codegen/c/emit.h"
 #include "codegen/host/toolchain.h"

@@ -1,5 +1,6 @@
 /*
- * backend.c -- the row of the CUDA back end: CUDA C, compiled by NVRTC.
+ * backend.c -- describes the CUDA back end to the rest of codegen: CUDA C,
+ * compiled by NVRTC.
  */
 #include "codegen/cuda/cuda.h"
 

@@ -1,6 +1,6 @@
 /*
- * lines.c -- makes the path lines of a printed plan (language.md 11): the
- * placements that differ from the lines of names, in program order, with equal
+ * lines.c -- makes the pins about paths of a printed plan (language.md 11): the
+ * placements that differ from the pins by name, in program order, with equal
  * neighbours of a repeat folded into ranges.
  *
  *     shard B over data             shard B over data

@@ -1,6 +1,7 @@
 /*
- * npy.c -- reads and writes the header of a NumPy array file: six bytes of
- * magic, a version, a length, and a Python dictionary of three entries, as in
+ * npy.c -- reads and writes the header of a NumPy array file. It has six bytes
+ * of magic, a version, a length, and a Python dictionary of three entries, as
+ * in
  *
  *     {'descr': '<f4', 'fortran_order': False, 'shape': (1000, 28, 28), }
  *
