@@ -1,7 +1,7 @@
 #!/bin/bash
 # Every allocation of `dnnc check` fails once, and once for good: exit 3 with a
-# message, or success; nothing on standard output unless it is whole, no leak
-# (under a sanitized build) and no crash.
+# message, or success; complete standard output or none, no leak (under a
+# sanitized build) and no crash.
 . "$(dirname "$0")/lib.sh"
 model=$root/models/mlp.dnn
 "$dnnc" check "$model" >whole || fail "check"

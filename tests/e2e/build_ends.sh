@@ -1,6 +1,6 @@
 #!/bin/bash
 # A build ends soon after a signal, also while the C compiler hangs; a compiler
-# has a time limit; how a compiler has failed is said.
+# has a time limit; a message says how a compiler has failed.
 . "$(dirname "$0")/lib.sh"
 cat >model.dnn <<'END'
 dim B = 4, C = 8

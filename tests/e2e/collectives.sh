@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every kind of collective over MPI.
+# Every kind of collective gives the right result over MPI.
 . "$(dirname "$0")/lib.sh"
 has_mpi || skip "no mpirun"
 ${CC:-cc} -std=gnu11 -O1 -D_GNU_SOURCE -I"$root" -o "$work/collectives" \

@@ -1,9 +1,9 @@
 #!/bin/bash
 # Compile time grows with the kinds of blocks, not with layers: GPT-2 with 12
-# and with 96 layers, everything compiled anew.  What does grow, the graphs of
-# dnnc itself, grows in proportion: 384 layers against 96, kernels from the
-# cache.  Measured in CPU time of dnnc and its compilers, least of three, so
-# that a busy machine matters little.
+# and with 96 layers, everything compiled anew.  The time for the graphs of dnnc
+# itself grows in proportion: 384 layers against 96, kernels from the cache.
+# Measured in CPU time of dnnc and its compilers, least of three, so that a busy
+# machine matters little.
 . "$(dirname "$0")/lib.sh"
 cpu_seconds() { # layers option...
   local TIMEFORMAT='%U %S' layers=$1

@@ -1,6 +1,6 @@
 #!/bin/bash
 # dnnc convert on files: GPT-2 under Hugging Face's names into a checkpoint that
-# gpt2.dnn loads, and back; nn.Linear's layout for the MLP; what does not fit.
+# gpt2.dnn loads, and back; nn.Linear's layout for the MLP; mismatches.
 . "$(dirname "$0")/lib.sh"
 map=$root/models/gpt2-hf.map
 theirs=$root/tests/reference/gpt2_hf.safetensors

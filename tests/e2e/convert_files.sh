@@ -1,7 +1,8 @@
 #!/bin/bash
 # dnnc convert and files of other tools: 16 bits in and out, an index over two
-# files, tensors behind more than 2 GiB; headers that are cut off, lie or say
-# things twice are refused by name, and nothing is written.
+# files, tensors after more than 2 GiB; headers that are truncated, wrong or
+# repeat a name are refused with a message that names them, and nothing is
+# written.
 . "$(dirname "$0")/lib.sh"
 export LC_ALL=C
 

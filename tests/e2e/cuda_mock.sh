@@ -1,7 +1,7 @@
 #!/bin/bash
-# Whole training steps of CUDA bundles on a mock GPU (tests/mock): losses equal
-# those of the CPU, on one rank and on two; streams wait for each other; what
-# fails is named and ends with exit code 3; nothing is left behind.
+# Complete training steps of CUDA bundles run on a mock GPU (tests/mock): losses
+# equal those of the CPU, on one rank and on two; streams wait for each other; a
+# failing call is named and ends with exit code 3; no file is left.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/mock/lib.sh"
 mock_ready

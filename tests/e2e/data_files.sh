@@ -1,6 +1,6 @@
 #!/bin/bash
-# Data files at build: one that is not there is said and left to the run, one
-# that is there and does not fit the model is an error, nothing written.
+# A build checks data files: a missing one gets a note and is left to the run;
+# one that does not match the model is an error, and nothing is written.
 . "$(dirname "$0")/lib.sh"
 stub_cc
 cat >m.dnn <<'END'

@@ -1,6 +1,7 @@
 #!/bin/bash
-# What values of data mean in a run: integers are whole and in range of what
-# uses them, streams go on from lane to lane, arrays are read as text is.
+# A run checks the values of data: integers must be integers in the range of
+# their uses, streams continue from row to row of the batch, arrays are read
+# like text.
 . "$(dirname "$0")/lib.sh"
 refused() { # words on standard error, arguments of a run
   "$dnnc" run m.dnn --no-save --quiet "${@:2}" 2>err && fail "passed: $1"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What evaluation sees: moving averages, metrics over all samples.
+# Evaluation reads the moving averages and computes metrics over all samples.
 . "$(dirname "$0")/lib.sh"
 seq 0 399 | awk '{ x = $1 % 20; print x "," (x > 9) "," (x * 7) % 5 }' >rows.csv
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What goes wrong on real machines: a clear message, the right exit code within
-# 10 s, nothing left behind, and the last whole checkpoint resumes.
+# Faults of machines end with a clear message and the right exit code within 10
+# s, leave no process or file, and the last complete checkpoint resumes.
 . "$(dirname "$0")/lib.sh"
 has_mpi || skip "needs mpirun"
 "$dnnc" build "$root/models/mlp.dnn" --ranks 2 -o m.bundle --quiet epochs=400 \

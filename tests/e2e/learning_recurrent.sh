@@ -1,5 +1,5 @@
 #!/bin/bash
-# What the recurrent models learn: first names to at most 2.10 nats for each
+# The recurrent models learn: first names to at most 2.10 nats for each
 # character on the last tenth, and 99 % of strings reversed without a mistake by
 # a network that reads its own letters.
 . "$(dirname "$0")/lib.sh"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The next run removes what a killed build, conversion or save leaves behind
-# but nothing that a living one works in.
+# The next run removes the files that a killed build, conversion or save has
+# left, but none that a living one uses.
 . "$(dirname "$0")/lib.sh"
 stub_cc
 cat >m.dnn <<'END'

@@ -1,7 +1,7 @@
 #!/bin/bash
-# What explodes reaches a limit soon and says which: within 2 s of processor
-# time and 500 MB, both enforced by the kernel.  Long chains are linear: twice
-# as long takes at most three times the time.
+# A program that grows without bound soon reaches a limit, which the message
+# names: within 2 s of processor time and 500 MB, both enforced by the kernel.
+# Long chains are linear: twice as long takes at most three times the time.
 . "$(dirname "$0")/lib.sh"
 
 write() { # NAME HEAD BODY: a net over x: [B]

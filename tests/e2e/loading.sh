@@ -1,6 +1,6 @@
 #!/bin/bash
 # --load takes a checkpoint of several files under another number of ranks, an
-# index, a file of another tool; what does not fit is listed all at once.
+# index, a file of another tool; all mismatches are listed at once.
 . "$(dirname "$0")/lib.sh"
 mlp="$root/models/mlp.dnn"
 train() { "$dnnc" run "$mlp" H1=16 H2=8 --data "$root" --json --quiet "$@"; }

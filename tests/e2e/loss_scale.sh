@@ -1,7 +1,7 @@
 #!/bin/bash
 # A dynamic loss scale in f16: steps that overflow are skipped on all ranks, the
-# scale halves until they do not, and a run that is cut in the middle of the
-# skipping ends with the same bits.
+# scale halves until they do not, and a run that is stopped and resumed between
+# skipped steps ends with the same bits.
 . "$(dirname "$0")/lib.sh"
 cat >"$work/big.dnn" <<'MODEL'
 dim B = 8, C = 4, D = 3

@@ -1,9 +1,9 @@
 #!/bin/bash
-# The maps of models/: checkpoints with the names of torchvision and Hugging Face
-# (recorded in tests/reference/torch_names.txt.gz) become what the model file
-# has, path by path as `dnnc check --parameters` lists it, and come back with the
-# same bytes.  Sizes are an eighth of the true ones, so that all of it takes
-# seconds; names and ranks are not.
+# The maps of models/: checkpoints with the names of torchvision and Hugging
+# Face (recorded in tests/reference/torch_names.txt.gz) become the tensors of
+# the model file, path by path as `dnnc check --parameters` lists it, and come
+# back with the same bytes.  Sizes are an eighth of the true ones, so that all
+# of it takes seconds; names and ranks are not.
 . "$(dirname "$0")/lib.sh"
 export LC_ALL=C
 names=$work/torch_names

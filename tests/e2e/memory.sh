@@ -1,7 +1,7 @@
 #!/bin/bash
-# Memory is what was planned: the predicted arena is the highest byte touched
-# (the arena is poisoned first), no allocation of our own happens in a step after
-# the first, and at most 5 % of the resident bytes above the arena have no name.
+# Memory use is as planned: the predicted arena is the highest byte touched (the
+# arena is poisoned first), no allocation of our own happens in a step after the
+# first, and at most 5 % of the resident bytes above the arena have no name.
 . "$(dirname "$0")/lib.sh"
 cc -O1 -shared -fPIC -o count.so "$root/tests/e2e/count_allocations.c" ||
   fail "cc"

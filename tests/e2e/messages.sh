@@ -1,6 +1,6 @@
 #!/bin/bash
-# Every message of the front end and of plans stands in a golden: the longest
-# piece of its text between two arguments is looked for.  A new row of
+# Every message of the front end and of plans is in a golden: the script
+# searches for the longest part of its text between two arguments.  A new row of
 # support/diags.def needs a wrong program that shows it.
 . "$(dirname "$0")/lib.sh"
 # Files of 16 MiB, 65 files that import each other; the memory pin is in plans.sh.

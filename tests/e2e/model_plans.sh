@@ -1,7 +1,7 @@
 #!/bin/bash
 # Every plan of models/ compiles for its model, prints as a table, and its
-# printed form is the same plan.  Plans of docs/design/ parse; what they ask
-# for is answered "not supported yet".
+# printed form is the same plan.  Plans of docs/design/ parse, and get the
+# message "not supported yet".
 . "$(dirname "$0")/lib.sh"
 stub_cc
 n=0

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Names that could be taken for options, or steer a terminal; a timeline into a
-# pipe; a save without file descriptors.
+# Names that look like options or control a terminal do no harm, nor do a
+# timeline into a pipe and a save without file descriptors.
 . "$(dirname "$0")/lib.sh"
 export OMP_NUM_THREADS=1
 cp "$root/models/mlp.dnn" ./-m.dnn

@@ -1,7 +1,8 @@
 #!/bin/bash
-# Fifty steps of emitted f32 programs with every optimizer and schedule against
-# the records of tests/reference/record_optimizers.py; what looks at whole
-# tensors also on two ranks.  With every one of them two ranks hold equal bits.
+# Fifty steps of emitted f32 programs with every optimizer and schedule agree
+# with the records of tests/reference/record_optimizers.py; optimizers that read
+# complete tensors also on two ranks.  With every one of them two ranks hold
+# equal bits.
 . "$(dirname "$0")/lib.sh"
 folder="$root/tests/reference"
 reference="$work/reference"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Pages with commands and their output, run as a reader runs them; and the
+# The commands of documentation pages print the output on the page; and the
 # tables of docs/ir.md have a row for each row of the tables of ir/.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/page.bash"

@@ -1,5 +1,6 @@
 #!/bin/bash
-# 16 bits: values typed so, averages of parameters, values that are not finite.
+# Precision of 16 bits: typed values, averages of parameters, values that are
+# not finite.
 . "$(dirname "$0")/lib.sh"
 train() { # name model arguments...
   local name=$1 model=$2

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Predictions: the same rows on one rank and two, from a bundle, at -O0 and -O2
-# and in any batch; any value by its path; what is not read need not be there;
-# memory does not grow with the records; a signal and a full disk leave nothing.
+# and in any batch; any value by its path; files that are not read may be
+# missing; memory does not grow with the records; a signal and a full disk leave
+# nothing.
 . "$(dirname "$0")/lib.sh"
 export OMP_NUM_THREADS=1
 gzip -dc "$root/data/inputs/uci-digits.csv.gz" >all.csv

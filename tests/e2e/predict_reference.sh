@@ -1,6 +1,6 @@
 #!/bin/bash
-# Models of torchvision and Hugging Face with values from a formula: converted by
-# the maps of models/, their predictions are within 1e-5 of what PyTorch computed
+# Models of torchvision and Hugging Face with values from a formula: converted
+# by the maps of models/, their predictions are within 1e-5 of those of PyTorch
 # in f64 (tests/reference/torch_names.py), for ResNet-50, ViT-B/16 and a small
 # GPT-2 with the same bytes on one rank and on two.
 . "$(dirname "$0")/lib.sh"

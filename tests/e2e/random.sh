@@ -1,6 +1,6 @@
 #!/bin/bash
-# Random programs, compiled and run: -O0 and -O2, one rank and two, one go and
-# two halves; first the programs that once failed.
+# Random programs give the same results at -O0 and -O2, on one rank and on two,
+# in one run and in two; programs that once failed come first.
 #   random.sh DNNC [COUNT [FIRST]]   default 12 programs from seed 1
 . "$(dirname "$0")/lib.sh"
 random=$(dirname "$dnnc")/random_programs

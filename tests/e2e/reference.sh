@@ -1,9 +1,9 @@
 #!/bin/bash
 # The models of tests/reference/records.def as emitted programs, in f32 and in
-# bf16, against what PyTorch computed in f64: each starts from the recorded
-# parameters and makes ten steps of sgd with momentum, whose moment is the
-# gradient after the first.  For bf16 it says what share of PyTorch's own errors
-# ours are, and that of PyTorch's worst throw (tests/reference/README.md).
+# bf16, agree with PyTorch in f64: each starts from the recorded parameters and
+# makes ten steps of sgd with momentum, whose moment is the gradient after the
+# first.  For bf16 it says what share of PyTorch's own errors ours are, and that
+# of PyTorch's worst throw (tests/reference/README.md).
 . "$(dirname "$0")/lib.sh"
 reference="$work/reference"
 ${CC:-cc} -std=gnu11 -O1 -D_GNU_SOURCE -I"$root" -o "$reference" \

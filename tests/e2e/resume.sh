@@ -1,6 +1,6 @@
 #!/bin/bash
 # Stopped and resumed equals uninterrupted, bit for bit; so does killed and
-# resumed from the last whole checkpoint.
+# resumed from the last complete checkpoint.
 . "$(dirname "$0")/lib.sh"
 ranks=1
 has_mpi && ranks=2

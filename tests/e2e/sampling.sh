@@ -1,6 +1,6 @@
 #!/bin/bash
-# dnnc sample: with caches of keys and values the same text as with whole windows,
-# past the window too; draws, prompts of any kind, both vocabularies; a net
+# dnnc sample writes the same text with a KV cache as with full windows, also
+# past the window; random numbers, prompts of any kind, both vocabularies; a net
 # that cannot be decoded one token at a time says so.
 . "$(dirname "$0")/lib.sh"
 chargpt="$root/models/chargpt.dnn"

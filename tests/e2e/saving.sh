@@ -1,7 +1,7 @@
 #!/bin/bash
 # Every system call of a checkpoint save fails, one after the other: training
-# goes on with a warning, or ends with a clear message; what was saved before is
-# whole and resumes; nothing half-written is ever taken for a checkpoint.
+# continues with a warning, or ends with a clear message; earlier checkpoints
+# are complete and resume; no incomplete file is ever taken for a checkpoint.
 . "$(dirname "$0")/lib.sh"
 command -v strace >/dev/null || skip "needs strace"
 strace -o /dev/null true 2>/dev/null || skip "strace may not trace here"

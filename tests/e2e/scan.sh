@@ -1,6 +1,7 @@
 #!/bin/bash
 # Programs with scans: the emitted loop against the same steps written out, at
-# every level, on poisoned memory; turns of several positions; ranks and micro-batches against one rank.
+# every level, on poisoned memory; unrolled loops; ranks and micro-batches
+# against one rank.
 . "$(dirname "$0")/lib.sh"
 folder=$root/tests/scans
 train() { # name model options...

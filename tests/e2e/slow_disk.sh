@@ -1,6 +1,6 @@
 #!/bin/bash
-# SIGTERM and Ctrl-C where the disk takes 5 s a sync: the checkpoint is whole all
-# the same, and the exit code is 143 and 130.
+# SIGTERM and Ctrl-C where the disk takes 5 s a sync: the checkpoint is complete
+# nevertheless, and the exit code is 143 and 130.
 . "$(dirname "$0")/lib.sh"
 command -v strace >/dev/null || skip "needs strace"
 strace -o /dev/null true 2>/dev/null || skip "strace may not trace here"

@@ -1,7 +1,8 @@
 #!/bin/bash
-# dnnc sample on recurrent nets: position by position with the carries of the
-# scans kept.  The text is that of a window large enough for all of it; it goes
-# on past a small window; states, averages, bundles, bf16, lists of prompts.
+# dnnc sample decodes recurrent nets token by token from the saved carries of
+# the scans. The text is that of a window large enough for all of it; it
+# continues past a small window; states, averages, bundles, bf16, lists of
+# prompts.
 . "$(dirname "$0")/lib.sh"
 tokens() { grep -o '"tokens":\[[^]]*' "$1"; }
 same() { # FILE FILE WHAT: same tokens, logarithms of probabilities to rounding

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Where output goes wrong: standard output closed or full is said and is exit
-# code 3, and never becomes part of a file; what a failing compiler printed is
-# shown; a build that is ended early leaves nothing behind; a timeline that does
-# not fit is not left as half a file.
+# Output that cannot be written: a closed or full standard output ends with a
+# message and exit code 3, and never becomes part of a file; the output of a
+# failing compiler is shown; a build that is ended early leaves no file; a
+# timeline that does not fit on the disk leaves no incomplete file.
 . "$(dirname "$0")/lib.sh"
 cp -r "$root/models" .
 export OMP_NUM_THREADS=1

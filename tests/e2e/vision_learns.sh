@@ -1,5 +1,5 @@
 #!/bin/bash
-# Small image models learn what they are for, in a minute each.
+# Small image models learn their tasks, in a minute each.
 . "$(dirname "$0")/lib.sh"
 learns() { # model metric least
   "$dnnc" run "$root/models/$1.dnn" --data "$root" --no-save --json \

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The zoo: every row of data/zoo/model-zoo.csv has its line in
 # tests/zoo/models.txt; `dnnc check` must count the row's parameters and state
-# exactly and its products within 0.1 % (2 x multiply-accumulates x samples).
+# exactly and its multiply-accumulates within 0.1 % (2 FLOP each, x samples).
 # Then the count at the head of each model file.
 . "$(dirname "$0")/lib.sh"
 table=$root/tests/zoo/models.txt
