@@ -28,7 +28,8 @@
 
 #define MAX_UNROLLED_TERMS  32
 #define MAX_UNROLLED_STORES 8
-#define END_BLOCKS          4 /* blocks with clamped taps, at either end */
+#define MAX_UNROLLED_RATIO  64 /* elements of x for one of y */
+#define END_BLOCKS          4  /* blocks with clamped taps, at either end */
 
 typedef struct Resize {
   Name dim;
@@ -164,6 +165,7 @@ static Blocks find_blocks(const Resize *r) {
 static bool is_unrolled(const Resize *r, const Blocks *blocks) {
   int64_t p = r->is_reverse ? blocks->n_read : blocks->n_stored;
   return blocks->n_stored <= MAX_UNROLLED_STORES &&
+         blocks->n_read / blocks->n_stored <= MAX_UNROLLED_RATIO &&
          p <= MAX_UNROLLED_TERMS / r->n_taps;
 }
 
