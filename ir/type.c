@@ -70,7 +70,7 @@ int64_t axis_list_shards(AxisList list, const Mesh *mesh) {
 
 const char *reduce_name(ReduceKind kind) {
   static const char *const names[] = {
-#define REDUCTION(name, nccl) #name,
+#define REDUCTION(name, ...) #name,
 #include "support/reductions.def"
   };
   ASSERT((unsigned)kind < N_REDUCTIONS);

@@ -12,7 +12,7 @@ typedef enum SourceKind {
 } SourceKind;
 
 typedef enum ReduceKind {
-#define REDUCTION(name, nccl) REDUCE_##name,
+#define REDUCTION(name, ...) REDUCE_##name,
 #include "support/reductions.def"
   N_REDUCTIONS
 } ReduceKind;

@@ -644,8 +644,9 @@ static void store_result(Region *region, int result, int expr) {
 
 static NestReduce reduce_kind(Op op) {
   static const Op ops[] = {
-#define REDUCTION(name, ...) [NEST_##name] = OP_##name,
-#include "codegen/nest/reductions.def"
+#define REDUCTION(name, ...)      [NEST_##name] = OP_##name,
+#define LOOP_REDUCTION(name, ...) [NEST_##name] = OP_##name,
+#include "support/reductions.def"
   };
   int reduce = 0;
   while (ops[reduce] != op) reduce++;

@@ -86,8 +86,9 @@ typedef enum NestStmtKind {
 } NestStmtKind;
 
 typedef enum NestReduce {
-#define REDUCTION(name, ...) NEST_##name,
-#include "codegen/nest/reductions.def"
+#define REDUCTION(name, ...)      NEST_##name,
+#define LOOP_REDUCTION(name, ...) NEST_##name,
+#include "support/reductions.def"
   N_NEST_REDUCTIONS
 } NestReduce;
 

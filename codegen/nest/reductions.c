@@ -1,5 +1,5 @@
 /*
- * reductions.c -- looks up the rows of reductions.def.
+ * reductions.c -- looks up the rows of support/reductions.def.
  */
 #include <math.h>
 #include <string.h>
@@ -7,9 +7,10 @@
 #include "codegen/nest/nest.h"
 
 static const NestReduction reductions[N_NEST_REDUCTIONS] = {
-#define REDUCTION(name, clause, compare, identity)                             \
+#define LOOP_REDUCTION(name, clause, compare, identity)                        \
   {#name, clause, compare, identity},
-#include "codegen/nest/reductions.def"
+#define REDUCTION(name, nccl, ...) LOOP_REDUCTION(name, __VA_ARGS__)
+#include "support/reductions.def"
 };
 
 const NestReduction *nest_reduction(NestReduce reduce) {

@@ -115,7 +115,7 @@ static const int nccl_dtypes[] = {
 };
 
 static const CuEnum nccl_reductions[] = {
-#define REDUCTION(name, nccl) [REDUCE_##name] = NCCL_##nccl,
+#define REDUCTION(name, nccl, ...) [REDUCE_##name] = NCCL_##nccl,
 #include "support/reductions.def"
 };
 
