@@ -1,5 +1,7 @@
 """phrases.py -- refuses phrases that are never right in sources, messages,
-documents and tests; tools/phrases.list has them, with what to write instead."""
+documents and tests; tools/phrases.list has them, with what to write instead.
+It also refuses comments that begin with 'What' or 'Of': such a beginning makes
+a sentence without subject or verb."""
 
 import re
 import subprocess
@@ -10,6 +12,8 @@ LIST = "tools/phrases.list"
 QUOTES = (LIST, "docs/glossary.md", "tools/replay.renames", "CHANGELOG.md")
 FOLDERS = ("data/", "tests/reference/")
 BINARY = (".gz", ".npy", ".safetensors", ".bin", ".csv", ".bpe")
+# The beginning of a comment.
+BEGINNING = re.compile(r"(?m)(?:/\*|^[ \t]*(?:#|//)) ?(What|Of) [a-z]")
 # The text between two words: white space, and marks of comment lines.
 BETWEEN = r"(?:[ \t]|\n[ \t]*(?:\*|#|//)?)+"
 
@@ -43,6 +47,10 @@ def main():
     rules, bad, later = read_list(), 0, {}
     for path in files():
         text = open(path, errors="replace").read()
+        for match in BEGINNING.finditer("" if path.endswith(".md") else text):
+            line = text.count("\n", 0, match.start()) + 1
+            print(f"{path}:{line}: a comment begins with '{match[1]}'")
+            bad += 1
         for pattern, phrase, better, is_refused in rules:
             for match in pattern.finditer(text):
                 if not is_refused:

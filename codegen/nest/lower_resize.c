@@ -128,8 +128,8 @@ static double resize_tap_weight(const Resize *r, int tap, double t) {
   return weights[tap];
 }
 
-/* What element i of y takes of element j of x; i may lie outside, as in a y
- * without end, and so may j unless taps are clamped. */
+/* The weight with which element i of y reads element j of x.  Both may lie
+ * outside, as in arrays without ends, but j only if taps are not clamped. */
 static double weight_between(const Resize *r, int64_t i, int64_t j,
                              bool is_clamped) {
   int64_t numerator = 2 * r->size * i + resize_position_base(r);
@@ -292,7 +292,7 @@ static void lower_computed(Lower *lower, Resize *r) {
   store_resized(lower, r, i, sum);
 }
 
-/* What element i of y takes of element j of x; 0 outside y. */
+/* The same weight as an expression; 0 for an i outside y. */
 static int computed_weight(Lower *lower, const Resize *r, int i, int j) {
   int weights[4], zero = lower_const(lower, r->dtype, 0), sum = -1;
   int first = computed_taps(lower, r, i, weights);

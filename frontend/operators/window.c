@@ -123,9 +123,9 @@ ExprValue builtin_conv(BuiltinCall *call) {
   return elab_emit(e, OP_conv, call->args, 2, &attrs);
 }
 
-/* What only w has, which conv_transpose makes, where conv would contract it.
- * The operator makes one dim: several are merged in w and split in the result,
- * for none there is one of size 1. */
+/* The dims that w alone has: conv would contract them, conv_transpose makes
+ * them.  The operator makes exactly one dim, so several are merged in w and
+ * split in the result, and without any w gets one of size 1. */
 typedef struct NewDims {
   int n;
   Name names[MAX_RANK], one;

@@ -134,8 +134,8 @@ ln -s "$at/box/m.dnn" m.dnn
 build 0 ""
 cd "$at" || exit 1
 
-# What headers announce and compressed files hold: memory is bounded, and time
-# is proportional to what is read.
+# Headers may announce and compressed files hold much: memory stays bounded, and
+# time is proportional to the bytes that are read.
 cp box/m.dnn m.dnn
 sed -i 's/csv("deep\/rows.csv", 0)/idx("many.idx")/; s/i32\[B, T\] = next(x)/i32[B, T] = idx("many.idx")/' m.dnn
 printf '\0\0\10\2\177\377\377\377\0\0\0\10abc' >many.idx

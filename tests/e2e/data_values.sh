@@ -37,7 +37,7 @@ sed -i 's/csv("rows.csv", 0)/bytes("text")/; s/i32/i8/g' m.dnn
 printf 'no \377 is an i8, is it' >text
 refused "error: 'text', value 3: 'd.[xy]' is i8, not 255"
 
-# What operators take of data is looked at when it is read; a computed index is
+# The data that operators use is checked when it is read; a computed index is
 # clamped, and ends the run with --checked.
 cat >m.dnn <<'MODEL'
 dim B = 4, T = 8, C = 4, V = 100
@@ -120,7 +120,7 @@ broken 12 6 3 "'rows.csv', line 12, column 6: 'd.y' is 3, but 'cross_entropy' ta
 broken 3 6 -2 "column 6: 'd.y' is -2, but"
 broken 3 6 nan "'rows.csv', line 3, column 6: 'd.y' is NaN, but data is finite numbers"
 broken 3 6 "" "'rows.csv', line 3, column 6: the field is empty"
-# Of z only element 4 of a record is an index.
+# Only element 4 of a record of z is an index.
 sed -i 's/  x: i32\[B, T\]  .*/  x: i32[B, T] = synthetic(10, records = 12)/' m.dnn
 for column in 0 1 2 3 5; do
   awk -F, -v OFS=, -v c=$column 'NR == 7 { $(c + 1) = 77 } 1' good.csv >rows.csv

@@ -13,8 +13,8 @@ ${CC:-cc} -std=gnu11 -O1 -D_GNU_SOURCE -I"$root" -o "$names" \
 gzip -dc "$root/tests/reference/torch_names.txt.gz" |
   awk '/^== / { file = $2 ".table"; next } { print > file }' || fail "no tables"
 
-# What the model has, as the helper lists a file; sizes but that of H, the number
-# of heads, are an eighth where the helper makes them so.
+# The parameters of the model, in the form in which the helper lists a file; sizes
+# are an eighth where the helper makes them so, except H, the number of heads.
 parameters_of() {
   "$dnnc" check "$@" --parameters | awk 'match($0, / f32\[[^]]*\]/) {
     n = split(substr($0, RSTART + 5, RLENGTH - 6), dim, ", ")

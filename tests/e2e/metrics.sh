@@ -6,7 +6,7 @@
 reference=$root/tests/reference
 cp "$root/tests/e2e/metrics.dnn" .
 tr -d '[]' <"$reference/metrics.txt" >wanted.txt
-# Of twice the records the first half trains: the second is evaluated.
+# The records stand there twice: the first half trains, the second is evaluated.
 cat "$reference/metrics.csv" "$reference/metrics.csv" >metrics.csv
 
 # One line `name value...` for each metric, as in metrics.txt.
@@ -104,7 +104,7 @@ confusion: a row for each label, a column for each prediction
 END
 grep -v '^step 1/1 | loss' out.txt | diff wanted.txt - || fail "the table"
 
-# Of more classes the pairs that differ and occur most, at most 20 lines.
+# For more classes a table has the most frequent mistakes, at most 20 lines.
 cat >many.dnn <<'END'
 dim B = 10, K = 25
 net logits(x: i32[B]) -> [B, K] {

@@ -80,7 +80,7 @@ finds "'dot[0]' (forward)" f16 "${short/bf16/f16}" <<<'  param v: [C, D:2] = 100
   printf '\0\0\x80\x3f\0\0\xc0\x7f\0\0\x80\x3f'; } >nan.safetensors
 finds "the parameter 'w'" loaded "" --load nan.safetensors <<<'  return mean(x * w)'
 
-# What becomes one attention operator has its path.
+# The operators that become one attention operator have its path.
 finds "'o' (forward)" attention "" <<<'  param q, k, v: [C, D:4] = normal(1e20)
   x = x[B -> T]
   s = dot(dot(x, q, C), dot(x, k, C)[T -> S], D) / 2

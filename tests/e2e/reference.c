@@ -31,7 +31,7 @@
 #include "tests/ops/tolerance.h"
 #include "tests/unit/reference_files.h"
 
-/* Of the means of throws, for which one of ours stands. */
+/* The limit on our mean error, relative to that of the worst run of PyTorch. */
 #define LARGEST_SHARE 1.25
 
 static void exhausted(void *user) {
@@ -108,9 +108,9 @@ static Status compare_stored(Comparison *c, const char *prefix) {
 
 /* ---- sketches ---- */
 
-/* What a prefix's sketches are of, and where in a record is written how far
- * PyTorch is off: the column of error/PATH (none: not compared in f32), the
- * first column of half/PATH, the element of `half`. */
+/* The tensors that the sketches of a prefix describe, and the places in a
+ * record that hold PyTorch's own error: the column of error/PATH (none: not
+ * compared in f32), the first column of half/PATH, the element of `half`. */
 typedef struct Kind {
   const char *prefix;
   const char *stored; /* before the path, in a checkpoint */
@@ -159,7 +159,7 @@ static Errors errors_of(const Comparison *c, const Kind *kind, DType dtype,
                   .typical = theirs[HALF_TYPICAL]};
 }
 
-/* What a slot of 32 bits holds and 16 would.  Of a gradient these are some:
+/* The number of f32 values that 16 bits would hold, too.  A gradient has some:
  * rows of a table that are read once. */
 static int64_t count_short(const double *values, int64_t n) {
   int64_t count = 0;

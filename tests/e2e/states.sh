@@ -31,7 +31,7 @@ train {
 }
 END
 
-# What the file above means, in awk: losses of all steps, then of evaluations.
+# The meaning of the file above, in awk: losses of all steps, then of evaluations.
 seq 0 399 | awk '{ v[NR - 1] = 33 + ($1 * $1) % 61 }
   function window(at) { return v[at] + v[at + 1] + v[at + 2] }
   function evaluate(done,   i, k, lane, n, sum, each, more, steps) {

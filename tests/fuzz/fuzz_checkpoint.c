@@ -133,7 +133,7 @@ static const char *value_of(const StoredText *texts, int n, const char *key) {
   return value ? value : "";
 }
 
-/* What is read is written as the same texts, if their lengths are ours. */
+/* Texts whose lengths we accept are written as they were read. */
 static void try_mark(const StoredText *texts, int n) {
   static const char *const keys[] = {"step", "seed", "save", "file", "check"};
   SaveMark mark;

@@ -12,12 +12,12 @@
 
 enum { COLLECTIVE_PARTS = 2 };
 
-/* What member `rank` has at first in element i of a part; never equal. */
+/* The first value of element i of a part on member `rank`; all differ. */
 static inline int32_t collective_value(int rank, int part, int64_t i) {
   return (int32_t)(rank * 100000000 + part * 10000000 + i);
 }
 
-/* What it must have in the end; -1: anything. */
+/* The value that it must have in the end; -1: any. */
 static inline int64_t collective_wanted(const DnnCollective *what, int rank,
                                         int part, int64_t i) {
   CommGroup group = comm_group(what, rank);

@@ -10,11 +10,11 @@
  * (2^-9 in bf16, 2^-12 in f16) and what the sum lost.  Where an operator is
  * written out in simpler ones, every step rounds.
  *
- * Of a whole model each tensor's L2 error counts, relative to its norm: of the
- * gradients of a step, and of the parameters after ten.  In f32 twice what
- * PyTorch's own are off, recorded in tests/reference, is right too where it is
- * more: it shows how much a model's cancellations and kinks lose whoever
- * computes.  In 16 bits there is no such limit (0): PyTorch's own error alone
+ * For a complete model the L2 error of each tensor counts, relative to its
+ * norm: of the gradients of a step, and of the parameters after ten.  In f32
+ * twice the error of PyTorch, recorded in tests/reference, is allowed where it
+ * is larger: it shows how much the cancellations and kinks of a model lose in
+ * any program. In 16 bits there is no such limit (0): PyTorch's own error alone
  * counts (tests/reference/README.md).
  */
 #ifndef TESTS_OPS_TOLERANCE_H

@@ -97,7 +97,7 @@ typedef struct Failure {
   char kind[40]; /* begin of the message: shrinking stays with one fault */
 } Failure;
 
-/* What faults are told apart by: no numbers, no names of values. */
+/* The key that tells faults apart: the message without numbers and names. */
 static void kind_of(const char *message, char out[40]) {
   int n = 0;
   for (; *message && n < 39 && *message != '\n'; message++)

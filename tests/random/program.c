@@ -144,7 +144,7 @@ typedef struct Head {
   const char *result, *target, *loss, *metrics;
 } Head;
 
-/* What the net returns and what the loss makes of it. */
+/* The result of the net and the loss that reads it. */
 static Head make_head(Maker *m) {
   static const char *const options[] = {"", ", smooth = 0.1", ", ignore = 2"};
   static const char *const metrics[] = {

@@ -396,7 +396,7 @@ static void make_split(Maker *m) {
               name, name, out.dims[at].name));
 }
 
-/* What has no gradient, or one by parts. */
+/* Operators without a gradient, or with one by parts. */
 static void make_numbers(Maker *m) {
   Made *u = pick_value(m), out = *u;
   int at = pick_dim(m, u);

@@ -29,7 +29,7 @@ def each(function):
                                    for i in range(len(a))])
 
 
-# What is not called as in torch.
+# Operators whose names differ from those of torch; None: not compared.
 NAMES = {
     "not": None, "and": None, "or": None, "floordiv": None, "mod": None,
     "neg": torch.neg, "relu": F.relu, "silu": F.silu, "gelu": F.gelu,

@@ -66,7 +66,7 @@ static int first_line_overrides(World *w, const char *path, Override *out) {
   return n;
 }
 
-/* Of the limits, so that what explodes does so soon. */
+/* A tenth of the limits, so that a program without end meets them soon. */
 static const FrontendOptions a_tenth = {
     .budget = {.nodes = 1000000, .list_elements = 1000000, .steps = 5000000}};
 
@@ -157,7 +157,7 @@ static int64_t count(const Graph *graph) {
   return n;
 }
 
-/* Of this process: other work on the machine does not count. */
+/* The processor time of this process: other work does not count. */
 static double now_ms(void) {
   struct timespec t;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);

@@ -70,7 +70,7 @@ static inline int exact_below(ExactMaker *m, int n) {
   return (int)random_below(m->key, m->draw++, (uint64_t)n);
 }
 
-/* Of a new dim: mostly tiny, sometimes enough to fill vectors and a bit. */
+/* The size of a new dim: mostly tiny, sometimes a little more than a vector. */
 static inline int64_t exact_size(ExactMaker *m) {
   static const int sizes[] = {1, 2, 3, 4, 2, 3, 4, 8, 17, 33};
   return sizes[exact_below(m, ARRAY_LENGTH(sizes))];

@@ -100,8 +100,8 @@ Test(expert_forms, equal_what_is_written) {
   }
 }
 
-/* What comes back of tokens that nothing has changed: with room for all, each
- * as it was; with too little, some are 0 and the others as they were. */
+/* Tokens that nothing has changed come back: with room for all each as it was,
+ * with too little some as 0 and the others as they were. */
 static void moved(const char *route, bool has_room) {
   Module *module = module_create();
   const char *body = arena_printf(module->arena,

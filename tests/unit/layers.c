@@ -194,7 +194,7 @@ static void check_row(Walk *walk, const Row *row) {
   for (int id = walk->at; id < walk->graph->nodes.n && !next; id++)
     next = layer_kind(walk->graph, id);
   if (!strcmp(kind, "Dropout") && (!next || strcmp(next, kind) != 0)) {
-    /* Of probability 0: nothing to execute. */
+    /* Its probability is 0: nothing is executed. */
     cr_expect_str_eq(row->field[3], row->field[4], "%s", row->field[1]);
     return;
   }

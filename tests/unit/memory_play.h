@@ -69,8 +69,8 @@ static inline void play_once(MemoryPlay *play, int id) {
   for (int r = 0; r < node->n_results; r++) write_value(play, (Value){id, r});
 }
 
-/* What stands from `begin` on and runs for each micro-batch, that many times;
- * what accumulates is cleared before. */
+/* Runs the nodes from `begin` on that run for each micro-batch, once for each;
+ * accumulated values are cleared before. */
 static inline int play_loop(MemoryPlay *play, int begin) {
   const Graph *graph = play->graph;
   int end = begin, times = 1;

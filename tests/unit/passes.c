@@ -148,7 +148,7 @@ static Graph *parse(Module *module, const char *path, const char *text) {
   return NULL;
 }
 
-/* What comes out: a graph, or messages. */
+/* The text of the outcome: a graph, or messages. */
 static const char *outcome(Case *c, const char *path, const char *input,
                            const char *line) {
   Graph *graph = parse(c->module, path, input);

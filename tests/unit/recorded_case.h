@@ -66,7 +66,8 @@ static inline const Graph *case_graph(const Case *c,
   return graph;
 }
 
-/* What the data block's file says; the batch holds all records. */
+/* Reads a field from the file of the data block; the batch holds all records.
+ */
 static inline void case_read(const Case *c, Name path, Tensor out) {
   const DataField *field = NULL;
   for (int b = 0; b < c->model->n_data; b++)
@@ -110,7 +111,7 @@ static inline Tensor *case_inputs(const Case *c, const Graph *graph,
   return inputs;
 }
 
-/* What the step `t` writes is read by the next one. */
+/* Runs step `t`; the next one reads the values that it writes. */
 static inline void case_step(const Case *c, const Graph *graph, Tensor *inputs,
                              int t) {
   Tensor *outputs = ARENA_ARRAY(c->module->arena, Tensor, graph->outputs.n);

@@ -91,7 +91,7 @@ static inline int64_t recorded_csv(Arena *arena, const char *path,
   return filled;
 }
 
-/* What the error of a gradient is relative to that is zero but for rounding. */
+/* The scale of the error of a gradient that is zero but for rounding. */
 static inline double recorded_floor(Arena *arena, const Recorded *recorded) {
   const StoredTensor *floor = recorded_find(recorded, "floor", "");
   return floor ? recorded_values(arena, recorded, floor)[0] : 0;

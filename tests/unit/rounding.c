@@ -67,7 +67,7 @@ Test(rounding, nearest_even) {
   }
 }
 
-/* What the runtime stores is what the interpreter rounds to. */
+/* The runtime stores the values to which the interpreter rounds. */
 Test(rounding, stored_halves) {
   for (uint32_t i = 0; i < 1u << 24; i += 7) {
     uint32_t bits = i * 2654435761u; /* over all of f32 */

@@ -390,7 +390,7 @@ Test(faults, ranks_end_with_their_launcher) {
   bundle_remove(&bundle);
 }
 
-/* What recorder_report prints when all paths have `length` bytes. */
+/* The text that recorder_report prints when all paths have `length` bytes. */
 static char *report_of(int length) {
   static FlightRecorder recorder;
   static char path[4096], text[16384];
@@ -833,7 +833,7 @@ static bool check_conv(Library *library, const ConvCase *c, DnnConvKind kind,
   conv.kind = (uint8_t)kind;
   int64_t n[3] = {conv.batch * conv.x_stride[0], conv.groups * conv.w_stride[0],
                   conv.batch * conv.y_stride[0]};
-  /* Of x, w and y, the one that is computed. */
+  /* The operand among x, w and y that is computed. */
   int result = kind == DNN_CONV_FORWARD      ? 2
                : kind == DNN_CONV_INPUT_GRAD ? 0
                                              : 1;

@@ -110,8 +110,8 @@ static bool has_signed_zero(Op op) {
   return op != OP_maximum && op != OP_minimum;
 }
 
-/* What is this far below every normal number of a model counts as 0: kernels
- * may flush it.  How near finite results are is what ulps.c looks at. */
+/* A number this far below every normal number of a model counts as 0, because
+ * kernels may flush it.  The accuracy of finite results is tested by ulps.c. */
 static bool is_same(Op op, int column, double got, double wanted) {
   if (isnan(got) || isnan(wanted)) return isnan(got) && isnan(wanted);
   if (isinf(got) || isinf(wanted)) return got == wanted;

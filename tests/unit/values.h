@@ -21,7 +21,7 @@ static inline void out_of_memory(void *user) {
   abort();
 }
 
-/* What the running test has made; each test is a process of its own. */
+/* The memories that the running test has made; each test is a process. */
 static Memory *test_memories[1000];
 static int n_test_memories;
 

@@ -35,7 +35,8 @@ static bool is_one_of(const char *word, const char *list) {
   return false;
 }
 
-/* What stands for a formal.  x and u disagree in the size of C, y is whole. */
+/* An argument for a formal parameter.  x and u disagree in the size of C, y is
+ * an integer. */
 static const char *argument(const char *op, const char *formal, bool is_dims) {
   if (is_dims)
     return is_one_of(op, "stack one_hot dispatch") ? "B"
