@@ -39,6 +39,61 @@ static void link_string(Image *image, size_t at, const char *string) {
   if (string) image_link(image, at, image_string(image, string));
 }
 
+/* ---- groups ---- */
+
+static bool group_is_same(const DnnGroup *a, const DnnGroup *b) {
+  return memcmp(a, b, sizeof *a) == 0;
+}
+
+/* The row of a group in the table, or its number of rows. */
+static int group_row(const ProgramPrinter *printer, const DnnGroup *group) {
+  int row = 0;
+  while (row < printer->groups.n &&
+         !group_is_same(&printer->groups.data[row], group))
+    row++;
+  return row;
+}
+
+static void collect_groups(ProgramPrinter *printer, const LaunchList *list) {
+  for (int i = 0; i < list->n; i++) {
+    const Launch *launch = &list->data[i];
+    if (launch->op != DNN_OP_COLLECTIVE) continue;
+    const DnnGroup *group = launch->collective.group;
+    if (group_row(printer, group) == printer->groups.n)
+      vec_push(printer->image->arena, &printer->groups, *group);
+  }
+}
+
+/* The groups in the order of their first collectives; the text shows what the
+ * image holds:
+ *
+ *     // group 0: ranks 0 to 7, digits 2 x 4, 2 x 1
+ */
+static void add_groups(ProgramPrinter *printer) {
+  const ProgramInput *input = printer->input;
+  for (int i = 0; i < input->n_entry_points; i++)
+    collect_groups(printer, &input->launches[i]);
+  if (input->plain) collect_groups(printer, &input->plain->launches);
+  printer->groups_at = image_add(printer->image, printer->groups.data,
+                                 (size_t)printer->groups.n * sizeof(DnnGroup));
+  for (int i = 0; i < printer->groups.n; i++) {
+    const DnnGroup *group = &printer->groups.data[i];
+    text_printf(printer->out, "// group %d: ranks %d to %d, digits ", i,
+                group->first, group->first + group->ranks - 1);
+    for (int k = 0; k < group->n_digits; k++)
+      text_printf(printer->out, "%s%d x %d", k ? ", " : "",
+                  group->digits[k].size, group->digits[k].stride);
+    text_add(printer->out, "\n");
+  }
+}
+
+static void add_groups_member(const ProgramPrinter *printer) {
+  if (printer->groups.n > 0)
+    text_printf(printer->out,
+                "  .n_groups = %d, .groups = AT(DnnGroup, %zu),\n",
+                printer->groups.n, printer->groups_at);
+}
+
 /* ---- instructions ---- */
 
 /* Members from `first` on follow each other without gaps. */
@@ -67,23 +122,34 @@ static size_t add_conv(Image *image, const DnnConv *from) {
   return image_share(image, &conv, sizeof conv);
 }
 
-static size_t add_collective(Image *image, const Launch *launch) {
+/* Members have no gaps between them. */
+static void link_group(Image *image, size_t at, const DnnGroup *group) {
+  image_link(image, at, image_share(image, group, sizeof *group));
+}
+
+static size_t add_collective(ProgramPrinter *printer, const Launch *launch) {
+  Image *image = printer->image;
   DnnCollective collective;
   memset(&collective, 0, sizeof collective);
   collective.kind = launch->collective.kind;
   collective.reduce = launch->collective.reduce;
   collective.dtype = launch->collective.dtype;
   collective.id = launch->collective.id;
-  collective.group_size = launch->collective.group_size;
-  collective.group_stride = launch->collective.group_stride;
+  collective.peer = launch->collective.peer;
   collective.n_parts = launch->collective.n_parts;
   size_t at = image_add(image, &collective, sizeof collective);
   link_numbers(image, at + offsetof(DnnCollective, counts), launch->counts.data,
                launch->counts.n);
+  image_link(image, at + offsetof(DnnCollective, group),
+             printer->groups_at +
+                 (size_t)group_row(printer, launch->collective.group) *
+                     sizeof(DnnGroup));
   return at;
 }
 
-static void link_detail(Image *image, size_t at, const Launch *launch) {
+static void link_detail(ProgramPrinter *printer, size_t at,
+                        const Launch *launch) {
+  Image *image = printer->image;
   switch (launch->op) {
   case DNN_OP_GEMM:
     image_link(image, at, add_gemm(image, &launch->gemm));
@@ -92,7 +158,7 @@ static void link_detail(Image *image, size_t at, const Launch *launch) {
     image_link(image, at, add_conv(image, &launch->conv));
     break;
   case DNN_OP_COLLECTIVE:
-    image_link(image, at, add_collective(image, launch));
+    image_link(image, at, add_collective(printer, launch));
     break;
   default: break;
   }
@@ -104,12 +170,15 @@ static void link_rank_offsets(Image *image, size_t at, const Launch *launch) {
     DnnRankOffset offset;
     memset(&offset, 0, sizeof offset);
     offset.number = launch->rank_offsets.data[i].number;
-    offset.shards = launch->rank_offsets.data[i].shards;
-    offset.stride = launch->rank_offsets.data[i].stride;
     offset.factor = launch->rank_offsets.data[i].factor;
     size_t here = image_add(image, &offset, sizeof offset);
     if (i == 0) rank_offsets = here;
   }
+  for (int i = 0; i < launch->rank_offsets.n; i++)
+    link_group(image,
+               rank_offsets + (size_t)i * sizeof(DnnRankOffset) +
+                   offsetof(DnnRankOffset, group),
+               launch->rank_offsets.data[i].group);
   if (launch->rank_offsets.n) image_link(image, at, rank_offsets);
 }
 
@@ -134,7 +203,9 @@ static bool has_advances(const Launch *launch) {
   return false;
 }
 
-static void link_instr(Image *image, size_t at, const Launch *launch) {
+static void link_instr(ProgramPrinter *printer, size_t at,
+                       const Launch *launch) {
+  Image *image = printer->image;
   link_numbers(image, at + offsetof(DnnInstr, buffers), launch->buffers.data,
                launch->buffers.n);
   if (has_advances(launch))
@@ -146,7 +217,7 @@ static void link_instr(Image *image, size_t at, const Launch *launch) {
                launch->checks.n);
   link_numbers(image, at + offsetof(DnnInstr, values), launch->values.data,
                launch->values.n);
-  link_detail(image, at + offsetof(DnnInstr, detail), launch);
+  link_detail(printer, at + offsetof(DnnInstr, detail), launch);
   link_rank_offsets(image, at + offsetof(DnnInstr, rank_offsets), launch);
   link_string(image, at + offsetof(DnnInstr, path), launch->path);
 }
@@ -160,7 +231,7 @@ static Table add_instrs(ProgramPrinter *printer, const LaunchList *list) {
     image_add(image, &instr, sizeof instr);
   }
   for (int i = 0; i < list->n; i++)
-    link_instr(image, table.at + (size_t)i * sizeof instr, &list->data[i]);
+    link_instr(printer, table.at + (size_t)i * sizeof instr, &list->data[i]);
   return table;
 }
 
@@ -180,6 +251,7 @@ typedef struct TensorRow {
   DnnTensor tensor;
   const char *path;
   const Type *type;
+  const Mesh *mesh;
 } TensorRow;
 typedef VEC(TensorRow) TensorRows;
 
@@ -187,22 +259,13 @@ static void add_tensor(ProgramPrinter *printer, TensorRows *rows, Role role,
                        const char *path, const Type *type, const Mesh *mesh,
                        int64_t offset, int64_t bytes, Init init) {
   vec_push(printer->image->arena, rows,
-           (TensorRow){.path = path, .type = type});
+           (TensorRow){.path = path, .type = type, .mesh = mesh});
   DnnTensor *tensor = &rows->data[rows->n - 1].tensor;
   memset(tensor, 0, sizeof *tensor);
   tensor->role = (uint8_t)runtime_role(role);
   tensor->dtype = (DnnDtype)type->dtype;
   tensor->rank = type->rank;
-  for (int d = 0; d < DNN_MAX_RANK; d++) {
-    int shards = 1, stride = 1;
-    if (d < type->rank) {
-      bool is_group = mesh_group(mesh, type->dims[d].split, &shards, &stride);
-      ASSERT(is_group);
-      tensor->size[d] = type->dims[d].size;
-    }
-    tensor->split[d].shards = shards;
-    tensor->split[d].stride = stride;
-  }
+  for (int d = 0; d < type->rank; d++) tensor->size[d] = type->dims[d].size;
   tensor->offset = offset;
   tensor->bytes = bytes;
   tensor->init = (uint8_t)init.kind;
@@ -217,9 +280,16 @@ static Table add_tensor_rows(Image *image, const TensorRows *rows) {
     const TensorRow *row = &rows->data[i];
     size_t at = table.at + (size_t)i * sizeof(DnnTensor);
     link_string(image, at + offsetof(DnnTensor, path), row->path);
-    for (int d = 0; d < row->type->rank; d++)
+    for (int d = 0; d < row->type->rank; d++) {
+      DnnGroup group;
+      bool has_digits = mesh_group(row->mesh, row->type->dims[d].split, &group);
+      ASSERT(has_digits); /* mesh_check_placements */
       link_string(image, at + offsetof(DnnTensor, dim) + (size_t)d * 8,
                   row->type->dims[d].name);
+      if (group.size > 1)
+        link_group(image, at + offsetof(DnnTensor, split) + (size_t)d * 8,
+                   &group);
+    }
   }
   return table;
 }
@@ -388,6 +458,7 @@ static void add_plain(ProgramPrinter *printer, Table persistent) {
               plain->entry_point.assignment->arena_bytes,
               printer->input->persistent->bytes, persistent.n, persistent.at,
               plain->kernels->kernels.n);
+  add_groups_member(printer);
   if (plain->device.modules_text)
     text_printf(out, "  .n_modules = %d, .modules = dnn_plain_modules,\n",
                 plain->device.n_modules);
@@ -451,6 +522,7 @@ static void add_program(ProgramPrinter *printer, Table tensors,
               "  .n_data = %d, .data = data,\n",
               tensors.n, tensors.at, input->kernels->kernels.n,
               input->n_entry_points, input->model->n_data);
+  add_groups_member(printer);
   if (input->device->modules_text)
     text_printf(out, "  .n_modules = %d, .modules = dnn_modules,\n",
                 input->device->n_modules);
@@ -489,6 +561,7 @@ static void add_table_reader(Text *out) {
                  {"DnnTensor", sizeof(DnnTensor)},
                  {"DnnGemm", sizeof(DnnGemm)},
                  {"DnnConv", sizeof(DnnConv)},
+                 {"DnnGroup", sizeof(DnnGroup)},
                  {"DnnCollective", sizeof(DnnCollective)},
                  {"DnnRankOffset", sizeof(DnnRankOffset)},
                  {"DnnValue", sizeof(DnnValue)}};
@@ -504,6 +577,7 @@ ProgramTables program_tables(Arena *arena, const ProgramInput *input) {
       .image = image_create(arena), .out = &body, .input = input};
   add_table_reader(&body);
   if (input->device->modules_text) text_add(&body, input->device->modules_text);
+  add_groups(&printer);
   add_kernels(&printer, "", input->kernels, input->device);
   add_entry_points(&printer);
   Table persistent = add_persistent(&printer);

@@ -12,6 +12,8 @@ typedef struct ProgramPrinter {
   Text *out;
   Image *image;
   const ProgramInput *input;
+  VEC(DnnGroup) groups; /* DnnProgram.groups, which lie in the image at: */
+  size_t groups_at;
 } ProgramPrinter;
 
 /* ---- program_settings.c ---- */

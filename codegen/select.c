@@ -56,9 +56,13 @@ static int64_t count_microbatches(const Graph *graph) {
   return n;
 }
 
+static bool is_sequential_axis(const Mesh *mesh, AxisList list, int index) {
+  return mesh->axes[axis_list_at(list, index)].is_sequential;
+}
+
 static bool is_sequential_split(const Graph *graph, AxisList list) {
   for (int i = 0; i < axis_list_length(list); i++)
-    if (graph->mesh.axes[axis_list_at(list, i)].is_sequential) return true;
+    if (is_sequential_axis(&graph->mesh, list, i)) return true;
   return false;
 }
 
@@ -315,25 +319,36 @@ static void fill_launch(Select *select, Launch *launch, int id) {
   }
 }
 
+static void add_rank_offset(Select *select, Launch *launch, int number,
+                            AxisList axes, int64_t factor) {
+  DnnGroup group;
+  bool has_digits = mesh_group(&select->graph->mesh, axes, &group);
+  ASSERT(has_digits); /* mesh_check_placements */
+  if (group.size == 1) return;
+  DnnRankOffset offset = {.number = number,
+                          .group =
+                              arena_copy(select->arena, &group, sizeof group),
+                          .factor = factor};
+  vec_push(select->arena, &launch->rank_offsets, offset);
+}
+
 /* The run-time numbers of a nest: the micro-batch's share is known here, the
- * rank adds its own through a DnnRankOffset. */
+ * rank adds its own through a DnnRankOffset for each run of rank axes. */
 static void fill_numbers(Select *select, Launch *launch, const Nest *nest) {
   const Mesh *mesh = &select->graph->mesh;
   for (int i = 0; i < nest->n_numbers; i++) {
     const NestNumber *number = &nest->numbers[i];
     int64_t value = 0, weight = number->factor;
-    for (int k = axis_list_length(number->split) - 1; k >= 0; k--) {
-      int axis = axis_list_at(number->split, k);
-      int64_t size = mesh->axes[axis].size;
-      if (mesh->axes[axis].is_sequential) {
-        value += select->microbatch % size * weight;
-      } else {
-        DnnRankOffset offset = {.number = i,
-                                .shards = (int32_t)size,
-                                .stride = mesh_rank_stride(mesh, axis),
-                                .factor = weight};
-        vec_push(select->arena, &launch->rank_offsets, offset);
-      }
+    for (int end = axis_list_length(number->split), k = end; k > 0; end = k) {
+      AxisList run = 0;
+      while (k > 0 && !is_sequential_axis(mesh, number->split, k - 1)) k--;
+      for (int j = k; j < end; j++)
+        run = axis_list_append(run, axis_list_at(number->split, j));
+      add_rank_offset(select, launch, i, run, weight);
+      weight *= axis_list_shards(run, mesh);
+      if (k == 0) break;
+      int64_t size = mesh->axes[axis_list_at(number->split, --k)].size;
+      value += select->microbatch % size * weight;
       weight *= size;
     }
     vec_push(select->arena, &launch->numbers, value);
@@ -484,9 +499,9 @@ static Status select_all_reduce(Select *select, int id) {
   const Node *node = graph->nodes.data[id];
   Launch launch = begin_launch(select, id, DNN_OP_COLLECTIVE);
   launch.phase = 4;
-  int size, stride;
-  if (!mesh_group(&graph->mesh, collective_axes(graph, node), &size, &stride))
-    return unsupported_status(select, id, " over axes that are not neighbours");
+  DnnGroup group;
+  if (!mesh_group_ascending(&graph->mesh, collective_axes(graph, node), &group))
+    return unsupported_status(select, id, " over so many axes");
   DType dtype = node->types[0]->dtype;
   for (int i = 0; i < node->n_inputs; i++) {
     Value value = {.node = id, .result = i};
@@ -496,20 +511,19 @@ static Status select_all_reduce(Select *select, int id) {
       add_copy(select, id, node->inputs[i], value);
     int64_t n = type_local_elements(node->types[i], &graph->mesh);
     add_buffer(select, &launch, value);
-    if (size > 1) add_value(select, &launch, value);
+    if (group.size > 1) add_value(select, &launch, value);
     vec_push(select->arena, &launch.counts, n);
     launch.bytes_moved += (double)(n * dtype_size_bytes(dtype));
-    if (size > 1)
+    if (group.size > 1)
       select->waiting[value_index(select, value)] = select->n_collectives + 1;
   }
-  if (size == 1) return STATUS_OK;
+  if (group.size == 1) return STATUS_OK;
   launch.collective =
       (DnnCollective){.kind = DNN_ALL_REDUCE,
                       .reduce = (uint8_t)collective_reduction(node),
                       .dtype = (DnnDtype)dtype,
                       .id = select->n_collectives++,
-                      .group_size = size,
-                      .group_stride = stride,
+                      .group = arena_copy(select->arena, &group, sizeof group),
                       .n_parts = launch.counts.n};
   push_launch(select, launch);
   return STATUS_OK;
@@ -681,6 +695,7 @@ Status select_entry_point(KernelSet *set, const EntryPoint *entry_point,
   for (int id = 0; id < graph->nodes.n; id++)
     n_values += graph->nodes.data[id]->n_results;
   select.waiting = ARENA_ARRAY(select.arena, int, n_values);
+  TRY(mesh_check_placements(graph));
   TRY(check_microbatched_inputs(&select));
   bool has_loop = false;
   for (int id = 0; id < graph->nodes.n;) {

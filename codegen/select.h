@@ -101,11 +101,13 @@ int64_t select_workspace_bytes(const Target *target, const Graph *graph,
 
 /* ---- rank_groups.c ---- */
 
-/* Ranks between neighbours along a mesh axis. */
-int mesh_rank_stride(const Mesh *mesh, int axis);
-/* The rank axes of a list as one group; false if they are not neighbours. */
-bool mesh_group(const Mesh *mesh, AxisList list, int *out_size,
-                int *out_stride);
+/* The groups along the rank axes of a list: member i has shard i of a dim that
+ * the list shards.  False if that takes more than DNN_MAX_DIGITS digits. */
+bool mesh_group(const Mesh *mesh, AxisList list, DnnGroup *out);
+/* The same groups with their members in the order of ranks. */
+bool mesh_group_ascending(const Mesh *mesh, AxisList list, DnnGroup *out);
+/* Fails where mesh_group would, for any dim of any value. */
+Status mesh_check_placements(const Graph *graph);
 
 /* ---- program.c ---- */
 

@@ -19,9 +19,10 @@
 
 #include <stdint.h>
 
-#define DNN_ABI       10
-#define DNN_MAX_RANK  12
-#define DNN_MAX_LOOPS 8 /* one inside the other */
+#define DNN_ABI        11
+#define DNN_MAX_RANK   12
+#define DNN_MAX_LOOPS  8 /* one inside the other */
+#define DNN_MAX_DIGITS 4
 
 /* Values of dtype.def, in its order. */
 typedef uint8_t DnnDtype;
@@ -47,11 +48,21 @@ typedef enum DnnRole {
                 that path, or its initial value; filled before each execution */
 } DnnRole;
 
-/* Which shard of a dim a rank holds: number (rank / stride) % shards, of
- * ceil(size / shards) elements.  shards = 1: the dim is replicated. */
-typedef struct DnnShard {
-  int32_t shards, stride;
-} DnnShard;
+/* A digit of the number of a rank in its mesh: (number / stride) % size. */
+typedef struct DnnDigit {
+  int32_t size, stride;
+} DnnDigit;
+
+/* How some axes divide a mesh into process groups.  The mesh has the ranks
+ * [first, first + ranks), and a rank has the number rank - first in it.  Ranks
+ * whose numbers differ in these digits only are one group.  The digits of a
+ * rank, the most significant first, are its index in its group. */
+typedef struct DnnGroup {
+  int32_t first, ranks;
+  int32_t size; /* members of a group: the product of the digits' sizes */
+  int32_t n_digits;
+  DnnDigit digits[DNN_MAX_DIGITS];
+} DnnGroup;
 
 typedef struct DnnTensor {
   const char *path;
@@ -60,7 +71,9 @@ typedef struct DnnTensor {
   uint8_t rank;
   const char *dim[DNN_MAX_RANK];
   int64_t size[DNN_MAX_RANK]; /* logical; row-major */
-  DnnShard split[DNN_MAX_RANK];
+  /* Member i of a group holds shard i of the dim, of ceil(size / members)
+   * elements; NULL: the dim is replicated. */
+  const DnnGroup *split[DNN_MAX_RANK];
   int64_t offset, bytes; /* of the local shard in the arena */
   uint8_t init;          /* InitKind of support.h */
   double init_a;
@@ -147,23 +160,23 @@ typedef enum DnnCollectiveKind {
 } DnnCollectiveKind;
 
 /* A bucket: several parts of memory that travel as one message, in this
- * order.  The group of rank r is {base + i * stride : 0 <= i < size} where
- * base = r - ((r / stride) % size) * stride. */
+ * order. */
 typedef struct DnnCollective {
   uint8_t kind;   /* DnnCollectiveKind */
   uint8_t reduce; /* ReduceKind of support/tables.h */
   DnnDtype dtype;
-  int32_t id; /* equal on all ranks, unique in its entry point */
-  int32_t group_size, group_stride;
+  int32_t id;   /* equal on all ranks, unique in its entry point */
   int32_t peer; /* BROADCAST, SEND, RECV: index in the group */
   int32_t n_parts;
+  const DnnGroup *group; /* a row of DnnProgram.groups */
   const int64_t *counts; /* elements of each part; buffers[i] is its place */
 } DnnCollective;
 
 /* A number that depends on the rank: for each launch numbers[number] is raised
- * by ((rank / stride) % shards) * factor. */
+ * by factor * (index of the rank in its group). */
 typedef struct DnnRankOffset {
-  int32_t number, shards, stride;
+  int32_t number;
+  const DnnGroup *group;
   int64_t factor;
 } DnnRankOffset;
 
@@ -341,6 +354,11 @@ struct DnnProgram {
   int64_t arena_bytes; /* of all entry points but `predict` */
   int64_t persistent_bytes;
   int64_t parameters; /* elements */
+  /* Those of all collectives, the plain program's included, without
+   * repetition and in one order on all ranks: communicators are made from it.
+   */
+  int32_t n_groups;
+  const DnnGroup *groups;
   int32_t n_tensors;
   const DnnTensor *tensors; /* the persistent ones */
   int32_t n_kernels;

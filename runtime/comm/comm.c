@@ -45,28 +45,29 @@ RankPlace comm_place(void) {
   return (RankPlace){0, 1, 0, 1};
 }
 
+static CommGroup comm_group_of(const DnnGroup *digits, int rank) {
+  return (CommGroup){.digits = *digits,
+                     .rank = rank,
+                     .size = digits->size,
+                     .index = group_index(digits, rank)};
+}
+
 CommGroup comm_group(const DnnCollective *what, int rank) {
-  CommGroup group = {.stride = what->group_stride, .size = what->group_size};
-  group.index = (rank / group.stride) % group.size;
-  group.base = rank - group.index * group.stride;
-  return group;
+  if (what->kind != DNN_SEND && what->kind != DNN_RECV)
+    return comm_group_of(what->group, rank);
+  DnnGroup two =
+      group_of_two(rank, group_rank(what->group, rank, what->peer));
+  return comm_group_of(&two, rank);
+}
+
+int comm_member(const CommGroup *group, int index) {
+  return group_rank(&group->digits, group->rank, index);
 }
 
 int64_t comm_count(const DnnCollective *what) {
   int64_t n = 0;
   for (int i = 0; i < what->n_parts; i++) n += what->counts[i];
   return n;
-}
-
-CommGroup comm_joined(const DnnCollective *what, int rank) {
-  CommGroup group = comm_group(what, rank);
-  if (what->kind != DNN_SEND && what->kind != DNN_RECV) return group;
-  int peer = group.base + what->peer * group.stride;
-  ASSERT(peer != rank);
-  return (CommGroup){.base = rank < peer ? rank : peer,
-                     .stride = rank < peer ? peer - rank : rank - peer,
-                     .size = 2,
-                     .index = rank > peer};
 }
 
 /* A NaN of any rank is the result, as in kernels. */
@@ -122,8 +123,8 @@ Status comm_check(const DnnCollective *what) {
                     what->kind == DNN_ALL_GATHER ||
                     what->kind == DNN_ALL_TO_ALL;
   for (int i = 0; i < what->n_parts; i++)
-    ASSERT(!has_shards || what->counts[i] % what->group_size == 0);
-  ASSERT(what->peer >= 0 && what->peer < what->group_size);
+    ASSERT(!has_shards || what->counts[i] % what->group->size == 0);
+  ASSERT(what->peer >= 0 && what->peer < what->group->size);
   if (what->kind != DNN_ALL_REDUCE && what->kind != DNN_REDUCE_SCATTER)
     return STATUS_OK;
   if (reduce_functions[what->dtype]) return STATUS_OK;

@@ -5,6 +5,7 @@
 #ifndef RUNTIME_COMM_COMM_H
 #define RUNTIME_COMM_COMM_H
 
+#include "runtime/comm/group.h"
 #include "runtime/device/device.h"
 #include "runtime/recorder/recorder.h"
 #include "runtime/tensor/tensor.h"
@@ -83,14 +84,16 @@ Status comm_for_device(Arena *arena, Comm *host, Device *device, Comm **out);
  * waits for what cannot come, all get STATUS_lost at once. */
 Status comm_local_create(Arena *arena, int world, bool rendezvous,
                          uint64_t seed, Comm **out_ranks);
-/* The ranks that `what` joins, for this rank. */
+/* The ranks that a collective joins, for one of them. */
 typedef struct CommGroup {
-  int base, stride, size, index; /* index: ours in it */
+  DnnGroup digits;
+  int rank, size, index; /* ours; of the group; ours in it */
 } CommGroup;
+/* That of `what`; of SEND and RECV the two ranks that it joins, the lower one
+ * first. */
 CommGroup comm_group(const DnnCollective *what, int rank);
-int64_t comm_count(const DnnCollective *what); /* elements in all parts */
-/* The two ranks that a SEND or RECV joins, the lower first; else comm_group. */
-CommGroup comm_joined(const DnnCollective *what, int rank);
+int comm_member(const CommGroup *group, int index); /* its rank */
+int64_t comm_count(const DnnCollective *what);      /* elements in all parts */
 /* Fails for a dtype that cannot be reduced yet. */
 Status comm_check(const DnnCollective *what);
 /* sum[i] = sum[i] op x[i] */

@@ -180,8 +180,9 @@ static void do_work(Meeting *meeting) {
 /* ---- coming and leaving; the mutex is held ---- */
 
 static bool is_same(const Meeting *a, const Meeting *b) {
-  if (!a->is_used || a->kind != b->kind || a->group.base != b->group.base ||
-      a->group.stride != b->group.stride || a->group.size != b->group.size)
+  if (!a->is_used || a->kind != b->kind ||
+      !group_equal(&a->group.digits, &b->group.digits) ||
+      comm_member(&a->group, 0) != comm_member(&b->group, 0))
     return false;
   return a->kind != MEETING_collective || a->what->id == b->what->id;
 }
@@ -304,9 +305,10 @@ static Status wait_for_meeting(Comm *comm, const Meeting *meeting,
 
 /* The index of the rank in the meeting's group, or -1. */
 static int index_in(const Meeting *meeting, int rank) {
-  int away = rank - meeting->group.base, stride = meeting->group.stride;
-  bool is_in = away >= 0 && away % stride == 0;
-  return is_in && away / stride < meeting->group.size ? away / stride : -1;
+  const CommGroup *group = &meeting->group;
+  if (!group_has(&group->digits, rank)) return -1;
+  int index = group_index(&group->digits, rank);
+  return comm_member(group, index) == rank ? index : -1;
 }
 
 static void leave_meeting(Meeting *meeting, int index) {
@@ -340,16 +342,18 @@ static Status leave_when_delivered(Comm *comm, Meeting *meeting,
 }
 
 static Meeting of_all(const Comm *comm, MeetingKind kind) {
-  return (Meeting){
-      .kind = kind,
-      .group = {.stride = 1, .size = comm->world, .index = comm->rank}};
+  return (Meeting){.kind = kind,
+                   .group = {.digits = group_of_all(0, comm->world),
+                             .rank = comm->rank,
+                             .size = comm->world,
+                             .index = comm->rank}};
 }
 
 static Status local_start(Comm *comm, const DnnCollective *what,
                           const CommPart *parts) {
   Meeting *meeting;
   TRY(comm_check(what));
-  CommGroup group = comm_joined(what, comm->rank);
+  CommGroup group = comm_group(what, comm->rank);
   return meet_ranks(
       comm,
       (Meeting){.kind = MEETING_collective,

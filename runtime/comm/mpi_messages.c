@@ -179,7 +179,7 @@ int mpi_tag(const Reduction *r, const Slot *slot, Phase phase) {
 }
 
 int mpi_member(const Reduction *r, int index) {
-  return r->group.base + index * r->group.stride;
+  return comm_member(&r->group, index);
 }
 
 void mpi_exchange_headers(const Reduction *r, Slot *slot) {

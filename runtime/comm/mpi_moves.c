@@ -81,7 +81,7 @@ void mpi_run_moves(Mpi *mpi, const DnnCollective *what, const CommPart *parts) {
   Reduction r = {.mpi = mpi,
                  .what = what,
                  .parts = parts,
-                 .group = comm_joined(what, mpi->place.rank),
+                 .group = comm_group(what, mpi->place.rank),
                  .item = dtype_bytes(what->dtype),
                  .n = comm_count(what)};
   if (r.group.size == 1) return;

@@ -9,7 +9,7 @@
 static Status self_start(Comm *comm, const DnnCollective *what,
                          const CommPart *parts) {
   (void)comm, (void)parts;
-  ASSERT(what->group_size == 1);
+  ASSERT(what->group->size == 1);
   return STATUS_OK;
 }
 

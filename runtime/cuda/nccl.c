@@ -26,7 +26,7 @@
 #define CONFIG_VERSION    21800u
 
 typedef struct Group {
-  int size, stride;
+  const DnnGroup *digits;
   NcclComm comm; /* NULL after an abort */
 } Group;
 
@@ -119,10 +119,9 @@ static const CuEnum nccl_reductions[] = {
 #include "support/reductions.def"
 };
 
-static Group *find_group(NcclState *state, int size, int stride) {
+static Group *find_group(NcclState *state, const DnnGroup *digits) {
   for (int i = 0; i < state->n_groups; i++)
-    if (state->groups[i].size == size && state->groups[i].stride == stride)
-      return &state->groups[i];
+    if (group_equal(state->groups[i].digits, digits)) return &state->groups[i];
   return NULL;
 }
 
@@ -149,7 +148,7 @@ static Status nccl_start(Comm *comm, const DnnCollective *what,
   if (what->kind != DNN_ALL_REDUCE)
     return status_make(STATUS_unavailable,
                        "this collective between GPUs is not supported yet");
-  Group *group = find_group(state, what->group_size, what->group_stride);
+  Group *group = find_group(state, what->group);
   ASSERT(group && what->id >= 0 && what->id < state->n_ids);
   if (!group->comm)
     return status_make(STATUS_lost, "NCCL was stopped by an earlier failure");
@@ -234,17 +233,19 @@ static void nccl_release(void *user) {
   dylib_close(state->nccl.library);
 }
 
+/* All ranks call this, those too that are in no such group. */
 static Status join_group(NcclState *state, Arena *arena, Group *group) {
   Comm *host = state->host;
-  DnnCollective what = {.group_size = group->size,
-                        .group_stride = group->stride};
-  CommGroup mine = comm_group(&what, host->rank);
+  const DnnGroup *digits = group->digits;
+  bool is_member = group_has(digits, host->rank);
+  int index = is_member ? group_index(digits, host->rank) : -1;
   NcclId id;
   memset(&id, 0, sizeof id);
-  CuEnum error = mine.index == 0 ? state->nccl.GetUniqueId(&id) : 0;
+  CuEnum error = index == 0 ? state->nccl.GetUniqueId(&id) : 0;
   if (error) return nccl_error(state, error, "ncclGetUniqueId");
   NcclId *all = ARENA_ARRAY(arena, NcclId, host->world);
   TRY(host->gather(host, &id, sizeof id, all));
+  if (!is_member) return STATUS_OK;
   NcclConfig config = {.size = sizeof config,
                        .magic = CONFIG_MAGIC,
                        .version = CONFIG_VERSION,
@@ -252,32 +253,26 @@ static Status join_group(NcclState *state, Arena *arena, Group *group) {
                        .min_ctas = INT_MIN,
                        .max_ctas = INT_MIN,
                        .split_share = INT_MIN};
-  error = state->nccl.CommInitRankConfig(&group->comm, group->size,
-                                         all[mine.base], mine.index, &config);
+  int first = group_rank(digits, host->rank, 0);
+  error = state->nccl.CommInitRankConfig(&group->comm, digits->size, all[first],
+                                         index, &config);
   return nccl_finish_call(state, group, error, "ncclCommInitRankConfig");
 }
 
-/* Groups and ids of all collectives of the program. */
+/* The groups of the program, in its order, and how many ids there are. */
 static void collect_groups(NcclState *state, Arena *arena,
                            const DnnProgram *program) {
-  VEC(Group) groups = {0};
-  for (int c = 0; c < program->n_entry_points; c++) {
+  state->n_groups = program->n_groups;
+  state->groups = ARENA_ARRAY(arena, Group, program->n_groups);
+  for (int i = 0; i < program->n_groups; i++)
+    state->groups[i].digits = &program->groups[i];
+  for (int c = 0; c < program->n_entry_points; c++)
     for (int i = 0; i < program->entry_points[c].n_instrs; i++) {
       const DnnInstr *instr = &program->entry_points[c].instrs[i];
       if (instr->op != DNN_OP_COLLECTIVE) continue;
       const DnnCollective *what = instr->detail;
       if (what->id >= state->n_ids) state->n_ids = what->id + 1;
-      state->groups = groups.data;
-      state->n_groups = groups.n;
-      if (what->group_size == 1 ||
-          find_group(state, what->group_size, what->group_stride))
-        continue;
-      Group group = {.size = what->group_size, .stride = what->group_stride};
-      vec_push(arena, &groups, group);
     }
-  }
-  state->groups = groups.data;
-  state->n_groups = groups.n;
 }
 
 static Status make_events(NcclState *state, Arena *arena) {

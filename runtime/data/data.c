@@ -345,10 +345,8 @@ static unsigned char *store_shard(const DnnTensor *tensor, int rank, int dim,
     to = store_shard(tensor, rank, dim + 1, row + (begin + i) * inner, to);
   /* After the last element comes padding. */
   int64_t bytes = item;
-  for (int i = dim; i < tensor->rank; i++) {
-    int64_t shards = tensor->split[i].shards > 1 ? tensor->split[i].shards : 1;
-    bytes *= (tensor->size[i] + shards - 1) / shards;
-  }
+  for (int i = dim; i < tensor->rank; i++)
+    bytes *= tensor_local_size(tensor, i);
   return start + bytes;
 }
 

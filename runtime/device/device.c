@@ -3,6 +3,7 @@
  * and the numbers of an instruction that depend on the rank.
  */
 #include "runtime/device/device.h"
+#include "runtime/comm/group.h"
 
 #include <string.h>
 
@@ -33,8 +34,7 @@ const int64_t *instr_numbers(const DnnInstr *instr, int rank,
   memcpy(scratch, instr->numbers, sizeof(int64_t) * instr->n_numbers);
   for (int i = 0; i < instr->n_rank_offsets; i++) {
     const DnnRankOffset *place = &instr->rank_offsets[i];
-    scratch[place->number] +=
-        (rank / place->stride) % place->shards * place->factor;
+    scratch[place->number] += group_index(place->group, rank) * place->factor;
   }
   return scratch;
 }

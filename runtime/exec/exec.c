@@ -74,7 +74,7 @@ static Status start_collective(Exec *exec, const DnnEntryPoint *entry,
   const DnnInstr *instr = &entry->instrs[i];
   const DnnCollective *what = instr->detail;
   CommPart *parts = exec->parts[entry - exec->program->entry_points][i];
-  if (what->group_size == 1) return STATUS_OK;
+  if (what->group->size == 1) return STATUS_OK;
   for (int32_t j = 0; instr->advances && j < what->n_parts; j++)
     parts[j].data =
         exec->device->address(exec->device, instr_buffer(instr, j, iterations));

@@ -49,7 +49,8 @@ static uint64_t add_tensors(uint64_t hash, const DnnTensor *tensors, int n) {
     hash = add_string(hash, t->path);
     hash = add_bytes(hash, numbers, sizeof numbers);
     hash = add_bytes(hash, t->size, sizeof *t->size * t->rank);
-    hash = add_bytes(hash, t->split, sizeof *t->split * t->rank);
+    for (int d = 0; d < t->rank; d++)
+      if (t->split[d]) hash = add_bytes(hash, t->split[d], sizeof(DnnGroup));
     hash = add_bytes(hash, &t->init_a, sizeof t->init_a);
   }
   return hash;
@@ -87,6 +88,8 @@ static uint64_t program_hash(const DnnProgram *program) {
   hash = add_bytes(hash, numbers, sizeof numbers);
   hash = add_bytes(hash, reals, sizeof reals);
   hash = add_bytes(hash, &settings->seed, sizeof settings->seed);
+  hash = add_bytes(hash, program->groups,
+                   sizeof *program->groups * (size_t)program->n_groups);
   for (int i = 0; i < program->n_kernels; i++)
     hash = add_string(hash, program->kernels[i].name);
   for (int i = 0; i < program->n_entry_points; i++)
@@ -179,19 +182,13 @@ int replicas_check_builds(Run *run) {
 static bool is_compared(const DnnTensor *tensor) {
   if (!tensor_is_saved(tensor)) return false;
   for (int d = 0; d < tensor->rank; d++)
-    if (tensor->split[d].shards > 1 &&
-        tensor->size[d] % tensor->split[d].shards != 0)
-      return false;
+    if (tensor->size[d] % tensor_shards(tensor, d) != 0) return false;
   return true;
 }
 
 static bool holds_same_shard(const DnnTensor *tensor, int a, int b) {
-  for (int d = 0; d < tensor->rank; d++) {
-    const DnnShard *split = &tensor->split[d];
-    if (split->shards > 1 &&
-        a / split->stride % split->shards != b / split->stride % split->shards)
-      return false;
-  }
+  for (int d = 0; d < tensor->rank; d++)
+    if (tensor_shard(tensor, d, a) != tensor_shard(tensor, d, b)) return false;
   return true;
 }
 

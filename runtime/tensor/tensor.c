@@ -3,6 +3,7 @@
  * which elements of a tensor a rank holds.
  */
 #include "runtime/tensor/tensor.h"
+#include "runtime/comm/group.h"
 
 #include <string.h>
 
@@ -35,27 +36,29 @@ int64_t tensor_elements(const DnnTensor *tensor) {
   return n;
 }
 
-static int64_t shards_of(const DnnTensor *tensor, int dim) {
-  return tensor->split[dim].shards > 1 ? tensor->split[dim].shards : 1;
+int tensor_shards(const DnnTensor *tensor, int dim) {
+  return tensor->split[dim] ? tensor->split[dim]->size : 1;
 }
 
-static int64_t local_size(const DnnTensor *tensor, int dim) {
-  int64_t shards = shards_of(tensor, dim);
+int tensor_shard(const DnnTensor *tensor, int dim, int rank) {
+  return tensor->split[dim] ? group_index(tensor->split[dim], rank) : 0;
+}
+
+int64_t tensor_local_size(const DnnTensor *tensor, int dim) {
+  int64_t shards = tensor_shards(tensor, dim);
   return (tensor->size[dim] + shards - 1) / shards;
 }
 
 int64_t tensor_local_elements(const DnnTensor *tensor) {
   int64_t n = 1;
-  for (int i = 0; i < tensor->rank; i++) n *= local_size(tensor, i);
+  for (int i = 0; i < tensor->rank; i++) n *= tensor_local_size(tensor, i);
   return n;
 }
 
 int64_t tensor_local_range(const DnnTensor *tensor, int dim, int rank,
                            int64_t *out_begin) {
-  int64_t shards = shards_of(tensor, dim), each = local_size(tensor, dim);
-  int64_t stride = tensor->split[dim].stride;
-  int64_t begin = shards > 1 ? rank / stride % shards * each : 0;
-  int64_t end = begin + each;
+  int64_t each = tensor_local_size(tensor, dim);
+  int64_t begin = tensor_shard(tensor, dim, rank) * each, end = begin + each;
   if (begin > tensor->size[dim]) begin = tensor->size[dim];
   if (end > tensor->size[dim]) end = tensor->size[dim];
   *out_begin = begin;
@@ -65,8 +68,7 @@ int64_t tensor_local_range(const DnnTensor *tensor, int dim, int rank,
 int64_t tensor_logical_index(const DnnTensor *tensor, int rank, int64_t local) {
   int64_t result = 0, stride = 1;
   for (int i = tensor->rank - 1; i >= 0; i--) {
-    int64_t shards = tensor->split[i].shards > 1 ? tensor->split[i].shards : 1;
-    int64_t each = (tensor->size[i] + shards - 1) / shards, begin;
+    int64_t each = tensor_local_size(tensor, i), begin;
     int64_t n = tensor_local_range(tensor, i, rank, &begin), at = local % each;
     if (at >= n) return -1;
     result += (begin + at) * stride;

@@ -74,6 +74,11 @@ const DnnTensor *program_tensor(const DnnProgram *program,
 /* Number of elements, and of those that this rank holds (with padding). */
 int64_t tensor_elements(const DnnTensor *tensor);
 int64_t tensor_local_elements(const DnnTensor *tensor);
+/* How many shards a dim has, which of them a rank holds, and how many elements
+ * a shard has (with padding). */
+int tensor_shards(const DnnTensor *tensor, int dim);
+int tensor_shard(const DnnTensor *tensor, int dim, int rank);
+int64_t tensor_local_size(const DnnTensor *tensor, int dim);
 /* Elements [*begin, *begin + result) of dim `dim` on this rank. */
 int64_t tensor_local_range(const DnnTensor *tensor, int dim, int rank,
                            int64_t *out_begin);

@@ -31,10 +31,7 @@ static inline DnnTensor given_tensor(const Given *given, int64_t offset) {
                       .dtype = DNN_f32,
                       .rank = (uint8_t)given->rank,
                       .offset = offset};
-  for (int d = 0; d < given->rank; d++) {
-    tensor.size[d] = given->size[d];
-    tensor.split[d].shards = 1;
-  }
+  for (int d = 0; d < given->rank; d++) tensor.size[d] = given->size[d];
   tensor.bytes = tensor_elements(&tensor) * (int64_t)sizeof(float);
   return tensor;
 }

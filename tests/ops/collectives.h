@@ -1,7 +1,7 @@
 /*
  * collectives.h -- what every transport must do: each kind of collective, in
- * groups of all ranks, of neighbours and of ranks further apart, with parts of
- * one element, of odd sizes and of more than one chunk.  Called on every rank.
+ * groups along every ordered list of axes of a mesh, with parts of one element,
+ * of odd sizes and of more than one chunk.  Called on every rank.
  */
 #ifndef TESTS_OPS_COLLECTIVES_H
 #define TESTS_OPS_COLLECTIVES_H
@@ -10,7 +10,73 @@
 
 #include <string.h>
 
-enum { COLLECTIVE_PARTS = 2 };
+enum { COLLECTIVE_PARTS = 2, COLLECTIVE_AXES = 3 };
+
+/* A mesh of ranks; axes are numbered row-major and independently of group.c. */
+typedef struct CollectiveMesh {
+  int n_axes, sizes[COLLECTIVE_AXES];
+} CollectiveMesh;
+
+/* An ordered list of its axes. */
+typedef struct CollectiveAxes {
+  int n, axes[COLLECTIVE_AXES];
+} CollectiveAxes;
+
+static inline int mesh_stride(const CollectiveMesh *mesh, int axis) {
+  int stride = 1;
+  for (int a = axis + 1; a < mesh->n_axes; a++) stride *= mesh->sizes[a];
+  return stride;
+}
+
+static inline int mesh_world(const CollectiveMesh *mesh) {
+  return mesh_stride(mesh, -1);
+}
+
+static inline DnnGroup axes_group(const CollectiveMesh *mesh,
+                                  const CollectiveAxes *axes) {
+  DnnGroup group = {.ranks = mesh_world(mesh), .size = 1, .n_digits = axes->n};
+  for (int i = 0; i < axes->n; i++) {
+    int axis = axes->axes[i];
+    group.digits[i] = (DnnDigit){mesh->sizes[axis], mesh_stride(mesh, axis)};
+    group.size *= mesh->sizes[axis];
+  }
+  return group;
+}
+
+/* The members of the group of `rank` by counting through the axes, the last of
+ * the list fastest; the result is the index of `rank`. */
+static inline int axes_members(const CollectiveMesh *mesh,
+                               const CollectiveAxes *axes, int rank,
+                               int *members) {
+  int at[COLLECTIVE_AXES] = {0}, size = 1, own = -1;
+  for (int i = 0; i < axes->n; i++) size *= mesh->sizes[axes->axes[i]];
+  for (int m = 0; m < size; m++) {
+    int member = 0;
+    for (int a = 0; a < mesh->n_axes; a++) {
+      int stride = mesh_stride(mesh, a);
+      int place = rank / stride % mesh->sizes[a];
+      for (int i = 0; i < axes->n; i++)
+        if (axes->axes[i] == a) place = at[i];
+      member += place * stride;
+    }
+    members[m] = member;
+    if (member == rank) own = m;
+    for (int i = axes->n - 1; i >= 0; i--) {
+      if (++at[i] < mesh->sizes[axes->axes[i]]) break;
+      at[i] = 0;
+    }
+  }
+  return own;
+}
+
+/* One collective of the suite, for the rank that runs it. */
+typedef struct CollectiveCase {
+  Arena *arena;
+  Comm *comm;
+  const DnnCollective *what;
+  int members[64], index;
+  const char *label;
+} CollectiveCase;
 
 /* The first value of element i of a part on member `rank`; all differ. */
 static inline int32_t collective_value(int rank, int part, int64_t i) {
@@ -18,103 +84,137 @@ static inline int32_t collective_value(int rank, int part, int64_t i) {
 }
 
 /* The value that it must have in the end; -1: any. */
-static inline int64_t collective_wanted(const DnnCollective *what, int rank,
-                                        int part, int64_t i) {
-  CommGroup group = comm_group(what, rank);
-  int64_t piece = what->counts[part] / group.size, sum = 0;
+static inline int64_t collective_wanted(const CollectiveCase *c, int part,
+                                        int64_t i) {
+  const DnnCollective *what = c->what;
+  int size = what->group->size;
+  int64_t piece = what->counts[part] / size, sum = 0;
   int from = (int)(i / piece);
   switch (what->kind) {
   case DNN_ALL_REDUCE:
   case DNN_REDUCE_SCATTER:
-    if (what->kind == DNN_REDUCE_SCATTER && from != group.index) return -1;
-    for (int q = 0; q < group.size; q++)
-      sum += collective_value(group.base + q * group.stride, part, i);
+    if (what->kind == DNN_REDUCE_SCATTER && from != c->index) return -1;
+    for (int q = 0; q < size; q++)
+      sum += collective_value(c->members[q], part, i);
     return sum;
-  case DNN_ALL_GATHER:
-    return collective_value(group.base + from * group.stride, part, i);
+  case DNN_ALL_GATHER: return collective_value(c->members[from], part, i);
   case DNN_ALL_TO_ALL:
-    return collective_value(group.base + from * group.stride, part,
-                            i % piece + group.index * piece);
+    return collective_value(c->members[from], part,
+                            i % piece + c->index * piece);
   case DNN_RECV:
-  case DNN_BROADCAST:
-    return collective_value(group.base + what->peer * group.stride, part, i);
-  default: return collective_value(rank, part, i);
+  case DNN_BROADCAST: return collective_value(c->members[what->peer], part, i);
+  default: return collective_value(c->comm->rank, part, i);
   }
 }
 
 /* Programs are constants: other ranks may look at ours until they have left. */
-static inline Status collective_run(Arena *arena, Comm *comm,
+static inline Status collective_run(const CollectiveCase *given,
                                     const DnnCollective *of) {
-  const DnnCollective *what = arena_copy(arena, of, sizeof *of);
-  CommPart *parts = ARENA_ARRAY(arena, CommPart, COLLECTIVE_PARTS);
+  CollectiveCase c = *given;
+  const DnnCollective *what = arena_copy(c.arena, of, sizeof *of);
+  CommPart *parts = ARENA_ARRAY(c.arena, CommPart, COLLECTIVE_PARTS);
+  c.what = what;
   for (int p = 0; p < what->n_parts; p++) {
-    int64_t *data = ARENA_ARRAY(arena, int64_t, what->counts[p]);
+    int64_t *data = ARENA_ARRAY(c.arena, int64_t, what->counts[p]);
     parts[p] = (CommPart){data, what->counts[p]};
     for (int64_t i = 0; i < what->counts[p]; i++)
-      data[i] = collective_value(comm->rank, p, i);
+      data[i] = collective_value(c.comm->rank, p, i);
   }
-  TRY(comm->start(comm, what, parts));
-  TRY(comm->wait(comm, what->id));
+  TRY(c.comm->start(c.comm, what, parts));
+  TRY(c.comm->wait(c.comm, what->id));
   for (int p = 0; p < what->n_parts; p++)
     for (int64_t i = 0; i < what->counts[p]; i++) {
-      int64_t wanted = collective_wanted(what, comm->rank, p, i);
+      int64_t wanted = collective_wanted(&c, p, i);
       int64_t got = ((int64_t *)parts[p].data)[i];
       if (wanted >= 0 && got != wanted)
         return status_make(STATUS_invalid,
-                           "%s, rank %d: collective %d of %d ranks: part %d, "
-                           "element %lld is %lld, not %lld",
-                           comm->name, comm->rank, what->kind, what->group_size,
-                           p, (long long)i, (long long)got, (long long)wanted);
+                           "%s, rank %d: collective %d of %d ranks (%s): part "
+                           "%d, element %lld is %lld, not %lld",
+                           c.comm->name, c.comm->rank, what->kind,
+                           what->group->size, c.label, p, (long long)i,
+                           (long long)got, (long long)wanted);
     }
   return STATUS_OK;
 }
 
 /* From each member to the one before it, one pair at a time. */
-static inline Status collective_pairs(Arena *arena, Comm *comm,
+static inline Status collective_pairs(const CollectiveCase *c,
                                       DnnCollective what) {
-  CommGroup group = comm_group(&what, comm->rank);
-  for (int i = 1; i < group.size; i++) {
+  for (int i = 1; i < what.group->size; i++) {
     what.id++;
-    what.kind = group.index == i ? DNN_SEND : DNN_RECV;
-    what.peer = group.index == i ? i - 1 : i;
-    if (group.index == i || group.index == i - 1)
-      TRY(collective_run(arena, comm, &what));
+    what.kind = c->index == i ? DNN_SEND : DNN_RECV;
+    what.peer = c->index == i ? i - 1 : i;
+    if (c->index == i || c->index == i - 1) TRY(collective_run(c, &what));
   }
   return STATUS_OK;
 }
 
-static inline Status collective_kinds(Arena *arena, Comm *comm, int size,
-                                      int stride, int32_t *id) {
+static inline Status collective_kinds(const CollectiveCase *c,
+                                      const DnnGroup *group, int32_t *id) {
   static const int64_t pieces[][COLLECTIVE_PARTS] = {
-      {1, 1}, {7, 300}, {0, 5}, {70001, 3}};
+      {1, 1}, {7, 300}, {0, 5}, {20001, 3}};
   for (int k = 0; k < ARRAY_LENGTH(pieces); k++)
     for (int kind = DNN_ALL_REDUCE; kind <= DNN_SEND; kind++) {
-      int64_t *counts = ARENA_ARRAY(arena, int64_t, COLLECTIVE_PARTS);
+      int64_t *counts = ARENA_ARRAY(c->arena, int64_t, COLLECTIVE_PARTS);
       for (int p = 0; p < COLLECTIVE_PARTS; p++)
-        counts[p] = size * pieces[k][p];
+        counts[p] = group->size * pieces[k][p];
       DnnCollective what = {.kind = (uint8_t)kind,
                             .dtype = DNN_i64,
-                            .id = *id += size + 1,
-                            .group_size = size,
-                            .group_stride = stride,
+                            .id = *id += group->size + 1,
+                            .group = group,
                             .n_parts = COLLECTIVE_PARTS,
                             .counts = counts};
-      if (kind == DNN_BROADCAST) what.peer = size - 1;
-      TRY(kind == DNN_SEND ? collective_pairs(arena, comm, what)
-                           : collective_run(arena, comm, &what));
+      if (kind == DNN_BROADCAST) what.peer = group->size - 1;
+      TRY(kind == DNN_SEND ? collective_pairs(c, what)
+                           : collective_run(c, &what));
     }
   return STATUS_OK;
 }
 
-static inline Status collectives_check(Arena *arena, Comm *comm) {
-  int32_t id = 0;
-  int world = comm->world;
-  TRY(collective_kinds(arena, comm, world, 1, &id));
-  if (world % 2 == 0) {
-    TRY(collective_kinds(arena, comm, 2, 1, &id));
-    TRY(collective_kinds(arena, comm, 2, world / 2, &id));
+static inline Status collective_axes(Arena *arena, Comm *comm,
+                                     const CollectiveMesh *mesh,
+                                     const CollectiveAxes *axes, int32_t *id) {
+  CollectiveCase c = {.arena = arena_beside(arena), .comm = comm};
+  DnnGroup *group = ARENA_NEW(c.arena, DnnGroup);
+  *group = axes_group(mesh, axes);
+  c.index = axes_members(mesh, axes, comm->rank, c.members);
+  Text label = text_create(c.arena);
+  for (int i = 0; i < mesh->n_axes; i++)
+    text_printf(&label, "%s%d", i ? "x" : "mesh ", mesh->sizes[i]);
+  for (int i = 0; i < axes->n; i++)
+    text_printf(&label, "%s%d", i ? ", " : ", axes ", axes->axes[i]);
+  c.label = text_string(&label);
+  TRY(collective_kinds(&c, group, id));
+  TRY(comm->barrier(comm)); /* until then others may look at ours */
+  arena_destroy(c.arena);
+  return STATUS_OK;
+}
+
+/* Every ordered list of different axes that begins with `axes`. */
+static inline Status collective_lists(Arena *arena, Comm *comm,
+                                      const CollectiveMesh *mesh,
+                                      CollectiveAxes axes, int32_t *id) {
+  if (axes.n > 0) TRY(collective_axes(arena, comm, mesh, &axes, id));
+  for (int a = 0; a < mesh->n_axes; a++) {
+    bool is_there = false;
+    for (int i = 0; i < axes.n; i++) is_there |= axes.axes[i] == a;
+    if (is_there) continue;
+    CollectiveAxes longer = axes;
+    longer.axes[longer.n++] = a;
+    TRY(collective_lists(arena, comm, mesh, longer, id));
   }
-  return comm->barrier(comm);
+  return STATUS_OK;
+}
+
+static inline Status collectives_check(Arena *arena, Comm *comm) {
+  static const CollectiveMesh meshes[] = {{1, {1}},    {1, {2}},      {1, {3}},
+                                          {1, {4}},    {2, {2, 2}},   {1, {5}},
+                                          {2, {2, 3}}, {3, {2, 2, 2}}};
+  int32_t id = 0;
+  for (int i = 0; i < ARRAY_LENGTH(meshes); i++)
+    if (mesh_world(&meshes[i]) == comm->world)
+      TRY(collective_lists(arena, comm, &meshes[i], (CollectiveAxes){0}, &id));
+  return STATUS_OK;
 }
 
 #endif

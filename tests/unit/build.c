@@ -104,9 +104,39 @@ Test(build, collectives_are_waited_for_by_the_first_reader) {
   cr_assert_eq(select_into(&selected).code, STATUS_ok);
   cr_expect_str_eq(ops_of(&selected), "kernel collective kernel wait kernel");
   const DnnCollective *what = &selected.launches.data[1].collective;
-  cr_expect(what->group_size == 2 && what->group_stride == 1 &&
-            what->n_parts == 1);
+  cr_expect(what->group->n_digits == 1 && what->group->digits[0].size == 2 &&
+            what->group->digits[0].stride == 1 && what->n_parts == 1);
   cr_expect_eq(selected.launches.data[1].counts.data[0], 3);
+}
+
+/* Shards of a dim and members of a group, on axes that are no neighbours and in
+ * either order. */
+Test(build, groups_are_digits_of_axes) {
+  Selected selected = selected_create(
+      "graph g mesh(data = 2, time = 2~, seq = 3, tensor = 4) {\n"
+      "  %0 = input {index = 0} : f32[B:8@(tensor, data), C:3] data \"d.x\"\n"
+      "  %1 = input {index = 1} : i64[] seed \"\"\n"
+      "  %2 = input {index = 2} : i32[] step \"\"\n"
+      "  %3 = random_keep %1, %2 {to = [B, C], sizes = [8, 3], value = 0.5, "
+      "stream = \"s\"} : bool[B:8@(tensor, data), C:3]\n"
+      "  %4 = mul %0, %3 : f32[B:8@(tensor, data), C:3]\n"
+      "  %5 = sum %4 {over = [B]} : f32[C:3; sum@(data, tensor)]\n"
+      "  %6 = all_reduce %5 {axes = [tensor, data], reduce = sum, bucket = 0} "
+      ": f32[C:3]\n"
+      "  output result \"y\" %6\n"
+      "}\n");
+  cr_assert_eq(select_into(&selected).code, STATUS_ok);
+  cr_assert_str_eq(ops_of(&selected), "kernel kernel kernel collective wait");
+  const DnnRankOffset *offset = &selected.launches.data[0].rank_offsets.data[0];
+  const DnnGroup *shards = offset->group;
+  cr_expect(offset->factor == 1 && shards->ranks == 24 && shards->size == 8 &&
+            shards->n_digits == 2);
+  cr_expect(shards->digits[0].size == 4 && shards->digits[0].stride == 1);
+  cr_expect(shards->digits[1].size == 2 && shards->digits[1].stride == 12);
+  /* Members of a sum are in the order of ranks, however the axes are listed. */
+  const DnnGroup *group = selected.launches.data[3].collective.group;
+  cr_expect(group->n_digits == 2 && group->digits[0].stride == 12 &&
+            group->digits[1].stride == 1);
 }
 
 Test(build, every_micro_batch_has_its_launches) {
@@ -132,7 +162,7 @@ Test(build, every_micro_batch_has_its_launches) {
   const Launch *first = &selected.launches.data[1], *second = first + 4;
   cr_expect_eq(first->numbers.data[0], 0);
   cr_expect_eq(second->numbers.data[0], 2);
-  cr_expect(first->rank_offsets.data[0].shards == 2 &&
+  cr_expect(first->rank_offsets.data[0].group->size == 2 &&
             first->rank_offsets.data[0].factor == 4);
   /* The input moves on, everything else stays. */
   const Launch *gemm = &selected.launches.data[2];

@@ -437,13 +437,15 @@ typedef struct Worker {
 
 static const int64_t two_counts[] = {VALUES, 1};
 
+static const DnnGroup all_ranks = {
+    .ranks = RANKS, .size = RANKS, .n_digits = 1, .digits = {{RANKS, 1}}};
+
 static DnnCollective sum_of(int32_t id, int n_parts) {
   return (DnnCollective){.kind = DNN_ALL_REDUCE,
                          .reduce = REDUCE_sum,
                          .dtype = DNN_f32,
                          .id = id,
-                         .group_size = RANKS,
-                         .group_stride = 1,
+                         .group = &all_ranks,
                          .n_parts = n_parts,
                          .counts = two_counts};
 }

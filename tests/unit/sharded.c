@@ -148,8 +148,14 @@ static Tensor *run_piece(const Rank *rank, const Type **wanted,
 
 /* ---- by the transport ---- */
 
-static void communicate(Rank *rank, DnnCollective what, double *data,
-                        int64_t n) {
+static void communicate(Rank *rank, DnnCollective what, DnnDigit digit,
+                        double *data, int64_t n) {
+  DnnGroup *group = ARENA_NEW(rank->scratch, DnnGroup);
+  *group = (DnnGroup){.ranks = rank->comm->world,
+                      .size = digit.size,
+                      .n_digits = 1,
+                      .digits = {digit}};
+  what.group = group;
   int64_t *counts = arena_copy(rank->scratch, &n, sizeof n);
   CommPart *part = ARENA_NEW(rank->scratch, CommPart);
   *part = (CommPart){data, n};
@@ -172,18 +178,14 @@ static double *combine(Rank *rank, const Tensor *piece, const Type *placed) {
   memcpy(own, piece->data, (size_t)n * sizeof *own);
   for (int axis = 0; axis < rank->mesh.n_axes; axis++)
     if (placed->partial >> axis & 1)
-      communicate(
-          rank,
-          (DnnCollective){.kind = DNN_ALL_REDUCE,
-                          .reduce = placed->partial_kind,
-                          .group_size = rank->mesh.axes[axis].size,
-                          .group_stride = axis_stride(&rank->mesh, axis)},
-          own, n);
-  communicate(rank,
-              (DnnCollective){.kind = DNN_ALL_GATHER,
-                              .group_size = world,
-                              .group_stride = 1},
-              all, n * world);
+      communicate(rank,
+                  (DnnCollective){.kind = DNN_ALL_REDUCE,
+                                  .reduce = placed->partial_kind},
+                  (DnnDigit){rank->mesh.axes[axis].size,
+                             axis_stride(&rank->mesh, axis)},
+                  own, n);
+  communicate(rank, (DnnCollective){.kind = DNN_ALL_GATHER},
+              (DnnDigit){world, 1}, all, n * world);
   return all;
 }
 

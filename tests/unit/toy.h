@@ -75,6 +75,7 @@ typedef struct Toy {
   DnnGemm product[2];
   DnnField field;
   DnnData block;
+  DnnGroup all;
   DnnCollective collective, eval_collective;
   int64_t backward[2], backward_rest[2], update[1];
 } Toy;
@@ -103,11 +104,12 @@ static inline DnnTensor toy_tensor(const char *path, DnnRole role,
   return tensor;
 }
 
-static inline DnnTensor toy_input(int64_t batch, int world) {
+static inline DnnTensor toy_input(int64_t batch, int world,
+                                  const DnnGroup *all) {
   DnnTensor x = toy_tensor("d.x", DNN_DATA, DNN_f32, batch, AT_x);
   x.rank = 2;
   x.size[1] = TOY_INPUTS;
-  x.split[0] = (DnnShard){world, 1};
+  if (world > 1) x.split[0] = all;
   x.bytes = batch / world * TOY_INPUTS * 4;
   return x;
 }
@@ -159,10 +161,10 @@ static inline void toy_tensors(Toy *toy, int world) {
   toy->persistent[3] = toy_tensor("step", DNN_STEP, DNN_i32, 0, AT_step);
   toy->persistent[4] = toy_tensor("seed", DNN_SEED, DNN_i64, 0, AT_seed);
   toy->data[0] = toy_tensor("loss", DNN_LOSS, DNN_f32, 0, AT_loss);
-  toy->data[1] = toy_input(TOY_BATCH, world);
+  toy->data[1] = toy_input(TOY_BATCH, world, &toy->all);
   toy->data[2] = toy_tensor("norm", DNN_NORM, DNN_f32, 0, AT_norm);
   toy->rest[0] = toy->data[0];
-  toy->rest[1] = toy_input(TOY_EVAL % TOY_BATCH, 1);
+  toy->rest[1] = toy_input(TOY_EVAL % TOY_BATCH, 1, &toy->all);
 }
 
 static inline void toy_data(Toy *toy) {
@@ -190,6 +192,8 @@ static inline void toy_program(Toy *toy, int world, int64_t steps,
       .parameters = 5,
       .n_tensors = 5,
       .tensors = toy->persistent,
+      .n_groups = 1,
+      .groups = &toy->all,
       .n_kernels = 2,
       .kernels = toy->kernels,
       .n_entry_points = 3,
@@ -230,12 +234,13 @@ static inline void toy_make(Toy *toy, int world, int64_t rate, int64_t steps,
                                 .c_i = 1,
                                 .c_j = 1,
                                 .batch = {1, 1}};
+  toy->all = (DnnGroup){
+      .ranks = world, .size = world, .n_digits = 1, .digits = {{world, 1}}};
   toy->collective = (DnnCollective){.kind = DNN_ALL_REDUCE,
                                     .reduce = REDUCE_sum,
                                     .dtype = DNN_f32,
                                     .id = 1,
-                                    .group_size = world,
-                                    .group_stride = 1,
+                                    .group = &toy->all,
                                     .n_parts = 3,
                                     .counts = toy_bucket_counts};
   toy_tensors(toy, world);
