@@ -55,8 +55,7 @@ static CommGroup comm_group_of(const DnnGroup *digits, int rank) {
 CommGroup comm_group(const DnnCollective *what, int rank) {
   if (what->kind != DNN_SEND && what->kind != DNN_RECV)
     return comm_group_of(what->group, rank);
-  DnnGroup two =
-      group_of_two(rank, group_rank(what->group, rank, what->peer));
+  DnnGroup two = group_of_two(rank, group_rank(what->group, rank, what->peer));
   return comm_group_of(&two, rank);
 }
 
@@ -70,51 +69,60 @@ int64_t comm_count(const DnnCollective *what) {
   return n;
 }
 
+/* How a block of elements is combined: `n` of them, of as many members as the
+ * group has. */
+enum { BLOCK = 512 };
+
+typedef struct Combine {
+  const DnnGroup *group;
+  ReduceKind kind;
+  const void *const *members;
+  int64_t at; /* the block's first element */
+  int n;
+} Combine;
+
+static const void *lowest_member(const Combine *c, int k) {
+  return c->members[group_ascending(c->group, k)];
+}
+
 /* A NaN of any rank is the result, as in kernels. */
 #define IS_NAN(x) ((x) != (x))
-#define REDUCE(type)                                                           \
-  static void reduce_##type(ReduceKind kind, void *sum_bytes,                  \
-                            const void *x_bytes, int64_t n) {                  \
-    type *restrict sum = sum_bytes;                                            \
-    const type *restrict x = x_bytes;                                          \
-    if (kind == REDUCE_sum)                                                    \
-      for (int64_t i = 0; i < n; i++) sum[i] = sum[i] + x[i];                  \
-    else if (kind == REDUCE_max)                                               \
-      for (int64_t i = 0; i < n; i++)                                          \
-        sum[i] = x[i] > sum[i] || IS_NAN(x[i]) ? x[i] : sum[i];                \
-    else                                                                       \
-      for (int64_t i = 0; i < n; i++)                                          \
-        sum[i] = x[i] < sum[i] || IS_NAN(x[i]) ? x[i] : sum[i];                \
-  }
-/* 16-bit floats are added in f32. */
-#define REDUCE_16BIT(type)                                                     \
-  static void reduce_##type(ReduceKind kind, void *sum_bytes,                  \
-                            const void *x_bytes, int64_t n) {                  \
-    uint16_t *restrict sum = sum_bytes;                                        \
-    const uint16_t *restrict x = x_bytes;                                      \
-    for (int64_t i = 0; i < n; i++) {                                          \
-      float a = type##_to_float(sum[i]), b = type##_to_float(x[i]);            \
-      float c = kind == REDUCE_sum   ? a + b                                   \
-                : kind == REDUCE_max ? (b > a || IS_NAN(b) ? b : a)            \
-                                     : (b < a || IS_NAN(b) ? b : a);           \
-      sum[i] = type##_from_float(c);                                           \
+#define COMBINE(name, type, sum_type, LOAD, STORE)                             \
+  static void combine_##name(const Combine *c, void *to) {                     \
+    sum_type sum[BLOCK];                                                       \
+    const type *x = (const type *)lowest_member(c, 0) + c->at;                 \
+    for (int i = 0; i < c->n; i++) sum[i] = LOAD(x[i]);                        \
+    for (int k = 1; k < c->group->size; k++) {                                 \
+      x = (const type *)lowest_member(c, k) + c->at;                           \
+      if (c->kind == REDUCE_sum)                                               \
+        for (int i = 0; i < c->n; i++) sum[i] = sum[i] + LOAD(x[i]);           \
+      else                                                                     \
+        for (int i = 0; i < c->n; i++) {                                       \
+          sum_type b = LOAD(x[i]);                                             \
+          bool is_better = c->kind == REDUCE_max ? b > sum[i] : b < sum[i];    \
+          if (is_better || IS_NAN(b)) sum[i] = b;                              \
+        }                                                                      \
     }                                                                          \
+    for (int i = 0; i < c->n; i++) ((type *)to)[c->at + i] = STORE(sum[i]);    \
   }
-REDUCE_16BIT(bf16)
-REDUCE_16BIT(f16)
-REDUCE(int32_t)
-REDUCE(int64_t)
-REDUCE(float)
-REDUCE(double)
+#define AS_IT_IS(x) (x)
+COMBINE(int32_t, int32_t, int32_t, AS_IT_IS, AS_IT_IS)
+COMBINE(int64_t, int64_t, int64_t, AS_IT_IS, AS_IT_IS)
+COMBINE(float, float, float, AS_IT_IS, AS_IT_IS)
+COMBINE(double, double, double, AS_IT_IS, AS_IT_IS)
+/* 16-bit floats are added in f32 and rounded once, so that a sum does not
+ * depend on how many ranks it comes from. */
+COMBINE(bf16, uint16_t, float, bf16_to_float, bf16_from_float)
+COMBINE(f16, uint16_t, float, f16_to_float, f16_from_float)
 
-typedef void ReduceFn(ReduceKind kind, void *sum, const void *x, int64_t n);
+typedef void CombineFn(const Combine *combine, void *to);
 
 /* By the `reduce` column of dtype.def; NULL: not supported yet. */
-#define reduce_none NULL
-static ReduceFn *const reduce_functions[] = {
+#define combine_none NULL
+static CombineFn *const combine_functions[] = {
 #define DTYPE(name, size_bytes, class, c_type, safetensors, npy, digits,       \
               least, greatest, reduce, ...)                                    \
-  [DNN_##name] = reduce_##reduce,
+  [DNN_##name] = combine_##reduce,
 #include "support/dtype.def"
 };
 
@@ -127,15 +135,21 @@ Status comm_check(const DnnCollective *what) {
   ASSERT(what->peer >= 0 && what->peer < what->group->size);
   if (what->kind != DNN_ALL_REDUCE && what->kind != DNN_REDUCE_SCATTER)
     return STATUS_OK;
-  if (reduce_functions[what->dtype]) return STATUS_OK;
+  if (combine_functions[what->dtype]) return STATUS_OK;
   return status_make(STATUS_unavailable,
                      "sums of %s between ranks are not supported yet",
                      dtype_label(what->dtype));
 }
 
-void comm_reduce(const DnnCollective *what, void *sum, const void *x,
-                 int64_t n) {
-  reduce_functions[what->dtype]((ReduceKind)what->reduce, sum, x, n);
+void comm_combine(const DnnCollective *what, const void *const *members,
+                  void *to, int64_t n) {
+  Combine c = {.group = what->group,
+               .kind = (ReduceKind)what->reduce,
+               .members = members};
+  for (; c.at < n; c.at += BLOCK) {
+    c.n = (int)(n - c.at < BLOCK ? n - c.at : BLOCK);
+    combine_functions[what->dtype](&c, to);
+  }
 }
 
 void *comm_direct(const DnnCollective *what, const CommPart *parts,

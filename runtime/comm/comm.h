@@ -96,9 +96,10 @@ int comm_member(const CommGroup *group, int index); /* its rank */
 int64_t comm_count(const DnnCollective *what);      /* elements in all parts */
 /* Fails for a dtype that cannot be reduced yet. */
 Status comm_check(const DnnCollective *what);
-/* sum[i] = sum[i] op x[i] */
-void comm_reduce(const DnnCollective *what, void *sum, const void *x,
-                 int64_t n);
+/* Reduces n elements of all members, which lie at members[index], in ascending
+ * rank order; the result may lie where those of one of them do. */
+void comm_combine(const DnnCollective *what, const void *const *members,
+                  void *to, int64_t n);
 /* Flat elements [begin, begin + n) of the parts: where they lie, or NULL where
  * they are not contiguous; then gather and scatter copy them. */
 void *comm_direct(const DnnCollective *what, const CommPart *parts,

@@ -59,7 +59,8 @@ typedef struct World {
   bool rendezvous, is_dead;
   uint64_t key, n_ripe;
   int64_t now;
-  Wait *waits; /* of each rank */
+  Wait *waits;          /* of each rank */
+  const void **members; /* of the meeting at work */
   Meeting meetings[MAX_MEETINGS];
 } World;
 
@@ -70,7 +71,7 @@ typedef struct Local {
 
 /* ---- the work of a meeting ---- */
 
-static void add_all(const Meeting *meeting, char *sum) {
+static void add_all(const Meeting *meeting, const void **members, char *sum) {
   const DnnCollective *what = meeting->what;
   int64_t item = dtype_bytes(what->dtype);
   for (int part = 0; part < what->n_parts; part++) {
@@ -78,11 +79,9 @@ static void add_all(const Meeting *meeting, char *sum) {
     const Visit *visits = meeting->visits;
     for (int64_t at = 0; at < n; at += 1024) {
       int64_t here = n - at < 1024 ? n - at : 1024;
-      memcpy(sum, (char *)visits[0].parts[part].data + at * item,
-             (size_t)(here * item));
-      for (int i = 1; i < meeting->group.size; i++)
-        comm_reduce(what, sum, (char *)visits[i].parts[part].data + at * item,
-                    here);
+      for (int i = 0; i < meeting->group.size; i++)
+        members[i] = (char *)visits[i].parts[part].data + at * item;
+      comm_combine(what, members, sum, here);
       for (int i = 0; i < meeting->group.size; i++)
         memcpy((char *)visits[i].parts[part].data + at * item, sum,
                (size_t)(here * item));
@@ -142,22 +141,22 @@ static void move_all(const Meeting *meeting) {
         if (i != j) move_shards(meeting, part, i, j);
 }
 
-static void do_collective(const Meeting *meeting) {
+static void do_collective(const Meeting *meeting, const void **members) {
   char sum[1024 * 8];
   /* A sum that everybody gets is more than REDUCE_SCATTER promises. */
   if (meeting->what->kind == DNN_ALL_REDUCE ||
       meeting->what->kind == DNN_REDUCE_SCATTER)
-    add_all(meeting, sum);
+    add_all(meeting, members, sum);
   else
     move_all(meeting);
 }
 
-static void do_work(Meeting *meeting) {
+static void do_work(Meeting *meeting, const void **members) {
   Visit *visits = meeting->visits;
   int64_t bytes = meeting->bytes;
   int n = meeting->group.size;
   switch (meeting->kind) {
-  case MEETING_collective: do_collective(meeting); return;
+  case MEETING_collective: do_collective(meeting, members); return;
   case MEETING_broadcast:
     for (int i = 0; i < n; i++)
       if (i != meeting->root)
@@ -235,7 +234,7 @@ static Status come_to_meeting(Comm *comm, const Meeting *wanted,
   meeting->visits[index] = *visit;
   meeting->visits[index].has_come = true;
   if (++meeting->n_come == meeting->group.size) {
-    do_work(meeting);
+    do_work(meeting, world->members);
     meeting->is_ripe = true;
     meeting->delivery =
         world->now +
@@ -429,6 +428,7 @@ Status comm_local_create(Arena *arena, int n_ranks, bool rendezvous,
   world->rendezvous = rendezvous;
   world->key = random_key(seed, "deliveries");
   world->waits = ARENA_ARRAY(arena, Wait, n_ranks);
+  world->members = ARENA_ARRAY(arena, const void *, n_ranks);
   pthread_mutex_init(&world->mutex, NULL);
   pthread_cond_init(&world->changed, NULL);
   for (int i = 0; i < MAX_MEETINGS; i++)

@@ -314,6 +314,7 @@ static void make_slots(Mpi *mpi, Arena *arena) {
         (Slot){.in = data,
                .out = data + world * chunk,
                .own = data + 2 * world * chunk,
+               .members = ARENA_ARRAY(arena, const void *, world),
                .requests = ARENA_ARRAY(arena, void *, 2 * world + 2)};
   }
   mpi->comm->buffer_bytes = 2 * (2 * world + 1) * chunk;

@@ -67,6 +67,7 @@ typedef struct Neighbour {
 /* Buffers of one round in flight, for group size W. */
 typedef struct Slot {
   char *in, *out, *own; /* [W][chunk], [W][chunk], [chunk] */
+  const void **members; /* [W]: what comm_combine reads */
   void **requests;      /* [2 W + 2] */
   int n_requests;
   int64_t begin, slice, end; /* flat elements of the round */

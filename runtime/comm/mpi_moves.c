@@ -18,11 +18,9 @@ static char *received_shard(const Reduction *r, const Slot *slot, int member) {
 }
 
 static void add_up(const Reduction *r, const Slot *slot, char *own, int64_t n) {
-  char *sum = r->group.index == 0 ? own : received_shard(r, slot, 0);
-  for (int i = 1; i < r->group.size; i++)
-    comm_reduce(r->what, sum,
-                i == r->group.index ? own : received_shard(r, slot, i), n);
-  if (sum != own) memcpy(own, sum, (size_t)(n * r->item));
+  for (int i = 0; i < r->group.size; i++)
+    slot->members[i] = i == r->group.index ? own : received_shard(r, slot, i);
+  comm_combine(r->what, slot->members, own, n);
 }
 
 /* Elements [at, at + n) of each shard of a part, between all members. */

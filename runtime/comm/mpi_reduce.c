@@ -60,14 +60,12 @@ static char *add_up(const Reduction *r, Slot *slot, int64_t begin, int64_t n) {
     own = slot->own;
     comm_copy(r->what, r->parts, begin, n, own, true);
   }
-  char *sum = r->group.index == 0 ? own : slot->in;
-  for (int i = 1; i < r->group.size; i++)
-    comm_reduce(r->what, sum,
-                i == r->group.index ? own : slot->in + i * r->mpi->chunk_bytes,
-                n);
-  if (sum != own && is_direct) memcpy(own, sum, (size_t)(n * r->item));
-  if (!is_direct) comm_copy(r->what, r->parts, begin, n, sum, false);
-  return sum;
+  for (int i = 0; i < r->group.size; i++)
+    slot->members[i] =
+        i == r->group.index ? own : slot->in + i * r->mpi->chunk_bytes;
+  comm_combine(r->what, slot->members, own, n);
+  if (!is_direct) comm_copy(r->what, r->parts, begin, n, own, false);
+  return own;
 }
 
 static void begin_gather(const Reduction *r, Slot *slot) {

@@ -171,6 +171,91 @@ static inline Status collective_kinds(const CollectiveCase *c,
   return STATUS_OK;
 }
 
+/* Sums and greatest values in every dtype that can be reduced: elements are
+ * such that the order and the number of roundings show. */
+static inline double reduced_value(int rank, int64_t i) {
+  static const double values[] = {1.0, 257.0, -255.0, 0.0078125, 3.0};
+  return values[(rank * 3 + i) % ARRAY_LENGTH(values)] * (double)(1 + i % 7);
+}
+
+/* In ascending order of ranks, in the dtype or, of 16 bits, in f32. */
+static inline double reduced_wanted(const CollectiveCase *c, int64_t i) {
+  DnnDtype dtype = c->what->dtype;
+  bool is_16bit = dtype == DNN_f16 || dtype == DNN_bf16;
+  int ranks[64], n = c->what->group->size;
+  for (int k = 0; k < n; k++) {
+    int at = k;
+    for (; at > 0 && ranks[at - 1] > c->members[k]; at--)
+      ranks[at] = ranks[at - 1];
+    ranks[at] = c->members[k];
+  }
+  double sum = 0;
+  for (int k = 0; k < n; k++) {
+    uint64_t bits;
+    number_store(dtype, &bits, reduced_value(ranks[k], i));
+    double x = number_load(dtype, &bits);
+    if (c->what->reduce != REDUCE_sum)
+      sum = k == 0 || (c->what->reduce == REDUCE_max ? x > sum : x < sum) ? x
+                                                                          : sum;
+    else if (is_16bit || dtype == DNN_f32)
+      sum = (float)sum + (float)x;
+    else
+      sum += x;
+  }
+  uint64_t bits;
+  number_store(dtype, &bits, sum);
+  return number_load(dtype, &bits);
+}
+
+static inline Status collective_dtype(const CollectiveCase *given,
+                                      DnnCollective of) {
+  enum { N = 600 };
+  CollectiveCase c = *given;
+  const int64_t counts[] = {N * of.group->size};
+  int64_t n = counts[0], item = dtype_bytes(of.dtype), begin = 0, end = n;
+  of.n_parts = 1;
+  of.counts = arena_copy(c.arena, counts, sizeof counts);
+  c.what = arena_copy(c.arena, &of, sizeof of);
+  CommPart *part = ARENA_NEW(c.arena, CommPart);
+  char *data = ARENA_ARRAY(c.arena, char, n *item);
+  *part = (CommPart){data, n};
+  for (int64_t i = 0; i < n; i++)
+    number_store(of.dtype, data + i * item, reduced_value(c.comm->rank, i));
+  TRY(c.comm->start(c.comm, c.what, part));
+  TRY(c.comm->wait(c.comm, of.id));
+  if (of.kind == DNN_REDUCE_SCATTER) {
+    begin = c.index * (int64_t)N;
+    end = begin + N;
+  }
+  for (int64_t i = begin; i < end; i++) {
+    double got = number_load(of.dtype, data + i * item);
+    double wanted = reduced_wanted(&c, i);
+    if (got != wanted)
+      return status_make(STATUS_invalid,
+                         "%s, rank %d of %d: reduction %d of %s (%s): element "
+                         "%lld is %.9g, not %.9g",
+                         c.comm->name, c.comm->rank, c.comm->world, of.reduce,
+                         dtype_label(of.dtype), c.label, (long long)i, got,
+                         wanted);
+  }
+  return STATUS_OK;
+}
+
+static inline Status collective_dtypes(const CollectiveCase *c,
+                                       const DnnGroup *group, int32_t *id) {
+  for (int dtype = 0; dtype < N_DNN_DTYPES; dtype++)
+    for (int kind = DNN_ALL_REDUCE; kind <= DNN_REDUCE_SCATTER; kind++)
+      for (int reduce = 0; reduce < N_REDUCTIONS; reduce++) {
+        DnnCollective what = {.kind = (uint8_t)kind,
+                              .reduce = (uint8_t)reduce,
+                              .dtype = (DnnDtype)dtype,
+                              .id = ++*id,
+                              .group = group};
+        if (comm_check(&what).code == STATUS_ok) TRY(collective_dtype(c, what));
+      }
+  return STATUS_OK;
+}
+
 static inline Status collective_axes(Arena *arena, Comm *comm,
                                      const CollectiveMesh *mesh,
                                      const CollectiveAxes *axes, int32_t *id) {
@@ -185,6 +270,7 @@ static inline Status collective_axes(Arena *arena, Comm *comm,
     text_printf(&label, "%s%d", i ? ", " : ", axes ", axes->axes[i]);
   c.label = text_string(&label);
   TRY(collective_kinds(&c, group, id));
+  TRY(collective_dtypes(&c, group, id));
   TRY(comm->barrier(comm)); /* until then others may look at ours */
   arena_destroy(c.arena);
   return STATUS_OK;
