@@ -134,6 +134,7 @@ static size_t add_collective(ProgramPrinter *printer, const Launch *launch) {
   collective.kind = launch->collective.kind;
   collective.reduce = launch->collective.reduce;
   collective.dtype = launch->collective.dtype;
+  collective.queue = launch->collective.queue;
   collective.id = launch->collective.id;
   collective.peer = launch->collective.peer;
   collective.n_parts = launch->collective.n_parts;

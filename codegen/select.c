@@ -494,6 +494,12 @@ static ReduceKind collective_reduction(const Node *node) {
   UNREACHABLE();
 }
 
+/* Buckets of gradients are read at the end of a step, everything else by one of
+ * the next operators. */
+static DnnQueue collective_queue(const Node *node) {
+  return node_has(node, ATTR_bucket) ? DNN_QUEUE_BULK : DNN_QUEUE_BLOCKING;
+}
+
 static Status select_all_reduce(Select *select, int id) {
   const Graph *graph = select->graph;
   const Node *node = graph->nodes.data[id];
@@ -522,6 +528,7 @@ static Status select_all_reduce(Select *select, int id) {
       (DnnCollective){.kind = DNN_ALL_REDUCE,
                       .reduce = (uint8_t)collective_reduction(node),
                       .dtype = (DnnDtype)dtype,
+                      .queue = (uint8_t)collective_queue(node),
                       .id = select->n_collectives++,
                       .group = arena_copy(select->arena, &group, sizeof group),
                       .n_parts = launch.counts.n};

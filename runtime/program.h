@@ -147,29 +147,50 @@ typedef struct DnnConv {
   int64_t scratch_bytes;
 } DnnConv;
 
-/* All in place.  For REDUCE_SCATTER, ALL_GATHER and ALL_TO_ALL every part is
- * divided into as many equal shards as the group has members, end to end. */
+/* Each part of a collective is read at a source and written at a destination.
+ * A part of `count` elements is divided into as many equal shards as the group
+ * has members, end to end, by REDUCE_SCATTER, ALL_GATHER and ALL_TO_ALL.  "In
+ * place" the destination is the source, or the smaller of the two is our shard
+ * of the larger. */
 typedef enum DnnCollectiveKind {
-  DNN_ALL_REDUCE,
-  DNN_REDUCE_SCATTER, /* our shard is the sum; the others may be anything */
-  DNN_ALL_GATHER,     /* shard i comes from member i */
-  DNN_ALL_TO_ALL,     /* shard i comes from member i, where it was our shard */
-  DNN_BROADCAST,      /* all of it comes from member `peer` */
-  DNN_SEND,           /* to member `peer`, which receives with the same id */
-  DNN_RECV
+  DNN_ALL_REDUCE,     /* may be in place */
+  DNN_REDUCE_SCATTER, /* the destination is one shard: ours of the reduction;
+                         may be in place */
+  DNN_ALL_GATHER, /* the source is one shard, and goes to all members; may be
+                     in place */
+  DNN_ALL_TO_ALL, /* shard i comes from member i, where it was our shard;
+                     never in place */
+  DNN_BROADCAST,  /* all of it comes from member `peer`; may be in place */
+  DNN_SEND,       /* to member `peer`, which receives with the same id */
+  DNN_RECV,
+  DNN_PERMUTE, /* member i sends to member i + peer, modulo the members, or to
+                  member targets[i]; one to which nobody sends keeps its
+                  destination; never in place */
 } DnnCollectiveKind;
 
+/* Collectives of one queue run one after the other, in the order in which they
+ * are started; those of different queues at the same time. */
+typedef enum DnnQueue {
+  DNN_QUEUE_BLOCKING, /* the next operators wait for the result */
+  DNN_QUEUE_BULK,     /* the rest */
+  DNN_N_QUEUES
+} DnnQueue;
+
 /* A bucket: several parts of memory that travel as one message, in this
- * order. */
+ * order.  The instruction has a buffer for each part, in place, or the buffers
+ * of all sources and then those of all destinations. */
 typedef struct DnnCollective {
   uint8_t kind;   /* DnnCollectiveKind */
   uint8_t reduce; /* ReduceKind of support/tables.h */
   DnnDtype dtype;
-  int32_t id;   /* equal on all ranks, unique in its entry point */
-  int32_t peer; /* BROADCAST, SEND, RECV: index in the group */
+  uint8_t queue; /* DnnQueue */
+  int32_t id;    /* equal on all ranks, unique in its entry point */
+  int32_t peer;  /* BROADCAST, SEND, RECV: index in the group; PERMUTE: shift */
   int32_t n_parts;
-  const DnnGroup *group; /* a row of DnnProgram.groups */
-  const int64_t *counts; /* elements of each part; buffers[i] is its place */
+  const DnnGroup *group;  /* a row of DnnProgram.groups */
+  const int64_t *counts;  /* elements of each part */
+  const int32_t *targets; /* PERMUTE: the member to which each one sends, no
+                             member twice, -1: to none; NULL: by shift */
 } DnnCollective;
 
 /* A number that depends on the rank: for each launch numbers[number] is raised

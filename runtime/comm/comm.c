@@ -132,7 +132,9 @@ Status comm_check(const DnnCollective *what) {
                     what->kind == DNN_ALL_TO_ALL;
   for (int i = 0; i < what->n_parts; i++)
     ASSERT(!has_shards || what->counts[i] % what->group->size == 0);
-  ASSERT(what->peer >= 0 && what->peer < what->group->size);
+  ASSERT(what->queue < DNN_N_QUEUES);
+  ASSERT(what->kind == DNN_PERMUTE ||
+         (what->peer >= 0 && what->peer < what->group->size));
   if (what->kind != DNN_ALL_REDUCE && what->kind != DNN_REDUCE_SCATTER)
     return STATUS_OK;
   if (combine_functions[what->dtype]) return STATUS_OK;
@@ -152,22 +154,64 @@ void comm_combine(const DnnCollective *what, const void *const *members,
   }
 }
 
-void *comm_direct(const DnnCollective *what, const CommPart *parts,
-                  int64_t begin, int64_t n) {
-  int64_t item = dtype_bytes(what->dtype);
-  for (int i = 0; i < what->n_parts; i++) {
-    if (begin < parts[i].count)
-      return begin + n <= parts[i].count ? (char *)parts[i].data + begin * item
-                                         : NULL;
-    begin -= parts[i].count;
-  }
-  return NULL;
+CommPart comm_in_place(const DnnCollective *what, int rank, void *data,
+                       int64_t count) {
+  int64_t shard = count / what->group->size * dtype_bytes(what->dtype);
+  char *own = data;
+  if (what->kind == DNN_REDUCE_SCATTER || what->kind == DNN_ALL_GATHER)
+    own += group_index(what->group, rank) * shard;
+  return (CommPart){.from = what->kind == DNN_ALL_GATHER ? own : data,
+                    .to = what->kind == DNN_REDUCE_SCATTER ? own : data,
+                    .count = count};
 }
 
-void comm_copy(const DnnCollective *what, const CommPart *parts, int64_t begin,
-               int64_t n, void *flat, bool to_flat) {
-  int64_t item = dtype_bytes(what->dtype);
-  char *at = flat;
+void comm_alone(const DnnCollective *what, const CommPart *parts) {
+  if (what->kind == DNN_PERMUTE && comm_target(what, 0) < 0) return;
+  for (int i = 0; i < what->n_parts; i++)
+    memmove(parts[i].to, parts[i].from,
+            (size_t)(what->counts[i] * dtype_bytes(what->dtype)));
+}
+
+int comm_target(const DnnCollective *what, int index) {
+  int size = what->group->size;
+  if (what->targets) return what->targets[index];
+  return ((index + what->peer) % size + size) % size;
+}
+
+int comm_origin(const DnnCollective *what, int index) {
+  for (int i = 0; i < what->group->size; i++)
+    if (comm_target(what, i) == index) return i;
+  return -1;
+}
+
+/* The part and place in it of n elements from `begin` on; -1: in several. */
+static int find_part(const DnnCollective *what, const CommPart *parts,
+                     int64_t *begin, int64_t n) {
+  for (int i = 0; i < what->n_parts; i++) {
+    if (*begin < parts[i].count) return *begin + n <= parts[i].count ? i : -1;
+    *begin -= parts[i].count;
+  }
+  return -1;
+}
+
+const void *comm_source(const DnnCollective *what, const CommPart *parts,
+                        int64_t begin, int64_t n) {
+  int part = find_part(what, parts, &begin, n);
+  if (part < 0) return NULL;
+  return (const char *)parts[part].from + begin * dtype_bytes(what->dtype);
+}
+
+void *comm_destination(const DnnCollective *what, const CommPart *parts,
+                       int64_t begin, int64_t n) {
+  int part = find_part(what, parts, &begin, n);
+  if (part < 0) return NULL;
+  return (char *)parts[part].to + begin * dtype_bytes(what->dtype);
+}
+
+/* Out of the sources into `out`, or from `in` into the destinations. */
+static void copy_parts(const DnnCollective *what, const CommPart *parts,
+                       int64_t begin, int64_t n, char *out, const char *in) {
+  int64_t item = dtype_bytes(what->dtype), done = 0;
   for (int i = 0; i < what->n_parts && n > 0; i++) {
     if (begin >= parts[i].count) {
       begin -= parts[i].count;
@@ -175,10 +219,24 @@ void comm_copy(const DnnCollective *what, const CommPart *parts, int64_t begin,
     }
     int64_t here = parts[i].count - begin;
     if (here > n) here = n;
-    char *data = (char *)parts[i].data + begin * item;
-    memcpy(to_flat ? at : data, to_flat ? data : at, (size_t)(here * item));
-    at += here * item;
+    if (out)
+      memcpy(out + done, (const char *)parts[i].from + begin * item,
+             (size_t)(here * item));
+    else
+      memcpy((char *)parts[i].to + begin * item, in + done,
+             (size_t)(here * item));
+    done += here * item;
     n -= here;
     begin = 0;
   }
+}
+
+void comm_copy_out(const DnnCollective *what, const CommPart *parts,
+                   int64_t begin, int64_t n, void *flat) {
+  copy_parts(what, parts, begin, n, flat, NULL);
+}
+
+void comm_copy_in(const DnnCollective *what, const CommPart *parts,
+                  int64_t begin, int64_t n, const void *flat) {
+  copy_parts(what, parts, begin, n, NULL, flat);
 }

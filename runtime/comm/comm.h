@@ -11,8 +11,11 @@
 #include "runtime/tensor/tensor.h"
 #include "support/tables.h"
 
+/* A part of a collective: `count` elements where source or destination is
+ * larger (DnnCollectiveKind). */
 typedef struct CommPart {
-  void *data;
+  const void *from;
+  void *to;
   int64_t count;
 } CommPart;
 
@@ -33,7 +36,7 @@ struct Comm {
   const char *name; /* self local mpi nccl */
   int rank, world, local_rank, local_world;
   /* Starts; returns at once; the parts must stay until the wait.  Collectives
-   * of one group run in the order of start, which is the same on all ranks.
+   * of one queue run in the order of start, which is the same on all ranks.
    * Sums are made in ascending rank order, each by one rank: replicas are equal
    * bit for bit.  SEND may end only when its RECV has started, so pairs must be
    * started in orders that agree. */
@@ -78,12 +81,18 @@ Status comm_for_device(Arena *arena, Comm *host, Device *device, Comm **out);
   Status comm_##name##_create(Arena *arena, Comm *host, Device *over,          \
                               Comm **out);
 #include "runtime/comm/transports.def"
-/* `world` ranks as threads of this process, *out_ranks an array of them.
- * `rendezvous`: a start returns only when all of its group have started (zero
- * buffers).  The seed orders deliveries by a virtual clock.  When every rank
- * waits for what cannot come, all get STATUS_lost at once. */
-Status comm_local_create(Arena *arena, int world, bool rendezvous,
-                         uint64_t seed, Comm **out_ranks);
+/* How ranks that are threads of this process are joined. */
+typedef struct LocalOptions {
+  uint64_t seed;
+  /* A start returns only when all of its group have started (zero buffers). */
+  bool rendezvous;
+} LocalOptions;
+/* `world` ranks as threads of this process, *out_ranks an array of them.  The
+ * seed says which collectives take effect as late as they may, at the first
+ * wait.  When every rank waits for what cannot come, all get STATUS_lost at
+ * once. */
+Status comm_local_create(Arena *arena, int world, const LocalOptions *options,
+                         Comm **out_ranks);
 /* The ranks that a collective joins, for one of them. */
 typedef struct CommGroup {
   DnnGroup digits;
@@ -100,11 +109,25 @@ Status comm_check(const DnnCollective *what);
  * rank order; the result may lie where those of one of them do. */
 void comm_combine(const DnnCollective *what, const void *const *members,
                   void *to, int64_t n);
-/* Flat elements [begin, begin + n) of the parts: where they lie, or NULL where
- * they are not contiguous; then gather and scatter copy them. */
-void *comm_direct(const DnnCollective *what, const CommPart *parts,
-                  int64_t begin, int64_t n);
-void comm_copy(const DnnCollective *what, const CommPart *parts, int64_t begin,
-               int64_t n, void *flat, bool to_flat);
+/* The part that lies at `data`, in place on this rank. */
+CommPart comm_in_place(const DnnCollective *what, int rank, void *data,
+                       int64_t count);
+/* A collective of a group of one. */
+void comm_alone(const DnnCollective *what, const CommPart *parts);
+/* The member to which `index` sends in a PERMUTE, and the one from which it
+ * receives; -1: none. */
+int comm_target(const DnnCollective *what, int index);
+int comm_origin(const DnnCollective *what, int index);
+/* Flat elements [begin, begin + n) of the sources or the destinations: where
+ * they lie, or NULL where they are not contiguous; then comm_copy moves them.
+ */
+const void *comm_source(const DnnCollective *what, const CommPart *parts,
+                        int64_t begin, int64_t n);
+void *comm_destination(const DnnCollective *what, const CommPart *parts,
+                       int64_t begin, int64_t n);
+void comm_copy_out(const DnnCollective *what, const CommPart *parts,
+                   int64_t begin, int64_t n, void *flat);
+void comm_copy_in(const DnnCollective *what, const CommPart *parts,
+                  int64_t begin, int64_t n, const void *flat);
 
 #endif

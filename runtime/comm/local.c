@@ -2,66 +2,45 @@
  * local.c -- runs ranks as threads of one process, for tests and for
  * verification.
  *
- * Everything that joins several ranks is a meeting.  A meeting is ripe when all
- * ranks of its group have come, and the last one does the work for all, in
- * ascending rank order.  A ripe meeting is delivered at a time of a virtual
- * clock that the seed chooses, and the clock moves only when every rank waits:
- * so a seed stands for one order of deliveries, and other seeds give other
- * orders.
+ * Everything that joins several ranks is a meeting.  Each rank has a list of
+ * its meetings for each queue, in the order in which it came to them.  A
+ * meeting runs when all ranks of its group have come and it is the first in the
+ * lists of all of them, so ranks that start collectives of a queue in different
+ * orders wait for each other as they would on a network.  One thread does the
+ * work for all ranks, when the meeting runs or, as the seed says, at the first
+ * wait.
  *
- * If every rank waits and no meeting is ripe, none ever will be: this is a
+ * If every rank waits and no meeting can run, none ever will: this is a
  * deadlock, found at once and without a clock of the system.
  */
-#include "runtime/comm/comm.h"
+#include "runtime/comm/local.h"
 
-#include <pthread.h>
 #include <string.h>
 
-enum { MAX_MEETINGS = 1024, LONGEST_DELIVERY = 16 };
+/* The meetings of a rank that have not run, in the order of its starts. */
+typedef struct LocalQueue {
+  VEC(Meeting *) meetings;
+  int n_run; /* of these */
+  int64_t n_started;
+} LocalQueue;
 
-typedef enum MeetingKind {
-  MEETING_collective,
-  MEETING_broadcast,
-  MEETING_gather,
-  MEETING_vote
-} MeetingKind;
-
-typedef struct Visit {
-  bool has_come, has_left;
-  const CommPart *parts;
-  void *data, *all;
-  int64_t value;
-} Visit;
-
-typedef struct Meeting {
-  bool is_used, is_ripe;
-  MeetingKind kind;
-  const DnnCollective *what; /* of the first to come */
-  CommGroup group;
-  int64_t bytes, value;
-  int root;
-  int sender; /* index, of SEND and RECV */
-  int n_come, n_left;
-  int64_t delivery; /* by the virtual clock */
-  Visit *visits;    /* [group.size] */
-} Meeting;
-
-/* The meeting for which a rank waits, or none. */
-typedef struct Wait {
-  const Meeting *meeting;
-  bool only_ripe; /* delivered or not */
-} Wait;
+typedef struct LocalRank {
+  LocalQueue queues[DNN_N_QUEUES];
+  const Meeting *waits_for; /* or NULL */
+} LocalRank;
 
 typedef struct World {
+  Arena *arena; /* of meetings; used with the mutex held */
+  LocalOptions options;
   pthread_mutex_t mutex;
   pthread_cond_t changed;
   int world, n_waiting, n_closed;
-  bool rendezvous, is_dead;
-  uint64_t key, n_ripe;
-  int64_t now;
-  Wait *waits;          /* of each rank */
+  bool is_dead;
+  uint64_t key;
+  LocalRank *ranks;
   const void **members; /* of the meeting at work */
-  Meeting meetings[MAX_MEETINGS];
+  char block[LOCAL_BLOCK_BYTES];
+  VEC(Meeting *) meetings, unused;
 } World;
 
 typedef struct Local {
@@ -69,141 +48,36 @@ typedef struct Local {
   Meeting *vote;
 } Local;
 
-/* ---- the work of a meeting ---- */
-
-static void add_all(const Meeting *meeting, const void **members, char *sum) {
-  const DnnCollective *what = meeting->what;
-  int64_t item = dtype_bytes(what->dtype);
-  for (int part = 0; part < what->n_parts; part++) {
-    int64_t n = what->counts[part];
-    const Visit *visits = meeting->visits;
-    for (int64_t at = 0; at < n; at += 1024) {
-      int64_t here = n - at < 1024 ? n - at : 1024;
-      for (int i = 0; i < meeting->group.size; i++)
-        members[i] = (char *)visits[i].parts[part].data + at * item;
-      comm_combine(what, members, sum, here);
-      for (int i = 0; i < meeting->group.size; i++)
-        memcpy((char *)visits[i].parts[part].data + at * item, sum,
-               (size_t)(here * item));
-    }
-  }
-}
-
-/* Shard `index` of member `i`. */
-static char *shard_of(const Meeting *meeting, int part, int i, int index) {
-  const CommPart *at = &meeting->visits[i].parts[part];
-  int64_t shard = at->count / meeting->group.size;
-  return (char *)at->data + index * shard * dtype_bytes(meeting->what->dtype);
-}
-
-static void swap_bytes(char *a, char *b, int64_t bytes) {
-  for (int64_t k = 0; k < bytes; k++) {
-    char c = a[k];
-    a[k] = b[k];
-    b[k] = c;
-  }
-}
-
-/* The shards of one part: i gives, j takes. */
-static void move_shards(const Meeting *meeting, int part, int i, int j) {
-  const DnnCollective *what = meeting->what;
-  int64_t item = dtype_bytes(what->dtype);
-  int64_t n = what->counts[part] / meeting->group.size;
-  switch (what->kind) {
-  case DNN_ALL_GATHER:
-    memcpy(shard_of(meeting, part, j, i), shard_of(meeting, part, i, i),
-           (size_t)(n * item));
-    return;
-  case DNN_ALL_TO_ALL:
-    if (i < j)
-      swap_bytes(shard_of(meeting, part, i, j), shard_of(meeting, part, j, i),
-                 n * item);
-    return;
-  case DNN_BROADCAST:
-    if (i == what->peer)
-      memcpy(meeting->visits[j].parts[part].data,
-             meeting->visits[i].parts[part].data,
-             (size_t)(what->counts[part] * item));
-    return;
-  default: /* SEND and RECV: two members, one of which came first */
-    if (i == meeting->sender)
-      memcpy(meeting->visits[j].parts[part].data,
-             meeting->visits[i].parts[part].data,
-             (size_t)(what->counts[part] * item));
-    return;
-  }
-}
-
-static void move_all(const Meeting *meeting) {
-  for (int part = 0; part < meeting->what->n_parts; part++)
-    for (int i = 0; i < meeting->group.size; i++)
-      for (int j = 0; j < meeting->group.size; j++)
-        if (i != j) move_shards(meeting, part, i, j);
-}
-
-static void do_collective(const Meeting *meeting, const void **members) {
-  char sum[1024 * 8];
-  /* A sum that everybody gets is more than REDUCE_SCATTER promises. */
-  if (meeting->what->kind == DNN_ALL_REDUCE ||
-      meeting->what->kind == DNN_REDUCE_SCATTER)
-    add_all(meeting, members, sum);
-  else
-    move_all(meeting);
-}
-
-static void do_work(Meeting *meeting, const void **members) {
-  Visit *visits = meeting->visits;
-  int64_t bytes = meeting->bytes;
-  int n = meeting->group.size;
-  switch (meeting->kind) {
-  case MEETING_collective: do_collective(meeting, members); return;
-  case MEETING_broadcast:
-    for (int i = 0; i < n; i++)
-      if (i != meeting->root)
-        memcpy(visits[i].data, visits[meeting->root].data, (size_t)bytes);
-    return;
-  case MEETING_gather:
-    for (int i = 0; i < n; i++)
-      for (int j = 0; j < n; j++)
-        memmove((char *)visits[i].all + j * bytes, visits[j].data,
-                (size_t)bytes);
-    return;
-  case MEETING_vote:
-    meeting->value = visits[0].value;
-    for (int i = 1; i < n; i++)
-      if (visits[i].value > meeting->value) meeting->value = visits[i].value;
-    return;
-  }
-}
-
 /* ---- coming and leaving; the mutex is held ---- */
 
+/* The id first: it tells most of many apart. */
 static bool is_same(const Meeting *a, const Meeting *b) {
-  if (!a->is_used || a->kind != b->kind ||
-      !group_equal(&a->group.digits, &b->group.digits) ||
-      comm_member(&a->group, 0) != comm_member(&b->group, 0))
-    return false;
-  return a->kind != MEETING_collective || a->what->id == b->what->id;
+  if (a->kind != b->kind) return false;
+  if (a->kind == MEETING_collective && a->what->id != b->what->id) return false;
+  return group_equal(&a->group.digits, &b->group.digits) &&
+         comm_member(&a->group, 0) == comm_member(&b->group, 0);
 }
 
 /* Ranks come to meetings of one kind in one order, so the first to which this
  * rank has not come is meant. */
 static Meeting *find_meeting(World *world, const Meeting *wanted, int index) {
-  for (int i = 0; i < MAX_MEETINGS; i++)
-    if (is_same(&world->meetings[i], wanted) &&
-        !world->meetings[i].visits[index].has_come)
-      return &world->meetings[i];
-  for (int i = 0; i < MAX_MEETINGS; i++) {
-    Meeting *meeting = &world->meetings[i];
-    if (meeting->is_used) continue;
-    Visit *visits = meeting->visits;
-    memset(visits, 0, sizeof(Visit) * (size_t)world->world);
-    *meeting = *wanted;
-    meeting->is_used = true;
-    meeting->visits = visits;
-    return meeting;
+  for (int i = 0; i < world->meetings.n; i++)
+    if (is_same(world->meetings.data[i], wanted) &&
+        !world->meetings.data[i]->visits[index].has_come)
+      return world->meetings.data[i];
+  Meeting *meeting;
+  if (world->unused.n > 0) {
+    meeting = world->unused.data[--world->unused.n];
+  } else {
+    meeting = ARENA_NEW(world->arena, Meeting);
+    meeting->visits = ARENA_ARRAY(world->arena, Visit, world->world);
   }
-  return NULL;
+  Visit *visits = meeting->visits;
+  memset(visits, 0, sizeof(Visit) * (size_t)world->world);
+  *meeting = *wanted;
+  meeting->visits = visits;
+  vec_push(world->arena, &world->meetings, meeting);
+  return meeting;
 }
 
 static bool sizes_agree(const Meeting *meeting, const Meeting *wanted) {
@@ -214,16 +88,74 @@ static bool sizes_agree(const Meeting *meeting, const Meeting *wanted) {
   if (meeting->n_come > 0 && a->kind == DNN_SEND) other = DNN_RECV;
   if (meeting->n_come > 0 && a->kind == DNN_RECV) other = DNN_SEND;
   return comm_count(a) == comm_count(b) && a->dtype == b->dtype &&
-         b->kind == other;
+         a->queue == b->queue && b->kind == other;
+}
+
+/* ---- running; the mutex is held ---- */
+
+static LocalQueue *queue_of(World *world, const Meeting *meeting, int index) {
+  int rank = comm_member(&meeting->group, index);
+  return &world->ranks[rank].queues[meeting->queue];
+}
+
+static bool is_first(const LocalQueue *queue, const Meeting *meeting) {
+  return queue->n_run < queue->meetings.n &&
+         queue->meetings.data[queue->n_run] == meeting;
+}
+
+static void do_work(World *world, Meeting *meeting) {
+  if (!meeting->has_worked) local_work(meeting, world->members, world->block);
+  meeting->has_worked = true;
+}
+
+/* The first rank and the number of its start name a meeting on every run. */
+static uint64_t meeting_number(World *world, const Meeting *meeting) {
+  uint64_t rank = (uint64_t)comm_member(&meeting->group, 0);
+  uint64_t n = (uint64_t)queue_of(world, meeting, 0)->n_started;
+  return (rank << 40) + (n << 2) + (uint64_t)meeting->queue * 2;
+}
+
+static void run_meeting(World *world, Meeting *meeting) {
+  uint64_t number = meeting_number(world, meeting);
+  meeting->is_late = random_below(world->key, number, 2) == 1;
+  meeting->has_run = true;
+  if (!meeting->is_late) do_work(world, meeting);
+  for (int i = 0; i < meeting->group.size; i++) {
+    LocalQueue *queue = queue_of(world, meeting, i);
+    queue->n_started++;
+    if (++queue->n_run == queue->meetings.n)
+      queue->n_run = queue->meetings.n = 0;
+  }
+}
+
+static bool can_run(World *world, const Meeting *meeting) {
+  if (meeting->n_come < meeting->group.size) return false;
+  for (int i = 0; i < meeting->group.size; i++)
+    if (!is_first(queue_of(world, meeting, i), meeting)) return false;
+  return true;
+}
+
+/* A meeting that runs may make way for others. */
+static void run_meetings(World *world, int queue) {
+  for (bool has_run = true; has_run;) {
+    has_run = false;
+    for (int r = 0; r < world->world; r++) {
+      LocalQueue *own = &world->ranks[r].queues[queue];
+      while (own->n_run < own->meetings.n &&
+             can_run(world, own->meetings.data[own->n_run])) {
+        run_meeting(world, own->meetings.data[own->n_run]);
+        has_run = true;
+      }
+    }
+  }
 }
 
 static Status come_to_meeting(Comm *comm, const Meeting *wanted,
                               const Visit *visit, Meeting **out) {
   World *world = ((Local *)comm->state)->world;
+  LocalRank *own = &world->ranks[comm->rank];
   int index = wanted->group.index;
   Meeting *meeting = find_meeting(world, wanted, index);
-  if (!meeting)
-    return status_make(STATUS_invalid, "too many collectives in flight");
   if (!sizes_agree(meeting, wanted)) {
     world->is_dead = true;
     pthread_cond_broadcast(&world->changed);
@@ -233,39 +165,13 @@ static Status come_to_meeting(Comm *comm, const Meeting *wanted,
   }
   meeting->visits[index] = *visit;
   meeting->visits[index].has_come = true;
-  if (++meeting->n_come == meeting->group.size) {
-    do_work(meeting, world->members);
-    meeting->is_ripe = true;
-    meeting->delivery =
-        world->now +
-        (int64_t)random_below(world->key, world->n_ripe++, LONGEST_DELIVERY);
-  }
+  meeting->n_come++;
+  vec_push(world->arena, &own->queues[wanted->queue].meetings, meeting);
+  if (meeting->n_come == meeting->group.size)
+    run_meetings(world, wanted->queue);
   *out = meeting;
   pthread_cond_broadcast(&world->changed);
   return STATUS_OK;
-}
-
-static bool is_delivered(const World *world, const Meeting *meeting) {
-  return meeting->is_ripe && meeting->delivery <= world->now;
-}
-
-/* All wait: the clock moves to the next delivery; false where there is none. */
-static bool move_clock(World *world) {
-  int64_t next = INT64_MAX;
-  for (int i = 0; i < MAX_MEETINGS; i++) {
-    const Meeting *meeting = &world->meetings[i];
-    if (meeting->is_used && meeting->is_ripe &&
-        meeting->delivery > world->now && meeting->delivery < next)
-      next = meeting->delivery;
-  }
-  if (next == INT64_MAX) return false;
-  world->now = next;
-  return true;
-}
-
-static bool can_go(const World *world, const Wait *wait) {
-  return wait->only_ripe ? wait->meeting->is_ripe
-                         : is_delivered(world, wait->meeting);
 }
 
 /* Nobody runs: all wait, and none for what is there already (a rank may have
@@ -273,28 +179,27 @@ static bool can_go(const World *world, const Wait *wait) {
 static bool all_are_stuck(const World *world) {
   if (world->n_waiting + world->n_closed < world->world) return false;
   for (int i = 0; i < world->world; i++)
-    if (world->waits[i].meeting && can_go(world, &world->waits[i]))
+    if (world->ranks[i].waits_for && world->ranks[i].waits_for->has_run)
       return false;
   return true;
 }
 
-static Status wait_for_meeting(Comm *comm, const Meeting *meeting,
-                               bool only_ripe) {
+static Status wait_for_meeting(Comm *comm, const Meeting *meeting) {
   World *world = ((Local *)comm->state)->world;
-  Wait *wait = &world->waits[comm->rank];
-  *wait = (Wait){meeting, only_ripe};
+  LocalRank *own = &world->ranks[comm->rank];
+  own->waits_for = meeting;
   world->n_waiting++;
-  while (!world->is_dead && !can_go(world, wait)) {
-    if (!all_are_stuck(world)) {
+  while (!world->is_dead && !meeting->has_run) {
+    if (all_are_stuck(world)) {
+      world->is_dead = true;
+      pthread_cond_broadcast(&world->changed);
+    } else {
       pthread_cond_wait(&world->changed, &world->mutex);
-      continue;
     }
-    if (!move_clock(world)) world->is_dead = true;
-    pthread_cond_broadcast(&world->changed);
   }
   world->n_waiting--;
-  wait->meeting = NULL;
-  if (!world->is_dead) return STATUS_OK;
+  own->waits_for = NULL;
+  if (meeting->has_run) return STATUS_OK;
   return status_make(
       STATUS_lost, "deadlock: every rank waits; rank %d for %s %d", comm->rank,
       meeting->kind == MEETING_collective ? "collective" : "a meeting of kind",
@@ -310,9 +215,18 @@ static int index_in(const Meeting *meeting, int rank) {
   return comm_member(group, index) == rank ? index : -1;
 }
 
-static void leave_meeting(Meeting *meeting, int index) {
+static void leave_meeting(World *world, Meeting *meeting, int index) {
   meeting->visits[index].has_left = true;
-  if (++meeting->n_left == meeting->group.size) meeting->is_used = false;
+  if (++meeting->n_left < meeting->group.size) return;
+  for (int i = 0; i < world->meetings.n; i++) {
+    if (world->meetings.data[i] != meeting) continue;
+    /* The order of those that are left matters to find_meeting. */
+    memmove(&world->meetings.data[i], &world->meetings.data[i + 1],
+            sizeof(Meeting *) * (size_t)(world->meetings.n - i - 1));
+    world->meetings.n--;
+    break;
+  }
+  vec_push(world->arena, &world->unused, meeting);
 }
 
 /* ---- the interface ---- */
@@ -322,26 +236,29 @@ static Status meet_ranks(Comm *comm, Meeting wanted, Visit visit,
   World *world = ((Local *)comm->state)->world;
   pthread_mutex_lock(&world->mutex);
   Status status = come_to_meeting(comm, &wanted, &visit, out);
-  if (status.code == STATUS_ok && world->rendezvous)
-    status = wait_for_meeting(comm, *out, true);
+  if (status.code == STATUS_ok && world->options.rendezvous)
+    status = wait_for_meeting(comm, *out);
   pthread_mutex_unlock(&world->mutex);
   return status;
 }
 
-static Status leave_when_delivered(Comm *comm, Meeting *meeting,
-                                   int64_t *out_value) {
+static Status leave_when_over(Comm *comm, Meeting *meeting,
+                              int64_t *out_value) {
   World *world = ((Local *)comm->state)->world;
   pthread_mutex_lock(&world->mutex);
-  Status status = wait_for_meeting(comm, meeting, false);
-  if (out_value) *out_value = meeting->value;
-  if (status.code == STATUS_ok)
-    leave_meeting(meeting, index_in(meeting, comm->rank));
+  Status status = wait_for_meeting(comm, meeting);
+  if (status.code == STATUS_ok) {
+    do_work(world, meeting);
+    if (out_value) *out_value = meeting->value;
+    leave_meeting(world, meeting, index_in(meeting, comm->rank));
+  }
   pthread_mutex_unlock(&world->mutex);
   return status;
 }
 
 static Meeting of_all(const Comm *comm, MeetingKind kind) {
   return (Meeting){.kind = kind,
+                   .queue = DNN_QUEUE_BLOCKING,
                    .group = {.digits = group_of_all(0, comm->world),
                              .rank = comm->rank,
                              .size = comm->world,
@@ -358,6 +275,7 @@ static Status local_start(Comm *comm, const DnnCollective *what,
       (Meeting){.kind = MEETING_collective,
                 .what = what,
                 .group = group,
+                .queue = what->queue,
                 .sender = what->kind == DNN_SEND ? group.index : !group.index},
       (Visit){.parts = parts}, &meeting);
 }
@@ -366,10 +284,9 @@ static Status local_wait(Comm *comm, int32_t id) {
   World *world = ((Local *)comm->state)->world;
   Meeting *found = NULL;
   pthread_mutex_lock(&world->mutex);
-  for (int i = 0; i < MAX_MEETINGS && !found; i++) {
-    Meeting *meeting = &world->meetings[i];
-    if (!meeting->is_used || meeting->kind != MEETING_collective ||
-        meeting->what->id != id)
+  for (int i = 0; i < world->meetings.n && !found; i++) {
+    Meeting *meeting = world->meetings.data[i];
+    if (meeting->kind != MEETING_collective || meeting->what->id != id)
       continue;
     int index = index_in(meeting, comm->rank);
     if (index >= 0 && meeting->visits[index].has_come &&
@@ -377,7 +294,7 @@ static Status local_wait(Comm *comm, int32_t id) {
       found = meeting;
   }
   pthread_mutex_unlock(&world->mutex);
-  return found ? leave_when_delivered(comm, found, NULL) : STATUS_OK;
+  return found ? leave_when_over(comm, found, NULL) : STATUS_OK;
 }
 
 static Status local_vote_start(Comm *comm, int64_t value) {
@@ -387,7 +304,7 @@ static Status local_vote_start(Comm *comm, int64_t value) {
 }
 
 static Status local_vote_wait(Comm *comm, int64_t *out_greatest) {
-  return leave_when_delivered(comm, ((Local *)comm->state)->vote, out_greatest);
+  return leave_when_over(comm, ((Local *)comm->state)->vote, out_greatest);
 }
 
 static Status local_barrier(Comm *comm) {
@@ -401,7 +318,7 @@ static Status local_broadcast(Comm *comm, void *data, int64_t bytes, int root) {
   wanted.bytes = bytes;
   wanted.root = root;
   TRY(meet_ranks(comm, wanted, (Visit){.data = data}, &meeting));
-  return leave_when_delivered(comm, meeting, NULL);
+  return leave_when_over(comm, meeting, NULL);
 }
 
 static Status local_gather(Comm *comm, const void *data, int64_t bytes,
@@ -410,7 +327,7 @@ static Status local_gather(Comm *comm, const void *data, int64_t bytes,
   wanted.bytes = bytes;
   TRY(meet_ranks(comm, wanted, (Visit){.data = (void *)data, .all = all},
                  &meeting));
-  return leave_when_delivered(comm, meeting, NULL);
+  return leave_when_over(comm, meeting, NULL);
 }
 
 static void local_close(Comm *comm) {
@@ -421,18 +338,17 @@ static void local_close(Comm *comm) {
   pthread_mutex_unlock(&world->mutex);
 }
 
-Status comm_local_create(Arena *arena, int n_ranks, bool rendezvous,
-                         uint64_t seed, Comm **out_ranks) {
+Status comm_local_create(Arena *arena, int n_ranks, const LocalOptions *options,
+                         Comm **out_ranks) {
   World *world = ARENA_NEW(arena, World);
+  world->arena = arena;
   world->world = n_ranks;
-  world->rendezvous = rendezvous;
-  world->key = random_key(seed, "deliveries");
-  world->waits = ARENA_ARRAY(arena, Wait, n_ranks);
+  world->options = *options;
+  world->key = random_key(options->seed, "deliveries");
+  world->ranks = ARENA_ARRAY(arena, LocalRank, n_ranks);
   world->members = ARENA_ARRAY(arena, const void *, n_ranks);
   pthread_mutex_init(&world->mutex, NULL);
   pthread_cond_init(&world->changed, NULL);
-  for (int i = 0; i < MAX_MEETINGS; i++)
-    world->meetings[i].visits = ARENA_ARRAY(arena, Visit, n_ranks);
   Comm *ranks = ARENA_ARRAY(arena, Comm, n_ranks);
   for (int i = 0; i < n_ranks; i++) {
     Local *local = ARENA_NEW(arena, Local);

@@ -11,16 +11,12 @@
 
 enum {
   MPI_SUCCESS = 0,
-  MPI_MAX_JOBS = 256, /* in flight */
   MPI_LARGEST_CHUNK = 256 << 10,
-  MPI_TICK_NS = 100000000 /* how often lost ranks are looked for */
+  MPI_TICK_NS = 100000000, /* how often lost ranks are looked for */
+  MPI_N_SLOTS = 2          /* rounds of a collective in flight */
 };
 
-typedef enum Phase {
-  PHASE_scatter,
-  PHASE_gather,
-  PHASE_header
-} Phase; /* < 4 */
+typedef enum Phase { PHASE_scatter, PHASE_gather } Phase; /* < 4 */
 
 typedef struct Api {
 #define MPI(name, parameters) int(*name) parameters;
@@ -28,26 +24,20 @@ typedef struct Api {
   void *world, *byte, *errors_return;
 } Api;
 
-typedef enum JobKind {
-  JOB_collective,
-  JOB_broadcast,
-  JOB_gather,
-  JOB_vote,
-  JOB_stop
-} JobKind;
-
+/* A collective that was started.  The host-side helpers are collectives of the
+ * job's own. */
 typedef struct Job {
-  JobKind kind;
-  bool is_done, is_free;
   const DnnCollective *what;
   const CommPart *parts;
-  void *data, *all; /* of host-side jobs */
-  int64_t bytes, value;
-  int root;
+  bool is_done, is_stop;
+  DnnCollective own;
+  CommPart own_part;
+  int64_t own_count;
+  struct Job *next; /* of its queue or of the unused ones */
 } Job;
 
-/* Sent along with a collective to the next of its group: both must mean the
- * same, or MPI would let one side pass with half of the data. */
+/* Sent along with a collective to the next of its group: both must have begun
+ * the same, or MPI would let one side pass with half of the data. */
 typedef struct Header {
   int64_t id, kind, dtype, bytes, step;
 } Header;
@@ -68,43 +58,68 @@ typedef struct Neighbour {
 typedef struct Slot {
   char *in, *out, *own; /* [W][chunk], [W][chunk], [chunk] */
   const void **members; /* [W]: what comm_combine reads */
-  void **requests;      /* [2 W + 2] */
+  void **requests;      /* [2 W] */
   int n_requests;
   int64_t begin, slice, end; /* flat elements of the round */
-  int round;
+  int64_t round;
+  int part;      /* of a move */
+  int64_t at, n; /* elements of each shard of that part; n = 0: none */
 } Slot;
+
+/* A queue: its jobs, and the collective at work. */
+typedef struct Work {
+  struct Mpi *mpi;
+  DnnQueue queue;
+  Job *first, *last; /* guarded by the mutex */
+  Job *job;          /* at work, or NULL */
+  const DnnCollective *what;
+  const CommPart *parts;
+  CommGroup group;
+  int64_t item, n; /* bytes of an element, elements in all parts */
+  int64_t step, n_rounds;
+  int part;   /* of a move: the chunk that is next */
+  int64_t at; /* elements of each shard */
+  Slot slots[MPI_N_SLOTS];
+  Header header_in, header_out;
+  void *headers[2]; /* their requests */
+  bool has_header;  /* it is checked */
+  int64_t begin_ns;
+} Work;
 
 typedef struct Mpi {
   Comm *comm;
   Api api;
   Dylib *dylib;
   RankPlace place;
+  Arena *arena; /* of jobs; only the main thread uses it */
   pthread_t thread;
   pthread_mutex_t mutex;
   pthread_cond_t to_thread, to_main;
-  Job jobs[MPI_MAX_JOBS]; /* a ring */
-  int64_t n_posted, n_run;
+  Work works[DNN_N_QUEUES];
+  Job *unused; /* of the main thread, as are: */
+  Job **by_id; /* outstanding collectives */
+  int32_t n_ids;
   Job *vote;
+  int64_t *votes;       /* [W] */
+  unsigned char *marks; /* [W], of barriers */
+  DnnGroup all;
   _Atomic bool main_waits;
   Status start_status;
   bool is_started;
-  Slot slots[2];
-  int64_t chunk_bytes;
-  Header header_in, header_out;
+  int64_t chunk_bytes;   /* of a slot's buffer for one member */
+  int64_t message_bytes; /* the largest message */
   Neighbour neighbours[2];
   int n_neighbours;
   int64_t limit_ns; /* for all to join */
   int64_t last_tick_ns, last_heartbeat_ns, started_ns;
 } Mpi;
 
-/* A collective at work. */
-typedef struct Reduction {
-  Mpi *mpi;
-  const DnnCollective *what;
-  const CommPart *parts;
-  CommGroup group;
-  int64_t item, n;
-} Reduction;
+/* How far a step of a collective came. */
+typedef enum Progress {
+  PROGRESS_none, /* its messages are on their way */
+  PROGRESS_some,
+  PROGRESS_done
+} Progress;
 
 /* ---- mpi_messages.c ---- */
 
@@ -112,29 +127,34 @@ typedef struct Reduction {
 void mpi_listen_to(Mpi *mpi, Neighbour *neighbour);
 /* Sends and receives heartbeats, and ends a run whose deadline has passed. */
 void mpi_tick(Mpi *mpi);
-/* Parts that follow each other in one tag; wraps around. */
-int mpi_tag(const Reduction *r, const Slot *slot, Phase phase);
-int mpi_member(const Reduction *r, int index); /* its rank */
-/* Both begin; mpi_finish waits for n of them and sees to heartbeats meanwhile.
- */
-void mpi_send(Mpi *mpi, const void *data, int64_t bytes, int to, int tag,
-              void **request);
-void mpi_receive(Mpi *mpi, void *data, int64_t bytes, int from, int tag,
-                 void **request);
-void mpi_finish(Mpi *mpi, void **requests, int n);
-/* Tells the next of the group what this rank means; after mpi_finish of the
- * slot's requests the check ends a run where the one before means something
- * else. */
-void mpi_exchange_headers(const Reduction *r, Slot *slot);
-void mpi_check_header(const Reduction *r);
+/* Sleeps after so many polls that found nothing. */
+void mpi_pause(Mpi *mpi, int n_polls);
+/* Both begin, and join the requests of the slot. */
+void mpi_send(Work *work, Slot *slot, const void *data, int64_t n, int member,
+              Phase phase);
+void mpi_receive(Work *work, Slot *slot, void *data, int64_t n, int member,
+                 Phase phase);
+/* All messages of the slot have arrived. */
+bool mpi_is_over(Work *work, Slot *slot);
+/* Tells the next of the group which collective this rank has begun, and ends a
+ * run where the one before has begun another; true once that is known.
+ * Collectives of the host-side helpers have no header. */
+void mpi_exchange_headers(Work *work);
+bool mpi_check_header(Work *work);
+
+/* ---- mpi_queues.c ---- */
+
+/* The thread that makes all MPI calls and does not return before a stop. */
+void *mpi_run_thread(void *mpi);
 
 /* ---- daemon.c, mpi_reduce.c, mpi_moves.c ---- */
 
 /* Before a rank that has lost another ends. */
 void mpi_end_daemon(const RankPlace *place);
-void mpi_run_all_reduce(Mpi *mpi, const DnnCollective *what,
-                        const CommPart *parts);
+void mpi_begin_all_reduce(Work *work);
+Progress mpi_step_all_reduce(Work *work);
 /* Every collective but all-reduce. */
-void mpi_run_moves(Mpi *mpi, const DnnCollective *what, const CommPart *parts);
+void mpi_begin_moves(Work *work);
+Progress mpi_step_moves(Work *work);
 
 #endif

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EXIT_LOST = 3, TAG_HEARTBEAT = 1 << 28 };
+enum { EXIT_LOST = 3, TAG_HEARTBEAT = 1 << 28, TAG_HEADER = TAG_HEARTBEAT + 1 };
 static const int64_t heartbeat_ns = 1000000000, silent_ns = 8000000000;
 
 /* ---- the end of a run that cannot continue ---- */
@@ -132,11 +132,9 @@ void mpi_tick(Mpi *mpi) {
   check_deadline(mpi, now);
 }
 
-/* ---- messages ---- */
-
 /* While the main thread computes, polling would take its core: then sleep,
  * longer and longer up to 0.2 ms. */
-static void pause_polling(Mpi *mpi, int n_polls) {
+void mpi_pause(Mpi *mpi, int n_polls) {
   if (atomic_load_explicit(&mpi->main_waits, memory_order_relaxed)) {
     sched_yield();
     return;
@@ -146,68 +144,95 @@ static void pause_polling(Mpi *mpi, int n_polls) {
   nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);
 }
 
-void mpi_finish(Mpi *mpi, void **requests, int n) {
-  for (int polls = 0;; polls++) {
-    int flag = 0;
-    check_mpi(mpi, mpi->api.Testall(n, requests, &flag, NULL), "waited");
-    if (flag) return;
-    mpi_tick(mpi);
-    pause_polling(mpi, polls);
-  }
+/* ---- messages ---- */
+
+/* Parts that follow each other in one tag; wraps around. */
+static int message_tag(const Work *work, const Slot *slot, Phase phase) {
+  return (work->what->id & 0xfffff) << 6 | (int)(slot->round & 0xf) << 2 |
+         (int)phase;
 }
 
-void mpi_send(Mpi *mpi, const void *data, int64_t bytes, int to, int tag,
-              void **request) {
+/* MPI counts in int: messages are chunks, which are smaller. */
+static int message_bytes(const Work *work, int64_t n) {
+  ASSERT(n * work->item <= work->mpi->message_bytes);
+  return (int)(n * work->item);
+}
+
+void mpi_send(Work *work, Slot *slot, const void *data, int64_t n, int member,
+              Phase phase) {
+  Mpi *mpi = work->mpi;
   check_mpi(mpi,
-            mpi->api.Isend(data, (int)bytes, mpi->api.byte, to, tag,
-                           mpi->api.world, request),
+            mpi->api.Isend(data, message_bytes(work, n), mpi->api.byte,
+                           comm_member(&work->group, member),
+                           message_tag(work, slot, phase), mpi->api.world,
+                           &slot->requests[slot->n_requests++]),
             "sent");
 }
 
-void mpi_receive(Mpi *mpi, void *data, int64_t bytes, int from, int tag,
-                 void **request) {
+void mpi_receive(Work *work, Slot *slot, void *data, int64_t n, int member,
+                 Phase phase) {
+  Mpi *mpi = work->mpi;
   check_mpi(mpi,
-            mpi->api.Irecv(data, (int)bytes, mpi->api.byte, from, tag,
-                           mpi->api.world, request),
+            mpi->api.Irecv(data, message_bytes(work, n), mpi->api.byte,
+                           comm_member(&work->group, member),
+                           message_tag(work, slot, phase), mpi->api.world,
+                           &slot->requests[slot->n_requests++]),
             "received");
 }
 
-/* ---- what a collective of several ranks sends ---- */
-
-int mpi_tag(const Reduction *r, const Slot *slot, Phase phase) {
-  return (r->what->id & 0xfffff) << 6 | (slot->round & 0xf) << 2 | (int)phase;
+bool mpi_is_over(Work *work, Slot *slot) {
+  Mpi *mpi = work->mpi;
+  int flag = 1;
+  if (slot->n_requests > 0)
+    check_mpi(mpi,
+              mpi->api.Testall(slot->n_requests, slot->requests, &flag, NULL),
+              "waited");
+  if (flag) slot->n_requests = 0;
+  return flag;
 }
 
-int mpi_member(const Reduction *r, int index) {
-  return comm_member(&r->group, index);
-}
+/* ---- what the members of a group mean ---- */
 
-void mpi_exchange_headers(const Reduction *r, Slot *slot) {
-  Mpi *mpi = r->mpi;
+/* The tag does not name the collective, so that another one is received. */
+void mpi_exchange_headers(Work *work) {
+  Mpi *mpi = work->mpi;
   const FlightRecorder *recorder = mpi->comm->recorder;
-  int size = r->group.size, index = r->group.index;
-  int64_t kind = r->what->kind == DNN_RECV ? DNN_SEND : r->what->kind;
-  mpi->header_out = (Header){r->what->id, kind, r->what->dtype, r->n * r->item,
-                             recorder ? atomic_load(&recorder->step) : 0};
-  int tag = mpi_tag(r, slot, PHASE_header);
-  mpi_send(mpi, &mpi->header_out, sizeof(Header),
-           mpi_member(r, (index + 1) % size), tag,
-           &slot->requests[slot->n_requests++]);
-  mpi_receive(mpi, &mpi->header_in, sizeof(Header),
-              mpi_member(r, (index + size - 1) % size), tag,
-              &slot->requests[slot->n_requests++]);
+  int size = work->group.size, index = work->group.index;
+  int tag = TAG_HEADER + (int)work->queue;
+  int64_t kind = work->what->kind == DNN_RECV ? DNN_SEND : work->what->kind;
+  work->header_out =
+      (Header){work->what->id, kind, work->what->dtype, work->n * work->item,
+               recorder ? atomic_load(&recorder->step) : 0};
+  work->has_header = size == 1 || work->what->id < 0;
+  if (work->has_header) return;
+  check_mpi(mpi,
+            mpi->api.Irecv(&work->header_in, sizeof(Header), mpi->api.byte,
+                           comm_member(&work->group, (index + size - 1) % size),
+                           tag, mpi->api.world, &work->headers[0]),
+            "received");
+  check_mpi(mpi,
+            mpi->api.Isend(&work->header_out, sizeof(Header), mpi->api.byte,
+                           comm_member(&work->group, (index + 1) % size), tag,
+                           mpi->api.world, &work->headers[1]),
+            "sent");
 }
 
-void mpi_check_header(const Reduction *r) {
-  const Header *in = &r->mpi->header_in, *out = &r->mpi->header_out;
-  if (memcmp(in, out, sizeof *in) == 0) return;
+bool mpi_check_header(Work *work) {
+  Mpi *mpi = work->mpi;
+  const Header *in = &work->header_in, *out = &work->header_out;
+  if (work->has_header) return true;
+  int flag = 0;
+  check_mpi(mpi, mpi->api.Testall(2, work->headers, &flag, NULL), "waited");
+  if (!flag) return false;
+  work->has_header = true;
+  if (memcmp(in, out, sizeof *in) == 0) return true;
   char why[300];
-  int size = r->group.size;
+  int size = work->group.size;
   snprintf(why, sizeof why,
            "ranks disagree: this one is at step %lld, collective %lld of %lld "
            "bytes, rank %d at step %lld, collective %lld of %lld bytes",
            (long long)out->step, (long long)out->id, (long long)out->bytes,
-           mpi_member(r, (r->group.index + size - 1) % size),
+           comm_member(&work->group, (work->group.index + size - 1) % size),
            (long long)in->step, (long long)in->id, (long long)in->bytes);
-  give_up(r->mpi, -1, why);
+  give_up(mpi, -1, why);
 }

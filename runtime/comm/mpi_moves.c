@@ -1,103 +1,184 @@
 /*
  * mpi_moves.c -- makes the collectives over Open MPI that are not all-reduce.
  *
- * Shards go from member to member, chunk by chunk, so that buffers do not grow
- * with them.  The owner of a shard makes its sum in ascending rank order.
+ * Shards go from member to member in rounds of one chunk, two of them in
+ * flight, so that buffers do not grow with shards, nor messages beyond the ints
+ * in which MPI counts.  The owner of a shard makes
+ * its reduction in ascending rank order.  A broadcast goes along a chain from
+ * its root, each round one member further, so that its time does not grow with
+ * the number of ranks.
  */
 #include "runtime/comm/mpi.h"
 
 #include <string.h>
 
-static char *shard_of(const Reduction *r, int part, int member) {
-  int64_t n = r->what->counts[part] / r->group.size;
-  return (char *)r->parts[part].data + member * n * r->item;
+static bool has_shards(const Work *work) {
+  int kind = work->what->kind;
+  return kind == DNN_REDUCE_SCATTER || kind == DNN_ALL_GATHER ||
+         kind == DNN_ALL_TO_ALL;
 }
 
-static char *received_shard(const Reduction *r, const Slot *slot, int member) {
-  return slot->in + member * r->mpi->chunk_bytes;
+/* Elements that one message may come from. */
+static int64_t move_length(const Work *work, int part) {
+  int64_t n = work->what->counts[part];
+  return has_shards(work) ? n / work->group.size : n;
 }
 
-static void add_up(const Reduction *r, const Slot *slot, char *own, int64_t n) {
-  for (int i = 0; i < r->group.size; i++)
-    slot->members[i] = i == r->group.index ? own : received_shard(r, slot, i);
-  comm_combine(r->what, slot->members, own, n);
+static const char *source_of(const Work *work, const Slot *slot, int shard) {
+  bool is_shard = !has_shards(work) || work->what->kind == DNN_ALL_GATHER;
+  int64_t begin = is_shard ? 0 : shard * move_length(work, slot->part);
+  return (const char *)work->parts[slot->part].from +
+         (begin + slot->at) * work->item;
 }
 
-/* Elements [at, at + n) of each shard of a part, between all members. */
-static void exchange_chunk(const Reduction *r, Slot *slot, int part, int64_t at,
-                           int64_t n) {
-  int size = r->group.size, own = r->group.index;
-  int64_t bytes = n * r->item, from = at * r->item;
-  bool is_gather = r->what->kind == DNN_ALL_GATHER;
-  int tag = mpi_tag(r, slot, PHASE_scatter);
-  slot->n_requests = 0;
+static char *destination_of(const Work *work, const Slot *slot, int shard) {
+  bool is_shard = !has_shards(work) || work->what->kind == DNN_REDUCE_SCATTER;
+  int64_t begin = is_shard ? 0 : shard * move_length(work, slot->part);
+  return (char *)work->parts[slot->part].to + (begin + slot->at) * work->item;
+}
+
+static char *received_shard(const Work *work, const Slot *slot, int member) {
+  return slot->in + member * work->mpi->chunk_bytes;
+}
+
+/* ---- the messages of a round ---- */
+
+static void exchange_shards(Work *work, Slot *slot) {
+  int size = work->group.size, own = work->group.index;
+  bool is_reduced = work->what->kind == DNN_REDUCE_SCATTER;
   for (int i = 1; i < size; i++) {
     int peer = (own + i) % size;
-    mpi_receive(r->mpi,
-                is_gather ? shard_of(r, part, peer) + from
-                          : received_shard(r, slot, peer),
-                bytes, mpi_member(r, peer), tag,
-                &slot->requests[slot->n_requests++]);
+    mpi_receive(work, slot,
+                is_reduced ? received_shard(work, slot, peer)
+                           : destination_of(work, slot, peer),
+                slot->n, peer, PHASE_scatter);
   }
   for (int i = 1; i < size; i++) {
     int peer = (own + i) % size;
-    mpi_send(r->mpi, shard_of(r, part, is_gather ? own : peer) + from, bytes,
-             mpi_member(r, peer), tag, &slot->requests[slot->n_requests++]);
+    mpi_send(work, slot, source_of(work, slot, peer), slot->n, peer,
+             PHASE_scatter);
   }
-  mpi_finish(r->mpi, slot->requests, slot->n_requests);
-  if (r->what->kind == DNN_REDUCE_SCATTER)
-    add_up(r, slot, shard_of(r, part, own) + from, n);
-  for (int i = 0; r->what->kind == DNN_ALL_TO_ALL && i < size; i++)
-    if (i != own)
-      memcpy(shard_of(r, part, i) + from, received_shard(r, slot, i),
-             (size_t)bytes);
+  char *to = destination_of(work, slot, own);
+  const char *from = source_of(work, slot, own);
+  if (!is_reduced && to != from)
+    memmove(to, from, (size_t)(slot->n * work->item));
 }
 
-/* Along a chain from the first to the last of the group. */
-static void pass_along(const Reduction *r, Slot *slot, int part, int64_t at,
-                       int64_t n) {
-  const DnnCollective *what = r->what;
-  int size = r->group.size, own = r->group.index;
-  int first = what->kind == DNN_BROADCAST ? what->peer
-              : what->kind == DNN_SEND    ? own
-                                          : !own;
-  char *data = (char *)r->parts[part].data + at * r->item;
-  int next = (own + 1) % size, previous = (own + size - 1) % size;
-  int tag = mpi_tag(r, slot, PHASE_scatter);
-  void *request;
-  if (own != first) {
-    mpi_receive(r->mpi, data, n * r->item, mpi_member(r, previous), tag,
-                &request);
-    mpi_finish(r->mpi, &request, 1);
+static void permute(Work *work, Slot *slot) {
+  int own = work->group.index;
+  int to = comm_target(work->what, own), from = comm_origin(work->what, own);
+  char *data = destination_of(work, slot, 0);
+  if (to == own) {
+    memcpy(data, source_of(work, slot, 0), (size_t)(slot->n * work->item));
+    return;
   }
-  if (next == first) return;
-  mpi_send(r->mpi, data, n * r->item, mpi_member(r, next), tag, &request);
-  mpi_finish(r->mpi, &request, 1);
+  if (from >= 0) mpi_receive(work, slot, data, slot->n, from, PHASE_scatter);
+  if (to >= 0)
+    mpi_send(work, slot, source_of(work, slot, 0), slot->n, to, PHASE_scatter);
 }
 
-void mpi_run_moves(Mpi *mpi, const DnnCollective *what, const CommPart *parts) {
-  Reduction r = {.mpi = mpi,
-                 .what = what,
-                 .parts = parts,
-                 .group = comm_group(what, mpi->place.rank),
-                 .item = dtype_bytes(what->dtype),
-                 .n = comm_count(what)};
-  if (r.group.size == 1) return;
-  Slot *slot = &mpi->slots[0];
-  bool is_passed = what->kind == DNN_BROADCAST || what->kind == DNN_SEND ||
-                   what->kind == DNN_RECV;
-  int64_t chunk = mpi->chunk_bytes / r.item;
-  slot->round = 0;
-  slot->n_requests = 0;
-  mpi_exchange_headers(&r, slot);
-  mpi_finish(mpi, slot->requests, slot->n_requests);
-  mpi_check_header(&r);
-  for (int part = 0; part < what->n_parts; part++) {
-    int64_t n =
-        is_passed ? what->counts[part] : what->counts[part] / r.group.size;
-    for (int64_t at = 0; at < n; at += chunk, slot->round++) {
-      int64_t here = n - at < chunk ? n - at : chunk;
-      (is_passed ? pass_along : exchange_chunk)(&r, slot, part, at, here);
-    }
+/* The member at which a chain begins. */
+static int chain_root(const Work *work) {
+  int own = work->group.index;
+  return work->what->kind == DNN_BROADCAST ? work->what->peer
+         : work->what->kind == DNN_SEND    ? own
+                                           : !own;
+}
+
+/* Receives a chunk from the member before. */
+static void chain_receive(Work *work, Slot *slot) {
+  int size = work->group.size, own = work->group.index;
+  if (own != chain_root(work))
+    mpi_receive(work, slot, destination_of(work, slot, 0), slot->n,
+                (own + size - 1) % size, PHASE_scatter);
+  else if (work->what->kind == DNN_BROADCAST)
+    memmove(destination_of(work, slot, 0), source_of(work, slot, 0),
+            (size_t)(slot->n * work->item));
+}
+
+/* Sends the chunk that has arrived to the member after. */
+static void chain_send(Work *work, Slot *slot) {
+  int size = work->group.size, own = work->group.index, next = (own + 1) % size;
+  bool is_root = own == chain_root(work);
+  if (next != chain_root(work))
+    mpi_send(work, slot,
+             is_root ? source_of(work, slot, 0) : destination_of(work, slot, 0),
+             slot->n, next, PHASE_scatter);
+}
+
+static bool is_chain(const Work *work) {
+  int kind = work->what->kind;
+  return kind == DNN_BROADCAST || kind == DNN_SEND || kind == DNN_RECV;
+}
+
+/* ---- rounds ---- */
+
+/* The next chunk of the parts; false: there is none. */
+static bool take_chunk(Work *work, Slot *slot) {
+  bool is_reduced = work->what->kind == DNN_REDUCE_SCATTER;
+  int64_t bytes =
+      is_reduced ? work->mpi->chunk_bytes : work->mpi->message_bytes;
+  int64_t chunk = bytes / work->item;
+  while (work->part < work->what->n_parts &&
+         work->at >= move_length(work, work->part)) {
+    work->part++;
+    work->at = 0;
   }
+  slot->n = 0;
+  if (work->part == work->what->n_parts) return false;
+  int64_t left = move_length(work, work->part) - work->at;
+  slot->part = work->part;
+  slot->at = work->at;
+  slot->n = left < chunk ? left : chunk;
+  work->at += slot->n;
+  return true;
+}
+
+static void reduce_chunk(Work *work, Slot *slot) {
+  int own = work->group.index;
+  for (int i = 0; i < work->group.size; i++)
+    slot->members[i] = i == own ? (const void *)source_of(work, slot, own)
+                                : received_shard(work, slot, i);
+  comm_combine(work->what, slot->members, destination_of(work, slot, own),
+               slot->n);
+}
+
+static void begin_round(Work *work, Slot *slot) {
+  slot->round = work->step;
+  if (is_chain(work))
+    chain_receive(work, slot);
+  else if (work->what->kind == DNN_PERMUTE)
+    permute(work, slot);
+  else
+    exchange_shards(work, slot);
+}
+
+void mpi_begin_moves(Work *work) {
+  work->part = 0;
+  work->at = 0;
+}
+
+/* Chains have two messages to a chunk, of which the second follows the first:
+ * a slot that has sent its chunk has `begin` set. */
+Progress mpi_step_moves(Work *work) {
+  Slot *slot = &work->slots[work->step % MPI_N_SLOTS];
+  if (!mpi_is_over(work, slot)) return PROGRESS_none;
+  if (slot->n > 0 && is_chain(work) && !slot->begin) {
+    slot->begin = 1;
+    chain_send(work, slot);
+    return PROGRESS_some;
+  }
+  if (slot->n > 0 && work->what->kind == DNN_REDUCE_SCATTER)
+    reduce_chunk(work, slot);
+  slot->begin = 0;
+  if (take_chunk(work, slot)) {
+    begin_round(work, slot);
+    work->step++;
+    return PROGRESS_some;
+  }
+  work->step++;
+  bool is_last = true;
+  for (int i = 0; i < MPI_N_SLOTS; i++)
+    is_last = is_last && work->slots[i].n == 0;
+  return is_last ? PROGRESS_done : PROGRESS_some;
 }

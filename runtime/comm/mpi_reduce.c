@@ -25,109 +25,106 @@ static int64_t slice_of(const Slot *slot, int index, int64_t *out_begin) {
   return end - begin;
 }
 
-static void begin_scatter(const Reduction *r, Slot *slot) {
-  Mpi *mpi = r->mpi;
-  int tag = mpi_tag(r, slot, PHASE_scatter);
-  int64_t own_begin, own = slice_of(slot, r->group.index, &own_begin);
-  slot->n_requests = 0;
-  if (slot->round == 0) mpi_exchange_headers(r, slot);
-  for (int i = 1; i < r->group.size; i++) {
-    int peer = (r->group.index + i) % r->group.size;
+static void begin_scatter(Work *work, Slot *slot) {
+  int size = work->group.size, own_index = work->group.index;
+  int64_t own_begin, own = slice_of(slot, own_index, &own_begin);
+  for (int i = 1; i < size; i++) {
+    int peer = (own_index + i) % size;
     if (own > 0)
-      mpi_receive(mpi, slot->in + peer * mpi->chunk_bytes, own * r->item,
-                  mpi_member(r, peer), tag,
-                  &slot->requests[slot->n_requests++]);
+      mpi_receive(work, slot, slot->in + peer * work->mpi->chunk_bytes, own,
+                  peer, PHASE_scatter);
   }
-  for (int i = 1; i < r->group.size; i++) {
-    int peer = (r->group.index + i) % r->group.size;
+  for (int i = 1; i < size; i++) {
+    int peer = (own_index + i) % size;
     int64_t begin, n = slice_of(slot, peer, &begin);
     if (n == 0) continue;
-    char *data = comm_direct(r->what, r->parts, begin, n);
+    const char *data = comm_source(work->what, work->parts, begin, n);
     if (!data) {
-      data = slot->out + peer * mpi->chunk_bytes;
-      comm_copy(r->what, r->parts, begin, n, data, true);
+      char *out = slot->out + peer * work->mpi->chunk_bytes;
+      comm_copy_out(work->what, work->parts, begin, n, out);
+      data = out;
     }
-    mpi_send(mpi, data, n * r->item, mpi_member(r, peer), tag,
-             &slot->requests[slot->n_requests++]);
+    mpi_send(work, slot, data, n, peer, PHASE_scatter);
   }
 }
 
-/* The sum of the own slice, in ascending order; result: its address. */
-static char *add_up(const Reduction *r, Slot *slot, int64_t begin, int64_t n) {
-  char *own = comm_direct(r->what, r->parts, begin, n);
-  bool is_direct = own != NULL;
+/* The sum of the own slice, in ascending order; result: where it lies. */
+static char *add_up(Work *work, Slot *slot, int64_t begin, int64_t n) {
+  const char *own = comm_source(work->what, work->parts, begin, n);
+  char *sum = comm_destination(work->what, work->parts, begin, n);
+  bool is_direct = sum != NULL;
   if (!own) {
+    comm_copy_out(work->what, work->parts, begin, n, slot->own);
     own = slot->own;
-    comm_copy(r->what, r->parts, begin, n, own, true);
   }
-  for (int i = 0; i < r->group.size; i++)
+  if (!is_direct) sum = slot->own;
+  for (int i = 0; i < work->group.size; i++)
     slot->members[i] =
-        i == r->group.index ? own : slot->in + i * r->mpi->chunk_bytes;
-  comm_combine(r->what, slot->members, own, n);
-  if (!is_direct) comm_copy(r->what, r->parts, begin, n, own, false);
-  return own;
+        i == work->group.index ? own : slot->in + i * work->mpi->chunk_bytes;
+  comm_combine(work->what, slot->members, sum, n);
+  if (!is_direct) comm_copy_in(work->what, work->parts, begin, n, sum);
+  return sum;
 }
 
-static void begin_gather(const Reduction *r, Slot *slot) {
-  Mpi *mpi = r->mpi;
-  mpi_finish(mpi, slot->requests, slot->n_requests);
-  if (slot->round == 0) mpi_check_header(r);
-  int tag = mpi_tag(r, slot, PHASE_gather);
-  int64_t own_begin, own = slice_of(slot, r->group.index, &own_begin);
-  slot->n_requests = 0;
-  for (int i = 1; i < r->group.size; i++) {
-    int peer = (r->group.index + i) % r->group.size;
+static void begin_gather(Work *work, Slot *slot) {
+  int size = work->group.size, own_index = work->group.index;
+  int64_t own_begin, own = slice_of(slot, own_index, &own_begin);
+  for (int i = 1; i < size; i++) {
+    int peer = (own_index + i) % size;
     int64_t begin, n = slice_of(slot, peer, &begin);
     if (n == 0) continue;
-    char *data = comm_direct(r->what, r->parts, begin, n);
-    if (!data) data = slot->out + peer * mpi->chunk_bytes;
-    mpi_receive(mpi, data, n * r->item, mpi_member(r, peer), tag,
-                &slot->requests[slot->n_requests++]);
+    char *data = comm_destination(work->what, work->parts, begin, n);
+    if (!data) data = slot->out + peer * work->mpi->chunk_bytes;
+    mpi_receive(work, slot, data, n, peer, PHASE_gather);
   }
   if (own == 0) return;
-  char *sum = add_up(r, slot, own_begin, own);
-  for (int i = 1; i < r->group.size; i++)
-    mpi_send(mpi, sum, own * r->item,
-             mpi_member(r, (r->group.index + i) % r->group.size), tag,
-             &slot->requests[slot->n_requests++]);
+  char *sum = add_up(work, slot, own_begin, own);
+  for (int i = 1; i < size; i++)
+    mpi_send(work, slot, sum, own, (own_index + i) % size, PHASE_gather);
 }
 
-static void finish_gather(const Reduction *r, Slot *slot) {
-  mpi_finish(r->mpi, slot->requests, slot->n_requests);
-  slot->n_requests = 0;
-  for (int peer = 0; peer < r->group.size; peer++) {
+static void finish_gather(Work *work, Slot *slot) {
+  for (int peer = 0; peer < work->group.size; peer++) {
     int64_t begin, n = slice_of(slot, peer, &begin);
-    if (peer == r->group.index || n == 0 ||
-        comm_direct(r->what, r->parts, begin, n))
+    if (peer == work->group.index || n == 0 ||
+        comm_destination(work->what, work->parts, begin, n))
       continue;
-    comm_copy(r->what, r->parts, begin, n,
-              slot->out + peer * r->mpi->chunk_bytes, false);
+    comm_copy_in(work->what, work->parts, begin, n,
+                 slot->out + peer * work->mpi->chunk_bytes);
   }
 }
 
-void mpi_run_all_reduce(Mpi *mpi, const DnnCollective *what,
-                        const CommPart *parts) {
-  Reduction r = {.mpi = mpi,
-                 .what = what,
-                 .parts = parts,
-                 .group = comm_group(what, mpi->place.rank),
-                 .item = dtype_bytes(what->dtype),
-                 .n = comm_count(what)};
-  if (r.group.size == 1 || r.n == 0) return;
-  int64_t slice = mpi->chunk_bytes / r.item;
-  int64_t per_round = slice * r.group.size;
-  int n_rounds = (int)((r.n + per_round - 1) / per_round);
-  for (int i = 0; i < n_rounds; i++) {
-    Slot *slot = &mpi->slots[i % 2];
-    if (i >= 2) finish_gather(&r, slot);
-    slot->round = i;
-    slot->begin = i * per_round;
-    slot->end = slot->begin + per_round < r.n ? slot->begin + per_round : r.n;
-    slot->slice = (slot->end - slot->begin + r.group.size - 1) / r.group.size;
-    begin_scatter(&r, slot);
-    if (i >= 1) begin_gather(&r, &mpi->slots[(i - 1) % 2]);
+static void set_round(Work *work, Slot *slot, int64_t round) {
+  int64_t size = work->group.size;
+  int64_t per_round = work->mpi->chunk_bytes / work->item * size;
+  slot->round = round;
+  slot->begin = round * per_round;
+  slot->end =
+      slot->begin + per_round < work->n ? slot->begin + per_round : work->n;
+  slot->slice = (slot->end - slot->begin + size - 1) / size;
+}
+
+void mpi_begin_all_reduce(Work *work) {
+  int64_t slice = work->mpi->chunk_bytes / work->item;
+  int64_t per_round = slice * work->group.size;
+  work->n_rounds = (work->n + per_round - 1) / per_round;
+}
+
+/* Steps 2 i and 2 i + 1 belong to round i: its scatter begins, in the slot of
+ * round i - 2, which ends; then the gather of round i - 1 begins. */
+Progress mpi_step_all_reduce(Work *work) {
+  int64_t round = work->step / 2 - work->step % 2;
+  Slot *slot = &work->slots[(round + MPI_N_SLOTS) % MPI_N_SLOTS];
+  if (work->n_rounds == 0) return PROGRESS_done;
+  if (!mpi_is_over(work, slot)) return PROGRESS_none;
+  bool is_gather = work->step++ % 2 == 1;
+  if (is_gather && round >= 0 && round < work->n_rounds)
+    begin_gather(work, slot);
+  if (is_gather) return PROGRESS_some;
+  if (round >= MPI_N_SLOTS) finish_gather(work, slot);
+  if (round < work->n_rounds) {
+    set_round(work, slot, round);
+    begin_scatter(work, slot);
   }
-  begin_gather(&r, &mpi->slots[(n_rounds - 1) % 2]);
-  if (n_rounds > 1) finish_gather(&r, &mpi->slots[n_rounds % 2]);
-  finish_gather(&r, &mpi->slots[(n_rounds - 1) % 2]);
+  return round == work->n_rounds + 1 ? PROGRESS_done : PROGRESS_some;
 }

@@ -130,7 +130,7 @@ static Status all_reduce(NcclState *state, Group *group,
   CuEnum error = state->nccl.GroupStart();
   for (int i = 0; i < what->n_parts && !error; i++) {
     error = state->nccl.AllReduce(
-        parts[i].data, parts[i].data, (size_t)parts[i].count,
+        parts[i].from, parts[i].to, (size_t)parts[i].count,
         (CuEnum)nccl_dtypes[what->dtype], nccl_reductions[what->reduce],
         group->comm, state->cuda->comm);
     if (error == NCCL_IN_PROGRESS) error = 0; /* until the group's end */

@@ -23,18 +23,17 @@ struct Exec {
 
 enum { CHECK_FLOATS = 1 << 16 };
 
-static CommPart **prepare_parts(Arena *arena, Device *device,
-                                const DnnEntryPoint *entry) {
+static CommPart **prepare_parts(Arena *arena, const DnnEntryPoint *entry) {
   CommPart **all = ARENA_ARRAY(arena, CommPart *, entry->n_instrs);
   for (int i = 0; i < entry->n_instrs; i++) {
     const DnnInstr *instr = &entry->instrs[i];
     if (instr->op != DNN_OP_COLLECTIVE) continue;
     const DnnCollective *what = instr->detail;
-    ASSERT(what->n_parts <= instr->n_buffers);
+    ASSERT(instr->n_buffers == what->n_parts ||
+           instr->n_buffers == 2 * what->n_parts);
+    ASSERT(instr->n_buffers == what->n_parts || what->group->size > 1);
     all[i] = ARENA_ARRAY(arena, CommPart, what->n_parts);
-    for (int j = 0; j < what->n_parts; j++)
-      all[i][j] = (CommPart){device->address(device, instr->buffers[j]),
-                             what->counts[j]};
+    for (int j = 0; j < what->n_parts; j++) all[i][j].count = what->counts[j];
   }
   return all;
 }
@@ -50,7 +49,7 @@ Exec *exec_create(Arena *arena, const DnnProgram *program, Device *device,
              .parts = ARENA_ARRAY(arena, CommPart **, program->n_entry_points),
              .check = ARENA_ARRAY(arena, float, CHECK_FLOATS)};
   for (int i = 0; i < program->n_entry_points; i++)
-    exec->parts[i] = prepare_parts(arena, device, &program->entry_points[i]);
+    exec->parts[i] = prepare_parts(arena, &program->entry_points[i]);
   return exec;
 }
 
@@ -75,9 +74,16 @@ static Status start_collective(Exec *exec, const DnnEntryPoint *entry,
   const DnnCollective *what = instr->detail;
   CommPart *parts = exec->parts[entry - exec->program->entry_points][i];
   if (what->group->size == 1) return STATUS_OK;
-  for (int32_t j = 0; instr->advances && j < what->n_parts; j++)
-    parts[j].data =
-        exec->device->address(exec->device, instr_buffer(instr, j, iterations));
+  Device *device = exec->device;
+  bool is_in_place = instr->n_buffers == what->n_parts;
+  for (int32_t j = 0; j < what->n_parts; j++) {
+    int32_t to = is_in_place ? j : j + what->n_parts;
+    void *at = device->address(device, instr_buffer(instr, to, iterations));
+    parts[j].from = device->address(device, instr_buffer(instr, j, iterations));
+    parts[j].to = at;
+    if (is_in_place)
+      parts[j] = comm_in_place(what, exec->comm->rank, at, parts[j].count);
+  }
   return exec->comm->start(exec->comm, what, parts);
 }
 

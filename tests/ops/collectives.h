@@ -15,6 +15,7 @@ enum { COLLECTIVE_PARTS = 2, COLLECTIVE_AXES = 3 };
 /* A mesh of ranks; axes are numbered row-major and independently of group.c. */
 typedef struct CollectiveMesh {
   int n_axes, sizes[COLLECTIVE_AXES];
+  int first; /* rank */
 } CollectiveMesh;
 
 /* An ordered list of its axes. */
@@ -34,7 +35,10 @@ static inline int mesh_world(const CollectiveMesh *mesh) {
 
 static inline DnnGroup axes_group(const CollectiveMesh *mesh,
                                   const CollectiveAxes *axes) {
-  DnnGroup group = {.ranks = mesh_world(mesh), .size = 1, .n_digits = axes->n};
+  DnnGroup group = {.first = mesh->first,
+                    .ranks = mesh_world(mesh),
+                    .size = 1,
+                    .n_digits = axes->n};
   for (int i = 0; i < axes->n; i++) {
     int axis = axes->axes[i];
     group.digits[i] = (DnnDigit){mesh->sizes[axis], mesh_stride(mesh, axis)};
@@ -54,13 +58,13 @@ static inline int axes_members(const CollectiveMesh *mesh,
     int member = 0;
     for (int a = 0; a < mesh->n_axes; a++) {
       int stride = mesh_stride(mesh, a);
-      int place = rank / stride % mesh->sizes[a];
+      int place = (rank - mesh->first) / stride % mesh->sizes[a];
       for (int i = 0; i < axes->n; i++)
         if (axes->axes[i] == a) place = at[i];
       member += place * stride;
     }
-    members[m] = member;
-    if (member == rank) own = m;
+    members[m] = mesh->first + member;
+    if (members[m] == rank) own = m;
     for (int i = axes->n - 1; i >= 0; i--) {
       if (++at[i] < mesh->sizes[axes->axes[i]]) break;
       at[i] = 0;
@@ -83,17 +87,32 @@ static inline int32_t collective_value(int rank, int part, int64_t i) {
   return (int32_t)(rank * 100000000 + part * 10000000 + i);
 }
 
-/* The value that it must have in the end; -1: any. */
+/* A destination that nobody wrote to has this value. */
+enum { COLLECTIVE_UNTOUCHED = -7 };
+
+static inline bool collective_shards_source(int kind) {
+  return kind == DNN_ALL_GATHER;
+}
+
+static inline bool collective_shards_result(int kind) {
+  return kind == DNN_REDUCE_SCATTER;
+}
+
+static inline bool collective_has_place(int kind) {
+  return kind == DNN_ALL_REDUCE || kind == DNN_REDUCE_SCATTER ||
+         kind == DNN_ALL_GATHER || kind == DNN_BROADCAST;
+}
+
+/* The value that element i of the destination must have in the end. */
 static inline int64_t collective_wanted(const CollectiveCase *c, int part,
                                         int64_t i) {
   const DnnCollective *what = c->what;
-  int size = what->group->size;
+  int size = what->group->size, origin = -1;
   int64_t piece = what->counts[part] / size, sum = 0;
-  int from = (int)(i / piece);
+  int from = piece ? (int)(i / piece) : 0;
   switch (what->kind) {
+  case DNN_REDUCE_SCATTER: i += c->index * piece; /* fall through */
   case DNN_ALL_REDUCE:
-  case DNN_REDUCE_SCATTER:
-    if (what->kind == DNN_REDUCE_SCATTER && from != c->index) return -1;
     for (int q = 0; q < size; q++)
       sum += collective_value(c->members[q], part, i);
     return sum;
@@ -101,40 +120,90 @@ static inline int64_t collective_wanted(const CollectiveCase *c, int part,
   case DNN_ALL_TO_ALL:
     return collective_value(c->members[from], part,
                             i % piece + c->index * piece);
+  case DNN_PERMUTE:
+    for (int q = 0; q < size; q++) {
+      int to =
+          what->targets ? what->targets[q] : (q + what->peer + size) % size;
+      if (to == c->index) origin = q;
+    }
+    if (origin < 0) return COLLECTIVE_UNTOUCHED;
+    return collective_value(c->members[origin], part, i);
   case DNN_RECV:
   case DNN_BROADCAST: return collective_value(c->members[what->peer], part, i);
-  default: return collective_value(c->comm->rank, part, i);
+  default: return COLLECTIVE_UNTOUCHED;
   }
+}
+
+typedef struct CollectiveData {
+  int64_t *source[COLLECTIVE_PARTS], *result[COLLECTIVE_PARTS];
+  int64_t n_source[COLLECTIVE_PARTS], n_result[COLLECTIVE_PARTS];
+  CommPart parts[COLLECTIVE_PARTS];
+} CollectiveData;
+
+static inline CollectiveData *collective_data(const CollectiveCase *c,
+                                              bool in_place) {
+  const DnnCollective *what = c->what;
+  CollectiveData *data = ARENA_NEW(c->arena, CollectiveData);
+  for (int p = 0; p < what->n_parts; p++) {
+    int64_t n = what->counts[p], piece = n / what->group->size, first = 0;
+    int64_t *full = ARENA_ARRAY(c->arena, int64_t, n + 1);
+    for (int64_t i = 0; i < n; i++)
+      full[i] = collective_value(c->comm->rank, p, i);
+    data->n_source[p] = collective_shards_source(what->kind) ? piece : n;
+    data->n_result[p] = collective_shards_result(what->kind) ? piece : n;
+    if (collective_shards_source(what->kind)) first = c->index * piece;
+    data->source[p] = full + first;
+    if (in_place) {
+      data->result[p] =
+          collective_shards_result(what->kind) ? full + c->index * piece : full;
+    } else {
+      data->result[p] = ARENA_ARRAY(c->arena, int64_t, n + 1);
+      for (int64_t i = 0; i < n; i++) data->result[p][i] = COLLECTIVE_UNTOUCHED;
+    }
+    data->parts[p] = (CommPart){data->source[p], data->result[p], n};
+    if (in_place) data->parts[p] = comm_in_place(what, c->comm->rank, full, n);
+  }
+  return data;
+}
+
+static inline Status collective_differs(const CollectiveCase *c, const char *of,
+                                        int part, int64_t i, int64_t got,
+                                        int64_t wanted) {
+  if (got == wanted) return STATUS_OK;
+  return status_make(STATUS_invalid,
+                     "%s, rank %d: collective %d of kind %d on %d ranks (%s): "
+                     "%s of part %d, element %lld is %lld, not %lld",
+                     c->comm->name, c->comm->rank, c->what->id, c->what->kind,
+                     c->what->group->size, c->label, of, part, (long long)i,
+                     (long long)got, (long long)wanted);
+}
+
+static inline Status collective_compare(const CollectiveCase *c,
+                                        const CollectiveData *data,
+                                        bool in_place) {
+  const DnnCollective *what = c->what;
+  for (int p = 0; p < what->n_parts; p++) {
+    for (int64_t i = 0; i < data->n_result[p]; i++)
+      TRY(collective_differs(c, "result", p, i, data->result[p][i],
+                             collective_wanted(c, p, i)));
+    int64_t first =
+        collective_shards_source(what->kind) ? c->index * data->n_source[p] : 0;
+    for (int64_t i = 0; !in_place && i < data->n_source[p]; i++)
+      TRY(collective_differs(c, "source", p, i, data->source[p][i],
+                             collective_value(c->comm->rank, p, first + i)));
+  }
+  return STATUS_OK;
 }
 
 /* Programs are constants: other ranks may look at ours until they have left. */
 static inline Status collective_run(const CollectiveCase *given,
-                                    const DnnCollective *of) {
+                                    const DnnCollective *of, bool in_place) {
   CollectiveCase c = *given;
-  const DnnCollective *what = arena_copy(c.arena, of, sizeof *of);
-  CommPart *parts = ARENA_ARRAY(c.arena, CommPart, COLLECTIVE_PARTS);
-  c.what = what;
-  for (int p = 0; p < what->n_parts; p++) {
-    int64_t *data = ARENA_ARRAY(c.arena, int64_t, what->counts[p]);
-    parts[p] = (CommPart){data, what->counts[p]};
-    for (int64_t i = 0; i < what->counts[p]; i++)
-      data[i] = collective_value(c.comm->rank, p, i);
-  }
-  TRY(c.comm->start(c.comm, what, parts));
-  TRY(c.comm->wait(c.comm, what->id));
-  for (int p = 0; p < what->n_parts; p++)
-    for (int64_t i = 0; i < what->counts[p]; i++) {
-      int64_t wanted = collective_wanted(&c, p, i);
-      int64_t got = ((int64_t *)parts[p].data)[i];
-      if (wanted >= 0 && got != wanted)
-        return status_make(STATUS_invalid,
-                           "%s, rank %d: collective %d of %d ranks (%s): part "
-                           "%d, element %lld is %lld, not %lld",
-                           c.comm->name, c.comm->rank, what->kind,
-                           what->group->size, c.label, p, (long long)i,
-                           (long long)got, (long long)wanted);
-    }
-  return STATUS_OK;
+  c.what = arena_copy(c.arena, of, sizeof *of);
+  CollectiveData *data = collective_data(&c, in_place);
+  TRY(c.comm->start(c.comm, c.what, data->parts));
+  TRY(c.comm->wait(c.comm, of->id));
+  return collective_compare(&c, data, in_place);
 }
 
 /* From each member to the one before it, one pair at a time. */
@@ -144,7 +213,25 @@ static inline Status collective_pairs(const CollectiveCase *c,
     what.id++;
     what.kind = c->index == i ? DNN_SEND : DNN_RECV;
     what.peer = c->index == i ? i - 1 : i;
-    if (c->index == i || c->index == i - 1) TRY(collective_run(c, &what));
+    if (c->index == i || c->index == i - 1)
+      TRY(collective_run(c, &what, false));
+  }
+  return STATUS_OK;
+}
+
+/* A shift either way; and a list that leaves out the last member, reverses the
+ * others and, where they are odd, sends from the middle to itself. */
+static inline Status collective_permutes(const CollectiveCase *c,
+                                         DnnCollective what) {
+  int size = what.group->size;
+  int32_t *targets = ARENA_ARRAY(c->arena, int32_t, size);
+  for (int i = 0; i < size; i++) targets[i] = i + 1 < size ? size - 2 - i : -1;
+  what.kind = DNN_PERMUTE;
+  for (int shift = -1; shift <= 2; shift++) {
+    what.id++;
+    what.peer = shift;
+    what.targets = shift == 2 ? targets : NULL;
+    TRY(collective_run(c, &what, false));
   }
   return STATUS_OK;
 }
@@ -160,14 +247,55 @@ static inline Status collective_kinds(const CollectiveCase *c,
         counts[p] = group->size * pieces[k][p];
       DnnCollective what = {.kind = (uint8_t)kind,
                             .dtype = DNN_i64,
-                            .id = *id += group->size + 1,
+                            .queue = (uint8_t)(k % DNN_N_QUEUES),
+                            .id = *id += group->size + 4,
                             .group = group,
                             .n_parts = COLLECTIVE_PARTS,
                             .counts = counts};
       if (kind == DNN_BROADCAST) what.peer = group->size - 1;
-      TRY(kind == DNN_SEND ? collective_pairs(c, what)
-                           : collective_run(c, &what));
+      if (kind == DNN_SEND) {
+        TRY(collective_pairs(c, what));
+        what.id = *id += group->size + 4;
+        what.peer = 0;
+        TRY(collective_permutes(c, what));
+        continue;
+      }
+      TRY(collective_run(c, &what, false));
+      what.id++;
+      if (collective_has_place(kind)) TRY(collective_run(c, &what, true));
     }
+  return STATUS_OK;
+}
+
+/* More than 256 collectives at once in both queues, which half of the ranks
+ * start in another order between queues, and wait for in no order. */
+static inline Status collective_many(const CollectiveCase *given,
+                                     const DnnGroup *group, int32_t *id) {
+  enum { N = 300 };
+  CollectiveCase c = *given;
+  static const int64_t counts[] = {12};
+  DnnCollective *what = ARENA_ARRAY(c.arena, DnnCollective, N);
+  CollectiveData **data = ARENA_ARRAY(c.arena, CollectiveData *, N);
+  for (int k = 0; k < N; k++) {
+    int i = c.comm->rank % 2 ? k ^ 1 : k;
+    what[i] = (DnnCollective){.kind = DNN_ALL_REDUCE,
+                              .dtype = DNN_i64,
+                              .queue = (uint8_t)(i % DNN_N_QUEUES),
+                              .id = *id + 1 + i,
+                              .group = group,
+                              .n_parts = 1,
+                              .counts = counts};
+    c.what = &what[i];
+    data[i] = collective_data(&c, true);
+    TRY(c.comm->start(c.comm, c.what, data[i]->parts));
+  }
+  for (int k = 0; k < N; k++) {
+    int i = k * 7 % N;
+    c.what = &what[i];
+    TRY(c.comm->wait(c.comm, what[i].id));
+    TRY(collective_compare(&c, data[i], true));
+  }
+  *id += N;
   return STATUS_OK;
 }
 
@@ -218,10 +346,12 @@ static inline Status collective_dtype(const CollectiveCase *given,
   c.what = arena_copy(c.arena, &of, sizeof of);
   CommPart *part = ARENA_NEW(c.arena, CommPart);
   char *data = ARENA_ARRAY(c.arena, char, n *item);
-  *part = (CommPart){data, n};
+  *part = comm_in_place(c.what, c.comm->rank, data, n);
   for (int64_t i = 0; i < n; i++)
     number_store(of.dtype, data + i * item, reduced_value(c.comm->rank, i));
-  TRY(c.comm->start(c.comm, c.what, part));
+  Status started = c.comm->start(c.comm, c.what, part);
+  if (started.code == STATUS_unavailable) return STATUS_OK;
+  TRY(started);
   TRY(c.comm->wait(c.comm, of.id));
   if (of.kind == DNN_REDUCE_SCATTER) {
     begin = c.index * (int64_t)N;
@@ -271,6 +401,7 @@ static inline Status collective_axes(Arena *arena, Comm *comm,
   c.label = text_string(&label);
   TRY(collective_kinds(&c, group, id));
   TRY(collective_dtypes(&c, group, id));
+  if (axes->n == 1) TRY(collective_many(&c, group, id));
   TRY(comm->barrier(comm)); /* until then others may look at ours */
   arena_destroy(c.arena);
   return STATUS_OK;
@@ -292,14 +423,25 @@ static inline Status collective_lists(Arena *arena, Comm *comm,
   return STATUS_OK;
 }
 
+static const CollectiveMesh collective_meshes[] = {
+    {1, {1}, 0},    {1, {2}, 0}, {1, {3}, 0},    {1, {4}, 0},
+    {2, {2, 2}, 0}, {1, {5}, 0}, {2, {2, 3}, 0}, {3, {2, 2, 2}, 0}};
+/* A mesh of some of five ranks, and one beside it. */
+static const CollectiveMesh collective_beside[] = {{1, {3}, 0}, {1, {2}, 3}};
+
 static inline Status collectives_check(Arena *arena, Comm *comm) {
-  static const CollectiveMesh meshes[] = {{1, {1}},    {1, {2}},      {1, {3}},
-                                          {1, {4}},    {2, {2, 2}},   {1, {5}},
-                                          {2, {2, 3}}, {3, {2, 2, 2}}};
   int32_t id = 0;
-  for (int i = 0; i < ARRAY_LENGTH(meshes); i++)
-    if (mesh_world(&meshes[i]) == comm->world)
-      TRY(collective_lists(arena, comm, &meshes[i], (CollectiveAxes){0}, &id));
+  for (int i = 0; i < ARRAY_LENGTH(collective_meshes); i++)
+    if (mesh_world(&collective_meshes[i]) == comm->world)
+      TRY(collective_lists(arena, comm, &collective_meshes[i],
+                           (CollectiveAxes){0}, &id));
+  for (int i = 0; i < ARRAY_LENGTH(collective_beside) && comm->world == 5;
+       i++) {
+    const CollectiveMesh *mesh = &collective_beside[i];
+    if (comm->rank >= mesh->first &&
+        comm->rank < mesh->first + mesh_world(mesh))
+      TRY(collective_lists(arena, comm, mesh, (CollectiveAxes){0}, &id));
+  }
   return STATUS_OK;
 }
 

@@ -30,13 +30,13 @@ static void *rank_run(void *user) {
   return NULL;
 }
 
-static void check_world(int world, bool rendezvous, uint64_t seed) {
+static void check_world(int world, const LocalOptions *options) {
   Memory *memory = memory_create(no_memory, NULL);
   Arena *arena = arena_create(memory);
   Rank *ranks = ARENA_ARRAY(arena, Rank, world);
   pthread_t *threads = ARENA_ARRAY(arena, pthread_t, world);
   Comm *comms;
-  cr_assert_eq(comm_local_create(arena, world, rendezvous, seed, &comms).code,
+  cr_assert_eq(comm_local_create(arena, world, options, &comms).code,
                STATUS_ok);
   for (int r = 0; r < world; r++) {
     ranks[r].comm = &comms[r];
@@ -55,7 +55,110 @@ static void check_world(int world, bool rendezvous, uint64_t seed) {
 Test(collectives, of_threads) {
   for (int world = 2; world <= 8; world += world == 6 ? 2 : 1)
     for (uint64_t seed = 0; seed < 4; seed++)
-      check_world(world, seed % 2, seed);
+      check_world(world, &(LocalOptions){.seed = seed});
+}
+
+/* ---- orders ---- */
+
+static const DnnGroup three = {
+    .ranks = 3, .size = 3, .n_digits = 1, .digits = {{3, 1}}};
+static const int64_t thousand[] = {1000};
+
+static DnnCollective sum_in(DnnQueue queue, int32_t id) {
+  return (DnnCollective){.kind = DNN_ALL_REDUCE,
+                         .dtype = DNN_f32,
+                         .queue = (uint8_t)queue,
+                         .id = id,
+                         .group = &three,
+                         .n_parts = 1,
+                         .counts = thousand};
+}
+
+/* The findings of a rank; it fills in those that its test asks for. */
+typedef struct Finding {
+  Comm *comm;
+  Status status;
+  float data[2][1000];
+  bool is_visible;
+} Finding;
+
+static Status start_sum(Finding *finding, const DnnCollective *what,
+                        CommPart *part, int data) {
+  *part = (CommPart){finding->data[data], finding->data[data], 1000};
+  return finding->comm->start(finding->comm, what, part);
+}
+
+/* Runs three ranks; the findings lie in `memory`. */
+static Finding *run_three(Memory *memory, const LocalOptions *options,
+                          void *(*run)(void *finding)) {
+  Arena *arena = arena_create(memory);
+  Finding *findings = ARENA_ARRAY(arena, Finding, 3);
+  pthread_t threads[3];
+  Comm *comms;
+  (void)comm_local_create(arena, 3, options, &comms);
+  for (int r = 0; r < 3; r++) {
+    findings[r].comm = &comms[r];
+    for (int i = 0; i < 1000; i++) findings[r].data[0][i] = 1;
+    pthread_create(&threads[r], NULL, run, &findings[r]);
+  }
+  for (int r = 0; r < 3; r++) pthread_join(threads[r], NULL);
+  return findings;
+}
+
+static void *start_by_rank(void *user) {
+  Finding *finding = user;
+  int32_t first = finding->comm->rank == 1;
+  DnnCollective what[] = {sum_in(DNN_QUEUE_BULK, first),
+                          sum_in(DNN_QUEUE_BULK, !first)};
+  CommPart parts[2];
+  finding->status = start_sum(finding, &what[0], &parts[0], 0);
+  if (finding->status.code == STATUS_ok)
+    finding->status = start_sum(finding, &what[1], &parts[1], 1);
+  if (finding->status.code == STATUS_ok)
+    finding->status = finding->comm->wait(finding->comm, 1);
+  finding->comm->close(finding->comm);
+  return NULL;
+}
+
+Test(local, a_queue_in_two_orders_is_a_deadlock) {
+  Memory *memory = memory_create(no_memory, NULL);
+  Finding *findings = run_three(memory, &(LocalOptions){0}, start_by_rank);
+  for (int r = 0; r < 3; r++)
+    cr_expect_eq(findings[r].status.code, STATUS_lost);
+  memory_destroy(memory);
+}
+
+/* After the barrier all have started; nobody has waited yet. */
+static void *look_before_the_wait(void *user) {
+  Finding *finding = user;
+  Comm *comm = finding->comm;
+  DnnCollective what = sum_in(DNN_QUEUE_BULK, 1);
+  CommPart part;
+  (void)start_sum(finding, &what, &part, 0);
+  (void)comm->barrier(comm);
+  finding->is_visible = finding->data[0][999] == 3;
+  (void)comm->barrier(comm);
+  finding->status = comm->wait(comm, 1);
+  if (finding->data[0][999] != 3)
+    finding->status = status_make(STATUS_invalid, "no sum");
+  comm->close(comm);
+  return NULL;
+}
+
+Test(local, sums_are_there_early_or_late) {
+  int n_visible = 0;
+  for (uint64_t seed = 0; seed < 16; seed++) {
+    Memory *memory = memory_create(no_memory, NULL);
+    Finding *findings =
+        run_three(memory, &(LocalOptions){.seed = seed}, look_before_the_wait);
+    n_visible += findings[0].is_visible;
+    for (int r = 0; r < 3; r++) {
+      cr_expect_eq(findings[r].status.code, STATUS_ok);
+      cr_expect_eq(findings[r].is_visible, findings[0].is_visible);
+    }
+    memory_destroy(memory);
+  }
+  cr_expect(n_visible > 2 && n_visible < 14, "%d of 16", n_visible);
 }
 
 Test(collectives, of_one_rank) {

@@ -453,8 +453,9 @@ static DnnCollective sum_of(int32_t id, int n_parts) {
 static Status work(Worker *worker) {
   Comm *comm = worker->comm;
   DnnCollective first = sum_of(1, 2), second = sum_of(2, 1);
-  CommPart parts[] = {{worker->data[0], VALUES}, {&worker->loss, 1}};
-  CommPart other[] = {{worker->data[1], VALUES}};
+  CommPart parts[] = {{worker->data[0], worker->data[0], VALUES},
+                      {&worker->loss, &worker->loss, 1}};
+  CommPart other[] = {{worker->data[1], worker->data[1], VALUES}};
   int64_t greatest, all[RANKS], own = comm->rank * 10;
   TRY(comm->start(comm, &first, parts));
   TRY(comm->start(comm, &second, other));
@@ -487,7 +488,8 @@ static Worker *run_workers(Memory *memory, bool rendezvous, uint64_t seed) {
   Worker *workers = ARENA_ARRAY(arena, Worker, RANKS);
   pthread_t threads[RANKS];
   Comm *comms;
-  cr_assert(comm_local_create(arena, RANKS, rendezvous, seed, &comms).code ==
+  LocalOptions options = {.rendezvous = rendezvous, .seed = seed};
+  cr_assert(comm_local_create(arena, RANKS, &options, &comms).code ==
             STATUS_ok);
   for (int r = 0; r < RANKS; r++) {
     workers[r].comm = &comms[r];
@@ -524,7 +526,7 @@ Test(local, sums_in_ascending_order_whatever_the_deliveries) {
 static void *lonely_main(void *user) {
   Worker *worker = user;
   DnnCollective what = sum_of(worker->is_late ? 2 : 1, 1);
-  CommPart part = {worker->data[0], VALUES};
+  CommPart part = {worker->data[0], worker->data[0], VALUES};
   worker->status = worker->comm->start(worker->comm, &what, &part);
   if (worker->status.code == STATUS_ok)
     worker->status = worker->comm->wait(worker->comm, what.id);
@@ -538,7 +540,7 @@ Test(local, a_deadlock_is_found) {
   Worker *workers = ARENA_ARRAY(arena, Worker, RANKS);
   pthread_t threads[RANKS];
   Comm *comms;
-  comm_local_create(arena, RANKS, false, 1, &comms);
+  comm_local_create(arena, RANKS, &(LocalOptions){.seed = 1}, &comms);
   for (int r = 0; r < RANKS; r++) {
     workers[r].comm = &comms[r];
     workers[r].is_late = r == 2;

@@ -158,11 +158,11 @@ static void communicate(Rank *rank, DnnCollective what, DnnDigit digit,
   what.group = group;
   int64_t *counts = arena_copy(rank->scratch, &n, sizeof n);
   CommPart *part = ARENA_NEW(rank->scratch, CommPart);
-  *part = (CommPart){data, n};
   what.id = ++rank->id;
   what.dtype = DNN_f64;
   what.n_parts = 1;
   what.counts = counts;
+  *part = comm_in_place(&what, rank->comm->rank, data, n);
   const DnnCollective *kept = arena_copy(rank->scratch, &what, sizeof what);
   Status status = rank->comm->start(rank->comm, kept, part);
   if (status.code == STATUS_ok) status = rank->comm->wait(rank->comm, what.id);
@@ -340,8 +340,10 @@ static void check_mesh(MakeGraph *make_case, const void *user,
   pthread_t threads[MOST_RANKS];
   Comm *comms;
   Module *first = module_create();
-  cr_assert_eq(comm_local_create(first->arena, world, false, 1, &comms).code,
-               STATUS_ok);
+  cr_assert_eq(
+      comm_local_create(first->arena, world, &(LocalOptions){.seed = 1}, &comms)
+          .code,
+      STATUS_ok);
   for (int r = 0; r < world; r++) {
     Rank *rank = &ranks[r];
     *rank = (Rank){.comm = &comms[r], .module = module_create()};

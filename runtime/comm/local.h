@@ -1,0 +1,48 @@
+/*
+ * local.h -- declares what the files of the transport between threads share.
+ */
+#ifndef RUNTIME_COMM_LOCAL_H
+#define RUNTIME_COMM_LOCAL_H
+
+#include "runtime/comm/comm.h"
+
+#include <pthread.h>
+
+typedef enum MeetingKind {
+  MEETING_collective,
+  MEETING_broadcast,
+  MEETING_gather,
+  MEETING_vote
+} MeetingKind;
+
+typedef struct Visit {
+  bool has_come, has_left;
+  const CommPart *parts;
+  void *data, *all;
+  int64_t value;
+} Visit;
+
+typedef struct Meeting {
+  MeetingKind kind;
+  const DnnCollective *what; /* of the first to come */
+  CommGroup group;
+  int queue;
+  int64_t bytes, value;
+  int root;
+  int sender; /* index, of SEND and RECV */
+  int n_come, n_left;
+  bool has_run; /* its turn has come */
+  bool is_late, has_worked;
+  Visit *visits; /* [world] */
+} Meeting;
+
+/* A chunk of what comm_combine adds up. */
+enum { LOCAL_BLOCK_BYTES = 8192 };
+
+/* ---- local_work.c ---- */
+
+/* Moves and adds up what all have brought.  `members` has room for all ranks,
+ * `block` for LOCAL_BLOCK_BYTES. */
+void local_work(Meeting *meeting, const void **members, char *block);
+
+#endif

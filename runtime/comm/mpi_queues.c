@@ -1,0 +1,214 @@
+/*
+ * mpi_queues.c -- runs the collectives of all queues on one thread, which makes
+ * every MPI call, so that they proceed while the main thread computes and MPI
+ * needs no locks.
+ *
+ * A queue has one collective at work.  Each is a sequence of steps that begin
+ * messages once those before have ended.  The thread asks the queues by turns,
+ * so a small message does not wait for a large one in the other queue.
+ */
+#include "runtime/comm/mpi.h"
+
+#include <sys/prctl.h>
+#include <time.h>
+
+enum { THREAD_FUNNELED = 1 };
+
+/* ---- one collective ---- */
+
+static void begin_job(Work *work, Job *job) {
+  work->job = job;
+  work->what = job->what;
+  work->parts = job->parts;
+  work->group = comm_group(job->what, work->mpi->place.rank);
+  work->item = dtype_bytes(job->what->dtype);
+  work->n = comm_count(job->what);
+  work->step = 0;
+  work->begin_ns = clock_ns();
+  for (int i = 0; i < MPI_N_SLOTS; i++)
+    work->slots[i].n = work->slots[i].begin = work->slots[i].n_requests = 0;
+  mpi_exchange_headers(work);
+  if (job->what->kind == DNN_ALL_REDUCE)
+    mpi_begin_all_reduce(work);
+  else
+    mpi_begin_moves(work);
+}
+
+/* Its messages may be over before it is known whether all meant the same. */
+static Progress step_job(Work *work) {
+  bool has_header = mpi_check_header(work);
+  if (work->step < 0) return has_header ? PROGRESS_done : PROGRESS_none;
+  if (work->group.size == 1) {
+    comm_alone(work->what, work->parts);
+    return PROGRESS_done;
+  }
+  Progress progress = work->what->kind == DNN_ALL_REDUCE
+                          ? mpi_step_all_reduce(work)
+                          : mpi_step_moves(work);
+  if (progress != PROGRESS_done || has_header) return progress;
+  work->step = -1;
+  return PROGRESS_some;
+}
+
+static void add_event(Comm *comm, int32_t id, int64_t begin) {
+  CommEvents *events = comm->events;
+  if (!events || id < 0) return;
+  int32_t n = atomic_load(&events->n);
+  if (n >= events->capacity) return;
+  events->data[n] = (CommEvent){id, begin, clock_ns()};
+  atomic_store(&events->n, n + 1);
+}
+
+/* Runs a collective that the main thread knows nothing about. */
+static void run_alone(Mpi *mpi, Job *job) {
+  Work *work = &mpi->works[DNN_QUEUE_BLOCKING];
+  begin_job(work, job);
+  for (int polls = 0;;) {
+    Progress progress = step_job(work);
+    if (progress == PROGRESS_done) break;
+    mpi_tick(mpi);
+    if (progress == PROGRESS_none)
+      mpi_pause(mpi, polls++);
+    else
+      polls = 0;
+  }
+  work->job = NULL;
+}
+
+/* Everybody waits for everybody. */
+static void meet_all(Mpi *mpi) {
+  static const DnnCollective nothing = {
+      .kind = DNN_ALL_GATHER, .dtype = DNN_u8, .id = -1};
+  DnnCollective what = nothing;
+  Job job = {.what = &what, .parts = &job.own_part, .own_count = mpi->all.size};
+  what.group = &mpi->all;
+  what.n_parts = 1;
+  what.counts = &job.own_count;
+  job.own_part =
+      comm_in_place(&what, mpi->place.rank, mpi->marks, job.own_count);
+  run_alone(mpi, &job);
+}
+
+/* ---- the thread ---- */
+
+static Status start_mpi(Mpi *mpi) {
+  int provided, rank, size;
+  if (mpi->api.Init_thread(NULL, NULL, THREAD_FUNNELED, &provided) !=
+      MPI_SUCCESS)
+    return status_make(STATUS_unavailable, "MPI does not start");
+  mpi->api.Comm_set_errhandler(mpi->api.world, mpi->api.errors_return);
+  mpi->api.Comm_rank(mpi->api.world, &rank);
+  mpi->api.Comm_size(mpi->api.world, &size);
+  if (rank != mpi->place.rank || size != mpi->place.world)
+    return status_make(STATUS_invalid,
+                       "MPI says rank %d of %d, the environment %d of %d: "
+                       "start the ranks with mpirun or srun --mpi=pmix",
+                       rank, size, mpi->place.rank, mpi->place.world);
+  mpi->started_ns = mpi->last_tick_ns = clock_ns();
+  int next = (rank + 1) % size, previous = (rank + size - 1) % size;
+  mpi->neighbours[mpi->n_neighbours++].rank = next;
+  if (previous != next) mpi->neighbours[mpi->n_neighbours++].rank = previous;
+  for (int i = 0; i < mpi->n_neighbours; i++)
+    mpi_listen_to(mpi, &mpi->neighbours[i]);
+  return STATUS_OK;
+}
+
+static bool has_jobs(const Mpi *mpi) {
+  for (int q = 0; q < DNN_N_QUEUES; q++)
+    if (mpi->works[q].first) return true;
+  return false;
+}
+
+/* Takes the next job of every queue that has none at work; without any it waits
+ * for one or, for a tenth of a second, for nothing.  False: there is none. */
+static bool take_jobs(Mpi *mpi) {
+  bool is_working = false;
+  for (int q = 0; q < DNN_N_QUEUES; q++)
+    is_working = is_working || mpi->works[q].job;
+  pthread_mutex_lock(&mpi->mutex);
+  if (!is_working && !has_jobs(mpi)) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += MPI_TICK_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&mpi->to_thread, &mpi->mutex, &until);
+  }
+  Job *taken[DNN_N_QUEUES] = {0};
+  for (int q = 0; q < DNN_N_QUEUES; q++) {
+    Work *work = &mpi->works[q];
+    if (work->job || !work->first) continue;
+    taken[q] = work->first;
+    work->first = taken[q]->next;
+  }
+  pthread_mutex_unlock(&mpi->mutex);
+  for (int q = 0; q < DNN_N_QUEUES; q++) {
+    if (taken[q] && taken[q]->is_stop)
+      mpi->works[q].job = taken[q];
+    else if (taken[q])
+      begin_job(&mpi->works[q], taken[q]);
+    is_working = is_working || taken[q];
+  }
+  return is_working;
+}
+
+static void finish_job(Work *work) {
+  Mpi *mpi = work->mpi;
+  add_event(mpi->comm, work->what->id, work->begin_ns);
+  pthread_mutex_lock(&mpi->mutex);
+  work->job->is_done = true;
+  pthread_cond_broadcast(&mpi->to_main);
+  pthread_mutex_unlock(&mpi->mutex);
+  work->job = NULL;
+}
+
+/* A step of each queue; false: the stop was reached, and the other queue has
+ * nothing left. */
+static bool step_queues(Mpi *mpi, Progress *out) {
+  bool is_stopped = false, is_working = false;
+  *out = PROGRESS_none;
+  for (int q = 0; q < DNN_N_QUEUES; q++) {
+    Work *work = &mpi->works[q];
+    if (!work->job) continue;
+    if (work->job->is_stop) {
+      is_stopped = true;
+      continue;
+    }
+    is_working = true;
+    Progress progress = step_job(work);
+    if (progress == PROGRESS_done) finish_job(work);
+    if (progress != PROGRESS_none) *out = PROGRESS_some;
+  }
+  return !is_stopped || is_working;
+}
+
+void *mpi_run_thread(void *user) {
+  Mpi *mpi = user;
+  prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
+  Status status = start_mpi(mpi);
+  if (status.code == STATUS_ok) meet_all(mpi);
+  /* From here on everybody heartbeats: the long patience of the start is over.
+   */
+  for (int i = 0; i < mpi->n_neighbours; i++)
+    mpi->neighbours[i].heard_ns = clock_ns();
+  pthread_mutex_lock(&mpi->mutex);
+  mpi->start_status = status;
+  mpi->is_started = true;
+  pthread_cond_broadcast(&mpi->to_main);
+  pthread_mutex_unlock(&mpi->mutex);
+  if (status.code != STATUS_ok) return NULL;
+  for (int polls = 0;;) {
+    bool is_working = take_jobs(mpi);
+    Progress progress;
+    mpi_tick(mpi);
+    if (!step_queues(mpi, &progress)) break;
+    if (is_working && progress == PROGRESS_none)
+      mpi_pause(mpi, polls++);
+    else
+      polls = 0;
+  }
+  /* Ranks that leave early must not look lost to the others. */
+  meet_all(mpi);
+  mpi->api.Finalize();
+  return NULL;
+}
