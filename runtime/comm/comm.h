@@ -52,6 +52,9 @@ struct Comm {
    * returns at once, wait blocks. */
   Status (*vote_start)(Comm *comm, int64_t value);
   Status (*vote_wait)(Comm *comm, int64_t *out_greatest);
+  /* Tells a transport with a virtual clock that this rank has run an
+   * instruction; NULL: it has none. */
+  void (*computed)(Comm *comm, const DnnInstr *instr);
   void (*close)(Comm *comm);
   FlightRecorder *recorder; /* may be set after creation; or NULL */
   CommEvents *events;       /* times of collectives, for traces; or NULL */
@@ -81,18 +84,33 @@ Status comm_for_device(Arena *arena, Comm *host, Device *device, Comm **out);
   Status comm_##name##_create(Arena *arena, Comm *host, Device *over,          \
                               Comm **out);
 #include "runtime/comm/transports.def"
-/* How ranks that are threads of this process are joined. */
+/* How ranks that are threads of this process are joined; all zero: at once. */
 typedef struct LocalOptions {
   uint64_t seed;
   /* A start returns only when all of its group have started (zero buffers). */
   bool rendezvous;
+  /* Links: a message takes latency + bytes / bandwidth; bandwidth 0: none.
+   * `link` (or NULL) says it for each pair of ranks. */
+  int64_t latency_ns;
+  double bytes_per_ns;
+  void (*link)(void *user, int from, int to, int64_t *latency_ns,
+               double *bytes_per_ns);
+  /* A collective ends later by less than this, as the seed says. */
+  int64_t jitter_ns;
+  /* How long an instruction takes on a rank; NULL: no time. */
+  int64_t (*compute_ns)(void *user, int rank, const DnnInstr *instr);
+  void *user;
 } LocalOptions;
-/* `world` ranks as threads of this process, *out_ranks an array of them.  The
- * seed says which collectives take effect as late as they may, at the first
- * wait.  When every rank waits for what cannot come, all get STATUS_lost at
- * once. */
+/* `world` ranks as threads of this process, *out_ranks an array of them.  Every
+ * rank has a virtual clock, which computing moves and waiting moves to the end
+ * of what it waits for; times depend on the options alone, not on threads.  The
+ * seed also says which collectives take effect as late as they may, at the
+ * first wait.  When every rank waits for what cannot come, all get STATUS_lost
+ * at once. */
 Status comm_local_create(Arena *arena, int world, const LocalOptions *options,
                          Comm **out_ranks);
+/* This rank's virtual clock. */
+int64_t comm_local_now(Comm *comm);
 /* The ranks that a collective joins, for one of them. */
 typedef struct CommGroup {
   DnnGroup digits;

@@ -10,6 +10,10 @@
  * work for all ranks, when the meeting runs or, as the seed says, at the first
  * wait.
  *
+ * Times are virtual.  A meeting begins when the last rank has come and the
+ * queues of all of them are free, and ends as much later as links take.  A rank
+ * that waits moves its clock there.  Nothing depends on the order of threads.
+ *
  * If every rank waits and no meeting can run, none ever will: this is a
  * deadlock, found at once and without a clock of the system.
  */
@@ -21,11 +25,12 @@
 typedef struct LocalQueue {
   VEC(Meeting *) meetings;
   int n_run; /* of these */
-  int64_t n_started;
+  int64_t free_ns, n_started;
 } LocalQueue;
 
 typedef struct LocalRank {
   LocalQueue queues[DNN_N_QUEUES];
+  int64_t now_ns;
   const Meeting *waits_for; /* or NULL */
 } LocalRank;
 
@@ -116,12 +121,27 @@ static uint64_t meeting_number(World *world, const Meeting *meeting) {
 }
 
 static void run_meeting(World *world, Meeting *meeting) {
+  const LocalOptions *options = &world->options;
+  int64_t begin = 0;
+  for (int i = 0; i < meeting->group.size; i++) {
+    const LocalQueue *queue = queue_of(world, meeting, i);
+    if (meeting->visits[i].start_ns > begin)
+      begin = meeting->visits[i].start_ns;
+    if (queue->free_ns > begin) begin = queue->free_ns;
+  }
   uint64_t number = meeting_number(world, meeting);
-  meeting->is_late = random_below(world->key, number, 2) == 1;
+  int64_t jitter = options->jitter_ns > 0
+                       ? (int64_t)random_below(world->key, number,
+                                               (uint64_t)options->jitter_ns)
+                       : 0;
+  meeting->begin_ns = begin;
+  meeting->end_ns = begin + local_duration(meeting, options) + jitter;
+  meeting->is_late = random_below(world->key, number + 1, 2) == 1;
   meeting->has_run = true;
   if (!meeting->is_late) do_work(world, meeting);
   for (int i = 0; i < meeting->group.size; i++) {
     LocalQueue *queue = queue_of(world, meeting, i);
+    queue->free_ns = meeting->end_ns;
     queue->n_started++;
     if (++queue->n_run == queue->meetings.n)
       queue->n_run = queue->meetings.n = 0;
@@ -165,6 +185,7 @@ static Status come_to_meeting(Comm *comm, const Meeting *wanted,
   }
   meeting->visits[index] = *visit;
   meeting->visits[index].has_come = true;
+  meeting->visits[index].start_ns = own->now_ns;
   meeting->n_come++;
   vec_push(world->arena, &own->queues[wanted->queue].meetings, meeting);
   if (meeting->n_come == meeting->group.size)
@@ -235,21 +256,37 @@ static Status meet_ranks(Comm *comm, Meeting wanted, Visit visit,
                          Meeting **out) {
   World *world = ((Local *)comm->state)->world;
   pthread_mutex_lock(&world->mutex);
+  LocalRank *own = &world->ranks[comm->rank];
   Status status = come_to_meeting(comm, &wanted, &visit, out);
-  if (status.code == STATUS_ok && world->options.rendezvous)
+  if (status.code == STATUS_ok && world->options.rendezvous) {
     status = wait_for_meeting(comm, *out);
+    if (own->now_ns < (*out)->begin_ns) own->now_ns = (*out)->begin_ns;
+  }
   pthread_mutex_unlock(&world->mutex);
   return status;
+}
+
+static void add_event(Comm *comm, const Meeting *meeting) {
+  CommEvents *events = comm->events;
+  if (!events || meeting->kind != MEETING_collective) return;
+  int32_t n = atomic_load(&events->n);
+  if (n >= events->capacity) return;
+  events->data[n] =
+      (CommEvent){meeting->what->id, meeting->begin_ns, meeting->end_ns};
+  atomic_store(&events->n, n + 1);
 }
 
 static Status leave_when_over(Comm *comm, Meeting *meeting,
                               int64_t *out_value) {
   World *world = ((Local *)comm->state)->world;
+  LocalRank *own = &world->ranks[comm->rank];
   pthread_mutex_lock(&world->mutex);
   Status status = wait_for_meeting(comm, meeting);
   if (status.code == STATUS_ok) {
     do_work(world, meeting);
+    if (own->now_ns < meeting->end_ns) own->now_ns = meeting->end_ns;
     if (out_value) *out_value = meeting->value;
+    add_event(comm, meeting);
     leave_meeting(world, meeting, index_in(meeting, comm->rank));
   }
   pthread_mutex_unlock(&world->mutex);
@@ -330,6 +367,18 @@ static Status local_gather(Comm *comm, const void *data, int64_t bytes,
   return leave_when_over(comm, meeting, NULL);
 }
 
+static void local_computed(Comm *comm, const DnnInstr *instr) {
+  World *world = ((Local *)comm->state)->world;
+  const LocalOptions *options = &world->options;
+  if (!options->compute_ns) return;
+  world->ranks[comm->rank].now_ns +=
+      options->compute_ns(options->user, comm->rank, instr);
+}
+
+int64_t comm_local_now(Comm *comm) {
+  return ((Local *)comm->state)->world->ranks[comm->rank].now_ns;
+}
+
 static void local_close(Comm *comm) {
   World *world = ((Local *)comm->state)->world;
   pthread_mutex_lock(&world->mutex);
@@ -365,6 +414,7 @@ Status comm_local_create(Arena *arena, int n_ranks, const LocalOptions *options,
                       .gather = local_gather,
                       .vote_start = local_vote_start,
                       .vote_wait = local_vote_wait,
+                      .computed = local_computed,
                       .close = local_close,
                       .state = local};
   }

@@ -20,6 +20,7 @@ typedef struct Visit {
   const CommPart *parts;
   void *data, *all;
   int64_t value;
+  int64_t start_ns; /* by the clock of the rank */
 } Visit;
 
 typedef struct Meeting {
@@ -31,8 +32,9 @@ typedef struct Meeting {
   int root;
   int sender; /* index, of SEND and RECV */
   int n_come, n_left;
-  bool has_run; /* its turn has come */
+  bool has_run; /* its times are known */
   bool is_late, has_worked;
+  int64_t begin_ns, end_ns;
   Visit *visits; /* [world] */
 } Meeting;
 
@@ -44,5 +46,7 @@ enum { LOCAL_BLOCK_BYTES = 8192 };
 /* Moves and adds up what all have brought.  `members` has room for all ranks,
  * `block` for LOCAL_BLOCK_BYTES. */
 void local_work(Meeting *meeting, const void **members, char *block);
+/* How long a meeting takes over the links. */
+int64_t local_duration(const Meeting *meeting, const LocalOptions *options);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * local_work.c -- does the work of a meeting of threads for all of them.
+ * local_work.c -- does the work of a meeting of threads for all of them, and
+ * says how long it would take over links.
  */
 #include "runtime/comm/local.h"
 
@@ -101,4 +102,70 @@ void local_work(Meeting *meeting, const void **members, char *block) {
       if (visits[i].value > meeting->value) meeting->value = visits[i].value;
     return;
   }
+}
+
+/* ---- times ---- */
+
+typedef struct Link {
+  int64_t latency_ns;
+  double bytes_per_ns;
+} Link;
+
+static void take_slower(const LocalOptions *options, int from, int to,
+                        Link *slowest) {
+  Link link = {options->latency_ns, options->bytes_per_ns};
+  if (options->link)
+    options->link(options->user, from, to, &link.latency_ns,
+                  &link.bytes_per_ns);
+  if (link.latency_ns > slowest->latency_ns)
+    slowest->latency_ns = link.latency_ns;
+  if (link.bytes_per_ns > 0 &&
+      (slowest->bytes_per_ns <= 0 || link.bytes_per_ns < slowest->bytes_per_ns))
+    slowest->bytes_per_ns = link.bytes_per_ns;
+}
+
+/* The slowest link that is used: of a permutation between its pairs, else of
+ * the ring of members. */
+static Link slowest_link(const Meeting *meeting, const LocalOptions *options) {
+  const CommGroup *group = &meeting->group;
+  bool is_permute =
+      meeting->kind == MEETING_collective && meeting->what->kind == DNN_PERMUTE;
+  Link slowest = {0, 0};
+  for (int i = 0; i < group->size; i++) {
+    int to = is_permute ? comm_target(meeting->what, i) : (i + 1) % group->size;
+    if (to >= 0 && to != i)
+      take_slower(options, comm_member(group, i), comm_member(group, to),
+                  &slowest);
+  }
+  return slowest;
+}
+
+/* Messages that follow each other, and the bytes that each rank sends in them,
+ * as of algorithms on a ring (Chan et al. 2007). */
+static int64_t ring_messages(const Meeting *meeting, double *out_bytes) {
+  int n = meeting->group.size;
+  double bytes = (double)meeting->bytes;
+  int kind = DNN_ALL_GATHER;
+  if (meeting->kind == MEETING_collective) {
+    kind = meeting->what->kind;
+    bytes = (double)(comm_count(meeting->what) * item_bytes(meeting));
+  } else {
+    bytes *= n;
+  }
+  *out_bytes = bytes;
+  if (kind == DNN_PERMUTE || kind == DNN_SEND || kind == DNN_RECV) return 1;
+  if (kind == DNN_BROADCAST) return n - 1;
+  *out_bytes = bytes / n * (n - 1);
+  if (kind != DNN_ALL_REDUCE) return n - 1;
+  *out_bytes *= 2;
+  return 2 * (int64_t)(n - 1);
+}
+
+int64_t local_duration(const Meeting *meeting, const LocalOptions *options) {
+  if (meeting->group.size == 1) return 0;
+  double bytes;
+  int64_t messages = ring_messages(meeting, &bytes);
+  Link link = slowest_link(meeting, options);
+  double transfer = link.bytes_per_ns > 0 ? bytes / link.bytes_per_ns : 0;
+  return messages * link.latency_ns + (int64_t)transfer;
 }

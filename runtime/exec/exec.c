@@ -96,7 +96,9 @@ static Status run_one(Exec *exec, const DnnEntryPoint *entry, int32_t i,
     return exec->comm->wait(exec->comm, (int32_t)instr->numbers[0]);
   case DNN_OP_COLLECTIVE: return start_collective(exec, entry, i, iterations);
   case DNN_OP_LOOP: break;
-  default: return exec->device->launch(exec->device, instr, iterations);
+  default:
+    if (exec->comm->computed) exec->comm->computed(exec->comm, instr);
+    return exec->device->launch(exec->device, instr, iterations);
   }
   for (int64_t iteration = 0; iteration < instr->numbers[1]; iteration++) {
     iterations[instr->n_loops] = iteration;
