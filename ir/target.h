@@ -19,6 +19,10 @@ struct Target {
   /* May a fused kernel hold these two nodes (on top of the pass's own rules)?
    */
   int max_fused_nodes, max_fused_inputs;
+  /* Its transport has the queues of DnnQueue (runtime/program.h) once for every
+   * process group; else once for all groups together, in one order on all
+   * ranks. */
+  bool has_queues_per_group;
   /* f64 in loops that memory sets the pace of costs nothing. */
   bool has_free_f64;
   /* The scratch memory that the libraries of this machine need for a DnnGemm

@@ -115,8 +115,9 @@ typedef struct CudaState {
   int device;
   bool has_context;
   CuContext context;
-  CuStream compute, comm;  /* comm has the higher priority */
-  unsigned long long data; /* address of the arena */
+  CuStream compute;
+  CuStream comm[DNN_N_QUEUES]; /* of a queue; these have the higher priority */
+  unsigned long long data;     /* address of the arena */
   CuModule *modules;
   CuFunction *functions; /* of the kernels */
   CudaPrepared **entry_points;

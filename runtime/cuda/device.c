@@ -49,8 +49,9 @@ static Status choose_device(CudaState *state, int local_rank) {
   CU_TRY(state, NULL, cuCtxGetStreamPriorityRange, &least, &greatest);
   CU_TRY(state, NULL, cuStreamCreateWithPriority, &state->compute,
          CU_NON_BLOCKING, least);
-  CU_TRY(state, NULL, cuStreamCreateWithPriority, &state->comm, CU_NON_BLOCKING,
-         greatest);
+  for (int q = 0; q < DNN_N_QUEUES; q++)
+    CU_TRY(state, NULL, cuStreamCreateWithPriority, &state->comm[q],
+           CU_NON_BLOCKING, greatest);
   return STATUS_OK;
 }
 
@@ -361,7 +362,8 @@ static void cuda_close(Device *device) {
     if (state->modules[i]) driver->cuModuleUnload(state->modules[i]);
   if (state->data) driver->cuMemFree_v2(state->data);
   if (state->compute) driver->cuStreamDestroy_v2(state->compute);
-  if (state->comm) driver->cuStreamDestroy_v2(state->comm);
+  for (int q = 0; q < DNN_N_QUEUES; q++)
+    if (state->comm[q]) driver->cuStreamDestroy_v2(state->comm[q]);
   if (state->has_context) driver->cuDevicePrimaryCtxRelease_v2(state->device);
   dylib_close(state->lt.library);
   dylib_close(driver->library);

@@ -1,18 +1,22 @@
 /*
  * nccl.c -- makes collectives between GPUs by NCCL, found at run time.
  *
- * The id of every group travels over the host's comm; then all ranks make the
- * group's communicator.  A bucket is one NCCL group call on the comm stream:
- * it waits there for an event of the compute stream, and the reader of its
- * results makes the compute stream wait for an event of this one.  The host
- * never waits for a collective; it learns of trouble while it waits for the
- * device, where communicators are asked for errors and deadlines are seen to.
+ * A group has a communicator for each queue that its collectives use, and a
+ * queue has a stream; all are made at start, in the order of the program's
+ * table of groups.  The ids of communicators travel over the host's comm.  A
+ * collective is one NCCL group call on the stream of its queue: it waits there
+ * for an event of the compute stream, and the reader of its results makes the
+ * compute stream wait for an event of this one.  Every rank launches in the
+ * order of its program, which is one order on all ranks.  The host never waits
+ * for a collective; it learns of trouble while it waits for the device, where
+ * communicators are asked for errors and deadlines are seen to.
  *
  * NCCL adds in an order that depends on the number of ranks, their topology and
  * the size, not on time; all ranks get the same bits.  It is not the ascending
  * order of the other transports, so losses agree with theirs to rounding only.
  *
- * Only all-reduce is supported yet, and times of collectives are not recorded.
+ * Sums of 16-bit floats are not supported yet, and times of collectives are not
+ * recorded.
  */
 #include "runtime/comm/comm.h"
 #include "runtime/cuda/cuda.h"
@@ -27,7 +31,8 @@
 
 typedef struct Group {
   const DnnGroup *digits;
-  NcclComm comm; /* NULL after an abort */
+  bool has_queue[DNN_N_QUEUES];
+  NcclComm comms[DNN_N_QUEUES]; /* NULL: not a member, or after an abort */
 } Group;
 
 typedef struct NcclState {
@@ -43,11 +48,16 @@ typedef struct NcclState {
 
 /* ---- errors ---- */
 
+/* All communicators, those of one group after the other. */
+static NcclComm *comm_at(NcclState *state, int i) {
+  return &state->groups[i / DNN_N_QUEUES].comms[i % DNN_N_QUEUES];
+}
+
 static void abort_all(NcclState *state) {
-  for (int i = 0; i < state->n_groups; i++) {
-    if (state->groups[i].comm)
-      (void)state->nccl.CommAbort(state->groups[i].comm);
-    state->groups[i].comm = NULL;
+  for (int i = 0; i < state->n_groups * DNN_N_QUEUES; i++) {
+    NcclComm *comm = comm_at(state, i);
+    if (*comm) (void)state->nccl.CommAbort(*comm);
+    *comm = NULL;
   }
 }
 
@@ -74,11 +84,11 @@ static Status nccl_late(NcclState *state, int64_t since) {
 }
 
 /* Waits until a call that does not block has been carried out. */
-static Status nccl_finish_call(NcclState *state, Group *group, CuEnum error,
+static Status nccl_finish_call(NcclState *state, NcclComm comm, CuEnum error,
                                const char *what) {
   int64_t since = clock_ns();
   while (error == NCCL_IN_PROGRESS) {
-    CuEnum failed = state->nccl.CommGetAsyncError(group->comm, &error);
+    CuEnum failed = state->nccl.CommGetAsyncError(comm, &error);
     if (failed) error = failed;
     if (error != NCCL_IN_PROGRESS) break;
     if (is_late(state, since)) return nccl_late(state, since);
@@ -93,11 +103,11 @@ static Status nccl_poll(void *user, int64_t since_ns) {
   if (state->comm->recorder)
     atomic_store(&state->comm->recorder->waits_since, since_ns);
   if (!since_ns) return STATUS_OK;
-  for (int i = 0; i < state->n_groups; i++) {
+  for (int i = 0; i < state->n_groups * DNN_N_QUEUES; i++) {
     CuEnum error = 0;
-    if (!state->groups[i].comm) continue;
-    CuEnum failed =
-        state->nccl.CommGetAsyncError(state->groups[i].comm, &error);
+    NcclComm comm = *comm_at(state, i);
+    if (!comm) continue;
+    CuEnum failed = state->nccl.CommGetAsyncError(comm, &error);
     if (failed || (error && error != NCCL_IN_PROGRESS))
       return nccl_error(state, failed ? failed : error, "a collective");
   }
@@ -125,18 +135,98 @@ static Group *find_group(NcclState *state, const DnnGroup *digits) {
   return NULL;
 }
 
-static Status all_reduce(NcclState *state, Group *group,
-                         const DnnCollective *what, const CommPart *parts) {
+/* A collective on its communicator. */
+typedef struct Launch {
+  const Nccl *nccl;
+  const DnnCollective *what;
+  NcclComm comm;
+  CuStream stream;
+  int size, index; /* of the communicator; ours in it */
+} Launch;
+
+/* Data that is only moved goes as bytes, so that it may have any dtype. */
+static CuEnum send_bytes(const Launch *l, const CommPart *part, int64_t at,
+                         int64_t n, int to) {
+  int64_t item = dtype_bytes(l->what->dtype);
+  return l->nccl->Send((const char *)part->from + at * item, (size_t)(n * item),
+                       NCCL_Uint8, to, l->comm, l->stream);
+}
+
+static CuEnum receive_bytes(const Launch *l, const CommPart *part, int64_t at,
+                            int64_t n, int from) {
+  int64_t item = dtype_bytes(l->what->dtype);
+  return l->nccl->Recv((char *)part->to + at * item, (size_t)(n * item),
+                       NCCL_Uint8, from, l->comm, l->stream);
+}
+
+static CuEnum exchange_shards(const Launch *l, const CommPart *part) {
+  int64_t shard = part->count / l->size;
+  CuEnum error = 0;
+  for (int i = 0; i < l->size && !error; i++) {
+    error = send_bytes(l, part, i * shard, shard, i);
+    if (error && error != NCCL_IN_PROGRESS) return error;
+    error = receive_bytes(l, part, i * shard, shard, i);
+    if (error == NCCL_IN_PROGRESS) error = 0;
+  }
+  return error;
+}
+
+static CuEnum permute_part(const Launch *l, const CommPart *part) {
+  int to = comm_target(l->what, l->index),
+      from = comm_origin(l->what, l->index);
+  CuEnum error = to >= 0 ? send_bytes(l, part, 0, part->count, to) : 0;
+  if (error && error != NCCL_IN_PROGRESS) return error;
+  return from >= 0 ? receive_bytes(l, part, 0, part->count, from) : 0;
+}
+
+static CuEnum launch_part(const Launch *l, const CommPart *part) {
+  const DnnCollective *what = l->what;
+  int64_t item = dtype_bytes(what->dtype);
+  size_t count = (size_t)part->count, shard = count / (size_t)l->size;
+  CuEnum dtype = (CuEnum)nccl_dtypes[what->dtype];
+  CuEnum reduce = nccl_reductions[what->reduce];
+  switch ((DnnCollectiveKind)what->kind) {
+  case DNN_ALL_REDUCE:
+    return l->nccl->AllReduce(part->from, part->to, count, dtype, reduce,
+                              l->comm, l->stream);
+  case DNN_REDUCE_SCATTER:
+    return l->nccl->ReduceScatter(part->from, part->to, shard, dtype, reduce,
+                                  l->comm, l->stream);
+  case DNN_ALL_GATHER:
+    return l->nccl->AllGather(part->from, part->to, shard * (size_t)item,
+                              NCCL_Uint8, l->comm, l->stream);
+  case DNN_ALL_TO_ALL: return exchange_shards(l, part);
+  case DNN_BROADCAST:
+    return l->nccl->Broadcast(part->from, part->to, count * (size_t)item,
+                              NCCL_Uint8, what->peer, l->comm, l->stream);
+  case DNN_PERMUTE: return permute_part(l, part);
+  case DNN_SEND: return send_bytes(l, part, 0, part->count, what->peer);
+  case DNN_RECV: return receive_bytes(l, part, 0, part->count, what->peer);
+  }
+  UNREACHABLE();
+}
+
+static Status launch_parts(NcclState *state, const Launch *l,
+                           const CommPart *parts) {
   CuEnum error = state->nccl.GroupStart();
-  for (int i = 0; i < what->n_parts && !error; i++) {
-    error = state->nccl.AllReduce(
-        parts[i].from, parts[i].to, (size_t)parts[i].count,
-        (CuEnum)nccl_dtypes[what->dtype], nccl_reductions[what->reduce],
-        group->comm, state->cuda->comm);
+  for (int i = 0; i < l->what->n_parts && !error; i++) {
+    if (parts[i].count == 0) continue;
+    error = launch_part(l, &parts[i]);
     if (error == NCCL_IN_PROGRESS) error = 0; /* until the group's end */
   }
   CuEnum end = state->nccl.GroupEnd();
-  return nccl_finish_call(state, group, error ? error : end, "an all-reduce");
+  return nccl_finish_call(state, l->comm, error ? error : end, "a collective");
+}
+
+/* NCCL would round the sum anew at each rank. */
+static Status check_sum(const DnnCollective *what) {
+  bool is_sum =
+      (what->kind == DNN_ALL_REDUCE || what->kind == DNN_REDUCE_SCATTER) &&
+      what->reduce == REDUCE_sum;
+  if (!is_sum || dtype_bytes(what->dtype) != 2) return STATUS_OK;
+  return status_make(STATUS_unavailable,
+                     "sums of %s between GPUs are not supported yet",
+                     dtype_label(what->dtype));
 }
 
 static Status nccl_start(Comm *comm, const DnnCollective *what,
@@ -145,18 +235,23 @@ static Status nccl_start(Comm *comm, const DnnCollective *what,
   CudaState *cuda = state->cuda;
   state->host->recorder = comm->recorder;
   TRY(comm_check(what));
-  if (what->kind != DNN_ALL_REDUCE)
-    return status_make(STATUS_unavailable,
-                       "this collective between GPUs is not supported yet");
+  TRY(check_sum(what));
   Group *group = find_group(state, what->group);
   ASSERT(group && what->id >= 0 && what->id < state->n_ids);
-  if (!group->comm)
+  Launch launch = {.nccl = &state->nccl,
+                   .what = what,
+                   .comm = group->comms[what->queue],
+                   .stream = cuda->comm[what->queue],
+                   .size = what->group->size,
+                   .index = group_index(what->group, comm->rank)};
+  if (!launch.comm)
     return status_make(STATUS_lost, "NCCL was stopped by an earlier failure");
   CU_TRY(cuda, "a collective", cuEventRecord, state->ready, cuda->compute);
-  CU_TRY(cuda, "a collective", cuStreamWaitEvent, cuda->comm, state->ready, 0);
-  TRY(all_reduce(state, group, what, parts));
+  CU_TRY(cuda, "a collective", cuStreamWaitEvent, launch.stream, state->ready,
+         0);
+  TRY(launch_parts(state, &launch, parts));
   CU_TRY(cuda, "a collective", cuEventRecord, state->ended[what->id],
-         cuda->comm);
+         launch.stream);
   return STATUS_OK;
 }
 
@@ -211,22 +306,25 @@ static void nccl_close(Comm *comm) {
 
 /* ---- beginning and end ---- */
 
+static void release_comm(NcclState *state, NcclComm *comm, bool is_idle) {
+  if (!*comm) return;
+  if (is_idle &&
+      nccl_finish_call(state, *comm, state->nccl.CommFinalize(*comm), "the end")
+              .code == STATUS_ok)
+    (void)state->nccl.CommDestroy(*comm);
+  else if (*comm)
+    (void)state->nccl.CommAbort(*comm);
+  *comm = NULL;
+}
+
 static void nccl_release(void *user) {
   NcclState *state = user;
   CudaState *cuda = state->cuda;
-  bool is_idle = cuda->driver.cuStreamQuery(cuda->comm) == 0;
-  for (int i = 0; i < state->n_groups; i++) {
-    Group *group = &state->groups[i];
-    if (!group->comm) continue;
-    if (is_idle &&
-        nccl_finish_call(state, group, state->nccl.CommFinalize(group->comm),
-                         "the end")
-                .code == STATUS_ok)
-      (void)state->nccl.CommDestroy(group->comm);
-    else if (group->comm)
-      (void)state->nccl.CommAbort(group->comm);
-    group->comm = NULL;
-  }
+  bool is_idle = true;
+  for (int q = 0; q < DNN_N_QUEUES; q++)
+    is_idle = is_idle && cuda->driver.cuStreamQuery(cuda->comm[q]) == 0;
+  for (int i = 0; i < state->n_groups * DNN_N_QUEUES; i++)
+    release_comm(state, comm_at(state, i), is_idle);
   for (int i = 0; i < state->n_ids; i++)
     if (state->ended[i]) cuda->driver.cuEventDestroy_v2(state->ended[i]);
   if (state->ready) cuda->driver.cuEventDestroy_v2(state->ready);
@@ -234,7 +332,8 @@ static void nccl_release(void *user) {
 }
 
 /* All ranks call this, those too that are in no such group. */
-static Status join_group(NcclState *state, Arena *arena, Group *group) {
+static Status join_group(NcclState *state, Arena *arena, Group *group,
+                         NcclComm *comm) {
   Comm *host = state->host;
   const DnnGroup *digits = group->digits;
   bool is_member = group_has(digits, host->rank);
@@ -254,25 +353,32 @@ static Status join_group(NcclState *state, Arena *arena, Group *group) {
                        .max_ctas = INT_MIN,
                        .split_share = INT_MIN};
   int first = group_rank(digits, host->rank, 0);
-  error = state->nccl.CommInitRankConfig(&group->comm, digits->size, all[first],
-                                         index, &config);
-  return nccl_finish_call(state, group, error, "ncclCommInitRankConfig");
+  error = state->nccl.CommInitRankConfig(comm, digits->size, all[first], index,
+                                         &config);
+  return nccl_finish_call(state, *comm, error, "ncclCommInitRankConfig");
 }
 
-/* The groups of the program, in its order, and how many ids there are. */
+static void collect_collectives(NcclState *state, const DnnProgram *program) {
+  for (int c = 0; c < program->n_entry_points; c++)
+    for (int i = 0; i < program->entry_points[c].n_instrs; i++) {
+      const DnnInstr *instr = &program->entry_points[c].instrs[i];
+      if (instr->op != DNN_OP_COLLECTIVE) continue;
+      const DnnCollective *what = instr->detail;
+      find_group(state, what->group)->has_queue[what->queue] = true;
+      if (what->id >= state->n_ids) state->n_ids = what->id + 1;
+    }
+}
+
+/* The groups of the program, in its order, their queues, and how many ids there
+ * are. */
 static void collect_groups(NcclState *state, Arena *arena,
                            const DnnProgram *program) {
   state->n_groups = program->n_groups;
   state->groups = ARENA_ARRAY(arena, Group, program->n_groups);
   for (int i = 0; i < program->n_groups; i++)
     state->groups[i].digits = &program->groups[i];
-  for (int c = 0; c < program->n_entry_points; c++)
-    for (int i = 0; i < program->entry_points[c].n_instrs; i++) {
-      const DnnInstr *instr = &program->entry_points[c].instrs[i];
-      if (instr->op != DNN_OP_COLLECTIVE) continue;
-      const DnnCollective *what = instr->detail;
-      if (what->id >= state->n_ids) state->n_ids = what->id + 1;
-    }
+  collect_collectives(state, program);
+  if (program->plain) collect_collectives(state, program->plain->program);
 }
 
 static Status make_events(NcclState *state, Arena *arena) {
@@ -310,8 +416,11 @@ Status comm_nccl_create(Arena *arena, Comm *host, Device *device, Comm **out) {
   state->cuda->before_close = nccl_release;
   collect_groups(state, arena, device->program);
   TRY(make_events(state, arena));
-  for (int i = 0; i < state->n_groups; i++)
-    TRY(join_group(state, arena, &state->groups[i]));
+  for (int i = 0; i < state->n_groups * DNN_N_QUEUES; i++) {
+    Group *group = &state->groups[i / DNN_N_QUEUES];
+    if (group->has_queue[i % DNN_N_QUEUES])
+      TRY(join_group(state, arena, group, comm_at(state, i)));
+  }
   state->cuda->poll = nccl_poll;
   *out = comm;
   return STATUS_OK;

@@ -105,5 +105,5 @@ done
 DNN_MOCK_EAGER=1 on_mock mlp-2 4
 DNN_NCCL_LIB=/nonexistent refuses "no NCCL" "several GPUs need NCCL" mlp-2
 DNN_MOCK_FAIL=ncclAllReduce:3:3 refuses "a collective that fails" \
-  "NCCL failed in an all-reduce" mlp-2
+  "NCCL failed in a collective" mlp-2
 echo "CUDA bundles on the mock GPU: 9 trained, 10 failures named"

@@ -1,7 +1,8 @@
 /*
- * nccl.c -- implements NCCL for the mock: all-reduces between processes through
+ * nccl.c -- implements NCCL for the mock: collectives between processes through
  * shared memory.  Work that waits for other ranks is asked again instead of
- * blocking, so the runtime's deadlines and aborts can be tried.
+ * blocking, so the runtime's deadlines and aborts can be tried.  Ranks that
+ * mean different collectives get an error, where NCCL would hang.
  */
 #include "tests/mock/mock.h"
 
@@ -12,14 +13,31 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHUNK_BYTES (1 << 18)
-#define MAX_RANKS   16
+#define CHUNK_BYTES   (1 << 18)
+#define MAILBOX_BYTES (1 << 14)
+#define MAX_RANKS     16
+
+/* A message from one rank to another, in pieces. */
+typedef struct Mailbox {
+  _Atomic int is_full;
+  size_t bytes;
+  char data[MAILBOX_BYTES];
+} Mailbox;
+
+/* The collective that a rank has begun. */
+typedef struct Meaning {
+  size_t count;
+  CuEnum kind, dtype, reduce;
+} Meaning;
 
 /* All ranks pass point p once `arrived` is ranks * (p + 1). */
 typedef struct Shared {
   _Atomic int64_t arrived;
   _Atomic int32_t attached;
+  _Atomic int has_failed;
+  Meaning meanings[MAX_RANKS];
   char chunks[MAX_RANKS][CHUNK_BYTES];
+  Mailbox mailboxes[MAX_RANKS][MAX_RANKS]; /* from, to */
 } Shared;
 
 typedef struct MockComm {
@@ -27,17 +45,40 @@ typedef struct MockComm {
   int ranks, rank;
   int64_t points; /* where this rank has arrived */
   bool is_aborted;
+  CuStream stream; /* of its queue: the first that it was used on */
 } MockComm;
 
-typedef struct Reduce {
-  MockComm *comm;
-  char *from, *to;
-  size_t count, done;
-  CuEnum dtype, reduce;
-  int stage; /* of the chunk at hand */
-} Reduce;
+typedef enum OperationKind {
+  ALL_REDUCE,
+  REDUCE_SCATTER,
+  ALL_GATHER,
+  BROADCAST,
+  SEND,
+  RECEIVE
+} OperationKind;
 
-static int group_depth;
+typedef struct Operation {
+  MockComm *comm;
+  const char *from;
+  char *to;
+  size_t count, done; /* elements of each rank's share */
+  CuEnum dtype, reduce;
+  int peer;
+  OperationKind kind;
+  int stage; /* of the chunk at hand */
+  bool is_over;
+} Operation;
+
+/* The operations of a group call. */
+enum { MAX_OPERATIONS = 2048 };
+typedef struct Group {
+  int n;
+  Operation operations[];
+} Group;
+
+static Operation pending[MAX_OPERATIONS];
+static int n_pending, group_depth;
+static CuStream pending_stream;
 
 CuEnum ncclGetVersion(int *version) {
   MOCK_ENTER();
@@ -69,15 +110,14 @@ CuEnum ncclCommInitRankConfig(NcclComm *handle, int ranks, NcclId id, int rank,
   if (shared == MAP_FAILED) return 2;
   if (atomic_fetch_add(&shared->attached, 1) == ranks - 1) shm_unlink(id.bytes);
   MockComm *comm = calloc(1, sizeof *comm);
-  *comm = (MockComm){shared, ranks, rank, 0, false};
+  *comm = (MockComm){.shared = shared, .ranks = ranks, .rank = rank};
   *handle = comm;
   return NCCL_IN_PROGRESS;
 }
 
 CuEnum ncclCommGetAsyncError(NcclComm comm, CuEnum *error) {
-  (void)comm;
   MOCK_ENTER();
-  *error = 0;
+  *error = atomic_load(&((MockComm *)comm)->shared->has_failed) ? 5 : 0;
   return 0;
 }
 
@@ -103,45 +143,47 @@ CuEnum ncclCommAbort(NcclComm handle) {
   return 0;
 }
 
-CuEnum ncclGroupStart(void) {
-  MOCK_ENTER();
-  group_depth++;
-  return 0;
-}
-
-CuEnum ncclGroupEnd(void) {
-  MOCK_ENTER();
-  return --group_depth == 0 ? NCCL_IN_PROGRESS : 0;
-}
-
 static size_t size_of(CuEnum dtype) {
-  return dtype == 4 || dtype == 8 ? 8 : 4;
+  return dtype == 1                 ? 1
+         : dtype == 6 || dtype == 9 ? 2
+         : dtype == 4 || dtype == 8 ? 8
+                                    : 4;
 }
 
-#define JOIN(type)                                                             \
-  static void join_##type(const Reduce *r, type *to, size_t n) {               \
+/* Adds up element i of all chunks, from `first` on. */
+#define JOIN(name, type, sum_type, LOAD, STORE)                                \
+  static void join_##name(const Operation *o, size_t first, type *to,          \
+                          size_t n) {                                          \
     for (size_t i = 0; i < n; i++) {                                           \
-      type sum = ((const type *)r->comm->shared->chunks[0])[i];                \
-      for (int q = 1; q < r->comm->ranks; q++) {                               \
-        type x = ((const type *)r->comm->shared->chunks[q])[i];                \
-        sum = r->reduce == 2   ? (x > sum ? x : sum)                           \
-              : r->reduce == 3 ? (x < sum ? x : sum)                           \
+      size_t at = first + i;                                                   \
+      sum_type sum = LOAD(((const type *)o->comm->shared->chunks[0])[at]);     \
+      for (int q = 1; q < o->comm->ranks; q++) {                               \
+        sum_type x = LOAD(((const type *)o->comm->shared->chunks[q])[at]);     \
+        sum = o->reduce == 2   ? (x > sum ? x : sum)                           \
+              : o->reduce == 3 ? (x < sum ? x : sum)                           \
                                : sum + x;                                      \
       }                                                                        \
-      to[i] = sum;                                                             \
+      to[i] = STORE(sum);                                                      \
     }                                                                          \
   }
-JOIN(int32_t)
-JOIN(int64_t)
-JOIN(float)
-JOIN(double)
+#define AS_IT_IS(x) (x)
+JOIN(i32, int32_t, int32_t, AS_IT_IS, AS_IT_IS)
+JOIN(i64, int64_t, int64_t, AS_IT_IS, AS_IT_IS)
+JOIN(f32, float, float, AS_IT_IS, AS_IT_IS)
+JOIN(f64, double, double, AS_IT_IS, AS_IT_IS)
+JOIN(f16, uint16_t, float, f16_to_float, f16_from_float)
+JOIN(bf16, uint16_t, float, bf16_to_float, bf16_from_float)
 
-static void join(const Reduce *r, char *to, size_t n) {
-  switch (r->dtype) {
-  case 2: join_int32_t(r, (int32_t *)to, n); return;
-  case 4: join_int64_t(r, (int64_t *)to, n); return;
-  case 7: join_float(r, (float *)to, n); return;
-  default: join_double(r, (double *)to, n); return;
+static void join(const Operation *o, size_t first, char *to, size_t n) {
+  void *at = to;
+  switch (o->dtype) {
+  case 2: join_i32(o, first, at, n); return;
+  case 4: join_i64(o, first, at, n); return;
+  case 6: join_f16(o, first, at, n); return;
+  case 7: join_f32(o, first, at, n); return;
+  case 8: join_f64(o, first, at, n); return;
+  case 9: join_bf16(o, first, at, n); return;
+  default: abort(); /* no reduction of such a dtype */
   }
 }
 
@@ -154,46 +196,251 @@ static bool all_arrived(const MockComm *comm) {
   return atomic_load(&comm->shared->arrived) >= comm->points * comm->ranks;
 }
 
-/* Each chunk: give mine, all have given, add up, all have added up. */
-static bool run_reduce(MockWork *work) {
-  Reduce *r = work->more;
-  size_t size = size_of(r->dtype), most = CHUNK_BYTES / size;
-  while (r->done < r->count || r->stage > 0) {
-    if (r->comm->is_aborted) return true;
-    size_t n = r->count - r->done < most ? r->count - r->done : most;
-    char *mine = r->comm->shared->chunks[r->comm->rank];
-    if (r->stage == 0) {
-      memcpy(mine, r->from + r->done * size, n * size);
-      arrive(r->comm);
-    } else if (!all_arrived(r->comm)) {
+/* Elements [done, done + n) of this rank's source, end to end: one range, or of
+ * a reduce-scatter one for each rank. */
+static void give(const Operation *o, size_t n) {
+  size_t size = size_of(o->dtype), ranges = 1;
+  if (o->kind == REDUCE_SCATTER) ranges = (size_t)o->comm->ranks;
+  char *chunk = o->comm->shared->chunks[o->comm->rank];
+  for (size_t i = 0; i < ranges; i++)
+    memcpy(chunk + i * n * size, o->from + (i * o->count + o->done) * size,
+           n * size);
+}
+
+static void take(const Operation *o, size_t n) {
+  size_t size = size_of(o->dtype);
+  char *to = o->to + o->done * size;
+  const Shared *shared = o->comm->shared;
+  switch (o->kind) {
+  case ALL_REDUCE: join(o, 0, to, n); return;
+  case REDUCE_SCATTER: join(o, (size_t)o->comm->rank * n, to, n); return;
+  case BROADCAST: memcpy(to, shared->chunks[o->peer], n * size); return;
+  default:
+    for (int q = 0; q < o->comm->ranks; q++)
+      memcpy(to + (size_t)q * o->count * size, shared->chunks[q], n * size);
+  }
+}
+
+static Meaning meaning_of(const Operation *o) {
+  Meaning meaning;
+  memset(&meaning, 0, sizeof meaning);
+  meaning.count = o->count;
+  meaning.kind = o->kind;
+  meaning.dtype = o->dtype;
+  meaning.reduce = o->reduce;
+  return meaning;
+}
+
+static bool all_mean(const Operation *o) {
+  Meaning own = meaning_of(o);
+  for (int q = 0; q < o->comm->ranks; q++)
+    if (memcmp(&o->comm->shared->meanings[q], &own, sizeof own) != 0)
       return false;
-    } else if (r->stage == 1) {
-      join(r, r->to + r->done * size, n);
-      arrive(r->comm);
+  return true;
+}
+
+/* Each chunk: give mine, all have given, take, all have taken. */
+static bool run_joined(Operation *o) {
+  Shared *shared = o->comm->shared;
+  size_t most = CHUNK_BYTES / size_of(o->dtype) / (size_t)o->comm->ranks;
+  while (o->done < o->count || o->stage > 0) {
+    size_t n = o->count - o->done < most ? o->count - o->done : most;
+    if (o->stage == 0) {
+      shared->meanings[o->comm->rank] = meaning_of(o);
+      give(o, n);
+      arrive(o->comm);
+    } else if (!all_arrived(o->comm)) {
+      return false;
+    } else if (o->stage == 1) {
+      if (!all_mean(o)) atomic_store(&shared->has_failed, 1);
+      take(o, n);
+      arrive(o->comm);
     } else {
-      r->done += n;
+      o->done += n;
     }
-    r->stage = (r->stage + 1) % 3;
+    o->stage = (o->stage + 1) % 3;
   }
   return true;
+}
+
+static bool run_send(Operation *o) {
+  Mailbox *box = &o->comm->shared->mailboxes[o->comm->rank][o->peer];
+  while (o->done < o->count) {
+    if (atomic_load(&box->is_full)) return false;
+    size_t left = o->count - o->done;
+    box->bytes = left < MAILBOX_BYTES ? left : MAILBOX_BYTES;
+    memcpy(box->data, o->from + o->done, box->bytes);
+    o->done += box->bytes;
+    atomic_store(&box->is_full, 1);
+  }
+  return true;
+}
+
+static bool run_receive(Operation *o) {
+  Mailbox *box = &o->comm->shared->mailboxes[o->peer][o->comm->rank];
+  while (o->done < o->count) {
+    if (!atomic_load(&box->is_full)) return false;
+    if (box->bytes > o->count - o->done) {
+      atomic_store(&o->comm->shared->has_failed, 1);
+      return true;
+    }
+    memcpy(o->to + o->done, box->data, box->bytes);
+    o->done += box->bytes;
+    atomic_store(&box->is_full, 0);
+  }
+  return true;
+}
+
+/* A message between the same two ranks in the same direction goes before it. */
+static bool must_wait(const Group *group, int i) {
+  const Operation *o = &group->operations[i];
+  for (int k = 0; k < i; k++) {
+    const Operation *before = &group->operations[k];
+    if (!before->is_over && before->kind == o->kind && before->peer == o->peer)
+      return true;
+  }
+  return false;
+}
+
+/* Sends and receives of a group run at the same time, other operations one
+ * after the other. */
+static bool run_group(MockWork *work) {
+  Group *group = work->more;
+  bool is_over = true, may_join = true;
+  for (int i = 0; i < group->n; i++) {
+    Operation *o = &group->operations[i];
+    bool is_joined = o->kind != SEND && o->kind != RECEIVE;
+    if (o->comm->is_aborted || atomic_load(&o->comm->shared->has_failed))
+      return true;
+    if (o->is_over || (is_joined ? !may_join : must_wait(group, i))) continue;
+    o->is_over = o->kind == SEND      ? run_send(o)
+                 : o->kind == RECEIVE ? run_receive(o)
+                                      : run_joined(o);
+    if (!o->is_over) is_over = false;
+    if (is_joined && !o->is_over) may_join = false;
+  }
+  for (int i = 0; i < group->n; i++)
+    is_over = is_over && group->operations[i].is_over;
+  return is_over;
+}
+
+static CuEnum enqueue_pending(void) {
+  if (n_pending == 0) return 0;
+  size_t bytes = sizeof(Operation) * (size_t)n_pending;
+  Group *group = calloc(1, sizeof *group + bytes);
+  group->n = n_pending;
+  memcpy(group->operations, pending, bytes);
+  n_pending = 0;
+  MockWork work = {.run = run_group, .what = "collective", .more = group};
+  return mock_enqueue(pending_stream, &work);
+}
+
+static bool is_in_memory(const void *at, size_t bytes) {
+  return mock_in_memory((unsigned long long)(uintptr_t)at, bytes);
+}
+
+/* `from_count`, `to_count`: elements that it reads and writes. */
+static CuEnum add_operation(Operation operation, size_t from_count,
+                            size_t to_count, NcclComm comm, CuStream stream) {
+  size_t size = size_of(operation.dtype);
+  operation.comm = comm;
+  if (!operation.comm->stream) operation.comm->stream = stream;
+  if (operation.comm->stream != stream) return 4;
+  if (from_count && !is_in_memory(operation.from, from_count * size)) return 4;
+  if (to_count && !is_in_memory(operation.to, to_count * size)) return 4;
+  if (n_pending == MAX_OPERATIONS ||
+      (n_pending > 0 && stream != pending_stream))
+    return 4;
+  pending[n_pending++] = operation;
+  pending_stream = stream;
+  return group_depth > 0 ? 0 : enqueue_pending();
+}
+
+CuEnum ncclGroupStart(void) {
+  MOCK_ENTER();
+  group_depth++;
+  return 0;
+}
+
+CuEnum ncclGroupEnd(void) {
+  MOCK_ENTER();
+  if (--group_depth > 0) return 0;
+  CuEnum error = enqueue_pending();
+  return error ? error : NCCL_IN_PROGRESS;
 }
 
 CuEnum ncclAllReduce(const void *from, void *to, size_t count, CuEnum dtype,
                      CuEnum reduce, NcclComm comm, CuStream stream) {
   MOCK_ENTER();
-  size_t bytes = count * size_of(dtype);
-  if (!mock_in_memory((unsigned long long)(uintptr_t)from, bytes) ||
-      !mock_in_memory((unsigned long long)(uintptr_t)to, bytes))
-    return 4;
-  Reduce *r = calloc(1, sizeof *r);
-  *r = (Reduce){.comm = comm,
-                .from = (char *)(uintptr_t)from,
-                .to = to,
-                .count = count,
-                .dtype = dtype,
-                .reduce = reduce};
-  MockWork work = {.run = run_reduce, .what = "all-reduce", .more = r};
-  return mock_enqueue(stream, &work);
+  return add_operation((Operation){.kind = ALL_REDUCE,
+                                   .from = from,
+                                   .to = to,
+                                   .count = count,
+                                   .dtype = dtype,
+                                   .reduce = reduce},
+                       count, count, comm, stream);
+}
+
+CuEnum ncclReduceScatter(const void *from, void *to, size_t count, CuEnum dtype,
+                         CuEnum reduce, NcclComm comm, CuStream stream) {
+  MOCK_ENTER();
+  size_t ranks = (size_t)((MockComm *)comm)->ranks;
+  return add_operation((Operation){.kind = REDUCE_SCATTER,
+                                   .from = from,
+                                   .to = to,
+                                   .count = count,
+                                   .dtype = dtype,
+                                   .reduce = reduce},
+                       count * ranks, count, comm, stream);
+}
+
+CuEnum ncclAllGather(const void *from, void *to, size_t count, CuEnum dtype,
+                     NcclComm comm, CuStream stream) {
+  MOCK_ENTER();
+  size_t ranks = (size_t)((MockComm *)comm)->ranks;
+  return add_operation((Operation){.kind = ALL_GATHER,
+                                   .from = from,
+                                   .to = to,
+                                   .count = count,
+                                   .dtype = dtype},
+                       count, count * ranks, comm, stream);
+}
+
+CuEnum ncclBroadcast(const void *from, void *to, size_t count, CuEnum dtype,
+                     int root, NcclComm comm, CuStream stream) {
+  MOCK_ENTER();
+  return add_operation((Operation){.kind = BROADCAST,
+                                   .from = from,
+                                   .to = to,
+                                   .count = count,
+                                   .dtype = dtype,
+                                   .peer = root},
+                       count, count, comm, stream);
+}
+
+/* Messages are bytes here. */
+CuEnum ncclSend(const void *from, size_t count, CuEnum dtype, int to,
+                NcclComm comm, CuStream stream) {
+  MOCK_ENTER();
+  if (dtype != NCCL_Uint8) return 4;
+  return add_operation((Operation){.kind = SEND,
+                                   .from = from,
+                                   .count = count,
+                                   .dtype = dtype,
+                                   .peer = to},
+                       count, 0, comm, stream);
+}
+
+CuEnum ncclRecv(void *to, size_t count, CuEnum dtype, int from, NcclComm comm,
+                CuStream stream) {
+  MOCK_ENTER();
+  if (dtype != NCCL_Uint8) return 4;
+  return add_operation((Operation){.kind = RECEIVE,
+                                   .to = to,
+                                   .count = count,
+                                   .dtype = dtype,
+                                   .peer = from},
+                       0, count, comm, stream);
 }
 
 const char *ncclGetErrorString(CuEnum error) {
