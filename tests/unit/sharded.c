@@ -13,6 +13,7 @@
  */
 #include "runtime/exec/exec.h"
 #include "tests/ops/cases.h"
+#include "tests/unit/shards.h"
 
 #include <pthread.h>
 
@@ -53,97 +54,30 @@ static void fail(Rank *rank, const char *what) {
 
 /* ---- pieces ---- */
 
-static int axis_stride(const Mesh *mesh, int axis) {
-  int stride = 1;
-  for (int a = axis + 1; a < mesh->n_axes; a++) stride *= mesh->axes[a].size;
-  return stride;
-}
-
-static int coordinate(const Mesh *mesh, int axis, int rank) {
-  return rank / axis_stride(mesh, axis) % mesh->axes[axis].size;
-}
-
-/* Which piece of a dim; the first axis of the list is the outermost. */
-static int piece_index(const Mesh *mesh, AxisList split, int rank) {
-  int index = 0;
-  for (int i = 0; i < axis_list_length(split); i++) {
-    int axis = axis_list_at(split, i);
-    index = index * mesh->axes[axis].size + coordinate(mesh, axis, rank);
-  }
-  return index;
-}
-
 static const Type *local_type(const Rank *rank, const Type *type) {
-  Type *local = type_create(rank->module->arena, type->dtype, type->rank);
-  for (int d = 0; d < type->rank; d++)
-    local->dims[d] =
-        (Dim){type->dims[d].name, type_local_size(type, &rank->mesh, d), 0};
-  return local;
-}
-
-/* Where element i of the piece of rank `of` lies in the whole. */
-static int64_t place_of(const Rank *rank, const Type *type, const Type *local,
-                        int of, int64_t i) {
-  int64_t at = 0, stride = 1;
-  for (int d = type->rank - 1; d >= 0; d--) {
-    int64_t size = local->dims[d].size, k = i % size;
-    i /= size;
-    at +=
-        (k + piece_index(&rank->mesh, type->dims[d].split, of) * size) * stride;
-    stride *= type->dims[d].size;
-  }
-  return at;
-}
-
-/* Shares of partial sums, which all add up to the whole. */
-static double share_of(const Rank *rank, const Type *type) {
-  static const double shares[] = {0.5, -1.25, 2, 0.75};
-  double share = 1;
-  for (int axis = 0; axis < rank->mesh.n_axes; axis++) {
-    if (!(type->partial >> axis & 1)) continue;
-    int at = coordinate(&rank->mesh, axis, rank->comm->rank);
-    int last = rank->mesh.axes[axis].size - 1;
-    double rest = 1;
-    for (int k = 0; k < last; k++) rest -= shares[k];
-    share *= at < last ? shares[at] : rest;
-  }
-  return share;
+  return shard_type(rank->module->arena, &rank->mesh, type);
 }
 
 static Tensor take_piece(const Rank *rank, Tensor whole, const Type *type) {
   const Type *local = local_type(rank, type);
   Tensor piece = tensor_create(rank->scratch, local);
-  double share = share_of(rank, type);
+  double share = shard_share(&rank->mesh, type, rank->comm->rank);
   for (int64_t i = 0; i < type_elements(local); i++)
     piece.data[i] =
-        share * whole.data[place_of(rank, type, local, rank->comm->rank, i)];
+        share * whole.data[shard_place(&rank->mesh, type, rank->comm->rank, i)];
   return piece;
 }
 
 /* The node on this rank's pieces. */
 static Tensor *run_piece(const Rank *rank, const Type **wanted,
                          const Type **placed) {
-  Graph *one = make_graph(rank->module);
-  Name none = name_intern(rank->module->names, "");
-  Value args[6];
-  const Type *types[8];
   Tensor inputs[6];
-  for (int i = 0; i < rank->node->n_inputs; i++) {
+  const Type *types[8];
+  for (int i = 0; i < rank->node->n_inputs; i++)
     inputs[i] = take_piece(rank, rank->whole[i], wanted[i]);
-    args[i] = graph_input(one, ROLE_arg, none, inputs[i].type);
-  }
   for (int r = 0; r < rank->node->n_results; r++)
     types[r] = local_type(rank, placed[r]);
-  Attrs attrs = {.n = rank->node->n_attrs};
-  for (int i = 0; i < attrs.n; i++) attrs.items[i] = rank->node->attrs[i];
-  Value value =
-      graph_append_typed(one, rank->node->op, args, rank->node->n_inputs,
-                         &attrs, types, rank->node->n_results, NULL);
-  for (int r = 0; r < rank->node->n_results; r++)
-    graph_output(one, ROLE_result, none, (Value){value.node, r});
-  Tensor *outputs = ARENA_ARRAY(rank->scratch, Tensor, rank->node->n_results);
-  interp_run(one, INTERP_f64, rank->scratch, inputs, outputs, NULL);
-  return outputs;
+  return shard_run(rank->module, rank->scratch, rank->node, inputs, types);
 }
 
 /* ---- by the transport ---- */
@@ -182,16 +116,11 @@ static double *combine(Rank *rank, const Tensor *piece, const Type *placed) {
                   (DnnCollective){.kind = DNN_ALL_REDUCE,
                                   .reduce = placed->partial_kind},
                   (DnnDigit){rank->mesh.axes[axis].size,
-                             axis_stride(&rank->mesh, axis)},
+                             shard_stride(&rank->mesh, axis)},
                   own, n);
   communicate(rank, (DnnCollective){.kind = DNN_ALL_GATHER},
               (DnnDigit){world, 1}, all, n * world);
   return all;
-}
-
-static bool is_same(double a, double b) {
-  return a == b || (isnan(a) && isnan(b)) ||
-         fabs(a - b) <= 1e-9 * (1 + fabs(a));
 }
 
 /* Everything that any rank has, against the whole. */
@@ -203,9 +132,9 @@ static void check_result(Rank *rank, const Tensor *piece, const Type *placed,
   bool *is_set = ARENA_ARRAY(rank->scratch, bool, n_whole);
   for (int of = 0; of < rank->comm->world; of++)
     for (int64_t i = 0; i < n; i++) {
-      int64_t at = place_of(rank, placed, piece->type, of, i);
+      int64_t at = shard_place(&rank->mesh, placed, of, i);
       is_set[at] = true;
-      if (!is_same(whole.data[at], all[of * n + i]))
+      if (!shard_is_same(whole.data[at], all[of * n + i]))
         fail(rank, arena_printf(rank->scratch,
                                 "result %d of rank %d, element %ld is %.17g, "
                                 "not %.17g",
