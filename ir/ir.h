@@ -422,7 +422,7 @@ typedef struct OpInfo {
   double flops;                      /* pointwise: an element */
   Linearity linear;
   const char
-      *sharding; /* "over:sum", "over:replicate", "dim:replicate space:halo" */
+      *sharding; /* "over:sum", "over:replicate", "dim:sum space:replicate" */
   InferRule *infer;
   GradRule *grad; /* NULL: not differentiable (gradient stops) */
   CostRule *cost;
@@ -436,7 +436,7 @@ bool op_find(const char *name, Op *out_op);
 int op_infer(Module *module, const OpCall *call, Span span,
              const Type **out_types);
 
-/* ---- shardrule.c ---- */
+/* ---- shard_infer.c, shardrule.c ---- */
 
 /* How the placements of the inputs of a node become that of its results. Fills
  * out_types; where an input must first change (a partial value into an operator

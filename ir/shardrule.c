@@ -1,61 +1,24 @@
 /*
- * shardrule.c -- infers the placements of an operator's results from those of
- * its operands.
+ * shardrule.c -- reads what the sharding column of ops.def says about the dims
+ * of one node.
  *
  * A dim keeps its split from operands to results because it keeps its name, so
- * one rule serves nearly every operator: decide one split for each name, give
- * every operand and result that has the dim this split, and treat the
- * exceptions that the row of ops.def lists by attribute ("over:sum"). Renaming
- * views are rules of their own at the end.
+ * one rule serves nearly every operator: every operand and result that has the
+ * dim is sharded alike, and the row lists the exceptions by attribute:
  *
- *     dot x [B:128@data, C], w [C, F] {over = [C]}   -> [B:128@data, F]
- *     dot x [B:128@data, C], y [B:128@data, F] {over = [B]} -> [C, F; sum@data]
+ *     dot      "over:sum"         {over = [C]}: C leaves partial sums
+ *     softmax  "over:replicate"   {over = [C]}: C may not be sharded
+ *     gather   "dim:positions"    {dim = V}: a rank looks at its own rows
  *
- * Partial values pass through operators that are linear in them. An
- * operand keeps all its partial axes or must be reduced over all of them.
+ * Views that change names give a dim another name in the result.
  */
-#include "ir/ir.h"
+#include "ir/shardrule.h"
 
 #include <string.h>
 
-#define MAX_NAMES (8 * MAX_RANK)
-
-typedef enum Exception {
-  PASS,
-  REPLICATE, /* gathered first */
-  SUM,       /* becomes a partial sum ... */
-  MAX,
-  MIN
-} Exception;
-
-/* The decision about one dim name of the node. */
-typedef struct Decision {
-  Name name;
-  Exception exception;
-  AxisList split;
-} Decision;
-
-typedef struct Rule {
-  const Mesh *mesh;
-  Op op;
-  const OpInfo *info;
-  const Attr *attrs;
-  int n_attrs;
-  const Type *const *inputs;
-  int n_inputs;
-  const Type *const *results; /* logical types */
-  int n_results;
-  Arena *arena;
-  int n;
-  Decision decisions[MAX_NAMES];
-  AxisSet used; /* axes that some decision splits over */
-} Rule;
-
-/* ---- exceptions of the row ---- */
-
-static const Attr *find_attr(const Rule *r, AttrKey key) {
-  for (int i = 0; i < r->n_attrs; i++) {
-    if (r->attrs[i].key == key) return &r->attrs[i];
+const Attr *shard_call_attr(const ShardCall *call, AttrKey key) {
+  for (int i = 0; i < call->n_attrs; i++) {
+    if (call->attrs[i].key == key) return &call->attrs[i];
   }
   return NULL;
 }
@@ -69,16 +32,29 @@ static bool attr_lists(const Attr *attr, Name dim) {
   return false;
 }
 
-static Exception exception_of(const char *word, size_t n) {
-  if (n == 3 && memcmp(word, "sum", 3) == 0) return SUM;
-  if (n == 3 && memcmp(word, "max", 3) == 0) return MAX;
-  if (n == 3 && memcmp(word, "min", 3) == 0) return MIN;
-  return REPLICATE; /* halo: until edges are exchanged */
+/* ---- the column ---- */
+
+static ShardTreatment treatment_named(const char *word, size_t n) {
+  static const struct {
+    const char *word;
+    ShardTreatment treatment;
+  } words[] = {{"sum", SHARD_sum},
+               {"max", SHARD_max},
+               {"min", SHARD_min},
+               {"pass", SHARD_pass},
+               {"positions", SHARD_positions},
+               {"replicate", SHARD_replicate}};
+  for (int i = 0; i < ARRAY_LENGTH(words); i++) {
+    if (strlen(words[i].word) == n && memcmp(words[i].word, word, n) == 0)
+      return words[i].treatment;
+  }
+  UNREACHABLE();
 }
 
-/* Looks the dim up in a text such as "dim:sum space:replicate". */
-static Exception listed_exception(const Rule *r, Name dim) {
-  for (const char *at = r->info->sharding; *at;) {
+/* Looks the dim up in a text such as "dim:sum space:replicate"; false: it is
+ * not there. */
+static bool find_listed(const ShardCall *call, Name dim, ShardTreatment *out) {
+  for (const char *at = op_info(call->op)->sharding; *at;) {
     size_t key = strcspn(at, ":"), word = strcspn(at, " ");
     char name[16];
     AttrKey attr;
@@ -86,293 +62,192 @@ static Exception listed_exception(const Rule *r, Name dim) {
     memcpy(name, at, key);
     name[key] = '\0';
     ASSERT(attr_find(name, &attr));
-    if (attr_lists(find_attr(r, attr), dim)) {
-      return exception_of(at + key + 1, word - key - 1);
+    if (attr_lists(shard_call_attr(call, attr), dim)) {
+      *out = treatment_named(at + key + 1, word - key - 1);
+      return true;
     }
     at += word;
     while (*at == ' ') at++;
   }
-  return PASS;
+  return false;
 }
 
 bool node_treats_dim(const Node *node, Name dim) {
-  Rule rule = {.info = op_info(node->op),
-               .attrs = node->attrs,
-               .n_attrs = node->n_attrs};
-  return listed_exception(&rule, dim) != PASS;
+  ShardCall call = {
+      .op = node->op, .attrs = node->attrs, .n_attrs = node->n_attrs};
+  ShardTreatment treatment;
+  return find_listed(&call, dim, &treatment) && treatment != SHARD_pass;
 }
+
+/* ---- dims by name ---- */
 
 /* attention's second result does not depend on the dims of v, which only its
  * first one has. */
-static bool is_in_results(const Rule *r, Name dim) {
-  int n = r->op == OP_attention ? 1 : r->n_results;
+static bool is_in_results(const ShardCall *call, Name dim) {
+  int n = call->op == OP_attention ? 1 : call->n_results;
   for (int i = 0; i < n; i++) {
-    if (type_find(r->results[i], dim) < 0) return false;
+    if (type_find(call->results[i], dim) < 0) return false;
   }
   return true;
+}
+
+/* Several groups of query heads share a key head: each adds to its gradient. */
+static bool is_query_group(const ShardCall *call, Name dim) {
+  return call->op == OP_attention_grad &&
+         type_find(call->inputs[0], dim) >= 0 &&
+         type_find(call->inputs[5], dim) >= 0 &&
+         type_find(call->inputs[1], dim) < 0 &&
+         type_find(call->inputs[2], dim) < 0;
 }
 
 /* A dim of an operand that is neither listed nor in every result is folded
  * away in some manner: a convolution's weight gradient without `over` sums it,
  * anything else needs it replicated. */
-static Exception exception_of_dim(const Rule *r, Name dim) {
-  Exception listed = listed_exception(r, dim);
-  if (listed != PASS || is_in_results(r, dim)) return listed;
-  return r->op == OP_conv_weight_grad ? SUM : REPLICATE;
+static ShardTreatment treatment_of(const ShardCall *call, Name dim) {
+  ShardTreatment listed;
+  if (find_listed(call, dim, &listed)) return listed;
+  if (is_in_results(call, dim)) return SHARD_pass;
+  if (is_query_group(call, dim)) return SHARD_pass_or_sum;
+  return call->op == OP_conv_weight_grad ? SHARD_sum : SHARD_replicate;
 }
 
-/* ---- splits ---- */
-
-static Decision *decision_of(Rule *r, Name name) {
-  for (int i = 0; i < r->n; i++) {
-    if (r->decisions[i].name == name) return &r->decisions[i];
-  }
+static Name name_in_results(const ShardCall *call, Name dim) {
+  for (int i = 0; i < call->n_results; i++)
+    if (type_find(call->results[i], dim) >= 0) return dim;
   return NULL;
 }
 
-/* The first operand that splits a dim decides, or one that continues where that
- * one ends, unless an axis that it takes shards another dim of this node. */
-static void decide_dim(Rule *r, const Dim *dim) {
-  Decision *decision = decision_of(r, dim->name);
-  if (!decision) {
-    ASSERT(r->n < MAX_NAMES);
-    decision = &r->decisions[r->n++];
-    *decision = (Decision){dim->name, exception_of_dim(r, dim->name), 0};
-  }
-  AxisList more;
-  if (decision->exception == REPLICATE ||
-      !axis_list_continues(dim->split, decision->split, &more))
-    return;
-  AxisSet axes = axis_list_set(more);
-  if (axes & r->used) return;
-  decision->split = dim->split;
-  r->used |= axes;
+static void add_dim(ShardRule *rule, ShardDim dim) {
+  ASSERT(rule->n < MAX_SHARD_DIMS);
+  rule->dims[rule->n++] = dim;
 }
 
-static void decide_splits(Rule *r) {
-  for (int i = 0; i < r->n_inputs; i++) {
-    for (int j = 0; j < r->inputs[i]->rank; j++) {
-      decide_dim(r, &r->inputs[i]->dims[j]);
+static void read_by_name(ShardRule *rule) {
+  const ShardCall *call = rule->call;
+  for (int i = 0; i < call->n_inputs; i++)
+    for (int j = 0; j < call->inputs[i]->rank; j++) {
+      Name name = call->inputs[i]->dims[j].name;
+      if (shard_rule_input(rule, name) >= 0) continue;
+      add_dim(rule, (ShardDim){name, name_in_results(call, name),
+                               treatment_of(call, name), 0});
     }
-  }
-}
-
-/* ---- partial values ---- */
-
-static bool is_partial_sum(const Type *type) {
-  return type->partial && type->partial_kind == REDUCE_sum;
-}
-
-/* Linear in all operands together: all are partial over the same axes, or none
- * may be.  An operator that copies elements of one operand may be followed by
- * any reduction. */
-static bool all_agree(const Rule *r) {
-  bool takes_any = r->n_inputs == 1 && op_has(r->op, OP_FLAG_exact);
-  for (int i = 0; i < r->n_inputs; i++) {
-    const Type *type = r->inputs[i];
-    if (type->partial != r->inputs[0]->partial) return false;
-    if (type->partial & r->used) return false;
-    if (!is_partial_sum(type) && !(type->partial && takes_any)) return false;
-  }
-  return r->n_inputs > 0;
-}
-
-/* Linear in one operand: no other may be partial over its axes or split over
- * them, as then ranks hold different factors.  If two factors are partial, both
- * are reduced. -1: none. */
-static int kept_factor(const Rule *r, int n_candidates) {
-  int kept = -1;
-  for (int i = 0; i < n_candidates; i++) {
-    const Type *type = r->inputs[i];
-    if (!is_partial_sum(type) || type->partial & r->used) continue;
-    if (kept >= 0 && type->partial & r->inputs[kept]->partial) return -1;
-    if (kept < 0) kept = i;
-  }
-  return kept;
-}
-
-/* Does operand i stay partial? */
-static bool stays_partial(const Rule *r, int i) {
-  if (!r->inputs[i]->partial) return false;
-  /* A cast that says so rounds the parts of a sum. */
-  if (r->op == OP_cast && find_attr(r, ATTR_reduce)) return all_agree(r);
-  switch (r->info->linear) {
-  case LINEAR_no: return false;
-  case LINEAR_all: return all_agree(r);
-  case LINEAR_each: return kept_factor(r, r->n_inputs) == i;
-  case LINEAR_first: return kept_factor(r, 1) == i;
-  }
-  UNREACHABLE();
-}
-
-/* ---- the rule ---- */
-
-static Type *copy_shape(Arena *arena, const Type *type) {
-  Type *copy = type_create(arena, type->dtype, type->rank);
-  for (int i = 0; i < type->rank; i++) {
-    copy->dims[i] = type->dims[i];
-    copy->dims[i].split = 0;
-  }
-  return copy;
-}
-
-/* The type that operand i must be given in; its own where that holds. */
-static const Type *wanted_input(Rule *r, int i, bool keep) {
-  const Type *has = r->inputs[i];
-  Type *wanted = copy_shape(r->arena, has);
-  for (int j = 0; j < has->rank; j++) {
-    wanted->dims[j].split = decision_of(r, has->dims[j].name)->split;
-  }
-  if (keep) {
-    wanted->partial = has->partial;
-    wanted->partial_kind = has->partial_kind;
-  }
-  return type_equal(wanted, has) ? has : wanted;
-}
-
-/* Axes that the row's reductions leave undone. */
-static AxisSet reduced_axes(const Rule *r, ReduceKind *kind) {
-  AxisSet axes = 0;
-  for (int i = 0; i < r->n; i++) {
-    const Decision *d = &r->decisions[i];
-    if (d->exception == PASS || d->exception == REPLICATE) continue;
-    axes |= axis_list_set(d->split);
-    if (d->exception == MAX) *kind = REDUCE_max;
-    if (d->exception == MIN) *kind = REDUCE_min;
-  }
-  return axes;
-}
-
-static const Type *placed_result(Rule *r, const Type *whole, AxisSet partial,
-                                 ReduceKind kind) {
-  Type *type = copy_shape(r->arena, whole);
-  for (int j = 0; j < whole->rank; j++) {
-    const Decision *d = decision_of(r, whole->dims[j].name);
-    if (d && d->exception == PASS) type->dims[j].split = d->split;
-  }
-  type->partial = partial;
-  type->partial_kind = partial ? kind : REDUCE_sum;
-  return type;
-}
-
-static void infer_by_name(Rule *r, const Type **out_inputs,
-                          const Type **out_types) {
-  ReduceKind kind = REDUCE_sum;
-  decide_splits(r);
-  AxisSet partial = reduced_axes(r, &kind);
-  for (int i = 0; i < r->n_inputs; i++) {
-    bool keep = stays_partial(r, i);
-    if (keep && !partial) kind = r->inputs[i]->partial_kind;
-    if (keep) partial |= r->inputs[i]->partial;
-    out_inputs[i] = wanted_input(r, i, keep);
-  }
-  for (int i = 0; i < r->n_results; i++) {
-    out_types[i] = placed_result(r, r->results[i], partial, kind);
-  }
+  /* A dim that the operator makes may be sharded where the row says so. */
+  for (int i = 0; i < call->n_results; i++)
+    for (int j = 0; j < call->results[i]->rank; j++) {
+      Name name = call->results[i]->dims[j].name;
+      ShardTreatment listed = SHARD_replicate;
+      if (shard_rule_result(rule, name) >= 0) continue;
+      find_listed(call, name, &listed);
+      add_dim(rule, (ShardDim){name, name, listed, 0});
+    }
 }
 
 /* ---- views that change names ---- */
 
-/* Each with one operand and one result, which stays partial as it was.  Sets
- * the splits of both; a split that it leaves at 0 is replicated. */
-static void rename_splits(const Rule *r, Type *in, Type *out) {
-  for (int j = 0; j < in->rank; j++) {
-    in->dims[j].split = r->inputs[0]->dims[j].split;
-    out->dims[j].split = in->dims[j].split; /* same order */
-  }
+static void read_rename(ShardRule *rule) {
+  const Type *in = rule->call->inputs[0], *out = rule->call->results[0];
+  for (int j = 0; j < in->rank; j++) /* same order */
+    add_dim(rule,
+            (ShardDim){in->dims[j].name, out->dims[j].name, SHARD_pass, 0});
 }
 
-static void keep_split(const Rule *r, Type *in, Type *out, int j) {
-  in->dims[j].split = r->inputs[0]->dims[j].split;
-  int at = type_find(out, in->dims[j].name);
-  if (at >= 0) out->dims[at].split = in->dims[j].split;
+static void add_kept(ShardRule *rule, Name name) {
+  bool stays = type_find(rule->call->results[0], name) >= 0;
+  add_dim(rule, (ShardDim){name, stays ? name : NULL, SHARD_pass, 0});
 }
 
 /* A split stays on the slowest part if every shard holds complete elements of
  * that part. */
-static void move_split(const Rule *r, Dim *slow, Dim *whole, AxisList split) {
-  if (!split) return;
-  const Dim *part = slow->size < whole->size ? slow : whole;
-  if (part->size % axis_list_shards(split, r->mesh) != 0) return;
-  slow->split = split;
-  whole->split = split;
+static void add_slowest(ShardRule *rule, const Type *in, Name whole_or_part,
+                        const Type *out, Name result) {
+  int64_t a = type_size(in, whole_or_part), b = type_size(out, result);
+  add_dim(rule, (ShardDim){whole_or_part, result, SHARD_pass, a < b ? a : b});
 }
 
-static void split_dim_splits(const Rule *r, Type *in, Type *out) {
-  const Attr *dim = find_attr(r, ATTR_dim), *to = find_attr(r, ATTR_to);
+static void read_split_dim(ShardRule *rule) {
+  const Type *in = rule->call->inputs[0], *out = rule->call->results[0];
+  const Attr *dim = shard_call_attr(rule->call, ATTR_dim);
+  const Attr *to = shard_call_attr(rule->call, ATTR_to);
   for (int j = 0; j < in->rank; j++) {
-    if (in->dims[j].name != dim->name) {
-      keep_split(r, in, out, j);
+    Name name = in->dims[j].name;
+    if (name != dim->name) {
+      add_kept(rule, name);
     } else if (to->n > 0) {
-      int at = type_find(out, to->names[0]);
-      move_split(r, &out->dims[at], &in->dims[j], r->inputs[0]->dims[j].split);
+      add_slowest(rule, in, name, out, to->names[0]);
+    } else {
+      add_dim(rule, (ShardDim){name, NULL, SHARD_replicate, 0});
     }
   }
+  for (int i = 1; i < to->n; i++)
+    add_dim(rule, (ShardDim){to->names[i], to->names[i], SHARD_replicate, 0});
 }
 
 /* The other parts must be replicated. */
-static void merge_dims_splits(const Rule *r, Type *in, Type *out) {
-  const Attr *dim = find_attr(r, ATTR_dim), *from = find_attr(r, ATTR_from);
+static void read_merge_dims(ShardRule *rule) {
+  const Type *in = rule->call->inputs[0], *out = rule->call->results[0];
+  const Attr *dim = shard_call_attr(rule->call, ATTR_dim);
+  const Attr *from = shard_call_attr(rule->call, ATTR_from);
   for (int j = 0; j < in->rank; j++) {
-    if (!attr_lists(from, in->dims[j].name)) {
-      keep_split(r, in, out, j);
-    } else if (in->dims[j].name == from->names[0]) {
-      int at = type_find(out, dim->name);
-      move_split(r, &in->dims[j], &out->dims[at], r->inputs[0]->dims[j].split);
+    Name name = in->dims[j].name;
+    if (!attr_lists(from, name)) {
+      add_kept(rule, name);
+    } else if (name == from->names[0]) {
+      add_slowest(rule, in, name, out, dim->name);
+    } else {
+      add_dim(rule, (ShardDim){name, NULL, SHARD_replicate, 0});
     }
   }
 }
 
-typedef void SplitFunction(const Rule *r, Type *in, Type *out);
-static SplitFunction *const split_functions[N_OPS] = {
-    [OP_rename] = rename_splits,
-    [OP_split_dim] = split_dim_splits,
-    [OP_merge_dims] = merge_dims_splits,
+/* ---- the rule ---- */
+
+typedef void ReadRule(ShardRule *rule);
+static ReadRule *const read_rules[N_OPS] = {
+    [OP_rename] = read_rename,
+    [OP_split_dim] = read_split_dim,
+    [OP_merge_dims] = read_merge_dims,
 };
 
-static void infer_view(const Rule *r, const Type **out_inputs,
-                       const Type **out_types) {
-  const Type *has = r->inputs[0];
-  Type *in = copy_shape(r->arena, has);
-  Type *out = copy_shape(r->arena, r->results[0]);
-  in->partial = out->partial = has->partial;
-  in->partial_kind = out->partial_kind = has->partial_kind;
-  split_functions[r->op](r, in, out);
-  out_inputs[0] = type_equal(in, has) ? has : in;
-  out_types[0] = out;
+void shard_rule(const ShardCall *call, ShardRule *out) {
+  out->call = call;
+  out->n = 0;
+  ReadRule *read = read_rules[call->op];
+  (read ? read : read_by_name)(out);
 }
 
-/* Operators without a rule (regions, collectives) take and return replicated
- * values. */
-static void infer_replicated(const Rule *r, const Type **out_inputs,
-                             const Type **out_types) {
-  for (int i = 0; i < r->n_inputs; i++) {
-    out_inputs[i] = type_logical(r->arena, r->inputs[i]);
-  }
-  for (int i = 0; i < r->n_results; i++) {
-    out_types[i] = type_logical(r->arena, r->results[i]);
-  }
+/* A part that a view makes has no operand: split_dim's faster parts. */
+int shard_rule_input(const ShardRule *rule, Name dim) {
+  for (int i = 0; i < rule->n; i++)
+    if (rule->dims[i].name == dim) return i;
+  return -1;
 }
 
-void shard_infer(const Graph *graph, Op op, const Attr *attrs, int n_attrs,
-                 const Type *const *inputs, int n_inputs,
-                 const Type *const *whole_results, int n_results, Arena *arena,
-                 const Type **out_inputs, const Type **out_types) {
-  Rule rule = {.mesh = &graph->mesh,
-               .op = op,
-               .info = op_info(op),
-               .attrs = attrs,
-               .n_attrs = n_attrs,
-               .inputs = inputs,
-               .n_inputs = n_inputs,
-               .results = whole_results,
-               .n_results = n_results,
-               .arena = arena};
-  if (split_functions[op]) {
-    infer_view(&rule, out_inputs, out_types);
-  } else if (!rule.info->infer) {
-    infer_replicated(&rule, out_inputs, out_types);
-  } else {
-    infer_by_name(&rule, out_inputs, out_types);
-  }
+int shard_rule_result(const ShardRule *rule, Name dim) {
+  for (int i = 0; i < rule->n; i++)
+    if (rule->dims[i].result_name == dim) return i;
+  return -1;
+}
+
+bool shard_is_reduction(ShardTreatment treatment) {
+  return treatment == SHARD_sum || treatment == SHARD_max ||
+         treatment == SHARD_min;
+}
+
+Linearity shard_linearity(const ShardCall *call) {
+  bool is_part = call->op == OP_cast && shard_call_attr(call, ATTR_reduce);
+  return is_part ? LINEAR_all : op_info(call->op)->linear;
+}
+
+ShardCall shard_call(const Graph *graph, const Node *node) {
+  Arena *arena = graph->module->arena;
+  const Type **inputs = ARENA_ARRAY(arena, const Type *, node->n_inputs);
+  for (int i = 0; i < node->n_inputs; i++)
+    inputs[i] = graph_type(graph, node->inputs[i]);
+  return (ShardCall){.op = node->op,
+                     .attrs = node->attrs,
+                     .n_attrs = node->n_attrs,
+                     .inputs = inputs,
+                     .n_inputs = node->n_inputs,
+                     .results = node->types,
+                     .n_results = node->n_results};
 }

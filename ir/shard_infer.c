@@ -1,0 +1,195 @@
+/*
+ * shard_infer.c -- infers the placements of an operator's results from those of
+ * its operands.
+ *
+ *     dot x [B:128@data, C], w [C, F] {over = [C]}   -> [B:128@data, F]
+ *     dot x [B:128@data, C], y [B:128@data, F] {over = [B]} -> [C, F; sum@data]
+ *
+ * The first operand that splits a dim decides about it. Partial values pass
+ * through operators that are linear in them. An operand keeps all its partial
+ * axes or must be reduced over all of them.
+ */
+#include "ir/shardrule.h"
+
+typedef struct Inference {
+  const Mesh *mesh;
+  const ShardCall *call;
+  ShardRule rule;
+  Arena *arena;
+  AxisList splits[MAX_SHARD_DIMS]; /* of the rule's dims */
+  AxisSet used;                    /* axes that some dim is split over */
+} Inference;
+
+/* ---- splits ---- */
+
+/* A row may allow a dim that needs the operator rewritten; not here. */
+static bool may_split(const Inference *r, const ShardDim *dim, AxisList split) {
+  if (dim->treatment != SHARD_pass && !shard_is_reduction(dim->treatment))
+    return false;
+  return dim->even_size == 0 ||
+         dim->even_size % axis_list_shards(split, r->mesh) == 0;
+}
+
+/* The first operand that splits a dim decides, or one that continues where that
+ * one ends, unless an axis that it takes shards another dim of this node. */
+static void decide_dim(Inference *r, const Dim *dim) {
+  int at = shard_rule_input(&r->rule, dim->name);
+  AxisList more;
+  if (!may_split(r, &r->rule.dims[at], dim->split) ||
+      !axis_list_continues(dim->split, r->splits[at], &more))
+    return;
+  AxisSet axes = axis_list_set(more);
+  if (axes & r->used) return;
+  r->splits[at] = dim->split;
+  r->used |= axes;
+}
+
+static void decide_splits(Inference *r) {
+  for (int i = 0; i < r->call->n_inputs; i++) {
+    for (int j = 0; j < r->call->inputs[i]->rank; j++) {
+      decide_dim(r, &r->call->inputs[i]->dims[j]);
+    }
+  }
+}
+
+/* ---- partial values ---- */
+
+static bool is_partial_sum(const Type *type) {
+  return type->partial && type->partial_kind == REDUCE_sum;
+}
+
+/* Linear in all operands together: all are partial over the same axes, or none
+ * may be.  An operator that copies elements of one operand may be followed by
+ * any reduction. */
+static bool all_agree(const Inference *r) {
+  const ShardCall *call = r->call;
+  bool takes_any = call->n_inputs == 1 && op_has(call->op, OP_FLAG_exact);
+  for (int i = 0; i < call->n_inputs; i++) {
+    const Type *type = call->inputs[i];
+    if (type->partial != call->inputs[0]->partial) return false;
+    if (type->partial & r->used) return false;
+    if (!is_partial_sum(type) && !(type->partial && takes_any)) return false;
+  }
+  return call->n_inputs > 0;
+}
+
+/* Linear in one operand: no other may be partial over its axes or split over
+ * them, as then ranks hold different factors.  If two factors are partial, both
+ * are reduced. -1: none. */
+static int kept_factor(const Inference *r, int n_candidates) {
+  int kept = -1;
+  for (int i = 0; i < n_candidates; i++) {
+    const Type *type = r->call->inputs[i];
+    if (!is_partial_sum(type) || type->partial & r->used) continue;
+    if (kept >= 0 && type->partial & r->call->inputs[kept]->partial) return -1;
+    if (kept < 0) kept = i;
+  }
+  return kept;
+}
+
+/* Does operand i stay partial? */
+static bool stays_partial(const Inference *r, int i) {
+  if (!r->call->inputs[i]->partial) return false;
+  switch (shard_linearity(r->call)) {
+  case LINEAR_no: return false;
+  case LINEAR_all: return all_agree(r);
+  case LINEAR_each: return kept_factor(r, r->call->n_inputs) == i;
+  case LINEAR_first: return kept_factor(r, 1) == i;
+  }
+  UNREACHABLE();
+}
+
+/* ---- types ---- */
+
+static Type *copy_shape(Arena *arena, const Type *type) {
+  Type *copy = type_create(arena, type->dtype, type->rank);
+  for (int i = 0; i < type->rank; i++) {
+    copy->dims[i] = type->dims[i];
+    copy->dims[i].split = 0;
+  }
+  return copy;
+}
+
+/* The type that operand i must be given in; its own where that holds. */
+static const Type *wanted_input(Inference *r, int i, bool keep) {
+  const Type *has = r->call->inputs[i];
+  Type *wanted = copy_shape(r->arena, has);
+  for (int j = 0; j < has->rank; j++) {
+    int at = shard_rule_input(&r->rule, has->dims[j].name);
+    wanted->dims[j].split = r->splits[at];
+  }
+  if (keep) {
+    wanted->partial = has->partial;
+    wanted->partial_kind = has->partial_kind;
+  }
+  return type_equal(wanted, has) ? has : wanted;
+}
+
+/* Axes that the row's reductions leave undone. */
+static AxisSet reduced_axes(const Inference *r, ReduceKind *kind) {
+  AxisSet axes = 0;
+  for (int i = 0; i < r->rule.n; i++) {
+    ShardTreatment treatment = r->rule.dims[i].treatment;
+    if (!shard_is_reduction(treatment)) continue;
+    axes |= axis_list_set(r->splits[i]);
+    if (treatment == SHARD_max) *kind = REDUCE_max;
+    if (treatment == SHARD_min) *kind = REDUCE_min;
+  }
+  return axes;
+}
+
+static const Type *placed_result(Inference *r, const Type *logical,
+                                 AxisSet partial, ReduceKind kind) {
+  Type *type = copy_shape(r->arena, logical);
+  for (int j = 0; j < logical->rank; j++) {
+    int at = shard_rule_result(&r->rule, logical->dims[j].name);
+    if (at >= 0 && r->rule.dims[at].treatment == SHARD_pass)
+      type->dims[j].split = r->splits[at];
+  }
+  type->partial = partial;
+  type->partial_kind = partial ? kind : REDUCE_sum;
+  return type;
+}
+
+static void infer_by_rule(Inference *r, const Type **out_inputs,
+                          const Type **out_types) {
+  ReduceKind kind = REDUCE_sum;
+  decide_splits(r);
+  AxisSet partial = reduced_axes(r, &kind);
+  for (int i = 0; i < r->call->n_inputs; i++) {
+    bool keep = stays_partial(r, i);
+    if (keep && !partial) kind = r->call->inputs[i]->partial_kind;
+    if (keep) partial |= r->call->inputs[i]->partial;
+    out_inputs[i] = wanted_input(r, i, keep);
+  }
+  for (int i = 0; i < r->call->n_results; i++) {
+    out_types[i] = placed_result(r, r->call->results[i], partial, kind);
+  }
+}
+
+/* Operators without a rule (regions, collectives) take and return replicated
+ * values. */
+static void infer_replicated(const Inference *r, const Type **out_inputs,
+                             const Type **out_types) {
+  for (int i = 0; i < r->call->n_inputs; i++) {
+    out_inputs[i] = type_logical(r->arena, r->call->inputs[i]);
+  }
+  for (int i = 0; i < r->call->n_results; i++) {
+    out_types[i] = type_logical(r->arena, r->call->results[i]);
+  }
+}
+
+void shard_infer(const Graph *graph, Op op, const Attr *attrs, int n_attrs,
+                 const Type *const *inputs, int n_inputs,
+                 const Type *const *whole_results, int n_results, Arena *arena,
+                 const Type **out_inputs, const Type **out_types) {
+  ShardCall call = {op,       attrs,         n_attrs,  inputs,
+                    n_inputs, whole_results, n_results};
+  Inference r = {.mesh = &graph->mesh, .call = &call, .arena = arena};
+  if (!op_info(op)->infer) {
+    infer_replicated(&r, out_inputs, out_types);
+    return;
+  }
+  shard_rule(&call, &r.rule);
+  infer_by_rule(&r, out_inputs, out_types);
+}

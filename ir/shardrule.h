@@ -1,0 +1,66 @@
+/*
+ * shardrule.h -- declares what an operator's row says about sharding its dims,
+ * for everyone who chooses placements: shard_infer and the strategies.
+ */
+#ifndef IR_SHARDRULE_H
+#define IR_SHARDRULE_H
+
+#include "ir/ir.h"
+
+/* A node that may not exist yet: all types are logical, or the caller takes
+ * shapes from them only. */
+typedef struct ShardCall {
+  Op op;
+  const Attr *attrs;
+  int n_attrs;
+  const Type *const *inputs;
+  int n_inputs;
+  const Type *const *results;
+  int n_results;
+} ShardCall;
+
+ShardCall shard_call(const Graph *graph, const Node *node);
+
+/* How an operator treats a dim that is sharded. */
+typedef enum ShardTreatment {
+  SHARD_pass,      /* results that have the dim are sharded too */
+  SHARD_replicate, /* it may not be sharded */
+  SHARD_sum,       /* results are partial sums, */
+  SHARD_max,       /* maxima */
+  SHARD_min,       /* or minima */
+  /* The operator works on a range of global positions: it reads 0 outside the
+   * range and leaves a partial sum, or it makes only those elements of the
+   * result. */
+  SHARD_positions,
+  /* Results that have the dim are sharded, others are partial sums. */
+  SHARD_pass_or_sum,
+} ShardTreatment;
+
+/* An iteration dim: one that an operand or a result has. */
+typedef struct ShardDim {
+  Name name;        /* in operands; of a dim that only results have, there */
+  Name result_name; /* NULL: no result has it */
+  ShardTreatment treatment;
+  int64_t even_size; /* 0, or the number of shards must divide it */
+} ShardDim;
+
+#define MAX_SHARD_DIMS (8 * MAX_RANK)
+
+typedef struct ShardRule {
+  const ShardCall *call;
+  int n;
+  ShardDim dims[MAX_SHARD_DIMS];
+} ShardRule;
+
+/* Reads the row of ops.def; the call must outlive the rule. */
+void shard_rule(const ShardCall *call, ShardRule *out);
+/* Index of the iteration dim of a dim of an operand or of a result, or -1. */
+int shard_rule_input(const ShardRule *rule, Name dim);
+int shard_rule_result(const ShardRule *rule, Name dim);
+const Attr *shard_call_attr(const ShardCall *call, AttrKey key);
+bool shard_is_reduction(ShardTreatment treatment);
+/* The linearity of the call.  A cast with the attribute `reduce` rounds the
+ * parts of a sum, so it is linear. */
+Linearity shard_linearity(const ShardCall *call);
+
+#endif
