@@ -26,6 +26,7 @@
  * Accumulators are cleared before the first micro-batch.
  */
 #include "codegen/select.h"
+#include "ir/work.h"
 
 #include <string.h>
 
@@ -217,20 +218,6 @@ static void exchange_buffers(Launch *launch, int a, int b) {
   }
 }
 
-/* The share of a node that one rank computes in one micro-batch. */
-static double rank_share(const Select *select, const Node *node) {
-  double share = 1;
-  for (int i = 0; i < node->n_inputs + node->n_results; i++) {
-    const Type *type = i < node->n_inputs
-                           ? graph_type(select->graph, node->inputs[i])
-                           : node->types[i - node->n_inputs];
-    double all = (double)type_elements(type);
-    double local = (double)type_local_elements(type, &select->graph->mesh);
-    if (local / all < share) share = local / all;
-  }
-  return share;
-}
-
 /* ---- values of the plain program ---- */
 
 static int32_t value_row(const Select *select, Value value);
@@ -300,9 +287,9 @@ static void add_value(Select *select, Launch *launch, Value value) {
 /* Buffers, costs and checks that every launch of a node has. */
 static void fill_launch(Select *select, Launch *launch, int id) {
   const Node *node = select->graph->nodes.data[id];
-  double share = rank_share(select, node);
-  launch->flops = node_flops(select->graph, id) * share;
-  launch->bytes_moved = node_bytes(select->graph, id) * share;
+  Work work = node_work(select->graph, id);
+  launch->flops = work.flops;
+  launch->bytes_moved = (double)(work.read + work.written);
   for (int i = 0; i < node->n_inputs; i++)
     add_buffer(select, launch, node->inputs[i]);
   for (int r = 0; r < node->n_results; r++) {

@@ -393,11 +393,12 @@ typedef void GradRule(Graph *graph, int id, const Value *cotangents,
 typedef void DecomposeRule(Graph *graph, const Graph *from, int id,
                            const Value *inputs, Value *out_results);
 
-/* Floating-point operations of a node on its logical sizes. */
-typedef double CostRule(const Graph *graph, int id);
+/* Floating-point operations on the sizes of the given types: those of the
+ * operands and node->types.  Nothing else of the node depends on a graph. */
+typedef double CostRule(const Node *node, const Type *const *inputs);
 
 typedef enum OpClass {
-#define OPCLASS(name, meaning) OPCLASS_##name,
+#define OPCLASS(name, work, meaning) OPCLASS_##name,
 #include "ir/opclass.def"
   N_OPCLASSES
 } OpClass;
@@ -462,14 +463,14 @@ bool path_has(const char *path, const char *wanted);
  * layer or path. */
 bool node_is_called(const Node *node, const char *wanted);
 
-/* ---- cost.c ---- */
+/* ---- work.c ---- */
 
+/* On logical sizes; work.h has those of one rank. */
 double node_flops(const Graph *graph, int id);
 /* Only those of contractions: two per multiply-add of dots, convolutions and
  * attention (the full square, causal or not); in a scan times its iterations.
  */
 double node_contraction_flops(const Graph *graph, int id);
-double node_bytes(const Graph *graph, int id); /* read plus written, logical */
 
 /* ---- scan.c: a loop over one dim ---- */
 

@@ -24,9 +24,8 @@ int infer_dot(Module *module, const OpCall *call, Span span,
   return infer_one(&in, infer_dtype_attr(&in, dtype), &dims, out_types);
 }
 
-double cost_dot(const Graph *graph, int id) {
-  const Node *node = graph->nodes.data[id];
-  const Type *a = graph_type(graph, node->inputs[0]);
+double cost_dot(const Node *node, const Type *const *inputs) {
+  const Type *a = inputs[0];
   double flops = 2 * (double)type_elements(node->types[0]);
   int n;
   const Name *over = node_names(node, ATTR_over, &n);
@@ -139,11 +138,10 @@ int infer_attention_grad(Module *module, const OpCall *call, Span span,
 
 /* The full square of scores, causal or not: two contractions forward, five
  * backward (one of them the scores again), two operations each. */
-double cost_attention(const Graph *graph, int id) {
-  const Node *node = graph->nodes.data[id];
-  const Type *q = graph_type(graph, node->inputs[0]);
-  const Type *k = graph_type(graph, node->inputs[1]);
-  const Type *v = graph_type(graph, node->inputs[2]);
+double cost_attention(const Node *node, const Type *const *inputs) {
+  const Type *q = inputs[0];
+  const Type *k = inputs[1];
+  const Type *v = inputs[2];
   double keys = (double)type_size(k, node_name(node, ATTR_key));
   int n;
   const Name *over = node_names(node, ATTR_over, &n);

@@ -28,11 +28,10 @@ int infer_topk(Module *module, const OpCall *call, Span span,
   return out_types[0] && out_types[1] ? 2 : -1;
 }
 
-double cost_topk(const Graph *graph, int id) {
-  const Node *node = graph->nodes.data[id];
+double cost_topk(const Node *node, const Type *const *inputs) {
   int n;
   double k = (double)node_ints(node, ATTR_sizes, &n)[0];
-  return k * (double)type_elements(graph_type(graph, node->inputs[0]));
+  return k * (double)type_elements(inputs[0]);
 }
 
 /* Dims of `to` first: the rows of one expert are then adjacent. */

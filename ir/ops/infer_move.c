@@ -348,8 +348,7 @@ int infer_concat(Module *module, const OpCall *call, Span span,
 }
 
 /* Nothing is computed; a sum counts where rows meet. */
-double cost_move(const Graph *graph, int id) {
-  const Node *node = graph->nodes.data[id];
+double cost_move(const Node *node, const Type *const *inputs) {
   if (node->op != OP_scatter_add) return 0;
-  return (double)type_elements(graph_type(graph, node->inputs[0]));
+  return (double)type_elements(inputs[0]);
 }

@@ -67,8 +67,8 @@ int infer_pointwise(Module *module, const OpCall *call, Span span,
   return infer_one(&in, dtype, &dims, out_types);
 }
 
-double cost_pointwise(const Graph *graph, int id) {
-  const Node *node = graph->nodes.data[id];
+double cost_pointwise(const Node *node, const Type *const *inputs) {
+  (void)inputs;
   return op_info(node->op)->flops * (double)type_elements(node->types[0]);
 }
 
@@ -111,17 +111,16 @@ int infer_same_over(Module *module, const OpCall *call, Span span,
   return infer_one(&in, call->types[0]->dtype, &dims, out_types);
 }
 
-double cost_reduce(const Graph *graph, int id) {
-  const Node *node = graph->nodes.data[id];
-  double elements = (double)type_elements(graph_type(graph, node->inputs[0]));
+double cost_reduce(const Node *node, const Type *const *inputs) {
+  double elements = (double)type_elements(inputs[0]);
   /* logsumexp: an exponential and its argument for every element */
   return elements * (node->op == OP_logsumexp ? 10 : 1);
 }
 
 /* Softmax: maximum, difference, exponential (8), sum, multiplication; the
  * norms: two sums, a square, a difference, a multiplication. */
-double cost_row(const Graph *graph, int id) {
-  const Node *node = graph->nodes.data[id];
+double cost_row(const Node *node, const Type *const *inputs) {
+  (void)inputs;
   bool is_norm = node->op == OP_layernorm || node->op == OP_rmsnorm;
   return (is_norm ? 6.0 : 12.0) * (double)type_elements(node->types[0]);
 }

@@ -206,10 +206,9 @@ int infer_conv_weight_grad(Module *module, const OpCall *call, Span span,
 
 /* One multiply-add for every element of dy (the result of conv), channel and
  * place in the window; the same for all three. */
-double cost_conv(const Graph *graph, int id) {
-  const Node *node = graph->nodes.data[id];
-  const Type *first = graph_type(graph, node->inputs[0]);
-  const Type *second = graph_type(graph, node->inputs[1]);
+double cost_conv(const Node *node, const Type *const *inputs) {
+  const Type *first = inputs[0];
+  const Type *second = inputs[1];
   const Type *result = node->types[0];
   const Type *dy = result, *w = second;
   if (node->op == OP_conv_input_grad) dy = first;
@@ -354,29 +353,24 @@ int infer_resize(Module *module, const OpCall *call, Span span,
 }
 
 /* A multiply-add for each tap of each element of the forward map's result. */
-double cost_resize(const Graph *graph, int id) {
-  const Node *node = graph->nodes.data[id];
+double cost_resize(const Node *node, const Type *const *inputs) {
   int n;
   double taps = 2 * (double)node_ints(node, ATTR_window, &n)[0];
-  const Type *y = node_int(node, ATTR_reverse, 0)
-                      ? graph_type(graph, node->inputs[0])
-                      : node->types[0];
+  const Type *y =
+      node_int(node, ATTR_reverse, 0) ? inputs[0] : node->types[0];
   return 2 * taps * (double)type_elements(y);
 }
 
 /* An operation for every element read by a window; adaptive ones overlap by
  * little. */
-double cost_pool(const Graph *graph, int id) {
-  const Node *node = graph->nodes.data[id];
-  const Type *in = graph_type(graph, node->inputs[0]);
+double cost_pool(const Node *node, const Type *const *inputs) {
+  const Type *in = inputs[0];
   int n;
   const int64_t *window = node_ints(node, ATTR_window, &n);
   double reads = (double)type_elements(in);
   if (!n) return reads;
   bool is_forward = node->op == OP_maxpool || node->op == OP_avgpool;
-  const Type *y = is_forward
-                      ? node->types[0]
-                      : graph_type(graph, node->inputs[node->n_inputs - 1]);
+  const Type *y = is_forward ? node->types[0] : inputs[node->n_inputs - 1];
   reads = (double)type_elements(y);
   for (int i = 0; i < n; i++) reads *= (double)window[i];
   return reads;

@@ -39,9 +39,8 @@ void grad_sort(Graph *graph, int id, const Value *cotangents, Value *out) {
 
 /* Comparisons of the network that lower_sort.c emits: half of the elements for
  * each of k (k + 1) / 2 steps, k = log2(n) rounded up. */
-double cost_sort(const Graph *graph, int id) {
-  const Node *node = graph->nodes.data[id];
-  const Type *type = graph_type(graph, node->inputs[0]);
+double cost_sort(const Node *node, const Type *const *inputs) {
+  const Type *type = inputs[0];
   int64_t n = type_size(type, node_name(node, ATTR_dim));
   double k = 0;
   while ((int64_t)1 << (int)k < n) k++;

@@ -90,6 +90,23 @@ Test(build, views_make_no_launches) {
   cr_expect_str_eq(selected.launches.data[1].path, "y");
 }
 
+/* A rank has 4 of 8 rows and 3 of 6 terms: 2 * 4 * 5 * 3 operations.  It reads
+ * 12 + 15 numbers and writes 20. */
+Test(build, launches_have_the_work_of_one_rank) {
+  Selected selected = selected_create(
+      "graph g mesh(d = 2, t = 2) {\n"
+      "  %0 = input {index = 0} : f32[B:8@d, P:6@t] data \"d.x\"\n"
+      "  %1 = input {index = 1} : f32[P:6@t, K:5] data \"d.w\"\n"
+      "  %2 = dot %0, %1 {over = [P]} : f32[B:8@d, K:5; sum@t]\n"
+      "  %3 = all_reduce %2 {axes = [t], reduce = sum, bucket = 0} : "
+      "f32[B:8@d, K:5]\n"
+      "  output result \"y\" %3\n"
+      "}\n");
+  cr_assert_eq(select_into(&selected).code, STATUS_ok);
+  cr_expect_eq(selected.launches.data[0].flops, 120);
+  cr_expect_eq(selected.launches.data[0].bytes_moved, 4 * (12 + 15 + 20));
+}
+
 Test(build, collectives_are_waited_for_by_the_first_reader) {
   Selected selected = selected_create(
       "graph g mesh(data = 2) {\n"

@@ -1,0 +1,246 @@
+/*
+ * work.c -- computes the operations and bytes of one launch from the sizes that
+ * a rank has.
+ *
+ *     dot x [B:128@d, C:64@t], w [C:64@t, F:32] on mesh(d = 2, t = 4)
+ *       contraction, m = 64, n = 32, k = 16, 2 * 64 * 32 * 16 operations
+ *
+ * The operations come from the cost rules of ops.def, which see local types.
+ */
+#include "ir/work.h"
+
+const char *work_class_name(WorkClass class) {
+  static const char *const names[] = {
+#define WORKCLASS(name, meaning) #name,
+#include "ir/opclass.def"
+  };
+  ASSERT((unsigned)class < N_WORK_CLASSES);
+  return names[class];
+}
+
+static WorkClass class_of(Op op) {
+  static const WorkClass classes[] = {
+#define OPCLASS(name, work, meaning) WORK_##work,
+#include "ir/opclass.def"
+  };
+  return classes[op_info(op)->class];
+}
+
+/* ---- local types ---- */
+
+/* Without a mesh, and of a type that is not sharded, the type itself. */
+static const Type *local_type(Arena *arena, const Type *type,
+                              const Mesh *mesh) {
+  bool is_split = false;
+  for (int d = 0; d < type->rank; d++) is_split |= type->dims[d].split != 0;
+  if (!mesh || !is_split) return type;
+  Type *local = type_create(arena, type->dtype, type->rank);
+  for (int d = 0; d < type->rank; d++)
+    local->dims[d] =
+        (Dim){type->dims[d].name, type_local_size(type, mesh, d), 0};
+  return local;
+}
+
+static void placed_work(Arena *arena, const Graph *graph, int id,
+                        const Mesh *mesh, Work *out) {
+  const Node *node = graph->nodes.data[id];
+  const Type **inputs = ARENA_ARRAY(arena, const Type *, node->n_inputs);
+  const Type **results = ARENA_ARRAY(arena, const Type *, node->n_results);
+  for (int i = 0; i < node->n_inputs; i++)
+    inputs[i] = local_type(arena, graph_type(graph, node->inputs[i]), mesh);
+  for (int r = 0; r < node->n_results; r++)
+    results[r] = local_type(arena, node->types[r], mesh);
+  op_work(arena, &(WorkCall){node, inputs, results, mesh}, out);
+}
+
+/* ---- contractions ---- */
+
+static int64_t dim_product(const Type *type, const Type *other, bool is_there,
+                           const WorkCall *call, AttrKey over) {
+  int64_t n = 1;
+  int n_over;
+  const Name *names = node_names(call->node, over, &n_over);
+  for (int d = 0; d < type->rank; d++) {
+    bool is_over = false;
+    for (int i = 0; i < n_over; i++) is_over |= names[i] == type->dims[d].name;
+    bool has = type_find(other, type->dims[d].name) >= 0;
+    if (!is_over && has == is_there) n *= type->dims[d].size;
+  }
+  return n;
+}
+
+static void dot_shape(const WorkCall *call, Work *out) {
+  const Type *a = call->inputs[0], *b = call->inputs[1];
+  int n;
+  const Name *over = node_names(call->node, ATTR_over, &n);
+  out->batch = dim_product(a, b, true, call, ATTR_over);
+  out->m = dim_product(a, b, false, call, ATTR_over);
+  out->n = dim_product(b, a, false, call, ATTR_over);
+  out->k = 1;
+  for (int i = 0; i < n; i++) out->k *= type_size(a, over[i]);
+}
+
+static int64_t quotient(double flops, double of) {
+  return of > 0 ? (int64_t)(flops / of + 0.5) : 0;
+}
+
+/* A convolution as the matmul that it is over unfolded windows: [positions,
+ * channels x window] times [channels x window, output channels], and the same
+ * three numbers in other roles in its gradients. */
+static void conv_shape(const WorkCall *call, Work *out) {
+  Op op = call->node->op;
+  const Type *dy = call->results[0], *w = call->inputs[1];
+  if (op == OP_conv_input_grad) dy = call->inputs[0];
+  if (op == OP_conv_weight_grad) dy = call->inputs[1], w = call->results[0];
+  const Type *x = op == OP_conv_input_grad ? call->results[0] : call->inputs[0];
+  int n_space;
+  const Name *space = node_names(call->node, ATTR_space, &n_space);
+  int64_t window = type_size(w, node_name(call->node, ATTR_dim)), outputs = 1;
+  for (int i = 0; i < n_space; i++) window *= type_size(w, space[i]);
+  out->batch = 1;
+  for (int d = 0; d < w->rank; d++) {
+    Name name = w->dims[d].name;
+    bool is_space = false;
+    for (int i = 0; i < n_space; i++) is_space |= space[i] == name;
+    if (is_space || type_find(dy, name) < 0) continue;
+    *(type_find(x, name) >= 0 ? &out->batch : &outputs) *= w->dims[d].size;
+  }
+  int64_t each = out->batch * outputs;
+  int64_t positions = each ? type_elements(dy) / each : 0;
+  out->m = positions, out->n = outputs, out->k = window;
+  if (op == OP_conv_input_grad) out->n = window, out->k = outputs;
+  if (op == OP_conv_weight_grad)
+    out->m = outputs, out->n = window, out->k = positions;
+}
+
+static void attention_shape(const WorkCall *call, Work *out) {
+  const Type *q = call->inputs[0], *k = call->inputs[1];
+  out->m = type_size(q, node_name(call->node, ATTR_query));
+  out->n = type_size(k, node_name(call->node, ATTR_key));
+  int n;
+  const Name *over = node_names(call->node, ATTR_over, &n);
+  int64_t head = 1;
+  for (int i = 0; i < n; i++) head *= type_size(q, over[i]);
+  int64_t one = out->m * head;
+  out->batch = one ? type_elements(q) / one : 0;
+  out->k = quotient(out->flops,
+                    2.0 * (double)out->batch * (double)out->m * (double)out->n);
+}
+
+static void contraction_shape(const WorkCall *call, Work *out) {
+  if (call->node->op == OP_dot) {
+    dot_shape(call, out);
+  } else if (call->node->op == OP_attention ||
+             call->node->op == OP_attention_grad) {
+    attention_shape(call, out);
+  } else {
+    conv_shape(call, out);
+  }
+}
+
+/* ---- bytes ---- */
+
+static int64_t type_bytes(const Type *type) {
+  return type_elements(type) * dtype_size_bytes(type->dtype);
+}
+
+/* The rows that a look-up reads of its table. */
+static int64_t rows_bytes(const Type *table, const Type *result) {
+  return type_elements(result) * dtype_size_bytes(table->dtype);
+}
+
+/* The bytes that a region reads of its operand: all of it, unless every reader
+ * looks rows up. */
+static int64_t argument_bytes(const WorkCall *call, int argument,
+                              Arena *arena) {
+  const Graph *body = call->node->body;
+  Value value = body->inputs.data[argument].value;
+  int64_t rows = 0;
+  for (int id = 0; id < body->nodes.n; id++) {
+    const Node *node = body->nodes.data[id];
+    for (int i = 0; i < node->n_inputs; i++) {
+      if (!value_equal(node->inputs[i], value)) continue;
+      if (i > 0 || !op_has(node->op, OP_FLAG_lookup))
+        return type_bytes(call->inputs[argument]);
+      rows += rows_bytes(call->inputs[argument],
+                         local_type(arena, node->types[0], call->mesh));
+    }
+  }
+  return rows;
+}
+
+static void count_bytes(Arena *arena, const WorkCall *call, Work *out) {
+  const Node *node = call->node;
+  if (op_is(node->op, OPCLASS_view) || node->op == OP_input) return;
+  if (node->op == OP_update_slice) {
+    out->read = type_bytes(call->inputs[1]) + type_bytes(call->inputs[2]);
+    out->written = type_bytes(call->inputs[1]);
+    return;
+  }
+  for (int i = 0; i < node->n_inputs; i++) {
+    if (node->op == OP_fused) {
+      out->read += argument_bytes(call, i, arena);
+    } else if (i == 0 && op_has(node->op, OP_FLAG_lookup)) {
+      out->read += rows_bytes(call->inputs[0], call->results[0]);
+    } else {
+      out->read += type_bytes(call->inputs[i]);
+    }
+  }
+  for (int r = 0; r < node->n_results; r++)
+    out->written += type_bytes(call->results[r]);
+}
+
+/* ---- work ---- */
+
+/* A region's operations; its class is the last of the table that it has. */
+static void add_body(Arena *arena, const WorkCall *call, Work *out) {
+  const Graph *body = call->node->body;
+  double flops = 0;
+  for (int id = 0; body && id < body->nodes.n; id++) {
+    Work inner;
+    placed_work(arena, body, id, call->mesh, &inner);
+    flops += inner.flops;
+    if (inner.class > out->class) out->class = inner.class;
+  }
+  bool is_scan = call->node->op == OP_scan;
+  out->flops = flops * (is_scan ? (double)scan_steps(call->node) : 1);
+}
+
+void op_work(Arena *scratch, const WorkCall *local, Work *out) {
+  Node node = *local->node;
+  node.types = local->results;
+  *out = (Work){.class = class_of(node.op)};
+  if (local->node->n_results > 0) out->dtype = local->results[0]->dtype;
+  if (local->node->n_inputs > 0) out->dtype = local->inputs[0]->dtype;
+  CostRule *cost = op_info(node.op)->cost;
+  if (cost) out->flops = cost(&node, local->inputs);
+  if (op_is(node.op, OPCLASS_region)) add_body(scratch, local, out);
+  if (out->class == WORK_contraction && !node.body)
+    contraction_shape(local, out);
+  count_bytes(scratch, local, out);
+}
+
+static Work work_under(const Graph *graph, int id, const Mesh *mesh) {
+  Work work;
+  Arena *scratch = arena_beside(graph->module->arena);
+  placed_work(scratch, graph, id, mesh, &work);
+  arena_destroy(scratch);
+  return work;
+}
+
+Work node_work(const Graph *graph, int id) {
+  return work_under(graph, id, &graph->mesh);
+}
+
+double node_flops(const Graph *graph, int id) {
+  return work_under(graph, id, NULL).flops;
+}
+
+double node_contraction_flops(const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  if (op_is(node->op, OPCLASS_contraction)) return node_flops(graph, id);
+  double flops = 0;
+  for (int i = 0; node->body && i < node->body->nodes.n; i++)
+    flops += node_contraction_flops(node->body, i);
+  return node->op == OP_scan ? flops * (double)scan_steps(node) : flops;
+}

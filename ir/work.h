@@ -1,0 +1,43 @@
+/*
+ * work.h -- declares what one launch computes and moves on one rank: the
+ * figures from which traces and estimates of time are made.
+ */
+#ifndef IR_WORK_H
+#define IR_WORK_H
+
+#include "ir/ir.h"
+
+typedef enum WorkClass {
+#define WORKCLASS(name, meaning) WORK_##name,
+#include "ir/opclass.def"
+  N_WORK_CLASSES
+} WorkClass;
+
+typedef struct Work {
+  WorkClass class;
+  DType dtype; /* of the first operand, in which a contraction multiplies; of
+                  the first result where there is none */
+  /* A contraction is `batch` products of [m, k] and [k, n]; others have 0.
+   * Attention is two products: k is the sum of both. */
+  int64_t batch, m, n, k;
+  double flops;
+  int64_t read, written; /* bytes */
+} Work;
+
+/* A node with the sizes that one rank has. */
+typedef struct WorkCall {
+  const Node *node;           /* operator, attributes, body */
+  const Type *const *inputs;  /* local sizes */
+  const Type *const *results; /* local sizes */
+  const Mesh *mesh;           /* of the body's types; NULL: they are local */
+} WorkCall;
+
+const char *work_class_name(WorkClass class);
+/* A look-up reads the rows that it takes, not the table; an update_slice reads
+ * and writes its row; a view moves nothing. */
+void op_work(Arena *scratch, const WorkCall *local, Work *out);
+/* The work of a node in one micro-batch on one rank, the first, whose shards
+ * are the largest. */
+Work node_work(const Graph *graph, int id);
+
+#endif
