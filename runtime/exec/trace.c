@@ -77,10 +77,12 @@ static void write_events(FILE *file, const Trace *trace, const Comm *comm,
     write_slice(file, trace, rank, 0, event->instr->path, event->begin_ns,
                 event->end_ns);
     unsigned phase = event->instr->phase;
-    fprintf(file, ",\"args\":{\"step\":%lld,\"phase\":\"%s\",\"flops\":%.0f}}",
+    fprintf(file,
+            ",\"args\":{\"step\":%lld,\"phase\":\"%s\",\"flops\":%.0f,"
+            "\"bytes\":%.0f}}",
             (long long)event->step,
             phase < ARRAY_LENGTH(phases) ? phases[phase] : "",
-            event->instr->flops);
+            event->instr->flops, event->instr->bytes_moved);
   }
   for (int32_t i = 0; i < trace->comm.n; i++) {
     const CommEvent *event = &trace->comm.data[i];

@@ -226,7 +226,7 @@ Test(train, arena_is_touched_up_to_its_last_tensor) {
 
 Test(train, a_trace_has_instructions_and_steps) {
   Bundle bundle;
-  char arguments[160], path[128], text[512];
+  char arguments[160], path[128], text[1024];
   bundle_make(&bundle, 1);
   snprintf(path, sizeof path, "%s/trace.json", bundle.folder);
   snprintf(arguments, sizeof arguments, "--no-save --trace %s", path);
@@ -237,6 +237,7 @@ Test(train, a_trace_has_instructions_and_steps) {
   fclose(file);
   cr_assert(strstr(text, "\"traceEvents\":["));
   cr_assert(strstr(text, "\"name\":\"m.product\""));
+  cr_assert(strstr(text, "\"flops\":6,\"bytes\":40}"), "%s", text);
   bundle_remove(&bundle);
 }
 
