@@ -196,8 +196,7 @@ void shard_strategies(const Mesh *mesh, const ShardCall *call, Arena *scratch,
 static const char *dim_mistake(const Assignment *a, const DimAxes *want, int at,
                                AxisSet used, Arena *arena) {
   const char *op = op_info(a->rule->call->op)->name;
-  if (at < 0)
-    return arena_printf(arena, "'%s' has no dim '%s'", op, want->dim);
+  if (at < 0) return arena_printf(arena, "'%s' has no dim '%s'", op, want->dim);
   const ShardDim *dim = &a->rule->dims[at];
   if (a->splits[at])
     return arena_printf(arena, "'%s' is sharded twice", want->dim);

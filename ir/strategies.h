@@ -19,7 +19,8 @@ typedef struct Strategy {
   const DimAxes *dims;                        /* those that are sharded */
   int n_dims;
   /* Axes over which operand `partial_input` (-1: every operand) comes as a
-   * partial sum, which a linear operator hands on; 0 where none does. */
+   * partial sum, so that the results of a linear operator are partial sums too;
+   * 0 where none does. */
   AxisSet partial;
   int partial_input;
   /* Axes of dims whose ranges of global positions the operator must know

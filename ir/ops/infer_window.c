@@ -356,8 +356,7 @@ int infer_resize(Module *module, const OpCall *call, Span span,
 double cost_resize(const Node *node, const Type *const *inputs) {
   int n;
   double taps = 2 * (double)node_ints(node, ATTR_window, &n)[0];
-  const Type *y =
-      node_int(node, ATTR_reverse, 0) ? inputs[0] : node->types[0];
+  const Type *y = node_int(node, ATTR_reverse, 0) ? inputs[0] : node->types[0];
   return 2 * taps * (double)type_elements(y);
 }
 
