@@ -54,7 +54,14 @@ static void extend_sequences(Sequences *all, AxisList list, AxisSet rest) {
   }
 }
 
-/* Ranks and micro-batches never work together in one step. */
+/* No ranks exchange data in a slice, so it may also take micro-batches. */
+static const Sequences *slice_sequences(MoveWalk *w) {
+  w->sequences.n = 0;
+  extend_sequences(&w->sequences, 0, w->free);
+  return &w->sequences;
+}
+
+/* Ranks and micro-batches never work together in a step that moves data. */
 static const Sequences *sequences_of(MoveWalk *w, AxisSet set) {
   Sequences *all = &w->sequences;
   all->n = 0;
@@ -169,7 +176,7 @@ static void add_shift(const MoveWalk *w, int dim, AxisList shorter,
 
 static void add_slices(MoveWalk *w, int dim) {
   AxisList split = w->at->splits[dim];
-  const Sequences *all = sequences_of(w, w->free);
+  const Sequences *all = slice_sequences(w);
   for (int i = 0; i < all->n; i++) {
     AxisList longer = list_join(split, all->lists[i]);
     if (!is_aligned(w->p, dim, split, longer)) {

@@ -710,6 +710,7 @@ static const Question questions[] = {
     {"f32[C:8; sum@(data, time)]", "f32[C:8; sum@time]", "all_reduce 96"},
     {"f32[B:12@(data, time)]", "f32[B:12@data]", "all_gather 0"},
     {"f32[B:12@data]", "f32[B:12@(data, time)]", "slice 0"},
+    {"f32[B:12]", "f32[B:12@(data, time)]", "slice 0"},
     /* uneven: 5 over 2 x 4 is no part of 5 over 2 */
     {"f32[B:5@data]", "f32[B:5@(data, tensor)]", "permute 4"},
     /* Shards of 1 element joined at once: 7.  A rank that has element 3 lacks
