@@ -558,13 +558,17 @@ Value expr_build(ExprScope *scope, const char *text);
 
 /* ---- interp.c: the slow reference ---- */
 
-typedef enum InterpNumber { INTERP_f64, INTERP_f32 } InterpNumber;
+typedef enum InterpNumber { INTERP_f64, INTERP_f32, INTERP_exact } InterpNumber;
+
+typedef struct ExactNumber ExactNumber; /* ir/interp/exact.h */
 
 /* A dense tensor without placement; floats as doubles (rounded to f32 after
- * every operation in INTERP_f32), integers and bools as their value. */
+ * every operation in INTERP_f32), integers and bools as their value.  Floats
+ * of INTERP_exact are in `exact` instead; the other pointer is NULL. */
 typedef struct Tensor {
   const Type *type;
   double *data;
+  ExactNumber *exact;
 } Tensor;
 
 /* Runs a graph without placements: inputs in the order of graph->inputs; fills

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "ir/interp/internal.h"
+#include "ir/interp/numbers.h"
 
 double interp_floordiv(double a, double b) {
   int64_t x = (int64_t)a, y = (int64_t)b;
@@ -44,19 +45,20 @@ static double wrap_integer(DType dtype, double x) {
   }
 }
 
-static double stored_number(InterpNumber number, DType dtype, double x) {
+static double stored_number(const Numbers *numbers, DType dtype, double x) {
   switch (dtype_class(dtype)) {
   case CLASS_BOOL: return x != 0;
   case CLASS_INT: return wrap_integer(dtype, x);
-  case CLASS_FLOAT: return number == INTERP_f64 ? x : dtype_round(dtype, x);
+  case CLASS_FLOAT:
+    return numbers->number == INTERP_f64 ? x : dtype_round(dtype, x);
   }
   UNREACHABLE();
 }
 
-static void round_all(InterpNumber number, Tensor tensor) {
+static void round_all(const Numbers *numbers, Tensor tensor) {
   int64_t n = type_elements(tensor.type);
   for (int64_t i = 0; i < n; i++) {
-    tensor.data[i] = stored_number(number, tensor.type->dtype, tensor.data[i]);
+    tensor.data[i] = stored_number(numbers, tensor.type->dtype, tensor.data[i]);
   }
 }
 
@@ -92,12 +94,12 @@ static void pool_give(Pool *pool, Tensor tensor) {
 
 typedef struct Run {
   const Graph *graph;
-  InterpNumber number;
+  const Numbers *numbers;
   Pool *pool;
   Tensor **results; /* [node][result] */
 } Run;
 
-static void run_graph(const Graph *graph, InterpNumber number, Pool *pool,
+static void run_graph(const Graph *graph, const Numbers *numbers, Pool *pool,
                       const Tensor *inputs, Tensor *outputs, Arena *out_arena,
                       Tensor *values);
 
@@ -126,13 +128,14 @@ static const InterpRow interp_rows[N_OPS] = {
 #undef none
 
 /* Integers are computed exactly, floats in the wider dtype of the operands. */
-static InterpKernel *kernel_of(const Run *run, const Node *node) {
+static InterpKernel *kernel_of(const Run *run, const InterpCall *call) {
+  const Node *node = call->node;
   const InterpRow *row = &interp_rows[node->op];
-  if (run->number == INTERP_f64) return row->f64;
-  DType dtype = node->types[0]->dtype;
+  if (run->numbers->number == INTERP_f64) return row->f64;
+  DType dtype = call->results[0].type->dtype;
   const OpInfo *info = op_info(node->op);
   for (int i = 0; i < node->n_inputs && info->is_pointwise; i++) {
-    DType input = graph_type(run->graph, node->inputs[i])->dtype;
+    DType input = call->inputs[i].type->dtype;
     dtype = i == 0 && dtype_class(dtype) == CLASS_BOOL
                 ? input
                 : dtype_promote(dtype, input);
@@ -145,7 +148,7 @@ void interp_fused(const InterpCall *call) {
   const Run *run = call->run;
   const Graph *body = call->node->body;
   Tensor *outputs = ARENA_ARRAY(call->arena, Tensor, body->outputs.n);
-  run_graph(body, run->number, run->pool, call->inputs, outputs, call->arena,
+  run_graph(body, run->numbers, run->pool, call->inputs, outputs, call->arena,
             NULL);
   for (int i = 0; i < call->node->n_results; i++) {
     int64_t n = type_elements(call->results[i].type);
@@ -159,7 +162,7 @@ static int64_t elements_of(const Tensor *tensor) {
 
 /* One iteration of a value that has the scanned dim in front. */
 static Tensor position_of(const Tensor *whole, const Type *type, int64_t at) {
-  return (Tensor){type, whole->data + at * type_elements(type)};
+  return (Tensor){.type = type, .data = whole->data + at * type_elements(type)};
 }
 
 void interp_scan(const InterpCall *call) {
@@ -183,7 +186,7 @@ void interp_scan(const InterpCall *call) {
       if (scan_input_role(node, i) == ROLE_slice)
         given[i] = position_of(
             &call->inputs[i], graph_type(body, body->inputs.data[i].value), at);
-    run_graph(body, run->number, run->pool, given, made, scratch, NULL);
+    run_graph(body, run->numbers, run->pool, given, made, scratch, NULL);
     for (int i = 0; i < node->n_results; i++) {
       int64_t n = elements_of(&made[i]);
       memcpy(call->results[i].data + (i < n_carries ? 0 : at * n), made[i].data,
@@ -191,6 +194,14 @@ void interp_scan(const InterpCall *call) {
     }
     arena_destroy(scratch);
   }
+}
+
+/* The results are zeroed. */
+static void call_kernel(Run *run, const Node *node, const Tensor *inputs,
+                        Tensor *results, Arena *scratch) {
+  InterpCall call = {node, inputs, results, scratch, run};
+  kernel_of(run, &call)(&call);
+  for (int i = 0; i < node->n_results; i++) round_all(run->numbers, results[i]);
 }
 
 static void run_node(Run *run, int id) {
@@ -203,20 +214,17 @@ static void run_node(Run *run, int id) {
   }
   for (int i = 0; i < node->n_results; i++) {
     int64_t n = type_elements(node->types[i]);
-    run->results[id][i] = (Tensor){node->types[i], pool_take(run->pool, n)};
+    run->results[id][i] =
+        (Tensor){.type = node->types[i], .data = pool_take(run->pool, n)};
   }
-  InterpCall call = {node, inputs, run->results[id], scratch, run};
-  kernel_of(run, node)(&call);
-  for (int i = 0; i < node->n_results; i++) {
-    round_all(run->number, run->results[id][i]);
-  }
+  call_kernel(run, node, inputs, run->results[id], scratch);
   arena_destroy(scratch);
 }
 
 static Tensor copied_tensor(Tensor tensor, Arena *arena) {
   size_t n = (size_t)type_elements(tensor.type);
-  return (Tensor){tensor.type,
-                  arena_copy(arena, tensor.data, n * sizeof(double))};
+  return (Tensor){.type = tensor.type,
+                  .data = arena_copy(arena, tensor.data, n * sizeof(double))};
 }
 
 /* Frees the values that node `id` was the last to read. */
@@ -232,10 +240,10 @@ static void release_inputs(Run *run, int id, int *uses) {
   }
 }
 
-static void run_graph(const Graph *graph, InterpNumber number, Pool *pool,
+static void run_graph(const Graph *graph, const Numbers *numbers, Pool *pool,
                       const Tensor *inputs, Tensor *outputs, Arena *out_arena,
                       Tensor *values) {
-  Run run = {graph, number, pool, NULL};
+  Run run = {graph, numbers, pool, NULL};
   run.results = ARENA_ARRAY(pool->arena, Tensor *, graph->nodes.n);
   int *uses = graph_use_counts(graph, pool->arena);
   for (int id = 0; id < graph->nodes.n; id++) {
@@ -247,9 +255,9 @@ static void run_graph(const Graph *graph, InterpNumber number, Pool *pool,
     const Type *type = graph_type(graph, value);
     ASSERT(type_elements(type) == type_elements(inputs[i].type));
     int64_t n = type_elements(type);
-    Tensor tensor = {type, pool_take(pool, n)};
+    Tensor tensor = {.type = type, .data = pool_take(pool, n)};
     memcpy(tensor.data, inputs[i].data, (size_t)n * sizeof(double));
-    round_all(number, tensor);
+    round_all(numbers, tensor);
     run.results[value.node][0] = tensor;
   }
   for (int id = 0; id < graph->nodes.n; id++) {
@@ -272,11 +280,26 @@ static void run_graph(const Graph *graph, InterpNumber number, Pool *pool,
   }
 }
 
+void interp_run_in(const Graph *graph, const Numbers *numbers, Arena *arena,
+                   const Tensor *inputs, Tensor *out_outputs, Tensor *values) {
+  Pool pool = {.arena = arena_create(graph->module->memory)};
+  run_graph(graph, numbers, &pool, inputs, out_outputs, arena, values);
+  arena_destroy(pool.arena);
+}
+
 void interp_run(const Graph *graph, InterpNumber number, Arena *arena,
                 const Tensor *inputs, Tensor *out_outputs, Tensor *values) {
-  Pool pool = {.arena = arena_create(graph->module->memory)};
-  run_graph(graph, number, &pool, inputs, out_outputs, arena, values);
-  arena_destroy(pool.arena);
+  Numbers numbers = {.number = number};
+  interp_run_in(graph, &numbers, arena, inputs, out_outputs, values);
+}
+
+void interp_node(const Graph *graph, const Node *node, const Numbers *numbers,
+                 const Tensor *inputs, Tensor *results) {
+  Arena *scratch = arena_create(graph->module->memory);
+  Pool pool = {.arena = scratch};
+  Run run = {graph, numbers, &pool, NULL};
+  call_kernel(&run, node, inputs, results, scratch);
+  arena_destroy(scratch);
 }
 
 Tensor interp_initial(const Graph *graph, int input_index, uint64_t seed,
@@ -285,10 +308,10 @@ Tensor interp_initial(const Graph *graph, int input_index, uint64_t seed,
   const Type *type = graph_type(graph, input->value);
   uint64_t key = random_key(seed, input->path);
   int64_t n = type_elements(type);
-  Tensor tensor = {type, ARENA_ARRAY(arena, double, n)};
+  Tensor tensor = {.type = type, .data = ARENA_ARRAY(arena, double, n)};
   int64_t sizes[MAX_RANK];
   for (int d = 0; d < type->rank; d++) sizes[d] = type->dims[d].size;
   init_fill(arena, input->init, key, sizes, type->rank, tensor.data);
-  round_all(INTERP_f32, tensor);
+  round_all(&(Numbers){.number = INTERP_f32}, tensor);
   return tensor;
 }

@@ -148,7 +148,8 @@ static Tensor *make_inputs(Module *module, const Model *model,
         inputs[i].data[0] = 1;
       continue;
     }
-    inputs[i] = (Tensor){type, ARENA_ARRAY(arena, double, type_elements(type))};
+    inputs[i] = (Tensor){
+        .type = type, .data = ARENA_ARRAY(arena, double, type_elements(type))};
     for (int64_t k = 0; k < type_elements(type); k++)
       inputs[i].data[k] = data_value(model, input, k);
   }

@@ -92,7 +92,7 @@ static inline Tensor *exact_inputs(Arena *arena, const ExactModel *model,
     const GraphInput *input = &graph->inputs.data[i];
     const Type *type = graph_type(graph, input->value);
     int64_t n = type_elements(type);
-    inputs[i] = (Tensor){type, ARENA_ARRAY(arena, double, n)};
+    inputs[i] = (Tensor){.type = type, .data = ARENA_ARRAY(arena, double, n)};
     for (int64_t k = 0; k < n; k++)
       inputs[i].data[k] =
           strcmp(input->path, "d.t") == 0 ? (double)exact_position(model, k)

@@ -106,9 +106,9 @@ static void check(const OpCase *item, double low, double high) {
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
     if (input->role != ROLE_param) continue;
-    Tensor gradient = {
-        graph_type(graph, input->value),
-        ARENA_ARRAY(module->arena, double, type_elements(inputs[i].type))};
+    Tensor gradient = {.type = graph_type(graph, input->value),
+                       .data = ARENA_ARRAY(module->arena, double,
+                                           type_elements(inputs[i].type))};
     if (graph_find_output(training, ROLE_grad, input->path))
       gradient = outputs[output++];
     check_input(item, graph, inputs, i, gradient); /* none: it must be 0 */

@@ -129,7 +129,8 @@ static inline void make_output(Graph *graph, Role role, const char *path,
 /* ---- tensors ---- */
 
 static inline Tensor tensor_create(Arena *arena, const Type *type) {
-  return (Tensor){type, ARENA_ARRAY(arena, double, type_elements(type))};
+  return (Tensor){.type = type,
+                  .data = ARENA_ARRAY(arena, double, type_elements(type))};
 }
 
 /* Reals uniform on [low, high), bools, integers below `high`. */
