@@ -349,7 +349,9 @@ static uint64_t hash_type(const Type *type, uint64_t seed) {
   return h;
 }
 
+/* A guard changes no kernel. */
 static uint64_t hash_attr(const Attr *attr, uint64_t seed) {
+  if (attr->key == ATTR_guard) return seed;
   uint64_t h = hash_int(attr->key, hash_int(attr->n, seed));
   switch (attr_kind(attr->key)) {
   case ATTRKIND_NAME:

@@ -181,7 +181,7 @@ void decompose_batchnorm(Graph *graph, const Graph *from, int id,
     var = running_average(&norm, graph_op2(graph, OP_add, var, square));
     square = graph_op2(graph, OP_mul, shift, shift);
     var = graph_op2(graph, OP_sub, var, square);
-    var = graph_op2(graph, OP_maximum, var, batchnorm_number(&norm, 0));
+    var = rows_guard(graph, OP_maximum, var, 0);
     batch_mean = graph_op2(graph, OP_add, states[0], shift);
   }
   if (count > 1)

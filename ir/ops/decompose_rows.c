@@ -7,7 +7,7 @@
  * and since the sum of any other row is at least exp(0) = 1, the sum may be
  * raised to 1 to divide by.  The maximum of a logsumexp is lowered to the
  * highest finite number likewise, so that infinity gives infinity, as in
- * PyTorch; a softmax of it is NaN.
+ * PyTorch; a softmax of it is NaN.  These clamps are guards (rows_guard).
  */
 #include <float.h>
 
@@ -28,16 +28,20 @@ typedef struct Row {
   Value max, exp, sum;
 } Row;
 
+Value rows_guard(Graph *graph, Op op, Value x, double bound) {
+  Attrs attrs = {0};
+  attrs_int(&attrs, ATTR_guard, 1);
+  Value operands[] = {x, row_const(graph, x, bound)};
+  return graph_append(graph, op, operands, 2, &attrs);
+}
+
 static Row row_exp(Graph *graph, Value x, const Name *over, int n,
                    bool is_finite) {
   Row row;
+  double lowest = row_lowest(graph_type(graph, x)->dtype);
   Value max = graph_reduce(graph, OP_max, x, over, n);
-  Value bound = row_const(graph, x, row_lowest(graph_type(graph, x)->dtype));
-  row.max = graph_op2(graph, OP_maximum, max, bound);
-  if (is_finite) {
-    Value top = row_const(graph, x, -row_lowest(graph_type(graph, x)->dtype));
-    row.max = graph_op2(graph, OP_minimum, row.max, top);
-  }
+  row.max = rows_guard(graph, OP_maximum, max, lowest);
+  if (is_finite) row.max = rows_guard(graph, OP_minimum, row.max, -lowest);
   row.shifted = graph_op2(graph, OP_sub, x, row.max);
   row.exp = graph_op1(graph, OP_exp, row.shifted);
   row.sum = graph_reduce(graph, OP_sum, row.exp, over, n);
@@ -45,7 +49,7 @@ static Row row_exp(Graph *graph, Value x, const Name *over, int n,
 }
 
 static Value at_least_one(Graph *graph, Value sum) {
-  return graph_op2(graph, OP_maximum, sum, row_const(graph, sum, 1));
+  return rows_guard(graph, OP_maximum, sum, 1);
 }
 
 void rows_softmax(Graph *graph, Value x, const Name *over, int n,

@@ -26,6 +26,9 @@ void rows_moments(Graph *graph, Value x, const Name *over, int n, double eps,
                   Value *out_centred, Value *out_rstd);
 /* 1 / sqrt(mean(x^2) + eps) of rmsnorm. */
 Value rows_rrms(Graph *graph, Value x, const Name *over, int n, double eps);
+/* A maximum or minimum of x and a constant that replaces no regular x: x is
+ * above (below) it, or is -inf (inf) or 0, or is away by rounding alone. */
+Value rows_guard(Graph *graph, Op op, Value x, double bound);
 /* softmax and logsumexp of the same rows; either may be NULL. */
 void rows_softmax(Graph *graph, Value x, const Name *over, int n,
                   Value *out_softmax, Value *out_logsumexp);
