@@ -21,3 +21,4 @@
 #define CEIL   ceil
 #define TRUNC  trunc
 #include "ir/interp/number.inc"
+#include "ir/interp/moves.inc"

@@ -5,6 +5,7 @@
 #ifndef IR_INTERP_INTERNAL_H
 #define IR_INTERP_INTERNAL_H
 
+#include "ir/interp/numbers.h"
 #include "ir/ir.h"
 
 /* ---- loops.c ---- */
@@ -35,6 +36,9 @@ bool loops_next(Loops *loops);
 int64_t loops_count(const Loops *loops);
 /* All offsets of one tensor, in order, in the arena. */
 int64_t *loops_offsets(Loops *loops, int tensor, Arena *arena);
+/* The dims that an attribute lists, walked in that order; one tensor is bound.
+ */
+Loops loops_of_attr(const Node *node, AttrKey key, const Type *type);
 int64_t type_stride(const Type *type, Name dim); /* 0 if absent */
 
 /* ---- kernels ---- */
@@ -44,15 +48,23 @@ typedef struct InterpCall {
   const Tensor *inputs;
   Tensor *results; /* zeroed */
   Arena *arena;    /* scratch */
+  const Numbers *numbers;
   struct Run *run; /* for bodies: interp.c */
 } InterpCall;
 
 typedef void InterpKernel(const InterpCall *call);
 
-/* The functions that rows of ops.def name.  number.inc writes the typed ones
- * once for each number type. */
+/* The name of a function in a file that defines SUFFIX. */
+#define INTERP_JOIN(name, suffix) interp_##name##_##suffix
+#define INTERP_NAME(name, suffix) INTERP_JOIN(name, suffix)
+#define INTERP(name)              INTERP_NAME(name, SUFFIX)
+
+/* The functions that rows of ops.def name.  Those for floats of exact mode end
+ * in _exact; interp.c chooses. */
 #define plain(name) InterpKernel interp_##name;
-#define typed(name) InterpKernel interp_##name##_f64, interp_##name##_f32;
+#define moved(name) InterpKernel interp_##name##_f64, interp_##name##_exact;
+#define typed(name)                                                            \
+  InterpKernel interp_##name##_f64, interp_##name##_f32, interp_##name##_exact;
 #define none
 #define OP(name, class, min, max, sharding, linear, infer, grad, cost,         \
            decompose, interp, lower, flags)                                    \
@@ -60,6 +72,7 @@ typedef void InterpKernel(const InterpCall *call);
 #include "ir/ops.def"
 typed(pointwise)
 #undef plain
+#undef moved
 #undef typed
 #undef none
 
@@ -67,8 +80,8 @@ typed(pointwise)
     double interp_point_f64(Op op, double a, double b, double c);
 double interp_point_f32(Op op, double a, double b, double c);
 
-/* Integer quotient that rounds down, and remainder with the divisor's sign;
- * 0 where the divisor is 0. */
+/* numbers.c: integer quotient that rounds down, and remainder with the
+ * divisor's sign; 0 where the divisor is 0. */
 double interp_floordiv(double a, double b);
 double interp_mod(double a, double b);
 /* The order of maxima: NaN is above every number, and not above NaN. */

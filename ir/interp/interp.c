@@ -4,26 +4,15 @@
  *
  * The number type is a parameter.  In INTERP_f64 floats are not rounded,
  * whatever their dtype; in INTERP_f32 every result is rounded to its dtype and
- * values of dtype f32 and narrower are computed in float.  Integers are
- * computed in double, which is exact below 2^53, and wrap to their dtype.
+ * values of dtype f32 and narrower are computed in float.  In INTERP_exact
+ * floats are ExactNumber (exact.h).  Integers are computed in double, which is
+ * exact below 2^53, and wrap to their dtype.
  */
 #include <math.h>
 #include <string.h>
 
 #include "ir/interp/internal.h"
 #include "ir/interp/numbers.h"
-
-double interp_floordiv(double a, double b) {
-  int64_t x = (int64_t)a, y = (int64_t)b;
-  if (y == 0) return 0;
-  if (y == -1) return -a; /* INT64_MIN / -1 traps */
-  int64_t q = x / y;
-  return (double)(x % y != 0 && (x < 0) != (y < 0) ? q - 1 : q);
-}
-
-double interp_mod(double a, double b) {
-  return b == 0 ? 0 : a - interp_floordiv(a, b) * b;
-}
 
 double interp_point(Op op, double a, double b, double c) {
   return interp_point_f64(op, a, b, c);
@@ -56,6 +45,7 @@ static double stored_number(const Numbers *numbers, DType dtype, double x) {
 }
 
 static void round_all(const Numbers *numbers, Tensor tensor) {
+  if (numbers_are_exact(numbers, tensor.type->dtype)) return;
   int64_t n = type_elements(tensor.type);
   for (int64_t i = 0; i < n; i++) {
     tensor.data[i] = stored_number(numbers, tensor.type->dtype, tensor.data[i]);
@@ -65,28 +55,35 @@ static void round_all(const Numbers *numbers, Tensor tensor) {
 /* ---- memory: buffers of values that nobody will read are used again ---- */
 
 typedef struct Buffer {
-  double *data;
-  int64_t n;
+  void *data;
+  size_t bytes;
 } Buffer;
 
 typedef struct Pool {
   Arena *arena;
+  const Numbers *numbers;
   VEC(Buffer) free;
 } Pool;
 
-static double *pool_take(Pool *pool, int64_t n) {
+static size_t bytes_of(const Numbers *numbers, const Type *type) {
+  return (size_t)type_elements(type) * numbers_size_bytes(numbers, type->dtype);
+}
+
+/* A tensor of zeros. */
+static Tensor pool_take(Pool *pool, const Type *type) {
+  size_t bytes = bytes_of(pool->numbers, type);
   for (int i = pool->free.n - 1; i >= 0; i--) {
-    if (pool->free.data[i].n != n) continue;
-    double *data = pool->free.data[i].data;
+    if (pool->free.data[i].bytes != bytes) continue;
+    void *data = pool->free.data[i].data;
     pool->free.data[i] = pool->free.data[--pool->free.n];
-    memset(data, 0, (size_t)n * sizeof(double));
-    return data;
+    memset(data, 0, bytes);
+    return numbers_tensor(pool->numbers, type, data);
   }
-  return ARENA_ARRAY(pool->arena, double, n);
+  return numbers_create(pool->numbers, pool->arena, type);
 }
 
 static void pool_give(Pool *pool, Tensor tensor) {
-  Buffer buffer = {tensor.data, type_elements(tensor.type)};
+  Buffer buffer = {tensor_array(&tensor), bytes_of(pool->numbers, tensor.type)};
   vec_push(pool->arena, &pool->free, buffer);
 }
 
@@ -105,15 +102,17 @@ static void run_graph(const Graph *graph, const Numbers *numbers, Pool *pool,
 
 /* One function for each number type; inputs have none. */
 typedef struct InterpRow {
-  InterpKernel *f64, *f32;
+  InterpKernel *f64, *f32, *exact;
 } InterpRow;
 
 #define plain(name)                                                            \
-  { interp_##name, interp_##name }
+  { interp_##name, interp_##name, interp_##name }
+#define moved(name)                                                            \
+  { interp_##name##_f64, interp_##name##_f64, interp_##name##_exact }
 #define typed(name)                                                            \
-  { interp_##name##_f64, interp_##name##_f32 }
+  { interp_##name##_f64, interp_##name##_f32, interp_##name##_exact }
 #define none                                                                   \
-  { NULL, NULL }
+  { NULL, NULL, NULL }
 static const InterpRow interp_rows[N_OPS] = {
 #define PW1(name, ...) [OP_##name] = typed(pointwise),
 #define PW2(name, ...) [OP_##name] = typed(pointwise),
@@ -124,14 +123,25 @@ static const InterpRow interp_rows[N_OPS] = {
 #include "ir/ops.def"
 };
 #undef plain
+#undef moved
 #undef typed
 #undef none
+
+static bool call_has_floats(const InterpCall *call) {
+  for (int i = 0; i < call->node->n_inputs; i++)
+    if (dtype_class(call->inputs[i].type->dtype) == CLASS_FLOAT) return true;
+  for (int i = 0; i < call->node->n_results; i++)
+    if (dtype_class(call->results[i].type->dtype) == CLASS_FLOAT) return true;
+  return false;
+}
 
 /* Integers are computed exactly, floats in the wider dtype of the operands. */
 static InterpKernel *kernel_of(const Run *run, const InterpCall *call) {
   const Node *node = call->node;
   const InterpRow *row = &interp_rows[node->op];
   if (run->numbers->number == INTERP_f64) return row->f64;
+  if (run->numbers->number == INTERP_exact)
+    return call_has_floats(call) ? row->exact : row->f64;
   DType dtype = call->results[0].type->dtype;
   const OpInfo *info = op_info(node->op);
   for (int i = 0; i < node->n_inputs && info->is_pointwise; i++) {
@@ -144,6 +154,12 @@ static InterpKernel *kernel_of(const Run *run, const InterpCall *call) {
   return is_single ? row->f32 : row->f64;
 }
 
+static void tensor_copy(const Numbers *numbers, const Tensor *to,
+                        const Tensor *from) {
+  numbers_copy(numbers, from->type->dtype, tensor_array(to), tensor_array(from),
+               type_elements(to->type));
+}
+
 void interp_fused(const InterpCall *call) {
   const Run *run = call->run;
   const Graph *body = call->node->body;
@@ -151,18 +167,16 @@ void interp_fused(const InterpCall *call) {
   run_graph(body, run->numbers, run->pool, call->inputs, outputs, call->arena,
             NULL);
   for (int i = 0; i < call->node->n_results; i++) {
-    int64_t n = type_elements(call->results[i].type);
-    memcpy(call->results[i].data, outputs[i].data, (size_t)n * sizeof(double));
+    tensor_copy(run->numbers, &call->results[i], &outputs[i]);
   }
 }
 
-static int64_t elements_of(const Tensor *tensor) {
-  return type_elements(tensor->type);
-}
-
 /* One iteration of a value that has the scanned dim in front. */
-static Tensor position_of(const Tensor *whole, const Type *type, int64_t at) {
-  return (Tensor){.type = type, .data = whole->data + at * type_elements(type)};
+static Tensor position_of(const Numbers *numbers, const Tensor *whole,
+                          const Type *type, int64_t at) {
+  void *first = numbers_at(numbers, type->dtype, tensor_array(whole),
+                           at * type_elements(type));
+  return numbers_tensor(numbers, type, first);
 }
 
 void interp_scan(const InterpCall *call) {
@@ -175,22 +189,23 @@ void interp_scan(const InterpCall *call) {
   Tensor *made = ARENA_ARRAY(call->arena, Tensor, node->n_results);
   for (int i = 0; i < node->n_inputs; i++) given[i] = call->inputs[i];
   for (int i = 0; i < n_carries; i++) {
-    given[i].data = call->results[i].data;
-    memcpy(given[i].data, call->inputs[i].data,
-           (size_t)elements_of(&given[i]) * sizeof(double));
+    given[i] = call->results[i];
+    given[i].type = call->inputs[i].type;
+    tensor_copy(run->numbers, &given[i], &call->inputs[i]);
   }
   for (int64_t step = 0; step < steps; step++) {
     int64_t at = scan_is_reversed(node) ? steps - 1 - step : step;
     Arena *scratch = arena_create(run->graph->module->memory);
     for (int i = n_carries; i < node->n_inputs; i++)
       if (scan_input_role(node, i) == ROLE_slice)
-        given[i] = position_of(
-            &call->inputs[i], graph_type(body, body->inputs.data[i].value), at);
+        given[i] =
+            position_of(run->numbers, &call->inputs[i],
+                        graph_type(body, body->inputs.data[i].value), at);
     run_graph(body, run->numbers, run->pool, given, made, scratch, NULL);
     for (int i = 0; i < node->n_results; i++) {
-      int64_t n = elements_of(&made[i]);
-      memcpy(call->results[i].data + (i < n_carries ? 0 : at * n), made[i].data,
-             (size_t)n * sizeof(double));
+      Tensor to = position_of(run->numbers, &call->results[i], made[i].type,
+                              i < n_carries ? 0 : at);
+      tensor_copy(run->numbers, &to, &made[i]);
     }
     arena_destroy(scratch);
   }
@@ -199,7 +214,7 @@ void interp_scan(const InterpCall *call) {
 /* The results are zeroed. */
 static void call_kernel(Run *run, const Node *node, const Tensor *inputs,
                         Tensor *results, Arena *scratch) {
-  InterpCall call = {node, inputs, results, scratch, run};
+  InterpCall call = {node, inputs, results, scratch, run->numbers, run};
   kernel_of(run, &call)(&call);
   for (int i = 0; i < node->n_results; i++) round_all(run->numbers, results[i]);
 }
@@ -213,18 +228,17 @@ static void run_node(Run *run, int id) {
     inputs[i] = run->results[value.node][value.result];
   }
   for (int i = 0; i < node->n_results; i++) {
-    int64_t n = type_elements(node->types[i]);
-    run->results[id][i] =
-        (Tensor){.type = node->types[i], .data = pool_take(run->pool, n)};
+    run->results[id][i] = pool_take(run->pool, node->types[i]);
   }
   call_kernel(run, node, inputs, run->results[id], scratch);
   arena_destroy(scratch);
 }
 
-static Tensor copied_tensor(Tensor tensor, Arena *arena) {
-  size_t n = (size_t)type_elements(tensor.type);
-  return (Tensor){.type = tensor.type,
-                  .data = arena_copy(arena, tensor.data, n * sizeof(double))};
+static Tensor copied_tensor(const Numbers *numbers, Tensor tensor,
+                            Arena *arena) {
+  void *copy =
+      arena_copy(arena, tensor_array(&tensor), bytes_of(numbers, tensor.type));
+  return numbers_tensor(numbers, tensor.type, copy);
 }
 
 /* Frees the values that node `id` was the last to read. */
@@ -254,22 +268,23 @@ static void run_graph(const Graph *graph, const Numbers *numbers, Pool *pool,
     Value value = graph->inputs.data[i].value;
     const Type *type = graph_type(graph, value);
     ASSERT(type_elements(type) == type_elements(inputs[i].type));
-    int64_t n = type_elements(type);
-    Tensor tensor = {.type = type, .data = pool_take(pool, n)};
-    memcpy(tensor.data, inputs[i].data, (size_t)n * sizeof(double));
+    ASSERT((inputs[i].exact != NULL) ==
+           numbers_are_exact(numbers, type->dtype));
+    Tensor tensor = pool_take(pool, type);
+    tensor_copy(numbers, &tensor, &inputs[i]);
     round_all(numbers, tensor);
     run.results[value.node][0] = tensor;
   }
   for (int id = 0; id < graph->nodes.n; id++) {
     if (graph->nodes.data[id]->op != OP_input) run_node(&run, id);
     if (values != NULL)
-      values[id] = copied_tensor(run.results[id][0], out_arena);
+      values[id] = copied_tensor(numbers, run.results[id][0], out_arena);
     release_inputs(&run, id, uses);
   }
   for (int i = 0; i < graph->outputs.n; i++) {
     Value value = graph->outputs.data[i].value;
-    outputs[i] =
-        copied_tensor(run.results[value.node][value.result], out_arena);
+    outputs[i] = copied_tensor(numbers, run.results[value.node][value.result],
+                               out_arena);
   }
   for (int i = 0; i < graph->outputs.n; i++) {
     int id = graph->outputs.data[i].value.node;
@@ -282,7 +297,8 @@ static void run_graph(const Graph *graph, const Numbers *numbers, Pool *pool,
 
 void interp_run_in(const Graph *graph, const Numbers *numbers, Arena *arena,
                    const Tensor *inputs, Tensor *out_outputs, Tensor *values) {
-  Pool pool = {.arena = arena_create(graph->module->memory)};
+  Pool pool = {.arena = arena_create(graph->module->memory),
+               .numbers = numbers};
   run_graph(graph, numbers, &pool, inputs, out_outputs, arena, values);
   arena_destroy(pool.arena);
 }
@@ -296,7 +312,7 @@ void interp_run(const Graph *graph, InterpNumber number, Arena *arena,
 void interp_node(const Graph *graph, const Node *node, const Numbers *numbers,
                  const Tensor *inputs, Tensor *results) {
   Arena *scratch = arena_create(graph->module->memory);
-  Pool pool = {.arena = scratch};
+  Pool pool = {.arena = scratch, .numbers = numbers};
   Run run = {graph, numbers, &pool, NULL};
   call_kernel(&run, node, inputs, results, scratch);
   arena_destroy(scratch);

@@ -76,3 +76,13 @@ int64_t *loops_offsets(Loops *loops, int tensor, Arena *arena) {
   }
   return offsets;
 }
+
+Loops loops_of_attr(const Node *node, AttrKey key, const Type *type) {
+  Loops loops = {0};
+  int n;
+  const Name *names = node_names(node, key, &n);
+  for (int i = 0; i < n; i++)
+    loops_add(&loops, names[i], type_size(type, names[i]));
+  loops_bind(&loops, type);
+  return loops;
+}

@@ -7,6 +7,23 @@
 #include <math.h>
 #include <string.h>
 
+#include "ir/interp/exact.h"
+#include "ir/interp/internal.h"
+
+/* ---- integers ---- */
+
+double interp_floordiv(double a, double b) {
+  int64_t x = (int64_t)a, y = (int64_t)b;
+  if (y == 0) return 0;
+  if (y == -1) return -a; /* INT64_MIN / -1 traps */
+  int64_t q = x / y;
+  return (double)(x % y != 0 && (x < 0) != (y < 0) ? q - 1 : q);
+}
+
+double interp_mod(double a, double b) {
+  return b == 0 ? 0 : a - interp_floordiv(a, b) * b;
+}
+
 /* ---- arrays and tensors ---- */
 
 bool numbers_are_exact(const Numbers *numbers, DType dtype) {
@@ -14,8 +31,8 @@ bool numbers_are_exact(const Numbers *numbers, DType dtype) {
 }
 
 size_t numbers_size_bytes(const Numbers *numbers, DType dtype) {
-  ASSERT(!numbers_are_exact(numbers, dtype));
-  return sizeof(double);
+  return numbers_are_exact(numbers, dtype) ? sizeof(ExactNumber)
+                                           : sizeof(double);
 }
 
 Tensor numbers_tensor(const Numbers *numbers, const Type *type,
@@ -54,50 +71,65 @@ static double rounded(const Numbers *numbers, DType dtype, double x) {
 
 void numbers_from_doubles(const Numbers *numbers, DType dtype, void *to,
                           const double *from, int64_t n) {
+  bool is_exact = numbers_are_exact(numbers, dtype);
   double *data = to;
-  for (int64_t i = 0; i < n; i++) data[i] = rounded(numbers, dtype, from[i]);
+  ExactNumber *exact = to;
+  for (int64_t i = 0; i < n; i++) {
+    if (is_exact) {
+      exact[i] = exact_constant(dtype, from[i]);
+    } else {
+      data[i] = rounded(numbers, dtype, from[i]);
+    }
+  }
 }
 
 void numbers_fill(const Numbers *numbers, DType dtype, void *to, int64_t n,
                   double value) {
+  if (n == 0) return;
+  numbers_from_doubles(numbers, dtype, to, &value, 1);
   size_t size = numbers_size_bytes(numbers, dtype);
-  for (int64_t i = 0; i < n; i++)
-    numbers_from_doubles(numbers, dtype, (char *)to + (size_t)i * size, &value,
-                         1);
+  for (int64_t i = 1; i < n; i++)
+    memcpy((char *)to + (size_t)i * size, to, size);
 }
 
 /* ---- random numbers ---- */
 
-/* Integers of every dtype but bool and the bytes hold these. */
+/* Every integer dtype holds 0 .. POISON_RANGE - 1. */
 #define POISON_RANGE 100
 
-static double random_double(DType dtype, uint64_t key, uint64_t index,
-                            double low, double high) {
-  double x = low + random_uniform(key, index) * (high - low);
-  return dtype_class(dtype) == CLASS_FLOAT ? x : floor(x);
+typedef struct Range {
+  double low, high;
+} Range;
+
+static void random_numbers(const Numbers *numbers, DType dtype, uint64_t key,
+                           uint64_t first, Range range, void *to, int64_t n) {
+  bool is_exact = numbers_are_exact(numbers, dtype);
+  bool is_float = dtype_class(dtype) == CLASS_FLOAT;
+  double *data = to, width = range.high - range.low;
+  ExactNumber *exact = to;
+  for (int64_t i = 0; i < n; i++) {
+    uint64_t index = first + (uint64_t)i;
+    if (is_exact) {
+      exact[i] = (ExactNumber){exact_hash(key, &index, 1), 0};
+      continue;
+    }
+    double x = range.low + random_uniform(key, index) * width;
+    data[i] = is_float ? rounded(numbers, dtype, x) : floor(x);
+  }
 }
 
 void numbers_poison(const Numbers *numbers, DType dtype, void *to, int64_t n,
                     uint64_t seed) {
-  double low = dtype_class(dtype) == CLASS_FLOAT ? -POISON_RANGE : 0;
-  double high = dtype == DT_bool ? 2 : POISON_RANGE;
-  uint64_t key = random_key(seed, "poison");
-  double *data = to;
-  for (int64_t i = 0; i < n; i++)
-    data[i] = rounded(numbers, dtype,
-                      random_double(dtype, key, (uint64_t)i, low, high));
+  Range range = {dtype_class(dtype) == CLASS_FLOAT ? -POISON_RANGE : 0,
+                 dtype == DT_bool ? 2 : POISON_RANGE};
+  random_numbers(numbers, dtype, random_key(seed, "poison"), 0, range, to, n);
 }
 
 void numbers_random(const Numbers *numbers, DType dtype, const char *path,
                     int64_t first_index, double low, double high, void *to,
                     int64_t n) {
-  uint64_t key = random_key(numbers->seed, path);
-  double *data = to;
-  for (int64_t i = 0; i < n; i++) {
-    uint64_t index = (uint64_t)(first_index + i);
-    data[i] =
-        rounded(numbers, dtype, random_double(dtype, key, index, low, high));
-  }
+  random_numbers(numbers, dtype, random_key(numbers->seed, path),
+                 (uint64_t)first_index, (Range){low, high}, to, n);
 }
 
 /* ---- reducing ---- */
@@ -112,8 +144,25 @@ static double reduced(ReduceKind kind, double a, double b) {
   }
 }
 
+static ExactNumber exact_reduced(uint64_t key, ReduceKind kind, ExactNumber a,
+                                 ExactNumber b) {
+  switch (kind) {
+  case REDUCE_sum: return exact_plus(a, b);
+  case REDUCE_max: return exact_max(key, a, b);
+  case REDUCE_min: return exact_min(key, a, b);
+  default: UNREACHABLE();
+  }
+}
+
 void numbers_reduce(const Numbers *numbers, DType dtype, ReduceKind kind,
                     void *into, const void *other, int64_t n) {
+  if (numbers_are_exact(numbers, dtype)) {
+    ExactNumber *a = into;
+    const ExactNumber *b = other;
+    for (int64_t i = 0; i < n; i++)
+      a[i] = exact_reduced(numbers->seed, kind, a[i], b[i]);
+    return;
+  }
   double *a = into;
   const double *b = other;
   for (int64_t i = 0; i < n; i++)
@@ -140,11 +189,23 @@ static double float_error(double a, double b, double largest) {
   return largest > 0 ? difference / largest : INFINITY;
 }
 
+static bool exact_differ(ExactNumber a, ExactNumber b) {
+  return (a.e | b.e) & EXACT_FROM_LOG ? exact_e(a) != exact_e(b)
+                                      : !exact_equal(a, b);
+}
+
+static NumbersDifference first_difference(const ExactNumber *a,
+                                          const ExactNumber *b, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    if (exact_differ(a[i], b[i])) return (NumbersDifference){1, i};
+  return (NumbersDifference){0, -1};
+}
+
 NumbersDifference numbers_compare(const Numbers *numbers, DType dtype,
                                   const void *a, const void *b, int64_t n,
                                   double largest) {
+  if (numbers_are_exact(numbers, dtype)) return first_difference(a, b, n);
   NumbersDifference worst = {0, -1};
-  (void)numbers;
   bool is_float = dtype_class(dtype) == CLASS_FLOAT;
   const double *x = a, *y = b;
   for (int64_t i = 0; i < n; i++) {

@@ -1,0 +1,156 @@
+/*
+ * exact.h -- declares the numbers of exact mode: residues modulo a prime, in
+ * which two programs that compute the same function over the reals agree
+ * exactly.
+ *
+ * A number is v modulo p = 2^61 - 1 and, for some values, E, its exponential:
+ *
+ *   - neg, add, sub, mul, div and sums act on v.  A constant is the simplest
+ *     fraction that rounds to it.
+ *   - exp(x) is x's E if it has one, else G(v), a keyed random function.  The
+ *     result has no E.
+ *   - E begins in two places.  log(x) has a hash of x's v as v, and x's v as
+ *     E.  A maximum or minimum is the element chosen, with E = G(v) where that
+ *     had none.
+ *   - add, sub and neg multiply E; the operand that has none is filled with
+ *     G(v).  Moves and choices carry E, a sum carries it if all other terms
+ *     are exact zeros; all else drops it.
+ *   - Every other pointwise operator is a hash of its row and its operands' v.
+ *   - The order is that of v as a signed integer, -inf (E = 0) before all: of
+ *     comparisons, maxima, sort and topk.  It is not the order of the reals,
+ *     but one order that both programs share, so they choose the same elements;
+ *     other seeds choose others.  A maximum or minimum with `guard`
+ *     (rows_guard) is its first operand, unless that is infinite or an exact
+ *     zero.
+ *   - Casts among floats are the identity: roundings are not looked at.
+ *   - No row of ops.def is without a rule: one that has no exact function fails
+ *     the link.
+ *
+ * So exp(a + b) = exp(a) exp(b) where a or b comes from a log or a maximum:
+ * softmax under any shift, partial softmaxes merged in any order, and the
+ * gradient exp(s - lse) agree.  Elsewhere an exponent is complete in both
+ * programs and G of it is equal.  A difference between two programs means that
+ * they are not equal by these identities (random functions: Gulwani and Necula,
+ * POPL 2003; without hashes Schwartz-Zippel bounds a false equality by degree /
+ * p).
+ */
+#ifndef IR_INTERP_EXACT_H
+#define IR_INTERP_EXACT_H
+
+#include "ir/ir.h"
+
+#define EXACT_PRIME ((UINT64_C(1) << 61) - 1)
+
+/* E is kept so that zeroed memory is the number 0 without E: 0 is none, 1 to
+ * p - 1 are residues, p stands for the residue 0 (the value is -inf), p + 1
+ * for its inverse (+inf).  Infinite values have v = 0. */
+struct ExactNumber {
+  uint64_t v;
+  uint64_t e;
+};
+#define EXACT_MINUS_INF EXACT_PRIME
+#define EXACT_PLUS_INF  (EXACT_PRIME + 1)
+#define EXACT_FROM_LOG  (UINT64_C(1) << 63) /* a flag of e */
+
+__extension__ typedef unsigned __int128 ExactWide;
+
+/* ---- residues ---- */
+
+static inline uint64_t exact_reduce(ExactWide x) { /* x < 2^122 */
+  uint64_t sum = (uint64_t)(x & EXACT_PRIME) + (uint64_t)(x >> 61);
+  return sum >= EXACT_PRIME ? sum - EXACT_PRIME : sum;
+}
+static inline uint64_t residue_add(uint64_t a, uint64_t b) {
+  uint64_t sum = a + b;
+  return sum >= EXACT_PRIME ? sum - EXACT_PRIME : sum;
+}
+static inline uint64_t residue_neg(uint64_t a) {
+  return a == 0 ? 0 : EXACT_PRIME - a;
+}
+static inline uint64_t residue_mul(uint64_t a, uint64_t b) {
+  return exact_reduce((ExactWide)a * b);
+}
+uint64_t residue_pow(uint64_t a, uint64_t n);
+/* 0 for 0: whoever divides by 0 selects something else. */
+uint64_t residue_inverse(uint64_t a);
+
+/* ---- numbers ---- */
+
+static inline uint64_t exact_e(ExactNumber a) {
+  return a.e & ~EXACT_FROM_LOG;
+}
+static inline bool exact_is_infinite(ExactNumber a) {
+  return exact_e(a) >= EXACT_MINUS_INF;
+}
+static inline bool exact_is_zero(ExactNumber a) {
+  return (a.v | a.e) == 0;
+}
+static inline bool exact_equal(ExactNumber a, ExactNumber b) {
+  bool is_infinite = exact_is_infinite(a) || exact_is_infinite(b);
+  return is_infinite ? exact_e(a) == exact_e(b) : a.v == b.v;
+}
+/* -inf, then v in (-p/2, p/2), then +inf. */
+bool exact_is_above(ExactNumber a, ExactNumber b);
+
+ExactNumber exact_integer(int64_t x);
+/* The simplest fraction a/b with |a| b < 2^40 that rounds to x in double, or
+ * else the one that rounds to x in `dtype` (f64: as f32), or a hash of the bits
+ * there.  The constant of -x is that of x negated, and that of 1/x its inverse.
+ */
+ExactNumber exact_constant(DType dtype, double x);
+/* v as a signed integer if `dtype` holds it, else some integer that it holds.
+ */
+double exact_to_integer(DType dtype, ExactNumber a);
+
+ExactNumber exact_neg(ExactNumber a);
+ExactNumber exact_add_e(uint64_t key, ExactNumber a, ExactNumber b);
+static inline ExactNumber exact_add(uint64_t key, ExactNumber a,
+                                    ExactNumber b) {
+  if ((a.e | b.e) == 0) return (ExactNumber){residue_add(a.v, b.v), 0};
+  return exact_add_e(key, a, b);
+}
+static inline ExactNumber exact_sub(uint64_t key, ExactNumber a,
+                                    ExactNumber b) {
+  if ((a.e | b.e) == 0)
+    return (ExactNumber){residue_add(a.v, residue_neg(b.v)), 0};
+  return exact_add_e(key, a, exact_neg(b));
+}
+ExactNumber exact_mul_e(ExactNumber a, ExactNumber b);
+static inline ExactNumber exact_mul(ExactNumber a, ExactNumber b) {
+  if ((a.e | b.e) == 0) return (ExactNumber){residue_mul(a.v, b.v), 0};
+  return exact_mul_e(a, b);
+}
+ExactNumber exact_div(ExactNumber a, ExactNumber b);
+/* Another term of a sum. */
+static inline ExactNumber exact_plus(ExactNumber sum, ExactNumber term) {
+  if (exact_is_zero(term) || exact_is_infinite(sum)) return sum;
+  if (exact_is_zero(sum) || exact_is_infinite(term)) return term;
+  return (ExactNumber){residue_add(sum.v, term.v), 0};
+}
+
+ExactNumber exact_exp(uint64_t key, ExactNumber a);
+ExactNumber exact_log(uint64_t key, ExactNumber a);
+ExactNumber exact_sqrt(uint64_t key, ExactNumber a);
+ExactNumber exact_rsqrt(uint64_t key, ExactNumber a);
+/* The element that a maximum or minimum has chosen. */
+ExactNumber exact_chosen(uint64_t key, ExactNumber a);
+static inline ExactNumber exact_max(uint64_t key, ExactNumber a,
+                                    ExactNumber b) {
+  return exact_chosen(key, exact_is_above(b, a) ? b : a);
+}
+static inline ExactNumber exact_min(uint64_t key, ExactNumber a,
+                                    ExactNumber b) {
+  return exact_chosen(key, exact_is_above(a, b) ? b : a);
+}
+/* A maximum or minimum of `a` and `b` that is a guard. */
+ExactNumber exact_guard(Op op, ExactNumber a, ExactNumber b);
+/* A random residue: the number that `words` name under the key. */
+uint64_t exact_hash(uint64_t key, const uint64_t *words, int n);
+/* The row's value if it has a float as result; `operands` are those of the
+ * row, bools and integers as residues. */
+ExactNumber exact_point(uint64_t key, Op op, ExactNumber a, ExactNumber b,
+                        ExactNumber c);
+/* The truth of a row that compares. */
+bool exact_compare(Op op, ExactNumber a, ExactNumber b);
+
+#endif
