@@ -15,16 +15,25 @@ static inline const Source *give(void *user, const char *path) {
   return user;
 }
 
-static inline Model *read_form(Module *module, const char *name,
-                               const char *text) {
+/* With the batch split over ranks and micro-batches. */
+static inline Model *read_form_on(Module *module, const char *name,
+                                  const char *text, int64_t ranks,
+                                  int64_t microbatches) {
   Source *source = ARENA_NEW(module->arena, Source);
   *source = (Source){"form.dnn", text, strlen(text)};
   FrontendOptions options = {.load = give, .user = source, .path = "form.dnn"};
+  options.plan.ranks = ranks;
+  options.plan.microbatches = microbatches;
   Model *model = frontend_load(module, &options);
   Text errors = text_create(module->arena);
   diags_print(module->diags, &errors);
   cr_assert(model, "%s: %s", name, text_string(&errors));
   return model;
+}
+
+static inline Model *read_form(Module *module, const char *name,
+                               const char *text) {
+  return read_form_on(module, name, text, 0, 0);
 }
 
 static inline Graph *after(Module *module, Model *model, const char *pass,
