@@ -140,21 +140,6 @@ void reduced_dims(const Node *node, const Name **out_dims, int *out_n) {
   *out_dims = node_names(node, ATTR_over, out_n);
 }
 
-AxisSet mesh_sequential(const Mesh *mesh) {
-  AxisSet set = 0;
-  for (int i = 0; i < mesh->n_axes; i++)
-    if (mesh->axes[i].is_sequential) set |= (AxisSet)(1u << i);
-  return set;
-}
-
-/* The type is split or partial over one of `axes`. */
-static bool type_uses_axes(const Type *type, AxisSet axes) {
-  if (type->partial & axes) return true;
-  for (int d = 0; d < type->rank; d++)
-    if (axis_list_set(type->dims[d].split) & axes) return true;
-  return false;
-}
-
 bool node_is_per_microbatch(const Graph *graph, int id) {
   AxisSet axes = mesh_sequential(&graph->mesh);
   if (!axes) return false;

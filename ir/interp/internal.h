@@ -6,7 +6,6 @@
 #define IR_INTERP_INTERNAL_H
 
 #include "ir/interp/numbers.h"
-#include "ir/ir.h"
 
 /* ---- loops.c ---- */
 
@@ -49,10 +48,14 @@ typedef struct InterpCall {
   Tensor *results; /* zeroed */
   Arena *arena;    /* scratch */
   const Numbers *numbers;
-  struct Run *run; /* for bodies: interp.c */
+  const MeshPlace *place; /* whose shards the tensors are; NULL: logical */
+  struct Run *run;        /* for bodies: interp.c */
 } InterpCall;
 
 typedef void InterpKernel(const InterpCall *call);
+
+/* The global position of the first element along dim `d` of result 0. */
+int64_t interp_position(const InterpCall *call, int d);
 
 /* The name of a function in a file that defines SUFFIX. */
 #define INTERP_JOIN(name, suffix) interp_##name##_##suffix

@@ -93,12 +93,12 @@ typedef struct Run {
   const Graph *graph;
   const Numbers *numbers;
   Pool *pool;
-  Tensor **results; /* [node][result] */
+  const MeshPlace *place; /* NULL: tensors are logical */
+  Tensor **results;       /* [node][result] */
 } Run;
 
-static void run_graph(const Graph *graph, const Numbers *numbers, Pool *pool,
-                      const Tensor *inputs, Tensor *outputs, Arena *out_arena,
-                      Tensor *values);
+static void run_graph(const Graph *graph, const Run *like, const Tensor *inputs,
+                      Tensor *outputs, Arena *out_arena, Tensor *values);
 
 /* One function for each number type; inputs have none. */
 typedef struct InterpRow {
@@ -164,8 +164,7 @@ void interp_fused(const InterpCall *call) {
   const Run *run = call->run;
   const Graph *body = call->node->body;
   Tensor *outputs = ARENA_ARRAY(call->arena, Tensor, body->outputs.n);
-  run_graph(body, run->numbers, run->pool, call->inputs, outputs, call->arena,
-            NULL);
+  run_graph(body, run, call->inputs, outputs, call->arena, NULL);
   for (int i = 0; i < call->node->n_results; i++) {
     tensor_copy(run->numbers, &call->results[i], &outputs[i]);
   }
@@ -201,7 +200,7 @@ void interp_scan(const InterpCall *call) {
         given[i] =
             position_of(run->numbers, &call->inputs[i],
                         graph_type(body, body->inputs.data[i].value), at);
-    run_graph(body, run->numbers, run->pool, given, made, scratch, NULL);
+    run_graph(body, run, given, made, scratch, NULL);
     for (int i = 0; i < node->n_results; i++) {
       Tensor to = position_of(run->numbers, &call->results[i], made[i].type,
                               i < n_carries ? 0 : at);
@@ -214,7 +213,8 @@ void interp_scan(const InterpCall *call) {
 /* The results are zeroed. */
 static void call_kernel(Run *run, const Node *node, const Tensor *inputs,
                         Tensor *results, Arena *scratch) {
-  InterpCall call = {node, inputs, results, scratch, run->numbers, run};
+  InterpCall call = {node,         inputs,     results, scratch,
+                     run->numbers, run->place, run};
   kernel_of(run, &call)(&call);
   for (int i = 0; i < node->n_results; i++) round_all(run->numbers, results[i]);
 }
@@ -254,10 +254,12 @@ static void release_inputs(Run *run, int id, int *uses) {
   }
 }
 
-static void run_graph(const Graph *graph, const Numbers *numbers, Pool *pool,
-                      const Tensor *inputs, Tensor *outputs, Arena *out_arena,
-                      Tensor *values) {
-  Run run = {graph, numbers, pool, NULL};
+/* With the number system, memory and place of `like`. */
+static void run_graph(const Graph *graph, const Run *like, const Tensor *inputs,
+                      Tensor *outputs, Arena *out_arena, Tensor *values) {
+  Run run = *like;
+  Pool *pool = run.pool;
+  run.graph = graph;
   run.results = ARENA_ARRAY(pool->arena, Tensor *, graph->nodes.n);
   int *uses = graph_use_counts(graph, pool->arena);
   for (int id = 0; id < graph->nodes.n; id++) {
@@ -269,22 +271,22 @@ static void run_graph(const Graph *graph, const Numbers *numbers, Pool *pool,
     const Type *type = graph_type(graph, value);
     ASSERT(type_elements(type) == type_elements(inputs[i].type));
     ASSERT((inputs[i].exact != NULL) ==
-           numbers_are_exact(numbers, type->dtype));
+           numbers_are_exact(run.numbers, type->dtype));
     Tensor tensor = pool_take(pool, type);
-    tensor_copy(numbers, &tensor, &inputs[i]);
-    round_all(numbers, tensor);
+    tensor_copy(run.numbers, &tensor, &inputs[i]);
+    round_all(run.numbers, tensor);
     run.results[value.node][0] = tensor;
   }
   for (int id = 0; id < graph->nodes.n; id++) {
     if (graph->nodes.data[id]->op != OP_input) run_node(&run, id);
     if (values != NULL)
-      values[id] = copied_tensor(numbers, run.results[id][0], out_arena);
+      values[id] = copied_tensor(run.numbers, run.results[id][0], out_arena);
     release_inputs(&run, id, uses);
   }
   for (int i = 0; i < graph->outputs.n; i++) {
     Value value = graph->outputs.data[i].value;
-    outputs[i] = copied_tensor(numbers, run.results[value.node][value.result],
-                               out_arena);
+    outputs[i] = copied_tensor(
+        run.numbers, run.results[value.node][value.result], out_arena);
   }
   for (int i = 0; i < graph->outputs.n; i++) {
     int id = graph->outputs.data[i].value.node;
@@ -299,7 +301,8 @@ void interp_run_in(const Graph *graph, const Numbers *numbers, Arena *arena,
                    const Tensor *inputs, Tensor *out_outputs, Tensor *values) {
   Pool pool = {.arena = arena_create(graph->module->memory),
                .numbers = numbers};
-  run_graph(graph, numbers, &pool, inputs, out_outputs, arena, values);
+  Run run = {.numbers = numbers, .pool = &pool};
+  run_graph(graph, &run, inputs, out_outputs, arena, values);
   arena_destroy(pool.arena);
 }
 
@@ -310,10 +313,11 @@ void interp_run(const Graph *graph, InterpNumber number, Arena *arena,
 }
 
 void interp_node(const Graph *graph, const Node *node, const Numbers *numbers,
-                 const Tensor *inputs, Tensor *results) {
+                 const MeshPlace *place, const Tensor *inputs,
+                 Tensor *results) {
   Arena *scratch = arena_create(graph->module->memory);
   Pool pool = {.arena = scratch, .numbers = numbers};
-  Run run = {graph, numbers, &pool, NULL};
+  Run run = {graph, numbers, &pool, place, NULL};
   call_kernel(&run, node, inputs, results, scratch);
   arena_destroy(scratch);
 }

@@ -86,3 +86,8 @@ Loops loops_of_attr(const Node *node, AttrKey key, const Type *type) {
   loops_bind(&loops, type);
   return loops;
 }
+
+int64_t interp_position(const InterpCall *call, int d) {
+  const Dim *dim = &call->results[0].type->dims[d];
+  return call->place ? shard_number(call->place, dim->split) * dim->size : 0;
+}

@@ -35,21 +35,35 @@ void interp_cast_f64(const InterpCall *call) {
 
 void interp_iota(const InterpCall *call) {
   int64_t n = type_elements(call->results[0].type);
-  for (int64_t i = 0; i < n; i++) call->results[0].data[i] = (double)i;
+  int64_t first = interp_position(call, 0);
+  for (int64_t i = 0; i < n; i++)
+    call->results[0].data[i] = (double)(first + i);
 }
 
 /* One random number for each element, counted in the order of the result's
- * type. */
+ * logical type, so that a shard has the numbers of its part. */
 void interp_random_keep(const InterpCall *call) {
   const Tensor *y = &call->results[0];
+  const Type *type = y->type;
   uint64_t seed = (uint64_t)(int64_t)call->inputs[0].data[0];
   uint64_t step = (uint64_t)(int64_t)call->inputs[1].data[0];
   const char *stream = node_name(call->node, ATTR_stream);
   uint64_t key =
       random_stream(seed, (uint32_t)hash_bytes(stream, strlen(stream), 0));
   double p = node_float(call->node, ATTR_value, 0);
-  int64_t n = type_elements(y->type);
-  for (int64_t i = 0; i < n; i++) {
-    y->data[i] = random_keep(key, step, (uint64_t)i, p);
+  int n;
+  const int64_t *sizes = node_ints(call->node, ATTR_sizes, &n);
+  Loops loops = {0};
+  loops_add_type(&loops, type);
+  loops_bind(&loops, type);
+  int64_t base = 0, stride = 1;
+  for (int d = type->rank - 1; d >= 0; d--) {
+    loops.strides[0][d] = stride;
+    base += interp_position(call, d) * stride;
+    stride *= call->place ? sizes[d] : type->dims[d].size;
   }
+  int64_t at = 0;
+  for (bool more = loops_start(&loops); more; more = loops_next(&loops))
+    y->data[at++] =
+        random_keep(key, step, (uint64_t)(base + loops.offset[0]), p);
 }

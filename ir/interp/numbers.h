@@ -10,7 +10,7 @@
 #ifndef IR_INTERP_NUMBERS_H
 #define IR_INTERP_NUMBERS_H
 
-#include "ir/ir.h"
+#include "ir/interp/place.h"
 
 typedef struct Numbers {
   InterpNumber number;
@@ -89,8 +89,10 @@ void interp_run_in(const Graph *graph, const Numbers *numbers, Arena *arena,
                    const Tensor *inputs, Tensor *out_outputs, Tensor *values);
 /* Computes one node of a graph on operands of any local sizes into results
  * whose types and memory the caller gives (zeroed first).  The operands' types
- * need not be those of the graph; those of a region's body must be. */
+ * need not be those of the graph; those of a region's body must be.  `place` is
+ * the one whose shards the tensors are, and their types keep the splits
+ * (type_local); NULL: they are logical. */
 void interp_node(const Graph *graph, const Node *node, const Numbers *numbers,
-                 const Tensor *inputs, Tensor *results);
+                 const MeshPlace *place, const Tensor *inputs, Tensor *results);
 
 #endif

@@ -1,0 +1,55 @@
+/*
+ * place.h -- which part of a logical tensor a rank holds in a micro-batch,
+ * computed from the placement of its type and the coordinates of the rank on
+ * the mesh alone.
+ *
+ * A dim that several axes shard is cut into as many equal runs as the product
+ * of their sizes, the first axis of the list outermost.  A run has
+ * ceil(size / shards) elements; the last ones may be short or empty, and what
+ * they lack is padding.
+ */
+#ifndef IR_INTERP_PLACE_H
+#define IR_INTERP_PLACE_H
+
+#include "ir/ir.h"
+
+/* Coordinates on a mesh, by axis: where a rank stands, and which micro-batch it
+ * does. */
+typedef struct MeshPlace {
+  const Mesh *mesh;
+  int at[MAX_AXES];
+} MeshPlace;
+
+/* The last axis varies fastest; ranks count over the axes that are made of
+ * ranks, micro-batches over the sequential ones. */
+MeshPlace mesh_place(const Mesh *mesh, int rank, int microbatch);
+int mesh_microbatches(const Mesh *mesh);
+/* The two differ on axes of the set at most. */
+bool mesh_same_group(const MeshPlace *a, const MeshPlace *b, AxisSet axes);
+
+/* The number of the run that this place holds of a dim with this split. */
+int64_t shard_number(const MeshPlace *place, AxisList split);
+/* The first logical element of the run and how many of its elements are none of
+ * padding, along dim `d` of a type with a placement. */
+int64_t shard_begin(const MeshPlace *place, const Type *type, int d);
+int64_t shard_valid(const MeshPlace *place, const Type *type, int d);
+
+/* The type of what a rank holds: local sizes, the splits kept so that a node
+ * can ask for its global positions. */
+const Type *type_local(Arena *arena, const Type *type, const Mesh *mesh);
+/* Some shard of the type has padding. */
+bool type_is_uneven(const Type *type, const Mesh *mesh);
+/* A split or a partial sum of the type is over one of these axes. */
+bool type_uses_axes(const Type *type, AxisSet axes);
+AxisSet mesh_sequential(const Mesh *mesh);
+
+/* Where element `index` of the local tensor lies in the logical one, both
+ * row-major; -1: in padding. */
+int64_t local_to_logical(const MeshPlace *place, const Type *type,
+                         int64_t index);
+/* The same backwards, `logical` being an index into the dims of `like` by
+ * name; -1: this place does not hold it. */
+int64_t logical_to_local(const MeshPlace *place, const Type *type,
+                         const Type *like, int64_t logical);
+
+#endif

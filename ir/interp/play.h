@@ -1,0 +1,75 @@
+/*
+ * play.h -- plays the programs of all ranks in one process: what a final graph
+ * with its packed memory computes on every rank in every micro-batch.
+ *
+ * Every rank has an arena of numbers in place of bytes.  Each node reads its
+ * operands from the arena, runs in the interpreter on local tensors and writes
+ * its results back; collectives exchange shards between arenas.  The player
+ * knows placements from types and the mesh alone, and shares no code with
+ * partition, selection and the emitted kernels.
+ */
+#ifndef IR_INTERP_PLAY_H
+#define IR_INTERP_PLAY_H
+
+#include "ir/interp/numbers.h"
+
+/* Where the values of a graph lie, in bytes of a rank's arena; a body's offsets
+ * count from the workspace of its scan.  All arrays are the caller's. */
+typedef struct PlayLayout {
+  const int64_t *offset, *bytes; /* by value: first_value[node] + result */
+  const int *first_value;        /* by node */
+  const int64_t *workspace;      /* by node: of a library or a scan; -1: none */
+  const int64_t *workspace_bytes;
+  const bool *is_view; /* by node: the result shows the bytes of its input */
+  const int *outside;  /* by value, in a body: the scan's input whose bytes it
+                          has, or the number of inputs plus its result; -1 */
+  const struct PlayLayout *const *bodies; /* by node; NULL: no scan */
+  int64_t persistent_bytes, arena_bytes;
+} PlayLayout;
+
+/* A graph after the last pass, prepared to be played; in the arena. */
+typedef struct PlayProgram PlayProgram;
+PlayProgram *play_program(Arena *arena, const Graph *graph,
+                          const PlayLayout *layout);
+
+/* All ranks with their arenas.  What a program leaves in persistent buffers is
+ * there for the next one. */
+typedef struct Player Player;
+typedef struct PlayOptions {
+  const Numbers *numbers;
+  int ranks;           /* those of every graph with a mesh of ranks */
+  int64_t arena_bytes; /* of the largest program */
+  uint64_t seed;       /* of poison, and of when collectives take effect */
+} PlayOptions;
+Player *player_create(Arena *arena, const PlayOptions *options);
+
+/* Poisons all but the persistent buffers.  Then the inputs are written, the
+ * program runs, and its outputs are read before the next one begins. */
+void player_begin(Player *player, const PlayProgram *program);
+/* Each rank gets its shards of a logical tensor. */
+void player_write(Player *player, int input, const Tensor *logical);
+void player_run(Player *player);
+/* The shard of an output that a rank has: of local sizes, in `arena`. */
+Tensor player_read(const Player *player, int output, int rank, Arena *arena);
+
+typedef struct PlayDifference {
+  double error;    /* as of NumbersDifference; 0: all replicas are equal */
+  int rank;        /* the first that has it */
+  int64_t element; /* of the logical tensor */
+} PlayDifference;
+/* Compares what each rank holds of an output with a logical tensor. */
+PlayDifference player_compare(const Player *player, int output,
+                              const Tensor *wanted, double limit);
+
+/* The first time that a node read bytes that were not those of its operand, or
+ * that memory was used otherwise than the layout says; NULL: never.  One
+ * sentence in the player's arena. */
+const char *player_memory_fault(const Player *player);
+/* The same of a collective whose members disagree about group, bytes or
+ * dtype. */
+const char *player_message_fault(const Player *player);
+/* One more than the last byte that any program touched. */
+int64_t player_touched_bytes(const Player *player);
+int64_t player_collectives(const Player *player); /* that were started */
+
+#endif

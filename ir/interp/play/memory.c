@@ -1,0 +1,198 @@
+/*
+ * memory.c -- values of the player in the arenas of the ranks: addresses,
+ * stamps that find a value which was overwritten too early, and poison.
+ *
+ * All ranks run one program at the same addresses, so one array of stamps
+ * serves them all.
+ */
+#include "ir/interp/play/internal.h"
+
+int play_value(const Frame *frame, Value value) {
+  return frame->layout->first_value[value.node] + value.result;
+}
+
+Value play_viewed(const Frame *frame, Value value) {
+  while (frame->layout->is_view[value.node]) {
+    Value from = frame->graph->nodes.data[value.node]->inputs[0];
+    if (frame->layout->offset[play_value(frame, value)] !=
+        frame->layout->offset[play_value(frame, from)])
+      break;
+    value = from;
+  }
+  return value;
+}
+
+/* ---- addresses ---- */
+
+static int64_t local_bytes(const Frame *frame, Value value) {
+  const Type *type = graph_type(frame->local, value);
+  return type_elements(type) * dtype_size_bytes(type->dtype);
+}
+
+static int64_t workspace_address(const Frame *frame) {
+  if (!frame->enclosing) return 0;
+  return workspace_address(frame->enclosing) +
+         frame->enclosing->layout->workspace[frame->scan];
+}
+
+/* The value of the enclosing graph that has the bytes of a value of a body, and
+ * whether each iteration has a part of it. */
+static bool enclosing_value(const Frame *frame, Value value, Value *out,
+                            bool *out_is_part) {
+  int place = frame->layout->outside[play_value(frame, value)];
+  if (place < 0) return false;
+  const Node *scan = frame->enclosing->graph->nodes.data[frame->scan];
+  bool is_input = place < scan->n_inputs;
+  int result = place - scan->n_inputs;
+  *out = is_input ? scan->inputs[place] : (Value){frame->scan, result};
+  *out_is_part = is_input ? scan_input_role(scan, place) == ROLE_slice
+                          : result >= scan_carries(scan);
+  return true;
+}
+
+/* The inputs of a graph hold all micro-batches, one after the other. */
+static int64_t microbatch_offset(const Player *player, const Frame *frame,
+                                 Value value) {
+  Value from = play_viewed(frame, value);
+  AxisSet time = mesh_sequential(&player->program->graph->mesh);
+  if (graph_node(frame->graph, from)->op != OP_input ||
+      !type_uses_axes(graph_type(frame->graph, value), time))
+    return 0;
+  return player->microbatch * local_bytes(frame, value);
+}
+
+int64_t play_address(const Player *player, const Frame *frame, Value value) {
+  int64_t offset = frame->layout->offset[play_value(frame, value)];
+  Value outer;
+  bool is_part;
+  if (!frame->enclosing)
+    return offset + microbatch_offset(player, frame, value);
+  if (!enclosing_value(frame, value, &outer, &is_part))
+    return workspace_address(frame) + offset;
+  const Node *scan = frame->enclosing->graph->nodes.data[frame->scan];
+  int64_t at = scan_is_reversed(scan) ? scan_steps(scan) - 1 - frame->iteration
+                                      : frame->iteration;
+  return play_address(player, frame->enclosing, outer) +
+         (is_part ? at * local_bytes(frame, value) : 0);
+}
+
+const MeshPlace *play_place(const Player *player, int rank) {
+  const PlayProgram *program = player->program;
+  int n = program->n_ranks;
+  return &program->places[player->microbatch * n + rank % n];
+}
+
+/* ---- stamps ---- */
+
+void play_stamp_bytes(Player *player, int64_t begin, int64_t n, int stamp) {
+  if (begin < 0 || begin + n > player->options.arena_bytes) {
+    if (!player->memory_fault)
+      player->memory_fault = arena_printf(
+          player->arena, "bytes %lld to %lld lie outside of the arena",
+          (long long)begin, (long long)(begin + n));
+    return;
+  }
+  for (int64_t b = begin; b < begin + n; b++) player->stamps[b] = stamp;
+  if (begin + n > player->touched_bytes) player->touched_bytes = begin + n;
+}
+
+/* One iteration's part of a stacked output has the stamp of all of it. */
+static int new_stamp(Player *player, const Frame *frame, Value value) {
+  Value outer;
+  bool is_part;
+  if (frame->enclosing && enclosing_value(frame, value, &outer, &is_part) &&
+      is_part)
+    return frame->enclosing->stamp[play_value(frame->enclosing, outer)];
+  return ++player->last_stamp;
+}
+
+void play_stamp(Player *player, const Frame *frame, Value value) {
+  int stamp = new_stamp(player, frame, value);
+  frame->stamp[play_value(frame, value)] = stamp;
+  play_stamp_bytes(player, play_address(player, frame, value),
+                   local_bytes(frame, value), stamp);
+}
+
+void play_check(Player *player, const Frame *frame, Value value,
+                const char *reader) {
+  int64_t at = play_address(player, frame, value);
+  int64_t n = local_bytes(frame, value);
+  int stamp = frame->stamp[play_value(frame, value)];
+  if (player->memory_fault) return;
+  bool is_inside = at >= 0 && at + n <= player->options.arena_bytes;
+  for (int64_t b = at; is_inside && b < at + n; b++)
+    is_inside = player->stamps[b] == stamp;
+  if (is_inside) return;
+  const Node *node = graph_node(frame->graph, value);
+  player->memory_fault = arena_printf(
+      player->arena,
+      "'%s' (%s) is overwritten before the last reader, which is %s",
+      node->path && *node->path ? node->path : "a value",
+      op_info(node->op)->name, reader);
+}
+
+/* ---- poison ---- */
+
+void play_poison(Player *player, DType dtype, void *to, int64_t n) {
+  uint64_t key = hash_bytes(&player->n_random, sizeof player->n_random,
+                            player->options.seed);
+  player->n_random++;
+  numbers_poison(player->options.numbers, dtype, to, n, key);
+}
+
+void play_poison_padding(Player *player, const MeshPlace *place,
+                         const Type *type, Tensor *local) {
+  if (!type_is_uneven(type, place->mesh)) return;
+  int64_t n = type_elements(local->type);
+  for (int64_t i = 0; i < n; i++)
+    if (local_to_logical(place, type, i) < 0)
+      play_poison(player, type->dtype,
+                  numbers_at(player->options.numbers, type->dtype,
+                             tensor_array(local), i),
+                  1);
+}
+
+void play_poison_value(Player *player, const Frame *frame, Value value) {
+  Arena *scratch = arena_beside(player->arena);
+  const Type *type = graph_type(frame->local, value);
+  Tensor tensor = numbers_create(player->options.numbers, scratch, type);
+  for (int rank = 0; rank < player->options.ranks; rank++) {
+    play_poison(player, type->dtype, tensor_array(&tensor),
+                type_elements(type));
+    play_store(player, frame, value, rank, &tensor);
+  }
+  arena_destroy(scratch);
+}
+
+/* ---- elements ---- */
+
+static unsigned char *cell_at(const Player *player, int rank, int64_t byte) {
+  return player->cells[rank] + (size_t)byte * player->cell_bytes;
+}
+
+Tensor play_load(const Player *player, const Frame *frame, Value value,
+                 int rank, Arena *arena) {
+  const Numbers *numbers = player->options.numbers;
+  const Type *type = graph_type(frame->local, value);
+  Tensor tensor = numbers_create(numbers, arena, type);
+  int64_t at = play_address(player, frame, value), n = type_elements(type);
+  int64_t item = dtype_size_bytes(type->dtype);
+  if (at < 0 || at + n * item > player->options.arena_bytes) return tensor;
+  for (int64_t i = 0; i < n; i++)
+    numbers_copy(numbers, type->dtype,
+                 numbers_at(numbers, type->dtype, tensor_array(&tensor), i),
+                 cell_at(player, rank, at + i * item), 1);
+  return tensor;
+}
+
+void play_store(Player *player, const Frame *frame, Value value, int rank,
+                const Tensor *tensor) {
+  const Numbers *numbers = player->options.numbers;
+  DType dtype = tensor->type->dtype;
+  int64_t at = play_address(player, frame, value);
+  int64_t n = type_elements(tensor->type), item = dtype_size_bytes(dtype);
+  if (at < 0 || at + n * item > player->options.arena_bytes) return;
+  for (int64_t i = 0; i < n; i++)
+    numbers_copy(numbers, dtype, cell_at(player, rank, at + i * item),
+                 numbers_at(numbers, dtype, tensor_array(tensor), i), 1);
+}

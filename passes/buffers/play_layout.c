@@ -1,0 +1,37 @@
+/*
+ * play_layout.c -- hands a buffer assignment to the player, which lies below
+ * the passes and does not know them.
+ */
+#include "passes/passes.h"
+
+const PlayLayout *play_layout(Arena *arena, const Graph *graph,
+                              const BufferAssignment *assignment,
+                              const Target *target) {
+  int n = graph->nodes.n;
+  bool *is_view = ARENA_ARRAY(arena, bool, n);
+  int64_t *bytes = ARENA_ARRAY(arena, int64_t, n);
+  const PlayLayout **bodies = ARENA_ARRAY(arena, const PlayLayout *, n);
+  for (int id = 0; id < n; id++) {
+    const BufferAssignment *body = assignment->bodies[id];
+    is_view[id] = node_is_view(graph, id);
+    if (body)
+      bodies[id] =
+          play_layout(arena, graph->nodes.data[id]->body, body, target);
+    bytes[id] = body ? body->arena_bytes
+                : target && target->workspace_bytes
+                    ? target->workspace_bytes(target, graph, id)
+                    : 0;
+  }
+  PlayLayout *layout = ARENA_NEW(arena, PlayLayout);
+  *layout = (PlayLayout){.offset = assignment->offset,
+                         .bytes = assignment->bytes,
+                         .first_value = assignment->first_value,
+                         .workspace = assignment->workspace,
+                         .workspace_bytes = bytes,
+                         .is_view = is_view,
+                         .outside = assignment->outside,
+                         .bodies = bodies,
+                         .persistent_bytes = assignment->persistent_bytes,
+                         .arena_bytes = assignment->arena_bytes};
+  return layout;
+}
