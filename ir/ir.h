@@ -453,6 +453,12 @@ void shard_infer(const Graph *graph, Op op, const Attr *attrs, int n_attrs,
  * what contractions sum over, windows slide along and so on. */
 bool node_treats_dim(const Node *node, Name dim);
 
+/* ---- shardcheck.c ---- */
+
+/* Appends a line for each placement of a partitioned graph, regions included,
+ * that the rule of its operator does not give; true if there is none. */
+bool graph_check_placements(const Graph *graph, Text *out_errors);
+
 /* ---- path.c ---- */
 
 /* Parts of the path that follow each other are `wanted`: "attn" and

@@ -64,6 +64,9 @@ static void check_seed(uint64_t seed) {
     return;
   }
   n_played++;
+  Text faults = text_create(module->arena);
+  cr_assert(graph_check_placements(cut, &faults), "seed %lu: %s",
+            (unsigned long)seed, text_string(&faults));
   Tensor inputs[6];
   for (int i = 0; i < 6; i++)
     inputs[i] = tensor_random(module->arena,

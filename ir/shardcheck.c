@@ -1,0 +1,244 @@
+/*
+ * shardcheck.c -- whether every placement of a partitioned graph is the one
+ * that the rule of its operator gives: what partition and all passes after it
+ * have left is derived again, node by node.
+ *
+ * A value that is computed from nothing stored (iota, a broadcast constant, a
+ * random mask) may be sharded along dims that none of its operands has: each
+ * rank computes its own part.
+ */
+#include "ir/ir.h"
+
+#include <string.h>
+
+typedef struct ShardCheck {
+  const Graph *graph; /* at hand: the graph or a region in it */
+  const Mesh *mesh;
+  Arena *arena;
+  Text *errors;
+  bool is_right;
+} ShardCheck;
+
+static void report_placement(ShardCheck *check, const Node *node,
+                             const char *what, const Type *has,
+                             const Type *wanted) {
+  check->is_right = false;
+  text_printf(check->errors, "%s of %s '%s' is ", what, op_info(node->op)->name,
+              node->path ? node->path : "");
+  type_print(check->errors, has, check->mesh);
+  text_add(check->errors, ", not ");
+  type_print(check->errors, wanted, check->mesh);
+  text_add(check->errors, "\n");
+}
+
+static bool has_same_partial(const Type *a, const Type *b) {
+  return a->partial == b->partial &&
+         (!a->partial || a->partial_kind == b->partial_kind);
+}
+
+static bool is_placed_alike(const Type *a, const Type *b) {
+  for (int d = 0; d < a->rank; d++) {
+    int at = type_find(b, a->dims[d].name);
+    if (at < 0 || a->dims[d].split != b->dims[at].split) return false;
+  }
+  return a->rank == b->rank && has_same_partial(a, b);
+}
+
+static const Type *operand_type(const ShardCheck *check, const Node *node,
+                                int i) {
+  return graph_type(check->graph, node->inputs[i]);
+}
+
+/* ---- operators with a rule ---- */
+
+static bool some_operand_has(const ShardCheck *check, const Node *node,
+                             Name dim) {
+  for (int i = 0; i < node->n_inputs; i++)
+    if (type_find(operand_type(check, node, i), dim) >= 0) return true;
+  return false;
+}
+
+/* Zero is also the partial sum of zeros. */
+static bool is_partial_zero(const ShardCheck *check, const Node *node) {
+  if (node->op != OP_broadcast) return false;
+  const Node *from = graph_node(check->graph, node->inputs[0]);
+  return from->op == OP_const && node_float(from, ATTR_value, 1) == 0;
+}
+
+static bool is_derived(const ShardCheck *check, const Node *node,
+                       const Type *has, const Type *derived) {
+  for (int d = 0; d < has->rank; d++) {
+    int at = type_find(derived, has->dims[d].name);
+    AxisList split = at < 0 ? 0 : derived->dims[at].split;
+    if (has->dims[d].split == split) continue;
+    if (split || some_operand_has(check, node, has->dims[d].name)) return false;
+  }
+  return has_same_partial(has, derived) || is_partial_zero(check, node);
+}
+
+static void check_by_rule(ShardCheck *check, const Node *node) {
+  const Type **inputs = ARENA_ARRAY(check->arena, const Type *, node->n_inputs);
+  const Type **wanted = ARENA_ARRAY(check->arena, const Type *, node->n_inputs);
+  const Type **whole = ARENA_ARRAY(check->arena, const Type *, node->n_results);
+  const Type **made = ARENA_ARRAY(check->arena, const Type *, node->n_results);
+  Graph like = *check->graph;
+  like.mesh = *check->mesh;
+  for (int i = 0; i < node->n_inputs; i++)
+    inputs[i] = operand_type(check, node, i);
+  for (int r = 0; r < node->n_results; r++)
+    whole[r] = type_logical(check->arena, node->types[r]);
+  shard_infer(&like, node->op, node->attrs, node->n_attrs, inputs,
+              node->n_inputs, whole, node->n_results, check->arena, wanted,
+              made);
+  for (int i = 0; i < node->n_inputs; i++)
+    if (!is_placed_alike(inputs[i], wanted[i]))
+      report_placement(check, node, "an operand", inputs[i], wanted[i]);
+  for (int r = 0; r < node->n_results; r++)
+    if (!is_derived(check, node, node->types[r], made[r]))
+      report_placement(check, node, "a result", node->types[r], made[r]);
+}
+
+/* ---- collectives ---- */
+
+static AxisSet axes_of_collective(const ShardCheck *check, const Node *node) {
+  int n = 0;
+  AxisSet set = 0;
+  const Name *names = node_names(node, ATTR_axes, &n);
+  for (int i = 0; i < n; i++)
+    set |= (AxisSet)(1u << mesh_find(check->mesh, names[i]));
+  return set;
+}
+
+static Type *type_copied(const ShardCheck *check, const Type *type) {
+  return arena_copy(check->arena, type,
+                    sizeof *type + type->rank * sizeof(Dim));
+}
+
+/* The result is the operand without the partial axes that are reduced, which
+ * the operand must have. */
+static void check_reduction(ShardCheck *check, const Node *node) {
+  AxisSet axes = axes_of_collective(check, node);
+  for (int i = 0; i < node->n_inputs; i++) {
+    const Type *has = operand_type(check, node, i);
+    Type *wanted = type_copied(check, has);
+    wanted->partial &= (AxisSet)~axes;
+    if (!wanted->partial) wanted->partial_kind = REDUCE_sum;
+    bool is_kind =
+        !node_has(node, ATTR_reduce) ||
+        !strcmp(node_name(node, ATTR_reduce), reduce_name(has->partial_kind));
+    if ((has->partial & axes) != axes || !is_kind)
+      report_placement(check, node, "an operand", has, wanted);
+    else if (!is_placed_alike(node->types[i], wanted))
+      report_placement(check, node, "a result", node->types[i], wanted);
+  }
+}
+
+/* The larger shard is cut over the axes of the collective to the smaller. */
+static void check_cut(ShardCheck *check, const Node *node, const Type *larger,
+                      const Type *smaller) {
+  Type *wanted = type_copied(check, larger);
+  int d = type_find(wanted, node_name(node, ATTR_dim)), n = 0;
+  const Name *names = node_names(node, ATTR_axes, &n);
+  for (int i = 0; i < n && d >= 0; i++)
+    wanted->dims[d].split = axis_list_append(wanted->dims[d].split,
+                                             mesh_find(check->mesh, names[i]));
+  if (!is_placed_alike(wanted, smaller))
+    report_placement(check, node, "a shard", smaller, wanted);
+}
+
+static void check_shard(ShardCheck *check, const Node *node) {
+  check_cut(check, node, operand_type(check, node, 0), node->types[0]);
+}
+
+static void check_collected(ShardCheck *check, const Node *node) {
+  check_cut(check, node, node->types[0], operand_type(check, node, 0));
+}
+
+/* ---- regions ---- */
+
+static void check_graph(ShardCheck *check, const Graph *graph);
+
+static void check_same(ShardCheck *check, const Node *node, const char *what,
+                       const Type *inside, const Type *outside) {
+  if (!is_placed_alike(inside, outside))
+    report_placement(check, node, what, inside, outside);
+}
+
+static void check_body(ShardCheck *check, const Graph *body) {
+  const Graph *outer = check->graph;
+  check_graph(check, body);
+  check->graph = outer;
+}
+
+static void check_fused(ShardCheck *check, const Node *node) {
+  for (int i = 0; i < node->n_inputs; i++)
+    check_same(check, node, "an operand",
+               graph_type(node->body, node->body->inputs.data[i].value),
+               operand_type(check, node, i));
+  for (int r = 0; r < node->n_results; r++)
+    check_same(check, node, "a result",
+               graph_type(node->body, node->body->outputs.data[r].value),
+               node->types[r]);
+  check_body(check, node->body);
+}
+
+static const Type *type_outside(const ShardCheck *check, const Node *scan,
+                                const Type *inside, bool is_part) {
+  return is_part
+             ? scan_stacked_type(check->arena, inside,
+                                 node_name(scan, ATTR_dim), scan_steps(scan))
+             : inside;
+}
+
+static void check_scan(ShardCheck *check, const Node *node) {
+  const Graph *body = node->body;
+  int n_carries = scan_carries(node);
+  for (int i = 0; i < node->n_inputs; i++) {
+    const Type *inside = graph_type(body, body->inputs.data[i].value);
+    bool is_slice = scan_input_role(node, i) == ROLE_slice;
+    check_same(check, node, "an operand", operand_type(check, node, i),
+               type_outside(check, node, inside, is_slice));
+  }
+  for (int r = 0; r < node->n_results; r++) {
+    const Type *inside = graph_type(body, body->outputs.data[r].value);
+    check_same(check, node, "a result", node->types[r],
+               type_outside(check, node, inside, r >= n_carries));
+    if (r < n_carries)
+      check_same(check, node, "a carry", inside,
+                 graph_type(body, body->inputs.data[r].value));
+  }
+  check_body(check, body);
+}
+
+/* ---- the graph ---- */
+
+typedef void NodeCheck(ShardCheck *check, const Node *node);
+static NodeCheck *const node_checks[N_OPS] = {
+    [OP_all_reduce] = check_reduction,
+    [OP_accumulate] = check_reduction,
+    [OP_shard] = check_shard,
+    [OP_collect_microbatches] = check_collected,
+    [OP_fused] = check_fused,
+    [OP_scan] = check_scan,
+};
+
+static void check_graph(ShardCheck *check, const Graph *graph) {
+  check->graph = graph;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    if (node->op == OP_input) continue;
+    (node_checks[node->op] ? node_checks[node->op] : check_by_rule)(check,
+                                                                    node);
+  }
+}
+
+bool graph_check_placements(const Graph *graph, Text *out_errors) {
+  Arena *scratch = arena_create(graph->module->memory);
+  ShardCheck check = {.mesh = &graph->mesh,
+                      .arena = scratch,
+                      .errors = out_errors,
+                      .is_right = true};
+  check_graph(&check, graph);
+  arena_destroy(scratch);
+  return check.is_right;
+}
