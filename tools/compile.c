@@ -32,7 +32,8 @@ static Purpose command_purpose(CommandId command) {
 static DataFiles command_data_files(CommandId command) {
   switch (command) {
   case COMMAND_check:
-  case COMMAND_predict: return DATA_FILES_unread;
+  case COMMAND_predict:
+  case COMMAND_verify: return DATA_FILES_unread;
   case COMMAND_build:
   case COMMAND_run: return DATA_FILES_checked;
   default: return DATA_FILES_read;

@@ -44,7 +44,8 @@ static const OptionRow option_rows[] = {
 
 /* -O has its value in the word, so it is no row of options.def. */
 #define LEVEL_COMMANDS                                                         \
-  (C(check) | C(ir) | C(build) | C(run) | C(sample) | C(predict) | C(eval))
+  (C(check) | C(ir) | C(build) | C(run) | C(sample) | C(predict) | C(eval) |   \
+   C(verify))
 #define LEVEL_SPELLING "-O0, -O1, -O2"
 #define LEVEL_HELP     "how much to optimise (default -O2)"
 

@@ -1,0 +1,399 @@
+/*
+ * verify.c -- plays what codegen gets, step by step, beside a reference that
+ * shares as little with it as possible.
+ *
+ * The reference is the model at -O0 before operators are decomposed, without a
+ * plan, on one rank, node by node on logical tensors.  Two compilations are
+ * played: one that ends with gradients as outputs, and the program itself with
+ * a training step, an evaluation and a second training step.  Every output of
+ * every rank is compared: loss, metrics, gradients, norm, parameters, optimizer
+ * state and all other persistent buffers.
+ */
+#include "driver/verify.h"
+#include "driver/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#define F64_LIMIT     1e-9
+#define MOST_OF_CELLS ((int64_t)4 << 30) /* bytes of all ranks' numbers */
+
+/* The persistent buffers of the reference, by role and path. */
+typedef struct Stored {
+  Map *by_path[N_ROLES]; /* Name -> Tensor * */
+} Stored;
+
+typedef struct Verify {
+  Compilation *c;
+  Module *module; /* of the compilations here: their warnings are told before */
+  Arena *arena;
+  Numbers numbers;
+  VerifyReport *report;
+  Stored stored;
+  Map *written; /* persistent buffers, by path, that the ranks have */
+} Verify;
+
+/* ---- compiling ---- */
+
+static Graph *own_graph(const Verify *v, const Graph *graph) {
+  Graph *own = arena_copy(v->arena, graph, sizeof *graph);
+  own->module = v->module;
+  return own;
+}
+
+/* All passes up to `stop_after`, as the options say but for the level and the
+ * passes that are left out. */
+static Graph *compile_graph(const Verify *v, const Graph *graph,
+                            const Plan *plan, bool is_training, int level,
+                            const char *stop_after, const char *without) {
+  CompileOptions options = *v->c->options;
+  int n = options.n_disabled;
+  const char **disabled = ARENA_ARRAY(v->arena, const char *, n + 1);
+  for (int i = 0; i < n; i++) disabled[i] = options.disabled[i];
+  if (without) disabled[n++] = without;
+  options.disabled = disabled;
+  options.n_disabled = n;
+  options.level = level;
+  Compilation c = *v->c;
+  c.options = &options;
+  PassRun run = {.name = "verify",
+                 .plan = plan,
+                 .is_training = is_training,
+                 .is_plain = false,
+                 .stop_after = stop_after};
+  return driver_passes(&c, v->module, &run, own_graph(v, graph)).graph;
+}
+
+static const Plan *plan_of(const Verify *v, bool is_training) {
+  const Plan *plan = v->c->model->plan;
+  if (!plan || is_training || plan->microbatches <= 1) return plan;
+  Plan *own = arena_copy(v->arena, plan, sizeof *plan);
+  plan_drop_time(own);
+  return own;
+}
+
+/* A graph with its layout, and the reference for it. */
+typedef struct Step {
+  const char *name;
+  const Graph *played, *reference;
+  const PlayProgram *program;
+} Step;
+
+/* `trained` has the averages that an evaluation reads; NULL: none. */
+static const Graph *reference_of(const Verify *v, const Graph *graph,
+                                 bool is_training, const Graph *trained) {
+  if (trained) {
+    PassContext ctx = driver_pass_context(v->c, NULL);
+    ctx.module = v->module;
+    graph = ema_weights_read(&ctx, own_graph(v, graph), trained);
+    arena_destroy(ctx.scratch);
+  }
+  return compile_graph(v, graph, NULL, is_training, 0,
+                       is_training ? "optimizer" : "precision", NULL);
+}
+
+static Step make_step(const Verify *v, const char *name, const Graph *played,
+                      const BufferAssignment *assignment,
+                      const Graph *reference) {
+  Step step = {.name = name, .played = played, .reference = reference};
+  VerifyReport *report = v->report;
+  Text faults = text_create(v->arena);
+  if (!graph_check_placements(played, &faults) &&
+      report->placement_ok != ANSWER_no) {
+    report->placement_ok = ANSWER_no;
+    report->placement_fault = text_string(&faults);
+  }
+  const Target *target = &v->c->target.backend->target;
+  step.program = play_program(
+      v->arena, played, play_layout(v->arena, played, assignment, target));
+  return step;
+}
+
+/* ---- reference ---- */
+
+static Tensor *find_stored(const Verify *v, Role role, Name path) {
+  const Map *map = v->stored.by_path[role];
+  return map ? map_get(map, path) : NULL;
+}
+
+static void put_stored(Verify *v, Role role, Name path, Tensor tensor) {
+  Map **map = &v->stored.by_path[role];
+  if (!*map) *map = map_create(v->arena);
+  map_put(*map, path, arena_copy(v->arena, &tensor, sizeof tensor));
+}
+
+static bool is_new_each_step(Role role) {
+  return role == ROLE_data || role == ROLE_step || role == ROLE_seed ||
+         role == ROLE_epoch;
+}
+
+/* The number that this input has in the step, the same for both programs. */
+static Tensor input_of_step(Verify *v, const GraphInput *input,
+                            const Type *type, int step) {
+  int64_t shards = v->report->ranks * v->report->microbatches;
+  Tensor *known = find_stored(v, input->role, input->path);
+  if (known) return *known;
+  Tensor made = verify_input(v->c->model, &v->numbers, input, type, step,
+                             shards, v->arena);
+  if (!is_new_each_step(input->role))
+    put_stored(v, input->role, input->path, made);
+  return made;
+}
+
+static Tensor *run_reference(Verify *v, const Graph *graph, int number) {
+  Tensor *inputs = ARENA_ARRAY(v->arena, Tensor, graph->inputs.n);
+  Tensor *outputs = ARENA_ARRAY(v->arena, Tensor, graph->outputs.n);
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    inputs[i] =
+        input_of_step(v, input, graph_type(graph, input->value), number);
+  }
+  interp_run_in(graph, &v->numbers, v->arena, inputs, outputs, NULL);
+  return outputs;
+}
+
+/* The next step reads the buffers that this one has replaced. */
+static void keep_outputs(Verify *v, const Graph *graph, const Tensor *outputs) {
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.data[i];
+    if (graph_find_input(graph, output->role, output->path))
+      put_stored(v, output->role, output->path, outputs[i]);
+  }
+}
+
+/* ---- comparing ---- */
+
+static void compare_output(Verify *v, const Player *player, const Step *step,
+                           int index, const Tensor *wanted) {
+  VerifyReport *report = v->report;
+  const GraphOutput *output = &step->played->outputs.data[index];
+  PlayDifference difference = player_compare(player, index, wanted, F64_LIMIT);
+  report->n_compared++;
+  if (difference.error > report->max_rel_error)
+    report->max_rel_error = difference.error;
+  if (difference.error <= F64_LIMIT || report->equal == ANSWER_no) return;
+  report->equal = ANSWER_no;
+  report->step = step->name;
+  report->kind = role_name(output->role);
+  report->path = output->path;
+  report->rank = difference.rank;
+  report->element = difference.element;
+}
+
+static void note_not_compared(Verify *v, const char *text) {
+  VerifyReport *report = v->report;
+  if (!report->not_compared) report->not_compared = text;
+  if (report->equal == ANSWER_yes) report->equal = ANSWER_not_checked;
+}
+
+static void note_output(Verify *v, const Step *step, const GraphOutput *output,
+                        const char *why) {
+  note_not_compared(v, arena_printf(v->arena, "%s '%s' of %s %s",
+                                    role_name(output->role), output->path,
+                                    step->name, why));
+}
+
+static bool is_finite(const Verify *v, const Tensor *tensor) {
+  DType dtype = tensor->type->dtype;
+  if (dtype_class(dtype) != CLASS_FLOAT ||
+      numbers_are_exact(&v->numbers, dtype))
+    return true;
+  for (int64_t i = 0; i < type_elements(tensor->type); i++)
+    if (!isfinite(tensor->data[i])) return false;
+  return true;
+}
+
+static int find_output(const Graph *graph, const GraphOutput *like) {
+  int i = 0;
+  while (i < graph->outputs.n && (graph->outputs.data[i].role != like->role ||
+                                  graph->outputs.data[i].path != like->path))
+    i++;
+  return i;
+}
+
+/* Numbers that are not finite are equal whatever they should be. */
+static void compare_step(Verify *v, const Player *player, const Step *step,
+                         const Tensor *wanted) {
+  const Graph *graph = step->played, *reference = step->reference;
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.data[i];
+    int k = find_output(reference, output);
+    if (k == reference->outputs.n) {
+      note_output(v, step, output, "is not in the reference");
+      continue;
+    }
+    if (!is_finite(v, &wanted[k]))
+      note_output(v, step, output, "is not finite on one rank");
+    compare_output(v, player, step, i, &wanted[k]);
+  }
+  for (int k = 0; k < reference->outputs.n; k++)
+    if (find_output(graph, &reference->outputs.data[k]) == graph->outputs.n)
+      note_output(v, step, &reference->outputs.data[k],
+                  "is not in the program");
+}
+
+static void note_memory(Verify *v, const Player *player, int64_t arena_bytes) {
+  VerifyReport *report = v->report;
+  const char *fault = player_memory_fault(player);
+  if (!fault && player_touched_bytes(player) != arena_bytes)
+    fault = arena_printf(
+        v->arena, "the peak is %lld bytes, but the programs touch %lld",
+        (long long)arena_bytes, (long long)player_touched_bytes(player));
+  if (fault && report->memory_ok != ANSWER_no) {
+    report->memory_ok = ANSWER_no;
+    report->memory_fault = fault;
+  }
+  if (player_message_fault(player) && report->messages_match != ANSWER_no) {
+    report->messages_match = report->hang_free = ANSWER_no;
+    report->message_fault = player_message_fault(player);
+  }
+  report->n_collectives += player_collectives(player);
+}
+
+/* ---- playing ---- */
+
+static void play_step(Verify *v, Player *player, const Step *step, int number) {
+  const Graph *graph = step->played;
+  Tensor *wanted = run_reference(v, step->reference, number);
+  player_begin(player, step->program);
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    bool is_kept = !is_new_each_step(input->role);
+    if (is_kept && map_has(v->written, input->path)) continue;
+    if (is_kept) map_put(v->written, input->path, (void *)input->path);
+    Tensor tensor =
+        input_of_step(v, input, graph_type(graph, input->value), number);
+    player_write(player, i, &tensor);
+  }
+  player_run(player);
+  compare_step(v, player, step, wanted);
+  keep_outputs(v, step->reference, wanted);
+}
+
+/* The steps share the arenas of the ranks, as those of a run do. */
+static void play_steps(Verify *v, const Step *steps, int n,
+                       int64_t arena_bytes) {
+  int64_t cells = arena_bytes * v->report->ranks;
+  int64_t cell_bytes = (int64_t)numbers_size_bytes(&v->numbers, DT_f32);
+  if (cells > MOST_OF_CELLS / cell_bytes) {
+    note_not_compared(
+        v, arena_printf(v->arena,
+                        "%s needs %s on each rank, which is too much to play: "
+                        "make the model smaller with NAME=VALUE",
+                        steps[0].name,
+                        text_quantity(v->arena, (double)arena_bytes, "B")));
+    v->report->memory_ok = ANSWER_not_checked;
+    return;
+  }
+  PlayOptions options = {.numbers = &v->numbers,
+                         .ranks = v->report->ranks,
+                         .arena_bytes = arena_bytes,
+                         .seed = v->numbers.seed + 1};
+  Player *player = player_create(v->arena, &options);
+  v->written = map_create(v->arena);
+  memset(&v->stored, 0, sizeof v->stored);
+  for (int i = 0; i < n; i++) {
+    play_step(v, player, &steps[i], i);
+    v->report->steps =
+        v->report->steps
+            ? arena_printf(v->arena, "%s, %s", v->report->steps, steps[i].name)
+            : steps[i].name;
+  }
+  note_memory(v, player, arena_bytes);
+}
+
+/* Loss and gradients as they are before the update. */
+static bool play_gradients(Verify *v) {
+  const Graph *train = v->c->model->train;
+  int level = v->c->options->level;
+  const Graph *played =
+      compile_graph(v, train, plan_of(v, true), true, level, NULL, "optimizer");
+  const Graph *reference =
+      compile_graph(v, train, NULL, true, 0, "optimizer", "optimizer");
+  if (diags_errors(v->module->diags) > 0) return false;
+  const BufferAssignment *assignment =
+      driver_assign_alone(v->c, ENTRY_train, played);
+  Step step = make_step(v, "gradients", played, assignment, reference);
+  play_steps(v, &step, 1, assignment->arena_bytes);
+  return true;
+}
+
+static const EntryPoint *find_entry_point(const Compilation *c,
+                                          EntryPointId id) {
+  for (int i = 0; i < c->n_entry_points; i++)
+    if (!strcmp(c->entry_points[i].name, entry_point_info(id)->name))
+      return &c->entry_points[i];
+  return NULL;
+}
+
+static Step entry_step(const Verify *v, EntryPointId id, const char *name,
+                       const Graph *trained) {
+  const EntryPoint *entry = find_entry_point(v->c, id);
+  const Graph *graph = driver_model_graph(v->c->model, id);
+  return make_step(v, name, entry->graph, entry->assignment,
+                   reference_of(v, graph, id == ENTRY_train, trained));
+}
+
+/* Two training steps with an evaluation between them. */
+static void play_program_steps(Verify *v) {
+  Step steps[3];
+  int n = 0;
+  int64_t arena_bytes = 0;
+  steps[n++] = entry_step(v, ENTRY_train, "the first training step", NULL);
+  if (find_entry_point(v->c, ENTRY_eval))
+    steps[n++] =
+        entry_step(v, ENTRY_eval, "the evaluation", steps[0].reference);
+  steps[n] = steps[0];
+  steps[n++].name = "the second training step";
+  for (int i = 0; i < v->c->n_entry_points; i++) {
+    const EntryPoint *entry = &v->c->entry_points[i];
+    EntryPointId id = entry_point_find(entry->name);
+    if (id != ENTRY_train && id != ENTRY_eval) {
+      const char **list = &v->report->not_played;
+      *list = *list ? arena_printf(v->arena, "%s, %s", *list, entry->name)
+                    : entry->name;
+    } else if (entry->assignment->arena_bytes > arena_bytes) {
+      arena_bytes = entry->assignment->arena_bytes;
+    }
+  }
+  play_steps(v, steps, n, arena_bytes);
+}
+
+/* A clip that the first gradient norm does not reach is moved below it. */
+static void activate_clip(Verify *v) {
+  Model *model = (Model *)v->c->model;
+  if (model->settings.clip <= 0) return;
+  const Graph *train =
+      compile_graph(v, model->train, NULL, true, 0, "optimizer", NULL);
+  memset(&v->stored, 0, sizeof v->stored);
+  const Tensor *outputs = run_reference(v, train, 0);
+  for (int i = 0; i < train->outputs.n; i++) {
+    if (train->outputs.data[i].role != ROLE_norm) continue;
+    double norm = *(const double *)tensor_array(&outputs[i]);
+    if (norm >= 2 * model->settings.clip) continue;
+    model->settings.clip = norm / 2;
+    v->report->clip = norm / 2;
+  }
+}
+
+CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
+  Arena *arena = c->module->arena;
+  Module *module = arena_copy(arena, c->module, sizeof *c->module);
+  module->diags = diags_create(arena);
+  *out = (VerifyReport){.equal = ANSWER_yes,
+                        .placement_ok = ANSWER_yes,
+                        .hang_free = ANSWER_yes,
+                        .messages_match = ANSWER_yes,
+                        .memory_ok = ANSWER_yes,
+                        .limit = F64_LIMIT,
+                        .ranks = c->plan ? c->plan->ranks : 1,
+                        .microbatches = c->plan ? c->plan->microbatches : 1};
+  Verify v = {.c = c, .module = module, .arena = arena, .report = out};
+  v.numbers = (Numbers){.number = INTERP_f64, .seed = seed};
+  activate_clip(&v);
+  CompileResult result = driver_compile(c);
+  if (result != COMPILE_done) return result;
+  if (!play_gradients(&v)) return COMPILE_mistake;
+  play_program_steps(&v);
+  return COMPILE_done;
+}

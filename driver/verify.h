@@ -1,0 +1,51 @@
+/*
+ * verify.h -- plays a compiled model on all ranks of its plan and compares it
+ * with the same model on one rank without a plan.
+ */
+#ifndef DRIVER_VERIFY_H
+#define DRIVER_VERIFY_H
+
+#include "driver/driver.h"
+
+/* The answer to one question of the report. */
+typedef enum Answer { ANSWER_no, ANSWER_yes, ANSWER_not_checked } Answer;
+
+typedef struct VerifyReport {
+  /* `equal` is not_checked where all that was compared is equal and something
+   * could not be compared. */
+  Answer equal, placement_ok, hang_free, messages_match, memory_ok;
+  double max_rel_error; /* of what was compared; relative to the largest element
+                           of its tensor */
+  double limit;         /* up to which it counts as equal */
+  int ranks;
+  int64_t microbatches;
+  int n_compared;        /* outputs, each on every rank */
+  int64_t n_collectives; /* that were played */
+  double clip;           /* set below the first gradient norm; 0: as it is */
+  const char *steps;     /* that were played, as a list */
+  /* Entry points of the program that were not played; NULL: none. */
+  const char *not_played;
+  /* The first output that could not be compared, and why; NULL: none. */
+  const char *not_compared;
+  /* The first difference, in the order of the steps; NULL: there is none. */
+  const char *step, *kind, *path;
+  int rank;
+  int64_t element;
+  const char *placement_fault, *memory_fault, *message_fault; /* or NULL */
+} VerifyReport;
+
+/* Compiles the loaded model and plays gradients, a training step, an
+ * evaluation and a second training step, whichever it has.  `c` is what
+ * driver_load made. */
+CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out);
+
+/* ---- verify_inputs.c ---- */
+
+/* Numbers for a graph input that hide no mistake: no zeros where the program
+ * begins with zeros, other data in each step, indices in range.  A logical
+ * tensor in `arena`. */
+Tensor verify_input(const Model *model, const Numbers *numbers,
+                    const GraphInput *input, const Type *type, int step,
+                    int64_t shards, Arena *arena);
+
+#endif

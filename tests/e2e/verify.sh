@@ -1,0 +1,56 @@
+#!/bin/bash
+# `dnnc verify` finds the programs of plans equal to one rank, says so in words
+# and as JSON, and refuses what has no training.
+. "$(dirname "$0")/lib.sh"
+sizes="P=7 H1=5 H2=6 K=3"
+
+"$dnnc" verify "$root/models/mlp.dnn" --ranks 2 --microbatches 2 $sizes >words ||
+  { cat words; fail "mlp on two ranks"; }
+grep -q "batch 8: equal to one rank" words || { cat words; fail "words"; }
+for word in placements order messages memory; do
+  grep -q "^$word: " words || fail "no line about $word"
+done
+
+"$dnnc" verify "$root/models/mlp.dnn" --plan "$root/models/mlp.plan" $sizes \
+  --json >out.json || fail "mlp under its plan"
+for key in equal placement_ok hang_free messages_match memory_ok; do
+  [ "$(field $key out.json)" = true ] || { cat out.json; fail "$key"; }
+done
+close "$(field max_rel_error out.json)" 0 0 ||
+  awk -v e="$(field max_rel_error out.json)" 'BEGIN { exit !(e < 1e-9) }' ||
+  fail "max_rel_error"
+grep -q '"seconds":' out.json || fail "no seconds"
+grep -q '"path"' out.json && fail "a path of no difference"
+
+"$dnnc" verify "$root/models/mlp.dnn" --ranks 2 B=6 $sizes >words || fail "B=6"
+grep -q "batch 6: " words || fail "the batch of the command line"
+
+cat >net.dnn <<'END'
+dim B = 2, C = 3
+net double(x: [B, C]) -> [B, C] { return 2 * x }
+END
+"$dnnc" verify net.dnn 2>message && fail "a model without training"
+grep -q "has no train block" message || fail "message"
+
+cat >nan.dnn <<'END'
+dim B = 4, C = 3
+net f(x: [B, C]) -> [B, C] {
+  param w: [C] = ones
+  return log(w * x - 9)
+}
+data set { x: [B, C] = synthetic() }
+train { loss = mse(f(set.x), 0 * set.x); optimizer = sgd(lr = 0.1); steps = 5 }
+END
+"$dnnc" verify nan.dnn --ranks 2 >words && fail "a loss that is not finite"
+grep -q "batch 4: not shown to be equal" words || { cat words; fail "verdict"; }
+grep -q "^not compared: .* is not finite on one rank" words ||
+  { cat words; fail "reason"; }
+"$dnnc" verify nan.dnn --ranks 2 --json >out.json && fail "JSON of it"
+[ "$(field equal out.json)" = false ] || { cat out.json; fail "not equal"; }
+grep -q '"not_compared":' out.json || fail "no reason in JSON"
+
+"$dnnc" verify "$root/models/mlp.dnn" --ranks 2 --microbatches 2 --bucket 100B \
+  -O0 $sizes >words || { cat words; fail "small buckets at -O0"; }
+"$dnnc" verify "$root/models/mlp.dnn" --ranks 2 --target cuda $sizes >words ||
+  { cat words; fail "the program of CUDA"; }
+echo "verify: words, JSON, plans and sizes"

@@ -1,0 +1,56 @@
+/*
+ * play_model.h -- verifies a model file or text under a plan, as `dnnc verify`
+ * does, with small sizes.
+ */
+#ifndef TESTS_UNIT_PLAY_MODEL_H
+#define TESTS_UNIT_PLAY_MODEL_H
+
+#include "driver/verify.h"
+#include "tests/unit/values.h"
+
+typedef struct PlayCase {
+  const char *model; /* a path below the repository */
+  const char *sizes; /* "B=8 C=3", or NULL */
+  int ranks, microbatches;
+  const char *plan; /* a path, or NULL */
+  uint64_t seed;
+} PlayCase;
+
+static inline Override *play_overrides(Arena *arena, const char *sizes,
+                                       int *out_n) {
+  Override *overrides = ARENA_ARRAY(arena, Override, 32);
+  char *rest = NULL, *text = arena_strdup(arena, sizes ? sizes : "");
+  *out_n = 0;
+  for (char *word = strtok_r(text, " ", &rest); word;
+       word = strtok_r(NULL, " ", &rest)) {
+    char *value = strchr(word, '=');
+    *value++ = 0;
+    overrides[(*out_n)++] = (Override){word, value};
+  }
+  return overrides;
+}
+
+static inline VerifyReport play_case(const PlayCase *one) {
+  Module *module = module_create();
+  CompileOptions *options = ARENA_NEW(module->arena, CompileOptions);
+  *options = (CompileOptions){
+      .path = one->model[0] == '/'
+                  ? one->model
+                  : arena_printf(module->arena, "%s/%s", TEST_ROOT, one->model),
+      .plan = one->plan,
+      .ranks = one->ranks,
+      .microbatches = one->microbatches,
+      .target = "cpu",
+      .level = 2};
+  options->overrides =
+      play_overrides(module->arena, one->sizes, &options->n_overrides);
+  Compilation c;
+  VerifyReport report;
+  cr_assert_eq(driver_load(module, options, &c), COMPILE_done, "%s",
+               one->model);
+  cr_assert_eq(driver_verify(&c, one->seed ? one->seed : 1, &report),
+               COMPILE_done, "%s", one->model);
+  return report;
+}
+
+#endif

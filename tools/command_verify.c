@@ -1,0 +1,182 @@
+/*
+ * command_verify.c -- `dnnc verify`: whether the program of a plan computes
+ * what one rank without a plan does, in words or as JSON.
+ *
+ * The batch shrinks to two samples for each rank and micro-batch, unless the
+ * command line sets it; every other size is what the model and NAME=VALUE say.
+ */
+#include "driver/verify.h"
+#include "tools/tools.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { SAMPLES_OF_A_SHARD = 2, SEED = 1 };
+
+static double verify_clock(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* ---- sizes ---- */
+
+static bool is_overridden(const Tool *tool, const char *name) {
+  for (int i = 0; i < tool->options.overrides.n; i++)
+    if (!strcmp(tool->options.overrides.data[i].name, name)) return true;
+  return false;
+}
+
+/* Sets dims to sizes that are played faster; false: none.  Solving the
+ * equations between the dims of a model belongs here. */
+static bool shrink_sizes(Tool *tool, const Compilation *c) {
+  const TrainSettings *settings = &c->model->settings;
+  int64_t batch = SAMPLES_OF_A_SHARD;
+  if (c->plan) batch *= c->plan->ranks * c->plan->microbatches;
+  if (!settings->batch_dim || settings->batch <= batch ||
+      is_overridden(tool, settings->batch_dim))
+    return false;
+  Override override = {settings->batch_dim,
+                       arena_printf(tool->arena, "%lld", (long long)batch)};
+  vec_push(tool->arena, &tool->options.overrides, override);
+  return true;
+}
+
+/* ---- the report ---- */
+
+static const char *answer_json(Answer answer) {
+  return answer == ANSWER_yes ? "true" : "false";
+}
+
+static void add_answer(Text *out, const char *key, Answer answer) {
+  if (answer == ANSWER_not_checked) return;
+  text_printf(out, "\"%s\":%s,", key, answer_json(answer));
+}
+
+static const char guarantee[] =
+    "f64 on one set of inputs: every replica within 1e-9 of a tensor's largest "
+    "element";
+
+static void print_json(Tool *tool, const VerifyReport *report, double seconds) {
+  Text out = text_create(tool->arena);
+  text_printf(&out, "{\"equal\":%s,", answer_json(report->equal));
+  add_answer(&out, "placement_ok", report->placement_ok);
+  add_answer(&out, "hang_free", report->hang_free);
+  add_answer(&out, "messages_match", report->messages_match);
+  add_answer(&out, "memory_ok", report->memory_ok);
+  text_printf(&out, "\"guarantee\":\"%s\",\"max_rel_error\":%.3g", guarantee,
+              report->max_rel_error);
+  if (report->path) {
+    text_printf(&out,
+                ",\"step\":\"%s\",\"kind\":\"%s\",\"path\":", report->step,
+                report->kind);
+    text_add_json(&out, report->path);
+    text_printf(&out, ",\"rank\":%d", report->rank);
+  }
+  if (report->not_compared) {
+    text_add(&out, ",\"not_compared\":");
+    text_add_json(&out, report->not_compared);
+  }
+  text_printf(&out, ",\"seconds\":%.3f}\n", seconds);
+  tool_print(&out);
+}
+
+static void add_line(Text *out, Answer answer, const char *yes,
+                     const char *fault, const char *topic) {
+  if (answer == ANSWER_yes)
+    text_printf(out, "%s\n", yes);
+  else if (answer == ANSWER_no)
+    text_printf(out, "%s: %s\n", topic, fault);
+  else
+    text_printf(out, "%s: not checked\n", topic);
+}
+
+static const char *verdict_of(const VerifyReport *report) {
+  switch (report->equal) {
+  case ANSWER_yes: return "equal to one rank";
+  case ANSWER_no: return "NOT equal to one rank";
+  case ANSWER_not_checked: return "not shown to be equal";
+  }
+  UNREACHABLE();
+}
+
+static void add_comparison(Text *out, const VerifyReport *report) {
+  text_printf(out,
+              "%d outputs were compared on every rank in f64: %s;\nthe largest "
+              "difference is %.2g of a tensor's largest element (limit %.0e)\n",
+              report->n_compared, report->steps ? report->steps : "no step",
+              report->max_rel_error, report->limit);
+  if (report->path)
+    text_printf(out,
+                "first difference in %s: %s '%s' on rank %d, element %lld\n",
+                report->step, report->kind, report->path, report->rank,
+                (long long)report->element);
+  if (report->not_compared)
+    text_printf(out, "not compared: %s\n", report->not_compared);
+  if (report->not_played)
+    text_printf(out, "not played: %s, which each rank computes in full\n",
+                report->not_played);
+  if (report->clip > 0)
+    text_printf(out, "clip is set to %.3g, half of the gradient norm\n",
+                report->clip);
+}
+
+static void print_words(Tool *tool, const Compilation *c,
+                        const VerifyReport *report) {
+  Text out = text_create(tool->arena);
+  text_printf(&out, "%s on %d rank%s with %lld micro-batch%s, batch %lld: %s\n",
+              c->model->name, report->ranks, report->ranks == 1 ? "" : "s",
+              (long long)report->microbatches,
+              report->microbatches == 1 ? "" : "es",
+              (long long)c->model->settings.batch, verdict_of(report));
+  add_comparison(&out, report);
+  add_line(&out, report->placement_ok,
+           "placements: the sharding rules give every one of them again",
+           report->placement_fault, "placements");
+  add_line(&out, report->hang_free,
+           "order: all ranks run one program, so every queue has one order",
+           "the members of a group disagree", "order");
+  add_line(&out, report->messages_match,
+           arena_printf(tool->arena,
+                        "messages: the members of each group agree on bytes "
+                        "and dtype in %lld collectives",
+                        (long long)report->n_collectives),
+           report->message_fault, "messages");
+  add_line(&out, report->memory_ok,
+           "memory: nothing is overwritten early, and the peak is the highest "
+           "byte touched",
+           report->memory_fault, "memory");
+  tool_print(&out);
+}
+
+static bool is_proved(const VerifyReport *report) {
+  return report->equal == ANSWER_yes && report->placement_ok != ANSWER_no &&
+         report->hang_free != ANSWER_no &&
+         report->messages_match != ANSWER_no && report->memory_ok != ANSWER_no;
+}
+
+int command_verify(Tool *tool) {
+  Compilation c;
+  double begin = verify_clock();
+  int code = tool_load(tool, &c);
+  if (code != EXIT_done) return code;
+  if (!c.model->has_train) {
+    message_print("dnnc: error: '%s' has no train block to verify\n",
+                  tool->options.subject);
+    return EXIT_user;
+  }
+  if (shrink_sizes(tool, &c)) {
+    code = tool_load(tool, &c);
+    if (code != EXIT_done) return code;
+  }
+  VerifyReport report;
+  CompileResult result = driver_verify(&c, SEED, &report);
+  if (result != COMPILE_done)
+    return result == COMPILE_no_plan ? EXIT_no_plan : EXIT_user;
+  if (tool->options.json)
+    print_json(tool, &report, verify_clock() - begin);
+  else
+    print_words(tool, &c, &report);
+  return is_proved(&report) ? EXIT_done : EXIT_user;
+}
