@@ -9,15 +9,34 @@ TestSuite(verify, .fini = modules_destroy, .timeout = 300);
 
 /* ---- models ---- */
 
-#define SMALL(name, sizes, ranks, microbatches)                                \
-  { "tests/reference/" name "_small.dnn", sizes, ranks, microbatches, NULL, 0 }
+#define CASE(file, given, n_ranks, n_microbatches)                             \
+  {                                                                            \
+    .model = file, .sizes = given, .ranks = n_ranks,                           \
+    .microbatches = n_microbatches                                             \
+  }
+#define SMALL(name) "tests/reference/" name "_small.dnn"
 
 static const PlayCase models[] = {
-    {"models/mlp.dnn", "B=8 P=7 H1=5 H2=6 K=3", 2, 2, NULL, 0},
-    {"models/mlp.dnn", "B=12 P=7 H1=5 H2=6 K=3", 3, 1, NULL, 0},
-    {"models/mlp.dnn", "B=6 P=7 H1=5 H2=6 K=3", 1, 3, NULL, 0},
-    {"models/mlp.dnn", "B=8 P=4 H1=3 H2=3 K=3", 4, 1,
-     TEST_ROOT "/tests/plans/two_axes.plan", 0},
+    CASE("models/mlp.dnn", "B=8 P=7 H1=5 H2=6 K=3", 2, 2),
+    CASE("models/mlp.dnn", "B=12 P=7 H1=5 H2=6 K=3", 3, 1),
+    CASE("models/mlp.dnn", "B=6 P=7 H1=5 H2=6 K=3", 1, 3),
+    /* dropout, scans, clip */
+    CASE("models/charlstm.dnn", "B=4 T=3 V=5 E=2 C=3", 2, 1),
+    CASE("models/charlstm.dnn", "B=8 T=3 V=5 E=2 C=3", 2, 2),
+    CASE("models/awdlm.dnn", "B=4 T=3 V=7 E=3 C=4", 2, 1),
+    /* attention, embeddings, experts */
+    CASE("models/chargpt.dnn", "B=12 T=3 V=7 C=4 H=2 L=1", 3, 2),
+    CASE("models/charmoe.dnn", "B=4 T=4 V=7 C=4 H=2 L=1", 2, 1),
+    CASE("models/bert.dnn", "B=4 T=6 V=9 C=4 H=2 L=1", 2, 1),
+    CASE(SMALL("llama"), "B=4", 2, 2),
+    /* windows, statistics over the batch */
+    CASE("models/vit_digits.dnn", "B=8 C=4 H=2 L=1", 4, 1),
+    CASE(SMALL("lenet"), "N=8", 2, 2),
+    CASE(SMALL("resnet_mnist"), "N=4 K=3 width=2", 2, 1),
+    CASE(SMALL("unet_shapes"), "N=4", 2, 1),
+    {.model = "models/mlp.dnn",
+     .sizes = "B=8 P=4 H1=3 H2=3 K=3",
+     .plan = TEST_ROOT "/tests/plans/two_axes.plan"},
 };
 
 /* Every output of every rank was compared, and all checks hold. */
@@ -39,8 +58,9 @@ Test(verify, models_are_equal_on_all_ranks) {
 
 /* A gigabyte of numbers is no longer played. */
 Test(verify, what_is_too_large_is_not_called_equal) {
-  VerifyReport report = play_case(&(PlayCase){
-      "models/mlp.dnn", "B=4 P=4 H1=9000 H2=9000 K=3", 2, 1, NULL, 0});
+  static const PlayCase large =
+      CASE("models/mlp.dnn", "B=4 P=4 H1=9000 H2=9000 K=3", 2, 1);
+  VerifyReport report = play_case(&large);
   cr_expect_eq(report.equal, ANSWER_not_checked);
   cr_expect_eq(report.n_compared, 0);
   cr_expect(strstr(report.not_compared, "too much to play"), "%s",
