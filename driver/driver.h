@@ -61,6 +61,9 @@ typedef struct CompileOptions {
   bool times_passes;   /* to standard error */
   const char *printed; /* the graph after this pass, to standard error */
   const char *dump;    /* folder for the graph after every pass, or NULL */
+  /* Called with the row and the graph after every pass; or NULL. */
+  void (*watch)(void *user, int pass, const Graph *graph);
+  void *watch_user;
 } CompileOptions;
 
 /* ---- what comes out ---- */

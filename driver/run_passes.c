@@ -42,6 +42,7 @@ static void after_pass(void *user, int index, const Graph *graph,
   if (options->times_passes)
     fprintf(stderr, "%-14s %8.2f ms  %7d nodes\n", pass_info(index)->name,
             seconds * 1e3, graph->nodes.n);
+  if (options->watch) options->watch(options->watch_user, index, graph);
   bool is_printed = options->printed && pass_is_named(index, options->printed);
   if (!is_printed && !options->dump) return;
   Text text = text_create(c->module->arena);

@@ -14,6 +14,9 @@ typedef struct PlayCase {
   int ranks, microbatches;
   const char *plan; /* a path, or NULL */
   uint64_t seed;
+  /* As of CompileOptions. */
+  void (*watch)(void *user, int pass, const Graph *graph);
+  void *watch_user;
 } PlayCase;
 
 static inline Override *play_overrides(Arena *arena, const char *sizes,
@@ -41,7 +44,9 @@ static inline VerifyReport play_case(const PlayCase *one) {
       .ranks = one->ranks,
       .microbatches = one->microbatches,
       .target = "cpu",
-      .level = 2};
+      .level = 2,
+      .watch = one->watch,
+      .watch_user = one->watch_user};
   options->overrides =
       play_overrides(module->arena, one->sizes, &options->n_overrides);
   Compilation c;
