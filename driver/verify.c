@@ -7,7 +7,8 @@
  * played: one that ends with gradients as outputs, and the program itself with
  * a training step, an evaluation and a second training step.  Every output of
  * every rank is compared: loss, metrics, gradients, norm, parameters, optimizer
- * state and all other persistent buffers.
+ * state and all other persistent buffers.  Both are run in f64 and, with two
+ * seeds, in exact mode (ir/interp/exact.h).
  */
 #include "driver/verify.h"
 #include "driver/internal.h"
@@ -16,6 +17,7 @@
 #include <string.h>
 
 #define F64_LIMIT     1e-9
+#define N_EXACT_SEEDS 2
 #define MOST_OF_CELLS ((int64_t)4 << 30) /* bytes of all ranks' numbers */
 
 /* The persistent buffers of the reference, by role and path. */
@@ -78,6 +80,13 @@ typedef struct Step {
   const Graph *played, *reference;
   const PlayProgram *program;
 } Step;
+
+/* Steps that share the arenas of the ranks, as those of a run do. */
+typedef struct Steps {
+  Step list[3];
+  int n;
+  int64_t arena_bytes;
+} Steps;
 
 /* `trained` has the averages that an evaluation reads; NULL: none. */
 static const Graph *reference_of(const Verify *v, const Graph *graph,
@@ -167,12 +176,17 @@ static void compare_output(Verify *v, const Player *player, const Step *step,
                            int index, const Tensor *wanted) {
   VerifyReport *report = v->report;
   const GraphOutput *output = &step->played->outputs.data[index];
-  PlayDifference difference = player_compare(player, index, wanted, F64_LIMIT);
+  bool is_exact = v->numbers.number == INTERP_exact;
+  double limit = is_exact ? 0 : F64_LIMIT;
+  PlayDifference difference = player_compare(player, index, wanted, limit);
   report->n_compared++;
-  if (difference.error > report->max_rel_error)
+  if (!is_exact && difference.error > report->max_rel_error)
     report->max_rel_error = difference.error;
-  if (difference.error <= F64_LIMIT || report->equal == ANSWER_no) return;
+  if (difference.error <= limit) return;
+  *(is_exact ? &report->n_exact_different : &report->n_f64_different) += 1;
+  if (report->equal == ANSWER_no) return;
   report->equal = ANSWER_no;
+  report->numbers = is_exact ? "exact mode" : "f64";
   report->step = step->name;
   report->kind = role_name(output->role);
   report->path = output->path;
@@ -235,19 +249,21 @@ static void compare_step(Verify *v, const Player *player, const Step *step,
 static void note_memory(Verify *v, const Player *player, int64_t arena_bytes) {
   VerifyReport *report = v->report;
   const char *fault = player_memory_fault(player);
+  const char *messages = player_message_fault(player);
   if (!fault && player_touched_bytes(player) != arena_bytes)
     fault = arena_printf(
         v->arena, "the peak is %lld bytes, but the programs touch %lld",
         (long long)arena_bytes, (long long)player_touched_bytes(player));
   if (fault && report->memory_ok != ANSWER_no) {
     report->memory_ok = ANSWER_no;
-    report->memory_fault = fault;
+    report->memory_fault = arena_strdup(v->arena, fault);
   }
-  if (player_message_fault(player) && report->messages_match != ANSWER_no) {
+  if (messages && report->messages_match != ANSWER_no) {
     report->messages_match = report->hang_free = ANSWER_no;
-    report->message_fault = player_message_fault(player);
+    report->message_fault = arena_strdup(v->arena, messages);
   }
-  report->n_collectives += player_collectives(player);
+  if (v->numbers.number == INTERP_f64)
+    report->n_collectives += player_collectives(player);
 }
 
 /* ---- playing ---- */
@@ -270,40 +286,38 @@ static void play_step(Verify *v, Player *player, const Step *step, int number) {
   keep_outputs(v, step->reference, wanted);
 }
 
-/* The steps share the arenas of the ranks, as those of a run do. */
-static void play_steps(Verify *v, const Step *steps, int n,
-                       int64_t arena_bytes) {
-  int64_t cells = arena_bytes * v->report->ranks;
+static bool fits_player(Verify *v, const Steps *steps) {
   int64_t cell_bytes = (int64_t)numbers_size_bytes(&v->numbers, DT_f32);
-  if (cells > MOST_OF_CELLS / cell_bytes) {
-    note_not_compared(
-        v, arena_printf(v->arena,
-                        "%s needs %s on each rank, which is too much to play: "
-                        "make the model smaller with NAME=VALUE",
-                        steps[0].name,
-                        text_quantity(v->arena, (double)arena_bytes, "B")));
-    v->report->memory_ok = ANSWER_not_checked;
-    return;
-  }
-  PlayOptions options = {.numbers = &v->numbers,
-                         .ranks = v->report->ranks,
-                         .arena_bytes = arena_bytes,
-                         .seed = v->numbers.seed + 1};
-  Player *player = player_create(v->arena, &options);
-  v->written = map_create(v->arena);
-  memset(&v->stored, 0, sizeof v->stored);
-  for (int i = 0; i < n; i++) {
-    play_step(v, player, &steps[i], i);
-    v->report->steps =
-        v->report->steps
-            ? arena_printf(v->arena, "%s, %s", v->report->steps, steps[i].name)
-            : steps[i].name;
-  }
-  note_memory(v, player, arena_bytes);
+  int64_t cells = steps->arena_bytes * v->report->ranks;
+  if (cells <= MOST_OF_CELLS / cell_bytes) return true;
+  note_not_compared(
+      v,
+      arena_printf(v->arena,
+                   "%s needs %s on each rank, which is too much to play: "
+                   "make the model smaller with NAME=VALUE",
+                   steps->list[0].name,
+                   text_quantity(v->arena, (double)steps->arena_bytes, "B")));
+  v->report->memory_ok = ANSWER_not_checked;
+  return false;
 }
 
-/* Loss and gradients as they are before the update. */
-static bool play_gradients(Verify *v) {
+static void play_steps(Verify *v, const Steps *steps) {
+  if (!fits_player(v, steps)) return;
+  Arena *arena = arena_create(v->module->memory);
+  PlayOptions options = {.numbers = &v->numbers,
+                         .ranks = v->report->ranks,
+                         .arena_bytes = steps->arena_bytes,
+                         .seed = v->numbers.seed + 1};
+  Player *player = player_create(arena, &options);
+  v->written = map_create(arena);
+  memset(&v->stored, 0, sizeof v->stored);
+  for (int i = 0; i < steps->n; i++) play_step(v, player, &steps->list[i], i);
+  note_memory(v, player, steps->arena_bytes);
+  arena_destroy(arena);
+}
+
+/* Loss and gradients as they are before the update; false after mistakes. */
+static bool gradient_steps(const Verify *v, Steps *out) {
   const Graph *train = v->c->model->train;
   int level = v->c->options->level;
   const Graph *played =
@@ -313,8 +327,8 @@ static bool play_gradients(Verify *v) {
   if (diags_errors(v->module->diags) > 0) return false;
   const BufferAssignment *assignment =
       driver_assign_alone(v->c, ENTRY_train, played);
-  Step step = make_step(v, "gradients", played, assignment, reference);
-  play_steps(v, &step, 1, assignment->arena_bytes);
+  *out = (Steps){.n = 1, .arena_bytes = assignment->arena_bytes};
+  out->list[0] = make_step(v, "gradients", played, assignment, reference);
   return true;
 }
 
@@ -335,28 +349,34 @@ static Step entry_step(const Verify *v, EntryPointId id, const char *name,
 }
 
 /* Two training steps with an evaluation between them. */
-static void play_program_steps(Verify *v) {
-  Step steps[3];
-  int n = 0;
-  int64_t arena_bytes = 0;
-  steps[n++] = entry_step(v, ENTRY_train, "the first training step", NULL);
+static Steps program_steps(const Verify *v) {
+  Steps steps = {0};
+  Step *list = steps.list;
+  list[steps.n++] = entry_step(v, ENTRY_train, "the first training step", NULL);
   if (find_entry_point(v->c, ENTRY_eval))
-    steps[n++] =
-        entry_step(v, ENTRY_eval, "the evaluation", steps[0].reference);
-  steps[n] = steps[0];
-  steps[n++].name = "the second training step";
+    list[steps.n++] =
+        entry_step(v, ENTRY_eval, "the evaluation", list[0].reference);
+  list[steps.n] = list[0];
+  list[steps.n++].name = "the second training step";
   for (int i = 0; i < v->c->n_entry_points; i++) {
     const EntryPoint *entry = &v->c->entry_points[i];
     EntryPointId id = entry_point_find(entry->name);
     if (id != ENTRY_train && id != ENTRY_eval) {
-      const char **list = &v->report->not_played;
-      *list = *list ? arena_printf(v->arena, "%s, %s", *list, entry->name)
-                    : entry->name;
-    } else if (entry->assignment->arena_bytes > arena_bytes) {
-      arena_bytes = entry->assignment->arena_bytes;
+      const char **names = &v->report->not_played;
+      *names = *names ? arena_printf(v->arena, "%s, %s", *names, entry->name)
+                      : entry->name;
+    } else if (entry->assignment->arena_bytes > steps.arena_bytes) {
+      steps.arena_bytes = entry->assignment->arena_bytes;
     }
   }
-  play_steps(v, steps, n, arena_bytes);
+  return steps;
+}
+
+static void note_steps(const Verify *v, const Steps *steps) {
+  for (int i = 0; i < steps->n; i++) {
+    const char **names = &v->report->steps, *name = steps->list[i].name;
+    *names = *names ? arena_printf(v->arena, "%s, %s", *names, name) : name;
+  }
 }
 
 /* A clip that the first gradient norm does not reach is moved below it. */
@@ -393,7 +413,16 @@ CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
   activate_clip(&v);
   CompileResult result = driver_compile(c);
   if (result != COMPILE_done) return result;
-  if (!play_gradients(&v)) return COMPILE_mistake;
-  play_program_steps(&v);
+  Steps gradients, program;
+  if (!gradient_steps(&v, &gradients)) return COMPILE_mistake;
+  program = program_steps(&v);
+  note_steps(&v, &gradients);
+  note_steps(&v, &program);
+  for (int i = 0; i <= N_EXACT_SEEDS; i++) {
+    v.numbers = (Numbers){.number = i == 0 ? INTERP_f64 : INTERP_exact,
+                          .seed = seed + (uint64_t)i};
+    play_steps(&v, &gradients);
+    play_steps(&v, &program);
+  }
   return COMPILE_done;
 }

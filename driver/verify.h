@@ -14,12 +14,14 @@ typedef struct VerifyReport {
   /* `equal` is not_checked where all that was compared is equal and something
    * could not be compared. */
   Answer equal, placement_ok, hang_free, messages_match, memory_ok;
-  double max_rel_error; /* of what was compared; relative to the largest element
-                           of its tensor */
+  double max_rel_error; /* in f64, relative to the largest element of its
+                           tensor */
   double limit;         /* up to which it counts as equal */
   int ranks;
   int64_t microbatches;
-  int n_compared;        /* outputs, each on every rank */
+  int n_compared; /* outputs, each on every rank, in each run */
+  /* Outputs that differ. */
+  int n_f64_different, n_exact_different;
   int64_t n_collectives; /* that were played */
   double clip;           /* set below the first gradient norm; 0: as it is */
   const char *steps;     /* that were played, as a list */
@@ -28,7 +30,7 @@ typedef struct VerifyReport {
   /* The first output that could not be compared, and why; NULL: none. */
   const char *not_compared;
   /* The first difference, in the order of the steps; NULL: there is none. */
-  const char *step, *kind, *path;
+  const char *numbers, *step, *kind, *path;
   int rank;
   int64_t element;
   const char *placement_fault, *memory_fault, *message_fault; /* or NULL */

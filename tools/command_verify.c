@@ -55,8 +55,9 @@ static void add_answer(Text *out, const char *key, Answer answer) {
 }
 
 static const char guarantee[] =
-    "f64 on one set of inputs: every replica within 1e-9 of a tensor's largest "
-    "element";
+    "exact mode with two seeds: every replica equal modulo 2^61 - 1, functions "
+    "that are no field operations being random; f64 on one set of inputs: "
+    "every replica within 1e-9 of a tensor's largest element";
 
 static void print_json(Tool *tool, const VerifyReport *report, double seconds) {
   Text out = text_create(tool->arena);
@@ -69,8 +70,8 @@ static void print_json(Tool *tool, const VerifyReport *report, double seconds) {
               report->max_rel_error);
   if (report->path) {
     text_printf(&out,
-                ",\"step\":\"%s\",\"kind\":\"%s\",\"path\":", report->step,
-                report->kind);
+                ",\"numbers\":\"%s\",\"step\":\"%s\",\"kind\":\"%s\",\"path\":",
+                report->numbers, report->step, report->kind);
     text_add_json(&out, report->path);
     text_printf(&out, ",\"rank\":%d", report->rank);
   }
@@ -102,16 +103,19 @@ static const char *verdict_of(const VerifyReport *report) {
 }
 
 static void add_comparison(Text *out, const VerifyReport *report) {
-  text_printf(out,
-              "%d outputs were compared on every rank in f64: %s;\nthe largest "
-              "difference is %.2g of a tensor's largest element (limit %.0e)\n",
-              report->n_compared, report->steps ? report->steps : "no step",
-              report->max_rel_error, report->limit);
+  text_printf(
+      out,
+      "%d outputs were compared on every rank, in f64 and with two seeds "
+      "in exact mode: %s;\nthe largest difference in f64 is %.2g of a "
+      "tensor's largest element (limit %.0e)\n",
+      report->n_compared, report->steps ? report->steps : "no step",
+      report->max_rel_error, report->limit);
   if (report->path)
     text_printf(out,
-                "first difference in %s: %s '%s' on rank %d, element %lld\n",
-                report->step, report->kind, report->path, report->rank,
-                (long long)report->element);
+                "first difference, by %s in %s: %s '%s' on rank %d, element "
+                "%lld\n",
+                report->numbers, report->step, report->kind, report->path,
+                report->rank, (long long)report->element);
   if (report->not_compared)
     text_printf(out, "not compared: %s\n", report->not_compared);
   if (report->not_played)
