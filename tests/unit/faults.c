@@ -7,10 +7,11 @@
  *
  * A fault is put into the partitioned graph of a training step, behind the
  * checks of the compiler and with all types as they were; the passes after
- * partition then run on it.  A fault that changes no number on two sets of
- * inputs is equivalent: the program computes the same function.
+ * partition then run on it.  Exact mode must find all that f64 finds; a fault
+ * that neither finds on two sets of inputs each is equivalent: the program
+ * computes the same function.
  *
- *     DNNC_FAULTS=N: at most N sites of each kind, model and plan (default 2)
+ *     DNNC_FAULTS=N: at most N sites of each kind, model and plan (default 1)
  */
 #include "tests/unit/play_model.h"
 
@@ -405,8 +406,9 @@ static const PlayCase cases[] = {
 
 typedef struct Score {
   int n_found, n_equivalent;
-  int n_static; /* against the sharding rules, whatever they compute */
-  int n_coarse; /* a tolerance of 1e-5 would have found them */
+  int n_f64, n_exact; /* found so */
+  int n_static;       /* against the sharding rules, whatever they compute */
+  int n_coarse;       /* a tolerance of 1e-5 would have found them */
 } Score;
 
 static VerifyReport play_fault(const PlayCase *of, Seeding *seeding,
@@ -425,6 +427,11 @@ static void check_fault(const PlayCase *one, Seeding *seeding, Score *score) {
   score->n_static += report.placement_ok == ANSWER_no;
   if (report.equal == ANSWER_yes) report = play_fault(one, seeding, 2);
   score->n_coarse += report.max_rel_error > 1e-5;
+  score->n_f64 += report.n_f64_different > 0;
+  score->n_exact += report.n_exact_different > 0;
+  cr_expect(report.n_exact_different > 0 || report.n_f64_different == 0,
+            "exact mode misses %s at %s of %s", seeding->kind->name,
+            seeding->where, one->model);
   if (report.equal == ANSWER_no) {
     score->n_found++;
   } else {
@@ -451,23 +458,26 @@ static void check_case(const PlayCase *one, int most, Score *scores) {
 }
 
 static void print_score(const char *name, const Score *score) {
-  cr_log_info("%s: %d found, %d equivalent; %d against the sharding rules, %d "
-              "beyond a tolerance of 1e-5",
-              name, score->n_found, score->n_equivalent, score->n_static,
-              score->n_coarse);
+  cr_log_info(
+      "%s: %d found, %d by exact mode, %d by f64, %d beyond a tolerance "
+      "of 1e-5; %d equivalent; %d against the sharding rules",
+      name, score->n_found, score->n_exact, score->n_f64, score->n_coarse,
+      score->n_equivalent, score->n_static);
 }
 
 Test(faults, the_player_finds_them) {
   const char *given = getenv("DNNC_FAULTS");
   Score scores[ARRAY_LENGTH(kinds)] = {0}, all = {0};
   for (int i = 0; i < ARRAY_LENGTH(cases); i++)
-    check_case(&cases[i], given ? atoi(given) : 2, scores);
+    check_case(&cases[i], given ? atoi(given) : 1, scores);
   for (int k = 0; k < ARRAY_LENGTH(kinds); k++) {
     print_score(kinds[k].name, &scores[k]);
     cr_expect_gt(scores[k].n_found, 0, "%s", kinds[k].name);
     all.n_found += scores[k].n_found;
     all.n_equivalent += scores[k].n_equivalent;
     all.n_static += scores[k].n_static;
+    all.n_f64 += scores[k].n_f64;
+    all.n_exact += scores[k].n_exact;
     all.n_coarse += scores[k].n_coarse;
   }
   print_score("all", &all);
