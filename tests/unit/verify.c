@@ -24,6 +24,7 @@ static const PlayCase models[] = {
     CASE("models/charlstm.dnn", "B=4 T=3 V=5 E=2 C=3", 2, 1),
     CASE("models/charlstm.dnn", "B=8 T=3 V=5 E=2 C=3", 2, 2),
     CASE("models/awdlm.dnn", "B=4 T=3 V=7 E=3 C=4", 2, 1),
+    CASE("tests/scans/nested.dnn", NULL, 2, 1),
     /* attention, embeddings, experts */
     CASE("models/chargpt.dnn", "B=12 T=3 V=7 C=4 H=2 L=1", 3, 2),
     CASE("models/charmoe.dnn", "B=4 T=4 V=7 C=4 H=2 L=1", 2, 1),

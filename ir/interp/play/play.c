@@ -397,6 +397,9 @@ static void play_scan(Player *player, const Frame *frame, int id) {
     leave_iteration(player, frame, &body, scan);
     player->pending.n = n_pending;
   }
+  /* A last carry may be one iteration's part of a stacked output. */
+  for (int r = 0; r < scan_carries(scan); r++)
+    play_stamp(player, frame, (Value){id, r});
   arena_destroy(scratch);
 }
 
