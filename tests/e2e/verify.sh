@@ -53,4 +53,14 @@ grep -q '"not_compared":' out.json || fail "no reason in JSON"
   -O0 $sizes >words || { cat words; fail "small buckets at -O0"; }
 "$dnnc" verify "$root/models/mlp.dnn" --ranks 2 --target cuda $sizes >words ||
   { cat words; fail "the program of CUDA"; }
+
+# Gradients in 16 bits, loss scales, averages and a clip that acts.
+for precision in "compute = bf16; grads = bf16" "compute = f16; loss_scale = dynamic" \
+  "compute = f16; grads = f16; loss_scale = 1024"; do
+  sed -e "s/^train {/precision { $precision }\n&\n  clip = 1.0\n  ema = 0.9/" \
+    "$root/models/mlp.dnn" >mlp16.dnn
+  "$dnnc" verify mlp16.dnn --ranks 2 --microbatches 2 --bucket 100B $sizes >words ||
+    { cat words; fail "$precision"; }
+  grep -q "^clip is set to " words || { cat words; fail "the clip does not act"; }
+done
 echo "verify: words, JSON, plans and sizes"
