@@ -127,9 +127,24 @@ static int by_path(const void *a, const void *b) {
 
 typedef void Digest(void *user, const void *data, size_t n);
 
+/* All ranks take part. */
+static Status digest_shards(Arena *arena, Comm *comm, Device *device,
+                            const DnnTensor *tensor, Digest *digest,
+                            void *user) {
+  Arena *scratch = arena_beside(arena);
+  unsigned char *full;
+  Status status = tensor_gather(scratch, comm, device, tensor, &full);
+  if (status.code == STATUS_ok)
+    digest(user, full,
+           (size_t)(tensor_elements(tensor) * dtype_bytes(tensor->dtype)));
+  arena_destroy(scratch);
+  return status;
+}
+
 /* Passes the bytes of all parameters to `digest`, in path order. */
 static Status walk_parameters(Arena *arena, const DnnProgram *program,
-                              Device *device, Digest *digest, void *user) {
+                              Comm *comm, Device *device, Digest *digest,
+                              void *user) {
   const DnnTensor **sorted =
       ARENA_ARRAY(arena, const DnnTensor *, program->n_tensors);
   int n = 0;
@@ -139,6 +154,10 @@ static Status walk_parameters(Arena *arena, const DnnProgram *program,
   qsort(sorted, (size_t)n, sizeof *sorted, by_path);
   unsigned char *buffer = ARENA_ARRAY(arena, unsigned char, BLOCK);
   for (int i = 0; i < n; i++) {
+    if (tensor_is_sharded(sorted[i])) {
+      TRY(digest_shards(arena, comm, device, sorted[i], digest, user));
+      continue;
+    }
     int64_t bytes =
         tensor_local_elements(sorted[i]) * dtype_bytes(sorted[i]->dtype);
     for (int64_t at = 0; at < bytes; at += BLOCK) {
@@ -154,11 +173,11 @@ static void add_to_sha(void *user, const void *data, size_t n) {
   sha256_add(user, data, n);
 }
 
-Status params_sha256(Arena *arena, const DnnProgram *program, Device *device,
-                     char out_hex[65]) {
+Status params_sha256(Arena *arena, const DnnProgram *program, Comm *comm,
+                     Device *device, char out_hex[65]) {
   Sha256 sha;
   sha256_begin(&sha);
-  TRY(walk_parameters(arena, program, device, add_to_sha, &sha));
+  TRY(walk_parameters(arena, program, comm, device, add_to_sha, &sha));
   sha256_end(&sha, out_hex);
   return STATUS_OK;
 }

@@ -27,8 +27,9 @@ Status params_fill(Arena *arena, Device *device, const DnnTensor *tensor,
  * which it is false. */
 Status params_init(Arena *arena, const DnnProgram *program, Device *device,
                    uint64_t seed, bool (*skip)(const DnnTensor *tensor));
-/* SHA-256 of all parameters as stored, in path order. */
-Status params_sha256(Arena *arena, const DnnProgram *program, Device *device,
-                     char out_hex[65]);
+/* SHA-256 of all parameters as one rank would store them, in path order; all
+ * ranks call it together. */
+Status params_sha256(Arena *arena, const DnnProgram *program, Comm *comm,
+                     Device *device, char out_hex[65]);
 
 #endif

@@ -281,7 +281,8 @@ static Status gather_last(Run *run, Last *own, Last *all) {
   poison_look(run);
   own->poison_top = run->poison_top;
   if (run->options.json)
-    TRY(params_sha256(run->arena, run->program, run->device, own->sha));
+    TRY(params_sha256(run->arena, run->program, run->comm, run->device,
+                      own->sha));
   if (run->trace)
     TRY(trace_write(run->trace, run->options.trace, run->comm, run->program));
   return run->comm->gather(run->comm, own, sizeof *own, all);
