@@ -487,34 +487,66 @@ static DnnQueue collective_queue(const Node *node) {
   return node_has(node, ATTR_bucket) ? DNN_QUEUE_BULK : DNN_QUEUE_BLOCKING;
 }
 
-static Status select_all_reduce(Select *select, int id) {
+/* Kinds of the collectives that travel, plus 1. */
+#define each(name)    0
+#define message(kind) DNN_##kind + 1
+#define nest(name)    0
+#define none          0
+static const uint8_t message_kinds[N_OPS] = {
+#define OP(name, class, min, max, sharding, linear, infer, grad, cost,         \
+           decompose, interp, lower, flags)                                    \
+  [OP_##name] = lower,
+#include "ir/ops.def"
+};
+#undef each
+#undef message
+#undef nest
+#undef none
+
+/* The bytes of input and result that one part of a collective works on; in
+ * place they are the same. */
+static Status add_part(Select *select, Launch *launch, int id, int part) {
+  const Graph *graph = select->graph;
+  const Node *node = graph->nodes.data[id];
+  bool is_in_place = op_has(node->op, OP_FLAG_in_place);
+  Value from = node->inputs[part], to = {.node = id, .result = part};
+  if (node->types[part]->dtype != node->types[0]->dtype)
+    return unsupported_status(select, id, " for several dtypes at once");
+  if (is_in_place && address(select, from) != address(select, to))
+    add_copy(select, id, from, to);
+  if (!is_in_place) add_buffer(select, launch, from);
+  add_buffer(select, launch, to);
+  int64_t n = type_local_elements(graph_type(graph, from), &graph->mesh);
+  int64_t m = type_local_elements(node->types[part], &graph->mesh);
+  vec_push(select->arena, &launch->counts, n > m ? n : m);
+  launch->bytes_moved +=
+      (double)((n > m ? n : m) * dtype_size_bytes(node->types[part]->dtype));
+  return STATUS_OK;
+}
+
+static Status select_collective(Select *select, int id) {
   const Graph *graph = select->graph;
   const Node *node = graph->nodes.data[id];
   Launch launch = begin_launch(select, id, DNN_OP_COLLECTIVE);
   launch.phase = 4;
   DnnGroup group;
-  if (!mesh_group_ascending(&graph->mesh, collective_axes(graph, node), &group))
+  AxisList axes = collective_axes(graph, node);
+  bool is_ordered = !op_has(node->op, OP_FLAG_in_place);
+  if (!(is_ordered ? mesh_group : mesh_group_ascending)(&graph->mesh, axes,
+                                                        &group))
     return unsupported_status(select, id, " over so many axes");
-  DType dtype = node->types[0]->dtype;
   for (int i = 0; i < node->n_inputs; i++) {
+    TRY(add_part(select, &launch, id, i));
+    if (group.size == 1) continue;
     Value value = {.node = id, .result = i};
-    if (node->types[i]->dtype != dtype)
-      return unsupported_status(select, id, " for several dtypes at once");
-    if (address(select, node->inputs[i]) != address(select, value))
-      add_copy(select, id, node->inputs[i], value);
-    int64_t n = type_local_elements(node->types[i], &graph->mesh);
-    add_buffer(select, &launch, value);
-    if (group.size > 1) add_value(select, &launch, value);
-    vec_push(select->arena, &launch.counts, n);
-    launch.bytes_moved += (double)(n * dtype_size_bytes(dtype));
-    if (group.size > 1)
-      select->waiting[value_index(select, value)] = select->n_collectives + 1;
+    add_value(select, &launch, value);
+    select->waiting[value_index(select, value)] = select->n_collectives + 1;
   }
   if (group.size == 1) return STATUS_OK;
   launch.collective =
-      (DnnCollective){.kind = DNN_ALL_REDUCE,
+      (DnnCollective){.kind = (uint8_t)(message_kinds[node->op] - 1),
                       .reduce = (uint8_t)collective_reduction(node),
-                      .dtype = (DnnDtype)dtype,
+                      .dtype = (DnnDtype)node->types[0]->dtype,
                       .queue = (uint8_t)collective_queue(node),
                       .id = select->n_collectives++,
                       .group = arena_copy(select->arena, &group, sizeof group),
@@ -600,7 +632,6 @@ static Status (*const functions[N_OPS])(Select *select, int id) = {
     [OP_conv] = select_convolution,
     [OP_conv_input_grad] = select_convolution,
     [OP_conv_weight_grad] = select_convolution,
-    [OP_all_reduce] = select_all_reduce,
     [OP_scan] = select_scan,
     [OP_update_slice] = select_update_slice,
 };
@@ -618,6 +649,7 @@ static Status select_node(Select *select, int id) {
     return STATUS_OK;
   }
   add_waits_for_inputs(select, id);
+  if (message_kinds[node->op]) return select_collective(select, id);
   return (functions[node->op] ? functions[node->op] : select_kernel)(select,
                                                                      id);
 }

@@ -36,7 +36,8 @@ bool driver_add_decoding(Compilation *c) {
   DecodeGraphs graphs;
   PassResult decode;
   if (!is_wanted || !c->model->prefill) return true;
-  if (c->options->has_whole_windows || !split_decode(c, &graphs))
+  bool has_shards = c->plan && plan_shards_parameters(c->plan);
+  if (c->options->has_whole_windows || has_shards || !split_decode(c, &graphs))
     return driver_add_entry_point(c, ENTRY_prefill);
   if (!driver_add_graph(c, ENTRY_decode, graphs.step, &decode)) return false;
   DecodeFinish finish = finish_decode(c, &graphs, &decode);

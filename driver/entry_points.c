@@ -3,7 +3,8 @@
  *
  * Only training and full evaluation batches are sharded as the plan says.  All
  * other entry points are computed in full by each rank that runs them, so their
- * results do not depend on the number of ranks.
+ * results do not depend on the number of ranks; parameters that the plan shards
+ * stay sharded there too.
  */
 #include "driver/internal.h"
 
@@ -56,13 +57,16 @@ static int64_t entry_point_batch(const Model *model, EntryPointId id) {
   }
 }
 
-/* The plan for this entry point: only training does several micro-batches. */
+/* The plan for this entry point: only training does several micro-batches.  An
+ * entry point whose data are not sharded needs a plan where parameters are. */
 static const Plan *entry_point_plan(const Compilation *c, EntryPointId id) {
-  const Plan *plan = c->model->plan;
-  if (!plan || !entry_point_info(id)->is_sharded) return NULL;
-  if (id == ENTRY_train || plan->microbatches <= 1) return plan;
+  bool is_sharded = entry_point_info(id)->is_sharded;
+  const Plan *plan = is_sharded ? c->model->plan : c->plan;
+  if (!plan || (!is_sharded && !plan_shards_parameters(plan))) return NULL;
+  if (id == ENTRY_train || (is_sharded && plan->microbatches <= 1)) return plan;
   Plan *own = arena_copy(c->module->arena, plan, sizeof *plan);
   plan_drop_time(own);
+  own->replicates_data = !is_sharded;
   return own;
 }
 
@@ -108,8 +112,11 @@ bool driver_add_graph(Compilation *c, EntryPointId id, Graph *graph,
   return true;
 }
 
+/* Ranks predict on their own, so they cannot share parameters out. */
 static bool serves(const Compilation *c, EntryPointId id) {
   Purpose purpose = c->options->purpose;
+  if (id == ENTRY_predict && c->plan && plan_shards_parameters(c->plan))
+    return false;
   return purpose == PURPOSE_train || entry_point_info(id)->purpose == purpose;
 }
 

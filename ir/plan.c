@@ -118,6 +118,16 @@ int plan_axis_taken(const PlanShard *const *lines, int n, int d, Name axis) {
   return -1;
 }
 
+bool plan_shards_parameters(const Plan *plan) {
+  for (int i = 0; i < plan->shards.n; i++)
+    if (plan->shards.data[i].dim != plan->batch_dim &&
+        plan->shards.data[i].n_axes > 0)
+      return true;
+  for (int i = 0; i < plan->placements.n; i++)
+    if (plan->placements.data[i].n_shards > 0) return true;
+  return plan->zero >= 3;
+}
+
 void plan_drop_time(Plan *plan) {
   int n = 0;
   for (int i = 0; i < plan->mesh.n_axes; i++) {
@@ -162,21 +172,28 @@ static void print_setting(Text *out, const char *name, int64_t bytes) {
   text_add(out, "\n");
 }
 
+static void print_over(Text *out, const PlanShard *shard) {
+  int n = shard->n_axes;
+  text_printf(out, " over %s", n > 1 ? "(" : "");
+  for (int i = 0; i < n; i++)
+    text_printf(out, "%s%s", i ? ", " : "", shard->axes[i]);
+  text_add(out, n > 1 ? ")" : n ? "" : "none");
+}
+
 /* Without axes: `over none`, because a dim without a pin may be sharded. */
 static void print_shard(Text *out, const PlanShard *shard) {
-  int n = shard->n_axes;
-  text_printf(out, "  shard %s over %s", shard->dim, n > 1 ? "(" : "");
-  for (int i = 0; i < n; i++) {
-    text_printf(out, "%s%s", i ? ", " : "", shard->axes[i]);
-  }
-  text_add(out, n > 1 ? ")\n" : n ? "\n" : "none\n");
+  text_printf(out, "  shard %s", shard->dim);
+  print_over(out, shard);
+  text_add(out, "\n");
 }
 
 void plan_print(Text *out, const Plan *plan) {
   print_mesh(out, &plan->mesh);
   text_printf(out, "\nplan %s {\n", plan->name);
   text_printf(out, "  microbatches = %lld\n", (long long)plan->microbatches);
-  text_printf(out, "  zero         = %d\n", plan->zero);
+  text_printf(out, "  zero         = %d", plan->zero);
+  if (plan->zero_over.n_axes) print_over(out, &plan->zero_over);
+  text_add(out, "\n");
   if (plan->bucket_bytes > 0) print_setting(out, "bucket", plan->bucket_bytes);
   if (plan->memory_bytes > 0) print_setting(out, "memory", plan->memory_bytes);
   bool is_first = true;

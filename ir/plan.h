@@ -53,7 +53,10 @@ typedef struct Plan {
   VEC(Name) lines;      /* of paths, as they are printed */
   int64_t bucket_bytes; /* gradients are reduced in buckets of this size */
   int64_t memory_bytes; /* of a rank at most; 0: no limit */
-  int zero;
+  int zero;             /* level, 0 to 3 */
+  PlanShard zero_over;  /* its axes; none: those of the batch */
+  bool replicates_data; /* each rank computes the batch in full; parameters stay
+                           where they are */
   Span memory_span;
 } Plan;
 
@@ -79,6 +82,9 @@ const PlanShard *plan_placed_dim(const PlanPlacement *placement, Name dim);
 /* The dim of a tensor that takes the axis which `lines[d]` gives dim `d`, or
  * -1.  Lines, or NULL, are by dim and of one list; the later one wins. */
 int plan_axis_taken(const PlanShard *const *lines, int n, int d, Name axis);
+/* Whether a pin may shard parameters or states: any but one of the batch dim.
+ */
+bool plan_shards_parameters(const Plan *plan);
 /* Takes the sequential axis out (evaluation does the batch at once). */
 void plan_drop_time(Plan *plan);
 /* The text of section 11 of docs/plan.md. */

@@ -154,6 +154,47 @@ static void check_collected(ShardCheck *check, const Node *node) {
   check_cut(check, node, node->types[0], operand_type(check, node, 0));
 }
 
+/* The dim of an all_gather loses its last axes. */
+static void check_gathered(ShardCheck *check, const Node *node) {
+  check_cut(check, node, node->types[0], operand_type(check, node, 0));
+}
+
+/* The operand is partial over the axes, which shard the dim of the result. */
+static void check_scattered(ShardCheck *check, const Node *node) {
+  AxisSet axes = axes_of_collective(check, node);
+  const Type *has = operand_type(check, node, 0);
+  Type *reduced = type_copied(check, has);
+  reduced->partial &= (AxisSet)~axes;
+  if (!reduced->partial) reduced->partial_kind = REDUCE_sum;
+  if ((has->partial & axes) != axes)
+    report_placement(check, node, "an operand", has, reduced);
+  else
+    check_cut(check, node, reduced, node->types[0]);
+}
+
+/* The axes leave one dim for the end of another. */
+static void check_exchanged(ShardCheck *check, const Node *node) {
+  int n = 0;
+  const Name *to = node_names(node, ATTR_to, &n);
+  const Type *has = operand_type(check, node, 0);
+  Type *without = type_copied(check, has), *wanted;
+  int from = type_find(has, node_name(node, ATTR_dim));
+  int gains = n == 1 ? type_find(has, to[0]) : -1;
+  if (from < 0 || gains < 0) return;
+  without->dims[from].split =
+      node->types[0]
+          ->dims[type_find(node->types[0], has->dims[from].name)]
+          .split;
+  check_cut(check, node, without, has);
+  wanted = type_copied(check, without);
+  const Name *axes = node_names(node, ATTR_axes, &n);
+  for (int i = 0; i < n; i++)
+    wanted->dims[gains].split = axis_list_append(
+        wanted->dims[gains].split, mesh_find(check->mesh, axes[i]));
+  if (!is_placed_alike(node->types[0], wanted))
+    report_placement(check, node, "a result", node->types[0], wanted);
+}
+
 /* ---- regions ---- */
 
 static void check_graph(ShardCheck *check, const Graph *graph);
@@ -216,6 +257,9 @@ typedef void NodeCheck(ShardCheck *check, const Node *node);
 static NodeCheck *const node_checks[N_OPS] = {
     [OP_all_reduce] = check_reduction,
     [OP_accumulate] = check_reduction,
+    [OP_all_gather] = check_gathered,
+    [OP_reduce_scatter] = check_scattered,
+    [OP_all_to_all] = check_exchanged,
     [OP_shard] = check_shard,
     [OP_collect_microbatches] = check_collected,
     [OP_fused] = check_fused,

@@ -162,7 +162,10 @@ static void verify_collective(Verifier *v, int id) {
   for (int i = 0; i < node->n_inputs; i++) {
     const Type *in = graph_type(v->graph, node->inputs[i]);
     const Type *out = node->types[i];
-    if (!type_same_shape(in, out) || in->dtype != out->dtype) {
+    bool agrees = op_has(node->op, OP_FLAG_moves_front)
+                      ? type_same_dims(in, out)
+                      : type_same_shape(in, out);
+    if (!agrees || in->dtype != out->dtype) {
       violated(v, id, "input %d is %s, its result %s", i,
                verifier_type_text(v, in), verifier_type_text(v, out));
     }

@@ -15,6 +15,7 @@
 
 /* Loop nests of operators that are no part of a region; NULL: a region. */
 #define each(name) NULL
+#define message(kind) NULL
 #define nest(name) lower_##name
 #define none       NULL
 static LowerFunction *const functions[N_OPS] = {
@@ -24,6 +25,7 @@ static LowerFunction *const functions[N_OPS] = {
 #include "ir/ops.def"
 };
 #undef each
+#undef message
 #undef nest
 #undef none
 

@@ -117,6 +117,7 @@ void lower_row(Lower *lower, const Node *node, const Type *sized, int row,
 /* ---- what rows of ops.def name as nest(...) ---- */
 typedef void LowerFunction(Lower *lower);
 #define each(name) lower_none
+#define message(kind) lower_none
 #define nest(name) lower_##name
 #define none       lower_none
 #define OP(name, class, min, max, sharding, linear, infer, grad, cost,         \
@@ -124,6 +125,7 @@ typedef void LowerFunction(Lower *lower);
   LowerFunction lower;
 #include "ir/ops.def"
 #undef each
+#undef message
 #undef nest
 #undef none
 

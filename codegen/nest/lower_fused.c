@@ -357,6 +357,7 @@ typedef int ElementFunction(Region *region, const Node *node,
 
 /* The functions that compute one element of a node inside a region. */
 #define each(name) element_##name
+#define message(kind) NULL
 #define nest(name) NULL
 #define none       NULL
 static ElementFunction *const elements[N_OPS] = {
@@ -369,6 +370,7 @@ static ElementFunction *const elements[N_OPS] = {
 #include "ir/ops.def"
 };
 #undef each
+#undef message
 #undef nest
 #undef none
 

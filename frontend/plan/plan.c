@@ -495,17 +495,17 @@ static void plan_read_schedule(Reader *r, const Pin *pin) {
 
 static void read_zero(Reader *r, const Pin *pin) {
   int64_t level = 0;
-  Name axes[MAX_AXES];
-  int n = 0;
+  PlanShard over = {.span = pin->span};
   if (!read_int(r, pin->value, "zero", 0, &level) ||
-      (pin->axes.n > 0 && !read_axes(r, &pin->axes, &n, axes)))
+      (pin->axes.n > 0 && !read_axes(r, &pin->axes, &over.n_axes, over.axes)))
     return;
   if (level > 3)
     diag(r->e->diags, DIAG_wrong_setting, pin->value->span, "zero",
          "an integer from 0 to 3",
          arena_printf(r->e->arena, "%lld", (long long)level));
-  else if (level > 0)
-    plan_unsupported(r, pin->span, "spreading the optimizer ('zero' above 0)");
+  else
+    r->plan->zero = (int)level;
+  r->plan->zero_over = over;
 }
 
 static void read_bucket(Reader *r, const Pin *pin) {

@@ -123,6 +123,14 @@ static int *find_replaced_inputs(const Packing *packing) {
   return replaces_of;
 }
 
+/* A view keeps its input alive, and so does a collective that is not in place:
+ * it reads it until the first reader of its result waits. */
+static bool keeps_input(const Graph *graph, int id) {
+  Op op = graph->nodes.data[id]->op;
+  return node_is_view(graph, id) ||
+         (op_has(op, OP_FLAG_asynchronous) && !op_has(op, OP_FLAG_in_place));
+}
+
 static int *find_last_uses(const Packing *packing) {
   const Graph *graph = packing->graph;
   int *last = ARENA_ARRAY(packing->arena, int, packing->n_values);
@@ -147,9 +155,8 @@ static int *find_last_uses(const Packing *packing) {
   }
   for (int i = 0; i < graph->outputs.n; i++)
     last[value_index(packing, graph->outputs.data[i].value)] = graph->nodes.n;
-  /* A view keeps its input alive. */
   for (int id = graph->nodes.n - 1; id >= 0; id--) {
-    if (!node_is_view(graph, id)) continue;
+    if (!keeps_input(graph, id)) continue;
     int v = value_index(packing, graph->nodes.data[id]->inputs[0]);
     if (last[v] < last[packing->first_value[id]])
       last[v] = last[packing->first_value[id]];

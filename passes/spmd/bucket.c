@@ -10,7 +10,7 @@
  * it.  Scalars (the loss) join the last bucket.  list_schedule starts a bucket
  * as soon as its last gradient is ready.  Two all-reduces are joined only if
  * equally many collectives precede both, so that no path leads from one to the
- * other.
+ * other, and both run for each micro-batch or both once.
  *
  * requires: partitioned graph     keeps: values, placements
  * breaks: the order of nodes, within dependencies
@@ -51,6 +51,8 @@ static bool same_bucket_kind(const Graph *graph, const Reduction *a,
   const Name *p = node_names(x, ATTR_axes, &n),
              *q = node_names(y, ATTR_axes, &m);
   if (a->depth != b->depth || n != m ||
+      node_is_per_microbatch(graph, a->id) !=
+          node_is_per_microbatch(graph, b->id) ||
       node_name(x, ATTR_reduce) != node_name(y, ATTR_reduce) ||
       x->types[0]->dtype != y->types[0]->dtype)
     return false;

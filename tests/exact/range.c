@@ -316,6 +316,8 @@ static Range structured(const Walk *walk, const Node *node) {
   case OP_gather:
   case OP_topk:
   case OP_collect_microbatches:
+  case OP_all_gather:
+  case OP_all_to_all:
   case OP_shard: return input_of(walk, node, 0);
   case OP_cast:
     return dtype_class(node->types[0]->dtype) == CLASS_INT
@@ -366,7 +368,8 @@ static void visit(Walk *walk, int id, const Range *inputs) {
     }
   } else if (node->op == OP_scan) { /* what a loop adds up is not followed */
     for (int i = 0; i < node->n_results; i++) out[i] = inexact(INFINITY);
-  } else if (node->op == OP_all_reduce || node->op == OP_accumulate) {
+  } else if (node->op == OP_all_reduce || node->op == OP_reduce_scatter ||
+             node->op == OP_accumulate) {
     for (int i = 0; i < node->n_results; i++) out[i] = input_of(walk, node, i);
   } else {
     bool is_pointwise = op_info(node->op)->is_pointwise;

@@ -44,6 +44,7 @@ static inline VerifyReport play_case(const PlayCase *one) {
       .ranks = one->ranks,
       .microbatches = one->microbatches,
       .target = "cpu",
+      .follows_links = true,
       .level = 2,
       .watch = one->watch,
       .watch_user = one->watch_user};

@@ -2,7 +2,7 @@
  * collectives.c -- what a collective does to the shards of all ranks, each as a
  * function over placements.
  *
- * Two functions serve all operators: a reduction over the members of a group,
+ * A few functions serve all operators: reductions over the members of a group,
  * and a move of logical elements to where the placement of the result wants
  * them.
  */
@@ -93,10 +93,41 @@ static void move_shards(Exchange *exchange) {
   }
 }
 
+/* Each rank gets the reduction, over the members, of the logical elements that
+ * its shard of the result has. */
+static void scatter_reductions(Exchange *exchange) {
+  const Numbers *numbers = exchange->player->options.numbers;
+  DType dtype = exchange->to->dtype;
+  int ranks = exchange->player->options.ranks;
+  for (int rank = 0; rank < ranks; rank++) {
+    Tensor *out = &exchange->out[rank];
+    int64_t n = type_elements(out->type);
+    for (int64_t i = 0; i < n; i++) {
+      int64_t logical =
+          local_to_logical(place_of(exchange, rank), exchange->to, i);
+      void *to = numbers_at(numbers, dtype, tensor_array(out), i);
+      bool is_first = true;
+      for (int other = 0; other < ranks && logical >= 0; other++) {
+        if (!is_member(exchange, other, rank)) continue;
+        const void *from = find_element(exchange, other, logical);
+        ASSERT(from);
+        if (is_first)
+          numbers_copy(numbers, dtype, to, from, 1);
+        else
+          numbers_reduce(numbers, dtype, exchange->kind, to, from, 1);
+        is_first = false;
+      }
+    }
+  }
+}
+
 static PlayCollective *const collectives[N_OPS] = {
     [OP_all_reduce] = reduce_group,
     [OP_accumulate] = accumulate,
     [OP_collect_microbatches] = move_shards,
+    [OP_all_gather] = move_shards,
+    [OP_reduce_scatter] = scatter_reductions,
+    [OP_all_to_all] = move_shards,
     [OP_shard] = move_shards,
 };
 

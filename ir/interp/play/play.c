@@ -220,20 +220,29 @@ static void finish_collective(Player *player, Pending *pending) {
     play_check(player, frame, value, "the collective itself");
     frame->waiting[play_value(frame, value)] = 0;
   }
-  if (!pending->is_done) exchange_shards(player, frame, pending->id, true);
+  bool is_in_place = op_has(node->op, OP_FLAG_in_place);
+  for (int i = 0; i < node->n_inputs && !is_in_place; i++)
+    play_check(player, frame, node->inputs[i], "the collective itself");
+  if (!pending->is_done)
+    exchange_shards(player, frame, pending->id, is_in_place);
   pending->is_done = true;
 }
 
-/* Operands are brought to the bytes of the results, which are in use until the
- * wait. */
+/* In place the operands are brought to the bytes of the results.  The bytes of
+ * both are in use until the wait. */
 static void start_collective(Player *player, const Frame *frame, int id) {
   const Node *node = frame->graph->nodes.data[id];
   uint64_t key = hash_bytes(&player->n_collectives,
                             sizeof player->n_collectives, player->options.seed);
   Pending pending = {.frame = frame, .id = id, .is_done = key & 1};
-  for (int i = 0; i < node->n_inputs; i++)
-    place_operand(player, frame, node->inputs[i], (Value){id, i});
-  if (pending.is_done) exchange_shards(player, frame, id, true);
+  bool is_in_place = op_has(node->op, OP_FLAG_in_place);
+  for (int i = 0; i < node->n_inputs; i++) {
+    if (is_in_place)
+      place_operand(player, frame, node->inputs[i], (Value){id, i});
+    else
+      play_stamp(player, frame, (Value){id, i});
+  }
+  if (pending.is_done) exchange_shards(player, frame, id, is_in_place);
   vec_push(player->arena, &player->pending, pending);
   for (int r = 0; r < node->n_results; r++)
     frame->waiting[play_value(frame, (Value){id, r})] = player->pending.n;

@@ -1,0 +1,98 @@
+/*
+ * partial_values.c -- decides where a partial sum is reduced, before the
+ * readers of it are placed one by one.
+ *
+ *     dy [B, T; sum@model], xhat [B, T@model], gamma [C]
+ *
+ * Readers that are linear in dy would keep it partial, and the product with
+ * xhat would reduce it.  A reader that needs shards decides for all of them: dy
+ * is reduced and scattered once.  And a term that is broadcast, such as a bias,
+ * does not end a partial sum: the first rank of the group adds it.
+ */
+#include "passes/spmd/partition.h"
+
+void index_readers(Partition *p) {
+  const Graph *graph = p->rewrite.from;
+  Arena *arena = p->ctx->scratch;
+  p->first_reader = ARENA_ARRAY(arena, int, graph->nodes.n + 2);
+  for (int id = 0; id < graph->nodes.n; id++)
+    for (int i = 0; i < graph->nodes.data[id]->n_inputs; i++)
+      p->first_reader[graph->nodes.data[id]->inputs[i].node + 2]++;
+  for (int id = 0; id < graph->nodes.n; id++)
+    p->first_reader[id + 2] += p->first_reader[id + 1];
+  p->readers = ARENA_ARRAY(arena, int, p->first_reader[graph->nodes.n + 1] + 1);
+  for (int id = 0; id < graph->nodes.n; id++)
+    for (int i = 0; i < graph->nodes.data[id]->n_inputs; i++)
+      p->readers[p->first_reader[graph->nodes.data[id]->inputs[i].node + 1]++] =
+          id;
+}
+
+/* The shards that an operand of this reader has over axes of the partial sum,
+ * along dims of it; NULL: none. */
+static const Type *shards_of_reader(Partition *p, const Node *reader,
+                                    const Type *partial) {
+  for (int i = 0; i < reader->n_inputs; i++) {
+    Value other = reader->inputs[i];
+    if (!value_is(p->rewrite.map[other.node][other.result])) continue;
+    const Type *type =
+        graph_type(p->rewrite.to, rewrite_get(&p->rewrite, other));
+    for (int d = 0; d < type->rank; d++) {
+      int at = type_find(partial, type->dims[d].name);
+      AxisList split = type->dims[d].split;
+      if (at < 0 || partial->dims[at].split ||
+          !(axis_list_set(split) & partial->partial) ||
+          axis_list_set(split) & ~partial->partial)
+        continue;
+      Type *want = type_copy(p->ctx->module->arena, partial);
+      want->dims[at].split = split;
+      want->partial &= (AxisSet)~axis_list_set(split);
+      if (!want->partial) want->partial_kind = REDUCE_sum;
+      return want;
+    }
+  }
+  return NULL;
+}
+
+void settle_partial(Partition *p, Value old, int id) {
+  Value value = rewrite_get(&p->rewrite, old);
+  const Type *type = graph_type(p->rewrite.to, value);
+  int first = p->first_reader[old.node], end = p->first_reader[old.node + 1];
+  if (!type->partial || end - first < 2) return;
+  for (int i = first; i < end; i++) {
+    const Node *reader = p->rewrite.from->nodes.data[p->readers[i]];
+    const Type *want =
+        reader->op == OP_scan ? NULL : shards_of_reader(p, reader, type);
+    if (!want) continue;
+    rewrite_set(&p->rewrite, old, reshard(p, value, want, id));
+    return;
+  }
+}
+
+/* Every dim of `small` is one of `large`, which has more; no scalar, such as
+ * the epsilon of a variance. */
+static bool is_broadcast(const Type *small, const Type *large) {
+  for (int d = 0; d < small->rank; d++)
+    if (type_find(large, small->dims[d].name) < 0) return false;
+  return small->rank > 0 && small->rank < large->rank;
+}
+
+void keep_partial(Partition *p, int id, Value *inputs) {
+  const Node *node = p->rewrite.from->nodes.data[id];
+  if (node->n_inputs != 2 || op_info(node->op)->linear != LINEAR_all ||
+      node->phase == PHASE_update)
+    return;
+  for (int i = 0; i < 2; i++) {
+    const Type *sum = graph_type(p->rewrite.to, inputs[i]);
+    const Type *term = graph_type(p->rewrite.to, inputs[1 - i]);
+    AxisSet used = 0;
+    for (int d = 0; d < term->rank; d++)
+      used |= axis_list_set(term->dims[d].split);
+    if (!sum->partial || sum->partial_kind != REDUCE_sum || term->partial ||
+        sum->partial & (used | mesh_sequential(p->mesh) | batch_axes(p)) ||
+        !is_broadcast(term, sum))
+      continue;
+    Type *want = type_copy(p->ctx->module->arena, term);
+    want->partial = sum->partial;
+    inputs[1 - i] = reshard(p, inputs[1 - i], want, id);
+  }
+}

@@ -1,0 +1,147 @@
+/*
+ * partition.h -- declares the parts of the pass `partition`, which follow each
+ * other: placing a node, resharding its operands, scans, and pins.
+ */
+#ifndef PASSES_SPMD_PARTITION_H
+#define PASSES_SPMD_PARTITION_H
+
+#include "ir/reshard.h"
+#include "passes/rewrite.h"
+
+/* How ZeRO spreads a parameter. */
+typedef struct ZeroShard ZeroShard;
+
+typedef struct Partition {
+  Rewrite rewrite;
+  PassContext *ctx;
+  const Plan *plan;
+  const Mesh *mesh;
+  Resharding *table;
+  Map *reduced;   /* value of the new graph -> node of its reduced value, plus
+                     1 */
+  Map *resharded; /* text of a value and a placement -> node, plus 1 */
+  Map *pinned; /* path of a pin -> last forward node of the old graph that has
+                  it, plus 1 */
+  Map *zero;   /* path of a parameter -> ZeroShard */
+  /* By node of the old graph: readers[first_reader[id] .. first_reader[id + 1])
+   * are the nodes that read its results. */
+  int *first_reader, *readers;
+} Partition;
+
+/* ---- partition.c ---- */
+
+/* Places node `id` of the old graph: reshards its operands, appends it with the
+ * placements that follow, and records its results. */
+void place_node(Partition *p, int id);
+
+/* Appends an operator that takes part in node `id`, with its operands resharded
+ * as its rule wants them.  `logical`: its result types. */
+Value place_call(Partition *p, int id, Op op, const Attrs *attrs,
+                 const Value *inputs, int n_inputs, const Type *const *logical,
+                 int n_results);
+
+/* ---- partition_scan.c ---- */
+
+/* Places the body like a graph and iterates the carry shardings to a fixed
+ * point. Partial values that an iteration reads are reduced in the body; values
+ * that are only stacked or added up are reduced after the loop. */
+void place_scan(Partition *p, int id);
+
+/* ---- placement.c ---- */
+
+Type *type_copy(Arena *arena, const Type *type);
+/* Appends `op` over the axes over which the value is partial. */
+Value reduce_over(Partition *p, Value value, AxisSet axes, Op op);
+/* Appends `op`, which changes the shards of the value along dim `d`. */
+Value change_shards(Partition *p, Op op, Value value, int d, AxisList split,
+                    AxisList axes);
+void axis_list_attr(const Partition *p, Attrs *attrs, AxisList list);
+/* Reports at the statement that needs the dim replicated, or, where that is the
+ * update of a persistent buffer, at the pin. */
+Diag *report_unsupported_shard(Partition *p, Name path, const Dim *dim,
+                               Span place, bool is_kept);
+
+/* ---- resharding.c ---- */
+
+/* Reduces a partial value; the reduction gets path and phase of the value. */
+Value reduce_partial(Partition *p, Value value);
+/* Collects the micro-batches of a value that they shard, except along dims that
+ * `want`, if not NULL, shards over them too. */
+Value collect_microbatches(Partition *p, Value value, const Type *want);
+/* The value in the placement of `want`, for node `id` of the old graph, whose
+ * place a message names. */
+Value reshard(Partition *p, Value value, const Type *want, int id);
+/* The value depends on no replicated input, and on few nodes, so that a rank
+ * can compute its shard alone. */
+bool is_computed(const Graph *graph, Value value);
+
+/* ---- resharding_steps.c ---- */
+
+/* reshard_steps, but -1 also where a step cannot be emitted yet. */
+int reshard_chain(Partition *p, const Type *from, const Type *to,
+                  ReshardStep *out, const char **out_reason);
+/* The first of two dims, d and d + 1, has `n` elements and the shards that dim
+ * d had; merge_shards undoes it. */
+Value split_shards(Partition *p, Value value, int d, int64_t n);
+Value merge_shards(Partition *p, Value value, int d);
+/* Moves dim `from` to place `to` of the storage order. */
+Value transpose_dim(Partition *p, Value value, int from, int to);
+Name shards_name(const Partition *p, const Type *type, Name dim);
+Value reshard_emit(Partition *p, Value value, const ReshardStep *steps, int n);
+
+/* ---- zero.c ---- */
+
+/* A parameter, or its average, in the placement that it has without ZeRO. */
+void zero_add_parameter(Partition *p, Name path, const Type *type);
+/* The placement of an input that belongs to the parameter of this path. */
+const Type *zero_input(const Partition *p, Role role, Name path,
+                       const Type *type);
+/* The placement to which a partial gradient is reduced for a node of the
+ * update, or NULL: ZeRO does not shard it. */
+const Type *zero_gradient(const Partition *p, Name node_path, const Type *type);
+/* The rank axes that the line of the batch dim names. */
+AxisSet batch_axes(const Partition *p);
+/* The axes over which ZeRO may shard parameters. */
+AxisSet zero_all_axes(const Partition *p);
+/* The axes over which ZeRO shards a parameter, which readers gather. */
+AxisSet zero_axes_of(const Partition *p, Name path);
+
+/* ---- partial_values.c ---- */
+
+void index_readers(Partition *p);
+/* Reduces and scatters a partial value for all its readers if one of them, not
+ * only node `id`, has an operand that is sharded over its axes. */
+void settle_partial(Partition *p, Value old, int id);
+/* Makes a broadcast term of a partial sum a partial sum as well. */
+void keep_partial(Partition *p, int id, Value *inputs);
+
+/* ---- strategy_choice.c ---- */
+
+/* Whether the rule of node `id` would move shards and a strategy is better;
+ * then `wanted` has the operands of the best, and *out_positions the axes over
+ * which it works on a range of indices. */
+bool choose_strategy(Partition *p, int id, const Value *inputs,
+                     const Type *const *have, const Type **wanted,
+                     AxisSet *out_positions);
+
+/* ---- index_range.c ---- */
+
+bool range_is_supported(Op op);
+/* Places a look-up of which each rank deals with its own range of indices. */
+void place_by_range(Partition *p, int id, const Value *inputs,
+                    AxisSet positions);
+
+/* ---- pins.c ---- */
+
+/* The axes that a line about its name gives a dim that they divide; none for
+ * the batch dim. */
+AxisList plan_line_axes(const Partition *p, const Dim *dim);
+/* Finds the values that pins about paths place. */
+void find_pinned_values(Partition *p);
+/* The value of node `id` in the placement that a pin gives its path. */
+Value place_as_pinned(Partition *p, int id, Value value);
+/* Report the pins that do not hold in the new graph. */
+void check_placements(const Partition *p, const Graph *graph, Map *told);
+void check_named_pins(const Partition *p);
+
+#endif

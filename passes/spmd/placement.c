@@ -1,0 +1,109 @@
+/*
+ * placement.c -- appends single operators that change a placement, and finds
+ * the pin behind a placement for a message.
+ *
+ *     %1 : f32[B:8; sum@data]   ->   all_reduce %1 {axes = [data]} : f32[B:8]
+ */
+#include "passes/spmd/partition.h"
+
+Type *type_copy(Arena *arena, const Type *type) {
+  Type *copy = type_create(arena, type->dtype, type->rank);
+  copy->partial = type->partial;
+  copy->partial_kind = type->partial_kind;
+  for (int d = 0; d < type->rank; d++) copy->dims[d] = type->dims[d];
+  return copy;
+}
+
+static void axes_attr(const Partition *p, Attrs *attrs, AxisSet set) {
+  Name *names = ARENA_ARRAY(p->ctx->scratch, Name, MAX_AXES);
+  int n = 0;
+  for (int a = 0; a < p->mesh->n_axes; a++)
+    if (set >> a & 1) names[n++] = p->mesh->axes[a].name;
+  attrs_names(attrs, ATTR_axes, names, n);
+}
+
+Value reduce_over(Partition *p, Value value, AxisSet axes, Op op) {
+  Graph *to = p->rewrite.to;
+  const Type *type = graph_type(to, value);
+  axes &= type->partial;
+  if (!axes) return value;
+  Type *reduced = type_copy(p->ctx->module->arena, type);
+  reduced->partial &= (AxisSet)~axes;
+  if (!reduced->partial) reduced->partial_kind = REDUCE_sum;
+  Attrs attrs = {0};
+  axes_attr(p, &attrs, axes);
+  attrs_name(
+      &attrs, ATTR_reduce,
+      name_intern(p->ctx->module->names, reduce_name(type->partial_kind)));
+  const Type *types[1] = {reduced};
+  return graph_append_typed(to, op, &value, 1, &attrs, types, 1, NULL);
+}
+
+void axis_list_attr(const Partition *p, Attrs *attrs, AxisList list) {
+  Name axes[MAX_AXES];
+  int n = axis_list_length(list);
+  for (int i = 0; i < n; i++)
+    axes[i] = p->mesh->axes[axis_list_at(list, i)].name;
+  attrs_names(attrs, ATTR_axes, arena_copy(p->ctx->scratch, axes, sizeof axes),
+              n);
+}
+
+Value change_shards(Partition *p, Op op, Value value, int d, AxisList split,
+                    AxisList axes) {
+  Type *type =
+      type_copy(p->ctx->module->arena, graph_type(p->rewrite.to, value));
+  type->dims[d].split = split;
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, type->dims[d].name);
+  axis_list_attr(p, &attrs, axes);
+  const Type *types[1] = {type};
+  return graph_append_typed(p->rewrite.to, op, &value, 1, &attrs, types, 1,
+                            NULL);
+}
+
+/* ---- messages ---- */
+
+static bool shards_over(const Partition *p, const PlanShard *pin,
+                        AxisList split) {
+  for (int i = 0; i < axis_list_length(split); i++)
+    for (int j = 0; j < pin->n_axes; j++)
+      if (p->mesh->axes[axis_list_at(split, i)].name == pin->axes[j])
+        return true;
+  return false;
+}
+
+/* The last written pin that shards over an axis of this dim, one about its name
+ * before others: pins of paths, then those of names. */
+static Span find_pin(const Partition *p, const Dim *dim) {
+  const Plan *plan = p->plan;
+  Span any = SPAN_NONE;
+  for (int i = plan->placements.n - 1; i >= 0; i--) {
+    const PlanPlacement *placement = &plan->placements.data[i];
+    for (int k = 0; k < placement->n_shards; k++) {
+      if (!shards_over(p, &placement->shards[k], dim->split)) continue;
+      if (placement->shards[k].dim == dim->name) return placement->span;
+      if (!any.source) any = placement->span;
+    }
+  }
+  for (int i = plan->shards.n - 1; i >= 0; i--) {
+    const PlanShard *pin = &plan->shards.data[i];
+    if (!pin->span.source || !shards_over(p, pin, dim->split)) continue;
+    if (pin->dim == dim->name) return pin->span;
+    if (!any.source) any = pin->span;
+  }
+  return any;
+}
+
+Diag *report_unsupported_shard(Partition *p, Name path, const Dim *dim,
+                               Span place, bool is_kept) {
+  Diags *diags = p->ctx->module->diags;
+  Span pin = find_pin(p, dim);
+  bool at_pin = is_kept && pin.source;
+  Diag *d = diag(diags, DIAG_shard_unsupported, at_pin ? pin : place, path,
+                 dim->name);
+  if (at_pin)
+    diag_note(d, place, "'%s' is here", path);
+  else if (pin.source)
+    diag_note(d, pin, "it is sharded here");
+  return d;
+}

@@ -1,0 +1,264 @@
+/*
+ * resharding.c -- brings a value into the placement that a reader asks for.
+ *
+ *     %2 = sum %1 : f32[; sum@data]
+ *     output loss %2                 =>   %3 = all_reduce %2 {axes = [data]}
+ *                                         output loss %3
+ */
+#include "passes/spmd/partition.h"
+
+typedef struct GraphPlace {
+  Name path;
+  Phase phase;
+  Span span;
+} GraphPlace;
+
+/* The nodes appended next get the path, phase and span of a value; the result
+ * is what they got before. */
+static GraphPlace graph_move_to(Graph *graph, Value value) {
+  GraphPlace before = {graph->path, graph->phase, graph->span};
+  const Node *node = graph_node(graph, value);
+  graph->path = node->path;
+  graph->phase = node->phase;
+  graph->span = node->span;
+  return before;
+}
+
+static void graph_move_back(Graph *graph, GraphPlace before) {
+  graph->path = before.path;
+  graph->phase = before.phase;
+  graph->span = before.span;
+}
+
+Value reduce_partial(Partition *p, Value value) {
+  Graph *to = p->rewrite.to;
+  if (!graph_type(to, value)->partial) return value;
+  intptr_t known = (intptr_t)map_get(p->reduced, value_key(value));
+  if (known) return (Value){(int)known - 1, 0};
+  GraphPlace before = graph_move_to(to, value);
+  AxisSet sequential = mesh_sequential(p->mesh);
+  Value now = reduce_over(p, value, sequential, OP_accumulate);
+  now = reduce_over(p, now, (AxisSet)~sequential, OP_all_reduce);
+  graph_move_back(to, before);
+  map_put(p->reduced, value_key(value), (void *)(intptr_t)(now.node + 1));
+  return now;
+}
+
+/* The nodes that a value is computed from, each once. */
+typedef struct Cone {
+  int n;
+  int ids[64];
+} Cone;
+
+static bool add_to_cone(const Graph *graph, Value value, Cone *cone) {
+  const Node *node = graph_node(graph, value);
+  if (node->types[0]->rank == 0) return true;
+  for (int i = 0; i < cone->n; i++)
+    if (cone->ids[i] == value.node) return true;
+  if (cone->n == ARRAY_LENGTH(cone->ids) || node->n_results != 1) return false;
+  cone->ids[cone->n++] = value.node;
+  bool ok = op_has(node->op, OP_FLAG_fuses) &&
+            !op_has(node->op, OP_FLAG_lookup) &&
+            !op_is(node->op, OPCLASS_reduction);
+  if (op_is(node->op, OPCLASS_random)) return ok;
+  for (int i = 0; i < node->n_inputs && ok; i++)
+    ok = add_to_cone(graph, node->inputs[i], cone);
+  return ok;
+}
+
+bool is_computed(const Graph *graph, Value value) {
+  Cone cone = {0};
+  return add_to_cone(graph, value, &cone);
+}
+
+/* Computes the value again with the splits of `want` (by dim name); `copies`
+ * has what was computed again so far, by value_key: id plus one. */
+static Value localise(Partition *p, Value value, const Type *want,
+                      Map *copies) {
+  Graph *to = p->rewrite.to;
+  intptr_t known = (intptr_t)map_get(copies, value_key(value));
+  if (known) return (Value){(int)known - 1, 0};
+  const Node *node = graph_node(to, value);
+  const Type *type = node->types[value.result];
+  Type *local = type_copy(p->ctx->module->arena, type);
+  bool changed = false;
+  for (int d = 0; d < local->rank; d++) {
+    int at = type_find(want, local->dims[d].name);
+    if (at < 0 || local->dims[d].split == want->dims[at].split) continue;
+    local->dims[d].split = want->dims[at].split;
+    changed = true;
+  }
+  if (!changed) return value;
+  Value inputs[4];
+  ASSERT(node->n_inputs <= ARRAY_LENGTH(inputs));
+  for (int i = 0; i < node->n_inputs; i++)
+    inputs[i] = localise(p, node->inputs[i], want, copies);
+  Attrs attrs = node_attrs(node);
+  const Type *types[1] = {local};
+  Value now = graph_append_typed(to, node->op, inputs, node->n_inputs, &attrs,
+                                 types, 1, NULL);
+  map_put(copies, value_key(value), (void *)(intptr_t)(now.node + 1));
+  return now;
+}
+
+Value collect_microbatches(Partition *p, Value value, const Type *want) {
+  const Type *type = graph_type(p->rewrite.to, value);
+  AxisSet sequential = mesh_sequential(p->mesh);
+  for (int d = 0; d < type->rank; d++) {
+    AxisList ranks = 0, time = 0, split = type->dims[d].split;
+    for (int i = 0; i < axis_list_length(split); i++) {
+      int axis = axis_list_at(split, i);
+      AxisList *to = sequential >> axis & 1 ? &time : &ranks;
+      *to = axis_list_append(*to, axis);
+    }
+    int at = want ? type_find(want, type->dims[d].name) : -1;
+    bool stays = at >= 0 && axis_list_set(want->dims[at].split) & sequential;
+    if (time && !stays)
+      value = change_shards(p, OP_collect_microbatches, value, d, ranks, time);
+  }
+  return value;
+}
+
+/* Each rank takes its shard of the value that it has, one dim after the other.
+ */
+static Value take_shards(Partition *p, Value value, const Type *want) {
+  Graph *to = p->rewrite.to;
+  for (int d = 0; d < want->rank; d++) {
+    const Type *type = graph_type(to, value);
+    int at = type_find(type, want->dims[d].name);
+    if (at < 0 || type->dims[at].split == want->dims[d].split) continue;
+    AxisList split = want->dims[d].split, axes;
+    bool continues = axis_list_continues(split, type->dims[at].split, &axes);
+    ASSERT(continues);
+    value = change_shards(p, OP_shard, value, at, split, axes);
+  }
+  return value;
+}
+
+/* How a value gets from one placement to another. */
+typedef enum Way {
+  WAY_none,
+  WAY_local, /* reduced, where it is partial, and then sliced */
+  WAY_chain, /* its shards move */
+} Way;
+
+static Way find_way(const Type *have, const Type *want) {
+  AxisSet reduced = have->partial & (AxisSet)~want->partial, sliced = 0;
+  bool is_same = !reduced;
+  bool moves = (want->partial & ~have->partial) || (reduced && want->partial);
+  for (int d = 0; d < have->rank; d++) {
+    const Dim *dim = &want->dims[type_find(want, have->dims[d].name)];
+    AxisList more;
+    if (dim->split == have->dims[d].split) continue;
+    is_same = false;
+    if (!axis_list_continues(dim->split, have->dims[d].split, &more))
+      moves = true;
+    else
+      sliced |= axis_list_set(more);
+  }
+  if (moves || sliced & reduced) return WAY_chain;
+  return is_same ? WAY_none : WAY_local;
+}
+
+/* The type of the value in the placement of `want`, whose dims may be stored in
+ * another order. */
+static Type *placed_like(Partition *p, const Type *have, const Type *want) {
+  Type *type = type_copy(p->ctx->module->arena, have);
+  for (int d = 0; d < type->rank; d++)
+    type->dims[d].split = want->dims[type_find(want, type->dims[d].name)].split;
+  type->partial = want->partial;
+  type->partial_kind = have->partial ? have->partial_kind : want->partial_kind;
+  if (!type->partial) type->partial_kind = REDUCE_sum;
+  return type;
+}
+
+static void report_chain(Partition *p, int id, const Type *have,
+                         const Type *want, const char *reason) {
+  const Node *node = p->rewrite.from->nodes.data[id];
+  const char *path =
+      node->path && *node->path ? node->path : op_info(node->op)->name;
+  for (int d = 0; d < have->rank; d++) {
+    const Dim *dim = &have->dims[d];
+    AxisList more;
+    if (axis_list_continues(want->dims[type_find(want, dim->name)].split,
+                            dim->split, &more))
+      continue;
+    Diag *diag = report_unsupported_shard(p, path, dim, node->span, false);
+    diag_note(diag, SPAN_NONE, "%s", reason);
+    if (node->op == OP_route)
+      diag_help(
+          diag,
+          "with group = %s each element of it has capacity slots of its own",
+          dim->name);
+    return;
+  }
+  diag(p->ctx->module->diags, DIAG_reshard_unsupported, node->span, path,
+       reason);
+}
+
+/* Micro-batches do not wait for each other: their axes never move. */
+static bool moves_microbatches(const Partition *p, const Type *have,
+                               const Type *want) {
+  AxisSet sequential = mesh_sequential(p->mesh);
+  for (int d = 0; d < have->rank; d++) {
+    AxisSet before = axis_list_set(have->dims[d].split);
+    int at = type_find(want, have->dims[d].name);
+    if ((before ^ axis_list_set(want->dims[at].split)) & sequential)
+      return true;
+  }
+  return ((have->partial ^ want->partial) & sequential) != 0;
+}
+
+static Value follow_chain(Partition *p, Value value, const Type *want, int id) {
+  Graph *to = p->rewrite.to;
+  ReshardStep steps[MAX_RESHARD_STEPS];
+  const char *reason = "micro-batches would wait for each other";
+  AxisSet time = graph_type(to, value)->partial & (AxisSet)~want->partial &
+                 mesh_sequential(p->mesh);
+  AxisSet later = p->plan->zero >= 2 ? time : 0;
+  GraphPlace before = graph_move_to(to, value);
+  value = reduce_over(p, value, time & (AxisSet)~later, OP_accumulate);
+  const Type *have = graph_type(to, value);
+  Type *placed = placed_like(p, have, want);
+  placed->partial |= later;
+  want = placed;
+  int n = moves_microbatches(p, have, want)
+              ? -1
+              : reshard_chain(p, have, want, steps, &reason);
+  if (n >= 0) value = reshard_emit(p, value, steps, n);
+  value = reduce_over(p, value, later, OP_accumulate);
+  graph_move_back(to, before);
+  if (n < 0) report_chain(p, id, have, want, reason);
+  return value;
+}
+
+/* One chain serves all readers that want this placement. */
+static Value reshard_by_chain(Partition *p, Value value, const Type *want,
+                              int id) {
+  Text text = text_create(p->ctx->scratch);
+  const Type *placed = placed_like(p, graph_type(p->rewrite.to, value), want);
+  /* A parameter that ZeRO spreads is gathered again for the backward pass. */
+  bool is_again = p->plan->zero >= 3 && p->rewrite.to->phase != PHASE_forward;
+  text_printf(&text, "%d.%d%s ", value.node, value.result,
+              is_again ? " again" : "");
+  type_print(&text, placed, p->mesh);
+  Name key = name_intern(p->ctx->module->names, text_string(&text));
+  intptr_t known = (intptr_t)map_get(p->resharded, key);
+  if (known) return (Value){(int)known - 1, 0};
+  Value now = follow_chain(p, value, want, id);
+  if (!value_equal(now, value))
+    map_put(p->resharded, key, (void *)(intptr_t)(now.node + 1));
+  return now;
+}
+
+Value reshard(Partition *p, Value value, const Type *want, int id) {
+  Graph *to = p->rewrite.to;
+  const Type *have = graph_type(to, value);
+  Way way = find_way(have, want);
+  if (way == WAY_none) return value;
+  if (way == WAY_chain) return reshard_by_chain(p, value, want, id);
+  if (have->partial & ~want->partial) value = reduce_partial(p, value);
+  if (find_way(graph_type(to, value), want) == WAY_none) return value;
+  if (!is_computed(to, value)) return take_shards(p, value, want);
+  return localise(p, value, want, map_create(p->ctx->scratch));
+}

@@ -1,0 +1,265 @@
+/*
+ * resharding_steps.c -- appends the steps of a resharding chain as nodes.
+ *
+ * Collectives work on equal shards that lie end to end, so the sharded dim is
+ * split into the shards and the elements of one, and the shards come to the
+ * front, where a collective joins or divides them:
+ *
+ *     %1 : f32[B, T:8@seq, C]
+ *     ->  split_dim {dim = T, to = [T~, T], sizes = [4, 2]}
+ *         : f32[B, T~:4@seq, T:2, C]        a rank has one element of T~
+ *         all_gather {dim = T~, axes = [seq]}
+ *         : f32[T~:4, B, T:2, C]
+ *         transpose, merge_dims {from = [T~, T], dim = T}
+ *         : f32[B, T:8, C]
+ *
+ * Where the dim is the outermost, the transpose is none and all else are views.
+ */
+#include "passes/spmd/partition.h"
+
+static Value append_typed(Partition *p, Op op, Value value, const Attrs *attrs,
+                          const Type *type) {
+  return graph_append_typed(p->rewrite.to, op, &value, 1, attrs, &type, 1,
+                            NULL);
+}
+
+/* ---- shards as a dim of their own ---- */
+
+Name shards_name(const Partition *p, const Type *type, Name dim) {
+  Name name = name_format(p->ctx->module->names, "%s~", dim);
+  while (type_find(type, name) >= 0)
+    name = name_format(p->ctx->module->names, "%s~", name);
+  return name;
+}
+
+Value split_shards(Partition *p, Value value, int d, int64_t n) {
+  const Type *from = graph_type(p->rewrite.to, value);
+  Type *type = type_create(p->ctx->module->arena, from->dtype, from->rank + 1);
+  type->partial = from->partial;
+  type->partial_kind = from->partial_kind;
+  for (int i = 0; i < from->rank; i++) type->dims[i + (i > d)] = from->dims[i];
+  Dim dim = from->dims[d];
+  type->dims[d] = (Dim){shards_name(p, from, dim.name), n, dim.split};
+  type->dims[d + 1] = (Dim){dim.name, dim.size / n, 0};
+  Name names[] = {type->dims[d].name, dim.name};
+  int64_t sizes[] = {n, dim.size / n};
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, dim.name);
+  attrs_names(&attrs, ATTR_to, names, 2);
+  attrs_ints(&attrs, ATTR_sizes, sizes, 2);
+  return append_typed(p, OP_split_dim, value, &attrs, type);
+}
+
+Value merge_shards(Partition *p, Value value, int d) {
+  const Type *from = graph_type(p->rewrite.to, value);
+  Type *type = type_create(p->ctx->module->arena, from->dtype, from->rank - 1);
+  type->partial = from->partial;
+  type->partial_kind = from->partial_kind;
+  for (int i = 0; i < type->rank; i++) type->dims[i] = from->dims[i + (i > d)];
+  Dim shards = from->dims[d], dim = from->dims[d + 1];
+  type->dims[d] = (Dim){dim.name, shards.size * dim.size, shards.split};
+  Name names[] = {shards.name, dim.name};
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_from, names, 2);
+  attrs_name(&attrs, ATTR_dim, dim.name);
+  return append_typed(p, OP_merge_dims, value, &attrs, type);
+}
+
+/* A copy of the type with dim `from` moved to place `to`. */
+static Type *move_dim(Arena *arena, const Type *type, int from, int to) {
+  Type *moved = type_copy(arena, type);
+  int at = 0;
+  for (int i = 0; i < type->rank; i++) {
+    if (at == to) at++;
+    if (i != from) moved->dims[at++] = type->dims[i];
+  }
+  moved->dims[to] = type->dims[from];
+  return moved;
+}
+
+Value transpose_dim(Partition *p, Value value, int from, int to) {
+  if (from == to) return value;
+  const Type *type = graph_type(p->rewrite.to, value);
+  Type *moved = move_dim(p->ctx->module->arena, type, from, to);
+  Name names[MAX_RANK];
+  for (int i = 0; i < moved->rank; i++) names[i] = moved->dims[i].name;
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_order, names, moved->rank);
+  return append_typed(p, OP_transpose, value, &attrs, moved);
+}
+
+/* ---- steps ---- */
+
+static AxisList without_last(AxisList list, int n) {
+  int kept = axis_list_length(list) - n;
+  AxisList head = 0;
+  for (int i = 0; i < kept; i++)
+    head = axis_list_append(head, axis_list_at(list, i));
+  return head;
+}
+
+static AxisList join_lists(AxisList list, AxisList more) {
+  for (int i = 0; i < axis_list_length(more); i++)
+    list = axis_list_append(list, axis_list_at(more, i));
+  return list;
+}
+
+static Value emit_all_gather(Partition *p, Value value,
+                             const ReshardStep *step) {
+  int d = step->from_dim;
+  AxisList split = graph_type(p->rewrite.to, value)->dims[d].split;
+  value = split_shards(p, value, d, axis_list_shards(split, p->mesh));
+  Type *type =
+      move_dim(p->ctx->module->arena, graph_type(p->rewrite.to, value), d, 0);
+  type->dims[0].split = without_last(split, axis_list_length(step->axes));
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, type->dims[0].name);
+  axis_list_attr(p, &attrs, step->axes);
+  value = append_typed(p, OP_all_gather, value, &attrs, type);
+  return merge_shards(p, transpose_dim(p, value, 0, d), d);
+}
+
+static Value emit_reduce_scatter(Partition *p, Value value,
+                                 const ReshardStep *step) {
+  int d = step->to_dim;
+  const Type *from = graph_type(p->rewrite.to, value);
+  AxisList split = join_lists(from->dims[d].split, step->axes);
+  ReduceKind kind = from->partial_kind;
+  value = split_shards(p, value, d, axis_list_shards(split, p->mesh));
+  Type *type =
+      type_copy(p->ctx->module->arena, graph_type(p->rewrite.to, value));
+  type->dims[d].split = split;
+  type->partial &= (AxisSet)~step->group;
+  if (!type->partial) type->partial_kind = REDUCE_sum;
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, type->dims[d].name);
+  axis_list_attr(p, &attrs, step->axes);
+  attrs_name(&attrs, ATTR_reduce,
+             name_intern(p->ctx->module->names, reduce_name(kind)));
+  value = transpose_dim(p, value, d, 0);
+  value = append_typed(p, OP_reduce_scatter, value, &attrs, type);
+  return merge_shards(p, value, d);
+}
+
+static Value emit_all_to_all(Partition *p, Value value,
+                             const ReshardStep *step) {
+  const Graph *to = p->rewrite.to;
+  const Type *type = graph_type(to, value);
+  Name from_name = type->dims[step->from_dim].name;
+  AxisList from_split = type->dims[step->from_dim].split;
+  AxisList to_split = join_lists(type->dims[step->to_dim].split, step->axes);
+  value =
+      split_shards(p, value, step->to_dim, axis_list_shards(to_split, p->mesh));
+  int d = type_find(graph_type(to, value), from_name);
+  value = split_shards(p, value, d, axis_list_shards(from_split, p->mesh));
+  int gains = step->to_dim + (step->to_dim > d);
+  Type *placed = type_copy(p->ctx->module->arena, graph_type(to, value));
+  placed->dims[d].split =
+      without_last(from_split, axis_list_length(step->axes));
+  placed->dims[gains].split = to_split;
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, placed->dims[d].name);
+  attrs_names(&attrs, ATTR_to, &placed->dims[gains].name, 1);
+  axis_list_attr(p, &attrs, step->axes);
+  value = transpose_dim(p, value, gains, 0);
+  value = append_typed(p, OP_all_to_all, value, &attrs,
+                       move_dim(p->ctx->module->arena, placed, d, 0));
+  value = transpose_dim(p, value, 0, d);
+  int first = d < gains ? d : gains, second = d < gains ? gains : d;
+  return merge_shards(p, merge_shards(p, value, second), first);
+}
+
+/* The first member keeps the value and the others hold zeros: as many copies
+ * as the group has members, all but the first zero, added up. */
+static Value emit_zero_fill(Partition *p, Value value,
+                            const ReshardStep *step) {
+  Graph *to = p->rewrite.to;
+  Arena *arena = p->ctx->module->arena;
+  const Type *from = graph_type(to, value);
+  Name copies = name_intern(p->ctx->module->names, "copies");
+  copies = shards_name(p, from, copies);
+  int64_t n = axis_list_shards(step->axes, p->mesh);
+  Type *index = type_create(arena, DT_i32, 1);
+  index->dims[0] = (Dim){copies, n, step->axes};
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, copies);
+  attrs_ints(&attrs, ATTR_sizes, &n, 1);
+  const Type *types[1] = {index};
+  Value first =
+      graph_append_typed(to, OP_iota, NULL, 0, &attrs, types, 1, NULL);
+  types[0] = type_with_dtype(arena, index, DT_bool);
+  Value pair[] = {first, graph_const(to, DT_i32, 0)};
+  first = graph_append_typed(to, OP_eq, pair, 2, NULL, types, 1, NULL);
+  Type *all = type_create(arena, from->dtype, from->rank + 1);
+  all->partial = from->partial;
+  all->partial_kind = from->partial_kind;
+  all->dims[0] = index->dims[0];
+  for (int i = 0; i < from->rank; i++) all->dims[i + 1] = from->dims[i];
+  Value operands[] = {first, value, graph_const(to, from->dtype, 0)};
+  types[0] = all;
+  value = graph_append_typed(to, OP_select, operands, 3, NULL, types, 1, NULL);
+  Attrs over = {0};
+  attrs_names(&over, ATTR_over, &copies, 1);
+  return append_typed(p, OP_sum, value, &over, type_copy(arena, step->type));
+}
+
+static Value emit_slice(Partition *p, Value value, const ReshardStep *step) {
+  const Type *from = graph_type(p->rewrite.to, value);
+  AxisList split = join_lists(from->dims[step->to_dim].split, step->axes);
+  return change_shards(p, OP_shard, value, step->to_dim, split, step->axes);
+}
+
+static Value emit_all_reduce(Partition *p, Value value,
+                             const ReshardStep *step) {
+  return reduce_over(p, value, step->group, OP_all_reduce);
+}
+
+/* ---- chains ---- */
+
+typedef Value EmitStep(Partition *p, Value value, const ReshardStep *step);
+static EmitStep *const emitters[N_RESHARD_KINDS] = {
+    [RESHARD_slice] = emit_slice,
+    [RESHARD_zero_fill] = emit_zero_fill,
+    [RESHARD_all_gather] = emit_all_gather,
+    [RESHARD_reduce_scatter] = emit_reduce_scatter,
+    [RESHARD_all_to_all] = emit_all_to_all,
+    [RESHARD_all_reduce] = emit_all_reduce,
+};
+
+/* The shards that a step makes or joins have one size. */
+static bool is_even(const Partition *p, const Type *type, int dim) {
+  if (dim < 0) return true;
+  const Dim *d = &type->dims[dim];
+  return d->size % axis_list_shards(d->split, p->mesh) == 0;
+}
+
+static bool can_emit(const Partition *p, const Type *before,
+                     const ReshardStep *step, const char **out_reason) {
+  *out_reason = NULL;
+  if (!emitters[step->kind])
+    *out_reason = "shards would move between ranks";
+  else if (before->rank + 2 > MAX_RANK)
+    *out_reason = "it has too many dimensions";
+  else if (step->kind == RESHARD_all_to_all && step->axes != step->to_axes)
+    *out_reason = "the axes would change their order";
+  else if (!is_even(p, before, step->from_dim) ||
+           !is_even(p, before, step->to_dim) ||
+           !is_even(p, step->type, step->to_dim))
+    *out_reason = "shards would have unequal sizes";
+  return !*out_reason;
+}
+
+int reshard_chain(Partition *p, const Type *from, const Type *to,
+                  ReshardStep *out, const char **out_reason) {
+  int n = reshard_steps(p->table, from, to, out, out_reason);
+  for (int i = 0; i < n; i++)
+    if (!can_emit(p, i ? out[i - 1].type : from, &out[i], out_reason))
+      return -1;
+  return n;
+}
+
+Value reshard_emit(Partition *p, Value value, const ReshardStep *steps, int n) {
+  for (int i = 0; i < n; i++)
+    value = emitters[steps[i].kind](p, value, &steps[i]);
+  return value;
+}

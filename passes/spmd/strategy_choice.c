@@ -1,0 +1,200 @@
+/*
+ * strategy_choice.c -- chooses how an operator is computed where its rule asks
+ * for an operand whose shards would have to move.
+ *
+ *     x [B@data, T@model, C] . w [C, F@model], plan: shard F over model
+ *
+ * The rule takes the first operand as it is and wants all of w.  The strategies
+ * of the operator also have: all of x's T, with F sharded.  The best strategy
+ * takes the fewest shards away from dims that a line of the plan shards, and
+ * from parameters; then it moves the fewest bytes, in the fewest steps.
+ */
+#include "ir/strategies.h"
+#include "passes/spmd/partition.h"
+
+typedef struct Cost {
+  int broken; /* pins that would not hold */
+  int64_t bytes;
+  int steps;
+} Cost;
+
+typedef struct Choice {
+  Partition *p;
+  const Node *node;
+  const Value *inputs;
+  const Type *const *have; /* of the inputs */
+  const Type *const *rule; /* those that the rule wants */
+  Cost best;
+  bool is_found;
+  AxisSet positions;
+  const Type **out; /* the operands of the best strategy */
+} Choice;
+
+static bool is_cheaper(const Cost *a, const Cost *b) {
+  if (a->broken != b->broken) return a->broken < b->broken;
+  if (a->bytes != b->bytes) return a->bytes < b->bytes;
+  return a->steps < b->steps;
+}
+
+/* ---- pins ---- */
+
+/* The parameter that a value shows: it reaches its readers through casts, views
+ * and copies; NULL: the value is computed. */
+static const GraphInput *find_parameter(const Graph *graph, Value value) {
+  const Node *node = graph_node(graph, value);
+  while (node->op != OP_input) {
+    bool follows = node->n_inputs == 1 &&
+                   (node->op == OP_cast || op_has(node->op, OP_FLAG_exact));
+    if (!follows) return NULL;
+    node = graph_node(graph, node->inputs[0]);
+  }
+  const GraphInput *input = &graph->inputs.data[node_int(node, ATTR_index, 0)];
+  return input->role == ROLE_param || input->role == ROLE_ema ? input : NULL;
+}
+
+/* The rank axes that lines give a dim of this name. */
+static AxisSet line_axes(const Partition *p, const Dim *dim) {
+  return dim->name == p->plan->batch_dim
+             ? batch_axes(p)
+             : axis_list_set(plan_line_axes(p, dim));
+}
+
+/* Dims of an operand that lose axes which a pin gave them. */
+static int count_taken(const Choice *c, int input, const Type *want) {
+  const Type *have = c->have[input];
+  const GraphInput *parameter =
+      find_parameter(c->p->rewrite.to, c->inputs[input]);
+  int n = 0;
+  for (int d = 0; d < have->rank; d++) {
+    AxisSet lost = axis_list_set(have->dims[d].split) &
+                   (AxisSet)~axis_list_set(want->dims[d].split);
+    AxisSet pinned = parameter ? (AxisSet)~zero_axes_of(c->p, parameter->path)
+                               : line_axes(c->p, &have->dims[d]);
+    n += (lost & pinned) != 0;
+  }
+  return n;
+}
+
+/* Dims of a result that lack the axes of their line. */
+static int count_missing(const Choice *c, const Type *result) {
+  int n = 0;
+  for (int d = 0; d < result->rank; d++)
+    n += (line_axes(c->p, &result->dims[d]) &
+          ~axis_list_set(result->dims[d].split)) != 0;
+  return n;
+}
+
+/* ---- bytes ---- */
+
+/* Strategies leave micro-batches out: their axes stay where they are. */
+static const Type *with_microbatches(const Choice *c, int input,
+                                     const Type *want) {
+  AxisSet sequential = mesh_sequential(c->p->mesh);
+  const Type *have = c->have[input];
+  Type *type = type_copy(c->p->ctx->module->arena, want);
+  for (int d = 0; d < have->rank; d++) {
+    AxisList split = have->dims[d].split;
+    for (int i = 0; i < axis_list_length(split); i++)
+      if (sequential >> axis_list_at(split, i) & 1)
+        type->dims[d].split =
+            axis_list_append(type->dims[d].split, axis_list_at(split, i));
+  }
+  type->partial |= c->rule[input]->partial & sequential;
+  if (type->partial) type->partial_kind = have->partial_kind;
+  return type_equal(type, have) ? have : type;
+}
+
+static bool add_operand_cost(const Choice *c, int input, const Type *want,
+                             Cost *cost) {
+  const Type *have = c->have[input];
+  ReshardStep steps[MAX_RESHARD_STEPS];
+  const char *reason;
+  if (type_equal(have, want)) return true;
+  int n = reshard_chain(c->p, have, want, steps, &reason);
+  for (int i = 0; i < n; i++) cost->bytes += steps[i].bytes;
+  if (n > 0) cost->steps += n;
+  return n >= 0;
+}
+
+/* The all-reduce of what the operator leaves partial. */
+static void add_result_cost(const Choice *c, const Type *type, AxisSet before,
+                            Cost *cost) {
+  int64_t n = 1;
+  for (int a = 0; a < c->p->mesh->n_axes; a++)
+    if (type->partial & ~before & (1u << a)) n *= c->p->mesh->axes[a].size;
+  int64_t bytes =
+      type_local_elements(type, c->p->mesh) * dtype_size_bytes(type->dtype);
+  cost->bytes += 2 * (n - 1) * ((bytes + n - 1) / n);
+}
+
+/* ---- the search ---- */
+
+static bool try_strategy(void *user, const Strategy *strategy) {
+  Choice *c = user;
+  const Node *node = c->node;
+  Cost cost = {0};
+  AxisSet before = 0;
+  if (strategy->positions && !range_is_supported(node->op)) return true;
+  const Type **want =
+      ARENA_ARRAY(c->p->ctx->scratch, const Type *, node->n_inputs);
+  for (int i = 0; i < node->n_inputs; i++) {
+    want[i] = with_microbatches(c, i, strategy->inputs[i]);
+    cost.broken += count_taken(c, i, want[i]);
+    before |= want[i]->partial;
+    if (!add_operand_cost(c, i, want[i], &cost)) return true;
+  }
+  for (int r = 0; r < node->n_results; r++) {
+    cost.broken += count_missing(c, strategy->results[r]);
+    add_result_cost(c, strategy->results[r], before, &cost);
+  }
+  if (c->is_found && !is_cheaper(&cost, &c->best)) return true;
+  c->is_found = true;
+  c->best = cost;
+  c->positions = strategy->positions;
+  for (int i = 0; i < node->n_inputs; i++) c->out[i] = want[i];
+  return true;
+}
+
+static bool moves_shards(const Type *have, const Type *want) {
+  AxisList more;
+  for (int d = 0; d < have->rank; d++)
+    if (!axis_list_continues(want->dims[d].split, have->dims[d].split, &more))
+      return true;
+  return false;
+}
+
+/* Terms of a sum that are partial over different axes would all be reduced. */
+static bool has_mixed_terms(const Choice *c) {
+  ShardCall call = shard_call(c->p->rewrite.from, c->node);
+  bool differ = false;
+  if (shard_linearity(&call) != LINEAR_all) return false;
+  for (int i = 0; i < c->node->n_inputs; i++) {
+    if (!c->have[i]->partial) return false;
+    differ |= c->have[i]->partial != c->have[0]->partial;
+  }
+  return differ;
+}
+
+bool choose_strategy(Partition *p, int id, const Value *inputs,
+                     const Type *const *have, const Type **wanted,
+                     AxisSet *out_positions) {
+  const Node *node = p->rewrite.from->nodes.data[id];
+  *out_positions = 0;
+  Choice choice = {
+      .p = p,
+      .node = node,
+      .inputs = inputs,
+      .have = have,
+      .rule = wanted,
+      .out = ARENA_ARRAY(p->ctx->scratch, const Type *, node->n_inputs)};
+  bool moves = has_mixed_terms(&choice);
+  for (int i = 0; i < node->n_inputs; i++)
+    moves |= moves_shards(have[i], wanted[i]);
+  if (!moves) return false;
+  ShardCall call = shard_call(p->rewrite.from, node);
+  shard_strategies(p->mesh, &call, p->ctx->scratch, try_strategy, &choice);
+  if (!choice.is_found) return false;
+  for (int i = 0; i < node->n_inputs; i++) wanted[i] = choice.out[i];
+  *out_positions = choice.positions;
+  return true;
+}

@@ -1,0 +1,122 @@
+/*
+ * zero.c -- spreads what training keeps of a parameter over the ranks that
+ * would all hold it: ZeRO (Rajbhandari et al. 2020, "ZeRO: Memory Optimizations
+ * Toward Training Trillion Parameter Models", section 5).
+ *
+ *     plan: zero = 1, shard B over data
+ *     param "w" : f32[C:8, F]           optimizer_state "adamw.m/w" :
+ * f32[C:8@data, F] gradient  : f32[C:8, F; sum@data] -> reduce_scatter ->
+ * f32[C:8@data, F] output param "w"                  <- all_gather of the
+ * updated shards
+ *
+ * Level 1 shards the optimizer's state, level 2 the accumulated gradients too,
+ * level 3 the parameters, which are gathered where they are read.  It is a
+ * placement: the axes are appended to those of one dim, the first that they
+ * divide; a parameter without such a dim stays as it is.
+ */
+#include "passes/spmd/partition.h"
+
+#include <string.h>
+
+struct ZeroShard {
+  Name dim;
+  AxisList split; /* of this dim */
+  AxisSet axes;   /* that it has for this reason */
+};
+
+static AxisList batch_list(const Partition *p) {
+  const Plan *plan = p->plan;
+  AxisList list = 0;
+  const PlanShard *batch =
+      plan->batch_dim ? plan_find_shard(plan, plan->batch_dim) : NULL;
+  for (int i = 0; batch && i < batch->n_axes; i++) {
+    int axis = mesh_find(p->mesh, batch->axes[i]);
+    if (!p->mesh->axes[axis].is_sequential) list = axis_list_append(list, axis);
+  }
+  return list;
+}
+
+AxisSet batch_axes(const Partition *p) {
+  return axis_list_set(batch_list(p));
+}
+
+static AxisList zero_axes(const Partition *p) {
+  const PlanShard *over = &p->plan->zero_over;
+  AxisList list = 0;
+  if (over->n_axes == 0) return batch_list(p);
+  for (int i = 0; i < over->n_axes; i++)
+    list = axis_list_append(list, mesh_find(p->mesh, over->axes[i]));
+  return list;
+}
+
+/* The shard of a parameter that has this placement without it; or NULL. */
+static ZeroShard *find_zero_shard(const Partition *p, const Type *type) {
+  AxisList more = zero_axes(p);
+  AxisSet used = 0;
+  for (int d = 0; d < type->rank; d++)
+    used |= axis_list_set(type->dims[d].split);
+  if (!more || axis_list_set(more) & used) return NULL;
+  for (int d = 0; d < type->rank; d++) {
+    AxisList split = type->dims[d].split;
+    for (int i = 0; i < axis_list_length(more); i++)
+      split = axis_list_append(split, axis_list_at(more, i));
+    if (type->dims[d].size % axis_list_shards(split, p->mesh) != 0) continue;
+    ZeroShard *shard = ARENA_NEW(p->ctx->scratch, ZeroShard);
+    *shard = (ZeroShard){type->dims[d].name, split, axis_list_set(more)};
+    return shard;
+  }
+  return NULL;
+}
+
+void zero_add_parameter(Partition *p, Name path, const Type *type) {
+  ZeroShard *shard = p->plan->zero > 0 ? find_zero_shard(p, type) : NULL;
+  if (shard) map_put(p->zero, path, shard);
+}
+
+static const Type *with_shard(const Partition *p, const Type *type,
+                              const ZeroShard *shard) {
+  int d = type_find(type, shard->dim);
+  AxisList more;
+  if (d < 0 || !axis_list_continues(shard->split, type->dims[d].split, &more) ||
+      type->dims[d].size % axis_list_shards(shard->split, p->mesh) != 0)
+    return type;
+  Type *placed = type_copy(p->ctx->module->arena, type);
+  placed->dims[d].split = shard->split;
+  return placed;
+}
+
+const Type *zero_input(const Partition *p, Role role, Name path,
+                       const Type *type) {
+  int level = role == ROLE_optimizer_state ? 1 : 3;
+  bool applies =
+      role == ROLE_optimizer_state || role == ROLE_param || role == ROLE_ema;
+  const ZeroShard *shard = map_get(p->zero, path);
+  return applies && shard && p->plan->zero >= level ? with_shard(p, type, shard)
+                                                    : type;
+}
+
+/* The pass `optimizer` gives the nodes of an update the path "optimizer.PATH".
+ */
+const Type *zero_gradient(const Partition *p, Name node_path,
+                          const Type *type) {
+  static const char prefix[] = "optimizer.";
+  size_t n = sizeof prefix - 1;
+  if (p->plan->zero == 0 || strncmp(node_path, prefix, n) != 0) return NULL;
+  const ZeroShard *shard =
+      map_get(p->zero, name_intern(p->ctx->module->names, node_path + n));
+  if (!shard || type_find(type, shard->dim) < 0) return NULL;
+  Type *reduced = type_copy(p->ctx->module->arena, type);
+  reduced->partial = 0;
+  reduced->partial_kind = REDUCE_sum;
+  const Type *placed = with_shard(p, reduced, shard);
+  return placed == reduced ? NULL : placed;
+}
+
+AxisSet zero_all_axes(const Partition *p) {
+  return p->plan->zero > 0 ? axis_list_set(zero_axes(p)) : 0;
+}
+
+AxisSet zero_axes_of(const Partition *p, Name path) {
+  const ZeroShard *shard = map_get(p->zero, path);
+  return shard && p->plan->zero >= 3 ? shard->axes : 0;
+}
