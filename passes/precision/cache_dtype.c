@@ -34,10 +34,11 @@ static DType *find_cache_dtypes(PassContext *ctx, const Graph *graph) {
   /* The new value of a cache decides the dtype; its readers must agree. */
   DType *wanted = ARENA_ARRAY(ctx->scratch, DType, n);
   for (int i = 0; i < n; i++) wanted[i] = DT_f32;
+  InputIndex inputs = graph_index_inputs(graph, ctx->scratch);
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
     const GraphInput *input =
-        graph_find_input(graph, output->role, output->path);
+        input_indexed(&inputs, output->role, output->path);
     const Node *node = graph_node(graph, output->value);
     if (input && output->role == ROLE_decode_cache && node->op == OP_cast)
       wanted[input - graph->inputs.data] =
@@ -92,11 +93,12 @@ Graph *pass_cache_dtype(PassContext *ctx, const Graph *graph) {
   Rewrite rewrite = rewrite_begin(ctx, graph);
   for (int id = 0; id < graph->nodes.n; id++)
     if (!cache_dtype_rule(&rewrite, id, dtype)) rewrite_copy(&rewrite, id);
+  InputIndex inputs = graph_index_inputs(graph, ctx->scratch);
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
     Value value = output->value;
     const GraphInput *input =
-        graph_find_input(graph, output->role, output->path);
+        input_indexed(&inputs, output->role, output->path);
     if (input && dtype[input - graph->inputs.data] !=
                      graph_type(graph, output->value)->dtype)
       value = graph_node(graph, value)->inputs[0]; /* before the cast */
