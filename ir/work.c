@@ -43,9 +43,16 @@ static const Type *local_type(Arena *arena, const Type *type,
 
 static void placed_work(Arena *arena, const Graph *graph, int id,
                         const Mesh *mesh, Work *out) {
+  enum { FEW = 16 }; /* most nodes need no arena */
+  const Type *few[2][FEW];
   const Node *node = graph->nodes.data[id];
-  const Type **inputs = ARENA_ARRAY(arena, const Type *, node->n_inputs);
-  const Type **results = ARENA_ARRAY(arena, const Type *, node->n_results);
+  const Type **inputs = node->n_inputs <= FEW
+                            ? few[0]
+                            : ARENA_ARRAY(arena, const Type *, node->n_inputs);
+  const Type **results =
+      node->n_results <= FEW
+          ? few[1]
+          : ARENA_ARRAY(arena, const Type *, node->n_results);
   for (int i = 0; i < node->n_inputs; i++)
     inputs[i] = local_type(arena, graph_type(graph, node->inputs[i]), mesh);
   for (int r = 0; r < node->n_results; r++)
