@@ -14,10 +14,10 @@
 #include "codegen/nest/lower.h"
 
 /* Loop nests of operators that are no part of a region; NULL: a region. */
-#define each(name) NULL
+#define each(name)    NULL
 #define message(kind) NULL
-#define nest(name) lower_##name
-#define none       NULL
+#define nest(name)    lower_##name
+#define none          NULL
 static LowerFunction *const functions[N_OPS] = {
 #define OP(name, class, min, max, sharding, linear, infer, grad, cost,         \
            decompose, interp, lower, flags)                                    \

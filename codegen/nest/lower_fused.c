@@ -356,10 +356,10 @@ typedef int ElementFunction(Region *region, const Node *node,
                             const Coord *coords);
 
 /* The functions that compute one element of a node inside a region. */
-#define each(name) element_##name
+#define each(name)    element_##name
 #define message(kind) NULL
-#define nest(name) NULL
-#define none       NULL
+#define nest(name)    NULL
+#define none          NULL
 static ElementFunction *const elements[N_OPS] = {
 #define PW1(name, ...) [OP_##name] = element_pointwise,
 #define PW2(name, ...) [OP_##name] = element_pointwise,

@@ -133,8 +133,11 @@ static inline void toy_instrs(Toy *toy, DnnInstr *to, const DnnGemm *product,
                               const int64_t *backward,
                               const DnnCollective *sum) {
   to[0] = (DnnInstr){TOY_INSTR(DNN_OP_GEMM, "m.product", toy_product_at),
-                     .detail = product, .flops = 6, .bytes_moved = 40,
-                     .n_checks = 1, .checks = toy_product_checks};
+                     .detail = product,
+                     .flops = 6,
+                     .bytes_moved = 40,
+                     .n_checks = 1,
+                     .checks = toy_product_checks};
   to[1] = (DnnInstr){TOY_INSTR(DNN_OP_KERNEL, "m.loss", toy_backward_at),
                      .n_numbers = 2, .numbers = backward, .n_checks = 2,
                      .checks = toy_backward_checks};
