@@ -503,8 +503,8 @@ static void read_zero(Reader *r, const Pin *pin) {
     diag(r->e->diags, DIAG_wrong_setting, pin->value->span, "zero",
          "an integer from 0 to 3",
          arena_printf(r->e->arena, "%lld", (long long)level));
-  else
-    r->plan->zero = (int)level;
+  else if (pin->axes.n == 0 || over.n_axes > 0)
+    r->plan->zero = (int)level; /* else: over one rank, which holds all */
   r->plan->zero_over = over;
 }
 

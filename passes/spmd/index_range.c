@@ -3,10 +3,12 @@
  * writes its own range of indices.
  *
  *     gather table [V:8@model, C], i [T] {dim = V}
- *     ->  shard  = floordiv i, 2          index = mod i, 2
- *         here   = eq shard, iota {dim = V~, sizes = [4]}    : [T, V~:4@model]
- *         row    = gather (table as [V~:4@model, V:2, C]), select here, index,
- * 0 sum (select here, row, 0) {over = [V~]}            : [T, C; sum@model]
+ *
+ *     shard = floordiv i, 2
+ *     here  = eq shard, iota {dim = V~, sizes = [4]}     : [T, V~:4@model]
+ *     index = select here, (mod i, 2), 0
+ *     row   = gather (table as [V~:4@model, V:2, C]), index
+ *     sum (select here, row, 0) {over = [V~]}            : [T, C; sum@model]
  *
  * The shards are a dim of the graph, so all of it has a meaning on one device.
  */
@@ -141,5 +143,5 @@ void place_by_range(Partition *p, int id, const Value *inputs,
     int from = type_find(graph_type(to, value), node->types[0]->dims[d].name);
     value = transpose_dim(p, value, from, d);
   }
-  rewrite_set(&p->rewrite, (Value){id, 0}, value);
+  rewrite_set(&p->rewrite, (Value){id, 0}, place_as_pinned(p, id, value));
 }

@@ -129,12 +129,27 @@ static void add_result_cost(const Choice *c, const Type *type, AxisSet before,
 
 /* ---- the search ---- */
 
+/* A look-up by range needs ranges of one size. */
+static bool has_even_results(const Choice *c, const Strategy *strategy) {
+  for (int r = 0; r < c->node->n_results; r++) {
+    const Type *type = strategy->results[r];
+    for (int d = 0; d < type->rank; d++)
+      if (type->dims[d].size %
+              axis_list_shards(type->dims[d].split, c->p->mesh) !=
+          0)
+        return false;
+  }
+  return true;
+}
+
 static bool try_strategy(void *user, const Strategy *strategy) {
   Choice *c = user;
   const Node *node = c->node;
   Cost cost = {0};
   AxisSet before = 0;
-  if (strategy->positions && !range_is_supported(node->op)) return true;
+  if (strategy->positions &&
+      (!range_is_supported(node->op) || !has_even_results(c, strategy)))
+    return true;
   const Type **want =
       ARENA_ARRAY(c->p->ctx->scratch, const Type *, node->n_inputs);
   for (int i = 0; i < node->n_inputs; i++) {

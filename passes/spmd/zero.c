@@ -4,10 +4,12 @@
  * Toward Training Trillion Parameter Models", section 5).
  *
  *     plan: zero = 1, shard B over data
- *     param "w" : f32[C:8, F]           optimizer_state "adamw.m/w" :
- * f32[C:8@data, F] gradient  : f32[C:8, F; sum@data] -> reduce_scatter ->
- * f32[C:8@data, F] output param "w"                  <- all_gather of the
- * updated shards
+ *
+ *     param "w"     : f32[C:8, F]
+ *     state "m/w"   : f32[C:8@data, F]
+ *     gradient      : f32[C:8, F; sum@data]
+ *     after reduce_scatter: f32[C:8@data, F], which updates "m/w" and a shard
+ *     of "w"; all_gather then gives each rank all of "w"
  *
  * Level 1 shards the optimizer's state, level 2 the accumulated gradients too,
  * level 3 the parameters, which are gathered where they are read.  It is a

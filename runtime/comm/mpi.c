@@ -70,7 +70,7 @@ static void wait_for_job(Mpi *mpi, Job *job) {
 
 /* ---- collectives ---- */
 
-/* Where the outstanding collective of this id is kept. */
+/* Where the collective of this id is kept until its wait. */
 static Job **place_of_id(Mpi *mpi, int32_t id) {
   ASSERT(id >= 0);
   if (id >= mpi->n_ids) {

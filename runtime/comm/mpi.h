@@ -97,7 +97,7 @@ typedef struct Mpi {
   pthread_cond_t to_thread, to_main;
   Work works[DNN_N_QUEUES];
   Job *unused; /* of the main thread, as are: */
-  Job **by_id; /* outstanding collectives */
+  Job **by_id; /* collectives that nobody has waited for yet */
   int32_t n_ids;
   Job *vote;
   int64_t *votes;       /* [W] */

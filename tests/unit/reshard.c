@@ -368,8 +368,8 @@ static int64_t do_step(const Bench *bench, const ReshardStep *step,
   return -1;
 }
 
-/* Executes a chain; true if the value lies as it should.  `planted`: reverse
- * the axes of this step (-1: of none). */
+/* Executes a chain; true if each rank holds the elements that the placement
+ * says.  `planted`: reverse the axes of this step (-1: of none). */
 static bool play(const Bench *bench, const Type *from, const ReshardStep *steps,
                  int n, int planted, const char *label) {
   static Shards shards[2];
