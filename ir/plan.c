@@ -102,6 +102,10 @@ bool plan_is_batch(const Plan *plan, Name path, Name dim) {
   return i >= 0 ? reached->is_batch[i] : dim == plan->batch_dim;
 }
 
+const PlanSaving *plan_find_saving(const Plan *plan, Name path) {
+  return plan->saving && path ? map_get(plan->saving, path) : NULL;
+}
+
 const PlanShard *plan_placed_dim(const PlanPlacement *placement, Name dim) {
   for (int i = placement->n_shards - 1; i >= 0; i--)
     if (placement->shards[i].dim == dim) return &placement->shards[i];

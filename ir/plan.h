@@ -39,6 +39,12 @@ typedef struct PlanReached {
   bool is_batch[MAX_RANK];          /* stands for the batch dim */
 } PlanReached;
 
+/* A line `remat` or `keep`: how the backward pass gets a forward value. */
+typedef struct PlanSaving {
+  bool is_recomputed; /* else it is stored */
+  Span span;
+} PlanSaving;
+
 typedef struct Plan {
   Name name;
   Mesh mesh; /* rank axes, then the sequential one if microbatches > 1 */
@@ -55,6 +61,7 @@ typedef struct Plan {
   int64_t memory_bytes; /* of a rank at most; 0: no limit */
   int zero;             /* level, 0 to 3 */
   PlanShard zero_over;  /* its axes; none: those of the batch */
+  Map *saving;          /* path of a forward value -> PlanSaving; NULL: none */
   bool replicates_data; /* each rank computes the batch in full; parameters stay
                            where they are */
   Span memory_span;
@@ -77,6 +84,8 @@ const PlanPlacement *plan_find_placement(const Plan *plan, Name path);
 const PlanShard *plan_named_dim(const Plan *plan, Name path, Name dim);
 /* Whether it is the batch dim, also under another name. */
 bool plan_is_batch(const Plan *plan, Name path, Name dim);
+/* The last line that recomputes or stores this forward value, or NULL. */
+const PlanSaving *plan_find_saving(const Plan *plan, Name path);
 /* The shard that a pin about paths gives a dim, or NULL: it is replicated. */
 const PlanShard *plan_placed_dim(const PlanPlacement *placement, Name dim);
 /* The dim of a tensor that takes the axis which `lines[d]` gives dim `d`, or

@@ -19,7 +19,8 @@
 
 typedef struct Entry { /* a path that a line places */
   Name path;
-  const PlanPlacement *placement;
+  const PlanPlacement *placement; /* NULL: the line says how it is saved */
+  const char *head;
   Text places; /* "B over data, T over (seq, tensor)" */
   Map *dims;   /* that are in it */
   bool differs;
@@ -124,6 +125,26 @@ static void lines_collect(Lines *l) {
     if (entry->placement->n_partial > 0)
       add_place(entry, name_intern(l->e->names, "partial"),
                 entry->placement->partial, entry->placement->n_partial);
+    entry->head = entry->places.n ? "shard" : "replicate";
+  }
+}
+
+/* After the placements: `remat` and `keep`. */
+static void lines_collect_saving(Lines *l) {
+  Map *seen = map_create(l->arena);
+  int n;
+  const PlanNode *nodes = plan_paths_nodes(l->paths, &n);
+  for (int i = 0; i < n; i++) {
+    Name path = nodes[i].path;
+    const PlanSaving *saving = plan_find_saving(l->plan, path);
+    if (!saving || map_has(seen, path)) continue;
+    Entry *entry = ARENA_NEW(l->arena, Entry);
+    *entry = (Entry){.path = path,
+                     .head = saving->is_recomputed ? "remat" : "keep",
+                     .places = text_create(l->arena),
+                     .differs = true};
+    map_put(seen, path, entry);
+    vec_push(l->arena, &l->entries, entry);
   }
 }
 
@@ -187,15 +208,16 @@ static Group *group_of(Lines *l, Map *groups, Entry *entry) {
     at += strcspn(at, "]");
     n++;
   }
-  const char *head = entry->places.n ? "shard" : "replicate";
   const char *places = text_string(&entry->places);
-  text_printf(&key, " %s", places);
+  text_printf(&key, " %s %s", entry->head, places);
   Name name = name_intern(l->e->names, text_string(&key));
   Group *group = map_get(groups, name);
   if (group) return group;
   group = ARENA_NEW(l->arena, Group);
-  *group = (Group){
-      .shape = entry->path, .head = head, .places = places, .n_indices = n};
+  *group = (Group){.shape = entry->path,
+                   .head = entry->head,
+                   .places = places,
+                   .n_indices = n};
   map_put(groups, name, group);
   vec_push(l->arena, &l->groups, group);
   return group;
@@ -361,8 +383,9 @@ void plan_check_lines(Elab *e, const PlanPaths *paths, const Plan *plan) {
 
 void plan_make_lines(Elab *e, PlanPaths *paths, Plan *plan) {
   Lines l = {.e = e, .arena = e->arena, .paths = paths, .plan = plan};
-  if (!plan->placements.n || plan->ranks <= 1) return;
-  lines_collect(&l);
+  if (plan->placements.n > 0 && plan->ranks > 1) lines_collect(&l);
+  lines_collect_saving(&l);
+  if (l.entries.n == 0) return;
   make_groups(&l);
   for (int i = 0; i < l.groups.n; i++) print_group(&l, l.groups.data[i]);
 }

@@ -386,6 +386,32 @@ static bool plan_read_paths(Reader *r, const Pin *pin, PathList *out) {
   return is_good;
 }
 
+/* `remat` and `keep`: of forward values, the parameters below a path left out.
+ */
+static bool read_saving(Reader *r, const Pin *pin) {
+  PathList paths = {0};
+  if (!plan_read_paths(r, pin, &paths)) return false;
+  Map *inputs = map_create(r->e->arena);
+  for (int i = 0; i < r->graph->inputs.n; i++) {
+    Name path = r->graph->inputs.data[i].path;
+    map_put(inputs, path, (void *)path);
+  }
+  PlanSaving *saving = ARENA_NEW(r->e->arena, PlanSaving);
+  *saving = (PlanSaving){pin->kind == PIN_remat, pin->span};
+  if (!r->plan->saving) r->plan->saving = map_create(r->e->arena);
+  bool is_any = false;
+  for (int i = 0; i < paths.n; i++) {
+    if (map_has(inputs, paths.data[i])) continue;
+    map_put(r->plan->saving, paths.data[i], saving);
+    is_any = true;
+  }
+  if (!is_any)
+    diag(r->e->diags, DIAG_plan_not_computed, pin->exprs.data[0]->span,
+         span_text(r->e->arena, pin->exprs.data[0]->span),
+         pin->kind == PIN_remat ? "remat" : "keep");
+  return is_any;
+}
+
 static bool read_place(Reader *r, const Pin *pin, const Place *place,
                        const PathList *paths, PlanPlacement *out,
                        PlanShard *shards) {
@@ -562,20 +588,19 @@ static void read_pin(Reader *r, const Pin *pin) {
   case PIN_shard_paths:
   case PIN_replicate: read_placement(r, pin); return;
   case PIN_set: read_set(r, pin); return;
-  case PIN_keep:
-    plan_read_paths(r, pin, &paths); /* every activation is saved */
+  case PIN_keep: read_saving(r, pin); return;
+  case PIN_remat:
+    if (read_saving(r, pin)) plan_unsupported(r, pin->span, "'remat'");
     return;
   case PIN_stage:
   case PIN_cut:
-  case PIN_remat:
   case PIN_offload:
   case PIN_place:
     if (plan_read_paths(r, pin, &paths))
       plan_unsupported(r, pin->span,
-                       pin->kind == PIN_remat     ? "'remat'"
-                       : pin->kind == PIN_offload ? "'offload'"
-                       : pin->kind == PIN_place   ? "'place'"
-                                                  : "stages");
+                       pin->kind == PIN_offload ? "'offload'"
+                       : pin->kind == PIN_place ? "'place'"
+                                                : "stages");
     return;
   }
 }
