@@ -24,6 +24,8 @@ typedef struct KernelText {
   uint32_t grid[3], block[3], shared_bytes; /* CUDA */
   bool uses_barriers; /* CUDA: needs fibers on the CPU shim */
   bool is_plain;      /* only the plain program has it: not optimised */
+  /* An override may have one run-time number; an empty split: it has none. */
+  NestNumber number;
 } KernelText;
 
 typedef struct Backend Backend;

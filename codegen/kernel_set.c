@@ -28,13 +28,20 @@ int kernel_set_nest(KernelSet *set, const Nest *nest) {
   return kernel_set_add(set, text);
 }
 
-int kernel_set_override(KernelSet *set, const Graph *graph, int id) {
+static int add_override(KernelSet *set, const Graph *graph, int id,
+                        NestNumber *out_number) {
   KernelText text = {0};
   if (!set->backend->emit_override ||
       !set->backend->emit_override(set->backend, set->module, graph, id, &text))
     return -1;
+  *out_number = text.number;
   int found = (int)(uintptr_t)map_get(set->by_name, text.name);
   return found ? found - 1 : kernel_set_add(set, text);
+}
+
+int kernel_set_override(KernelSet *set, const Graph *graph, int id) {
+  NestNumber number;
+  return add_override(set, graph, id, &number);
 }
 
 const KernelKind *kernel_set_kind(KernelSet *set, const Graph *graph, int id) {
@@ -42,7 +49,7 @@ const KernelKind *kernel_set_kind(KernelSet *set, const Graph *graph, int id) {
   KernelKind *kind = map_get(set->kinds, key);
   if (kind) return kind;
   kind = ARENA_NEW(set->module->arena, KernelKind);
-  kind->kernel = kernel_set_override(set, graph, id);
+  kind->kernel = add_override(set, graph, id, &kind->number);
   if (kind->kernel < 0) {
     kind->nest = nest_lower(set->module, graph, id);
     kind->kernel = kernel_set_nest(set, kind->nest);

@@ -319,12 +319,13 @@ static void add_rank_offset(Select *select, Launch *launch, int number,
   vec_push(select->arena, &launch->rank_offsets, offset);
 }
 
-/* The run-time numbers of a nest: the micro-batch's share is known here, the
+/* The run-time numbers of a kernel: the micro-batch's share is known here, the
  * rank adds its own through a DnnRankOffset for each run of rank axes. */
-static void fill_numbers(Select *select, Launch *launch, const Nest *nest) {
+static void fill_numbers(Select *select, Launch *launch,
+                         const NestNumber *numbers, int n) {
   const Mesh *mesh = &select->graph->mesh;
-  for (int i = 0; i < nest->n_numbers; i++) {
-    const NestNumber *number = &nest->numbers[i];
+  for (int i = 0; i < n; i++) {
+    const NestNumber *number = &numbers[i];
     int64_t value = 0, weight = number->factor;
     for (int end = axis_list_length(number->split), k = end; k > 0; end = k) {
       AxisList run = 0;
@@ -410,7 +411,10 @@ static Status select_kernel(Select *select, int id) {
   const KernelKind *kind = kernel_set_kind(select->set, select->graph, id);
   if (kind->kernel < 0) return unsupported_status(select, id, "");
   launch.kernel = kind->kernel;
-  if (kind->nest) fill_numbers(select, &launch, kind->nest);
+  if (kind->nest)
+    fill_numbers(select, &launch, kind->nest->numbers, kind->nest->n_numbers);
+  else if (kind->number.split)
+    fill_numbers(select, &launch, &kind->number, 1);
   fill_launch(select, &launch, id);
   push_launch(select, launch);
   return STATUS_OK;

@@ -39,8 +39,9 @@ typedef struct KernelSet {
 
 /* The kernel of all nodes with one kernel key, lowered and emitted once. */
 typedef struct KernelKind {
-  int kernel;       /* -1: there is none */
-  const Nest *nest; /* NULL: none, or an override */
+  int kernel;        /* -1: there is none */
+  const Nest *nest;  /* NULL: none, or an override */
+  NestNumber number; /* of an override; its split is empty: none */
 } KernelKind;
 
 /* ---- kernel_set.c ---- */

@@ -22,9 +22,13 @@ typedef struct Inference {
 
 /* ---- splits ---- */
 
+static bool passes_shards(ShardTreatment treatment) {
+  return treatment == SHARD_pass || treatment == SHARD_pass_or_sum;
+}
+
 /* A row may allow a dim that needs the operator rewritten; not here. */
 static bool may_split(const Inference *r, const ShardDim *dim, AxisList split) {
-  if (dim->treatment != SHARD_pass && !shard_is_reduction(dim->treatment))
+  if (!passes_shards(dim->treatment) && !shard_is_reduction(dim->treatment))
     return false;
   return dim->even_size == 0 ||
          dim->even_size % axis_list_shards(split, r->mesh) == 0;
@@ -138,14 +142,25 @@ static AxisSet reduced_axes(const Inference *r, ReduceKind *kind) {
   return axes;
 }
 
+/* Axes of dims that some results have; one without them is a partial sum. */
+static AxisSet axes_it_lacks(const Inference *r, const Type *result) {
+  AxisSet axes = 0;
+  for (int i = 0; i < r->rule.n; i++)
+    if (r->rule.dims[i].treatment == SHARD_pass_or_sum &&
+        type_find(result, r->rule.dims[i].name) < 0)
+      axes |= axis_list_set(r->splits[i]);
+  return axes;
+}
+
 static const Type *placed_result(Inference *r, const Type *logical,
                                  AxisSet partial, ReduceKind kind) {
   Type *type = copy_shape(r->arena, logical);
   for (int j = 0; j < logical->rank; j++) {
     int at = shard_rule_result(&r->rule, logical->dims[j].name);
-    if (at >= 0 && r->rule.dims[at].treatment == SHARD_pass)
+    if (at >= 0 && passes_shards(r->rule.dims[at].treatment))
       type->dims[j].split = r->splits[at];
   }
+  partial |= axes_it_lacks(r, logical);
   type->partial = partial;
   type->partial_kind = partial ? kind : REDUCE_sum;
   return type;

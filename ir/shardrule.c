@@ -91,8 +91,9 @@ static bool is_in_results(const ShardCall *call, Name dim) {
   return true;
 }
 
-/* Several groups of query heads share a key head: each adds to its gradient. */
-static bool is_query_group(const ShardCall *call, Name dim) {
+/* Queries, and groups of query heads that share a key head, add to the
+ * gradients of keys and values. */
+static bool is_of_queries(const ShardCall *call, Name dim) {
   return call->op == OP_attention_grad &&
          type_find(call->inputs[0], dim) >= 0 &&
          type_find(call->inputs[5], dim) >= 0 &&
@@ -107,7 +108,7 @@ static ShardTreatment treatment_of(const ShardCall *call, Name dim) {
   ShardTreatment listed;
   if (find_listed(call, dim, &listed)) return listed;
   if (is_in_results(call, dim)) return SHARD_pass;
-  if (is_query_group(call, dim)) return SHARD_pass_or_sum;
+  if (is_of_queries(call, dim)) return SHARD_pass_or_sum;
   return call->op == OP_conv_weight_grad ? SHARD_sum : SHARD_replicate;
 }
 

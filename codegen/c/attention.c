@@ -12,6 +12,9 @@
  * and all matmuls are one micro-kernel of the prelude.  Tiles that a causal
  * mask empties are skipped.  A unit of work is one (batch, head) and in the
  * forward kernel one tile of queries; units share nothing.
+ *
+ * A rank may have a shard of the queries: a run-time number says how many
+ * queries come before it, and `@` in the text below adds it to a position.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -35,7 +38,8 @@ typedef struct Attention {
   int64_t t, s, d, e;
   double scale;
   bool is_causal, is_grad;
-  DType dtype; /* of all operands but lse; computed in f32 */
+  AxisList split; /* of causal queries, whose positions depend on the rank */
+  DType dtype;    /* of all operands but lse; computed in f32 */
   int n_operands;
   const Type *types[MAX_OPERANDS];
   const Mesh *mesh;
@@ -107,6 +111,8 @@ static bool read_attention(const Graph *graph, int id, Attention *at) {
   at->s = operand_size(at, 1, at->key);
   at->d = operand_size(at, 0, at->width);
   at->e = operand_size(at, 2, at->value);
+  const Type *q = at->types[0];
+  if (at->is_causal) at->split = q->dims[type_find(q, at->query)].split;
   return at->d <= LARGEST_HEAD && at->e <= LARGEST_HEAD;
 }
 
@@ -129,7 +135,7 @@ static const char forward_text[] =
     "      PACK(TQ, D, DP, tn, q + t0 * q_t, q_t, q_d, qt);\n"
     "      memset(ot, 0, sizeof ot);\n"
     "      for (int i = 0; i < TQ; i++) m[i] = -__builtin_inff(), l[i] = 0;\n"
-    "      const int end = CAUSAL && t0 + TQ < S ? t0 + TQ : S;\n"
+    "      const int end = CAUSAL && t0@ + TQ < S ? t0@ + TQ : S;\n"
     "      for (int s0 = 0; s0 < end; s0 += TK) {\n"
     "        const int sn = S - s0 < TK ? S - s0 : TK;\n"
     "        PACK_COLUMN(TK, D, sn, k + s0 * k_s, k_s, k_d, kt);\n"
@@ -137,7 +143,8 @@ static const char forward_text[] =
     "        memset(st, 0, sizeof st);\n"
     "        dnn_tile(TQ, TK, D, qt, DP, 1, kt, TK, st, TK);\n"
     "        for (int i = 0; i < TQ; i++) {\n"
-    "          int n = CAUSAL && t0 + i - s0 + 1 < sn ? t0 + i - s0 + 1 : sn;\n"
+    "          int n = CAUSAL && t0@ + i - s0 + 1 < sn ? t0@ + i - s0 + 1 : "
+    "sn;\n"
     "          float *x = st + i * TK, most = m[i], sum = 0;\n"
     "#pragma omp simd reduction(max : most)\n"
     "          for (int j = 0; j < TK; j++) {\n"
@@ -172,7 +179,8 @@ static const char scores_text[] =
     "        dnn_tile(TQ, TK, D, qt, DP, 1, kt, TK, st, TK);\n"
     "        dnn_tile(TQ, TK, E, gt, EP, 1, vt, TK, pt, TK);\n"
     "        for (int i = 0; i < TQ; i++) {\n"
-    "          int n = CAUSAL && t0 + i - s0 + 1 < sn ? t0 + i - s0 + 1 : sn;\n"
+    "          int n = CAUSAL && t0@ + i - s0 + 1 < sn ? t0@ + i - s0 + 1 : "
+    "sn;\n"
     "          float delta = 0, base = 0;\n"
     "          if (i >= tn || n < 0) n = 0;\n"
     "          for (int j = 0; i < tn && j < E; j++)\n"
@@ -223,14 +231,17 @@ static const char store_dkv_text[] =
 /* The gradient of q is a sum over tiles of keys, stored in memory in f32.
  * Where dq is a 16-bit float and there are several tiles, a second pair of
  * loops computes it in tiles of its own. */
-static void add_backward(Text *out, bool is_separate) {
+static void add_backward(Text *out, bool is_separate, bool is_shard) {
   text_add(out, tiles_text);
   text_add(out, "    for (int s0 = 0; s0 < S; s0 += TK) {\n");
   text_add(out, keys_text);
   text_add(out, "      memset(kg, 0, sizeof kg);\n"
-                "      memset(vg, 0, sizeof vg);\n"
-                "      const int first = CAUSAL ? s0 / TQ * TQ : 0;\n"
-                "      for (int t0 = s0 == 0 ? 0 : first; t0 < T; t0 += TQ) "
+                "      memset(vg, 0, sizeof vg);\n");
+  text_add(out, is_shard ? "      const int first = s0 > before ? (s0 - before)"
+                           " / TQ * TQ : 0;\n"
+                         : "      const int first = CAUSAL ? s0 / TQ * TQ : "
+                           "0;\n");
+  text_add(out, "      for (int t0 = s0 == 0 ? 0 : first; t0 < T; t0 += TQ) "
                 "{\n");
   text_add(out, queries_text);
   if (!is_separate)
@@ -252,7 +263,7 @@ static void add_backward(Text *out, bool is_separate) {
   text_add(out, "    for (int t0 = 0; t0 < T; t0 += TQ) {\n");
   text_add(out, queries_text);
   text_add(out, "      memset(qg, 0, sizeof qg);\n"
-                "      const int end = CAUSAL && t0 + TQ < S ? t0 + TQ : S;\n"
+                "      const int end = CAUSAL && t0@ + TQ < S ? t0@ + TQ : S;\n"
                 "      for (int s0 = 0; s0 < end; s0 += TK) {\n");
   text_add(out, keys_text);
   text_add(out, scores_text);
@@ -322,14 +333,15 @@ static void add_body(Text *out, const Attention *at) {
   for (int b = 0; b < at->n_batch; b++) units *= at->sizes[b];
   add_sizes(out, at);
   add_strides(out, at);
-  text_add(out, "  (void)numbers;\n");
+  text_add(out, at->split ? "  const int before = (int)numbers[0];\n"
+                          : "  (void)numbers;\n");
   if (at->is_grad) {
     text_printf(out,
                 "#pragma omp parallel for schedule(static)\n"
                 "  for (int64_t u = 0; u < %" PRId64 "; u++) {\n",
                 units);
     add_unit(out, at);
-    add_backward(out, at->dtype != DT_f32 && at->s > KEY_TILE);
+    add_backward(out, at->dtype != DT_f32 && at->s > KEY_TILE, at->split);
     text_add(out, "  }\n}\n");
     return;
   }
@@ -342,6 +354,18 @@ static void add_body(Text *out, const Attention *at) {
   text_add(out, forward_text);
   if (at->n_operands > 4) text_add(out, lse_text);
   text_add(out, "      }\n    }\n  }\n}\n");
+}
+
+/* Writes out what `@` stands for. */
+static Text expand_positions(Arena *arena, const char *text, bool is_shard) {
+  Text out = text_create(arena);
+  for (; *text; text++) {
+    if (*text != '@')
+      text_printf(&out, "%c", *text);
+    else if (is_shard)
+      text_add(&out, " + before");
+  }
+  return out;
 }
 
 static const char *dtype_macros(Arena *arena, DType dtype) {
@@ -363,15 +387,17 @@ bool c_emit_attention(const Backend *backend, Module *module,
   if ((op != OP_attention && op != OP_attention_grad) ||
       !read_attention(graph, id, &at))
     return false;
-  Text body = text_create(module->arena);
-  text_printf(&body, "  /* %s */\n", dtype_name(at.dtype));
-  add_body(&body, &at);
+  Text marked = text_create(module->arena);
+  text_printf(&marked, "  /* %s */\n", dtype_name(at.dtype));
+  add_body(&marked, &at);
+  Text body = expand_positions(module->arena, text_string(&marked), at.split);
   char hex[33];
   hash_hex(text_string(&body), body.n, hex);
   Name name =
       name_format(module->names, "dnn_%s_%.12s", op_info(op)->name, hex);
   *out = (KernelText){
       .name = name,
+      .number = {.split = at.split, .factor = at.t},
       .text = arena_printf(
           module->arena,
           "%svoid %s(void *const *buffers, const int64_t *numbers) {\n%s",

@@ -16,6 +16,9 @@
  * and the columns tx + 16 j of a tile.  Tiles of keys that a causal mask hides
  * are skipped.  The bodies below are the same for all shapes; sizes and strides
  * are constants in front of them.
+ *
+ * A rank may have a shard of the queries: a run-time number says how many
+ * queries come before it, and `@` in the text below adds it to a position.
  */
 #include "codegen/cuda/cuda.h"
 
@@ -32,6 +35,7 @@ typedef struct Shape {
   bool in_keys[MAX_RANK]; /* k and v have the dim */
   int64_t t_q, t_k, d_k, d_v;
   bool is_causal;
+  AxisList split; /* of causal queries, whose positions depend on the rank */
   double scale;
   DType dtype; /* of all but lse, which is f32 */
 } Shape;
@@ -83,6 +87,7 @@ static Shape attention_shape(const Graph *graph, const Node *node) {
                  .is_causal = node_int(node, ATTR_causal, 0) != 0,
                  .scale = node_float(node, ATTR_scale, 1),
                  .dtype = q->dtype};
+  if (shape.is_causal) shape.split = q->dims[type_find(q, query)].split;
   for (int i = 0; i < lse->rank; i++) {
     if (lse->dims[i].name == query) continue;
     shape.batch[shape.n_batch] = type_local_size(lse, &graph->mesh, i);
@@ -246,7 +251,7 @@ static const char forward_body[] =
     "    DNN_EACH(j, C_V) o[i][j] = 0.0f;\n"
     "  }\n"
     "  DNN_TILE(s_q, PITCH, q, q_row, q_head, first, B_Q, T_Q, D_K);\n"
-    "  const int end = CAUSAL && first + B_Q < T_K ? first + B_Q : T_K;\n"
+    "  const int end = CAUSAL && first@ + B_Q < T_K ? first@ + B_Q : T_K;\n"
     "  for (int k0 = 0; k0 < end; k0 += B_K) {\n"
     "    __syncthreads();\n"
     "    DNN_TILE(s_k, PITCH, k, k_row, k_head, k0, B_K, T_K, D_K);\n"
@@ -262,7 +267,7 @@ static const char forward_body[] =
     "      DNN_EACH(j, R_K) {\n"
     "        const int key = k0 + tx + 16 * j;\n"
     "        const int is_seen = key < T_K\n"
-    "            && (!CAUSAL || key <= first + ty + 16 * i);\n"
+    "            && (!CAUSAL || key <= first@ + ty + 16 * i);\n"
     "        s[i][j] = is_seen ? s[i][j] * scale : -(float)DNN_INF;\n"
     "        top = dnn_max_f32(top, s[i][j]);\n"
     "      }\n"
@@ -311,7 +316,7 @@ static const char query_body[] =
     "    x_lse[i] = row < T_Q ? lse[row * lse_row] : 0.0f;\n"
     "    DNN_EACH(j, C_K) sum_q[i][j] = 0.0f;\n"
     "  }\n"
-    "  const int end = CAUSAL && first + B < T_K ? first + B : T_K;\n"
+    "  const int end = CAUSAL && first@ + B < T_K ? first@ + B : T_K;\n"
     "  for (int k0 = 0; k0 < end; k0 += B) {\n"
     "    __syncthreads();\n"
     "    DNN_TILE(s_k, PITCH, k, k_row, k_head, k0, B, T_K, D_K);\n"
@@ -325,7 +330,7 @@ static const char query_body[] =
     "      for (int d = 0; d < D_V; d++)\n"
     "        dp += s_g[r * PITCH + d] * s_v[c * PITCH + d];\n"
     "      const int is_seen = k0 + c < T_K && first + r < T_Q\n"
-    "          && (!CAUSAL || k0 + c <= first + r);\n"
+    "          && (!CAUSAL || k0 + c <= first@ + r);\n"
     "      const float p = is_seen ? expf(s * scale - x_lse[i]) : 0.0f;\n"
     "      s_ds[r * S_PITCH + c] = p * (dp - delta[i]) * scale;\n"
     "    }\n"
@@ -343,8 +348,12 @@ static const char query_body[] =
 
 /* Adds to dk and dv of B keys what the queries of one head give; the caller
  * has loaded the keys. */
+static const char key_loop[] =
+    "  for (int q0 = CAUSAL ? first / B * B : 0; q0 < T_Q; q0 += B) {\n";
+static const char key_loop_of_shard[] =
+    "  const int q_first = first > before ? (first - before) / B * B : 0;\n"
+    "  for (int q0 = q_first; q0 < T_Q; q0 += B) {\n";
 static const char key_body[] =
-    "  for (int q0 = CAUSAL ? first / B * B : 0; q0 < T_Q; q0 += B) {\n"
     "    __syncthreads();\n"
     "    DNN_TILE(s_q, PITCH, q, q_row, q_head, q0, B, T_Q, D_K);\n"
     "    DNN_TILE(s_g, PITCH, g, g_row, g_head, q0, B, T_Q, D_V);\n"
@@ -369,7 +378,7 @@ static const char key_body[] =
     "      for (int d = 0; d < D_V; d++)\n"
     "        dp += s_g[r * PITCH + d] * s_v[c * PITCH + d];\n"
     "      const int is_seen = first + c < T_K && q0 + r < T_Q\n"
-    "          && (!CAUSAL || first + c <= q0 + r);\n"
+    "          && (!CAUSAL || first + c <= q0@ + r);\n"
     "      const float p = is_seen ? expf(s * scale - s_lse[r]) : 0.0f;\n"
     "      s_p[r * S_PITCH + c] = p;\n"
     "      s_ds[r * S_PITCH + c] = p * (dp - s_delta[r]) * scale;\n"
@@ -423,6 +432,7 @@ static void add_sizes(Text *text, const Shape *shape, const Tiles *tiles,
   cuda_constant(text, DT_f32, shape->scale);
   text_add(text,
            ";\n  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;\n");
+  if (shape->split) text_add(text, "  const int before = (int)args.before;\n");
 }
 
 /* Sets the loop variables x0.. of some batch dims from `number`: those that
@@ -564,6 +574,7 @@ static int64_t backward_kernel(Text *text, const Parts *parts) {
       (long long)(count_batches(shape, false) / count_batches(shape, true)));
   add_batch_indices(text, shape, "group", false, true);
   query_pointers(text, parts);
+  text_add(text, shape->split ? key_loop_of_shard : key_loop);
   text_add(text, key_body);
   text_add(text, "  }\n");
   text_add(text, key_store);
@@ -571,14 +582,29 @@ static int64_t backward_kernel(Text *text, const Parts *parts) {
 }
 
 static const char forward_arguments[] =
-    "typedef struct { const %s *q, *k, *v; %s *o; float *lse; } %s_args;\n";
+    "typedef struct { const %s *q, *k, *v; %s *o; float *lse;%s } %s_args;\n";
 static const char backward_arguments[] =
     "typedef struct { const %s *q, *k, *v, *o; const float *lse;\n"
-    "  const %s *g; %s *dq, *dk, *dv; } %s_args;\n";
+    "  const %s *g; %s *dq, *dk, *dv;%s } %s_args;\n";
+
+/* Writes out what `@` stands for. */
+static const char *expand_positions(Arena *arena, const char *text,
+                                    bool is_shard) {
+  Text out = text_create(arena);
+  for (; *text; text++) {
+    if (*text != '@')
+      text_printf(&out, "%c", *text);
+    else if (is_shard)
+      text_add(&out, " + before");
+  }
+  return text_string(&out);
+}
 
 /* The text of a kernel after its helpers, tile and arguments. */
-static const char *kernel_text(Arena *arena, DType dtype, bool is_grad,
+static const char *kernel_text(Arena *arena, const Shape *shape, bool is_grad,
                                const char *name, const char *content) {
+  DType dtype = shape->dtype;
+  const char *number = shape->split ? " long long before;" : "";
   const char *label = dtype_name(dtype), *type = cuda_storage(dtype);
   bool is_16bit = dtype_is_16bit(dtype);
   const char *from = is_16bit ? arena_printf(arena, "dnn_from_%s", label) : "";
@@ -587,9 +613,9 @@ static const char *kernel_text(Arena *arena, DType dtype, bool is_grad,
   text_add(&text, helpers);
   text_printf(&text, tile_format, label, label, label, type, from);
   if (is_grad)
-    text_printf(&text, backward_arguments, type, type, type, name);
+    text_printf(&text, backward_arguments, type, type, type, number, name);
   else
-    text_printf(&text, forward_arguments, type, type, name);
+    text_printf(&text, forward_arguments, type, type, number, name);
   text_printf(&text, begin_format, label, from, to);
   text_printf(&text, "DNN_KERNEL(%s, 256, 1) {\n%s}\n", name, content);
   text_add(&text, end_of_kernel);
@@ -611,9 +637,11 @@ bool cuda_emit_attention(const Backend *backend, Module *module,
   Text body = text_create(module->arena);
   int64_t blocks =
       is_grad ? backward_kernel(&body, &parts) : forward_kernel(&body, &parts);
-  const char *content = text_string(&body);
+  AxisList split = parts.shape.split;
+  const char *content =
+      expand_positions(module->arena, text_string(&body), split);
   char hex[33];
-  hash_hex(content, body.n, hex);
+  hash_hex(content, strlen(content), hex);
   DType dtype = parts.shape.dtype;
   bool is_16bit = dtype_is_16bit(dtype);
   Name name = name_format(module->names, "attention%s%s%s_%.12s",
@@ -621,7 +649,8 @@ bool cuda_emit_attention(const Backend *backend, Module *module,
                           is_16bit ? dtype_name(dtype) : "", hex);
   *out = (KernelText){
       .name = name,
-      .text = kernel_text(module->arena, dtype, is_grad, name, content),
+      .text = kernel_text(module->arena, &parts.shape, is_grad, name, content),
+      .number = {.split = split, .factor = parts.shape.t_q},
       .grid = {(uint32_t)blocks, 1, 1},
       .block = {256, 1, 1},
       .uses_barriers = true};

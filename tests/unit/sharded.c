@@ -76,8 +76,9 @@ static Tensor *run_piece(const Rank *rank, const Type **wanted,
   for (int i = 0; i < rank->node->n_inputs; i++)
     inputs[i] = take_piece(rank, rank->whole[i], wanted[i]);
   for (int r = 0; r < rank->node->n_results; r++)
-    types[r] = local_type(rank, placed[r]);
-  return shard_run(rank->module, rank->scratch, rank->node, inputs, types);
+    types[r] = type_local(rank->module->arena, placed[r], &rank->mesh);
+  return shard_run(rank->module, rank->scratch, rank->node, inputs, types,
+                   &rank->mesh, rank->comm->rank);
 }
 
 /* ---- by the transport ---- */

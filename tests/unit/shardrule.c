@@ -16,7 +16,7 @@ TestSuite(shardrule, .fini = modules_destroy);
 #define MESH "mesh(data = 2, model = 2, time = 2~)"
 
 typedef struct Case {
-  const char *operands[3]; /* types */
+  const char *operands[6]; /* types */
   const char *node;        /* operator and attributes, with logical types */
   const char *expected;    /* "wanted, ...; result, ..." */
 } Case;
@@ -122,7 +122,7 @@ static const Case cases[] = {
       "i32[E:4, S:2, B:8@data]"},
      "combine %0, %1, %2 {over = [T], to = [E, S]} : f32[B:8, T:6, C:4]",
      "f32[E:4, S:2, B:8@data, C:4], -, -; f32[B:8@data, T:6, C:4]"},
-    /* attention: positions and head width whole, the rest passes */
+    /* attention: keys and head width whole, the rest passes */
     {{"f32[B:8@data, T:4, H:2@model, D:3]",
       "f32[B:8@data, S:4, H:2@model, D:3]",
       "f32[B:8@data, S:4@time, H:2@model, D:3]"},
@@ -130,6 +130,20 @@ static const Case cases[] = {
      "f32[B:8, T:4, H:2, D:3], f32[B:8, T:4, H:2]",
      "-, -, f32[B:8@data, S:4, H:2@model, D:3]; "
      "f32[B:8@data, T:4, H:2@model, D:3], f32[B:8@data, T:4, H:2@model]"},
+    /* queries, and heads that share keys, add to the gradients of these */
+    {{"f32[B:8@data, T:4@model, D:3]", "f32[B:8@data, S:4@model, D:3]",
+      "f32[B:8@data, S:4, D:3]"},
+     "attention %0, %1, %2 {over = [D], query = T, key = S, causal = 1} : "
+     "f32[B:8, T:4, D:3], f32[B:8, T:4]",
+     "-, f32[B:8@data, S:4, D:3], -; "
+     "f32[B:8@data, T:4@model, D:3], f32[B:8@data, T:4@model]"},
+    {{"f32[T:4@data, H:2@model, D:3]", "f32[S:4, D:3]", "f32[S:4, D:3]",
+      "f32[T:4@data, H:2@model, D:3]", "f32[T:4@data, H:2@model]",
+      "f32[T:4@data, H:2@model, D:3]"},
+     "attention_grad %0, %1, %2, %3, %4, %5 {over = [D], query = T, key = S} : "
+     "f32[T:4, H:2, D:3], f32[S:4, D:3], f32[S:4, D:3]",
+     "-, -, -, -, -, -; f32[T:4@data, H:2@model, D:3], "
+     "f32[S:4, D:3; sum@(data, model)], f32[S:4, D:3; sum@(data, model)]"},
     /* partial values: linear in all operands */
     {{"f32[C:4; sum@data]"}, "neg %0 : f32[C:4]", "-; f32[C:4; sum@data]"},
     {{"f32[C:4; sum@data]"}, "exp %0 : f32[C:4]", "f32[C:4]; f32[C:4]"},
@@ -199,13 +213,18 @@ static const Case cases[] = {
 static Graph *graph_of(Module *module, const Case *c) {
   Text text = text_create(module->arena);
   text_add(&text, "graph g " MESH " {\n");
-  for (int i = 0; i < 3 && c->operands[i]; i++) {
+  for (int i = 0; i < 6 && c->operands[i]; i++) {
     text_printf(&text, "%%%d = input {index = %d} : %s data \"%d\"\n", i, i,
                 c->operands[i], i);
   }
   bool is_pair = strncmp(c->node, "attention ", 10) == 0 ||
                  strncmp(c->node, "topk ", 5) == 0;
-  text_printf(&text, "%s = %s }", is_pair ? "%8, %9" : "%9", c->node);
+  bool is_triple = strncmp(c->node, "attention_grad ", 15) == 0;
+  text_printf(&text, "%s = %s }",
+              is_triple ? "%7, %8, %9"
+              : is_pair ? "%8, %9"
+                        : "%9",
+              c->node);
   Source *source = ARENA_NEW(module->arena, Source);
   *source = (Source){"case", text_string(&text), text.n};
   Graph *graph = graph_parse(module, source);
@@ -218,7 +237,7 @@ static Graph *graph_of(Module *module, const Case *c) {
 
 static const char *placed(Graph *graph) {
   const Node *node = graph->nodes.data[graph->nodes.n - 1];
-  const Type *inputs[3], *wanted[3], *results[2];
+  const Type *inputs[6], *wanted[6], *results[3];
   for (int i = 0; i < node->n_inputs; i++) {
     inputs[i] = graph_type(graph, node->inputs[i]);
   }
@@ -254,7 +273,7 @@ Test(shardrule, table) {
 static void check_settled(Graph *graph, const char *name) {
   Node *node = graph->nodes.data[graph->nodes.n - 1];
   Arena *arena = graph->module->arena;
-  const Type *inputs[3], *wanted[3], *again[3], *first[2], *second[2];
+  const Type *inputs[6], *wanted[6], *again[6], *first[3], *second[3];
   for (int i = 0; i < node->n_inputs; i++) {
     inputs[i] = graph_type(graph, node->inputs[i]);
   }

@@ -5,6 +5,7 @@
 #ifndef TESTS_UNIT_SHARDS_H
 #define TESTS_UNIT_SHARDS_H
 
+#include "ir/interp/numbers.h"
 #include "tests/unit/values.h"
 
 /* Ranks between two neighbours on this axis; the last axis varies fastest. */
@@ -85,10 +86,12 @@ static inline bool shard_is_same(double a, double b) {
          fabs(a - b) <= 1e-9 * (1 + fabs(a));
 }
 
-/* A node on other inputs, with results of these types. */
+/* A node on the shards of a rank, with results of these local types, which keep
+ * their splits where the operator asks for positions. */
 static inline Tensor *shard_run(Module *module, Arena *scratch,
                                 const Node *node, const Tensor *inputs,
-                                const Type *const *types) {
+                                const Type *const *types, const Mesh *mesh,
+                                int rank) {
   Graph *one = make_graph(module);
   Name none = name_intern(module->names, "");
   Value args[6];
@@ -98,10 +101,12 @@ static inline Tensor *shard_run(Module *module, Arena *scratch,
   for (int i = 0; i < attrs.n; i++) attrs.items[i] = node->attrs[i];
   Value value = graph_append_typed(one, node->op, args, node->n_inputs, &attrs,
                                    types, node->n_results, NULL);
-  for (int r = 0; r < node->n_results; r++)
-    graph_output(one, ROLE_result, none, (Value){value.node, r});
   Tensor *outputs = ARENA_ARRAY(scratch, Tensor, node->n_results);
-  interp_run(one, INTERP_f64, scratch, inputs, outputs, NULL);
+  for (int r = 0; r < node->n_results; r++)
+    outputs[r] = tensor_create(scratch, types[r]);
+  Numbers numbers = {.number = INTERP_f64};
+  MeshPlace place = mesh_place(mesh, rank, 0);
+  interp_node(one, graph_node(one, value), &numbers, &place, inputs, outputs);
   return outputs;
 }
 

@@ -121,9 +121,10 @@ static Tensor *play_rank(const Player *p, const Strategy *strategy, int rank,
       if (is_result_by_positions(p, wide->dims[d].name))
         wide->dims[d].split = 0;
     out_types[r] = wide;
-    types[r] = shard_type(p->scratch, &p->mesh, wide);
+    types[r] = type_local(p->scratch, wide, &p->mesh);
   }
-  return shard_run(p->module, p->scratch, p->node, inputs, types);
+  return shard_run(p->module, p->scratch, p->node, inputs, types, &p->mesh,
+                   rank);
 }
 
 static double reduce(ReduceKind kind, double a, double b) {
@@ -212,13 +213,13 @@ static void check_asked(const Player *p, const Strategy *s) {
     cr_assert(type_equal(same->results[r], s->results[r]));
 }
 
-/* Propagation shards dims of operands only, and none by positions or where
- * several query heads share a key head. */
+/* Propagation shards dims of operands only, and none by positions. */
 static bool can_infer(const Player *p, const Strategy *s) {
   for (int i = 0; i < s->n_dims; i++) {
     int at = shard_rule_input(&p->rule, s->dims[i].dim);
     ShardTreatment treatment = p->rule.dims[at].treatment;
-    if (treatment != SHARD_pass && !shard_is_reduction(treatment)) return false;
+    if (treatment == SHARD_positions || treatment == SHARD_replicate)
+      return false;
     bool is_operand = false;
     for (int k = 0; k < p->node->n_inputs; k++)
       is_operand |= type_find(s->inputs[k], s->dims[i].dim) >= 0;
