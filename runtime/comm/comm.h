@@ -48,6 +48,9 @@ struct Comm {
   Status (*barrier)(Comm *comm);
   Status (*broadcast)(Comm *comm, void *data, int64_t bytes, int root);
   Status (*gather)(Comm *comm, const void *data, int64_t bytes, void *all);
+  /* Sends bytes from one rank to another; these two call it, with their own
+   * `data`.  NULL where there is one rank. */
+  Status (*transfer)(Comm *comm, void *data, int64_t bytes, int from, int to);
   /* The greatest of all ranks' values, exchanged while the step runs: start
    * returns at once, wait blocks. */
   Status (*vote_start)(Comm *comm, int64_t value);

@@ -367,6 +367,22 @@ static Status local_gather(Comm *comm, const void *data, int64_t bytes,
   return leave_when_over(comm, meeting, NULL);
 }
 
+/* A broadcast in a group of two. */
+static Status local_transfer(Comm *comm, void *data, int64_t bytes, int from,
+                             int to) {
+  DnnGroup two = group_of_two(from, to);
+  Meeting *meeting, wanted = {.kind = MEETING_broadcast,
+                              .queue = DNN_QUEUE_BLOCKING,
+                              .group = {.digits = two,
+                                        .rank = comm->rank,
+                                        .size = 2,
+                                        .index = group_index(&two, comm->rank)},
+                              .bytes = bytes,
+                              .root = group_index(&two, from)};
+  TRY(meet_ranks(comm, wanted, (Visit){.data = data}, &meeting));
+  return leave_when_over(comm, meeting, NULL);
+}
+
 static void local_computed(Comm *comm, const DnnInstr *instr) {
   World *world = ((Local *)comm->state)->world;
   const LocalOptions *options = &world->options;
@@ -412,6 +428,7 @@ Status comm_local_create(Arena *arena, int n_ranks, const LocalOptions *options,
                       .barrier = local_barrier,
                       .broadcast = local_broadcast,
                       .gather = local_gather,
+                      .transfer = local_transfer,
                       .vote_start = local_vote_start,
                       .vote_wait = local_vote_wait,
                       .computed = local_computed,

@@ -106,7 +106,7 @@ static Status mpi_wait(Comm *comm, int32_t id) {
 
 /* ---- what ranks agree upon ---- */
 
-/* A collective of all ranks over bytes. */
+/* A collective of all ranks, or of two of them, over bytes. */
 static Job *post_own(Mpi *mpi, DnnCollectiveKind kind, int root, void *data,
                      int64_t bytes) {
   Job *job = take_unused(mpi);
@@ -135,6 +135,14 @@ static Status mpi_gather(Comm *comm, const void *data, int64_t bytes,
 static Status mpi_broadcast(Comm *comm, void *data, int64_t bytes, int root) {
   wait_for_job(comm->state,
                post_own(comm->state, DNN_BROADCAST, root, data, bytes));
+  return STATUS_OK;
+}
+
+static Status mpi_transfer(Comm *comm, void *data, int64_t bytes, int from,
+                           int to) {
+  bool sends = comm->rank == from;
+  wait_for_job(comm->state, post_own(comm->state, sends ? DNN_SEND : DNN_RECV,
+                                     sends ? to : from, data, bytes));
   return STATUS_OK;
 }
 
@@ -270,6 +278,7 @@ Status comm_mpi_create(Arena *arena, RankPlace place, int64_t limit_s,
                  .barrier = mpi_barrier,
                  .broadcast = mpi_broadcast,
                  .gather = mpi_gather,
+                 .transfer = mpi_transfer,
                  .vote_start = mpi_vote_start,
                  .vote_wait = mpi_vote_wait,
                  .close = mpi_close,

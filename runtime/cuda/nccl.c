@@ -288,6 +288,12 @@ static Status nccl_gather(Comm *comm, const void *data, int64_t bytes,
   return host->gather(host, data, bytes, all);
 }
 
+static Status nccl_transfer(Comm *comm, void *data, int64_t bytes, int from,
+                            int to) {
+  Comm *host = host_of(comm);
+  return host->transfer(host, data, bytes, from, to);
+}
+
 static Status nccl_vote_start(Comm *comm, int64_t value) {
   Comm *host = host_of(comm);
   return host->vote_start(host, value);
@@ -403,6 +409,7 @@ Status comm_nccl_create(Arena *arena, Comm *host, Device *device, Comm **out) {
                  .barrier = nccl_barrier,
                  .broadcast = nccl_broadcast,
                  .gather = nccl_gather,
+                 .transfer = nccl_transfer,
                  .vote_start = nccl_vote_start,
                  .vote_wait = nccl_vote_wait,
                  .close = nccl_close,
