@@ -11,6 +11,10 @@
  * are synced, then the folder is renamed into place.  `latest` is replaced
  * after that, and old checkpoints are removed last.  The checkpoint that
  * `latest` names is complete after a failure at any point.
+ *
+ * Rank 0 writes.  The bytes of sharded tensors come from the ranks that own the
+ * shards, a block at a time (params/logical.c), so files hold logical tensors
+ * whatever the plan, and no rank holds one in memory.
  */
 #include "runtime/checkpoint/checkpoint.h"
 
@@ -32,8 +36,7 @@ struct Saver {
   const char *folder;
   int folder_fd, lock_fd;
   int64_t keep;
-  const DnnTensor **tensors;   /* in the order of the files */
-  const unsigned char **fulls; /* of sharded ones; else NULL */
+  const DnnTensor **tensors; /* in the order of the files */
   TensorFiles *files;
   StoredText *metadata; /* the same in each save */
   int n_metadata;
@@ -41,7 +44,7 @@ struct Saver {
 
 typedef struct Writing {
   const Saver *saver;
-  Device *device;
+  LogicalReader *states;
 } Writing;
 
 /* ---- opening ---- */
@@ -63,15 +66,13 @@ static void choose_tensors(Arena *arena, Saver *saver, int64_t file_bytes) {
   const DnnProgram *program = saver->program;
   StoredTensor *stored = ARENA_ARRAY(arena, StoredTensor, program->n_tensors);
   int n = 0;
-  saver->tensors =
-      ARENA_ARRAY(arena, const DnnTensor *, program->n_tensors + 1);
+  saver->tensors = ARENA_ARRAY(arena, const DnnTensor *, program->n_tensors);
   for (int i = 0; i < program->n_tensors; i++) {
     const DnnTensor *tensor = &program->tensors[i];
     if (!tensor_is_saved(tensor)) continue;
     stored[n] = stored_of(tensor);
     saver->tensors[n++] = tensor;
   }
-  saver->fulls = ARENA_ARRAY(arena, const unsigned char *, n);
   saver->files = tensor_files_create(arena, stored, n, file_bytes, false);
 }
 
@@ -173,17 +174,13 @@ void saver_close(Saver *saver) {
 static Status read_tensor(void *user, int index, int64_t at, void *to,
                           int64_t n) {
   const Writing *writing = user;
-  const Saver *saver = writing->saver;
-  Device *device = writing->device;
-  if (!saver->fulls[index])
-    return device->read(device, saver->tensors[index]->offset + at, to, n);
-  memcpy(to, saver->fulls[index] + at, (size_t)n);
-  return STATUS_OK;
+  return logical_read(writing->states, writing->saver->tensors[index], at, to,
+                      n);
 }
 
-static Status write_files(Saver *saver, Device *device, int folder,
+static Status write_files(Saver *saver, LogicalReader *states, int folder,
                           int64_t step, uint64_t seed) {
-  Writing writing = {saver, device};
+  Writing writing = {saver, states};
   SaveMark mark = {.step = step, .seed = seed};
   return tensor_files_write(saver->files, folder, saver->metadata,
                             saver->n_metadata, &mark, read_tensor, &writing);
@@ -191,15 +188,15 @@ static Status write_files(Saver *saver, Device *device, int folder,
 
 /* ---- putting a checkpoint in place ---- */
 
-static Status write_folder(Saver *saver, Device *device, const char *name,
-                           int64_t step, uint64_t seed) {
+static Status write_folder(Saver *saver, LogicalReader *states,
+                           const char *name, int64_t step, uint64_t seed) {
   if (mkdirat(saver->folder_fd, name, 0777) != 0)
     return status_errno(errno, "cannot make a folder");
   int folder = openat(saver->folder_fd, name,
                       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (folder < 0) return status_errno(errno, "cannot open a folder");
   return file_sync_and_close(folder,
-                             write_files(saver, device, folder, step, seed));
+                             write_files(saver, states, folder, step, seed));
 }
 
 /* A checkpoint of this step may be there already: then they change places, and
@@ -256,28 +253,23 @@ static void remove_old(Saver *saver, const char *name, int64_t step) {
     remove_folder(saver->folder_fd, name);
 }
 
-static Status save_step(Saver *saver, Device *device, const char *temporary,
-                        int64_t step, uint64_t seed) {
+static Status save_step(Saver *saver, LogicalReader *states,
+                        const char *temporary, int64_t step, uint64_t seed) {
   char name[STEP_NAME];
   snprintf(name, sizeof name, "step-%08lld", (long long)step);
-  TRY(write_folder(saver, device, temporary, step, seed));
+  TRY(write_folder(saver, states, temporary, step, seed));
   TRY(put_in_place(saver, temporary, name));
   if (fsync(saver->folder_fd) != 0) return status_errno(errno, "cannot sync");
   return point_latest(saver, name);
 }
 
-void saver_take(Saver *saver, const DnnTensor *tensor,
-                const unsigned char *full) {
-  for (int i = 0; saver->tensors[i]; i++)
-    if (saver->tensors[i] == tensor) saver->fulls[i] = full;
-}
-
-Status saver_save(Saver *saver, Device *device, int64_t step, uint64_t seed) {
+Status saver_save(Saver *saver, LogicalReader *states, int64_t step,
+                  uint64_t seed) {
   char temporary[64];
   snprintf(temporary, sizeof temporary, "%s%lld-%d", unfinished,
            (long long)step, (int)getpid());
   remove_folder(saver->folder_fd, temporary);
-  Status status = save_step(saver, device, temporary, step, seed);
+  Status status = save_step(saver, states, temporary, step, seed);
   if (status.code != STATUS_ok) {
     remove_folder(saver->folder_fd, temporary);
     unlinkat(saver->folder_fd, ".latest", 0);

@@ -8,6 +8,7 @@
 
 #include "runtime/comm/comm.h"
 #include "runtime/device/device.h"
+#include "runtime/params/params.h"
 
 /* ---- safetensors.c: the header of a file ---- */
 
@@ -116,7 +117,7 @@ typedef struct Checkpoint {
   bool is_own;   /* written by us: step, seed and hashes are there */
   bool has_save; /* and which save its files belong to */
   int64_t step;
-  uint64_t seed;
+  uint64_t seed, save;
 } Checkpoint;
 
 /* Opens a checkpoint: a folder with an index or with model.safetensors, an
@@ -133,7 +134,10 @@ const StoredTensor *checkpoint_tensor(const Checkpoint *checkpoint,
 /* `n` bytes of a tensor, from its byte `at` on. */
 Status checkpoint_read(const StoredFile *file, const StoredTensor *tensor,
                        int64_t at, void *to, int64_t n);
-/* Rank 0 reads (`checkpoint` is NULL elsewhere), all ranks get the values. */
+/* A hash of what the files hold and of which save they are: equal where two
+ * ranks have opened the same checkpoint. */
+uint64_t checkpoint_identity(const Checkpoint *checkpoint);
+/* Every rank reads its own ranges; all call it together. */
 Status checkpoint_load(Arena *arena, const Checkpoint *checkpoint,
                        const DnnProgram *program, Device *device, Comm *comm,
                        bool is_resume);
@@ -155,14 +159,22 @@ Status checkpoint_locate(Memory *memory, Arena *arena, const char *path,
 
 /* ---- values.c: numbers that training cannot use ---- */
 
+/* The numbers of one kind in a tensor, and the first of them. */
+typedef struct ValueCount {
+  const StoredTensor *tensor;
+  int64_t n, at;
+  double value;
+  DnnDtype dtype; /* into which it was read */
+} ValueCount;
+
+typedef struct ValueCounts {
+  ValueCount *data;
+  int n, capacity;
+} ValueCounts;
+
 typedef struct ValueReport {
-  Map *odd, *beyond; /* tensors with NaN or infinity; with too large values */
-  const StoredTensor *first_odd, *first_beyond;
-  int64_t n_odd, odd_at; /* of the first of them */
-  bool odd_is_nan;
-  int64_t n_beyond, beyond_at;
-  double beyond_value;
-  DnnDtype beyond_dtype;
+  Arena *arena;
+  ValueCounts odd, beyond; /* NaN or infinity; too large values */
 } ValueReport;
 
 ValueReport value_report_create(Arena *arena);
@@ -171,6 +183,10 @@ ValueReport value_report_create(Arena *arena);
 void value_report_look(ValueReport *report, const StoredTensor *tensor,
                        int64_t first, int64_t n, const void *stored,
                        DnnDtype dtype, const void *read);
+/* Adds up what the ranks have found in `n` tensors; they call it together, with
+ * the same list, in whose order the tensors are then named. */
+Status value_report_merge(ValueReport *report, Comm *comm,
+                          const StoredTensor *const *tensors, int n);
 /* Warnings on standard error, if there is something to say. */
 void value_report_print(const ValueReport *report, const char *given);
 
@@ -245,11 +261,9 @@ Status saver_open(Arena *arena, const DnnProgram *program, const char *folder,
 /* Each save says of what data it was trained on: texts of fingerprint.c. */
 void saver_set_data(Arena *arena, Saver *saver, const StoredText *data, int n);
 bool tensor_is_saved(const DnnTensor *tensor);
-/* A tensor that is sharded over ranks is saved from the bytes of the full one.
- */
-void saver_take(Saver *saver, const DnnTensor *tensor,
-                const unsigned char *full);
-Status saver_save(Saver *saver, Device *device, int64_t step, uint64_t seed);
+/* On rank 0; the caller ends `states`, from which the tensors are read. */
+Status saver_save(Saver *saver, LogicalReader *states, int64_t step,
+                  uint64_t seed);
 void saver_close(Saver *saver);
 
 #endif

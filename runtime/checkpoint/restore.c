@@ -329,6 +329,7 @@ static Status check_marks(Checkpoint *out) {
   }
   out->step = first.step;
   out->seed = first.seed;
+  out->save = first.save;
   out->has_save = first.has_save;
   return STATUS_OK;
 }
@@ -369,6 +370,20 @@ void checkpoint_close(Checkpoint *checkpoint) {
   for (int i = 0; i < checkpoint->n_files; i++)
     if (checkpoint->files[i].fd >= 0) close(checkpoint->files[i].fd);
   checkpoint->n_files = 0;
+}
+
+uint64_t checkpoint_identity(const Checkpoint *checkpoint) {
+  uint64_t words[] = {(uint64_t)checkpoint->step, checkpoint->seed,
+                      checkpoint->save};
+  uint64_t hash = hash_bytes(words, sizeof words, 0);
+  for (int i = 0; i < checkpoint->n_places; i++) {
+    const StoredTensor *tensor = checkpoint->places[i].tensor;
+    int64_t range[] = {checkpoint->places[i].file->data_begin, tensor->begin,
+                       tensor->end};
+    hash = hash_bytes(tensor->name, strlen(tensor->name), hash);
+    hash = hash_bytes(range, sizeof range, hash);
+  }
+  return hash;
 }
 
 Status checkpoint_read(const StoredFile *file, const StoredTensor *tensor,

@@ -3,8 +3,8 @@
  * digests of parameters.
  *
  * The value of an element follows from the seed, the path and the index in the
- * full tensor, so each rank makes its own shard and threads make parts of it in
- * any order.
+ * logical tensor, so each rank makes its own shard and threads make parts of it
+ * in any order.
  */
 #include "runtime/cpu/cpu.h"
 #include "runtime/params/params.h"
@@ -125,59 +125,52 @@ static int by_path(const void *a, const void *b) {
                 (*(const DnnTensor *const *)b)->path);
 }
 
-typedef void Digest(void *user, const void *data, size_t n);
-
-/* All ranks take part. */
-static Status digest_shards(Arena *arena, Comm *comm, Device *device,
-                            const DnnTensor *tensor, Digest *digest,
-                            void *user) {
-  Arena *scratch = arena_beside(arena);
-  unsigned char *full;
-  Status status = tensor_gather(scratch, comm, device, tensor, &full);
-  if (status.code == STATUS_ok)
-    digest(user, full,
-           (size_t)(tensor_elements(tensor) * dtype_bytes(tensor->dtype)));
-  arena_destroy(scratch);
-  return status;
+/* The parameters in path order. */
+static int sort_parameters(const DnnProgram *program, const DnnTensor **sorted,
+                           bool *out_is_sharded) {
+  int n = 0;
+  *out_is_sharded = false;
+  for (int i = 0; i < program->n_tensors; i++) {
+    if (program->tensors[i].role != DNN_PARAM) continue;
+    sorted[n++] = &program->tensors[i];
+    if (tensor_is_sharded(&program->tensors[i])) *out_is_sharded = true;
+  }
+  qsort(sorted, (size_t)n, sizeof *sorted, by_path);
+  return n;
 }
 
-/* Passes the bytes of all parameters to `digest`, in path order. */
-static Status walk_parameters(Arena *arena, const DnnProgram *program,
-                              Comm *comm, Device *device, Digest *digest,
-                              void *user) {
-  const DnnTensor **sorted =
-      ARENA_ARRAY(arena, const DnnTensor *, program->n_tensors);
-  int n = 0;
-  for (int i = 0; i < program->n_tensors; i++)
-    if (program->tensors[i].role == DNN_PARAM)
-      sorted[n++] = &program->tensors[i];
-  qsort(sorted, (size_t)n, sizeof *sorted, by_path);
-  unsigned char *buffer = ARENA_ARRAY(arena, unsigned char, BLOCK);
+static Status hash_tensors(LogicalReader *reader, const DnnTensor **tensors,
+                           int n, unsigned char *block, char out_hex[65]) {
+  Sha256 sha;
+  sha256_begin(&sha);
   for (int i = 0; i < n; i++) {
-    if (tensor_is_sharded(sorted[i])) {
-      TRY(digest_shards(arena, comm, device, sorted[i], digest, user));
-      continue;
-    }
     int64_t bytes =
-        tensor_local_elements(sorted[i]) * dtype_bytes(sorted[i]->dtype);
+        tensor_elements(tensors[i]) * dtype_bytes(tensors[i]->dtype);
     for (int64_t at = 0; at < bytes; at += BLOCK) {
       int64_t here = bytes - at < BLOCK ? bytes - at : BLOCK;
-      TRY(device->read(device, sorted[i]->offset + at, buffer, here));
-      digest(user, buffer, (size_t)here);
+      TRY(logical_read(reader, tensors[i], at, block, here));
+      sha256_add(&sha, block, (size_t)here);
     }
   }
+  sha256_end(&sha, out_hex);
   return STATUS_OK;
-}
-
-static void add_to_sha(void *user, const void *data, size_t n) {
-  sha256_add(user, data, n);
 }
 
 Status params_sha256(Arena *arena, const DnnProgram *program, Comm *comm,
                      Device *device, char out_hex[65]) {
-  Sha256 sha;
-  sha256_begin(&sha);
-  TRY(walk_parameters(arena, program, comm, device, add_to_sha, &sha));
-  sha256_end(&sha, out_hex);
-  return STATUS_OK;
+  Arena *scratch = arena_beside(arena);
+  const DnnTensor **sorted =
+      ARENA_ARRAY(scratch, const DnnTensor *, program->n_tensors);
+  bool is_sharded, is_root = comm->rank == 0;
+  int n = sort_parameters(program, sorted, &is_sharded);
+  LogicalReader *reader =
+      logical_reader_create(scratch, program, is_sharded ? comm : NULL, device);
+  unsigned char *block = ARENA_ARRAY(scratch, unsigned char, BLOCK);
+  Status status = is_sharded && !is_root
+                      ? logical_serve(reader)
+                      : hash_tensors(reader, sorted, n, block, out_hex);
+  if (is_sharded && is_root) TRY(logical_end(reader));
+  if (is_sharded) TRY(comm->broadcast(comm, out_hex, 65, 0));
+  arena_destroy(scratch);
+  return status;
 }

@@ -10,12 +10,36 @@
 /* ---- shards.c: sharded tensors ---- */
 
 bool tensor_is_sharded(const DnnTensor *tensor);
+/* Between the logical elements [from, end), which lie at `range`, and those of
+ * them that `rank` holds, which lie packed at `held`.  Result: bytes of these.
+ */
+int64_t shard_copy(const DnnTensor *tensor, int rank, int64_t from, int64_t end,
+                   unsigned char *range, unsigned char *held, bool to_range);
+/* Those of the logical elements [from, end) that this rank holds, packed. */
+Status shard_read(Device *device, const DnnTensor *tensor, int64_t from,
+                  int64_t end, unsigned char *held, int64_t *out_bytes);
+Status shard_write(Device *device, const DnnTensor *tensor, int64_t from,
+                   int64_t end, unsigned char *held);
+/* Fills the shard with zeros, padding included, by way of `n` bytes. */
+Status shard_clear(Device *device, const DnnTensor *tensor,
+                   unsigned char *block, int64_t n);
 /* All elements of a persistent tensor, on all ranks; they call it together. */
 Status tensor_gather(Arena *arena, Comm *comm, Device *device,
                      const DnnTensor *tensor, unsigned char **out);
-/* Writes the shard of this rank of a full tensor. */
-Status tensor_write_shard(Arena *arena, Device *device, const DnnTensor *tensor,
-                          unsigned char *full);
+
+/* ---- logical.c: logical tensors, a block at a time ---- */
+
+typedef struct LogicalReader LogicalReader;
+/* All ranks create one; then rank 0 reads until it calls `end`, while the
+ * others serve.  `comm` may be NULL where there is one rank. */
+LogicalReader *logical_reader_create(Arena *arena, const DnnProgram *program,
+                                     Comm *comm, Device *device);
+/* Bytes [at, at + n) of a persistent tensor as one rank would hold it, whole
+ * elements; on rank 0, or anywhere if the tensor is not sharded. */
+Status logical_read(LogicalReader *reader, const DnnTensor *tensor, int64_t at,
+                    void *to, int64_t n);
+Status logical_end(LogicalReader *reader);
+Status logical_serve(LogicalReader *reader);
 
 /* ---- params.c: initial values and digests ---- */
 
@@ -27,8 +51,8 @@ Status params_fill(Arena *arena, Device *device, const DnnTensor *tensor,
  * which it is false. */
 Status params_init(Arena *arena, const DnnProgram *program, Device *device,
                    uint64_t seed, bool (*skip)(const DnnTensor *tensor));
-/* SHA-256 of all parameters as one rank would store them, in path order; all
- * ranks call it together. */
+/* SHA-256 of all logical parameters, in path order; all ranks call it
+ * together.  Where no parameter is sharded, each rank hashes its own. */
 Status params_sha256(Arena *arena, const DnnProgram *program, Comm *comm,
                      Device *device, char out_hex[65]);
 

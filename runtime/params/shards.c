@@ -1,6 +1,6 @@
 /*
- * shards.c -- gathers tensors whose shards lie on several ranks, for
- * checkpoints and evaluation, and writes the shard of this rank.
+ * shards.c -- reads and writes what a rank holds of a tensor that is sharded
+ * over ranks, and gathers all of a tensor.
  */
 #include "runtime/params/params.h"
 
@@ -10,40 +10,88 @@ bool tensor_is_sharded(const DnnTensor *tensor) {
   return tensor_local_elements(tensor) != tensor_elements(tensor);
 }
 
-/* Copies between the shard of a rank and the full tensor. */
-static void copy_shard(const DnnTensor *tensor, int rank, unsigned char *shard,
-                       unsigned char *full, bool to_full) {
-  int64_t n = tensor_local_elements(tensor), item = dtype_bytes(tensor->dtype);
-  for (int64_t i = 0; i < n; i++) {
-    int64_t at = tensor_logical_index(tensor, rank, i);
-    if (at < 0) continue; /* padding */
-    if (to_full)
-      memcpy(full + at * item, shard + i * item, (size_t)item);
+int64_t shard_copy(const DnnTensor *tensor, int rank, int64_t from, int64_t end,
+                   unsigned char *range, unsigned char *held, bool to_range) {
+  int64_t item = dtype_bytes(tensor->dtype), done = 0, begin = from;
+  TensorRun run;
+  while (tensor_next_run(tensor, rank, from, end, &run)) {
+    unsigned char *there = range + (run.logical - begin) * item;
+    if (to_range)
+      memcpy(there, held + done, (size_t)(run.n * item));
     else
-      memcpy(shard + i * item, full + at * item, (size_t)item);
+      memcpy(held + done, there, (size_t)(run.n * item));
+    done += run.n * item;
+    from = run.logical + run.n;
   }
+  return done;
+}
+
+/* Elements of the shard, to or from `held`. */
+static Status move_elements(Device *device, const DnnTensor *tensor,
+                            int64_t first, int64_t n, unsigned char *held,
+                            bool is_write) {
+  int64_t item = dtype_bytes(tensor->dtype);
+  int64_t at = tensor->offset + first * item;
+  if (n == 0) return STATUS_OK;
+  return is_write ? device->write(device, at, held, n * item)
+                  : device->read(device, at, held, n * item);
+}
+
+/* Runs that follow each other in the shard move together. */
+static Status move_held(Device *device, const DnnTensor *tensor, int64_t from,
+                        int64_t end, unsigned char *held, bool is_write,
+                        int64_t *out_bytes) {
+  int64_t item = dtype_bytes(tensor->dtype), first = 0, n = 0;
+  TensorRun run;
+  *out_bytes = 0;
+  while (tensor_next_run(tensor, device->rank, from, end, &run)) {
+    if (run.local != first + n) {
+      TRY(move_elements(device, tensor, first, n, held + *out_bytes, is_write));
+      *out_bytes += n * item;
+      first = run.local;
+      n = 0;
+    }
+    n += run.n;
+    from = run.logical + run.n;
+  }
+  TRY(move_elements(device, tensor, first, n, held + *out_bytes, is_write));
+  *out_bytes += n * item;
+  return STATUS_OK;
+}
+
+Status shard_read(Device *device, const DnnTensor *tensor, int64_t from,
+                  int64_t end, unsigned char *held, int64_t *out_bytes) {
+  return move_held(device, tensor, from, end, held, false, out_bytes);
+}
+
+Status shard_write(Device *device, const DnnTensor *tensor, int64_t from,
+                   int64_t end, unsigned char *held) {
+  int64_t bytes;
+  return move_held(device, tensor, from, end, held, true, &bytes);
+}
+
+Status shard_clear(Device *device, const DnnTensor *tensor,
+                   unsigned char *block, int64_t n) {
+  int64_t bytes = tensor_local_elements(tensor) * dtype_bytes(tensor->dtype);
+  memset(block, 0, (size_t)(n < bytes ? n : bytes));
+  for (int64_t at = 0; at < bytes; at += n)
+    TRY(device->write(device, tensor->offset + at, block,
+                      bytes - at < n ? bytes - at : n));
+  return STATUS_OK;
 }
 
 Status tensor_gather(Arena *arena, Comm *comm, Device *device,
                      const DnnTensor *tensor, unsigned char **out) {
-  int64_t item = dtype_bytes(tensor->dtype);
+  int64_t item = dtype_bytes(tensor->dtype), n = tensor_elements(tensor), used;
   int64_t bytes = tensor_local_elements(tensor) * item;
   unsigned char *own = ARENA_ARRAY(arena, unsigned char, bytes);
   *out = own;
-  TRY(device->read(device, tensor->offset, own, bytes));
+  TRY(shard_read(device, tensor, 0, n, own, &used));
   if (!tensor_is_sharded(tensor)) return STATUS_OK;
   unsigned char *all = ARENA_ARRAY(arena, unsigned char, bytes * comm->world);
-  *out = ARENA_ARRAY(arena, unsigned char, tensor_elements(tensor) * item);
+  *out = ARENA_ARRAY(arena, unsigned char, n *item);
   TRY(comm->gather(comm, own, bytes, all));
   for (int rank = 0; rank < comm->world; rank++)
-    copy_shard(tensor, rank, all + rank * bytes, *out, true);
+    shard_copy(tensor, rank, 0, n, *out, all + rank * bytes, true);
   return STATUS_OK;
-}
-
-Status tensor_write_shard(Arena *arena, Device *device, const DnnTensor *tensor,
-                          unsigned char *full) {
-  int64_t bytes = tensor_local_elements(tensor) * dtype_bytes(tensor->dtype);
-  unsigned char *own = ARENA_ARRAY(arena, unsigned char, bytes);
-  copy_shard(tensor, device->rank, own, full, false);
-  return device->write(device, tensor->offset, own, bytes);
 }

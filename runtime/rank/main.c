@@ -166,30 +166,23 @@ static Status check_seed(const Run *run, uint64_t seed) {
                      (unsigned long long)seed, (unsigned long long)seed);
 }
 
-/* Fills what persists: from a checkpoint, and with initial values what is not
- * in it.  `checkpoint` is NULL except on rank 0. */
+/* Fills what persists: from a checkpoint (or NULL), and with initial values
+ * what is not in it. */
 static Status fill_persistent(Run *run, const Checkpoint *checkpoint) {
   bool is_resume = run->options.resume;
-  int64_t words[3] = {0};
-  if (checkpoint) {
-    words[0] = 1;
-    words[1] = checkpoint->step;
-    words[2] = (int64_t)checkpoint->seed;
-  }
-  TRY(run->comm->broadcast(run->comm, words, sizeof words, 0));
-  bool begins_anew = !words[0] || run->options.partial;
+  bool begins_anew = !checkpoint || run->options.partial;
   TRY(params_init(run->arena, run->program, run->device, run->seed,
                   begins_anew ? NULL
                   : is_resume ? is_resumed
                               : is_loaded));
   TRY(write_scalars(run));
-  if (!words[0]) return STATUS_OK;
+  if (!checkpoint) return STATUS_OK;
   TRY(checkpoint_load(run->arena, checkpoint, run->program, run->device,
                       run->comm, is_resume));
-  if (run->options.eval) run->done = run->total = words[1];
+  if (run->options.eval) run->done = run->total = checkpoint->step;
   if (!is_resume) return STATUS_OK;
-  run->done = run->saved = words[1];
-  return check_seed(run, (uint64_t)words[2]);
+  run->done = run->saved = checkpoint->step;
+  return check_seed(run, checkpoint->seed);
 }
 
 /* A checkpoint at the last step is one that ends there. */
@@ -212,6 +205,38 @@ static Status check_left(const Run *run) {
       is_asked ? "" : " ('steps' or 'epochs' of the model)");
 }
 
+/* Opens what rank 0 has found. */
+static Status open_same(Run *run, const char *path, uint64_t identity,
+                        Checkpoint *out) {
+  Status status = checkpoint_open(run->arena, path, out);
+  if (status.code != STATUS_ok)
+    return status_make(status.code,
+                       "%s; each rank reads its own shards from it",
+                       status.message);
+  if (checkpoint_identity(out) == identity) return STATUS_OK;
+  return status_make(STATUS_invalid,
+                     "'%s' is another checkpoint here than on rank 0", path);
+}
+
+/* All ranks open the checkpoint that rank 0 has found, if it has. */
+static Status share_checkpoint(Run *run, Checkpoint *checkpoint, bool *found) {
+  Comm *comm = run->comm;
+  uint64_t words[2] = {0}; /* length of the path, identity */
+  if (comm->world == 1) return STATUS_OK;
+  if (comm->rank == 0 && *found) {
+    words[0] = strlen(checkpoint->given) + 1;
+    words[1] = checkpoint_identity(checkpoint);
+  }
+  TRY(comm->broadcast(comm, words, sizeof words, 0));
+  *found = words[0] > 0;
+  if (!*found) return STATUS_OK;
+  char *path = ARENA_ARRAY(run->arena, char, words[0]);
+  if (comm->rank == 0) memcpy(path, checkpoint->given, words[0]);
+  TRY(comm->broadcast(comm, path, (int64_t)words[0], 0));
+  return comm->rank == 0 ? STATUS_OK
+                         : open_same(run, path, words[1], checkpoint);
+}
+
 static int restore_checkpoint(Run *run) {
   Checkpoint checkpoint = {0};
   const RunOptions *options = &run->options;
@@ -223,6 +248,8 @@ static int restore_checkpoint(Run *run) {
     status = data_compare(run->arena, &checkpoint, run->data_files,
                           run->n_data_files, options->data_changed);
   int code = run_agree(run, status);
+  if (!code && is_wanted)
+    code = run_agree(run, share_checkpoint(run, &checkpoint, &found));
   if (code) return code;
   code = run_agree(run, fill_persistent(run, found ? &checkpoint : NULL));
   checkpoint_close(&checkpoint);

@@ -177,32 +177,31 @@ int replicas_check_builds(Run *run) {
 
 /* ---- values ---- */
 
-/* A last shard that is shorter has padding, which nobody promises anything
- * about. */
-static bool is_compared(const DnnTensor *tensor) {
-  if (!tensor_is_saved(tensor)) return false;
-  for (int d = 0; d < tensor->rank; d++)
-    if (tensor->size[d] % tensor_shards(tensor, d) != 0) return false;
-  return true;
-}
-
-static bool holds_same_shard(const DnnTensor *tensor, int a, int b) {
-  for (int d = 0; d < tensor->rank; d++)
-    if (tensor_shard(tensor, d, a) != tensor_shard(tensor, d, b)) return false;
-  return true;
-}
-
-static Status hash_tensor(Device *device, const DnnTensor *tensor,
-                          unsigned char *block, uint64_t *out) {
-  int64_t bytes = tensor_local_elements(tensor) * dtype_bytes(tensor->dtype);
+/* Adds bytes of the arena to a hash. */
+static Status hash_range(Device *device, int64_t offset, int64_t bytes,
+                         unsigned char *block, uint64_t *hash) {
   const unsigned char *host = device->host_arena;
-  *out = 0;
   for (int64_t at = 0; at < bytes; at += BLOCK) {
     int64_t n = bytes - at < BLOCK ? bytes - at : BLOCK;
-    if (!host) TRY(device->read(device, tensor->offset + at, block, n));
-    *out =
-        hash_bytes(host ? host + tensor->offset + at : block, (size_t)n, *out);
+    if (!host) TRY(device->read(device, offset + at, block, n));
+    *hash = hash_bytes(host ? host + offset + at : block, (size_t)n, *hash);
   }
+  return STATUS_OK;
+}
+
+/* Nobody promises anything about padding. */
+static Status hash_tensor(Device *device, const DnnTensor *tensor,
+                          unsigned char *block, uint64_t *out) {
+  int64_t item = dtype_bytes(tensor->dtype), n = tensor_elements(tensor);
+  TensorRun run;
+  *out = 0;
+  if (!tensor_has_padding(tensor, device->rank))
+    return hash_range(device, tensor->offset,
+                      tensor_local_elements(tensor) * item, block, out);
+  for (int64_t from = 0; tensor_next_run(tensor, device->rank, from, n, &run);
+       from = run.logical + run.n)
+    TRY(hash_range(device, tensor->offset + run.local * item, run.n * item,
+                   block, out));
   return STATUS_OK;
 }
 
@@ -220,7 +219,7 @@ static uint64_t hash_at(const Hashes *hashes, int rank, int tensor) {
 static int count_like(const Hashes *hashes, int rank, int tensor) {
   int n = 0;
   for (int i = 0; i < hashes->world; i++)
-    n += holds_same_shard(hashes->tensors[tensor], rank, i) &&
+    n += tensor_same_shard(hashes->tensors[tensor], rank, i) &&
          hash_at(hashes, i, tensor) == hash_at(hashes, rank, tensor);
   return n;
 }
@@ -230,7 +229,7 @@ static int count_like(const Hashes *hashes, int rank, int tensor) {
 static int find_odd(const Hashes *hashes, int tensor, int *out_like) {
   for (int rank = 1; rank < hashes->world; rank++) {
     int first = 0;
-    while (!holds_same_shard(hashes->tensors[tensor], first, rank)) first++;
+    while (!tensor_same_shard(hashes->tensors[tensor], first, rank)) first++;
     if (hash_at(hashes, first, tensor) == hash_at(hashes, rank, tensor))
       continue;
     bool is_first_odd =
@@ -277,7 +276,7 @@ static Status gather_hashes(Run *run, Arena *arena, Hashes *out) {
       .world = run->comm->world,
       .tensors = ARENA_ARRAY(arena, const DnnTensor *, program->n_tensors)};
   for (int i = 0; i < program->n_tensors; i++) {
-    if (!is_compared(&program->tensors[i])) continue;
+    if (!tensor_is_saved(&program->tensors[i])) continue;
     TRY(hash_tensor(run->device, &program->tensors[i], block, &own[out->n]));
     out->tensors[out->n++] = &program->tensors[i];
   }

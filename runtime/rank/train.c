@@ -155,31 +155,31 @@ typedef struct Saved {
   char message[512];
 } Saved;
 
-/* Rank 0 gets the shards that the others hold. */
-static void gather_sharded(Run *run, Arena *arena) {
-  for (int i = 0; i < run->program->n_tensors; i++) {
-    const DnnTensor *tensor = &run->program->tensors[i];
-    unsigned char *full;
-    if (!tensor_is_sharded(tensor) || !tensor_is_saved(tensor)) continue;
-    run_must(run, tensor_gather(arena, run->comm, run->device, tensor, &full));
-    if (run->saver) saver_take(run->saver, tensor, full);
+/* Rank 0 writes, and the others send it the shards that they own. */
+static void write_checkpoint(Run *run, Arena *arena, Saved *out) {
+  LogicalReader *states =
+      logical_reader_create(arena, run->program, run->comm, run->device);
+  if (run->comm->rank != 0) {
+    run_must(run, logical_serve(states));
+    return;
   }
+  if (run->saver) {
+    Status status = saver_save(run->saver, states, run->done, run->seed);
+    out->was_tried = 1;
+    out->failed = status.code != STATUS_ok;
+    if (status.message)
+      snprintf(out->message, sizeof out->message, "%s", status.message);
+  }
+  run_must(run, logical_end(states));
 }
 
-/* Rank 0 writes; all learn how it went. The disk may take its time. */
+/* All learn how it went. The disk may take its time. */
 static int save_checkpoint(Run *run) {
   Saved saved = {0};
   int64_t deadline = atomic_exchange(&run->recorder.deadline_ns, 0);
   recorder_note(&run->recorder, run->done, "save", 0, "checkpoint");
   Arena *scratch = arena_create(run->memory);
-  gather_sharded(run, scratch);
-  if (run->saver) {
-    Status status = saver_save(run->saver, run->device, run->done, run->seed);
-    saved.was_tried = 1;
-    saved.failed = status.code != STATUS_ok;
-    if (status.message)
-      snprintf(saved.message, sizeof saved.message, "%s", status.message);
-  }
+  write_checkpoint(run, scratch, &saved);
   arena_destroy(scratch);
   run_must(run, run->comm->broadcast(run->comm, &saved, sizeof saved, 0));
   atomic_store(&run->recorder.deadline_ns, deadline);

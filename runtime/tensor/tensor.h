@@ -86,4 +86,27 @@ int64_t tensor_local_range(const DnnTensor *tensor, int dim, int rank,
 /* Index in the full tensor of local element `local`, or -1 for padding. */
 int64_t tensor_logical_index(const DnnTensor *tensor, int rank, int64_t local);
 
+/* ---- runs.c: what a rank holds of a logical tensor ---- */
+
+/* `n` elements that lie one after the other both in the logical tensor, from
+ * element `logical` on, and in the shard of a rank, from its element `local`
+ * on. */
+typedef struct TensorRun {
+  int64_t logical, local, n;
+} TensorRun;
+
+/* The first run of `rank` among the logical elements [from, end); false: it
+ * holds none of them. */
+bool tensor_next_run(const DnnTensor *tensor, int rank, int64_t from,
+                     int64_t end, TensorRun *out);
+/* The shard of this rank is longer than what it holds. */
+bool tensor_has_padding(const DnnTensor *tensor, int rank);
+/* Two ranks are replicas of one shard. */
+bool tensor_same_shard(const DnnTensor *tensor, int a, int b);
+/* The owner of a shard is the lowest rank that holds it. */
+bool tensor_is_owner(const DnnTensor *tensor, int rank);
+/* The owners of all shards, ascending, in `out`, which has room for `world`.
+ * Result: how many shards there are. */
+int tensor_owners(const DnnTensor *tensor, int world, int *out);
+
 #endif

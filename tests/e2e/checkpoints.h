@@ -59,7 +59,8 @@ static inline Status given_write(Arena *arena, const char *folder,
   Device device = {.name = "memory", .read = given_read, .state = memory};
   Saver *saver;
   TRY(saver_open(arena, &program, folder, TENSOR_FILE_BYTES, &saver));
-  Status status = saver_save(saver, &device, 0, 1);
+  Status status = saver_save(
+      saver, logical_reader_create(arena, &program, NULL, &device), 0, 1);
   saver_close(saver);
   return status;
 }

@@ -235,12 +235,17 @@ static void stage_close(Stage *stage) {
   memory_destroy(stage->memory);
 }
 
+static LogicalReader *stage_states(const Stage *stage) {
+  return logical_reader_create(stage->arena, &stage->toy.program, NULL,
+                               stage->device);
+}
+
 static Status stage_save(Stage *stage, int64_t step) {
   Saver *saver;
   Status status = saver_open(stage->arena, &stage->toy.program, stage->save,
                              TENSOR_FILE_BYTES, &saver);
   if (status.code == STATUS_ok)
-    status = saver_save(saver, stage->device, step, 5);
+    status = saver_save(saver, stage_states(stage), step, 5);
   saver_close(saver);
   return status;
 }
@@ -491,7 +496,7 @@ Test(store, several_files_and_their_index) {
   cr_assert_eq(
       saver_open(stage.arena, &stage.toy.program, stage.save, 1, &saver).code,
       STATUS_ok);
-  cr_assert_eq(saver_save(saver, stage.device, 7, 5).code, STATUS_ok);
+  cr_assert_eq(saver_save(saver, stage_states(&stage), 7, 5).code, STATUS_ok);
   saver_close(saver);
   char path[240];
   snprintf(path, sizeof path, "%s/step-00000007/" TENSOR_INDEX_NAME,
@@ -523,7 +528,7 @@ static Status save_apart(Stage *stage, int64_t step, uint64_t seed) {
   Status status =
       saver_open(stage->arena, &stage->toy.program, stage->save, 1, &saver);
   if (status.code == STATUS_ok)
-    status = saver_save(saver, stage->device, step, seed);
+    status = saver_save(saver, stage_states(stage), step, seed);
   saver_close(saver);
   return status;
 }
