@@ -30,8 +30,9 @@ static bool ema_weights_rule(Rewrite *rewrite, int id, void *user) {
   const GraphInput *stored = input_indexed(&ema->inputs, ROLE_ema, input.path);
   if (!stored) return false;
   rewrite_at(rewrite, id);
-  Value value = rewrite_input(rewrite->to, &input,
-                              graph_type(ema->trained, stored->value));
+  const Type *type = graph_type(ema->trained, stored->value);
+  Value value =
+      rewrite_input(rewrite->to, &input, type_logical(module->arena, type));
   rewrite_set(rewrite, (Value){id, 0},
               graph_cast(rewrite->to, value, node->types[0]->dtype));
   return true;
