@@ -169,6 +169,26 @@ static Value emit_all_to_all(Partition *p, Value value,
   return merge_shards(p, merge_shards(p, value, second), first);
 }
 
+/* The value where the mask is true, else 0.  The operands of a select are all
+ * partial, which a constant cannot be: then the mask is a factor. */
+static Value keep_where(Partition *p, Value mask, Value value,
+                        const Type *type) {
+  Graph *to = p->rewrite.to;
+  DType dtype = type->dtype;
+  if (!type->partial) {
+    Value operands[] = {mask, value, graph_const(to, dtype, 0)};
+    return graph_append_typed(to, OP_select, operands, 3, NULL, &type, 1, NULL);
+  }
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dtype,
+             name_intern(p->ctx->module->names, dtype_name(dtype)));
+  Value factor = append_typed(
+      p, OP_cast, mask, &attrs,
+      type_with_dtype(p->ctx->module->arena, graph_type(to, mask), dtype));
+  Value operands[] = {factor, value};
+  return graph_append_typed(to, OP_mul, operands, 2, NULL, &type, 1, NULL);
+}
+
 /* The first member keeps the value and the others hold zeros: as many copies
  * as the group has members, all but the first zero, added up. */
 static Value emit_zero_fill(Partition *p, Value value,
@@ -195,9 +215,7 @@ static Value emit_zero_fill(Partition *p, Value value,
   all->partial_kind = from->partial_kind;
   all->dims[0] = index->dims[0];
   for (int i = 0; i < from->rank; i++) all->dims[i + 1] = from->dims[i];
-  Value operands[] = {first, value, graph_const(to, from->dtype, 0)};
-  types[0] = all;
-  value = graph_append_typed(to, OP_select, operands, 3, NULL, types, 1, NULL);
+  value = keep_where(p, first, value, all);
   Attrs over = {0};
   attrs_names(&over, ATTR_over, &copies, 1);
   return append_typed(p, OP_sum, value, &over, type_copy(arena, step->type));
