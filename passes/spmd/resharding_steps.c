@@ -251,10 +251,21 @@ static bool is_even(const Partition *p, const Type *type, int dim) {
   return d->size % axis_list_shards(d->split, p->mesh) == 0;
 }
 
+/* Shards would move between micro-batches, also where those of ranks that come
+ * before them in the dim are joined: a micro-batch has only its own part of
+ * each rank's shard. */
+static bool joins_microbatches(const Partition *p, const ReshardStep *step) {
+  return step->kind != RESHARD_slice &&
+         (step->from_dim >= 0 || step->to_dim >= 0) &&
+         axis_list_set(step->axes) & mesh_sequential(p->mesh);
+}
+
 static bool can_emit(const Partition *p, const Type *before,
                      const ReshardStep *step, const char **out_reason) {
   *out_reason = NULL;
-  if (!emitters[step->kind])
+  if (joins_microbatches(p, step))
+    *out_reason = "micro-batches would wait for each other";
+  else if (!emitters[step->kind])
     *out_reason = "shards would move between ranks";
   else if (before->rank + 2 > MAX_RANK)
     *out_reason = "it has too many dimensions";
