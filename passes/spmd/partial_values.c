@@ -7,7 +7,9 @@
  * Readers that are linear in dy would keep it partial, and the product with
  * xhat would reduce it.  A reader that needs shards decides for all of them: dy
  * is reduced and scattered once.  And a term that is broadcast, such as a bias,
- * does not end a partial sum: the first rank of the group adds it.
+ * does not end a partial sum: the first rank of the group adds it.  Where the
+ * sum is reduced for another reader already, as logits are for their maximum,
+ * that is what the term is added to.
  */
 #include "passes/spmd/partition.h"
 
@@ -87,7 +89,9 @@ void keep_partial(Partition *p, int id, Value *inputs) {
     AxisSet used = 0;
     for (int d = 0; d < term->rank; d++)
       used |= axis_list_set(term->dims[d].split);
-    if (!sum->partial || sum->partial_kind != REDUCE_sum || term->partial ||
+    bool is_reduced = map_has(p->reduced, value_key(inputs[i]));
+    if (!sum->partial || sum->partial_kind != REDUCE_sum || is_reduced ||
+        term->partial ||
         sum->partial & (used | mesh_sequential(p->mesh) | batch_axes(p)) ||
         !is_broadcast(term, sum))
       continue;
