@@ -18,6 +18,7 @@
 #include "frontend/frontend.h"
 #include "passes/passes.h"
 #include "tests/ops/tolerance.h"
+#include "tests/random/plans.h"
 
 #define FORMAT(...) arena_printf(arena, __VA_ARGS__)
 
@@ -445,5 +446,6 @@ const Check checks[] = {
     {"levels", check_levels, false},  {"gradients", check_gradients, false},
     {"emitted", check_emitted, true}, {"ranks", check_ranks, true},
     {"pieces", check_pieces, true},   {"resume", check_resume, true},
+    {"plan", check_plan, false},
 };
 const int n_checks = ARRAY_LENGTH(checks);

@@ -1,0 +1,111 @@
+/*
+ * plan_table.c -- counts what a run of random plans has seen: answers, rules
+ * that refused, lines of accepted plans and collectives.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "tests/random/plans.h"
+
+enum { MOST_RULES = 64, RULE_LENGTH = 120 };
+
+typedef struct RuleCount {
+  char text[RULE_LENGTH];
+  int n;
+} RuleCount;
+
+struct PlanTable {
+  int n_equal, n_refused, n_not_compared, n_identities, n_failed;
+  int lines[N_LINES];                        /* of accepted plans */
+  int collectives[N_OPS], plans_with[N_OPS]; /* of accepted plans */
+  int latest[N_OPS];                         /* of the latest check */
+  RuleCount rules[MOST_RULES];
+};
+
+PlanTable *plan_table(void) {
+  static PlanTable *table;
+  if (table) return table;
+  table = mmap(NULL, sizeof *table, PROT_READ | PROT_WRITE,
+               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (table == MAP_FAILED) abort();
+  return table;
+}
+
+void plan_table_collectives(PlanTable *table, Op op, int n) {
+  table->latest[op] = n;
+}
+
+/* The text of the first error without names and numbers. */
+static void rule_of(const char *message, char out[RULE_LENGTH]) {
+  const char *at = strstr(message, "error: ");
+  bool is_quoted = false;
+  int n = 0;
+  for (at = at ? at + 7 : message; *at && *at != '\n'; at++) {
+    bool is_digit = *at >= '0' && *at <= '9';
+    if (*at == '\'') is_quoted = !is_quoted;
+    if (n < RULE_LENGTH - 1 && !is_digit && (!is_quoted || *at == '\''))
+      out[n++] = *at;
+  }
+  out[n] = 0;
+}
+
+static void count_rule(PlanTable *table, const char *message) {
+  char rule[RULE_LENGTH];
+  rule_of(message, rule);
+  for (int i = 0; i < MOST_RULES; i++) {
+    RuleCount *count = &table->rules[i];
+    if (count->n > 0 && strcmp(count->text, rule)) continue;
+    memcpy(count->text, rule, sizeof rule);
+    count->n++;
+    return;
+  }
+}
+
+void plan_table_add(PlanTable *table, const char *answer,
+                    const int lines[N_LINES], const char *message) {
+  if (answer == plan_refused) {
+    table->n_refused++;
+    count_rule(table, message);
+    return;
+  }
+  if (!answer)
+    table->n_equal++;
+  else if (answer == plan_not_compared)
+    table->n_not_compared++;
+  else if (answer == plan_identity)
+    table->n_identities++;
+  else
+    table->n_failed++;
+  for (int i = 0; i < N_LINES; i++) table->lines[i] += lines[i];
+  for (int op = 0; op < N_OPS; op++) {
+    table->collectives[op] += table->latest[op];
+    table->plans_with[op] += table->latest[op] > 0;
+  }
+}
+
+void plan_table_print(const PlanTable *table) {
+  static const char *const abouts[] = {
+#define LINE(name, about) about,
+#include "tests/random/plan_lines.def"
+  };
+  int accepted = table->n_equal + table->n_not_compared + table->n_identities +
+                 table->n_failed;
+  int all = accepted + table->n_refused;
+  printf("%d plans, %.1f %% accepted: %d equal, %d equal but not finite, "
+         "%d equal by an identity that exact mode does not keep, %d wrong\n",
+         all, all ? 100.0 * accepted / all : 0, table->n_equal,
+         table->n_not_compared, table->n_identities, table->n_failed);
+  printf("lines of accepted plans:\n");
+  for (int i = 0; i < N_LINES; i++)
+    printf("  %6d  %s\n", table->lines[i], abouts[i]);
+  printf("collectives, and plans that have them:\n");
+  for (int op = 0; op < N_OPS; op++)
+    if (op_has((Op)op, OP_FLAG_group))
+      printf("  %6d %6d  %s\n", table->collectives[op], table->plans_with[op],
+             op_info((Op)op)->name);
+  printf("refused by:\n");
+  for (int i = 0; i < MOST_RULES && table->rules[i].n > 0; i++)
+    printf("  %6d  %s\n", table->rules[i].n, table->rules[i].text);
+}
