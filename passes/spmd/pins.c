@@ -4,6 +4,8 @@
  */
 #include "passes/spmd/partition.h"
 
+#include <string.h>
+
 /* The nodes of one path are parts of one operator; the user knows the value of
  * the last. */
 void find_pinned_values(Partition *p) {
@@ -79,9 +81,12 @@ static bool placed_as_pinned(const Partition *p, const PlanPlacement *placement,
   return !partial || partial == (type->partial & ~mesh_sequential(p->mesh));
 }
 
+/* An average, "ema/PATH", has the placement of its parameter. */
 static Name path_of_node(const Graph *graph, const Node *node) {
   if (node->op != OP_input) return node->path;
-  return graph->inputs.data[node_int(node, ATTR_index, 0)].path;
+  const GraphInput *input = &graph->inputs.data[node_int(node, ATTR_index, 0)];
+  const char *slash = input->role == ROLE_ema ? strchr(input->path, '/') : NULL;
+  return slash ? name_intern(graph->module->names, slash + 1) : input->path;
 }
 
 /* A value that depends on nothing stored has no placement of its own: each
