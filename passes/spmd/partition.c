@@ -165,11 +165,12 @@ static void apply_lines(const Partition *p, const Node *node,
   }
 }
 
-/* Other results are computed in full, and a rank keeps its shard. */
+/* Other results are computed in full, and a rank keeps its shard: of a partial
+ * sum over the axes, the reduced one. */
 static Value place_by_lines(Partition *p, int id, Value value) {
   const Node *node = p->rewrite.from->nodes.data[id];
   const Type *type = graph_type(p->rewrite.to, value);
-  AxisSet used = type->partial;
+  AxisSet used = 0;
   Type *want = NULL;
   if (node->phase != PHASE_forward || p->plan->replicates_data ||
       plan_find_placement(p->plan, node->path) ||
@@ -183,6 +184,8 @@ static Value place_by_lines(Partition *p, int id, Value value) {
     used |= axis_list_set(axes);
     if (!want) want = type_copy(p->ctx->module->arena, type);
     want->dims[d].split = axes;
+    want->partial &= (AxisSet)~axis_list_set(axes);
+    if (!want->partial) want->partial_kind = REDUCE_sum;
   }
   return want ? reshard(p, value, want, id) : value;
 }
