@@ -33,6 +33,11 @@ typedef struct PlanMaker {
   Text *out;
   int *lines; /* or NULL */
   const char *batch;
+  bool joins_samples;     /* an operator of the net reads several samples */
+  bool needs_all_samples; /* ... and has no way to do so on a part of them */
+  const char *batch_axes; /* of the batch, as text; NULL: no line says */
+  unsigned batch_set;     /* the same as a set */
+  bool is_batch_open;
   int n_axes, sizes[MOST_PLAN_AXES], ranks, microbatches;
   VEC(PlanDim) dims;
   VEC(int) parameters, values; /* node numbers */
@@ -112,8 +117,13 @@ static const char *make_model(Choices *choices, const char **out_batch) {
 
 /* ---- what lines can be about ---- */
 
+/* Dims that a plan can name. */
+static bool is_name(const char *text) {
+  return !strpbrk(text, "!~. ");
+}
+
 static void add_dim_of_type(PlanMaker *m, const Dim *dim) {
-  if (!strcmp(dim->name, m->batch)) return;
+  if (!strcmp(dim->name, m->batch) || !is_name(dim->name)) return;
   for (int i = 0; i < m->dims.n; i++)
     if (m->dims.data[i].name == dim->name) {
       m->dims.data[i].size = plans_gcd(m->dims.data[i].size, dim->size);
@@ -122,13 +132,35 @@ static void add_dim_of_type(PlanMaker *m, const Dim *dim) {
   vec_push(m->arena, &m->dims, ((PlanDim){dim->name, dim->size}));
 }
 
+static bool has_dim(const Type *type, const char *dim) {
+  for (int d = 0; d < type->rank; d++)
+    if (!strcmp(type->dims[d].name, dim)) return true;
+  return false;
+}
+
+static void look_at_samples(PlanMaker *m, const Node *node) {
+  bool is_loss = node->path && !strncmp(node->path, "loss", 4);
+  m->needs_all_samples |= node->op == OP_batchnorm || node->op == OP_route;
+  for (int i = 0; i < node->n_inputs && !is_loss; i++)
+    m->joins_samples |=
+        has_dim(graph_type(m->graph, node->inputs[i]), m->batch) &&
+        !has_dim(node->types[0], m->batch);
+}
+
+static bool has_plain_dims(const Type *type) {
+  for (int d = 0; d < type->rank; d++)
+    if (!is_name(type->dims[d].name)) return false;
+  return type->rank > 0;
+}
+
 static void look_at_graph(PlanMaker *m) {
   const Graph *graph = m->graph;
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
     const Type *type = node->types[0];
     for (int d = 0; d < type->rank; d++) add_dim_of_type(m, &type->dims[d]);
-    if (type->rank == 0 || !node->path || !*node->path) continue;
+    look_at_samples(m, node);
+    if (!has_plain_dims(type) || !node->path || !*node->path) continue;
     if (strchr(node->path, '!')) continue;
     if (node->op != OP_input)
       vec_push(m->arena, &m->values, id);
@@ -165,17 +197,26 @@ static const char *pick_axes(PlanMaker *m, unsigned *used, int64_t *out_n) {
   return text_string(&text);
 }
 
-/* One in twenty lines may be one that cannot hold. */
+/* One in 100 lines may be one that cannot hold. */
+static bool may_be_odd(PlanMaker *m) {
+  return CHOOSE(m, 100) == 99;
+}
+
 static bool may_shard(PlanMaker *m, int64_t size, int64_t shards) {
-  return size % shards == 0 || CHOOSE(m, 20) == 19;
+  return size % shards == 0 || may_be_odd(m);
+}
+
+static void make_microbatches(PlanMaker *m) {
+  bool is_odd = m->joins_samples || m->needs_all_samples;
+  m->microbatches = CHOOSE(m, 3) < 2 ? 1 : 2 + CHOOSE(m, 2);
+  if (is_odd && m->microbatches > 1 && !may_be_odd(m)) m->microbatches = 1;
+  if (m->microbatches == 1) return;
+  text_printf(m->out, "  microbatches = %d\n", m->microbatches);
+  count_line(m, LINE_microbatches);
 }
 
 static void make_settings(PlanMaker *m) {
-  m->microbatches = CHOOSE(m, 3) < 2 ? 1 : 2 + CHOOSE(m, 2);
-  if (m->microbatches > 1) {
-    text_printf(m->out, "  microbatches = %d\n", m->microbatches);
-    count_line(m, LINE_microbatches);
-  }
+  make_microbatches(m);
   if (CHOOSE(m, 4) == 3) {
     text_printf(m->out, "  bucket = %dB\n", 100 << CHOOSE(m, 4));
     count_line(m, LINE_bucket);
@@ -202,36 +243,73 @@ static void make_name_line(PlanMaker *m) {
   count_line(m, LINE_name);
 }
 
+/* The batch over some axes; none where an operator needs all samples. */
 static void make_batch_line(PlanMaker *m) {
-  unsigned used = 0;
   int64_t shards;
-  const char *axes = pick_axes(m, &used, &shards);
-  text_printf(m->out, "  shard %s over %s\n", m->batch, axes);
+  const char *axes = NULL;
+  bool is_whole = m->needs_all_samples && !may_be_odd(m);
+  m->is_batch_open = !is_whole && CHOOSE(m, 3) == 2;
+  if (m->is_batch_open) return; /* it takes the axes that no line names */
+  if (!is_whole && CHOOSE(m, 4)) axes = pick_axes(m, &m->batch_set, &shards);
+  m->batch_axes = axes ? axes : "none";
+  text_printf(m->out, "  shard %s over %s\n", m->batch, m->batch_axes);
   count_line(m, LINE_batch);
+}
+
+/* Micro-batches divide the batch over its own axes, which pins keep. */
+static bool keeps_batch(PlanMaker *m) {
+  return m->microbatches > 1 || CHOOSE(m, 8) < 7;
+}
+
+/* The axes of the batch in a value: mostly its own. */
+static const char *place_batch(PlanMaker *m, unsigned *used, bool keeps) {
+  int64_t shards;
+  if (!keeps) return CHOOSE(m, 2) ? NULL : pick_axes(m, used, &shards);
+  if (!m->batch_set) return NULL;
+  *used |= m->batch_set;
+  return m->batch_axes;
 }
 
 /* Each dim over what it can be sharded over, or not. */
 static void make_placement(PlanMaker *m, int id, PlanLine kind) {
   const Node *node = m->graph->nodes.data[id];
   const Type *type = node->types[0];
-  unsigned used = 0;
+  bool has_batch = has_dim(type, m->batch), keeps = keeps_batch(m);
+  unsigned used = has_batch && keeps ? m->batch_set : 0, free;
   int64_t shards;
   Text places = text_create(m->arena);
+  if (has_batch && m->is_batch_open && m->microbatches > 1) return;
   for (int d = 0; d < type->rank; d++) {
-    if (CHOOSE(m, 2)) continue;
-    unsigned before = used;
-    const char *axes = pick_axes(m, &used, &shards);
     bool is_batch = !strcmp(type->dims[d].name, m->batch);
-    if (!axes || (!is_batch && !may_shard(m, type->dims[d].size, shards))) {
-      used = before;
+    if (!is_batch && CHOOSE(m, 2)) continue;
+    free = used;
+    const char *axes =
+        is_batch ? place_batch(m, &free, keeps) : pick_axes(m, &free, &shards);
+    if (!axes || (!is_batch && !may_shard(m, type->dims[d].size, shards)))
       continue;
-    }
+    used = free;
     text_printf(&places, "%s%s over %s", places.n ? ", " : "",
                 type->dims[d].name, axes);
   }
   if (places.n == 0) return;
   text_printf(m->out, "  shard %s: %s\n", node->path, text_string(&places));
   count_line(m, kind);
+}
+
+static void make_replicate(PlanMaker *m, int id) {
+  const Node *node = m->graph->nodes.data[id];
+  if (has_dim(node->types[0], m->batch) && m->microbatches > 1) return;
+  text_printf(m->out, "  replicate %s\n", node->path);
+  count_line(m, LINE_replicate);
+}
+
+/* A product whose operands both lack the batch, or a sum over a dim, may stay
+ * partial over an axis that shards what it adds up. */
+static void make_partial(PlanMaker *m, int id) {
+  if (!may_be_odd(m)) return;
+  text_printf(m->out, "  shard %s: partial over %s\n",
+              m->graph->nodes.data[id]->path, axis_names[CHOOSE(m, m->n_axes)]);
+  count_line(m, LINE_partial);
 }
 
 static void make_path_line(PlanMaker *m) {
@@ -241,22 +319,13 @@ static void make_path_line(PlanMaker *m) {
   if (n == 0) return;
   int k = CHOOSE(m, n);
   int id = is_value ? m->values.data[k] : m->parameters.data[k];
-  Name path = m->graph->nodes.data[id]->path;
   switch (kind) {
-  case 9:
-    text_printf(m->out, "  replicate %s\n", path);
-    count_line(m, LINE_replicate);
-    return;
+  case 9: make_replicate(m, id); return;
   case 10:
-    text_printf(m->out, "  keep %s\n", path);
+    text_printf(m->out, "  keep %s\n", m->graph->nodes.data[id]->path);
     count_line(m, LINE_keep);
     return;
-  case 11:
-    if (CHOOSE(m, 4) < 3) return;
-    text_printf(m->out, "  shard %s: partial over %s\n", path,
-                axis_names[CHOOSE(m, m->n_axes)]);
-    count_line(m, LINE_partial);
-    return;
+  case 11: make_partial(m, id); return;
   default: make_placement(m, id, is_value ? LINE_value : LINE_parameter);
   }
 }
@@ -278,11 +347,11 @@ static void make_mesh(PlanMaker *m) {
 
 static void make_lines(PlanMaker *m) {
   make_settings(m);
+  make_batch_line(m);
   for (int i = 0; i < 6; i++) {
     int piece = piece_begin(m->choices), kind = CHOOSE(m, 8);
     if (kind >= 1 && kind <= 3) make_name_line(m);
-    if (kind == 4) make_batch_line(m);
-    if (kind > 4) make_path_line(m);
+    if (kind > 3) make_path_line(m);
     piece_end(m->choices, piece);
   }
   text_add(m->out, "}\n");
