@@ -73,13 +73,26 @@ const PlanShard *plan_find_shard(const Plan *plan, Name dim) {
   return NULL;
 }
 
+static void index_line(Map *map, const PlanPlacement *line) {
+  for (int i = 0; i < line->n_paths; i++)
+    map_put(map, line->paths[i], (void *)line);
+}
+
+void plan_index(Arena *arena, Plan *plan) {
+  plan->placed = map_create(arena);
+  plan->computed = map_create(arena);
+  for (int i = 0; i < plan->placements.n; i++)
+    index_line(plan->placed, &plan->placements.data[i]);
+  for (int i = 0; i < plan->operators.n; i++)
+    index_line(plan->computed, &plan->operators.data[i]);
+}
+
 const PlanPlacement *plan_find_placement(const Plan *plan, Name path) {
-  for (int i = plan->placements.n - 1; i >= 0; i--) {
-    const PlanPlacement *placement = &plan->placements.data[i];
-    for (int k = 0; k < placement->n_paths; k++)
-      if (placement->paths[k] == path) return placement;
-  }
-  return NULL;
+  return plan->placed && path ? map_get(plan->placed, path) : NULL;
+}
+
+const PlanPlacement *plan_find_operator(const Plan *plan, Name path) {
+  return plan->computed && path ? map_get(plan->computed, path) : NULL;
 }
 
 static int find_reached(const Plan *plan, Name path, Name dim,

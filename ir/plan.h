@@ -53,14 +53,19 @@ typedef struct Plan {
   Name batch_dim;        /* that the sequential axis divides; or NULL */
   VEC(PlanShard) shards; /* of names; a later one wins */
   VEC(PlanPlacement)
-  placements;           /* of paths; a later one wins, and any of them
-                           over `shards` */
-  Map *reached;         /* path -> PlanReached; NULL: none */
-  VEC(Name) lines;      /* of paths, as they are printed */
-  int64_t bucket_bytes; /* gradients are reduced in buckets of this size */
-  int64_t memory_bytes; /* of a rank at most; 0: no limit */
-  int zero;             /* level, 0 to 3 */
-  PlanShard zero_over;  /* its axes; none: those of the batch */
+  placements; /* of paths; a later one wins, and any of them
+                 over `shards` */
+  /* Lines about operators: each shards dims over which they compute, those that
+   * they sum over included, and no others; a later one wins. */
+  VEC(PlanPlacement) operators;
+  Map *placed, *computed; /* path -> the last of `placements`, `operators`;
+                             plan_index makes them */
+  Map *reached;           /* path -> PlanReached; NULL: none */
+  VEC(Name) lines;        /* of paths, as they are printed */
+  int64_t bucket_bytes;   /* gradients are reduced in buckets of this size */
+  int64_t memory_bytes;   /* of a rank at most; 0: no limit */
+  int zero;               /* level, 0 to 3 */
+  PlanShard zero_over;    /* its axes; none: those of the batch */
   Map *saving;          /* path of a forward value -> PlanSaving; NULL: none */
   bool replicates_data; /* each rank computes the batch in full; parameters stay
                            where they are */
@@ -76,10 +81,14 @@ Plan *plan_create(Module *module, Name model);
 void plan_add_axis(Plan *plan, Name axis, int64_t size);
 /* After all axes: appends the sequential one. */
 void plan_set_microbatches(Module *module, Plan *plan, int64_t microbatches);
+/* After the last pin about paths: lets them be found. */
+void plan_index(Arena *arena, Plan *plan);
 /* The last pin that shards this dim by name, or NULL. */
 const PlanShard *plan_find_shard(const Plan *plan, Name dim);
 /* The last pin that places this path, or NULL. */
 const PlanPlacement *plan_find_placement(const Plan *plan, Name path);
+/* The last pin that says how the operator of this path computes, or NULL. */
+const PlanPlacement *plan_find_operator(const Plan *plan, Name path);
 /* The pin that shards a dim of this value by name, or NULL. */
 const PlanShard *plan_named_dim(const Plan *plan, Name path, Name dim);
 /* Whether it is the batch dim, also under another name. */

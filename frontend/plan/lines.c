@@ -19,6 +19,7 @@
 
 typedef struct Entry { /* a path that a line places */
   Name path;
+  const char *text;               /* of the path, as it is printed alone */
   const PlanPlacement *placement; /* NULL: the line says how it is saved */
   const char *head;
   Text places; /* "B over data, T over (seq, tensor)" */
@@ -32,8 +33,9 @@ typedef struct Box { /* indices of a path, outermost first */
 } Box;
 
 typedef struct Group { /* entries that differ by indices alone */
-  Name shape;          /* the first one's path */
+  const char *shape;   /* the first one's text */
   const char *head, *places;
+  bool is_operator;
   int n_indices;
   VEC(Box) boxes;
   PathList paths;
@@ -49,16 +51,6 @@ typedef struct Lines {
 } Lines;
 
 /* ---- what differs ---- */
-
-static Map *index_placements(const Lines *l) {
-  Map *map = map_create(l->arena);
-  for (int i = 0; i < l->plan->placements.n; i++) {
-    const PlanPlacement *placement = &l->plan->placements.data[i];
-    for (int k = 0; k < placement->n_paths; k++)
-      map_put(map, placement->paths[k], (void *)placement);
-  }
-  return map;
-}
 
 /* The axes that lines give a dim, those taken by another dim left out. */
 static int lines_free_axes(const PlanShard *const *lines, int n, int d,
@@ -98,18 +90,19 @@ static void lines_add_type(Lines *l, Entry *entry, const Type *type) {
 }
 
 static void lines_collect(Lines *l) {
-  Map *placements = index_placements(l), *seen = map_create(l->arena);
+  Map *seen = map_create(l->arena);
   int n;
   const PlanNode *nodes = plan_paths_nodes(l->paths, &n);
   for (int i = 0; i < n; i++) {
     const Node *node = nodes[i].node;
     Name path = nodes[i].path;
-    const PlanPlacement *placement = map_get(placements, path);
+    const PlanPlacement *placement = plan_find_placement(l->plan, path);
     if (!placement) continue;
     Entry *entry = map_get(seen, path);
     if (!entry) {
       entry = ARENA_NEW(l->arena, Entry);
       *entry = (Entry){.path = path,
+                       .text = path,
                        .placement = placement,
                        .places = text_create(l->arena),
                        .dims = map_create(l->arena),
@@ -129,6 +122,59 @@ static void lines_collect(Lines *l) {
   }
 }
 
+/* Whether the text means this path and nothing else. */
+static bool lines_mean(Lines *l, const char *text, Name path) {
+  PathList found = {0};
+  return plan_paths_find_text(l->paths, text, &found) && found.n == 1 &&
+         found.data[0] == path;
+}
+
+/* PATH!NAME, which means this operator alone; NULL: nothing does. */
+static const char *operator_text(Lines *l, Name path) {
+  const char *text = path;
+  for (int n = 0; text; n++) {
+    char *bang = arena_strdup(l->arena, text), *dot;
+    while ((dot = strchr(bang, '!'))) *dot = '.';
+    dot = strrchr(bang, '.');
+    if (dot)
+      *dot = '!';
+    else
+      bang = arena_printf(l->arena, "!%s", text);
+    if (lines_mean(l, bang, path)) return bang;
+    text = plan_paths_other(l->paths, path, n);
+  }
+  return NULL;
+}
+
+static void lines_add_operator(Lines *l, Name path) {
+  const PlanPlacement *line = plan_find_operator(l->plan, path);
+  Entry *entry = ARENA_NEW(l->arena, Entry);
+  *entry = (Entry){.path = path,
+                   .text = operator_text(l, path),
+                   .placement = line,
+                   .places = text_create(l->arena),
+                   .dims = map_create(l->arena),
+                   .differs = true};
+  for (int i = 0; i < line->n_shards; i++)
+    add_place(entry, line->shards[i].dim, line->shards[i].axes,
+              line->shards[i].n_axes);
+  entry->head = entry->places.n ? "shard" : "replicate";
+  if (entry->text) vec_push(l->arena, &l->entries, entry);
+}
+
+/* After the placements of values: how operators compute. */
+static void lines_collect_operators(Lines *l) {
+  Map *seen = map_create(l->arena);
+  int n;
+  const PlanNode *nodes = plan_paths_nodes(l->paths, &n);
+  for (int i = 0; i < n; i++) {
+    Name path = nodes[i].path;
+    if (map_has(seen, path) || !plan_find_operator(l->plan, path)) continue;
+    map_put(seen, path, (void *)path);
+    lines_add_operator(l, path);
+  }
+}
+
 /* After the placements: `remat` and `keep`. */
 static void lines_collect_saving(Lines *l) {
   Map *seen = map_create(l->arena);
@@ -140,6 +186,7 @@ static void lines_collect_saving(Lines *l) {
     if (!saving || map_has(seen, path)) continue;
     Entry *entry = ARENA_NEW(l->arena, Entry);
     *entry = (Entry){.path = path,
+                     .text = path,
                      .head = saving->is_recomputed ? "remat" : "keep",
                      .places = text_create(l->arena),
                      .differs = true};
@@ -190,7 +237,7 @@ static void lines_fold(Lines *l, Group *group) {
   }
 }
 
-static Box lines_box_of(Lines *l, Name path, int n_indices) {
+static Box lines_box_of(Lines *l, const char *path, int n_indices) {
   Box box = {ARENA_ARRAY(l->arena, int64_t, n_indices + 1),
              ARENA_ARRAY(l->arena, int64_t, n_indices + 1), false};
   int k = 0;
@@ -202,7 +249,7 @@ static Box lines_box_of(Lines *l, Name path, int n_indices) {
 static Group *group_of(Lines *l, Map *groups, Entry *entry) {
   Text key = text_create(l->arena);
   int n = 0;
-  for (const char *at = entry->path; *at; at++) {
+  for (const char *at = entry->text; *at; at++) {
     text_add_n(&key, at, 1);
     if (*at != '[') continue;
     at += strcspn(at, "]");
@@ -214,9 +261,10 @@ static Group *group_of(Lines *l, Map *groups, Entry *entry) {
   Group *group = map_get(groups, name);
   if (group) return group;
   group = ARENA_NEW(l->arena, Group);
-  *group = (Group){.shape = entry->path,
+  *group = (Group){.shape = entry->text,
                    .head = entry->head,
                    .places = places,
+                   .is_operator = strchr(entry->text, '!') != NULL,
                    .n_indices = n};
   map_put(groups, name, group);
   vec_push(l->arena, &l->groups, group);
@@ -230,7 +278,7 @@ static void make_groups(Lines *l) {
     if (!entry->differs) continue;
     Group *group = group_of(l, groups, entry);
     vec_push(l->arena, &group->boxes,
-             lines_box_of(l, entry->path, group->n_indices));
+             lines_box_of(l, entry->text, group->n_indices));
     vec_push(l->arena, &group->paths, entry->path);
   }
 }
@@ -239,6 +287,7 @@ static void make_groups(Lines *l) {
 
 /* A word of the language or, in front, of a plan must stand in quotes. */
 static bool needs_quotes(Lines *l, const char *path) {
+  if (*path == '!') return true;
   for (const char *at = path; *at; at += *at != '\0') {
     size_t n = strcspn(at, ".![");
     Name word = name_intern_n(l->e->names, at, (int)n);
@@ -265,26 +314,11 @@ static bool same_paths(Lines *l, const PathList *a, const PathList *b) {
   return is_same;
 }
 
-/* Whether the text means this path and nothing else. */
-static bool lines_mean(Lines *l, const char *text, Name path) {
-  PathList found = {0};
-  return plan_paths_find_text(l->paths, text, &found) && found.n == 1 &&
-         found.data[0] == path;
-}
-
 /* One by one, where together they would mean something else. */
 static void add_single(Lines *l, const Group *group, Name path) {
-  const char *text = path;
-  for (int n = 0; text; n++) {
-    char *bang = arena_strdup(l->arena, text), *dot = strrchr(bang, '.');
-    if (lines_mean(l, text, path)) break;
-    if (dot) *dot = '!';
-    if (dot && lines_mean(l, bang, path)) {
-      text = bang;
-      break;
-    }
+  const char *text = group->is_operator ? operator_text(l, path) : path;
+  for (int n = 0; text && !lines_mean(l, text, path); n++)
     text = plan_paths_other(l->paths, path, n);
-  }
   if (text) add_line(l, group, text);
 }
 
@@ -368,7 +402,34 @@ void plan_line_repeats(Elab *e, Span later, Span earlier) {
   diag_note(d, earlier, "this pin says so already");
 }
 
+static bool same_shards(const PlanPlacement *a, const PlanPlacement *b) {
+  bool is_same = a->n_shards == b->n_shards;
+  for (int i = 0; is_same && i < a->n_shards; i++) {
+    const PlanShard *other = plan_placed_dim(b, a->shards[i].dim);
+    is_same = other && other->n_axes == a->shards[i].n_axes;
+    for (int k = 0; is_same && k < other->n_axes; k++)
+      is_same = other->axes[k] == a->shards[i].axes[k];
+  }
+  return is_same;
+}
+
+static void check_operator_repeats(Elab *e, const Plan *plan) {
+  Map *known = map_create(e->arena);
+  for (int i = 0; i < plan->operators.n; i++) {
+    const PlanPlacement *line = &plan->operators.data[i];
+    const PlanPlacement *before = map_get(known, line->paths[0]);
+    bool repeats = before != NULL;
+    for (int k = 0; k < line->n_paths; k++) {
+      const PlanPlacement *other = map_get(known, line->paths[k]);
+      repeats = repeats && other && same_shards(line, other);
+      map_put(known, line->paths[k], (void *)line);
+    }
+    if (repeats) plan_line_repeats(e, line->span, before->span);
+  }
+}
+
 void plan_check_lines(Elab *e, const PlanPaths *paths, const Plan *plan) {
+  check_operator_repeats(e, plan);
   Map *placed = map_create(e->arena);
   for (int i = 0; i < plan->placements.n; i++) {
     const PlanPlacement *line = &plan->placements.data[i];
@@ -384,6 +445,7 @@ void plan_check_lines(Elab *e, const PlanPaths *paths, const Plan *plan) {
 void plan_make_lines(Elab *e, PlanPaths *paths, Plan *plan) {
   Lines l = {.e = e, .arena = e->arena, .paths = paths, .plan = plan};
   if (plan->placements.n > 0 && plan->ranks > 1) lines_collect(&l);
+  if (plan->operators.n > 0 && plan->ranks > 1) lines_collect_operators(&l);
   lines_collect_saving(&l);
   if (l.entries.n == 0) return;
   make_groups(&l);

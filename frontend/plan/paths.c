@@ -13,6 +13,7 @@
 #include "frontend/syntax/help.h"
 #include "frontend/elaborate/eval.h"
 #include "frontend/plan/paths.h"
+#include "ir/shardrule.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,14 +50,15 @@ struct PlanPaths {
   const Graph *graph;
   VEC(Candidate) candidates;
   VEC(PlanNode) nodes;
+  Map *hidden; /* node paths */
 };
 
 /* ---- candidates ---- */
 
-static void paths_add_node(PlanPaths *paths, const Map *named, const Node *node,
-                           Name place) {
+static void paths_add_node(PlanPaths *paths, const Map *named,
+                           const Graph *graph, const Node *node, Name place) {
   if (!place || !*place) return;
-  vec_push(paths->e->arena, &paths->nodes, (PlanNode){node, place});
+  vec_push(paths->e->arena, &paths->nodes, (PlanNode){graph, node, place});
   if (node->op == OP_input) return;
   Kind kind = map_has(named, place) ? KIND_value : KIND_operator;
   char *path = arena_strdup(paths->e->arena, place), *bang = path;
@@ -74,8 +76,32 @@ static void add_nodes(PlanPaths *paths, const Map *named, const Graph *graph,
     if (is_input && is_body) continue;
     if (node->body) add_nodes(paths, named, node->body, true);
     int slot = is_input ? (int)node_int(node, ATTR_index, 0) : 0;
-    paths_add_node(paths, named, node,
+    paths_add_node(paths, named, graph, node,
                    is_input ? graph->inputs.data[slot].path : node->path);
+  }
+}
+
+/* Operators whose paths all mean a parameter or a value. */
+static void find_hidden(PlanPaths *paths) {
+  Arena *arena = paths->e->arena;
+  Map *taken = map_create(arena), *reached = map_create(arena);
+  int n = paths->candidates.n;
+  paths->hidden = map_create(arena);
+  for (int i = 0; i < n; i++) {
+    const Candidate *c = &paths->candidates.data[i];
+    Name path = name_intern(paths->e->names, c->path);
+    if (c->kind != KIND_operator) map_put(taken, path, (void *)path);
+  }
+  for (int i = 0; i < n; i++) {
+    const Candidate *c = &paths->candidates.data[i];
+    Name path = name_intern(paths->e->names, c->path);
+    if (c->kind != KIND_operator || !map_has(taken, path))
+      map_put(reached, c->node_path, (void *)c->node_path);
+  }
+  for (int i = 0; i < n; i++) {
+    Name node_path = paths->candidates.data[i].node_path;
+    if (!map_has(reached, node_path))
+      map_put(paths->hidden, node_path, (void *)node_path);
   }
 }
 
@@ -99,7 +125,12 @@ PlanPaths *plan_paths_create(Elab *e, const Model *model, const Elab *walk,
              (Candidate){alias.path, alias.node_path, kind});
   }
   add_nodes(paths, named, graph, false);
+  find_hidden(paths);
   return paths;
+}
+
+bool plan_paths_is_hidden(const PlanPaths *paths, Name node_path) {
+  return map_has(paths->hidden, node_path);
 }
 
 const PlanNode *plan_paths_nodes(const PlanPaths *paths, int *out_n) {
@@ -154,7 +185,8 @@ static const char *paths_read_index(const char *at, Range *out) {
 /* "cut.x[3]": a quoted path, whose words may be those of a plan. */
 static bool parse_text(PlanPaths *paths, Pattern *pattern, const char *text,
                        Span span) {
-  for (const char *at = text; *at;) {
+  pattern->is_operator = *text == '!'; /* of the net itself: "!dot" */
+  for (const char *at = text + pattern->is_operator; *at;) {
     size_t n = strcspn(at, ".![");
     if (n == 0 || !add_part(paths, pattern, at, n, span)) return false;
     for (at += n; *at == '[';) {
@@ -205,6 +237,12 @@ static bool paths_read_pattern(PlanPaths *paths, const Expr *x, Pattern *out) {
   case EXPR_index: return read_ranges(paths, x, out);
   default: diag(e->diags, DIAG_plan_path_form, x->span); return false;
   }
+}
+
+bool plan_path_is_operator(const Expr *x) {
+  while (x->kind == EXPR_index) x = x->a;
+  const char *bang = x->kind == EXPR_string ? strrchr(x->name, '!') : NULL;
+  return x->kind == EXPR_bang || (bang && !strchr(bang, '.'));
 }
 
 /* ---- matching ---- */
@@ -382,8 +420,7 @@ bool plan_paths_find(PlanPaths *paths, const Expr *x, PathList *out) {
 
 bool plan_paths_find_text(PlanPaths *paths, const char *text, PathList *out) {
   Pattern pattern = {0};
-  return *text && *text != '!' &&
-         parse_text(paths, &pattern, text, SPAN_NONE) &&
+  return *text && parse_text(paths, &pattern, text, SPAN_NONE) &&
          paths_find(paths, &pattern, out);
 }
 
@@ -410,5 +447,29 @@ bool plan_paths_have_dim(const PlanPaths *paths, const PathList *list,
       if (type_find(node->types[r], dim) >= 0) return true;
   }
   diag(e->diags, DIAG_plan_path_dim, span, span_text(e->arena, x->span), dim);
+  return false;
+}
+
+bool plan_paths_compute_over(const PlanPaths *paths, const PathList *list,
+                             Name dim, Span span) {
+  Elab *e = paths->e;
+  Map *wanted = map_create(e->arena), *dims = map_create(e->arena);
+  ShardRule *rule = ARENA_NEW(e->arena, ShardRule);
+  for (int i = 0; i < list->n; i++)
+    map_put(wanted, list->data[i], (void *)list->data[i]);
+  for (int i = 0; i < paths->nodes.n; i++) {
+    PlanNode at = paths->nodes.data[i];
+    if (!map_has(wanted, at.path) || !op_info(at.node->op)->infer) continue;
+    ShardCall call = shard_call(at.graph, at.node);
+    shard_rule(&call, rule);
+    for (int d = 0; d < rule->n; d++)
+      map_put(dims, rule->dims[d].name, (void *)rule->dims[d].name);
+  }
+  if (map_has(dims, dim)) return true;
+  int n = map_size(dims);
+  const char **names = ARENA_ARRAY(e->arena, const char *, n);
+  for (int i = 0; i < n; i++) names[i] = map_key_at(dims, i);
+  Diag *d = diag(e->diags, DIAG_operator_dim, span, list->data[0], dim);
+  diag_choices(e->arena, d, dim, names, n);
   return false;
 }

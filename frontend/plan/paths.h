@@ -17,9 +17,15 @@ PlanPaths *plan_paths_create(Elab *e, const Model *model, const Elab *walk,
 bool plan_paths_find(PlanPaths *paths, const Expr *x, PathList *out);
 /* The same of a text, without messages. */
 bool plan_paths_find_text(PlanPaths *paths, const char *text, PathList *out);
+/* Whether the path ends in an operator after '!', as in PATH!dot. */
+bool plan_path_is_operator(const Expr *x);
+/* An operator without a name of its own, whose path means something else: only
+ * '!' reaches it. */
+bool plan_paths_is_hidden(const PlanPaths *paths, Name node_path);
 /* The n-th path beside its own that a node has, or NULL. */
 const char *plan_paths_other(const PlanPaths *paths, Name node_path, int n);
 typedef struct PlanNode {
+  const Graph *graph;
   const Node *node;
   Name path; /* an input: what it is of */
 } PlanNode;
@@ -28,6 +34,11 @@ const PlanNode *plan_paths_nodes(const PlanPaths *paths, int *out_n);
 /* Whether one of these values has the dim; reports where none has. */
 bool plan_paths_have_dim(const PlanPaths *paths, const PathList *list,
                          const Expr *x, Name dim, Span span);
+
+/* Whether one of these operators computes over the dim; reports where none
+ * does, with all that they compute over. */
+bool plan_paths_compute_over(const PlanPaths *paths, const PathList *list,
+                             Name dim, Span span);
 
 /* ---- lines.c ---- */
 

@@ -412,9 +412,16 @@ static bool read_saving(Reader *r, const Pin *pin) {
   return is_any;
 }
 
+/* One entry of a line, for these values or, `is_operator`, operators. */
 static bool read_place(Reader *r, const Pin *pin, const Place *place,
-                       const PathList *paths, PlanPlacement *out,
-                       PlanShard *shards) {
+                       const PathList *paths, bool is_operator,
+                       PlanPlacement *out, PlanShard *shards) {
+  if (!place->dim && is_operator) {
+    Diag *d = diag(r->e->diags, DIAG_operator_partial, place->span);
+    diag_help(d, "shard a dimension over which the operator sums: the sum is "
+                 "partial then");
+    return false;
+  }
   if (!place->dim)
     return read_axes(r, &place->axes, &out->n_partial, out->partial);
   for (int i = 0; i < out->n_shards; i++)
@@ -424,25 +431,50 @@ static bool read_place(Reader *r, const Pin *pin, const Place *place,
     }
   PlanShard *shard = &shards[out->n_shards];
   *shard = (PlanShard){.dim = place->dim, .span = pin->span};
-  if (!read_axes(r, &place->axes, &shard->n_axes, shard->axes) ||
-      !plan_paths_have_dim(r->paths, paths, pin->exprs.data[0], place->dim,
-                           place->span))
-    return false;
-  out->n_shards++;
+  if (!read_axes(r, &place->axes, &shard->n_axes, shard->axes)) return false;
+  bool has_dim =
+      is_operator
+          ? plan_paths_compute_over(r->paths, paths, place->dim, place->span)
+          : plan_paths_have_dim(r->paths, paths, pin->exprs.data[0], place->dim,
+                                place->span);
+  out->n_shards += has_dim;
+  return has_dim;
+}
+
+static bool read_line(Reader *r, const Pin *pin, const PathList *paths,
+                      bool is_operator, PlanPlacement *out) {
+  *out = (PlanPlacement){
+      .n_paths = paths->n, .paths = paths->data, .span = pin->span};
+  PlanShard *shards = ARENA_ARRAY(r->e->arena, PlanShard, pin->n_places + 1);
+  out->shards = shards;
+  for (int i = 0; i < pin->n_places; i++)
+    if (!read_place(r, pin, &pin->places[i], paths, is_operator, out, shards))
+      return false;
   return true;
 }
 
+/* PATH!NAME says how an operator computes; other paths, how a value is placed.
+ */
 static void read_placement(Reader *r, const Pin *pin) {
-  PathList paths = {0};
-  if (!plan_read_paths(r, pin, &paths)) return;
-  PlanPlacement placement = {
-      .n_paths = paths.n, .paths = paths.data, .span = pin->span};
-  PlanShard *shards = ARENA_ARRAY(r->e->arena, PlanShard, pin->n_places + 1);
-  placement.shards = shards;
-  for (int i = 0; i < pin->n_places; i++)
-    if (!read_place(r, pin, &pin->places[i], &paths, &placement, shards))
-      return;
-  vec_push(r->e->arena, &r->plan->placements, placement);
+  PathList values = {0}, operators = {0};
+  bool is_good = true;
+  for (int i = 0; i < pin->exprs.n; i++) {
+    const Expr *x = pin->exprs.data[i];
+    bool is_operator = plan_path_is_operator(x);
+    PathList found = {0};
+    is_good = plan_paths_find(r->paths, x, &found) && is_good;
+    for (int k = 0; k < found.n; k++)
+      if (is_operator)
+        vec_push(r->e->arena, &operators, found.data[k]);
+      else if (!plan_paths_is_hidden(r->paths, found.data[k]))
+        vec_push(r->e->arena, &values, found.data[k]);
+  }
+  PlanPlacement line;
+  if (!is_good) return;
+  if (values.n > 0 && read_line(r, pin, &values, false, &line))
+    vec_push(r->e->arena, &r->plan->placements, line);
+  if (operators.n > 0 && read_line(r, pin, &operators, true, &line))
+    vec_push(r->e->arena, &r->plan->operators, line);
 }
 
 /* ---- name = value ---- */
@@ -715,6 +747,7 @@ static Plan *plan_read_all(Reader *r, Name batch_dim) {
   if (r->model->has_train && !check_microbatches(r, batch_dim)) return NULL;
   plan_set_microbatches(e->module, plan, plan->microbatches);
   pin_reach(r, r->walk->params);
+  plan_index(e->arena, plan);
   plan_check_lines(e, r->paths, plan);
   plan_make_lines(e, r->paths, plan);
   return plan;

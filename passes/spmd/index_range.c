@@ -24,10 +24,6 @@ typedef struct Range {
   Value here;  /* whether the element is in a shard */
 } Range;
 
-bool range_is_supported(Op op) {
-  return op == OP_gather || op == OP_scatter_add;
-}
-
 static Value range_call(Range *r, Op op, const Value *inputs, int n,
                         const Attrs *attrs) {
   Graph *to = r->p->rewrite.to;

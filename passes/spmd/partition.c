@@ -205,7 +205,8 @@ static AxisSet place_operands(Partition *p, int id, Value *inputs) {
   shard_infer(to, node->op, node->attrs, node->n_attrs, types, node->n_inputs,
               node->types, node->n_results, p->ctx->module->arena, wanted,
               results);
-  if (!choose_strategy(p, id, inputs, types, wanted, &positions))
+  bool is_pinned = place_by_operator_line(p, id, types, wanted, &positions);
+  if (!is_pinned && !choose_strategy(p, id, inputs, types, wanted, &positions))
     apply_lines(p, node, results[0], wanted);
   for (int i = 0; i < node->n_inputs; i++)
     inputs[i] = reshard(p, inputs[i], wanted[i], id);
@@ -327,6 +328,7 @@ Graph *pass_partition(PassContext *ctx, const Graph *graph) {
   if (!plan->replicates_data) {
     check_placements(&p, p.rewrite.to, map_create(ctx->scratch));
     check_named_pins(&p);
+    check_operator_lines(&p);
   }
   return p.rewrite.to;
 }

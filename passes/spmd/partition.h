@@ -61,6 +61,14 @@ void axis_list_attr(const Partition *p, Attrs *attrs, AxisList list);
 Diag *report_unsupported_shard(Partition *p, Name path, const Dim *dim,
                                Span place, bool is_kept);
 
+/* A strategy's operand with the axes of micro-batches, which strategies leave
+ * out: they stay where they are.  `partial`: what the rule of the node lets be
+ * partial. */
+const Type *with_microbatches(const Partition *p, const Type *have,
+                              const Type *want, AxisSet partial);
+/* Whether the operator can be written for a range of indices. */
+bool range_is_supported(Op op);
+
 /* ---- resharding.c ---- */
 
 /* Reduces a partial value; the reduction gets path and phase of the value. */
@@ -124,9 +132,17 @@ bool choose_strategy(Partition *p, int id, const Value *inputs,
                      const Type *const *have, const Type **wanted,
                      AxisSet *out_positions);
 
+/* ---- operator_lines.c ---- */
+
+/* Whether a line says how node `id` computes; then, as in choose_strategy,
+ * `wanted` and *out_positions follow from it.  Reports what cannot be. */
+bool place_by_operator_line(Partition *p, int id, const Type *const *have,
+                            const Type **wanted, AxisSet *out_positions);
+/* Reports lines that no operator of the graph follows. */
+void check_operator_lines(Partition *p);
+
 /* ---- index_range.c ---- */
 
-bool range_is_supported(Op op);
 /* Places a look-up of which each rank deals with its own range of indices. */
 void place_by_range(Partition *p, int id, const Value *inputs,
                     AxisSet positions);

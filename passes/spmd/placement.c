@@ -61,6 +61,26 @@ Value change_shards(Partition *p, Op op, Value value, int d, AxisList split,
                             NULL);
 }
 
+const Type *with_microbatches(const Partition *p, const Type *have,
+                              const Type *want, AxisSet partial) {
+  AxisSet sequential = mesh_sequential(p->mesh);
+  Type *type = type_copy(p->ctx->module->arena, want);
+  for (int d = 0; d < have->rank; d++) {
+    AxisList split = have->dims[d].split;
+    for (int i = 0; i < axis_list_length(split); i++)
+      if (sequential >> axis_list_at(split, i) & 1)
+        type->dims[d].split =
+            axis_list_append(type->dims[d].split, axis_list_at(split, i));
+  }
+  type->partial |= partial & sequential;
+  if (type->partial) type->partial_kind = have->partial_kind;
+  return type_equal(type, have) ? have : type;
+}
+
+bool range_is_supported(Op op) {
+  return op == OP_gather || op == OP_scatter_add;
+}
+
 /* ---- messages ---- */
 
 static bool shards_over(const Partition *p, const PlanShard *pin,

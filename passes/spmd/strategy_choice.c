@@ -86,24 +86,6 @@ static int count_missing(const Choice *c, const Type *result) {
 
 /* ---- bytes ---- */
 
-/* Strategies leave micro-batches out: their axes stay where they are. */
-static const Type *with_microbatches(const Choice *c, int input,
-                                     const Type *want) {
-  AxisSet sequential = mesh_sequential(c->p->mesh);
-  const Type *have = c->have[input];
-  Type *type = type_copy(c->p->ctx->module->arena, want);
-  for (int d = 0; d < have->rank; d++) {
-    AxisList split = have->dims[d].split;
-    for (int i = 0; i < axis_list_length(split); i++)
-      if (sequential >> axis_list_at(split, i) & 1)
-        type->dims[d].split =
-            axis_list_append(type->dims[d].split, axis_list_at(split, i));
-  }
-  type->partial |= c->rule[input]->partial & sequential;
-  if (type->partial) type->partial_kind = have->partial_kind;
-  return type_equal(type, have) ? have : type;
-}
-
 static bool add_operand_cost(const Choice *c, int input, const Type *want,
                              Cost *cost) {
   const Type *have = c->have[input];
@@ -153,7 +135,8 @@ static bool try_strategy(void *user, const Strategy *strategy) {
   const Type **want =
       ARENA_ARRAY(c->p->ctx->scratch, const Type *, node->n_inputs);
   for (int i = 0; i < node->n_inputs; i++) {
-    want[i] = with_microbatches(c, i, strategy->inputs[i]);
+    want[i] = with_microbatches(c->p, c->have[i], strategy->inputs[i],
+                                c->rule[i]->partial);
     cost.broken += count_taken(c, i, want[i]);
     before |= want[i]->partial;
     if (!add_operand_cost(c, i, want[i], &cost)) return true;

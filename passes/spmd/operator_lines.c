@@ -1,0 +1,136 @@
+/*
+ * operator_lines.c -- computes operators as lines about them ask for.
+ *
+ *     dot x [B, F@t], w [F@t, C]          plan: shard mlp!dot[1]: F over t
+ *     => [B, C; sum@t], which a reader reduces
+ *
+ * The line names all dims that the ranks share out, so it fixes the placements
+ * of the operands (ir/strategies.h).  An operator of the language may have
+ * become several nodes of one path: each follows for the dims that it has, and
+ * every dim of the line must reach one of them.
+ */
+#include "ir/strategies.h"
+#include "passes/spmd/partition.h"
+
+/* The line for this node, or NULL. */
+static const PlanPlacement *find_line(const Partition *p, const Node *node) {
+  bool counts = node->phase == PHASE_forward && node->op != OP_input &&
+                !p->plan->replicates_data && op_info(node->op)->infer;
+  return counts ? plan_find_operator(p->plan, node->path) : NULL;
+}
+
+/* Those that the line shards of the dims over which the node computes. */
+static int node_dims(const Partition *p, const ShardCall *call,
+                     const PlanPlacement *line, DimAxes *out) {
+  ShardRule *rule = ARENA_NEW(p->ctx->scratch, ShardRule);
+  int n = 0;
+  shard_rule(call, rule);
+  for (int i = 0; i < line->n_shards; i++) {
+    const PlanShard *shard = &line->shards[i];
+    if (shard->n_axes == 0 || shard_rule_input(rule, shard->dim) < 0) continue;
+    AxisList axes = 0;
+    for (int k = 0; k < shard->n_axes; k++)
+      axes = axis_list_append(axes, mesh_find(p->mesh, shard->axes[k]));
+    out[n++] = (DimAxes){shard->dim, axes};
+  }
+  return n;
+}
+
+static void report_line(Partition *p, const Node *node,
+                        const PlanPlacement *line, const char *reason) {
+  Diag *d = diag(p->ctx->module->diags, DIAG_operator_line, line->span,
+                 node->path, reason);
+  diag_note(d, node->span, "it is computed here");
+}
+
+/* A dim whose shards would have unequal sizes, or NULL. */
+static const Dim *find_uneven(const Partition *p, const Type *const *types,
+                              int n) {
+  for (int i = 0; i < n; i++)
+    for (int d = 0; d < types[i]->rank; d++) {
+      const Dim *dim = &types[i]->dims[d];
+      if (dim->size % axis_list_shards(dim->split, p->mesh) != 0) return dim;
+    }
+  return NULL;
+}
+
+static const char *strategy_mistake(Partition *p, const Node *node,
+                                    const Strategy *strategy) {
+  const Dim *dim = find_uneven(p, strategy->inputs, node->n_inputs);
+  if (!dim) dim = find_uneven(p, strategy->results, node->n_results);
+  if (dim)
+    return arena_printf(p->ctx->scratch,
+                        "shards of '%s' would have unequal sizes, which is not "
+                        "supported yet",
+                        dim->name);
+  if (strategy->positions && !range_is_supported(node->op))
+    return "not supported yet over ranges of indices";
+  return NULL;
+}
+
+bool place_by_operator_line(Partition *p, int id, const Type *const *have,
+                            const Type **wanted, AxisSet *out_positions) {
+  const Node *node = p->rewrite.from->nodes.data[id];
+  const PlanPlacement *line = find_line(p, node);
+  if (!line) return false;
+  DimAxes *dims = ARENA_ARRAY(p->ctx->scratch, DimAxes, line->n_shards + 1);
+  ShardCall call = shard_call(p->rewrite.from, node);
+  int n = node_dims(p, &call, line, dims);
+  if (n == 0 && line->n_shards > 0) return false;
+  const char *reason;
+  const Strategy *strategy =
+      strategy_for(p->mesh, &call, dims, n, p->ctx->module->arena, &reason);
+  if (strategy) reason = strategy_mistake(p, node, strategy);
+  if (reason) {
+    report_line(p, node, line, reason);
+    return false;
+  }
+  for (int i = 0; i < node->n_inputs; i++)
+    wanted[i] =
+        with_microbatches(p, have[i], strategy->inputs[i], wanted[i]->partial);
+  *out_positions = strategy->positions;
+  return true;
+}
+
+/* ---- lines that reach nothing ---- */
+
+static bool line_reaches(const Partition *p, const Node *node,
+                         const PlanPlacement *line, Name dim) {
+  if (find_line(p, node) != line) return false;
+  ShardRule *rule = ARENA_NEW(p->ctx->scratch, ShardRule);
+  ShardCall call = shard_call(p->rewrite.from, node);
+  shard_rule(&call, rule);
+  return shard_rule_input(rule, dim) >= 0;
+}
+
+/* Passes before this one may have renamed the dim or made the operator a part
+ * of another one. */
+static void check_line_dim(Partition *p, const PlanPlacement *line, Name dim) {
+  const Graph *graph = p->rewrite.from;
+  const Node *at = NULL;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    if (line_reaches(p, graph->nodes.data[id], line, dim)) return;
+    if (find_line(p, graph->nodes.data[id]) == line) at = graph->nodes.data[id];
+  }
+  Arena *scratch = p->ctx->scratch;
+  if (at)
+    report_line(p, at, line,
+                arena_printf(scratch,
+                             "simplified, it does not compute over '%s'", dim));
+  else
+    diag(p->ctx->module->diags, DIAG_operator_line, line->span, line->paths[0],
+         "not supported yet for an operator inside a scan, or one that became "
+         "a part of another");
+}
+
+void check_operator_lines(Partition *p) {
+  for (int i = 0; i < p->plan->operators.n; i++) {
+    const PlanPlacement *line = &p->plan->operators.data[i];
+    bool is_used = false;
+    for (int k = 0; k < line->n_paths; k++)
+      is_used |= plan_find_operator(p->plan, line->paths[k]) == line;
+    for (int d = 0; d < line->n_shards && is_used; d++)
+      if (line->shards[d].n_axes > 0)
+        check_line_dim(p, line, line->shards[d].dim);
+  }
+}
