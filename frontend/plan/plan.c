@@ -267,11 +267,9 @@ static bool same_axes(const PlanShard *a, const PlanShard *b) {
 
 /* ---- shards ---- */
 
-/* The axes of one shard, those of size 1 left out; `none` is the empty list.
- * Shards must follow one another over ranks. */
+/* The axes of one shard, those of size 1 left out; `none` is the empty list. */
 static bool read_axes(Reader *r, const NameList *names, int *out_n, Name *out) {
   const Mesh *mesh = &r->plan->mesh;
-  int last = -1;
   *out_n = 0;
   if (names->n == 1 && strcmp(names->names[0], "none") == 0) return true;
   for (int i = 0; i < names->n; i++) {
@@ -289,16 +287,7 @@ static bool read_axes(Reader *r, const NameList *names, int *out_n, Name *out) {
         diag(r->e->diags, DIAG_axis_twice, names->spans[i], name);
         return false;
       }
-    int axis = mesh_find(mesh, name);
-    if (axis < 0) continue;
-    if (last >= 0 && axis != last + 1) {
-      plan_unsupported(
-          r, names->spans[i],
-          "a dimension over axes that are not neighbours in the mesh, "
-          "outermost first");
-      return false;
-    }
-    last = axis;
+    if (mesh_find(mesh, name) < 0) continue;
     out[(*out_n)++] = name;
   }
   return true;
@@ -664,22 +653,39 @@ static bool check_microbatches(Reader *r, Name batch_dim) {
   return false;
 }
 
-/* Without a line about it the batch takes the axes that no line names, and it
- * is the dim that micro-batches split. */
+static bool shards_over_axis(const PlanShard *shards, int n, Name axis,
+                             Name batch_dim) {
+  for (int i = 0; i < n; i++)
+    for (int k = 0; k < shards[i].n_axes && shards[i].dim != batch_dim; k++)
+      if (shards[i].axes[k] == axis) return true;
+  return false;
+}
+
+static bool lines_name_axis(const PlanPlacement *lines, int n, Name axis,
+                            Name batch_dim) {
+  for (int i = 0; i < n; i++) {
+    if (shards_over_axis(lines[i].shards, lines[i].n_shards, axis, batch_dim))
+      return true;
+    for (int k = 0; k < lines[i].n_partial; k++)
+      if (lines[i].partial[k] == axis) return true;
+  }
+  return false;
+}
+
+/* Without a line about it the batch takes the axes over which no line shards
+ * another dim, and it is the dim that micro-batches split. */
 static void shard_batch(Reader *r, Name batch_dim) {
   Plan *plan = r->plan;
   PlanShard shard = {.dim = batch_dim};
   plan->batch_dim = batch_dim;
   for (int a = 0; a < plan->mesh.n_axes; a++) {
-    bool is_named = false;
-    for (int i = 0; i < plan->shards.n; i++)
-      for (int k = 0; k < plan->shards.data[i].n_axes; k++)
-        is_named |= plan->shards.data[i].axes[k] == plan->mesh.axes[a].name;
-    bool follows =
-        !shard.n_axes ||
-        mesh_find(&plan->mesh, shard.axes[shard.n_axes - 1]) == a - 1;
-    if (!is_named && follows)
-      shard.axes[shard.n_axes++] = plan->mesh.axes[a].name;
+    Name axis = plan->mesh.axes[a].name;
+    if (!shards_over_axis(plan->shards.data, plan->shards.n, axis, batch_dim) &&
+        !lines_name_axis(plan->placements.data, plan->placements.n, axis,
+                         batch_dim) &&
+        !lines_name_axis(plan->operators.data, plan->operators.n, axis,
+                         batch_dim))
+      shard.axes[shard.n_axes++] = axis;
   }
   if (batch_dim && !plan_find_shard(plan, batch_dim))
     vec_push(r->e->arena, &plan->shards, shard);

@@ -150,3 +150,81 @@ Test(plan, command_line_is_a_file) {
   }
   cr_expect_str_eq(printed[0], printed[1]);
 }
+
+/* ---- every decision is in the text ---- */
+
+static const Source *load_system(void *user, const char *path) {
+  Module *module = user;
+  Source *source = ARENA_NEW(module->arena, Source);
+  source->path = arena_strdup(module->arena, path);
+  Status status = file_read(
+      module->arena, arena_printf(module->arena, "%s/%s", TEST_ROOT, path),
+      1 << 20, &source->text, &source->n);
+  return status.code == STATUS_ok ? source : NULL;
+}
+
+/* The plan as text and the hash of the program that it leads to. */
+static const char *plan_and_hash(Module *module, FrontendOptions options,
+                                 const Source *plan, uint64_t *out_hash) {
+  Module fresh = {module->memory, module->arena, module->names,
+                  diags_create(module->arena)};
+  options.user = &fresh;
+  options.plan.file = plan;
+  const Model *model = frontend_load(&fresh, &options);
+  Text text = text_create(module->arena);
+  if (model && model->plan) {
+    PassContext ctx = {.module = &fresh,
+                       .scratch = module->arena,
+                       .model = model,
+                       .plan = model->plan,
+                       .is_training = true};
+    PassOptions passes = {.level = 2, .stop_after = "fuse"};
+    *out_hash = graph_hash(passes_run(&ctx, &passes, model->train).graph);
+  }
+  diags_print(fresh.diags, &text);
+  cr_assert(model && model->plan && !diags_errors(fresh.diags),
+            "%s\n%s: got\n%s", plan->text, plan->path, text_string(&text));
+  text = text_create(module->arena);
+  plan_print(&text, model->plan);
+  return text_string(&text);
+}
+
+/* One line of pairs.txt: half, plan, model, NAME=VALUE... */
+static void check_pair(Module *module, char *line) {
+  enum { MOST_SIZES = 16 };
+  Override sizes[MOST_SIZES];
+  FrontendOptions options = {.load = load_system, .overrides = sizes};
+  char *rest = line, *half = strtok_r(rest, " \n", &rest);
+  if (!half || *half == '#') return;
+  char *plan = strtok_r(NULL, " \n", &rest);
+  options.path = strtok_r(NULL, " \n", &rest);
+  for (char *word; (word = strtok_r(NULL, " \n", &rest));) {
+    char *equals = strchr(word, '=');
+    cr_assert(equals && options.n_overrides < MOST_SIZES);
+    *equals = '\0';
+    sizes[options.n_overrides++] = (Override){word, equals + 1};
+  }
+  const Source *file = load_system(
+      module, arena_printf(module->arena, "benchmarks/plans/%s.plan", plan));
+  cr_assert(file != NULL, "%s", plan);
+  uint64_t first = 0, second = 1;
+  const char *text = plan_and_hash(module, options, file, &first);
+  Source printed = {"printed.plan", text, strlen(text)};
+  cr_expect_str_eq(plan_and_hash(module, options, &printed, &second), text);
+  cr_expect_eq(first, second, "%s, %s: another program\n%s", plan, options.path,
+               text);
+}
+
+Test(plan, printed_plans_of_systems_lead_to_the_same_programs) {
+  FILE *pairs = fopen(TEST_ROOT "/benchmarks/systems/pairs.txt", "r");
+  char line[1000];
+  cr_assert(pairs != NULL);
+  while (fgets(line, sizeof line, pairs)) {
+    Memory *memory = memory_create(out_of_memory, NULL);
+    Arena *arena = arena_create(memory);
+    Module module = {memory, arena, names_create(arena), diags_create(arena)};
+    check_pair(&module, line);
+    memory_destroy(memory);
+  }
+  fclose(pairs);
+}
