@@ -19,6 +19,14 @@ static AxisList split_by_name(const Partition *p, const Value *inputs, int n,
   return split;
 }
 
+/* No other dim of the type has one of the axes. */
+static bool are_free(const Type *type, int dim, AxisList split) {
+  for (int d = 0; d < type->rank; d++)
+    if (d != dim && axis_list_set(type->dims[d].split) & axis_list_set(split))
+      return false;
+  return true;
+}
+
 /* Placements of the body's inputs, in part a guess. */
 static const Type **place_scan_inputs(Partition *p, const Node *node,
                                       const Value *inputs) {
@@ -31,9 +39,13 @@ static const Type **place_scan_inputs(Partition *p, const Node *node,
         type_copy(p->ctx->module->arena, graph_type(node->body, inner));
     for (int d = 0; d < type->rank; d++) {
       Name dim = type->dims[d].name;
-      AxisList more, split = split_by_name(p, inputs, node->n_inputs, dim);
       type->dims[d].split = given->dims[type_find(given, dim)].split;
-      if (axis_list_continues(split, type->dims[d].split, &more))
+    }
+    for (int d = 0; d < type->rank; d++) {
+      AxisList more,
+          split = split_by_name(p, inputs, node->n_inputs, type->dims[d].name);
+      if (axis_list_continues(split, type->dims[d].split, &more) &&
+          are_free(type, d, split))
         type->dims[d].split = split;
     }
     types[i] = type;
