@@ -121,10 +121,13 @@ static inline ExactNumber exact_mul(ExactNumber a, ExactNumber b) {
   return exact_mul_e(a, b);
 }
 ExactNumber exact_div(ExactNumber a, ExactNumber b);
-/* Another term of a sum. */
+/* Another term of a sum.  One whose residue is 0 loses its exponential: two of
+ * them would make an exact 0, and a third would be kept. */
 static inline ExactNumber exact_plus(ExactNumber sum, ExactNumber term) {
-  if (exact_is_zero(term) || exact_is_infinite(sum)) return sum;
-  if (exact_is_zero(sum) || exact_is_infinite(term)) return term;
+  if (exact_is_infinite(sum)) return sum;
+  if (exact_is_infinite(term)) return term;
+  if (term.v == 0) return sum;
+  if (sum.v == 0) return term;
   return (ExactNumber){residue_add(sum.v, term.v), 0};
 }
 
