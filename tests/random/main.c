@@ -30,8 +30,8 @@
  * neither good nor bad: ANSWERS and its index in `answers`. */
 enum { MESSAGE = 16000, TRIALS = 120, ANSWERS = 10, MARK = '\f' };
 
-static const char *const answers[] = {check_refused, plan_refused,
-                                      plan_not_compared, plan_identity};
+static const char *const answers[] = {
+    check_refused, plan_refused, plan_not_compared, plan_identity, plan_noise};
 
 /* Checks of what dnnc does not do yet. */
 static int n_refused;

@@ -17,7 +17,7 @@ typedef struct RuleCount {
 } RuleCount;
 
 struct PlanTable {
-  int n_equal, n_refused, n_not_compared, n_identities, n_failed;
+  int n_equal, n_refused, n_not_compared, n_identities, n_noise, n_failed;
   int lines[N_LINES];                        /* of accepted plans */
   int collectives[N_OPS], plans_with[N_OPS]; /* of accepted plans */
   int latest[N_OPS];                         /* of the latest check */
@@ -76,6 +76,8 @@ void plan_table_add(PlanTable *table, const char *answer,
     table->n_not_compared++;
   else if (answer == plan_identity)
     table->n_identities++;
+  else if (answer == plan_noise)
+    table->n_noise++;
   else
     table->n_failed++;
   for (int i = 0; i < N_LINES; i++) table->lines[i] += lines[i];
@@ -91,12 +93,13 @@ void plan_table_print(const PlanTable *table) {
 #include "tests/random/plan_lines.def"
   };
   int accepted = table->n_equal + table->n_not_compared + table->n_identities +
-                 table->n_failed;
+                 table->n_noise + table->n_failed;
   int all = accepted + table->n_refused;
-  printf("%d plans, %.1f %% accepted: %d equal, %d equal but not finite, "
-         "%d equal by an identity that exact mode does not keep, %d wrong\n",
-         all, all ? 100.0 * accepted / all : 0, table->n_equal,
-         table->n_not_compared, table->n_identities, table->n_failed);
+  printf("%d plans, %.1f %% accepted: %d equal, %d wrong\n"
+         "  %d equal but not finite, %d equal by an identity that exact mode "
+         "does not keep, %d equal in exact mode alone\n",
+         all, all ? 100.0 * accepted / all : 0, table->n_equal, table->n_failed,
+         table->n_not_compared, table->n_identities, table->n_noise);
   printf("lines of accepted plans:\n");
   for (int i = 0; i < N_LINES; i++)
     printf("  %6d  %s\n", table->lines[i], abouts[i]);

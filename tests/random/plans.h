@@ -31,6 +31,7 @@ extern const char plan_refused[];      /* a message names the rule */
 extern const char plan_not_compared[]; /* an output is not finite */
 extern const char plan_identity[];     /* exact mode differs without a plan,
                                           too */
+extern const char plan_noise[];        /* f64 differs, exact mode does not */
 
 /* Compiles and plays the program on all ranks against one rank; a Check. */
 const char *check_plan(Arena *arena, const char *text, const char *dnnc);
