@@ -26,16 +26,14 @@ for step in $steps; do
     ;;
   size) tools/size.sh ;;
   clang)
-    CC=clang configure build-clang
+    CC=clang configure build-clang -DCMAKE_BUILD_TYPE=Release
     ninja -C build-clang
     ;;
   types) # builds of the other types, whose optimisers see other things
-    for compiler in gcc clang; do
-      for type in Release Debug; do
-        CC=$compiler configure "build-$compiler-$type" -DCMAKE_BUILD_TYPE=$type
-        ninja -C "build-$compiler-$type" dnnc | tail -n 1
-        rm -rf "build-$compiler-$type"
-      done
+    for build in gcc-Release gcc-Debug clang-Debug; do # clang-Release: above
+      CC=${build%-*} configure "build-$build" -DCMAKE_BUILD_TYPE="${build#*-}"
+      ninja -C "build-$build" dnnc | tail -n 1
+      rm -rf "build-$build"
     done
     ;;
   sanitize)

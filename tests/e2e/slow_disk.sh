@@ -8,8 +8,8 @@ ranks=1
 has_mpi && ranks=2
 "$dnnc" build "$root/models/mlp.dnn" --ranks $ranks -o m.bundle --quiet H1=16 \
   H2=8 epochs=4000 save_every=0 eval_batches=1 || fail "build"
-for case in TERM:143 INT:130; do
-  folder=$work/${case%:*}
+check() ( # SIGNAL:CODE
+  case=$1 folder=$work/${1%:*}
   mkdir "$folder" && cd "$folder" || exit 1
   : >out
   # The tracer ignores neither signal: only the launcher below it is told.
@@ -31,4 +31,8 @@ for case in TERM:143 INT:130; do
     --steps $((10#${step#step-} + 2)) >again 2>&1 ||
     { cat again; fail "$case: does not resume"; }
   echo "SIG${case%:*}: exit $code, $step whole"
-done
+)
+check TERM:143 & # both wait for the disk most of the time
+first=$!
+check INT:130 || exit 1
+wait $first || exit 1
