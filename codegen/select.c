@@ -518,7 +518,6 @@ static Status add_part(Select *select, Launch *launch, int id, int part) {
     return unsupported_status(select, id, " for several dtypes at once");
   if (is_in_place && address(select, from) != address(select, to))
     add_copy(select, id, from, to);
-  if (!is_in_place) add_buffer(select, launch, from);
   add_buffer(select, launch, to);
   int64_t n = type_local_elements(graph_type(graph, from), &graph->mesh);
   int64_t m = type_local_elements(node->types[part], &graph->mesh);
@@ -539,6 +538,8 @@ static Status select_collective(Select *select, int id) {
   if (!(is_ordered ? mesh_group : mesh_group_ascending)(&graph->mesh, axes,
                                                         &group))
     return unsupported_status(select, id, " over so many axes");
+  for (int i = 0; i < node->n_inputs && is_ordered; i++)
+    add_buffer(select, &launch, node->inputs[i]);
   for (int i = 0; i < node->n_inputs; i++) {
     TRY(add_part(select, &launch, id, i));
     if (group.size == 1) continue;
@@ -553,6 +554,7 @@ static Status select_collective(Select *select, int id) {
                       .dtype = (DnnDtype)node->types[0]->dtype,
                       .queue = (uint8_t)collective_queue(node),
                       .id = select->n_collectives++,
+                      .peer = (int32_t)node_int(node, ATTR_shift, 0),
                       .group = arena_copy(select->arena, &group, sizeof group),
                       .n_parts = launch.counts.n};
   push_launch(select, launch);

@@ -195,6 +195,26 @@ static void check_exchanged(ShardCheck *check, const Node *node) {
     report_placement(check, node, "a result", node->types[0], wanted);
 }
 
+/* The axes shard the dim, of which a place has one element. */
+static void check_permuted(ShardCheck *check, const Node *node) {
+  int n = 0;
+  const Name *axes = node_names(node, ATTR_axes, &n);
+  for (int i = 0; i < node->n_inputs; i++) {
+    const Type *has = operand_type(check, node, i);
+    Type *wanted = type_copied(check, has);
+    int d = type_find(has, node_name(node, ATTR_dim));
+    wanted->dims[d].split = 0;
+    for (int a = 0; a < n; a++)
+      wanted->dims[d].split = axis_list_append(
+          wanted->dims[d].split, mesh_find(check->mesh, axes[a]));
+    if (!is_placed_alike(has, wanted) ||
+        axis_list_shards(has->dims[d].split, check->mesh) != has->dims[d].size)
+      report_placement(check, node, "an operand", has, wanted);
+    else if (!is_placed_alike(node->types[i], has))
+      report_placement(check, node, "a result", node->types[i], has);
+  }
+}
+
 /* ---- regions ---- */
 
 static void check_graph(ShardCheck *check, const Graph *graph);
@@ -260,6 +280,7 @@ static NodeCheck *const node_checks[N_OPS] = {
     [OP_all_gather] = check_gathered,
     [OP_reduce_scatter] = check_scattered,
     [OP_all_to_all] = check_exchanged,
+    [OP_permute] = check_permuted,
     [OP_shard] = check_shard,
     [OP_collect_microbatches] = check_collected,
     [OP_fused] = check_fused,

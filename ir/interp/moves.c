@@ -19,6 +19,26 @@ void interp_copy_all(const InterpCall *call) {
   }
 }
 
+/* The dim turns by `shift` places. */
+void interp_permute(const InterpCall *call) {
+  Name dim = node_name(call->node, ATTR_dim);
+  int64_t shift = node_int(call->node, ATTR_shift, 0);
+  for (int r = 0; r < call->node->n_results; r++) {
+    const Tensor *from = &call->inputs[r], *to = &call->results[r];
+    int64_t n = type_size(to->type, dim), inner = type_stride(to->type, dim);
+    int64_t runs = type_elements(to->type) / inner;
+    for (int64_t run = 0; run < runs; run++) {
+      int64_t at = run % n, source = ((at - shift) % n + n) % n;
+      numbers_copy(call->numbers, to->type->dtype,
+                   numbers_at(call->numbers, to->type->dtype, tensor_array(to),
+                              run * inner),
+                   numbers_at(call->numbers, to->type->dtype,
+                              tensor_array(from), (run - at + source) * inner),
+                   inner);
+    }
+  }
+}
+
 /* By name too: where a pass has chosen another order, a cast goes with it.
  * Floats beyond an integer dtype become its end, integers wrap. */
 void interp_cast_f64(const InterpCall *call) {

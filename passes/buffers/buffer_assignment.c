@@ -157,9 +157,13 @@ static int *find_last_uses(const Packing *packing) {
     last[value_index(packing, graph->outputs.data[i].value)] = graph->nodes.n;
   for (int id = graph->nodes.n - 1; id >= 0; id--) {
     if (!keeps_input(graph, id)) continue;
-    int v = value_index(packing, graph->nodes.data[id]->inputs[0]);
-    if (last[v] < last[packing->first_value[id]])
-      last[v] = last[packing->first_value[id]];
+    const Node *node = graph->nodes.data[id];
+    int n = op_is(node->op, OPCLASS_collective) ? node->n_inputs : 1;
+    for (int i = 0; i < n; i++) {
+      int v = value_index(packing, node->inputs[i]);
+      if (last[v] < last[packing->first_value[id] + i])
+        last[v] = last[packing->first_value[id] + i];
+    }
   }
   return last;
 }

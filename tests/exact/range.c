@@ -369,7 +369,7 @@ static void visit(Walk *walk, int id, const Range *inputs) {
   } else if (node->op == OP_scan) { /* what a loop adds up is not followed */
     for (int i = 0; i < node->n_results; i++) out[i] = inexact(INFINITY);
   } else if (node->op == OP_all_reduce || node->op == OP_reduce_scatter ||
-             node->op == OP_accumulate) {
+             node->op == OP_accumulate || node->op == OP_permute) {
     for (int i = 0; i < node->n_results; i++) out[i] = input_of(walk, node, i);
   } else {
     bool is_pointwise = op_info(node->op)->is_pointwise;

@@ -6,6 +6,7 @@
  * and a move of logical elements to where the placement of the result wants
  * them.
  */
+#include "ir/interp/internal.h"
 #include "ir/interp/play/internal.h"
 
 #include <string.h>
@@ -121,6 +122,40 @@ static void scatter_reductions(Exchange *exchange) {
   }
 }
 
+/* The element along the dim that moves to where `logical` lies. */
+static int64_t shifted_element(const Exchange *exchange, int64_t logical) {
+  Name dim = node_name(exchange->node, ATTR_dim);
+  int64_t shift = node_int(exchange->node, ATTR_shift, 0);
+  int64_t n = type_size(exchange->to, dim);
+  int64_t stride = type_stride(exchange->to, dim);
+  int64_t at = logical / stride % n;
+  return logical + (((at - shift) % n + n) % n - at) * stride;
+}
+
+/* Each rank gets the shard of the member `shift` places before it. */
+static void permute_shards(Exchange *exchange) {
+  const Numbers *numbers = exchange->player->options.numbers;
+  int ranks = exchange->player->options.ranks;
+  DType dtype = exchange->to->dtype;
+  for (int rank = 0; rank < ranks; rank++) {
+    Tensor *out = &exchange->out[rank];
+    int64_t n = type_elements(out->type);
+    for (int64_t i = 0; i < n; i++) {
+      int64_t logical =
+          local_to_logical(place_of(exchange, rank), exchange->to, i);
+      const void *from = NULL;
+      if (logical < 0) continue;
+      logical = shifted_element(exchange, logical);
+      for (int other = 0; other < ranks && !from; other++)
+        if (is_member(exchange, other, rank))
+          from = find_element(exchange, other, logical);
+      if (from)
+        numbers_copy(numbers, dtype,
+                     numbers_at(numbers, dtype, tensor_array(out), i), from, 1);
+    }
+  }
+}
+
 static PlayCollective *const collectives[N_OPS] = {
     [OP_all_reduce] = reduce_group,
     [OP_accumulate] = accumulate,
@@ -128,6 +163,7 @@ static PlayCollective *const collectives[N_OPS] = {
     [OP_all_gather] = move_shards,
     [OP_reduce_scatter] = scatter_reductions,
     [OP_all_to_all] = move_shards,
+    [OP_permute] = permute_shards,
     [OP_shard] = move_shards,
 };
 
