@@ -26,14 +26,7 @@ typedef struct Range {
 
 static Value range_call(Range *r, Op op, const Value *inputs, int n,
                         const Attrs *attrs) {
-  Graph *to = r->p->rewrite.to;
-  const Type **types = ARENA_ARRAY(r->p->ctx->scratch, const Type *, n);
-  const Type *results[8];
-  for (int i = 0; i < n; i++) types[i] = graph_type(to, inputs[i]);
-  OpCall call = {.op = op, .n_inputs = n, .types = types, .attrs = attrs};
-  int n_results = op_infer(to->module, &call, to->span, results);
-  ASSERT(n_results == 1);
-  return place_call(r->p, r->id, op, attrs, inputs, n, results, 1);
+  return place_inferred(r->p, r->id, op, inputs, n, attrs);
 }
 
 static Value range_op2(Range *r, Op op, Value a, Value b) {

@@ -26,6 +26,7 @@
  * breaks: node ids            cost: O(nodes)
  */
 #include "passes/spmd/partition.h"
+#include "passes/spmd/windows.h"
 
 #include <string.h>
 
@@ -118,27 +119,6 @@ static const Type *place_input(Partition *p, const GraphInput *input,
 }
 
 /* ---- nodes ---- */
-
-Value place_call(Partition *p, int id, Op op, const Attrs *attrs,
-                 const Value *inputs, int n_inputs, const Type *const *logical,
-                 int n_results) {
-  Graph *to = p->rewrite.to;
-  Arena *scratch = p->ctx->scratch;
-  const Type **types = ARENA_ARRAY(scratch, const Type *, n_inputs);
-  const Type **wanted = ARENA_ARRAY(scratch, const Type *, n_inputs);
-  const Type **results = ARENA_ARRAY(scratch, const Type *, n_results);
-  Value *placed =
-      arena_copy(scratch, inputs, sizeof *inputs * (size_t)n_inputs);
-  for (int i = 0; i < n_inputs; i++) types[i] = graph_type(to, inputs[i]);
-  shard_infer(to, op, attrs ? attrs->items : NULL, attrs ? attrs->n : 0, types,
-              n_inputs, logical, n_results, p->ctx->module->arena, wanted,
-              results);
-  for (int i = 0; i < n_inputs; i++)
-    placed[i] = reshard(p, inputs[i], wanted[i], id);
-  rewrite_at(&p->rewrite, id);
-  return graph_append_typed(to, op, placed, n_inputs, attrs, results, n_results,
-                            p->rewrite.from->nodes.data[id]->body);
-}
 
 /* A dim that a line of the plan shards is sharded in every value that has it: a
  * pointwise operator whose operands all have all of it computes its shard. */
@@ -236,6 +216,11 @@ void place_node(Partition *p, int id) {
   keep_partial(p, id, inputs);
   for (int i = 0; i < node->n_inputs && node->phase == PHASE_update; i++)
     inputs[i] = place_gradient(p, id, inputs[i]);
+  if (slides_over_shards(p, id, inputs)) {
+    Value value = place_by_lines(p, id, place_windows(p, id, inputs));
+    rewrite_set(&p->rewrite, (Value){id, 0}, place_as_pinned(p, id, value));
+    return;
+  }
   AxisSet positions = place_operands(p, id, inputs);
   rewrite_at(&p->rewrite, id);
   if (positions) {

@@ -34,11 +34,17 @@ typedef struct Partition {
  * placements that follow, and records its results. */
 void place_node(Partition *p, int id);
 
+/* ---- place_call.c ---- */
+
 /* Appends an operator that takes part in node `id`, with its operands resharded
  * as its rule wants them.  `logical`: its result types. */
 Value place_call(Partition *p, int id, Op op, const Attrs *attrs,
                  const Value *inputs, int n_inputs, const Type *const *logical,
                  int n_results);
+
+/* The same for an operator with one result, whose logical type is inferred. */
+Value place_inferred(Partition *p, int id, Op op, const Value *inputs,
+                     int n_inputs, const Attrs *attrs);
 
 /* ---- partition_scan.c ---- */
 

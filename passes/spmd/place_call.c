@@ -1,0 +1,39 @@
+/*
+ * place_call.c -- appends an operator with the placements that its sharding
+ * rule gives, after its operands are resharded as the rule wants them.
+ */
+#include "passes/spmd/partition.h"
+
+Value place_call(Partition *p, int id, Op op, const Attrs *attrs,
+                 const Value *inputs, int n_inputs, const Type *const *logical,
+                 int n_results) {
+  Graph *to = p->rewrite.to;
+  Arena *scratch = p->ctx->scratch;
+  const Type **types = ARENA_ARRAY(scratch, const Type *, n_inputs);
+  const Type **wanted = ARENA_ARRAY(scratch, const Type *, n_inputs);
+  const Type **results = ARENA_ARRAY(scratch, const Type *, n_results);
+  Value *placed =
+      arena_copy(scratch, inputs, sizeof *inputs * (size_t)n_inputs);
+  for (int i = 0; i < n_inputs; i++) types[i] = graph_type(to, inputs[i]);
+  shard_infer(to, op, attrs ? attrs->items : NULL, attrs ? attrs->n : 0, types,
+              n_inputs, logical, n_results, p->ctx->module->arena, wanted,
+              results);
+  for (int i = 0; i < n_inputs; i++)
+    placed[i] = reshard(p, inputs[i], wanted[i], id);
+  rewrite_at(&p->rewrite, id);
+  return graph_append_typed(to, op, placed, n_inputs, attrs, results, n_results,
+                            p->rewrite.from->nodes.data[id]->body);
+}
+
+Value place_inferred(Partition *p, int id, Op op, const Value *inputs,
+                     int n_inputs, const Attrs *attrs) {
+  Graph *to = p->rewrite.to;
+  const Type **types = ARENA_ARRAY(p->ctx->scratch, const Type *, n_inputs);
+  const Type *results[MAX_RANK];
+  for (int i = 0; i < n_inputs; i++) types[i] = graph_type(to, inputs[i]);
+  OpCall call = {
+      .op = op, .n_inputs = n_inputs, .types = types, .attrs = attrs};
+  int n_results = op_infer(to->module, &call, to->span, results);
+  ASSERT(n_results == 1);
+  return place_call(p, id, op, attrs, inputs, n_inputs, results, 1);
+}
