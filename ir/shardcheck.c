@@ -205,8 +205,8 @@ static void check_permuted(ShardCheck *check, const Node *node) {
     int d = type_find(has, node_name(node, ATTR_dim));
     wanted->dims[d].split = 0;
     for (int a = 0; a < n; a++)
-      wanted->dims[d].split = axis_list_append(
-          wanted->dims[d].split, mesh_find(check->mesh, axes[a]));
+      wanted->dims[d].split = axis_list_append(wanted->dims[d].split,
+                                               mesh_find(check->mesh, axes[a]));
     if (!is_placed_alike(has, wanted) ||
         axis_list_shards(has->dims[d].split, check->mesh) != has->dims[d].size)
       report_placement(check, node, "an operand", has, wanted);
