@@ -173,7 +173,8 @@ static int find_slides(Partition *p, int id, const Value *inputs,
 bool slides_over_shards(Partition *p, int id, const Value *inputs) {
   const Node *node = p->rewrite.from->nodes.data[id];
   Slide slides[MAX_RANK];
-  return slidings[node->op].inputs[0] != ALONG_none &&
+  bool is_pinned = node->path && plan_find_operator(p->plan, node->path);
+  return slidings[node->op].inputs[0] != ALONG_none && !is_pinned &&
          find_slides(p, id, inputs, slides) > 0;
 }
 
