@@ -27,6 +27,7 @@ typedef struct PlanPlacement {
   const PlanShard *shards;
   int n_partial;
   Name partial[MAX_AXES]; /* axes over which the value stays partial */
+  bool is_annotation;     /* of the model: any line of the plan wins */
   Span span;
 } PlanPlacement;
 

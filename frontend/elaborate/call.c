@@ -531,9 +531,11 @@ static ExprValue call_run(Elab *e, Call *call, Name prefix) {
     frame_add_size(e, (Size){g->inside, sizes[i], g->outside_span, g->outside,
                              g->outside_span});
   }
+  int first_node = e->graph->nodes.n;
   ExprValue result = call_run_body(e, call);
   frame_pop(e);
   e->n_frozen -= is_frozen;
+  elab_note_pins(e, &call->callable->item->annotations, NULL, first_node);
   e->graph->span = call->span;
   e->graph->path = prefix;
   if (!call_rename_dims(e, call, &result, false)) return POISON;

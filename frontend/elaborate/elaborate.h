@@ -78,6 +78,12 @@ typedef struct PathAlias {
   bool is_value;
 } PathAlias;
 
+/* The values that one execution of an annotated statement or layer made. */
+typedef struct PinnedPaths {
+  const Annotation *annotation; /* shard, remat or keep */
+  VEC(Name) paths;              /* of nodes, or of inputs */
+} PinnedPaths;
+
 /* A scalar that each batch divides and an entire evaluation must divide once.
  */
 typedef struct Ratio {
@@ -124,6 +130,7 @@ struct Elab {
   Map *written_states;          /* path -> 1 + its place in state_writes */
   VEC(NetCall) net_calls;
   VEC(PathAlias) aliases;
+  VEC(PinnedPaths) pinned;
   VEC(const Expr *) origins; /* expression that made a node, by node id */
   const Callable *first_net; /* that was called */
   const Expr *metric;        /* that is elaborated now, or NULL */

@@ -52,6 +52,13 @@ void elab_assign(Elab *e, const Stmt *stmt, int i, ExprValue val);
 /* A carry or counter must not have the name of a state; reports it. */
 bool elab_hides_state(Elab *e, Name name, Span span);
 
+/* ---- pinned.c ---- */
+
+/* After a statement, or a layer (NULL), with these annotations: what it
+ * assigned, or the nodes from `first_node` on that it computed. */
+void elab_note_pins(Elab *e, const AnnotationList *list, const Stmt *stmt,
+                    int first_node);
+
 /* ---- call.c ---- */
 
 ExprValue eval_call(Elab *e, const Expr *x);

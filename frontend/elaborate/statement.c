@@ -39,7 +39,13 @@ bool elab_annotations(Elab *e, const AnnotationList *list, bool is_scan) {
              annotation->name);
     } else if (strcmp(annotation->name, "unroll") == 0) {
       if (!is_scan) diag(e->diags, DIAG_unroll, annotation->span);
-    } else if (!e->program->options->check_only) {
+    } else if (strcmp(annotation->name, "remat") == 0 ||
+               strcmp(annotation->name, "keep") == 0) {
+      if (annotation->args.n > 0)
+        diag(e->diags, DIAG_annotation_arguments, annotation->span,
+             annotation->name);
+    } else if (strcmp(annotation->name, "shard") != 0 &&
+               !e->program->options->check_only) {
       elab_not_supported(e, annotation->span,
                          arena_printf(e->arena, "@%s", annotation->name));
     }
@@ -281,8 +287,10 @@ bool exec_body(Elab *e, const StmtList *body) {
     bool is_frozen =
         elab_annotations(e, &stmt->annotations, stmt->kind == STMT_scan);
     e->n_frozen += is_frozen;
+    int first_node = e->graph->nodes.n;
     bool returned = exec_stmt(e, stmt);
     e->n_frozen -= is_frozen;
+    elab_note_pins(e, &stmt->annotations, stmt, first_node);
     if (returned) return true;
   }
   return false;

@@ -89,8 +89,19 @@ static void lines_add_type(Lines *l, Entry *entry, const Type *type) {
   }
 }
 
+/* Values with an annotation, which holds where a plan has no line. */
+static Map *annotated_paths(const Lines *l) {
+  Map *map = map_create(l->arena);
+  for (int i = 0; i < l->plan->placements.n; i++) {
+    const PlanPlacement *line = &l->plan->placements.data[i];
+    for (int k = 0; k < line->n_paths && line->is_annotation; k++)
+      map_put(map, line->paths[k], (void *)line);
+  }
+  return map;
+}
+
 static void lines_collect(Lines *l) {
-  Map *seen = map_create(l->arena);
+  Map *seen = map_create(l->arena), *annotated = annotated_paths(l);
   int n;
   const PlanNode *nodes = plan_paths_nodes(l->paths, &n);
   for (int i = 0; i < n; i++) {
@@ -106,7 +117,8 @@ static void lines_collect(Lines *l) {
                        .placement = placement,
                        .places = text_create(l->arena),
                        .dims = map_create(l->arena),
-                       .differs = placement->n_partial > 0};
+                       .differs = placement->n_partial > 0 ||
+                                  map_has(annotated, path)};
       map_put(seen, path, entry);
       vec_push(l->arena, &l->entries, entry);
     }
@@ -433,6 +445,7 @@ void plan_check_lines(Elab *e, const PlanPaths *paths, const Plan *plan) {
   Map *placed = map_create(e->arena);
   for (int i = 0; i < plan->placements.n; i++) {
     const PlanPlacement *line = &plan->placements.data[i];
+    if (line->is_annotation) continue;
     Span by = find_implying(e, paths, plan, placed, line);
     if (by.source) plan_line_repeats(e, line->span, by);
     for (int k = 0; k < line->n_paths; k++)

@@ -375,30 +375,35 @@ static bool plan_read_paths(Reader *r, const Pin *pin, PathList *out) {
   return is_good;
 }
 
-/* `remat` and `keep`: of forward values, the parameters below a path left out.
- */
-static bool read_saving(Reader *r, const Pin *pin) {
-  PathList paths = {0};
-  if (!plan_read_paths(r, pin, &paths)) return false;
+/* `remat` and `keep` are about forward values; false: none of these is one. */
+static bool add_saving(Reader *r, const PathList *paths, bool is_recomputed,
+                       Span span) {
   Map *inputs = map_create(r->e->arena);
   for (int i = 0; i < r->graph->inputs.n; i++) {
     Name path = r->graph->inputs.data[i].path;
     map_put(inputs, path, (void *)path);
   }
   PlanSaving *saving = ARENA_NEW(r->e->arena, PlanSaving);
-  *saving = (PlanSaving){pin->kind == PIN_remat, pin->span};
+  *saving = (PlanSaving){is_recomputed, span};
   if (!r->plan->saving) r->plan->saving = map_create(r->e->arena);
   bool is_any = false;
-  for (int i = 0; i < paths.n; i++) {
-    if (map_has(inputs, paths.data[i])) continue;
-    map_put(r->plan->saving, paths.data[i], saving);
+  for (int i = 0; i < paths->n; i++) {
+    if (map_has(inputs, paths->data[i])) continue;
+    map_put(r->plan->saving, paths->data[i], saving);
     is_any = true;
   }
-  if (!is_any)
-    diag(r->e->diags, DIAG_plan_not_computed, pin->exprs.data[0]->span,
-         span_text(r->e->arena, pin->exprs.data[0]->span),
-         pin->kind == PIN_remat ? "remat" : "keep");
   return is_any;
+}
+
+static bool read_saving(Reader *r, const Pin *pin) {
+  PathList paths = {0};
+  bool is_recomputed = pin->kind == PIN_remat;
+  if (!plan_read_paths(r, pin, &paths)) return false;
+  if (add_saving(r, &paths, is_recomputed, pin->span)) return true;
+  diag(r->e->diags, DIAG_plan_not_computed, pin->exprs.data[0]->span,
+       span_text(r->e->arena, pin->exprs.data[0]->span),
+       is_recomputed ? "remat" : "keep");
+  return false;
 }
 
 /* One entry of a line, for these values or, `is_operator`, operators. */
@@ -464,6 +469,89 @@ static void read_placement(Reader *r, const Pin *pin) {
     vec_push(r->e->arena, &r->plan->placements, line);
   if (operators.n > 0 && read_line(r, pin, &operators, true, &line))
     vec_push(r->e->arena, &r->plan->operators, line);
+}
+
+/* ---- annotations of the model ---- */
+
+/* `H = tensor`, `H = (seq, tensor)` or `H = none` of an annotation. */
+static bool read_annotation_place(Reader *r, const Arg *arg, Place *out) {
+  const Expr *x = arg->value;
+  bool is_list = x->kind == EXPR_list;
+  int n = is_list ? x->items.n : 1;
+  *out = (Place){.span = arg->span};
+  out->axes.names = ARENA_ARRAY(r->e->arena, Name, n + 1);
+  out->axes.spans = ARENA_ARRAY(r->e->arena, Span, n + 1);
+  bool is_good = arg->name != NULL;
+  for (int i = 0; i < n && is_good; i++) {
+    const Expr *axis = is_list ? x->items.data[i] : x;
+    is_good = axis->kind == EXPR_name;
+    out->axes.names[i] = axis->name;
+    out->axes.spans[i] = axis->span;
+  }
+  out->axes.n = n;
+  if (!is_good)
+    diag(r->e->diags, DIAG_annotation_shard, arg->span);
+  else if (strcmp(arg->name, "partial") != 0)
+    out->dim = arg->name;
+  return is_good;
+}
+
+static void read_annotation_shard(Reader *r, const Annotation *annotation,
+                                  const PathList *paths) {
+  int n = annotation->args.n;
+  Expr x = {.kind = EXPR_name, .span = annotation->span};
+  Pin pin = {.kind = PIN_shard_paths, .span = annotation->span};
+  PlanPlacement line;
+  pin.places = ARENA_ARRAY(r->e->arena, Place, n + 1);
+  pin.n_places = n;
+  Expr *exprs[1] = {&x};
+  pin.exprs = (ExprList){exprs, 1};
+  for (int i = 0; i < n; i++)
+    if (!read_annotation_place(r, &annotation->args.items[i], &pin.places[i]))
+      return;
+  if (!read_line(r, &pin, paths, false, &line)) return;
+  line.is_annotation = true;
+  vec_push(r->e->arena, &r->plan->placements, line);
+}
+
+static void read_annotation(Reader *r, const Annotation *annotation,
+                            const PathList *paths) {
+  bool is_remat = strcmp(annotation->name, "remat") == 0;
+  if (paths->n == 0)
+    diag(r->e->diags, DIAG_annotation_empty, annotation->span,
+         annotation->name);
+  else if (strcmp(annotation->name, "shard") == 0)
+    read_annotation_shard(r, annotation, paths);
+  else
+    add_saving(r, paths, is_remat, annotation->span);
+  if (is_remat) plan_unsupported(r, annotation->span, "@remat");
+}
+
+/* Inner annotations are noted before outer ones, over which they win. */
+static void read_annotations(Reader *r) {
+  const Elab *walk = r->walk;
+  Map *seen = map_create(r->e->arena);
+  for (int i = walk->pinned.n - 1; i >= 0; i--) {
+    const Annotation *annotation = walk->pinned.data[i].annotation;
+    PathList paths = {0};
+    if (map_has(seen, annotation)) continue;
+    map_put(seen, annotation, (void *)annotation);
+    for (int k = 0; k <= i; k++) {
+      const PinnedPaths *pinned = &walk->pinned.data[k];
+      for (int j = 0; j < pinned->paths.n && pinned->annotation == annotation;
+           j++)
+        vec_push(r->e->arena, &paths, pinned->paths.data[j]);
+    }
+    read_annotation(r, annotation, &paths);
+  }
+}
+
+/* Placements say nothing on one rank; what is saved is decided there too. */
+static bool annotations_ask(const Elab *walk) {
+  for (int i = 0; i < walk->pinned.n; i++)
+    if (strcmp(walk->pinned.data[i].annotation->name, "shard") != 0)
+      return true;
+  return false;
 }
 
 /* ---- name = value ---- */
@@ -743,6 +831,7 @@ static Plan *plan_read_all(Reader *r, Name batch_dim) {
          plan->ranks > 1 || !r->blocks.n ? r->mesh : r->blocks.data[0]->span);
     return NULL;
   }
+  read_annotations(r);
   for (int b = 0; b < r->blocks.n; b++)
     for (int i = 0; i < r->blocks.data[b]->n_pins; i++)
       read_pin(r, &r->blocks.data[b]->pins[i]);
@@ -766,8 +855,8 @@ Plan *plan_read(Elab *e, const Model *model, const Elab *walk,
       .e = e, .model = model, .graph = graph, .walk = walk, .request = request};
   const Item *mesh = request->file ? plan_read_file(&r) : read_model(&r);
   if (diags_errors(e->diags) > 0) return NULL;
-  bool asks =
-      mesh || r.blocks.n > 0 || request->ranks > 1 || request->microbatches > 1;
+  bool asks = mesh || r.blocks.n > 0 || request->ranks > 1 ||
+              request->microbatches > 1 || (walk && annotations_ask(walk));
   if (!asks || !graph) return NULL;
   r.plan = plan_create(e->module, model->name);
   r.paths = plan_paths_create(e, model, walk, graph);
