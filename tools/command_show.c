@@ -1,6 +1,7 @@
 /*
  * command_show.c -- implements `dnnc show`, which prints a plan or cluster file
- * as tables. It computes no costs.
+ * as tables. With a model it shows what the plan leads to
+ * (show_collectives.c).
  */
 #include "frontend/syntax/ast.h"
 #include "tools/tools.h"
@@ -103,6 +104,12 @@ static int show_map(Tool *tool) {
 
 int command_show(Tool *tool) {
   size_t length = strlen(tool->options.subject);
+  if (tool->options.model) return show_compiled(tool);
+  if (tool->options.collectives) {
+    message_print("dnnc: error: the collectives of a plan follow from a model\n"
+                  "help: name it with --model MODEL\n");
+    return EXIT_user;
+  }
   if (length > 4 && !strcmp(tool->options.subject + length - 4, ".map"))
     return show_map(tool);
   Source *source = ARENA_NEW(tool->arena, Source);

@@ -93,6 +93,8 @@ int tool_build_and_run(Tool *tool);
 const char *tool_scratch_folder(Tool *tool, const char *cache);
 /* Reads a mapping file; prints mistakes, NULL then (command_convert.c). */
 TensorMap *tool_read_map(Tool *tool, const char *path);
+/* `dnnc show PLAN --model MODEL` (show_collectives.c); returns an exit code. */
+int show_compiled(Tool *tool);
 /* `dnnc check --parameters` (check_parameters.c); returns an exit code. */
 int check_parameters(Tool *tool, const Model *model, const Graph *graph);
 

@@ -69,6 +69,10 @@ int64_t comm_count(const DnnCollective *what) {
   return n;
 }
 
+int64_t comm_payload(const DnnCollective *what) {
+  return comm_count(what) * dtype_bytes(what->dtype);
+}
+
 /* How a block of elements is combined: `n` of them, of as many members as the
  * group has. */
 enum { BLOCK = 512 };

@@ -23,6 +23,7 @@ typedef struct CommPart {
 typedef struct CommEvent {
   int32_t id;
   int64_t begin_ns, end_ns;
+  int64_t bytes; /* comm_payload */
 } CommEvent;
 
 typedef struct CommEvents {
@@ -124,6 +125,8 @@ typedef struct CommGroup {
 CommGroup comm_group(const DnnCollective *what, int rank);
 int comm_member(const CommGroup *group, int index); /* its rank */
 int64_t comm_count(const DnnCollective *what);      /* elements in all parts */
+/* The bytes of these: of sources or destinations, whichever are larger. */
+int64_t comm_payload(const DnnCollective *what);
 /* Fails for a dtype that cannot be reduced yet. */
 Status comm_check(const DnnCollective *what);
 /* Reduces n elements of all members, which lie at members[index], in ascending

@@ -271,8 +271,8 @@ static void add_event(Comm *comm, const Meeting *meeting) {
   if (!events || meeting->kind != MEETING_collective) return;
   int32_t n = atomic_load(&events->n);
   if (n >= events->capacity) return;
-  events->data[n] =
-      (CommEvent){meeting->what->id, meeting->begin_ns, meeting->end_ns};
+  events->data[n] = (CommEvent){meeting->what->id, meeting->begin_ns,
+                                meeting->end_ns, comm_payload(meeting->what)};
   atomic_store(&events->n, n + 1);
 }
 

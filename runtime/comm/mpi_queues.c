@@ -50,12 +50,13 @@ static Progress step_job(Work *work) {
   return PROGRESS_some;
 }
 
-static void add_event(Comm *comm, int32_t id, int64_t begin) {
+static void add_event(Comm *comm, const DnnCollective *what, int64_t begin) {
   CommEvents *events = comm->events;
-  if (!events || id < 0) return;
+  if (!events || what->id < 0) return;
   int32_t n = atomic_load(&events->n);
   if (n >= events->capacity) return;
-  events->data[n] = (CommEvent){id, begin, clock_ns()};
+  events->data[n] =
+      (CommEvent){what->id, begin, clock_ns(), comm_payload(what)};
   atomic_store(&events->n, n + 1);
 }
 
@@ -154,7 +155,7 @@ static bool take_jobs(Mpi *mpi) {
 
 static void finish_job(Work *work) {
   Mpi *mpi = work->mpi;
-  add_event(mpi->comm, work->what->id, work->begin_ns);
+  add_event(mpi->comm, work->what, work->begin_ns);
   pthread_mutex_lock(&mpi->mutex);
   work->job->is_done = true;
   pthread_cond_broadcast(&mpi->to_main);

@@ -42,10 +42,16 @@ Status exec_run_inspected(Exec *exec, const DnnEntryPoint *entry, int64_t step,
 /* ---- trace.c ---- */
 
 Trace *trace_create(Arena *arena, int64_t capacity);
+/* Sets the origin of all ranks' clocks to one time, to within a message: the
+ * end of the shortest of several barriers.  All ranks call it; lost: a rank is
+ * gone. */
+Status trace_align(Trace *trace, Arena *arena, Comm *comm);
 /* A file can be written there; for before the run. */
 Status trace_check(const char *path, const Comm *comm);
-/* Chrome trace events; one file per rank, `path` with ".RANK" if world > 1. */
-Status trace_write(const Trace *trace, const char *path, const Comm *comm,
+/* Chrome trace events: one file, which the ranks write one after the other; of
+ * ranks on several machines one each, `path` with ".RANK".  All ranks call it.
+ */
+Status trace_write(const Trace *trace, const char *path, Comm *comm,
                    const DnnProgram *program);
 
 #endif

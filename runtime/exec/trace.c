@@ -4,6 +4,9 @@
  * Communication overlaps computation, and a track may not hold slices that
  * overlap in part, so each has a track of its own: tid 0 the instructions, tid
  * 1 the collectives.  One process of the timeline is one rank.
+ *
+ * All ranks leave a barrier within the time of a message, so what each one's
+ * clock says then is one time, the origin of the timeline.
  */
 #include "runtime/exec/exec.h"
 
@@ -21,6 +24,24 @@ Trace *trace_create(Arena *arena, int64_t capacity) {
   trace->comm.capacity = (int32_t)(capacity / 4);
   trace->comm.data = ARENA_ARRAY(arena, CommEvent, trace->comm.capacity);
   return trace;
+}
+
+Status trace_align(Trace *trace, Arena *arena, Comm *comm) {
+  enum { ROUNDS = 8 };
+  int64_t shortest = INT64_MAX;
+  int64_t *all = ARENA_ARRAY(arena, int64_t, comm->world);
+  for (int i = 0; i < ROUNDS; i++) {
+    int64_t begin = clock_ns(), longest = 0;
+    TRY(comm->barrier(comm));
+    int64_t end = clock_ns(), own = end - begin;
+    TRY(comm->gather(comm, &own, sizeof own, all));
+    for (int r = 0; r < comm->world; r++)
+      longest = all[r] > longest ? all[r] : longest;
+    if (longest >= shortest) continue;
+    shortest = longest;
+    trace->origin_ns = end;
+  }
+  return STATUS_OK;
 }
 
 static void write_string(FILE *file, const char *text) {
@@ -57,16 +78,23 @@ static void write_slice(FILE *file, const Trace *trace, int rank, int track,
           (double)(end - begin) * 1e-3);
 }
 
+/* The ranks of one machine write one file, one after the other. */
+static bool is_merged(const Comm *comm) {
+  return comm->local_world == comm->world;
+}
+
 static void write_events(FILE *file, const Trace *trace, const Comm *comm,
                          const DnnProgram *program) {
   static const char *const phases[] = {"forward", "input gradient",
                                        "weight gradient", "update",
                                        "communication"};
   int rank = comm->rank;
+  bool is_first = rank == 0 || !is_merged(comm);
+  bool is_last = rank == comm->world - 1 || !is_merged(comm);
   fprintf(file,
-          "{\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":%d,\"name\":"
+          "%s\n{\"ph\":\"M\",\"pid\":%d,\"name\":"
           "\"process_name\",\"args\":{\"name\":\"rank %d\"}}",
-          rank, rank);
+          is_first ? "{\"traceEvents\":[" : ",", rank, rank);
   for (int i = 0; i < 2; i++)
     fprintf(file,
             ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\","
@@ -88,16 +116,17 @@ static void write_events(FILE *file, const Trace *trace, const Comm *comm,
     const CommEvent *event = &trace->comm.data[i];
     write_slice(file, trace, rank, 1, collective_path(program, event->id),
                 event->begin_ns, event->end_ns);
-    fprintf(file, ",\"args\":{\"id\":%d}}", event->id);
+    fprintf(file, ",\"args\":{\"id\":%d,\"bytes\":%lld}}", event->id,
+            (long long)event->bytes);
   }
-  fprintf(file, "\n],\"displayTimeUnit\":\"ms\"}\n");
+  if (is_last) fprintf(file, "\n],\"displayTimeUnit\":\"ms\"}\n");
 }
 
 /* ---- the file ---- */
 
 static Status trace_name(const char *path, const Comm *comm, char name[4096]) {
   FixedText text = fixed_text(name, 4096);
-  fixed_printf(&text, comm->world > 1 ? "%s.%d" : "%s", path, comm->rank);
+  fixed_printf(&text, is_merged(comm) ? "%s" : "%s.%d", path, comm->rank);
   if (!text.is_cut) return STATUS_OK;
   return status_make(STATUS_invalid, "the name of the trace is too long");
 }
@@ -116,12 +145,12 @@ Status trace_check(const char *path, const Comm *comm) {
                                              : "no file");
 }
 
-Status trace_write(const Trace *trace, const char *path, const Comm *comm,
-                   const DnnProgram *program) {
+static Status write_own(const Trace *trace, const char *path, const Comm *comm,
+                        const DnnProgram *program) {
   char name[4096];
   TRY(trace_check(path, comm));
   TRY(trace_name(path, comm, name));
-  FILE *file = fopen(name, "w");
+  FILE *file = fopen(name, comm->rank > 0 && is_merged(comm) ? "a" : "w");
   if (!file) return status_errno(errno, "cannot write '%s'", name);
   write_events(file, trace, comm, program);
   bool failed = ferror(file);
@@ -130,4 +159,15 @@ Status trace_write(const Trace *trace, const char *path, const Comm *comm,
   struct stat info; /* half a timeline can be read by nobody */
   if (lstat(name, &info) == 0 && S_ISREG(info.st_mode)) unlink(name);
   return status_errno(error, "cannot write '%s'", name);
+}
+
+Status trace_write(const Trace *trace, const char *path, Comm *comm,
+                   const DnnProgram *program) {
+  Status status = STATUS_OK;
+  if (!is_merged(comm)) return write_own(trace, path, comm, program);
+  for (int rank = 0; rank < comm->world; rank++) {
+    if (rank == comm->rank) status = write_own(trace, path, comm, program);
+    if (comm->world > 1) TRY(comm->barrier(comm));
+  }
+  return status;
 }

@@ -307,6 +307,8 @@ static int start_run(Run *run) {
       exec_create(run->arena, program, run->device, run->comm, &run->recorder);
   if (run->options.trace) {
     run->trace = trace_create(run->arena, TRACE_EVENTS);
+    code = run_agree(run, trace_align(run->trace, run->arena, run->comm));
+    if (code) return code;
     exec_set_trace(run->exec, run->trace);
   }
   return restore_checkpoint(run);

@@ -1,0 +1,225 @@
+/*
+ * show_collectives.c -- implements `dnnc show PLAN --model MODEL`: the
+ * collectives of a training step with their causes, and the memory of a rank.
+ *
+ *     all_reduce  tensor  12288  2  forward  gpt2.dnn:21  'attn.dot':
+ *                                  tensor.plan:8: shard H, F over tensor
+ *
+ * The rows are the collectives of the graph that codegen gets.  The bytes are
+ * the payload that the run counts (comm_payload): those of operands or
+ * results, whichever are larger.  A plan has no line for each collective; the
+ * pins behind one are the lines that name its axes: the line of its value, else
+ * that of ZeRO, else those of dims.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "passes/rewrite.h"
+#include "tools/tools.h"
+
+typedef struct CollectiveRow {
+  const Node *node;
+  const char *axes;
+  int64_t bytes, times;
+  Span pin;             /* no source: none is written */
+  const char *pin_text; /* all of them */
+} CollectiveRow;
+
+typedef struct CollectiveRows {
+  Arena *arena;
+  const Plan *plan;
+  VEC(CollectiveRow) list;
+} CollectiveRows;
+
+/* ---- pins ---- */
+
+static bool shard_names_axis(const PlanShard *shard, const Name *axes, int n) {
+  for (int i = 0; i < shard->n_axes; i++)
+    for (int k = 0; k < n; k++)
+      if (shard->axes[i] == axes[k]) return true;
+  return false;
+}
+
+static void add_pin(CollectiveRow *row, Text *text, Span span) {
+  const char *line = span.source ? span_text(text->arena, span) : NULL;
+  if (!line || strstr(text_string(text), line)) return;
+  if (!row->pin.source) row->pin = span;
+  text_printf(text, "%s%s", text->n ? "; " : "", line);
+}
+
+static void find_pins(const CollectiveRows *rows, CollectiveRow *row,
+                      const Name *axes, int n) {
+  const Plan *plan = rows->plan;
+  const PlanPlacement *placement = plan_find_placement(plan, row->node->path);
+  Text text = text_create(rows->arena);
+  for (int i = 0; placement && i < placement->n_shards; i++)
+    if (shard_names_axis(&placement->shards[i], axes, n))
+      add_pin(row, &text, placement->span);
+  bool moves =
+      row->node->op == OP_all_gather || row->node->op == OP_reduce_scatter;
+  if (!text.n && plan->zero > 0 && moves &&
+      (plan->zero_over.n_axes == 0 ||
+       shard_names_axis(&plan->zero_over, axes, n)))
+    add_pin(row, &text, plan->zero_over.span);
+  bool is_found = text.n > 0;
+  for (int i = 0; !is_found && i < plan->shards.n; i++)
+    if (shard_names_axis(&plan->shards.data[i], axes, n))
+      add_pin(row, &text, plan->shards.data[i].span);
+  is_found = text.n > 0;
+  for (int i = 0; !is_found && i < plan->placements.n; i++)
+    for (int k = 0; k < plan->placements.data[i].n_shards; k++)
+      if (shard_names_axis(&plan->placements.data[i].shards[k], axes, n))
+        add_pin(row, &text, plan->placements.data[i].span);
+  row->pin_text = text.n ? text_string(&text) : "the batch takes open axes";
+}
+
+/* ---- rows ---- */
+
+static const char *axes_text(Arena *arena, const Name *axes, int n) {
+  Text text = text_create(arena);
+  for (int i = 0; i < n; i++) text_printf(&text, "%s%s", i ? "," : "", axes[i]);
+  return text_string(&text);
+}
+
+static int64_t payload_bytes(const Graph *graph, const Node *node) {
+  int64_t bytes = 0;
+  for (int i = 0; i < node->n_inputs; i++) {
+    int64_t from =
+        type_local_elements(graph_type(graph, node->inputs[i]), &graph->mesh);
+    int64_t to = type_local_elements(node->types[i], &graph->mesh);
+    bytes += (from > to ? from : to) * dtype_size_bytes(node->types[i]->dtype);
+  }
+  return bytes;
+}
+
+static void add_collectives(CollectiveRows *rows, const Graph *graph,
+                            int64_t times, bool is_body) {
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    int64_t n = times;
+    if (!is_body && node_is_per_microbatch(graph, id))
+      n *= rows->plan->microbatches;
+    if (node->op == OP_scan)
+      add_collectives(rows, node->body, n * scan_steps(node), true);
+    if (!op_has(node->op, OP_FLAG_group)) continue;
+    int count = 0;
+    const Name *axes = node_names(node, ATTR_axes, &count);
+    CollectiveRow row = {.node = node,
+                         .axes = axes_text(rows->arena, axes, count),
+                         .bytes = payload_bytes(graph, node),
+                         .times = n};
+    find_pins(rows, &row, axes, count);
+    vec_push(rows->arena, &rows->list, row);
+  }
+}
+
+/* ---- the table ---- */
+
+static const char *place_of(Arena *arena, Span span) {
+  int line, column;
+  if (!span.source) return "";
+  const char *slash = strrchr(span.source->path, '/');
+  span_locate(span, &line, &column);
+  return arena_printf(arena, "%s:%d", slash ? slash + 1 : span.source->path,
+                      line);
+}
+
+static int64_t total_bytes(const CollectiveRows *rows) {
+  int64_t sum = 0;
+  for (int i = 0; i < rows->list.n; i++)
+    sum += rows->list.data[i].bytes * rows->list.data[i].times;
+  return sum;
+}
+
+static void print_rows(Text *out, const CollectiveRows *rows) {
+  text_printf(out, "%-15s %-12s %12s %6s  %-8s %-20s %s\n", "operator", "axes",
+              "bytes", "times", "phase", "line", "value and pin");
+  for (int i = 0; i < rows->list.n; i++) {
+    const CollectiveRow *row = &rows->list.data[i];
+    text_printf(out, "%-15s %-12s %12lld %6lld  %-8s %-20s '%s': %s%s%s\n",
+                op_info(row->node->op)->name, row->axes, (long long)row->bytes,
+                (long long)row->times, phase_name(row->node->phase),
+                place_of(out->arena, row->node->span),
+                row->node->path ? row->node->path : "",
+                place_of(out->arena, row->pin), row->pin.source ? ": " : "",
+                row->pin_text);
+  }
+  text_printf(out, "%d collectives, %lld bytes a step on each rank\n",
+              rows->list.n, (long long)total_bytes(rows));
+}
+
+static void add_place(Text *out, const char *key, Span span) {
+  int line, column;
+  if (!span.source) return;
+  span_locate(span, &line, &column);
+  text_printf(out, ",\"%s_file\":", key);
+  text_add_json(out, span.source->path);
+  text_printf(out, ",\"%s_line\":%d", key, line);
+}
+
+static void add_rows_json(Text *out, const CollectiveRows *rows) {
+  text_add(out, "\"collectives\":[");
+  for (int i = 0; i < rows->list.n; i++) {
+    const CollectiveRow *row = &rows->list.data[i];
+    text_printf(out,
+                "%s\n{\"operator\":\"%s\",\"axes\":\"%s\",\"bytes\":%lld,"
+                "\"times\":%lld,\"phase\":\"%s\",\"path\":",
+                i ? "," : "", op_info(row->node->op)->name, row->axes,
+                (long long)row->bytes, (long long)row->times,
+                phase_name(row->node->phase));
+    text_add_json(out, row->node->path ? row->node->path : "");
+    add_place(out, "model", row->node->span);
+    add_place(out, "plan", row->pin);
+    text_add(out, ",\"pin\":");
+    text_add_json(out, row->pin_text);
+    text_add(out, "}");
+  }
+  text_printf(out, "],\"bytes_per_step\":%lld", (long long)total_bytes(rows));
+}
+
+/* ---- memory ---- */
+
+/* The persistent buffers by role, then what a training step needs besides. */
+static void add_memory(Text *out, const Compilation *c, bool is_json) {
+  int64_t bytes[N_ROLES] = {0}, arena = 0, persistent = c->persistent.bytes;
+  for (int i = 0; i < c->persistent.buffers.n; i++)
+    bytes[c->persistent.buffers.data[i].role] +=
+        c->persistent.buffers.data[i].bytes;
+  for (int i = 0; i < c->n_entry_points; i++)
+    if (c->entry_points[i].assignment->arena_bytes > arena)
+      arena = c->entry_points[i].assignment->arena_bytes;
+  text_add(out, is_json ? "\"memory\":{" : "bytes on each rank\n");
+  for (int role = 0; role < N_ROLES; role++)
+    if (bytes[role] > 0)
+      text_printf(out, is_json ? "\"%s\":%lld," : "  %-20s %14lld\n",
+                  role_name((Role)role), (long long)bytes[role]);
+  text_printf(out, is_json ? "\"%s\":%lld," : "  %-20s %14lld\n",
+              is_json ? "step" : "values of a step",
+              (long long)(arena - persistent));
+  text_printf(out, is_json ? "\"%s\":%lld}" : "  %-20s %14lld\n", "arena",
+              (long long)arena);
+}
+
+int show_compiled(Tool *tool) {
+  Compilation c;
+  Options *options = &tool->options;
+  options->plan = options->subject;
+  options->subject = options->model;
+  int code = tool_compile(tool, &c);
+  if (code != EXIT_done) return code;
+  CollectiveRows rows = {.arena = tool->arena, .plan = c.plan};
+  if (c.plan && c.trained) add_collectives(&rows, c.trained, 1, false);
+  Text out = text_create(tool->arena);
+  if (options->json) {
+    text_add(&out, "{");
+    if (options->collectives) add_rows_json(&out, &rows);
+    if (options->collectives) text_add(&out, ",");
+    add_memory(&out, &c, true);
+    text_add(&out, "}\n");
+  } else {
+    if (options->collectives) print_rows(&out, &rows);
+    add_memory(&out, &c, false);
+  }
+  tool_print(&out);
+  return EXIT_done;
+}
