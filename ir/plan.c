@@ -204,6 +204,13 @@ static void print_shard(Text *out, const PlanShard *shard) {
   text_add(out, "\n");
 }
 
+const char *plan_attention_name(PlanAttention attention) {
+  static const char *const names[] = {[ATTENTION_gather] = "gather",
+                                      [ATTENTION_ring] = "ring",
+                                      [ATTENTION_ulysses] = "ulysses"};
+  return names[attention];
+}
+
 void plan_print(Text *out, const Plan *plan) {
   print_mesh(out, &plan->mesh);
   text_printf(out, "\nplan %s {\n", plan->name);
@@ -213,6 +220,9 @@ void plan_print(Text *out, const Plan *plan) {
   text_add(out, "\n");
   if (plan->bucket_bytes > 0) print_setting(out, "bucket", plan->bucket_bytes);
   if (plan->memory_bytes > 0) print_setting(out, "memory", plan->memory_bytes);
+  if (plan->attention)
+    text_printf(out, "  attention    = %s\n",
+                plan_attention_name(plan->attention));
   bool is_first = true;
   for (int i = 0; i < plan->shards.n; i++) {
     const PlanShard *shard = &plan->shards.data[i];

@@ -46,6 +46,14 @@ typedef struct PlanSaving {
   Span span;
 } PlanSaving;
 
+/* How attention sees a sequence whose queries are sharded. */
+typedef enum PlanAttention {
+  ATTENTION_open,   /* the plan does not say: gather */
+  ATTENTION_gather, /* each rank gets all keys and values */
+  ATTENTION_ring,   /* keys and values turn past the queries of each rank */
+  ATTENTION_ulysses /* ranks exchange shards of the sequence for heads */
+} PlanAttention;
+
 typedef struct Plan {
   Name name;
   Mesh mesh; /* rank axes, then the sequential one if microbatches > 1 */
@@ -67,7 +75,9 @@ typedef struct Plan {
   int64_t memory_bytes;   /* of a rank at most; 0: no limit */
   int zero;               /* level, 0 to 3 */
   PlanShard zero_over;    /* its axes; none: those of the batch */
-  Map *saving;          /* path of a forward value -> PlanSaving; NULL: none */
+  Map *saving; /* path of a forward value -> PlanSaving; NULL: none */
+  PlanAttention attention;
+  Span attention_span;
   bool replicates_data; /* each rank computes the batch in full; parameters stay
                            where they are */
   Span memory_span;
@@ -106,6 +116,8 @@ int plan_axis_taken(const PlanShard *const *lines, int n, int d, Name axis);
 bool plan_shards_parameters(const Plan *plan);
 /* Takes the sequential axis out (evaluation does the batch at once). */
 void plan_drop_time(Plan *plan);
+/* "ring"; NULL: open. */
+const char *plan_attention_name(PlanAttention attention);
 /* The text of section 11 of docs/plan.md. */
 void plan_print(Text *out, const Plan *plan);
 

@@ -115,7 +115,10 @@ static bool is_run(const PassContext *ctx, const PassOptions *options,
   if (options->is_plain)
     return (pass->level == 0 || index < pass_find("autodiff")) &&
            index != pass_find("optimizer");
-  return pass->level <= options->level && !is_disabled(options, index);
+  bool finds_attention =
+      ctx->plan && ctx->plan->attention && index < pass_find("autodiff");
+  return (pass->level <= options->level || finds_attention) &&
+         !is_disabled(options, index);
 }
 
 /* One row of the list, with scratch memory of its own; true unless it found a

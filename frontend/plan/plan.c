@@ -628,6 +628,14 @@ static void plan_read_schedule(Reader *r, const Pin *pin) {
         arena_printf(r->e->arena, "'%s' with micro-batches", name));
 }
 
+static void plan_read_attention(Reader *r, const Pin *pin) {
+  const char *name = plan_read_value(r, pin);
+  r->plan->attention_span = pin->value->span;
+  for (int i = ATTENTION_gather; name && i <= ATTENTION_ulysses; i++)
+    if (strcmp(plan_attention_name((PlanAttention)i), name) == 0)
+      r->plan->attention = (PlanAttention)i;
+}
+
 static void read_zero(Reader *r, const Pin *pin) {
   int64_t level = 0;
   PlanShard over = {.span = pin->span};
@@ -669,7 +677,7 @@ static void read_set(Reader *r, const Pin *pin) {
               {"compress", plan_read_word},
               {"memory", read_memory},
               {"ranks", read_before},
-              {"attention", plan_read_word}};
+              {"attention", plan_read_attention}};
   const char *names[ARRAY_LENGTH(rows)];
   for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
     names[i] = rows[i].name;

@@ -58,11 +58,18 @@ static bool sum_in_f32(Rewrite *rewrite, int id) {
   return true;
 }
 
+/* Partition places attention by heads, and then writes it out. */
+static bool is_placed_first(const PassContext *ctx, Op op) {
+  return ctx->plan && ctx->plan->attention == ATTENTION_ulysses &&
+         !ctx->plan->replicates_data &&
+         (op == OP_attention || op == OP_attention_grad);
+}
+
 static bool decompose_by_row(Rewrite *rewrite, int id) {
   const Node *node = rewrite->from->nodes.data[id];
   const Target *target = rewrite->ctx->target;
   const OpInfo *info = op_info(node->op);
-  if (!info->decompose) return false;
+  if (!info->decompose || is_placed_first(rewrite->ctx, node->op)) return false;
   if (target && target->has_kernel &&
       target->has_kernel(target, rewrite->from, id))
     return false;

@@ -193,6 +193,36 @@ static AxisSet place_operands(Partition *p, int id, Value *inputs) {
   return positions;
 }
 
+/* A permute needs shards of one element along its dim, and rotates partial sums
+ * over other axes as they are. */
+static void place_permute(Partition *p, int id, Value *inputs) {
+  const Node *node = p->rewrite.from->nodes.data[id];
+  Graph *to = p->rewrite.to;
+  int n = 0;
+  AxisList split = 0;
+  const Name *axes = node_names(node, ATTR_axes, &n);
+  for (int i = 0; i < n; i++)
+    split = axis_list_append(split, mesh_find(p->mesh, axes[i]));
+  const Type **types =
+      ARENA_ARRAY(p->ctx->module->arena, const Type *, node->n_inputs);
+  for (int i = 0; i < node->n_inputs; i++) {
+    Type *want = type_copy(p->ctx->module->arena, graph_type(to, inputs[i]));
+    want->dims[type_find(want, node_name(node, ATTR_dim))].split = split;
+    if (want->partial & axis_list_set(split)) {
+      want->partial = 0;
+      want->partial_kind = REDUCE_sum;
+    }
+    inputs[i] = reshard(p, inputs[i], want, id);
+    types[i] = graph_type(to, inputs[i]);
+  }
+  rewrite_at(&p->rewrite, id);
+  Attrs attrs = node_attrs(node);
+  Value first = graph_append_typed(to, OP_permute, inputs, node->n_inputs,
+                                   &attrs, types, node->n_results, NULL);
+  for (int r = 0; r < node->n_results; r++)
+    rewrite_set(&p->rewrite, (Value){id, r}, (Value){first.node, r});
+}
+
 /* The update works on reduced gradients, also where it is linear: the norm
  * needs them reduced anyway.  It is made once for all micro-batches. */
 static Value place_gradient(Partition *p, int id, Value value) {
@@ -213,9 +243,14 @@ void place_node(Partition *p, int id) {
   for (int i = 0; i < node->n_inputs; i++)
     settle_partial(p, node->inputs[i], id);
   Value *inputs = rewrite_inputs(&p->rewrite, id);
+  if (node->op == OP_permute) {
+    place_permute(p, id, inputs);
+    return;
+  }
   keep_partial(p, id, inputs);
   for (int i = 0; i < node->n_inputs && node->phase == PHASE_update; i++)
     inputs[i] = place_gradient(p, id, inputs[i]);
+  if (place_by_heads(p, id, inputs)) return;
   if (slides_over_shards(p, id, inputs)) {
     Value value = place_by_lines(p, id, place_windows(p, id, inputs));
     rewrite_set(&p->rewrite, (Value){id, 0}, place_as_pinned(p, id, value));
@@ -278,6 +313,18 @@ static void check_microbatch_loop(const Partition *p) {
   }
 }
 
+static void check_heads(const Partition *p) {
+  const Graph *graph = p->rewrite.from;
+  const Node *missed = NULL;
+  if (p->plan->attention != ATTENTION_ulysses || p->plan->replicates_data ||
+      p->has_heads || diags_errors(p->ctx->module->diags) > 0)
+    return;
+  for (int id = 0; id < graph->nodes.n && !missed; id++)
+    if (graph->nodes.data[id]->op == OP_attention)
+      missed = graph->nodes.data[id];
+  report_no_attention(p->ctx, graph, missed);
+}
+
 Graph *pass_partition(PassContext *ctx, const Graph *graph) {
   const Plan *plan = ctx->plan;
   if (!plan || (plan->ranks <= 1 && plan->microbatches <= 1))
@@ -290,6 +337,7 @@ Graph *pass_partition(PassContext *ctx, const Graph *graph) {
   p.reduced = map_create(ctx->scratch);
   p.resharded = map_create(ctx->scratch);
   p.zero = map_create(ctx->scratch);
+  p.by_heads = map_create(ctx->scratch);
   index_readers(&p);
   find_pinned_values(&p);
   for (int id = 0; id < graph->nodes.n; id++) {
@@ -308,6 +356,7 @@ Graph *pass_partition(PassContext *ctx, const Graph *graph) {
         rewrite_input(p.rewrite.to, input,
                       place_input(&p, input, node->types[0], node->span)));
   }
+  check_heads(&p);
   place_outputs(&p);
   check_microbatch_loop(&p);
   if (!plan->replicates_data) {

@@ -20,9 +20,11 @@ typedef struct Partition {
   Map *reduced;   /* value of the new graph -> node of its reduced value, plus
                      1 */
   Map *resharded; /* text of a value and a placement -> node, plus 1 */
-  Map *pinned; /* path of a pin -> last forward node of the old graph that has
-                  it, plus 1 */
-  Map *zero;   /* path of a parameter -> ZeroShard */
+  Map *pinned;   /* path of a pin -> last forward node of the old graph that has
+                    it, plus 1 */
+  Map *zero;     /* path of a parameter -> ZeroShard */
+  Map *by_heads; /* result of attention -> node that made it by heads, plus 1 */
+  bool has_heads; /* some attention is computed by heads */
   /* By node of the old graph: readers[first_reader[id] .. first_reader[id + 1])
    * are the nodes that read its results. */
   int *first_reader, *readers;
@@ -128,6 +130,19 @@ void index_readers(Partition *p);
 void settle_partial(Partition *p, Value old, int id);
 /* Makes a broadcast term of a partial sum a partial sum as well. */
 void keep_partial(Partition *p, int id, Value *inputs);
+
+/* ---- attention_heads.c ---- */
+
+/* Where the plan says so: places attention or its gradient, whose operands are
+ * these, with heads in shards in place of the sequence; false: not this one. */
+bool place_by_heads(Partition *p, int id, Value *inputs);
+
+/* ---- ring_attention.c ---- */
+
+/* No attention is computed as the plan says: says why, at its line.  `missed`,
+ * or NULL: an attention of the graph. */
+void report_no_attention(PassContext *ctx, const Graph *graph,
+                         const Node *missed);
 
 /* ---- strategy_choice.c ---- */
 

@@ -10,11 +10,11 @@
  *
  * Words of the line: names of passes; `-O1` (2 if absent); `training`;
  * `data=DIM:SHARDS`, `node=DIM:SHARDS`, `time=DIM:SHARDS`, `idle=SHARDS` (a
- * plan); `bucket=BYTES`; `keeps=OP`; `compute=DTYPE`, `master=`, `grads=`,
- * `f32=PATH,PATH` (a model's precision); `optimizer=NAME` with a rate of 0.1.
- * Every pass of passes.def has one. After `--- message` stands the message that
- * the user sees instead of a graph. With DNNC_BLESS=1 the expectations are
- * written anew.
+ * plan); `attention=ring`; `bucket=BYTES`; `keeps=OP`; `compute=DTYPE`,
+ * `master=`, `grads=`, `f32=PATH,PATH` (a model's precision); `optimizer=NAME`
+ * with a rate of 0.1. Every pass of passes.def has one. After `--- message`
+ * stands the message that the user sees instead of a graph. With DNNC_BLESS=1
+ * the expectations are written anew.
  */
 #include <dirent.h>
 
@@ -108,6 +108,8 @@ static Graph *run_word(Case *c, Graph *graph, const char *word) {
   } else if (strncmp(word, "bucket=", 7) == 0) {
     c->plan.bucket_bytes = atol(word + 7);
     c->ctx.plan = &c->plan;
+  } else if (strcmp(word, "attention=ring") == 0) {
+    c->plan.attention = ATTENTION_ring;
   } else if (strncmp(word, "keeps=", 6) == 0) {
     snprintf(c->keeps, sizeof c->keeps, "%s", word + 6);
     c->target.has_kernel = keeps_named;

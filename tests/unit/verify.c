@@ -38,6 +38,13 @@ static const PlayCase models[] = {
     {.model = "models/mlp.dnn",
      .sizes = "B=8 P=4 H1=3 H2=3 K=3",
      .plan = TEST_ROOT "/tests/plans/two_axes.plan"},
+    /* attention over a sequence in shards */
+    {.model = SMALL("llama"),
+     .sizes = "B=4",
+     .plan = TEST_ROOT "/benchmarks/plans/ring.plan"},
+    {.model = SMALL("llama"),
+     .sizes = "B=4",
+     .plan = TEST_ROOT "/benchmarks/plans/ulysses.plan"},
 };
 
 /* Every output of every rank was compared, and all checks hold. */
