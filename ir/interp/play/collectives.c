@@ -15,9 +15,8 @@ static const MeshPlace *place_of(const Exchange *exchange, int rank) {
   return play_place(exchange->player, rank);
 }
 
-static bool is_member(const Exchange *exchange, int a, int b) {
-  return mesh_same_group(place_of(exchange, a), place_of(exchange, b),
-                         exchange->axes);
+static const PlayGroups *groups_of(const Exchange *exchange) {
+  return play_groups(exchange->player, exchange->axes);
 }
 
 static void copy_tensor(const Exchange *exchange, Tensor *to,
@@ -35,17 +34,15 @@ static void add_tensor(const Exchange *exchange, Tensor *to,
 
 /* Every member gets the reduction of what the group holds. */
 static void reduce_group(Exchange *exchange) {
-  for (int rank = 0; rank < exchange->player->options.ranks; rank++) {
-    int first = 0;
-    while (!is_member(exchange, first, rank)) first++;
-    if (first < rank) {
-      copy_tensor(exchange, &exchange->out[rank], &exchange->out[first]);
-      continue;
-    }
-    copy_tensor(exchange, &exchange->out[rank], &exchange->in[rank]);
-    for (int other = rank + 1; other < exchange->player->options.ranks; other++)
-      if (is_member(exchange, other, rank))
-        add_tensor(exchange, &exchange->out[rank], &exchange->in[other]);
+  const PlayGroups *groups = groups_of(exchange);
+  for (int g = 0; g < groups->n; g++) {
+    const int *members = &groups->members[g * groups->size];
+    Tensor *sum = &exchange->out[members[0]];
+    copy_tensor(exchange, sum, &exchange->in[members[0]]);
+    for (int i = 1; i < groups->size; i++)
+      add_tensor(exchange, sum, &exchange->in[members[i]]);
+    for (int i = 1; i < groups->size; i++)
+      copy_tensor(exchange, &exchange->out[members[i]], sum);
   }
 }
 
@@ -68,56 +65,88 @@ static const void *find_element(const Exchange *exchange, int rank,
                     tensor_array(&exchange->in[rank]), at);
 }
 
+static const void *find_in_group(const Exchange *exchange, const int *members,
+                                 int n, int rank, int64_t logical) {
+  const void *from = find_element(exchange, rank, logical);
+  for (int i = 0; i < n && !from; i++)
+    from = find_element(exchange, members[i], logical);
+  return from;
+}
+
+static void move_to_rank(Exchange *exchange, const int *members, int n,
+                         int rank) {
+  const Numbers *numbers = exchange->player->options.numbers;
+  Tensor *out = &exchange->out[rank];
+  int64_t n_elements = type_elements(out->type);
+  for (int64_t i = 0; i < n_elements; i++) {
+    int64_t logical =
+        local_to_logical(place_of(exchange, rank), exchange->to, i);
+    if (logical < 0) continue;
+    const void *from = find_in_group(exchange, members, n, rank, logical);
+    if (from)
+      numbers_copy(numbers, out->type->dtype,
+                   numbers_at(numbers, out->type->dtype, tensor_array(out), i),
+                   from, 1);
+  }
+}
+
+/* All members get the same, where the axes of the exchange neither shard the
+ * result nor are over micro-batches. */
+static bool is_equal_in_group(const Exchange *exchange) {
+  const Mesh *mesh = play_place(exchange->player, 0)->mesh;
+  return !type_uses_axes(exchange->to, exchange->axes) &&
+         !type_is_uneven(exchange->to, mesh) &&
+         !(exchange->axes & mesh_sequential(mesh));
+}
+
 /* Each rank gets the logical elements that its shard of the result has, from
  * itself or else from the first member that holds them.  Elements that nobody
  * holds in this micro-batch stay as they are. */
 static void move_shards(Exchange *exchange) {
-  const Numbers *numbers = exchange->player->options.numbers;
-  int ranks = exchange->player->options.ranks;
-  for (int rank = 0; rank < ranks; rank++) {
-    Tensor *out = &exchange->out[rank];
-    int64_t n = type_elements(out->type);
-    for (int64_t i = 0; i < n; i++) {
-      int64_t logical =
-          local_to_logical(place_of(exchange, rank), exchange->to, i);
-      if (logical < 0) continue;
-      const void *from = find_element(exchange, rank, logical);
-      for (int other = 0; other < ranks && !from; other++)
-        if (is_member(exchange, other, rank))
-          from = find_element(exchange, other, logical);
-      if (from)
-        numbers_copy(
-            numbers, out->type->dtype,
-            numbers_at(numbers, out->type->dtype, tensor_array(out), i), from,
-            1);
-    }
+  const PlayGroups *groups = groups_of(exchange);
+  bool is_equal = is_equal_in_group(exchange);
+  for (int g = 0; g < groups->n; g++) {
+    const int *members = &groups->members[g * groups->size];
+    int n = is_equal ? 1 : groups->size;
+    for (int i = 0; i < n; i++)
+      move_to_rank(exchange, members, groups->size, members[i]);
+    for (int i = n; i < groups->size; i++)
+      copy_tensor(exchange, &exchange->out[members[i]],
+                  &exchange->out[members[0]]);
   }
 }
 
-/* Each rank gets the reduction, over the members, of the logical elements that
- * its shard of the result has. */
-static void scatter_reductions(Exchange *exchange) {
+/* The reduction, over the members, of one logical element. */
+static void reduce_element(const Exchange *exchange, const int *members, int n,
+                           int64_t logical, void *to) {
   const Numbers *numbers = exchange->player->options.numbers;
   DType dtype = exchange->to->dtype;
-  int ranks = exchange->player->options.ranks;
-  for (int rank = 0; rank < ranks; rank++) {
+  for (int i = 0; i < n; i++) {
+    const void *from = find_element(exchange, members[i], logical);
+    ASSERT(from);
+    if (i == 0)
+      numbers_copy(numbers, dtype, to, from, 1);
+    else
+      numbers_reduce(numbers, dtype, exchange->kind, to, from, 1);
+  }
+}
+
+/* Each rank gets the reductions of the logical elements that its shard of the
+ * result has. */
+static void scatter_reductions(Exchange *exchange) {
+  const Numbers *numbers = exchange->player->options.numbers;
+  const PlayGroups *groups = groups_of(exchange);
+  for (int rank = 0; rank < exchange->player->options.ranks; rank++) {
     Tensor *out = &exchange->out[rank];
+    const int *members = &groups->members[groups->of_rank[rank] * groups->size];
     int64_t n = type_elements(out->type);
     for (int64_t i = 0; i < n; i++) {
       int64_t logical =
           local_to_logical(place_of(exchange, rank), exchange->to, i);
-      void *to = numbers_at(numbers, dtype, tensor_array(out), i);
-      bool is_first = true;
-      for (int other = 0; other < ranks && logical >= 0; other++) {
-        if (!is_member(exchange, other, rank)) continue;
-        const void *from = find_element(exchange, other, logical);
-        ASSERT(from);
-        if (is_first)
-          numbers_copy(numbers, dtype, to, from, 1);
-        else
-          numbers_reduce(numbers, dtype, exchange->kind, to, from, 1);
-        is_first = false;
-      }
+      if (logical >= 0)
+        reduce_element(
+            exchange, members, groups->size, logical,
+            numbers_at(numbers, out->type->dtype, tensor_array(out), i));
     }
   }
 }
@@ -135,10 +164,12 @@ static int64_t shifted_element(const Exchange *exchange, int64_t logical) {
 /* Each rank gets the shard of the member `shift` places before it. */
 static void permute_shards(Exchange *exchange) {
   const Numbers *numbers = exchange->player->options.numbers;
+  const PlayGroups *groups = groups_of(exchange);
   int ranks = exchange->player->options.ranks;
   DType dtype = exchange->to->dtype;
   for (int rank = 0; rank < ranks; rank++) {
     Tensor *out = &exchange->out[rank];
+    const int *members = &groups->members[groups->of_rank[rank] * groups->size];
     int64_t n = type_elements(out->type);
     for (int64_t i = 0; i < n; i++) {
       int64_t logical =
@@ -146,9 +177,8 @@ static void permute_shards(Exchange *exchange) {
       const void *from = NULL;
       if (logical < 0) continue;
       logical = shifted_element(exchange, logical);
-      for (int other = 0; other < ranks && !from; other++)
-        if (is_member(exchange, other, rank))
-          from = find_element(exchange, other, logical);
+      for (int m = 0; m < groups->size && !from; m++)
+        from = find_element(exchange, members[m], logical);
       if (from)
         numbers_copy(numbers, dtype,
                      numbers_at(numbers, dtype, tensor_array(out), i), from, 1);
@@ -201,6 +231,50 @@ Exchange play_exchange(Player *player, const Frame *frame, int id, int part) {
                     .kind = reduction_of(node)};
 }
 
+/* ---- groups ---- */
+
+static int64_t group_number(const MeshPlace *place, AxisSet axes) {
+  int64_t number = 0;
+  for (int a = 0; a < place->mesh->n_axes; a++)
+    if (!(axes >> a & 1) && !place->mesh->axes[a].is_sequential)
+      number = number * place->mesh->axes[a].size + place->at[a];
+  return number;
+}
+
+static PlayGroups *make_groups(const Player *player, AxisSet axes) {
+  Arena *arena = player->arena;
+  const PlayProgram *program = player->program;
+  int ranks = player->options.ranks;
+  PlayGroups *groups = ARENA_NEW(arena, PlayGroups);
+  int *n_members = ARENA_ARRAY(arena, int, ranks);
+  groups->of_rank = ARENA_ARRAY(arena, int, ranks);
+  groups->members = ARENA_ARRAY(arena, int, ranks);
+  for (int rank = 0; rank < ranks; rank++) {
+    int g = program->n_ranks == 1
+                ? rank
+                : (int)group_number(&program->places[rank], axes);
+    groups->of_rank[rank] = g;
+    n_members[g]++;
+    if (g >= groups->n) groups->n = g + 1;
+  }
+  groups->size = ranks / groups->n;
+  for (int g = 0; g < groups->n; g++) {
+    ASSERT(n_members[g] == groups->size);
+    n_members[g] = 0;
+  }
+  for (int rank = 0; rank < ranks; rank++) {
+    int g = groups->of_rank[rank];
+    groups->members[g * groups->size + n_members[g]++] = rank;
+  }
+  return groups;
+}
+
+const PlayGroups *play_groups(const Player *player, AxisSet axes) {
+  PlayGroups **groups = &player->groups[axes];
+  if (!*groups) *groups = make_groups(player, axes);
+  return *groups;
+}
+
 /* ---- messages ---- */
 
 static int64_t message_bytes(const Frame *frame, const Node *node,
@@ -223,11 +297,9 @@ void play_check_messages(Player *player, const Frame *frame, int id) {
   for (int a = 0; a < mesh->n_axes; a++)
     if (exchange.axes >> a & 1) size *= mesh->axes[a].size;
   int64_t bytes = message_bytes(frame, node, play_place(player, 0));
+  int members = play_groups(player, exchange.axes)->size;
   for (int rank = 0; rank < ranks && !player->message_fault; rank++) {
-    int members = 0;
     bool is_equal = true;
-    for (int other = 0; other < ranks; other++)
-      members += is_member(&exchange, rank, other);
     for (int i = 0; i < node->n_inputs; i++)
       is_equal = is_equal && graph_type(frame->graph, node->inputs[i])->dtype ==
                                  node->types[0]->dtype;

@@ -6,6 +6,13 @@
 
 #include "ir/interp/play.h"
 
+/* The groups of ranks that differ on some axes alone. */
+typedef struct PlayGroups {
+  int n, size;
+  int *of_rank; /* the group of a rank */
+  int *members; /* [group * size + i], in ascending order */
+} PlayGroups;
+
 struct PlayProgram {
   const Graph *graph;
   const Graph *local; /* the same nodes with the types of type_local */
@@ -44,6 +51,7 @@ struct Player {
   int64_t touched_bytes, n_collectives;
   const char *memory_fault, *message_fault;
   const PlayProgram *program;
+  PlayGroups **groups; /* of the program, by set of axes; NULL: not made yet */
   Frame frame;
   int microbatch;
   VEC(Pending) pending;
@@ -88,6 +96,8 @@ typedef struct Exchange {
   Tensor *out;      /* by rank: what the bytes of the result hold before */
 } Exchange;
 
+/* The groups of a collective. */
+const PlayGroups *play_groups(const Player *player, AxisSet axes);
 /* Fills out[rank] for every rank. */
 typedef void PlayCollective(Exchange *exchange);
 /* How the player does an operator; NULL: it does not know it. */

@@ -170,29 +170,42 @@ static unsigned char *cell_at(const Player *player, int rank, int64_t byte) {
   return player->cells[rank] + (size_t)byte * player->cell_bytes;
 }
 
+/* Elements of 8 or 16 bytes, one after the other in `array` and `step` bytes
+ * apart in the arena. */
+static void copy_cells(unsigned char *cells, size_t step, unsigned char *array,
+                       size_t size, int64_t n, bool is_load) {
+  for (int64_t i = 0; i < n; i++) {
+    unsigned char *cell = cells + (size_t)i * step;
+    unsigned char *element = array + (size_t)i * size;
+    const uint64_t *from = (const uint64_t *)(is_load ? cell : element);
+    uint64_t *to = (uint64_t *)(is_load ? element : cell);
+    to[0] = from[0];
+    if (size > sizeof *to) to[1] = from[1];
+  }
+}
+
+static void copy_value_cells(const Player *player, const Frame *frame,
+                             Value value, int rank, const Tensor *tensor,
+                             bool is_load) {
+  DType dtype = tensor->type->dtype;
+  int64_t at = play_address(player, frame, value);
+  int64_t n = type_elements(tensor->type), item = dtype_size_bytes(dtype);
+  size_t size = numbers_size_bytes(player->options.numbers, dtype);
+  ASSERT(size == sizeof(uint64_t) || size == 2 * sizeof(uint64_t));
+  if (n == 0 || at < 0 || at + n * item > player->options.arena_bytes) return;
+  copy_cells(cell_at(player, rank, at), (size_t)item * player->cell_bytes,
+             tensor_array(tensor), size, n, is_load);
+}
+
 Tensor play_load(const Player *player, const Frame *frame, Value value,
                  int rank, Arena *arena) {
-  const Numbers *numbers = player->options.numbers;
-  const Type *type = graph_type(frame->local, value);
-  Tensor tensor = numbers_create(numbers, arena, type);
-  int64_t at = play_address(player, frame, value), n = type_elements(type);
-  int64_t item = dtype_size_bytes(type->dtype);
-  if (at < 0 || at + n * item > player->options.arena_bytes) return tensor;
-  for (int64_t i = 0; i < n; i++)
-    numbers_copy(numbers, type->dtype,
-                 numbers_at(numbers, type->dtype, tensor_array(&tensor), i),
-                 cell_at(player, rank, at + i * item), 1);
+  Tensor tensor = numbers_create(player->options.numbers, arena,
+                                 graph_type(frame->local, value));
+  copy_value_cells(player, frame, value, rank, &tensor, true);
   return tensor;
 }
 
 void play_store(Player *player, const Frame *frame, Value value, int rank,
                 const Tensor *tensor) {
-  const Numbers *numbers = player->options.numbers;
-  DType dtype = tensor->type->dtype;
-  int64_t at = play_address(player, frame, value);
-  int64_t n = type_elements(tensor->type), item = dtype_size_bytes(dtype);
-  if (at < 0 || at + n * item > player->options.arena_bytes) return;
-  for (int64_t i = 0; i < n; i++)
-    numbers_copy(numbers, dtype, cell_at(player, rank, at + i * item),
-                 numbers_at(numbers, dtype, tensor_array(tensor), i), 1);
+  copy_value_cells(player, frame, value, rank, tensor, false);
 }

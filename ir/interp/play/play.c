@@ -8,6 +8,8 @@
  */
 #include "ir/interp/play/internal.h"
 
+#include <string.h>
+
 /* ---- programs ---- */
 
 /* The nodes of a graph with local types, bodies included. */
@@ -93,9 +95,11 @@ static void poison_transient(Player *player) {
   int64_t begin = player->program->layout->persistent_bytes;
   int64_t n = player->options.arena_bytes - begin;
   if (n <= 0) return;
-  for (int rank = 0; rank < player->options.ranks; rank++)
-    play_poison(player, DT_f32,
-                player->cells[rank] + (size_t)begin * player->cell_bytes, n);
+  size_t skipped = (size_t)begin * player->cell_bytes;
+  size_t bytes = (size_t)n * player->cell_bytes;
+  play_poison(player, DT_f32, player->cells[0] + skipped, n);
+  for (int rank = 1; rank < player->options.ranks; rank++)
+    memcpy(player->cells[rank] + skipped, player->cells[0] + skipped, bytes);
   for (int64_t b = begin; b < begin + n; b++) player->stamps[b] = 0;
 }
 
@@ -103,6 +107,7 @@ void player_begin(Player *player, const PlayProgram *program) {
   ASSERT(program->n_ranks == 1 || program->n_ranks == player->options.ranks);
   ASSERT(program->layout->arena_bytes <= player->options.arena_bytes);
   player->program = program;
+  player->groups = ARENA_ARRAY(player->arena, PlayGroups *, 1 << MAX_AXES);
   player->microbatch = 0;
   player->pending.n = 0;
   player->frame = make_frame(player->arena, program->graph, program->local,
@@ -285,29 +290,107 @@ static void play_collective_node(Player *player, const Frame *frame, int id) {
 
 /* ---- nodes ---- */
 
-static void compute_node(Player *player, const Frame *frame, int id) {
+/* The axes on which the result of a node depends beyond its operands: those
+ * that shard its results, if it or its body knows global positions. */
+static AxisSet position_axes(const Node *node) {
+  AxisSet axes = 0;
+  if (strstr(op_info(node->op)->sharding, "positions"))
+    for (int r = 0; r < node->n_results; r++)
+      for (int d = 0; d < node->types[r]->rank; d++)
+        axes |= axis_list_set(node->types[r]->dims[d].split);
+  for (int id = 0; node->body && id < node->body->nodes.n; id++)
+    axes |= position_axes(node->body->nodes.data[id]);
+  return axes;
+}
+
+/* A node with the operands of a rank. */
+typedef struct RankCall {
+  uint64_t key; /* of operands and positions; equal calls have equal results */
+  Tensor *inputs, *results;
+} RankCall;
+
+static RankCall make_call(Player *player, const Frame *frame, int id, int rank,
+                          AxisSet axes, Arena *arena) {
   const Numbers *numbers = player->options.numbers;
   const Node *node = frame->local->nodes.data[id];
-  const Node *placed = frame->graph->nodes.data[id];
-  int ranks = player->options.ranks;
+  const MeshPlace *place = play_place(player, rank);
+  RankCall call = {.inputs = ARENA_ARRAY(arena, Tensor, node->n_inputs)};
+  for (int a = 0; a < place->mesh->n_axes; a++)
+    if (axes >> a & 1)
+      call.key = hash_bytes(&place->at[a], sizeof place->at[a], call.key + 1);
+  for (int i = 0; i < node->n_inputs; i++) {
+    Tensor input = play_load(player, frame, node->inputs[i], rank, arena);
+    size_t bytes = (size_t)type_elements(input.type) *
+                   numbers_size_bytes(numbers, input.type->dtype);
+    call.inputs[i] = input;
+    call.key = hash_bytes(tensor_array(&input), bytes, call.key + 1);
+  }
+  return call;
+}
+
+static bool is_same_call(const Player *player, const Node *node,
+                         const RankCall *a, const RankCall *b) {
+  const Numbers *numbers = player->options.numbers;
+  bool is_same = a->key == b->key;
+  for (int i = 0; i < node->n_inputs && is_same; i++) {
+    const Type *type = a->inputs[i].type;
+    is_same = !memcmp(tensor_array(&a->inputs[i]), tensor_array(&b->inputs[i]),
+                      (size_t)type_elements(type) *
+                          numbers_size_bytes(numbers, type->dtype));
+  }
+  return is_same;
+}
+
+static void run_call(Player *player, const Frame *frame, int id, int rank,
+                     RankCall *call, Arena *arena) {
+  const Numbers *numbers = player->options.numbers;
+  const Node *node = frame->local->nodes.data[id];
+  call->results = ARENA_ARRAY(arena, Tensor, node->n_results);
+  for (int r = 0; r < node->n_results; r++)
+    call->results[r] = numbers_create(numbers, arena, node->types[r]);
+  interp_node(frame->local, node, numbers, play_place(player, rank),
+              call->inputs, call->results);
+}
+
+/* Padding is another one on each rank. */
+static Tensor copied_result(const Player *player, const Tensor *result,
+                            Arena *arena) {
+  const Numbers *numbers = player->options.numbers;
+  Tensor own = numbers_create(numbers, arena, result->type);
+  numbers_copy(numbers, own.type->dtype, tensor_array(&own),
+               tensor_array(result), type_elements(own.type));
+  return own;
+}
+
+/* Ranks with equal operands have equal results, which one of them computes. */
+static void compute_node(Player *player, const Frame *frame, int id) {
+  const Node *node = frame->graph->nodes.data[id];
+  int ranks = player->options.ranks, n_slots = 2 * ranks;
+  Arena *scratch = arena_beside(player->arena);
+  RankCall *calls = ARENA_ARRAY(scratch, RankCall, n_slots);
+  AxisSet axes = position_axes(node);
   for (int r = 0; r < node->n_results; r++)
     play_stamp(player, frame, (Value){id, r});
   for (int rank = 0; rank < ranks; rank++) {
-    Arena *scratch = arena_beside(player->arena);
-    const MeshPlace *place = play_place(player, rank);
-    Tensor *inputs = ARENA_ARRAY(scratch, Tensor, node->n_inputs);
-    Tensor *results = ARENA_ARRAY(scratch, Tensor, node->n_results);
-    for (int i = 0; i < node->n_inputs; i++)
-      inputs[i] = play_load(player, frame, node->inputs[i], rank, scratch);
-    for (int r = 0; r < node->n_results; r++)
-      results[r] = numbers_create(numbers, scratch, node->types[r]);
-    interp_node(frame->local, node, numbers, place, inputs, results);
-    for (int r = 0; r < node->n_results; r++) {
-      play_poison_padding(player, place, placed->types[r], &results[r]);
-      play_store(player, frame, (Value){id, r}, rank, &results[r]);
+    RankCall call = make_call(player, frame, id, rank, axes, scratch);
+    int slot = (int)(call.key % (uint64_t)n_slots);
+    while (calls[slot].inputs &&
+           !is_same_call(player, node, &calls[slot], &call))
+      slot = (slot + 1) % n_slots;
+    if (!calls[slot].inputs) {
+      run_call(player, frame, id, rank, &call, scratch);
+      calls[slot] = call;
     }
-    arena_destroy(scratch);
+    for (int r = 0; r < node->n_results; r++) {
+      const MeshPlace *place = play_place(player, rank);
+      Tensor result = calls[slot].results[r];
+      if (type_is_uneven(node->types[r], place->mesh))
+        result = copied_result(player, &result, scratch);
+      play_poison_padding(player, place, node->types[r], &result);
+      play_store(player, frame, (Value){id, r}, rank, &result);
+    }
   }
+  arena_destroy(scratch);
 }
 
 /* A library may write anything into its workspace. */
