@@ -2,16 +2,12 @@
  * verify.c -- plays what codegen gets, step by step, beside a reference that
  * shares as little with it as possible.
  *
- * The reference is the model at -O0 before operators are decomposed, without a
- * plan, on one rank, node by node on logical tensors.  Two compilations are
- * played: one that ends with gradients as outputs, and the program itself with
- * a training step, an evaluation and a second training step.  Every output of
- * every rank is compared: loss, metrics, gradients, norm, parameters, optimizer
- * state and all other persistent buffers.  Both are run in f64 and, with two
- * seeds, in exact mode (ir/interp/exact.h).
+ * verify_steps.c compiles both.  Every output of every rank is compared: loss,
+ * metrics, gradients, norm, parameters, optimizer state and all other
+ * persistent buffers.  Both are run in f64 and, with two seeds, in exact mode
+ * (ir/interp/exact.h).
  */
-#include "driver/verify.h"
-#include "driver/internal.h"
+#include "driver/verify_steps.h"
 
 #include <math.h>
 #include <string.h>
@@ -20,6 +16,8 @@
 #define N_EXACT_SEEDS 2
 #define MOST_OF_CELLS ((int64_t)4 << 30) /* bytes of all ranks' numbers */
 
+enum { LARGE_SIZE = 64 }; /* reported where it cannot shrink */
+
 /* The persistent buffers of the reference, by role and path. */
 typedef struct Stored {
   Map *by_path[N_ROLES]; /* Name -> Tensor * */
@@ -27,96 +25,14 @@ typedef struct Stored {
 
 typedef struct Verify {
   Compilation *c;
-  Module *module; /* of the compilations here: their warnings are told before */
+  Module *module;
   Arena *arena;
+  const VerifySteps *steps;
   Numbers numbers;
   VerifyReport *report;
   Stored stored;
   Map *written; /* persistent buffers, by path, that the ranks have */
 } Verify;
-
-/* ---- compiling ---- */
-
-static Graph *own_graph(const Verify *v, const Graph *graph) {
-  Graph *own = arena_copy(v->arena, graph, sizeof *graph);
-  own->module = v->module;
-  return own;
-}
-
-/* All passes up to `stop_after`, as the options say but for the level and the
- * passes that are left out. */
-static Graph *compile_graph(const Verify *v, const Graph *graph,
-                            const Plan *plan, bool is_training, int level,
-                            const char *stop_after, const char *without) {
-  CompileOptions options = *v->c->options;
-  int n = options.n_disabled;
-  const char **disabled = ARENA_ARRAY(v->arena, const char *, n + 1);
-  for (int i = 0; i < n; i++) disabled[i] = options.disabled[i];
-  if (without) disabled[n++] = without;
-  options.disabled = disabled;
-  options.n_disabled = n;
-  options.level = level;
-  Compilation c = *v->c;
-  c.options = &options;
-  PassRun run = {.name = "verify",
-                 .plan = plan,
-                 .is_training = is_training,
-                 .is_plain = false,
-                 .stop_after = stop_after};
-  return driver_passes(&c, v->module, &run, own_graph(v, graph)).graph;
-}
-
-static const Plan *plan_of(const Verify *v, bool is_training) {
-  const Plan *plan = v->c->model->plan;
-  if (!plan || is_training || plan->microbatches <= 1) return plan;
-  Plan *own = arena_copy(v->arena, plan, sizeof *plan);
-  plan_drop_time(own);
-  return own;
-}
-
-/* A graph with its layout, and the reference for it. */
-typedef struct Step {
-  const char *name;
-  const Graph *played, *reference;
-  const PlayProgram *program;
-} Step;
-
-/* Steps that share the arenas of the ranks, as those of a run do. */
-typedef struct Steps {
-  Step list[3];
-  int n;
-  int64_t arena_bytes;
-} Steps;
-
-/* `trained` has the averages that an evaluation reads; NULL: none. */
-static const Graph *reference_of(const Verify *v, const Graph *graph,
-                                 bool is_training, const Graph *trained) {
-  if (trained) {
-    PassContext ctx = driver_pass_context(v->c, NULL);
-    ctx.module = v->module;
-    graph = ema_weights_read(&ctx, own_graph(v, graph), trained);
-    arena_destroy(ctx.scratch);
-  }
-  return compile_graph(v, graph, NULL, is_training, 0,
-                       is_training ? "optimizer" : "precision", NULL);
-}
-
-static Step make_step(const Verify *v, const char *name, const Graph *played,
-                      const BufferAssignment *assignment,
-                      const Graph *reference) {
-  Step step = {.name = name, .played = played, .reference = reference};
-  VerifyReport *report = v->report;
-  Text faults = text_create(v->arena);
-  if (!graph_check_placements(played, &faults) &&
-      report->placement_ok != ANSWER_no) {
-    report->placement_ok = ANSWER_no;
-    report->placement_fault = text_string(&faults);
-  }
-  const Target *target = &v->c->target.backend->target;
-  step.program = play_program(
-      v->arena, played, play_layout(v->arena, played, assignment, target));
-  return step;
-}
 
 /* ---- reference ---- */
 
@@ -142,8 +58,12 @@ static Tensor input_of_step(Verify *v, const GraphInput *input,
   int64_t shards = v->report->ranks * v->report->microbatches;
   Tensor *known = find_stored(v, input->role, input->path);
   if (known) return *known;
-  Tensor made = verify_input(v->c->model, &v->numbers, input, type, step,
-                             shards, v->arena);
+  VerifyInputs inputs = {.model = v->c->model,
+                         .numbers = &v->numbers,
+                         .resizing = v->steps->resizing,
+                         .step = step,
+                         .shards = shards};
+  Tensor made = verify_input(&inputs, input, type, v->arena);
   if (!is_new_each_step(input->role))
     put_stored(v, input->role, input->path, made);
   return made;
@@ -172,8 +92,9 @@ static void keep_outputs(Verify *v, const Graph *graph, const Tensor *outputs) {
 
 /* ---- comparing ---- */
 
-static void compare_output(Verify *v, const Player *player, const Step *step,
-                           int index, const Tensor *wanted) {
+static void compare_output(Verify *v, const Player *player,
+                           const VerifyStep *step, int index,
+                           const Tensor *wanted) {
   VerifyReport *report = v->report;
   const GraphOutput *output = &step->played->outputs.data[index];
   bool is_exact = v->numbers.number == INTERP_exact;
@@ -200,8 +121,8 @@ static void note_not_compared(Verify *v, const char *text) {
   if (report->equal == ANSWER_yes) report->equal = ANSWER_not_checked;
 }
 
-static void note_output(Verify *v, const Step *step, const GraphOutput *output,
-                        const char *why) {
+static void note_output(Verify *v, const VerifyStep *step,
+                        const GraphOutput *output, const char *why) {
   note_not_compared(v, arena_printf(v->arena, "%s '%s' of %s %s",
                                     role_name(output->role), output->path,
                                     step->name, why));
@@ -226,8 +147,8 @@ static int find_output(const Graph *graph, const GraphOutput *like) {
 }
 
 /* Numbers that are not finite are equal whatever they should be. */
-static void compare_step(Verify *v, const Player *player, const Step *step,
-                         const Tensor *wanted) {
+static void compare_step(Verify *v, const Player *player,
+                         const VerifyStep *step, const Tensor *wanted) {
   const Graph *graph = step->played, *reference = step->reference;
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
@@ -268,7 +189,8 @@ static void note_memory(Verify *v, const Player *player, int64_t arena_bytes) {
 
 /* ---- playing ---- */
 
-static void play_step(Verify *v, Player *player, const Step *step, int number) {
+static void play_step(Verify *v, Player *player, const VerifyStep *step,
+                      int number) {
   const Graph *graph = step->played;
   Tensor *wanted = run_reference(v, step->reference, number);
   player_begin(player, step->program);
@@ -286,7 +208,7 @@ static void play_step(Verify *v, Player *player, const Step *step, int number) {
   keep_outputs(v, step->reference, wanted);
 }
 
-static bool fits_player(Verify *v, const Steps *steps) {
+static bool fits_player(Verify *v, const StepList *steps) {
   int64_t cell_bytes = (int64_t)numbers_size_bytes(&v->numbers, DT_f32);
   int64_t cells = steps->arena_bytes * v->report->ranks;
   if (cells <= MOST_OF_CELLS / cell_bytes) return true;
@@ -301,7 +223,7 @@ static bool fits_player(Verify *v, const Steps *steps) {
   return false;
 }
 
-static void play_steps(Verify *v, const Steps *steps) {
+static void play_steps(Verify *v, const StepList *steps) {
   if (!fits_player(v, steps)) return;
   Arena *arena = arena_create(v->module->memory);
   PlayOptions options = {.numbers = &v->numbers,
@@ -316,75 +238,12 @@ static void play_steps(Verify *v, const Steps *steps) {
   arena_destroy(arena);
 }
 
-/* Loss and gradients as they are before the update; false after mistakes. */
-static bool gradient_steps(const Verify *v, Steps *out) {
-  const Graph *train = v->c->model->train;
-  int level = v->c->options->level;
-  const Graph *played =
-      compile_graph(v, train, plan_of(v, true), true, level, NULL, "optimizer");
-  const Graph *reference =
-      compile_graph(v, train, NULL, true, 0, "optimizer", "optimizer");
-  if (diags_errors(v->module->diags) > 0) return false;
-  const BufferAssignment *assignment =
-      driver_assign_alone(v->c, ENTRY_train, played);
-  *out = (Steps){.n = 1, .arena_bytes = assignment->arena_bytes};
-  out->list[0] = make_step(v, "gradients", played, assignment, reference);
-  return true;
-}
-
-static const EntryPoint *find_entry_point(const Compilation *c,
-                                          EntryPointId id) {
-  for (int i = 0; i < c->n_entry_points; i++)
-    if (!strcmp(c->entry_points[i].name, entry_point_info(id)->name))
-      return &c->entry_points[i];
-  return NULL;
-}
-
-static Step entry_step(const Verify *v, EntryPointId id, const char *name,
-                       const Graph *trained) {
-  const EntryPoint *entry = find_entry_point(v->c, id);
-  const Graph *graph = driver_model_graph(v->c->model, id);
-  return make_step(v, name, entry->graph, entry->assignment,
-                   reference_of(v, graph, id == ENTRY_train, trained));
-}
-
-/* Two training steps with an evaluation between them. */
-static Steps program_steps(const Verify *v) {
-  Steps steps = {0};
-  Step *list = steps.list;
-  list[steps.n++] = entry_step(v, ENTRY_train, "the first training step", NULL);
-  if (find_entry_point(v->c, ENTRY_eval))
-    list[steps.n++] =
-        entry_step(v, ENTRY_eval, "the evaluation", list[0].reference);
-  list[steps.n] = list[0];
-  list[steps.n++].name = "the second training step";
-  for (int i = 0; i < v->c->n_entry_points; i++) {
-    const EntryPoint *entry = &v->c->entry_points[i];
-    EntryPointId id = entry_point_find(entry->name);
-    if (id != ENTRY_train && id != ENTRY_eval) {
-      const char **names = &v->report->not_played;
-      *names = *names ? arena_printf(v->arena, "%s, %s", *names, entry->name)
-                      : entry->name;
-    } else if (entry->assignment->arena_bytes > steps.arena_bytes) {
-      steps.arena_bytes = entry->assignment->arena_bytes;
-    }
-  }
-  return steps;
-}
-
-static void note_steps(const Verify *v, const Steps *steps) {
-  for (int i = 0; i < steps->n; i++) {
-    const char **names = &v->report->steps, *name = steps->list[i].name;
-    *names = *names ? arena_printf(v->arena, "%s, %s", *names, name) : name;
-  }
-}
-
-/* A clip that the first gradient norm does not reach is moved below it. */
-static void activate_clip(Verify *v) {
+/* A clip that the first gradient norm does not reach is moved below it; true:
+ * it was. */
+static bool activate_clip(Verify *v) {
   Model *model = (Model *)v->c->model;
-  if (model->settings.clip <= 0) return;
-  const Graph *train =
-      compile_graph(v, model->train, NULL, true, 0, "optimizer", NULL);
+  const Graph *train = v->steps->program.list[0].reference;
+  if (model->settings.clip <= 0 || v->report->clip > 0) return false;
   memset(&v->stored, 0, sizeof v->stored);
   const Tensor *outputs = run_reference(v, train, 0);
   for (int i = 0; i < train->outputs.n; i++) {
@@ -393,7 +252,41 @@ static void activate_clip(Verify *v) {
     if (norm >= 2 * model->settings.clip) continue;
     model->settings.clip = norm / 2;
     v->report->clip = norm / 2;
+    return true;
   }
+  return false;
+}
+
+static void check_step_placements(Verify *v, const VerifyStep *step) {
+  Text faults = text_create(v->arena);
+  if (graph_check_placements(step->played, &faults) ||
+      v->report->placement_ok == ANSWER_no)
+    return;
+  v->report->placement_ok = ANSWER_no;
+  v->report->placement_fault = text_string(&faults);
+}
+
+static void note_steps(const Verify *v, const StepList *steps) {
+  for (int i = 0; i < steps->n; i++) {
+    const char **names = &v->report->steps, *name = steps->list[i].name;
+    *names = *names ? arena_printf(v->arena, "%s, %s", *names, name) : name;
+    check_step_placements((Verify *)v, &steps->list[i]);
+  }
+}
+
+static void note_sizes(const Verify *v) {
+  Text changed = text_create(v->arena), kept = text_create(v->arena);
+  if (!v->steps->resizing) return;
+  resizing_print(&changed, v->steps->resizing, true, 0);
+  resizing_print(&kept, v->steps->resizing, false, LARGE_SIZE);
+  v->report->sizes = text_string(&changed);
+  if (kept.n) v->report->kept_sizes = text_string(&kept);
+}
+
+static CompileResult compile_steps(Verify *v, VerifySteps *steps) {
+  CompileResult result = verify_compile(v->c, v->module, steps);
+  if (result != COMPILE_done) return result;
+  return activate_clip(v) ? verify_compile(v->c, v->module, steps) : result;
 }
 
 CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
@@ -408,21 +301,24 @@ CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
                         .limit = F64_LIMIT,
                         .ranks = c->plan ? c->plan->ranks : 1,
                         .microbatches = c->plan ? c->plan->microbatches : 1};
-  Verify v = {.c = c, .module = module, .arena = arena, .report = out};
-  v.numbers = (Numbers){.number = INTERP_f64, .seed = seed};
-  activate_clip(&v);
-  CompileResult result = driver_compile(c);
+  VerifySteps steps = {0};
+  Verify v = {.c = c,
+              .module = module,
+              .arena = arena,
+              .steps = &steps,
+              .report = out,
+              .numbers = {.number = INTERP_f64, .seed = seed}};
+  CompileResult result = compile_steps(&v, &steps);
   if (result != COMPILE_done) return result;
-  Steps gradients, program;
-  if (!gradient_steps(&v, &gradients)) return COMPILE_mistake;
-  program = program_steps(&v);
-  note_steps(&v, &gradients);
-  note_steps(&v, &program);
+  out->not_played = steps.not_played;
+  note_steps(&v, &steps.gradients);
+  note_steps(&v, &steps.program);
+  note_sizes(&v);
   for (int i = 0; i <= N_EXACT_SEEDS; i++) {
     v.numbers = (Numbers){.number = i == 0 ? INTERP_f64 : INTERP_exact,
                           .seed = seed + (uint64_t)i};
-    play_steps(&v, &gradients);
-    play_steps(&v, &program);
+    play_steps(&v, &steps.gradients);
+    play_steps(&v, &steps.program);
   }
   return COMPILE_done;
 }

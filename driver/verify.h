@@ -25,6 +25,9 @@ typedef struct VerifyReport {
   int64_t n_collectives; /* that were played */
   double clip;           /* set below the first gradient norm; 0: as it is */
   const char *steps;     /* that were played, as a list */
+  /* Dims with their new sizes, as a list, and large ones that keep theirs;
+   * NULL: none. */
+  const char *sizes, *kept_sizes;
   /* Entry points of the program that were not played; NULL: none. */
   const char *not_played;
   /* The first output that could not be compared, and why; NULL: none. */
@@ -40,14 +43,5 @@ typedef struct VerifyReport {
  * evaluation and a second training step, whichever it has.  `c` is what
  * driver_load made. */
 CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out);
-
-/* ---- verify_inputs.c ---- */
-
-/* Numbers for a graph input that hide no mistake: no zeros where the program
- * begins with zeros, other data in each step, indices in range.  A logical
- * tensor in `arena`. */
-Tensor verify_input(const Model *model, const Numbers *numbers,
-                    const GraphInput *input, const Type *type, int step,
-                    int64_t shards, Arena *arena);
 
 #endif

@@ -7,7 +7,7 @@
  * targets, a third of them are left out and all of the first shard, so that
  * ranks count different numbers of tokens.
  */
-#include "driver/verify.h"
+#include "driver/verify_steps.h"
 
 #include <math.h>
 #include <string.h>
@@ -18,6 +18,30 @@ static const DataField *find_field(const Model *model, Name path) {
       if (model->data[b].fields[f].path == path)
         return &model->data[b].fields[f];
   return NULL;
+}
+
+/* The field with the limits that it has at the new sizes. */
+static const DataField *resized_field(const VerifyInputs *inputs, Name path,
+                                      Arena *arena) {
+  const DataField *field = find_field(inputs->model, path);
+  const Resizing *resizing = inputs->resizing;
+  if (!field || !resizing) return field;
+  DataField *own = arena_copy(arena, field, sizeof *field);
+  own->below = resizing_integer(resizing, field->below);
+  own->limits.data = arena_copy(arena, field->limits.data,
+                                (size_t)field->limits.n * sizeof(DataLimit));
+  for (int i = 0; i < field->limits.n; i++) {
+    DataLimit *limit = &own->limits.data[i];
+    limit->below = resizing_integer(resizing, limit->below);
+    for (int d = 0; d < field->type->rank; d++) {
+      const Dim *dim = &field->type->dims[d];
+      limit->begin[d] =
+          resizing_offset(resizing, dim->name, dim->size, limit->begin[d]);
+      limit->size[d] =
+          resizing_offset(resizing, dim->name, dim->size, limit->size[d]);
+    }
+  }
+  return own;
 }
 
 /* The element of the sample lies in the box of the limit. */
@@ -53,9 +77,10 @@ static DataRange range_of(const DataField *field, const Type *type,
   return range;
 }
 
-static void fill_integers(const DataField *field, const Type *type,
-                          uint64_t key, int64_t shards, double *out) {
-  int64_t n = type_elements(type), first = shards > 1 ? n / shards : 0;
+static void fill_integers(const VerifyInputs *inputs, const DataField *field,
+                          const Type *type, uint64_t key, double *out) {
+  int64_t n = type_elements(type);
+  int64_t first = inputs->shards > 1 ? n / inputs->shards : 0;
   for (int64_t i = 0; i < n; i++) {
     DataRange range = range_of(field, type, i);
     uint64_t at = (uint64_t)(2 * i);
@@ -93,24 +118,24 @@ static void fill_stored(Arena *arena, const GraphInput *input, const Type *type,
   }
 }
 
-Tensor verify_input(const Model *model, const Numbers *numbers,
-                    const GraphInput *input, const Type *type, int step,
-                    int64_t shards, Arena *arena) {
+Tensor verify_input(const VerifyInputs *inputs, const GraphInput *input,
+                    const Type *type, Arena *arena) {
+  const Numbers *numbers = inputs->numbers;
   const Type *logical = type_logical(arena, type);
   int64_t n = type_elements(logical);
   double *values = ARENA_ARRAY(arena, double, n);
   uint64_t key = random_key(numbers->seed, input->path);
   switch (input->role) {
-  case ROLE_step: values[0] = step + 1; break;
+  case ROLE_step: values[0] = inputs->step + 1; break;
   case ROLE_seed: values[0] = (double)(numbers->seed % 1000); break;
   case ROLE_epoch: values[0] = 3; break;
   case ROLE_data:
-    key = hash_bytes(&step, sizeof step, key);
+    key = hash_bytes(&inputs->step, sizeof inputs->step, key);
     if (dtype_class(type->dtype) == CLASS_FLOAT)
       fill_uniform(key, -1, 1, n, values);
     else
-      fill_integers(find_field(model, input->path), logical, key, shards,
-                    values);
+      fill_integers(inputs, resized_field(inputs, input->path, arena), logical,
+                    key, values);
     break;
   default: fill_stored(arena, input, logical, key, values);
   }

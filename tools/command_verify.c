@@ -1,9 +1,6 @@
 /*
  * command_verify.c -- `dnnc verify`: whether the program of a plan computes
  * what one rank without a plan does, in words or as JSON.
- *
- * The batch shrinks to two samples for each rank and micro-batch, unless the
- * command line sets it; every other size is what the model and NAME=VALUE say.
  */
 #include "driver/verify.h"
 #include "tools/tools.h"
@@ -12,35 +9,12 @@
 #include <string.h>
 #include <time.h>
 
-enum { SAMPLES_OF_A_SHARD = 2, SEED = 1 };
+enum { SEED = 1 };
 
 static double verify_clock(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-/* ---- sizes ---- */
-
-static bool is_overridden(const Tool *tool, const char *name) {
-  for (int i = 0; i < tool->options.overrides.n; i++)
-    if (!strcmp(tool->options.overrides.data[i].name, name)) return true;
-  return false;
-}
-
-/* Sets dims to sizes that are played faster; false: none.  Solving the
- * equations between the dims of a model belongs here. */
-static bool shrink_sizes(Tool *tool, const Compilation *c) {
-  const TrainSettings *settings = &c->model->settings;
-  int64_t batch = SAMPLES_OF_A_SHARD;
-  if (c->plan) batch *= c->plan->ranks * c->plan->microbatches;
-  if (!settings->batch_dim || settings->batch <= batch ||
-      is_overridden(tool, settings->batch_dim))
-    return false;
-  Override override = {settings->batch_dim,
-                       arena_printf(tool->arena, "%lld", (long long)batch)};
-  vec_push(tool->arena, &tool->options.overrides, override);
-  return true;
 }
 
 /* ---- the report ---- */
@@ -129,11 +103,13 @@ static void add_comparison(Text *out, const VerifyReport *report) {
 static void print_words(Tool *tool, const Compilation *c,
                         const VerifyReport *report) {
   Text out = text_create(tool->arena);
-  text_printf(&out, "%s on %d rank%s with %lld micro-batch%s, batch %lld: %s\n",
+  text_printf(&out, "%s on %d rank%s with %lld micro-batch%s: %s\n",
               c->model->name, report->ranks, report->ranks == 1 ? "" : "s",
               (long long)report->microbatches,
-              report->microbatches == 1 ? "" : "es",
-              (long long)c->model->settings.batch, verdict_of(report));
+              report->microbatches == 1 ? "" : "es", verdict_of(report));
+  if (report->sizes) text_printf(&out, "sizes: %s\n", report->sizes);
+  if (report->kept_sizes)
+    text_printf(&out, "played at their sizes: %s\n", report->kept_sizes);
   add_comparison(&out, report);
   add_line(&out, report->placement_ok,
            "placements: the sharding rules give every one of them again",
@@ -169,10 +145,6 @@ int command_verify(Tool *tool) {
     message_print("dnnc: error: '%s' has no train block to verify\n",
                   tool->options.subject);
     return EXIT_user;
-  }
-  if (shrink_sizes(tool, &c)) {
-    code = tool_load(tool, &c);
-    if (code != EXIT_done) return code;
   }
   VerifyReport report;
   CompileResult result = driver_verify(&c, SEED, &report);

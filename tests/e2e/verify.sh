@@ -6,7 +6,7 @@ sizes="P=7 H1=5 H2=6 K=3"
 
 "$dnnc" verify "$root/models/mlp.dnn" --ranks 2 --microbatches 2 $sizes >words ||
   { cat words; fail "mlp on two ranks"; }
-grep -q "batch 8: equal to one rank" words || { cat words; fail "words"; }
+grep -q "2 micro-batches: equal to one rank" words || { cat words; fail "words"; }
 for word in placements order messages memory; do
   grep -q "^$word: " words || fail "no line about $word"
 done
@@ -22,8 +22,8 @@ close "$(field max_rel_error out.json)" 0 0 ||
 grep -q '"seconds":' out.json || fail "no seconds"
 grep -q '"path"' out.json && fail "a path of no difference"
 
-"$dnnc" verify "$root/models/mlp.dnn" --ranks 2 B=6 $sizes >words || fail "B=6"
-grep -q "batch 6: " words || fail "the batch of the command line"
+"$dnnc" verify "$root/models/mlp.dnn" --ranks 2 >words || fail "sizes"
+grep -q "^sizes: .*P 784 -> " words || { cat words; fail "no size shrinks"; }
 
 cat >net.dnn <<'END'
 dim B = 2, C = 3
@@ -42,7 +42,7 @@ data set { x: [B, C] = synthetic() }
 train { loss = mse(f(set.x), 0 * set.x); optimizer = sgd(lr = 0.1); steps = 5 }
 END
 "$dnnc" verify nan.dnn --ranks 2 >words && fail "a loss that is not finite"
-grep -q "batch 4: not shown to be equal" words || { cat words; fail "verdict"; }
+grep -q "micro-batch: not shown to be equal" words || { cat words; fail "verdict"; }
 grep -q "^not compared: .* is not finite on one rank" words ||
   { cat words; fail "reason"; }
 "$dnnc" verify nan.dnn --ranks 2 --json >out.json && fail "JSON of it"

@@ -64,13 +64,25 @@ Test(verify, models_are_equal_on_all_ranks) {
   for (int i = 0; i < ARRAY_LENGTH(models); i++) expect_equal(&models[i]);
 }
 
-/* A gigabyte of numbers is no longer played. */
+/* Sizes that do not shrink are reported, and so is what is not played. */
 Test(verify, what_is_too_large_is_not_called_equal) {
-  static const PlayCase large =
-      CASE("models/mlp.dnn", "B=4 P=4 H1=9000 H2=9000 K=3", 2, 1);
+  static const PlayCase large = CASE("tests/verify/large.dnn", NULL, 2, 1);
   VerifyReport report = play_case(&large);
   cr_expect_eq(report.equal, ANSWER_not_checked);
   cr_expect_eq(report.n_compared, 0);
   cr_expect(strstr(report.not_compared, "too much to play"), "%s",
             report.not_compared);
+  cr_expect(strstr(report.kept_sizes, "Y 12000"), "%s", report.kept_sizes);
+}
+
+/* The choices of the passes are those at the sizes of the model. */
+Test(verify, large_models_shrink_by_themselves) {
+  static const PlayCase large = {.model = "models/llama.dnn",
+                                 .sizes = "L=1",
+                                 .plan =
+                                     TEST_ROOT "/benchmarks/plans/groups.plan"};
+  VerifyReport report = play_case(&large);
+  cr_expect_eq(report.equal, ANSWER_yes, "%s %s", report.path,
+               report.not_compared);
+  cr_expect_null(report.kept_sizes, "%s", report.kept_sizes);
 }

@@ -1,0 +1,213 @@
+/*
+ * verify_steps.c -- compiles a model twice, for its plan as `dnnc build` does
+ * and at -O0 for one rank, and makes both small enough to be played.
+ *
+ * The graphs are compiled at the sizes of the model, so every choice of the
+ * passes is the one of the real program; then all of them get smaller sizes
+ * (ir/resize.h), and memory is assigned anew.  A reference that gets other
+ * sizes ends after `decompose`, because means then have their constants; where
+ * no size changes it ends before.
+ */
+#include "driver/verify_steps.h"
+
+#include <string.h>
+
+typedef struct StepCompiler {
+  Compilation *c;
+  Module *module;
+  Arena *arena;
+  VerifySteps *out;
+} StepCompiler;
+
+/* ---- compiling ---- */
+
+static Graph *own_graph(const StepCompiler *s, const Graph *graph) {
+  Graph *own = arena_copy(s->arena, graph, sizeof *graph);
+  own->module = s->module;
+  return own;
+}
+
+/* All passes up to `stop_after`, as the options say but for the level and the
+ * pass that is left out. */
+static Graph *compile_graph(const StepCompiler *s, const Graph *graph,
+                            const Plan *plan, bool is_training, int level,
+                            const char *stop_after, const char *without) {
+  CompileOptions options = *s->c->options;
+  int n = options.n_disabled;
+  const char **disabled = ARENA_ARRAY(s->arena, const char *, n + 1);
+  for (int i = 0; i < n; i++) disabled[i] = options.disabled[i];
+  if (without) disabled[n++] = without;
+  options.disabled = disabled;
+  options.n_disabled = n;
+  options.level = level;
+  Compilation c = *s->c;
+  c.options = &options;
+  PassRun run = {.name = "verify",
+                 .plan = plan,
+                 .is_training = is_training,
+                 .is_plain = false,
+                 .stop_after = stop_after};
+  return driver_passes(&c, s->module, &run, own_graph(s, graph)).graph;
+}
+
+/* `trained` has the averages that an evaluation reads; NULL: none. */
+static const Graph *reference_of(const StepCompiler *s, const Graph *graph,
+                                 bool is_training, const Graph *trained,
+                                 bool is_resized, const char *without) {
+  if (trained) {
+    PassContext ctx = driver_pass_context(s->c, NULL);
+    ctx.module = s->module;
+    graph = ema_weights_read(&ctx, own_graph(s, graph), trained);
+    arena_destroy(ctx.scratch);
+  }
+  const char *last = is_training ? "optimizer" : "precision";
+  return compile_graph(s, graph, NULL, is_training, 0,
+                       is_resized ? "decompose" : last, without);
+}
+
+static void make_references(const StepCompiler *s, bool is_resized) {
+  const Model *model = s->c->model;
+  VerifyStep *steps = s->out->program.list;
+  s->out->gradients.list[0].reference =
+      reference_of(s, model->train, true, NULL, is_resized, "optimizer");
+  steps[0].reference =
+      reference_of(s, model->train, true, NULL, is_resized, NULL);
+  if (s->out->program.n > 2)
+    steps[1].reference = reference_of(s, model->eval, false, steps[0].reference,
+                                      is_resized, NULL);
+  steps[s->out->program.n - 1].reference = steps[0].reference;
+}
+
+/* ---- entry points ---- */
+
+static const EntryPoint *find_entry_point(const Compilation *c,
+                                          EntryPointId id) {
+  for (int i = 0; i < c->n_entry_points; i++)
+    if (!strcmp(c->entry_points[i].name, entry_point_info(id)->name))
+      return &c->entry_points[i];
+  return NULL;
+}
+
+/* Entry points of the bundle that are computed by each rank in full. */
+static const char *list_not_played(const StepCompiler *s) {
+  const char *names = NULL;
+  const Model *model = s->c->model;
+  for (int id = 0; id < N_ENTRY_POINTS; id++) {
+    bool is_there = !entry_point_info((EntryPointId)id)->is_derived &&
+                    driver_model_graph(model, (EntryPointId)id);
+    if (id == ENTRY_train || id == ENTRY_eval || !is_there) continue;
+    const char *name = entry_point_info((EntryPointId)id)->name;
+    names = names ? arena_printf(s->arena, "%s, %s", names, name) : name;
+  }
+  return names;
+}
+
+static CompileResult compile_program(const StepCompiler *s) {
+  Compilation *c = s->c;
+  c->n_entry_points = 0;
+  c->persistent = (PersistentBuffers){0};
+  c->trained = NULL;
+  if (!driver_add_entry_point(c, ENTRY_train) ||
+      !driver_add_entry_point(c, ENTRY_eval))
+    return COMPILE_mistake;
+  if (!c->plan || !c->plan->memory_bytes) return COMPILE_done;
+  driver_assign_buffers(c);
+  return driver_fits_memory(c) ? COMPILE_done : COMPILE_no_plan;
+}
+
+/* Two training steps with an evaluation between them. */
+static void make_played(const StepCompiler *s) {
+  StepList *program = &s->out->program, *gradients = &s->out->gradients;
+  const EntryPoint *train = find_entry_point(s->c, ENTRY_train);
+  const EntryPoint *eval = find_entry_point(s->c, ENTRY_eval);
+  *gradients = (StepList){.n = 1};
+  *program = (StepList){.n = 0};
+  gradients->list[0] = (VerifyStep){
+      .name = "gradients",
+      .played = compile_graph(s, s->c->model->train, s->c->model->plan, true,
+                              s->c->options->level, NULL, "optimizer")};
+  program->list[program->n++] =
+      (VerifyStep){.name = "the first training step", .played = train->graph};
+  if (eval)
+    program->list[program->n++] =
+        (VerifyStep){.name = "the evaluation", .played = eval->graph};
+  program->list[program->n++] =
+      (VerifyStep){.name = "the second training step", .played = train->graph};
+}
+
+/* ---- sizes ---- */
+
+static void add_sizes(Resizing *resizing, const StepList *steps) {
+  for (int i = 0; i < steps->n; i++) {
+    resizing_add(resizing, steps->list[i].played);
+    resizing_add(resizing, steps->list[i].reference);
+  }
+}
+
+static bool apply_sizes(const Resizing *resizing, StepList *steps) {
+  for (int i = 0; i < steps->n; i++) {
+    VerifyStep *step = &steps->list[i];
+    if (i > 0 && step->played == steps->list[0].played) continue;
+    step->played = resizing_apply(resizing, step->played);
+    step->reference = resizing_apply(resizing, step->reference);
+    if (!step->played || !step->reference) return false;
+  }
+  return true;
+}
+
+/* The last step is the first one again. */
+static bool shrink_steps(const StepCompiler *s) {
+  Resizing *resizing = resizing_create(s->arena);
+  StepList gradients = s->out->gradients, program = s->out->program;
+  add_sizes(resizing, &gradients);
+  add_sizes(resizing, &program);
+  resizing_solve(resizing);
+  program.n--;
+  if (!resizing_shrinks(resizing) || !apply_sizes(resizing, &gradients) ||
+      !apply_sizes(resizing, &program))
+    return false;
+  VerifyStep *last = &program.list[program.n++];
+  last->played = program.list[0].played;
+  last->reference = program.list[0].reference;
+  s->out->gradients = gradients;
+  s->out->program = program;
+  s->out->resizing = resizing;
+  return true;
+}
+
+/* ---- memory ---- */
+
+static void assign_steps(const StepCompiler *s, StepList *steps) {
+  const Target *target = &s->c->target.backend->target;
+  PersistentBuffers persistent = {0};
+  for (int i = 0; i < steps->n; i++)
+    persistent_buffers_add(&persistent, s->arena, steps->list[i].played,
+                           target);
+  for (int i = 0; i < steps->n; i++) {
+    VerifyStep *step = &steps->list[i];
+    PassContext ctx = driver_pass_context(s->c, s->c->plan);
+    const BufferAssignment *assignment =
+        buffer_assign(&ctx, step->played, &persistent);
+    arena_destroy(ctx.scratch);
+    step->program =
+        play_program(s->arena, step->played,
+                     play_layout(s->arena, step->played, assignment, target));
+    if (assignment->arena_bytes > steps->arena_bytes)
+      steps->arena_bytes = assignment->arena_bytes;
+  }
+}
+
+CompileResult verify_compile(Compilation *c, Module *module, VerifySteps *out) {
+  Arena *arena = c->module->arena;
+  StepCompiler s = {.c = c, .module = module, .arena = arena, .out = out};
+  *out = (VerifySteps){.not_played = list_not_played(&s)};
+  CompileResult result = compile_program(&s);
+  if (result != COMPILE_done) return result;
+  make_played(&s);
+  make_references(&s, true);
+  if (diags_errors(module->diags) > 0) return COMPILE_mistake;
+  if (!shrink_steps(&s)) make_references(&s, false);
+  assign_steps(&s, &out->gradients);
+  assign_steps(&s, &out->program);
+  return COMPILE_done;
+}
