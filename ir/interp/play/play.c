@@ -290,11 +290,16 @@ static void play_collective_node(Player *player, const Frame *frame, int id) {
 
 /* ---- nodes ---- */
 
+static bool knows_positions(const Node *node) {
+  return node_has(node, ATTR_query) ||
+         strstr(op_info(node->op)->sharding, "positions");
+}
+
 /* The axes on which the result of a node depends beyond its operands: those
  * that shard its results, if it or its body knows global positions. */
 static AxisSet position_axes(const Node *node) {
   AxisSet axes = 0;
-  if (strstr(op_info(node->op)->sharding, "positions"))
+  if (knows_positions(node))
     for (int r = 0; r < node->n_results; r++)
       for (int d = 0; d < node->types[r]->rank; d++)
         axes |= axis_list_set(node->types[r]->dims[d].split);
