@@ -165,22 +165,32 @@ static void add_slowest(ShardRule *rule, const Type *in, Name whole_or_part,
   add_dim(rule, (ShardDim){whole_or_part, result, SHARD_pass, a < b ? a : b});
 }
 
+/* The slowest of the parts of a dim: the first that has more than one element,
+ * else the first of all. */
+static Name slowest_part(const Type *type, const Attr *parts) {
+  for (int i = 0; i < parts->n; i++)
+    if (type_size(type, parts->names[i]) != 1) return parts->names[i];
+  return parts->names[0];
+}
+
 static void read_split_dim(ShardRule *rule) {
   const Type *in = rule->call->inputs[0], *out = rule->call->results[0];
   const Attr *dim = shard_call_attr(rule->call, ATTR_dim);
   const Attr *to = shard_call_attr(rule->call, ATTR_to);
+  Name slowest = to->n > 0 ? slowest_part(out, to) : NULL;
   for (int j = 0; j < in->rank; j++) {
     Name name = in->dims[j].name;
     if (name != dim->name) {
       add_kept(rule, name);
-    } else if (to->n > 0) {
-      add_slowest(rule, in, name, out, to->names[0]);
+    } else if (slowest) {
+      add_slowest(rule, in, name, out, slowest);
     } else {
       add_dim(rule, (ShardDim){name, NULL, SHARD_replicate, 0});
     }
   }
-  for (int i = 1; i < to->n; i++)
-    add_dim(rule, (ShardDim){to->names[i], to->names[i], SHARD_replicate, 0});
+  for (int i = 0; i < to->n; i++)
+    if (to->names[i] != slowest)
+      add_dim(rule, (ShardDim){to->names[i], to->names[i], SHARD_replicate, 0});
 }
 
 /* The other parts must be replicated. */
@@ -188,11 +198,12 @@ static void read_merge_dims(ShardRule *rule) {
   const Type *in = rule->call->inputs[0], *out = rule->call->results[0];
   const Attr *dim = shard_call_attr(rule->call, ATTR_dim);
   const Attr *from = shard_call_attr(rule->call, ATTR_from);
+  Name slowest = slowest_part(in, from);
   for (int j = 0; j < in->rank; j++) {
     Name name = in->dims[j].name;
     if (!attr_lists(from, name)) {
       add_kept(rule, name);
-    } else if (name == from->names[0]) {
+    } else if (name == slowest) {
       add_slowest(rule, in, name, out, dim->name);
     } else {
       add_dim(rule, (ShardDim){name, NULL, SHARD_replicate, 0});

@@ -202,6 +202,14 @@ static const Case cases[] = {
     {{"f32[G:4, H:2@data]"},
      "merge_dims %0 {dim = B, from = [G, H]} : f32[B:8]",
      "f32[G:4, H:2]; f32[B:8]"},
+    /* dims of one element are no parts that could be slower */
+    {{"f32[G:1, H:8@data, X:4@model]"},
+     "merge_dims %0 {dim = B, from = [G, H]} : f32[B:8, X:4]",
+     "-; f32[B:8@data, X:4@model]"},
+    {{"f32[B:8@data]"},
+     "split_dim %0 {dim = B, to = [F, G, H], sizes = [1, 4, 2]} : f32[F:1, "
+     "G:4, H:2]",
+     "-; f32[F:1, G:4@data, H:2]"},
     {{"f32[G:3@data, H:2]"},
      "merge_dims %0 {dim = H, from = [G, H]} : f32[H:6]",
      "f32[G:3, H:2]; f32[H:6]"},
