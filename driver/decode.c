@@ -6,6 +6,10 @@
  * decode computes one token and reads what earlier ones left in decode caches.
  * The caches have the dtypes that the passes over decode choose, so prefill,
  * which fills them, and decode_init are completed after these passes.
+ *
+ * Where parameters are sharded, the caches are as the lines of the plan about
+ * their dims say, but for the batch: heads that are sharded have sharded keys
+ * and values.
  */
 #include "driver/internal.h"
 
@@ -36,8 +40,7 @@ bool driver_add_decoding(Compilation *c) {
   DecodeGraphs graphs;
   PassResult decode;
   if (!is_wanted || !c->model->prefill) return true;
-  bool has_shards = c->plan && plan_shards_parameters(c->plan);
-  if (c->options->has_whole_windows || has_shards || !split_decode(c, &graphs))
+  if (c->options->has_whole_windows || !split_decode(c, &graphs))
     return driver_add_entry_point(c, ENTRY_prefill);
   if (!driver_add_graph(c, ENTRY_decode, graphs.step, &decode)) return false;
   DecodeFinish finish = finish_decode(c, &graphs, &decode);

@@ -79,12 +79,18 @@ static Graph *with_averages(const Compilation *c, Graph *graph) {
   return result;
 }
 
+/* Caches of what depends on weights would hold on every rank what the plan
+ * shards. */
+static bool stores_weights(const Compilation *c, EntryPointId id) {
+  return id == ENTRY_decode && !(c->plan && plan_shards_parameters(c->plan));
+}
+
 bool driver_compile_graph(const Compilation *c, EntryPointId id, Graph *graph,
                           const char *stop_after, PassResult *out) {
   PassRun run = {.name = entry_point_info(id)->name,
                  .plan = entry_point_plan(c, id),
                  .is_training = id == ENTRY_train,
-                 .is_decode = id == ENTRY_decode,
+                 .is_decode = stores_weights(c, id),
                  .stop_after = stop_after};
   *out = driver_passes(c, c->module, &run, graph);
   return !driver_report(c->module);
@@ -112,11 +118,8 @@ bool driver_add_graph(Compilation *c, EntryPointId id, Graph *graph,
   return true;
 }
 
-/* Ranks predict on their own, so they cannot share parameters out. */
 static bool serves(const Compilation *c, EntryPointId id) {
   Purpose purpose = c->options->purpose;
-  if (id == ENTRY_predict && c->plan && plan_shards_parameters(c->plan))
-    return false;
   return purpose == PURPOSE_train || entry_point_info(id)->purpose == purpose;
 }
 

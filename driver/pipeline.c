@@ -23,12 +23,14 @@ CompileResult driver_load(Module *module, const CompileOptions *options,
   if (status.code != STATUS_ok) return load_failed(status);
   out->model = driver_load_model(out);
   if (!out->model) return COMPILE_mistake;
-  bool is_on_one_rank =
-      options->purpose == PURPOSE_predict || options->purpose == PURPOSE_sample;
+  /* Unless the command line names a plan. */
+  bool is_on_one_rank = (options->purpose == PURPOSE_predict ||
+                         options->purpose == PURPOSE_sample) &&
+                        !options->plan;
   out->plan = is_on_one_rank ? NULL : out->model->plan;
   out->ranks = out->plan ? out->plan->ranks : 1;
   /* Ranks that predict share the records, not the graph. */
-  if (options->purpose == PURPOSE_predict && options->ranks > 0)
+  if (options->purpose == PURPOSE_predict && options->ranks > 0 && !out->plan)
     out->ranks = (int)options->ranks;
   return COMPILE_done;
 }

@@ -17,8 +17,8 @@ typedef struct PassContext {
   const Plan *plan;   /* NULL: one rank */
   const Target *target;
   bool is_training; /* the graph will be differentiated and updated */
-  bool is_decode;   /* the graph runs once for every token: see
-                       weight_precompute.c */
+  bool is_decode;   /* the graph runs once for every token, and what depends on
+                       weights alone is stored: see weight_precompute.c */
   int level;        /* -O; set by passes_run */
 } PassContext;
 

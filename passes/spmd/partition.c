@@ -102,7 +102,9 @@ static const Type *place_input(Partition *p, const GraphInput *input,
     pins[d] = find_input_pin(p, path, type->dims[d].name);
   for (int d = 0; d < placed->rank; d++) {
     Dim *dim = &placed->dims[d];
-    if (!pins[d] && dim->name != p->plan->batch_dim) continue;
+    bool is_batch = dim->name == p->plan->batch_dim;
+    if (!pins[d] && !is_batch) continue;
+    if (is_batch && input->role == ROLE_decode_cache) continue;
     AxisList axes = pins[d] ? free_axes(p, pins, type, d, path) : 0;
     bool is_data = input->role == ROLE_data;
     if (is_data) axes = add_microbatch_axes(p, axes, dim->name);

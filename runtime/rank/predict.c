@@ -2,15 +2,18 @@
  * predict.c -- writes the result of a net, or a value inside it, for each
  * record.
  *
- * The entry point `predict` is not partitioned: each rank computes complete
- * batches of its own, one after the other, with the kernels that one rank alone
- * would use. So a record has the same result on any number of ranks, and only
- * results travel, to rank 0, which writes them in order.  The last batch is
- * padded with zeros whose rows are dropped.
+ * Where no parameter is sharded, the entry point `predict` is not partitioned:
+ * each rank computes complete batches of its own, one after the other, with the
+ * kernels that one rank alone would use. So a record has the same result on any
+ * number of ranks, and only results travel, to rank 0, which writes them in
+ * order.  The last batch is padded with zeros whose rows are dropped.
  *
  *     round      rank 0      rank 1
  *       0      0 ..  31    32 ..  63
  *       1     64 ..  95    96 ..  99 and 28 rows of zeros
+ *
+ * Where parameters are sharded, a rank cannot compute alone: all ranks compute
+ * every batch together, and each has its results.
  *
  * States with the batch dim begin at their initial value in each batch, others
  * keep the values that were loaded: records do not depend on their order.  A
@@ -28,7 +31,8 @@ enum { SHARE_BYTES = 4 << 20 }; /* of a result that travel at once */
 typedef struct Predict {
   Run *run;
   const DnnEntryPoint *entry;
-  int64_t n; /* records */
+  int64_t n;    /* records */
+  int n_shares; /* batches in a round: one, or one for each rank */
   int n_results;
   const DnnTensor **results;
   ResultArray *arrays;
@@ -68,13 +72,20 @@ static void make_buffers(Predict *p, bool is_table) {
     if (p->results[i]->bytes > p->share) p->share = p->results[i]->bytes;
   p->own = ARENA_ARRAY(arena, unsigned char, p->share);
   p->all = p->own;
-  if (p->run->comm->world > 1)
-    p->all = ARENA_ARRAY(arena, unsigned char, p->share * p->run->comm->world);
+  if (p->n_shares > 1)
+    p->all = ARENA_ARRAY(arena, unsigned char, p->share * p->n_shares);
+}
+
+static bool is_computed_together(const DnnEntryPoint *entry) {
+  for (int32_t i = 0; i < entry->n_instrs; i++)
+    if (entry->instrs[i].op == DNN_OP_COLLECTIVE) return true;
+  return false;
 }
 
 static Status prepare_prediction(Predict *p) {
   Run *run = p->run;
   p->n = data_samples(run->data, p->entry);
+  p->n_shares = is_computed_together(p->entry) ? 1 : run->comm->world;
   if (p->n == 0)
     return status_make(STATUS_invalid, "there are no records to predict");
   find_results(p);
@@ -99,7 +110,7 @@ static Status share_format(Predict *p) {
 static int64_t share_of(const Predict *p, int64_t round, int rank,
                         int64_t *out_n) {
   int64_t batch = p->entry->batch;
-  int64_t first = (round * p->run->comm->world + rank) * batch;
+  int64_t first = (round * p->n_shares + rank % p->n_shares) * batch;
   int64_t n = p->n - first;
   *out_n = n < 0 ? 0 : n < batch ? n : batch;
   return first;
@@ -119,7 +130,7 @@ static Status write_shares(Predict *p, int64_t round, int index, int64_t at,
                            int64_t n) {
   const DnnTensor *tensor = p->results[index];
   int64_t row = row_elements(tensor), item = dtype_bytes(tensor->dtype);
-  for (int rank = 0; rank < p->run->comm->world; rank++) {
+  for (int rank = 0; rank < p->n_shares; rank++) {
     int64_t rows, first = share_of(p, round, rank, &rows);
     int64_t here = rows * row - at < n ? rows * row - at : n;
     if (here > 0)
@@ -141,7 +152,7 @@ static Status collect_round(Predict *p, int64_t round, int index, Status *out) {
     int64_t n = total - at < most ? total - at : most;
     TRY(run->device->read(run->device, tensor->offset + at * item, p->own,
                           n * item));
-    if (comm->world > 1) TRY(comm->gather(comm, p->own, n * item, p->all));
+    if (p->n_shares > 1) TRY(comm->gather(comm, p->own, n * item, p->all));
     if (p->file && out->code == STATUS_ok)
       *out = write_shares(p, round, index, at, n);
   }
@@ -161,7 +172,7 @@ static void show_progress(const Predict *p, int64_t done) {
 /* Result: exit code; all ranks agree on it before they exchange anything. */
 static int predict_all(Predict *p) {
   Run *run = p->run;
-  int64_t batch = p->entry->batch * run->comm->world;
+  int64_t batch = p->entry->batch * p->n_shares;
   Status written = STATUS_OK;
   for (int64_t round = 0; round * batch < p->n; round++) {
     show_progress(p, round * batch);

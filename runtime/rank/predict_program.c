@@ -231,9 +231,8 @@ Status predict_program(Arena *arena, const DnnProgram *program,
   if (!p.entry)
     return status_make(
         STATUS_invalid,
-        "this program has no entry point 'predict': its net "
-        "gives no row for each record, its plan shards parameters, "
-        "or it was not built to predict");
+        "this program has no entry point 'predict': its net gives no row for "
+        "each record, or it was not built to predict");
   if (!options->output)
     return status_make(STATUS_invalid, "--predict needs --output FILE");
   TRY(check_inputs(&p));

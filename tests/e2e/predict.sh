@@ -83,6 +83,28 @@ if has_mpi; then
   predict -o three.npy --ranks 3 batch=100
   predict -o one.npy batch=100
   cmp -s one.npy three.npy || fail "three ranks give other bytes"
+  # A plan that shards parameters: all ranks compute each batch together.
+  cat >hidden.plan <<'END'
+mesh {
+  data  = 2
+  model = 2
+}
+
+plan {
+  zero = 3
+  shard H over model
+}
+END
+  predict -o sharded.csv --plan hidden.plan
+  near out.csv sharded.csv 1e-5 || fail "other rows under a plan"
+  "$dnnc" build digits.dnn -o sharded.bundle --quiet --plan hidden.plan || fail "build under a plan"
+  sharded.bundle/run --predict --load d.ckpt --output bundled.csv --quiet || fail "run --predict under a plan"
+  cmp -s sharded.csv bundled.csv || fail "the bundle gives other rows under a plan"
+  predict -o sharded-h.npy --plan hidden.plan --value h
+  predict -o whole-h.npy --value h
+  od -An -v -w192 -t f4 -j $(($(stat -c %s sharded-h.npy) - 297 * 192)) sharded-h.npy | sed 's/^ *//; s/  */,/g' >sharded-h.csv
+  od -An -v -w192 -t f4 -j $(($(stat -c %s whole-h.npy) - 297 * 192)) whole-h.npy | sed 's/^ *//; s/  */,/g' >whole-h.csv
+  near whole-h.csv sharded-h.csv 1e-5 || fail "another value under a plan"
 fi
 
 # ---- any value ----

@@ -62,3 +62,31 @@ grep -q "note: every token computes the full window: 'block\[0\].attn.p' reads l
 [ "$(tokens ahead.json | tr -cd , | wc -c)" = 8 ] || fail "not 9 tokens"
 "$dnnc" sample "$root/models/mlp.dnn" --load char.ckpt 2>err
 [ $? = 1 ] && grep -q 'has no sample block' err || { cat err; fail "no sample block"; }
+
+# Under a plan that shards parameters the same text comes from sharded decode
+# caches, and only the two products of a block that sum over ranks communicate.
+plans=$root/benchmarks/plans
+"$dnnc" ir "$chargpt" $small --entry decode --plan "$plans/tensor.plan" --after=partition >decode.ir || fail "decode under a plan"
+[ "$(grep -c 'H:2@tensor, D:16\] decode_cache' decode.ir)" = 4 ] || { cat decode.ir; fail "caches that are not sharded"; }
+[ "$(grep -c ' all_reduce ' decode.ir)" = 4 ] && ! grep -E ' (all_gather|all_to_all|reduce_scatter|permute) ' decode.ir ||
+  { cat decode.ir; fail "other communication than four sums"; }
+has_mpi || exit 0
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+f32="$small precision.compute=f32"
+# under_plan MODEL PLAN CKPT OPTION...
+under_plan() {
+  local model=$1 plan=$2
+  shift 2
+  "$dnnc" sample "$model" "$@" --json >one.json || fail "one rank"
+  "$dnnc" sample "$model" "$@" --json --plan "$plan" >many.json 2>err || { cat err; fail "sample under $plan"; }
+  [ "$(tokens one.json)" = "$(tokens many.json)" ] || { cat one.json many.json; fail "another text under $plan"; }
+  paste -d' ' <(grep -o '"logprobs":\[[^]]*' one.json | cut -d[ -f2 | tr , '\n') \
+    <(grep -o '"logprobs":\[[^]]*' many.json | cut -d[ -f2 | tr , '\n') |
+    awk '{ d = $1 - $2; if (d < -1e-4 || d > 1e-4) bad++ } END { exit bad > 0 || NR < 30 }' ||
+    fail "other logits under $plan"
+}
+under_plan "$chargpt" "$plans/tensor_zero3.plan" $f32 --load char.ckpt --count 40 --prompt Hello --seed 3
+lstm="T=16 E=8 C=16 B=8 precision.compute=f32"
+"$dnnc" run "$root/models/charlstm.dnn" $lstm --data "$root" --quiet --json steps=5 eval_every=5 save=lstm.ckpt \
+  >/dev/null || fail "train charlstm"
+under_plan "$root/models/charlstm.dnn" "$plans/zero3.plan" $lstm --load lstm.ckpt --count 30
