@@ -473,3 +473,42 @@ bool plan_paths_compute_over(const PlanPaths *paths, const PathList *list,
   diag_choices(e->arena, d, dim, names, n);
   return false;
 }
+
+/* The axis that both have, or NULL. */
+static Name shared_axis(const PlanShard *a, const PlanShard *b) {
+  for (int i = 0; i < a->n_axes; i++)
+    for (int k = 0; k < b->n_axes; k++)
+      if (a->axes[i] == b->axes[k]) return a->axes[i];
+  return NULL;
+}
+
+static bool takes_axes_once(Elab *e, const Type *type, Name path,
+                            const PlanPlacement *line) {
+  for (int i = 0; i < line->n_shards; i++)
+    for (int k = 0; k < i; k++) {
+      const PlanShard *a = &line->shards[k], *b = &line->shards[i];
+      Name axis = shared_axis(a, b);
+      if (!axis || type_find(type, a->dim) < 0 || type_find(type, b->dim) < 0)
+        continue;
+      Diag *d = diag(e->diags, DIAG_axis_two_dims, line->span, axis, a->dim,
+                     b->dim, path);
+      diag_help(d, "one axis shards one dimension of a value: leave out one");
+      return false;
+    }
+  return true;
+}
+
+bool plan_paths_take_axes_once(const PlanPaths *paths, const PathList *list,
+                               const PlanPlacement *line) {
+  if (line->n_shards < 2) return true;
+  Map *wanted = map_create(paths->e->arena);
+  for (int i = 0; i < list->n; i++)
+    map_put(wanted, list->data[i], (void *)list->data[i]);
+  for (int i = 0; i < paths->nodes.n; i++) {
+    PlanNode at = paths->nodes.data[i];
+    for (int r = 0; r < at.node->n_results && map_has(wanted, at.path); r++)
+      if (!takes_axes_once(paths->e, at.node->types[r], at.path, line))
+        return false;
+  }
+  return true;
+}

@@ -40,6 +40,10 @@ bool plan_paths_have_dim(const PlanPaths *paths, const PathList *list,
 bool plan_paths_compute_over(const PlanPaths *paths, const PathList *list,
                              Name dim, Span span);
 
+/* Whether the line gives no axis to two dims of one value; reports it. */
+bool plan_paths_take_axes_once(const PlanPaths *paths, const PathList *list,
+                               const PlanPlacement *line);
+
 /* ---- lines.c ---- */
 
 /* Warns of lines about paths that others imply. */

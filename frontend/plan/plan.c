@@ -375,6 +375,22 @@ static bool plan_read_paths(Reader *r, const Pin *pin, PathList *out) {
   return is_good;
 }
 
+/* A path gets another line; the earlier one must still say something, unless it
+ * is an annotation. */
+static void overrule_saving(Reader *r, PlanSaving *old,
+                            const PlanSaving *saving) {
+  if (!old || old == saving || --old->n_paths > 0 ||
+      old->is_recomputed == saving->is_recomputed ||
+      *span_text(r->e->arena, old->span) == '@')
+    return;
+  Diag *d = diag(r->e->diags, DIAG_plan_contradicts, saving->span,
+                 span_text(r->e->arena, saving->span),
+                 span_text(r->e->arena, old->span));
+  diag_note(d, old->span, "the earlier pin is here");
+  diag_help(d, "remove one of the two, or write the pin about fewer values "
+               "after the other");
+}
+
 /* `remat` and `keep` are about forward values; false: none of these is one. */
 static bool add_saving(Reader *r, const PathList *paths, bool is_recomputed,
                        Span span) {
@@ -384,15 +400,15 @@ static bool add_saving(Reader *r, const PathList *paths, bool is_recomputed,
     map_put(inputs, path, (void *)path);
   }
   PlanSaving *saving = ARENA_NEW(r->e->arena, PlanSaving);
-  *saving = (PlanSaving){is_recomputed, span};
+  *saving = (PlanSaving){is_recomputed, 0, span};
   if (!r->plan->saving) r->plan->saving = map_create(r->e->arena);
-  bool is_any = false;
   for (int i = 0; i < paths->n; i++) {
     if (map_has(inputs, paths->data[i])) continue;
+    overrule_saving(r, map_get(r->plan->saving, paths->data[i]), saving);
     map_put(r->plan->saving, paths->data[i], saving);
-    is_any = true;
+    saving->n_paths++;
   }
-  return is_any;
+  return saving->n_paths > 0;
 }
 
 static bool read_saving(Reader *r, const Pin *pin) {
@@ -444,7 +460,7 @@ static bool read_line(Reader *r, const Pin *pin, const PathList *paths,
   for (int i = 0; i < pin->n_places; i++)
     if (!read_place(r, pin, &pin->places[i], paths, is_operator, out, shards))
       return false;
-  return true;
+  return is_operator || plan_paths_take_axes_once(r->paths, paths, out);
 }
 
 /* PATH!NAME says how an operator computes; other paths, how a value is placed.
@@ -693,7 +709,7 @@ static void read_set(Reader *r, const Pin *pin) {
     return;
   }
   Diag *d = diag(r->e->diags, DIAG_unknown_pin, pin->span, pin->name);
-  diag_suggest(d, pin->name, names, ARRAY_LENGTH(names));
+  diag_choices(r->e->arena, d, pin->name, names, ARRAY_LENGTH(names));
 }
 
 /* ---- all pins ---- */

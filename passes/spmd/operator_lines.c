@@ -118,9 +118,9 @@ static void check_line_dim(Partition *p, const PlanPlacement *line, Name dim) {
                 arena_printf(scratch,
                              "simplified, it does not compute over '%s'", dim));
   else
-    diag(p->ctx->module->diags, DIAG_operator_line, line->span, line->paths[0],
-         "not supported yet for an operator inside a scan, or one that became "
-         "a part of another");
+    diag_help(diag(p->ctx->module->diags, DIAG_operator_gone, line->span,
+                   line->paths[0]),
+              "pin the values around it");
 }
 
 void check_operator_lines(Partition *p) {

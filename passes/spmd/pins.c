@@ -2,6 +2,7 @@
  * pins.c -- brings values into the placements that pins about their paths ask
  * for, and reports pins that do not hold.
  */
+#include "ir/shardrule.h"
 #include "passes/spmd/partition.h"
 
 #include <string.h>
@@ -34,6 +35,53 @@ static AxisList pinned_axes(const Partition *p, const PlanShard *shard,
   return axes;
 }
 
+/* The dim that the axis shards, or NULL. */
+static const Dim *dim_over_axis(const Type *type, int axis) {
+  for (int d = 0; d < type->rank; d++)
+    if (axis_list_set(type->dims[d].split) >> axis & 1) return &type->dims[d];
+  return NULL;
+}
+
+/* The forward node that reads the value of node `id` and is not linear, or
+ * NULL.  A cast is computed after the sum. */
+static const Node *find_reader_of_sum(const Partition *p, int id) {
+  const Graph *from = p->rewrite.from;
+  for (int i = p->first_reader[id]; i < p->first_reader[id + 1]; i++) {
+    const Node *reader = from->nodes.data[p->readers[i]];
+    if (reader->phase != PHASE_forward || reader->op == OP_cast ||
+        op_has(reader->op, OP_FLAG_exact))
+      continue;
+    ShardCall call = shard_call(from, reader);
+    if (shard_linearity(&call) == LINEAR_no) return reader;
+  }
+  return NULL;
+}
+
+/* A pin `partial` that cannot hold is reported. */
+static bool check_partial_pin(Partition *p, int id, const Type *have,
+                              const PlanPlacement *pin) {
+  const Node *node = p->rewrite.from->nodes.data[id];
+  Diags *diags = p->ctx->module->diags;
+  if (pin->n_partial == 0) return true;
+  for (int i = 0; i < pin->n_partial; i++) {
+    const Dim *dim = dim_over_axis(have, mesh_find(p->mesh, pin->partial[i]));
+    if (!dim) continue;
+    Diag *d = diag(diags, DIAG_partial_pin, pin->span, node->path,
+                   pin->partial[i], dim->name);
+    diag_note(d, node->span, "it is computed here");
+    diag_help(d, "a value becomes partial where its operator sums over a "
+                 "sharded dimension, or where it is replicated");
+    return false;
+  }
+  const Node *reader = find_reader_of_sum(p, id);
+  if (!reader) return true;
+  Diag *d = diag(diags, DIAG_partial_reader, pin->span, node->path,
+                 pin->partial[0], op_info(reader->op)->name);
+  diag_note(d, reader->span, "it is read here");
+  diag_help(d, "pin a value after which only linear operators come");
+  return false;
+}
+
 Value place_as_pinned(Partition *p, int id, Value value) {
   const Node *node = p->rewrite.from->nodes.data[id];
   if (!p->pinned || p->plan->replicates_data || !node->path ||
@@ -41,6 +89,7 @@ Value place_as_pinned(Partition *p, int id, Value value) {
     return value;
   const PlanPlacement *placement = plan_find_placement(p->plan, node->path);
   const Type *have = graph_type(p->rewrite.to, value);
+  if (!check_partial_pin(p, id, have, placement)) return value;
   Type *want = type_copy(p->ctx->module->arena, have);
   for (int d = 0; d < want->rank; d++)
     want->dims[d].split = pinned_axes(

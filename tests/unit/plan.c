@@ -5,6 +5,7 @@
  *
  *   tests/golden/plans/NAME.plan   a plan for model.dnn; NAME.txt the output
  *   tests/golden/plans/NAME.dnn    a model with a mesh and a plan of its own
+ *   tests/golden/wrong_plans.txt   a table of plans that cannot hold, or barely
  *
  * A first line `#= ranks=N` is the command line.  The plan is partitioned too,
  * as some pins are resolved there.  DNNC_BLESS=1 writes what is printed now.
@@ -227,4 +228,89 @@ Test(plan, printed_plans_of_systems_lead_to_the_same_programs) {
     memory_destroy(memory);
   }
   fclose(pairs);
+}
+
+/* ---- wrong and odd plans ---- */
+
+/* A case, split in place: === TITLE, MODEL OPTION..., a plan, ---, and
+ * what is printed. */
+typedef struct WrongPlan {
+  char *title, *model, *plan, *expected;
+} WrongPlan;
+
+static char *cut_at(char *text, const char *mark) {
+  char *at = strstr(text, mark);
+  cr_assert(at != NULL, "no %s in: %s", mark, text);
+  *at = '\0';
+  return at + strlen(mark);
+}
+
+static WrongPlan split_case(char *text) {
+  WrongPlan result = {.title = text};
+  result.model = cut_at(text, "\n");
+  result.plan = cut_at(result.model, "\n");
+  result.expected = cut_at(result.plan, "---\n");
+  return result;
+}
+
+static const char *wrong_outcome(Module *module, const WrongPlan *wrong) {
+  Source file = {"wrong.plan", wrong->plan, strlen(wrong->plan)};
+  char *rest = arena_strdup(module->arena, wrong->model), *word;
+  Override batch = {"B", NULL};
+  FrontendOptions options = {
+      .load = load_system, .user = module, .overrides = &batch};
+  options.plan.file = &file;
+  options.path = strtok_r(rest, " ", &rest);
+  while ((word = strtok_r(NULL, " ", &rest))) {
+    if (strncmp(word, "ranks=", 6) == 0) {
+      options.plan.ranks = atol(word + 6);
+    } else {
+      char *value = cut_at(word, "=");
+      batch = (Override){word, value};
+      options.n_overrides = 1;
+    }
+  }
+  Text out = text_create(module->arena);
+  add_outcome(module, frontend_load(module, &options), &out);
+  return text_string(&out);
+}
+
+static void check_wrong(char *text, Text *blessed) {
+  Memory *memory = memory_create(out_of_memory, NULL);
+  Arena *arena = arena_create(memory);
+  Module module = {memory, arena, names_create(arena), diags_create(arena)};
+  WrongPlan wrong = split_case(text);
+  const char *got = wrong_outcome(&module, &wrong);
+  text_printf(blessed, "\n=== %s\n%s\n%s---\n%s", wrong.title, wrong.model,
+              wrong.plan, got);
+  if (!getenv("DNNC_BLESS"))
+    cr_expect_str_eq(got, wrong.expected, "%s: got\n%s", wrong.title, got);
+  memory_destroy(memory);
+}
+
+Test(plan, wrong_plans) {
+  static const char path[] = TEST_ROOT "/tests/golden/wrong_plans.txt";
+  Memory *memory = memory_create(out_of_memory, NULL);
+  Arena *arena = arena_create(memory);
+  const char *text = "";
+  size_t size;
+  int n = 0;
+  cr_assert(file_read(arena, path, 1 << 20, &text, &size).code == STATUS_ok);
+  char *at = arena_strdup(arena, text);
+  char *next = cut_at(at, "\n=== ");
+  Text blessed = text_create(arena);
+  text_add(&blessed, at);
+  for (; next; n++) {
+    at = next;
+    next = strstr(at, "\n=== ");
+    if (next) {
+      *next = '\0';
+      next += strlen("\n=== ");
+    }
+    check_wrong(at, &blessed);
+  }
+  if (getenv("DNNC_BLESS"))
+    file_replace(path, text_string(&blessed), blessed.n);
+  cr_expect_geq(n, 60);
+  memory_destroy(memory);
 }
