@@ -78,8 +78,18 @@ static bool is_broadcast(const Type *small, const Type *large) {
   return small->rank > 0 && small->rank < large->rank;
 }
 
+/* The sum is reduced for another reader, over axes of tensors alone. */
+static bool is_reduced_already(const Partition *p, Value value) {
+  const Type *type = graph_type(p->rewrite.to, value);
+  return type->partial && map_has(p->reduced, value_key(value)) &&
+         !(type->partial & (mesh_sequential(p->mesh) | batch_axes(p)));
+}
+
 void keep_partial(Partition *p, int id, Value *inputs) {
   const Node *node = p->rewrite.from->nodes.data[id];
+  bool is_move = node->n_inputs == 1 && op_has(node->op, OP_FLAG_exact);
+  if (is_move && is_reduced_already(p, inputs[0]))
+    inputs[0] = reduce_partial(p, inputs[0]);
   if (node->n_inputs != 2 || op_info(node->op)->linear != LINEAR_all ||
       node->phase == PHASE_update)
     return;

@@ -128,7 +128,8 @@ void index_readers(Partition *p);
 /* Reduces and scatters a partial value for all its readers if one of them, not
  * only node `id`, has an operand that is sharded over its axes. */
 void settle_partial(Partition *p, Value old, int id);
-/* Makes a broadcast term of a partial sum a partial sum as well. */
+/* Makes a broadcast term of a partial sum a partial sum as well; what moves a
+ * sum that is reduced already moves the reduced one. */
 void keep_partial(Partition *p, int id, Value *inputs);
 
 /* ---- attention_heads.c ---- */
