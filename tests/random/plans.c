@@ -40,7 +40,7 @@ typedef struct PlanMaker {
   bool is_batch_open;
   int n_axes, sizes[MOST_PLAN_AXES], ranks, microbatches;
   VEC(PlanDim) dims;
-  VEC(int) parameters, values; /* node numbers */
+  VEC(int) parameters, values, products; /* node numbers */
 } PlanMaker;
 
 static const char *const axis_names[MOST_PLAN_AXES] = {"a", "b", "c"};
@@ -153,6 +153,12 @@ static bool has_plain_dims(const Type *type) {
   return type->rank > 0;
 }
 
+/* A product without a name: "block.attn.dot[0]" or "dot". */
+static bool is_operator_path(Name path) {
+  const char *dot = strrchr(path, '.');
+  return !strncmp(dot ? dot + 1 : path, "dot", 3);
+}
+
 static void look_at_graph(PlanMaker *m) {
   const Graph *graph = m->graph;
   for (int id = 0; id < graph->nodes.n; id++) {
@@ -162,6 +168,8 @@ static void look_at_graph(PlanMaker *m) {
     look_at_samples(m, node);
     if (!has_plain_dims(type) || !node->path || !*node->path) continue;
     if (strchr(node->path, '!')) continue;
+    if (node->op == OP_dot && is_operator_path(node->path))
+      vec_push(m->arena, &m->products, id);
     if (node->op != OP_input)
       vec_push(m->arena, &m->values, id);
     else if (graph->inputs.data[node_int(node, ATTR_index, 0)].role ==
@@ -296,6 +304,47 @@ static void make_placement(PlanMaker *m, int id, PlanLine kind) {
   count_line(m, kind);
 }
 
+/* The operator of a path: "block.attn.dot[0]" is block.attn!dot[0]. */
+static const char *operator_name(PlanMaker *m, Name path) {
+  char *name = arena_strdup(m->arena, path), *dot = strrchr(name, '.');
+  if (!dot) return arena_printf(m->arena, "\"!%s\"", path);
+  *dot = '!';
+  return name;
+}
+
+/* All dims that a product works on, the one that it adds up included. */
+static void make_operator(PlanMaker *m) {
+  if (m->products.n == 0) return;
+  int id = m->products.data[CHOOSE(m, m->products.n)];
+  const Node *node = m->graph->nodes.data[id];
+  Map *seen = map_create(m->arena);
+  unsigned used = m->batch_set;
+  int64_t shards;
+  Text places = text_create(m->arena);
+  if (m->is_batch_open) return;
+  for (int i = 0; i < 2; i++) {
+    const Type *type = graph_type(m->graph, node->inputs[i]);
+    for (int d = 0; d < type->rank; d++) {
+      Name dim = type->dims[d].name;
+      bool is_batch = !strcmp(dim, m->batch);
+      unsigned free = used;
+      if (map_has(seen, dim) || !is_name(dim)) continue;
+      map_put(seen, dim, (void *)dim);
+      const char *axes = is_batch       ? m->batch_axes
+                         : CHOOSE(m, 2) ? NULL
+                                        : pick_axes(m, &free, &shards);
+      if (!axes || (is_batch && !m->batch_set)) continue;
+      if (!is_batch && !may_shard(m, type->dims[d].size, shards)) continue;
+      used = free;
+      text_printf(&places, "%s%s over %s", places.n ? ", " : "", dim, axes);
+    }
+  }
+  if (places.n == 0) return;
+  text_printf(m->out, "  shard %s: %s\n", operator_name(m, node->path),
+              text_string(&places));
+  count_line(m, LINE_operator);
+}
+
 static void make_replicate(PlanMaker *m, int id) {
   const Node *node = m->graph->nodes.data[id];
   if (has_dim(node->types[0], m->batch) && m->microbatches > 1) return;
@@ -320,6 +369,8 @@ static void make_path_line(PlanMaker *m) {
   int k = CHOOSE(m, n);
   int id = is_value ? m->values.data[k] : m->parameters.data[k];
   switch (kind) {
+  case 7:
+  case 8: make_operator(m); return;
   case 9: make_replicate(m, id); return;
   case 10:
     text_printf(m->out, "  keep %s\n", m->graph->nodes.data[id]->path);
