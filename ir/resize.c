@@ -309,7 +309,7 @@ static void fix_product(Resizing *r, const SizeProduct *product) {
   for (int i = 0; i < product->n; i++) fix_dim(r, product->factors[i]);
 }
 
-/* What a product says when all but some factors are fixed; true: it changed
+/* Applies a product in which all but some factors are fixed; true: it changed
  * something. */
 static bool apply_product(Resizing *r, const SizeProduct *product) {
   int n_free = 0, free = -1, group = group_of(r, product->result);

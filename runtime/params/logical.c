@@ -49,7 +49,7 @@ static bool holds_some(const DnnTensor *tensor, int rank, int64_t from,
   return tensor_next_run(tensor, rank, from, end, &run);
 }
 
-/* What rank `owner` holds of a range, packed. */
+/* The elements of a range that rank `owner` holds, packed. */
 static Status ask_owner(LogicalReader *reader, const Request *request,
                         int owner, int64_t bytes) {
   Comm *comm = reader->comm;

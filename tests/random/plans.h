@@ -38,7 +38,7 @@ const char *check_plan(Arena *arena, const char *text, const char *dnnc);
 
 /* ---- plan_table.c ---- */
 
-/* What a run has seen; memory that the processes of checks share. */
+/* Counts of what a run has seen; memory that the processes of checks share. */
 typedef struct PlanTable PlanTable;
 
 /* The table of this process and of those that it starts. */
