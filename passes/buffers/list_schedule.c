@@ -135,14 +135,18 @@ static void index_schedule(ListSchedule *list, const Graph *graph) {
   list->user_begin = begin;
 }
 
-/* Every node that reads the bytes of `id`, itself or through views. */
+/* Every node that reads the bytes of `id`, itself or through views.  A
+ * collective that is not in place reads them until a reader of its result
+ * waits. */
 static void collect_readers(const ListSchedule *list, int id, Ids *readers) {
   for (int u = list->user_begin[id]; u < list->user_begin[id + 1]; u++) {
     int user = list->users[u];
-    if (node_is_view(list->graph, user))
+    Op op = list->graph->nodes.data[user]->op;
+    bool is_view = node_is_view(list->graph, user);
+    if (!is_view) vec_push(list->ctx->scratch, readers, user);
+    if (is_view ||
+        (op_has(op, OP_FLAG_asynchronous) && !op_has(op, OP_FLAG_in_place)))
       collect_readers(list, user, readers);
-    else
-      vec_push(list->ctx->scratch, readers, user);
   }
 }
 
