@@ -79,7 +79,7 @@ void play_check(Player *player, const Frame *frame, Value value,
 /* Numbers that mean nothing, other ones each time. */
 void play_poison(Player *player, DType dtype, void *to, int64_t n);
 void play_poison_value(Player *player, const Frame *frame, Value value);
-/* The same in the padding of a shard. */
+/* The same, or NaN, in the padding of a shard. */
 void play_poison_padding(Player *player, const MeshPlace *place,
                          const Type *type, Tensor *local);
 

@@ -7,6 +7,8 @@
  */
 #include "ir/interp/play/internal.h"
 
+#include <math.h>
+
 int play_value(const Frame *frame, Value value) {
   return frame->layout->first_value[value.node] + value.result;
 }
@@ -140,16 +142,24 @@ void play_poison(Player *player, DType dtype, void *to, int64_t n) {
   numbers_poison(player->options.numbers, dtype, to, n, key);
 }
 
+/* A product of NaN with the zeros of another operand's padding is NaN. */
+static void poison_padding_element(Player *player, DType dtype, void *at) {
+  const Numbers *numbers = player->options.numbers;
+  play_poison(player, dtype, at, 1);
+  if (dtype_class(dtype) == CLASS_FLOAT && !numbers_are_exact(numbers, dtype) &&
+      player->n_random % 2)
+    numbers_fill(numbers, dtype, at, 1, NAN);
+}
+
 void play_poison_padding(Player *player, const MeshPlace *place,
                          const Type *type, Tensor *local) {
   if (!type_is_uneven(type, place->mesh)) return;
   int64_t n = type_elements(local->type);
   for (int64_t i = 0; i < n; i++)
     if (local_to_logical(place, type, i) < 0)
-      play_poison(player, type->dtype,
-                  numbers_at(player->options.numbers, type->dtype,
-                             tensor_array(local), i),
-                  1);
+      poison_padding_element(player, type->dtype,
+                             numbers_at(player->options.numbers, type->dtype,
+                                        tensor_array(local), i));
 }
 
 void play_poison_value(Player *player, const Frame *frame, Value value) {

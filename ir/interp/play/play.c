@@ -137,13 +137,12 @@ static Tensor take_shard(Player *player, const MeshPlace *place,
   for (int64_t i = 0; i < n; i++) {
     int64_t from = local_to_logical(place, type, i);
     void *to = numbers_at(numbers, type->dtype, tensor_array(&local), i);
-    if (from < 0)
-      play_poison(player, type->dtype, to, 1);
-    else
+    if (from >= 0)
       numbers_copy(
           numbers, type->dtype, to,
           numbers_at(numbers, type->dtype, tensor_array(logical), from), 1);
   }
+  play_poison_padding(player, place, type, &local);
   return local;
 }
 
@@ -357,17 +356,8 @@ static void run_call(Player *player, const Frame *frame, int id, int rank,
               call->inputs, call->results);
 }
 
-/* Padding is another one on each rank. */
-static Tensor copied_result(const Player *player, const Tensor *result,
-                            Arena *arena) {
-  const Numbers *numbers = player->options.numbers;
-  Tensor own = numbers_create(numbers, arena, result->type);
-  numbers_copy(numbers, own.type->dtype, tensor_array(&own),
-               tensor_array(result), type_elements(own.type));
-  return own;
-}
-
-/* Ranks with equal operands have equal results, which one of them computes. */
+/* Ranks with equal operands have equal results, which one of them computes.
+ * Padding of results is computed from padding of operands, as in kernels. */
 static void compute_node(Player *player, const Frame *frame, int id) {
   const Node *node = frame->graph->nodes.data[id];
   int ranks = player->options.ranks, n_slots = 2 * ranks;
@@ -386,14 +376,8 @@ static void compute_node(Player *player, const Frame *frame, int id) {
       run_call(player, frame, id, rank, &call, scratch);
       calls[slot] = call;
     }
-    for (int r = 0; r < node->n_results; r++) {
-      const MeshPlace *place = play_place(player, rank);
-      Tensor result = calls[slot].results[r];
-      if (type_is_uneven(node->types[r], place->mesh))
-        result = copied_result(player, &result, scratch);
-      play_poison_padding(player, place, node->types[r], &result);
-      play_store(player, frame, (Value){id, r}, rank, &result);
-    }
+    for (int r = 0; r < node->n_results; r++)
+      play_store(player, frame, (Value){id, r}, rank, &calls[slot].results[r]);
   }
   arena_destroy(scratch);
 }
