@@ -158,11 +158,14 @@ static void add_kept(ShardRule *rule, Name name) {
 }
 
 /* A split stays on the slowest part if every shard holds complete elements of
- * that part. */
+ * that part.  Where padding is counted, the slowest part are the shards. */
 static void add_slowest(ShardRule *rule, const Type *in, Name whole_or_part,
                         const Type *out, Name result) {
   int64_t a = type_size(in, whole_or_part), b = type_size(out, result);
-  add_dim(rule, (ShardDim){whole_or_part, result, SHARD_pass, a < b ? a : b});
+  int64_t slowest = a < b ? a : b;
+  if (shard_call_attr(rule->call, ATTR_pad))
+    slowest = rule->call->op == OP_split_dim ? b : a;
+  add_dim(rule, (ShardDim){whole_or_part, result, SHARD_pass, slowest});
 }
 
 /* The slowest of the parts of a dim: the first that has more than one element,
@@ -246,8 +249,13 @@ bool shard_is_reduction(ShardTreatment treatment) {
 }
 
 Linearity shard_linearity(const ShardCall *call) {
-  bool is_part = call->op == OP_cast && shard_call_attr(call, ATTR_reduce);
-  return is_part ? LINEAR_all : op_info(call->op)->linear;
+  if (!shard_call_attr(call, ATTR_reduce)) return op_info(call->op)->linear;
+  switch (call->op) {
+  case OP_cast:
+  case OP_pad: return LINEAR_all;
+  case OP_select: return LINEAR_each;
+  default: return op_info(call->op)->linear;
+  }
 }
 
 ShardCall shard_call(const Graph *graph, const Node *node) {

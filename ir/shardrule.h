@@ -59,8 +59,9 @@ int shard_rule_input(const ShardRule *rule, Name dim);
 int shard_rule_result(const ShardRule *rule, Name dim);
 const Attr *shard_call_attr(const ShardCall *call, AttrKey key);
 bool shard_is_reduction(ShardTreatment treatment);
-/* The linearity of the call.  A cast with the attribute `reduce` rounds the
- * parts of a sum, so it is linear. */
+/* The linearity of the call.  The attribute `reduce` says that a cast rounds
+ * the parts of a sum, and that a pad or select fills zeros into them, so that
+ * they are linear. */
 Linearity shard_linearity(const ShardCall *call);
 
 #endif

@@ -108,7 +108,9 @@ int infer_split_dim(Module *module, const OpCall *call, Span span,
       break;
     }
   }
-  if (!in.failed && product != size) {
+  int64_t pad;
+  infer_ints(&in, ATTR_pad, 1, 0, MAX_SIZE, 0, &pad);
+  if (!in.failed && product != size + pad) {
     in.failed = true;
     diag(module->diags, DIAG_op_split, span, dim, (long)size, (long)product);
   }
@@ -139,11 +141,13 @@ int infer_merge_dims(Module *module, const OpCall *call, Span span,
     in.failed = true;
     diag(module->diags, DIAG_op_attr_count, span, "from", in.op, 0, 1);
   }
+  int64_t pad;
+  infer_ints(&in, ATTR_pad, 1, 0, product - 1, 0, &pad);
   Dims dims = {0};
   for (int i = 0; i < x->rank && from.n; i++) {
     Name name = x->dims[i].name;
     if (name == from.items[0]) {
-      dims_add(&dims, dim, product);
+      dims_add(&dims, dim, product - pad);
     } else if (!names_have(from, name)) {
       dims_add(&dims, name, x->dims[i].size);
     }

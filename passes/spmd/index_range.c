@@ -65,7 +65,7 @@ static Range range_begin(Partition *p, int id, Name dim, int64_t size,
              .dim = dim,
              .shards = name_format(p->ctx->module->names, "%s~", dim),
              .n = n,
-             .size = size / n,
+             .size = (size + n - 1) / n,
              .split = split};
   DType dtype = graph_type(to, indices)->dtype;
   Value each = graph_const(to, dtype, (double)r.size);
@@ -108,7 +108,7 @@ static Value place_scatter_add(Partition *p, int id, const Value *inputs,
   int from = type_find(type, r.shards), at = type_find(type, dim);
   sums = transpose_dim(p, sums, from, from < at ? at - 1 : at);
   at = type_find(graph_type(to, sums), r.shards);
-  return merge_shards(p, sums, at);
+  return merge_shards(p, sums, at, type_size(node->types[0], dim));
 }
 
 /* The axes by which a strategy shards the dim that the look-up makes. */

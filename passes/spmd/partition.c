@@ -81,6 +81,24 @@ static void report_uneven(Partition *p, const Dim *dim, int64_t shards,
   diag_help(d, "shard counts that divide %s: %s", dim->name, list);
 }
 
+/* The warning about padding, once for each line and size. */
+static void warn_of_padding(Partition *p, Name name, const Dim *dim,
+                            Span place) {
+  int64_t shards = axis_list_shards(dim->split, p->mesh);
+  int64_t each = (dim->size + shards - 1) / shards;
+  if (!p->ctx->is_training || each * shards == dim->size) return;
+  Name key =
+      name_format(p->ctx->module->names, "%s:%ld", name, (long)dim->size);
+  if (map_has(p->warned, key)) return;
+  map_put(p->warned, key, (void *)key);
+  int64_t all = each * shards;
+  int64_t waste = (100 * (all - dim->size) + all / 2) / all;
+  Diag *d = diag(p->ctx->module->diags, DIAG_shard_padding, place, name,
+                 (long)dim->size, (long)shards, (long)each, (long)waste);
+  int64_t empty = shards - (dim->size + each - 1) / each;
+  if (empty > 0) diag_help(d, "ranks without an element: %ld", (long)empty);
+}
+
 /* The parameter that an optimizer's state or an average belongs to: what
  * follows the slash in "adamw.m/PATH"; else the path itself. */
 static Name path_of_owner(const Partition *p, const GraphInput *input) {
@@ -110,10 +128,12 @@ static const Type *place_input(Partition *p, const GraphInput *input,
     if (is_data) axes = add_microbatch_axes(p, axes, dim->name);
     int64_t shards = axis_list_shards(axes, p->mesh);
     Span place = pins[d] && pins[d]->span.source ? pins[d]->span : span;
-    if (dim->size % shards != 0)
+    bool is_uneven = dim->size % shards != 0;
+    if (is_uneven && axis_list_set(axes) & mesh_sequential(p->mesh))
       report_uneven(p, dim, shards, place);
     else
       dim->split = axes;
+    warn_of_padding(p, pins[d] ? pins[d]->dim : dim->name, dim, place);
   }
   if (input->role == ROLE_param || input->role == ROLE_ema)
     zero_add_parameter(p, path, placed);
@@ -340,6 +360,7 @@ Graph *pass_partition(PassContext *ctx, const Graph *graph) {
   p.resharded = map_create(ctx->scratch);
   p.zero = map_create(ctx->scratch);
   p.by_heads = map_create(ctx->scratch);
+  p.warned = map_create(ctx->scratch);
   index_readers(&p);
   find_pinned_values(&p);
   for (int id = 0; id < graph->nodes.n; id++) {

@@ -23,6 +23,7 @@ typedef struct Partition {
   Map *pinned;   /* path of a pin -> last forward node of the old graph that has
                     it, plus 1 */
   Map *zero;     /* path of a parameter -> ZeroShard */
+  Map *warned;   /* name and size of a dim with padding */
   Map *by_heads; /* result of attention -> node that made it by heads, plus 1 */
   bool has_heads; /* some attention is computed by heads */
   /* By node of the old graph: readers[first_reader[id] .. first_reader[id + 1])
@@ -97,13 +98,34 @@ bool is_computed(const Graph *graph, Value value);
 int reshard_chain(Partition *p, const Type *from, const Type *to,
                   ReshardStep *out, const char **out_reason);
 /* The first of two dims, d and d + 1, has `n` elements and the shards that dim
- * d had; merge_shards undoes it. */
+ * d had, the second as many as a shard with its padding; merge_shards undoes
+ * it, and `size` elements are left. */
 Value split_shards(Partition *p, Value value, int d, int64_t n);
-Value merge_shards(Partition *p, Value value, int d);
+Value merge_shards(Partition *p, Value value, int d, int64_t size);
 /* Moves dim `from` to place `to` of the storage order. */
 Value transpose_dim(Partition *p, Value value, int from, int to);
+/* Each rank takes its shard: `axes` continue those of the dim to `split`. */
+Value shard_dim(Partition *p, Value value, int d, AxisList split,
+                AxisList axes);
 Name shards_name(const Partition *p, const Type *type, Name dim);
 Value reshard_emit(Partition *p, Value value, const ReshardStep *steps, int n);
+
+/* ---- padding.c ---- */
+
+/* Some shards of the dim have padding. */
+bool dim_is_uneven(const Partition *p, const Dim *dim);
+/* Each shard of `larger` consists of complete shards of `smaller`, whose axes
+ * continue those of `larger`. */
+bool shards_are_aligned(const Partition *p, const Dim *larger,
+                        const Dim *smaller);
+/* Replaces padding of the operands by what does not change a result that mixes
+ * the elements of a dim. */
+void mask_operands(Partition *p, Op op, const Attrs *attrs, Value *inputs,
+                   int n_inputs, const Type *const *results, int n_results);
+/* A replicated dim gets `size` elements: zeros after those that it has, or the
+ * first ones of them. */
+Value append_padding(Partition *p, Value value, int d, int64_t size);
+Value drop_padding(Partition *p, Value value, int d, int64_t size);
 
 /* ---- zero.c ---- */
 
@@ -171,8 +193,7 @@ void place_by_range(Partition *p, int id, const Value *inputs,
 
 /* ---- pins.c ---- */
 
-/* The axes that a line about its name gives a dim that they divide; none for
- * the batch dim. */
+/* The axes that a line about its name gives a dim; none for the batch dim. */
 AxisList plan_line_axes(const Partition *p, const Dim *dim);
 /* Finds the values that pins about paths place. */
 void find_pinned_values(Partition *p);

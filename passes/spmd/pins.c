@@ -260,5 +260,5 @@ AxisList plan_line_axes(const Partition *p, const Dim *dim) {
   if (!line || dim->name == p->plan->batch_dim) return 0;
   for (int i = 0; i < line->n_axes; i++)
     axes = axis_list_append(axes, mesh_find(p->mesh, line->axes[i]));
-  return dim->size % axis_list_shards(axes, p->mesh) == 0 ? axes : 0;
+  return axes;
 }

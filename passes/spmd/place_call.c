@@ -21,6 +21,7 @@ Value place_call(Partition *p, int id, Op op, const Attrs *attrs,
   for (int i = 0; i < n_inputs; i++)
     placed[i] = reshard(p, inputs[i], wanted[i], id);
   rewrite_at(&p->rewrite, id);
+  mask_operands(p, op, attrs, placed, n_inputs, logical, n_results);
   return graph_append_typed(to, op, placed, n_inputs, attrs, results, n_results,
                             p->rewrite.from->nodes.data[id]->body);
 }

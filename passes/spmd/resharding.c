@@ -130,7 +130,7 @@ static Value take_shards(Partition *p, Value value, const Type *want) {
     AxisList split = want->dims[d].split, axes;
     bool continues = axis_list_continues(split, type->dims[at].split, &axes);
     ASSERT(continues);
-    value = change_shards(p, OP_shard, value, at, split, axes);
+    value = shard_dim(p, value, at, split, axes);
   }
   return value;
 }
@@ -142,7 +142,7 @@ typedef enum Way {
   WAY_chain, /* its shards move */
 } Way;
 
-static Way find_way(const Type *have, const Type *want) {
+static Way find_way(const Partition *p, const Type *have, const Type *want) {
   AxisSet reduced = have->partial & (AxisSet)~want->partial, sliced = 0;
   bool is_same = !reduced;
   bool moves = (want->partial & ~have->partial) || (reduced && want->partial);
@@ -151,7 +151,8 @@ static Way find_way(const Type *have, const Type *want) {
     AxisList more;
     if (dim->split == have->dims[d].split) continue;
     is_same = false;
-    if (!axis_list_continues(dim->split, have->dims[d].split, &more))
+    if (!axis_list_continues(dim->split, have->dims[d].split, &more) ||
+        !shards_are_aligned(p, &have->dims[d], dim))
       moves = true;
     else
       sliced |= axis_list_set(more);
@@ -254,11 +255,11 @@ static Value reshard_by_chain(Partition *p, Value value, const Type *want,
 Value reshard(Partition *p, Value value, const Type *want, int id) {
   Graph *to = p->rewrite.to;
   const Type *have = graph_type(to, value);
-  Way way = find_way(have, want);
+  Way way = find_way(p, have, want);
   if (way == WAY_none) return value;
   if (way == WAY_chain) return reshard_by_chain(p, value, want, id);
   if (have->partial & ~want->partial) value = reduce_partial(p, value);
-  if (find_way(graph_type(to, value), want) == WAY_none) return value;
+  if (find_way(p, graph_type(to, value), want) == WAY_none) return value;
   if (!is_computed(to, value)) return take_shards(p, value, want);
   return localise(p, value, want, map_create(p->ctx->scratch));
 }

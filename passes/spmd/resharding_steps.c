@@ -14,6 +14,8 @@
  *         : f32[B, T:8, C]
  *
  * Where the dim is the outermost, the transpose is none and all else are views.
+ * Shards of unequal size have padding: split_dim counts it, and where the dim
+ * is replicated, a pad makes room for it and a slice drops it.
  */
 #include "passes/spmd/partition.h"
 
@@ -32,7 +34,16 @@ Name shards_name(const Partition *p, const Type *type, Name dim) {
   return name;
 }
 
+static void padding_attr(const Partition *p, Attrs *attrs, int64_t pad) {
+  if (pad > 0)
+    attrs_ints(attrs, ATTR_pad, arena_copy(p->ctx->scratch, &pad, sizeof pad),
+               1);
+}
+
 Value split_shards(Partition *p, Value value, int d, int64_t n) {
+  const Dim *whole = &graph_type(p->rewrite.to, value)->dims[d];
+  int64_t each = (whole->size + n - 1) / n;
+  if (!whole->split) value = append_padding(p, value, d, n * each);
   const Type *from = graph_type(p->rewrite.to, value);
   Type *type = type_create(p->ctx->module->arena, from->dtype, from->rank + 1);
   type->partial = from->partial;
@@ -40,29 +51,33 @@ Value split_shards(Partition *p, Value value, int d, int64_t n) {
   for (int i = 0; i < from->rank; i++) type->dims[i + (i > d)] = from->dims[i];
   Dim dim = from->dims[d];
   type->dims[d] = (Dim){shards_name(p, from, dim.name), n, dim.split};
-  type->dims[d + 1] = (Dim){dim.name, dim.size / n, 0};
+  type->dims[d + 1] = (Dim){dim.name, each, 0};
   Name names[] = {type->dims[d].name, dim.name};
-  int64_t sizes[] = {n, dim.size / n};
+  int64_t sizes[] = {n, each};
   Attrs attrs = {0};
+  padding_attr(p, &attrs, n * each - dim.size);
   attrs_name(&attrs, ATTR_dim, dim.name);
   attrs_names(&attrs, ATTR_to, names, 2);
   attrs_ints(&attrs, ATTR_sizes, sizes, 2);
   return append_typed(p, OP_split_dim, value, &attrs, type);
 }
 
-Value merge_shards(Partition *p, Value value, int d) {
+Value merge_shards(Partition *p, Value value, int d, int64_t size) {
   const Type *from = graph_type(p->rewrite.to, value);
   Type *type = type_create(p->ctx->module->arena, from->dtype, from->rank - 1);
   type->partial = from->partial;
   type->partial_kind = from->partial_kind;
   for (int i = 0; i < type->rank; i++) type->dims[i] = from->dims[i + (i > d)];
   Dim shards = from->dims[d], dim = from->dims[d + 1];
-  type->dims[d] = (Dim){dim.name, shards.size * dim.size, shards.split};
+  int64_t all = shards.size * dim.size;
+  type->dims[d] = (Dim){dim.name, shards.split ? size : all, shards.split};
   Name names[] = {shards.name, dim.name};
   Attrs attrs = {0};
+  padding_attr(p, &attrs, all - type->dims[d].size);
   attrs_names(&attrs, ATTR_from, names, 2);
   attrs_name(&attrs, ATTR_dim, dim.name);
-  return append_typed(p, OP_merge_dims, value, &attrs, type);
+  value = append_typed(p, OP_merge_dims, value, &attrs, type);
+  return shards.split ? value : drop_padding(p, value, d, size);
 }
 
 /* A copy of the type with dim `from` moved to place `to`. */
@@ -88,6 +103,17 @@ Value transpose_dim(Partition *p, Value value, int from, int to) {
   return append_typed(p, OP_transpose, value, &attrs, moved);
 }
 
+Value shard_dim(Partition *p, Value value, int d, AxisList split,
+                AxisList axes) {
+  const Type *type = graph_type(p->rewrite.to, value);
+  int64_t size = type->dims[d].size, n = axis_list_shards(split, p->mesh);
+  if (type->dims[d].split || size % n == 0)
+    return change_shards(p, OP_shard, value, d, split, axes);
+  value = append_padding(p, value, d, (size + n - 1) / n * n);
+  value = change_shards(p, OP_shard, value, d, split, axes);
+  return merge_shards(p, split_shards(p, value, d, n), d, size);
+}
+
 /* ---- steps ---- */
 
 static AxisList without_last(AxisList list, int n) {
@@ -107,7 +133,8 @@ static AxisList join_lists(AxisList list, AxisList more) {
 static Value emit_all_gather(Partition *p, Value value,
                              const ReshardStep *step) {
   int d = step->from_dim;
-  AxisList split = graph_type(p->rewrite.to, value)->dims[d].split;
+  Dim whole = graph_type(p->rewrite.to, value)->dims[d];
+  AxisList split = whole.split;
   value = split_shards(p, value, d, axis_list_shards(split, p->mesh));
   Type *type =
       move_dim(p->ctx->module->arena, graph_type(p->rewrite.to, value), d, 0);
@@ -116,7 +143,7 @@ static Value emit_all_gather(Partition *p, Value value,
   attrs_name(&attrs, ATTR_dim, type->dims[0].name);
   axis_list_attr(p, &attrs, step->axes);
   value = append_typed(p, OP_all_gather, value, &attrs, type);
-  return merge_shards(p, transpose_dim(p, value, 0, d), d);
+  return merge_shards(p, transpose_dim(p, value, 0, d), d, whole.size);
 }
 
 static Value emit_reduce_scatter(Partition *p, Value value,
@@ -125,6 +152,7 @@ static Value emit_reduce_scatter(Partition *p, Value value,
   const Type *from = graph_type(p->rewrite.to, value);
   AxisList split = join_lists(from->dims[d].split, step->axes);
   ReduceKind kind = from->partial_kind;
+  int64_t size = from->dims[d].size;
   value = split_shards(p, value, d, axis_list_shards(split, p->mesh));
   Type *type =
       type_copy(p->ctx->module->arena, graph_type(p->rewrite.to, value));
@@ -138,24 +166,23 @@ static Value emit_reduce_scatter(Partition *p, Value value,
              name_intern(p->ctx->module->names, reduce_name(kind)));
   value = transpose_dim(p, value, d, 0);
   value = append_typed(p, OP_reduce_scatter, value, &attrs, type);
-  return merge_shards(p, value, d);
+  return merge_shards(p, value, d, size);
 }
 
 static Value emit_all_to_all(Partition *p, Value value,
                              const ReshardStep *step) {
   const Graph *to = p->rewrite.to;
   const Type *type = graph_type(to, value);
-  Name from_name = type->dims[step->from_dim].name;
-  AxisList from_split = type->dims[step->from_dim].split;
-  AxisList to_split = join_lists(type->dims[step->to_dim].split, step->axes);
+  Dim from = type->dims[step->from_dim], to_dim = type->dims[step->to_dim];
+  AxisList to_split = join_lists(to_dim.split, step->axes);
   value =
       split_shards(p, value, step->to_dim, axis_list_shards(to_split, p->mesh));
-  int d = type_find(graph_type(to, value), from_name);
-  value = split_shards(p, value, d, axis_list_shards(from_split, p->mesh));
+  int d = type_find(graph_type(to, value), from.name);
+  value = split_shards(p, value, d, axis_list_shards(from.split, p->mesh));
   int gains = step->to_dim + (step->to_dim > d);
   Type *placed = type_copy(p->ctx->module->arena, graph_type(to, value));
   placed->dims[d].split =
-      without_last(from_split, axis_list_length(step->axes));
+      without_last(from.split, axis_list_length(step->axes));
   placed->dims[gains].split = to_split;
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, placed->dims[d].name);
@@ -165,8 +192,12 @@ static Value emit_all_to_all(Partition *p, Value value,
   value = append_typed(p, OP_all_to_all, value, &attrs,
                        move_dim(p->ctx->module->arena, placed, d, 0));
   value = transpose_dim(p, value, 0, d);
-  int first = d < gains ? d : gains, second = d < gains ? gains : d;
-  return merge_shards(p, merge_shards(p, value, second), first);
+  if (d < gains) {
+    value = merge_shards(p, value, gains, to_dim.size);
+    return merge_shards(p, value, d, from.size);
+  }
+  value = merge_shards(p, value, d, from.size);
+  return merge_shards(p, value, gains, to_dim.size);
 }
 
 /* The value where the mask is true, else 0.  The operands of a select are all
@@ -224,7 +255,7 @@ static Value emit_zero_fill(Partition *p, Value value,
 static Value emit_slice(Partition *p, Value value, const ReshardStep *step) {
   const Type *from = graph_type(p->rewrite.to, value);
   AxisList split = join_lists(from->dims[step->to_dim].split, step->axes);
-  return change_shards(p, OP_shard, value, step->to_dim, split, step->axes);
+  return shard_dim(p, value, step->to_dim, split, step->axes);
 }
 
 static Value emit_all_reduce(Partition *p, Value value,
@@ -243,13 +274,6 @@ static EmitStep *const emitters[N_RESHARD_KINDS] = {
     [RESHARD_all_to_all] = emit_all_to_all,
     [RESHARD_all_reduce] = emit_all_reduce,
 };
-
-/* The shards that a step makes or joins have one size. */
-static bool is_even(const Partition *p, const Type *type, int dim) {
-  if (dim < 0) return true;
-  const Dim *d = &type->dims[dim];
-  return d->size % axis_list_shards(d->split, p->mesh) == 0;
-}
 
 /* Shards would move between micro-batches, also where those of ranks that come
  * before them in the dim are joined: a micro-batch has only its own part of
@@ -271,10 +295,6 @@ static bool can_emit(const Partition *p, const Type *before,
     *out_reason = "it has too many dimensions";
   else if (step->kind == RESHARD_all_to_all && step->axes != step->to_axes)
     *out_reason = "the axes would change their order";
-  else if (!is_even(p, before, step->from_dim) ||
-           !is_even(p, before, step->to_dim) ||
-           !is_even(p, step->type, step->to_dim))
-    *out_reason = "shards would have unequal sizes";
   return !*out_reason;
 }
 

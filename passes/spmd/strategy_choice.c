@@ -111,17 +111,20 @@ static void add_result_cost(const Choice *c, const Type *type, AxisSet before,
 
 /* ---- the search ---- */
 
-/* A look-up by range needs ranges of one size. */
-static bool has_even_results(const Choice *c, const Strategy *strategy) {
-  for (int r = 0; r < c->node->n_results; r++) {
-    const Type *type = strategy->results[r];
-    for (int d = 0; d < type->rank; d++)
-      if (type->dims[d].size %
-              axis_list_shards(type->dims[d].split, c->p->mesh) !=
-          0)
-        return false;
+/* Shards of unequal size are taken where an operand or a line has them; no
+ * other strategy is worth their padding. */
+static bool has_new_padding(const Choice *c, const Type *type) {
+  for (int d = 0; d < type->rank; d++) {
+    const Dim *dim = &type->dims[d];
+    AxisSet axes = axis_list_set(dim->split);
+    bool is_new = dim_is_uneven(c->p, dim) && (axes & ~line_axes(c->p, dim));
+    for (int i = 0; is_new && i < c->node->n_inputs; i++) {
+      int at = type_find(c->have[i], dim->name);
+      is_new = at < 0 || c->have[i]->dims[at].split != dim->split;
+    }
+    if (is_new) return true;
   }
-  return true;
+  return false;
 }
 
 static bool try_strategy(void *user, const Strategy *strategy) {
@@ -129,9 +132,7 @@ static bool try_strategy(void *user, const Strategy *strategy) {
   const Node *node = c->node;
   Cost cost = {0};
   AxisSet before = 0;
-  if (strategy->positions &&
-      (!range_is_supported(node->op) || !has_even_results(c, strategy)))
-    return true;
+  if (strategy->positions && !range_is_supported(node->op)) return true;
   const Type **want =
       ARENA_ARRAY(c->p->ctx->scratch, const Type *, node->n_inputs);
   for (int i = 0; i < node->n_inputs; i++) {
@@ -139,9 +140,11 @@ static bool try_strategy(void *user, const Strategy *strategy) {
                                 c->rule[i]->partial);
     cost.broken += count_taken(c, i, want[i]);
     before |= want[i]->partial;
-    if (!add_operand_cost(c, i, want[i], &cost)) return true;
+    if (has_new_padding(c, want[i]) || !add_operand_cost(c, i, want[i], &cost))
+      return true;
   }
   for (int r = 0; r < node->n_results; r++) {
+    if (has_new_padding(c, strategy->results[r])) return true;
     cost.broken += count_missing(c, strategy->results[r]);
     add_result_cost(c, strategy->results[r], before, &cost);
   }
@@ -153,10 +156,12 @@ static bool try_strategy(void *user, const Strategy *strategy) {
   return true;
 }
 
-static bool moves_shards(const Type *have, const Type *want) {
+static bool moves_shards(const Partition *p, const Type *have,
+                         const Type *want) {
   AxisList more;
   for (int d = 0; d < have->rank; d++)
-    if (!axis_list_continues(want->dims[d].split, have->dims[d].split, &more))
+    if (!axis_list_continues(want->dims[d].split, have->dims[d].split, &more) ||
+        !shards_are_aligned(p, &have->dims[d], &want->dims[d]))
       return true;
   return false;
 }
@@ -187,7 +192,7 @@ bool choose_strategy(Partition *p, int id, const Value *inputs,
       .out = ARENA_ARRAY(p->ctx->scratch, const Type *, node->n_inputs)};
   bool moves = has_mixed_terms(&choice);
   for (int i = 0; i < node->n_inputs; i++)
-    moves |= moves_shards(have[i], wanted[i]);
+    moves |= moves_shards(p, have[i], wanted[i]);
   if (!moves) return false;
   ShardCall call = shard_call(p->rewrite.from, node);
   shard_strategies(p->mesh, &call, p->ctx->scratch, try_strategy, &choice);

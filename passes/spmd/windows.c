@@ -420,7 +420,9 @@ static Value close_result(const Slide *s, Along along, Value value) {
   int from = type_find(graph_type(to, value), s->shards);
   int at = type_find(graph_type(to, value), s->dim);
   value = transpose_dim(s->p, value, from, from < at ? at - 1 : at);
-  return merge_shards(s->p, value, type_find(graph_type(to, value), s->shards));
+  int64_t size = along == ALONG_seen ? s->size : s->n * s->to;
+  return merge_shards(s->p, value, type_find(graph_type(to, value), s->shards),
+                      size);
 }
 
 Value place_windows(Partition *p, int id, const Value *inputs) {

@@ -13,8 +13,9 @@
  *
  * Level 1 shards the optimizer's state, level 2 the accumulated gradients too,
  * level 3 the parameters, which are gathered where they are read.  It is a
- * placement: the axes are appended to those of one dim, the first that they
- * divide; a parameter without such a dim stays as it is.
+ * placement: the axes are appended to those of the dim that leaves a rank the
+ * fewest elements, padding included, the first of several; a parameter that no
+ * dim makes smaller stays as it is.
  */
 #include "passes/spmd/partition.h"
 
@@ -58,16 +59,21 @@ static ZeroShard *find_zero_shard(const Partition *p, const Type *type) {
   for (int d = 0; d < type->rank; d++)
     used |= axis_list_set(type->dims[d].split);
   if (!more || axis_list_set(more) & used) return NULL;
+  ZeroShard best = {0};
+  int64_t least = type_local_elements(type, p->mesh);
   for (int d = 0; d < type->rank; d++) {
-    AxisList split = type->dims[d].split;
+    Type *sharded = type_copy(p->ctx->scratch, type);
+    AxisList *split = &sharded->dims[d].split;
     for (int i = 0; i < axis_list_length(more); i++)
-      split = axis_list_append(split, axis_list_at(more, i));
-    if (type->dims[d].size % axis_list_shards(split, p->mesh) != 0) continue;
-    ZeroShard *shard = ARENA_NEW(p->ctx->scratch, ZeroShard);
-    *shard = (ZeroShard){type->dims[d].name, split, axis_list_set(more)};
-    return shard;
+      *split = axis_list_append(*split, axis_list_at(more, i));
+    int64_t elements = type_local_elements(sharded, p->mesh);
+    if (elements >= least ||
+        !shards_are_aligned(p, &type->dims[d], &sharded->dims[d]))
+      continue;
+    least = elements;
+    best = (ZeroShard){type->dims[d].name, *split, axis_list_set(more)};
   }
-  return NULL;
+  return best.dim ? arena_copy(p->ctx->scratch, &best, sizeof best) : NULL;
 }
 
 void zero_add_parameter(Partition *p, Name path, const Type *type) {
@@ -89,15 +95,15 @@ static const Type *with_shard(const Partition *p, const Type *type,
                               const ZeroShard *shard) {
   int d = type_find(type, shard->dim);
   AxisList more;
-  if (d < 0 || !axis_list_continues(shard->split, type->dims[d].split, &more) ||
-      type->dims[d].size % axis_list_shards(shard->split, p->mesh) != 0)
+  if (d < 0 || !axis_list_continues(shard->split, type->dims[d].split, &more))
     return type;
   Type *placed = type_copy(p->ctx->module->arena, type);
   AxisSet axes = axis_list_set(shard->split);
   for (int i = 0; i < type->rank; i++)
     placed->dims[i].split = without_axes(type->dims[i].split, axes);
   placed->dims[d].split = shard->split;
-  return placed;
+  return shards_are_aligned(p, &type->dims[d], &placed->dims[d]) ? placed
+                                                                 : type;
 }
 
 const Type *zero_input(const Partition *p, Role role, Name path,

@@ -2,8 +2,9 @@
 /*
  * passes_partition.c -- a partitioned graph computes what the logical one does.
  *
- * A random graph is cut over two ranks and two micro-batches and goes through
- * all passes to buffer assignment; the player runs it on both ranks.  What
+ * A random graph is cut over two ranks and two micro-batches, or over three
+ * ranks into shards of unequal size, and goes through all passes to buffer
+ * assignment; the player runs it on all ranks.  What
  * comes out on each must be what the graph gave before it was cut.  Graphs that
  * ask for what is not supported yet (a row over the batch dim, say) are left
  * out, but not too many of them may be.
@@ -14,6 +15,20 @@
 
 #define N_GRAPHS 300
 #define LIMIT    1e-9
+
+/* Shards of unequal size over 3 ranks: B:4 with an empty one, or T:5. */
+static Plan make_uneven_plan(Module *module, const char *dim) {
+  Plan plan = {.ranks = 3, .microbatches = 1};
+  plan.name = name_intern(module->names, "test");
+  plan.batch_dim = name_intern(module->names, "B");
+  Name axis = name_intern(module->names, "data");
+  plan.mesh.n_axes = 1;
+  plan.mesh.axes[0] = (MeshAxis){axis, 3, false};
+  PlanShard line = {.dim = name_intern(module->names, dim), .n_axes = 1};
+  line.axes[0] = axis;
+  vec_push(module->arena, &plan.shards, line);
+  return plan;
+}
 
 static Plan make_plan(Module *module) {
   Plan plan = {.ranks = 2, .microbatches = 2};
@@ -43,18 +58,19 @@ static Tensor *inputs_of(const Graph *graph, const Graph *cut,
   return ordered;
 }
 
-static int n_played;
+static int n_played[2]; /* by kind of plan */
 
 static void check_seed(uint64_t seed) {
   Module *module = module_create();
   Graph *graph = make_random(module, seed, true);
-  Plan plan = make_plan(module);
+  Plan plan = seed % 2 ? make_uneven_plan(module, seed & 2 ? "B" : "T")
+                       : make_plan(module);
   PassContext ctx = {.module = module,
                      .scratch = module->arena,
                      .plan = &plan,
                      .is_training = true}; /* for buckets */
   const char *disabled[] = {"autodiff", "optimizer"};
-  PassOptions options = {.level = (int)(seed % 3),
+  PassOptions options = {.level = (int)(seed / 4 % 3),
                          .verify = true,
                          .disabled = disabled,
                          .n_disabled = 2};
@@ -63,7 +79,7 @@ static void check_seed(uint64_t seed) {
     modules_destroy();
     return;
   }
-  n_played++;
+  n_played[seed % 2]++;
   Text faults = text_create(module->arena);
   cr_assert(graph_check_placements(cut, &faults), "seed %lu: %s",
             (unsigned long)seed, text_string(&faults));
@@ -85,8 +101,11 @@ static void check_seed(uint64_t seed) {
 }
 
 Test(passes_partition, same_meaning) {
-  n_played = 0;
+  n_played[0] = n_played[1] = 0;
   for_seeds(N_GRAPHS, check_seed);
-  cr_log_info("%d graphs were cut", n_played);
-  if (getenv("DNNC_SEED") == NULL) cr_assert_gt(n_played, N_GRAPHS / 10);
+  cr_log_info("%d graphs were cut, %d into unequal shards",
+              n_played[0] + n_played[1], n_played[1]);
+  if (getenv("DNNC_SEED") != NULL) return;
+  cr_assert_gt(n_played[0], N_GRAPHS / 20);
+  cr_assert_gt(n_played[1], N_GRAPHS / 20);
 }
