@@ -84,6 +84,13 @@ bool dim_is_uneven(const Partition *p, const Dim *dim) {
   return dim->size % axis_list_shards(dim->split, p->mesh) != 0;
 }
 
+Value mask_padding(Partition *p, Value value, Name dim) {
+  const Type *type = graph_type(p->rewrite.to, value);
+  int d = type_find(type, dim);
+  return dim_is_uneven(p, &type->dims[d]) ? mask_dim(p, value, d, SHARD_sum)
+                                          : value;
+}
+
 bool shards_are_aligned(const Partition *p, const Dim *larger,
                         const Dim *smaller) {
   int64_t n = axis_list_shards(larger->split, p->mesh);

@@ -122,6 +122,8 @@ bool shards_are_aligned(const Partition *p, const Dim *larger,
  * the elements of a dim. */
 void mask_operands(Partition *p, Op op, const Attrs *attrs, Value *inputs,
                    int n_inputs, const Type *const *results, int n_results);
+/* The value with zeros in the padding of this dim. */
+Value mask_padding(Partition *p, Value value, Name dim);
 /* A replicated dim gets `size` elements: zeros after those that it has, or the
  * first ones of them. */
 Value append_padding(Partition *p, Value value, int d, int64_t size);

@@ -35,7 +35,9 @@ typedef struct Slide {
   AxisList axes;
   int64_t n;        /* shards */
   int64_t size;     /* elements that the windows see, of all ranks */
-  int64_t from, to; /* elements of a shard: that windows see; of windows */
+  int64_t windows;  /* of all ranks */
+  int64_t from, to; /* elements of a shard, with padding: that windows see; of
+                       windows */
   int64_t step;     /* from the first window of a rank to that of the next */
   int64_t pad;
   int64_t width;       /* elements that the windows of a rank see */
@@ -120,8 +122,7 @@ static bool can_slide(const Slide *s) {
   const Node *node = s->p->rewrite.from->nodes.data[s->id];
   bool counts_pad = node_int(node, ATTR_causal, 1) != 0 || s->pad == 0;
   int64_t most = (s->n - 1) * s->from;
-  return s->n > 1 && s->size % s->n == 0 && counts_pad && s->left <= most &&
-         s->right <= most;
+  return s->n > 1 && counts_pad && s->left <= most && s->right <= most;
 }
 
 static bool find_slide(Partition *p, int id, const Value *inputs, int index,
@@ -142,9 +143,9 @@ static bool find_slide(Partition *p, int id, const Value *inputs, int index,
                .size = type_size(type_along(p, id, ALONG_seen), dim),
                .pad = space_item(node, ATTR_pad, index, 0)};
   s->n = axis_list_shards(s->axes, p->mesh);
-  if (windows % s->n != 0) return false;
-  s->from = s->size / s->n;
-  s->to = windows / s->n;
+  s->windows = windows;
+  s->from = (s->size + s->n - 1) / s->n;
+  s->to = (windows + s->n - 1) / s->n;
   s->step = s->to * stride;
   s->width = (s->to - 1) * stride + extent;
   int64_t drift = (s->n - 1) * (s->step - s->from);
@@ -420,7 +421,7 @@ static Value close_result(const Slide *s, Along along, Value value) {
   int from = type_find(graph_type(to, value), s->shards);
   int at = type_find(graph_type(to, value), s->dim);
   value = transpose_dim(s->p, value, from, from < at ? at - 1 : at);
-  int64_t size = along == ALONG_seen ? s->size : s->n * s->to;
+  int64_t size = along == ALONG_seen ? s->size : s->windows;
   return merge_shards(s->p, value, type_find(graph_type(to, value), s->shards),
                       size);
 }
@@ -439,7 +440,8 @@ Value place_windows(Partition *p, int id, const Value *inputs) {
       if (sliding->inputs[i] == ALONG_seen)
         operands[i] = open_windows(&slides[k], operands[i], sliding->fill);
       if (sliding->inputs[i] == ALONG_windows)
-        operands[i] = shards_of(&slides[k], operands[i]);
+        operands[i] =
+            shards_of(&slides[k], mask_padding(p, operands[i], slides[k].dim));
     }
   }
   Attrs attrs = slide_attrs(slides, n);
