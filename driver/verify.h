@@ -28,6 +28,8 @@ typedef struct VerifyReport {
   /* Dims with their new sizes, as a list, and large ones that keep theirs;
    * NULL: none. */
   const char *sizes, *kept_sizes;
+  /* Runs of equal blocks that were played as three, as a list; or NULL. */
+  const char *repeats;
   /* Entry points of the program that were not played; NULL: none. */
   const char *not_played;
   /* The first output that could not be compared, and why; NULL: none. */

@@ -2,6 +2,9 @@
  * verify_steps.c -- compiles a model twice, for its plan as `dnnc build` does
  * and at -O0 for one rank, and makes both small enough to be played.
  *
+ * Runs of equal blocks become three, and the whole program is compared with
+ * the unrolling of what is left (verify_unroll.c).
+ *
  * The graphs are compiled at the sizes of the model, so every choice of the
  * passes is the one of the real program; then all of them get smaller sizes
  * (ir/resize.h), and memory is assigned anew.  A reference that gets other
@@ -16,6 +19,7 @@ typedef struct StepCompiler {
   Compilation *c;
   Module *module;
   Arena *arena;
+  Model *model; /* with folded graphs of training and evaluation */
   VerifySteps *out;
 } StepCompiler;
 
@@ -66,7 +70,7 @@ static const Graph *reference_of(const StepCompiler *s, const Graph *graph,
 }
 
 static void make_references(const StepCompiler *s, bool is_resized) {
-  const Model *model = s->c->model;
+  const Model *model = s->model;
   VerifyStep *steps = s->out->program.list;
   s->out->gradients.list[0].reference =
       reference_of(s, model->train, true, NULL, is_resized, "optimizer");
@@ -80,11 +84,12 @@ static void make_references(const StepCompiler *s, bool is_resized) {
 
 /* ---- entry points ---- */
 
-static const EntryPoint *find_entry_point(const Compilation *c,
-                                          EntryPointId id) {
+/* NULL: the whole program is not compiled. */
+static const Graph *graph_of_entry(const StepCompiler *s, EntryPointId id) {
+  const Compilation *c = s->c;
   for (int i = 0; i < c->n_entry_points; i++)
     if (!strcmp(c->entry_points[i].name, entry_point_info(id)->name))
-      return &c->entry_points[i];
+      return c->entry_points[i].graph;
   return NULL;
 }
 
@@ -102,11 +107,12 @@ static const char *list_not_played(const StepCompiler *s) {
   return names;
 }
 
-static CompileResult compile_program(const StepCompiler *s) {
+static CompileResult compile_program(const StepCompiler *s, bool is_needed) {
   Compilation *c = s->c;
   c->n_entry_points = 0;
   c->persistent = (PersistentBuffers){0};
   c->trained = NULL;
+  if (!is_needed) return COMPILE_done;
   if (!driver_add_entry_point(c, ENTRY_train) ||
       !driver_add_entry_point(c, ENTRY_eval))
     return COMPILE_mistake;
@@ -115,24 +121,87 @@ static CompileResult compile_program(const StepCompiler *s) {
   return driver_fits_memory(c) ? COMPILE_done : COMPILE_no_plan;
 }
 
+/* ---- folding ---- */
+
+static int fold_graph(const StepCompiler *s, Graph **graph, Repeat *out) {
+  int n = graph_repeats(*graph, s->model->plan, out);
+  for (int i = 0; i < n; i++) *graph = graph_fold(*graph, &out[i]);
+  return n;
+}
+
+/* Blocks fold where training and evaluation repeat the same ones. */
+static void fold_model(StepCompiler *s) {
+  VerifySteps *out = s->out;
+  Graph *train = s->c->model->train, *eval = s->c->model->eval;
+  Repeat repeats[MOST_REPEATS];
+  int n = fold_graph(s, &train, out->repeats);
+  int n_eval = eval ? fold_graph(s, &eval, repeats) : n;
+  bool is_same = n == n_eval;
+  for (int i = 0; i < n && eval && is_same; i++)
+    is_same = repeats[i].name == out->repeats[i].name &&
+              repeats[i].first == out->repeats[i].first &&
+              repeats[i].last == out->repeats[i].last;
+  if (!is_same || n == 0) return;
+  out->n_repeats = n;
+  s->model->train = train;
+  s->model->eval = eval;
+}
+
+/* The plan of an evaluation does all micro-batches at once. */
+static const Plan *plan_of_step(const StepCompiler *s, bool is_training) {
+  const Plan *plan = s->model->plan;
+  if (!plan || is_training || plan->microbatches <= 1) return plan;
+  Plan *own = arena_copy(s->arena, plan, sizeof *plan);
+  plan_drop_time(own);
+  return own;
+}
+
+/* The final graph of the folded model; notes where the whole one, if it is
+ * compiled, is not its unrolling. */
+static const Graph *folded_graph(const StepCompiler *s, const char *name,
+                                 const Graph *graph, const Graph *whole,
+                                 const Graph *trained) {
+  bool is_training = !trained;
+  if (s->out->n_repeats == 0) return whole;
+  if (trained) {
+    PassContext ctx = driver_pass_context(s->c, NULL);
+    ctx.module = s->module;
+    graph = ema_weights_read(&ctx, own_graph(s, graph), trained);
+    arena_destroy(ctx.scratch);
+  }
+  const Graph *folded =
+      compile_graph(s, graph, plan_of_step(s, is_training), is_training,
+                    s->c->options->level, NULL, NULL);
+  if (!whole) return folded;
+  const char *fault = unroll_difference(s->arena, whole, folded,
+                                        s->out->repeats, s->out->n_repeats);
+  if (fault && !s->out->unroll_fault) {
+    s->out->unroll_fault = fault;
+    s->out->unroll_step = name;
+  }
+  return folded;
+}
+
 /* Two training steps with an evaluation between them. */
 static void make_played(const StepCompiler *s) {
   StepList *program = &s->out->program, *gradients = &s->out->gradients;
-  const EntryPoint *train = find_entry_point(s->c, ENTRY_train);
-  const EntryPoint *eval = find_entry_point(s->c, ENTRY_eval);
+  const char *names[] = {"the first training step", "the evaluation",
+                         "the second training step"};
+  const Graph *train = folded_graph(s, names[0], s->model->train,
+                                    graph_of_entry(s, ENTRY_train), NULL);
   *gradients = (StepList){.n = 1};
   *program = (StepList){.n = 0};
   gradients->list[0] = (VerifyStep){
       .name = "gradients",
-      .played = compile_graph(s, s->c->model->train, s->c->model->plan, true,
+      .played = compile_graph(s, s->model->train, s->model->plan, true,
                               s->c->options->level, NULL, "optimizer")};
-  program->list[program->n++] =
-      (VerifyStep){.name = "the first training step", .played = train->graph};
-  if (eval)
-    program->list[program->n++] =
-        (VerifyStep){.name = "the evaluation", .played = eval->graph};
-  program->list[program->n++] =
-      (VerifyStep){.name = "the second training step", .played = train->graph};
+  program->list[program->n++] = (VerifyStep){.name = names[0], .played = train};
+  if (s->model->eval)
+    program->list[program->n++] = (VerifyStep){
+        .name = names[1],
+        .played = folded_graph(s, names[1], s->model->eval,
+                               graph_of_entry(s, ENTRY_eval), train)};
+  program->list[program->n++] = (VerifyStep){.name = names[2], .played = train};
 }
 
 /* ---- sizes ---- */
@@ -197,11 +266,17 @@ static void assign_steps(const StepCompiler *s, StepList *steps) {
   }
 }
 
-CompileResult verify_compile(Compilation *c, Module *module, VerifySteps *out) {
+CompileResult verify_compile(Compilation *c, Module *module, bool is_draft,
+                             VerifySteps *out) {
   Arena *arena = c->module->arena;
-  StepCompiler s = {.c = c, .module = module, .arena = arena, .out = out};
+  StepCompiler s = {.c = c,
+                    .module = module,
+                    .arena = arena,
+                    .model = arena_copy(arena, c->model, sizeof *c->model),
+                    .out = out};
   *out = (VerifySteps){.not_played = list_not_played(&s)};
-  CompileResult result = compile_program(&s);
+  fold_model(&s);
+  CompileResult result = compile_program(&s, !is_draft || out->n_repeats == 0);
   if (result != COMPILE_done) return result;
   make_played(&s);
   make_references(&s, true);

@@ -7,6 +7,7 @@
 
 #include "driver/internal.h"
 #include "driver/verify.h"
+#include "driver/verify_unroll.h"
 #include "ir/resize.h"
 
 /* A final graph with its memory, and the graph that it must equal. */
@@ -27,15 +28,23 @@ typedef struct VerifySteps {
   StepList gradients, program;
   const Resizing *resizing; /* of all graphs; NULL: they have their sizes */
   const char *not_played;   /* entry points, as a list; or NULL */
+  /* Runs of equal blocks that are played as three. */
+  int n_repeats;
+  Repeat repeats[MOST_REPEATS];
+  /* Where the whole program is not the unrolling of what is played, and which
+   * step it is; NULL: nowhere. */
+  const char *unroll_fault, *unroll_step;
 } VerifySteps;
 
 /* ---- verify_steps.c ---- */
 
 /* Compiles the loaded model for its plan and, as the reference, for one rank:
  * the gradients alone, then a training step, an evaluation and a second
- * training step, whichever it has.  Mistakes are printed; `module` is a copy of
+ * training step, whichever it has.  A draft leaves the whole program out where
+ * blocks are folded.  Mistakes are printed; `module` is a copy of
  * the compilation's whose diagnostics nobody reads. */
-CompileResult verify_compile(Compilation *c, Module *module, VerifySteps *out);
+CompileResult verify_compile(Compilation *c, Module *module, bool is_draft,
+                             VerifySteps *out);
 
 /* ---- verify_inputs.c ---- */
 

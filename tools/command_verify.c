@@ -107,6 +107,8 @@ static void print_words(Tool *tool, const Compilation *c,
               c->model->name, report->ranks, report->ranks == 1 ? "" : "s",
               (long long)report->microbatches,
               report->microbatches == 1 ? "" : "es", verdict_of(report));
+  if (report->repeats)
+    text_printf(&out, "played as three blocks: %s\n", report->repeats);
   if (report->sizes) text_printf(&out, "sizes: %s\n", report->sizes);
   if (report->kept_sizes)
     text_printf(&out, "played at their sizes: %s\n", report->kept_sizes);

@@ -484,3 +484,35 @@ Test(faults, the_player_finds_them) {
   /* Faults that change no number are rare. */
   cr_expect_geq(all.n_found, 9 * all.n_equivalent);
 }
+
+/* ---- one block ---- */
+
+/* Drops the first reduction of block 57 where a graph has it. */
+static void drop_in_one_block(void *user, int pass, const Graph *graph) {
+  bool *is_dropped = user;
+  if (!pass_is_named(pass, "partition") || graph->mesh.n_axes == 0) return;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    Node *node = graph->nodes.data[id];
+    if (*is_dropped || node->op != OP_all_reduce ||
+        !path_has(node->path, "block[57]"))
+      continue;
+    drop_reduction((Graph *)graph, (Site){.node = id});
+    *is_dropped = true;
+  }
+}
+
+/* The block is not played; it differs from those beside it. */
+Test(faults, one_fault_in_block_57_of_96_is_found) {
+  bool is_dropped = false;
+  PlayCase deep = {.model = "models/chargpt.dnn",
+                   .sizes = "L=96",
+                   .plan = TEST_ROOT "/benchmarks/plans/tensor.plan",
+                   .watch = drop_in_one_block,
+                   .watch_user = &is_dropped};
+  VerifyReport report = play_case(&deep);
+  cr_expect(is_dropped);
+  cr_expect_str_eq(report.repeats, "block[0..95]");
+  cr_expect_eq(report.equal, ANSWER_no);
+  cr_assert_not_null(report.path);
+  cr_expect(strstr(report.path, "block[57]"), "%s", report.path);
+}

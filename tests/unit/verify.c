@@ -86,3 +86,15 @@ Test(verify, large_models_shrink_by_themselves) {
                report.not_compared);
   cr_expect_null(report.kept_sizes, "%s", report.kept_sizes);
 }
+
+/* The blocks between the first and the last are equal, so one is played. */
+Test(verify, equal_blocks_are_played_as_three) {
+  static const PlayCase deep = {.model = "models/chargpt.dnn",
+                                .sizes = "L=9",
+                                .plan =
+                                    TEST_ROOT "/benchmarks/plans/tensor.plan"};
+  VerifyReport report = play_case(&deep);
+  cr_expect_eq(report.equal, ANSWER_yes, "%s %s", report.path,
+               report.not_compared);
+  cr_expect_str_eq(report.repeats, "block[0..8]");
+}

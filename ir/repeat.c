@@ -1,0 +1,250 @@
+/*
+ * repeat.c -- runs of equal blocks, as declared in repeat.h.
+ *
+ * The front end elaborates a block in one go, so its nodes stand together, in
+ * one order in each block.  Two blocks are compared node for node, with the
+ * distance between them added to the ids of one.
+ */
+#include "ir/repeat.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEAST_BLOCKS = 5 };
+
+/* ---- paths ---- */
+
+/* The text after "NAME[INDEX]" where the path has it as parts; NULL: it has
+ * not. */
+static const char *after_block(Name name, const char *path, int *out_index) {
+  size_t n = strlen(name);
+  for (const char *at = strstr(path, name); at; at = strstr(at + 1, name)) {
+    char *end;
+    bool begins = at == path || at[-1] == '.' || at[-1] == '/';
+    if (!begins || at[n] != '[') continue;
+    long index = strtol(at + n + 1, &end, 10);
+    if (end == at + n + 1 || *end != ']') continue;
+    *out_index = (int)index;
+    return end + 1;
+  }
+  return NULL;
+}
+
+int repeat_index(const Repeat *repeat, const char *path) {
+  int index = -1;
+  if (!path || !after_block(repeat->name, path, &index)) return -1;
+  return index >= repeat->first && index <= repeat->last ? index : -1;
+}
+
+static bool is_same_path(Name name, const char *a, const char *b) {
+  int i, k;
+  if (a == b) return true;
+  const char *rest_a = after_block(name, a, &i);
+  const char *rest_b = after_block(name, b, &k);
+  return rest_a && rest_b && !strcmp(rest_a, rest_b);
+}
+
+/* ---- blocks ---- */
+
+typedef struct Blocks {
+  const Graph *graph;
+  Name name;
+  int n;
+  int *begin; /* [n + 1]: block i is the nodes from begin[i] on */
+} Blocks;
+
+static bool is_same_attr(const Blocks *b, const Attr *x, const Attr *y) {
+  if (x->key != y->key || x->n != y->n) return false;
+  if (x->key == ATTR_index) return true;
+  switch (attr_kind(x->key)) {
+  case ATTRKIND_TEXT: return is_same_path(b->name, x->name, y->name);
+  case ATTRKIND_NAME: return x->name == y->name;
+  case ATTRKIND_NAMES:
+    return !memcmp(x->names, y->names, (size_t)x->n * sizeof(Name));
+  case ATTRKIND_INT: return x->integer == y->integer;
+  case ATTRKIND_INTS:
+    return !memcmp(x->integers, y->integers, (size_t)x->n * sizeof(int64_t));
+  case ATTRKIND_FLOAT: return x->real == y->real;
+  }
+  return false;
+}
+
+static bool is_same_input(const Blocks *b, const Node *x, const Node *y) {
+  const GraphInput *in_x = &b->graph->inputs.data[node_int(x, ATTR_index, 0)];
+  const GraphInput *in_y = &b->graph->inputs.data[node_int(y, ATTR_index, 0)];
+  return in_x->role == in_y->role && in_x->init.kind == in_y->init.kind &&
+         in_x->init.a == in_y->init.a && in_x->is_frozen == in_y->is_frozen &&
+         in_x->has_decay == in_y->has_decay &&
+         in_x->contracts == in_y->contracts && in_x->batches == in_y->batches &&
+         is_same_path(b->name, in_x->path, in_y->path);
+}
+
+/* Values of the block or the one before it move along; others are the same. */
+static bool is_same_operand(const Blocks *b, int block, Value x, Value y) {
+  int step = b->begin[block + 1] - b->begin[block];
+  if (x.result != y.result) return false;
+  if (y.node >= b->begin[block]) return y.node == x.node + step;
+  return y.node == x.node && y.node < b->begin[0];
+}
+
+/* Node `id` of a block and that of the next one. */
+static bool is_same_node(const Blocks *b, int block, int id) {
+  int step = b->begin[block + 1] - b->begin[block];
+  const Node *x = b->graph->nodes.data[id];
+  const Node *y = b->graph->nodes.data[id + step];
+  bool is_same = x->op == y->op && x->phase == y->phase &&
+                 x->n_inputs == y->n_inputs && x->n_attrs == y->n_attrs &&
+                 x->n_results == y->n_results && !x->body == !y->body &&
+                 is_same_path(b->name, x->path, y->path);
+  for (int i = 0; i < x->n_results && is_same; i++)
+    is_same = type_equal(x->types[i], y->types[i]);
+  for (int i = 0; i < x->n_attrs && is_same; i++)
+    is_same = is_same_attr(b, &x->attrs[i], &y->attrs[i]);
+  for (int i = 0; i < x->n_inputs && is_same; i++)
+    is_same = is_same_operand(b, block, x->inputs[i], y->inputs[i]);
+  if (is_same && x->body) is_same = graph_hash(x->body) == graph_hash(y->body);
+  if (is_same && x->op == OP_input) is_same = is_same_input(b, x, y);
+  return is_same;
+}
+
+static bool is_same_block(const Blocks *b, int block) {
+  int n = b->begin[block + 1] - b->begin[block];
+  if (b->begin[block + 2] - b->begin[block + 1] != n) return false;
+  for (int id = b->begin[block]; id < b->begin[block + 1]; id++)
+    if (!is_same_node(b, block, id)) return false;
+  return true;
+}
+
+/* The last block reads of the one before what a middle block reads of its own.
+ */
+static bool is_read_from_ends(const Blocks *b) {
+  int first = b->begin[2], last = b->begin[b->n - 1];
+  const Graph *graph = b->graph;
+  for (int id = last; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    bool is_in_last = id < b->begin[b->n];
+    for (int i = 0; i < node->n_inputs; i++) {
+      int at = node->inputs[i].node;
+      int end = is_in_last ? b->begin[b->n - 2] : last;
+      if (at >= first && at < end) return false;
+    }
+  }
+  for (int i = 0; i < graph->outputs.n; i++) {
+    int at = graph->outputs.data[i].value.node;
+    if (at >= first && at < last) return false;
+  }
+  return true;
+}
+
+/* ---- plans ---- */
+
+static int count_paths(const PlanPlacement *pin, Name name, int index) {
+  int n = 0, at;
+  for (int i = 0; i < pin->n_paths; i++)
+    n += after_block(name, pin->paths[i], &at) && at == index;
+  return n;
+}
+
+static bool is_placed_alike(const Plan *plan, const Repeat *repeat) {
+  for (int p = 0; plan && p < plan->placements.n; p++) {
+    const PlanPlacement *pin = &plan->placements.data[p];
+    int n = count_paths(pin, repeat->name, repeat->first + 1);
+    for (int i = repeat->first + 2; i < repeat->last; i++)
+      if (count_paths(pin, repeat->name, i) != n) return false;
+  }
+  return true;
+}
+
+/* ---- runs ---- */
+
+/* The name in front of the first index of a path, "encoder.block" of
+ * "encoder.block[3].q"; NULL: none. */
+static Name name_before_index(const Graph *graph, const char *path) {
+  const char *at = path ? strchr(path, '[') : NULL;
+  if (!at || at == path) return NULL;
+  return name_intern_n(graph->module->names, path, (size_t)(at - path));
+}
+
+static int index_at(const Blocks *b, int id) {
+  int index;
+  const char *path = b->graph->nodes.data[id]->path;
+  size_t n = strlen(b->name);
+  bool is_there = path && !strncmp(path, b->name, n) && path[n] == '[' &&
+                  after_block(b->name, path, &index);
+  return is_there ? index : -1;
+}
+
+/* Blocks that follow each other from node `id` on; moves `id` behind them. */
+static Repeat read_run(Blocks *b, int *id) {
+  int first = index_at(b, *id), at = *id, n_nodes = b->graph->nodes.n;
+  b->n = 0;
+  while (at < n_nodes && index_at(b, at) == first + b->n) {
+    b->begin[b->n] = at;
+    while (at < n_nodes && index_at(b, at) == first + b->n) at++;
+    b->n++;
+  }
+  b->begin[b->n] = at;
+  *id = at;
+  return (Repeat){b->name, first, first + b->n - 1};
+}
+
+static bool is_repeat(const Blocks *b) {
+  if (b->n < LEAST_BLOCKS) return false;
+  for (int block = 1; block + 2 < b->n; block++)
+    if (!is_same_block(b, block)) return false;
+  return is_read_from_ends(b);
+}
+
+int graph_repeats(const Graph *graph, const Plan *plan, Repeat *out) {
+  Arena *scratch = arena_create(graph->module->memory);
+  Blocks blocks = {.graph = graph,
+                   .begin = ARENA_ARRAY(scratch, int, graph->nodes.n + 1)};
+  int n = 0;
+  for (int id = 0; id < graph->nodes.n && n < MOST_REPEATS;) {
+    blocks.name = name_before_index(graph, graph->nodes.data[id]->path);
+    if (!blocks.name || index_at(&blocks, id) < 0) {
+      id++;
+      continue;
+    }
+    Repeat repeat = read_run(&blocks, &id);
+    if (is_repeat(&blocks) && is_placed_alike(plan, &repeat)) out[n++] = repeat;
+  }
+  arena_destroy(scratch);
+  return n;
+}
+
+/* ---- folding ---- */
+
+Graph *graph_fold(const Graph *graph, const Repeat *repeat) {
+  Arena *scratch = arena_create(graph->module->memory);
+  Blocks b = {.graph = graph,
+              .name = repeat->name,
+              .begin = ARENA_ARRAY(scratch, int, graph->nodes.n + 1)};
+  int id = 0;
+  while (index_at(&b, id) != repeat->first) id++;
+  read_run(&b, &id);
+  int from = b.begin[2], to = b.begin[b.n - 1], n_gone = to - from;
+  int *map = ARENA_ARRAY(scratch, int, graph->nodes.n);
+  Graph *folded = graph_like(graph);
+  for (int at = 0; at < graph->nodes.n; at++) {
+    const Node *node = graph->nodes.data[at];
+    Value *inputs = ARENA_ARRAY(scratch, Value, node->n_inputs + 1);
+    if (at >= from && at < to) {
+      map[at] = at >= b.begin[b.n - 2]
+                    ? map[at - (b.begin[b.n - 2] - b.begin[1])]
+                    : -1;
+      continue;
+    }
+    for (int i = 0; i < node->n_inputs; i++)
+      inputs[i] = (Value){map[node->inputs[i].node], node->inputs[i].result};
+    map[at] = graph_copy_node(folded, graph, at, inputs, false).node;
+  }
+  ASSERT(folded->nodes.n == graph->nodes.n - n_gone);
+  for (int i = 0; i < graph->outputs.n; i++) {
+    GraphOutput output = graph->outputs.data[i];
+    output.value.node = map[output.value.node];
+    graph_output(folded, output.role, output.path, output.value);
+  }
+  arena_destroy(scratch);
+  return folded;
+}
