@@ -122,6 +122,8 @@ static void lines_collect(Lines *l) {
       map_put(seen, path, entry);
       vec_push(l->arena, &l->entries, entry);
     }
+    /* A value stays where a pin says, whatever the lines of names do. */
+    entry->differs |= node->op != OP_input;
     for (int r = 0; r < node->n_results; r++)
       lines_add_type(l, entry, node->types[r]);
   }

@@ -55,6 +55,22 @@ void grad_broadcast(Graph *graph, int id, const Value *cotangents, Value *out) {
   out[0] = grad_sum_to(graph, cotangents[0], operand_type(graph, id, 0));
 }
 
+/* The gradient has the placement of the value (GSPMD, section 3.6); of a
+ * partial sum it is not partial. */
+void grad_constraint(Graph *graph, int id, const Value *cotangents,
+                     Value *out) {
+  const Node *node = graph->nodes.data[id];
+  int n, n_axes;
+  const Name *to = node_names(node, ATTR_to, &n);
+  const Name *axes = node_names(node, ATTR_axes, &n_axes);
+  const int64_t *sizes = node_ints(node, ATTR_sizes, &n);
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_to, to, n);
+  attrs_ints(&attrs, ATTR_sizes, sizes, n);
+  attrs_names(&attrs, ATTR_axes, axes, n_axes);
+  out[0] = graph_append(graph, OP_constraint, &cotangents[0], 1, &attrs);
+}
+
 void grad_cast(Graph *graph, int id, const Value *cotangents, Value *out) {
   DType from = operand_type(graph, id, 0)->dtype;
   bool is_real =

@@ -190,6 +190,28 @@ int infer_copy(Module *module, const OpCall *call, Span span,
   return infer_one(&in, call->types[0]->dtype, &dims, out_types);
 }
 
+int infer_constraint(Module *module, const OpCall *call, Span span,
+                     const Type **out_types) {
+  Infer in = infer_begin(module, call, span);
+  NameSpan to = infer_names(&in, ATTR_to, true);
+  NameSpan axes = infer_names(&in, ATTR_axes, true);
+  int64_t sizes[MAX_RANK], n = 0;
+  int n_dims = to.n <= MAX_RANK ? to.n : MAX_RANK;
+  infer_ints(&in, ATTR_sizes, n_dims, 1, MAX_AXES, 0, sizes);
+  for (int i = 0; i < n_dims && !in.failed; i++) {
+    infer_size(&in, 0, to.items[i]);
+    n += sizes[i];
+  }
+  if (!in.failed && n != axes.n) {
+    in.failed = true;
+    diag(module->diags, DIAG_op_attr_count, span, "axes", in.op, axes.n,
+         (int)n);
+  }
+  Dims dims = {0};
+  dims_add_type(&dims, call->types[0], (NameSpan){0});
+  return infer_one(&in, call->types[0]->dtype, &dims, out_types);
+}
+
 int infer_cast(Module *module, const OpCall *call, Span span,
                const Type **out_types) {
   Infer in = infer_begin(module, call, span);

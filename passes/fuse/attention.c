@@ -11,7 +11,8 @@
  * all T x S scores.  The scale may stand on either side of the mask; without a
  * mask the attention is not causal.  Casts between the parts are dropped, as
  * kernels compute scores in f32.  The pattern matches only if nothing else uses
- * its parts.
+ * its parts.  A pin inside it, which the one operator could not obey, keeps it
+ * as it is written, unless the result is pinned alike.
  *
  * requires: canonical graph     keeps: types, the path of the last contraction
  * breaks: node ids              cost: O(nodes)
@@ -28,22 +29,66 @@ typedef struct AttentionMatch {
 } AttentionMatch;
 
 typedef struct AttentionMatcher {
+  const PassContext *ctx;
   const Graph *graph;
   const int *uses;
+  const Node *pinned; /* the last constraint that was looked through; or NULL */
 } AttentionMatcher;
 
-/* The node that computes the value, through casts, if the value has one use. */
-static const Node *sole_producer(const AttentionMatcher *m, Value *value) {
+/* The node that computes the value, through casts and constraints, if the value
+ * has one use. */
+static const Node *sole_producer(AttentionMatcher *m, Value *value) {
   for (;;) {
     if (m->uses[value->node] != 1) return NULL;
     const Node *node = graph_node(m->graph, *value);
-    if (node->op != OP_cast) return node;
+    if (node->op == OP_constraint)
+      m->pinned = node;
+    else if (node->op != OP_cast)
+      return node;
     *value = node->inputs[0];
   }
 }
 
+/* Does the pin of the result, or NULL, shard each dim as the constraint does?
+ */
+static bool places_alike(const Node *constraint, const PlanPlacement *pin,
+                         const Type *result) {
+  int n, n_axes, n_left = 0;
+  if (!pin || node_has(constraint, ATTR_partial) || pin->n_partial)
+    return false;
+  const Name *to = node_names(constraint, ATTR_to, &n);
+  const Name *axes = node_names(constraint, ATTR_axes, &n_axes);
+  const int64_t *sizes = node_ints(constraint, ATTR_sizes, &n);
+  for (int i = 0; i < n; i++) {
+    const PlanShard *shard = plan_placed_dim(pin, to[i]);
+    bool is_same =
+        shard && type_find(result, to[i]) >= 0 && shard->n_axes == sizes[i];
+    for (int k = 0; is_same && k < shard->n_axes; k++)
+      is_same = shard->axes[k] == axes[k];
+    if (!is_same) return false;
+    axes += sizes[i];
+  }
+  for (int d = 0; d < result->rank; d++) {
+    const PlanShard *shard = plan_placed_dim(pin, result->dims[d].name);
+    n_left += shard && shard->n_axes > 0;
+  }
+  return n_left == n;
+}
+
+/* A pin inside asks for what the pin of the result does not say. */
+static bool has_inner_pin(const AttentionMatcher *m, const Node *result) {
+  const Plan *plan = m->ctx->plan;
+  if (!m->pinned ||
+      (plan && places_alike(m->pinned, plan_find_placement(plan, result->path),
+                            result->types[0])))
+    return false;
+  diag(m->ctx->module->diags, DIAG_pin_in_attention, m->pinned->span,
+       m->pinned->path);
+  return true;
+}
+
 /* Drops multiplications and divisions by constants, from `value` inwards. */
-static Value strip_attention_scale(const AttentionMatcher *m, Value value,
+static Value strip_attention_scale(AttentionMatcher *m, Value value,
                                    double *scale) {
   for (;;) {
     const Node *node = sole_producer(m, &value);
@@ -131,7 +176,7 @@ static bool attention_dims_fit(const AttentionMatcher *m,
          q->dtype == v->dtype;
 }
 
-static bool match_scores(const AttentionMatcher *m, Value value,
+static bool match_scores(AttentionMatcher *m, Value value,
                          AttentionMatch *match) {
   match->scale = 1;
   value = strip_attention_scale(m, value, &match->scale);
@@ -155,13 +200,14 @@ static bool match_scores(const AttentionMatcher *m, Value value,
   return match->query && attention_dims_fit(m, match);
 }
 
-static bool match_attention(const AttentionMatcher *m, const Node *node,
+static bool match_attention(AttentionMatcher *m, const Node *node,
                             AttentionMatch *match) {
   int n;
   if (node->op != OP_dot) return false;
   const Name *over = node_names(node, ATTR_over, &n);
   if (n != 1) return false;
   for (int i = 0; i < 2; i++) {
+    m->pinned = NULL;
     *match = (AttentionMatch){.key = over[0], .v = node->inputs[1 - i]};
     Value p = node->inputs[i];
     const Node *softmax = sole_producer(m, &p);
@@ -177,7 +223,9 @@ static bool match_attention(const AttentionMatcher *m, const Node *node,
 static bool attention_rule(Rewrite *rewrite, int id, void *user) {
   const Node *node = rewrite->from->nodes.data[id];
   AttentionMatch match;
-  if (!match_attention(user, node, &match)) return false;
+  AttentionMatcher *m = user;
+  m->pinned = NULL;
+  if (!match_attention(m, node, &match) || has_inner_pin(m, node)) return false;
   Attrs attrs = {0};
   attrs_names(&attrs, ATTR_over, &match.over, 1);
   attrs_name(&attrs, ATTR_query, match.query);
@@ -199,6 +247,7 @@ static bool attention_rule(Rewrite *rewrite, int id, void *user) {
 
 /* The absorbed parts are left without users. */
 Graph *pass_attention(PassContext *ctx, const Graph *graph) {
-  AttentionMatcher matcher = {graph, graph_use_counts(graph, ctx->scratch)};
+  AttentionMatcher matcher = {ctx, graph, graph_use_counts(graph, ctx->scratch),
+                              NULL};
   return pass_dce(ctx, rewrite_graph(ctx, graph, attention_rule, &matcher));
 }

@@ -20,7 +20,7 @@
  * new shards of all micro-batches.  ZeRO is a placement as well (zero.c).
  *
  * Messages name what is not supported yet: shards of unequal size, shards that
- * would change places between ranks, values pinned inside a scan.
+ * would change places between ranks.
  *
  * requires: logical types     promises: outputs that are not partial
  * breaks: node ids            cost: O(nodes)
@@ -67,18 +67,6 @@ static AxisList add_microbatch_axes(const Partition *p, AxisList list,
     if (sequential >> a & 1 && !(axis_list_set(list) >> a & 1))
       list = axis_list_append(list, a);
   return list;
-}
-
-static void report_uneven(Partition *p, const Dim *dim, int64_t shards,
-                          Span place) {
-  enum { MOST_SHARDS = 64 };
-  Arena *scratch = p->ctx->scratch;
-  const char *list = "1";
-  for (int i = 2; i <= MOST_SHARDS && i <= dim->size; i++)
-    if (dim->size % i == 0) list = arena_printf(scratch, "%s, %d", list, i);
-  Diag *d = diag(p->ctx->module->diags, DIAG_shard_uneven, place, dim->name,
-                 (long)dim->size, (long)shards);
-  diag_help(d, "shard counts that divide %s: %s", dim->name, list);
 }
 
 /* The warning about padding, once for each line and size. */
@@ -261,6 +249,11 @@ void place_node(Partition *p, int id) {
     place_scan(p, id);
     return;
   }
+  if (node->op == OP_constraint) {
+    rewrite_at(&p->rewrite, id);
+    place_constraint(p, id);
+    return;
+  }
   rewrite_at(&p->rewrite, id);
   for (int i = 0; i < node->n_inputs; i++)
     settle_partial(p, node->inputs[i], id);
@@ -274,8 +267,8 @@ void place_node(Partition *p, int id) {
     inputs[i] = place_gradient(p, id, inputs[i]);
   if (place_by_heads(p, id, inputs)) return;
   if (slides_over_shards(p, id, inputs)) {
-    Value value = place_by_lines(p, id, place_windows(p, id, inputs));
-    rewrite_set(&p->rewrite, (Value){id, 0}, place_as_pinned(p, id, value));
+    rewrite_set(&p->rewrite, (Value){id, 0},
+                place_by_lines(p, id, place_windows(p, id, inputs)));
     return;
   }
   AxisSet positions = place_operands(p, id, inputs);
@@ -290,8 +283,7 @@ void place_node(Partition *p, int id) {
   for (int r = 0; r < node->n_results; r++)
     rewrite_set(&p->rewrite, (Value){id, r}, (Value){first.node, r});
   if (node->n_results > 1) return;
-  first = place_by_lines(p, id, first);
-  rewrite_set(&p->rewrite, (Value){id, 0}, place_as_pinned(p, id, first));
+  rewrite_set(&p->rewrite, (Value){id, 0}, place_by_lines(p, id, first));
 }
 
 /* A persistent buffer keeps the sharding of its input. */
@@ -362,7 +354,6 @@ Graph *pass_partition(PassContext *ctx, const Graph *graph) {
   p.by_heads = map_create(ctx->scratch);
   p.warned = map_create(ctx->scratch);
   index_readers(&p);
-  find_pinned_values(&p);
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
     if (diags_errors(ctx->module->diags) > 0)
@@ -383,7 +374,6 @@ Graph *pass_partition(PassContext *ctx, const Graph *graph) {
   place_outputs(&p);
   check_microbatch_loop(&p);
   if (!plan->replicates_data) {
-    check_placements(&p, p.rewrite.to, map_create(ctx->scratch));
     check_named_pins(&p);
     check_operator_lines(&p);
   }

@@ -20,10 +20,8 @@ typedef struct Partition {
   Map *reduced;   /* value of the new graph -> node of its reduced value, plus
                      1 */
   Map *resharded; /* text of a value and a placement -> node, plus 1 */
-  Map *pinned;   /* path of a pin -> last forward node of the old graph that has
-                    it, plus 1 */
-  Map *zero;     /* path of a parameter -> ZeroShard */
-  Map *warned;   /* name and size of a dim with padding */
+  Map *zero;      /* path of a parameter -> ZeroShard */
+  Map *warned;    /* name and size of a dim with padding */
   Map *by_heads; /* result of attention -> node that made it by heads, plus 1 */
   bool has_heads; /* some attention is computed by heads */
   /* By node of the old graph: readers[first_reader[id] .. first_reader[id + 1])
@@ -67,6 +65,7 @@ Value change_shards(Partition *p, Op op, Value value, int d, AxisList split,
 void axis_list_attr(const Partition *p, Attrs *attrs, AxisList list);
 /* Reports at the statement that needs the dim replicated, or, where that is the
  * update of a persistent buffer, at the pin. */
+void report_uneven(Partition *p, const Dim *dim, int64_t shards, Span place);
 Diag *report_unsupported_shard(Partition *p, Name path, const Dim *dim,
                                Span place, bool is_kept);
 
@@ -193,16 +192,21 @@ void check_operator_lines(Partition *p);
 void place_by_range(Partition *p, int id, const Value *inputs,
                     AxisSet positions);
 
+/* ---- constraint.c ---- */
+
+/* The type of an operand in the placement of the constraint `node`. */
+const Type *constrained_type(const Partition *p, const Node *node,
+                             const Type *have);
+/* Reshards the operand of a constraint. */
+void place_constraint(Partition *p, int id);
+
 /* ---- pins.c ---- */
 
 /* The axes that a line about its name gives a dim; none for the batch dim. */
 AxisList plan_line_axes(const Partition *p, const Dim *dim);
-/* Finds the values that pins about paths place. */
-void find_pinned_values(Partition *p);
-/* The value of node `id` in the placement that a pin gives its path. */
-Value place_as_pinned(Partition *p, int id, Value value);
-/* Report the pins that do not hold in the new graph. */
-void check_placements(const Partition *p, const Graph *graph, Map *told);
+/* Reports a pin `partial` of constraint `id` that cannot hold; false then. */
+bool check_partial_pin(Partition *p, int id, const Type *have);
+/* Reports the pins about names that do not hold in the new graph. */
 void check_named_pins(const Partition *p);
 
 #endif

@@ -114,6 +114,17 @@ static Span find_pin(const Partition *p, const Dim *dim) {
   return any;
 }
 
+void report_uneven(Partition *p, const Dim *dim, int64_t shards, Span place) {
+  enum { MOST_SHARDS = 64 };
+  Arena *scratch = p->ctx->scratch;
+  const char *list = "1";
+  for (int i = 2; i <= MOST_SHARDS && i <= dim->size; i++)
+    if (dim->size % i == 0) list = arena_printf(scratch, "%s, %d", list, i);
+  Diag *d = diag(p->ctx->module->diags, DIAG_shard_uneven, place, dim->name,
+                 (long)dim->size, (long)shards);
+  diag_help(d, "shard counts that divide %s: %s", dim->name, list);
+}
+
 Diag *report_unsupported_shard(Partition *p, Name path, const Dim *dim,
                                Span place, bool is_kept) {
   Diags *diags = p->ctx->module->diags;

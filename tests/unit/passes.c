@@ -10,11 +10,12 @@
  *
  * Words of the line: names of passes; `-O1` (2 if absent); `training`;
  * `data=DIM:SHARDS`, `node=DIM:SHARDS`, `time=DIM:SHARDS`, `idle=SHARDS` (a
- * plan); `attention=ring`; `bucket=BYTES`; `keeps=OP`; `compute=DTYPE`,
- * `master=`, `grads=`, `f32=PATH,PATH` (a model's precision); `optimizer=NAME`
- * with a rate of 0.1. Every pass of passes.def has one. After `--- message`
- * stands the message that the user sees instead of a graph. With DNNC_BLESS=1
- * the expectations are written anew.
+ * plan); `pin=PATH:DIM@AXIS`, `pin=PATH` (replicated); `attention=ring`;
+ * `bucket=BYTES`; `keeps=OP`; `compute=DTYPE`, `master=`, `grads=`,
+ * `f32=PATH,PATH` (a model's precision); `optimizer=NAME` with a rate of 0.1.
+ * Every pass of passes.def has one. After `--- message` stands the message that
+ * the user sees instead of a graph. With DNNC_BLESS=1 the expectations are
+ * written anew.
  */
 #include <dirent.h>
 
@@ -72,6 +73,27 @@ static void add_idle(Case *c, const char *text) {
   c->plan.ranks *= atoi(text);
 }
 
+/* "y:B@data" */
+static void add_pin(Case *c, const char *text) {
+  char path[32], dim[32] = "", axis[32] = "";
+  Arena *arena = c->module->arena;
+  int n = sscanf(text, "%31[^:]:%31[^@]@%31s", path, dim, axis);
+  cr_assert(n == 1 || n == 3, "%s", text);
+  Name name = name_intern(c->module->names, path);
+  PlanPlacement pin = {.n_paths = 1,
+                       .paths = arena_copy(arena, &name, sizeof name)};
+  if (n == 3) {
+    PlanShard *shard = ARENA_NEW(arena, PlanShard);
+    *shard = (PlanShard){.dim = name_intern(c->module->names, dim),
+                         .n_axes = 1,
+                         .axes = {name_intern(c->module->names, axis)}};
+    pin.shards = shard;
+    pin.n_shards = 1;
+  }
+  vec_push(arena, &c->plan.placements, pin);
+  plan_index(arena, &c->plan);
+}
+
 /* "compute=bf16", "f32=layernorm,block.attn" */
 static bool set_precision(Case *c, const char *word) {
   Precision *p = &c->model.precision;
@@ -105,6 +127,8 @@ static Graph *run_word(Case *c, Graph *graph, const char *word) {
     add_idle(c, word + 5);
   } else if (strncmp(word, "time=", 5) == 0) {
     add_axis(c, "time", word + 5);
+  } else if (strncmp(word, "pin=", 4) == 0) {
+    add_pin(c, word + 4);
   } else if (strncmp(word, "bucket=", 7) == 0) {
     c->plan.bucket_bytes = atol(word + 7);
     c->ctx.plan = &c->plan;

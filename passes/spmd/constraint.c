@@ -1,0 +1,76 @@
+/*
+ * constraint.c -- brings the operand of a `constraint` into the placement of
+ * its pin, and drops the node.
+ *
+ *     %1 = dot %x, %w : f32[B, T, C; sum@tensor]
+ *     %2 = constraint %1 {axes = [tensor], sizes = [1], to = [T]}
+ *  => %2 = reduce_scatter %1 ... : f32[B, T@tensor, C]
+ */
+#include "passes/spmd/partition.h"
+
+/* Appends the micro-batches of the operand, which pins do not name. */
+static AxisList constrained_axes(const Partition *p, AxisList axes,
+                                 AxisList has) {
+  AxisSet sequential = mesh_sequential(p->mesh);
+  for (int i = 0; i < axis_list_length(has); i++)
+    if (sequential >> axis_list_at(has, i) & 1)
+      axes = axis_list_append(axes, axis_list_at(has, i));
+  return axes;
+}
+
+static AxisSet constrained_partial(const Partition *p, const Node *node) {
+  int n = 0;
+  const Name *names =
+      node_has(node, ATTR_partial) ? node_names(node, ATTR_partial, &n) : NULL;
+  AxisSet axes = 0;
+  for (int i = 0; i < n; i++)
+    axes |= (AxisSet)(1u << mesh_find(p->mesh, names[i]));
+  return axes;
+}
+
+const Type *constrained_type(const Partition *p, const Node *node,
+                             const Type *have) {
+  Type *want = type_copy(p->ctx->module->arena, have);
+  int n, n_axes;
+  const Name *to = node_names(node, ATTR_to, &n);
+  const Name *axes = node_names(node, ATTR_axes, &n_axes);
+  const int64_t *sizes = node_ints(node, ATTR_sizes, &n);
+  for (int d = 0; d < want->rank; d++)
+    want->dims[d].split = constrained_axes(p, 0, have->dims[d].split);
+  for (int i = 0; i < n; i++) {
+    AxisList list = 0;
+    for (int64_t k = 0; k < sizes[i]; k++)
+      list = axis_list_append(list, mesh_find(p->mesh, *axes++));
+    int d = type_find(have, to[i]);
+    want->dims[d].split = constrained_axes(p, list, have->dims[d].split);
+  }
+  want->partial &= mesh_sequential(p->mesh);
+  want->partial |= constrained_partial(p, node);
+  if (!want->partial) want->partial_kind = REDUCE_sum;
+  return want;
+}
+
+static bool has_even_shards(Partition *p, const Type *type, Span pin) {
+  for (int d = 0; d < type->rank; d++) {
+    int64_t shards = axis_list_shards(type->dims[d].split, p->mesh);
+    if (type->dims[d].size % shards == 0) continue;
+    report_uneven(p, &type->dims[d], shards, pin);
+    return false;
+  }
+  return true;
+}
+
+void place_constraint(Partition *p, int id) {
+  const Node *node = p->rewrite.from->nodes.data[id];
+  Value value = rewrite_get(&p->rewrite, node->inputs[0]);
+  const Type *have = graph_type(p->rewrite.to, value);
+  const Type *want = constrained_type(p, node, have);
+  if (check_partial_pin(p, id, have) && has_even_shards(p, want, node->span))
+    value = reshard(p, value, want, id);
+  for (int d = 0; d < node->types[0]->rank; d++)
+    value = transpose_dim(p, value,
+                          type_find(graph_type(p->rewrite.to, value),
+                                    node->types[0]->dims[d].name),
+                          d);
+  rewrite_set(&p->rewrite, (Value){id, 0}, value);
+}
