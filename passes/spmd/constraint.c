@@ -50,10 +50,15 @@ const Type *constrained_type(const Partition *p, const Node *node,
   return want;
 }
 
-static bool has_even_shards(Partition *p, const Type *type, Span pin) {
+/* Micro-batches have one size. */
+static bool has_even_microbatches(Partition *p, const Type *type, Span pin) {
+  AxisSet sequential = mesh_sequential(p->mesh);
   for (int d = 0; d < type->rank; d++) {
-    int64_t shards = axis_list_shards(type->dims[d].split, p->mesh);
-    if (type->dims[d].size % shards == 0) continue;
+    AxisList split = type->dims[d].split;
+    int64_t shards = axis_list_shards(split, p->mesh);
+    if (type->dims[d].size % shards == 0 ||
+        !(axis_list_set(split) & sequential))
+      continue;
     report_uneven(p, &type->dims[d], shards, pin);
     return false;
   }
@@ -65,7 +70,8 @@ void place_constraint(Partition *p, int id) {
   Value value = rewrite_get(&p->rewrite, node->inputs[0]);
   const Type *have = graph_type(p->rewrite.to, value);
   const Type *want = constrained_type(p, node, have);
-  if (check_partial_pin(p, id, have) && has_even_shards(p, want, node->span))
+  if (check_partial_pin(p, id, have) &&
+      has_even_microbatches(p, want, node->span))
     value = reshard(p, value, want, id);
   for (int d = 0; d < node->types[0]->rank; d++)
     value = transpose_dim(p, value,
