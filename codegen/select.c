@@ -68,23 +68,7 @@ static bool is_sequential_split(const Graph *graph, AxisList list) {
 }
 
 static bool type_is_per_microbatch(const Graph *graph, const Type *type) {
-  for (int d = 0; d < type->rank; d++)
-    if (is_sequential_split(graph, type->dims[d].split)) return true;
-  for (int i = 0; i < graph->mesh.n_axes; i++)
-    if (graph->mesh.axes[i].is_sequential && (type->partial >> i & 1))
-      return true;
-  return false;
-}
-
-static bool node_is_per_microbatch(const Graph *graph, int id) {
-  const Node *node = graph->nodes.data[id];
-  if (node->op == OP_input) return false;
-  for (int i = 0; i < node->n_inputs; i++)
-    if (type_is_per_microbatch(graph, graph_type(graph, node->inputs[i])))
-      return true;
-  for (int r = 0; r < node->n_results; r++)
-    if (type_is_per_microbatch(graph, node->types[r])) return true;
-  return false;
+  return type_uses_axes(type, mesh_sequential(&graph->mesh));
 }
 
 /* ---- addresses ---- */

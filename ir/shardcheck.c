@@ -215,6 +215,12 @@ static void check_permuted(ShardCheck *check, const Node *node) {
   }
 }
 
+static void check_after(ShardCheck *check, const Node *node) {
+  const Type *has = operand_type(check, node, 0);
+  if (!is_placed_alike(node->types[0], has))
+    report_placement(check, node, "a result", node->types[0], has);
+}
+
 /* ---- regions ---- */
 
 static void check_graph(ShardCheck *check, const Graph *graph);
@@ -283,6 +289,7 @@ static NodeCheck *const node_checks[N_OPS] = {
     [OP_permute] = check_permuted,
     [OP_shard] = check_shard,
     [OP_collect_microbatches] = check_collected,
+    [OP_after] = check_after,
     [OP_fused] = check_fused,
     [OP_scan] = check_scan,
 };

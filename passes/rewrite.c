@@ -140,18 +140,6 @@ void reduced_dims(const Node *node, const Name **out_dims, int *out_n) {
   *out_dims = node_names(node, ATTR_over, out_n);
 }
 
-bool node_is_per_microbatch(const Graph *graph, int id) {
-  AxisSet axes = mesh_sequential(&graph->mesh);
-  if (!axes) return false;
-  const Node *node = graph->nodes.data[id];
-  if (node->op == OP_input) return false;
-  for (int i = 0; i < node->n_inputs; i++)
-    if (type_uses_axes(graph_type(graph, node->inputs[i]), axes)) return true;
-  for (int r = 0; r < node->n_results; r++)
-    if (type_uses_axes(node->types[r], axes)) return true;
-  return false;
-}
-
 bool node_is_view(const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
   if (op_is(node->op, OPCLASS_view)) return true;

@@ -48,8 +48,6 @@ const Node *value_op(const Graph *graph, Value value, Op op);
 bool value_const(const Graph *graph, Value value, double *out_value);
 /* Dims that a reduction removes. */
 void reduced_dims(const Node *node, const Name **out_dims, int *out_n);
-/* The node runs once for each micro-batch. */
-bool node_is_per_microbatch(const Graph *graph, int id);
 
 /* A key for maps of values.  A bucket of gradients has as many results as a
  * model has parameters. */

@@ -78,6 +78,18 @@ bool type_uses_axes(const Type *type, AxisSet axes) {
   return (used & axes) != 0;
 }
 
+bool node_is_per_microbatch(const Graph *graph, int id) {
+  AxisSet axes = mesh_sequential(&graph->mesh);
+  if (!axes) return false;
+  const Node *node = graph->nodes.data[id];
+  if (node->op == OP_input) return false;
+  for (int i = 0; i < node->n_inputs; i++)
+    if (type_uses_axes(graph_type(graph, node->inputs[i]), axes)) return true;
+  for (int r = 0; r < node->n_results; r++)
+    if (type_uses_axes(node->types[r], axes)) return true;
+  return node_int(node, ATTR_per_microbatch, 0) != 0;
+}
+
 int64_t local_to_logical(const MeshPlace *place, const Type *type,
                          int64_t index) {
   int64_t logical = 0, stride = 1;

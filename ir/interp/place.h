@@ -42,6 +42,8 @@ bool type_is_uneven(const Type *type, const Mesh *mesh);
 /* A split or a partial sum of the type is over one of these axes. */
 bool type_uses_axes(const Type *type, AxisSet axes);
 AxisSet mesh_sequential(const Mesh *mesh);
+/* The node runs once for each micro-batch. */
+bool node_is_per_microbatch(const Graph *graph, int id);
 
 /* Where element `index` of the local tensor lies in the logical one, both
  * row-major; -1: in padding. */

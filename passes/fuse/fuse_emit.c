@@ -107,6 +107,15 @@ static int name_giver(const Fusion *fusion, const Group *group) {
   return named;
 }
 
+/* Some member runs for each micro-batch by its attribute alone. */
+static bool needs_loop_mark(const Fusion *fusion, const Group *group) {
+  for (int m = 0; m < group->members.n; m++)
+    if (node_has(fusion->graph->nodes.data[group->members.data[m]],
+                 ATTR_per_microbatch))
+      return true;
+  return false;
+}
+
 static void emit_fused(Emit *emit, int g) {
   Fusion *fusion = emit->fusion;
   const Group *group = &fusion->groups[g];
@@ -132,9 +141,11 @@ static void emit_fused(Emit *emit, int g) {
   Value *inputs = ARENA_ARRAY(fusion->arena, Value, body.inputs.n);
   for (int i = 0; i < body.inputs.n; i++)
     inputs[i] = rewrite_get(&emit->rewrite, body.inputs.data[i]);
+  Attrs attrs = {0};
+  if (needs_loop_mark(fusion, group)) attrs_int(&attrs, ATTR_per_microbatch, 1);
   Value first =
       graph_append_typed(emit->rewrite.to, OP_fused, inputs, body.inputs.n,
-                         NULL, types, n_results, body.graph);
+                         &attrs, types, n_results, body.graph);
   for (int r = 0; r < n_results; r++)
     rewrite_set(&emit->rewrite, (Value){results[r], 0}, (Value){first.node, r});
 }

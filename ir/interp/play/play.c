@@ -486,19 +486,6 @@ static void play_scan(Player *player, const Frame *frame, int id) {
 
 /* ---- micro-batches ---- */
 
-static bool is_per_microbatch(const Player *player, int id) {
-  const Graph *graph = player->program->graph;
-  const Node *node = graph->nodes.data[id];
-  AxisSet time = sequential_axes(player);
-  bool is_timed = false;
-  if (node->op == OP_input || !time) return false;
-  for (int i = 0; i < node->n_inputs; i++)
-    is_timed |= type_uses_axes(graph_type(graph, node->inputs[i]), time);
-  for (int r = 0; r < node->n_results; r++)
-    is_timed |= type_uses_axes(node->types[r], time);
-  return is_timed;
-}
-
 /* The first micro-batch writes, the others add or write beside it. */
 static void begin_joins(Player *player, int begin, int end) {
   const Frame *frame = &player->frame;
@@ -540,7 +527,8 @@ void player_run(Player *player) {
   int n = player->program->graph->nodes.n;
   for (int id = 0; id < n;) {
     int end = id;
-    while (end < n && is_per_microbatch(player, end)) end++;
+    while (end < n && node_is_per_microbatch(player->program->graph, end))
+      end++;
     if (end > id)
       play_microbatches(player, id, end);
     else
