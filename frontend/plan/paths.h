@@ -53,4 +53,19 @@ void plan_line_repeats(Elab *e, Span later, Span earlier);
 /* The path lines of the plan as it is printed (language.md 11). */
 void plan_make_lines(Elab *e, PlanPaths *paths, Plan *plan);
 
+/* ---- saving.c ---- */
+
+typedef struct SavingLines {
+  Elab *e;
+  const Graph *graph;
+  PlanPaths *paths;
+  Plan *plan;                    /* which gets `saving` */
+  VEC(const PlanSaving *) lines; /* in order */
+} SavingLines;
+
+/* A line `remat` or `keep`; a later one wins. */
+void saving_read_line(SavingLines *lines, const Pin *pin);
+/* Reports a line to which later lines leave no value. */
+void saving_check_lines(SavingLines *lines);
+
 #endif

@@ -375,22 +375,6 @@ static bool plan_read_paths(Reader *r, const Pin *pin, PathList *out) {
   return is_good;
 }
 
-/* A path gets another line; the earlier one must still say something, unless it
- * is an annotation. */
-static void overrule_saving(Reader *r, PlanSaving *old,
-                            const PlanSaving *saving) {
-  if (!old || old == saving || --old->n_paths > 0 ||
-      old->is_recomputed == saving->is_recomputed ||
-      *span_text(r->e->arena, old->span) == '@')
-    return;
-  Diag *d = diag(r->e->diags, DIAG_plan_contradicts, saving->span,
-                 span_text(r->e->arena, saving->span),
-                 span_text(r->e->arena, old->span));
-  diag_note(d, old->span, "the earlier pin is here");
-  diag_help(d, "remove one of the two, or write the pin about fewer values "
-               "after the other");
-}
-
 /* `remat` and `keep` are about forward values; false: none of these is one. */
 static bool add_saving(Reader *r, const PathList *paths, bool is_recomputed,
                        Span span) {
@@ -404,22 +388,23 @@ static bool add_saving(Reader *r, const PathList *paths, bool is_recomputed,
   if (!r->plan->saving) r->plan->saving = map_create(r->e->arena);
   for (int i = 0; i < paths->n; i++) {
     if (map_has(inputs, paths->data[i])) continue;
-    overrule_saving(r, map_get(r->plan->saving, paths->data[i]), saving);
     map_put(r->plan->saving, paths->data[i], saving);
     saving->n_paths++;
   }
   return saving->n_paths > 0;
 }
 
-static bool read_saving(Reader *r, const Pin *pin) {
-  PathList paths = {0};
-  bool is_recomputed = pin->kind == PIN_remat;
-  if (!plan_read_paths(r, pin, &paths)) return false;
-  if (add_saving(r, &paths, is_recomputed, pin->span)) return true;
-  diag(r->e->diags, DIAG_plan_not_computed, pin->exprs.data[0]->span,
-       span_text(r->e->arena, pin->exprs.data[0]->span),
-       is_recomputed ? "remat" : "keep");
-  return false;
+/* Read last, because they depend on `zero`. */
+static void read_savings(Reader *r) {
+  SavingLines lines = {
+      .e = r->e, .graph = r->graph, .paths = r->paths, .plan = r->plan};
+  for (int b = 0; r->paths && b < r->blocks.n; b++)
+    for (int i = 0; i < r->blocks.data[b]->n_pins; i++) {
+      const Pin *pin = &r->blocks.data[b]->pins[i];
+      if (pin->kind == PIN_remat || pin->kind == PIN_keep)
+        saving_read_line(&lines, pin);
+    }
+  if (diags_errors(r->e->diags) == 0) saving_check_lines(&lines);
 }
 
 /* One entry of a line, for these values or, `is_operator`, operators. */
@@ -721,10 +706,8 @@ static void read_pin(Reader *r, const Pin *pin) {
   case PIN_shard_paths:
   case PIN_replicate: read_placement(r, pin); return;
   case PIN_set: read_set(r, pin); return;
-  case PIN_keep: read_saving(r, pin); return;
-  case PIN_remat:
-    if (read_saving(r, pin)) plan_unsupported(r, pin->span, "'remat'");
-    return;
+  case PIN_keep:
+  case PIN_remat: return; /* read_savings */
   case PIN_stage:
   case PIN_cut:
   case PIN_offload:
@@ -859,6 +842,7 @@ static Plan *plan_read_all(Reader *r, Name batch_dim) {
   for (int b = 0; b < r->blocks.n; b++)
     for (int i = 0; i < r->blocks.data[b]->n_pins; i++)
       read_pin(r, &r->blocks.data[b]->pins[i]);
+  read_savings(r);
   if (r->request->bucket_bytes > 0)
     plan->bucket_bytes = r->request->bucket_bytes;
   if (diags_errors(e->diags) > 0) return NULL;

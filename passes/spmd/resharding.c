@@ -238,10 +238,7 @@ static Value reshard_by_chain(Partition *p, Value value, const Type *want,
                               int id) {
   Text text = text_create(p->ctx->scratch);
   const Type *placed = placed_like(p, graph_type(p->rewrite.to, value), want);
-  /* A parameter that ZeRO spreads is gathered again for the backward pass. */
-  bool is_again = p->plan->zero >= 3 && p->rewrite.to->phase != PHASE_forward;
-  text_printf(&text, "%d.%d%s ", value.node, value.result,
-              is_again ? " again" : "");
+  text_printf(&text, "%d.%d ", value.node, value.result);
   type_print(&text, placed, p->mesh);
   Name key = name_intern(p->ctx->module->names, text_string(&text));
   intptr_t known = (intptr_t)map_get(p->resharded, key);

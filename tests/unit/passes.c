@@ -17,6 +17,7 @@
  * the user sees instead of a graph. With DNNC_BLESS=1 the expectations are
  * written anew.
  */
+/* Further words: `remat=PATH`, `keep=PATH`. */
 #include <dirent.h>
 
 #include "passes/passes.h"
@@ -114,6 +115,16 @@ static bool set_precision(Case *c, const char *word) {
   return true;
 }
 
+/* The forward value of this path is computed again, or stored. */
+static void add_saving(Case *c, const char *path, bool is_recomputed) {
+  Arena *arena = c->module->arena;
+  PlanSaving *saving = ARENA_NEW(arena, PlanSaving);
+  saving->is_recomputed = is_recomputed;
+  if (!c->plan.saving) c->plan.saving = map_create(arena);
+  map_put(c->plan.saving, name_intern(c->module->names, path), saving);
+  c->ctx.plan = &c->plan;
+}
+
 static Graph *run_word(Case *c, Graph *graph, const char *word) {
   if (strncmp(word, "-O", 2) == 0) {
     c->ctx.level = atoi(word + 2);
@@ -134,6 +145,10 @@ static Graph *run_word(Case *c, Graph *graph, const char *word) {
     c->ctx.plan = &c->plan;
   } else if (strcmp(word, "attention=ring") == 0) {
     c->plan.attention = ATTENTION_ring;
+  } else if (strncmp(word, "remat=", 6) == 0) {
+    add_saving(c, word + 6, true);
+  } else if (strncmp(word, "keep=", 5) == 0) {
+    add_saving(c, word + 5, false);
   } else if (strncmp(word, "keeps=", 6) == 0) {
     snprintf(c->keeps, sizeof c->keeps, "%s", word + 6);
     c->target.has_kernel = keeps_named;

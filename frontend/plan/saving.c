@@ -1,0 +1,130 @@
+/*
+ * saving.c -- reads the lines `remat` and `keep` of a plan: which forward
+ * values the backward pass computes again, and which it finds stored.
+ *
+ *     remat block            all values inside of each block; the result of a
+ *     keep  block.attn.q     block is stored, and the next block begins there
+ */
+#include "frontend/elaborate/eval.h"
+#include "frontend/plan/paths.h"
+
+/* The names in a path, or in an expression that means paths. */
+static int count_parts(const char *path) {
+  int n = 1;
+  for (; *path; path++) n += *path == '.' || *path == '!';
+  return n;
+}
+
+static int count_names(const Expr *x) {
+  switch (x->kind) {
+  case EXPR_string: return count_parts(x->name);
+  case EXPR_field:
+  case EXPR_bang: return count_names(x->a) + 1;
+  case EXPR_index: return count_names(x->a);
+  default: return 1;
+  }
+}
+
+/* The layer of this path that an expression of `n` names means: "block[2]" of
+ * "block[2].attn.q"; NULL: the path has no more names. */
+static Name layer_of_path(SavingLines *lines, const char *path, int n) {
+  const char *at = path;
+  for (; *at && n > 0; at++) n -= *at == '.' || *at == '!';
+  return n > 0
+             ? NULL
+             : name_format(lines->e->names, "%.*s", (int)(at - 1 - path), path);
+}
+
+/* Values that leave a layer are what its recomputation, or that of the next
+ * layer, begins with: a line about layers does not name them. */
+static Map *find_layer_results(SavingLines *lines, int n_names) {
+  Map *results = map_create(lines->e->arena);
+  for (int id = 0; id < lines->graph->nodes.n; id++) {
+    const Node *node = lines->graph->nodes.data[id];
+    Name reader = node->path ? layer_of_path(lines, node->path, n_names) : NULL;
+    for (int i = 0; i < node->n_inputs; i++) {
+      Name path = graph_node(lines->graph, node->inputs[i])->path;
+      if (path && layer_of_path(lines, path, n_names) != reader)
+        map_put(results, path, (void *)path);
+    }
+  }
+  for (int i = 0; i < lines->graph->outputs.n; i++) {
+    Name path =
+        graph_node(lines->graph, lines->graph->outputs.data[i].value)->path;
+    if (path) map_put(results, path, (void *)path);
+  }
+  return results;
+}
+
+static const Map *index_input_paths(const SavingLines *lines) {
+  Map *inputs = map_create(lines->e->arena);
+  for (int i = 0; i < lines->graph->inputs.n; i++) {
+    Name path = lines->graph->inputs.data[i].path;
+    map_put(inputs, path, (void *)path);
+  }
+  return inputs;
+}
+
+/* All that an expression of a line `remat` or `keep` means: forward values, the
+ * parameters below a path left out, except for `keep` of those that ranks
+ * gather.  False: there are none. */
+static bool read_saved_paths(SavingLines *lines, const Expr *x,
+                             const Map *inputs, PlanSaving *saving) {
+  PathList paths = {0};
+  if (!plan_paths_find(lines->paths, x, &paths)) return true;
+  bool takes_inputs = !saving->is_recomputed && lines->plan->zero >= 3;
+  bool is_any = false;
+  int n_names = count_names(x);
+  const Map *results =
+      saving->is_recomputed ? find_layer_results(lines, n_names) : NULL;
+  for (int i = 0; i < paths.n; i++) {
+    Name path = paths.data[i];
+    if (map_has(inputs, path) && !takes_inputs) continue;
+    is_any = true;
+    if (!results || !layer_of_path(lines, path, n_names) ||
+        !map_has(results, path))
+      map_put(lines->plan->saving, path, saving);
+  }
+  return is_any;
+}
+
+void saving_read_line(SavingLines *lines, const Pin *pin) {
+  const Map *inputs = index_input_paths(lines);
+  PlanSaving *saving = ARENA_NEW(lines->e->arena, PlanSaving);
+  *saving = (PlanSaving){pin->kind == PIN_remat, 0, pin->span};
+  vec_push(lines->e->arena, &lines->lines, saving);
+  if (!lines->plan->saving) lines->plan->saving = map_create(lines->e->arena);
+  bool is_any = false;
+  for (int i = 0; i < pin->exprs.n; i++)
+    is_any =
+        read_saved_paths(lines, pin->exprs.data[i], inputs, saving) || is_any;
+  if (!is_any)
+    diag(lines->e->diags, DIAG_plan_not_computed, pin->exprs.data[0]->span,
+         span_text(lines->e->arena, pin->exprs.data[0]->span),
+         pin->kind == PIN_remat ? "remat" : "keep");
+}
+
+/* Later lines must leave some value to each line. */
+static void check_saving_line(SavingLines *lines, int line) {
+  const PlanSaving *saving = lines->lines.data[line];
+  const Map *by_path = lines->plan->saving;
+  for (int i = 0; i < map_size(by_path); i++)
+    if (map_value_at(by_path, i) == saving) return;
+  for (int k = line + 1; k < lines->lines.n; k++) {
+    const PlanSaving *later = lines->lines.data[k];
+    if (later->is_recomputed == saving->is_recomputed) continue;
+    Diag *d = diag(lines->e->diags, DIAG_plan_contradicts, later->span,
+                   span_text(lines->e->arena, later->span),
+                   span_text(lines->e->arena, saving->span));
+    diag_note(d, saving->span, "the earlier pin is here");
+    diag_help(d, "remove one of the two, or write the pin about fewer values "
+                 "after the other");
+    return;
+  }
+  plan_line_repeats(lines->e, saving->span,
+                    lines->lines.data[lines->lines.n - 1]->span);
+}
+
+void saving_check_lines(SavingLines *lines) {
+  for (int i = 0; i < lines->lines.n; i++) check_saving_line(lines, i);
+}

@@ -1,0 +1,315 @@
+/*
+ * remat.c -- compute forward values again for the backward pass, which then
+ * need not be stored until it reads them: rematerialisation (Chen et al. 2016,
+ * "Training Deep Nets with Sublinear Memory Cost").
+ *
+ *     %2 = exp %1                  %2 = exp %1
+ *     %3 = dot %2, %0              %3 = dot %2, %0
+ *     %4 = ...                =>   %4 = ...
+ *     %5 = mul %4, %2 @dgrad       %5 = after %1, %4 @dgrad
+ *                                  %6 = exp %5 @dgrad
+ *                                  %7 = mul %4, %6 @dgrad
+ *
+ * A forward value is computed again if a line `remat` of the plan names it, or
+ * if a collective gathered it in the forward pass; a line `keep` prevents the
+ * latter.  Its clone reads what the forward pass has stored, and clones of the
+ * operands that are computed again as well, collectives included.  Clones are
+ * made once for all readers.  Random masks repeat, because their numbers are
+ * keyed by position.
+ *
+ * The operands of a clone wait for an anchor (remat_places.c): `after` is a
+ * view of its first operand and has an edge from the second, so that neither
+ * fusing nor scheduling moves a clone into the forward pass.  In the same way a
+ * parameter that ranks share is gathered shortly before its reader, and once
+ * for each micro-batch; nodes between the gather and the reader, whose types do
+ * not show that they are in the loop, have the attribute `per_microbatch`.
+ *
+ * requires: placements, phases     keeps: placements, values of outputs
+ * breaks: node ids; originals that only the backward pass read have no users
+ * cost: O(nodes)
+ */
+#include "passes/spmd/remat.h"
+
+/* ---- what is computed again ---- */
+
+static bool is_backward(const Node *node) {
+  return node->phase == PHASE_input_gradient ||
+         node->phase == PHASE_weight_gradient;
+}
+
+/* Puts the shards of a gathered value in place, or rounds it. */
+static bool follows_gather(const Remat *r, const Node *node) {
+  bool moves = op_is(node->op, OPCLASS_view) ||
+               op_is(node->op, OPCLASS_data_movement) || node->op == OP_cast;
+  return moves && node->n_inputs == 1 &&
+         r->saving[node->inputs[0].node] == SAVING_again;
+}
+
+static bool is_persistent(Role role) {
+  return role == ROLE_param || role == ROLE_ema || role == ROLE_state ||
+         role == ROLE_step || role == ROLE_seed;
+}
+
+static bool follows_from_parameters(const Remat *r, const Node *node) {
+  if (node->op == OP_input)
+    return is_persistent(
+        r->graph->inputs.data[node_int(node, ATTR_index, 0)].role);
+  for (int i = 0; i < node->n_inputs; i++)
+    if (!r->is_stored[node->inputs[i].node]) return false;
+  return true;
+}
+
+static Saving saving_of(const Remat *r, const Node *node) {
+  if (node->op == OP_input || node->phase != PHASE_forward)
+    return SAVING_default;
+  const PlanSaving *line =
+      r->ctx->plan ? plan_find_saving(r->ctx->plan, node->path) : NULL;
+  if (line) return line->is_recomputed ? SAVING_again : SAVING_kept;
+  return node->op == OP_all_gather || follows_gather(r, node) ? SAVING_again
+                                                              : SAVING_default;
+}
+
+static void choose_savings(Remat *r) {
+  Arena *arena = r->ctx->scratch;
+  r->saving = ARENA_ARRAY(arena, Saving, r->n);
+  r->is_stored = ARENA_ARRAY(arena, bool, r->n);
+  r->first_backward = r->n;
+  for (int id = 0; id < r->n; id++) {
+    const Node *node = r->graph->nodes.data[id];
+    r->is_stored[id] = follows_from_parameters(r, node);
+    r->saving[id] = saving_of(r, node);
+    if (is_backward(node) && r->first_backward == r->n) r->first_backward = id;
+  }
+}
+
+/* A clone is read by the backward pass, or by another clone. */
+static void find_backward_readers(Remat *r) {
+  r->reader = ARENA_ARRAY(r->ctx->scratch, int, r->n);
+  for (int id = 0; id < r->n; id++) r->reader[id] = r->n;
+  for (int id = r->n - 1; id >= 0; id--) {
+    const Node *node = r->graph->nodes.data[id];
+    int at = is_backward(node) ? id : r->reader[id];
+    for (int i = 0; i < node->n_inputs && at < r->n; i++) {
+      int from = node->inputs[i].node;
+      if (r->saving[from] == SAVING_again && at < r->reader[from])
+        r->reader[from] = at;
+    }
+  }
+}
+
+/* ---- messages ---- */
+
+typedef enum LineUse {
+  LINE_unused = 1, /* a line `remat` without effect so far */
+  LINE_used
+} LineUse;
+
+static const PlanSaving *remat_line(const Remat *r, const Node *node) {
+  const PlanSaving *line = plan_find_saving(r->ctx->plan, node->path);
+  return line && line->is_recomputed ? line : NULL;
+}
+
+static void report_in_scan(const Remat *r, const Graph *body, Map *uses) {
+  for (int id = 0; id < body->nodes.n; id++) {
+    const Node *node = body->nodes.data[id];
+    const PlanSaving *line = remat_line(r, node);
+    if (node->body && node->op == OP_scan) report_in_scan(r, node->body, uses);
+    if (!line || (intptr_t)map_get(uses, line) == LINE_used) continue;
+    map_put(uses, line, (void *)(intptr_t)LINE_used);
+    diag(r->ctx->module->diags, DIAG_not_supported, line->span,
+         "'remat' of values inside a scan; it may name all of the scan");
+  }
+}
+
+/* The lines `remat` that have no effect. */
+static void report_lines(const Remat *r) {
+  if (!r->ctx->plan || !r->ctx->plan->saving || r->first_backward == r->n)
+    return;
+  Map *uses = map_create(r->ctx->scratch);
+  const Map *by_path = r->ctx->plan->saving;
+  for (int i = 0; i < map_size(by_path); i++) {
+    const PlanSaving *line = map_value_at(by_path, i);
+    if (line->is_recomputed) map_put(uses, line, (void *)(intptr_t)LINE_unused);
+  }
+  for (int id = 0; id < r->n; id++) {
+    const PlanSaving *line = remat_line(r, r->graph->nodes.data[id]);
+    if (line && r->reader[id] < r->n)
+      map_put(uses, line, (void *)(intptr_t)LINE_used);
+  }
+  for (int id = 0; id < r->n; id++) {
+    const Node *node = r->graph->nodes.data[id];
+    if (node->op == OP_scan && node->phase == PHASE_forward &&
+        r->saving[id] != SAVING_again)
+      report_in_scan(r, node->body, uses);
+  }
+  for (int i = 0; i < map_size(uses); i++) {
+    const PlanSaving *line = map_key_at(uses, i);
+    if ((intptr_t)map_value_at(uses, i) == LINE_unused)
+      diag(r->ctx->module->diags, DIAG_remat_not_saved, line->span);
+  }
+}
+
+/* ---- the new graph ---- */
+
+typedef struct RematEmit {
+  Remat *r;
+  Rewrite rewrite;
+  Value **clones; /* by old node, as in Rewrite.map; NULL: not yet */
+  Map *held;      /* by value of the new graph: `after`, plus 1 ... */
+  int anchor;     /* ... for this anchor */
+  AxisSet time;
+} RematEmit;
+
+/* Nothing in its types says that it runs for each micro-batch, and an operand
+ * of it does. */
+static bool needs_mark(const RematEmit *e, const Node *node,
+                       const Value *inputs) {
+  const Graph *to = e->rewrite.to;
+  bool follows = false;
+  if (!e->time || op_has(node->op, OP_FLAG_joins_microbatches)) return false;
+  for (int i = 0; i < node->n_inputs; i++) {
+    if (type_uses_axes(graph_type(to, inputs[i]), e->time)) return false;
+    const Node *from = graph_node(to, inputs[i]);
+    follows |= !op_has(from->op, OP_FLAG_joins_microbatches) &&
+               node_is_per_microbatch(to, inputs[i].node);
+  }
+  for (int i = 0; i < node->n_results; i++)
+    if (type_uses_axes(node->types[i], e->time)) return false;
+  return follows;
+}
+
+static Value append_like(RematEmit *e, int id, const Value *inputs) {
+  const Node *node = e->r->graph->nodes.data[id];
+  Attrs attrs = node_attrs(node);
+  if (needs_mark(e, node, inputs)) attrs_int(&attrs, ATTR_per_microbatch, 1);
+  return graph_append_typed(e->rewrite.to, node->op, inputs, node->n_inputs,
+                            &attrs, node->types, node->n_results, node->body);
+}
+
+/* Inputs may come earlier than they did. */
+static void emit_data(RematEmit *e, int id) {
+  if (e->r->graph->nodes.data[id]->op == OP_input &&
+      !value_is(e->rewrite.map[id][0]))
+    rewrite_copy(&e->rewrite, id);
+}
+
+/* The value, for readers that wait for the anchor of a place. */
+static Value hold_value(RematEmit *e, Value value, int place) {
+  Graph *to = e->rewrite.to;
+  int anchor = e->r->anchor[place];
+  const Node *node = graph_node(to, value);
+  bool is_free = op_is(node->op, OPCLASS_source) && node->op != OP_input;
+  if (anchor < 0) anchor = e->r->first_data;
+  if (anchor < 0 || is_free) return value;
+  emit_data(e, anchor);
+  if (anchor != e->anchor) e->held = map_create(e->r->ctx->scratch);
+  e->anchor = anchor;
+  intptr_t known = (intptr_t)map_get(e->held, value_key(value));
+  if (known) return (Value){(int)known - 1, 0};
+  Value operands[] = {value, rewrite_get(&e->rewrite, (Value){anchor, 0})};
+  const Type *type = graph_type(to, value);
+  Value held =
+      graph_append_typed(to, OP_after, operands, 2, NULL, &type, 1, NULL);
+  map_put(e->held, value_key(value), (void *)(intptr_t)(held.node + 1));
+  return held;
+}
+
+static Value cloned_value(const RematEmit *e, Value old) {
+  Value *clones = e->clones[old.node];
+  return clones ? clones[old.result] : VALUE_NONE;
+}
+
+static void emit_clone(RematEmit *e, int id, int place) {
+  const Node *node = e->r->graph->nodes.data[id];
+  Arena *arena = e->r->ctx->scratch;
+  Value *inputs = ARENA_ARRAY(arena, Value, node->n_inputs);
+  bool waits = false;
+  rewrite_at(&e->rewrite, id);
+  e->rewrite.to->phase = PHASE_input_gradient;
+  for (int i = 0; i < node->n_inputs; i++) {
+    inputs[i] = cloned_value(e, node->inputs[i]);
+    waits |= value_is(inputs[i]);
+  }
+  for (int i = 0; i < node->n_inputs; i++) {
+    if (value_is(inputs[i])) continue;
+    inputs[i] = rewrite_get(&e->rewrite, node->inputs[i]);
+    if (!waits) inputs[i] = hold_value(e, inputs[i], place);
+  }
+  Value first = append_like(e, id, inputs);
+  e->clones[id] = ARENA_ARRAY(arena, Value, node->n_results);
+  for (int i = 0; i < node->n_results; i++)
+    e->clones[id][i] = (Value){first.node, i};
+}
+
+/* Copies a node; one of the backward pass reads clones. */
+static void emit_node(RematEmit *e, int id) {
+  const Node *node = e->r->graph->nodes.data[id];
+  if (value_is(e->rewrite.map[id][0])) return;
+  if (node->op == OP_input) {
+    rewrite_copy(&e->rewrite, id);
+    return;
+  }
+  Value *inputs = ARENA_ARRAY(e->r->ctx->scratch, Value, node->n_inputs);
+  for (int i = 0; i < node->n_inputs; i++) {
+    Value clone =
+        is_backward(node) ? cloned_value(e, node->inputs[i]) : VALUE_NONE;
+    inputs[i] =
+        value_is(clone) ? clone : rewrite_get(&e->rewrite, node->inputs[i]);
+  }
+  rewrite_at(&e->rewrite, id);
+  Value first =
+      needs_mark(e, node, inputs)
+          ? append_like(e, id, inputs)
+          : graph_copy_node(e->rewrite.to, e->r->graph, id, inputs, false);
+  for (int i = 0; i < node->n_results; i++)
+    rewrite_set(&e->rewrite, (Value){id, i}, (Value){first.node, i});
+}
+
+/* The operands of a gather of parameters follow from inputs alone, so it may
+ * come earlier. */
+static void emit_with_operands(RematEmit *e, int id) {
+  const Node *node = e->r->graph->nodes.data[id];
+  if (value_is(e->rewrite.map[id][0])) return;
+  for (int i = 0; i < node->n_inputs; i++)
+    emit_with_operands(e, node->inputs[i].node);
+  emit_node(e, id);
+}
+
+static void emit_gather(RematEmit *e, int id, int place) {
+  Value from = e->r->graph->nodes.data[id]->inputs[0];
+  if (value_is(e->rewrite.map[id][0])) return;
+  emit_with_operands(e, from.node);
+  rewrite_at(&e->rewrite, id);
+  Value held = hold_value(e, rewrite_get(&e->rewrite, from), place);
+  rewrite_set(&e->rewrite, (Value){id, 0}, append_like(e, id, &held));
+}
+
+static Graph *emit_graph(Remat *r) {
+  RematEmit e = {.r = r,
+                 .rewrite = rewrite_begin(r->ctx, r->graph),
+                 .clones = ARENA_ARRAY(r->ctx->scratch, Value *, r->n),
+                 .anchor = -1,
+                 .time = mesh_sequential(&r->graph->mesh)};
+  for (int id = 0; id < r->n; id++) {
+    for (int at = r->first_event[id]; at; at = r->events.data[at - 1].next) {
+      const RematEvent *event = &r->events.data[at - 1];
+      if (event->is_clone)
+        emit_clone(&e, event->id, id);
+      else
+        emit_gather(&e, event->id, id);
+    }
+    emit_node(&e, id);
+  }
+  return rewrite_end(&e.rewrite);
+}
+
+Graph *pass_remat(PassContext *ctx, const Graph *graph) {
+  Remat r = {.ctx = ctx, .graph = graph, .n = graph->nodes.n};
+  choose_savings(&r);
+  find_backward_readers(&r);
+  report_lines(&r);
+  remat_find_anchors(&r);
+  remat_find_places(&r);
+  if (r.events.n == 0) return rewrite_graph(ctx, graph, NULL, NULL);
+  return emit_graph(&r);
+}

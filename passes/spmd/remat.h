@@ -1,0 +1,46 @@
+/*
+ * remat.h -- declares the parts of the pass `remat`: which forward values the
+ * backward pass computes again, and from where on it may.
+ */
+#ifndef PASSES_SPMD_REMAT_H
+#define PASSES_SPMD_REMAT_H
+
+#include "passes/rewrite.h"
+
+/* How the backward pass gets a value of the forward pass. */
+typedef enum Saving {
+  SAVING_default, /* stored */
+  SAVING_kept,    /* stored, because a line says so */
+  SAVING_again,   /* computed again */
+} Saving;
+
+/* A node that is computed before an old node, and for which readers. */
+typedef struct RematEvent {
+  int id;        /* the old node that is computed */
+  bool is_clone; /* for the backward pass, else for all readers */
+  int next;      /* event at the same place, plus 1 */
+} RematEvent;
+
+typedef struct Remat {
+  PassContext *ctx;
+  const Graph *graph;
+  int n;
+  int first_backward; /* the first node of the backward pass, or n */
+  Saving *saving;     /* by node */
+  bool *is_stored;    /* by node: follows from parameters and constants alone */
+  int *reader;    /* by node: the first backward reader of the clone, n: none */
+  int *place;     /* by node: the old node that its clone comes before */
+  int *anchor;    /* by place: what a value there waits for, or -1 ... */
+  int first_data; /* ... then an input that micro-batches divide, or -1 */
+  VEC(RematEvent) events;
+  int *first_event; /* by place, plus 1 */
+} Remat;
+
+/* ---- remat_places.c ---- */
+
+/* Fills in `anchor`. */
+void remat_find_anchors(Remat *r);
+/* Chooses the places of all clones, and of gathers in the forward pass. */
+void remat_find_places(Remat *r);
+
+#endif
