@@ -6,10 +6,11 @@
  *
  * Readers that are linear in dy would keep it partial, and the product with
  * xhat would reduce it.  A reader that needs shards decides for all of them: dy
- * is reduced and scattered once.  And a term that is broadcast, such as a bias,
- * does not end a partial sum: the first rank of the group adds it.  Where the
- * sum is reduced for another reader already, as logits are for their maximum,
- * that is what the term is added to.
+ * is reduced and scattered once; if none needs shards, it is reduced once for
+ * all readers.  And a term that is broadcast, such as a bias, does not end a
+ * partial sum: the first rank of the group adds it.  Where the sum is reduced
+ * for another reader already, as logits are for their maximum, that is what the
+ * term is added to.
  */
 #include "passes/spmd/partition.h"
 
@@ -55,6 +56,17 @@ static const Type *shards_of_reader(Partition *p, const Node *reader,
   return NULL;
 }
 
+/* Several readers, and none that adds up batches: reducing the value now is one
+ * reduction, and later may be one for each reader. */
+static bool is_reduced_once(const Partition *p, const Node *node,
+                            const Type *type) {
+  const PlanPlacement *pin = plan_find_placement(p->plan, node->path);
+  bool is_on_path =
+      node->phase == PHASE_forward || node->phase == PHASE_input_gradient;
+  return is_on_path && type->rank > 0 && !(pin && pin->n_partial > 0) &&
+         !(type->partial & (mesh_sequential(p->mesh) | batch_axes(p)));
+}
+
 void settle_partial(Partition *p, Value old, int id) {
   Value value = rewrite_get(&p->rewrite, old);
   const Type *type = graph_type(p->rewrite.to, value);
@@ -68,6 +80,8 @@ void settle_partial(Partition *p, Value old, int id) {
     rewrite_set(&p->rewrite, old, reshard(p, value, want, id));
     return;
   }
+  if (is_reduced_once(p, p->rewrite.from->nodes.data[old.node], type))
+    rewrite_set(&p->rewrite, old, reduce_partial(p, value));
 }
 
 /* Every dim of `small` is one of `large`, which has more; no scalar, such as

@@ -1,0 +1,85 @@
+#!/bin/bash
+# The collectives of published systems are those that their papers count, and
+# `remat` lowers the memory of a rank.  Numbers are those of one block: what a
+# graph with three has more than one with two.  Sums of parameter gradients and
+# scalars do not count.
+. "$(dirname "$0")/lib.sh"
+gpt=$root/benchmarks/systems/gpt.dnn plans=$root/benchmarks/plans
+
+# graph PLAN L [ARG...]: the collectives of the final graph, one a line: operator,
+# phase, the elements of its logical result, bytes of one, its path.
+graph() {
+  local plan=$1 l=$2
+  shift 2
+  "$dnnc" ir "$gpt" "L=$l" --plan "$plan" --after=list_schedule "$@" | awk '
+    / = (all_reduce|all_gather|reduce_scatter|all_to_all) / && !/@wgrad|@update/ {
+      op = $0; sub(/^[^=]*= /, "", op); sub(/ .*/, "", op)
+      phase = /@dgrad/ ? "backward" : "forward"
+      type = $0; sub(/.*} : /, "", type); sub(/].*/, "", type)
+      bytes = type ~ /^(bf16|f16)/ ? 2 : 4
+      elements = 1; n = 0
+      while (match(type, /:[0-9]+/)) {
+        elements *= substr(type, RSTART + 1, RLENGTH - 1); n++
+        type = substr(type, RSTART + RLENGTH)
+      }
+      path = $0; sub(/" *$/, "", path); sub(/.*"/, "", path)
+      if (n) print op, phase, elements, bytes, path }'
+}
+# block PLAN [ARG...]: "phase operator number" of one block.
+block() {
+  local plan=$1
+  shift
+  graph "$plan" 2 "$@" >two
+  graph "$plan" 3 "$@" >three
+  awk 'NR == FNR { n[$2 " " $1]--; next } { n[$2 " " $1]++ }
+       END { for (k in n) if (n[k]) print k, n[k] }' two three | sort
+}
+# is PLAN EXPECTED [ARG...]
+is() {
+  local plan=$1 expected=$2
+  shift 2
+  block "$plan" "$@" >found
+  [ "$(tr '\n' ',' <found)" = "$expected" ] || { cat found; fail "${plan##*/}: not $expected"; }
+}
+
+# Megatron: two sums each way, also where the vocabulary is sharded.
+for plan in tensor vocabulary tensor_microbatches; do
+  is "$plans/$plan.plan" "backward all_reduce 2,forward all_reduce 2,"
+done
+
+# Sharded sequences: the backward pass gathers what the matmuls read again.
+is "$plans/sequence.plan" \
+  "backward all_gather 4,backward reduce_scatter 2,forward all_gather 2,forward reduce_scatter 2,"
+sed 's/^plan {/&\n  keep block/' "$plans/sequence.plan" >keep.plan
+is keep.plan \
+  "backward all_gather 2,backward reduce_scatter 2,forward all_gather 2,forward reduce_scatter 2,"
+
+# ZeRO 3: 6 matrices and 2 scales of norms twice, 8 biases once.
+is "$plans/zero3.plan" "backward all_gather 8,forward all_gather 16,"
+weights=$((4 * 16 * 16 + 2 * 16 * 64))
+for phase in forward backward; do
+  graph "$plans/zero3.plan" 2 precision.compute=bf16 | awk -v phase=$phase '
+    $1 == "all_gather" && $2 == phase && $5 ~ /^block.0.*[.]w[a-z0-9]+$/ { sum += $3 * $4 }
+    END { print sum + 0 }' >sum
+  [ "$(cat sum)" = $((2 * weights)) ] || fail "zero 3 gathers $(cat sum) bytes $phase"
+done
+"$dnnc" ir "$gpt" --plan "$plans/zero3_microbatches.plan" --after=list_schedule >micro.ir
+all=$(grep -c ' = all_gather ' micro.ir) each=$(grep -c ' = all_gather .*per_microbatch = 1' micro.ir)
+[ "$all" -gt 0 ] && [ "$all" = "$each" ] ||
+  fail "$each of $all gathers are made for each micro-batch"
+
+# Cross-entropy over a sharded vocabulary: three numbers a token.
+graph "$plans/vocabulary.plan" 2 | awk '$5 ~ /loss/ { n[$2] += $3 }
+  END { print n["forward"] + 0, n["backward"] + 0 }' >sum
+[ "$(cat sum)" = "$((3 * 8 * 12)) 0" ] || fail "cross-entropy sends $(cat sum)"
+
+# The activations of six blocks, and of one and the results of the others.
+need() {
+  printf 'mesh { data = 2 }\nplan { memory = 1KB; %s }\n' "$1" | tr ';' '\n' >memory.plan
+  "$dnnc" build "$gpt" B=16 L=6 C=64 T=64 V=96 --plan memory.plan 2>&1 |
+    sed -n 's/.*a rank needs \([0-9.]*\) MB.*/\1/p'
+}
+stored=$(need "") again=$(need "remat block")
+awk -v a="$stored" -v b="$again" 'BEGIN { exit !(b > 0 && b < 0.6 * a) }' ||
+  fail "$again MB with remat, $stored MB without"
+echo "one block as published; $stored MB of memory, $again MB with remat"
