@@ -123,8 +123,8 @@ static void place_atom(const Unroll *u, UnrollAtom *atom, const char *path) {
   }
 }
 
-/* What no path places is where all of its operands are, if they are in one
- * block: casts have paths of their own. */
+/* That which no path places is where all of its operands are, if they are in
+ * one block: casts have paths of their own. */
 static void place_by_operands(const Unroll *u, UnrollAtom *atom) {
   bool is_first = true;
   for (int i = 0; i < atom->n_inputs; i++) {
@@ -300,7 +300,7 @@ static uint64_t operand_hash(const Unroll *u, const UnrollAtom *reader, int i,
   return mixed(hash, (uint64_t)reader->results[i]);
 }
 
-/* What the terms of a sum are, by block of a run. */
+/* That which the terms of a sum are, by block of a run. */
 typedef struct SumTerms {
   uint64_t other, *of_block;
 } SumTerms;
