@@ -4,7 +4,7 @@
 # wasm32-wasi.
 #   check.sh [STEP ...]   with any of: format phrases layers size clang types
 #                         sanitize wasm fuzz
-set -eu
+set -euo pipefail
 cd "$(dirname "$0")/.."
 steps=${*:-format phrases layers size clang types sanitize wasm fuzz}
 

@@ -162,8 +162,8 @@ static bool has_tensor(ExprValue val) {
 
 /* `==` and `!=` compare lists without tensors as one value, and any value with
  * none. */
-static bool compares_whole(Elab *e, Op op, const ExprValue *args) {
-  if (op != OP_eq && op != OP_ne) return false;
+static bool compares_whole(Elab *e, Op op, const ExprValue *args, int n) {
+  if (n != 2 || (op != OP_eq && op != OP_ne)) return false;
   expr_value_charge(e, args[0]);
   expr_value_charge(e, args[1]);
   bool has_none =
@@ -177,7 +177,7 @@ ExprValue pointwise(Elab *e, Op op, const ExprValue *args,
   bool is_static = true;
   for (int i = 0; i < n; i++)
     if (expr_value_is_poison(args[i])) return POISON;
-  if (compares_whole(e, op, args))
+  if (compares_whole(e, op, args, n))
     return expr_value_compute(e, op, args, exprs, n);
   for (int i = 0; i < n; i++) {
     is_static = is_static && !expr_value_is_tensor(args[i]);

@@ -192,7 +192,7 @@ static Status read_index(Arena *arena, int folder, const char *path,
                          const char *name, int follow, StoredIndex *out) {
   int fd;
   int64_t n;
-  const char *text;
+  const char *text = NULL;
   Status status = open_plain(folder, name, follow, &fd, &n);
   if (status.code == STATUS_ok) {
     status = read_text(arena, fd, 0, n, INDEX_LIMIT, &text);

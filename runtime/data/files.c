@@ -178,7 +178,8 @@ static Status unpack_some(const char *path, Packed *packed, void *to, int64_t n,
 static Status unpack_to(const char *path, Packed *packed, int64_t want,
                         int64_t most) {
   while (packed->n < want) {
-    int64_t step = most - packed->n < STEP ? most - packed->n : STEP, got;
+    int64_t step = most - packed->n < STEP ? most - packed->n : STEP;
+    int64_t got = 0;
     if (!make_room(packed, packed->n + step, most))
       return status_make(STATUS_io, "no memory to unpack '%s'", path);
     TRY(unpack_some(path, packed, packed->data + packed->n, step, &got));

@@ -127,7 +127,7 @@ static int list_facts(const Run *run, Fact facts[N_FACTS]) {
 }
 
 static Build own_build(const Run *run) {
-  Fact facts[N_FACTS];
+  Fact facts[N_FACTS] = {0};
   Build build = {.program = program_hash(run->program)};
   snprintf(build.model, sizeof build.model, "%s", run->program->model_hash);
   snprintf(build.plan, sizeof build.plan, "%s", run->program->plan_hash);
@@ -145,7 +145,7 @@ static void name_difference(Text *text, const char *name, const char *own,
 
 static void explain_builds(const Run *run, int other, const Build *builds) {
   const Build *a = &builds[0], *b = &builds[other];
-  Fact facts[N_FACTS];
+  Fact facts[N_FACTS] = {0};
   int n = list_facts(run, facts);
   Text text = text_create(run->arena);
   for (int i = 0; i < n; i++)
