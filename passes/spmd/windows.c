@@ -389,9 +389,11 @@ static Value shard_operand(const Slide *s, Value value) {
 static Attrs slide_attrs(const Slide *slides, int n) {
   Partition *p = slides->p;
   const Node *node = p->rewrite.from->nodes.data[slides->id];
+  Arena *arena = p->ctx->module->arena;
   int n_space, n_over;
-  int64_t pad[MAX_RANK], sizes[MAX_RANK];
-  Name over[MAX_RANK];
+  int64_t *pad = ARENA_ARRAY(arena, int64_t, MAX_RANK);
+  int64_t *sizes = ARENA_ARRAY(arena, int64_t, MAX_RANK);
+  Name *over = ARENA_ARRAY(arena, Name, MAX_RANK);
   Attrs attrs = node_attrs(node);
   node_names(node, ATTR_space, &n_space);
   for (int i = 0; i < n_space; i++) {

@@ -219,7 +219,9 @@ static int check_program(const Settings *settings, int index) {
 }
 
 static int check_file(const Settings *settings, const char *path) {
-  Arena *arena = arena_create(memory_create(no_memory, NULL));
+  static Memory *memory; /* of the process */
+  if (!memory) memory = memory_create(no_memory, NULL);
+  Arena *arena = arena_create(memory);
   const char *text;
   size_t n;
   char message[MESSAGE];

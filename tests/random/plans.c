@@ -73,8 +73,10 @@ static const Graph *load_train_graph(Arena *arena, const char *text) {
   Source source = {"program.dnn", text, strlen(text)};
   FrontendOptions options = {
       .load = plans_load_text, .user = &source, .path = "program.dnn"};
+  static Memory *memory; /* of the process */
+  if (!memory) memory = memory_create(plans_no_memory, NULL);
   Module *module = ARENA_NEW(arena, Module);
-  *module = (Module){.memory = memory_create(plans_no_memory, NULL),
+  *module = (Module){.memory = memory,
                      .arena = arena,
                      .names = names_create(arena),
                      .diags = diags_create(arena)};
