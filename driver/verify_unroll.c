@@ -7,12 +7,12 @@
  * tree of additions is one atom with many operands.  The hash of an atom is
  * that of its operator, attributes and types and of its operands: an operand of
  * the same block by its own hash, one of another block or of none by a hash of
- * what it is computed from within that block.  What depends on constants alone
+ * what it is computed from within that block.  A value of constants alone
  * is in no block, because equal constants are merged.  So equal hashes in two
  * blocks mean that their graphs are equal, and that they are connected to equal
  * values.
  *
- * What adds up values of all blocks, as the norm does, must do so with equal
+ * A node that adds up values of all blocks, as the norm does, must add equal
  * values of every middle block.
  */
 #include "driver/verify_unroll.h"
@@ -123,7 +123,7 @@ static void place_atom(const Unroll *u, UnrollAtom *atom, const char *path) {
   }
 }
 
-/* That which no path places is where all of its operands are, if they are in
+/* An atom that no path places is where all of its operands are, if they are in
  * one block: casts have paths of their own. */
 static void place_by_operands(const Unroll *u, UnrollAtom *atom) {
   bool is_first = true;
@@ -300,7 +300,7 @@ static uint64_t operand_hash(const Unroll *u, const UnrollAtom *reader, int i,
   return mixed(hash, (uint64_t)reader->results[i]);
 }
 
-/* That which the terms of a sum are, by block of a run. */
+/* Hashes of the terms of a sum, by block of a run. */
 typedef struct SumTerms {
   uint64_t other, *of_block;
 } SumTerms;
