@@ -82,6 +82,14 @@ AxisList axis_list_append(AxisList list, int axis);
 int axis_list_length(AxisList list);
 int axis_list_at(AxisList list, int index);
 AxisSet axis_list_set(AxisList list);
+/* The axes of `first`, then those of `rest`. */
+AxisList axis_list_join(AxisList first, AxisList rest);
+/* The first `n` axes. */
+AxisList axis_list_head(AxisList list, int n);
+/* The axes that are not in the set, in their order. */
+AxisList axis_list_without(AxisList list, AxisSet axes);
+/* The axes of the set, ascending. */
+AxisList axis_list_of_set(AxisSet axes);
 /* `list` is `first`, then *out_rest: it shards the shards of `first`. */
 bool axis_list_continues(AxisList list, AxisList first, AxisList *out_rest);
 int64_t axis_list_shards(AxisList list, const Mesh *mesh);

@@ -70,21 +70,6 @@ static const Sequences *sequences_of(MoveWalk *w, AxisSet set) {
   return all;
 }
 
-static AxisList list_of_set(AxisSet set) {
-  AxisList list = 0;
-  for (int a = 0; a < MAX_AXES; a++)
-    if (set >> a & 1) list = axis_list_append(list, a);
-  return list;
-}
-
-static AxisList list_join(AxisList first, AxisList rest) {
-  return first | rest << 4 * axis_list_length(first);
-}
-
-static AxisList list_head(AxisList list, int length) {
-  return length >= 8 ? list : list & ((1u << 4 * length) - 1);
-}
-
 static bool is_one_kind(const Mesh *mesh, AxisSet set) {
   return ranks_of(mesh, set, true) == 0 || ranks_of(mesh, set, false) == 0;
 }
@@ -165,7 +150,7 @@ static void add_shift(const MoveWalk *w, int dim, AxisList shorter,
                       AxisList longer, bool to_longer) {
   if (has_sequential(w->p->mesh, axis_list_set(longer))) return;
   ReshardMove move =
-      move_of(w, RESHARD_permute, list_of_set(axis_list_set(longer)));
+      move_of(w, RESHARD_permute, axis_list_of_set(axis_list_set(longer)));
   move.from_dim = move.to_dim = dim;
   move.after.splits[dim] = to_longer ? longer : shorter;
   move.elements =
@@ -178,7 +163,7 @@ static void add_slices(MoveWalk *w, int dim) {
   AxisList split = w->at->splits[dim];
   const Sequences *all = slice_sequences(w);
   for (int i = 0; i < all->n; i++) {
-    AxisList longer = list_join(split, all->lists[i]);
+    AxisList longer = axis_list_join(split, all->lists[i]);
     if (!is_aligned(w->p, dim, split, longer)) {
       add_shift(w, dim, split, longer, true);
       continue;
@@ -194,7 +179,7 @@ static void add_gathers(const MoveWalk *w, int dim) {
   AxisList split = w->at->splits[dim], suffix;
   int n = axis_list_length(split);
   for (int keep = w->p->n_fixed[dim]; keep < n; keep++) {
-    AxisList head = list_head(split, keep);
+    AxisList head = axis_list_head(split, keep);
     axis_list_continues(split, head, &suffix);
     if (!is_one_kind(w->p->mesh, axis_list_set(suffix))) continue;
     if (!is_aligned(w->p, dim, head, split)) {
@@ -215,7 +200,7 @@ static void add_reduce_scatters(MoveWalk *w, int dim) {
   const Sequences *all = sequences_of(
       w, ranks_of(p->mesh, p->reducible & (AxisSet)w->at->partial, false));
   for (int i = 0; i < all->n; i++) {
-    AxisList longer = list_join(split, all->lists[i]);
+    AxisList longer = axis_list_join(split, all->lists[i]);
     if (!is_aligned(p, dim, split, longer)) continue;
     ReshardMove move = move_of(w, RESHARD_reduce_scatter, all->lists[i]);
     move.to_dim = dim;
@@ -229,7 +214,7 @@ static void add_reduce_scatters(MoveWalk *w, int dim) {
 static void add_all_to_all(const MoveWalk *w, int from, int to, AxisList head,
                            AxisList suffix, AxisList order) {
   const ReshardProblem *p = w->p;
-  AxisList longer = list_join(w->at->splits[to], order);
+  AxisList longer = axis_list_join(w->at->splits[to], order);
   if (!is_aligned(p, to, w->at->splits[to], longer)) return;
   ReshardMove move = move_of(w, RESHARD_all_to_all, suffix);
   move.to_axes = order;
@@ -247,7 +232,7 @@ static void add_all_to_alls(MoveWalk *w, int from) {
   AxisList split = w->at->splits[from], suffix;
   int n = axis_list_length(split);
   for (int keep = p->n_fixed[from]; keep < n; keep++) {
-    AxisList head = list_head(split, keep);
+    AxisList head = axis_list_head(split, keep);
     axis_list_continues(split, head, &suffix);
     AxisSet set = axis_list_set(suffix);
     if (has_sequential(p->mesh, set) || !is_aligned(p, from, head, split))
@@ -265,7 +250,7 @@ static void add_all_reduces(const MoveWalk *w) {
   for (unsigned set = 1; set <= left; set++) {
     if ((set & left) != set || !is_one_kind(w->p->mesh, (AxisSet)set)) continue;
     ReshardMove move =
-        move_of(w, RESHARD_all_reduce, list_of_set((AxisSet)set));
+        move_of(w, RESHARD_all_reduce, axis_list_of_set((AxisSet)set));
     int64_t k = others(w, move.axes) + 1;
     move.after.partial &= ~set;
     move.elements = 2 * (k - 1) * ceil_div(local_elements(w->p, w->at), k);
@@ -279,7 +264,7 @@ static void add_zero_fill(const MoveWalk *w) {
   AxisSet set = p->zero_filled & w->free;
   if (!set || set != (p->zero_filled & ~w->at->partial)) return;
   if (w->at->partial & p->was_partial && !p->may_fill_beside) return;
-  ReshardMove move = move_of(w, RESHARD_zero_fill, list_of_set(set));
+  ReshardMove move = move_of(w, RESHARD_zero_fill, axis_list_of_set(set));
   move.after.partial |= set;
   add_move(w, move);
 }
@@ -311,7 +296,7 @@ static void permute_dims(const MoveWalk *w, ReshardMove *move, int dim,
   const ReshardProblem *p = w->p;
   while (dim < p->rank && !p->is_live[dim]) dim++;
   if (dim < p->rank) {
-    AxisList fixed = list_head(w->at->splits[dim], p->n_fixed[dim]);
+    AxisList fixed = axis_list_head(w->at->splits[dim], p->n_fixed[dim]);
     permute_dim(w, move, dim, fixed, unused);
     return;
   }
@@ -323,7 +308,7 @@ static void permute_dims(const MoveWalk *w, ReshardMove *move, int dim,
   if (!changed) return;
   ReshardMove found = *move;
   found.group = changed;
-  found.axes = list_of_set(changed);
+  found.axes = axis_list_of_set(changed);
   found.elements = local_elements(p, w->at);
   add_move(w, found);
 }

@@ -34,6 +34,32 @@ AxisList axis_list_append(AxisList list, int axis) {
   return list | (AxisList)(axis + 1) << (4 * length);
 }
 
+AxisList axis_list_join(AxisList first, AxisList rest) {
+  for (; rest; rest >>= 4)
+    first = axis_list_append(first, (int)(rest & 15) - 1);
+  return first;
+}
+
+AxisList axis_list_head(AxisList list, int n) {
+  return n >= 8 ? list : list & ((1u << 4 * n) - 1);
+}
+
+AxisList axis_list_without(AxisList list, AxisSet axes) {
+  AxisList rest = 0;
+  for (; list; list >>= 4) {
+    int axis = (int)(list & 15) - 1;
+    if (!(axes >> axis & 1)) rest = axis_list_append(rest, axis);
+  }
+  return rest;
+}
+
+AxisList axis_list_of_set(AxisSet axes) {
+  AxisList list = 0;
+  for (int a = 0; a < MAX_AXES; a++)
+    if (axes >> a & 1) list = axis_list_append(list, a);
+  return list;
+}
+
 int axis_list_length(AxisList list) {
   int length = 0;
   for (; list; list >>= 4) length++;

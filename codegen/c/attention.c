@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "codegen/c/emit.h"
+#include "codegen/positions.h"
 
 #define WIDTH        16 /* rows of tiles are padded to this, for any machine */
 #define QUERY_TILE   32
@@ -356,18 +357,6 @@ static void add_body(Text *out, const Attention *at) {
   text_add(out, "      }\n    }\n  }\n}\n");
 }
 
-/* Writes out what `@` stands for. */
-static Text expand_positions(Arena *arena, const char *text, bool is_shard) {
-  Text out = text_create(arena);
-  for (; *text; text++) {
-    if (*text != '@')
-      text_printf(&out, "%c", *text);
-    else if (is_shard)
-      text_add(&out, " + before");
-  }
-  return out;
-}
-
 static const char *dtype_macros(Arena *arena, DType dtype) {
   const char *s = dtype_name(dtype);
   return arena_printf(arena,
@@ -390,7 +379,7 @@ bool c_emit_attention(const Backend *backend, Module *module,
   Text marked = text_create(module->arena);
   text_printf(&marked, "  /* %s */\n", dtype_name(at.dtype));
   add_body(&marked, &at);
-  Text body = expand_positions(module->arena, text_string(&marked), at.split);
+  Text body = positions_expand(module->arena, text_string(&marked), at.split);
   char hex[33];
   hash_hex(text_string(&body), body.n, hex);
   Name name =

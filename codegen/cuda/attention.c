@@ -21,6 +21,7 @@
  * queries come before it, and `@` in the text below adds it to a position.
  */
 #include "codegen/cuda/cuda.h"
+#include "codegen/positions.h"
 
 #include <string.h>
 
@@ -587,19 +588,6 @@ static const char backward_arguments[] =
     "typedef struct { const %s *q, *k, *v, *o; const float *lse;\n"
     "  const %s *g; %s *dq, *dk, *dv;%s } %s_args;\n";
 
-/* Writes out what `@` stands for. */
-static const char *expand_positions(Arena *arena, const char *text,
-                                    bool is_shard) {
-  Text out = text_create(arena);
-  for (; *text; text++) {
-    if (*text != '@')
-      text_printf(&out, "%c", *text);
-    else if (is_shard)
-      text_add(&out, " + before");
-  }
-  return text_string(&out);
-}
-
 /* The text of a kernel after its helpers, tile and arguments. */
 static const char *kernel_text(Arena *arena, const Shape *shape, bool is_grad,
                                const char *name, const char *content) {
@@ -638,8 +626,8 @@ bool cuda_emit_attention(const Backend *backend, Module *module,
   int64_t blocks =
       is_grad ? backward_kernel(&body, &parts) : forward_kernel(&body, &parts);
   AxisList split = parts.shape.split;
-  const char *content =
-      expand_positions(module->arena, text_string(&body), split);
+  Text expanded = positions_expand(module->arena, text_string(&body), split);
+  const char *content = text_string(&expanded);
   char hex[33];
   hash_hex(content, strlen(content), hex);
   DType dtype = parts.shape.dtype;

@@ -20,20 +20,6 @@ typedef struct Heads {
   AxisList axes;        /* that leave the sequence for the heads */
 } Heads;
 
-static AxisList without_axes(AxisList list, AxisSet axes) {
-  AxisList rest = 0;
-  for (int i = 0; i < axis_list_length(list); i++)
-    if (!(axes >> axis_list_at(list, i) & 1))
-      rest = axis_list_append(rest, axis_list_at(list, i));
-  return rest;
-}
-
-static AxisList with_axes(AxisList list, AxisList axes) {
-  for (int i = 0; i < axis_list_length(axes); i++)
-    list = axis_list_append(list, axis_list_at(axes, i));
-  return list;
-}
-
 static bool is_head_dim(const Partition *p, const Node *node, Name dim) {
   int n;
   const Name *over = node_names(node, ATTR_over, &n);
@@ -50,7 +36,7 @@ static Name find_heads(const Partition *p, const Node *node, const Type *q,
   for (int d = 0; d < q->rank; d++) {
     const Dim *dim = &q->dims[d];
     if (!is_head_dim(p, node, dim->name)) continue;
-    AxisList split = with_axes(dim->split, axes);
+    AxisList split = axis_list_join(dim->split, axes);
     *out_heads *= dim->size / axis_list_shards(dim->split, p->mesh);
     if (dim->size % axis_list_shards(split, p->mesh) != 0) continue;
     if (type_find(k, dim->name) >= 0) return dim->name;
@@ -77,9 +63,9 @@ static const Type *type_by(const Partition *p, const Heads *heads,
   for (int d = 0; d < type->rank; d++) {
     Dim *dim = &type->dims[d];
     bool is_position = dim->name == heads->query || dim->name == heads->key;
-    dim->split = without_axes(dim->split, set);
+    dim->split = axis_list_without(dim->split, set);
     if (is_by_heads ? dim->name == heads->dim : is_position)
-      dim->split = with_axes(dim->split, heads->axes);
+      dim->split = axis_list_join(dim->split, heads->axes);
   }
   type->partial &= mesh_sequential(p->mesh);
   if (!type->partial) type->partial_kind = REDUCE_sum;
@@ -165,8 +151,8 @@ static bool choose_heads(Partition *p, const Node *node, const Type *q,
                          const Type *k, Heads *out) {
   *out = (Heads){.query = node_name(node, ATTR_query),
                  .key = node_name(node, ATTR_key)};
-  out->axes = without_axes(q->dims[type_find(q, out->query)].split,
-                           mesh_sequential(p->mesh));
+  out->axes = axis_list_without(q->dims[type_find(q, out->query)].split,
+                                mesh_sequential(p->mesh));
   if (!out->axes) return true;
   int64_t n_heads;
   out->dim = find_heads(p, node, q, k, out->axes, &n_heads);

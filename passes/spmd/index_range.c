@@ -111,14 +111,6 @@ static Value place_scatter_add(Partition *p, int id, const Value *inputs,
   return merge_shards(p, sums, at, type_size(node->types[0], dim));
 }
 
-/* The axes by which a strategy shards the dim that the look-up makes. */
-static AxisList positions_list(AxisSet positions) {
-  AxisList list = 0;
-  for (int a = 0; a < MAX_AXES; a++)
-    if (positions >> a & 1) list = axis_list_append(list, a);
-  return list;
-}
-
 void place_by_range(Partition *p, int id, const Value *inputs,
                     AxisSet positions) {
   const Graph *to = p->rewrite.to;
@@ -126,7 +118,7 @@ void place_by_range(Partition *p, int id, const Value *inputs,
   Value value =
       node->op == OP_gather
           ? place_gather(p, id, inputs)
-          : place_scatter_add(p, id, inputs, positions_list(positions));
+          : place_scatter_add(p, id, inputs, axis_list_of_set(positions));
   const Type *type = graph_type(to, value);
   for (int d = 0; d < type->rank; d++) {
     int from = type_find(graph_type(to, value), node->types[0]->dims[d].name);

@@ -116,20 +116,6 @@ Value shard_dim(Partition *p, Value value, int d, AxisList split,
 
 /* ---- steps ---- */
 
-static AxisList without_last(AxisList list, int n) {
-  int kept = axis_list_length(list) - n;
-  AxisList head = 0;
-  for (int i = 0; i < kept; i++)
-    head = axis_list_append(head, axis_list_at(list, i));
-  return head;
-}
-
-static AxisList join_lists(AxisList list, AxisList more) {
-  for (int i = 0; i < axis_list_length(more); i++)
-    list = axis_list_append(list, axis_list_at(more, i));
-  return list;
-}
-
 static Value emit_all_gather(Partition *p, Value value,
                              const ReshardStep *step) {
   int d = step->from_dim;
@@ -138,7 +124,8 @@ static Value emit_all_gather(Partition *p, Value value,
   value = split_shards(p, value, d, axis_list_shards(split, p->mesh));
   Type *type =
       move_dim(p->ctx->module->arena, graph_type(p->rewrite.to, value), d, 0);
-  type->dims[0].split = without_last(split, axis_list_length(step->axes));
+  type->dims[0].split = axis_list_head(split, axis_list_length(split) -
+                                                  axis_list_length(step->axes));
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, type->dims[0].name);
   axis_list_attr(p, &attrs, step->axes);
@@ -150,7 +137,7 @@ static Value emit_reduce_scatter(Partition *p, Value value,
                                  const ReshardStep *step) {
   int d = step->to_dim;
   const Type *from = graph_type(p->rewrite.to, value);
-  AxisList split = join_lists(from->dims[d].split, step->axes);
+  AxisList split = axis_list_join(from->dims[d].split, step->axes);
   ReduceKind kind = from->partial_kind;
   int64_t size = from->dims[d].size;
   value = split_shards(p, value, d, axis_list_shards(split, p->mesh));
@@ -174,15 +161,15 @@ static Value emit_all_to_all(Partition *p, Value value,
   const Graph *to = p->rewrite.to;
   const Type *type = graph_type(to, value);
   Dim from = type->dims[step->from_dim], to_dim = type->dims[step->to_dim];
-  AxisList to_split = join_lists(to_dim.split, step->axes);
+  AxisList to_split = axis_list_join(to_dim.split, step->axes);
   value =
       split_shards(p, value, step->to_dim, axis_list_shards(to_split, p->mesh));
   int d = type_find(graph_type(to, value), from.name);
   value = split_shards(p, value, d, axis_list_shards(from.split, p->mesh));
   int gains = step->to_dim + (step->to_dim > d);
   Type *placed = type_copy(p->ctx->module->arena, graph_type(to, value));
-  placed->dims[d].split =
-      without_last(from.split, axis_list_length(step->axes));
+  placed->dims[d].split = axis_list_head(
+      from.split, axis_list_length(from.split) - axis_list_length(step->axes));
   placed->dims[gains].split = to_split;
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, placed->dims[d].name);
@@ -254,7 +241,7 @@ static Value emit_zero_fill(Partition *p, Value value,
 
 static Value emit_slice(Partition *p, Value value, const ReshardStep *step) {
   const Type *from = graph_type(p->rewrite.to, value);
-  AxisList split = join_lists(from->dims[step->to_dim].split, step->axes);
+  AxisList split = axis_list_join(from->dims[step->to_dim].split, step->axes);
   return shard_dim(p, value, step->to_dim, split, step->axes);
 }
 

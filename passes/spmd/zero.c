@@ -81,15 +81,6 @@ void zero_add_parameter(Partition *p, Name path, const Type *type) {
   if (shard) map_put(p->zero, path, shard);
 }
 
-/* Without those of `axes`. */
-static AxisList without_axes(AxisList list, AxisSet axes) {
-  AxisList rest = 0;
-  for (int i = 0; i < axis_list_length(list); i++)
-    if (!(axes >> axis_list_at(list, i) & 1))
-      rest = axis_list_append(rest, axis_list_at(list, i));
-  return rest;
-}
-
 /* Another dim of a gradient may have the axes: it loses them. */
 static const Type *with_shard(const Partition *p, const Type *type,
                               const ZeroShard *shard) {
@@ -100,7 +91,7 @@ static const Type *with_shard(const Partition *p, const Type *type,
   Type *placed = type_copy(p->ctx->module->arena, type);
   AxisSet axes = axis_list_set(shard->split);
   for (int i = 0; i < type->rank; i++)
-    placed->dims[i].split = without_axes(type->dims[i].split, axes);
+    placed->dims[i].split = axis_list_without(type->dims[i].split, axes);
   placed->dims[d].split = shard->split;
   return shards_are_aligned(p, &type->dims[d], &placed->dims[d]) ? placed
                                                                  : type;
