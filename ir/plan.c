@@ -142,7 +142,7 @@ bool plan_shards_parameters(const Plan *plan) {
       return true;
   for (int i = 0; i < plan->placements.n; i++)
     if (plan->placements.data[i].n_shards > 0) return true;
-  return plan->zero >= 3;
+  return plan->zero > 0;
 }
 
 void plan_drop_time(Plan *plan) {

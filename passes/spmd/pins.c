@@ -56,7 +56,7 @@ bool check_partial_pin(Partition *p, int id, const Type *have) {
 /* Pins name no micro-batches, and no axes that ZeRO adds. */
 static bool is_implied_axis(const Partition *p, int axis) {
   return p->mesh->axes[axis].is_sequential ||
-         (p->plan->zero >= 3 && zero_all_axes(p) >> axis & 1);
+         (zero_all_axes(p) >> axis & 1) != 0;
 }
 
 /* An average, "ema/PATH", has the placement of its parameter. */

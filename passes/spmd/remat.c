@@ -11,11 +11,11 @@
  *                                  %7 = mul %4, %6 @dgrad
  *
  * A forward value is computed again if a line `remat` of the plan names it, or
- * if a collective gathered it in the forward pass; a line `keep` prevents the
- * latter.  Its clone reads what the forward pass has stored, and clones of the
- * operands that are computed again as well, collectives included.  Clones are
- * made once for all readers.  Random masks repeat, because their numbers are
- * keyed by position.
+ * if a collective gathered it in the forward pass; a line `keep`, and levels 1
+ * and 2 of ZeRO for parameters, prevent the latter.  Its clone reads what the
+ * forward pass has stored, and clones of the operands that are computed again
+ * as well, collectives included.  Clones are made once for all readers.  Random
+ * masks repeat, because their numbers are keyed by position.
  *
  * The operands of a clone wait for an anchor (remat_places.c): `after` is a
  * view of its first operand and has an edge from the second, so that neither
@@ -65,15 +65,19 @@ static Saving saving_of(const Remat *r, const Node *node) {
   const PlanSaving *line =
       r->ctx->plan ? plan_find_saving(r->ctx->plan, node->path) : NULL;
   if (line) return line->is_recomputed ? SAVING_again : SAVING_kept;
-  return node->op == OP_all_gather || follows_gather(r, node) ? SAVING_again
-                                                              : SAVING_default;
+  bool is_gather = node->op == OP_all_gather;
+  if (is_gather && r->keeps_parameters && follows_from_parameters(r, node))
+    return SAVING_kept;
+  return is_gather || follows_gather(r, node) ? SAVING_again : SAVING_default;
 }
 
 static void choose_savings(Remat *r) {
   Arena *arena = r->ctx->scratch;
+  const Plan *plan = r->ctx->plan;
   r->saving = ARENA_ARRAY(arena, Saving, r->n);
   r->is_stored = ARENA_ARRAY(arena, bool, r->n);
   r->first_backward = r->n;
+  r->keeps_parameters = plan && plan->zero > 0 && plan->zero < 3;
   for (int id = 0; id < r->n; id++) {
     const Node *node = r->graph->nodes.data[id];
     r->is_stored[id] = follows_from_parameters(r, node);

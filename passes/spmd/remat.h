@@ -10,7 +10,7 @@
 /* How the backward pass gets a value of the forward pass. */
 typedef enum Saving {
   SAVING_default, /* stored */
-  SAVING_kept,    /* stored, because a line says so */
+  SAVING_kept,    /* stored, because a line or the level of ZeRO says so */
   SAVING_again,   /* computed again */
 } Saving;
 
@@ -25,9 +25,10 @@ typedef struct Remat {
   PassContext *ctx;
   const Graph *graph;
   int n;
-  int first_backward; /* the first node of the backward pass, or n */
-  Saving *saving;     /* by node */
-  bool *is_stored;    /* by node: follows from parameters and constants alone */
+  int first_backward;    /* the first node of the backward pass, or n */
+  bool keeps_parameters; /* gathered ones stay until the step ends */
+  Saving *saving;        /* by node */
+  bool *is_stored; /* by node: follows from parameters and constants alone */
   int *reader;    /* by node: the first backward reader of the clone, n: none */
   int *place;     /* by node: the old node that its clone comes before */
   int *anchor;    /* by place: what a value there waits for, or -1 ... */

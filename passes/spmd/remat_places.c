@@ -99,9 +99,11 @@ static int compare_prefetches(const void *a, const void *b) {
 }
 
 /* The gathers of parameters in the forward pass, and all that are made again in
- * the backward pass from values that are stored. */
+ * the backward pass from values that are stored.  What stays gathered for the
+ * step is gathered before the first micro-batch. */
 static Prefetches list_prefetches(const Remat *r) {
   Prefetches list = {0};
+  bool is_once = r->keeps_parameters && mesh_sequential(&r->graph->mesh);
   const int *forward = find_forward_readers(r);
   for (int id = 0; id < r->n; id++) {
     const Node *node = r->graph->nodes.data[id];
@@ -112,7 +114,7 @@ static Prefetches list_prefetches(const Remat *r) {
                      .bytes =
                          type_local_elements(node->types[0], &r->graph->mesh) *
                          dtype_size_bytes(node->types[0]->dtype)};
-    if (r->is_stored[from] && item.reader < r->n)
+    if (r->is_stored[from] && item.reader < r->n && !is_once)
       vec_push(r->ctx->scratch, &list, item);
     item.reader = r->reader[id];
     item.is_clone = true;

@@ -5,17 +5,19 @@
  *
  *     plan: zero = 1, shard B over data
  *
- *     param "w"     : f32[C:8, F]
+ *     param "w"     : f32[C:8@data, F]
  *     state "m/w"   : f32[C:8@data, F]
+ *     cast and all_gather: bf16[C:8, F], which the step computes with
  *     gradient      : f32[C:8, F; sum@data]
- *     after reduce_scatter: f32[C:8@data, F], which updates "m/w" and a shard
- *     of "w"; all_gather then gives each rank all of "w"
+ *     after reduce_scatter: f32[C:8@data, F], which updates "m/w" and "w"
  *
- * Level 1 shards the optimizer's state, level 2 the accumulated gradients too,
- * level 3 the parameters, which are gathered where they are read.  It is a
- * placement: the axes are appended to those of the dim that leaves a rank the
- * fewest elements, padding included, the first of several; a parameter that no
- * dim makes smaller stays as it is.
+ * Level 1 shards the optimizer's state, with the copy of a parameter that is
+ * updated; level 2 the accumulated gradients too; level 3 what a step computes
+ * with as well.  So parameters are stored alike at all levels, and levels 1 and
+ * 2 gather them once a step, before their first reader, and level 3 wherever
+ * they are read (remat.c).  It is a placement: the axes are appended to those
+ * of the dim that leaves a rank the fewest elements, padding included, the
+ * first of several; a parameter that no dim makes smaller stays as it is.
  */
 #include "passes/spmd/partition.h"
 
@@ -99,12 +101,10 @@ static const Type *with_shard(const Partition *p, const Type *type,
 
 const Type *zero_input(const Partition *p, Role role, Name path,
                        const Type *type) {
-  int level = role == ROLE_optimizer_state ? 1 : 3;
   bool applies =
       role == ROLE_optimizer_state || role == ROLE_param || role == ROLE_ema;
   const ZeroShard *shard = map_get(p->zero, path);
-  return applies && shard && p->plan->zero >= level ? with_shard(p, type, shard)
-                                                    : type;
+  return applies && shard ? with_shard(p, type, shard) : type;
 }
 
 /* The pass `optimizer` gives the nodes of an update the path "optimizer.PATH".
@@ -130,5 +130,5 @@ AxisSet zero_all_axes(const Partition *p) {
 
 AxisSet zero_axes_of(const Partition *p, Name path) {
   const ZeroShard *shard = map_get(p->zero, path);
-  return shard && p->plan->zero >= 3 ? shard->axes : 0;
+  return shard ? shard->axes : 0;
 }

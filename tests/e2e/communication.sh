@@ -57,16 +57,28 @@ is keep.plan \
 # ZeRO 3: 6 matrices and 2 scales of norms twice, 8 biases once.
 is "$plans/zero3.plan" "backward all_gather 8,forward all_gather 16,"
 weights=$((4 * 16 * 16 + 2 * 16 * 64))
-for phase in forward backward; do
-  graph "$plans/zero3.plan" 2 precision.compute=bf16 | awk -v phase=$phase '
+# gathers PLAN PHASE: a block gathers each weight once, in 16 bits.
+gathers() {
+  graph "$plans/$1.plan" 2 precision.compute=bf16 | awk -v phase="$2" '
     $1 == "all_gather" && $2 == phase && $5 ~ /^block.0.*[.]w[a-z0-9]+$/ { sum += $3 * $4 }
     END { print sum + 0 }' >sum
-  [ "$(cat sum)" = $((2 * weights)) ] || fail "zero 3 gathers $(cat sum) bytes $phase"
-done
+  [ "$(cat sum)" = $((2 * weights)) ] || fail "$1 gathers $(cat sum) bytes $2"
+}
+gathers zero3 forward
+gathers zero3 backward
 "$dnnc" ir "$gpt" --plan "$plans/zero3_microbatches.plan" --after=list_schedule >micro.ir
 all=$(grep -c ' = all_gather ' micro.ir) each=$(grep -c ' = all_gather .*per_microbatch = 1' micro.ir)
 [ "$all" -gt 0 ] && [ "$all" = "$each" ] ||
   fail "$each of $all gathers are made for each micro-batch"
+
+# ZeRO 1 and 2 gather what the update left once a step, before the micro-batches.
+for level in 1 2; do
+  is "$plans/zero$level.plan" "forward all_gather 16,"
+  gathers zero$level forward
+  sed 's/^plan {/&\n  microbatches = 2/' "$plans/zero$level.plan" >micro.plan
+  "$dnnc" ir "$gpt" --plan micro.plan --after=list_schedule >micro.ir
+  ! grep ' = all_gather .*per_microbatch = 1' micro.ir || fail "zero $level gathers in each micro-batch"
+done
 
 # Cross-entropy over a sharded vocabulary: three numbers a token.
 graph "$plans/vocabulary.plan" 2 | awk '$5 ~ /loss/ { n[$2] += $3 }
