@@ -47,6 +47,10 @@ check cnn_small bf16 --microbatches 2
 check mixtral_small f32 --microbatches 2
 check lstm_small f32 --microbatches 3
 check resnet_small f32 --microbatches 2
+# Kernels share out their work among threads.
+for model in chargpt_small cnn_small lstm_small; do
+  OMP_NUM_THREADS=2 check $model f32
+done
 has_mpi || skip "ranks: needs mpirun"
 check cnn_small f32 --ranks 4
 check resnet_small f32 --ranks 2
