@@ -90,6 +90,19 @@ bool node_is_per_microbatch(const Graph *graph, int id) {
   return node_int(node, ATTR_per_microbatch, 0) != 0;
 }
 
+bool *nodes_before_microbatches(const Graph *graph, Arena *arena) {
+  bool *is_before = ARENA_ARRAY(arena, bool, graph->nodes.n);
+  if (!mesh_sequential(&graph->mesh)) return is_before;
+  for (int id = graph->nodes.n - 1; id >= 0; id--) {
+    const Node *node = graph->nodes.data[id];
+    bool is_per_microbatch = node_is_per_microbatch(graph, id);
+    if (is_per_microbatch) is_before[id] = false;
+    for (int i = 0; i < node->n_inputs; i++)
+      is_before[node->inputs[i].node] |= is_per_microbatch || is_before[id];
+  }
+  return is_before;
+}
+
 int64_t local_to_logical(const MeshPlace *place, const Type *type,
                          int64_t index) {
   int64_t logical = 0, stride = 1;

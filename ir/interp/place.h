@@ -44,6 +44,9 @@ bool type_uses_axes(const Type *type, AxisSet axes);
 AxisSet mesh_sequential(const Mesh *mesh);
 /* The node runs once for each micro-batch. */
 bool node_is_per_microbatch(const Graph *graph, int id);
+/* By node, in `arena`: it runs once, and what follows from it is read for each
+ * micro-batch. */
+bool *nodes_before_microbatches(const Graph *graph, Arena *arena);
 
 /* Where element `index` of the local tensor lies in the logical one, both
  * row-major; -1: in padding. */

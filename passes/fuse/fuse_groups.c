@@ -67,23 +67,6 @@ static bool free_needs_storing(const Fusion *fusion, int id) {
   return false;
 }
 
-/* A node that runs once a step and is read for each micro-batch must not wait
- * for nodes that run after all of them. All its operands run before the loop
- * too, so kernels of such nodes alone wait for nothing. */
-static bool *find_before_microbatches(const Fusion *fusion) {
-  bool *is_before = ARENA_ARRAY(fusion->arena, bool, fusion->n);
-  for (int id = fusion->n - 1; id >= 0; id--) {
-    bool is_per_microbatch = node_is_per_microbatch(fusion->graph, id);
-    for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1]; u++) {
-      int user = fusion->users[u];
-      is_before[id] |=
-          !is_per_microbatch &&
-          (is_before[user] || node_is_per_microbatch(fusion->graph, user));
-    }
-  }
-  return is_before;
-}
-
 Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
   Arena *arena = ctx->scratch;
   Fusion *fusion = ARENA_NEW(arena, Fusion);
@@ -111,7 +94,10 @@ Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
   for (int i = 0; i < graph->outputs.n; i++)
     fusion->is_output[graph->outputs.data[i].value.node] = true;
   index_group_users(fusion);
-  const bool *is_before = find_before_microbatches(fusion);
+  /* A node that runs once a step and is read for each micro-batch must not wait
+   * for nodes that run after all of them. All its operands run before the loop
+   * too, so kernels of such nodes alone wait for nothing. */
+  const bool *is_before = nodes_before_microbatches(graph, arena);
   int *own = ARENA_ARRAY(arena, int, n);
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];

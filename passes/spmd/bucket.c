@@ -10,7 +10,8 @@
  * it.  Scalars (the loss) join the last bucket.  list_schedule starts a bucket
  * as soon as its last gradient is ready.  Two all-reduces are joined only if
  * equally many collectives precede both, so that no path leads from one to the
- * other, and both run for each micro-batch or both once.
+ * other, and both run for each micro-batch, both once before the micro-batches
+ * or both once after them.
  *
  * requires: partitioned graph     keeps: values, placements
  * breaks: the order of nodes, within dependencies
@@ -29,6 +30,7 @@ typedef struct Reduction {
   int depth; /* collectives before it */
   int64_t bytes;
   bool is_scalar;
+  bool is_before; /* micro-batches read it */
 } Reduction;
 
 typedef struct Bucket {
@@ -50,7 +52,7 @@ static bool same_bucket_kind(const Graph *graph, const Reduction *a,
   int n, m;
   const Name *p = node_names(x, ATTR_axes, &n),
              *q = node_names(y, ATTR_axes, &m);
-  if (a->depth != b->depth || n != m ||
+  if (a->depth != b->depth || a->is_before != b->is_before || n != m ||
       node_is_per_microbatch(graph, a->id) !=
           node_is_per_microbatch(graph, b->id) ||
       node_name(x, ATTR_reduce) != node_name(y, ATTR_reduce) ||
@@ -70,6 +72,7 @@ static int compare_reductions(const void *a, const void *b) {
 static void collect_reductions(Bucketing *b, Arena *arena) {
   const Graph *graph = b->graph;
   int *depth = ARENA_ARRAY(arena, int, graph->nodes.n);
+  const bool *is_before = nodes_before_microbatches(graph, arena);
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
     for (int i = 0; i < node->n_inputs; i++) {
@@ -84,6 +87,7 @@ static void collect_reductions(Bucketing *b, Arena *arena) {
                          .ready = node->inputs[0].node,
                          .depth = depth[id],
                          .is_scalar = type->rank == 0,
+                         .is_before = is_before[id],
                          .bytes = type_local_elements(type, &graph->mesh) *
                                   dtype_size_bytes(type->dtype)});
   }

@@ -311,16 +311,18 @@ static void place_outputs(Partition *p) {
 
 /* A node that runs for each micro-batch cannot wait for the sum over all of
  * them. */
-static void check_microbatch_loop(const Partition *p) {
-  const Graph *graph = p->rewrite.to;
-  bool *follows = ARENA_ARRAY(p->ctx->scratch, bool, graph->nodes.n);
+static void check_microbatch_loop(PassContext *ctx, const Graph *graph) {
+  bool *follows = ARENA_ARRAY(ctx->scratch, bool, graph->nodes.n);
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
     for (int i = 0; i < node->n_inputs; i++)
       follows[id] |= follows[node->inputs[i].node];
     if (follows[id] && node_is_per_microbatch(graph, id)) {
-      diag(p->ctx->module->diags, DIAG_needs_full_batch, node->span,
-           node->path && *node->path ? node->path : op_info(node->op)->name);
+      Diag *d = diag(
+          ctx->module->diags, DIAG_needs_full_batch, node->span,
+          node->path && *node->path ? node->path : op_info(node->op)->name);
+      diag_help(d, "sums that follow from data alone are computed before the "
+                   "micro-batches; this one depends on parameters or states");
       return;
     }
     follows[id] |= op_has(node->op, OP_FLAG_joins_microbatches);
@@ -372,10 +374,11 @@ Graph *pass_partition(PassContext *ctx, const Graph *graph) {
   }
   check_heads(&p);
   place_outputs(&p);
-  check_microbatch_loop(&p);
+  Graph *placed = sum_over_full_batch(ctx, p.rewrite.to);
+  check_microbatch_loop(ctx, placed);
   if (!plan->replicates_data) {
     check_named_pins(&p);
     check_operator_lines(&p);
   }
-  return p.rewrite.to;
+  return repeat_between_microbatches(ctx, placed);
 }

@@ -145,6 +145,15 @@ AxisSet zero_all_axes(const Partition *p);
 /* The axes over which ZeRO shards a parameter, which readers gather. */
 AxisSet zero_axes_of(const Partition *p, Name path);
 
+/* ---- full_batch.c ---- */
+
+/* The graph, or one in which sums over micro-batches that follow from data
+ * alone are computed before the micro-batches that read them. */
+Graph *sum_over_full_batch(PassContext *ctx, Graph *graph);
+/* The graph, or one in which what is the same for all micro-batches, but lies
+ * between nodes that run for each, runs for each as well. */
+Graph *repeat_between_microbatches(PassContext *ctx, Graph *graph);
+
 /* ---- partial_values.c ---- */
 
 void index_readers(Partition *p);
