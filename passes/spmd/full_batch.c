@@ -8,7 +8,8 @@
  *     %2 = sum %1 : f32[; sum@(data, time)] %2 = cast %0 : f32[B:8@data]
  *     %3 = accumulate %2 : f32[; sum@data]  %3 = sum %2 : f32[; sum@data]
  *     %4 = all_reduce %3 : f32[]         => %4 = all_reduce %3 : f32[]
- *     %5 = mul %x, %4 : [B:8@(data, time)]  %5 = mul %x, %4 : [B:8@(data, time)]
+ *     %5 = mul %x, %4 : [B:8@(data, time)]  %5 = mul %x, %4 : [B:8@(data,
+ * time)]
  *
  * A rank has its part of the batch at hand, so what follows from data alone
  * needs no micro-batches: its nodes are copied without the axis `time`, and the

@@ -318,9 +318,9 @@ static void check_microbatch_loop(PassContext *ctx, const Graph *graph) {
     for (int i = 0; i < node->n_inputs; i++)
       follows[id] |= follows[node->inputs[i].node];
     if (follows[id] && node_is_per_microbatch(graph, id)) {
-      Diag *d = diag(
-          ctx->module->diags, DIAG_needs_full_batch, node->span,
-          node->path && *node->path ? node->path : op_info(node->op)->name);
+      Diag *d = diag(ctx->module->diags, DIAG_needs_full_batch, node->span,
+                     node->path && *node->path ? node->path
+                                               : op_info(node->op)->name);
       diag_help(d, "sums that follow from data alone are computed before the "
                    "micro-batches; this one depends on parameters or states");
       return;

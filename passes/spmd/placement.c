@@ -3,6 +3,12 @@
  * the pin behind a placement for a message.
  *
  *     %1 : f32[B:8; sum@data]   ->   all_reduce %1 {axes = [data]} : f32[B:8]
+ *
+ * Where the transport of a target does not add 16-bit floats, they are added in
+ * f32 and rounded once:
+ *
+ *     %1 : bf16[B:8; sum@data]
+ *     ->  cast %1 : f32, all_reduce, cast : bf16[B:8]
  */
 #include "passes/spmd/partition.h"
 
@@ -22,11 +28,34 @@ static void axes_attr(const Partition *p, Attrs *attrs, AxisSet set) {
   attrs_names(attrs, ATTR_axes, names, n);
 }
 
+Value cast_placed(Partition *p, Value value, DType dtype) {
+  const Type *type = graph_type(p->rewrite.to, value);
+  if (type->dtype == dtype) return value;
+  Attrs attrs = {0};
+  Names *names = p->ctx->module->names;
+  attrs_name(&attrs, ATTR_dtype, name_intern(names, dtype_name(dtype)));
+  if (type->partial) attrs_name(&attrs, ATTR_reduce, name_intern(names, "sum"));
+  const Type *types[1] = {type_with_dtype(p->ctx->module->arena, type, dtype)};
+  return graph_append_typed(p->rewrite.to, OP_cast, &value, 1, &attrs, types, 1,
+                            NULL);
+}
+
+Value widen_summand(Partition *p, Value value) {
+  const Type *type = graph_type(p->rewrite.to, value);
+  bool is_widened = p->ctx->target && p->ctx->target->sums_16bit_in_f32 &&
+                    dtype_is_16bit(type->dtype) &&
+                    type->partial_kind == REDUCE_sum;
+  return is_widened ? cast_placed(p, value, DT_f32) : value;
+}
+
 Value reduce_over(Partition *p, Value value, AxisSet axes, Op op) {
   Graph *to = p->rewrite.to;
   const Type *type = graph_type(to, value);
+  DType dtype = type->dtype;
   axes &= type->partial;
   if (!axes) return value;
+  if (op == OP_all_reduce) value = widen_summand(p, value);
+  type = graph_type(to, value);
   Type *reduced = type_copy(p->ctx->module->arena, type);
   reduced->partial &= (AxisSet)~axes;
   if (!reduced->partial) reduced->partial_kind = REDUCE_sum;
@@ -36,7 +65,8 @@ Value reduce_over(Partition *p, Value value, AxisSet axes, Op op) {
       &attrs, ATTR_reduce,
       name_intern(p->ctx->module->names, reduce_name(type->partial_kind)));
   const Type *types[1] = {reduced};
-  return graph_append_typed(to, op, &value, 1, &attrs, types, 1, NULL);
+  value = graph_append_typed(to, op, &value, 1, &attrs, types, 1, NULL);
+  return cast_placed(p, value, dtype);
 }
 
 void axis_list_attr(const Partition *p, Attrs *attrs, AxisList list) {

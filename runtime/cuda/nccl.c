@@ -15,8 +15,8 @@
  * the size, not on time; all ranks get the same bits.  It is not the ascending
  * order of the other transports, so losses agree with theirs to rounding only.
  *
- * Sums of 16-bit floats are not supported yet, and times of collectives are not
- * recorded.
+ * Programs for GPUs add 16-bit floats in f32 (passes/spmd/placement.c), so sums
+ * of 16-bit floats are refused.  Times of collectives are not recorded.
  */
 #include "runtime/comm/comm.h"
 #include "runtime/cuda/cuda.h"

@@ -63,4 +63,15 @@ for precision in "compute = bf16; grads = bf16" "compute = f16; loss_scale = dyn
     { cat words; fail "$precision"; }
   grep -q "^clip is set to " words || { cat words; fail "the clip does not act"; }
 done
+# NCCL would round such gradients at every rank: they are added in f32.
+sed 's/data = 4/data = 2/' "$root/benchmarks/plans/zero2.plan" >zero2.plan
+for plan in "--ranks 2" "--plan zero2.plan"; do
+  # shellcheck disable=SC2086
+  "$dnnc" verify mlp16.dnn $plan --microbatches 2 --target cuda $sizes >words || { cat words; fail "16 bits on CUDA"; }
+  # shellcheck disable=SC2086
+  "$dnnc" ir mlp16.dnn $plan --target cuda --verify-ir --after=bucket P=8 H1=8 H2=8 K=4 >cuda.ir || fail "ir for CUDA"
+  grep -E ' (all_reduce|reduce_scatter) ' cuda.ir >sums || fail "no sums over ranks"
+  ! grep -E ' : b?f16' sums || fail "sums of 16-bit floats on CUDA"
+done
+"$dnnc" ir mlp16.dnn --ranks 2 --after=bucket | grep -q ' all_reduce .* : f16' || fail "no sums of 16-bit floats over MPI"
 echo "verify: words, JSON, plans and sizes"
