@@ -4,9 +4,8 @@
 # support/diags.def needs a wrong program that shows it.
 . "$(dirname "$0")/lib.sh"
 # Files of 16 MiB, 65 files that import each other; the memory pin is in plans.sh,
-# lines of names that do not hold are among the random plans; no program is known yet
-# whose line `remat` changes nothing.
-elsewhere=" source_too_large import_depth memory_pin placement remat_not_saved "
+# lines of names that do not hold are among the random plans.
+elsewhere=" source_too_large import_depth memory_pin placement "
 cat $(find "$root/tests/golden" -name '*.txt') >goldens
 missing=0 rows=0
 while IFS=$'\t' read -r name piece; do

@@ -37,7 +37,7 @@ static const Source *load(void *user, const char *path) {
   return status.code == STATUS_ok ? source : NULL;
 }
 
-/* Adds messages and plan; returns the partitioned graph as text. */
+/* Adds messages and plan; returns the graph after `remat` as text. */
 static const char *add_outcome(Module *module, const Model *model, Text *out) {
   Text graph = text_create(module->arena);
   if (model) {
@@ -47,8 +47,7 @@ static const char *add_outcome(Module *module, const Model *model, Text *out) {
                        .model = model,
                        .plan = model->plan,
                        .is_training = true};
-    PassOptions options = {
-        .level = 2, .stop_after = "partition", .verify = true};
+    PassOptions options = {.level = 2, .stop_after = "remat", .verify = true};
     graph_print(&graph, passes_run(&ctx, &options, model->train).graph);
   }
   diags_print(module->diags, out);
