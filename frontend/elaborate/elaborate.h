@@ -82,6 +82,7 @@ typedef struct PathAlias {
 typedef struct PinnedPaths {
   const Annotation *annotation; /* shard, remat or keep */
   VEC(Name) paths;              /* of nodes, or of inputs */
+  VEC(Name) named; /* of these: what the statement itself computes and names */
 } PinnedPaths;
 
 /* A scalar that each batch divides and an entire evaluation must divide once.

@@ -2,8 +2,8 @@
  * pinned.c -- notes which values an annotation that is a pin stands before, for
  * frontend/plan, which makes a line of the plan of it.
  *
- *     @remat               the line `remat block[0].h`, once per execution
- *     h = relu(dot(x, w))
+ *     @keep                the line `keep block[0].h, block[0]!dot`, once for
+ *     h = relu(dot(x, w))  each execution
  */
 #include "frontend/elaborate/elaborate.h"
 #include "frontend/elaborate/eval.h"
@@ -30,15 +30,30 @@ static void add_assigned(Elab *e, PinnedPaths *pinned, ExprValue val) {
 }
 
 /* Parameters have placements, but the backward pass always finds them. */
-static void add_computed(Elab *e, PinnedPaths *pinned, int first_node,
-                         bool with_inputs) {
-  for (int i = first_node; i < e->graph->nodes.n; i++) {
-    const Node *node = e->graph->nodes.data[i];
+static void add_computed(Elab *e, PinnedPaths *pinned, const Graph *graph,
+                         int first_node, bool with_inputs) {
+  for (int i = first_node; i < graph->nodes.n; i++) {
+    const Node *node = graph->nodes.data[i];
     bool is_input = node->op == OP_input;
     int slot = is_input ? (int)node_int(node, ATTR_index, 0) : 0;
-    Name path = is_input ? e->graph->inputs.data[slot].path : node->path;
+    Name path = is_input ? graph->inputs.data[slot].path : node->path;
     if (path && *path && (with_inputs || !is_input))
       add_pinned_path(e, pinned, path);
+    if (node->body && !with_inputs)
+      add_computed(e, pinned, node->body, 0, false);
+  }
+}
+
+/* What the expression of the statement computes; a value that a layer returns
+ * keeps the path that it has there. */
+static void add_named(Elab *e, PinnedPaths *pinned, const Stmt *stmt) {
+  for (int i = 0; stmt->kind == STMT_assign && i < stmt->names.n; i++) {
+    const Name *place = &stmt->names.names[i];
+    const Local *local = frame_local(e->frame, *place);
+    if (!local || !expr_value_is_tensor(local->val)) continue;
+    Name path = scope_path(e, place, *place);
+    if (graph_node(e->graph, local->val.tensor)->path == path)
+      vec_push(e->arena, &pinned->named, path);
   }
 }
 
@@ -58,7 +73,8 @@ void elab_note_pins(Elab *e, const AnnotationList *list, const Stmt *stmt,
         if (local) add_assigned(e, &pinned, local->val);
       }
     else
-      add_computed(e, &pinned, first_node, is_shard);
+      add_computed(e, &pinned, e->graph, first_node, is_shard);
+    if (is_saving && stmt) add_named(e, &pinned, stmt);
     vec_push(e->arena, &e->pinned, pinned);
   }
 }

@@ -143,6 +143,20 @@ static bool lines_mean(Lines *l, const char *text, Name path) {
          found.data[0] == path;
 }
 
+/* A line `remat` or `keep` may name further values of which it holds too. */
+static bool lines_save(Lines *l, const Group *group, const char *text) {
+  bool is_remat = strcmp(group->head, "remat") == 0;
+  PathList found = {0};
+  if ((!is_remat && strcmp(group->head, "keep") != 0) ||
+      !plan_paths_find_text(l->paths, text, &found))
+    return false;
+  for (int i = 0; i < found.n; i++) {
+    const PlanSaving *saving = plan_find_saving(l->plan, found.data[i]);
+    if (!saving || saving->is_recomputed != is_remat) return false;
+  }
+  return true;
+}
+
 /* PATH!NAME, which means this operator alone; NULL: nothing does. */
 static const char *operator_text(Lines *l, Name path) {
   const char *text = path;
@@ -331,7 +345,8 @@ static bool same_paths(Lines *l, const PathList *a, const PathList *b) {
 /* One by one, where together they would mean something else. */
 static void add_single(Lines *l, const Group *group, Name path) {
   const char *text = group->is_operator ? operator_text(l, path) : path;
-  for (int n = 0; text && !lines_mean(l, text, path); n++)
+  for (int n = 0;
+       text && !lines_mean(l, text, path) && !lines_save(l, group, text); n++)
     text = plan_paths_other(l->paths, path, n);
   if (text) add_line(l, group, text);
 }

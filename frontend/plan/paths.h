@@ -65,6 +65,9 @@ typedef struct SavingLines {
 
 /* A line `remat` or `keep`; a later one wins. */
 void saving_read_line(SavingLines *lines, const Pin *pin);
+/* The same for all executions of what an annotation stands before. */
+void saving_read_annotation(SavingLines *lines, const Elab *walk,
+                            const Annotation *annotation);
 /* Reports a line to which later lines leave no value. */
 void saving_check_lines(SavingLines *lines);
 

@@ -375,25 +375,6 @@ static bool plan_read_paths(Reader *r, const Pin *pin, PathList *out) {
   return is_good;
 }
 
-/* `remat` and `keep` are about forward values; false: none of these is one. */
-static bool add_saving(Reader *r, const PathList *paths, bool is_recomputed,
-                       Span span) {
-  Map *inputs = map_create(r->e->arena);
-  for (int i = 0; i < r->graph->inputs.n; i++) {
-    Name path = r->graph->inputs.data[i].path;
-    map_put(inputs, path, (void *)path);
-  }
-  PlanSaving *saving = ARENA_NEW(r->e->arena, PlanSaving);
-  *saving = (PlanSaving){is_recomputed, 0, span};
-  if (!r->plan->saving) r->plan->saving = map_create(r->e->arena);
-  for (int i = 0; i < paths->n; i++) {
-    if (map_has(inputs, paths->data[i])) continue;
-    map_put(r->plan->saving, paths->data[i], saving);
-    saving->n_paths++;
-  }
-  return saving->n_paths > 0;
-}
-
 /* Read last, because they depend on `zero`. */
 static void read_savings(Reader *r) {
   SavingLines lines = {
@@ -517,15 +498,14 @@ static void read_annotation_shard(Reader *r, const Annotation *annotation,
 
 static void read_annotation(Reader *r, const Annotation *annotation,
                             const PathList *paths) {
-  bool is_remat = strcmp(annotation->name, "remat") == 0;
+  SavingLines lines = {.e = r->e, .graph = r->graph, .plan = r->plan};
   if (paths->n == 0)
     diag(r->e->diags, DIAG_annotation_empty, annotation->span,
          annotation->name);
   else if (strcmp(annotation->name, "shard") == 0)
     read_annotation_shard(r, annotation, paths);
   else
-    add_saving(r, paths, is_remat, annotation->span);
-  if (is_remat) plan_unsupported(r, annotation->span, "@remat");
+    saving_read_annotation(&lines, r->walk, annotation);
 }
 
 /* Inner annotations are noted before outer ones, over which they win. */

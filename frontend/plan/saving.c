@@ -4,9 +4,15 @@
  *
  *     remat block            all values inside of each block; the result of a
  *     keep  block.attn.q     block is stored, and the next block begins there
+ *
+ * An annotation `@remat` means what the statement or layer after it computes,
+ * but for values that leave it: these are stored.  A value that the statement
+ * names itself is computed again, as a line about its name would say.
  */
 #include "frontend/elaborate/eval.h"
 #include "frontend/plan/paths.h"
+
+#include <string.h>
 
 /* The names in a path, or in an expression that means paths. */
 static int count_parts(const char *path) {
@@ -103,6 +109,74 @@ void saving_read_line(SavingLines *lines, const Pin *pin) {
          span_text(lines->e->arena, pin->exprs.data[0]->span),
          pin->kind == PIN_remat ? "remat" : "keep");
 }
+
+/* ---- annotations ---- */
+
+/* By path: the number of the execution that computes it, from 1. */
+static Map *index_executions(SavingLines *lines, const Elab *walk,
+                             const Annotation *annotation, Map *named) {
+  Map *executions = map_create(lines->e->arena);
+  for (int k = 0; k < walk->pinned.n; k++) {
+    const PinnedPaths *pinned = &walk->pinned.data[k];
+    if (pinned->annotation != annotation) continue;
+    for (int i = 0; i < pinned->paths.n; i++)
+      map_put(executions, pinned->paths.data[i], (void *)(intptr_t)(k + 1));
+    for (int i = 0; i < pinned->named.n; i++)
+      map_put(named, pinned->named.data[i], (void *)pinned->named.data[i]);
+  }
+  return executions;
+}
+
+/* Adds the paths that something outside of their execution reads. */
+static void find_leaving(const Graph *graph, const Map *executions,
+                         Map *leaving) {
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    void *reader = node->path ? map_get(executions, node->path) : NULL;
+    for (int i = 0; i < node->n_inputs; i++) {
+      Name path = graph_node(graph, node->inputs[i])->path;
+      void *writer = path ? map_get(executions, path) : NULL;
+      if (writer && writer != reader) map_put(leaving, path, (void *)path);
+    }
+    if (node->body) find_leaving(node->body, executions, leaving);
+  }
+}
+
+static void find_outputs(const Graph *graph, const Map *executions,
+                         Map *leaving) {
+  for (int i = 0; i < graph->outputs.n; i++) {
+    Name path = graph_node(graph, graph->outputs.data[i].value)->path;
+    if (path && map_has(executions, path)) map_put(leaving, path, (void *)path);
+  }
+}
+
+void saving_read_annotation(SavingLines *lines, const Elab *walk,
+                            const Annotation *annotation) {
+  Arena *arena = lines->e->arena;
+  bool is_remat = strcmp(annotation->name, "remat") == 0;
+  Map *named = map_create(arena), *leaving = map_create(arena);
+  const Map *executions = index_executions(lines, walk, annotation, named);
+  if (is_remat) {
+    find_leaving(lines->graph, executions, leaving);
+    find_outputs(lines->graph, executions, leaving);
+  }
+  const Map *inputs = index_input_paths(lines);
+  PlanSaving *saving = ARENA_NEW(arena, PlanSaving);
+  *saving = (PlanSaving){is_remat, 0, annotation->span};
+  if (!lines->plan->saving) lines->plan->saving = map_create(arena);
+  for (int i = 0; i < map_size(executions); i++) {
+    Name path = map_key_at(executions, i);
+    if (map_has(inputs, path) ||
+        (map_has(leaving, path) && !map_has(named, path)))
+      continue;
+    map_put(lines->plan->saving, path, saving);
+    saving->n_paths++;
+  }
+  if (is_remat && saving->n_paths == 0)
+    diag(lines->e->diags, DIAG_remat_not_saved, annotation->span);
+}
+
+/* ---- lines that later ones replace ---- */
 
 /* Later lines must leave some value to each line. */
 static void check_saving_line(SavingLines *lines, int line) {

@@ -12,8 +12,8 @@
  * cotangents of its results, then what the walk of adjoint.c appends (`both`
  * below).  The forward scan must stack the forward values that the appended
  * nodes read.  Views, constants and single cheap operations are recomputed
- * instead.  A carry that is read is the result of the iteration before, so it
- * needs no stack of its own.
+ * instead, and so are nodes with the attribute `recompute`.  A carry that is
+ * read is the result of the iteration before, so it needs no stack of its own.
  *
  * The gradient of a loop-invariant value is a sum over the iterations.  A
  * contraction there does not run in each iteration: its operands are stacked,
@@ -199,6 +199,8 @@ static bool is_done_again(const Backward *b, int id) {
   bool is_move =
       info->class == OPCLASS_view || info->class == OPCLASS_data_movement;
   if (!b->varies[id] || (is_move && !info->cost)) return true;
+  if (node_has(node, ATTR_recompute))
+    return node_int(node, ATTR_recompute, 0) != 0;
   if (!info->is_pointwise || info->flops > 1) return false;
   int n_values = 0;
   for (int i = 0; i < node->n_inputs; i++)

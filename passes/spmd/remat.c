@@ -24,6 +24,9 @@
  * for each micro-batch; nodes between the gather and the reader, whose types do
  * not show that they are in the loop, have the attribute `per_microbatch`.
  *
+ * Values inside a scan are not dealt with here: `autodiff` writes their
+ * recomputation into the backward scan (passes/train/scan_saving.c).
+ *
  * requires: placements, phases     keeps: placements, values of outputs
  * breaks: node ids; originals that only the backward pass read have no users
  * cost: O(nodes)
@@ -113,15 +116,13 @@ static const PlanSaving *remat_line(const Remat *r, const Node *node) {
   return line && line->is_recomputed ? line : NULL;
 }
 
-static void report_in_scan(const Remat *r, const Graph *body, Map *uses) {
+/* The gradient of a scan computes values of the forward body again. */
+static void find_uses_in_scan(const Remat *r, const Graph *body, Map *uses) {
   for (int id = 0; id < body->nodes.n; id++) {
     const Node *node = body->nodes.data[id];
     const PlanSaving *line = remat_line(r, node);
-    if (node->body && node->op == OP_scan) report_in_scan(r, node->body, uses);
-    if (!line || (intptr_t)map_get(uses, line) == LINE_used) continue;
-    map_put(uses, line, (void *)(intptr_t)LINE_used);
-    diag(r->ctx->module->diags, DIAG_not_supported, line->span,
-         "'remat' of values inside a scan; it may name all of the scan");
+    if (node->body) find_uses_in_scan(r, node->body, uses);
+    if (line) map_put(uses, line, (void *)(intptr_t)LINE_used);
   }
 }
 
@@ -142,9 +143,8 @@ static void report_lines(const Remat *r) {
   }
   for (int id = 0; id < r->n; id++) {
     const Node *node = r->graph->nodes.data[id];
-    if (node->op == OP_scan && node->phase == PHASE_forward &&
-        r->saving[id] != SAVING_again)
-      report_in_scan(r, node->body, uses);
+    if (node->op == OP_scan && is_backward(node))
+      find_uses_in_scan(r, node->body, uses);
   }
   for (int i = 0; i < map_size(uses); i++) {
     const PlanSaving *line = map_key_at(uses, i);

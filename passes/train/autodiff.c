@@ -21,7 +21,7 @@
  * requires: logical types, one loss     keeps: forward ids
  * breaks: nothing                       cost: O(nodes)
  */
-#include "passes/rewrite.h"
+#include "passes/train/scan_saving.h"
 
 typedef struct Autodiff {
   PassContext *ctx;
@@ -47,9 +47,11 @@ static Graph *copy_forward(PassContext *ctx, const Graph *from) {
       ASSERT(copy.node == id);
       continue;
     }
+    Node marked = *node;
+    marked.body = scan_saving_mark(ctx, node);
     rewrite_at(&rewrite, id);
     Value copy =
-        scan_append_saving(rewrite.to, node, rewrite_inputs(&rewrite, id));
+        scan_append_saving(rewrite.to, &marked, rewrite_inputs(&rewrite, id));
     ASSERT(copy.node == id);
     for (int r = 0; r < node->n_results; r++)
       rewrite_set(&rewrite, (Value){id, r}, (Value){id, r});
@@ -146,6 +148,7 @@ Graph *pass_autodiff(PassContext *ctx, const Graph *from) {
   }
   output_gradients(&ad);
   set_gradient_phases(&ad);
+  scan_saving_drop_marks(ad.graph);
   ad.graph->phase = PHASE_forward;
   ad.graph->span = SPAN_NONE;
   ad.graph->path = name_intern(ctx->module->names, "");
