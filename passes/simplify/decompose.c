@@ -132,8 +132,8 @@ static bool merge_as_view(Rewrite *rewrite, int id) {
   return true;
 }
 
-/* Shards of a dim under the plan, micro-batches included (they shard the first
- * dim of the plan unless a pin names them). */
+/* Shards of a dim under the plan, micro-batches included (they shard the batch
+ * dim unless a pin names them). */
 static int64_t count_shards(const Plan *plan, Name dim) {
   int64_t shards = 1;
   bool has_microbatch_axis = false;
@@ -146,9 +146,9 @@ static int64_t count_shards(const Plan *plan, Name dim) {
       if (shard->dim == dim) shards *= plan->mesh.axes[axis].size;
     }
   }
-  bool is_first = plan->shards.n > 0 && plan->shards.data[0].dim == dim;
-  return is_first && !has_microbatch_axis ? shards * plan->microbatches
-                                          : shards;
+  return dim == plan->batch_dim && !has_microbatch_axis
+             ? shards * plan->microbatches
+             : shards;
 }
 
 /* Statistics of the full batch cross ranks, but a micro-batch cannot wait for
@@ -160,11 +160,11 @@ static bool check_batchnorm_shards(Rewrite *rewrite, int id) {
   int n;
   Name batch = node_names(node, ATTR_over, &n)[0];
   int64_t size = type_size(node->types[0], batch);
-  int64_t shards = count_shards(plan, batch), local = size / shards;
+  int64_t shards = count_shards(plan, batch);
+  int64_t local = (size + shards - 1) / shards;
   int64_t group = node_int(node, ATTR_group, size);
   bool is_full_batch = group == size && plan->microbatches <= 1;
-  if (shards == 1 || is_full_batch || local == 0 || local % group == 0)
-    return true;
+  if (shards == 1 || is_full_batch || local % group == 0) return true;
   Diag *d = diag(rewrite->ctx->module->diags, DIAG_batchnorm_split, node->span,
                  node->path[0] ? node->path : "batchnorm", (long long)group,
                  batch, (long long)local);
