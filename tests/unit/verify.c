@@ -28,7 +28,8 @@ static const PlayCase models[] = {
     /* attention, embeddings, experts */
     CASE("models/chargpt.dnn", "B=12 T=3 V=7 C=4 H=2 L=1", 3, 2),
     CASE("models/charmoe.dnn", "B=4 T=4 V=7 C=4 H=2 L=1", 2, 1),
-    CASE("models/bert.dnn", "B=4 T=6 V=9 C=4 H=2 L=1", 2, 1),
+    /* targets that count, in micro-batches of different numbers of them */
+    CASE("models/bert.dnn", "B=4 T=6 V=9 C=4 H=2 L=1", 2, 2),
     CASE(SMALL("llama"), "B=4", 2, 2),
     /* windows, statistics over the batch */
     CASE("models/vit_digits.dnn", "B=8 C=4 H=2 L=1", 4, 1),
@@ -38,6 +39,10 @@ static const PlayCase models[] = {
     {.model = "models/mlp.dnn",
      .sizes = "B=8 P=4 H1=3 H2=3 K=3",
      .plan = TEST_ROOT "/tests/plans/two_axes.plan"},
+    /* scans whose values are computed again */
+    {.model = "models/gnmt8.dnn",
+     .sizes = "B=4 S=3 T=3 V=7 C=4 L=2",
+     .plan = TEST_ROOT "/benchmarks/plans/remat_scan.plan"},
     /* attention over a sequence in shards */
     {.model = SMALL("llama"),
      .sizes = "B=4",
