@@ -251,3 +251,34 @@ double node_contraction_flops(const Graph *graph, int id) {
     flops += node_contraction_flops(node->body, i);
   return node->op == OP_scan ? flops * (double)scan_steps(node) : flops;
 }
+
+/* ---- messages ---- */
+
+/* For one operand and its result in a group of n ranks. */
+static int64_t sent_elements(Op op, int64_t n, int64_t from, int64_t to) {
+  switch (op) {
+  case OP_all_reduce: return 2 * (n - 1) * ((from + n - 1) / n);
+  case OP_all_gather: return (n - 1) * from;
+  case OP_reduce_scatter: return (n - 1) * to;
+  case OP_all_to_all: return (n - 1) * (from / n);
+  default: return from; /* permute */
+  }
+}
+
+int64_t node_sent_bytes(const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  const Mesh *mesh = &graph->mesh;
+  if (!op_has(node->op, OP_FLAG_group)) return 0;
+  int n_axes = 0;
+  const Name *axes = node_names(node, ATTR_axes, &n_axes);
+  int64_t n = 1, bytes = 0;
+  for (int i = 0; i < n_axes; i++)
+    n *= mesh->axes[mesh_find(mesh, axes[i])].size;
+  for (int i = 0; i < node->n_inputs; i++) {
+    const Type *from = graph_type(graph, node->inputs[i]);
+    bytes += dtype_size_bytes(from->dtype) *
+             sent_elements(node->op, n, type_local_elements(from, mesh),
+                           type_local_elements(node->types[i], mesh));
+  }
+  return bytes;
+}

@@ -39,5 +39,8 @@ void op_work(Arena *scratch, const WorkCall *local, Work *out);
 /* The work of a node in one micro-batch on one rank, the first, whose shards
  * are the largest. */
 Work node_work(const Graph *graph, int id);
+/* The bytes that a rank sends in one run of a collective, as reshard.def counts
+ * them; 0: ranks exchange nothing here. */
+int64_t node_sent_bytes(const Graph *graph, int id);
 
 #endif

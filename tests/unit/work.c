@@ -120,3 +120,41 @@ Test(work, by_hand) {
     cr_expect_str_eq(got, cases[i].expected, "%s", cases[i].node);
   }
 }
+
+/* A rank sends (n - 1) shards of n, all-reduce twice that. */
+Test(work, sent_bytes) {
+  static const struct {
+    WorkCase node;
+    int64_t bytes;
+  } sent[] = {
+      {{{"f32[B:6@d, C:5; sum@t]"},
+        "all_reduce %0 {axes = [t], reduce = sum} : f32[B:6@d, C:5]",
+        NULL},
+       2 * 3 * 4 * 4}, /* 15 elements in four parts of 4 */
+      {{{"f32[\"T~\":4@t, B:6@d]"},
+        "all_gather %0 {dim = \"T~\", axes = [t]} : f32[\"T~\":4, B:6@d]",
+        NULL},
+       3 * 3 * 4},
+      {{{"f32[\"T~\":4, B:6@d; sum@t]"},
+        "reduce_scatter %0 {dim = \"T~\", axes = [t], reduce = sum} : "
+        "f32[\"T~\":4@t, B:6@d]",
+        NULL},
+       3 * 3 * 4},
+      {{{"bf16[\"S~\":4, \"T~\":4@t, B:6@d]"},
+        "all_to_all %0 {dim = \"T~\", to = [\"S~\"], axes = [t]} : "
+        "bf16[\"T~\":4, \"S~\":4@t, B:6@d]",
+        NULL},
+       3 * 3 * 2},
+      {{{"f32[\"T~\":4@t, B:6@d]"},
+        "permute %0 {dim = \"T~\", axes = [t], shift = 1} : "
+        "f32[\"T~\":4@t, B:6@d]",
+        NULL},
+       3 * 4},
+      {{{"f32[B:6@d]"}, "exp %0 : f32[B:6@d]", NULL}, 0}};
+  for (int i = 0; i < ARRAY_LENGTH(sent); i++) {
+    Module *module = module_create();
+    const Graph *graph = graph_of(module, &sent[i].node);
+    cr_expect_eq(node_sent_bytes(graph, graph->nodes.n - 1), sent[i].bytes,
+                 "%s", sent[i].node.node);
+  }
+}
