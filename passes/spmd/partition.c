@@ -125,6 +125,7 @@ static const Type *place_input(Partition *p, const GraphInput *input,
   }
   if (input->role == ROLE_param || input->role == ROLE_ema)
     zero_add_parameter(p, path, placed);
+  if (input->role == ROLE_param) map_put(p->parameters, path, placed);
   return zero_input(p, input->role, path, placed);
 }
 
@@ -233,13 +234,40 @@ static void place_permute(Partition *p, int id, Value *inputs) {
     rewrite_set(&p->rewrite, (Value){id, r}, (Value){first.node, r});
 }
 
+/* The placement in which its parameter is updated of a gradient whose shards
+ * must move for that; NULL: they stay.  So the gradient moves, and not the new
+ * parameter and each part of the optimizer's state. */
+static const Type *gradient_of_parameter(const Partition *p, Name path,
+                                         const Type *type) {
+  const Type *parameter = path ? map_get(p->parameters, path) : NULL;
+  bool moves = false;
+  if (!parameter || map_has(p->zero, path) || parameter->rank != type->rank)
+    return NULL;
+  Type *want = type_copy(p->ctx->module->arena, type);
+  for (int d = 0; d < type->rank; d++) {
+    AxisList more, split = type->dims[d].split;
+    int at = type_find(parameter, type->dims[d].name);
+    if (at < 0 || axis_list_set(split) & mesh_sequential(p->mesh)) return NULL;
+    want->dims[d].split = parameter->dims[at].split;
+    moves |= !axis_list_continues(want->dims[d].split, split, &more);
+  }
+  return moves ? want : NULL;
+}
+
 /* The update works on reduced gradients, also where it is linear: the norm
  * needs them reduced anyway.  It is made once for all micro-batches. */
-static Value place_gradient(Partition *p, int id, Value value) {
-  const Node *node = p->rewrite.from->nodes.data[id];
+static Value place_gradient(Partition *p, int id, int input, Value value) {
+  const Graph *from = p->rewrite.from;
+  const Node *node = from->nodes.data[id];
   const Type *type = graph_type(p->rewrite.to, value);
   const Type *want = type->partial ? zero_gradient(p, node->path, type) : NULL;
+  bool is_new = graph_node(from, node->inputs[input])->phase != PHASE_update;
   value = want ? reshard(p, value, want, id) : reduce_partial(p, value);
+  if (!want && is_new) {
+    Name path = update_path(p->ctx->module->names, node->path);
+    want = gradient_of_parameter(p, path, graph_type(p->rewrite.to, value));
+    if (want) value = reshard(p, value, want, id);
+  }
   return collect_microbatches(p, value, NULL);
 }
 
@@ -264,7 +292,7 @@ void place_node(Partition *p, int id) {
   }
   keep_partial(p, id, inputs);
   for (int i = 0; i < node->n_inputs && node->phase == PHASE_update; i++)
-    inputs[i] = place_gradient(p, id, inputs[i]);
+    inputs[i] = place_gradient(p, id, i, inputs[i]);
   if (place_by_heads(p, id, inputs)) return;
   if (slides_over_shards(p, id, inputs)) {
     rewrite_set(&p->rewrite, (Value){id, 0},
@@ -353,6 +381,7 @@ Graph *pass_partition(PassContext *ctx, const Graph *graph) {
   p.reduced = map_create(ctx->scratch);
   p.resharded = map_create(ctx->scratch);
   p.zero = map_create(ctx->scratch);
+  p.parameters = map_create(ctx->scratch);
   p.by_heads = map_create(ctx->scratch);
   p.warned = map_create(ctx->scratch);
   index_readers(&p);

@@ -17,11 +17,12 @@ typedef struct Partition {
   const Plan *plan;
   const Mesh *mesh;
   Resharding *table;
-  Map *reduced;   /* value of the new graph -> node of its reduced value, plus
-                     1 */
-  Map *resharded; /* text of a value and a placement -> node, plus 1 */
-  Map *zero;      /* path of a parameter -> ZeroShard */
-  Map *warned;    /* name and size of a dim with padding */
+  Map *reduced;    /* value of the new graph -> node of its reduced value, plus
+                      1 */
+  Map *resharded;  /* text of a value and a placement -> node, plus 1 */
+  Map *zero;       /* path of a parameter -> ZeroShard */
+  Map *parameters; /* path -> Type with its placement */
+  Map *warned;     /* name and size of a dim with padding */
   Map *by_heads; /* result of attention -> node that made it by heads, plus 1 */
   bool has_heads; /* some attention is computed by heads */
   /* By node of the old graph: readers[first_reader[id] .. first_reader[id + 1])
@@ -140,6 +141,8 @@ void zero_add_parameter(Partition *p, Name path, const Type *type);
 /* The placement of an input that belongs to the parameter of this path. */
 const Type *zero_input(const Partition *p, Role role, Name path,
                        const Type *type);
+/* The path of the parameter that a node of the update is about, or NULL. */
+Name update_path(Names *names, Name node_path);
 /* The placement to which a partial gradient is reduced for a node of the
  * update, or NULL: ZeRO does not shard it. */
 const Type *zero_gradient(const Partition *p, Name node_path, const Type *type);

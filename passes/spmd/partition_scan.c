@@ -60,7 +60,8 @@ static Partition place_scan_body(Partition *p, const Node *node,
                      .plan = p->plan,
                      .mesh = p->mesh,
                      .table = p->table,
-                     .zero = p->zero};
+                     .zero = p->zero,
+                     .parameters = p->parameters};
   inner.rewrite = rewrite_begin(p->ctx, node->body);
   inner.rewrite.to->mesh = *p->mesh;
   inner.reduced = map_create(p->ctx->scratch);

@@ -109,13 +109,17 @@ const Type *zero_input(const Partition *p, Role role, Name path,
 
 /* The pass `optimizer` gives the nodes of an update the path "optimizer.PATH".
  */
-const Type *zero_gradient(const Partition *p, Name node_path,
-                          const Type *type) {
+Name update_path(Names *names, Name node_path) {
   static const char prefix[] = "optimizer.";
   size_t n = sizeof prefix - 1;
-  if (p->plan->zero == 0 || strncmp(node_path, prefix, n) != 0) return NULL;
-  const ZeroShard *shard =
-      map_get(p->zero, name_intern(p->ctx->module->names, node_path + n));
+  bool is_update = node_path && strncmp(node_path, prefix, n) == 0;
+  return is_update ? name_intern(names, node_path + n) : NULL;
+}
+
+const Type *zero_gradient(const Partition *p, Name node_path,
+                          const Type *type) {
+  Name path = update_path(p->ctx->module->names, node_path);
+  const ZeroShard *shard = path ? map_get(p->zero, path) : NULL;
   if (!shard || type_find(type, shard->dim) < 0) return NULL;
   Type *reduced = type_copy(p->ctx->module->arena, type);
   reduced->partial = 0;

@@ -54,6 +54,11 @@ sed 's/^plan {/&\n  keep block/' "$plans/sequence.plan" >keep.plan
 is keep.plan \
   "backward all_gather 2,backward reduce_scatter 2,forward all_gather 2,forward reduce_scatter 2,"
 
+# A gradient in other shards than its parameter is gathered, and not the
+# parameter and its optimizer's state.
+"$dnnc" ir "$gpt" --plan "$plans/sequence.plan" --after=list_schedule >update.ir
+! grep -q ' = all_gather .*@update' update.ir || fail "the update gathers"
+
 # ZeRO 3: 6 matrices and 2 scales of norms twice, 8 biases once.
 is "$plans/zero3.plan" "backward all_gather 8,forward all_gather 16,"
 weights=$((4 * 16 * 16 + 2 * 16 * 64))
