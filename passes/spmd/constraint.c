@@ -8,6 +8,26 @@
  */
 #include "passes/spmd/partition.h"
 
+#include <string.h>
+
+bool span_equal(Span a, Span b) {
+  return a.source == b.source && a.begin == b.begin && a.end == b.end;
+}
+
+Name pinned_path(Names *names, const Node *constraint) {
+  static const char prefix[] = "grad.";
+  size_t n = sizeof prefix - 1;
+  bool is_gradient = constraint->phase != PHASE_forward && constraint->path &&
+                     strncmp(constraint->path, prefix, n) == 0;
+  return is_gradient ? name_intern(names, constraint->path + n)
+                     : constraint->path;
+}
+
+static bool is_left_out(const Partition *p, const Node *constraint) {
+  return p->trial->left_out.source &&
+         span_equal(p->trial->left_out, constraint->span);
+}
+
 /* Appends the micro-batches of the operand, which pins do not name. */
 static AxisList constrained_axes(const Partition *p, AxisList axes,
                                  AxisList has) {
@@ -28,8 +48,30 @@ static AxisSet constrained_partial(const Partition *p, const Node *node) {
   return axes;
 }
 
+/* The placement that a trial has in place of the constraint. */
+static const Type *replaced_type(const Partition *p, const Node *node,
+                                 const Type *have) {
+  const Map *instead = p->trial->instead;
+  const Type *other =
+      instead ? map_get(instead, pinned_path(p->ctx->module->names, node))
+              : NULL;
+  if (!other) return have;
+  Type *want = type_copy(p->ctx->module->arena, have);
+  AxisSet sequential = mesh_sequential(p->mesh);
+  for (int d = 0; d < want->rank; d++) {
+    int at = type_find(other, have->dims[d].name);
+    AxisList axes =
+        at < 0 ? 0 : axis_list_without(other->dims[at].split, sequential);
+    want->dims[d].split = constrained_axes(p, axes, have->dims[d].split);
+  }
+  want->partial &= sequential;
+  if (!want->partial) want->partial_kind = REDUCE_sum;
+  return want;
+}
+
 const Type *constrained_type(const Partition *p, const Node *node,
                              const Type *have) {
+  if (is_left_out(p, node)) return replaced_type(p, node, have);
   Type *want = type_copy(p->ctx->module->arena, have);
   int n, n_axes;
   const Name *to = node_names(node, ATTR_to, &n);
@@ -65,12 +107,25 @@ static bool has_even_microbatches(Partition *p, const Type *type, Span pin) {
   return true;
 }
 
+/* The body of a scan may be placed more than once. */
+static void note_constraint(Partition *p, const Node *node, const Type *have,
+                            const Type *want) {
+  PinNote note = {node, have, want};
+  for (int i = 0; i < p->trial->notes.n; i++) {
+    if (p->trial->notes.data[i].node != node) continue;
+    p->trial->notes.data[i] = note;
+    return;
+  }
+  vec_push(p->ctx->module->arena, &p->trial->notes, note);
+}
+
 void place_constraint(Partition *p, int id) {
   const Node *node = p->rewrite.from->nodes.data[id];
   Value value = rewrite_get(&p->rewrite, node->inputs[0]);
   const Type *have = graph_type(p->rewrite.to, value);
   const Type *want = constrained_type(p, node, have);
-  if (check_partial_pin(p, id, have) &&
+  note_constraint(p, node, have, want);
+  if ((is_left_out(p, node) || check_partial_pin(p, id, have)) &&
       has_even_microbatches(p, want, node->span))
     value = reshard(p, value, want, id);
   for (int d = 0; d < node->types[0]->rank; d++)

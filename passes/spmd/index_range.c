@@ -124,5 +124,5 @@ void place_by_range(Partition *p, int id, const Value *inputs,
     int from = type_find(graph_type(to, value), node->types[0]->dims[d].name);
     value = transpose_dim(p, value, from, d);
   }
-  rewrite_set(&p->rewrite, (Value){id, 0}, value);
+  rewrite_set(&p->rewrite, (Value){id, 0}, place_by_target(p, id, value));
 }

@@ -311,7 +311,8 @@ void place_node(Partition *p, int id) {
   for (int r = 0; r < node->n_results; r++)
     rewrite_set(&p->rewrite, (Value){id, r}, (Value){first.node, r});
   if (node->n_results > 1) return;
-  rewrite_set(&p->rewrite, (Value){id, 0}, place_by_lines(p, id, first));
+  rewrite_set(&p->rewrite, (Value){id, 0},
+              place_by_target(p, id, place_by_lines(p, id, first)));
 }
 
 /* A persistent buffer keeps the sharding of its input. */
@@ -369,11 +370,9 @@ static void check_heads(const Partition *p) {
   report_no_attention(p->ctx, graph, missed);
 }
 
-Graph *pass_partition(PassContext *ctx, const Graph *graph) {
+Graph *partition_graph(PassContext *ctx, const Graph *graph, PinTrial *trial) {
   const Plan *plan = ctx->plan;
-  if (!plan || (plan->ranks <= 1 && plan->microbatches <= 1))
-    return rewrite_graph(ctx, graph, NULL, NULL);
-  Partition p = {.ctx = ctx, .plan = plan};
+  Partition p = {.ctx = ctx, .plan = plan, .trial = trial};
   p.rewrite = rewrite_begin(ctx, graph);
   p.rewrite.to->mesh = plan->mesh;
   p.mesh = &p.rewrite.to->mesh;
@@ -385,6 +384,7 @@ Graph *pass_partition(PassContext *ctx, const Graph *graph) {
   p.by_heads = map_create(ctx->scratch);
   p.warned = map_create(ctx->scratch);
   index_readers(&p);
+  find_targets(&p);
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
     if (diags_errors(ctx->module->diags) > 0)

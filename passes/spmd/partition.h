@@ -11,6 +11,27 @@
 /* How ZeRO spreads a parameter. */
 typedef struct ZeroShard ZeroShard;
 
+/* A constraint as a run of the pass followed it. */
+typedef struct PinNote {
+  const Node *node;        /* of the old graph */
+  const Type *have, *want; /* of its operand, of its result */
+} PinNote;
+
+/* How a run treats the constraints of a graph, and what it notes of them. */
+typedef struct PinTrial {
+  bool completes; /* values around them get the placements that they imply */
+  Span left_out;  /* the pin written here is not followed, or SPAN_NONE: */
+  const Map *instead; /* path -> Type that its values have in place of it; NULL:
+                         they stay as they are computed */
+  VEC(PinNote) notes; /* in the arena of the module */
+} PinTrial;
+
+/* The bytes that a rank sends in a training step. */
+typedef struct PlacementCost {
+  int64_t bytes;
+  int64_t value_bytes; /* of the forward pass and of gradients of values */
+} PlacementCost;
+
 typedef struct Partition {
   Rewrite rewrite;
   PassContext *ctx;
@@ -28,9 +49,16 @@ typedef struct Partition {
   /* By node of the old graph: readers[first_reader[id] .. first_reader[id + 1])
    * are the nodes that read its results. */
   int *first_reader, *readers;
+  AxisList **targets; /* by node of the old graph, by dim of its result; NULL:
+                         nothing is completed, or the node has none */
+  PinTrial *trial;
 } Partition;
 
 /* ---- partition.c ---- */
+
+/* The graph of a rank.  The plan must have ranks or micro-batches; what cannot
+ * be is reported, and the result is then the graph as it was. */
+Graph *partition_graph(PassContext *ctx, const Graph *graph, PinTrial *trial);
 
 /* Places node `id` of the old graph: reshards its operands, appends it with the
  * placements that follow, and records its results. */
@@ -47,6 +75,29 @@ Value place_call(Partition *p, int id, Op op, const Attrs *attrs,
 /* The same for an operator with one result, whose logical type is inferred. */
 Value place_inferred(Partition *p, int id, Op op, const Value *inputs,
                      int n_inputs, const Attrs *attrs);
+
+/* ---- completion.c ---- */
+
+/* Finds the placements that constraints imply for the values around them. */
+void find_targets(Partition *p);
+/* The value of node `id`, sharded along the dims that only its target shards.
+ */
+Value place_by_target(Partition *p, int id, Value value);
+
+/* ---- partition_trials.c ---- */
+
+/* The cost of a partitioned graph, before or after `remat`. */
+PlacementCost placement_cost(const PassContext *ctx, const Graph *placed,
+                             bool with_remat);
+/* The cost of the graph in the placements of the trial, which gets its notes;
+ * false: they are not possible.  Reports nothing. */
+bool try_placement(const PassContext *ctx, const Graph *graph, PinTrial *trial,
+                   bool with_remat, PlacementCost *out_cost);
+
+/* Decides whether values are completed, with the constraints as the trial has
+ * them: sets `completes`. */
+void choose_completion(const PassContext *ctx, const Graph *graph,
+                       PinTrial *trial);
 
 /* ---- partition_scan.c ---- */
 
@@ -211,7 +262,13 @@ void place_by_range(Partition *p, int id, const Value *inputs,
 
 /* ---- constraint.c ---- */
 
-/* The type of an operand in the placement of the constraint `node`. */
+/* Both are about one statement. */
+bool span_equal(Span a, Span b);
+/* The path of the value that a constraint is about, also where it is the one of
+ * the gradient. */
+Name pinned_path(Names *names, const Node *constraint);
+/* The type of an operand in the placement of the constraint `node`, or in the
+ * one that a trial has in place of it. */
 const Type *constrained_type(const Partition *p, const Node *node,
                              const Type *have);
 /* Reshards the operand of a constraint. */

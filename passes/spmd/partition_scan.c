@@ -61,12 +61,14 @@ static Partition place_scan_body(Partition *p, const Node *node,
                      .mesh = p->mesh,
                      .table = p->table,
                      .zero = p->zero,
-                     .parameters = p->parameters};
+                     .parameters = p->parameters,
+                     .trial = p->trial};
   inner.rewrite = rewrite_begin(p->ctx, node->body);
   inner.rewrite.to->mesh = *p->mesh;
   inner.reduced = map_create(p->ctx->scratch);
   inner.resharded = map_create(p->ctx->scratch);
   index_readers(&inner);
+  find_targets(&inner);
   for (int id = 0; id < node->body->nodes.n; id++) {
     const Node *at = node->body->nodes.data[id];
     if (at->op != OP_input) {

@@ -4,14 +4,15 @@
 # graph with three has more than one with two.  Sums of parameter gradients and
 # scalars do not count.
 . "$(dirname "$0")/lib.sh"
-gpt=$root/benchmarks/systems/gpt.dnn plans=$root/benchmarks/plans
+gpt=$root/benchmarks/systems/gpt.dnn moe=$root/benchmarks/systems/moe.dnn
+plans=$root/benchmarks/plans model=$gpt
 
 # graph PLAN L [ARG...]: the collectives of the final graph, one a line: operator,
 # phase, the elements of its logical result, bytes of one, its path.
 graph() {
   local plan=$1 l=$2
   shift 2
-  "$dnnc" ir "$gpt" "L=$l" --plan "$plan" --after=list_schedule "$@" | awk '
+  "$dnnc" ir "$model" "L=$l" --plan "$plan" --after=list_schedule "$@" | awk '
     / = (all_reduce|all_gather|reduce_scatter|all_to_all) / && !/@wgrad|@update/ {
       op = $0; sub(/^[^=]*= /, "", op); sub(/ .*/, "", op)
       phase = /@dgrad/ ? "backward" : "forward"
@@ -53,6 +54,33 @@ is "$plans/sequence.plan" \
 sed 's/^plan {/&\n  keep block/' "$plans/sequence.plan" >keep.plan
 is keep.plan \
   "backward all_gather 2,backward reduce_scatter 2,forward all_gather 2,forward reduce_scatter 2,"
+
+# One line about a value, the first, one in the middle or the last of its kind,
+# shards the sequence of all values between matmuls, before and after it.
+messages() { graph "$1" 2 | cut -d ' ' -f 1-4 | sort; }
+messages "$plans/sequence.plan" >published
+for value in 'x[0]' 'block[0].x' 'block[1].x'; do
+  sed "/shard x/d; s/block.x/$value/" "$plans/sequence.plan" >one.plan
+  messages one.plan >found
+  cmp -s published found || { diff published found; fail "a line of $value: other messages"; }
+done
+
+# Experts over the ranks of the batch (GShard): two exchanges each way.
+cat >gshard.plan <<'END'
+mesh { data = 2; expert = 2 }
+plan {
+  shard B over (data, expert)
+  shard E over expert
+  replicate moe_block.experts.wg
+}
+END
+model=$moe
+is gshard.plan "backward all_to_all 2,forward all_to_all 2,"
+model=$gpt
+for plan in one.plan gshard.plan "$plans"/{tensor,sequence,zero3,experts}.plan; do
+  [ "$(sed -n '/^plan {/,/^}/p' "$plan" | grep -c '[a-z]')" -le 6 ] ||
+    fail "${plan##*/} has more than five lines"
+done
 
 # A gradient in other shards than its parameter is gathered, and not the
 # parameter and its optimizer's state.

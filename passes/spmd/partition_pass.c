@@ -1,0 +1,27 @@
+/*
+ * partition_pass.c -- the pass `partition`: decides whether values around pins
+ * get the placements that the pins imply, and partitions the graph.
+ *
+ * Without a pin of a value there is nothing to decide.
+ */
+#include "passes/spmd/partition.h"
+
+static bool has_constraints(const Graph *graph) {
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    if (node->op == OP_constraint ||
+        (node->body && has_constraints(node->body)))
+      return true;
+  }
+  return false;
+}
+
+Graph *pass_partition(PassContext *ctx, const Graph *graph) {
+  const Plan *plan = ctx->plan;
+  if (!plan || (plan->ranks <= 1 && plan->microbatches <= 1))
+    return rewrite_graph(ctx, graph, NULL, NULL);
+  bool has_pins = has_constraints(graph);
+  PinTrial trial = {0};
+  if (has_pins) choose_completion(ctx, graph, &trial);
+  return partition_graph(ctx, graph, &trial);
+}

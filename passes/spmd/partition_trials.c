@@ -1,0 +1,81 @@
+/*
+ * partition_trials.c -- partitions a graph without keeping the result, to learn
+ * what its ranks would send.
+ *
+ * A trial reports nothing.  Its collectives are counted after equal ones are
+ * merged and unread ones dropped, as the passes that follow do it.
+ *
+ * Values are completed (completion.c) where ranks then send no more bytes of
+ * values and their gradients than with the placements that follow from the
+ * operands alone: with as many bytes they store less.  Sums of parameter
+ * gradients do not count: they are small, and no operator waits for them.
+ */
+#include "ir/work.h"
+#include "ir/interp/place.h"
+#include "passes/spmd/partition.h"
+
+/* Of a training step, or of one run of a scan's body. */
+static void add_sent_bytes(const Graph *graph, int64_t microbatches,
+                           int64_t times, PlacementCost *cost) {
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    int64_t n =
+        node_is_per_microbatch(graph, id) ? times * microbatches : times;
+    int64_t bytes = n * node_sent_bytes(graph, id);
+    cost->bytes += bytes;
+    if (node->phase == PHASE_forward || node->phase == PHASE_input_gradient)
+      cost->value_bytes += bytes;
+    if (node->op == OP_scan)
+      add_sent_bytes(node->body, 1, n * scan_steps(node), cost);
+  }
+}
+
+/* A context like `ctx` whose messages are dropped. */
+static PassContext silent_context(const PassContext *ctx, Module *silent,
+                                  Arena *scratch) {
+  PassContext own = *ctx;
+  *silent = *ctx->module;
+  silent->diags = diags_create(scratch);
+  own.module = silent;
+  own.scratch = scratch;
+  return own;
+}
+
+PlacementCost placement_cost(const PassContext *ctx, const Graph *placed,
+                             bool with_remat) {
+  Arena *scratch = arena_beside(ctx->scratch);
+  Module silent;
+  PassContext own = silent_context(ctx, &silent, scratch);
+  PlacementCost cost = {0};
+  placed = pass_cse(&own, placed);
+  if (with_remat) placed = pass_remat(&own, placed);
+  placed = pass_dce(&own, placed);
+  add_sent_bytes(placed, ctx->plan->microbatches, 1, &cost);
+  arena_destroy(scratch);
+  return cost;
+}
+
+bool try_placement(const PassContext *ctx, const Graph *graph, PinTrial *trial,
+                   bool with_remat, PlacementCost *out_cost) {
+  Arena *scratch = arena_beside(ctx->scratch);
+  Module silent;
+  PassContext own = silent_context(ctx, &silent, scratch);
+  const Graph *placed = partition_graph(&own, graph, trial);
+  bool is_possible = diags_errors(silent.diags) == 0;
+  if (is_possible) *out_cost = placement_cost(ctx, placed, with_remat);
+  arena_destroy(scratch);
+  return is_possible;
+}
+
+/* A value that the backward pass gathers again, to save memory, is gathered
+ * once here. */
+void choose_completion(const PassContext *ctx, const Graph *graph,
+                       PinTrial *trial) {
+  PinTrial plain = {.left_out = trial->left_out, .instead = trial->instead};
+  PinTrial completed = plain;
+  PlacementCost before, after;
+  completed.completes = true;
+  trial->completes = try_placement(ctx, graph, &completed, false, &after) &&
+                     (!try_placement(ctx, graph, &plain, false, &before) ||
+                      after.value_bytes <= before.value_bytes);
+}
