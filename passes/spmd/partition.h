@@ -99,6 +99,13 @@ bool try_placement(const PassContext *ctx, const Graph *graph, PinTrial *trial,
 void choose_completion(const PassContext *ctx, const Graph *graph,
                        PinTrial *trial);
 
+/* ---- costly_pins.c ---- */
+
+/* Warns of each pin of values that another one of them would save bytes.
+ * `placed`: the partitioned graph, which `trial` made. */
+void warn_of_costly_pins(PassContext *ctx, const Graph *graph,
+                         const Graph *placed, const PinTrial *trial);
+
 /* ---- partition_scan.c ---- */
 
 /* Places the body like a graph and iterates the carry shardings to a fixed

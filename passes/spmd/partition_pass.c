@@ -1,6 +1,7 @@
 /*
  * partition_pass.c -- the pass `partition`: decides whether values around pins
- * get the placements that the pins imply, and partitions the graph.
+ * get the placements that the pins imply, partitions the graph, and warns of
+ * costly pins.
  *
  * Without a pin of a value there is nothing to decide.
  */
@@ -23,5 +24,8 @@ Graph *pass_partition(PassContext *ctx, const Graph *graph) {
   bool has_pins = has_constraints(graph);
   PinTrial trial = {0};
   if (has_pins) choose_completion(ctx, graph, &trial);
-  return partition_graph(ctx, graph, &trial);
+  Graph *placed = partition_graph(ctx, graph, &trial);
+  if (has_pins && ctx->is_training && diags_errors(ctx->module->diags) == 0)
+    warn_of_costly_pins(ctx, graph, placed, &trial);
+  return placed;
 }

@@ -6,11 +6,14 @@
  *   tests/golden/plans/NAME.plan   a plan for model.dnn; NAME.txt the output
  *   tests/golden/plans/NAME.dnn    a model with a mesh and a plan of its own
  *   tests/golden/wrong_plans.txt   a table of plans that cannot hold, or barely
+ *   tests/golden/costly_plans.txt  a table of plans with a costly pin
  *
  * A first line `#= ranks=N` is the command line.  The plan is partitioned too,
  * as some pins are resolved there.  DNNC_BLESS=1 writes what is printed now.
  */
 #include "frontend/frontend.h"
+#include "ir/interp/place.h"
+#include "ir/work.h"
 #include "passes/passes.h"
 
 #include <criterion/criterion.h>
@@ -184,6 +187,8 @@ static const char *plan_and_hash(Module *module, FrontendOptions options,
   diags_print(fresh.diags, &text);
   cr_assert(model && model->plan && !diags_errors(fresh.diags),
             "%s\n%s: got\n%s", plan->text, plan->path, text_string(&text));
+  cr_expect(!strstr(text_string(&text), "bytes too many"), "%s: got\n%s",
+            plan->path, text_string(&text));
   text = text_create(module->arena);
   plan_print(&text, model->plan);
   return text_string(&text);
@@ -229,13 +234,13 @@ Test(plan, printed_plans_of_systems_lead_to_the_same_programs) {
   fclose(pairs);
 }
 
-/* ---- wrong and odd plans ---- */
+/* ---- tables of plans ---- */
 
 /* A case, split in place: === TITLE, MODEL OPTION..., a plan, ---, and
  * what is printed. */
-typedef struct WrongPlan {
+typedef struct PlanCase {
   char *title, *model, *plan, *expected;
-} WrongPlan;
+} PlanCase;
 
 static char *cut_at(char *text, const char *mark) {
   char *at = strstr(text, mark);
@@ -244,51 +249,56 @@ static char *cut_at(char *text, const char *mark) {
   return at + strlen(mark);
 }
 
-static WrongPlan split_case(char *text) {
-  WrongPlan result = {.title = text};
+static PlanCase split_case(char *text) {
+  PlanCase result = {.title = text};
   result.model = cut_at(text, "\n");
   result.plan = cut_at(result.model, "\n");
   result.expected = cut_at(result.plan, "---\n");
   return result;
 }
 
-static const char *wrong_outcome(Module *module, const WrongPlan *wrong) {
-  Source file = {"wrong.plan", wrong->plan, strlen(wrong->plan)};
-  char *rest = arena_strdup(module->arena, wrong->model), *word;
-  Override batch = {"B", NULL};
+/* The model of the case under this plan; NULL: it has errors. */
+static const Model *load_case(Module *module, const PlanCase *c,
+                              const char *plan) {
+  Source file = {"wrong.plan", plan, strlen(plan)};
+  char *rest = arena_strdup(module->arena, c->model), *word;
+  Override *size = ARENA_NEW(module->arena, Override);
   FrontendOptions options = {
-      .load = load_system, .user = module, .overrides = &batch};
-  options.plan.file = &file;
+      .load = load_system, .user = module, .overrides = size};
+  options.plan.file = arena_copy(module->arena, &file, sizeof file);
   options.path = strtok_r(rest, " ", &rest);
   while ((word = strtok_r(NULL, " ", &rest))) {
     if (strncmp(word, "ranks=", 6) == 0) {
       options.plan.ranks = atol(word + 6);
     } else {
       char *value = cut_at(word, "=");
-      batch = (Override){word, value};
+      *size = (Override){word, value};
       options.n_overrides = 1;
     }
   }
-  Text out = text_create(module->arena);
-  add_outcome(module, frontend_load(module, &options), &out);
-  return text_string(&out);
+  return frontend_load(module, &options);
 }
 
-static void check_wrong(char *text, Text *blessed) {
+/* Checks more of a case than its text. */
+typedef void CheckCase(Module *module, const PlanCase *c, const char *got);
+
+static void check_case(char *text, CheckCase *more, Text *blessed) {
   Memory *memory = memory_create(out_of_memory, NULL);
   Arena *arena = arena_create(memory);
   Module module = {memory, arena, names_create(arena), diags_create(arena)};
-  WrongPlan wrong = split_case(text);
-  const char *got = wrong_outcome(&module, &wrong);
-  text_printf(blessed, "\n=== %s\n%s\n%s---\n%s", wrong.title, wrong.model,
-              wrong.plan, got);
+  PlanCase c = split_case(text);
+  Text out = text_create(arena);
+  add_outcome(&module, load_case(&module, &c, c.plan), &out);
+  const char *got = text_string(&out);
+  text_printf(blessed, "\n=== %s\n%s\n%s---\n%s", c.title, c.model, c.plan,
+              got);
   if (!getenv("DNNC_BLESS"))
-    cr_expect_str_eq(got, wrong.expected, "%s: got\n%s", wrong.title, got);
+    cr_expect_str_eq(got, c.expected, "%s: got\n%s", c.title, got);
+  if (more) more(&module, &c, got);
   memory_destroy(memory);
 }
 
-Test(plan, wrong_plans) {
-  static const char path[] = TEST_ROOT "/tests/golden/wrong_plans.txt";
+static void check_table(const char *path, int at_least, CheckCase *more) {
   Memory *memory = memory_create(out_of_memory, NULL);
   Arena *arena = arena_create(memory);
   const char *text = "";
@@ -306,10 +316,67 @@ Test(plan, wrong_plans) {
       *next = '\0';
       next += strlen("\n=== ");
     }
-    check_wrong(at, &blessed);
+    check_case(at, more, &blessed);
   }
   if (getenv("DNNC_BLESS"))
     file_replace(path, text_string(&blessed), blessed.n);
-  cr_expect_geq(n, 60);
+  cr_expect_geq(n, at_least);
   memory_destroy(memory);
+}
+
+Test(plan, wrong_plans) {
+  check_table(TEST_ROOT "/tests/golden/wrong_plans.txt", 60, NULL);
+}
+
+/* ---- costly pins ---- */
+
+/* The bytes that a rank sends in a training step of the program. */
+static int64_t sent_by_case(const PlanCase *c, const char *plan) {
+  Memory *memory = memory_create(out_of_memory, NULL);
+  Arena *arena = arena_create(memory);
+  Module module = {memory, arena, names_create(arena), diags_create(arena)};
+  const Model *model = load_case(&module, c, plan);
+  cr_assert(model && model->plan, "%s: %s", c->title, plan);
+  PassContext ctx = {.module = &module,
+                     .scratch = arena,
+                     .model = model,
+                     .plan = model->plan,
+                     .is_training = true};
+  PassOptions options = {.level = 2, .stop_after = "fuse"};
+  const Graph *graph = passes_run(&ctx, &options, model->train).graph;
+  int64_t bytes = 0;
+  for (int id = 0; id < graph->nodes.n; id++)
+    bytes +=
+        node_sent_bytes(graph, id) *
+        (node_is_per_microbatch(graph, id) ? model->plan->microbatches : 1);
+  cr_expect_eq(diags_errors(module.diags), 0, "%s: %s", c->title, plan);
+  memory_destroy(memory);
+  return bytes;
+}
+
+/* A warning is exact: the pin that it names, added to the plan, saves the bytes
+ * that it names. */
+static void check_costly(Module *module, const PlanCase *c, const char *got) {
+  static const char sends[] = "makes each rank send ", help[] = "help: '";
+  const char *number = strstr(got, sends), *pin = strstr(got, help);
+  cr_assert(number && pin, "%s: got\n%s", c->title, got);
+  long long extra = 0, all = 0;
+  cr_assert_eq(sscanf(number + strlen(sends),
+                      "%lld bytes too many in a training step, of %lld in all",
+                      &extra, &all),
+               2);
+  pin += strlen(help);
+  const char *end = strchr(pin, '\''), *brace = strrchr(c->plan, '}');
+  cr_assert(end && brace, "%s", c->title);
+  const char *better =
+      arena_printf(module->arena, "%.*s\n%.*s\n}\n", (int)(brace - c->plan),
+                   c->plan, (int)(end - pin), pin);
+  cr_expect_eq(sent_by_case(c, c->plan), all, "%s", c->title);
+  if (strncmp(end, "' saves", 7) == 0)
+    cr_expect_eq(sent_by_case(c, better), all - extra, "%s: %s", c->title,
+                 better);
+}
+
+Test(plan, costly_pins) {
+  check_table(TEST_ROOT "/tests/golden/costly_plans.txt", 20, check_costly);
 }

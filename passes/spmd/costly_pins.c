@@ -1,0 +1,178 @@
+/*
+ * costly_pins.c -- warns of a pin of values where another placement, which
+ * takes no more memory, lets a rank send less.
+ *
+ *     plan: shard F over tensor, shard h: B over data
+ *     h = relu(dot(x, w, C))            [B@data, F@tensor]
+ *     constraint h {to = [B], ...}      gathers F, which its reader contracts
+ *     help: 'shard h: B over data, F over tensor' sends less
+ *
+ * Candidates are the pins whose constraints do more than reduce a partial sum.
+ * Without such a pin its values have other placements, partial sums reduced.
+ * If none of these is larger on a rank than the pinned one, they are tried as
+ * pins.  A pin that buys memory with messages, as one of a sharded sequence
+ * does, gets no warning.
+ */
+#include "passes/spmd/partition.h"
+
+/* Each is partitioned six times. */
+enum { MOST_CANDIDATES = 32 };
+
+typedef struct CostlyPin {
+  Span pin;
+  const PinNote *note; /* of the value that the message names */
+  int n_others;        /* further values of the pin */
+  int64_t bytes, bytes_instead;
+  const Type *instead; /* placement of the value */
+} CostlyPin;
+
+/* ---- candidates ---- */
+
+/* The constraint does nothing, or reduces a partial sum and scatters it over
+ * the axes of the sum. */
+static bool only_reduces(const PinNote *note) {
+  const Type *have = note->have, *want = note->want;
+  AxisSet reduced = have->partial & (AxisSet)~want->partial;
+  for (int d = 0; d < have->rank; d++) {
+    AxisList more;
+    if (!axis_list_continues(want->dims[d].split, have->dims[d].split, &more) ||
+        axis_list_set(more) & ~reduced)
+      return false;
+  }
+  return !(want->partial & ~have->partial);
+}
+
+static bool is_of_forward_pass(const PinNote *note) {
+  return note->node->phase == PHASE_forward;
+}
+
+/* Whether a message should name this value rather than the other one. */
+static bool is_better_example(const PinNote *note, const PinNote *other) {
+  return is_of_forward_pass(note) &&
+         (!other || (only_reduces(other) && !only_reduces(note)));
+}
+
+/* Collects what the notes say of one pin; false: its constraints are cheap. */
+static bool find_candidate(const PinTrial *trial, Span pin, CostlyPin *out) {
+  bool moves = false;
+  *out = (CostlyPin){.pin = pin, .n_others = -1};
+  for (int i = 0; i < trial->notes.n; i++) {
+    const PinNote *note = &trial->notes.data[i];
+    if (!span_equal(note->node->span, pin)) continue;
+    moves |= !only_reduces(note);
+    out->n_others += is_of_forward_pass(note);
+    if (is_better_example(note, out->note)) out->note = note;
+  }
+  return moves && out->note;
+}
+
+/* ---- trials ---- */
+
+static const PinNote *find_note(const PinTrial *trial, const Node *node) {
+  for (int i = 0; i < trial->notes.n; i++)
+    if (trial->notes.data[i].node == node) return &trial->notes.data[i];
+  return NULL;
+}
+
+/* The placements of the values without the pin: path -> Type; NULL: one of them
+ * is larger on a rank. */
+static Map *find_placements(const PassContext *ctx, const Mesh *mesh, Span pin,
+                            const PinTrial *pinned, const PinTrial *without) {
+  Map *instead = map_create(ctx->scratch);
+  for (int i = 0; i < pinned->notes.n; i++) {
+    const PinNote *note = &pinned->notes.data[i];
+    if (!span_equal(note->node->span, pin) || !is_of_forward_pass(note))
+      continue;
+    const PinNote *other = find_note(without, note->node);
+    if (!other || type_local_elements(other->want, mesh) >
+                      type_local_elements(note->want, mesh))
+      return NULL;
+    map_put(instead, note->node->path, (void *)other->want);
+  }
+  return instead;
+}
+
+/* A trial that differs from the plan in this pin saves bytes. */
+static bool saves_bytes(const PassContext *ctx, const Graph *graph,
+                        const CostlyPin *pin, PinTrial *trial,
+                        int64_t *out_bytes) {
+  PlacementCost cost;
+  trial->left_out = pin->pin;
+  choose_completion(ctx, graph, trial);
+  if (!try_placement(ctx, graph, trial, true, &cost)) return false;
+  *out_bytes = cost.bytes;
+  return cost.bytes < pin->bytes;
+}
+
+/* Whether another placement of the pin's values saves bytes. */
+static bool is_costly(const PassContext *ctx, const Graph *graph,
+                      const Mesh *mesh, const PinTrial *pinned,
+                      CostlyPin *pin) {
+  PinTrial without = {0}, other = {0};
+  if (!saves_bytes(ctx, graph, pin, &without, &pin->bytes_instead))
+    return false;
+  Map *instead = find_placements(ctx, mesh, pin->pin, pinned, &without);
+  other.instead = instead;
+  if (!instead || !saves_bytes(ctx, graph, pin, &other, &pin->bytes_instead))
+    return false;
+  pin->instead = map_get(instead, pin->note->node->path);
+  return true;
+}
+
+/* ---- messages ---- */
+
+/* "shard h: B over data, F over (node, tensor)"; micro-batches have no pin. */
+static const char *pin_text(Arena *arena, const Mesh *mesh, Name path,
+                            const Type *type) {
+  Text text = text_create(arena);
+  AxisSet sequential = mesh_sequential(mesh);
+  for (int d = 0; d < type->rank; d++) {
+    AxisList split = axis_list_without(type->dims[d].split, sequential);
+    int n = axis_list_length(split);
+    if (n == 0) continue;
+    text_printf(&text, "%s %s over %s", text.n ? "," : ":", type->dims[d].name,
+                n > 1 ? "(" : "");
+    for (int i = 0; i < n; i++)
+      text_printf(&text, "%s%s", i ? ", " : "",
+                  mesh->axes[axis_list_at(split, i)].name);
+    if (n > 1) text_add(&text, ")");
+  }
+  return arena_printf(arena, "%s %s%s", text.n ? "shard" : "replicate", path,
+                      text_string(&text));
+}
+
+static void report_costly_pin(PassContext *ctx, const Graph *graph,
+                              const Mesh *mesh, const CostlyPin *pin) {
+  const Node *node = pin->note->node;
+  Diag *d =
+      diag(ctx->module->diags, DIAG_costly_pin, pin->pin, node->path,
+           (long long)(pin->bytes - pin->bytes_instead), (long long)pin->bytes);
+  diag_note(d, graph_node(graph, node->inputs[0])->span,
+            "'%s' is computed here", node->path);
+  const char *text = pin_text(ctx->scratch, mesh, node->path, pin->instead);
+  if (pin->n_others > 0)
+    diag_help(d, "'%s', and so for %d more of its values, saves them", text,
+              pin->n_others);
+  else
+    diag_help(d, "'%s' saves them", text);
+}
+
+void warn_of_costly_pins(PassContext *ctx, const Graph *graph,
+                         const Graph *placed, const PinTrial *trial) {
+  int n_candidates = 0;
+  int64_t bytes = -1;
+  for (int i = 0; i < trial->notes.n && n_candidates < MOST_CANDIDATES; i++) {
+    CostlyPin pin;
+    const Node *node = trial->notes.data[i].node;
+    Span span = node->span;
+    bool is_first = span.source && node->path && *node->path;
+    for (int k = 0; k < i && is_first; k++)
+      is_first = !span_equal(trial->notes.data[k].node->span, span);
+    if (!is_first || !find_candidate(trial, span, &pin)) continue;
+    n_candidates++;
+    if (bytes < 0) bytes = placement_cost(ctx, placed, true).bytes;
+    pin.bytes = bytes;
+    if (is_costly(ctx, graph, &placed->mesh, trial, &pin))
+      report_costly_pin(ctx, graph, &placed->mesh, &pin);
+  }
+}
