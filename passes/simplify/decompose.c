@@ -151,8 +151,7 @@ static int64_t count_shards(const Plan *plan, Name dim) {
              : shards;
 }
 
-/* Statistics of the full batch cross ranks, but a micro-batch cannot wait for
- * the next one, and no group of samples may be sharded. */
+/* Statistics cross ranks, but a micro-batch cannot wait for the next one. */
 static bool check_batchnorm_shards(Rewrite *rewrite, int id) {
   const Node *node = rewrite->from->nodes.data[id];
   const Plan *plan = rewrite->ctx->plan;
@@ -163,13 +162,13 @@ static bool check_batchnorm_shards(Rewrite *rewrite, int id) {
   int64_t shards = count_shards(plan, batch);
   int64_t local = (size + shards - 1) / shards;
   int64_t group = node_int(node, ATTR_group, size);
-  bool is_full_batch = group == size && plan->microbatches <= 1;
-  if (shards == 1 || is_full_batch || local % group == 0) return true;
+  if (plan->microbatches <= 1 || shards == 1 || local % group == 0) return true;
   Diag *d = diag(rewrite->ctx->module->diags, DIAG_batchnorm_split, node->span,
                  node->path[0] ? node->path : "batchnorm", (long long)group,
                  batch, (long long)local);
   while (group % local != 0) local--;
-  diag_help(d, "group = %lld keeps the samples of each group on one rank",
+  diag_help(d,
+            "group = %lld keeps the samples of each group in one micro-batch",
             (long long)local);
   return false;
 }

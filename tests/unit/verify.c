@@ -35,6 +35,7 @@ static const PlayCase models[] = {
     CASE("models/vit_digits.dnn", "B=8 C=4 H=2 L=1", 4, 1),
     CASE(SMALL("lenet"), "N=8", 2, 2),
     CASE(SMALL("resnet_mnist"), "N=4 K=3 width=2", 2, 1),
+    CASE(SMALL("resnet_mnist"), "N=6 K=3 width=2 bn_group=2", 2, 1),
     CASE(SMALL("unet_shapes"), "N=4", 2, 1),
     {.model = "models/mlp.dnn",
      .sizes = "B=8 P=4 H1=3 H2=3 K=3",
