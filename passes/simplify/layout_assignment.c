@@ -43,7 +43,8 @@ static void pin_layouts(LayoutAssignment *layouts) {
     layouts->is_pinned[graph->outputs.data[i].value.node] = true;
   for (int id = graph->nodes.n - 1; id >= 0; id--) {
     const Node *node = graph->nodes.data[id];
-    if (node->op == OP_rename && layouts->is_pinned[id])
+    bool follows = node->op == OP_rename || node->op == OP_constraint;
+    if (follows && layouts->is_pinned[id])
       layouts->is_pinned[node->inputs[0].node] = true;
   }
 }
