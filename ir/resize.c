@@ -9,7 +9,8 @@
  *     slice, pad, concat                the sizes and offsets scale together
  *     split_dim, merge_dims             a product
  *     windows, topk                     the dim keeps its size
- *     an integer constant is a size     all dims of this size are one
+ *     an integer constant is a size     all dims of this size are one, and keep
+ *                                       it where it is small
  *
  * Dims that scale together are a group: the new sizes are the old ones over
  * their greatest common divisor, times one unknown.  A product with one factor
@@ -21,7 +22,12 @@
 
 #include <math.h>
 
-enum { MOST_SHARD_COUNTS = 8, MOST_FACTORS = 4, LEAST_OF_A_SHARD = 2 };
+enum {
+  MOST_SHARD_COUNTS = 8,
+  MOST_FACTORS = 4,
+  LEAST_OF_A_SHARD = 2,
+  LARGEST_COUNT = 16
+};
 
 typedef struct SizedDim {
   Name name;
@@ -484,12 +490,15 @@ static bool search_sizes(Resizing *r) {
   return true;
 }
 
-/* All dims whose size a constant has are one, so that its new value is one. */
+/* All dims whose size a constant has are one, so that its new value is one.  A
+ * small constant may as well count shards, as the turns of ring attention do:
+ * dims of its size keep it. */
 static void join_integers(Resizing *r) {
   for (int i = 0; i < r->integers.n; i++) {
     int first = -1;
     for (int k = 0; k < r->dims.n; k++) {
       if (r->dims.data[k].size != r->integers.data[i]) continue;
+      if (r->integers.data[i] <= LARGEST_COUNT) fix_dim(r, k);
       if (first >= 0) join_dims(r, first, k);
       first = k;
     }
