@@ -43,29 +43,14 @@ static void report_line(Partition *p, const Node *node,
   diag_note(d, node->span, "it is computed here");
 }
 
-/* A dim whose shards would have unequal sizes, or NULL. */
-static const Dim *find_uneven(const Partition *p, const Type *const *types,
-                              int n) {
-  for (int i = 0; i < n; i++)
-    for (int d = 0; d < types[i]->rank; d++) {
-      const Dim *dim = &types[i]->dims[d];
-      if (dim->size % axis_list_shards(dim->split, p->mesh) != 0) return dim;
-    }
-  return NULL;
-}
-
-static const char *strategy_mistake(Partition *p, const Node *node,
-                                    const Strategy *strategy) {
-  const Dim *dim = find_uneven(p, strategy->inputs, node->n_inputs);
-  if (!dim) dim = find_uneven(p, strategy->results, node->n_results);
-  if (dim)
-    return arena_printf(p->ctx->scratch,
-                        "shards of '%s' would have unequal sizes, which is not "
-                        "supported yet",
-                        dim->name);
-  if (strategy->positions && !range_is_supported(node->op))
-    return "not supported yet over ranges of indices";
-  return NULL;
+/* Micro-batches have one size. */
+static bool has_even_microbatches(const Partition *p, const Type *type) {
+  AxisSet sequential = mesh_sequential(p->mesh);
+  for (int d = 0; d < type->rank; d++)
+    if (axis_list_set(type->dims[d].split) & sequential &&
+        dim_is_uneven(p, &type->dims[d]))
+      return false;
+  return true;
 }
 
 bool place_by_operator_line(Partition *p, int id, const Type *const *have,
@@ -80,14 +65,18 @@ bool place_by_operator_line(Partition *p, int id, const Type *const *have,
   const char *reason;
   const Strategy *strategy =
       strategy_for(p->mesh, &call, dims, n, p->ctx->module->arena, &reason);
-  if (strategy) reason = strategy_mistake(p, node, strategy);
+  if (strategy && strategy->positions && !range_is_supported(node->op))
+    reason = "not supported yet over ranges of indices";
+  for (int i = 0; i < node->n_inputs && !reason; i++) {
+    wanted[i] =
+        with_microbatches(p, have[i], strategy->inputs[i], wanted[i]->partial);
+    if (!has_even_microbatches(p, wanted[i]))
+      reason = "not supported yet with micro-batches of unequal size";
+  }
   if (reason) {
     report_line(p, node, line, reason);
     return false;
   }
-  for (int i = 0; i < node->n_inputs; i++)
-    wanted[i] =
-        with_microbatches(p, have[i], strategy->inputs[i], wanted[i]->partial);
   *out_positions = strategy->positions;
   return true;
 }

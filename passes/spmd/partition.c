@@ -157,7 +157,8 @@ static void apply_lines(const Partition *p, const Node *node,
 }
 
 /* Other results are computed in full, and a rank keeps its shard: of a partial
- * sum over the axes, the reduced one. */
+ * sum over the axes, the reduced one.  A line about the operator may have left
+ * other shards, which then move. */
 static Value place_by_lines(Partition *p, int id, Value value) {
   const Node *node = p->rewrite.from->nodes.data[id];
   const Type *type = graph_type(p->rewrite.to, value);
@@ -167,12 +168,18 @@ static Value place_by_lines(Partition *p, int id, Value value) {
       plan_find_placement(p->plan, node->path) ||
       is_computed(p->rewrite.to, value))
     return value;
+  bool is_pinned = plan_find_operator(p->plan, node->path) != NULL;
   for (int d = 0; d < type->rank; d++)
     used |= axis_list_set(type->dims[d].split);
   for (int d = 0; d < type->rank; d++) {
-    AxisList axes = type->dims[d].split ? 0 : plan_line_axes(p, &type->dims[d]);
-    if (!axes || axis_list_set(axes) & used) continue;
-    used |= axis_list_set(axes);
+    AxisList split = type->dims[d].split;
+    bool may_move =
+        !split ||
+        (is_pinned && !(axis_list_set(split) & mesh_sequential(p->mesh)));
+    AxisList axes = may_move ? plan_line_axes(p, &type->dims[d]) : 0;
+    AxisSet others = used & (AxisSet)~axis_list_set(split);
+    if (!axes || axes == split || axis_list_set(axes) & others) continue;
+    used = others | axis_list_set(axes);
     if (!want) want = type_copy(p->ctx->module->arena, type);
     want->dims[d].split = axes;
     want->partial &= (AxisSet)~axis_list_set(axes);
