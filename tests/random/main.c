@@ -11,7 +11,8 @@
  * --dnnc every EVERYth program (10) is also compiled and run.  A failing
  * program is shrunk and written to DIR with the message and the command that
  * repeats it.  Files are checked instead of random programs.  --plans plays N
- * random programs under random plans (plans.c) and prints what it has seen.
+ * random programs under random plans (plans.c) and prints what it has seen; one
+ * of 1,000 or more fails where that is not enough (plan_table.c).
  */
 #include <limits.h>
 #include <signal.h>
@@ -29,6 +30,9 @@
 /* A child ends with 0: the check holds, 1: it fails, or an answer that is
  * neither good nor bad: ANSWERS and its index in `answers`. */
 enum { MESSAGE = 16000, TRIALS = 120, ANSWERS = 10, MARK = '\f' };
+
+/* So many plans must show every kind of line and of collective. */
+enum { FULL_RUN = 1000 };
 
 static const char *const answers[] = {
     check_refused, plan_refused, plan_not_compared, plan_identity, plan_noise};
@@ -209,7 +213,7 @@ static int check_program(const Settings *settings, int index) {
     if (!wanted(settings, &checks[i], index)) continue;
     const char *answer = answer_of(&checks[i], text, settings->dnnc, message);
     if (settings->is_planned)
-      plan_table_add(plan_table(), answer, lines, message);
+      plan_table_add(plan_table(), seed, answer, lines, message);
     if (answer != message) continue;
     report(settings, arena, &checks[i], seed, choices, message);
     failed = 1;
@@ -298,6 +302,8 @@ int main(int argc, char **argv) {
          (unsigned long long)settings.seed,
          (unsigned long long)settings.seed + (unsigned long long)done - 1,
          failed, n_refused, now() - begin);
-  if (settings.is_planned) plan_table_print(plan_table());
-  return failed > 0;
+  if (!settings.is_planned) return failed > 0;
+  plan_table_print(plan_table());
+  bool is_full = done >= FULL_RUN && failed == 0;
+  return failed > 0 || (is_full && !plan_table_is_complete(plan_table()));
 }

@@ -14,6 +14,7 @@ enum { MOST_RULES = 64, RULE_LENGTH = 120 };
 typedef struct RuleCount {
   char text[RULE_LENGTH];
   int n;
+  unsigned long long seed; /* of the first plan */
 } RuleCount;
 
 struct PlanTable {
@@ -51,23 +52,23 @@ static void rule_of(const char *message, char out[RULE_LENGTH]) {
   out[n] = 0;
 }
 
-static void count_rule(PlanTable *table, const char *message) {
+static void count_rule(PlanTable *table, uint64_t seed, const char *message) {
   char rule[RULE_LENGTH];
   rule_of(message, rule);
   for (int i = 0; i < MOST_RULES; i++) {
     RuleCount *count = &table->rules[i];
     if (count->n > 0 && strcmp(count->text, rule)) continue;
     memcpy(count->text, rule, sizeof rule);
-    count->n++;
+    if (count->n++ == 0) count->seed = seed;
     return;
   }
 }
 
-void plan_table_add(PlanTable *table, const char *answer,
+void plan_table_add(PlanTable *table, uint64_t seed, const char *answer,
                     const int lines[N_LINES], const char *message) {
   if (answer == plan_refused) {
     table->n_refused++;
-    count_rule(table, message);
+    count_rule(table, seed, message);
     return;
   }
   if (!answer)
@@ -87,14 +88,18 @@ void plan_table_add(PlanTable *table, const char *answer,
   }
 }
 
-void plan_table_print(const PlanTable *table) {
-  static const char *const abouts[] = {
+static const char *const abouts[] = {
 #define LINE(name, about) about,
 #include "tests/random/plan_lines.def"
-  };
-  int accepted = table->n_equal + table->n_not_compared + table->n_identities +
-                 table->n_noise + table->n_failed;
-  int all = accepted + table->n_refused;
+};
+
+static int count_accepted(const PlanTable *table) {
+  return table->n_equal + table->n_not_compared + table->n_identities +
+         table->n_noise + table->n_failed;
+}
+
+void plan_table_print(const PlanTable *table) {
+  int accepted = count_accepted(table), all = accepted + table->n_refused;
   printf("%d plans, %.1f %% accepted: %d equal, %d wrong\n"
          "  %d equal but not finite, %d equal by an identity that exact mode "
          "does not keep, %d equal in exact mode alone\n",
@@ -108,7 +113,28 @@ void plan_table_print(const PlanTable *table) {
     if (op_has((Op)op, OP_FLAG_group))
       printf("  %6d %6d  %s\n", table->collectives[op], table->plans_with[op],
              op_info((Op)op)->name);
-  printf("refused by:\n");
+  printf("refused by, with the seed of the first:\n");
   for (int i = 0; i < MOST_RULES && table->rules[i].n > 0; i++)
-    printf("  %6d  %s\n", table->rules[i].n, table->rules[i].text);
+    printf("  %6d %6llu  %s\n", table->rules[i].n, table->rules[i].seed,
+           table->rules[i].text);
+}
+
+bool plan_table_is_complete(const PlanTable *table) {
+  enum { LEAST = 10 };
+  int accepted = count_accepted(table), all = accepted + table->n_refused;
+  bool is_complete = 10 * accepted >= 9 * all;
+  if (!is_complete) printf("too few: %d of %d accepted\n", accepted, all);
+  for (int i = 0; i < N_LINES; i++) {
+    if (table->lines[i] >= LEAST) continue;
+    printf("too few: %d  %s\n", table->lines[i], abouts[i]);
+    is_complete = false;
+  }
+  for (int op = 0; op < N_OPS; op++) {
+    if (!op_has((Op)op, OP_FLAG_group) || table->plans_with[op] >= LEAST)
+      continue;
+    printf("too few: %d plans with %s\n", table->plans_with[op],
+           op_info((Op)op)->name);
+    is_complete = false;
+  }
+  return is_complete;
 }

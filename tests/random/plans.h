@@ -17,9 +17,26 @@ typedef enum PlanLine {
 
 /* ---- plans.c ---- */
 
+/* A program that gets a plan. */
+typedef struct PlanSubject {
+  const Graph *graph; /* of training, before all passes */
+  const char *batch;  /* the dim of samples */
+  int64_t samples;    /* in a batch; 0: as many as the plan needs */
+  /* Attention that dnnc recognises: the dims of its queries, keys and heads;
+   * NULL: the program has none that is known. */
+  const char *queries, *keys, *heads;
+  int most_ranks;
+} PlanSubject;
+
+/* A random mesh and plan as text.  Adds to `out_lines`, unless NULL, how many
+ * lines of each kind the plan has, and sets the samples of a batch. */
+const char *plan_make(Choices *choices, const PlanSubject *subject,
+                      int *out_lines, int64_t *out_samples);
+
+/* ---- plan_models.c ---- */
+
 /* A random program, or a small model of benchmarks/systems with random sizes,
- * and behind it a random mesh and plan.  Adds to `out_lines`, unless NULL, how
- * many lines of each kind the plan has. */
+ * and behind it a random mesh and plan; lines are counted as above. */
 const char *planned_make(Choices *choices, int *out_lines);
 /* Where the mesh of a text begins; NULL: it has none. */
 const char *planned_mesh(const char *text);
@@ -45,10 +62,14 @@ typedef struct PlanTable PlanTable;
 PlanTable *plan_table(void);
 /* The plan has this many collectives of the kind. */
 void plan_table_collectives(PlanTable *table, Op op, int n);
-/* A plan ended so: with this answer of check_plan (NULL: equal), these lines
- * and this message. */
-void plan_table_add(PlanTable *table, const char *answer,
+/* The plan of a seed ended so: with this answer of check_plan (NULL: equal),
+ * these lines and this message. */
+void plan_table_add(PlanTable *table, uint64_t seed, const char *answer,
                     const int lines[N_LINES], const char *message);
 void plan_table_print(const PlanTable *table);
+/* Whether the run has seen enough to count as one of 1,000 plans: at least 90 %
+ * were accepted, and every kind of line and of collective was seen ten times.
+ * Says what is missing. */
+bool plan_table_is_complete(const PlanTable *table);
 
 #endif
