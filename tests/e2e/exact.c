@@ -1,17 +1,21 @@
 /*
  * exact.c -- helps exact.sh and levels.sh: it makes random small models
- * (tests/unit/exact_make.h) and compares the results of their programs with the
- * interpreter.
+ * (tests/unit/exact_make.h) with random plans (tests/random/plans.h) and
+ * compares the results of their programs with the interpreter.
  *
- *     exact make SEED DIR       model.dnn, data.csv, first.ckpt; the model
- *                               computes without rounding; prints facts of it
- *     exact compare SEED CKPT LOSS      equal bits
+ *     exact make SEED DIR [NUMBERS]     model.dnn, data.csv, first.ckpt; the
+ *                                       model computes without rounding; prints
+ *                                       facts of it
+ *     exact plan SEED N FILE            the Nth random plan for the model
+ *     exact compare SEED CKPT LOSS [NUMBERS]  equal bits
  *     exact make-real SEED DIR          reals, and functions that round
  *     exact compare-real SEED CKPT LOSS within rounding
  *
  * `make` takes the first seed from SEED * 1000 on that can be proved exact.
+ * NUMBERS is the seed of other data and parameters for the same model.
  */
 #include "tests/e2e/checkpoints.h"
+#include "tests/random/plans.h"
 #include "tests/unit/exact_model.h"
 
 #include <stdio.h>
@@ -90,6 +94,20 @@ static Status make(const Made *made, const char *folder) {
   return STATUS_OK;
 }
 
+/* At most six ranks, for machines of two cores. */
+static Status make_plan(const Made *made, uint64_t n, const char *path) {
+  enum { PLANS_OF_SEED = 1000 };
+  Arena *arena = made->module->arena;
+  PlanSubject subject = {.graph = made->model->train,
+                         .batch = "N",
+                         .samples = made->text.batch,
+                         .most_ranks = 6};
+  Choices *choices = choices_random(arena, made->text.seed * PLANS_OF_SEED + n);
+  int64_t samples;
+  const char *text = plan_make(choices, &subject, NULL, &samples);
+  return file_replace(path, text, strlen(text));
+}
+
 /* ---- comparing ---- */
 
 static Status compare_bits(const char *path, const double *got, Tensor wanted,
@@ -148,15 +166,26 @@ static Status compare(const Made *made, const char *folder, double loss) {
   return status;
 }
 
-int main(int argc, char **argv) {
-  if (argc < 4 || argc != (strncmp(argv[1], "make", 4) ? 5 : 4)) return 2;
-  Memory *memory = memory_create(exhausted, NULL);
-  bool is_real = strstr(argv[1], "-real") != NULL;
+static Status run_command(Memory *memory, int argc, char **argv) {
   Made made;
-  Status status = find(memory, strtoull(argv[2], NULL, 10), is_real, &made);
-  if (status.code == STATUS_ok)
-    status = argc == 4 ? make(&made, argv[3])
-                       : compare(&made, argv[3], strtod(argv[4], NULL));
+  uint64_t seed = strtoull(argv[2], NULL, 10);
+  bool is_make = !strncmp(argv[1], "make", 4);
+  int at = is_make ? 4 : 5; /* of NUMBERS */
+  TRY(find(memory, seed, strstr(argv[1], "-real") != NULL, &made));
+  if (argc > at)
+    exact_use_numbers(&made.text, strtoull(argv[at], NULL, 10),
+                      made.module->arena);
+  if (!strcmp(argv[1], "plan"))
+    return make_plan(&made, strtoull(argv[3], NULL, 10), argv[4]);
+  return is_make ? make(&made, argv[3])
+                 : compare(&made, argv[3], strtod(argv[4], NULL));
+}
+
+int main(int argc, char **argv) {
+  int least = argc > 1 && !strncmp(argv[1], "make", 4) ? 4 : 5;
+  if (argc < least || argc > least + 1) return 2;
+  Memory *memory = memory_create(exhausted, NULL);
+  Status status = run_command(memory, argc, argv);
   if (status.code != STATUS_ok) printf("exact: %s\n", status.message);
   memory_destroy(memory);
   return status.code == STATUS_ok ? 0 : 1;

@@ -3,8 +3,8 @@
 build=$(dirname "$dnnc")
 exact="$work/exact"
 ${CC:-cc} -std=gnu11 -O1 -D_GNU_SOURCE -I"$root" -o "$exact" \
-  "$root/tests/e2e/exact.c" "$build/libexact.a" "$build/libfrontend.a" \
-  "$build/libpasses.a" \
+  "$root/tests/e2e/exact.c" "$build/librandom.a" "$build/libexact.a" \
+  "$build/libfrontend.a" "$build/libpasses.a" \
   "$build/libir.a" "$build/libdnnrank.a" -fopenmp -lm -ldl -lpthread ||
   fail "cannot compile the helper"
 
@@ -14,14 +14,23 @@ libraries() {
   [ $(($1 % 2)) = 0 ] || export DNN_ONEDNN_LIB=none
 }
 
-# step FOLDER ARGUMENTS: trains the model in it; sets loss and checkpoint.
-step() {
+# made FOLDER: sets loss and checkpoint to what a run has written.
+made() {
+  loss=$(grep '"step"' "$1/out.json" | grep -o '"loss":[^,}]*' | cut -d: -f2)
+  checkpoint="$1/out.ckpt/step-00000001"
+}
+
+# try_step FOLDER ARGUMENTS: trains the model in it; sets loss and checkpoint.
+try_step() {
   local folder=$1
   shift
   rm -rf "$folder/out.ckpt"
   "$dnnc" run "$folder/model.dnn" --load "$folder/first.ckpt" --json \
     "save=$PWD/$folder/out.ckpt" "$@" >"$folder/out.json" 2>"$folder/out.err" ||
-    { cat "$folder/out.err"; fail "$folder $*: exit $?"; }
-  loss=$(grep '"step"' "$folder/out.json" | grep -o '"loss":[^,}]*' | cut -d: -f2)
-  checkpoint="$folder/out.ckpt/step-00000001"
+    return
+  made "$folder"
+}
+
+step() {
+  try_step "$@" || { cat "$1/out.err"; fail "$*"; }
 }

@@ -21,6 +21,7 @@ enum { EXACT_LARGEST = 2, EXACT_INDEX_BELOW = 4 };
 
 typedef struct ExactModel {
   uint64_t seed;
+  uint64_t numbers; /* seed of data and parameters */
   bool is_real;
   int64_t batch;
   bool reduces_batch; /* reduces over the batch before the loss */
@@ -32,14 +33,14 @@ typedef struct ExactModel {
 /* Element `index` of the parameter or field at `path`. */
 static inline double exact_number(const ExactModel *model, const char *path,
                                   int64_t index) {
-  uint64_t key = random_key(model->seed, path), i = (uint64_t)index;
+  uint64_t key = random_key(model->numbers, path), i = (uint64_t)index;
   if (model->is_real) return (float)(2 * random_uniform(key, i) - 1);
   return (double)random_below(key, i, 2 * EXACT_LARGEST + 1) - EXACT_LARGEST;
 }
 
 static inline int64_t exact_position(const ExactModel *model, int64_t index) {
-  return (int64_t)random_below(random_key(model->seed, "d.t"), (uint64_t)index,
-                               EXACT_INDEX_BELOW);
+  return (int64_t)random_below(random_key(model->numbers, "d.t"),
+                               (uint64_t)index, EXACT_INDEX_BELOW);
 }
 
 /* ---- the maker ---- */
@@ -409,7 +410,7 @@ static inline const char *exact_csv(const ExactModel *model, Arena *arena) {
 
 /* One step on all of "data.csv"; the same seed makes the same model. */
 static inline ExactModel exact_make(Arena *arena, uint64_t seed, bool is_real) {
-  ExactModel model = {.seed = seed, .is_real = is_real};
+  ExactModel model = {.seed = seed, .numbers = seed, .is_real = is_real};
   ExactMaker *m = ARENA_NEW(arena, ExactMaker);
   *m = (ExactMaker){.model = &model,
                     .key = random_key(seed, is_real ? "real" : "exact"),
@@ -443,6 +444,13 @@ static inline ExactModel exact_make(Arena *arena, uint64_t seed, bool is_real) {
   model.text = text_string(&text);
   model.csv = exact_csv(&model, arena);
   return model;
+}
+
+/* The same model on other data and parameters. */
+static inline void exact_use_numbers(ExactModel *model, uint64_t numbers,
+                                     Arena *arena) {
+  model->numbers = numbers;
+  model->csv = exact_csv(model, arena);
 }
 
 #endif
