@@ -24,6 +24,7 @@
 Plan *plan_create(Module *module, Name model) {
   Plan *plan = ARENA_NEW(module->arena, Plan);
   plan->name = model;
+  plan->n_stages = 1;
   plan->ranks = 1;
   plan->microbatches = 1;
   plan->bucket_bytes = BUCKET_BYTES;
@@ -36,18 +37,24 @@ static void add_axis(Mesh *mesh, Name name, int64_t size, bool is_sequential) {
   mesh->axes[mesh->n_axes++] = (MeshAxis){name, (int32_t)size, is_sequential};
 }
 
+const Mesh *plan_mesh(const Plan *plan) {
+  return &plan->stages[0].place.mesh;
+}
+
 void plan_add_axis(Plan *plan, Name axis, int64_t size) {
-  add_axis(&plan->mesh, axis, size, false);
-  plan->ranks = mesh_ranks(&plan->mesh);
+  Mesh *mesh = &plan->stages[0].place.mesh;
+  add_axis(mesh, axis, size, false);
+  plan->ranks = mesh_ranks(mesh);
 }
 
 /* The axes of ranks may be called anything, "time" too. */
 void plan_set_microbatches(Module *module, Plan *plan, int64_t microbatches) {
   Name name = name_intern(module->names, "time");
-  while (mesh_find(&plan->mesh, name) >= 0)
+  while (mesh_find(plan_mesh(plan), name) >= 0)
     name = name_format(module->names, "%s~", name);
   plan->microbatches = microbatches;
-  add_axis(&plan->mesh, name, microbatches, true);
+  for (int i = 0; i < plan->n_stages; i++)
+    add_axis(&plan->stages[i].place.mesh, name, microbatches, true);
 }
 
 /* A rank holds a run of samples, which the sequential axis divides into
@@ -59,11 +66,11 @@ Plan *plan_data_parallel(Module *module, Name model, Name batch_dim, int ranks,
   Plan *plan = plan_create(module, model);
   plan->batch_dim = batch_dim;
   plan_add_axis(plan, name_intern(module->names, "data"), ranks);
-  PlanShard shard = {.dim = batch_dim, .n_axes = plan->mesh.n_axes};
-  if (shard.n_axes) shard.axes[0] = plan->mesh.axes[0].name;
+  const Mesh *mesh = plan_mesh(plan);
+  PlanShard shard = {.dim = batch_dim, .n_axes = mesh->n_axes};
+  if (shard.n_axes) shard.axes[0] = mesh->axes[0].name;
   plan_set_microbatches(module, plan, microbatches);
-  if (batch_dim && plan->mesh.n_axes)
-    vec_push(module->arena, &plan->shards, shard);
+  if (batch_dim && mesh->n_axes) vec_push(module->arena, &plan->shards, shard);
   return plan;
 }
 
@@ -145,13 +152,16 @@ bool plan_shards_parameters(const Plan *plan) {
   return plan->zero > 0;
 }
 
-void plan_drop_time(Plan *plan) {
+static void drop_sequential_axes(Mesh *mesh) {
   int n = 0;
-  for (int i = 0; i < plan->mesh.n_axes; i++) {
-    if (plan->mesh.axes[i].is_sequential) continue;
-    plan->mesh.axes[n++] = plan->mesh.axes[i];
-  }
-  plan->mesh.n_axes = n;
+  for (int i = 0; i < mesh->n_axes; i++)
+    if (!mesh->axes[i].is_sequential) mesh->axes[n++] = mesh->axes[i];
+  mesh->n_axes = n;
+}
+
+void plan_drop_time(Plan *plan) {
+  for (int i = 0; i < plan->n_stages; i++)
+    drop_sequential_axes(&plan->stages[i].place.mesh);
   plan->microbatches = 1;
 }
 
@@ -212,7 +222,7 @@ const char *plan_attention_name(PlanAttention attention) {
 }
 
 void plan_print(Text *out, const Plan *plan) {
-  print_mesh(out, &plan->mesh);
+  print_mesh(out, plan_mesh(plan));
   text_printf(out, "\nplan %s {\n", plan->name);
   text_printf(out, "  microbatches = %lld\n", (long long)plan->microbatches);
   text_printf(out, "  zero         = %d", plan->zero);

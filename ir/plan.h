@@ -55,10 +55,23 @@ typedef enum PlanAttention {
   ATTENTION_ulysses /* ranks exchange shards of the sequence for heads */
 } PlanAttention;
 
+/* The ranks of a stage, whose mesh begins at rank `first_rank`. */
+typedef struct StageMesh {
+  Mesh mesh; /* rank axes, then the sequential one if microbatches > 1 */
+  int first_rank;
+} StageMesh;
+
+typedef struct PlanStage {
+  StageMesh place;
+} PlanStage;
+
+enum { MAX_STAGES = 1 }; /* a pin that asks for more is not supported yet */
+
 typedef struct Plan {
   Name name;
-  Mesh mesh; /* rank axes, then the sequential one if microbatches > 1 */
-  int ranks;
+  int n_stages;
+  PlanStage stages[MAX_STAGES];
+  int ranks;             /* of all stages */
   int64_t microbatches;  /* 1: no sequential axis */
   Name batch_dim;        /* that the sequential axis divides; or NULL */
   VEC(PlanShard) shards; /* of names; a later one wins */
@@ -76,7 +89,7 @@ typedef struct Plan {
   int64_t memory_bytes;   /* of a rank at most; 0: no limit */
   int zero;               /* level, 0 to 3 */
   PlanShard zero_over;    /* its axes; none: those of the batch */
-  Map *saving; /* path of a forward value -> PlanSaving; NULL: none */
+  Map *saving;          /* path of a forward value -> PlanSaving; NULL: none */
   PlanAttention attention;
   Span attention_span;
   bool replicates_data; /* each rank computes the batch in full; parameters stay
@@ -89,7 +102,10 @@ Plan *plan_data_parallel(Module *module, Name model, Name batch_dim, int ranks,
                          int64_t microbatches);
 /* One rank, one micro-batch, nothing pinned; the default bucket. */
 Plan *plan_create(Module *module, Name model);
-/* Axes come outermost first; one of size 1 is left out. */
+/* The mesh of the first stage, which has all ranks while there is one stage. */
+const Mesh *plan_mesh(const Plan *plan);
+/* For the first stage.  Axes come outermost first; one of size 1 is left out.
+ */
 void plan_add_axis(Plan *plan, Name axis, int64_t size);
 /* After all axes: appends the sequential one. */
 void plan_set_microbatches(Module *module, Plan *plan, int64_t microbatches);

@@ -269,7 +269,7 @@ static bool same_axes(const PlanShard *a, const PlanShard *b) {
 
 /* The axes of one shard, those of size 1 left out; `none` is the empty list. */
 static bool read_axes(Reader *r, const NameList *names, int *out_n, Name *out) {
-  const Mesh *mesh = &r->plan->mesh;
+  const Mesh *mesh = plan_mesh(r->plan);
   *out_n = 0;
   if (names->n == 1 && strcmp(names->names[0], "none") == 0) return true;
   for (int i = 0; i < names->n; i++) {
@@ -713,10 +713,11 @@ static bool resolve_microbatches(Reader *r) {
 
 static bool check_microbatches(Reader *r, Name batch_dim) {
   const Plan *plan = r->plan;
+  const Mesh *mesh = plan_mesh(plan);
   const PlanShard *shard = plan_find_shard(plan, batch_dim);
   int64_t n = plan->microbatches, samples = r->model->settings.batch;
   for (int i = 0; shard && i < shard->n_axes; i++) {
-    int size = plan->mesh.axes[mesh_find(&plan->mesh, shard->axes[i])].size;
+    int size = mesh->axes[mesh_find(mesh, shard->axes[i])].size;
     if (samples % size != 0) return true; /* `partition` says so */
     samples /= size;
   }
@@ -753,8 +754,9 @@ static void shard_batch(Reader *r, Name batch_dim) {
   Plan *plan = r->plan;
   PlanShard shard = {.dim = batch_dim};
   plan->batch_dim = batch_dim;
-  for (int a = 0; a < plan->mesh.n_axes; a++) {
-    Name axis = plan->mesh.axes[a].name;
+  const Mesh *mesh = plan_mesh(plan);
+  for (int a = 0; a < mesh->n_axes; a++) {
+    Name axis = mesh->axes[a].name;
     if (!shards_over_axis(plan->shards.data, plan->shards.n, axis, batch_dim) &&
         !lines_name_axis(plan->placements.data, plan->placements.n, axis,
                          batch_dim) &&

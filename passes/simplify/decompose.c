@@ -135,15 +135,16 @@ static bool merge_as_view(Rewrite *rewrite, int id) {
 /* Shards of a dim under the plan, micro-batches included (they shard the batch
  * dim unless a pin names them). */
 static int64_t count_shards(const Plan *plan, Name dim) {
+  const Mesh *mesh = plan_mesh(plan);
   int64_t shards = 1;
   bool has_microbatch_axis = false;
   for (int i = 0; i < plan->shards.n; i++) {
     const PlanShard *shard = &plan->shards.data[i];
     for (int k = 0; k < shard->n_axes; k++) {
-      int axis = mesh_find(&plan->mesh, shard->axes[k]);
+      int axis = mesh_find(mesh, shard->axes[k]);
       if (axis < 0) continue;
-      has_microbatch_axis |= plan->mesh.axes[axis].is_sequential;
-      if (shard->dim == dim) shards *= plan->mesh.axes[axis].size;
+      has_microbatch_axis |= mesh->axes[axis].is_sequential;
+      if (shard->dim == dim) shards *= mesh->axes[axis].size;
     }
   }
   return dim == plan->batch_dim && !has_microbatch_axis

@@ -381,7 +381,7 @@ Graph *partition_graph(PassContext *ctx, const Graph *graph, PinTrial *trial) {
   const Plan *plan = ctx->plan;
   Partition p = {.ctx = ctx, .plan = plan, .trial = trial};
   p.rewrite = rewrite_begin(ctx, graph);
-  p.rewrite.to->mesh = plan->mesh;
+  p.rewrite.to->mesh = *plan_mesh(plan);
   p.mesh = &p.rewrite.to->mesh;
   p.table = reshard_create(ctx->scratch, p.mesh);
   p.reduced = map_create(ctx->scratch);

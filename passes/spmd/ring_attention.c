@@ -210,9 +210,10 @@ static void ring_backward(const Ring *r, const Value *inputs, Value *results) {
 /* ---- the pass ---- */
 
 static int64_t line_shards(const Plan *plan, const PlanShard *line) {
+  const Mesh *mesh = plan_mesh(plan);
   int64_t n = 1;
   for (int i = 0; line && i < line->n_axes; i++)
-    n *= plan->mesh.axes[mesh_find(&plan->mesh, line->axes[i])].size;
+    n *= mesh->axes[mesh_find(mesh, line->axes[i])].size;
   return n;
 }
 

@@ -18,12 +18,13 @@
 
 /* Shards of unequal size over 3 ranks: B:4 with an empty one, or T:5. */
 static Plan make_uneven_plan(Module *module, const char *dim) {
-  Plan plan = {.ranks = 3, .microbatches = 1};
+  Plan plan = {.n_stages = 1, .ranks = 3, .microbatches = 1};
+  Mesh *mesh = &plan.stages[0].place.mesh;
   plan.name = name_intern(module->names, "test");
   plan.batch_dim = name_intern(module->names, "B");
   Name axis = name_intern(module->names, "data");
-  plan.mesh.n_axes = 1;
-  plan.mesh.axes[0] = (MeshAxis){axis, 3, false};
+  mesh->n_axes = 1;
+  mesh->axes[0] = (MeshAxis){axis, 3, false};
   PlanShard line = {.dim = name_intern(module->names, dim), .n_axes = 1};
   line.axes[0] = axis;
   vec_push(module->arena, &plan.shards, line);
@@ -31,13 +32,14 @@ static Plan make_uneven_plan(Module *module, const char *dim) {
 }
 
 static Plan make_plan(Module *module) {
-  Plan plan = {.ranks = 2, .microbatches = 2};
+  Plan plan = {.n_stages = 1, .ranks = 2, .microbatches = 2};
+  Mesh *mesh = &plan.stages[0].place.mesh;
   plan.name = name_intern(module->names, "test");
   Name axes[2] = {name_intern(module->names, "data"),
                   name_intern(module->names, "time")};
-  plan.mesh.n_axes = 2;
-  plan.mesh.axes[0] = (MeshAxis){axes[0], 2, false};
-  plan.mesh.axes[1] = (MeshAxis){axes[1], 2, true};
+  mesh->n_axes = 2;
+  mesh->axes[0] = (MeshAxis){axes[0], 2, false};
+  mesh->axes[1] = (MeshAxis){axes[1], 2, true};
   PlanShard shard = {.dim = name_intern(module->names, "B"), .n_axes = 2};
   shard.axes[0] = axes[0];
   shard.axes[1] = axes[1];

@@ -146,7 +146,7 @@ Test(plan, command_line_is_a_file) {
     Text out = text_create(arena);
     plan_print(&out, model->plan);
     text_printf(&out, "%d ranks, %d axes, batch %s", model->plan->ranks,
-                model->plan->mesh.n_axes, model->plan->batch_dim);
+                plan_mesh(model->plan)->n_axes, model->plan->batch_dim);
     cr_assert_lt(out.n, sizeof printed[i]);
     strcpy(printed[i], text_string(&out));
     memory_destroy(memory);

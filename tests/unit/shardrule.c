@@ -335,10 +335,10 @@ Test(plan, without_time) {
   Module *module = module_create();
   Plan *plan = plan_data_parallel(module, name_intern(module->names, "m"),
                                   name_intern(module->names, "B"), 2, 8);
-  cr_expect_eq(plan->mesh.n_axes, 2);
-  cr_expect(plan->mesh.axes[1].is_sequential);
+  cr_expect_eq(plan_mesh(plan)->n_axes, 2);
+  cr_expect(plan_mesh(plan)->axes[1].is_sequential);
   plan_drop_time(plan);
-  cr_expect_eq(plan->mesh.n_axes, 1);
+  cr_expect_eq(plan_mesh(plan)->n_axes, 1);
   cr_expect_eq(plan->microbatches, 1);
   cr_expect_eq(plan->shards.data[0].n_axes, 1);
 }
