@@ -224,6 +224,7 @@ const char *plan_attention_name(PlanAttention attention) {
 void plan_print(Text *out, const Plan *plan) {
   print_mesh(out, plan_mesh(plan));
   text_printf(out, "\nplan %s {\n", plan->name);
+  if (plan->schedule) text_printf(out, "  schedule     = %s\n", plan->schedule);
   text_printf(out, "  microbatches = %lld\n", (long long)plan->microbatches);
   text_printf(out, "  zero         = %d", plan->zero);
   if (plan->zero_over.n_axes) print_over(out, &plan->zero_over);

@@ -1,6 +1,7 @@
 /*
  * plan.h -- declares a Plan: how a model is distributed, as data with names and
- * paths and without node numbers.  The planner makes one, `partition` acts on
+ * paths and without node numbers.  It is closed: every decision is taken.
+ * `plan_close` (pins.h) makes one of what a person wrote, `partition` acts on
  * it.
  */
 #ifndef IR_PLAN_H
@@ -90,6 +91,7 @@ typedef struct Plan {
   int zero;               /* level, 0 to 3 */
   PlanShard zero_over;    /* its axes; none: those of the batch */
   Map *saving;          /* path of a forward value -> PlanSaving; NULL: none */
+  const char *schedule; /* its word, or NULL: one stage has no timeline */
   PlanAttention attention;
   Span attention_span;
   bool replicates_data; /* each rank computes the batch in full; parameters stay

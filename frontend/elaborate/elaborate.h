@@ -11,6 +11,7 @@
 #define FRONTEND_ELABORATE_ELABORATE_H
 
 #include "frontend/elaborate/program.h"
+#include "ir/pins.h"
 
 typedef struct Frame Frame;
 
@@ -50,11 +51,6 @@ struct Frame {
   const Type *mask_type; /* in the condition of `mask`: its dims are values */
   const Expr *mask_expr;
 };
-
-typedef struct DimNames { /* of one dim */
-  int n;
-  const Name *names;
-} DimNames;
 
 typedef struct Param {
   const Name *place; /* in the statement that declares it */

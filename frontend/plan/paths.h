@@ -59,7 +59,8 @@ typedef struct SavingLines {
   Elab *e;
   const Graph *graph;
   PlanPaths *paths;
-  Plan *plan;                    /* which gets `saving` */
+  bool gathers_parameters;       /* ZeRO shards them: `keep` may name one */
+  Map **saving;                  /* of the pins; NULL until a line needs it */
   VEC(const PlanSaving *) lines; /* in order */
 } SavingLines;
 

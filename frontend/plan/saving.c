@@ -78,7 +78,7 @@ static bool read_saved_paths(SavingLines *lines, const Expr *x,
                              const Map *inputs, PlanSaving *saving) {
   PathList paths = {0};
   if (!plan_paths_find(lines->paths, x, &paths)) return true;
-  bool takes_inputs = !saving->is_recomputed && lines->plan->zero >= 3;
+  bool takes_inputs = !saving->is_recomputed && lines->gathers_parameters;
   bool is_any = false;
   int n_names = count_names(x);
   const Map *results =
@@ -89,7 +89,7 @@ static bool read_saved_paths(SavingLines *lines, const Expr *x,
     is_any = true;
     if (!results || !layer_of_path(lines, path, n_names) ||
         !map_has(results, path))
-      map_put(lines->plan->saving, path, saving);
+      map_put(*lines->saving, path, saving);
   }
   return is_any;
 }
@@ -99,7 +99,7 @@ void saving_read_line(SavingLines *lines, const Pin *pin) {
   PlanSaving *saving = ARENA_NEW(lines->e->arena, PlanSaving);
   *saving = (PlanSaving){pin->kind == PIN_remat, 0, pin->span};
   vec_push(lines->e->arena, &lines->lines, saving);
-  if (!lines->plan->saving) lines->plan->saving = map_create(lines->e->arena);
+  if (!*lines->saving) *lines->saving = map_create(lines->e->arena);
   bool is_any = false;
   for (int i = 0; i < pin->exprs.n; i++)
     is_any =
@@ -163,13 +163,13 @@ void saving_read_annotation(SavingLines *lines, const Elab *walk,
   const Map *inputs = index_input_paths(lines);
   PlanSaving *saving = ARENA_NEW(arena, PlanSaving);
   *saving = (PlanSaving){is_remat, 0, annotation->span};
-  if (!lines->plan->saving) lines->plan->saving = map_create(arena);
+  if (!*lines->saving) *lines->saving = map_create(arena);
   for (int i = 0; i < map_size(executions); i++) {
     Name path = map_key_at(executions, i);
     if (map_has(inputs, path) ||
         (map_has(leaving, path) && !map_has(named, path)))
       continue;
-    map_put(lines->plan->saving, path, saving);
+    map_put(*lines->saving, path, saving);
     saving->n_paths++;
   }
   if (is_remat && saving->n_paths == 0)
@@ -181,7 +181,7 @@ void saving_read_annotation(SavingLines *lines, const Elab *walk,
 /* Later lines must leave some value to each line. */
 static void check_saving_line(SavingLines *lines, int line) {
   const PlanSaving *saving = lines->lines.data[line];
-  const Map *by_path = lines->plan->saving;
+  const Map *by_path = *lines->saving;
   for (int i = 0; i < map_size(by_path); i++)
     if (map_value_at(by_path, i) == saving) return;
   for (int k = line + 1; k < lines->lines.n; k++) {

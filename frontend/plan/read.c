@@ -1,0 +1,231 @@
+/*
+ * read.c -- reads the lines of a plan as Pins: paths are resolved to those of
+ * the graph, dims and mesh axes are looked up.
+ *
+ *     shard F over tensor                PlanShard F over tensor
+ *     shard ffn[*].w: F over tensor      PlanPlacement of ffn[0].w, ffn[1].w
+ *     stage 0: ffn                       "not supported yet: stages"
+ *
+ * A pin that is understood but cannot be compiled yet is answered "not
+ * supported yet" at its place; one that has no meaning is an error.
+ */
+#include "frontend/plan/read.h"
+#include "frontend/syntax/help.h"
+
+#include <string.h>
+
+/* ---- shards ---- */
+
+static bool same_axes(const PlanShard *a, const PlanShard *b) {
+  bool is_same = a->n_axes == b->n_axes;
+  for (int i = 0; is_same && i < a->n_axes; i++)
+    is_same = a->axes[i] == b->axes[i];
+  return is_same;
+}
+
+static bool graph_has_dim(const Graph *graph, Name dim) {
+  for (int i = 0; i < graph->nodes.n; i++)
+    for (int k = 0; k < graph->nodes.data[i]->n_results; k++)
+      if (type_find(graph->nodes.data[i]->types[k], dim) >= 0) return true;
+  return false;
+}
+
+static void report_dim(PinReader *r, Span span, Name dim) {
+  Map *seen = map_create(r->e->arena);
+  for (int i = 0; i < r->graph->nodes.n; i++) {
+    const Type *type = r->graph->nodes.data[i]->types[0];
+    for (int k = 0; k < type->rank; k++)
+      map_put(seen, type->dims[k].name, (void *)type->dims[k].name);
+  }
+  int n = map_size(seen);
+  const char **names = ARENA_ARRAY(r->e->arena, const char *, n);
+  for (int i = 0; i < n; i++) names[i] = map_key_at(seen, i);
+  Diag *d = diag(r->e->diags, DIAG_plan_dim, span, r->model->name, dim);
+  diag_suggest(d, dim, names, n);
+}
+
+static const PlanShard *find_line(const Pins *pins, Name dim) {
+  for (int i = pins->shards.n - 1; i >= 0; i--)
+    if (pins->shards.data[i].dim == dim) return &pins->shards.data[i];
+  return NULL;
+}
+
+/* An earlier line that says so already: where another dim has taken an axis
+ * since, saying it again takes the axis back. */
+static const PlanShard *find_same(const PinReader *r, const PlanShard *shard) {
+  const PlanShard *known = find_line(r->pins, shard->dim);
+  PlanShard now = pins_close_shard(&r->mesh, shard), before;
+  if (!known) return NULL;
+  before = pins_close_shard(&r->mesh, known);
+  if (!same_axes(&before, &now)) return NULL;
+  const PlanShard *end = r->pins->shards.data + r->pins->shards.n;
+  for (const PlanShard *at = known + 1; at < end; at++) {
+    PlanShard other = pins_close_shard(&r->mesh, at);
+    for (int i = 0; i < other.n_axes; i++)
+      for (int j = 0; j < now.n_axes; j++)
+        if (other.axes[i] == now.axes[j]) return NULL;
+  }
+  return known;
+}
+
+static void read_shard_names(PinReader *r, const Pin *pin) {
+  PlanShard shard = {.span = pin->span};
+  Span known = SPAN_NONE;
+  bool is_new = false;
+  if (!reader_read_axes(r, &pin->axes, &shard.n_axes, shard.axes)) return;
+  for (int i = 0; i < pin->exprs.n; i++) {
+    const Expr *x = pin->exprs.data[i];
+    if (x->kind != EXPR_name) {
+      Diag *d = diag(r->e->diags, DIAG_not_a_dim, x->span);
+      const char *text = span_text(r->e->arena, x->span);
+      diag_help(d,
+                "a placement follows a path after a colon, as in shard %s: B "
+                "over data",
+                text);
+      continue;
+    }
+    shard.dim = x->name;
+    bool is_twice = false;
+    for (int k = 0; k < i; k++)
+      is_twice |= reader_is_word(pin->exprs.data[k], x->name);
+    if (is_twice) {
+      diag(r->e->diags, DIAG_dim_twice, x->span, x->name);
+      continue;
+    }
+    if (!graph_has_dim(r->graph, x->name)) {
+      report_dim(r, x->span, x->name);
+      continue;
+    }
+    const PlanShard *same = find_same(r, &shard);
+    is_new |= same == NULL;
+    if (same) known = same->span;
+    vec_push(r->e->arena, &r->pins->shards, shard);
+  }
+  if (!is_new && known.source) plan_line_repeats(r->e, pin->span, known);
+}
+
+/* ---- paths ---- */
+
+static bool plan_read_paths(PinReader *r, const Pin *pin, PathList *out) {
+  bool is_good = true;
+  for (int i = 0; i < pin->exprs.n; i++)
+    if (pin->kind != PIN_offload ||
+        !reader_is_word(pin->exprs.data[i], "optimizer"))
+      is_good = plan_paths_find(r->paths, pin->exprs.data[i], out) && is_good;
+  return is_good;
+}
+
+/* Read last, because they depend on `zero`. */
+static void read_savings(PinReader *r) {
+  SavingLines lines = {.e = r->e,
+                       .graph = r->graph,
+                       .paths = r->paths,
+                       .saving = &r->pins->saving,
+                       .gathers_parameters =
+                           pins_zero_level(r->pins, &r->mesh) >= 3};
+  for (int b = 0; b < r->blocks.n; b++)
+    for (int i = 0; i < r->blocks.data[b]->n_pins; i++) {
+      const Pin *pin = &r->blocks.data[b]->pins[i];
+      if (pin->kind == PIN_remat || pin->kind == PIN_keep)
+        saving_read_line(&lines, pin);
+    }
+  if (diags_errors(r->e->diags) == 0) saving_check_lines(&lines);
+}
+
+/* One entry of a line, for these values or, `is_operator`, operators. */
+static bool read_place(PinReader *r, const Pin *pin, const Place *place,
+                       const PathList *paths, bool is_operator,
+                       PlanPlacement *out, PlanShard *shards) {
+  if (!place->dim && is_operator) {
+    Diag *d = diag(r->e->diags, DIAG_operator_partial, place->span);
+    diag_help(d, "shard a dimension over which the operator sums: the sum is "
+                 "partial then");
+    return false;
+  }
+  if (!place->dim)
+    return reader_read_axes(r, &place->axes, &out->n_partial, out->partial);
+  for (int i = 0; i < out->n_shards; i++)
+    if (shards[i].dim == place->dim) {
+      diag(r->e->diags, DIAG_dim_twice, place->span, place->dim);
+      return false;
+    }
+  PlanShard *shard = &shards[out->n_shards];
+  *shard = (PlanShard){.dim = place->dim, .span = pin->span};
+  if (!reader_read_axes(r, &place->axes, &shard->n_axes, shard->axes))
+    return false;
+  bool has_dim =
+      is_operator
+          ? plan_paths_compute_over(r->paths, paths, place->dim, place->span)
+          : plan_paths_have_dim(r->paths, paths, pin->exprs.data[0], place->dim,
+                                place->span);
+  out->n_shards += has_dim;
+  return has_dim;
+}
+
+bool reader_read_line(PinReader *r, const Pin *pin, const PathList *paths,
+                      bool is_operator, PlanPlacement *out) {
+  *out = (PlanPlacement){
+      .n_paths = paths->n, .paths = paths->data, .span = pin->span};
+  PlanShard *shards = ARENA_ARRAY(r->e->arena, PlanShard, pin->n_places + 1);
+  out->shards = shards;
+  for (int i = 0; i < pin->n_places; i++)
+    if (!read_place(r, pin, &pin->places[i], paths, is_operator, out, shards))
+      return false;
+  PlanPlacement closed = pins_close_line(r->e->arena, &r->mesh, out);
+  return is_operator || plan_paths_take_axes_once(r->paths, paths, &closed);
+}
+
+/* PATH!NAME says how an operator computes; other paths, how a value is placed.
+ */
+static void read_placement(PinReader *r, const Pin *pin) {
+  PathList values = {0}, operators = {0};
+  bool is_good = true;
+  for (int i = 0; i < pin->exprs.n; i++) {
+    const Expr *x = pin->exprs.data[i];
+    bool is_operator = plan_path_is_operator(x);
+    PathList found = {0};
+    is_good = plan_paths_find(r->paths, x, &found) && is_good;
+    for (int k = 0; k < found.n; k++)
+      if (is_operator)
+        vec_push(r->e->arena, &operators, found.data[k]);
+      else if (!plan_paths_is_hidden(r->paths, found.data[k]))
+        vec_push(r->e->arena, &values, found.data[k]);
+  }
+  PlanPlacement line;
+  if (!is_good) return;
+  if (values.n > 0 && reader_read_line(r, pin, &values, false, &line))
+    vec_push(r->e->arena, &r->pins->placements, line);
+  if (operators.n > 0 && reader_read_line(r, pin, &operators, true, &line))
+    vec_push(r->e->arena, &r->pins->operators, line);
+}
+
+/* ---- all pins ---- */
+
+static void read_pin(PinReader *r, const Pin *pin) {
+  PathList paths = {0};
+  switch (pin->kind) {
+  case PIN_shard_names: read_shard_names(r, pin); return;
+  case PIN_shard_paths:
+  case PIN_replicate: read_placement(r, pin); return;
+  case PIN_set: reader_read_setting(r, pin); return;
+  case PIN_keep:
+  case PIN_remat: return; /* read_savings */
+  case PIN_stage:
+  case PIN_cut:
+  case PIN_offload:
+  case PIN_place:
+    if (plan_read_paths(r, pin, &paths))
+      elab_not_supported(r->e, pin->span,
+                         pin->kind == PIN_offload ? "'offload'"
+                         : pin->kind == PIN_place ? "'place'"
+                                                  : "stages");
+    return;
+  }
+}
+
+void reader_read_lines(PinReader *r) {
+  for (int b = 0; b < r->blocks.n; b++)
+    for (int i = 0; i < r->blocks.data[b]->n_pins; i++)
+      read_pin(r, &r->blocks.data[b]->pins[i]);
+  read_savings(r);
+}

@@ -1,0 +1,65 @@
+/*
+ * read.h -- declares how the blocks of a plan, the annotations of a model and
+ * the options of the command line become Pins.
+ */
+#ifndef FRONTEND_PLAN_READ_H
+#define FRONTEND_PLAN_READ_H
+
+#include "frontend/frontend.h"
+#include "frontend/plan/paths.h"
+#include "ir/pins.h"
+
+typedef struct PinReader {
+  Elab *e;
+  const Model *model;
+  const Graph *graph;
+  const Elab *walk; /* which made it */
+  const PlanRequest *request;
+  PlanPaths *paths;
+  VEC(const Item *) blocks; /* of plans, in order */
+  Pins *pins;
+  Mesh mesh; /* by which lines are checked: as pins_close_mesh has it */
+} PinReader;
+
+/* ---- mesh.c ---- */
+
+bool reader_is_word(const Expr *x, const char *word);
+/* An integer of at least `least` for the setting `name`; false after a message.
+ */
+bool reader_read_int(PinReader *r, const Expr *x, const char *name,
+                     int64_t least, int64_t *out);
+/* The block `mesh`; NULL: there is none. */
+void reader_read_mesh(PinReader *r, const Item *mesh);
+/* The last line that sets this, or NULL; a later one wins. */
+const Pin *reader_find_set(const PinReader *r, const char *name);
+/* The axes of one shard, MAX_AXES at most; `none` is the empty list.  False
+ * after a message. */
+bool reader_read_axes(PinReader *r, const NameList *names, int *out_n,
+                      Name *out);
+/* How many ranks the command line or a line wants; false after a message. */
+bool reader_read_ranks(PinReader *r);
+
+/* ---- settings.c ---- */
+
+/* A line NAME = VALUE. */
+void reader_read_setting(PinReader *r, const Pin *pin);
+/* Before all lines, because some depend on it; false after a message. */
+bool reader_read_microbatches(PinReader *r);
+
+/* ---- read.c ---- */
+
+/* One line about these values or, `is_operator`, operators, which its places
+ * must suit; false after a message. */
+bool reader_read_line(PinReader *r, const Pin *pin, const PathList *paths,
+                      bool is_operator, PlanPlacement *out);
+/* All lines of all blocks. */
+void reader_read_lines(PinReader *r);
+
+/* ---- annotations.c ---- */
+
+/* The annotations of the model, over which lines of the plan win. */
+void reader_read_annotations(PinReader *r);
+/* Whether an annotation says something on one rank too. */
+bool reader_annotations_ask(const Elab *walk);
+
+#endif

@@ -1,0 +1,191 @@
+/*
+ * settings.c -- reads the lines NAME = VALUE of a plan.
+ *
+ *     zero      = 3 over data      Pins.zero 3, zero_over data
+ *     attention = ring             Pins.attention
+ *     schedule  = zb1p             "not supported yet: schedule = zb1p"
+ *
+ * The words that a setting accepts are rows of values.def.
+ */
+#include "frontend/elaborate/eval.h"
+#include "frontend/elaborate/match.h"
+#include "frontend/plan/read.h"
+#include "frontend/syntax/help.h"
+
+#include <string.h>
+
+static bool read_bytes(PinReader *r, const Expr *x, const char *name,
+                       int64_t *out) {
+  ExprValue val = eval(r->e, x);
+  double bytes = expr_value_is_number(val) ? expr_value_to_double(val) : 0;
+  if (bytes >= 1 && bytes < 9e18) {
+    *out = (int64_t)bytes;
+    return true;
+  }
+  if (!expr_value_is_poison(val))
+    diag(r->e->diags, DIAG_wrong_setting, x->span, name, "a size as in 25MB",
+         expr_value_describe(r->e, val));
+  return false;
+}
+
+/* ---- name = value ---- */
+
+enum { compiled, later };
+
+static const struct {
+  const char *setting, *name, *params;
+  int status;
+} values[] = {
+#define PLAN_VALUE(setting, name, params, status)                              \
+  {#setting, name, params, status},
+#include "frontend/plan/values.def"
+};
+
+static bool good_argument(BuiltinCall *call, int i) {
+  const char *name = call->builtin->params[i].name;
+  bool is_staleness = strcmp(name, "staleness") == 0, truth;
+  int64_t n;
+  if (call->builtin->params[i].kind == FORMAL_PARAM_late) return true;
+  if (strcmp(name, "vertical") == 0) return arg_bool(call, i, &truth);
+  if (is_staleness && call->args[i].kind == EXPR_VALUE_none) return true;
+  return arg_int(call, i, !is_staleness, &n);
+}
+
+/* The row that `x` names, its arguments checked, or -1; reports. */
+static int plan_find_value(PinReader *r, const char *setting, const Expr *x) {
+  Elab *e = r->e;
+  const Expr *callee = x->kind == EXPR_call ? x->a : x;
+  const char *names[ARRAY_LENGTH(values)];
+  int n = 0;
+  for (int i = 0; i < ARRAY_LENGTH(values); i++) {
+    if (strcmp(values[i].setting, setting) != 0) continue;
+    names[n++] = values[i].name;
+    if (!reader_is_word(callee, values[i].name)) continue;
+    if (x->kind != EXPR_call) return i;
+    Builtin signature = {.name = callee->name};
+    builtin_parse_params(e->names, values[i].params, &signature);
+    BuiltinCall call;
+    if (!builtin_match(e, x, &signature, &call)) return -1;
+    for (int k = 0; k < signature.n_params; k++)
+      if (!good_argument(&call, k)) return -1;
+    return i;
+  }
+  Diag *d = diag(e->diags, DIAG_plan_value, callee->span, setting,
+                 expr_describe(e, callee));
+  diag_choices(e->arena, d, callee->kind == EXPR_name ? callee->name : NULL,
+               names, n);
+  return -1;
+}
+
+/* A word of the table above, of which `later` ones are not done yet. */
+static const char *plan_read_value(PinReader *r, const Pin *pin) {
+  int row = plan_find_value(r, pin->name, pin->value);
+  if (row < 0) return NULL;
+  if (values[row].status == compiled) return values[row].name;
+  elab_not_supported(
+      r->e, pin->value->span,
+      arena_printf(r->e->arena, "%s = %s", pin->name, values[row].name));
+  return NULL;
+}
+
+static void plan_read_word(PinReader *r, const Pin *pin) {
+  plan_read_value(r, pin);
+}
+
+/* With one stage the synchronous schedules differ only in the activations that
+ * they save. */
+static void plan_read_schedule(PinReader *r, const Pin *pin) {
+  const char *name = plan_read_value(r, pin);
+  r->pins->schedule = name;
+  if (name && strcmp(name, "1f1b") != 0 && r->pins->microbatches.value > 1)
+    elab_not_supported(
+        r->e, pin->value->span,
+        arena_printf(r->e->arena, "'%s' with micro-batches", name));
+}
+
+static void plan_read_attention(PinReader *r, const Pin *pin) {
+  const char *name = plan_read_value(r, pin);
+  r->pins->attention_span = pin->value->span;
+  for (int i = ATTENTION_gather; name && i <= ATTENTION_ulysses; i++)
+    if (strcmp(plan_attention_name((PlanAttention)i), name) == 0)
+      r->pins->attention = (PlanAttention)i;
+}
+
+static void read_zero(PinReader *r, const Pin *pin) {
+  int64_t level = 0;
+  PlanShard over = {.span = pin->span};
+  if (!reader_read_int(r, pin->value, "zero", 0, &level) ||
+      (pin->axes.n > 0 &&
+       !reader_read_axes(r, &pin->axes, &over.n_axes, over.axes)))
+    return;
+  if (level > 3)
+    diag(r->e->diags, DIAG_wrong_setting, pin->value->span, "zero",
+         "an integer from 0 to 3",
+         arena_printf(r->e->arena, "%lld", (long long)level));
+  else if (pin->axes.n > 0 && over.n_axes == 0)
+    r->pins->zero = (PinNumber){true, 0, pin->span}; /* over one rank */
+  else
+    r->pins->zero = (PinNumber){true, level, pin->span};
+  r->pins->zero_over = over;
+}
+
+static void read_bucket(PinReader *r, const Pin *pin) {
+  PinNumber *bytes = &r->pins->bucket_bytes;
+  *bytes = (PinNumber){true, 0, pin->span};
+  read_bytes(r, pin->value, "bucket", &bytes->value);
+}
+
+static void read_memory(PinReader *r, const Pin *pin) {
+  PinNumber *bytes = &r->pins->memory_bytes;
+  *bytes = (PinNumber){true, 0, pin->span};
+  read_bytes(r, pin->value, "memory", &bytes->value);
+}
+
+/* Read before the others, by reader_read_ranks and reader_read_microbatches. */
+static void read_before(PinReader *r, const Pin *pin) {
+  (void)r, (void)pin;
+}
+
+void reader_read_setting(PinReader *r, const Pin *pin) {
+  static const struct {
+    const char *name;
+    void (*read)(PinReader *r, const Pin *pin);
+  } rows[] = {{"schedule", plan_read_schedule},
+              {"microbatches", read_before},
+              {"zero", read_zero},
+              {"sync", plan_read_word},
+              {"bucket", read_bucket},
+              {"compress", plan_read_word},
+              {"memory", read_memory},
+              {"ranks", read_before},
+              {"attention", plan_read_attention}};
+  const char *names[ARRAY_LENGTH(rows)];
+  for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
+    names[i] = rows[i].name;
+    if (strcmp(rows[i].name, pin->name) != 0) continue;
+    if (pin->axes.n > 0 && rows[i].read != read_zero)
+      diag(r->e->diags, DIAG_plan_over, pin->axes.spans[0], pin->name);
+    else if (pin == reader_find_set(r, pin->name))
+      rows[i].read(r, pin);
+    else if (!strcmp(span_text(r->e->arena, pin->value->span),
+                     span_text(r->e->arena,
+                               reader_find_set(r, pin->name)->value->span)))
+      plan_line_repeats(r->e, reader_find_set(r, pin->name)->span, pin->span);
+    return;
+  }
+  Diag *d = diag(r->e->diags, DIAG_unknown_pin, pin->span, pin->name);
+  diag_choices(r->e->arena, d, pin->name, names, ARRAY_LENGTH(names));
+}
+
+/* The command line goes before the line. */
+bool reader_read_microbatches(PinReader *r) {
+  PinNumber *number = &r->pins->microbatches;
+  const Pin *pin = reader_find_set(r, "microbatches");
+  if (r->request->microbatches > 0) {
+    *number = (PinNumber){true, r->request->microbatches, SPAN_NONE};
+  } else if (pin) {
+    *number = (PinNumber){true, 0, pin->span};
+    return reader_read_int(r, pin->value, "microbatches", 1, &number->value);
+  }
+  return true;
+}

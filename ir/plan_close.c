@@ -1,0 +1,273 @@
+/*
+ * plan_close.c -- makes a Plan of Pins without a search: each open decision
+ * takes its default.
+ *
+ *     mesh { data = auto; tensor = 2 }     mesh { data = 4; tensor = 2 }
+ *     plan { shard F over tensor }     =>  plan { microbatches = 1
+ *     --ranks 8                                   shard F over tensor
+ *                                                 shard B over data }
+ *
+ * The batch takes every axis that no `shard` line gives to another dim.  Lines
+ * about gradients and optimizer state, and `zero`, leave their axes to the
+ * batch: they are about what training stores.  `auto` is what the other axes
+ * leave of the ranks.  Values without a line follow by completion, which is a
+ * matter of `partition`.
+ */
+#include "ir/pins.h"
+
+/* ---- the mesh ---- */
+
+const PinAxis *pins_find_axis(const Pins *pins, Name name) {
+  for (int i = 0; i < pins->axes.n; i++)
+    if (pins->axes.data[i].name == name) return &pins->axes.data[i];
+  return NULL;
+}
+
+/* One axis may be left to what the others leave. */
+static bool close_auto(Module *module, PinAxis *axes, int n, int64_t product,
+                       int64_t ranks) {
+  PinAxis *open = NULL;
+  const char *why = NULL;
+  for (int i = 0; i < n; i++) {
+    if (axes[i].size) continue;
+    if (open) why = "only one axis can be, as long as nothing is searched";
+    open = &axes[i];
+  }
+  if (!open) return true;
+  if (!why && !ranks) why = "the number of ranks is not given";
+  if (!why && ranks % product != 0)
+    why = arena_printf(module->arena,
+                       "the other axes, %lld together, do not divide %lld "
+                       "ranks",
+                       (long long)product, (long long)ranks);
+  if (why) {
+    Diag *d = diag(module->diags, DIAG_mesh_auto, open->span, open->name, why);
+    diag_help(d, "give it a number, or the number of ranks with --ranks N");
+    return false;
+  }
+  open->size = ranks / product;
+  return true;
+}
+
+/* The product of the sizes that are known, INT64_MAX if there is none. */
+static int64_t known_ranks(const PinAxis *axes, int n) {
+  int64_t product = 1;
+  for (int i = 0; i < n; i++)
+    if (axes[i].size && __builtin_mul_overflow(product, axes[i].size, &product))
+      product = INT64_MAX;
+  return product;
+}
+
+static bool count_ranks(Module *module, const PinAxis *axes, int n,
+                        int64_t *out) {
+  *out = 1;
+  for (int i = 0; i < n; i++)
+    if (__builtin_mul_overflow(*out, axes[i].size, out) || *out > INT32_MAX) {
+      diag(module->diags, DIAG_wrong_setting, axes[i].span, axes[i].name,
+           "small enough for the ranks to be counted", "so large");
+      return false;
+    }
+  return true;
+}
+
+bool pins_close_mesh(Module *module, const Pins *pins, Mesh *out) {
+  PinAxis axes[MAX_AXES];
+  int n = pins->axes.n;
+  int64_t ranks = pins->ranks.value, product;
+  ASSERT(n <= MAX_AXES);
+  for (int i = 0; i < n; i++) axes[i] = pins->axes.data[i];
+  if (!close_auto(module, axes, n, known_ranks(axes, n), ranks) ||
+      !count_ranks(module, axes, n, &product))
+    return false;
+  if (ranks > 0 && product != ranks) {
+    Diag *d = diag(module->diags, DIAG_mesh_ranks, pins->mesh_span,
+                   (long long)product, (long long)ranks);
+    if (pins->ranks.span.source)
+      diag_note(d, pins->ranks.span, "the number of ranks is pinned here");
+    else
+      diag_help(d, "leave out --ranks, or change the mesh");
+    return false;
+  }
+  *out = (Mesh){0};
+  for (int i = 0; i < n; i++)
+    if (axes[i].size > 1)
+      out->axes[out->n_axes++] =
+          (MeshAxis){axes[i].name, (int32_t)axes[i].size, false};
+  return true;
+}
+
+/* ---- lines ---- */
+
+static int close_axes(const Mesh *mesh, Name *axes, int n) {
+  int kept = 0;
+  for (int i = 0; i < n; i++)
+    if (mesh_find(mesh, axes[i]) >= 0) axes[kept++] = axes[i];
+  return kept;
+}
+
+PlanShard pins_close_shard(const Mesh *mesh, const PlanShard *shard) {
+  PlanShard closed = *shard;
+  closed.n_axes = close_axes(mesh, closed.axes, closed.n_axes);
+  return closed;
+}
+
+PlanPlacement pins_close_line(Arena *arena, const Mesh *mesh,
+                              const PlanPlacement *line) {
+  PlanPlacement closed = *line;
+  PlanShard *shards = ARENA_ARRAY(arena, PlanShard, line->n_shards + 1);
+  for (int i = 0; i < line->n_shards; i++)
+    shards[i] = pins_close_shard(mesh, &line->shards[i]);
+  closed.shards = shards;
+  closed.n_partial = close_axes(mesh, closed.partial, closed.n_partial);
+  return closed;
+}
+
+static void close_lines(Arena *arena, Plan *plan, const Pins *pins) {
+  const Mesh *mesh = plan_mesh(plan);
+  for (int i = 0; i < pins->shards.n; i++)
+    vec_push(arena, &plan->shards,
+             pins_close_shard(mesh, &pins->shards.data[i]));
+  for (int i = 0; i < pins->placements.n; i++)
+    vec_push(arena, &plan->placements,
+             pins_close_line(arena, mesh, &pins->placements.data[i]));
+  for (int i = 0; i < pins->operators.n; i++)
+    vec_push(arena, &plan->operators,
+             pins_close_line(arena, mesh, &pins->operators.data[i]));
+  plan->saving = pins->saving;
+}
+
+/* ---- settings ---- */
+
+int pins_zero_level(const Pins *pins, const Mesh *mesh) {
+  PlanShard over = pins_close_shard(mesh, &pins->zero_over);
+  bool names_axes = pins->zero_over.n_axes > 0;
+  return names_axes && over.n_axes == 0 ? 0 : (int)pins->zero.value;
+}
+
+static void close_settings(Plan *plan, const Pins *pins) {
+  const Mesh *mesh = plan_mesh(plan);
+  plan->microbatches = pins->microbatches.is_set ? pins->microbatches.value : 1;
+  plan->zero = pins_zero_level(pins, mesh);
+  plan->zero_over = pins_close_shard(mesh, &pins->zero_over);
+  if (pins->bucket_bytes.is_set) plan->bucket_bytes = pins->bucket_bytes.value;
+  plan->memory_bytes = pins->memory_bytes.value;
+  plan->memory_span = pins->memory_bytes.span;
+  plan->schedule = pins->schedule;
+  plan->attention = pins->attention;
+  plan->attention_span = pins->attention_span;
+}
+
+/* ---- the batch ---- */
+
+static bool shards_over_axis(const PlanShard *shards, int n, Name axis,
+                             Name batch_dim) {
+  for (int i = 0; i < n; i++)
+    for (int k = 0; k < shards[i].n_axes && shards[i].dim != batch_dim; k++)
+      if (shards[i].axes[k] == axis) return true;
+  return false;
+}
+
+static bool lines_name_axis(const PlanPlacement *lines, int n, Name axis,
+                            Name batch_dim) {
+  for (int i = 0; i < n; i++) {
+    if (shards_over_axis(lines[i].shards, lines[i].n_shards, axis, batch_dim))
+      return true;
+    for (int k = 0; k < lines[i].n_partial; k++)
+      if (lines[i].partial[k] == axis) return true;
+  }
+  return false;
+}
+
+/* Without a line about it the batch takes the axes over which no line shards
+ * another dim, and it is the dim that micro-batches split. */
+static void shard_batch(Module *module, Plan *plan, Name batch_dim) {
+  const Mesh *mesh = plan_mesh(plan);
+  PlanShard shard = {.dim = batch_dim};
+  plan->batch_dim = batch_dim;
+  for (int a = 0; a < mesh->n_axes; a++) {
+    Name axis = mesh->axes[a].name;
+    if (!shards_over_axis(plan->shards.data, plan->shards.n, axis, batch_dim) &&
+        !lines_name_axis(plan->placements.data, plan->placements.n, axis,
+                         batch_dim) &&
+        !lines_name_axis(plan->operators.data, plan->operators.n, axis,
+                         batch_dim))
+      shard.axes[shard.n_axes++] = axis;
+  }
+  if (batch_dim && !plan_find_shard(plan, batch_dim))
+    vec_push(module->arena, &plan->shards, shard);
+}
+
+/* A rank splits its own samples into micro-batches. */
+static bool check_microbatches(Module *module, const Plan *plan,
+                               const Pins *pins) {
+  const Mesh *mesh = plan_mesh(plan);
+  const PlanShard *shard = plan_find_shard(plan, pins->batch_dim);
+  int64_t n = plan->microbatches, samples = pins->batch;
+  for (int i = 0; shard && i < shard->n_axes; i++) {
+    int size = mesh->axes[mesh_find(mesh, shard->axes[i])].size;
+    if (samples % size != 0) return true; /* `partition` says so */
+    samples /= size;
+  }
+  if (n <= samples && samples % n == 0) return true;
+  diag(module->diags, DIAG_microbatches_divide, pins->microbatches.span,
+       (long long)n, (long long)samples);
+  return false;
+}
+
+/* ---- names that generics stand for ---- */
+
+static bool stands_for_name(const DimNames *names, Name name) {
+  for (int i = 0; i < names->n; i++)
+    if (names->names[i] == name) return true;
+  return false;
+}
+
+/* A line reaches one dim of a tensor: the one of its name, else the first that
+ * stands for it. */
+static bool pin_reaches(const PinTensor *tensor, int d, Name name) {
+  const Type *type = tensor->type;
+  if (type->dims[d].name == name) return true;
+  if (type_find(type, name) >= 0) return false;
+  for (int k = 0; k < d; k++)
+    if (stands_for_name(&tensor->stands_for[k], name)) return false;
+  return stands_for_name(&tensor->stands_for[d], name);
+}
+
+static void reach_tensor(Arena *arena, Plan *plan, const PinTensor *tensor) {
+  PlanReached found = {.n = tensor->type->rank};
+  bool is_carried = false;
+  for (int d = 0; d < found.n; d++) {
+    found.dims[d] = tensor->type->dims[d].name;
+    found.is_batch[d] = pin_reaches(tensor, d, plan->batch_dim);
+    is_carried |= found.is_batch[d] && plan->batch_dim != found.dims[d];
+    for (int k = 0; k < plan->shards.n; k++) {
+      const PlanShard *line = &plan->shards.data[k];
+      if (!pin_reaches(tensor, d, line->dim)) continue;
+      found.lines[d] = line;
+      is_carried |= line->dim != found.dims[d];
+    }
+  }
+  if (is_carried)
+    map_put(plan->reached, tensor->path,
+            arena_copy(arena, &found, sizeof found));
+}
+
+/* ---- the plan ---- */
+
+Plan *plan_close(Module *module, const Pins *pins) {
+  Mesh mesh;
+  if (!pins_close_mesh(module, pins, &mesh)) return NULL;
+  Plan *plan = plan_create(module, pins->model);
+  for (int a = 0; a < mesh.n_axes; a++)
+    plan_add_axis(plan, mesh.axes[a].name, mesh.axes[a].size);
+  close_settings(plan, pins);
+  close_lines(module->arena, plan, pins);
+  shard_batch(module, plan, pins->batch_dim);
+  if (pins->batch > 0 && !check_microbatches(module, plan, pins)) return NULL;
+  plan_set_microbatches(module, plan, plan->microbatches);
+  plan->reached = map_create(module->arena);
+  for (int i = 0; i < pins->tensors.n; i++)
+    reach_tensor(module->arena, plan, &pins->tensors.data[i]);
+  plan_index(module->arena, plan);
+  return plan;
+}
