@@ -1,19 +1,8 @@
 /*
- * plan.c -- makes the plan of plain data parallelism, and prints plans as text.
+ * plan.c -- makes the plan of plain data parallelism, and finds what the lines
+ * of a plan say about a path, a dim or an axis.
  *
- *     mesh {
- *       data = 4
- *     }
- *
- *     plan gpt2 {
- *       microbatches = 8
- *       bucket       = 25MB
- *
- *       shard B over data
- *     }
- *
- * Micro-batches are a sequential axis "time" of the mesh. The text does not
- * show it: `microbatches` implies it.
+ * Micro-batches are a sequential axis "time" of the mesh.
  */
 #include "ir/plan.h"
 
@@ -163,87 +152,4 @@ void plan_drop_time(Plan *plan) {
   for (int i = 0; i < plan->n_stages; i++)
     drop_sequential_axes(&plan->stages[i].place.mesh);
   plan->microbatches = 1;
-}
-
-/* ---- text ---- */
-
-static void print_mesh(Text *out, const Mesh *mesh) {
-  text_add(out, "mesh {\n");
-  int width = 0;
-  for (int i = 0; i < mesh->n_axes; i++) {
-    int n = 0;
-    while (mesh->axes[i].name[n]) n++;
-    if (!mesh->axes[i].is_sequential && n > width) width = n;
-  }
-  for (int i = 0; i < mesh->n_axes; i++) {
-    const MeshAxis *axis = &mesh->axes[i];
-    if (axis->is_sequential) continue;
-    text_printf(out, "  %-*s = %d\n", width, axis->name, axis->size);
-  }
-  text_add(out, "}\n");
-}
-
-static void print_bytes(Text *out, int64_t bytes) {
-  static const struct {
-    int64_t size;
-    const char *unit;
-  } units[] = {{1000000000, "GB"}, {1000000, "MB"}, {1000, "KB"}, {1, "B"}};
-  int i = 0;
-  while (bytes % units[i].size) i++;
-  text_printf(out, "%lld%s", (long long)(bytes / units[i].size), units[i].unit);
-}
-
-static void print_setting(Text *out, const char *name, int64_t bytes) {
-  text_printf(out, "  %-12s = ", name);
-  print_bytes(out, bytes);
-  text_add(out, "\n");
-}
-
-static void print_over(Text *out, const PlanShard *shard) {
-  int n = shard->n_axes;
-  text_printf(out, " over %s", n > 1 ? "(" : "");
-  for (int i = 0; i < n; i++)
-    text_printf(out, "%s%s", i ? ", " : "", shard->axes[i]);
-  text_add(out, n > 1 ? ")" : n ? "" : "none");
-}
-
-/* Without axes: `over none`, because a dim without a pin may be sharded. */
-static void print_shard(Text *out, const PlanShard *shard) {
-  text_printf(out, "  shard %s", shard->dim);
-  print_over(out, shard);
-  text_add(out, "\n");
-}
-
-const char *plan_attention_name(PlanAttention attention) {
-  static const char *const names[] = {[ATTENTION_gather] = "gather",
-                                      [ATTENTION_ring] = "ring",
-                                      [ATTENTION_ulysses] = "ulysses"};
-  return names[attention];
-}
-
-void plan_print(Text *out, const Plan *plan) {
-  print_mesh(out, plan_mesh(plan));
-  text_printf(out, "\nplan %s {\n", plan->name);
-  if (plan->schedule) text_printf(out, "  schedule     = %s\n", plan->schedule);
-  text_printf(out, "  microbatches = %lld\n", (long long)plan->microbatches);
-  text_printf(out, "  zero         = %d", plan->zero);
-  if (plan->zero_over.n_axes) print_over(out, &plan->zero_over);
-  text_add(out, "\n");
-  if (plan->bucket_bytes > 0) print_setting(out, "bucket", plan->bucket_bytes);
-  if (plan->memory_bytes > 0) print_setting(out, "memory", plan->memory_bytes);
-  if (plan->attention)
-    text_printf(out, "  attention    = %s\n",
-                plan_attention_name(plan->attention));
-  bool is_first = true;
-  for (int i = 0; i < plan->shards.n; i++) {
-    const PlanShard *shard = &plan->shards.data[i];
-    bool wins = plan_find_shard(plan, shard->dim) == shard;
-    if (plan->ranks <= 1 || !wins) continue; /* `microbatches` says it */
-    if (is_first) text_add(out, "\n");
-    is_first = false;
-    print_shard(out, shard);
-  }
-  for (int i = 0; i < plan->lines.n; i++)
-    text_printf(out, "%s  %s\n", i ? "" : "\n", plan->lines.data[i]);
-  text_add(out, "}\n");
 }

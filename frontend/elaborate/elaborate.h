@@ -12,6 +12,7 @@
 
 #include "frontend/elaborate/program.h"
 #include "ir/pins.h"
+#include "ir/plan_paths.h"
 
 typedef struct Frame Frame;
 
@@ -66,13 +67,6 @@ typedef struct StateWrite { /* what the next step reads of a state */
   Name path;
   ExprValue val;
 } StateWrite;
-
-/* A path that differs from that of its node: of an operator whose value was
- * assigned, or of a value that another operator made. */
-typedef struct PathAlias {
-  Name path, node_path;
-  bool is_value;
-} PathAlias;
 
 /* The values that one execution of an annotated statement or layer made. */
 typedef struct PinnedPaths {

@@ -116,11 +116,13 @@ Plan *plan_read(Elab *e, const Model *model, const Elab *walk,
               request->microbatches > 1 ||
               (walk && reader_annotations_ask(walk));
   if (!asks || !graph) return NULL;
-  r.paths = plan_paths_create(e, model, walk, graph);
+  PlanPaths *paths =
+      plan_paths_create(e->module, graph, walk->aliases.data, walk->aliases.n);
+  r.paths = (PathReader){e, model, graph, paths};
   const Pins *pins = read_pins(&r, mesh, batch_dim);
   Plan *plan = pins ? plan_close(e->module, pins) : NULL;
   if (!plan) return NULL;
-  plan_check_lines(e, r.paths, plan);
-  plan_make_lines(e, r.paths, plan);
+  plan_check_lines(e, paths, plan);
+  plan_make_lines(e->module, paths, plan);
   return plan;
 }

@@ -111,7 +111,7 @@ static bool plan_read_paths(PinReader *r, const Pin *pin, PathList *out) {
   for (int i = 0; i < pin->exprs.n; i++)
     if (pin->kind != PIN_offload ||
         !reader_is_word(pin->exprs.data[i], "optimizer"))
-      is_good = plan_paths_find(r->paths, pin->exprs.data[i], out) && is_good;
+      is_good = paths_read(&r->paths, pin->exprs.data[i], out) && is_good;
   return is_good;
 }
 
@@ -119,7 +119,7 @@ static bool plan_read_paths(PinReader *r, const Pin *pin, PathList *out) {
 static void read_savings(PinReader *r) {
   SavingLines lines = {.e = r->e,
                        .graph = r->graph,
-                       .paths = r->paths,
+                       .paths = &r->paths,
                        .saving = &r->pins->saving,
                        .gathers_parameters =
                            pins_zero_level(r->pins, &r->mesh) >= 3};
@@ -155,9 +155,9 @@ static bool read_place(PinReader *r, const Pin *pin, const Place *place,
     return false;
   bool has_dim =
       is_operator
-          ? plan_paths_compute_over(r->paths, paths, place->dim, place->span)
-          : plan_paths_have_dim(r->paths, paths, pin->exprs.data[0], place->dim,
-                                place->span);
+          ? paths_compute_over(&r->paths, paths, place->dim, place->span)
+          : paths_have_dim(&r->paths, paths, pin->exprs.data[0], place->dim,
+                           place->span);
   out->n_shards += has_dim;
   return has_dim;
 }
@@ -172,7 +172,7 @@ bool reader_read_line(PinReader *r, const Pin *pin, const PathList *paths,
     if (!read_place(r, pin, &pin->places[i], paths, is_operator, out, shards))
       return false;
   PlanPlacement closed = pins_close_line(r->e->arena, &r->mesh, out);
-  return is_operator || plan_paths_take_axes_once(r->paths, paths, &closed);
+  return is_operator || paths_take_axes_once(&r->paths, paths, &closed);
 }
 
 /* PATH!NAME says how an operator computes; other paths, how a value is placed.
@@ -182,13 +182,13 @@ static void read_placement(PinReader *r, const Pin *pin) {
   bool is_good = true;
   for (int i = 0; i < pin->exprs.n; i++) {
     const Expr *x = pin->exprs.data[i];
-    bool is_operator = plan_path_is_operator(x);
+    bool is_operator = path_is_operator(x);
     PathList found = {0};
-    is_good = plan_paths_find(r->paths, x, &found) && is_good;
+    is_good = paths_read(&r->paths, x, &found) && is_good;
     for (int k = 0; k < found.n; k++)
       if (is_operator)
         vec_push(r->e->arena, &operators, found.data[k]);
-      else if (!plan_paths_is_hidden(r->paths, found.data[k]))
+      else if (!plan_paths_is_hidden(r->paths.paths, found.data[k]))
         vec_push(r->e->arena, &values, found.data[k]);
   }
   PlanPlacement line;

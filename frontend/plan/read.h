@@ -15,7 +15,7 @@ typedef struct PinReader {
   const Graph *graph;
   const Elab *walk; /* which made it */
   const PlanRequest *request;
-  PlanPaths *paths;
+  PathReader paths;
   VEC(const Item *) blocks; /* of plans, in order */
   Pins *pins;
   Mesh mesh; /* by which lines are checked: as pins_close_mesh has it */

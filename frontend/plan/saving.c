@@ -77,7 +77,7 @@ static const Map *index_input_paths(const SavingLines *lines) {
 static bool read_saved_paths(SavingLines *lines, const Expr *x,
                              const Map *inputs, PlanSaving *saving) {
   PathList paths = {0};
-  if (!plan_paths_find(lines->paths, x, &paths)) return true;
+  if (!paths_read(lines->paths, x, &paths)) return true;
   bool takes_inputs = !saving->is_recomputed && lines->gathers_parameters;
   bool is_any = false;
   int n_names = count_names(x);

@@ -56,19 +56,10 @@ static int plan_word_kind(Name name) {
   static const struct {
     const char *text;
     int kind;
-  } words[] = {{"shard", T_SHARD},
-               {"over", T_OVER},
-               {"partial", T_PARTIAL},
-               {"replicate", T_REPLICATE},
-               {"stage", T_STAGE},
-               {"cut", T_CUT},
-               {"after", T_AFTER},
-               {"remat", T_REMAT},
-               {"keep", T_KEEP},
-               {"offload", T_OFFLOAD},
-               {"place", T_PLACE},
-               {"on", T_ON},
-               {"as", T_AS}};
+  } words[] = {
+#define PLAN_WORD(text, token) {text, token},
+#include "ir/words.def"
+  };
   for (int i = 0; i < ARRAY_LENGTH(words); i++)
     if (strcmp(words[i].text, name) == 0) return words[i].kind;
   return T_NAME;

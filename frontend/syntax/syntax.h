@@ -131,7 +131,6 @@ bool is_plan_word(Name name);
 /* The word begins an item: dim, layer ...; none is allowed inside a block. */
 bool is_item_word(int kind);
 bool is_reserved_word(int kind);
-bool is_keyword(const char *text); /* reserved everywhere */
 
 /* ---- expect.c ---- */
 

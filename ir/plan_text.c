@@ -1,18 +1,27 @@
 /*
- * lines.c -- makes the pins about paths of a printed plan (language.md 11): the
- * placements that differ from the pins by name, in program order, with equal
- * neighbours of a repeat folded into ranges.
+ * plan_text.c -- prints a plan, so that the text read again is the same plan
+ * (docs/plan.md, section 11).
  *
- *     shard B over data             shard B over data
- *     replicate ffn.w          =>
- *     shard ffn.y: B over none      replicate ffn[0..2].y
+ *     mesh {                               lines of paths: placements that
+ *       data = 4                           differ from the lines of names, in
+ *     }                                    program order, with equal neighbours
+ *                                          of a repeat folded into ranges
+ *     plan gpt2 {
+ *       microbatches = 8
+ *       zero         = 0                   replicate ffn.w
+ *       bucket       = 25MB                shard ffn.y: B over none
+ *                                            =>
+ *       shard B over data                  replicate ffn[0..2].y
  *
- * Each line is for one path of a node, its indices apart.  A node that no path
+ *       replicate ffn[0..2].y
+ *     }
+ *
+ * A line is for one path of a node, its indices apart.  A node that no path
  * means alone (such as a layer's result under another name) has no line: its
- * placement follows from its operands.
+ * placement follows from its operands.  The sequential axis of micro-batches is
+ * not shown: `microbatches` implies it.
  */
-#include "frontend/plan/paths.h"
-#include "frontend/syntax/syntax.h"
+#include "ir/plan_paths.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -42,9 +51,9 @@ typedef struct Group { /* entries that differ by indices alone */
 } Group;
 
 typedef struct Lines {
-  Elab *e;
   Arena *arena;
-  PlanPaths *paths;
+  Names *names;
+  const PlanPaths *paths;
   Plan *plan;
   VEC(Entry *) entries;
   VEC(Group *) groups;
@@ -52,9 +61,7 @@ typedef struct Lines {
 
 /* ---- what differs ---- */
 
-/* The axes that lines give a dim, those taken by another dim left out. */
-static int lines_free_axes(const PlanShard *const *lines, int n, int d,
-                           Name *out) {
+int plan_lines_axes(const PlanShard *const *lines, int n, int d, Name *out) {
   int n_axes = 0;
   for (int i = 0; lines[d] && i < lines[d]->n_axes; i++)
     if (plan_axis_taken(lines, n, d, lines[d]->axes[i]) < 0)
@@ -80,8 +87,8 @@ static void lines_add_type(Lines *l, Entry *entry, const Type *type) {
   }
   for (int d = 0; d < type->rank; d++) {
     Name axes[MAX_AXES], other[MAX_AXES];
-    int n = lines_free_axes(pinned, type->rank, d, axes);
-    int n_other = lines_free_axes(named, type->rank, d, other);
+    int n = plan_lines_axes(pinned, type->rank, d, axes);
+    int n_other = plan_lines_axes(named, type->rank, d, other);
     bool is_same = n == n_other;
     for (int i = 0; is_same && i < n; i++) is_same = axes[i] == other[i];
     entry->differs |= !is_same;
@@ -130,7 +137,7 @@ static void lines_collect(Lines *l) {
   for (int i = 0; i < l->entries.n; i++) {
     Entry *entry = l->entries.data[i];
     if (entry->placement->n_partial > 0)
-      add_place(entry, name_intern(l->e->names, "partial"),
+      add_place(entry, name_intern(l->names, "partial"),
                 entry->placement->partial, entry->placement->n_partial);
     entry->head = entry->places.n ? "shard" : "replicate";
   }
@@ -254,7 +261,7 @@ static void lines_fold(Lines *l, Group *group) {
     for (int i = 0; i < group->boxes.n; i++) {
       Box *box = &group->boxes.data[i];
       if (box->is_gone) continue;
-      Name key = name_intern(l->e->names, lines_fill(l, group, box, k));
+      Name key = name_intern(l->names, lines_fill(l, group, box, k));
       Box *before = map_get(open, key);
       box->is_gone = before && before->last[k] + 1 == box->first[k];
       if (box->is_gone)
@@ -285,7 +292,7 @@ static Group *group_of(Lines *l, Map *groups, Entry *entry) {
   }
   const char *places = text_string(&entry->places);
   text_printf(&key, " %s %s", entry->head, places);
-  Name name = name_intern(l->e->names, text_string(&key));
+  Name name = name_intern(l->names, text_string(&key));
   Group *group = map_get(groups, name);
   if (group) return group;
   group = ARENA_NEW(l->arena, Group);
@@ -313,13 +320,29 @@ static void make_groups(Lines *l) {
 
 /* ---- text ---- */
 
+/* The words of the language, and those of a plan. */
+static bool is_language_word(const char *text, bool is_in_plan) {
+  static const struct {
+    const char *text;
+    bool is_of_plan;
+  } words[] = {
+#define WORD(text, token)      {text, false},
+#define PLAN_WORD(text, token) {text, true},
+#include "ir/words.def"
+  };
+  for (int i = 0; i < ARRAY_LENGTH(words); i++)
+    if (words[i].is_of_plan <= is_in_plan && !strcmp(words[i].text, text))
+      return true;
+  return false;
+}
+
 /* A word of the language or, in front, of a plan must stand in quotes. */
 static bool needs_quotes(Lines *l, const char *path) {
   if (*path == '!') return true;
   for (const char *at = path; *at; at += *at != '\0') {
     size_t n = strcspn(at, ".![");
-    Name word = name_intern_n(l->e->names, at, (int)n);
-    if (is_keyword(word) || (at == path && is_plan_word(word))) return true;
+    if (is_language_word(name_intern_n(l->names, at, (int)n), at == path))
+      return true;
     at += strcspn(at, ".!");
   }
   return false;
@@ -330,7 +353,7 @@ static void add_line(Lines *l, const Group *group, const char *path) {
   const char *line =
       arena_printf(l->arena, "%s %s%s%s%s%s", group->head, quote, path, quote,
                    *group->places ? ": " : "", group->places);
-  vec_push(l->arena, &l->plan->lines, name_intern(l->e->names, line));
+  vec_push(l->arena, &l->plan->lines, name_intern(l->names, line));
 }
 
 static bool same_paths(Lines *l, const PathList *a, const PathList *b) {
@@ -368,116 +391,100 @@ static void print_group(Lines *l, Group *group) {
     add_single(l, group, group->paths.data[i]);
 }
 
-/* ---- lines that say nothing ---- */
-
-/* The pin that decides if this one is removed, if it gives this type the same
- * placement: an earlier pin about the path, or pins about all dims. */
-static Span decides_alike(const Plan *plan, const PlanPlacement *line,
-                          const PlanPlacement *before, Name path,
-                          const Type *type) {
-  const PlanShard *now[MAX_RANK], *else_[MAX_RANK];
-  Span by = before ? before->span : SPAN_NONE;
-  for (int d = 0; d < type->rank; d++) {
-    Name dim = type->dims[d].name;
-    now[d] = plan_placed_dim(line, dim);
-    else_[d] =
-        before ? plan_placed_dim(before, dim) : plan_named_dim(plan, path, dim);
-    if (!before && (!else_[d] || !else_[d]->span.source)) return SPAN_NONE;
-    if (!before) by = else_[d]->span;
-  }
-  for (int d = 0; d < type->rank; d++) {
-    Name axes[MAX_AXES], other[MAX_AXES];
-    int n = lines_free_axes(now, type->rank, d, axes);
-    if (n != lines_free_axes(else_, type->rank, d, other)) return SPAN_NONE;
-    for (int i = 0; i < n; i++)
-      if (axes[i] != other[i]) return SPAN_NONE;
-  }
-  return by;
-}
-
-static bool same_partial(const PlanPlacement *a, const PlanPlacement *b) {
-  int n = b ? b->n_partial : 0;
-  bool is_same = a->n_partial == n;
-  for (int i = 0; is_same && i < n; i++)
-    is_same = a->partial[i] == b->partial[i];
-  return is_same;
-}
-
-static Span find_implying(Elab *e, const PlanPaths *paths, const Plan *plan,
-                          const Map *placed, const PlanPlacement *line) {
-  Map *own = map_create(e->arena);
-  for (int i = 0; i < line->n_paths; i++)
-    map_put(own, line->paths[i], (void *)line);
-  Span by = SPAN_NONE;
-  int n;
-  const PlanNode *nodes = plan_paths_nodes(paths, &n);
-  for (int i = 0; i < n; i++) {
-    const Node *node = nodes[i].node;
-    Name path = nodes[i].path;
-    if (!map_has(own, path)) continue;
-    const PlanPlacement *before = map_get(placed, path);
-    for (int r = 0; r < node->n_results; r++) {
-      if (node->types[r]->rank == 0) continue;
-      by = decides_alike(plan, line, before, path, node->types[r]);
-      if (!by.source) return by;
-    }
-    if (!same_partial(line, before)) return SPAN_NONE;
-  }
-  return by;
-}
-
-void plan_line_repeats(Elab *e, Span later, Span earlier) {
-  Diag *d = diag(e->diags, DIAG_pin_repeats, later, span_text(e->arena, later));
-  diag_note(d, earlier, "this pin says so already");
-}
-
-static bool same_shards(const PlanPlacement *a, const PlanPlacement *b) {
-  bool is_same = a->n_shards == b->n_shards;
-  for (int i = 0; is_same && i < a->n_shards; i++) {
-    const PlanShard *other = plan_placed_dim(b, a->shards[i].dim);
-    is_same = other && other->n_axes == a->shards[i].n_axes;
-    for (int k = 0; is_same && k < other->n_axes; k++)
-      is_same = other->axes[k] == a->shards[i].axes[k];
-  }
-  return is_same;
-}
-
-static void check_operator_repeats(Elab *e, const Plan *plan) {
-  Map *known = map_create(e->arena);
-  for (int i = 0; i < plan->operators.n; i++) {
-    const PlanPlacement *line = &plan->operators.data[i];
-    const PlanPlacement *before = map_get(known, line->paths[0]);
-    bool repeats = before != NULL;
-    for (int k = 0; k < line->n_paths; k++) {
-      const PlanPlacement *other = map_get(known, line->paths[k]);
-      repeats = repeats && other && same_shards(line, other);
-      map_put(known, line->paths[k], (void *)line);
-    }
-    if (repeats) plan_line_repeats(e, line->span, before->span);
-  }
-}
-
-void plan_check_lines(Elab *e, const PlanPaths *paths, const Plan *plan) {
-  check_operator_repeats(e, plan);
-  Map *placed = map_create(e->arena);
-  for (int i = 0; i < plan->placements.n; i++) {
-    const PlanPlacement *line = &plan->placements.data[i];
-    if (line->is_annotation) continue;
-    Span by = find_implying(e, paths, plan, placed, line);
-    if (by.source) plan_line_repeats(e, line->span, by);
-    for (int k = 0; k < line->n_paths; k++)
-      map_put(placed, line->paths[k], (void *)line);
-  }
-}
-
 /* ---- the whole ---- */
 
-void plan_make_lines(Elab *e, PlanPaths *paths, Plan *plan) {
-  Lines l = {.e = e, .arena = e->arena, .paths = paths, .plan = plan};
+void plan_make_lines(Module *module, const PlanPaths *paths, Plan *plan) {
+  Lines l = {.arena = module->arena,
+             .names = module->names,
+             .paths = paths,
+             .plan = plan};
   if (plan->placements.n > 0 && plan->ranks > 1) lines_collect(&l);
   if (plan->operators.n > 0 && plan->ranks > 1) lines_collect_operators(&l);
   lines_collect_saving(&l);
   if (l.entries.n == 0) return;
   make_groups(&l);
   for (int i = 0; i < l.groups.n; i++) print_group(&l, l.groups.data[i]);
+}
+
+/* ---- text ---- */
+
+static void print_mesh(Text *out, const Mesh *mesh) {
+  text_add(out, "mesh {\n");
+  int width = 0;
+  for (int i = 0; i < mesh->n_axes; i++) {
+    int n = 0;
+    while (mesh->axes[i].name[n]) n++;
+    if (!mesh->axes[i].is_sequential && n > width) width = n;
+  }
+  for (int i = 0; i < mesh->n_axes; i++) {
+    const MeshAxis *axis = &mesh->axes[i];
+    if (axis->is_sequential) continue;
+    text_printf(out, "  %-*s = %d\n", width, axis->name, axis->size);
+  }
+  text_add(out, "}\n");
+}
+
+static void print_bytes(Text *out, int64_t bytes) {
+  static const struct {
+    int64_t size;
+    const char *unit;
+  } units[] = {{1000000000, "GB"}, {1000000, "MB"}, {1000, "KB"}, {1, "B"}};
+  int i = 0;
+  while (bytes % units[i].size) i++;
+  text_printf(out, "%lld%s", (long long)(bytes / units[i].size), units[i].unit);
+}
+
+static void print_setting(Text *out, const char *name, int64_t bytes) {
+  text_printf(out, "  %-12s = ", name);
+  print_bytes(out, bytes);
+  text_add(out, "\n");
+}
+
+static void print_over(Text *out, const PlanShard *shard) {
+  int n = shard->n_axes;
+  text_printf(out, " over %s", n > 1 ? "(" : "");
+  for (int i = 0; i < n; i++)
+    text_printf(out, "%s%s", i ? ", " : "", shard->axes[i]);
+  text_add(out, n > 1 ? ")" : n ? "" : "none");
+}
+
+/* Without axes: `over none`, because a dim without a pin may be sharded. */
+static void print_shard(Text *out, const PlanShard *shard) {
+  text_printf(out, "  shard %s", shard->dim);
+  print_over(out, shard);
+  text_add(out, "\n");
+}
+
+const char *plan_attention_name(PlanAttention attention) {
+  static const char *const names[] = {[ATTENTION_gather] = "gather",
+                                      [ATTENTION_ring] = "ring",
+                                      [ATTENTION_ulysses] = "ulysses"};
+  return names[attention];
+}
+
+void plan_print(Text *out, const Plan *plan) {
+  print_mesh(out, plan_mesh(plan));
+  text_printf(out, "\nplan %s {\n", plan->name);
+  if (plan->schedule) text_printf(out, "  schedule     = %s\n", plan->schedule);
+  text_printf(out, "  microbatches = %lld\n", (long long)plan->microbatches);
+  text_printf(out, "  zero         = %d", plan->zero);
+  if (plan->zero_over.n_axes) print_over(out, &plan->zero_over);
+  text_add(out, "\n");
+  if (plan->bucket_bytes > 0) print_setting(out, "bucket", plan->bucket_bytes);
+  if (plan->memory_bytes > 0) print_setting(out, "memory", plan->memory_bytes);
+  if (plan->attention)
+    text_printf(out, "  attention    = %s\n",
+                plan_attention_name(plan->attention));
+  bool is_first = true;
+  for (int i = 0; i < plan->shards.n; i++) {
+    const PlanShard *shard = &plan->shards.data[i];
+    bool wins = plan_find_shard(plan, shard->dim) == shard;
+    if (plan->ranks <= 1 || !wins) continue; /* `microbatches` says it */
+    if (is_first) text_add(out, "\n");
+    is_first = false;
+    print_shard(out, shard);
+  }
+  for (int i = 0; i < plan->lines.n; i++)
+    text_printf(out, "%s  %s\n", i ? "" : "\n", plan->lines.data[i]);
+  text_add(out, "}\n");
 }

@@ -1,0 +1,83 @@
+/*
+ * plan_paths.h -- declares how the paths of a plan are found in a graph, and
+ * which text means a path (docs/language.md, section 6).
+ */
+#ifndef IR_PLAN_PATHS_H
+#define IR_PLAN_PATHS_H
+
+#include "ir/plan.h"
+
+/* A path that differs from that of its node: of an operator whose value was
+ * assigned, or of a value that another operator made. */
+typedef struct PathAlias {
+  Name path, node_path;
+  bool is_value;
+} PathAlias;
+
+typedef VEC(Name) PathList;
+
+typedef struct PathRange {
+  int64_t first, last;
+  Span span; /* no source: all, or of a text that nobody wrote */
+} PathRange;
+
+typedef struct PathPart { /* name[range][range] */
+  const char *name;
+  size_t n_name;
+  VEC(PathRange) ranges; /* outermost first; further ones mean all */
+} PathPart;
+
+enum { MOST_PATH_PARTS = 72 };
+
+/* A path as a plan has it: "block[2..5].attn". */
+typedef struct PathPattern {
+  int n;
+  PathPart parts[MOST_PATH_PARTS];
+  bool is_operator; /* PATH!NAME */
+} PathPattern;
+
+/* All paths of a graph, for plans. */
+typedef struct PlanPaths PlanPaths;
+PlanPaths *plan_paths_create(Module *module, const Graph *graph,
+                             const PathAlias *aliases, int n_aliases);
+/* The i-th path of all, or NULL: there are no more. */
+const char *plan_paths_at(const PlanPaths *paths, int i);
+/* Reads a path such as "cut.x[3]", whose words may be those of a plan; false:
+ * it is none.  `span`: where it stands. */
+bool path_pattern_parse(Arena *arena, PathPattern *out, const char *text,
+                        Span span);
+/* Appends all that the pattern means; false: nothing. */
+bool plan_paths_find(const PlanPaths *paths, const PathPattern *pattern,
+                     PathList *out);
+/* The same of a text; false also where it is no path. */
+bool plan_paths_find_text(const PlanPaths *paths, const char *text,
+                          PathList *out);
+/* The largest index that a path has where the pattern has range `k` of part
+ * `i`, all before it being as the pattern says; -1: none has one there. */
+int64_t plan_paths_last_index(const PlanPaths *paths,
+                              const PathPattern *pattern, int i, int k);
+/* An operator without a name of its own, whose path means something else: only
+ * '!' reaches it. */
+bool plan_paths_is_hidden(const PlanPaths *paths, Name node_path);
+/* The n-th path beside its own that a node has, or NULL. */
+const char *plan_paths_other(const PlanPaths *paths, Name node_path, int n);
+
+typedef struct PlanNode {
+  const Graph *graph;
+  const Node *node;
+  Name path; /* an input: what it is of */
+} PlanNode;
+/* All that can be placed, in program order, what scans compute included. */
+const PlanNode *plan_paths_nodes(const PlanPaths *paths, int *out_n);
+
+/* ---- plan_text.c ---- */
+
+/* Makes the path lines of the plan as it is printed (docs/plan.md, section 11):
+ * what differs from the lines of names, folded.  Their text is in the module's
+ * arena. */
+void plan_make_lines(Module *module, const PlanPaths *paths, Plan *plan);
+/* The axes that the lines of a tensor, by dim and of one list, give dim `d`,
+ * those taken by another dim left out; their number. */
+int plan_lines_axes(const PlanShard *const *lines, int n, int d, Name *out);
+
+#endif
