@@ -6,6 +6,8 @@
  */
 #include "ir/plan.h"
 
+#include <string.h>
+
 #define BUCKET_BYTES                                                           \
   25000000 /* enough to hide latency, small enough to start                    \
               early */
@@ -91,6 +93,19 @@ const PlanPlacement *plan_find_operator(const Plan *plan, Name path) {
   return plan->computed && path ? map_get(plan->computed, path) : NULL;
 }
 
+const PlanPlacement *plan_find_update(const Plan *plan, Names *names,
+                                      const char *key, const char *parameter) {
+  return plan_find_placement(plan, name_format(names, "%s%s", key, parameter));
+}
+
+static bool begins_with(const char *path, const char *key) {
+  return strncmp(path, key, strlen(key)) == 0;
+}
+
+bool plan_path_is_of_update(const char *path) {
+  return begins_with(path, PLAN_GRADIENT) || begins_with(path, PLAN_OPTIMIZER);
+}
+
 static int find_reached(const Plan *plan, Name path, Name dim,
                         const PlanReached **out) {
   *out = plan->reached && path ? map_get(plan->reached, path) : NULL;
@@ -137,7 +152,9 @@ bool plan_shards_parameters(const Plan *plan) {
         plan->shards.data[i].n_axes > 0)
       return true;
   for (int i = 0; i < plan->placements.n; i++)
-    if (plan->placements.data[i].n_shards > 0) return true;
+    if (plan->placements.data[i].n_shards > 0 &&
+        !plan->placements.data[i].is_of_update)
+      return true;
   return plan->zero > 0;
 }
 

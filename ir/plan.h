@@ -29,6 +29,7 @@ typedef struct PlanPlacement {
   int n_partial;
   Name partial[MAX_AXES]; /* axes over which the value stays partial */
   bool is_annotation;     /* of the model: any line of the plan wins */
+  bool is_of_update;      /* its paths are keys as plan_find_update has them */
   Span span;
 } PlanPlacement;
 
@@ -117,6 +118,14 @@ void plan_index(Arena *arena, Plan *plan);
 const PlanShard *plan_find_shard(const Plan *plan, Name dim);
 /* The last pin that places this path, or NULL. */
 const PlanPlacement *plan_find_placement(const Plan *plan, Name path);
+/* The last line about the gradient or the optimizer state of a parameter, or
+ * NULL; `key`: which of both. */
+#define PLAN_GRADIENT  "grad/"
+#define PLAN_OPTIMIZER "optimizer/"
+const PlanPlacement *plan_find_update(const Plan *plan, Names *names,
+                                      const char *key, const char *parameter);
+/* Whether the path is a key and the path of a parameter. */
+bool plan_path_is_of_update(const char *path);
 /* The last pin that says how the operator of this path computes, or NULL. */
 const PlanPlacement *plan_find_operator(const Plan *plan, Name path);
 /* The pin that shards a dim of this value by name, or NULL. */
@@ -130,8 +139,8 @@ const PlanShard *plan_placed_dim(const PlanPlacement *placement, Name dim);
 /* The dim of a tensor that takes the axis which `lines[d]` gives dim `d`, or
  * -1.  Lines, or NULL, are by dim and of one list; the later one wins. */
 int plan_axis_taken(const PlanShard *const *lines, int n, int d, Name axis);
-/* Whether a pin may shard parameters or states: any but one of the batch dim.
- */
+/* Whether a pin may shard parameters or states: any but one of the batch dim,
+ * or of the update. */
 bool plan_shards_parameters(const Plan *plan);
 /* Takes the sequential axis out (evaluation does the batch at once). */
 void plan_drop_time(Plan *plan);

@@ -170,6 +170,7 @@ static bool shards_over_axis(const PlanShard *shards, int n, Name axis,
 static bool lines_name_axis(const PlanPlacement *lines, int n, Name axis,
                             Name batch_dim) {
   for (int i = 0; i < n; i++) {
+    if (lines[i].is_of_update) continue;
     if (shards_over_axis(lines[i].shards, lines[i].n_shards, axis, batch_dim))
       return true;
     for (int k = 0; k < lines[i].n_partial; k++)

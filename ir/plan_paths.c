@@ -5,17 +5,25 @@
  *     block[2..5].attn      all below attn in four blocks
  *     block.attn.q          q in every block: an index left out means all
  *     norm!mean             the operator, where a value has this name too
+ *     grad.block.attn.wq    the gradients of these parameters
+ *     optimizer.embed       their optimizer state
  *
  * A pattern is matched with every path of the graph.  Where several things have
  * the path, a parameter or state goes before the call, the call (all that is
- * below it) before the value, and the value before the operator.
+ * below it) before the value, and the value before the operator.  Gradients and
+ * optimizer state come last.
  */
 #include "ir/plan_paths.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum PathKind { KIND_input, KIND_value, KIND_operator } PathKind;
+typedef enum PathKind {
+  KIND_input,
+  KIND_value,
+  KIND_operator,
+  KIND_update /* a gradient or optimizer state */
+} PathKind;
 
 typedef struct Candidate {
   Name path, node_path; /* they differ for an operator with a named value */
@@ -81,6 +89,34 @@ static void find_hidden(PlanPaths *paths) {
   }
 }
 
+/* "grad.PATH" and "optimizer.PATH" of a parameter that is trained, in place of
+ * which the keys of plan_find_update are found. */
+static void add_update(PlanPaths *paths, const Graph *graph,
+                       const GraphInput *input) {
+  static const struct {
+    const char *path, *key;
+  } rows[] = {{"grad.%s", PLAN_GRADIENT "%s"},
+              {"optimizer.%s", PLAN_OPTIMIZER "%s"}};
+  if (input->role != ROLE_param || input->is_frozen) return;
+  for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
+    Arena *arena = paths->module->arena;
+    Names *names = paths->module->names;
+    Candidate candidate = {name_format(names, rows[i].path, input->path),
+                           name_format(names, rows[i].key, input->path),
+                           KIND_update};
+    PlanNode node = {graph, graph_node(graph, input->value),
+                     candidate.node_path};
+    vec_push(arena, &paths->candidates, candidate);
+    vec_push(arena, &paths->nodes, node);
+  }
+}
+
+static bool has_loss(const Graph *graph) {
+  for (int i = 0; i < graph->outputs.n; i++)
+    if (graph->outputs.data[i].role == ROLE_loss) return true;
+  return false;
+}
+
 PlanPaths *plan_paths_create(Module *module, const Graph *graph,
                              const PathAlias *aliases, int n_aliases) {
   Arena *arena = module->arena;
@@ -101,6 +137,8 @@ PlanPaths *plan_paths_create(Module *module, const Graph *graph,
   }
   add_nodes(paths, named, graph, false);
   find_hidden(paths);
+  for (int i = 0; i < graph->inputs.n && has_loss(graph); i++)
+    add_update(paths, graph, &graph->inputs.data[i]);
   return paths;
 }
 
@@ -228,6 +266,25 @@ static bool is_meant(const PathPattern *pattern, const Candidate *candidate,
   return is_exact;
 }
 
+/* Appends a path once. */
+static void append_path(const PlanPaths *paths, Map *seen, Name node_path,
+                        PathList *out) {
+  if (map_has(seen, node_path)) return;
+  map_put(seen, node_path, (void *)node_path);
+  vec_push(paths->module->arena, out, node_path);
+}
+
+static void find_updates(const PlanPaths *paths, const PathPattern *pattern,
+                         PathList *out) {
+  Map *seen = map_create(paths->module->arena);
+  for (int i = 0; i < paths->candidates.n; i++) {
+    const Candidate *candidate = &paths->candidates.data[i];
+    if (candidate->kind == KIND_update &&
+        paths_match(pattern, candidate->path) != MATCH_none)
+      append_path(paths, seen, candidate->node_path, out);
+  }
+}
+
 bool plan_paths_find(const PlanPaths *paths, const PathPattern *pattern,
                      PathList *out) {
   Map *seen = map_create(paths->module->arena);
@@ -235,6 +292,7 @@ bool plan_paths_find(const PlanPaths *paths, const PathPattern *pattern,
   for (int i = 0; i < paths->candidates.n; i++) {
     const Candidate *candidate = &paths->candidates.data[i];
     Match how = paths_match(pattern, candidate->path);
+    if (candidate->kind == KIND_update) continue;
     found[0] |= how == MATCH_exact && candidate->kind == KIND_input;
     found[1] |= how == MATCH_below;
     found[2] |= how == MATCH_exact && candidate->kind == KIND_value;
@@ -243,12 +301,12 @@ bool plan_paths_find(const PlanPaths *paths, const PathPattern *pattern,
   for (int i = 0; i < paths->candidates.n; i++) {
     const Candidate *candidate = &paths->candidates.data[i];
     Match how = paths_match(pattern, candidate->path);
-    if (how == MATCH_none || !is_meant(pattern, candidate, how, found) ||
-        map_has(seen, candidate->node_path))
-      continue;
-    map_put(seen, candidate->node_path, (void *)candidate->node_path);
-    vec_push(paths->module->arena, out, candidate->node_path);
+    if (candidate->kind != KIND_update && how != MATCH_none &&
+        is_meant(pattern, candidate, how, found))
+      append_path(paths, seen, candidate->node_path, out);
   }
+  if (out->n == before && !pattern->is_operator)
+    find_updates(paths, pattern, out);
   return out->n > before;
 }
 

@@ -118,14 +118,16 @@ static void lines_collect(Lines *l) {
     if (!placement) continue;
     Entry *entry = map_get(seen, path);
     if (!entry) {
+      bool is_of_update = plan_path_is_of_update(path);
       entry = ARENA_NEW(l->arena, Entry);
-      *entry = (Entry){.path = path,
-                       .text = path,
-                       .placement = placement,
-                       .places = text_create(l->arena),
-                       .dims = map_create(l->arena),
-                       .differs = placement->n_partial > 0 ||
-                                  map_has(annotated, path)};
+      *entry = (Entry){
+          .path = path,
+          .text = is_of_update ? plan_paths_other(l->paths, path, 0) : path,
+          .placement = placement,
+          .places = text_create(l->arena),
+          .dims = map_create(l->arena),
+          .differs = is_of_update || placement->n_partial > 0 ||
+                     map_has(annotated, path)};
       map_put(seen, path, entry);
       vec_push(l->arena, &l->entries, entry);
     }

@@ -139,10 +139,13 @@ static bool is_part(const PathPart *part, const char *name) {
          !memcmp(part->name, name, part->n_name);
 }
 
-/* `optimizer` and `grad.PATH`: there are none yet where plans are read. */
-static bool is_later(const PathReader *reader, const PathPattern *pattern) {
-  if (pattern->n == 1) return is_part(&pattern->parts[0], "optimizer");
-  if (!is_part(&pattern->parts[0], "grad")) return false;
+/* `grad.PATH` or `optimizer.PATH` of what is not trained. */
+static bool is_of_no_update(const PathReader *reader,
+                            const PathPattern *pattern) {
+  const PathPart *first = &pattern->parts[0];
+  if (pattern->n < 2 || pattern->is_operator ||
+      (!is_part(first, "grad") && !is_part(first, "optimizer")))
+    return false;
   PathPattern rest = *pattern;
   memmove(rest.parts, rest.parts + 1, (size_t)--rest.n * sizeof rest.parts[0]);
   PathList found = {0};
@@ -164,8 +167,9 @@ bool paths_read(const PathReader *reader, const Expr *x, PathList *out) {
       !paths_check_ranges(reader, &pattern))
     return false;
   if (plan_paths_find(reader->paths, &pattern, out)) return true;
-  if (is_later(reader, &pattern)) {
-    elab_not_supported(e, x->span, "a line about gradients or the optimizer");
+  if (is_of_no_update(reader, &pattern)) {
+    diag(e->diags, DIAG_plan_not_trained, x->span,
+         span_text(e->arena, x->span));
     return false;
   }
   const char *text = span_text(e->arena, x->span);
@@ -232,7 +236,7 @@ static Name shared_axis(const PlanShard *a, const PlanShard *b) {
   return NULL;
 }
 
-static bool takes_axes_once(Elab *e, const Type *type, Name path,
+static bool takes_axes_once(Elab *e, const Type *type, const char *path,
                             const PlanPlacement *line) {
   for (int i = 0; i < line->n_shards; i++)
     for (int k = 0; k < i; k++) {
@@ -258,8 +262,11 @@ bool paths_take_axes_once(const PathReader *reader, const PathList *list,
     map_put(wanted, list->data[i], (void *)list->data[i]);
   for (int i = 0; i < n_nodes; i++) {
     PlanNode at = nodes[i];
+    const char *path = plan_path_is_of_update(at.path)
+                           ? plan_paths_other(reader->paths, at.path, 0)
+                           : at.path;
     for (int r = 0; r < at.node->n_results && map_has(wanted, at.path); r++)
-      if (!takes_axes_once(reader->e, at.node->types[r], at.path, line))
+      if (!takes_axes_once(reader->e, at.node->types[r], path, line))
         return false;
   }
   return true;

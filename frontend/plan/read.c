@@ -4,6 +4,7 @@
  *
  *     shard F over tensor                PlanShard F over tensor
  *     shard ffn[*].w: F over tensor      PlanPlacement of ffn[0].w, ffn[1].w
+ *     shard optimizer.ffn: F over data   the same of optimizer/ffn[0].w ...
  *     stage 0: ffn                       "not supported yet: stages"
  *
  * A pin that is understood but cannot be compiled yet is answered "not
@@ -142,6 +143,12 @@ static bool read_place(PinReader *r, const Pin *pin, const Place *place,
                  "partial then");
     return false;
   }
+  if (!place->dim && plan_path_is_of_update(paths->data[0])) {
+    Diag *d = diag(r->e->diags, DIAG_update_partial, place->span,
+                   span_text(r->e->arena, pin->exprs.data[0]->span));
+    diag_help(d, "an update reads complete gradients: shard a dimension");
+    return false;
+  }
   if (!place->dim)
     return reader_read_axes(r, &place->axes, &out->n_partial, out->partial);
   for (int i = 0; i < out->n_shards; i++)
@@ -175,10 +182,46 @@ bool reader_read_line(PinReader *r, const Pin *pin, const PathList *paths,
   return is_operator || paths_take_axes_once(&r->paths, paths, &closed);
 }
 
-/* PATH!NAME says how an operator computes; other paths, how a value is placed.
- */
+/* Whether a parameter that the line names has optimizer state; reports where
+ * none has. */
+static bool have_state(PinReader *r, const PathList *keys, Span span) {
+  const OptimizerCall *call = &r->model->settings.optimizer;
+  Map *parameters = map_create(r->e->arena);
+  bool is_any = false;
+  size_t skip = strlen(PLAN_OPTIMIZER);
+  for (int i = 0; i < keys->n; i++) {
+    if (strncmp(keys->data[i], PLAN_OPTIMIZER, skip) != 0) return true;
+    Name path = name_intern(r->e->names, keys->data[i] + skip);
+    map_put(parameters, path, (void *)path);
+  }
+  for (int i = 0; i < r->graph->inputs.n && !is_any; i++) {
+    const GraphInput *input = &r->graph->inputs.data[i];
+    if (input->role != ROLE_param || !map_has(parameters, input->path))
+      continue;
+    const OptimizerFormula *formula = optimizer_formula(
+        call, input->contracts != 0, !input->has_decay && !call->decay_all);
+    is_any = !formula || *formula->states;
+  }
+  if (!is_any)
+    diag(r->e->diags, DIAG_plan_no_state, span, call->name,
+         span_text(r->e->arena, span));
+  return is_any;
+}
+
+static void read_update_line(PinReader *r, const Pin *pin,
+                             const PathList *keys) {
+  PlanPlacement line;
+  if (!have_state(r, keys, pin->exprs.data[0]->span) ||
+      !reader_read_line(r, pin, keys, false, &line))
+    return;
+  line.is_of_update = true;
+  vec_push(r->e->arena, &r->pins->placements, line);
+}
+
+/* PATH!NAME says how an operator computes; other paths, how a value, a gradient
+ * or optimizer state is placed. */
 static void read_placement(PinReader *r, const Pin *pin) {
-  PathList values = {0}, operators = {0};
+  PathList values = {0}, operators = {0}, updates = {0};
   bool is_good = true;
   for (int i = 0; i < pin->exprs.n; i++) {
     const Expr *x = pin->exprs.data[i];
@@ -188,6 +231,8 @@ static void read_placement(PinReader *r, const Pin *pin) {
     for (int k = 0; k < found.n; k++)
       if (is_operator)
         vec_push(r->e->arena, &operators, found.data[k]);
+      else if (plan_path_is_of_update(found.data[k]))
+        vec_push(r->e->arena, &updates, found.data[k]);
       else if (!plan_paths_is_hidden(r->paths.paths, found.data[k]))
         vec_push(r->e->arena, &values, found.data[k]);
   }
@@ -197,6 +242,7 @@ static void read_placement(PinReader *r, const Pin *pin) {
     vec_push(r->e->arena, &r->pins->placements, line);
   if (operators.n > 0 && reader_read_line(r, pin, &operators, true, &line))
     vec_push(r->e->arena, &r->pins->operators, line);
+  if (updates.n > 0) read_update_line(r, pin, &updates);
 }
 
 /* ---- all pins ---- */

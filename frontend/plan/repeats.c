@@ -39,6 +39,8 @@ static bool same_partial(const PlanPlacement *a, const PlanPlacement *b) {
   return is_same;
 }
 
+/* Only another line about it makes one about a gradient or optimizer state
+ * superfluous. */
 static Span find_implying(Elab *e, const PlanPaths *paths, const Plan *plan,
                           const Map *placed, const PlanPlacement *line) {
   Map *own = map_create(e->arena);
@@ -52,6 +54,7 @@ static Span find_implying(Elab *e, const PlanPaths *paths, const Plan *plan,
     Name path = nodes[i].path;
     if (!map_has(own, path)) continue;
     const PlanPlacement *before = map_get(placed, path);
+    if (line->is_of_update && !before) return SPAN_NONE;
     for (int r = 0; r < node->n_results; r++) {
       if (node->types[r]->rank == 0) continue;
       by = decides_alike(plan, line, before, path, node->types[r]);

@@ -86,6 +86,7 @@ static bool read_saved_paths(SavingLines *lines, const Expr *x,
   for (int i = 0; i < paths.n; i++) {
     Name path = paths.data[i];
     if (map_has(inputs, path) && !takes_inputs) continue;
+    if (plan_path_is_of_update(path)) continue;
     is_any = true;
     if (!results || !layer_of_path(lines, path, n_names) ||
         !map_has(results, path))

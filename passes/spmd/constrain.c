@@ -19,6 +19,7 @@
  * requires: any graph     keeps: values     breaks: node ids
  * cost: O(nodes)
  */
+#include "passes/spmd/constrain.h"
 #include "passes/spmd/partition.h"
 
 /* The axes of each dim of the value, as attributes. */
@@ -55,6 +56,16 @@ static Attrs constraint_attrs(PassContext *ctx, const PlanPlacement *placement,
   return attrs;
 }
 
+Value constraint_append(PassContext *ctx, Graph *to, Value value,
+                        const PlanPlacement *line, Name path) {
+  Span span = to->span;
+  to->span = line->span;
+  Attrs attrs = constraint_attrs(ctx, line, graph_type(to, value), path);
+  value = graph_append(to, OP_constraint, &value, 1, &attrs);
+  to->span = span;
+  return value;
+}
+
 static bool constrain_rule(Rewrite *rewrite, int id, void *user) {
   const Map *last = user; /* path -> node, plus 1 */
   const Node *node = rewrite->from->nodes.data[id];
@@ -62,14 +73,12 @@ static bool constrain_rule(Rewrite *rewrite, int id, void *user) {
   const PlanPlacement *placement =
       plan_find_placement(rewrite->ctx->plan, node->path);
   Value first = rewrite_copy(rewrite, id);
-  rewrite->to->span = placement->span;
   for (int r = 0; r < node->n_results; r++) {
     Value value = {first.node, r};
     if (is_computed(rewrite->to, value)) continue;
-    Attrs attrs =
-        constraint_attrs(rewrite->ctx, placement, node->types[r], node->path);
     rewrite_set(rewrite, (Value){id, r},
-                graph_append(rewrite->to, OP_constraint, &value, 1, &attrs));
+                constraint_append(rewrite->ctx, rewrite->to, value, placement,
+                                  node->path));
   }
   return true;
 }

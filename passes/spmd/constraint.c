@@ -69,6 +69,15 @@ static const Type *replaced_type(const Partition *p, const Node *node,
   return want;
 }
 
+/* A gradient that gains shards is scattered in each micro-batch, and its shards
+ * are accumulated; another one is reduced once. */
+static bool scatters(const Type *have, const Type *want) {
+  AxisSet axes = 0;
+  for (int d = 0; d < want->rank; d++)
+    axes |= axis_list_set(want->dims[d].split);
+  return (axes & have->partial) != 0;
+}
+
 const Type *constrained_type(const Partition *p, const Node *node,
                              const Type *have) {
   if (is_left_out(p, node)) return replaced_type(p, node, have);
@@ -88,6 +97,7 @@ const Type *constrained_type(const Partition *p, const Node *node,
   }
   want->partial &= mesh_sequential(p->mesh);
   want->partial |= constrained_partial(p, node);
+  if (node->phase == PHASE_update && !scatters(have, want)) want->partial = 0;
   if (!want->partial) want->partial_kind = REDUCE_sum;
   return want;
 }

@@ -32,14 +32,6 @@
 
 /* ---- inputs ---- */
 
-/* The pin that shards this dim of this input, or NULL. */
-static const PlanShard *find_input_pin(const Partition *p, Name path,
-                                       Name dim) {
-  const PlanPlacement *placement = plan_find_placement(p->plan, path);
-  return placement ? plan_placed_dim(placement, dim)
-                   : plan_named_dim(p->plan, path, dim);
-}
-
 /* The axes of a pin, without those that a later pin of this tensor takes. */
 static AxisList free_axes(const Partition *p, const PlanShard *const *pins,
                           const Type *type, int d, Name path) {
@@ -104,8 +96,10 @@ static const Type *place_input(Partition *p, const GraphInput *input,
   bool is_of_batch = input->role == ROLE_data || input->role == ROLE_batch_rows;
   if (p->plan->replicates_data && is_of_batch) return type;
   Name path = path_of_owner(p, input);
+  const PlanPlacement *line = find_input_line(p, input, path);
   for (int d = 0; d < type->rank; d++)
-    pins[d] = find_input_pin(p, path, type->dims[d].name);
+    pins[d] = line ? plan_placed_dim(line, type->dims[d].name)
+                   : plan_named_dim(p->plan, path, type->dims[d].name);
   for (int d = 0; d < placed->rank; d++) {
     Dim *dim = &placed->dims[d];
     bool is_batch = dim->name == p->plan->batch_dim;
@@ -126,7 +120,8 @@ static const Type *place_input(Partition *p, const GraphInput *input,
   if (input->role == ROLE_param || input->role == ROLE_ema)
     zero_add_parameter(p, path, placed);
   if (input->role == ROLE_param) map_put(p->parameters, path, placed);
-  return zero_input(p, input->role, path, placed);
+  bool is_closed = line && line->is_of_update; /* the line says all */
+  return is_closed ? placed : zero_input(p, input->role, path, placed);
 }
 
 /* ---- nodes ---- */
@@ -267,7 +262,8 @@ static Value place_gradient(Partition *p, int id, int input, Value value) {
   const Graph *from = p->rewrite.from;
   const Node *node = from->nodes.data[id];
   const Type *type = graph_type(p->rewrite.to, value);
-  const Type *want = type->partial ? zero_gradient(p, node->path, type) : NULL;
+  const Type *want =
+      type->partial ? updating_gradient(p, node->path, type) : NULL;
   bool is_new = graph_node(from, node->inputs[input])->phase != PHASE_update;
   value = want ? reshard(p, value, want, id) : reduce_partial(p, value);
   if (!want && is_new) {

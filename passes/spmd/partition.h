@@ -211,6 +211,17 @@ AxisSet zero_all_axes(const Partition *p);
 /* The axes over which ZeRO shards a parameter, which readers gather. */
 AxisSet zero_axes_of(const Partition *p, Name path);
 
+/* ---- update_lines.c ---- */
+
+/* The line about the path of an input, or NULL; of optimizer state, whose
+ * parameter has this path, the line about it before one about the parameter. */
+const PlanPlacement *find_input_line(const Partition *p,
+                                     const GraphInput *input, Name path);
+/* The placement to which a partial gradient is reduced for a node of the
+ * update, or NULL: neither a line nor ZeRO shards it. */
+const Type *updating_gradient(const Partition *p, Name node_path,
+                              const Type *type);
+
 /* ---- full_batch.c ---- */
 
 /* The graph, or one in which sums over micro-batches that follow from data

@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "passes/rewrite.h"
+#include "passes/spmd/constrain.h"
 
 enum { MOST_RECIPES = 4, MOST_STATES = 4 };
 
@@ -36,6 +37,7 @@ typedef struct Update {
   Graph *graph;
   Value ok, factor; /* bool [] and f32 [], VALUE_NONE: no clipping */
   Value t, rate;    /* f64 [] */
+  Value *gradients; /* by output of the graph; global_norm sets them */
   int n_recipes;
   Recipe recipes[MOST_RECIPES]; /* in use */
   Value scale, unscale;         /* f32 []; VALUE_NONE: fixed, and none */
@@ -146,6 +148,21 @@ static const Recipe *recipe_for(Update *update, const Weight *weight) {
   return recipe;
 }
 
+/* The gradient, with a constraint behind it where a line of the plan places it.
+ */
+static Value placed_gradient(Update *update, const GraphOutput *output) {
+  PassContext *ctx = update->ctx;
+  const Plan *plan = ctx->plan;
+  bool is_parallel = plan && (plan->ranks > 1 || plan->microbatches > 1);
+  const PlanPlacement *line =
+      is_parallel ? plan_find_update(plan, ctx->module->names, PLAN_GRADIENT,
+                                     output->path)
+                  : NULL;
+  return line ? constraint_append(ctx, update->graph, output->value, line,
+                                  output->path)
+              : output->value;
+}
+
 /* A gradient in f32, without the loss scale. */
 static Value unscaled_gradient(const Update *update, Value g) {
   g = graph_cast(update->graph, g, DT_f32);
@@ -171,7 +188,9 @@ static Value global_norm(Update *update, const Graph *from) {
     const GraphOutput *output = &from->outputs.data[i];
     if (output->role != ROLE_grad) continue;
     graph->path = optimizer_path(update, "optimizer.%s", output->path);
-    Value sum = sum_of_squares(graph, unscaled_gradient(update, output->value));
+    Value gradient = placed_gradient(update, output);
+    update->gradients[i] = gradient;
+    Value sum = sum_of_squares(graph, unscaled_gradient(update, gradient));
     sum = graph_cast(graph, sum, DT_f64);
     total = value_is(total) ? graph_op2(graph, OP_add, total, sum) : sum;
   }
@@ -411,6 +430,7 @@ static Graph *build_update(Update *update, const Graph *from) {
   Graph *graph = update->graph = rewrite.to;
   graph->phase = PHASE_update;
   graph->span = update->settings->optimizer.span;
+  update->gradients = ARENA_ARRAY(update->ctx->scratch, Value, from->outputs.n);
   find_scale(update);
   Value norm = build_norm(update, from);
   update->t = graph_cast(graph, scalar_input(graph, ROLE_step, DT_i32), DT_f64);
@@ -426,7 +446,7 @@ static Graph *build_update(Update *update, const Graph *from) {
     if (output->role != ROLE_grad) continue;
     const GraphInput *param = input_indexed(&inputs, ROLE_param, output->path);
     ASSERT(param != NULL);
-    update_parameter(update, param, output->value);
+    update_parameter(update, param, update->gradients[i]);
   }
   return graph;
 }

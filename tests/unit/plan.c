@@ -234,6 +234,71 @@ Test(plan, printed_plans_of_systems_lead_to_the_same_programs) {
   fclose(pairs);
 }
 
+/* A plan for four ranks: the shards of the optimizer state of linear[1].w, and
+ * the gradients, of six, that are scattered. */
+typedef struct UpdateCase {
+  const char *lines;
+  int state_shards;          /* along I */
+  int scatters, accumulated; /* the latter before micro-batches are added up */
+} UpdateCase;
+
+static int state_shards(const Graph *graph, Role role, const char *path) {
+  const GraphInput *input =
+      graph_find_input(graph, role, name_intern(graph->module->names, path));
+  cr_assert(input != NULL, "%s", path);
+  const Type *type = graph_type(graph, input->value);
+  int d = type_find(type, name_intern(graph->module->names, "I"));
+  return (int)(type->dims[d].size / type_local_size(type, &graph->mesh, d));
+}
+
+static void check_update(const UpdateCase *c) {
+  Memory *memory = memory_create(out_of_memory, NULL);
+  Arena *arena = arena_create(memory);
+  Module module = {memory, arena, names_create(arena), diags_create(arena)};
+  const char *text = arena_printf(
+      arena, "mesh { data = 4 }\nplan { microbatches = 2; %s }\n", c->lines);
+  Source file = {"file.plan", text, strlen(text)};
+  FrontendOptions options = {.load = load_system,
+                             .user = &module,
+                             .path = "benchmarks/systems/mlp.dnn",
+                             .plan.file = &file};
+  const Model *model = frontend_load(&module, &options);
+  cr_assert(model && model->plan, "%s", c->lines);
+  PassContext ctx = {.module = &module,
+                     .scratch = arena,
+                     .model = model,
+                     .plan = model->plan,
+                     .is_training = true};
+  PassOptions passes = {.level = 2, .stop_after = "partition", .verify = true};
+  const Graph *graph = passes_run(&ctx, &passes, model->train).graph;
+  int scatters = 0, accumulated = 0;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    if (graph->nodes.data[id]->op != OP_reduce_scatter) continue;
+    scatters++;
+    accumulated += graph->nodes.data[id]->types[0]->partial != 0;
+  }
+  cr_expect_eq(state_shards(graph, ROLE_optimizer_state, "adamw.v/linear[1].w"),
+               c->state_shards, "%s", c->lines);
+  cr_expect_eq(state_shards(graph, ROLE_param, "linear[1].w"), 1, "%s",
+               c->lines);
+  cr_expect_eq(scatters, c->scatters, "%s: %d", c->lines, scatters);
+  cr_expect_eq(accumulated, c->accumulated, "%s: %d", c->lines, accumulated);
+  memory_destroy(memory);
+}
+
+Test(plan, lines_place_gradients_and_optimizer_state) {
+  static const UpdateCase cases[] = {
+      {"zero = 0", 1, 0, 0},
+      {"shard optimizer.linear[1].w: I over data", 4, 1, 0},
+      {"shard grad.linear[1].w: I over data", 1, 1, 1},
+      {"shard optimizer.linear.w: I over data\n"
+       "shard grad: O over data; replicate grad.linear[0]",
+       4, 4, 4},
+      {"shard optimizer: O over data; replicate optimizer.linear.w", 1, 3, 0}};
+  for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++)
+    check_update(&cases[i]);
+}
+
 /* ---- tables of plans ---- */
 
 /* A case, split in place: === TITLE, MODEL OPTION..., a plan, ---, and

@@ -1,0 +1,54 @@
+/*
+ * update_lines.c -- finds the placement that a line about optimizer state gives
+ * a persistent buffer and the gradient that updates it.
+ *
+ *     plan: shard optimizer.w: F over data
+ *
+ *     state "adamw.m/w"   : f32[C, F@data]
+ *     gradient            : f32[C, F; sum@data]
+ *     after reduce_scatter: f32[C, F@data]
+ *
+ * A line `shard grad.w: ...` is a constraint, which the pass `optimizer` puts
+ * behind the gradient: nothing is left to decide here.
+ */
+#include "passes/spmd/partition.h"
+
+const PlanPlacement *find_input_line(const Partition *p,
+                                     const GraphInput *input, Name path) {
+  const PlanPlacement *line =
+      input->role == ROLE_optimizer_state
+          ? plan_find_update(p->plan, p->ctx->module->names, PLAN_OPTIMIZER,
+                             path)
+          : NULL;
+  return line ? line : plan_find_placement(p->plan, path);
+}
+
+static const Type *placed_by_line(const Partition *p, const PlanPlacement *line,
+                                  const Type *type) {
+  const PlanShard *pins[MAX_RANK];
+  Type *placed = type_copy(p->ctx->module->arena, type);
+  for (int d = 0; d < type->rank; d++)
+    pins[d] = plan_placed_dim(line, type->dims[d].name);
+  for (int d = 0; d < type->rank; d++) {
+    AxisList list = 0;
+    for (int i = 0; pins[d] && i < pins[d]->n_axes; i++)
+      if (plan_axis_taken(pins, type->rank, d, pins[d]->axes[i]) < 0)
+        list = axis_list_append(list, mesh_find(p->mesh, pins[d]->axes[i]));
+    placed->dims[d].split = list;
+  }
+  placed->partial = 0;
+  placed->partial_kind = REDUCE_sum;
+  return placed;
+}
+
+const Type *updating_gradient(const Partition *p, Name node_path,
+                              const Type *type) {
+  Names *names = p->ctx->module->names;
+  Name parameter = update_path(names, node_path);
+  if (!parameter || plan_find_update(p->plan, names, PLAN_GRADIENT, parameter))
+    return NULL;
+  const PlanPlacement *line =
+      plan_find_update(p->plan, names, PLAN_OPTIMIZER, parameter);
+  return line ? placed_by_line(p, line, type)
+              : zero_gradient(p, node_path, type);
+}
