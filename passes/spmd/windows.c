@@ -155,17 +155,21 @@ static bool find_slide(Partition *p, int id, const Value *inputs, int index,
 }
 
 /* The slid dims that ranks share out; 0: none, or one of them does not allow
- * it.  A slid dim becomes two. */
+ * it.  A slid dim becomes two.  Where two operands have two slid dims over one
+ * axis, the first dim keeps it. */
 static int find_slides(Partition *p, int id, const Value *inputs,
                        Slide *slides) {
   const Node *node = p->rewrite.from->nodes.data[id];
   int n_space, n = 0, rank = 0;
+  AxisSet used = 0;
   const Name *space = node_names(node, ATTR_space, &n_space);
   for (int i = 0; i < node->n_inputs; i++)
     rank = (int)max2(rank, graph_type(p->rewrite.to, inputs[i])->rank);
   rank = (int)max2(rank, node->types[0]->rank);
   for (int i = 0; i < n_space; i++) {
-    if (!slid_axes(p, node, inputs, space[i])) continue;
+    AxisSet axes = axis_list_set(slid_axes(p, node, inputs, space[i]));
+    if (!axes || axes & used) continue;
+    used |= axes;
     if (!find_slide(p, id, inputs, i, &slides[n++])) return 0;
   }
   return rank + n <= MAX_RANK ? n : 0;
