@@ -14,7 +14,7 @@
 #include "ir/interp/place.h"
 #include "passes/spmd/partition.h"
 
-/* Of a training step, or of one run of a scan's body. */
+/* The bytes of a training step, or of one run of a scan's body. */
 static void add_sent_bytes(const Graph *graph, int64_t microbatches,
                            int64_t times, PlacementCost *cost) {
   for (int id = 0; id < graph->nodes.n; id++) {
