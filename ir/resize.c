@@ -8,14 +8,16 @@
  *     rename T -> S                     T and S are one dim
  *     slice, pad, concat                the sizes and offsets scale together
  *     split_dim, merge_dims             a product
- *     windows, topk                     the dim keeps its size
+ *     convolutions, pools               a result follows from its operand
+ *     other windows, topk               the dim keeps its size
  *     an integer constant is a size     all dims of this size are one, and keep
  *                                       it where it is small
  *
  * Dims that scale together are a group: the new sizes are the old ones over
  * their greatest common divisor, times one unknown.  A product with one factor
  * that may change joins this factor and the result to one group; the result of
- * any other product follows from its factors.  What then has no solution is
+ * any other product follows from its factors.  A window that slides along a dim
+ * leaves as many elements of it unread as before.  What then has no solution is
  * left as it is, and the search begins again.
  */
 #include "ir/resize.h"
@@ -42,19 +44,28 @@ typedef struct SizeGroup {
   int64_t divisor; /* of sizes and offsets: the unknown at the old sizes */
   int64_t factor;  /* the unknown; 0: not known yet */
   bool is_fixed, is_derived;
+  bool is_slid; /* derived, by a window */
 } SizeGroup;
 
 typedef struct SizeProduct {
   int result, n, factors[MOST_FACTORS];
 } SizeProduct;
 
+/* to = (from + pad - extent) / stride + 1, pad being that of both ends. */
+typedef struct SizeWindow {
+  int from, to;
+  int64_t pad, extent, stride;
+} SizeWindow;
+
 struct Resizing {
   Arena *arena;
+  bool keeps_windows;
   Map *by_name; /* Name -> the first dim of this name, plus 1, as a pointer */
   VEC(SizedDim) dims;
   VEC(int) next; /* of the same name; -1 */
   VEC(SizeGroup) groups;
   VEC(SizeProduct) products;
+  VEC(SizeWindow) windows;
   VEC(int64_t) integers; /* that constants have */
 };
 
@@ -64,6 +75,10 @@ Resizing *resizing_create(Arena *arena) {
   Resizing *resizing = ARENA_NEW(arena, Resizing);
   *resizing = (Resizing){.arena = arena, .by_name = map_create(arena)};
   return resizing;
+}
+
+void resizing_keep_windows(Resizing *resizing) {
+  resizing->keeps_windows = true;
 }
 
 static int find_dim(const Resizing *r, Name name, int64_t size) {
@@ -212,13 +227,65 @@ static void fix_named(Resizing *r, const Graph *graph, const Node *node,
   }
 }
 
+static int64_t step_of(const Node *node, AttrKey key, int i,
+                       int64_t otherwise) {
+  int n = 0;
+  const int64_t *items = node_has(node, key) ? node_ints(node, key, &n) : NULL;
+  return i < n ? items[i] : otherwise;
+}
+
+/* Where the operator has what the window slides over, what it makes of it, and
+ * the sizes of the window: a type, or NULL for an attribute. */
+typedef struct WindowTypes {
+  const Type *x, *y, *w;
+} WindowTypes;
+
+/* False: it is not known how the sizes follow. */
+static bool window_types(const Graph *graph, const Node *node,
+                         WindowTypes *out) {
+  const Type *first = graph_type(graph, node->inputs[0]);
+  const Type *second =
+      node->n_inputs > 1 ? graph_type(graph, node->inputs[1]) : NULL;
+  const Type *result = node->types[0];
+  switch (node->op) {
+  case OP_conv: *out = (WindowTypes){first, result, second}; return true;
+  case OP_conv_input_grad:
+    *out = (WindowTypes){result, first, second};
+    return true;
+  case OP_conv_weight_grad:
+    *out = (WindowTypes){first, second, result};
+    return true;
+  case OP_maxpool:
+  case OP_avgpool: *out = (WindowTypes){first, result, NULL}; return true;
+  case OP_maxpool_grad: *out = (WindowTypes){first, second, NULL}; return true;
+  case OP_avgpool_grad: *out = (WindowTypes){result, first, NULL}; return true;
+  default: return false;
+  }
+}
+
 static void add_window(Resizing *r, const Graph *graph, const Node *node) {
   int n = 0;
   const Name *names = node_names(node, ATTR_space, &n);
-  fix_named(r, graph, node, names, n);
-  if (node->op != OP_resize) return;
-  Name dim = node_name(node, ATTR_dim);
-  fix_named(r, graph, node, &dim, 1);
+  WindowTypes types;
+  if (r->keeps_windows || !window_types(graph, node, &types)) {
+    fix_named(r, graph, node, names, n);
+    if (node->op != OP_resize) return;
+    Name dim = node_name(node, ATTR_dim);
+    fix_named(r, graph, node, &dim, 1);
+    return;
+  }
+  for (int i = 0; i < n; i++) {
+    int64_t width = types.w ? type_size(types.w, names[i])
+                            : step_of(node, ATTR_window, i, 1);
+    if (types.w) fix_dim(r, dim_of(r, types.w, names[i]));
+    SizeWindow window = {
+        .from = dim_of(r, types.x, names[i]),
+        .to = dim_of(r, types.y, names[i]),
+        .pad = 2 * step_of(node, ATTR_pad, i, 0),
+        .extent = (width - 1) * step_of(node, ATTR_dilate, i, 1) + 1,
+        .stride = step_of(node, ATTR_stride, i, types.w ? 1 : width)};
+    vec_push(r->arena, &r->windows, window);
+  }
 }
 
 /* The dim that is chosen from stays larger than what is chosen. */
@@ -352,6 +419,20 @@ static bool has_free_factors(const Resizing *r, const SizeProduct *product) {
   return n_free > 1 && !is_fixed(r, product->result);
 }
 
+/* ---- windows ---- */
+
+static bool is_of_one_group(const Resizing *r, const SizeWindow *window) {
+  return group_of(r, window->from) == group_of(r, window->to);
+}
+
+/* A window has both sides fixed, or neither; true: one of them was. */
+static bool apply_window(Resizing *r, const SizeWindow *window) {
+  if (is_fixed(r, window->from) == is_fixed(r, window->to)) return false;
+  fix_dim(r, window->from);
+  fix_dim(r, window->to);
+  return true;
+}
+
 /* ---- the search ---- */
 
 static int64_t shard_size(int64_t size, int64_t count) {
@@ -446,11 +527,102 @@ static bool fit_product(Resizing *r, const SizeProduct *product) {
   return false;
 }
 
+/* The result of a window at the size of what it slides over; false: there is
+ * none. */
+static bool derive_window(Resizing *r, const SizeWindow *window) {
+  int group = group_of(r, window->to);
+  SizeGroup *to = &r->groups.data[group];
+  if (r->groups.data[group_of(r, window->from)].factor == 0) return false;
+  int64_t unread =
+      r->dims.data[window->from].size + window->pad - window->extent;
+  int64_t last = new_size(r, window->from) + window->pad - window->extent;
+  int64_t unit = r->dims.data[window->to].size / to->divisor;
+  int64_t size = last < 0 ? 0 : last / window->stride + 1;
+  if (size < 1 || last % window->stride != unread % window->stride ||
+      size % unit)
+    return false;
+  if (to->factor) return size / unit == to->factor;
+  to->factor = size / unit;
+  return to->factor <= to->divisor && group_allows(r, group, to->factor);
+}
+
+/* The group whose size decides about that of a dim: back over windows. */
+static int source_of(const Resizing *r, int dim) {
+  int group = group_of(r, dim);
+  for (int tries = 0; tries <= r->windows.n && r->groups.data[group].is_slid;
+       tries++)
+    for (int i = 0; i < r->windows.n; i++)
+      if (!is_of_one_group(r, &r->windows.data[i]) &&
+          group_of(r, r->windows.data[i].to) == group) {
+        group = group_of(r, r->windows.data[i].from);
+        break;
+      }
+  return group;
+}
+
+/* The first window without a result; NULL: all have one. */
+static const SizeWindow *derive_windows(Resizing *r) {
+  for (int i = 0; i < r->groups.n; i++)
+    if (r->groups.data[i].is_slid) r->groups.data[i].factor = 0;
+  for (int round = 0; round <= r->windows.n; round++) {
+    const SizeWindow *waiting = NULL;
+    for (int i = 0; i < r->windows.n; i++) {
+      const SizeWindow *window = &r->windows.data[i];
+      const SizeGroup *from = &r->groups.data[group_of(r, window->from)];
+      if (from->factor == 0) {
+        if (!waiting) waiting = window;
+      } else if (!derive_window(r, window)) {
+        return window;
+      }
+    }
+    if (!waiting || round == r->windows.n) return waiting;
+  }
+  return NULL;
+}
+
+/* Larger sizes of what windows slide over first, until all have results. */
+static bool fit_windows(Resizing *r) {
+  for (int tries = 0; tries < 4096; tries++) {
+    const SizeWindow *window = derive_windows(r);
+    if (!window) return true;
+    int source = source_of(r, window->from);
+    SizeGroup *group = &r->groups.data[source];
+    if (group->is_fixed || group->is_derived ||
+        group->factor >= group->divisor) {
+      fix_dim(r, window->from);
+      fix_dim(r, window->to);
+      return false;
+    }
+    group->factor = next_factor(r, source, group->factor);
+  }
+  for (int i = 0; i < r->windows.n; i++) fix_dim(r, r->windows.data[i].from);
+  return false;
+}
+
+/* A product may have changed what a window slides over: then its dims are
+ * fixed. */
+static bool are_windows_right(Resizing *r) {
+  for (int i = 0; i < r->windows.n; i++) {
+    const SizeWindow *window = &r->windows.data[i];
+    if (derive_window(r, window)) continue;
+    fix_dim(r, window->from);
+    fix_dim(r, window->to);
+    return false;
+  }
+  return true;
+}
+
 static void begin_search(Resizing *r) {
   for (int i = 0; i < r->dims.n; i++) {
     SizeGroup *group = &r->groups.data[i];
     group->factor = group->is_fixed ? group->divisor : 0;
-    group->is_derived = false;
+    group->is_derived = group->is_slid = false;
+  }
+  for (int i = 0; i < r->windows.n; i++) {
+    const SizeWindow *window = &r->windows.data[i];
+    SizeGroup *to = &r->groups.data[group_of(r, window->to)];
+    if (!is_of_one_group(r, window) && !to->is_fixed)
+      to->is_derived = to->is_slid = true;
   }
   for (int i = 0; i < r->products.n; i++) {
     const SizeProduct *product = &r->products.data[i];
@@ -470,9 +642,16 @@ static int next_group(const Resizing *r) {
   return best < 0 ? -1 : group_of(r, best);
 }
 
-/* False: a product has no result, and its dims are fixed now. */
+/* False: a product or a window has no result, and its dims are fixed now. */
 static bool search_sizes(Resizing *r) {
   begin_search(r);
+  for (int i = 0; i < r->windows.n; i++) {
+    int group = group_of(r, r->windows.data[i].from);
+    SizeGroup *from = &r->groups.data[group];
+    if (!from->factor && !from->is_derived)
+      from->factor = next_factor(r, group, 0);
+  }
+  if (!fit_windows(r)) return false;
   for (int group = next_group(r); group >= 0; group = next_group(r))
     r->groups.data[group].factor = next_factor(r, group, 0);
   for (int i = 0; i < r->products.n; i++) {
@@ -487,7 +666,7 @@ static bool search_sizes(Resizing *r) {
       fix_product(r, &r->products.data[i]);
       return false;
     }
-  return true;
+  return are_windows_right(r);
 }
 
 /* All dims whose size a constant has are one, so that its new value is one.  A
@@ -512,6 +691,8 @@ void resizing_solve(Resizing *r) {
       has_changed = false;
       for (int i = 0; i < r->products.n; i++)
         has_changed |= apply_product(r, &r->products.data[i]);
+      for (int i = 0; i < r->windows.n; i++)
+        has_changed |= apply_window(r, &r->windows.data[i]);
     }
   } while (!search_sizes(r));
 }

@@ -17,6 +17,8 @@
 typedef struct Resizing Resizing;
 
 Resizing *resizing_create(Arena *arena);
+/* Dims along which windows slide keep their sizes; before graphs are added. */
+void resizing_keep_windows(Resizing *resizing);
 /* Every graph that is to have the new sizes, before they are solved. */
 void resizing_add(Resizing *resizing, const Graph *graph);
 void resizing_solve(Resizing *resizing);

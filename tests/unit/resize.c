@@ -56,11 +56,28 @@ static const ResizeCase cases[] = {
      "  %3 = concat %1, %0 {dim = T} : f32[T:197, D:128]\n"
      "  output result \"a\" %2\n  output result \"b\" %3\n}\n",
      "D 128 -> 4, D 64 -> 2"},
-    /* Windows keep their dims, and channels shrink. */
+    /* The result of a window follows from what it slides over. */
     {"graph g {\n"
      "  %0 = input {index = 0} : f32[N:64, C:32, Y:28] data \"x\"\n"
      "  %1 = maxpool %0 {space = [Y], window = [2], stride = [2]} : "
      "f32[N:64, C:32, Y:14]\n"
+     "  output result \"y\" %1\n}\n",
+     "N 64 -> 5, C 32 -> 3, Y 28 -> 4, Y 14 -> 2"},
+    /* A stride that leaves one element unread does so at the new sizes. */
+    {"graph g {\n"
+     "  %0 = input {index = 0} : f32[N:64, C:1, Y:27] data \"x\"\n"
+     "  %1 = input {index = 1} : f32[O:16, C:1, Y:3] param \"w\"\n"
+     "  %2 = conv %0, %1 {dim = C, space = [Y], stride = [2]} : "
+     "f32[N:64, Y:13, O:16]\n"
+     "  %3 = avgpool %2 {space = [Y], window = [4], stride = [3]} : "
+     "f32[N:64, Y:4, O:16]\n"
+     "  output result \"y\" %3\n}\n",
+     "N 64 -> 5, Y 27 -> 15, O 16 -> 4, Y 13 -> 7, Y 4 -> 2"},
+    /* A window as long as its dim is global and stays so. */
+    {"graph g {\n"
+     "  %0 = input {index = 0} : f32[N:64, C:32, Y:7] data \"x\"\n"
+     "  %1 = avgpool %0 {space = [Y], window = [7], stride = [7]} : "
+     "f32[N:64, C:32, Y:1]\n"
      "  output result \"y\" %1\n}\n",
      "N 64 -> 3, C 32 -> 2"},
     /* The size that an index is divided by. */
@@ -103,7 +120,7 @@ Test(resize, sizes_follow_from_the_equations) {
 
 /* The constant is the size that V has now, and so is the limit of an index. */
 Test(resize, integers_that_are_sizes_follow) {
-  const ResizeCase *one = &cases[6];
+  const ResizeCase *one = &cases[8];
   Graph *graph = parse_text(one->graph);
   Resizing *resizing = resizing_create(graph->module->arena);
   resizing_add(resizing, graph);
