@@ -4,6 +4,7 @@
  *   select.c            node -> Launch: kernel, library call or collective
  *   nest/               node -> Nest, the loops of a kernel
  *   c/, cuda/           Nest -> text; pure functions
+ *   messages.c          launches -> the collectives that ranks must agree about
  *   program.c           launches, buffer assignment and settings -> tables
  *   host/, cuda/        text -> objects and cubins; these start compilers
  *   build.c             all of it, into a folder
@@ -152,6 +153,30 @@ Status codegen_build(Module *module, const Model *model, const Plan *plan,
                      const EntryPoint *entry_points, int n_entry_points,
                      const PersistentBuffers *persistent,
                      const BuildOptions *options, BuildReport *out);
+
+/* ---- messages.c ---- */
+
+/* A collective that a program starts. */
+typedef struct ProgramMessage {
+  DnnCollective collective;
+  int64_t elements; /* of all parts */
+  Name path;
+} ProgramMessage;
+
+typedef struct ProgramMessages {
+  VEC(ProgramMessage) list; /* in the order of their starts, on every rank */
+  /* The first one that does not end before it starts again, or is waited for
+   * without a start; NULL: none.  One sentence. */
+  const char *fault;
+} ProgramMessages;
+
+/* Lists what the tables of an entry point would say, in the arena of the
+ * module. Fails where codegen_build would. */
+Status codegen_messages(Module *module, const Backend *backend,
+                        const EntryPoint *entry_point, ProgramMessages *out);
+/* The group of tables in which member i has shard i of a dim with this split;
+ * false: there is none. */
+bool codegen_group(const Mesh *mesh, AxisList list, DnnGroup *out);
 
 /* Removes a bundle that codegen_build made; leaves any other folder alone. */
 void codegen_remove_bundle(Arena *scratch, const char *path);

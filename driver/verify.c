@@ -1,260 +1,51 @@
 /*
- * verify.c -- plays what codegen gets, step by step, beside a reference that
- * shares as little with it as possible.
+ * verify.c -- plays a compiled model in f64 and, with two seeds, in exact mode
+ * (ir/interp/exact.h), each in a thread of its own, and gathers the answers.
  *
- * verify_steps.c compiles both.  Every output of every rank is compared: loss,
- * metrics, gradients, norm, parameters, optimizer state and all other
- * persistent buffers.  Both are run in f64 and, with two seeds, in exact mode
- * (ir/interp/exact.h).
+ * verify_steps.c compiles what is played, verify_play.c plays it, and
+ * verify_messages.c compares the tables of the program with what was played.
  */
 #include "driver/verify_steps.h"
 
-#include <math.h>
-#include <string.h>
+#include <pthread.h>
 
-#define F64_LIMIT     1e-9
-#define N_EXACT_SEEDS 2
-#define MOST_OF_CELLS ((int64_t)4 << 30) /* bytes of all ranks' numbers */
+#define N_RUNS 3 /* f64, and exact mode with two seeds */
 
 enum { LARGE_SIZE = 64 }; /* reported where it cannot shrink */
-
-/* The persistent buffers of the reference, by role and path. */
-typedef struct Stored {
-  Map *by_path[N_ROLES]; /* Name -> Tensor * */
-} Stored;
 
 typedef struct Verify {
   Compilation *c;
   Module *module;
   Arena *arena;
   const VerifySteps *steps;
-  Numbers numbers;
+  uint64_t seed;
   VerifyReport *report;
-  Stored stored;
-  Map *written; /* persistent buffers, by path, that the ranks have */
 } Verify;
 
-/* ---- reference ---- */
-
-static Tensor *find_stored(const Verify *v, Role role, Name path) {
-  const Map *map = v->stored.by_path[role];
-  return map ? map_get(map, path) : NULL;
-}
-
-static void put_stored(Verify *v, Role role, Name path, Tensor tensor) {
-  Map **map = &v->stored.by_path[role];
-  if (!*map) *map = map_create(v->arena);
-  map_put(*map, path, arena_copy(v->arena, &tensor, sizeof tensor));
-}
-
-static bool is_new_each_step(Role role) {
-  return role == ROLE_data || role == ROLE_step || role == ROLE_seed ||
-         role == ROLE_epoch;
-}
-
-/* The number that this input has in the step, the same for both programs. */
-static Tensor input_of_step(Verify *v, const GraphInput *input,
-                            const Type *type, int step) {
-  int64_t shards = v->report->ranks * v->report->microbatches;
-  Tensor *known = find_stored(v, input->role, input->path);
-  if (known) return *known;
-  VerifyInputs inputs = {.model = v->c->model,
-                         .numbers = &v->numbers,
-                         .resizing = v->steps->resizing,
-                         .step = step,
-                         .shards = shards};
-  Tensor made = verify_input(&inputs, input, type, v->arena);
-  if (!is_new_each_step(input->role))
-    put_stored(v, input->role, input->path, made);
-  return made;
-}
-
-static Tensor *run_reference(Verify *v, const Graph *graph, int number) {
-  Tensor *inputs = ARENA_ARRAY(v->arena, Tensor, graph->inputs.n);
-  Tensor *outputs = ARENA_ARRAY(v->arena, Tensor, graph->outputs.n);
-  for (int i = 0; i < graph->inputs.n; i++) {
-    const GraphInput *input = &graph->inputs.data[i];
-    inputs[i] =
-        input_of_step(v, input, graph_type(graph, input->value), number);
-  }
-  interp_run_in(graph, &v->numbers, v->arena, inputs, outputs, NULL);
-  return outputs;
-}
-
-/* The next step reads the buffers that this one has replaced. */
-static void keep_outputs(Verify *v, const Graph *graph, const Tensor *outputs) {
-  for (int i = 0; i < graph->outputs.n; i++) {
-    const GraphOutput *output = &graph->outputs.data[i];
-    if (graph_find_input(graph, output->role, output->path))
-      put_stored(v, output->role, output->path, outputs[i]);
-  }
-}
-
-/* ---- comparing ---- */
-
-static void compare_output(Verify *v, const Player *player,
-                           const VerifyStep *step, int index,
-                           const Tensor *wanted) {
-  VerifyReport *report = v->report;
-  const GraphOutput *output = &step->played->outputs.data[index];
-  bool is_exact = v->numbers.number == INTERP_exact;
-  double limit = is_exact ? 0 : F64_LIMIT;
-  PlayDifference difference = player_compare(player, index, wanted, limit);
-  report->n_compared++;
-  if (!is_exact && difference.error > report->max_rel_error)
-    report->max_rel_error = difference.error;
-  if (difference.error <= limit) return;
-  *(is_exact ? &report->n_exact_different : &report->n_f64_different) += 1;
-  if (report->equal == ANSWER_no) return;
-  report->equal = ANSWER_no;
-  report->numbers = is_exact ? "exact mode" : "f64";
-  report->step = step->name;
-  report->kind = role_name(output->role);
-  report->path = output->path;
-  report->rank = difference.rank;
-  report->element = difference.element;
-}
-
-static void note_not_compared(Verify *v, const char *text) {
-  VerifyReport *report = v->report;
-  if (!report->not_compared) report->not_compared = text;
-  if (report->equal == ANSWER_yes) report->equal = ANSWER_not_checked;
-}
-
-static void note_output(Verify *v, const VerifyStep *step,
-                        const GraphOutput *output, const char *why) {
-  note_not_compared(v, arena_printf(v->arena, "%s '%s' of %s %s",
-                                    role_name(output->role), output->path,
-                                    step->name, why));
-}
-
-static bool is_finite(const Verify *v, const Tensor *tensor) {
-  DType dtype = tensor->type->dtype;
-  if (dtype_class(dtype) != CLASS_FLOAT ||
-      numbers_are_exact(&v->numbers, dtype))
-    return true;
-  for (int64_t i = 0; i < type_elements(tensor->type); i++)
-    if (!isfinite(tensor->data[i])) return false;
-  return true;
-}
-
-static int find_output(const Graph *graph, const GraphOutput *like) {
-  int i = 0;
-  while (i < graph->outputs.n && (graph->outputs.data[i].role != like->role ||
-                                  graph->outputs.data[i].path != like->path))
-    i++;
-  return i;
-}
-
-/* Numbers that are not finite are equal whatever they should be. */
-static void compare_step(Verify *v, const Player *player,
-                         const VerifyStep *step, const Tensor *wanted) {
-  const Graph *graph = step->played, *reference = step->reference;
-  for (int i = 0; i < graph->outputs.n; i++) {
-    const GraphOutput *output = &graph->outputs.data[i];
-    int k = find_output(reference, output);
-    if (k == reference->outputs.n) {
-      note_output(v, step, output, "is not in the reference");
-      continue;
-    }
-    if (!is_finite(v, &wanted[k]))
-      note_output(v, step, output, "is not finite on one rank");
-    compare_output(v, player, step, i, &wanted[k]);
-  }
-  for (int k = 0; k < reference->outputs.n; k++)
-    if (find_output(graph, &reference->outputs.data[k]) == graph->outputs.n)
-      note_output(v, step, &reference->outputs.data[k],
-                  "is not in the program");
-}
-
-static void note_memory(Verify *v, const Player *player, int64_t arena_bytes) {
-  VerifyReport *report = v->report;
-  const char *fault = player_memory_fault(player);
-  const char *messages = player_message_fault(player);
-  if (!fault && player_touched_bytes(player) != arena_bytes)
-    fault = arena_printf(
-        v->arena, "the peak is %lld bytes, but the programs touch %lld",
-        (long long)arena_bytes, (long long)player_touched_bytes(player));
-  if (fault && report->memory_ok != ANSWER_no) {
-    report->memory_ok = ANSWER_no;
-    report->memory_fault = arena_strdup(v->arena, fault);
-  }
-  if (messages && report->messages_match != ANSWER_no) {
-    report->messages_match = report->hang_free = ANSWER_no;
-    report->message_fault = arena_strdup(v->arena, messages);
-  }
-  if (v->numbers.number == INTERP_f64)
-    report->n_collectives += player_collectives(player);
-}
-
-/* ---- playing ---- */
-
-static void play_step(Verify *v, Player *player, const VerifyStep *step,
-                      int number) {
-  const Graph *graph = step->played;
-  Tensor *wanted = run_reference(v, step->reference, number);
-  player_begin(player, step->program);
-  for (int i = 0; i < graph->inputs.n; i++) {
-    const GraphInput *input = &graph->inputs.data[i];
-    bool is_kept = !is_new_each_step(input->role);
-    if (is_kept && map_has(v->written, input->path)) continue;
-    if (is_kept) map_put(v->written, input->path, (void *)input->path);
-    Tensor tensor =
-        input_of_step(v, input, graph_type(graph, input->value), number);
-    player_write(player, i, &tensor);
-  }
-  player_run(player);
-  compare_step(v, player, step, wanted);
-  keep_outputs(v, step->reference, wanted);
-}
-
-static bool fits_player(Verify *v, const StepList *steps) {
-  int64_t cell_bytes = (int64_t)numbers_size_bytes(&v->numbers, DT_f32);
-  int64_t cells = steps->arena_bytes * v->report->ranks;
-  if (cells <= MOST_OF_CELLS / cell_bytes) return true;
-  note_not_compared(
-      v,
-      arena_printf(v->arena,
-                   "%s needs %s on each rank, which is too much to play: "
-                   "make the model smaller with NAME=VALUE",
-                   steps->list[0].name,
-                   text_quantity(v->arena, (double)steps->arena_bytes, "B")));
-  v->report->memory_ok = ANSWER_not_checked;
-  return false;
-}
-
-static void play_steps(Verify *v, const StepList *steps) {
-  if (!fits_player(v, steps)) return;
-  Arena *arena = arena_create(v->module->memory);
-  PlayOptions options = {.numbers = &v->numbers,
-                         .ranks = v->report->ranks,
-                         .arena_bytes = steps->arena_bytes,
-                         .seed = v->numbers.seed + 1};
-  Player *player = player_create(arena, &options);
-  v->written = map_create(arena);
-  memset(&v->stored, 0, sizeof v->stored);
-  for (int i = 0; i < steps->n; i++) play_step(v, player, &steps->list[i], i);
-  note_memory(v, player, steps->arena_bytes);
-  arena_destroy(arena);
+static VerifyRun make_run(const Verify *v, int i, Arena *arena) {
+  return (VerifyRun){.c = v->c,
+                     .steps = v->steps,
+                     .arena = arena,
+                     .ranks = v->report->ranks,
+                     .numbers = {.number = i == 0 ? INTERP_f64 : INTERP_exact,
+                                 .seed = v->seed + (uint64_t)i},
+                     .report = {.equal = ANSWER_yes,
+                                .memory_ok = ANSWER_yes,
+                                .messages_match = ANSWER_yes}};
 }
 
 /* A clip that the first gradient norm does not reach is moved below it; true:
  * it was. */
 static bool activate_clip(Verify *v) {
   Model *model = (Model *)v->c->model;
-  const Graph *train = v->steps->program.list[0].reference;
   if (model->settings.clip <= 0 || v->report->clip > 0) return false;
-  memset(&v->stored, 0, sizeof v->stored);
-  const Tensor *outputs = run_reference(v, train, 0);
-  for (int i = 0; i < train->outputs.n; i++) {
-    if (train->outputs.data[i].role != ROLE_norm) continue;
-    double norm = *(const double *)tensor_array(&outputs[i]);
-    if (norm >= 2 * model->settings.clip) continue;
-    model->settings.clip = norm / 2;
-    v->report->clip = norm / 2;
-    return true;
-  }
-  return false;
+  Arena *scratch = arena_beside(v->arena);
+  VerifyRun run = make_run(v, 0, scratch);
+  double norm = verify_norm(&run);
+  arena_destroy(scratch);
+  if (norm >= 2 * model->settings.clip) return false;
+  model->settings.clip = v->report->clip = norm / 2;
+  return true;
 }
 
 static void check_step_placements(Verify *v, const VerifyStep *step) {
@@ -269,6 +60,8 @@ static void check_step_placements(Verify *v, const VerifyStep *step) {
 static void note_steps(const Verify *v, const StepList *steps) {
   for (int i = 0; i < steps->n; i++) {
     const char **names = &v->report->steps, *name = steps->list[i].name;
+    if (steps->list[i].is_resumed)
+      *names = arena_printf(v->arena, "%s, saving and loading", *names);
     *names = *names ? arena_printf(v->arena, "%s, %s", *names, name) : name;
     check_step_placements((Verify *)v, &steps->list[i]);
   }
@@ -313,6 +106,93 @@ static CompileResult compile_steps(Verify *v, VerifySteps *steps) {
              : result;
 }
 
+/* ---- threads ---- */
+
+typedef struct VerifyThread {
+  VerifyRun run;
+  Memory *memory;
+  pthread_t thread;
+  bool is_started, is_exhausted;
+} VerifyThread;
+
+/* The memory of a thread has none left; the process ends where others wait. */
+static void end_thread(void *user) {
+  ((VerifyThread *)user)->is_exhausted = true;
+  pthread_exit(NULL);
+}
+
+static void *run_thread(void *user) {
+  verify_play(&((VerifyThread *)user)->run);
+  return NULL;
+}
+
+static const char *kept_text(const Verify *v, const char *text) {
+  return text ? arena_strdup(v->arena, text) : NULL;
+}
+
+static void add_difference(VerifyReport *report, const VerifyReport *run) {
+  if (run->equal != ANSWER_no || report->equal == ANSWER_no) return;
+  report->equal = ANSWER_no;
+  report->numbers = run->numbers;
+  report->step = run->step;
+  report->kind = run->kind;
+  report->path = run->path;
+  report->rank = run->rank;
+  report->element = run->element;
+}
+
+/* Adds what a run has found, unless one before it has. */
+static void add_run(Verify *v, const VerifyReport *run) {
+  VerifyReport *report = v->report;
+  add_difference(report, run);
+  if (run->max_rel_error > report->max_rel_error)
+    report->max_rel_error = run->max_rel_error;
+  report->n_compared += run->n_compared;
+  report->n_f64_different += run->n_f64_different;
+  report->n_exact_different += run->n_exact_different;
+  report->n_collectives += run->n_collectives;
+  if (run->not_compared && report->equal == ANSWER_yes)
+    report->equal = ANSWER_not_checked;
+  if (!report->not_compared)
+    report->not_compared = kept_text(v, run->not_compared);
+  if (run->memory_ok != ANSWER_yes && report->memory_ok == ANSWER_yes) {
+    report->memory_ok = run->memory_ok;
+    report->memory_fault = kept_text(v, run->memory_fault);
+  }
+  if (run->messages_match == ANSWER_no && !report->message_fault) {
+    report->messages_match = report->hang_free = ANSWER_no;
+    report->message_fault = kept_text(v, run->message_fault);
+  }
+}
+
+/* The runs share nothing but what they only read. */
+static void play_runs(Verify *v) {
+  VerifyThread threads[N_RUNS];
+  PlayMessages messages = {.arena = v->arena};
+  bool is_exhausted = false;
+  for (int i = 0; i < N_RUNS; i++) {
+    VerifyThread *t = &threads[i];
+    *t = (VerifyThread){.memory = memory_create(end_thread, t)};
+    t->run = make_run(v, i, arena_create(t->memory));
+    if (i == 0) t->run.messages = &messages;
+    t->is_started = !pthread_create(&t->thread, NULL, run_thread, t);
+    if (!t->is_started) run_thread(t);
+  }
+  for (int i = 0; i < N_RUNS; i++) {
+    if (threads[i].is_started) pthread_join(threads[i].thread, NULL);
+    is_exhausted |= threads[i].is_exhausted;
+  }
+  if (is_exhausted) memory_exhausted(v->c->module->memory);
+  for (int i = 0; i < N_RUNS; i++) {
+    add_run(v, &threads[i].run.report);
+    memory_destroy(threads[i].memory);
+  }
+  if (v->report->memory_ok != ANSWER_not_checked)
+    verify_messages(v->c, v->steps, &messages, v->report);
+  else if (v->report->messages_match == ANSWER_yes)
+    v->report->messages_match = v->report->hang_free = ANSWER_not_checked;
+}
+
 CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
   Arena *arena = c->module->arena;
   Module *module = arena_copy(arena, c->module, sizeof *c->module);
@@ -322,7 +202,7 @@ CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
                         .hang_free = ANSWER_yes,
                         .messages_match = ANSWER_yes,
                         .memory_ok = ANSWER_yes,
-                        .limit = F64_LIMIT,
+                        .limit = VERIFY_F64_LIMIT,
                         .ranks = c->plan ? c->plan->ranks : 1,
                         .microbatches = c->plan ? c->plan->microbatches : 1};
   VerifySteps steps = {0};
@@ -330,8 +210,8 @@ CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
               .module = module,
               .arena = arena,
               .steps = &steps,
-              .report = out,
-              .numbers = {.number = INTERP_f64, .seed = seed}};
+              .seed = seed,
+              .report = out};
   CompileResult result = compile_steps(&v, &steps);
   if (result != COMPILE_done) return result;
   out->not_played = steps.not_played;
@@ -339,11 +219,8 @@ CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
   note_steps(&v, &steps.program);
   note_sizes(&v);
   note_blocks(&v);
-  for (int i = 0; i <= N_EXACT_SEEDS; i++) {
-    v.numbers = (Numbers){.number = i == 0 ? INTERP_f64 : INTERP_exact,
-                          .seed = seed + (uint64_t)i};
-    play_steps(&v, &steps.gradients);
-    play_steps(&v, &steps.program);
-  }
+  out->batch_shards = steps.program.list[0].batch_shards;
+  out->contents = verify_contents(out->batch_shards);
+  play_runs(&v);
   return COMPILE_done;
 }

@@ -15,7 +15,7 @@ typedef struct VerifyReport {
    * could not be compared. */
   Answer equal, placement_ok, hang_free, messages_match, memory_ok;
   double max_rel_error; /* in f64, relative to the largest element of its
-                           tensor */
+                           tensor, or to 1e-3 if that is larger */
   double limit;         /* up to which it counts as equal */
   int ranks;
   int64_t microbatches;
@@ -23,6 +23,8 @@ typedef struct VerifyReport {
   /* Outputs that differ. */
   int n_f64_different, n_exact_different;
   int64_t n_collectives; /* that were played */
+  int64_t batch_shards;  /* of ranks and micro-batches */
+  int64_t contents;      /* how many of them are different in a step */
   double clip;           /* set below the first gradient norm; 0: as it is */
   const char *steps;     /* that were played, as a list */
   /* Dims with their new sizes, as a list, and large ones that keep theirs;

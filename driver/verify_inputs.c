@@ -6,6 +6,13 @@
  * Data differs between samples and between steps.  Where the loss leaves out
  * targets, a third of them are left out and all of the first shard, so that
  * ranks count different numbers of tokens.
+ *
+ * If there are many shards of the batch, some hold equal samples: as many are
+ * different as the root of their number.  A shard other than the first has a
+ * number of two digits in this base, in a random order; the first training step
+ * gives it the samples of the first digit, later steps those of the second.  So
+ * any two shards differ in one of the training steps, and what a thousand ranks
+ * compute is computed for the different ones alone.
  */
 #include "driver/verify_steps.h"
 
@@ -79,8 +86,11 @@ static DataRange range_of(const DataField *field, const Type *type,
 
 static void fill_integers(const VerifyInputs *inputs, const DataField *field,
                           const Type *type, uint64_t key, double *out) {
-  int64_t n = type_elements(type);
-  int64_t first = inputs->shards > 1 ? n / inputs->shards : 0;
+  int64_t n = type_elements(type), shards = inputs->shards, first = 0;
+  if (shards > 1 && type->rank > 0) {
+    int64_t rows = type->dims[0].size;
+    first = (rows + shards - 1) / shards * (n / rows);
+  }
   for (int64_t i = 0; i < n; i++) {
     DataRange range = range_of(field, type, i);
     uint64_t at = (uint64_t)(2 * i);
@@ -89,6 +99,53 @@ static void fill_integers(const VerifyInputs *inputs, const DataField *field,
       out[i] = (double)range.ignoring->ignored;
   }
 }
+
+/* ---- equal shards of the batch ---- */
+
+enum { MOST_DIFFERENT = 16 };
+
+int64_t verify_contents(int64_t shards) {
+  int64_t base = 1;
+  if (shards <= MOST_DIFFERENT) return shards;
+  while (base * base < shards - 1) base++;
+  return base + 1;
+}
+
+/* Whose samples each shard has. */
+static int64_t *contents_of_shards(Arena *arena, int64_t shards, int step,
+                                   uint64_t key) {
+  int64_t *of_shard = ARENA_ARRAY(arena, int64_t, shards);
+  int64_t base = verify_contents(shards) - 1;
+  for (int64_t i = 1; i < shards; i++) of_shard[i] = i - 1;
+  for (int64_t i = shards - 1; i > 1; i--) {
+    int64_t k = 1 + (int64_t)random_below(key, (uint64_t)i, (uint64_t)i);
+    int64_t number = of_shard[i];
+    of_shard[i] = of_shard[k];
+    of_shard[k] = number;
+  }
+  for (int64_t i = 1; i < shards; i++)
+    of_shard[i] =
+        1 + (step == 0 ? of_shard[i] % base : of_shard[i] / base % base);
+  return of_shard;
+}
+
+static void repeat_shards(const VerifyInputs *inputs, const Type *type,
+                          Arena *arena, double *values) {
+  int64_t shards = inputs->shards, n = type_elements(type);
+  if (shards <= MOST_DIFFERENT || type->rank == 0 ||
+      type->dims[0].size % shards != 0)
+    return;
+  Arena *scratch = arena_beside(arena);
+  int64_t size = n / shards;
+  uint64_t key = random_key(inputs->numbers->seed, "shards of the batch");
+  double *all = arena_copy(scratch, values, (size_t)n * sizeof *values);
+  int64_t *of_shard = contents_of_shards(scratch, shards, inputs->step, key);
+  for (int64_t i = 0; i < n; i++)
+    values[i] = all[of_shard[i / size] * size + i % size];
+  arena_destroy(scratch);
+}
+
+/* ---- kinds of inputs ---- */
 
 static void fill_uniform(uint64_t key, double low, double high, int64_t n,
                          double *out) {
@@ -136,6 +193,7 @@ Tensor verify_input(const VerifyInputs *inputs, const GraphInput *input,
     else
       fill_integers(inputs, resized_field(inputs, input->path, arena), logical,
                     key, values);
+    repeat_shards(inputs, logical, arena, values);
     break;
   default: fill_stored(arena, input, logical, key, values);
   }

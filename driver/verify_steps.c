@@ -182,7 +182,8 @@ static const Graph *folded_graph(const StepCompiler *s, const char *name,
   return folded;
 }
 
-/* Two training steps with an evaluation between them. */
+/* Two training steps with an evaluation between them, the second one of a run
+ * that is resumed. */
 static void make_played(const StepCompiler *s) {
   StepList *program = &s->out->program, *gradients = &s->out->gradients;
   const char *names[] = {"the first training step", "the evaluation",
@@ -201,7 +202,8 @@ static void make_played(const StepCompiler *s) {
         .name = names[1],
         .played = folded_graph(s, names[1], s->model->eval,
                                graph_of_entry(s, ENTRY_eval), train)};
-  program->list[program->n++] = (VerifyStep){.name = names[2], .played = train};
+  program->list[program->n++] =
+      (VerifyStep){.name = names[2], .played = train, .is_resumed = true};
 }
 
 /* ---- sizes ---- */
@@ -225,8 +227,9 @@ static bool apply_sizes(const Resizing *resizing, StepList *steps) {
 }
 
 /* The last step is the first one again. */
-static bool shrink_steps(const StepCompiler *s) {
+static bool shrink_steps(const StepCompiler *s, bool keeps_windows) {
   Resizing *resizing = resizing_create(s->arena);
+  if (keeps_windows) resizing_keep_windows(resizing);
   StepList gradients = s->out->gradients, program = s->out->program;
   add_sizes(resizing, &gradients);
   add_sizes(resizing, &program);
@@ -246,6 +249,19 @@ static bool shrink_steps(const StepCompiler *s) {
 
 /* ---- memory ---- */
 
+/* Into how many shards, of ranks and micro-batches, the data is divided along
+ * its first dim. */
+static int64_t shards_of_batch(const Graph *graph) {
+  int64_t most = 1;
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const Type *type = graph_type(graph, graph->inputs.data[i].value);
+    if (graph->inputs.data[i].role != ROLE_data || type->rank == 0) continue;
+    int64_t n = axis_list_shards(type->dims[0].split, &graph->mesh);
+    if (n > most) most = n;
+  }
+  return most;
+}
+
 static void assign_steps(const StepCompiler *s, StepList *steps) {
   const Target *target = &s->c->target.backend->target;
   PersistentBuffers persistent = {0};
@@ -258,6 +274,8 @@ static void assign_steps(const StepCompiler *s, StepList *steps) {
     const BufferAssignment *assignment =
         buffer_assign(&ctx, step->played, &persistent);
     arena_destroy(ctx.scratch);
+    step->assignment = assignment;
+    step->batch_shards = shards_of_batch(step->played);
     step->program =
         play_program(s->arena, step->played,
                      play_layout(s->arena, step->played, assignment, target));
@@ -281,7 +299,8 @@ CompileResult verify_compile(Compilation *c, Module *module, bool is_draft,
   make_played(&s);
   make_references(&s, true);
   if (diags_errors(module->diags) > 0) return COMPILE_mistake;
-  if (!shrink_steps(&s)) make_references(&s, false);
+  if (!shrink_steps(&s, false) && !shrink_steps(&s, true))
+    make_references(&s, false);
   assign_steps(&s, &out->gradients);
   assign_steps(&s, &out->program);
   return COMPILE_done;

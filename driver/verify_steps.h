@@ -10,11 +10,17 @@
 #include "driver/verify_unroll.h"
 #include "ir/resize.h"
 
+/* Up to which a difference in f64 counts as none. */
+#define VERIFY_F64_LIMIT 1e-9
+
 /* A final graph with its memory, and the graph that it must equal. */
 typedef struct VerifyStep {
   const char *name;
   const Graph *played, *reference;
+  const BufferAssignment *assignment; /* of the played one */
   const PlayProgram *program;
+  int64_t batch_shards;
+  bool is_resumed; /* the run was saved and loaded before this step */
 } VerifyStep;
 
 /* Steps that share the arenas of the ranks, as those of a run do. */
@@ -56,10 +62,46 @@ typedef struct VerifyInputs {
   int64_t shards; /* of the batch */
 } VerifyInputs;
 
+/* How many different shards of the batch a step has. */
+int64_t verify_contents(int64_t shards);
+
 /* Numbers for a graph input that hide no mistake: no zeros where the program
  * begins with zeros, other data in each step, indices in range.  A logical
  * tensor in `arena`. */
 Tensor verify_input(const VerifyInputs *inputs, const GraphInput *input,
                     const Type *type, Arena *arena);
+
+/* ---- verify_play.c ---- */
+
+/* The persistent buffers of the reference, by role and path. */
+typedef struct Stored {
+  Map *by_path[N_ROLES]; /* Name -> Tensor * */
+} Stored;
+
+/* One number system. */
+typedef struct VerifyRun {
+  const Compilation *c;
+  const VerifySteps *steps;
+  Arena *arena; /* all that it makes is there */
+  int ranks;
+  Numbers numbers;
+  VerifyReport report; /* of this run */
+  Stored stored;
+  Map *written;           /* persistent buffers, by path, that the ranks have */
+  PlayMessages *messages; /* gets those of all steps; or NULL */
+} VerifyRun;
+
+/* Plays all steps; touches nothing that another run does. */
+void verify_play(VerifyRun *run);
+/* The gradient norm of the first training step; infinity: it has none. */
+double verify_norm(VerifyRun *run);
+
+/* ---- verify_messages.c ---- */
+
+/* Compares the collectives in the tables of the program, for every rank, with
+ * those that were played, and the groups of persistent buffers with their
+ * placements. */
+void verify_messages(const Compilation *c, const VerifySteps *steps,
+                     const PlayMessages *played, VerifyReport *report);
 
 #endif

@@ -106,6 +106,10 @@ void memory_fail_at(Memory *memory, int64_t n, bool forever) {
   memory->fail_forever = forever;
 }
 
+void memory_exhausted(Memory *memory) {
+  exhausted(memory->on_exhausted, memory->user);
+}
+
 int64_t memory_requests(const Memory *memory) {
   return memory->n_requests;
 }

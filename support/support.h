@@ -67,6 +67,9 @@ typedef struct Arena Arena;
 Memory *memory_create(void (*on_exhausted)(void *user), void *user);
 /* Frees every arena made from it.  */
 void memory_destroy(Memory *memory);
+/* As if a request had failed: for the owner of a thread whose own memory has
+ * none left. */
+_Noreturn void memory_exhausted(Memory *memory);
 /* For tests: the nth chunk request from now fails (n = 0: the next), and every
  * later one too if `forever`.  Negative n switches it off. */
 void memory_fail_at(Memory *memory, int64_t n, bool forever);

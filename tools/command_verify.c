@@ -33,6 +33,12 @@ static const char guarantee[] =
     "that are no field operations being random; f64 on one set of inputs: "
     "every replica within 1e-9 of a tensor's largest element";
 
+static void add_text(Text *out, const char *key, const char *text) {
+  if (!text) return;
+  text_printf(out, ",\"%s\":", key);
+  text_add_json(out, text);
+}
+
 static void print_json(Tool *tool, const VerifyReport *report, double seconds) {
   Text out = text_create(tool->arena);
   text_printf(&out, "{\"equal\":%s,", answer_json(report->equal));
@@ -49,10 +55,13 @@ static void print_json(Tool *tool, const VerifyReport *report, double seconds) {
     text_add_json(&out, report->path);
     text_printf(&out, ",\"rank\":%d", report->rank);
   }
-  if (report->not_compared) {
-    text_add(&out, ",\"not_compared\":");
-    text_add_json(&out, report->not_compared);
-  }
+  add_text(&out, "not_compared", report->not_compared);
+  add_text(&out, "not_played", report->not_played);
+  add_text(&out, "sizes", report->sizes);
+  add_text(&out, "kept_sizes", report->kept_sizes);
+  add_text(&out, "blocks", report->repeats);
+  text_printf(&out, ",\"batch_shards\":%lld,\"different_shards\":%lld",
+              (long long)report->batch_shards, (long long)report->contents);
   text_printf(&out, ",\"seconds\":%.3f}\n", seconds);
   tool_print(&out);
 }
@@ -112,17 +121,23 @@ static void print_words(Tool *tool, const Compilation *c,
   if (report->sizes) text_printf(&out, "sizes: %s\n", report->sizes);
   if (report->kept_sizes)
     text_printf(&out, "played at their sizes: %s\n", report->kept_sizes);
+  if (report->contents < report->batch_shards)
+    text_printf(&out,
+                "samples: %lld shards of the batch, %lld of them different in "
+                "a step, any two in one of the training steps\n",
+                (long long)report->batch_shards, (long long)report->contents);
   add_comparison(&out, report);
   add_line(&out, report->placement_ok,
            "placements: the sharding rules give every one of them again",
            report->placement_fault, "placements");
   add_line(&out, report->hang_free,
-           "order: all ranks run one program, so every queue has one order",
-           "the members of a group disagree", "order");
+           "order: each queue has one order on all ranks, and every collective "
+           "is waited for",
+           report->message_fault, "order");
   add_line(&out, report->messages_match,
            arena_printf(tool->arena,
-                        "messages: the members of each group agree on bytes "
-                        "and dtype in %lld collectives",
+                        "messages: the tables have the groups, bytes and "
+                        "dtypes of the %lld collectives that were played",
                         (long long)report->n_collectives),
            report->message_fault, "messages");
   add_line(&out, report->memory_ok,

@@ -94,7 +94,8 @@ typedef struct Run {
   const Numbers *numbers;
   Pool *pool;
   const MeshPlace *place; /* NULL: tensors are logical */
-  Tensor **results;       /* [node][result] */
+  Arena *scratch;   /* of all nodes, in a body; NULL: each node has its own */
+  Tensor **results; /* [node][result] */
 } Run;
 
 static void run_graph(const Graph *graph, const Run *like, const Tensor *inputs,
@@ -161,12 +162,13 @@ static void tensor_copy(const Numbers *numbers, const Tensor *to,
 }
 
 void interp_fused(const InterpCall *call) {
-  const Run *run = call->run;
+  Run inner = *call->run;
   const Graph *body = call->node->body;
   Tensor *outputs = ARENA_ARRAY(call->arena, Tensor, body->outputs.n);
-  run_graph(body, run, call->inputs, outputs, call->arena, NULL);
+  inner.scratch = call->arena;
+  run_graph(body, &inner, call->inputs, outputs, call->arena, NULL);
   for (int i = 0; i < call->node->n_results; i++) {
-    tensor_copy(run->numbers, &call->results[i], &outputs[i]);
+    tensor_copy(inner.numbers, &call->results[i], &outputs[i]);
   }
 }
 
@@ -194,13 +196,15 @@ void interp_scan(const InterpCall *call) {
   }
   for (int64_t step = 0; step < steps; step++) {
     int64_t at = scan_is_reversed(node) ? steps - 1 - step : step;
-    Arena *scratch = arena_create(run->graph->module->memory);
+    Arena *scratch = arena_beside(call->arena);
     for (int i = n_carries; i < node->n_inputs; i++)
       if (scan_input_role(node, i) == ROLE_slice)
         given[i] =
             position_of(run->numbers, &call->inputs[i],
                         graph_type(body, body->inputs.data[i].value), at);
-    run_graph(body, run, given, made, scratch, NULL);
+    Run inner = *run;
+    inner.scratch = scratch;
+    run_graph(body, &inner, given, made, scratch, NULL);
     for (int i = 0; i < node->n_results; i++) {
       Tensor to = position_of(run->numbers, &call->results[i], made[i].type,
                               i < n_carries ? 0 : at);
@@ -221,7 +225,8 @@ static void call_kernel(Run *run, const Node *node, const Tensor *inputs,
 
 static void run_node(Run *run, int id) {
   const Node *node = run->graph->nodes.data[id];
-  Arena *scratch = arena_create(run->graph->module->memory);
+  Arena *own = run->scratch ? NULL : arena_beside(run->pool->arena);
+  Arena *scratch = own ? own : run->scratch;
   Tensor *inputs = ARENA_ARRAY(scratch, Tensor, node->n_inputs);
   for (int i = 0; i < node->n_inputs; i++) {
     Value value = node->inputs[i];
@@ -231,7 +236,7 @@ static void run_node(Run *run, int id) {
     run->results[id][i] = pool_take(run->pool, node->types[i]);
   }
   call_kernel(run, node, inputs, run->results[id], scratch);
-  arena_destroy(scratch);
+  arena_destroy(own);
 }
 
 static Tensor copied_tensor(const Numbers *numbers, Tensor tensor,
@@ -299,8 +304,7 @@ static void run_graph(const Graph *graph, const Run *like, const Tensor *inputs,
 
 void interp_run_in(const Graph *graph, const Numbers *numbers, Arena *arena,
                    const Tensor *inputs, Tensor *out_outputs, Tensor *values) {
-  Pool pool = {.arena = arena_create(graph->module->memory),
-               .numbers = numbers};
+  Pool pool = {.arena = arena_beside(arena), .numbers = numbers};
   Run run = {.numbers = numbers, .pool = &pool};
   run_graph(graph, &run, inputs, out_outputs, arena, values);
   arena_destroy(pool.arena);
@@ -313,11 +317,11 @@ void interp_run(const Graph *graph, InterpNumber number, Arena *arena,
 }
 
 void interp_node(const Graph *graph, const Node *node, const Numbers *numbers,
-                 const MeshPlace *place, const Tensor *inputs,
-                 Tensor *results) {
-  Arena *scratch = arena_create(graph->module->memory);
+                 const MeshPlace *place, const Tensor *inputs, Tensor *results,
+                 const Arena *beside) {
+  Arena *scratch = arena_beside(beside);
   Pool pool = {.arena = scratch, .numbers = numbers};
-  Run run = {graph, numbers, &pool, place, NULL};
+  Run run = {.graph = graph, .numbers = numbers, .pool = &pool, .place = place};
   call_kernel(&run, node, inputs, results, scratch);
   arena_destroy(scratch);
 }

@@ -184,7 +184,6 @@ double numbers_largest(const Numbers *numbers, DType dtype, const void *array,
 static double float_error(double a, double b, double largest) {
   if (a == b || (isnan(a) && isnan(b))) return 0;
   double difference = fabs(a - b);
-  if (difference <= 1e-12) return 0;
   if (!isfinite(difference)) return INFINITY;
   return largest > 0 ? difference / largest : INFINITY;
 }

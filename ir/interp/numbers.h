@@ -74,10 +74,9 @@ typedef struct NumbersDifference {
  * `least`. */
 double numbers_largest(const Numbers *numbers, DType dtype, const void *array,
                        int64_t n, double least);
-/* Compares two arrays.  Floats: |a - b| <= 1e-12 counts as equal, `largest` is
- * the largest element of the whole tensor (numbers_largest).  Exact: by E where
- * either value descends from a log, else by v.  Integers and bools: equal or
- * not. */
+/* Compares two arrays.  Floats: `largest` is the largest element of the whole
+ * tensor (numbers_largest).  Exact: by E where either value descends from a
+ * log, else by v.  Integers and bools: equal or not. */
 NumbersDifference numbers_compare(const Numbers *numbers, DType dtype,
                                   const void *a, const void *b, int64_t n,
                                   double largest);
@@ -91,8 +90,10 @@ void interp_run_in(const Graph *graph, const Numbers *numbers, Arena *arena,
  * whose types and memory the caller gives (zeroed first).  The operands' types
  * need not be those of the graph; those of a region's body must be.  `place` is
  * the one whose shards the tensors are, and their types keep the splits
- * (type_local); NULL: they are logical. */
+ * (type_local); NULL: they are logical.  Scratch memory is taken beside an
+ * arena. */
 void interp_node(const Graph *graph, const Node *node, const Numbers *numbers,
-                 const MeshPlace *place, const Tensor *inputs, Tensor *results);
+                 const MeshPlace *place, const Tensor *inputs, Tensor *results,
+                 const Arena *beside);
 
 #endif

@@ -4,7 +4,8 @@
  *
  * Every rank has an arena of numbers in place of bytes.  Each node reads its
  * operands from the arena, runs in the interpreter on local tensors and writes
- * its results back; collectives exchange shards between arenas.  The player
+ * its results back; collectives exchange shards between arenas.  Ranks that
+ * hold the same bits share them, and what they compute of them.  The player
  * knows placements from types and the mesh alone, and shares no code with
  * partition, selection and the emitted kernels.
  */
@@ -32,25 +33,43 @@ typedef struct PlayProgram PlayProgram;
 PlayProgram *play_program(Arena *arena, const Graph *graph,
                           const PlayLayout *layout);
 
+/* A collective that was played, between ranks of which groups have several. */
+typedef struct PlayMessage {
+  const Node *node;
+  const Mesh *mesh;
+  int64_t bytes; /* of the parts of a rank: of operand or result, the larger */
+} PlayMessage;
+
+typedef struct PlayMessages {
+  Arena *arena;
+  VEC(PlayMessage) list; /* in the order in which they start */
+} PlayMessages;
+
 /* All ranks with their arenas.  What a program leaves in persistent buffers is
  * there for the next one. */
 typedef struct Player Player;
 typedef struct PlayOptions {
   const Numbers *numbers;
-  int ranks;           /* those of every graph with a mesh of ranks */
-  int64_t arena_bytes; /* of the largest program */
-  uint64_t seed;       /* of poison, and of when collectives take effect */
+  int ranks;              /* those of every graph with a mesh of ranks */
+  int64_t arena_bytes;    /* of the largest program */
+  uint64_t seed;          /* of poison, and of when collectives take effect */
+  PlayMessages *messages; /* gets all that are played; or NULL */
 } PlayOptions;
 Player *player_create(Arena *arena, const PlayOptions *options);
 
 /* Poisons all but the persistent buffers.  Then the inputs are written, the
  * program runs, and its outputs are read before the next one begins. */
 void player_begin(Player *player, const PlayProgram *program);
+/* As a run that ends and is resumed: collects this input from the first rank
+ * that holds each element. */
+Tensor player_save(Player *player, int input, Arena *arena);
+/* Nothing that was written before is left. */
+void player_forget(Player *player);
 /* Each rank gets its shards of a logical tensor. */
 void player_write(Player *player, int input, const Tensor *logical);
 void player_run(Player *player);
 /* The shard of an output that a rank has: of local sizes, in `arena`. */
-Tensor player_read(const Player *player, int output, int rank, Arena *arena);
+Tensor player_read(Player *player, int output, int rank, Arena *arena);
 
 typedef struct PlayDifference {
   double error;    /* as of NumbersDifference; 0: all replicas are equal */
@@ -58,8 +77,8 @@ typedef struct PlayDifference {
   int64_t element; /* of the logical tensor */
 } PlayDifference;
 /* Compares what each rank holds of an output with a logical tensor. */
-PlayDifference player_compare(const Player *player, int output,
-                              const Tensor *wanted, double limit);
+PlayDifference player_compare(Player *player, int output, const Tensor *wanted,
+                              double limit);
 
 /* The first time that a node read bytes that were not those of its operand, or
  * that memory was used otherwise than the layout says; NULL: never.  One

@@ -20,10 +20,16 @@ close "$(field max_rel_error out.json)" 0 0 ||
   awk -v e="$(field max_rel_error out.json)" 'BEGIN { exit !(e < 1e-9) }' ||
   fail "max_rel_error"
 grep -q '"seconds":' out.json || fail "no seconds"
+[ "$(field batch_shards out.json)" = 2 ] || { cat out.json; fail "batch_shards"; }
 grep -q '"path"' out.json && fail "a path of no difference"
 
 "$dnnc" verify "$root/models/mlp.dnn" --ranks 2 >words || fail "sizes"
 grep -q "^sizes: .*P 784 -> " words || { cat words; fail "no size shrinks"; }
+grep -q "saving and loading" words || { cat words; fail "nothing is saved"; }
+"$dnnc" verify "$root/models/chargpt.dnn" --ranks 2 L=6 --json >out.json ||
+  fail "six blocks"
+grep -q '"sizes":"[^"]*C [0-9]* -> ' out.json || { cat out.json; fail "sizes"; }
+grep -q '"blocks":"block\[0..5\]"' out.json || { cat out.json; fail "blocks"; }
 
 cat >net.dnn <<'END'
 dim B = 2, C = 3

@@ -219,10 +219,108 @@ Test(play, a_shard_of_a_random_mask_is_a_part_of_it) {
     MeshPlace place = mesh_place(&mesh, rank, 0);
     Tensor shard = numbers_create(&numbers, module->arena,
                                   type_local(module->arena, placed, &mesh));
-    interp_node(graph, node, &numbers, &place, inputs, &shard);
+    interp_node(graph, node, &numbers, &place, inputs, &shard, module->arena);
     for (int64_t i = 0; i < type_elements(shard.type); i++)
       cr_assert_eq(shard.data[i],
                    whole.data[local_to_logical(&place, placed, i)]);
+  }
+}
+
+/* ---- what ranks share ---- */
+
+/* Replicas are one class, also after a collective, and a rank that differs is
+ * not one of them. */
+Test(play, ranks_with_equal_numbers_are_one_class) {
+  Module *module = module_create();
+  Mesh mesh = make_mesh(module, "a=2 b=3");
+  const Type *type = make_placed(module, "f64 C:6", "0");
+  Player *player = play_one(module, &mesh, type, OP_copy, "", type, 1).player;
+  enum { A = 1, B = 2 };
+  const RankClasses *a = classes_of_axes(player, A);
+  const RankClasses *b = classes_of_axes(player, B);
+  cr_expect_eq(classes_of_all(player)->n, 1);
+  cr_expect(a->n == 2 && b->n == 3);
+  cr_expect_eq(classes_join(player, a, b)->n, 6);
+  cr_expect_eq(classes_join(player, a, b), classes_of_axes(player, A | B));
+  cr_expect_eq(classes_of_members(player, A, a), classes_of_all(player));
+  cr_expect_eq(classes_of_members(player, A, b), b);
+  cr_expect_eq(classes_of_members(player, B, a), a);
+  /* One rank differs from its replicas: so does its group. */
+  uint64_t keys[6] = {0, 0, 0, 0, 7, 0};
+  const RankClasses *odd = classes_of_keys(player, keys);
+  cr_expect(odd->n == 2 && odd->first[1] == 4);
+  const RankClasses *groups = classes_of_members(player, A, odd);
+  cr_expect(groups->n == 2 && groups->first[1] == 1 &&
+            groups->of_rank[4] == groups->of_rank[1]);
+  /* Ranks 0 to 2 hold the first half. */
+  ShardView view = play_read(player, &player->frame, (Value){1, 0});
+  cr_expect_eq(view.shards->classes, a);
+  play_release(player, view);
+}
+
+/* Shards of one class with these numbers. */
+static void put_numbers(Player *player, int64_t at, const double *numbers,
+                        int n) {
+  Shards *shards = shards_create(player, classes_of_all(player), DT_f64, n);
+  memcpy(shards_of_class(shards, 0), numbers, (size_t)n * sizeof *numbers);
+  extents_put(player, at, (ShardView){shards, 0}, n);
+  shards_release(player, shards);
+}
+
+static void expect_numbers(Player *player, int64_t at, const double *numbers,
+                           int n) {
+  ShardView view = extents_read(player, at, DT_f64, n);
+  const double *got =
+      (const double *)shards_of_class(view.shards, 0) + view.first;
+  for (int i = 0; i < n; i++)
+    cr_expect_eq(got[i], numbers[i], "%d of %d at %ld", i, n, (long)at);
+  play_release(player, view);
+}
+
+Test(play, bytes_hold_what_was_written_last) {
+  Module *module = module_create();
+  Mesh mesh = make_mesh(module, "a=2");
+  const Type *type = make_placed(module, "f64 C:6", "");
+  Player *player = play_one(module, &mesh, type, OP_copy, "", type, 1).player;
+  extents_clear(player, 0);
+  put_numbers(player, 0, (double[]){1, 2, 3, 4}, 4);
+  put_numbers(player, 8, (double[]){20, 30}, 2);
+  expect_numbers(player, 0, (double[]){1, 20, 30, 4}, 4);
+  put_numbers(player, 32, (double[]){5, 6}, 2);
+  expect_numbers(player, 24, (double[]){4, 5, 6}, 3);
+  /* A part of an element is none. */
+  put_numbers(player, 12, (double[]){9}, 1);
+  expect_numbers(player, 12, (double[]){9}, 1);
+  expect_numbers(player, 0, (double[]){1}, 1);
+  ShardView poison = extents_read(player, 8, DT_f64, 1);
+  cr_expect_neq(*(double *)shards_of_class(poison.shards, 0), 20);
+  play_release(player, poison);
+  /* Numbers of another dtype are poison that stays what it is. */
+  ShardView first = extents_read(player, 32, DT_f32, 1);
+  ShardView second = extents_read(player, 32, DT_f32, 1);
+  cr_expect_eq(first.shards, second.shards);
+  play_release(player, first);
+  play_release(player, second);
+  extents_clear(player, 8);
+  expect_numbers(player, 0, (double[]){1}, 1);
+}
+
+Test(play, what_is_saved_is_loaded_into_other_memory) {
+  Module *module = module_create();
+  Mesh mesh = make_mesh(module, "a=2 b=3");
+  static const char *const splits[] = {"", "0", "01", "1,0", ",1"};
+  for (int i = 0; i < ARRAY_LENGTH(splits); i++) {
+    const Type *type = make_placed(module, "f64 B:7 C:5", splits[i]);
+    Played played = play_one(module, &mesh, type, OP_copy, "", type, 1);
+    Tensor saved = player_save(played.player, 0, module->arena);
+    for (int e = 0; e < 35; e++)
+      cr_assert_eq(saved.data[e], played.input.data[e]);
+    player_forget(played.player);
+    Tensor gone = player_save(played.player, 0, module->arena);
+    cr_expect_neq(gone.data[0], saved.data[0]);
+    player_write(played.player, 0, &saved);
+    player_run(played.player);
+    cr_expect_eq(player_compare(played.player, 0, &saved, 0).error, 0);
   }
 }
 

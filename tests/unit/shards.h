@@ -106,7 +106,8 @@ static inline Tensor *shard_run(Module *module, Arena *scratch,
     outputs[r] = tensor_create(scratch, types[r]);
   Numbers numbers = {.number = INTERP_f64};
   MeshPlace place = mesh_place(mesh, rank, 0);
-  interp_node(one, graph_node(one, value), &numbers, &place, inputs, outputs);
+  interp_node(one, graph_node(one, value), &numbers, &place, inputs, outputs,
+              scratch);
   return outputs;
 }
 

@@ -4,151 +4,113 @@
  *
  * A few functions serve all operators: reductions over the members of a group,
  * and a move of logical elements to where the placement of the result wants
- * them.
+ * them.  Each computes what one rank gets; ranks whose groups hold the same and
+ * that want the same elements of it share the result.
  */
 #include "ir/interp/internal.h"
 #include "ir/interp/play/internal.h"
 
 #include <string.h>
 
+/* The operand of a collective, and how it is exchanged. */
+typedef struct Exchange {
+  Player *player;
+  const Node *node;
+  const Type *from, *to; /* with placements */
+  const Type *local;     /* of the operand */
+  AxisSet axes;
+  ReduceKind kind;
+  ShardView in;
+} Exchange;
+
+/* Computes what a rank gets; `out` has what it held before, if the operator
+ * joins micro-batches. */
+typedef void PlayCollective(const Exchange *exchange, int rank, Tensor *out);
+
 static const MeshPlace *place_of(const Exchange *exchange, int rank) {
   return play_place(exchange->player, rank);
 }
 
-static const PlayGroups *groups_of(const Exchange *exchange) {
-  return play_groups(exchange->player, exchange->axes);
+static Tensor operand_of(const Exchange *exchange, int rank) {
+  return play_tensor(exchange->player, exchange->in, rank, exchange->local);
 }
 
-static void copy_tensor(const Exchange *exchange, Tensor *to,
-                        const Tensor *from) {
+/* ---- reductions ---- */
+
+static void copy_tensor(const Exchange *exchange, Tensor *to, Tensor from) {
   numbers_copy(exchange->player->options.numbers, to->type->dtype,
-               tensor_array(to), tensor_array(from), type_elements(to->type));
+               tensor_array(to), tensor_array(&from), type_elements(to->type));
 }
 
-static void add_tensor(const Exchange *exchange, Tensor *to,
-                       const Tensor *from) {
+static void add_tensor(const Exchange *exchange, Tensor *to, Tensor from) {
   numbers_reduce(exchange->player->options.numbers, to->type->dtype,
-                 exchange->kind, tensor_array(to), tensor_array(from),
+                 exchange->kind, tensor_array(to), tensor_array(&from),
                  type_elements(to->type));
 }
 
-/* Every member gets the reduction of what the group holds. */
-static void reduce_group(Exchange *exchange) {
-  const PlayGroups *groups = groups_of(exchange);
-  for (int g = 0; g < groups->n; g++) {
-    const int *members = &groups->members[g * groups->size];
-    Tensor *sum = &exchange->out[members[0]];
-    copy_tensor(exchange, sum, &exchange->in[members[0]]);
-    for (int i = 1; i < groups->size; i++)
-      add_tensor(exchange, sum, &exchange->in[members[i]]);
-    for (int i = 1; i < groups->size; i++)
-      copy_tensor(exchange, &exchange->out[members[i]], sum);
-  }
+/* The reduction of what the group holds. */
+static void reduce_group(const Exchange *exchange, int rank, Tensor *out) {
+  const PlayGroups *groups = play_groups(exchange->player, exchange->axes);
+  const int *members = &groups->members[groups->of_rank[rank] * groups->size];
+  copy_tensor(exchange, out, operand_of(exchange, members[0]));
+  for (int i = 1; i < groups->size; i++)
+    add_tensor(exchange, out, operand_of(exchange, members[i]));
 }
 
 /* The reduction over micro-batches so far, and this one. */
-static void accumulate(Exchange *exchange) {
+static void accumulate(const Exchange *exchange, int rank, Tensor *out) {
   bool is_first = exchange->player->microbatch == 0;
-  for (int rank = 0; rank < exchange->player->options.ranks; rank++)
-    (is_first ? copy_tensor : add_tensor)(exchange, &exchange->out[rank],
-                                          &exchange->in[rank]);
+  (is_first ? copy_tensor : add_tensor)(exchange, out,
+                                        operand_of(exchange, rank));
 }
 
-/* The element of a member's shard that is the logical one; NULL: it has none.
- */
-static const void *find_element(const Exchange *exchange, int rank,
-                                int64_t logical) {
-  int64_t at = logical_to_local(place_of(exchange, rank), exchange->from,
-                                exchange->to, logical);
-  if (at < 0) return NULL;
-  return numbers_at(exchange->player->options.numbers, exchange->from->dtype,
-                    tensor_array(&exchange->in[rank]), at);
+/* ---- moves ---- */
+
+static int64_t index_along(const Type *type, int64_t index, Name dim) {
+  return index / type_stride(type, dim) % type_size(type, dim);
 }
 
-static const void *find_in_group(const Exchange *exchange, const int *members,
-                                 int n, int rank, int64_t logical) {
-  const void *from = find_element(exchange, rank, logical);
-  for (int i = 0; i < n && !from; i++)
-    from = find_element(exchange, members[i], logical);
-  return from;
+/* The rank number of coordinates. */
+static int rank_at(const MeshPlace *place) {
+  int rank = 0;
+  for (int a = 0; a < place->mesh->n_axes; a++)
+    if (!place->mesh->axes[a].is_sequential)
+      rank = rank * place->mesh->axes[a].size + place->at[a];
+  return rank;
 }
 
-static void move_to_rank(Exchange *exchange, const int *members, int n,
-                         int rank) {
-  const Numbers *numbers = exchange->player->options.numbers;
-  Tensor *out = &exchange->out[rank];
-  int64_t n_elements = type_elements(out->type);
-  for (int64_t i = 0; i < n_elements; i++) {
-    int64_t logical =
-        local_to_logical(place_of(exchange, rank), exchange->to, i);
-    if (logical < 0) continue;
-    const void *from = find_in_group(exchange, members, n, rank, logical);
-    if (from)
-      numbers_copy(numbers, out->type->dtype,
-                   numbers_at(numbers, out->type->dtype, tensor_array(out), i),
-                   from, 1);
-  }
-}
-
-/* All members get the same, where the axes of the exchange neither shard the
- * result nor are over micro-batches. */
-static bool is_equal_in_group(const Exchange *exchange) {
-  const Mesh *mesh = play_place(exchange->player, 0)->mesh;
-  return !type_uses_axes(exchange->to, exchange->axes) &&
-         !type_is_uneven(exchange->to, mesh) &&
-         !(exchange->axes & mesh_sequential(mesh));
-}
-
-/* Each rank gets the logical elements that its shard of the result has, from
- * itself or else from the first member that holds them.  Elements that nobody
- * holds in this micro-batch stay as they are. */
-static void move_shards(Exchange *exchange) {
-  const PlayGroups *groups = groups_of(exchange);
-  bool is_equal = is_equal_in_group(exchange);
-  for (int g = 0; g < groups->n; g++) {
-    const int *members = &groups->members[g * groups->size];
-    int n = is_equal ? 1 : groups->size;
-    for (int i = 0; i < n; i++)
-      move_to_rank(exchange, members, groups->size, members[i]);
-    for (int i = n; i < groups->size; i++)
-      copy_tensor(exchange, &exchange->out[members[i]],
-                  &exchange->out[members[0]]);
-  }
-}
-
-/* The reduction, over the members, of one logical element. */
-static void reduce_element(const Exchange *exchange, const int *members, int n,
-                           int64_t logical, void *to) {
-  const Numbers *numbers = exchange->player->options.numbers;
-  DType dtype = exchange->to->dtype;
-  for (int i = 0; i < n; i++) {
-    const void *from = find_element(exchange, members[i], logical);
-    ASSERT(from);
-    if (i == 0)
-      numbers_copy(numbers, dtype, to, from, 1);
-    else
-      numbers_reduce(numbers, dtype, exchange->kind, to, from, 1);
-  }
-}
-
-/* Each rank gets the reductions of the logical elements that its shard of the
- * result has. */
-static void scatter_reductions(Exchange *exchange) {
-  const Numbers *numbers = exchange->player->options.numbers;
-  const PlayGroups *groups = groups_of(exchange);
-  for (int rank = 0; rank < exchange->player->options.ranks; rank++) {
-    Tensor *out = &exchange->out[rank];
-    const int *members = &groups->members[groups->of_rank[rank] * groups->size];
-    int64_t n = type_elements(out->type);
-    for (int64_t i = 0; i < n; i++) {
-      int64_t logical =
-          local_to_logical(place_of(exchange, rank), exchange->to, i);
-      if (logical >= 0)
-        reduce_element(
-            exchange, members, groups->size, logical,
-            numbers_at(numbers, out->type->dtype, tensor_array(out), i));
+/* The member of a rank's group that has a logical element if the group has it:
+ * where the axes of the exchange shard the operand, the element says which
+ * member; along other axes of it the rank itself. */
+static int owner_of(const Exchange *exchange, int rank, int64_t logical) {
+  const Type *from = exchange->from;
+  MeshPlace place = *place_of(exchange, rank);
+  if (exchange->player->program->n_ranks == 1) return rank;
+  for (int d = 0; d < from->rank; d++) {
+    AxisList split = from->dims[d].split;
+    if (!(axis_list_set(split) & exchange->axes)) continue;
+    int64_t run = index_along(exchange->to, logical, from->dims[d].name) /
+                  type_local_size(from, place.mesh, d);
+    for (int i = axis_list_length(split) - 1; i >= 0; i--) {
+      int axis = axis_list_at(split, i), size = place.mesh->axes[axis].size;
+      if (exchange->axes >> axis & 1) place.at[axis] = (int)(run % size);
+      run /= size;
     }
   }
+  return rank_at(&place);
+}
+
+/* The element of a group's shards that is the logical one; NULL: nobody has it
+ * in this micro-batch. */
+static const void *find_element(const Exchange *exchange, int rank,
+                                int64_t logical) {
+  int owner = owner_of(exchange, rank, logical);
+  int64_t at = logical_to_local(place_of(exchange, owner), exchange->from,
+                                exchange->to, logical);
+  if (at < 0) return NULL;
+  Tensor operand = operand_of(exchange, owner);
+  return numbers_at(exchange->player->options.numbers, exchange->from->dtype,
+                    tensor_array(&operand), at);
 }
 
 /* The element along the dim that moves to where `logical` lies. */
@@ -156,50 +118,71 @@ static int64_t shifted_element(const Exchange *exchange, int64_t logical) {
   Name dim = node_name(exchange->node, ATTR_dim);
   int64_t shift = node_int(exchange->node, ATTR_shift, 0);
   int64_t n = type_size(exchange->to, dim);
-  int64_t stride = type_stride(exchange->to, dim);
-  int64_t at = logical / stride % n;
-  return logical + (((at - shift) % n + n) % n - at) * stride;
+  int64_t at = index_along(exchange->to, logical, dim);
+  return logical +
+         (((at - shift) % n + n) % n - at) * type_stride(exchange->to, dim);
 }
 
-/* Each rank gets the shard of the member `shift` places before it. */
-static void permute_shards(Exchange *exchange) {
+/* A rank gets the logical elements that its shard of the result has.  One that
+ * nobody holds stays as it is, where micro-batches are joined, or is poison. */
+static void move_shard(const Exchange *exchange, int rank, Tensor *out) {
   const Numbers *numbers = exchange->player->options.numbers;
-  const PlayGroups *groups = groups_of(exchange);
-  int ranks = exchange->player->options.ranks;
-  DType dtype = exchange->to->dtype;
-  for (int rank = 0; rank < ranks; rank++) {
-    Tensor *out = &exchange->out[rank];
-    const int *members = &groups->members[groups->of_rank[rank] * groups->size];
-    int64_t n = type_elements(out->type);
-    for (int64_t i = 0; i < n; i++) {
-      int64_t logical =
-          local_to_logical(place_of(exchange, rank), exchange->to, i);
-      const void *from = NULL;
-      if (logical < 0) continue;
-      logical = shifted_element(exchange, logical);
-      for (int m = 0; m < groups->size && !from; m++)
-        from = find_element(exchange, members[m], logical);
-      if (from)
-        numbers_copy(numbers, dtype,
-                     numbers_at(numbers, dtype, tensor_array(out), i), from, 1);
-    }
+  DType dtype = out->type->dtype;
+  bool is_permuted = exchange->node->op == OP_permute;
+  bool joins = op_has(exchange->node->op, OP_FLAG_joins_microbatches);
+  int64_t n = type_elements(out->type);
+  for (int64_t i = 0; i < n; i++) {
+    int64_t logical =
+        local_to_logical(place_of(exchange, rank), exchange->to, i);
+    if (logical < 0) continue;
+    if (is_permuted) logical = shifted_element(exchange, logical);
+    const void *from = find_element(exchange, rank, logical);
+    void *to = numbers_at(numbers, dtype, tensor_array(out), i);
+    if (from)
+      numbers_copy(numbers, dtype, to, from, 1);
+    else if (!joins)
+      play_poison(exchange->player, dtype, to, 1);
   }
 }
 
 static PlayCollective *const collectives[N_OPS] = {
     [OP_all_reduce] = reduce_group,
     [OP_accumulate] = accumulate,
-    [OP_collect_microbatches] = move_shards,
-    [OP_all_gather] = move_shards,
-    [OP_reduce_scatter] = scatter_reductions,
-    [OP_all_to_all] = move_shards,
-    [OP_permute] = permute_shards,
-    [OP_shard] = move_shards,
+    [OP_collect_microbatches] = move_shard,
+    [OP_all_gather] = move_shard,
+    [OP_reduce_scatter] = move_shard, /* of what the groups' reductions are */
+    [OP_all_to_all] = move_shard,
+    [OP_permute] = move_shard,
+    [OP_shard] = move_shard,
 };
 
-PlayCollective *play_collective(Op op) {
-  return collectives[op];
+bool play_is_collective(Op op) {
+  return collectives[op] != NULL;
 }
+
+/* ---- classes of results ---- */
+
+static AxisSet axes_of_splits(const Type *type) {
+  AxisSet set = 0;
+  for (int d = 0; d < type->rank; d++)
+    set |= axis_list_set(type->dims[d].split);
+  return set;
+}
+
+/* The axes on which the coordinates of a rank say which elements it gets: all
+ * that shard operand and result, but for those over which the group is looked
+ * through. */
+static AxisSet own_axes(const Exchange *exchange) {
+  AxisSet from = axes_of_splits(exchange->from);
+  AxisSet to = axes_of_splits(exchange->to), axes = exchange->axes;
+  const Mesh *mesh = place_of(exchange, 0)->mesh;
+  if (collectives[exchange->node->op] != move_shard)
+    return type_is_uneven(exchange->to, mesh) ? to : 0;
+  if (exchange->node->op == OP_reduce_scatter) return from | to;
+  return (AxisSet)(((from | to) & ~axes) | (to & axes) | (axes & ~from));
+}
+
+/* ---- an exchange ---- */
 
 static AxisSet axes_of(const Mesh *mesh, const Node *node) {
   int n = 0;
@@ -221,94 +204,111 @@ static ReduceKind reduction_of(const Node *node) {
   return (ReduceKind)kind;
 }
 
-Exchange play_exchange(Player *player, const Frame *frame, int id, int part) {
+static Exchange begin_exchange(Player *player, const Frame *frame, int id,
+                               int part) {
   const Node *node = frame->graph->nodes.data[id];
   return (Exchange){.player = player,
                     .node = node,
                     .from = graph_type(frame->graph, node->inputs[part]),
                     .to = node->types[part],
+                    .local = graph_type(frame->local, node->inputs[part]),
                     .axes = axes_of(&player->program->graph->mesh, node),
                     .kind = reduction_of(node)};
 }
 
-/* ---- groups ---- */
-
-static int64_t group_number(const MeshPlace *place, AxisSet axes) {
-  int64_t number = 0;
-  for (int a = 0; a < place->mesh->n_axes; a++)
-    if (!(axes >> a & 1) && !place->mesh->axes[a].is_sequential)
-      number = number * place->mesh->axes[a].size + place->at[a];
-  return number;
+/* The operand becomes the reductions of the groups. */
+static void reduce_operand(Exchange *exchange) {
+  Player *player = exchange->player;
+  const RankClasses *classes =
+      classes_of_members(player, exchange->axes, exchange->in.shards->classes);
+  Shards *sums = shards_create(player, classes, exchange->from->dtype,
+                               type_elements(exchange->local));
+  for (int c = 0; c < classes->n; c++) {
+    Tensor sum = play_tensor(player, (ShardView){sums, 0}, classes->first[c],
+                             exchange->local);
+    reduce_group(exchange, classes->first[c], &sum);
+  }
+  play_release(player, exchange->in);
+  exchange->in = (ShardView){sums, 0};
+  exchange->axes = 0; /* each rank has all that it needs */
 }
 
-static PlayGroups *make_groups(const Player *player, AxisSet axes) {
-  Arena *arena = player->arena;
-  const PlayProgram *program = player->program;
-  int ranks = player->options.ranks;
-  PlayGroups *groups = ARENA_NEW(arena, PlayGroups);
-  int *n_members = ARENA_ARRAY(arena, int, ranks);
-  groups->of_rank = ARENA_ARRAY(arena, int, ranks);
-  groups->members = ARENA_ARRAY(arena, int, ranks);
-  for (int rank = 0; rank < ranks; rank++) {
-    int g = program->n_ranks == 1
-                ? rank
-                : (int)group_number(&program->places[rank], axes);
-    groups->of_rank[rank] = g;
-    n_members[g]++;
-    if (g >= groups->n) groups->n = g + 1;
+/* The results of all ranks; `before` is what they held, without shards where
+ * that does not matter. */
+static Shards *exchanged(const Exchange *exchange, const Type *local,
+                         ShardView before) {
+  Player *player = exchange->player;
+  const RankClasses *classes =
+      classes_of_members(player, exchange->axes, exchange->in.shards->classes);
+  AxisSet own = own_axes(exchange);
+  classes = classes_join(player, classes, classes_of_axes(player, own));
+  if (before.shards)
+    classes = classes_join(player, classes, before.shards->classes);
+  Shards *made =
+      shards_create(player, classes, local->dtype, type_elements(local));
+  for (int c = 0; c < classes->n; c++) {
+    int rank = classes->first[c];
+    Tensor out = play_tensor(player, (ShardView){made, 0}, rank, local);
+    if (before.shards)
+      copy_tensor(exchange, &out, play_tensor(player, before, rank, local));
+    collectives[exchange->node->op](exchange, rank, &out);
+    play_poison_padding(player, place_of(exchange, rank), exchange->to, &out);
   }
-  groups->size = ranks / groups->n;
-  for (int g = 0; g < groups->n; g++) {
-    ASSERT(n_members[g] == groups->size);
-    n_members[g] = 0;
-  }
-  for (int rank = 0; rank < ranks; rank++) {
-    int g = groups->of_rank[rank];
-    groups->members[g * groups->size + n_members[g]++] = rank;
-  }
-  return groups;
+  return made;
 }
 
-const PlayGroups *play_groups(const Player *player, AxisSet axes) {
-  PlayGroups **groups = &player->groups[axes];
-  if (!*groups) *groups = make_groups(player, axes);
-  return *groups;
+void play_exchange(Player *player, const Frame *frame, int id,
+                   bool reads_results) {
+  const Node *node = frame->graph->nodes.data[id];
+  bool joins = op_has(node->op, OP_FLAG_joins_microbatches);
+  for (int part = 0; part < node->n_inputs; part++) {
+    Value result = {id, part};
+    Exchange exchange = begin_exchange(player, frame, id, part);
+    ShardView before = {0};
+    exchange.in =
+        play_read(player, frame, reads_results ? result : node->inputs[part]);
+    if (joins) before = play_read(player, frame, result);
+    if (node->op == OP_reduce_scatter) reduce_operand(&exchange);
+    Shards *made =
+        exchanged(&exchange, graph_type(frame->local, result), before);
+    play_put(player, frame, result, made);
+    shards_release(player, made);
+    play_release(player, exchange.in);
+    if (joins) play_release(player, before);
+  }
 }
 
 /* ---- messages ---- */
 
-static int64_t message_bytes(const Frame *frame, const Node *node,
-                             const MeshPlace *place) {
+static int64_t message_bytes(const Frame *frame, int id) {
+  const Node *node = frame->graph->nodes.data[id];
   int64_t bytes = 0;
   for (int i = 0; i < node->n_inputs; i++) {
-    const Type *type = graph_type(frame->graph, node->inputs[i]);
-    bytes +=
-        type_local_elements(type, place->mesh) * dtype_size_bytes(type->dtype);
+    const Type *from = graph_type(frame->local, node->inputs[i]);
+    int64_t n = type_elements(from);
+    int64_t m = type_elements(graph_type(frame->local, (Value){id, i}));
+    bytes += (n > m ? n : m) * dtype_size_bytes(from->dtype);
   }
   return bytes;
 }
 
 void play_check_messages(Player *player, const Frame *frame, int id) {
   const Node *node = frame->graph->nodes.data[id];
-  Exchange exchange = play_exchange(player, frame, id, 0);
-  const Mesh *mesh = &player->program->graph->mesh;
-  int size = 1, ranks = player->program->n_ranks;
-  player->n_collectives++;
-  for (int a = 0; a < mesh->n_axes; a++)
-    if (exchange.axes >> a & 1) size *= mesh->axes[a].size;
-  int64_t bytes = message_bytes(frame, node, play_place(player, 0));
+  Exchange exchange = begin_exchange(player, frame, id, 0);
   int members = play_groups(player, exchange.axes)->size;
-  for (int rank = 0; rank < ranks && !player->message_fault; rank++) {
-    bool is_equal = true;
-    for (int i = 0; i < node->n_inputs; i++)
-      is_equal = is_equal && graph_type(frame->graph, node->inputs[i])->dtype ==
-                                 node->types[0]->dtype;
-    is_equal = is_equal &&
-               message_bytes(frame, node, play_place(player, rank)) == bytes;
-    if (members != size || !is_equal)
-      player->message_fault = arena_printf(
-          player->arena, "%s of '%s': rank %d is in a group of %d, not %d%s",
-          op_info(node->op)->name, node->path, rank, members, size,
-          is_equal ? "" : ", or sends other bytes");
-  }
+  bool is_equal = true;
+  player->n_collectives++;
+  for (int i = 0; i < node->n_inputs; i++)
+    is_equal &= graph_type(frame->graph, node->inputs[i])->dtype ==
+                node->types[0]->dtype;
+  if (!is_equal && !player->message_fault)
+    player->message_fault =
+        arena_printf(player->arena, "%s of '%s' has parts of several dtypes",
+                     op_info(node->op)->name, node->path);
+  if (members == 1 || !player->options.messages) return;
+  PlayMessage message = {.node = node,
+                         .mesh = &player->program->graph->mesh,
+                         .bytes = message_bytes(frame, id)};
+  vec_push(player->options.messages->arena, &player->options.messages->list,
+           message);
 }

@@ -13,6 +13,40 @@ typedef struct PlayGroups {
   int *members; /* [group * size + i], in ascending order */
 } PlayGroups;
 
+/* Ranks of one class hold equal numbers.  A class is numbered where it comes
+ * first; equal divisions of the ranks are one object. */
+typedef struct RankClasses {
+  int id, n;
+  const int *of_rank;             /* the class of a rank */
+  const int *first;               /* the first rank of a class */
+  const struct RankClasses *next; /* of the same hash */
+} RankClasses;
+
+/* The numbers that the ranks hold of a value: an array for each class. */
+typedef struct Shards {
+  const RankClasses *classes;
+  DType dtype;
+  int n_users;
+  int64_t n;           /* elements that a rank holds */
+  size_t size_bytes;   /* of an element */
+  unsigned char *data; /* element i of a class: number class * n + i */
+  int capacity;        /* of `data`, as a power of two */
+  struct Shards *next; /* unused, of this capacity */
+} Shards;
+
+/* The elements of shards from one on. */
+typedef struct ShardView {
+  Shards *shards;
+  int64_t first;
+} ShardView;
+
+/* Bytes of the arenas of all ranks, in which elements of shards lie. */
+typedef struct Extent {
+  int64_t begin, end;
+  Shards *shards;
+  int64_t first; /* the element at `begin` */
+} Extent;
+
 struct PlayProgram {
   const Graph *graph;
   const Graph *local; /* the same nodes with the types of type_local */
@@ -39,23 +73,67 @@ typedef struct Pending {
   bool is_done;
 } Pending;
 
+enum { SHARD_CAPACITIES = 48 };
+
 struct Player {
   Arena *arena;
   PlayOptions options;
-  size_t cell_bytes;
-  unsigned char **cells; /* by rank: a cell for each byte of the arena; element
-                            i of a value is in the cell of its first byte */
-  int *stamps;           /* by byte: which write it was; equal on all ranks */
+  VEC(Extent) extents;              /* ascending, none over another */
+  Shards *unused[SHARD_CAPACITIES]; /* lists, by capacity */
+  Map *classes;                     /* by hash */
+  Map *joined, *grouped; /* memos of classes_join and classes_of_members */
+  int n_classes;
+  int *stamps; /* by byte: which write it was; equal on all ranks */
   int last_stamp;
   uint64_t n_random; /* poisons made so far */
   int64_t touched_bytes, n_collectives;
   const char *memory_fault, *message_fault;
   const PlayProgram *program;
-  PlayGroups **groups; /* of the program, by set of axes; NULL: not made yet */
+  /* By set of axes of the program; NULL: not made yet. */
+  PlayGroups **groups;
+  const RankClasses **of_axes;
   Frame frame;
   int microbatch;
   VEC(Pending) pending;
 };
+
+/* ---- classes.c: groups of ranks, and ranks that hold the same ---- */
+
+/* The groups of a collective over these axes. */
+const PlayGroups *play_groups(Player *player, AxisSet axes);
+/* Ranks with equal keys. */
+const RankClasses *classes_of_keys(Player *player, const uint64_t *keys);
+/* All ranks are one. */
+const RankClasses *classes_of_all(Player *player);
+/* Ranks with equal coordinates on these axes. */
+const RankClasses *classes_of_axes(Player *player, AxisSet axes);
+/* Ranks that are equal in both. */
+const RankClasses *classes_join(Player *player, const RankClasses *a,
+                                const RankClasses *b);
+/* Ranks whose groups are equal, member by member. */
+const RankClasses *classes_of_members(Player *player, AxisSet axes,
+                                      const RankClasses *classes);
+
+/* ---- shards.c: the numbers in the arenas of all ranks ---- */
+
+/* Zeros with one user, who releases them. */
+Shards *shards_create(Player *player, const RankClasses *classes, DType dtype,
+                      int64_t n);
+void shards_release(Player *player, Shards *shards);
+/* The first element that a class has. */
+void *shards_of_class(const Shards *shards, int of_class);
+/* Replaces shards by equal ones in which no two classes have equal numbers. */
+Shards *shards_merged(Player *player, Shards *shards);
+/* Numbers that mean nothing, other ones each time. */
+void play_poison(Player *player, DType dtype, void *to, int64_t n);
+/* Reads what lies at an address, as n elements of a dtype; where there is
+ * nothing, or something else, that is poison.  The caller releases the view's
+ * shards. */
+ShardView extents_read(Player *player, int64_t at, DType dtype, int64_t n);
+/* n elements lie at the address from now on. */
+void extents_put(Player *player, int64_t at, ShardView view, int64_t n);
+/* Nothing lies from this address on. */
+void extents_clear(Player *player, int64_t begin);
 
 /* ---- memory.c: values in arenas ---- */
 
@@ -64,11 +142,16 @@ int play_value(const Frame *frame, Value value);
 Value play_viewed(const Frame *frame, Value value);
 int64_t play_address(const Player *player, const Frame *frame, Value value);
 const MeshPlace *play_place(const Player *player, int rank);
-/* The tensor that a rank holds, by local type, copied out of its arena. */
-Tensor play_load(const Player *player, const Frame *frame, Value value,
-                 int rank, Arena *arena);
-void play_store(Player *player, const Frame *frame, Value value, int rank,
-                const Tensor *tensor);
+/* Finds what the ranks hold of a value; the caller releases it. */
+ShardView play_read(Player *player, const Frame *frame, Value value);
+void play_release(Player *player, ShardView view);
+/* The tensor of this local type that a rank has; its elements belong to the
+ * view. */
+Tensor play_tensor(const Player *player, ShardView view, int rank,
+                   const Type *local);
+void play_put(Player *player, const Frame *frame, Value value, Shards *shards);
+/* The elements of a value lie at a second one, too. */
+void play_copy(Player *player, const Frame *frame, Value from, Value to);
 /* The bytes of a value begin to be those of a new write. */
 void play_stamp(Player *player, const Frame *frame, Value value);
 void play_stamp_bytes(Player *player, int64_t begin, int64_t n, int stamp);
@@ -76,35 +159,19 @@ void play_stamp_bytes(Player *player, int64_t begin, int64_t n, int stamp);
  * that node `reader` would read something else. */
 void play_check(Player *player, const Frame *frame, Value value,
                 const char *reader);
-/* Numbers that mean nothing, other ones each time. */
-void play_poison(Player *player, DType dtype, void *to, int64_t n);
 void play_poison_value(Player *player, const Frame *frame, Value value);
-/* The same, or NaN, in the padding of a shard. */
+/* Poison, or NaN, in the padding of a shard. */
 void play_poison_padding(Player *player, const MeshPlace *place,
                          const Type *type, Tensor *local);
 
 /* ---- collectives.c ---- */
 
-/* The operand of every rank, and the result of every rank. */
-typedef struct Exchange {
-  Player *player;
-  const Node *node;
-  const Type *from, *to; /* with placements */
-  AxisSet axes;
-  ReduceKind kind;
-  const Tensor *in; /* by rank */
-  Tensor *out;      /* by rank: what the bytes of the result hold before */
-} Exchange;
-
-/* The groups of a collective. */
-const PlayGroups *play_groups(const Player *player, AxisSet axes);
-/* Fills out[rank] for every rank. */
-typedef void PlayCollective(Exchange *exchange);
-/* How the player does an operator; NULL: it does not know it. */
-PlayCollective *play_collective(Op op);
-/* The exchange of part `part` of a collective, in which it has the placements
- * of its operand and result. */
-Exchange play_exchange(Player *player, const Frame *frame, int id, int part);
+/* Whether the player exchanges shards for an operator. */
+bool play_is_collective(Op op);
+/* Computes a collective; its operands lie in their places or, if
+ * `reads_results` is true, in those of its results. */
+void play_exchange(Player *player, const Frame *frame, int id,
+                   bool reads_results);
 /* Whether the groups of a collective are a partition of the ranks, of which
  * each member sends as many bytes of the same dtype. */
 void play_check_messages(Player *player, const Frame *frame, int id);

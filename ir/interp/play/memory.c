@@ -1,6 +1,7 @@
 /*
  * memory.c -- values of the player in the arenas of the ranks: addresses,
- * stamps that find a value which was overwritten too early, and poison.
+ * elements, stamps that find a value which was overwritten too early, and
+ * poison.
  *
  * All ranks run one program at the same addresses, so one array of stamps
  * serves them all.
@@ -133,14 +134,45 @@ void play_check(Player *player, const Frame *frame, Value value,
       op_info(node->op)->name, reader);
 }
 
-/* ---- poison ---- */
+/* ---- elements ---- */
 
-void play_poison(Player *player, DType dtype, void *to, int64_t n) {
-  uint64_t key = hash_bytes(&player->n_random, sizeof player->n_random,
-                            player->options.seed);
-  player->n_random++;
-  numbers_poison(player->options.numbers, dtype, to, n, key);
+static ShardView read_as(Player *player, const Frame *frame, Value value,
+                         const Type *local) {
+  return extents_read(player, play_address(player, frame, value), local->dtype,
+                      type_elements(local));
 }
+
+ShardView play_read(Player *player, const Frame *frame, Value value) {
+  return read_as(player, frame, value, graph_type(frame->local, value));
+}
+
+void play_release(Player *player, ShardView view) {
+  shards_release(player, view.shards);
+}
+
+Tensor play_tensor(const Player *player, ShardView view, int rank,
+                   const Type *local) {
+  int of_class = view.shards->classes->of_rank[rank];
+  unsigned char *first = shards_of_class(view.shards, of_class);
+  return numbers_tensor(player->options.numbers, local,
+                        first + (size_t)view.first * view.shards->size_bytes);
+}
+
+void play_put(Player *player, const Frame *frame, Value value, Shards *shards) {
+  extents_put(player, play_address(player, frame, value),
+              (ShardView){shards, 0}, shards->n);
+}
+
+/* As select.c copies: as many elements as the second value has. */
+void play_copy(Player *player, const Frame *frame, Value from, Value to) {
+  const Type *local = graph_type(frame->local, to);
+  ShardView view = read_as(player, frame, from, local);
+  extents_put(player, play_address(player, frame, to), view,
+              type_elements(local));
+  play_release(player, view);
+}
+
+/* ---- poison ---- */
 
 /* A product of NaN with the zeros of another operand's padding is NaN. */
 static void poison_padding_element(Player *player, DType dtype, void *at) {
@@ -163,59 +195,11 @@ void play_poison_padding(Player *player, const MeshPlace *place,
 }
 
 void play_poison_value(Player *player, const Frame *frame, Value value) {
-  Arena *scratch = arena_beside(player->arena);
   const Type *type = graph_type(frame->local, value);
-  Tensor tensor = numbers_create(player->options.numbers, scratch, type);
-  for (int rank = 0; rank < player->options.ranks; rank++) {
-    play_poison(player, type->dtype, tensor_array(&tensor),
-                type_elements(type));
-    play_store(player, frame, value, rank, &tensor);
-  }
-  arena_destroy(scratch);
-}
-
-/* ---- elements ---- */
-
-static unsigned char *cell_at(const Player *player, int rank, int64_t byte) {
-  return player->cells[rank] + (size_t)byte * player->cell_bytes;
-}
-
-/* Elements of 8 or 16 bytes, one after the other in `array` and `step` bytes
- * apart in the arena. */
-static void copy_cells(unsigned char *cells, size_t step, unsigned char *array,
-                       size_t size, int64_t n, bool is_load) {
-  for (int64_t i = 0; i < n; i++) {
-    unsigned char *cell = cells + (size_t)i * step;
-    unsigned char *element = array + (size_t)i * size;
-    const uint64_t *from = (const uint64_t *)(is_load ? cell : element);
-    uint64_t *to = (uint64_t *)(is_load ? element : cell);
-    to[0] = from[0];
-    if (size > sizeof *to) to[1] = from[1];
-  }
-}
-
-static void copy_value_cells(const Player *player, const Frame *frame,
-                             Value value, int rank, const Tensor *tensor,
-                             bool is_load) {
-  DType dtype = tensor->type->dtype;
-  int64_t at = play_address(player, frame, value);
-  int64_t n = type_elements(tensor->type), item = dtype_size_bytes(dtype);
-  size_t size = numbers_size_bytes(player->options.numbers, dtype);
-  ASSERT(size == sizeof(uint64_t) || size == 2 * sizeof(uint64_t));
-  if (n == 0 || at < 0 || at + n * item > player->options.arena_bytes) return;
-  copy_cells(cell_at(player, rank, at), (size_t)item * player->cell_bytes,
-             tensor_array(tensor), size, n, is_load);
-}
-
-Tensor play_load(const Player *player, const Frame *frame, Value value,
-                 int rank, Arena *arena) {
-  Tensor tensor = numbers_create(player->options.numbers, arena,
-                                 graph_type(frame->local, value));
-  copy_value_cells(player, frame, value, rank, &tensor, true);
-  return tensor;
-}
-
-void play_store(Player *player, const Frame *frame, Value value, int rank,
-                const Tensor *tensor) {
-  copy_value_cells(player, frame, value, rank, tensor, false);
+  int64_t n = type_elements(type);
+  Shards *shards =
+      shards_create(player, classes_of_all(player), type->dtype, n);
+  play_poison(player, type->dtype, shards_of_class(shards, 0), n);
+  play_put(player, frame, value, shards);
+  shards_release(player, shards);
 }

@@ -79,28 +79,31 @@ static void set_stamp(const Frame *frame, Value value, int stamp) {
 
 Player *player_create(Arena *arena, const PlayOptions *options) {
   Player *player = ARENA_NEW(arena, Player);
-  size_t most = numbers_size_bytes(options->numbers, DT_f32);
-  int64_t n = options->arena_bytes;
-  ASSERT(numbers_size_bytes(options->numbers, DT_i32) <= most);
-  *player = (Player){.arena = arena, .options = *options, .cell_bytes = most};
-  player->cells = ARENA_ARRAY(arena, unsigned char *, options->ranks);
-  for (int rank = 0; rank < options->ranks; rank++)
-    player->cells[rank] = arena_array(arena, n, most);
-  player->stamps = ARENA_ARRAY(arena, int, n);
+  *player = (Player){.arena = arena,
+                     .options = *options,
+                     .classes = map_create(arena),
+                     .joined = map_create(arena)};
+  player->stamps = ARENA_ARRAY(arena, int, options->arena_bytes);
   return player;
 }
 
-/* Other numbers in every byte that does not persist, none of a known write. */
-static void poison_transient(Player *player) {
-  int64_t begin = player->program->layout->persistent_bytes;
-  int64_t n = player->options.arena_bytes - begin;
-  if (n <= 0) return;
-  size_t skipped = (size_t)begin * player->cell_bytes;
-  size_t bytes = (size_t)n * player->cell_bytes;
-  play_poison(player, DT_f32, player->cells[0] + skipped, n);
-  for (int rank = 1; rank < player->options.ranks; rank++)
-    memcpy(player->cells[rank] + skipped, player->cells[0] + skipped, bytes);
-  for (int64_t b = begin; b < begin + n; b++) player->stamps[b] = 0;
+/* Bytes that do not persist are of no known write. */
+static void forget_from(Player *player, int64_t begin) {
+  extents_clear(player, begin);
+  for (int64_t b = begin; b < player->options.arena_bytes; b++)
+    player->stamps[b] = 0;
+}
+
+/* The bytes of the inputs are in use. */
+static void stamp_inputs(Player *player) {
+  const PlayLayout *layout = player->program->layout;
+  const Graph *graph = player->program->graph;
+  for (int i = 0; i < graph->inputs.n; i++) {
+    Value value = graph->inputs.data[i].value;
+    int v = play_value(&player->frame, value), stamp = ++player->last_stamp;
+    set_stamp(&player->frame, value, stamp);
+    play_stamp_bytes(player, layout->offset[v], layout->bytes[v], stamp);
+  }
 }
 
 void player_begin(Player *player, const PlayProgram *program) {
@@ -108,111 +111,28 @@ void player_begin(Player *player, const PlayProgram *program) {
   ASSERT(program->layout->arena_bytes <= player->options.arena_bytes);
   player->program = program;
   player->groups = ARENA_ARRAY(player->arena, PlayGroups *, 1 << MAX_AXES);
+  player->of_axes =
+      ARENA_ARRAY(player->arena, const RankClasses *, 1 << MAX_AXES);
+  player->grouped = map_create(player->arena);
   player->microbatch = 0;
   player->pending.n = 0;
   player->frame = make_frame(player->arena, program->graph, program->local,
                              program->layout);
-  poison_transient(player);
-  const PlayLayout *layout = program->layout;
-  for (int i = 0; i < program->graph->inputs.n; i++) {
-    Value value = program->graph->inputs.data[i].value;
-    int v = play_value(&player->frame, value), stamp = ++player->last_stamp;
-    set_stamp(&player->frame, value, stamp);
-    play_stamp_bytes(player, layout->offset[v], layout->bytes[v], stamp);
-  }
+  forget_from(player, program->layout->persistent_bytes);
+  stamp_inputs(player);
 }
 
-static AxisSet sequential_axes(const Player *player) {
-  return mesh_sequential(&player->program->graph->mesh);
-}
-
-/* The part of a logical tensor that a place holds. */
-static Tensor take_shard(Player *player, const MeshPlace *place,
-                         const Type *type, const Tensor *logical,
-                         Arena *arena) {
-  const Numbers *numbers = player->options.numbers;
-  Tensor local =
-      numbers_create(numbers, arena, type_local(arena, type, place->mesh));
-  int64_t n = type_elements(local.type);
-  for (int64_t i = 0; i < n; i++) {
-    int64_t from = local_to_logical(place, type, i);
-    void *to = numbers_at(numbers, type->dtype, tensor_array(&local), i);
-    if (from >= 0)
-      numbers_copy(
-          numbers, type->dtype, to,
-          numbers_at(numbers, type->dtype, tensor_array(logical), from), 1);
-  }
-  play_poison_padding(player, place, type, &local);
-  return local;
-}
-
-void player_write(Player *player, int input, const Tensor *logical) {
-  Value value = player->program->graph->inputs.data[input].value;
-  const Type *type = graph_type(player->program->graph, value);
-  bool is_timed = type_uses_axes(type, sequential_axes(player));
-  int times = is_timed ? player->program->n_microbatches : 1;
-  ASSERT(type_elements(type) == type_elements(logical->type));
-  Arena *scratch = arena_beside(player->arena);
-  for (player->microbatch = 0; player->microbatch < times; player->microbatch++)
-    for (int rank = 0; rank < player->options.ranks; rank++) {
-      Tensor local =
-          take_shard(player, play_place(player, rank), type, logical, scratch);
-      play_store(player, &player->frame, value, rank, &local);
-    }
-  player->microbatch = 0;
-  arena_destroy(scratch);
+void player_forget(Player *player) {
+  forget_from(player, 0);
+  stamp_inputs(player);
 }
 
 /* ---- collectives ---- */
 
-/* Computes a collective whose operands lie in their places. */
-static void exchange_shards(Player *player, const Frame *frame, int id,
-                            bool reads_results) {
-  const Node *node = frame->graph->nodes.data[id];
-  PlayCollective *run = play_collective(node->op);
-  ASSERT(run);
-  int ranks = player->options.ranks;
-  Arena *scratch = arena_beside(player->arena);
-  Tensor *in = ARENA_ARRAY(scratch, Tensor, ranks);
-  Tensor *out = ARENA_ARRAY(scratch, Tensor, ranks);
-  for (int part = 0; part < node->n_inputs; part++) {
-    Value result = {id, part};
-    Value from = reads_results ? result : node->inputs[part];
-    Exchange exchange = play_exchange(player, frame, id, part);
-    exchange.in = in;
-    exchange.out = out;
-    for (int rank = 0; rank < ranks; rank++) {
-      in[rank] = play_load(player, frame, from, rank, scratch);
-      out[rank] = play_load(player, frame, result, rank, scratch);
-    }
-    run(&exchange);
-    for (int rank = 0; rank < ranks; rank++) {
-      play_poison_padding(player, play_place(player, rank), exchange.to,
-                          &out[rank]);
-      play_store(player, frame, result, rank, &out[rank]);
-    }
-  }
-  arena_destroy(scratch);
-}
-
-/* Copies a value to where a later one begins, as select.c does. */
-static void copy_value(Player *player, const Frame *frame, Value from,
-                       Value to) {
-  Arena *scratch = arena_beside(player->arena);
-  for (int rank = 0; rank < player->options.ranks; rank++) {
-    Tensor tensor = play_load(player, frame, from, rank, scratch);
-    tensor =
-        numbers_tensor(player->options.numbers, graph_type(frame->local, to),
-                       tensor_array(&tensor));
-    play_store(player, frame, to, rank, &tensor);
-  }
-  arena_destroy(scratch);
-}
-
 static void place_operand(Player *player, const Frame *frame, Value from,
                           Value to) {
   if (play_address(player, frame, from) != play_address(player, frame, to))
-    copy_value(player, frame, from, to);
+    play_copy(player, frame, from, to);
   play_stamp(player, frame, to);
 }
 
@@ -227,8 +147,7 @@ static void finish_collective(Player *player, Pending *pending) {
   bool is_in_place = op_has(node->op, OP_FLAG_in_place);
   for (int i = 0; i < node->n_inputs && !is_in_place; i++)
     play_check(player, frame, node->inputs[i], "the collective itself");
-  if (!pending->is_done)
-    exchange_shards(player, frame, pending->id, is_in_place);
+  if (!pending->is_done) play_exchange(player, frame, pending->id, is_in_place);
   pending->is_done = true;
 }
 
@@ -246,7 +165,7 @@ static void start_collective(Player *player, const Frame *frame, int id) {
     else
       play_stamp(player, frame, (Value){id, i});
   }
-  if (pending.is_done) exchange_shards(player, frame, id, is_in_place);
+  if (pending.is_done) play_exchange(player, frame, id, is_in_place);
   vec_push(player->arena, &player->pending, pending);
   for (int r = 0; r < node->n_results; r++)
     frame->waiting[play_value(frame, (Value){id, r})] = player->pending.n;
@@ -284,100 +203,78 @@ static void play_collective_node(Player *player, const Frame *frame, int id) {
     else
       play_stamp(player, frame, (Value){id, r});
   }
-  exchange_shards(player, frame, id, false);
+  play_exchange(player, frame, id, false);
 }
 
 /* ---- nodes ---- */
 
-static bool knows_positions(const Node *node) {
-  return node_has(node, ATTR_query) ||
-         strstr(op_info(node->op)->sharding, "positions");
+/* The results of a node depend on where along a dim a rank works. */
+static bool knows_position(const Node *node, Name dim) {
+  if (node_has(node, ATTR_query)) return node_name(node, ATTR_query) == dim;
+  return strstr(op_info(node->op)->sharding, "positions") &&
+         node_treats_dim(node, dim);
 }
 
 /* The axes on which the result of a node depends beyond its operands: those
- * that shard its results, if it or its body knows global positions. */
+ * that shard the dims along which it, or its body, knows global positions. */
 static AxisSet position_axes(const Node *node) {
   AxisSet axes = 0;
-  if (knows_positions(node))
-    for (int r = 0; r < node->n_results; r++)
-      for (int d = 0; d < node->types[r]->rank; d++)
-        axes |= axis_list_set(node->types[r]->dims[d].split);
+  for (int r = 0; r < node->n_results; r++)
+    for (int d = 0; d < node->types[r]->rank; d++) {
+      const Dim *dim = &node->types[r]->dims[d];
+      if (dim->split && knows_position(node, dim->name))
+        axes |= axis_list_set(dim->split);
+    }
   for (int id = 0; node->body && id < node->body->nodes.n; id++)
     axes |= position_axes(node->body->nodes.data[id]);
   return axes;
 }
 
-/* A node with the operands of a rank. */
-typedef struct RankCall {
-  uint64_t key; /* of operands and positions; equal calls have equal results */
-  Tensor *inputs, *results;
-} RankCall;
+/* A node with the operands and results of all ranks. */
+typedef struct NodeCall {
+  ShardView *in;
+  Shards **out;
+  Tensor *inputs, *results; /* of one rank */
+} NodeCall;
 
-static RankCall make_call(Player *player, const Frame *frame, int id, int rank,
-                          AxisSet axes, Arena *arena) {
-  const Numbers *numbers = player->options.numbers;
-  const Node *node = frame->local->nodes.data[id];
-  const MeshPlace *place = play_place(player, rank);
-  RankCall call = {.inputs = ARENA_ARRAY(arena, Tensor, node->n_inputs)};
-  for (int a = 0; a < place->mesh->n_axes; a++)
-    if (axes >> a & 1)
-      call.key = hash_bytes(&place->at[a], sizeof place->at[a], call.key + 1);
-  for (int i = 0; i < node->n_inputs; i++) {
-    Tensor input = play_load(player, frame, node->inputs[i], rank, arena);
-    size_t bytes = (size_t)type_elements(input.type) *
-                   numbers_size_bytes(numbers, input.type->dtype);
-    call.inputs[i] = input;
-    call.key = hash_bytes(tensor_array(&input), bytes, call.key + 1);
-  }
-  return call;
-}
-
-static bool is_same_call(const Player *player, const Node *node,
-                         const RankCall *a, const RankCall *b) {
-  const Numbers *numbers = player->options.numbers;
-  bool is_same = a->key == b->key;
-  for (int i = 0; i < node->n_inputs && is_same; i++) {
-    const Type *type = a->inputs[i].type;
-    is_same = !memcmp(tensor_array(&a->inputs[i]), tensor_array(&b->inputs[i]),
-                      (size_t)type_elements(type) *
-                          numbers_size_bytes(numbers, type->dtype));
-  }
-  return is_same;
-}
-
-static void run_call(Player *player, const Frame *frame, int id, int rank,
-                     RankCall *call, Arena *arena) {
-  const Numbers *numbers = player->options.numbers;
-  const Node *node = frame->local->nodes.data[id];
-  call->results = ARENA_ARRAY(arena, Tensor, node->n_results);
+static void compute_on_rank(Player *player, const Frame *frame,
+                            const Node *node, const NodeCall *call, int rank) {
+  for (int i = 0; i < node->n_inputs; i++)
+    call->inputs[i] = play_tensor(player, call->in[i], rank,
+                                  graph_type(frame->local, node->inputs[i]));
   for (int r = 0; r < node->n_results; r++)
-    call->results[r] = numbers_create(numbers, arena, node->types[r]);
-  interp_node(frame->local, node, numbers, play_place(player, rank),
-              call->inputs, call->results);
+    call->results[r] =
+        play_tensor(player, (ShardView){call->out[r], 0}, rank, node->types[r]);
+  interp_node(frame->local, node, player->options.numbers,
+              play_place(player, rank), call->inputs, call->results,
+              player->arena);
 }
 
 /* Ranks with equal operands have equal results, which one of them computes.
  * Padding of results is computed from padding of operands, as in kernels. */
 static void compute_node(Player *player, const Frame *frame, int id) {
-  const Node *node = frame->graph->nodes.data[id];
-  int ranks = player->options.ranks, n_slots = 2 * ranks;
+  const Node *node = frame->local->nodes.data[id];
   Arena *scratch = arena_beside(player->arena);
-  RankCall *calls = ARENA_ARRAY(scratch, RankCall, n_slots);
-  AxisSet axes = position_axes(node);
+  NodeCall call = {ARENA_ARRAY(scratch, ShardView, node->n_inputs),
+                   ARENA_ARRAY(scratch, Shards *, node->n_results),
+                   ARENA_ARRAY(scratch, Tensor, node->n_inputs),
+                   ARENA_ARRAY(scratch, Tensor, node->n_results)};
+  const RankClasses *classes =
+      classes_of_axes(player, position_axes(frame->graph->nodes.data[id]));
+  for (int i = 0; i < node->n_inputs; i++) {
+    call.in[i] = play_read(player, frame, node->inputs[i]);
+    classes = classes_join(player, classes, call.in[i].shards->classes);
+  }
   for (int r = 0; r < node->n_results; r++)
+    call.out[r] = shards_create(player, classes, node->types[r]->dtype,
+                                type_elements(node->types[r]));
+  for (int c = 0; c < classes->n; c++)
+    compute_on_rank(player, frame, node, &call, classes->first[c]);
+  for (int i = 0; i < node->n_inputs; i++) play_release(player, call.in[i]);
+  for (int r = 0; r < node->n_results; r++) {
     play_stamp(player, frame, (Value){id, r});
-  for (int rank = 0; rank < ranks; rank++) {
-    RankCall call = make_call(player, frame, id, rank, axes, scratch);
-    int slot = (int)(call.key % (uint64_t)n_slots);
-    while (calls[slot].inputs &&
-           !is_same_call(player, node, &calls[slot], &call))
-      slot = (slot + 1) % n_slots;
-    if (!calls[slot].inputs) {
-      run_call(player, frame, id, rank, &call, scratch);
-      calls[slot] = call;
-    }
-    for (int r = 0; r < node->n_results; r++)
-      play_store(player, frame, (Value){id, r}, rank, &calls[slot].results[r]);
+    play_put(player, frame, (Value){id, r}, call.out[r]);
+    shards_release(player, call.out[r]);
   }
   arena_destroy(scratch);
 }
@@ -402,7 +299,7 @@ static void play_view(Player *player, const Frame *frame, int id) {
   }
   wait_for_inputs(player, frame, node);
   play_check(player, frame, from, op_info(node->op)->name);
-  copy_value(player, frame, from, to);
+  play_copy(player, frame, from, to);
   play_stamp(player, frame, to);
 }
 
@@ -422,7 +319,7 @@ static void play_node(Player *player, const Frame *frame, int id) {
                                          : op_info(node->op)->name);
   if (node->op == OP_scan) {
     play_scan(player, frame, id);
-  } else if (play_collective(node->op)) {
+  } else if (play_is_collective(node->op)) {
     play_collective_node(player, frame, id);
   } else {
     use_workspace(player, frame, id);
@@ -539,43 +436,7 @@ void player_run(Player *player) {
   check_kept(player);
 }
 
-/* ---- results ---- */
-
-Tensor player_read(const Player *player, int output, int rank, Arena *arena) {
-  Value value = player->program->graph->outputs.data[output].value;
-  return play_load(player, &player->frame, value, rank, arena);
-}
-
-PlayDifference player_compare(const Player *player, int output,
-                              const Tensor *wanted, double limit) {
-  const Numbers *numbers = player->options.numbers;
-  Value value = player->program->graph->outputs.data[output].value;
-  const Type *type = graph_type(player->program->graph, value);
-  DType dtype = type->dtype;
-  PlayDifference most = {.rank = -1, .element = -1};
-  Arena *scratch = arena_beside(player->arena);
-  ASSERT(type_elements(type) == type_elements(wanted->type));
-  double largest = numbers_largest(numbers, dtype, tensor_array(wanted),
-                                   type_elements(wanted->type), 1e-300);
-  for (int rank = 0; rank < player->options.ranks; rank++) {
-    Tensor got = player_read(player, output, rank, scratch);
-    for (int64_t i = 0; i < type_elements(got.type); i++) {
-      int64_t at = local_to_logical(play_place(player, rank), type, i);
-      if (at < 0) continue;
-      NumbersDifference difference = numbers_compare(
-          numbers, dtype, numbers_at(numbers, dtype, tensor_array(wanted), at),
-          numbers_at(numbers, dtype, tensor_array(&got), i), 1, largest);
-      if (!(difference.error > most.error)) continue;
-      if (most.error > limit) {
-        most.error = difference.error;
-        continue;
-      }
-      most = (PlayDifference){difference.error, rank, at};
-    }
-  }
-  arena_destroy(scratch);
-  return most;
-}
+/* ---- answers ---- */
 
 const char *player_memory_fault(const Player *player) {
   return player->memory_fault;

@@ -1,0 +1,253 @@
+/*
+ * verify_play.c -- plays what codegen gets, step by step, beside a reference
+ * that shares as little with it as possible, in one number system.
+ *
+ * Every output of every rank is compared: loss, metrics, gradients, norm,
+ * parameters, optimizer state and all other persistent buffers.  Before the
+ * last step the run is saved and loaded: what persists is collected from the
+ * ranks as logical tensors, all arenas are forgotten, and each rank gets its
+ * shards back.
+ */
+#include "driver/verify_steps.h"
+
+#include <math.h>
+#include <string.h>
+
+#define F64_LIMIT     VERIFY_F64_LIMIT
+#define MOST_OF_CELLS ((int64_t)4 << 30) /* bytes of all ranks' numbers */
+
+/* ---- reference ---- */
+
+static Tensor *find_stored(const VerifyRun *v, Role role, Name path) {
+  const Map *map = v->stored.by_path[role];
+  return map ? map_get(map, path) : NULL;
+}
+
+static void put_stored(VerifyRun *v, Role role, Name path, Tensor tensor) {
+  Map **map = &v->stored.by_path[role];
+  if (!*map) *map = map_create(v->arena);
+  map_put(*map, path, arena_copy(v->arena, &tensor, sizeof tensor));
+}
+
+static bool is_new_each_step(Role role) {
+  return role == ROLE_data || role == ROLE_step || role == ROLE_seed ||
+         role == ROLE_epoch;
+}
+
+/* The number that this input has in the step, the same for both programs. */
+static Tensor input_of_step(VerifyRun *v, const VerifyStep *step, int number,
+                            const GraphInput *input, const Type *type) {
+  Tensor *known = find_stored(v, input->role, input->path);
+  if (known) return *known;
+  VerifyInputs inputs = {.model = v->c->model,
+                         .numbers = &v->numbers,
+                         .resizing = v->steps->resizing,
+                         .step = number,
+                         .shards = step->batch_shards};
+  Tensor made = verify_input(&inputs, input, type, v->arena);
+  if (!is_new_each_step(input->role))
+    put_stored(v, input->role, input->path, made);
+  return made;
+}
+
+static Tensor *run_reference(VerifyRun *v, const VerifyStep *step, int number) {
+  const Graph *graph = step->reference;
+  Tensor *inputs = ARENA_ARRAY(v->arena, Tensor, graph->inputs.n);
+  Tensor *outputs = ARENA_ARRAY(v->arena, Tensor, graph->outputs.n);
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    inputs[i] =
+        input_of_step(v, step, number, input, graph_type(graph, input->value));
+  }
+  interp_run_in(graph, &v->numbers, v->arena, inputs, outputs, NULL);
+  return outputs;
+}
+
+/* The next step reads the buffers that this one has replaced. */
+static void keep_outputs(VerifyRun *v, const Graph *graph,
+                         const Tensor *outputs) {
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.data[i];
+    if (graph_find_input(graph, output->role, output->path))
+      put_stored(v, output->role, output->path, outputs[i]);
+  }
+}
+
+/* ---- comparing ---- */
+
+static void compare_output(VerifyRun *v, Player *player, const VerifyStep *step,
+                           int index, const Tensor *wanted) {
+  VerifyReport *report = &v->report;
+  const GraphOutput *output = &step->played->outputs.data[index];
+  bool is_exact = v->numbers.number == INTERP_exact;
+  double limit = is_exact ? 0 : F64_LIMIT;
+  PlayDifference difference = player_compare(player, index, wanted, limit);
+  report->n_compared++;
+  if (!is_exact && difference.error > report->max_rel_error)
+    report->max_rel_error = difference.error;
+  if (difference.error <= limit) return;
+  *(is_exact ? &report->n_exact_different : &report->n_f64_different) += 1;
+  if (report->equal == ANSWER_no) return;
+  report->equal = ANSWER_no;
+  report->numbers = is_exact ? "exact mode" : "f64";
+  report->step = step->name;
+  report->kind = role_name(output->role);
+  report->path = output->path;
+  report->rank = difference.rank;
+  report->element = difference.element;
+}
+
+static void note_not_compared(VerifyRun *v, const char *text) {
+  VerifyReport *report = &v->report;
+  if (!report->not_compared) report->not_compared = text;
+  if (report->equal == ANSWER_yes) report->equal = ANSWER_not_checked;
+}
+
+static void note_output(VerifyRun *v, const VerifyStep *step,
+                        const GraphOutput *output, const char *why) {
+  note_not_compared(v, arena_printf(v->arena, "%s '%s' of %s %s",
+                                    role_name(output->role), output->path,
+                                    step->name, why));
+}
+
+static bool is_finite(const VerifyRun *v, const Tensor *tensor) {
+  DType dtype = tensor->type->dtype;
+  if (dtype_class(dtype) != CLASS_FLOAT ||
+      numbers_are_exact(&v->numbers, dtype))
+    return true;
+  for (int64_t i = 0; i < type_elements(tensor->type); i++)
+    if (!isfinite(tensor->data[i])) return false;
+  return true;
+}
+
+static int find_output(const Graph *graph, const GraphOutput *like) {
+  int i = 0;
+  while (i < graph->outputs.n && (graph->outputs.data[i].role != like->role ||
+                                  graph->outputs.data[i].path != like->path))
+    i++;
+  return i;
+}
+
+/* Numbers that are not finite are equal whatever they should be. */
+static void compare_step(VerifyRun *v, Player *player, const VerifyStep *step,
+                         const Tensor *wanted) {
+  const Graph *graph = step->played, *reference = step->reference;
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.data[i];
+    int k = find_output(reference, output);
+    if (k == reference->outputs.n) {
+      note_output(v, step, output, "is not in the reference");
+      continue;
+    }
+    if (!is_finite(v, &wanted[k]))
+      note_output(v, step, output, "is not finite on one rank");
+    compare_output(v, player, step, i, &wanted[k]);
+  }
+  for (int k = 0; k < reference->outputs.n; k++)
+    if (find_output(graph, &reference->outputs.data[k]) == graph->outputs.n)
+      note_output(v, step, &reference->outputs.data[k],
+                  "is not in the program");
+}
+
+static void note_memory(VerifyRun *v, const Player *player,
+                        int64_t arena_bytes) {
+  VerifyReport *report = &v->report;
+  const char *fault = player_memory_fault(player);
+  const char *messages = player_message_fault(player);
+  if (!fault && player_touched_bytes(player) != arena_bytes)
+    fault = arena_printf(
+        v->arena, "the peak is %lld bytes, but the programs touch %lld",
+        (long long)arena_bytes, (long long)player_touched_bytes(player));
+  if (fault && report->memory_ok != ANSWER_no) {
+    report->memory_ok = ANSWER_no;
+    report->memory_fault = arena_strdup(v->arena, fault);
+  }
+  if (messages && report->messages_match != ANSWER_no) {
+    report->messages_match = report->hang_free = ANSWER_no;
+    report->message_fault = arena_strdup(v->arena, messages);
+  }
+  if (v->numbers.number == INTERP_f64)
+    report->n_collectives += player_collectives(player);
+}
+
+/* ---- playing ---- */
+
+/* What the program keeps is saved and loaded; nothing else is left. */
+static void resume_run(VerifyRun *v, Player *player, const Graph *graph) {
+  Arena *scratch = arena_beside(v->arena);
+  Tensor *saved = ARENA_ARRAY(scratch, Tensor, graph->inputs.n);
+  for (int i = 0; i < graph->inputs.n; i++)
+    if (!is_new_each_step(graph->inputs.data[i].role))
+      saved[i] = player_save(player, i, scratch);
+  player_forget(player);
+  for (int i = 0; i < graph->inputs.n; i++)
+    if (!is_new_each_step(graph->inputs.data[i].role))
+      player_write(player, i, &saved[i]);
+  arena_destroy(scratch);
+}
+
+static void play_step(VerifyRun *v, Player *player, const VerifyStep *step,
+                      int number) {
+  const Graph *graph = step->played;
+  Tensor *wanted = run_reference(v, step, number);
+  player_begin(player, step->program);
+  if (step->is_resumed) resume_run(v, player, graph);
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    bool is_kept = !is_new_each_step(input->role);
+    if (is_kept && map_has(v->written, input->path)) continue;
+    if (is_kept) map_put(v->written, input->path, (void *)input->path);
+    Tensor tensor =
+        input_of_step(v, step, number, input, graph_type(graph, input->value));
+    player_write(player, i, &tensor);
+  }
+  player_run(player);
+  compare_step(v, player, step, wanted);
+  keep_outputs(v, step->reference, wanted);
+}
+
+static bool fits_player(VerifyRun *v, const StepList *steps) {
+  int64_t cell_bytes = (int64_t)numbers_size_bytes(&v->numbers, DT_f32);
+  int64_t cells = steps->arena_bytes * v->ranks;
+  if (cells <= MOST_OF_CELLS / cell_bytes) return true;
+  note_not_compared(
+      v,
+      arena_printf(v->arena,
+                   "%s needs %s on each rank, which is too much to play: "
+                   "make the model smaller with NAME=VALUE",
+                   steps->list[0].name,
+                   text_quantity(v->arena, (double)steps->arena_bytes, "B")));
+  v->report.memory_ok = ANSWER_not_checked;
+  return false;
+}
+
+static void play_steps(VerifyRun *v, const StepList *steps) {
+  if (!fits_player(v, steps)) return;
+  Arena *arena = arena_beside(v->arena);
+  PlayOptions options = {.numbers = &v->numbers,
+                         .ranks = v->ranks,
+                         .arena_bytes = steps->arena_bytes,
+                         .seed = v->numbers.seed + 1,
+                         .messages = v->messages};
+  Player *player = player_create(arena, &options);
+  v->written = map_create(arena);
+  memset(&v->stored, 0, sizeof v->stored);
+  for (int i = 0; i < steps->n; i++) play_step(v, player, &steps->list[i], i);
+  note_memory(v, player, steps->arena_bytes);
+  arena_destroy(arena);
+}
+
+void verify_play(VerifyRun *run) {
+  play_steps(run, &run->steps->gradients);
+  play_steps(run, &run->steps->program);
+}
+
+double verify_norm(VerifyRun *run) {
+  const VerifyStep *train = &run->steps->program.list[0];
+  memset(&run->stored, 0, sizeof run->stored);
+  const Tensor *outputs = run_reference(run, train, 0);
+  for (int i = 0; i < train->reference->outputs.n; i++)
+    if (train->reference->outputs.data[i].role == ROLE_norm)
+      return *(const double *)tensor_array(&outputs[i]);
+  return INFINITY;
+}
