@@ -40,7 +40,7 @@ run_seed() { # seed plans
   facts=$("$exact" make "$1" "m$1") || fail "seed $1: $facts"
   has_mpi && here="1:1 2:1"
   # A sum over the batch inside the net needs all samples at once.
-  case $facts in *reduces_batch=0) has_mpi && here="$here 2:2" || here="$here 1:4" ;; esac
+  case $facts in *reduces_batch=0) has_mpi && here="1:1 2:2" || here="1:1 1:4" ;; esac
   for spread in $here; do
     step "m$1" --ranks "${spread%:*}" --microbatches "${spread#*:}"
     check "$1" "on $spread (ranks:micro-batches)" "$facts"
