@@ -119,12 +119,32 @@ graph "$plans/vocabulary.plan" 2 | awk '$5 ~ /loss/ { n[$2] += $3 }
 [ "$(cat sum)" = "$((3 * 8 * 12)) 0" ] || fail "cross-entropy sends $(cat sum)"
 
 # The activations of six blocks, and of one and the results of the others.
-need() {
+need() { # lines of the plan, model
   printf 'mesh { data = 2 }\nplan { memory = 1KB; %s }\n' "$1" | tr ';' '\n' >memory.plan
-  "$dnnc" build "$gpt" B=16 L=6 C=64 T=64 V=96 --plan memory.plan 2>&1 |
+  shift
+  "$dnnc" build "$@" --plan memory.plan 2>&1 |
     sed -n 's/.*a rank needs \([0-9.]*\) MB.*/\1/p'
 }
-stored=$(need "") again=$(need "remat block")
+sizes="B=16 L=6 C=64 T=64 V=96"
+# shellcheck disable=SC2086
+stored=$(need "" "$gpt" $sizes) again=$(need "remat block" "$gpt" $sizes)
 awk -v a="$stored" -v b="$again" 'BEGIN { exit !(b > 0 && b < 0.6 * a) }' ||
   fail "$again MB with remat, $stored MB without"
 echo "one block as published; $stored MB of memory, $again MB with remat"
+
+# The gates of six recurrent layers, and what they carry from step to step.
+cp "$root/models/lib.dnn" .
+cat >recurrent.dnn <<'END'
+import "lib.dnn"
+dim B = 32, T = 64, C = 16
+net f(x: [B, T, C]) -> [B, T, C] {
+  repeat i in 6 { x = lstm[T, C -> C](x) }
+  return x
+}
+data d { x: [B, T, C] = synthetic(); y: [B, T, C] = synthetic() }
+train { loss = mse(f(d.x), d.y); optimizer = sgd(lr = 0.1); steps = 2 }
+END
+stored=$(need "" recurrent.dnn) again=$(need "remat lstm" recurrent.dnn)
+awk -v a="$stored" -v b="$again" 'BEGIN { exit !(b > 0 && b < 0.6 * a) }' ||
+  fail "recurrent layers: $again MB with remat, $stored MB without"
+echo "recurrent layers: $stored MB of memory, $again MB with remat"
