@@ -157,7 +157,8 @@ bool is_computed(const Graph *graph, Value value);
 
 /* ---- resharding_steps.c ---- */
 
-/* reshard_steps, but -1 also where a step cannot be emitted yet. */
+/* As reshard_steps, with a chain through gathers in place of one that has a
+ * step which cannot be emitted yet. */
 int reshard_chain(Partition *p, const Type *from, const Type *to,
                   ReshardStep *out, const char **out_reason);
 /* The first of two dims, d and d + 1, has `n` elements and the shards that dim

@@ -285,13 +285,51 @@ static bool can_emit(const Partition *p, const Type *before,
   return !*out_reason;
 }
 
-int reshard_chain(Partition *p, const Type *from, const Type *to,
-                  ReshardStep *out, const char **out_reason) {
+/* The cheapest chain; -1: there is none, or a step cannot be emitted. */
+static int find_chain(Partition *p, const Type *from, const Type *to,
+                      ReshardStep *out, const char **out_reason) {
   int n = reshard_steps(p->table, from, to, out, out_reason);
   for (int i = 0; i < n; i++)
     if (!can_emit(p, i ? out[i - 1].type : from, &out[i], out_reason))
       return -1;
   return n;
+}
+
+/* The value in the shards that both placements have: gathers lead there, and
+ * from there each rank takes its own. */
+static const Type *common_placement(Partition *p, const Type *from,
+                                    const Type *to) {
+  Type *type = type_copy(p->ctx->module->arena, from);
+  for (int d = 0; d < type->rank; d++) {
+    Dim *dim = &type->dims[d];
+    AxisList a = from->dims[d].split, b = to->dims[d].split;
+    int n = 0;
+    while (n < axis_list_length(a) && n < axis_list_length(b) &&
+           axis_list_at(a, n) == axis_list_at(b, n))
+      n++;
+    dim->split = axis_list_head(a, n);
+    if (!shards_are_aligned(p, dim, &from->dims[d]) ||
+        !shards_are_aligned(p, dim, &to->dims[d]))
+      dim->split = 0;
+  }
+  return type;
+}
+
+/* Where a step of the cheapest chain cannot be emitted, the value is gathered
+ * first. */
+int reshard_chain(Partition *p, const Type *from, const Type *to,
+                  ReshardStep *out, const char **out_reason) {
+  int n = find_chain(p, from, to, out, out_reason);
+  if (n >= 0) return n;
+  ReshardStep rest[MAX_RESHARD_STEPS];
+  const char *reason;
+  const Type *common = common_placement(p, from, to);
+  n = find_chain(p, from, common, out, &reason);
+  int n_rest = n < 0 ? -1 : find_chain(p, common, to, rest, &reason);
+  if (n_rest < 0 || n + n_rest > MAX_RESHARD_STEPS) return -1;
+  for (int i = 0; i < n_rest; i++) out[n + i] = rest[i];
+  *out_reason = NULL;
+  return n + n_rest;
 }
 
 Value reshard_emit(Partition *p, Value value, const ReshardStep *steps, int n) {
