@@ -64,10 +64,36 @@ static void resize_attr(const Resized *r, const Graph *graph, const Node *node,
   } else if (node->op == OP_slice && attr->key == ATTR_start) {
     attr->integer =
         resizing_offset(r->resizing, dim, type_size(from, dim), attr->integer);
-  } else if (node->op == OP_const && attr->key == ATTR_value &&
-             dtype_class(node->types[0]->dtype) == CLASS_INT) {
-    attr->real = (double)resizing_integer(r->resizing, (int64_t)attr->real);
   }
+}
+
+/* ---- integer constants ---- */
+
+/* Operand `i` is a number of positions that are counted along another dim, as
+ * the turn of a ring is. */
+static bool is_position(const Graph *graph, const Node *node, int i) {
+  if (node->n_inputs != 2 || node->types[0]->dtype != DT_bool) return false;
+  const Node *number = graph_node(graph, node->inputs[i]);
+  const Node *places = graph_node(graph, node->inputs[1 - i]);
+  return places->op == OP_iota &&
+         places->types[0]->dims[0].size !=
+             (int64_t)node_float(number, ATTR_value, 0);
+}
+
+/* By node: an integer constant that may be a size. */
+static bool *find_size_constants(const Resized *r, const Graph *graph) {
+  bool *may_be = ARENA_ARRAY(r->arena, bool, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int i = 0; i < node->n_inputs; i++) {
+      const Node *from = graph_node(graph, node->inputs[i]);
+      may_be[node->inputs[i].node] |=
+          from->op == OP_const &&
+          dtype_class(from->types[0]->dtype) == CLASS_INT &&
+          !is_position(graph, node, i);
+    }
+  }
+  return may_be;
 }
 
 /* ---- the shape rule ---- */
@@ -96,7 +122,8 @@ static bool rule_holds(const Resized *r, const Graph *graph, const Node *node) {
 
 static Graph *resized_graph(Resized *r, const Graph *graph);
 
-static Node *resized_node(Resized *r, const Graph *graph, const Node *node) {
+static Node *resized_node(Resized *r, const Graph *graph, const Node *node,
+                          bool is_size) {
   Node *own = arena_copy(r->arena, node, sizeof *node);
   const Type **types = ARENA_ARRAY(r->arena, const Type *, node->n_results);
   Attr *attrs =
@@ -105,6 +132,10 @@ static Node *resized_node(Resized *r, const Graph *graph, const Node *node) {
     types[i] = resized_type(r, node->types[i]);
   for (int i = 0; i < node->n_attrs; i++)
     resize_attr(r, graph, node, &attrs[i]);
+  for (int i = 0; i < node->n_attrs && is_size; i++)
+    if (attrs[i].key == ATTR_value)
+      attrs[i].real =
+          (double)resizing_integer(r->resizing, (int64_t)attrs[i].real);
   own->types = types;
   own->attrs = attrs;
   if (node->body) own->body = resized_graph(r, node->body);
@@ -115,9 +146,10 @@ static Graph *resized_graph(Resized *r, const Graph *graph) {
   Graph *own = arena_copy(r->arena, graph, sizeof *graph);
   own->nodes.data = ARENA_ARRAY(r->arena, Node *, graph->nodes.n);
   own->hash = 0;
+  const bool *is_size = find_size_constants(r, graph);
   for (int id = 0; id < graph->nodes.n && r->is_right; id++) {
     const Node *node = graph->nodes.data[id];
-    own->nodes.data[id] = resized_node(r, graph, node);
+    own->nodes.data[id] = resized_node(r, graph, node, is_size[id]);
     if (op_info(node->op)->infer && rule_holds(r, graph, node))
       r->is_right = rule_holds(r, own, own->nodes.data[id]);
   }
