@@ -1,10 +1,10 @@
 #!/bin/bash
-# Plans that shard parameters train as one rank does: the short half of
-# benchmarks/systems, and a checkpoint that goes from plan to plan.
+# Plans compute what one rank does: the short half of benchmarks/systems, and a
+# checkpoint that goes from plan to plan.
 . "$(dirname "$0")/lib.sh"
 has_mpi || skip "needs mpirun"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-"$root/benchmarks/systems/run.sh" "$dnnc" short || fail "losses differ"
+"$root/benchmarks/systems/run.sh" "$dnnc" short || fail "a pair differs"
 
 plans=$root/benchmarks/plans
 sed -e 's/^dim .*/dim B = 12, T = 12, V = 48, C = 24, H = 4, D = C \/ H, F = 4 * C, L = 2/' \
