@@ -2,7 +2,8 @@
  * verify_unroll.c -- whether a final graph is the unrolling of a shorter one,
  * as declared in verify_unroll.h.
  *
- * Both graphs become lists of atoms: fused bodies are written out, an
+ * Both graphs become lists of atoms: fused bodies are written out, `after`,
+ * which says an order alone, is left out, an
  * all_reduce of several parts is one atom for each, outputs are atoms, and a
  * tree of additions is one atom with many operands.  The hash of an atom is
  * that of its operator, attributes and types and of its operands: an operand of
@@ -175,6 +176,10 @@ static void add_node_atoms(Unroll *u, const Graph *graph, int id,
     inputs[i] = values[node->inputs[i].node][node->inputs[i].result];
   if (node->op == OP_fused) {
     add_graph_atoms(u, node->body, inputs, values[id]);
+    return;
+  }
+  if (node->op == OP_after) {
+    values[id][0] = inputs[0];
     return;
   }
   bool is_parted = node->op == OP_all_reduce || node->op == OP_accumulate;

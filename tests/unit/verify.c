@@ -249,4 +249,12 @@ Test(verify, equal_blocks_are_played_as_three) {
   cr_expect_eq(report.equal, ANSWER_yes, "%s %s", report.path,
                report.not_compared);
   cr_expect_str_eq(report.repeats, "block[0..8]");
+  static const PlayCase ordered = {.model = "models/llama.dnn",
+                                   .sizes = "L=7",
+                                   .plan = TEST_ROOT
+                                   "/benchmarks/plans/zero3.plan"};
+  report = play_case(&ordered);
+  cr_expect(!report.numbers || strcmp(report.numbers, "comparing blocks"), "%s",
+            report.path);
+  cr_expect_str_eq(report.repeats, "block[0..6]");
 }
