@@ -137,8 +137,7 @@ static void attention_shape(const WorkCall *call, Work *out) {
 static void contraction_shape(const WorkCall *call, Work *out) {
   if (call->node->op == OP_dot) {
     dot_shape(call, out);
-  } else if (call->node->op == OP_attention ||
-             call->node->op == OP_attention_grad) {
+  } else if (op_has(call->node->op, OP_FLAG_attends)) {
     attention_shape(call, out);
   } else {
     conv_shape(call, out);

@@ -373,8 +373,7 @@ bool c_emit_attention(const Backend *backend, Module *module,
   (void)backend;
   Op op = graph->nodes.data[id]->op;
   Attention at;
-  if ((op != OP_attention && op != OP_attention_grad) ||
-      !read_attention(graph, id, &at))
+  if (!op_has(op, OP_FLAG_attends) || !read_attention(graph, id, &at))
     return false;
   Text marked = text_create(module->arena);
   text_printf(&marked, "  /* %s */\n", dtype_name(at.dtype));

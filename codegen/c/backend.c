@@ -8,10 +8,8 @@
 
 static bool c_has_kernel(const Target *target, const Graph *graph, int id) {
   (void)target;
-  Op op = graph->nodes.data[id]->op;
-  if (op == OP_attention || op == OP_attention_grad)
-    return c_has_attention_kernel(graph, id);
-  return false;
+  return op_has(graph->nodes.data[id]->op, OP_FLAG_attends) &&
+         c_has_attention_kernel(graph, id);
 }
 
 const Backend backend_cpu = {

@@ -615,7 +615,7 @@ bool cuda_emit_attention(const Backend *backend, Module *module,
   (void)backend;
   const Node *node = graph->nodes.data[id];
   bool is_grad = node->op == OP_attention_grad;
-  if ((!is_grad && node->op != OP_attention) ||
+  if (!op_has(node->op, OP_FLAG_attends) ||
       !cuda_has_attention_kernel(graph, id))
     return false;
   Parts parts = {.shape = attention_shape(graph, node)};

@@ -10,10 +10,8 @@
 
 static bool cuda_has_kernel(const Target *target, const Graph *graph, int id) {
   (void)target;
-  Op op = graph->nodes.data[id]->op;
-  if (op == OP_attention || op == OP_attention_grad)
-    return cuda_has_attention_kernel(graph, id);
-  return false;
+  return op_has(graph->nodes.data[id]->op, OP_FLAG_attends) &&
+         cuda_has_attention_kernel(graph, id);
 }
 
 /* Scratch memory is a part of the arena, so that a step allocates nothing; the

@@ -44,8 +44,8 @@ static void add_computed(Elab *e, PinnedPaths *pinned, const Graph *graph,
   }
 }
 
-/* What the expression of the statement computes; a value that a layer returns
- * keeps the path that it has there. */
+/* Adds the values that the expression of the statement computes; one that a
+ * layer returns keeps the path that it has there. */
 static void add_named(Elab *e, PinnedPaths *pinned, const Stmt *stmt) {
   for (int i = 0; stmt->kind == STMT_assign && i < stmt->names.n; i++) {
     const Name *place = &stmt->names.names[i];

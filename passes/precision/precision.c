@@ -67,10 +67,6 @@ DType precision_dtype(const Rounding *r, Value value) {
   return graph_type(r->from, value)->dtype;
 }
 
-bool precision_is_attention(Op op) {
-  return op == OP_attention || op == OP_attention_grad;
-}
-
 bool precision_is_contraction(const Rounding *r, int id) {
   return !r->is_listed[id] &&
          op_is(r->from->nodes.data[id]->op, OPCLASS_contraction);
@@ -250,7 +246,7 @@ static DType decide_dtype(const Rounding *r, int id, int result) {
   bool rounds = is_shared || facts->is_contracted || facts->is_moved_rounded ||
                 facts->is_stacked || facts->is_16bit ||
                 (precision_is_contraction(r, id) &&
-                 precision_is_attention(r->from->nodes.data[id]->op));
+                 op_has(r->from->nodes.data[id]->op, OP_FLAG_attends));
   return rounds ? p->compute : DT_f32;
 }
 

@@ -50,7 +50,6 @@ bool precision_is_contraction(const Rounding *r, int id);
 bool precision_is_move(Op op);
 /* A cast to f32 that the program wrote: its value stays f32. */
 bool precision_is_pin(const Graph *graph, const Node *node);
-bool precision_is_attention(Op op);
 
 /* precision_build.c: the new graph, once everything is decided. */
 Graph *precision_build(Rounding *r);

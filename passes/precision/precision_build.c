@@ -125,7 +125,7 @@ static void build_contraction(Rounding *r, int id, Value *inputs) {
                     ? value_in_dtype(r, node->inputs[i], operands)
                     : value_in_f32(r, node->inputs[i]);
   }
-  if (precision_is_attention(node->op)) dtype = operands;
+  if (op_has(node->op, OP_FLAG_attends)) dtype = operands;
   if (dtype != operands || node_has(node, ATTR_dtype))
     set_dtype(r, &attrs, dtype);
   append_rounded(r, id, inputs, &attrs, dtype);

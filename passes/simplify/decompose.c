@@ -61,8 +61,7 @@ static bool sum_in_f32(Rewrite *rewrite, int id) {
 /* Partition places attention by heads, and then writes it out. */
 static bool is_placed_first(const PassContext *ctx, Op op) {
   return ctx->plan && ctx->plan->attention == ATTENTION_ulysses &&
-         !ctx->plan->replicates_data &&
-         (op == OP_attention || op == OP_attention_grad);
+         !ctx->plan->replicates_data && op_has(op, OP_FLAG_attends);
 }
 
 static bool decompose_by_row(Rewrite *rewrite, int id) {

@@ -168,7 +168,7 @@ bool place_by_heads(Partition *p, int id, Value *inputs) {
   bool is_forward = node->op == OP_attention;
   Heads heads;
   if (p->plan->attention != ATTENTION_ulysses || p->plan->replicates_data ||
-      (!is_forward && node->op != OP_attention_grad))
+      !op_has(node->op, OP_FLAG_attends))
     return false;
   if (!choose_heads(p, node, graph_type(to, inputs[0]),
                     graph_type(to, inputs[1]), &heads) ||

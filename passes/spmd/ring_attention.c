@@ -244,7 +244,7 @@ static bool ring_rule(Rewrite *rewrite, int id, void *user) {
   const Node *node = rewrite->from->nodes.data[id];
   Ring ring;
   Value results[3];
-  if (node->op != OP_attention && node->op != OP_attention_grad) return false;
+  if (!op_has(node->op, OP_FLAG_attends)) return false;
   if (!ring_begin(rewrite, id, &ring)) {
     walk->missed = node;
     return false;

@@ -6,7 +6,7 @@
  *     plan: remat rnn.z
  *     %4 = exp %3 "rnn.z"   =>   %4 = exp %3 {recompute = 1} "rnn.z"
  *
- * What the body hands on is stored anyway and gets no mark.  A line that names
+ * The outputs of the body are stored anyway and get no mark.  A line that names
  * all of a scan is left to the pass `remat`, which clones the scan.  The marks
  * live within the pass `autodiff`.
  */
