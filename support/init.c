@@ -1,6 +1,6 @@
 /*
  * init.c -- computes initial values from the tensor's key and the element's
- * index alone, or, for an orthogonal matrix, from the key and the sizes.
+ * index alone, or, for an orthogonal matrix, all of them from key and sizes.
  */
 #include "support/support.h"
 
@@ -19,18 +19,20 @@ static double truncated_normal(uint64_t key, uint64_t index) {
 }
 
 bool init_is_elementwise(InitKind kind) {
-  return kind != INIT_orthogonal && kind != INIT_eye;
+  return kind != INIT_orthogonal;
 }
 
-double init_value(Init init, uint64_t key, uint64_t index) {
+double init_value(Init init, uint64_t key, const int64_t *sizes,
+                  uint64_t index) {
+  uint64_t columns = init.kind == INIT_eye ? (uint64_t)sizes[1] : 1;
   switch (init.kind) {
   case INIT_zeros: return 0;
   case INIT_constant: return init.a;
   case INIT_normal: return init.a * random_normal(key, index);
   case INIT_trunc_normal: return init.a * truncated_normal(key, index);
   case INIT_uniform: return init.a * (2 * random_uniform(key, index) - 1);
-  case INIT_orthogonal:
-  case INIT_eye: break; /* init_fill */
+  case INIT_eye: return index / columns == index % columns;
+  case INIT_orthogonal: break; /* init_fill */
   }
   UNREACHABLE();
 }
@@ -171,6 +173,5 @@ void init_fill(Arena *scratch, Init init, uint64_t key, const int64_t *sizes,
   }
   ASSERT(init.kind != INIT_eye || rank == 2);
   for (int64_t i = 0; i < n; i++)
-    out[i] = init.kind == INIT_eye ? (double)(i / sizes[1] == i % sizes[1])
-                                   : init_value(init, key, (uint64_t)i);
+    out[i] = init_value(init, key, sizes, (uint64_t)i);
 }

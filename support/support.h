@@ -327,11 +327,13 @@ typedef struct Init {
   double a;
 } Init;
 
-/* Whether an element depends on its index alone; orthogonal and eye do not. */
+/* Whether an element depends on its index alone; orthogonal ones do not. */
 bool init_is_elementwise(InitKind kind);
 /* Element `index` (row-major in the parameter's own dim order) of the tensor
- * with this key; independent of plan and device. */
-double init_value(Init init, uint64_t key, uint64_t index);
+ * with this key and these sizes, which only eye reads; independent of plan and
+ * device. */
+double init_value(Init init, uint64_t key, const int64_t *sizes,
+                  uint64_t index);
 /* All elements of a tensor, of any kind; orthogonal uses scratch memory. */
 void init_fill(Arena *scratch, Init init, uint64_t key, const int64_t *sizes,
                int rank, double *out);

@@ -34,10 +34,11 @@ static void make_part(void *arg, int index, int n_threads) {
   for (int64_t i = begin; i < end; i++) {
     int64_t element = making->first + i;
     if (splits) element = tensor_logical_index(tensor, making->rank, element);
-    double value = element < 0 ? 0.0
-                   : making->values
-                       ? making->values[element]
-                       : init_value(init, making->key, (uint64_t)element);
+    double value =
+        element < 0 ? 0.0
+        : making->values
+            ? making->values[element]
+            : init_value(init, making->key, tensor->size, (uint64_t)element);
     number_store(tensor->dtype, making->out + i * item, value);
   }
 }
@@ -65,7 +66,8 @@ static Status init_shard(const Threads *threads, Device *device,
   return STATUS_OK;
 }
 
-/* An initialisation that is not elementwise is made in full on every rank. */
+/* The rows of an orthogonal matrix depend on each other, so every rank makes
+ * all of it, one matrix at a time. */
 static Status init_tensor(Arena *arena, const Threads *threads, Device *device,
                           Making *making) {
   const DnnTensor *tensor = making->tensor;

@@ -267,7 +267,7 @@ Test(interp, initial_values_are_those_of_the_path) {
   Tensor w = interp_initial(graph, 0, 7, module->arena);
   for (int i = 0; i < 3; i++) {
     double value = init_value((Init){INIT_uniform, 0.5},
-                              random_key(7, "layer.w"), (uint64_t)i);
+                              random_key(7, "layer.w"), NULL, (uint64_t)i);
     cr_assert_eq(w.data[i], (float)value);
   }
 }

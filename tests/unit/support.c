@@ -410,10 +410,10 @@ Test(random, moments_and_bounds) {
     uniform += u;
     cr_assert(u >= 0 && u < 1);
     counts[random_below(key, i, 7)]++;
-    double t = init_value((Init){INIT_trunc_normal, 3}, key, i);
+    double t = init_value((Init){INIT_trunc_normal, 3}, key, NULL, i);
     cr_assert_leq(fabs(t), 6);
     truncated += t * t;
-    cr_assert_leq(fabs(init_value((Init){INIT_uniform, 2}, key, i)), 2);
+    cr_assert_leq(fabs(init_value((Init){INIT_uniform, 2}, key, NULL, i)), 2);
   }
   cr_expect_float_eq(sum / N, 0, 0.01);
   cr_expect_float_eq(squares / N, 1, 0.02);
@@ -421,8 +421,8 @@ Test(random, moments_and_bounds) {
   /* 1 - 4 phi(2) / (2 Phi(2) - 1), times 3^2 */
   cr_expect_float_eq(truncated / N, 9 * 0.7737, 0.1);
   for (int i = 0; i < 7; i++) cr_expect_float_eq(counts[i], N / 7.0, 800);
-  cr_expect_eq(init_value((Init){INIT_constant, 2.5}, key, 3), 2.5);
-  cr_expect_eq(init_value((Init){INIT_zeros, 2.5}, key, 3), 0);
+  cr_expect_eq(init_value((Init){INIT_constant, 2.5}, key, NULL, 3), 2.5);
+  cr_expect_eq(init_value((Init){INIT_zeros, 2.5}, key, NULL, 3), 0);
 }
 
 /* Largest distance of a^T a (columns) or a a^T (rows) from the unit matrix,
@@ -487,10 +487,15 @@ Test(init, eye_and_elements) {
   Arena *arena = new_arena(&memory);
   double a[6];
   init_fill(arena, (Init){INIT_eye, 0}, 1, (int64_t[]){2, 3}, 2, a);
-  for (int i = 0; i < 6; i++) cr_expect_eq(a[i], i == 0 || i == 4);
+  for (int i = 0; i < 6; i++) {
+    cr_expect_eq(a[i], i == 0 || i == 4);
+    cr_expect_eq(a[i], init_value((Init){INIT_eye, 0}, 1, (int64_t[]){2, 3},
+                                  (uint64_t)i));
+  }
   init_fill(arena, (Init){INIT_normal, 2}, 9, (int64_t[]){2, 3}, 2, a);
   for (int i = 0; i < 6; i++)
-    cr_expect_eq(a[i], init_value((Init){INIT_normal, 2}, 9, (uint64_t)i));
+    cr_expect_eq(a[i],
+                 init_value((Init){INIT_normal, 2}, 9, NULL, (uint64_t)i));
   memory_destroy(memory);
 }
 
