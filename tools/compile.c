@@ -119,11 +119,31 @@ static bool read_options(Tool *tool, CompileOptions *out) {
   return true;
 }
 
+/* Without placements a rank would run the program of one rank on the memory of
+ * a shard. */
+static bool can_leave_out(const Compilation *c) {
+  const Plan *plan = c->plan;
+  const CompileOptions *options = c->options;
+  if (!plan || (plan->ranks <= 1 && plan->microbatches <= 1)) return true;
+  for (int i = 0; i < options->n_disabled; i++) {
+    if (!pass_is_named(pass_find("partition"), options->disabled[i])) continue;
+    message_print(
+        "dnnc: error: '--disable %s' cannot hold: this pass gives the ranks "
+        "and micro-batches of the plan their shards\n"
+        "help: '--stop-after layout_assignment' ends before it\n",
+        options->disabled[i]);
+    return false;
+  }
+  return true;
+}
+
 int tool_load(Tool *tool, Compilation *out) {
   CompileOptions *options = ARENA_NEW(tool->arena, CompileOptions);
   if (!read_options(tool, options)) return EXIT_user;
-  return driver_load(&tool->module, options, out) == COMPILE_done ? EXIT_done
-                                                                  : EXIT_user;
+  return driver_load(&tool->module, options, out) == COMPILE_done &&
+                 can_leave_out(out)
+             ? EXIT_done
+             : EXIT_user;
 }
 
 /* ---- compiling ---- */
