@@ -337,6 +337,33 @@ Test(ir, verifier_reads_edges) {
   cr_expect(strstr(violations(graph), "a placement uses an axis"));
 }
 
+/* No axis shards two dims, one dim twice, or what is partial over it. */
+Test(ir, verifier_finds_an_axis_used_twice) {
+  static const struct {
+    AxisList splits[2];
+    AxisSet partial;
+    bool holds;
+  } cases[] = {{{1, 0}, 0, true},  {{1, 2}, 0, true},     {{1, 2}, 4, true},
+               {{1, 1}, 0, false}, {{0x11, 0}, 0, false}, {{0, 2}, 2, false},
+               {{4, 0}, 0, false}, {{0, 0}, 8, false}};
+  for (int i = 0; i < ARRAY_LENGTH(cases); i++) {
+    Module *module = module_create();
+    Graph *graph =
+        parse(module, "graph g mesh(x = 2, y = 2, z = 2) {\n" OPERANDS
+                      "%5 = exp %0 : f32[B:2, T:3] "
+                      "output result \"\" %5 }");
+    Type *type = type_create(module->arena, DT_f32, 2);
+    type->dims[0] =
+        (Dim){name_intern(module->names, "B"), 2, cases[i].splits[0]};
+    type->dims[1] =
+        (Dim){name_intern(module->names, "T"), 3, cases[i].splits[1]};
+    type->partial = cases[i].partial;
+    graph->nodes.data[5]->types = (const Type *[]){type};
+    bool is_found = strstr(violations(graph), "a placement uses an axis");
+    cr_expect_neq(is_found, cases[i].holds, "case %d", i);
+  }
+}
+
 /* ---- hashes, costs, types ---- */
 
 static uint64_t hash_of(const char *text) {
