@@ -89,6 +89,7 @@ static bool find_batch_dims(Attention *at) {
 
 static bool read_attention(const Graph *graph, int id, Attention *at) {
   const Node *node = graph->nodes.data[id];
+  if (node->n_inputs != (node->op == OP_attention ? 3 : 6)) return false;
   *at = (Attention){.mesh = &graph->mesh,
                     .query = node_name(node, ATTR_query),
                     .key = node_name(node, ATTR_key),

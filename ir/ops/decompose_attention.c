@@ -4,6 +4,7 @@
  * scores.
  *
  *     s = scale q.k         causal: -inf where query < key
+ *                           -inf too where key >= the number of keys, if given
  *     o = softmax(s) . v    lse = log of the sum of exp(s)
  *     p = exp(s - lse)      dv = p . do
  *     ds = scale p (do . v - sum of do o)
@@ -60,8 +61,15 @@ static Value attention_dot_to(Graph *graph, Value a, Value b,
   return grad_sum_to(graph, y, type);
 }
 
-static Value attention_scores(Graph *graph, const Node *node, Value q,
-                              Value k) {
+static Value mask_scores(Graph *graph, Value s, Value is_seen) {
+  Value masked = graph_op3(graph, OP_select, is_seen, s,
+                           attention_const(graph, s, -INFINITY));
+  return graph_transpose_to(graph, masked, graph_type(graph, s));
+}
+
+/* `count`: the number of keys, or VALUE_NONE. */
+static Value attention_scores(Graph *graph, const Node *node, Value q, Value k,
+                              Value count) {
   int n;
   const Name *over = node_names(node, ATTR_over, &n);
   Name query = node_name(node, ATTR_query), key = node_name(node, ATTR_key);
@@ -70,19 +78,23 @@ static Value attention_scores(Graph *graph, const Node *node, Value q,
   double scale = node_float(node, ATTR_scale, 1);
   if (scale != 1)
     s = graph_op2(graph, OP_mul, s, attention_const(graph, s, scale));
-  if (!node_int(node, ATTR_causal, 0)) return s;
-  Value is_seen = graph_op2(graph, OP_ge, attention_position(graph, q, query),
-                            attention_position(graph, k, key));
-  Value masked = graph_op3(graph, OP_select, is_seen, s,
-                           attention_const(graph, s, -INFINITY));
-  return graph_transpose_to(graph, masked, graph_type(graph, s));
+  if (node_int(node, ATTR_causal, 0))
+    s = mask_scores(graph, s,
+                    graph_op2(graph, OP_ge, attention_position(graph, q, query),
+                              attention_position(graph, k, key)));
+  if (value_is(count))
+    s = mask_scores(
+        graph, s,
+        graph_op2(graph, OP_lt, attention_position(graph, k, key), count));
+  return s;
 }
 
 void decompose_attention(Graph *graph, const Graph *from, int id,
                          const Value *inputs, Value *out_results) {
   const Node *node = from->nodes.data[id];
   Name key = node_name(node, ATTR_key);
-  Value s = attention_scores(graph, node, inputs[0], inputs[1]);
+  Value count = node->n_inputs > 3 ? inputs[3] : VALUE_NONE;
+  Value s = attention_scores(graph, node, inputs[0], inputs[1], count);
   Value p, lse;
   rows_softmax(graph, s, &key, 1, &p, &lse);
   Value o = attention_dot(graph, p, inputs[2], &key, 1, node->types[0]->dtype);
@@ -96,7 +108,8 @@ void decompose_attention_grad(Graph *graph, const Graph *from, int id,
   const Node *node = from->nodes.data[id];
   Value q = inputs[0], k = inputs[1], v = inputs[2], o = inputs[3];
   Value lse = inputs[4], d_o = inputs[5];
-  Value s = attention_scores(graph, node, q, k);
+  Value count = node->n_inputs > 6 ? inputs[6] : VALUE_NONE;
+  Value s = attention_scores(graph, node, q, k, count);
   const Type *lse_type = graph_type(graph, lse);
   const Type *s_type = graph_type(graph, s);
   Value p = graph_op1(graph, OP_exp, graph_op2(graph, OP_sub, s, lse));

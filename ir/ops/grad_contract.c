@@ -192,8 +192,15 @@ void grad_attention(Graph *graph, int id, const Value *cotangents, Value *out) {
   Attrs attrs = {0};
   for (int i = 0; i < node->n_attrs; i++) attrs.items[i] = node->attrs[i];
   attrs.n = node->n_attrs;
-  Value inputs[] = {node->inputs[0], node->inputs[1], node->inputs[2],
-                    {id, 0},         {id, 1},         d_o};
-  Value first = graph_append(graph, OP_attention_grad, inputs, 6, &attrs);
+  bool has_count = node->n_inputs > 3;
+  Value inputs[] = {node->inputs[0],
+                    node->inputs[1],
+                    node->inputs[2],
+                    {id, 0},
+                    {id, 1},
+                    d_o,
+                    has_count ? node->inputs[3] : VALUE_NONE};
+  Value first =
+      graph_append(graph, OP_attention_grad, inputs, 6 + has_count, &attrs);
   for (int i = 0; i < 3; i++) out[i] = (Value){first.node, i};
 }

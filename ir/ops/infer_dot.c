@@ -108,10 +108,25 @@ static Dims attention_dims(Infer *in, const Attention *at) {
   return dims;
 }
 
+/* The number of keys has no dims but those that attention goes through. */
+static void read_key_count(Infer *in, const Attention *at, int operand) {
+  if (in->call->n_inputs <= operand) return;
+  const Type *type = infer_type(in, operand);
+  infer_want_integer(in, operand);
+  infer_lacks(in, operand, at->query);
+  for (int i = 0; i < type->rank; i++) {
+    if (names_have(at->over, type->dims[i].name))
+      infer_lacks(in, operand, type->dims[i].name);
+    infer_size(in, 0, type->dims[i].name);
+    infer_agree(in, 0, operand, type->dims[i].name);
+  }
+}
+
 int infer_attention(Module *module, const OpCall *call, Span span,
                     const Type **out_types) {
   Infer in = infer_begin(module, call, span);
   Attention at = read_attention(&in);
+  read_key_count(&in, &at, 3);
   Dims o = attention_dims(&in, &at);
   Dims lse = {0};
   dims_add_type(&lse, call->types[0], at.over);
@@ -126,6 +141,7 @@ int infer_attention_grad(Module *module, const OpCall *call, Span span,
   Infer in = infer_begin(module, call, span);
   Attention at = read_attention(&in);
   attention_dims(&in, &at);
+  read_key_count(&in, &at, 6);
   infer_want_same_dims(&in, 3, 5);
   infer_lacks(&in, 4, at.key);
   infer_size(&in, 4, at.query);

@@ -151,6 +151,7 @@ static inline bool op_case_is_index(Op op, int input) {
       op == OP_combine)
     return input > 0;
   if (op == OP_update_slice) return input == 2;
+  if (op == OP_attention) return input == 3;
   return op == OP_one_hot || op == OP_route || op == OP_route_inverse ||
          op == OP_random_keep;
 }
