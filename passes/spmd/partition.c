@@ -206,28 +206,13 @@ static AxisSet place_operands(Partition *p, int id, Value *inputs) {
   return positions;
 }
 
-/* A permute needs shards of one element along its dim, and rotates partial sums
- * over other axes as they are. */
 static void place_permute(Partition *p, int id, Value *inputs) {
   const Node *node = p->rewrite.from->nodes.data[id];
   Graph *to = p->rewrite.to;
-  int n = 0;
-  AxisList split = 0;
-  const Name *axes = node_names(node, ATTR_axes, &n);
-  for (int i = 0; i < n; i++)
-    split = axis_list_append(split, mesh_find(p->mesh, axes[i]));
   const Type **types =
       ARENA_ARRAY(p->ctx->module->arena, const Type *, node->n_inputs);
-  for (int i = 0; i < node->n_inputs; i++) {
-    Type *want = type_copy(p->ctx->module->arena, graph_type(to, inputs[i]));
-    want->dims[type_find(want, node_name(node, ATTR_dim))].split = split;
-    if (want->partial & axis_list_set(split)) {
-      want->partial = 0;
-      want->partial_kind = REDUCE_sum;
-    }
-    inputs[i] = reshard(p, inputs[i], want, id);
-    types[i] = graph_type(to, inputs[i]);
-  }
+  place_on_axes(p, id, inputs);
+  for (int i = 0; i < node->n_inputs; i++) types[i] = graph_type(to, inputs[i]);
   rewrite_at(&p->rewrite, id);
   Attrs attrs = node_attrs(node);
   Value first = graph_append_typed(to, OP_permute, inputs, node->n_inputs,
@@ -293,6 +278,8 @@ void place_node(Partition *p, int id) {
     place_permute(p, id, inputs);
     return;
   }
+  if (node->op == OP_split_dim && node_has(node, ATTR_pad))
+    place_on_axes(p, id, inputs);
   keep_partial(p, id, inputs);
   for (int i = 0; i < node->n_inputs && node->phase == PHASE_update; i++)
     inputs[i] = place_gradient(p, id, i, inputs[i]);

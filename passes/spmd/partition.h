@@ -76,6 +76,11 @@ Value place_call(Partition *p, int id, Op op, const Attrs *attrs,
 Value place_inferred(Partition *p, int id, Op op, const Value *inputs,
                      int n_inputs, const Attrs *attrs);
 
+/* Reshards the operands of node `id` so that the axes that its attribute lists,
+ * and no others, shard its dim; padding becomes zeros.  Partial sums over other
+ * axes stay as they are. */
+void place_on_axes(Partition *p, int id, Value *inputs);
+
 /* ---- completion.c ---- */
 
 /* Finds the placements that constraints imply for the values around them. */
@@ -248,8 +253,11 @@ void keep_partial(Partition *p, int id, Value *inputs);
  * these, with heads in shards in place of the sequence; false: not this one. */
 bool place_by_heads(Partition *p, int id, Value *inputs);
 
-/* ---- ring_attention.c ---- */
+/* ---- attention_lines.c ---- */
 
+/* Into how many shards a line about its name divides a dim other than that of
+ * the batch; else 1. */
+int64_t sequence_shards(const Plan *plan, Name dim);
 /* No attention is computed as the plan says: says why, at its line.  `missed`,
  * or NULL: an attention of the graph. */
 void report_no_attention(PassContext *ctx, const Graph *graph,

@@ -1,6 +1,7 @@
 /*
  * place_call.c -- appends an operator with the placements that its sharding
- * rule gives, after its operands are resharded as the rule wants them.
+ * rule gives, after its operands are resharded as the rule wants them, and
+ * reshards the operands of an operator that names the axes of its dim.
  */
 #include "passes/spmd/partition.h"
 
@@ -37,4 +38,24 @@ Value place_inferred(Partition *p, int id, Op op, const Value *inputs,
   int n_results = op_infer(to->module, &call, to->span, results);
   ASSERT(n_results == 1);
   return place_call(p, id, op, attrs, inputs, n_inputs, results, 1);
+}
+
+void place_on_axes(Partition *p, int id, Value *inputs) {
+  const Node *node = p->rewrite.from->nodes.data[id];
+  Graph *to = p->rewrite.to;
+  Name dim = node_name(node, ATTR_dim);
+  int n = 0;
+  AxisList split = 0;
+  const Name *axes = node_names(node, ATTR_axes, &n);
+  for (int i = 0; i < n; i++)
+    split = axis_list_append(split, mesh_find(p->mesh, axes[i]));
+  for (int i = 0; i < node->n_inputs; i++) {
+    Type *want = type_copy(p->ctx->module->arena, graph_type(to, inputs[i]));
+    want->dims[type_find(want, dim)].split = split;
+    if (want->partial & axis_list_set(split)) {
+      want->partial = 0;
+      want->partial_kind = REDUCE_sum;
+    }
+    inputs[i] = mask_padding(p, reshard(p, inputs[i], want, id), dim);
+  }
 }

@@ -20,6 +20,22 @@
  * log-sum-exp, with a running maximum, sum and output (Liu, Zaharia and Abbeel
  * 2023, "Ring Attention with Blockwise Transformers").
  *
+ * A causal sequence is brought into zigzag order where that is possible
+ * (zigzag.c).  Then a shard has an early and a late half, and the first turn is
+ * as before.  In turn j shard i gets the keys of shard s = i - j modulo n:
+ *
+ *     s < i: all queries see the early half of the keys
+ *     s > i: the late queries see all keys
+ *
+ * Both are two attentions of a half by a half, which are one operator with a
+ * dim for the two; selects bring each its queries and keys.  So no rank
+ * computes what the mask empties, and all have equal work.
+ *
+ * Where the ranks do not divide the sequence, the shards have zeros as padding.
+ * It comes after all elements, so that a causal mask hides its keys; without
+ * one attention is told how many keys of each shard count, none perhaps.  Rows
+ * of padding are computed and dropped.
+ *
  * The gradient rotates keys and values again, so that no rank stores those of
  * others.  The gradients of a shard's keys and values travel with them and are
  * added up; a rank deals with its own keys last, when they have come home.  So
@@ -31,87 +47,31 @@
 #include <math.h>
 
 #include "passes/spmd/partition.h"
-
-typedef struct Ring {
-  Graph *to;
-  const Node *node;
-  Name query, key, shards; /* `shards`: the dim that numbers them */
-  const PlanShard *line;   /* shards the queries */
-  int64_t n;
-  bool is_causal;
-} Ring;
+#include "passes/spmd/ring.h"
+#include "passes/spmd/zigzag.h"
 
 typedef struct RingWalk {
-  const Node *missed; /* attention whose queries no line shards */
+  const Zigzag *zigzag; /* NULL: sequences have their own order */
+  const Node *missed;   /* attention whose queries no line shards */
   bool is_found;
 } RingWalk;
 
-/* ---- shards ---- */
-
-/* The elements of a shard have a name of their own, because lines about the dim
- * are not about them. */
-static Name name_in_shard(const Ring *r, Name dim) {
-  return name_format(r->to->module->names, "%s^", dim);
-}
-
-static Value split_blocks(const Ring *r, Value value, Name dim) {
-  Name names[] = {r->shards, name_in_shard(r, dim)};
-  int64_t size = type_size(graph_type(r->to, value), dim);
-  int64_t sizes[] = {r->n, size / r->n};
-  Attrs attrs = {0};
-  attrs_name(&attrs, ATTR_dim, dim);
-  attrs_names(&attrs, ATTR_to, names, 2);
-  attrs_ints(&attrs, ATTR_sizes, sizes, 2);
-  return graph_append(r->to, OP_split_dim, &value, 1, &attrs);
-}
-
-/* The value with its shards joined, in the dtype and dim order of `like`. */
-static Value merge_blocks(const Ring *r, Value value, Name dim,
-                          const Type *like) {
-  Name names[] = {r->shards, name_in_shard(r, dim)};
-  Attrs attrs = {0};
-  attrs_names(&attrs, ATTR_from, names, 2);
-  attrs_name(&attrs, ATTR_dim, dim);
-  value = graph_cast(r->to, value, like->dtype);
-  value = graph_append(r->to, OP_merge_dims, &value, 1, &attrs);
-  return graph_transpose_to(r->to, value, like);
-}
-
-/* Each shard gets the values of the one before it, the first those of the
- * last. */
-static void rotate(const Ring *r, Value *values, int n) {
-  const Type *types[2];
-  Attrs attrs = {0};
-  for (int i = 0; i < n; i++) types[i] = graph_type(r->to, values[i]);
-  attrs_name(&attrs, ATTR_dim, r->shards);
-  attrs_names(&attrs, ATTR_axes, r->line->axes, r->line->n_axes);
-  attrs_int(&attrs, ATTR_shift, 1);
-  Value first =
-      graph_append_typed(r->to, OP_permute, values, n, &attrs, types, n, NULL);
-  for (int i = 0; i < n; i++) values[i] = (Value){first.node, i};
-}
-
-/* The value, but `other` in the shards that see no keys in this turn. */
-static Value where_seen(const Ring *r, int64_t turn, Value value,
-                        double other) {
-  if (!r->is_causal || turn == 0) return value;
-  Attrs attrs = {0};
-  attrs_name(&attrs, ATTR_dim, r->shards);
-  attrs_ints(&attrs, ATTR_sizes, &r->n, 1);
-  Value shard = graph_append(r->to, OP_iota, NULL, 0, &attrs);
-  Value seen =
-      graph_op2(r->to, OP_ge, shard, graph_const(r->to, DT_i32, (double)turn));
-  DType dtype = graph_type(r->to, value)->dtype;
-  Value masked = graph_op3(r->to, OP_select, seen, value,
-                           graph_const(r->to, dtype, other));
-  return graph_transpose_to(r->to, masked, graph_type(r->to, value));
-}
+/* ---- turns ---- */
 
 static Attrs turn_attrs(const Ring *r, int64_t turn) {
   Attrs attrs = node_attrs(r->node);
-  attrs_name(&attrs, ATTR_query, name_in_shard(r, r->query));
-  attrs_name(&attrs, ATTR_key, name_in_shard(r, r->key));
+  attrs_name(&attrs, ATTR_query, ring_inner_name(r, r->query));
+  attrs_name(&attrs, ATTR_key, ring_inner_name(r, r->key));
   if (turn > 0) attrs_int(&attrs, ATTR_causal, 0);
+  return attrs;
+}
+
+/* The same for halves of shards. */
+static Attrs half_attrs(const Ring *r, int64_t turn) {
+  Attrs attrs = turn_attrs(r, turn);
+  attrs_name(&attrs, ATTR_query,
+             ring_inner_name(r, ring_inner_name(r, r->query)));
+  attrs_name(&attrs, ATTR_key, ring_inner_name(r, ring_inner_name(r, r->key)));
   return attrs;
 }
 
@@ -121,122 +81,201 @@ static Value in_sum_dtype(const Ring *r, Value value) {
   return dtype_size_bytes(dtype) < 4 ? graph_cast(r->to, value, DT_f32) : value;
 }
 
+static Value ring_add(const Ring *r, Value sum, Value term) {
+  return value_is(sum) ? graph_op2(r->to, OP_add, sum, term) : term;
+}
+
 /* ---- forward ---- */
 
 /* Rows of which some keys were seen: the maximum, the sum of exp(score -
- * maximum), and that of its products with v. */
+ * maximum), that of its products with v, and, where shards may have none, the
+ * number of keys. */
 typedef struct RingRows {
-  Value max, sum, out;
+  Value max, sum, out, n_keys;
 } RingRows;
+
+/* Nothing is subtracted from -inf where no key was seen yet. */
+static Value finite_maximum(const Ring *r, Value n_keys, Value max) {
+  if (!r->counts_keys) return max;
+  Value zero = graph_const(r->to, graph_type(r->to, max)->dtype, 0);
+  return ring_pick(r, ring_has_keys(r, n_keys), max, zero, max);
+}
 
 static RingRows join_rows(const Ring *r, RingRows rows, Value o, Value lse) {
   Graph *to = r->to;
   Value max = graph_op2(to, OP_maximum, rows.max, lse);
-  Value before = graph_op1(to, OP_exp, graph_op2(to, OP_sub, rows.max, max));
-  Value now = graph_op1(to, OP_exp, graph_op2(to, OP_sub, lse, max));
+  Value base = finite_maximum(r, rows.n_keys, max);
+  Value before = graph_op1(to, OP_exp, graph_op2(to, OP_sub, rows.max, base));
+  Value now = graph_op1(to, OP_exp, graph_op2(to, OP_sub, lse, base));
   Value sum = graph_op2(to, OP_mul, rows.sum, before);
   Value out = graph_op2(to, OP_mul, rows.out, before);
   return (RingRows){
       .max = max,
+      .n_keys = rows.n_keys,
       .sum = graph_op2(to, OP_add, sum, now),
       .out = graph_op2(to, OP_add, out, graph_op2(to, OP_mul, o, now))};
 }
 
+/* Rows have halves.  Where the late queries see all keys, both results are
+ * theirs. */
+static RingRows join_half_turn(const Ring *r, int64_t turn, Value q,
+                               const Value *kv, RingRows rows) {
+  Graph *to = r->to;
+  RingHalfTurn at = ring_half_turn(r, turn);
+  Attrs attrs = half_attrs(r, turn);
+  Value operands[] = {ring_half_queries(r, &at, q),
+                      ring_half_keys(r, &at, kv[0]),
+                      ring_half_keys(r, &at, kv[1])};
+  Value made = graph_append(to, OP_attention, operands, 3, &attrs);
+  Value o = in_sum_dtype(r, made), lse = {made.node, 1};
+  Value none = graph_const(to, graph_type(to, lse)->dtype, -INFINITY);
+  Value has_row = graph_op2(to, OP_or, at.is_before, at.is_late);
+  rows = join_rows(r, rows, o, ring_pick(r, has_row, lse, none, lse));
+  Value is_after = graph_op1(to, OP_not, at.is_before);
+  Value has_both = graph_op2(to, OP_and, is_after, at.is_late);
+  Value first = ring_pick(r, has_both, ring_half(r, lse, 0), none, lse);
+  return join_rows(r, rows, ring_half(r, o, 0), first);
+}
+
+static RingRows join_turn(const Ring *r, int64_t turn, Value q, const Value *kv,
+                          RingRows rows) {
+  Graph *to = r->to;
+  Attrs attrs = turn_attrs(r, turn);
+  Value operands[4] = {q, kv[0], kv[1]};
+  if (r->counts_keys) operands[3] = ring_count_keys(r, turn);
+  Value o =
+      graph_append(to, OP_attention, operands, 3 + r->counts_keys, &attrs);
+  Value lse = ring_where_seen(r, turn, (Value){o.node, 1}, -INFINITY);
+  o = in_sum_dtype(r, o);
+  if (r->counts_keys) {
+    Value none = graph_const(to, graph_type(to, lse)->dtype, -INFINITY);
+    lse = ring_pick(r, ring_has_keys(r, operands[3]), lse, none, lse);
+    rows.n_keys = ring_add(r, rows.n_keys, operands[3]);
+  }
+  if (turn > 0) return join_rows(r, rows, o, lse);
+  if (r->is_zigzag) {
+    o = ring_split_halves(r, o, r->query);
+    lse = ring_split_halves(r, lse, r->query);
+  }
+  Value one = graph_const(to, graph_type(to, lse)->dtype, 1);
+  return (RingRows){lse, one, o, rows.n_keys};
+}
+
 static void ring_forward(const Ring *r, const Value *inputs, Value *results) {
   Graph *to = r->to;
-  Value q = split_blocks(r, inputs[0], r->query);
-  Value kv[2] = {split_blocks(r, inputs[1], r->key),
-                 split_blocks(r, inputs[2], r->key)};
-  RingRows rows = {VALUE_NONE, VALUE_NONE, VALUE_NONE};
+  Value q = ring_split(r, inputs[0], r->query);
+  Value kv[2] = {ring_split(r, inputs[1], r->key),
+                 ring_split(r, inputs[2], r->key)};
+  RingRows rows = {VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE};
   for (int64_t turn = 0; turn < r->n; turn++) {
-    if (turn > 0) rotate(r, kv, 2);
-    Attrs attrs = turn_attrs(r, turn);
-    Value o =
-        graph_append(to, OP_attention, (Value[]){q, kv[0], kv[1]}, 3, &attrs);
-    Value lse = where_seen(r, turn, (Value){o.node, 1}, -INFINITY);
-    o = in_sum_dtype(r, o);
-    Value one = graph_const(to, graph_type(to, lse)->dtype, 1);
-    rows = turn > 0 ? join_rows(r, rows, o, lse) : (RingRows){lse, one, o};
+    if (turn > 0) ring_rotate(r, kv, 2);
+    rows = (turn > 0 && r->is_zigzag ? join_half_turn : join_turn)(r, turn, q,
+                                                                   kv, rows);
   }
-  Value o = graph_op2(to, OP_div, rows.out, rows.sum);
-  Value lse = graph_op2(to, OP_add, rows.max, graph_op1(to, OP_log, rows.sum));
-  results[0] = merge_blocks(r, o, r->query, r->node->types[0]);
-  results[1] = merge_blocks(r, lse, r->query, r->node->types[1]);
+  Value made[] = {
+      graph_op2(to, OP_div, rows.out, rows.sum),
+      graph_op2(to, OP_add, rows.max, graph_op1(to, OP_log, rows.sum))};
+  for (int i = 0; i < 2; i++) {
+    if (r->is_zigzag) made[i] = ring_join_halves(r, made[i], r->query);
+    results[i] = ring_merge(r, made[i], r->query, r->node->types[i]);
+  }
 }
 
 /* ---- backward ---- */
-
-static Value ring_add(const Ring *r, Value sum, Value term) {
-  return value_is(sum) ? graph_op2(r->to, OP_add, sum, term) : term;
-}
 
 /* Adds to dq, and to the gradients of the keys and values at hand. */
 static void ring_turn_grad(const Ring *r, int64_t turn, const Value *operands,
                            Value *dq, Value *dkv) {
   Attrs attrs = turn_attrs(r, turn);
-  Value first = graph_append(r->to, OP_attention_grad, operands, 6, &attrs);
-  Value made[3];
+  Value all[7], made[3];
+  for (int i = 0; i < 6; i++) all[i] = operands[i];
+  if (r->counts_keys) all[6] = ring_count_keys(r, turn);
+  Value first =
+      graph_append(r->to, OP_attention_grad, all, 6 + r->counts_keys, &attrs);
   for (int i = 0; i < 3; i++) {
     Value part = in_sum_dtype(r, (Value){first.node, i});
-    made[i] = where_seen(r, turn, part, 0);
+    made[i] = ring_where_seen(r, turn, part, 0);
   }
   *dq = ring_add(r, *dq, made[0]);
   for (int i = 0; i < 2; i++) dkv[i] = ring_add(r, dkv[i], made[i + 1]);
+}
+
+/* The same for halves: late queries that see all keys add up both results, and
+ * so do early keys that all queries see. */
+static void half_turn_grad(const Ring *r, int64_t turn, const Value *operands,
+                           Value *dq, Value *dkv) {
+  Graph *to = r->to;
+  RingHalfTurn at = ring_half_turn(r, turn);
+  Attrs attrs = half_attrs(r, turn);
+  Value halves[6];
+  for (int i = 0; i < 6; i++)
+    halves[i] = (i == 1 || i == 2 ? ring_half_keys
+                                  : ring_half_queries)(r, &at, operands[i]);
+  Value first = graph_append(to, OP_attention_grad, halves, 6, &attrs);
+  for (int i = 0; i < 3; i++) {
+    Value part = in_sum_dtype(r, (Value){first.node, i});
+    Value both = graph_reduce(to, OP_sum, part, &r->halves, 1);
+    Value zero = graph_const(to, graph_type(to, part)->dtype, 0);
+    Value *sum = i == 0 ? dq : &dkv[i - 1];
+    if (i == 0) {
+      both = ring_pick(r, at.is_late, both, zero, part);
+      part = ring_pick(r, at.is_before, part, both, part);
+    } else {
+      both = ring_pick(r, at.is_late, zero, both, part);
+      part =
+          ring_pick(r, at.is_before, both, ring_exchange_halves(r, part), part);
+    }
+    *sum = ring_add(r, *sum, ring_join_halves(r, part, i ? r->key : r->query));
+  }
 }
 
 static void ring_backward(const Ring *r, const Value *inputs, Value *results) {
   Value own[2], kv[2], queries[6], operands[6];
   for (int i = 0; i < 6; i++) {
     bool is_key = i == 1 || i == 2;
-    queries[i] = split_blocks(r, inputs[i], is_key ? r->key : r->query);
+    queries[i] = ring_split(r, inputs[i], is_key ? r->key : r->query);
   }
   for (int i = 0; i < 2; i++) kv[i] = own[i] = queries[i + 1];
   Value dq = VALUE_NONE, dkv[2] = {VALUE_NONE, VALUE_NONE};
   for (int64_t i = 1; i <= r->n; i++) {
     int64_t turn = i % r->n;
-    if (turn > 0) rotate(r, kv, 2);
-    if (i > 1) rotate(r, dkv, 2);
+    if (turn > 0) ring_rotate(r, kv, 2);
+    if (i > 1) ring_rotate(r, dkv, 2);
     const Value *now = turn > 0 ? kv : own;
     for (int k = 0; k < 6; k++)
       operands[k] = k == 1 || k == 2 ? now[k - 1] : queries[k];
-    ring_turn_grad(r, turn, operands, &dq, dkv);
+    (turn > 0 && r->is_zigzag ? half_turn_grad
+                              : ring_turn_grad)(r, turn, operands, &dq, dkv);
   }
   const Type *const *types = r->node->types;
-  results[0] = merge_blocks(r, dq, r->query, types[0]);
+  results[0] = ring_merge(r, dq, r->query, types[0]);
   for (int i = 0; i < 2; i++)
-    results[i + 1] = merge_blocks(r, dkv[i], r->key, types[i + 1]);
+    results[i + 1] = ring_merge(r, dkv[i], r->key, types[i + 1]);
 }
 
 /* ---- the pass ---- */
 
-static int64_t line_shards(const Plan *plan, const PlanShard *line) {
-  const Mesh *mesh = plan_mesh(plan);
-  int64_t n = 1;
-  for (int i = 0; line && i < line->n_axes; i++)
-    n *= mesh->axes[mesh_find(mesh, line->axes[i])].size;
-  return n;
-}
-
-static bool ring_begin(const Rewrite *rewrite, int id, Ring *out) {
-  const Node *node = rewrite->from->nodes.data[id];
-  const Plan *plan = rewrite->ctx->plan;
+/* Reads all but the graph that is written; false: not supported. */
+static bool ring_read(const PassContext *ctx, const Graph *from,
+                      const Node *node, Ring *out) {
+  const Plan *plan = ctx->plan;
+  Names *names = ctx->module->names;
   Name query = node_name(node, ATTR_query), key = node_name(node, ATTR_key);
-  const PlanShard *line =
-      query == plan->batch_dim ? NULL : plan_find_shard(plan, query);
-  int64_t n = line_shards(plan, line);
-  int64_t t = type_size(graph_type(rewrite->from, node->inputs[0]), query);
-  int64_t s = type_size(graph_type(rewrite->from, node->inputs[1]), key);
+  int64_t n = sequence_shards(plan, query);
+  int64_t t = type_size(graph_type(from, node->inputs[0]), query);
+  int64_t s = type_size(graph_type(from, node->inputs[1]), key);
   bool is_causal = node_int(node, ATTR_causal, 0) != 0;
-  *out =
-      (Ring){.to = rewrite->to,
-             .node = node,
-             .query = query,
-             .key = key,
-             .shards = name_format(rewrite->ctx->module->names, "%s~", query),
-             .line = line,
-             .n = n,
-             .is_causal = is_causal};
-  return n > 1 && t % n == 0 && s % n == 0 && (!is_causal || t == s);
+  *out = (Ring){.node = node,
+                .query = query,
+                .key = key,
+                .shards = name_format(names, "%s~", query),
+                .halves = name_format(names, "%s/2", query),
+                .line = plan_find_shard(plan, query),
+                .n = n,
+                .n_keys = s,
+                .is_causal = is_causal,
+                .counts_keys = !is_causal && s % n != 0};
+  return n > 1 && (!is_causal || t == s);
 }
 
 static bool ring_rule(Rewrite *rewrite, int id, void *user) {
@@ -245,11 +284,14 @@ static bool ring_rule(Rewrite *rewrite, int id, void *user) {
   Ring ring;
   Value results[3];
   if (!op_has(node->op, OP_FLAG_attends)) return false;
-  if (!ring_begin(rewrite, id, &ring)) {
+  if (!ring_read(rewrite->ctx, rewrite->from, node, &ring)) {
     walk->missed = node;
     return false;
   }
   walk->is_found = true;
+  ring.to = rewrite->to;
+  ring.is_zigzag =
+      ring.is_causal && walk->zigzag && zigzag_has(walk->zigzag, ring.query);
   rewrite_at(rewrite, id);
   (node->op == OP_attention ? ring_forward : ring_backward)(
       &ring, rewrite_inputs(rewrite, id), results);
@@ -258,46 +300,42 @@ static bool ring_rule(Rewrite *rewrite, int id, void *user) {
   return true;
 }
 
-static const Node *find_scan_over(const Graph *graph, const Plan *plan) {
-  for (int id = 0; id < graph->nodes.n; id++) {
-    const Node *node = graph->nodes.data[id];
-    if (node->op != OP_scan) continue;
-    Name dim = node_name(node, ATTR_dim);
-    if (dim != plan->batch_dim &&
-        line_shards(plan, plan_find_shard(plan, dim)) > 1)
-      return node;
-  }
-  return NULL;
+/* Says why ranks compute what a causal mask empties. */
+static void warn_of_order(const PassContext *ctx, const Ring *ring,
+                          const char *reason, const Node *at) {
+  const Plan *plan = ctx->plan;
+  if (!ctx->is_training) return;
+  Diag *d = diag(ctx->module->diags, DIAG_attention_order, plan->attention_span,
+                 plan_attention_name(plan->attention), ring->query, reason);
+  if (at) diag_note(d, at->span, "it is computed here");
 }
 
-void report_no_attention(PassContext *ctx, const Graph *graph,
-                         const Node *missed) {
-  const Plan *plan = ctx->plan;
-  Diags *diags = ctx->module->diags;
-  const Node *scan = find_scan_over(graph, plan);
-  const char *word = plan_attention_name(plan->attention);
-  if (scan) {
-    Diag *d = diag(diags, DIAG_attention_scan, plan->attention_span, word,
-                   node_name(scan, ATTR_dim));
-    diag_note(d, scan->span, "the scan is here");
-  } else if (missed) {
-    Name query = node_name(missed, ATTR_query);
-    bool is_sharded = line_shards(plan, plan_find_shard(plan, query)) > 1;
-    Diag *d = diag(
-        diags, is_sharded ? DIAG_attention_uneven : DIAG_attention_replicated,
-        plan->attention_span, word, query);
-    diag_note(d, missed->span, "the attention is here");
-    if (!is_sharded) diag_help(d, "add a line: shard %s over AXIS", query);
-  } else {
-    diag(diags, DIAG_attention_none, plan->attention_span, word);
+/* The sequence of the first causal attention, if it may be in zigzag order. */
+static bool find_zigzag(PassContext *ctx, const Graph *graph, Zigzag *out) {
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id], *at;
+    Ring ring;
+    const char *reason;
+    if (node->op != OP_attention || !ring_read(ctx, graph, node, &ring) ||
+        !ring.is_causal)
+      continue;
+    if (zigzag_find(ctx, graph, node, ring.n, out, &reason, &at)) return true;
+    warn_of_order(ctx, &ring, reason, at);
+    return false;
   }
+  return false;
 }
 
 Graph *pass_ring_attention(PassContext *ctx, const Graph *graph) {
   const Plan *plan = ctx->plan;
   RingWalk walk = {0};
+  Zigzag zigzag;
   if (!plan || plan->attention != ATTENTION_ring || plan->replicates_data)
     return rewrite_graph(ctx, graph, NULL, NULL);
+  if (find_zigzag(ctx, graph, &zigzag)) {
+    graph = zigzag_graph(ctx, graph, &zigzag);
+    walk.zigzag = &zigzag;
+  }
   Graph *now = rewrite_graph(ctx, graph, ring_rule, &walk);
   if (!walk.is_found) report_no_attention(ctx, graph, walk.missed);
   return now;

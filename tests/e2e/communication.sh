@@ -13,7 +13,7 @@ graph() {
   local plan=$1 l=$2
   shift 2
   "$dnnc" ir "$model" "L=$l" --plan "$plan" --after=list_schedule "$@" | awk '
-    / = (all_reduce|all_gather|reduce_scatter|all_to_all) / && !/@wgrad|@update/ {
+    / = (all_reduce|all_gather|reduce_scatter|all_to_all|permute) / && !/@wgrad|@update/ {
       op = $0; sub(/^[^=]*= /, "", op); sub(/ .*/, "", op)
       phase = /@dgrad/ ? "backward" : "forward"
       type = $0; sub(/.*} : /, "", type); sub(/].*/, "", type)
@@ -111,6 +111,52 @@ for level in 1 2; do
   sed 's/^plan {/&\n  microbatches = 2/' "$plans/zero$level.plan" >micro.plan
   "$dnnc" ir "$gpt" --plan micro.plan --after=list_schedule >micro.ir
   ! grep ' = all_gather .*per_microbatch = 1' micro.ir || fail "zero $level gathers in each micro-batch"
+done
+
+# A step gathers each matrix twice in `compute` and scatters each gradient once in
+# `grads`, with micro-batches in each; replicas reduce each gradient once.
+# sent PLAN OPERATOR [ARG...]: the bytes of the operator in a step, for parameters.
+sent() {
+  local plan=$1 operator=$2
+  shift 2
+  "$dnnc" show "$plan" --model "$gpt" --collectives --json "$@" | sed -n \
+    's/.*"operator":"'"$operator"'".*"bytes":\([0-9]*\),"times":\([0-9]*\),.*/\1 \2/p' |
+    awk '$1 > 8 { sum += $1 * $2 } END { print sum + 0 }'
+}
+parameters=$(((48 + 12 + 2) * 16 + 2 * (weights + 8 * 16 + 64 + 16)))
+echo 'mesh { data = 4 }' >data.plan
+while read -r plan operator times; do
+  for bytes in 4 2; do
+    grads=f32
+    [ $bytes = 2 ] && grads=bf16
+    sum=$(sent "$plan" "$operator" precision.compute=bf16 precision.grads=$grads)
+    more=$((sum - bytes * parameters * times)) # scalars in buckets
+    [ $more -ge 0 ] && [ $more -le 8 ] ||
+      fail "$plan: $operator of $sum bytes for $parameters parameters in $grads"
+  done
+done <<END
+data.plan all_reduce 1
+$plans/zero3.plan reduce_scatter 1
+$plans/zero3_microbatches.plan reduce_scatter 2
+END
+
+# Ring: keys and values pass n - 1 ranks, backward again with their gradients,
+# which are f32.
+for n in 2 4; do
+  echo "mesh { seq = $n };plan { attention = ring;shard T over seq }" | tr ';' '\n' >ring.plan
+  is ring.plan "backward permute $((2 * n - 2)),forward permute $((n - 1))," T=16
+  for l in 2 3; do
+    graph ring.plan $l T=16 precision.compute=bf16 | awk '$1 == "permute" { print $2, $4 }'
+  done | sort | uniq -c | awk -v n=$n '{ if ($1 != 5 * (n - 1)) bad = 1; kinds++ }
+    END { exit bad || kinds != 3 }' || fail "ring of $n: bytes of permutes"
+  # Four all-to-alls each way, where the ranks divide the heads of keys.
+  echo "mesh { seq = $n };plan { attention = ulysses;shard T over seq }" | tr ';' '\n' >ulysses.plan
+  is ulysses.plan "backward all_to_all 4,forward all_to_all 4," T=16
+  # Else keys and values are gathered, and their gradients scattered.
+  model=$root/models/llama.dnn
+  is ulysses.plan "backward all_gather 2,backward all_to_all 2,backward reduce_scatter 2,forward all_gather 2,forward all_to_all 2," \
+    B=4 T=16 V=64 C=32 F=64 G=1 H=4 D=8 precision.compute=f32
+  model=$gpt
 done
 
 # Cross-entropy over a sharded vocabulary: three numbers a token.

@@ -44,4 +44,6 @@ compare() {
 compare zero3 mlp
 compare tensor_microbatches gpt L=1
 compare experts moe L=1
-echo "three plans send the bytes that are shown"
+compare ring4 gpt L=1 T=16
+compare ulysses gpt L=1
+echo "five plans send the bytes that are shown"

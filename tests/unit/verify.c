@@ -16,6 +16,7 @@ TestSuite(verify, .fini = modules_destroy, .timeout = 300);
     .microbatches = n_microbatches                                             \
   }
 #define SMALL(name) "tests/reference/" name "_small.dnn"
+#define GPT         "benchmarks/systems/gpt.dnn"
 
 static const PlayCase models[] = {
     CASE("models/mlp.dnn", "B=8 P=7 H1=5 H2=6 K=3", 2, 2),
@@ -55,6 +56,24 @@ static const PlayCase models[] = {
     {.model = SMALL("llama"),
      .sizes = "B=4",
      .plan = TEST_ROOT "/benchmarks/plans/ulysses.plan"},
+    /* in zigzag order, with positions as parameters; in two more turns; with
+       padding, and with an empty shard, in the order of the sequence */
+    {.model = GPT,
+     .sizes = "L=1",
+     .plan = TEST_ROOT "/benchmarks/plans/ring.plan"},
+    {.model = GPT,
+     .sizes = "L=1 T=16 H=3 C=9",
+     .plan = TEST_ROOT "/benchmarks/plans/ring4.plan"},
+    {.model = GPT,
+     .sizes = "L=1 T=7",
+     .plan = TEST_ROOT "/benchmarks/plans/ring.plan"},
+    {.model = GPT,
+     .sizes = "L=1 T=6",
+     .plan = TEST_ROOT "/benchmarks/plans/ring4.plan"},
+    /* without a mask, with an empty shard */
+    {.model = "models/bert.dnn",
+     .sizes = "B=4 T=6 V=9 C=4 H=2 L=1",
+     .plan = TEST_ROOT "/benchmarks/plans/ring4.plan"},
 };
 
 /* Every output of every rank was compared, and all checks hold. */
