@@ -64,6 +64,7 @@ typedef struct CompileOptions {
   /* Called with the row and the graph after every pass; or NULL. */
   void (*watch)(void *user, int pass, const Graph *graph);
   void *watch_user;
+  int n_more_steps; /* that driver_verify makes to compare their losses */
 } CompileOptions;
 
 /* ---- what comes out ---- */

@@ -193,6 +193,14 @@ static void play_runs(Verify *v) {
     v->report->messages_match = v->report->hang_free = ANSWER_not_checked;
 }
 
+/* Nothing else of these steps counts. */
+static void play_more_steps(Verify *v, int n_steps) {
+  Arena *scratch = arena_beside(v->arena);
+  VerifyRun run = make_run(v, 0, scratch);
+  v->report->loss_error = verify_losses(&run, n_steps);
+  arena_destroy(scratch);
+}
+
 CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
   Arena *arena = c->module->arena;
   Module *module = arena_copy(arena, c->module, sizeof *c->module);
@@ -222,5 +230,7 @@ CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
   out->batch_shards = steps.program.list[0].batch_shards;
   out->contents = verify_contents(out->batch_shards);
   play_runs(&v);
+  if (c->options->n_more_steps > 0)
+    play_more_steps(&v, c->options->n_more_steps);
   return COMPILE_done;
 }

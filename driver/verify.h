@@ -16,6 +16,7 @@ typedef struct VerifyReport {
   Answer equal, placement_ok, hang_free, messages_match, memory_ok;
   double max_rel_error; /* in f64, relative to the largest element of its
                            tensor, or to 1e-3 if that is larger */
+  double loss_error;    /* of losses alone, those of `n_more_steps` too */
   double limit;         /* up to which it counts as equal */
   int ranks;
   int64_t microbatches;

@@ -85,6 +85,9 @@ static void compare_output(VerifyRun *v, Player *player, const VerifyStep *step,
   report->n_compared++;
   if (!is_exact && difference.error > report->max_rel_error)
     report->max_rel_error = difference.error;
+  if (!is_exact && output->role == ROLE_loss &&
+      difference.error > report->loss_error)
+    report->loss_error = difference.error;
   if (difference.error <= limit) return;
   *(is_exact ? &report->n_exact_different : &report->n_f64_different) += 1;
   if (report->equal == ANSWER_no) return;
@@ -172,7 +175,7 @@ static void note_memory(VerifyRun *v, const Player *player,
 
 /* ---- playing ---- */
 
-/* What the program keeps is saved and loaded; nothing else is left. */
+/* Saves and loads all that the program keeps; nothing else is left. */
 static void resume_run(VerifyRun *v, Player *player, const Graph *graph) {
   Arena *scratch = arena_beside(v->arena);
   Tensor *saved = ARENA_ARRAY(scratch, Tensor, graph->inputs.n);
@@ -221,7 +224,7 @@ static bool fits_player(VerifyRun *v, const StepList *steps) {
   return false;
 }
 
-static void play_steps(VerifyRun *v, const StepList *steps) {
+static void play_steps(VerifyRun *v, const StepList *steps, int n) {
   if (!fits_player(v, steps)) return;
   Arena *arena = arena_beside(v->arena);
   PlayOptions options = {.numbers = &v->numbers,
@@ -232,14 +235,21 @@ static void play_steps(VerifyRun *v, const StepList *steps) {
   Player *player = player_create(arena, &options);
   v->written = map_create(arena);
   memset(&v->stored, 0, sizeof v->stored);
-  for (int i = 0; i < steps->n; i++) play_step(v, player, &steps->list[i], i);
+  for (int i = 0; i < n; i++)
+    play_step(v, player, &steps->list[i < steps->n ? i : 0], i);
   note_memory(v, player, steps->arena_bytes);
   arena_destroy(arena);
 }
 
 void verify_play(VerifyRun *run) {
-  play_steps(run, &run->steps->gradients);
-  play_steps(run, &run->steps->program);
+  const VerifySteps *steps = run->steps;
+  play_steps(run, &steps->gradients, steps->gradients.n);
+  play_steps(run, &steps->program, steps->program.n);
+}
+
+double verify_losses(VerifyRun *run, int n_steps) {
+  play_steps(run, &run->steps->program, run->steps->program.n + n_steps);
+  return run->report.loss_error;
 }
 
 double verify_norm(VerifyRun *run) {

@@ -95,6 +95,9 @@ typedef struct VerifyRun {
 void verify_play(VerifyRun *run);
 /* The gradient norm of the first training step; infinity: it has none. */
 double verify_norm(VerifyRun *run);
+/* Plays the steps of the program and this many training steps more.  Returns
+ * the largest difference of a loss, relative to it. */
+double verify_losses(VerifyRun *run, int n_steps);
 
 /* ---- verify_messages.c ---- */
 

@@ -12,7 +12,8 @@
  * computes the same function.
  *
  *     DNNC_FAULTS=N: at most N sites of each kind, model and plan; without it
- *                    one, and at most FEW of a kind
+ *                    one, and at most FEW of a kind; with it 20 losses are
+ *                    compared as well
  */
 #include "tests/unit/fault_kinds.h"
 #include "tests/unit/play_model.h"
@@ -118,13 +119,15 @@ typedef struct Score {
   int n_found, n_equivalent;
   int n_f64, n_exact; /* found so */
   int n_static;       /* against the sharding rules, whatever they compute */
-  int n_coarse;       /* a tolerance of 1e-5 would have found them */
+  int n_coarse;       /* a tolerance of 1e-5 would have found them ... */
+  int n_losses;       /* ... and so would 20 losses, to the same */
 } Score;
 
 static VerifyReport play_fault(const PlayCase *of, Seeding *seeding,
                                uint64_t seed) {
   PlayCase one = *of;
   one.seed = seed;
+  one.n_more_steps = seeding->kind && getenv("DNNC_FAULTS") ? 18 : 0;
   one.watch = seed_fault;
   one.watch_user = seeding;
   VerifyReport report = play_case(&one);
@@ -137,6 +140,7 @@ static void check_fault(const PlayCase *one, Seeding *seeding, Score *score) {
   score->n_static += report.placement_ok == ANSWER_no;
   if (report.equal == ANSWER_yes) report = play_fault(one, seeding, 2);
   score->n_coarse += report.max_rel_error > 1e-5;
+  score->n_losses += report.loss_error > 1e-5;
   score->n_f64 += report.n_f64_different > 0;
   score->n_exact += report.n_exact_different > 0;
   cr_expect(report.n_exact_different > 0 || report.n_f64_different == 0,
@@ -173,9 +177,9 @@ static void check_case(const PlayCase *one, int most, Score *scores) {
 static void print_score(const char *name, const Score *score) {
   cr_log_info(
       "%s: %d found, %d by exact mode, %d by f64, %d beyond a tolerance "
-      "of 1e-5; %d equivalent; %d against the sharding rules",
+      "of 1e-5, %d by losses; %d equivalent; %d against the sharding rules",
       name, score->n_found, score->n_exact, score->n_f64, score->n_coarse,
-      score->n_equivalent, score->n_static);
+      score->n_losses, score->n_equivalent, score->n_static);
 }
 
 Test(faults, the_player_finds_them) {
@@ -192,6 +196,7 @@ Test(faults, the_player_finds_them) {
     all.n_f64 += scores[k].n_f64;
     all.n_exact += scores[k].n_exact;
     all.n_coarse += scores[k].n_coarse;
+    all.n_losses += scores[k].n_losses;
   }
   print_score("all", &all);
   /* Faults that change no number are rare. */

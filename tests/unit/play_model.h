@@ -17,6 +17,7 @@ typedef struct PlayCase {
   /* As of CompileOptions. */
   void (*watch)(void *user, int pass, const Graph *graph);
   void *watch_user;
+  int n_more_steps;
 } PlayCase;
 
 static inline Override *play_overrides(Arena *arena, const char *sizes,
@@ -47,7 +48,8 @@ static inline VerifyReport play_case(const PlayCase *one) {
       .follows_links = true,
       .level = 2,
       .watch = one->watch,
-      .watch_user = one->watch_user};
+      .watch_user = one->watch_user,
+      .n_more_steps = one->n_more_steps};
   options->overrides =
       play_overrides(module->arena, one->sizes, &options->n_overrides);
   Compilation c;
