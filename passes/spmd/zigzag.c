@@ -179,20 +179,16 @@ static bool keeps_order(const OrderCheck *check, const Graph *graph,
   if (node->body && body_has_sequence(zigzag, node->body)) return false;
   if (!node_has_sequence(zigzag, graph, node)) return true;
   if (node->body || !has_sequence_sizes(zigzag, node)) return false;
-  switch (node->op) {
-  case OP_input:
-  case OP_iota:
-  case OP_constraint: return true;
-  case OP_rename: return rename_keeps_order(zigzag, node);
-  case OP_attention:
-  case OP_attention_grad: return attention_keeps_order(check, node);
-  case OP_split_dim:
-  case OP_merge_dims:
+  if (op_is(node->op, OPCLASS_source) || op_has(node->op, OP_FLAG_identity))
+    return true;
+  if (node->op == OP_rename) return rename_keeps_order(zigzag, node);
+  if (op_has(node->op, OP_FLAG_attends))
+    return attention_keeps_order(check, node);
+  if (node->op == OP_split_dim || node->op == OP_merge_dims)
     return !attr_names_sequence(zigzag, node, ATTR_dim) &&
            !attr_names_sequence(zigzag, node, ATTR_from) &&
            !attr_names_sequence(zigzag, node, ATTR_to);
-  default: return rule_keeps_order(check, graph, node);
-  }
+  return rule_keeps_order(check, graph, node);
 }
 
 bool zigzag_find(PassContext *ctx, const Graph *graph, const Node *node,

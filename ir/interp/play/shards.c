@@ -114,8 +114,8 @@ static int find_extent(const Player *player, int64_t at) {
   return low;
 }
 
-/* What is left of an extent before, and from, an address inside it: complete
- * elements. */
+/* The complete elements of an extent before, and from, an address inside it.
+ */
 static Extent extent_before(Extent extent, int64_t at) {
   extent.end = at - (at - extent.begin) % item_bytes(&extent);
   return extent;
@@ -150,7 +150,7 @@ static int add_extent(Extent *list, int n, Extent extent) {
   return n + 1;
 }
 
-/* What lies at [begin, end) makes room for `new`, unless that is empty. */
+/* The extents at [begin, end) make room for `new`, unless that is empty. */
 static void put_extent(Player *player, int64_t begin, int64_t end, Extent new) {
   int from = find_extent(player, begin), to = from, n = 0;
   Extent list[3];
@@ -176,7 +176,7 @@ void extents_put(Player *player, int64_t at, ShardView view, int64_t n) {
 
 /* ---- reading ---- */
 
-/* What is read: n elements of a dtype at an address. */
+/* A read of n elements of a dtype at an address. */
 typedef struct ExtentRead {
   Player *player;
   int64_t at, item, n;
@@ -264,7 +264,8 @@ static Shards *join_pieces(const ExtentRead *read) {
   return joined;
 }
 
-/* What was joined lies there from now on, so that poison stays what it is. */
+/* The joined elements lie there from now on, so that poison stays what it is.
+ */
 ShardView extents_read(Player *player, int64_t at, DType dtype, int64_t n) {
   size_t size_bytes = numbers_size_bytes(player->options.numbers, dtype);
   ExtentRead read = {.player = player,

@@ -104,7 +104,7 @@ Tensor player_read(Player *player, int output, int rank, Arena *arena) {
   return copy;
 }
 
-/* What is compared, and the largest difference so far. */
+/* The tensor that is compared, and the largest difference so far. */
 typedef struct Comparison {
   const Player *player;
   const Type *type;
