@@ -174,6 +174,9 @@ typedef struct ProgramMessages {
  * module. Fails where codegen_build would. */
 Status codegen_messages(Module *module, const Backend *backend,
                         const EntryPoint *entry_point, ProgramMessages *out);
+/* The kind of the collective that an operator is, plus 1; 0: it sends nothing.
+ */
+int codegen_message_kind(Op op);
 /* The group of tables in which member i has shard i of a dim with this split;
  * false: there is none. */
 bool codegen_group(const Mesh *mesh, AxisList list, DnnGroup *out);

@@ -491,6 +491,10 @@ static const uint8_t message_kinds[N_OPS] = {
 #undef nest
 #undef none
 
+int codegen_message_kind(Op op) {
+  return message_kinds[op];
+}
+
 /* The bytes of input and result that one part of a collective works on; in
  * place they are the same. */
 static Status add_part(Select *select, Launch *launch, int id, int part) {

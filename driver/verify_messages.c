@@ -81,14 +81,6 @@ static int misplaced_rank(MessageCheck *check, const Mesh *mesh, AxisList axes,
 
 /* ---- collectives ---- */
 
-static const uint8_t kinds[N_OPS] = {
-    [OP_all_reduce] = DNN_ALL_REDUCE + 1,
-    [OP_reduce_scatter] = DNN_REDUCE_SCATTER + 1,
-    [OP_all_gather] = DNN_ALL_GATHER + 1,
-    [OP_all_to_all] = DNN_ALL_TO_ALL + 1,
-    [OP_permute] = DNN_PERMUTE + 1,
-};
-
 /* In place the order of the members does not matter; it is that of ranks. */
 static AxisList axes_of_message(const PlayMessage *played) {
   int n = 0;
@@ -113,7 +105,7 @@ static void check_message(MessageCheck *check, const ProgramMessage *message,
   const Node *node = played->node;
   const DnnCollective *collective = &message->collective;
   DType dtype = node->types[0]->dtype;
-  if (collective->kind + 1 != kinds[node->op] ||
+  if (collective->kind + 1 != codegen_message_kind(node->op) ||
       (DType)collective->dtype != dtype ||
       !is_reduced_alike(node, collective) ||
       collective->peer != node_int(node, ATTR_shift, 0) ||

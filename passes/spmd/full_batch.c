@@ -3,13 +3,21 @@
  * before the first of them, so that a mean over what counts in the batch is no
  * mean of means.
  *
- *     %0 = input : i32[B:8@(data, time)]    %0 = input : i32[B:8@data]
- *     %1 = cast %0 : f32[B:8@(data, time)]  %1 = shard %0 {axes = [time]}
- *     %2 = sum %1 : f32[; sum@(data, time)] %2 = cast %0 : f32[B:8@data]
- *     %3 = accumulate %2 : f32[; sum@data]  %3 = sum %2 : f32[; sum@data]
- *     %4 = all_reduce %3 : f32[]         => %4 = all_reduce %3 : f32[]
- *     %5 = mul %x, %4 : [B:8@(data, time)]  %5 = mul %x, %4 : [B:8@(data,
- * time)]
+ *     %0 = input : i32[B:8@(data, time)]
+ *     %1 = cast %0 : f32[B:8@(data, time)]
+ *     %2 = sum %1 : f32[; sum@(data, time)]
+ *     %3 = accumulate %2 : f32[; sum@data]
+ *     %4 = all_reduce %3 : f32[]
+ *     %5 = mul %x, %4 : f32[B:8@(data, time)]
+ *
+ * becomes
+ *
+ *     %0 = input : i32[B:8@data]
+ *     %1 = shard %0 {axes = [time]} : i32[B:8@(data, time)]
+ *     %2 = cast %0 : f32[B:8@data]
+ *     %3 = sum %2 : f32[; sum@data]
+ *     %4 = all_reduce %3 : f32[]
+ *     %5 = mul %x, %4 : f32[B:8@(data, time)]
  *
  * A rank has its part of the batch at hand, so what follows from data alone
  * needs no micro-batches: its nodes are copied without the axis `time`, and the
@@ -78,18 +86,10 @@ static bool find_needed(FullBatch *f, Arena *arena) {
 
 /* ---- the new graph ---- */
 
-static AxisList without_axes(AxisList list, AxisSet axes) {
-  AxisList rest = 0;
-  for (int i = 0; i < axis_list_length(list); i++)
-    if (!(axes >> axis_list_at(list, i) & 1))
-      rest = axis_list_append(rest, axis_list_at(list, i));
-  return rest;
-}
-
 static const Type *full_type(const FullBatch *f, const Type *type) {
   Type *full = type_copy(f->graph->module->arena, type);
   for (int d = 0; d < full->rank; d++)
-    full->dims[d].split = without_axes(full->dims[d].split, f->time);
+    full->dims[d].split = axis_list_without(full->dims[d].split, f->time);
   full->partial &= (AxisSet)~f->time;
   if (!full->partial) full->partial_kind = REDUCE_sum;
   return full;

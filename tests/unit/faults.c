@@ -20,7 +20,7 @@
 
 enum { FEW = 5 };
 
-TestSuite(faults, .fini = modules_destroy, .timeout = 600);
+TestSuite(faults, .fini = modules_destroy, .timeout = 7200);
 
 typedef struct Seeding {
   const FaultKind *kind; /* NULL: count the sites of every kind */

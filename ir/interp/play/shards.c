@@ -137,8 +137,9 @@ static void replace_extents(Player *player, int from, int to,
   int n_after = player->extents.n - to;
   for (int i = player->extents.n; i < from + n + n_after; i++)
     vec_push(player->arena, &player->extents, (Extent){0});
-  memmove(&player->extents.data[from + n], &player->extents.data[to],
-          (size_t)n_after * sizeof(Extent));
+  if (n_after > 0)
+    memmove(&player->extents.data[from + n], &player->extents.data[to],
+            (size_t)n_after * sizeof(Extent));
   for (int i = 0; i < n; i++) player->extents.data[from + i] = with[i];
   player->extents.n = from + n + n_after;
 }
