@@ -409,13 +409,27 @@ static bool has_unit_strides(const DnnGemm *gemm) {
          (gemm->b_k == 1 || gemm->b_j == 1);
 }
 
+static void add_zero(Select *select, int id, Value value) {
+  Launch launch = begin_launch(select, id, DNN_OP_ZERO);
+  add_buffer(select, &launch, value);
+  vec_push(select->arena, &launch.numbers, local_bytes(select, value));
+  launch.bytes_moved = (double)local_bytes(select, value);
+  push_launch(select, launch);
+}
+
+/* A product that joins micro-batches adds to the result of the one before: a
+ * library from the second micro-batch on, a kernel always. */
 static Status select_dot(Select *select, int id) {
+  bool joins = node_joins_microbatches(select->graph->nodes.data[id]);
   Launch launch = begin_launch(select, id, DNN_OP_GEMM);
   bool is_exchanged;
   if (!select_gemm(select->graph, id, &launch.gemm, &is_exchanged) ||
       (select->set->backend->needs_unit_strides &&
-       !has_unit_strides(&launch.gemm)))
+       !has_unit_strides(&launch.gemm))) {
+    if (joins && select->microbatch == 0) add_zero(select, id, (Value){id, 0});
     return select_kernel(select, id);
+  }
+  launch.gemm.accumulate = joins && select->microbatch > 0;
   fill_launch(select, &launch, id);
   if (is_exchanged) exchange_buffers(&launch, 0, 1);
   add_scratch(select, &launch, id, &launch.gemm.scratch_bytes);
@@ -653,14 +667,8 @@ static Status select_node(Select *select, int id) {
 static void clear_accumulators(Select *select, int begin, int end) {
   for (int id = begin; id < end; id++) {
     const Node *node = select->graph->nodes.data[id];
-    for (int r = 0; node->op == OP_accumulate && r < node->n_results; r++) {
-      Value value = {.node = id, .result = r};
-      Launch launch = begin_launch(select, id, DNN_OP_ZERO);
-      add_buffer(select, &launch, value);
-      vec_push(select->arena, &launch.numbers, local_bytes(select, value));
-      launch.bytes_moved = (double)local_bytes(select, value);
-      push_launch(select, launch);
-    }
+    for (int r = 0; node->op == OP_accumulate && r < node->n_results; r++)
+      add_zero(select, id, (Value){id, r});
   }
 }
 

@@ -7,7 +7,7 @@
  * random mask) may be sharded along dims that none of its operands has: each
  * rank computes its own part.
  */
-#include "ir/ir.h"
+#include "ir/interp/place.h"
 
 #include <string.h>
 
@@ -76,6 +76,28 @@ static bool is_derived(const ShardCheck *check, const Node *node,
   return has_same_partial(has, derived) || is_partial_zero(check, node);
 }
 
+static Type *type_copied(const ShardCheck *check, const Type *type) {
+  return arena_copy(check->arena, type,
+                    sizeof *type + type->rank * sizeof(Dim));
+}
+
+static AxisSet axes_of_node(const ShardCheck *check, const Node *node) {
+  int n = 0;
+  AxisSet set = 0;
+  const Name *names = node_names(node, ATTR_axes, &n);
+  for (int i = 0; i < n; i++)
+    set |= (AxisSet)(1u << mesh_find(check->mesh, names[i]));
+  return set;
+}
+
+static const Type *type_reduced(const ShardCheck *check, const Type *type,
+                                AxisSet axes) {
+  Type *reduced = type_copied(check, type);
+  reduced->partial &= (AxisSet)~axes;
+  if (!reduced->partial) reduced->partial_kind = REDUCE_sum;
+  return reduced;
+}
+
 static void check_by_rule(ShardCheck *check, const Node *node) {
   const Type **inputs = ARENA_ARRAY(check->arena, const Type *, node->n_inputs);
   const Type **wanted = ARENA_ARRAY(check->arena, const Type *, node->n_inputs);
@@ -93,36 +115,23 @@ static void check_by_rule(ShardCheck *check, const Node *node) {
   for (int i = 0; i < node->n_inputs; i++)
     if (!is_placed_alike(inputs[i], wanted[i]))
       report_placement(check, node, "an operand", inputs[i], wanted[i]);
-  for (int r = 0; r < node->n_results; r++)
+  for (int r = 0; r < node->n_results; r++) {
+    if (node_joins_microbatches(node))
+      made[r] = type_reduced(check, made[r], axes_of_node(check, node));
     if (!is_derived(check, node, node->types[r], made[r]))
       report_placement(check, node, "a result", node->types[r], made[r]);
+  }
 }
 
 /* ---- collectives ---- */
 
-static AxisSet axes_of_collective(const ShardCheck *check, const Node *node) {
-  int n = 0;
-  AxisSet set = 0;
-  const Name *names = node_names(node, ATTR_axes, &n);
-  for (int i = 0; i < n; i++)
-    set |= (AxisSet)(1u << mesh_find(check->mesh, names[i]));
-  return set;
-}
-
-static Type *type_copied(const ShardCheck *check, const Type *type) {
-  return arena_copy(check->arena, type,
-                    sizeof *type + type->rank * sizeof(Dim));
-}
-
 /* The result is the operand without the partial axes that are reduced, which
  * the operand must have. */
 static void check_reduction(ShardCheck *check, const Node *node) {
-  AxisSet axes = axes_of_collective(check, node);
+  AxisSet axes = axes_of_node(check, node);
   for (int i = 0; i < node->n_inputs; i++) {
     const Type *has = operand_type(check, node, i);
-    Type *wanted = type_copied(check, has);
-    wanted->partial &= (AxisSet)~axes;
-    if (!wanted->partial) wanted->partial_kind = REDUCE_sum;
+    const Type *wanted = type_reduced(check, has, axes);
     bool is_kind =
         !node_has(node, ATTR_reduce) ||
         !strcmp(node_name(node, ATTR_reduce), reduce_name(has->partial_kind));
@@ -161,11 +170,9 @@ static void check_gathered(ShardCheck *check, const Node *node) {
 
 /* The operand is partial over the axes, which shard the dim of the result. */
 static void check_scattered(ShardCheck *check, const Node *node) {
-  AxisSet axes = axes_of_collective(check, node);
+  AxisSet axes = axes_of_node(check, node);
   const Type *has = operand_type(check, node, 0);
-  Type *reduced = type_copied(check, has);
-  reduced->partial &= (AxisSet)~axes;
-  if (!reduced->partial) reduced->partial_kind = REDUCE_sum;
+  const Type *reduced = type_reduced(check, has, axes);
   if ((has->partial & axes) != axes)
     report_placement(check, node, "an operand", has, reduced);
   else

@@ -12,7 +12,12 @@
 #include <string.h>
 
 enum { bodies_own = false, bodies_walked = true };
-enum { only_any = -1, only_scan = OP_scan, only_batchnorm = OP_batchnorm };
+enum {
+  only_any = -1,
+  only_scan = OP_scan,
+  only_batchnorm = OP_batchnorm,
+  only_accumulate = OP_accumulate
+};
 
 static const PassInfo passes[] = {
 #define RUN(name, level, training_only, bodies, only, does, why)               \

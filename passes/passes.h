@@ -99,9 +99,8 @@ typedef struct BufferAssignment {
   int64_t *offset; /* [n_values]: bytes; values are numbered
                       first_value[node] + result */
   int64_t *bytes;
-  int *first_value;     /* [n_nodes] */
-  int64_t *workspace;   /* [n_nodes]: offset of library scratch or -1 */
-  int64_t *accumulator; /* unused unless the mesh has a sequential axis */
+  int *first_value;   /* [n_nodes] */
+  int64_t *workspace; /* [n_nodes]: offset of library scratch or -1 */
   struct BufferAssignment *
       *bodies;  /* [n_nodes]: of a scan its body's, whose offsets
          count from the scan's workspace; else NULL */

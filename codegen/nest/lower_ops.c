@@ -3,6 +3,7 @@
  * partition inserts to loop nests.
  */
 #include "codegen/nest/lower.h"
+#include "ir/interp/place.h"
 
 static void outer_loops_of_type(Lower *lower, Space *space, const Type *type) {
   for (int d = 0; d < type->rank; d++)
@@ -37,7 +38,8 @@ static void store_here(Lower *lower, const Space *space, NestStmtKind kind,
               expr);
 }
 
-/* c[m, n] = sum over k of a[m, k] b[k, n], with any number of each. */
+/* c[m, n] = sum over k of a[m, k] b[k, n], with any number of each; one that
+ * joins micro-batches adds this sum to c. */
 void lower_dot(Lower *lower) {
   Space space = {0};
   const Type *type = lower->node->types[0];
@@ -55,7 +57,8 @@ void lower_dot(Lower *lower) {
   space.n = n_outer;
   lower_stage(lower);
   lower_stage_ready(lower);
-  store_here(lower, &space, NEST_store, 0, sum);
+  bool adds = node_joins_microbatches(lower->node);
+  store_here(lower, &space, adds ? NEST_accumulate : NEST_store, 0, sum);
 }
 
 /* The dims of the result but `dim` are parallel; zero, then add row by row. */

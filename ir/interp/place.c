@@ -90,6 +90,11 @@ bool node_is_per_microbatch(const Graph *graph, int id) {
   return node_int(node, ATTR_per_microbatch, 0) != 0;
 }
 
+bool node_joins_microbatches(const Node *node) {
+  return op_has(node->op, OP_FLAG_joins_microbatches) ||
+         (node->op == OP_dot && node_has(node, ATTR_axes));
+}
+
 bool *nodes_before_microbatches(const Graph *graph, Arena *arena) {
   bool *is_before = ARENA_ARRAY(arena, bool, graph->nodes.n);
   if (!mesh_sequential(&graph->mesh)) return is_before;

@@ -44,6 +44,10 @@ bool type_uses_axes(const Type *type, AxisSet axes);
 AxisSet mesh_sequential(const Mesh *mesh);
 /* The node runs once for each micro-batch. */
 bool node_is_per_microbatch(const Graph *graph, int id);
+/* The node runs for each micro-batch, and its result is complete after the
+ * last: a collective that joins micro-batches, or a matmul that adds to its
+ * result. */
+bool node_joins_microbatches(const Node *node);
 /* By node, in `arena`: it runs once, and what follows from it is read for each
  * micro-batch. */
 bool *nodes_before_microbatches(const Graph *graph, Arena *arena);

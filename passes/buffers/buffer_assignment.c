@@ -252,8 +252,8 @@ static void extend_over_loop(Packing *packing) {
   }
   for (int id = begin; id <= end; id++) {
     const Node *node = graph->nodes.data[id];
-    bool is_accumulated = op_has(node->op, OP_FLAG_joins_microbatches);
-    for (int r = 0; is_accumulated && r < node->n_results; r++) {
+    bool joins = node_joins_microbatches(node);
+    for (int r = 0; joins && r < node->n_results; r++) {
       Buffer *buffer = buffer_of(packing, (Value){id, r});
       buffer->first = begin;
       if (buffer->last < end) buffer->last = end;
@@ -492,7 +492,6 @@ static BufferAssignment *make_assignment(PassContext *ctx, Packing *packing,
   add_workspaces(ctx, packing, assignment->bodies);
   assignment->offset = ARENA_ARRAY(arena, int64_t, packing->n_values);
   assignment->bytes = ARENA_ARRAY(arena, int64_t, packing->n_values);
-  assignment->accumulator = ARENA_ARRAY(arena, int64_t, packing->n_values);
   assignment->outside = ARENA_ARRAY(arena, int, packing->n_values);
   assignment->workspace = ARENA_ARRAY(arena, int64_t, n);
   assignment->first_value = arena_copy(
@@ -507,8 +506,6 @@ static BufferAssignment *make_assignment(PassContext *ctx, Packing *packing,
       int v = value_index(packing, value);
       assignment->offset[v] = buffer_of(packing, value)->offset;
       assignment->bytes[v] = value_bytes(graph, value);
-      assignment->accumulator[v] =
-          node->op == OP_accumulate ? assignment->offset[v] : -1;
       assignment->outside[v] = -1;
     }
     int workspace = packing->workspace[id];

@@ -8,7 +8,7 @@
  *
  * In the order of the graph every node tries to join the groups of its inputs,
  * the largest input first.  fuse_check.c says what may stand in one kernel,
- * fuse_groups.c what would be a cycle.  Then fuse_clone.c gives cheap values to
+ * fuse_order.c what would be a cycle.  Then fuse_clone.c gives cheap values to
  * the groups that read them, and groups grow anew.  At last groups that no edge
  * joins but that have the same loops merge: scalars, and sums that read the
  * same values.
@@ -181,12 +181,9 @@ static void join_siblings(Fusion *fusion) {
   Sibling window[SIBLING_WINDOW], now;
   int n = 0, n_order = 0;
   int *order = ARENA_ARRAY(fusion->arena, int, fusion->n);
-  for (int p = 0; p < fusion->n; p++) {
-    int g = fusion->at[p];
-    if (g >= 0 && fusion->groups[g].is_fusable &&
-        sibling_of_group(fusion, g, &now))
+  for (int g = fusion->first; g >= 0; g = fusion->groups[g].next)
+    if (fusion->groups[g].is_fusable && sibling_of_group(fusion, g, &now))
       order[n_order++] = g;
-  }
   for (int k = 0; k < n_order; k++) {
     if (!sibling_of_group(fusion, order[k], &now)) continue;
     for (int i = n - 1; i >= 0; i--) {

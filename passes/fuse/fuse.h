@@ -12,14 +12,21 @@
 /* Node ids that become one kernel, ascending. */
 typedef struct Group {
   VEC(int) members;
-  int position;      /* in Fusion.at: a topological order of groups */
-  bool is_fusable;   /* its nodes may stand in a body */
-  int merge_class;   /* groups merge only within: phase, micro-batch */
-  const Type *plain; /* of a group without reductions and lookups: a type
-                        whose dims are its loops; else NULL */
-  int n_inputs;      /* of a plain group: at least its distinct inputs */
-  double repeated;   /* of a plain group: see FuseSummary */
+  int64_t position;   /* ascends along the list of groups: see fuse_order.c */
+  int previous, next; /* in that list; -1 */
+  bool is_fusable;    /* its nodes may stand in a body */
+  int merge_class;    /* groups merge only within: phase, micro-batch */
+  const Type *plain;  /* of a group without reductions and lookups: a type
+                         whose dims are its loops; else NULL */
+  int n_inputs;       /* of a plain group: at least its distinct inputs */
+  double repeated;    /* of a plain group: see FuseSummary */
 } Group;
+
+/* Where a group stands in the list. */
+typedef struct GroupPlace {
+  int64_t position;
+  int group;
+} GroupPlace;
 
 typedef struct Fusion {
   PassContext *ctx;
@@ -31,12 +38,13 @@ typedef struct Fusion {
   bool *is_free;   /* costs nothing: copied into every body that uses it */
   bool *is_clone;  /* by node, or NULL: a clone for its users, which must not
                       merge with its producers */
-  int *at;         /* group at a place of the order, or -1 */
+  int first, last; /* of the list of groups in topological order; -1 */
   int *user_begin; /* users of node i: users[user_begin[i]..[i + 1]) */
   int *users;
   bool *is_output;
   int *group_mark, *node_mark, mark; /* visited: group_mark[g] == mark */
   int *ids, *stage, *stack;          /* work space: [n] */
+  GroupPlace *places;                /* [n] */
   Value *seen;                       /* [max_inputs] */
   int max_nodes, max_inputs;
 } Fusion;
@@ -61,6 +69,15 @@ Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone);
 int fusion_merge(Fusion *fusion, int a, int b);
 /* The value is needed outside of its group. */
 bool fusion_escapes(const Fusion *fusion, int id);
+
+/* ---- fuse_order.c ---- */
+
+/* Appends a group to the list in topological order. */
+void fusion_order_append(Fusion *fusion, int group);
+/* No path leads from group `first` to group `last`, which stands behind it,
+ * through a third.  Then takes `first` out of the list, and moves those behind
+ * `last` that follow `first` and stood before `last`. */
+bool fusion_order_join(Fusion *fusion, int first, int last);
 
 /* ---- fuse_check.c ---- */
 

@@ -1,12 +1,6 @@
 /*
- * fuse_groups.c -- keep groups of nodes in topological order while they merge.
- *
- * To merge P and C makes a cycle exactly if a path leads from P to C through a
- * third group.  Groups have places in a topological order, so such a path lies
- * between the two places, and the search stays there.  After a merge only that
- * region is put in order again (Pearce and Kelly 2006):
- *
- *     P a b c C   with P -> b   =>   a c (PC) b
+ * fuse_groups.c -- begins with a group for each node, and merges groups where
+ * the contract of fuse.c allows it.
  */
 #include "passes/fuse/fuse.h"
 
@@ -82,12 +76,13 @@ Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
                            : DEFAULT_MAX_INPUTS;
   fusion->groups = ARENA_ARRAY(arena, Group, n);
   fusion->group_of = ARENA_ARRAY(arena, int, n);
-  fusion->at = ARENA_ARRAY(arena, int, n);
+  fusion->first = fusion->last = -1;
   fusion->group_mark = ARENA_ARRAY(arena, int, n);
   fusion->node_mark = ARENA_ARRAY(arena, int, n);
   fusion->ids = ARENA_ARRAY(arena, int, n);
   fusion->stage = ARENA_ARRAY(arena, int, n);
   fusion->stack = ARENA_ARRAY(arena, int, n);
+  fusion->places = ARENA_ARRAY(arena, GroupPlace, n);
   fusion->seen = ARENA_ARRAY(arena, Value, fusion->max_inputs);
   fusion->is_output = ARENA_ARRAY(arena, bool, n);
   fusion->is_free = ARENA_ARRAY(arena, bool, n);
@@ -105,9 +100,8 @@ Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
     fusion->is_free[id] = node_is_free(fusion, id);
     bool is_stored = !fusion->is_free[id] || free_needs_storing(fusion, id);
     fusion->group_of[id] = is_stored ? id : -1;
-    fusion->at[id] = is_stored ? id : -1;
+    if (is_stored) fusion_order_append(fusion, id);
     Group *group = &fusion->groups[id];
-    group->position = id;
     group->is_fusable = op_has(node->op, OP_FLAG_fuses) && !fusion->is_free[id];
     group->merge_class =
         phase_class(node->phase) + (node_is_per_microbatch(graph, id) ? 4
@@ -131,62 +125,6 @@ bool fusion_escapes(const Fusion *fusion, int id) {
   for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1]; u++)
     if (fusion->group_of[fusion->users[u]] != fusion->group_of[id]) return true;
   return false;
-}
-
-/* Marks the groups that follow `first` and stand before `last`; true if one
- * of them leads to `last`. */
-static bool mark_between(Fusion *fusion, int first, int last) {
-  int mark = ++fusion->mark, n_stack = 0;
-  int limit = fusion->groups[last].position;
-  fusion->stack[n_stack++] = first;
-  while (n_stack > 0) {
-    int g = fusion->stack[--n_stack];
-    const Group *group = &fusion->groups[g];
-    for (int m = 0; m < group->members.n; m++) {
-      int id = group->members.data[m];
-      for (int u = fusion->user_begin[id]; u < fusion->user_begin[id + 1];
-           u++) {
-        int next = fusion->group_of[fusion->users[u]];
-        if (next < 0 || next == first) continue;
-        if (next == last) {
-          if (g != first) return true;
-          continue;
-        }
-        if (fusion->group_mark[next] == mark ||
-            fusion->groups[next].position > limit)
-          continue;
-        fusion->group_mark[next] = mark;
-        fusion->stack[n_stack++] = next;
-      }
-    }
-  }
-  return false;
-}
-
-/* Groups that follow `first` move after the merged group, in their old order.
- */
-static void reorder_groups(Fusion *fusion, int first, int last) {
-  int begin = fusion->groups[first].position;
-  int end = fusion->groups[last].position;
-  int *moved = fusion->stack;
-  int n_moved = 0, to = begin;
-  for (int p = begin; p <= end; p++) {
-    int g = fusion->at[p];
-    fusion->at[p] = -1;
-    if (g < 0 || g == first || g == last) continue;
-    if (fusion->group_mark[g] == fusion->mark) {
-      moved[n_moved++] = g;
-      continue;
-    }
-    fusion->at[to] = g;
-    fusion->groups[g].position = to++;
-  }
-  fusion->at[to] = last;
-  fusion->groups[last].position = to++;
-  for (int i = 0; i < n_moved; i++) {
-    fusion->at[to] = moved[i];
-    fusion->groups[moved[i]].position = to++;
-  }
 }
 
 /* The members of both, ascending. */
@@ -261,8 +199,7 @@ int fusion_merge(Fusion *fusion, int a, int b) {
   if (!is_plain && !fuse_check(fusion, ids, n, &summary)) return -1;
   int first = x->position < y->position ? a : b;
   int last = first == a ? b : a;
-  if (mark_between(fusion, first, last)) return -1;
-  reorder_groups(fusion, first, last);
+  if (!fusion_order_join(fusion, first, last)) return -1;
   Group *group = &fusion->groups[last];
   group->members.data = arena_copy(fusion->arena, ids, (size_t)n * sizeof *ids);
   group->members.n = group->members.capacity = n;

@@ -250,6 +250,20 @@ static void compute_on_rank(Player *player, const Frame *frame,
               player->arena);
 }
 
+/* Adds what a result held before to the result. */
+static void add_shards(Player *player, Shards *result, ShardView before,
+                       const Type *type) {
+  const RankClasses *classes = result->classes;
+  for (int c = 0; c < classes->n; c++) {
+    int rank = classes->first[c];
+    Tensor sum = play_tensor(player, (ShardView){result, 0}, rank, type);
+    Tensor part = play_tensor(player, before, rank, type);
+    numbers_reduce(player->options.numbers, type->dtype, REDUCE_sum,
+                   tensor_array(&sum), tensor_array(&part),
+                   type_elements(type));
+  }
+}
+
 /* Ranks with equal operands have equal results, which one of them computes.
  * Padding of results is computed from padding of operands, as in kernels. */
 static void compute_node(Player *player, const Frame *frame, int id) {
@@ -265,14 +279,25 @@ static void compute_node(Player *player, const Frame *frame, int id) {
     call.in[i] = play_read(player, frame, node->inputs[i]);
     classes = classes_join(player, classes, call.in[i].shards->classes);
   }
+  bool adds = node_joins_microbatches(node) && player->microbatch > 0;
+  ShardView before = {0};
+  if (adds) {
+    before = play_read(player, frame, (Value){id, 0});
+    classes = classes_join(player, classes, before.shards->classes);
+  }
   for (int r = 0; r < node->n_results; r++)
     call.out[r] = shards_create(player, classes, node->types[r]->dtype,
                                 type_elements(node->types[r]));
   for (int c = 0; c < classes->n; c++)
     compute_on_rank(player, frame, node, &call, classes->first[c]);
+  if (adds) {
+    play_check(player, frame, (Value){id, 0}, "the next micro-batch");
+    add_shards(player, call.out[0], before, node->types[0]);
+    play_release(player, before);
+  }
   for (int i = 0; i < node->n_inputs; i++) play_release(player, call.in[i]);
   for (int r = 0; r < node->n_results; r++) {
-    play_stamp(player, frame, (Value){id, r});
+    if (!adds) play_stamp(player, frame, (Value){id, r});
     play_put(player, frame, (Value){id, r}, call.out[r]);
     shards_release(player, call.out[r]);
   }
@@ -388,7 +413,7 @@ static void begin_joins(Player *player, int begin, int end) {
   const Frame *frame = &player->frame;
   for (int id = begin; id < end; id++) {
     const Node *node = frame->graph->nodes.data[id];
-    if (!op_has(node->op, OP_FLAG_joins_microbatches)) continue;
+    if (!node_joins_microbatches(node)) continue;
     for (int r = 0; r < node->n_results; r++) {
       play_stamp(player, frame, (Value){id, r});
       play_poison_value(player, frame, (Value){id, r});
