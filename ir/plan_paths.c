@@ -33,22 +33,50 @@ typedef struct Candidate {
 struct PlanPaths {
   Module *module;
   VEC(Candidate) candidates;
-  VEC(PlanNode) nodes;
-  Map *hidden; /* node paths */
+  PathTree *tree; /* of their paths, by number */
+  Map *by_node;   /* node path -> PathList: other paths */
+  PlanNodes nodes;
+  Map *nodes_by_path; /* path -> PlanNodes */
+  Map *hidden;        /* node paths */
 };
 
 /* ---- candidates ---- */
 
+static void add_candidate(PlanPaths *paths, Candidate candidate) {
+  Arena *arena = paths->module->arena;
+  path_tree_add(paths->module, paths->tree, candidate.path,
+                paths->candidates.n);
+  vec_push(arena, &paths->candidates, candidate);
+  if (candidate.path == candidate.node_path) return;
+  PathList *others = map_get(paths->by_node, candidate.node_path);
+  if (!others) {
+    others = ARENA_NEW(arena, PathList);
+    map_put(paths->by_node, candidate.node_path, others);
+  }
+  vec_push(arena, others, candidate.path);
+}
+
+static void add_plan_node(PlanPaths *paths, PlanNode node) {
+  Arena *arena = paths->module->arena;
+  vec_push(arena, &paths->nodes, node);
+  PlanNodes *same = map_get(paths->nodes_by_path, node.path);
+  if (!same) {
+    same = ARENA_NEW(arena, PlanNodes);
+    map_put(paths->nodes_by_path, node.path, same);
+  }
+  vec_push(arena, same, node);
+}
+
 static void paths_add_node(PlanPaths *paths, const Map *named,
                            const Graph *graph, const Node *node, Name place) {
   if (!place || !*place) return;
-  vec_push(paths->module->arena, &paths->nodes, (PlanNode){graph, node, place});
+  add_plan_node(paths, (PlanNode){graph, node, place});
   if (node->op == OP_input) return;
   PathKind kind = map_has(named, place) ? KIND_value : KIND_operator;
-  char *path = arena_strdup(paths->module->arena, place), *bang = path;
+  char *text = arena_strdup(paths->module->arena, place), *bang = text;
   while ((bang = strchr(bang, '!'))) *bang = '.';
-  Candidate candidate = {path, place, kind};
-  vec_push(paths->module->arena, &paths->candidates, candidate);
+  Name path = name_intern(paths->module->names, text);
+  add_candidate(paths, (Candidate){path, place, kind});
 }
 
 /* Nodes in program order, those of a scan's body before it. */
@@ -73,13 +101,11 @@ static void find_hidden(PlanPaths *paths) {
   paths->hidden = map_create(arena);
   for (int i = 0; i < n; i++) {
     const Candidate *c = &paths->candidates.data[i];
-    Name path = name_intern(paths->module->names, c->path);
-    if (c->kind != KIND_operator) map_put(taken, path, (void *)path);
+    if (c->kind != KIND_operator) map_put(taken, c->path, (void *)c->path);
   }
   for (int i = 0; i < n; i++) {
     const Candidate *c = &paths->candidates.data[i];
-    Name path = name_intern(paths->module->names, c->path);
-    if (c->kind != KIND_operator || !map_has(taken, path))
+    if (c->kind != KIND_operator || !map_has(taken, c->path))
       map_put(reached, c->node_path, (void *)c->node_path);
   }
   for (int i = 0; i < n; i++) {
@@ -99,15 +125,13 @@ static void add_update(PlanPaths *paths, const Graph *graph,
               {"optimizer.%s", PLAN_OPTIMIZER "%s"}};
   if (input->role != ROLE_param || input->is_frozen) return;
   for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
-    Arena *arena = paths->module->arena;
     Names *names = paths->module->names;
     Candidate candidate = {name_format(names, rows[i].path, input->path),
                            name_format(names, rows[i].key, input->path),
                            KIND_update};
-    PlanNode node = {graph, graph_node(graph, input->value),
-                     candidate.node_path};
-    vec_push(arena, &paths->candidates, candidate);
-    vec_push(arena, &paths->nodes, node);
+    add_candidate(paths, candidate);
+    add_plan_node(paths, (PlanNode){graph, graph_node(graph, input->value),
+                                    candidate.node_path});
   }
 }
 
@@ -122,9 +146,12 @@ PlanPaths *plan_paths_create(Module *module, const Graph *graph,
   Arena *arena = module->arena;
   PlanPaths *paths = ARENA_NEW(arena, PlanPaths);
   paths->module = module;
+  paths->tree = path_tree_create(arena);
+  paths->by_node = map_create(arena);
+  paths->nodes_by_path = map_create(arena);
   for (int i = 0; i < graph->inputs.n; i++) {
     Name path = graph->inputs.data[i].path;
-    vec_push(arena, &paths->candidates, (Candidate){path, path, KIND_input});
+    add_candidate(paths, (Candidate){path, path, KIND_input});
   }
   Map *named = map_create(arena);
   for (int i = 0; i < n_aliases; i++) {
@@ -132,8 +159,7 @@ PlanPaths *plan_paths_create(Module *module, const Graph *graph,
     PathKind kind = alias->is_value ? KIND_value : KIND_operator;
     if (!alias->is_value)
       map_put(named, alias->node_path, (void *)alias->node_path);
-    vec_push(arena, &paths->candidates,
-             (Candidate){alias->path, alias->node_path, kind});
+    add_candidate(paths, (Candidate){alias->path, alias->node_path, kind});
   }
   add_nodes(paths, named, graph, false);
   find_hidden(paths);
@@ -150,9 +176,14 @@ bool plan_paths_is_hidden(const PlanPaths *paths, Name node_path) {
   return map_has(paths->hidden, node_path);
 }
 
-const PlanNode *plan_paths_nodes(const PlanPaths *paths, int *out_n) {
-  *out_n = paths->nodes.n;
-  return paths->nodes.data;
+const PlanNodes *plan_paths_nodes(const PlanPaths *paths) {
+  return &paths->nodes;
+}
+
+const PlanNodes *plan_paths_nodes_of(const PlanPaths *paths, Name path) {
+  static const PlanNodes none;
+  const PlanNodes *nodes = map_get(paths->nodes_by_path, path);
+  return nodes ? nodes : &none;
 }
 
 /* ---- patterns ---- */
@@ -197,117 +228,55 @@ bool path_pattern_parse(Arena *arena, PathPattern *out, const char *text,
 
 /* ---- matching ---- */
 
-typedef enum Match { MATCH_none, MATCH_exact, MATCH_below } Match;
-
-/* The text after the part, or NULL. */
-static const char *match_part(const PathPart *part, const char *at) {
-  size_t n = strcspn(at, ".[");
-  if (n != part->n_name || memcmp(at, part->name, n) != 0) return NULL;
-  int k = 0;
-  for (at += n; *at == '['; k++) {
-    char *end;
-    int64_t index = strtoll(at + 1, &end, 10);
-    if (k < part->ranges.n && (index < part->ranges.data[k].first ||
-                               index > part->ranges.data[k].last))
-      return NULL;
-    at = end + 1;
-  }
-  return k >= part->ranges.n ? at : NULL;
-}
-
-static Match paths_match(const PathPattern *pattern, const char *path) {
-  for (int i = 0; i < pattern->n; i++) {
-    path = match_part(&pattern->parts[i], path);
-    if (!path) return MATCH_none;
-    if (i + 1 < pattern->n && *path++ != '.') return MATCH_none;
-  }
-  return *path == '\0' ? MATCH_exact : MATCH_below;
-}
-
-/* The index that this path has where the pattern has range `k` of part
- * `i`, all before it being as the pattern says; -1: none has one there. */
-static int64_t index_at(const PathPattern *pattern, int i, int k,
-                        const char *path) {
-  for (int j = 0; j < i; j++) {
-    path = match_part(&pattern->parts[j], path);
-    if (!path || *path++ != '.') return -1;
-  }
-  PathPart before = pattern->parts[i];
-  before.ranges.n = k;
-  if (!match_part(&before, path)) return -1;
-  path += before.n_name;
-  for (int n = 0; *path == '['; n++) {
-    char *end;
-    int64_t index = strtoll(path + 1, &end, 10);
-    if (n == k) return index;
-    path = end + 1;
-  }
-  return -1;
-}
-
 int64_t plan_paths_last_index(const PlanPaths *paths,
                               const PathPattern *pattern, int i, int k) {
-  int64_t most = -1;
-  for (int c = 0; c < paths->candidates.n; c++) {
-    int64_t index = index_at(pattern, i, k, paths->candidates.data[c].path);
-    if (index > most) most = index;
-  }
-  return most;
+  return path_tree_last_index(paths->module, paths->tree, pattern, i, k);
 }
 
 /* Which of the meanings of section 6 holds: the first that there is. */
 static bool is_meant(const PathPattern *pattern, const Candidate *candidate,
-                     Match how, const bool *found) {
-  bool is_exact = how == MATCH_exact;
+                     bool is_exact, const bool *found) {
   if (pattern->is_operator) return is_exact && candidate->kind == KIND_operator;
   if (found[0]) return is_exact && candidate->kind == KIND_input;
-  if (found[1]) return how == MATCH_below;
+  if (found[1]) return !is_exact;
   if (found[2]) return is_exact && candidate->kind == KIND_value;
   return is_exact;
 }
 
-/* Appends a path once. */
-static void append_path(const PlanPaths *paths, Map *seen, Name node_path,
-                        PathList *out) {
-  if (map_has(seen, node_path)) return;
-  map_put(seen, node_path, (void *)node_path);
-  vec_push(paths->module->arena, out, node_path);
-}
-
-static void find_updates(const PlanPaths *paths, const PathPattern *pattern,
-                         PathList *out) {
-  Map *seen = map_create(paths->module->arena);
-  for (int i = 0; i < paths->candidates.n; i++) {
-    const Candidate *candidate = &paths->candidates.data[i];
-    if (candidate->kind == KIND_update &&
-        paths_match(pattern, candidate->path) != MATCH_none)
-      append_path(paths, seen, candidate->node_path, out);
+/* Appends each path once; false: none. */
+static bool append_meant(const PlanPaths *paths, const PathPattern *pattern,
+                         const PathMatches *matches, bool is_update,
+                         const bool *found, PathList *out) {
+  Arena *arena = paths->module->arena;
+  Map *seen = map_create(arena);
+  for (int i = 0; i < matches->n; i++) {
+    PathMatch match = matches->data[i];
+    const Candidate *candidate = &paths->candidates.data[match.number];
+    Name path = candidate->node_path;
+    if (is_update != (candidate->kind == KIND_update) || map_has(seen, path) ||
+        (!is_update && !is_meant(pattern, candidate, match.is_exact, found)))
+      continue;
+    map_put(seen, path, (void *)path);
+    vec_push(arena, out, path);
   }
+  return map_size(seen) > 0;
 }
 
 bool plan_paths_find(const PlanPaths *paths, const PathPattern *pattern,
                      PathList *out) {
-  Map *seen = map_create(paths->module->arena);
+  PathMatches matches = path_tree_find(paths->module, paths->tree, pattern);
   bool found[3] = {false}; /* a parameter, something below, a value */
-  for (int i = 0; i < paths->candidates.n; i++) {
-    const Candidate *candidate = &paths->candidates.data[i];
-    Match how = paths_match(pattern, candidate->path);
-    if (candidate->kind == KIND_update) continue;
-    found[0] |= how == MATCH_exact && candidate->kind == KIND_input;
-    found[1] |= how == MATCH_below;
-    found[2] |= how == MATCH_exact && candidate->kind == KIND_value;
+  for (int i = 0; i < matches.n; i++) {
+    PathKind kind = paths->candidates.data[matches.data[i].number].kind;
+    bool is_exact = matches.data[i].is_exact;
+    if (kind == KIND_update) continue;
+    found[0] |= is_exact && kind == KIND_input;
+    found[1] |= !is_exact;
+    found[2] |= is_exact && kind == KIND_value;
   }
-  int before = out->n;
-  for (int i = 0; i < paths->candidates.n; i++) {
-    const Candidate *candidate = &paths->candidates.data[i];
-    Match how = paths_match(pattern, candidate->path);
-    if (candidate->kind != KIND_update && how != MATCH_none &&
-        is_meant(pattern, candidate, how, found))
-      append_path(paths, seen, candidate->node_path, out);
-  }
-  if (out->n == before && !pattern->is_operator)
-    find_updates(paths, pattern, out);
-  return out->n > before;
+  return append_meant(paths, pattern, &matches, false, found, out) ||
+         (!pattern->is_operator &&
+          append_meant(paths, pattern, &matches, true, found, out));
 }
 
 bool plan_paths_find_text(const PlanPaths *paths, const char *text,
@@ -319,11 +288,6 @@ bool plan_paths_find_text(const PlanPaths *paths, const char *text,
 }
 
 const char *plan_paths_other(const PlanPaths *paths, Name node_path, int n) {
-  for (int i = 0; i < paths->candidates.n; i++) {
-    const Candidate *candidate = &paths->candidates.data[i];
-    if (candidate->node_path == node_path && candidate->path != node_path &&
-        n-- == 0)
-      return candidate->path;
-  }
-  return NULL;
+  const PathList *others = map_get(paths->by_node, node_path);
+  return others && n < others->n ? others->data[n] : NULL;
 }

@@ -67,8 +67,31 @@ typedef struct PlanNode {
   const Node *node;
   Name path; /* an input: what it is of */
 } PlanNode;
+typedef VEC(PlanNode) PlanNodes;
 /* All that can be placed, in program order, what scans compute included. */
-const PlanNode *plan_paths_nodes(const PlanPaths *paths, int *out_n);
+const PlanNodes *plan_paths_nodes(const PlanPaths *paths);
+/* Those of this path. */
+const PlanNodes *plan_paths_nodes_of(const PlanPaths *paths, Name path);
+
+/* ---- path_tree.c ---- */
+
+typedef struct PathTree PathTree;
+
+typedef struct PathMatch {
+  int number;    /* of the path */
+  bool is_exact; /* else the path goes on below the pattern */
+} PathMatch;
+typedef VEC(PathMatch) PathMatches;
+
+PathTree *path_tree_create(Arena *arena);
+void path_tree_add(Module *module, PathTree *tree, const char *path,
+                   int number);
+/* All paths that the pattern matches, by number. */
+PathMatches path_tree_find(Module *module, const PathTree *tree,
+                           const PathPattern *pattern);
+/* As plan_paths_last_index. */
+int64_t path_tree_last_index(Module *module, const PathTree *tree,
+                             const PathPattern *pattern, int i, int k);
 
 /* ---- plan_text.c ---- */
 

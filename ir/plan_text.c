@@ -109,11 +109,10 @@ static Map *annotated_paths(const Lines *l) {
 
 static void lines_collect(Lines *l) {
   Map *seen = map_create(l->arena), *annotated = annotated_paths(l);
-  int n;
-  const PlanNode *nodes = plan_paths_nodes(l->paths, &n);
-  for (int i = 0; i < n; i++) {
-    const Node *node = nodes[i].node;
-    Name path = nodes[i].path;
+  const PlanNodes *nodes = plan_paths_nodes(l->paths);
+  for (int i = 0; i < nodes->n; i++) {
+    const Node *node = nodes->data[i].node;
+    Name path = nodes->data[i].path;
     const PlanPlacement *placement = plan_find_placement(l->plan, path);
     if (!placement) continue;
     Entry *entry = map_get(seen, path);
@@ -202,10 +201,9 @@ static void lines_add_operator(Lines *l, Name path) {
 /* After the placements of values: how operators compute. */
 static void lines_collect_operators(Lines *l) {
   Map *seen = map_create(l->arena);
-  int n;
-  const PlanNode *nodes = plan_paths_nodes(l->paths, &n);
-  for (int i = 0; i < n; i++) {
-    Name path = nodes[i].path;
+  const PlanNodes *nodes = plan_paths_nodes(l->paths);
+  for (int i = 0; i < nodes->n; i++) {
+    Name path = nodes->data[i].path;
     if (map_has(seen, path) || !plan_find_operator(l->plan, path)) continue;
     map_put(seen, path, (void *)path);
     lines_add_operator(l, path);
@@ -215,10 +213,9 @@ static void lines_collect_operators(Lines *l) {
 /* After the placements: `remat` and `keep`. */
 static void lines_collect_saving(Lines *l) {
   Map *seen = map_create(l->arena);
-  int n;
-  const PlanNode *nodes = plan_paths_nodes(l->paths, &n);
-  for (int i = 0; i < n; i++) {
-    Name path = nodes[i].path;
+  const PlanNodes *nodes = plan_paths_nodes(l->paths);
+  for (int i = 0; i < nodes->n; i++) {
+    Name path = nodes->data[i].path;
     const PlanSaving *saving = plan_find_saving(l->plan, path);
     if (!saving || map_has(seen, path)) continue;
     Entry *entry = ARENA_NEW(l->arena, Entry);

@@ -186,39 +186,38 @@ bool paths_read(const PathReader *reader, const Expr *x, PathList *out) {
 
 bool paths_have_dim(const PathReader *reader, const PathList *list,
                     const Expr *x, Name dim, Span span) {
-  Elab *e = reader->e;
-  int n_nodes;
-  const PlanNode *nodes = plan_paths_nodes(reader->paths, &n_nodes);
-  Map *wanted = map_create(e->arena);
-  for (int i = 0; i < list->n; i++)
-    map_put(wanted, list->data[i], (void *)list->data[i]);
-  for (int i = 0; i < n_nodes; i++) {
-    const Node *node = nodes[i].node;
-    if (!map_has(wanted, nodes[i].path)) continue;
-    for (int r = 0; r < node->n_results; r++)
-      if (type_find(node->types[r], dim) >= 0) return true;
+  for (int i = 0; i < list->n; i++) {
+    const PlanNodes *at = plan_paths_nodes_of(reader->paths, list->data[i]);
+    for (int k = 0; k < at->n; k++)
+      for (int r = 0; r < at->data[k].node->n_results; r++)
+        if (type_find(at->data[k].node->types[r], dim) >= 0) return true;
   }
-  diag(e->diags, DIAG_plan_path_dim, span, span_text(e->arena, x->span), dim);
+  diag(reader->e->diags, DIAG_plan_path_dim, span,
+       span_text(reader->e->arena, x->span), dim);
   return false;
+}
+
+/* Adds the dims over which the nodes compute. */
+static void add_computed_dims(const PlanNodes *nodes, ShardRule *rule,
+                              Map *out) {
+  for (int i = 0; i < nodes->n; i++) {
+    PlanNode at = nodes->data[i];
+    if (!op_info(at.node->op)->infer) continue;
+    ShardCall call = shard_call(at.graph, at.node);
+    shard_rule(&call, rule);
+    for (int d = 0; d < rule->n; d++)
+      map_put(out, rule->dims[d].name, (void *)rule->dims[d].name);
+  }
 }
 
 bool paths_compute_over(const PathReader *reader, const PathList *list,
                         Name dim, Span span) {
   Elab *e = reader->e;
-  int n_nodes;
-  const PlanNode *nodes = plan_paths_nodes(reader->paths, &n_nodes);
-  Map *wanted = map_create(e->arena), *dims = map_create(e->arena);
+  Map *dims = map_create(e->arena);
   ShardRule *rule = ARENA_NEW(e->arena, ShardRule);
   for (int i = 0; i < list->n; i++)
-    map_put(wanted, list->data[i], (void *)list->data[i]);
-  for (int i = 0; i < n_nodes; i++) {
-    PlanNode at = nodes[i];
-    if (!map_has(wanted, at.path) || !op_info(at.node->op)->infer) continue;
-    ShardCall call = shard_call(at.graph, at.node);
-    shard_rule(&call, rule);
-    for (int d = 0; d < rule->n; d++)
-      map_put(dims, rule->dims[d].name, (void *)rule->dims[d].name);
-  }
+    add_computed_dims(plan_paths_nodes_of(reader->paths, list->data[i]), rule,
+                      dims);
   if (map_has(dims, dim)) return true;
   int n = map_size(dims);
   const char **names = ARENA_ARRAY(e->arena, const char *, n);
@@ -254,20 +253,15 @@ static bool takes_axes_once(Elab *e, const Type *type, const char *path,
 
 bool paths_take_axes_once(const PathReader *reader, const PathList *list,
                           const PlanPlacement *line) {
-  if (line->n_shards < 2) return true;
-  int n_nodes;
-  const PlanNode *nodes = plan_paths_nodes(reader->paths, &n_nodes);
-  Map *wanted = map_create(reader->e->arena);
-  for (int i = 0; i < list->n; i++)
-    map_put(wanted, list->data[i], (void *)list->data[i]);
-  for (int i = 0; i < n_nodes; i++) {
-    PlanNode at = nodes[i];
-    const char *path = plan_path_is_of_update(at.path)
-                           ? plan_paths_other(reader->paths, at.path, 0)
-                           : at.path;
-    for (int r = 0; r < at.node->n_results && map_has(wanted, at.path); r++)
-      if (!takes_axes_once(reader->e, at.node->types[r], path, line))
-        return false;
+  for (int i = 0; i < list->n && line->n_shards >= 2; i++) {
+    const PlanNodes *at = plan_paths_nodes_of(reader->paths, list->data[i]);
+    const char *path = plan_path_is_of_update(list->data[i])
+                           ? plan_paths_other(reader->paths, list->data[i], 0)
+                           : list->data[i];
+    for (int k = 0; k < at->n; k++)
+      for (int r = 0; r < at->data[k].node->n_results; r++)
+        if (!takes_axes_once(reader->e, at->data[k].node->types[r], path, line))
+          return false;
   }
   return true;
 }

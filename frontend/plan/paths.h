@@ -47,6 +47,8 @@ typedef struct SavingLines {
   bool gathers_parameters;       /* ZeRO shards them: `keep` may name one */
   Map **saving;                  /* of the pins; NULL until a line needs it */
   VEC(const PlanSaving *) lines; /* in order */
+  Map *inputs;  /* their paths; NULL until a line needs them, as is */
+  Map *results; /* number of names + 1 -> the layers' results: see saving.c */
 } SavingLines;
 
 /* A line `remat` or `keep`; a later one wins. */

@@ -182,30 +182,34 @@ bool reader_read_line(PinReader *r, const Pin *pin, const PathList *paths,
   return is_operator || paths_take_axes_once(&r->paths, paths, &closed);
 }
 
+static const GraphInput *find_parameter(PinReader *r, Name path) {
+  if (!r->parameters) {
+    r->parameters = map_create(r->e->arena);
+    for (int i = 0; i < r->graph->inputs.n; i++) {
+      GraphInput *input = &r->graph->inputs.data[i];
+      if (input->role == ROLE_param) map_put(r->parameters, input->path, input);
+    }
+  }
+  return map_get(r->parameters, path);
+}
+
 /* Whether a parameter that the line names has optimizer state; reports where
  * none has. */
 static bool have_state(PinReader *r, const PathList *keys, Span span) {
   const OptimizerCall *call = &r->model->settings.optimizer;
-  Map *parameters = map_create(r->e->arena);
-  bool is_any = false;
   size_t skip = strlen(PLAN_OPTIMIZER);
   for (int i = 0; i < keys->n; i++) {
     if (strncmp(keys->data[i], PLAN_OPTIMIZER, skip) != 0) return true;
     Name path = name_intern(r->e->names, keys->data[i] + skip);
-    map_put(parameters, path, (void *)path);
-  }
-  for (int i = 0; i < r->graph->inputs.n && !is_any; i++) {
-    const GraphInput *input = &r->graph->inputs.data[i];
-    if (input->role != ROLE_param || !map_has(parameters, input->path))
-      continue;
+    const GraphInput *input = find_parameter(r, path);
+    if (!input) continue;
     const OptimizerFormula *formula = optimizer_formula(
         call, input->contracts != 0, !input->has_decay && !call->decay_all);
-    is_any = !formula || *formula->states;
+    if (!formula || *formula->states) return true;
   }
-  if (!is_any)
-    diag(r->e->diags, DIAG_plan_no_state, span, call->name,
-         span_text(r->e->arena, span));
-  return is_any;
+  diag(r->e->diags, DIAG_plan_no_state, span, call->name,
+       span_text(r->e->arena, span));
+  return false;
 }
 
 static void read_update_line(PinReader *r, const Pin *pin,

@@ -18,7 +18,8 @@ typedef struct PinReader {
   PathReader paths;
   VEC(const Item *) blocks; /* of plans, in order */
   Pins *pins;
-  Mesh mesh; /* by which lines are checked: as pins_close_mesh has it */
+  Mesh mesh;       /* by which lines are checked: as pins_close_mesh has it */
+  Map *parameters; /* path -> GraphInput; NULL until a line needs it */
 } PinReader;
 
 /* ---- mesh.c ---- */

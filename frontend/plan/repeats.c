@@ -41,24 +41,21 @@ static bool same_partial(const PlanPlacement *a, const PlanPlacement *b) {
 
 /* Only another line about it makes one about a gradient or optimizer state
  * superfluous. */
-static Span find_implying(Elab *e, const PlanPaths *paths, const Plan *plan,
+static Span find_implying(const PlanPaths *paths, const Plan *plan,
                           const Map *placed, const PlanPlacement *line) {
-  Map *own = map_create(e->arena);
-  for (int i = 0; i < line->n_paths; i++)
-    map_put(own, line->paths[i], (void *)line);
   Span by = SPAN_NONE;
-  int n;
-  const PlanNode *nodes = plan_paths_nodes(paths, &n);
-  for (int i = 0; i < n; i++) {
-    const Node *node = nodes[i].node;
-    Name path = nodes[i].path;
-    if (!map_has(own, path)) continue;
+  for (int i = 0; i < line->n_paths; i++) {
+    Name path = line->paths[i];
+    const PlanNodes *nodes = plan_paths_nodes_of(paths, path);
     const PlanPlacement *before = map_get(placed, path);
     if (line->is_of_update && !before) return SPAN_NONE;
-    for (int r = 0; r < node->n_results; r++) {
-      if (node->types[r]->rank == 0) continue;
-      by = decides_alike(plan, line, before, path, node->types[r]);
-      if (!by.source) return by;
+    for (int k = 0; k < nodes->n; k++) {
+      const Node *node = nodes->data[k].node;
+      for (int r = 0; r < node->n_results; r++) {
+        if (node->types[r]->rank == 0) continue;
+        by = decides_alike(plan, line, before, path, node->types[r]);
+        if (!by.source) return by;
+      }
     }
     if (!same_partial(line, before)) return SPAN_NONE;
   }
@@ -102,7 +99,7 @@ void plan_check_lines(Elab *e, const PlanPaths *paths, const Plan *plan) {
   for (int i = 0; i < plan->placements.n; i++) {
     const PlanPlacement *line = &plan->placements.data[i];
     if (line->is_annotation) continue;
-    Span by = find_implying(e, paths, plan, placed, line);
+    Span by = find_implying(paths, plan, placed, line);
     if (by.source) plan_line_repeats(e, line->span, by);
     for (int k = 0; k < line->n_paths; k++)
       map_put(placed, line->paths[k], (void *)line);

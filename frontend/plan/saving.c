@@ -62,8 +62,17 @@ static Map *find_layer_results(SavingLines *lines, int n_names) {
   return results;
 }
 
-static const Map *index_input_paths(const SavingLines *lines) {
-  Map *inputs = map_create(lines->e->arena);
+static const Map *layer_results(SavingLines *lines, int n_names) {
+  const void *key = (const void *)(intptr_t)(n_names + 1);
+  if (!lines->results) lines->results = map_create(lines->e->arena);
+  if (!map_has(lines->results, key))
+    map_put(lines->results, key, find_layer_results(lines, n_names));
+  return map_get(lines->results, key);
+}
+
+static const Map *index_input_paths(SavingLines *lines) {
+  if (lines->inputs) return lines->inputs;
+  Map *inputs = lines->inputs = map_create(lines->e->arena);
   for (int i = 0; i < lines->graph->inputs.n; i++) {
     Name path = lines->graph->inputs.data[i].path;
     map_put(inputs, path, (void *)path);
@@ -82,7 +91,7 @@ static bool read_saved_paths(SavingLines *lines, const Expr *x,
   bool is_any = false;
   int n_names = count_names(x);
   const Map *results =
-      saving->is_recomputed ? find_layer_results(lines, n_names) : NULL;
+      saving->is_recomputed ? layer_results(lines, n_names) : NULL;
   for (int i = 0; i < paths.n; i++) {
     Name path = paths.data[i];
     if (map_has(inputs, path) && !takes_inputs) continue;
@@ -179,12 +188,9 @@ void saving_read_annotation(SavingLines *lines, const Elab *walk,
 
 /* ---- lines that later ones replace ---- */
 
-/* Later lines must leave some value to each line. */
-static void check_saving_line(SavingLines *lines, int line) {
+/* Reports a line to which later lines leave no value. */
+static void report_replaced(SavingLines *lines, int line) {
   const PlanSaving *saving = lines->lines.data[line];
-  const Map *by_path = *lines->saving;
-  for (int i = 0; i < map_size(by_path); i++)
-    if (map_value_at(by_path, i) == saving) return;
   for (int k = line + 1; k < lines->lines.n; k++) {
     const PlanSaving *later = lines->lines.data[k];
     if (later->is_recomputed == saving->is_recomputed) continue;
@@ -200,6 +206,11 @@ static void check_saving_line(SavingLines *lines, int line) {
                     lines->lines.data[lines->lines.n - 1]->span);
 }
 
+/* Later lines must leave some value to each line. */
 void saving_check_lines(SavingLines *lines) {
-  for (int i = 0; i < lines->lines.n; i++) check_saving_line(lines, i);
+  Map *last = map_create(lines->e->arena);
+  for (int i = 0; *lines->saving && i < map_size(*lines->saving); i++)
+    map_put(last, map_value_at(*lines->saving, i), lines);
+  for (int i = 0; i < lines->lines.n; i++)
+    if (!map_has(last, lines->lines.data[i])) report_replaced(lines, i);
 }

@@ -46,21 +46,18 @@ typedef struct Bucketing {
   int *bucket_of; /* by node id of an all_reduce; -1 */
 } Bucketing;
 
-static bool same_bucket_kind(const Graph *graph, const Reduction *a,
-                             const Reduction *b) {
-  const Node *x = graph->nodes.data[a->id], *y = graph->nodes.data[b->id];
-  int n, m;
-  const Name *p = node_names(x, ATTR_axes, &n),
-             *q = node_names(y, ATTR_axes, &m);
-  if (a->depth != b->depth || a->is_before != b->is_before || n != m ||
-      node_is_per_microbatch(graph, a->id) !=
-          node_is_per_microbatch(graph, b->id) ||
-      node_name(x, ATTR_reduce) != node_name(y, ATTR_reduce) ||
-      x->types[0]->dtype != y->types[0]->dtype)
-    return false;
-  for (int i = 0; i < n; i++)
-    if (p[i] != q[i]) return false;
-  return true;
+/* Reductions of one kind may share a bucket. */
+static Name bucket_kind(const Graph *graph, Arena *arena, const Reduction *r) {
+  const Node *node = graph->nodes.data[r->id];
+  int n;
+  const Name *axes = node_names(node, ATTR_axes, &n);
+  Name reduce = node_name(node, ATTR_reduce);
+  Text text = text_create(arena);
+  text_printf(&text, "%d %d %d %s %d", r->depth, r->is_before,
+              node_is_per_microbatch(graph, r->id), reduce ? reduce : "",
+              node->types[0]->dtype);
+  for (int i = 0; i < n; i++) text_printf(&text, " %s", axes[i]);
+  return name_intern(graph->module->names, text_string(&text));
 }
 
 static int compare_reductions(const void *a, const void *b) {
@@ -99,19 +96,19 @@ static void collect_reductions(Bucketing *b, Arena *arena) {
 /* Parts in order fill one open bucket for each kind of part. */
 static void fill_buckets(Bucketing *b, Arena *arena, int64_t limit) {
   typedef struct Open {
-    Reduction first;
     int64_t bytes;
-    int bucket;
+    int bucket; /* -1: none */
   } Open;
-  VEC(Open) open = {0};
+  Map *open = map_create(arena); /* by kind */
   for (int i = 0; i < b->reductions.n; i++) {
     const Reduction *reduction = &b->reductions.data[i];
-    int k = 0;
-    while (k < open.n &&
-           !same_bucket_kind(b->graph, &open.data[k].first, reduction))
-      k++;
-    if (k == open.n) vec_push(arena, &open, (Open){*reduction, 0, -1});
-    Open *o = &open.data[k];
+    Name kind = bucket_kind(b->graph, arena, reduction);
+    Open *o = map_get(open, kind);
+    if (!o) {
+      o = ARENA_NEW(arena, Open);
+      o->bucket = -1;
+      map_put(open, kind, o);
+    }
     if (o->bucket < 0) {
       vec_push(arena, &b->buckets, (Bucket){.missing = 0});
       o->bucket = b->buckets.n - 1;

@@ -191,5 +191,7 @@ Value place_by_target(Partition *p, int id, Value value) {
       (type->partial && is_reduced_later(p, id)))
     return value;
   const Type *want = targeted_type(p, id, type);
-  return want ? reshard(p, value, want, id) : value;
+  if (!want) return value;
+  p->trial->is_changed = true;
+  return reshard(p, value, want, id);
 }

@@ -117,16 +117,13 @@ static bool has_even_microbatches(Partition *p, const Type *type, Span pin) {
   return true;
 }
 
-/* The body of a scan may be placed more than once. */
+/* The body of a scan may be placed more than once: the last time counts. */
 static void note_constraint(Partition *p, const Node *node, const Type *have,
                             const Type *want) {
+  Arena *arena = p->ctx->module->arena;
   PinNote note = {node, have, want};
-  for (int i = 0; i < p->trial->notes.n; i++) {
-    if (p->trial->notes.data[i].node != node) continue;
-    p->trial->notes.data[i] = note;
-    return;
-  }
-  vec_push(p->ctx->module->arena, &p->trial->notes, note);
+  if (!p->trial->notes) p->trial->notes = map_create(arena);
+  map_put(p->trial->notes, node, arena_copy(arena, &note, sizeof note));
 }
 
 void place_constraint(Partition *p, int id) {

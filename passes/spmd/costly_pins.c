@@ -18,10 +18,13 @@
 /* Each is partitioned six times. */
 enum { MOST_CANDIDATES = 32 };
 
+typedef VEC(const PinNote *) PinNotes;
+
 typedef struct CostlyPin {
   Span pin;
-  const PinNote *note; /* of the value that the message names */
-  int n_others;        /* further values of the pin */
+  const PinNotes *notes; /* all of it */
+  const PinNote *note;   /* of the value that the message names */
+  int n_others;          /* further values of the pin */
   int64_t bytes, bytes_instead;
   const Type *instead; /* placement of the value */
 } CostlyPin;
@@ -52,38 +55,50 @@ static bool is_better_example(const PinNote *note, const PinNote *other) {
          (!other || (only_reduces(other) && !only_reduces(note)));
 }
 
-/* Collects what the notes say of one pin; false: its constraints are cheap. */
-static bool find_candidate(const PinTrial *trial, Span pin, CostlyPin *out) {
+/* The notes of each pin, by the text at its beginning. */
+static Map *notes_by_pin(const PassContext *ctx, const Map *notes) {
+  Map *pins = map_create(ctx->scratch);
+  for (int i = 0; i < map_size(notes); i++) {
+    const PinNote *note = map_value_at(notes, i);
+    Span span = note->node->span;
+    if (!span.source) continue;
+    const char *text = span.source->text + span.begin;
+    PinNotes *same = map_get(pins, text);
+    if (!same) {
+      same = ARENA_NEW(ctx->scratch, PinNotes);
+      map_put(pins, text, same);
+    }
+    vec_push(ctx->scratch, same, note);
+  }
+  return pins;
+}
+
+/* Collects what the notes say of one pin; false: its constraints are cheap, or
+ * of a value without a path. */
+static bool find_candidate(const PinNotes *notes, CostlyPin *out) {
+  const Node *first = notes->data[0]->node;
   bool moves = false;
-  *out = (CostlyPin){.pin = pin, .n_others = -1};
-  for (int i = 0; i < trial->notes.n; i++) {
-    const PinNote *note = &trial->notes.data[i];
-    if (!span_equal(note->node->span, pin)) continue;
+  *out = (CostlyPin){.pin = first->span, .notes = notes, .n_others = -1};
+  for (int i = 0; i < notes->n; i++) {
+    const PinNote *note = notes->data[i];
     moves |= !only_reduces(note);
     out->n_others += is_of_forward_pass(note);
     if (is_better_example(note, out->note)) out->note = note;
   }
-  return moves && out->note;
+  return moves && out->note && first->path && *first->path;
 }
 
 /* ---- trials ---- */
 
-static const PinNote *find_note(const PinTrial *trial, const Node *node) {
-  for (int i = 0; i < trial->notes.n; i++)
-    if (trial->notes.data[i].node == node) return &trial->notes.data[i];
-  return NULL;
-}
-
 /* The placements of the values without the pin: path -> Type; NULL: one of them
  * is larger on a rank. */
-static Map *find_placements(const PassContext *ctx, const Mesh *mesh, Span pin,
-                            const PinTrial *pinned, const PinTrial *without) {
+static Map *find_placements(const PassContext *ctx, const Mesh *mesh,
+                            const PinNotes *notes, const Map *without) {
   Map *instead = map_create(ctx->scratch);
-  for (int i = 0; i < pinned->notes.n; i++) {
-    const PinNote *note = &pinned->notes.data[i];
-    if (!span_equal(note->node->span, pin) || !is_of_forward_pass(note))
-      continue;
-    const PinNote *other = find_note(without, note->node);
+  for (int i = 0; i < notes->n; i++) {
+    const PinNote *note = notes->data[i];
+    if (!is_of_forward_pass(note)) continue;
+    const PinNote *other = without ? map_get(without, note->node) : NULL;
     if (!other || type_local_elements(other->want, mesh) >
                       type_local_elements(note->want, mesh))
       return NULL;
@@ -106,12 +121,11 @@ static bool saves_bytes(const PassContext *ctx, const Graph *graph,
 
 /* Whether another placement of the pin's values saves bytes. */
 static bool is_costly(const PassContext *ctx, const Graph *graph,
-                      const Mesh *mesh, const PinTrial *pinned,
-                      CostlyPin *pin) {
+                      const Mesh *mesh, CostlyPin *pin) {
   PinTrial without = {0}, other = {0};
   if (!saves_bytes(ctx, graph, pin, &without, &pin->bytes_instead))
     return false;
-  Map *instead = find_placements(ctx, mesh, pin->pin, pinned, &without);
+  Map *instead = find_placements(ctx, mesh, pin->notes, without.notes);
   other.instead = instead;
   if (!instead || !saves_bytes(ctx, graph, pin, &other, &pin->bytes_instead))
     return false;
@@ -159,20 +173,17 @@ static void report_costly_pin(PassContext *ctx, const Graph *graph,
 
 void warn_of_costly_pins(PassContext *ctx, const Graph *graph,
                          const Graph *placed, const PinTrial *trial) {
+  if (!trial->notes) return;
+  const Map *pins = notes_by_pin(ctx, trial->notes);
   int n_candidates = 0;
   int64_t bytes = -1;
-  for (int i = 0; i < trial->notes.n && n_candidates < MOST_CANDIDATES; i++) {
+  for (int i = 0; i < map_size(pins) && n_candidates < MOST_CANDIDATES; i++) {
     CostlyPin pin;
-    const Node *node = trial->notes.data[i].node;
-    Span span = node->span;
-    bool is_first = span.source && node->path && *node->path;
-    for (int k = 0; k < i && is_first; k++)
-      is_first = !span_equal(trial->notes.data[k].node->span, span);
-    if (!is_first || !find_candidate(trial, span, &pin)) continue;
+    if (!find_candidate(map_value_at(pins, i), &pin)) continue;
     n_candidates++;
     if (bytes < 0) bytes = placement_cost(ctx, placed, true).bytes;
     pin.bytes = bytes;
-    if (is_costly(ctx, graph, &placed->mesh, trial, &pin))
+    if (is_costly(ctx, graph, &placed->mesh, &pin))
       report_costly_pin(ctx, graph, &placed->mesh, &pin);
   }
 }

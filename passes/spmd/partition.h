@@ -19,11 +19,12 @@ typedef struct PinNote {
 
 /* How a run treats the constraints of a graph, and what it notes of them. */
 typedef struct PinTrial {
-  bool completes; /* values around them get the placements that they imply */
-  Span left_out;  /* the pin written here is not followed, or SPAN_NONE: */
+  bool completes;  /* values around them get the placements that they imply */
+  bool is_changed; /* by that, it is found */
+  Span left_out;   /* the pin written here is not followed, or SPAN_NONE: */
   const Map *instead; /* path -> Type that its values have in place of it; NULL:
                          they stay as they are computed */
-  VEC(PinNote) notes; /* in the arena of the module */
+  Map *notes; /* node -> PinNote, in the arena of the module; NULL: none */
 } PinTrial;
 
 /* The bytes that a rank sends in a training step. */
@@ -100,9 +101,10 @@ bool try_placement(const PassContext *ctx, const Graph *graph, PinTrial *trial,
                    bool with_remat, PlacementCost *out_cost);
 
 /* Decides whether values are completed, with the constraints as the trial has
- * them: sets `completes`. */
-void choose_completion(const PassContext *ctx, const Graph *graph,
-                       PinTrial *trial);
+ * them: sets `completes`.  The partitioned graph, where it is known then and
+ * there was nothing to report, and the trial has its notes; else NULL. */
+const Graph *choose_completion(const PassContext *ctx, const Graph *graph,
+                               PinTrial *trial);
 
 /* ---- costly_pins.c ---- */
 

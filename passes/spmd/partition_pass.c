@@ -23,9 +23,9 @@ Graph *pass_partition(PassContext *ctx, const Graph *graph) {
     return rewrite_graph(ctx, graph, NULL, NULL);
   bool has_pins = has_constraints(graph);
   PinTrial trial = {0};
-  if (has_pins) choose_completion(ctx, graph, &trial);
-  Graph *placed = partition_graph(ctx, graph, &trial);
+  const Graph *placed = has_pins ? choose_completion(ctx, graph, &trial) : NULL;
+  if (!placed) placed = partition_graph(ctx, graph, &trial);
   if (has_pins && ctx->is_training && diags_errors(ctx->module->diags) == 0)
     warn_of_costly_pins(ctx, graph, placed, &trial);
-  return placed;
+  return (Graph *)placed;
 }

@@ -55,27 +55,50 @@ PlacementCost placement_cost(const PassContext *ctx, const Graph *placed,
   return cost;
 }
 
+/* The graph in the placements of the trial; NULL: they are not possible.
+ * Reports nothing; `out_is_quiet`: there was nothing to report. */
+static const Graph *partition_quietly(const PassContext *ctx,
+                                      const Graph *graph, PinTrial *trial,
+                                      bool *out_is_quiet) {
+  PassContext own = *ctx;
+  Diags *diags = ctx->module->diags;
+  own.scratch = arena_beside(ctx->scratch);
+  own.module->diags = diags_create(own.scratch);
+  const Graph *placed = partition_graph(&own, graph, trial);
+  if (diags_errors(own.module->diags) > 0) placed = NULL;
+  *out_is_quiet = placed && diags_warnings(own.module->diags) == 0;
+  own.module->diags = diags;
+  arena_destroy(own.scratch);
+  return placed;
+}
+
 bool try_placement(const PassContext *ctx, const Graph *graph, PinTrial *trial,
                    bool with_remat, PlacementCost *out_cost) {
-  Arena *scratch = arena_beside(ctx->scratch);
-  Module silent;
-  PassContext own = silent_context(ctx, &silent, scratch);
-  const Graph *placed = partition_graph(&own, graph, trial);
-  bool is_possible = diags_errors(silent.diags) == 0;
-  if (is_possible) *out_cost = placement_cost(ctx, placed, with_remat);
-  arena_destroy(scratch);
-  return is_possible;
+  bool is_quiet;
+  const Graph *placed = partition_quietly(ctx, graph, trial, &is_quiet);
+  if (placed) *out_cost = placement_cost(ctx, placed, with_remat);
+  return placed != NULL;
 }
 
 /* A value that the backward pass gathers again, to save memory, is gathered
  * once here. */
-void choose_completion(const PassContext *ctx, const Graph *graph,
-                       PinTrial *trial) {
+const Graph *choose_completion(const PassContext *ctx, const Graph *graph,
+                               PinTrial *trial) {
   PinTrial plain = {.left_out = trial->left_out, .instead = trial->instead};
   PinTrial completed = plain;
-  PlacementCost before, after;
+  bool is_quiet;
   completed.completes = true;
-  trial->completes = try_placement(ctx, graph, &completed, false, &after) &&
-                     (!try_placement(ctx, graph, &plain, false, &before) ||
-                      after.value_bytes <= before.value_bytes);
+  const Graph *placed = partition_quietly(ctx, graph, &completed, &is_quiet);
+  if (placed && !completed.is_changed) {
+    *trial = completed;
+    return is_quiet ? placed : NULL;
+  }
+  PlacementCost before;
+  trial->completes =
+      placed &&
+      (!try_placement(ctx, graph, &plain, false, &before) ||
+       placement_cost(ctx, placed, false).value_bytes <= before.value_bytes);
+  if (!trial->completes || !is_quiet) return NULL;
+  *trial = completed;
+  return placed;
 }

@@ -123,8 +123,10 @@ void check_named_pins(const Partition *p) {
       Value value = rewrite_get(&p->rewrite, (Value){id, 0});
       const Node *node = graph_node(graph, value);
       bool counts = node->phase == PHASE_forward && node->n_results == 1 &&
-                    node->path && *node->path && is_placed(graph, value.node);
-      if (!counts || holds_named_pin(p, node, pin)) continue;
+                    node->path && *node->path;
+      if (!counts || holds_named_pin(p, node, pin) ||
+          !is_placed(graph, value.node))
+        continue;
       Text type = text_create(p->ctx->scratch);
       type_print(&type, node->types[0], p->mesh);
       diag(p->ctx->module->diags, DIAG_placement, pin->span,
