@@ -38,7 +38,7 @@ static void wait_for_message(MessageWalk *walk, const Launch *launch) {
 
 static void walk_launches(MessageWalk *walk, int begin, int end) {
   for (int i = begin; i < end; i++) {
-    const Launch *launch = &walk->launches->data[i];
+    const Launch *launch = walk->launches->data[i];
     if (launch->op == DNN_OP_COLLECTIVE) start_message(walk, launch);
     if (launch->op == DNN_OP_WAIT) wait_for_message(walk, launch);
     if (launch->op != DNN_OP_LOOP) continue;
@@ -52,9 +52,9 @@ static void walk_launches(MessageWalk *walk, int begin, int end) {
 static int count_ids(const LaunchList *launches) {
   int n = 0;
   for (int i = 0; i < launches->n; i++)
-    if (launches->data[i].op == DNN_OP_COLLECTIVE &&
-        launches->data[i].collective.id >= n)
-      n = launches->data[i].collective.id + 1;
+    if (launches->data[i]->op == DNN_OP_COLLECTIVE &&
+        launches->data[i]->collective.id >= n)
+      n = launches->data[i]->collective.id + 1;
   return n;
 }
 
@@ -71,9 +71,9 @@ Status codegen_messages(Module *module, const Backend *backend,
                       .out = out};
   walk_launches(&walk, 0, launches.n);
   for (int i = 0; i < launches.n; i++)
-    if (launches.data[i].op == DNN_OP_COLLECTIVE &&
-        walk.is_open[launches.data[i].collective.id])
-      note_fault(&walk, &launches.data[i], "is a collective without an end");
+    if (launches.data[i]->op == DNN_OP_COLLECTIVE &&
+        walk.is_open[launches.data[i]->collective.id])
+      note_fault(&walk, launches.data[i], "is a collective without an end");
   return STATUS_OK;
 }
 

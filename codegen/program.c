@@ -56,7 +56,7 @@ static int group_row(const ProgramPrinter *printer, const DnnGroup *group) {
 
 static void collect_groups(ProgramPrinter *printer, const LaunchList *list) {
   for (int i = 0; i < list->n; i++) {
-    const Launch *launch = &list->data[i];
+    const Launch *launch = list->data[i];
     if (launch->op != DNN_OP_COLLECTIVE) continue;
     const DnnGroup *group = launch->collective.group;
     if (group_row(printer, group) == printer->groups.n)
@@ -228,11 +228,11 @@ static Table add_instrs(ProgramPrinter *printer, const LaunchList *list) {
   DnnInstr instr;
   Table table = {.at = image_add(image, NULL, 0), .n = list->n};
   for (int i = 0; i < list->n; i++) {
-    fill_instr(&instr, &list->data[i]);
+    fill_instr(&instr, list->data[i]);
     image_add(image, &instr, sizeof instr);
   }
   for (int i = 0; i < list->n; i++)
-    link_instr(printer, table.at + (size_t)i * sizeof instr, &list->data[i]);
+    link_instr(printer, table.at + (size_t)i * sizeof instr, list->data[i]);
   return table;
 }
 

@@ -179,7 +179,8 @@ static Launch begin_launch(const Select *select, int id, DnnOpcode op) {
 }
 
 static void push_launch(Select *select, Launch launch) {
-  vec_push(select->arena, select->out, launch);
+  vec_push(select->arena, select->out,
+           arena_copy(select->arena, &launch, sizeof launch));
 }
 
 static void add_buffer(Select *select, Launch *launch, Value value) {
@@ -610,7 +611,7 @@ static Status select_scan_loop(Select *select, int id, int64_t from, int64_t n,
   int at = select->out->n;
   push_launch(select, loop);
   for (int64_t i = 0; i < n; i++) TRY(select_body(select, id, from + i, n));
-  Launch *pushed = &select->out->data[at];
+  Launch *pushed = select->out->data[at];
   vec_push(select->arena, &pushed->numbers, select->out->n - at - 1);
   vec_push(select->arena, &pushed->numbers, times);
   return STATUS_OK;

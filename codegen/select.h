@@ -26,7 +26,7 @@ typedef struct Launch {
   Name path;
   double flops, bytes_moved;
 } Launch;
-typedef VEC(Launch) LaunchList;
+typedef VEC(Launch *) LaunchList;
 
 /* The kernels of all entry points of a program; equal ones are one. */
 typedef struct KernelSet {

@@ -291,8 +291,9 @@ static int compare_items(const void *a, const void *b) {
 }
 
 /* Buffers with an offset, ordered by it and divided into runs. Neighbours in
- * memory were made near each other, so most runs are skipped: none of their
- * buffers is live together with the current item. */
+ * memory were made near each other, so most runs are skipped: either none of
+ * their buffers is live together with the current item, or all are and no hole
+ * between them is wide enough. A skip reads no places. */
 #define RUN_LENGTH 32
 
 typedef struct Place {
@@ -301,49 +302,78 @@ typedef struct Place {
 } Place;
 
 typedef struct Run {
-  int n, first, last; /* of all its places */
-  Place places[RUN_LENGTH];
+  int n;
+  int first, last;          /* no place begins before, none ends after */
+  int all_first, all_last;  /* none begins after, none ends before */
+  int64_t end, widest_hole; /* of all its places, between its places */
+  Place *places;            /* [RUN_LENGTH] */
 } Run;
 
 typedef struct Placed {
   Arena *arena;
-  VEC(Run *) runs;
+  VEC(Run) runs;
 } Placed;
 
 static void run_bound(Run *run) {
-  run->first = run->places[0].first;
-  run->last = run->places[0].last;
+  const Place *place = run->places;
+  run->first = run->all_first = place->first;
+  run->last = run->all_last = place->last;
+  run->end = place->end;
+  run->widest_hole = 0;
   for (int i = 1; i < run->n; i++) {
-    if (run->places[i].first < run->first) run->first = run->places[i].first;
-    if (run->places[i].last > run->last) run->last = run->places[i].last;
+    place = &run->places[i];
+    if (place->first < run->first) run->first = place->first;
+    if (place->first > run->all_first) run->all_first = place->first;
+    if (place->last > run->last) run->last = place->last;
+    if (place->last < run->all_last) run->all_last = place->last;
+    int64_t hole = place->offset - run->end;
+    if (hole > run->widest_hole) run->widest_hole = hole;
+    if (place->end > run->end) run->end = place->end;
   }
+}
+
+/* Makes room for a run at `index`. */
+static Run *insert_run(Placed *placed, int index) {
+  vec_push(placed->arena, &placed->runs, (Run){0});
+  Run *at = &placed->runs.data[index];
+  memmove(at + 1, at, (size_t)(placed->runs.n - 1 - index) * sizeof *at);
+  *at = (Run){.places = ARENA_ARRAY(placed->arena, Place, RUN_LENGTH)};
+  return at;
 }
 
 /* Room for one more: the second half of a full run becomes the next one. */
 static void split_run(Placed *placed, int index) {
-  vec_push(placed->arena, &placed->runs, NULL);
-  Run **at = &placed->runs.data[index];
-  memmove(at + 1, at, (size_t)(placed->runs.n - 1 - index) * sizeof *at);
-  at[1] = ARENA_NEW(placed->arena, Run);
-  at[0]->n = RUN_LENGTH / 2;
-  at[1]->n = RUN_LENGTH - at[0]->n;
-  memcpy(at[1]->places, at[0]->places + at[0]->n,
-         (size_t)at[1]->n * sizeof(Place));
-  run_bound(at[0]);
-  run_bound(at[1]);
+  Run *second = insert_run(placed, index + 1), *run = second - 1;
+  run->n = RUN_LENGTH / 2;
+  second->n = RUN_LENGTH - run->n;
+  memcpy(second->places, run->places + run->n,
+         (size_t)second->n * sizeof(Place));
+  run_bound(run);
+  run_bound(second);
+}
+
+/* The last run that begins at `offset` or before it, or the first one. */
+static int find_run(const Placed *placed, int64_t offset) {
+  int low = 0, high = placed->runs.n - 1;
+  while (low < high) {
+    int middle = (low + high + 1) / 2;
+    if (placed->runs.data[middle].places[0].offset <= offset)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
 }
 
 /* After those of the same offset. */
 static void placed_add(Placed *placed, Place place) {
-  if (placed->runs.n == 0)
-    vec_push(placed->arena, &placed->runs, ARENA_NEW(placed->arena, Run));
-  int r = placed->runs.n - 1;
-  while (r > 0 && placed->runs.data[r]->places[0].offset > place.offset) r--;
-  if (placed->runs.data[r]->n == RUN_LENGTH) {
+  if (placed->runs.n == 0) insert_run(placed, 0);
+  int r = find_run(placed, place.offset);
+  if (placed->runs.data[r].n == RUN_LENGTH) {
     split_run(placed, r);
-    if (placed->runs.data[r + 1]->places[0].offset <= place.offset) r++;
+    if (placed->runs.data[r + 1].places[0].offset <= place.offset) r++;
   }
-  Run *run = placed->runs.data[r];
+  Run *run = &placed->runs.data[r];
   int at = run->n++;
   for (; at > 0 && run->places[at - 1].offset > place.offset; at--)
     run->places[at] = run->places[at - 1];
@@ -351,16 +381,23 @@ static void placed_add(Placed *placed, Place place) {
   run_bound(run);
 }
 
+static bool is_live_with(const Buffer *item, int first, int last) {
+  return last >= item->first && first <= item->last;
+}
+
 /* Lowest end of the smallest hole between placed buffers that takes `item`. */
 static int64_t best_fit(const Placed *placed, const Buffer *item,
                         int64_t needed, int64_t base) {
   int64_t end = base, best = -1, best_size = INT64_MAX;
   for (int r = 0; r < placed->runs.n; r++) {
-    const Run *run = placed->runs.data[r];
-    if (run->last < item->first || run->first > item->last) continue;
-    for (int i = 0; i < run->n; i++) {
+    const Run *run = &placed->runs.data[r];
+    if (!is_live_with(item, run->first, run->last)) continue;
+    bool is_solid = run->widest_hole < needed &&
+                    is_live_with(item, run->all_first, run->all_last);
+    /* Of a solid run only the hole before it counts. */
+    for (int i = 0; i < (is_solid ? 1 : run->n); i++) {
       const Place *other = &run->places[i];
-      if (other->last < item->first || other->first > item->last) continue;
+      if (!is_live_with(item, other->first, other->last)) continue;
       int64_t hole = other->offset - end;
       if (hole == needed) return end;
       if (hole >= needed && hole < best_size) {
@@ -369,6 +406,7 @@ static int64_t best_fit(const Placed *placed, const Buffer *item,
       }
       if (other->end > end) end = other->end;
     }
+    if (is_solid && run->end > end) end = run->end;
   }
   return best >= 0 ? best : end;
 }

@@ -62,7 +62,7 @@ static const char *ops_of(const Selected *selected) {
   Text out = text_create(selected->module->arena);
   for (int i = 0; i < selected->launches.n; i++)
     text_printf(&out, "%s%s", i ? " " : "",
-                names[selected->launches.data[i].op]);
+                names[selected->launches.data[i]->op]);
   return text_string(&out);
 }
 
@@ -83,11 +83,11 @@ Test(build, views_make_no_launches) {
   Selected selected = selected_create(linear);
   cr_assert_eq(select_into(&selected).code, STATUS_ok);
   cr_expect_str_eq(ops_of(&selected), "gemm kernel kernel");
-  const Launch *gemm = &selected.launches.data[0];
+  const Launch *gemm = selected.launches.data[0];
   cr_expect(gemm->gemm.m == 8 && gemm->gemm.n == 5 && gemm->gemm.k == 6);
   cr_expect_eq(gemm->flops, 480);
   cr_expect_eq(gemm->checks.data[1], 40);
-  cr_expect_str_eq(selected.launches.data[1].path, "y");
+  cr_expect_str_eq(selected.launches.data[1]->path, "y");
 }
 
 /* A rank has 4 of 8 rows and 3 of 6 terms: 2 * 4 * 5 * 3 operations.  It reads
@@ -103,8 +103,8 @@ Test(build, launches_have_the_work_of_one_rank) {
       "  output result \"y\" %3\n"
       "}\n");
   cr_assert_eq(select_into(&selected).code, STATUS_ok);
-  cr_expect_eq(selected.launches.data[0].flops, 120);
-  cr_expect_eq(selected.launches.data[0].bytes_moved, 4 * (12 + 15 + 20));
+  cr_expect_eq(selected.launches.data[0]->flops, 120);
+  cr_expect_eq(selected.launches.data[0]->bytes_moved, 4 * (12 + 15 + 20));
 }
 
 Test(build, collectives_are_waited_for_by_the_first_reader) {
@@ -120,10 +120,10 @@ Test(build, collectives_are_waited_for_by_the_first_reader) {
       "}\n");
   cr_assert_eq(select_into(&selected).code, STATUS_ok);
   cr_expect_str_eq(ops_of(&selected), "kernel collective kernel wait kernel");
-  const DnnCollective *what = &selected.launches.data[1].collective;
+  const DnnCollective *what = &selected.launches.data[1]->collective;
   cr_expect(what->group->n_digits == 1 && what->group->digits[0].size == 2 &&
             what->group->digits[0].stride == 1 && what->n_parts == 1);
-  cr_expect_eq(selected.launches.data[1].counts.data[0], 3);
+  cr_expect_eq(selected.launches.data[1]->counts.data[0], 3);
 }
 
 /* Shards of a dim and members of a group, on axes that are no neighbours and in
@@ -144,14 +144,15 @@ Test(build, groups_are_digits_of_axes) {
       "}\n");
   cr_assert_eq(select_into(&selected).code, STATUS_ok);
   cr_assert_str_eq(ops_of(&selected), "kernel kernel kernel collective wait");
-  const DnnRankOffset *offset = &selected.launches.data[0].rank_offsets.data[0];
+  const DnnRankOffset *offset =
+      &selected.launches.data[0]->rank_offsets.data[0];
   const DnnGroup *shards = offset->group;
   cr_expect(offset->factor == 1 && shards->ranks == 24 && shards->size == 8 &&
             shards->n_digits == 2);
   cr_expect(shards->digits[0].size == 4 && shards->digits[0].stride == 1);
   cr_expect(shards->digits[1].size == 2 && shards->digits[1].stride == 12);
   /* Members of a sum are in the order of ranks, however the axes are listed. */
-  const DnnGroup *group = selected.launches.data[3].collective.group;
+  const DnnGroup *group = selected.launches.data[3]->collective.group;
   cr_expect(group->n_digits == 2 && group->digits[0].stride == 12 &&
             group->digits[1].stride == 1);
 }
@@ -176,15 +177,16 @@ Test(build, every_micro_batch_has_its_launches) {
   cr_expect_str_eq(ops_of(&selected), "zero kernel kernel kernel kernel kernel "
                                       "kernel kernel kernel collective wait");
   /* Shard rank * 2 + micro-batch, of 2 rows each. */
-  const Launch *first = &selected.launches.data[1], *second = first + 4;
+  Launch *const *launches = selected.launches.data;
+  const Launch *first = launches[1], *second = launches[5];
   cr_expect_eq(first->numbers.data[0], 0);
   cr_expect_eq(second->numbers.data[0], 2);
   cr_expect(first->rank_offsets.data[0].group->size == 2 &&
             first->rank_offsets.data[0].factor == 4);
   /* The input moves on, everything else stays. */
-  const Launch *gemm = &selected.launches.data[2];
-  cr_expect_eq((gemm + 4)->buffers.data[0] - gemm->buffers.data[0], 2 * 3 * 4);
-  cr_expect_eq((gemm + 4)->buffers.data[2], gemm->buffers.data[2]);
+  const Launch *gemm = launches[2], *next = launches[6];
+  cr_expect_eq(next->buffers.data[0] - gemm->buffers.data[0], 2 * 3 * 4);
+  cr_expect_eq(next->buffers.data[2], gemm->buffers.data[2]);
 }
 
 /* ---- bundles ---- */

@@ -52,7 +52,9 @@ static inline Graph *make_graph(Module *module) {
 /* "f64 B:3 C:4"; without sizes a scalar. */
 static inline const Type *make_type(Module *module, const char *text) {
   char copy[200], *rest;
-  snprintf(copy, sizeof copy, "%s", text);
+  size_t length = strlen(text);
+  cr_assert(length < sizeof copy);
+  memcpy(copy, text, length + 1);
   DType dtype;
   cr_assert(dtype_find(strtok_r(copy, " ", &rest), &dtype), "%s", text);
   Dim dims[MAX_RANK];
