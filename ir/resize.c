@@ -471,15 +471,27 @@ static int64_t new_size(const Resizing *r, int dim) {
   return r->dims.data[dim].size / group->divisor * factor;
 }
 
-/* No dim of another old size has a size of this group yet. */
+/* Not a part of another dim, such as its shards are, which has the name too. */
+static bool is_whole_dim(const Resizing *r, int dim) {
+  int first = (int)(intptr_t)map_get(r->by_name, r->dims.data[dim].name) - 1;
+  for (int i = first; i >= 0; i = r->next.data[i])
+    if (r->dims.data[i].size > r->dims.data[dim].size &&
+        group_of(r, i) == group_of(r, dim))
+      return false;
+  return true;
+}
+
+/* No whole dim of another old size has a size of this group yet. */
 static bool is_distinct(const Resizing *r, int group, int64_t factor) {
   int64_t divisor = r->groups.data[group].divisor;
   for (int i = 0; i < r->dims.n; i++) {
-    if (group_of(r, i) != group || r->dims.data[i].size == 1) continue;
+    if (group_of(r, i) != group || r->dims.data[i].size == 1 ||
+        !is_whole_dim(r, i))
+      continue;
     int64_t size = r->dims.data[i].size / divisor * factor;
     for (int k = 0; k < r->dims.n; k++)
       if (r->dims.data[k].size != r->dims.data[i].size &&
-          group_of(r, k) != group &&
+          group_of(r, k) != group && is_whole_dim(r, k) &&
           r->groups.data[group_of(r, k)].factor > 0 && new_size(r, k) == size)
         return false;
   }
@@ -631,13 +643,43 @@ static void begin_search(Resizing *r) {
   }
 }
 
-/* The smallest group first, so that the order of sizes stays where it can. */
+/* The smallest size that shards allow a dim. */
+static int64_t least_size(const Resizing *r, int dim) {
+  int group = group_of(r, dim);
+  int64_t divisor = r->groups.data[group].divisor, factor = 1;
+  while (factor < divisor && !group_allows(r, group, factor)) factor++;
+  return r->dims.data[dim].size / divisor * factor;
+}
+
+/* Of the product too of which the dim is a factor. */
+static int64_t least_product(const Resizing *r, int dim) {
+  int64_t least = least_size(r, dim);
+  for (int i = 0; i < r->products.n; i++) {
+    const SizeProduct *product = &r->products.data[i];
+    int64_t size = 1;
+    bool is_factor = false;
+    for (int k = 0; k < product->n; k++) {
+      size *= least_size(r, product->factors[k]);
+      is_factor |= group_of(r, product->factors[k]) == group_of(r, dim);
+    }
+    if (is_factor && size > least) least = size;
+  }
+  return least;
+}
+
+/* The group that shards make largest first, so that it is not made larger to
+ * differ from others; then the smallest, so that the order of sizes stays where
+ * it can. */
 static int next_group(const Resizing *r) {
   int best = -1;
+  int64_t best_least = 0;
   for (int i = 0; i < r->dims.n; i++) {
     const SizeGroup *group = &r->groups.data[group_of(r, i)];
     if (group->factor || group->is_derived) continue;
-    if (best < 0 || r->dims.data[i].size < r->dims.data[best].size) best = i;
+    int64_t least = least_product(r, i);
+    if (best < 0 || least > best_least ||
+        (least == best_least && r->dims.data[i].size < r->dims.data[best].size))
+      best = i, best_least = least;
   }
   return best < 0 ? -1 : group_of(r, best);
 }

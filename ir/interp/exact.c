@@ -181,5 +181,26 @@ static ExactNumber inner_product(const ExactNumber *a, const int64_t *a_at,
   return (ExactNumber){exact_reduce(sum), 0};
 }
 
+#define FACTOR       uint64_t
+#define FACTOR_OF(x) ((x).v)
+
+static void tile_product(const uint64_t *rows, const uint64_t *columns,
+                         int64_t n, ExactNumber out[DOT_TILE][DOT_TILE]) {
+  ExactWide sums[DOT_TILE][DOT_TILE] = {{0}};
+  for (int64_t begin = 0; begin < n; begin += 32) {
+    int64_t end = begin + 32 < n ? begin + 32 : n;
+    for (int i = 0; i < DOT_TILE; i++)
+      for (int j = 0; j < DOT_TILE; j++) {
+        ExactWide sum = sums[i][j];
+        for (int64_t k = begin; k < end; k++)
+          sum += (ExactWide)rows[k * DOT_TILE + i] * columns[k * DOT_TILE + j];
+        sums[i][j] = (sum & EXACT_PRIME) + (sum >> 61);
+      }
+  }
+  for (int i = 0; i < DOT_TILE; i++)
+    for (int j = 0; j < DOT_TILE; j++)
+      out[i][j] = (ExactNumber){exact_reduce(sums[i][j]), 0};
+}
+
 #include "ir/interp/moves.inc"
 #include "ir/interp/structured.inc"

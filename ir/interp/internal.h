@@ -32,7 +32,7 @@ void loops_bind(Loops *loops, const Type *type);
 /* for (bool more = loops_start(&l); more; more = loops_next(&l)) ... */
 bool loops_start(Loops *loops);
 bool loops_next(Loops *loops);
-int64_t loops_count(const Loops *loops);
+int64_t loops_count(const Loops *loops); /* 1 without dims */
 /* All offsets of one tensor, in order, in the arena. */
 int64_t *loops_offsets(Loops *loops, int tensor, Arena *arena);
 /* The dims that an attribute lists, walked in that order; one tensor is bound.
@@ -41,6 +41,8 @@ Loops loops_of_attr(const Node *node, AttrKey key, const Type *type);
 int64_t type_stride(const Type *type, Name dim); /* 0 if absent */
 
 /* ---- kernels ---- */
+
+enum { DOT_TILE = 4 }; /* rows and columns of a dot that are summed together */
 
 typedef struct InterpCall {
   const Node *node;
