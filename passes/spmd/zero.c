@@ -16,8 +16,8 @@
  * with as well.  So parameters are stored alike at all levels, and levels 1 and
  * 2 gather them once a step, before their first reader, and level 3 wherever
  * they are read (remat.c).  It is a placement: the axes are appended to those
- * of the dim that leaves a rank the fewest elements, padding included, the
- * first of several; a parameter that no dim makes smaller stays as it is.
+ * of the dim that leaves a rank the fewest elements, padding included, of
+ * several the largest; a parameter that no dim makes smaller stays as it is.
  */
 #include "passes/spmd/partition.h"
 
@@ -62,17 +62,19 @@ static ZeroShard *find_zero_shard(const Partition *p, const Type *type) {
     used |= axis_list_set(type->dims[d].split);
   if (!more || axis_list_set(more) & used) return NULL;
   ZeroShard best = {0};
-  int64_t least = type_local_elements(type, p->mesh);
+  int64_t all = type_local_elements(type, p->mesh), least = all, largest = 0;
   for (int d = 0; d < type->rank; d++) {
     Type *sharded = type_copy(p->ctx->scratch, type);
     AxisList *split = &sharded->dims[d].split;
     for (int i = 0; i < axis_list_length(more); i++)
       *split = axis_list_append(*split, axis_list_at(more, i));
     int64_t elements = type_local_elements(sharded, p->mesh);
-    if (elements >= least ||
+    int64_t size = type->dims[d].size;
+    if (elements >= all || elements > least ||
+        (elements == least && size <= largest) ||
         !shards_are_aligned(p, &type->dims[d], &sharded->dims[d]))
       continue;
-    least = elements;
+    least = elements, largest = size;
     best = (ZeroShard){type->dims[d].name, *split, axis_list_set(more)};
   }
   return best.dim ? arena_copy(p->ctx->scratch, &best, sizeof best) : NULL;
