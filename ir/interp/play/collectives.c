@@ -162,28 +162,6 @@ bool play_is_collective(Op op) {
 
 /* ---- classes of results ---- */
 
-static AxisSet axes_of_splits(const Type *type) {
-  AxisSet set = 0;
-  for (int d = 0; d < type->rank; d++)
-    set |= axis_list_set(type->dims[d].split);
-  return set;
-}
-
-/* The axes on which the coordinates of a rank say which elements it gets: all
- * that shard operand and result, but for those over which the group is looked
- * through. */
-static AxisSet own_axes(const Exchange *exchange) {
-  AxisSet from = axes_of_splits(exchange->from);
-  AxisSet to = axes_of_splits(exchange->to), axes = exchange->axes;
-  const Mesh *mesh = place_of(exchange, 0)->mesh;
-  if (collectives[exchange->node->op] != move_shard)
-    return type_is_uneven(exchange->to, mesh) ? to : 0;
-  if (exchange->node->op == OP_reduce_scatter) return from | to;
-  return (AxisSet)(((from | to) & ~axes) | (to & axes) | (axes & ~from));
-}
-
-/* ---- an exchange ---- */
-
 static AxisSet axes_of(const Mesh *mesh, const Node *node) {
   int n = 0;
   AxisSet set = 0;
@@ -195,6 +173,49 @@ static AxisSet axes_of(const Mesh *mesh, const Node *node) {
   }
   return set;
 }
+
+static AxisSet axes_of_splits(const Type *type) {
+  AxisSet set = 0;
+  for (int d = 0; d < type->rank; d++)
+    set |= axis_list_set(type->dims[d].split);
+  return set;
+}
+
+/* The axes that are not exchanged shard operand and result alike, in equal
+ * shards: so what a rank gets of its group does not depend on its coordinates
+ * there. */
+static bool keeps_other_axes(const Exchange *exchange, AxisSet exchanged,
+                             const Mesh *mesh) {
+  const Type *from = exchange->from, *to = exchange->to;
+  if (type_is_uneven(from, mesh) || type_is_uneven(to, mesh)) return false;
+  for (int d = 0; d < from->rank; d++) {
+    int in_to = type_find(to, from->dims[d].name);
+    ASSERT(in_to >= 0);
+    if (axis_list_without(from->dims[d].split, exchanged) !=
+        axis_list_without(to->dims[in_to].split, exchanged))
+      return false;
+  }
+  return true;
+}
+
+/* The axes on which the coordinates of a rank say which elements it gets: those
+ * of the exchange, but for those over which the group is looked through, and
+ * all others that shard operand and result, unless they do so alike. */
+static AxisSet own_axes(const Exchange *exchange) {
+  AxisSet from = axes_of_splits(exchange->from);
+  AxisSet to = axes_of_splits(exchange->to), axes = exchange->axes;
+  const Mesh *mesh = place_of(exchange, 0)->mesh;
+  if (collectives[exchange->node->op] != move_shard)
+    return type_is_uneven(exchange->to, mesh) ? to : 0;
+  AxisSet exchanged = axes_of(mesh, exchange->node);
+  bool keeps = keeps_other_axes(exchange, exchanged, mesh);
+  AxisSet others = keeps ? 0 : (AxisSet)((from | to) & ~exchanged);
+  if (exchange->node->op == OP_reduce_scatter)
+    return (AxisSet)(others | ((from | to) & exchanged));
+  return (AxisSet)(others | (to & axes) | (axes & ~from));
+}
+
+/* ---- an exchange ---- */
 
 static ReduceKind reduction_of(const Node *node) {
   int kind = REDUCE_sum;
