@@ -11,6 +11,7 @@
 /* ---- pointwise rows ---- */
 
 bool exact_compare(Op op, ExactNumber a, ExactNumber b) {
+  if (exact_is_nan(a) || exact_is_nan(b)) return op == OP_ne;
   switch (op) {
   case OP_eq: return exact_equal(a, b);
   case OP_ne: return !exact_equal(a, b);
@@ -38,12 +39,13 @@ static uint64_t hashed(uint64_t key, Op op, ExactNumber a, ExactNumber b,
 }
 
 ExactNumber exact_sqrt(uint64_t key, ExactNumber a) {
+  if (exact_is_nan(a)) return a;
   return (ExactNumber){hashed(key, OP_sqrt, a, a, a), 0};
 }
 
 ExactNumber exact_rsqrt(uint64_t key, ExactNumber a) {
   ExactNumber root = exact_sqrt(key, a);
-  return (ExactNumber){residue_inverse(root.v), 0};
+  return (ExactNumber){residue_inverse(root.v), root.e};
 }
 
 /* Integer powers are products. */
@@ -56,6 +58,9 @@ static ExactNumber power(uint64_t key, ExactNumber a, ExactNumber b) {
 
 ExactNumber exact_point(uint64_t key, Op op, ExactNumber a, ExactNumber b,
                         ExactNumber c) {
+  bool is_nan = (a.e | b.e | c.e) != 0 &&
+                (exact_is_nan(a) || exact_is_nan(b) || exact_is_nan(c));
+  if (is_nan && op != OP_select) return (ExactNumber){0, EXACT_NAN};
   switch (op) {
   case OP_neg: return exact_neg(a);
   case OP_add: return exact_add(key, a, b);
@@ -76,6 +81,7 @@ ExactNumber exact_point(uint64_t key, Op op, ExactNumber a, ExactNumber b,
 }
 
 ExactNumber exact_guard(Op op, ExactNumber a, ExactNumber b) {
+  if (exact_is_nan(a) || exact_is_nan(b)) return (ExactNumber){0, EXACT_NAN};
   if (op == OP_minimum) return exact_e(a) == EXACT_PLUS_INF ? b : a;
   return exact_is_zero(a) || exact_e(a) == EXACT_MINUS_INF ? b : a;
 }
@@ -157,7 +163,7 @@ void interp_cast_exact(const InterpCall *call) {
 #define IS_MINUS_INF(x)    (exact_e(x) == EXACT_MINUS_INF)
 #define IS_PLUS_INF(x)     (exact_e(x) == EXACT_PLUS_INF)
 #define IS_ABOVE(a, b)     exact_is_above(a, b)
-#define IS_BELOW(a, b)     exact_is_above(b, a)
+#define IS_BELOW(a, b)     exact_is_below(a, b)
 #define CHOSEN(key, x)     exact_chosen(key, x)
 #define ADD(key, a, b)     exact_add(key, a, b)
 #define SUB(key, a, b)     exact_sub(key, a, b)
@@ -173,16 +179,32 @@ static ExactNumber inner_product(const ExactNumber *a, const int64_t *a_at,
                                  const ExactNumber *b, const int64_t *b_at,
                                  int64_t n) {
   ExactWide sum = 0;
+  bool is_nan = false;
   for (int64_t i = 0; i < n;) {
     int64_t end = i + 32 < n ? i + 32 : n;
-    for (; i < end; i++) sum += (ExactWide)a[a_at[i]].v * b[b_at[i]].v;
+    for (; i < end; i++) {
+      ExactNumber x = a[a_at[i]], y = b[b_at[i]];
+      sum += (ExactWide)x.v * y.v;
+      is_nan |= exact_is_nan(x);
+      is_nan |= exact_is_nan(y);
+    }
     sum = (sum & EXACT_PRIME) + (sum >> 61);
   }
+  if (is_nan) return (ExactNumber){0, EXACT_NAN};
   return (ExactNumber){exact_reduce(sum), 0};
 }
 
 #define FACTOR       uint64_t
-#define FACTOR_OF(x) ((x).v)
+#define NAN_FACTOR   (UINT64_C(1) << 63)
+#define FACTOR_OF(x) ((x).v | (exact_is_nan(x) ? NAN_FACTOR : 0))
+
+/* Joins the bits of all factors of each row or column of a tile.  Sums that
+ * have a NaN among their factors wrap, and nobody reads them. */
+static void join_factors(const uint64_t *factors, int64_t n,
+                         uint64_t out[DOT_TILE]) {
+  for (int64_t k = 0; k < n; k++)
+    for (int i = 0; i < DOT_TILE; i++) out[i] |= factors[k * DOT_TILE + i];
+}
 
 static void tile_product(const uint64_t *rows, const uint64_t *columns,
                          int64_t n, ExactNumber out[DOT_TILE][DOT_TILE]) {
@@ -197,9 +219,14 @@ static void tile_product(const uint64_t *rows, const uint64_t *columns,
         sums[i][j] = (sum & EXACT_PRIME) + (sum >> 61);
       }
   }
+  uint64_t of_rows[DOT_TILE] = {0}, of_columns[DOT_TILE] = {0};
+  join_factors(rows, n, of_rows);
+  join_factors(columns, n, of_columns);
   for (int i = 0; i < DOT_TILE; i++)
     for (int j = 0; j < DOT_TILE; j++)
-      out[i][j] = (ExactNumber){exact_reduce(sums[i][j]), 0};
+      out[i][j] = (of_rows[i] | of_columns[j]) & NAN_FACTOR
+                      ? (ExactNumber){0, EXACT_NAN}
+                      : (ExactNumber){exact_reduce(sums[i][j]), 0};
 }
 
 #include "ir/interp/moves.inc"

@@ -22,6 +22,8 @@
  *     other seeds choose others.  A maximum or minimum with `guard`
  *     (rows_guard) is its first operand, unless that is infinite or an exact
  *     zero.
+ *   - NaN is what padding of uneven shards may hold.  All but moves, choices
+ *     and comparisons make NaN of it, as in floats: of products with 0 too.
  *   - Casts among floats are the identity: roundings are not looked at.
  *   - No row of ops.def is without a rule: one that has no exact function fails
  *     the link.
@@ -43,13 +45,14 @@
 
 /* E is kept so that zeroed memory is the number 0 without E: 0 is none, 1 to
  * p - 1 are residues, p stands for the residue 0 (the value is -inf), p + 1
- * for its inverse (+inf).  Infinite values have v = 0. */
+ * for its inverse (+inf), p + 2 for NaN.  Those three have v = 0. */
 struct ExactNumber {
   uint64_t v;
   uint64_t e;
 };
 #define EXACT_MINUS_INF EXACT_PRIME
 #define EXACT_PLUS_INF  (EXACT_PRIME + 1)
+#define EXACT_NAN       (EXACT_PRIME + 2)
 #define EXACT_FROM_LOG  (UINT64_C(1) << 63) /* a flag of e */
 
 __extension__ typedef unsigned __int128 ExactWide;
@@ -79,8 +82,11 @@ uint64_t residue_inverse(uint64_t a);
 static inline uint64_t exact_e(ExactNumber a) {
   return a.e & ~EXACT_FROM_LOG;
 }
-static inline bool exact_is_infinite(ExactNumber a) {
+static inline bool exact_is_infinite(ExactNumber a) { /* or NaN */
   return exact_e(a) >= EXACT_MINUS_INF;
+}
+static inline bool exact_is_nan(ExactNumber a) {
+  return exact_e(a) == EXACT_NAN;
 }
 static inline bool exact_is_zero(ExactNumber a) {
   return (a.v | a.e) == 0;
@@ -89,8 +95,10 @@ static inline bool exact_equal(ExactNumber a, ExactNumber b) {
   bool is_infinite = exact_is_infinite(a) || exact_is_infinite(b);
   return is_infinite ? exact_e(a) == exact_e(b) : a.v == b.v;
 }
-/* -inf, then v in (-p/2, p/2), then +inf. */
+/* -inf, then v in (-p/2, p/2), then +inf.  NaN is above every number and below
+ * every number, as in interp_is_above: maxima and minima choose it. */
 bool exact_is_above(ExactNumber a, ExactNumber b);
+bool exact_is_below(ExactNumber a, ExactNumber b);
 
 ExactNumber exact_integer(int64_t x);
 /* The simplest fraction a/b with |a| b < 2^40 that rounds to x in double, or
@@ -124,7 +132,7 @@ ExactNumber exact_div(ExactNumber a, ExactNumber b);
 /* Another term of a sum.  One whose residue is 0 loses its exponential: two of
  * them would make an exact 0, and a third would be kept. */
 static inline ExactNumber exact_plus(ExactNumber sum, ExactNumber term) {
-  if (exact_is_infinite(sum)) return sum;
+  if (exact_is_infinite(sum) && !exact_is_nan(term)) return sum;
   if (exact_is_infinite(term)) return term;
   if (term.v == 0) return sum;
   if (sum.v == 0) return term;
@@ -143,7 +151,7 @@ static inline ExactNumber exact_max(uint64_t key, ExactNumber a,
 }
 static inline ExactNumber exact_min(uint64_t key, ExactNumber a,
                                     ExactNumber b) {
-  return exact_chosen(key, exact_is_above(a, b) ? b : a);
+  return exact_chosen(key, exact_is_below(b, a) ? b : a);
 }
 /* A maximum or minimum of `a` and `b` that is a guard. */
 ExactNumber exact_guard(Op op, ExactNumber a, ExactNumber b);

@@ -65,6 +65,7 @@ static uint64_t e_or_filled(uint64_t key, ExactNumber a) {
 
 /* inf - inf is -inf: both programs have it in the same place. */
 static uint64_t e_product(uint64_t a, uint64_t b) {
+  if (a == EXACT_NAN || b == EXACT_NAN) return EXACT_NAN;
   if (a == EXACT_MINUS_INF || b == EXACT_MINUS_INF) return EXACT_MINUS_INF;
   if (a == EXACT_PLUS_INF || b == EXACT_PLUS_INF) return EXACT_PLUS_INF;
   return residue_mul(a, b);
@@ -73,6 +74,7 @@ static uint64_t e_product(uint64_t a, uint64_t b) {
 static uint64_t e_inverse(uint64_t e) {
   if (e == EXACT_MINUS_INF) return EXACT_PLUS_INF;
   if (e == EXACT_PLUS_INF) return EXACT_MINUS_INF;
+  if (e == EXACT_NAN) return EXACT_NAN;
   return residue_inverse(e);
 }
 
@@ -99,7 +101,7 @@ ExactNumber exact_chosen(uint64_t key, ExactNumber a) {
 ExactNumber exact_exp(uint64_t key, ExactNumber a) {
   uint64_t e = e_or_filled(key, a);
   if (e == EXACT_MINUS_INF) return (ExactNumber){0, 0};
-  if (e == EXACT_PLUS_INF) return (ExactNumber){0, EXACT_PLUS_INF};
+  if (e >= EXACT_PLUS_INF) return (ExactNumber){0, e};
   return (ExactNumber){e, 0};
 }
 
@@ -122,6 +124,7 @@ static bool is_one(ExactNumber a) {
 ExactNumber exact_mul_e(ExactNumber a, ExactNumber b) {
   if (is_one(a)) return b;
   if (is_one(b)) return a;
+  if (exact_is_nan(a) || exact_is_nan(b)) return (ExactNumber){0, EXACT_NAN};
   if (exact_is_infinite(a) || exact_is_infinite(b)) {
     if (exact_is_zero(a) || exact_is_zero(b)) return (ExactNumber){0, 0};
     return exact_is_infinite(a) ? a : b;
@@ -130,6 +133,7 @@ ExactNumber exact_mul_e(ExactNumber a, ExactNumber b) {
 }
 
 ExactNumber exact_div(ExactNumber a, ExactNumber b) {
+  if (exact_is_nan(b)) return b;
   if (exact_is_infinite(a) || is_one(b)) return a;
   if (exact_is_infinite(b)) return (ExactNumber){0, 0};
   return (ExactNumber){residue_mul(a.v, residue_inverse(b.v)), 0};
@@ -142,11 +146,17 @@ static int64_t signed_residue(uint64_t v) {
 static int64_t order_of(ExactNumber a) {
   uint64_t e = exact_e(a);
   if (e == EXACT_MINUS_INF) return INT64_MIN;
-  return e == EXACT_PLUS_INF ? INT64_MAX : signed_residue(a.v);
+  return e >= EXACT_PLUS_INF ? INT64_MAX - (e == EXACT_PLUS_INF)
+                             : signed_residue(a.v);
 }
 
 bool exact_is_above(ExactNumber a, ExactNumber b) {
   return order_of(a) > order_of(b);
+}
+
+bool exact_is_below(ExactNumber a, ExactNumber b) {
+  if (exact_is_nan(a) || exact_is_nan(b)) return exact_is_above(a, b);
+  return exact_is_above(b, a);
 }
 
 ExactNumber exact_integer(int64_t x) {
@@ -217,7 +227,7 @@ ExactNumber exact_constant(DType dtype, double x) {
   ExactNumber y = {0, 0};
   if (isinf(x))
     return (ExactNumber){0, x < 0 ? EXACT_MINUS_INF : EXACT_PLUS_INF};
-  if (isnan(x)) return y;
+  if (isnan(x)) return (ExactNumber){0, EXACT_NAN};
   if (x == rint(x) && fabs(x) < 0x1p40) return exact_integer((int64_t)x);
   DType narrow = dtype == DT_f64 ? DT_f32 : dtype;
   if (narrow == DT_f32 && find_fraction(x, 53, &y)) return y;

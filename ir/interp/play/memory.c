@@ -178,8 +178,7 @@ void play_copy(Player *player, const Frame *frame, Value from, Value to) {
 static void poison_padding_element(Player *player, DType dtype, void *at) {
   const Numbers *numbers = player->options.numbers;
   play_poison(player, dtype, at, 1);
-  if (dtype_class(dtype) == CLASS_FLOAT && !numbers_are_exact(numbers, dtype) &&
-      player->n_random % 2)
+  if (dtype_class(dtype) == CLASS_FLOAT && player->n_random % 2)
     numbers_fill(numbers, dtype, at, 1, NAN);
 }
 
