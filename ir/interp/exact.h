@@ -3,7 +3,8 @@
  * which two programs that compute the same function over the reals agree
  * exactly.
  *
- * A number is v modulo p = 2^61 - 1 and, for some values, E, its exponential:
+ * A number is v modulo p = 2^61 - 1 (or 2^61 - 31, a second opinion) and, for
+ * some values, E, its exponential:
  *
  *   - neg, add, sub, mul, div and sums act on v.  A constant is the simplest
  *     fraction that rounds to it.
@@ -41,26 +42,59 @@
 
 #include "ir/ir.h"
 
-#define EXACT_PRIME ((UINT64_C(1) << 61) - 1)
+/* The prime is 2^61 - EXACT_BELOW.  second.c compiles exact mode again for
+ * another one, where the functions have these other names. */
+#ifdef EXACT_SECOND
+#define EXACT_BELOW      31
+#define residue_pow      second_residue_pow
+#define residue_inverse  second_residue_inverse
+#define exact_is_above   second_is_above
+#define exact_is_below   second_is_below
+#define exact_integer    second_integer
+#define exact_constant   second_constant
+#define exact_to_integer second_to_integer
+#define exact_neg        second_neg
+#define exact_add_e      second_add_e
+#define exact_mul_e      second_mul_e
+#define exact_div        second_div
+#define exact_exp        second_exp
+#define exact_log        second_log
+#define exact_sqrt       second_sqrt
+#define exact_rsqrt      second_rsqrt
+#define exact_chosen     second_chosen
+#define exact_guard      second_guard
+#define exact_hash       second_hash
+#define exact_point      second_point
+#define exact_compare    second_compare
+#else
+#define EXACT_BELOW 1
+#endif
+#define EXACT_MASK  ((UINT64_C(1) << 61) - 1)
+#define EXACT_PRIME (EXACT_MASK - EXACT_BELOW + 1)
 
 /* E is kept so that zeroed memory is the number 0 without E: 0 is none, 1 to
- * p - 1 are residues, p stands for the residue 0 (the value is -inf), p + 1
- * for its inverse (+inf), p + 2 for NaN.  Those three have v = 0. */
+ * p - 1 are residues, 2^61 - 1 stands for the residue 0 (the value is -inf),
+ * 2^61 for its inverse (+inf), 2^61 + 1 for NaN.  Those three have v = 0. */
 struct ExactNumber {
   uint64_t v;
   uint64_t e;
 };
-#define EXACT_MINUS_INF EXACT_PRIME
-#define EXACT_PLUS_INF  (EXACT_PRIME + 1)
-#define EXACT_NAN       (EXACT_PRIME + 2)
+#define EXACT_MINUS_INF EXACT_MASK
+#define EXACT_PLUS_INF  (EXACT_MASK + 1)
+#define EXACT_NAN       (EXACT_MASK + 2)
 #define EXACT_FROM_LOG  (UINT64_C(1) << 63) /* a flag of e */
 
 __extension__ typedef unsigned __int128 ExactWide;
 
 /* ---- residues ---- */
 
+/* An equal residue of about 61 bits less. */
+static inline ExactWide exact_fold(ExactWide x) {
+  return (x & EXACT_MASK) + (x >> 61) * EXACT_BELOW;
+}
 static inline uint64_t exact_reduce(ExactWide x) { /* x < 2^122 */
-  uint64_t sum = (uint64_t)(x & EXACT_PRIME) + (uint64_t)(x >> 61);
+  if (EXACT_BELOW > 1) x = exact_fold(x);
+  uint64_t sum = (uint64_t)exact_fold(x);
   return sum >= EXACT_PRIME ? sum - EXACT_PRIME : sum;
 }
 static inline uint64_t residue_add(uint64_t a, uint64_t b) {

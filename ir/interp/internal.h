@@ -65,11 +65,14 @@ int64_t interp_position(const InterpCall *call, int d);
 #define INTERP(name)              INTERP_NAME(name, SUFFIX)
 
 /* The functions that rows of ops.def name.  Those for floats of exact mode end
- * in _exact; interp.c chooses. */
+ * in _exact, and in _second for its second prime; interp.c chooses. */
 #define plain(name) InterpKernel interp_##name;
-#define moved(name) InterpKernel interp_##name##_f64, interp_##name##_exact;
+#define moved(name)                                                            \
+  InterpKernel interp_##name##_f64, interp_##name##_exact,                     \
+      interp_##name##_second;
 #define typed(name)                                                            \
-  InterpKernel interp_##name##_f64, interp_##name##_f32, interp_##name##_exact;
+  InterpKernel interp_##name##_f64, interp_##name##_f32,                       \
+      interp_##name##_exact, interp_##name##_second;
 #define none
 #define OP(name, class, min, max, sharding, linear, infer, grad, cost,         \
            decompose, interp, lower, flags)                                    \
@@ -80,6 +83,18 @@ typed(pointwise)
 #undef moved
 #undef typed
 #undef none
+
+/* exact.inc: arrays of exact numbers. */
+#define EXACT_ARRAYS(suffix)                                                   \
+  void interp_constants_##suffix(DType dtype, ExactNumber *to,                 \
+                                 const double *from, int64_t n);               \
+  void interp_random_numbers_##suffix(uint64_t key, uint64_t first,            \
+                                      ExactNumber *to, int64_t n);             \
+  void interp_reduce_##suffix(uint64_t key, ReduceKind kind,                   \
+                              ExactNumber *into, const ExactNumber *other,     \
+                              int64_t n);
+    EXACT_ARRAYS(exact) EXACT_ARRAYS(second)
+#undef EXACT_ARRAYS
 
     /* The value of a pointwise row, in f64.c and f32.c. */
     double interp_point_f64(Op op, double a, double b, double c);

@@ -103,17 +103,23 @@ static void run_graph(const Graph *graph, const Run *like, const Tensor *inputs,
 
 /* One function for each number type; inputs have none. */
 typedef struct InterpRow {
-  InterpKernel *f64, *f32, *exact;
+  InterpKernel *f64, *f32, *exact, *second;
 } InterpRow;
 
 #define plain(name)                                                            \
-  { interp_##name, interp_##name, interp_##name }
+  { interp_##name, interp_##name, interp_##name, interp_##name }
 #define moved(name)                                                            \
-  { interp_##name##_f64, interp_##name##_f64, interp_##name##_exact }
+  {                                                                            \
+    interp_##name##_f64, interp_##name##_f64, interp_##name##_exact,           \
+        interp_##name##_second                                                 \
+  }
 #define typed(name)                                                            \
-  { interp_##name##_f64, interp_##name##_f32, interp_##name##_exact }
+  {                                                                            \
+    interp_##name##_f64, interp_##name##_f32, interp_##name##_exact,           \
+        interp_##name##_second                                                 \
+  }
 #define none                                                                   \
-  { NULL, NULL, NULL }
+  { NULL, NULL, NULL, NULL }
 static const InterpRow interp_rows[N_OPS] = {
 #define PW1(name, ...) [OP_##name] = typed(pointwise),
 #define PW2(name, ...) [OP_##name] = typed(pointwise),
@@ -141,8 +147,10 @@ static InterpKernel *kernel_of(const Run *run, const InterpCall *call) {
   const Node *node = call->node;
   const InterpRow *row = &interp_rows[node->op];
   if (run->numbers->number == INTERP_f64) return row->f64;
-  if (run->numbers->number == INTERP_exact)
-    return call_has_floats(call) ? row->exact : row->f64;
+  if (run->numbers->number == INTERP_exact) {
+    if (!call_has_floats(call)) return row->f64;
+    return run->numbers->has_second_prime ? row->second : row->exact;
+  }
   DType dtype = call->results[0].type->dtype;
   const OpInfo *info = op_info(node->op);
   for (int i = 0; i < node->n_inputs && info->is_pointwise; i++) {

@@ -71,16 +71,13 @@ static double rounded(const Numbers *numbers, DType dtype, double x) {
 
 void numbers_from_doubles(const Numbers *numbers, DType dtype, void *to,
                           const double *from, int64_t n) {
-  bool is_exact = numbers_are_exact(numbers, dtype);
   double *data = to;
-  ExactNumber *exact = to;
-  for (int64_t i = 0; i < n; i++) {
-    if (is_exact) {
-      exact[i] = exact_constant(dtype, from[i]);
-    } else {
-      data[i] = rounded(numbers, dtype, from[i]);
-    }
+  if (numbers_are_exact(numbers, dtype)) {
+    (numbers->has_second_prime ? interp_constants_second
+                               : interp_constants_exact)(dtype, to, from, n);
+    return;
   }
+  for (int64_t i = 0; i < n; i++) data[i] = rounded(numbers, dtype, from[i]);
 }
 
 void numbers_fill(const Numbers *numbers, DType dtype, void *to, int64_t n,
@@ -103,17 +100,16 @@ typedef struct Range {
 
 static void random_numbers(const Numbers *numbers, DType dtype, uint64_t key,
                            uint64_t first, Range range, void *to, int64_t n) {
-  bool is_exact = numbers_are_exact(numbers, dtype);
   bool is_float = dtype_class(dtype) == CLASS_FLOAT;
   double *data = to, width = range.high - range.low;
-  ExactNumber *exact = to;
+  if (numbers_are_exact(numbers, dtype)) {
+    (numbers->has_second_prime
+         ? interp_random_numbers_second
+         : interp_random_numbers_exact)(key, first, to, n);
+    return;
+  }
   for (int64_t i = 0; i < n; i++) {
-    uint64_t index = first + (uint64_t)i;
-    if (is_exact) {
-      exact[i] = (ExactNumber){exact_hash(key, &index, 1), 0};
-      continue;
-    }
-    double x = range.low + random_uniform(key, index) * width;
+    double x = range.low + random_uniform(key, first + (uint64_t)i) * width;
     data[i] = is_float ? rounded(numbers, dtype, x) : floor(x);
   }
 }
@@ -144,23 +140,11 @@ static double reduced(ReduceKind kind, double a, double b) {
   }
 }
 
-static ExactNumber exact_reduced(uint64_t key, ReduceKind kind, ExactNumber a,
-                                 ExactNumber b) {
-  switch (kind) {
-  case REDUCE_sum: return exact_plus(a, b);
-  case REDUCE_max: return exact_max(key, a, b);
-  case REDUCE_min: return exact_min(key, a, b);
-  default: UNREACHABLE();
-  }
-}
-
 void numbers_reduce(const Numbers *numbers, DType dtype, ReduceKind kind,
                     void *into, const void *other, int64_t n) {
   if (numbers_are_exact(numbers, dtype)) {
-    ExactNumber *a = into;
-    const ExactNumber *b = other;
-    for (int64_t i = 0; i < n; i++)
-      a[i] = exact_reduced(numbers->seed, kind, a[i], b[i]);
+    (numbers->has_second_prime ? interp_reduce_second : interp_reduce_exact)(
+        numbers->seed, kind, into, other, n);
     return;
   }
   double *a = into;

@@ -14,7 +14,8 @@
 
 typedef struct Numbers {
   InterpNumber number;
-  uint64_t seed; /* of the hashes of INTERP_exact; else unused */
+  bool has_second_prime; /* INTERP_exact: modulo 2^61 - 31, not 2^61 - 1 */
+  uint64_t seed;         /* of the hashes of INTERP_exact; else unused */
 } Numbers;
 
 /* ---- arrays and tensors ---- */
