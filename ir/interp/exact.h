@@ -17,6 +17,8 @@
  *     G(v).  Moves and choices carry E, a sum carries it if all other terms
  *     are exact zeros; all else drops it.
  *   - Every other pointwise operator is a hash of its row and its operands' v.
+ *     That of a root is chosen to be positive: where an optimizer asks whether
+ *     a norm is above 0, it is.
  *   - The order is that of v as a signed integer, -inf (E = 0) before all: of
  *     comparisons, maxima, sort and topk.  It is not the order of the reals,
  *     but one order that both programs share, so they choose the same elements;

@@ -51,6 +51,15 @@ Test(exact_mode, constants_are_the_simplest_fractions) {
   cr_assert_eq(top, exact_constant(DT_f64, (float)3e38).v);
 }
 
+/* Else trust ratios of lamb and lars would be 1 for most seeds. */
+Test(exact_mode, roots_are_positive) {
+  for (uint64_t i = 1; i < 100; i++) {
+    ExactNumber a = {exact_hash(i, NULL, 0), 0}, root = exact_sqrt(i, a);
+    cr_expect(exact_is_above(root, (ExactNumber){0}));
+    cr_expect_eq(residue_mul(exact_rsqrt(i, a).v, root.v), 1);
+  }
+}
+
 /* ---- every case of cases.def ---- */
 
 /* Rows whose value on integers is no fraction. */
