@@ -5,7 +5,8 @@
  * Parameters are not zero, biases and norms included; variances are positive.
  * Data differs between samples and between steps.  Where the loss leaves out
  * targets, a third of them are left out and all of the first shard, so that
- * ranks count different numbers of tokens.
+ * ranks count different numbers of tokens.  Where tokens choose experts, one
+ * expert has none in the first step.
  *
  * If there are many shards of the batch, some hold equal samples: as many are
  * different as the root of their number.  A shard other than the first has a
@@ -145,6 +146,66 @@ static void repeat_shards(const VerifyInputs *inputs, const Type *type,
   arena_destroy(scratch);
 }
 
+/* ---- experts without tokens ---- */
+
+/* The result of this topk says where tokens go. */
+static bool chooses_experts(const Graph *graph, int topk) {
+  for (int id = topk + 1; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    if (node->op == OP_route && node->inputs[0].node == topk) return true;
+  }
+  return false;
+}
+
+/* The scores of this topk are computed from the parameter through values that
+ * have a score for each expert, as the weights of experts are not. */
+static bool gives_scores(const Graph *graph, int topk, Name path,
+                         Arena *scratch) {
+  const Node *node = graph->nodes.data[topk];
+  Name experts = node_name(node, ATTR_dim);
+  bool *is_score = ARENA_ARRAY(scratch, bool, topk);
+  is_score[node->inputs[0].node] = true;
+  for (int id = topk - 1; id >= 0; id--) {
+    node = graph->nodes.data[id];
+    if (!is_score[id] || type_find(node->types[0], experts) < 0) continue;
+    if (node->path == path && node->op == OP_input) return true;
+    for (int i = 0; i < node->n_inputs; i++)
+      is_score[node->inputs[i].node] = true;
+  }
+  return false;
+}
+
+/* The topk of which this parameter gives the scores; NULL: it gives none. */
+static const Node *find_choice(const Graph *graph, Name path, Arena *arena) {
+  Arena *scratch = arena_beside(arena);
+  const Node *found = NULL;
+  for (int id = 0; graph && !found && id < graph->nodes.n; id++)
+    if (graph->nodes.data[id]->op == OP_topk && chooses_experts(graph, id) &&
+        gives_scores(graph, id, path, scratch))
+      found = graph->nodes.data[id];
+  arena_destroy(scratch);
+  return found;
+}
+
+/* Makes the scores of the last expert equal to those of as many others as a
+ * token chooses: the first of equals is chosen, so it never is.  Two different
+ * scores are left. */
+static void starve_expert(const VerifyInputs *inputs, Name path,
+                          const Type *type, Arena *arena, double *values) {
+  const Graph *graph = inputs->model->train;
+  const Node *topk = find_choice(graph, path, arena);
+  int d = topk ? type_find(type, node_name(topk, ATTR_dim)) : -1, n;
+  if (d < 0) return;
+  int64_t chosen = node_ints(topk, ATTR_sizes, &n)[0];
+  int64_t experts = type->dims[d].size, inner = 1;
+  if (experts < chosen + 2) return;
+  for (int i = d + 1; i < type->rank; i++) inner *= type->dims[i].size;
+  for (int64_t i = 0; i < type_elements(type); i++) {
+    int64_t e = i / inner % experts;
+    if (e < chosen || e == experts - 1) values[i] = values[i - e * inner];
+  }
+}
+
 /* ---- kinds of inputs ---- */
 
 static void fill_uniform(uint64_t key, double low, double high, int64_t n,
@@ -195,7 +256,10 @@ Tensor verify_input(const VerifyInputs *inputs, const GraphInput *input,
                     key, values);
     repeat_shards(inputs, logical, arena, values);
     break;
-  default: fill_stored(arena, input, logical, key, values);
+  default:
+    fill_stored(arena, input, logical, key, values);
+    if (input->role == ROLE_param)
+      starve_expert(inputs, input->path, logical, arena, values);
   }
   Tensor tensor = numbers_create(numbers, arena, logical);
   numbers_from_doubles(numbers, type->dtype, tensor_array(&tensor), values, n);

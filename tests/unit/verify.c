@@ -42,6 +42,10 @@ static const PlayCase models[] = {
     {.model = "models/mlp.dnn",
      .sizes = "B=8 P=4 H1=3 H2=3 K=3",
      .plan = TEST_ROOT "/tests/plans/two_axes.plan"},
+    /* groups of one rank */
+    {.model = GPT,
+     .sizes = "L=1",
+     .plan = TEST_ROOT "/tests/plans/one_rank_axis.plan"},
     /* scans whose values are computed again */
     {.model = "models/gnmt8.dnn",
      .sizes = "B=4 S=3 T=3 V=7 C=4 L=2",
