@@ -176,6 +176,24 @@ static void swap_operands(Graph *graph, Site site) {
   node->inputs = inputs;
 }
 
+/* Where a mask keeps what it should drop, and drops what it should keep. */
+static void find_choices(const Graph *graph, Sites *sites) {
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    if (node->op == OP_select && !value_equal(node->inputs[1], node->inputs[2]))
+      add_site(sites, (Site){.node = id});
+  }
+}
+
+static void swap_choices(Graph *graph, Site site) {
+  Node *node = graph->nodes.data[site.node];
+  Value *inputs = ARENA_ARRAY(graph->module->arena, Value, 3);
+  inputs[0] = node->inputs[0];
+  inputs[1] = node->inputs[2];
+  inputs[2] = node->inputs[1];
+  node->inputs = inputs;
+}
+
 static bool is_alike(const Graph *graph, Value a, Value b) {
   return !value_equal(a, b) &&
          type_equal(graph_type(graph, a), graph_type(graph, b));
@@ -308,6 +326,20 @@ static void shift_slice(Graph *graph, Site site) {
   start->integer += start->integer > 0 ? -1 : 1;
 }
 
+/* Integers of the program, such as which half of a shard is gathered. */
+static void find_integers(const Graph *graph, Sites *sites) {
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    if (node->op == OP_const && dtype_class(node->types[0]->dtype) == CLASS_INT)
+      add_site(sites, (Site){.node = id});
+  }
+}
+
+static void move_integer(Graph *graph, Site site) {
+  double *value = &find_attr_of(graph->nodes.data[site.node], ATTR_value)->real;
+  *value += *value > 0 ? -1 : 1;
+}
+
 static void find_bounds(const Graph *graph, Sites *sites) {
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
@@ -330,21 +362,24 @@ static void move_bound(Graph *graph, Site site) {
 
 /* ---- shards ---- */
 
-/* The dim of a data input that ranks shard; -1: none. */
-static int sharded_dim(const Graph *graph, int input) {
-  if (graph->inputs.data[input].role != ROLE_data) return -1;
-  const Type *type = graph_type(graph, graph->inputs.data[input].value);
+/* The first dim of a shard that has several elements; -1: none. */
+static int sharded_dim(const Type *type, const Mesh *mesh) {
   for (int d = 0; d < type->rank; d++)
-    if (type->dims[d].split && type_local_size(type, &graph->mesh, d) > 1)
-      return d;
+    if (type->dims[d].split && type_local_size(type, mesh, d) > 1) return d;
   return -1;
 }
 
+/* Shards of data, of ranks and of micro-batches. */
 static void find_shards(const Graph *graph, Sites *sites) {
-  for (int i = 0; i < graph->inputs.n; i++)
-    if (sharded_dim(graph, i) >= 0)
-      add_site(sites,
-               (Site){.node = graph->inputs.data[i].value.node, .input = i});
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    int index = (int)node_int(node, ATTR_index, 0);
+    bool is_data =
+        node->op == OP_input && graph->inputs.data[index].role == ROLE_data;
+    if ((is_data || node->op == OP_shard) &&
+        sharded_dim(node->types[0], &graph->mesh) >= 0)
+      add_site(sites, (Site){.node = id});
+  }
 }
 
 /* Elements [from, from + n) of the shard; the type has as many on each. */
@@ -363,9 +398,8 @@ static Value take_part(Graph *graph, Value value, int d, int64_t from,
 
 /* The rows of each shard begin one later; the first row comes last. */
 static Value roll_shard(Graph *graph, Value value) {
-  int index = (int)node_int(graph_node(graph, value), ATTR_index, 0);
-  int d = sharded_dim(graph, index);
   const Type *type = graph_type(graph, value);
+  int d = sharded_dim(type, &graph->mesh);
   int64_t n = type_local_size(type, &graph->mesh, d);
   Value parts[2] = {take_part(graph, value, d, 1, n - 1),
                     take_part(graph, value, d, 0, 1)};
@@ -389,6 +423,67 @@ static void find_masks(const Graph *graph, Sites *sites) {
 static void change_mask(Graph *graph, Site site) {
   find_attr_of(graph->nodes.data[site.node], ATTR_stream)->name =
       name_intern(graph->module->names, "another");
+}
+
+/* ---- ranks ---- */
+
+/* The first axis of ranks that hold equal parts of this type; -1: none. */
+static int replicas_of(const Graph *graph, const Type *type) {
+  for (int a = 0; a < graph->mesh.n_axes; a++)
+    if (!graph->mesh.axes[a].is_sequential && graph->mesh.axes[a].size > 1 &&
+        !type_uses_axes(type, (AxisSet)(1 << a)))
+      return a;
+  return -1;
+}
+
+static void find_replicated(const Graph *graph, Sites *sites) {
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    const Type *type = node->n_results == 1 ? node->types[0] : NULL;
+    if (type && (op_info(node->op)->is_pointwise || is_reduction(node)) &&
+        dtype_class(type->dtype) == CLASS_FLOAT &&
+        replicas_of(graph, type) >= 0)
+      add_site(sites, (Site){.node = id});
+  }
+}
+
+/* The position of a rank along an axis, as a value that claims to be the same
+ * on all. */
+static Value append_position(Graph *graph, int axis) {
+  Module *module = graph->module;
+  Name dim = name_intern(module->names, "replica");
+  Type *of_axis = type_create(module->arena, DT_i32, 1);
+  int64_t size = graph->mesh.axes[axis].size;
+  of_axis->dims[0] = (Dim){.name = dim, .size = size};
+  of_axis->dims[0].split = axis_list_append(0, axis);
+  Attrs attrs = {0}, of_gather = {0};
+  attrs_name(&attrs, ATTR_dim, dim);
+  attrs_ints(&attrs, ATTR_sizes, &of_axis->dims[0].size, 1);
+  attrs_name(&of_gather, ATTR_dim, dim);
+  Value both[] = {append_like(graph, OP_iota, NULL, 0, &attrs, of_axis),
+                  graph_const(graph, DT_i32, 0)};
+  return append_like(graph, OP_gather, both, 2, &of_gather,
+                     type_create(module->arena, DT_i32, 0));
+}
+
+/* Twice as much on the last of the ranks that should hold the same. */
+static Value double_on_one(Graph *graph, Value value) {
+  const Type *type = graph_type(graph, value);
+  Arena *arena = graph->module->arena;
+  int axis = replicas_of(graph, type);
+  Value position = append_position(graph, axis);
+  Value last = graph_const(graph, DT_i32, graph->mesh.axes[axis].size - 1);
+  Attrs none = {0};
+  Value is_last = append_like(graph, OP_eq, (Value[]){position, last}, 2, &none,
+                              type_create(arena, DT_bool, 0));
+  Value twice =
+      append_like(graph, OP_add, (Value[]){value, value}, 2, &none, type);
+  return append_like(graph, OP_select, (Value[]){is_last, twice, value}, 3,
+                     &none, type);
+}
+
+static void change_one_rank(Graph *graph, Site site) {
+  replace_value(graph, site.node, double_on_one);
 }
 
 /* ---- kinds ---- */
@@ -415,6 +510,9 @@ static const FaultKind kinds[] = {
     {"permute to another rank", find_permutes, turn_further},
     {"slice one off", find_slices, shift_slice},
     {"bound one off", find_bounds, move_bound},
+    {"integer one off", find_integers, move_integer},
+    {"swapped choices", find_choices, swap_choices},
+    {"one rank differs", find_replicated, change_one_rank},
 };
 
 #endif

@@ -34,7 +34,8 @@ static inline Override *play_overrides(Arena *arena, const char *sizes,
   return overrides;
 }
 
-static inline VerifyReport play_case(const PlayCase *one) {
+/* Loads the model and verifies it; `out` is the loaded compilation. */
+static inline VerifyReport play_case_of(const PlayCase *one, Compilation *out) {
   Module *module = module_create();
   CompileOptions *options = ARENA_NEW(module->arena, CompileOptions);
   *options = (CompileOptions){
@@ -52,13 +53,17 @@ static inline VerifyReport play_case(const PlayCase *one) {
       .n_more_steps = one->n_more_steps};
   options->overrides =
       play_overrides(module->arena, one->sizes, &options->n_overrides);
-  Compilation c;
   VerifyReport report;
-  cr_assert_eq(driver_load(module, options, &c), COMPILE_done, "%s",
+  cr_assert_eq(driver_load(module, options, out), COMPILE_done, "%s",
                one->model);
-  cr_assert_eq(driver_verify(&c, one->seed ? one->seed : 1, &report),
+  cr_assert_eq(driver_verify(out, one->seed ? one->seed : 1, &report),
                COMPILE_done, "%s", one->model);
   return report;
+}
+
+static inline VerifyReport play_case(const PlayCase *one) {
+  Compilation c;
+  return play_case_of(one, &c);
 }
 
 #endif
