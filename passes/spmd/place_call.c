@@ -51,7 +51,11 @@ void place_on_axes(Partition *p, int id, Value *inputs) {
     split = axis_list_append(split, mesh_find(p->mesh, axes[i]));
   for (int i = 0; i < node->n_inputs; i++) {
     Type *want = type_copy(p->ctx->module->arena, graph_type(to, inputs[i]));
-    want->dims[type_find(want, dim)].split = split;
+    for (int d = 0; d < want->rank; d++)
+      want->dims[d].split =
+          want->dims[d].name == dim
+              ? split
+              : axis_list_without(want->dims[d].split, axis_list_set(split));
     if (want->partial & axis_list_set(split)) {
       want->partial = 0;
       want->partial_kind = REDUCE_sum;
