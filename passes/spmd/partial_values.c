@@ -9,8 +9,8 @@
  * is reduced and scattered once; if none needs shards, it is reduced once for
  * all readers.  And a term that is broadcast, such as a bias, does not end a
  * partial sum: the first rank of the group adds it.  Where the sum is reduced
- * for another reader already, as logits are for their maximum, that is what the
- * term is added to.
+ * for another reader already, as logits are for their maximum, or would be
+ * reduced for all readers of the result, the term is added to the reduced sum.
  */
 #include "passes/spmd/partition.h"
 
@@ -92,6 +92,36 @@ static bool is_broadcast(const Type *small, const Type *large) {
   return small->rank > 0 && small->rank < large->rank;
 }
 
+/* Something besides the readers that are placed already would shard the sum of
+ * node `id` over axes over which it is partial: a line about a name or a
+ * target.
+ */
+static bool may_be_scattered(const Partition *p, int id, const Type *partial) {
+  const Type *logical = p->rewrite.from->nodes.data[id]->types[0];
+  const AxisList *target = p->targets ? p->targets[id] : NULL;
+  AxisSet axes = 0;
+  for (int d = 0; d < logical->rank; d++)
+    axes |= axis_list_set(plan_line_axes(p, &logical->dims[d])) |
+            (target ? axis_list_set(target[d]) : 0);
+  return (axes & partial->partial) != 0;
+}
+
+/* The result of node `id` would be reduced in full as soon as it is read, if it
+ * were partial like its operand `sum`: it may as well be reduced before. */
+static bool is_reduced_next(Partition *p, int id, const Type *sum) {
+  const Node *node = p->rewrite.from->nodes.data[id];
+  int first = p->first_reader[id], end = p->first_reader[id + 1];
+  if (end - first < 2 || !is_reduced_once(p, node, sum) ||
+      may_be_scattered(p, id, sum))
+    return false;
+  for (int i = first; i < end; i++) {
+    const Node *reader = p->rewrite.from->nodes.data[p->readers[i]];
+    if (reader->op == OP_constraint || shards_of_reader(p, reader, sum))
+      return false;
+  }
+  return true;
+}
+
 /* The sum is reduced for another reader, over axes of tensors alone. */
 static bool is_reduced_already(const Partition *p, Value value) {
   const Type *type = graph_type(p->rewrite.to, value);
@@ -117,7 +147,7 @@ void keep_partial(Partition *p, int id, Value *inputs) {
     if (!sum->partial || sum->partial_kind != REDUCE_sum || is_reduced ||
         term->partial ||
         sum->partial & (used | mesh_sequential(p->mesh) | batch_axes(p)) ||
-        !is_broadcast(term, sum))
+        !is_broadcast(term, sum) || is_reduced_next(p, id, sum))
       continue;
     Type *want = type_copy(p->ctx->module->arena, term);
     want->partial = sum->partial;
