@@ -22,7 +22,8 @@
  * fusing nor scheduling moves a clone into the forward pass.  In the same way a
  * parameter that ranks share is gathered shortly before its reader, and once
  * for each micro-batch; nodes between the gather and the reader, whose types do
- * not show that they are in the loop, have the attribute `per_microbatch`.
+ * not show that they are in the loop, have the attribute `per_microbatch`. What
+ * the update reads of such a parameter is gathered once more, after the loop.
  *
  * Values inside a scan are not dealt with here: `autodiff` writes their
  * recomputation into the backward scan (passes/train/scan_saving.c).
@@ -159,6 +160,7 @@ typedef struct RematEmit {
   Remat *r;
   Rewrite rewrite;
   Value **clones; /* by old node, as in Rewrite.map; NULL: not yet */
+  Value **once;   /* the same of what the update reads, outside of the loop */
   Map *held;      /* by value of the new graph: `after`, plus 1 ... */
   int anchor;     /* ... for this anchor */
   AxisSet time;
@@ -245,6 +247,36 @@ static void emit_clone(RematEmit *e, int id, int place) {
     e->clones[id][i] = (Value){first.node, i};
 }
 
+/* The value, for a node of the update: what follows from parameters and is
+ * computed in each micro-batch is computed once more, after all of them. */
+static Value value_after_loop(RematEmit *e, Value old) {
+  Graph *to = e->rewrite.to;
+  int id = old.node;
+  const Node *node = e->r->graph->nodes.data[id];
+  Value now = rewrite_get(&e->rewrite, old);
+  if (!e->r->is_stored[id] || !node_is_per_microbatch(to, now.node)) return now;
+  if (e->once[id]) return e->once[id][old.result];
+  Value *inputs = ARENA_ARRAY(e->r->ctx->scratch, Value, node->n_inputs);
+  for (int i = 0; i < node->n_inputs; i++)
+    inputs[i] = value_after_loop(e, node->inputs[i]);
+  rewrite_at(&e->rewrite, id);
+  to->phase = PHASE_update;
+  Attrs attrs = node_attrs(node);
+  Value first = graph_append_typed(to, node->op, inputs, node->n_inputs, &attrs,
+                                   node->types, node->n_results, node->body);
+  e->once[id] = ARENA_ARRAY(e->r->ctx->scratch, Value, node->n_results);
+  for (int i = 0; i < node->n_results; i++)
+    e->once[id][i] = (Value){first.node, i};
+  return e->once[id][old.result];
+}
+
+static Value operand_value(RematEmit *e, const Node *node, Value old) {
+  Value clone = is_backward(node) ? cloned_value(e, old) : VALUE_NONE;
+  if (value_is(clone)) return clone;
+  return node->phase == PHASE_update ? value_after_loop(e, old)
+                                     : rewrite_get(&e->rewrite, old);
+}
+
 /* Copies a node; one of the backward pass reads clones. */
 static void emit_node(RematEmit *e, int id) {
   const Node *node = e->r->graph->nodes.data[id];
@@ -254,12 +286,8 @@ static void emit_node(RematEmit *e, int id) {
     return;
   }
   Value *inputs = ARENA_ARRAY(e->r->ctx->scratch, Value, node->n_inputs);
-  for (int i = 0; i < node->n_inputs; i++) {
-    Value clone =
-        is_backward(node) ? cloned_value(e, node->inputs[i]) : VALUE_NONE;
-    inputs[i] =
-        value_is(clone) ? clone : rewrite_get(&e->rewrite, node->inputs[i]);
-  }
+  for (int i = 0; i < node->n_inputs; i++)
+    inputs[i] = operand_value(e, node, node->inputs[i]);
   rewrite_at(&e->rewrite, id);
   Value first =
       needs_mark(e, node, inputs)
@@ -292,6 +320,7 @@ static Graph *emit_graph(Remat *r) {
   RematEmit e = {.r = r,
                  .rewrite = rewrite_begin(r->ctx, r->graph),
                  .clones = ARENA_ARRAY(r->ctx->scratch, Value *, r->n),
+                 .once = ARENA_ARRAY(r->ctx->scratch, Value *, r->n),
                  .anchor = -1,
                  .time = mesh_sequential(&r->graph->mesh)};
   for (int id = 0; id < r->n; id++) {
