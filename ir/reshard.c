@@ -43,12 +43,19 @@ typedef struct ReshardAnswer {
 struct Resharding {
   Arena *arena;
   const Mesh *mesh;
-  Map *answers; /* by the hash of the question */
+  Map *answers;  /* by the hash of the question */
+  bool is_plain; /* chains leave out some steps */
 };
 
 Resharding *reshard_create(Arena *arena, const Mesh *mesh) {
   Resharding *table = ARENA_NEW(arena, Resharding);
-  *table = (Resharding){arena, mesh, map_create(arena)};
+  *table = (Resharding){arena, mesh, map_create(arena), false};
+  return table;
+}
+
+Resharding *reshard_create_plain(Arena *arena, const Mesh *mesh) {
+  Resharding *table = reshard_create(arena, mesh);
+  table->is_plain = true;
   return table;
 }
 
@@ -64,6 +71,7 @@ typedef struct ReshardVisit {
 
 typedef struct Search {
   const ReshardProblem *problem;
+  bool is_plain;
   Arena *arena;
   VEC(ReshardVisit) visits;
   Map *index; /* hash of a placement -> 1 + number of its first visit */
@@ -139,12 +147,26 @@ static int64_t repeats(const ReshardProblem *p, const Placement *at) {
   return times;
 }
 
+static bool joins_microbatches(const Mesh *mesh, AxisSet group) {
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (group >> a & 1 && mesh->axes[a].is_sequential) return true;
+  return false;
+}
+
 /* Micro-batches are joined in the memory of a rank. */
 static int64_t bytes_of(const ReshardProblem *p, const Placement *at,
                         const ReshardMove *move) {
-  for (int a = 0; a < p->mesh->n_axes; a++)
-    if (move->group >> a & 1 && p->mesh->axes[a].is_sequential) return 0;
+  if (joins_microbatches(p->mesh, move->group)) return 0;
   return move->elements * p->element_bytes * repeats(p, at);
+}
+
+static bool is_plain_move(const ReshardProblem *p, const ReshardMove *move) {
+  bool moves_dim = move->from_dim >= 0 || move->to_dim >= 0;
+  if (move->kind == RESHARD_permute) return false;
+  if (move->kind == RESHARD_all_to_all && move->axes != move->to_axes)
+    return false;
+  return move->kind == RESHARD_slice || !moves_dim ||
+         !joins_microbatches(p->mesh, move->group);
 }
 
 /* The visit of `to`, or -1. */
@@ -160,6 +182,7 @@ static int search(Search *s, const Placement *from, const Placement *to) {
     moves.n = 0;
     reshard_moves(s->problem, &at.at, s->arena, &moves);
     for (int i = 0; i < moves.n; i++) {
+      if (s->is_plain && !is_plain_move(s->problem, &moves.data[i])) continue;
       ReshardVisit next = {.at = moves.data[i].after,
                            .parent = id,
                            .n_steps = at.n_steps + 1,
@@ -208,10 +231,13 @@ static ReshardProblem problem_of(const Mesh *mesh, const ReshardKey *key) {
   return p;
 }
 
-static void answer(const Mesh *mesh, Arena *scratch, ReshardAnswer *out) {
-  ReshardProblem problem = problem_of(mesh, &out->key);
-  Search s = {
-      .problem = &problem, .arena = scratch, .index = map_create(scratch)};
+static void answer(const Resharding *table, Arena *scratch,
+                   ReshardAnswer *out) {
+  ReshardProblem problem = problem_of(table->mesh, &out->key);
+  Search s = {.problem = &problem,
+              .is_plain = table->is_plain,
+              .arena = scratch,
+              .index = map_create(scratch)};
   int id = search(&s, &out->key.from, &out->key.to);
   out->n = id < 0 ? -1 : s.visits.data[id].n_steps;
   ASSERT(out->n <= MAX_RESHARD_STEPS);
@@ -232,7 +258,7 @@ static const ReshardAnswer *ask(Resharding *table, const ReshardKey *key) {
   made->key = *key;
   made->next = first;
   Arena *scratch = arena_beside(table->arena);
-  answer(table->mesh, scratch, made);
+  answer(table, scratch, made);
   arena_destroy(scratch);
   map_put(table->answers, at, made);
   return made;

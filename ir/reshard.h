@@ -38,6 +38,10 @@ typedef struct ReshardStep {
  * dtype.  It lives in the arena; the mesh must outlive it. */
 typedef struct Resharding Resharding;
 Resharding *reshard_create(Arena *arena, const Mesh *mesh);
+/* The same for a pass that cannot append all steps yet.  Its chains have no
+ * permutes, no all_to_all that changes the order of the axes, and only slices
+ * over axes of micro-batches. */
+Resharding *reshard_create_plain(Arena *arena, const Mesh *mesh);
 
 /* Fills `out` (room for MAX_RESHARD_STEPS) with the chain that sends the fewest
  * bytes per rank; among equals the one with the fewest steps, then the first in

@@ -19,8 +19,8 @@
  * micro-batches: each micro-batch takes its shard, and the update collects the
  * new shards of all micro-batches.  ZeRO is a placement as well (zero.c).
  *
- * Messages name what is not supported yet: shards of unequal size, shards that
- * would change places between ranks.
+ * Messages name what is not supported yet: micro-batches of unequal size, and
+ * micro-batches that would wait for each other.
  *
  * requires: logical types     promises: outputs that are not partial
  * breaks: node ids            cost: O(nodes)
@@ -366,7 +366,7 @@ Graph *partition_graph(PassContext *ctx, const Graph *graph, PinTrial *trial) {
   p.rewrite = rewrite_begin(ctx, graph);
   p.rewrite.to->mesh = *plan_mesh(plan);
   p.mesh = &p.rewrite.to->mesh;
-  p.table = reshard_create(ctx->scratch, p.mesh);
+  p.table = reshard_create_plain(ctx->scratch, p.mesh);
   p.reduced = map_create(ctx->scratch);
   p.resharded = map_create(ctx->scratch);
   p.zero = map_create(ctx->scratch);

@@ -38,7 +38,7 @@ typedef struct Partition {
   PassContext *ctx;
   const Plan *plan;
   const Mesh *mesh;
-  Resharding *table;
+  Resharding *table; /* of the steps that can be appended */
   Map *reduced;    /* value of the new graph -> node of its reduced value, plus
                       1 */
   Map *resharded;  /* text of a value and a placement -> node, plus 1 */
@@ -164,10 +164,12 @@ bool is_computed(const Graph *graph, Value value);
 
 /* ---- resharding_steps.c ---- */
 
-/* As reshard_steps, with a chain through gathers in place of one that has a
- * step which cannot be emitted yet. */
+/* As reshard_steps, of steps that can be emitted; where there is no such chain,
+ * one through the shards that both placements have. */
 int reshard_chain(Partition *p, const Type *from, const Type *to,
-                  ReshardStep *out, const char **out_reason);
+                  ReshardStep *out);
+/* Why there is no chain, as a part of a message. */
+const char *reshard_reason(Partition *p, const Type *from, const Type *to);
 /* The first of two dims, d and d + 1, has `n` elements and the shards that dim
  * d had, the second as many as a shard with its padding; merge_shards undoes
  * it, and `size` elements are left. */

@@ -223,12 +223,12 @@ static Value follow_chain(Partition *p, Value value, const Type *want, int id) {
   Type *placed = placed_like(p, have, want);
   placed->partial |= later;
   want = placed;
-  int n = moves_microbatches(p, have, want)
-              ? -1
-              : reshard_chain(p, have, want, steps, &reason);
+  bool moves_time = moves_microbatches(p, have, want);
+  int n = moves_time ? -1 : reshard_chain(p, have, want, steps);
   if (n >= 0) value = reshard_emit(p, value, steps, n);
   value = reduce_over(p, value, later, OP_accumulate);
   graph_move_back(to, before);
+  if (n < 0 && !moves_time) reason = reshard_reason(p, have, want);
   if (n < 0) report_chain(p, id, have, want, reason);
   return value;
 }

@@ -271,28 +271,26 @@ static bool joins_microbatches(const Partition *p, const ReshardStep *step) {
          axis_list_set(step->axes) & mesh_sequential(p->mesh);
 }
 
-static bool can_emit(const Partition *p, const Type *before,
-                     const ReshardStep *step, const char **out_reason) {
-  *out_reason = NULL;
+static const char *why_not(const Partition *p, const ReshardStep *step) {
   if (joins_microbatches(p, step))
-    *out_reason = "micro-batches would wait for each other";
-  else if (!emitters[step->kind])
-    *out_reason = "shards would move between ranks";
-  else if (before->rank + 2 > MAX_RANK)
-    *out_reason = "it has too many dimensions";
-  else if (step->kind == RESHARD_all_to_all && step->axes != step->to_axes)
-    *out_reason = "the axes would change their order";
-  return !*out_reason;
+    return "micro-batches would wait for each other";
+  if (!emitters[step->kind]) return "shards would move between ranks";
+  if (step->kind == RESHARD_all_to_all && step->axes != step->to_axes)
+    return "the axes would change their order";
+  return NULL;
 }
 
-/* The cheapest chain; -1: there is none, or a step cannot be emitted. */
+/* Room for the dims of its shards. */
+static bool has_room(const Type *type) {
+  return type->rank + 2 <= MAX_RANK;
+}
+
+/* The cheapest chain; -1: there is none of steps that can be emitted. */
 static int find_chain(Partition *p, const Type *from, const Type *to,
-                      ReshardStep *out, const char **out_reason) {
-  int n = reshard_steps(p->table, from, to, out, out_reason);
-  for (int i = 0; i < n; i++)
-    if (!can_emit(p, i ? out[i - 1].type : from, &out[i], out_reason))
-      return -1;
-  return n;
+                      ReshardStep *out) {
+  const char *reason;
+  int n = reshard_steps(p->table, from, to, out, &reason);
+  return n > 0 && !has_room(from) ? -1 : n;
 }
 
 /* The value in the shards that both placements have: gathers lead there, and
@@ -315,21 +313,28 @@ static const Type *common_placement(Partition *p, const Type *from,
   return type;
 }
 
-/* Where a step of the cheapest chain cannot be emitted, the value is gathered
- * first. */
 int reshard_chain(Partition *p, const Type *from, const Type *to,
-                  ReshardStep *out, const char **out_reason) {
-  int n = find_chain(p, from, to, out, out_reason);
+                  ReshardStep *out) {
+  int n = find_chain(p, from, to, out);
   if (n >= 0) return n;
   ReshardStep rest[MAX_RESHARD_STEPS];
-  const char *reason;
   const Type *common = common_placement(p, from, to);
-  n = find_chain(p, from, common, out, &reason);
-  int n_rest = n < 0 ? -1 : find_chain(p, common, to, rest, &reason);
+  n = find_chain(p, from, common, out);
+  int n_rest = n < 0 ? -1 : find_chain(p, common, to, rest);
   if (n_rest < 0 || n + n_rest > MAX_RESHARD_STEPS) return -1;
   for (int i = 0; i < n_rest; i++) out[n + i] = rest[i];
-  *out_reason = NULL;
   return n + n_rest;
+}
+
+/* The first step of the cheapest of all chains that cannot be emitted. */
+const char *reshard_reason(Partition *p, const Type *from, const Type *to) {
+  ReshardStep steps[MAX_RESHARD_STEPS];
+  Resharding *all = reshard_create(p->ctx->scratch, p->mesh);
+  const char *reason, *why = NULL;
+  int n = reshard_steps(all, from, to, steps, &reason);
+  for (int i = 0; i < n && !why; i++) why = why_not(p, &steps[i]);
+  if (n < 0) return reason;
+  return why ? why : "it has too many dimensions";
 }
 
 Value reshard_emit(Partition *p, Value value, const ReshardStep *steps, int n) {

@@ -90,9 +90,8 @@ static bool add_operand_cost(const Choice *c, int input, const Type *want,
                              Cost *cost) {
   const Type *have = c->have[input];
   ReshardStep steps[MAX_RESHARD_STEPS];
-  const char *reason;
   if (type_equal(have, want)) return true;
-  int n = reshard_chain(c->p, have, want, steps, &reason);
+  int n = reshard_chain(c->p, have, want, steps);
   for (int i = 0; i < n; i++) cost->bytes += steps[i].bytes;
   if (n > 0) cost->steps += n;
   return n >= 0;
