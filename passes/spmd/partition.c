@@ -224,12 +224,14 @@ static void place_permute(Partition *p, int id, Value *inputs) {
 /* The placement in which its parameter is updated of a gradient whose shards
  * must move for that; NULL: they stay.  So the gradient moves, and not the new
  * parameter and each part of the optimizer's state. */
-static const Type *gradient_of_parameter(const Partition *p, Name path,
+static const Type *gradient_of_parameter(const Partition *p, Name node_path,
                                          const Type *type) {
+  Name path = update_path(p->ctx->module->names, node_path);
   const Type *parameter = path ? map_get(p->parameters, path) : NULL;
   bool moves = false;
-  if (!parameter || map_has(p->zero, path) || parameter->rank != type->rank)
+  if (!parameter || parameter->rank != type->rank || find_state_line(p, path))
     return NULL;
+  parameter = zero_input(p, ROLE_param, path, parameter);
   Type *want = type_copy(p->ctx->module->arena, type);
   for (int d = 0; d < type->rank; d++) {
     AxisList more, split = type->dims[d].split;
@@ -246,14 +248,15 @@ static const Type *gradient_of_parameter(const Partition *p, Name path,
 static Value place_gradient(Partition *p, int id, int input, Value value) {
   const Graph *from = p->rewrite.from;
   const Node *node = from->nodes.data[id];
+  const Node *before = graph_node(from, node->inputs[input]);
   const Type *type = graph_type(p->rewrite.to, value);
+  bool is_new = before->phase != PHASE_update && before->op != OP_input;
   const Type *want =
-      type->partial ? updating_gradient(p, node->path, type) : NULL;
-  bool is_new = graph_node(from, node->inputs[input])->phase != PHASE_update;
+      type->partial || is_new ? updating_gradient(p, node->path, type) : NULL;
   value = want ? reshard(p, value, want, id) : reduce_partial(p, value);
-  if (!want && is_new) {
-    Name path = update_path(p->ctx->module->names, node->path);
-    want = gradient_of_parameter(p, path, graph_type(p->rewrite.to, value));
+  if (is_new) {
+    type = graph_type(p->rewrite.to, value);
+    want = gradient_of_parameter(p, node->path, type);
     if (want) value = reshard(p, value, want, id);
   }
   return collect_microbatches(p, value, NULL);

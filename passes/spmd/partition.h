@@ -227,8 +227,10 @@ AxisSet zero_axes_of(const Partition *p, Name path);
  * parameter has this path, the line about it before one about the parameter. */
 const PlanPlacement *find_input_line(const Partition *p,
                                      const GraphInput *input, Name path);
-/* The placement to which a partial gradient is reduced for a node of the
- * update, or NULL: neither a line nor ZeRO shards it. */
+/* The line about the optimizer state of a parameter, or NULL. */
+const PlanPlacement *find_state_line(const Partition *p, Name parameter);
+/* The placement to which a gradient, partial or not, is brought for a node of
+ * the update, or NULL: neither a line nor ZeRO shards it. */
 const Type *updating_gradient(const Partition *p, Name node_path,
                               const Type *type);
 

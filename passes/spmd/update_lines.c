@@ -13,13 +13,15 @@
  */
 #include "passes/spmd/partition.h"
 
+const PlanPlacement *find_state_line(const Partition *p, Name parameter) {
+  return plan_find_update(p->plan, p->ctx->module->names, PLAN_OPTIMIZER,
+                          parameter);
+}
+
 const PlanPlacement *find_input_line(const Partition *p,
                                      const GraphInput *input, Name path) {
   const PlanPlacement *line =
-      input->role == ROLE_optimizer_state
-          ? plan_find_update(p->plan, p->ctx->module->names, PLAN_OPTIMIZER,
-                             path)
-          : NULL;
+      input->role == ROLE_optimizer_state ? find_state_line(p, path) : NULL;
   return line ? line : plan_find_placement(p->plan, path);
 }
 
@@ -47,8 +49,10 @@ const Type *updating_gradient(const Partition *p, Name node_path,
   Name parameter = update_path(names, node_path);
   if (!parameter || plan_find_update(p->plan, names, PLAN_GRADIENT, parameter))
     return NULL;
-  const PlanPlacement *line =
-      plan_find_update(p->plan, names, PLAN_OPTIMIZER, parameter);
+  for (int d = 0; d < type->rank; d++)
+    if (axis_list_set(type->dims[d].split) & mesh_sequential(p->mesh))
+      return NULL;
+  const PlanPlacement *line = find_state_line(p, parameter);
   return line ? placed_by_line(p, line, type)
               : zero_gradient(p, node_path, type);
 }

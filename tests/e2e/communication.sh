@@ -86,6 +86,10 @@ done
 # parameter and its optimizer's state.
 "$dnnc" ir "$gpt" --plan "$plans/sequence.plan" --after=list_schedule >update.ir
 ! grep -q ' = all_gather .*@update' update.ir || fail "the update gathers"
+# With ZeRO, too.
+sed '/shard grad/d' "$root/tests/random/found/update_gather.dnn" >moved.dnn
+"$dnnc" ir moved.dnn --after=list_schedule >update.ir
+! grep -q ' = all_gather .*@update' update.ir || fail "the update gathers under ZeRO"
 
 # ZeRO 3: 6 matrices and 2 scales of norms twice, 8 biases once.
 is "$plans/zero3.plan" "backward all_gather 8,forward all_gather 16,"
