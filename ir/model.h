@@ -135,6 +135,10 @@ const OptimizerFormula *optimizer_formulas(int *out_n);
 const OptimizerFormula *optimizer_formula(const OptimizerCall *call,
                                           bool matrix, bool excluded);
 
+/* Whether the optimizer keeps state for this parameter, or may: its row is not
+ * supported yet. */
+bool optimizer_keeps_state(const OptimizerCall *call, const GraphInput *param);
+
 typedef struct Precision {
   DType compute, master, grads;
   const char **f32_paths; /* operators, layers, paths and "loss" */

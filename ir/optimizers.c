@@ -116,6 +116,13 @@ const OptimizerFormula *optimizer_formula(const OptimizerCall *call,
   return last < 0 ? NULL : &formulas[last];
 }
 
+bool optimizer_keeps_state(const OptimizerCall *call, const GraphInput *param) {
+  bool is_excluded = !param->has_decay && !call->decay_all;
+  const OptimizerFormula *formula =
+      optimizer_formula(call, param->contracts != 0, is_excluded);
+  return !formula || *formula->states;
+}
+
 /* ---- schedules ---- */
 
 const ScheduleInfo *schedule_info(RateKind kind) {

@@ -202,10 +202,7 @@ static bool have_state(PinReader *r, const PathList *keys, Span span) {
     if (strncmp(keys->data[i], PLAN_OPTIMIZER, skip) != 0) return true;
     Name path = name_intern(r->e->names, keys->data[i] + skip);
     const GraphInput *input = find_parameter(r, path);
-    if (!input) continue;
-    const OptimizerFormula *formula = optimizer_formula(
-        call, input->contracts != 0, !input->has_decay && !call->decay_all);
-    if (!formula || *formula->states) return true;
+    if (input && optimizer_keeps_state(call, input)) return true;
   }
   diag(r->e->diags, DIAG_plan_no_state, span, call->name,
        span_text(r->e->arena, span));

@@ -2,11 +2,12 @@
  * plan_check.c -- compiles a program for its plan and plays all ranks against
  * one rank, as `dnnc verify` does.
  *
- * A refused plan has a message.  Where exact mode alone differs, the program is
- * played without its plan: if exact mode differs then, too, the two programs
- * are equal by an identity that exact mode does not keep.  Where f64 alone
- * differs, a number that should be 0 is a rounding error, as the gradient of
- * what shifts all logits.
+ * A refused plan has a message with its place, so codegen refuses none: it
+ * makes the tables that are compared with what was played.  Where exact mode
+ * alone differs, the program is played without its plan: if exact mode differs
+ * then, too, the two programs are equal by an identity that exact mode does not
+ * keep.  Where f64 alone differs, a number that should be 0 is a rounding
+ * error, as the gradient of what shifts all logits.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,7 +81,9 @@ static const char *wrong_answer(Arena *arena, const VerifyReport *report) {
     return arena_printf(arena, "messages: %s", report->message_fault);
   if (report->memory_ok == ANSWER_no)
     return arena_printf(arena, "memory: %s", report->memory_fault);
-  return report->equal == ANSWER_not_checked ? plan_not_compared : NULL;
+  if (report->equal == ANSWER_not_checked) return plan_not_compared;
+  bool is_refused = report->messages_match == ANSWER_not_checked;
+  return is_refused ? "`dnnc build` refuses it, and names no place" : NULL;
 }
 
 const char *check_plan(Arena *arena, const char *text, const char *dnnc) {

@@ -86,6 +86,8 @@ void make_value_line(PlanMaker *m);
 void make_space_line(PlanMaker *m);
 void make_operator_line(PlanMaker *m);
 void make_partial_line(PlanMaker *m);
+void make_gradient_line(PlanMaker *m);
+void make_state_line(PlanMaker *m);
 void make_replicate_line(PlanMaker *m);
 void make_keep_line(PlanMaker *m);
 void make_remat_line(PlanMaker *m);

@@ -27,7 +27,7 @@ static const Source *plans_load_text(void *user, const char *path) {
   return source;
 }
 
-static const Graph *load_train_graph(Arena *arena, const char *text) {
+static const Model *load_text_of_model(Arena *arena, const char *text) {
   Source source = {"program.dnn", text, strlen(text)};
   FrontendOptions options = {
       .load = plans_load_text, .user = &source, .path = "program.dnn"};
@@ -38,8 +38,7 @@ static const Graph *load_train_graph(Arena *arena, const char *text) {
                      .arena = arena,
                      .names = names_create(arena),
                      .diags = diags_create(arena)};
-  const Model *model = frontend_load(module, &options);
-  return model ? model->train : NULL;
+  return frontend_load(module, &options);
 }
 
 /* ---- models ---- */
@@ -136,8 +135,10 @@ const char *planned_make(Choices *choices, int *out_lines) {
   PlanSubject subject;
   int64_t samples;
   const char *program = choose_program(choices, &subject);
-  subject.graph = load_train_graph(arena, program);
-  if (!subject.graph) return program; /* the check says why */
+  const Model *model = load_text_of_model(arena, program);
+  if (!model || !model->train) return program; /* the check says why */
+  subject.graph = model->train;
+  subject.optimizer = &model->settings.optimizer;
   const char *plan = plan_make(choices, &subject, out_lines, &samples);
   return arena_printf(arena, "%s%s",
                       with_samples(arena, program, subject.batch, samples),

@@ -118,6 +118,54 @@ void make_space_line(PlanMaker *m) {
   make_placement(m, window.node, LINE_space, window.dim);
 }
 
+/* ---- gradients and optimizer state ---- */
+
+/* The parameter, or its layer, or all parameters: of these the line is about
+ * those that have one of its dims. */
+static const char *update_path_of(PlanMaker *m, const char *word, int id) {
+  const char *path = plan_path(m, id), *dot = strrchr(path, '.');
+  int reach = CHOOSE(m, 4);
+  if (reach == 3) return word;
+  if (reach < 2 || !dot) return arena_printf(m->arena, "%s.%s", word, path);
+  return arena_printf(m->arena, "%s.%.*s", word, (int)(dot - path), path);
+}
+
+/* Axes of the batch and of attention serve as well: an update is made once a
+ * step. */
+static void make_update_line(PlanMaker *m, const char *word, int id,
+                             PlanLine kind) {
+  const Type *type = type_of(m, id);
+  const char *path = update_path_of(m, word, id);
+  PlacedDims placed = {.text = text_create(m->arena)};
+  PlanAxes reserved = m->reserved;
+  if (CHOOSE(m, 8) == 7) {
+    text_printf(m->out, "  replicate %s\n", path);
+    count_line(m, kind);
+    return;
+  }
+  m->reserved = 0;
+  for (int d = 0; d < type->rank; d++)
+    if (CHOOSE(m, 4)) place_dim(m, &placed, &type->dims[d]);
+  m->reserved = reserved;
+  write_places(m, path, &placed, kind);
+}
+
+void make_gradient_line(PlanMaker *m) {
+  if (m->parameters.n == 0) return;
+  int id = m->parameters.data[CHOOSE(m, m->parameters.n)];
+  make_update_line(m, "grad", id, LINE_gradient);
+}
+
+void make_state_line(PlanMaker *m) {
+  if (m->parameters.n == 0) return;
+  int id = m->parameters.data[CHOOSE(m, m->parameters.n)];
+  const Node *node = m->graph->nodes.data[id];
+  const GraphInput *input =
+      &m->graph->inputs.data[node_int(node, ATTR_index, 0)];
+  if (!optimizer_keeps_state(m->subject->optimizer, input)) return;
+  make_update_line(m, "optimizer", id, LINE_state);
+}
+
 void make_replicate_line(PlanMaker *m) {
   if (m->values.n == 0) return;
   int id = m->values.data[CHOOSE(m, m->values.n)];

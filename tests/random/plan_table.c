@@ -38,16 +38,18 @@ void plan_table_collectives(PlanTable *table, Op op, int n) {
   table->latest[op] = n;
 }
 
-/* The text of the first error without names and numbers. */
+/* The text of the first error without names, numbers and dims. */
 static void rule_of(const char *message, char out[RULE_LENGTH]) {
   const char *at = strstr(message, "error: ");
-  bool is_quoted = false;
+  bool is_quoted = false, is_type = false;
   int n = 0;
   for (at = at ? at + 7 : message; *at && *at != '\n'; at++) {
     bool is_digit = *at >= '0' && *at <= '9';
     if (*at == '\'') is_quoted = !is_quoted;
-    if (n < RULE_LENGTH - 1 && !is_digit && (!is_quoted || *at == '\''))
-      out[n++] = *at;
+    if (*at == ']') is_type = false;
+    bool counts = !is_digit && !is_type && (!is_quoted || *at == '\'');
+    if (n < RULE_LENGTH - 1 && counts) out[n++] = *at;
+    if (*at == '[') is_type = true;
   }
   out[n] = 0;
 }

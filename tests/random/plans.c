@@ -183,8 +183,9 @@ static void make_lines(PlanMaker *m) {
       make_value_line,    make_value_line,     make_value_line,
       make_value_line,    make_operator_line,  make_operator_line,
       make_operator_line, make_space_line,     make_space_line,
-      make_space_line,    make_replicate_line, make_keep_line,
-      make_remat_line,    make_remat_line};
+      make_space_line,    make_gradient_line,  make_gradient_line,
+      make_state_line,    make_state_line,     make_replicate_line,
+      make_keep_line,     make_remat_line,     make_remat_line};
   enum { NONE = 3 }; /* so that the plainest answer writes no line */
   make_settings(m);
   make_attention(m);

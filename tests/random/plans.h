@@ -5,7 +5,7 @@
 #ifndef TESTS_RANDOM_PLANS_H
 #define TESTS_RANDOM_PLANS_H
 
-#include "ir/ir.h"
+#include "ir/model.h"
 #include "tests/random/choices.h"
 
 /* The kinds of lines that a random plan may have. */
@@ -20,8 +20,9 @@ typedef enum PlanLine {
 /* A program that gets a plan. */
 typedef struct PlanSubject {
   const Graph *graph; /* of training, before all passes */
-  const char *batch;  /* the dim of samples */
-  int64_t samples;    /* in a batch; 0: as many as the plan needs */
+  const OptimizerCall *optimizer;
+  const char *batch; /* the dim of samples */
+  int64_t samples;   /* in a batch; 0: as many as the plan needs */
   /* Attention that dnnc recognises: the dims of its queries, keys and heads;
    * NULL: the program has none that is known. */
   const char *queries, *keys, *heads;
