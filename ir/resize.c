@@ -1,6 +1,6 @@
 /*
- * resize.c -- collects the equations between the sizes of dims and solves them
- * for small sizes.
+ * resize.c -- collects the equations between the sizes of dims, and gives the
+ * sizes that resize_solve.c has found.
  *
  * A dim is a name with a size: dims of one name and one size stay equal, so
  * operators that work by name need no equation.  The others give these:
@@ -12,62 +12,10 @@
  *     other windows, topk               the dim keeps its size
  *     an integer constant is a size     all dims of this size are one, and keep
  *                                       it where it is small
- *
- * Dims that scale together are a group: the new sizes are the old ones over
- * their greatest common divisor, times one unknown.  A product with one factor
- * that may change joins this factor and the result to one group; the result of
- * any other product follows from its factors.  A window that slides along a dim
- * leaves as many elements of it unread as before.  What then has no solution is
- * left as it is, and the search begins again.
  */
-#include "ir/resize.h"
+#include "ir/resize_groups.h"
 
 #include <math.h>
-
-enum {
-  MOST_SHARD_COUNTS = 8,
-  MOST_FACTORS = 4,
-  LEAST_OF_A_SHARD = 2,
-  LARGEST_COUNT = 16
-};
-
-typedef struct SizedDim {
-  Name name;
-  int64_t size, least; /* least: of the new size */
-  int parent;          /* of the tree that is its group */
-  int n_counts;
-  int64_t counts[MOST_SHARD_COUNTS]; /* into which the dim is sharded */
-} SizedDim;
-
-/* By the root of a group. */
-typedef struct SizeGroup {
-  int64_t divisor; /* of sizes and offsets: the unknown at the old sizes */
-  int64_t factor;  /* the unknown; 0: not known yet */
-  bool is_fixed, is_derived;
-  bool is_slid; /* derived, by a window */
-} SizeGroup;
-
-typedef struct SizeProduct {
-  int result, n, factors[MOST_FACTORS];
-} SizeProduct;
-
-/* to = (from + pad - extent) / stride + 1, pad being that of both ends. */
-typedef struct SizeWindow {
-  int from, to;
-  int64_t pad, extent, stride;
-} SizeWindow;
-
-struct Resizing {
-  Arena *arena;
-  bool keeps_windows;
-  Map *by_name; /* Name -> the first dim of this name, plus 1, as a pointer */
-  VEC(SizedDim) dims;
-  VEC(int) next; /* of the same name; -1 */
-  VEC(SizeGroup) groups;
-  VEC(SizeProduct) products;
-  VEC(SizeWindow) windows;
-  VEC(int64_t) integers; /* that constants have */
-};
 
 /* ---- dims and groups ---- */
 
@@ -100,11 +48,6 @@ static int make_dim(Resizing *r, Name name, int64_t size) {
   return n;
 }
 
-static int group_of(const Resizing *r, int dim) {
-  while (r->dims.data[dim].parent != dim) dim = r->dims.data[dim].parent;
-  return dim;
-}
-
 static int64_t common_divisor(int64_t a, int64_t b) {
   while (b) {
     int64_t rest = a % b;
@@ -114,9 +57,9 @@ static int64_t common_divisor(int64_t a, int64_t b) {
   return a;
 }
 
-static void join_dims(Resizing *r, int a, int b) {
-  a = group_of(r, a);
-  b = group_of(r, b);
+void join_sizes(Resizing *r, int a, int b) {
+  a = size_group(r, a);
+  b = size_group(r, b);
   if (a == b) return;
   SizeGroup *into = &r->groups.data[a], *from = &r->groups.data[b];
   into->divisor = common_divisor(into->divisor, from->divisor);
@@ -124,16 +67,8 @@ static void join_dims(Resizing *r, int a, int b) {
   r->dims.data[b].parent = a;
 }
 
-static void fix_dim(Resizing *r, int dim) {
-  r->groups.data[group_of(r, dim)].is_fixed = true;
-}
-
-static bool is_fixed(const Resizing *r, int dim) {
-  return r->groups.data[group_of(r, dim)].is_fixed;
-}
-
 static void add_offset(Resizing *r, int dim, int64_t offset) {
-  SizeGroup *group = &r->groups.data[group_of(r, dim)];
+  SizeGroup *group = &r->groups.data[size_group(r, dim)];
   group->divisor = common_divisor(group->divisor, offset);
 }
 
@@ -146,7 +81,7 @@ static void add_shards(Resizing *r, int dim, int64_t count) {
   if (count <= 1 || i < sized->n_counts) return;
   /* Collectives need shards of one element. */
   if (sized->size == count || i == MOST_SHARD_COUNTS)
-    fix_dim(r, dim);
+    fix_size(r, dim);
   else
     sized->counts[sized->n_counts++] = count;
 }
@@ -167,7 +102,7 @@ static int dim_of(Resizing *r, const Type *type, Name name) {
 static void join_named(Resizing *r, const Type *a, Name in_a, const Type *b,
                        Name in_b) {
   int x = dim_of(r, a, in_a), y = dim_of(r, b, in_b);
-  if (x >= 0 && y >= 0) join_dims(r, x, y);
+  if (x >= 0 && y >= 0) join_sizes(r, x, y);
 }
 
 static void add_product(Resizing *r, const Type *has_result, Name result,
@@ -180,7 +115,7 @@ static void add_product(Resizing *r, const Type *has_result, Name result,
     vec_push(r->arena, &r->products, product);
   else
     for (int i = 0; i <= n; i++)
-      fix_dim(r, i < n ? dim_of(r, has_factors, names[i]) : product.result);
+      fix_size(r, i < n ? dim_of(r, has_factors, names[i]) : product.result);
 }
 
 static void add_renames(Resizing *r, const Node *node, const Type *from) {
@@ -207,9 +142,9 @@ static void add_concat(Resizing *r, const Graph *graph, const Node *node) {
   for (int i = 0; i < node->n_inputs; i++) {
     int part = dim_of(r, graph_type(graph, node->inputs[i]), dim);
     if (part >= 0)
-      join_dims(r, result, part);
+      join_sizes(r, result, part);
     else
-      fix_dim(r, result);
+      fix_size(r, result);
   }
 }
 
@@ -218,11 +153,11 @@ static void fix_named(Resizing *r, const Graph *graph, const Node *node,
   for (int k = 0; k < n; k++) {
     for (int i = 0; i < node->n_inputs; i++) {
       int dim = dim_of(r, graph_type(graph, node->inputs[i]), names[k]);
-      if (dim >= 0) fix_dim(r, dim);
+      if (dim >= 0) fix_size(r, dim);
     }
     for (int i = 0; i < node->n_results; i++) {
       int dim = dim_of(r, node->types[i], names[k]);
-      if (dim >= 0) fix_dim(r, dim);
+      if (dim >= 0) fix_size(r, dim);
     }
   }
 }
@@ -277,7 +212,7 @@ static void add_window(Resizing *r, const Graph *graph, const Node *node) {
   for (int i = 0; i < n; i++) {
     int64_t width = types.w ? type_size(types.w, names[i])
                             : step_of(node, ATTR_window, i, 1);
-    if (types.w) fix_dim(r, dim_of(r, types.w, names[i]));
+    if (types.w) fix_size(r, dim_of(r, types.w, names[i]));
     SizeWindow window = {
         .from = dim_of(r, types.x, names[i]),
         .to = dim_of(r, types.y, names[i]),
@@ -294,7 +229,7 @@ static void add_choice(Resizing *r, const Node *node, const Type *from) {
   int64_t k = node_ints(node, ATTR_sizes, &n)[0];
   const Name *to = node_names(node, ATTR_to, &n);
   int dim = dim_of(r, from, node_name(node, ATTR_dim));
-  fix_dim(r, dim_of(r, node->types[0], to[0]));
+  fix_size(r, dim_of(r, node->types[0], to[0]));
   if (r->dims.data[dim].least <= k)
     r->dims.data[dim].least = r->dims.data[dim].size > k ? k + 1 : k;
 }
@@ -302,7 +237,7 @@ static void add_choice(Resizing *r, const Node *node, const Type *from) {
 static void join_types(Resizing *r, const Type *a, const Type *b, int skip) {
   for (int d = 0; d < b->rank && d + skip < a->rank; d++) {
     const Dim *x = &a->dims[d + skip], *y = &b->dims[d];
-    join_dims(r, make_dim(r, x->name, x->size), make_dim(r, y->name, y->size));
+    join_sizes(r, make_dim(r, x->name, x->size), make_dim(r, y->name, y->size));
   }
 }
 
@@ -356,7 +291,7 @@ static void add_node(Resizing *r, const Graph *graph, const Node *node) {
   case OP_batchnorm:
     if (node_int(node, ATTR_group, 0) > 0)
       for (int d = 0; d < from->rank; d++)
-        fix_dim(r, make_dim(r, from->dims[d].name, from->dims[d].size));
+        fix_size(r, make_dim(r, from->dims[d].name, from->dims[d].size));
     break;
   default: break;
   }
@@ -375,370 +310,6 @@ void resizing_add(Resizing *resizing, const Graph *graph) {
   add_graph(resizing, graph, &graph->mesh);
 }
 
-/* ---- products ---- */
-
-static void fix_product(Resizing *r, const SizeProduct *product) {
-  fix_dim(r, product->result);
-  for (int i = 0; i < product->n; i++) fix_dim(r, product->factors[i]);
-}
-
-/* Applies a product in which all but some factors are fixed; true: it changed
- * something. */
-static bool apply_product(Resizing *r, const SizeProduct *product) {
-  int n_free = 0, free = -1, group = group_of(r, product->result);
-  bool is_own_factor = false;
-  for (int i = 0; i < product->n; i++) {
-    int factor = product->factors[i];
-    is_own_factor |= group_of(r, factor) == group;
-    if (is_fixed(r, factor)) continue;
-    free = factor;
-    n_free++;
-  }
-  bool is_result_fixed = is_fixed(r, product->result);
-  if (n_free == 0 && is_result_fixed) return false;
-  if (n_free == 0 || is_result_fixed) {
-    fix_product(r, product);
-    return true;
-  }
-  if (n_free == 1) {
-    if (group_of(r, free) == group) return false;
-    join_dims(r, product->result, free);
-    return true;
-  }
-  if (!is_own_factor) return false;
-  for (int i = 0; i < product->n; i++)
-    if (group_of(r, product->factors[i]) != group)
-      fix_dim(r, product->factors[i]);
-  return true;
-}
-
-static bool has_free_factors(const Resizing *r, const SizeProduct *product) {
-  int n_free = 0;
-  for (int i = 0; i < product->n; i++)
-    n_free += !is_fixed(r, product->factors[i]);
-  return n_free > 1 && !is_fixed(r, product->result);
-}
-
-/* ---- windows ---- */
-
-static bool is_of_one_group(const Resizing *r, const SizeWindow *window) {
-  return group_of(r, window->from) == group_of(r, window->to);
-}
-
-/* A window has both sides fixed, or neither; true: one of them was. */
-static bool apply_window(Resizing *r, const SizeWindow *window) {
-  if (is_fixed(r, window->from) == is_fixed(r, window->to)) return false;
-  fix_dim(r, window->from);
-  fix_dim(r, window->to);
-  return true;
-}
-
-/* ---- the search ---- */
-
-static int64_t shard_size(int64_t size, int64_t count) {
-  return (size + count - 1) / count;
-}
-
-static int64_t empty_shards(int64_t size, int64_t count) {
-  return count - shard_size(size, shard_size(size, count));
-}
-
-static bool is_sharded_alike(int64_t old, int64_t new, int64_t count) {
-  int64_t least = shard_size(old, count);
-  if (least > LEAST_OF_A_SHARD) least = LEAST_OF_A_SHARD;
-  return shard_size(new, count) >= least &&
-         (old % count == 0) == (new % count == 0) &&
-         empty_shards(old, count) == empty_shards(new, count);
-}
-
-static bool group_allows(const Resizing *r, int group, int64_t factor) {
-  int64_t divisor = r->groups.data[group].divisor;
-  for (int i = 0; i < r->dims.n; i++) {
-    const SizedDim *dim = &r->dims.data[i];
-    if (group_of(r, i) != group) continue;
-    int64_t size = dim->size / divisor * factor;
-    if (size < dim->least || !is_sharded_alike(dim->size, size, 1))
-      return false;
-    for (int k = 0; k < dim->n_counts; k++)
-      if (!is_sharded_alike(dim->size, size, dim->counts[k])) return false;
-  }
-  return true;
-}
-
-static int64_t new_size(const Resizing *r, int dim) {
-  const SizeGroup *group = &r->groups.data[group_of(r, dim)];
-  int64_t factor = group->factor ? group->factor : group->divisor;
-  return r->dims.data[dim].size / group->divisor * factor;
-}
-
-/* Not a part of another dim, such as its shards are, which has the name too. */
-static bool is_whole_dim(const Resizing *r, int dim) {
-  int first = (int)(intptr_t)map_get(r->by_name, r->dims.data[dim].name) - 1;
-  for (int i = first; i >= 0; i = r->next.data[i])
-    if (r->dims.data[i].size > r->dims.data[dim].size &&
-        group_of(r, i) == group_of(r, dim))
-      return false;
-  return true;
-}
-
-/* No whole dim of another old size has a size of this group yet. */
-static bool is_distinct(const Resizing *r, int group, int64_t factor) {
-  int64_t divisor = r->groups.data[group].divisor;
-  for (int i = 0; i < r->dims.n; i++) {
-    if (group_of(r, i) != group || r->dims.data[i].size == 1 ||
-        !is_whole_dim(r, i))
-      continue;
-    int64_t size = r->dims.data[i].size / divisor * factor;
-    for (int k = 0; k < r->dims.n; k++)
-      if (r->dims.data[k].size != r->dims.data[i].size &&
-          group_of(r, k) != group && is_whole_dim(r, k) &&
-          r->groups.data[group_of(r, k)].factor > 0 && new_size(r, k) == size)
-        return false;
-  }
-  return true;
-}
-
-/* The smallest factor above `after`, of other sizes than all other groups if
- * that does not make it much larger. */
-static int64_t next_factor(const Resizing *r, int group, int64_t after) {
-  int64_t divisor = r->groups.data[group].divisor, first = 0;
-  for (int64_t k = after + 1; k < divisor; k++) {
-    if (!group_allows(r, group, k)) continue;
-    if (is_distinct(r, group, k)) return k;
-    if (!first) first = k;
-    if (k > 4 * first + 4) return first;
-  }
-  return first ? first : divisor;
-}
-
-/* The result of a product at the sizes of its factors; false: there is none. */
-static bool derive_product(Resizing *r, const SizeProduct *product) {
-  int group = group_of(r, product->result);
-  SizeGroup *of = &r->groups.data[group];
-  int64_t size = 1, unit = r->dims.data[product->result].size / of->divisor;
-  for (int i = 0; i < product->n; i++) size *= new_size(r, product->factors[i]);
-  if (size % unit) return false;
-  if (of->factor) return size / unit == of->factor;
-  of->factor = size / unit;
-  return of->factor <= of->divisor && group_allows(r, group, of->factor);
-}
-
-/* Larger factors, one after the other, until a product has a result. */
-static bool fit_product(Resizing *r, const SizeProduct *product) {
-  SizeGroup *of = &r->groups.data[group_of(r, product->result)];
-  bool is_shared = of->factor > 0;
-  for (int tries = 0; tries < 64; tries++) {
-    if (derive_product(r, product)) return true;
-    if (is_shared) return false;
-    of->factor = 0;
-    int group = group_of(r, product->factors[tries % product->n]);
-    SizeGroup *factor = &r->groups.data[group];
-    if (!factor->is_fixed && !factor->is_derived)
-      factor->factor = next_factor(r, group, factor->factor);
-  }
-  return false;
-}
-
-/* The result of a window at the size of what it slides over; false: there is
- * none. */
-static bool derive_window(Resizing *r, const SizeWindow *window) {
-  int group = group_of(r, window->to);
-  SizeGroup *to = &r->groups.data[group];
-  if (r->groups.data[group_of(r, window->from)].factor == 0) return false;
-  int64_t unread =
-      r->dims.data[window->from].size + window->pad - window->extent;
-  int64_t last = new_size(r, window->from) + window->pad - window->extent;
-  int64_t unit = r->dims.data[window->to].size / to->divisor;
-  int64_t size = last < 0 ? 0 : last / window->stride + 1;
-  if (size < 1 || last % window->stride != unread % window->stride ||
-      size % unit)
-    return false;
-  if (to->factor) return size / unit == to->factor;
-  to->factor = size / unit;
-  return to->factor <= to->divisor && group_allows(r, group, to->factor);
-}
-
-/* The group whose size decides about that of a dim: back over windows. */
-static int source_of(const Resizing *r, int dim) {
-  int group = group_of(r, dim);
-  for (int tries = 0; tries <= r->windows.n && r->groups.data[group].is_slid;
-       tries++)
-    for (int i = 0; i < r->windows.n; i++)
-      if (!is_of_one_group(r, &r->windows.data[i]) &&
-          group_of(r, r->windows.data[i].to) == group) {
-        group = group_of(r, r->windows.data[i].from);
-        break;
-      }
-  return group;
-}
-
-/* The first window without a result; NULL: all have one. */
-static const SizeWindow *derive_windows(Resizing *r) {
-  for (int i = 0; i < r->groups.n; i++)
-    if (r->groups.data[i].is_slid) r->groups.data[i].factor = 0;
-  for (int round = 0; round <= r->windows.n; round++) {
-    const SizeWindow *waiting = NULL;
-    for (int i = 0; i < r->windows.n; i++) {
-      const SizeWindow *window = &r->windows.data[i];
-      const SizeGroup *from = &r->groups.data[group_of(r, window->from)];
-      if (from->factor == 0) {
-        if (!waiting) waiting = window;
-      } else if (!derive_window(r, window)) {
-        return window;
-      }
-    }
-    if (!waiting || round == r->windows.n) return waiting;
-  }
-  return NULL;
-}
-
-/* Larger sizes of what windows slide over first, until all have results. */
-static bool fit_windows(Resizing *r) {
-  for (int tries = 0; tries < 4096; tries++) {
-    const SizeWindow *window = derive_windows(r);
-    if (!window) return true;
-    int source = source_of(r, window->from);
-    SizeGroup *group = &r->groups.data[source];
-    if (group->is_fixed || group->is_derived ||
-        group->factor >= group->divisor) {
-      fix_dim(r, window->from);
-      fix_dim(r, window->to);
-      return false;
-    }
-    group->factor = next_factor(r, source, group->factor);
-  }
-  for (int i = 0; i < r->windows.n; i++) fix_dim(r, r->windows.data[i].from);
-  return false;
-}
-
-/* A product may have changed what a window slides over: then its dims are
- * fixed. */
-static bool are_windows_right(Resizing *r) {
-  for (int i = 0; i < r->windows.n; i++) {
-    const SizeWindow *window = &r->windows.data[i];
-    if (derive_window(r, window)) continue;
-    fix_dim(r, window->from);
-    fix_dim(r, window->to);
-    return false;
-  }
-  return true;
-}
-
-static void begin_search(Resizing *r) {
-  for (int i = 0; i < r->dims.n; i++) {
-    SizeGroup *group = &r->groups.data[i];
-    group->factor = group->is_fixed ? group->divisor : 0;
-    group->is_derived = group->is_slid = false;
-  }
-  for (int i = 0; i < r->windows.n; i++) {
-    const SizeWindow *window = &r->windows.data[i];
-    SizeGroup *to = &r->groups.data[group_of(r, window->to)];
-    if (!is_of_one_group(r, window) && !to->is_fixed)
-      to->is_derived = to->is_slid = true;
-  }
-  for (int i = 0; i < r->products.n; i++) {
-    const SizeProduct *product = &r->products.data[i];
-    if (has_free_factors(r, product))
-      r->groups.data[group_of(r, product->result)].is_derived = true;
-  }
-}
-
-/* The smallest size that shards allow a dim. */
-static int64_t least_size(const Resizing *r, int dim) {
-  int group = group_of(r, dim);
-  int64_t divisor = r->groups.data[group].divisor, factor = 1;
-  while (factor < divisor && !group_allows(r, group, factor)) factor++;
-  return r->dims.data[dim].size / divisor * factor;
-}
-
-/* Of the product too of which the dim is a factor. */
-static int64_t least_product(const Resizing *r, int dim) {
-  int64_t least = least_size(r, dim);
-  for (int i = 0; i < r->products.n; i++) {
-    const SizeProduct *product = &r->products.data[i];
-    int64_t size = 1;
-    bool is_factor = false;
-    for (int k = 0; k < product->n; k++) {
-      size *= least_size(r, product->factors[k]);
-      is_factor |= group_of(r, product->factors[k]) == group_of(r, dim);
-    }
-    if (is_factor && size > least) least = size;
-  }
-  return least;
-}
-
-/* The group that shards make largest first, so that it is not made larger to
- * differ from others; then the smallest, so that the order of sizes stays where
- * it can. */
-static int next_group(const Resizing *r) {
-  int best = -1;
-  int64_t best_least = 0;
-  for (int i = 0; i < r->dims.n; i++) {
-    const SizeGroup *group = &r->groups.data[group_of(r, i)];
-    if (group->factor || group->is_derived) continue;
-    int64_t least = least_product(r, i);
-    if (best < 0 || least > best_least ||
-        (least == best_least && r->dims.data[i].size < r->dims.data[best].size))
-      best = i, best_least = least;
-  }
-  return best < 0 ? -1 : group_of(r, best);
-}
-
-/* False: a product or a window has no result, and its dims are fixed now. */
-static bool search_sizes(Resizing *r) {
-  begin_search(r);
-  for (int i = 0; i < r->windows.n; i++) {
-    int group = group_of(r, r->windows.data[i].from);
-    SizeGroup *from = &r->groups.data[group];
-    if (!from->factor && !from->is_derived)
-      from->factor = next_factor(r, group, 0);
-  }
-  if (!fit_windows(r)) return false;
-  for (int group = next_group(r); group >= 0; group = next_group(r))
-    r->groups.data[group].factor = next_factor(r, group, 0);
-  for (int i = 0; i < r->products.n; i++) {
-    const SizeProduct *product = &r->products.data[i];
-    if (!has_free_factors(r, product) || fit_product(r, product)) continue;
-    fix_product(r, product);
-    return false;
-  }
-  for (int i = 0; i < r->products.n; i++)
-    if (has_free_factors(r, &r->products.data[i]) &&
-        !derive_product(r, &r->products.data[i])) {
-      fix_product(r, &r->products.data[i]);
-      return false;
-    }
-  return are_windows_right(r);
-}
-
-/* All dims whose size a constant has are one, so that its new value is one.  A
- * small constant may as well count shards, as the turns of ring attention do:
- * dims of its size keep it. */
-static void join_integers(Resizing *r) {
-  for (int i = 0; i < r->integers.n; i++) {
-    int first = -1;
-    for (int k = 0; k < r->dims.n; k++) {
-      if (r->dims.data[k].size != r->integers.data[i]) continue;
-      if (r->integers.data[i] <= LARGEST_COUNT) fix_dim(r, k);
-      if (first >= 0) join_dims(r, first, k);
-      first = k;
-    }
-  }
-}
-
-void resizing_solve(Resizing *r) {
-  join_integers(r);
-  do {
-    for (bool has_changed = true; has_changed;) {
-      has_changed = false;
-      for (int i = 0; i < r->products.n; i++)
-        has_changed |= apply_product(r, &r->products.data[i]);
-      for (int i = 0; i < r->windows.n; i++)
-        has_changed |= apply_window(r, &r->windows.data[i]);
-    }
-  } while (!search_sizes(r));
-}
-
 /* ---- results ---- */
 
 int64_t resizing_size(const Resizing *resizing, Name dim, int64_t size) {
@@ -750,7 +321,7 @@ int64_t resizing_offset(const Resizing *resizing, Name dim, int64_t size,
                         int64_t offset) {
   int at = find_dim(resizing, dim, size);
   if (at < 0) return offset;
-  const SizeGroup *group = &resizing->groups.data[group_of(resizing, at)];
+  const SizeGroup *group = &resizing->groups.data[size_group(resizing, at)];
   return offset / group->divisor * group->factor;
 }
 
