@@ -115,9 +115,14 @@ typedef struct VerifyThread {
   bool is_started, is_exhausted;
 } VerifyThread;
 
-/* The memory of a thread has none left; the process ends where others wait. */
+/* The memory of a thread has none left.  At its limit the report says so; else
+ * the process ends where others wait. */
 static void end_thread(void *user) {
-  ((VerifyThread *)user)->is_exhausted = true;
+  VerifyThread *t = user;
+  if (memory_is_at_limit(t->memory))
+    verify_note_size(&t->run);
+  else
+    t->is_exhausted = true;
   pthread_exit(NULL);
 }
 
@@ -173,10 +178,11 @@ static void play_runs(Verify *v) {
   for (int i = 0; i < N_RUNS; i++) {
     VerifyThread *t = &threads[i];
     *t = (VerifyThread){.memory = memory_create(end_thread, t)};
+    memory_limit(t->memory, VERIFY_MOST_BYTES);
     t->run = make_run(v, i, arena_create(t->memory));
     if (i == 0) t->run.messages = &messages;
-    t->is_started = !pthread_create(&t->thread, NULL, run_thread, t);
-    if (!t->is_started) run_thread(t);
+    t->is_exhausted = pthread_create(&t->thread, NULL, run_thread, t);
+    t->is_started = !t->is_exhausted;
   }
   for (int i = 0; i < N_RUNS; i++) {
     if (threads[i].is_started) pthread_join(threads[i].thread, NULL);
@@ -223,6 +229,7 @@ CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
   CompileResult result = compile_steps(&v, &steps);
   if (result != COMPILE_done) return result;
   out->not_played = steps.not_played;
+  out->has_single_elements = steps.has_single_elements;
   note_steps(&v, &steps.gradients);
   note_steps(&v, &steps.program);
   note_sizes(&v);

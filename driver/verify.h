@@ -31,6 +31,7 @@ typedef struct VerifyReport {
   /* Dims with their new sizes, as a list, and large ones that keep theirs;
    * NULL: none. */
   const char *sizes, *kept_sizes;
+  bool has_single_elements; /* dims of many shards have one element a shard */
   /* Runs of equal blocks that were played as three, as a list; or NULL. */
   const char *repeats;
   /* Entry points of the program that were not played; NULL: none. */

@@ -15,6 +15,9 @@
 
 #include <string.h>
 
+/* Of a step in which dims of many shards have two elements a shard. */
+enum { MOST_ELEMENTS = 1 << 26 };
+
 typedef struct StepCompiler {
   Compilation *c;
   Module *module;
@@ -227,9 +230,11 @@ static bool apply_sizes(const Resizing *resizing, StepList *steps) {
 }
 
 /* The last step is the first one again. */
-static bool shrink_steps(const StepCompiler *s, bool keeps_windows) {
+static bool shrink_steps(const StepCompiler *s, bool keeps_windows,
+                         bool allows_one_element) {
   Resizing *resizing = resizing_create(s->arena);
   if (keeps_windows) resizing_keep_windows(resizing);
+  if (allows_one_element) resizing_allow_one_element(resizing);
   StepList gradients = s->out->gradients, program = s->out->program;
   add_sizes(resizing, &gradients);
   add_sizes(resizing, &program);
@@ -244,6 +249,32 @@ static bool shrink_steps(const StepCompiler *s, bool keeps_windows) {
   s->out->gradients = gradients;
   s->out->program = program;
   s->out->resizing = resizing;
+  return true;
+}
+
+/* How many numbers the reference of a training step makes. */
+static int64_t elements_of_step(const VerifySteps *steps) {
+  const Graph *graph = steps->program.list[0].reference;
+  int64_t n = 0;
+  for (int id = 0; id < graph->nodes.n; id++)
+    n += type_elements(graph->nodes.data[id]->types[0]);
+  return n;
+}
+
+/* Two elements a shard; where that is too much, dims of many shards have one.
+ * False: no size changes. */
+static bool shrink_sizes(const StepCompiler *s) {
+  VerifySteps whole = *s->out;
+  bool keeps_windows = !shrink_steps(s, false, false);
+  if (keeps_windows && !shrink_steps(s, true, false)) return false;
+  VerifySteps two = *s->out;
+  if (elements_of_step(&two) <= MOST_ELEMENTS) return true;
+  *s->out = whole;
+  s->out->has_single_elements = shrink_steps(s, keeps_windows, true);
+  if (s->out->has_single_elements &&
+      elements_of_step(s->out) < elements_of_step(&two))
+    return true;
+  *s->out = two;
   return true;
 }
 
@@ -299,8 +330,7 @@ CompileResult verify_compile(Compilation *c, Module *module, bool is_draft,
   make_played(&s);
   make_references(&s, true);
   if (diags_errors(module->diags) > 0) return COMPILE_mistake;
-  if (!shrink_steps(&s, false) && !shrink_steps(&s, true))
-    make_references(&s, false);
+  if (!shrink_sizes(&s)) make_references(&s, false);
   assign_steps(&s, &out->gradients);
   assign_steps(&s, &out->program);
   return COMPILE_done;

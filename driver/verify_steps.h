@@ -12,6 +12,8 @@
 
 /* Up to which a difference in f64 counts as none. */
 #define VERIFY_F64_LIMIT 1e-9
+/* What a number system may take for the ranks and the reference. */
+#define VERIFY_MOST_BYTES ((size_t)4 << 30)
 
 /* A final graph with its memory, and the graph that it must equal. */
 typedef struct VerifyStep {
@@ -33,6 +35,7 @@ typedef struct StepList {
 typedef struct VerifySteps {
   StepList gradients, program;
   const Resizing *resizing; /* of all graphs; NULL: they have their sizes */
+  bool has_single_elements; /* many shards of a dim have one element each */
   const char *not_played;   /* entry points, as a list; or NULL */
   /* Runs of equal blocks that are played as three. */
   int n_repeats;
@@ -93,6 +96,8 @@ typedef struct VerifyRun {
 
 /* Plays all steps; touches nothing that another run does. */
 void verify_play(VerifyRun *run);
+/* Playing takes more memory than VERIFY_MOST_BYTES. */
+void verify_note_size(VerifyRun *run);
 /* The gradient norm of the first training step; infinity: it has none. */
 double verify_norm(VerifyRun *run);
 /* Plays the steps of the program and this many training steps more.  Returns

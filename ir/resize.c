@@ -29,6 +29,10 @@ void resizing_keep_windows(Resizing *resizing) {
   resizing->keeps_windows = true;
 }
 
+void resizing_allow_one_element(Resizing *resizing) {
+  resizing->allows_one_element = true;
+}
+
 static int find_dim(const Resizing *r, Name name, int64_t size) {
   int at = (int)(intptr_t)map_get(r->by_name, name) - 1;
   while (at >= 0 && r->dims.data[at].size != size) at = r->next.data[at];
@@ -80,6 +84,7 @@ static void add_shards(Resizing *r, int dim, int64_t count) {
   while (i < sized->n_counts && sized->counts[i] != count) i++;
   if (count <= 1 || i < sized->n_counts) return;
   /* Collectives need shards of one element. */
+  if (sized->size == count) sized->is_shards = true;
   if (sized->size == count || i == MOST_SHARD_COUNTS)
     fix_size(r, dim);
   else

@@ -19,6 +19,10 @@ typedef struct Resizing Resizing;
 Resizing *resizing_create(Arena *arena);
 /* Dims along which windows slide keep their sizes; before graphs are added. */
 void resizing_keep_windows(Resizing *resizing);
+/* A dim of more than RESIZE_MANY_SHARDS shards may have one element a shard;
+ * before they are solved. */
+enum { RESIZE_MANY_SHARDS = 32 };
+void resizing_allow_one_element(Resizing *resizing);
 /* Every graph that is to have the new sizes, before they are solved. */
 void resizing_add(Resizing *resizing, const Graph *graph);
 void resizing_solve(Resizing *resizing);

@@ -13,6 +13,8 @@ typedef struct SizedDim {
   Name name;
   int64_t size, least; /* least: of the new size */
   int parent;          /* of the tree that is its group */
+  bool is_shards;      /* it counts the shards of a dim that was split */
+  bool is_of_many;     /* it has the elements of one of many shards */
   int n_counts;
   int64_t counts[MOST_SHARD_COUNTS]; /* into which the dim is sharded */
 } SizedDim;
@@ -37,7 +39,7 @@ typedef struct SizeWindow {
 
 struct Resizing {
   Arena *arena;
-  bool keeps_windows;
+  bool keeps_windows, allows_one_element;
   Map *by_name; /* Name -> the first dim of this name, plus 1, as a pointer */
   VEC(SizedDim) dims;
   VEC(int) next; /* of the same name; -1 */

@@ -82,12 +82,18 @@ static int64_t empty_shards(int64_t size, int64_t count) {
   return count - shard_size(size, shard_size(size, count));
 }
 
-static bool is_sharded_alike(int64_t old, int64_t new, int64_t count) {
-  int64_t least = shard_size(old, count);
-  if (least > LEAST_OF_A_SHARD) least = LEAST_OF_A_SHARD;
+static bool is_sharded_alike(int64_t old, int64_t new, int64_t count,
+                             int64_t least) {
+  if (least > shard_size(old, count)) least = shard_size(old, count);
   return shard_size(new, count) >= least &&
          (old % count == 0) == (new % count == 0) &&
          empty_shards(old, count) == empty_shards(new, count);
+}
+
+static int64_t least_elements(const Resizing *r, const SizedDim *dim,
+                              int64_t count) {
+  bool has_many = dim->is_of_many || count > RESIZE_MANY_SHARDS;
+  return r->allows_one_element && has_many ? 1 : LEAST_OF_A_SHARD;
 }
 
 static bool group_allows(const Resizing *r, int group, int64_t factor) {
@@ -96,16 +102,21 @@ static bool group_allows(const Resizing *r, int group, int64_t factor) {
     const SizedDim *dim = &r->dims.data[i];
     if (size_group(r, i) != group) continue;
     int64_t size = dim->size / divisor * factor;
-    if (size < dim->least || !is_sharded_alike(dim->size, size, 1))
+    if (size < dim->least ||
+        !is_sharded_alike(dim->size, size, 1, least_elements(r, dim, 1)))
       return false;
-    for (int k = 0; k < dim->n_counts; k++)
-      if (!is_sharded_alike(dim->size, size, dim->counts[k])) return false;
+    for (int k = 0; k < dim->n_counts; k++) {
+      int64_t count = dim->counts[k], least = least_elements(r, dim, count);
+      if (!is_sharded_alike(dim->size, size, count, least)) return false;
+    }
   }
   return true;
 }
 
-/* Not a part of another dim, such as its shards are, which has the name too. */
+/* Not a part of another dim, such as its shards are, which has the name too,
+ * and not the number of shards. */
 static bool is_whole_dim(const Resizing *r, int dim) {
+  if (r->dims.data[dim].is_shards) return false;
   int first = (int)(intptr_t)map_get(r->by_name, r->dims.data[dim].name) - 1;
   for (int i = first; i >= 0; i = r->next.data[i])
     if (r->dims.data[i].size > r->dims.data[dim].size &&
@@ -359,8 +370,22 @@ static void join_integers(Resizing *r) {
   }
 }
 
+static void mark_elements_of_many(Resizing *r) {
+  for (int i = 0; i < r->products.n; i++) {
+    const SizeProduct *product = &r->products.data[i];
+    bool has_many = false;
+    for (int k = 0; k < product->n; k++) {
+      const SizedDim *factor = &r->dims.data[product->factors[k]];
+      has_many |= factor->is_shards && factor->size > RESIZE_MANY_SHARDS;
+    }
+    for (int k = 0; k < product->n; k++)
+      r->dims.data[product->factors[k]].is_of_many |= has_many;
+  }
+}
+
 void resizing_solve(Resizing *r) {
   join_integers(r);
+  mark_elements_of_many(r);
   do {
     for (bool has_changed = true; has_changed;) {
       has_changed = false;

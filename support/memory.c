@@ -54,6 +54,8 @@ struct Memory {
   Arena *arenas;
   int64_t n_requests, fail_after;
   bool fail_forever;
+  size_t n_bytes, most_bytes; /* in use; 0: no limit */
+  bool is_at_limit;
 };
 
 static bool must_fail(Memory *memory) {
@@ -77,11 +79,19 @@ static void count_request(Memory *memory) {
   if (must_fail(memory)) exhausted(memory->on_exhausted, memory->user);
 }
 
+static bool exceeds_limit(Memory *memory, size_t size_bytes) {
+  if (memory->most_bytes == 0) return false;
+  memory->is_at_limit |= size_bytes > memory->most_bytes - memory->n_bytes;
+  return memory->is_at_limit;
+}
+
 /* Zeroed bytes from the system; does not return without them. */
 static void *request(Memory *memory, size_t size_bytes) {
   count_request(memory);
-  void *bytes = calloc(1, size_bytes);
+  void *bytes =
+      exceeds_limit(memory, size_bytes) ? NULL : calloc(1, size_bytes);
   if (!bytes) exhausted(memory->on_exhausted, memory->user);
+  memory->n_bytes += size_bytes;
   return bytes;
 }
 
@@ -108,6 +118,15 @@ void memory_fail_at(Memory *memory, int64_t n, bool forever) {
 
 void memory_exhausted(Memory *memory) {
   exhausted(memory->on_exhausted, memory->user);
+}
+
+void memory_limit(Memory *memory, size_t bytes) {
+  ASSERT(bytes >= memory->n_bytes);
+  memory->most_bytes = bytes;
+}
+
+bool memory_is_at_limit(const Memory *memory) {
+  return memory->is_at_limit;
 }
 
 int64_t memory_requests(const Memory *memory) {
@@ -138,8 +157,10 @@ void arena_destroy(Arena *arena) {
   for (Chunk *chunk = arena->chunks, *next; chunk; chunk = next) {
     next = chunk->next;
     ASAN_UNPOISON_MEMORY_REGION(chunk, CHUNK_HEADER + chunk->size_bytes);
+    arena->memory->n_bytes -= CHUNK_HEADER + chunk->size_bytes;
     free(chunk);
   }
+  arena->memory->n_bytes -= sizeof *arena;
   free(arena);
 }
 

@@ -70,6 +70,9 @@ void memory_destroy(Memory *memory);
 /* As if a request had failed: for the owner of a thread whose own memory has
  * none left. */
 _Noreturn void memory_exhausted(Memory *memory);
+/* At most this many bytes at a time: a request beyond them fails. */
+void memory_limit(Memory *memory, size_t bytes);
+bool memory_is_at_limit(const Memory *memory); /* one has failed for that */
 /* For tests: the nth chunk request from now fails (n = 0: the next), and every
  * later one too if `forever`.  Negative n switches it off. */
 void memory_fail_at(Memory *memory, int64_t n, bool forever);

@@ -3,6 +3,7 @@
  * what one rank without a plan does, in words or as JSON.
  */
 #include "driver/verify.h"
+#include "ir/resize.h"
 #include "tools/tools.h"
 
 #include <stdio.h>
@@ -59,6 +60,7 @@ static void print_json(Tool *tool, const VerifyReport *report, double seconds) {
   add_text(&out, "not_played", report->not_played);
   add_text(&out, "sizes", report->sizes);
   add_text(&out, "kept_sizes", report->kept_sizes);
+  if (report->has_single_elements) text_add(&out, ",\"single_elements\":true");
   add_text(&out, "blocks", report->repeats);
   text_printf(&out, ",\"batch_shards\":%lld,\"different_shards\":%lld",
               (long long)report->batch_shards, (long long)report->contents);
@@ -119,6 +121,9 @@ static void print_words(Tool *tool, const Compilation *c,
   if (report->repeats)
     text_printf(&out, "played as three blocks: %s\n", report->repeats);
   if (report->sizes) text_printf(&out, "sizes: %s\n", report->sizes);
+  if (report->has_single_elements)
+    text_printf(&out, "dims of more than %d shards have one element a shard\n",
+                RESIZE_MANY_SHARDS);
   if (report->kept_sizes)
     text_printf(&out, "played at their sizes: %s\n", report->kept_sizes);
   if (report->contents < report->batch_shards)

@@ -99,11 +99,12 @@ static const ResizeCase cases[] = {
 };
 
 /* Every shape rule holds at the new sizes, and the verifier agrees. */
-static void check_resized(const ResizeCase *one) {
+static void check_resized(const ResizeCase *one, bool allows_one_element) {
   Graph *graph = parse_text(one->graph);
   Arena *arena = graph->module->arena;
   Resizing *resizing = resizing_create(arena);
   Text sizes = text_create(arena), faults = text_create(arena);
+  if (allows_one_element) resizing_allow_one_element(resizing);
   resizing_add(resizing, graph);
   resizing_solve(resizing);
   resizing_print(&sizes, resizing, true, 0);
@@ -115,7 +116,29 @@ static void check_resized(const ResizeCase *one) {
 }
 
 Test(resize, sizes_follow_from_the_equations) {
-  for (int i = 0; i < ARRAY_LENGTH(cases); i++) check_resized(&cases[i]);
+  for (int i = 0; i < ARRAY_LENGTH(cases); i++) check_resized(&cases[i], false);
+}
+
+/* 64 shards have one element each, 8 two, also where a dim is split into its
+ * shards; the number of shards is no size that others avoid. */
+#define MANY_SHARDS                                                            \
+  "graph g mesh(d = 64, t = 8) {\n"                                            \
+  "  %0 = input {index = 0} : f32[B:512@d, C:96@t] data "                      \
+  "\"x\"\n"                                                                    \
+  "  %1 = input {index = 1} : f32[F:4096@(t, d), H:96] param \"w\"\n"          \
+  "  %2 = split_dim %1 {dim = F, to = [\"F~\", F], sizes = [512, 8]} : "       \
+  "f32[\"F~\":512@(t, d), F:8, H:96]\n"                                        \
+  "  output result \"y\" %2\n}\n"
+static const ResizeCase many_shards[] = {
+    {MANY_SHARDS,
+     "B 512 -> 128, C 96 -> 16, F 4096 -> 1024, H 96 -> 2, F 8 -> 2"},
+    {MANY_SHARDS,
+     "B 512 -> 64, C 96 -> 16, F 4096 -> 512, H 96 -> 2, F 8 -> 1"},
+};
+
+Test(resize, many_shards_may_have_one_element) {
+  for (int i = 0; i < ARRAY_LENGTH(many_shards); i++)
+    check_resized(&many_shards[i], i == 1);
 }
 
 /* The constant is the size that V has now, and so is the limit of an index. */

@@ -71,6 +71,24 @@ Test(memory, fails_when_told) {
   }
 }
 
+Test(memory, ends_at_a_limit) {
+  Failure failure;
+  failure.memory = memory_create(give_back, &failure);
+  memory_limit(failure.memory, 3 << 20);
+  for (int i = 0; i < 4; i++) { /* what is freed counts no more */
+    Arena *arena = arena_create(failure.memory);
+    arena_alloc(arena, 2 << 20);
+    arena_destroy(arena);
+  }
+  Arena *arena = arena_create(failure.memory);
+  arena_alloc(arena, 2 << 20);
+  cr_assert(!memory_is_at_limit(failure.memory));
+  if (setjmp(failure.back) == 0) {
+    arena_alloc(arena, 2 << 20);
+    cr_assert_fail("the request should have failed");
+  }
+}
+
 /* ---- containers ---- */
 
 Test(vec, grows) {
