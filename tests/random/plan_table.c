@@ -19,6 +19,7 @@ typedef struct RuleCount {
 
 struct PlanTable {
   int n_equal, n_refused, n_not_compared, n_identities, n_noise, n_failed;
+  unsigned long long first_identity, first_noise; /* their seeds */
   int lines[N_LINES];                        /* of accepted plans */
   int collectives[N_OPS], plans_with[N_OPS]; /* of accepted plans */
   int latest[N_OPS];                         /* of the latest check */
@@ -66,6 +67,10 @@ static void count_rule(PlanTable *table, uint64_t seed, const char *message) {
   }
 }
 
+static void count_first(int *n, unsigned long long *first, uint64_t seed) {
+  if ((*n)++ == 0) *first = seed;
+}
+
 void plan_table_add(PlanTable *table, uint64_t seed, const char *answer,
                     const int lines[N_LINES], const char *message) {
   if (answer == plan_refused) {
@@ -78,9 +83,9 @@ void plan_table_add(PlanTable *table, uint64_t seed, const char *answer,
   else if (answer == plan_not_compared)
     table->n_not_compared++;
   else if (answer == plan_identity)
-    table->n_identities++;
+    count_first(&table->n_identities, &table->first_identity, seed);
   else if (answer == plan_noise)
-    table->n_noise++;
+    count_first(&table->n_noise, &table->first_noise, seed);
   else
     table->n_failed++;
   for (int i = 0; i < N_LINES; i++) table->lines[i] += lines[i];
@@ -104,9 +109,11 @@ void plan_table_print(const PlanTable *table) {
   int accepted = count_accepted(table), all = accepted + table->n_refused;
   printf("%d plans, %.1f %% accepted: %d equal, %d wrong\n"
          "  %d equal but not finite, %d equal by an identity that exact mode "
-         "does not keep, %d equal in exact mode alone\n",
+         "does not keep (first seed %llu), %d equal in exact mode alone (first "
+         "seed %llu)\n",
          all, all ? 100.0 * accepted / all : 0, table->n_equal, table->n_failed,
-         table->n_not_compared, table->n_identities, table->n_noise);
+         table->n_not_compared, table->n_identities, table->first_identity,
+         table->n_noise, table->first_noise);
   printf("lines of accepted plans:\n");
   for (int i = 0; i < N_LINES; i++)
     printf("  %6d  %s\n", table->lines[i], abouts[i]);
