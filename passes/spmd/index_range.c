@@ -111,8 +111,8 @@ static Value place_scatter_add(Partition *p, int id, const Value *inputs,
   return merge_shards(p, sums, at, type_size(node->types[0], dim));
 }
 
-void place_by_range(Partition *p, int id, const Value *inputs,
-                    AxisSet positions) {
+Value place_by_range(Partition *p, int id, const Value *inputs,
+                     AxisSet positions) {
   const Graph *to = p->rewrite.to;
   const Node *node = p->rewrite.from->nodes.data[id];
   Value value =
@@ -124,5 +124,5 @@ void place_by_range(Partition *p, int id, const Value *inputs,
     int from = type_find(graph_type(to, value), node->types[0]->dims[d].name);
     value = transpose_dim(p, value, from, d);
   }
-  rewrite_set(&p->rewrite, (Value){id, 0}, place_by_target(p, id, value));
+  return value;
 }

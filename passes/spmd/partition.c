@@ -152,8 +152,8 @@ static void apply_lines(const Partition *p, const Node *node,
 }
 
 /* Other results are computed in full, and a rank keeps its shard: of a partial
- * sum over the axes, the reduced one.  A line about the operator may have left
- * other shards, which then move. */
+ * sum over the axes, the reduced one.  Lines about the operator or about values
+ * before it may have left other shards, which then move. */
 static Value place_by_lines(Partition *p, int id, Value value) {
   const Node *node = p->rewrite.from->nodes.data[id];
   const Type *type = graph_type(p->rewrite.to, value);
@@ -163,17 +163,14 @@ static Value place_by_lines(Partition *p, int id, Value value) {
       plan_find_placement(p->plan, node->path) ||
       is_computed(p->rewrite.to, value))
     return value;
-  bool is_pinned = plan_find_operator(p->plan, node->path) != NULL;
   for (int d = 0; d < type->rank; d++)
     used |= axis_list_set(type->dims[d].split);
   for (int d = 0; d < type->rank; d++) {
     AxisList split = type->dims[d].split;
-    bool may_move =
-        !split ||
-        (is_pinned && !(axis_list_set(split) & mesh_sequential(p->mesh)));
-    AxisList axes = may_move ? plan_line_axes(p, &type->dims[d]) : 0;
+    AxisList axes = plan_line_axes(p, &type->dims[d]);
     AxisSet others = used & (AxisSet)~axis_list_set(split);
-    if (!axes || axes == split || axis_list_set(axes) & others) continue;
+    if (!axes || has_line_axes(p, split, axes) || axis_list_set(axes) & others)
+      continue;
     used = others | axis_list_set(axes);
     if (!want) want = type_copy(p->ctx->module->arena, type);
     want->dims[d].split = axes;
@@ -294,13 +291,11 @@ void place_node(Partition *p, int id) {
   }
   AxisSet positions = place_operands(p, id, inputs);
   rewrite_at(&p->rewrite, id);
-  if (positions) {
-    place_by_range(p, id, inputs, positions);
-    return;
-  }
   Attrs attrs = node_attrs(node);
-  Value first = place_call(p, id, node->op, &attrs, inputs, node->n_inputs,
-                           node->types, node->n_results);
+  Value first = positions
+                    ? place_by_range(p, id, inputs, positions)
+                    : place_call(p, id, node->op, &attrs, inputs,
+                                 node->n_inputs, node->types, node->n_results);
   for (int r = 0; r < node->n_results; r++)
     rewrite_set(&p->rewrite, (Value){id, r}, (Value){first.node, r});
   if (node->n_results > 1) return;

@@ -290,8 +290,8 @@ void check_operator_lines(Partition *p);
 /* ---- index_range.c ---- */
 
 /* Places a look-up of which each rank deals with its own range of indices. */
-void place_by_range(Partition *p, int id, const Value *inputs,
-                    AxisSet positions);
+Value place_by_range(Partition *p, int id, const Value *inputs,
+                     AxisSet positions);
 
 /* ---- constraint.c ---- */
 
@@ -311,6 +311,9 @@ void place_constraint(Partition *p, int id);
 
 /* The axes that a line about its name gives a dim; none for the batch dim. */
 AxisList plan_line_axes(const Partition *p, const Dim *dim);
+/* The axes are those of a line, in its order, and beside them only those of
+ * ZeRO and of micro-batches, which lines do not name. */
+bool has_line_axes(const Partition *p, AxisList split, AxisList line);
 /* Reports a pin `partial` of constraint `id` that cannot hold; false then. */
 bool check_partial_pin(Partition *p, int id, const Type *have);
 /* Reports the pins about names that do not hold in the new graph. */

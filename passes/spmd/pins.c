@@ -59,6 +59,17 @@ static bool is_implied_axis(const Partition *p, int axis) {
          (zero_all_axes(p) >> axis & 1) != 0;
 }
 
+bool has_line_axes(const Partition *p, AxisList split, AxisList line) {
+  int n = 0, n_wanted = axis_list_length(line);
+  for (int i = 0; i < axis_list_length(split); i++) {
+    int axis = axis_list_at(split, i);
+    bool is_named = n < n_wanted && axis_list_at(line, n) == axis;
+    if (!is_named && !is_implied_axis(p, axis)) return false;
+    n += is_named;
+  }
+  return n == n_wanted;
+}
+
 /* An average, "ema/PATH", has the placement of its parameter. */
 static Name path_of_node(const Graph *graph, const Node *node) {
   if (node->op != OP_input) return node->path;
@@ -94,21 +105,12 @@ static bool holds_named_pin(const Partition *p, const Node *node,
   const Type *type = node->types[0];
   int d = type_find(type, pin->dim);
   if (d < 0 || is_axis_taken(p, pin, type)) return true;
-  if (plan_find_placement(p->plan, path_of_node(p->rewrite.to, node)))
+  Name path = path_of_node(p->rewrite.to, node);
+  if (plan_find_placement(p->plan, path)) return true;
+  if (node->op == OP_input && plan_named_dim(p->plan, path, pin->dim) != pin)
     return true;
-  int n = 0, n_wanted = 0;
-  Name wanted[MAX_AXES];
-  for (int i = 0; i < pin->n_axes; i++)
-    if (!p->mesh->axes[mesh_find(p->mesh, pin->axes[i])].is_sequential)
-      wanted[n_wanted++] = pin->axes[i];
-  AxisList list = type->dims[d].split;
-  for (int i = 0; i < axis_list_length(list); i++) {
-    int axis = axis_list_at(list, i);
-    bool is_named = n < n_wanted && wanted[n] == p->mesh->axes[axis].name;
-    if (!is_named && !is_implied_axis(p, axis)) return false;
-    n += is_named;
-  }
-  return n == n_wanted;
+  return has_line_axes(p, type->dims[d].split,
+                       plan_line_axes(p, &type->dims[d]));
 }
 
 void check_named_pins(const Partition *p) {
