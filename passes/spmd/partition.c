@@ -151,33 +151,40 @@ static void apply_lines(const Partition *p, const Node *node,
   }
 }
 
+/* The type with dim `d` in the shards that its line asks for; NULL: it has
+ * these, or another dim has the axes. */
+static Type *shard_by_line(const Partition *p, const Type *type, int d) {
+  AxisList split = type->dims[d].split;
+  AxisList axes = plan_line_axes(p, &type->dims[d]);
+  AxisSet others = 0;
+  for (int i = 0; i < type->rank; i++)
+    if (i != d) others |= axis_list_set(type->dims[i].split);
+  if (!axes || has_line_axes(p, split, axes) || axis_list_set(axes) & others)
+    return NULL;
+  Type *want = type_copy(p->ctx->module->arena, type);
+  want->dims[d].split = axes;
+  want->partial &= (AxisSet)~axis_list_set(axes);
+  if (!want->partial) want->partial_kind = REDUCE_sum;
+  return want;
+}
+
 /* Other results are computed in full, and a rank keeps its shard: of a partial
  * sum over the axes, the reduced one.  Lines about the operator or about values
- * before it may have left other shards, which then move. */
+ * before it may have left other shards, which then move; a dim that gives an
+ * axis up may leave it to one before. */
 static Value place_by_lines(Partition *p, int id, Value value) {
   const Node *node = p->rewrite.from->nodes.data[id];
-  const Type *type = graph_type(p->rewrite.to, value);
-  AxisSet used = 0;
-  Type *want = NULL;
+  const Type *type = graph_type(p->rewrite.to, value), *want = type;
   if (node->phase != PHASE_forward || p->plan->replicates_data ||
       plan_find_placement(p->plan, node->path) ||
       is_computed(p->rewrite.to, value))
     return value;
-  for (int d = 0; d < type->rank; d++)
-    used |= axis_list_set(type->dims[d].split);
-  for (int d = 0; d < type->rank; d++) {
-    AxisList split = type->dims[d].split;
-    AxisList axes = plan_line_axes(p, &type->dims[d]);
-    AxisSet others = used & (AxisSet)~axis_list_set(split);
-    if (!axes || has_line_axes(p, split, axes) || axis_list_set(axes) & others)
-      continue;
-    used = others | axis_list_set(axes);
-    if (!want) want = type_copy(p->ctx->module->arena, type);
-    want->dims[d].split = axes;
-    want->partial &= (AxisSet)~axis_list_set(axes);
-    if (!want->partial) want->partial_kind = REDUCE_sum;
+  for (int d = 0; d < type->rank;) {
+    const Type *moved = shard_by_line(p, want, d);
+    d = moved ? 0 : d + 1;
+    if (moved) want = moved;
   }
-  return want ? reshard(p, value, want, id) : value;
+  return want == type ? value : reshard(p, value, want, id);
 }
 
 /* Reshards the operands as the best strategy wants them, where the operator's

@@ -99,13 +99,14 @@ static bool is_axis_taken(const Partition *p, const PlanShard *pin,
   return false;
 }
 
-/* A pin of a dim name holds for every value that has the dim. */
+/* A pin of a dim name holds for every value that has the dim.  `node`: of the
+ * old graph, as a constraint is dropped in the new one; `type`: of its result
+ * there. */
 static bool holds_named_pin(const Partition *p, const Node *node,
-                            const PlanShard *pin) {
-  const Type *type = node->types[0];
+                            const Type *type, const PlanShard *pin) {
   int d = type_find(type, pin->dim);
   if (d < 0 || is_axis_taken(p, pin, type)) return true;
-  Name path = path_of_node(p->rewrite.to, node);
+  Name path = path_of_node(p->rewrite.from, node);
   if (plan_find_placement(p->plan, path)) return true;
   if (node->op == OP_input && plan_named_dim(p->plan, path, pin->dim) != pin)
     return true;
@@ -121,18 +122,19 @@ void check_named_pins(const Partition *p) {
     bool is_last = plan_find_shard(p->plan, pin->dim) == pin;
     if (!is_last || pin->dim == p->plan->batch_dim) continue;
     for (int id = 0; id < from->nodes.n; id++) {
-      if (from->nodes.data[id]->n_results != 1) continue;
+      const Node *old = from->nodes.data[id];
+      if (old->n_results != 1) continue;
       Value value = rewrite_get(&p->rewrite, (Value){id, 0});
       const Node *node = graph_node(graph, value);
       bool counts = node->phase == PHASE_forward && node->n_results == 1 &&
                     node->path && *node->path;
-      if (!counts || holds_named_pin(p, node, pin) ||
+      if (!counts || holds_named_pin(p, old, node->types[0], pin) ||
           !is_placed(graph, value.node))
         continue;
       Text type = text_create(p->ctx->scratch);
       type_print(&type, node->types[0], p->mesh);
       diag(p->ctx->module->diags, DIAG_placement, pin->span,
-           path_of_node(graph, node), text_string(&type));
+           path_of_node(from, old), text_string(&type));
       break;
     }
   }
