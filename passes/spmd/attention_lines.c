@@ -14,6 +14,18 @@ int64_t sequence_shards(const Plan *plan, Name dim) {
   return n;
 }
 
+/* The reason why an attention is not computed as the line says. */
+static DiagId why_missed(const Graph *graph, const Node *missed,
+                         const Plan *plan) {
+  Name query = node_name(missed, ATTR_query), key = node_name(missed, ATTR_key);
+  int64_t n_queries = type_size(graph_type(graph, missed->inputs[0]), query);
+  int64_t n_keys = type_size(graph_type(graph, missed->inputs[1]), key);
+  if (sequence_shards(plan, query) <= 1) return DIAG_attention_replicated;
+  bool is_causal = node_int(missed, ATTR_causal, 0) != 0;
+  return is_causal && n_queries != n_keys ? DIAG_attention_sizes
+                                          : DIAG_attention_placed;
+}
+
 static const Node *find_scan_over(const Graph *graph, const Plan *plan) {
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
@@ -35,12 +47,11 @@ void report_no_attention(PassContext *ctx, const Graph *graph,
     diag_note(d, scan->span, "the scan is here");
   } else if (missed) {
     Name query = node_name(missed, ATTR_query);
-    bool is_sharded = sequence_shards(plan, query) > 1;
-    Diag *d = diag(
-        diags, is_sharded ? DIAG_attention_sizes : DIAG_attention_replicated,
-        plan->attention_span, word, query);
+    DiagId id = why_missed(graph, missed, plan);
+    Diag *d = diag(diags, id, plan->attention_span, word, query);
     diag_note(d, missed->span, "the attention is here");
-    if (!is_sharded) diag_help(d, "add a line: shard %s over AXIS", query);
+    if (id == DIAG_attention_replicated)
+      diag_help(d, "add a line: shard %s over AXIS", query);
   } else {
     diag(diags, DIAG_attention_none, plan->attention_span, word);
   }
