@@ -150,19 +150,25 @@ static void make_update_line(PlanMaker *m, const char *word, int id,
   write_places(m, path, &placed, kind);
 }
 
+static const GraphInput *parameter_of(const PlanMaker *m, int id) {
+  const Node *node = m->graph->nodes.data[id];
+  return &m->graph->inputs.data[node_int(node, ATTR_index, 0)];
+}
+
+/* One in 100 lines may be about what is not trained. */
 void make_gradient_line(PlanMaker *m) {
   if (m->parameters.n == 0) return;
   int id = m->parameters.data[CHOOSE(m, m->parameters.n)];
+  if (parameter_of(m, id)->is_frozen && !may_be_odd(m)) return;
   make_update_line(m, "grad", id, LINE_gradient);
 }
 
 void make_state_line(PlanMaker *m) {
   if (m->parameters.n == 0) return;
   int id = m->parameters.data[CHOOSE(m, m->parameters.n)];
-  const Node *node = m->graph->nodes.data[id];
-  const GraphInput *input =
-      &m->graph->inputs.data[node_int(node, ATTR_index, 0)];
+  const GraphInput *input = parameter_of(m, id);
   if (!optimizer_keeps_state(m->subject->optimizer, input)) return;
+  if (input->is_frozen && !may_be_odd(m)) return;
   make_update_line(m, "optimizer", id, LINE_state);
 }
 
