@@ -12,7 +12,7 @@
 
 /* Up to which a difference in f64 counts as none. */
 #define VERIFY_F64_LIMIT 1e-9
-/* What a number system may take for the ranks and the reference. */
+/* Bytes that a number system may take for the ranks and the reference. */
 #define VERIFY_MOST_BYTES ((size_t)4 << 30)
 
 /* A final graph with its memory, and the graph that it must equal. */

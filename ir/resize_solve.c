@@ -295,7 +295,7 @@ static int64_t least_size(const Resizing *r, int dim) {
   return r->dims.data[dim].size / divisor * factor;
 }
 
-/* Of the product too of which the dim is a factor. */
+/* The same, and of the products of which the dim is a factor. */
 static int64_t least_product(const Resizing *r, int dim) {
   int64_t least = least_size(r, dim);
   for (int i = 0; i < r->products.n; i++) {

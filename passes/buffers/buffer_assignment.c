@@ -394,7 +394,7 @@ static int64_t best_fit(const Placed *placed, const Buffer *item,
     if (!is_live_with(item, run->first, run->last)) continue;
     bool is_solid = run->widest_hole < needed &&
                     is_live_with(item, run->all_first, run->all_last);
-    /* Of a solid run only the hole before it counts. */
+    /* Only the hole before a solid run counts. */
     for (int i = 0; i < (is_solid ? 1 : run->n); i++) {
       const Place *other = &run->places[i];
       if (!is_live_with(item, other->first, other->last)) continue;
