@@ -31,7 +31,14 @@ bool loops_has(const Loops *loops, Name name);
 void loops_bind(Loops *loops, const Type *type);
 /* for (bool more = loops_start(&l); more; more = loops_next(&l)) ... */
 bool loops_start(Loops *loops);
-bool loops_next(Loops *loops);
+bool loops_carry(Loops *loops); /* to the dims outside of the last */
+static inline bool loops_next(Loops *loops) {
+  int last = loops->rank - 1;
+  if (last < 0) return false;
+  for (int t = 0; t < loops->n_tensors; t++)
+    loops->offset[t] += loops->strides[t][last];
+  return ++loops->index[last] < loops->sizes[last] || loops_carry(loops);
+}
 int64_t loops_count(const Loops *loops); /* 1 without dims */
 /* All offsets of one tensor, in order, in the arena. */
 int64_t *loops_offsets(Loops *loops, int tensor, Arena *arena);
@@ -41,6 +48,20 @@ Loops loops_of_attr(const Node *node, AttrKey key, const Type *type);
 int64_t type_stride(const Type *type, Name dim); /* 0 if absent */
 
 /* ---- kernels ---- */
+
+/* Finds tiles of DOT_TILE rows whose factors are equal. */
+typedef struct DotTiles {
+  const char *factors; /* of all rows, tile by tile */
+  size_t row_bytes;    /* of the factors of a row */
+  int64_t n_slots;     /* a power of 2 */
+  int64_t *slots;      /* the first row of a tile, plus 1 */
+} DotTiles;
+DotTiles dot_tiles(Arena *arena, const void *factors, int64_t n_rows,
+                   size_t row_bytes);
+void dot_tiles_forget(DotTiles *tiles);
+/* The first row of the first tile with the factors of the tile at row r: r
+ * itself, if there was none. */
+int64_t dot_tiles_find(DotTiles *tiles, int64_t r);
 
 enum { DOT_TILE = 4 }; /* rows and columns of a dot that are summed together */
 

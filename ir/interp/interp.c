@@ -45,7 +45,9 @@ static double stored_number(const Numbers *numbers, DType dtype, double x) {
 }
 
 static void round_all(const Numbers *numbers, Tensor tensor) {
-  if (numbers_are_exact(numbers, tensor.type->dtype)) return;
+  if (dtype_class(tensor.type->dtype) == CLASS_FLOAT &&
+      numbers->number != INTERP_f32)
+    return;
   int64_t n = type_elements(tensor.type);
   for (int64_t i = 0; i < n; i++) {
     tensor.data[i] = stored_number(numbers, tensor.type->dtype, tensor.data[i]);

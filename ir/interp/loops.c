@@ -53,19 +53,17 @@ bool loops_start(Loops *loops) {
   return loops_count(loops) > 0;
 }
 
-bool loops_next(Loops *loops) {
-  for (int i = loops->rank - 1; i >= 0; i--) {
-    loops->index[i]++;
-    for (int t = 0; t < loops->n_tensors; t++) {
-      loops->offset[t] += loops->strides[t][i];
-    }
-    if (loops->index[i] < loops->sizes[i]) return true;
-    for (int t = 0; t < loops->n_tensors; t++) {
-      loops->offset[t] -= loops->strides[t][i] * loops->sizes[i];
-    }
+bool loops_carry(Loops *loops) {
+  for (int i = loops->rank - 1; loops->index[i] == loops->sizes[i]; i--) {
     loops->index[i] = 0;
+    for (int t = 0; t < loops->n_tensors; t++)
+      loops->offset[t] -= loops->strides[t][i] * loops->sizes[i];
+    if (i == 0) return false;
+    loops->index[i - 1]++;
+    for (int t = 0; t < loops->n_tensors; t++)
+      loops->offset[t] += loops->strides[t][i - 1];
   }
-  return false;
+  return true;
 }
 
 int64_t *loops_offsets(Loops *loops, int tensor, Arena *arena) {
