@@ -31,7 +31,7 @@ Status driver_read_target(Compilation *c);
 typedef struct PassRun {
   const char *name; /* of the entry point */
   const Plan *plan; /* NULL: one rank, one micro-batch */
-  bool is_training, is_decode;
+  bool is_training, is_decode, keeps_gradients;
   bool is_plain; /* for the plain program: nothing is printed or dumped */
   const char *stop_after;
 } PassRun;

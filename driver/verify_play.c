@@ -51,7 +51,9 @@ static Tensor input_of_step(VerifyRun *v, const VerifyStep *step, int number,
   return made;
 }
 
+/* The reference of the gradients is that of the first training step. */
 static Tensor *run_reference(VerifyRun *v, const VerifyStep *step, int number) {
+  if (number == 0 && v->first_outputs) return v->first_outputs;
   const Graph *graph = step->reference;
   Tensor *inputs = ARENA_ARRAY(v->arena, Tensor, graph->inputs.n);
   Tensor *outputs = ARENA_ARRAY(v->arena, Tensor, graph->outputs.n);
@@ -61,6 +63,7 @@ static Tensor *run_reference(VerifyRun *v, const VerifyStep *step, int number) {
         input_of_step(v, step, number, input, graph_type(graph, input->value));
   }
   interp_run_in(graph, &v->numbers, v->arena, inputs, outputs, NULL);
+  if (number == 0) v->first_outputs = outputs;
   return outputs;
 }
 
@@ -132,12 +135,21 @@ static int find_output(const Graph *graph, const GraphOutput *like) {
   return i;
 }
 
+/* The step puts out what its reference does: all but gradients, or those and
+ * what no update changes.  States, which keep their values in an update that is
+ * not finite, are compared in the training steps. */
+static bool is_compared(const VerifyStep *step, Role role) {
+  if (role == ROLE_grad) return step->has_gradients;
+  return !step->has_gradients || role == ROLE_loss || role == ROLE_metric;
+}
+
 /* Numbers that are not finite are equal whatever they should be. */
 static void compare_step(VerifyRun *v, Player *player, const VerifyStep *step,
                          const Tensor *wanted) {
   const Graph *graph = step->played, *reference = step->reference;
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
+    if (!is_compared(step, output->role)) continue;
     int k = find_output(reference, output);
     if (k == reference->outputs.n) {
       note_output(v, step, output, "is not in the reference");
@@ -148,7 +160,8 @@ static void compare_step(VerifyRun *v, Player *player, const VerifyStep *step,
     compare_output(v, player, step, i, &wanted[k]);
   }
   for (int k = 0; k < reference->outputs.n; k++)
-    if (find_output(graph, &reference->outputs.data[k]) == graph->outputs.n)
+    if (is_compared(step, reference->outputs.data[k].role) &&
+        find_output(graph, &reference->outputs.data[k]) == graph->outputs.n)
       note_output(v, step, &reference->outputs.data[k],
                   "is not in the program");
 }
@@ -207,7 +220,7 @@ static void play_step(VerifyRun *v, Player *player, const VerifyStep *step,
   }
   player_run(player);
   compare_step(v, player, step, wanted);
-  keep_outputs(v, step->reference, wanted);
+  if (!step->has_gradients) keep_outputs(v, step->reference, wanted);
 }
 
 void verify_note_size(VerifyRun *v) {
@@ -237,27 +250,34 @@ static void play_steps(VerifyRun *v, const StepList *steps, int n) {
                          .messages = v->messages};
   Player *player = player_create(arena, &options);
   v->written = map_create(arena);
-  memset(&v->stored, 0, sizeof v->stored);
   for (int i = 0; i < n; i++)
     play_step(v, player, &steps->list[i < steps->n ? i : 0], i);
   note_memory(v, player, steps->arena_bytes);
   arena_destroy(arena);
 }
 
+/* No step has been made. */
+static void forget_steps(VerifyRun *run) {
+  memset(&run->stored, 0, sizeof run->stored);
+  run->first_outputs = NULL;
+}
+
 void verify_play(VerifyRun *run) {
   const VerifySteps *steps = run->steps;
+  forget_steps(run);
   play_steps(run, &steps->gradients, steps->gradients.n);
   play_steps(run, &steps->program, steps->program.n);
 }
 
 double verify_losses(VerifyRun *run, int n_steps) {
+  forget_steps(run);
   play_steps(run, &run->steps->program, run->steps->program.n + n_steps);
   return run->report.loss_error;
 }
 
 double verify_norm(VerifyRun *run) {
   const VerifyStep *train = &run->steps->program.list[0];
-  memset(&run->stored, 0, sizeof run->stored);
+  forget_steps(run);
   const Tensor *outputs = run_reference(run, train, 0);
   for (int i = 0; i < train->reference->outputs.n; i++)
     if (train->reference->outputs.data[i].role == ROLE_norm)

@@ -35,7 +35,8 @@ static Graph *own_graph(const StepCompiler *s, const Graph *graph) {
 }
 
 /* All passes up to `stop_after`, as the options say but for the level and the
- * pass that is left out. */
+ * pass that is left out.  A graph that stops early is a reference, which gives
+ * its gradients too. */
 static Graph *compile_graph(const StepCompiler *s, const Graph *graph,
                             const Plan *plan, bool is_training, int level,
                             const char *stop_after, const char *without) {
@@ -52,6 +53,7 @@ static Graph *compile_graph(const StepCompiler *s, const Graph *graph,
   PassRun run = {.name = "verify",
                  .plan = plan,
                  .is_training = is_training,
+                 .keeps_gradients = stop_after != NULL,
                  .is_plain = false,
                  .stop_after = stop_after};
   return driver_passes(&c, s->module, &run, own_graph(s, graph)).graph;
@@ -60,7 +62,7 @@ static Graph *compile_graph(const StepCompiler *s, const Graph *graph,
 /* `trained` has the averages that an evaluation reads; NULL: none. */
 static const Graph *reference_of(const StepCompiler *s, const Graph *graph,
                                  bool is_training, const Graph *trained,
-                                 bool is_resized, const char *without) {
+                                 bool is_resized) {
   if (trained) {
     PassContext ctx = driver_pass_context(s->c, NULL);
     ctx.module = s->module;
@@ -69,19 +71,17 @@ static const Graph *reference_of(const StepCompiler *s, const Graph *graph,
   }
   const char *last = is_training ? "optimizer" : "precision";
   return compile_graph(s, graph, NULL, is_training, 0,
-                       is_resized ? "decompose" : last, without);
+                       is_resized ? "decompose" : last, NULL);
 }
 
 static void make_references(const StepCompiler *s, bool is_resized) {
   const Model *model = s->model;
   VerifyStep *steps = s->out->program.list;
-  s->out->gradients.list[0].reference =
-      reference_of(s, model->train, true, NULL, is_resized, "optimizer");
-  steps[0].reference =
-      reference_of(s, model->train, true, NULL, is_resized, NULL);
+  steps[0].reference = reference_of(s, model->train, true, NULL, is_resized);
+  s->out->gradients.list[0].reference = steps[0].reference;
   if (s->out->program.n > 2)
-    steps[1].reference = reference_of(s, model->eval, false, steps[0].reference,
-                                      is_resized, NULL);
+    steps[1].reference =
+        reference_of(s, model->eval, false, steps[0].reference, is_resized);
   steps[s->out->program.n - 1].reference = steps[0].reference;
 }
 
@@ -197,6 +197,7 @@ static void make_played(const StepCompiler *s) {
   *program = (StepList){.n = 0};
   gradients->list[0] = (VerifyStep){
       .name = "gradients",
+      .has_gradients = true,
       .played = compile_graph(s, s->model->train, s->model->plan, true,
                               s->c->options->level, NULL, "optimizer")};
   program->list[program->n++] = (VerifyStep){.name = names[0], .played = train};
@@ -246,6 +247,7 @@ static bool shrink_steps(const StepCompiler *s, bool keeps_windows,
   VerifyStep *last = &program.list[program.n++];
   last->played = program.list[0].played;
   last->reference = program.list[0].reference;
+  gradients.list[0].reference = program.list[0].reference;
   s->out->gradients = gradients;
   s->out->program = program;
   s->out->resizing = resizing;

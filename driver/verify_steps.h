@@ -22,7 +22,8 @@ typedef struct VerifyStep {
   const BufferAssignment *assignment; /* of the played one */
   const PlayProgram *program;
   int64_t batch_shards;
-  bool is_resumed; /* the run was saved and loaded before this step */
+  bool has_gradients; /* they are compared, and nothing is updated */
+  bool is_resumed;    /* the run was saved and loaded before this step */
 } VerifyStep;
 
 /* Steps that share the arenas of the ranks, as those of a run do. */
@@ -48,10 +49,10 @@ typedef struct VerifySteps {
 /* ---- verify_steps.c ---- */
 
 /* Compiles the loaded model for its plan and, as the reference, for one rank:
- * the gradients alone, then a training step, an evaluation and a second
- * training step, whichever it has.  A draft leaves the whole program out where
- * blocks are folded.  Mistakes are printed; `module` is a copy of
- * the compilation's whose diagnostics nobody reads. */
+ * the gradients alone, then a training step, whose reference is theirs too, an
+ * evaluation and a second training step, whichever it has.  A draft leaves the
+ * whole program out where blocks are folded.  Mistakes are printed; `module` is
+ * a copy of the compilation's whose diagnostics nobody reads. */
 CompileResult verify_compile(Compilation *c, Module *module, bool is_draft,
                              VerifySteps *out);
 
@@ -90,6 +91,7 @@ typedef struct VerifyRun {
   Numbers numbers;
   VerifyReport report; /* of this run */
   Stored stored;
+  Tensor *first_outputs;  /* of the reference in the first training step */
   Map *written;           /* persistent buffers, by path, that the ranks have */
   PlayMessages *messages; /* gets those of all steps; or NULL */
 } VerifyRun;

@@ -16,10 +16,11 @@ typedef struct PassContext {
   const Model *model; /* settings of train; NULL for a bare graph */
   const Plan *plan;   /* NULL: one rank */
   const Target *target;
-  bool is_training; /* the graph will be differentiated and updated */
-  bool is_decode;   /* the graph runs once for every token, and what depends on
-                       weights alone is stored: see weight_precompute.c */
-  int level;        /* -O; set by passes_run */
+  bool is_training;     /* the graph will be differentiated and updated */
+  bool keeps_gradients; /* the update leaves them among the outputs */
+  bool is_decode; /* the graph runs once for every token, and what depends on
+                     weights alone is stored: see weight_precompute.c */
+  int level;      /* -O; set by passes_run */
 } PassContext;
 
 /* All that a pass makes of a graph. */

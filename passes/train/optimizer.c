@@ -400,12 +400,13 @@ static bool is_supported(const Update *update) {
   return true;
 }
 
-/* Outputs that are not gradients stay; states keep their old value where loss
+/* Outputs that are not gradients stay, and gradients where a reference is
+ * compared with them; states keep their old value where loss
  * or norm is not finite. */
 static void copy_outputs(Update *update, const Graph *from) {
   for (int i = 0; i < from->outputs.n; i++) {
     const GraphOutput *output = &from->outputs.data[i];
-    if (output->role == ROLE_grad) continue;
+    if (output->role == ROLE_grad && !update->ctx->keeps_gradients) continue;
     const GraphInput *state =
         output->role == ROLE_state
             ? graph_find_input(update->graph, ROLE_state, output->path)
