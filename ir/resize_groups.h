@@ -14,6 +14,7 @@ typedef struct SizedDim {
   int64_t size, least; /* least: of the new size */
   int parent;          /* of the tree that is its group */
   bool is_shards;      /* it counts the shards of a dim that was split */
+  bool is_factor;      /* of a product */
   bool is_of_many;     /* it has the elements of one of many shards */
   int n_counts;
   int64_t counts[MOST_SHARD_COUNTS]; /* into which the dim is sharded */

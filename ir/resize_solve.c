@@ -114,9 +114,11 @@ static bool group_allows(const Resizing *r, int group, int64_t factor) {
 }
 
 /* Not a part of another dim, such as its shards are, which has the name too,
- * and not the number of shards. */
+ * and not the number of shards or halves. */
 static bool is_whole_dim(const Resizing *r, int dim) {
-  if (r->dims.data[dim].is_shards) return false;
+  const SizedDim *sized = &r->dims.data[dim];
+  if (sized->is_shards || (sized->is_factor && sized->size <= LEAST_OF_A_SHARD))
+    return false;
   int first = (int)(intptr_t)map_get(r->by_name, r->dims.data[dim].name) - 1;
   for (int i = first; i >= 0; i = r->next.data[i])
     if (r->dims.data[i].size > r->dims.data[dim].size &&
@@ -291,6 +293,7 @@ static void begin_search(Resizing *r) {
 static int64_t least_size(const Resizing *r, int dim) {
   int group = size_group(r, dim);
   int64_t divisor = r->groups.data[group].divisor, factor = 1;
+  if (r->groups.data[group].is_fixed) return r->dims.data[dim].size;
   while (factor < divisor && !group_allows(r, group, factor)) factor++;
   return r->dims.data[dim].size / divisor * factor;
 }
@@ -319,7 +322,7 @@ static int next_group(const Resizing *r) {
   int64_t best_least = 0;
   for (int i = 0; i < r->dims.n; i++) {
     const SizeGroup *group = &r->groups.data[size_group(r, i)];
-    if (group->factor || group->is_derived) continue;
+    if (group->factor || group->is_derived || !is_whole_dim(r, i)) continue;
     int64_t least = least_product(r, i);
     if (best < 0 || least > best_least ||
         (least == best_least && r->dims.data[i].size < r->dims.data[best].size))
@@ -370,12 +373,13 @@ static void join_integers(Resizing *r) {
   }
 }
 
-static void mark_elements_of_many(Resizing *r) {
+static void mark_factors(Resizing *r) {
   for (int i = 0; i < r->products.n; i++) {
     const SizeProduct *product = &r->products.data[i];
     bool has_many = false;
     for (int k = 0; k < product->n; k++) {
       const SizedDim *factor = &r->dims.data[product->factors[k]];
+      r->dims.data[product->factors[k]].is_factor = true;
       has_many |= factor->is_shards && factor->size > RESIZE_MANY_SHARDS;
     }
     for (int k = 0; k < product->n; k++)
@@ -385,7 +389,7 @@ static void mark_elements_of_many(Resizing *r) {
 
 void resizing_solve(Resizing *r) {
   join_integers(r);
-  mark_elements_of_many(r);
+  mark_factors(r);
   do {
     for (bool has_changed = true; has_changed;) {
       has_changed = false;
