@@ -19,15 +19,16 @@ enum { LIKELY_CLASSES = 16 };
 
 /* ---- reference ---- */
 
-static Tensor *find_stored(const VerifyRun *v, Role role, Name path) {
-  const Map *map = v->stored.by_path[role];
+static Tensor *find_stored(const Stored *stored, Role role, Name path) {
+  const Map *map = stored->by_path[role];
   return map ? map_get(map, path) : NULL;
 }
 
-static void put_stored(VerifyRun *v, Role role, Name path, Tensor tensor) {
-  Map **map = &v->stored.by_path[role];
-  if (!*map) *map = map_create(v->arena);
-  map_put(*map, path, arena_copy(v->arena, &tensor, sizeof tensor));
+static void put_stored(Arena *arena, Stored *stored, Role role, Name path,
+                       Tensor tensor) {
+  Map **map = &stored->by_path[role];
+  if (!*map) *map = map_create(arena);
+  map_put(*map, path, arena_copy(arena, &tensor, sizeof tensor));
 }
 
 static bool is_new_each_step(Role role) {
@@ -35,10 +36,12 @@ static bool is_new_each_step(Role role) {
          role == ROLE_epoch;
 }
 
-/* The number that this input has in the step, the same for both programs. */
-static Tensor input_of_step(VerifyRun *v, const VerifyStep *step, int number,
+/* The number that this input has in the step, the same for both programs: one
+ * that is stored, or a new one. */
+static Tensor input_of_step(VerifyRun *v, const Stored *stored,
+                            const VerifyStep *step, int number,
                             const GraphInput *input, const Type *type) {
-  Tensor *known = find_stored(v, input->role, input->path);
+  Tensor *known = find_stored(stored, input->role, input->path);
   if (known) return *known;
   VerifyInputs inputs = {.model = v->c->model,
                          .numbers = &v->numbers,
@@ -46,8 +49,9 @@ static Tensor input_of_step(VerifyRun *v, const VerifyStep *step, int number,
                          .step = number,
                          .shards = step->batch_shards};
   Tensor made = verify_input(&inputs, input, type, v->arena);
-  if (!is_new_each_step(input->role))
-    put_stored(v, input->role, input->path, made);
+  if (is_new_each_step(input->role)) return made;
+  put_stored(v->arena, &v->stored, input->role, input->path, made);
+  put_stored(v->arena, &v->initial, input->role, input->path, made);
   return made;
 }
 
@@ -59,8 +63,8 @@ static Tensor *run_reference(VerifyRun *v, const VerifyStep *step, int number) {
   Tensor *outputs = ARENA_ARRAY(v->arena, Tensor, graph->outputs.n);
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
-    inputs[i] =
-        input_of_step(v, step, number, input, graph_type(graph, input->value));
+    inputs[i] = input_of_step(v, &v->stored, step, number, input,
+                              graph_type(graph, input->value));
   }
   interp_run_in(graph, &v->numbers, v->arena, inputs, outputs, NULL);
   if (number == 0) v->first_outputs = outputs;
@@ -73,7 +77,7 @@ static void keep_outputs(VerifyRun *v, const Graph *graph,
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
     if (graph_find_input(graph, output->role, output->path))
-      put_stored(v, output->role, output->path, outputs[i]);
+      put_stored(v->arena, &v->stored, output->role, output->path, outputs[i]);
   }
 }
 
@@ -204,9 +208,8 @@ static void resume_run(VerifyRun *v, Player *player, const Graph *graph) {
 }
 
 static void play_step(VerifyRun *v, Player *player, const VerifyStep *step,
-                      int number) {
+                      int number, const Tensor *wanted) {
   const Graph *graph = step->played;
-  Tensor *wanted = run_reference(v, step, number);
   player_begin(player, step->program);
   if (step->is_resumed) resume_run(v, player, graph);
   for (int i = 0; i < graph->inputs.n; i++) {
@@ -214,13 +217,23 @@ static void play_step(VerifyRun *v, Player *player, const VerifyStep *step,
     bool is_kept = !is_new_each_step(input->role);
     if (is_kept && map_has(v->written, input->path)) continue;
     if (is_kept) map_put(v->written, input->path, (void *)input->path);
-    Tensor tensor =
-        input_of_step(v, step, number, input, graph_type(graph, input->value));
+    Tensor tensor = input_of_step(v, &v->initial, step, number, input,
+                                  graph_type(graph, input->value));
     player_write(player, i, &tensor);
   }
   player_run(player);
   compare_step(v, player, step, wanted);
-  if (!step->has_gradients) keep_outputs(v, step->reference, wanted);
+}
+
+/* What the reference of each step puts out. */
+static Tensor **run_references(VerifyRun *v, const StepList *steps, int n) {
+  Tensor **outputs = ARENA_ARRAY(v->arena, Tensor *, n);
+  for (int i = 0; i < n; i++) {
+    const VerifyStep *step = &steps->list[i < steps->n ? i : 0];
+    outputs[i] = run_reference(v, step, i);
+    if (!step->has_gradients) keep_outputs(v, step->reference, outputs[i]);
+  }
+  return outputs;
 }
 
 void verify_note_size(VerifyRun *v) {
@@ -240,8 +253,11 @@ static bool fits_player(VerifyRun *v, const StepList *steps) {
   return false;
 }
 
+/* The references of all steps run first, because the memory of each is free
+ * again after it. */
 static void play_steps(VerifyRun *v, const StepList *steps, int n) {
   if (!fits_player(v, steps)) return;
+  Tensor **wanted = run_references(v, steps, n);
   Arena *arena = arena_beside(v->arena);
   PlayOptions options = {.numbers = &v->numbers,
                          .ranks = v->ranks,
@@ -251,14 +267,14 @@ static void play_steps(VerifyRun *v, const StepList *steps, int n) {
   Player *player = player_create(arena, &options);
   v->written = map_create(arena);
   for (int i = 0; i < n; i++)
-    play_step(v, player, &steps->list[i < steps->n ? i : 0], i);
+    play_step(v, player, &steps->list[i < steps->n ? i : 0], i, wanted[i]);
   note_memory(v, player, steps->arena_bytes);
   arena_destroy(arena);
 }
 
 /* No step has been made. */
 static void forget_steps(VerifyRun *run) {
-  memset(&run->stored, 0, sizeof run->stored);
+  run->stored = run->initial = (Stored){0};
   run->first_outputs = NULL;
 }
 

@@ -89,8 +89,8 @@ typedef struct VerifyRun {
   Arena *arena; /* all that it makes is there */
   int ranks;
   Numbers numbers;
-  VerifyReport report; /* of this run */
-  Stored stored;
+  VerifyReport report;    /* of this run */
+  Stored stored, initial; /* now, and when the run began */
   Tensor *first_outputs;  /* of the reference in the first training step */
   Map *written;           /* persistent buffers, by path, that the ranks have */
   PlayMessages *messages; /* gets those of all steps; or NULL */

@@ -30,7 +30,7 @@ typedef struct Shards {
   int64_t n;           /* elements that a rank holds */
   size_t size_bytes;   /* of an element */
   unsigned char *data; /* element i of a class: number class * n + i */
-  int capacity;        /* of `data`, as a power of two */
+  int capacity;        /* of `data`: the index of its size */
   struct Shards *next; /* unused, of this capacity */
 } Shards;
 
@@ -73,7 +73,7 @@ typedef struct Pending {
   bool is_done;
 } Pending;
 
-enum { SHARD_CAPACITIES = 48 };
+enum { SHARD_CAPACITIES = 168 };
 
 struct Player {
   Arena *arena;

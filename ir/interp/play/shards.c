@@ -12,10 +12,15 @@
 
 /* ---- arrays ---- */
 
+/* Four capacities for each power of two. */
+static size_t capacity_bytes(int capacity) {
+  return (size_t)(4 + capacity % 4) << (4 + capacity / 4);
+}
+
 /* Memory of shards that nobody uses is used again. */
 static Shards *take_shards(Player *player, size_t bytes) {
-  int capacity = 6;
-  while (((size_t)1 << capacity) < bytes) capacity++;
+  int capacity = 0;
+  while (capacity_bytes(capacity) < bytes) capacity++;
   ASSERT(capacity < SHARD_CAPACITIES);
   Shards *shards = player->unused[capacity];
   if (shards) {
@@ -25,7 +30,7 @@ static Shards *take_shards(Player *player, size_t bytes) {
   }
   shards = ARENA_NEW(player->arena, Shards);
   shards->capacity = capacity;
-  shards->data = arena_alloc(player->arena, (size_t)1 << capacity);
+  shards->data = arena_alloc(player->arena, capacity_bytes(capacity));
   return shards;
 }
 
