@@ -258,6 +258,7 @@ static bool fits_player(VerifyRun *v, const StepList *steps) {
 static void play_steps(VerifyRun *v, const StepList *steps, int n) {
   if (!fits_player(v, steps)) return;
   Tensor **wanted = run_references(v, steps, n);
+  memory_trim();
   Arena *arena = arena_beside(v->arena);
   PlayOptions options = {.numbers = &v->numbers,
                          .ranks = v->ranks,
@@ -270,6 +271,7 @@ static void play_steps(VerifyRun *v, const StepList *steps, int n) {
     play_step(v, player, &steps->list[i < steps->n ? i : 0], i, wanted[i]);
   note_memory(v, player, steps->arena_bytes);
   arena_destroy(arena);
+  memory_trim();
 }
 
 /* No step has been made. */

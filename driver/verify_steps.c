@@ -110,12 +110,14 @@ static const char *list_not_played(const StepCompiler *s) {
   return names;
 }
 
-static CompileResult compile_program(const StepCompiler *s, bool is_needed) {
-  Compilation *c = s->c;
+static void forget_program(Compilation *c) {
   c->n_entry_points = 0;
   c->persistent = (PersistentBuffers){0};
   c->trained = NULL;
-  if (!is_needed) return COMPILE_done;
+}
+
+static CompileResult compile_program(const StepCompiler *s) {
+  Compilation *c = s->c;
   if (!driver_add_entry_point(c, ENTRY_train) ||
       !driver_add_entry_point(c, ENTRY_eval))
     return COMPILE_mistake;
@@ -317,6 +319,29 @@ static void assign_steps(const StepCompiler *s, StepList *steps) {
   }
 }
 
+/* Compiles the whole program, and what is played of it.  Where blocks are
+ * folded the whole one is only compared: then it has memory of its own. */
+static CompileResult compile_played(const StepCompiler *s, bool is_draft) {
+  Compilation *c = s->c;
+  bool is_folded = s->out->n_repeats > 0;
+  Module *own = c->module, whole = *own;
+  CompileResult result = COMPILE_done;
+  if (is_folded) {
+    whole.arena = arena_beside(own->arena);
+    c->module = &whole;
+  }
+  forget_program(c);
+  if (!is_draft || !is_folded) result = compile_program(s);
+  c->module = own;
+  if (result == COMPILE_done) make_played(s);
+  if (is_folded) {
+    forget_program(c);
+    arena_destroy(whole.arena);
+    memory_trim();
+  }
+  return result;
+}
+
 CompileResult verify_compile(Compilation *c, Module *module, bool is_draft,
                              VerifySteps *out) {
   Arena *arena = c->module->arena;
@@ -327,9 +352,8 @@ CompileResult verify_compile(Compilation *c, Module *module, bool is_draft,
                     .out = out};
   *out = (VerifySteps){.not_played = list_not_played(&s)};
   fold_model(&s);
-  CompileResult result = compile_program(&s, !is_draft || out->n_repeats == 0);
+  CompileResult result = compile_played(&s, is_draft);
   if (result != COMPILE_done) return result;
-  make_played(&s);
   make_references(&s, true);
   if (diags_errors(module->diags) > 0) return COMPILE_mistake;
   if (!shrink_sizes(&s)) make_references(&s, false);

@@ -12,6 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #if defined(__SANITIZE_ADDRESS__)
 #define IS_CHECKED 1
@@ -118,6 +121,12 @@ void memory_fail_at(Memory *memory, int64_t n, bool forever) {
 
 void memory_exhausted(Memory *memory) {
   exhausted(memory->on_exhausted, memory->user);
+}
+
+void memory_trim(void) {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 void memory_limit(Memory *memory, size_t bytes) {

@@ -70,6 +70,9 @@ void memory_destroy(Memory *memory);
 /* As if a request had failed: for the owner of a thread whose own memory has
  * none left. */
 _Noreturn void memory_exhausted(Memory *memory);
+/* Gives what destroyed arenas had back to the system, where malloc can: other
+ * threads have no use for it. */
+void memory_trim(void);
 /* At most this many bytes at a time: a request beyond them fails. */
 void memory_limit(Memory *memory, size_t bytes);
 bool memory_is_at_limit(const Memory *memory); /* one has failed for that */
