@@ -95,10 +95,13 @@ static void note_blocks(const Verify *v) {
   report->path = steps->unroll_fault;
 }
 
-/* The norm that says where the clip acts is that of a draft. */
+/* The norm that says where the clip acts is that of a draft, whose messages
+ * nobody reads: the whole program gives them again. */
 static CompileResult compile_steps(Verify *v, VerifySteps *steps) {
   bool is_draft = v->c->model->settings.clip > 0;
   CompileResult result = verify_compile(v->c, v->module, is_draft, steps);
+  if (result == COMPILE_mistake && is_draft)
+    return verify_compile(v->c, v->module, false, steps);
   if (result != COMPILE_done || !is_draft) return result;
   bool is_moved = activate_clip(v);
   return is_moved || steps->n_repeats > 0

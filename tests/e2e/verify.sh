@@ -31,6 +31,26 @@ grep -q "saving and loading" words || { cat words; fail "nothing is saved"; }
 grep -q '"sizes":"[^"]*C [0-9]* -> ' out.json || { cat out.json; fail "sizes"; }
 grep -q '"blocks":"block\[0..5\]"' out.json || { cat out.json; fail "blocks"; }
 
+# A mistake that a pass finds is reported where blocks are folded, too.
+cat >refused.plan <<'END'
+mesh { seq = 16 }
+plan {
+  shard T over seq
+  attention = ulysses
+}
+END
+"$dnnc" verify "$root/models/gpt2.dnn" --plan refused.plan 2>message &&
+  fail "more ranks than heads"
+grep -q "^refused.plan:4:.*: error: " message || { cat message; fail "no error"; }
+
+# LLaMA 405B on 2,048 ranks, with tensor, ring and ZeRO-3 in one plan.
+"$dnnc" verify "$root/models/llama.dnn" C=16384 F=53248 L=126 H=16 \
+  --plan "$root/benchmarks/plans/llama405b.plan" --json >out.json ||
+  { cat out.json; fail "LLaMA 405B"; }
+for key in equal placement_ok hang_free messages_match memory_ok single_elements; do
+  [ "$(field $key out.json)" = true ] || { cat out.json; fail "405B: $key"; }
+done
+
 cat >net.dnn <<'END'
 dim B = 2, C = 3
 net double(x: [B, C]) -> [B, C] { return 2 * x }
