@@ -41,6 +41,13 @@ static Value range_select(Range *r, Value a) {
   return range_call(r, OP_select, inputs, 3, NULL);
 }
 
+static Value range_cast(Range *r, Value a, DType dtype) {
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dtype,
+             name_intern(r->p->ctx->module->names, dtype_name(dtype)));
+  return range_call(r, OP_cast, &a, 1, &attrs);
+}
+
 /* The number of each shard; a rank has its own. */
 static Value shard_numbers(Range *r, DType dtype) {
   Partition *p = r->p;
@@ -90,7 +97,10 @@ static Value place_gather(Partition *p, int id, const Value *inputs) {
   Value rows = range_select(&r, range_call(&r, OP_gather, operands, 2, &attrs));
   Attrs over = {0};
   attrs_names(&over, ATTR_over, &r.shards, 1);
-  return range_call(&r, OP_sum, &rows, 1, &over);
+  bool is_bool = table->dtype == DT_bool; /* which has no sum */
+  if (is_bool) rows = range_cast(&r, rows, DT_i32);
+  rows = range_call(&r, OP_sum, &rows, 1, &over);
+  return is_bool ? range_cast(&r, rows, DT_bool) : rows;
 }
 
 static Value place_scatter_add(Partition *p, int id, const Value *inputs,
