@@ -17,18 +17,20 @@ static size_t capacity_bytes(int capacity) {
   return (size_t)(4 + capacity % 4) << (4 + capacity / 4);
 }
 
-/* Memory of shards that nobody uses is used again. */
+/* Memory of shards that nobody uses is used again, if it is not twice as large.
+ */
 static Shards *take_shards(Player *player, size_t bytes) {
   int capacity = 0;
   while (capacity_bytes(capacity) < bytes) capacity++;
-  ASSERT(capacity < SHARD_CAPACITIES);
-  Shards *shards = player->unused[capacity];
-  if (shards) {
-    player->unused[capacity] = shards->next;
+  ASSERT(capacity + 4 <= SHARD_CAPACITIES);
+  for (int i = capacity; i < capacity + 4; i++) {
+    Shards *shards = player->unused[i];
+    if (!shards) continue;
+    player->unused[i] = shards->next;
     memset(shards->data, 0, bytes);
     return shards;
   }
-  shards = ARENA_NEW(player->arena, Shards);
+  Shards *shards = ARENA_NEW(player->arena, Shards);
   shards->capacity = capacity;
   shards->data = arena_alloc(player->arena, capacity_bytes(capacity));
   return shards;
