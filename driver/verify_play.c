@@ -225,7 +225,7 @@ static void play_step(VerifyRun *v, Player *player, const VerifyStep *step,
   compare_step(v, player, step, wanted);
 }
 
-/* What the reference of each step puts out. */
+/* The outputs of the reference in each step. */
 static Tensor **run_references(VerifyRun *v, const StepList *steps, int n) {
   Tensor **outputs = ARENA_ARRAY(v->arena, Tensor *, n);
   for (int i = 0; i < n; i++) {

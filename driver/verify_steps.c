@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-/* Of a step in which dims of many shards have two elements a shard. */
+/* A step with more numbers than this has one element in each of many shards. */
 enum { MOST_ELEMENTS = 1 << 26 };
 
 typedef struct StepCompiler {

@@ -99,6 +99,7 @@ static Status make_plan(const Made *made, uint64_t n, const char *path) {
   enum { PLANS_OF_SEED = 1000 };
   Arena *arena = made->module->arena;
   PlanSubject subject = {.graph = made->model->train,
+                         .optimizer = &made->model->settings.optimizer,
                          .batch = "N",
                          .samples = made->text.batch,
                          .most_ranks = 6};

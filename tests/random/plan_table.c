@@ -20,9 +20,9 @@ typedef struct RuleCount {
 struct PlanTable {
   int n_equal, n_refused, n_not_compared, n_identities, n_noise, n_failed;
   unsigned long long first_identity, first_noise; /* their seeds */
-  int lines[N_LINES];                        /* of accepted plans */
-  int collectives[N_OPS], plans_with[N_OPS]; /* of accepted plans */
-  int latest[N_OPS];                         /* of the latest check */
+  int lines[N_LINES];                             /* of accepted plans */
+  int collectives[N_OPS], plans_with[N_OPS];      /* of accepted plans */
+  int latest[N_OPS];                              /* of the latest check */
   RuleCount rules[MOST_RULES];
 };
 
