@@ -8,6 +8,7 @@
 #include "driver/verify_steps.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #define N_RUNS 3 /* f64, and exact mode with two seeds */
 
@@ -173,29 +174,39 @@ static void add_run(Verify *v, const VerifyReport *run) {
   }
 }
 
-/* The runs share nothing but what they only read. */
+static void start_run(const Verify *v, VerifyThread *t, int i,
+                      PlayMessages *messages) {
+  *t = (VerifyThread){.memory = memory_create(end_thread, t)};
+  memory_limit(t->memory, VERIFY_MOST_BYTES);
+  t->run = make_run(v, i, arena_create(t->memory));
+  if (i == 0) t->run.messages = messages;
+  t->is_exhausted = pthread_create(&t->thread, NULL, run_thread, t);
+  t->is_started = !t->is_exhausted;
+}
+
+/* Waits for the run; false: it had no memory. */
+static bool end_run(Verify *v, VerifyThread *t) {
+  if (t->is_started) pthread_join(t->thread, NULL);
+  if (t->is_exhausted) return false;
+  add_run(v, &t->run.report);
+  memory_destroy(t->memory);
+  return true;
+}
+
+/* The runs share nothing but what they only read.  No more of them run at a
+ * time than there are cores: others would only take memory. */
 static void play_runs(Verify *v) {
   VerifyThread threads[N_RUNS];
   PlayMessages messages = {.arena = v->arena};
-  bool is_exhausted = false;
+  int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), n_ended = 0;
+  bool has_memory = true;
+  if (cores < 1) cores = 1;
   for (int i = 0; i < N_RUNS; i++) {
-    VerifyThread *t = &threads[i];
-    *t = (VerifyThread){.memory = memory_create(end_thread, t)};
-    memory_limit(t->memory, VERIFY_MOST_BYTES);
-    t->run = make_run(v, i, arena_create(t->memory));
-    if (i == 0) t->run.messages = &messages;
-    t->is_exhausted = pthread_create(&t->thread, NULL, run_thread, t);
-    t->is_started = !t->is_exhausted;
+    if (i - n_ended >= cores) has_memory &= end_run(v, &threads[n_ended++]);
+    start_run(v, &threads[i], i, &messages);
   }
-  for (int i = 0; i < N_RUNS; i++) {
-    if (threads[i].is_started) pthread_join(threads[i].thread, NULL);
-    is_exhausted |= threads[i].is_exhausted;
-  }
-  if (is_exhausted) memory_exhausted(v->c->module->memory);
-  for (int i = 0; i < N_RUNS; i++) {
-    add_run(v, &threads[i].run.report);
-    memory_destroy(threads[i].memory);
-  }
+  while (n_ended < N_RUNS) has_memory &= end_run(v, &threads[n_ended++]);
+  if (!has_memory) memory_exhausted(v->c->module->memory);
   if (v->report->memory_ok != ANSWER_not_checked)
     verify_messages(v->c, v->steps, &messages, v->report);
   else if (v->report->messages_match == ANSWER_yes)
