@@ -201,6 +201,7 @@ static void play_runs(Verify *v) {
   int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), n_ended = 0;
   bool has_memory = true;
   if (cores < 1) cores = 1;
+  memory_trim(); /* the first call is safe in one thread only */
   for (int i = 0; i < N_RUNS; i++) {
     if (i - n_ended >= cores) has_memory &= end_run(v, &threads[n_ended++]);
     start_run(v, &threads[i], i, &messages);

@@ -71,7 +71,10 @@ void memory_destroy(Memory *memory);
  * none left. */
 _Noreturn void memory_exhausted(Memory *memory);
 /* Gives what destroyed arenas had back to the system, where malloc can: other
- * threads have no use for it. */
+ * threads have no use for it.  The first call of a process must come before it
+ * starts threads: where another malloc is in use (AddressSanitizer's), it makes
+ * glibc's own ready, which two threads cannot do at a time (glibc 2.36,
+ * ptmalloc_init). */
 void memory_trim(void);
 /* At most this many bytes at a time: a request beyond them fails. */
 void memory_limit(Memory *memory, size_t bytes);
