@@ -98,17 +98,31 @@ static uint64_t type_key(const Type *type) {
   return key;
 }
 
-/* Operator, attributes and types.  `bucket` says an order, `index` which input
- * of the graph it is. */
+/* Its operands are joined to be sent together, and each is an atom. */
+static bool is_parted(const Node *node) {
+  return node->op == OP_all_reduce || node->op == OP_all_gather ||
+         node->op == OP_reduce_scatter || node->op == OP_accumulate;
+}
+
+/* It says an order, which input of the graph the node is, or something about
+ * each part. */
+static bool is_left_out(AttrKey key, bool is_part) {
+  return key == ATTR_bucket || key == ATTR_index ||
+         (is_part && (key == ATTR_dim || key == ATTR_dims));
+}
+
+/* Operator, attributes and types. */
 static uint64_t node_key(const Unroll *u, const UnrollAtom *atom) {
   const Node *node = atom->node;
-  bool is_parted = node->op == OP_all_reduce || node->op == OP_accumulate;
+  bool is_part = is_parted(node);
   uint64_t key = mixed(node->op, node->phase);
   for (int i = 0; i < node->n_attrs; i++)
-    if (node->attrs[i].key != ATTR_bucket && node->attrs[i].key != ATTR_index)
+    if (!is_left_out(node->attrs[i].key, is_part))
       key = mixed(key, attr_key(u, atom->run, &node->attrs[i]));
+  Name dim = is_part ? node_part_dim(node, atom->result) : NULL;
+  if (dim) key = hash_bytes(dim, strlen(dim), key);
   for (int r = 0; r < node->n_results; r++)
-    if (!is_parted || r == atom->result)
+    if (!is_part || r == atom->result)
       key = mixed(key, type_key(node->types[r]));
   return node->body ? mixed(key, graph_hash(node->body)) : key;
 }
@@ -182,11 +196,11 @@ static void add_node_atoms(Unroll *u, const Graph *graph, int id,
     values[id][0] = inputs[0];
     return;
   }
-  bool is_parted = node->op == OP_all_reduce || node->op == OP_accumulate;
+  bool has_parts = is_parted(node);
   int atom =
-      is_parted ? -1 : add_atom(u, node, node->path, 0, inputs, node->n_inputs);
+      has_parts ? -1 : add_atom(u, node, node->path, 0, inputs, node->n_inputs);
   for (int r = 0; r < node->n_results; r++) {
-    if (!is_parted) {
+    if (!has_parts) {
       values[id][r] = (AtomValue){atom, r};
       continue;
     }

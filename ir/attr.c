@@ -120,6 +120,13 @@ const Name *node_names(const Node *node, AttrKey key, int *out_n) {
   return attr ? attr->names : NULL;
 }
 
+Name node_part_dim(const Node *node, int part) {
+  int n = 0;
+  if (!node_has(node, ATTR_dims)) return node_name(node, ATTR_dim);
+  const Name *dims = node_names(node, ATTR_dims, &n);
+  return part < n ? dims[part] : NULL;
+}
+
 const int64_t *node_ints(const Node *node, AttrKey key, int *out_n) {
   const Attr *attr = node_attr(node, key);
   *out_n = attr ? attr->n : 0;

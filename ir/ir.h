@@ -345,6 +345,8 @@ Name node_name(const Node *node, AttrKey key);
 int64_t node_int(const Node *node, AttrKey key, int64_t if_absent);
 double node_float(const Node *node, AttrKey key, double if_absent);
 const Name *node_names(const Node *node, AttrKey key, int *out_n);
+/* The dim along which a collective works on operand `part`. */
+Name node_part_dim(const Node *node, int part);
 const int64_t *node_ints(const Node *node, AttrKey key, int *out_n);
 
 /* ---- print.c, parse.c, verify.c ---- */

@@ -142,11 +142,12 @@ static void check_reduction(ShardCheck *check, const Node *node) {
   }
 }
 
-/* The larger shard is cut over the axes of the collective to the smaller. */
-static void check_cut(ShardCheck *check, const Node *node, const Type *larger,
-                      const Type *smaller) {
+/* The larger shard of operand `part` is cut over the axes of the collective to
+ * the smaller. */
+static void check_cut(ShardCheck *check, const Node *node, int part,
+                      const Type *larger, const Type *smaller) {
   Type *wanted = type_copied(check, larger);
-  int d = type_find(wanted, node_name(node, ATTR_dim)), n = 0;
+  int d = type_find(wanted, node_part_dim(node, part)), n = 0;
   const Name *names = node_names(node, ATTR_axes, &n);
   for (int i = 0; i < n && d >= 0; i++)
     wanted->dims[d].split = axis_list_append(wanted->dims[d].split,
@@ -156,27 +157,30 @@ static void check_cut(ShardCheck *check, const Node *node, const Type *larger,
 }
 
 static void check_shard(ShardCheck *check, const Node *node) {
-  check_cut(check, node, operand_type(check, node, 0), node->types[0]);
+  check_cut(check, node, 0, operand_type(check, node, 0), node->types[0]);
 }
 
 static void check_collected(ShardCheck *check, const Node *node) {
-  check_cut(check, node, node->types[0], operand_type(check, node, 0));
+  check_cut(check, node, 0, node->types[0], operand_type(check, node, 0));
 }
 
 /* The dim of an all_gather loses its last axes. */
 static void check_gathered(ShardCheck *check, const Node *node) {
-  check_cut(check, node, node->types[0], operand_type(check, node, 0));
+  for (int i = 0; i < node->n_inputs; i++)
+    check_cut(check, node, i, node->types[i], operand_type(check, node, i));
 }
 
 /* The operand is partial over the axes, which shard the dim of the result. */
 static void check_scattered(ShardCheck *check, const Node *node) {
   AxisSet axes = axes_of_node(check, node);
-  const Type *has = operand_type(check, node, 0);
-  const Type *reduced = type_reduced(check, has, axes);
-  if ((has->partial & axes) != axes)
-    report_placement(check, node, "an operand", has, reduced);
-  else
-    check_cut(check, node, reduced, node->types[0]);
+  for (int i = 0; i < node->n_inputs; i++) {
+    const Type *has = operand_type(check, node, i);
+    const Type *reduced = type_reduced(check, has, axes);
+    if ((has->partial & axes) != axes)
+      report_placement(check, node, "an operand", has, reduced);
+    else
+      check_cut(check, node, i, reduced, node->types[i]);
+  }
 }
 
 /* The axes leave one dim for the end of another. */
@@ -192,7 +196,7 @@ static void check_exchanged(ShardCheck *check, const Node *node) {
       node->types[0]
           ->dims[type_find(node->types[0], has->dims[from].name)]
           .split;
-  check_cut(check, node, without, has);
+  check_cut(check, node, 0, without, has);
   wanted = type_copied(check, without);
   const Name *axes = node_names(node, ATTR_axes, &n);
   for (int i = 0; i < n; i++)
