@@ -129,8 +129,32 @@ static bool is_reduced_already(const Partition *p, Value value) {
          !(type->partial & (mesh_sequential(p->mesh) | batch_axes(p)));
 }
 
+static bool is_scalar_sum(const Type *type) {
+  return type->rank == 0 && type->partial_kind == REDUCE_sum;
+}
+
+/* The sum of two scalars of the update, as the norm adds up over the tensors:
+ * each becomes a partial sum over the axes of both, which costs nothing, so
+ * that all are reduced once, at the end. */
+static void join_scalar_sums(Partition *p, int id, Value *inputs) {
+  const Type *a = graph_type(p->rewrite.to, inputs[0]);
+  const Type *b = graph_type(p->rewrite.to, inputs[1]);
+  AxisSet axes = a->partial | b->partial;
+  if (!is_scalar_sum(a) || !is_scalar_sum(b) || axes & mesh_sequential(p->mesh))
+    return;
+  for (int i = 0; i < 2; i++) {
+    const Type *type = graph_type(p->rewrite.to, inputs[i]);
+    if (type->partial == axes) continue;
+    Type *want = type_copy(p->ctx->module->arena, type);
+    want->partial = axes;
+    inputs[i] = reshard(p, inputs[i], want, id);
+  }
+}
+
 void keep_partial(Partition *p, int id, Value *inputs) {
   const Node *node = p->rewrite.from->nodes.data[id];
+  if (node->op == OP_add && node->phase == PHASE_update)
+    join_scalar_sums(p, id, inputs);
   bool is_move = node->n_inputs == 1 && op_has(node->op, OP_FLAG_exact);
   if (is_move && is_reduced_already(p, inputs[0]))
     inputs[0] = reduce_partial(p, inputs[0]);

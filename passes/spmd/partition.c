@@ -247,11 +247,20 @@ static const Type *gradient_of_parameter(const Partition *p, Name node_path,
   return moves ? want : NULL;
 }
 
+/* The node adds up what the norm is made of over tensors. */
+static bool adds_to_norm(const Partition *p, const Node *node, Value value) {
+  bool is_sum = node->op == OP_add ||
+                (node->op == OP_cast && node_has(node, ATTR_reduce));
+  return is_sum && graph_type(p->rewrite.to, value)->rank == 0 &&
+         graph_node(p->rewrite.to, value)->phase == PHASE_update;
+}
+
 /* The update works on reduced gradients, also where it is linear: the norm
  * needs them reduced anyway.  It is made once for all micro-batches. */
 static Value place_gradient(Partition *p, int id, int input, Value value) {
   const Graph *from = p->rewrite.from;
   const Node *node = from->nodes.data[id];
+  if (adds_to_norm(p, node, value)) return value;
   const Node *before = graph_node(from, node->inputs[input]);
   const Type *type = graph_type(p->rewrite.to, value);
   bool is_new = before->phase != PHASE_update && before->op != OP_input;

@@ -180,6 +180,15 @@ static Value sum_of_squares(Graph *graph, Value g) {
   return graph_reduce(graph, OP_sum, square, over, type->rank);
 }
 
+/* To f64, also where it is a part of a sum over ranks: nothing is rounded. */
+static Value cast_summand(Graph *graph, Value sum) {
+  Module *module = graph->module;
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dtype, name_intern(module->names, "f64"));
+  attrs_name(&attrs, ATTR_reduce, name_intern(module->names, "sum"));
+  return graph_append(graph, OP_cast, &sum, 1, &attrs);
+}
+
 /* The norm over all gradients: f32 in each tensor, f64 across them. */
 static Value global_norm(Update *update, const Graph *from) {
   Graph *graph = update->graph;
@@ -191,7 +200,7 @@ static Value global_norm(Update *update, const Graph *from) {
     Value gradient = placed_gradient(update, output);
     update->gradients[i] = gradient;
     Value sum = sum_of_squares(graph, unscaled_gradient(update, gradient));
-    sum = graph_cast(graph, sum, DT_f64);
+    sum = cast_summand(graph, sum);
     total = value_is(total) ? graph_op2(graph, OP_add, total, sum) : sum;
   }
   graph->path = optimizer_path(update, "%s", "optimizer");
