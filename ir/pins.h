@@ -42,7 +42,7 @@ typedef struct Pins {
   Name model;
   Span mesh_span; /* of the block; no source: there is none */
   VEC(PinAxis) axes;
-  PinNumber ranks, microbatches, bucket_bytes, memory_bytes;
+  PinNumber ranks, microbatches, bucket_bytes, prefetch_bytes, memory_bytes;
   PinNumber zero;
   PlanShard zero_over;  /* no axes: the line names none */
   const char *schedule; /* its word; NULL: open */

@@ -8,9 +8,9 @@
 
 #include <string.h>
 
-#define BUCKET_BYTES                                                           \
-  25000000 /* enough to hide latency, small enough to start                    \
-              early */
+/* Enough to hide latency, and small enough to start early. */
+#define BUCKET_BYTES   25000000
+#define PREFETCH_BYTES 25000000
 
 Plan *plan_create(Module *module, Name model) {
   Plan *plan = ARENA_NEW(module->arena, Plan);
@@ -19,6 +19,7 @@ Plan *plan_create(Module *module, Name model) {
   plan->ranks = 1;
   plan->microbatches = 1;
   plan->bucket_bytes = BUCKET_BYTES;
+  plan->prefetch_bytes = PREFETCH_BYTES;
   return plan;
 }
 

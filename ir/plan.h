@@ -88,6 +88,8 @@ typedef struct Plan {
   Map *reached;           /* path -> PlanReached; NULL: none */
   VEC(Name) lines;        /* of paths, as they are printed */
   int64_t bucket_bytes;   /* gradients are reduced in buckets of this size */
+  int64_t prefetch_bytes; /* gathers that begin ahead of their readers have at
+                             most this size together, or are two */
   int64_t memory_bytes;   /* of a rank at most; 0: no limit */
   int zero;               /* level, 0 to 3 */
   PlanShard zero_over;    /* its axes; none: those of the batch */

@@ -150,6 +150,8 @@ static void close_settings(Plan *plan, const Pins *pins) {
   plan->zero = pins_zero_level(pins, mesh);
   plan->zero_over = pins_close_shard(mesh, &pins->zero_over);
   if (pins->bucket_bytes.is_set) plan->bucket_bytes = pins->bucket_bytes.value;
+  if (pins->prefetch_bytes.is_set)
+    plan->prefetch_bytes = pins->prefetch_bytes.value;
   plan->memory_bytes = pins->memory_bytes.value;
   plan->memory_span = pins->memory_bytes.span;
   plan->schedule = pins->schedule;

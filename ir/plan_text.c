@@ -470,6 +470,8 @@ void plan_print(Text *out, const Plan *plan) {
   if (plan->zero_over.n_axes) print_over(out, &plan->zero_over);
   text_add(out, "\n");
   if (plan->bucket_bytes > 0) print_setting(out, "bucket", plan->bucket_bytes);
+  if (plan->prefetch_bytes > 0)
+    print_setting(out, "prefetch", plan->prefetch_bytes);
   if (plan->memory_bytes > 0) print_setting(out, "memory", plan->memory_bytes);
   if (plan->attention)
     text_printf(out, "  attention    = %s\n",

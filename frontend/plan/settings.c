@@ -129,16 +129,21 @@ static void read_zero(PinReader *r, const Pin *pin) {
   r->pins->zero_over = over;
 }
 
-static void read_bucket(PinReader *r, const Pin *pin) {
-  PinNumber *bytes = &r->pins->bucket_bytes;
+static void read_bytes_pin(PinReader *r, const Pin *pin, PinNumber *bytes) {
   *bytes = (PinNumber){true, 0, pin->span};
-  read_bytes(r, pin->value, "bucket", &bytes->value);
+  read_bytes(r, pin->value, pin->name, &bytes->value);
+}
+
+static void read_bucket(PinReader *r, const Pin *pin) {
+  read_bytes_pin(r, pin, &r->pins->bucket_bytes);
+}
+
+static void read_prefetch(PinReader *r, const Pin *pin) {
+  read_bytes_pin(r, pin, &r->pins->prefetch_bytes);
 }
 
 static void read_memory(PinReader *r, const Pin *pin) {
-  PinNumber *bytes = &r->pins->memory_bytes;
-  *bytes = (PinNumber){true, 0, pin->span};
-  read_bytes(r, pin->value, "memory", &bytes->value);
+  read_bytes_pin(r, pin, &r->pins->memory_bytes);
 }
 
 /* Read before the others, by reader_read_ranks and reader_read_microbatches. */
@@ -155,6 +160,7 @@ void reader_read_setting(PinReader *r, const Pin *pin) {
               {"zero", read_zero},
               {"sync", plan_read_word},
               {"bucket", read_bucket},
+              {"prefetch", read_prefetch},
               {"compress", plan_read_word},
               {"memory", read_memory},
               {"ranks", read_before},

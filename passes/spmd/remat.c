@@ -12,10 +12,11 @@
  *
  * A forward value is computed again if a line `remat` of the plan names it, or
  * if a collective gathered it in the forward pass; a line `keep`, and levels 1
- * and 2 of ZeRO for parameters, prevent the latter.  Its clone reads what the
- * forward pass has stored, and clones of the operands that are computed again
- * as well, collectives included.  Clones are made once for all readers.  Random
- * masks repeat, because their numbers are keyed by position.
+ * and 2 of ZeRO for parameters, prevent the latter.  What was gathered last in
+ * the forward pass and is read first in the backward pass stays.  Its clone
+ * reads what the forward pass has stored, and clones of the operands that are
+ * computed again as well, collectives included.  Clones are made once for all
+ * readers.  Random masks repeat, because their numbers are keyed by position.
  *
  * The operands of a clone wait for an anchor (remat_places.c): `after` is a
  * view of its first operand and has an edge from the second, so that neither
@@ -63,13 +64,15 @@ static bool follows_from_parameters(const Remat *r, const Node *node) {
   return true;
 }
 
-static Saving saving_of(const Remat *r, const Node *node) {
+static Saving saving_of(const Remat *r, int node_id) {
+  const Node *node = r->graph->nodes.data[node_id];
   if (node->op == OP_input || node->phase != PHASE_forward)
     return SAVING_default;
   const PlanSaving *line =
       r->ctx->plan ? plan_find_saving(r->ctx->plan, node->path) : NULL;
   if (line) return line->is_recomputed ? SAVING_again : SAVING_kept;
   bool is_gather = node->op == OP_all_gather;
+  if (is_gather && r->is_kept[node_id]) return SAVING_kept;
   if (is_gather && r->keeps_parameters && follows_from_parameters(r, node))
     return SAVING_kept;
   return is_gather || follows_gather(r, node) ? SAVING_again : SAVING_default;
@@ -85,7 +88,7 @@ static void choose_savings(Remat *r) {
   for (int id = 0; id < r->n; id++) {
     const Node *node = r->graph->nodes.data[id];
     r->is_stored[id] = follows_from_parameters(r, node);
-    r->saving[id] = saving_of(r, node);
+    r->saving[id] = saving_of(r, id);
     if (is_backward(node) && r->first_backward == r->n) r->first_backward = id;
   }
 }
@@ -338,8 +341,13 @@ static Graph *emit_graph(Remat *r) {
 
 Graph *pass_remat(PassContext *ctx, const Graph *graph) {
   Remat r = {.ctx = ctx, .graph = graph, .n = graph->nodes.n};
+  r.is_kept = ARENA_ARRAY(ctx->scratch, bool, r.n);
   choose_savings(&r);
   find_backward_readers(&r);
+  if (remat_keep_last_gathers(&r)) {
+    choose_savings(&r);
+    find_backward_readers(&r);
+  }
   report_lines(&r);
   remat_find_anchors(&r);
   remat_find_places(&r);

@@ -28,6 +28,7 @@ typedef struct Remat {
   int first_backward;    /* the first node of the backward pass, or n */
   bool keeps_parameters; /* gathered ones stay until the step ends */
   Saving *saving;        /* by node */
+  bool *is_kept;         /* by node: a gather that need not be made again */
   bool *is_stored; /* by node: follows from parameters and constants alone */
   int *reader;    /* by node: the first backward reader of the clone, n: none */
   int *place;     /* by node: the old node that its clone comes before */
@@ -39,6 +40,9 @@ typedef struct Remat {
 
 /* ---- remat_places.c ---- */
 
+/* Sets `is_kept` of the gathers of parameters that the end of the forward pass
+ * and the begin of the backward pass both read; false: there is none. */
+bool remat_keep_last_gathers(Remat *r);
 /* Fills in `anchor`. */
 void remat_find_anchors(Remat *r);
 /* Chooses the places of all clones, and of gathers in the forward pass. */

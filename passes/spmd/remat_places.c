@@ -8,14 +8,14 @@
  * the matmul or convolution of the greatest depth among the nodes before it.
  *
  * A gather takes time that others can hide: it may begin ahead of its reader,
- * as long as the gathers in flight have at most the bytes of a bucket together,
- * or are two.
+ * as long as the gathers in flight have at most the bytes of the plan's
+ * `prefetch` together, or are two.
  */
 #include "passes/spmd/remat.h"
 
 #include <stdlib.h>
 
-#define DEFAULT_BYTES 25000000 /* as in bucket.c */
+#define DEFAULT_BYTES 25000000 /* without a plan */
 
 /* ---- anchors ---- */
 
@@ -127,11 +127,62 @@ static Prefetches list_prefetches(const Remat *r) {
   return list;
 }
 
+static int64_t prefetch_limit(const Remat *r) {
+  const Plan *plan = r->ctx->plan;
+  return plan && plan->prefetch_bytes > 0 ? plan->prefetch_bytes
+                                          : DEFAULT_BYTES;
+}
+
+/* By node that follows from parameters alone: its last reader in the forward
+ * pass that does not, or -1. */
+static int *find_last_readers(const Remat *r) {
+  int *last = ARENA_ARRAY(r->ctx->scratch, int, r->n);
+  for (int id = 0; id < r->n; id++) last[id] = -1;
+  for (int id = r->n - 1; id >= 0; id--) {
+    const Node *node = r->graph->nodes.data[id];
+    if (node->phase != PHASE_forward) continue;
+    int at = r->is_stored[id] ? last[id] : id;
+    for (int i = 0; i < node->n_inputs; i++)
+      if (at > last[node->inputs[i].node]) last[node->inputs[i].node] = at;
+  }
+  return last;
+}
+
+/* The bytes of gathers that the forward pass reads for the last time at `place`
+ * or later. */
+static int64_t bytes_read_after(const Prefetches *list, const int *last,
+                                int place) {
+  int64_t bytes = 0;
+  for (int i = 0; i < list->n; i++)
+    if (list->data[i].is_clone && last[list->data[i].id] >= place)
+      bytes += list->data[i].bytes;
+  return bytes;
+}
+
+/* The backward pass would gather it ahead of its reader while the forward pass
+ * still has it. */
+bool remat_keep_last_gathers(Remat *r) {
+  Prefetches list = list_prefetches(r);
+  const int *last = find_last_readers(r);
+  int64_t limit = prefetch_limit(r), bytes = 0;
+  bool any = false;
+  for (int i = 0; i < list.n; i++) {
+    const Prefetch *item = &list.data[i];
+    if (!item->is_clone) continue;
+    if (!r->is_stored[r->graph->nodes.data[item->id]->inputs[0].node]) continue;
+    bytes += item->bytes;
+    if (bytes > limit) break;
+    if (last[item->id] < 0 ||
+        bytes_read_after(&list, last, last[item->id]) > limit)
+      continue;
+    any = r->is_kept[item->id] = true;
+  }
+  return any;
+}
+
 /* The reader beside which gather `i` may run. */
 static int prefetch_place(const Remat *r, const Prefetches *list, int i) {
-  const Plan *plan = r->ctx->plan;
-  int64_t limit =
-      plan && plan->bucket_bytes > 0 ? plan->bucket_bytes : DEFAULT_BYTES;
+  int64_t limit = prefetch_limit(r);
   int64_t bytes = list->data[i].bytes;
   int first = i;
   while (first > 0 &&

@@ -143,6 +143,9 @@ static Graph *run_word(Case *c, Graph *graph, const char *word) {
   } else if (strncmp(word, "bucket=", 7) == 0) {
     c->plan.bucket_bytes = atol(word + 7);
     c->ctx.plan = &c->plan;
+  } else if (strncmp(word, "prefetch=", 9) == 0) {
+    c->plan.prefetch_bytes = atol(word + 9);
+    c->ctx.plan = &c->plan;
   } else if (strcmp(word, "attention=ring") == 0) {
     c->plan.attention = ATTENTION_ring;
   } else if (strncmp(word, "remat=", 6) == 0) {

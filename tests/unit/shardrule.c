@@ -325,6 +325,7 @@ Test(plan, data_parallel_text) {
                                             "  microbatches = 8\n"
                                             "  zero         = 0\n"
                                             "  bucket       = 25MB\n"
+                                            "  prefetch     = 25MB\n"
                                             "\n"
                                             "  shard B over data\n"
                                             "}\n");
