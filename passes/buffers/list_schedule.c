@@ -3,8 +3,7 @@
  * updates in place need.
  *
  * Nodes stay in their order as far as possible, except that
- *   - a collective comes right after its last input, because it runs beside the
- *     nodes that follow, and nodes that wait for a collective come last;
+ *   - communication is started early and waited for late (launch_order.c);
  *   - with micro-batches, the nodes that run once before, for each, and once
  *     after them form three segments;
  *   - a node that overwrites a persistent buffer (a parameter, optimizer state)
@@ -26,6 +25,8 @@
  * cost: O(nodes + edges), and a search from each update
  */
 #include "passes/buffers/list_schedule.h"
+
+#include "passes/topological.h"
 
 typedef VEC(int) Ids;
 
@@ -337,86 +338,29 @@ static void find_microbatch_segments(const ListSchedule *list, int *segment) {
   }
 }
 
-static int64_t *find_schedule_keys(const ListSchedule *list) {
-  const Graph *graph = list->graph;
-  Arena *arena = list->ctx->scratch;
-  int64_t *key = ARENA_ARRAY(arena, int64_t, list->n);
-  int *segment = ARENA_ARRAY(arena, int, list->n);
-  bool *awaits_collective = ARENA_ARRAY(arena, bool, list->n);
-  find_microbatch_segments(list, segment);
-  int64_t n = list->n;
-  for (int id = 0; id < list->n; id++) {
-    const Node *node = graph->nodes.data[id];
-    for (int i = 0; i < node->n_inputs; i++) {
-      int from = node->inputs[i].node;
-      awaits_collective[id] |=
-          awaits_collective[from] ||
-          op_has(graph->nodes.data[from]->op, OP_FLAG_asynchronous);
-    }
-    key[id] = id + segment[id] * 4 * n;
-    if (awaits_collective[id]) key[id] += 2 * n;
-    if (op_has(node->op, OP_FLAG_asynchronous))
-      key[id] = segment[id] * 4 * n - 1;
-    if (node->op == OP_input) key[id] = id - n;
-  }
-  return key;
-}
-
-typedef struct Heap {
-  const int64_t *key;
-  int *ids, n;
-} Heap;
-
-static bool heap_before(const Heap *heap, int a, int b) {
-  return heap->key[a] != heap->key[b] ? heap->key[a] < heap->key[b] : a < b;
-}
-
-static void heap_push(Heap *heap, int id) {
-  int at = heap->n++;
-  while (at > 0 && heap_before(heap, id, heap->ids[(at - 1) / 2])) {
-    heap->ids[at] = heap->ids[(at - 1) / 2];
-    at = (at - 1) / 2;
-  }
-  heap->ids[at] = id;
-}
-
-static int heap_pop(Heap *heap) {
-  int top = heap->ids[0], last = heap->ids[--heap->n], at = 0;
-  for (;;) {
-    int child = 2 * at + 1;
-    if (child >= heap->n) break;
-    if (child + 1 < heap->n &&
-        heap_before(heap, heap->ids[child + 1], heap->ids[child]))
-      child++;
-    if (!heap_before(heap, heap->ids[child], last)) break;
-    heap->ids[at] = heap->ids[child];
-    at = child;
-  }
-  if (heap->n > 0) heap->ids[at] = last;
-  return top;
-}
-
 static Graph *schedule_nodes(ListSchedule *list) {
   Arena *arena = list->ctx->scratch;
   const Graph *graph = list->graph;
   int n = list->n, n_done = 0;
-  Heap heap = {.key = find_schedule_keys(list),
-               .ids = ARENA_ARRAY(arena, int, n)};
+  int *segment = ARENA_ARRAY(arena, int, n);
+  find_microbatch_segments(list, segment);
+  ReadyHeap heap =
+      ready_heap(arena, n, launch_order_keys(graph, segment, arena));
   int *waiting = ARENA_ARRAY(arena, int, n);
   for (int e = 0; e < list->edges.n; e++) waiting[list->edges.data[e].to]++;
   for (int id = 0; id < n; id++) waiting[id] += graph->nodes.data[id]->n_inputs;
   for (int id = 0; id < n; id++)
-    if (waiting[id] == 0) heap_push(&heap, id);
+    if (waiting[id] == 0) ready_push(&heap, id);
   Rewrite rewrite = rewrite_begin(list->ctx, graph);
   while (heap.n > 0) {
-    int id = heap_pop(&heap);
+    int id = ready_pop(&heap);
     rewrite_copy(&rewrite, id);
     n_done++;
     for (int u = list->user_begin[id]; u < list->user_begin[id + 1]; u++)
-      if (--waiting[list->users[u]] == 0) heap_push(&heap, list->users[u]);
+      if (--waiting[list->users[u]] == 0) ready_push(&heap, list->users[u]);
     for (int e = list->first_edge[id]; e; e = list->edges.data[e - 1].next) {
       int to = list->edges.data[e - 1].to;
-      if (--waiting[to] == 0) heap_push(&heap, to);
+      if (--waiting[to] == 0) ready_push(&heap, to);
     }
   }
   ASSERT(n_done == n);

@@ -16,5 +16,10 @@ bool node_writes_over(const Node *node, int input);
 /* The result may take the bytes of the input: each element of the input is
  * read only where that of the result is written (rule 8 of fuse.c). */
 bool fused_may_overwrite(const Graph *graph, int id, int result, int input);
+/* launch_order.c: by node, the key by which nodes that are ready are taken,
+ * the lowest first.  `segment`: 0, 1 and 2 for before, inside and after the
+ * loop over micro-batches. */
+int64_t *launch_order_keys(const Graph *graph, const int *segment,
+                           Arena *arena);
 
 #endif
