@@ -3,7 +3,8 @@
  *
  * Communication overlaps computation, and a track may not hold slices that
  * overlap in part, so each has a track of its own: tid 0 the instructions, tid
- * 1 the collectives.  One process of the timeline is one rank.
+ * 1 the blocking collectives, tid 2 the bulk ones.  One process of the timeline
+ * is one rank.
  *
  * All ranks leave a barrier within the time of a message, so what each one's
  * clock says then is one time, the origin of the timeline.
@@ -15,6 +16,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { TRACK_INSTRUCTIONS, TRACK_BLOCKING, TRACK_BULK };
 
 Trace *trace_create(Arena *arena, int64_t capacity) {
   Trace *trace = ARENA_NEW(arena, Trace);
@@ -57,17 +60,6 @@ static void write_string(FILE *file, const char *text) {
   fputc('"', file);
 }
 
-static const char *collective_path(const DnnProgram *program, int32_t id) {
-  for (int i = 0; i < program->n_entry_points; i++)
-    for (int j = 0; j < program->entry_points[i].n_instrs; j++) {
-      const DnnInstr *instr = &program->entry_points[i].instrs[j];
-      if (instr->op == DNN_OP_COLLECTIVE &&
-          ((const DnnCollective *)instr->detail)->id == id)
-        return instr->path;
-    }
-  return "collective";
-}
-
 static void write_slice(FILE *file, const Trace *trace, int rank, int track,
                         const char *name, int64_t begin, int64_t end) {
   fprintf(file, ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":", rank,
@@ -76,6 +68,31 @@ static void write_slice(FILE *file, const Trace *trace, int rank, int track,
   fprintf(file, ",\"ts\":%.3f,\"dur\":%.3f",
           (double)(begin - trace->origin_ns) * 1e-3,
           (double)(end - begin) * 1e-3);
+}
+
+/* The instruction that starts a collective; NULL: it is none of a step. */
+static const DnnInstr *collective_instr(const DnnProgram *program, int32_t id) {
+  for (int i = 0; i < program->n_entry_points; i++)
+    for (int j = 0; j < program->entry_points[i].n_instrs; j++) {
+      const DnnInstr *instr = &program->entry_points[i].instrs[j];
+      if (instr->op == DNN_OP_COLLECTIVE &&
+          ((const DnnCollective *)instr->detail)->id == id)
+        return instr;
+    }
+  return NULL;
+}
+
+static void write_collective(FILE *file, const Trace *trace, int rank,
+                             const CommEvent *event,
+                             const DnnProgram *program) {
+  const DnnInstr *instr = collective_instr(program, event->id);
+  const DnnCollective *what = instr ? instr->detail : NULL;
+  bool is_bulk = what && what->queue == DNN_QUEUE_BULK;
+  write_slice(file, trace, rank, is_bulk ? TRACK_BULK : TRACK_BLOCKING,
+              instr ? instr->path : "collective", event->begin_ns,
+              event->end_ns);
+  fprintf(file, ",\"args\":{\"id\":%d,\"bytes\":%lld}}", event->id,
+          (long long)event->bytes);
 }
 
 /* The ranks of one machine write one file, one after the other. */
@@ -95,15 +112,17 @@ static void write_events(FILE *file, const Trace *trace, const Comm *comm,
           "%s\n{\"ph\":\"M\",\"pid\":%d,\"name\":"
           "\"process_name\",\"args\":{\"name\":\"rank %d\"}}",
           is_first ? "{\"traceEvents\":[" : ",", rank, rank);
-  for (int i = 0; i < 2; i++)
+  static const char *const tracks[] = {"instructions", "blocking communication",
+                                       "bulk communication"};
+  for (int i = 0; i < ARRAY_LENGTH(tracks); i++)
     fprintf(file,
             ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\","
             "\"args\":{\"name\":\"%s\"}}",
-            rank, i, i ? "communication" : "instructions");
+            rank, i, tracks[i]);
   for (int64_t i = 0; i < trace->n; i++) {
     const TraceEvent *event = &trace->data[i];
-    write_slice(file, trace, rank, 0, event->instr->path, event->begin_ns,
-                event->end_ns);
+    write_slice(file, trace, rank, TRACK_INSTRUCTIONS, event->instr->path,
+                event->begin_ns, event->end_ns);
     unsigned phase = event->instr->phase;
     fprintf(file,
             ",\"args\":{\"step\":%lld,\"phase\":\"%s\",\"flops\":%.0f,"
@@ -112,13 +131,8 @@ static void write_events(FILE *file, const Trace *trace, const Comm *comm,
             phase < ARRAY_LENGTH(phases) ? phases[phase] : "",
             event->instr->flops, event->instr->bytes_moved);
   }
-  for (int32_t i = 0; i < trace->comm.n; i++) {
-    const CommEvent *event = &trace->comm.data[i];
-    write_slice(file, trace, rank, 1, collective_path(program, event->id),
-                event->begin_ns, event->end_ns);
-    fprintf(file, ",\"args\":{\"id\":%d,\"bytes\":%lld}}", event->id,
-            (long long)event->bytes);
-  }
+  for (int32_t i = 0; i < trace->comm.n; i++)
+    write_collective(file, trace, rank, &trace->comm.data[i], program);
   if (is_last) fprintf(file, "\n],\"displayTimeUnit\":\"ms\"}\n");
 }
 

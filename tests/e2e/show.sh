@@ -10,7 +10,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # counted RANK: the bytes of the collectives in the timeline of a rank.
 counted() {
-  sed -n "s/.*\"pid\":$1,\"tid\":1,.*\"bytes\":\([0-9]*\).*/\1/p" trace.json |
+  sed -n "s/.*\"pid\":$1,\"tid\":[12],.*\"bytes\":\([0-9]*\).*/\1/p" trace.json |
     awk '{ sum += $1 } END { print sum + 0 }'
 }
 
@@ -31,7 +31,7 @@ compare() {
   done
   # Each collective of all ranks overlaps in time: none ends before another
   # rank has begun, but for the error of the clocks.
-  sed -n 's/.*"pid":\([0-9]*\),"tid":1,.*"ts":\([-0-9.]*\),"dur":\([0-9.]*\).*/\1 \2 \3/p' \
+  sed -n 's/.*"pid":\([0-9]*\),"tid":[12],.*"ts":\([-0-9.]*\),"dur":\([0-9.]*\).*/\1 \2 \3/p' \
     trace.json | awk -v plan="$plan" '
       { first[$1] = ($1 in first) ? first[$1] : $2; last[$1] = $2 + $3 }
       END {

@@ -168,7 +168,7 @@ static void *run_rank(void *user) {
   return NULL;
 }
 
-/* What a rank waited for, and its collectives. */
+/* A rank with its collectives and waits. */
 typedef struct Timeline {
   int64_t step_ns, compute_ns;
   const int64_t *waited; /* by id: how long the rank stood still for it */
@@ -236,7 +236,7 @@ static const CommEvent *last_bucket(const Timeline *line) {
   return last;
 }
 
-/* What follows the last bucket: the norm and other scalars. */
+/* The last bucket and all that follows it: the norm and other scalars. */
 static int64_t tail_ns(const Timeline *line, const CommEvent *last) {
   int64_t ns = duration_ns(last);
   for (int i = 0; i < line->events.n; i++)
