@@ -32,14 +32,12 @@
  * lies between GPUs on NVLink (some 1,000) and on a network (8,000), and CPUs
  * on 1 Gbit/s (800).  A message costs 1e7 at least. */
 static const double byte_ops = 100, sent_byte_ops = 2000, message_ops = 1e7;
-/* An estimate may be half of the time. */
-static const double hiding_factor = 2;
-
 typedef struct LaunchOrder {
   const Graph *graph;
   Arena *arena;
   int n;
   const int *segment;
+  double hiding;
   int *place;   /* by node: the id of the node after which it comes */
   int *arrival; /* by node: among those of one place, the order */
   int *root;    /* by node: the node whose bytes a view shares */
@@ -106,7 +104,7 @@ static void mark_needed(LaunchOrder *o, int first, int id) {
 /* From the nearest back, nodes since the blocking collective before come after
  * this one, until they hide it. */
 static void hide_collective(LaunchOrder *o, int first, int id) {
-  double wanted = hiding_factor * message_time(o, id);
+  double wanted = o->hiding * message_time(o, id);
   wanted -= work_before_wait(o, id, wanted);
   if (wanted <= 0) return;
   mark_needed(o, first, id);
@@ -265,12 +263,13 @@ static int64_t key_of(const LaunchOrder *o, int id) {
 }
 
 int64_t *launch_order_keys(const Graph *graph, const int *segment,
-                           Arena *arena) {
+                           double hiding, Arena *arena) {
   int n = graph->nodes.n;
   LaunchOrder order = {.graph = graph,
                        .arena = arena,
                        .n = n,
                        .segment = segment,
+                       .hiding = hiding,
                        .place = ARENA_ARRAY(arena, int, n),
                        .arrival = ARENA_ARRAY(arena, int, n),
                        .root = ARENA_ARRAY(arena, int, n),
@@ -281,7 +280,7 @@ int64_t *launch_order_keys(const Graph *graph, const int *segment,
                          ? order.root[graph->nodes.data[id]->inputs[0].node]
                          : id;
   }
-  hide_collectives(&order);
+  if (hiding > 0) hide_collectives(&order);
   feed_bulk(&order);
   read_late(&order);
   delay_chains(&order);

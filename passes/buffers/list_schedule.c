@@ -338,24 +338,21 @@ static void find_microbatch_segments(const ListSchedule *list, int *segment) {
   }
 }
 
-static Graph *schedule_nodes(ListSchedule *list) {
+/* The nodes in an order that keeps all edges; of those that are ready, the one
+ * with the lowest key comes first. */
+static int *order_nodes(const ListSchedule *list, const int64_t *key) {
   Arena *arena = list->ctx->scratch;
   const Graph *graph = list->graph;
   int n = list->n, n_done = 0;
-  int *segment = ARENA_ARRAY(arena, int, n);
-  find_microbatch_segments(list, segment);
-  ReadyHeap heap =
-      ready_heap(arena, n, launch_order_keys(graph, segment, arena));
+  int *order = ARENA_ARRAY(arena, int, n);
   int *waiting = ARENA_ARRAY(arena, int, n);
+  ReadyHeap heap = ready_heap(arena, n, key);
   for (int e = 0; e < list->edges.n; e++) waiting[list->edges.data[e].to]++;
   for (int id = 0; id < n; id++) waiting[id] += graph->nodes.data[id]->n_inputs;
   for (int id = 0; id < n; id++)
     if (waiting[id] == 0) ready_push(&heap, id);
-  Rewrite rewrite = rewrite_begin(list->ctx, graph);
   while (heap.n > 0) {
-    int id = ready_pop(&heap);
-    rewrite_copy(&rewrite, id);
-    n_done++;
+    int id = order[n_done++] = ready_pop(&heap);
     for (int u = list->user_begin[id]; u < list->user_begin[id + 1]; u++)
       if (--waiting[list->users[u]] == 0) ready_push(&heap, list->users[u]);
     for (int e = list->first_edge[id]; e; e = list->edges.data[e - 1].next) {
@@ -364,6 +361,43 @@ static Graph *schedule_nodes(ListSchedule *list) {
     }
   }
   ASSERT(n_done == n);
+  return order;
+}
+
+static bool has_blocking(const Graph *graph) {
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    if (op_has(node->op, OP_FLAG_asynchronous) && !node_has(node, ATTR_bucket))
+      return true;
+  }
+  return false;
+}
+
+/* Work that is put behind the start of a collective, to hide it, keeps its
+ * operands alive.  So less is where that would take more memory: an estimate
+ * of time may be half of it, so twice as much, once, or none. */
+static int *choose_order(const ListSchedule *list) {
+  static const double hiding[] = {2, 1};
+  Arena *arena = list->ctx->scratch;
+  int *segment = ARENA_ARRAY(arena, int, list->n);
+  find_microbatch_segments(list, segment);
+  int *order =
+      order_nodes(list, launch_order_keys(list->graph, segment, 0, arena));
+  if (!has_blocking(list->graph)) return order;
+  int64_t limit = live_peak_bytes(list->graph, order, arena);
+  limit += limit / 8;
+  for (int i = 0; i < ARRAY_LENGTH(hiding); i++) {
+    int *hidden = order_nodes(
+        list, launch_order_keys(list->graph, segment, hiding[i], arena));
+    if (live_peak_bytes(list->graph, hidden, arena) <= limit) return hidden;
+  }
+  return order;
+}
+
+static Graph *schedule_nodes(const ListSchedule *list) {
+  const int *order = choose_order(list);
+  Rewrite rewrite = rewrite_begin(list->ctx, list->graph);
+  for (int i = 0; i < list->n; i++) rewrite_copy(&rewrite, order[i]);
   return rewrite_end(&rewrite);
 }
 

@@ -18,8 +18,12 @@ bool node_writes_over(const Node *node, int input);
 bool fused_may_overwrite(const Graph *graph, int id, int result, int input);
 /* launch_order.c: by node, the key by which nodes that are ready are taken,
  * the lowest first.  `segment`: 0, 1 and 2 for before, inside and after the
- * loop over micro-batches. */
+ * loop over micro-batches.  `hiding`: how many times the estimated time of a
+ * blocking collective other work may be put behind its start. */
 int64_t *launch_order_keys(const Graph *graph, const int *segment,
-                           Arena *arena);
+                           double hiding, Arena *arena);
+/* live_peak.c: the most bytes that are live at once when nodes run in this
+ * order, without persistent buffers. */
+int64_t live_peak_bytes(const Graph *graph, const int *order, Arena *arena);
 
 #endif
