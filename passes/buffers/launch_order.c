@@ -27,6 +27,8 @@
 #include "ir/work.h"
 #include "passes/buffers/list_schedule.h"
 
+#include <stdlib.h>
+
 /* Estimates of time are in operations, for devices of any speed: a byte of
  * memory costs as long as 100 of them and a byte sent as long as 2,000, which
  * lies between GPUs on NVLink (some 1,000) and on a network (8,000), and CPUs
@@ -207,20 +209,37 @@ static int *find_continued(const LaunchOrder *o) {
   return continued;
 }
 
+static int compare_places(const void *a, const void *b) {
+  const int *x = a, *y = b;
+  return *x < *y ? -1 : *x > *y;
+}
+
+/* The first of the ascending places that is greater. */
+static int place_behind(const int *places, int n, int place, int otherwise) {
+  int low = 0, high = n;
+  while (low < high) {
+    int middle = low + (high - low) / 2;
+    if (places[middle] > place)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low < n ? places[low] : otherwise;
+}
+
 static void delay_chains(LaunchOrder *o) {
   const int *continued = find_continued(o);
-  int next = o->n; /* the place of the next bulk collective that begins one */
-  int *place_after = ARENA_ARRAY(o->arena, int, o->n);
-  for (int id = o->n - 1; id >= 0; id--) {
-    place_after[id] = next;
-    if (is_bulk(node_at(o, id)) && continued[id] < 0) next = o->place[id];
-  }
+  int *begins = ARENA_ARRAY(o->arena, int, o->n), n = 0;
+  for (int id = 0; id < o->n; id++)
+    if (is_bulk(node_at(o, id)) && continued[id] < 0)
+      begins[n++] = o->place[id];
+  if (n > 1) qsort(begins, (size_t)n, sizeof *begins, compare_places);
   for (int id = 0; id < o->n; id++) {
     const Node *node = node_at(o, id);
     if (!is_bulk(node) && !is_preparation(o, id)) continue;
-    int from = continued[id];
-    if (from >= 0 && o->place[id] < place_after[from])
-      o->place[id] = place_after[from];
+    if (continued[id] < 0) continue;
+    int place = place_behind(begins, n, o->place[continued[id]], o->n);
+    if (o->place[id] < place) o->place[id] = place;
   }
 }
 

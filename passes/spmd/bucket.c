@@ -163,6 +163,15 @@ static int origin_of(const Graph *graph, int id) {
   return id;
 }
 
+/* Where the operand is there: what is stored, from the beginning. */
+static int ready_at(const Graph *graph, int id) {
+  int from = id;
+  while (op_is(graph->nodes.data[from]->op, OPCLASS_view) &&
+         graph->nodes.data[from]->op != OP_after)
+    from = graph->nodes.data[from]->inputs[0].node;
+  return graph->nodes.data[from]->op == OP_input ? 0 : id;
+}
+
 static bool may_join(const Node *node) {
   return node->n_inputs == 1 &&
          (node->op == OP_all_reduce || node->op == OP_all_gather ||
@@ -193,16 +202,17 @@ static void collect_parts(Bucketing *b) {
     bool bulk = is_bulk(b, id);
     if (!may_join(node) && !bulk) continue;
     int from = node->inputs[0].node;
-    vec_push(b->arena, &b->parts,
-             (Part){.id = id,
-                    .ready = bulk ? origin_of(graph, from) : from,
-                    .read = b->read[id],
-                    .depth = bulk ? depth[id] : level[id],
-                    .bytes = part_bytes(graph, node),
-                    .is_bulk = bulk,
-                    .is_scalar = node->types[0]->rank == 0,
-                    .is_update = node->phase == PHASE_update,
-                    .is_before = is_before[id]});
+    vec_push(
+        b->arena, &b->parts,
+        (Part){.id = id,
+               .ready = bulk ? origin_of(graph, from) : ready_at(graph, from),
+               .read = b->read[id],
+               .depth = bulk ? depth[id] : level[id],
+               .bytes = part_bytes(graph, node),
+               .is_bulk = bulk,
+               .is_scalar = node->types[0]->rank == 0,
+               .is_update = node->phase == PHASE_update,
+               .is_before = is_before[id]});
   }
 }
 
