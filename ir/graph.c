@@ -184,39 +184,70 @@ static bool same_values(const Value *a, const Value *b, int n) {
   return true;
 }
 
+static bool same_types(const Type *const *a, const Type *const *b, int n) {
+  for (int i = 0; i < n; i++)
+    if (!type_equal(a[i], b[i])) return false;
+  return true;
+}
+
+/* A copy that shares what is not replaced. */
+static Node *copy_changed(Arena *arena, const Node *node, const Value *inputs,
+                          const Type *const *types) {
+  enum { NODE_BYTES = (sizeof(Node) + 7) & ~7 };
+  size_t inputs_bytes =
+      inputs ? (size_t)node->n_inputs * sizeof *inputs : (size_t)0;
+  size_t types_bytes =
+      types ? (size_t)node->n_results * sizeof *types : (size_t)0;
+  char *copy = arena_alloc(arena, NODE_BYTES + inputs_bytes + types_bytes);
+  Value *own_inputs = (Value *)(copy + NODE_BYTES);
+  const Type **own_types = (const Type **)(own_inputs + node->n_inputs);
+  *(Node *)copy = *node;
+  if (types) {
+    if (!inputs) own_types = (const Type **)own_inputs;
+    memcpy(own_types, types, types_bytes);
+    ((Node *)copy)->types = own_types;
+  }
+  if (inputs) {
+    memcpy(own_inputs, inputs, inputs_bytes);
+    ((Node *)copy)->inputs = own_inputs;
+  }
+  return (Node *)copy;
+}
+
 /* The contents of a node never change, so a copy shares them; a copy that reads
  * the same inputs is the node itself.  (Bodies of scans are replaced.) */
 static Value append_copy(Graph *to, Node *node, const Value *inputs,
-                         bool may_share) {
+                         const Type *const *types) {
   Arena *arena = to->module->arena;
   for (int i = 0; i < node->n_inputs; i++) check_value(to, inputs[i]);
-  Node *copy = node;
-  if (!may_share || node->op == OP_scan ||
-      !same_values(inputs, node->inputs, node->n_inputs)) {
-    copy = arena_copy(arena, node, sizeof *node);
-    copy->inputs =
-        arena_copy(arena, inputs, (size_t)node->n_inputs * sizeof(Value));
-  }
-  vec_push(arena, &to->nodes, copy);
+  if (same_values(inputs, node->inputs, node->n_inputs)) inputs = NULL;
+  if (types && same_types(types, node->types, node->n_results)) types = NULL;
+  if (inputs || types || node->op == OP_scan)
+    node = copy_changed(arena, node, inputs, types);
+  vec_push(arena, &to->nodes, node);
   return (Value){to->nodes.n - 1, 0};
 }
 
 Value graph_copy_node(Graph *to, const Graph *from, int id,
                       const Value *new_inputs, bool infer_types) {
   Node *node = from->nodes.data[id];
-  bool infers = infer_types && op_info(node->op)->infer;
   if (node->op == OP_input) return copy_input(to, from, node);
-  Value value = append_copy(to, node, new_inputs, !infers);
-  if (!infers) return value;
-  Node *copy = to->nodes.data[value.node];
+  if (!infer_types || !op_info(node->op)->infer)
+    return append_copy(to, node, new_inputs, NULL);
   Attrs attrs = {.n = node->n_attrs};
   const Type *inferred[8];
   for (int i = 0; i < node->n_attrs; i++) attrs.items[i] = node->attrs[i];
   int n = infer_node_types(to, node->op, new_inputs, node->n_inputs, &attrs,
                            inferred);
-  copy->types =
-      arena_copy(to->module->arena, inferred, (size_t)n * sizeof(Type *));
-  return value;
+  ASSERT(n == node->n_results);
+  return append_copy(to, node, new_inputs, inferred);
+}
+
+Value graph_copy_node_as(Graph *to, const Graph *from, int id,
+                         const Value *new_inputs, const Type *const *types) {
+  Node *node = from->nodes.data[id];
+  ASSERT(node->op != OP_input);
+  return append_copy(to, node, new_inputs, types);
 }
 
 /* ---- looking up ---- */

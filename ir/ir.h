@@ -309,6 +309,9 @@ Value graph_append_typed(Graph *graph, Op op, const Value *inputs, int n_inputs,
  * operator has a rule.  An `input` node is registered with all it had. */
 Value graph_copy_node(Graph *to, const Graph *from, int id,
                       const Value *new_inputs, bool infer);
+/* The same with the result types given; not for an `input` node. */
+Value graph_copy_node_as(Graph *to, const Graph *from, int id,
+                         const Value *new_inputs, const Type *const *types);
 const Node *graph_node(const Graph *graph, Value value);
 const Type *graph_type(const Graph *graph, Value value);
 const GraphInput *graph_find_input(const Graph *graph, Role role, Name path);

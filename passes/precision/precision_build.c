@@ -75,7 +75,8 @@ static void set_rounded_result(Rounding *r, Value old, Value now) {
   }
 }
 
-/* Appends node `id` with these inputs; its float results have this dtype. */
+/* Appends node `id` with these inputs and attributes (NULL: its own); its float
+ * results have this dtype. */
 static void append_rounded(Rounding *r, int id, const Value *inputs,
                            const Attrs *attrs, DType dtype) {
   const Node *node = r->from->nodes.data[id];
@@ -90,8 +91,10 @@ static void append_rounded(Rounding *r, int id, const Value *inputs,
   }
   rewrite_at(&r->rewrite, id);
   Value first =
-      graph_append_typed(r->rewrite.to, node->op, inputs, node->n_inputs, attrs,
-                         types, node->n_results, node->body);
+      attrs
+          ? graph_append_typed(r->rewrite.to, node->op, inputs, node->n_inputs,
+                               attrs, types, node->n_results, node->body)
+          : graph_copy_node_as(r->rewrite.to, r->from, id, inputs, types);
   for (int i = 0; i < node->n_results; i++)
     set_rounded_result(r, (Value){id, i}, (Value){first.node, i});
 }
@@ -126,9 +129,9 @@ static void build_contraction(Rounding *r, int id, Value *inputs) {
                     : value_in_f32(r, node->inputs[i]);
   }
   if (op_has(node->op, OP_FLAG_attends)) dtype = operands;
-  if (dtype != operands || node_has(node, ATTR_dtype))
-    set_dtype(r, &attrs, dtype);
-  append_rounded(r, id, inputs, &attrs, dtype);
+  bool is_set = dtype != operands || node_has(node, ATTR_dtype);
+  if (is_set) set_dtype(r, &attrs, dtype);
+  append_rounded(r, id, inputs, is_set ? &attrs : NULL, dtype);
 }
 
 /* Every operand is rounded already, or may be rounded before the move. */
@@ -150,7 +153,6 @@ static bool moves_16bit(const Rounding *r, int id) {
 
 static void build_move(Rounding *r, int id, Value *inputs) {
   const Node *node = r->from->nodes.data[id];
-  Attrs attrs = node_attrs(node);
   bool is_16bit = moves_16bit(r, id);
   DType dtype = DT_f32;
   for (int i = 0; i < node->n_inputs; i++) {
@@ -159,7 +161,7 @@ static void build_move(Rounding *r, int id, Value *inputs) {
                            : value_in_f32(r, node->inputs[i]);
     if (is_rounded) dtype = graph_type(r->rewrite.to, inputs[i])->dtype;
   }
-  append_rounded(r, id, inputs, &attrs, dtype);
+  append_rounded(r, id, inputs, NULL, dtype);
 }
 
 /* A cast between float dtypes: the rounding that the program asks for, then
@@ -187,9 +189,9 @@ static void build_f32_node(Rounding *r, int id, Value *inputs) {
                          : value_in_f32(r, node->inputs[i]);
   }
   bool is_typed = is_typed_16bit(r, (Value){id, 0});
-  if (is_sum || (is_typed && node_has(node, ATTR_dtype)))
-    set_dtype(r, &attrs, DT_f32);
-  append_rounded(r, id, inputs, &attrs, DT_f32);
+  bool is_set = is_sum || (is_typed && node_has(node, ATTR_dtype));
+  if (is_set) set_dtype(r, &attrs, DT_f32);
+  append_rounded(r, id, inputs, is_set ? &attrs : NULL, DT_f32);
 }
 
 /* ---- scans ---- */

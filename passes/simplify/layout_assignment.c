@@ -104,9 +104,25 @@ static int layout_score(const LayoutAssignment *layouts, const Node *node,
   return best_score > any ? best_score : any;
 }
 
+/* All dims of `type` that `first` has come last, in its order. */
+static bool type_is_ordered_as(const Type *type, const Type *first) {
+  int before = -1, n_last = 0;
+  for (int d = 0; d < first->rank; d++) {
+    int at = type_find(type, first->dims[d].name);
+    if (at < 0) continue;
+    if (at < before) return false;
+    before = at;
+    n_last++;
+  }
+  for (int d = type->rank - n_last; d < type->rank; d++)
+    if (type_find(first, type->dims[d].name) < 0) return false;
+  return true;
+}
+
 /* Dims of `type` that `first` has come in its order, the others before. */
 static const Type *type_ordered_as(Arena *arena, const Type *type,
                                    const Type *first) {
+  if (type_is_ordered_as(type, first)) return type;
   Type *result = type_create(arena, type->dtype, type->rank);
   result->partial = type->partial;
   result->partial_kind = type->partial_kind;
@@ -124,11 +140,8 @@ static const Type *type_ordered_as(Arena *arena, const Type *type,
 
 static void copy_retyped(LayoutAssignment *layouts, int id, const Type *type) {
   Rewrite *rewrite = &layouts->rewrite;
-  const Node *node = rewrite->from->nodes.data[id];
-  Attrs attrs = node_attrs(node);
-  Value now =
-      graph_append_typed(rewrite->to, node->op, rewrite_inputs(rewrite, id),
-                         node->n_inputs, &attrs, &type, 1, NULL);
+  Value now = graph_copy_node_as(rewrite->to, rewrite->from, id,
+                                 rewrite_inputs(rewrite, id), &type);
   rewrite_set(rewrite, (Value){id, 0}, now);
 }
 
@@ -183,9 +196,7 @@ static void copy_dot(LayoutAssignment *layouts, int id, const Type *type) {
       type_contracted_as(arena, node, small ? b : a, small ? a : b);
   inputs[small] = graph_transpose_to(rewrite->to, inputs[small], order);
   layouts->score[inputs[small].node] = SCORE_stored;
-  Attrs attrs = node_attrs(node);
-  Value now = graph_append_typed(rewrite->to, OP_dot, inputs, 2, &attrs, &type,
-                                 1, NULL);
+  Value now = graph_copy_node_as(rewrite->to, rewrite->from, id, inputs, &type);
   rewrite_set(rewrite, (Value){id, 0}, now);
 }
 
