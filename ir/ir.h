@@ -352,6 +352,14 @@ const Name *node_names(const Node *node, AttrKey key, int *out_n);
 Name node_part_dim(const Node *node, int part);
 const int64_t *node_ints(const Node *node, AttrKey key, int *out_n);
 
+/* ---- graph_copy.c ---- */
+
+/* A copy in the arena of `module` that shares no memory with the graph but
+ * names and sources.  Equal types of the copy are one. */
+Graph *graph_copy(Module *module, const Graph *graph);
+/* Bytes that a copy takes, but for its types. */
+size_t graph_copy_bytes(const Graph *graph);
+
 /* ---- print.c, parse.c, verify.c ---- */
 
 const char *phase_name(Phase phase); /* "forward", "dgrad" ... */

@@ -3,7 +3,9 @@
  *
  * Every pass is a function from graph to graph; the manager chooses the rows
  * for the level, frees scratch memory after each, and between passes may run
- * the verifier, whose complaint is our mistake and names the pass.
+ * the verifier, whose complaint is our mistake and names the pass.  Graphs of
+ * earlier passes are freed too: where they take more than the last one, it is
+ * copied and they go.
  */
 #include "passes/passes.h"
 
@@ -147,13 +149,64 @@ static bool run_row(const PassContext *given, const PassOptions *options,
   return is_good;
 }
 
-PassResult passes_run(const PassContext *ctx, const PassOptions *options,
+/* ---- memory of the graphs between passes ---- */
+
+/* Where passes put their graphs: a module of its own, whose arena is destroyed
+ * when most of it is of graphs that were. */
+typedef struct PassMemory {
+  Module *module;
+  size_t check_at; /* look again when the arena has so many bytes */
+} PassMemory;
+
+/* Graphs of a few layers are not worth a copy. */
+enum { FEW_BYTES = 1 << 20 };
+
+static PassMemory pass_memory_begin(const Module *module, PassResult *all) {
+  PassMemory memory = {.module =
+                           arena_copy(module->arena, module, sizeof *module),
+                       .check_at = 8 * (size_t)FEW_BYTES};
+  memory.module->arena = arena_beside(module->arena);
+  all->graph = graph_copy(memory.module, all->graph);
+  return memory;
+}
+
+/* Copies the last graph, and destroys the others with their arena, where they
+ * have more than half of it. */
+static void drop_earlier_graphs(PassMemory *memory, PassResult *all) {
+  Arena *arena = memory->module->arena;
+  size_t last = graph_copy_bytes(all->graph) +
+                (all->decode_init ? graph_copy_bytes(all->decode_init) : 0);
+  if (arena_bytes(arena) > 2 * last + FEW_BYTES) {
+    memory->module->arena = arena_beside(arena);
+    all->graph = graph_copy(memory->module, all->graph);
+    if (all->decode_init)
+      all->decode_init = graph_copy(memory->module, all->decode_init);
+    arena_destroy(arena);
+  }
+  memory->check_at =
+      2 * arena_bytes(memory->module->arena) + 8 * (size_t)FEW_BYTES;
+}
+
+static void pass_memory_end(PassMemory *memory, const Module *module,
+                            PassResult *all) {
+  drop_earlier_graphs(memory, all);
+  arena_adopt(module->arena, memory->module->arena);
+  memory->module->arena = module->arena;
+}
+
+PassResult passes_run(const PassContext *given, const PassOptions *options,
                       Graph *graph) {
+  PassContext ctx = *given;
   PassResult all = {.graph = graph};
+  PassMemory memory = pass_memory_begin(given->module, &all);
+  ctx.module = memory.module;
   int last = options->stop_after ? pass_find(options->stop_after) : -1;
   for (int i = 0; i < pass_count(); i++) {
-    if (is_run(ctx, options, i) && !run_row(ctx, options, i, &all)) break;
+    if (is_run(&ctx, options, i) && !run_row(&ctx, options, i, &all)) break;
+    if (arena_bytes(ctx.module->arena) > memory.check_at)
+      drop_earlier_graphs(&memory, &all);
     if (i == last) break;
   }
+  pass_memory_end(&memory, given->module, &all);
   return all;
 }

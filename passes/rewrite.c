@@ -26,6 +26,8 @@ Value rewrite_get(const Rewrite *rewrite, Value old) {
 }
 
 void rewrite_set(Rewrite *rewrite, Value old, Value now) {
+  if (old.node < rewrite->n_same && !value_equal(old, now))
+    rewrite->n_same = -1;
   rewrite->map[old.node][old.result] = now;
 }
 
@@ -55,9 +57,29 @@ Value rewrite_input(Graph *to, const GraphInput *like, const Type *type) {
   return value;
 }
 
+/* The values of a node are those of the old one. */
+static void set_same(Rewrite *rewrite, int id) {
+  int n_results = rewrite->from->nodes.data[id]->n_results;
+  for (int r = 0; r < n_results; r++) rewrite->map[id][r] = (Value){id, r};
+}
+
+/* All before is the same: there is nothing to look at.  Inputs are registered,
+ * and bodies of scans replaced. */
+static bool copies_same(Rewrite *rewrite, int id) {
+  Node *node = rewrite->from->nodes.data[id];
+  if (rewrite->n_same != id || rewrite->to->nodes.n != id ||
+      node->op == OP_input || node->op == OP_scan)
+    return false;
+  vec_push(rewrite->to->module->arena, &rewrite->to->nodes, node);
+  set_same(rewrite, id);
+  rewrite->n_same++;
+  return true;
+}
+
 Value rewrite_copy(Rewrite *rewrite, int id) {
   const Node *node = rewrite->from->nodes.data[id];
   rewrite_at(rewrite, id);
+  if (copies_same(rewrite, id)) return (Value){id, 0};
   Value few[8];
   Value *inputs =
       node->n_inputs <= ARRAY_LENGTH(few)
@@ -68,6 +90,9 @@ Value rewrite_copy(Rewrite *rewrite, int id) {
   Value first = graph_copy_node(rewrite->to, rewrite->from, id, inputs, false);
   for (int r = 0; r < node->n_results; r++)
     rewrite_set(rewrite, (Value){id, r}, (Value){first.node, r});
+  if (rewrite->n_same == id && first.node == id &&
+      rewrite->to->nodes.data[id] == node)
+    rewrite->n_same++;
   return first;
 }
 

@@ -12,7 +12,10 @@ typedef struct Rewrite {
   PassContext *ctx;
   const Graph *from;
   Graph *to;
-  Value **map; /* [node][result] -> value of `to`, VALUE_NONE if not yet */
+  Value **map; /* [node][result] -> value of `to`, VALUE_NONE if not yet; only
+                  rewrite_set writes it */
+  int n_same;  /* so many nodes of `to` are the first ones of `from`, and so are
+                  their values; -1: no longer known */
 } Rewrite;
 
 /* `to` starts empty, with name and mesh of `from`. */

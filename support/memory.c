@@ -9,6 +9,7 @@
  */
 #include "support/support.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,7 @@ struct Arena {
   Chunk *chunks;          /* newest first */
   char *free;
   size_t n_free, next_chunk;
+  size_t n_bytes; /* of all chunks */
 };
 
 struct Memory {
@@ -129,6 +131,14 @@ void memory_trim(void) {
 #endif
 }
 
+void memory_keep_freed(void) {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 32 << 20); /* the most that it takes */
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
+  mallopt(M_TOP_PAD, 4 << 20);
+#endif
+}
+
 void memory_limit(Memory *memory, size_t bytes) {
   ASSERT(bytes >= memory->n_bytes);
   memory->most_bytes = bytes;
@@ -173,11 +183,29 @@ void arena_destroy(Arena *arena) {
   free(arena);
 }
 
+size_t arena_bytes(const Arena *arena) {
+  return arena->n_bytes - arena->n_free;
+}
+
+void arena_adopt(Arena *arena, Arena *from) {
+  ASSERT(arena->memory == from->memory && arena != from);
+  if (from->chunks) {
+    Chunk *oldest = from->chunks;
+    while (oldest->next) oldest = oldest->next;
+    oldest->next = arena->chunks;
+    arena->chunks = from->chunks;
+  }
+  arena->n_bytes += from->n_bytes - from->n_free;
+  from->chunks = NULL;
+  arena_destroy(from);
+}
+
 static void *add_chunk(Arena *arena, size_t size_bytes) {
   Chunk *chunk = request(arena->memory, CHUNK_HEADER + size_bytes);
   chunk->size_bytes = size_bytes;
   chunk->next = arena->chunks;
   arena->chunks = chunk;
+  arena->n_bytes += size_bytes;
   char *payload = (char *)chunk + CHUNK_HEADER;
   ASAN_POISON_MEMORY_REGION(payload, size_bytes);
   return payload;

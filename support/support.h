@@ -76,6 +76,11 @@ _Noreturn void memory_exhausted(Memory *memory);
  * glibc's own ready, which two threads cannot do at a time (glibc 2.36,
  * ptmalloc_init). */
 void memory_trim(void);
+/* Lets malloc keep what destroyed arenas had for the next ones, until
+ * memory_trim: the system clears each page that it gives, which takes longer
+ * than most passes.  For the whole process, and for programs that allocate all
+ * they need through Memory. */
+void memory_keep_freed(void);
 /* At most this many bytes at a time: a request beyond them fails. */
 void memory_limit(Memory *memory, size_t bytes);
 bool memory_is_at_limit(const Memory *memory); /* one has failed for that */
@@ -88,6 +93,11 @@ int64_t memory_requests(const Memory *memory);
 Arena *arena_create(Memory *memory);
 Arena *arena_beside(const Arena *arena); /* another of the same memory */
 void arena_destroy(Arena *arena);
+/* The first one gets all allocations of the second, which is destroyed.  Both
+ * are of the same memory. */
+void arena_adopt(Arena *arena, Arena *from);
+/* Bytes of all allocations so far, and unused ends of chunks but the last. */
+size_t arena_bytes(const Arena *arena);
 /* Zeroed, aligned to 16 bytes, never NULL; lives until the arena is destroyed.
  * Size 0 gives a valid pointer. */
 void *arena_alloc(Arena *arena, size_t size_bytes);

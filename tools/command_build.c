@@ -203,6 +203,7 @@ static bool is_reading(const Tool *tool) {
 static int run_bundle(Tool *tool, const Compilation *c, const char *bundle) {
   Words words = {0};
   run_words(tool, &words);
+  memory_trim(); /* ranks have more use for it */
   LaunchOptions launch = {.bundle = bundle,
                           .ranks = c->ranks,
                           .arguments = words.data,

@@ -140,6 +140,8 @@ static bool can_leave_out(const Compilation *c) {
 int tool_load(Tool *tool, Compilation *out) {
   CompileOptions *options = ARENA_NEW(tool->arena, CompileOptions);
   if (!read_options(tool, options)) return EXIT_user;
+  /* The threads of a verification have memory of their own. */
+  if (tool->options.command != COMMAND_verify) memory_keep_freed();
   return driver_load(&tool->module, options, out) == COMPILE_done &&
                  can_leave_out(out)
              ? EXIT_done

@@ -18,7 +18,8 @@ typedef struct Group {
   int merge_class;    /* groups merge only within: phase, micro-batch */
   const Type *plain;  /* of a group without reductions and lookups: a type
                          whose dims are its loops; else NULL */
-  int n_inputs;       /* of a plain group: at least its distinct inputs */
+  int n_inputs;       /* at least its distinct inputs, free ones apart; of a
+                         single node that is not plain 0 */
   double repeated;    /* of a plain group: see FuseSummary */
 } Group;
 

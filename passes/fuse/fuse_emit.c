@@ -58,7 +58,10 @@ static Value fused_body_value(FusedBody *body, Value old, int group);
 static Value fused_body_copy(FusedBody *body, int id, int group) {
   const Fusion *fusion = body->fusion;
   const Node *node = fusion->graph->nodes.data[id];
-  Value *inputs = ARENA_ARRAY(fusion->arena, Value, node->n_inputs);
+  Value few[4];
+  Value *inputs = node->n_inputs <= ARRAY_LENGTH(few)
+                      ? few
+                      : ARENA_ARRAY(fusion->arena, Value, node->n_inputs);
   for (int i = 0; i < node->n_inputs; i++) {
     bool is_table = op_has(node->op, OP_FLAG_lookup) && i == 0;
     inputs[i] = fused_body_value(body, node->inputs[i], is_table ? -2 : group);
@@ -116,13 +119,27 @@ static bool needs_loop_mark(const Fusion *fusion, const Group *group) {
   return false;
 }
 
+/* There is a body for every few nodes, so it gets no more room than it is
+ * likely to need: only nodes that cost nothing come on top. */
+static Graph *create_body(const Fusion *fusion, const Group *group) {
+  Module *module = fusion->graph->module;
+  Graph *body = graph_create(module, name_intern(module->names, "body"));
+  body->mesh = fusion->graph->mesh;
+  int n_results = 0;
+  for (int m = 0; m < group->members.n; m++)
+    n_results += fusion_escapes(fusion, group->members.data[m]);
+  vec_reserve(module->arena, &body->nodes, group->members.n + group->n_inputs);
+  vec_reserve(module->arena, &body->inputs, group->n_inputs);
+  vec_reserve(module->arena, &body->outputs, n_results);
+  return body;
+}
+
 static void emit_fused(Emit *emit, int g) {
   Fusion *fusion = emit->fusion;
   const Group *group = &fusion->groups[g];
   Module *module = fusion->graph->module;
   FusedBody body = {.emit = emit, .fusion = fusion, .group = g};
-  body.graph = graph_create(module, name_intern(module->names, "body"));
-  body.graph->mesh = fusion->graph->mesh;
+  body.graph = create_body(fusion, group);
   int n_results = 0;
   int *results = ARENA_ARRAY(fusion->arena, int, group->members.n);
   const Type **types =

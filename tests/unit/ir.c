@@ -129,6 +129,28 @@ Test(ir, a_copy_is_equal) {
   each_golden(check_copy, NULL);
 }
 
+/* Where only the copy is left. */
+static void check_apart(Module *module, const char *path, const char *text,
+                        void *user) {
+  (void)user;
+  Module own = *module;
+  own.arena = arena_beside(module->arena);
+  const Graph *graph = parse(&own, text);
+  uint64_t hash = graph_hash(graph);
+  size_t before = arena_bytes(module->arena);
+  size_t least = graph_copy_bytes(graph);
+  Graph *copy = graph_copy(module, graph);
+  arena_destroy(own.arena);
+  cr_expect(arena_bytes(module->arena) - before >= least, "%s", path);
+  cr_expect_eq(graph_hash(copy), hash);
+  cr_expect_str_eq(violations(copy), "", "%s", path);
+  cr_expect_str_eq(printed(copy), text, "%s", path);
+}
+
+Test(ir, a_copy_shares_no_memory) {
+  each_golden(check_apart, NULL);
+}
+
 /* Whatever the text, the parser ends with a graph or a message. */
 static void try_text(const char *text, size_t n) {
   Module *module = module_create();

@@ -299,3 +299,39 @@ Test(passes, manager) {
   cr_assert_eq(passes_run(&ctx, &options, graph).graph->nodes.n, 2);
   modules_destroy();
 }
+
+/* A chain of exp, each twice and a sum of both. */
+static Graph *make_chain(Module *module, int length) {
+  Graph *graph = make_graph(module);
+  Value x = make_input(graph, ROLE_data, "x", "f32 B:4 C:3");
+  for (int i = 0; i < length; i++)
+    x = graph_op2(graph, OP_add, graph_op1(graph, OP_exp, x),
+                  graph_op1(graph, OP_exp, x));
+  make_output(graph, ROLE_result, "y", x);
+  return graph;
+}
+
+static size_t bytes_after_passes(int length, Graph **out_last) {
+  Module *module = module_create();
+  Graph *graph = make_chain(module, length);
+  PassContext ctx = {.module = module, .scratch = module->arena};
+  PassOptions options = {.level = 2, .stop_after = "cse"};
+  Text errors = text_create(module->arena);
+  size_t before = arena_bytes(module->arena);
+  *out_last = passes_run(&ctx, &options, graph).graph;
+  size_t bytes = arena_bytes(module->arena) - before;
+  cr_expect((*out_last)->module->arena == module->arena);
+  cr_expect(graph_verify(*out_last, &errors), "%s", text_string(&errors));
+  return bytes;
+}
+
+/* cse leaves two of three nodes. */
+Test(passes, graphs_of_earlier_passes_are_freed) {
+  Graph *last;
+  bytes_after_passes(1000, &last);
+  cr_expect_eq(last->nodes.n, 2001);
+  size_t bytes = bytes_after_passes(200000, &last);
+  cr_expect_eq(last->nodes.n, 400001);
+  cr_expect(bytes < 2 * graph_copy_bytes(last) + (2 << 20), "%zu bytes", bytes);
+  modules_destroy();
+}

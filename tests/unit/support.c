@@ -89,6 +89,27 @@ Test(memory, ends_at_a_limit) {
   }
 }
 
+Test(memory, an_arena_adopts_another) {
+  Memory *memory;
+  Arena *arena = new_arena(&memory);
+  char *first = arena_strdup(arena, "first");
+  arena_adopt(arena, arena_beside(arena)); /* an empty one */
+  cr_assert(arena_bytes(arena) < 64);
+  Arena *other = arena_beside(arena);
+  char *second = arena_strdup(other, "second");
+  memset(arena_alloc(other, 3 << 20), 1, 3 << 20);
+  size_t bytes = arena_bytes(arena) + arena_bytes(other);
+  cr_assert(bytes > 3 << 20 && bytes < (3 << 20) + 256);
+  arena_adopt(arena, other);
+  cr_assert_eq(arena_bytes(arena), bytes);
+  char *third = arena_strdup(arena, "third");
+  cr_assert_str_eq(first, "first");
+  cr_assert_str_eq(second, "second");
+  cr_assert_str_eq(third, "third");
+  arena_destroy(arena);
+  memory_destroy(memory);
+}
+
 /* ---- containers ---- */
 
 Test(vec, grows) {
