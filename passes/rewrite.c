@@ -46,6 +46,16 @@ Value *rewrite_inputs(const Rewrite *rewrite, int id) {
   return inputs;
 }
 
+const Value *rewrite_read_inputs(const Rewrite *rewrite, int id,
+                                 Value few[REWRITE_FEW]) {
+  const Node *node = rewrite->from->nodes.data[id];
+  if (rewrite->n_same == id) return node->inputs;
+  if (node->n_inputs > REWRITE_FEW) return rewrite_inputs(rewrite, id);
+  for (int i = 0; i < node->n_inputs; i++)
+    few[i] = rewrite_get(rewrite, node->inputs[i]);
+  return few;
+}
+
 Value rewrite_input(Graph *to, const GraphInput *like, const Type *type) {
   Value value = graph_input(to, like->role, like->path, type);
   GraphInput *input = &to->inputs.data[to->inputs.n - 1];
@@ -80,13 +90,8 @@ Value rewrite_copy(Rewrite *rewrite, int id) {
   const Node *node = rewrite->from->nodes.data[id];
   rewrite_at(rewrite, id);
   if (copies_same(rewrite, id)) return (Value){id, 0};
-  Value few[8];
-  Value *inputs =
-      node->n_inputs <= ARRAY_LENGTH(few)
-          ? few
-          : ARENA_ARRAY(rewrite->ctx->scratch, Value, node->n_inputs);
-  for (int i = 0; i < node->n_inputs; i++)
-    inputs[i] = rewrite_get(rewrite, node->inputs[i]);
+  Value few[REWRITE_FEW];
+  const Value *inputs = rewrite_read_inputs(rewrite, id, few);
   Value first = graph_copy_node(rewrite->to, rewrite->from, id, inputs, false);
   for (int r = 0; r < node->n_results; r++)
     rewrite_set(rewrite, (Value){id, r}, (Value){first.node, r});

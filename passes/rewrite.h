@@ -27,6 +27,11 @@ void rewrite_set(Rewrite *rewrite, Value old, Value now);
 void rewrite_at(Rewrite *rewrite, int id);
 /* The mapped inputs of node `id`, in scratch memory. */
 Value *rewrite_inputs(const Rewrite *rewrite, int id);
+/* The same to be read only, without an allocation for a few: in the node, if
+ * nothing has changed, or in `few`. */
+enum { REWRITE_FEW = 8 };
+const Value *rewrite_read_inputs(const Rewrite *rewrite, int id,
+                                 Value few[REWRITE_FEW]);
 /* Copies a node (an `input` with its registration) and maps its results. */
 Value rewrite_copy(Rewrite *rewrite, int id);
 /* Registers an input like `like`, of another type perhaps. */

@@ -206,7 +206,9 @@ static bool canonicalize_rule(Rewrite *rewrite, int id, void *user) {
   (void)user;
   const Node *node = rewrite->from->nodes.data[id];
   CanonicalizeRule *function = rules[node->op];
-  return function && function(rewrite, id, rewrite_inputs(rewrite, id));
+  Value few[REWRITE_FEW];
+  return function &&
+         function(rewrite, id, rewrite_read_inputs(rewrite, id, few));
 }
 
 Graph *pass_canonicalize(PassContext *ctx, const Graph *graph) {

@@ -77,12 +77,17 @@ static bool cse_same_node(const Node *node, const Node *other,
   return true;
 }
 
+/* Numbers that differ in few bits get keys that differ in many. */
+static uint64_t cse_mix(uint64_t number) {
+  number *= UINT64_C(0x9e3779b97f4a7c15);
+  return number ^ (number >> 32);
+}
+
 static uint64_t cse_hash(const Node *node, const Value *inputs) {
-  uint64_t h = hash_bytes(&node->op, sizeof node->op, (uint64_t)node->n_inputs);
   uint64_t sum = 0; /* of inputs, in any order */
   for (int i = 0; i < node->n_inputs; i++)
-    sum += hash_bytes(&inputs[i], sizeof inputs[i], 1);
-  return hash_bytes(&sum, sizeof sum, h);
+    sum += cse_mix((uint64_t)inputs[i].node << 24 ^ (uint64_t)inputs[i].result);
+  return cse_mix(cse_mix(sum) + (uint64_t)node->op);
 }
 
 static bool cse_rule(Rewrite *rewrite, int id, void *user) {
@@ -91,7 +96,8 @@ static bool cse_rule(Rewrite *rewrite, int id, void *user) {
   if (op_has(node->op, OP_FLAG_impure) || op_is(node->op, OPCLASS_collective) ||
       node->body)
     return false;
-  Value *inputs = rewrite_inputs(rewrite, id);
+  Value few[REWRITE_FEW];
+  const Value *inputs = rewrite_read_inputs(rewrite, id, few);
   int *newest = &known->newest[cse_hash(node, inputs) & known->mask];
   for (int at = *newest; at > 0; at = known->before[at]) {
     int other = at - 1;

@@ -17,8 +17,6 @@
 
 static bool fold_applies(const Rewrite *rewrite, const Node *node,
                          const Value *in) {
-  if (!op_is(node->op, OPCLASS_elementwise)) return false;
-  if (node->types[0]->rank > 0) return false;
   for (int i = 0; i <= node->n_inputs; i++) {
     const Type *type =
         i < node->n_inputs ? graph_type(rewrite->to, in[i]) : node->types[0];
@@ -48,7 +46,10 @@ static bool fold_rule(Rewrite *rewrite, int id, void *user) {
   (void)user;
   const Node *node = rewrite->from->nodes.data[id];
   if (node->n_inputs == 0 || node->n_inputs > 3) return false;
-  Value *in = rewrite_inputs(rewrite, id);
+  if (!op_is(node->op, OPCLASS_elementwise) || node->types[0]->rank > 0)
+    return false;
+  Value few[REWRITE_FEW];
+  const Value *in = rewrite_read_inputs(rewrite, id, few);
   if (!fold_applies(rewrite, node, in)) return false;
   Graph *one = graph_create(rewrite->to->module, rewrite->from->name);
   Value args[3];

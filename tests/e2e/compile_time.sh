@@ -84,6 +84,25 @@ grep -q 'all_reduce' log || { tail log; fail "GPT-3 with its full plan"; }
 echo "full plan: 24 layers: $own s, 96 layers: $more s"
 within 5 "$own" "$more" "full plan of 96 layers"
 
+# The passes of GPT-3 on 1,024 ranks take half a second, whether a line of the
+# plan stands for all layers or for one value.  They run in one thread, so on a
+# machine that does nothing else this is wall-clock time.
+pass_seconds() { # plan
+  for _ in 1 2 3 4 5; do
+    "$dnnc" ir "$root/models/gpt3.dnn" L=96 --plan "$1" --time-passes \
+      --stop-after=list_schedule 2>&1 >log | awk '
+        / ms / { s += $2 }
+        END { print (NR && s ? s / 1000 : "none") }'
+  done | sort -n | head -n 1
+}
+for plan in "$root/benchmarks/plans/gpt3.plan" full-96.plan; do
+  seconds=$(pass_seconds "$plan")
+  grep -q 'all_reduce' log || { tail log; fail "GPT-3 with $plan"; }
+  echo "passes of GPT-3, plan of $(wc -l <"$plan") lines: $seconds s"
+  awk -v s="$seconds" 'BEGIN { exit !(s > 0 && s < 0.5) }' ||
+    fail "the passes of GPT-3 take $seconds s with $plan"
+done
+
 # A chain of values that each read the one before twice costs what its length
 # is, not what the number of paths through it is.
 shared() { # body of the repeat, length, what reads x
