@@ -3,9 +3,9 @@
  *
  * The main thread appends collectives to queues, in an order that is the same
  * on all ranks, and one other thread runs them (mpi_queues.c): mpi_reduce.c
- * makes all-reduces, mpi_moves.c the other collectives, and mpi_messages.c
- * sends, receives and finds lost ranks.  The host-side helpers are collectives
- * too, in the blocking queue.
+ * makes all-reduces, mpi_moves.c the other collectives, mpi_messages.c sends
+ * and receives, and mpi_heartbeats.c finds lost ranks.  The host-side helpers
+ * are collectives too, in the blocking queue.
  */
 #include "runtime/comm/mpi.h"
 

@@ -121,12 +121,19 @@ typedef enum Progress {
   PROGRESS_done
 } Progress;
 
-/* ---- mpi_messages.c ---- */
+/* ---- mpi_heartbeats.c ---- */
 
+/* Ends this process: `lost` is the rank that has gone, or -1. */
+_Noreturn void mpi_give_up(Mpi *mpi, int lost, const char *why);
+/* That MPI has done so; else this is the end. */
+void mpi_check(Mpi *mpi, int code, const char *doing);
 /* Waits for the next heartbeat of a neighbour. */
 void mpi_listen_to(Mpi *mpi, Neighbour *neighbour);
 /* Sends and receives heartbeats, and ends a run whose deadline has passed. */
 void mpi_tick(Mpi *mpi);
+
+/* ---- mpi_messages.c ---- */
+
 /* Sleeps after so many polls that found nothing. */
 void mpi_pause(Mpi *mpi, int n_polls);
 /* Both begin, and join the requests of the slot. */
