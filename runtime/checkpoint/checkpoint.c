@@ -162,6 +162,21 @@ Status saver_open(Arena *arena, const DnnProgram *program, const char *folder,
   return STATUS_OK;
 }
 
+void saver_clear_after(const char *folder, int pid) {
+  char end[16];
+  snprintf(end, sizeof end, "-%d", pid);
+  int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *list = fd < 0 ? NULL : opendir(folder);
+  for (struct dirent *entry; list && (entry = readdir(list));) {
+    size_t n = strlen(entry->d_name), n_end = strlen(end);
+    if (strncmp(entry->d_name, unfinished, sizeof unfinished - 1) == 0 &&
+        n > n_end && strcmp(entry->d_name + n - n_end, end) == 0)
+      remove_folder(fd, entry->d_name);
+  }
+  if (list) closedir(list);
+  if (fd >= 0) close(fd);
+}
+
 void saver_close(Saver *saver) {
   if (!saver) return;
   if (saver->lock_fd >= 0) close(saver->lock_fd);

@@ -265,5 +265,7 @@ bool tensor_is_saved(const DnnTensor *tensor);
 Status saver_save(Saver *saver, LogicalReader *states, int64_t step,
                   uint64_t seed);
 void saver_close(Saver *saver);
+/* Removes the checkpoint that process `pid` was killed in: for its launcher. */
+void saver_clear_after(const char *folder, int pid);
 
 #endif

@@ -56,6 +56,9 @@ struct Comm {
    * returns at once, wait blocks. */
   Status (*vote_start)(Comm *comm, int64_t value);
   Status (*vote_wait)(Comm *comm, int64_t *out_greatest);
+  /* Lost ranks are also looked for among the peers (comm_add_peers) in these
+   * groups of collectives; NULL: the transport looks for none. */
+  void (*watch)(Comm *comm, const DnnGroup *groups, int n);
   /* Tells a transport with a virtual clock that this rank has run an
    * instruction; NULL: it has none. */
   void (*computed)(Comm *comm, const DnnInstr *instr);
@@ -124,7 +127,10 @@ typedef struct CommGroup {
  * first. */
 CommGroup comm_group(const DnnCollective *what, int rank);
 int comm_member(const CommGroup *group, int index); /* its rank */
-int64_t comm_count(const DnnCollective *what);      /* elements in all parts */
+/* Marks the ranks that `rank` exchanges heartbeats with because they are in one
+ * group; a is marked for b where b is for a. */
+void comm_add_peers(const DnnGroup *group, int rank, unsigned char *is_peer);
+int64_t comm_count(const DnnCollective *what); /* elements in all parts */
 /* The bytes of these: of sources or destinations, whichever are larger. */
 int64_t comm_payload(const DnnCollective *what);
 /* Fails for a dtype that cannot be reduced yet. */

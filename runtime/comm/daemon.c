@@ -4,21 +4,24 @@
  * Over several machines mpirun waits for the daemons of all of them, and a
  * daemon waits for mpirun, forever if the link between them is cut.  So a rank
  * that cannot continue leaves a process that gives its parent a moment to end
- * by itself, and then kills it and the processes it has started (ssh).  On one
- * machine mpirun ends by itself.
+ * by itself, and then kills it and the processes it has started (ssh), and
+ * removes the folder that it would have removed.  On one machine mpirun ends by
+ * itself.
  */
 #include "runtime/comm/mpi.h"
 
 #include <fcntl.h>
+#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { GRACE_MS = 500, MOST_CHILDREN = 4096 };
+enum { GRACE_MS = 500, DEAD_MS = 1000, MOST_CHILDREN = 4096 };
 
 /* Reads a file of /proc/PID: the name of the process or its children. */
 static size_t read_proc(pid_t pid, const char *what, char *to, size_t size) {
@@ -42,15 +45,38 @@ static bool is_daemon(pid_t pid) {
   return false;
 }
 
-/* In a process of its own; nothing but system calls, for other threads of the
- * rank may have held locks. */
+static int remove_one(const char *path, const struct stat *info, int kind,
+                      struct FTW *walk) {
+  (void)info, (void)kind, (void)walk;
+  remove(path);
+  return 0;
+}
+
+/* /tmp/ompi.HOST.UID/jf.NUMBER (of mpirun: pid.NUMBER), and what holds it if
+ * that is empty then. */
+static void remove_session(void) {
+  const char *own = getenv("OMPI_MCA_orte_jobfam_session_dir");
+  const char *all = getenv("OMPI_MCA_orte_top_session_dir");
+  const char *name = own ? strrchr(own, '/') : NULL;
+  struct stat info;
+  if (!all || !name || lstat(own, &info) != 0 || info.st_uid != getuid() ||
+      (strncmp(name, "/jf.", 4) != 0 && strncmp(name, "/pid.", 5) != 0))
+    return;
+  nftw(own, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+  rmdir(all);
+}
+
+/* In a process of its own. */
 _Noreturn static void wait_and_kill(pid_t parent, int process) {
   char children[MOST_CHILDREN * 8];
   struct pollfd item = {.fd = process, .events = POLLIN};
   setsid();
   /* A process that reads these would wait for this one. */
   for (int i = 0; i <= STDERR_FILENO; i++) close(i);
-  if (poll(&item, 1, GRACE_MS) != 0) _exit(0);
+  if (poll(&item, 1, GRACE_MS) != 0) {
+    remove_session(); /* some end without that */
+    _exit(0);
+  }
   read_proc(parent, "/proc/%d/task/%d/children", children, sizeof children);
   syscall(SYS_pidfd_send_signal, process, SIGKILL, NULL, 0);
   for (char *at = children, *end;; at = end) {
@@ -58,6 +84,8 @@ _Noreturn static void wait_and_kill(pid_t parent, int process) {
     if (end == at) break;
     if (child > 1) kill((pid_t)child, SIGKILL);
   }
+  poll(&item, 1, DEAD_MS);
+  remove_session();
   _exit(0);
 }
 

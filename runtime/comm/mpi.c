@@ -92,6 +92,10 @@ static Status mpi_start(Comm *comm, const DnnCollective *what,
   ASSERT(!*place);
   job->what = what;
   job->parts = parts;
+  if (comm->recorder) {
+    job->path = atomic_load(&comm->recorder->path);
+    job->instr = atomic_load(&comm->recorder->instr);
+  }
   *place = post_job(mpi, (DnnQueue)what->queue, job);
   return STATUS_OK;
 }
@@ -170,6 +174,14 @@ static Status mpi_barrier(Comm *comm) {
   Mpi *mpi = comm->state;
   wait_for_job(mpi, post_own(mpi, DNN_ALL_GATHER, 0, mpi->marks, comm->world));
   return STATUS_OK;
+}
+
+/* The communication thread takes them at its next tick. */
+static void mpi_watch(Comm *comm, const DnnGroup *groups, int n) {
+  Mpi *mpi = comm->state;
+  for (int i = 0; i < n; i++)
+    comm_add_peers(&groups[i], comm->rank, mpi->is_wanted);
+  atomic_store(&mpi->has_wanted, true);
 }
 
 static void mpi_close(Comm *comm) {
@@ -281,6 +293,7 @@ Status comm_mpi_create(Arena *arena, RankPlace place, int64_t limit_s,
                  .transfer = mpi_transfer,
                  .vote_start = mpi_vote_start,
                  .vote_wait = mpi_vote_wait,
+                 .watch = mpi_watch,
                  .close = mpi_close,
                  .state = mpi};
   mpi->comm = comm;
@@ -289,6 +302,9 @@ Status comm_mpi_create(Arena *arena, RankPlace place, int64_t limit_s,
   mpi->all = group_of_all(0, place.world);
   mpi->votes = ARENA_ARRAY(arena, int64_t, place.world);
   mpi->marks = ARENA_ARRAY(arena, unsigned char, place.world);
+  mpi->peers = ARENA_ARRAY(arena, Peer, place.world);
+  mpi->is_peer = ARENA_ARRAY(arena, unsigned char, place.world);
+  mpi->is_wanted = ARENA_ARRAY(arena, unsigned char, place.world);
   mpi->limit_ns = (limit_s + AFTER_LAUNCHER_S) * 1000000000;
   TRY(load_mpi(mpi));
   make_slots(mpi, arena);

@@ -6,6 +6,7 @@
 #define RUNTIME_COMM_MPI_H
 
 #include "runtime/comm/comm.h"
+#include "runtime/recorder/silence.h"
 
 #include <pthread.h>
 
@@ -30,6 +31,8 @@ typedef struct Job {
   const DnnCollective *what;
   const CommPart *parts;
   bool is_done, is_stop;
+  const char *path; /* of the instruction that started it; NULL: the host */
+  int32_t instr;
   DnnCollective own;
   CommPart own_part;
   int64_t own_count;
@@ -42,17 +45,22 @@ typedef struct Header {
   int64_t id, kind, dtype, bytes, step;
 } Header;
 
-/* A heartbeat says where its sender is. */
+/* A heartbeat says where its sender is, and who is silent as far as it knows.
+ */
 typedef struct Heartbeat {
   int64_t step, instr;
+  Silences silences;
 } Heartbeat;
 
-typedef struct Neighbour {
+/* A rank that this one exchanges heartbeats with. */
+typedef struct Peer {
   int rank;
   Heartbeat in, out;
   void *receive, *send;
-  int64_t heard_ns; /* 0: not yet */
-} Neighbour;
+  int64_t heard_ns; /* on the clock `ran_ns` */
+  bool is_heard;    /* once at least */
+  bool is_silent;
+} Peer;
 
 /* Buffers of one round in flight, for group size W. */
 typedef struct Slot {
@@ -108,10 +116,17 @@ typedef struct Mpi {
   bool is_started;
   int64_t chunk_bytes;   /* of a slot's buffer for one member */
   int64_t message_bytes; /* the largest message */
-  Neighbour neighbours[2];
-  int n_neighbours;
+  Peer *peers;           /* [W] */
+  int n_peers;
+  unsigned char *is_peer;   /* [W] */
+  unsigned char *is_wanted; /* [W], of the main thread until: */
+  _Atomic bool has_wanted;
   int64_t limit_ns; /* for all to join */
-  int64_t last_tick_ns, last_heartbeat_ns, started_ns;
+  int64_t last_tick_ns, last_heartbeat_ns;
+  int64_t ran_ns; /* time in which this thread was not kept from running */
+  Silences silences;
+  int64_t silent_since_ns; /* when the first of them was known; 0 */
+  bool has_told;           /* the launcher where this rank is */
 } Mpi;
 
 /* How far a step of a collective came. */
@@ -123,12 +138,14 @@ typedef enum Progress {
 
 /* ---- mpi_heartbeats.c ---- */
 
-/* Ends this process: `lost` is the rank that has gone, or -1. */
-_Noreturn void mpi_give_up(Mpi *mpi, int lost, const char *why);
+/* Prints why, and ends this process. */
+_Noreturn void mpi_give_up(Mpi *mpi, const char *why);
 /* That MPI has done so; else this is the end. */
 void mpi_check(Mpi *mpi, int code, const char *doing);
-/* Waits for the next heartbeat of a neighbour. */
-void mpi_listen_to(Mpi *mpi, Neighbour *neighbour);
+/* Begins heartbeats, before all have joined. */
+void mpi_begin_heartbeats(Mpi *mpi);
+/* All have joined: the long patience of the start is over. */
+void mpi_expect_heartbeats(Mpi *mpi);
 /* Sends and receives heartbeats, and ends a run whose deadline has passed. */
 void mpi_tick(Mpi *mpi);
 

@@ -3,11 +3,15 @@
  * cannot continue.
  *
  * Open MPI notices a dead rank but not a silent one.  So the communication
- * thread sends a heartbeat to both neighbours every second.  It ends the
- * process when a neighbour has been silent for 8 s, when the main thread has
- * waited beyond its deadline or when the launcher is gone: it prints the flight
- * recorder and calls _exit, because no collective can be trusted to return
- * after that.
+ * thread sends a heartbeat to its peers (peers.c) twice a second.  A peer that
+ * has been silent for 6 s may be lost, or the link to it may be cut. Heartbeats
+ * carry all that is known of silent pairs from rank to rank, and to the
+ * launcher where there is one; a moment later the launcher, or the lowest rank
+ * that is heard, judges who is lost (silence.c), says so, and all end.  They
+ * call _exit, because no collective can be trusted to return after that.
+ *
+ * Silence is measured in the time in which this thread has run, because a rank
+ * that gets no processor, or was stopped, has not listened.
  */
 #include "runtime/comm/mpi.h"
 
@@ -15,21 +19,96 @@
 #include <unistd.h>
 
 enum { EXIT_LOST = 3, TAG_HEARTBEAT = 1 << 28 };
-static const int64_t heartbeat_ns = 1000000000, silent_ns = 8000000000;
+static const int64_t heartbeat_ns = 500000000, silent_ns = 6000000000,
+                     longest_tick_ns = 500000000;
+/* After the first known silence: until one rank judges; and more until the
+ * others end, which would end that one too; until they give the launcher up. */
+static const int64_t judge_ns = 500000000, others_ns = 800000000,
+                     launcher_ns = 1600000000;
+
+/* ---- where this rank is ---- */
+
+static const char *kind_name(const DnnCollective *what) {
+  static const char *const names[] = {[DNN_ALL_REDUCE] = "all_reduce",
+                                      [DNN_REDUCE_SCATTER] = "reduce_scatter",
+                                      [DNN_ALL_GATHER] = "all_gather",
+                                      [DNN_ALL_TO_ALL] = "all_to_all",
+                                      [DNN_BROADCAST] = "broadcast",
+                                      [DNN_SEND] = "send",
+                                      [DNN_RECV] = "recv",
+                                      [DNN_PERMUTE] = "permute"};
+  return names[what->kind];
+}
+
+/* The other members of the group; result: how many, of MOST_SILENCES at most.
+ */
+static int other_members(const Work *work, int out[MOST_SILENCES]) {
+  int n = 0;
+  for (int i = 0; i < work->group.size && n < MOST_SILENCES; i++)
+    if (i != work->group.index) out[n++] = comm_member(&work->group, i);
+  return n;
+}
+
+static bool is_at_work(const Work *work) {
+  return work->job && !work->job->is_stop && work->group.size > 1;
+}
+
+/* The collectives at work, which have not ended because of another rank. */
+static void describe_work(const Mpi *mpi, FixedText *text) {
+  int64_t now = clock_ns();
+  for (int q = 0; q < DNN_N_QUEUES; q++) {
+    const Work *work = &mpi->works[q];
+    int others[MOST_SILENCES];
+    if (!is_at_work(work)) continue;
+    fixed_printf(text, "; %s ", kind_name(work->what));
+    if (work->job->path)
+      fixed_printf(text, "'%s' (instruction %d)", work->job->path,
+                   work->job->instr);
+    else
+      fixed_printf(text, "between steps");
+    fixed_printf(text, " with ");
+    silence_list(text, others, other_members(work, others));
+    fixed_printf(text, " began %.1f s ago",
+                 (double)(now - work->begin_ns) * 1e-9);
+  }
+}
+
+static void tell_launcher(Mpi *mpi) {
+  char data[800], list[160];
+  FixedText text = fixed_text(data, sizeof data);
+  FixedText members = fixed_text(list, sizeof list);
+  int others[MOST_SILENCES], n = 0;
+  for (int q = 0; q < DNN_N_QUEUES && n == 0; q++)
+    if (is_at_work(&mpi->works[q])) n = other_members(&mpi->works[q], others);
+  for (int i = 0; i < n; i++) fixed_printf(&members, " %d", others[i]);
+  recorder_describe(mpi->comm->recorder, &text);
+  describe_work(mpi, &text);
+  recorder_tell(mpi->comm->recorder, "waits %d%s %s", n, list, data);
+  mpi->has_told = true;
+}
 
 /* ---- the end of a run that cannot continue ---- */
 
-void mpi_give_up(Mpi *mpi, int lost, const char *why) {
-  FlightRecorder *recorder = mpi->comm->recorder;
-  if (recorder) {
-    recorder_report(recorder, why);
-    if (lost >= 0) recorder_tell(recorder, "lost %d", lost);
-    recorder_tell(recorder, "ended %d", EXIT_LOST);
-  } else {
-    message_print("rank %d: %s\n", mpi->place.rank, why);
-  }
+_Noreturn static void end_rank(Mpi *mpi) {
+  if (mpi->comm->recorder)
+    recorder_tell(mpi->comm->recorder, "ended %d", EXIT_LOST);
   mpi_end_daemon(&mpi->place);
   _exit(EXIT_LOST);
+}
+
+void mpi_give_up(Mpi *mpi, const char *why) {
+  char data[8192];
+  FixedText text = fixed_text(data, sizeof data);
+  const FlightRecorder *recorder = mpi->comm->recorder;
+  fixed_printf(&text, "rank %d: %s\n", mpi->place.rank, why);
+  if (recorder) {
+    recorder_describe(recorder, &text);
+    describe_work(mpi, &text);
+    recorder_describe_past(recorder, &text);
+    data[text.n++] = '\n'; /* in place of the NUL */
+  }
+  if (write(STDERR_FILENO, data, text.n) >= 0) end_rank(mpi);
+  end_rank(mpi);
 }
 
 void mpi_check(Mpi *mpi, int code, const char *doing) {
@@ -38,18 +117,45 @@ void mpi_check(Mpi *mpi, int code, const char *doing) {
   int n = 0;
   mpi->api.Error_string(code, text, &n);
   snprintf(why, sizeof why, "MPI failed while it %s: %s", doing, text);
-  mpi_give_up(mpi, -1, why);
+  mpi_give_up(mpi, why);
+}
+
+/* ---- peers ---- */
+
+static void listen_to(Mpi *mpi, Peer *peer) {
+  mpi_check(mpi,
+            mpi->api.Irecv(&peer->in, sizeof(Heartbeat), mpi->api.byte,
+                           peer->rank, TAG_HEARTBEAT, mpi->api.world,
+                           &peer->receive),
+            "listened for a heartbeat");
+}
+
+static void add_peers(Mpi *mpi, const unsigned char *is_wanted) {
+  for (int rank = 0; rank < mpi->place.world; rank++) {
+    if (!is_wanted[rank] || mpi->is_peer[rank]) continue;
+    Peer *peer = &mpi->peers[mpi->n_peers++];
+    mpi->is_peer[rank] = 1;
+    peer->rank = rank;
+    peer->heard_ns = mpi->ran_ns;
+    listen_to(mpi, peer);
+  }
+}
+
+/* All ranks vote in every step, so all are a group. */
+void mpi_begin_heartbeats(Mpi *mpi) {
+  mpi->last_tick_ns = clock_ns();
+  comm_add_peers(&mpi->all, mpi->place.rank, mpi->is_wanted);
+  add_peers(mpi, mpi->is_wanted);
+}
+
+void mpi_expect_heartbeats(Mpi *mpi) {
+  for (int i = 0; i < mpi->n_peers; i++) {
+    mpi->peers[i].is_heard = true;
+    mpi->peers[i].heard_ns = mpi->ran_ns;
+  }
 }
 
 /* ---- heartbeats ---- */
-
-void mpi_listen_to(Mpi *mpi, Neighbour *neighbour) {
-  mpi_check(mpi,
-            mpi->api.Irecv(&neighbour->in, sizeof(Heartbeat), mpi->api.byte,
-                           neighbour->rank, TAG_HEARTBEAT, mpi->api.world,
-                           &neighbour->receive),
-            "listened for a heartbeat");
-}
 
 static bool test_request(Mpi *mpi, void **request) {
   int flag = 0;
@@ -60,72 +166,140 @@ static bool test_request(Mpi *mpi, void **request) {
 static void send_heartbeats(Mpi *mpi, int64_t now) {
   const FlightRecorder *recorder = mpi->comm->recorder;
   mpi->last_heartbeat_ns = now;
-  for (int i = 0; i < mpi->n_neighbours; i++) {
-    Neighbour *neighbour = &mpi->neighbours[i];
-    if (neighbour->send && !test_request(mpi, &neighbour->send)) continue;
-    if (recorder)
-      neighbour->out = (Heartbeat){atomic_load(&recorder->step),
-                                   atomic_load(&recorder->instr)};
+  for (int i = 0; i < mpi->n_peers; i++) {
+    Peer *peer = &mpi->peers[i];
+    if (peer->send && !test_request(mpi, &peer->send)) continue;
+    peer->out = (Heartbeat){.silences = mpi->silences};
+    if (recorder) {
+      peer->out.step = atomic_load(&recorder->step);
+      peer->out.instr = atomic_load(&recorder->instr);
+    }
     mpi_check(mpi,
-              mpi->api.Isend(&neighbour->out, sizeof(Heartbeat), mpi->api.byte,
-                             neighbour->rank, TAG_HEARTBEAT, mpi->api.world,
-                             &neighbour->send),
+              mpi->api.Isend(&peer->out, sizeof(Heartbeat), mpi->api.byte,
+                             peer->rank, TAG_HEARTBEAT, mpi->api.world,
+                             &peer->send),
               "sent a heartbeat");
   }
 }
 
-static void receive_heartbeats(Mpi *mpi, int64_t now) {
-  for (int i = 0; i < mpi->n_neighbours; i++) {
-    Neighbour *neighbour = &mpi->neighbours[i];
-    Heartbeat last = neighbour->in;
-    while (test_request(mpi, &neighbour->receive)) {
-      neighbour->heard_ns = now;
-      last = neighbour->in;
-      mpi_listen_to(mpi, neighbour);
-    }
-    neighbour->in = last;
-    int64_t silence =
-        now - (neighbour->heard_ns ? neighbour->heard_ns : mpi->started_ns);
-    if (silence < (neighbour->heard_ns ? silent_ns : mpi->limit_ns)) continue;
-    char why[200];
-    snprintf(why, sizeof why,
-             "lost rank %d: nothing heard of it for %.1f s; it was at step "
-             "%lld, instruction %lld",
-             neighbour->rank, (double)silence * 1e-9, (long long)last.step,
-             (long long)last.instr);
-    mpi_give_up(mpi, neighbour->rank, why);
-  }
+/* True: that was news. */
+static bool note_silence(Mpi *mpi, int by, int of, int64_t now) {
+  if (!silence_add(&mpi->silences, by, of)) return false;
+  if (!mpi->silent_since_ns) mpi->silent_since_ns = now;
+  return true;
 }
+
+static bool receive_heartbeats(Mpi *mpi, int64_t now) {
+  bool is_news = false;
+  for (int i = 0; i < mpi->n_peers; i++) {
+    Peer *peer = &mpi->peers[i];
+    Heartbeat last = peer->in;
+    while (test_request(mpi, &peer->receive)) {
+      last = peer->in;
+      peer->is_heard = true;
+      peer->heard_ns = mpi->ran_ns;
+      for (int k = 0; k < last.silences.n; k++)
+        is_news = note_silence(mpi, last.silences.at[k].by,
+                               last.silences.at[k].of, now) ||
+                  is_news;
+      listen_to(mpi, peer);
+    }
+    peer->in = last;
+  }
+  return is_news;
+}
+
+static bool find_silent(Mpi *mpi, int64_t now) {
+  bool is_news = false;
+  for (int i = 0; i < mpi->n_peers; i++) {
+    Peer *peer = &mpi->peers[i];
+    int64_t silence = mpi->ran_ns - peer->heard_ns;
+    if (peer->is_silent ||
+        silence < (peer->is_heard ? silent_ns : mpi->limit_ns))
+      continue;
+    peer->is_silent = true;
+    is_news = note_silence(mpi, mpi->place.rank, peer->rank, now) || is_news;
+    if (mpi->comm->recorder)
+      recorder_tell(mpi->comm->recorder, "silent %d", peer->rank);
+  }
+  return is_news;
+}
+
+/* ---- judging without a launcher ---- */
+
+static const Peer *find_peer(const Mpi *mpi, int rank) {
+  for (int i = 0; i < mpi->n_peers; i++)
+    if (mpi->peers[i].rank == rank) return &mpi->peers[i];
+  return NULL;
+}
+
+/* The lowest rank that this one hears. */
+static bool is_speaker(const Mpi *mpi, const Verdict *verdict) {
+  for (int rank = 0; rank < mpi->place.rank; rank++) {
+    const Peer *peer = find_peer(mpi, rank);
+    bool is_lost = verdict->is_lost && verdict->rank == rank;
+    if (!is_lost && !(peer && peer->is_silent)) return false;
+  }
+  return true;
+}
+
+static void speak(Mpi *mpi, const Verdict *verdict) {
+  char data[2048];
+  FixedText text = fixed_text(data, sizeof data);
+  const Peer *peer =
+      find_peer(mpi, verdict->is_lost ? verdict->rank : verdict->others[0]);
+  silence_describe(&text, verdict);
+  fixed_printf(&text, " for %.1f s", (double)silent_ns * 1e-9);
+  if (peer && peer->is_heard)
+    fixed_printf(&text, "; rank %d was at step %lld, instruction %lld",
+                 peer->rank, (long long)peer->in.step,
+                 (long long)peer->in.instr);
+  mpi_give_up(mpi, data);
+}
+
+/* With a launcher, that judges and ends all, unless it is stopped itself. */
+static void check_silences(Mpi *mpi, int64_t now) {
+  const FlightRecorder *recorder = mpi->comm->recorder;
+  if (!mpi->silent_since_ns) return;
+  int64_t limit = recorder && recorder->report_fd >= 0 ? launcher_ns : judge_ns;
+  if (now - mpi->silent_since_ns < limit) return;
+  Verdict verdict = silence_judge(&mpi->silences, false);
+  if (is_speaker(mpi, &verdict)) speak(mpi, &verdict);
+  if (now - mpi->silent_since_ns >= limit + others_ns) end_rank(mpi);
+}
+
+/* ---- every tick ---- */
 
 static void check_deadline(Mpi *mpi, int64_t now) {
   FlightRecorder *recorder = mpi->comm->recorder;
   if (!recorder) return;
   if (recorder_launcher_is_gone(recorder)) {
-    if (recorder->local_rank == 0)
-      mpi_give_up(mpi, -1, "the launcher has gone");
+    if (recorder->local_rank == 0) mpi_give_up(mpi, "the launcher has gone");
     _exit(EXIT_LOST);
   }
+  if (recorder_is_asked(recorder) && !mpi->has_told) tell_launcher(mpi);
   int64_t since = atomic_load(&recorder->waits_since);
   int64_t deadline = atomic_load(&recorder->deadline_ns);
   if (!since || !deadline || now - since < deadline) return;
-  const Neighbour *n = &mpi->neighbours[0];
+  const Peer *peer = &mpi->peers[0];
   char why[200];
   snprintf(why, sizeof why,
            "no progress for %.0f s; rank %d is at step %lld, instruction %lld",
-           (double)(now - since) * 1e-9, n->rank, (long long)n->in.step,
-           (long long)n->in.instr);
-  mpi_give_up(mpi, -1, why);
+           (double)(now - since) * 1e-9, peer->rank, (long long)peer->in.step,
+           (long long)peer->in.instr);
+  mpi_give_up(mpi, why);
 }
 
 void mpi_tick(Mpi *mpi) {
-  int64_t now = clock_ns();
-  if (now - mpi->last_tick_ns < MPI_TICK_NS) return;
-  /* If we were stopped ourselves, silence means nothing. */
-  if (now - mpi->last_tick_ns > 2 * heartbeat_ns)
-    for (int i = 0; i < mpi->n_neighbours; i++)
-      if (mpi->neighbours[i].heard_ns) mpi->neighbours[i].heard_ns = now;
+  int64_t now = clock_ns(), gap = now - mpi->last_tick_ns;
+  if (gap < MPI_TICK_NS) return;
   mpi->last_tick_ns = now;
-  if (now - mpi->last_heartbeat_ns >= heartbeat_ns) send_heartbeats(mpi, now);
-  receive_heartbeats(mpi, now);
+  mpi->ran_ns += gap < longest_tick_ns ? gap : longest_tick_ns;
+  if (atomic_exchange(&mpi->has_wanted, false)) add_peers(mpi, mpi->is_wanted);
+  bool is_news = receive_heartbeats(mpi, now);
+  is_news = find_silent(mpi, now) || is_news;
+  if (is_news || now - mpi->last_heartbeat_ns >= heartbeat_ns)
+    send_heartbeats(mpi, now);
+  check_silences(mpi, now);
   check_deadline(mpi, now);
 }

@@ -113,5 +113,5 @@ bool mpi_check_header(Work *work) {
            (long long)out->step, (long long)out->id, (long long)out->bytes,
            comm_member(&work->group, (work->group.index + size - 1) % size),
            (long long)in->step, (long long)in->id, (long long)in->bytes);
-  mpi_give_up(mpi, -1, why);
+  mpi_give_up(mpi, why);
 }

@@ -105,12 +105,7 @@ static Status start_mpi(Mpi *mpi) {
                        "MPI says rank %d of %d, the environment %d of %d: "
                        "start the ranks with mpirun or srun --mpi=pmix",
                        rank, size, mpi->place.rank, mpi->place.world);
-  mpi->started_ns = mpi->last_tick_ns = clock_ns();
-  int next = (rank + 1) % size, previous = (rank + size - 1) % size;
-  mpi->neighbours[mpi->n_neighbours++].rank = next;
-  if (previous != next) mpi->neighbours[mpi->n_neighbours++].rank = previous;
-  for (int i = 0; i < mpi->n_neighbours; i++)
-    mpi_listen_to(mpi, &mpi->neighbours[i]);
+  mpi_begin_heartbeats(mpi);
   return STATUS_OK;
 }
 
@@ -188,10 +183,7 @@ void *mpi_run_thread(void *user) {
   prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
   Status status = start_mpi(mpi);
   if (status.code == STATUS_ok) meet_all(mpi);
-  /* From here on everybody heartbeats: the long patience of the start is over.
-   */
-  for (int i = 0; i < mpi->n_neighbours; i++)
-    mpi->neighbours[i].heard_ns = clock_ns();
+  mpi_expect_heartbeats(mpi);
   pthread_mutex_lock(&mpi->mutex);
   mpi->start_status = status;
   mpi->is_started = true;

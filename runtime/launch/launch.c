@@ -7,14 +7,17 @@
  * on which ranks save and leave.  A second Ctrl-C ends everything at once.
  *
  * Ranks call the launcher before they execute their file (handshake.c) and tell
- * it when they start, have joined the others, have lost one and end
+ * it when they start, have joined the others, hear nothing of one and end
  * (recorder.c); a process descriptor for each shows its death even if it said
- * nothing.  After the first loss the others have a second to report, then all
- * are killed: graceful ends hang when a rank is gone.  The start has a limit,
- * because a rank that never reaches MPI keeps all others waiting there.
+ * nothing.  After the first loss the others have a moment to say where they
+ * wait; then one message names the cause, and all are killed: graceful ends
+ * hang when a rank is gone.  The start has a limit, because a rank that never
+ * reaches MPI keeps all others waiting there.
  */
 #include "runtime/launch/launch.h"
 
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/recorder/silence.h"
 #include "support/support.h"
 
 #include <errno.h>
@@ -38,6 +41,7 @@ enum {
   EXIT_interrupted = 130,
   EXIT_terminated = 143,
   GRACE_MS = 500,  /* for reports after a loss */
+  JUDGE_MS = 500,  /* for more reports after one of silence */
   ENDED_MS = 3000, /* for the others, after a rank gave up */
   KILL_MS = 300,   /* for mpirun to see that its ranks are dead */
   DEAD_MS = 1000,  /* for the last ranks to vanish */
@@ -59,8 +63,11 @@ typedef struct Rank {
   int fd;     /* of the process; -1: not known or gone */
   int socket; /* until it has become a rank; -1 */
   int code;   /* it said so; NO_CODE */
+  pid_t pid;  /* it said so; 0 */
   Stage stage;
   bool is_lost;
+  const char *waits; /* where it was when another was lost; or NULL */
+  int n_with, with[MOST_SILENCES]; /* the others of the collective it is in */
 } Rank;
 
 typedef struct Launch {
@@ -77,6 +84,11 @@ typedef struct Launch {
   int n_signals;      /* that asked to stop */
   int stop_code;      /* 130 or 143; 0 */
   int64_t kill_at_ms; /* 0: never */
+  int lost;           /* the first lost rank; -1 */
+  const char *loss;   /* how it was lost, until that is printed; or NULL */
+  const char *save;   /* where rank 0 saves; or NULL */
+  Silences silences;
+  int64_t judge_at_ms; /* 0: nobody is silent */
   int n_kills;
   char scratch[64];
 } Launch;
@@ -292,12 +304,92 @@ static const char *describe_end(const Launch *launch, int rank) {
   return text_string(&text);
 }
 
-static void lose_rank(Launch *launch, int rank, const char *why,
-                      int64_t grace_ms) {
+/* The message follows when the others have said where they are. */
+static void lose_rank(Launch *launch, int rank, const char *loss) {
   if (launch->ranks[rank].is_lost || launch->kill_at_ms) return;
   launch->ranks[rank].is_lost = true;
-  message_print("error: lost rank %d: %s\n", rank, why);
-  kill_in(launch, grace_ms);
+  launch->lost = rank;
+  launch->loss = loss;
+  (void)!write(launch->alive[1], "?", 1);
+  kill_in(launch, GRACE_MS);
+}
+
+/* ---- silence ---- */
+
+static void hear_silence(Launch *launch, int by, int of) {
+  if (of < 0 || of >= launch->options->ranks) return;
+  silence_add(&launch->silences, by, of);
+  if (!launch->judge_at_ms) launch->judge_at_ms = now_ms() + JUDGE_MS;
+}
+
+/* Its state is the first word after its name, which is in parentheses. */
+static bool is_stopped(pid_t pid) {
+  char path[64], data[512];
+  if (pid <= 0) return false;
+  snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t n = fd >= 0 ? read(fd, data, sizeof data - 1) : 0;
+  if (fd >= 0) close(fd);
+  data[n > 0 ? n : 0] = '\0';
+  const char *name_end = strrchr(data, ')');
+  return name_end && strncmp(name_end, ") T", 3) == 0;
+}
+
+/* All ranks are on this machine, so that whoever lives is heard. */
+static void judge_silence(Launch *launch) {
+  char data[300];
+  FixedText text = fixed_text(data, sizeof data);
+  if (!launch->judge_at_ms || now_ms() < launch->judge_at_ms ||
+      launch->kill_at_ms)
+    return;
+  Verdict verdict = silence_judge(&launch->silences, true);
+  silence_describe(&text, &verdict);
+  if (verdict.is_lost && is_stopped(launch->ranks[verdict.rank].pid))
+    fixed_printf(&text, "; it is stopped");
+  lose_rank(launch, verdict.rank, arena_strdup(launch->arena, data));
+}
+
+/* ---- who waited ---- */
+
+static void hear_wait(Launch *launch, Rank *from, const char *line) {
+  int n, length = 0, other;
+  from->n_with = 0;
+  if (sscanf(line, "%*d waits %d%n", &n, &length) != 1) return;
+  line += length;
+  for (int i = 0; i < n && i < MOST_SILENCES; i++) {
+    if (sscanf(line, "%d%n", &other, &length) != 1) return;
+    from->with[from->n_with++] = other;
+    line += length;
+  }
+  from->waits = arena_strdup(launch->arena, line + strspn(line, " "));
+}
+
+static bool is_with(const Rank *rank, int lost) {
+  for (int i = 0; i < rank->n_with; i++)
+    if (rank->with[i] == lost) return true;
+  return false;
+}
+
+/* One rank speaks for all: the lowest in a collective with the lost one. */
+static void print_loss(Launch *launch) {
+  const Rank *speaker = NULL;
+  int n = 0;
+  if (!launch->loss) return;
+  for (int i = launch->options->ranks - 1; i >= 0; i--) {
+    const Rank *rank = &launch->ranks[i];
+    if (!rank->waits || i == launch->lost) continue;
+    n++;
+    if (!speaker || is_with(rank, launch->lost) ||
+        !is_with(speaker, launch->lost))
+      speaker = rank;
+  }
+  if (speaker && n > 1)
+    message_print("note: %s; %d more rank%s\n", speaker->waits, n - 1,
+                  n > 2 ? "s wait too" : " waits too");
+  else if (speaker)
+    message_print("note: %s\n", speaker->waits);
+  message_print("error: %s\n", launch->loss);
+  launch->loss = NULL;
 }
 
 /* ---- what ranks say ---- */
@@ -309,23 +401,34 @@ static void reach_stage(Launch *launch, int rank, Stage stage) {
   launch->start_before_ms = 0;
 }
 
+/* The rest of "RANK WORD REST". */
+static const char *after_word(const char *line, const char *word) {
+  line += strspn(line, "0123456789");
+  return strncmp(line, word, strlen(word)) == 0 ? line + strlen(word) : NULL;
+}
+
 static void hear_line(Launch *launch, const char *line) {
   int rank, value;
+  const char *text;
   if (sscanf(line, "%d", &rank) != 1 || rank < 0 ||
       rank >= launch->options->ranks)
     return;
   Rank *from = &launch->ranks[rank];
   if (sscanf(line, "%*d started %d", &value) == 1) {
     reach_stage(launch, rank, STAGE_started);
+    from->pid = value;
     if (from->fd < 0) from->fd = (int)syscall(SYS_pidfd_open, value, 0);
-  } else if (strstr(line, " joined")) {
+  } else if (after_word(line, " joined")) {
     reach_stage(launch, rank, STAGE_joined);
-  } else if (strstr(line, " left")) {
+  } else if (after_word(line, " left")) {
     from->code = EXIT_machine;
     kill_in(launch, 0);
-  } else if (sscanf(line, "%*d lost %d", &value) == 1) {
-    if (value >= 0 && value < launch->options->ranks)
-      lose_rank(launch, value, "it has gone silent", 0);
+  } else if (sscanf(line, "%*d silent %d", &value) == 1) {
+    hear_silence(launch, rank, value);
+  } else if ((text = after_word(line, " saves "))) {
+    launch->save = arena_strdup(launch->arena, text);
+  } else if (after_word(line, " waits ")) {
+    hear_wait(launch, from, line);
   } else if (sscanf(line, "%*d ended %d", &value) == 1) {
     from->code = value;
     if (value == EXIT_machine) kill_in(launch, ENDED_MS);
@@ -413,7 +516,9 @@ static void look_for_deaths(Launch *launch) {
     if (own > most) most = own;
   }
   if (worst >= 0 && !launch->kill_at_ms)
-    lose_rank(launch, worst, describe_end(launch, worst), GRACE_MS);
+    lose_rank(launch, worst,
+              arena_printf(launch->arena, "lost rank %d: %s", worst,
+                           describe_end(launch, worst)));
   for (int i = 0; i < launch->options->ranks; i++) {
     if (!is_dead(&launch->ranks[i])) continue;
     close(launch->ranks[i].fd);
@@ -508,8 +613,12 @@ static int wait_for_child(Launch *launch) {
     if (pid == launch->child || (pid < 0 && errno != EINTR))
       return pid < 0 ? 0 : status;
     int64_t now = now_ms();
-    if (launch->kill_at_ms && now >= launch->kill_at_ms) kill_now(launch);
+    if (launch->kill_at_ms && now >= launch->kill_at_ms) {
+      print_loss(launch);
+      kill_now(launch);
+    }
     check_start(launch);
+    judge_silence(launch);
     wait_a_little(launch);
     hear_signals(launch);
     hear_callers(launch);
@@ -604,6 +713,10 @@ static int run_launch(Launch *launch) {
     hear_reports(launch);
     look_for_deaths(launch);
     bury_ranks(launch);
+    print_loss(launch);
+    if (launch->save && launch->ranks[0].code == NO_CODE &&
+        launch->ranks[0].pid > 0)
+      saver_clear_after(launch->save, (int)launch->ranks[0].pid);
     code = exit_code(launch, child_status);
   }
   close_all(launch);
@@ -621,6 +734,7 @@ int launch_ranks(const LaunchOptions *options) {
   if (!memory) on_memory_exhausted(NULL);
   Launch launch = {.options = options,
                    .arena = arena_create(memory),
+                   .lost = -1,
                    .alive = {-1, -1},
                    .report = {-1, -1},
                    .signals = -1,

@@ -265,8 +265,10 @@ static Status open_saver(Run *run) {
       run->options.dry_run || !folder_of(run) || run->comm->rank != 0)
     return STATUS_OK;
   TRY(check_folder(run));
-  return saver_open(run->arena, run->program, folder_of(run),
-                    run->options.file_size, &run->saver);
+  TRY(saver_open(run->arena, run->program, folder_of(run),
+                 run->options.file_size, &run->saver));
+  recorder_tell(&run->recorder, "saves %s", folder_of(run));
+  return STATUS_OK;
 }
 
 static Status look_at_data(Run *run) {
@@ -296,6 +298,8 @@ static int start_run(Run *run) {
                                 program->settings.n_metrics, eval);
   int code = run_agree(run, check_program(run));
   if (!code) code = replicas_check_builds(run);
+  if (!code && run->comm->watch)
+    run->comm->watch(run->comm, program->groups, program->n_groups);
   if (!code) code = run_agree(run, open_device(run));
   if (!code) code = run_agree(run, open_data(run));
   if (!code) code = run_agree(run, open_saver(run));

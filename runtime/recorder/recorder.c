@@ -7,8 +7,8 @@
  * mpirun closes the descriptors that its children inherit, so pipes cannot be
  * inherited.  The launcher names its process and descriptors in $DNN_LAUNCHER
  * ("HOST:PID:READ:WRITE") and a rank on the same machine opens them under
- * /proc. Nobody writes to the first pipe: it ends when the launcher does,
- * however that dies.
+ * /proc. The first pipe ends when the launcher does, however that dies; the
+ * launcher writes to it when it has lost a rank.
  */
 #include "runtime/recorder/recorder.h"
 
@@ -57,15 +57,24 @@ void recorder_close(FlightRecorder *recorder) {
   recorder->alive_fd = recorder->report_fd = -1;
 }
 
-bool recorder_launcher_is_gone(const FlightRecorder *recorder) {
+static bool has_event(const FlightRecorder *recorder, int events) {
   if (recorder->alive_fd < 0) return false;
   struct pollfd item = {.fd = recorder->alive_fd, .events = POLLIN};
-  return poll(&item, 1, 0) > 0 && (item.revents & (POLLHUP | POLLERR));
+  return poll(&item, 1, 0) > 0 && (item.revents & events);
+}
+
+bool recorder_launcher_is_gone(const FlightRecorder *recorder) {
+  return has_event(recorder, POLLHUP | POLLERR);
+}
+
+/* Nobody reads what the launcher has written, so that all ranks see it. */
+bool recorder_is_asked(const FlightRecorder *recorder) {
+  return has_event(recorder, POLLIN);
 }
 
 void recorder_tell(const FlightRecorder *recorder, const char *format, ...) {
   if (recorder->report_fd < 0) return;
-  char line[160];
+  char line[1024];
   FixedText text = fixed_text(line, sizeof line);
   va_list args;
   va_start(args, format);
@@ -88,26 +97,34 @@ void recorder_note(FlightRecorder *recorder, int64_t step, const char *entry,
   atomic_store_explicit(&recorder->n, n + 1, memory_order_release);
 }
 
-void recorder_report(const FlightRecorder *recorder, const char *why) {
-  char data[8192];
-  FixedText text = fixed_text(data, sizeof data);
+void recorder_describe(const FlightRecorder *recorder, FixedText *text) {
   int64_t since = atomic_load(&recorder->waits_since);
-  fixed_printf(&text, "rank %d: %s\n", recorder->rank, why);
-  fixed_printf(&text, "rank %d %s at step %lld, instruction %d of %s, '%s'",
+  fixed_printf(text, "rank %d %s at step %lld, instruction %d of %s, '%s'",
                recorder->rank, since ? "waits" : "is",
                (long long)atomic_load(&recorder->step),
                atomic_load(&recorder->instr), atomic_load(&recorder->entry),
                atomic_load(&recorder->path));
   if (since)
-    fixed_printf(&text, ", for %.1f s", (double)(clock_ns() - since) * 1e-9);
+    fixed_printf(text, ", for %.1f s", (double)(clock_ns() - since) * 1e-9);
+}
+
+void recorder_describe_past(const FlightRecorder *recorder, FixedText *text) {
   uint32_t written = atomic_load_explicit(&recorder->n, memory_order_acquire);
   uint32_t shown = written < 4 ? written : 4;
   for (uint32_t i = written - shown; i + 1 < written; i++) {
     const RecorderEntry *entry = &recorder->entries[i % RECORDER_ENTRIES];
-    fixed_printf(&text, "%s %d '%s'",
+    fixed_printf(text, "%s %d '%s'",
                  i == written - shown ? "; before that" : ",", entry->instr,
                  entry->path);
   }
+}
+
+void recorder_report(const FlightRecorder *recorder, const char *why) {
+  char data[8192];
+  FixedText text = fixed_text(data, sizeof data);
+  fixed_printf(&text, "rank %d: %s\n", recorder->rank, why);
+  recorder_describe(recorder, &text);
+  recorder_describe_past(recorder, &text);
   data[text.n] = '\n'; /* in place of the NUL */
   if (write(STDERR_FILENO, data, text.n + 1) < 0) return;
 }

@@ -1,0 +1,39 @@
+/*
+ * silence.h -- judges from reports of silence who is lost: a rank, or the link
+ * between two.
+ */
+#ifndef RUNTIME_RECORDER_SILENCE_H
+#define RUNTIME_RECORDER_SILENCE_H
+
+#include "support/support.h"
+
+enum { MOST_SILENCES = 16 };
+
+/* Rank `by` has heard nothing of rank `of`. */
+typedef struct Silence {
+  int32_t by, of;
+} Silence;
+
+typedef struct Silences {
+  int32_t n;
+  Silence at[MOST_SILENCES];
+} Silences;
+
+typedef struct Verdict {
+  bool is_lost; /* `rank` is; else it has no contact with the others */
+  int rank;
+  int n_others, others[MOST_SILENCES]; /* ascending */
+} Verdict;
+
+/* False: it is known, or there is no place left. */
+bool silence_add(Silences *silences, int by, int of);
+/* Of one report or more.  `hears_all`: whoever lives has had the time and the
+ * way to report. */
+Verdict silence_judge(const Silences *silences, bool hears_all);
+/* "lost rank 3: ranks 0, 1 have heard nothing of it" or "no contact between
+ * rank 0 and rank 3". */
+void silence_describe(FixedText *text, const Verdict *verdict);
+/* "rank 3" or "ranks 0, 1, 2 and 5 more". */
+void silence_list(FixedText *text, const int *ranks, int n);
+
+#endif
