@@ -44,6 +44,7 @@ typedef struct NcclState {
   CuEvent ready;  /* of the compute stream, for the current collective */
   CuEvent *ended; /* by id of the collective */
   int n_ids;
+  bool is_started; /* all communicators are there */
 } NcclState;
 
 /* ---- errors ---- */
@@ -70,8 +71,9 @@ static Status nccl_error(NcclState *state, CuEnum error, const char *what) {
 
 static bool is_late(const NcclState *state, int64_t since) {
   const FlightRecorder *recorder = state->comm->recorder;
-  int64_t limit =
-      recorder ? atomic_load(&recorder->deadline_ns) : START_DEADLINE_NS;
+  int64_t limit = recorder && state->is_started
+                      ? atomic_load(&recorder->deadline_ns)
+                      : START_DEADLINE_NS;
   return limit && clock_ns() - since > limit;
 }
 
@@ -395,6 +397,39 @@ static Status make_events(NcclState *state, Arena *arena) {
   return STATUS_OK;
 }
 
+/* False if some rank failed, which all then know. */
+static Status are_all_ready(Comm *host, Arena *arena, bool is_ready,
+                            bool *out) {
+  bool *all = ARENA_ARRAY(arena, bool, host->world);
+  TRY(host->gather(host, &is_ready, sizeof is_ready, all));
+  *out = true;
+  for (int i = 0; i < host->world; i++) *out = *out && all[i];
+  return STATUS_OK;
+}
+
+static Status join_groups(NcclState *state, Arena *arena) {
+  for (int i = 0; i < state->n_groups * DNN_N_QUEUES; i++) {
+    Group *group = &state->groups[i / DNN_N_QUEUES];
+    if (group->has_queue[i % DNN_N_QUEUES])
+      TRY(join_group(state, arena, group, comm_at(state, i)));
+  }
+  state->is_started = true;
+  return STATUS_OK;
+}
+
+static Status load_and_collect(NcclState *state, Arena *arena,
+                               const DnnProgram *program) {
+  TRY(cuda_load_nccl(&state->nccl));
+  state->cuda->user = state;
+  state->cuda->before_close = nccl_release;
+  collect_groups(state, arena, program);
+  return make_events(state, arena);
+}
+
+/* A rank that has no NCCL says so before any communicator is made; the others
+ * then return without an error of their own.  After a failure inside NCCL,
+ * which has the status `lost`, other ranks wait there and can agree on
+ * nothing. */
 Status comm_nccl_create(Arena *arena, Comm *host, Device *device, Comm **out) {
   ASSERT(strcmp(device->name, "cuda") == 0);
   NcclState *state = ARENA_NEW(arena, NcclState);
@@ -418,16 +453,11 @@ Status comm_nccl_create(Arena *arena, Comm *host, Device *device, Comm **out) {
   state->comm = comm;
   state->host = host;
   state->cuda = device->state;
-  TRY(cuda_load_nccl(&state->nccl));
-  state->cuda->user = state;
-  state->cuda->before_close = nccl_release;
-  collect_groups(state, arena, device->program);
-  TRY(make_events(state, arena));
-  for (int i = 0; i < state->n_groups * DNN_N_QUEUES; i++) {
-    Group *group = &state->groups[i / DNN_N_QUEUES];
-    if (group->has_queue[i % DNN_N_QUEUES])
-      TRY(join_group(state, arena, group, comm_at(state, i)));
-  }
+  Status own = load_and_collect(state, arena, device->program);
+  bool all_ready;
+  TRY(are_all_ready(host, arena, own.code == STATUS_ok, &all_ready));
+  if (!all_ready) return own;
+  TRY(join_groups(state, arena));
   state->cuda->poll = nccl_poll;
   *out = comm;
   return STATUS_OK;

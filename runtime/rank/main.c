@@ -66,8 +66,15 @@ static Status check_program(const Run *run) {
 static Status open_device(Run *run) {
   TRY(device_create(run->program->target, run->arena, &run->device));
   run->device->rank = run->comm->rank;
-  TRY(run->device->open(run->device, run->program, run->comm->local_rank));
-  TRY(comm_for_device(run->arena, run->comm, run->device, &run->comm));
+  return run->device->open(run->device, run->program, run->comm->local_rank);
+}
+
+/* Where a rank was lost, the others wait for it and cannot agree. */
+static Status open_transport(Run *run) {
+  Status status =
+      comm_for_device(run->arena, run->comm, run->device, &run->comm);
+  if (status.code == STATUS_lost) run_must(run, status);
+  TRY(status);
   run->comm->recorder = &run->recorder;
   return poison_arena(run);
 }
@@ -301,6 +308,7 @@ static int start_run(Run *run) {
   if (!code && run->comm->watch)
     run->comm->watch(run->comm, program->groups, program->n_groups);
   if (!code) code = run_agree(run, open_device(run));
+  if (!code) code = run_agree(run, open_transport(run));
   if (!code) code = run_agree(run, open_data(run));
   if (!code) code = run_agree(run, open_saver(run));
   if (!code) code = run_agree(run, look_at_data(run));

@@ -61,8 +61,10 @@ static struct {
   unsigned seed;
   const char *fail_name;
   bool is_eager;
+  int device;
   long fail_at, fail_calls;
-  CuEnum fail_with;
+  long drop_wait, waits; /* the wait that has no effect */
+  CuEnum fail_with, lasting;
   FILE *log;
 } mock;
 
@@ -73,12 +75,16 @@ static double setting(const char *name, double otherwise) {
   return text && *text ? atof(text) : otherwise;
 }
 
+/* "FUNCTION:CALL:ERROR@RANK", of which all but the function may be missing. */
 static void read_fail(void) {
   const char *text = getenv("DNN_MOCK_FAIL");
   if (!text || !*text) return;
   static char name[80];
+  const char *rank = getenv("OMPI_COMM_WORLD_RANK"),
+             *at_rank = strchr(text, '@');
   int at = 1, with = MOCK_FAILED;
-  if (sscanf(text, "%79[^:]:%d:%d", name, &at, &with) < 1) return;
+  if (at_rank && rank && atoi(at_rank + 1) != atoi(rank)) return;
+  if (sscanf(text, "%79[^:@]:%d:%d", name, &at, &with) < 1) return;
   mock.fail_name = name;
   mock.fail_at = at;
   mock.fail_with = (CuEnum)with;
@@ -103,16 +109,40 @@ static void ready(void) {
   mock.capacity = (size_t)setting("DNN_MOCK_CAPACITY", 80e9);
   mock.seed = (unsigned)setting("DNN_MOCK_SEED", 0);
   mock.is_eager = setting("DNN_MOCK_EAGER", 0) != 0;
+  mock.drop_wait = (long)setting("DNN_MOCK_DROP_WAIT", 0);
   read_fail();
   open_libraries();
   const char *log = getenv("DNN_MOCK_LOG");
   if (log && *log) mock.log = fopen(log, "a");
 }
 
+/* After a kernel's fault nothing works in this context but to release it. */
+static bool is_lasting(CuEnum error) {
+  return error >= MOCK_ILLEGAL_ADDRESS && error <= MOCK_FAILED;
+}
+
+static bool uses_context(const char *function) {
+  static const char *const prefixes[] = {"cuLaunch", "cuMemcpy", "cuMemset",
+                                         "cuStream", "cuEvent"};
+  if (strstr(function, "Destroy")) return false;
+  for (int i = 0; i < ARRAY_LENGTH(prefixes); i++)
+    if (strncmp(function, prefixes[i], strlen(prefixes[i])) == 0) return true;
+  return false;
+}
+
 CuEnum mock_enter(const char *function) {
   ready();
+  if (mock.lasting && uses_context(function)) return mock.lasting;
   if (!mock.fail_name || strcmp(function, mock.fail_name) != 0) return 0;
-  return ++mock.fail_calls == mock.fail_at ? mock.fail_with : 0;
+  if (++mock.fail_calls != mock.fail_at) return 0;
+  if (strncmp(function, "cu", 2) == 0 && function[2] != 'b' &&
+      is_lasting(mock.fail_with))
+    mock.lasting = mock.fail_with;
+  return mock.fail_with;
+}
+
+int mock_device(void) {
+  return mock.device;
 }
 
 void mock_log(const char *format, ...) {
@@ -205,6 +235,10 @@ CuEnum mock_enqueue(CuStream handle, const MockWork *work) {
   return 0;
 }
 
+int mock_stream_number(CuStream stream) {
+  return ((Stream *)stream)->number;
+}
+
 static bool run_wait(MockWork *work) {
   Event event;
   memcpy(&event, work->data, sizeof event);
@@ -278,6 +312,7 @@ CuEnum cuStreamSynchronize(CuStream handle) {
 CuEnum cuStreamWaitEvent(CuStream stream, CuEvent event, unsigned flags) {
   (void)flags;
   MOCK_ENTER();
+  if (++mock.waits == mock.drop_wait) return 0;
   MockWork work = {.run = run_wait, .what = "wait"};
   memcpy(work.data, event, sizeof(Event));
   return mock_enqueue(stream, &work);
@@ -529,8 +564,8 @@ CuEnum cuDeviceGetAttribute(int *value, CuEnum attribute, int device) {
 }
 
 CuEnum cuDevicePrimaryCtxRetain(CuContext *context, int device) {
-  (void)device;
   MOCK_ENTER();
+  mock.device = device;
   *context = &mock;
   return 0;
 }

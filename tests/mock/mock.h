@@ -17,8 +17,13 @@
  *   - DNN_MOCK_DEVICES: how many GPUs (8)
  *   - DNN_MOCK_SM: compute capability (90)
  *   - DNN_MOCK_CAPACITY: bytes of memory (80e9)
- *   - DNN_MOCK_FAIL: "cuLaunchKernel:17:700", the 17th call (from 1) returns
- *     this error; without the number 719
+ *   - DNN_MOCK_FAIL: "cuLaunchKernel:17:700@1", the 17th call (from 1) of rank
+ *     1 returns this error; without the number 719, without the rank on all.
+ *     A kernel's fault (700 to 719) is what all later calls return, too.
+ *     "asyncError:3:6": ncclCommGetAsyncError finds error 6 when it is called
+ *     for the third time
+ *   - DNN_MOCK_DROP_WAIT: the n-th cuStreamWaitEvent (from 1) has no effect,
+ * for tests of the tests
  *   - DNN_MOCK_SEED: order of blocks and warps (0: ascending)
  *   - DNN_MOCK_EAGER: 1, all streams but the first work as soon as they may, so
  *     that what they should have waited for is missing
@@ -62,6 +67,10 @@ CuEnum mock_enter(const char *function);
   } while (0)
 /* Whether all bytes lie in one live piece of device memory. */
 bool mock_in_memory(unsigned long long address, size_t bytes);
+/* The GPU of this process; how many streams were there before this one. */
+int mock_device(void);
+int mock_stream_number(CuStream stream);
+/* Appends a line to the log. */
 void mock_log(const char *format, ...) PRINTF_LIKE(1, 2);
 
 #endif

@@ -2,9 +2,10 @@
  * nccl.c -- implements NCCL for the mock: collectives between processes through
  * shared memory.  Work that waits for other ranks is asked again instead of
  * blocking, so the runtime's deadlines and aborts can be tried.  Ranks that
- * mean different collectives get an error, where NCCL would hang.
+ * mean different collectives get an error, where NCCL would hang, and so do
+ * those that break a rule of nccl_rules.c.
  */
-#include "tests/mock/mock.h"
+#include "tests/mock/nccl.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -12,62 +13,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#define CHUNK_BYTES   (1 << 18)
-#define MAILBOX_BYTES (1 << 14)
-#define MAX_RANKS     16
-
-/* A message from one rank to another, in pieces. */
-typedef struct Mailbox {
-  _Atomic int is_full;
-  size_t bytes;
-  char data[MAILBOX_BYTES];
-} Mailbox;
-
-/* The collective that a rank has begun. */
-typedef struct Meaning {
-  size_t count;
-  CuEnum kind, dtype, reduce;
-} Meaning;
-
-/* All ranks pass point p once `arrived` is ranks * (p + 1). */
-typedef struct Shared {
-  _Atomic int64_t arrived;
-  _Atomic int32_t attached;
-  _Atomic int has_failed;
-  Meaning meanings[MAX_RANKS];
-  char chunks[MAX_RANKS][CHUNK_BYTES];
-  Mailbox mailboxes[MAX_RANKS][MAX_RANKS]; /* from, to */
-} Shared;
-
-typedef struct MockComm {
-  Shared *shared;
-  int ranks, rank;
-  int64_t points; /* where this rank has arrived */
-  bool is_aborted;
-  CuStream stream; /* of its queue: the first that it was used on */
-} MockComm;
-
-typedef enum OperationKind {
-  ALL_REDUCE,
-  REDUCE_SCATTER,
-  ALL_GATHER,
-  BROADCAST,
-  SEND,
-  RECEIVE
-} OperationKind;
-
-typedef struct Operation {
-  MockComm *comm;
-  const char *from;
-  char *to;
-  size_t count, done; /* elements of each rank's share */
-  CuEnum dtype, reduce;
-  int peer;
-  OperationKind kind;
-  int stage; /* of the chunk at hand */
-  bool is_over;
-} Operation;
 
 /* The operations of a group call. */
 enum { MAX_OPERATIONS = 2048 };
@@ -96,54 +41,107 @@ CuEnum ncclGetUniqueId(NcclId *id) {
   return 0;
 }
 
+static uint64_t hash_text(const char *text, uint64_t hash) {
+  for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 1099511628211u;
+  return hash;
+}
+
+/* NCCL takes ranks of one host and device for one GPU, and a host for another
+ * where $NCCL_HOSTID says so. */
+static Member this_process(void) {
+  const char *host = getenv("NCCL_HOSTID");
+  char device[16];
+  snprintf(device, sizeof device, "/%d", mock_device());
+  return (Member){
+      .process = getpid(),
+      .gpu = hash_text(device, hash_text(host ? host : "host", 14695981039u))};
+}
+
+static Shared *attach(const char *name, int ranks, int rank) {
+  int file = shm_open(name, O_RDWR | O_CREAT, 0600);
+  if (file < 0) return NULL;
+  void *map = MAP_FAILED;
+  if (ftruncate(file, sizeof(Shared)) == 0)
+    map =
+        mmap(NULL, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (map == MAP_FAILED) return NULL;
+  Shared *shared = map;
+  shared->members[rank] = this_process();
+  if (atomic_fetch_add(&shared->attached, 1) == ranks - 1) shm_unlink(name);
+  return shared;
+}
+
 CuEnum ncclCommInitRankConfig(NcclComm *handle, int ranks, NcclId id, int rank,
                               NcclConfig *config) {
   MOCK_ENTER();
   if (ranks > MAX_RANKS || rank >= ranks || config->magic != 0xcafebeefu ||
       config->blocking != 0 || id.bytes[0] != '/')
-    return 4; /* ncclInvalidArgument */
-  int file = shm_open(id.bytes, O_RDWR | O_CREAT, 0600);
-  if (file < 0 || ftruncate(file, sizeof(Shared)) != 0) return 2;
-  Shared *shared =
-      mmap(NULL, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  close(file);
-  if (shared == MAP_FAILED) return 2;
-  if (atomic_fetch_add(&shared->attached, 1) == ranks - 1) shm_unlink(id.bytes);
+    return NCCL_INVALID_ARGUMENT;
+  Shared *shared = attach(id.bytes, ranks, rank);
+  if (!shared) return 2;
   MockComm *comm = calloc(1, sizeof *comm);
-  *comm = (MockComm){.shared = shared, .ranks = ranks, .rank = rank};
+  *comm = (MockComm){.shared = shared,
+                     .ranks = ranks,
+                     .rank = rank,
+                     .id = hash_text(id.bytes, 14695981039u)};
+  rules_add(comm);
   *handle = comm;
   return NCCL_IN_PROGRESS;
 }
 
-CuEnum ncclCommGetAsyncError(NcclComm comm, CuEnum *error) {
+/* Members come and go: in progress until all are there. */
+CuEnum ncclCommGetAsyncError(NcclComm handle, CuEnum *error) {
   MOCK_ENTER();
-  *error = atomic_load(&((MockComm *)comm)->shared->has_failed) ? 5 : 0;
+  MockComm *comm = rules_live(handle, __func__);
+  if (!comm) return NCCL_INVALID_USAGE;
+  CuEnum injected = mock_enter("asyncError");
+  if (injected) comm->error = injected;
+  *error = comm->error;
+  if (*error) return 0;
+  if (atomic_load(&comm->shared->has_failed)) {
+    *error = NCCL_INVALID_USAGE;
+  } else if (atomic_load(&comm->shared->attached) < comm->ranks) {
+    *error = NCCL_IN_PROGRESS;
+  } else if (!comm->is_checked) {
+    comm->is_checked = true;
+    *error = comm->error = rules_members(comm);
+  }
   return 0;
 }
 
-CuEnum ncclCommFinalize(NcclComm comm) {
-  (void)comm;
+CuEnum ncclCommFinalize(NcclComm handle) {
   MOCK_ENTER();
+  MockComm *comm = rules_live(handle, __func__);
+  if (!comm) return NCCL_INVALID_USAGE;
+  if (comm->n_enqueued > 0)
+    fprintf(stderr, "mock: a communicator is finalized before %d operations\n",
+            comm->n_enqueued);
+  comm->is_finalized = true;
   return 0;
 }
 
 CuEnum ncclCommDestroy(NcclComm handle) {
   MOCK_ENTER();
-  MockComm *comm = handle;
+  MockComm *comm = rules_live(handle, __func__);
+  if (!comm) return NCCL_INVALID_USAGE;
+  if (!comm->is_finalized)
+    fprintf(stderr, "mock: a communicator is destroyed before its end\n");
   munmap(comm->shared, sizeof(Shared));
-  free(comm);
+  comm->state = COMM_DESTROYED;
   return 0;
 }
 
 /* Work that is still enqueued ends at once. */
 CuEnum ncclCommAbort(NcclComm handle) {
   MOCK_ENTER();
-  MockComm *comm = handle;
-  comm->is_aborted = true;
+  MockComm *comm = rules_live(handle, __func__);
+  if (!comm) return NCCL_INVALID_USAGE;
+  comm->state = COMM_ABORTED;
   return 0;
 }
 
-static size_t size_of(CuEnum dtype) {
+size_t nccl_dtype_bytes(CuEnum dtype) {
   return dtype == 1                 ? 1
          : dtype == 6 || dtype == 9 ? 2
          : dtype == 4 || dtype == 8 ? 8
@@ -199,7 +197,7 @@ static bool all_arrived(const MockComm *comm) {
 /* Elements [done, done + n) of this rank's source, end to end: one range, or of
  * a reduce-scatter one for each rank. */
 static void give(const Operation *o, size_t n) {
-  size_t size = size_of(o->dtype), ranges = 1;
+  size_t size = nccl_dtype_bytes(o->dtype), ranges = 1;
   if (o->kind == REDUCE_SCATTER) ranges = (size_t)o->comm->ranks;
   char *chunk = o->comm->shared->chunks[o->comm->rank];
   for (size_t i = 0; i < ranges; i++)
@@ -208,7 +206,7 @@ static void give(const Operation *o, size_t n) {
 }
 
 static void take(const Operation *o, size_t n) {
-  size_t size = size_of(o->dtype);
+  size_t size = nccl_dtype_bytes(o->dtype);
   char *to = o->to + o->done * size;
   const Shared *shared = o->comm->shared;
   switch (o->kind) {
@@ -228,6 +226,7 @@ static Meaning meaning_of(const Operation *o) {
   meaning.kind = o->kind;
   meaning.dtype = o->dtype;
   meaning.reduce = o->reduce;
+  if (o->kind == BROADCAST) meaning.root = (CuEnum)o->peer;
   return meaning;
 }
 
@@ -242,7 +241,8 @@ static bool all_mean(const Operation *o) {
 /* Each chunk: give mine, all have given, take, all have taken. */
 static bool run_joined(Operation *o) {
   Shared *shared = o->comm->shared;
-  size_t most = CHUNK_BYTES / size_of(o->dtype) / (size_t)o->comm->ranks;
+  size_t most =
+      CHUNK_BYTES / nccl_dtype_bytes(o->dtype) / (size_t)o->comm->ranks;
   while (o->done < o->count || o->stage > 0) {
     size_t n = o->count - o->done < most ? o->count - o->done : most;
     if (o->stage == 0) {
@@ -252,7 +252,10 @@ static bool run_joined(Operation *o) {
     } else if (!all_arrived(o->comm)) {
       return false;
     } else if (o->stage == 1) {
-      if (!all_mean(o)) atomic_store(&shared->has_failed, 1);
+      if (!all_mean(o)) {
+        fprintf(stderr, "mock: ranks mean different collectives\n");
+        atomic_store(&shared->has_failed, 1);
+      }
       take(o, n);
       arrive(o->comm);
     } else {
@@ -269,6 +272,7 @@ static bool run_send(Operation *o) {
     if (atomic_load(&box->is_full)) return false;
     size_t left = o->count - o->done;
     box->bytes = left < MAILBOX_BYTES ? left : MAILBOX_BYTES;
+    box->total = o->count;
     memcpy(box->data, o->from + o->done, box->bytes);
     o->done += box->bytes;
     atomic_store(&box->is_full, 1);
@@ -280,7 +284,9 @@ static bool run_receive(Operation *o) {
   Mailbox *box = &o->comm->shared->mailboxes[o->peer][o->comm->rank];
   while (o->done < o->count) {
     if (!atomic_load(&box->is_full)) return false;
-    if (box->bytes > o->count - o->done) {
+    if (box->total != o->count) {
+      fprintf(stderr, "mock: %zu bytes are sent and %zu received\n", box->total,
+              o->count);
       atomic_store(&o->comm->shared->has_failed, 1);
       return true;
     }
@@ -302,16 +308,23 @@ static bool must_wait(const Group *group, int i) {
   return false;
 }
 
+static bool end_group(Group *group) {
+  for (int i = 0; i < group->n; i++) group->operations[i].comm->n_enqueued--;
+  return true;
+}
+
 /* Sends and receives of a group run at the same time, other operations one
- * after the other. */
+ * after the other.  After an error the work does not end until it is aborted,
+ * as a kernel of NCCL does not. */
 static bool run_group(MockWork *work) {
   Group *group = work->more;
   bool is_over = true, may_join = true;
   for (int i = 0; i < group->n; i++) {
     Operation *o = &group->operations[i];
     bool is_joined = o->kind != SEND && o->kind != RECEIVE;
-    if (o->comm->is_aborted || atomic_load(&o->comm->shared->has_failed))
-      return true;
+    if (o->comm->state == COMM_ABORTED) return end_group(group);
+    if (o->comm->error || atomic_load(&o->comm->shared->has_failed))
+      return false;
     if (o->is_over || (is_joined ? !may_join : must_wait(group, i))) continue;
     o->is_over = o->kind == SEND      ? run_send(o)
                  : o->kind == RECEIVE ? run_receive(o)
@@ -321,7 +334,7 @@ static bool run_group(MockWork *work) {
   }
   for (int i = 0; i < group->n; i++)
     is_over = is_over && group->operations[i].is_over;
-  return is_over;
+  return is_over && end_group(group);
 }
 
 static CuEnum enqueue_pending(void) {
@@ -331,6 +344,13 @@ static CuEnum enqueue_pending(void) {
   group->n = n_pending;
   memcpy(group->operations, pending, bytes);
   n_pending = 0;
+  CuEnum error = rules_launch(group->operations, group->n,
+                              mock_stream_number(pending_stream));
+  if (error) {
+    free(group);
+    return error;
+  }
+  for (int i = 0; i < group->n; i++) group->operations[i].comm->n_enqueued++;
   MockWork work = {.run = run_group, .what = "collective", .more = group};
   return mock_enqueue(pending_stream, &work);
 }
@@ -341,16 +361,24 @@ static bool is_in_memory(const void *at, size_t bytes) {
 
 /* `from_count`, `to_count`: elements that it reads and writes. */
 static CuEnum add_operation(Operation operation, size_t from_count,
-                            size_t to_count, NcclComm comm, CuStream stream) {
-  size_t size = size_of(operation.dtype);
+                            size_t to_count, NcclComm handle, CuStream stream) {
+  MockComm *comm = rules_live(handle, "a collective");
+  if (!comm) return NCCL_INVALID_USAGE;
+  size_t size = nccl_dtype_bytes(operation.dtype);
   operation.comm = comm;
+  if (atomic_load(&operation.comm->shared->attached) < operation.comm->ranks)
+    return NCCL_INVALID_USAGE;
   if (!operation.comm->stream) operation.comm->stream = stream;
-  if (operation.comm->stream != stream) return 4;
-  if (from_count && !is_in_memory(operation.from, from_count * size)) return 4;
-  if (to_count && !is_in_memory(operation.to, to_count * size)) return 4;
+  if (operation.comm->stream != stream) return NCCL_INVALID_ARGUMENT;
+  CuEnum error = rules_overlap(&operation);
+  if (error) return error;
+  if (from_count && !is_in_memory(operation.from, from_count * size))
+    return NCCL_INVALID_ARGUMENT;
+  if (to_count && !is_in_memory(operation.to, to_count * size))
+    return NCCL_INVALID_ARGUMENT;
   if (n_pending == MAX_OPERATIONS ||
       (n_pending > 0 && stream != pending_stream))
-    return 4;
+    return NCCL_INVALID_ARGUMENT;
   pending[n_pending++] = operation;
   pending_stream = stream;
   return group_depth > 0 ? 0 : enqueue_pending();
@@ -364,6 +392,10 @@ CuEnum ncclGroupStart(void) {
 
 CuEnum ncclGroupEnd(void) {
   MOCK_ENTER();
+  if (group_depth == 0) {
+    fprintf(stderr, "mock: ncclGroupEnd without ncclGroupStart\n");
+    return NCCL_INVALID_USAGE;
+  }
   if (--group_depth > 0) return 0;
   CuEnum error = enqueue_pending();
   return error ? error : NCCL_IN_PROGRESS;
@@ -384,7 +416,9 @@ CuEnum ncclAllReduce(const void *from, void *to, size_t count, CuEnum dtype,
 CuEnum ncclReduceScatter(const void *from, void *to, size_t count, CuEnum dtype,
                          CuEnum reduce, NcclComm comm, CuStream stream) {
   MOCK_ENTER();
-  size_t ranks = (size_t)((MockComm *)comm)->ranks;
+  MockComm *live = rules_live(comm, __func__);
+  if (!live) return NCCL_INVALID_USAGE;
+  size_t ranks = (size_t)live->ranks;
   return add_operation((Operation){.kind = REDUCE_SCATTER,
                                    .from = from,
                                    .to = to,
@@ -397,7 +431,9 @@ CuEnum ncclReduceScatter(const void *from, void *to, size_t count, CuEnum dtype,
 CuEnum ncclAllGather(const void *from, void *to, size_t count, CuEnum dtype,
                      NcclComm comm, CuStream stream) {
   MOCK_ENTER();
-  size_t ranks = (size_t)((MockComm *)comm)->ranks;
+  MockComm *live = rules_live(comm, __func__);
+  if (!live) return NCCL_INVALID_USAGE;
+  size_t ranks = (size_t)live->ranks;
   return add_operation((Operation){.kind = ALL_GATHER,
                                    .from = from,
                                    .to = to,
@@ -422,7 +458,7 @@ CuEnum ncclBroadcast(const void *from, void *to, size_t count, CuEnum dtype,
 CuEnum ncclSend(const void *from, size_t count, CuEnum dtype, int to,
                 NcclComm comm, CuStream stream) {
   MOCK_ENTER();
-  if (dtype != NCCL_Uint8) return 4;
+  if (dtype != NCCL_Uint8) return NCCL_INVALID_ARGUMENT;
   return add_operation((Operation){.kind = SEND,
                                    .from = from,
                                    .count = count,
@@ -434,7 +470,7 @@ CuEnum ncclSend(const void *from, size_t count, CuEnum dtype, int to,
 CuEnum ncclRecv(void *to, size_t count, CuEnum dtype, int from, NcclComm comm,
                 CuStream stream) {
   MOCK_ENTER();
-  if (dtype != NCCL_Uint8) return 4;
+  if (dtype != NCCL_Uint8) return NCCL_INVALID_ARGUMENT;
   return add_operation((Operation){.kind = RECEIVE,
                                    .to = to,
                                    .count = count,
@@ -444,5 +480,7 @@ CuEnum ncclRecv(void *to, size_t count, CuEnum dtype, int from, NcclComm comm,
 }
 
 const char *ncclGetErrorString(CuEnum error) {
-  return error == 4 ? "invalid argument" : "failure of the mock";
+  return error == NCCL_INVALID_ARGUMENT ? "invalid argument"
+         : error == NCCL_INVALID_USAGE  ? "invalid usage"
+                                        : "failure of the mock";
 }

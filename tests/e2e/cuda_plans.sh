@@ -1,0 +1,48 @@
+#!/bin/bash
+# Bundles of plans on the mock GPU: eleven train as one rank on the CPU does; a
+# failure on one rank ends all ranks within seconds, names what failed, and no
+# wait between streams can be left out unnoticed.
+. "$(dirname "$0")/lib.sh"
+. "$root/tests/mock/lib.sh"
+has_mpi || skip "needs mpirun"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+mock_ready
+mock_build_file plan "$root/benchmarks/systems/gpt.dnn" \
+  --plan "$root/benchmarks/plans/context_tensor.plan" --target cuda:sm_90 || {
+  grep -q NVRTC plan.log && skip "no NVRTC ($(tail -n 1 plan.log))"
+  cat plan.log
+  fail "a build"
+}
+"$root/benchmarks/systems/run.sh" "$dnnc" mock-short || fail "a pair differs"
+
+mock_seconds=20
+# ends FAILURE TEXT: with exit code 3, in time, and the text is on stderr.
+ends() {
+  DNN_MOCK_FAIL=$1 mock_run plan --steps 4 --quiet >out 2>err
+  local code=$?
+  [ $code = 3 ] || { cat err; fail "$1: exit code $code"; }
+  grep -q "^error: .*$2" err || { cat err; fail "$1: no '$2'"; }
+  ! grep 'mock:' err || fail "$1"
+  [ -z "$(pgrep -f "$work/plan/rank-")" ] || fail "$1: ranks are left"
+}
+ends cuMemAlloc_v2:1:2@1 'needs 0.1 MB on the GPU'
+grep -q '(rank 1)' err || fail "which rank has too little memory"
+ends ncclCommInitRankConfig:2:2@2 'NCCL failed in ncclCommInitRankConfig'
+ends asyncError:40:6@1 'NCCL failed in a collective'
+ends cuLaunchKernel:50:700@3 "cuLaunchKernel failed at '.*ILLEGAL_ADDRESS"
+ends cuStreamWaitEvent:4:719@0 "cuStreamWaitEvent failed at 'a collective'"
+
+steps() {
+  DNN_MOCK_EAGER=1 mock_run plan --steps 2 --json 2>&1 |
+    grep -o '"loss":[^,]*,"norm":[^,]*\|^error.*'
+}
+expected=$(steps)
+[ "$(echo "$expected" | grep -c norm)" = 2 ] || fail "two steps: $expected"
+[ "$(steps)" = "$expected" ] || fail "two runs differ"
+noticed=0
+for wait in 1 2 3 4 5 6 7 8; do
+  [ "$(DNN_MOCK_DROP_WAIT=$wait steps)" = "$expected" ] || noticed=$((noticed + 1))
+done
+# One of them orders two collectives of a queue, which are in order anyway.
+[ $noticed -ge 7 ] || fail "only $noticed of 8 missing waits are noticed"
+echo "plans on the mock GPU: 5 failures end all ranks, $noticed of 8 missing waits noticed"
