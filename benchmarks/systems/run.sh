@@ -1,5 +1,5 @@
 #!/bin/bash
-# run.sh DNNC [short|all|mock-short|mock [WORD]] -- checks the pairs of pairs.txt,
+# run.sh DNNC [short|all|mock-short|mock|gpu [WORD]] -- checks the pairs of pairs.txt,
 # a line each, or those whose line has the word.
 #
 # `dnnc verify` plays every pair in exact mode and in f64.  Those that train
@@ -10,7 +10,9 @@
 # ranks make 20 steps on the mock GPU and its NCCL (tests/mock), then 5 steps
 # with streams that run ahead and blocks in another order.  Losses and norms are
 # compared with one rank on the CPU: within 1e-5 relative, in 16 bits as below.
-# `mock-short` takes the pairs that `short` trains, for one architecture.
+# `mock-short` takes the pairs that `short` trains, for one architecture, and `gpu`
+# those of them that have at most four ranks, on the GPUs of this machine, whose
+# architecture $DNNC_GPU_ARCH names; with DNN_CUDA_SHARE=1 ranks share GPUs.
 set -u
 dnnc=$1 half=${2:-all} word=${3:-}
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -127,6 +129,7 @@ check_mock() {
   one=one-$(printf '%s ' "$@" | tr -c 'a-zA-Z0-9\n' _).txt most=$(tolerance "$@")
   [ -s "$one" ] || losses "$@" >"$one" || return 1
   [ "$half" = mock-short ] && target=cuda:sm_90
+  [ "$half" = gpu ] && target=cuda:${DNNC_GPU_ARCH:-sm_90}
   rm -rf bundle
   mock_build_file bundle "$@" --plan "$plan" --target $target || {
     sed 's/^/  /' bundle.log
@@ -137,15 +140,17 @@ check_mock() {
   replicas=differ
   has_equal_replicas late.json || return 1
   replicas=equal
+  [ "$half" = gpu ] && return
   launches=$(mock_launches late.log) || return 1
   DNN_MOCK_EAGER=1 DNN_MOCK_SEED=7 run_mock 5 eager || return 1
   # An evaluation comes after the last step of each, so only steps are compared.
   eager=$(worst_difference "$one" <(head -n 5 eager.txt) "$most" 5) || return 1
 }
 
-if [ "${half#mock}" != "$half" ]; then
+case $half in mock* | gpu) is_cuda=yes ;; *) is_cuda=no ;; esac
+if [ $is_cuda = yes ]; then
   . "$root/tests/mock/lib.sh"
-  mock_ready
+  [ "$half" = gpu ] || mock_ready
   row='%-5s %-19s %-8s %5s %8s %8s %-8s %7s  %s\n'
   # shellcheck disable=SC2059 # the format is above
   printf "$row" '' plan model ranks late eager replicas seconds 'sizes; launches'
@@ -162,16 +167,17 @@ while read -r verify train plan model overrides; do
     continue
     ;;
   esac
-  if [ "$half" = mock-short ]; then
+  if [ "$half" = mock-short ] || [ "$half" = gpu ]; then
     [ "$train" = short ] || continue
   else
     is_chosen "$verify" || continue
   fi
   case "$plan $model $overrides " in *"$word"*) ;; *) continue ;; esac
+  [ "$half" = gpu ] && [ "$(count_ranks "$root/benchmarks/plans/$plan.plan")" -gt 4 ] && continue
   file=$root/benchmarks/plans/$plan.plan begin=$EPOCHREALTIME status=ok
   # shellcheck disable=SC2086 # overrides are words
   set -- $root/${models[$model]} $overrides
-  if [ "${half#mock}" != "$half" ]; then
+  if [ $is_cuda = yes ]; then
     check_mock "$file" "$@" || status=WRONG
     set -- "$worst" "$eager" "$replicas"
     overrides="${overrides:+$overrides; }$launches"
@@ -189,17 +195,17 @@ while read -r verify train plan model overrides; do
 done <"$root/benchmarks/systems/pairs.txt"
 
 touch table.txt
-if [ "${half#mock}" != "$half" ]; then
+if [ $is_cuda = yes ]; then
   awk '{ n++; wrong += $1 != "ok"
          if (/=b?f16/) { if ($5 + 0 > half) half = $5 + 0; n_half++ }
          else { if ($5 + 0 > worst) worst = $5; if ($6 + 0 > worst) worst = $6 }
-         for (i = 1; i < NF; i++) if ($i ~ /^(all_|reduce_|broadcast|send|receive)/) kinds[$i] += $(i + 1) }
+         for (i = 1; i < NF; i++) if ($i ~ /^(all_|reduce_|broadcast|send|receive)/) { kinds[$i] += $(i + 1); any = 1 } }
        END {
-         printf "%d pairs on the mock GPU, worst relative difference %s", n, worst + 0
+         printf "%d pairs on '"$([ "$half" = gpu ] && echo GPUs || echo "the mock GPU")"', worst relative difference %s", n, worst + 0
          if (n_half) printf ", of %d in 16 bits %s", n_half, half
-         printf "; launches:"
+         if (any) printf "; launches:"
          split("all_reduce reduce_scatter all_gather broadcast send receive", names)
-         for (i = 1; i <= 6; i++) printf " %s %d", names[i], kinds[names[i]]
+         for (i = 1; any && i <= 6; i++) printf " %s %d", names[i], kinds[names[i]]
          printf "; %d wrong\n", wrong
          exit n == 0 || wrong > 0 }' table.txt
   exit

@@ -96,6 +96,7 @@ Status cuda_load_nccl(Nccl *out);
 /* ---- device.c ---- */
 
 typedef struct CudaProduct CudaProduct;
+typedef struct CudaProfile CudaProfile;
 
 /* The needs of an instruction, computed when the device is opened. */
 typedef struct CudaPrepared {
@@ -121,7 +122,8 @@ typedef struct CudaState {
   CuModule *modules;
   CuFunction *functions; /* of the kernels */
   CudaPrepared **entry_points;
-  bool is_synchronous; /* $DNN_CUDA_SYNC: wait after every launch */
+  bool is_synchronous;  /* $DNN_CUDA_SYNC: wait after every launch */
+  CudaProfile *profile; /* $DNN_CUDA_PROFILE, or NULL */
   /* Asked while waiting for the device since `since_ns`, and with 0 when the
    * wait is over; a lost rank ends it.  NULL on one rank. */
   Status (*poll)(void *user, int64_t since_ns);
@@ -132,6 +134,8 @@ typedef struct CudaState {
 /* `what` failed, for the instruction `path` (or NULL). */
 Status cuda_error(const CudaState *state, CuEnum error, const char *what,
                   const char *path);
+/* Whether ranks of a machine may have one GPU. */
+bool cuda_shares_gpus(void);
 /* Waits for what was enqueued on the compute stream. */
 Status cuda_wait_for(CudaState *state, const char *path);
 #define CU_TRY(state, path, function, ...)                                     \
@@ -149,5 +153,15 @@ Status cuda_product(CudaState *state, const DnnInstr *instr,
 Status cuda_product_run(CudaState *state, const CudaProduct *product,
                         const DnnInstr *instr, const int64_t *iterations);
 void cuda_product_destroy(CudaState *state, CudaProduct *product);
+
+/* ---- profile.c ---- */
+
+/* Rank 0 measures if the environment says so. */
+Status cuda_profile_open(CudaState *state, const DnnProgram *program, int rank);
+/* Before and after what is launched for an instruction. */
+Status cuda_profile_begin(CudaState *state);
+Status cuda_profile_end(CudaState *state, const DnnInstr *instr);
+/* Writes the table. */
+void cuda_profile_close(CudaState *state);
 
 #endif

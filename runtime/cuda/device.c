@@ -31,11 +31,18 @@ Status cuda_error(const CudaState *state, CuEnum error, const char *what,
 
 /* ---- opening ---- */
 
+/* $DNN_CUDA_SHARE: ranks share GPUs, for tests where there are too few. */
+bool cuda_shares_gpus(void) {
+  const char *text = getenv("DNN_CUDA_SHARE");
+  return text && *text && strcmp(text, "0") != 0;
+}
+
 static Status choose_device(CudaState *state, int local_rank) {
   int n = 0;
   TRY(cuda_load_driver(&state->driver));
   CU_TRY(state, NULL, cuInit, 0);
   CU_TRY(state, NULL, cuDeviceGetCount, &n);
+  if (n > 0 && cuda_shares_gpus()) local_rank %= n;
   if (local_rank >= n)
     return status_make(STATUS_unavailable,
                        "rank %d of this machine needs a GPU of its own, but "
@@ -214,6 +221,7 @@ static Status cuda_open(Device *device, const DnnProgram *program,
     for (int j = 0; j < entry->n_instrs; j++)
       TRY(prepare_instr(device, &entry->instrs[j], &state->entry_points[i][j]));
   }
+  TRY(cuda_profile_open(state, program, device->rank));
   return device->wait(device);
 }
 
@@ -308,7 +316,9 @@ Status cuda_wait_for(CudaState *state, const char *path) {
 static Status cuda_launch(Device *device, const DnnInstr *instr,
                           const int64_t *iterations) {
   CudaState *state = device->state;
+  if (state->profile) TRY(cuda_profile_begin(state));
   TRY(enqueue_instr(device, instr, iterations));
+  if (state->profile) return cuda_profile_end(state, instr);
   return state->is_synchronous ? cuda_wait_for(state, instr->path) : STATUS_OK;
 }
 
@@ -356,6 +366,7 @@ static void cuda_close(Device *device) {
   CudaDriver *driver = &state->driver;
   if (!driver->library) return;
   if (state->before_close) state->before_close(state->user);
+  cuda_profile_close(state);
   close_codes(device);
   if (state->lt_handle) state->lt.Destroy(state->lt_handle);
   for (int i = 0; state->modules && i < device->program->n_modules; i++)

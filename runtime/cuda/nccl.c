@@ -23,6 +23,8 @@
 
 #include <limits.h>
 #include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define START_DEADLINE_NS (INT64_C(120) * 1000000000) /* all ranks come up */
@@ -417,8 +419,24 @@ static Status join_groups(NcclState *state, Arena *arena) {
   return STATUS_OK;
 }
 
+/* NCCL takes two ranks of one host and GPU for a mistake, so that ranks which
+ * share one must seem to be hosts of their own, which talk over the loopback.
+ */
+static void share_gpus(const Comm *host) {
+  static const char *const defaults[][2] = {{"NCCL_NET", "Socket"},
+                                            {"NCCL_SOCKET_IFNAME", "lo"},
+                                            {"NCCL_IB_DISABLE", "1"},
+                                            {"NCCL_MAX_CTAS", "2"}};
+  char id[32];
+  snprintf(id, sizeof id, "dnn-rank-%d", host->rank);
+  setenv("NCCL_HOSTID", id, 0);
+  for (int i = 0; i < ARRAY_LENGTH(defaults); i++)
+    setenv(defaults[i][0], defaults[i][1], 0);
+}
+
 static Status load_and_collect(NcclState *state, Arena *arena,
                                const DnnProgram *program) {
+  if (cuda_shares_gpus()) share_gpus(state->host);
   TRY(cuda_load_nccl(&state->nccl));
   state->cuda->user = state;
   state->cuda->before_close = nccl_release;

@@ -23,6 +23,7 @@ mock_build() { # dir model options...
 mock_build_file() { # dir file options...
   local dir=$1 source
   "$dnnc" build "$2" --keep-source -o "$dir" "${@:3}" >"$dir.log" 2>&1 </dev/null || return 1
+  [ -e "$work/mock.so" ] || return 0 # for a GPU
   for source in "$dir"/source/*.cu; do
     cc -std=gnu11 -O2 -ffp-contract=off -shared -fPIC -I"$root/tests/shim" \
       -x c -o "${source%.cu}.so" "$source" -lm >>"$dir.log" 2>&1 || {

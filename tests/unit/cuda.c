@@ -5,6 +5,9 @@
  * every architecture where NVRTC is installed.
  *
  * All kernels of a test go into one file, so that the compiler starts once.
+ *
+ * With DNNC_ON_GPU the same cases run on a GPU (tests/device/gpu_suite.h), as a
+ * program that needs no Criterion: build/gpu_kernels.
  */
 #include "tests/ops/cases.h"
 
@@ -31,6 +34,7 @@ typedef struct Suite {
   VEC(const Nest *) nests; /* of the kernels; NULL: an override */
   Map *by_name;
   void *library;
+  Arena *values; /* of the job that runs */
 } Suite;
 
 TestSuite(cuda, .fini = modules_destroy, .timeout = 900);
@@ -85,6 +89,7 @@ static Suite *suite_create(void) {
   Suite *suite = ARENA_NEW(module->arena, Suite);
   suite->module = module;
   suite->by_name = map_create(module->arena);
+  suite->values = arena_create(module->memory);
   return suite;
 }
 
@@ -137,7 +142,8 @@ static const char *suite_text(Suite *suite) {
 
 /* ---- running on the CPU ---- */
 
-static void compile_shim(Suite *suite) {
+/* The path of a library, which the caller removes. */
+static const char *compile_shim_library(Suite *suite) {
   char folder[] = "/tmp/dnn-cuda-XXXXXX";
   cr_assert(mkdtemp(folder));
   Arena *arena = suite->module->arena;
@@ -151,20 +157,57 @@ static void compile_shim(Suite *suite) {
       "-I %s/tests/shim -o %s %s -lm",
       TEST_ROOT, library, source);
   cr_assert_eq(system(command), 0, "%s", command);
-  suite->library = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-  cr_assert(suite->library, "%s", dlerror());
-  unlink(library);
   unlink(source);
+  return library;
+}
+
+static void remove_library(const char *library) {
+  char folder[64];
+  snprintf(folder, sizeof folder, "%.*s",
+           (int)(strrchr(library, '/') - library), library);
+  unlink(library);
   rmdir(folder);
 }
 
+#ifdef DNNC_ON_GPU
+#include "tests/device/gpu_suite.h"
+#else
+static void compile_suite(Suite *suite) {
+  const char *library = compile_shim_library(suite);
+  suite->library = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  cr_assert(suite->library, "%s", dlerror());
+  remove_library(library);
+}
+
+static void *allocate(Suite *suite, size_t bytes) {
+  char *at = arena_alloc(suite->values, bytes + 512);
+  return at + 256 - (uintptr_t)at % 256;
+}
+
+static void free_all(Suite *suite) {
+  arena_destroy(suite->values);
+  suite->values = arena_create(suite->module->memory);
+}
+
+static void call_kernel(Suite *suite, const KernelText *kernel, int64_t *words,
+                        int n, unsigned seed) {
+  (void)n;
+  ShimKernel *function;
+  void *symbol = dlsym(suite->library, kernel->name);
+  cr_assert(symbol, "%s", kernel->name);
+  memcpy(&function, &symbol, sizeof symbol);
+  cr_assert(function(words, kernel->grid, kernel->block, seed));
+}
+
+static void close_suite(Suite *suite) {
+  dlclose(suite->library);
+}
+#endif
+
 /* Aligned as in an arena, and poisoned. */
-static void *buffer(Arena *arena, const Type *type) {
+static void *buffer(Suite *suite, const Type *type) {
   size_t n = (size_t)(type_elements(type) * dtype_size_bytes(type->dtype));
-  char *bytes = arena_alloc(arena, n + 512);
-  bytes += 256 - (uintptr_t)bytes % 256;
-  memset(bytes, 0xff, n);
-  return bytes;
+  return memset(allocate(suite, n), 0xff, n);
 }
 
 static void run_node(Suite *suite, const Job *job, int id, void ***values,
@@ -178,11 +221,7 @@ static void run_node(Suite *suite, const Job *job, int id, void ***values,
         (int64_t)(intptr_t)values[node->inputs[i].node][node->inputs[i].result];
   for (int r = 0; r < node->n_results; r++)
     words[n++] = (int64_t)(intptr_t)values[id][r];
-  ShimKernel *function;
-  void *symbol = dlsym(suite->library, kernel->name);
-  cr_assert(symbol, "%s", kernel->name);
-  memcpy(&function, &symbol, sizeof symbol);
-  cr_assert(function(words, kernel->grid, kernel->block, seed));
+  call_kernel(suite, kernel, words, n, seed);
 }
 
 static void check_output(const Job *job, int output, const void *bytes) {
@@ -214,7 +253,7 @@ static void run_job(Suite *suite, const Job *job, unsigned seed) {
     const Node *node = graph->nodes.data[id];
     values[id] = ARENA_ARRAY(arena, void *, node->n_results);
     for (int r = 0; r < node->n_results; r++)
-      values[id][r] = buffer(arena, node->types[r]);
+      values[id][r] = buffer(suite, node->types[r]);
     if (node->op == OP_input) {
       tensor_to_bytes(&job->inputs[node_int(node, ATTR_index, 0)],
                       values[id][0]);
@@ -230,15 +269,16 @@ static void run_job(Suite *suite, const Job *job, unsigned seed) {
     Value value = graph->outputs.data[i].value;
     check_output(job, i, values[value.node][value.result]);
   }
+  free_all(suite);
   arena_destroy(arena);
 }
 
 static void run_suite(Suite *suite) {
-  compile_shim(suite);
+  compile_suite(suite);
   for (unsigned seed = 0; seed < 2; seed++)
     for (int i = 0; i < suite->jobs.n; i++)
       run_job(suite, &suite->jobs.data[i], seed * 12345);
-  dlclose(suite->library);
+  close_suite(suite);
 }
 
 Test(cuda, pointwise) {
@@ -286,6 +326,7 @@ Test(cuda, structured_f16) {
   run_suite(suite);
 }
 
+#ifndef DNNC_ON_GPU
 static int count_op(const Graph *graph, Op op) {
   int n = 0;
   for (int id = 0; id < graph->nodes.n; id++)
@@ -366,3 +407,4 @@ Test(cuda, compiles_for_all_targets, WHERE_NVRTC_RUNS) {
     compile_for(nvrtc, suite, text, archs[i]);
   nvrtc_close(nvrtc);
 }
+#endif
