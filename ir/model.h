@@ -138,6 +138,8 @@ const OptimizerFormula *optimizer_formula(const OptimizerCall *call,
 /* Whether the optimizer keeps state for this parameter, or may: its row is not
  * supported yet. */
 bool optimizer_keeps_state(const OptimizerCall *call, const GraphInput *param);
+/* Whether its update of a matrix multiplies matrices. */
+bool optimizer_multiplies_matrices(const OptimizerCall *call);
 
 typedef struct Precision {
   DType compute, master, grads;

@@ -123,6 +123,11 @@ bool optimizer_keeps_state(const OptimizerCall *call, const GraphInput *param) {
   return !formula || *formula->states;
 }
 
+bool optimizer_multiplies_matrices(const OptimizerCall *call) {
+  const OptimizerFormula *formula = optimizer_formula(call, true, false);
+  return formula && strstr(formula->update, "ORTH(");
+}
+
 /* ---- schedules ---- */
 
 const ScheduleInfo *schedule_info(RateKind kind) {

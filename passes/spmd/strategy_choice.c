@@ -86,9 +86,24 @@ static int count_missing(const Choice *c, const Type *result) {
 
 /* ---- bytes ---- */
 
+/* The placement of an operand.  A parameter counts as gathered over the axes of
+ * ZeRO: it is gathered for any strategy, and where ZeRO stores its shards is no
+ * reason to place activations by it. */
+static const Type *placement_before(const Choice *c, int input) {
+  const Type *have = c->have[input];
+  const GraphInput *parameter =
+      find_parameter(c->p->rewrite.to, c->inputs[input]);
+  AxisSet axes = parameter ? zero_axes_of(c->p, parameter->path) : 0;
+  if (!axes) return have;
+  Type *gathered = type_copy(c->p->ctx->scratch, have);
+  for (int d = 0; d < gathered->rank; d++)
+    gathered->dims[d].split = axis_list_without(have->dims[d].split, axes);
+  return gathered;
+}
+
 static bool add_operand_cost(const Choice *c, int input, const Type *want,
                              Cost *cost) {
-  const Type *have = c->have[input];
+  const Type *have = placement_before(c, input);
   ReshardStep steps[MAX_RESHARD_STEPS];
   if (type_equal(have, want)) return true;
   int n = reshard_chain(c->p, have, want, steps);

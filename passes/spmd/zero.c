@@ -16,12 +16,20 @@
  * with as well.  So parameters are stored alike at all levels, and levels 1 and
  * 2 gather them once a step, before their first reader, and level 3 wherever
  * they are read (remat.c).  It is a placement: the axes are appended to those
- * of the dim that leaves a rank the fewest elements, padding included, of
- * several the largest; a parameter that no dim makes smaller stays as it is.
+ * of the dim that leaves a rank the fewest elements, padding included; a
+ * parameter that no dim makes smaller stays as it is.  Of several such dims,
+ * with at most a hundredth more elements, it is the outermost, because the
+ * shards of that dim lie one after the other: what a gather receives and what a
+ * reduce-scatter sends needs no copy.  Where the update multiplies matrices
+ * (muon) it is the largest, because the product of a matrix with itself
+ * contracts that one, so ranks send only the sums.
  */
 #include "passes/spmd/partition.h"
 
 #include <string.h>
+
+/* A dim may leave a rank this part more elements than the best one. */
+#define MOST_PADDING 100
 
 struct ZeroShard {
   Name dim;
@@ -54,6 +62,27 @@ static AxisList zero_axes(const Partition *p) {
   return list;
 }
 
+static bool prefers_largest(const Partition *p) {
+  const Model *model = p->ctx->model;
+  return model && model->has_train &&
+         optimizer_multiplies_matrices(&model->settings.optimizer);
+}
+
+/* The axes on this dim, in a placement that has them nowhere; dim NULL: it
+ * takes none. */
+static ZeroShard split_for_zero(const Partition *p, const Type *type, int d,
+                                AxisList more, int64_t *out_elements) {
+  Type *sharded = type_copy(p->ctx->scratch, type);
+  AxisList *split = &sharded->dims[d].split;
+  for (int i = 0; i < axis_list_length(more); i++)
+    *split = axis_list_append(*split, axis_list_at(more, i));
+  *out_elements = type_local_elements(sharded, p->mesh);
+  if (*out_elements >= type_local_elements(type, p->mesh) ||
+      !shards_are_aligned(p, &type->dims[d], &sharded->dims[d]))
+    return (ZeroShard){0};
+  return (ZeroShard){type->dims[d].name, *split, axis_list_set(more)};
+}
+
 /* The shard of a parameter that has this placement without it; or NULL. */
 static ZeroShard *find_zero_shard(const Partition *p, const Type *type) {
   AxisList more = zero_axes(p);
@@ -62,20 +91,17 @@ static ZeroShard *find_zero_shard(const Partition *p, const Type *type) {
     used |= axis_list_set(type->dims[d].split);
   if (!more || axis_list_set(more) & used) return NULL;
   ZeroShard best = {0};
-  int64_t all = type_local_elements(type, p->mesh), least = all, largest = 0;
+  int64_t elements, least = INT64_MAX, size = 0;
+  for (int d = 0; d < type->rank; d++)
+    if (split_for_zero(p, type, d, more, &elements).dim && elements < least)
+      least = elements;
   for (int d = 0; d < type->rank; d++) {
-    Type *sharded = type_copy(p->ctx->scratch, type);
-    AxisList *split = &sharded->dims[d].split;
-    for (int i = 0; i < axis_list_length(more); i++)
-      *split = axis_list_append(*split, axis_list_at(more, i));
-    int64_t elements = type_local_elements(sharded, p->mesh);
-    int64_t size = type->dims[d].size;
-    if (elements >= all || elements > least ||
-        (elements == least && size <= largest) ||
-        !shards_are_aligned(p, &type->dims[d], &sharded->dims[d]))
+    ZeroShard shard = split_for_zero(p, type, d, more, &elements);
+    bool is_better =
+        !best.dim || (prefers_largest(p) && type->dims[d].size > size);
+    if (!shard.dim || elements - least > least / MOST_PADDING || !is_better)
       continue;
-    least = elements, largest = size;
-    best = (ZeroShard){type->dims[d].name, *split, axis_list_set(more)};
+    best = shard, size = type->dims[d].size;
   }
   return best.dim ? arena_copy(p->ctx->scratch, &best, sizeof best) : NULL;
 }
