@@ -83,7 +83,8 @@ PassResult passes_run(const PassContext *ctx, const PassOptions *options,
 PassResult pass_run(PassContext *ctx, const PassInfo *pass, const Graph *graph);
 
 /* The result shares the bytes of its input: an operator that is always a view,
- * or a merge_dims whose dims are adjacent and in order. */
+ * a merge_dims whose dims are adjacent and in order, or a slice of the first
+ * dim from its beginning. */
 bool node_is_view(const Graph *graph, int id);
 
 /* ---- train/ema_weights.c ---- */

@@ -1,6 +1,7 @@
 /*
  * show_collectives.c -- implements `dnnc show PLAN --model MODEL`: the
- * collectives of a training step with their causes, and the memory of a rank.
+ * collectives of a training step with their causes, and the memory of a rank
+ * (show_memory.c).
  *
  *     all_reduce  tensor  12288  2  forward  gpt2.dnn:21  'attn.dot':
  *                                  tensor.plan:8: shard H, F over tensor
@@ -177,28 +178,7 @@ static void add_rows_json(Text *out, const CollectiveRows *rows) {
   text_printf(out, "],\"bytes_per_step\":%lld", (long long)total_bytes(rows));
 }
 
-/* ---- memory ---- */
-
-/* The persistent buffers by role, then what a training step needs besides. */
-static void add_memory(Text *out, const Compilation *c, bool is_json) {
-  int64_t bytes[N_ROLES] = {0}, arena = 0, persistent = c->persistent.bytes;
-  for (int i = 0; i < c->persistent.buffers.n; i++)
-    bytes[c->persistent.buffers.data[i].role] +=
-        c->persistent.buffers.data[i].bytes;
-  for (int i = 0; i < c->n_entry_points; i++)
-    if (c->entry_points[i].assignment->arena_bytes > arena)
-      arena = c->entry_points[i].assignment->arena_bytes;
-  text_add(out, is_json ? "\"memory\":{" : "bytes on each rank\n");
-  for (int role = 0; role < N_ROLES; role++)
-    if (bytes[role] > 0)
-      text_printf(out, is_json ? "\"%s\":%lld," : "  %-20s %14lld\n",
-                  role_name((Role)role), (long long)bytes[role]);
-  text_printf(out, is_json ? "\"%s\":%lld," : "  %-20s %14lld\n",
-              is_json ? "step" : "values of a step",
-              (long long)(arena - persistent));
-  text_printf(out, is_json ? "\"%s\":%lld}" : "  %-20s %14lld\n", "arena",
-              (long long)arena);
-}
+/* ---- the command ---- */
 
 int show_compiled(Tool *tool) {
   Compilation c;
@@ -214,11 +194,11 @@ int show_compiled(Tool *tool) {
     text_add(&out, "{");
     if (options->collectives) add_rows_json(&out, &rows);
     if (options->collectives) text_add(&out, ",");
-    add_memory(&out, &c, true);
+    show_memory(&out, &c, true);
     text_add(&out, "}\n");
   } else {
     if (options->collectives) print_rows(&out, &rows);
-    add_memory(&out, &c, false);
+    show_memory(&out, &c, false);
   }
   tool_print(&out);
   return EXIT_done;

@@ -95,6 +95,10 @@ const char *tool_scratch_folder(Tool *tool, const char *cache);
 TensorMap *tool_read_map(Tool *tool, const char *path);
 /* `dnnc show PLAN --model MODEL` (show_collectives.c); returns an exit code. */
 int show_compiled(Tool *tool);
+
+/* The memory of a rank by kind (show_memory.c): a table, or a field of a JSON
+ * object. */
+void show_memory(Text *out, const Compilation *c, bool is_json);
 /* `dnnc check --parameters` (check_parameters.c); returns an exit code. */
 int check_parameters(Tool *tool, const Model *model, const Graph *graph);
 

@@ -11,8 +11,10 @@
  * fused result that takes the bytes of an input whose live range ends there.  A
  * buffer is live from its first writer to its last reader, and two buffers that
  * are live at once may not overlap.  The largest come first, each in the
- * smallest hole that fits (best fit by decreasing size, within a few percent of
- * the peak memory of graphs of models).
+ * smallest hole that fits (best fit by decreasing size, mostly within a few
+ * percent of the peak memory of graphs of models).  Where that leaves more
+ * holes, as the long lives of values of micro-batches can, the order of live
+ * ranges and that of bytes times live range are tried, too.
  *
  * A scan has one workspace for the values of one iteration.  The body is packed
  * like a graph, from offset 0; the enclosing graph assigns the values that it
@@ -28,6 +30,7 @@
  * cost: O(nodes + buffers x buffers that are live at once)
  */
 #include "passes/buffers/list_schedule.h"
+#include "passes/buffers/memory_peak.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -131,8 +134,28 @@ static bool keeps_input(const Graph *graph, int id) {
          (op_has(op, OP_FLAG_asynchronous) && !op_has(op, OP_FLAG_in_place));
 }
 
+/* By node: the first launch that reads one of its results, itself or through
+ * views, and so waits for it if it is a collective. */
+static int *find_first_readers(const Packing *packing) {
+  const Graph *graph = packing->graph;
+  int n = graph->nodes.n;
+  int *first = ARENA_ARRAY(packing->arena, int, n);
+  for (int id = 0; id < n; id++) first[id] = n;
+  for (int id = n - 1; id >= 0; id--) {
+    const Node *node = graph->nodes.data[id];
+    bool is_view = node_is_view(graph, id);
+    int reader = is_view ? first[id] : id;
+    for (int i = 0; i < (is_view ? 1 : node->n_inputs); i++) {
+      int *of_input = &first[node->inputs[i].node];
+      if (reader < *of_input) *of_input = reader;
+    }
+  }
+  return first;
+}
+
 static int *find_last_uses(const Packing *packing) {
   const Graph *graph = packing->graph;
+  const int *first_reader = find_first_readers(packing);
   int *last = ARENA_ARRAY(packing->arena, int, packing->n_values);
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
@@ -158,11 +181,11 @@ static int *find_last_uses(const Packing *packing) {
   for (int id = graph->nodes.n - 1; id >= 0; id--) {
     if (!keeps_input(graph, id)) continue;
     const Node *node = graph->nodes.data[id];
-    int n = op_is(node->op, OPCLASS_collective) ? node->n_inputs : 1;
-    for (int i = 0; i < n; i++) {
+    bool is_view = node_is_view(graph, id);
+    for (int i = 0; i < (is_view ? 1 : node->n_inputs); i++) {
       int v = value_index(packing, node->inputs[i]);
-      if (last[v] < last[packing->first_value[id] + i])
-        last[v] = last[packing->first_value[id] + i];
+      int until = is_view ? last[packing->first_value[id]] : first_reader[id];
+      if (last[v] < until) last[v] = until;
     }
   }
   return last;
@@ -280,14 +303,28 @@ static Packing make_buffers(Arena *arena, const Graph *graph) {
 /* ---- packing ---- */
 
 typedef struct Item {
-  int64_t bytes;
+  int64_t key; /* the largest come first */
   int buffer;
 } Item;
 
 static int compare_items(const void *a, const void *b) {
   const Item *x = a, *y = b;
-  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+  if (x->key != y->key) return x->key > y->key ? -1 : 1;
   return x->buffer - y->buffer;
+}
+
+/* The property by which buffers are ordered before they are placed. */
+typedef enum PackingOrder {
+  PACK_largest,
+  PACK_longest, /* alive for the most nodes */
+  PACK_area,    /* bytes times nodes */
+  N_PACKING_ORDERS
+} PackingOrder;
+
+static int64_t packing_key(const Buffer *buffer, PackingOrder order) {
+  int64_t nodes = buffer->last - buffer->first + 1;
+  if (order == PACK_largest) return buffer->bytes;
+  return order == PACK_longest ? nodes : buffer->bytes / 64 * nodes;
 }
 
 /* Buffers with an offset, ordered by it and divided into runs. Neighbours in
@@ -411,13 +448,20 @@ static int64_t best_fit(const Placed *placed, const Buffer *item,
   return best >= 0 ? best : end;
 }
 
-static int64_t pack_buffers(Packing *packing, int64_t base) {
+static bool is_packed(const Buffer *buffer) {
+  return buffer->input_index < 0 && !buffer->is_enclosing;
+}
+
+/* Places all buffers; returns the highest byte. */
+static int64_t pack_in_order(Packing *packing, int64_t base,
+                             PackingOrder order) {
   int n = packing->buffers.n, n_items = 0;
   Item *items = ARENA_ARRAY(packing->arena, Item, n);
-  for (int i = 0; i < n; i++)
-    if (packing->buffers.data[i].input_index < 0 &&
-        !packing->buffers.data[i].is_enclosing)
-      items[n_items++] = (Item){packing->buffers.data[i].bytes, i};
+  for (int i = 0; i < n; i++) {
+    const Buffer *buffer = &packing->buffers.data[i];
+    if (is_packed(buffer))
+      items[n_items++] = (Item){packing_key(buffer, order), i};
+  }
   qsort(items, (size_t)n_items, sizeof *items, compare_items);
   Placed placed = {.arena = packing->arena};
   int64_t top = base;
@@ -431,6 +475,39 @@ static int64_t pack_buffers(Packing *packing, int64_t base) {
     if (end > top) top = end;
   }
   return top;
+}
+
+/* The largest sum of bytes that are live at once, workspaces included. */
+static int64_t most_live_bytes(const Packing *packing) {
+  int n = packing->graph->nodes.n;
+  int64_t *change = ARENA_ARRAY(packing->arena, int64_t, n + 2);
+  int64_t alive = 0, most = 0;
+  for (int i = 0; i < packing->buffers.n; i++) {
+    const Buffer *buffer = &packing->buffers.data[i];
+    if (!is_packed(buffer)) continue;
+    change[buffer->first] += buffer->bytes;
+    change[buffer->last + 1] -= buffer->bytes;
+  }
+  for (int id = 0; id <= n; id++) {
+    alive += change[id];
+    if (alive > most) most = alive;
+  }
+  return most;
+}
+
+/* Another order is tried where the first leaves holes of more than a fiftieth.
+ */
+static int64_t pack_buffers(Packing *packing, int64_t base) {
+  int64_t least = pack_in_order(packing, base, PACK_largest);
+  int64_t enough = most_live_bytes(packing);
+  enough += base + enough / 50;
+  PackingOrder best = PACK_largest, last = PACK_largest;
+  for (int order = 1; order < N_PACKING_ORDERS && least > enough; order++) {
+    int64_t top = pack_in_order(packing, base, (PackingOrder)order);
+    last = (PackingOrder)order;
+    if (top < least) least = top, best = last;
+  }
+  return best == last ? least : pack_in_order(packing, base, best);
 }
 
 static const PersistentBuffer *
@@ -583,6 +660,22 @@ BufferAssignment *buffer_assign(PassContext *ctx, const Graph *graph,
   return make_assignment(ctx, &packing,
                          has_caches(graph) ? persistent->bytes
                                            : persistent->bytes_but_caches);
+}
+
+LiveRange *buffer_live_ranges(Arena *arena, const Graph *graph, int *out_n,
+                              const int **out_buffer_of) {
+  Packing packing = make_buffers(arena, graph);
+  LiveRange *ranges = ARENA_ARRAY(arena, LiveRange, packing.buffers.n);
+  for (int i = 0; i < packing.buffers.n; i++) {
+    const Buffer *buffer = &packing.buffers.data[i];
+    ranges[i] = (LiveRange){.bytes = buffer->bytes,
+                            .first = buffer->first,
+                            .last = buffer->last,
+                            .is_persistent = buffer->input_index >= 0};
+  }
+  *out_n = packing.buffers.n;
+  *out_buffer_of = packing.buffer_of;
+  return ranges;
 }
 
 int64_t buffer_assignment_bound(const Graph *graph,

@@ -1,0 +1,90 @@
+/*
+ * show_memory.c -- prints the memory of a rank for `dnnc show PLAN --model
+ * MODEL`: persistent buffers by role, and what the values of a training step
+ * are, by kind (passes/buffers/peak_kinds.def).
+ *
+ *     values of a step     at the peak        at most
+ *       gathered               5242880        9437184  parameters that ...
+ *       saved                 25165824       25165824  values of the forward
+ * ...
+ *
+ * The peak is the moment at which the values that are alive take the most
+ * bytes; each kind may have its own largest sum at another moment.
+ */
+#include "passes/buffers/memory_peak.h"
+#include "tools/tools.h"
+
+/* The persistent buffers by role, then what a training step needs besides. */
+static void add_roles(Text *out, const Compilation *c, bool is_json) {
+  int64_t bytes[N_ROLES] = {0}, arena = 0, persistent = c->persistent.bytes;
+  for (int i = 0; i < c->persistent.buffers.n; i++)
+    bytes[c->persistent.buffers.data[i].role] +=
+        c->persistent.buffers.data[i].bytes;
+  for (int i = 0; i < c->n_entry_points; i++)
+    if (c->entry_points[i].assignment->arena_bytes > arena)
+      arena = c->entry_points[i].assignment->arena_bytes;
+  text_add(out, is_json ? "\"memory\":{" : "bytes on each rank\n");
+  for (int role = 0; role < N_ROLES; role++)
+    if (bytes[role] > 0)
+      text_printf(out, is_json ? "\"%s\":%lld," : "  %-20s %14lld\n",
+                  role_name((Role)role), (long long)bytes[role]);
+  text_printf(out, is_json ? "\"%s\":%lld," : "  %-20s %14lld\n",
+              is_json ? "step" : "values of a step",
+              (long long)(arena - persistent));
+  text_printf(out, is_json ? "\"%s\":%lld" : "  %-20s %14lld\n", "arena",
+              (long long)arena);
+}
+
+static const EntryPoint *training_step(const Compilation *c) {
+  for (int i = 0; i < c->n_entry_points; i++)
+    if (c->entry_points[i].name == entry_point_info(ENTRY_train)->name)
+      return &c->entry_points[i];
+  return NULL;
+}
+
+static const char *peak_path(const EntryPoint *step, const MemoryPeak *peak) {
+  const char *path =
+      peak->node < 0 ? NULL : step->graph->nodes.data[peak->node]->path;
+  return path ? path : "";
+}
+
+static void add_peak_json(Text *out, const EntryPoint *step,
+                          const MemoryPeak *peak) {
+  text_printf(out, ",\"peak\":{\"live\":%lld,\"packed\":%lld,\"at\":",
+              (long long)peak->live, (long long)peak->packed);
+  text_add_json(out, peak_path(step, peak));
+  for (int k = 0; k < N_PEAK_KINDS; k++)
+    text_printf(out, ",\"%s\":%lld,\"most_%s\":%lld",
+                peak_kind_name((PeakKind)k), (long long)peak->bytes[k],
+                peak_kind_name((PeakKind)k), (long long)peak->most[k]);
+  text_add(out, "}");
+}
+
+static void add_peak_table(Text *out, const EntryPoint *step,
+                           const MemoryPeak *peak) {
+  text_printf(out, "%-22s %14s %14s\n", "values of a step", "at the peak",
+              "at most");
+  for (int k = 0; k < N_PEAK_KINDS; k++)
+    if (peak->most[k] > 0)
+      text_printf(out, "  %-20s %14lld %14lld  %s\n",
+                  peak_kind_name((PeakKind)k), (long long)peak->bytes[k],
+                  (long long)peak->most[k], peak_kind_words((PeakKind)k));
+  text_printf(out, "  %-20s %14lld %14s  at '%s'\n", "alive",
+              (long long)peak->live, "", peak_path(step, peak));
+  text_printf(out, "  %-20s %14lld %14s  between values\n", "holes",
+              (long long)(peak->packed - peak->live), "");
+}
+
+void show_memory(Text *out, const Compilation *c, bool is_json) {
+  const EntryPoint *step = training_step(c);
+  add_roles(out, c, is_json);
+  if (step) {
+    MemoryPeak peak =
+        memory_peak(step->graph, step->assignment, &c->target.backend->target);
+    if (is_json)
+      add_peak_json(out, step, &peak);
+    else
+      add_peak_table(out, step, &peak);
+  }
+  if (is_json) text_add(out, "}");
+}
