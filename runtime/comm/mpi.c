@@ -10,6 +10,7 @@
 #include "runtime/comm/mpi.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -228,6 +229,17 @@ static int64_t chunk_limit(void) {
                                                  : MPI_LARGEST_CHUNK;
 }
 
+/* Settings of Open MPI that its own environment or command line may replace.
+ * Beyond its eager limit, a message over TCP waits for an answer of its
+ * receiver before it is sent, and a link stands still: with the limit that is
+ * the default, collectives reached 55 % of 1 Gbit/s, with this one 95 %. */
+static void set_parameters(void) {
+  char limit[32];
+  snprintf(limit, sizeof limit, "%d", MPI_LARGEST_CHUNK + MPI_LARGEST_HEADER);
+  setenv("OMPI_MCA_btl_tcp_eager_limit", limit, 0);
+  setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+}
+
 static void make_slots(Mpi *mpi, Arena *arena) {
   int64_t world = mpi->place.world;
   int64_t chunk = ALL_CHUNKS / (2 * world + 1) / 64 * 64;
@@ -307,6 +319,7 @@ Status comm_mpi_create(Arena *arena, RankPlace place, int64_t limit_s,
   mpi->is_wanted = ARENA_ARRAY(arena, unsigned char, place.world);
   mpi->limit_ns = (limit_s + AFTER_LAUNCHER_S) * 1000000000;
   TRY(load_mpi(mpi));
+  set_parameters();
   make_slots(mpi, arena);
   make_jobs(mpi, FIRST_JOBS);
   (void)place_of_id(mpi, 0);

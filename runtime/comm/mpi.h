@@ -12,9 +12,10 @@
 
 enum {
   MPI_SUCCESS = 0,
-  MPI_LARGEST_CHUNK = 256 << 10,
-  MPI_TICK_NS = 100000000, /* how often lost ranks are looked for */
-  MPI_N_SLOTS = 2          /* rounds of a collective in flight */
+  MPI_LARGEST_CHUNK = 128 << 10,
+  MPI_LARGEST_HEADER = 4 << 10, /* what Open MPI adds to a message */
+  MPI_TICK_NS = 100000000,      /* how often lost ranks are looked for */
+  MPI_N_SLOTS = 4               /* rounds of a collective in flight */
 };
 
 typedef enum Phase { PHASE_scatter, PHASE_gather } Phase; /* < 4 */
@@ -85,6 +86,7 @@ typedef struct Work {
   CommGroup group;
   int64_t item, n; /* bytes of an element, elements in all parts */
   int64_t step, n_rounds;
+  int64_t n_scattered, n_gathered, n_finished; /* rounds of an all-reduce */
   int part;   /* of a move: the chunk that is next */
   int64_t at; /* elements of each shard */
   Slot slots[MPI_N_SLOTS];

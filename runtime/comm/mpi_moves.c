@@ -1,12 +1,12 @@
 /*
  * mpi_moves.c -- makes the collectives over Open MPI that are not all-reduce.
  *
- * Shards go from member to member in rounds of one chunk, two of them in
- * flight, so that buffers do not grow with shards, nor messages beyond the ints
- * in which MPI counts.  The owner of a shard makes
- * its reduction in ascending rank order.  A broadcast goes along a chain from
- * its root, each round one member further, so that its time does not grow with
- * the number of ranks.
+ * Shards go from member to member in rounds of one chunk, MPI_N_SLOTS of them
+ * in flight, so that buffers do not grow with shards, nor messages beyond the
+ * ints in which MPI counts.  The owner of a shard makes its reduction in
+ * ascending rank order.  A broadcast goes along a chain from its root, each
+ * round one member further, so that its time does not grow with the number of
+ * ranks.
  */
 #include "runtime/comm/mpi.h"
 
@@ -115,9 +115,8 @@ static bool is_chain(const Work *work) {
 
 /* The next chunk of the parts; false: there is none. */
 static bool take_chunk(Work *work, Slot *slot) {
-  bool is_reduced = work->what->kind == DNN_REDUCE_SCATTER;
   int64_t bytes =
-      is_reduced ? work->mpi->chunk_bytes : work->mpi->message_bytes;
+      has_shards(work) ? work->mpi->chunk_bytes : work->mpi->message_bytes;
   int64_t chunk = bytes / work->item;
   while (work->part < work->what->n_parts &&
          work->at >= move_length(work, work->part)) {

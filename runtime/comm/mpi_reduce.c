@@ -7,9 +7,10 @@
  *     all-gather       rank q sends the sum to every rank
  *
  * Every element is added once, by one rank, in one order: replicas are equal
- * bit for bit, and no result depends on timing.  Two rounds are in flight, so
- * that adding overlaps sending.  A chunk inside one tensor is sent from and
- * received into its place; only one that spans tensors is copied.
+ * bit for bit, and no result depends on timing.  MPI_N_SLOTS rounds are in
+ * flight, each in either phase, so that adding overlaps sending and a link
+ * never waits for the slowest message of a round.  A chunk inside one tensor is
+ * sent from and received into its place; only one that spans tensors is copied.
  */
 #include "runtime/comm/mpi.h"
 
@@ -108,23 +109,34 @@ void mpi_begin_all_reduce(Work *work) {
   int64_t slice = work->mpi->chunk_bytes / work->item;
   int64_t per_round = slice * work->group.size;
   work->n_rounds = (work->n + per_round - 1) / per_round;
+  work->n_scattered = work->n_gathered = work->n_finished = 0;
 }
 
-/* Steps 2 i and 2 i + 1 belong to round i: its scatter begins, in the slot of
- * round i - 2, which ends; then the gather of round i - 1 begins. */
+static Slot *slot_of(Work *work, int64_t round) {
+  return &work->slots[round % MPI_N_SLOTS];
+}
+
+/* The oldest round in each phase goes on where its messages have arrived: it
+ * ends, or its gather begins; then the next scatter begins if a slot is free.
+ */
 Progress mpi_step_all_reduce(Work *work) {
-  int64_t round = work->step / 2 - work->step % 2;
-  Slot *slot = &work->slots[(round + MPI_N_SLOTS) % MPI_N_SLOTS];
-  if (work->n_rounds == 0) return PROGRESS_done;
-  if (!mpi_is_over(work, slot)) return PROGRESS_none;
-  bool is_gather = work->step++ % 2 == 1;
-  if (is_gather && round >= 0 && round < work->n_rounds)
-    begin_gather(work, slot);
-  if (is_gather) return PROGRESS_some;
-  if (round >= MPI_N_SLOTS) finish_gather(work, slot);
-  if (round < work->n_rounds) {
-    set_round(work, slot, round);
-    begin_scatter(work, slot);
+  Progress progress = PROGRESS_none;
+  if (work->n_finished < work->n_gathered &&
+      mpi_is_over(work, slot_of(work, work->n_finished))) {
+    finish_gather(work, slot_of(work, work->n_finished++));
+    progress = PROGRESS_some;
   }
-  return round == work->n_rounds + 1 ? PROGRESS_done : PROGRESS_some;
+  if (work->n_gathered < work->n_scattered &&
+      mpi_is_over(work, slot_of(work, work->n_gathered))) {
+    begin_gather(work, slot_of(work, work->n_gathered++));
+    progress = PROGRESS_some;
+  }
+  if (work->n_scattered < work->n_rounds &&
+      work->n_scattered < work->n_finished + MPI_N_SLOTS) {
+    Slot *slot = slot_of(work, work->n_scattered);
+    set_round(work, slot, work->n_scattered++);
+    begin_scatter(work, slot);
+    progress = PROGRESS_some;
+  }
+  return work->n_finished == work->n_rounds ? PROGRESS_done : progress;
 }
