@@ -40,8 +40,10 @@ typedef struct ListSchedule {
   const Graph *graph;
   int n;
   int *user_begin, *users;
-  int *root;     /* by node: the node whose bytes a view shares */
-  int *replaces; /* by output: see output_replaces */
+  int *root;         /* by node: the node whose bytes a view shares */
+  int *replaces;     /* by output: see output_replaces */
+  bool *is_output;   /* by root: an output has its bytes ... */
+  bool *is_replaced; /* ... or an output has another value for it */
   VEC(OrderEdge) edges;
   int *first_edge;    /* by node, plus 1 */
   int *mark, *wanted; /* by node: `now` of the search that it belongs to */
@@ -120,11 +122,18 @@ static void index_schedule(ListSchedule *list, const Graph *graph) {
             (void *)(intptr_t)(i + 1));
   list->search = 0;
   list->edges.n = 0;
+  list->is_output = ARENA_ARRAY(arena, bool, n);
+  list->is_replaced = ARENA_ARRAY(arena, bool, n);
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
     list->root[id] =
         node_is_view(graph, id) ? list->root[node->inputs[0].node] : id;
     for (int i = 0; i < node->n_inputs; i++) begin[node->inputs[i].node + 2]++;
+  }
+  for (int i = 0; i < graph->outputs.n; i++) {
+    int node = graph->outputs.data[i].value.node, replaced = list->replaces[i];
+    list->is_output[list->root[node]] = true;
+    if (replaced >= 0 && node != replaced) list->is_replaced[replaced] = true;
   }
   for (int id = 0; id < n; id++) begin[id + 2] += begin[id + 1];
   list->users = ARENA_ARRAY(arena, int, begin[n + 1] + 1);
@@ -245,8 +254,7 @@ static bool input_is_shared(const ListSchedule *list, int id) {
   const Graph *graph = list->graph;
   int root = list->root[id];
   if (graph->nodes.data[root]->op == OP_input) return true;
-  for (int i = 0; i < graph->outputs.n; i++)
-    if (list->root[graph->outputs.data[i].value.node] == root) return true;
+  if (list->is_output[root]) return true;
   Ids readers = {0};
   collect_readers(list, root, &readers);
   return readers.n > 1;
@@ -275,15 +283,9 @@ static bool copy_collective_inputs(Rewrite *rewrite, int id, void *user) {
 
 /* The output is the old value of a buffer that another output replaces. */
 static bool outputs_old_value(const ListSchedule *list, int output_index) {
-  const Graph *graph = list->graph;
-  const GraphOutput *output = &graph->outputs.data[output_index];
-  int root = list->root[output->value.node];
-  if (list->replaces[output_index] >= 0) return false;
-  for (int i = 0; i < graph->outputs.n; i++)
-    if (i != output_index && list->replaces[i] == root &&
-        graph->outputs.data[i].value.node != root)
-      return true;
-  return false;
+  const GraphOutput *output = &list->graph->outputs.data[output_index];
+  return list->replaces[output_index] < 0 &&
+         list->is_replaced[list->root[output->value.node]];
 }
 
 /* The graph with all copies that it needs. */

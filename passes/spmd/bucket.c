@@ -389,7 +389,14 @@ static void emit_nodes(Bucketing *b) {
   ASSERT(n_done == n_items); /* no circle through a joined collective */
 }
 
+static bool has_collectives(const Graph *graph) {
+  for (int id = 0; id < graph->nodes.n; id++)
+    if (op_has(graph->nodes.data[id]->op, OP_FLAG_group)) return true;
+  return false;
+}
+
 Graph *pass_bucket(PassContext *ctx, const Graph *graph) {
+  if (!has_collectives(graph)) return rewrite_graph(ctx, graph, NULL, NULL);
   Bucketing b = {.graph = graph,
                  .rewrite = rewrite_begin(ctx, graph),
                  .arena = ctx->scratch,
