@@ -4,7 +4,8 @@
 #
 # `dnnc verify` plays every pair in exact mode and in f64.  Those that train
 # make 20 steps over MPI: each loss, gradient norm and validation loss must be
-# within 1e-5 relative of one rank's, and at the end replicas are equal bit for bit.
+# within 1e-5 relative of one rank's, at the end replicas are equal bit for bit, and
+# on every rank the highest byte touched is the last one of the arena.
 #
 # `mock` compiles the kernels of every pair for all architectures of CUDA, and the
 # ranks make 20 steps on the mock GPU and its NCCL (tests/mock), then 5 steps
@@ -52,7 +53,7 @@ check_plan() {
 
 # losses MODEL ...: a line per step with loss and norm, and one per evaluation.
 losses() {
-  "$dnnc" run "$@" --steps 20 --no-save --json >out.json 2>err.txt </dev/null || {
+  DNN_POISON=1 "$dnnc" run "$@" --steps 20 --no-save --json >out.json 2>err.txt </dev/null || {
     sed 's/^/  /' err.txt >&2
     return 1
   }
@@ -65,6 +66,16 @@ read_losses() {
 has_equal_replicas() {
   grep -o '"parameters_sha256":\[[^]]*' "$1" | cut -d[ -f2 | tr , '\n' |
     sort -u | wc -l | grep -qx 1
+}
+
+# is_arena_touched: what every rank of out.json planned is what it used.
+is_arena_touched() {
+  local planned touched
+  planned=$(sed -n 's/.*"arena_bytes":\[\([^]]*\)\].*/\1/p' out.json)
+  touched=$(sed -n 's/.*"arena_touched_bytes":\[\([^]]*\)\].*/\1/p' out.json)
+  [ -n "$touched" ] && [ "$touched" = "$planned" ] && return
+  echo "  arenas of $planned bytes, touched up to $touched"
+  return 1
 }
 
 # check_training PLAN MODEL ...: sets worst and replicas.  A run whose ranks store
@@ -87,7 +98,7 @@ check_training() {
   is_near=$?
   replicas=differ
   has_equal_replicas out.json && replicas=equal
-  [ $is_near = 0 ] && [ $replicas = equal ]
+  is_arena_touched && [ $is_near = 0 ] && [ $replicas = equal ]
 }
 
 # tolerance MODEL ...: of a loss, by the narrowest dtype that is asked for.
