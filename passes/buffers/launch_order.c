@@ -16,6 +16,9 @@
  *   read late     A copy of what a collective brought comes right before its
  *                 reader, so that a gather that began ahead is not waited for.
  *   by arrival    The update reads gradients in the order of their buckets.
+ *   read early    What a reduce-scatter sends is freed when its result is read:
+ *                 by the norm and by sums of micro-batches, when two more
+ *                 buckets have started.
  *   chains        A bulk collective that continues another one starts when the
  *                 next bucket has started.
  *
@@ -34,6 +37,12 @@
  * lies between GPUs on NVLink (some 1,000) and on a network (8,000), and CPUs
  * on 1 Gbit/s (800).  A message costs 1e7 at least. */
 static const double byte_ops = 100, sent_byte_ops = 2000, message_ops = 1e7;
+enum { N_SEGMENTS = 3 };
+
+typedef struct Starts {
+  int *places, n; /* ascending */
+} Starts;
+
 typedef struct LaunchOrder {
   const Graph *graph;
   Arena *arena;
@@ -44,6 +53,8 @@ typedef struct LaunchOrder {
   int *arrival; /* by node: among those of one place, the order */
   int *root;    /* by node: the node whose bytes a view shares */
   bool *mark;
+  int *continued; /* by node: see find_continued */
+  Starts starts[N_SEGMENTS];
 } LaunchOrder;
 
 static const Node *node_at(const LaunchOrder *o, int id) {
@@ -194,8 +205,8 @@ static void read_late(LaunchOrder *o) {
 
 /* By node: the latest bulk collective whose result its operands are made of
  * without further work; -1: none. */
-static int *find_continued(const LaunchOrder *o) {
-  int *continued = ARENA_ARRAY(o->arena, int, o->n);
+static void find_continued(LaunchOrder *o) {
+  int *continued = o->continued = ARENA_ARRAY(o->arena, int, o->n);
   for (int id = 0; id < o->n; id++) {
     const Node *node = node_at(o, id);
     continued[id] = -1;
@@ -206,7 +217,6 @@ static int *find_continued(const LaunchOrder *o) {
       if (from > continued[id]) continued[id] = from;
     }
   }
-  return continued;
 }
 
 static int compare_places(const void *a, const void *b) {
@@ -214,32 +224,68 @@ static int compare_places(const void *a, const void *b) {
   return *x < *y ? -1 : *x > *y;
 }
 
-/* The first of the ascending places that is greater. */
-static int place_behind(const int *places, int n, int place, int otherwise) {
-  int low = 0, high = n;
+/* By segment: where buckets start, but for those that continue one. */
+static void list_starts(LaunchOrder *o) {
+  for (int s = 0; s < N_SEGMENTS; s++) {
+    Starts *starts = &o->starts[s];
+    starts->places = ARENA_ARRAY(o->arena, int, o->n);
+    for (int id = 0; id < o->n; id++)
+      if (o->segment[id] == s && is_bulk(node_at(o, id)) &&
+          o->continued[id] < 0)
+        starts->places[starts->n++] = o->place[id];
+    if (starts->n > 1)
+      qsort(starts->places, (size_t)starts->n, sizeof(int), compare_places);
+  }
+}
+
+/* Where the next bucket starts after one that starts at `place`; after the last
+ * one, the end. */
+static int next_start(const LaunchOrder *o, int segment, int place) {
+  const Starts *starts = &o->starts[segment];
+  int low = 0, high = starts->n;
   while (low < high) {
     int middle = low + (high - low) / 2;
-    if (places[middle] > place)
+    if (starts->places[middle] > place)
       high = middle;
     else
       low = middle + 1;
   }
-  return low < n ? places[low] : otherwise;
+  return low < starts->n ? starts->places[low] : o->n;
 }
 
 static void delay_chains(LaunchOrder *o) {
-  const int *continued = find_continued(o);
-  int *begins = ARENA_ARRAY(o->arena, int, o->n), n = 0;
-  for (int id = 0; id < o->n; id++)
-    if (is_bulk(node_at(o, id)) && continued[id] < 0)
-      begins[n++] = o->place[id];
-  if (n > 1) qsort(begins, (size_t)n, sizeof *begins, compare_places);
   for (int id = 0; id < o->n; id++) {
     const Node *node = node_at(o, id);
-    if (!is_bulk(node) && !is_preparation(o, id)) continue;
-    if (continued[id] < 0) continue;
-    int place = place_behind(begins, n, o->place[continued[id]], o->n);
+    if ((!is_bulk(node) && !is_preparation(o, id)) || o->continued[id] < 0)
+      continue;
+    int place = next_start(o, o->segment[id], o->place[o->continued[id]]);
     if (o->place[id] < place) o->place[id] = place;
+  }
+}
+
+/* Its result is small, or replaces what it read. */
+static bool may_read_early(const Node *node) {
+  if (node->op == OP_accumulate) return true;
+  bool is_scalar = node->phase == PHASE_update && !is_async(node);
+  for (int r = 0; r < node->n_results; r++)
+    is_scalar &= node->types[r]->rank == 0;
+  return is_scalar;
+}
+
+/* What a reduce-scatter sends is alive until its result is read. */
+static void read_early(LaunchOrder *o) {
+  for (int id = 0; id < o->n; id++) {
+    const Node *node = node_at(o, id);
+    int from = o->continued[id];
+    if (from < 0 || op_has(node_at(o, from)->op, OP_FLAG_in_place) ||
+        node_is_view(o->graph, id) || !may_read_early(node))
+      continue;
+    int segment = o->segment[from];
+    int place = next_start(o, segment, next_start(o, segment, o->place[from]));
+    if (o->segment[id] == segment && place < o->place[id]) {
+      o->place[id] = place;
+      o->arrival[id] = 0;
+    }
   }
 }
 
@@ -302,8 +348,11 @@ int64_t *launch_order_keys(const Graph *graph, const int *segment,
   if (hiding > 0) hide_collectives(&order);
   feed_bulk(&order);
   read_late(&order);
+  find_continued(&order);
+  list_starts(&order);
   delay_chains(&order);
   order_by_arrival(&order);
+  read_early(&order);
   int64_t *key = ARENA_ARRAY(arena, int64_t, n);
   for (int id = 0; id < n; id++) key[id] = key_of(&order, id);
   return key;

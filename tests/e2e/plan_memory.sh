@@ -27,7 +27,8 @@ near() {
 # to 3 keep an eighth of both.  A step computes with 2 P bytes in bf16 (biases and
 # norms in f32), beside which the look-up gathers the embeddings in f32; level 3
 # gathers in two pieces at most at a time.  Gradients are f32: 4 P in all, to which
-# the tied embedding adds its two parts; level 3 has an eighth between micro-batches.
+# the tied embedding adds its two parts; levels 2 and 3 have an eighth and what is on
+# its way: the largest gradient and three buckets.
 P=124439808 N=8 embedding=$((4 * 50264 * 768)) positions=$((4 * 1024 * 768))
 echo "level  weights  optimizer  in bf16  gradients  MB of gpt2 on each of $N ranks"
 for level in 0 1 2 3; do
@@ -42,7 +43,8 @@ for level in 0 1 2 3; do
   most "zero $level: in bf16" "$(bytes most_weights)" $((2 * share + share / 20))
   most "zero $level: gradients" "$(bytes most_gradients)" \
     $((4 * P + 2 * embedding + positions + share / 20))
-  [ $level != 3 ] || near "zero 3: gradients" "$(bytes gradients)" $((4 * share))
+  [ $level -lt 2 ] || most "zero $level: gradients on their way" "$(bytes gradients)" \
+    $((4 * share + embedding + 3 * 25000000))
   awk -v l=$level -v w="$(bytes param)" -v o="$(bytes optimizer_state)" \
     -v b="$(($(bytes most_weights) + $(bytes most_gathered)))" -v g="$(bytes gradients)" \
     'BEGIN { printf "%5d  %7.1f  %9.1f  %7.1f  %9.1f\n", l, w / 1e6, o / 1e6, b / 1e6, g / 1e6 }'
@@ -87,8 +89,14 @@ copies() {
     / = fused %[0-9]+ .*{$/ { from = $4; n_ops = moves = 0 }
     /^    %/ && $3 != "input" { n_ops++; moves += $3 == "transpose" || $3 == "copy" }
     /^  }$/ && n_ops == 1 && moves == 1 { moved[name] = from }
-    / = all_gather / { gathered[$1] = 1 }
-    / = reduce_scatter / { sent[$4] = 1 }
+    / = (all_gather|reduce_scatter) / { # several results and operands
+      is_gather = / = all_gather /; is_operand = 0
+      for (i = 1; $i !~ /^{/; i++) {
+        word = $i; sub(/,/, "", word)
+        if (word == "=") is_operand = 1
+        else if (is_gather && !is_operand) gathered[word] = 1
+        else if (!is_gather && is_operand) sent[word] = 1
+      } }
     END { for (k in moved) if (moved[k] in gathered || k in sent || root[k] in sent) n++
           print n + 0 }'
 }
