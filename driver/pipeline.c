@@ -57,6 +57,7 @@ CompileResult driver_compile(Compilation *c) {
   if (!add_entry_points(c)) return COMPILE_mistake;
   driver_add_plain(c);
   driver_assign_buffers(c);
+  driver_check_remat(c);
   if (!driver_fits_memory(c)) return COMPILE_no_plan;
   hash_model(c);
   return COMPILE_done;

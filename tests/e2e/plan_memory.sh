@@ -79,6 +79,13 @@ context       4 context
 tensor-zero3  2 tensor_zero3
 END
 
+# Where it does not lower the peak, a warning says what is there instead.
+plan "mesh { data = 2 };plan {;remat block[0].mlp.gelu_tanh;}" late.plan
+peak late.plan "$root/benchmarks/systems/gpt.dnn" V=4096 B=2 T=4
+grep -q "late.plan:3:1: warning: 'remat' does not lower the peak memory" peak.err ||
+  { cat peak.err; fail "no warning"; }
+grep -q "bytes are gradients of parameters" peak.err || { cat peak.err; fail "what is at the peak"; }
+
 # ---- what collectives give and take is not copied ----
 # copies PLAN: kernels that only move what a gather gave or a scatter takes.
 copies() {

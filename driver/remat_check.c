@@ -1,0 +1,92 @@
+/*
+ * remat_check.c -- warns where the lines `remat` of a plan do not lower the
+ * peak memory of a training step.
+ *
+ * Training is compiled once more without them, and the packed bytes of both are
+ * compared.  A line may lower the saved activations and still change nothing,
+ * because something else is alive when the most memory is in use: the message
+ * says what.  A plan without such a line costs nothing here.
+ */
+#include "passes/buffers/memory_peak.h"
+
+#include "driver/internal.h"
+
+/* The first line `remat`, or NULL. */
+static const PlanSaving *first_remat(const Plan *plan) {
+  const PlanSaving *first = NULL;
+  for (int i = 0; plan && plan->saving && i < map_size(plan->saving); i++) {
+    const PlanSaving *line = map_value_at(plan->saving, i);
+    if (line->is_recomputed && (!first || line->span.begin < first->span.begin))
+      first = line;
+  }
+  return first;
+}
+
+/* The plan without its lines `remat`. */
+static Plan *without_remat(Arena *arena, const Plan *plan) {
+  Plan *out = arena_copy(arena, plan, sizeof *plan);
+  out->saving = map_create(arena);
+  for (int i = 0; i < map_size(plan->saving); i++) {
+    const PlanSaving *line = map_value_at(plan->saving, i);
+    if (!line->is_recomputed)
+      map_put(out->saving, map_key_at(plan->saving, i), (void *)line);
+  }
+  return out;
+}
+
+static const EntryPoint *training_step(const Compilation *c) {
+  for (int i = 0; i < c->n_entry_points; i++)
+    if (c->entry_points[i].name == entry_point_info(ENTRY_train)->name)
+      return &c->entry_points[i];
+  return NULL;
+}
+
+/* False: the plan is no plan without the lines.  Reports nothing. */
+static bool peak_without(const Compilation *c, MemoryPeak *out) {
+  Module *module = c->module;
+  Diags *diags = module->diags;
+  Compilation trial = *c;
+  CompileOptions options = *c->options;
+  options.printed = options.dump = NULL;
+  options.times_passes = false;
+  options.watch = NULL;
+  trial.options = &options;
+  trial.plan = without_remat(module->arena, c->plan);
+  module->diags = diags_create(module->arena);
+  PassRun run = {.name = entry_point_info(ENTRY_train)->name,
+                 .plan = trial.plan,
+                 .is_training = true};
+  PassResult result = driver_passes(&trial, module, &run, c->model->train);
+  bool is_good = diags_errors(module->diags) == 0;
+  if (is_good) {
+    const BufferAssignment *assignment =
+        driver_assign_alone(&trial, ENTRY_train, result.graph);
+    *out = memory_peak(result.graph, assignment, &c->target.backend->target);
+  }
+  module->diags = diags;
+  return is_good;
+}
+
+static PeakKind largest_kind(const MemoryPeak *peak) {
+  PeakKind largest = 0;
+  for (int k = 1; k < N_PEAK_KINDS; k++)
+    if (peak->bytes[k] > peak->bytes[largest]) largest = (PeakKind)k;
+  return largest;
+}
+
+void driver_check_remat(const Compilation *c) {
+  const PlanSaving *line = first_remat(c->plan);
+  const EntryPoint *step = training_step(c);
+  MemoryPeak without;
+  if (!line || !step || !peak_without(c, &without)) return;
+  MemoryPeak with =
+      memory_peak(step->graph, step->assignment, &c->target.backend->target);
+  if (with.packed < without.packed) return;
+  PeakKind kind = largest_kind(&with);
+  const char *path =
+      with.node < 0 ? NULL : step->graph->nodes.data[with.node]->path;
+  diag(c->module->diags, DIAG_remat_peak, line->span, (long long)with.packed,
+       (long long)without.packed, path ? path : "", (long long)with.bytes[kind],
+       (long long)with.live, peak_kind_words(kind));
+  driver_report(c->module);
+}
