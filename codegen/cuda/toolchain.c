@@ -135,10 +135,12 @@ static Job *make_module_jobs(Arena *arena, const Nvrtc *nvrtc,
 }
 
 static Status write_module_sources(Arena *arena, const char *source,
-                                   const char *const *texts, int n_modules) {
+                                   const char *part, const char *const *texts,
+                                   int n_modules) {
   if (!source) return STATUS_OK;
   for (int m = 0; m < n_modules; m++) {
-    const char *path = arena_printf(arena, "%s/kernels-%d.cu", source, m);
+    const char *path =
+        arena_printf(arena, "%s/%skernels-%d.cu", source, part, m);
     TRY(file_replace(path, texts[m], strlen(texts[m])));
   }
   return STATUS_OK;
@@ -246,8 +248,8 @@ Status cuda_compile(const Backend *backend, Module *module,
     texts[m] = module_text(arena, kernels + first, count);
     for (int i = 0; i < count; i++) out->module_of[first + i] = m;
   }
-  if (!options->part)
-    TRY(write_module_sources(arena, source, texts, n_modules));
+  TRY(write_module_sources(arena, source, options->part ? options->part : "",
+                           texts, n_modules));
   Nvrtc *nvrtc;
   TRY(nvrtc_open(arena, &nvrtc));
   bool is_stopped;

@@ -140,6 +140,8 @@ static Status run_inspected(Exec *exec, const DnnEntryPoint *entry, int32_t i,
                             void *user) {
   const DnnInstr *instr = &entry->instrs[i];
   if (instr->op != DNN_OP_LOOP) {
+    /* The transport knows the run's own device, of which this may be none. */
+    if (instr->op == DNN_OP_COLLECTIVE) TRY(exec->device->wait(exec->device));
     TRY(run_one(exec, entry, i, iterations));
     if (instr->op == DNN_OP_COLLECTIVE)
       TRY(exec->comm->wait(exec->comm,

@@ -21,7 +21,8 @@ enum { CHUNK_BYTES = 1 << 18 };
 
 typedef struct Explain {
   const DnnPlain *plain;
-  Device *device;
+  Device *device; /* of the plain program */
+  Device *own;    /* of the run, to which the transport belongs */
   uint8_t *marks; /* by value */
   void *buffer;   /* CHUNK_BYTES */
 } Explain;
@@ -83,6 +84,7 @@ static void mark_value(Explain *explain, int32_t value, int marks) {
 static Status inspect_result(void *user, const DnnInstr *instr,
                              const int64_t *iterations) {
   Explain *explain = user;
+  if (instr->op == DNN_OP_COLLECTIVE) TRY(explain->own->wait(explain->own));
   for (int i = 0; i < instr->n_checks && instr->values; i++) {
     const int64_t *check = instr->checks + 3 * i,
                   *value = instr->values + 2 * i;
@@ -237,6 +239,7 @@ bool explain_step(Run *run, int64_t t, const DnnValue **out_value) {
   if (!plain) return false;
   Arena *arena = arena_create(run->memory);
   Explain explain = {.plain = plain,
+                     .own = run->device,
                      .marks = ARENA_ARRAY(arena, uint8_t, plain->n_values),
                      .buffer = arena_alloc(arena, CHUNK_BYTES)};
   int64_t place;

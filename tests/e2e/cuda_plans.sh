@@ -1,7 +1,8 @@
 #!/bin/bash
 # Bundles of plans on the mock GPU: eleven train as one rank on the CPU does; a
-# failure on one rank ends all ranks within seconds, names what failed, and no
-# wait between streams can be left out unnoticed.
+# failure on one rank ends all ranks within seconds, names what failed, no wait
+# between streams can be left out unnoticed, and a value that is not finite is
+# traced to the operator that the CPU names.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/mock/lib.sh"
 has_mpi || skip "needs mpirun"
@@ -15,7 +16,7 @@ mock_build_file plan "$root/benchmarks/systems/gpt.dnn" \
 }
 "$root/benchmarks/systems/run.sh" "$dnnc" mock-short || fail "a pair differs"
 
-mock_seconds=20
+mock_seconds=60
 # ends FAILURE TEXT: with exit code 3, in time, and the text is on stderr.
 ends() {
   DNN_MOCK_FAIL=$1 mock_run plan --steps 4 --quiet >out 2>err
@@ -45,4 +46,22 @@ for wait in 1 2 3 4 5 6 7 8; do
 done
 # One of them orders two collectives of a queue, which are in order anyway.
 [ $noticed -ge 7 ] || fail "only $noticed of 8 missing waits are noticed"
+
+# not_finite COMMAND...: the line that names the operator.
+not_finite() {
+  "$@" --steps 4 --quiet >out 2>err </dev/null
+  [ $? = 1 ] && ! grep 'mock:' err >&2 || { cat err >&2; return 1; }
+  grep '^error: .*the first value that is not is in' err
+}
+sequence="--plan $root/benchmarks/plans/sequence.plan optimizer=sgd(lr=1e30)"
+# shellcheck disable=SC2086 # words
+named=$(not_finite "$dnnc" run "$root/benchmarks/systems/gpt.dnn" $sequence --no-save) ||
+  fail "not finite on the CPU"
+# shellcheck disable=SC2086
+mock_build_file infinite "$root/benchmarks/systems/gpt.dnn" --target cuda:sm_90 $sequence ||
+  fail "a build with a large rate"
+for eager in 0 1; do
+  found=$(DNN_MOCK_EAGER=$eager not_finite mock_run infinite) || fail "not finite on the mock"
+  [ "$found" = "$named" ] || { echo "$found"; fail "not '$named'"; }
+done
 echo "plans on the mock GPU: 5 failures end all ranks, $noticed of 8 missing waits noticed"
