@@ -114,7 +114,7 @@ typedef struct Timer {
   CuEvent begin, end;
 } Timer;
 
-/* Of a matmul, or of a copy of `bytes` where there is none. */
+/* Measures a matmul, or a copy of `bytes` where there is none. */
 static Status measure(Device *device, const Timer *timer, const DnnInstr *instr,
                       size_t bytes, double *out_ms) {
   CudaState *state = device->state;
