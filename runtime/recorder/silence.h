@@ -27,7 +27,7 @@ typedef struct Verdict {
 
 /* False: it is known, or there is no place left. */
 bool silence_add(Silences *silences, int by, int of);
-/* Of one report or more.  `hears_all`: whoever lives has had the time and the
+/* Needs a report at least.  `hears_all`: whoever lives has had the time and the
  * way to report. */
 Verdict silence_judge(const Silences *silences, bool hears_all);
 /* "lost rank 3: ranks 0, 1 have heard nothing of it" or "no contact between

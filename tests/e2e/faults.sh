@@ -56,7 +56,7 @@ resumes
 
 start stopped
 kill -STOP "$(ranks_of | tail -n 1)"
-ends 3 12
+ends 3 10
 
 start launcher_killed
 kill -KILL $pid
