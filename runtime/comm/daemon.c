@@ -21,7 +21,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { GRACE_MS = 500, DEAD_MS = 1000, MOST_CHILDREN = 4096 };
+enum { GRACE_MS = 500, DEAD_MS = 1000, RANK_MS = 5000, MOST_CHILDREN = 4096 };
 
 /* Reads a file of /proc/PID: the name of the process or its children. */
 static size_t read_proc(pid_t pid, const char *what, char *to, size_t size) {
@@ -67,12 +67,14 @@ static void remove_session(void) {
 }
 
 /* In a process of its own. */
-_Noreturn static void wait_and_kill(pid_t parent, int process) {
+_Noreturn static void wait_and_kill(pid_t parent, int process, int rank) {
   char children[MOST_CHILDREN * 8];
   struct pollfd item = {.fd = process, .events = POLLIN};
   setsid();
   /* A process that reads these would wait for this one. */
   for (int i = 0; i <= STDERR_FILENO; i++) close(i);
+  struct pollfd own = {.fd = rank, .events = POLLIN};
+  poll(&own, 1, RANK_MS);
   if (poll(&item, 1, GRACE_MS) != 0) {
     remove_session(); /* some end without that */
     _exit(0);
@@ -94,7 +96,9 @@ void mpi_end_daemon(const RankPlace *place) {
   if (place->local_world >= place->world || parent <= 1 || !is_daemon(parent))
     return;
   int process = (int)syscall(SYS_pidfd_open, parent, 0);
-  if (process < 0) return;
-  if (fork() == 0) wait_and_kill(parent, process);
-  close(process);
+  int rank = (int)syscall(SYS_pidfd_open, getpid(), 0);
+  if (process >= 0 && rank >= 0 && fork() == 0)
+    wait_and_kill(parent, process, rank);
+  if (process >= 0) close(process);
+  if (rank >= 0) close(rank);
 }

@@ -128,6 +128,7 @@ typedef struct Mpi {
   int64_t ran_ns; /* time in which this thread was not kept from running */
   Silences silences;
   int64_t silent_since_ns; /* when the first of them was known; 0 */
+  bool has_ended_daemon;   /* that is, it will end after this rank */
   bool has_told;           /* the launcher where this rank is */
 } Mpi;
 
@@ -175,7 +176,7 @@ void *mpi_run_thread(void *mpi);
 
 /* ---- daemon.c, mpi_reduce.c, mpi_moves.c ---- */
 
-/* Before a rank that has lost another ends. */
+/* Before a rank that has lost another ends, by itself or by Open MPI. */
 void mpi_end_daemon(const RankPlace *place);
 void mpi_begin_all_reduce(Work *work);
 Progress mpi_step_all_reduce(Work *work);

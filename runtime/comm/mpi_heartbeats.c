@@ -92,7 +92,7 @@ static void tell_launcher(Mpi *mpi) {
 _Noreturn static void end_rank(Mpi *mpi) {
   if (mpi->comm->recorder)
     recorder_tell(mpi->comm->recorder, "ended %d", EXIT_LOST);
-  mpi_end_daemon(&mpi->place);
+  if (!mpi->has_ended_daemon) mpi_end_daemon(&mpi->place);
   _exit(EXIT_LOST);
 }
 
@@ -261,6 +261,8 @@ static void speak(Mpi *mpi, const Verdict *verdict) {
 static void check_silences(Mpi *mpi, int64_t now) {
   const FlightRecorder *recorder = mpi->comm->recorder;
   if (!mpi->silent_since_ns) return;
+  if (!mpi->has_ended_daemon) mpi_end_daemon(&mpi->place);
+  mpi->has_ended_daemon = true;
   int64_t limit = recorder && recorder->report_fd >= 0 ? launcher_ns : judge_ns;
   if (now - mpi->silent_since_ns < limit) return;
   Verdict verdict = silence_judge(&mpi->silences, false);
