@@ -1,6 +1,7 @@
 #!/bin/bash
 # Every kind of collective over MPI, in whole messages and in small pieces; ranks
-# that start a queue in different orders are told so.
+# that start a queue in different orders are told so; a scalar passes bulk
+# transfers; collectives of more than 2 GiB.
 . "$(dirname "$0")/lib.sh"
 has_mpi || skip "no mpirun"
 ${CC:-cc} -std=gnu11 -O1 -D_GNU_SOURCE -I"$root" -o "$work/collectives" \
@@ -19,3 +20,8 @@ timeout 60 mpirun --allow-run-as-root --oversubscribe -n 3 "$work/collectives" \
   disagree >out 2>err
 [ $? = 3 ] && grep -q "ranks disagree: this one is at step 0, collective" err ||
   { cat out err; fail "orders that differ"; }
+for check in passes large; do
+  timeout 120 mpirun --allow-run-as-root --oversubscribe -n 2 \
+    "$work/collectives" $check >out 2>err || { cat err; fail "$check"; }
+  [ "$(grep -c "holds on 2 ranks over mpi" out)" = 2 ] || fail "$check"
+done

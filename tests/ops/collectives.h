@@ -272,24 +272,28 @@ static inline Status collective_kinds(const CollectiveCase *c,
   return STATUS_OK;
 }
 
-/* More than 256 collectives at once in both queues, which half of the ranks
- * start in another order between queues, and wait for in no order. */
+/* A thousand collectives of several kinds, started and not waited for, in both
+ * queues: half of the ranks start them in another order between queues, and all
+ * wait for them in no order. */
 static inline Status collective_many(const CollectiveCase *given,
                                      const DnnGroup *group, int32_t *id) {
-  enum { N = 300 };
+  enum { N = 1000 };
+  static const uint8_t kinds[] = {DNN_ALL_REDUCE, DNN_REDUCE_SCATTER,
+                                  DNN_ALL_GATHER, DNN_BROADCAST};
   CollectiveCase c = *given;
-  static const int64_t counts[] = {12};
+  int64_t *count = ARENA_NEW(c.arena, int64_t);
+  *count = 3 * group->size;
   DnnCollective *what = ARENA_ARRAY(c.arena, DnnCollective, N);
   CollectiveData **data = ARENA_ARRAY(c.arena, CollectiveData *, N);
   for (int k = 0; k < N; k++) {
     int i = c.comm->rank % 2 && !collective_is_nccl(c.comm) ? k ^ 1 : k;
-    what[i] = (DnnCollective){.kind = DNN_ALL_REDUCE,
+    what[i] = (DnnCollective){.kind = kinds[i / 2 % ARRAY_LENGTH(kinds)],
                               .dtype = DNN_i64,
                               .queue = (uint8_t)(i % DNN_N_QUEUES),
                               .id = *id + 1 + i,
                               .group = group,
                               .n_parts = 1,
-                              .counts = counts};
+                              .counts = count};
     c.what = &what[i];
     data[i] = collective_data(&c, true);
     TRY(c.comm->start(c.comm, c.what, data[i]->parts));
