@@ -88,4 +88,5 @@ def main():
     answer(model, data, batch, t, optimizer, peak, warmup)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+#!/bin/bash
+# Measures collectives, and training steps against PyTorch, between ranks that
+# each have a network namespace; the links of all of them to a bridge carry a
+# given rate in each direction.  Needs root, ip, tc and Open MPI; steps also
+# need a python with torch and numpy, $DNNC_TORCH_PYTHON (or python3).
+#   tools/network.sh collectives [MBIT ...]           all kinds, 2 and 4 ranks
+#   tools/network.sh steps [MBIT [CASE ...]]          see benchmarks/compare_ranks.py
+# $DNNC is the compiler (build/dnnc), $ROUNDS how often both sides run (5).
+# $DNNC_NETWORK begins the names of the namespaces.
+set -eu
+cd "$(dirname "$0")/.."
+export DNNC_NETWORK=${DNNC_NETWORK:-dnn$$x}
+export DNNC_TORCH_PYTHON=${DNNC_TORCH_PYTHON:-python3}
+dnnc=$(readlink -f "${DNNC:-build/dnnc}") rounds=${ROUNDS:-5} ranks=4
+work=$(mktemp -d)
+made=0
+
+skip() {
+  echo "skipped: $*"
+  exit 77
+}
+clean_up() {
+  rm -rf "$work"
+  [ $made = 0 ] && return
+  for name in $(seq 0 $((ranks - 1))) bridge; do
+    for pid in $(ip netns pids "$DNNC_NETWORK$name" 2>/dev/null); do
+      kill -KILL "$pid" 2>/dev/null || true
+    done
+    ip netns del "$DNNC_NETWORK$name" 2>/dev/null || true
+  done
+}
+trap clean_up EXIT
+
+for needed in ip tc mpirun unshare; do
+  command -v $needed >/dev/null || skip "no $needed"
+done
+[ -x "$dnnc" ] || skip "no $dnnc"
+if ! ip netns add "${DNNC_NETWORK}bridge" 2>/dev/null; then
+  skip "network namespaces are not allowed here"
+fi
+made=1
+
+bridge=${DNNC_NETWORK}bridge
+ip -n "$bridge" link add bridge0 type bridge || skip "no bridges here"
+ip -n "$bridge" link set bridge0 up
+for i in $(seq 0 $((ranks - 1))); do
+  ip netns add "$DNNC_NETWORK$i"
+  ip -n "$bridge" link add "port$i" type veth peer name eth0 \
+    netns "$DNNC_NETWORK$i"
+  ip -n "$bridge" link set "port$i" master bridge0 up
+  ip -n "$DNNC_NETWORK$i" addr add "10.88.0.$((i + 1))/24" dev eth0
+  ip -n "$DNNC_NETWORK$i" link set eth0 up
+  ip -n "$DNNC_NETWORK$i" link set lo up
+done
+
+# shape MBIT
+shape() {
+  for i in $(seq 0 $((ranks - 1))); do
+    for at in "$DNNC_NETWORK$i eth0" "$bridge port$i"; do
+      tc -n "${at% *}" qdisc replace dev "${at#* }" root tbf rate "$1mbit" \
+        burst 256kb latency 50ms || skip "no tbf here"
+    done
+  done
+}
+
+# mpirun starts the ranks of another host with `agent HOST COMMAND`.
+cat >"$work/agent" <<END
+#!/bin/bash
+host=\$1; shift
+name=$DNNC_NETWORK\$((\${host##*.} - 1))
+exec ip netns exec \$name unshare --uts sh -c "hostname \$name; \$*"
+END
+chmod +x "$work/agent"
+mpirun="mpirun -q --allow-run-as-root --bind-to none"
+mpirun="$mpirun --mca plm_rsh_agent $work/agent --mca plm_rsh_no_tree_spawn 1"
+mpirun="$mpirun --mca btl self,tcp --mca btl_tcp_if_include 10.88.0.0/24"
+mpirun="$mpirun --mca oob_tcp_if_include 10.88.0.0/24"
+export DNNC_NETWORK_MPIRUN=$mpirun
+export OMP_NUM_THREADS=1
+
+# on_ranks N COMMAND
+on_ranks() {
+  local n=$1 hosts=10.88.0.1 i
+  shift
+  for i in $(seq 2 "$n"); do hosts=$hosts,10.88.0.$i; done
+  ip netns exec "${DNNC_NETWORK}0" unshare --uts sh -c \
+    'hostname "$0"; exec "$@"' "${DNNC_NETWORK}0" \
+    $mpirun -n "$n" -host "$hosts" "$@"
+}
+
+collectives() {
+  ${CC:-cc} -std=gnu11 -O2 -D_GNU_SOURCE -I. -o "$work/collectives" \
+    benchmarks/collectives.c "$(dirname "$dnnc")/libdnnrank.a" \
+    -fopenmp -lm -ldl -lpthread
+  for rate in "${@:-1000}"; do
+    shape "$rate"
+    for n in 2 4; do
+      for kib in 1 64; do
+        on_ranks $n "$work/collectives" all-reduce $((kib << 10)) 101 "$rate"
+      done
+      on_ranks $n "$work/collectives" all $((rate * 80000)) "$rounds" "$rate"
+    done
+  done
+  for n in 2 4; do
+    echo "shared memory"
+    for bytes in 1024 65536 67108864; do
+      mpirun -q --allow-run-as-root --oversubscribe --bind-to none \
+        --mca btl self,vader -n $n "$work/collectives" all $bytes 51
+    done
+  done
+}
+
+steps() {
+  "$DNNC_TORCH_PYTHON" -c 'import torch, numpy' 2>/dev/null ||
+    skip "'$DNNC_TORCH_PYTHON' has no torch and numpy (DNNC_TORCH_PYTHON)"
+  local rate=${1:-1000}
+  shift || true
+  shape "$rate"
+  python3 benchmarks/compare_ranks.py "$dnnc" "$rate" "$rounds" "$@"
+}
+
+command=${1:-}
+shift || true
+case $command in
+collectives | steps) $command "$@" ;;
+*) sed -n '2,/^set/p' "$0" | sed '$d' && exit 1 ;;
+esac
