@@ -272,7 +272,7 @@ static bool may_read_early(const Node *node) {
   return is_scalar;
 }
 
-/* What a reduce-scatter sends is alive until its result is read. */
+/* A reduce-scatter keeps its operand alive until its result is read. */
 static void read_early(LaunchOrder *o) {
   for (int id = 0; id < o->n; id++) {
     const Node *node = node_at(o, id);

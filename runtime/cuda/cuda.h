@@ -131,11 +131,16 @@ typedef struct CudaState {
   void *user;
 } CudaState;
 
+/* ---- device.c ---- */
+
+/* Whether ranks of a machine may have one GPU. */
+bool cuda_shares_gpus(void);
+
+/* ---- wait.c ---- */
+
 /* `what` failed, for the instruction `path` (or NULL). */
 Status cuda_error(const CudaState *state, CuEnum error, const char *what,
                   const char *path);
-/* Whether ranks of a machine may have one GPU. */
-bool cuda_shares_gpus(void);
 /* Waits for what was enqueued on the compute stream. */
 Status cuda_wait_for(CudaState *state, const char *path);
 #define CU_TRY(state, path, function, ...)                                     \

@@ -29,7 +29,7 @@ ends() {
 ends cuMemAlloc_v2:1:2@1 'needs 0.1 MB on the GPU'
 grep -q '(rank 1)' err || fail "which rank has too little memory"
 ends ncclCommInitRankConfig:2:2@2 'NCCL failed in ncclCommInitRankConfig'
-ends asyncError:40:6@1 'NCCL failed in a collective'
+ends asyncError:600:6@1 'NCCL failed in a collective'
 ends cuLaunchKernel:50:700@3 "cuLaunchKernel failed at '.*ILLEGAL_ADDRESS"
 ends cuStreamWaitEvent:4:719@0 "cuStreamWaitEvent failed at 'a collective'"
 

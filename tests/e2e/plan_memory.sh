@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a training step holds on a rank, by kind, is what published formulas say.
+# A training step holds on a rank, by kind, as much as published formulas say.
 # Plans are compiled and nothing runs (15 s).
 . "$(dirname "$0")/lib.sh"
 plans=$root/benchmarks/plans
