@@ -234,11 +234,18 @@ static bool copy_collective_inputs(Rewrite *rewrite, int id, void *user) {
   return true;
 }
 
-/* The output is the old value of a buffer that another output replaces. */
+/* The output is the old value of a buffer that another output replaces, or what
+ * a collective makes of it, which reads it until a launch waits. */
 static bool outputs_old_value(const ListSchedule *list, int output_index) {
   const GraphOutput *output = &list->graph->outputs.data[output_index];
-  return list->replaces[output_index] < 0 &&
-         list->is_replaced[list->root[output->value.node]];
+  int root = list->root[output->value.node];
+  const Node *node = list->graph->nodes.data[root];
+  bool is_old = list->is_replaced[root];
+  if (op_has(node->op, OP_FLAG_asynchronous) &&
+      !op_has(node->op, OP_FLAG_in_place))
+    for (int i = 0; i < node->n_inputs; i++)
+      is_old |= list->is_replaced[list->root[node->inputs[i].node]];
+  return is_old && list->replaces[output_index] < 0;
 }
 
 /* The graph with all copies that it needs. */
