@@ -5,7 +5,8 @@
 # `dnnc verify` plays every pair in exact mode and in f64.  Those that train
 # make 20 steps over MPI: each loss, gradient norm and validation loss must be
 # within 1e-5 relative of one rank's, at the end replicas are equal bit for bit, and
-# on every rank the highest byte touched is the last one of the arena.
+# on every rank the highest byte touched is the last one of the arena, but for scratch
+# of a library.
 #
 # `mock` compiles the kernels of every pair for all architectures of CUDA, and the
 # ranks make 20 steps on the mock GPU and its NCCL (tests/mock), then 5 steps
@@ -68,13 +69,20 @@ has_equal_replicas() {
     sort -u | wc -l | grep -qx 1
 }
 
-# is_arena_touched: what every rank of out.json planned is what it used.
+# is_arena_touched PLAN MODEL ...: what every rank of out.json planned is what it used,
+# but for scratch of a library that lies at the end, of which the library may use less.
 is_arena_touched() {
-  local planned touched
+  local planned touched scratch plan=$1
+  shift
   planned=$(sed -n 's/.*"arena_bytes":\[\([^]]*\)\].*/\1/p' out.json)
   touched=$(sed -n 's/.*"arena_touched_bytes":\[\([^]]*\)\].*/\1/p' out.json)
   [ -n "$touched" ] && [ "$touched" = "$planned" ] && return
-  echo "  arenas of $planned bytes, touched up to $touched"
+  scratch=$("$dnnc" show "$plan" --model "$@" --json |
+    sed -n 's/.*"most_workspace":\([0-9]*\).*/\1/p')
+  paste -d , <(tr , '\n' <<<"$planned") <(tr , '\n' <<<"$touched") |
+    awk -F , -v scratch="${scratch:-0}" '
+      NF != 2 || $2 > $1 || $2 + scratch < $1 { bad = 1 } END { exit bad }' && return
+  echo "  arenas of $planned bytes, touched up to $touched, scratch of libraries $scratch"
   return 1
 }
 
@@ -98,7 +106,7 @@ check_training() {
   is_near=$?
   replicas=differ
   has_equal_replicas out.json && replicas=equal
-  is_arena_touched && [ $is_near = 0 ] && [ $replicas = equal ]
+  is_arena_touched "$plan" "$@" && [ $is_near = 0 ] && [ $replicas = equal ]
 }
 
 # tolerance MODEL ...: of a loss, by the narrowest dtype that is asked for.
