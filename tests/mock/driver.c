@@ -216,7 +216,10 @@ CuEnum cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
 
 /* ---- streams ---- */
 
-static CuEnum drain(Stream *stream, long until, bool waits);
+/* How long work that is asked again may take. */
+enum { AT_ONCE = 0, EAGER_US = 2000000, FOR_EVER = INT32_MAX };
+
+static CuEnum drain(Stream *stream, long until, int64_t patience_us);
 
 CuEnum mock_enqueue(CuStream handle, const MockWork *work) {
   Stream *stream = handle;
@@ -231,8 +234,10 @@ CuEnum mock_enqueue(CuStream handle, const MockWork *work) {
         realloc(stream->work, (size_t)stream->capacity * sizeof *stream->work);
   }
   stream->work[stream->n++] = *work;
+  /* Collectives wait for other ranks.  Without patience the next one would
+   * read its operand late, and a missing wait would go unnoticed. */
   if (mock.is_eager && stream->number > 0)
-    (void)drain(stream, stream->n, false);
+    (void)drain(stream, stream->n, EAGER_US);
   return 0;
 }
 
@@ -244,7 +249,8 @@ static bool run_wait(MockWork *work) {
   Event event;
   memcpy(&event, work->data, sizeof event);
   return !event.stream ||
-         drain(event.stream, event.position - event.stream->first, false) == 0;
+         drain(event.stream, event.position - event.stream->first, AT_ONCE) ==
+             0;
 }
 
 static int64_t now_us(void) {
@@ -253,12 +259,13 @@ static int64_t now_us(void) {
   return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000;
 }
 
-static CuEnum drain(Stream *stream, long until, bool waits) {
+static CuEnum drain(Stream *stream, long until, int64_t patience_us) {
   if (stream->done >= until) return 0;
   if (stream->is_running) return CU_NOT_READY;
   stream->is_running = true;
   if (mock.depth++ == 0) protect(PROT_READ | PROT_WRITE);
   CuEnum result = 0;
+  int64_t since = now_us();
   while (stream->done < until && !result) {
     MockWork *work = &stream->work[stream->done];
     int64_t begin = now_us();
@@ -267,7 +274,8 @@ static CuEnum drain(Stream *stream, long until, bool waits) {
                (long long)(now_us() - begin));
       free(work->more);
       stream->done++;
-    } else if (waits) {
+      since = now_us();
+    } else if (patience_us == FOR_EVER || now_us() - since < patience_us) {
       sched_yield();
     } else {
       result = CU_NOT_READY;
@@ -301,13 +309,13 @@ CuEnum cuStreamDestroy_v2(CuStream handle) {
 CuEnum cuStreamQuery(CuStream handle) {
   MOCK_ENTER();
   Stream *stream = handle;
-  return drain(stream, stream->n, false);
+  return drain(stream, stream->n, AT_ONCE);
 }
 
 CuEnum cuStreamSynchronize(CuStream handle) {
   MOCK_ENTER();
   Stream *stream = handle;
-  return drain(stream, stream->n, true);
+  return drain(stream, stream->n, FOR_EVER);
 }
 
 CuEnum cuStreamWaitEvent(CuStream stream, CuEvent event, unsigned flags) {
@@ -349,7 +357,7 @@ CuEnum cuEventQuery(CuEvent handle) {
   MOCK_ENTER();
   Event *event = handle;
   if (!event->stream) return 0;
-  return drain(event->stream, event->position - event->stream->first, false);
+  return drain(event->stream, event->position - event->stream->first, AT_ONCE);
 }
 
 CuEnum cuEventDestroy_v2(CuEvent event) {
@@ -410,7 +418,7 @@ CuEnum cuMemcpyDtoHAsync_v2(void *to, unsigned long long from, size_t bytes,
                                      .bytes = bytes},
                               NULL);
   Stream *mine = stream;
-  return error ? error : drain(mine, mine->n, true);
+  return error ? error : drain(mine, mine->n, FOR_EVER);
 }
 
 CuEnum cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from,

@@ -21,7 +21,7 @@
  *     1 returns this error; without the number 719, without the rank on all.
  *     A kernel's fault (700 to 719) is what all later calls return, too.
  *     "asyncError:3:6": ncclCommGetAsyncError finds error 6 when it is called
- *     for the third time
+ *     for the third time after a communicator is complete
  *   - DNN_MOCK_DROP_WAIT: the n-th cuStreamWaitEvent (from 1) has no effect,
  * for tests of the tests
  *   - DNN_MOCK_SEED: order of blocks and warps (0: ascending)
