@@ -135,6 +135,13 @@ Status exec_run(Exec *exec, const DnnEntryPoint *entry, int64_t step) {
   return wait_for_all(exec, entry);
 }
 
+/* After run_one: a collective has ended, too. */
+static Status wait_if_started(Exec *exec, const DnnInstr *instr) {
+  if (instr->op != DNN_OP_COLLECTIVE) return STATUS_OK;
+  return exec->comm->wait(exec->comm,
+                          ((const DnnCollective *)instr->detail)->id);
+}
+
 static Status run_inspected(Exec *exec, const DnnEntryPoint *entry, int32_t i,
                             int64_t *iterations, ExecInspect *look,
                             void *user) {
@@ -143,9 +150,7 @@ static Status run_inspected(Exec *exec, const DnnEntryPoint *entry, int32_t i,
     /* The transport knows the run's own device, of which this may be none. */
     if (instr->op == DNN_OP_COLLECTIVE) TRY(exec->device->wait(exec->device));
     TRY(run_one(exec, entry, i, iterations));
-    if (instr->op == DNN_OP_COLLECTIVE)
-      TRY(exec->comm->wait(exec->comm,
-                           ((const DnnCollective *)instr->detail)->id));
+    TRY(wait_if_started(exec, instr));
     return look(user, instr, iterations);
   }
   for (int64_t iteration = 0; iteration < instr->numbers[1]; iteration++) {
@@ -200,6 +205,7 @@ Status exec_run_checked(Exec *exec, const DnnEntryPoint *entry, int64_t step,
     const DnnInstr *instr = &entry->instrs[i];
     recorder_note(exec->recorder, step, entry->name, i, instr->path);
     TRY(run_one(exec, entry, i, iterations));
+    if (instr->n_checks > 0) TRY(wait_if_started(exec, instr));
     for (int j = 0; j < instr->n_checks && *out_instr < 0; j++) {
       bool finite;
       TRY(is_finite(exec, instr->checks + 3 * j, &finite));
