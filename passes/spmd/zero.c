@@ -18,11 +18,11 @@
  * they are read (remat.c).  It is a placement: the axes are appended to those
  * of the dim that leaves a rank the fewest elements, padding included; a
  * parameter that no dim makes smaller stays as it is.  Of several such dims,
- * with at most a hundredth more elements, it is the outermost, because the
- * shards of that dim lie one after the other: what a gather receives and what a
- * reduce-scatter sends needs no copy.  Where the update multiplies matrices
- * (muon) it is the largest, because the product of a matrix with itself
- * contracts that one, so ranks send only the sums.
+ * with at most a hundredth more elements, it is the outermost if its shards lie
+ * one after the other, because what a gather receives and what a reduce-scatter
+ * sends then needs no copy; else the largest.  Where the update multiplies
+ * matrices (muon) it is always the largest, because the product of a matrix
+ * with itself contracts that one, so ranks send only the sums.
  */
 #include "passes/spmd/partition.h"
 
@@ -68,6 +68,14 @@ static bool prefers_largest(const Partition *p) {
          optimizer_multiplies_matrices(&model->settings.optimizer);
 }
 
+/* Whether the shards of this dim lie one after the other: the dims outside it
+ * have one element on a rank. */
+static bool has_contiguous_shards(const Partition *p, const Type *type, int d) {
+  for (int outer = 0; outer < d; outer++)
+    if (type_local_size(type, p->mesh, outer) > 1) return false;
+  return true;
+}
+
 /* The axes on this dim, in a placement that has them nowhere; dim NULL: it
  * takes none. */
 static ZeroShard split_for_zero(const Partition *p, const Type *type, int d,
@@ -97,11 +105,10 @@ static ZeroShard *find_zero_shard(const Partition *p, const Type *type) {
       least = elements;
   for (int d = 0; d < type->rank; d++) {
     ZeroShard shard = split_for_zero(p, type, d, more, &elements);
-    bool is_better =
-        !best.dim || (prefers_largest(p) && type->dims[d].size > size);
-    if (!shard.dim || elements - least > least / MOST_PADDING || !is_better)
-      continue;
-    best = shard, size = type->dims[d].size;
+    if (!shard.dim || elements - least > least / MOST_PADDING) continue;
+    if (!best.dim || type->dims[d].size > size)
+      best = shard, size = type->dims[d].size;
+    if (has_contiguous_shards(p, type, d) && !prefers_largest(p)) break;
   }
   return best.dim ? arena_copy(p->ctx->scratch, &best, sizeof best) : NULL;
 }

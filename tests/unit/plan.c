@@ -263,44 +263,51 @@ typedef struct UpdateCase {
   int scatters, accumulated; /* the latter before micro-batches are added up */
 } UpdateCase;
 
-static int state_shards(const Graph *graph, Role role, const char *path) {
+static int shards_of(const Graph *graph, Role role, const char *path,
+                     const char *dim) {
   const GraphInput *input =
       graph_find_input(graph, role, name_intern(graph->module->names, path));
   cr_assert(input != NULL, "%s", path);
   const Type *type = graph_type(graph, input->value);
-  int d = type_find(type, name_intern(graph->module->names, "I"));
+  int d = type_find(type, name_intern(graph->module->names, dim));
   return (int)(type->dims[d].size / type_local_size(type, &graph->mesh, d));
+}
+
+/* The training graph after the pass `partition`. */
+static const Graph *partitioned_graph(Module *module, const char *path,
+                                      const char *plan) {
+  Source file = {"file.plan", plan, strlen(plan)};
+  FrontendOptions options = {
+      .load = load_system, .user = module, .path = path, .plan.file = &file};
+  const Model *model = frontend_load(module, &options);
+  cr_assert(model && model->plan, "%s", plan);
+  PassContext ctx = {.module = module,
+                     .scratch = module->arena,
+                     .model = model,
+                     .plan = model->plan,
+                     .is_training = true};
+  PassOptions passes = {.level = 2, .stop_after = "partition", .verify = true};
+  return passes_run(&ctx, &passes, model->train).graph;
 }
 
 static void check_update(const UpdateCase *c) {
   Memory *memory = memory_create(out_of_memory, NULL);
   Arena *arena = arena_create(memory);
   Module module = {memory, arena, names_create(arena), diags_create(arena)};
-  const char *text = arena_printf(
-      arena, "mesh { data = 4 }\nplan { microbatches = 2; %s }\n", c->lines);
-  Source file = {"file.plan", text, strlen(text)};
-  FrontendOptions options = {.load = load_system,
-                             .user = &module,
-                             .path = "benchmarks/systems/mlp.dnn",
-                             .plan.file = &file};
-  const Model *model = frontend_load(&module, &options);
-  cr_assert(model && model->plan, "%s", c->lines);
-  PassContext ctx = {.module = &module,
-                     .scratch = arena,
-                     .model = model,
-                     .plan = model->plan,
-                     .is_training = true};
-  PassOptions passes = {.level = 2, .stop_after = "partition", .verify = true};
-  const Graph *graph = passes_run(&ctx, &passes, model->train).graph;
+  const Graph *graph = partitioned_graph(
+      &module, "benchmarks/systems/mlp.dnn",
+      arena_printf(arena, "mesh { data = 4 }\nplan { microbatches = 2; %s }\n",
+                   c->lines));
   int scatters = 0, accumulated = 0;
   for (int id = 0; id < graph->nodes.n; id++) {
     if (graph->nodes.data[id]->op != OP_reduce_scatter) continue;
     scatters++;
     accumulated += graph->nodes.data[id]->types[0]->partial != 0;
   }
-  cr_expect_eq(state_shards(graph, ROLE_optimizer_state, "adamw.v/linear[1].w"),
-               c->state_shards, "%s", c->lines);
-  cr_expect_eq(state_shards(graph, ROLE_param, "linear[1].w"), 1, "%s",
+  cr_expect_eq(
+      shards_of(graph, ROLE_optimizer_state, "adamw.v/linear[1].w", "I"),
+      c->state_shards, "%s", c->lines);
+  cr_expect_eq(shards_of(graph, ROLE_param, "linear[1].w", "I"), 1, "%s",
                c->lines);
   cr_expect_eq(scatters, c->scatters, "%s: %d", c->lines, scatters);
   cr_expect_eq(accumulated, c->accumulated, "%s: %d", c->lines, accumulated);
@@ -318,6 +325,32 @@ Test(plan, lines_place_gradients_and_optimizer_state) {
       {"shard optimizer: O over data; replicate optimizer.linear.w", 1, 3, 0}};
   for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++)
     check_update(&cases[i]);
+}
+
+/* H of [H, D, C] is sharded over `tensor` and too short for `data` as well. The
+ * shards of D lie one after the other only where a rank has one element of H;
+ * else the longer C is sharded. */
+Test(plan, zero_shards_what_is_contiguous_or_longest) {
+  static const struct {
+    int tensor;
+    const char *dim, *other;
+  } cases[] = {{4, "D", "C"}, {2, "C", "D"}};
+  for (int i = 0; i < 2; i++) {
+    Memory *memory = memory_create(out_of_memory, NULL);
+    Arena *arena = arena_create(memory);
+    Module module = {memory, arena, names_create(arena), diags_create(arena)};
+    const Graph *graph = partitioned_graph(
+        &module, "benchmarks/systems/gpt.dnn",
+        arena_printf(arena,
+                     "mesh { data = 4; tensor = %d }\n"
+                     "plan { shard H over tensor; zero = 1 }\n",
+                     cases[i].tensor));
+    const char *path = "block[0].attn.wo";
+    cr_expect_eq(shards_of(graph, ROLE_param, path, cases[i].dim), 4, "%d", i);
+    cr_expect_eq(shards_of(graph, ROLE_param, path, cases[i].other), 1, "%d",
+                 i);
+    memory_destroy(memory);
+  }
 }
 
 /* ---- tables of plans ---- */
