@@ -327,125 +327,122 @@ static int64_t packing_key(const Buffer *buffer, PackingOrder order) {
   return order == PACK_longest ? nodes : buffer->bytes / 64 * nodes;
 }
 
-/* Buffers with an offset, ordered by it and divided into runs. Neighbours in
- * memory were made near each other, so most runs are skipped: either none of
+/* Buffers with an offset, in a B-tree ordered by it.  Neighbours in memory were
+ * made near each other, so a search skips most of its nodes: either none of
  * their buffers is live together with the current item, or all are and no hole
- * between them is wide enough. A skip reads no places. */
-#define RUN_LENGTH 32
+ * between them is wide enough. */
+#define MAX_ENTRIES 16
 
-typedef struct Place {
-  int first, last;
-  int64_t offset, end; /* end: aligned */
-} Place;
+typedef struct PlacedNode PlacedNode;
 
-typedef struct Run {
-  int n;
-  int first, last;          /* no place begins before, none ends after */
-  int all_first, all_last;  /* none begins after, none ends before */
-  int64_t end, widest_hole; /* of all its places, between its places */
-  Place *places;            /* [RUN_LENGTH] */
-} Run;
-
+/* A buffer, or the extent of all buffers below a node. */
 typedef struct Placed {
-  Arena *arena;
-  VEC(Run) runs;
+  int first, last;         /* none is live before or after */
+  int all_first, all_last; /* all are live from here to there, if in order */
+  int64_t offset, end;     /* aligned */
+  int64_t widest_hole;     /* between them */
+  PlacedNode *below;       /* NULL: a buffer */
 } Placed;
 
-static void run_bound(Run *run) {
-  const Place *place = run->places;
-  run->first = run->all_first = place->first;
-  run->last = run->all_last = place->last;
-  run->end = place->end;
-  run->widest_hole = 0;
-  for (int i = 1; i < run->n; i++) {
-    place = &run->places[i];
-    if (place->first < run->first) run->first = place->first;
-    if (place->first > run->all_first) run->all_first = place->first;
-    if (place->last > run->last) run->last = place->last;
-    if (place->last < run->all_last) run->all_last = place->last;
-    int64_t hole = place->offset - run->end;
-    if (hole > run->widest_hole) run->widest_hole = hole;
-    if (place->end > run->end) run->end = place->end;
+struct PlacedNode {
+  int n;
+  Placed entries[MAX_ENTRIES];
+};
+
+static Placed placed_extent(PlacedNode *node) {
+  Placed all = node->entries[0];
+  all.below = node;
+  for (int i = 1; i < node->n; i++) {
+    const Placed *entry = &node->entries[i];
+    if (entry->first < all.first) all.first = entry->first;
+    if (entry->last > all.last) all.last = entry->last;
+    if (entry->all_first > all.all_first) all.all_first = entry->all_first;
+    if (entry->all_last < all.all_last) all.all_last = entry->all_last;
+    int64_t hole = entry->offset - all.end;
+    if (hole < entry->widest_hole) hole = entry->widest_hole;
+    if (hole > all.widest_hole) all.widest_hole = hole;
+    if (entry->end > all.end) all.end = entry->end;
   }
+  return all;
 }
 
-/* Makes room for a run at `index`. */
-static Run *insert_run(Placed *placed, int index) {
-  vec_push(placed->arena, &placed->runs, (Run){0});
-  Run *at = &placed->runs.data[index];
-  memmove(at + 1, at, (size_t)(placed->runs.n - 1 - index) * sizeof *at);
-  *at = (Run){.places = ARENA_ARRAY(placed->arena, Place, RUN_LENGTH)};
-  return at;
+static void insert_entry(PlacedNode *node, int at, Placed entry) {
+  memmove(&node->entries[at + 1], &node->entries[at],
+          (size_t)(node->n++ - at) * sizeof entry);
+  node->entries[at] = entry;
 }
 
-/* Room for one more: the second half of a full run becomes the next one. */
-static void split_run(Placed *placed, int index) {
-  Run *second = insert_run(placed, index + 1), *run = second - 1;
-  run->n = RUN_LENGTH / 2;
-  second->n = RUN_LENGTH - run->n;
-  memcpy(second->places, run->places + run->n,
-         (size_t)second->n * sizeof(Place));
-  run_bound(run);
-  run_bound(second);
+/* The second half of a full node becomes a node of its own. */
+static PlacedNode *split_node(Arena *arena, PlacedNode *node) {
+  PlacedNode *second = ARENA_NEW(arena, PlacedNode);
+  node->n = MAX_ENTRIES / 2;
+  second->n = MAX_ENTRIES - node->n;
+  memcpy(second->entries, &node->entries[node->n],
+         (size_t)second->n * sizeof *second->entries);
+  return second;
 }
 
-/* The last run that begins at `offset` or before it, or the first one. */
-static int find_run(const Placed *placed, int64_t offset) {
-  int low = 0, high = placed->runs.n - 1;
-  while (low < high) {
-    int middle = (low + high + 1) / 2;
-    if (placed->runs.data[middle].places[0].offset <= offset)
-      low = middle;
-    else
-      high = middle - 1;
+/* Adds a buffer after those of the same offset.  Returns the node that follows
+ * this one now, where it was split, else NULL. */
+static PlacedNode *add_below(Arena *arena, PlacedNode *node, Placed buffer) {
+  int at = node->n;
+  while (at > 0 && node->entries[at - 1].offset > buffer.offset) at--;
+  if (node->n > 0 && node->entries[0].below) {
+    Placed *child = &node->entries[at > 0 ? at - 1 : 0];
+    PlacedNode *next = add_below(arena, child->below, buffer);
+    *child = placed_extent(child->below);
+    if (next)
+      insert_entry(node, (int)(child - node->entries) + 1, placed_extent(next));
+  } else {
+    insert_entry(node, at, buffer);
   }
-  return low;
+  return node->n == MAX_ENTRIES ? split_node(arena, node) : NULL;
 }
 
-/* After those of the same offset. */
-static void placed_add(Placed *placed, Place place) {
-  if (placed->runs.n == 0) insert_run(placed, 0);
-  int r = find_run(placed, place.offset);
-  if (placed->runs.data[r].n == RUN_LENGTH) {
-    split_run(placed, r);
-    if (placed->runs.data[r + 1].places[0].offset <= place.offset) r++;
+/* Returns the root. */
+static PlacedNode *add_placed(Arena *arena, PlacedNode *root, Placed buffer) {
+  PlacedNode *next = add_below(arena, root, buffer);
+  if (!next) return root;
+  PlacedNode *parent = ARENA_NEW(arena, PlacedNode);
+  insert_entry(parent, 0, placed_extent(root));
+  insert_entry(parent, 1, placed_extent(next));
+  return parent;
+}
+
+typedef struct Fit {
+  int first, last; /* when the item is live */
+  int64_t needed, end;
+  int64_t best, best_size; /* the smallest hole so far; best -1: none */
+} Fit;
+
+static bool is_live_with(const Fit *fit, int first, int last) {
+  return last >= fit->first && first <= fit->last;
+}
+
+static void find_hole(Fit *fit, const PlacedNode *node) {
+  for (int i = 0; i < node->n && fit->best_size > fit->needed; i++) {
+    const Placed *entry = &node->entries[i];
+    if (!is_live_with(fit, entry->first, entry->last)) continue;
+    bool is_solid =
+        !entry->below || (entry->widest_hole < fit->needed &&
+                          is_live_with(fit, entry->all_first, entry->all_last));
+    if (!is_solid) {
+      find_hole(fit, entry->below);
+      continue;
+    }
+    int64_t hole = entry->offset - fit->end;
+    if (hole >= fit->needed && hole < fit->best_size)
+      fit->best = fit->end, fit->best_size = hole;
+    if (entry->end > fit->end) fit->end = entry->end;
   }
-  Run *run = &placed->runs.data[r];
-  int at = run->n++;
-  for (; at > 0 && run->places[at - 1].offset > place.offset; at--)
-    run->places[at] = run->places[at - 1];
-  run->places[at] = place;
-  run_bound(run);
-}
-
-static bool is_live_with(const Buffer *item, int first, int last) {
-  return last >= item->first && first <= item->last;
 }
 
 /* Lowest end of the smallest hole between placed buffers that takes `item`. */
-static int64_t best_fit(const Placed *placed, const Buffer *item,
+static int64_t best_fit(const PlacedNode *root, const Buffer *item,
                         int64_t needed, int64_t base) {
-  int64_t end = base, best = -1, best_size = INT64_MAX;
-  for (int r = 0; r < placed->runs.n; r++) {
-    const Run *run = &placed->runs.data[r];
-    if (!is_live_with(item, run->first, run->last)) continue;
-    bool is_solid = run->widest_hole < needed &&
-                    is_live_with(item, run->all_first, run->all_last);
-    /* Only the hole before a solid run counts. */
-    for (int i = 0; i < (is_solid ? 1 : run->n); i++) {
-      const Place *other = &run->places[i];
-      if (!is_live_with(item, other->first, other->last)) continue;
-      int64_t hole = other->offset - end;
-      if (hole == needed) return end;
-      if (hole >= needed && hole < best_size) {
-        best = end;
-        best_size = hole;
-      }
-      if (other->end > end) end = other->end;
-    }
-    if (is_solid && run->end > end) end = run->end;
-  }
-  return best >= 0 ? best : end;
+  Fit fit = {item->first, item->last, needed, base, -1, INT64_MAX};
+  find_hole(&fit, root);
+  return fit.best >= 0 ? fit.best : fit.end;
 }
 
 static bool is_packed(const Buffer *buffer) {
@@ -463,15 +460,20 @@ static int64_t pack_in_order(Packing *packing, int64_t base,
       items[n_items++] = (Item){packing_key(buffer, order), i};
   }
   qsort(items, (size_t)n_items, sizeof *items, compare_items);
-  Placed placed = {.arena = packing->arena};
+  PlacedNode *placed = ARENA_NEW(packing->arena, PlacedNode);
   int64_t top = base;
   for (int i = 0; i < n_items; i++) {
     Buffer *buffer = &packing->buffers.data[items[i].buffer];
     int64_t needed = align_up(buffer->bytes, packing->alignment);
-    buffer->offset = best_fit(&placed, buffer, needed, base);
+    buffer->offset = best_fit(placed, buffer, needed, base);
     int64_t end = buffer->offset + buffer->bytes;
-    placed_add(&placed, (Place){buffer->first, buffer->last, buffer->offset,
-                                align_up(end, packing->alignment)});
+    placed = add_placed(packing->arena, placed,
+                        (Placed){.first = buffer->first,
+                                 .last = buffer->last,
+                                 .all_first = buffer->first,
+                                 .all_last = buffer->last,
+                                 .offset = buffer->offset,
+                                 .end = align_up(end, packing->alignment)});
     if (end > top) top = end;
   }
   return top;
