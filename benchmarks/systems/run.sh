@@ -16,7 +16,7 @@
 # those of them that have at most four ranks, on the GPUs of this machine, whose
 # architecture $DNNC_GPU_ARCH names; with DNN_CUDA_SHARE=1 ranks share GPUs.
 set -u
-dnnc=$1 half=${2:-all} word=${3:-}
+dnnc=$(readlink -f "$1") half=${2:-all} word=${3:-}
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
