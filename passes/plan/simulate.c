@@ -1,0 +1,450 @@
+/*
+ * simulate.c -- runs instruction lists on virtual clocks, from event to event.
+ *
+ *     class 0:  run 5, start a, run 3, wait a
+ *     class 1:  run 7, start a, wait a            a: latency 1, link 0 busy 4
+ *
+ *     0    5    7 8      12
+ *     |run |run+|  |     |      `a` begins at 7, when both have come; class 0
+ *     |run      |a........|     waits from 8, class 1 from 7, both until 12
+ *
+ * Between two events everything advances at a constant rate: a launch at what
+ * transfers leave of its stream, a transfer at its part of the fullest of its
+ * links.  The next event is the first end of a launch, a latency or a transfer.
+ *
+ * cost: O(events x transfers under way)
+ */
+#include "passes/plan/simulate.h"
+
+#define MAX_SIM_LOOPS 8
+
+__extension__ typedef __int128 Wide;
+
+typedef struct Under Under;
+
+/* A class that has come to a transfer, and what is behind it in its queue. */
+typedef struct Member {
+  int class, queue;
+  Under *next;
+} Member;
+
+/* One run of a transfer. */
+struct Under {
+  const SimTransfer *transfer;
+  int id, n_first; /* in so many queues it is the first */
+  bool has_begun;
+  Ps begin, latency_left, left; /* of the time that it takes alone */
+  Ps alone;                     /* its largest load */
+  VEC(Member) members;
+};
+
+typedef struct SimQueue {
+  Under *first, *last; /* NULL: it is empty */
+} SimQueue;
+
+typedef struct SimLoop {
+  int at; /* its action */
+  int64_t left;
+  Ps begin;
+  bool begins_clear; /* nothing was under way when the iteration began */
+  Ps *totals;        /* at that time */
+} SimLoop;
+
+typedef struct Runner {
+  const SimClass *class;
+  SimQueue *queues;
+  int at, step, n_loops;
+  SimLoop loops[MAX_SIM_LOOPS];
+  Ps left, begin; /* of the launch that runs; of that or a wait */
+  bool is_running;
+  int64_t *n_started, *n_waited; /* [n_transfers] */
+  int waits_for;                 /* or -1 */
+  int64_t waits_number;          /* it needs so many ends of it */
+  Ps *totals;                    /* [3][n_terms]: compute, exposed, taken */
+  Ps *step_ends;
+} Runner;
+
+typedef struct Simulation {
+  Arena *arena;
+  const SimProgram *program;
+  int n_steps, n_running; /* classes that are not at their end */
+  Ps now;
+  Runner *runners;
+  int64_t *n_ended;  /* [n_transfers] */
+  VEC(Under *) open; /* come to, not begun */
+  VEC(Under *) under_way;
+  VEC(Under *) ended; /* by the event at hand */
+  VEC(Under *) unused;
+  int64_t *demand; /* [n_links] of SIM_ONE */
+  SimSpan *span;
+  void *user;
+} Simulation;
+
+enum { TOTAL_compute, TOTAL_exposed, TOTAL_taken, N_TOTALS };
+
+static void count(Simulation *s, Runner *runner, int total, int term, Ps time) {
+  runner->totals[total * s->program->n_terms + term] += time;
+}
+
+/* To the nearest. */
+static int64_t times_share(int64_t value, int64_t share) {
+  return (int64_t)(((Wide)value * share + SIM_ONE / 2) / SIM_ONE);
+}
+
+/* How long `left` takes at this rate, rounded up. */
+static Ps time_at(Ps left, int64_t rate) {
+  return (Ps)(((Wide)left * SIM_ONE + rate - 1) / rate);
+}
+
+/* ---- transfers ---- */
+
+static Member *find_member(Under *under, int class) {
+  for (int i = 0; i < under->members.n; i++)
+    if (under->members.data[i].class == class) return &under->members.data[i];
+  return NULL;
+}
+
+static Under *new_under(Simulation *s, int id) {
+  Under *under = s->unused.n > 0 ? s->unused.data[--s->unused.n]
+                                 : ARENA_NEW(s->arena, Under);
+  VEC(Member) members = {under->members.data, 0, under->members.capacity};
+  *under = (Under){.id = id, .transfer = &s->program->transfers[id]};
+  under->members.data = members.data;
+  under->members.capacity = members.capacity;
+  under->latency_left = under->transfer->latency;
+  for (int i = 0; i < under->transfer->n_loads; i++)
+    if (under->transfer->loads[i].busy > under->alone)
+      under->alone = under->transfer->loads[i].busy;
+  under->left = under->alone;
+  vec_push(s->arena, &s->open, under);
+  return under;
+}
+
+/* The oldest run of a transfer to which this class has not come. */
+static Under *find_open(Simulation *s, int id, int class) {
+  for (int i = 0; i < s->open.n; i++)
+    if (s->open.data[i]->id == id && !find_member(s->open.data[i], class))
+      return s->open.data[i];
+  return new_under(s, id);
+}
+
+static void begin_if_ready(Simulation *s, Under *under) {
+  if (under->has_begun || under->n_first < under->transfer->n_starts) return;
+  under->has_begun = true;
+  under->begin = s->now;
+  vec_push(s->arena, &s->under_way, under);
+  int kept = 0;
+  for (int i = 0; i < s->open.n; i++)
+    if (s->open.data[i] != under) s->open.data[kept++] = s->open.data[i];
+  s->open.n = kept;
+}
+
+static void start_transfer(Simulation *s, int class, const SimAction *action) {
+  Runner *runner = &s->runners[class];
+  Under *under = find_open(s, action->transfer, class);
+  SimQueue *queue = &runner->queues[action->queue];
+  vec_push(s->arena, &under->members, (Member){class, action->queue, NULL});
+  runner->n_started[action->transfer]++;
+  if (queue->first)
+    find_member(queue->last, class)->next = under;
+  else
+    queue->first = under, under->n_first++;
+  queue->last = under;
+  begin_if_ready(s, under);
+}
+
+static void end_transfer(Simulation *s, Under *under) {
+  s->n_ended[under->id]++;
+  for (int i = 0; i < under->members.n; i++) {
+    const Member *member = &under->members.data[i];
+    int class = member->class;
+    SimQueue *queue = &s->runners[class].queues[member->queue];
+    ASSERT(queue->first == under);
+    if (s->span)
+      s->span(s->user, class, member->queue, under->id, under->begin, s->now);
+    queue->first = member->next;
+    if (!queue->first) continue;
+    queue->first->n_first++;
+    begin_if_ready(s, queue->first);
+  }
+  vec_push(s->arena, &s->unused, under);
+}
+
+static bool nothing_is_under_way(const Simulation *s) {
+  return s->under_way.n == 0 && s->open.n == 0;
+}
+
+/* The share of this transfer's own rate that its links leave. */
+static int64_t transfer_rate(const Simulation *s, const Under *under) {
+  int64_t most = SIM_ONE;
+  for (int i = 0; i < under->transfer->n_loads; i++) {
+    const SimLoad *load = &under->transfer->loads[i];
+    if (load->busy > 0 && s->demand[load->link] > most)
+      most = s->demand[load->link];
+  }
+  return SIM_ONE * SIM_ONE / most;
+}
+
+static void count_demand(Simulation *s) {
+  for (int l = 0; l < s->program->n_links; l++) s->demand[l] = 0;
+  for (int i = 0; i < s->under_way.n; i++) {
+    const Under *under = s->under_way.data[i];
+    for (int k = 0; under->latency_left == 0 && k < under->transfer->n_loads;
+         k++) {
+      const SimLoad *load = &under->transfer->loads[k];
+      if (under->alone > 0)
+        s->demand[load->link] +=
+            (int64_t)((Wide)load->busy * SIM_ONE / under->alone);
+    }
+  }
+}
+
+/* ---- streams ---- */
+
+/* The share of a class's stream that transfers leave: at least a sixteenth. */
+static int64_t stream_rate(const Simulation *s, int class) {
+  int64_t rate = SIM_ONE;
+  for (int i = 0; i < s->under_way.n; i++) {
+    const Under *under = s->under_way.data[i];
+    if (under->latency_left > 0) continue;
+    for (int k = 0; k < under->members.n; k++)
+      if (under->members.data[k].class == class) rate -= under->transfer->takes;
+  }
+  return rate < SIM_ONE / 16 ? SIM_ONE / 16 : rate;
+}
+
+static void copy_totals(const Simulation *s, Ps *to, const Ps *from) {
+  for (int i = 0; i < N_TOTALS * s->program->n_terms; i++) to[i] = from[i];
+}
+
+static void begin_iteration(Simulation *s, Runner *runner, SimLoop *loop) {
+  loop->begin = s->now;
+  loop->begins_clear = nothing_is_under_way(s);
+  copy_totals(s, loop->totals, runner->totals);
+}
+
+static void enter_loop(Simulation *s, Runner *runner) {
+  ASSERT(runner->n_loops < MAX_SIM_LOOPS);
+  const SimAction *action = &runner->class->actions[runner->at];
+  SimLoop *loop = &runner->loops[runner->n_loops++];
+  loop->at = runner->at++;
+  loop->left = action->trips;
+  begin_iteration(s, runner, loop);
+}
+
+/* The iterations that are left take as long as this one, and of the same. */
+static void count_other_iterations(Simulation *s, Runner *runner,
+                                   SimLoop *loop) {
+  int n = N_TOTALS * s->program->n_terms;
+  for (int i = 0; i < n; i++)
+    runner->totals[i] += (runner->totals[i] - loop->totals[i]) * loop->left;
+  s->now += (s->now - loop->begin) * loop->left;
+  loop->left = 0;
+}
+
+static void end_iteration(Simulation *s, Runner *runner) {
+  ASSERT(runner->n_loops > 0);
+  SimLoop *loop = &runner->loops[runner->n_loops - 1];
+  loop->left--;
+  if (loop->left > 0 && s->program->n_classes == 1 && !s->span &&
+      loop->begins_clear && nothing_is_under_way(s))
+    count_other_iterations(s, runner, loop);
+  if (loop->left > 0) {
+    runner->at = loop->at + 1;
+    begin_iteration(s, runner, loop);
+  } else {
+    runner->n_loops--;
+    runner->at++;
+  }
+}
+
+/* Whether the class goes on at once. */
+static bool wait_for(Simulation *s, Runner *runner, const SimAction *action) {
+  int id = action->transfer;
+  int64_t number = runner->n_started[id] > 0 ? runner->n_started[id]
+                                             : ++runner->n_waited[id];
+  runner->at++;
+  if (s->n_ended[id] >= number) return true;
+  runner->waits_for = id;
+  runner->waits_number = number;
+  runner->begin = s->now;
+  return false;
+}
+
+static void end_step(Simulation *s, Runner *runner) {
+  ASSERT(runner->n_loops == 0);
+  runner->step_ends[runner->step++] = s->now;
+  runner->at = 0;
+  if (runner->step == s->n_steps) s->n_running--;
+}
+
+/* Runs a class up to a launch or a wait that takes time. */
+static void advance_class(Simulation *s, int class) {
+  Runner *runner = &s->runners[class];
+  while (runner->step < s->n_steps && !runner->is_running &&
+         runner->waits_for < 0) {
+    if (runner->at == runner->class->n_actions) {
+      end_step(s, runner);
+      continue;
+    }
+    const SimAction *action = &runner->class->actions[runner->at];
+    switch (action->kind) {
+    case SIM_run:
+      runner->at++;
+      runner->left = action->duration;
+      runner->begin = s->now;
+      runner->is_running = action->duration > 0;
+      break;
+    case SIM_start:
+      runner->at++;
+      start_transfer(s, class, action);
+      break;
+    case SIM_wait:
+      if (!wait_for(s, runner, action)) return;
+      break;
+    case SIM_loop: enter_loop(s, runner); break;
+    case SIM_end: end_iteration(s, runner); break;
+    }
+  }
+}
+
+/* ---- events ---- */
+
+static Ps next_event(const Simulation *s) {
+  Ps least = INT64_MAX;
+  for (int c = 0; c < s->program->n_classes; c++) {
+    const Runner *runner = &s->runners[c];
+    if (!runner->is_running) continue;
+    Ps time = time_at(runner->left, stream_rate(s, c));
+    if (time < least) least = time;
+  }
+  for (int i = 0; i < s->under_way.n; i++) {
+    const Under *under = s->under_way.data[i];
+    Ps time = under->latency_left > 0
+                  ? under->latency_left
+                  : time_at(under->left, transfer_rate(s, under));
+    if (time < least) least = time;
+  }
+  return least;
+}
+
+static void pass_time_of_class(Simulation *s, int class, Ps time) {
+  Runner *runner = &s->runners[class];
+  if (runner->is_running) {
+    const SimAction *action = &runner->class->actions[runner->at - 1];
+    Ps done = times_share(time, stream_rate(s, class));
+    if (done > runner->left) done = runner->left;
+    runner->left -= done;
+    count(s, runner, TOTAL_compute, action->term, done);
+    count(s, runner, TOTAL_taken, action->term, time - done);
+  } else if (runner->waits_for >= 0) {
+    int term = s->program->transfers[runner->waits_for].term;
+    count(s, runner, TOTAL_exposed, term, time);
+  }
+}
+
+/* The rates hold for this time; what a rounded share leaves of a launch ends
+ * with the next event. */
+static void pass_time(Simulation *s, Ps time) {
+  for (int c = 0; c < s->program->n_classes; c++)
+    pass_time_of_class(s, c, time);
+  for (int i = 0; i < s->under_way.n; i++) {
+    Under *under = s->under_way.data[i];
+    if (under->latency_left > 0) {
+      under->latency_left -= time;
+      continue;
+    }
+    Ps done = times_share(time, transfer_rate(s, under));
+    under->left = done > under->left ? 0 : under->left - done;
+  }
+  s->now += time;
+}
+
+static void end_what_is_done(Simulation *s) {
+  for (int c = 0; c < s->program->n_classes; c++) {
+    Runner *runner = &s->runners[c];
+    if (!runner->is_running || runner->left > 0) continue;
+    runner->is_running = false;
+    const SimAction *action = &runner->class->actions[runner->at - 1];
+    if (s->span) s->span(s->user, c, -1, action->id, runner->begin, s->now);
+  }
+  int kept = 0, n = s->under_way.n;
+  s->ended.n = 0;
+  for (int i = 0; i < n; i++) {
+    Under *under = s->under_way.data[i];
+    if (under->latency_left == 0 && under->left == 0)
+      vec_push(s->arena, &s->ended, under);
+    else
+      s->under_way.data[kept++] = under;
+  }
+  s->under_way.n = kept;
+  for (int i = 0; i < s->ended.n; i++) end_transfer(s, s->ended.data[i]);
+  for (int c = 0; c < s->program->n_classes; c++) {
+    Runner *runner = &s->runners[c];
+    if (runner->waits_for >= 0 &&
+        s->n_ended[runner->waits_for] >= runner->waits_number)
+      runner->waits_for = -1;
+  }
+}
+
+/* ---- public ---- */
+
+static void make_runner(Simulation *s, Runner *runner, const SimClass *class) {
+  const SimProgram *program = s->program;
+  *runner = (Runner){.class = class, .waits_for = -1};
+  runner->queues = ARENA_ARRAY(s->arena, SimQueue, class->n_queues);
+  runner->n_started = ARENA_ARRAY(s->arena, int64_t, program->n_transfers);
+  runner->n_waited = ARENA_ARRAY(s->arena, int64_t, program->n_transfers);
+  runner->totals = ARENA_ARRAY(s->arena, Ps, N_TOTALS * program->n_terms);
+  runner->step_ends = ARENA_ARRAY(s->arena, Ps, s->n_steps);
+  for (int i = 0; i < MAX_SIM_LOOPS; i++)
+    runner->loops[i].totals =
+        ARENA_ARRAY(s->arena, Ps, N_TOTALS * program->n_terms);
+}
+
+static SimResult result_of(const Simulation *s) {
+  SimResult result = {.is_stuck = s->n_running > 0};
+  int n = s->program->n_classes, n_terms = s->program->n_terms;
+  result.classes = ARENA_ARRAY(s->arena, SimClassResult, n);
+  for (int c = 0; c < n; c++) {
+    const Runner *runner = &s->runners[c];
+    result.classes[c] =
+        (SimClassResult){.step_ends = runner->step_ends,
+                         .compute = runner->totals + TOTAL_compute * n_terms,
+                         .exposed = runner->totals + TOTAL_exposed * n_terms,
+                         .taken = runner->totals + TOTAL_taken * n_terms,
+                         .waits_for = runner->waits_for,
+                         .waits_at = runner->at - 1};
+    if (result.is_stuck) continue;
+    Ps before = s->n_steps > 1 ? runner->step_ends[s->n_steps - 2] : 0;
+    Ps step = runner->step_ends[s->n_steps - 1] - before;
+    if (step > result.step) result.step = step;
+  }
+  return result;
+}
+
+SimResult simulate(Arena *arena, const SimProgram *program, int n_steps,
+                   SimSpan *span, void *user) {
+  ASSERT(n_steps > 0 && program->n_terms > 0);
+  Simulation s = {.arena = arena,
+                  .program = program,
+                  .n_steps = n_steps,
+                  .n_running = program->n_classes,
+                  .span = span,
+                  .user = user};
+  s.runners = ARENA_ARRAY(arena, Runner, program->n_classes);
+  s.n_ended = ARENA_ARRAY(arena, int64_t, program->n_transfers);
+  s.demand = ARENA_ARRAY(arena, int64_t, program->n_links);
+  for (int c = 0; c < program->n_classes; c++)
+    make_runner(&s, &s.runners[c], &program->classes[c]);
+  for (;;) {
+    for (int c = 0; c < program->n_classes; c++) advance_class(&s, c);
+    if (s.n_running == 0) break;
+    count_demand(&s);
+    Ps time = next_event(&s);
+    if (time == INT64_MAX) break;
+    pass_time(&s, time);
+    end_what_is_done(&s);
+  }
+  return result_of(&s);
+}

@@ -1,0 +1,98 @@
+/*
+ * simulate.h -- declares the simulator: how long the instruction lists of rank
+ * classes take, on virtual clocks, when the time of each launch and transfer is
+ * known (ARCHITECTURE.md, "What a plan costs").
+ *
+ * All ranks of a class run one list.  A class has one stream, which runs its
+ * actions in order, and queues, each of which runs its transfers in the order
+ * of their starts.  A transfer begins when every class that starts it has come
+ * to its start and it is the first in their queues.  Transfers that move bytes
+ * over one link at a time share it.  Times are integers, so equal input gives
+ * equal output on every machine.
+ */
+#ifndef PASSES_PLAN_SIMULATE_H
+#define PASSES_PLAN_SIMULATE_H
+
+#include "support/support.h"
+
+typedef int64_t Ps; /* picoseconds */
+
+/* A share of 1 of a link or of a stream. */
+#define SIM_ONE ((int64_t)1 << 20)
+
+typedef enum SimKind {
+  SIM_run,   /* computes */
+  SIM_start, /* puts a transfer into a queue and goes on */
+  SIM_wait,  /* for the end of a transfer: the last one that this class has
+                started, or, where it starts none, the next one */
+  SIM_loop,  /* what follows, up to its end, runs `trips` times */
+  SIM_end,
+} SimKind;
+
+typedef struct SimAction {
+  SimKind kind;
+  int transfer;  /* start, wait: index into transfers */
+  int queue;     /* start: of this class */
+  int64_t trips; /* loop */
+  Ps duration;   /* run: where nothing is taken from the stream */
+  int term;      /* run: what its time is counted as */
+  int id;        /* what the trace says of it */
+} SimAction;
+
+typedef struct SimClass {
+  int n_actions, n_queues;
+  const SimAction *actions;
+} SimClass;
+
+/* How long a transfer keeps a link busy when it has the link for itself. */
+typedef struct SimLoad {
+  int link;
+  Ps busy;
+} SimLoad;
+
+/* A collective, or a message, in one run of it.  It takes `latency` and then
+ * the largest of its loads, or longer where links are shared. */
+typedef struct SimTransfer {
+  Ps latency;
+  int n_loads;
+  const SimLoad *loads;
+  int n_starts;  /* classes that start it */
+  int64_t takes; /* of SIM_ONE: what it takes of the stream of each class that
+                    starts it while its bytes move */
+  int term;      /* what the wait for it is counted as */
+} SimTransfer;
+
+typedef struct SimProgram {
+  int n_classes, n_transfers, n_links, n_terms;
+  const SimClass *classes;
+  const SimTransfer *transfers;
+} SimProgram;
+
+/* A span of the stream (queue -1) or of a queue. */
+typedef void SimSpan(void *user, int class, int queue, int id, Ps begin,
+                     Ps end);
+
+typedef struct SimClassResult {
+  Ps *step_ends; /* [n_steps] */
+  Ps *compute;   /* [n_terms]: of all steps, as if nothing were taken */
+  Ps *exposed;   /* [n_terms]: the stream waits for transfers */
+  Ps *taken;     /* [n_terms]: launches take longer beside a transfer */
+  int waits_for; /* the transfer that never ends; -1: none */
+  int waits_at;  /* index of that action */
+} SimClassResult;
+
+typedef struct SimResult {
+  bool is_stuck; /* a deadlock: some class waits for ever */
+  Ps step;       /* end of the last step but one to the end of the last */
+  SimClassResult *classes;
+} SimResult;
+
+/* Each class runs its list `n_steps` times.  compute + exposed + taken of a
+ * class are the end of its last step.  Iterations of a loop between which
+ * nothing is under way are equal: where there is one class and no `span`, one
+ * of them is run and the others are counted as it.  Allocates the result in
+ * `arena`. */
+SimResult simulate(Arena *arena, const SimProgram *program, int n_steps,
+                   SimSpan *span, void *user);
+
+#endif

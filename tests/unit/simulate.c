@@ -1,0 +1,355 @@
+// links: passes ir support
+/*
+ * simulate.c -- tests the simulator of instruction lists: small lists whose
+ * times are known, and random ones against a slower simulator that moves in
+ * single ticks.
+ */
+#include "passes/plan/simulate.h"
+#include "tests/unit/values.h"
+
+#include <string.h>
+
+TestSuite(simulate, .fini = modules_destroy);
+
+enum { MOST_CLASSES = 3, MOST_ACTIONS = 64, MOST_TRANSFERS = 8, QUEUES = 2 };
+
+/* ---- lists as text ---- */
+
+/* "r5" runs 5, "s0.1" starts transfer 0 on queue 1, "w0" waits for it, "l3"
+ * begins a loop of three iterations, "e" ends it. */
+typedef struct List {
+  SimAction actions[MOST_ACTIONS];
+  int n;
+} List;
+
+static List read_list(const char *text) {
+  List list = {0};
+  while (*text) {
+    SimAction action = {0};
+    char kind = *text;
+    char *end;
+    int64_t number = strtol(text + 1, &end, 10);
+    if (kind == 'r') action.kind = SIM_run, action.duration = number;
+    if (kind == 's') action.kind = SIM_start, action.transfer = (int)number;
+    if (kind == 'w') action.kind = SIM_wait, action.transfer = (int)number;
+    if (kind == 'l') action.kind = SIM_loop, action.trips = number;
+    if (kind == 'e') action.kind = SIM_end;
+    if (*end == '.') action.queue = (int)strtol(end + 1, &end, 10);
+    cr_assert(list.n < MOST_ACTIONS);
+    list.actions[list.n++] = action;
+    text = *end == ' ' ? end + 1 : end;
+  }
+  return list;
+}
+
+typedef struct Case {
+  const char *name, *lists[MOST_CLASSES + 1];
+  SimTransfer transfers[3];
+  Ps step, compute, exposed, taken; /* the last three: of class 0 */
+} Case;
+
+#define LOADS(...)                                                             \
+  .loads = (const SimLoad[]){__VA_ARGS__},                                     \
+  .n_loads = (int)(sizeof((SimLoad[]){__VA_ARGS__}) / sizeof(SimLoad))
+
+static const Case cases[] = {
+    {"nothing runs", {""}, {{0}}, 0, 0, 0, 0},
+    {"launches follow each other", {"r5 r7"}, {{0}}, 12, 12, 0, 0},
+    {"computation hides a transfer",
+     {"s0 r9 w0"},
+     {{.latency = 1, .n_starts = 1, LOADS({0, 4})}},
+     9,
+     9,
+     0,
+     0},
+    {"what it does not hide is exposed",
+     {"s0 r3 w0 r1"},
+     {{.latency = 1, .n_starts = 1, LOADS({0, 4})}},
+     6,
+     4,
+     2,
+     0},
+    {"the largest load counts",
+     {"s0 w0"},
+     {{.latency = 1, .n_starts = 1, LOADS({0, 4}, {1, 9})}},
+     10,
+     0,
+     10,
+     0},
+    {"a queue runs one after the other",
+     {"s0 s1 w0 w1"},
+     {{.n_starts = 1, LOADS({0, 4})}, {.n_starts = 1, LOADS({1, 4})}},
+     8,
+     0,
+     8,
+     0},
+    {"queues on different links run beside each other",
+     {"s0 s1.1 w0 w1"},
+     {{.n_starts = 1, LOADS({0, 4})}, {.n_starts = 1, LOADS({1, 4})}},
+     4,
+     0,
+     4,
+     0},
+    {"queues on one link share it",
+     {"s0 s1.1 w0 w1"},
+     {{.n_starts = 1, LOADS({0, 4})}, {.n_starts = 1, LOADS({0, 10})}},
+     14,
+     0,
+     14,
+     0},
+    {"half a link is left for another",
+     {"s0 s1.1 w0 w1"},
+     {{.n_starts = 1, LOADS({0, 4}, {1, 8})}, {.n_starts = 1, LOADS({0, 4})}},
+     /* 1.5 of the link are asked for: 6 for the second, which has moved 4 of
+      * the first's 8 by then */
+     10,
+     0,
+     10,
+     0},
+    {"a latency shares nothing",
+     {"s0 s1.1 w0 w1"},
+     {{.latency = 4, .n_starts = 1, LOADS({0, 4})},
+      {.n_starts = 1, LOADS({0, 4})}},
+     8,
+     0,
+     8,
+     0},
+    {"a transfer takes a quarter of the stream",
+     {"s0 r9 w0"},
+     {{.n_starts = 1, .takes = SIM_ONE / 4, LOADS({0, 8})}},
+     11,
+     9,
+     0,
+     2},
+    {"a loop",
+     {"l3 r2 s0 r1 w0 e r1"},
+     {{.n_starts = 1, LOADS({0, 2})}},
+     13,
+     10,
+     3,
+     0},
+    {"a loop in a loop", {"l3 l4 r2 e r1 e"}, {{0}}, 27, 27, 0, 0},
+    {"a transfer from before the loop ends in it",
+     {"s0 l4 r3 e w0"},
+     {{.n_starts = 1, .takes = SIM_ONE / 2, LOADS({0, 4})}},
+     14,
+     12,
+     0,
+     2},
+    {"a collective begins when both have come",
+     {"r5 s0 r3 w0", "r7 s0 w0"},
+     {{.latency = 1, .n_starts = 2, LOADS({0, 4})}},
+     12,
+     8,
+     4,
+     0},
+    {"a message waits for its sender alone",
+     {"r5 s0 r9", "r1 w0 r2"},
+     {{.n_starts = 1, LOADS({0, 3})}},
+     14,
+     14,
+     0,
+     0},
+};
+
+static SimResult run_case(Arena *arena, const Case *c, List *lists, int n_steps,
+                          SimSpan *span) {
+  SimClass *classes = ARENA_ARRAY(arena, SimClass, MOST_CLASSES);
+  SimProgram *program = ARENA_NEW(arena, SimProgram);
+  *program = (SimProgram){.n_transfers = 3,
+                          .n_links = 4,
+                          .n_terms = 1,
+                          .classes = classes,
+                          .transfers = c->transfers};
+  for (; c->lists[program->n_classes]; program->n_classes++) {
+    List *list = &lists[program->n_classes];
+    *list = read_list(c->lists[program->n_classes]);
+    classes[program->n_classes] = (SimClass){list->n, QUEUES, list->actions};
+  }
+  return simulate(arena, program, n_steps, span, NULL);
+}
+
+static void no_span(void *user, int class, int queue, int id, Ps begin,
+                    Ps end) {
+  (void)user, (void)class, (void)queue, (void)id;
+  cr_expect_leq(begin, end);
+}
+
+Test(simulate, known_times) {
+  Module *module = module_create();
+  List lists[MOST_CLASSES];
+  for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
+    const Case *c = &cases[i];
+    /* With a span no iteration is left out: the same times. */
+    for (int spans = 0; spans < 2; spans++) {
+      SimResult result =
+          run_case(module->arena, c, lists, 1, spans ? no_span : NULL);
+      cr_expect(!result.is_stuck, "%s", c->name);
+      cr_expect_eq(result.step, c->step, "%s: %lld", c->name,
+                   (long long)result.step);
+      SimClassResult first = result.classes[0];
+      cr_expect_eq(*first.compute, c->compute, "%s: compute %lld", c->name,
+                   (long long)*first.compute);
+      cr_expect_eq(*first.exposed, c->exposed, "%s: exposed %lld", c->name,
+                   (long long)*first.exposed);
+      cr_expect_eq(*first.taken, c->taken, "%s: taken %lld", c->name,
+                   (long long)*first.taken);
+    }
+  }
+}
+
+/* The second class of a pipeline is behind in the first step alone. */
+Test(simulate, steady_state) {
+  Module *module = module_create();
+  List lists[MOST_CLASSES];
+  Case c = {"", {"r5 s0", "w0 r6"}, {{.n_starts = 1, LOADS({0, 1})}}, 0, 0, 0,
+            0};
+  SimResult result = run_case(module->arena, &c, lists, 5, NULL);
+  cr_expect_eq(result.classes[1].step_ends[0], 12);
+  cr_expect_eq(result.step, 6, "%lld", (long long)result.step);
+}
+
+Test(simulate, deadlocks) {
+  Module *module = module_create();
+  List lists[MOST_CLASSES];
+  Case c = {"",
+            {"r2 s0 w0 s1 w1", "s1 w1 s0 w0"},
+            {{.n_starts = 2, LOADS({0, 1})}, {.n_starts = 2, LOADS({0, 1})}},
+            0,
+            0,
+            0,
+            0};
+  SimResult result = run_case(module->arena, &c, lists, 1, NULL);
+  cr_assert(result.is_stuck);
+  cr_expect_eq(result.classes[0].waits_for, 0);
+  cr_expect_eq(result.classes[0].waits_at, 2);
+  cr_expect_eq(result.classes[1].waits_for, 1);
+}
+
+/* ---- random lists against single ticks ---- */
+
+typedef struct Tick {
+  int at, left, waits;             /* of a class; waits: a transfer or -1 */
+  int queue[QUEUES][MOST_ACTIONS]; /* transfers, in order */
+  int first[QUEUES], n[QUEUES];
+} Tick;
+
+/* Each transfer is started once by each class, and moves over a link that no
+ * other has: its rate is 1. */
+static Ps tick_until_done(const SimProgram *program) {
+  Tick ticks[MOST_CLASSES] = {0};
+  int left[MOST_TRANSFERS];
+  bool done[MOST_TRANSFERS] = {false};
+  for (int t = 0; t < program->n_transfers; t++)
+    left[t] = (int)(program->transfers[t].latency +
+                    program->transfers[t].loads->busy);
+  for (int c = 0; c < program->n_classes; c++) ticks[c].waits = -1;
+  for (Ps now = 0;; now++) {
+    int n_done = 0;
+    /* An end lets classes go on, which may end nothing more: starts and
+     * transfers of no length are not made. */
+    for (int c = 0; c < program->n_classes; c++) {
+      Tick *tick = &ticks[c];
+      const SimClass *class = &program->classes[c];
+      while (tick->left == 0 && (tick->waits < 0 || done[tick->waits])) {
+        tick->waits = -1;
+        if (tick->at == class->n_actions) break;
+        const SimAction *action = &class->actions[tick->at++];
+        if (action->kind == SIM_run) tick->left = (int)action->duration;
+        if (action->kind == SIM_wait) tick->waits = action->transfer;
+        if (action->kind == SIM_start)
+          tick->queue[action->queue][tick->n[action->queue]++] =
+              action->transfer;
+      }
+      n_done += tick->at == class->n_actions && tick->left == 0 &&
+                (tick->waits < 0 || done[tick->waits]);
+    }
+    if (n_done == program->n_classes) return now;
+    for (int t = 0; t < program->n_transfers; t++) {
+      int n_first = 0;
+      for (int c = 0; c < program->n_classes; c++)
+        for (int q = 0; q < QUEUES; q++)
+          n_first += ticks[c].first[q] < ticks[c].n[q] &&
+                     ticks[c].queue[q][ticks[c].first[q]] == t;
+      if (n_first == program->n_classes && !done[t]) left[t]--;
+    }
+    for (int t = 0; t < program->n_transfers; t++) {
+      if (left[t] > 0 || done[t]) continue;
+      done[t] = true;
+      for (int c = 0; c < program->n_classes; c++)
+        for (int q = 0; q < QUEUES; q++)
+          if (ticks[c].first[q] < ticks[c].n[q] &&
+              ticks[c].queue[q][ticks[c].first[q]] == t)
+            ticks[c].first[q]++;
+    }
+    for (int c = 0; c < program->n_classes; c++)
+      if (ticks[c].left > 0) ticks[c].left--;
+  }
+}
+
+/* A number below n; each call another. */
+static int draw(uint64_t *calls, int n) {
+  return (int)random_below(20261125, (*calls)++, (uint64_t)n);
+}
+
+/* All classes start the transfers in one order and on one queue each, so none
+ * waits for ever. */
+static int random_list(uint64_t *calls, int n_transfers, const int *queue_of,
+                       SimAction *actions) {
+  int n = 0;
+  bool is_awaited[MOST_TRANSFERS] = {false};
+  for (int t = 0; t < n_transfers; t++) {
+    for (int k = draw(calls, 3); k > 0; k--)
+      actions[n++] =
+          (SimAction){.kind = SIM_run, .duration = draw(calls, 9) + 1};
+    actions[n++] =
+        (SimAction){.kind = SIM_start, .transfer = t, .queue = queue_of[t]};
+    int waits = draw(calls, t + 1);
+    if (draw(calls, 2) && !is_awaited[waits]) {
+      is_awaited[waits] = true;
+      actions[n++] = (SimAction){.kind = SIM_wait, .transfer = waits};
+    }
+  }
+  for (int t = 0; t < n_transfers; t++)
+    if (!is_awaited[t])
+      actions[n++] = (SimAction){.kind = SIM_wait, .transfer = t};
+  return n;
+}
+
+Test(simulate, random_lists_take_as_long_in_single_ticks) {
+  Module *module = module_create();
+  uint64_t calls = 0;
+  for (int round = 0; round < 2000; round++) {
+    SimTransfer transfers[MOST_TRANSFERS];
+    SimLoad loads[MOST_TRANSFERS];
+    SimClass classes[MOST_CLASSES];
+    SimAction actions[MOST_CLASSES][MOST_ACTIONS];
+    int queue_of[MOST_TRANSFERS];
+    SimProgram program = {.n_classes = 1 + draw(&calls, 3),
+                          .n_transfers = 1 + draw(&calls, 8),
+                          .n_links = MOST_TRANSFERS,
+                          .n_terms = 1,
+                          .classes = classes,
+                          .transfers = transfers};
+    for (int t = 0; t < program.n_transfers; t++) {
+      queue_of[t] = draw(&calls, QUEUES);
+      loads[t] = (SimLoad){t, draw(&calls, 12) + 1};
+      transfers[t] = (SimTransfer){.latency = draw(&calls, 3),
+                                   .n_loads = 1,
+                                   .loads = &loads[t],
+                                   .n_starts = program.n_classes};
+    }
+    for (int c = 0; c < program.n_classes; c++)
+      classes[c] = (SimClass){
+          random_list(&calls, program.n_transfers, queue_of, actions[c]),
+          QUEUES, actions[c]};
+    SimResult result = simulate(module->arena, &program, 1, NULL, NULL);
+    Ps expected = tick_until_done(&program);
+    cr_assert_eq(result.step, expected, "round %d: %lld, in ticks %lld", round,
+                 (long long)result.step, (long long)expected);
+    for (int c = 0; c < program.n_classes; c++) {
+      SimClassResult *of = &result.classes[c];
+      cr_assert_eq(*of->compute + *of->exposed + *of->taken, *of->step_ends);
+    }
+  }
+}
