@@ -1,0 +1,69 @@
+/*
+ * cost.h -- declares what launches and transfers cost on a device and its
+ * links: integers in picoseconds, from tables (terms.def, rates.def).
+ *
+ * Formulas use the four operations on doubles, which round alike on every
+ * machine, and no library function.
+ */
+#ifndef PASSES_PLAN_COST_H
+#define PASSES_PLAN_COST_H
+
+#include "ir/work.h"
+#include "passes/plan/simulate.h"
+
+/* Parts of a step's time, then effects. */
+typedef enum CostTerm {
+#define PART(name, meaning, source) COST_##name,
+#include "passes/plan/terms.def"
+  N_COST_PARTS,
+  COST_before_effects = N_COST_PARTS - 1,
+#define EFFECT(name, meaning, source) COST_##name,
+#include "passes/plan/terms.def"
+  N_COST_TERMS
+} CostTerm;
+
+typedef struct CostTermInfo {
+  const char *name, *meaning, *source;
+  bool is_part;
+} CostTermInfo;
+
+const CostTermInfo *cost_term_info(CostTerm term);
+/* By its name; -1: there is none. */
+int cost_term_find(const char *name);
+
+/* A device as its kernels reach it. */
+typedef struct DeviceRates {
+  bool is_gpu;
+  int units;              /* multiprocessors, or cores of a rank */
+  double flops[N_DTYPES]; /* peak of products a second; 0: lacks the dtype */
+  double bandwidth;       /* peak, bytes a second */
+  double sustained, memory_share, attention, attention_grad; /* of peak */
+  int64_t tile_k;
+  Ps launch;
+  Ps collective;        /* a transfer of nothing */
+  double transport;     /* bytes a second that a rank's transport sends */
+  int64_t interference; /* of SIM_ONE */
+} DeviceRates;
+
+typedef struct CostModel {
+  DeviceRates rates;
+  uint32_t without; /* bit of each CostTerm that is left out */
+} CostModel;
+
+bool cost_counts(const CostModel *model, CostTerm term);
+
+/* The shares of a preset of rates.def, into `rates`; false: it has none. */
+bool cost_rates_of(const char *preset, DeviceRates *rates);
+
+typedef struct LaunchCost {
+  CostTerm part; /* what `time` is counted as */
+  Ps launch, time;
+} LaunchCost;
+
+/* Of a product [m, k] x [k, n], `batch` times, that reads and writes so many
+ * bytes. */
+Ps cost_product(const CostModel *model, const Work *work);
+/* Of one run of a node on one rank. */
+LaunchCost cost_launch(const CostModel *model, const Graph *graph, int id);
+
+#endif

@@ -1,0 +1,172 @@
+// links: passes ir support
+/*
+ * cost.c -- tests what launches cost, against figures made by hand for a device
+ * with round numbers: 4 units, 4096 operations a nanosecond in bf16, half in
+ * f32, 1000 bytes a nanosecond.
+ */
+#include "passes/plan/cost.h"
+#include "tests/unit/values.h"
+
+TestSuite(cost, .fini = modules_destroy);
+
+static CostModel round_model(void) {
+  CostModel model = {.rates = {.is_gpu = true,
+                               .units = 4,
+                               .bandwidth = 1000e9,
+                               .sustained = 0.5,
+                               .memory_share = 0.5,
+                               .attention = 0.25,
+                               .attention_grad = 0.125,
+                               .tile_k = 0,
+                               .launch = 7}};
+  model.rates.flops[DT_bf16] = 4096e9;
+  model.rates.flops[DT_f32] = 2048e9;
+  return model;
+}
+
+typedef struct CostCase {
+  const char *name, *operands[6], *node;
+  const char *without; /* names of terms */
+  int part;
+  double ns;
+} CostCase;
+
+#define NONE ((const char *)0)
+static const CostCase cases[] = {
+    /* 4 x 2 tiles of 256 x 128, 2 waves of 2 * 256 * 128 * 1024 operations
+     * at 512 a ns */
+    {"whole waves",
+     {"bf16[B:1024, C:1024]", "bf16[C:1024, F:256]"},
+     "dot %0, %1 {over = [C]} : bf16[B:1024, F:256]",
+     "",
+     COST_product,
+     2 * 2. * 256 * 128 * 1024 / 512},
+    {"at peak",
+     {"bf16[B:1024, C:1024]", "bf16[C:1024, F:256]"},
+     "dot %0, %1 {over = [C]} : bf16[B:1024, F:256]",
+     "clocks",
+     COST_product,
+     2 * 2. * 256 * 128 * 1024 / 1024},
+    /* 5 tiles of 128 x 128 in 2 waves take longer than 3 of 256 x 128 in one,
+     * and these longer than 10 of 128 x 64, at 0.8 of the rate, in 3 */
+    {"a wave that is not full",
+     {"bf16[B:640, C:256]", "bf16[C:256, F:128]"},
+     "dot %0, %1 {over = [C]} : bf16[B:640, F:128]",
+     "",
+     COST_product,
+     2. * 128 * 64 * 256 / (512 * 0.8) * 3},
+    {"without waves, 128 x 128 has no rows too many but runs at 0.95",
+     {"bf16[B:640, C:256]", "bf16[C:256, F:128]"},
+     "dot %0, %1 {over = [C]} : bf16[B:640, F:128]",
+     "waves",
+     COST_product,
+     5 / 4. * 2. * 128 * 128 * 256 / (512 * 0.95)},
+    {"without waves and tiles",
+     {"bf16[B:640, C:256]", "bf16[C:256, F:128]"},
+     "dot %0, %1 {over = [C]} : bf16[B:640, F:128]",
+     "waves tiles",
+     COST_product,
+     2. * 640 * 128 * 256 / 2048},
+    {"f32 at half the rate",
+     {"f32[B:1024, C:1024]", "f32[C:1024, F:256]"},
+     "dot %0, %1 {over = [C]} : f32[B:1024, F:256]",
+     "",
+     COST_product,
+     2 * 2. * 256 * 128 * 1024 / 256},
+    /* one row: the weight is read at 500 bytes a ns; in whole tiles the product
+     * itself would take longer on so few units */
+    {"bytes take longer",
+     {"bf16[B:1, C:4096]", "bf16[C:4096, F:4096]"},
+     "dot %0, %1 {over = [C]} : bf16[B:1, F:4096]",
+     "clocks tiles waves",
+     COST_product,
+     2. * (4096 + 4096 * 4096 + 4096) / 500},
+    /* 64 x 4 halves of k in 64 waves; whole k would take as long without sums
+     */
+    {"elements",
+     {"f32[B:64, C:100]"},
+     "exp %0 : f32[B:64, C:100]",
+     "",
+     COST_fused,
+     2. * 4 * 6400 / 500},
+    {"a part is left out",
+     {"f32[B:64, C:100]"},
+     "exp %0 : f32[B:64, C:100]",
+     "fused",
+     COST_fused,
+     0},
+    {"rows of a table",
+     {"f32[V:1000, C:10]", "i32[B:20]"},
+     "gather %0, %1 {dim = V} : f32[B:20, C:10]",
+     "",
+     COST_lookup,
+     (2. * 4 * 200 + 4 * 20) / 500},
+};
+
+static const Graph *graph_of(Module *module, const CostCase *c) {
+  Text text = text_create(module->arena);
+  text_add(&text, "graph g {\n");
+  for (int i = 0; i < 6 && c->operands[i]; i++)
+    text_printf(&text, "%%%d = input {index = %d} : %s data \"%d\"\n", i, i,
+                c->operands[i], i);
+  text_printf(&text, "%%9 = %s }", c->node);
+  Source *source = ARENA_NEW(module->arena, Source);
+  *source = (Source){"case", text_string(&text), text.n};
+  const Graph *graph = graph_parse(module, source);
+  Text errors = text_create(module->arena);
+  diags_print(module->diags, &errors);
+  cr_assert(graph, "%s: %s", c->name, text_string(&errors));
+  return graph;
+}
+
+Test(cost, launches_by_hand) {
+  for (int i = 0; i < ARRAY_LENGTH(cases); i++) {
+    const CostCase *c = &cases[i];
+    const Graph *graph = graph_of(module_create(), c);
+    CostModel model = round_model();
+    for (int term = 0; term < N_COST_TERMS; term++)
+      if (strstr(c->without, cost_term_info((CostTerm)term)->name))
+        model.without |= 1u << term;
+    LaunchCost cost = cost_launch(&model, graph, graph->nodes.n - 1);
+    cr_expect_eq((int)cost.part, c->part, "%s: %d", c->name, cost.part);
+    cr_expect_eq(cost.launch, 7);
+    cr_expect_float_eq((double)cost.time / 1000, c->ns, 0.001, "%s: %.3f ns",
+                       c->name, (double)cost.time / 1000);
+  }
+}
+
+/* Causal attention computes the pairs up to the diagonal, 10 operations for
+ * each in its gradient. */
+Test(cost, attention_skips) {
+  static const char *const text =
+      "graph g {\n"
+      "%0 = input {index = 0} : bf16[B:2, T:64, D:32] data \"0\"\n"
+      "%1 = input {index = 1} : bf16[B:2, S:64, D:32] data \"1\"\n"
+      "%2 = input {index = 2} : bf16[B:2, S:64, D:32] data \"2\"\n"
+      "%3, %4 = attention %0, %1, %2 {over = [D], query = T, key = S, scale = "
+      "1.0, causal = 1} : bf16[B:2, T:64, D:32], f32[B:2, T:64] }";
+  Module *module = module_create();
+  const Graph *graph =
+      graph_parse(module, &(Source){"case", text, strlen(text)});
+  cr_assert(graph);
+  CostModel model = round_model();
+  double pairs = 64 * 65 / 2;
+  LaunchCost cost = cost_launch(&model, graph, 3);
+  cr_expect_eq((int)cost.part, COST_attention);
+  cr_expect_float_eq((double)cost.time / 1000, 4 * 2 * pairs * 32 / 1024,
+                     0.001);
+  model.without = 1u << COST_causal;
+  cost = cost_launch(&model, graph, 3);
+  cr_expect_float_eq((double)cost.time / 1000, 4 * 2 * 64 * 64. * 32 / 1024,
+                     0.001);
+}
+
+Test(cost, presets_and_terms) {
+  DeviceRates rates = {0};
+  cr_expect(cost_rates_of("a100_80g", &rates));
+  cr_expect(rates.sustained > 0 && rates.launch > 0);
+  cr_expect(!cost_rates_of("a100", &rates));
+  for (int term = 0; term < N_COST_TERMS; term++)
+    cr_expect_eq(cost_term_find(cost_term_info((CostTerm)term)->name), term);
+  cr_expect_eq(cost_term_find("magic"), -1);
+}
