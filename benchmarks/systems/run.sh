@@ -132,7 +132,7 @@ worst_difference() {
 # run_mock STEPS NAME: trains the bundle on the mock; losses in NAME.txt.
 run_mock() {
   rm -f "$2.log"
-  DNN_MOCK_LOG=$work/$2.log mock_seconds=300 mock_run "$work/bundle" --steps "$1" --json \
+  DNN_MOCK_DEVICES=16 DNN_MOCK_LOG=$work/$2.log mock_seconds=300 mock_run "$work/bundle" --steps "$1" --json \
     >"$2.json" 2>"$2.err" </dev/null && ! grep -q 'mock:' "$2.err" || {
     sed 's/^/  /' "$2.err"
     return 1
