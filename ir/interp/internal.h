@@ -65,7 +65,7 @@ int64_t dot_tiles_find(DotTiles *tiles, int64_t r);
 
 enum { DOT_TILE = 4 }; /* rows and columns of a dot that are summed together */
 
-typedef struct InterpCall {
+struct InterpCall {
   const Node *node;
   const Tensor *inputs;
   Tensor *results; /* zeroed */
@@ -73,9 +73,7 @@ typedef struct InterpCall {
   const Numbers *numbers;
   const MeshPlace *place; /* whose shards the tensors are; NULL: logical */
   struct Run *run;        /* for bodies: interp.c */
-} InterpCall;
-
-typedef void InterpKernel(const InterpCall *call);
+};
 
 /* The global position of the first element along dim `d` of result 0. */
 int64_t interp_position(const InterpCall *call, int d);

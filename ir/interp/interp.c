@@ -148,6 +148,9 @@ static bool call_has_floats(const InterpCall *call) {
 static InterpKernel *kernel_of(const Run *run, const InterpCall *call) {
   const Node *node = call->node;
   const InterpRow *row = &interp_rows[node->op];
+  InterpKernel *other =
+      run->numbers->kernel ? run->numbers->kernel(call) : NULL;
+  if (other) return other;
   if (run->numbers->number == INTERP_f64) return row->f64;
   if (run->numbers->number == INTERP_exact) {
     if (!call_has_floats(call)) return row->f64;
