@@ -63,12 +63,6 @@ int infer_batchnorm(Module *module, const OpCall *call, Span span,
   return 3;
 }
 
-/* Two sums, a square, a difference, a product, as layernorm. */
-double cost_batchnorm(const Node *node, const Type *const *inputs) {
-  (void)inputs;
-  return 6.0 * (double)type_elements(node->types[0]);
-}
-
 /* ---- shared by forward and gradient: spelled once, for cse ---- */
 
 typedef struct Norm {
@@ -193,6 +187,24 @@ void decompose_batchnorm(Graph *graph, const Graph *from, int id,
     now = graph_cast(graph, now, node->types[r]->dtype);
     out_results[r] = graph_transpose_to(graph, now, node->types[r]);
   }
+}
+
+/* Operations of decompose_batchnorm, statement by statement: as layernorm in
+ * each group, then what joins the groups, the variance over n - 1, and the
+ * states. */
+double cost_batchnorm(const Node *node, const Type *const *inputs) {
+  const Type *x = inputs[0];
+  int n;
+  const Name *over = node_names(node, ATTR_over, &n);
+  double channels = (double)type_elements(node->types[1]), count = 1;
+  double batch = (double)type_size(x, over[0]);
+  double groups = batch / (double)node_int(node, ATTR_group, (int64_t)batch);
+  for (int i = 0; i < n; i++) count *= (double)type_size(x, over[i]);
+  double of_group = 3 + op_info(OP_rsqrt)->flops;
+  double of_channel = 6 + (count > 1);
+  if (groups > 1) of_group += 5, of_channel += 6;
+  return 5 * (double)type_elements(x) +
+         (of_group * groups + of_channel) * channels;
 }
 
 /* ---- gradient ---- */

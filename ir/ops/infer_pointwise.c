@@ -111,16 +111,39 @@ int infer_same_over(Module *module, const OpCall *call, Span span,
   return infer_one(&in, call->types[0]->dtype, &dims, out_types);
 }
 
-double cost_reduce(const Node *node, const Type *const *inputs) {
-  double elements = (double)type_elements(inputs[0]);
-  /* logsumexp: an exponential and its argument for every element */
-  return elements * (node->op == OP_logsumexp ? 10 : 1);
+/* Rows of the dims that `over` or `dim` lists. */
+static double count_rows(const Node *node, const Type *x) {
+  double rows = (double)type_elements(x);
+  int n;
+  const Name *over = node_names(node, ATTR_over, &n);
+  for (int i = 0; i < n && rows > 0; i++) rows /= (double)type_size(x, over[i]);
+  return rows;
 }
 
-/* Softmax: maximum, difference, exponential (8), sum, multiplication; the
- * norms: two sums, a square, a difference, a multiplication. */
+/* logsumexp: maximum, difference, exponential and sum of each element; of each
+ * row a logarithm and an addition. */
+double cost_reduce(const Node *node, const Type *const *inputs) {
+  double elements = (double)type_elements(inputs[0]);
+  if (node->op != OP_logsumexp) return elements;
+  return (3 + op_info(OP_exp)->flops) * elements +
+         (op_info(OP_log)->flops + 1) * count_rows(node, inputs[0]);
+}
+
+/* The operations of each element and of each row.  Softmax: maximum,
+ * difference, exponential, sum, quotient; log_softmax: two differences in place
+ * of the quotient, and a logarithm.  The norms: square, sum, multiplication,
+ * and mean, eps, root; layernorm: another sum and a difference, and another
+ * mean. */
 double cost_row(const Node *node, const Type *const *inputs) {
-  (void)inputs;
-  bool is_norm = node->op == OP_layernorm || node->op == OP_rmsnorm;
-  return (is_norm ? 6.0 : 12.0) * (double)type_elements(node->types[0]);
+  double elements = (double)type_elements(inputs[0]);
+  double rows = count_rows(node, inputs[0]),
+         root = 2 + op_info(OP_rsqrt)->flops;
+  double softmax = (4 + op_info(OP_exp)->flops) * elements;
+  switch (node->op) {
+  case OP_softmax: return softmax;
+  case OP_log_softmax:
+    return softmax + elements + op_info(OP_log)->flops * rows;
+  case OP_rmsnorm: return 3 * elements + root * rows;
+  default: return 5 * elements + (1 + root) * rows;
+  }
 }
