@@ -360,17 +360,36 @@ double cost_resize(const Node *node, const Type *const *inputs) {
   return 2 * taps * (double)type_elements(y);
 }
 
-/* An operation for every element read by a window; adaptive ones overlap by
- * little. */
+/* Elements that the windows of an adaptive pool see: window i of n
+ * over `size` elements is floor(i size / n) to ceil((i + 1) size / n). */
+static double adaptive_taps(const Node *node, const Type *x, const Type *y) {
+  int n_space;
+  const Name *space = node_names(node, ATTR_space, &n_space);
+  double taps = (double)type_elements(y);
+  for (int s = 0; s < n_space && taps > 0; s++) {
+    int64_t size = type_size(x, space[s]), n = type_size(y, space[s]), sum = 0;
+    for (int64_t i = 0; i < n; i++)
+      sum += ((i + 1) * size + n - 1) / n - i * size / n;
+    taps *= (double)sum / (double)n;
+  }
+  return taps;
+}
+
+/* An operation for every tap of a window, in padding too, and of means a
+ * division for every window. */
 double cost_pool(const Node *node, const Type *const *inputs) {
-  const Type *in = inputs[0];
+  Op op = node->op;
+  bool is_adaptive =
+      op == OP_adaptive_avgpool || op == OP_adaptive_avgpool_grad;
+  bool is_max = op == OP_maxpool || op == OP_maxpool_grad;
+  bool is_forward =
+      op == OP_maxpool || op == OP_avgpool || op == OP_adaptive_avgpool;
+  const Type *x = is_forward ? inputs[0] : node->types[0];
+  const Type *y = is_forward ? node->types[0] : inputs[node->n_inputs - 1];
+  double windows = (double)type_elements(y), taps = windows;
   int n;
   const int64_t *window = node_ints(node, ATTR_window, &n);
-  double reads = (double)type_elements(in);
-  if (!n) return reads;
-  bool is_forward = node->op == OP_maxpool || node->op == OP_avgpool;
-  const Type *y = is_forward ? node->types[0] : inputs[node->n_inputs - 1];
-  reads = (double)type_elements(y);
-  for (int i = 0; i < n; i++) reads *= (double)window[i];
-  return reads;
+  for (int i = 0; i < n; i++) taps *= (double)window[i];
+  if (is_adaptive) taps = adaptive_taps(node, x, y);
+  return taps + (is_max ? 0 : windows);
 }
