@@ -28,10 +28,14 @@ int infer_topk(Module *module, const OpCall *call, Span span,
   return out_types[0] && out_types[1] ? 2 : -1;
 }
 
+/* Each of the k passes over a row compares what is not taken yet. */
 double cost_topk(const Node *node, const Type *const *inputs) {
+  const Type *x = inputs[0];
   int n;
   double k = (double)node_ints(node, ATTR_sizes, &n)[0];
-  return k * (double)type_elements(inputs[0]);
+  double size = (double)type_size(x, node_name(node, ATTR_dim));
+  double rows = size > 0 ? (double)type_elements(x) / size : 0;
+  return rows * (k * size - k * (k - 1) / 2);
 }
 
 /* Dims of `to` first: the rows of one expert are then adjacent. */

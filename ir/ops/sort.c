@@ -37,12 +37,20 @@ void grad_sort(Graph *graph, int id, const Value *cotangents, Value *out) {
   out[0] = graph_append(graph, OP_scatter_add, inputs, 2, &attrs);
 }
 
-/* Comparisons of the network that lower_sort.c emits: half of the elements for
- * each of k (k + 1) / 2 steps, k = log2(n) rounded up. */
+/* Pairs of elements `distance` apart that a stage of the network compares. */
+static int64_t count_pairs(int64_t n, int64_t distance) {
+  int64_t blocks = n / (2 * distance), rest = n % (2 * distance);
+  return blocks * distance + (rest > distance ? rest - distance : 0);
+}
+
+/* Comparisons of the network that lower_sort.c emits: for each length of a run
+ * the stages of a merge. */
 double cost_sort(const Node *node, const Type *const *inputs) {
   const Type *type = inputs[0];
   int64_t n = type_size(type, node_name(node, ATTR_dim));
-  double k = 0;
-  while ((int64_t)1 << (int)k < n) k++;
-  return (double)type_elements(type) * k * (k + 1) / 4;
+  double pairs = 0;
+  for (int64_t run = 1; run < n; run *= 2)
+    for (int64_t distance = run; distance >= 1; distance /= 2)
+      pairs += (double)count_pairs(n, distance);
+  return n > 0 ? pairs * (double)(type_elements(type) / n) : 0;
 }
