@@ -175,6 +175,16 @@ static int64_t argument_bytes(const WorkCall *call, int argument,
   return rows;
 }
 
+static int64_t operand_bytes(Arena *arena, const WorkCall *call, int operand) {
+  const Node *node = call->node;
+  if (node->op == OP_fused) return argument_bytes(call, operand, arena);
+  if (operand == 0 && op_has(node->op, OP_FLAG_lookup))
+    return rows_bytes(call->inputs[0], call->results[0]);
+  bool is_part = node->op == OP_slice || node->op == OP_shard;
+  return type_bytes(is_part ? call->results[0] : call->inputs[operand]);
+}
+
+/* A micro-batch writes its part of what is collected. */
 static void count_bytes(Arena *arena, const WorkCall *call, Work *out) {
   const Node *node = call->node;
   if (op_is(node->op, OPCLASS_view) || node->op == OP_input) return;
@@ -183,17 +193,12 @@ static void count_bytes(Arena *arena, const WorkCall *call, Work *out) {
     out->written = type_bytes(call->inputs[1]);
     return;
   }
-  for (int i = 0; i < node->n_inputs; i++) {
-    if (node->op == OP_fused) {
-      out->read += argument_bytes(call, i, arena);
-    } else if (i == 0 && op_has(node->op, OP_FLAG_lookup)) {
-      out->read += rows_bytes(call->inputs[0], call->results[0]);
-    } else {
-      out->read += type_bytes(call->inputs[i]);
-    }
-  }
+  bool is_collected = node->op == OP_collect_microbatches;
+  for (int i = 0; i < node->n_inputs; i++)
+    out->read += operand_bytes(arena, call, i);
   for (int r = 0; r < node->n_results; r++)
-    out->written += type_bytes(call->results[r]);
+    out->written +=
+        type_bytes(is_collected ? call->inputs[r] : call->results[r]);
 }
 
 /* ---- work ---- */
