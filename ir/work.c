@@ -150,9 +150,17 @@ static int64_t type_bytes(const Type *type) {
   return type_elements(type) * dtype_size_bytes(type->dtype);
 }
 
-/* The rows that a look-up reads of its table. */
+/* The rows that a look-up reads of its table, no more than it has. */
 static int64_t rows_bytes(const Type *table, const Type *result) {
-  return type_elements(result) * dtype_size_bytes(table->dtype);
+  int64_t rows = type_elements(result), most = type_elements(table);
+  return (rows < most ? rows : most) * dtype_size_bytes(table->dtype);
+}
+
+/* Dispatch and combine need one of their two indices; the other is for their
+ * gradients. */
+static bool is_unread(Op op, int operand) {
+  return (op == OP_dispatch && operand == 1) ||
+         (op == OP_combine && operand == 2);
 }
 
 /* The bytes that a region reads of its operand: all of it, unless every reader
@@ -161,22 +169,23 @@ static int64_t argument_bytes(const WorkCall *call, int argument,
                               Arena *arena) {
   const Graph *body = call->node->body;
   Value value = body->inputs.data[argument].value;
-  int64_t rows = 0;
+  int64_t rows = 0, all = type_bytes(call->inputs[argument]);
   for (int id = 0; id < body->nodes.n; id++) {
     const Node *node = body->nodes.data[id];
     for (int i = 0; i < node->n_inputs; i++) {
-      if (!value_equal(node->inputs[i], value)) continue;
-      if (i > 0 || !op_has(node->op, OP_FLAG_lookup))
-        return type_bytes(call->inputs[argument]);
+      if (!value_equal(node->inputs[i], value) || is_unread(node->op, i))
+        continue;
+      if (i > 0 || !op_has(node->op, OP_FLAG_lookup)) return all;
       rows += rows_bytes(call->inputs[argument],
                          local_type(arena, node->types[0], call->mesh));
     }
   }
-  return rows;
+  return rows < all ? rows : all;
 }
 
 static int64_t operand_bytes(Arena *arena, const WorkCall *call, int operand) {
   const Node *node = call->node;
+  if (is_unread(node->op, operand)) return 0;
   if (node->op == OP_fused) return argument_bytes(call, operand, arena);
   if (operand == 0 && op_has(node->op, OP_FLAG_lookup))
     return rows_bytes(call->inputs[0], call->results[0]);

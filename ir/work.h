@@ -33,8 +33,9 @@ typedef struct WorkCall {
 } WorkCall;
 
 const char *work_class_name(WorkClass class);
-/* A look-up reads the rows that it takes, not the table; an update_slice reads
- * and writes its row; a view moves nothing. */
+/* A look-up reads the rows that it takes, or all of a smaller table; an
+ * update_slice reads and writes its row; a view moves nothing.  rules.def in
+ * tests/count lists what the interpreter does otherwise. */
 void op_work(Arena *scratch, const WorkCall *local, Work *out);
 /* The work of a node in one micro-batch on one rank, the first, whose shards
  * are the largest. */
