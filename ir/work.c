@@ -183,8 +183,11 @@ static int64_t argument_bytes(const WorkCall *call, int argument,
   return rows < all ? rows : all;
 }
 
+/* A value that is two operands is read once. */
 static int64_t operand_bytes(Arena *arena, const WorkCall *call, int operand) {
   const Node *node = call->node;
+  for (int i = 0; i < operand; i++)
+    if (value_equal(node->inputs[i], node->inputs[operand])) return 0;
   if (is_unread(node->op, operand)) return 0;
   if (node->op == OP_fused) return argument_bytes(call, operand, arena);
   if (operand == 0 && op_has(node->op, OP_FLAG_lookup))
