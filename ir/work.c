@@ -9,6 +9,8 @@
  */
 #include "ir/work.h"
 
+#include "ir/interp/place.h"
+
 const char *work_class_name(WorkClass class) {
   static const char *const names[] = {
 #define WORKCLASS(name, meaning) #name,
@@ -18,12 +20,15 @@ const char *work_class_name(WorkClass class) {
   return names[class];
 }
 
+/* A collective without a group waits for nobody. */
 static WorkClass class_of(Op op) {
   static const WorkClass classes[] = {
 #define OPCLASS(name, work, meaning) WORK_##work,
 #include "ir/opclass.def"
   };
-  return classes[op_info(op)->class];
+  if (!op_is(op, OPCLASS_collective) || op_has(op, OP_FLAG_group))
+    return classes[op_info(op)->class];
+  return op == OP_accumulate ? WORK_elementwise : WORK_movement;
 }
 
 /* ---- local types ---- */
@@ -196,7 +201,8 @@ static int64_t operand_bytes(Arena *arena, const WorkCall *call, int operand) {
   return type_bytes(is_part ? call->results[0] : call->inputs[operand]);
 }
 
-/* A micro-batch writes its part of what is collected. */
+/* A micro-batch writes its part of what is collected, and reads what it adds
+ * to. */
 static void count_bytes(Arena *arena, const WorkCall *call, Work *out) {
   const Node *node = call->node;
   if (op_is(node->op, OPCLASS_view) || node->op == OP_input) return;
@@ -211,6 +217,7 @@ static void count_bytes(Arena *arena, const WorkCall *call, Work *out) {
   for (int r = 0; r < node->n_results; r++)
     out->written +=
         type_bytes(is_collected ? call->inputs[r] : call->results[r]);
+  if (node_joins_microbatches(node) && !is_collected) out->read += out->written;
 }
 
 /* ---- work ---- */

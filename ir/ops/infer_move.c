@@ -373,8 +373,11 @@ int infer_concat(Module *module, const OpCall *call, Span span,
   return infer_one(&in, dtype, &dims, out_types);
 }
 
-/* Nothing is computed; a sum counts where rows meet. */
+/* Nothing is computed, but for an addition where rows or micro-batches meet. */
 double cost_move(const Node *node, const Type *const *inputs) {
-  if (node->op != OP_scatter_add) return 0;
-  return (double)type_elements(inputs[0]);
+  bool adds = node->op == OP_scatter_add || node->op == OP_accumulate;
+  double elements = 0;
+  for (int r = 0; r < node->n_results && adds; r++)
+    elements += (double)type_elements(inputs[r]);
+  return elements;
 }

@@ -75,6 +75,10 @@ static const WorkCase cases[] = {
      "attention %0, %1, %2 {over = [D], query = T, key = S, scale = 1} : "
      "f32[B:2, H:4@t, T:5, E:6], f32[B:2, H:4@t, T:5]",
      "contraction f32 2 5 7 14 1960 1104 280"},
+    /* waits for nobody: adds to the sum of the step, which it reads */
+    {{"f32[B:6@d, C:5; sum@time]"},
+     "accumulate %0 {axes = [time], reduce = sum} : f32[B:6@d, C:5]",
+     "elementwise f32 0 0 0 0 15 120 60"},
     /* a collective reads and writes what a rank has of it */
     {{"f32[B:6@d, C:5; sum@t]"},
      "all_reduce %0 {axes = [t], reduce = sum, bucket = 0} : f32[B:6@d, C:5]",
