@@ -242,6 +242,8 @@ void op_work(Arena *scratch, const WorkCall *local, Work *out) {
   *out = (Work){.class = class_of(node.op)};
   if (local->node->n_results > 0) out->dtype = local->results[0]->dtype;
   if (local->node->n_inputs > 0) out->dtype = local->inputs[0]->dtype;
+  if (op_is(node.op, OPCLASS_contraction))
+    out->dtype = dtype_promote(out->dtype, local->inputs[1]->dtype);
   CostRule *cost = op_info(node.op)->cost;
   if (cost) out->flops = cost(&node, local->inputs);
   if (op_is(node.op, OPCLASS_region)) add_body(scratch, local, out);

@@ -15,8 +15,8 @@ typedef enum WorkClass {
 
 typedef struct Work {
   WorkClass class;
-  DType dtype; /* of the first operand, in which a contraction multiplies; of
-                  the first result where there is none */
+  DType dtype; /* in which a contraction multiplies; of others that of the first
+                  operand, of the first result where there is none */
   /* A contraction is `batch` products of [m, k] and [k, n]; others have 0.
    * Attention is two products: k is the sum of both. */
   int64_t batch, m, n, k;

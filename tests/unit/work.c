@@ -33,6 +33,10 @@ static const WorkCase cases[] = {
     {{"bf16[B:128@d, C:64@t]", "bf16[C:64@t, F:32@time]"},
      "dot %0, %1 {over = [C]} : bf16[B:128@d, F:32@time; sum@t]",
      "contraction bf16 1 64 16 16 32768 2560 2048"},
+    /* of two dtypes: in the wider */
+    {{"bf16[B:3, C:5]", "f32[C:5, F:7]"},
+     "dot %0, %1 {over = [C]} : f32[B:3, F:7]",
+     "contraction f32 1 3 7 5 210 170 84"},
     /* heads are a batch */
     {{"f32[B:8, H:4@t, T:16, D:8]", "f32[B:8, H:4@t, S:16, D:8]"},
      "dot %0, %1 {over = [D]} : f32[B:8, H:4@t, T:16, S:16]",
