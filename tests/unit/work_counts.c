@@ -219,5 +219,141 @@ static void compare(void *user, const CountedNode *counted) {
 Test(work_counts, work_is_what_the_interpreter_executes) {
   Visited visited = {0};
   visit_all(&(Visitor){compare, &visited});
+  for (int op = 0; op < N_OPS; op++)
+    cr_expect(visited.n[op] > 0 || op == OP_input, "%s has no case",
+              op_info((Op)op)->name);
   cr_expect_gt(visited.n_uneven, 1000);
+}
+
+/* ---- wrong rules are found ---- */
+
+/* Each seed puts one mistake that a cost rule may make into right work. */
+typedef Work Seed(const Graph *graph, int id);
+
+static const Type *local_operand(const Graph *graph, int id, int i) {
+  return type_local(graph->module->arena,
+                    graph_type(graph, graph->nodes.data[id]->inputs[i]),
+                    &graph->mesh);
+}
+
+static int64_t bytes_of(const Type *type) {
+  return type_elements(type) * dtype_size_bytes(type->dtype);
+}
+
+static const Type *local_result(const Graph *graph, int id, int r) {
+  return type_local(graph->module->arena, graph->nodes.data[id]->types[r],
+                    &graph->mesh);
+}
+
+/* The operations of all ranks. */
+static Work logical_sizes(const Graph *graph, int id) {
+  Graph whole = *graph;
+  Work work = node_work(graph, id);
+  for (int a = 0; a < whole.mesh.n_axes; a++) whole.mesh.axes[a].size = 1;
+  work.flops = node_work(&whole, id).flops;
+  return work;
+}
+
+static Work lost_operations(const Graph *graph, int id) {
+  Work work = node_work(graph, id);
+  if (work.flops > 0)
+    work.flops -= (double)type_elements(local_result(graph, id, 0));
+  return work;
+}
+
+/* Elements of four bytes. */
+static Work lost_dtype(const Graph *graph, int id) {
+  Work work = node_work(graph, id);
+  if (dtype_size_bytes(work.dtype) == 2) work.read *= 2, work.written *= 2;
+  return work;
+}
+
+static Work lost_operand(const Graph *graph, int id) {
+  Work work = node_work(graph, id);
+  int n = graph->nodes.data[id]->n_inputs;
+  if (work.read > 0) work.read -= bytes_of(local_operand(graph, id, n - 1));
+  return work;
+}
+
+static Work lost_result(const Graph *graph, int id) {
+  Work work = node_work(graph, id);
+  int n = graph->nodes.data[id]->n_results;
+  if (work.written > 0)
+    work.written -= bytes_of(local_result(graph, id, n - 1));
+  return work;
+}
+
+static Work whole_operands(const Graph *graph, int id) {
+  Work work = node_work(graph, id);
+  work.read = 0;
+  for (int i = 0; i < graph->nodes.data[id]->n_inputs; i++)
+    work.read += bytes_of(local_operand(graph, id, i));
+  return work;
+}
+
+static Work exchanged_sizes(const Graph *graph, int id) {
+  Work work = node_work(graph, id);
+  int64_t m = work.m;
+  work.m = work.k, work.k = m;
+  return work;
+}
+
+#define COMPUTING                                                              \
+  " elementwise indexing scatter reduction contraction window normalisation "  \
+  "collective region "
+#define MOVING COMPUTING " data_movement routing "
+
+static const struct SeedRow {
+  const char *name;
+  Seed *seed;
+  const char *classes; /* where it must be found */
+} seeds[] = {
+    {"logical sizes", logical_sizes, COMPUTING},
+    {"lost operations", lost_operations, COMPUTING},
+    {"lost dtype", lost_dtype, MOVING "source"},
+    {"lost operand", lost_operand, MOVING "random"},
+    {"lost result", lost_result, MOVING "source random"},
+    {"whole operands", whole_operands,
+     " view indexing data_movement routing scatter collective region "},
+    {"exchanged sizes", exchanged_sizes, " contraction "},
+};
+
+typedef struct Found {
+  int n[ARRAY_LENGTH(seeds)][N_OPS];
+} Found;
+
+static void seed_all(void *user, const CountedNode *counted) {
+  Found *found = user;
+  const Graph *graph = counted->graph;
+  for (int s = 0; s < ARRAY_LENGTH(seeds); s++) {
+    Work work = seeds[s].seed(graph, counted->id);
+    Op op = graph->nodes.data[counted->id]->op;
+    found->n[s][op] += count_difference(counted, &work) != NULL;
+  }
+}
+
+static bool has_word(const char *list, const char *word) {
+  size_t n = strlen(word);
+  for (const char *at = list; (at = strstr(at, word)); at += n)
+    if ((at == list || at[-1] == ' ') && (at[n] == ' ' || !at[n])) return true;
+  return false;
+}
+
+static void check_class(const Found *found, int s, OpClass class,
+                        const char *name) {
+  int n = 0;
+  for (int op = 0; op < N_OPS; op++)
+    if (op_is((Op)op, class)) n += found->n[s][op];
+  cr_expect(n > 0 || !has_word(seeds[s].classes, name),
+            "no %s operator shows '%s'", name, seeds[s].name);
+}
+
+Test(work_counts, wrong_rules_are_found_in_each_class) {
+  static Found found;
+  visit_all(&(Visitor){seed_all, &found});
+  for (int s = 0; s < ARRAY_LENGTH(seeds); s++) {
+#define OPCLASS(name, work, meaning)                                           \
+  check_class(&found, s, OPCLASS_##name, #name);
+#include "ir/opclass.def"
+  }
 }
