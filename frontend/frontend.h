@@ -5,6 +5,7 @@
 #ifndef FRONTEND_FRONTEND_H
 #define FRONTEND_FRONTEND_H
 
+#include "ir/cluster.h"
 #include "ir/model.h"
 
 /* Returns the source at `path` (as written in the file, already joined to the
@@ -62,6 +63,9 @@ typedef struct FrontendOptions {
 /* Elaborates; mistakes become diags in module->diags and NULL is returned if
  * there was an error. */
 Model *frontend_load(Module *module, const FrontendOptions *options);
+/* The cluster of a cluster file; mistakes become diags in module->diags and
+ * NULL is returned if there was an error. */
+const Cluster *frontend_read_cluster(Module *module, const Source *source);
 /* Every optimizer as it is called, a line each, and what its arguments are. */
 void frontend_list_optimizers(Text *out);
 #endif

@@ -47,11 +47,52 @@ static void list_passes_markdown(Text *out) {
 }
 
 static void list_devices(Text *out) {
-#define DEVICE(name, f32, bf16, f16, memory, bandwidth)                        \
-  text_printf(out, "%-10s %8s %8s %8s %10s %10s\n", #name, f32, bf16, f16,     \
-              memory, bandwidth);
-  DEVICE(preset, "f32", "bf16", "f16", "memory", "bandwidth")
-#include "ir/devices.def"
+  for (int i = 0; i < device_preset_count(); i++) {
+    const DevicePreset *preset = device_preset(i);
+    text_printf(out, "%s%s: %s (target %s)\n", i ? "\n" : "", preset->name,
+                preset->what, preset->target);
+    for (int k = 0; k < N_DEVICE_FIELDS; k++) {
+      const DeviceConstant *constant =
+          device_preset_constant(i, (DeviceField)k);
+      const DeviceFieldInfo *field = device_field_info((DeviceField)k);
+      if (!constant) continue;
+      const char *value =
+          quantity_text(out->arena, field->unit, constant->value);
+      text_printf(out, "  %-10s %-13s %-11s %s  %s\n", field->name, value,
+                  constant->mark, constant->date, constant->source);
+    }
+  }
+}
+
+static void list_constant_json(Text *out, const DeviceConstant *constant) {
+  const DeviceFieldInfo *field = device_field_info(constant->field);
+  text_printf(out,
+              "{\"name\":\"%s\",\"unit\":\"%s\",\"value\":%lld,\"mark\":"
+              "\"%s\",\"date\":\"%s\",\"source\":",
+              field->name, unit_info(field->unit)->name,
+              (long long)constant->value, constant->mark, constant->date);
+  text_add_json(out, constant->source);
+  text_add(out, "}");
+}
+
+/* One object a line. */
+static void list_devices_json(Text *out) {
+  for (int i = 0; i < device_preset_count(); i++) {
+    const DevicePreset *preset = device_preset(i);
+    text_printf(out,
+                "{\"device\":\"%s\",\"target\":\"%s\",\"what\":", preset->name,
+                preset->target);
+    text_add_json(out, preset->what);
+    text_add(out, ",\"constants\":[");
+    for (int k = 0, n = 0; k < N_DEVICE_FIELDS; k++) {
+      const DeviceConstant *constant =
+          device_preset_constant(i, (DeviceField)k);
+      if (!constant) continue;
+      if (n++) text_add(out, ",");
+      list_constant_json(out, constant);
+    }
+    text_add(out, "]}\n");
+  }
 }
 
 /* Rows made of the heads of models/ when this binary was built; the counts are
@@ -85,32 +126,50 @@ static void list_options(Text *out) {
   options_markdown(out);
 }
 
+typedef void ListTable(Text *out);
+
+typedef struct ListInfo {
+  const char *name;
+  ListTable *print, *markdown, *json; /* NULL: not in this form */
+} ListInfo;
+
+/* The form of the table that the options ask for; NULL after a message. */
+static ListTable *list_form(const Options *options, const ListInfo *table) {
+  if (options->markdown && !table->markdown) {
+    message_print("dnnc: error: '%s' is not printed as Markdown; 'passes' "
+                  "and 'options' are\n",
+                  table->name);
+    return NULL;
+  }
+  if (options->json && !table->json) {
+    message_print("dnnc: error: '%s' is not printed as JSON; 'devices' is\n",
+                  table->name);
+    return NULL;
+  }
+  return options->markdown ? table->markdown
+         : options->json   ? table->json
+                           : table->print;
+}
+
 int command_list(Tool *tool) {
-  static const struct {
-    const char *name;
-    void (*print)(Text *out), (*markdown)(Text *out); /* or NULL */
-  } tables[] = {
-      {"ops", list_ops, NULL},
-      {"passes", list_passes, list_passes_markdown},
-      {"schedules", list_schedules, NULL},
-      {"optimizers", frontend_list_optimizers, NULL},
-      {"devices", list_devices, NULL},
-      {"models", list_models, NULL},
-      {"commands", list_commands, NULL},
-      {"options", list_options, list_options},
+  static const ListInfo tables[] = {
+      {"ops", list_ops, NULL, NULL},
+      {"passes", list_passes, list_passes_markdown, NULL},
+      {"schedules", list_schedules, NULL, NULL},
+      {"optimizers", frontend_list_optimizers, NULL, NULL},
+      {"devices", list_devices, NULL, list_devices_json},
+      {"models", list_models, NULL, NULL},
+      {"commands", list_commands, NULL, NULL},
+      {"options", list_options, list_options, NULL},
   };
   const char *names[ARRAY_LENGTH(tables)];
   for (int i = 0; i < ARRAY_LENGTH(tables); i++) {
     names[i] = tables[i].name;
     if (strcmp(tables[i].name, tool->options.subject)) continue;
+    ListTable *print = list_form(&tool->options, &tables[i]);
+    if (!print) return EXIT_user;
     Text out = text_create(tool->arena);
-    if (tool->options.markdown && !tables[i].markdown) {
-      message_print("dnnc: error: '%s' is not printed as Markdown; 'passes' "
-                    "and 'options' are\n",
-                    names[i]);
-      return EXIT_user;
-    }
-    (tool->options.markdown ? tables[i].markdown : tables[i].print)(&out);
+    print(&out);
     tool_print(&out);
     return EXIT_done;
   }

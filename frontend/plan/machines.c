@@ -1,14 +1,34 @@
 /*
  * machines.c -- checks clusters, devices and certificates: their settings must
- * exist and have values of the right kind. No pass reads them yet; `dnnc show`
- * prints them and reports their mistakes.
+ * exist and have values of the right kind and unit.  clusters.c makes a Cluster
+ * of them.
  */
+#include "frontend/plan/machines.h"
 #include "frontend/syntax/help.h"
-#include "frontend/syntax/ast.h"
 
+#include <math.h>
 #include <string.h>
 
-typedef enum Kind { COUNT, AMOUNT, RATIO, DEVICE, KIND, TEXT, ANY, BLOCK } Kind;
+typedef enum Kind { /* quantities first, in the order of units.def */
+                    COUNT = UNIT_count,
+                    BYTES = UNIT_bytes,
+                    BANDWIDTH = UNIT_bandwidth,
+                    FLOPS = UNIT_flops,
+                    HERTZ = UNIT_hertz,
+                    TIME = UNIT_time,
+                    RATIO,
+                    DEVICE,
+                    KIND,
+                    TARGET,
+                    TEXT,
+                    ANY,
+                    BLOCK,
+                    FIELD_count = COUNT, /* of the rows of device_fields.def */
+                    FIELD_bytes = BYTES,
+                    FIELD_bandwidth = BANDWIDTH,
+                    FIELD_flops = FLOPS,
+                    FIELD_hertz = HERTZ
+} Kind;
 
 static const struct {
   const char *block, *name;
@@ -18,23 +38,19 @@ static const struct {
 #include "frontend/plan/machines.def"
 };
 
-static const char *const kinds[] = {"switch",   "mesh", "ring",   "torus",
-                                    "fat_tree", "pcie", "shared", "wan"};
+enum { MOST_SUGGESTED = 100 }; /* devices of a file, as help */
 
 typedef struct Check {
   Arena *arena;
   Diags *diags;
-  const Ast *ast;
+  Map *devices; /* of the file, by name */
 } Check;
 
 static void machine_wrong(Check *c, const Setting *setting,
                           const char *wanted) {
   const Expr *x = setting->value;
-  const char *what =
-      arena_printf(c->arena, "%.*s", (int)(x->span.end - x->span.begin),
-                   x->span.source->text + x->span.begin);
   diag(c->diags, DIAG_wrong_setting, x->span, setting->path.names[0], wanted,
-       what);
+       span_text(c->arena, x->span));
 }
 
 static void machine_check_word(Check *c, const Setting *setting,
@@ -54,19 +70,32 @@ static void machine_check_word(Check *c, const Setting *setting,
 
 /* Presets, and the devices of the file. */
 static void machine_check_device(Check *c, const Setting *setting) {
+  const Expr *x = setting->value;
+  if (x->kind == EXPR_name && map_has(c->devices, x->name)) return;
   VEC(const char *) names = {0};
-#define DEVICE(name, f32, bf16, f16, memory, bandwidth)                        \
-  vec_push(c->arena, &names, #name);
-#include "ir/devices.def"
-  for (int i = 0; i < c->ast->n_items; i++) {
-    const Item *item = &c->ast->items[i];
-    if (item->kind == ITEM_block && item->name &&
-        strcmp(item->block, "device") == 0)
-      vec_push(c->arena, &names, item->name);
-  }
+  for (int i = 0; i < device_preset_count(); i++)
+    vec_push(c->arena, &names, device_preset(i)->name);
+  for (int i = 0; i < map_size(c->devices) && i < MOST_SUGGESTED; i++)
+    vec_push(c->arena, &names, map_key_at(c->devices, i));
   machine_check_word(c, setting, "a preset or a 'device' of the file",
                      names.data, names.n);
 }
+
+static void machine_check_kind(Check *c, const Setting *setting) {
+  const char *names[N_LINK_KINDS];
+  for (int i = 0; i < N_LINK_KINDS; i++)
+    names[i] = link_kind_info((LinkKind)i)->name;
+  machine_check_word(c, setting, "a kind of link", names, N_LINK_KINDS);
+}
+
+static void machine_check_target(Check *c, const Setting *setting) {
+  VEC(const char *) names = {0};
+  for (int i = 0; device_target(i); i++)
+    vec_push(c->arena, &names, device_target(i));
+  machine_check_word(c, setting, "a back end", names.data, names.n);
+}
+
+/* ---- numbers ---- */
 
 static bool machine_number(const Expr *x, double *out) {
   if (x->kind == EXPR_int) *out = (double)x->integer;
@@ -74,35 +103,112 @@ static bool machine_number(const Expr *x, double *out) {
   return x->kind == EXPR_int || x->kind == EXPR_float;
 }
 
-static void check_number(Check *c, const Setting *setting, Kind kind) {
-  double value = 0;
-  bool is_number = machine_number(setting->value, &value);
-  if (kind == COUNT && !(setting->value->kind == EXPR_int && value >= 1))
-    machine_wrong(c, setting, "an integer of at least 1");
-  else if (kind == AMOUNT && !(is_number && value > 0))
-    machine_wrong(c, setting, "a number above 0");
-  else if (kind == RATIO && !(is_number && value >= 1))
-    machine_wrong(c, setting, "a number of at least 1");
+/* A quantity is in bytes, bits count too, where its unit says so. */
+static bool unit_fits(const char *spelling, Unit unit) {
+  const char *suffix = "";
+  if (spelling) {
+    suffix = spelling + strspn(spelling, "0123456789.");
+    if (*suffix == 'e' || *suffix == 'E')
+      suffix += 1 + strspn(suffix + 1, "+-0123456789");
+  }
+  bool is_rate = strstr(suffix, "/s") != NULL;
+  bool is_size = strpbrk(suffix, "Bb") != NULL;
+  bool is_count = !*suffix || (!suffix[1] && strchr("KMGTP", *suffix));
+  switch (unit) {
+  case UNIT_bytes: return is_size && !is_rate;
+  case UNIT_bandwidth: return is_size && is_rate;
+  case UNIT_time: return !is_count && !is_size && !is_rate;
+  default: return is_count;
+  }
 }
 
-static void machine_check_value(Check *c, const Setting *setting, Kind kind) {
+typedef enum Amount {
+  AMOUNT_fine,
+  AMOUNT_wrong,
+  AMOUNT_zero,
+  AMOUNT_large
+} Amount;
+
+static Amount amount_read(const Expr *x, Unit unit, int64_t *out) {
+  double value = 0;
+  if (!machine_number(x, &value) || !unit_fits(x->name, unit) ||
+      (unit == UNIT_count && x->kind != EXPR_int))
+    return AMOUNT_wrong;
+  value *= unit_info(unit)->scale;
+  if (value > (double)unit_info(unit)->most) return AMOUNT_large;
+  *out = (int64_t)llround(value);
+  return *out > 0 || unit == UNIT_time ? AMOUNT_fine : AMOUNT_zero;
+}
+
+bool machine_read_amount(const Expr *x, Unit unit, int64_t *out) {
+  return amount_read(x, unit, out) == AMOUNT_fine;
+}
+
+static int64_t greatest_divisor(int64_t a, int64_t b) {
+  while (b) {
+    int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+bool machine_read_ratio(const Expr *x, LinkRatio *out) {
+  enum { PARTS = 1000000 };
+  double value = 0;
+  if (!machine_number(x, &value) || x->name || value < 1 || value > PARTS)
+    return false;
+  int64_t parts = (int64_t)llround(value * PARTS);
+  int64_t divisor = greatest_divisor(parts, PARTS);
+  *out = (LinkRatio){parts / divisor, PARTS / divisor};
+  return true;
+}
+
+static void check_amount(Check *c, const char *block, const Setting *setting,
+                         Unit unit) {
+  const Expr *x = setting->value;
+  const UnitInfo *info = unit_info(unit);
+  int64_t value;
+  switch (amount_read(x, unit, &value)) {
+  case AMOUNT_fine: return;
+  case AMOUNT_wrong: machine_wrong(c, setting, info->expected); return;
+  case AMOUNT_zero:
+    if (unit == UNIT_count)
+      machine_wrong(c, setting, info->expected);
+    else
+      diag(c->diags, DIAG_not_positive, x->span, setting->path.names[0], block,
+           span_text(c->arena, x->span));
+    return;
+  case AMOUNT_large:
+    diag(c->diags, DIAG_setting_large, x->span, setting->path.names[0],
+         quantity_text(c->arena, unit, info->most),
+         span_text(c->arena, x->span));
+    return;
+  }
+}
+
+static void machine_check_value(Check *c, const char *block,
+                                const Setting *setting, Kind kind) {
+  LinkRatio ratio;
   switch (kind) {
-  case COUNT:
-  case AMOUNT:
-  case RATIO: check_number(c, setting, kind); break;
-  case DEVICE: machine_check_device(c, setting); break;
-  case KIND:
-    machine_check_word(c, setting, "a kind of link", kinds,
-                       ARRAY_LENGTH(kinds));
-    break;
+  case RATIO:
+    if (!machine_read_ratio(setting->value, &ratio))
+      machine_wrong(c, setting, "a number from 1 to 1000000");
+    return;
+  case DEVICE: machine_check_device(c, setting); return;
+  case KIND: machine_check_kind(c, setting); return;
+  case TARGET: machine_check_target(c, setting); return;
   case TEXT:
     if (setting->value->kind != EXPR_string)
       machine_wrong(c, setting, "a string");
-    break;
+    return;
   case ANY:
-  case BLOCK: break;
+  case BLOCK: return;
+  default: check_amount(c, block, setting, (Unit)kind);
   }
 }
+
+/* ---- settings ---- */
 
 static void check_settings(Check *c, const char *block, const Setting *settings,
                            int n);
@@ -113,14 +219,16 @@ static void check_setting(Check *c, const char *block, const Setting *setting) {
   int n = 0;
   for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
     if (strcmp(rows[i].block, block) != 0) continue;
-    names[n++] = rows[i].name;
-    if ((*rows[i].name && strcmp(rows[i].name, name) != 0) || setting->type ||
-        (rows[i].kind == BLOCK) != setting->is_block)
+    if (*rows[i].name) names[n++] = rows[i].name;
+    if ((*rows[i].name && strcmp(rows[i].name, name) != 0) || setting->type)
       continue;
-    if (setting->is_block)
+    if ((rows[i].kind == BLOCK) != setting->is_block)
+      diag(c->diags, DIAG_block_or_value, setting->path.spans[0], name,
+           setting->is_block ? "a value" : "a block");
+    else if (setting->is_block)
       check_settings(c, name, setting->settings, setting->n_settings);
     else
-      machine_check_value(c, setting, rows[i].kind);
+      machine_check_value(c, block, setting, rows[i].kind);
     return;
   }
   Diag *d =
@@ -130,21 +238,28 @@ static void check_setting(Check *c, const char *block, const Setting *setting) {
 
 static void check_settings(Check *c, const char *block, const Setting *settings,
                            int n) {
+  Map *given = map_create(c->arena);
   for (int i = 0; i < n; i++) {
-    const Setting *setting = &settings[i];
-    for (int k = 0; k < i && !setting->is_block; k++) {
-      if (settings[k].path.names[0] != setting->path.names[0]) continue;
-      Diag *d = diag(c->diags, DIAG_given_twice, setting->path.spans[0],
-                     setting->path.names[0]);
-      diag_note(d, settings[k].path.spans[0], "it is given here first");
-      break;
+    const Setting *setting = &settings[i], *before;
+    Name name = setting->path.names[0];
+    if (!setting->is_block && (before = map_get(given, name)) != NULL) {
+      Diag *d = diag(c->diags, DIAG_given_twice, setting->path.spans[0], name);
+      diag_note(d, before->path.spans[0], "it is given here first");
+    } else if (!setting->is_block) {
+      map_put(given, name, (void *)(uintptr_t)setting);
     }
     check_setting(c, block, setting);
   }
 }
 
 void machines_check(Arena *arena, Diags *diags, const Ast *ast) {
-  Check c = {arena, diags, ast};
+  Check c = {arena, diags, map_create(arena)};
+  for (int i = 0; i < ast->n_items; i++) {
+    const Item *item = &ast->items[i];
+    if (item->kind == ITEM_block && item->name &&
+        strcmp(item->block, "device") == 0)
+      map_put(c.devices, item->name, (void *)(uintptr_t)item);
+  }
   for (int i = 0; i < ast->n_items; i++) {
     const Item *item = &ast->items[i];
     if (item->kind != ITEM_block) continue;

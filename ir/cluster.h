@@ -1,0 +1,230 @@
+/*
+ * cluster.h -- declares the machines that a plan is for: groups of equal
+ * devices, joined by levels of links.
+ *
+ *     cluster pods {                          ranks 0..7 are a node, and ranks
+ *       device = a100_80g                     0..31 a pod: a rank is counted
+ *       level node { count = 8; ... }         from the inside out
+ *       level pod  { count = 4; ... }
+ *     }
+ *
+ * A *unit* of a level is what its links join: `count` members, each of which is
+ * a device on the first level and a unit of the level below on all others.
+ * Levels that follow groups have groups as members.  All quantities are
+ * integers, so that a cost is the same on every machine.
+ */
+#ifndef IR_CLUSTER_H
+#define IR_CLUSTER_H
+
+#include "ir/ir.h"
+
+typedef int64_t Ps;    /* picoseconds */
+typedef int64_t Bytes; /* also bytes per second */
+
+/* ---- quantity.c: quantities as text ---- */
+
+typedef enum Unit {
+#define UNIT(name, expected, suffix, scale, most) UNIT_##name,
+#include "ir/units.def"
+  N_UNITS
+} Unit;
+
+typedef struct UnitInfo {
+  const char *name, *expected, *suffix;
+  double scale;
+  int64_t most;
+} UnitInfo;
+
+const UnitInfo *unit_info(Unit unit);
+/* The shortest exact text with a unit of the language: "12.5GB/s", "79GiB",
+ * "1.5us", "312T". */
+void quantity_print(Text *out, Unit unit, int64_t value);
+const char *quantity_text(Arena *arena, Unit unit, int64_t value);
+
+/* ---- device.c ---- */
+
+typedef enum DeviceField {
+#define DEVICE_FIELD(name, unit, need, what) DEVICE_##name,
+#include "ir/device_fields.def"
+  N_DEVICE_FIELDS
+} DeviceField;
+
+typedef struct DeviceFieldInfo {
+  const char *name;
+  Unit unit;
+  bool is_required;
+  const char *what;
+} DeviceFieldInfo;
+
+const DeviceFieldInfo *device_field_info(DeviceField field);
+
+typedef struct ClusterDevice {
+  Name name;
+  const char *target;              /* a row of backends.def, "cpu" or "cuda" */
+  int64_t values[N_DEVICE_FIELDS]; /* 0: the device lacks it, or unknown */
+} ClusterDevice;
+
+/* FLOP/s of matmuls in this dtype; 0: the device has none. */
+int64_t device_flops(const ClusterDevice *device, DType dtype);
+
+typedef struct DeviceConstant {
+  int preset;
+  DeviceField field;
+  int64_t value;
+  const char *mark; /* "published", "measured" or "from memory" */
+  const char *date, *source;
+} DeviceConstant;
+
+typedef struct DevicePreset {
+  const char *name, *target;
+  const char *driver_name; /* as the device's driver calls it; "": no device */
+  const char *what;
+} DevicePreset;
+
+int device_preset_count(void);
+const DevicePreset *device_preset(int index);
+int device_preset_find(const char *name); /* -1 */
+/* NULL: the device lacks it, or nobody knows. */
+const DeviceConstant *device_preset_constant(int preset, DeviceField field);
+/* Its constants, under its name. */
+ClusterDevice device_of_preset(int preset, Names *names);
+/* The back ends that presets have, each once; NULL: there are no more. */
+const char *device_target(int index);
+
+/* ---- link.c ---- */
+
+typedef enum LinkKind {
+#define LINK_KIND(name, port, cut, uplinks, rule) LINK_##name,
+#include "ir/link_kinds.def"
+  N_LINK_KINDS
+} LinkKind;
+
+typedef enum LinkPort { PORT_own, PORT_direct, PORT_bus } LinkPort;
+typedef enum LinkCut { CUT_full, CUT_link, CUT_ring, CUT_torus } LinkCut;
+
+typedef struct LinkKindInfo {
+  const char *name;
+  LinkPort port;
+  LinkCut cut;
+  bool has_uplinks;
+  const char *rule; /* which transfers share which link */
+} LinkKindInfo;
+
+const LinkKindInfo *link_kind_info(LinkKind kind);
+bool link_kind_find(const char *name, LinkKind *out);
+
+typedef struct LinkRatio { /* in lowest terms, at least 1 */
+  int64_t num, den;
+} LinkRatio;
+
+typedef struct Level {
+  Name name;
+  int64_t count; /* members of a unit */
+  Bytes link;    /* one link of a member, one direction, a second */
+  int64_t links; /* of a member */
+  Ps latency;    /* of one message */
+  LinkKind kind;
+  LinkRatio oversubscription;
+} Level;
+
+typedef enum Pattern {
+  PATTERN_next, /* each member sends to the next one, as rings do */
+  PATTERN_all   /* each member sends equally to all others */
+} Pattern;
+
+/* Bytes a second that each of `n` members of a unit sends while all of them
+ * send in this pattern, each with `transfers` transfers at a time: of its
+ * devices, or over several rings.  2 <= n <= count. */
+Bytes level_bandwidth(const Level *level, Pattern pattern, int64_t n,
+                      int64_t transfers);
+
+/* ---- cluster.c ---- */
+
+typedef struct ClusterGroup {
+  Name name; /* NULL: the cluster has no groups, this stands for all of it */
+  const ClusterDevice *device;
+  int n_levels;
+  Level *levels;  /* from the inside out */
+  bool is_island; /* see docs/cluster.md */
+  Span span;      /* where it names its device */
+} ClusterGroup;
+
+/* A file of measured curves, which stands for constants of the presets. */
+typedef struct MeasuredCurve {
+  Name name;
+  const char *file; /* relative to the cluster file */
+} MeasuredCurve;
+
+typedef struct Cluster {
+  Name name;
+  int n_groups; /* at least 1 */
+  ClusterGroup *groups;
+  int n_joining;
+  Level *joining; /* whose first one has the groups as members */
+  int n_curves;
+  MeasuredCurve *curves;
+} Cluster;
+
+enum {
+  MAX_LEVELS = 16, /* of a group, and of those that join */
+  MAX_CLUSTER_RANKS = 2147483647
+};
+
+int64_t group_ranks(const ClusterGroup *group);
+int64_t cluster_ranks(const Cluster *cluster);
+/* The group of a rank; *out_local is the rank inside of it, unless NULL. */
+const ClusterGroup *cluster_group_of(const Cluster *cluster, int64_t rank,
+                                     int64_t *out_local);
+/* The innermost level with both ranks in one unit; NULL: they are equal. */
+const Level *cluster_level_between(const Cluster *cluster, int64_t a,
+                                   int64_t b);
+
+/* ---- slice.c ---- */
+
+/* How many members of the units of a level take part.  Units of which no rank
+ * takes part do not count. */
+typedef struct LevelShare {
+  const Level *level;
+  int64_t least, most;
+} LevelShare;
+
+/* Ranks with numbers in order, as a part of a cluster: what a stage sees.  Rank
+ * r of the slice is rank first + r of the cluster. */
+typedef struct SliceGroup {
+  const ClusterGroup *group;
+  int64_t first, n; /* ranks of the slice */
+  int n_levels;     /* up to the first one with all of them in one unit */
+  LevelShare *levels;
+} SliceGroup;
+
+typedef struct ClusterSlice {
+  const Cluster *cluster;
+  int64_t first, n;
+  int n_groups;
+  SliceGroup *groups; /* with ranks of the slice, in order */
+  int n_joining;      /* none where it lies in one group */
+  LevelShare *joining;
+  /* It has one group, and each level has equally many members in all units:
+   * their numbers are the digits of a rank. */
+  bool is_regular;
+} ClusterSlice;
+
+/* 0 <= first, 1 <= n, first + n <= cluster_ranks. */
+ClusterSlice cluster_slice(Arena *arena, const Cluster *cluster, int64_t first,
+                           int64_t n);
+/* The members of every level that the process group of the ranks first, first +
+ * stride, ... has, inside out.  Levels of which no unit has two are left out,
+ * so `*out` has those that the process group sends over.  It takes size *
+ * levels steps. */
+int cluster_shares(Arena *arena, const Cluster *cluster, int64_t first,
+                   int64_t stride, int64_t size, LevelShare **out);
+
+/* ---- cluster_text.c ---- */
+
+/* The canonical text: all devices with all constants, all settings.  Read
+ * again it is the same cluster. */
+void cluster_print(Text *out, const Cluster *cluster);
+/* 32 hex digits and NUL, of the canonical text. */
+void cluster_hash(Arena *scratch, const Cluster *cluster, char out_hex[33]);
+
+#endif
