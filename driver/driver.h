@@ -45,10 +45,11 @@ typedef struct CompileOptions {
   bool explains_windows;  /* note why there can be no `decode` */
 
   const char *plan;     /* path of the plan file, or NULL */
+  const char *cluster;  /* path of the cluster file, or NULL */
   int64_t ranks;        /* 0: as the plan says */
   int64_t microbatches; /* 0: as the plan says */
   int64_t bucket_bytes; /* 0: as the plan says */
-  const char *target;   /* NULL: cpu */
+  const char *target;   /* NULL: that of the cluster, or cpu */
 
   DataFiles data_files;
   const char *data_folder; /* where to look first, or NULL */
@@ -91,7 +92,8 @@ typedef struct Compilation {
   const CompileOptions *options;
   const char *model_folder; /* of the model file, absolute */
   const Model *model;
-  const Plan *plan; /* NULL: one rank, one micro-batch */
+  const Plan *plan;       /* NULL: one rank, one micro-batch */
+  const Cluster *cluster; /* NULL: the options name none */
   BuildTarget target;
   int ranks; /* of the bundle */
   int n_entry_points;
@@ -120,6 +122,15 @@ CompileResult driver_compile(Compilation *c);
  * compiler, runtime, progress; the rest is filled in here. */
 Status driver_build(const Compilation *c, const BuildOptions *host,
                     BuildReport *out);
+
+/* ---- cluster.c ---- */
+
+/* NULL after mistakes, which are printed. */
+const Cluster *driver_load_cluster(Module *module, const char *path);
+/* Whether it has so many ranks; prints the mistake. */
+bool driver_check_ranks(const Cluster *cluster, int64_t ranks);
+/* The back end of its devices; NULL: they have different ones. */
+const char *driver_cluster_target(const Cluster *cluster);
 
 /* ---- for a look inside ---- */
 

@@ -21,6 +21,12 @@ Model *driver_load_model(Compilation *c);
 bool driver_count_eval_samples(const Compilation *c, const Model *model,
                                int64_t *out_samples);
 
+/* ---- cluster.c ---- */
+
+/* Whether the devices of the first ranks of the cluster compute in the dtype
+ * of the model; mistakes are printed. */
+bool driver_check_devices(const Compilation *c);
+
 /* ---- target.c ---- */
 
 /* The back end that the options name, with the libraries of this machine. */

@@ -19,10 +19,16 @@ CompileResult driver_load(Module *module, const CompileOptions *options,
                        .options = options,
                        .model_folder =
                            driver_model_folder(module->arena, options->path)};
+  if (options->cluster) {
+    out->cluster = driver_load_cluster(module, options->cluster);
+    if (!out->cluster || !driver_check_ranks(out->cluster, options->ranks))
+      return COMPILE_mistake;
+  }
   Status status = driver_read_target(out);
   if (status.code != STATUS_ok) return load_failed(status);
   out->model = driver_load_model(out);
-  if (!out->model) return COMPILE_mistake;
+  if (!out->model || (out->cluster && !driver_check_devices(out)))
+    return COMPILE_mistake;
   /* Unless the command line names a plan. */
   bool is_on_one_rank = (options->purpose == PURPOSE_predict ||
                          options->purpose == PURPOSE_sample) &&

@@ -37,7 +37,9 @@ static int64_t conv_scratch(const Target *target, const void *conv) {
 
 Status driver_read_target(Compilation *c) {
   Arena *arena = c->module->arena;
-  TRY(backend_read_target(arena, c->options->target, &c->target));
+  const char *target = c->options->target;
+  if (!target && c->cluster) target = driver_cluster_target(c->cluster);
+  TRY(backend_read_target(arena, target, &c->target));
   Backend *own =
       arena_copy(arena, c->target.backend, sizeof *c->target.backend);
   /* The figures of a model do not depend on this machine. */

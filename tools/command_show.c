@@ -1,7 +1,7 @@
 /*
- * command_show.c -- implements `dnnc show`, which prints a plan or cluster file
- * as tables. With a model it shows what the plan leads to
- * (show_collectives.c).
+ * command_show.c -- implements `dnnc show`, which prints a plan file as tables.
+ * With a model it shows what the plan leads to (show_collectives.c), and a
+ * cluster file is printed by show_cluster.c.
  */
 #include "frontend/syntax/ast.h"
 #include "tools/tools.h"
@@ -112,6 +112,13 @@ int command_show(Tool *tool) {
   }
   if (length > 4 && !strcmp(tool->options.subject + length - 4, ".map"))
     return show_map(tool);
+  if (length > 8 && !strcmp(tool->options.subject + length - 8, ".cluster"))
+    return show_cluster(tool);
+  if (tool->options.ranks > 0) {
+    message_print(
+        "dnnc: error: 'dnnc show' takes --ranks for a cluster only\n");
+    return EXIT_user;
+  }
   Source *source = ARENA_NEW(tool->arena, Source);
   source->path = tool->options.subject;
   Status status =

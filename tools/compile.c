@@ -81,6 +81,11 @@ static bool read_options(Tool *tool, CompileOptions *out) {
   CommandId command = options->command;
   bool is_ir = command == COMMAND_ir;
   if (!check_passes(tool)) return false;
+  if (command == COMMAND_check && options->ranks > 0 && !options->cluster) {
+    message_print("dnnc: error: 'dnnc check' takes --ranks with --cluster "
+                  "only\n");
+    return false;
+  }
   if (options->ranks > INT32_MAX) {
     fprintf(stderr,
             "dnnc: error: --ranks %lld is too large; the most is "
@@ -102,6 +107,7 @@ static bool read_options(Tool *tool, CompileOptions *out) {
       .explains_windows =
           (is_ir || command == COMMAND_sample) && !options->quiet,
       .plan = options->plan,
+      .cluster = options->cluster,
       .ranks = given_or_zero(options->ranks),
       .microbatches = given_or_zero(options->microbatches),
       .bucket_bytes = given_or_zero(options->bucket),

@@ -96,6 +96,9 @@ TensorMap *tool_read_map(Tool *tool, const char *path);
 /* `dnnc show PLAN --model MODEL` (show_collectives.c); returns an exit code. */
 int show_compiled(Tool *tool);
 
+/* `dnnc show FILE.cluster` (show_cluster.c); returns an exit code. */
+int show_cluster(Tool *tool);
+
 /* The memory of a rank by kind (show_memory.c): a table, or a field of a JSON
  * object. */
 void show_memory(Text *out, const Compilation *c, bool is_json);

@@ -1,0 +1,75 @@
+/*
+ * cluster.c -- loads the cluster that a command is given, and checks what a
+ * model asks of its devices.
+ */
+#include "driver/internal.h"
+
+enum { MOST_CLUSTER_BYTES = 16 << 20 };
+
+const Cluster *driver_load_cluster(Module *module, const char *path) {
+  Source *source = ARENA_NEW(module->arena, Source);
+  source->path = name_intern(module->names, path);
+  Status status = file_read(module->arena, path, MOST_CLUSTER_BYTES,
+                            &source->text, &source->n);
+  if (status.code != STATUS_ok) {
+    message_print("dnnc: error: %s\n", status.message);
+    return NULL;
+  }
+  const Cluster *cluster = frontend_read_cluster(module, source);
+  return driver_report(module) ? NULL : cluster;
+}
+
+bool driver_check_ranks(const Cluster *cluster, int64_t ranks) {
+  int64_t most = cluster_ranks(cluster);
+  if (ranks <= most) return true;
+  message_print(
+      "dnnc: error: --ranks %lld is more than cluster '%s' has, which "
+      "are %lld\n",
+      (long long)ranks, cluster->name, (long long)most);
+  return false;
+}
+
+const char *driver_cluster_target(const Cluster *cluster) {
+  const char *target = cluster->groups[0].device->target;
+  for (int i = 1; i < cluster->n_groups; i++)
+    if (cluster->groups[i].device->target != target) return NULL;
+  return target;
+}
+
+/* "f64, f32 and f16" */
+static const char *known_dtypes(Arena *arena, const ClusterDevice *device) {
+  const char *names[N_DTYPES], *list = "";
+  int n = 0;
+  for (int i = 0; i < N_DTYPES; i++)
+    if (device_flops(device, (DType)i) > 0) names[n++] = dtype_name((DType)i);
+  for (int i = 0; i < n; i++)
+    list = arena_printf(arena, "%s%s%s", list,
+                        i == 0      ? ""
+                        : i < n - 1 ? ", "
+                                    : " and ",
+                        names[i]);
+  return list;
+}
+
+static void check_dtype(const Compilation *c, const ClusterGroup *group) {
+  const Precision *precision = &c->model->precision;
+  Diags *diags = c->module->diags;
+  if (device_flops(group->device, precision->compute) > 0 ||
+      diags_have(diags, DIAG_device_dtype, precision->span))
+    return;
+  Diag *d = diag(diags, DIAG_device_dtype, precision->span, group->device->name,
+                 dtype_name(precision->compute));
+  diag_note(d, group->span, "the cluster names the device here");
+  diag_help(d, "it computes in %s",
+            known_dtypes(c->module->arena, group->device));
+}
+
+bool driver_check_devices(const Compilation *c) {
+  int64_t ranks = c->options->ranks > 0 ? c->options->ranks : INT64_MAX;
+  int64_t first = 0;
+  for (int i = 0; i < c->cluster->n_groups && first < ranks; i++) {
+    check_dtype(c, &c->cluster->groups[i]);
+    first += group_ranks(&c->cluster->groups[i]);
+  }
+  return !driver_report(c->module);
+}
