@@ -568,7 +568,18 @@ CuEnum cuDeviceGet(int *device, int ordinal) {
 
 CuEnum cuDeviceGetName(char *name, int length, int device) {
   MOCK_ENTER();
-  snprintf(name, (size_t)length, "mock %d", device);
+  const char *wanted = getenv("DNN_MOCK_NAME");
+  if (wanted)
+    snprintf(name, (size_t)length, "%s", wanted);
+  else
+    snprintf(name, (size_t)length, "mock %d", device);
+  return 0;
+}
+
+CuEnum cuDeviceTotalMem_v2(size_t *bytes, int device) {
+  (void)device;
+  MOCK_ENTER();
+  *bytes = (size_t)80 << 30;
   return 0;
 }
 
@@ -578,6 +589,8 @@ CuEnum cuDeviceGetAttribute(int *value, CuEnum attribute, int device) {
   int sm = (int)setting("DNN_MOCK_SM", 90);
   *value = attribute == CU_CAPABILITY_MAJOR   ? sm / 10
            : attribute == CU_CAPABILITY_MINOR ? sm % 10
+           : attribute == CU_CLOCK_KHZ        ? 1980000
+           : attribute == CU_L2_BYTES         ? 50 << 20
                                               : 132;
   return 0;
 }
