@@ -13,9 +13,7 @@
 #ifndef PASSES_PLAN_SIMULATE_H
 #define PASSES_PLAN_SIMULATE_H
 
-#include "support/support.h"
-
-typedef int64_t Ps; /* picoseconds */
+#include "ir/cluster.h"
 
 /* A share of 1 of a link or of a stream. */
 #define SIM_ONE ((int64_t)1 << 20)
