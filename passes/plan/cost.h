@@ -8,6 +8,7 @@
 #ifndef PASSES_PLAN_COST_H
 #define PASSES_PLAN_COST_H
 
+#include "ir/cluster.h"
 #include "ir/work.h"
 #include "passes/plan/simulate.h"
 
@@ -45,8 +46,11 @@ typedef struct DeviceRates {
   int64_t interference; /* of SIM_ONE */
 } DeviceRates;
 
+typedef enum Transport { TRANSPORT_mpi, TRANSPORT_nccl } Transport;
+
 typedef struct CostModel {
   DeviceRates rates;
+  Transport transport;
   uint32_t without; /* bit of each CostTerm that is left out */
 } CostModel;
 
@@ -59,6 +63,34 @@ typedef struct LaunchCost {
   CostTerm part; /* what `time` is counted as */
   Ps launch, time;
 } LaunchCost;
+
+/* ---- cost_link.c: transfers ---- */
+
+/* A level of the cluster's links as a process group sees it.  All ranks run the
+ * same program, so the other groups transfer over a level at the same time. */
+typedef struct GroupLevel {
+  const Level *level;
+  int64_t group_below; /* ranks of the group in one member, at most */
+  int64_t group_here;  /* ranks of the group in one unit, at most */
+  int64_t ranks_below; /* all ranks in one member */
+  int64_t members;     /* of a unit that have ranks */
+} GroupLevel;
+
+/* The levels, from the inside out, that the group of these ranks (in ascending
+ * order) sends over, of a program of `world` ranks: at most the cluster's
+ * levels.  The cluster has one group of devices. */
+int cost_group_levels(const Cluster *cluster, int64_t world,
+                      const int64_t *ranks, int n, GroupLevel *out);
+
+/* One run of a collective that sends `bytes` from each of `n` ranks (as
+ * reshard.def counts) over these levels.  Link l of the program is that of
+ * the cluster's level l; the one behind them is what moves the bytes of a rank,
+ * its transport.  The loads live in `arena`. */
+SimTransfer cost_transfer(Arena *arena, const CostModel *model,
+                          const Cluster *cluster, Op op, int64_t bytes, int n,
+                          const GroupLevel *levels, int n_levels);
+
+/* ---- cost_launch.c ---- */
 
 /* Of a product [m, k] x [k, n], `batch` times, that reads and writes so many
  * bytes. */

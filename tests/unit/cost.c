@@ -170,3 +170,114 @@ Test(cost, presets_and_terms) {
     cr_expect_eq(cost_term_find(cost_term_info((CostTerm)term)->name), term);
   cr_expect_eq(cost_term_find("magic"), -1);
 }
+
+/* ---- transfers ---- */
+
+/* Two levels: nodes of four devices with two links of 100 bytes a ns, and two
+ * nodes with one link of 10 bytes a ns. */
+static const Cluster *two_nodes(Arena *arena) {
+  Level *levels = ARENA_ARRAY(arena, Level, 2);
+  levels[0] = (Level){.name = "node",
+                      .count = 4,
+                      .link = 100000000000,
+                      .links = 2,
+                      .latency = 1000,
+                      .kind = LINK_switch,
+                      .oversubscription = {1, 1}};
+  levels[1] = levels[0];
+  levels[1].name = "pod";
+  levels[1].count = 2;
+  levels[1].link = 10000000000;
+  levels[1].links = 1;
+  levels[1].latency = 5000;
+  ClusterGroup *group = ARENA_NEW(arena, ClusterGroup);
+  *group = (ClusterGroup){.n_levels = 2, .levels = levels};
+  Cluster *cluster = ARENA_NEW(arena, Cluster);
+  *cluster = (Cluster){.name = "two", .n_groups = 1, .groups = group};
+  return cluster;
+}
+
+typedef struct TransferCase {
+  const char *name;
+  Transport transport;
+  Op op;
+  int n, stride;
+  int64_t bytes;
+  int n_loads;
+  double node_ns, pod_ns; /* -1: the level is not crossed */
+  Ps latency;
+  const char *without;
+} TransferCase;
+
+static const TransferCase transfers[] = {
+    {"ring inside a node, over both links", TRANSPORT_nccl, OP_all_gather, 4, 1,
+     6000, 2, 30, -1, 3 * 1000, ""},
+    {"ring over both nodes: it crosses twice", TRANSPORT_nccl, OP_all_gather, 8,
+     1, 7000, 3, 35, 700, 6 * 1000 + 1 * 5000, ""},
+    {"four groups share the link of a node", TRANSPORT_nccl, OP_all_gather, 2,
+     4, 1000, 2, -1, 400, 5000, ""},
+    {"and do not, without contention", TRANSPORT_nccl, OP_all_gather, 2, 4,
+     1000, 2, -1, 100, 5000, "contention"},
+    {"an all-reduce has the hops twice", TRANSPORT_nccl, OP_all_reduce, 2, 4,
+     1000, 2, -1, 400, 2 * 5000, ""},
+    {"direct exchange: 4 of 7 parts of 4 ranks leave a node", TRANSPORT_mpi,
+     OP_all_gather, 8, 1, 7000, 3, 35, 7000 * 4 * 4 / 7 / 10., 2 * 5000, ""},
+    {"and NCCL's all-to-all", TRANSPORT_nccl, OP_all_to_all, 8, 1, 7000, 3, 35,
+     7000 * 4 * 4 / 7 / 10., 2 * 5000, ""},
+    {"a permute has one hop", TRANSPORT_mpi, OP_permute, 4, 1, 6000, 2, 30, -1,
+     1000, ""},
+    {"no latency", TRANSPORT_nccl, OP_all_gather, 4, 1, 6000, 2, 30, -1, 0,
+     "latency"},
+};
+
+Test(cost, transfers_by_hand) {
+  for (int i = 0; i < ARRAY_LENGTH(transfers); i++) {
+    const TransferCase *c = &transfers[i];
+    Arena *arena = module_create()->arena;
+    const Cluster *cluster = two_nodes(arena);
+    CostModel model = round_model();
+    model.transport = c->transport;
+    model.rates.transport = 1e15;
+    for (int term = 0; term < N_COST_TERMS; term++)
+      if (strstr(c->without, cost_term_info((CostTerm)term)->name))
+        model.without |= 1u << term;
+    int64_t ranks[8];
+    for (int r = 0; r < c->n; r++) ranks[r] = r * c->stride;
+    GroupLevel levels[2];
+    int n_levels = cost_group_levels(cluster, 8, ranks, c->n, levels);
+    SimTransfer transfer = cost_transfer(arena, &model, cluster, c->op,
+                                         c->bytes, c->n, levels, n_levels);
+    cr_assert_eq(transfer.n_loads, c->n_loads, "%s: %d", c->name,
+                 transfer.n_loads);
+    cr_expect_eq(transfer.latency, c->latency, "%s: %ld", c->name,
+                 (long)transfer.latency);
+    double expected[2] = {c->node_ns, c->pod_ns};
+    for (int l = 0; l < transfer.n_loads - 1; l++)
+      cr_expect_float_eq((double)transfer.loads[l].busy / 1000,
+                         expected[transfer.loads[l].link], 0.001,
+                         "%s: link %d, %.3f ns", c->name,
+                         transfer.loads[l].link,
+                         (double)transfer.loads[l].busy / 1000);
+    cr_expect_eq(transfer.loads[transfer.n_loads - 1].link, 2);
+  }
+}
+
+/* Few bytes over many ranks: a tree has fewer hops, and more bytes. */
+Test(cost, a_tree_for_small_all_reduces) {
+  Arena *arena = module_create()->arena;
+  const Cluster *cluster = two_nodes(arena);
+  CostModel model = round_model();
+  model.transport = TRANSPORT_nccl;
+  model.rates.transport = 1e15;
+  int64_t ranks[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+  GroupLevel levels[2];
+  int n = cost_group_levels(cluster, 8, ranks, 8, levels);
+  SimTransfer small =
+      cost_transfer(arena, &model, cluster, OP_all_reduce, 70, 8, levels, n);
+  cr_expect_eq(small.latency, 2 * (2 * 1000 + 1 * 5000), "%ld",
+               (long)small.latency);
+  cr_expect_eq(small.loads[1].busy, 8000, "%ld", (long)small.loads[1].busy);
+  SimTransfer large = cost_transfer(arena, &model, cluster, OP_all_reduce,
+                                    7000000, 8, levels, n);
+  cr_expect_eq(large.latency, 2 * (6 * 1000 + 5000));
+}

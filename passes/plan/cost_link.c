@@ -1,0 +1,189 @@
+/*
+ * cost_link.c -- the time of a collective by the algorithm that its transport
+ * runs.
+ *
+ * Each of n ranks sends V bytes (reshard.def).  The bytes that leave a member
+ * of a level, such as a node, share the links of that member with those that
+ * the other groups of ranks in it send at the same time:
+ *
+ *   ring (NCCL)      the ring enters and leaves each member once, so V bytes of
+ *                    each group leave it: V ranks_below / group_below
+ *   direct exchange  each rank sends V / (n - 1) to every other, so
+ *   (MPI; NCCL's     (n - group_below) / (n - 1) of what all its ranks send
+ *   all-to-all)      leave it: V ranks_below (n - group_below) / (n - 1)
+ *
+ *   8 ranks in 2 nodes, all-gather of N bytes, V = 7/8 N, one link a node:
+ *     ring V, direct exchange 4 x V x 4/7
+ *
+ * ir/link.c says how much of them a member can send.  A ring has n - 1 hops, an
+ * all-reduce twice that, and a tree 2 log2 n for n / (n - 1) of the bytes (NCCL
+ * takes the faster); a direct exchange has one hop for each round, with as many
+ * partners in a round as the transport has in flight.  Thakur, Rabenseifner and
+ * Gropp, "Optimization of Collective Communication Operations in MPICH" (2005),
+ * sections 3 and 4.
+ */
+#include "passes/plan/cost.h"
+
+/* Partners with which runtime/comm exchanges at a time. */
+#define PARTNERS_IN_FLIGHT 4
+
+static Ps ps_of(double seconds) {
+  double ps = seconds * 1e12;
+  return ps < 9e18 ? (Ps)(ps + 0.5) : INT64_MAX / 4;
+}
+
+/* ---- levels ---- */
+
+/* Most of these ranks that lie in one unit of so many ranks. */
+static int64_t most_in_unit(const int64_t *ranks, int n, int64_t unit) {
+  int64_t most = 0;
+  for (int i = 0, begin = 0; i < n; i++) {
+    if (ranks[i] / unit != ranks[begin] / unit) begin = i;
+    if (i - begin + 1 > most) most = i - begin + 1;
+  }
+  return most;
+}
+
+int cost_group_levels(const Cluster *cluster, int64_t world,
+                      const int64_t *ranks, int n, GroupLevel *out) {
+  ASSERT(cluster->n_groups == 1);
+  const ClusterGroup *group = &cluster->groups[0];
+  int64_t below = 1;
+  int n_levels = 0;
+  for (int l = 0; l < group->n_levels; l++) {
+    const Level *level = &group->levels[l];
+    int64_t unit = below * level->count;
+    int64_t here = unit < world ? unit : world;
+    GroupLevel of = {.level = level,
+                     .group_below = most_in_unit(ranks, n, below),
+                     .group_here = most_in_unit(ranks, n, unit),
+                     .ranks_below = below < world ? below : world,
+                     .members = (here + below - 1) / below};
+    if (of.group_here > of.group_below) out[n_levels++] = of;
+    below = unit;
+  }
+  return n_levels;
+}
+
+/* ---- loads ---- */
+
+/* Bytes that leave one member of the level, of all groups in it. */
+static double leaving_bytes(bool is_direct, double sent, int n,
+                            const GroupLevel *of) {
+  double groups = (double)of->ranks_below / (double)of->group_below;
+  if (!is_direct) return sent * groups;
+  return sent * (double)of->group_below * groups *
+         (double)(n - of->group_below) / (n - 1);
+}
+
+static double level_time(const CostModel *model, bool is_direct, double sent,
+                         int n, const GroupLevel *of) {
+  double bytes = leaving_bytes(is_direct, sent, n, of);
+  int64_t transfers = of->ranks_below;
+  if (!cost_counts(model, COST_contention)) {
+    bytes = bytes * (double)of->group_below / (double)of->ranks_below;
+    transfers = of->group_below;
+  }
+  /* A device sends over all its links at once; one of several in a node has a
+   * link of that node to itself, as far as there are enough. */
+  if (of->ranks_below == 1) transfers = of->level->links;
+  Bytes bandwidth =
+      level_bandwidth(of->level, is_direct ? PATTERN_all : PATTERN_next,
+                      of->members, transfers);
+  return bytes / (double)bandwidth;
+}
+
+static int log2_up(int64_t n) {
+  int log = 0;
+  while ((int64_t)1 << log < n) log++;
+  return log;
+}
+
+typedef enum Algorithm {
+  ALGORITHM_ring,
+  ALGORITHM_tree,
+  ALGORITHM_direct
+} Algorithm;
+
+/* Hops over a level: a ring crosses it once for each member but the last of a
+ * unit, which the next level joins to another unit. */
+static int64_t hops_of(Algorithm algorithm, int n, const GroupLevel *of) {
+  switch (algorithm) {
+  case ALGORITHM_ring: return n / of->group_below - n / of->group_here;
+  case ALGORITHM_tree: return log2_up(of->group_here / of->group_below);
+  case ALGORITHM_direct:
+    return (n - 1 + PARTNERS_IN_FLIGHT - 1) / PARTNERS_IN_FLIGHT;
+  }
+  UNREACHABLE();
+}
+
+/* A ring's hops add up; partners of a direct exchange are as far as the
+ * farthest. */
+static Ps latency_of(Algorithm algorithm, Op op, int n,
+                     const GroupLevel *levels, int n_levels) {
+  Ps sum = 0;
+  for (int l = 0; l < n_levels; l++) {
+    int64_t hops = op == OP_permute ? 1 : hops_of(algorithm, n, &levels[l]);
+    Ps level = levels[l].level->latency * hops;
+    if (algorithm == ALGORITHM_direct || op == OP_permute)
+      sum = level > sum ? level : sum;
+    else
+      sum += level;
+  }
+  return op == OP_all_reduce ? 2 * sum : sum;
+}
+
+static Ps busiest(const SimLoad *loads, int n) {
+  Ps most = 0;
+  for (int i = 0; i < n; i++)
+    if (loads[i].busy > most) most = loads[i].busy;
+  return most;
+}
+
+static int add_loads(const CostModel *model, const Cluster *cluster,
+                     bool is_direct, double sent, int n,
+                     const GroupLevel *levels, int n_levels, SimLoad *loads) {
+  const ClusterGroup *group = &cluster->groups[0];
+  for (int l = 0; l < n_levels; l++)
+    loads[l] =
+        (SimLoad){(int)(levels[l].level - group->levels),
+                  ps_of(level_time(model, is_direct, sent, n, &levels[l]))};
+  loads[n_levels] =
+      (SimLoad){group->n_levels, ps_of(sent / model->rates.transport)};
+  return n_levels + 1;
+}
+
+/* NCCL's choice for an all-reduce: a tree sends each byte up and down, 2 N
+ * where a ring sends 2 (n - 1) / n N. */
+static void consider_tree(const CostModel *model, const Cluster *cluster,
+                          double sent, int n, const GroupLevel *levels,
+                          int n_levels, SimLoad *loads, SimTransfer *ring) {
+  double more = (double)n / (n - 1);
+  Ps latency = latency_of(ALGORITHM_tree, OP_all_reduce, n, levels, n_levels);
+  Ps busy = busiest(loads, ring->n_loads);
+  if (latency + (Ps)((double)busy * more) >= ring->latency + busy) return;
+  add_loads(model, cluster, false, sent * more, n, levels, n_levels, loads);
+  ring->latency = latency;
+}
+
+SimTransfer cost_transfer(Arena *arena, const CostModel *model,
+                          const Cluster *cluster, Op op, int64_t bytes, int n,
+                          const GroupLevel *levels, int n_levels) {
+  bool is_direct = model->transport == TRANSPORT_mpi || op == OP_all_to_all;
+  SimTransfer transfer = {.n_starts = 1};
+  if (n < 2) return transfer;
+  SimLoad *loads = ARENA_ARRAY(arena, SimLoad, n_levels + 1);
+  double sent = (double)bytes;
+  Algorithm algorithm = is_direct ? ALGORITHM_direct : ALGORITHM_ring;
+  transfer.loads = loads;
+  transfer.n_loads =
+      add_loads(model, cluster, is_direct, sent, n, levels, n_levels, loads);
+  transfer.latency = latency_of(algorithm, op, n, levels, n_levels);
+  if (op == OP_all_reduce && !is_direct)
+    consider_tree(model, cluster, sent, n, levels, n_levels, loads, &transfer);
+  transfer.latency += model->rates.collective;
+  transfer.takes = model->rates.interference;
+  if (!cost_counts(model, COST_latency)) transfer.latency = 0;
+  if (!cost_counts(model, COST_interference)) transfer.takes = 0;
+  return transfer;
+}
