@@ -40,7 +40,7 @@ static LinkWide least(LinkWide a, LinkWide b) {
   return a < b ? a : b;
 }
 
-/* What the links of a member carry. */
+/* The links of a member carry so much. */
 static LinkWide port_bandwidth(const Level *level, int64_t n,
                                int64_t transfers) {
   LinkWide link = (LinkWide)level->link, all = link * (LinkWide)level->links;
@@ -86,7 +86,7 @@ static LinkWide cut_links(const Level *level, int64_t n) {
   UNREACHABLE();
 }
 
-/* What each member may send so that the part of it for the other half passes
+/* Each member may send so much that the part of it for the other half passes
  * the cut: of `near` members, each sends far / (n - 1) of its bytes over it. */
 static LinkWide cut_bandwidth(const Level *level, int64_t n) {
   LinkWide near = (LinkWide)(n / 2), far = (LinkWide)(n - n / 2);

@@ -368,7 +368,8 @@ static void read_joining(Reader *r, const Setting *settings, int n,
          r->block->name, (long long)members);
 }
 
-/* What belongs into the groups, or behind them. */
+/* Settings before the first group or between groups belong into them, or
+ * behind. */
 static void check_order(Reader *r, int first, int last) {
   const Setting *settings = r->block->settings;
   for (int i = 0; i < r->block->n_settings; i++) {

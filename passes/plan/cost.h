@@ -92,10 +92,10 @@ SimTransfer cost_transfer(Arena *arena, const CostModel *model,
 
 /* ---- cost_launch.c ---- */
 
-/* Of a product [m, k] x [k, n], `batch` times, that reads and writes so many
+/* A product [m, k] x [k, n], `batch` times, that reads and writes so many
  * bytes. */
 Ps cost_product(const CostModel *model, const Work *work);
-/* Of one run of a node on one rank. */
+/* One run of a node on one rank. */
 LaunchCost cost_launch(const CostModel *model, const Graph *graph, int id);
 
 #endif

@@ -94,7 +94,7 @@ static double bytes_time(const CostModel *model, double bytes) {
   return bytes / (model->rates.bandwidth * model->rates.memory_share);
 }
 
-/* What a dtype lacks is computed in f32. */
+/* A dtype that the device lacks is computed in f32. */
 static double peak_of(const CostModel *model, DType dtype) {
   double peak = model->rates.flops[dtype];
   return peak > 0 ? peak : model->rates.flops[DT_f32];
