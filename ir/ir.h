@@ -490,6 +490,13 @@ bool path_has(const char *path, const char *wanted);
  * layer or path. */
 bool node_is_called(const Node *node, const char *wanted);
 
+/* ---- view.c ---- */
+
+/* The result shares the bytes of its input: an operator that is always a view,
+ * a merge_dims whose dims are adjacent and in order, or a slice of the first
+ * dim from its beginning. */
+bool node_is_view(const Graph *graph, int id);
+
 /* ---- work.c ---- */
 
 /* On logical sizes; work.h has those of one rank. */

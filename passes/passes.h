@@ -82,11 +82,6 @@ PassResult passes_run(const PassContext *ctx, const PassOptions *options,
 /* Runs one pass on this graph alone, not on the bodies of its scans. */
 PassResult pass_run(PassContext *ctx, const PassInfo *pass, const Graph *graph);
 
-/* The result shares the bytes of its input: an operator that is always a view,
- * a merge_dims whose dims are adjacent and in order, or a slice of the first
- * dim from its beginning. */
-bool node_is_view(const Graph *graph, int id);
-
 /* ---- train/ema_weights.c ---- */
 
 /* The graph of evaluation or sampling, with the moving averages that the final
