@@ -257,6 +257,21 @@ static void link_scan(Select *select, int id) {
   }
 }
 
+static Select enter_body(const Select *select, int id, int64_t iteration,
+                         int64_t unroll);
+
+/* A row for each value, in the order of the graph. */
+static void add_value_rows(Select *select) {
+  for (int id = 0; id < select->graph->nodes.n; id++) {
+    const Node *node = select->graph->nodes.data[id];
+    for (int r = 0; r < node->n_results; r++) value_row(select, (Value){id, r});
+    if (node->op != OP_scan) continue;
+    Select body = enter_body(select, id, 0, 1);
+    add_value_rows(&body);
+    link_scan(select, id);
+  }
+}
+
 /* A check of the plain program: which value, and in loops which buffer. */
 static void add_value(Select *select, Launch *launch, Value value) {
   const Type *type = graph_type(select->graph, value);
@@ -575,10 +590,8 @@ static Status select_update_slice(Select *select, int id) {
 
 static Status select_node(Select *select, int id);
 
-/* The launches of the body for one iteration of those that the loop does at a
- * time. */
-static Status select_body(Select *select, int id, int64_t iteration,
-                          int64_t unroll) {
+static Select enter_body(const Select *select, int id, int64_t iteration,
+                         int64_t unroll) {
   const Graph *body = select->graph->nodes.data[id]->body;
   Select inner = *select;
   inner.graph = body;
@@ -591,7 +604,15 @@ static Status select_body(Select *select, int id, int64_t iteration,
   for (int i = 0; i < body->nodes.n; i++)
     n_values += body->nodes.data[i]->n_results;
   inner.waiting = ARENA_ARRAY(select->arena, int, n_values);
-  for (int i = 0; i < body->nodes.n; i++) TRY(select_node(&inner, i));
+  return inner;
+}
+
+/* The launches of the body for one iteration of those that the loop does at a
+ * time. */
+static Status select_body(Select *select, int id, int64_t iteration,
+                          int64_t unroll) {
+  Select inner = enter_body(select, id, iteration, unroll);
+  for (int i = 0; i < inner.graph->nodes.n; i++) TRY(select_node(&inner, i));
   add_waits_left(&inner);
   select->n_collectives = inner.n_collectives;
   return STATUS_OK;
@@ -631,7 +652,6 @@ static Status select_scan(Select *select, int id) {
   TRY(select_scan_loop(select, id, 0, n, form.steps / n));
   int64_t left = form.steps % n;
   if (left) TRY(select_scan_loop(select, id, form.steps - left, 1, left));
-  if (select->values) link_scan(select, id);
   return STATUS_OK;
 }
 
@@ -647,8 +667,6 @@ static Status (*const functions[N_OPS])(Select *select, int id) = {
 
 static Status select_node(Select *select, int id) {
   const Node *node = select->graph->nodes.data[id];
-  for (int r = 0; select->values && r < node->n_results; r++)
-    value_row(select, (Value){id, r});
   if (node->op == OP_input) return STATUS_OK;
   if (node_is_view(select->graph, id)) {
     Value to = {.node = id, .result = 0};
@@ -726,6 +744,7 @@ Status select_entry_point(KernelSet *set, const EntryPoint *entry_point,
   select.waiting = ARENA_ARRAY(select.arena, int, n_values);
   TRY(mesh_check_placements(graph));
   TRY(check_microbatched_inputs(&select));
+  if (values) add_value_rows(&select);
   bool has_loop = false;
   for (int id = 0; id < graph->nodes.n;) {
     int end = id;
