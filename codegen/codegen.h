@@ -1,18 +1,18 @@
 /*
  * codegen.h -- makes a bundle on disk from the final graphs of a model.
  *
- *   select.c            node -> Launch: kernel, library call or collective
- *   nest/               node -> Nest, the loops of a kernel
- *   c/, cuda/           Nest -> text; pure functions
- *   messages.c          launches -> the collectives that ranks must agree about
- *   program.c           launches, buffer assignment and settings -> tables
- *   host/, cuda/        text -> objects and cubins; these start compilers
- *   build.c             all of it, into a folder
+ *   select.c            instruction -> Launch: kernel, library call or
+ * collective nest/               node -> Nest, the loops of a kernel c/, cuda/
+ * Nest -> text; pure functions messages.c          launches -> the collectives
+ * that ranks must agree about program.c           launches, buffer assignment
+ * and settings -> tables host/, cuda/        text -> objects and cubins; these
+ * start compilers build.c             all of it, into a folder
  */
 #ifndef CODEGEN_CODEGEN_H
 #define CODEGEN_CODEGEN_H
 
 #include "codegen/nest/nest.h"
+#include "ir/instructions.h"
 #include "ir/model.h"
 #include "ir/target.h"
 #include "passes/passes.h"
@@ -107,6 +107,7 @@ typedef struct EntryPoint {
    * net that gives no row for each record */
   const char *name;
   const Graph *graph;
+  const InstructionList *instructions; /* of this graph */
   const BufferAssignment *assignment;
   int64_t batch;
 } EntryPoint;

@@ -1,15 +1,16 @@
 /*
- * select.c -- turns a final graph into a straight list of launches.
+ * select.c -- turns a list of instructions into a straight list of launches.
  *
- *     %2 = dot %0, %1           GEMM      buffers 0 4096 8192
- *     %3 = rename %2       =>
- *     %4 = fused %3 {...}       KERNEL    buffers 8192 12288
+ *     run %2 dot                            GEMM        buffers 0 4096 8192
+ *     start %3 all_reduce on 0     =>       COLLECTIVE  buffers 8192
+ *     wait %3 all_reduce before %5          WAIT
+ *     run %5 fused                          KERNEL      buffers 8192 12288
  *
- * A view makes no launch, because it shares the bytes of its operand.  A matmul
- * or a convolution is a library call, or a loop nest where no library takes it.
- * Attention is a kernel of the back end; every other operator is a loop nest. A
- * collective starts at its node; a wait stands before the first launch that
- * touches a result of the collective.
+ * The list (ir/instructions.h) says what happens, in which order.  A matmul or
+ * a convolution is a library call, or a loop nest where no library takes it.
+ * Attention is a kernel of the back end; every other operator is a loop nest.
+ * Where buffer assignment could not give an operand and a result the bytes that
+ * an instruction needs them to share, a copy precedes its launch.
  *
  * A scan is a loop instruction followed by the launches of its body.  Values
  * that only the body has are in the workspace of the scan.  A value that the
@@ -19,11 +20,10 @@
  * launches of several iterations; a second loop does the iterations left over.
  * Loops nest like their scans.
  *
- * Micro-batches: the pass list_schedule puts all nodes with a per-microbatch
- * value next to each other, and their launches are written once for each
+ * Micro-batches: the launches of their loop are written once for each
  * micro-batch.  A graph input holds all micro-batches end to end, so its
- * address depends on the micro-batch; all other values reuse their bytes.
- * Accumulators are cleared before the first micro-batch.
+ * address depends on the micro-batch; all other values reuse their bytes.  A
+ * wait for what was started before the loop is written in the first alone.
  */
 #include "codegen/select.h"
 #include "ir/work.h"
@@ -34,11 +34,13 @@ typedef struct Select {
   KernelSet *set;
   const Graph *graph;
   const BufferAssignment *assignment;
+  const InstructionList *list;
   Arena *arena;
   LaunchList *out;
-  int64_t microbatch; /* the micro-batch at hand */
-  int n_collectives;  /* started so far: their ids */
-  int *waiting;       /* by value: collective to wait for, plus 1; 0 none */
+  int64_t microbatch;    /* the micro-batch at hand */
+  bool has_microbatches; /* their loop has been met */
+  int n_collectives;     /* started so far: their ids */
+  int *pending; /* by node: its id, plus 1, from its start to the wait for it */
   ValueTable *values; /* of the plain program; else NULL */
   /* In the body of a scan: the enclosing graph, the scan there, the iteration
    * that these launches do when the loop begins, and how many iterations of the
@@ -49,13 +51,6 @@ typedef struct Select {
 } Select;
 
 /* ---- micro-batches ---- */
-
-static int64_t count_microbatches(const Graph *graph) {
-  int64_t n = 1;
-  for (int i = 0; i < graph->mesh.n_axes; i++)
-    if (graph->mesh.axes[i].is_sequential) n *= graph->mesh.axes[i].size;
-  return n;
-}
 
 static bool is_sequential_axis(const Mesh *mesh, AxisList list, int index) {
   return mesh->axes[axis_list_at(list, index)].is_sequential;
@@ -224,7 +219,7 @@ static int32_t new_row(const Select *select, Value value) {
                                dtype_size_bytes(node->types[0]->dtype);
     if (!select->enclosing &&
         type_is_per_microbatch(select->graph, node->types[0]))
-      made->elements *= count_microbatches(select->graph);
+      made->elements *= mesh_microbatches(&select->graph->mesh);
     return row;
   }
   for (int i = 0; i < node->n_inputs; i++) {
@@ -356,33 +351,15 @@ static void add_scratch(Select *select, Launch *launch, int id,
     vec_push(select->arena, &launch->advances, 0);
 }
 
-static void add_wait(Select *select, int id, int collective) {
-  Launch launch = begin_launch(select, id, DNN_OP_WAIT);
+/* A later micro-batch finds what was started before them ended. */
+static void select_wait(Select *select, const Instruction *instruction) {
+  int *pending = &select->pending[instruction->collective];
+  if (!*pending) return;
+  Launch launch = begin_launch(select, instruction->node, DNN_OP_WAIT);
   launch.phase = 4;
-  vec_push(select->arena, &launch.numbers, collective - 1);
+  vec_push(select->arena, &launch.numbers, *pending - 1);
   push_launch(select, launch);
-  int n = select->assignment->first_value[select->graph->nodes.n - 1] +
-          select->graph->nodes.data[select->graph->nodes.n - 1]->n_results;
-  for (int v = 0; v < n; v++)
-    if (select->waiting[v] == collective) select->waiting[v] = 0;
-}
-
-static void add_waits_for_inputs(Select *select, int id) {
-  const Node *node = select->graph->nodes.data[id];
-  for (int i = 0; i < node->n_inputs; i++) {
-    Value from = viewed_value(select, node->inputs[i]);
-    int collective = select->waiting[value_index(select, from)];
-    if (collective) add_wait(select, id, collective);
-  }
-}
-
-/* Waits for collectives that no launch has waited for. */
-static void add_waits_left(Select *select) {
-  for (int id = 0; id < select->graph->nodes.n; id++)
-    for (int r = 0; r < select->graph->nodes.data[id]->n_results; r++) {
-      int waits = select->waiting[select->assignment->first_value[id] + r];
-      if (waits) add_wait(select, id, waits);
-    }
+  *pending = 0;
 }
 
 /* ---- nodes ---- */
@@ -474,22 +451,6 @@ static void add_copy(Select *select, int id, Value from, Value to) {
   push_launch(select, launch);
 }
 
-static void select_view(Select *select, int id) {
-  Value from = select->graph->nodes.data[id]->inputs[0];
-  Value to = {.node = id, .result = 0};
-  if (address(select, from) != address(select, to))
-    add_copy(select, id, from, to);
-}
-
-static AxisList collective_axes(const Graph *graph, const Node *node) {
-  AxisList list = 0;
-  int n = 0;
-  const Name *names = node_names(node, ATTR_axes, &n);
-  for (int i = 0; i < n; i++)
-    list = axis_list_append(list, mesh_find(&graph->mesh, names[i]));
-  return list;
-}
-
 static ReduceKind collective_reduction(const Node *node) {
   const char *name =
       node_has(node, ATTR_reduce) ? node_name(node, ATTR_reduce) : "sum";
@@ -499,11 +460,10 @@ static ReduceKind collective_reduction(const Node *node) {
   UNREACHABLE();
 }
 
-/* Buckets of gradients are read at the end of a step, everything else by one of
- * the next operators. */
-static DnnQueue collective_queue(const Node *node) {
-  return node_has(node, ATTR_bucket) ? DNN_QUEUE_BULK : DNN_QUEUE_BLOCKING;
-}
+_Static_assert((int)QUEUE_blocking == DNN_QUEUE_BLOCKING &&
+                   (int)QUEUE_bulk == DNN_QUEUE_BULK &&
+                   (int)N_QUEUE_KINDS == DNN_N_QUEUES,
+               "program.h and instructions.def have the same queues");
 
 /* Kinds of the collectives that travel, plus 1. */
 #define each(name)    0
@@ -545,37 +505,37 @@ static Status add_part(Select *select, Launch *launch, int id, int part) {
   return STATUS_OK;
 }
 
-static Status select_collective(Select *select, int id) {
+static Status select_collective(Select *select,
+                                const Instruction *instruction) {
   const Graph *graph = select->graph;
+  int id = instruction->node;
   const Node *node = graph->nodes.data[id];
   Launch launch = begin_launch(select, id, DNN_OP_COLLECTIVE);
   launch.phase = 4;
   DnnGroup group;
-  AxisList axes = collective_axes(graph, node);
+  AxisList axes = collective_axes(&graph->mesh, node);
   bool is_ordered = !op_has(node->op, OP_FLAG_in_place);
   if (!(is_ordered ? mesh_group : mesh_group_ascending)(&graph->mesh, axes,
                                                         &group))
     return unsupported_status(select, id, " over so many axes");
+  ASSERT(group.size > 1); /* plan_close keeps no axis of one rank */
   for (int i = 0; i < node->n_inputs && is_ordered; i++)
     add_buffer(select, &launch, node->inputs[i]);
   for (int i = 0; i < node->n_inputs; i++) {
     TRY(add_part(select, &launch, id, i));
-    if (group.size == 1) continue;
-    Value value = {.node = id, .result = i};
-    add_value(select, &launch, value);
-    select->waiting[value_index(select, value)] = select->n_collectives + 1;
+    add_value(select, &launch, (Value){id, i});
   }
-  if (group.size == 1) return STATUS_OK;
-  launch.collective =
-      (DnnCollective){.kind = (uint8_t)(message_kinds[node->op] - 1),
-                      .reduce = (uint8_t)collective_reduction(node),
-                      .dtype = (DnnDtype)node->types[0]->dtype,
-                      .queue = (uint8_t)collective_queue(node),
-                      .id = select->n_collectives++,
-                      .peer = (int32_t)node_int(node, ATTR_shift, 0),
-                      .group = arena_copy(select->arena, &group, sizeof group),
-                      .n_parts = launch.counts.n};
+  launch.collective = (DnnCollective){
+      .kind = (uint8_t)(message_kinds[node->op] - 1),
+      .reduce = (uint8_t)collective_reduction(node),
+      .dtype = (DnnDtype)node->types[0]->dtype,
+      .queue = (uint8_t)select->list->queues.data[instruction->queue].kind,
+      .id = select->n_collectives++,
+      .peer = (int32_t)node_int(node, ATTR_shift, 0),
+      .group = arena_copy(select->arena, &group, sizeof group),
+      .n_parts = launch.counts.n};
   push_launch(select, launch);
+  select->pending[id] = select->n_collectives;
   return STATUS_OK;
 }
 
@@ -588,7 +548,8 @@ static Status select_update_slice(Select *select, int id) {
   return select_kernel(select, id);
 }
 
-static Status select_node(Select *select, int id);
+/* The instructions from place `begin` of the list up to `end`. */
+static Status select_instructions(Select *select, int begin, int end);
 
 static Select enter_body(const Select *select, int id, int64_t iteration,
                          int64_t unroll) {
@@ -600,28 +561,20 @@ static Select enter_body(const Select *select, int id, int64_t iteration,
   inner.scan = id;
   inner.iteration = iteration;
   inner.unroll = unroll;
-  int n_values = 0;
-  for (int i = 0; i < body->nodes.n; i++)
-    n_values += body->nodes.data[i]->n_results;
-  inner.waiting = ARENA_ARRAY(select->arena, int, n_values);
+  inner.pending = ARENA_ARRAY(select->arena, int, body->nodes.n);
   return inner;
 }
 
-/* The launches of the body for one iteration of those that the loop does at a
- * time. */
-static Status select_body(Select *select, int id, int64_t iteration,
-                          int64_t unroll) {
-  Select inner = enter_body(select, id, iteration, unroll);
-  for (int i = 0; i < inner.graph->nodes.n; i++) TRY(select_node(&inner, i));
-  add_waits_left(&inner);
-  select->n_collectives = inner.n_collectives;
-  return STATUS_OK;
-}
+/* The instructions of a scan's loop, and its node. */
+typedef struct ScanRange {
+  int id, begin, end;
+} ScanRange;
 
 /* A loop that does `n` iterations of the scan at a time, `times` times, from
  * iteration `from` on. */
-static Status select_scan_loop(Select *select, int id, int64_t from, int64_t n,
-                               int64_t times) {
+static Status select_scan_loop(Select *select, ScanRange scan, int64_t from,
+                               int64_t n, int64_t times) {
+  int id = scan.id;
   Launch loop = begin_launch(select, id, DNN_OP_LOOP);
   fill_launch(select, &loop, id);
   loop.buffers.n = loop.advances.n = 0;
@@ -631,14 +584,19 @@ static Status select_scan_loop(Select *select, int id, int64_t from, int64_t n,
   loop.bytes_moved *= share;
   int at = select->out->n;
   push_launch(select, loop);
-  for (int64_t i = 0; i < n; i++) TRY(select_body(select, id, from + i, n));
+  for (int64_t i = 0; i < n; i++) {
+    Select body = enter_body(select, id, from + i, n);
+    TRY(select_instructions(&body, scan.begin, scan.end));
+    select->n_collectives = body.n_collectives;
+  }
   Launch *pushed = select->out->data[at];
   vec_push(select->arena, &pushed->numbers, select->out->n - at - 1);
   vec_push(select->arena, &pushed->numbers, times);
   return STATUS_OK;
 }
 
-static Status select_scan(Select *select, int id) {
+static Status select_scan(Select *select, ScanRange scan) {
+  int id = scan.id;
   const Node *node = select->graph->nodes.data[id];
   if (loop_depth(select) == DNN_MAX_LOOPS)
     return unsupported_status(select, id, " inside so many others");
@@ -649,10 +607,10 @@ static Status select_scan(Select *select, int id) {
   }
   ScanForm form = scan_form(node);
   int64_t n = form.unroll < form.steps ? form.unroll : form.steps;
-  TRY(select_scan_loop(select, id, 0, n, form.steps / n));
+  TRY(select_scan_loop(select, scan, 0, n, form.steps / n));
   int64_t left = form.steps % n;
-  if (left) TRY(select_scan_loop(select, id, form.steps - left, 1, left));
-  return STATUS_OK;
+  return left ? select_scan_loop(select, scan, form.steps - left, 1, left)
+              : STATUS_OK;
 }
 
 /* Operators that are more than one kernel, or may be a library's. */
@@ -661,44 +619,81 @@ static Status (*const functions[N_OPS])(Select *select, int id) = {
     [OP_conv] = select_convolution,
     [OP_conv_input_grad] = select_convolution,
     [OP_conv_weight_grad] = select_convolution,
-    [OP_scan] = select_scan,
     [OP_update_slice] = select_update_slice,
 };
 
-static Status select_node(Select *select, int id) {
-  const Node *node = select->graph->nodes.data[id];
-  if (node->op == OP_input) return STATUS_OK;
-  if (node_is_view(select->graph, id)) {
-    Value to = {.node = id, .result = 0};
-    if (address(select, node->inputs[0]) != address(select, to))
-      add_waits_for_inputs(select, id);
-    select_view(select, id);
-    return STATUS_OK;
-  }
-  add_waits_for_inputs(select, id);
-  if (message_kinds[node->op]) return select_collective(select, id);
-  return (functions[node->op] ? functions[node->op] : select_kernel)(select,
-                                                                     id);
+static Status select_run(Select *select, int id) {
+  Op op = select->graph->nodes.data[id]->op;
+  return (functions[op] ? functions[op] : select_kernel)(select, id);
 }
 
-/* ---- launches of micro-batches ---- */
-
-static void clear_accumulators(Select *select, int begin, int end) {
-  for (int id = begin; id < end; id++) {
-    const Node *node = select->graph->nodes.data[id];
-    for (int r = 0; node->op == OP_accumulate && r < node->n_results; r++)
-      add_zero(select, id, (Value){id, r});
-  }
+static void select_clear(Select *select, int id) {
+  for (int r = 0; r < select->graph->nodes.data[id]->n_results; r++)
+    add_zero(select, id, (Value){id, r});
 }
 
-static Status select_microbatches(Select *select, int begin, int end) {
-  int64_t n = count_microbatches(select->graph);
-  clear_accumulators(select, begin, end);
+/* ---- loops ---- */
+
+/* list_schedule puts micro-batches together unless a value for all of them,
+ * such as a carry without the batch dim, lies between two of their values. */
+static Status second_loop_status(const Graph *graph) {
+  int id = 0, n_loops = 0;
+  bool is_inside = false;
+  for (; n_loops < 2; id++) {
+    bool was_inside = is_inside;
+    is_inside = node_is_per_microbatch(graph, id);
+    n_loops += is_inside && !was_inside;
+  }
+  const Node *between = graph->nodes.data[id - 2];
+  const char *path = between->path && *between->path
+                         ? between->path
+                         : op_info(between->op)->name;
+  return status_make(STATUS_invalid,
+                     "'%s' is one value for all micro-batches between values "
+                     "of each of them, which is not supported yet; build "
+                     "without --microbatches",
+                     path);
+}
+
+static Status select_microbatches(Select *select, int64_t n, int begin,
+                                  int end) {
+  if (select->has_microbatches) return second_loop_status(select->graph);
+  select->has_microbatches = true;
   for (select->microbatch = 0; select->microbatch < n; select->microbatch++)
-    for (int id = begin; id < end; id++) TRY(select_node(select, id));
+    TRY(select_instructions(select, begin, end));
   select->microbatch = 0;
   return STATUS_OK;
 }
+
+static Status select_loop(Select *select, int at, int end) {
+  const Instruction *loop = &select->list->instructions.data[at];
+  return loop->node < 0
+             ? select_microbatches(select, loop->trips, at + 1, end)
+             : select_scan(select, (ScanRange){loop->node, at + 1, end});
+}
+
+static Status select_instructions(Select *select, int begin, int end) {
+  for (int at = begin; at < end; at++) {
+    const Instruction *instruction = &select->list->instructions.data[at];
+    int close;
+    switch (instruction->kind) {
+    case INSTRUCTION_run: TRY(select_run(select, instruction->node)); break;
+    case INSTRUCTION_start: TRY(select_collective(select, instruction)); break;
+    case INSTRUCTION_wait: select_wait(select, instruction); break;
+    case INSTRUCTION_clear: select_clear(select, instruction->node); break;
+    case INSTRUCTION_loop:
+      close = instructions_loop_end(select->list, at);
+      TRY(select_loop(select, at, close));
+      at = close;
+      break;
+    case INSTRUCTION_end:
+    case N_INSTRUCTIONS: UNREACHABLE();
+    }
+  }
+  return STATUS_OK;
+}
+
+/* ---- entry points ---- */
 
 /* The micro-batches of an input lie end to end only if its outermost dim is the
  * one that they split. */
@@ -717,49 +712,21 @@ static Status check_microbatched_inputs(const Select *select) {
   return STATUS_OK;
 }
 
-static Status second_loop_status(const Graph *graph, int id) {
-  const Node *between = graph->nodes.data[id - 1];
-  const char *path = between->path && *between->path
-                         ? between->path
-                         : op_info(between->op)->name;
-  return status_make(STATUS_invalid,
-                     "'%s' is one value for all micro-batches between values "
-                     "of each of them, which is not supported yet; build "
-                     "without --microbatches",
-                     path);
-}
-
 Status select_entry_point(KernelSet *set, const EntryPoint *entry_point,
                           ValueTable *values, LaunchList *out) {
   const Graph *graph = entry_point->graph;
+  const InstructionList *list = entry_point->instructions;
+  ASSERT(list->graph == graph && instructions_check(list, NULL));
   Select select = {.set = set,
                    .graph = graph,
                    .assignment = entry_point->assignment,
+                   .list = list,
                    .arena = set->module->arena,
                    .values = values,
                    .out = out};
-  int n_values = 0;
-  for (int id = 0; id < graph->nodes.n; id++)
-    n_values += graph->nodes.data[id]->n_results;
-  select.waiting = ARENA_ARRAY(select.arena, int, n_values);
+  select.pending = ARENA_ARRAY(select.arena, int, graph->nodes.n);
   TRY(mesh_check_placements(graph));
   TRY(check_microbatched_inputs(&select));
   if (values) add_value_rows(&select);
-  bool has_loop = false;
-  for (int id = 0; id < graph->nodes.n;) {
-    int end = id;
-    while (end < graph->nodes.n && node_is_per_microbatch(graph, end)) end++;
-    if (end > id) {
-      /* list_schedule puts them together unless a value for all micro-batches,
-       * such as a carry without the batch dim, lies between two of them. */
-      if (has_loop) return second_loop_status(graph, id);
-      has_loop = true;
-      TRY(select_microbatches(&select, id, end));
-    } else {
-      TRY(select_node(&select, end++));
-    }
-    id = end;
-  }
-  add_waits_left(&select);
-  return STATUS_OK;
+  return select_instructions(&select, 0, list->instructions.n);
 }

@@ -1,7 +1,7 @@
 /*
- * select.h -- the launches of a program as data, between the final graphs
- * (select.c makes launches of them) and the tables (program.c prints them).
- * Private to codegen.
+ * select.h -- the launches of a program as data, between the lists of
+ * instructions (select.c makes launches of them) and the tables (program.c
+ * prints them). Private to codegen.
  */
 #ifndef CODEGEN_SELECT_H
 #define CODEGEN_SELECT_H

@@ -141,6 +141,9 @@ Graph *driver_graph(const Compilation *c, EntryPointId id);
  * NULL after mistakes, which are printed. */
 Graph *driver_run_passes(const Compilation *c, EntryPointId id, Graph *graph,
                          const char *stop_after);
+/* The instructions of a rank for a graph after all passes. */
+const InstructionList *driver_instructions(const Compilation *c,
+                                           const Graph *graph);
 /* The buffers of the final graph of this entry point alone. */
 const BufferAssignment *
 driver_assign_alone(const Compilation *c, EntryPointId id, const Graph *graph);

@@ -103,6 +103,11 @@ Graph *driver_run_passes(const Compilation *c, EntryPointId id, Graph *graph,
                                                                  : NULL;
 }
 
+const InstructionList *driver_instructions(const Compilation *c,
+                                           const Graph *graph) {
+  return instructions_of(c->module->arena, graph, &c->target.backend->target);
+}
+
 bool driver_add_graph(Compilation *c, EntryPointId id, Graph *graph,
                       PassResult *out) {
   PassResult result = {0};
@@ -113,6 +118,7 @@ bool driver_add_graph(Compilation *c, EntryPointId id, Graph *graph,
   c->entry_points[c->n_entry_points++] =
       (EntryPoint){.name = entry_point_info(id)->name,
                    .graph = result.graph,
+                   .instructions = driver_instructions(c, result.graph),
                    .batch = entry_point_batch(c->model, id)};
   if (out) *out = result;
   return true;
@@ -157,7 +163,9 @@ void driver_add_plain(Compilation *c) {
       .name = "plain", .plan = c->plan, .is_training = true, .is_plain = true};
   PassResult result = driver_passes(c, module, &run, graph);
   if (diags_errors(module->diags) == 0)
-    c->plain = (EntryPoint){.name = "plain",
-                            .graph = result.graph,
-                            .batch = c->model->settings.batch};
+    c->plain =
+        (EntryPoint){.name = "plain",
+                     .graph = result.graph,
+                     .instructions = driver_instructions(c, result.graph),
+                     .batch = c->model->settings.batch};
 }

@@ -159,6 +159,7 @@ static bool check_step(MessageCheck *check, const Compilation *c,
   ProgramMessages messages;
   EntryPoint entry = {.name = step->name,
                       .graph = step->played,
+                      .instructions = driver_instructions(c, step->played),
                       .assignment = step->assignment};
   Status status =
       codegen_messages(c->module, c->target.backend, &entry, &messages);

@@ -44,10 +44,13 @@ static Selected selected_create(const char *text) {
 }
 
 static EntryPoint entry_point_of(const Selected *selected) {
-  return (EntryPoint){.name = "train",
-                      .graph = selected->graph,
-                      .assignment = selected->assignment,
-                      .batch = 8};
+  return (EntryPoint){
+      .name = "train",
+      .graph = selected->graph,
+      .instructions = instructions_of(selected->module->arena, selected->graph,
+                                      &selected->set->backend->target),
+      .assignment = selected->assignment,
+      .batch = 8};
 }
 
 static Status select_into(Selected *selected) {
