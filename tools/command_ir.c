@@ -1,6 +1,7 @@
 /*
  * command_ir.c -- implements `dnnc ir`, which prints a graph as the front end
- * built it or after a pass; with --dump alone, after all passes.
+ * built it or after a pass; with --dump alone, after all passes.  With
+ * --instructions it prints the list that is made of the final graph.
  */
 #include "tools/tools.h"
 
@@ -30,6 +31,13 @@ static void report_no_graph(const Options *options, EntryPointId id) {
 
 int command_ir(Tool *tool) {
   const Options *options = &tool->options;
+  const char *last = options->stop_after ? options->stop_after : options->after;
+  if (last && options->instructions) {
+    message_print("dnnc: error: --instructions lists what is left after all "
+                  "passes\nhelp: leave out %s\n",
+                  options->stop_after ? "--stop-after" : "--after");
+    return EXIT_user;
+  }
   Compilation c;
   int code = tool_load(tool, &c);
   if (code != EXIT_done) return code;
@@ -39,11 +47,14 @@ int command_ir(Tool *tool) {
     report_no_graph(options, id);
     return EXIT_user;
   }
-  const char *last = options->stop_after ? options->stop_after : options->after;
-  if (last || options->dump) graph = driver_run_passes(&c, id, graph, last);
+  if (last || options->dump || options->instructions)
+    graph = driver_run_passes(&c, id, graph, last);
   if (!graph) return EXIT_user;
   Text out = text_create(tool->arena);
-  graph_print(&out, graph);
+  if (options->instructions)
+    instructions_print(&out, driver_instructions(&c, graph));
+  else
+    graph_print(&out, graph);
   tool_print(&out);
   return EXIT_done;
 }
