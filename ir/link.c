@@ -40,7 +40,7 @@ static LinkWide least(LinkWide a, LinkWide b) {
   return a < b ? a : b;
 }
 
-/* The links of a member carry so much. */
+/* The bandwidth of the links of a member. */
 static LinkWide port_bandwidth(const Level *level, int64_t n,
                                int64_t transfers) {
   LinkWide link = (LinkWide)level->link, all = link * (LinkWide)level->links;
@@ -86,8 +86,9 @@ static LinkWide cut_links(const Level *level, int64_t n) {
   UNREACHABLE();
 }
 
-/* Each member may send so much that the part of it for the other half passes
- * the cut: of `near` members, each sends far / (n - 1) of its bytes over it. */
+/* The most that each member may send so that the part of it for the other half
+ * passes the cut: of `near` members, each sends far / (n - 1) of its bytes over
+ * it. */
 static LinkWide cut_bandwidth(const Level *level, int64_t n) {
   LinkWide near = (LinkWide)(n / 2), far = (LinkWide)(n - n / 2);
   return (LinkWide)level->link * cut_links(level, n) * (LinkWide)(n - 1) /

@@ -346,7 +346,7 @@ static void read_named_group(Reader *r, const Setting *block, Cluster *out) {
   group->is_island = is_block(block, "island");
 }
 
-/* The levels behind the groups must have them all as members. */
+/* The levels after the groups must have them all as members. */
 static void read_joining(Reader *r, const Setting *settings, int n,
                          Cluster *out) {
   int n_levels = 0, n_errors = diags_errors(r->diags);
@@ -368,8 +368,7 @@ static void read_joining(Reader *r, const Setting *settings, int n,
          r->block->name, (long long)members);
 }
 
-/* Settings before the first group or between groups belong into them, or
- * behind. */
+/* Settings that belong into the groups, or after them. */
 static void check_order(Reader *r, int first, int last) {
   const Setting *settings = r->block->settings;
   for (int i = 0; i < r->block->n_settings; i++) {
