@@ -243,7 +243,7 @@ static void check_loop(ListCheck *c, const Instruction *in) {
   open_loop(c, begin_walk(c, node->body, true), false);
 }
 
-/* What was started since the loop began must have ended. */
+/* Collectives started since the loop began must have ended. */
 static void close_loop(ListCheck *c) {
   const OpenLoop *loop = innermost(c);
   GraphWalk *walk = loop->walk;

@@ -71,7 +71,7 @@ static void print_queue(Text *out, const InstructionList *list, int index) {
   text_add(out, queue->axes ? ")\n" : "\n");
 }
 
-/* What follows the kind. */
+/* Prints the operands that follow the kind. */
 static void print_operands(Text *out, const Numbering *numbering,
                            const Instruction *in) {
   const Graph *graph = numbering->graph;
