@@ -2,6 +2,7 @@
  * command_list.c -- implements `dnnc list TABLE`, which prints a table of the
  * compiler.
  */
+#include "passes/plan/cost.h"
 #include "tools/tools.h"
 
 #include <stdio.h>
@@ -151,6 +152,15 @@ static ListTable *list_form(const Options *options, const ListInfo *table) {
                            : table->print;
 }
 
+static void list_terms(Text *out) {
+  for (int i = 0; i < N_COST_TERMS; i++) {
+    const CostTermInfo *info = cost_term_info((CostTerm)i);
+    text_printf(out, "%-15s %-7s %s\n%23s %s\n", info->name,
+                info->is_part ? "part" : "effect", info->meaning, "",
+                info->source);
+  }
+}
+
 int command_list(Tool *tool) {
   static const ListInfo tables[] = {
       {"ops", list_ops, NULL, NULL},
@@ -158,6 +168,7 @@ int command_list(Tool *tool) {
       {"schedules", list_schedules, NULL, NULL},
       {"optimizers", frontend_list_optimizers, NULL, NULL},
       {"devices", list_devices, NULL, list_devices_json},
+      {"terms", list_terms, NULL, NULL},
       {"models", list_models, NULL, NULL},
       {"commands", list_commands, NULL, NULL},
       {"options", list_options, list_options, NULL},

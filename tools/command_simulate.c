@@ -1,6 +1,6 @@
 /*
- * command_simulate.c -- implements `dnnc simulate`, which says how long a step
- * takes.  A pipeline schedule as a list of actions is run on the simulator.
+ * command_simulate.c -- implements `dnnc simulate`: a pipeline schedule as a
+ * list of actions is run on the simulator; simulate_model.c prices a model.
  */
 #include "passes/plan/schedule_list.h"
 #include "tools/tools.h"
@@ -122,8 +122,5 @@ int command_simulate(Tool *tool) {
   size_t length = strlen(subject);
   if (length > 4 && strcmp(subject + length - 4, ".csv") == 0)
     return simulate_list(tool);
-  message_print("dnnc: error: not supported yet: simulating a model, '%s'\n"
-                "help: a schedule as a list of actions (.csv) is simulated\n",
-                subject);
-  return EXIT_user;
+  return simulate_model(tool);
 }

@@ -59,6 +59,10 @@ bool cost_counts(const CostModel *model, CostTerm term);
 /* The shares of a preset of rates.def, into `rates`; false: it has none. */
 bool cost_rates_of(const char *preset, DeviceRates *rates);
 
+/* The model of a device: its constants, and the rates of the preset of its
+ * name, else of the first one of its back end. */
+void cost_model_of(const ClusterDevice *device, CostModel *model);
+
 typedef struct LaunchCost {
   CostTerm part; /* what `time` is counted as */
   Ps launch, time;
@@ -95,6 +99,8 @@ SimTransfer cost_transfer(Arena *arena, const CostModel *model,
 /* A product [m, k] x [k, n], `batch` times, that reads and writes so many
  * bytes. */
 Ps cost_product(const CostModel *model, const Work *work);
+/* Bytes that are read or written. */
+Ps cost_bytes(const CostModel *model, double bytes);
 /* One run of a node on one rank. */
 LaunchCost cost_launch(const CostModel *model, const Graph *graph, int id);
 

@@ -83,6 +83,28 @@ bool cost_rates_of(const char *preset, DeviceRates *rates) {
   return false;
 }
 
+static const char *first_of_target(const char *target) {
+  for (int i = 0; i < ARRAY_LENGTH(rate_rows); i++) {
+    int preset = device_preset_find(rate_rows[i].device);
+    if (preset >= 0 && strcmp(device_preset(preset)->target, target) == 0)
+      return rate_rows[i].device;
+  }
+  return rate_rows[0].device;
+}
+
+void cost_model_of(const ClusterDevice *device, CostModel *model) {
+  DeviceRates *rates = &model->rates;
+  if (!cost_rates_of(device->name, rates))
+    cost_rates_of(first_of_target(device->target), rates);
+  rates->is_gpu = strcmp(device->target, "cpu") != 0;
+  model->transport = rates->is_gpu ? TRANSPORT_nccl : TRANSPORT_mpi;
+  int64_t cores = device->values[DEVICE_cores];
+  rates->units = cores > 0 ? (int)cores : 1;
+  rates->bandwidth = (double)device->values[DEVICE_bandwidth];
+  for (int i = 0; i < N_DTYPES; i++)
+    rates->flops[i] = (double)device_flops(device, (DType)i);
+}
+
 /* ---- parts of a launch ---- */
 
 static Ps ps_of(double seconds) {
@@ -144,6 +166,10 @@ static double product_time(const CostModel *model, const Work *work) {
 
 Ps cost_product(const CostModel *model, const Work *work) {
   return ps_of(product_time(model, work));
+}
+
+Ps cost_bytes(const CostModel *model, double bytes) {
+  return ps_of(bytes_time(model, bytes));
 }
 
 /* Pairs of a query and a key: [m, n], or those up to the diagonal. */

@@ -21,6 +21,47 @@ for times in 1,1 1,1,1,1 1,x,1 1,-1,1 ''; do
 done
 "$dnnc" simulate missing.csv 2>message && fail "no file"
 grep -q "cannot open 'missing.csv'" message || { cat message; fail "no file"; }
-"$dnnc" simulate "$root/models/mlp.dnn" 2>message && fail "a model"
-grep -q "not supported yet" message || { cat message; fail "a model"; }
-echo "simulate: words, JSON, deadlocks and mistakes"
+
+# A model on a cluster: the parts add up to the step, on slow links ranks wait.
+simulate() { # LINK OPTION...
+  printf 'cluster two {\n device = one_core\n level node { count = 2; link = %s; latency = 50us }\n}\n' "$1" >two.cluster
+  printf 'device one_core { base = cpu; memory = 1GiB }\n' >>two.cluster
+  shift
+  "$dnnc" simulate "$root/models/mlp.dnn" --cluster two.cluster --ranks 2 "$@"
+}
+value() { field "$1" out.json; }
+simulate 1GB/s >words || fail "a model"
+grep -q '^mlp on 2 ranks of two (one_core): a step takes [0-9.]* ms (estimate)$' words &&
+  grep -q '^memory: .*: fits$' words || { cat words; fail "words of a model"; }
+simulate 1MB/s --json >out.json || fail "JSON of a model"
+python3 - <<'END' || { cat out.json; fail "parts"; }
+import json
+out = json.load(open("out.json"))
+rank = out["ranks"][0]
+assert abs(sum(out["terms"].values()) - out["step_s"]) < 1e-9
+assert out["terms"]["all_reduce"] > 0.5 * out["step_s"], "exposed"
+assert 0 < rank["compute_s"] < out["step_s"] and rank["exposed_comm_s"] > 0
+assert out["bytes_sent"] > 0 and out["fits"] is True
+END
+slow=$(value step_s)
+simulate 1MB/s --without all_reduce --without interference --json >out.json ||
+  fail "without a term"
+[ "$(value all_reduce)" = 0.0 ] || { cat out.json; fail "a term is left out"; }
+awk -v a="$(value step_s)" -v b="$slow" 'BEGIN { exit !(a < b / 2) }' ||
+  fail "without all_reduce $(value step_s), with it $slow"
+[ "$("$dnnc" list terms | grep -c ' part  ')" = 12 ] || fail "list terms"
+
+wrong() { # MESSAGE COMMAND...
+  local message=$1
+  shift
+  "$@" >out 2>message && fail "'$*' ends well"
+  grep -q -- "$message" message || { cat message; fail "'$*'"; }
+}
+wrong "no term 'al_reduce'" simulate 1GB/s --without al_reduce
+wrong "help: did you mean 'all_reduce'" simulate 1GB/s --without al_reduce
+wrong "name them with --cluster" "$dnnc" simulate "$root/models/mlp.dnn"
+wrong "is more than cluster 'two' has" "$dnnc" simulate "$root/models/mlp.dnn" \
+  --cluster two.cluster --ranks 3
+wrong "not supported yet: a program on the 2 groups" "$dnnc" simulate \
+  "$root/models/mlp.dnn" --cluster "$root/models/islands.cluster" --ranks 2
+echo "simulate: schedules, models, deadlocks and mistakes"

@@ -4,7 +4,7 @@
  * with round numbers: 4 units, 4096 operations a nanosecond in bf16, half in
  * f32, 1000 bytes a nanosecond.
  */
-#include "passes/plan/cost.h"
+#include "passes/plan/price.h"
 #include "tests/unit/values.h"
 
 TestSuite(cost, .fini = modules_destroy);
@@ -280,4 +280,39 @@ Test(cost, a_tree_for_small_all_reduces) {
   SimTransfer large = cost_transfer(arena, &model, cluster, OP_all_reduce,
                                     7000000, 8, levels, n);
   cr_expect_eq(large.latency, 2 * (6 * 1000 + 5000));
+}
+
+/* ---- a list ---- */
+
+/* Two ranks a node apart sum 6,400 floats, and one kernel waits for it. */
+Test(cost, a_list_by_hand) {
+  static const char *const text =
+      "graph g mesh(d = 2, e = 4) {\n"
+      "%0 = input {index = 0} : f32[B:64, C:100; sum@d] data \"0\"\n"
+      "%1 = all_reduce %0 {axes = [d], reduce = sum} : f32[B:64, C:100]\n"
+      "%2 = exp %1 : f32[B:64, C:100]\n"
+      "output data \"y\" %2 }";
+  Module *module = module_create();
+  const Graph *graph =
+      graph_parse(module, &(Source){"case", text, strlen(text)});
+  cr_assert(graph);
+  const Cluster *cluster = two_nodes(module->arena);
+  CostModel model = round_model();
+  model.transport = TRANSPORT_nccl;
+  model.rates.transport = 1e15;
+  model.rates.collective = 300;
+  InstructionList *list = instructions_of(module->arena, graph, NULL);
+  Price price = price_list(module->arena, list, &model, cluster, NULL, NULL);
+  /* each rank sends 25,600 bytes; the groups of four ranks share the link */
+  Ps waits = 300 + 2 * 5000 + 25600 * 4 * 1000 / 10;
+  Ps kernel = 2 * 25600 * 1000 / 500;
+  cr_expect_eq(price.parts[COST_all_reduce], waits, "%ld",
+               (long)price.parts[COST_all_reduce]);
+  cr_expect_eq(price.parts[COST_fused], kernel);
+  cr_expect_eq(price.parts[COST_launch], 7);
+  cr_expect_eq(price.step, waits + kernel + 7);
+  cr_expect_eq(price.exposed, waits);
+  cr_expect_eq(price.sent, 25600);
+  cr_expect_eq(price.n_launches, 1);
+  cr_expect_eq(price.n_transfers, 1);
 }
