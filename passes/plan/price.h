@@ -16,10 +16,10 @@ typedef struct Price {
   int64_t n_launches, n_transfers;
 } Price;
 
-/* What has no part in `model` costs nothing.  Ranks of the list's mesh are the
- * first ones of the cluster, which has one group of devices and enough of them.
- * `span` (or NULL) gets each launch and transfer, whose id is the number of its
- * instruction. */
+/* A part that `model` leaves out costs nothing.  Ranks of the list's mesh are
+ * the first ones of the cluster, which has one group of devices and enough of
+ * them. `span` (or NULL) gets each launch and transfer, whose id is the number
+ * of its instruction. */
 Price price_list(Arena *arena, const InstructionList *list,
                  const CostModel *model, const Cluster *cluster, SimSpan *span,
                  void *user);
