@@ -53,7 +53,10 @@ typedef struct CostModel {
   Transport transport;
   uint32_t without; /* bit of each CostTerm that is left out */
 } CostModel;
+_Static_assert(N_COST_TERMS <= 32, "a bit for each term");
 
+/* To the nearest; what is too long for Ps is INT64_MAX / 4. */
+Ps cost_ps(double seconds);
 bool cost_counts(const CostModel *model, CostTerm term);
 
 /* The shares of a preset of rates.def, into `rates`; false: it has none. */

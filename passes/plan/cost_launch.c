@@ -107,7 +107,7 @@ void cost_model_of(const ClusterDevice *device, CostModel *model) {
 
 /* ---- parts of a launch ---- */
 
-static Ps ps_of(double seconds) {
+Ps cost_ps(double seconds) {
   double ps = seconds * PS_PER_S;
   return ps < 9e18 ? (Ps)(ps + 0.5) : INT64_MAX / 4;
 }
@@ -165,11 +165,11 @@ static double product_time(const CostModel *model, const Work *work) {
 }
 
 Ps cost_product(const CostModel *model, const Work *work) {
-  return ps_of(product_time(model, work));
+  return cost_ps(product_time(model, work));
 }
 
 Ps cost_bytes(const CostModel *model, double bytes) {
-  return ps_of(bytes_time(model, bytes));
+  return cost_ps(bytes_time(model, bytes));
 }
 
 /* Pairs of a query and a key: [m, n], or those up to the diagonal. */
@@ -212,7 +212,7 @@ LaunchCost cost_launch(const CostModel *model, const Graph *graph, int id) {
   case COST_product: seconds = product_time(model, &work); break;
   default: seconds = elements_time(model, &work); break;
   }
-  if (cost_counts(model, cost.part)) cost.time = ps_of(seconds);
+  if (cost_counts(model, cost.part)) cost.time = cost_ps(seconds);
   if (cost_counts(model, COST_launch)) cost.launch = model->rates.launch;
   return cost;
 }

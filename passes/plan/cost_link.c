@@ -17,20 +17,12 @@
  *
  * ir/link.c says how much of them a member can send.  A ring has n - 1 hops, an
  * all-reduce twice that, and a tree 2 log2 n for n / (n - 1) of the bytes (NCCL
- * takes the faster); a direct exchange has one hop for each round, with as many
- * partners in a round as the transport has in flight.  Thakur, Rabenseifner and
- * Gropp, "Optimization of Collective Communication Operations in MPICH" (2005),
+ * takes the faster); a direct exchange sends to all partners at once, so it has
+ * one hop, and an all-reduce two.  Thakur, Rabenseifner and Gropp,
+ * "Optimization of Collective Communication Operations in MPICH" (2005),
  * sections 3 and 4.
  */
 #include "passes/plan/cost.h"
-
-/* Partners with which runtime/comm exchanges at a time. */
-#define PARTNERS_IN_FLIGHT 4
-
-static Ps ps_of(double seconds) {
-  double ps = seconds * 1e12;
-  return ps < 9e18 ? (Ps)(ps + 0.5) : INT64_MAX / 4;
-}
 
 /* ---- levels ---- */
 
@@ -107,12 +99,11 @@ typedef enum Algorithm {
 
 /* Hops over a level: a ring crosses it once for each member but the last of a
  * unit, which the next level joins to another unit. */
-static int64_t hops_of(Algorithm algorithm, int n, const GroupLevel *of) {
+static int64_t hocost_ps(Algorithm algorithm, int n, const GroupLevel *of) {
   switch (algorithm) {
   case ALGORITHM_ring: return n / of->group_below - n / of->group_here;
   case ALGORITHM_tree: return log2_up(of->group_here / of->group_below);
-  case ALGORITHM_direct:
-    return (n - 1 + PARTNERS_IN_FLIGHT - 1) / PARTNERS_IN_FLIGHT;
+  case ALGORITHM_direct: return 1;
   }
   UNREACHABLE();
 }
@@ -123,7 +114,7 @@ static Ps latency_of(Algorithm algorithm, Op op, int n,
                      const GroupLevel *levels, int n_levels) {
   Ps sum = 0;
   for (int l = 0; l < n_levels; l++) {
-    int64_t hops = op == OP_permute ? 1 : hops_of(algorithm, n, &levels[l]);
+    int64_t hops = op == OP_permute ? 1 : hocost_ps(algorithm, n, &levels[l]);
     Ps level = levels[l].level->latency * hops;
     if (algorithm == ALGORITHM_direct || op == OP_permute)
       sum = level > sum ? level : sum;
@@ -147,9 +138,9 @@ static int add_loads(const CostModel *model, const Cluster *cluster,
   for (int l = 0; l < n_levels; l++)
     loads[l] =
         (SimLoad){(int)(levels[l].level - group->levels),
-                  ps_of(level_time(model, is_direct, sent, n, &levels[l]))};
+                  cost_ps(level_time(model, is_direct, sent, n, &levels[l]))};
   loads[n_levels] =
-      (SimLoad){group->n_levels, ps_of(sent / model->rates.transport)};
+      (SimLoad){group->n_levels, cost_ps(sent / model->rates.transport)};
   return n_levels + 1;
 }
 

@@ -12,16 +12,13 @@
  */
 #include "passes/plan/price.h"
 
-enum { DEEPEST_LOOP = 16 };
-
 typedef struct Pricing {
   Arena *arena;
   const InstructionList *list;
   const CostModel *model;
   const Cluster *cluster;
-  const Graph *graphs[DEEPEST_LOOP + 1]; /* of the loops around, and of all */
-  int depth;
-  int64_t trips; /* of the loops around */
+  VEC(const Graph *) graphs; /* that of the list, then of the loops around */
+  int64_t trips;             /* of the loops around */
   VEC(SimAction) actions;
   VEC(SimTransfer) transfers;
   Map *transfer_of; /* by node: transfer, plus 1 */
@@ -37,7 +34,7 @@ static void add_run(Pricing *p, CostTerm part, Ps time, int id) {
 }
 
 static const Graph *graph_here(const Pricing *p) {
-  return p->graphs[p->depth];
+  return p->graphs.data[p->graphs.n - 1];
 }
 
 static void price_launch(Pricing *p, int node, int id) {
@@ -132,9 +129,8 @@ static void price_clear(Pricing *p, int node, int id) {
 
 static void enter_loop(Pricing *p, const Instruction *loop) {
   const Graph *graph = graph_here(p);
-  ASSERT(p->depth < DEEPEST_LOOP);
-  p->graphs[++p->depth] =
-      loop->node < 0 ? graph : graph->nodes.data[loop->node]->body;
+  vec_push(p->arena, &p->graphs,
+           loop->node < 0 ? graph : graph->nodes.data[loop->node]->body);
   p->trips *= loop->trips;
   vec_push(p->arena, &p->actions,
            (SimAction){.kind = SIM_loop, .trips = loop->trips});
@@ -155,7 +151,7 @@ static void price_instructions(Pricing *p) {
       break;
     case INSTRUCTION_end:
       p->trips /= trips.data[--trips.n];
-      p->depth--;
+      p->graphs.n--;
       vec_push(p->arena, &p->actions, (SimAction){.kind = SIM_end});
       break;
     case N_INSTRUCTIONS: UNREACHABLE();
@@ -171,10 +167,10 @@ Price price_list(Arena *arena, const InstructionList *list,
                .list = list,
                .model = model,
                .cluster = cluster,
-               .graphs = {list->graph},
                .trips = 1,
                .transfer_of = map_create(arena),
                .price = &price};
+  vec_push(arena, &p.graphs, list->graph);
   price_instructions(&p);
   SimClass class = {p.actions.n, list->queues.n, p.actions.data};
   SimProgram program = {.n_classes = 1,

@@ -42,9 +42,12 @@ typedef struct Reader {
 /* ---- cells ---- */
 
 static void cell_is_wrong(Reader *r, Span span, const char *fact) {
+  enum { MOST_SHOWN = 40 };
+  uint32_t n = span.end - span.begin;
+  bool is_long = n > MOST_SHOWN;
   diag(r->diags, DIAG_schedule_cell, span,
-       arena_printf(r->arena, "%.*s", (int)(span.end - span.begin),
-                    r->source->text + span.begin),
+       arena_printf(r->arena, "%.*s%s", (int)(is_long ? MOST_SHOWN : n),
+                    r->source->text + span.begin, is_long ? "..." : ""),
        fact);
   r->is_wrong = true;
 }

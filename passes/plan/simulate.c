@@ -16,8 +16,6 @@
  */
 #include "passes/plan/simulate.h"
 
-#define MAX_SIM_LOOPS 8
-
 __extension__ typedef __int128 Wide;
 
 typedef struct Under Under;
@@ -53,9 +51,10 @@ typedef struct SimLoop {
 typedef struct Runner {
   const SimClass *class;
   SimQueue *queues;
-  int at, step, n_loops;
-  SimLoop loops[MAX_SIM_LOOPS];
-  Ps left, begin; /* of the launch that runs; of that or a wait */
+  int at, step;
+  VEC(SimLoop) loops; /* those around, the innermost last */
+  VEC(Ps *) unused;   /* totals of loops that have ended */
+  Ps left, begin;     /* of the launch that runs; of that or a wait */
   bool is_running;
   int64_t *n_started, *n_waited; /* [n_transfers] */
   int waits_for;                 /* or -1 */
@@ -223,13 +222,17 @@ static void begin_iteration(Simulation *s, Runner *runner, SimLoop *loop) {
   copy_totals(s, loop->totals, runner->totals);
 }
 
+static Ps *new_totals(const Simulation *s) {
+  return ARENA_ARRAY(s->arena, Ps, N_TOTALS * s->program->n_terms);
+}
+
 static void enter_loop(Simulation *s, Runner *runner) {
-  ASSERT(runner->n_loops < MAX_SIM_LOOPS);
   const SimAction *action = &runner->class->actions[runner->at];
-  SimLoop *loop = &runner->loops[runner->n_loops++];
-  loop->at = runner->at++;
-  loop->left = action->trips;
-  begin_iteration(s, runner, loop);
+  SimLoop loop = {.at = runner->at++, .left = action->trips};
+  loop.totals = runner->unused.n > 0 ? runner->unused.data[--runner->unused.n]
+                                     : new_totals(s);
+  begin_iteration(s, runner, &loop);
+  vec_push(s->arena, &runner->loops, loop);
 }
 
 /* The iterations that are left take as long as this one, and of the same. */
@@ -243,8 +246,8 @@ static void count_other_iterations(Simulation *s, Runner *runner,
 }
 
 static void end_iteration(Simulation *s, Runner *runner) {
-  ASSERT(runner->n_loops > 0);
-  SimLoop *loop = &runner->loops[runner->n_loops - 1];
+  ASSERT(runner->loops.n > 0);
+  SimLoop *loop = &runner->loops.data[runner->loops.n - 1];
   loop->left--;
   if (loop->left > 0 && s->program->n_classes == 1 && !s->span &&
       loop->begins_clear && nothing_is_under_way(s))
@@ -253,7 +256,8 @@ static void end_iteration(Simulation *s, Runner *runner) {
     runner->at = loop->at + 1;
     begin_iteration(s, runner, loop);
   } else {
-    runner->n_loops--;
+    vec_push(s->arena, &runner->unused, loop->totals);
+    runner->loops.n--;
     runner->at++;
   }
 }
@@ -272,7 +276,7 @@ static bool wait_for(Simulation *s, Runner *runner, const SimAction *action) {
 }
 
 static void end_step(Simulation *s, Runner *runner) {
-  ASSERT(runner->n_loops == 0);
+  ASSERT(runner->loops.n == 0);
   runner->step_ends[runner->step++] = s->now;
   runner->at = 0;
   if (runner->step == s->n_steps) s->n_running--;
@@ -395,11 +399,8 @@ static void make_runner(Simulation *s, Runner *runner, const SimClass *class) {
   runner->queues = ARENA_ARRAY(s->arena, SimQueue, class->n_queues);
   runner->n_started = ARENA_ARRAY(s->arena, int64_t, program->n_transfers);
   runner->n_waited = ARENA_ARRAY(s->arena, int64_t, program->n_transfers);
-  runner->totals = ARENA_ARRAY(s->arena, Ps, N_TOTALS * program->n_terms);
+  runner->totals = new_totals(s);
   runner->step_ends = ARENA_ARRAY(s->arena, Ps, s->n_steps);
-  for (int i = 0; i < MAX_SIM_LOOPS; i++)
-    runner->loops[i].totals =
-        ARENA_ARRAY(s->arena, Ps, N_TOTALS * program->n_terms);
 }
 
 static SimResult result_of(const Simulation *s) {

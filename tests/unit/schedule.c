@@ -173,6 +173,8 @@ Test(schedule, wrong_lists) {
       {"0F0,0G0\n", "list.csv:1:5: error: '0G0' of the schedule: it is not"},
       {"0F0,0F\n", "list.csv:1:5: error: '0F' of the schedule: it is not"},
       {"0F0,0F0x\n", "list.csv:1:5: error: '0F0x' of the schedule: it is not"},
+      {"0F0,0123456789012345678901234567890123456789x\n",
+       "list.csv:1:5: error: '0123456789012345678901234567890123456789...' of"},
       {"0F99999999999\n", "list.csv:1:1: error: '0F99999999999' of the"},
       {"0F0,0B0,0F0\n", "list.csv:1:9: error: '0F0' of the schedule: it is "
                         "there twice"},
