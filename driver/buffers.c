@@ -47,6 +47,21 @@ driver_assign_alone(const Compilation *c, EntryPointId id, const Graph *graph) {
   return assign(c, is_sharded ? c->plan : NULL, graph, &persistent);
 }
 
+const EntryPoint *driver_training_step(const Compilation *c) {
+  for (int i = 0; i < c->n_entry_points; i++)
+    if (c->entry_points[i].name == entry_point_info(ENTRY_train)->name)
+      return &c->entry_points[i];
+  return NULL;
+}
+
+int64_t driver_arena_bytes(const Compilation *c) {
+  int64_t most = 0;
+  for (int i = 0; i < c->n_entry_points; i++)
+    if (c->entry_points[i].assignment->arena_bytes > most)
+      most = c->entry_points[i].assignment->arena_bytes;
+  return most;
+}
+
 /* Prediction has an arena of its own, so it does not count. */
 bool driver_fits_memory(const Compilation *c) {
   const Plan *plan = c->plan;

@@ -118,6 +118,10 @@ CompileResult driver_load(Module *module, const CompileOptions *options,
                           Compilation *out);
 /* Graphs to entry points and their buffers. */
 CompileResult driver_compile(Compilation *c);
+/* NULL: the program has no training. */
+const EntryPoint *driver_training_step(const Compilation *c);
+/* The largest arena of its entry points: what a rank needs. */
+int64_t driver_arena_bytes(const Compilation *c);
 /* Entry points to a bundle.  `host` has what the caller knows: folders, C
  * compiler, runtime, progress; the rest is filled in here. */
 Status driver_build(const Compilation *c, const BuildOptions *host,

@@ -119,14 +119,8 @@ int command_show(Tool *tool) {
         "dnnc: error: 'dnnc show' takes --ranks for a cluster only\n");
     return EXIT_user;
   }
-  Source *source = ARENA_NEW(tool->arena, Source);
-  source->path = tool->options.subject;
-  Status status =
-      file_read(tool->arena, source->path, 16 << 20, &source->text, &source->n);
-  if (status.code != STATUS_ok) {
-    tool_fail(status);
-    return EXIT_user;
-  }
+  const Source *source = tool_read_subject(tool);
+  if (!source) return EXIT_user;
   Ast *ast =
       ast_parse(tool->arena, tool->module.names, tool->module.diags, source);
   machines_check(tool->arena, tool->module.diags, ast);

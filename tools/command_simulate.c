@@ -98,14 +98,8 @@ static int simulate_list(Tool *tool) {
   ScheduleTimes times = {PS_PER_UNIT, PS_PER_UNIT, PS_PER_UNIT};
   if (tool->options.times && !read_times(tool->options.times, &times))
     return EXIT_user;
-  Source *source = ARENA_NEW(tool->arena, Source);
-  source->path = tool->options.subject;
-  Status status =
-      file_read(tool->arena, source->path, 16 << 20, &source->text, &source->n);
-  if (status.code != STATUS_ok) {
-    tool_fail(status);
-    return EXIT_user;
-  }
+  const Source *source = tool_read_subject(tool);
+  if (!source) return EXIT_user;
   ScheduleList *list = schedule_list_read(tool->arena, tool->module.names,
                                           tool->module.diags, source, &times);
   if (tool_report(tool) || !list) return EXIT_user;

@@ -38,3 +38,13 @@ bool tool_read_bytes(Tool *tool, const char *option, const char *text,
   *out = (int64_t)value;
   return true;
 }
+
+const Source *tool_read_subject(Tool *tool) {
+  Source *source = ARENA_NEW(tool->arena, Source);
+  source->path = tool->options.subject;
+  Status status =
+      file_read(tool->arena, source->path, 16 << 20, &source->text, &source->n);
+  if (status.code == STATUS_ok) return source;
+  tool_fail(status);
+  return NULL;
+}

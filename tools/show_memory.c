@@ -16,13 +16,11 @@
 
 /* The persistent buffers by role, then what a training step needs besides. */
 static void add_roles(Text *out, const Compilation *c, bool is_json) {
-  int64_t bytes[N_ROLES] = {0}, arena = 0, persistent = c->persistent.bytes;
+  int64_t bytes[N_ROLES] = {0}, persistent = c->persistent.bytes;
+  int64_t arena = driver_arena_bytes(c);
   for (int i = 0; i < c->persistent.buffers.n; i++)
     bytes[c->persistent.buffers.data[i].role] +=
         c->persistent.buffers.data[i].bytes;
-  for (int i = 0; i < c->n_entry_points; i++)
-    if (c->entry_points[i].assignment->arena_bytes > arena)
-      arena = c->entry_points[i].assignment->arena_bytes;
   text_add(out, is_json ? "\"memory\":{" : "bytes on each rank\n");
   for (int role = 0; role < N_ROLES; role++)
     if (bytes[role] > 0)
@@ -33,13 +31,6 @@ static void add_roles(Text *out, const Compilation *c, bool is_json) {
               (long long)(arena - persistent));
   text_printf(out, is_json ? "\"%s\":%lld" : "  %-20s %14lld\n", "arena",
               (long long)arena);
-}
-
-static const EntryPoint *training_step(const Compilation *c) {
-  for (int i = 0; i < c->n_entry_points; i++)
-    if (c->entry_points[i].name == entry_point_info(ENTRY_train)->name)
-      return &c->entry_points[i];
-  return NULL;
 }
 
 static const char *peak_path(const EntryPoint *step, const MemoryPeak *peak) {
@@ -76,7 +67,7 @@ static void add_peak_table(Text *out, const EntryPoint *step,
 }
 
 void show_memory(Text *out, const Compilation *c, bool is_json) {
-  const EntryPoint *step = training_step(c);
+  const EntryPoint *step = driver_training_step(c);
   add_roles(out, c, is_json);
   if (step) {
     MemoryPeak peak =

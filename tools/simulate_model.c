@@ -27,17 +27,10 @@ static bool read_without(const Tool *tool, uint32_t *without) {
   return true;
 }
 
-static const EntryPoint *training_step(const Compilation *c) {
-  for (int i = 0; i < c->n_entry_points; i++)
-    if (c->entry_points[i].name == entry_point_info(ENTRY_train)->name)
-      return &c->entry_points[i];
-  return NULL;
-}
-
 typedef struct Simulated {
   const Compilation *c;
   const ClusterDevice *device;
-  Bytes peak, memory; /* memory 0: not known */
+  Bytes peak, memory;
   Price price;
 } Simulated;
 
@@ -122,12 +115,10 @@ int simulate_model(Tool *tool) {
   if (code != EXIT_done) return code;
   if (!check_model(&c)) return EXIT_user;
   Simulated s = {.c = &c, .device = c.cluster->groups[0].device};
-  const EntryPoint *step = training_step(&c);
+  const EntryPoint *step = driver_training_step(&c);
   cost_model_of(s.device, &model);
   s.memory = s.device->values[DEVICE_memory];
-  for (int i = 0; i < c.n_entry_points; i++)
-    if (c.entry_points[i].assignment->arena_bytes > s.peak)
-      s.peak = c.entry_points[i].assignment->arena_bytes;
+  s.peak = driver_arena_bytes(&c);
   s.price = price_list(tool->arena, step->instructions, &model, c.cluster, NULL,
                        NULL);
   Text out = text_create(tool->arena);

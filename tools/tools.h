@@ -91,6 +91,9 @@ int tool_build_and_run(Tool *tool);
  * removes those of runs that were killed.  Prints a mistake, NULL then
  * (scratch.c). */
 const char *tool_scratch_folder(Tool *tool, const char *cache);
+/* Reads the file that the command line names; prints a mistake, NULL then
+ * (print.c). */
+const Source *tool_read_subject(Tool *tool);
 /* Reads a mapping file; prints mistakes, NULL then (command_convert.c). */
 TensorMap *tool_read_map(Tool *tool, const char *path);
 /* `dnnc show PLAN --model MODEL` (show_collectives.c); returns an exit code. */
