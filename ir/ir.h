@@ -215,10 +215,9 @@ typedef enum Role {
 const char *role_name(Role role);
 
 typedef enum Phase {
-  PHASE_forward,
-  PHASE_input_gradient,
-  PHASE_weight_gradient,
-  PHASE_update
+#define PHASE(name, spelling, words) PHASE_##name,
+#include "support/phases.def"
+  N_PHASES
 } Phase;
 
 /* Result `result` of node `node`. */

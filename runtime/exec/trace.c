@@ -102,9 +102,10 @@ static bool is_merged(const Comm *comm) {
 
 static void write_events(FILE *file, const Trace *trace, const Comm *comm,
                          const DnnProgram *program) {
-  static const char *const phases[] = {"forward", "input gradient",
-                                       "weight gradient", "update",
-                                       "communication"};
+  static const char *const phases[] = {
+#define PHASE(name, spelling, words) words,
+#include "support/phases.def"
+      "communication"};
   int rank = comm->rank;
   bool is_first = rank == 0 || !is_merged(comm);
   bool is_last = rank == comm->world - 1 || !is_merged(comm);
