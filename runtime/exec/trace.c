@@ -111,8 +111,9 @@ static void write_events(FILE *file, const Trace *trace, const Comm *comm,
   bool is_last = rank == comm->world - 1 || !is_merged(comm);
   fprintf(file,
           "%s\n{\"ph\":\"M\",\"pid\":%d,\"name\":"
-          "\"process_name\",\"args\":{\"name\":\"rank %d\"}}",
-          is_first ? "{\"traceEvents\":[" : ",", rank, rank);
+          "\"process_name\",\"args\":{\"name\":\"rank %d%s\"}}",
+          is_first ? "{\"traceEvents\":[" : ",", rank, rank,
+          program->is_paced ? " (paced)" : "");
   static const char *const tracks[] = {"instructions", "blocking communication",
                                        "bulk communication"};
   for (int i = 0; i < ARRAY_LENGTH(tracks); i++)
