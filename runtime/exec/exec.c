@@ -16,6 +16,8 @@ struct Exec {
   Comm *comm;
   FlightRecorder *recorder;
   Trace *trace;
+  Profiler *profiler;
+  bool is_measured;  /* this execution, by the profiler */
   CommPart ***parts; /* of each entry point and instruction; NULL: no
                         collective; in loops the iteration moves them */
   float *check;      /* CHECK_FLOATS values */
@@ -58,6 +60,10 @@ void exec_set_trace(Exec *exec, Trace *trace) {
   exec->comm->events = trace ? &trace->comm : NULL;
 }
 
+void exec_set_profiler(Exec *exec, Profiler *profiler) {
+  exec->profiler = profiler;
+}
+
 static void add_event(Trace *trace, int64_t step, const DnnInstr *instr,
                       int64_t begin) {
   if (trace->n < trace->capacity)
@@ -87,6 +93,34 @@ static Status start_collective(Exec *exec, const DnnEntryPoint *entry,
   return exec->comm->start(exec->comm, what, parts);
 }
 
+/* ---- under the profiler ---- */
+
+static Status launch_measured(Exec *exec, const DnnInstr *instr,
+                              const int64_t *iterations) {
+  TRY(profiler_before_launch(exec->profiler, exec->device, instr));
+  TRY(exec->device->launch(exec->device, instr, iterations));
+  return profiler_after_launch(exec->profiler, exec->device);
+}
+
+/* Begins on all ranks at once, so that its time has no waiting for a rank that
+ * is late, and ends before the next instruction. */
+static Status run_collective_measured(Exec *exec, const DnnEntryPoint *entry,
+                                      int32_t i, const int64_t *iterations) {
+  const DnnInstr *instr = &entry->instrs[i];
+  const DnnCollective *what = instr->detail;
+  if (what->group->size == 1) return STATUS_OK;
+  TRY(exec->device->wait(exec->device));
+  TRY(exec->comm->barrier(exec->comm));
+  int64_t begin = clock_ns();
+  TRY(start_collective(exec, entry, i, iterations));
+  TRY(exec->comm->wait(exec->comm, what->id));
+  TRY(exec->device->wait(exec->device));
+  profiler_add_transfer(exec->profiler, instr, clock_ns() - begin);
+  return STATUS_OK;
+}
+
+/* ---- instructions ---- */
+
 /* `iterations`: of the loops around, the outermost first. */
 static Status run_one(Exec *exec, const DnnEntryPoint *entry, int32_t i,
                       int64_t *iterations) {
@@ -94,10 +128,13 @@ static Status run_one(Exec *exec, const DnnEntryPoint *entry, int32_t i,
   switch ((DnnOpcode)instr->op) {
   case DNN_OP_WAIT:
     return exec->comm->wait(exec->comm, (int32_t)instr->numbers[0]);
-  case DNN_OP_COLLECTIVE: return start_collective(exec, entry, i, iterations);
+  case DNN_OP_COLLECTIVE:
+    return (exec->is_measured ? run_collective_measured
+                              : start_collective)(exec, entry, i, iterations);
   case DNN_OP_LOOP: break;
   default:
     if (exec->comm->computed) exec->comm->computed(exec->comm, instr);
+    if (exec->is_measured) return launch_measured(exec, instr, iterations);
     return exec->device->launch(exec->device, instr, iterations);
   }
   for (int64_t iteration = 0; iteration < instr->numbers[1]; iteration++) {
@@ -124,6 +161,7 @@ static Status wait_for_all(Exec *exec, const DnnEntryPoint *entry) {
 Status exec_run(Exec *exec, const DnnEntryPoint *entry, int64_t step) {
   Trace *trace = exec->trace;
   int64_t iterations[DNN_MAX_LOOPS] = {0};
+  exec->is_measured = profiler_measures(exec->profiler, entry);
   for (int32_t i = 0; i < entry->n_instrs; i++) {
     const DnnInstr *instr = &entry->instrs[i];
     recorder_note(exec->recorder, step, entry->name, i, instr->path);
@@ -132,7 +170,10 @@ Status exec_run(Exec *exec, const DnnEntryPoint *entry, int64_t step) {
     if (trace) add_event(trace, step, instr, begin);
     i += loop_length(instr);
   }
-  return wait_for_all(exec, entry);
+  TRY(wait_for_all(exec, entry));
+  if (exec->is_measured) profiler_end_step(exec->profiler);
+  exec->is_measured = false;
+  return STATUS_OK;
 }
 
 /* After run_one: a collective has ended, too. */

@@ -288,6 +288,18 @@ static Status look_at_data(Run *run) {
   return STATUS_OK;
 }
 
+static bool wants_profile(const RunOptions *options) {
+  return (options->profile || options->transfers) && !reads_only(options);
+}
+
+static Status check_profiles(const Run *run) {
+  const char *const paths[] = {run->options.profile, run->options.transfers};
+  if (run->comm->rank != 0 || !wants_profile(&run->options)) return STATUS_OK;
+  for (int i = 0; i < ARRAY_LENGTH(paths); i++)
+    if (paths[i]) TRY(profiler_check(paths[i]));
+  return STATUS_OK;
+}
+
 static int start_run(Run *run) {
   const DnnProgram *program = run->program;
   run->train = program_entry_point(program, "train");
@@ -314,9 +326,14 @@ static int start_run(Run *run) {
   if (!code) code = run_agree(run, look_at_data(run));
   if (!code && run->options.trace)
     code = run_agree(run, trace_check(run->options.trace, run->comm));
+  if (!code) code = run_agree(run, check_profiles(run));
   if (code) return code;
   run->exec =
       exec_create(run->arena, program, run->device, run->comm, &run->recorder);
+  if (wants_profile(&run->options)) {
+    run->profiler = profiler_create(run->arena, run->train);
+    exec_set_profiler(run->exec, run->profiler);
+  }
   if (run->options.trace) {
     run->trace = trace_create(run->arena, TRACE_EVENTS);
     code = run_agree(run, trace_align(run->trace, run->arena, run->comm));

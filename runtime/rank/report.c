@@ -50,6 +50,9 @@ void report_start(const Run *run) {
                 program->model, (long long)program->parameters, program->world,
                 program->world == 1 ? "" : "s", (long long)run->last,
                 run->last == 1 ? "" : "s", (double)program->arena_bytes * 1e-6);
+  if (run->profiler)
+    message_print("note: every launch and collective is measured alone, so "
+                  "these steps take longer than others\n");
 }
 
 static double items_per_second(const Run *run, int64_t ns) {

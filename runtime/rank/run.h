@@ -81,6 +81,7 @@ typedef struct Run {
   int n_data_files;
   Saver *saver;
   Trace *trace;
+  Profiler *profiler;
   const DnnEntryPoint *train, *eval, *eval_remainder, *prefill;
   int signals;      /* a signalfd */
   int read_signals; /* the same until the first step ends, then 0: a read that

@@ -240,8 +240,20 @@ static int stop_code(const Run *run) {
   return run->stop == STOP_interrupt ? 130 : EXIT_done;
 }
 
+/* A run that is stopped keeps what it has measured. */
+static int write_profiles(Run *run) {
+  if (!run->profiler) return EXIT_done;
+  Arena *scratch = arena_create(run->memory);
+  Status status = profiler_write(run->profiler, scratch, run->device, run->comm,
+                                 run->options.profile, run->options.transfers);
+  int code = run_agree(run, status);
+  arena_destroy(scratch);
+  return code;
+}
+
 int run_train(Run *run) {
   int code = train_steps(run);
+  if (!code) code = write_profiles(run);
   if (!code) code = replicas_compare(run);
   if (code) return code;
   code = save_last(run);
