@@ -1,10 +1,18 @@
 // links: passes ir support
 /*
  * profile.c -- tests the keys of launches: equal local work has one key on
- * every mesh, and what changes the work changes the key.
+ * every mesh, and what changes the work changes the key.  Reads profiles and
+ * compares what they hold, or the messages, with goldens:
+ *
+ *   tests/golden/profiles/NAME.csv   NAME.txt: the launches that are found, or
+ *                                    the messages
+ *
+ * DNNC_BLESS=1 writes what is printed now.
  */
-#include "ir/ir.h"
+#include "passes/plan/cost.h"
 #include "tests/unit/values.h"
+
+#include <glob.h>
 
 TestSuite(profile, .fini = modules_destroy);
 
@@ -101,4 +109,160 @@ Test(profile, keys) {
     for (int k = 0; k < i; k++)
       cr_expect_neq(seen[k], seen[i], "rows %d and %d", k, i);
   }
+}
+
+/* ---- profiles ---- */
+
+static const Profile *read_profile(Module *module, const char *name,
+                                   const char *text, size_t n) {
+  Source source = {name, text, n};
+  return profile_read(module->arena, module->diags,
+                      arena_copy(module->arena, &source, sizeof source));
+}
+
+static const char *messages_of(Module *module) {
+  Text out = text_create(module->arena);
+  diags_print(module->diags, &out);
+  return text_string(&out);
+}
+
+/* Looks for each of these, of which the third has no line of its own. */
+static const char *found_in(Module *module, const Profile *profile) {
+  static const ProfileKey wanted[] = {
+      {"hidden.dot", PHASE_forward, 0x9c1f0d6be2a47730, 2},
+      {"hidden.dot", PHASE_weight_gradient, 0x9c1f0d6be2a47730, 2},
+      {"elsewhere", PHASE_forward, 0x9c1f0d6be2a47730, 2},
+      {"hidden.dot", PHASE_forward, 0x9c1f0d6be2a47730, 1},
+      {"out.relu", PHASE_forward, 0xff, 2},
+      {"out.relu", PHASE_forward, 0xff, 1},
+      {"a, \"b\"", PHASE_update, 0x9c1f0d6be2a47730, 1}};
+  Text out = text_create(module->arena);
+  text_printf(&out, "%d launches, cores %d\n", profile_launches(profile),
+              profile_cores(profile));
+  for (int i = 0; i < ARRAY_LENGTH(wanted); i++) {
+    Ps time;
+    const ProfileKey *key = &wanted[i];
+    if (profile_find(profile, key, &time))
+      text_printf(&out, "%s %s %016llx %d: %lld ps\n", key->path,
+                  phase_name(key->phase), (unsigned long long)key->kernel,
+                  key->cores, (long long)time);
+  }
+  return text_string(&out);
+}
+
+static const char *outcome(Module *module, const char *path) {
+  const char *text;
+  size_t n;
+  cr_assert(file_read(module->arena, path, 1 << 24, &text, &n).code ==
+            STATUS_ok);
+  const Profile *profile =
+      read_profile(module, strrchr(path, '/') + 1, text, n);
+  cr_expect_eq(profile == NULL, diags_errors(module->diags) > 0);
+  return profile ? found_in(module, profile) : messages_of(module);
+}
+
+Test(profile, goldens) {
+  glob_t files;
+  cr_assert_eq(glob(TEST_ROOT "/tests/golden/profiles/*.csv", 0, NULL, &files),
+               0);
+  for (size_t i = 0; i < files.gl_pathc; i++) {
+    Module *module = module_create();
+    const char *path = files.gl_pathv[i], *want = "";
+    size_t n;
+    const char *got = outcome(module, path);
+    char *golden = arena_strdup(module->arena, path);
+    strcpy(strrchr(golden, '.'), ".txt");
+    if (getenv("DNNC_BLESS")) {
+      file_replace(golden, got, strlen(got));
+    } else {
+      file_read(module->arena, golden, 1 << 20, &want, &n);
+      cr_expect_str_eq(got, want, "%s: got\n%s", path, got);
+    }
+  }
+  cr_expect_gt(files.gl_pathc, 20);
+  globfree(&files);
+}
+
+#define HEADER "path,phase,kernel,cores,ps,runs\n"
+
+/* A line of 10 MB is a message of a few hundred bytes. */
+Test(profile, long_lines) {
+  enum { LENGTH = 10 << 20 };
+  for (int is_header = 0; is_header < 2; is_header++) {
+    Module *module = module_create();
+    Text text = text_create(module->arena);
+    if (!is_header) text_add(&text, HEADER);
+    char *line = ARENA_ARRAY(module->arena, char, LENGTH);
+    memset(line, 'a', LENGTH);
+    text_add_n(&text, line, LENGTH);
+    cr_expect_null(
+        read_profile(module, "long.csv", text_string(&text), text.n));
+    const char *got = messages_of(module);
+    cr_expect(strstr(got, is_header ? "long.csv:1:1: error: the first line"
+                                    : "long.csv:2:1: error: a line of a "
+                                      "profile has at most 65536 bytes"),
+              "%.400s", got);
+    cr_expect_lt(strlen(got), 2000);
+  }
+}
+
+/* Each truncation and each changed byte of a profile is read or refused. */
+Test(profile, damaged) {
+  static const char text[] =
+      HEADER "hidden.dot,forward,9c1f0d6be2a47730,2,418230000,19\r\n"
+             "\"a\"\"b\",wgrad,00000000000000ff,1,5,1\n";
+  char copy[sizeof text];
+  for (size_t i = 0; i < sizeof text - 1; i++)
+    for (int byte = -1; byte < 256; byte++) {
+      Module *module = module_create();
+      memcpy(copy, text, sizeof text);
+      copy[i] = byte < 0 ? '\0' : (char)byte;
+      size_t n = byte < 0 ? i : sizeof text - 1;
+      const Profile *profile = read_profile(module, "damaged.csv", copy, n);
+      cr_expect_eq(profile == NULL, diags_errors(module->diags) > 0);
+      modules_destroy();
+    }
+}
+
+/* ---- prices ---- */
+
+static const char priced_row[] =
+    HEADER "here,forward,%016llx,4,700,1\nthere,forward,%016llx,4,100,1\n"
+           "there,update,%016llx,4,300,1\nthere,forward,%016llx,2,900,1\n";
+
+static const char priced_graph[] =
+    "  %0 = input {index = 0} : f32[B:4] data \"x\"\n"
+    "  %1 = exp %0 : f32[B:4] \"here\"\n"
+    "  %2 = exp %0 : f32[B:4] \"new\"\n"
+    "  %3 = log %0 : f32[B:4] \"here\"\n";
+
+/* By path, phase and kernel; then the median of the kernel, with as many cores;
+ * then the formula.  A part that is left out costs nothing. */
+Test(profile, prices) {
+  Module *module = module_create();
+  const Graph *graph = read_graph(module, "", priced_graph);
+  unsigned long long key = launch_key(graph, 1);
+  const char *text =
+      arena_printf(module->arena, priced_row, key, key, key, key);
+  CostModel model = {
+      .rates = {.units = 4, .bandwidth = 1e9, .memory_share = 1, .launch = 7},
+      .profile = read_profile(module, "p.csv", text, strlen(text))};
+  model.rates.flops[DT_f32] = 1e9;
+  cr_assert(model.profile, "%s", messages_of(module));
+  LaunchCost exact = cost_launch(&model, graph, 1);
+  cr_expect(exact.is_measured && exact.time == 700 && exact.launch == 0);
+  LaunchCost median = cost_launch(&model, graph, 2);
+  cr_expect(median.is_measured && median.time == 300, "%lld",
+            (long long)median.time);
+  LaunchCost formula = cost_launch(&model, graph, 3);
+  cr_expect(!formula.is_measured && formula.launch == 7 && formula.time > 0);
+  LaunchCost clear = cost_clear(&model, graph, 1);
+  cr_expect(!clear.is_measured && clear.time == 16000);
+  model.rates.units = 2;
+  cr_expect_eq(cost_launch(&model, graph, 1).time, 900);
+  model.rates.units = 1;
+  cr_expect(!cost_launch(&model, graph, 1).is_measured);
+  model.rates.units = 4;
+  model.without = 1u << COST_fused;
+  cr_expect_eq(cost_launch(&model, graph, 1).time, 0);
 }
