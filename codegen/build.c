@@ -291,6 +291,7 @@ static Status write_manifest(Build *build) {
   add_member(&text, "model_hash", options->model_hash);
   add_member(&text, "plan_hash", options->plan_hash);
   add_member(&text, "program_hash", hex);
+  if (options->pacer) text_add(&text, ",\n \"paced\": true");
   text_add(&text, "}\n");
   TRY(file_replace(arena_printf(build->arena, "%s/plan.plan", build->bundle),
                    plan, strlen(plan)));

@@ -115,6 +115,9 @@ int check_parameters(Tool *tool, const Model *model, const Graph *graph);
 
 /* NULL after mistakes, which are printed. */
 const Profile *tool_read_profile(Tool *tool, const char *path);
+/* How long the launches of `dnnc run --paced` take; false after mistakes, which
+ * are printed. */
+bool tool_make_pacer(Tool *tool, const Compilation *c, Pacer *out);
 
 /* ---- embed.c: what this binary carries ---- */
 

@@ -7,6 +7,8 @@
  */
 #include "runtime/exec/exec.h"
 
+#include "runtime/exec/pace.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -17,7 +19,9 @@ struct Exec {
   FlightRecorder *recorder;
   Trace *trace;
   Profiler *profiler;
-  bool is_measured;  /* this execution, by the profiler */
+  bool is_measured; /* this execution, by the profiler */
+  bool is_paced;    /* the program */
+  Pace pace;
   CommPart ***parts; /* of each entry point and instruction; NULL: no
                         collective; in loops the iteration moves them */
   float *check;      /* CHECK_FLOATS values */
@@ -48,6 +52,7 @@ Exec *exec_create(Arena *arena, const DnnProgram *program, Device *device,
              .device = device,
              .comm = comm,
              .recorder = recorder,
+             .is_paced = program->is_paced,
              .parts = ARENA_ARRAY(arena, CommPart **, program->n_entry_points),
              .check = ARENA_ARRAY(arena, float, CHECK_FLOATS)};
   for (int i = 0; i < program->n_entry_points; i++)
@@ -119,23 +124,53 @@ static Status run_collective_measured(Exec *exec, const DnnEntryPoint *entry,
   return STATUS_OK;
 }
 
+/* ---- in a paced program ---- */
+
+static Status wait_for(Exec *exec, int32_t id) {
+  if (!exec->is_paced) return exec->comm->wait(exec->comm, id);
+  int64_t begin = clock_ns();
+  TRY(exec->comm->wait(exec->comm, id));
+  TRY(exec->device->wait(exec->device)); /* the queue of a GPU waits, not we */
+  pace_waited(&exec->pace, begin);
+  return STATUS_OK;
+}
+
+static Status start_paced(Exec *exec, const DnnEntryPoint *entry, int32_t i,
+                          const int64_t *iterations) {
+  pace_reach(&exec->pace);
+  return start_collective(exec, entry, i, iterations);
+}
+
 /* ---- instructions ---- */
+
+static Status run_collective(Exec *exec, const DnnEntryPoint *entry, int32_t i,
+                             const int64_t *iterations) {
+  if (exec->is_measured)
+    return run_collective_measured(exec, entry, i, iterations);
+  return (exec->is_paced ? start_paced : start_collective)(exec, entry, i,
+                                                           iterations);
+}
+
+static Status launch_one(Exec *exec, const DnnInstr *instr,
+                         const int64_t *iterations) {
+  if (exec->is_paced) {
+    pace_add(&exec->pace, instr->pace);
+    return STATUS_OK;
+  }
+  if (exec->comm->computed) exec->comm->computed(exec->comm, instr);
+  if (exec->is_measured) return launch_measured(exec, instr, iterations);
+  return exec->device->launch(exec->device, instr, iterations);
+}
 
 /* `iterations`: of the loops around, the outermost first. */
 static Status run_one(Exec *exec, const DnnEntryPoint *entry, int32_t i,
                       int64_t *iterations) {
   const DnnInstr *instr = &entry->instrs[i];
   switch ((DnnOpcode)instr->op) {
-  case DNN_OP_WAIT:
-    return exec->comm->wait(exec->comm, (int32_t)instr->numbers[0]);
-  case DNN_OP_COLLECTIVE:
-    return (exec->is_measured ? run_collective_measured
-                              : start_collective)(exec, entry, i, iterations);
+  case DNN_OP_WAIT: return wait_for(exec, (int32_t)instr->numbers[0]);
+  case DNN_OP_COLLECTIVE: return run_collective(exec, entry, i, iterations);
   case DNN_OP_LOOP: break;
-  default:
-    if (exec->comm->computed) exec->comm->computed(exec->comm, instr);
-    if (exec->is_measured) return launch_measured(exec, instr, iterations);
-    return exec->device->launch(exec->device, instr, iterations);
+  default: return launch_one(exec, instr, iterations);
   }
   for (int64_t iteration = 0; iteration < instr->numbers[1]; iteration++) {
     iterations[instr->n_loops] = iteration;
@@ -152,9 +187,9 @@ static Status wait_for_all(Exec *exec, const DnnEntryPoint *entry) {
   for (int32_t i = 0; i < entry->n_instrs; i++) {
     const DnnInstr *instr = &entry->instrs[i];
     if (instr->op == DNN_OP_COLLECTIVE)
-      TRY(exec->comm->wait(exec->comm,
-                           ((const DnnCollective *)instr->detail)->id));
+      TRY(wait_for(exec, ((const DnnCollective *)instr->detail)->id));
   }
+  if (exec->is_paced) pace_end(&exec->pace);
   return exec->device->wait(exec->device);
 }
 
@@ -162,6 +197,7 @@ Status exec_run(Exec *exec, const DnnEntryPoint *entry, int64_t step) {
   Trace *trace = exec->trace;
   int64_t iterations[DNN_MAX_LOOPS] = {0};
   exec->is_measured = profiler_measures(exec->profiler, entry);
+  if (exec->is_paced) pace_begin(&exec->pace);
   for (int32_t i = 0; i < entry->n_instrs; i++) {
     const DnnInstr *instr = &entry->instrs[i];
     recorder_note(exec->recorder, step, entry->name, i, instr->path);

@@ -40,6 +40,19 @@ static bool reads_only(const RunOptions *options) {
   return options->sample || options->predict || options->eval;
 }
 
+/* A paced program has no values. */
+static Status check_paced(const RunOptions *options) {
+  if (reads_only(options) || options->resume || options->load)
+    return status_make(STATUS_invalid,
+                       "this program is paced: it computes nothing, so it "
+                       "reads no checkpoint; build it without --paced");
+  if (options->profile || options->transfers)
+    return status_make(STATUS_invalid,
+                       "this program is paced: it computes nothing, so there "
+                       "is nothing to measure; build it without --paced");
+  return STATUS_OK;
+}
+
 static Status check_program(const Run *run) {
   const DnnProgram *program = run->program;
   if (program->abi != DNN_ABI)
@@ -50,6 +63,7 @@ static Status check_program(const Run *run) {
                        "this program is for %d ranks, but %d were started; "
                        "use the bundle's run",
                        program->world, run->comm->world);
+  if (program->is_paced) TRY(check_paced(&run->options));
   if (run->options.sample && !run->prefill)
     return status_make(STATUS_invalid, "the model has no 'sample' block");
   if (!reads_only(&run->options) && !run->train)
@@ -269,7 +283,8 @@ static int restore_checkpoint(Run *run) {
 
 static Status open_saver(Run *run) {
   if (run->options.no_save || reads_only(&run->options) ||
-      run->options.dry_run || !folder_of(run) || run->comm->rank != 0)
+      run->options.dry_run || run->program->is_paced || !folder_of(run) ||
+      run->comm->rank != 0)
     return STATUS_OK;
   TRY(check_folder(run));
   TRY(saver_open(run->arena, run->program, folder_of(run),

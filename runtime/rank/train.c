@@ -39,6 +39,7 @@ static const DnnTensor *scale_tensor(const DnnProgram *program) {
 
 static void read_results(Run *run) {
   const DnnProgram *program = run->program;
+  if (program->is_paced) return; /* nothing was computed */
   run_read_scalar(run, program_tensor(program, run->train, DNN_LOSS),
                   &run->loss);
   run->has_norm = run_read_scalar(
@@ -200,7 +201,8 @@ static int save_checkpoint(Run *run) {
 
 /* The last checkpoint of a run is tried twice: nobody comes after it. */
 static int save_last(Run *run) {
-  if (run->saved == run->done || run->done == 0) return EXIT_done;
+  if (run->saved == run->done || run->done == 0 || run->program->is_paced)
+    return EXIT_done;
   int code = save_checkpoint(run);
   if (!code && run->n_failed_saves > 0) code = save_checkpoint(run);
   return code;
@@ -226,7 +228,7 @@ static int train_steps(Run *run) {
     run->read_signals = 0;
     report_step(run, t, ns);
     bool evaluates = is_due(settings->eval_every, t) && !run->stop;
-    bool saves = is_due(settings->save_every, t);
+    bool saves = is_due(settings->save_every, t) && !run->program->is_paced;
     int code = evaluates || saves ? replicas_compare(run) : EXIT_done;
     if (!code && evaluates) code = run_evaluate(run);
     if (!code && saves) code = save_checkpoint(run);
