@@ -155,8 +155,10 @@ static Status select_all(Build *build, KernelSet *set, LaunchList *lists) {
   for (int i = 0; i < build->program.n_entry_points; i++) {
     if (options->is_stopped && options->is_stopped(options->user))
       return status_make(STATUS_unavailable, "stopped");
-    TRY(select_entry_point(set, &build->program.entry_points[i], NULL,
-                           &lists[i]));
+    const EntryPoint *entry_point = &build->program.entry_points[i];
+    bool is_paced = strcmp(entry_point->name, "train") == 0;
+    TRY(select_entry_point(set, entry_point, NULL,
+                           is_paced ? options->pacer : NULL, &lists[i]));
   }
   return STATUS_OK;
 }
@@ -169,7 +171,7 @@ static void select_plain(Build *build, KernelSet *set) {
   plain->kernels = kernel_set_create(build->module, set->backend);
   plain->values = value_table_create(build->arena);
   Status status = select_entry_point(plain->kernels, &plain->entry_point,
-                                     plain->values, &plain->launches);
+                                     plain->values, NULL, &plain->launches);
   if (status.code != STATUS_ok) {
     build->plain = NULL;
     build->program.plain = NULL;
@@ -289,6 +291,7 @@ static Status write_manifest(Build *build) {
   add_member(&text, "model_hash", options->model_hash);
   add_member(&text, "plan_hash", options->plan_hash);
   add_member(&text, "program_hash", hex);
+  if (options->pacer) text_add(&text, ",\n \"paced\": true");
   text_add(&text, "}\n");
   TRY(file_replace(arena_printf(build->arena, "%s/plan.plan", build->bundle),
                    plan, strlen(plan)));

@@ -112,6 +112,13 @@ typedef struct EntryPoint {
   int64_t batch;
 } EntryPoint;
 
+/* How long runs of nodes take in a paced program (DnnProgram.is_paced). */
+typedef struct Pacer {
+  /* Picoseconds of one run of a node, or of setting its results to zero. */
+  int64_t (*pace)(void *user, const Graph *graph, int id, bool is_clear);
+  void *user;
+} Pacer;
+
 struct BuildOptions {
   const Backend *backend;
   /* "plain_" while the modules of the plain program are compiled, else NULL:
@@ -125,6 +132,7 @@ struct BuildOptions {
   bool keep_source;
   int jobs, ranks;
   const EntryPoint *plain; /* see DnnPlain in runtime/program.h; or NULL */
+  const Pacer *pacer;      /* NULL: the program computes */
   const char *plan_text, *model_hash, *plan_hash;
   /* Runtime library (an archive) as linked into this dnnc. */
   const void *runtime_archive;

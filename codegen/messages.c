@@ -63,7 +63,7 @@ Status codegen_messages(Module *module, const Backend *backend,
   LaunchList launches = {0};
   KernelSet *kernels = kernel_set_create(module, backend);
   *out = (ProgramMessages){0};
-  TRY(select_entry_point(kernels, entry_point, NULL, &launches));
+  TRY(select_entry_point(kernels, entry_point, NULL, NULL, &launches));
   int n_ids = count_ids(&launches);
   MessageWalk walk = {.arena = module->arena,
                       .launches = &launches,

@@ -192,7 +192,10 @@ static void fill_instr(DnnInstr *instr, const Launch *launch) {
   instr->n_checks = (uint16_t)(launch->checks.n / 3);
   instr->n_rank_offsets = (uint16_t)launch->rank_offsets.n;
   instr->n_loops = (uint16_t)launch->n_loops;
+  instr->n_launches = (uint16_t)launch->n_launches;
   instr->kernel = launch->kernel;
+  instr->key = launch->key;
+  instr->pace = launch->pace;
   instr->flops = launch->flops;
   instr->bytes_moved = launch->bytes_moved;
 }
@@ -501,6 +504,7 @@ static void add_program(ProgramPrinter *printer, Table tensors,
   const BuildOptions *options = input->options;
   Text *out = printer->out;
   text_add(out, "const DnnProgram dnn_program = {\n  .abi = DNN_ABI,\n  ");
+  if (options->pacer) text_add(out, ".is_paced = 1,\n  ");
   const char *const names[] = {"model",      "model_dir", "target",
                                "model_hash", "plan_hash", "compiler"};
   const char *const texts[] = {input->model->name,       input->model_dir,

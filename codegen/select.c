@@ -42,6 +42,7 @@ typedef struct Select {
   int n_collectives;     /* started so far: their ids */
   int *pending; /* by node: its id, plus 1, from its start to the wait for it */
   ValueTable *values; /* of the plain program; else NULL */
+  const Pacer *pacer; /* or NULL */
   /* In the body of a scan: the enclosing graph, the scan there, the iteration
    * that these launches do when the loop begins, and how many iterations of the
    * scan the loop does at a time. */
@@ -622,14 +623,31 @@ static Status (*const functions[N_OPS])(Select *select, int id) = {
     [OP_update_slice] = select_update_slice,
 };
 
+/* The launches from place `first` on are one run of a node, or set its results
+ * to zero. */
+static void end_run(Select *select, int first, int id, bool is_clear) {
+  const Pacer *pacer = select->pacer;
+  if (select->out->n == first) return;
+  Launch *launch = select->out->data[first];
+  launch->n_launches = select->out->n - first;
+  launch->key = (is_clear ? clear_key : launch_key)(select->graph, id);
+  if (pacer)
+    launch->pace = pacer->pace(pacer->user, select->graph, id, is_clear);
+}
+
 static Status select_run(Select *select, int id) {
   Op op = select->graph->nodes.data[id]->op;
-  return (functions[op] ? functions[op] : select_kernel)(select, id);
+  int first = select->out->n;
+  TRY((functions[op] ? functions[op] : select_kernel)(select, id));
+  if (!select->values) end_run(select, first, id, false);
+  return STATUS_OK;
 }
 
 static void select_clear(Select *select, int id) {
+  int first = select->out->n;
   for (int r = 0; r < select->graph->nodes.data[id]->n_results; r++)
     add_zero(select, id, (Value){id, r});
+  if (!select->values) end_run(select, first, id, true);
 }
 
 /* ---- loops ---- */
@@ -713,7 +731,8 @@ static Status check_microbatched_inputs(const Select *select) {
 }
 
 Status select_entry_point(KernelSet *set, const EntryPoint *entry_point,
-                          ValueTable *values, LaunchList *out) {
+                          ValueTable *values, const Pacer *pacer,
+                          LaunchList *out) {
   const Graph *graph = entry_point->graph;
   const InstructionList *list = entry_point->instructions;
   ASSERT(list->graph == graph && instructions_check(list, NULL));
@@ -723,6 +742,7 @@ Status select_entry_point(KernelSet *set, const EntryPoint *entry_point,
                    .list = list,
                    .arena = set->module->arena,
                    .values = values,
+                   .pacer = pacer,
                    .out = out};
   select.pending = ARENA_ARRAY(select.arena, int, graph->nodes.n);
   TRY(mesh_check_placements(graph));

@@ -13,6 +13,9 @@ typedef struct Launch {
   DnnOpcode op;
   int phase, kernel; /* kernel: index into the set, or -1 */
   int n_loops;       /* around it */
+  int n_launches;    /* these three as in DnnInstr */
+  uint64_t key;
+  int64_t pace;
   VEC(int64_t) buffers;
   VEC(int64_t) advances; /* as in DnnInstr: n_loops a buffer */
   VEC(int64_t) numbers;
@@ -57,10 +60,11 @@ const KernelKind *kernel_set_kind(KernelSet *set, const Graph *graph, int id);
 /* ---- select.c ---- */
 
 /* Appends the launches of an entry point in order; `values` (or NULL) gets a
- * row for each value. */
+ * row for each value.  `pacer` (or NULL) says how long runs take. */
 typedef struct ValueTable ValueTable;
 Status select_entry_point(KernelSet *set, const EntryPoint *entry_point,
-                          ValueTable *values, LaunchList *out);
+                          ValueTable *values, const Pacer *pacer,
+                          LaunchList *out);
 
 /* ---- select_values.c: from which values each value is computed ---- */
 

@@ -80,7 +80,8 @@ Status driver_build(const Compilation *c, const BuildOptions *host,
   options.archs = c->target.archs;
   options.n_archs = c->target.n_archs;
   options.ranks = c->ranks;
-  options.plain = c->plain.graph ? &c->plain : NULL;
+  /* A paced program has no values to explain. */
+  options.plain = c->plain.graph && !host->pacer ? &c->plain : NULL;
   options.plan_text = text_string(&plan);
   options.model_hash = c->model_hash;
   options.plan_hash = plan_hash;

@@ -215,10 +215,9 @@ typedef enum Role {
 const char *role_name(Role role);
 
 typedef enum Phase {
-  PHASE_forward,
-  PHASE_input_gradient,
-  PHASE_weight_gradient,
-  PHASE_update
+#define PHASE(name, spelling, words) PHASE_##name,
+#include "support/phases.def"
+  N_PHASES
 } Phase;
 
 /* Result `result` of node `node`. */
@@ -332,6 +331,13 @@ uint64_t graph_hash(const Graph *graph);
 /* Hash of all that a kernel may depend on: the operator, its attributes and
  * body, the types of its inputs and results, the mesh. */
 uint64_t kernel_key(const Graph *graph, int id);
+/* Hash of what one run of a node works on, on one rank in one micro-batch: the
+ * operator, its body, the types of inputs and results with local sizes.  Nodes
+ * with equal local work have equal keys on every mesh and in every plan
+ * (launch_key.c); never 0. */
+uint64_t launch_key(const Graph *graph, int id);
+/* The same of setting the results of a node to zero. */
+uint64_t clear_key(const Graph *graph, int id);
 
 /* Short forms for passes; same defaults as graph_append. */
 Value graph_const(Graph *graph, DType dtype, double value);

@@ -88,13 +88,12 @@ static void print_input(Text *out, const GraphInput *input, const Type *type) {
 }
 
 const char *phase_name(Phase phase) {
-  switch (phase) {
-  case PHASE_forward: return "forward";
-  case PHASE_input_gradient: return "dgrad";
-  case PHASE_weight_gradient: return "wgrad";
-  case PHASE_update: return "update";
-  }
-  UNREACHABLE();
+  static const char *const names[N_PHASES] = {
+#define PHASE(name, spelling, words) spelling,
+#include "support/phases.def"
+  };
+  ASSERT((unsigned)phase < N_PHASES);
+  return names[phase];
 }
 
 static void print_mesh(Text *out, const Mesh *mesh) {

@@ -19,7 +19,7 @@
 
 #include <stdint.h>
 
-#define DNN_ABI        11
+#define DNN_ABI        12
 #define DNN_MAX_RANK   12
 #define DNN_MAX_LOOPS  8 /* one inside the other */
 #define DNN_MAX_DIGITS 4
@@ -206,7 +206,13 @@ typedef struct DnnInstr {
   uint8_t phase; /* 0 forward, 1 input gradient, 2 weight gradient, 3 update,
                     4 communication */
   uint16_t n_buffers, n_numbers;
-  int32_t kernel;         /* OP_KERNEL; fallback of GEMM and CONV (or -1) */
+  /* A run of a node is one launch or several, such as a copy and a kernel.  At
+   * the first: how many, launch_key() or clear_key() of ir.h, and, in a paced
+   * program, the picoseconds that the run takes; else 0. */
+  uint16_t n_launches;
+  int32_t kernel; /* OP_KERNEL; fallback of GEMM and CONV (or -1) */
+  uint64_t key;
+  int64_t pace;
   const int64_t *buffers; /* arena offsets in bytes */
   const int64_t *numbers;
   const int64_t
@@ -368,7 +374,9 @@ typedef struct DnnPlain {
 } DnnPlain;
 
 struct DnnProgram {
-  int32_t abi;                            /* DNN_ABI */
+  int32_t abi; /* DNN_ABI */
+  /* Launches of `train` take the time of their pace and compute nothing. */
+  uint8_t is_paced;
   const char *model, *model_dir, *target; /* "chargpt", folder, "cpu" */
   const char *model_hash, *plan_hash, *compiler;
   int32_t world;       /* ranks */

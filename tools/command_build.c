@@ -116,7 +116,7 @@ static void show_progress(void *user, int done, int total) {
 }
 
 static int write_bundle(Tool *tool, const Compilation *c, const char *out_dir,
-                        BuildReport *report) {
+                        const Pacer *pacer, BuildReport *report) {
   const char *cc = find_compiler(tool->arena);
   if (!cc) {
     fprintf(stderr, "dnnc: error: no C compiler in $PATH; install one "
@@ -136,6 +136,7 @@ static int write_bundle(Tool *tool, const Compilation *c, const char *out_dir,
       .progress = show_progress,
       .is_stopped = is_stopped,
       .user = tool,
+      .pacer = pacer,
   };
   host.runtime_archive = embed_runtime_archive(&host.runtime_bytes);
   Status status = driver_build(c, &host, report);
@@ -173,7 +174,7 @@ int command_build(Tool *tool) {
   int code = tool_compile(tool, &c);
   if (code != EXIT_done) return code;
   hold_signals();
-  code = write_bundle(tool, &c, bundle, &report);
+  code = write_bundle(tool, &c, bundle, NULL, &report);
   end_as_signalled();
   if (code == EXIT_done) report_build(tool, &c, bundle, &report);
   return code;
@@ -215,6 +216,30 @@ static int run_bundle(Tool *tool, const Compilation *c, const char *bundle) {
   return launch_ranks(&launch);
 }
 
+/* A paced run has no values: it neither reads nor measures any. */
+static bool check_paced(const Options *options) {
+  const struct {
+    bool is_given;
+    const char *name;
+  } others[] = {{options->resume, "--resume"},
+                {options->load != NULL, "--load"},
+                {options->profile != NULL, "--profile"},
+                {options->transfers != NULL, "--transfers"}};
+  if (options->command == COMMAND_run && options->cluster && !options->paced) {
+    message_print("dnnc: error: 'dnnc run' takes --cluster with --paced "
+                  "only\n");
+    return false;
+  }
+  for (int i = 0; options->paced && i < ARRAY_LENGTH(others); i++) {
+    if (!others[i].is_given) continue;
+    message_print("dnnc: error: --paced and %s exclude each other: a paced run "
+                  "computes nothing\n",
+                  others[i].name);
+    return false;
+  }
+  return true;
+}
+
 int tool_build_and_run(Tool *tool) {
   Compilation c;
   BuildReport report = {0};
@@ -231,15 +256,19 @@ int tool_build_and_run(Tool *tool) {
                     "compares the data files with those of the checkpoint\n");
     return EXIT_user;
   }
+  if (!check_paced(&tool->options)) return EXIT_user;
   int code = tool_compile(tool, &c);
   if (code != EXIT_done) return code;
+  Pacer pacer;
+  bool is_paced = tool->options.paced != NULL;
+  if (is_paced && !tool_make_pacer(tool, &c, &pacer)) return EXIT_user;
   hold_signals();
   if (!bundle) {
     folder = tool_scratch_folder(tool, cache_folder(tool));
     if (!folder) return EXIT_machine;
     bundle = arena_printf(tool->arena, "%s/bundle", folder);
   }
-  code = write_bundle(tool, &c, bundle, &report);
+  code = write_bundle(tool, &c, bundle, is_paced ? &pacer : NULL, &report);
   if (code == EXIT_done && !signal_seen) {
     if (!tool->options.json && tool->options.command == COMMAND_run)
       report_build(tool, &c, tool->options.subject, &report);

@@ -30,16 +30,39 @@ static bool read_without(const Tool *tool, uint32_t *without) {
 typedef struct Simulated {
   const Compilation *c;
   const ClusterDevice *device;
+  const Profile *profile; /* or NULL */
   Bytes peak, memory;
   Price price;
 } Simulated;
 
+static double share(int64_t part, int64_t of) {
+  return of > 0 ? (double)part / (double)of : 0;
+}
+
 static double percent(Ps part, Ps of) {
-  return of > 0 ? 100.0 * (double)part / (double)of : 0;
+  return 100.0 * share(part, of);
 }
 
 static const char *milliseconds(const Text *out, Ps time) {
   return arena_printf(out->arena, "%.3f ms", (double)time * 1e-9);
+}
+
+/* How much of the price the profile has given. */
+static void print_profile(Text *out, const Price *price) {
+  text_printf(out,
+              "profile: %lld of %lld launches and %.1f %% of their time; the "
+              "others by formula\n",
+              (long long)price->n_measured, (long long)price->n_launches,
+              percent(price->measured, price->launches));
+}
+
+static void print_profile_json(Text *out, const Price *price) {
+  text_printf(out, ",\"profile\":{\"launches\":%lld,\"launch_share\":",
+              (long long)price->n_measured);
+  text_add_real(out, share(price->n_measured, price->n_launches));
+  text_add(out, ",\"time_share\":");
+  text_add_real(out, share(price->measured, price->launches));
+  text_add(out, "}");
 }
 
 static void print_words(Text *out, const Simulated *s) {
@@ -57,6 +80,7 @@ static void print_words(Text *out, const Simulated *s) {
   text_printf(out, "%lld launches, %lld transfers; a rank sends %s\n",
               (long long)price->n_launches, (long long)price->n_transfers,
               text_quantity(out->arena, (double)price->sent, "B"));
+  if (s->profile) print_profile(out, price);
   text_printf(out, "memory: %s of %s: %s\n",
               text_quantity(out->arena, (double)s->peak, "B"),
               text_quantity(out->arena, (double)s->memory, "B"),
@@ -83,7 +107,19 @@ static void print_json(Text *out, const Simulated *s) {
   text_add_real(out, (double)price->compute * 1e-12);
   text_add(out, ",\"exposed_comm_s\":");
   text_add_real(out, (double)price->exposed * 1e-12);
-  text_add(out, "}]}\n");
+  text_add(out, "}]");
+  if (s->profile) print_profile_json(out, price);
+  text_add(out, "}\n");
+}
+
+/* A profile of other machines gives nothing, which looks like a mistake. */
+static void note_cores(const Simulated *s, const CostModel *model) {
+  int cores = profile_cores(s->profile);
+  if (s->price.n_measured > 0 || cores == 0 || cores == model->rates.units)
+    return;
+  message_print("dnnc: note: the launches of the profile had %d cores, and a "
+                "rank of cluster '%s' has %d\n",
+                cores, s->c->cluster->name, model->rates.units);
 }
 
 static bool check_model(const Compilation *c) {
@@ -110,17 +146,23 @@ int simulate_model(Tool *tool) {
     return EXIT_user;
   }
   if (!read_without(tool, &model.without)) return EXIT_user;
+  if (options->profile) {
+    model.profile = tool_read_profile(tool, options->profile);
+    if (!model.profile) return EXIT_user;
+  }
   Compilation c;
   int code = tool_compile(tool, &c);
   if (code != EXIT_done) return code;
   if (!check_model(&c)) return EXIT_user;
-  Simulated s = {.c = &c, .device = c.cluster->groups[0].device};
+  Simulated s = {
+      .c = &c, .device = c.cluster->groups[0].device, .profile = model.profile};
   const EntryPoint *step = driver_training_step(&c);
   cost_model_of(s.device, &model);
   s.memory = s.device->values[DEVICE_memory];
   s.peak = driver_arena_bytes(&c);
   s.price = price_list(tool->arena, step->instructions, &model, c.cluster, NULL,
                        NULL);
+  if (s.profile) note_cores(&s, &model);
   Text out = text_create(tool->arena);
   (options->json ? print_json : print_words)(&out, &s);
   tool_print(&out);

@@ -8,6 +8,7 @@
 
 #include "convert/tensormap.h"
 #include "driver/driver.h"
+#include "passes/plan/profile.h"
 
 /* Exit codes (docs/commands.md). */
 enum {
@@ -109,6 +110,14 @@ int simulate_model(Tool *tool);
 void show_memory(Text *out, const Compilation *c, bool is_json);
 /* `dnnc check --parameters` (check_parameters.c); returns an exit code. */
 int check_parameters(Tool *tool, const Model *model, const Graph *graph);
+
+/* ---- profiles.c ---- */
+
+/* NULL after mistakes, which are printed. */
+const Profile *tool_read_profile(Tool *tool, const char *path);
+/* How long the launches of `dnnc run --paced` take; false after mistakes, which
+ * are printed. */
+bool tool_make_pacer(Tool *tool, const Compilation *c, Pacer *out);
 
 /* ---- embed.c: what this binary carries ---- */
 

@@ -13,6 +13,7 @@ static int phase_class(Phase phase) {
   case PHASE_input_gradient:
   case PHASE_weight_gradient: return 1;
   case PHASE_update: return 2;
+  case N_PHASES: break;
   }
   UNREACHABLE();
 }

@@ -10,6 +10,7 @@
 
 #include "ir/cluster.h"
 #include "ir/work.h"
+#include "passes/plan/profile.h"
 #include "passes/plan/simulate.h"
 
 /* Parts of a step's time, then effects. */
@@ -51,7 +52,8 @@ typedef enum Transport { TRANSPORT_mpi, TRANSPORT_nccl } Transport;
 typedef struct CostModel {
   DeviceRates rates;
   Transport transport;
-  uint32_t without; /* bit of each CostTerm that is left out */
+  uint32_t without;       /* bit of each CostTerm that is left out */
+  const Profile *profile; /* what it has is not computed; or NULL */
 } CostModel;
 _Static_assert(N_COST_TERMS <= 32, "a bit for each term");
 
@@ -69,6 +71,7 @@ void cost_model_of(const ClusterDevice *device, CostModel *model);
 typedef struct LaunchCost {
   CostTerm part; /* what `time` is counted as */
   Ps launch, time;
+  bool is_measured; /* by the profile: `time` has what lies between launches */
 } LaunchCost;
 
 /* ---- cost_link.c: transfers ---- */
@@ -106,5 +109,7 @@ Ps cost_product(const CostModel *model, const Work *work);
 Ps cost_bytes(const CostModel *model, double bytes);
 /* One run of a node on one rank. */
 LaunchCost cost_launch(const CostModel *model, const Graph *graph, int id);
+/* Setting the results of a node to zero. */
+LaunchCost cost_clear(const CostModel *model, const Graph *graph, int id);
 
 #endif

@@ -202,17 +202,53 @@ static CostTerm part_of(const Node *node, const Work *work) {
   return work->class == WORK_lookup ? COST_lookup : COST_fused;
 }
 
+/* Takes the time of a run of this node from the profile, if it has one. */
+static bool find_measured(const CostModel *model, const Node *node,
+                          uint64_t kernel, LaunchCost *cost) {
+  ProfileKey key = {.path = node->path ? node->path : "",
+                    .phase = node->phase,
+                    .kernel = kernel,
+                    .cores = model->rates.units};
+  Ps time;
+  cost->is_measured = profile_find(model->profile, &key, &time);
+  if (cost->is_measured && cost_counts(model, cost->part)) cost->time = time;
+  return cost->is_measured;
+}
+
 LaunchCost cost_launch(const CostModel *model, const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
   Work work = node_work(graph, id);
   LaunchCost cost = {.part = part_of(node, &work)};
   double seconds;
+  if (model->profile &&
+      find_measured(model, node, launch_key(graph, id), &cost))
+    return cost;
   switch (cost.part) {
   case COST_attention: seconds = attention_time(model, node, &work); break;
   case COST_product: seconds = product_time(model, &work); break;
   default: seconds = elements_time(model, &work); break;
   }
   if (cost_counts(model, cost.part)) cost.time = cost_ps(seconds);
+  if (cost_counts(model, COST_launch)) cost.launch = model->rates.launch;
+  return cost;
+}
+
+static double result_bytes(const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  double bytes = 0;
+  for (int r = 0; r < node->n_results; r++)
+    bytes += (double)(type_local_elements(node->types[r], &graph->mesh) *
+                      dtype_size_bytes(node->types[r]->dtype));
+  return bytes;
+}
+
+LaunchCost cost_clear(const CostModel *model, const Graph *graph, int id) {
+  LaunchCost cost = {.part = COST_fused};
+  if (model->profile &&
+      find_measured(model, graph->nodes.data[id], clear_key(graph, id), &cost))
+    return cost;
+  if (cost_counts(model, COST_fused))
+    cost.time = cost_bytes(model, result_bytes(graph, id));
   if (cost_counts(model, COST_launch)) cost.launch = model->rates.launch;
   return cost;
 }

@@ -37,11 +37,15 @@ static const Graph *graph_here(const Pricing *p) {
   return p->graphs.data[p->graphs.n - 1];
 }
 
-static void price_launch(Pricing *p, int node, int id) {
-  LaunchCost cost = cost_launch(p->model, graph_here(p), node);
+static void price_run(Pricing *p, LaunchCost cost, int id) {
+  Price *price = p->price;
   add_run(p, COST_launch, cost.launch, id);
   add_run(p, cost.part, cost.time, id);
-  p->price->n_launches += p->trips;
+  price->n_launches += p->trips;
+  price->launches += (cost.launch + cost.time) * p->trips;
+  if (!cost.is_measured) return;
+  price->n_measured += p->trips;
+  price->measured += cost.time * p->trips;
 }
 
 /* ---- process groups ---- */
@@ -111,22 +115,6 @@ static void price_wait(Pricing *p, const Instruction *instruction) {
            (SimAction){.kind = SIM_wait, .transfer = transfer});
 }
 
-/* The results of a node become zero. */
-static void price_clear(Pricing *p, int node, int id) {
-  const Graph *graph = graph_here(p);
-  double bytes = 0;
-  for (int r = 0; r < graph->nodes.data[node]->n_results; r++) {
-    const Type *type = graph->nodes.data[node]->types[r];
-    bytes += (double)(type_local_elements(type, &graph->mesh) *
-                      dtype_size_bytes(type->dtype));
-  }
-  if (cost_counts(p->model, COST_launch))
-    add_run(p, COST_launch, p->model->rates.launch, id);
-  if (cost_counts(p->model, COST_fused))
-    add_run(p, COST_fused, cost_bytes(p->model, bytes), id);
-  p->price->n_launches += p->trips;
-}
-
 static void enter_loop(Pricing *p, const Instruction *loop) {
   const Graph *graph = graph_here(p);
   vec_push(p->arena, &p->graphs,
@@ -141,10 +129,14 @@ static void price_instructions(Pricing *p) {
   for (int i = 0; i < p->list->instructions.n; i++) {
     const Instruction *instruction = &p->list->instructions.data[i];
     switch (instruction->kind) {
-    case INSTRUCTION_run: price_launch(p, instruction->node, i); break;
+    case INSTRUCTION_run:
+      price_run(p, cost_launch(p->model, graph_here(p), instruction->node), i);
+      break;
     case INSTRUCTION_start: price_start(p, instruction, i); break;
     case INSTRUCTION_wait: price_wait(p, instruction); break;
-    case INSTRUCTION_clear: price_clear(p, instruction->node, i); break;
+    case INSTRUCTION_clear:
+      price_run(p, cost_clear(p->model, graph_here(p), instruction->node), i);
+      break;
     case INSTRUCTION_loop:
       vec_push(p->arena, &trips, instruction->trips);
       enter_loop(p, instruction);

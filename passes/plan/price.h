@@ -14,6 +14,10 @@ typedef struct Price {
   Ps compute, exposed; /* of it: kernels run; the stream waits for transfers */
   Bytes sent;          /* by a rank */
   int64_t n_launches, n_transfers;
+  /* How many launches the profile had, their time, and that of all launches.
+   */
+  int64_t n_measured;
+  Ps measured, launches;
 } Price;
 
 /* A part that `model` leaves out costs nothing.  Ranks of the list's mesh are

@@ -193,6 +193,7 @@ static Status cpu_open(Device *device, const DnnProgram *program,
   device->host_arena = data;
   device->is_zeroed = true;
   threads_open(&state->threads);
+  device->cores = state->threads.n;
   denormals_flush();
   threads_run(&state->threads, flush_thread, NULL);
   find_library(device);

@@ -127,6 +127,8 @@ typedef struct CudaState {
   CudaPrepared **entry_points;
   bool is_synchronous;  /* $DNN_CUDA_SYNC: wait after every launch */
   CudaProfile *profile; /* $DNN_CUDA_PROFILE, or NULL */
+  CuEvent timer[2];     /* of time_begin and time_end, once they were used */
+  bool has_timer;
   /* Asked while waiting for the device since `since_ns`, and with 0 when the
    * wait is over; a lost rank ends it.  NULL on one rank. */
   Status (*poll)(void *user, int64_t since_ns);
@@ -171,5 +173,8 @@ Status cuda_profile_begin(CudaState *state);
 Status cuda_profile_end(CudaState *state, const DnnInstr *instr);
 /* Writes the table. */
 void cuda_profile_close(CudaState *state);
+/* Rows of the table of the device. */
+Status cuda_time_begin(Device *device);
+Status cuda_time_end(Device *device, int64_t *out_ps);
 
 #endif

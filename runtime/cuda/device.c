@@ -195,6 +195,8 @@ static Status cuda_open(Device *device, const DnnProgram *program,
   const char *sync = getenv("DNN_CUDA_SYNC");
   state->is_synchronous = sync && *sync && strcmp(sync, "0") != 0;
   TRY(choose_device(state, local_rank));
+  CU_TRY(state, NULL, cuDeviceGetAttribute, &device->cores, CU_MULTIPROCESSORS,
+         state->device);
   TRY(make_arena(state, program->arena_bytes));
   TRY(load_kernels(state, program));
   find_lt(device);
@@ -348,6 +350,8 @@ Status device_cuda_create(Arena *arena, Device **out) {
                      .write = cuda_write,
                      .read = cuda_read,
                      .wait = cuda_wait,
+                     .time_begin = cuda_time_begin,
+                     .time_end = cuda_time_end,
                      .address = cuda_address,
                      .close = cuda_close,
                      .state = state};

@@ -1,6 +1,7 @@
 /*
- * profile.c -- measures each launch of a run and writes a table at its end:
- * $DNN_CUDA_PROFILE names the file, of which rank 0 alone writes one.
+ * profile.c -- measures what runs on the GPU: between two calls for the
+ * profiler of exec/, and each launch of a run for a table at its end, of which
+ * $DNN_CUDA_PROFILE names the file and rank 0 alone writes one.
  *
  * An event stands before and after each launch, and the host waits for it, so
  * launches do not overlap and every figure includes about two microseconds of
@@ -77,6 +78,32 @@ Status cuda_profile_end(CudaState *state, const DnnInstr *instr) {
   return STATUS_OK;
 }
 
+/* ---- for the profiler ---- */
+
+Status cuda_time_begin(Device *device) {
+  CudaState *state = device->state;
+  if (!state->has_timer) {
+    CU_TRY(state, NULL, cuEventCreate, &state->timer[0], 0);
+    CU_TRY(state, NULL, cuEventCreate, &state->timer[1], 0);
+    state->has_timer = true;
+  }
+  CU_TRY(state, "a measurement", cuEventRecord, state->timer[0],
+         state->compute);
+  return STATUS_OK;
+}
+
+Status cuda_time_end(Device *device, int64_t *out_ps) {
+  CudaState *state = device->state;
+  float ms = 0;
+  CU_TRY(state, "a measurement", cuEventRecord, state->timer[1],
+         state->compute);
+  TRY(cuda_wait_for(state, "a measurement"));
+  CU_TRY(state, "a measurement", cuEventElapsedTime, &ms, state->timer[0],
+         state->timer[1]);
+  *out_ps = (int64_t)((double)ms * 1e9);
+  return STATUS_OK;
+}
+
 /* ---- the table ---- */
 
 static int by_value(const void *a, const void *b) {
@@ -142,6 +169,9 @@ static void write_table(const CudaState *state) {
 
 void cuda_profile_close(CudaState *state) {
   CudaProfile *profile = state->profile;
+  for (int i = 0; i < 2 && state->has_timer; i++)
+    state->driver.cuEventDestroy_v2(state->timer[i]);
+  state->has_timer = false;
   if (!profile) return;
   write_table(state);
   state->driver.cuEventDestroy_v2(profile->begin);

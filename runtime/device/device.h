@@ -23,11 +23,17 @@ struct Device {
                   int64_t bytes);
   Status (*read)(Device *device, int64_t offset, void *to, int64_t bytes);
   Status (*wait)(Device *device);
+  /* How long it takes, by the clock of the device, what is enqueued between
+   * these two, which wait for it; NULL: a launch has ended when it returns. */
+  Status (*time_begin)(Device *device);
+  Status (*time_end)(Device *device, int64_t *out_ps);
   /* Address of an arena byte as the comm needs it. */
   void *(*address)(Device *device, int64_t offset);
   void (*close)(Device *device);
   const DnnProgram *program;
-  int rank; /* set before open; DnnRankOffset needs it */
+  int cores; /* of the host, or multiprocessors, that one launch may use; set by
+                open */
+  int rank;  /* set before open; DnnRankOffset needs it */
   /* Address of the arena for the host, or NULL where it has none. */
   void *host_arena;
   bool is_zeroed; /* open has left zeros in the arena */

@@ -7,6 +7,8 @@
  */
 #include "runtime/exec/exec.h"
 
+#include "runtime/exec/pace.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -16,6 +18,10 @@ struct Exec {
   Comm *comm;
   FlightRecorder *recorder;
   Trace *trace;
+  Profiler *profiler;
+  bool is_measured; /* this execution, by the profiler */
+  bool is_paced;    /* the program */
+  Pace pace;
   CommPart ***parts; /* of each entry point and instruction; NULL: no
                         collective; in loops the iteration moves them */
   float *check;      /* CHECK_FLOATS values */
@@ -46,6 +52,7 @@ Exec *exec_create(Arena *arena, const DnnProgram *program, Device *device,
              .device = device,
              .comm = comm,
              .recorder = recorder,
+             .is_paced = program->is_paced,
              .parts = ARENA_ARRAY(arena, CommPart **, program->n_entry_points),
              .check = ARENA_ARRAY(arena, float, CHECK_FLOATS)};
   for (int i = 0; i < program->n_entry_points; i++)
@@ -56,6 +63,10 @@ Exec *exec_create(Arena *arena, const DnnProgram *program, Device *device,
 void exec_set_trace(Exec *exec, Trace *trace) {
   exec->trace = trace;
   exec->comm->events = trace ? &trace->comm : NULL;
+}
+
+void exec_set_profiler(Exec *exec, Profiler *profiler) {
+  exec->profiler = profiler;
 }
 
 static void add_event(Trace *trace, int64_t step, const DnnInstr *instr,
@@ -87,18 +98,79 @@ static Status start_collective(Exec *exec, const DnnEntryPoint *entry,
   return exec->comm->start(exec->comm, what, parts);
 }
 
+/* ---- under the profiler ---- */
+
+static Status launch_measured(Exec *exec, const DnnInstr *instr,
+                              const int64_t *iterations) {
+  TRY(profiler_before_launch(exec->profiler, exec->device, instr));
+  TRY(exec->device->launch(exec->device, instr, iterations));
+  return profiler_after_launch(exec->profiler, exec->device);
+}
+
+/* Begins on all ranks at once, so that its time has no waiting for a rank that
+ * is late, and ends before the next instruction. */
+static Status run_collective_measured(Exec *exec, const DnnEntryPoint *entry,
+                                      int32_t i, const int64_t *iterations) {
+  const DnnInstr *instr = &entry->instrs[i];
+  const DnnCollective *what = instr->detail;
+  if (what->group->size == 1) return STATUS_OK;
+  TRY(exec->device->wait(exec->device));
+  TRY(exec->comm->barrier(exec->comm));
+  int64_t begin = clock_ns();
+  TRY(start_collective(exec, entry, i, iterations));
+  TRY(exec->comm->wait(exec->comm, what->id));
+  TRY(exec->device->wait(exec->device));
+  profiler_add_transfer(exec->profiler, instr, clock_ns() - begin);
+  return STATUS_OK;
+}
+
+/* ---- in a paced program ---- */
+
+static Status wait_for(Exec *exec, int32_t id) {
+  if (!exec->is_paced) return exec->comm->wait(exec->comm, id);
+  int64_t begin = clock_ns();
+  TRY(exec->comm->wait(exec->comm, id));
+  TRY(exec->device->wait(exec->device)); /* the queue of a GPU waits, not we */
+  pace_waited(&exec->pace, begin);
+  return STATUS_OK;
+}
+
+static Status start_paced(Exec *exec, const DnnEntryPoint *entry, int32_t i,
+                          const int64_t *iterations) {
+  pace_reach(&exec->pace);
+  return start_collective(exec, entry, i, iterations);
+}
+
+/* ---- instructions ---- */
+
+static Status run_collective(Exec *exec, const DnnEntryPoint *entry, int32_t i,
+                             const int64_t *iterations) {
+  if (exec->is_measured)
+    return run_collective_measured(exec, entry, i, iterations);
+  return (exec->is_paced ? start_paced : start_collective)(exec, entry, i,
+                                                           iterations);
+}
+
+static Status launch_one(Exec *exec, const DnnInstr *instr,
+                         const int64_t *iterations) {
+  if (exec->is_paced) {
+    pace_add(&exec->pace, instr->pace);
+    return STATUS_OK;
+  }
+  if (exec->comm->computed) exec->comm->computed(exec->comm, instr);
+  if (exec->is_measured) return launch_measured(exec, instr, iterations);
+  return exec->device->launch(exec->device, instr, iterations);
+}
+
 /* `iterations`: of the loops around, the outermost first. */
 static Status run_one(Exec *exec, const DnnEntryPoint *entry, int32_t i,
                       int64_t *iterations) {
   const DnnInstr *instr = &entry->instrs[i];
   switch ((DnnOpcode)instr->op) {
-  case DNN_OP_WAIT:
-    return exec->comm->wait(exec->comm, (int32_t)instr->numbers[0]);
-  case DNN_OP_COLLECTIVE: return start_collective(exec, entry, i, iterations);
+  case DNN_OP_WAIT: return wait_for(exec, (int32_t)instr->numbers[0]);
+  case DNN_OP_COLLECTIVE: return run_collective(exec, entry, i, iterations);
   case DNN_OP_LOOP: break;
-  default:
-    if (exec->comm->computed) exec->comm->computed(exec->comm, instr);
-    return exec->device->launch(exec->device, instr, iterations);
+  default: return launch_one(exec, instr, iterations);
   }
   for (int64_t iteration = 0; iteration < instr->numbers[1]; iteration++) {
     iterations[instr->n_loops] = iteration;
@@ -115,15 +187,17 @@ static Status wait_for_all(Exec *exec, const DnnEntryPoint *entry) {
   for (int32_t i = 0; i < entry->n_instrs; i++) {
     const DnnInstr *instr = &entry->instrs[i];
     if (instr->op == DNN_OP_COLLECTIVE)
-      TRY(exec->comm->wait(exec->comm,
-                           ((const DnnCollective *)instr->detail)->id));
+      TRY(wait_for(exec, ((const DnnCollective *)instr->detail)->id));
   }
+  if (exec->is_paced) pace_end(&exec->pace);
   return exec->device->wait(exec->device);
 }
 
 Status exec_run(Exec *exec, const DnnEntryPoint *entry, int64_t step) {
   Trace *trace = exec->trace;
   int64_t iterations[DNN_MAX_LOOPS] = {0};
+  exec->is_measured = profiler_measures(exec->profiler, entry);
+  if (exec->is_paced) pace_begin(&exec->pace);
   for (int32_t i = 0; i < entry->n_instrs; i++) {
     const DnnInstr *instr = &entry->instrs[i];
     recorder_note(exec->recorder, step, entry->name, i, instr->path);
@@ -132,7 +206,10 @@ Status exec_run(Exec *exec, const DnnEntryPoint *entry, int64_t step) {
     if (trace) add_event(trace, step, instr, begin);
     i += loop_length(instr);
   }
-  return wait_for_all(exec, entry);
+  TRY(wait_for_all(exec, entry));
+  if (exec->is_measured) profiler_end_step(exec->profiler);
+  exec->is_measured = false;
+  return STATUS_OK;
 }
 
 /* After run_one: a collective has ended, too. */

@@ -27,6 +27,9 @@ typedef struct Exec Exec;
 Exec *exec_create(Arena *arena, const DnnProgram *program, Device *device,
                   Comm *comm, FlightRecorder *recorder);
 void exec_set_trace(Exec *exec, Trace *trace); /* NULL: none */
+/* Measures the executions of its entry point; NULL: none. */
+typedef struct Profiler Profiler;
+void exec_set_profiler(Exec *exec, Profiler *profiler);
 /* Runs all instructions and waits for the device. */
 Status exec_run(Exec *exec, const DnnEntryPoint *entry, int64_t step);
 /* The same, and checks what each instruction wrote: *out_instr is the first
@@ -39,6 +42,25 @@ typedef Status ExecInspect(void *user, const DnnInstr *instr,
                            const int64_t *iterations);
 Status exec_run_inspected(Exec *exec, const DnnEntryPoint *entry, int64_t step,
                           ExecInspect *look, void *user);
+/* ---- profiler.c ---- */
+
+Profiler *profiler_create(Arena *arena, const DnnEntryPoint *entry);
+bool profiler_measures(const Profiler *profiler, const DnnEntryPoint *entry);
+/* Around each launch of the entry point, and after all of them. */
+Status profiler_before_launch(Profiler *profiler, Device *device,
+                              const DnnInstr *instr);
+Status profiler_after_launch(Profiler *profiler, Device *device);
+void profiler_add_transfer(Profiler *profiler, const DnnInstr *instr,
+                           int64_t ns);
+void profiler_end_step(Profiler *profiler);
+/* A file can be written there; for before the run. */
+Status profiler_check(const char *path);
+/* Rank 0 writes a profile and the times of collectives, each unless its path is
+ * NULL; all ranks call it.  Nothing is written where nothing was measured. */
+Status profiler_write(const Profiler *profiler, Arena *arena,
+                      const Device *device, Comm *comm, const char *launches,
+                      const char *transfers);
+
 /* ---- trace.c ---- */
 
 Trace *trace_create(Arena *arena, int64_t capacity);

@@ -102,16 +102,18 @@ static bool is_merged(const Comm *comm) {
 
 static void write_events(FILE *file, const Trace *trace, const Comm *comm,
                          const DnnProgram *program) {
-  static const char *const phases[] = {"forward", "input gradient",
-                                       "weight gradient", "update",
-                                       "communication"};
+  static const char *const phases[] = {
+#define PHASE(name, spelling, words) words,
+#include "support/phases.def"
+      "communication"};
   int rank = comm->rank;
   bool is_first = rank == 0 || !is_merged(comm);
   bool is_last = rank == comm->world - 1 || !is_merged(comm);
   fprintf(file,
           "%s\n{\"ph\":\"M\",\"pid\":%d,\"name\":"
-          "\"process_name\",\"args\":{\"name\":\"rank %d\"}}",
-          is_first ? "{\"traceEvents\":[" : ",", rank, rank);
+          "\"process_name\",\"args\":{\"name\":\"rank %d%s\"}}",
+          is_first ? "{\"traceEvents\":[" : ",", rank, rank,
+          program->is_paced ? " (paced)" : "");
   static const char *const tracks[] = {"instructions", "blocking communication",
                                        "bulk communication"};
   for (int i = 0; i < ARRAY_LENGTH(tracks); i++)

@@ -21,6 +21,7 @@ static Status null_open(Device *device, const DnnProgram *program,
     return status_make(STATUS_unavailable, "no memory for %zu bytes", bytes);
   memset(device->host_arena, 0, bytes);
   device->is_zeroed = true;
+  device->cores = 1;
   return STATUS_OK;
 }
 

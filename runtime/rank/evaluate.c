@@ -76,7 +76,7 @@ static void warn_about_nothing(const Run *run, const Figure *figure) {
 int run_evaluate(Run *run) {
   const DnnSettings *settings = &run->program->settings;
   if (!run->eval || data_eval_samples(run->data) == 0 ||
-      run->evaluated == run->done)
+      run->evaluated == run->done || run->program->is_paced)
     return EXIT_done;
   Arena *scratch = arena_create(run->memory);
   unsigned char *states;

@@ -40,6 +40,19 @@ static bool reads_only(const RunOptions *options) {
   return options->sample || options->predict || options->eval;
 }
 
+/* A paced program has no values. */
+static Status check_paced(const RunOptions *options) {
+  if (reads_only(options) || options->resume || options->load)
+    return status_make(STATUS_invalid,
+                       "this program is paced: it computes nothing, so it "
+                       "reads no checkpoint; build it without --paced");
+  if (options->profile || options->transfers)
+    return status_make(STATUS_invalid,
+                       "this program is paced: it computes nothing, so there "
+                       "is nothing to measure; build it without --paced");
+  return STATUS_OK;
+}
+
 static Status check_program(const Run *run) {
   const DnnProgram *program = run->program;
   if (program->abi != DNN_ABI)
@@ -50,6 +63,7 @@ static Status check_program(const Run *run) {
                        "this program is for %d ranks, but %d were started; "
                        "use the bundle's run",
                        program->world, run->comm->world);
+  if (program->is_paced) TRY(check_paced(&run->options));
   if (run->options.sample && !run->prefill)
     return status_make(STATUS_invalid, "the model has no 'sample' block");
   if (!reads_only(&run->options) && !run->train)
@@ -269,7 +283,8 @@ static int restore_checkpoint(Run *run) {
 
 static Status open_saver(Run *run) {
   if (run->options.no_save || reads_only(&run->options) ||
-      run->options.dry_run || !folder_of(run) || run->comm->rank != 0)
+      run->options.dry_run || run->program->is_paced || !folder_of(run) ||
+      run->comm->rank != 0)
     return STATUS_OK;
   TRY(check_folder(run));
   TRY(saver_open(run->arena, run->program, folder_of(run),
@@ -285,6 +300,18 @@ static Status look_at_data(Run *run) {
                        &run->data_files, &run->n_data_files));
   if (run->saver)
     saver_set_data(run->arena, run->saver, run->data_files, run->n_data_files);
+  return STATUS_OK;
+}
+
+static bool wants_profile(const RunOptions *options) {
+  return (options->profile || options->transfers) && !reads_only(options);
+}
+
+static Status check_profiles(const Run *run) {
+  const char *const paths[] = {run->options.profile, run->options.transfers};
+  if (run->comm->rank != 0 || !wants_profile(&run->options)) return STATUS_OK;
+  for (int i = 0; i < ARRAY_LENGTH(paths); i++)
+    if (paths[i]) TRY(profiler_check(paths[i]));
   return STATUS_OK;
 }
 
@@ -314,9 +341,14 @@ static int start_run(Run *run) {
   if (!code) code = run_agree(run, look_at_data(run));
   if (!code && run->options.trace)
     code = run_agree(run, trace_check(run->options.trace, run->comm));
+  if (!code) code = run_agree(run, check_profiles(run));
   if (code) return code;
   run->exec =
       exec_create(run->arena, program, run->device, run->comm, &run->recorder);
+  if (wants_profile(&run->options)) {
+    run->profiler = profiler_create(run->arena, run->train);
+    exec_set_profiler(run->exec, run->profiler);
+  }
   if (run->options.trace) {
     run->trace = trace_create(run->arena, TRACE_EVENTS);
     code = run_agree(run, trace_align(run->trace, run->arena, run->comm));

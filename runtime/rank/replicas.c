@@ -76,11 +76,11 @@ static uint64_t add_code(uint64_t hash, const DnnEntryPoint *entry) {
 static uint64_t program_hash(const DnnProgram *program) {
   const DnnSettings *settings = &program->settings;
   uint64_t hash = add_string((uint64_t)program->abi, program->model);
-  const int64_t numbers[] = {program->world,    program->arena_bytes,
-                             settings->steps,   settings->epochs,
-                             settings->batch,   settings->eval_every,
-                             settings->keep,    settings->eval_batches,
-                             settings->checked, settings->save_every};
+  const int64_t numbers[] = {
+      program->world,       program->arena_bytes,   settings->steps,
+      settings->epochs,     settings->batch,        settings->eval_every,
+      settings->keep,       settings->eval_batches, settings->checked,
+      settings->save_every, program->is_paced};
   const double reals[] = {settings->clip, settings->ema};
   hash = add_string(hash, program->target);
   hash = add_string(hash, program->model_hash);
@@ -286,7 +286,9 @@ static Status gather_hashes(Run *run, Arena *arena, Hashes *out) {
 }
 
 int replicas_compare(Run *run) {
-  if (run->comm->world == 1 || run->compared == run->done) return EXIT_done;
+  if (run->comm->world == 1 || run->compared == run->done ||
+      run->program->is_paced)
+    return EXIT_done;
   Arena *scratch = arena_create(run->memory);
   Hashes hashes;
   recorder_note(&run->recorder, run->done, "compare", 0, "replicas");

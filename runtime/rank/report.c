@@ -50,6 +50,12 @@ void report_start(const Run *run) {
                 program->model, (long long)program->parameters, program->world,
                 program->world == 1 ? "" : "s", (long long)run->last,
                 run->last == 1 ? "" : "s", (double)program->arena_bytes * 1e-6);
+  if (program->is_paced)
+    message_print("note: this run is paced: launches sleep as long as a "
+                  "profile says, and no values are computed\n");
+  if (run->profiler)
+    message_print("note: every launch and collective is measured alone, so "
+                  "these steps take longer than others\n");
 }
 
 static double items_per_second(const Run *run, int64_t ns) {
@@ -61,8 +67,13 @@ static void print_step(const Run *run, int64_t step, int64_t ns) {
   char rate[32];
   const char *items = run->program->settings.items;
   short_number(items_per_second(run, ns), rate);
-  printf("step %lld/%lld | loss %.4f", (long long)step, (long long)run->total,
-         (double)run->loss);
+  printf("step %lld/%lld | ", (long long)step, (long long)run->total);
+  if (run->program->is_paced) {
+    printf("paced: no values are computed | %.1f ms | %s %s/s\n",
+           (double)ns * 1e-6, rate, items ? items : "samples");
+    return;
+  }
+  printf("loss %.4f", (double)run->loss);
   if (run->has_norm) printf(" | norm %.2f", (double)run->norm);
   if (run->scale > 0 && run_step_failed(run))
     printf(" | skipped, loss scale %g", (double)run->scale);
@@ -72,7 +83,13 @@ static void print_step(const Run *run, int64_t step, int64_t ns) {
 }
 
 static void print_json_step(const Run *run, int64_t step, int64_t ns) {
-  printf("{\"step\":%lld,\"loss\":", (long long)step);
+  printf("{\"step\":%lld,", (long long)step);
+  if (run->program->is_paced) {
+    printf("\"paced\":true,\"loss\":null,\"ms\":%.3f,\"items_per_s\":%.1f}\n",
+           (double)ns * 1e-6, items_per_second(run, ns));
+    return;
+  }
+  printf("\"loss\":");
   report_json_number((double)run->loss);
   printf(",\"norm\":");
   report_json_number(run->has_norm ? (double)run->norm : NAN);
@@ -248,18 +265,24 @@ static void print_validation(const Run *run) {
   report_json_number(accuracy);
 }
 
+static void print_digests(const Last *all, int world) {
+  printf(",\"parameters_sha256\":[");
+  for (int i = 0; i < world; i++) printf("%s\"%s\"", i ? "," : "", all[i].sha);
+  printf("]");
+}
+
 static void print_json_end(const Run *run, const Last *all) {
   int world = run->comm->world;
   printf("{\"final\":true,\"steps\":%lld", (long long)run->done);
+  if (run->program->is_paced) printf(",\"paced\":true");
   /* A run that made no step has none. */
   if (run->n_times > 0) {
     printf(",\"loss\":");
     report_json_number((double)run->loss);
   }
   print_validation(run);
-  printf(",\"parameters_sha256\":[");
-  for (int i = 0; i < world; i++) printf("%s\"%s\"", i ? "," : "", all[i].sha);
-  printf("],\"arena_bytes\":[");
+  if (!run->program->is_paced) print_digests(all, world);
+  printf(",\"arena_bytes\":[");
   for (int i = 0; i < world; i++)
     printf("%s%lld", i ? "," : "", (long long)run->program->arena_bytes);
   printf("],\"peak_resident_bytes\":[");
@@ -280,7 +303,7 @@ static Status gather_last(Run *run, Last *own, Last *all) {
   own->peak_bytes = report_peak_resident();
   poison_look(run);
   own->poison_top = run->poison_top;
-  if (run->options.json)
+  if (run->options.json && !run->program->is_paced)
     TRY(params_sha256(run->arena, run->program, run->comm, run->device,
                       own->sha));
   if (run->trace)

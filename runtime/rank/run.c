@@ -108,5 +108,6 @@ bool run_read_scalar(Run *run, const DnnTensor *tensor, float *out) {
 }
 
 bool run_step_failed(const Run *run) {
+  if (run->program->is_paced) return false;
   return !isfinite(run->loss) || (run->has_norm && !isfinite(run->norm));
 }

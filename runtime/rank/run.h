@@ -81,6 +81,7 @@ typedef struct Run {
   int n_data_files;
   Saver *saver;
   Trace *trace;
+  Profiler *profiler;
   const DnnEntryPoint *train, *eval, *eval_remainder, *prefill;
   int signals;      /* a signalfd */
   int read_signals; /* the same until the first step ends, then 0: a read that
@@ -120,7 +121,8 @@ InputSearch run_search(const Run *run);
 void run_must(Run *run, Status status);
 /* Reads a float scalar of the arena; false without a tensor. */
 bool run_read_scalar(Run *run, const DnnTensor *tensor, float *out);
-/* The loss or the gradient norm of the last step is not finite. */
+/* The loss or the gradient norm of the last step is not finite; a paced program
+ * has neither. */
 bool run_step_failed(const Run *run);
 
 /* ---- replicas.c: all ranks call these together; exit code, 0: equal ---- */

@@ -39,6 +39,7 @@ static const DnnTensor *scale_tensor(const DnnProgram *program) {
 
 static void read_results(Run *run) {
   const DnnProgram *program = run->program;
+  if (program->is_paced) return; /* nothing was computed */
   run_read_scalar(run, program_tensor(program, run->train, DNN_LOSS),
                   &run->loss);
   run->has_norm = run_read_scalar(
@@ -200,7 +201,8 @@ static int save_checkpoint(Run *run) {
 
 /* The last checkpoint of a run is tried twice: nobody comes after it. */
 static int save_last(Run *run) {
-  if (run->saved == run->done || run->done == 0) return EXIT_done;
+  if (run->saved == run->done || run->done == 0 || run->program->is_paced)
+    return EXIT_done;
   int code = save_checkpoint(run);
   if (!code && run->n_failed_saves > 0) code = save_checkpoint(run);
   return code;
@@ -226,7 +228,7 @@ static int train_steps(Run *run) {
     run->read_signals = 0;
     report_step(run, t, ns);
     bool evaluates = is_due(settings->eval_every, t) && !run->stop;
-    bool saves = is_due(settings->save_every, t);
+    bool saves = is_due(settings->save_every, t) && !run->program->is_paced;
     int code = evaluates || saves ? replicas_compare(run) : EXIT_done;
     if (!code && evaluates) code = run_evaluate(run);
     if (!code && saves) code = save_checkpoint(run);
@@ -240,8 +242,20 @@ static int stop_code(const Run *run) {
   return run->stop == STOP_interrupt ? 130 : EXIT_done;
 }
 
+/* A run that is stopped keeps what it has measured. */
+static int write_profiles(Run *run) {
+  if (!run->profiler) return EXIT_done;
+  Arena *scratch = arena_create(run->memory);
+  Status status = profiler_write(run->profiler, scratch, run->device, run->comm,
+                                 run->options.profile, run->options.transfers);
+  int code = run_agree(run, status);
+  arena_destroy(scratch);
+  return code;
+}
+
 int run_train(Run *run) {
   int code = train_steps(run);
+  if (!code) code = write_profiles(run);
   if (!code) code = replicas_compare(run);
   if (code) return code;
   code = save_last(run);

@@ -55,7 +55,8 @@ static EntryPoint entry_point_of(const Selected *selected) {
 
 static Status select_into(Selected *selected) {
   EntryPoint input = entry_point_of(selected);
-  return select_entry_point(selected->set, &input, NULL, &selected->launches);
+  return select_entry_point(selected->set, &input, NULL, NULL,
+                            &selected->launches);
 }
 
 /* "kernel gemm collective wait ..." */

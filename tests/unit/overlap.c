@@ -77,7 +77,7 @@ static Step compile_step(const char *model, const char *sizes,
   KernelSet *kernels = kernel_set_create(module, c.target.backend);
   const EntryPoint *train = &c.entry_points[0];
   cr_assert_str_eq(train->name, "train");
-  cr_assert_eq(select_entry_point(kernels, train, NULL, &launches).code,
+  cr_assert_eq(select_entry_point(kernels, train, NULL, NULL, &launches).code,
                STATUS_ok);
   Step step = {.arena = module->arena};
   DnnInstr *instrs = ARENA_ARRAY(module->arena, DnnInstr, launches.n);

@@ -1,0 +1,27 @@
+/*
+ * pace.h -- declares the clock of a paced run: when the stream of a rank would
+ * have come to a place, if its launches took the time that they are said to.
+ */
+#ifndef RUNTIME_EXEC_PACE_H
+#define RUNTIME_EXEC_PACE_H
+
+#include <stdint.h>
+
+typedef struct Pace {
+  int64_t origin_ns; /* of the system's clock; 0: nothing has run yet */
+  int64_t due_ps;    /* where the stream is, after the origin */
+  int64_t left_ns;   /* when the last step ended, by the system's clock */
+} Pace;
+
+/* A step begins: what the host did since the last one takes its own time. */
+void pace_begin(Pace *pace);
+/* A run of a node takes so long; sleeps where that is worth it. */
+void pace_add(Pace *pace, int64_t ps);
+/* Sleeps until the stream has come here. */
+void pace_reach(Pace *pace);
+/* The stream was here and has waited since `begin_ns`, by the system's clock.
+ */
+void pace_waited(Pace *pace, int64_t begin_ns);
+void pace_end(Pace *pace);
+
+#endif

@@ -1,0 +1,307 @@
+/*
+ * profiler.c -- measures the runs of a training step one by one, and writes a
+ * profile: a CSV of launches that `dnnc simulate --profile` and `dnnc run
+ * --paced` read (docs/profile.md).
+ *
+ *     path,phase,kernel,cores,ps,runs
+ *     hidden.dot,forward,9c1f0d6be2a47730,2,418230000,19
+ *
+ * While it measures, every collective is waited for where it starts, so no
+ * transfer takes anything from a launch.  A run is timed from the end of the
+ * run before it, because what the executor does between two launches is part of
+ * a step too.  Runs of one path, phase and key, as those of micro-batches and
+ * of the iterations of a scan, are one row; its time is the median over steps
+ * of the mean in a step.  The first step, which touches memory for the first
+ * time, counts only where there is no other.
+ *
+ * All ranks measure at once, as they compute in a step.  The rows of launches
+ * are those of the rank whose step is the slowest, because the others wait for
+ * it: the maximum over ranks of each row would add up noise of all of them.  A
+ * transfer has ended when it has on all ranks, so its time is the maximum.
+ */
+#include "runtime/exec/exec.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LAST_STEPS = 63, PS_PER_NS = 1000 };
+
+typedef struct Row {
+  const DnnInstr *instr; /* the first of these launches, or collectives */
+  int64_t sum, n;        /* of this step: picoseconds, runs */
+  int64_t runs, n_steps; /* so far */
+  int64_t means[LAST_STEPS];
+} Row;
+
+struct Profiler {
+  const DnnEntryPoint *entry;
+  VEC(Row) rows;
+  int32_t *row_of; /* by instruction; -1: it begins no run */
+  int64_t steps;
+  int64_t mark_ns; /* end of the last run; 0: something else came after it */
+  int left;        /* launches of this run, still to come */
+  int32_t row;     /* of this run */
+};
+
+/* ---- rows ---- */
+
+static uint64_t launch_hash(const DnnInstr *instr) {
+  uint64_t h = hash_bytes(&instr->key, sizeof instr->key, instr->phase);
+  return hash_bytes(instr->path, strlen(instr->path) + 1, h);
+}
+
+/* Collectives of one kind, group and size are one row. */
+static uint64_t transfer_hash(const DnnInstr *instr) {
+  const DnnCollective *what = instr->detail;
+  const int64_t numbers[] = {what->kind, what->n_parts, comm_payload(what)};
+  uint64_t h = hash_bytes(numbers, sizeof numbers, 1);
+  return hash_bytes(what->group, sizeof *what->group, h);
+}
+
+static bool is_transfer(const DnnInstr *instr) {
+  return instr->op == DNN_OP_COLLECTIVE;
+}
+
+static bool has_row(const DnnInstr *instr) {
+  return instr->n_launches > 0 || is_transfer(instr);
+}
+
+Profiler *profiler_create(Arena *arena, const DnnEntryPoint *entry) {
+  Profiler *profiler = ARENA_NEW(arena, Profiler);
+  Map *rows = map_create(arena);
+  profiler->entry = entry;
+  profiler->row_of = ARENA_ARRAY(arena, int32_t, entry->n_instrs);
+  for (int i = 0; i < entry->n_instrs; i++) {
+    const DnnInstr *instr = &entry->instrs[i];
+    profiler->row_of[i] = -1;
+    if (!has_row(instr)) continue;
+    uint64_t hash =
+        is_transfer(instr) ? transfer_hash(instr) : launch_hash(instr);
+    const void *key = (const void *)(uintptr_t)hash;
+    int row = (int)(intptr_t)map_get(rows, key);
+    if (!row) {
+      vec_push(arena, &profiler->rows, (Row){.instr = instr});
+      row = profiler->rows.n;
+      map_put(rows, key, (void *)(intptr_t)row);
+    }
+    profiler->row_of[i] = row - 1;
+  }
+  return profiler;
+}
+
+/* ---- measuring ---- */
+
+bool profiler_measures(const Profiler *profiler, const DnnEntryPoint *entry) {
+  return profiler && profiler->entry == entry;
+}
+
+static void add_run(Profiler *profiler, int32_t row, int64_t ps) {
+  profiler->rows.data[row].sum += ps;
+  profiler->rows.data[row].n++;
+}
+
+Status profiler_before_launch(Profiler *profiler, Device *device,
+                              const DnnInstr *instr) {
+  int32_t row = profiler->row_of[instr - profiler->entry->instrs];
+  if (row < 0) return STATUS_OK;
+  profiler->row = row;
+  profiler->left = instr->n_launches;
+  if (device->time_begin) return device->time_begin(device);
+  if (!profiler->mark_ns) profiler->mark_ns = clock_ns();
+  return STATUS_OK;
+}
+
+/* A launch outside of runs, as a copy before a collective, is in no row. */
+Status profiler_after_launch(Profiler *profiler, Device *device) {
+  int64_t ps;
+  if (profiler->left == 0) {
+    profiler->mark_ns = 0;
+    return STATUS_OK;
+  }
+  if (--profiler->left > 0) return STATUS_OK;
+  if (device->time_end) {
+    TRY(device->time_end(device, &ps));
+  } else {
+    int64_t now = clock_ns();
+    ps = (now - profiler->mark_ns) * PS_PER_NS;
+    profiler->mark_ns = now;
+  }
+  add_run(profiler, profiler->row, ps);
+  return STATUS_OK;
+}
+
+void profiler_add_transfer(Profiler *profiler, const DnnInstr *instr,
+                           int64_t ns) {
+  add_run(profiler, profiler->row_of[instr - profiler->entry->instrs],
+          ns * PS_PER_NS);
+  profiler->mark_ns = 0;
+}
+
+void profiler_end_step(Profiler *profiler) {
+  profiler->mark_ns = 0;
+  profiler->steps++;
+  for (int i = 0; i < profiler->rows.n; i++) {
+    Row *row = &profiler->rows.data[i];
+    if (row->n == 0) continue;
+    if (profiler->steps == 2) row->n_steps = row->runs = 0;
+    row->means[row->n_steps++ % LAST_STEPS] = row->sum / row->n;
+    row->runs += row->n;
+    row->sum = row->n = 0;
+  }
+}
+
+/* ---- the files ---- */
+
+Status profiler_check(const char *path) {
+  struct stat info;
+  char copy[4096];
+  if (strlen(path) >= sizeof copy)
+    return status_make(STATUS_invalid, "the name of the profile is too long");
+  if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+    return status_make(STATUS_invalid,
+                       "'%s' is %s; a profile is written to a file", path,
+                       S_ISDIR(info.st_mode) ? "a folder" : "no file");
+  snprintf(copy, sizeof copy, "%s", path);
+  if (access(dirname(copy), W_OK) == 0) return STATUS_OK;
+  return status_errno(errno, "cannot write '%s'", path);
+}
+
+static int by_value(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+static int64_t median_of(const Row *row) {
+  int64_t sorted[LAST_STEPS];
+  int64_t n = row->n_steps < LAST_STEPS ? row->n_steps : LAST_STEPS;
+  if (n == 0) return 0;
+  memcpy(sorted, row->means, sizeof *sorted * (size_t)n);
+  qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+  return sorted[(n - 1) / 2];
+}
+
+/* The medians of all ranks, [world][n_rows]. */
+static Status gather_medians(const Profiler *profiler, Arena *arena, Comm *comm,
+                             int64_t **out) {
+  int n = profiler->rows.n;
+  int64_t *own = ARENA_ARRAY(arena, int64_t, n);
+  *out = ARENA_ARRAY(arena, int64_t, (int64_t)n * comm->world);
+  for (int i = 0; i < n; i++) own[i] = median_of(&profiler->rows.data[i]);
+  return comm->gather(comm, own, (int64_t)sizeof *own * n, *out);
+}
+
+/* The rank whose launches of a step take longest. */
+static int slowest_rank(const Profiler *profiler, const Comm *comm,
+                        const int64_t *medians) {
+  int slowest = 0;
+  double longest = -1;
+  for (int rank = 0; rank < comm->world; rank++) {
+    double total = 0;
+    for (int i = 0; i < profiler->rows.n; i++)
+      if (!is_transfer(profiler->rows.data[i].instr))
+        total += (double)medians[(int64_t)rank * profiler->rows.n + i] *
+                 (double)profiler->rows.data[i].runs;
+    if (total > longest) slowest = rank;
+    if (total > longest) longest = total;
+  }
+  return slowest;
+}
+
+/* In quotes where it has what separates cells. */
+static void add_cell(Text *out, const char *cell) {
+  if (!strpbrk(cell, ",\"\r\n")) {
+    text_add(out, cell);
+    return;
+  }
+  text_add(out, "\"");
+  for (; *cell; cell++) {
+    if (*cell == '"') text_add(out, "\"");
+    text_add_n(out, cell, 1);
+  }
+  text_add(out, "\"");
+}
+
+static void add_launch(Text *out, const Row *row, int cores, int64_t ps) {
+  static const char *const phases[] = {
+#define PHASE(name, spelling, words) spelling,
+#include "support/phases.def"
+  };
+  const DnnInstr *instr = row->instr;
+  ASSERT(instr->phase < ARRAY_LENGTH(phases));
+  add_cell(out, instr->path);
+  text_printf(out, ",%s,%016llx,%d,%lld,%lld\n", phases[instr->phase],
+              (unsigned long long)instr->key, cores, (long long)ps,
+              (long long)row->runs);
+}
+
+/* Ranks whose numbers differ in these digits: "2x4 2x1". */
+static void add_group(Text *out, const DnnGroup *group) {
+  for (int i = 0; i < group->n_digits; i++)
+    text_printf(out, "%s%dx%d", i ? " " : "", group->digits[i].size,
+                group->digits[i].stride);
+}
+
+static void add_transfer(Text *out, const Row *row, int64_t ps) {
+  static const char *const kinds[] = {[DNN_ALL_REDUCE] = "all_reduce",
+                                      [DNN_REDUCE_SCATTER] = "reduce_scatter",
+                                      [DNN_ALL_GATHER] = "all_gather",
+                                      [DNN_ALL_TO_ALL] = "all_to_all",
+                                      [DNN_BROADCAST] = "broadcast",
+                                      [DNN_SEND] = "send",
+                                      [DNN_RECV] = "recv",
+                                      [DNN_PERMUTE] = "permute"};
+  const DnnCollective *what = row->instr->detail;
+  text_printf(out, "%s,", kinds[what->kind]);
+  add_group(out, what->group);
+  text_printf(out, ",%lld,%d,%lld,%lld\n", (long long)comm_payload(what),
+              what->n_parts, (long long)ps, (long long)row->runs);
+}
+
+static Status write_launches(const Profiler *profiler, Arena *arena,
+                             const char *path, int cores,
+                             const int64_t *medians) {
+  Text out = text_create(arena);
+  text_add(&out, "path,phase,kernel,cores,ps,runs\n");
+  for (int i = 0; i < profiler->rows.n; i++)
+    if (!is_transfer(profiler->rows.data[i].instr) &&
+        profiler->rows.data[i].runs > 0)
+      add_launch(&out, &profiler->rows.data[i], cores, medians[i]);
+  return file_replace(path, text_string(&out), out.n);
+}
+
+static Status write_transfers(const Profiler *profiler, Arena *arena,
+                              const char *path, int world,
+                              const int64_t *medians) {
+  Text out = text_create(arena);
+  text_add(&out, "op,group,bytes,parts,ps,runs\n");
+  for (int i = 0; i < profiler->rows.n; i++) {
+    const Row *row = &profiler->rows.data[i];
+    if (!is_transfer(row->instr) || row->runs == 0) continue;
+    int64_t longest = 0;
+    for (int rank = 0; rank < world; rank++) {
+      int64_t ps = medians[(int64_t)rank * profiler->rows.n + i];
+      if (ps > longest) longest = ps;
+    }
+    add_transfer(&out, row, longest);
+  }
+  return file_replace(path, text_string(&out), out.n);
+}
+
+Status profiler_write(const Profiler *profiler, Arena *arena,
+                      const Device *device, Comm *comm, const char *launches,
+                      const char *transfers) {
+  int64_t *medians;
+  TRY(gather_medians(profiler, arena, comm, &medians));
+  if (comm->rank != 0 || profiler->steps == 0) return STATUS_OK;
+  int slowest = slowest_rank(profiler, comm, medians);
+  if (launches)
+    TRY(write_launches(profiler, arena, launches, device->cores,
+                       medians + (int64_t)slowest * profiler->rows.n));
+  if (!transfers) return STATUS_OK;
+  return write_transfers(profiler, arena, transfers, comm->world, medians);
+}
