@@ -14,72 +14,9 @@
  *
  * cost: O(events x transfers under way)
  */
-#include "passes/plan/simulate.h"
+#include "passes/plan/simulation.h"
 
 __extension__ typedef __int128 Wide;
-
-typedef struct Under Under;
-
-/* A class that has come to a transfer, and what is behind it in its queue. */
-typedef struct Member {
-  int class, queue;
-  Under *next;
-} Member;
-
-/* One run of a transfer. */
-struct Under {
-  const SimTransfer *transfer;
-  int id, n_first; /* in so many queues it is the first */
-  bool has_begun;
-  Ps begin, latency_left, left; /* of the time that it takes alone */
-  Ps alone;                     /* its largest load */
-  VEC(Member) members;
-};
-
-typedef struct SimQueue {
-  Under *first, *last; /* NULL: it is empty */
-} SimQueue;
-
-typedef struct SimLoop {
-  int at; /* its action */
-  int64_t left;
-  Ps begin;
-  bool begins_clear; /* nothing was under way when the iteration began */
-  Ps *totals;        /* at that time */
-} SimLoop;
-
-typedef struct Runner {
-  const SimClass *class;
-  SimQueue *queues;
-  int at, step;
-  VEC(SimLoop) loops; /* those around, the innermost last */
-  VEC(Ps *) unused;   /* totals of loops that have ended */
-  Ps left, begin;     /* of the launch that runs; of that or a wait */
-  bool is_running;
-  int64_t *n_started, *n_waited; /* [n_transfers] */
-  int waits_for;                 /* or -1 */
-  int64_t waits_number;          /* it needs so many ends of it */
-  Ps *totals;                    /* [3][n_terms]: compute, exposed, taken */
-  Ps *step_ends;
-} Runner;
-
-typedef struct Simulation {
-  Arena *arena;
-  const SimProgram *program;
-  int n_steps, n_running; /* classes that are not at their end */
-  Ps now;
-  Runner *runners;
-  int64_t *n_ended;  /* [n_transfers] */
-  VEC(Under *) open; /* come to, not begun */
-  VEC(Under *) under_way;
-  VEC(Under *) ended; /* by the event at hand */
-  VEC(Under *) unused;
-  int64_t *demand; /* [n_links] of SIM_ONE */
-  SimSpan *span;
-  void *user;
-} Simulation;
-
-enum { TOTAL_compute, TOTAL_exposed, TOTAL_taken, N_TOTALS };
 
 static void count(Simulation *s, Runner *runner, int total, int term, Ps time) {
   runner->totals[total * s->program->n_terms + term] += time;
@@ -142,7 +79,8 @@ static void start_transfer(Simulation *s, int class, const SimAction *action) {
   Runner *runner = &s->runners[class];
   Under *under = find_open(s, action->transfer, class);
   SimQueue *queue = &runner->queues[action->queue];
-  vec_push(s->arena, &under->members, (Member){class, action->queue, NULL});
+  vec_push(s->arena, &under->members,
+           (Member){class, action->queue, action->id, NULL});
   runner->n_started[action->transfer]++;
   if (queue->first)
     find_member(queue->last, class)->next = under;
@@ -160,17 +98,13 @@ static void end_transfer(Simulation *s, Under *under) {
     SimQueue *queue = &s->runners[class].queues[member->queue];
     ASSERT(queue->first == under);
     if (s->span)
-      s->span(s->user, class, member->queue, under->id, under->begin, s->now);
+      s->span(s->user, class, member->queue, member->id, under->begin, s->now);
     queue->first = member->next;
     if (!queue->first) continue;
     queue->first->n_first++;
     begin_if_ready(s, queue->first);
   }
   vec_push(s->arena, &s->unused, under);
-}
-
-static bool nothing_is_under_way(const Simulation *s) {
-  return s->under_way.n == 0 && s->open.n == 0;
 }
 
 /* The share of this transfer's own rate that its links leave. */
@@ -212,61 +146,38 @@ static int64_t stream_rate(const Simulation *s, int class) {
   return rate < SIM_ONE / 16 ? SIM_ONE / 16 : rate;
 }
 
-static void copy_totals(const Simulation *s, Ps *to, const Ps *from) {
-  for (int i = 0; i < N_TOTALS * s->program->n_terms; i++) to[i] = from[i];
-}
-
-static void begin_iteration(Simulation *s, Runner *runner, SimLoop *loop) {
-  loop->begin = s->now;
-  loop->begins_clear = nothing_is_under_way(s);
-  copy_totals(s, loop->totals, runner->totals);
-}
-
-static Ps *new_totals(const Simulation *s) {
-  return ARENA_ARRAY(s->arena, Ps, N_TOTALS * s->program->n_terms);
+/* Only the first class compares iterations: where it repeats, all do. */
+static bool compares_iterations(const Simulation *s, const Runner *runner) {
+  return runner == s->runners && !s->span;
 }
 
 static void enter_loop(Simulation *s, Runner *runner) {
   const SimAction *action = &runner->class->actions[runner->at];
-  SimLoop loop = {.at = runner->at++, .left = action->trips};
-  loop.totals = runner->unused.n > 0 ? runner->unused.data[--runner->unused.n]
-                                     : new_totals(s);
-  begin_iteration(s, runner, &loop);
-  vec_push(s->arena, &runner->loops, loop);
-}
-
-/* The iterations that are left take as long as this one, and of the same. */
-static void count_other_iterations(Simulation *s, Runner *runner,
-                                   SimLoop *loop) {
-  int n = N_TOTALS * s->program->n_terms;
-  for (int i = 0; i < n; i++)
-    runner->totals[i] += (runner->totals[i] - loop->totals[i]) * loop->left;
-  s->now += (s->now - loop->begin) * loop->left;
-  loop->left = 0;
+  vec_push(s->arena, &runner->loops,
+           (SimLoop){.at = runner->at++, .left = action->trips});
+  if (compares_iterations(s, runner)) recurrence_begin(s);
 }
 
 static void end_iteration(Simulation *s, Runner *runner) {
   ASSERT(runner->loops.n > 0);
   SimLoop *loop = &runner->loops.data[runner->loops.n - 1];
+  int end = runner->at;
   loop->left--;
-  if (loop->left > 0 && s->program->n_classes == 1 && !s->span &&
-      loop->begins_clear && nothing_is_under_way(s))
-    count_other_iterations(s, runner, loop);
-  if (loop->left > 0) {
-    runner->at = loop->at + 1;
-    begin_iteration(s, runner, loop);
-  } else {
-    vec_push(s->arena, &runner->unused, loop->totals);
-    runner->loops.n--;
-    runner->at++;
-  }
+  runner->at = loop->at + 1;
+  if (loop->left > 0 && compares_iterations(s, runner)) recurrence_check(s);
+  if (loop->left > 0) return;
+  if (compares_iterations(s, runner)) recurrence_end(s);
+  runner->loops.n--;
+  runner->at = end + 1;
 }
 
 /* Whether the class goes on at once. */
 static bool wait_for(Simulation *s, Runner *runner, const SimAction *action) {
   int id = action->transfer;
-  int64_t number = runner->n_started[id] > 0 ? runner->n_started[id]
-                                             : ++runner->n_waited[id];
+  int64_t number = runner->n_started[id] > 0
+                       ? runner->n_started[id] - action->back
+                       : ++runner->n_waited[id];
+  ASSERT(number > 0);
   runner->at++;
   if (s->n_ended[id] >= number) return true;
   runner->waits_for = id;
@@ -280,6 +191,9 @@ static void end_step(Simulation *s, Runner *runner) {
   runner->step_ends[runner->step++] = s->now;
   runner->at = 0;
   if (runner->step == s->n_steps) s->n_running--;
+  if (runner->step != s->n_steps - 1) return;
+  for (int i = 0; i < N_TOTALS * s->program->n_terms; i++)
+    runner->before[i] = runner->totals[i];
 }
 
 /* Runs a class up to a launch or a wait that takes time. */
@@ -393,6 +307,10 @@ static void end_what_is_done(Simulation *s) {
 
 /* ---- public ---- */
 
+static Ps *new_totals(const Simulation *s) {
+  return ARENA_ARRAY(s->arena, Ps, N_TOTALS * s->program->n_terms);
+}
+
 static void make_runner(Simulation *s, Runner *runner, const SimClass *class) {
   const SimProgram *program = s->program;
   *runner = (Runner){.class = class, .waits_for = -1};
@@ -400,6 +318,7 @@ static void make_runner(Simulation *s, Runner *runner, const SimClass *class) {
   runner->n_started = ARENA_ARRAY(s->arena, int64_t, program->n_transfers);
   runner->n_waited = ARENA_ARRAY(s->arena, int64_t, program->n_transfers);
   runner->totals = new_totals(s);
+  runner->before = new_totals(s);
   runner->step_ends = ARENA_ARRAY(s->arena, Ps, s->n_steps);
 }
 
@@ -417,6 +336,8 @@ static SimResult result_of(const Simulation *s) {
                          .waits_for = runner->waits_for,
                          .waits_at = runner->at - 1};
     if (result.is_stuck) continue;
+    for (int i = 0; i < N_TOTALS * n_terms; i++)
+      runner->totals[i] -= runner->before[i];
     Ps before = s->n_steps > 1 ? runner->step_ends[s->n_steps - 2] : 0;
     Ps step = runner->step_ends[s->n_steps - 1] - before;
     if (step > result.step) result.step = step;
@@ -438,6 +359,7 @@ SimResult simulate(Arena *arena, const SimProgram *program, int n_steps,
   s.demand = ARENA_ARRAY(arena, int64_t, program->n_links);
   for (int c = 0; c < program->n_classes; c++)
     make_runner(&s, &s.runners[c], &program->classes[c]);
+  recurrence_prepare(&s);
   for (;;) {
     for (int c = 0; c < program->n_classes; c++) advance_class(&s, c);
     if (s.n_running == 0) break;

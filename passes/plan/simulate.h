@@ -21,8 +21,9 @@
 typedef enum SimKind {
   SIM_run,   /* computes */
   SIM_start, /* puts a transfer into a queue and goes on */
-  SIM_wait,  /* for the end of a transfer: the last one that this class has
-                started, or, where it starts none, the next one */
+  SIM_wait,  /* for the end of a run of a transfer: of those that this class has
+                started the last one, or the one `back` before it; where it
+                starts none, the next one */
   SIM_loop,  /* what follows, up to its end, runs `trips` times */
   SIM_end,
 } SimKind;
@@ -32,9 +33,10 @@ typedef struct SimAction {
   int transfer;  /* start, wait: index into transfers */
   int queue;     /* start: of this class */
   int64_t trips; /* loop */
+  int64_t back;  /* wait */
   Ps duration;   /* run: where nothing is taken from the stream */
   int term;      /* run: what its time is counted as */
-  int id;        /* what the trace says of it */
+  int id;        /* run, start: what the trace says of it */
 } SimAction;
 
 typedef struct SimClass {
@@ -48,7 +50,8 @@ typedef struct SimLoad {
   Ps busy;
 } SimLoad;
 
-/* A collective, or a message, in one run of it.  It takes `latency` and then
+/* A collective, or a message, in one run of it; all runs of it are in one queue
+ * of a class.  It takes `latency` and then
  * the largest of its loads, or longer where links are shared. */
 typedef struct SimTransfer {
   Ps latency;
@@ -72,7 +75,7 @@ typedef void SimSpan(void *user, int class, int queue, int id, Ps begin,
 
 typedef struct SimClassResult {
   Ps *step_ends; /* [n_steps] */
-  Ps *compute;   /* [n_terms]: of all steps, as if nothing were taken */
+  Ps *compute;   /* [n_terms]: of the last step, as if nothing were taken */
   Ps *exposed;   /* [n_terms]: the stream waits for transfers */
   Ps *taken;     /* [n_terms]: launches take longer beside a transfer */
   int waits_for; /* the transfer that never ends; -1: none */
@@ -86,10 +89,9 @@ typedef struct SimResult {
 } SimResult;
 
 /* Each class runs its list `n_steps` times.  compute + exposed + taken of a
- * class are the end of its last step.  Iterations of a loop between which
- * nothing is under way are equal: where there is one class and no `span`, one
- * of them is run and the others are counted as it.  Allocates the result in
- * `arena`. */
+ * class are the time of its last step.  Iterations of a loop that repeat are
+ * counted and not run, unless there is a `span` to be told of each; the result
+ * is the same.  Allocates it in `arena`. */
 SimResult simulate(Arena *arena, const SimProgram *program, int n_steps,
                    SimSpan *span, void *user);
 

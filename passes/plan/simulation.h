@@ -1,0 +1,97 @@
+/*
+ * simulation.h -- declares the state of a simulation, which simulate.c moves
+ * from event to event and recurrence.c compares with an earlier one.
+ */
+#ifndef PASSES_PLAN_SIMULATION_H
+#define PASSES_PLAN_SIMULATION_H
+
+#include "passes/plan/simulate.h"
+
+typedef struct Under Under;
+
+/* A class that has come to a transfer, and what is behind it in its queue. */
+typedef struct Member {
+  int class, queue;
+  int id; /* of its start, for the trace */
+  Under *next;
+} Member;
+
+/* One run of a transfer. */
+struct Under {
+  const SimTransfer *transfer;
+  int id, n_first; /* in so many queues it is the first */
+  int number;      /* in the key of a snapshot */
+  bool has_begun;
+  Ps begin, latency_left, left; /* of the time that it takes alone */
+  Ps alone;                     /* its largest load */
+  VEC(Member) members;
+};
+
+typedef struct SimQueue {
+  Under *first, *last; /* NULL: it is empty */
+} SimQueue;
+
+/* The state before an iteration.  Two states with equal keys go on alike, and
+ * differ in the counters and in the iterations that loops have left. */
+typedef struct Snapshot {
+  VEC(int64_t) key;
+  VEC(int64_t) counts; /* values of the counters */
+  VEC(int64_t) left;   /* of the loops around each class, in order */
+} Snapshot;
+
+typedef struct SimLoop {
+  int at; /* its action */
+  int64_t left;
+  Snapshot *kept;       /* NULL: iterations are not compared */
+  int64_t since, until; /* iterations since then; when to keep a later one */
+} SimLoop;
+
+typedef struct Runner {
+  const SimClass *class;
+  SimQueue *queues;
+  int at, step;
+  VEC(SimLoop) loops; /* those around, the innermost last */
+  Ps left, begin;     /* of the launch that runs; of that or a wait */
+  bool is_running;
+  int64_t *n_started, *n_waited; /* [n_transfers] */
+  int waits_for;                 /* or -1 */
+  int64_t waits_number;          /* it needs so many ends of it */
+  Ps *totals;                    /* [N_TOTALS][n_terms], of all steps */
+  Ps *before;                    /* those without the last step */
+  Ps *step_ends;
+} Runner;
+
+enum { TOTAL_compute, TOTAL_exposed, TOTAL_taken, N_TOTALS };
+
+typedef struct Simulation {
+  Arena *arena;
+  const SimProgram *program;
+  int n_steps, n_running; /* classes that are not at their end */
+  Ps now;
+  Runner *runners;
+  int64_t *n_ended;  /* [n_transfers] */
+  VEC(Under *) open; /* come to, not begun */
+  VEC(Under *) under_way;
+  VEC(Under *) ended; /* by the event at hand */
+  VEC(Under *) unused;
+  VEC(Snapshot *) unused_snapshots;
+  VEC(int64_t *) counters; /* the time, and what only goes up */
+  int64_t *demand;         /* [n_links] of SIM_ONE */
+  SimSpan *span;
+  void *user;
+} Simulation;
+
+/* ---- recurrence.c ---- */
+
+/* Lists the counters of a simulation whose runners are made. */
+void recurrence_prepare(Simulation *s);
+/* The first class is before the first iteration of its innermost loop. */
+void recurrence_begin(Simulation *s);
+/* It is before another one.  Where the state is that before an earlier one, the
+ * iterations that are left are counted, but for a rest that does not fill a
+ * cycle; none may be left after it. */
+void recurrence_check(Simulation *s);
+/* It leaves that loop. */
+void recurrence_end(Simulation *s);
+
+#endif
