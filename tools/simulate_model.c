@@ -29,9 +29,8 @@ static bool read_without(const Tool *tool, uint32_t *without) {
 
 typedef struct Simulated {
   const Compilation *c;
-  const ClusterDevice *device;
   const Profile *profile; /* or NULL */
-  Bytes peak, memory;
+  Bytes peak, pinned;     /* pinned: what the plan allows; 0: nothing is said */
   Price price;
 } Simulated;
 
@@ -65,11 +64,53 @@ static void print_profile_json(Text *out, const Price *price) {
   text_add(out, "}");
 }
 
+/* The bytes that a rank of this class may use. */
+static Bytes memory_of(const Simulated *s, const PriceClass *class) {
+  Bytes memory = class->group->device->values[DEVICE_memory];
+  return s->pinned > 0 && s->pinned < memory ? s->pinned : memory;
+}
+
+static Bytes missing_bytes(const Simulated *s) {
+  Bytes most = 0;
+  for (int i = 0; i < s->price.n_classes; i++) {
+    Bytes missing = s->peak - memory_of(s, &s->price.classes[i]);
+    if (missing > most) most = missing;
+  }
+  return most;
+}
+
+static void print_memory(Text *out, const Simulated *s,
+                         const PriceClass *class) {
+  Bytes memory = memory_of(s, class);
+  text_printf(out, "memory: %s of %s%s: ",
+              text_quantity(out->arena, (double)s->peak, "B"),
+              text_quantity(out->arena, (double)memory, "B"),
+              memory == s->pinned ? ", which the plan allows" : "");
+  if (s->peak <= memory)
+    text_add(out, "fits\n");
+  else
+    text_printf(out, "does not fit, %s are missing\n",
+                text_quantity(out->arena, (double)(s->peak - memory), "B"));
+}
+
+static void print_class(Text *out, const Simulated *s,
+                        const PriceClass *class) {
+  text_printf(out, "%d ranks of %s (%s): compute %s, wait %s; ", class->ranks,
+              class->group->name, class->group->device->name,
+              milliseconds(out, class->compute),
+              milliseconds(out, class->exposed));
+  print_memory(out, s, class);
+}
+
 static void print_words(Text *out, const Simulated *s) {
   const Price *price = &s->price;
-  text_printf(out, "%s on %d ranks of %s (%s): a step takes %s (estimate)\n",
-              s->c->model->name, s->c->ranks, s->c->cluster->name,
-              s->device->name, milliseconds(out, price->step));
+  text_printf(out, "%s on %d ranks of %s", s->c->model->name, s->c->ranks,
+              s->c->cluster->name);
+  for (int i = 0; i < price->n_classes; i++)
+    text_printf(out, "%s%s", i ? ", " : " (",
+                price->classes[i].group->device->name);
+  text_printf(out, "): a step takes %s (estimate)\n",
+              milliseconds(out, price->step));
   for (int part = 0; part < N_COST_PARTS; part++)
     if (price->parts[part] > 0)
       text_printf(out, "  %-16s %14s %6.1f %%  %s\n",
@@ -81,14 +122,27 @@ static void print_words(Text *out, const Simulated *s) {
               (long long)price->n_launches, (long long)price->n_transfers,
               text_quantity(out->arena, (double)price->sent, "B"));
   if (s->profile) print_profile(out, price);
-  text_printf(out, "memory: %s of %s: %s\n",
-              text_quantity(out->arena, (double)s->peak, "B"),
-              text_quantity(out->arena, (double)s->memory, "B"),
-              s->peak <= s->memory ? "fits" : "does not fit");
+  if (price->n_classes == 1) print_memory(out, s, price->classes);
+  for (int i = 0; price->n_classes > 1 && i < price->n_classes; i++)
+    print_class(out, s, &price->classes[i]);
+}
+
+static void print_json_class(Text *out, const Simulated *s, int i) {
+  const PriceClass *class = &s->price.classes[i];
+  text_printf(out,
+              "%s{\"class\":%d,\"device\":\"%s\",\"ranks\":%d,"
+              "\"peak_bytes\":%lld,\"memory_bytes\":%lld,\"compute_s\":",
+              i ? "," : "", i, class->group->device->name, class->ranks,
+              (long long)s->peak, (long long)memory_of(s, class));
+  text_add_real(out, (double)class->compute * 1e-12);
+  text_add(out, ",\"exposed_comm_s\":");
+  text_add_real(out, (double)class->exposed * 1e-12);
+  text_add(out, "}");
 }
 
 static void print_json(Text *out, const Simulated *s) {
   const Price *price = &s->price;
+  Bytes missing = missing_bytes(s);
   text_add(out, "{\"step_s\":");
   text_add_real(out, (double)price->step * 1e-12);
   text_add(out, ",\"terms\":{");
@@ -99,15 +153,11 @@ static void print_json(Text *out, const Simulated *s) {
   }
   text_printf(out,
               "},\"fits\":%s,\"missing_bytes\":%lld,\"bubble\":0,"
-              "\"bytes_sent\":%lld,\"ranks\":[{\"class\":0,\"ranks\":%d,"
-              "\"peak_bytes\":%lld,\"compute_s\":",
-              s->peak <= s->memory ? "true" : "false",
-              (long long)(s->peak > s->memory ? s->peak - s->memory : 0),
-              (long long)price->sent, s->c->ranks, (long long)s->peak);
-  text_add_real(out, (double)price->compute * 1e-12);
-  text_add(out, ",\"exposed_comm_s\":");
-  text_add_real(out, (double)price->exposed * 1e-12);
-  text_add(out, "}]");
+              "\"bytes_sent\":%lld,\"ranks\":[",
+              missing > 0 ? "false" : "true", (long long)missing,
+              (long long)price->sent);
+  for (int i = 0; i < price->n_classes; i++) print_json_class(out, s, i);
+  text_add(out, "]");
   if (s->profile) print_profile_json(out, price);
   text_add(out, "}\n");
 }
@@ -123,17 +173,9 @@ static void note_cores(const Simulated *s, const CostModel *model) {
 }
 
 static bool check_model(const Compilation *c) {
-  if (!c->trained) {
-    message_print("dnnc: error: '%s' has no train block\n", c->model->name);
-    return false;
-  }
-  if (c->cluster->n_groups > 1) {
-    message_print("dnnc: error: not supported yet: a program on the %d groups "
-                  "of devices of cluster '%s'\n",
-                  c->cluster->n_groups, c->cluster->name);
-    return false;
-  }
-  return driver_check_ranks(c->cluster, c->ranks);
+  if (c->trained) return driver_check_ranks(c->cluster, c->ranks);
+  message_print("dnnc: error: '%s' has no train block\n", c->model->name);
+  return false;
 }
 
 int simulate_model(Tool *tool) {
@@ -154,12 +196,12 @@ int simulate_model(Tool *tool) {
   int code = tool_compile(tool, &c);
   if (code != EXIT_done) return code;
   if (!check_model(&c)) return EXIT_user;
-  Simulated s = {
-      .c = &c, .device = c.cluster->groups[0].device, .profile = model.profile};
+  Simulated s = {.c = &c,
+                 .profile = model.profile,
+                 .peak = driver_arena_bytes(&c),
+                 .pinned = c.plan ? c.plan->memory_bytes : 0};
   const EntryPoint *step = driver_training_step(&c);
-  cost_model_of(s.device, &model);
-  s.memory = s.device->values[DEVICE_memory];
-  s.peak = driver_arena_bytes(&c);
+  cost_model_of(c.cluster->groups[0].device, &model);
   s.price = price_list(tool->arena, step->instructions, &model, c.cluster, NULL,
                        NULL);
   if (s.profile) note_cores(&s, &model);

@@ -52,6 +52,7 @@ typedef enum Transport { TRANSPORT_mpi, TRANSPORT_nccl } Transport;
 typedef struct CostModel {
   DeviceRates rates;
   Transport transport;
+  int group;              /* of the cluster, whose devices these are */
   uint32_t without;       /* bit of each CostTerm that is left out */
   const Profile *profile; /* what it has is not computed; or NULL */
 } CostModel;
@@ -74,28 +75,37 @@ typedef struct LaunchCost {
   bool is_measured; /* by the profile: `time` has what lies between launches */
 } LaunchCost;
 
-/* ---- cost_link.c: transfers ---- */
+/* ---- cost_group.c: levels ---- */
 
 /* A level of the cluster's links as a process group sees it.  All ranks run the
  * same program, so the other groups transfer over a level at the same time. */
 typedef struct GroupLevel {
   const Level *level;
-  int64_t group_below; /* ranks of the group in one member, at most */
-  int64_t group_here;  /* ranks of the group in one unit, at most */
-  int64_t ranks_below; /* all ranks in one member */
-  int64_t members;     /* of a unit that have ranks */
+  int link;              /* of programs of the simulator */
+  int64_t group_below;   /* ranks of the group in one member, at most */
+  int64_t group_members; /* members of one unit with ranks of it, at most */
+  int64_t hops;          /* members with ranks of it, less units with them */
+  int64_t ranks_below;   /* all ranks in one member, at most */
+  int64_t members;       /* of a unit that have ranks, at most */
 } GroupLevel;
 
-/* The levels, from the inside out, that the group of these ranks (in ascending
- * order) sends over, of a program of `world` ranks: at most the cluster's
- * levels.  The cluster has one group of devices. */
+/* The levels that the process group of these ranks (in ascending order) sends
+ * over, of a program of `world` ranks, from the inside out, those of one group
+ * of devices after the other, then those that join groups: fewer than
+ * cost_links. */
 int cost_group_levels(const Cluster *cluster, int64_t world,
                       const int64_t *ranks, int n, GroupLevel *out);
+/* Links of programs of the simulator: each level of each group of devices, the
+ * transport of its ranks behind them, and the levels that join groups. */
+int cost_links(const Cluster *cluster);
+int cost_transport_link(const Cluster *cluster, int group);
+
+/* ---- cost_link.c: transfers ---- */
 
 /* One run of a collective that sends `bytes` from each of `n` ranks (as
- * reshard.def counts) over these levels.  Link l of the program is that of
- * the cluster's level l; the one behind them is what moves the bytes of a rank,
- * its transport.  The loads live in `arena`. */
+ * reshard.def counts) over these levels; `model` is that of a device of the
+ * group, whose transport moves the bytes of a rank.  The loads live in `arena`.
+ */
 SimTransfer cost_transfer(Arena *arena, const CostModel *model,
                           const Cluster *cluster, Op op, int64_t bytes, int n,
                           const GroupLevel *levels, int n_levels);

@@ -24,39 +24,6 @@
  */
 #include "passes/plan/cost.h"
 
-/* ---- levels ---- */
-
-/* Most of these ranks that lie in one unit of so many ranks. */
-static int64_t most_in_unit(const int64_t *ranks, int n, int64_t unit) {
-  int64_t most = 0;
-  for (int i = 0, begin = 0; i < n; i++) {
-    if (ranks[i] / unit != ranks[begin] / unit) begin = i;
-    if (i - begin + 1 > most) most = i - begin + 1;
-  }
-  return most;
-}
-
-int cost_group_levels(const Cluster *cluster, int64_t world,
-                      const int64_t *ranks, int n, GroupLevel *out) {
-  ASSERT(cluster->n_groups == 1);
-  const ClusterGroup *group = &cluster->groups[0];
-  int64_t below = 1;
-  int n_levels = 0;
-  for (int l = 0; l < group->n_levels; l++) {
-    const Level *level = &group->levels[l];
-    int64_t unit = below * level->count;
-    int64_t here = unit < world ? unit : world;
-    GroupLevel of = {.level = level,
-                     .group_below = most_in_unit(ranks, n, below),
-                     .group_here = most_in_unit(ranks, n, unit),
-                     .ranks_below = below < world ? below : world,
-                     .members = (here + below - 1) / below};
-    if (of.group_here > of.group_below) out[n_levels++] = of;
-    below = unit;
-  }
-  return n_levels;
-}
-
 /* ---- loads ---- */
 
 /* Bytes that leave one member of the level, of all groups in it. */
@@ -99,10 +66,10 @@ typedef enum Algorithm {
 
 /* Hops over a level: a ring crosses it once for each member but the last of a
  * unit, which the next level joins to another unit. */
-static int64_t hocost_ps(Algorithm algorithm, int n, const GroupLevel *of) {
+static int64_t hops_over(Algorithm algorithm, const GroupLevel *of) {
   switch (algorithm) {
-  case ALGORITHM_ring: return n / of->group_below - n / of->group_here;
-  case ALGORITHM_tree: return log2_up(of->group_here / of->group_below);
+  case ALGORITHM_ring: return of->hops;
+  case ALGORITHM_tree: return log2_up(of->group_members);
   case ALGORITHM_direct: return 1;
   }
   UNREACHABLE();
@@ -110,11 +77,11 @@ static int64_t hocost_ps(Algorithm algorithm, int n, const GroupLevel *of) {
 
 /* A ring's hops add up; partners of a direct exchange are as far as the
  * farthest. */
-static Ps latency_of(Algorithm algorithm, Op op, int n,
-                     const GroupLevel *levels, int n_levels) {
+static Ps latency_of(Algorithm algorithm, Op op, const GroupLevel *levels,
+                     int n_levels) {
   Ps sum = 0;
   for (int l = 0; l < n_levels; l++) {
-    int64_t hops = op == OP_permute ? 1 : hocost_ps(algorithm, n, &levels[l]);
+    int64_t hops = op == OP_permute ? 1 : hops_over(algorithm, &levels[l]);
     Ps level = levels[l].level->latency * hops;
     if (algorithm == ALGORITHM_direct || op == OP_permute)
       sum = level > sum ? level : sum;
@@ -134,13 +101,12 @@ static Ps busiest(const SimLoad *loads, int n) {
 static int add_loads(const CostModel *model, const Cluster *cluster,
                      bool is_direct, double sent, int n,
                      const GroupLevel *levels, int n_levels, SimLoad *loads) {
-  const ClusterGroup *group = &cluster->groups[0];
   for (int l = 0; l < n_levels; l++)
     loads[l] =
-        (SimLoad){(int)(levels[l].level - group->levels),
+        (SimLoad){levels[l].link,
                   cost_ps(level_time(model, is_direct, sent, n, &levels[l]))};
-  loads[n_levels] =
-      (SimLoad){group->n_levels, cost_ps(sent / model->rates.transport)};
+  loads[n_levels] = (SimLoad){cost_transport_link(cluster, model->group),
+                              cost_ps(sent / model->rates.transport)};
   return n_levels + 1;
 }
 
@@ -150,7 +116,7 @@ static void consider_tree(const CostModel *model, const Cluster *cluster,
                           double sent, int n, const GroupLevel *levels,
                           int n_levels, SimLoad *loads, SimTransfer *ring) {
   double more = (double)n / (n - 1);
-  Ps latency = latency_of(ALGORITHM_tree, OP_all_reduce, n, levels, n_levels);
+  Ps latency = latency_of(ALGORITHM_tree, OP_all_reduce, levels, n_levels);
   Ps busy = busiest(loads, ring->n_loads);
   if (latency + (Ps)((double)busy * more) >= ring->latency + busy) return;
   add_loads(model, cluster, false, sent * more, n, levels, n_levels, loads);
@@ -169,7 +135,7 @@ SimTransfer cost_transfer(Arena *arena, const CostModel *model,
   transfer.loads = loads;
   transfer.n_loads =
       add_loads(model, cluster, is_direct, sent, n, levels, n_levels, loads);
-  transfer.latency = latency_of(algorithm, op, n, levels, n_levels);
+  transfer.latency = latency_of(algorithm, op, levels, n_levels);
   if (op == OP_all_reduce && !is_direct)
     consider_tree(model, cluster, sent, n, levels, n_levels, loads, &transfer);
   transfer.latency += model->rates.collective;

@@ -7,28 +7,59 @@
  *     run %5 fused                   run 3 us (launch), run 20 us (fused)
  *     wait %4 before %6              wait 0
  *
- * All ranks execute one list, so there is one class, and a collective begins
- * when its queue is free.
+ * All ranks execute one list.  The ranks of each group of the cluster are a
+ * class: their launches take the time of their device.
+ *
+ * A rank waits at the end of a step for all that it has started, so nothing is
+ * under way when it begins the next one: with one class every step takes as
+ * long as the first.  Several classes begin a step at different times, so the
+ * first steps are left out.
  */
 #include "passes/plan/price.h"
+
+#include "passes/plan/collectives.h"
+
+enum { STEPS_OF_SEVERAL = 5 }; /* the last two ends are a step apart */
+
+typedef VEC(SimAction) Actions;
+
+/* The run of a collective that a wait is for. */
+typedef struct Started {
+  int kind;
+  int64_t number; /* of its starts, from 1 */
+} Started;
+
+typedef struct LoopAround {
+  int64_t trips;
+  VEC(int64_t) starts; /* by kind: before the loop */
+} LoopAround;
+
+typedef struct KeptSpan { /* what a SimSpan is told */
+  int class, queue, id;
+  Ps begin, end;
+} KeptSpan;
 
 typedef struct Pricing {
   Arena *arena;
   const InstructionList *list;
-  const CostModel *model;
-  const Cluster *cluster;
+  const CostModel *models;   /* by class */
   VEC(const Graph *) graphs; /* that of the list, then of the loops around */
-  int64_t trips;             /* of the loops around */
-  VEC(SimAction) actions;
-  VEC(SimTransfer) transfers;
-  Map *transfer_of; /* by node: transfer, plus 1 */
+  VEC(LoopAround) loops;
+  int64_t trips;    /* of all of them */
+  Actions *actions; /* by class */
+  Collectives collectives;
+  Map *started; /* by node: Started */
   Price *price;
 } Pricing;
 
-static void add_run(Pricing *p, CostTerm part, Ps time, int id) {
+static void add_action(Pricing *p, int class, SimAction action) {
+  vec_push(p->arena, &p->actions[class], action);
+}
+
+static void add_run(Pricing *p, int class, CostTerm part, Ps time, int id) {
   if (time > 0)
-    vec_push(
-        p->arena, &p->actions,
+    add_action(
+        p, class,
         (SimAction){
             .kind = SIM_run, .duration = time, .term = (int)part, .id = id});
 }
@@ -37,38 +68,26 @@ static const Graph *graph_here(const Pricing *p) {
   return p->graphs.data[p->graphs.n - 1];
 }
 
-static void price_run(Pricing *p, LaunchCost cost, int id) {
+/* ---- launches ---- */
+
+typedef LaunchCost CostOf(const CostModel *model, const Graph *graph, int node);
+
+static void price_run(Pricing *p, CostOf *cost_of, int node, int id) {
   Price *price = p->price;
-  add_run(p, COST_launch, cost.launch, id);
-  add_run(p, cost.part, cost.time, id);
-  price->n_launches += p->trips;
-  price->launches += (cost.launch + cost.time) * p->trips;
-  if (!cost.is_measured) return;
-  price->n_measured += p->trips;
-  price->measured += cost.time * p->trips;
-}
-
-/* ---- process groups ---- */
-
-/* The ranks of the group of rank 0 over these axes, in ascending order. */
-static int64_t *group_ranks_of(Pricing *p, const Mesh *mesh, AxisSet axes,
-                               int *out_n) {
-  int64_t *ranks = ARENA_ARRAY(p->arena, int64_t, mesh_ranks(mesh));
-  int64_t stride = 1;
-  int n = 1;
-  for (int a = mesh->n_axes - 1; a >= 0; a--) {
-    if (mesh->axes[a].is_sequential) continue;
-    int64_t size = mesh->axes[a].size;
-    if (axes >> a & 1) {
-      for (int64_t i = 1; i < size; i++)
-        for (int k = 0; k < n; k++) ranks[i * n + k] = ranks[k] + i * stride;
-      n *= (int)size;
-    }
-    stride *= size;
+  for (int c = 0; c < price->n_classes; c++) {
+    LaunchCost cost = cost_of(&p->models[c], graph_here(p), node);
+    add_run(p, c, COST_launch, cost.launch, id);
+    add_run(p, c, cost.part, cost.time, id);
+    if (c > 0) continue;
+    price->launches += (cost.launch + cost.time) * p->trips;
+    if (!cost.is_measured) continue;
+    price->n_measured += p->trips;
+    price->measured += cost.time * p->trips;
   }
-  *out_n = n;
-  return ranks;
+  price->n_launches += p->trips;
 }
+
+/* ---- collectives ---- */
 
 static CostTerm part_of_collective(Op op) {
   switch (op) {
@@ -83,72 +102,188 @@ static CostTerm part_of_collective(Op op) {
 static void price_start(Pricing *p, const Instruction *instruction, int id) {
   const Graph *graph = graph_here(p);
   const Node *node = graph->nodes.data[instruction->node];
-  GroupLevel levels[MAX_LEVELS];
-  int n;
   AxisSet axes = axis_list_set(collective_axes(&graph->mesh, node));
-  int64_t *ranks = group_ranks_of(p, &graph->mesh, axes, &n);
-  int n_levels =
-      cost_group_levels(p->cluster, mesh_ranks(&graph->mesh), ranks, n, levels);
   Bytes sent = node_sent_bytes(graph, instruction->node);
-  CostTerm part = part_of_collective(node->op);
-  SimTransfer transfer = {.n_starts = 1};
-  if (cost_counts(p->model, part))
-    transfer = cost_transfer(p->arena, p->model, p->cluster, node->op, sent, n,
-                             levels, n_levels);
-  transfer.term = (int)part;
-  map_put(p->transfer_of, node, (void *)(intptr_t)(p->transfers.n + 1));
-  vec_push(p->arena, &p->actions,
-           (SimAction){.kind = SIM_start,
-                       .transfer = p->transfers.n,
-                       .queue = instruction->queue,
-                       .id = id});
-  vec_push(p->arena, &p->transfers, transfer);
+  int found =
+      collectives_find(&p->collectives, node->op, part_of_collective(node->op),
+                       axes, sent, instruction->queue);
+  CollectiveKind *kind = &p->collectives.kinds.data[found];
+  Started *started = ARENA_NEW(p->arena, Started);
+  *started = (Started){found, ++kind->n_starts};
+  map_put(p->started, node, started);
+  for (int c = 0; c < p->price->n_classes; c++)
+    add_action(p, c,
+               (SimAction){.kind = SIM_start,
+                           .transfer = kind->transfer_of[c],
+                           .queue = instruction->queue,
+                           .id = id});
   p->price->sent += sent * p->trips;
   p->price->n_transfers += p->trips;
 }
 
 static void price_wait(Pricing *p, const Instruction *instruction) {
   const Node *node = graph_here(p)->nodes.data[instruction->collective];
-  int transfer = (int)(intptr_t)map_get(p->transfer_of, node) - 1;
-  ASSERT(transfer >= 0);
-  vec_push(p->arena, &p->actions,
-           (SimAction){.kind = SIM_wait, .transfer = transfer});
+  const Started *started = map_get(p->started, node);
+  ASSERT(started);
+  const CollectiveKind *kind = &p->collectives.kinds.data[started->kind];
+  for (int c = 0; c < p->price->n_classes; c++)
+    add_action(p, c,
+               (SimAction){.kind = SIM_wait,
+                           .transfer = kind->transfer_of[c],
+                           .back = kind->n_starts - started->number});
 }
 
-static void enter_loop(Pricing *p, const Instruction *loop) {
+/* ---- loops ---- */
+
+static void enter_loop(Pricing *p, const Instruction *instruction) {
   const Graph *graph = graph_here(p);
   vec_push(p->arena, &p->graphs,
-           loop->node < 0 ? graph : graph->nodes.data[loop->node]->body);
-  p->trips *= loop->trips;
-  vec_push(p->arena, &p->actions,
-           (SimAction){.kind = SIM_loop, .trips = loop->trips});
+           instruction->node < 0 ? graph
+                                 : graph->nodes.data[instruction->node]->body);
+  LoopAround loop = {.trips = instruction->trips};
+  for (int k = 0; k < p->collectives.kinds.n; k++)
+    vec_push(p->arena, &loop.starts, p->collectives.kinds.data[k].n_starts);
+  vec_push(p->arena, &p->loops, loop);
+  p->trips *= loop.trips;
+  for (int c = 0; c < p->price->n_classes; c++)
+    add_action(p, c, (SimAction){.kind = SIM_loop, .trips = loop.trips});
+}
+
+/* All iterations start as much as the first. */
+static void leave_loop(Pricing *p) {
+  const LoopAround *loop = &p->loops.data[--p->loops.n];
+  for (int k = 0; k < p->collectives.kinds.n; k++) {
+    CollectiveKind *kind = &p->collectives.kinds.data[k];
+    int64_t before = k < loop->starts.n ? loop->starts.data[k] : 0;
+    kind->n_starts += (kind->n_starts - before) * (loop->trips - 1);
+  }
+  p->trips /= loop->trips;
+  p->graphs.n--;
+  for (int c = 0; c < p->price->n_classes; c++)
+    add_action(p, c, (SimAction){.kind = SIM_end});
 }
 
 static void price_instructions(Pricing *p) {
-  VEC(int64_t) trips = {0};
   for (int i = 0; i < p->list->instructions.n; i++) {
     const Instruction *instruction = &p->list->instructions.data[i];
     switch (instruction->kind) {
     case INSTRUCTION_run:
-      price_run(p, cost_launch(p->model, graph_here(p), instruction->node), i);
+      price_run(p, cost_launch, instruction->node, i);
       break;
     case INSTRUCTION_start: price_start(p, instruction, i); break;
     case INSTRUCTION_wait: price_wait(p, instruction); break;
     case INSTRUCTION_clear:
-      price_run(p, cost_clear(p->model, graph_here(p), instruction->node), i);
+      price_run(p, cost_clear, instruction->node, i);
       break;
-    case INSTRUCTION_loop:
-      vec_push(p->arena, &trips, instruction->trips);
-      enter_loop(p, instruction);
-      break;
-    case INSTRUCTION_end:
-      p->trips /= trips.data[--trips.n];
-      p->graphs.n--;
-      vec_push(p->arena, &p->actions, (SimAction){.kind = SIM_end});
-      break;
+    case INSTRUCTION_loop: enter_loop(p, instruction); break;
+    case INSTRUCTION_end: leave_loop(p); break;
     case N_INSTRUCTIONS: UNREACHABLE();
     }
   }
+}
+
+/* ---- classes ---- */
+
+/* The groups of the cluster that have ranks of the program. */
+static void find_classes(Pricing *p, const CostModel *model,
+                         const Cluster *cluster) {
+  Price *price = p->price;
+  int64_t left = mesh_ranks(&p->list->graph->mesh);
+  CostModel *models = ARENA_ARRAY(p->arena, CostModel, cluster->n_groups);
+  price->classes = ARENA_ARRAY(p->arena, PriceClass, cluster->n_groups);
+  for (int g = 0; g < cluster->n_groups && left > 0; g++) {
+    const ClusterGroup *group = &cluster->groups[g];
+    int64_t ranks = group_ranks(group) < left ? group_ranks(group) : left;
+    price->classes[price->n_classes++] =
+        (PriceClass){.group = group, .ranks = (int)ranks};
+    models[g] = *model;
+    if (g > 0) cost_model_of(group->device, &models[g]);
+    models[g].group = g;
+    left -= ranks;
+  }
+  ASSERT(left == 0);
+  p->models = models;
+  p->actions = ARENA_ARRAY(p->arena, Actions, price->n_classes);
+}
+
+static void read_class(PriceClass *class, const SimClassResult *result,
+                       int n_steps) {
+  const Ps *ends = result->step_ends;
+  class->step = ends[n_steps - 1] - (n_steps > 1 ? ends[n_steps - 2] : 0);
+  for (int part = 0; part < N_COST_PARTS; part++) {
+    class->compute += result->compute[part];
+    class->exposed += result->exposed[part];
+    class->parts[part] += result->compute[part] + result->exposed[part];
+    class->parts[COST_interference] += result->taken[part];
+  }
+}
+
+static void read_result(Price *price, const SimResult *result, int n_steps) {
+  const PriceClass *slowest = price->classes;
+  for (int c = 0; c < price->n_classes; c++) {
+    PriceClass *class = &price->classes[c];
+    read_class(class, &result->classes[c], n_steps);
+    if (class->step > slowest->step ||
+        (class->step == slowest->step && class->compute > slowest->compute))
+      slowest = class;
+  }
+  price->step = slowest->step;
+  for (int part = 0; part < N_COST_PARTS; part++)
+    price->parts[part] = slowest->parts[part];
+  price->compute = slowest->compute;
+  price->exposed = slowest->exposed;
+}
+
+/* ---- spans ---- */
+
+typedef struct Spans {
+  Arena *arena;
+  VEC(KeptSpan) spans;
+} Spans;
+
+static void keep_span(void *user, int class, int queue, int id, Ps begin,
+                      Ps end) {
+  Spans *spans = user;
+  vec_push(spans->arena, &spans->spans,
+           (KeptSpan){class, queue, id, begin, end});
+}
+
+/* Times count from when the first class begins the last step. */
+static void tell_spans(const Spans *spans, const SimResult *result,
+                       int n_classes, int n_steps, SimSpan *span, void *user) {
+  Ps begin = n_steps > 1 ? INT64_MAX : 0;
+  for (int c = 0; n_steps > 1 && c < n_classes; c++)
+    if (result->classes[c].step_ends[n_steps - 2] < begin)
+      begin = result->classes[c].step_ends[n_steps - 2];
+  for (int i = 0; i < spans->spans.n; i++) {
+    const KeptSpan *s = &spans->spans.data[i];
+    span(user, s->class, s->queue, s->id, s->begin - begin, s->end - begin);
+  }
+}
+
+/* ---- public ---- */
+
+static void run_program(Pricing *p, SimSpan *span, void *user) {
+  Price *price = p->price;
+  int n_queues = p->list->queues.n, n_classes = price->n_classes;
+  SimClass *classes = ARENA_ARRAY(p->arena, SimClass, n_classes);
+  for (int c = 0; c < n_classes; c++) {
+    const Actions *actions = &p->actions[c];
+    classes[c] = (SimClass){actions->n, n_queues, actions->data};
+  }
+  SimProgram program = {.n_classes = n_classes,
+                        .n_transfers = p->collectives.transfers.n,
+                        .n_links = collectives_links(&p->collectives, n_queues),
+                        .n_terms = N_COST_PARTS,
+                        .classes = classes,
+                        .transfers = p->collectives.transfers.data};
+  int n_steps = n_classes > 1 ? STEPS_OF_SEVERAL : 1;
+  Spans spans = {.arena = p->arena};
+  SimResult result =
+      simulate(p->arena, &program, n_steps, span ? keep_span : NULL, &spans);
+  ASSERT(!result.is_stuck && result.is_idle);
+  read_result(price, &result, n_steps);
+  if (span) tell_spans(&spans, &result, n_classes, n_steps, span, user);
 }
 
 Price price_list(Arena *arena, const InstructionList *list,
@@ -157,29 +292,17 @@ Price price_list(Arena *arena, const InstructionList *list,
   Price price = {0};
   Pricing p = {.arena = arena,
                .list = list,
-               .model = model,
-               .cluster = cluster,
                .trips = 1,
-               .transfer_of = map_create(arena),
+               .started = map_create(arena),
                .price = &price};
+  find_classes(&p, model, cluster);
+  p.collectives = (Collectives){.arena = arena,
+                                .mesh = &list->graph->mesh,
+                                .cluster = cluster,
+                                .models = p.models,
+                                .n_classes = price.n_classes};
   vec_push(arena, &p.graphs, list->graph);
   price_instructions(&p);
-  SimClass class = {p.actions.n, list->queues.n, p.actions.data};
-  SimProgram program = {.n_classes = 1,
-                        .n_transfers = p.transfers.n,
-                        .n_links = cluster->groups[0].n_levels + 1,
-                        .n_terms = N_COST_PARTS,
-                        .classes = &class,
-                        .transfers = p.transfers.data};
-  SimResult result = simulate(arena, &program, 1, span, user);
-  ASSERT(!result.is_stuck);
-  price.step = result.step;
-  for (int part = 0; part < N_COST_PARTS; part++) {
-    price.compute += result.classes->compute[part];
-    price.exposed += result.classes->exposed[part];
-    price.parts[part] +=
-        result.classes->compute[part] + result.classes->exposed[part];
-    price.parts[COST_interference] += result.classes->taken[part];
-  }
+  run_program(&p, span, user);
   return price;
 }

@@ -1,5 +1,5 @@
 /*
- * price.h -- declares what one run of an instruction list costs on a cluster.
+ * price.h -- declares what one step of an instruction list costs on a cluster.
  */
 #ifndef PASSES_PLAN_PRICE_H
 #define PASSES_PLAN_PRICE_H
@@ -7,23 +7,36 @@
 #include "ir/instructions.h"
 #include "passes/plan/cost.h"
 
-/* The parts add up to `step`. */
-typedef struct Price {
+/* The ranks of one group of the cluster.  The parts add up to a step of
+ * theirs. */
+typedef struct PriceClass {
+  const ClusterGroup *group;
+  int ranks;
   Ps step;
   Ps parts[N_COST_PARTS];
   Ps compute, exposed; /* of it: kernels run; the stream waits for transfers */
-  Bytes sent;          /* by a rank */
+} PriceClass;
+
+typedef struct Price {
+  Ps step;                /* of the slowest class */
+  Ps parts[N_COST_PARTS]; /* of the class that computes longest of those */
+  Ps compute, exposed;
+  Bytes sent; /* by a rank */
   int64_t n_launches, n_transfers;
-  /* How many launches the profile had, their time, and that of all launches.
-   */
+  /* How many launches the profile had, their time, and that of all launches, in
+   * the first class. */
   int64_t n_measured;
   Ps measured, launches;
+  int n_classes;
+  PriceClass *classes;
 } Price;
 
-/* A part that `model` leaves out costs nothing.  Ranks of the list's mesh are
- * the first ones of the cluster, which has one group of devices and enough of
- * them. `span` (or NULL) gets each launch and transfer, whose id is the number
- * of its instruction. */
+/* Ranks of the list's mesh are the first ones of the cluster, which has enough
+ * of them.  `model` is that of the devices of its first group; those of the
+ * others leave the same terms out.  A part that they leave out costs nothing.
+ *
+ * A `span` gets each launch and transfer of the last step with the number of
+ * its instruction. */
 Price price_list(Arena *arena, const InstructionList *list,
                  const CostModel *model, const Cluster *cluster, SimSpan *span,
                  void *user);

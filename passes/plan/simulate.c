@@ -32,6 +32,13 @@ static Ps time_at(Ps left, int64_t rate) {
   return (Ps)(((Wide)left * SIM_ONE + rate - 1) / rate);
 }
 
+/* Tells of a launch or transfer that ends now. */
+static void tell_span(const Simulation *s, int step, int class, int queue,
+                      int id, Ps begin) {
+  if (s->span && step == s->n_steps - 1)
+    s->span(s->user, class, queue, id, begin, s->now);
+}
+
 /* ---- transfers ---- */
 
 static Member *find_member(Under *under, int class) {
@@ -80,7 +87,7 @@ static void start_transfer(Simulation *s, int class, const SimAction *action) {
   Under *under = find_open(s, action->transfer, class);
   SimQueue *queue = &runner->queues[action->queue];
   vec_push(s->arena, &under->members,
-           (Member){class, action->queue, action->id, NULL});
+           (Member){class, action->queue, action->id, runner->step, NULL});
   runner->n_started[action->transfer]++;
   if (queue->first)
     find_member(queue->last, class)->next = under;
@@ -97,8 +104,7 @@ static void end_transfer(Simulation *s, Under *under) {
     int class = member->class;
     SimQueue *queue = &s->runners[class].queues[member->queue];
     ASSERT(queue->first == under);
-    if (s->span)
-      s->span(s->user, class, member->queue, member->id, under->begin, s->now);
+    tell_span(s, member->step, class, member->queue, member->id, under->begin);
     queue->first = member->next;
     if (!queue->first) continue;
     queue->first->n_first++;
@@ -284,7 +290,7 @@ static void end_what_is_done(Simulation *s) {
     if (!runner->is_running || runner->left > 0) continue;
     runner->is_running = false;
     const SimAction *action = &runner->class->actions[runner->at - 1];
-    if (s->span) s->span(s->user, c, -1, action->id, runner->begin, s->now);
+    tell_span(s, runner->step, c, -1, action->id, runner->begin);
   }
   int kept = 0, n = s->under_way.n;
   s->ended.n = 0;
@@ -323,7 +329,8 @@ static void make_runner(Simulation *s, Runner *runner, const SimClass *class) {
 }
 
 static SimResult result_of(const Simulation *s) {
-  SimResult result = {.is_stuck = s->n_running > 0};
+  SimResult result = {.is_stuck = s->n_running > 0,
+                      .is_idle = s->open.n + s->under_way.n == 0};
   int n = s->program->n_classes, n_terms = s->program->n_terms;
   result.classes = ARENA_ARRAY(s->arena, SimClassResult, n);
   for (int c = 0; c < n; c++) {

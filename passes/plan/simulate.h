@@ -84,14 +84,15 @@ typedef struct SimClassResult {
 
 typedef struct SimResult {
   bool is_stuck; /* a deadlock: some class waits for ever */
+  bool is_idle;  /* no transfer is under way at the end */
   Ps step;       /* end of the last step but one to the end of the last */
   SimClassResult *classes;
 } SimResult;
 
 /* Each class runs its list `n_steps` times.  compute + exposed + taken of a
  * class are the time of its last step.  Iterations of a loop that repeat are
- * counted and not run, unless there is a `span` to be told of each; the result
- * is the same.  Allocates it in `arena`. */
+ * counted and not run, unless there is a `span`, which is told of all that the
+ * last step starts; the result is the same.  Allocates it in `arena`. */
 SimResult simulate(Arena *arena, const SimProgram *program, int n_steps,
                    SimSpan *span, void *user);
 

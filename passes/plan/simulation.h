@@ -12,7 +12,7 @@ typedef struct Under Under;
 /* A class that has come to a transfer, and what is behind it in its queue. */
 typedef struct Member {
   int class, queue;
-  int id; /* of its start, for the trace */
+  int id, step; /* of its start */
   Under *next;
 } Member;
 

@@ -62,6 +62,22 @@ wrong "help: did you mean 'all_reduce'" simulate 1GB/s --without al_reduce
 wrong "name them with --cluster" "$dnnc" simulate "$root/models/mlp.dnn"
 wrong "is more than cluster 'two' has" "$dnnc" simulate "$root/models/mlp.dnn" \
   --cluster two.cluster --ranks 3
-wrong "not supported yet: a program on the 2 groups" "$dnnc" simulate \
-  "$root/models/mlp.dnn" --cluster "$root/models/islands.cluster" --ranks 2
+
+# Unlike devices: a class for each group of the cluster, which wait for each other.
+"$dnnc" simulate "$root/models/mlp.dnn" --cluster "$root/models/mixed.cluster" \
+  --ranks 32 --json >out.json 2>message || { cat message; fail "two groups"; }
+python3 - <<'END' || { cat out.json; fail "classes"; }
+import json
+out = json.load(open("out.json"))
+new, old = out["ranks"]
+assert (new["device"], new["ranks"]) == ("a100_80g", 16)
+assert (old["device"], old["ranks"]) == ("v100_16g", 16)
+assert new["memory_bytes"] > old["memory_bytes"] > 0
+assert new["exposed_comm_s"] > 0 and old["exposed_comm_s"] > 0
+assert abs(sum(out["terms"].values()) - out["step_s"]) < 1e-9
+END
+"$dnnc" simulate "$root/models/mlp.dnn" --cluster "$root/models/mixed.cluster" \
+  --ranks 32 >words 2>message || fail "two groups in words"
+grep -q '^16 ranks of old (v100_16g): compute .*: fits$' words || { cat words; fail "words of a class"; }
+
 echo "simulate: schedules, models, deadlocks and mistakes"

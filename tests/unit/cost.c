@@ -316,3 +316,145 @@ Test(cost, a_list_by_hand) {
   cr_expect_eq(price.n_launches, 1);
   cr_expect_eq(price.n_transfers, 1);
 }
+
+/* ---- unlike devices ---- */
+
+/* A node of four devices with round numbers and one of two V100, joined by a
+ * link of 10 bytes a ns. */
+static const Cluster *two_groups(Module *module) {
+  Arena *arena = module->arena;
+  const Cluster *nodes = two_nodes(arena);
+  const Level *node = &nodes->groups->levels[0],
+              *pod = &nodes->groups->levels[1];
+  ClusterDevice *devices = ARENA_ARRAY(arena, ClusterDevice, 2);
+  devices[0] = (ClusterDevice){.name = "round", .target = "cuda"};
+  devices[1] = device_of_preset(device_preset_find("v100_16g"), module->names);
+  Level *levels = ARENA_ARRAY(arena, Level, 3);
+  levels[0] = levels[1] = *node;
+  levels[1].count = 2;
+  levels[2] = *pod;
+  ClusterGroup *groups = ARENA_ARRAY(arena, ClusterGroup, 2);
+  groups[0] = (ClusterGroup){"fast", &devices[0], 1, &levels[0], false, {0}};
+  groups[1] = (ClusterGroup){"slow", &devices[1], 1, &levels[1], false, {0}};
+  Cluster *cluster = ARENA_NEW(arena, Cluster);
+  *cluster = (Cluster){.name = "mixed",
+                       .n_groups = 2,
+                       .groups = groups,
+                       .n_joining = 1,
+                       .joining = &levels[2]};
+  return cluster;
+}
+
+Test(cost, levels_that_join_groups) {
+  const Cluster *cluster = two_groups(module_create());
+  cr_expect_eq(cost_links(cluster), 5);
+  cr_expect_eq(cost_transport_link(cluster, 0), 1);
+  cr_expect_eq(cost_transport_link(cluster, 1), 3);
+  GroupLevel levels[5];
+  /* One rank of the slow group: its node is left out. */
+  cr_assert_eq(cost_group_levels(cluster, 6, (int64_t[]){0, 2, 4}, 3, levels),
+               2);
+  cr_expect_eq(levels[0].link, 0);
+  cr_expect_eq(levels[0].hops, 1);
+  cr_expect_eq(levels[0].members, 4);
+  cr_expect_eq(levels[1].link, 4);
+  cr_expect_eq(levels[1].hops, 1);
+  cr_expect_eq(levels[1].group_below, 2);
+  cr_expect_eq(levels[1].group_members, 2);
+  cr_expect_eq(levels[1].ranks_below, 4);
+  cr_expect_eq(levels[1].members, 2);
+  cr_assert_eq(cost_group_levels(cluster, 6, (int64_t[]){4, 5}, 2, levels), 1);
+  cr_expect_eq(levels[0].link, 2);
+  /* All of them: a ring has 3 + 1 hops inside and 1 between. */
+  cr_assert_eq(
+      cost_group_levels(cluster, 6, (int64_t[]){0, 1, 2, 3, 4, 5}, 6, levels),
+      3);
+  cr_expect_eq(levels[0].hops, 3);
+  cr_expect_eq(levels[1].hops, 1);
+  cr_expect_eq(levels[2].hops, 1);
+  /* The first five ranks. */
+  cr_assert_eq(
+      cost_group_levels(cluster, 5, (int64_t[]){0, 1, 2, 3, 4}, 5, levels), 2);
+  /* The first four have the first group to themselves. */
+  cr_assert_eq(cost_group_levels(cluster, 4, (int64_t[]){0, 2}, 2, levels), 1);
+}
+
+static Price price_on_two_groups(Module *module, const char *axis,
+                                 CostModel *model) {
+  Text text = text_create(module->arena);
+  text_printf(&text,
+              "graph g mesh(d = 3, e = 2) {\n"
+              "%%0 = input {index = 0} : f32[B:64, C:1000; sum@%s] data \"0\"\n"
+              "%%1 = exp %%0 : f32[B:64, C:1000; sum@%s]\n"
+              "%%2 = all_reduce %%1 {axes = [%s], reduce = sum} : f32[B:64, "
+              "C:1000]\n"
+              "%%3 = exp %%2 : f32[B:64, C:1000]\n"
+              "output data \"y\" %%3 }",
+              axis, axis, axis);
+  const Graph *graph =
+      graph_parse(module, &(Source){"case", text_string(&text), text.n});
+  cr_assert(graph);
+  const Cluster *cluster = two_groups(module);
+  InstructionList *list = instructions_of(module->arena, graph, NULL);
+  return price_list(module->arena, list, model, cluster, NULL, NULL);
+}
+
+/* A class for each group: over d they sum together, over e each by itself. */
+Test(cost, classes_wait_for_each_other) {
+  Module *module = module_create();
+  CostModel model = round_model();
+  model.transport = TRANSPORT_nccl;
+  model.rates.transport = 1e15;
+  model.without = 1u << COST_interference;
+  Price price = price_on_two_groups(module, "d", &model);
+  cr_assert_eq(price.n_classes, 2);
+  const PriceClass *fast = &price.classes[0], *slow = &price.classes[1];
+  cr_expect_eq(fast->ranks, 4);
+  cr_expect_eq(slow->ranks, 2);
+  /* Both have the step of the slow one; what it does not take from the fast one
+   * in launches the fast one waits for it. */
+  cr_expect_eq(fast->step, slow->step);
+  cr_expect_eq(price.step, slow->step);
+  cr_expect_neq(fast->compute, slow->compute);
+  cr_expect_eq(fast->compute + fast->exposed, fast->step);
+  cr_expect_eq(slow->compute + slow->exposed, slow->step);
+  const PriceClass *longer = fast->compute > slow->compute ? fast : slow;
+  cr_expect_eq(price.compute, longer->compute);
+  /* 4/3 of 256,000 bytes leave a member for each of two groups of ranks, at 10
+   * a ns */
+  cr_expect_geq(price.parts[COST_all_reduce], (Ps)(256000 * 4 / 3 * 2 * 100));
+  Price apart = price_on_two_groups(module, "e", &model);
+  cr_expect_neq(apart.classes[0].step, apart.classes[1].step);
+  cr_expect_eq(apart.step, apart.classes[0].step > apart.classes[1].step
+                               ? apart.classes[0].step
+                               : apart.classes[1].step);
+}
+
+/* Without contention, queues do not share links either. */
+Test(cost, queues_share_links_by_contention) {
+  static const char *const text =
+      "graph g mesh(d = 2, e = 4) {\n"
+      "%0 = input {index = 0} : f32[B:64, C:100; sum@d] data \"0\"\n"
+      "%1 = input {index = 1} : f32[B:64, C:100; sum@d] data \"1\"\n"
+      "%2 = all_reduce %0 {axes = [d], reduce = sum, bucket = 1} : f32[B:64, "
+      "C:100]\n"
+      "%3 = all_reduce %1 {axes = [d], reduce = sum} : f32[B:64, C:100]\n"
+      "%4 = add %2, %3 : f32[B:64, C:100]\n"
+      "output data \"y\" %4 }";
+  Module *module = module_create();
+  const Graph *graph =
+      graph_parse(module, &(Source){"case", text, strlen(text)});
+  cr_assert(graph);
+  CostModel model = round_model();
+  model.transport = TRANSPORT_nccl;
+  model.rates.transport = 1e15;
+  model.without = 1u << COST_latency;
+  InstructionList *list = instructions_of(module->arena, graph, NULL);
+  const Cluster *cluster = two_nodes(module->arena);
+  Price price = price_list(module->arena, list, &model, cluster, NULL, NULL);
+  cr_expect_eq(price.exposed, 2 * 25600 * 4 * 1000 / 10, "%ld",
+               (long)price.exposed);
+  model.without |= 1u << COST_contention;
+  price = price_list(module->arena, list, &model, cluster, NULL, NULL);
+  cr_expect_eq(price.exposed, 25600 * 1000 / 10, "%ld", (long)price.exposed);
+}

@@ -1,0 +1,217 @@
+/*
+ * collectives.c -- finds the process groups of a collective, what they cost,
+ * and which classes of ranks come to them together.
+ *
+ *     mesh data = 4, tensor = 2 over a group with 4 fast ranks and one with 4
+ *     slow ones
+ *       over tensor   0 1 | 2 3   4 5 | 6 7   a transfer of each class
+ *       over data     0 2 4 6 | 1 3 5 7       one that both start
+ *
+ * A class is the ranks of one group of the cluster: they have one kind of
+ * device and see the same links.  Classes with ranks in one process group wait
+ * for each other.  Process groups of one collective lie differently on the
+ * links where the mesh does not fit the nodes; all of them run at one time, and
+ * the transfer takes what the slowest takes.
+ *
+ * cost: O(ranks x levels) for each set of mesh axes
+ */
+#include "passes/plan/collectives.h"
+
+#include <string.h>
+
+/* How a process group lies on the cluster. */
+typedef struct Shape {
+  int n_levels;
+  GroupLevel *levels;
+  bool *has; /* by class */
+  int class; /* one that it has */
+} Shape;
+
+struct ProcessGroups {
+  AxisSet axes;
+  int n; /* ranks of each */
+  VEC(Shape) shapes;
+  int *joined; /* by class: the first class that waits for it, or itself */
+};
+
+/* ---- process groups ---- */
+
+/* Ranks that differ from rank 0 in these axes alone, in ascending order. */
+static int64_t *ranks_along(Arena *arena, const Mesh *mesh, AxisSet axes,
+                            int *out_n) {
+  int64_t *ranks = ARENA_ARRAY(arena, int64_t, mesh_ranks(mesh));
+  int64_t stride = 1;
+  int n = 1;
+  for (int a = mesh->n_axes - 1; a >= 0; a--) {
+    if (mesh->axes[a].is_sequential) continue;
+    int64_t size = mesh->axes[a].size;
+    if (axes >> a & 1) {
+      for (int64_t i = 1; i < size; i++)
+        for (int k = 0; k < n; k++) ranks[i * n + k] = ranks[k] + i * stride;
+      n *= (int)size;
+    }
+    stride *= size;
+  }
+  *out_n = n;
+  return ranks;
+}
+
+static int class_of(const Collectives *c, int64_t rank) {
+  return c->n_classes == 1 ? 0
+                           : (int)(cluster_group_of(c->cluster, rank, NULL) -
+                                   c->cluster->groups);
+}
+
+static bool levels_are_equal(const Shape *a, const GroupLevel *b, int n) {
+  if (a->n_levels != n) return false;
+  for (int i = 0; i < n; i++) {
+    const GroupLevel *x = &a->levels[i], *y = &b[i];
+    if (x->link != y->link || x->group_below != y->group_below ||
+        x->group_members != y->group_members || x->hops != y->hops)
+      return false;
+  }
+  return true;
+}
+
+/* Classes that come to one transfer have one number, that of the first. */
+static void join_classes(const Collectives *c, ProcessGroups *groups,
+                         const bool *has) {
+  int first = c->n_classes;
+  for (int i = 0; i < c->n_classes; i++)
+    if (has[i] && groups->joined[i] < first) first = groups->joined[i];
+  for (int i = 0; i < c->n_classes; i++) {
+    int old = groups->joined[i];
+    for (int k = 0; has[i] && k < c->n_classes; k++)
+      if (groups->joined[k] == old) groups->joined[k] = first;
+  }
+}
+
+static void add_group(Collectives *c, ProcessGroups *groups,
+                      const int64_t *ranks, GroupLevel *levels, bool *has) {
+  int n = groups->n, world = mesh_ranks(c->mesh);
+  int n_levels = cost_group_levels(c->cluster, world, ranks, n, levels);
+  memset(has, 0, (size_t)c->n_classes * sizeof *has);
+  for (int i = 0; i < n; i++) {
+    has[class_of(c, ranks[i])] = true;
+    if (c->n_classes == 1) break;
+  }
+  for (int i = 0; i < groups->shapes.n; i++) {
+    const Shape *shape = &groups->shapes.data[i];
+    if (levels_are_equal(shape, levels, n_levels) &&
+        memcmp(shape->has, has, (size_t)c->n_classes * sizeof *has) == 0)
+      return;
+  }
+  size_t bytes = (size_t)n_levels * sizeof *levels;
+  Shape shape = {
+      .n_levels = n_levels,
+      .levels = arena_copy(c->arena, levels, bytes),
+      .has = arena_copy(c->arena, has, (size_t)c->n_classes * sizeof *has),
+      .class = class_of(c, ranks[0])};
+  vec_push(c->arena, &groups->shapes, shape);
+  join_classes(c, groups, shape.has);
+}
+
+static ProcessGroups *find_groups(Collectives *c, AxisSet axes) {
+  for (int i = 0; i < c->groups.n; i++)
+    if (c->groups.data[i]->axes == axes) return c->groups.data[i];
+  ProcessGroups *groups = ARENA_NEW(c->arena, ProcessGroups);
+  *groups = (ProcessGroups){.axes = axes};
+  groups->joined = ARENA_ARRAY(c->arena, int, c->n_classes);
+  for (int i = 0; i < c->n_classes; i++) groups->joined[i] = i;
+  Arena *scratch = arena_beside(c->arena);
+  int n_first;
+  int64_t *inside = ranks_along(scratch, c->mesh, axes, &groups->n),
+          *first = ranks_along(scratch, c->mesh, (AxisSet)~axes, &n_first),
+          *ranks = ARENA_ARRAY(scratch, int64_t, groups->n);
+  GroupLevel *levels = ARENA_ARRAY(scratch, GroupLevel, cost_links(c->cluster));
+  bool *has = ARENA_ARRAY(scratch, bool, c->n_classes);
+  for (int g = 0; g < n_first; g++) {
+    for (int i = 0; i < groups->n; i++) ranks[i] = first[g] + inside[i];
+    add_group(c, groups, ranks, levels, has);
+  }
+  arena_destroy(scratch);
+  vec_push(c->arena, &c->groups, groups);
+  return groups;
+}
+
+/* ---- transfers ---- */
+
+static void take_most(Ps *most, Ps value) {
+  if (value > *most) *most = value;
+}
+
+/* The most that a process group takes on each link, of those for which the
+ * classes of `joined` come together. */
+static SimTransfer slowest_transfer(Collectives *c, const ProcessGroups *groups,
+                                    Op op, Bytes sent, int joined, Ps *busy) {
+  SimTransfer slowest = {0};
+  for (int i = 0; i < groups->shapes.n; i++) {
+    const Shape *shape = &groups->shapes.data[i];
+    if (groups->joined[shape->class] != joined) continue;
+    for (int k = 0; k < c->n_classes; k++) {
+      if (!shape->has[k]) continue;
+      SimTransfer transfer =
+          cost_transfer(c->arena, &c->models[k], c->cluster, op, sent,
+                        groups->n, shape->levels, shape->n_levels);
+      take_most(&slowest.latency, transfer.latency);
+      take_most(&slowest.takes, transfer.takes);
+      for (int l = 0; l < transfer.n_loads; l++)
+        take_most(&busy[transfer.loads[l].link], transfer.loads[l].busy);
+    }
+  }
+  return slowest;
+}
+
+int collectives_links(const Collectives *c, int n_queues) {
+  int n = cost_links(c->cluster);
+  return cost_counts(c->models, COST_contention) ? n : n * n_queues;
+}
+
+/* Without contention each queue has links of its own. */
+static int link_of(const Collectives *c, int link, int queue) {
+  return cost_counts(c->models, COST_contention)
+             ? link
+             : link + queue * cost_links(c->cluster);
+}
+
+static int add_transfer(Collectives *c, const CollectiveKind *kind,
+                        CostTerm part, const ProcessGroups *groups,
+                        int joined) {
+  int n_links = cost_links(c->cluster);
+  Ps *busy = ARENA_ARRAY(c->arena, Ps, n_links);
+  SimTransfer transfer = {0};
+  if (cost_counts(c->models, part))
+    transfer = slowest_transfer(c, groups, kind->op, kind->sent, joined, busy);
+  SimLoad *loads = ARENA_ARRAY(c->arena, SimLoad, n_links);
+  for (int l = 0; l < n_links; l++)
+    if (busy[l] > 0)
+      loads[transfer.n_loads++] =
+          (SimLoad){link_of(c, l, kind->queue), busy[l]};
+  transfer.loads = loads;
+  transfer.term = (int)part;
+  for (int i = 0; i < c->n_classes; i++)
+    transfer.n_starts += groups->joined[i] == joined;
+  vec_push(c->arena, &c->transfers, transfer);
+  return c->transfers.n - 1;
+}
+
+int collectives_find(Collectives *c, Op op, CostTerm part, AxisSet axes,
+                     Bytes sent, int queue) {
+  for (int i = 0; i < c->kinds.n; i++) {
+    const CollectiveKind *kind = &c->kinds.data[i];
+    if (kind->op == op && kind->axes == axes && kind->sent == sent &&
+        kind->queue == queue)
+      return i;
+  }
+  const ProcessGroups *groups = find_groups(c, axes);
+  CollectiveKind kind = {.op = op, .axes = axes, .sent = sent, .queue = queue};
+  kind.transfer_of = ARENA_ARRAY(c->arena, int, c->n_classes);
+  for (int i = 0; i < c->n_classes; i++) {
+    int joined = groups->joined[i];
+    kind.transfer_of[i] = joined == i
+                              ? add_transfer(c, &kind, part, groups, joined)
+                              : kind.transfer_of[joined];
+  }
+  vec_push(c->arena, &c->kinds, kind);
+  return c->kinds.n - 1;
+}

@@ -1,0 +1,42 @@
+/*
+ * collectives.h -- declares the transfers that the collectives of a list are in
+ * a program of the simulator.
+ */
+#ifndef PASSES_PLAN_COLLECTIVES_H
+#define PASSES_PLAN_COLLECTIVES_H
+
+#include "passes/plan/cost.h"
+
+/* Collectives that the simulator cannot tell from each other. */
+typedef struct CollectiveKind {
+  Op op;
+  AxisSet axes;
+  Bytes sent;       /* by each rank */
+  int queue;        /* of the list */
+  int *transfer_of; /* by class: index into the transfers */
+  int64_t n_starts; /* up to this place of the list */
+} CollectiveKind;
+
+typedef struct ProcessGroups ProcessGroups;
+
+typedef struct Collectives {
+  Arena *arena;
+  const Mesh *mesh;
+  const Cluster *cluster;
+  const CostModel *models;     /* by class */
+  int n_classes;               /* groups of the cluster that have ranks */
+  VEC(ProcessGroups *) groups; /* of each set of mesh axes that was asked for */
+  VEC(CollectiveKind) kinds;
+  VEC(SimTransfer) transfers;
+} Collectives;
+
+/* The kind of a collective over these axes, by its index.  `part` is what the
+ * wait for it is counted as. */
+int collectives_find(Collectives *c, Op op, CostTerm part, AxisSet axes,
+                     Bytes sent, int queue);
+
+/* Links of the program: those of the cluster, for each queue its own where
+ * contention is left out. */
+int collectives_links(const Collectives *c, int n_queues);
+
+#endif
