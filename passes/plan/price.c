@@ -18,6 +18,7 @@
 #include "passes/plan/price.h"
 
 #include "passes/plan/collectives.h"
+#include "passes/plan/fold.h"
 
 enum { STEPS_OF_SEVERAL = 5 }; /* the last two ends are a step apart */
 
@@ -270,7 +271,12 @@ static void run_program(Pricing *p, SimSpan *span, void *user) {
   for (int c = 0; c < n_classes; c++) {
     const Actions *actions = &p->actions[c];
     classes[c] = (SimClass){actions->n, n_queues, actions->data};
+    if (!span)
+      classes[c].actions = fold_actions(p->arena, actions->data, actions->n,
+                                        &classes[c].n_actions);
   }
+  price->n_actions = p->actions[0].n;
+  price->n_folded = classes[0].n_actions;
   SimProgram program = {.n_classes = n_classes,
                         .n_transfers = p->collectives.transfers.n,
                         .n_links = collectives_links(&p->collectives, n_queues),

@@ -29,14 +29,16 @@ typedef struct Price {
   Ps measured, launches;
   int n_classes;
   PriceClass *classes;
+  int n_actions, n_folded; /* of the first class: before and after folding */
 } Price;
 
 /* Ranks of the list's mesh are the first ones of the cluster, which has enough
  * of them.  `model` is that of the devices of its first group; those of the
  * others leave the same terms out.  A part that they leave out costs nothing.
  *
- * A `span` gets each launch and transfer of the last step with the number of
- * its instruction. */
+ * Equal segments of the list are folded, unless there is a `span`, which gets
+ * each launch and transfer of the last step with the number of its instruction.
+ * The price is the same. */
 Price price_list(Arena *arena, const InstructionList *list,
                  const CostModel *model, const Cluster *cluster, SimSpan *span,
                  void *user);
