@@ -41,6 +41,10 @@ typedef struct CompileOptions {
   int n_overrides;
   bool is_checked;    /* check computed indices too */
   bool is_model_only; /* no plan and no bundle follow: see FrontendOptions */
+  /* Only its price is asked for: it may take more memory than its plan allows,
+   * has no plain program, and runs on all ranks of the cluster unless somebody
+   * says on how many. */
+  bool is_priced;
   bool has_whole_windows; /* compile no `decode` */
   bool explains_windows;  /* note why there can be no `decode` */
 

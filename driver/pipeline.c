@@ -61,10 +61,12 @@ static void hash_model(Compilation *c) {
 
 CompileResult driver_compile(Compilation *c) {
   if (!add_entry_points(c)) return COMPILE_mistake;
-  driver_add_plain(c);
+  bool is_priced = c->options->is_priced;
+  if (!is_priced) driver_add_plain(c);
   driver_assign_buffers(c);
-  driver_check_remat(c);
-  if (!driver_fits_memory(c)) return COMPILE_no_plan;
+  /* It compiles the program once more. */
+  if (!is_priced) driver_check_remat(c);
+  if (!is_priced && !driver_fits_memory(c)) return COMPILE_no_plan;
   hash_model(c);
   return COMPILE_done;
 }

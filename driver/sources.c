@@ -69,7 +69,9 @@ static bool count_eval_samples(void *user, const Model *model, int64_t *out) {
 static Status read_plan_request(const Compilation *c, PlanRequest *out) {
   const CompileOptions *options = c->options;
   bool is_replicated = options->purpose == PURPOSE_predict;
+  bool takes_all = options->is_priced && c->cluster;
   *out = (PlanRequest){.ranks = is_replicated ? 0 : options->ranks,
+                       .usual_ranks = takes_all ? cluster_ranks(c->cluster) : 0,
                        .microbatches = options->microbatches,
                        .bucket_bytes = options->bucket_bytes};
   return options->plan ? read_source(c, options->plan, &out->file) : STATUS_OK;

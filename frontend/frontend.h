@@ -26,6 +26,7 @@ typedef struct Budget {
 typedef struct PlanRequest {
   const Source *file; /* --plan, instead of the model's own blocks */
   int64_t ranks, microbatches, bucket_bytes;
+  int64_t usual_ranks; /* where nothing else asks for ranks; 0: one */
 } PlanRequest;
 
 /* Whether Model.predict is made. */

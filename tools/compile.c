@@ -104,6 +104,7 @@ static bool read_options(Tool *tool, CompileOptions *out) {
       .n_overrides = options->overrides.n,
       .is_checked = options->checked,
       .is_model_only = command == COMMAND_check,
+      .is_priced = command == COMMAND_simulate,
       .has_whole_windows = options->whole_windows,
       .explains_windows =
           (is_ir || command == COMMAND_sample) && !options->quiet,

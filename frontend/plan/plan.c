@@ -107,14 +107,18 @@ static Pins *read_pins(PinReader *r, const Item *mesh, Name batch_dim) {
 
 Plan *plan_read(Elab *e, const Model *model, const Elab *walk,
                 const Graph *graph, Name batch_dim) {
-  const PlanRequest *request = &e->program->options->plan;
-  PinReader r = {
-      .e = e, .model = model, .graph = graph, .walk = walk, .request = request};
-  const Item *mesh = request->file ? plan_read_file(&r) : read_model(&r);
+  PlanRequest request = e->program->options->plan;
+  PinReader r = {.e = e,
+                 .model = model,
+                 .graph = graph,
+                 .walk = walk,
+                 .request = &request};
+  const Item *mesh = request.file ? plan_read_file(&r) : read_model(&r);
   if (diags_errors(e->diags) > 0) return NULL;
-  bool asks = mesh || r.blocks.n > 0 || request->ranks > 1 ||
-              request->microbatches > 1 ||
-              (walk && reader_annotations_ask(walk));
+  bool has_pins =
+      mesh || r.blocks.n > 0 || (walk && reader_annotations_ask(walk));
+  if (!has_pins && request.ranks == 0) request.ranks = request.usual_ranks;
+  bool asks = has_pins || request.ranks > 1 || request.microbatches > 1;
   if (!asks || !graph) return NULL;
   PlanPaths *paths =
       plan_paths_create(e->module, graph, walk->aliases.data, walk->aliases.n);

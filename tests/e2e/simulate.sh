@@ -63,6 +63,23 @@ wrong "name them with --cluster" "$dnnc" simulate "$root/models/mlp.dnn"
 wrong "is more than cluster 'two' has" "$dnnc" simulate "$root/models/mlp.dnn" \
   --cluster two.cluster --ranks 3
 
+# A plan that does not fit is priced too, by the memory of the device or a pin of the plan.
+printf 'mesh { data = 2 }\nplan { memory = 1MB }\n' >pin.plan
+for link in "1GB/s" "1GB/s --plan pin.plan"; do
+  simulate $link H1=20000 H2=20000 --json >out.json 2>message || { cat message; fail "$link"; }
+  grep -q '"fits":false' out.json && [ "$(value missing_bytes)" -gt 1000000000 ] ||
+    { cat out.json; fail "what does not fit on $link"; }
+done
+simulate 1GB/s --plan pin.plan >words || fail "a pin"
+grep -q '^memory: .* of 1.00 MB, which the plan allows: does not fit, .* are missing$' words ||
+  { cat words; fail "words of a pin"; }
+"$dnnc" build "$root/models/mlp.dnn" --plan pin.plan -o pin.bundle 2>message && fail "a build over the pin"
+
+# Without a plan and --ranks: data parallelism over all ranks of the cluster.
+"$dnnc" simulate "$root/models/mlp.dnn" --cluster two.cluster --json >out.json || fail "no plan"
+[ "$(value ranks)" = 2 ] && awk -v s="$(value all_reduce)" 'BEGIN { exit !(s > 0) }' ||
+  { cat out.json; fail "without a plan"; }
+
 # Unlike devices: a class for each group of the cluster, which wait for each other.
 "$dnnc" simulate "$root/models/mlp.dnn" --cluster "$root/models/mixed.cluster" \
   --ranks 32 --json >out.json 2>message || { cat message; fail "two groups"; }
