@@ -387,6 +387,7 @@ Graph *partition_graph(PassContext *ctx, const Graph *graph, PinTrial *trial) {
   p.parameters = map_create(ctx->scratch);
   p.by_heads = map_create(ctx->scratch);
   p.warned = map_create(ctx->scratch);
+  p.strategies = strategy_memo_create(ctx->scratch);
   index_readers(&p);
   find_targets(&p);
   for (int id = 0; id < graph->nodes.n; id++) {

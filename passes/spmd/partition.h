@@ -11,6 +11,9 @@
 /* How ZeRO spreads a parameter. */
 typedef struct ZeroShard ZeroShard;
 
+/* The strategies of operators so far. */
+typedef struct StrategyMemo StrategyMemo;
+
 /* A constraint as a run of the pass followed it. */
 typedef struct PinNote {
   const Node *node;        /* of the old graph */
@@ -45,6 +48,7 @@ typedef struct Partition {
   Map *zero;       /* path of a parameter -> ZeroShard */
   Map *parameters; /* path -> Type with its placement */
   Map *warned;     /* name and size of a dim with padding */
+  StrategyMemo *strategies;
   Map *by_heads; /* result of attention -> node that made it by heads, plus 1 */
   bool has_heads; /* some attention is computed by heads */
   /* By node of the old graph: readers[first_reader[id] .. first_reader[id + 1])
@@ -277,6 +281,32 @@ void report_no_attention(PassContext *ctx, const Graph *graph,
 bool choose_strategy(Partition *p, int id, const Value *inputs,
                      const Type *const *have, const Type **wanted,
                      AxisSet *out_positions);
+
+/* ---- strategy_memo.c ---- */
+
+/* All that a choice reads of an operator. */
+typedef struct StrategyQuestion {
+  const Graph *graph; /* logical */
+  const Node *node;
+  const Type *const *have, *const *rule; /* of the operands */
+  /* By operand: a parameter is stored over these axes of ZeRO; -1: it is none.
+   */
+  const int *zero_axes;
+} StrategyQuestion;
+
+typedef struct StrategyAnswer {
+  bool is_found;
+  AxisSet positions;
+  const Type **wanted; /* the operands */
+} StrategyAnswer;
+
+StrategyMemo *strategy_memo_create(Arena *arena);
+/* Whether an equal question has been answered; the answer then is as it was put
+ * in. */
+bool strategy_memo_find(StrategyMemo *memo, const StrategyQuestion *question,
+                        StrategyAnswer *out);
+void strategy_memo_put(StrategyMemo *memo, const StrategyQuestion *question,
+                       const StrategyAnswer *answer);
 
 /* ---- operator_lines.c ---- */
 

@@ -62,6 +62,7 @@ static Partition place_scan_body(Partition *p, const Node *node,
                      .table = p->table,
                      .zero = p->zero,
                      .parameters = p->parameters,
+                     .strategies = p->strategies,
                      .trial = p->trial};
   inner.rewrite = rewrite_begin(p->ctx, node->body);
   inner.rewrite.to->mesh = *p->mesh;

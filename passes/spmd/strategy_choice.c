@@ -21,7 +21,7 @@ typedef struct Cost {
 typedef struct Choice {
   Partition *p;
   const Node *node;
-  const Value *inputs;
+  const int *zero_axes;    /* as in StrategyQuestion */
   const Type *const *have; /* of the inputs */
   const Type *const *rule; /* those that the rule wants */
   Cost best;
@@ -62,14 +62,12 @@ static AxisSet line_axes(const Partition *p, const Dim *dim) {
 /* Dims of an operand that lose axes which a pin gave them. */
 static int count_taken(const Choice *c, int input, const Type *want) {
   const Type *have = c->have[input];
-  const GraphInput *parameter =
-      find_parameter(c->p->rewrite.to, c->inputs[input]);
-  int n = 0;
+  int zero_axes = c->zero_axes[input], n = 0;
   for (int d = 0; d < have->rank; d++) {
     AxisSet lost = axis_list_set(have->dims[d].split) &
                    (AxisSet)~axis_list_set(want->dims[d].split);
-    AxisSet pinned = parameter ? (AxisSet)~zero_axes_of(c->p, parameter->path)
-                               : line_axes(c->p, &have->dims[d]);
+    AxisSet pinned =
+        zero_axes >= 0 ? (AxisSet)~zero_axes : line_axes(c->p, &have->dims[d]);
     n += (lost & pinned) != 0;
   }
   return n;
@@ -91,9 +89,7 @@ static int count_missing(const Choice *c, const Type *result) {
  * reason to place activations by it. */
 static const Type *placement_before(const Choice *c, int input) {
   const Type *have = c->have[input];
-  const GraphInput *parameter =
-      find_parameter(c->p->rewrite.to, c->inputs[input]);
-  AxisSet axes = parameter ? zero_axes_of(c->p, parameter->path) : 0;
+  AxisSet axes = c->zero_axes[input] > 0 ? (AxisSet)c->zero_axes[input] : 0;
   if (!axes) return have;
   Type *gathered = type_copy(c->p->ctx->scratch, have);
   for (int d = 0; d < gathered->rank; d++)
@@ -192,26 +188,46 @@ static bool has_mixed_terms(const Choice *c) {
   return differ;
 }
 
+static const int *zero_axes_of_inputs(const Partition *p, const Node *node,
+                                      const Value *inputs) {
+  int *axes = ARENA_ARRAY(p->ctx->scratch, int, node->n_inputs);
+  for (int i = 0; i < node->n_inputs; i++) {
+    const GraphInput *parameter = find_parameter(p->rewrite.to, inputs[i]);
+    axes[i] = parameter ? zero_axes_of(p, parameter->path) : -1;
+  }
+  return axes;
+}
+
+static StrategyAnswer best_strategy(Choice *choice) {
+  Partition *p = choice->p;
+  StrategyQuestion question = {p->rewrite.from, choice->node, choice->have,
+                               choice->rule, choice->zero_axes};
+  StrategyAnswer answer;
+  if (strategy_memo_find(p->strategies, &question, &answer)) return answer;
+  choice->out =
+      ARENA_ARRAY(p->ctx->scratch, const Type *, choice->node->n_inputs);
+  ShardCall call = shard_call(p->rewrite.from, choice->node);
+  shard_strategies(p->mesh, &call, p->ctx->scratch, try_strategy, choice);
+  answer = (StrategyAnswer){choice->is_found, choice->positions, choice->out};
+  strategy_memo_put(p->strategies, &question, &answer);
+  return answer;
+}
+
 bool choose_strategy(Partition *p, int id, const Value *inputs,
                      const Type *const *have, const Type **wanted,
                      AxisSet *out_positions) {
   const Node *node = p->rewrite.from->nodes.data[id];
   *out_positions = 0;
-  Choice choice = {
-      .p = p,
-      .node = node,
-      .inputs = inputs,
-      .have = have,
-      .rule = wanted,
-      .out = ARENA_ARRAY(p->ctx->scratch, const Type *, node->n_inputs)};
+  Choice choice = {.p = p, .node = node, .have = have, .rule = wanted};
   bool moves = has_mixed_terms(&choice);
   for (int i = 0; i < node->n_inputs; i++)
     moves |= moves_shards(p, have[i], wanted[i]);
   if (!moves) return false;
-  ShardCall call = shard_call(p->rewrite.from, node);
-  shard_strategies(p->mesh, &call, p->ctx->scratch, try_strategy, &choice);
-  if (!choice.is_found) return false;
-  for (int i = 0; i < node->n_inputs; i++) wanted[i] = choice.out[i];
-  *out_positions = choice.positions;
+  choice.zero_axes = zero_axes_of_inputs(p, node, inputs);
+  StrategyAnswer best = best_strategy(&choice);
+  if (!best.is_found) return false;
+  for (int i = 0; i < node->n_inputs; i++)
+    wanted[i] = type_equal(best.wanted[i], have[i]) ? have[i] : best.wanted[i];
+  *out_positions = best.positions;
   return true;
 }
