@@ -63,7 +63,7 @@ typedef struct CompileOptions {
   bool verifies;               /* graphs between passes */
   const char *const *disabled; /* passes */
   int n_disabled;
-  bool times_passes;   /* to standard error */
+  bool times_passes;   /* and other stations, to standard error */
   const char *printed; /* the graph after this pass, to standard error */
   const char *dump;    /* folder for the graph after every pass, or NULL */
   /* Called with the row and the graph after every pass; or NULL. */
@@ -155,6 +155,13 @@ const InstructionList *driver_instructions(const Compilation *c,
 /* The buffers of the final graph of this entry point alone. */
 const BufferAssignment *
 driver_assign_alone(const Compilation *c, EntryPointId id, const Graph *graph);
+
+/* CPU time of this thread. */
+double driver_seconds(void);
+/* Prints the time since `begin` as that of a station beside the passes, where
+ * the options ask for their times. */
+void driver_print_time(const CompileOptions *options, const char *station,
+                       double begin);
 
 /* Prints new diagnostics to standard error; true if there were errors. */
 bool driver_report(Module *module);

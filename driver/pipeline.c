@@ -63,11 +63,13 @@ CompileResult driver_compile(Compilation *c) {
   if (!add_entry_points(c)) return COMPILE_mistake;
   bool is_priced = c->options->is_priced;
   if (!is_priced) driver_add_plain(c);
+  double begin = driver_seconds();
   driver_assign_buffers(c);
+  driver_print_time(c->options, "buffer_assign", begin);
   /* It compiles the program once more. */
   if (!is_priced) driver_check_remat(c);
   if (!is_priced && !driver_fits_memory(c)) return COMPILE_no_plan;
-  hash_model(c);
+  if (!is_priced) hash_model(c);
   return COMPILE_done;
 }
 

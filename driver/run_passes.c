@@ -8,10 +8,17 @@
 #include <stdio.h>
 #include <time.h>
 
-static double clock_seconds(void) {
+double driver_seconds(void) {
   struct timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+void driver_print_time(const CompileOptions *options, const char *station,
+                       double begin) {
+  if (options->times_passes)
+    fprintf(stderr, "%-14s %8.2f ms\n", station,
+            (driver_seconds() - begin) * 1e3);
 }
 
 typedef struct PassReport {
@@ -77,7 +84,7 @@ PassResult driver_passes(const Compilation *c, Module *module,
                         .n_disabled = options->n_disabled,
                         .verify = options->verifies,
                         .after = run->is_plain ? NULL : after_pass,
-                        .clock = clock_seconds,
+                        .clock = driver_seconds,
                         .user = &report};
   return passes_run(&ctx, &passes, graph);
 }

@@ -98,6 +98,8 @@ Model *driver_load_model(Compilation *c) {
     message_print("dnnc: error: %s\n", status.message);
     return NULL;
   }
+  double begin = driver_seconds();
   Model *model = frontend_load(c->module, &frontend);
+  driver_print_time(options, "front_end", begin);
   return driver_report(c->module) ? NULL : model;
 }

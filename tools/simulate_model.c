@@ -202,8 +202,10 @@ int simulate_model(Tool *tool) {
                  .pinned = c.plan ? c.plan->memory_bytes : 0};
   const EntryPoint *step = driver_training_step(&c);
   cost_model_of(c.cluster->groups[0].device, &model);
+  double begin = driver_seconds();
   s.price = price_list(tool->arena, step->instructions, &model, c.cluster, NULL,
                        NULL);
+  driver_print_time(c.options, "price", begin);
   if (s.profile) note_cores(&s, &model);
   Text out = text_create(tool->arena);
   (options->json ? print_json : print_words)(&out, &s);

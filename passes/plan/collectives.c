@@ -13,7 +13,12 @@
  * links where the mesh does not fit the nodes; all of them run at one time, and
  * the transfer takes what the slowest takes.
  *
- * cost: O(ranks x levels) for each set of mesh axes
+ * Most meshes fit: the ranks of a node are those of the last mesh axes, or of a
+ * part of the axis before them.  Then all process groups lie alike, and one of
+ * them is looked at.
+ *
+ * cost: O(ranks of a process group x levels) for each set of mesh axes, and of
+ *       all ranks where the mesh does not fit
  */
 #include "passes/plan/collectives.h"
 
@@ -111,6 +116,24 @@ static void add_group(Collectives *c, ProcessGroups *groups,
   join_classes(c, groups, shape.has);
 }
 
+/* Whether each unit has the ranks of some last axes of the mesh, or of these
+ * and a part of the axis before. */
+static bool mesh_fits(const Collectives *c) {
+  const ClusterGroup *group = &c->cluster->groups[0];
+  int64_t world = mesh_ranks(c->mesh), unit = 1;
+  for (int l = 0; l < group->n_levels; l++) {
+    int64_t left = unit *= group->levels[l].count;
+    if (unit >= world) break;
+    for (int a = c->mesh->n_axes - 1; a >= 0 && left > 1; a--) {
+      if (c->mesh->axes[a].is_sequential) continue;
+      int64_t size = c->mesh->axes[a].size;
+      if (left % size != 0 && size % left != 0) return false;
+      left = left > size ? left / size : 1;
+    }
+  }
+  return c->n_classes == 1;
+}
+
 static ProcessGroups *find_groups(Collectives *c, AxisSet axes) {
   for (int i = 0; i < c->groups.n; i++)
     if (c->groups.data[i]->axes == axes) return c->groups.data[i];
@@ -125,6 +148,7 @@ static ProcessGroups *find_groups(Collectives *c, AxisSet axes) {
           *ranks = ARENA_ARRAY(scratch, int64_t, groups->n);
   GroupLevel *levels = ARENA_ARRAY(scratch, GroupLevel, cost_links(c->cluster));
   bool *has = ARENA_ARRAY(scratch, bool, c->n_classes);
+  if (mesh_fits(c)) n_first = 1;
   for (int g = 0; g < n_first; g++) {
     for (int i = 0; i < groups->n; i++) ranks[i] = first[g] + inside[i];
     add_group(c, groups, ranks, levels, has);
