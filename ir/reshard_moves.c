@@ -116,12 +116,14 @@ static int64_t most_missing(const ReshardProblem *p, int dim, AxisList shorter,
   int64_t n_shards = axis_list_shards(longer, p->mesh);
   int64_t parts = n_shards / axis_list_shards(shorter, p->mesh);
   int64_t big = shard_size(p, dim, shorter), small = shard_size(p, dim, longer);
-  for (int64_t i = 0; i < n_shards; i++) {
+  for (int64_t i = 0, next; i < n_shards; i = next) {
     int64_t at = i / parts * big, end = at + big < n ? at + big : n;
     int64_t at2 = i * small, end2 = at2 + small < n ? at2 + small : n;
     int64_t shared = overlap(at, end, at2, end2);
     int64_t wanted = to_longer ? end2 - at2 : end - at;
     if (wanted - shared > most) most = wanted - shared;
+    /* Shards behind the last element are equal within a part. */
+    next = at2 < n ? i + 1 : (i / parts + 1) * parts;
   }
   return most;
 }
