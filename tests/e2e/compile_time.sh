@@ -103,6 +103,30 @@ for plan in "$root/benchmarks/plans/gpt3.plan" full-96.plan; do
     fail "the passes of GPT-3 take $seconds s with $plan"
 done
 
+# The price of GPT-3 on 1,024 ranks is known within a second, of which the
+# front end and the passes take half at most; it takes no longer on 8,192 ranks,
+# and for four times the layers in proportion.
+sed 's/shard H, F/zero = 3\n  &/' "$root/benchmarks/plans/gpt3.plan" >zero3.plan
+sed 's/data   = 128/data   = 1024/' zero3.plan >wide.plan
+sed 's/count = 128;/count = 1024;/' "$root/models/a100x1024.cluster" >wide.cluster
+price_seconds() { # layers plan: total, and that of front end and passes
+  for _ in 1 2 3 4 5; do
+    "$dnnc" simulate "$root/models/gpt3.dnn" L="$1" B=8192 --plan "$2" \
+      --cluster wide.cluster --time-passes 2>&1 >log | awk '
+        / ms/ { all += $2; if ($1 == "buffer_assign" || $1 == "price") own += $2 }
+        END { print all / 1000, (all - own) / 1000 }'
+  done | sort -n | head -n 1
+}
+read -r own passes < <(price_seconds 96 zero3.plan)
+grep -q 'a step takes' log || { cat log; fail "the price of GPT-3"; }
+read -r wide _ < <(price_seconds 96 wide.plan)
+read -r few _ < <(price_seconds 24 zero3.plan)
+echo "price of GPT-3: $own s, passes $passes s; on 8,192 ranks $wide s; 24 layers $few s"
+awk -v a="$own" -v p="$passes" 'BEGIN { exit !(a > 0 && a < 1 && p > 0 && p < 0.5) }' ||
+  fail "the price of GPT-3 takes $own s, of which the passes $passes s"
+within 1.3 "$own" "$wide" "8,192 ranks"
+within 5 "$few" "$own" "96 layers"
+
 # A chain of values that each read the one before twice costs what its length
 # is, not what the number of paths through it is.
 shared() { # body of the repeat, length, what reads x
