@@ -29,11 +29,29 @@ bool driver_check_ranks(const Cluster *cluster, int64_t ranks) {
   return false;
 }
 
-const char *driver_cluster_target(const Cluster *cluster) {
+const char *driver_cluster_target(const Cluster *cluster, int64_t ranks) {
   const char *target = cluster->groups[0].device->target;
-  for (int i = 1; i < cluster->n_groups; i++)
+  int64_t first = group_ranks(&cluster->groups[0]);
+  for (int i = 1; i < cluster->n_groups && (!ranks || first < ranks); i++) {
     if (cluster->groups[i].device->target != target) return NULL;
+    first += group_ranks(&cluster->groups[i]);
+  }
   return target;
+}
+
+bool driver_check_one_target(const Compilation *c) {
+  const Cluster *cluster = c->cluster;
+  const ClusterDevice *first = cluster->groups[0].device;
+  if (driver_cluster_target(cluster, c->options->ranks)) return true;
+  int other = 1;
+  while (cluster->groups[other].device->target == first->target) other++;
+  const ClusterDevice *device = cluster->groups[other].device;
+  message_print("dnnc: error: not supported yet: a program on devices of "
+                "several back ends, as '%s' (%s) and '%s' (%s) of cluster "
+                "'%s'\nhelp: --ranks N takes the first N ranks\n",
+                first->name, first->target, device->name, device->target,
+                cluster->name);
+  return false;
 }
 
 /* "f64, f32 and f16" */

@@ -137,8 +137,12 @@ Status driver_build(const Compilation *c, const BuildOptions *host,
 const Cluster *driver_load_cluster(Module *module, const char *path);
 /* Whether it has so many ranks; prints the mistake. */
 bool driver_check_ranks(const Cluster *cluster, int64_t ranks);
-/* The back end of its devices; NULL: they have different ones. */
-const char *driver_cluster_target(const Cluster *cluster);
+/* The back end of the devices of its first ranks (0: of all); NULL: they have
+ * different ones. */
+const char *driver_cluster_target(const Cluster *cluster, int64_t ranks);
+/* Whether those that the options name have one; else prints that this is not
+ * supported yet. */
+bool driver_check_one_target(const Compilation *c);
 
 /* ---- for a look inside ---- */
 

@@ -38,7 +38,8 @@ static int64_t conv_scratch(const Target *target, const void *conv) {
 Status driver_read_target(Compilation *c) {
   Arena *arena = c->module->arena;
   const char *target = c->options->target;
-  if (!target && c->cluster) target = driver_cluster_target(c->cluster);
+  if (!target && c->cluster)
+    target = driver_cluster_target(c->cluster, c->options->ranks);
   TRY(backend_read_target(arena, target, &c->target));
   Backend *own =
       arena_copy(arena, c->target.backend, sizeof *c->target.backend);

@@ -173,7 +173,9 @@ static void note_cores(const Simulated *s, const CostModel *model) {
 }
 
 static bool check_model(const Compilation *c) {
-  if (c->trained) return driver_check_ranks(c->cluster, c->ranks);
+  if (c->trained)
+    return driver_check_ranks(c->cluster, c->ranks) &&
+           driver_check_one_target(c);
   message_print("dnnc: error: '%s' has no train block\n", c->model->name);
   return false;
 }

@@ -97,4 +97,15 @@ END
   --ranks 32 >words 2>message || fail "two groups in words"
 grep -q '^16 ranks of old (v100_16g): compute .*: fits$' words || { cat words; fail "words of a class"; }
 
+cat >both.cluster <<'END'
+device one_core { base = cpu; memory = 1GiB }
+cluster both {
+  group fast { device = a100_80g; level node { count = 2; link = 300GB/s; latency = 1us } }
+  group slow { device = one_core; level node { count = 2; link = 1GB/s; latency = 5us } }
+  level room { link = 1GB/s; latency = 20us }
+}
+END
+wrong "not supported yet: a program on devices of several back ends, as 'a100_80g' (cuda) and 'one_core' (cpu) of" \
+  "$dnnc" simulate "$root/models/mlp.dnn" --cluster both.cluster
+"$dnnc" simulate "$root/models/mlp.dnn" --cluster both.cluster --ranks 2 >words || fail "one back end"
 echo "simulate: schedules, models, deadlocks and mistakes"
