@@ -317,6 +317,30 @@ Test(cost, a_list_by_hand) {
   cr_expect_eq(price.n_transfers, 1);
 }
 
+/* Ranks 0 to 2 are in one node, 3 to 5 in two: the second group is slower, and
+ * all wait for it. */
+Test(cost, groups_that_do_not_fit_the_nodes) {
+  static const char *const text =
+      "graph g mesh(d = 2, e = 3) {\n"
+      "%0 = input {index = 0} : f32[B:1; sum@e] data \"0\"\n"
+      "%1 = all_reduce %0 {axes = [e], reduce = sum} : f32[B:1]\n"
+      "output data \"y\" %1 }";
+  Module *module = module_create();
+  const Graph *graph =
+      graph_parse(module, &(Source){"case", text, strlen(text)});
+  cr_assert(graph);
+  CostModel model = round_model();
+  model.transport = TRANSPORT_nccl;
+  model.rates.transport = 1e15;
+  InstructionList *list = instructions_of(module->arena, graph, NULL);
+  Price price = price_list(module->arena, list, &model,
+                           two_nodes(module->arena), NULL, NULL);
+  /* a few bytes, and twice a hop over each level; inside a node four hops */
+  Ps latency = 2 * (1000 + 5000);
+  cr_expect(price.exposed >= latency && price.exposed < latency + 5000, "%ld",
+            (long)price.exposed);
+}
+
 /* ---- unlike devices ---- */
 
 /* A node of four devices with round numbers and one of two V100, joined by a

@@ -354,10 +354,16 @@ Test(simulate, random_lists_take_as_long_in_single_ticks) {
     Ps expected = tick_until_done(&program);
     cr_assert_eq(result.step, expected, "round %d: %lld, in ticks %lld", round,
                  (long long)result.step, (long long)expected);
+    cr_assert(result.is_idle);
     for (int c = 0; c < program.n_classes; c++) {
       SimClassResult *of = &result.classes[c];
       cr_assert_eq(*of->compute + *of->exposed + *of->taken, *of->step_ends);
     }
+    if (program.n_classes > 1) continue;
+    /* One class waits for all that it has started, so its steps are equal. */
+    result = simulate(module->arena, &program, 4, NULL, NULL);
+    for (int k = 0; k < 4; k++)
+      cr_assert_eq(result.classes->step_ends[k], (k + 1) * expected);
   }
 }
 
