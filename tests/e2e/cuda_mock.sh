@@ -94,6 +94,18 @@ for case in mlp:4 chargpt:2:batch=4; do
   cp "$model.cpu" "$model-2.cpu"
   on_mock "$model-2" "$steps"
 done
+# A profile by events of the device, whose multiprocessors are the cores, and a
+# run paced by it.
+mock_run mlp-2 --steps 3 --quiet --profile mlp.profile --transfers mlp.transfers ||
+  fail "a profile of two GPUs"
+awk -F, 'NR > 1 && !($4 == 132 && $5 > 0) { bad = 1 } END { exit bad || NR < 20 }' mlp.profile &&
+  grep -q '^all_reduce,2x1,' mlp.transfers ||
+  { cat mlp.profile mlp.transfers; fail "lines of a profile of two GPUs"; }
+# shellcheck disable=SC2086
+DNN_MOCK_KERNELS=$(echo mlp-2/source/*.so | tr ' ' ':') "$dnnc" run "$root/models/mlp.dnn" \
+  --target cuda:sm_90 --ranks 2 $settings --data "$root" --paced mlp.profile --steps 3 \
+  --json >paced.json 2>paced.err || { cat paced.err; fail "a paced run of two GPUs"; }
+[ "$(grep -c '"paced":true' paced.json)" = 4 ] || fail "a paced run of two GPUs"
 # Gradients in 16 bits, which are added in f32 and rounded once, as over MPI.
 # shellcheck disable=SC2086
 mock_build mlp16-2 mlp --ranks 2 $settings precision.grads=bf16
