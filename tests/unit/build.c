@@ -193,6 +193,58 @@ Test(build, every_micro_batch_has_its_launches) {
   cr_expect_eq(next->buffers.data[2], gemm->buffers.data[2]);
 }
 
+static int64_t pace_of_test(void *user, const Graph *graph, int id,
+                            bool is_clear) {
+  int *n_asked = user;
+  (void)graph;
+  ++*n_asked;
+  return is_clear ? 7 : 1000 + id;
+}
+
+/* A run is a copy and a kernel, or one launch; each micro-batch has its own
+ * runs, which have equal keys.  What starts a collective is no run. */
+Test(build, runs_have_keys_and_paces) {
+  Selected selected = selected_create(
+      "graph g mesh(data = 2, time = 2~) {\n"
+      "  %0 = input {index = 0} : f32[T:4, C:3] data \"x\"\n"
+      "  %1 = input {index = 1} : f32[T:1, C:3] data \"row\"\n"
+      "  %2 = input {index = 2} : i32[] data \"t\"\n"
+      "  %3 = input {index = 3} : f32[B:8@(data, time), C:3] data \"b\"\n"
+      "  %4 = update_slice %0, %1, %2 {dim = T} : f32[T:4, C:3]\n"
+      "  %5 = add %4, %0 : f32[T:4, C:3]\n"
+      "  %6 = sum %3 {over = [B]} : f32[C:3; sum@(data, time)]\n"
+      "  %7 = accumulate %6 {axes = [time], reduce = sum} : f32[C:3; "
+      "sum@data]\n"
+      "  %8 = all_reduce %7 {axes = [data], reduce = sum, bucket = 0} : "
+      "f32[C:3]\n"
+      "  output result \"x\" %5\n"
+      "  output result \"y\" %8\n"
+      "}\n");
+  int n_asked = 0;
+  Pacer pacer = {pace_of_test, &n_asked};
+  EntryPoint input = entry_point_of(&selected);
+  cr_assert_eq(
+      select_entry_point(selected.set, &input, NULL, &pacer, &selected.launches)
+          .code,
+      STATUS_ok);
+  cr_assert_str_eq(ops_of(&selected), "copy kernel kernel zero kernel kernel "
+                                      "kernel kernel collective wait");
+  static const struct {
+    int n_launches, pace;
+  } want[] = {{2, 1004}, {0, 0},    {1, 1005}, {1, 7}, {1, 1006},
+              {1, 1007}, {1, 1006}, {1, 1007}, {0, 0}, {0, 0}};
+  Launch *const *launches = selected.launches.data;
+  for (int i = 0; i < selected.launches.n; i++) {
+    cr_expect_eq(launches[i]->n_launches, want[i].n_launches, "launch %d", i);
+    cr_expect_eq(launches[i]->pace, want[i].pace, "launch %d", i);
+    cr_expect_eq(launches[i]->key != 0, want[i].n_launches > 0);
+  }
+  cr_expect_eq(n_asked, 7);
+  cr_expect_eq(launches[0]->key, launch_key(selected.graph, 4));
+  cr_expect_eq(launches[3]->key, clear_key(selected.graph, 7));
+  cr_expect_eq(launches[4]->key, launches[6]->key);
+}
+
 /* ---- bundles ---- */
 
 /* A runtime that prints one line for each tensor and runs the kernels. */
