@@ -93,11 +93,11 @@ static Status open_transport(Run *run) {
   return poison_arena(run);
 }
 
-/* Samples need no training data. */
+/* Neither samples nor links need training data. */
 static Status open_data(Run *run) {
   const DnnSettings *settings = &run->program->settings;
   run->total = settings->steps;
-  if (run->options.sample) return STATUS_OK;
+  if (run->options.sample || run->options.links) return STATUS_OK;
   InputSearch search = run_search(run);
   TRY(data_open(run->arena, run->program, &search, run->seed, &run->data));
   if (run->options.predict) return STATUS_OK;
@@ -376,6 +376,7 @@ static int do_run(Run *run) {
   if (code) return code;
   report_start(run);
   if (run->options.dry_run) return EXIT_done;
+  if (run->options.links) return run_measure_links(run);
   if (run->options.predict) return run_predict(run);
   if (run->options.eval) return run_evaluate(run);
   return run->options.sample ? run_sample(run) : run_train(run);
@@ -426,6 +427,7 @@ static Status choose_entry_points(Arena *arena, const RunOptions *options,
   static const char *const evaluating[] = {"eval", "eval_remainder"};
   if (options->predict)
     return predict_program(arena, *program, options, program);
+  if (options->links) *program = links_program(arena, *program);
   if (options->sample && (*program)->sample)
     *program =
         with_entry_points(arena, *program, sampling, ARRAY_LENGTH(sampling));

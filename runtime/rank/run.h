@@ -200,6 +200,14 @@ Status predict_program(Arena *arena, const DnnProgram *program,
                        const RunOptions *options, const DnnProgram **out);
 int run_predict(Run *run);
 
+/* ---- links.c ---- */
+
+/* The program with more of an arena, for what is sent, and with process groups
+ * of 2, 4, ... neighbours. */
+const DnnProgram *links_program(Arena *arena, const DnnProgram *program);
+/* Measures its links; all ranks call it together, rank 0 writes the table. */
+int run_measure_links(Run *run);
+
 /* ---- sample.c ---- */
 
 int run_sample(Run *run);
