@@ -75,7 +75,7 @@ for path in folder pipe missing.profile; do
 done
 printf 'path,phase,kernel,cores,ps,runs\na,forward,12,1,1,1\n' >wrong.profile
 simulate --ranks 1 --profile wrong.profile 2>message && fail "a wrong profile"
-grep -q "^wrong.profile:2:11: error: kernel '12' of a launch is not 16 hex digits" message ||
+grep -q "^wrong.profile:2:11: error: kernel '12' of a profile is not 16 hex digits" message ||
   { cat message; fail "a wrong profile"; }
 
 # ---- paced runs ----

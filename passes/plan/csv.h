@@ -1,0 +1,37 @@
+/*
+ * csv.h -- declares a reader of measured tables: CSV files that may come from
+ * another machine or version, in which nothing is trusted.
+ */
+#ifndef PASSES_PLAN_CSV_H
+#define PASSES_PLAN_CSV_H
+
+#include "support/support.h"
+
+typedef struct CsvCell {
+  const char *text; /* without quotes */
+  Span span;
+} CsvCell;
+
+typedef struct Csv {
+  Arena *arena;
+  Diags *diags;
+  const Source *source;
+  const char *what;   /* "profile", for messages */
+  const char *header; /* the first line: names of columns */
+  const char *help;   /* which command writes such a table */
+} Csv;
+
+/* Gets the cells of a line after the first, as many as the header has. */
+typedef void CsvLine(void *user, const CsvCell *cells, Span line);
+
+/* Lines end with LF or CR LF; a cell in quotes may have commas, and quotes that
+ * are doubled.  Mistakes become diags; false: there were some, or no line. */
+bool csv_read(const Csv *csv, CsvLine *line, void *user);
+
+/* Mistakes become diags. */
+bool csv_integer(const Csv *csv, const CsvCell *cell, const char *column,
+                 int64_t least, int64_t most, int64_t *out);
+bool csv_wrong(const Csv *csv, const CsvCell *cell, const char *column,
+               const char *expected); /* false */
+
+#endif
