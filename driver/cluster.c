@@ -4,6 +4,8 @@
  */
 #include "driver/internal.h"
 
+#include <string.h>
+
 enum { MOST_CLUSTER_BYTES = 16 << 20 };
 
 const Cluster *driver_load_cluster(Module *module, const char *path) {
@@ -17,6 +19,56 @@ const Cluster *driver_load_cluster(Module *module, const char *path) {
   }
   const Cluster *cluster = frontend_read_cluster(module, source);
   return driver_report(module) ? NULL : cluster;
+}
+
+/* ---- measured curves ---- */
+
+static bool is_below(const char *file) {
+  if (!*file || *file == '/') return false;
+  for (const char *at = file; at; at = strchr(at, '/')) {
+    if (*at == '/') at++;
+    if (strncmp(at, "..", 2) == 0 && (at[2] == '/' || !at[2])) return false;
+  }
+  return true;
+}
+
+static bool load_curve(Module *module, const MeasuredCurve *curve,
+                       const char *cluster_path, Curves *out) {
+  CurveKind kind = curve_find(curve->name);
+  if (kind == N_CURVES) {
+    message_print("dnnc: warning: '%s' of the cluster is not read: there are "
+                  "curves of kernels and of links\n",
+                  curve->name);
+    return true;
+  }
+  if (!is_below(curve->file)) {
+    message_print("dnnc: error: '%s', the measured %s, is not below the folder "
+                  "of the cluster file\n",
+                  curve->file, curve->name);
+    return false;
+  }
+  const char *slash = strrchr(cluster_path, '/');
+  int n = slash ? (int)(slash - cluster_path) + 1 : 0;
+  Source *source = ARENA_NEW(module->arena, Source);
+  const char *path =
+      arena_printf(module->arena, "%.*s%s", n, cluster_path, curve->file);
+  source->path = name_intern(module->names, path);
+  Status status = file_read(module->arena, path, MOST_CLUSTER_BYTES,
+                            &source->text, &source->n);
+  if (status.code != STATUS_ok) {
+    message_print("dnnc: error: the measured %s: %s\n", curve->name,
+                  status.message);
+    return false;
+  }
+  return curves_read(module->arena, module->diags, source, kind, out);
+}
+
+bool driver_load_curves(Module *module, const Cluster *cluster,
+                        const char *cluster_path, Curves *out) {
+  bool is_right = true;
+  for (int i = 0; i < cluster->n_curves; i++)
+    is_right &= load_curve(module, &cluster->curves[i], cluster_path, out);
+  return !driver_report(module) && is_right;
 }
 
 bool driver_check_ranks(const Cluster *cluster, int64_t ranks) {

@@ -10,6 +10,7 @@
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "passes/passes.h"
+#include "passes/plan/curves.h"
 
 /* ---- what is asked for ---- */
 
@@ -135,6 +136,11 @@ Status driver_build(const Compilation *c, const BuildOptions *host,
 
 /* NULL after mistakes, which are printed. */
 const Cluster *driver_load_cluster(Module *module, const char *path);
+/* The curves that a cluster file names; false after mistakes, which are
+ * printed.
+ */
+bool driver_load_curves(Module *module, const Cluster *cluster,
+                        const char *cluster_path, Curves *out);
 /* Whether it has so many ranks; prints the mistake. */
 bool driver_check_ranks(const Cluster *cluster, int64_t ranks);
 /* The back end of the devices of its first ranks (0: of all); NULL: they have

@@ -23,6 +23,19 @@ const Profile *tool_read_profile(Tool *tool, const char *path) {
   return tool_report(tool) ? NULL : profile;
 }
 
+bool tool_cost_model(Tool *tool, const Compilation *c, CostModel *out) {
+  const ClusterGroup *group = &c->cluster->groups[0];
+  int64_t most = group_ranks(group);
+  Curves *curves = ARENA_NEW(tool->arena, Curves);
+  if (!driver_load_curves(&tool->module, c->cluster, tool->options.cluster,
+                          curves))
+    return false;
+  cost_model_of(group->device, out);
+  cost_share_machine(out, group, c->ranks < most ? c->ranks : most);
+  out->curves = curves;
+  return true;
+}
+
 /* ---- a paced run ---- */
 
 /* The user of a Pacer. */
@@ -94,8 +107,7 @@ static bool check_missing(const Pacing *pacing, const char *path) {
 }
 
 /* The cores of a rank: those of the cluster, else those of all launches. */
-static bool choose_model(const Tool *tool, const Compilation *c,
-                         Pacing *pacing) {
+static bool choose_model(Tool *tool, const Compilation *c, Pacing *pacing) {
   const Profile *profile = pacing->model.profile;
   pacing->has_cluster = c->cluster != NULL;
   if (!c->cluster) {
@@ -113,8 +125,8 @@ static bool choose_model(const Tool *tool, const Compilation *c,
                   c->cluster->n_groups, c->cluster->name);
     return false;
   }
-  cost_model_of(c->cluster->groups[0].device, &pacing->model);
-  return driver_check_ranks(c->cluster, c->ranks);
+  return tool_cost_model(tool, c, &pacing->model) &&
+         driver_check_ranks(c->cluster, c->ranks);
 }
 
 bool tool_make_pacer(Tool *tool, const Compilation *c, Pacer *out) {

@@ -203,7 +203,7 @@ int simulate_model(Tool *tool) {
                  .peak = driver_arena_bytes(&c),
                  .pinned = c.plan ? c.plan->memory_bytes : 0};
   const EntryPoint *step = driver_training_step(&c);
-  cost_model_of(c.cluster->groups[0].device, &model);
+  if (!tool_cost_model(tool, &c, &model)) return EXIT_user;
   double begin = driver_seconds();
   s.price = price_list(tool->arena, step->instructions, &model, c.cluster, NULL,
                        NULL);

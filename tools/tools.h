@@ -8,7 +8,7 @@
 
 #include "convert/tensormap.h"
 #include "driver/driver.h"
-#include "passes/plan/profile.h"
+#include "passes/plan/cost.h"
 
 /* Exit codes (docs/commands.md). */
 enum {
@@ -112,6 +112,10 @@ void show_memory(Text *out, const Compilation *c, bool is_json);
 int check_parameters(Tool *tool, const Model *model, const Graph *graph);
 
 /* ---- profiles.c ---- */
+
+/* The model of the first group of devices of the command's cluster, with the
+ * curves that its file names; keeps profile and terms.  Prints mistakes. */
+bool tool_cost_model(Tool *tool, const Compilation *c, CostModel *out);
 
 /* NULL after mistakes, which are printed. */
 const Profile *tool_read_profile(Tool *tool, const char *path);

@@ -9,7 +9,7 @@
 #define PASSES_PLAN_COST_H
 
 #include "ir/cluster.h"
-#include "ir/work.h"
+#include "passes/plan/curves.h"
 #include "passes/plan/profile.h"
 #include "passes/plan/simulate.h"
 
@@ -55,6 +55,7 @@ typedef struct CostModel {
   int group;              /* of the cluster, whose devices these are */
   uint32_t without;       /* bit of each CostTerm that is left out */
   const Profile *profile; /* what it has is not computed; or NULL */
+  const Curves *curves;   /* else what they have is interpolated; or NULL */
 } CostModel;
 _Static_assert(N_COST_TERMS <= 32, "a bit for each term");
 
@@ -68,6 +69,12 @@ bool cost_rates_of(const char *preset, DeviceRates *rates);
 /* The model of a device: its constants, and the rates of the preset of its
  * name, else of the first one of its back end. */
 void cost_model_of(const ClusterDevice *device, CostModel *model);
+
+/* Gives each of `ranks` ranks of a CPU its part of the machine: as the launcher
+ * divides them, few ranks share all cores of it.  Machines are the units of the
+ * first level. */
+void cost_share_machine(CostModel *model, const ClusterGroup *group,
+                        int64_t ranks);
 
 typedef struct LaunchCost {
   CostTerm part; /* what `time` is counted as */
@@ -117,6 +124,8 @@ SimTransfer cost_transfer(Arena *arena, const CostModel *model,
 Ps cost_product(const CostModel *model, const Work *work);
 /* Bytes that are read or written. */
 Ps cost_bytes(const CostModel *model, double bytes);
+/* What a node that is launched is counted as. */
+CostTerm cost_part(const Graph *graph, int id);
 /* One run of a node on one rank. */
 LaunchCost cost_launch(const CostModel *model, const Graph *graph, int id);
 /* Setting the results of a node to zero. */

@@ -105,6 +105,18 @@ void cost_model_of(const ClusterDevice *device, CostModel *model) {
     rates->flops[i] = (double)device_flops(device, (DType)i);
 }
 
+void cost_share_machine(CostModel *model, const ClusterGroup *group,
+                        int64_t ranks) {
+  DeviceRates *rates = &model->rates;
+  if (rates->is_gpu || group->n_levels == 0 || ranks >= group->levels[0].count)
+    return;
+  int64_t cores = rates->units * group->levels[0].count / ranks;
+  double times = (double)cores / rates->units;
+  rates->units = (int)cores;
+  rates->bandwidth *= times;
+  for (int i = 0; i < N_DTYPES; i++) rates->flops[i] *= times;
+}
+
 /* ---- parts of a launch ---- */
 
 Ps cost_ps(double seconds) {
@@ -202,6 +214,11 @@ static CostTerm part_of(const Node *node, const Work *work) {
   return work->class == WORK_lookup ? COST_lookup : COST_fused;
 }
 
+CostTerm cost_part(const Graph *graph, int id) {
+  Work work = node_work(graph, id);
+  return part_of(graph->nodes.data[id], &work);
+}
+
 /* Takes the time of a run of this node from the profile, if it has one. */
 static bool find_measured(const CostModel *model, const Node *node,
                           uint64_t kernel, LaunchCost *cost) {
@@ -223,6 +240,13 @@ LaunchCost cost_launch(const CostModel *model, const Graph *graph, int id) {
   if (model->profile &&
       find_measured(model, node, launch_key(graph, id), &cost))
     return cost;
+  Ps curve = model->curves ? curves_kernel(model->curves, node->op, &work,
+                                           model->rates.units)
+                           : -1;
+  if (curve >= 0) { /* with what starts it */
+    cost.time = cost_counts(model, cost.part) ? curve : 0;
+    return cost;
+  }
   switch (cost.part) {
   case COST_attention: seconds = attention_time(model, node, &work); break;
   case COST_product: seconds = product_time(model, &work); break;

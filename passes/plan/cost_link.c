@@ -123,14 +123,56 @@ static void consider_tree(const CostModel *model, const Cluster *cluster,
   ring->latency = latency;
 }
 
+/* Inside of a machine, a unit of the first level, the curve has all that the
+ * transport does.  Between machines it has what its thread takes, and the links
+ * are those of the levels.
+ */
+static bool is_inside(const CostModel *model, const Cluster *cluster,
+                      const GroupLevel *levels, int n_levels) {
+  return n_levels == 1 &&
+         levels[0].level == cluster->groups[model->group].levels;
+}
+
+static bool measured_transfer(Arena *arena, const CostModel *model,
+                              const Cluster *cluster, Op op, int64_t bytes,
+                              int n, const GroupLevel *levels, int n_levels,
+                              SimTransfer *out) {
+  LinkPoint at, least;
+  if (!model->curves || model->transport != TRANSPORT_mpi ||
+      !curves_link(model->curves, op, n, bytes, &at) ||
+      !curves_link(model->curves, op, n, 0, &least))
+    return false;
+  SimLoad *loads = ARENA_ARRAY(arena, SimLoad, n_levels + 1);
+  Ps latency = least.ps < at.ps ? least.ps : at.ps;
+  out->loads = loads;
+  out->latency = latency;
+  if (!is_inside(model, cluster, levels, n_levels)) {
+    out->n_loads = add_loads(model, cluster, true, (double)bytes, n, levels,
+                             n_levels, loads);
+    out->latency += latency_of(ALGORITHM_direct, op, levels, n_levels);
+  } else {
+    out->n_loads = 1;
+  }
+  loads[out->n_loads - 1] =
+      (SimLoad){cost_transport_link(cluster, model->group), at.ps - latency};
+  out->takes = at.taken * SIM_ONE / 1000;
+  return true;
+}
+
 SimTransfer cost_transfer(Arena *arena, const CostModel *model,
                           const Cluster *cluster, Op op, int64_t bytes, int n,
                           const GroupLevel *levels, int n_levels) {
   bool is_direct = model->transport == TRANSPORT_mpi || op == OP_all_to_all;
   SimTransfer transfer = {.n_starts = 1};
   if (n < 2) return transfer;
-  SimLoad *loads = ARENA_ARRAY(arena, SimLoad, n_levels + 1);
   double sent = (double)bytes;
+  if (measured_transfer(arena, model, cluster, op, bytes, n, levels, n_levels,
+                        &transfer)) {
+    if (!cost_counts(model, COST_latency)) transfer.latency = 0;
+    if (!cost_counts(model, COST_interference)) transfer.takes = 0;
+    return transfer;
+  }
+  SimLoad *loads = ARENA_ARRAY(arena, SimLoad, n_levels + 1);
   Algorithm algorithm = is_direct ? ALGORITHM_direct : ALGORITHM_ring;
   transfer.loads = loads;
   transfer.n_loads =

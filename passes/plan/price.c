@@ -198,7 +198,10 @@ static void find_classes(Pricing *p, const CostModel *model,
     price->classes[price->n_classes++] =
         (PriceClass){.group = group, .ranks = (int)ranks};
     models[g] = *model;
-    if (g > 0) cost_model_of(group->device, &models[g]);
+    if (g > 0) {
+      cost_model_of(group->device, &models[g]);
+      cost_share_machine(&models[g], group, ranks);
+    }
     models[g].group = g;
     left -= ranks;
   }

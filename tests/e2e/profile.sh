@@ -48,8 +48,8 @@ wait $pid
 [ "$(wc -l <stopped.profile)" = "$(wc -l <one.profile)" ] || fail "it keeps all"
 
 # ---- prices ----
-cluster() { # CORES
-  printf 'cluster one { device = own\n level node { count = 2; link = 1GB/s; latency = 50us } }\n' >one.cluster
+cluster() { # CORES: of each of two machines
+  printf 'cluster one { device = own\n level node { count = 1; link = 1GB/s }\n level network { count = 2; link = 1GB/s; latency = 50us } }\n' >one.cluster
   printf 'device own { base = cpu; memory = 1GiB; cores = %s }\n' "$1" >>one.cluster
 }
 simulate() { "$dnnc" simulate $model --microbatches 2 --cluster one.cluster --json "$@"; }

@@ -1,0 +1,65 @@
+/*
+ * curves.h -- declares curves: what kernels and collectives took on a machine,
+ * by size, as `dnnc tune` measures them.  They stand for the constants of
+ * rates.def.
+ */
+#ifndef PASSES_PLAN_CURVES_H
+#define PASSES_PLAN_CURVES_H
+
+#include "ir/cluster.h"
+#include "ir/work.h"
+
+/* One kernel: its work (ir/work.h) and how long it took a rank with so many
+ * cores, what starting it takes included. */
+typedef struct KernelPoint {
+  Op op;
+  DType dtype;
+  int cores;
+  int64_t batch, m, n, k;
+  double flops;
+  Bytes bytes; /* read and written */
+  Ps ps;
+} KernelPoint;
+
+/* One collective of a group of so many ranks on so many machines, of which each
+ * rank sends `bytes`, while all groups of this size run it. */
+typedef struct LinkPoint {
+  Op op;
+  int ranks, nodes;
+  Bytes bytes;
+  Ps ps;
+  Ps beside;     /* while the ranks compute; 0: not known */
+  int64_t taken; /* thousandths of the stream that it then takes */
+} LinkPoint;
+
+typedef struct Curves {
+  int n_kernels, n_links;
+  const KernelPoint *kernels;
+  const LinkPoint *links;
+} Curves;
+
+/* The rows of curves.def: what a block `measured` of a cluster file may name.
+ */
+typedef enum CurveKind {
+#define CURVE(name, header) CURVE_##name,
+#include "passes/plan/curves.def"
+  N_CURVES
+} CurveKind;
+
+/* N_CURVES: there is none of this name. */
+CurveKind curve_find(const char *name);
+/* Adds the points of a source; false after mistakes, which become diags. */
+bool curves_read(Arena *arena, Diags *diags, const Source *source,
+                 CurveKind kind, Curves *out);
+
+/* The time of a kernel of this work, from those of the same operator that are
+ * like it; -1: there are none.  Curves of another number of cores are scaled
+ * by it. */
+Ps curves_kernel(const Curves *curves, Op op, const Work *work, int cores);
+
+/* The time of a collective inside of a machine, between those measured; false:
+ * none was. */
+bool curves_link(const Curves *curves, Op op, int ranks, Bytes bytes,
+                 LinkPoint *out);
+
+#endif
