@@ -25,6 +25,7 @@ typedef struct Detection {
   int preset;    /* of the GPUs; -1: none is known */
   int64_t ranks; /* of a node */
   const char *ranks_source;
+  DetectedLink network;
 } Detection;
 
 static int find_gpu_preset(const char *name) {
@@ -76,18 +77,29 @@ static void write_node(Detection *d) {
                           : "shared");
 }
 
-static void write_cluster(Detection *d) {
+static void write_network(Detection *d) {
   const Fact *nodes = &d->machine.nodes;
+  bool is_measured = d->network.bandwidth > 0;
+  Arena *arena = d->out->arena;
+  text_printf(
+      d->out,
+      "  # count: %s; the other nodes are assumed to be as this one%s\n"
+      "  level network { count = %lld; link = %s; latency = %s; kind = switch "
+      "}\n",
+      nodes->source,
+      is_measured ? "; link: measured" : ", and so is the network",
+      (long long)nodes->value,
+      is_measured ? quantity_text(arena, UNIT_bandwidth, d->network.bandwidth)
+                  : "10Gb/s",
+      is_measured ? quantity_text(arena, UNIT_time, d->network.latency)
+                  : "30us");
+}
+
+static void write_cluster(Detection *d) {
   text_printf(d->out, "cluster detected {\n  device = %s\n",
               d->n_gpus ? "gpu" : "core");
   write_node(d);
-  if (nodes->value > 1)
-    text_printf(d->out,
-                "  # count: %s; the other nodes are assumed to be as this one, "
-                "and so is the network\n"
-                "  level network { count = %lld; link = 10Gb/s; latency = "
-                "30us; kind = switch }\n",
-                nodes->source, (long long)nodes->value);
+  if (d->machine.nodes.value > 1) write_network(d);
   text_add(d->out, "}\n\n");
 }
 
@@ -125,8 +137,7 @@ static void write_core(Detection *d) {
   const Machine *machine = &d->machine;
   Arena *arena = d->out->arena;
   text_add(d->out, "device core {\n  base      = cpu              # rates are "
-                   "assumed; 'dnnc tune' will measure them (not supported "
-                   "yet)\n");
+                   "assumed; 'dnnc tune' measures them\n");
   write_field(d, DEVICE_memory, machine->memory_bytes.value / d->ranks,
               arena_printf(arena, "%s, divided by the ranks",
                            machine->memory_bytes.source));
@@ -157,8 +168,9 @@ static Status check_equal_gpus(const Detection *d) {
 }
 
 Status driver_detect_cluster(Text *out, const char *root,
+                             const DetectedLink *network,
                              const char **out_unknown) {
-  Detection d = {.out = out, .preset = -1};
+  Detection d = {.out = out, .preset = -1, .network = *network};
   *out_unknown = NULL;
   TRY(machine_read(out->arena, root, &d.machine));
   /* Without a driver or GPU, ranks run on cores. */

@@ -176,6 +176,10 @@ int command_build(Tool *tool) {
   hold_signals();
   code = write_bundle(tool, &c, bundle, NULL, &report);
   end_as_signalled();
+  if (code == EXIT_done && tool->options.kernels) {
+    Status status = tool_write_kernels(tool, &c, tool->options.kernels);
+    if (status.code != STATUS_ok) return tool_fail(status);
+  }
   if (code == EXIT_done) report_build(tool, &c, bundle, &report);
   return code;
 }

@@ -18,7 +18,8 @@ int command_cluster(Tool *tool) {
   }
   const char *unknown;
   Text out = text_create(tool->arena);
-  Status status = driver_detect_cluster(&out, root ? root : "", &unknown);
+  Status status = driver_detect_cluster(&out, root ? root : "",
+                                        &(DetectedLink){0}, &unknown);
   if (status.code == STATUS_ok && options->output)
     status = file_replace(options->output, text_string(&out), out.n);
   if (status.code != STATUS_ok) return tool_fail(status);

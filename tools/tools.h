@@ -111,6 +111,11 @@ void show_memory(Text *out, const Compilation *c, bool is_json);
 /* `dnnc check --parameters` (check_parameters.c); returns an exit code. */
 int check_parameters(Tool *tool, const Model *model, const Graph *graph);
 
+/* The work of each kernel of a training step, as CSV (kernels.c); NULL: the
+ * program has no training. */
+const char *tool_kernels(Tool *tool, const Compilation *c);
+Status tool_write_kernels(Tool *tool, const Compilation *c, const char *path);
+
 /* ---- profiles.c ---- */
 
 /* The model of the first group of devices of the command's cluster, with the

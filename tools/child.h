@@ -1,0 +1,32 @@
+/*
+ * child.h -- declares how a command runs other commands of dnnc: in processes
+ * of their own, so that what fails there, or takes too long, does not end it.
+ */
+#ifndef TOOLS_CHILD_H
+#define TOOLS_CHILD_H
+
+#include "support/support.h"
+
+typedef struct Child {
+  const char *const *words; /* after the name of the program */
+  int n_words;
+  const char *out, *err; /* files for its standard streams; NULL: /dev/null */
+  bool is_alone;         /* it is no rank of the job that this process is in */
+  int64_t limit_ms;      /* then it is ended */
+  bool (*is_stopped)(void); /* asked while it runs; then it is ended */
+} Child;
+
+enum {
+  CHILD_late = -1,    /* it was ended after its limit */
+  CHILD_stopped = -2, /* it was ended because is_stopped said so */
+  CHILD_failed = -3   /* it could not be started, or a signal killed it */
+};
+
+/* Runs `program`, or dnnc itself (NULL), and waits for its end: its exit code,
+ * or a CHILD_. */
+int child_run(Arena *arena, const char *program, const Child *child);
+
+/* A clock that only goes forward. */
+int64_t child_now_ms(void);
+
+#endif

@@ -1,0 +1,208 @@
+/*
+ * command_tune.c -- implements `dnnc tune`: measures kernels and links of this
+ * machine for a model, and compares plans with their predictions.
+ *
+ * Links come first, because they are quick, then kernels for 1, 2, ... ranks,
+ * each probe until the budget for probes is used up: half of it where plans are
+ * to be compared, else all.
+ */
+#include "tools/tune.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t signal_seen;
+
+static void note_signal(int number) {
+  signal_seen = number;
+}
+
+bool tune_is_stopped(void) {
+  return signal_seen != 0;
+}
+
+static void hold_signals(void) {
+  static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+  struct sigaction action = {.sa_handler = note_signal}, before;
+  sigemptyset(&action.sa_mask);
+  for (int i = 0; i < ARRAY_LENGTH(numbers); i++) {
+    sigaction(numbers[i], NULL, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(numbers[i], &action, NULL);
+  }
+}
+
+void tune_say(const Tuning *tuning, const char *format, ...) {
+  if (tuning->tool->options.quiet) return;
+  va_list args;
+  va_start(args, format);
+  vfprintf(stderr, format, args);
+  va_end(args);
+}
+
+/* ---- the command line ---- */
+
+/* "90s", "10m", "1.5h", in milliseconds; 0: it is none. */
+static int64_t read_duration(const char *text) {
+  static const struct {
+    const char *unit;
+    double ms;
+  } units[] = {{"s", 1e3}, {"m", 6e4}, {"min", 6e4}, {"h", 3.6e6}};
+  char *end;
+  errno = 0;
+  double number = strtod(text, &end);
+  if (errno || end == text || !(number > 0) || number > 1e6) return 0;
+  for (int i = 0; i < ARRAY_LENGTH(units); i++)
+    if (strcmp(end, units[i].unit) == 0) return (int64_t)(number * units[i].ms);
+  return 0;
+}
+
+static int64_t read_budget(const Options *options) {
+  const char *budget = options->budget ? options->budget : "10m";
+  int64_t ms = read_duration(budget);
+  if (ms < 1000)
+    message_print("dnnc: error: --budget takes a time of at least a second, as "
+                  "in 90s, 10m or 2h, not '%s'\n",
+                  budget);
+  return ms < 1000 ? 0 : ms;
+}
+
+/* Two plans with the same kernels are one to whoever measures kernels, however
+ * their axes are called. */
+static int hold_out(Tuning *tuning, const char *plan) {
+  Tool *tool = tuning->tool;
+  Compilation c;
+  tool->options.plan = plan;
+  int code = tool_compile(tool, &c);
+  tool->options.plan = NULL;
+  if (code != EXIT_done) return code;
+  vec_push(tuning->arena, &tuning->held_out, tool_kernels(tool, &c));
+  return EXIT_done;
+}
+
+static int load(Tuning *tuning, Compilation *model) {
+  Tool *tool = tuning->tool;
+  int code = tool_load(tool, model);
+  if (code != EXIT_done) return code;
+  tuning->model = model;
+  if (!model->model->has_train) {
+    message_print("dnnc: error: '%s' has no train block\n", model->model->name);
+    return EXIT_user;
+  }
+  for (int i = 0; i < tool->options.hold_out.n && code == EXIT_done; i++)
+    code = hold_out(tuning, tool->options.hold_out.data[i]);
+  return code;
+}
+
+static const char *result_name(Tool *tool) {
+  if (tool->options.output) return tool->options.output;
+  const char *slash = strrchr(tool->options.subject, '/');
+  const char *base = slash ? slash + 1 : tool->options.subject;
+  size_t length = strlen(base);
+  if (length > 4 && !strcmp(base + length - 4, ".dnn")) length -= 4;
+  return arena_printf(tool->arena, "%.*s.tuned", (int)length, base);
+}
+
+/* ---- measuring ---- */
+
+static void measure_links(Tuning *tuning) {
+  int rank;
+  if (tune_is_job(&rank)) return; /* it did */
+  Probes probes = tune_probes(tuning, tuning->cores);
+  const char *why = "there is one core";
+  for (int i = 0; tuning->cores > 1 && i < probes.n && !tuning->has_links; i++)
+    if (tune_measure_links(tuning, &probes.data[i], &why))
+      tune_say(tuning, "measured collectives between %d ranks\n",
+               tuning->cores);
+  if (!tuning->has_links) tune_say(tuning, "no links were measured: %s\n", why);
+}
+
+static void measure_kernels(Tuning *tuning, int ranks) {
+  Probes probes = tune_probes(tuning, ranks);
+  for (int i = 0; i < probes.n && !tune_is_stopped(); i++) {
+    const char *why = "the budget is used up";
+    int before = tuning->kernels.rows.n;
+    if (child_now_ms() < tuning->until_ms &&
+        tune_measure(tuning, &probes.data[i], &why)) {
+      tuning->n_measured++;
+      tune_say(tuning, "measured %s: %d new kernels\n", probes.data[i].what,
+               tuning->kernels.rows.n - before);
+    } else {
+      tuning->n_rejected++;
+      tune_say(tuning, "left out %s: %s\n", probes.data[i].what, why);
+    }
+  }
+}
+
+static int measure(Tuning *tuning) {
+  tuning->profile = (TuneTable){.header = "path,phase,kernel,cores,ps,runs",
+                                .ending = ".profile",
+                                .has_runs = true};
+  tuning->kernels =
+      (TuneTable){.header = "op,dtype,cores,batch,m,n,k,flops,bytes,ps",
+                  .ending = ".kernels.csv"};
+  measure_links(tuning);
+  for (int ranks = 1; ranks <= tuning->cores; ranks *= 2)
+    measure_kernels(tuning, ranks);
+  if (tuning->n_measured > 0) return tune_write_cluster(tuning);
+  if (tune_is_stopped()) return EXIT_machine;
+  message_print("dnnc: error: nothing could be measured\n");
+  return EXIT_machine;
+}
+
+static void print_result(const Tuning *tuning) {
+  tune_say(tuning,
+           "%d probes measured, %d left out; %d kernels and their work\n"
+           "%s.cluster and %s.profile: 'dnnc simulate %s --cluster %s.cluster "
+           "--profile %s.profile'\n",
+           tuning->n_measured, tuning->n_rejected, tuning->kernels.rows.n,
+           tuning->name, tuning->name, tuning->tool->options.subject,
+           tuning->name, tuning->name);
+}
+
+static int end(const Tuning *tuning, int code) {
+  codegen_remove_tree(tuning->arena, tuning->folder);
+  if (signal_seen) {
+    signal((int)signal_seen, SIG_DFL);
+    raise((int)signal_seen);
+  }
+  return code;
+}
+
+int command_tune(Tool *tool) {
+  Compilation model;
+  int64_t budget = read_budget(&tool->options), begin = child_now_ms();
+  if (!budget) return EXIT_user;
+  Tuning tuning = {.tool = tool,
+                   .arena = tool->arena,
+                   .name = result_name(tool),
+                   .cores = (int)sysconf(_SC_NPROCESSORS_ONLN)};
+  int code = load(&tuning, &model);
+  if (code != EXIT_done) return code;
+  hold_signals();
+  int rank;
+  bool compares = tool->options.plans.n > 0;
+  tuning.until_ms = begin + (compares ? budget / 2 : budget);
+  tuning.folder = tool_scratch_folder(tool, NULL);
+  if (!tuning.folder) return EXIT_machine;
+  if (tune_is_job(&rank)) {
+    const char *why;
+    tuning.has_links = tune_measure_job(&tuning, &why);
+    if (rank > 0)
+      return end(&tuning, tuning.has_links ? EXIT_done : EXIT_machine);
+    tune_say(&tuning, "%s%s\n",
+             tuning.has_links ? "measured collectives between the ranks of the "
+                                "job"
+                              : "no links were measured: ",
+             tuning.has_links ? "" : why);
+  }
+  code = measure(&tuning);
+  tuning.until_ms = begin + budget;
+  if (code == EXIT_done) print_result(&tuning);
+  if (code == EXIT_done && compares) code = tune_compare(&tuning);
+  return end(&tuning, code);
+}

@@ -1,0 +1,99 @@
+/*
+ * tune.h -- declares the parts of `dnnc tune`.
+ *
+ * Times of kernels come from probes: plans that tune writes itself, one for
+ * each way in which a named dim of the model can be sharded over the ranks of
+ * this machine.  Each runs in a process of its own, so that one which fails
+ * ends nothing.
+ */
+#ifndef TOOLS_TUNE_H
+#define TOOLS_TUNE_H
+
+#include "driver/detect.h"
+#include "tools/child.h"
+#include "tools/tools.h"
+
+/* A plan whose kernels are measured. */
+typedef struct Probe {
+  const char *what; /* "B over 2 ranks, 2 micro-batches" */
+  const char *text; /* of its plan file */
+  int ranks;
+} Probe;
+typedef VEC(Probe) Probes;
+
+/* A row of a table: its fields but for the last ones, and what was measured. */
+typedef struct TuneRow {
+  const char *fields;
+  int64_t ps, runs; /* sums over the probes that had it */
+  int seen;         /* probes */
+} TuneRow;
+
+typedef struct TuneTable {
+  const char *header, *ending; /* of its file's name: ".profile" */
+  bool has_runs;               /* the last field is the number of runs */
+  VEC(TuneRow) rows;
+  Map *at; /* interned key -> index + 1 */
+} TuneTable;
+
+typedef struct Tuning {
+  Tool *tool;
+  Arena *arena;
+  const char *name;   /* begins the names of all results */
+  const char *folder; /* for temporary files */
+  int64_t until_ms;   /* of child_now_ms: the end of the budget */
+  int cores;
+  const Compilation *model;   /* loaded, not compiled */
+  VEC(const char *) held_out; /* kernels of plans that no probe may be */
+  TuneTable profile, kernels;
+  bool has_links;
+  int n_measured, n_rejected;
+} Tuning;
+
+/* ---- tune_probes.c ---- */
+
+/* Most important first. */
+Probes tune_probes(Tuning *tuning, int ranks);
+
+/* ---- tune_measure.c ---- */
+
+/* Runs a probe and adds what it measured to the tables, which are written
+ * anew; false: it cannot run, *out_why says why. */
+bool tune_measure(Tuning *tuning, const Probe *probe, const char **out_why);
+/* Builds the bundle of a probe. */
+bool tune_build(Tuning *tuning, const Probe *probe, const char *bundle,
+                const char **out_why);
+/* Measures collectives between the ranks of a probe, on this machine. */
+bool tune_measure_links(Tuning *tuning, const Probe *probe,
+                        const char **out_why);
+/* NAME.cluster; exit code. */
+int tune_write_cluster(Tuning *tuning);
+/* Rests of the budget, at least a second. */
+int64_t tune_left_ms(const Tuning *tuning);
+/* Words of the model: its path and overrides. */
+void tune_model_words(const Tuning *tuning, Words *words);
+/* The first line that a child wrote to this file, without "dnnc: error: ". */
+const char *tune_first_line(const Tuning *tuning, const char *path);
+
+/* ---- tune_job.c ---- */
+
+/* Whether this process is a rank of a job. */
+bool tune_is_job(int *out_rank);
+/* Measures collectives between the ranks of the job; all of them call it. */
+bool tune_measure_job(Tuning *tuning, const char **out_why);
+/* What the measured collectives say of links between machines; zeros: nothing.
+ */
+void tune_fit_network(const Tuning *tuning, DetectedLink *out);
+
+/* ---- tune_compare.c ---- */
+
+/* Runs the plans of the command line and compares their steps with what
+ * simulate predicts from the files written so far; writes the fastest as
+ * NAME.plan.  Exit code. */
+int tune_compare(Tuning *tuning);
+
+/* ---- command_tune.c ---- */
+
+bool tune_is_stopped(void);
+void tune_say(const Tuning *tuning, const char *format, ...) PRINTF_LIKE(2, 3);
+
+#endif

@@ -1,0 +1,250 @@
+/*
+ * tune_compare.c -- runs plans, and compares their steps with predictions.
+ *
+ * A prediction comes from `dnnc simulate` with the files that the measurements
+ * have left, so times of whole steps are in none.  A plan runs twice: as it
+ * would train, for its step, and with every launch measured alone, for the time
+ * of its kernels; the rest of a step is waiting.
+ */
+#include "tools/tune.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_FILE_BYTES = 64 << 20, MOST_STEPS = 2000, LEAST_STEPS = 4 };
+
+/* One plan; times in seconds. */
+typedef struct Compared {
+  const char *plan, *why; /* why: it was left out; else NULL */
+  double predicted, measured;
+  double kernels_predicted, kernels_measured; /* of them: kernels */
+} Compared;
+
+static const char *file_in(const Tuning *tuning, const char *name) {
+  return arena_printf(tuning->arena, "%s/%s", tuning->folder, name);
+}
+
+static const char *read_text(const Tuning *tuning, const char *path) {
+  const char *text;
+  size_t n;
+  Status status = file_read(tuning->arena, path, MOST_FILE_BYTES, &text, &n);
+  return status.code == STATUS_ok ? text : "";
+}
+
+static bool run_child(const Tuning *tuning, const Words *words,
+                      int64_t limit_ms, const char *out, const char **out_why) {
+  const char *errors = file_in(tuning, "errors");
+  int code = child_run(tuning->arena, NULL,
+                       &(Child){.words = words->data,
+                                .n_words = words->n,
+                                .out = out,
+                                .err = errors,
+                                .is_alone = true,
+                                .limit_ms = limit_ms,
+                                .is_stopped = tune_is_stopped});
+  if (code == EXIT_done) return true;
+  *out_why = code == CHILD_late      ? "it took longer than its share of the "
+                                       "budget"
+             : code == CHILD_stopped ? "the command was stopped"
+                                     : tune_first_line(tuning, errors);
+  return false;
+}
+
+static void add_words(const Tuning *tuning, Words *words,
+                      const char *const *from, int n) {
+  for (int i = 0; i < n; i++) vec_push(tuning->arena, words, from[i]);
+}
+
+/* ---- predictions ---- */
+
+/* The number after "key": in a JSON text; NAN. */
+static double json_number(const char *text, const char *key) {
+  for (size_t n = strlen(key); (text = strchr(text, '"')); text++) {
+    if (strncmp(text + 1, key, n) != 0 || strncmp(text + 1 + n, "\":", 2) != 0)
+      continue;
+    return strtod(text + n + 3, NULL);
+  }
+  return NAN;
+}
+
+static bool predict(const Tuning *tuning, Compared *plan, int64_t limit_ms) {
+  Arena *arena = tuning->arena;
+  const char *out = file_in(tuning, "predicted.json");
+  Words words = {0};
+  vec_push(arena, &words, "simulate");
+  tune_model_words(tuning, &words);
+  const char *const more[] = {
+      "--plan",    plan->plan,
+      "--cluster", arena_printf(arena, "%s.cluster", tuning->name),
+      "--profile", arena_printf(arena, "%s.profile", tuning->name),
+      "--json"};
+  add_words(tuning, &words, more, ARRAY_LENGTH(more));
+  if (!run_child(tuning, &words, limit_ms, out, &plan->why)) return false;
+  const char *text = read_text(tuning, out);
+  plan->predicted = json_number(text, "step_s");
+  plan->kernels_predicted = json_number(text, "compute_s");
+  plan->why = "'dnnc simulate' gave no step";
+  return isfinite(plan->predicted);
+}
+
+/* ---- measurements ---- */
+
+static int by_value(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* The median of "ms" in the lines of steps, but for the first two. */
+static double median_step(const char *text) {
+  double times[MOST_STEPS];
+  int n = 0, skipped = 0;
+  for (; *text && n < MOST_STEPS; text += strcspn(text, "\n")) {
+    while (*text == '\n') text++;
+    const char *line = text;
+    if (strncmp(line, "{\"step\":", 8) != 0) continue;
+    double ms = json_number(line, "ms");
+    if (skipped++ >= 2 && isfinite(ms)) times[n++] = ms;
+  }
+  if (n == 0) return NAN;
+  qsort(times, (size_t)n, sizeof *times, by_value);
+  return times[n / 2] * 1e-3;
+}
+
+/* Kernels of a step in a profile: the sum over its rows of time and runs.  The
+ * first step is not in it. */
+static double kernels_in(const char *text, int steps) {
+  double sum = 0;
+  for (; *text; text += strcspn(text, "\n")) {
+    while (*text == '\n') text++;
+    const char *end = text + strcspn(text, "\n"), *runs = end, *ps;
+    while (runs > text && runs[-1] != ',') runs--;
+    for (ps = runs - 1; ps > text && ps[-1] != ',';) ps--;
+    sum += strtod(ps, NULL) * strtod(runs, NULL) / steps;
+  }
+  return sum * 1e-12;
+}
+
+static bool run_plan(const Tuning *tuning, Compared *plan, int steps,
+                     const char *profile, int64_t limit_ms) {
+  Words words = {0};
+  vec_push(tuning->arena, &words, "run");
+  tune_model_words(tuning, &words);
+  const char *const more[] = {
+      "--plan",    plan->plan,
+      "--steps",   arena_printf(tuning->arena, "%d", steps),
+      "--no-save", "--json",
+      "--profile", profile};
+  add_words(tuning, &words, more, ARRAY_LENGTH(more) - (profile ? 0 : 2));
+  return run_child(tuning, &words, limit_ms, file_in(tuning, "run.json"),
+                   &plan->why);
+}
+
+/* First few steps, then as many as its share of the budget allows. */
+static bool measure_plan(const Tuning *tuning, Compared *plan,
+                         int64_t limit_ms) {
+  const char *profile = file_in(tuning, "plan.profile");
+  int64_t begin = child_now_ms();
+  if (!run_plan(tuning, plan, LEAST_STEPS, profile, limit_ms)) return false;
+  plan->kernels_measured =
+      kernels_in(read_text(tuning, profile), LEAST_STEPS - 1);
+  if (!run_plan(tuning, plan, LEAST_STEPS, NULL, limit_ms)) return false;
+  plan->measured = median_step(read_text(tuning, file_in(tuning, "run.json")));
+  int64_t left = limit_ms - (child_now_ms() - begin);
+  double fits = isfinite(plan->measured) && plan->measured > 0
+                    ? 0.4e-3 * (double)left / plan->measured
+                    : 0;
+  if (fits > 2 * LEAST_STEPS) {
+    int steps = fits < 200 ? (int)fits : 200;
+    if (!run_plan(tuning, plan, steps, NULL, limit_ms)) return false;
+    plan->measured =
+        median_step(read_text(tuning, file_in(tuning, "run.json")));
+  }
+  plan->why = "it made no step";
+  return isfinite(plan->measured);
+}
+
+/* ---- the report ---- */
+
+static double error_of(double predicted, double measured) {
+  return measured > 0 ? predicted / measured - 1 : 0;
+}
+
+static void print_words(Text *out, const Compared *plans, int n) {
+  text_printf(out, "%-40s %12s %12s %7s %9s %9s\n", "plan", "predicted",
+              "measured", "error", "kernels", "waiting");
+  for (int i = 0; i < n; i++) {
+    const Compared *p = &plans[i];
+    if (p->why) {
+      text_printf(out, "%-40s left out: %s\n", p->plan, p->why);
+      continue;
+    }
+    double waits = p->predicted - p->kernels_predicted;
+    double waited = p->measured - p->kernels_measured;
+    text_printf(out, "%-40s %9.3f ms %9.3f ms %+6.1f%% %+8.1f%% %+8.1f%%\n",
+                p->plan, p->predicted * 1e3, p->measured * 1e3,
+                100 * error_of(p->predicted, p->measured),
+                100 * (p->kernels_predicted - p->kernels_measured) /
+                    p->measured,
+                100 * (waits - waited) / p->measured);
+  }
+  text_add(out, "kernels and waiting: their part of the error, of the measured "
+                "step\n");
+}
+
+static void print_json(Text *out, const Compared *plans, int n) {
+  for (int i = 0; i < n; i++) {
+    const Compared *p = &plans[i];
+    text_add(out, "{\"plan\":");
+    text_add_json(out, p->plan);
+    if (p->why) {
+      text_add(out, ",\"left_out\":");
+      text_add_json(out, p->why);
+    } else {
+      text_add(out, ",\"predicted_s\":");
+      text_add_real(out, p->predicted);
+      text_add(out, ",\"measured_s\":");
+      text_add_real(out, p->measured);
+      text_add(out, ",\"kernels_predicted_s\":");
+      text_add_real(out, p->kernels_predicted);
+      text_add(out, ",\"kernels_measured_s\":");
+      text_add_real(out, p->kernels_measured);
+    }
+    text_add(out, "}\n");
+  }
+}
+
+static int write_fastest(const Tuning *tuning, const Compared *plans, int n) {
+  const Compared *best = NULL;
+  for (int i = 0; i < n; i++)
+    if (!plans[i].why && (!best || plans[i].measured < best->measured))
+      best = &plans[i];
+  if (!best) {
+    message_print("dnnc: error: none of the plans could be run\n");
+    return EXIT_no_plan;
+  }
+  const char *text = read_text(tuning, best->plan);
+  const char *path = arena_printf(tuning->arena, "%s.plan", tuning->name);
+  Status status = file_replace(path, text, strlen(text));
+  if (status.code != STATUS_ok) return tool_fail(status);
+  tune_say(tuning, "%s: %s, the fastest\n", path, best->plan);
+  return EXIT_done;
+}
+
+int tune_compare(Tuning *tuning) {
+  const Options *options = &tuning->tool->options;
+  int n = options->plans.n;
+  Compared *plans = ARENA_ARRAY(tuning->arena, Compared, n);
+  for (int i = 0; i < n && !tune_is_stopped(); i++) {
+    plans[i].plan = options->plans.data[i];
+    int64_t limit_ms = tune_left_ms(tuning) / (n - i);
+    if (predict(tuning, &plans[i], limit_ms) &&
+        measure_plan(tuning, &plans[i], limit_ms))
+      plans[i].why = NULL;
+  }
+  if (tune_is_stopped()) return EXIT_machine;
+  Text out = text_create(tuning->arena);
+  (options->json ? print_json : print_words)(&out, plans, n);
+  tool_print(&out);
+  return write_fastest(tuning, plans, n);
+}

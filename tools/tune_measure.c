@@ -1,0 +1,289 @@
+/*
+ * tune_measure.c -- runs probes and collects what they measured.
+ *
+ *     NAME.profile       path,phase,kernel,cores,ps,runs    (docs/profile.md)
+ *     NAME.kernels.csv   op,dtype,cores,batch,m,n,k,flops,bytes,ps
+ *     NAME.links.csv     op,ranks,nodes,bytes,ps,beside_ps,taken
+ *     NAME.cluster       names the last two
+ *
+ * Each file is replaced as a whole after each probe, so that what was measured
+ * stays when the command is interrupted.
+ */
+#include "tools/tune.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_FILE_BYTES = 64 << 20 };
+
+static const char *file_in(const Tuning *tuning, const char *name) {
+  return arena_printf(tuning->arena, "%s/%s", tuning->folder, name);
+}
+
+int64_t tune_left_ms(const Tuning *tuning) {
+  int64_t left = tuning->until_ms - child_now_ms();
+  return left > 1000 ? left : 1000;
+}
+
+const char *tune_first_line(const Tuning *tuning, const char *path) {
+  static const char prefix[] = "dnnc: error: ";
+  const char *text;
+  size_t n;
+  Status status = file_read(tuning->arena, path, MOST_FILE_BYTES, &text, &n);
+  if (status.code != STATUS_ok || n == 0) return "it said nothing";
+  if (strncmp(text, prefix, sizeof prefix - 1) == 0) text += sizeof prefix - 1;
+  return arena_printf(tuning->arena, "%.*s", (int)strcspn(text, "\n"), text);
+}
+
+/* ---- children ---- */
+
+static const char *why_of(const Tuning *tuning, int code, const char *errors) {
+  switch (code) {
+  case CHILD_late: return "it took longer than the budget";
+  case CHILD_stopped: return "the command was stopped";
+  case CHILD_failed: return "its process could not be run to its end";
+  default: return tune_first_line(tuning, errors);
+  }
+}
+
+static bool run_words(const Tuning *tuning, const char *program,
+                      const Words *words, const char **out_why) {
+  const char *errors = file_in(tuning, "errors");
+  int code = child_run(tuning->arena, program,
+                       &(Child){.words = words->data,
+                                .n_words = words->n,
+                                .err = errors,
+                                .is_alone = true,
+                                .limit_ms = tune_left_ms(tuning),
+                                .is_stopped = tune_is_stopped});
+  if (code == EXIT_done) return true;
+  *out_why = why_of(tuning, code, errors);
+  return false;
+}
+
+static void add_word(const Tuning *tuning, Words *words, const char *name,
+                     const char *value) {
+  vec_push(tuning->arena, words, name);
+  if (value) vec_push(tuning->arena, words, value);
+}
+
+void tune_model_words(const Tuning *tuning, Words *words) {
+  const Options *options = &tuning->tool->options;
+  vec_push(tuning->arena, words, options->subject);
+  for (int i = 0; i < options->overrides.n; i++)
+    vec_push(tuning->arena, words,
+             arena_printf(tuning->arena, "%s=%s",
+                          options->overrides.data[i].name,
+                          options->overrides.data[i].value));
+  if (options->target) add_word(tuning, words, "--target", options->target);
+  if (options->data) add_word(tuning, words, "--data", options->data);
+}
+
+static bool is_held_out(const Tuning *tuning) {
+  const char *text;
+  size_t n;
+  Status status = file_read(tuning->arena, file_in(tuning, "kernels.csv"),
+                            MOST_FILE_BYTES, &text, &n);
+  for (int i = 0; status.code == STATUS_ok && i < tuning->held_out.n; i++)
+    if (strcmp(text, tuning->held_out.data[i]) == 0) return true;
+  return false;
+}
+
+bool tune_build(Tuning *tuning, const Probe *probe, const char *bundle,
+                const char **out_why) {
+  const char *plan = file_in(tuning, "probe.plan");
+  Status status = file_replace(plan, probe->text, strlen(probe->text));
+  if (status.code != STATUS_ok) {
+    *out_why = status.message;
+    return false;
+  }
+  Words words = {0};
+  vec_push(tuning->arena, &words, "build");
+  tune_model_words(tuning, &words);
+  add_word(tuning, &words, "--plan", plan);
+  add_word(tuning, &words, "--kernels", file_in(tuning, "kernels.csv"));
+  add_word(tuning, &words, "--output", bundle);
+  return run_words(tuning, NULL, &words, out_why);
+}
+
+static bool run_bundle(const Tuning *tuning, const char *bundle,
+                       const char *option, const char *file, int steps,
+                       const char **out_why) {
+  Arena *arena = tuning->arena;
+  Words words = {0};
+  add_word(tuning, &words, option, file);
+  if (steps > 0)
+    add_word(tuning, &words, "--steps", arena_printf(arena, "%d", steps));
+  if (tuning->tool->options.data)
+    add_word(tuning, &words, "--data", tuning->tool->options.data);
+  add_word(tuning, &words, "--no-save", NULL);
+  add_word(tuning, &words, "--quiet", NULL);
+  return run_words(tuning, arena_printf(arena, "%s/run", bundle), &words,
+                   out_why);
+}
+
+/* ---- tables ---- */
+
+static void add_row(Tuning *tuning, TuneTable *table, const char *key,
+                    const char *fields, int64_t ps, int64_t runs) {
+  Arena *arena = tuning->arena;
+  Name name = name_intern(tuning->tool->module.names, key);
+  if (!table->at) table->at = map_create(arena);
+  int at = (int)(intptr_t)map_get(table->at, name) - 1;
+  if (at < 0) {
+    at = table->rows.n;
+    vec_push(arena, &table->rows, (TuneRow){.fields = fields});
+    map_put(table->at, name, (void *)(intptr_t)(at + 1));
+  }
+  TuneRow *row = &table->rows.data[at];
+  row->ps += ps;
+  row->runs += runs;
+  row->seen++;
+}
+
+static Status write_table(const Tuning *tuning, const TuneTable *table) {
+  Text out = text_create(tuning->arena);
+  text_printf(&out, "%s\n", table->header);
+  for (int i = 0; i < table->rows.n; i++) {
+    const TuneRow *row = &table->rows.data[i];
+    text_printf(&out, "%s,%lld", row->fields, (long long)(row->ps / row->seen));
+    if (table->has_runs) text_printf(&out, ",%lld", (long long)row->runs);
+    text_add(&out, "\n");
+  }
+  return file_replace(
+      arena_printf(tuning->arena, "%s%s", tuning->name, table->ending),
+      text_string(&out), out.n);
+}
+
+/* Cuts the last field off; NULL: there is none. */
+static const char *cut_field(char *line) {
+  char *comma = strrchr(line, ',');
+  if (!comma) return NULL;
+  *comma = 0;
+  return comma + 1;
+}
+
+/* The lines of a file after its header; NULL at the end. */
+static char *next_line(Arena *arena, const char **at) {
+  if (!**at) return NULL;
+  size_t n = strcspn(*at, "\n");
+  char *line = arena_printf(arena, "%.*s", (int)n, *at);
+  *at += n + ((*at)[n] != 0);
+  return line;
+}
+
+static bool read_lines(const Tuning *tuning, const char *name,
+                       const char **out) {
+  size_t n;
+  Status status =
+      file_read(tuning->arena, file_in(tuning, name), MOST_FILE_BYTES, out, &n);
+  return status.code == STATUS_ok && next_line(tuning->arena, out);
+}
+
+/* `kernel,part,op,dtype,batch,m,n,k,flops,bytes` by kernel, from `op` on. */
+static Map *read_works(Tuning *tuning) {
+  Map *works = map_create(tuning->arena);
+  const char *at;
+  if (!read_lines(tuning, "kernels.csv", &at)) return works;
+  for (char *line; (line = next_line(tuning->arena, &at));) {
+    char *part = strchr(line, ','), *work = part ? strchr(part + 1, ',') : NULL;
+    if (!work) continue;
+    *part = 0;
+    map_put(works, name_intern(tuning->tool->module.names, line), work + 1);
+  }
+  return works;
+}
+
+/* "dot,f32,12,64,..." becomes "dot,f32,CORES,12,64,..." */
+static const char *with_cores(Arena *arena, const char *work,
+                              const char *cores) {
+  size_t n = strcspn(work, ",");
+  n += 1 + strcspn(work + n + 1, ",");
+  return arena_printf(arena, "%.*s,%s%s", (int)n, work, cores, work + n);
+}
+
+static bool collect(Tuning *tuning, const char **out_why) {
+  Arena *arena = tuning->arena;
+  Map *works = read_works(tuning);
+  const char *at;
+  *out_why = "it wrote no profile";
+  if (!read_lines(tuning, "profile.csv", &at)) return false;
+  for (char *line; (line = next_line(arena, &at));) {
+    const char *runs = cut_field(line), *ps = runs ? cut_field(line) : NULL;
+    if (!ps) return false;
+    const char *fields = arena_strdup(arena, line);
+    const char *cores = cut_field(line), *kernel = cut_field(line);
+    if (!kernel) return false;
+    add_row(tuning, &tuning->profile, fields, fields, atoll(ps), atoll(runs));
+    const char *work =
+        map_get(works, name_intern(tuning->tool->module.names, kernel));
+    if (work)
+      add_row(tuning, &tuning->kernels,
+              arena_printf(arena, "%s,%s", kernel, cores),
+              with_cores(arena, work, cores), atoll(ps), atoll(runs));
+  }
+  Status status = write_table(tuning, &tuning->profile);
+  if (status.code == STATUS_ok) status = write_table(tuning, &tuning->kernels);
+  *out_why = status.message;
+  return status.code == STATUS_ok;
+}
+
+/* ---- probes ---- */
+
+bool tune_measure(Tuning *tuning, const Probe *probe, const char **out_why) {
+  enum { FEW = 3, MANY = 30, LONG_MS = 4000 };
+  const char *bundle = file_in(tuning, "bundle");
+  const char *profile = file_in(tuning, "profile.csv");
+  if (!tune_build(tuning, probe, bundle, out_why)) return false;
+  *out_why = "it is held out";
+  if (is_held_out(tuning)) return false;
+  int64_t begin = child_now_ms();
+  if (!run_bundle(tuning, bundle, "--profile", profile, FEW, out_why))
+    return false;
+  /* Short steps are measured more often. */
+  int64_t took = child_now_ms() - begin;
+  if (took < LONG_MS && tune_left_ms(tuning) > 2 * LONG_MS &&
+      !run_bundle(tuning, bundle, "--profile", profile, MANY, out_why))
+    return false;
+  return collect(tuning, out_why);
+}
+
+bool tune_measure_links(Tuning *tuning, const Probe *probe,
+                        const char **out_why) {
+  const char *bundle = file_in(tuning, "bundle");
+  const char *table = file_in(tuning, "links.csv"), *text;
+  size_t n;
+  if (!tune_build(tuning, probe, bundle, out_why) ||
+      !run_bundle(tuning, bundle, "--links", table, 0, out_why))
+    return false;
+  Status status = file_read(tuning->arena, table, MOST_FILE_BYTES, &text, &n);
+  if (status.code == STATUS_ok)
+    status = file_replace(
+        arena_printf(tuning->arena, "%s.links.csv", tuning->name), text, n);
+  tuning->has_links = status.code == STATUS_ok;
+  *out_why = status.message;
+  return tuning->has_links;
+}
+
+/* ---- the cluster ---- */
+
+static const char *base_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+int tune_write_cluster(Tuning *tuning) {
+  const char *unknown, *base = base_name(tuning->name);
+  Text out = text_create(tuning->arena);
+  DetectedLink network;
+  tune_fit_network(tuning, &network);
+  Status status = driver_detect_cluster(&out, "", &network, &unknown);
+  if (status.code != STATUS_ok) return tool_fail(status);
+  text_printf(&out, "\nmeasured {\n  kernels = \"%s.kernels.csv\"\n", base);
+  if (tuning->has_links)
+    text_printf(&out, "  links   = \"%s.links.csv\"\n", base);
+  text_add(&out, "}\n");
+  status = file_replace(arena_printf(tuning->arena, "%s.cluster", tuning->name),
+                        text_string(&out), out.n);
+  return status.code == STATUS_ok ? EXIT_done : tool_fail(status);
+}
