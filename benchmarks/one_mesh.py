@@ -46,8 +46,8 @@ NETWORKS = {
     # Selene: a 200 Gb/s card for each GPU (SC'21, section 5).
     "Megatron-LM 2021":
         "link = 24GB/s; links = 8; latency = 9.6us; kind = fat_tree",
-    # AWS: torchtitan's multinode_trainer.slurm sets A100 nodes up for its network,
-    # and an instance with 8 A100 of 80 GB has four 100 Gb/s cards.
+    # AWS (github.com/pytorch/torchtitan/issues/394, and multinode_trainer.slurm):
+    # an instance with 8 A100 of 80 GB has four 100 Gb/s cards.
     "torchtitan 2024 compile A":
         "link = 12GB/s; links = 4; latency = 9.6us; kind = fat_tree",
     # A 400 Gb/s card for each GPU, as Meta's H100 nodes have (assumed).
