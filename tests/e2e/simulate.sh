@@ -50,6 +50,14 @@ simulate 1MB/s --without all_reduce --without interference --json >out.json ||
 awk -v a="$(value step_s)" -v b="$slow" 'BEGIN { exit !(a < b / 2) }' ||
   fail "without all_reduce $(value step_s), with it $slow"
 [ "$("$dnnc" list terms | grep -c ' part  ')" = 12 ] || fail "list terms"
+# Without the pass that joins them, scores are products and kernels of their own.
+attention() {
+  "$dnnc" simulate "$root/models/chargpt.dnn" --cluster two.cluster --ranks 2 \
+    --json "$@" >out.json || fail "chargpt $*"
+  value attention
+}
+[ "$(attention)" != 0.0 ] || fail "attention"
+[ "$(attention --disable attention)" = 0.0 ] || fail "stored scores"
 
 wrong() { # MESSAGE COMMAND...
   local message=$1
