@@ -20,7 +20,12 @@
  * takes the faster); a direct exchange sends to all partners at once, so it has
  * one hop, and an all-reduce two.  Thakur, Rabenseifner and Gropp,
  * "Optimization of Collective Communication Operations in MPICH" (2005),
- * sections 3 and 4.
+ * sections 3 and 4; NCCL counts the hops of its rings likewise (2.10,
+ * src/graph/tuning.cc: nsteps - nInterSteps in nodes, nInterSteps between
+ * them).
+ *
+ * A level's latency is that of a hop; what a transport adds once, and the bytes
+ * a second that it reaches over links that could carry more, are in rates.def.
  */
 #include "passes/plan/cost.h"
 
@@ -99,7 +104,7 @@ typedef enum Algorithm {
 
 /* Hops over a level: a ring crosses it once for each member but the last of a
  * unit, which the next level joins to another unit. */
-static int64_t hocost_ps(Algorithm algorithm, int n, const GroupLevel *of) {
+static int64_t hops_over(Algorithm algorithm, int n, const GroupLevel *of) {
   switch (algorithm) {
   case ALGORITHM_ring: return n / of->group_below - n / of->group_here;
   case ALGORITHM_tree: return log2_up(of->group_here / of->group_below);
@@ -114,7 +119,7 @@ static Ps latency_of(Algorithm algorithm, Op op, int n,
                      const GroupLevel *levels, int n_levels) {
   Ps sum = 0;
   for (int l = 0; l < n_levels; l++) {
-    int64_t hops = op == OP_permute ? 1 : hocost_ps(algorithm, n, &levels[l]);
+    int64_t hops = op == OP_permute ? 1 : hops_over(algorithm, n, &levels[l]);
     Ps level = levels[l].level->latency * hops;
     if (algorithm == ALGORITHM_direct || op == OP_permute)
       sum = level > sum ? level : sum;
