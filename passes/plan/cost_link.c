@@ -20,7 +20,12 @@
  * takes the faster); a direct exchange sends to all partners at once, so it has
  * one hop, and an all-reduce two.  Thakur, Rabenseifner and Gropp,
  * "Optimization of Collective Communication Operations in MPICH" (2005),
- * sections 3 and 4.
+ * sections 3 and 4; NCCL counts the hops of its rings likewise (2.10,
+ * src/graph/tuning.cc: nsteps - nInterSteps in nodes, nInterSteps between
+ * them).
+ *
+ * A level's latency is that of a hop; what a transport adds once, and the bytes
+ * a second that it reaches over links that could carry more, are in rates.def.
  */
 #include "passes/plan/cost.h"
 
