@@ -23,6 +23,7 @@ typedef struct Under Under;
 /* A class that has come to a transfer, and what is behind it in its queue. */
 typedef struct Member {
   int class, queue;
+  int id; /* of its start, for the trace */
   Under *next;
 } Member;
 
@@ -142,7 +143,8 @@ static void start_transfer(Simulation *s, int class, const SimAction *action) {
   Runner *runner = &s->runners[class];
   Under *under = find_open(s, action->transfer, class);
   SimQueue *queue = &runner->queues[action->queue];
-  vec_push(s->arena, &under->members, (Member){class, action->queue, NULL});
+  vec_push(s->arena, &under->members,
+           (Member){class, action->queue, action->id, NULL});
   runner->n_started[action->transfer]++;
   if (queue->first)
     find_member(queue->last, class)->next = under;
@@ -160,7 +162,7 @@ static void end_transfer(Simulation *s, Under *under) {
     SimQueue *queue = &s->runners[class].queues[member->queue];
     ASSERT(queue->first == under);
     if (s->span)
-      s->span(s->user, class, member->queue, under->id, under->begin, s->now);
+      s->span(s->user, class, member->queue, member->id, under->begin, s->now);
     queue->first = member->next;
     if (!queue->first) continue;
     queue->first->n_first++;
