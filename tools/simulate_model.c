@@ -3,36 +3,7 @@
  * a training step of the model takes on the cluster under its plan, by part,
  * and whether it fits.
  */
-#include "passes/plan/price.h"
-#include "tools/tools.h"
-
-#include <string.h>
-
-/* Reads --without; prints a mistake. */
-static bool read_without(const Tool *tool, uint32_t *without) {
-  const char *names[N_COST_TERMS];
-  for (int i = 0; i < N_COST_TERMS; i++)
-    names[i] = cost_term_info((CostTerm)i)->name;
-  for (int i = 0; i < tool->options.without.n; i++) {
-    const char *name = tool->options.without.data[i];
-    int term = cost_term_find(name);
-    if (term < 0) {
-      const char *nearest = text_nearest(name, names, N_COST_TERMS);
-      message_print("dnnc: error: no term '%s'\n", name);
-      if (nearest) message_print("help: did you mean '%s'?\n", nearest);
-      return false;
-    }
-    *without |= (uint32_t)1 << term;
-  }
-  return true;
-}
-
-typedef struct Simulated {
-  const Compilation *c;
-  const ClusterDevice *device;
-  Bytes peak, memory;
-  Price price;
-} Simulated;
+#include "tools/priced.h"
 
 static double percent(Ps part, Ps of) {
   return of > 0 ? 100.0 * (double)part / (double)of : 0;
@@ -42,11 +13,11 @@ static const char *milliseconds(const Text *out, Ps time) {
   return arena_printf(out->arena, "%.3f ms", (double)time * 1e-9);
 }
 
-static void print_words(Text *out, const Simulated *s) {
+static void print_words(Text *out, const Priced *s) {
   const Price *price = &s->price;
   text_printf(out, "%s on %d ranks of %s (%s): a step takes %s (estimate)\n",
-              s->c->model->name, s->c->ranks, s->c->cluster->name,
-              s->device->name, milliseconds(out, price->step));
+              s->c.model->name, s->c.ranks, s->cluster->name, s->device->name,
+              milliseconds(out, price->step));
   for (int part = 0; part < N_COST_PARTS; part++)
     if (price->parts[part] > 0)
       text_printf(out, "  %-16s %14s %6.1f %%  %s\n",
@@ -63,7 +34,7 @@ static void print_words(Text *out, const Simulated *s) {
               s->peak <= s->memory ? "fits" : "does not fit");
 }
 
-static void print_json(Text *out, const Simulated *s) {
+static void print_json(Text *out, const Priced *s) {
   const Price *price = &s->price;
   text_add(out, "{\"step_s\":");
   text_add_real(out, (double)price->step * 1e-12);
@@ -79,50 +50,19 @@ static void print_json(Text *out, const Simulated *s) {
               "\"peak_bytes\":%lld,\"compute_s\":",
               s->peak <= s->memory ? "true" : "false",
               (long long)(s->peak > s->memory ? s->peak - s->memory : 0),
-              (long long)price->sent, s->c->ranks, (long long)s->peak);
+              (long long)price->sent, s->c.ranks, (long long)s->peak);
   text_add_real(out, (double)price->compute * 1e-12);
   text_add(out, ",\"exposed_comm_s\":");
   text_add_real(out, (double)price->exposed * 1e-12);
   text_add(out, "}]}\n");
 }
 
-static bool check_model(const Compilation *c) {
-  if (!c->trained) {
-    message_print("dnnc: error: '%s' has no train block\n", c->model->name);
-    return false;
-  }
-  if (c->cluster->n_groups > 1) {
-    message_print("dnnc: error: not supported yet: a program on the %d groups "
-                  "of devices of cluster '%s'\n",
-                  c->cluster->n_groups, c->cluster->name);
-    return false;
-  }
-  return driver_check_ranks(c->cluster, c->ranks);
-}
-
 int simulate_model(Tool *tool) {
-  Options *options = &tool->options;
-  CostModel model = {0};
-  if (!options->cluster) {
-    message_print("dnnc: error: what a step costs depends on the machines\n"
-                  "help: name them with --cluster FILE; 'dnnc cluster detect' "
-                  "writes one for this machine\n");
-    return EXIT_user;
-  }
-  if (!read_without(tool, &model.without)) return EXIT_user;
-  Compilation c;
-  int code = tool_compile(tool, &c);
+  Priced priced;
+  int code = tool_price(tool, false, &priced);
   if (code != EXIT_done) return code;
-  if (!check_model(&c)) return EXIT_user;
-  Simulated s = {.c = &c, .device = c.cluster->groups[0].device};
-  const EntryPoint *step = driver_training_step(&c);
-  cost_model_of(s.device, &model);
-  s.memory = s.device->values[DEVICE_memory];
-  s.peak = driver_arena_bytes(&c);
-  s.price = price_list(tool->arena, step->instructions, &model, c.cluster, NULL,
-                       NULL);
   Text out = text_create(tool->arena);
-  (options->json ? print_json : print_words)(&out, &s);
+  (tool->options.json ? print_json : print_words)(&out, &priced);
   tool_print(&out);
   return EXIT_done;
 }
