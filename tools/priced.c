@@ -281,21 +281,31 @@ Ps priced_length(const StreamSpan *span) {
   return span->end - span->begin;
 }
 
-static int price_compiled(Tool *tool, const Compilation *c, bool wants_spans,
-                          Priced *out) {
-  if (!check_model(c)) return EXIT_user;
-  out->c = *c;
-  if (!out->cluster) out->cluster = c->cluster;
-  out->device = out->cluster->groups[0].device;
-  out->step = driver_training_step(c);
-  cost_model_of(out->device, &out->model);
-  out->memory = out->device->values[DEVICE_memory];
-  out->peak = driver_arena_bytes(c);
+const char *priced_queue_name(Arena *arena, const Priced *p, int queue) {
+  const InstructionQueue *of = &p->step->instructions->queues.data[queue];
+  const Mesh *mesh = &p->step->graph->mesh;
+  Text name = text_create(arena);
+  text_add(&name, queue_name(of->kind));
+  AxisSet axes = axis_list_set(of->axes);
+  for (int a = 0, n = 0; a < mesh->n_axes; a++)
+    if (axes >> a & 1)
+      text_printf(&name, "%s%s", n++ ? "," : " of ", mesh->axes[a].name);
+  return text_string(&name);
+}
+
+static int price_compiled(Tool *tool, bool wants_spans, Priced *p) {
+  if (!check_model(&p->c)) return EXIT_user;
+  if (!p->cluster) p->cluster = p->c.cluster;
+  p->device = p->cluster->groups[0].device;
+  p->step = driver_training_step(&p->c);
+  cost_model_of(p->device, &p->model);
+  p->memory = p->device->values[DEVICE_memory];
+  p->peak = driver_arena_bytes(&p->c);
   if (wants_spans)
-    add_spans(tool->arena, out);
+    add_spans(tool->arena, p);
   else
-    out->price = price_list(tool->arena, out->step->instructions, &out->model,
-                            out->cluster, NULL, NULL);
+    p->price = price_list(tool->arena, p->step->instructions, &p->model,
+                          p->cluster, NULL, NULL);
   return EXIT_done;
 }
 
@@ -315,7 +325,6 @@ int tool_price(Tool *tool, bool wants_spans, Priced *out) {
     out->cluster = cluster ? what_if(tool, cluster) : NULL;
     if (!out->cluster) return EXIT_user;
   }
-  Compilation c;
-  int code = tool_compile(tool, &c);
-  return code == EXIT_done ? price_compiled(tool, &c, wants_spans, out) : code;
+  int code = tool_compile(tool, &out->c);
+  return code == EXIT_done ? price_compiled(tool, wants_spans, out) : code;
 }

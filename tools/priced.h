@@ -39,7 +39,7 @@ typedef struct PricedNode {
 } PricedNode;
 
 typedef struct Priced {
-  Compilation c;
+  Compilation c;          /* `step` lies in it: a Priced is not copied */
   const Cluster *cluster; /* after --what-if */
   const ClusterDevice *device;
   CostModel model;
@@ -60,11 +60,18 @@ int tool_price(Tool *tool, bool wants_spans, Priced *out);
  * what its phase says. */
 const char *priced_path(const Node *node);
 Ps priced_length(const StreamSpan *span);
+/* "bulk", or "bulk of data" where queues are those of a group. */
+const char *priced_queue_name(Arena *arena, const Priced *p, int queue);
 
 /* ---- what_if.c ---- */
 
 /* A copy of the cluster with the changes of --what-if.  NULL after a mistake,
  * which is printed. */
 const Cluster *what_if(Tool *tool, const Cluster *cluster);
+
+/* ---- trace_steps.c ---- */
+
+/* The spans as a timeline, into a file. */
+Status trace_step(Arena *arena, const Priced *priced, const char *path);
 
 #endif

@@ -59,8 +59,13 @@ static void print_json(Text *out, const Priced *s) {
 
 int simulate_model(Tool *tool) {
   Priced priced;
-  int code = tool_price(tool, false, &priced);
+  const char *trace = tool->options.trace;
+  int code = tool_price(tool, trace != NULL, &priced);
   if (code != EXIT_done) return code;
+  if (trace) {
+    Status status = trace_step(tool->arena, &priced, trace);
+    if (status.code != STATUS_ok) return tool_fail(status);
+  }
   Text out = text_create(tool->arena);
   (tool->options.json ? print_json : print_words)(&out, &priced);
   tool_print(&out);

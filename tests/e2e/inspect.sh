@@ -46,4 +46,32 @@ wrong "is too large" price --what-if memory=9999999999x
 wrong "leaves nothing" price --what-if cores=0.1x
 wrong "takes NAME=VALUE, not 'memory'" price --what-if memory
 wrong "takes NAME=VALUE, not '=2x'" price --what-if =2x
-echo "inspect: a changed cluster"
+
+# ---- --trace: the stream has no gap, and its events add up to the step ----
+for pair in mlp:data mlp:zero3_microbatches gpt:sequence_zero3; do
+  "$dnnc" simulate "$systems/${pair%:*}.dnn" --plan "$plans/${pair#*:}.plan" \
+    --cluster two.cluster --trace step.json --json >out.json || fail "a trace of $pair"
+  python3 - "$pair" <<'END' || fail "the trace of $pair"
+import json, sys
+events = json.load(open("step.json"), parse_float=lambda text: int(text.replace(".", "")))["traceEvents"]
+step = round(json.load(open("out.json"))["step_s"] * 1e12)
+slices = [e for e in events if e["ph"] == "X"]
+tracks = {}
+for e in slices:
+    tracks.setdefault(e["tid"], []).append((e["ts"], e["dur"]))
+at = 0
+for begin, length in tracks[0]:
+    assert begin == at and length > 0, (begin, at)
+    at += length
+assert at == step, (at, step)
+for tid, spans in tracks.items():
+    spans.sort()
+    for (begin, length), after in zip(spans, spans[1:]):
+        assert begin + length <= after[0], f"track {tid} overlaps"
+names = {e["tid"]: e["args"]["name"] for e in events if e.get("name") == "thread_name"}
+assert names[0] == "stream" and len(tracks) > 1 and set(tracks) <= set(names)
+assert any(e["name"].startswith("wait: ") for e in slices)
+END
+done
+wrong "cannot" price --trace nowhere/step.json
+echo "inspect: timelines"
