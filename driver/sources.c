@@ -72,6 +72,8 @@ static Status read_plan_request(const Compilation *c, PlanRequest *out) {
   *out = (PlanRequest){.ranks = is_replicated ? 0 : options->ranks,
                        .microbatches = options->microbatches,
                        .bucket_bytes = options->bucket_bytes};
+  out->file = options->plan_text;
+  if (out->file) return STATUS_OK;
   return options->plan ? read_source(c, options->plan, &out->file) : STATUS_OK;
 }
 

@@ -108,6 +108,7 @@ static bool read_options(Tool *tool, CompileOptions *out) {
       .explains_windows =
           (is_ir || command == COMMAND_sample) && !options->quiet,
       .plan = options->plan,
+      .plan_text = tool->plan_text,
       .cluster = options->cluster,
       .ranks = given_or_zero(options->ranks),
       .microbatches = given_or_zero(options->microbatches),

@@ -150,7 +150,7 @@ static void add_stream_span(Follow *f, int instruction, CostTerm part) {
   vec_push(f->arena, &f->out->stream, out);
 }
 
-/* What takes no time has no span. */
+/* A launch that takes no time has no span. */
 static void follow_launch(Follow *f, int i) {
   const LaunchCost *cost = &f->launches[i];
   if (cost->launch > 0) add_stream_span(f, i, COST_launch);

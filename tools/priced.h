@@ -63,6 +63,12 @@ Ps priced_length(const StreamSpan *span);
 /* "bulk", or "bulk of data" where queues are those of a group. */
 const char *priced_queue_name(Arena *arena, const Priced *p, int queue);
 
+/* ---- simulate_model.c ---- */
+
+/* The step by term and whether it fits: words, or fields of an object. */
+void priced_print(Text *out, const Priced *priced);
+void priced_print_json(Text *out, const Priced *priced);
+
 /* ---- what_if.c ---- */
 
 /* A copy of the cluster with the changes of --what-if.  NULL after a mistake,

@@ -13,7 +13,7 @@ static const char *milliseconds(const Text *out, Ps time) {
   return arena_printf(out->arena, "%.3f ms", (double)time * 1e-9);
 }
 
-static void print_words(Text *out, const Priced *s) {
+void priced_print(Text *out, const Priced *s) {
   const Price *price = &s->price;
   text_printf(out, "%s on %d ranks of %s (%s): a step takes %s (estimate)\n",
               s->c.model->name, s->c.ranks, s->cluster->name, s->device->name,
@@ -34,9 +34,9 @@ static void print_words(Text *out, const Priced *s) {
               s->peak <= s->memory ? "fits" : "does not fit");
 }
 
-static void print_json(Text *out, const Priced *s) {
+void priced_print_json(Text *out, const Priced *s) {
   const Price *price = &s->price;
-  text_add(out, "{\"step_s\":");
+  text_add(out, "\"step_s\":");
   text_add_real(out, (double)price->step * 1e-12);
   text_add(out, ",\"terms\":{");
   for (int part = 0; part < N_COST_PARTS; part++) {
@@ -54,7 +54,7 @@ static void print_json(Text *out, const Priced *s) {
   text_add_real(out, (double)price->compute * 1e-12);
   text_add(out, ",\"exposed_comm_s\":");
   text_add_real(out, (double)price->exposed * 1e-12);
-  text_add(out, "}]}\n");
+  text_add(out, "}]");
 }
 
 int simulate_model(Tool *tool) {
@@ -67,7 +67,9 @@ int simulate_model(Tool *tool) {
     if (status.code != STATUS_ok) return tool_fail(status);
   }
   Text out = text_create(tool->arena);
-  (tool->options.json ? print_json : print_words)(&out, &priced);
+  if (tool->options.json) text_add(&out, "{");
+  (tool->options.json ? priced_print_json : priced_print)(&out, &priced);
+  if (tool->options.json) text_add(&out, "}\n");
   tool_print(&out);
   return EXIT_done;
 }

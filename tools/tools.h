@@ -48,6 +48,7 @@ typedef struct Tool {
   Options options;
   const char *cache; /* folder of the cache, looked for once */
   bool knows_cache;
+  const Source *plan_text; /* instead of the plan file's; NULL: as it is */
 } Tool;
 
 /* ---- options.c ---- */
@@ -99,6 +100,16 @@ TensorMap *tool_read_map(Tool *tool, const char *path);
 /* `dnnc show PLAN --model MODEL` (show_collectives.c); returns an exit code. */
 int show_compiled(Tool *tool);
 
+/* The collectives of a training step (show_collectives.c): a table, or fields
+ * of a JSON object. */
+void show_collectives(Text *out, const Compilation *c, bool is_json);
+/* The line of the plan or the model that is the reason for a collective; no
+ * source: there is none, as the batch takes open axes (show_collectives.c). */
+Span collective_pin(Arena *arena, const Plan *plan, const Node *node);
+/* `dnnc show PLAN --model MODEL --cluster FILE` (show_step.c); returns an exit
+ * code. */
+int show_step(Tool *tool);
+
 /* `dnnc show FILE.cluster` (show_cluster.c); returns an exit code. */
 int show_cluster(Tool *tool);
 
@@ -107,6 +118,9 @@ int simulate_model(Tool *tool);
 /* The memory of a rank by kind (show_memory.c): a table, or a field of a JSON
  * object. */
 void show_memory(Text *out, const Compilation *c, bool is_json);
+/* FLOPs of the contractions that outputs need, on logical sizes
+ * (command_check.c). */
+double graph_product_flops(const Graph *graph, Arena *arena);
 /* `dnnc check --parameters` (check_parameters.c); returns an exit code. */
 int check_parameters(Tool *tool, const Model *model, const Graph *graph);
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a plan costs, looked at from all sides: on a changed cluster (--what-if),
+# Looks at the cost of a plan from all sides: on a changed cluster (--what-if),
 # as a timeline (--trace), by path, by line and as a page (show), and as the
 # difference of two plans (diff).
 . "$(dirname "$0")/lib.sh"
@@ -75,3 +75,65 @@ END
 done
 wrong "cannot" price --trace nowhere/step.json
 echo "inspect: timelines"
+
+# ---- show: the same step by term, path, kind, name and line ----
+show() { "$dnnc" show "$plans/$2.plan" --model "$systems/$1.dnn" --cluster two.cluster "${@:3}"; }
+check_sums() { # of shown.json; MODEL PLAN
+  python3 - <<'END' || fail "the sums of $1 under $2"
+import json
+shown = json.load(open("shown.json"))
+step = shown["step_ps"]
+assert sum(row["time_ps"] for row in shown["paths"]) == step
+assert all(sum(row["parts_ps"].values()) == row["time_ps"] for row in shown["paths"])
+for term, seconds in shown["terms"].items():
+    of = sum(row["parts_ps"].get(term, 0) for row in shown["paths"])
+    assert of == round(seconds * 1e12), term
+assert sum(k["at_peak_bytes"] for k in shown["memory"]) + shown["hole_bytes"] == shown["peak_bytes"]
+transient = [k for k in shown["memory"] if not k["persistent"]]
+assert sum(k["at_peak_bytes"] for k in transient) == shown["live_bytes"]
+stays = sum(k["at_peak_bytes"] for k in shown["memory"] if k["persistent"])
+assert sum(row["persistent_bytes"] for row in shown["paths"]) == stays
+assert sum(row["at_peak_bytes"] for row in shown["paths"]) == shown["live_bytes"]
+moments = shown["memory_over_time"]
+assert max(sum(v for k, v in m.items() if k != "time_ps") for m in moments) == shown["live_bytes"]
+lane = shown["timelines"][0]["lanes"][0]["bars"]
+assert lane[0]["begin_ps"] == 0 and lane[-1]["end_ps"] == step
+assert all(a["end_ps"] == b["begin_ps"] for a, b in zip(lane, lane[1:]))
+assert sum(line["exposed_ps"] for line in shown["lines"]) == sum(
+    round(1e12 * shown["terms"][t]) for t in
+    ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute"))
+assert sum(line["transfers"] for line in shown["lines"]) == shown["transfers"]
+assert abs(shown["mfu"] - shown["flops"] / shown["peak_flops"] / shown["step_s"]) < 1e-9
+END
+}
+for pair in mlp:data gpt:sequence_zero3 moe:experts_tensor gpt:ring4; do
+  show ${pair%:*} ${pair#*:} --json >shown.json || fail "show $pair"
+  check_sums ${pair%:*} ${pair#*:}
+done
+show gpt sequence_zero3 >words || fail "words"
+for words in '^by path ' 'block\[0..1\].attn.dot\[0\] ' '^memory by kind' '^sharding by name' \
+  '  shard H, F, V over tensor .*, [+-]' 'zero = 3  .*, [+-]'; do
+  grep -q -- "$words" words || { cat words; fail "no '$words'"; }
+done
+# A line buys the difference to the price of the plan without it.
+show gpt tensor --json >shown.json || fail "show tensor"
+sed '/shard H, F/d' "$plans/tensor.plan" >without.plan
+"$dnnc" simulate "$systems/gpt.dnn" --plan without.plan --cluster two.cluster --json >out.json || fail "without a line"
+python3 - <<'END' || fail "what a line buys"
+import json
+line = json.load(open("shown.json"))["lines"][0]
+out = json.load(open("out.json"))
+assert line["text"] == "shard H, F over tensor" and line["line"] == 8, line
+assert line["step_without_ps"] == round(out["step_s"] * 1e12)
+assert line["peak_without_bytes"] == out["ranks"][0]["peak_bytes"]
+END
+# A line without which there is no plan says why.
+show gpt ring4 >words 2>message || fail "show ring4"
+grep -q "shard T over seq .*  no plan: 'attention = ring' cannot hold" words && ! grep -q error message ||
+  { cat words message; fail "a line that another one needs"; }
+show mlp data --what-if link.node=2x --without launch --collectives >words || fail "options of show"
+grep -q '^operator  *axes' words && ! grep -q '  launch ' words || fail "options of show"
+wrong "what a step costs depends on the machines" "$dnnc" show "$plans/data.plan" \
+  --model "$systems/mlp.dnn" --what-if flops=2x
+wrong "what a step costs follows from a model" "$dnnc" show "$plans/data.plan" --cluster two.cluster
+echo "inspect: terms, paths, kinds, names and lines"
