@@ -148,16 +148,22 @@ static void add_parameters(Arena *arena, Inspection *out) {
 
 /* ---- public ---- */
 
+Inspection inspect_memory(Arena *arena, const Priced *p) {
+  Inspection out = {.priced = p};
+  out.peak = memory_peak(p->step->graph, p->step->assignment,
+                         &p->c.target.backend->target);
+  add_kinds(arena, &out);
+  return out;
+}
+
 int inspect(Tool *tool, const Priced *p, Inspection *out) {
   Arena *arena = tool->arena;
-  *out = (Inspection){.priced = p, .plan = tool->options.plan};
+  *out = inspect_memory(arena, p);
+  out->plan = tool->options.plan;
   if (!measure_flops(out)) return EXIT_user;
   out->samples = p->c.model->settings.batch;
   out->items = out->samples * p->c.model->items_per_sample;
   out->has_tokens = p->c.model->items_are_tokens;
-  out->peak = memory_peak(p->step->graph, p->step->assignment,
-                          &p->c.target.backend->target);
-  add_kinds(arena, out);
   out->paths = paths_of(arena, p, true);
   out->single = paths_of(arena, p, false);
   add_names(arena, out);

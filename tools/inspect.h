@@ -148,8 +148,12 @@ int inspect(Tool *tool, const Priced *priced, Inspection *out);
 const char *inspect_mfu_formula(void);
 /* "data, tensor" */
 const char *inspect_axes(Arena *arena, const Mesh *mesh, AxisList axes);
-/* "123.456 ms" */
+/* Memory alone: kinds, peak and holes. */
+Inspection inspect_memory(Arena *arena, const Priced *priced);
+/* "123.456 ms", "+123.456 ms", "-1.25 MB" */
 const char *inspect_ms(Arena *arena, Ps time);
+const char *inspect_signed_ms(Arena *arena, Ps time);
+const char *inspect_signed_bytes(Arena *arena, Bytes bytes);
 
 /* ---- inspect_text.c, inspect_json.c ---- */
 

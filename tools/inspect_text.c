@@ -127,13 +127,14 @@ static void print_names(Text *out, const Inspection *in) {
 
 /* ---- lines of the plan ---- */
 
-static const char *signed_ms(Arena *arena, Ps time) {
+const char *inspect_signed_ms(Arena *arena, Ps time) {
   return arena_printf(arena, "%+.3f ms", (double)time * 1e-9);
 }
 
-static const char *signed_bytes(const Text *out, Bytes bytes) {
-  return arena_printf(out->arena, "%s%s", bytes < 0 ? "-" : "+",
-                      bytes_text(out, bytes < 0 ? -bytes : bytes));
+const char *inspect_signed_bytes(Arena *arena, Bytes bytes) {
+  double size = (double)(bytes < 0 ? -bytes : bytes);
+  return arena_printf(arena, "%s%s", bytes < 0 ? "-" : "+",
+                      text_quantity(arena, size, "B"));
 }
 
 static void print_lines(Text *out, const Inspection *in) {
@@ -148,9 +149,10 @@ static void print_lines(Text *out, const Inspection *in) {
                 inspect_ms(out->arena, line->busy),
                 inspect_ms(out->arena, line->exposed));
     if (line->is_legal)
-      text_printf(out, "  %s, %s\n",
-                  signed_ms(out->arena, line->step_without - p->price.step),
-                  signed_bytes(out, line->peak_without - p->peak));
+      text_printf(
+          out, "  %s, %s\n",
+          inspect_signed_ms(out->arena, line->step_without - p->price.step),
+          inspect_signed_bytes(out->arena, line->peak_without - p->peak));
     else if (line->is_tried)
       text_printf(out, "  no plan: %s\n", line->why);
     else

@@ -33,6 +33,7 @@ typedef enum CommandId {
 typedef struct Options {
   CommandId command;
   const char *subject; /* the model, plan or table */
+  const char *other;   /* diff: the second plan */
   VEC(Override) overrides;
   int level; /* -O0 .. -O2 */
   bool help;

@@ -137,3 +137,39 @@ wrong "what a step costs depends on the machines" "$dnnc" show "$plans/data.plan
   --model "$systems/mlp.dnn" --what-if flops=2x
 wrong "what a step costs follows from a model" "$dnnc" show "$plans/data.plan" --cluster two.cluster
 echo "inspect: terms, paths, kinds, names and lines"
+
+# ---- diff: each table adds up to the difference, in both orders ----
+diff_of() { "$dnnc" diff "$plans/$2.plan" "$plans/$3.plan" --model "$systems/$1.dnn" --cluster two.cluster "${@:4}"; }
+for pair in gpt:tensor:data gpt:sequence_zero3:tensor mlp:zero3_microbatches:data gpt:ulysses:ring4; do
+  IFS=: read -r model a b <<<"$pair"
+  diff_of $model $a $b --json >there.json 2>message && diff_of $model $b $a --json >back.json 2>message ||
+    { cat message; fail "diff $pair"; }
+  python3 - <<'END' || fail "the sums of diff $pair"
+import json
+there, back = (json.load(open(f)) for f in ("there.json", "back.json"))
+assert there["diff_ps"] == there["b"]["step_ps"] - there["a"]["step_ps"] == -back["diff_ps"] != 0
+assert there["diff_bytes"] == there["b"]["peak_bytes"] - there["a"]["peak_bytes"]
+for out in (there, back):
+    for table, unit, of in (("terms", "ps", "step_ps"), ("paths", "ps", "step_ps"), ("memory", "bytes", "peak_bytes")):
+        for side in "ab":
+            assert sum(row[f"{side}_{unit}"] for row in out[table]) == out[side][of], (table, side)
+        assert sum(row[f"diff_{unit}"] for row in out[table]) == out[f"diff_{unit}"], table
+names = lambda out: {row["path"]: row["diff_ps"] for row in out["paths"]}
+assert names(there) == {path: -diff for path, diff in names(back).items()}
+END
+done
+diff_of gpt tensor data >words || fail "words of diff"
+for words in '^a: .*tensor.plan: 4 ranks' '^by term ' '^memory at the peak ' '^by path ' '  block\[0..1\].attn.dot\[0\] ' \
+  '  others ' '  arena '; do
+  grep -q -- "$words" words || { cat words; fail "no '$words'"; }
+done
+# Other links change one plan more than the other.
+total() { diff_of gpt tensor data --json "$@" | grep -o '"diff_ps":[-0-9]*' | head -n 1; }
+now=$(total) faster=$(total --what-if link.node=10x --without launch)
+[ -n "$faster" ] && [ "$now" != "$faster" ] || fail "--what-if of diff: $now, $faster"
+wrong "needs two plans" "$dnnc" diff "$plans/data.plan" --model "$systems/gpt.dnn" --cluster two.cluster
+wrong "follows from a model" "$dnnc" diff a.plan b.plan --cluster two.cluster
+wrong "name them with --cluster" "$dnnc" diff a.plan b.plan --model "$systems/gpt.dnn"
+wrong "cannot open 'missing.plan'" "$dnnc" diff "$plans/data.plan" missing.plan --model "$systems/gpt.dnn" \
+  --cluster two.cluster
+echo "inspect: differences"
