@@ -110,8 +110,9 @@ static bool needs(const char *what, const char *help) {
 /* Several options need a model, and those about the price of a step need the
  * machines, too.  A plan may name both once it has a certificate; none has. */
 static bool check_show_options(const Options *options) {
-  bool is_priced =
-      options->trace || options->what_if.n > 0 || options->without.n > 0;
+  bool is_priced = options->trace || options->html || options->dot ||
+                   options->lines >= 0 || options->what_if.n > 0 ||
+                   options->without.n > 0;
   if (is_priced && !options->cluster)
     return needs("what a step costs depends on the machines",
                  "name them with --cluster FILE");

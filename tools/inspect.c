@@ -13,6 +13,10 @@ const char *inspect_mfu_formula(void) {
          "computation";
 }
 
+double inspect_share(Ps part, Ps of) {
+  return of > 0 ? (double)part / (double)of : 0;
+}
+
 const char *inspect_ms(Arena *arena, Ps time) {
   return arena_printf(arena, "%.3f ms", (double)time * 1e-9);
 }
@@ -165,6 +169,7 @@ int inspect(Tool *tool, const Priced *p, Inspection *out) {
   out->items = out->samples * p->c.model->items_per_sample;
   out->has_tokens = p->c.model->items_are_tokens;
   out->paths = paths_of(arena, p, true);
+  paths_sort(&out->paths);
   out->single = paths_of(arena, p, false);
   add_names(arena, out);
   add_parameters(arena, out);

@@ -1,6 +1,7 @@
 /*
  * inspect.h -- declares an Inspection: what a plan costs on a cluster, by term,
- * path, kind and name.  The tables and the JSON object of `dnnc show` print it.
+ * path, kind and name.  The tables, the JSON object and the page of `dnnc show`
+ * all print this one object.
  */
 #ifndef TOOLS_INSPECT_H
 #define TOOLS_INSPECT_H
@@ -32,7 +33,11 @@ typedef struct PathTable {
 PathTable paths_of(Arena *arena, const Priced *priced, bool folds);
 /* The row of one path, without figures. */
 PathRow paths_fold(Names *names, Arena *arena, const char *path);
-const PathRow *paths_find(const PathTable *table, Name key);
+/* "block[3].attn.q" is iteration 3 of block; false: it is of no repeat. */
+bool path_iteration(Names *names, const char *path, Name *out_name,
+                    int64_t *out_index);
+/* The most costly first. */
+void paths_sort(PathTable *table);
 /* "block[0..95].attn.dot[0]" */
 const char *path_text(Arena *arena, const PathRow *row);
 
@@ -86,6 +91,8 @@ typedef struct PlanLine {
   const char *why; /* it is not: the first message */
   Ps step_without; /* the step and the arena if the line is left out */
   Bytes peak_without;
+  Ps step_change; /* by how much they are larger then */
+  Bytes peak_change;
 } PlanLine;
 
 typedef struct PlanLines {
@@ -94,8 +101,9 @@ typedef struct PlanLines {
 
 enum { MOST_TRIED_LINES = 10 };
 
-/* Prices the plan without each of the most costly lines: minutes for a large
- * model, so it says on a terminal how far it is. */
+/* Prices the plan without each of its most costly lines, as many as --lines
+ * says.  That takes long for a large model, so it says on a terminal how far it
+ * is. */
 PlanLines plan_lines_of(Tool *tool, const Priced *priced);
 
 /* ---- inspect.c ---- */
@@ -146,6 +154,8 @@ int inspect(Tool *tool, const Priced *priced, Inspection *out);
 
 /* What MFU is here, in words. */
 const char *inspect_mfu_formula(void);
+/* 0 to 1 */
+double inspect_share(Ps part, Ps of);
 /* "data, tensor" */
 const char *inspect_axes(Arena *arena, const Mesh *mesh, AxisList axes);
 /* Memory alone: kinds, peak and holes. */
@@ -155,9 +165,17 @@ const char *inspect_ms(Arena *arena, Ps time);
 const char *inspect_signed_ms(Arena *arena, Ps time);
 const char *inspect_signed_bytes(Arena *arena, Bytes bytes);
 
-/* ---- inspect_text.c, inspect_json.c ---- */
+/* ---- inspect_text.c, inspect_json.c, page.c ---- */
 
 void inspect_print(Text *out, const Inspection *inspection);
 /* Fields of an object, without its braces. */
 void inspect_print_json(Text *out, const Inspection *inspection);
+/* One file of HTML with drawings; needs nothing else. */
+void page_print(Text *out, const Inspection *inspection);
+
+/* ---- dot_steps.c ---- */
+
+/* The step as a graph for Graphviz. */
+void dot_print(Text *out, const Inspection *inspection);
+
 #endif

@@ -49,6 +49,13 @@ static void add_head(Text *out, const Inspection *in) {
   add_integer(out, "transfers", p->price.n_transfers);
   text_add(out, ",");
   priced_print_json(out, p);
+  text_add(out, ",\"shares\":{");
+  for (int k = 0; k < N_COST_PARTS; k++) {
+    text_printf(out, "%s\"%s\":", k ? "," : "",
+                cost_term_info((CostTerm)k)->name);
+    text_add_real(out, inspect_share(p->price.parts[k], p->price.step));
+  }
+  text_add(out, "}");
 }
 
 /* Parts that are not zero. */
@@ -61,12 +68,17 @@ static void add_parts(Text *out, const Ps *parts) {
   text_add(out, "}");
 }
 
-static void add_paths(Text *out, const Inspection *in) {
-  text_add(out, ",\"paths\":[");
-  for (int i = 0; i < in->single.rows.n; i++) {
-    const PathRow *row = &in->single.rows.data[i];
+/* `is_folded`: a row of several paths says how many. */
+static void add_paths(Text *out, const Inspection *in, bool is_folded) {
+  const PathTable *table = is_folded ? &in->paths : &in->single;
+  text_add(out, is_folded ? ",\"repeats\":[" : ",\"paths\":[");
+  for (int i = 0; i < table->rows.n; i++) {
+    const PathRow *row = &table->rows.data[i];
     text_add(out, i ? ",\n{\"path\":" : "\n{\"path\":");
-    text_add_json(out, row->key);
+    text_add_json(out, path_text(out->arena, row));
+    if (is_folded) add_integer(out, "paths", row->n_paths);
+    if (is_folded)
+      add_real(out, "share", inspect_share(row->time, in->priced->price.step));
     add_integer(out, "time_ps", row->time);
     add_integer(out, "at_peak_bytes", row->at_peak);
     add_integer(out, "persistent_bytes", row->persistent);
@@ -154,6 +166,8 @@ static void add_lines(Text *out, const Inspection *in) {
     if (line->is_legal) {
       add_integer(out, "step_without_ps", line->step_without);
       add_integer(out, "peak_without_bytes", line->peak_without);
+      add_integer(out, "step_change_ps", line->step_change);
+      add_integer(out, "peak_change_bytes", line->peak_change);
     } else if (line->is_tried) {
       add_string(out, "no_plan", line->why);
     }
@@ -217,7 +231,8 @@ void inspect_print_json(Text *out, const Inspection *in) {
   add_names(out, in);
   add_parameters(out, in);
   add_lines(out, in);
-  add_paths(out, in);
+  add_paths(out, in, true);
+  add_paths(out, in, false);
   add_timelines(out, in);
   add_moments(out, in);
 }

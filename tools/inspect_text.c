@@ -4,16 +4,10 @@
  */
 #include "tools/inspect.h"
 
-#include <stdlib.h>
-
 enum { MOST_PATHS = 20 };
 
 static const char *bytes_text(const Text *out, Bytes bytes) {
   return text_quantity(out->arena, (double)bytes, "B");
-}
-
-static double share(double part, double of) {
-  return of > 0 ? 100 * part / of : 0;
 }
 
 static void print_rates(Text *out, const Inspection *in) {
@@ -31,21 +25,6 @@ static void print_rates(Text *out, const Inspection *in) {
 
 /* ---- by path ---- */
 
-static int compare_rows(const void *a, const void *b) {
-  const PathRow *const *x = a, *const *y = b;
-  if ((*x)->time != (*y)->time) return (*x)->time < (*y)->time ? 1 : -1;
-  Bytes p = (*x)->at_peak + (*x)->persistent;
-  Bytes q = (*y)->at_peak + (*y)->persistent;
-  return p < q ? 1 : p > q ? -1 : 0;
-}
-
-static const PathRow **sorted_rows(Arena *arena, const PathTable *table) {
-  const PathRow **rows = ARENA_ARRAY(arena, const PathRow *, table->rows.n);
-  for (int i = 0; i < table->rows.n; i++) rows[i] = &table->rows.data[i];
-  qsort(rows, (size_t)table->rows.n, sizeof *rows, compare_rows);
-  return rows;
-}
-
 static Ps waits_of(const PathRow *row) {
   Ps sum = 0;
   for (int i = COST_all_gather; i <= COST_permute; i++) sum += row->parts[i];
@@ -56,26 +35,26 @@ static void print_path(Text *out, const Inspection *in, const char *name,
                        const PathRow *row) {
   text_printf(out, "  %-36s %6d %14s %6.1f %% %14s %10s %10s\n", name,
               row->n_paths, inspect_ms(out->arena, row->time),
-              share((double)row->time, (double)in->priced->price.step),
+              100 * inspect_share(row->time, in->priced->price.step),
               inspect_ms(out->arena, waits_of(row)),
               bytes_text(out, row->at_peak), bytes_text(out, row->persistent));
 }
 
 static void print_paths(Text *out, const Inspection *in) {
-  const PathRow **rows = sorted_rows(out->arena, &in->paths);
+  const PathRow *rows = in->paths.rows.data;
   PathRow rest = {0};
   text_printf(out, "\n%-38s %6s %14s %8s %14s %10s %10s\n", "by path", "paths",
               "time", "", "of it waits", "at peak", "stays");
   for (int i = 0; i < in->paths.rows.n; i++) {
     if (i < MOST_PATHS) {
-      print_path(out, in, path_text(out->arena, rows[i]), rows[i]);
+      print_path(out, in, path_text(out->arena, &rows[i]), &rows[i]);
       continue;
     }
-    rest.n_paths += rows[i]->n_paths;
-    rest.time += rows[i]->time;
-    rest.at_peak += rows[i]->at_peak;
-    rest.persistent += rows[i]->persistent;
-    for (int k = 0; k < N_COST_PARTS; k++) rest.parts[k] += rows[i]->parts[k];
+    rest.n_paths += rows[i].n_paths;
+    rest.time += rows[i].time;
+    rest.at_peak += rows[i].at_peak;
+    rest.persistent += rows[i].persistent;
+    for (int k = 0; k < N_COST_PARTS; k++) rest.parts[k] += rows[i].parts[k];
   }
   if (rest.n_paths > 0) print_path(out, in, "others", &rest);
 }
@@ -138,7 +117,6 @@ const char *inspect_signed_bytes(Arena *arena, Bytes bytes) {
 }
 
 static void print_lines(Text *out, const Inspection *in) {
-  const Priced *p = in->priced;
   text_printf(out, "\n%-46s %9s %14s %14s  %s\n", "lines of the plan",
               "transfers", "in queues", "exposed",
               "without it, a step and the arena");
@@ -149,10 +127,9 @@ static void print_lines(Text *out, const Inspection *in) {
                 inspect_ms(out->arena, line->busy),
                 inspect_ms(out->arena, line->exposed));
     if (line->is_legal)
-      text_printf(
-          out, "  %s, %s\n",
-          inspect_signed_ms(out->arena, line->step_without - p->price.step),
-          inspect_signed_bytes(out->arena, line->peak_without - p->peak));
+      text_printf(out, "  %s, %s\n",
+                  inspect_signed_ms(out->arena, line->step_change),
+                  inspect_signed_bytes(out->arena, line->peak_change));
     else if (line->is_tried)
       text_printf(out, "  no plan: %s\n", line->why);
     else

@@ -121,9 +121,28 @@ PathRow paths_fold(Names *names, Arena *arena, const char *path) {
   return row;
 }
 
-const PathRow *paths_find(const PathTable *table, Name key) {
-  intptr_t at = (intptr_t)map_get(table->index, key);
-  return at ? &table->rows.data[at - 1] : NULL;
+static int compare_rows(const void *a, const void *b) {
+  const PathRow *x = a, *y = b;
+  if (x->time != y->time) return x->time < y->time ? 1 : -1;
+  Bytes p = x->at_peak + x->persistent, q = y->at_peak + y->persistent;
+  return p != q ? (p < q ? 1 : -1) : strcmp(x->key, y->key);
+}
+
+void paths_sort(PathTable *table) {
+  if (table->rows.n > 1)
+    qsort(table->rows.data, (size_t)table->rows.n, sizeof *table->rows.data,
+          compare_rows);
+}
+
+bool path_iteration(Names *names, const char *path, Name *out_name,
+                    int64_t *out_index) {
+  size_t n = strcspn(path, ".[");
+  if (path[n] != '[') return false;
+  char *end;
+  *out_index = strtoll(path + n + 1, &end, 10);
+  if (end[0] != ']' || end[1] != '.') return false;
+  *out_name = name_intern_n(names, path, n);
+  return true;
 }
 
 const char *path_text(Arena *arena, const PathRow *row) {

@@ -19,6 +19,8 @@
 #include "frontend/syntax/ast.h"
 #include "tools/inspect.h"
 
+enum { MOST_AT_A_TIME = 8 };
+
 /* ---- what lines cost ---- */
 
 /* The plan file as the front end has read it, but with places of its own. */
@@ -144,52 +146,88 @@ static bool read_result(int results, Tried *out) {
   return n == (ssize_t)sizeof *out;
 }
 
-static void wait_for_child(Tool *tool, pid_t child, int results, FILE *messages,
-                           PlanLine *line) {
+/* A process that prices the plan without a line. */
+typedef struct Trial {
+  pid_t child;
+  int results; /* where it writes a Tried */
+  FILE *messages;
+  PlanLine *line;
+} Trial;
+
+static bool begin_trial(Tool *tool, const Source *source, PlanLine *line,
+                        Trial *out) {
+  int ends[2];
+  *out = (Trial){.line = line, .messages = tmpfile()};
+  if (!out->messages) return false;
+  if (pipe(ends) < 0) {
+    fclose(out->messages);
+    return false;
+  }
+  const Source *plan = plan_without(tool->arena, source, line->span);
+  fflush(stdout);
+  fflush(stderr);
+  out->child = fork();
+  if (out->child == 0) run_child(tool, plan, fileno(out->messages), ends[1]);
+  close(ends[1]);
+  out->results = ends[0];
+  if (out->child > 0) return true;
+  close(ends[0]);
+  fclose(out->messages);
+  return false;
+}
+
+static void end_trial(Tool *tool, const Priced *p, const Trial *trial) {
+  PlanLine *line = trial->line;
   Tried tried;
   int status = 0;
-  bool has_result = read_result(results, &tried);
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  bool has_result = read_result(trial->results, &tried);
+  while (waitpid(trial->child, &status, 0) < 0 && errno == EINTR) continue;
   line->is_tried = true;
   line->is_legal =
       has_result && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_done;
   if (line->is_legal) {
     line->step_without = tried.step;
     line->peak_without = tried.peak;
-    return;
+    line->step_change = tried.step - p->price.step;
+    line->peak_change = tried.peak - p->peak;
+  } else {
+    line->why = first_error(tool->arena, trial->messages);
+    if (!line->why) line->why = "dnnc failed without this line";
   }
-  line->why = first_error(tool->arena, messages);
-  if (!line->why) line->why = "dnnc failed without this line";
-}
-
-static void try_line(Tool *tool, const Source *source, PlanLine *line) {
-  int ends[2];
-  FILE *messages = tmpfile();
-  if (!messages) return;
-  if (pipe(ends) < 0) {
-    fclose(messages);
-    return;
-  }
-  const Source *plan = plan_without(tool->arena, source, line->span);
-  fflush(stdout);
-  fflush(stderr);
-  pid_t child = fork();
-  if (child == 0) run_child(tool, plan, fileno(messages), ends[1]);
-  close(ends[1]);
-  if (child > 0) wait_for_child(tool, child, ends[0], messages, line);
-  close(ends[0]);
-  fclose(messages);
+  close(trial->results);
+  fclose(trial->messages);
 }
 
 /* On a terminal only. */
 static void show_progress(int done, int of) {
-  if (!isatty(STDERR_FILENO)) return;
+  if (of == 0 || !isatty(STDERR_FILENO)) return;
   if (done < of)
     fprintf(stderr, "\rpricing the plan without a line: %d of %d", done + 1,
             of);
   else
     fprintf(stderr, "\r%50s\r", "");
   fflush(stderr);
+}
+
+/* The first lines, as many at a time as there are processors. */
+static void try_lines(Tool *tool, const Priced *p, const Source *source,
+                      PlanLine *lines, int n) {
+  long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  int at_a_time = processors < 1                ? 1
+                  : processors > MOST_AT_A_TIME ? MOST_AT_A_TIME
+                                                : (int)processors;
+  Trial trials[MOST_AT_A_TIME];
+  bool is_begun[MOST_AT_A_TIME];
+  for (int i = 0; i < n + at_a_time; i++) {
+    int slot = i % at_a_time;
+    if (i >= at_a_time && i - at_a_time < n) {
+      show_progress(i - at_a_time, n);
+      if (is_begun[slot]) end_trial(tool, p, &trials[slot]);
+    }
+    if (i < n)
+      is_begun[slot] = begin_trial(tool, source, &lines[i], &trials[slot]);
+  }
+  show_progress(n, n);
 }
 
 PlanLines plan_lines_of(Tool *tool, const Priced *p) {
@@ -203,11 +241,8 @@ PlanLines plan_lines_of(Tool *tool, const Priced *p) {
            (PlanLine){.text = "what no line of the plan says"});
   add_costs(tool, p, &out);
   qsort(out.lines.data, (size_t)n, sizeof *out.lines.data, compare_lines);
-  int most = n < MOST_TRIED_LINES ? n : MOST_TRIED_LINES;
-  for (int i = 0; i < most; i++) {
-    show_progress(i, most);
-    try_line(tool, source, &out.lines.data[i]);
-  }
-  show_progress(most, most);
+  int64_t most =
+      tool->options.lines < 0 ? MOST_TRIED_LINES : tool->options.lines;
+  try_lines(tool, p, source, out.lines.data, n < most ? n : (int)most);
   return out;
 }

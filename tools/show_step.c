@@ -4,11 +4,25 @@
  */
 #include "tools/inspect.h"
 
+static Status write_text(const char *path, Text *text) {
+  return file_replace(path, text_string(text), text->n);
+}
+
 /* The files that options name. */
 static Status write_files(Tool *tool, const Inspection *in) {
   const Options *options = &tool->options;
   Arena *arena = tool->arena;
   if (options->trace) TRY(trace_step(arena, in->priced, options->trace));
+  if (options->html) {
+    Text page = text_create(arena);
+    page_print(&page, in);
+    TRY(write_text(options->html, &page));
+  }
+  if (options->dot) {
+    Text graph = text_create(arena);
+    dot_print(&graph, in);
+    TRY(write_text(options->dot, &graph));
+  }
   return STATUS_OK;
 }
 

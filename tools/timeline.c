@@ -126,18 +126,6 @@ typedef struct Repeat {
   int64_t last; /* the largest index */
 } Repeat;
 
-/* "block[3].attn.q" is iteration 3 of block; false: it is of no repeat. */
-static bool iteration_of(Names *names, const char *path, Name *out_name,
-                         int64_t *out_index) {
-  size_t n = strcspn(path, ".[");
-  if (path[n] != '[') return false;
-  char *end;
-  *out_index = strtoll(path + n + 1, &end, 10);
-  if (end[0] != ']' || end[1] != '.') return false;
-  *out_name = name_intern_n(names, path, n);
-  return true;
-}
-
 static Repeat most_costly_repeat(Arena *arena, const Priced *p,
                                  const PricedClass *class) {
   VEC(Repeat) repeats = {0};
@@ -148,7 +136,7 @@ static Repeat most_costly_repeat(Arena *arena, const Priced *p,
     const char *path = priced_path(p->nodes[span->instruction].node);
     Name name;
     int64_t index;
-    if (!iteration_of(p->c.module->names, path, &name, &index)) continue;
+    if (!path_iteration(p->c.module->names, path, &name, &index)) continue;
     intptr_t at = (intptr_t)map_get(rows, name);
     if (!at) {
       vec_push(arena, &repeats, (Repeat){.name = name});
@@ -174,28 +162,43 @@ static bool is_in_block(const Priced *p, const StreamSpan *span, Name block,
   Name name;
   int64_t index;
   return fits &&
-         iteration_of(p->c.module->names, priced_path(node), &name, &index) &&
+         path_iteration(p->c.module->names, priced_path(node), &name, &index) &&
          name == block && index == wanted;
 }
 
-/* From the first span of the block on, in the first micro-batch: up to a gap
- * that is longer than all of its work. */
+/* A launch of the block in this pass. */
+static bool is_work_of(const Priced *p, const StreamSpan *span, Name block,
+                       int64_t index, bool is_forward) {
+  const InstructionList *list = p->step->instructions;
+  return !span->is_wait &&
+         list->instructions.data[span->instruction].kind == INSTRUCTION_run &&
+         is_in_block(p, span, block, index, is_forward);
+}
+
+/* Around its longest launch, up to gaps that are longer than all of its work:
+ * its parameters may be gathered long before, and there may be more
+ * micro-batches. */
 static bool find_block(const Priced *p, const PricedClass *class, Name block,
                        int64_t index, bool is_forward, Ps *begin, Ps *end) {
+  int longest = -1, n = class->stream.n;
+  const StreamSpan *spans = class->stream.data;
   Ps work = 0;
-  *begin = -1;
-  for (int i = 0; i < class->stream.n; i++)
-    if (is_in_block(p, &class->stream.data[i], block, index, is_forward))
-      work += priced_length(&class->stream.data[i]);
-  if (p->c.plan && p->c.plan->microbatches > 1) work /= p->c.plan->microbatches;
-  for (int i = 0; i < class->stream.n; i++) {
-    const StreamSpan *span = &class->stream.data[i];
-    if (!is_in_block(p, span, block, index, is_forward)) continue;
-    if (*begin < 0) *begin = *end = span->begin;
-    if (span->begin - *end > work) break;
-    *end = span->end;
+  for (int i = 0; i < n; i++) {
+    if (!is_work_of(p, &spans[i], block, index, is_forward)) continue;
+    work += priced_length(&spans[i]);
+    if (longest < 0 ||
+        priced_length(&spans[i]) > priced_length(&spans[longest]))
+      longest = i;
   }
-  return *begin >= 0 && *end > *begin;
+  if (longest < 0) return false;
+  if (p->c.plan && p->c.plan->microbatches > 1) work /= p->c.plan->microbatches;
+  *begin = spans[longest].begin, *end = spans[longest].end;
+  for (int i = longest; i >= 0 && *begin - spans[i].end <= work; i--)
+    if (is_work_of(p, &spans[i], block, index, is_forward))
+      *begin = spans[i].begin;
+  for (int i = longest; i < n && spans[i].begin - *end <= work; i++)
+    if (is_work_of(p, &spans[i], block, index, is_forward)) *end = spans[i].end;
+  return true;
 }
 
 Timeline *timelines_of(Arena *arena, const Priced *p, int *out_n) {

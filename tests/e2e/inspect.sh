@@ -173,3 +173,40 @@ wrong "name them with --cluster" "$dnnc" diff a.plan b.plan --model "$systems/gp
 wrong "cannot open 'missing.plan'" "$dnnc" diff "$plans/data.plan" missing.plan --model "$systems/gpt.dnn" \
   --cluster two.cluster
 echo "inspect: differences"
+
+# ---- show --html and --dot ----
+page() { # MODEL PLAN OPTION...
+  show "$1" "$2" --html page.html --dot step.dot --json "${@:3}" >shown.json 2>message ||
+    { cat message; fail "a page of $1 under $2"; }
+  python3 "$root/tests/e2e/page_numbers.py" page.html shown.json >numbers || fail "the page of $1 under $2"
+}
+page mlp zero3_microbatches
+page gpt sequence_zero3
+page moe experts_tensor --what-if link.node=0.1x --lines 1
+page gpt sequence_zero3 L=6 --lines 0
+grep -q 'block\[2\], one of 6: backward pass' page.html || fail "one block of a repeat"
+# Every box of the graph is drawn once, edges join boxes, and times add up.
+python3 - <<'END' || fail "the graph"
+import json, re
+shown, text = json.load(open("shown.json")), open("step.dot").read()
+boxes = re.findall(r'^  ("[^"]*") \[label="((?:[^"\\]|\\.)*)"', text, re.M)
+names = [box for box, _ in boxes]
+assert len(names) == len(set(names)) > 20
+edges = re.findall(r'^  ("[^"]*") -> ("[^"]*") \[tooltip=', text, re.M)
+assert edges and len(edges) == len(set(edges)) and all(a in names and b in names for a, b in edges)
+time = sum(float(re.search(r"([\d.]+) ms$", label).group(1)) for _, label in boxes)
+assert abs(time - shown["step_ps"] * 1e-9) < 0.001 * len(boxes), (time, shown["step_ps"])
+assert any("block[3..5] backward" in label for _, label in boxes)
+END
+! command -v dot >/dev/null || dot -Tsvg step.dot >step.svg || fail "Graphviz cannot read the graph"
+wrong "cannot" show mlp data --html nowhere/page.html
+wrong "cannot" show mlp data --dot nowhere/step.dot
+wrong "depends on the machines" "$dnnc" show "$plans/data.plan" --model "$systems/mlp.dnn" --html page.html
+# A large program does not make a large page.
+cp "$plans/gpt3.plan" zero.plan
+sed -i 's/^plan {/&\n  zero = 3/' zero.plan
+"$dnnc" show zero.plan --model "$root/models/gpt3.dnn" --cluster "$root/models/a100x1024.cluster" --lines 0 \
+  --html page.html --json >shown.json || fail "a page of GPT-3"
+python3 "$root/tests/e2e/page_numbers.py" page.html shown.json >numbers || fail "the page of GPT-3"
+[ "$(wc -c <page.html)" -lt 2000000 ] || fail "a page of $(wc -c <page.html) bytes"
+echo "inspect: pages ($(cat numbers), $(wc -c <page.html) bytes for GPT-3 on 1,024 ranks) and graphs"
