@@ -49,12 +49,13 @@ typedef struct CompileOptions {
   bool has_whole_windows; /* compile no `decode` */
   bool explains_windows;  /* note why there can be no `decode` */
 
-  const char *plan;     /* path of the plan file, or NULL */
-  const char *cluster;  /* path of the cluster file, or NULL */
-  int64_t ranks;        /* 0: as the plan says */
-  int64_t microbatches; /* 0: as the plan says */
-  int64_t bucket_bytes; /* 0: as the plan says */
-  const char *target;   /* NULL: that of the cluster, or cpu */
+  const char *plan;        /* path of the plan file, or NULL */
+  const Source *plan_text; /* instead of what is in that file; or NULL */
+  const char *cluster;     /* path of the cluster file, or NULL */
+  int64_t ranks;           /* 0: as the plan says */
+  int64_t microbatches;    /* 0: as the plan says */
+  int64_t bucket_bytes;    /* 0: as the plan says */
+  const char *target;      /* NULL: that of the cluster, or cpu */
 
   DataFiles data_files;
   const char *data_folder; /* where to look first, or NULL */

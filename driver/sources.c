@@ -74,6 +74,8 @@ static Status read_plan_request(const Compilation *c, PlanRequest *out) {
                        .usual_ranks = takes_all ? cluster_ranks(c->cluster) : 0,
                        .microbatches = options->microbatches,
                        .bucket_bytes = options->bucket_bytes};
+  out->file = options->plan_text;
+  if (out->file) return STATUS_OK;
   return options->plan ? read_source(c, options->plan, &out->file) : STATUS_OK;
 }
 

@@ -37,7 +37,7 @@ static bool *needed_nodes(const Graph *graph, Arena *arena) {
   return needed;
 }
 
-static double product_flops(const Graph *graph, Arena *arena) {
+double graph_product_flops(const Graph *graph, Arena *arena) {
   const bool *needed = needed_nodes(graph, arena);
   double flops = 0;
   for (int i = 0; i < graph->nodes.n; i++)
@@ -155,12 +155,12 @@ static int measure_model(Tool *tool, Compilation *c, Figures *out) {
   out->parameters = input_elements(forward, ROLE_param);
   out->active = out->parameters - idle_parameters(forward, arena);
   out->state = input_elements(forward, ROLE_state);
-  out->flops_forward = product_flops(forward, arena);
+  out->flops_forward = graph_product_flops(forward, arena);
   out->flops_step = out->flops_forward;
   if (model->has_train) {
     trained = driver_run_passes(c, ENTRY_train, model->train, "autodiff");
     if (!trained) return EXIT_user;
-    out->flops_step = product_flops(trained, arena);
+    out->flops_step = graph_product_flops(trained, arena);
     kept = kept_bytes(trained, arena, model->precision.compute);
     if (tool->options.json && !measure_memory(c, out)) return EXIT_user;
   }

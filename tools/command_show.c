@@ -102,13 +102,37 @@ static int show_map(Tool *tool) {
   return EXIT_done;
 }
 
+static bool needs(const char *what, const char *help) {
+  message_print("dnnc: error: %s\nhelp: %s\n", what, help);
+  return false;
+}
+
+/* Several options need a model, and those about the price of a step need the
+ * machines, too.  A plan may name both once it has a certificate; none has. */
+static bool check_show_options(const Options *options) {
+  bool is_priced = options->trace || options->html || options->dot ||
+                   options->lines >= 0 || options->what_if.n > 0 ||
+                   options->without.n > 0;
+  if (is_priced && !options->cluster)
+    return needs("what a step costs depends on the machines",
+                 "name them with --cluster FILE");
+  if (options->cluster && !options->model)
+    return needs("what a step costs follows from a model",
+                 "name it with --model MODEL");
+  if (options->collectives && !options->model)
+    return needs("the collectives of a plan follow from a model",
+                 "name it with --model MODEL");
+  return true;
+}
+
 int command_show(Tool *tool) {
-  size_t length = strlen(tool->options.subject);
-  if (tool->options.model) return show_compiled(tool);
-  if (tool->options.collectives) {
-    message_print("dnnc: error: the collectives of a plan follow from a model\n"
-                  "help: name it with --model MODEL\n");
-    return EXIT_user;
+  Options *options = &tool->options;
+  size_t length = strlen(options->subject);
+  if (!check_show_options(options)) return EXIT_user;
+  if (options->model) {
+    options->plan = options->subject;
+    options->subject = options->model;
+    return options->cluster ? show_step(tool) : show_compiled(tool);
   }
   if (length > 4 && !strcmp(tool->options.subject + length - 4, ".map"))
     return show_map(tool);

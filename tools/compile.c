@@ -77,6 +77,13 @@ static int64_t given_or_zero(int64_t number) {
   return number > 0 ? number : 0;
 }
 
+/* The command wants the price of a step and no program. */
+static bool is_priced(const Options *options) {
+  return options->command == COMMAND_simulate ||
+         options->command == COMMAND_diff ||
+         (options->command == COMMAND_show && options->cluster);
+}
+
 static bool read_options(Tool *tool, CompileOptions *out) {
   const Options *options = &tool->options;
   CommandId command = options->command;
@@ -104,11 +111,12 @@ static bool read_options(Tool *tool, CompileOptions *out) {
       .n_overrides = options->overrides.n,
       .is_checked = options->checked,
       .is_model_only = command == COMMAND_check,
-      .is_priced = command == COMMAND_simulate,
+      .is_priced = is_priced(options),
       .has_whole_windows = options->whole_windows,
       .explains_windows =
           (is_ir || command == COMMAND_sample) && !options->quiet,
       .plan = options->plan,
+      .plan_text = tool->plan_text,
       .cluster = options->cluster,
       .ranks = given_or_zero(options->ranks),
       .microbatches = given_or_zero(options->microbatches),

@@ -167,6 +167,10 @@ static bool read_word(Tool *tool, char *word) {
     options->subject = word;
     return true;
   }
+  if (options->command == COMMAND_diff && !options->other) {
+    options->other = word;
+    return true;
+  }
   if (!equals || equals == word)
     return options_complain(
         tool->arena,
@@ -193,8 +197,12 @@ static bool read_level(Tool *tool, const char *word) {
 
 static bool need_subject(Tool *tool) {
   const Options *options = &tool->options;
-  if (options->subject || options->help) return true;
+  bool is_diff = options->command == COMMAND_diff;
+  if (options->help || (options->subject && (options->other || !is_diff)))
+    return true;
   const CommandRow *row = &command_rows[options->command];
+  if (is_diff)
+    return options_complain(tool->arena, "'dnnc diff' needs two plans", NULL);
   return options_complain(
       tool->arena,
       arena_printf(tool->arena, "'dnnc %s' needs %.*s", row->name,

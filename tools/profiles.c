@@ -23,15 +23,16 @@ const Profile *tool_read_profile(Tool *tool, const char *path) {
   return tool_report(tool) ? NULL : profile;
 }
 
-bool tool_cost_model(Tool *tool, const Compilation *c, CostModel *out) {
-  const ClusterGroup *group = &c->cluster->groups[0];
+bool tool_cost_model(Tool *tool, const Cluster *cluster, int ranks,
+                     CostModel *out) {
+  const ClusterGroup *group = &cluster->groups[0];
   int64_t most = group_ranks(group);
   Curves *curves = ARENA_NEW(tool->arena, Curves);
-  if (!driver_load_curves(&tool->module, c->cluster, tool->options.cluster,
+  if (!driver_load_curves(&tool->module, cluster, tool->options.cluster,
                           curves))
     return false;
   cost_model_of(group->device, out);
-  cost_share_machine(out, group, c->ranks < most ? c->ranks : most);
+  cost_share_machine(out, group, ranks < most ? ranks : most);
   out->curves = curves;
   return true;
 }
@@ -125,7 +126,7 @@ static bool choose_model(Tool *tool, const Compilation *c, Pacing *pacing) {
                   c->cluster->n_groups, c->cluster->name);
     return false;
   }
-  return tool_cost_model(tool, c, &pacing->model) &&
+  return tool_cost_model(tool, c->cluster, c->ranks, &pacing->model) &&
          driver_check_ranks(c->cluster, c->ranks);
 }
 

@@ -48,11 +48,10 @@ static void add_pin(CollectiveRow *row, Text *text, Span span) {
   text_printf(text, "%s%s", text->n ? "; " : "", line);
 }
 
-static void find_pins(const CollectiveRows *rows, CollectiveRow *row,
+static void find_pins(Arena *arena, const Plan *plan, CollectiveRow *row,
                       const Name *axes, int n) {
-  const Plan *plan = rows->plan;
   const PlanPlacement *placement = plan_find_placement(plan, row->node->path);
-  Text text = text_create(rows->arena);
+  Text text = text_create(arena);
   for (int i = 0; placement && i < placement->n_shards; i++)
     if (shard_names_axis(&placement->shards[i], axes, n))
       add_pin(row, &text, placement->span);
@@ -72,6 +71,14 @@ static void find_pins(const CollectiveRows *rows, CollectiveRow *row,
       if (shard_names_axis(&plan->placements.data[i].shards[k], axes, n))
         add_pin(row, &text, plan->placements.data[i].span);
   row->pin_text = text.n ? text_string(&text) : "the batch takes open axes";
+}
+
+Span collective_pin(Arena *arena, const Plan *plan, const Node *node) {
+  int n = 0;
+  const Name *axes = node_names(node, ATTR_axes, &n);
+  CollectiveRow row = {.node = node};
+  if (plan) find_pins(arena, plan, &row, axes, n);
+  return row.pin;
 }
 
 /* ---- rows ---- */
@@ -109,7 +116,7 @@ static void add_collectives(CollectiveRows *rows, const Graph *graph,
                          .axes = axes_text(rows->arena, axes, count),
                          .bytes = payload_bytes(graph, node),
                          .times = n};
-    find_pins(rows, &row, axes, count);
+    find_pins(rows->arena, rows->plan, &row, axes, count);
     vec_push(rows->arena, &rows->list, row);
   }
 }
@@ -180,26 +187,23 @@ static void add_rows_json(Text *out, const CollectiveRows *rows) {
 
 /* ---- the command ---- */
 
+void show_collectives(Text *out, const Compilation *c, bool is_json) {
+  CollectiveRows rows = {.arena = out->arena, .plan = c->plan};
+  if (c->plan && c->trained) add_collectives(&rows, c->trained, 1, false);
+  (is_json ? add_rows_json : print_rows)(out, &rows);
+}
+
 int show_compiled(Tool *tool) {
   Compilation c;
-  Options *options = &tool->options;
-  options->plan = options->subject;
-  options->subject = options->model;
+  const Options *options = &tool->options;
   int code = tool_compile(tool, &c);
   if (code != EXIT_done) return code;
-  CollectiveRows rows = {.arena = tool->arena, .plan = c.plan};
-  if (c.plan && c.trained) add_collectives(&rows, c.trained, 1, false);
   Text out = text_create(tool->arena);
-  if (options->json) {
-    text_add(&out, "{");
-    if (options->collectives) add_rows_json(&out, &rows);
-    if (options->collectives) text_add(&out, ",");
-    show_memory(&out, &c, true);
-    text_add(&out, "}\n");
-  } else {
-    if (options->collectives) print_rows(&out, &rows);
-    show_memory(&out, &c, false);
-  }
+  if (options->json) text_add(&out, "{");
+  if (options->collectives) show_collectives(&out, &c, options->json);
+  if (options->json && options->collectives) text_add(&out, ",");
+  show_memory(&out, &c, options->json);
+  if (options->json) text_add(&out, "}\n");
   tool_print(&out);
   return EXIT_done;
 }

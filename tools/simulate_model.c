@@ -3,36 +3,7 @@
  * a training step of the model takes on the cluster under its plan, by part,
  * and whether it fits.
  */
-#include "passes/plan/price.h"
-#include "tools/tools.h"
-
-#include <string.h>
-
-/* Reads --without; prints a mistake. */
-static bool read_without(const Tool *tool, uint32_t *without) {
-  const char *names[N_COST_TERMS];
-  for (int i = 0; i < N_COST_TERMS; i++)
-    names[i] = cost_term_info((CostTerm)i)->name;
-  for (int i = 0; i < tool->options.without.n; i++) {
-    const char *name = tool->options.without.data[i];
-    int term = cost_term_find(name);
-    if (term < 0) {
-      const char *nearest = text_nearest(name, names, N_COST_TERMS);
-      message_print("dnnc: error: no term '%s'\n", name);
-      if (nearest) message_print("help: did you mean '%s'?\n", nearest);
-      return false;
-    }
-    *without |= (uint32_t)1 << term;
-  }
-  return true;
-}
-
-typedef struct Simulated {
-  const Compilation *c;
-  const Profile *profile; /* or NULL */
-  Bytes peak, pinned;     /* pinned: what the plan allows; 0: nothing is said */
-  Price price;
-} Simulated;
+#include "tools/priced.h"
 
 static double share(int64_t part, int64_t of) {
   return of > 0 ? (double)part / (double)of : 0;
@@ -65,12 +36,12 @@ static void print_profile_json(Text *out, const Price *price) {
 }
 
 /* The bytes that a rank of this class may use. */
-static Bytes memory_of(const Simulated *s, const PriceClass *class) {
+static Bytes memory_of(const Priced *s, const PriceClass *class) {
   Bytes memory = class->group->device->values[DEVICE_memory];
   return s->pinned > 0 && s->pinned < memory ? s->pinned : memory;
 }
 
-static Bytes missing_bytes(const Simulated *s) {
+static Bytes missing_bytes(const Priced *s) {
   Bytes most = 0;
   for (int i = 0; i < s->price.n_classes; i++) {
     Bytes missing = s->peak - memory_of(s, &s->price.classes[i]);
@@ -79,8 +50,7 @@ static Bytes missing_bytes(const Simulated *s) {
   return most;
 }
 
-static void print_memory(Text *out, const Simulated *s,
-                         const PriceClass *class) {
+static void print_memory(Text *out, const Priced *s, const PriceClass *class) {
   Bytes memory = memory_of(s, class);
   text_printf(out, "memory: %s of %s%s: ",
               text_quantity(out->arena, (double)s->peak, "B"),
@@ -93,8 +63,7 @@ static void print_memory(Text *out, const Simulated *s,
                 text_quantity(out->arena, (double)(s->peak - memory), "B"));
 }
 
-static void print_class(Text *out, const Simulated *s,
-                        const PriceClass *class) {
+static void print_class(Text *out, const Priced *s, const PriceClass *class) {
   text_printf(out, "%d ranks of %s (%s): compute %s, wait %s; ", class->ranks,
               class->group->name, class->group->device->name,
               milliseconds(out, class->compute),
@@ -102,10 +71,10 @@ static void print_class(Text *out, const Simulated *s,
   print_memory(out, s, class);
 }
 
-static void print_words(Text *out, const Simulated *s) {
+void priced_print(Text *out, const Priced *s) {
   const Price *price = &s->price;
-  text_printf(out, "%s on %d ranks of %s", s->c->model->name, s->c->ranks,
-              s->c->cluster->name);
+  text_printf(out, "%s on %d ranks of %s", s->c.model->name, s->c.ranks,
+              s->cluster->name);
   for (int i = 0; i < price->n_classes; i++)
     text_printf(out, "%s%s", i ? ", " : " (",
                 price->classes[i].group->device->name);
@@ -121,13 +90,13 @@ static void print_words(Text *out, const Simulated *s) {
   text_printf(out, "%lld launches, %lld transfers; a rank sends %s\n",
               (long long)price->n_launches, (long long)price->n_transfers,
               text_quantity(out->arena, (double)price->sent, "B"));
-  if (s->profile) print_profile(out, price);
+  if (s->model.profile) print_profile(out, price);
   if (price->n_classes == 1) print_memory(out, s, price->classes);
   for (int i = 0; price->n_classes > 1 && i < price->n_classes; i++)
     print_class(out, s, &price->classes[i]);
 }
 
-static void print_json_class(Text *out, const Simulated *s, int i) {
+static void print_json_class(Text *out, const Priced *s, int i) {
   const PriceClass *class = &s->price.classes[i];
   text_printf(out,
               "%s{\"class\":%d,\"device\":\"%s\",\"ranks\":%d,"
@@ -140,10 +109,10 @@ static void print_json_class(Text *out, const Simulated *s, int i) {
   text_add(out, "}");
 }
 
-static void print_json(Text *out, const Simulated *s) {
+void priced_print_json(Text *out, const Priced *s) {
   const Price *price = &s->price;
   Bytes missing = missing_bytes(s);
-  text_add(out, "{\"step_s\":");
+  text_add(out, "\"step_s\":");
   text_add_real(out, (double)price->step * 1e-12);
   text_add(out, ",\"terms\":{");
   for (int part = 0; part < N_COST_PARTS; part++) {
@@ -158,59 +127,22 @@ static void print_json(Text *out, const Simulated *s) {
               (long long)price->sent);
   for (int i = 0; i < price->n_classes; i++) print_json_class(out, s, i);
   text_add(out, "]");
-  if (s->profile) print_profile_json(out, price);
-  text_add(out, "}\n");
-}
-
-/* A profile of other machines gives nothing, which looks like a mistake. */
-static void note_cores(const Simulated *s, const CostModel *model) {
-  int cores = profile_cores(s->profile);
-  if (s->price.n_measured > 0 || cores == 0 || cores == model->rates.units)
-    return;
-  message_print("dnnc: note: the launches of the profile had %d cores, and a "
-                "rank of cluster '%s' has %d\n",
-                cores, s->c->cluster->name, model->rates.units);
-}
-
-static bool check_model(const Compilation *c) {
-  if (c->trained)
-    return driver_check_ranks(c->cluster, c->ranks) &&
-           driver_check_one_target(c);
-  message_print("dnnc: error: '%s' has no train block\n", c->model->name);
-  return false;
+  if (s->model.profile) print_profile_json(out, price);
 }
 
 int simulate_model(Tool *tool) {
-  Options *options = &tool->options;
-  CostModel model = {0};
-  if (!options->cluster) {
-    message_print("dnnc: error: what a step costs depends on the machines\n"
-                  "help: name them with --cluster FILE; 'dnnc cluster detect' "
-                  "writes one for this machine\n");
-    return EXIT_user;
-  }
-  if (!read_without(tool, &model.without)) return EXIT_user;
-  if (options->profile) {
-    model.profile = tool_read_profile(tool, options->profile);
-    if (!model.profile) return EXIT_user;
-  }
-  Compilation c;
-  int code = tool_compile(tool, &c);
+  Priced priced;
+  const char *trace = tool->options.trace;
+  int code = tool_price(tool, trace != NULL, &priced);
   if (code != EXIT_done) return code;
-  if (!check_model(&c)) return EXIT_user;
-  Simulated s = {.c = &c,
-                 .profile = model.profile,
-                 .peak = driver_arena_bytes(&c),
-                 .pinned = c.plan ? c.plan->memory_bytes : 0};
-  const EntryPoint *step = driver_training_step(&c);
-  if (!tool_cost_model(tool, &c, &model)) return EXIT_user;
-  double begin = driver_seconds();
-  s.price = price_list(tool->arena, step->instructions, &model, c.cluster, NULL,
-                       NULL);
-  driver_print_time(c.options, "price", begin);
-  if (s.profile) note_cores(&s, &model);
+  if (trace) {
+    Status status = trace_step(tool->arena, &priced, trace);
+    if (status.code != STATUS_ok) return tool_fail(status);
+  }
   Text out = text_create(tool->arena);
-  (options->json ? print_json : print_words)(&out, &s);
+  if (tool->options.json) text_add(&out, "{");
+  (tool->options.json ? priced_print_json : priced_print)(&out, &priced);
+  if (tool->options.json) text_add(&out, "}\n");
   tool_print(&out);
   return EXIT_done;
 }

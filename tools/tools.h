@@ -34,6 +34,7 @@ typedef enum CommandId {
 typedef struct Options {
   CommandId command;
   const char *subject; /* the model, plan or table */
+  const char *other;   /* diff: the second plan */
   VEC(Override) overrides;
   int level; /* -O0 .. -O2 */
   bool help;
@@ -49,6 +50,7 @@ typedef struct Tool {
   Options options;
   const char *cache; /* folder of the cache, looked for once */
   bool knows_cache;
+  const Source *plan_text; /* instead of the plan file's; NULL: as it is */
 } Tool;
 
 /* ---- options.c ---- */
@@ -100,6 +102,16 @@ TensorMap *tool_read_map(Tool *tool, const char *path);
 /* `dnnc show PLAN --model MODEL` (show_collectives.c); returns an exit code. */
 int show_compiled(Tool *tool);
 
+/* The collectives of a training step (show_collectives.c): a table, or fields
+ * of a JSON object. */
+void show_collectives(Text *out, const Compilation *c, bool is_json);
+/* The line of the plan or the model that is the reason for a collective; no
+ * source: there is none, as the batch takes open axes (show_collectives.c). */
+Span collective_pin(Arena *arena, const Plan *plan, const Node *node);
+/* `dnnc show PLAN --model MODEL --cluster FILE` (show_step.c); returns an exit
+ * code. */
+int show_step(Tool *tool);
+
 /* `dnnc show FILE.cluster` (show_cluster.c); returns an exit code. */
 int show_cluster(Tool *tool);
 
@@ -108,6 +120,9 @@ int simulate_model(Tool *tool);
 /* The memory of a rank by kind (show_memory.c): a table, or a field of a JSON
  * object. */
 void show_memory(Text *out, const Compilation *c, bool is_json);
+/* FLOPs of the contractions that outputs need, on logical sizes
+ * (command_check.c). */
+double graph_product_flops(const Graph *graph, Arena *arena);
 /* `dnnc check --parameters` (check_parameters.c); returns an exit code. */
 int check_parameters(Tool *tool, const Model *model, const Graph *graph);
 
@@ -118,9 +133,11 @@ Status tool_write_kernels(Tool *tool, const Compilation *c, const char *path);
 
 /* ---- profiles.c ---- */
 
-/* The model of the first group of devices of the command's cluster, with the
- * curves that its file names; keeps profile and terms.  Prints mistakes. */
-bool tool_cost_model(Tool *tool, const Compilation *c, CostModel *out);
+/* The model of the first group of devices, for a program of so many ranks, with
+ * the curves that the file of the cluster names; keeps profile and terms.
+ * Prints mistakes. */
+bool tool_cost_model(Tool *tool, const Cluster *cluster, int ranks,
+                     CostModel *out);
 
 /* NULL after mistakes, which are printed. */
 const Profile *tool_read_profile(Tool *tool, const char *path);

@@ -124,24 +124,9 @@ typedef struct Change {
   int64_t bytes[N_PEAK_KINDS];
 } Change;
 
-static void add_range(Change *changes, PeakKind kind, int64_t bytes, int first,
-                      int last) {
-  changes[first].bytes[kind] += bytes;
-  changes[last + 1].bytes[kind] -= bytes;
-}
-
-static void add_workspaces(const Peak *peak, const Target *target,
-                           Change *changes) {
-  for (int id = 0; id < peak->graph->nodes.n; id++) {
-    const BufferAssignment *body = peak->assignment->bodies[id];
-    int64_t bytes = 0;
-    if (peak->assignment->workspace[id] < 0) continue;
-    if (body)
-      bytes = body->arena_bytes;
-    else if (target && target->workspace_bytes)
-      bytes = target->workspace_bytes(target, peak->graph, id);
-    add_range(changes, PEAK_workspace, bytes, id, id);
-  }
+static void add_value(Change *changes, const MemoryValue *value) {
+  changes[value->first].bytes[value->kind] += value->bytes;
+  changes[value->last + 1].bytes[value->kind] -= value->bytes;
 }
 
 static MemoryPeak sum_changes(const Change *changes, int n) {
@@ -161,9 +146,27 @@ static MemoryPeak sum_changes(const Change *changes, int n) {
   return out;
 }
 
-MemoryPeak memory_peak(const Graph *graph, const BufferAssignment *assignment,
-                       const Target *target) {
-  Arena *arena = arena_create(graph->module->memory);
+/* ---- public ---- */
+
+static int add_workspaces(const Peak *peak, const Target *target,
+                          MemoryValue *out) {
+  int n = 0;
+  for (int id = 0; id < peak->graph->nodes.n; id++) {
+    const BufferAssignment *body = peak->assignment->bodies[id];
+    int64_t bytes = 0;
+    if (peak->assignment->workspace[id] < 0) continue;
+    if (body)
+      bytes = body->arena_bytes;
+    else if (target && target->workspace_bytes)
+      bytes = target->workspace_bytes(target, peak->graph, id);
+    out[n++] = (MemoryValue){PEAK_workspace, bytes, id, id, id};
+  }
+  return n;
+}
+
+MemoryValue *memory_values(Arena *arena, const Graph *graph,
+                           const BufferAssignment *assignment,
+                           const Target *target, int *out_n) {
   int n = graph->nodes.n;
   Peak peak = {.graph = graph,
                .assignment = assignment,
@@ -175,14 +178,27 @@ MemoryPeak memory_peak(const Graph *graph, const BufferAssignment *assignment,
   peak.uses = ARENA_ARRAY(arena, BufferUse, peak.n_ranges);
   find_stored(&peak);
   for (int id = 0; id < n; id++) note_uses(&peak, id);
-  Change *changes = ARENA_ARRAY(arena, Change, n + 2);
+  MemoryValue *out = ARENA_ARRAY(arena, MemoryValue, peak.n_ranges + n);
+  *out_n = 0;
   for (int i = 0; i < peak.n_ranges; i++) {
     const LiveRange *range = &peak.ranges[i];
-    if (!range->is_persistent)
-      add_range(changes, kind_of_buffer(&peak, &peak.uses[i]), range->bytes,
-                range->first, range->last);
+    if (range->is_persistent) continue;
+    out[(*out_n)++] =
+        (MemoryValue){kind_of_buffer(&peak, &peak.uses[i]), range->bytes,
+                      range->first, range->last, peak.uses[i].writer_id};
   }
-  add_workspaces(&peak, target, changes);
+  *out_n += add_workspaces(&peak, target, out + *out_n);
+  return out;
+}
+
+MemoryPeak memory_peak(const Graph *graph, const BufferAssignment *assignment,
+                       const Target *target) {
+  Arena *arena = arena_create(graph->module->memory);
+  int n = graph->nodes.n, n_values;
+  const MemoryValue *values =
+      memory_values(arena, graph, assignment, target, &n_values);
+  Change *changes = ARENA_ARRAY(arena, Change, n + 2);
+  for (int i = 0; i < n_values; i++) add_value(changes, &values[i]);
   MemoryPeak out = sum_changes(changes, n);
   out.packed = assignment->arena_bytes - assignment->persistent_bytes;
   arena_destroy(arena);

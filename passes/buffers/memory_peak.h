@@ -23,6 +23,19 @@ typedef struct MemoryPeak {
   int node;                    /* that runs when the sum is largest */
 } MemoryPeak;
 
+/* Transient bytes that are in use from one node to another, both included. */
+typedef struct MemoryValue {
+  PeakKind kind;
+  int64_t bytes;
+  int first, last;
+  int writer; /* the node that writes them first, or whose scratch they are */
+} MemoryValue;
+
+/* All of an entry point: buffers, then workspaces. */
+MemoryValue *memory_values(Arena *arena, const Graph *graph,
+                           const BufferAssignment *assignment,
+                           const Target *target, int *out_n);
+
 /* `graph` and `assignment` are those of an entry point. */
 MemoryPeak memory_peak(const Graph *graph, const BufferAssignment *assignment,
                        const Target *target);

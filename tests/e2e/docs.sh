@@ -33,7 +33,7 @@ done <calls.txt
 grep '^[a-z]*(' optimizers.txt | sort >listed.txt
 grep '(lr' calls.txt | sort | cmp -s - listed.txt ||
   fail "docs/optimizers.md lists other optimizers than 'dnnc list optimizers'"
-for command in check ir build run sample predict eval verify convert show cluster list; do
+for command in check ir build run sample predict eval verify convert show simulate diff cluster list; do
   "$dnnc" $command --help | grep -q "usage: dnnc $command" || fail "$command --help"
 done
 "$root/tools/operator-pages.sh" "$work/operators"

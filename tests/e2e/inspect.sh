@@ -1,0 +1,212 @@
+#!/bin/bash
+# Looks at the cost of a plan from all sides: on a changed cluster (--what-if),
+# as a timeline (--trace), by path, by line and as a page (show), and as the
+# difference of two plans (diff).
+. "$(dirname "$0")/lib.sh"
+plans=$root/benchmarks/plans systems=$root/benchmarks/systems
+printf 'cluster two {\n device = one_core\n level node { count = 4; link = 100MB/s; latency = 50us }\n}\n' >two.cluster
+printf 'device one_core { base = cpu; memory = 1GiB }\n' >>two.cluster
+
+wrong() { # MESSAGE COMMAND...
+  local message=$1
+  shift
+  "$@" >out 2>message && fail "'$*' ends well"
+  grep -q -- "$message" message || { cat message; fail "'$*'"; }
+}
+
+# ---- --what-if ----
+price() { "$dnnc" simulate "$systems/mlp.dnn" --plan "$plans/data.plan" --cluster two.cluster "$@"; }
+step() { price --json "$@" >out.json || fail "simulate $*"; field step_s out.json; }
+before=$(step) faster=$(step --what-if link.node=2x) slower=$(step --what-if link.node=0.5x)
+awk -v a="$faster" -v b="$before" -v c="$slower" 'BEGIN { exit !(a < b && b < c) }' ||
+  fail "links: $faster $before $slower"
+[ "$(step --what-if link.node=100MB/s)" = "$before" ] || fail "the same value"
+[ "$(step --what-if link.node=2x --what-if link.node=0.5x)" = "$before" ] || fail "there and back"
+[ "$(step --what-if latency.node=0s)" != "$before" ] || fail "latency"
+sed -i 's/100MB/200MB/' two.cluster
+[ "$(step)" = "$faster" ] || fail "a factor is not what the file would say"
+sed -i 's/200MB/100MB/' two.cluster
+[ "$(step --what-if flops=2x)" != "$before" ] || fail "flops"
+[ "$(step --what-if flops.f32=200T)" != "$before" ] || fail "flops of a dtype"
+[ "$(step --what-if bandwidth=2x)" != "$before" ] || fail "bandwidth"
+step --what-if memory=1KB >/dev/null
+[ "$(field fits out.json)" = false ] || fail "memory"
+wrong "has no level 'rack'" price --what-if link.rack=2x
+wrong "help: its levels are node" price --what-if link.rack=2x
+wrong "names no level" price --what-if latency=2x
+wrong "nothing is called 'speed'" price --what-if speed=2x
+wrong "it changes one of link.LEVEL, latency.LEVEL, flops, flops.DTYPE, memory" price --what-if speed=2x
+wrong "a device has a rate for each dtype" price --what-if flops=3T
+wrong "no device of cluster 'two' has it" price --what-if host_link=2x
+wrong "'2' is no value" price --what-if memory=2
+wrong "as in 5us" price --what-if latency.node=5GB/s
+wrong "'0x' is no value" price --what-if link.node=0x
+wrong "'0.0000001x' is no value" price --what-if link.node=0.0000001x
+wrong "is too large" price --what-if memory=9999999999x
+wrong "leaves nothing" price --what-if cores=0.1x
+wrong "takes NAME=VALUE, not 'memory'" price --what-if memory
+wrong "takes NAME=VALUE, not '=2x'" price --what-if =2x
+
+# ---- --trace: the stream has no gap, and its events add up to the step ----
+for pair in mlp:data mlp:zero3_microbatches gpt:sequence_zero3; do
+  "$dnnc" simulate "$systems/${pair%:*}.dnn" --plan "$plans/${pair#*:}.plan" \
+    --cluster two.cluster --trace step.json --json >out.json || fail "a trace of $pair"
+  python3 - "$pair" <<'END' || fail "the trace of $pair"
+import json, sys
+events = json.load(open("step.json"), parse_float=lambda text: int(text.replace(".", "")))["traceEvents"]
+step = round(json.load(open("out.json"))["step_s"] * 1e12)
+slices = [e for e in events if e["ph"] == "X"]
+tracks = {}
+for e in slices:
+    tracks.setdefault(e["tid"], []).append((e["ts"], e["dur"]))
+at = 0
+for begin, length in tracks[0]:
+    assert begin == at and length > 0, (begin, at)
+    at += length
+assert at == step, (at, step)
+for tid, spans in tracks.items():
+    spans.sort()
+    for (begin, length), after in zip(spans, spans[1:]):
+        assert begin + length <= after[0], f"track {tid} overlaps"
+names = {e["tid"]: e["args"]["name"] for e in events if e.get("name") == "thread_name"}
+assert names[0] == "stream" and len(tracks) > 1 and set(tracks) <= set(names)
+assert any(e["name"].startswith("wait: ") for e in slices)
+END
+done
+wrong "cannot" price --trace nowhere/step.json
+echo "inspect: timelines"
+
+# ---- show: the same step by term, path, kind, name and line ----
+show() { "$dnnc" show "$plans/$2.plan" --model "$systems/$1.dnn" --cluster two.cluster "${@:3}"; }
+check_sums() { # of shown.json; MODEL PLAN
+  python3 - <<'END' || fail "the sums of $1 under $2"
+import json
+shown = json.load(open("shown.json"))
+step = shown["step_ps"]
+assert sum(row["time_ps"] for row in shown["paths"]) == step
+assert all(sum(row["parts_ps"].values()) == row["time_ps"] for row in shown["paths"])
+for term, seconds in shown["terms"].items():
+    of = sum(row["parts_ps"].get(term, 0) for row in shown["paths"])
+    assert of == round(seconds * 1e12), term
+assert sum(k["at_peak_bytes"] for k in shown["memory"]) + shown["hole_bytes"] == shown["peak_bytes"]
+transient = [k for k in shown["memory"] if not k["persistent"]]
+assert sum(k["at_peak_bytes"] for k in transient) == shown["live_bytes"]
+stays = sum(k["at_peak_bytes"] for k in shown["memory"] if k["persistent"])
+assert sum(row["persistent_bytes"] for row in shown["paths"]) == stays
+assert sum(row["at_peak_bytes"] for row in shown["paths"]) == shown["live_bytes"]
+moments = shown["memory_over_time"]
+assert max(sum(v for k, v in m.items() if k != "time_ps") for m in moments) == shown["live_bytes"]
+lane = shown["timelines"][0]["lanes"][0]["bars"]
+assert lane[0]["begin_ps"] == 0 and lane[-1]["end_ps"] == step
+assert all(a["end_ps"] == b["begin_ps"] for a, b in zip(lane, lane[1:]))
+assert sum(line["exposed_ps"] for line in shown["lines"]) == sum(
+    round(1e12 * shown["terms"][t]) for t in
+    ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute"))
+assert sum(line["transfers"] for line in shown["lines"]) == shown["transfers"]
+assert abs(shown["mfu"] - shown["flops"] / shown["peak_flops"] / shown["step_s"]) < 1e-9
+END
+}
+for pair in mlp:data gpt:sequence_zero3 moe:experts_tensor gpt:ring4; do
+  show ${pair%:*} ${pair#*:} --json >shown.json || fail "show $pair"
+  check_sums ${pair%:*} ${pair#*:}
+done
+show gpt sequence_zero3 >words || fail "words"
+for words in '^by path ' 'block\[0..1\].attn.dot\[0\] ' '^memory by kind' '^sharding by name' \
+  '  shard H, F, V over tensor .*, [+-]' 'zero = 3  .*, [+-]'; do
+  grep -q -- "$words" words || { cat words; fail "no '$words'"; }
+done
+# A line buys the difference to the price of the plan without it.
+show gpt tensor --json >shown.json || fail "show tensor"
+sed '/shard H, F/d' "$plans/tensor.plan" >without.plan
+"$dnnc" simulate "$systems/gpt.dnn" --plan without.plan --cluster two.cluster --json >out.json || fail "without a line"
+python3 - <<'END' || fail "what a line buys"
+import json
+line = json.load(open("shown.json"))["lines"][0]
+out = json.load(open("out.json"))
+assert line["text"] == "shard H, F over tensor" and line["line"] == 8, line
+assert line["step_without_ps"] == round(out["step_s"] * 1e12)
+assert line["peak_without_bytes"] == out["ranks"][0]["peak_bytes"]
+END
+# A line without which there is no plan says why.
+show gpt ring4 >words 2>message || fail "show ring4"
+grep -q "shard T over seq .*  no plan: 'attention = ring' cannot hold" words && ! grep -q error message ||
+  { cat words message; fail "a line that another one needs"; }
+show mlp data --what-if link.node=2x --without launch --collectives >words || fail "options of show"
+grep -q '^operator  *axes' words && ! grep -q '  launch ' words || fail "options of show"
+wrong "what a step costs depends on the machines" "$dnnc" show "$plans/data.plan" \
+  --model "$systems/mlp.dnn" --what-if flops=2x
+wrong "what a step costs follows from a model" "$dnnc" show "$plans/data.plan" --cluster two.cluster
+echo "inspect: terms, paths, kinds, names and lines"
+
+# ---- diff: each table adds up to the difference, in both orders ----
+diff_of() { "$dnnc" diff "$plans/$2.plan" "$plans/$3.plan" --model "$systems/$1.dnn" --cluster two.cluster "${@:4}"; }
+for pair in gpt:tensor:data gpt:sequence_zero3:tensor mlp:zero3_microbatches:data gpt:ulysses:ring4; do
+  IFS=: read -r model a b <<<"$pair"
+  diff_of $model $a $b --json >there.json 2>message && diff_of $model $b $a --json >back.json 2>message ||
+    { cat message; fail "diff $pair"; }
+  python3 - <<'END' || fail "the sums of diff $pair"
+import json
+there, back = (json.load(open(f)) for f in ("there.json", "back.json"))
+assert there["diff_ps"] == there["b"]["step_ps"] - there["a"]["step_ps"] == -back["diff_ps"] != 0
+assert there["diff_bytes"] == there["b"]["peak_bytes"] - there["a"]["peak_bytes"]
+for out in (there, back):
+    for table, unit, of in (("terms", "ps", "step_ps"), ("paths", "ps", "step_ps"), ("memory", "bytes", "peak_bytes")):
+        for side in "ab":
+            assert sum(row[f"{side}_{unit}"] for row in out[table]) == out[side][of], (table, side)
+        assert sum(row[f"diff_{unit}"] for row in out[table]) == out[f"diff_{unit}"], table
+names = lambda out: {row["path"]: row["diff_ps"] for row in out["paths"]}
+assert names(there) == {path: -diff for path, diff in names(back).items()}
+END
+done
+diff_of gpt tensor data >words || fail "words of diff"
+for words in '^a: .*tensor.plan: 4 ranks' '^by term ' '^memory at the peak ' '^by path ' '  block\[0..1\].attn.dot\[0\] ' \
+  '  others ' '  arena '; do
+  grep -q -- "$words" words || { cat words; fail "no '$words'"; }
+done
+# Other links change one plan more than the other.
+total() { diff_of gpt tensor data --json "$@" | grep -o '"diff_ps":[-0-9]*' | head -n 1; }
+now=$(total) faster=$(total --what-if link.node=10x --without launch)
+[ -n "$faster" ] && [ "$now" != "$faster" ] || fail "--what-if of diff: $now, $faster"
+wrong "needs two plans" "$dnnc" diff "$plans/data.plan" --model "$systems/gpt.dnn" --cluster two.cluster
+wrong "follows from a model" "$dnnc" diff a.plan b.plan --cluster two.cluster
+wrong "name them with --cluster" "$dnnc" diff a.plan b.plan --model "$systems/gpt.dnn"
+wrong "cannot open 'missing.plan'" "$dnnc" diff "$plans/data.plan" missing.plan --model "$systems/gpt.dnn" \
+  --cluster two.cluster
+echo "inspect: differences"
+
+# ---- show --html and --dot ----
+page() { # MODEL PLAN OPTION...
+  show "$1" "$2" --html page.html --dot step.dot --json "${@:3}" >shown.json 2>message ||
+    { cat message; fail "a page of $1 under $2"; }
+  python3 "$root/tests/e2e/page_numbers.py" page.html shown.json >numbers || fail "the page of $1 under $2"
+}
+page mlp zero3_microbatches
+page gpt sequence_zero3
+page moe experts_tensor --what-if link.node=0.1x --lines 1
+page gpt sequence_zero3 L=6 --lines 0
+grep -q 'block\[2\], one of 6: backward pass' page.html || fail "one block of a repeat"
+# Every box of the graph is drawn once, edges join boxes, and times add up.
+python3 - <<'END' || fail "the graph"
+import json, re
+shown, text = json.load(open("shown.json")), open("step.dot").read()
+boxes = re.findall(r'^  ("[^"]*") \[label="((?:[^"\\]|\\.)*)"', text, re.M)
+names = [box for box, _ in boxes]
+assert len(names) == len(set(names)) > 20
+edges = re.findall(r'^  ("[^"]*") -> ("[^"]*") \[tooltip=', text, re.M)
+assert edges and len(edges) == len(set(edges)) and all(a in names and b in names for a, b in edges)
+time = sum(float(re.search(r"([\d.]+) ms$", label).group(1)) for _, label in boxes)
+assert abs(time - shown["step_ps"] * 1e-9) < 0.001 * len(boxes), (time, shown["step_ps"])
+assert any("block[3..5] backward" in label for _, label in boxes)
+END
+! command -v dot >/dev/null || dot -Tsvg step.dot >step.svg || fail "Graphviz cannot read the graph"
+wrong "cannot" show mlp data --html nowhere/page.html
+wrong "cannot" show mlp data --dot nowhere/step.dot
+wrong "depends on the machines" "$dnnc" show "$plans/data.plan" --model "$systems/mlp.dnn" --html page.html
+# A large program does not make a large page.
+cp "$plans/gpt3.plan" zero.plan
+sed -i 's/^plan {/&\n  zero = 3/' zero.plan
+"$dnnc" show zero.plan --model "$root/models/gpt3.dnn" --cluster "$root/models/a100x1024.cluster" --lines 0 \
+  --html page.html --json >shown.json || fail "a page of GPT-3"
+python3 "$root/tests/e2e/page_numbers.py" page.html shown.json >numbers || fail "the page of GPT-3"
+[ "$(wc -c <page.html)" -lt 2000000 ] || fail "a page of $(wc -c <page.html) bytes"
+echo "inspect: pages ($(cat numbers), $(wc -c <page.html) bytes for GPT-3 on 1,024 ranks) and graphs"

@@ -1,0 +1,253 @@
+/*
+ * command_diff.c -- implements `dnnc diff A.plan B.plan --model MODEL --cluster
+ * FILE`: by how much the step and the memory of a model differ under two plans,
+ * by term, kind and path.
+ *
+ *     by term          a            b       b - a
+ *       product   80.0 ms      40.0 ms    -40.0 ms
+ *       all_reduce 0.0 ms      12.5 ms    +12.5 ms
+ *       step      80.0 ms      52.5 ms    -27.5 ms
+ *
+ * Each table adds up to the difference of the two steps, to the picosecond, or
+ * of the two arenas.
+ */
+#include "tools/inspect.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_PATHS = 20 };
+
+/* One line of a table: of the first plan and of the second. */
+typedef struct DiffRow {
+  const char *name;
+  int64_t a, b;
+  Bytes a_bytes, b_bytes; /* of a path: at the peak, and what stays */
+} DiffRow;
+
+typedef struct DiffRows {
+  VEC(DiffRow) data;
+  Map *index; /* name -> row, plus 1 */
+} DiffRows;
+
+typedef struct Diff {
+  Arena *arena;
+  const Priced *a, *b;
+  Inspection memory_a, memory_b;
+  const char *plan_a, *plan_b;
+} Diff;
+
+static DiffRow *diff_row(Arena *arena, DiffRows *rows, Name key,
+                         const char *name) {
+  intptr_t at = (intptr_t)map_get(rows->index, key);
+  if (!at) {
+    vec_push(arena, &rows->data, (DiffRow){.name = name});
+    at = rows->data.n;
+    map_put(rows->index, key, (void *)at);
+  }
+  return &rows->data.data[at - 1];
+}
+
+static DiffRows diff_terms(const Diff *d) {
+  DiffRows rows = {.index = map_create(d->arena)};
+  for (int i = 0; i < N_COST_PARTS; i++) {
+    DiffRow row = {cost_term_info((CostTerm)i)->name, d->a->price.parts[i],
+                   d->b->price.parts[i], 0, 0};
+    if (row.a || row.b) vec_push(d->arena, &rows.data, row);
+  }
+  return rows;
+}
+
+/* Names of kinds come from tables, so that equal ones have one address. */
+static DiffRows diff_kinds(const Diff *d) {
+  DiffRows rows = {.index = map_create(d->arena)};
+  Names *names = d->a->c.module->names;
+  for (int side = 0; side < 2; side++) {
+    const Inspection *of = side ? &d->memory_b : &d->memory_a;
+    for (int i = 0; i <= of->kinds.n; i++) {
+      bool is_hole = i == of->kinds.n;
+      Name name =
+          name_intern(names, is_hole ? "holes" : of->kinds.data[i].name);
+      DiffRow *row = diff_row(d->arena, &rows, name, name);
+      *(side ? &row->b : &row->a) =
+          is_hole ? of->holes : of->kinds.data[i].at_peak;
+    }
+  }
+  return rows;
+}
+
+/* Where a repeat has other iterations under the two plans, the row has the
+ * name that it has under the first. */
+static DiffRows diff_paths(const Diff *d, bool folds) {
+  DiffRows rows = {.index = map_create(d->arena)};
+  for (int side = 0; side < 2; side++) {
+    PathTable table = paths_of(d->arena, side ? d->b : d->a, folds);
+    for (int i = 0; i < table.rows.n; i++) {
+      const PathRow *path = &table.rows.data[i];
+      DiffRow *row =
+          diff_row(d->arena, &rows, path->key, path_text(d->arena, path));
+      *(side ? &row->b : &row->a) = path->time;
+      *(side ? &row->b_bytes : &row->a_bytes) =
+          path->at_peak + path->persistent;
+    }
+  }
+  return rows;
+}
+
+static int64_t distance(const DiffRow *row) {
+  return row->b > row->a ? row->b - row->a : row->a - row->b;
+}
+
+static int compare_rows(const void *a, const void *b) {
+  const DiffRow *x = a, *y = b;
+  if (distance(x) != distance(y)) return distance(x) < distance(y) ? 1 : -1;
+  if (x->a != y->a) return x->a < y->a ? 1 : -1;
+  return strcmp(x->name, y->name);
+}
+
+static void sort_rows(DiffRows *rows) {
+  if (rows->data.n > 1)
+    qsort(rows->data.data, (size_t)rows->data.n, sizeof *rows->data.data,
+          compare_rows);
+}
+
+static DiffRow sum_of_rows(const DiffRows *rows, int from, const char *name) {
+  DiffRow sum = {.name = name};
+  for (int i = from; i < rows->data.n; i++) {
+    sum.a += rows->data.data[i].a;
+    sum.b += rows->data.data[i].b;
+  }
+  return sum;
+}
+
+/* ---- words ---- */
+
+static void print_time_row(Text *out, const DiffRow *row) {
+  text_printf(out, "  %-40s %16s %16s %16s\n", row->name,
+              inspect_ms(out->arena, row->a), inspect_ms(out->arena, row->b),
+              inspect_signed_ms(out->arena, row->b - row->a));
+}
+
+static void print_bytes_row(Text *out, const DiffRow *row) {
+  text_printf(out, "  %-40s %16s %16s %16s\n", row->name,
+              text_quantity(out->arena, (double)row->a, "B"),
+              text_quantity(out->arena, (double)row->b, "B"),
+              inspect_signed_bytes(out->arena, row->b - row->a));
+}
+
+static void print_table(Text *out, const char *title, const DiffRows *rows,
+                        int most, const char *sum,
+                        void (*print)(Text *, const DiffRow *)) {
+  text_printf(out, "\n%-42s %16s %16s %16s\n", title, "a", "b", "b - a");
+  for (int i = 0; i < rows->data.n && i < most; i++)
+    print(out, &rows->data.data[i]);
+  if (rows->data.n > most) {
+    DiffRow others = sum_of_rows(rows, most, "others");
+    print(out, &others);
+  }
+  DiffRow total = sum_of_rows(rows, 0, sum);
+  print(out, &total);
+}
+
+static void print_side(Text *out, const char *name, const char *plan,
+                       const Priced *p) {
+  text_printf(out, "%s: %s: %d ranks, a step takes %s, memory %s: %s\n", name,
+              plan, p->c.ranks, inspect_ms(out->arena, p->price.step),
+              text_quantity(out->arena, (double)p->peak, "B"),
+              p->peak <= p->memory ? "fits" : "does not fit");
+}
+
+static void print_diff(Text *out, const Diff *d) {
+  text_printf(out, "%s on %s (%s), estimates\n", d->a->c.model->name,
+              d->a->cluster->name, d->a->device->name);
+  print_side(out, "a", d->plan_a, d->a);
+  print_side(out, "b", d->plan_b, d->b);
+  DiffRows terms = diff_terms(d), kinds = diff_kinds(d);
+  DiffRows paths = diff_paths(d, true);
+  sort_rows(&paths);
+  print_table(out, "by term", &terms, N_COST_PARTS, "step", print_time_row);
+  print_table(out, "memory at the peak", &kinds, kinds.data.n, "arena",
+              print_bytes_row);
+  print_table(out, "by path", &paths, MOST_PATHS, "step", print_time_row);
+}
+
+/* ---- JSON ---- */
+
+static void print_rows_json(Text *out, const char *key, const DiffRows *rows,
+                            const char *name, const char *unit,
+                            bool has_bytes) {
+  text_printf(out, ",\"%s\":[", key);
+  for (int i = 0; i < rows->data.n; i++) {
+    const DiffRow *row = &rows->data.data[i];
+    text_printf(out, "%s\n{\"%s\":", i ? "," : "", name);
+    text_add_json(out, row->name);
+    text_printf(out, ",\"a_%s\":%lld,\"b_%s\":%lld,\"diff_%s\":%lld", unit,
+                (long long)row->a, unit, (long long)row->b, unit,
+                (long long)(row->b - row->a));
+    if (has_bytes)
+      text_printf(out, ",\"a_bytes\":%lld,\"b_bytes\":%lld",
+                  (long long)row->a_bytes, (long long)row->b_bytes);
+    text_add(out, "}");
+  }
+  text_add(out, "]");
+}
+
+static void print_side_json(Text *out, const char *name, const char *plan,
+                            const Priced *p) {
+  text_printf(out, "%s\"%s\":{\"plan\":", *name == 'a' ? "" : ",", name);
+  text_add_json(out, plan);
+  text_printf(out,
+              ",\"n_ranks\":%d,\"step_ps\":%lld,\"peak_bytes\":%lld,"
+              "\"fits\":%s}",
+              p->c.ranks, (long long)p->price.step, (long long)p->peak,
+              p->peak <= p->memory ? "true" : "false");
+}
+
+static void print_diff_json(Text *out, const Diff *d) {
+  DiffRows terms = diff_terms(d), kinds = diff_kinds(d);
+  DiffRows paths = diff_paths(d, false);
+  text_add(out, "{");
+  print_side_json(out, "a", d->plan_a, d->a);
+  print_side_json(out, "b", d->plan_b, d->b);
+  text_printf(out, ",\"diff_ps\":%lld,\"diff_bytes\":%lld",
+              (long long)(d->b->price.step - d->a->price.step),
+              (long long)(d->b->peak - d->a->peak));
+  print_rows_json(out, "terms", &terms, "term", "ps", false);
+  print_rows_json(out, "memory", &kinds, "kind", "bytes", false);
+  print_rows_json(out, "paths", &paths, "path", "ps", true);
+  text_add(out, "}\n");
+}
+
+/* ---- the command ---- */
+
+static int price_plan(Tool *tool, const char *plan, Priced *out,
+                      Inspection *memory) {
+  tool->options.plan = plan;
+  int code = tool_price(tool, true, out);
+  if (code == EXIT_done) *memory = inspect_memory(tool->arena, out);
+  return code;
+}
+
+int command_diff(Tool *tool) {
+  Options *options = &tool->options;
+  if (!options->model) {
+    message_print("dnnc: error: what a plan costs follows from a model\n"
+                  "help: name it with --model MODEL\n");
+    return EXIT_user;
+  }
+  Priced a, b;
+  Diff diff = {.arena = tool->arena,
+               .a = &a,
+               .b = &b,
+               .plan_a = options->subject,
+               .plan_b = options->other};
+  options->subject = options->model;
+  int code = price_plan(tool, diff.plan_a, &a, &diff.memory_a);
+  if (code == EXIT_done)
+    code = price_plan(tool, diff.plan_b, &b, &diff.memory_b);
+  if (code != EXIT_done) return code;
+  Text out = text_create(tool->arena);
+  (options->json ? print_diff_json : print_diff)(&out, &diff);
+  tool_print(&out);
+  return EXIT_done;
+}

@@ -1,0 +1,181 @@
+/*
+ * inspect.h -- declares an Inspection: what a plan costs on a cluster, by term,
+ * path, kind and name.  The tables, the JSON object and the page of `dnnc show`
+ * all print this one object.
+ */
+#ifndef TOOLS_INSPECT_H
+#define TOOLS_INSPECT_H
+
+#include "passes/buffers/memory_peak.h"
+#include "tools/priced.h"
+
+/* ---- paths.c: by path ---- */
+
+enum { MOST_FOLDED = 4 };
+
+/* One path, or all that differ in indices of repeats only:
+ * "block[0..95].attn.dot[0]". */
+typedef struct PathRow {
+  Name key; /* "block[*].attn.dot[0]" */
+  int n_paths;
+  int n_indices; /* that are folded */
+  int64_t least[MOST_FOLDED], most[MOST_FOLDED];
+  Ps parts[N_COST_PARTS], time; /* of a step; time: their sum */
+  Bytes persistent, at_peak;    /* at_peak: transient, when most is alive */
+} PathRow;
+
+typedef struct PathTable {
+  Map *index; /* key -> row, plus 1 */
+  VEC(PathRow) rows;
+} PathTable;
+
+/* The time and memory of every path; `folds`: repeats become one row. */
+PathTable paths_of(Arena *arena, const Priced *priced, bool folds);
+/* The row of one path, without figures. */
+PathRow paths_fold(Names *names, Arena *arena, const char *path);
+/* "block[3].attn.q" is iteration 3 of block; false: it is of no repeat. */
+bool path_iteration(Names *names, const char *path, Name *out_name,
+                    int64_t *out_index);
+/* The most costly first. */
+void paths_sort(PathTable *table);
+/* "block[0..95].attn.dot[0]" */
+const char *path_text(Arena *arena, const PathRow *row);
+
+/* ---- timeline.c: over time ---- */
+
+/* One span, or several that are too short to be drawn. */
+typedef struct TimelineBar {
+  Ps begin, end;
+  int n;
+  Phase phase;              /* that most of it belongs to */
+  const char *first, *last; /* paths */
+  Ps parts[N_COST_PARTS];   /* waits: as what is waited for */
+} TimelineBar;
+
+typedef struct TimelineLane {
+  const char *name;
+  VEC(TimelineBar) bars;
+} TimelineLane;
+
+/* The lanes of a class between two moments; the first one is the stream. */
+typedef struct Timeline {
+  const char *title;
+  int class;
+  Ps begin, end;
+  int n_lanes;
+  TimelineLane *lanes;
+} Timeline;
+
+/* Transient bytes by kind: the moment of a column at which most is alive. */
+typedef struct MemoryMoment {
+  Ps time;
+  Bytes bytes[N_PEAK_KINDS];
+} MemoryMoment;
+
+enum { TIMELINE_COLUMNS = 500 };
+
+/* The step of each class, then one block of the most costly repeat, forward and
+ * backward. */
+Timeline *timelines_of(Arena *arena, const Priced *priced, int *out_n);
+MemoryMoment *memory_over_time(Arena *arena, const Priced *priced, int *out_n);
+
+/* ---- plan_lines.c: what a line of the plan costs and buys ---- */
+
+typedef struct PlanLine {
+  Span span; /* no source: of no line, as the batch takes open axes */
+  const char *text;
+  int64_t n_transfers; /* of a step, for which this line is the reason */
+  Bytes sent;          /* by them */
+  Ps busy, exposed;    /* in queues; waited for */
+  bool is_tried, is_legal;
+  const char *why; /* it is not: the first message */
+  Ps step_without; /* the step and the arena if the line is left out */
+  Bytes peak_without;
+  Ps step_change; /* by how much they are larger then */
+  Bytes peak_change;
+} PlanLine;
+
+typedef struct PlanLines {
+  VEC(PlanLine) lines; /* the most costly first */
+} PlanLines;
+
+enum { MOST_TRIED_LINES = 10 };
+
+/* Prices the plan without each of its most costly lines, as many as --lines
+ * says.  That takes long for a large model, so it says on a terminal how far it
+ * is. */
+PlanLines plan_lines_of(Tool *tool, const Priced *priced);
+
+/* ---- inspect.c ---- */
+
+typedef struct KindRow {
+  const char *name, *words;
+  Bytes at_peak, most; /* persistent: equal */
+  bool is_persistent;
+} KindRow;
+
+/* How many values of a step have a dim of this name sharded so. */
+typedef struct NameRow {
+  Name dim;
+  AxisList axes;
+  int n_values;
+} NameRow;
+
+/* Parameters of one type whose paths differ in indices of repeats only. */
+typedef struct ParameterRow {
+  PathRow paths;
+  const Type *type;
+  Bytes bytes; /* of one, on a rank */
+} ParameterRow;
+
+typedef struct Inspection {
+  const Priced *priced;
+  const char *plan;         /* the file */
+  double flops, peak_flops; /* of a step; of all ranks, a second */
+  double mfu;               /* flops / (step * peak_flops) */
+  int64_t samples, items;   /* of a step; items: tokens where it has them */
+  bool has_tokens;
+  VEC(KindRow) kinds;
+  MemoryPeak peak;
+  Bytes holes;      /* kinds at the peak and holes are the arena */
+  PathTable paths;  /* folded */
+  PathTable single; /* each path */
+  VEC(NameRow) names;
+  VEC(ParameterRow) parameters;
+  int n_timelines;
+  Timeline *timelines;
+  int n_moments;
+  MemoryMoment *moments;
+  PlanLines lines;
+} Inspection;
+
+/* Exit code; mistakes are printed. */
+int inspect(Tool *tool, const Priced *priced, Inspection *out);
+
+/* What MFU is here, in words. */
+const char *inspect_mfu_formula(void);
+/* 0 to 1 */
+double inspect_share(Ps part, Ps of);
+/* "data, tensor" */
+const char *inspect_axes(Arena *arena, const Mesh *mesh, AxisList axes);
+/* Memory alone: kinds, peak and holes. */
+Inspection inspect_memory(Arena *arena, const Priced *priced);
+/* "123.456 ms", "+123.456 ms", "-1.25 MB" */
+const char *inspect_ms(Arena *arena, Ps time);
+const char *inspect_signed_ms(Arena *arena, Ps time);
+const char *inspect_signed_bytes(Arena *arena, Bytes bytes);
+
+/* ---- inspect_text.c, inspect_json.c, page.c ---- */
+
+void inspect_print(Text *out, const Inspection *inspection);
+/* Fields of an object, without its braces. */
+void inspect_print_json(Text *out, const Inspection *inspection);
+/* One file of HTML with drawings; needs nothing else. */
+void page_print(Text *out, const Inspection *inspection);
+
+/* ---- dot_steps.c ---- */
+
+/* The step as a graph for Graphviz. */
+void dot_print(Text *out, const Inspection *inspection);
+
+#endif

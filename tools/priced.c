@@ -1,0 +1,349 @@
+/*
+ * priced.c -- compiles a model, prices its training step on a cluster, and
+ * says where on the streams of the ranks each instruction stands.
+ *
+ *     run %3 dot             0 .. 3 us launch, 3 .. 83 us product
+ *     start %4 all_reduce    queue 0: 83 .. 103 us
+ *     run %5 fused           83 .. 86 us launch, 86 .. 98 us fused
+ *     wait %4                98 .. 103 us waits for all_reduce
+ *
+ * The simulator tells of launches and transfers alone.  A wait lies between
+ * two of them: the list is followed once more, and a wait ends with the last
+ * transfer that its collective has started.  A launch takes longer beside a
+ * transfer; the same list priced without interference tells by how much.
+ */
+#include "tools/priced.h"
+
+#include <string.h>
+
+static bool check_model(const Compilation *c) {
+  if (c->trained)
+    return driver_check_ranks(c->cluster, c->ranks) &&
+           driver_check_one_target(c);
+  message_print("dnnc: error: '%s' has no train block\n", c->model->name);
+  return false;
+}
+
+/* Reads --without; prints a mistake. */
+static bool read_without(const Tool *tool, uint32_t *without) {
+  const char *names[N_COST_TERMS];
+  for (int i = 0; i < N_COST_TERMS; i++)
+    names[i] = cost_term_info((CostTerm)i)->name;
+  for (int i = 0; i < tool->options.without.n; i++) {
+    const char *name = tool->options.without.data[i];
+    int term = cost_term_find(name);
+    if (term < 0) {
+      const char *nearest = text_nearest(name, names, N_COST_TERMS);
+      message_print("dnnc: error: no term '%s'\n", name);
+      if (nearest) message_print("help: did you mean '%s'?\n", nearest);
+      return false;
+    }
+    *without |= (uint32_t)1 << term;
+  }
+  return true;
+}
+
+/* ---- nodes of instructions ---- */
+
+static void find_nodes(Arena *arena, Priced *p) {
+  const InstructionList *list = p->step->instructions;
+  VEC(PricedNode) around = {0};
+  PricedNode top = {.graph = list->graph, .outer = -1};
+  p->nodes = ARENA_ARRAY(arena, PricedNode, list->instructions.n);
+  for (int i = 0; i < list->instructions.n; i++) {
+    const Instruction *in = &list->instructions.data[i];
+    PricedNode here = around.n > 0 ? around.data[around.n - 1] : top;
+    if (in->kind == INSTRUCTION_end) {
+      around.n--;
+      continue;
+    }
+    if (in->node >= 0) {
+      p->nodes[i] =
+          (PricedNode){here.graph, here.graph->nodes.data[in->node], in->node,
+                       here.outer < 0 ? in->node : here.outer};
+      if (in->kind == INSTRUCTION_loop)
+        here = (PricedNode){.graph = p->nodes[i].node->body,
+                            .outer = p->nodes[i].outer};
+    }
+    if (in->kind == INSTRUCTION_loop) vec_push(arena, &around, here);
+  }
+}
+
+/* ---- spans as the simulator gives them ---- */
+
+typedef struct RawSpan {
+  int id;
+  Ps begin, end;
+} RawSpan;
+
+typedef struct RawClass {
+  VEC(RawSpan) stream;
+  VEC(QueueSpan) queues;
+} RawClass;
+
+typedef struct RawSpans {
+  Arena *arena;
+  VEC(RawClass) classes;
+} RawSpans;
+
+static void note_span(void *user, int class, int queue, int id, Ps begin,
+                      Ps end) {
+  RawSpans *spans = user;
+  while (spans->classes.n <= class)
+    vec_push(spans->arena, &spans->classes, (RawClass){0});
+  RawClass *raw = &spans->classes.data[class];
+  if (queue < 0)
+    vec_push(spans->arena, &raw->stream, (RawSpan){id, begin, end});
+  else
+    vec_push(spans->arena, &raw->queues, (QueueSpan){id, queue, begin, end});
+}
+
+static RawSpans price_with_spans(Arena *arena, const Priced *p,
+                                 uint32_t without, Price *out) {
+  RawSpans spans = {.arena = arena};
+  CostModel model = p->model;
+  model.without |= without;
+  *out = price_list(arena, p->step->instructions, &model, p->cluster, note_span,
+                    &spans);
+  return spans;
+}
+
+/* ---- the list, followed once more ---- */
+
+typedef struct Ends {
+  VEC(Ps) data;
+} Ends;
+
+typedef struct Follow {
+  Arena *arena;
+  const Priced *p;
+  const InstructionList *list;
+  const RawClass *raw;
+  const RawClass *alone; /* launches without interference */
+  PricedClass *out;
+  LaunchCost *launches; /* by instruction */
+  Map *start_of;        /* node of a collective -> its start, plus 1 */
+  Ends *ends;           /* by start: of the transfers, in their order */
+  int *n_started;
+  int next; /* span of the stream */
+  Ps now;
+} Follow;
+
+static void add_stream_span(Follow *f, int instruction, CostTerm part) {
+  ASSERT(f->next < f->raw->stream.n);
+  const RawSpan *span = &f->raw->stream.data[f->next];
+  const RawSpan *alone = &f->alone->stream.data[f->next++];
+  ASSERT(span->id == instruction && span->begin == f->now);
+  StreamSpan out = {.instruction = instruction,
+                    .part = part,
+                    .begin = span->begin,
+                    .end = span->end,
+                    .taken = (span->end - span->begin) -
+                             (alone->end - alone->begin)};
+  f->now = span->end;
+  vec_push(f->arena, &f->out->stream, out);
+}
+
+/* A launch that takes no time has no span. */
+static void follow_launch(Follow *f, int i) {
+  const LaunchCost *cost = &f->launches[i];
+  if (cost->launch > 0) add_stream_span(f, i, COST_launch);
+  if (cost->time > 0) add_stream_span(f, i, cost->part);
+}
+
+static CostTerm collective_part(Op op) {
+  int term = cost_term_find(op_info(op)->name);
+  return term < 0 ? COST_all_reduce : (CostTerm)term;
+}
+
+static void follow_wait(Follow *f, int i) {
+  const Instruction *wait = &f->list->instructions.data[i];
+  const Graph *graph = f->p->nodes[i].graph;
+  const Node *node = graph->nodes.data[wait->collective];
+  int start = (int)(intptr_t)map_get(f->start_of, node) - 1;
+  ASSERT(start >= 0 && f->n_started[start] > 0);
+  Ps end = f->ends[start].data.data[f->n_started[start] - 1];
+  if (end <= f->now) return;
+  StreamSpan span = {.instruction = start,
+                     .part = collective_part(node->op),
+                     .is_wait = true,
+                     .begin = f->now,
+                     .end = end};
+  f->now = end;
+  vec_push(f->arena, &f->out->stream, span);
+}
+
+static void follow_range(Follow *f, int from, int to) {
+  for (int i = from; i < to; i++) {
+    const Instruction *in = &f->list->instructions.data[i];
+    const PricedNode *at = &f->p->nodes[i];
+    switch (in->kind) {
+    case INSTRUCTION_run:
+    case INSTRUCTION_clear: follow_launch(f, i); break;
+    case INSTRUCTION_start:
+      map_put(f->start_of, at->node, (void *)(intptr_t)(i + 1));
+      f->n_started[i]++;
+      break;
+    case INSTRUCTION_wait: follow_wait(f, i); break;
+    case INSTRUCTION_loop: {
+      int end = instructions_loop_end(f->list, i);
+      for (int64_t k = 0; k < in->trips; k++) follow_range(f, i + 1, end);
+      i = end;
+      break;
+    }
+    case INSTRUCTION_end:
+    case N_INSTRUCTIONS: UNREACHABLE();
+    }
+  }
+}
+
+static void follow_class(Arena *arena, Priced *p, const RawClass *raw,
+                         const RawClass *alone, PricedClass *out) {
+  const InstructionList *list = p->step->instructions;
+  int n = list->instructions.n;
+  Follow f = {.arena = arena,
+              .p = p,
+              .list = list,
+              .raw = raw,
+              .alone = alone,
+              .out = out,
+              .launches = ARENA_ARRAY(arena, LaunchCost, n),
+              .start_of = map_create(arena),
+              .ends = ARENA_ARRAY(arena, Ends, n),
+              .n_started = ARENA_ARRAY(arena, int, n)};
+  for (int i = 0; i < raw->queues.n; i++) {
+    const QueueSpan *span = &raw->queues.data[i];
+    vec_push(arena, &f.ends[span->instruction].data, span->end);
+    vec_push(arena, &out->queues, *span);
+  }
+  for (int i = 0; i < n; i++) {
+    const PricedNode *at = &p->nodes[i];
+    InstructionKind kind = list->instructions.data[i].kind;
+    if (kind == INSTRUCTION_run)
+      f.launches[i] = cost_launch(&p->model, at->graph, at->id);
+    if (kind == INSTRUCTION_clear)
+      f.launches[i] = cost_clear(&p->model, at->graph, at->id);
+  }
+  follow_range(&f, 0, n);
+  ASSERT(f.next == raw->stream.n && f.now == p->price.step);
+}
+
+/* The intervals of the first class add up to the parts of the step. */
+static void check_parts(const Priced *p) {
+  Ps parts[N_COST_PARTS] = {0};
+  for (int i = 0; i < p->classes[0].stream.n; i++) {
+    const StreamSpan *span = &p->classes[0].stream.data[i];
+    parts[span->part] += priced_length(span) - span->taken;
+    parts[COST_interference] += span->taken;
+  }
+  for (int i = 0; i < N_COST_PARTS; i++) ASSERT(parts[i] == p->price.parts[i]);
+}
+
+static void add_spans(Arena *arena, Priced *p) {
+  Price alone_price;
+  RawSpans spans = price_with_spans(arena, p, 0, &p->price);
+  RawSpans alone = price_with_spans(arena, p, (uint32_t)1 << COST_interference,
+                                    &alone_price);
+  find_nodes(arena, p);
+  p->n_classes = spans.classes.n;
+  p->classes = ARENA_ARRAY(arena, PricedClass, p->n_classes);
+  for (int c = 0; c < p->n_classes; c++)
+    follow_class(arena, p, &spans.classes.data[c], &alone.classes.data[c],
+                 &p->classes[c]);
+  if (p->n_classes > 0) check_parts(p);
+}
+
+/* ---- public ---- */
+
+const char *priced_path(const Node *node) {
+  static const char *const prefixes[] = {"grad.", "optimizer."};
+  const char *path = node->path ? node->path : "";
+  for (int i = 0; i < ARRAY_LENGTH(prefixes); i++)
+    if (node->phase != PHASE_forward &&
+        strncmp(path, prefixes[i], strlen(prefixes[i])) == 0)
+      return path + strlen(prefixes[i]);
+  return path;
+}
+
+Ps priced_length(const StreamSpan *span) {
+  return span->end - span->begin;
+}
+
+const char *priced_queue_name(Arena *arena, const Priced *p, int queue) {
+  const InstructionQueue *of = &p->step->instructions->queues.data[queue];
+  const Mesh *mesh = &p->step->graph->mesh;
+  Text name = text_create(arena);
+  text_add(&name, queue_name(of->kind));
+  AxisSet axes = axis_list_set(of->axes);
+  for (int a = 0, n = 0; a < mesh->n_axes; a++)
+    if (axes >> a & 1)
+      text_printf(&name, "%s%s", n++ ? "," : " of ", mesh->axes[a].name);
+  return text_string(&name);
+}
+
+/* A profile of other machines gives nothing, which looks like a mistake. */
+static void note_cores(const Priced *p) {
+  int cores = profile_cores(p->model.profile);
+  if (p->price.n_measured > 0 || cores == 0 || cores == p->model.rates.units)
+    return;
+  message_print("dnnc: note: the launches of the profile had %d cores, and a "
+                "rank of cluster '%s' has %d\n",
+                cores, p->cluster->name, p->model.rates.units);
+}
+
+/* Classes of ranks begin their steps at different times. */
+static bool check_classes(const Priced *p) {
+  if (p->c.ranks <= group_ranks(&p->cluster->groups[0])) return true;
+  message_print("dnnc: error: not supported yet: a timeline of ranks on "
+                "several groups of devices of cluster '%s'\n"
+                "help: 'dnnc simulate' without --trace prices them\n",
+                p->cluster->name);
+  return false;
+}
+
+static int price_compiled(Tool *tool, bool wants_spans, Priced *p) {
+  if (!check_model(&p->c)) return EXIT_user;
+  if (!p->cluster) p->cluster = p->c.cluster;
+  if (wants_spans && !check_classes(p)) return EXIT_user;
+  p->device = p->cluster->groups[0].device;
+  p->step = driver_training_step(&p->c);
+  if (!tool_cost_model(tool, p->cluster, p->c.ranks, &p->model))
+    return EXIT_user;
+  p->memory = p->device->values[DEVICE_memory];
+  p->pinned = p->c.plan ? p->c.plan->memory_bytes : 0;
+  if (p->pinned > 0 && p->pinned < p->memory) p->memory = p->pinned;
+  p->peak = driver_arena_bytes(&p->c);
+  double begin = driver_seconds();
+  if (wants_spans)
+    add_spans(tool->arena, p);
+  else
+    p->price = price_list(tool->arena, p->step->instructions, &p->model,
+                          p->cluster, NULL, NULL);
+  driver_print_time(p->c.options, "price", begin);
+  if (p->model.profile) note_cores(p);
+  return EXIT_done;
+}
+
+int tool_price(Tool *tool, bool wants_spans, Priced *out) {
+  const Options *options = &tool->options;
+  *out = (Priced){0};
+  if (!options->cluster) {
+    message_print("dnnc: error: what a step costs depends on the machines\n"
+                  "help: name them with --cluster FILE; 'dnnc cluster detect' "
+                  "writes one for this machine\n");
+    return EXIT_user;
+  }
+  if (!read_without(tool, &out->model.without)) return EXIT_user;
+  if (options->profile) {
+    out->model.profile = tool_read_profile(tool, options->profile);
+    if (!out->model.profile) return EXIT_user;
+  }
+  if (options->what_if.n > 0) {
+    const Cluster *cluster =
+        driver_load_cluster(&tool->module, options->cluster);
+    out->cluster = cluster ? what_if(tool, cluster) : NULL;
+    if (!out->cluster) return EXIT_user;
+  }
+  int code = tool_compile(tool, &out->c);
+  return code == EXIT_done ? price_compiled(tool, wants_spans, out) : code;
+}

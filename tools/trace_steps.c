@@ -1,0 +1,96 @@
+/*
+ * trace_steps.c -- writes the simulated step as a timeline that Perfetto and
+ * chrome://tracing read, in the form of a run's (runtime/exec/trace.c).
+ *
+ * A process is a class of ranks.  Track 0 is its stream, with the waits that
+ * nothing hides; the others are its queues.  Times are microseconds with six
+ * decimals, which is exact.
+ */
+#include "tools/priced.h"
+
+static const char *phase_words(Phase phase) {
+  static const char *const words[] = {
+#define PHASE(name, spelling, words) words,
+#include "support/phases.def"
+  };
+  return words[phase];
+}
+
+static void add_microseconds(Text *out, Ps time) {
+  text_printf(out, "%lld.%06lld", (long long)(time / 1000000),
+              (long long)(time % 1000000));
+}
+
+static void add_event(Text *out, int class, int track, const char *name,
+                      Ps begin, Ps end) {
+  text_printf(out, ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":", class,
+              track);
+  text_add_json(out, name);
+  text_add(out, ",\"ts\":");
+  add_microseconds(out, begin);
+  text_add(out, ",\"dur\":");
+  add_microseconds(out, end - begin);
+}
+
+static void add_track(Text *out, int class, int track, const char *name) {
+  text_printf(out,
+              ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":"
+              "\"thread_name\",\"args\":{\"name\":\"%s\"}}",
+              class, track, name);
+}
+
+static void add_stream(Text *out, const Priced *p, int class) {
+  const PricedClass *of = &p->classes[class];
+  for (int i = 0; i < of->stream.n; i++) {
+    const StreamSpan *span = &of->stream.data[i];
+    const Node *node = p->nodes[span->instruction].node;
+    const char *path = node->path ? node->path : "";
+    add_event(out, class, 0,
+              span->is_wait ? arena_printf(out->arena, "wait: %s", path) : path,
+              span->begin, span->end);
+    text_printf(out,
+                ",\"args\":{\"phase\":\"%s\",\"operator\":\"%s\","
+                "\"part\":\"%s\"",
+                phase_words(node->phase), op_info(node->op)->name,
+                cost_term_info(span->part)->name);
+    if (span->taken > 0) {
+      text_add(out, ",\"interference_us\":");
+      add_microseconds(out, span->taken);
+    }
+    text_add(out, "}}");
+  }
+}
+
+static void add_queues(Text *out, const Priced *p, int class) {
+  const PricedClass *of = &p->classes[class];
+  for (int i = 0; i < of->queues.n; i++) {
+    const QueueSpan *span = &of->queues.data[i];
+    const PricedNode *at = &p->nodes[span->instruction];
+    add_event(out, class, span->queue + 1, at->node->path ? at->node->path : "",
+              span->begin, span->end);
+    text_printf(out,
+                ",\"args\":{\"phase\":\"%s\",\"operator\":\"%s\","
+                "\"bytes_sent\":%lld}}",
+                phase_words(at->node->phase), op_info(at->node->op)->name,
+                (long long)node_sent_bytes(at->graph, at->id));
+  }
+}
+
+Status trace_step(Arena *arena, const Priced *p, const char *path) {
+  Text out = text_create(arena);
+  const InstructionList *list = p->step->instructions;
+  for (int class = 0; class < p->n_classes; class ++) {
+    text_printf(&out,
+                "%s\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\","
+                "\"args\":{\"name\":\"%d ranks of %s (simulated)\"}}",
+                class ? "," : "{\"traceEvents\":[", class, p->c.ranks,
+                p->device->name);
+    add_track(&out, class, 0, "stream");
+    for (int q = 0; q < list->queues.n; q++)
+      add_track(&out, class, q + 1, priced_queue_name(arena, p, q));
+    add_stream(&out, p, class);
+    add_queues(&out, p, class);
+  }
+  text_add(&out, "\n],\"displayTimeUnit\":\"ms\"}\n");
+  return file_replace(path, text_string(&out), out.n);
+}
