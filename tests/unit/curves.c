@@ -1,10 +1,17 @@
 // links: passes ir support
 /*
- * Curves go through what was measured, and lie between it elsewhere.
+ * curves.c -- tests that curves go through what was measured and lie between it
+ * elsewhere.  Reads tables and compares what they hold, or the messages, with
+ * goldens:
+ *
+ *   tests/golden/curves/KIND_NAME.csv   KIND is a row of curves.def
+ *
+ * DNNC_BLESS=1 writes what is printed now.
  */
 #include "passes/plan/curves.h"
+#include "tests/unit/values.h"
 
-#include <criterion/criterion.h>
+#include <glob.h>
 
 static KernelPoint dot(int64_t m, int64_t n, int64_t k, int cores, Ps ps) {
   return (KernelPoint){.op = OP_dot,
@@ -99,4 +106,71 @@ Test(curves, links_are_linear_between_sizes) {
   cr_assert(curves_link(&curves, OP_all_reduce, 8, 1000, &at));
   cr_assert_eq(at.ps, 7000);
   cr_assert_not(curves_link(&curves, OP_all_gather, 2, 1000, &at));
+}
+
+/* ---- files ---- */
+
+static const char *points_of(Module *module, const Curves *curves) {
+  Text out = text_create(module->arena);
+  for (int i = 0; i < curves->n_kernels; i++) {
+    const KernelPoint *p = &curves->kernels[i];
+    text_printf(&out,
+                "%s %s on %d cores: %lld x [%lld, %lld, %lld], %.0f "
+                "operations, %lld bytes, %lld ps\n",
+                op_info(p->op)->name, dtype_name(p->dtype), p->cores,
+                (long long)p->batch, (long long)p->m, (long long)p->n,
+                (long long)p->k, p->flops, (long long)p->bytes,
+                (long long)p->ps);
+  }
+  for (int i = 0; i < curves->n_links; i++) {
+    const LinkPoint *p = &curves->links[i];
+    text_printf(&out,
+                "%s of %d ranks on %d nodes: %lld bytes, %lld ps, %lld "
+                "beside, %lld taken\n",
+                op_info(p->op)->name, p->ranks, p->nodes, (long long)p->bytes,
+                (long long)p->ps, (long long)p->beside, (long long)p->taken);
+  }
+  return text_string(&out);
+}
+
+static const char *outcome(Module *module, const char *path) {
+  Source *source = ARENA_NEW(module->arena, Source);
+  const char *name = strrchr(path, '/') + 1;
+  source->path = name;
+  cr_assert(
+      file_read(module->arena, path, 1 << 20, &source->text, &source->n).code ==
+      STATUS_ok);
+  CurveKind kind = curve_find(
+      arena_printf(module->arena, "%.*s", (int)strcspn(name, "_"), name));
+  cr_assert_neq(kind, N_CURVES);
+  Curves curves = {0};
+  bool is_right =
+      curves_read(module->arena, module->diags, source, kind, &curves);
+  cr_expect_eq(!is_right, diags_errors(module->diags) > 0);
+  if (is_right) return points_of(module, &curves);
+  Text out = text_create(module->arena);
+  diags_print(module->diags, &out);
+  return text_string(&out);
+}
+
+Test(curves, goldens, .fini = modules_destroy) {
+  glob_t files;
+  cr_assert_eq(glob(TEST_ROOT "/tests/golden/curves/*.csv", 0, NULL, &files),
+               0);
+  for (size_t i = 0; i < files.gl_pathc; i++) {
+    Module *module = module_create();
+    const char *path = files.gl_pathv[i], *want = "";
+    size_t n;
+    const char *got = outcome(module, path);
+    char *golden = arena_strdup(module->arena, path);
+    strcpy(strrchr(golden, '.'), ".txt");
+    if (getenv("DNNC_BLESS")) {
+      file_replace(golden, got, strlen(got));
+    } else {
+      file_read(module->arena, golden, 1 << 20, &want, &n);
+      cr_expect_str_eq(got, want, "%s: got\n%s", path, got);
+    }
+  }
+  cr_expect_gt(files.gl_pathc, 20);
+  globfree(&files);
 }
