@@ -9,40 +9,9 @@
 #include "tools/tune.h"
 
 #include <errno.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static volatile sig_atomic_t signal_seen;
-
-static void note_signal(int number) {
-  signal_seen = number;
-}
-
-bool tune_is_stopped(void) {
-  return signal_seen != 0;
-}
-
-static void hold_signals(void) {
-  static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-  struct sigaction action = {.sa_handler = note_signal}, before;
-  sigemptyset(&action.sa_mask);
-  for (int i = 0; i < ARRAY_LENGTH(numbers); i++) {
-    sigaction(numbers[i], NULL, &before);
-    if (before.sa_handler != SIG_IGN) sigaction(numbers[i], &action, NULL);
-  }
-}
-
-void tune_say(const Tuning *tuning, const char *format, ...) {
-  if (tuning->tool->options.quiet) return;
-  va_list args;
-  va_start(args, format);
-  vfprintf(stderr, format, args);
-  va_end(args);
-}
 
 /* ---- the command line ---- */
 
@@ -128,7 +97,7 @@ static void measure_kernels(Tuning *tuning, int ranks) {
     int before = tuning->kernels.rows.n;
     if (child_now_ms() < tuning->until_ms &&
         tune_measure(tuning, &probes.data[i], &why)) {
-      tuning->n_measured++;
+      if (tuning->n_measured++ == 0) tuning->code = tune_write_cluster(tuning);
       tune_say(tuning, "measured %s: %d new kernels\n", probes.data[i].what,
                tuning->kernels.rows.n - before);
     } else {
@@ -148,7 +117,8 @@ static int measure(Tuning *tuning) {
   measure_links(tuning);
   for (int ranks = 1; ranks <= tuning->cores; ranks *= 2)
     measure_kernels(tuning, ranks);
-  if (tuning->n_measured > 0) return tune_write_cluster(tuning);
+  if (tuning->n_measured > 0) return tuning->code;
+  if (tuning->has_links) return tune_write_cluster(tuning);
   if (tune_is_stopped()) return EXIT_machine;
   message_print("dnnc: error: nothing could be measured\n");
   return EXIT_machine;
@@ -166,10 +136,7 @@ static void print_result(const Tuning *tuning) {
 
 static int end(const Tuning *tuning, int code) {
   codegen_remove_tree(tuning->arena, tuning->folder);
-  if (signal_seen) {
-    signal((int)signal_seen, SIG_DFL);
-    raise((int)signal_seen);
-  }
+  tune_end_as_signalled();
   return code;
 }
 
@@ -183,7 +150,7 @@ int command_tune(Tool *tool) {
                    .cores = (int)sysconf(_SC_NPROCESSORS_ONLN)};
   int code = load(&tuning, &model);
   if (code != EXIT_done) return code;
-  hold_signals();
+  tune_hold_signals();
   int rank;
   bool compares = tool->options.plans.n > 0;
   tuning.until_ms = begin + (compares ? budget / 2 : budget);

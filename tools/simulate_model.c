@@ -21,7 +21,7 @@ static const char *milliseconds(const Text *out, Ps time) {
 static void print_profile(Text *out, const Price *price) {
   text_printf(out,
               "profile: %lld of %lld launches and %.1f %% of their time; the "
-              "others by formula\n",
+              "others by curves and formulas\n",
               (long long)price->n_measured, (long long)price->n_launches,
               percent(price->measured, price->launches));
 }

@@ -47,7 +47,26 @@ typedef struct Tuning {
   TuneTable profile, kernels;
   bool has_links;
   int n_measured, n_rejected;
+  int code; /* of writing the cluster, once there are kernels */
 } Tuning;
+
+/* ---- tune_state.c ---- */
+
+/* From here on a signal only ends the work early. */
+void tune_hold_signals(void);
+bool tune_is_stopped(void);
+/* Dies of the signal that has come, if one has. */
+void tune_end_as_signalled(void);
+/* To standard error, unless it is quiet. */
+void tune_say(const Tuning *tuning, const char *format, ...) PRINTF_LIKE(2, 3);
+/* The rest of the budget, at least a second. */
+int64_t tune_left_ms(const Tuning *tuning);
+/* The first line that a child wrote to this file, without "dnnc: error: ". */
+const char *tune_first_line(const Tuning *tuning, const char *path);
+/* Words of the model: its path and overrides. */
+void tune_model_words(const Tuning *tuning, Words *words);
+/* Options of commands that build. */
+void tune_build_words(const Tuning *tuning, Words *words);
 
 /* ---- tune_probes.c ---- */
 
@@ -65,14 +84,6 @@ bool tune_build(Tuning *tuning, const Probe *probe, const char *bundle,
 /* Measures collectives between the ranks of a probe, on this machine. */
 bool tune_measure_links(Tuning *tuning, const Probe *probe,
                         const char **out_why);
-/* NAME.cluster; exit code. */
-int tune_write_cluster(Tuning *tuning);
-/* Rests of the budget, at least a second. */
-int64_t tune_left_ms(const Tuning *tuning);
-/* Words of the model: its path and overrides. */
-void tune_model_words(const Tuning *tuning, Words *words);
-/* The first line that a child wrote to this file, without "dnnc: error: ". */
-const char *tune_first_line(const Tuning *tuning, const char *path);
 
 /* ---- tune_job.c ---- */
 
@@ -80,9 +91,11 @@ const char *tune_first_line(const Tuning *tuning, const char *path);
 bool tune_is_job(int *out_rank);
 /* Measures collectives between the ranks of the job; all of them call it. */
 bool tune_measure_job(Tuning *tuning, const char **out_why);
-/* What the measured collectives say of links between machines; zeros: nothing.
- */
-void tune_fit_network(const Tuning *tuning, DetectedLink *out);
+
+/* ---- tune_cluster.c ---- */
+
+/* NAME.cluster; exit code. */
+int tune_write_cluster(Tuning *tuning);
 
 /* ---- tune_compare.c ---- */
 
@@ -90,10 +103,5 @@ void tune_fit_network(const Tuning *tuning, DetectedLink *out);
  * simulate predicts from the files written so far; writes the fastest as
  * NAME.plan.  Exit code. */
 int tune_compare(Tuning *tuning);
-
-/* ---- command_tune.c ---- */
-
-bool tune_is_stopped(void);
-void tune_say(const Tuning *tuning, const char *format, ...) PRINTF_LIKE(2, 3);
 
 #endif

@@ -130,6 +130,7 @@ static bool run_plan(const Tuning *tuning, Compared *plan, int steps,
   Words words = {0};
   vec_push(tuning->arena, &words, "run");
   tune_model_words(tuning, &words);
+  tune_build_words(tuning, &words);
   const char *const more[] = {
       "--plan",    plan->plan,
       "--steps",   arena_printf(tuning->arena, "%d", steps),

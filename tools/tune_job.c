@@ -11,14 +11,13 @@
 
 #include "runtime/comm/comm.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { POLL_NS = 50000000, MOST_LINKS_BYTES = 1 << 20 };
+enum { POLL_NS = 50000000 };
 
 /* The ranks of a machine have one parent. */
 static const char *job_folder(const Tuning *tuning) {
@@ -93,29 +92,4 @@ bool tune_is_job(int *out_rank) {
   RankPlace place = comm_place();
   *out_rank = place.rank;
   return place.world > 1;
-}
-
-/* ---- the network ---- */
-
-/* The greatest bandwidth of a machine, and the shortest time, among the rows of
- * collectives that cross machines. */
-void tune_fit_network(const Tuning *tuning, DetectedLink *out) {
-  const char *text;
-  size_t n;
-  *out = (DetectedLink){0};
-  Status status = file_read(
-      tuning->arena, arena_printf(tuning->arena, "%s.links.csv", tuning->name),
-      MOST_LINKS_BYTES, &text, &n);
-  if (status.code != STATUS_ok) return;
-  for (text += strcspn(text, "\n"); *text; text += strcspn(text, "\n")) {
-    long long ranks, nodes, bytes, ps;
-    const char *fields = strchr(++text, ',');
-    if (!fields || sscanf(fields, ",%lld,%lld,%lld,%lld", &ranks, &nodes,
-                          &bytes, &ps) != 4)
-      continue;
-    if (nodes < 2 || ps < 1) continue;
-    double rate = (double)bytes * (double)(ranks / nodes) / (double)ps * 1e12;
-    if (rate > (double)out->bandwidth) out->bandwidth = (int64_t)rate;
-    if (!out->latency || ps < out->latency) out->latency = ps;
-  }
 }

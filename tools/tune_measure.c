@@ -20,21 +20,6 @@ static const char *file_in(const Tuning *tuning, const char *name) {
   return arena_printf(tuning->arena, "%s/%s", tuning->folder, name);
 }
 
-int64_t tune_left_ms(const Tuning *tuning) {
-  int64_t left = tuning->until_ms - child_now_ms();
-  return left > 1000 ? left : 1000;
-}
-
-const char *tune_first_line(const Tuning *tuning, const char *path) {
-  static const char prefix[] = "dnnc: error: ";
-  const char *text;
-  size_t n;
-  Status status = file_read(tuning->arena, path, MOST_FILE_BYTES, &text, &n);
-  if (status.code != STATUS_ok || n == 0) return "it said nothing";
-  if (strncmp(text, prefix, sizeof prefix - 1) == 0) text += sizeof prefix - 1;
-  return arena_printf(tuning->arena, "%.*s", (int)strcspn(text, "\n"), text);
-}
-
 /* ---- children ---- */
 
 static const char *why_of(const Tuning *tuning, int code, const char *errors) {
@@ -67,18 +52,6 @@ static void add_word(const Tuning *tuning, Words *words, const char *name,
   if (value) vec_push(tuning->arena, words, value);
 }
 
-void tune_model_words(const Tuning *tuning, Words *words) {
-  const Options *options = &tuning->tool->options;
-  vec_push(tuning->arena, words, options->subject);
-  for (int i = 0; i < options->overrides.n; i++)
-    vec_push(tuning->arena, words,
-             arena_printf(tuning->arena, "%s=%s",
-                          options->overrides.data[i].name,
-                          options->overrides.data[i].value));
-  if (options->target) add_word(tuning, words, "--target", options->target);
-  if (options->data) add_word(tuning, words, "--data", options->data);
-}
-
 static bool is_held_out(const Tuning *tuning) {
   const char *text;
   size_t n;
@@ -100,6 +73,7 @@ bool tune_build(Tuning *tuning, const Probe *probe, const char *bundle,
   Words words = {0};
   vec_push(tuning->arena, &words, "build");
   tune_model_words(tuning, &words);
+  tune_build_words(tuning, &words);
   add_word(tuning, &words, "--plan", plan);
   add_word(tuning, &words, "--kernels", file_in(tuning, "kernels.csv"));
   add_word(tuning, &words, "--output", bundle);
@@ -263,27 +237,4 @@ bool tune_measure_links(Tuning *tuning, const Probe *probe,
   tuning->has_links = status.code == STATUS_ok;
   *out_why = status.message;
   return tuning->has_links;
-}
-
-/* ---- the cluster ---- */
-
-static const char *base_name(const char *path) {
-  const char *slash = strrchr(path, '/');
-  return slash ? slash + 1 : path;
-}
-
-int tune_write_cluster(Tuning *tuning) {
-  const char *unknown, *base = base_name(tuning->name);
-  Text out = text_create(tuning->arena);
-  DetectedLink network;
-  tune_fit_network(tuning, &network);
-  Status status = driver_detect_cluster(&out, "", &network, &unknown);
-  if (status.code != STATUS_ok) return tool_fail(status);
-  text_printf(&out, "\nmeasured {\n  kernels = \"%s.kernels.csv\"\n", base);
-  if (tuning->has_links)
-    text_printf(&out, "  links   = \"%s.links.csv\"\n", base);
-  text_add(&out, "}\n");
-  status = file_replace(arena_printf(tuning->arena, "%s.cluster", tuning->name),
-                        text_string(&out), out.n);
-  return status.code == STATUS_ok ? EXIT_done : tool_fail(status);
 }

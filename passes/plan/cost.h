@@ -124,7 +124,7 @@ SimTransfer cost_transfer(Arena *arena, const CostModel *model,
 Ps cost_product(const CostModel *model, const Work *work);
 /* Bytes that are read or written. */
 Ps cost_bytes(const CostModel *model, double bytes);
-/* What a node that is launched is counted as. */
+/* The part as which the price counts a node. */
 CostTerm cost_part(const Graph *graph, int id);
 /* One run of a node on one rank. */
 LaunchCost cost_launch(const CostModel *model, const Graph *graph, int id);

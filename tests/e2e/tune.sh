@@ -1,0 +1,106 @@
+#!/bin/bash
+# `dnnc tune` measures this machine within its budget, leaves whole files when it
+# is killed, and what it writes prices plans.
+. "$(dirname "$0")/lib.sh"
+
+model=$root/benchmarks/systems/mlp.dnn
+plan() { # NAME LINE...
+  printf 'mesh { ranks = 2 }\nplan {\n' >"$1"
+  printf '  %s\n' "${@:2}" >>"$1"
+  echo "}" >>"$1"
+}
+plan data.plan "shard B over ranks"
+plan hidden.plan "shard H1 over ranks"
+
+# ---- alone ----
+begin=$SECONDS
+"$dnnc" tune $model --data "$root" --budget 24s -o here --plan data.plan --plan hidden.plan --hold-out data.plan \
+  --json >out.json 2>log || { cat log; fail "tune"; }
+took=$((SECONDS - begin))
+[ $took -le 40 ] || fail "a budget of 24 s, and it took $took s"
+for file in here.cluster here.profile here.kernels.csv here.links.csv here.plan; do
+  [ -s $file ] || { cat log; fail "no $file"; }
+done
+grep -q "measured collectives between" log || skip "one core"
+grep -q "measured 1 rank:" log || { cat log; fail "one rank"; }
+grep -q "left out 2 ranks, B in shards: it is held out" log ||
+  { cat log; fail "a plan that is held out"; }
+python3 - <<'END' || { cat out.json log; fail "what the plans took"; }
+import json
+plans = [json.loads(line) for line in open("out.json")]
+assert [p["plan"] for p in plans] == ["data.plan", "hidden.plan"]
+for p in plans:
+    assert p["predicted_s"] > 0 and p["measured_s"] > 0, p
+    assert 0 < p["kernels_predicted_s"] <= p["predicted_s"], p
+    assert 0 < p["kernels_measured_s"], p
+END
+fastest=$(python3 -c 'import json
+print(min((json.loads(l) for l in open("out.json")), key=lambda p: p["measured_s"])["plan"])')
+cmp -s here.plan "$fastest" || fail "the fastest is $fastest"
+
+# Its files price this model and another one.
+"$dnnc" show here.cluster >words || { cat words; fail "the cluster"; }
+"$dnnc" simulate $model --plan hidden.plan --cluster here.cluster --profile here.profile --json >out.json ||
+  fail "simulate"
+awk -v s="$(field launch_share out.json)" 'BEGIN { exit !(s > 0) }' || { cat out.json; fail "no launch is in the profile"; }
+"$dnnc" simulate "$root/benchmarks/systems/gpt.dnn" --ranks 2 --cluster here.cluster --json >out.json || fail "another model"
+with=$(field step_s out.json)
+grep -v '^measured\|^  kernels\|^  links' here.cluster | sed '$d' >constants.cluster
+"$dnnc" simulate "$root/benchmarks/systems/gpt.dnn" --ranks 2 --cluster constants.cluster --json >out.json ||
+  { cat constants.cluster; fail "without curves"; }
+[ "$with" != "$(field step_s out.json)" ] || fail "curves change nothing"
+
+# ---- killed in the middle ----
+for signal in TERM KILL; do
+  rm -f killed.*
+  "$dnnc" tune $model --data "$root" --budget 60s -o killed >log 2>&1 &
+  pid=$!
+  for i in $(seq 300); do
+    [ -s killed.cluster ] && break
+    sleep 0.1
+  done
+  kill -$signal $pid
+  wait $pid
+  [ $? -gt 128 ] || { cat log; fail "SIG$signal came too late"; }
+  [ -s killed.profile ] || { cat log; fail "nothing before SIG$signal"; }
+  "$dnnc" simulate $model --plan hidden.plan --cluster killed.cluster --profile killed.profile >words ||
+    fail "files after SIG$signal"
+done
+
+# ---- a job ----
+if command -v mpirun >/dev/null; then
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  begin=$SECONDS
+  timeout 60 mpirun -q --oversubscribe --bind-to none -n 2 "$dnnc" tune $model --data "$root" --budget 12s \
+    -o job >log 2>&1 || { cat log; fail "tune under mpirun"; }
+  took=$((SECONDS - begin))
+  [ $took -le 25 ] || fail "a budget of 12 s under mpirun, and it took $took s"
+  grep -q "measured collectives between the ranks of the job" log || { cat log; fail "links of a job"; }
+  [ "$(grep -c '^all_reduce,2,1' job.links.csv)" = 5 ] || { cat job.links.csv; fail "links of a job"; }
+  [ -s job.cluster ] && [ -s job.profile ] || { cat log; fail "files of a job"; }
+  [ "$(grep -c 'probes measured' log)" = 1 ] || { cat log; fail "one rank reports"; }
+fi
+
+# ---- mistakes ----
+wrong() { # MESSAGE OPTION...
+  local text=$1
+  shift
+  "$dnnc" tune "$@" >out 2>message && fail "'$*' ends well"
+  grep -q -- "$text" message || { cat message; fail "'$*'"; }
+}
+for budget in '' 10 0s -5m 10x nan 1e9h; do
+  wrong "takes a time of at least a second" $model --budget "$budget"
+done
+wrong "cannot open 'missing.plan'" $model --hold-out missing.plan
+printf 'net f(x: [N:2]) -> [N] { return x }\n' >net_only.dnn
+wrong "has no train block" net_only.dnn
+sed -i 's/here.kernels.csv/..\/here.kernels.csv/' here.cluster
+"$dnnc" simulate $model --cluster here.cluster 2>message && fail "a curve above the cluster"
+grep -q "is not below the folder of the cluster file" message || { cat message; fail "a curve above"; }
+sed -i 's/..\/here.kernels.csv/missing.csv/' here.cluster
+"$dnnc" simulate $model --cluster here.cluster 2>message && fail "a curve that is missing"
+grep -q "the measured kernels: cannot open" message || { cat message; fail "a missing curve"; }
+sed -i 's/kernels = /gemm = /' here.cluster
+"$dnnc" simulate $model --ranks 2 --cluster here.cluster >words 2>message || fail "a curve with another name"
+grep -q "warning: 'gemm' of the cluster is not read" message || { cat message; fail "another name"; }
+echo "tune: alone, killed, as a job, and mistakes"

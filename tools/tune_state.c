@@ -1,0 +1,87 @@
+/*
+ * tune_state.c -- holds the small things that all parts of `dnnc tune` need:
+ * the signal that stops it, its budget, the words of its children.
+ */
+#include "tools/tune.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_ERROR_BYTES = 1 << 20 };
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t signal_seen;
+
+static void note_signal(int number) {
+  signal_seen = number;
+}
+
+bool tune_is_stopped(void) {
+  return signal_seen != 0;
+}
+
+void tune_hold_signals(void) {
+  static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+  struct sigaction action = {.sa_handler = note_signal}, before;
+  sigemptyset(&action.sa_mask);
+  for (int i = 0; i < ARRAY_LENGTH(numbers); i++) {
+    sigaction(numbers[i], NULL, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(numbers[i], &action, NULL);
+  }
+}
+
+void tune_end_as_signalled(void) {
+  if (!signal_seen) return;
+  signal((int)signal_seen, SIG_DFL);
+  raise((int)signal_seen);
+}
+
+/* ---- words ---- */
+
+void tune_say(const Tuning *tuning, const char *format, ...) {
+  if (tuning->tool->options.quiet) return;
+  va_list args;
+  va_start(args, format);
+  vfprintf(stderr, format, args);
+  va_end(args);
+}
+
+int64_t tune_left_ms(const Tuning *tuning) {
+  int64_t left = tuning->until_ms - child_now_ms();
+  return left > 1000 ? left : 1000;
+}
+
+const char *tune_first_line(const Tuning *tuning, const char *path) {
+  static const char prefix[] = "dnnc: error: ";
+  const char *text;
+  size_t n;
+  Status status = file_read(tuning->arena, path, MOST_ERROR_BYTES, &text, &n);
+  if (status.code != STATUS_ok || n == 0) return "it said nothing";
+  if (strncmp(text, prefix, sizeof prefix - 1) == 0) text += sizeof prefix - 1;
+  return arena_printf(tuning->arena, "%.*s", (int)strcspn(text, "\n"), text);
+}
+
+static void add_option(const Tuning *tuning, Words *words, const char *name,
+                       const char *value) {
+  vec_push(tuning->arena, words, name);
+  vec_push(tuning->arena, words, value);
+}
+
+void tune_model_words(const Tuning *tuning, Words *words) {
+  const Options *options = &tuning->tool->options;
+  vec_push(tuning->arena, words, options->subject);
+  for (int i = 0; i < options->overrides.n; i++)
+    vec_push(tuning->arena, words,
+             arena_printf(tuning->arena, "%s=%s",
+                          options->overrides.data[i].name,
+                          options->overrides.data[i].value));
+}
+
+void tune_build_words(const Tuning *tuning, Words *words) {
+  const Options *options = &tuning->tool->options;
+  if (options->target) add_option(tuning, words, "--target", options->target);
+  if (options->data) add_option(tuning, words, "--data", options->data);
+}
