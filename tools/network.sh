@@ -5,6 +5,7 @@
 # need a python with torch and numpy, $DNNC_TORCH_PYTHON (or python3).
 #   tools/network.sh collectives [MBIT ...]           all kinds, 2 and 4 ranks
 #   tools/network.sh steps [MBIT [CASE ...]]          see benchmarks/compare_ranks.py
+#   tools/network.sh paced FOLDER [MBIT [MODEL ...]]  see benchmarks/reality.py
 # $DNNC is the compiler (build/dnnc), $ROUNDS how often both sides run (5).
 # $DNNC_NETWORK begins the names of the namespaces.
 set -eu
@@ -12,6 +13,7 @@ cd "$(dirname "$0")/.."
 export DNNC_NETWORK=${DNNC_NETWORK:-dnn$$x}
 export DNNC_TORCH_PYTHON=${DNNC_TORCH_PYTHON:-python3}
 dnnc=$(readlink -f "${DNNC:-build/dnnc}") rounds=${ROUNDS:-5} ranks=4
+[ "${1:-}" != paced ] || ranks=8
 work=$(mktemp -d)
 made=0
 
@@ -119,9 +121,21 @@ steps() {
   python3 benchmarks/compare_ranks.py "$dnnc" "$rate" "$rounds" "$@"
 }
 
+# The links are measured first, in a job of four ranks.
+paced() {
+  local folder=$1 rate=${2:-200}
+  shift
+  shift || true
+  shape "$rate"
+  [ -s "$folder/job$rate.cluster" ] ||
+    on_ranks 4 "$dnnc" tune benchmarks/systems/mlp.dnn --budget 100s \
+      -o "$folder/job$rate"
+  python3 benchmarks/reality.py paced "$dnnc" "$folder" "$rate" "$@"
+}
+
 command=${1:-}
 shift || true
 case $command in
-collectives | steps) $command "$@" ;;
+collectives | steps | paced) $command "$@" ;;
 *) sed -n '2,/^set/p' "$0" | sed '$d' && exit 1 ;;
 esac

@@ -1,0 +1,285 @@
+"""Predicted steps of plans against measured ones, for the plans of reality/pairs.txt.
+
+    python3 benchmarks/reality.py tune DNNC FOLDER [MODEL ...]
+    python3 benchmarks/reality.py real DNNC FOLDER [MODEL ...]
+    python3 benchmarks/reality.py paced DNNC FOLDER MBIT [MODEL ...]
+    python3 benchmarks/reality.py report FOLDER
+
+`tune` measures this machine for each model into FOLDER, with all plans of
+pairs.txt held out.  `real` predicts the plans of one and two ranks from these
+files, then runs them in rounds, one plan after the other.  `paced` does so for
+two to eight ranks that have a network namespace each and sleep instead of
+computing (tools/network.sh starts it); the compute that is slept is the one that
+is predicted, so it tests messages and overlap.  `report` prints errors, orders
+and the best plans, and beside them a constant step per model, and operations
+over the peak of the machine's best matmul.  Nothing else may run.
+"""
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+BUDGET = os.environ.get("BUDGET", "150s")
+ROUNDS = int(os.environ.get("ROUNDS", "3"))
+SECONDS = float(os.environ.get("SECONDS_EACH", "4"))
+
+
+def read_pairs():
+    models, pairs = {}, []
+    for line in open(os.path.join(HERE, "reality", "pairs.txt")):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if words[0] == "model":
+            models[words[1]] = words[2:]
+        else:
+            pairs.append(tuple(words))
+    return models, pairs
+
+
+MODELS, PAIRS = read_pairs()
+
+
+def plan_path(kind, model, plan):
+    return os.path.join(HERE, "reality", model, f"{kind}_{plan}.plan")
+
+
+def ranks_of(path):
+    mesh = open(path).read().split("mesh {")[1].split("}")[0]
+    ranks = 1
+    for size in re.findall(r"=\s*(\d+)", mesh):
+        ranks *= int(size)
+    return ranks
+
+
+def run(words, **keys):
+    result = subprocess.run(words, capture_output=True, text=True, cwd=ROOT,
+                            **keys)
+    if result.returncode:
+        sys.exit(f"{' '.join(words)}\n{result.stderr}")
+    return result.stdout
+
+
+def model_words(model):
+    return MODELS[model]
+
+
+def tune(dnnc, folder, chosen):
+    for model in chosen:
+        words = [dnnc, "tune", *model_words(model), "--budget", BUDGET, "-o",
+                 os.path.join(folder, model)]
+        for kind, name, plan in PAIRS:
+            if name == model:
+                words += ["--hold-out", plan_path(kind, model, plan)]
+        print(f"{model}: tune", flush=True)
+        subprocess.run(words, cwd=ROOT, check=True)
+
+
+def predict(dnnc, model, path, cluster, profile, *more):
+    out = json.loads(run([dnnc, "simulate", *model_words(model), "--plan", path,
+                          "--cluster", cluster, "--profile", profile, "--json",
+                          *more]))
+    return out
+
+
+def flops_of(dnnc, model):
+    return json.loads(run([dnnc, "check", *model_words(model), "--json"]))[
+        "flops_step"]
+
+
+def steps_of(lines):
+    times = [json.loads(line)["ms"] for line in lines.splitlines()
+             if line.startswith('{"step":')]
+    return times[2:] if len(times) > 3 else times[1:]
+
+
+def count_steps(predicted, most=200):
+    return max(4, min(most, int(SECONDS / predicted) + 3))
+
+
+def save(folder, name, rows):
+    with open(os.path.join(folder, name), "w") as file:
+        json.dump(rows, file, indent=1)
+
+
+def real(dnnc, folder, chosen):
+    for model in chosen:
+        rows, bundles = [], {}
+        for kind, name, plan in PAIRS:
+            if kind != "real" or name != model:
+                continue
+            path = plan_path(kind, model, plan)
+            out = predict(dnnc, model, path,
+                          os.path.join(folder, model + ".cluster"),
+                          os.path.join(folder, model + ".profile"))
+            rows.append({"kind": kind, "model": model, "plan": plan,
+                         "ranks": ranks_of(path), "flops": flops_of(dnnc, model),
+                         "predicted_s": out["step_s"], "terms": out["terms"],
+                         "share": out["profile"]["time_share"],
+                         "peak_bytes": out["ranks"][0]["peak_bytes"]})
+            bundles[plan] = os.path.join(folder, f"{model}.{plan}.bundle")
+            run([dnnc, "build", *model_words(model), "--plan", path, "-o",
+                 bundles[plan], "--quiet"])
+        save(folder, f"{model}.real.predicted.json", rows)
+        rounds = {row["plan"]: [] for row in rows}
+        for _ in range(ROUNDS):
+            for row in rows:
+                out = run([os.path.join(bundles[row["plan"]], "run"), "--steps",
+                           str(count_steps(row["predicted_s"])), "--json",
+                           "--no-save"],
+                          env=os.environ | {"DNN_POISON": "1"})
+                rounds[row["plan"]].append(statistics.median(steps_of(out)))
+                last = json.loads(out.splitlines()[-1])
+                row["touched_bytes"] = max(last.get("arena_touched_bytes", [0]))
+        for row in rows:
+            row["rounds_ms"] = rounds[row["plan"]]
+            row["measured_s"] = statistics.median(rounds[row["plan"]]) * 1e-3
+            print_row(row)
+        save(folder, f"{model}.real.json", rows)
+
+
+def print_row(row):
+    error = row["predicted_s"] / row["measured_s"] - 1
+    print(f"{row['kind']:5} {row['model']:8} {row['plan']:16} {row['ranks']} ranks "
+          f"{row.get('mbit', ''):>5} {row['predicted_s'] * 1e3:10.2f} ms "
+          f"{row['measured_s'] * 1e3:10.2f} ms {100 * error:+7.1f} %  profile "
+          f"{100 * row['share']:.0f} %", flush=True)
+
+
+# ---- paced ----
+
+def network_cluster(folder, model, mbit):
+    """The cluster of tune, with the links of the namespaces, as tune has measured
+    them in a job there."""
+    text = open(os.path.join(folder, model + ".cluster")).read()
+    job = open(os.path.join(folder, f"job{mbit}.cluster")).read()
+    network = re.search(r"level network \{[^}]*\}", job).group(0)
+    network = re.sub(r"count = \d+", "count = 8", network)
+    text = re.sub(r"level node \{[^}]*\}",
+                  "level node { count = 1; link = 8GB/s; latency = 1us }\n  "
+                  + network, text)
+    path = os.path.join(folder, f"{model}.{mbit}.cluster")
+    with open(path, "w") as file:
+        file.write(text)
+    return path
+
+
+def in_namespaces(bundle, ranks, steps):
+    from compare_ranks import inside
+    command = os.environ["DNNC_NETWORK_MPIRUN"].split()
+    for rank in range(ranks):
+        command += [":"] if rank else []
+        command += ["-n", "1", "-host", f"10.88.0.{rank + 1}",
+                    f"{bundle}/rank-{rank:04d}", "--steps", str(steps),
+                    "--json", "--no-save"]
+    return run(inside(0, command))
+
+
+def paced(dnnc, folder, mbit, chosen):
+    for model in chosen:
+        rows = []
+        cluster = network_cluster(folder, model, mbit)
+        profile = os.path.join(folder, model + ".profile")
+        for kind, name, plan in PAIRS:
+            path = plan_path(kind, model, plan) if kind == "paced" else None
+            if kind != "paced" or name != model:
+                continue
+            if int(mbit) > 200 and ranks_of(path) > 4:
+                continue
+            out = predict(dnnc, model, path, cluster, profile, "--without",
+                          "interference")
+            bundle = os.path.join(folder, "paced.bundle")
+            run([dnnc, "run", *model_words(model), "--plan", path, "--paced",
+                 profile, "--cluster", cluster, "-o", bundle, "--steps", "0",
+                 "--quiet"])
+            steps = count_steps(out["step_s"], 40)
+            lines = in_namespaces(bundle, ranks_of(path), steps)
+            row = {"kind": kind, "model": model, "plan": plan, "mbit": mbit,
+                   "ranks": ranks_of(path), "predicted_s": out["step_s"],
+                   "flops": flops_of(dnnc, model), "terms": out["terms"],
+                   "share": out["profile"]["time_share"],
+                   "measured_s": statistics.median(steps_of(lines)) * 1e-3}
+            print_row(row)
+            rows.append(row)
+            save(folder, f"{model}.paced{mbit}.json", rows)
+
+
+# ---- the report ----
+
+def errors(rows, predicted):
+    return [abs(predicted(row) / row["measured_s"] - 1) for row in rows]
+
+
+def ordered(rows, predicted):
+    right = total = 0
+    for i, a in enumerate(rows):
+        for b in rows[i + 1:]:
+            if abs(a["measured_s"] / b["measured_s"] - 1) <= 0.03:
+                continue
+            total += 1
+            right += ((predicted(a) < predicted(b))
+                      == (a["measured_s"] < b["measured_s"]))
+    return right, total
+
+
+def report_group(title, rows):
+    own = lambda row: row["predicted_s"]
+    constant = statistics.geometric_mean(row["measured_s"] for row in rows)
+    # Operations of a rank over one rate, which fits them best.
+    rate = statistics.geometric_mean(row["flops"] / row["ranks"]
+                                     / row["measured_s"] for row in rows)
+    peers = [("", own), (", a constant", lambda row: constant),
+             (", FLOPs over one rate",
+              lambda row: row["flops"] / row["ranks"] / rate)]
+    spread = (max(r["measured_s"] for r in rows)
+              / min(r["measured_s"] for r in rows))
+    for name, predicted in peers:
+        off = errors(rows, predicted)
+        right, total = ordered(rows, predicted)
+        best = min(rows, key=predicted)
+        loss = best["measured_s"] / min(r["measured_s"] for r in rows) - 1
+        print(f"{title + name:44} mean {100 * statistics.mean(off):5.1f} %  "
+              f"largest {100 * max(off):5.1f} %  order {right}/{total}  "
+              f"chosen {100 * loss:4.1f} % behind the best  spread {spread:.2f}")
+
+
+def report(folder):
+    groups = {}
+    for name in sorted(os.listdir(folder)):
+        match = re.match(r"(\w+)\.(real|paced\d+)\.json$", name)
+        if match:
+            rows = json.load(open(os.path.join(folder, name)))
+            for row in rows:
+                print_row(row)
+            groups[match.group(2), match.group(1)] = rows
+    for (kind, model), rows in sorted(groups.items()):
+        report_group(f"{kind} {model}", rows)
+    for kind in ("real", "paced"):
+        off = [e for key, rows in groups.items() if key[0].startswith(kind)
+               for e in errors(rows, lambda row: row["predicted_s"])]
+        if off:
+            print(f"{kind}: mean error {100 * statistics.mean(off):.1f} %, "
+                  f"largest {100 * max(off):.1f} % of {len(off)} steps")
+
+
+def main():
+    command, *words = sys.argv[1:]
+    if command == "report":
+        return report(words[0])
+    dnnc, folder = os.path.abspath(words[0]), os.path.abspath(words[1])
+    os.makedirs(folder, exist_ok=True)
+    begin = time.time()
+    if command == "paced":
+        paced(dnnc, folder, words[2], words[3:] or list(MODELS))
+    else:
+        {"tune": tune, "real": real}[command](dnnc, folder,
+                                              words[2:] or list(MODELS))
+    print(f"{time.time() - begin:.0f} s", file=sys.stderr)
+
+
+main()
