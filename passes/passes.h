@@ -64,6 +64,8 @@ const char *pass_label(Arena *arena, int index);
 typedef struct PassOptions {
   int level;              /* -O0..-O2 */
   bool is_plain;          /* instead: up to the gradients, what level 0 runs */
+  const char *start_at;   /* as in pass_find: the graph comes from the rows
+                             before it; NULL: the first row */
   const char *stop_after; /* as in pass_find, or NULL */
   const char *const *disabled; /* as in pass_is_named */
   int n_disabled;
