@@ -91,6 +91,14 @@ PassResult pass_run(PassContext *ctx, const PassInfo *pass, const Graph *graph);
 Graph *ema_weights_read(PassContext *ctx, const Graph *graph,
                         const Graph *trained);
 
+/* ---- fuse/accumulate_matmuls.c ---- */
+
+/* By node, its users and outputs. */
+int *graph_count_uses(const Graph *graph, Arena *arena);
+/* A product may add up the micro-batches itself, where the `accumulate` that
+ * reads its result is the only user. */
+bool matmul_can_add(const Graph *graph, int id, const int *n_uses);
+
 /* ---- buffers/buffer_assignment.c (the last step before codegen) ---- */
 
 /* Where each value of the final graph lives in a rank's arena. */
