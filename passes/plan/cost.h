@@ -104,7 +104,12 @@ SimTransfer cost_transfer(Arena *arena, const CostModel *model,
 Ps cost_product(const CostModel *model, const Work *work);
 /* Bytes that are read or written. */
 Ps cost_bytes(const CostModel *model, double bytes);
-/* One run of a node on one rank. */
+/* One run of an operator that does so much on one rank. */
+LaunchCost cost_work(const CostModel *model, const Node *node,
+                     const Work *work);
+/* The same of a node of a graph. */
 LaunchCost cost_launch(const CostModel *model, const Graph *graph, int id);
+/* The results of a node to which micro-batches add become zero. */
+LaunchCost cost_clear(const CostModel *model, const Graph *graph, int id);
 
 #endif

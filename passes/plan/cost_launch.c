@@ -202,17 +202,33 @@ static CostTerm part_of(const Node *node, const Work *work) {
   return work->class == WORK_lookup ? COST_lookup : COST_fused;
 }
 
-LaunchCost cost_launch(const CostModel *model, const Graph *graph, int id) {
-  const Node *node = graph->nodes.data[id];
-  Work work = node_work(graph, id);
-  LaunchCost cost = {.part = part_of(node, &work)};
+LaunchCost cost_work(const CostModel *model, const Node *node,
+                     const Work *work) {
+  LaunchCost cost = {.part = part_of(node, work)};
   double seconds;
   switch (cost.part) {
-  case COST_attention: seconds = attention_time(model, node, &work); break;
-  case COST_product: seconds = product_time(model, &work); break;
-  default: seconds = elements_time(model, &work); break;
+  case COST_attention: seconds = attention_time(model, node, work); break;
+  case COST_product: seconds = product_time(model, work); break;
+  default: seconds = elements_time(model, work); break;
   }
   if (cost_counts(model, cost.part)) cost.time = cost_ps(seconds);
+  if (cost_counts(model, COST_launch)) cost.launch = model->rates.launch;
+  return cost;
+}
+
+LaunchCost cost_launch(const CostModel *model, const Graph *graph, int id) {
+  Work work = node_work(graph, id);
+  return cost_work(model, graph->nodes.data[id], &work);
+}
+
+LaunchCost cost_clear(const CostModel *model, const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  LaunchCost cost = {.part = COST_fused};
+  double bytes = 0;
+  for (int r = 0; r < node->n_results; r++)
+    bytes += (double)(type_local_elements(node->types[r], &graph->mesh) *
+                      dtype_size_bytes(node->types[r]->dtype));
+  if (cost_counts(model, COST_fused)) cost.time = cost_bytes(model, bytes);
   if (cost_counts(model, COST_launch)) cost.launch = model->rates.launch;
   return cost;
 }

@@ -47,9 +47,9 @@ static void price_launch(Pricing *p, int node, int id) {
 /* ---- process groups ---- */
 
 /* The ranks of the group of rank 0 over these axes, in ascending order. */
-static int64_t *group_ranks_of(Pricing *p, const Mesh *mesh, AxisSet axes,
+static int64_t *group_ranks_of(Arena *arena, const Mesh *mesh, AxisSet axes,
                                int *out_n) {
-  int64_t *ranks = ARENA_ARRAY(p->arena, int64_t, mesh_ranks(mesh));
+  int64_t *ranks = ARENA_ARRAY(arena, int64_t, mesh_ranks(mesh));
   int64_t stride = 1;
   int n = 1;
   for (int a = mesh->n_axes - 1; a >= 0; a--) {
@@ -76,22 +76,29 @@ static CostTerm part_of_collective(Op op) {
   }
 }
 
-static void price_start(Pricing *p, const Instruction *instruction, int id) {
-  const Graph *graph = graph_here(p);
-  const Node *node = graph->nodes.data[instruction->node];
+SimTransfer price_transfer(Arena *arena, const CostModel *model,
+                           const Cluster *cluster, const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
   GroupLevel levels[MAX_LEVELS];
   int n;
   AxisSet axes = axis_list_set(collective_axes(&graph->mesh, node));
-  int64_t *ranks = group_ranks_of(p, &graph->mesh, axes, &n);
+  int64_t *ranks = group_ranks_of(arena, &graph->mesh, axes, &n);
   int n_levels =
-      cost_group_levels(p->cluster, mesh_ranks(&graph->mesh), ranks, n, levels);
-  Bytes sent = node_sent_bytes(graph, instruction->node);
+      cost_group_levels(cluster, mesh_ranks(&graph->mesh), ranks, n, levels);
   CostTerm part = part_of_collective(node->op);
   SimTransfer transfer = {.n_starts = 1};
-  if (cost_counts(p->model, part))
-    transfer = cost_transfer(p->arena, p->model, p->cluster, node->op, sent, n,
-                             levels, n_levels);
+  if (cost_counts(model, part))
+    transfer = cost_transfer(arena, model, cluster, node->op,
+                             node_sent_bytes(graph, id), n, levels, n_levels);
   transfer.term = (int)part;
+  return transfer;
+}
+
+static void price_start(Pricing *p, const Instruction *instruction, int id) {
+  const Graph *graph = graph_here(p);
+  const Node *node = graph->nodes.data[instruction->node];
+  SimTransfer transfer =
+      price_transfer(p->arena, p->model, p->cluster, graph, instruction->node);
   map_put(p->transfer_of, node, (void *)(intptr_t)(p->transfers.n + 1));
   vec_push(p->arena, &p->actions,
            (SimAction){.kind = SIM_start,
@@ -99,7 +106,7 @@ static void price_start(Pricing *p, const Instruction *instruction, int id) {
                        .queue = instruction->queue,
                        .id = id});
   vec_push(p->arena, &p->transfers, transfer);
-  p->price->sent += sent * p->trips;
+  p->price->sent += node_sent_bytes(graph, instruction->node) * p->trips;
   p->price->n_transfers += p->trips;
 }
 
@@ -111,19 +118,10 @@ static void price_wait(Pricing *p, const Instruction *instruction) {
            (SimAction){.kind = SIM_wait, .transfer = transfer});
 }
 
-/* The results of a node become zero. */
 static void price_clear(Pricing *p, int node, int id) {
-  const Graph *graph = graph_here(p);
-  double bytes = 0;
-  for (int r = 0; r < graph->nodes.data[node]->n_results; r++) {
-    const Type *type = graph->nodes.data[node]->types[r];
-    bytes += (double)(type_local_elements(type, &graph->mesh) *
-                      dtype_size_bytes(type->dtype));
-  }
-  if (cost_counts(p->model, COST_launch))
-    add_run(p, COST_launch, p->model->rates.launch, id);
-  if (cost_counts(p->model, COST_fused))
-    add_run(p, COST_fused, cost_bytes(p->model, bytes), id);
+  LaunchCost cost = cost_clear(p->model, graph_here(p), node);
+  add_run(p, COST_launch, cost.launch, id);
+  add_run(p, cost.part, cost.time, id);
   p->price->n_launches += p->trips;
 }
 

@@ -16,6 +16,10 @@ typedef struct Price {
   int64_t n_launches, n_transfers;
 } Price;
 
+/* One run of a collective, under the part of its kind. */
+SimTransfer price_transfer(Arena *arena, const CostModel *model,
+                           const Cluster *cluster, const Graph *graph, int id);
+
 /* A part that `model` leaves out costs nothing.  Ranks of the list's mesh are
  * the first ones of the cluster, which has one group of devices and enough of
  * them. `span` (or NULL) gets each launch and transfer, whose id is the number
