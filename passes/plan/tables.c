@@ -1,0 +1,287 @@
+/*
+ * tables.c -- the price of a plan as a sum over what `partition` decides.
+ *
+ *     %5 = dot %3 [B:8@d, C], %4 [C, F:16@t]     table: dot on [8/d, C] x [C,
+ *     %6 = all_reduce %5 {axes = [t]}            16/t]; all_reduce over t of
+ *                                                8/d x 16 elements
+ *
+ * Products, attention and collectives are summed over the placed graph: each
+ * node counts as often as it runs (placed_runs.c), whatever the passes behind
+ * `partition` make of it.  The other operators become kernels of several, and
+ * which ones follows from all around them, so these are the groups that `fuse`
+ * makes of the placed graph.  No bucket is formed, nothing is ordered and no
+ * list is made.
+ *
+ * plan_list_sum is the other side of the comparison: it adds up an instruction
+ * list, as price.c gives it to the simulator.
+ */
+#include "passes/plan/tables.h"
+
+#include "passes/buffers/list_schedule.h"
+
+/* The cost of one run. */
+typedef struct TableEntry {
+  LaunchCost launch; /* of an operator */
+  Bytes moved;
+  SimTransfer transfer; /* of a collective */
+  Bytes sent;
+} TableEntry;
+
+struct PlanTables {
+  Arena *arena;
+  const CostModel *model;
+  const Cluster *cluster;
+  Map *entries; /* by entry_key */
+  int64_t n_lookups;
+};
+
+PlanTables *plan_tables_create(Arena *arena, const CostModel *model,
+                               const Cluster *cluster) {
+  PlanTables *tables = ARENA_NEW(arena, PlanTables);
+  *tables = (PlanTables){.arena = arena,
+                         .model = model,
+                         .cluster = cluster,
+                         .entries = map_create(arena)};
+  return tables;
+}
+
+void plan_tables_count(const PlanTables *tables, int *out_entries,
+                       int64_t *out_lookups) {
+  *out_entries = map_size(tables->entries);
+  *out_lookups = tables->n_lookups;
+}
+
+/* ---- entries ---- */
+
+/* `adds`: a product adds its result to that of the micro-batches before. */
+static TableEntry make_entry(Arena *arena, const CostModel *model,
+                             const Cluster *cluster, const Graph *graph, int id,
+                             bool adds) {
+  const Node *node = graph->nodes.data[id];
+  TableEntry entry = {0};
+  if (op_has(node->op, OP_FLAG_asynchronous)) {
+    entry.sent = node_sent_bytes(graph, id);
+    entry.transfer = price_transfer(arena, model, cluster, graph, id);
+    return entry;
+  }
+  Work work = node_work(graph, id);
+  if (adds) work.read += work.written;
+  entry.moved = work.read + work.written;
+  entry.launch = cost_work(model, node, &work);
+  return entry;
+}
+
+/* All that a cost depends on. */
+static const void *entry_key(const Graph *graph, int id, bool adds) {
+  bool is_update = graph->nodes.data[id]->phase == PHASE_update;
+  uint64_t key = kernel_key(graph, id) * 4 + (is_update ? 2 : 0) + adds;
+  return (const void *)(uintptr_t)(key ? key : 1);
+}
+
+static const TableEntry *find_entry(PlanTables *tables, const Graph *graph,
+                                    int id, bool adds) {
+  const void *key = entry_key(graph, id, adds);
+  TableEntry *entry = map_get(tables->entries, key);
+  tables->n_lookups++;
+  if (entry) return entry;
+  entry = ARENA_NEW(tables->arena, TableEntry);
+  *entry = make_entry(tables->arena, tables->model, tables->cluster, graph, id,
+                      adds);
+  map_put(tables->entries, key, entry);
+  return entry;
+}
+
+/* ---- sums ---- */
+
+static void add_launches(PlanSum *sum, const LaunchCost *cost, Bytes moved,
+                         int64_t runs) {
+  LaunchSum *part = &sum->parts[cost->part];
+  part->n += runs;
+  part->moved += moved * runs;
+  part->time += cost->time * runs;
+  sum->launch += cost->launch * runs;
+}
+
+static TransferSum *find_transfers(Arena *arena, PlanSum *sum, Op op,
+                                   AxisSet axes) {
+  for (int i = 0; i < sum->transfers.n; i++)
+    if (sum->transfers.data[i].op == op && sum->transfers.data[i].axes == axes)
+      return &sum->transfers.data[i];
+  vec_push(arena, &sum->transfers, ((TransferSum){.op = op, .axes = axes}));
+  return &sum->transfers.data[sum->transfers.n - 1];
+}
+
+static Ps busiest_load(const SimTransfer *transfer) {
+  Ps most = 0;
+  for (int i = 0; i < transfer->n_loads; i++)
+    if (transfer->loads[i].busy > most) most = transfer->loads[i].busy;
+  return most;
+}
+
+static void add_transfers(Arena *arena, PlanSum *sum, const Graph *graph,
+                          int id, const TableEntry *entry, int64_t runs) {
+  const Node *node = graph->nodes.data[id];
+  AxisSet axes = axis_list_set(collective_axes(&graph->mesh, node));
+  TransferSum *of = find_transfers(arena, sum, node->op, axes);
+  of->n += runs;
+  of->sent += entry->sent * runs;
+  of->busy += busiest_load(&entry->transfer) * runs;
+  of->latencies += entry->transfer.latency * runs;
+}
+
+/* ---- the tables' side ---- */
+
+typedef struct TableSum {
+  PlanTables *tables;
+  PassContext *ctx;
+  Arena *arena;
+  PlanSum *sum;
+} TableSum;
+
+/* It never becomes a part of a kernel. */
+static bool is_own_launch(const Node *node) {
+  return op_is(node->op, OPCLASS_contraction);
+}
+
+/* The products that micro-batches add up by themselves. */
+static bool *find_adding(const Graph *graph, Arena *scratch) {
+  bool *adds = ARENA_ARRAY(scratch, bool, graph->nodes.n);
+  const int *n_uses = graph_count_uses(graph, scratch);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int i = 0; node->op == OP_accumulate && i < node->n_inputs; i++)
+      if (matmul_can_add(graph, node->inputs[i].node, n_uses))
+        adds[node->inputs[i].node] = true;
+  }
+  return adds;
+}
+
+/* Products, attention and collectives of a placed graph, or of a body. */
+static void sum_placed(TableSum *s, const Graph *graph, const int64_t *runs,
+                       int64_t times) {
+  Arena *scratch = s->ctx->scratch;
+  const bool *adds = find_adding(graph, scratch);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    int64_t n = runs[id] * times;
+    if (n == 0) continue;
+    if (node->op == OP_scan) {
+      sum_placed(s, node->body, body_runs(scratch, node->body),
+                 n * scan_steps(node));
+      continue;
+    }
+    bool is_transfer = op_has(node->op, OP_FLAG_asynchronous);
+    if (!is_transfer && !is_own_launch(node)) continue;
+    const TableEntry *entry = find_entry(s->tables, graph, id, adds[id]);
+    if (is_transfer)
+      add_transfers(s->arena, s->sum, graph, id, entry, n);
+    else
+      add_launches(s->sum, &entry->launch, entry->moved, n);
+  }
+}
+
+/* The other operators, joined to kernels. */
+static void sum_kernels(TableSum *s, const Graph *graph, int64_t microbatches,
+                        int64_t times) {
+  graph = add_launch_copies(s->ctx, graph);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    if (!node_is_launched(graph, id) || is_own_launch(node) ||
+        op_has(node->op, OP_FLAG_asynchronous))
+      continue;
+    int64_t n =
+        node_is_per_microbatch(graph, id) ? microbatches * times : times;
+    if (node->op == OP_scan) {
+      sum_kernels(s, node->body, 1, n * scan_steps(node));
+      continue;
+    }
+    if (node->op == OP_accumulate && microbatches > 1) {
+      LaunchCost clear = cost_clear(s->tables->model, graph, id);
+      add_launches(s->sum, &clear, 0, times);
+    }
+    const TableEntry *entry = find_entry(s->tables, graph, id, false);
+    add_launches(s->sum, &entry->launch, entry->moved, n);
+  }
+}
+
+/* The rows of passes.def from one to another, those that only join messages or
+ * order launches apart; NULL: one has reported a mistake. */
+static Graph *run_rows(const PassContext *ctx, const char *first,
+                       const char *last, Graph *graph) {
+  static const char *const left_out[] = {"list_schedule"};
+  PassOptions options = {.level = ctx->level,
+                         .start_at = first,
+                         .stop_after = last,
+                         .disabled = left_out,
+                         .n_disabled = ARRAY_LENGTH(left_out)};
+  graph = passes_run(ctx, &options, graph).graph;
+  return diags_errors(ctx->module->diags) > 0 ? NULL : graph;
+}
+
+const PlanSum *plan_tables_sum(PlanTables *tables, const PassContext *ctx,
+                               const Graph *planning) {
+  Module silent = *ctx->module;
+  PassContext own = *ctx;
+  silent.arena = arena_beside(ctx->module->arena);
+  silent.diags = diags_create(silent.arena);
+  own.module = &silent;
+  own.scratch = silent.arena;
+  PlanSum *sum = ARENA_NEW(ctx->module->arena, PlanSum);
+  TableSum s = {tables, &own, ctx->module->arena, sum};
+  Graph *placed = run_rows(&own, "partition", "cse@4", (Graph *)planning);
+  if (placed) {
+    sum_placed(&s, placed, placed_runs(&own, placed), 1);
+    placed = run_rows(&own, "remat", NULL, placed);
+  }
+  if (placed) sum_kernels(&s, placed, mesh_microbatches(&placed->mesh), 1);
+  arena_destroy(silent.arena);
+  return placed ? sum : NULL;
+}
+
+/* ---- the list's side ---- */
+
+const PlanSum *plan_list_sum(Arena *arena, const CostModel *model,
+                             const Cluster *cluster,
+                             const InstructionList *list) {
+  PlanSum *sum = ARENA_NEW(arena, PlanSum);
+  VEC(const Graph *) graphs = {0};
+  VEC(int64_t) trips = {0};
+  int64_t times = 1;
+  vec_push(arena, &graphs, list->graph);
+  for (int i = 0; i < list->instructions.n; i++) {
+    const Instruction *at = &list->instructions.data[i];
+    const Graph *graph = graphs.data[graphs.n - 1];
+    switch (at->kind) {
+    case INSTRUCTION_run: {
+      LaunchCost cost = cost_launch(model, graph, at->node);
+      Work work = node_work(graph, at->node);
+      add_launches(sum, &cost, work.read + work.written, times);
+      break;
+    }
+    case INSTRUCTION_start: {
+      TableEntry entry =
+          make_entry(arena, model, cluster, graph, at->node, false);
+      add_transfers(arena, sum, graph, at->node, &entry, times);
+      break;
+    }
+    case INSTRUCTION_clear: {
+      LaunchCost cost = cost_clear(model, graph, at->node);
+      add_launches(sum, &cost, 0, times);
+      break;
+    }
+    case INSTRUCTION_loop:
+      vec_push(arena, &trips, at->trips);
+      vec_push(arena, &graphs,
+               at->node < 0 ? graph : graph->nodes.data[at->node]->body);
+      times *= at->trips;
+      break;
+    case INSTRUCTION_end:
+      times /= trips.data[--trips.n];
+      graphs.n--;
+      break;
+    case INSTRUCTION_wait:
+    case N_INSTRUCTIONS: break;
+    }
+  }
+  return sum;
+}
