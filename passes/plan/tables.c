@@ -18,6 +18,7 @@
 #include "passes/plan/tables.h"
 
 #include "passes/buffers/list_schedule.h"
+#include "passes/spmd/partition.h"
 
 /* The cost of one run. */
 typedef struct TableEntry {
@@ -228,7 +229,9 @@ const PlanSum *plan_tables_sum(PlanTables *tables, const PassContext *ctx,
   own.scratch = silent.arena;
   PlanSum *sum = ARENA_NEW(ctx->module->arena, PlanSum);
   TableSum s = {tables, &own, ctx->module->arena, sum};
-  Graph *placed = run_rows(&own, "partition", "cse@4", (Graph *)planning);
+  PinTrial trial = {0};
+  Graph *placed = (Graph *)partition_decide(&own, planning, &trial);
+  placed = run_rows(&own, "cse@4", "cse@4", placed);
   if (placed) {
     sum_placed(&s, placed, placed_runs(&own, placed), 1);
     placed = run_rows(&own, "remat", NULL, placed);

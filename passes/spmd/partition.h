@@ -55,6 +55,13 @@ typedef struct Partition {
   PinTrial *trial;
 } Partition;
 
+/* ---- partition_pass.c ---- */
+
+/* What `partition` makes of a graph, without a warning of costly pins.  The
+ * trial, empty before, says how it treated constraints. */
+const Graph *partition_decide(PassContext *ctx, const Graph *graph,
+                              PinTrial *trial);
+
 /* ---- partition.c ---- */
 
 /* The graph of a rank.  The plan must have ranks or micro-batches; what cannot
