@@ -33,6 +33,7 @@ typedef struct Totals {
   int64_t axes, zero, lines; /* plans that have them */
   int64_t products, attention, bytes, transfers, kernels, launches, equal;
   int64_t lookups, entries;
+  int64_t all_products, by_strategy;
   double worst_kernels, worst_part, worst_launches;
   int64_t worst;
   int64_t above; /* plans whose live bytes are above the packed ones */
@@ -97,6 +98,8 @@ static void add_check(Totals *t, const PriceCheck *check, int64_t number) {
   t->launches += is_within(check->launches);
   t->equal += is_price_equal(check);
   t->entries += check->n_entries;
+  t->all_products += check->products;
+  t->by_strategy += check->by_strategy;
   t->lookups += check->n_lookups;
   double below = 1 - (double)check->live / (double)check->packed;
   t->above += check->live > check->packed;
@@ -159,8 +162,9 @@ static int show_number(const Settings *settings) {
         priced_plan(arena, model, settings->seed, settings->show, i);
     PriceCheck check = check_price(&plan, &out);
     if (check.answer == PRICE_refused) continue;
-    printf("# models/%s.dnn %s=%lld %s\n%s%s", model->file, model->batch,
-           (long long)plan.samples, model->sizes, plan.text, text_string(&out));
+    printf("# models/%s.dnn --target %s %s=%lld %s\n%s%s", model->file,
+           plan.target, model->batch, (long long)plan.samples, model->sizes,
+           plan.text, text_string(&out));
     return !is_price_equal(&check);
   }
   return 1;
@@ -188,6 +192,8 @@ static void print_totals(const Totals *t) {
          "average, %.2f %% at most\n",
          (long long)t->above, 100 * t->below / (t->n > 0 ? (double)t->n : 1),
          100 * t->worst_below);
+  printf("%lld of %lld products are placed by a strategy of their operator\n",
+         (long long)t->by_strategy, (long long)t->all_products);
   printf("%lld look-ups in %lld entries; %lld crashed, %lld taken by one side "
          "alone\n",
          (long long)t->lookups, (long long)t->entries, (long long)t->crashed,

@@ -97,16 +97,14 @@ static void compare_kernels(const Compared *c, PriceCheck *check) {
   check->launches = relative(n[0], n[1]);
 }
 
-static PriceCheck compare_sums(const Compared *c) {
-  PriceCheck check = {.answer = PRICE_compared,
-                      .are_bytes_equal = true,
-                      .are_transfers_equal = true};
-  check.are_products_equal = compare_launches(c, COST_product);
-  check.is_attention_equal = compare_launches(c, COST_attention);
-  compare_transfers(c, c->tables, &check);
-  compare_transfers(c, c->list, &check);
-  compare_kernels(c, &check);
-  return check;
+static void compare_sums(const Compared *c, PriceCheck *check) {
+  check->answer = PRICE_compared;
+  check->are_bytes_equal = check->are_transfers_equal = true;
+  check->are_products_equal = compare_launches(c, COST_product);
+  check->is_attention_equal = compare_launches(c, COST_attention);
+  compare_transfers(c, c->tables, check);
+  compare_transfers(c, c->list, check);
+  compare_kernels(c, check);
 }
 
 /* ---- compiling ---- */
@@ -125,20 +123,50 @@ static const char *write_plan(Arena *arena, const char *text) {
   return path;
 }
 
-/* The tables' side of a loaded model. */
-static const PlanSum *sum_by_tables(const Compilation *c,
-                                    const CostModel *model, PriceCheck *check) {
-  Arena *arena = c->module->arena;
-  Graph *graph = driver_graph(c, ENTRY_train);
-  graph = driver_run_passes(c, ENTRY_train, graph, "layout_assignment");
-  if (!graph) return NULL;
-  PassContext ctx = driver_pass_context(c, c->plan);
+/* The graph of training on its way through the passes. */
+typedef struct Watched {
+  Compilation c;
+  CostModel model;
+  PlanTables *tables;
+  const PlanSum *sum;
+  PriceCheck check; /* of it what the graphs between passes show */
+} Watched;
+
+/* The tables see the graph that enters `partition`; what `partition` decides
+ * are placements of the next graphs. */
+static void look_at_graph_after(void *user, int pass, const Graph *graph) {
+  Watched *w = user;
+  if (pass_is_named(pass, "cse@4"))
+    count_strategies(w->c.module->arena, graph, &w->check.products,
+                     &w->check.by_strategy);
+  if (!pass_is_named(pass, "layout_assignment")) return;
+  PassContext ctx = driver_pass_context(&w->c, w->c.plan);
   ctx.is_training = true;
-  ctx.level = c->options->level;
-  PlanTables *tables = plan_tables_create(arena, model, c->cluster);
-  const PlanSum *sum = plan_tables_sum(tables, &ctx, graph);
-  plan_tables_count(tables, &check->n_entries, &check->n_lookups);
-  return sum;
+  ctx.level = w->c.options->level;
+  w->sum = plan_tables_sum(w->tables, &ctx, graph);
+  plan_tables_count(w->tables, &w->check.n_entries, &w->check.n_lookups);
+}
+
+static PriceCheck check_loaded(Watched *w, Text *out) {
+  Compilation *c = &w->c;
+  Arena *arena = c->module->arena;
+  cost_model_of(c->cluster->groups[0].device, &w->model);
+  w->tables = plan_tables_create(arena, &w->model, c->cluster);
+  Graph *graph = driver_graph(c, ENTRY_train);
+  graph = driver_run_passes(c, ENTRY_train, graph, NULL);
+  if (!graph && !w->sum) return (PriceCheck){.answer = PRICE_refused};
+  if (!graph || !w->sum) return (PriceCheck){.answer = PRICE_faulty};
+  Compared sums = {.out = out,
+                   .mesh = plan_mesh(c->plan),
+                   .tables = w->sum,
+                   .list = plan_list_sum(arena, &w->model, c->cluster,
+                                         driver_instructions(c, graph))};
+  PriceCheck check = w->check;
+  compare_sums(&sums, &check);
+  PassContext ctx = driver_pass_context(c, c->plan);
+  check.live = plan_live_bytes(&ctx, graph);
+  check.packed = driver_assign_alone(c, ENTRY_train, graph)->arena_bytes;
+  return check;
 }
 
 PriceCheck check_price(const PricedPlan *plan, Text *out) {
@@ -149,30 +177,16 @@ PriceCheck check_price(const PricedPlan *plan, Text *out) {
                      .arena = arena,
                      .names = names_create(arena),
                      .diags = diags_create(arena)};
+  Watched *watched = ARENA_NEW(arena, Watched);
   CompileOptions *options = ARENA_NEW(arena, CompileOptions);
   priced_options(arena, plan, options);
   options->plan = write_plan(arena, plan->text);
-  Compilation c;
-  PriceCheck check = {.answer = PRICE_refused}, counts = {0};
-  CompileResult loaded = driver_load(module, options, &c);
+  options->watch = look_at_graph_after;
+  options->watch_user = watched;
+  PriceCheck check = {.answer = PRICE_refused};
+  CompileResult loaded = driver_load(module, options, &watched->c);
   unlink(options->plan);
-  if (loaded != COMPILE_done) return check;
-  CostModel model = {0};
-  cost_model_of(c.cluster->groups[0].device, &model);
-  Compared sums = {.out = out, .mesh = plan_mesh(c.plan)};
-  sums.tables = sum_by_tables(&c, &model, &counts);
-  Graph *graph = driver_graph(&c, ENTRY_train);
-  graph = driver_run_passes(&c, ENTRY_train, graph, NULL);
-  if (!graph && !sums.tables) return check;
-  if (!graph || !sums.tables) return (PriceCheck){.answer = PRICE_faulty};
-  sums.list =
-      plan_list_sum(arena, &model, c.cluster, driver_instructions(&c, graph));
-  check = compare_sums(&sums);
-  check.n_entries = counts.n_entries;
-  check.n_lookups = counts.n_lookups;
-  PassContext ctx = driver_pass_context(&c, c.plan);
-  check.live = plan_live_bytes(&ctx, graph);
-  check.packed = driver_assign_alone(&c, ENTRY_train, graph)->arena_bytes;
+  if (loaded == COMPILE_done) check = check_loaded(watched, out);
   memory_destroy(memory);
   return check;
 }

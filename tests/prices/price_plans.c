@@ -51,7 +51,9 @@ static const Model *load_priced(const PricedModel *priced) {
                      .names = names_create(arena),
                      .diags = diags_create(arena)};
   CompileOptions *options = ARENA_NEW(arena, CompileOptions);
-  priced_options(arena, &(PricedPlan){.model = priced, .samples = 12}, options);
+  priced_options(arena,
+                 &(PricedPlan){.model = priced, .target = "cpu", .samples = 12},
+                 options);
   Compilation c;
   if (driver_load(module, options, &c) != COMPILE_done || !c.model->train)
     abort();
@@ -72,7 +74,7 @@ void priced_options(Arena *arena, const PricedPlan *plan,
       .path =
           arena_printf(arena, "%s/models/%s.dnn", TEST_ROOT, plan->model->file),
       .cluster = arena_printf(arena, "%s/models/a100x1024.cluster", TEST_ROOT),
-      .target = "cpu",
+      .target = plan->target,
       .overrides = overrides.data,
       .n_overrides = overrides.n,
       .level = 2};
@@ -123,6 +125,7 @@ PricedPlan priced_plan(Arena *arena, const PricedModel *priced, uint64_t seed,
     trial = arena_beside(arena);
   }
   plan.text = arena_strdup(arena, plan.text);
+  plan.target = number / n_priced_models % 2 ? "cuda" : "cpu";
   arena_destroy(trial);
   return plan;
 }

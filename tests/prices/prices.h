@@ -22,7 +22,7 @@ extern const int n_priced_models;
 /* A plan of a model, and how many samples its batch then has. */
 typedef struct PricedPlan {
   const PricedModel *model;
-  const char *text;
+  const char *text, *target;
   int64_t samples;
   int lines[N_LINES];
   int n_axes;
@@ -46,7 +46,7 @@ PricedPlan priced_plan(Arena *arena, const PricedModel *model, uint64_t seed,
 void priced_options(Arena *arena, const PricedPlan *plan,
                     CompileOptions *options);
 
-/* ---- price_check.c ---- */
+/* ---- the comparison ---- */
 
 typedef enum PriceAnswer {
   PRICE_refused, /* partition does not take the plan */
@@ -69,7 +69,17 @@ typedef struct PriceCheck {
   int64_t packed, live; /* bytes of the arena, and those that are live */
   int n_entries;        /* of the tables, and how often they were asked */
   int64_t n_lookups;
+  int64_t products, by_strategy; /* of count_strategies */
 } PriceCheck;
+
+/* ---- strategy_check.c ---- */
+
+/* Adds the products of a partitioned graph, and those whose placement is a
+ * strategy of their operator. */
+void count_strategies(Arena *arena, const Graph *placed, int64_t *products,
+                      int64_t *found);
+
+/* ---- price_check.c ---- */
 
 /* Compiles the model under the plan; what differs is appended to `out`, unless
  * that is NULL. */
