@@ -76,22 +76,28 @@ static CostTerm part_of_collective(Op op) {
   }
 }
 
+SimTransfer price_message(Arena *arena, const CostModel *model,
+                          const Cluster *cluster, const Mesh *mesh, Op op,
+                          AxisSet axes, Bytes sent) {
+  GroupLevel levels[MAX_LEVELS];
+  int n;
+  int64_t *ranks = group_ranks_of(arena, mesh, axes, &n);
+  int n_levels = cost_group_levels(cluster, mesh_ranks(mesh), ranks, n, levels);
+  CostTerm part = part_of_collective(op);
+  SimTransfer transfer = {.n_starts = 1};
+  if (cost_counts(model, part))
+    transfer =
+        cost_transfer(arena, model, cluster, op, sent, n, levels, n_levels);
+  transfer.term = (int)part;
+  return transfer;
+}
+
 SimTransfer price_transfer(Arena *arena, const CostModel *model,
                            const Cluster *cluster, const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
-  GroupLevel levels[MAX_LEVELS];
-  int n;
   AxisSet axes = axis_list_set(collective_axes(&graph->mesh, node));
-  int64_t *ranks = group_ranks_of(arena, &graph->mesh, axes, &n);
-  int n_levels =
-      cost_group_levels(cluster, mesh_ranks(&graph->mesh), ranks, n, levels);
-  CostTerm part = part_of_collective(node->op);
-  SimTransfer transfer = {.n_starts = 1};
-  if (cost_counts(model, part))
-    transfer = cost_transfer(arena, model, cluster, node->op,
-                             node_sent_bytes(graph, id), n, levels, n_levels);
-  transfer.term = (int)part;
-  return transfer;
+  return price_message(arena, model, cluster, &graph->mesh, node->op, axes,
+                       node_sent_bytes(graph, id));
 }
 
 static void price_start(Pricing *p, const Instruction *instruction, int id) {

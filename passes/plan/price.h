@@ -16,7 +16,12 @@ typedef struct Price {
   int64_t n_launches, n_transfers;
 } Price;
 
-/* One run of a collective, under the part of its kind. */
+/* One run of a collective over these axes in which a rank sends so many bytes,
+ * under the part of its kind. */
+SimTransfer price_message(Arena *arena, const CostModel *model,
+                          const Cluster *cluster, const Mesh *mesh, Op op,
+                          AxisSet axes, Bytes sent);
+/* The same of a node. */
 SimTransfer price_transfer(Arena *arena, const CostModel *model,
                            const Cluster *cluster, const Graph *graph, int id);
 

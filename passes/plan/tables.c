@@ -119,15 +119,83 @@ static Ps busiest_load(const SimTransfer *transfer) {
   return most;
 }
 
-static void add_transfers(Arena *arena, PlanSum *sum, const Graph *graph,
-                          int id, const TableEntry *entry, int64_t runs) {
-  const Node *node = graph->nodes.data[id];
-  AxisSet axes = axis_list_set(collective_axes(&graph->mesh, node));
-  TransferSum *of = find_transfers(arena, sum, node->op, axes);
+static void add_transfers(Arena *arena, PlanSum *sum, Op op, AxisSet axes,
+                          const TableEntry *entry, int64_t runs) {
+  TransferSum *of = find_transfers(arena, sum, op, axes);
   of->n += runs;
   of->sent += entry->sent * runs;
   of->busy += busiest_load(&entry->transfer) * runs;
   of->latencies += entry->transfer.latency * runs;
+}
+
+static AxisSet axes_of(const Graph *graph, int id) {
+  return axis_list_set(collective_axes(&graph->mesh, graph->nodes.data[id]));
+}
+
+/* ---- single reshardings ---- */
+
+/* The collective of a step; false: it sends nothing. */
+static bool step_op(ReshardKind kind, Op *out) {
+  switch (kind) {
+  case RESHARD_all_gather: *out = OP_all_gather; return true;
+  case RESHARD_reduce_scatter: *out = OP_reduce_scatter; return true;
+  case RESHARD_all_to_all: *out = OP_all_to_all; return true;
+  case RESHARD_all_reduce: *out = OP_all_reduce; return true;
+  case RESHARD_permute: *out = OP_permute; return true;
+  case RESHARD_slice:
+  case RESHARD_zero_fill:
+  case N_RESHARD_KINDS: break;
+  }
+  return false;
+}
+
+/* Only partial sums end: `partition` reduces them over all axes at once, also
+ * where one after the other sends less of a few elements. */
+static bool is_reduction(const Type *from, const Type *to) {
+  if (!from->partial || to->partial) return false;
+  for (int d = 0; d < from->rank; d++)
+    if (from->dims[d].split != to->dims[d].split) return false;
+  return true;
+}
+
+/* In a step, as ReshardStep.bytes: with all micro-batches. */
+static ReshardStep reduction_step(const Mesh *mesh, const Type *from) {
+  int64_t n = 1, elements = type_local_elements(from, mesh);
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (from->partial >> a & 1) n *= mesh->axes[a].size;
+  bool is_repeated = type_uses_axes(from, mesh_sequential(mesh));
+  int64_t sent = collective_sent_elements(OP_all_reduce, n, elements, elements);
+  return (ReshardStep){.kind = RESHARD_all_reduce,
+                       .group = from->partial,
+                       .bytes = sent * dtype_size_bytes(from->dtype) *
+                                (is_repeated ? mesh_microbatches(mesh) : 1)};
+}
+
+bool plan_tables_reshard(PlanTables *tables, Arena *arena, Resharding *chains,
+                         const Mesh *mesh, const Target *target,
+                         const Type *from, const Type *to, PlanSum *sum) {
+  ReshardStep steps[MAX_RESHARD_STEPS];
+  const char *reason;
+  bool is_reduced = is_reduction(from, to);
+  int n = is_reduced ? 1 : reshard_steps(chains, from, to, steps, &reason);
+  if (is_reduced) steps[0] = reduction_step(mesh, from);
+  bool is_wide = target && target->sums_16bit_in_f32 &&
+                 dtype_is_16bit(from->dtype) &&
+                 from->partial_kind == REDUCE_sum;
+  AxisSet time = mesh_sequential(mesh);
+  bool is_repeated = type_uses_axes(from, time) || type_uses_axes(to, time);
+  int64_t runs = is_repeated ? mesh_microbatches(mesh) : 1;
+  for (int i = 0; i < n; i++) {
+    Op op;
+    if (!step_op(steps[i].kind, &op)) continue;
+    bool adds = op == OP_all_reduce || op == OP_reduce_scatter;
+    TableEntry entry = {.sent =
+                            steps[i].bytes / runs * (adds && is_wide ? 2 : 1)};
+    entry.transfer = price_message(arena, tables->model, tables->cluster, mesh,
+                                   op, steps[i].group, entry.sent);
+    add_transfers(arena, sum, op, steps[i].group, &entry, runs);
+  }
+  return n >= 0;
 }
 
 /* ---- the tables' side ---- */
@@ -175,7 +243,7 @@ static void sum_placed(TableSum *s, const Graph *graph, const int64_t *runs,
     if (!is_transfer && !is_own_launch(node)) continue;
     const TableEntry *entry = find_entry(s->tables, graph, id, adds[id]);
     if (is_transfer)
-      add_transfers(s->arena, s->sum, graph, id, entry, n);
+      add_transfers(s->arena, s->sum, node->op, axes_of(graph, id), entry, n);
     else
       add_launches(s->sum, &entry->launch, entry->moved, n);
   }
@@ -264,7 +332,8 @@ const PlanSum *plan_list_sum(Arena *arena, const CostModel *model,
     case INSTRUCTION_start: {
       TableEntry entry =
           make_entry(arena, model, cluster, graph, at->node, false);
-      add_transfers(arena, sum, graph, at->node, &entry, times);
+      add_transfers(arena, sum, graph->nodes.data[at->node]->op,
+                    axes_of(graph, at->node), &entry, times);
       break;
     }
     case INSTRUCTION_clear: {

@@ -9,6 +9,7 @@
 #ifndef PASSES_PLAN_TABLES_H
 #define PASSES_PLAN_TABLES_H
 
+#include "ir/reshard.h"
 #include "passes/passes.h"
 #include "passes/plan/price.h"
 
@@ -51,7 +52,15 @@ void plan_tables_count(const PlanTables *tables, int *out_entries,
 const PlanSum *plan_tables_sum(PlanTables *tables, const PassContext *ctx,
                                const Graph *planning);
 
-/* The same of an instruction list, launch by launch and without tables. */
+/* Adds to `sum`, whose transfers are in `arena`, what it takes in a step to
+ * bring a value from one placement to another, by the cheapest chain of
+ * `chains`, which are those of the mesh, or by one reduction.  false: there is
+ * no chain.  Where the target adds 16-bit sums in f32, they are sent so. */
+bool plan_tables_reshard(PlanTables *tables, Arena *arena, Resharding *chains,
+                         const Mesh *mesh, const Target *target,
+                         const Type *from, const Type *to, PlanSum *sum);
+
+/* The sum of an instruction list, launch by launch and without tables. */
 const PlanSum *plan_list_sum(Arena *arena, const CostModel *model,
                              const Cluster *cluster,
                              const InstructionList *list);

@@ -17,7 +17,14 @@ typedef struct PinNote {
   const Type *have, *want; /* of its operand, of its result */
 } PinNote;
 
-/* How a run treats the constraints of a graph, and what it notes of them. */
+/* A value as a run of the pass brought it from one placement to another, by
+ * the table of ir/reshard.h. */
+typedef struct ReshardNote {
+  const Type *from, *to;
+} ReshardNote;
+
+/* How a run treats the constraints of a graph, and what it notes of them and
+ * of the placements that it chose. */
 typedef struct PinTrial {
   bool completes;  /* values around them get the placements that they imply */
   bool is_changed; /* by that, it is found */
@@ -25,6 +32,7 @@ typedef struct PinTrial {
   const Map *instead; /* path -> Type that its values have in place of it; NULL:
                          they stay as they are computed */
   Map *notes; /* node -> PinNote, in the arena of the module; NULL: none */
+  VEC(ReshardNote) reshards; /* in the same arena, without slices */
 } PinTrial;
 
 /* The bytes that a rank sends in a training step. */

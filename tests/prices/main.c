@@ -33,7 +33,7 @@ typedef struct Totals {
   int64_t axes, zero, lines; /* plans that have them */
   int64_t products, attention, bytes, transfers, kernels, launches, equal;
   int64_t lookups, entries;
-  int64_t all_products, by_strategy;
+  int64_t all_products, by_strategy, edges[3]; /* by EdgeAnswer */
   double worst_kernels, worst_part, worst_launches;
   int64_t worst;
   int64_t above; /* plans whose live bytes are above the packed ones */
@@ -100,6 +100,9 @@ static void add_check(Totals *t, const PriceCheck *check, int64_t number) {
   t->entries += check->n_entries;
   t->all_products += check->products;
   t->by_strategy += check->by_strategy;
+  t->edges[check->edges]++;
+  if (check->edges == EDGES_differ)
+    printf("plan %lld: reshardings differ\n", (long long)number);
   t->lookups += check->n_lookups;
   double below = 1 - (double)check->live / (double)check->packed;
   t->above += check->live > check->packed;
@@ -194,6 +197,10 @@ static void print_totals(const Totals *t) {
          100 * t->worst_below);
   printf("%lld of %lld products are placed by a strategy of their operator\n",
          (long long)t->by_strategy, (long long)t->all_products);
+  printf("reshardings one by one send what collectives send in %lld of %lld "
+         "plans\n",
+         (long long)t->edges[EDGES_equal],
+         (long long)(t->edges[EDGES_equal] + t->edges[EDGES_differ]));
   printf("%lld look-ups in %lld entries; %lld crashed, %lld taken by one side "
          "alone\n",
          (long long)t->lookups, (long long)t->entries, (long long)t->crashed,

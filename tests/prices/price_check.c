@@ -9,7 +9,6 @@
 
 #include "driver/internal.h"
 #include "passes/plan/liveness.h"
-#include "passes/plan/tables.h"
 #include "tests/prices/prices.h"
 
 typedef struct Compared {
@@ -144,6 +143,7 @@ static void look_at_graph_after(void *user, int pass, const Graph *graph) {
   ctx.is_training = true;
   ctx.level = w->c.options->level;
   w->sum = plan_tables_sum(w->tables, &ctx, graph);
+  w->check.edges = check_edges(w->tables, &ctx, graph);
   plan_tables_count(w->tables, &w->check.n_entries, &w->check.n_lookups);
 }
 

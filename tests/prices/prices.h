@@ -6,6 +6,7 @@
 #define TESTS_PRICES_PRICES_H
 
 #include "driver/driver.h"
+#include "passes/plan/tables.h"
 #include "tests/random/plans.h"
 
 /* A model of models/ in small. */
@@ -46,6 +47,19 @@ PricedPlan priced_plan(Arena *arena, const PricedModel *model, uint64_t seed,
 void priced_options(Arena *arena, const PricedPlan *plan,
                     CompileOptions *options);
 
+/* ---- edge_check.c ---- */
+
+typedef enum EdgeAnswer {
+  EDGES_equal,
+  EDGES_differ,
+  EDGES_not_compared, /* a scan, or a resharding that is no single chain */
+} EdgeAnswer;
+
+/* Whether the reshardings of the graph that enters `partition`, each priced by
+ * its two types, send what the collectives behind it send. */
+EdgeAnswer check_edges(PlanTables *tables, const PassContext *ctx,
+                       const Graph *planning);
+
 /* ---- the comparison ---- */
 
 typedef enum PriceAnswer {
@@ -70,6 +84,7 @@ typedef struct PriceCheck {
   int n_entries;        /* of the tables, and how often they were asked */
   int64_t n_lookups;
   int64_t products, by_strategy; /* of count_strategies */
+  EdgeAnswer edges;
 } PriceCheck;
 
 /* ---- strategy_check.c ---- */
