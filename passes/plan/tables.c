@@ -7,10 +7,10 @@
  *
  * Products, attention and collectives are summed over the placed graph: each
  * node counts as often as it runs (placed_runs.c), whatever the passes behind
- * `partition` make of it.  The other operators become kernels of several, and
- * which ones follows from all around them, so these are the groups that `fuse`
- * makes of the placed graph.  No bucket is formed, nothing is ordered and no
- * list is made.
+ * `partition` make of it, and messages count before buckets join them.  The
+ * other operators become kernels of several, and which ones follows from all
+ * around them, joined messages included, so these are the groups that `fuse`
+ * makes of the placed graph.  Nothing is ordered, and no list is made.
  *
  * plan_list_sum is the other side of the comparison: it adds up an instruction
  * list, as price.c gives it to the simulator.
@@ -273,16 +273,12 @@ static void sum_kernels(TableSum *s, const Graph *graph, int64_t microbatches,
   }
 }
 
-/* The rows of passes.def from one to another, those that only join messages or
- * order launches apart; NULL: one has reported a mistake. */
+/* The rows of passes.def from one to another; NULL: one has reported a mistake.
+ */
 static Graph *run_rows(const PassContext *ctx, const char *first,
                        const char *last, Graph *graph) {
-  static const char *const left_out[] = {"list_schedule"};
-  PassOptions options = {.level = ctx->level,
-                         .start_at = first,
-                         .stop_after = last,
-                         .disabled = left_out,
-                         .n_disabled = ARRAY_LENGTH(left_out)};
+  PassOptions options = {
+      .level = ctx->level, .start_at = first, .stop_after = last};
   graph = passes_run(ctx, &options, graph).graph;
   return diags_errors(ctx->module->diags) > 0 ? NULL : graph;
 }
@@ -302,7 +298,7 @@ const PlanSum *plan_tables_sum(PlanTables *tables, const PassContext *ctx,
   placed = run_rows(&own, "cse@4", "cse@4", placed);
   if (placed) {
     sum_placed(&s, placed, placed_runs(&own, placed), 1);
-    placed = run_rows(&own, "remat", NULL, placed);
+    placed = run_rows(&own, "remat", "accumulate_matmuls", placed);
   }
   if (placed) sum_kernels(&s, placed, mesh_microbatches(&placed->mesh), 1);
   arena_destroy(silent.arena);

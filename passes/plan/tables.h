@@ -47,8 +47,8 @@ void plan_tables_count(const PlanTables *tables, int *out_entries,
                        int64_t *out_lookups);
 
 /* The sum of a step of the graph that enters `partition`, under the plan of
- * `ctx`; NULL: partition refuses the plan.  Reports nothing.  Buckets are not
- * formed: what they join counts as the collectives that it was. */
+ * `ctx`; NULL: partition refuses the plan.  Reports nothing.  Collectives count
+ * as they are before buckets join them. */
 const PlanSum *plan_tables_sum(PlanTables *tables, const PassContext *ctx,
                                const Graph *planning);
 
