@@ -72,24 +72,48 @@ static bool *find_gathers_in_loop(const Remat *remat, AxisSet time,
   return is_in_loop;
 }
 
+/* Some operand of the version is computed for each micro-batch. */
+static bool reads_repeated(const RunCounter *c, const Node *node,
+                           RunVersion version) {
+  for (int i = 0; i < node->n_inputs; i++) {
+    int from = node->inputs[i].node;
+    Op op = c->graph->nodes.data[from]->op;
+    if (!op_has(op, OP_FLAG_joins_microbatches) &&
+        c->nodes[from].is_repeated[operand_version(c, node, version, from)])
+      return true;
+  }
+  return false;
+}
+
+/* The operands of a clone wait for a value of the micro-batch, unless others of
+ * them are clones, which have waited, or all are constants. */
+static bool clone_waits(const RunCounter *c, int id) {
+  const Node *node = c->graph->nodes.data[id];
+  bool is_any = false;
+  if (!c->time || !has_clone(c, id) ||
+      (c->remat->first_data < 0 && c->remat->anchor[c->remat->place[id]] < 0))
+    return false;
+  for (int i = 0; i < node->n_inputs; i++) {
+    Op op = c->graph->nodes.data[node->inputs[i].node]->op;
+    if (has_clone(c, node->inputs[i].node)) return false;
+    is_any |= op == OP_input || !op_is(op, OPCLASS_source);
+  }
+  return is_any;
+}
+
 /* A reader of something of a micro-batch runs for each, too, unless it joins
  * them. */
 static void find_repeated(RunCounter *c, int id) {
   const Node *node = c->graph->nodes.data[id];
-  NodeRuns *runs = &c->nodes[id];
-  bool is_repeated = node_is_per_microbatch(c->graph, id) ||
-                     (c->is_in_loop && c->is_in_loop[id]);
-  for (int i = 0; i < node->n_inputs && node->phase != PHASE_update; i++) {
-    int from = node->inputs[i].node;
-    const Node *before = c->graph->nodes.data[from];
-    RunVersion version = operand_version(c, node, RUN_original, from);
-    is_repeated |= !op_has(before->op, OP_FLAG_joins_microbatches) &&
-                   c->nodes[from].is_repeated[version];
-  }
+  bool *is_repeated = c->nodes[id].is_repeated;
+  bool by_type = node_is_per_microbatch(c->graph, id);
   bool joins = op_has(node->op, OP_FLAG_joins_microbatches);
-  runs->is_repeated[RUN_original] =
-      joins ? node_is_per_microbatch(c->graph, id) : is_repeated;
-  runs->is_repeated[RUN_clone] = c->time && node->n_inputs > 0;
+  bool follows = !joins && node->phase != PHASE_update &&
+                 reads_repeated(c, node, RUN_original);
+  is_repeated[RUN_original] =
+      by_type || follows || (c->is_in_loop && c->is_in_loop[id]);
+  is_repeated[RUN_clone] = by_type || clone_waits(c, id) ||
+                           (!joins && reads_repeated(c, node, RUN_clone));
 }
 
 static void mark_operands(RunCounter *c, int id, RunVersion version) {
