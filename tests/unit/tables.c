@@ -69,6 +69,38 @@ Test(tables, a_gather_runs_for_the_forward_and_the_backward_pass) {
       "}\n");
 }
 
+/* Lines `remat` name all up to the gather.  Its original waits for the
+ * micro-batch, and its clone follows from a clone of the constant %1. */
+Test(tables, a_clone_of_a_constant_runs_once) {
+  Module *module = module_create();
+  Plan *plan = empty_plan(module);
+  PlanSaving again = {.is_recomputed = true};
+  map_put(plan->saving, name_intern(module->names, "2"), &again);
+  map_put(plan->saving, name_intern(module->names, "3"), &again);
+  plan->prefetch_bytes = 1;
+  check_runs(
+      module, plan,
+      "graph test mesh(a = 2, time = 2~) {\n"
+      "  %0 = input {index = 0} : f32[B:8@time, T:4] data \"x\"\n"
+      "  %1 = iota {dim = T, sizes = [4]} : i32[T:4@a] \"2\"\n"
+      "  %2 = cast %1 {dtype = f32} : f32[T:4@a] \"2\"\n"
+      "  %3 = split_dim %2 {dim = T, to = [\"T~\", T], sizes = [2, 2]} "
+      ": f32[\"T~\":2@a, T:2] \"2\"\n"
+      "  %4 = all_gather %3 {dim = \"T~\", axes = [a]} "
+      ": f32[\"T~\":2, T:2] \"3\"\n"
+      "  %5 = merge_dims %4 {from = [\"T~\", T], dim = T} : f32[T:4] \"3\"\n"
+      "  %6 = mul %0, %5 : f32[B:8@time, T:4] \"2\"\n"
+      "  %7 = sum %6 {over = [B, T]} : f32[; sum@time] \"2\"\n"
+      "  %8 = mul %0, %5 : f32[B:8@time, T:4] @dgrad \"2\"\n"
+      "  %9 = sum %8 {over = [B, T]} : f32[; sum@time] @dgrad \"2\"\n"
+      "  %10 = accumulate %7 {axes = [time], reduce = sum} : f32[] \"2\"\n"
+      "  %11 = accumulate %9 {axes = [time], reduce = sum} : f32[] @dgrad "
+      "\"2\"\n"
+      "  output loss \"loss\" %10\n"
+      "  output result \"dx\" %11\n"
+      "}\n");
+}
+
 Test(tables, most_live_bytes_are_those_of_two_values) {
   Module *module = module_create();
   PassContext ctx = {.module = module, .scratch = module->arena, .level = 2};
