@@ -101,8 +101,6 @@ static void add_check(Totals *t, const PriceCheck *check, int64_t number) {
   t->all_products += check->products;
   t->by_strategy += check->by_strategy;
   t->edges[check->edges]++;
-  if (check->edges == EDGES_differ)
-    printf("plan %lld: reshardings differ\n", (long long)number);
   t->lookups += check->n_lookups;
   double below = 1 - (double)check->live / (double)check->packed;
   t->above += check->live > check->packed;
@@ -123,6 +121,26 @@ static const PricedModel *model_of(const Settings *settings, int64_t number) {
   return &priced_models[number % n_priced_models];
 }
 
+/* The plan of a failure, and the command that shows all that differs. */
+static void print_failure(const Settings *settings, int64_t number,
+                          const PricedPlan *plan, const char *what) {
+  printf("plan %lld of %s for %s: %s\n", (long long)number, plan->model->file,
+         plan->target, what);
+  printf("repeat with: plan_prices --show %lld --seed %llu\n%s\n",
+         (long long)number, (unsigned long long)settings->seed, plan->text);
+}
+
+static const char *what_differs(const PriceCheck *check) {
+  if (check->answer == PRICE_faulty) return "one side alone takes it";
+  if (!check->are_products_equal) return "products differ";
+  if (!check->is_attention_equal) return "attention differs";
+  if (!check->are_bytes_equal || !check->are_transfers_equal)
+    return "transfers differ";
+  if (!is_price_equal(check)) return "kernels differ";
+  if (check->live > check->packed) return "live bytes are above the packed";
+  return check->edges == EDGES_differ ? "reshardings differ" : NULL;
+}
+
 /* The first attempt that partition takes. */
 static void check_number(const Settings *settings, int64_t number, Totals *t) {
   enum { MOST_ATTEMPTS = 50 };
@@ -135,8 +153,8 @@ static void check_number(const Settings *settings, int64_t number, Totals *t) {
     int code;
     if (!check_in_child(&plan, &check, &code)) {
       t->crashed++;
-      printf("plan %lld, attempt %d of %s: crashed (%d)\n%s\n",
-             (long long)number, i, model->file, code, plan.text);
+      print_failure(settings, number, &plan,
+                    arena_printf(arena, "crashed (%d)", code));
       break;
     }
     t->refused += check.answer == PRICE_refused;
@@ -144,13 +162,8 @@ static void check_number(const Settings *settings, int64_t number, Totals *t) {
     add_plan(t, &plan);
     t->faulty += check.answer == PRICE_faulty;
     if (check.answer == PRICE_compared) add_check(t, &check, number);
-    if (!is_price_equal(&check))
-      printf("plan %lld, attempt %d of %s: differs%s%s%s%s\n",
-             (long long)number, i, model->file,
-             check.are_products_equal ? "" : " products",
-             check.is_attention_equal ? "" : " attention",
-             check.are_transfers_equal ? "" : " transfers",
-             is_within(check.part) ? "" : " kernels");
+    const char *what = what_differs(&check);
+    if (what) print_failure(settings, number, &plan, what);
   }
   memory_destroy(memory);
 }
@@ -229,5 +242,7 @@ int main(int argc, char **argv) {
   for (int64_t i = 0; i < settings.count; i++)
     check_number(&settings, settings.first + i, &totals);
   print_totals(&totals);
-  return totals.equal < settings.count || totals.above > 0;
+  return totals.equal < settings.count || totals.above > 0 ||
+         totals.edges[EDGES_differ] > 0 ||
+         totals.by_strategy < totals.all_products;
 }
