@@ -279,8 +279,7 @@ double node_contraction_flops(const Graph *graph, int id) {
 
 /* ---- messages ---- */
 
-/* For one operand and its result in a group of n ranks. */
-static int64_t sent_elements(Op op, int64_t n, int64_t from, int64_t to) {
+int64_t collective_sent_elements(Op op, int64_t n, int64_t from, int64_t to) {
   switch (op) {
   case OP_all_reduce: return 2 * (n - 1) * ((from + n - 1) / n);
   case OP_all_gather: return (n - 1) * from;
@@ -301,9 +300,10 @@ int64_t node_sent_bytes(const Graph *graph, int id) {
     n *= mesh->axes[mesh_find(mesh, axes[i])].size;
   for (int i = 0; i < node->n_inputs; i++) {
     const Type *from = graph_type(graph, node->inputs[i]);
-    bytes += dtype_size_bytes(from->dtype) *
-             sent_elements(node->op, n, type_local_elements(from, mesh),
-                           type_local_elements(node->types[i], mesh));
+    bytes +=
+        dtype_size_bytes(from->dtype) *
+        collective_sent_elements(node->op, n, type_local_elements(from, mesh),
+                                 type_local_elements(node->types[i], mesh));
   }
   return bytes;
 }

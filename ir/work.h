@@ -40,6 +40,9 @@ void op_work(Arena *scratch, const WorkCall *local, Work *out);
 /* The work of a node in one micro-batch on one rank, the first, whose shards
  * are the largest. */
 Work node_work(const Graph *graph, int id);
+/* The elements that a rank sends in a group of n, for an operand and a result
+ * of a collective with so many elements on a rank. */
+int64_t collective_sent_elements(Op op, int64_t n, int64_t from, int64_t to);
 /* The bytes that a rank sends in one run of a collective, as reshard.def counts
  * them; 0: ranks exchange nothing here. */
 int64_t node_sent_bytes(const Graph *graph, int id);

@@ -200,8 +200,9 @@ PassResult passes_run(const PassContext *given, const PassOptions *options,
   PassResult all = {.graph = graph};
   PassMemory memory = pass_memory_begin(given->module, &all);
   ctx.module = memory.module;
+  int first = options->start_at ? pass_find(options->start_at) : 0;
   int last = options->stop_after ? pass_find(options->stop_after) : -1;
-  for (int i = 0; i < pass_count(); i++) {
+  for (int i = first; i < pass_count(); i++) {
     if (is_run(&ctx, options, i) && !run_row(&ctx, options, i, &all)) break;
     if (arena_bytes(ctx.module->arena) > memory.check_at)
       drop_earlier_graphs(&memory, &all);

@@ -64,6 +64,8 @@ const char *pass_label(Arena *arena, int index);
 typedef struct PassOptions {
   int level;              /* -O0..-O2 */
   bool is_plain;          /* instead: up to the gradients, what level 0 runs */
+  const char *start_at;   /* as in pass_find: the graph comes from the rows
+                             before it; NULL: the first row */
   const char *stop_after; /* as in pass_find, or NULL */
   const char *const *disabled; /* as in pass_is_named */
   int n_disabled;
@@ -88,6 +90,14 @@ PassResult pass_run(PassContext *ctx, const PassInfo *pass, const Graph *graph);
  * graph `trained` stores ("ema/PATH") in place of parameters. */
 Graph *ema_weights_read(PassContext *ctx, const Graph *graph,
                         const Graph *trained);
+
+/* ---- fuse/accumulate_matmuls.c ---- */
+
+/* By node, its users and outputs. */
+int *graph_count_uses(const Graph *graph, Arena *arena);
+/* A product may add up the micro-batches itself, where the `accumulate` that
+ * reads its result is the only user. */
+bool matmul_can_add(const Graph *graph, int id, const int *n_uses);
 
 /* ---- buffers/buffer_assignment.c (the last step before codegen) ---- */
 

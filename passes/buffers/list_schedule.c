@@ -363,10 +363,15 @@ static Graph *schedule_nodes(const ListSchedule *list) {
   return rewrite_end(&rewrite);
 }
 
-Graph *pass_list_schedule(PassContext *ctx, const Graph *graph) {
+Graph *add_launch_copies(PassContext *ctx, const Graph *graph) {
   ListSchedule list = {.ctx = ctx};
   index_schedule(&list, graph);
-  Graph *copied = append_copies(&list);
+  return append_copies(&list);
+}
+
+Graph *pass_list_schedule(PassContext *ctx, const Graph *graph) {
+  ListSchedule list = {.ctx = ctx};
+  Graph *copied = add_launch_copies(ctx, graph);
   /* Once more on the graph with copies, now for the edges. An update that fails
    * again reads a buffer whose update waits for this one. */
   index_schedule(&list, copied);

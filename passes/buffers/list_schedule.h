@@ -18,6 +18,12 @@ bool node_writes_over(const Node *node, int input);
 /* The result may take the bytes of the input: each element of the input is
  * read only where that of the result is written (rule 8 of fuse.c). */
 bool fused_may_overwrite(const Graph *graph, int id, int result, int input);
+/* ---- list_schedule.c ---- */
+
+/* The graph with the copies that updates and collectives in place need, in the
+ * order that it has; not in the bodies of its scans. */
+Graph *add_launch_copies(PassContext *ctx, const Graph *graph);
+
 /* ---- launch_order.c, live_peak.c ---- */
 
 /* By node, the key by which nodes that are ready are taken,

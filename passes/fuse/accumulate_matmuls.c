@@ -20,15 +20,14 @@ typedef struct MatmulSums {
   const Value *sum_of; /* by node: the result of `accumulate` it becomes */
 } MatmulSums;
 
-static bool can_add(const Graph *graph, int id, const int *n_uses) {
+bool matmul_can_add(const Graph *graph, int id, const int *n_uses) {
   const Node *node = graph->nodes.data[id];
   const Type *type = node->types[0];
   return node->op == OP_dot && n_uses[id] == 1 &&
          type->partial_kind == REDUCE_sum && !dtype_is_16bit(type->dtype);
 }
 
-/* By node, users and outputs. */
-static int *count_uses(const Graph *graph, Arena *arena) {
+int *graph_count_uses(const Graph *graph, Arena *arena) {
   int *n_uses = ARENA_ARRAY(arena, int, graph->nodes.n);
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
@@ -87,13 +86,13 @@ static bool add_up(Rewrite *rewrite, int id, void *user) {
 }
 
 Graph *pass_accumulate_matmuls(PassContext *ctx, const Graph *graph) {
-  int *n_uses = count_uses(graph, ctx->scratch);
+  int *n_uses = graph_count_uses(graph, ctx->scratch);
   Value *sum_of = ARENA_ARRAY(ctx->scratch, Value, graph->nodes.n);
   for (int id = 0; id < graph->nodes.n; id++) sum_of[id] = VALUE_NONE;
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
     for (int i = 0; node->op == OP_accumulate && i < node->n_inputs; i++)
-      if (can_add(graph, node->inputs[i].node, n_uses))
+      if (matmul_can_add(graph, node->inputs[i].node, n_uses))
         sum_of[node->inputs[i].node] = (Value){id, i};
   }
   MatmulSums sums = {sum_of};

@@ -126,9 +126,12 @@ Ps cost_product(const CostModel *model, const Work *work);
 Ps cost_bytes(const CostModel *model, double bytes);
 /* The part as which the price counts a node. */
 CostTerm cost_part(const Graph *graph, int id);
-/* One run of a node on one rank. */
+/* One run of an operator that does so much on one rank, without the profile. */
+LaunchCost cost_work(const CostModel *model, const Node *node,
+                     const Work *work);
+/* One run of a node of a graph. */
 LaunchCost cost_launch(const CostModel *model, const Graph *graph, int id);
-/* Setting the results of a node to zero. */
+/* Setting the results of a node, to which micro-batches add, to zero. */
 LaunchCost cost_clear(const CostModel *model, const Graph *graph, int id);
 
 #endif

@@ -232,15 +232,11 @@ static bool find_measured(const CostModel *model, const Node *node,
   return cost->is_measured;
 }
 
-LaunchCost cost_launch(const CostModel *model, const Graph *graph, int id) {
-  const Node *node = graph->nodes.data[id];
-  Work work = node_work(graph, id);
-  LaunchCost cost = {.part = part_of(node, &work)};
+LaunchCost cost_work(const CostModel *model, const Node *node,
+                     const Work *work) {
+  LaunchCost cost = {.part = part_of(node, work)};
   double seconds;
-  if (model->profile &&
-      find_measured(model, node, launch_key(graph, id), &cost))
-    return cost;
-  Ps curve = model->curves ? curves_kernel(model->curves, node->op, &work,
+  Ps curve = model->curves ? curves_kernel(model->curves, node->op, work,
                                            model->rates.units)
                            : -1;
   if (curve >= 0) { /* with what starts it */
@@ -248,13 +244,23 @@ LaunchCost cost_launch(const CostModel *model, const Graph *graph, int id) {
     return cost;
   }
   switch (cost.part) {
-  case COST_attention: seconds = attention_time(model, node, &work); break;
-  case COST_product: seconds = product_time(model, &work); break;
-  default: seconds = elements_time(model, &work); break;
+  case COST_attention: seconds = attention_time(model, node, work); break;
+  case COST_product: seconds = product_time(model, work); break;
+  default: seconds = elements_time(model, work); break;
   }
   if (cost_counts(model, cost.part)) cost.time = cost_ps(seconds);
   if (cost_counts(model, COST_launch)) cost.launch = model->rates.launch;
   return cost;
+}
+
+LaunchCost cost_launch(const CostModel *model, const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  Work work = node_work(graph, id);
+  LaunchCost cost = {.part = part_of(node, &work)};
+  if (model->profile &&
+      find_measured(model, node, launch_key(graph, id), &cost))
+    return cost;
+  return cost_work(model, node, &work);
 }
 
 static double result_bytes(const Graph *graph, int id) {

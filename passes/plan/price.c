@@ -100,6 +100,27 @@ static CostTerm part_of_collective(Op op) {
   }
 }
 
+SimTransfer price_message(Arena *arena, const CostModel *model,
+                          const Cluster *cluster, const Mesh *mesh, Op op,
+                          AxisSet axes, Bytes sent) {
+  Collectives alone = {.arena = arena,
+                       .mesh = mesh,
+                       .cluster = cluster,
+                       .models = model,
+                       .n_classes = 1};
+  int found =
+      collectives_find(&alone, op, part_of_collective(op), axes, sent, 0);
+  return alone.transfers.data[alone.kinds.data[found].transfer_of[0]];
+}
+
+SimTransfer price_transfer(Arena *arena, const CostModel *model,
+                           const Cluster *cluster, const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  AxisSet axes = axis_list_set(collective_axes(&graph->mesh, node));
+  return price_message(arena, model, cluster, &graph->mesh, node->op, axes,
+                       node_sent_bytes(graph, id));
+}
+
 static void price_start(Pricing *p, const Instruction *instruction, int id) {
   const Graph *graph = graph_here(p);
   const Node *node = graph->nodes.data[instruction->node];

@@ -32,6 +32,15 @@ typedef struct Price {
   int n_actions, n_folded; /* of the first class: before and after folding */
 } Price;
 
+/* One run of a collective over these axes in which a rank sends so many bytes,
+ * under the part of its kind; the cluster has one group of devices. */
+SimTransfer price_message(Arena *arena, const CostModel *model,
+                          const Cluster *cluster, const Mesh *mesh, Op op,
+                          AxisSet axes, Bytes sent);
+/* The same of a node. */
+SimTransfer price_transfer(Arena *arena, const CostModel *model,
+                           const Cluster *cluster, const Graph *graph, int id);
+
 /* Ranks of the list's mesh are the first ones of the cluster, which has enough
  * of them.  `model` is that of the devices of its first group; those of the
  * others leave the same terms out.  A part that they leave out costs nothing.

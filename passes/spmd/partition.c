@@ -377,6 +377,7 @@ static void check_heads(const Partition *p) {
 Graph *partition_graph(PassContext *ctx, const Graph *graph, PinTrial *trial) {
   const Plan *plan = ctx->plan;
   Partition p = {.ctx = ctx, .plan = plan, .trial = trial};
+  trial->reshards.n = 0;
   p.rewrite = rewrite_begin(ctx, graph);
   p.rewrite.to->mesh = *plan_mesh(plan);
   p.mesh = &p.rewrite.to->mesh;

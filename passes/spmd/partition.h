@@ -20,7 +20,14 @@ typedef struct PinNote {
   const Type *have, *want; /* of its operand, of its result */
 } PinNote;
 
-/* How a run treats the constraints of a graph, and what it notes of them. */
+/* A value as a run of the pass brought it from one placement to another, by
+ * the table of ir/reshard.h. */
+typedef struct ReshardNote {
+  const Type *from, *to;
+} ReshardNote;
+
+/* How a run treats the constraints of a graph, and what it notes of them and
+ * of the placements that it chose. */
 typedef struct PinTrial {
   bool completes;  /* values around them get the placements that they imply */
   bool is_changed; /* by that, it is found */
@@ -28,6 +35,7 @@ typedef struct PinTrial {
   const Map *instead; /* path -> Type that its values have in place of it; NULL:
                          they stay as they are computed */
   Map *notes; /* node -> PinNote, in the arena of the module; NULL: none */
+  VEC(ReshardNote) reshards; /* in the same arena, without slices */
 } PinTrial;
 
 /* The bytes that a rank sends in a training step. */
@@ -58,6 +66,13 @@ typedef struct Partition {
                          nothing is completed, or the node has none */
   PinTrial *trial;
 } Partition;
+
+/* ---- partition_pass.c ---- */
+
+/* What `partition` makes of a graph, without a warning of costly pins.  The
+ * trial, empty before, says how it treated constraints. */
+const Graph *partition_decide(PassContext *ctx, const Graph *graph,
+                              PinTrial *trial);
 
 /* ---- partition.c ---- */
 

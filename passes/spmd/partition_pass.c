@@ -17,15 +17,23 @@ static bool has_constraints(const Graph *graph) {
   return false;
 }
 
-Graph *pass_partition(PassContext *ctx, const Graph *graph) {
+const Graph *partition_decide(PassContext *ctx, const Graph *graph,
+                              PinTrial *trial) {
   const Plan *plan = ctx->plan;
   if (!plan || (plan->ranks <= 1 && plan->microbatches <= 1))
     return rewrite_graph(ctx, graph, NULL, NULL);
-  bool has_pins = has_constraints(graph);
+  const Graph *placed =
+      has_constraints(graph) ? choose_completion(ctx, graph, trial) : NULL;
+  return placed ? placed : partition_graph(ctx, graph, trial);
+}
+
+Graph *pass_partition(PassContext *ctx, const Graph *graph) {
   PinTrial trial = {0};
-  const Graph *placed = has_pins ? choose_completion(ctx, graph, &trial) : NULL;
-  if (!placed) placed = partition_graph(ctx, graph, &trial);
-  if (has_pins && ctx->is_training && diags_errors(ctx->module->diags) == 0)
+  const Graph *placed = partition_decide(ctx, graph, &trial);
+  bool is_divided =
+      ctx->plan && (ctx->plan->ranks > 1 || ctx->plan->microbatches > 1);
+  if (is_divided && has_constraints(graph) && ctx->is_training &&
+      diags_errors(ctx->module->diags) == 0)
     warn_of_costly_pins(ctx, graph, placed, &trial);
   return (Graph *)placed;
 }

@@ -339,7 +339,7 @@ static Graph *emit_graph(Remat *r) {
   return rewrite_end(&e.rewrite);
 }
 
-Graph *pass_remat(PassContext *ctx, const Graph *graph) {
+Remat remat_decide(PassContext *ctx, const Graph *graph) {
   Remat r = {.ctx = ctx, .graph = graph, .n = graph->nodes.n};
   r.is_kept = ARENA_ARRAY(ctx->scratch, bool, r.n);
   choose_savings(&r);
@@ -348,9 +348,14 @@ Graph *pass_remat(PassContext *ctx, const Graph *graph) {
     choose_savings(&r);
     find_backward_readers(&r);
   }
-  report_lines(&r);
   remat_find_anchors(&r);
   remat_find_places(&r);
+  return r;
+}
+
+Graph *pass_remat(PassContext *ctx, const Graph *graph) {
+  Remat r = remat_decide(ctx, graph);
+  report_lines(&r);
   if (r.events.n == 0) return rewrite_graph(ctx, graph, NULL, NULL);
   return emit_graph(&r);
 }

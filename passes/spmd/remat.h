@@ -38,6 +38,12 @@ typedef struct Remat {
   int *first_event; /* by place, plus 1 */
 } Remat;
 
+/* ---- remat.c ---- */
+
+/* Decides what is computed again, and where it and gathers of parameters are.
+ * Reports nothing; all that it allocates is scratch. */
+Remat remat_decide(PassContext *ctx, const Graph *graph);
+
 /* ---- remat_places.c ---- */
 
 /* Sets `is_kept` of the gathers of parameters that the end of the forward pass

@@ -30,6 +30,11 @@ static void graph_move_back(Graph *graph, GraphPlace before) {
   graph->span = before.span;
 }
 
+static void note_reshard(Partition *p, const Type *from, const Type *to) {
+  vec_push(p->ctx->module->arena, &p->trial->reshards,
+           ((ReshardNote){from, to}));
+}
+
 Value reduce_partial(Partition *p, Value value) {
   Graph *to = p->rewrite.to;
   if (!graph_type(to, value)->partial) return value;
@@ -38,7 +43,9 @@ Value reduce_partial(Partition *p, Value value) {
   GraphPlace before = graph_move_to(to, value);
   AxisSet sequential = mesh_sequential(p->mesh);
   Value now = reduce_over(p, value, sequential, OP_accumulate);
+  const Type *from = graph_type(to, now);
   now = reduce_over(p, now, (AxisSet)~sequential, OP_all_reduce);
+  if (from->partial) note_reshard(p, from, graph_type(to, now));
   graph_move_back(to, before);
   map_put(p->reduced, value_key(value), (void *)(intptr_t)(now.node + 1));
   return now;
@@ -225,6 +232,7 @@ static Value follow_chain(Partition *p, Value value, const Type *want, int id) {
   want = placed;
   bool moves_time = moves_microbatches(p, have, want);
   int n = moves_time ? -1 : reshard_chain(p, have, want, steps);
+  if (n > 0) note_reshard(p, have, want);
   if (n >= 0) value = reshard_emit(p, value, steps, n);
   value = reduce_over(p, value, later, OP_accumulate);
   graph_move_back(to, before);

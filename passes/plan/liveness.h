@@ -1,0 +1,15 @@
+/*
+ * liveness.h -- declares the memory of a rank from live ranges alone, before
+ * anything is packed.
+ */
+#ifndef PASSES_PLAN_LIVENESS_H
+#define PASSES_PLAN_LIVENESS_H
+
+#include "passes/passes.h"
+
+/* At least so many bytes has the arena of a graph that list_schedule has
+ * ordered, alone with its persistent buffers.  buffer_assign needs more where
+ * its packing leaves holes. */
+int64_t plan_live_bytes(const PassContext *ctx, const Graph *ordered);
+
+#endif

@@ -1,0 +1,76 @@
+/*
+ * tables.h -- declares the price of a plan as a sum over the operators and the
+ * reshardings that `partition` decides on, each looked up in a table by its
+ * operator, attributes and placed types.
+ *
+ * A sum has no order: it is what the stream runs and what the links carry, not
+ * what a step waits for.
+ */
+#ifndef PASSES_PLAN_TABLES_H
+#define PASSES_PLAN_TABLES_H
+
+#include "ir/reshard.h"
+#include "passes/passes.h"
+#include "passes/plan/price.h"
+
+/* Launches of one part in a step. */
+typedef struct LaunchSum {
+  int64_t n;
+  Bytes moved; /* read and written */
+  Ps time;
+} LaunchSum;
+
+/* Collectives of one kind over the same axes in a step. */
+typedef struct TransferSum {
+  Op op;
+  AxisSet axes;
+  int64_t n;
+  Bytes sent;   /* by a rank */
+  Ps busy;      /* of the link that each keeps busy longest */
+  Ps latencies; /* before their first bytes */
+} TransferSum;
+
+typedef struct PlanSum {
+  LaunchSum parts[N_COST_PARTS]; /* those of kernels */
+  Ps launch;                     /* between kernels */
+  VEC(TransferSum) transfers;
+} PlanSum;
+
+/* Costs of operators and transfers on one cluster, which are computed when they
+ * are first asked for.  They depend on no plan, so one table serves all plans
+ * that are compared. */
+typedef struct PlanTables PlanTables;
+PlanTables *plan_tables_create(Arena *arena, const CostModel *model,
+                               const Cluster *cluster);
+/* How many costs it has, and how often one was asked for. */
+void plan_tables_count(const PlanTables *tables, int *out_entries,
+                       int64_t *out_lookups);
+
+/* The sum of a step of the graph that enters `partition`, under the plan of
+ * `ctx`; NULL: partition refuses the plan.  Reports nothing.  Collectives count
+ * as they are before buckets join them. */
+const PlanSum *plan_tables_sum(PlanTables *tables, const PassContext *ctx,
+                               const Graph *planning);
+
+/* Adds to `sum`, whose transfers are in `arena`, what it takes in a step to
+ * bring a value from one placement to another, by the cheapest chain of
+ * `chains`, which are those of the mesh, or by one reduction.  false: there is
+ * no chain.  Where the target adds 16-bit sums in f32, they are sent so. */
+bool plan_tables_reshard(PlanTables *tables, Arena *arena, Resharding *chains,
+                         const Mesh *mesh, const Target *target,
+                         const Type *from, const Type *to, PlanSum *sum);
+
+/* The sum of an instruction list, launch by launch and without tables. */
+const PlanSum *plan_list_sum(Arena *arena, const CostModel *model,
+                             const Cluster *cluster,
+                             const InstructionList *list);
+
+/* ---- placed_runs.c ---- */
+
+/* By node of a partitioned graph: how often it runs in a step.  In scratch
+ * memory of `ctx`. */
+int64_t *placed_runs(PassContext *ctx, const Graph *placed);
+/* The same of the body of a scan, in an iteration. */
+int64_t *body_runs(Arena *scratch, const Graph *body);
+
+#endif
