@@ -341,7 +341,9 @@ static unsigned char *store_shard(const DnnTensor *tensor, int rank, int dim,
   for (int i = dim + 1; i < tensor->rank; i++) inner *= tensor->size[i];
   int64_t n = tensor_local_range(tensor, dim, rank, &begin);
   unsigned char *start = to;
-  for (int64_t i = 0; i < n; i++)
+  bool is_last = dim + 1 == tensor->rank;
+  if (is_last) numbers_store(tensor->dtype, to, row + begin, n);
+  for (int64_t i = 0; !is_last && i < n; i++)
     to = store_shard(tensor, rank, dim + 1, row + (begin + i) * inner, to);
   /* After the last element comes padding. */
   int64_t bytes = item;
@@ -380,9 +382,9 @@ static Status read_sample(const Fill *fill, const Block *block,
   int64_t begin =
       block->data->is_stream ? at + next_depth(block->data, field) : at * items;
   TRY(reader_read(reader, begin, items, data->raw, data->row));
-  for (int64_t j = 0; j < items; j++)
-    if (!value_is_right(field, j, data->row[j]))
-      return wrong_value(data, block, reader, field, begin, j, items);
+  int64_t wrong = values_find_wrong(field, data->row, items);
+  if (wrong < items)
+    return wrong_value(data, block, reader, field, begin, wrong, items);
   double scale = field->scale, shift = field->shift;
   if (scale != 1.0 || shift != 0.0)
     for (int64_t j = 0; j < items; j++)

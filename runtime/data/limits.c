@@ -47,6 +47,19 @@ bool value_is_right(const DnnField *field, int64_t item, double value) {
   return number_fits(field->dtype, value) && !find_broken(field, item, value);
 }
 
+int64_t values_find_wrong(const DnnField *field, const double *values,
+                          int64_t n) {
+  int64_t i = 0;
+  if (dtype_is_float(field->dtype)) {
+    double greatest = dtype_greatest(field->dtype);
+    double scale = field->scale, shift = field->shift;
+    while (i < n && fabs(values[i] * scale + shift) <= greatest) i++;
+  } else {
+    while (i < n && value_is_right(field, i, values[i])) i++;
+  }
+  return i;
+}
+
 Status value_wrong(const DnnField *field, int64_t item, double value,
                    const char *where) {
   bool is_finite = fabs(value) <= dtype_greatest(DNN_f64);

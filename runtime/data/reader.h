@@ -42,6 +42,9 @@ enum { READER_PLACE = 400 }; /* bytes of a place in a message */
 /* The field takes this value for element `item` of a sample; of item -1, which
  * may be any, only what holds for all elements is asked. */
 bool value_is_right(const DnnField *field, int64_t item, double value);
+/* The first of the elements of a sample that it does not accept; `n`: none. */
+int64_t values_find_wrong(const DnnField *field, const double *values,
+                          int64_t n);
 /* Why it does not; `where` begins the message. */
 Status value_wrong(const DnnField *field, int64_t item, double value,
                    const char *where);

@@ -105,6 +105,18 @@ void number_store(DnnDtype dtype, void *to, double value) {
   }
 }
 
+void numbers_store(DnnDtype dtype, void *to, const double *values, int64_t n) {
+  int64_t item = dtype_bytes(dtype);
+  unsigned char *write = to;
+  if (dtype == DNN_f32) { /* most data: a loop that compilers vectorise */
+    for (int64_t i = 0; i < n; i++)
+      memcpy(write + i * item, &(float){(float)values[i]}, sizeof(float));
+    return;
+  }
+  for (int64_t i = 0; i < n; i++)
+    number_store(dtype, write + i * item, values[i]);
+}
+
 void floats_cast(DnnDtype from, const void *in, DnnDtype to, void *out,
                  int64_t n) {
   const unsigned char *read = in;

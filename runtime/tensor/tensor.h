@@ -58,6 +58,8 @@ double number_load(DnnDtype dtype, const void *at);
 /* The bytes of a value in any dtype but f8: integers are cut, floats rounded to
  * nearest, ties to even. */
 void number_store(DnnDtype dtype, void *to, double value);
+/* `n` of them, one after the other. */
+void numbers_store(DnnDtype dtype, void *to, const double *values, int64_t n);
 /* Floats of one dtype into another: to nearest, ties to even.  Both are as
  * dtype_is_float says. */
 void floats_cast(DnnDtype from, const void *in, DnnDtype to, void *out,
