@@ -160,7 +160,11 @@ static bool measured_transfer(Arena *arena, const CostModel *model,
   }
   loads[out->n_loads - 1] =
       (SimLoad){cost_transport_link(cluster, model->group), at.ps - latency};
-  out->takes = at.taken * SIM_ONE / 1000;
+  int64_t kept, taken;
+  if (curves_beside(model->curves, &kept, &taken)) {
+    out->takes = taken * SIM_ONE / 1000;
+    out->beside = kept * SIM_ONE / 1000;
+  }
   return true;
 }
 
@@ -174,7 +178,8 @@ SimTransfer cost_transfer(Arena *arena, const CostModel *model,
   if (measured_transfer(arena, model, cluster, op, bytes, n, levels, n_levels,
                         &transfer)) {
     if (!cost_counts(model, COST_latency)) transfer.latency = 0;
-    if (!cost_counts(model, COST_interference)) transfer.takes = 0;
+    if (!cost_counts(model, COST_interference))
+      transfer.takes = transfer.beside = 0;
     return transfer;
   }
   SimLoad *loads = ARENA_ARRAY(arena, SimLoad, n_levels + 1);

@@ -13,6 +13,7 @@
  */
 #include "passes/plan/curves.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- kernels ---- */
@@ -116,6 +117,33 @@ static int nearest_ranks(const Curves *curves, Op op, int ranks) {
   return best;
 }
 
+static int by_value(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+bool curves_beside(const Curves *curves, int64_t *out_kept,
+                   int64_t *out_taken) {
+  enum { MOST = 1024 };
+  int64_t kept[MOST], taken[MOST];
+  int n = 0;
+  for (int i = 0; i < curves->n_links && n < MOST; i++) {
+    const LinkPoint *point = &curves->links[i];
+    if (point->beside <= 0) continue;
+    kept[n] =
+        point->beside > point->ps
+            ? (int64_t)(1000.0 * (double)point->ps / (double)point->beside)
+            : 1000;
+    taken[n++] = point->taken;
+  }
+  if (n == 0) return false;
+  qsort(kept, (size_t)n, sizeof *kept, by_value);
+  qsort(taken, (size_t)n, sizeof *taken, by_value);
+  *out_kept = kept[n / 2] > 0 ? kept[n / 2] : 1;
+  *out_taken = taken[n / 2];
+  return true;
+}
+
 bool curves_link(const Curves *curves, Op op, int ranks, Bytes bytes,
                  LinkPoint *out) {
   int measured = nearest_ranks(curves, op, ranks);
@@ -135,15 +163,9 @@ bool curves_link(const Curves *curves, Op op, int ranks, Bytes bytes,
     double at =
         (double)(bytes - below->bytes) / (double)(above->bytes - below->bytes);
     out->ps = between(below->ps, above->ps, at);
-    bool knows = below->beside > 0 && above->beside > 0;
-    out->beside = knows ? between(below->beside, above->beside, at) : 0;
-    if (above->beside > 0) out->taken = above->taken;
   } else if (below && !above && below->bytes > 0) {
     double times = (double)bytes / (double)below->bytes;
     out->ps = (Ps)((double)below->ps * times);
-    out->beside = (Ps)((double)below->beside * times);
   }
-  out->bytes = bytes;
-  out->ranks = ranks;
   return true;
 }

@@ -57,6 +57,11 @@ bool curves_read(Arena *arena, Diags *diags, const Source *source,
  * by it. */
 Ps curves_kernel(const Curves *curves, Op op, const Work *work, int cores);
 
+/* Medians over the collectives that were measured beside computation, in
+ * thousandths: the share of its rate that one keeps there, and what it takes of
+ * the stream.  False: none was. */
+bool curves_beside(const Curves *curves, int64_t *out_kept, int64_t *out_taken);
+
 /* The time of a collective inside of a machine, between those measured; false:
  * none was. */
 bool curves_link(const Curves *curves, Op op, int ranks, Bytes bytes,

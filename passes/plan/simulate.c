@@ -113,15 +113,23 @@ static void end_transfer(Simulation *s, Under *under) {
   vec_push(s->arena, &s->unused, under);
 }
 
-/* The share of this transfer's own rate that its links leave. */
+static bool is_beside_launch(const Simulation *s, const Under *under) {
+  for (int k = 0; k < under->members.n; k++)
+    if (s->runners[under->members.data[k].class].is_running) return true;
+  return false;
+}
+
+/* The share of this transfer's own rate that its links, and the launches beside
+ * it, leave. */
 static int64_t transfer_rate(const Simulation *s, const Under *under) {
-  int64_t most = SIM_ONE;
+  int64_t most = SIM_ONE, beside = under->transfer->beside;
   for (int i = 0; i < under->transfer->n_loads; i++) {
     const SimLoad *load = &under->transfer->loads[i];
     if (load->busy > 0 && s->demand[load->link] > most)
       most = s->demand[load->link];
   }
-  return SIM_ONE * SIM_ONE / most;
+  if (beside == 0 || !is_beside_launch(s, under)) beside = SIM_ONE;
+  return SIM_ONE * beside / most;
 }
 
 static void count_demand(Simulation *s) {

@@ -98,7 +98,6 @@ Test(curves, links_are_linear_between_sizes) {
   LinkPoint at;
   cr_assert(curves_link(&curves, OP_all_reduce, 2, 2000, &at));
   cr_assert_eq(at.ps, 7000);
-  cr_assert_eq(at.taken, 250);
   cr_assert(curves_link(&curves, OP_all_reduce, 2, 0, &at));
   cr_assert_eq(at.ps, 5000);
   cr_assert(curves_link(&curves, OP_all_reduce, 2, 6000, &at));
@@ -106,6 +105,20 @@ Test(curves, links_are_linear_between_sizes) {
   cr_assert(curves_link(&curves, OP_all_reduce, 8, 1000, &at));
   cr_assert_eq(at.ps, 7000);
   cr_assert_not(curves_link(&curves, OP_all_gather, 2, 1000, &at));
+}
+
+Test(curves, beside_computation_medians_count) {
+  LinkPoint points[] = {{OP_all_reduce, 2, 1, 1000, 5000, 0, 0},
+                        {OP_all_reduce, 2, 1, 2000, 9000, 18000, 250},
+                        {OP_all_reduce, 2, 1, 3000, 9000, 90000, 90},
+                        {OP_all_gather, 2, 1, 3000, 9000, 36000, 100}};
+  Curves curves = {.n_links = 4, .links = points};
+  int64_t kept, taken;
+  cr_assert(curves_beside(&curves, &kept, &taken));
+  cr_assert_eq(kept, 250);
+  cr_assert_eq(taken, 100);
+  curves.n_links = 1;
+  cr_assert_not(curves_beside(&curves, &kept, &taken));
 }
 
 /* ---- files ---- */
