@@ -94,7 +94,7 @@ def flops_of(dnnc, model):
 
 def steps_of(lines):
     times = [json.loads(line)["ms"] for line in lines.splitlines()
-             if line.startswith('{"step":')]
+             if line.startswith('{"step":') and '"ms":' in line]
     return times[2:] if len(times) > 3 else times[1:]
 
 
@@ -105,6 +105,11 @@ def count_steps(predicted, most=200):
 def save(folder, name, rows):
     with open(os.path.join(folder, name), "w") as file:
         json.dump(rows, file, indent=1)
+
+
+def run_bundle(bundle, steps, more):
+    return run([os.path.join(bundle, "run"), "--steps", str(steps), "--json",
+                "--no-save"], env=os.environ | more)
 
 
 def real(dnnc, folder, chosen):
@@ -129,14 +134,13 @@ def real(dnnc, folder, chosen):
         rounds = {row["plan"]: [] for row in rows}
         for _ in range(ROUNDS):
             for row in rows:
-                out = run([os.path.join(bundles[row["plan"]], "run"), "--steps",
-                           str(count_steps(row["predicted_s"])), "--json",
-                           "--no-save"],
-                          env=os.environ | {"DNN_POISON": "1"})
+                out = run_bundle(bundles[row["plan"]],
+                                 count_steps(row["predicted_s"]), {})
                 rounds[row["plan"]].append(statistics.median(steps_of(out)))
-                last = json.loads(out.splitlines()[-1])
-                row["touched_bytes"] = max(last.get("arena_touched_bytes", [0]))
         for row in rows:
+            out = run_bundle(bundles[row["plan"]], 1, {"DNN_POISON": "1"})
+            last = json.loads(out.splitlines()[-1])
+            row["touched_bytes"] = max(last["arena_touched_bytes"])
             row["rounds_ms"] = rounds[row["plan"]]
             row["measured_s"] = statistics.median(rounds[row["plan"]]) * 1e-3
             print_row(row)
