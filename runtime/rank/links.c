@@ -20,9 +20,10 @@
 enum {
   MOST_BYTES = 16 << 20, /* of a part */
   MOST_RUNS = 15,
-  MOST_STARTED = 200, /* collectives under way beside matmuls */
-  PASS_NS = 40000000, /* matmuls take about as long in one measurement */
-  CASE_NS = 300000000 /* one case takes about as long */
+  MOST_STARTED = 200,  /* collectives under way beside matmuls */
+  PASS_NS = 40000000,  /* matmuls take about as long in one measurement */
+  CASE_NS = 300000000, /* one case takes about as long */
+  SPIN_NS = 1000000
 };
 
 typedef struct LinkKind {
@@ -175,8 +176,11 @@ static void wait_for_cases(Run *run, int64_t n) {
     run_must(run, run->comm->wait(run->comm, (int32_t)i));
 }
 
+/* Between collectives of a step a rank computes, and the thread that moves
+ * messages falls asleep. */
 static int64_t time_case(Run *run, LinkCase *c) {
   run_must(run, run->comm->barrier(run->comm));
+  for (int64_t until = clock_ns() + SPIN_NS; clock_ns() < until;) continue;
   int64_t begin = clock_ns();
   start_cases(run, c, 1);
   wait_for_cases(run, 1);
