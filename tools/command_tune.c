@@ -6,12 +6,13 @@
  * each probe until the budget for probes is used up: half of it where plans are
  * to be compared, else all.
  */
+#include "runtime/cuda/describe.h"
+#include "runtime/launch/machine.h"
 #include "tools/tune.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- the command line ---- */
 
@@ -78,15 +79,33 @@ static const char *result_name(Tool *tool) {
 
 /* ---- measuring ---- */
 
+/* The ranks that this machine has a device for. */
+static int most_ranks(Tuning *tuning) {
+  int n_gpus;
+  GpuDescription *gpus;
+  Machine machine;
+  if (strcmp(tuning->model->target.backend->device, "cuda") != 0)
+    return machine_read(tuning->arena, "", &machine).code == STATUS_ok
+               ? (int)machine.cores.value
+               : 1;
+  Status status = cuda_describe(tuning->arena, &n_gpus, &gpus);
+  if (status.code == STATUS_ok && n_gpus > 0) return n_gpus;
+  message_print("dnnc: error: no GPU to measure%s%s\n",
+                status.code == STATUS_ok ? "" : ": ",
+                status.code == STATUS_ok ? "" : status.message);
+  return 0;
+}
+
 static void measure_links(Tuning *tuning) {
   int rank;
   if (tune_is_job(&rank)) return; /* it did */
-  Probes probes = tune_probes(tuning, tuning->cores);
+  Probes probes = tune_probes(tuning, tuning->most_ranks);
   const char *why = "there is one core";
-  for (int i = 0; tuning->cores > 1 && i < probes.n && !tuning->has_links; i++)
+  for (int i = 0; tuning->most_ranks > 1 && i < probes.n && !tuning->has_links;
+       i++)
     if (tune_measure_links(tuning, &probes.data[i], &why))
       tune_say(tuning, "measured collectives between %d ranks\n",
-               tuning->cores);
+               tuning->most_ranks);
   if (!tuning->has_links) tune_say(tuning, "no links were measured: %s\n", why);
 }
 
@@ -115,7 +134,7 @@ static int measure(Tuning *tuning) {
       (TuneTable){.header = "op,dtype,cores,batch,m,n,k,flops,bytes,ps",
                   .ending = ".kernels.csv"};
   measure_links(tuning);
-  for (int ranks = 1; ranks <= tuning->cores; ranks *= 2)
+  for (int ranks = 1; ranks <= tuning->most_ranks; ranks *= 2)
     measure_kernels(tuning, ranks);
   if (tuning->n_measured > 0) return tuning->code;
   if (tuning->has_links) return tune_write_cluster(tuning);
@@ -144,12 +163,12 @@ int command_tune(Tool *tool) {
   Compilation model;
   int64_t budget = read_budget(&tool->options), begin = child_now_ms();
   if (!budget) return EXIT_user;
-  Tuning tuning = {.tool = tool,
-                   .arena = tool->arena,
-                   .name = result_name(tool),
-                   .cores = (int)sysconf(_SC_NPROCESSORS_ONLN)};
+  Tuning tuning = {
+      .tool = tool, .arena = tool->arena, .name = result_name(tool)};
   int code = load(&tuning, &model);
   if (code != EXIT_done) return code;
+  tuning.most_ranks = most_ranks(&tuning);
+  if (tuning.most_ranks == 0) return EXIT_machine;
   tune_hold_signals();
   int rank;
   bool compares = tool->options.plans.n > 0;

@@ -38,10 +38,10 @@ typedef struct TuneTable {
 typedef struct Tuning {
   Tool *tool;
   Arena *arena;
-  const char *name;   /* begins the names of all results */
-  const char *folder; /* for temporary files */
-  int64_t until_ms;   /* of child_now_ms: the end of the budget */
-  int cores;
+  const char *name;           /* begins the names of all results */
+  const char *folder;         /* for temporary files */
+  int64_t until_ms;           /* of child_now_ms: the end of the budget */
+  int most_ranks;             /* that this machine has cores or GPUs for */
   const Compilation *model;   /* loaded, not compiled */
   VEC(const char *) held_out; /* kernels of plans that no probe may be */
   TuneTable profile, kernels;
