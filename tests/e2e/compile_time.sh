@@ -117,13 +117,22 @@ price_seconds() { # layers plan: total, and that of front end and passes
         END { print all / 1000, (all - own) / 1000 }'
   done | sort -n | head -n 1
 }
+# A shared machine may have half of its usual speed: then a loop of awk takes
+# twice its quarter of a second, and the bounds are as much later.
+slowness() {
+  local TIMEFORMAT=%U
+  for _ in 1 2 3; do
+    { time awk 'BEGIN { for (i = 0; i < 5000000; i++) s += i % 7 }'; } 2>&1
+  done | sort -n | awk 'NR == 1 { print ($1 > 0.25 ? $1 / 0.25 : 1) }'
+}
+slow=$(slowness)
 read -r own passes < <(price_seconds 96 zero3.plan)
 grep -q 'a step takes' log || { cat log; fail "the price of GPT-3"; }
 read -r wide _ < <(price_seconds 96 wide.plan)
 read -r few _ < <(price_seconds 24 zero3.plan)
-echo "price of GPT-3: $own s, passes $passes s; on 8,192 ranks $wide s; 24 layers $few s"
-awk -v a="$own" -v p="$passes" 'BEGIN { exit !(a > 0 && a < 1 && p > 0 && p < 0.5) }' ||
-  fail "the price of GPT-3 takes $own s, of which the passes $passes s"
+echo "price of GPT-3: $own s, passes $passes s; on 8,192 ranks $wide s; 24 layers $few s; a machine $slow times as slow as usual"
+awk -v a="$own" -v p="$passes" -v s="$slow" 'BEGIN { exit !(a > 0 && a < s && p > 0 && p < s / 2) }' ||
+  fail "the price of GPT-3 takes $own s, of which the passes $passes s, on a machine $slow times as slow as usual"
 within 1.3 "$own" "$wide" "8,192 ranks"
 within 5 "$few" "$own" "96 layers"
 

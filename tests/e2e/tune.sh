@@ -14,10 +14,10 @@ plan hidden.plan "shard H1 over ranks"
 
 # ---- alone ----
 begin=$SECONDS
-"$dnnc" tune $model --data "$root" --budget 24s -o here --plan data.plan --plan hidden.plan --hold-out data.plan \
+"$dnnc" tune $model --data "$root" --budget 90s -o here --plan data.plan --plan hidden.plan --hold-out data.plan \
   --json >out.json 2>log || { cat log; fail "tune"; }
 took=$((SECONDS - begin))
-[ $took -le 40 ] || fail "a budget of 24 s, and it took $took s"
+[ $took -le 110 ] || fail "a budget of 90 s, and it took $took s"
 for file in here.cluster here.profile here.kernels.csv here.links.csv here.plan; do
   [ -s $file ] || { cat log; fail "no $file"; }
 done
@@ -53,9 +53,9 @@ grep -v '^measured\|^  kernels\|^  links' here.cluster | sed '$d' >constants.clu
 # ---- killed in the middle ----
 for signal in TERM KILL; do
   rm -f killed.*
-  "$dnnc" tune $model --data "$root" --budget 60s -o killed >log 2>&1 &
+  "$dnnc" tune $model --data "$root" --budget 90s -o killed >log 2>&1 &
   pid=$!
-  for i in $(seq 300); do
+  for i in $(seq 600); do
     [ -s killed.cluster ] && break
     sleep 0.1
   done
@@ -71,13 +71,13 @@ done
 if command -v mpirun >/dev/null; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   begin=$SECONDS
-  timeout 60 mpirun -q --oversubscribe --bind-to none -n 2 "$dnnc" tune $model --data "$root" --budget 12s \
+  timeout 120 mpirun -q --oversubscribe --bind-to none -n 2 "$dnnc" tune $model --data "$root" --budget 45s \
     -o job >log 2>&1 || { cat log; fail "tune under mpirun"; }
   took=$((SECONDS - begin))
-  [ $took -le 25 ] || fail "a budget of 12 s under mpirun, and it took $took s"
+  [ $took -le 65 ] || fail "a budget of 45 s under mpirun, and it took $took s"
   grep -q "measured collectives between the ranks of the job" log || { cat log; fail "links of a job"; }
   [ "$(grep -c '^all_reduce,2,1' job.links.csv)" = 5 ] || { cat job.links.csv; fail "links of a job"; }
-  [ -s job.cluster ] && [ -s job.profile ] || { cat log; fail "files of a job"; }
+  [ -s job.cluster ] || { cat log; fail "the cluster of a job"; }
   [ "$(grep -c 'probes measured' log)" = 1 ] || { cat log; fail "one rank reports"; }
 fi
 
