@@ -57,9 +57,9 @@ typedef struct SimTransfer {
   Ps latency;
   int n_loads;
   const SimLoad *loads;
-  int n_starts;  /* classes that start it */
-  int64_t takes; /* of SIM_ONE: what it takes of the stream of each class that
-                    starts it while its bytes move */
+  int n_starts;   /* classes that start it */
+  int64_t takes;  /* of SIM_ONE: what it takes of the stream of each class that
+                     starts it while its bytes move */
   int64_t beside; /* of SIM_ONE: its own rate while one of these classes runs a
                      launch; 0: it is not slower then */
   int term;       /* what the wait for it is counted as */
