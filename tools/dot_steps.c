@@ -7,7 +7,7 @@
  *     block[2].mlp.dot[0] -> ...                  =>     block[1].mlp.dot[0]
  *                                                        block[2]  1 iteration
  *
- * Of a repeat with three iterations or more the middle one is drawn in full.
+ * A repeat with three iterations or more has its middle one drawn in full.
  * Those before it are one box for each pass, and so are those after it.
  */
 #include "tools/inspect.h"

@@ -6,9 +6,9 @@
  *     block[1].attn.dot[1]  2 ms          block[1].attn.dot[1]     2 ms
  *
  * A launch counts for the path of its node, a wait for that of the collective.
- * What transfers take from a launch is the interference of its path.  An index
- * is folded if a part follows it: those are repeats of layers, and the last one
- * numbers the operators of a layer.
+ * The time that transfers take from a launch is the interference of its path.
+ * An index is folded if a part follows it: those are repeats of layers, and the
+ * last one numbers the operators of a layer.
  */
 #include "tools/inspect.h"
 

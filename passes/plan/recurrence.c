@@ -7,7 +7,7 @@
  *     takes       9  8  8  (8 each)         way, with the same time left, as
  *                                           after 1: so 3 to 95 are as 2
  *
- * What happens next follows from the state alone: where each class is in its
+ * The state alone decides what happens next: where each class is in its
  * list, what runs and for how long, and the transfers in its queues.  Time and
  * the counts of ended transfers do not matter themselves, only what lies
  * between them.  So when the state at the end of an iteration is equal to an
