@@ -221,37 +221,56 @@ static Value follow_chain(Partition *p, Value value, const Type *want, int id) {
   Graph *to = p->rewrite.to;
   ReshardStep steps[MAX_RESHARD_STEPS];
   const char *reason = "micro-batches would wait for each other";
+  GraphPlace before = graph_move_to(to, value);
   AxisSet time = graph_type(to, value)->partial & (AxisSet)~want->partial &
                  mesh_sequential(p->mesh);
-  AxisSet later = p->plan->zero >= 2 ? time : 0;
-  GraphPlace before = graph_move_to(to, value);
-  value = reduce_over(p, value, time & (AxisSet)~later, OP_accumulate);
+  value = reduce_over(p, value, time, OP_accumulate);
   const Type *have = graph_type(to, value);
-  Type *placed = placed_like(p, have, want);
-  placed->partial |= later;
-  want = placed;
+  want = placed_like(p, have, want);
   bool moves_time = moves_microbatches(p, have, want);
   int n = moves_time ? -1 : reshard_chain(p, have, want, steps);
   if (n > 0) note_reshard(p, have, want);
   if (n >= 0) value = reshard_emit(p, value, steps, n);
-  value = reduce_over(p, value, later, OP_accumulate);
   graph_move_back(to, before);
   if (n < 0 && !moves_time) reason = reshard_reason(p, have, want);
   if (n < 0) report_chain(p, id, have, want, reason);
   return value;
 }
 
+static Value reshard_by_chain(Partition *p, Value value, const Type *want,
+                              int id);
+
+/* From ZeRO 2 on shards are accumulated, not gradients.  One reader may want
+ * the sums of micro-batches, another one those of all. */
+static Value reshard_before_sum(Partition *p, Value value, const Type *want,
+                                AxisSet time, int id) {
+  Graph *to = p->rewrite.to;
+  Type *first = placed_like(p, graph_type(to, value), want);
+  first->partial |= time;
+  value = reshard_by_chain(p, value, first, id);
+  if (!want->partial) return reduce_partial(p, value);
+  GraphPlace before = graph_move_to(to, value);
+  value = reduce_over(p, value, time, OP_accumulate);
+  graph_move_back(to, before);
+  return value;
+}
+
 /* One chain serves all readers that want this placement. */
 static Value reshard_by_chain(Partition *p, Value value, const Type *want,
                               int id) {
+  const Type *have = graph_type(p->rewrite.to, value);
+  AxisSet time = p->plan->zero >= 2 ? have->partial & (AxisSet)~want->partial &
+                                          mesh_sequential(p->mesh)
+                                    : 0;
   Text text = text_create(p->ctx->scratch);
-  const Type *placed = placed_like(p, graph_type(p->rewrite.to, value), want);
+  const Type *placed = placed_like(p, have, want);
   text_printf(&text, "%d.%d ", value.node, value.result);
   type_print(&text, placed, p->mesh);
   Name key = name_intern(p->ctx->module->names, text_string(&text));
   intptr_t known = (intptr_t)map_get(p->resharded, key);
   if (known) return (Value){(int)known - 1, 0};
-  Value now = follow_chain(p, value, want, id);
+  Value now = time ? reshard_before_sum(p, value, want, time, id)
+                   : follow_chain(p, value, want, id);
   if (!value_equal(now, value))
     map_put(p->resharded, key, (void *)(intptr_t)(now.node + 1));
   return now;

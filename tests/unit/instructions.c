@@ -24,6 +24,7 @@ static const ListCase cases[] = {
     {"data", "benchmarks/systems/mlp.dnn", "data", "", "cpu"},
     {"zero3_microbatches", "benchmarks/systems/gpt.dnn", "zero3_microbatches",
      "L=1", "cpu"},
+    {"zero3_momentum", "models/mlp.dnn", "zero3_microbatches", "", "cpu"},
     {"tensor", "benchmarks/systems/gpt.dnn", "tensor", "L=1", "cpu"},
     {"two_axes_cuda", "benchmarks/systems/mlp.dnn", "two_layers", "", "cuda"},
     {"scan", "models/reverse.dnn", "data", "B=8 S=6 C=8 eval_batches=1", "cpu"},
@@ -169,4 +170,24 @@ Test(instructions, wrong_lists) {
     file_replace(path, text_string(&out), out.n);
   else
     cr_expect_str_eq(text_string(&out), golden, "got\n%s", text_string(&out));
+}
+
+/* One reader of a gradient wants the sum of all micro-batches, another one may
+ * want that of each. */
+Test(instructions, a_gradient_is_scattered_and_accumulated_once) {
+  static const ListCase one = {"once", "models/mlp.dnn", "zero3_microbatches",
+                               "", "cpu"};
+  Module *module = module_create();
+  const InstructionList *list = list_of(module, &one);
+  int scattered = 0, accumulated = 0, params = 0;
+  for (int id = 0; id < list->graph->nodes.n; id++) {
+    const Node *node = list->graph->nodes.data[id];
+    if (node->op == OP_reduce_scatter) scattered += node->n_results;
+    accumulated += node->op == OP_accumulate;
+  }
+  for (int i = 0; i < list->graph->inputs.n; i++)
+    params += list->graph->inputs.data[i].role == ROLE_param;
+  cr_assert_eq(params, 6);
+  cr_assert_eq(scattered, params);
+  cr_assert_eq(accumulated, params + 1, "the loss is the other one");
 }
