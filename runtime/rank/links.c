@@ -20,10 +20,11 @@
 enum {
   MOST_BYTES = 16 << 20, /* of a part */
   MOST_RUNS = 15,
-  MOST_STARTED = 200,  /* collectives under way beside matmuls */
-  PASS_NS = 40000000,  /* matmuls take about as long in one measurement */
-  CASE_NS = 300000000, /* one case takes about as long */
-  SPIN_NS = 1000000
+  MOST_STARTED = 200,   /* collectives under way beside matmuls */
+  PASS_NS = 40000000,   /* matmuls take about as long in one measurement */
+  CASE_NS = 300000000,  /* one case takes about as long */
+  SPIN_NS = 1000000,    /* before one begins */
+  CACHE_BYTES = 4 << 20 /* written before one begins */
 };
 
 typedef struct LinkKind {
@@ -157,9 +158,10 @@ static void make_case(Run *run, const LinkKind *kind, const DnnGroup *group,
                         .counts = &out->count};
   void *from = run->device->address(run->device, buffer);
   void *to = run->device->address(run->device, buffer + MOST_BYTES);
-  bool moves = kind->kind == DNN_ALL_TO_ALL || kind->kind == DNN_PERMUTE;
-  out->part = moves ? (CommPart){from, to, out->count}
-                    : comm_in_place(&what, run->comm->rank, from, out->count);
+  /* In programs only sums over all ranks are in the bytes of their operands. */
+  out->part = kind->kind == DNN_ALL_REDUCE
+                  ? comm_in_place(&what, run->comm->rank, from, out->count)
+                  : (CommPart){from, to, out->count};
   for (int i = 0; i < MOST_STARTED; i++) {
     out->whats[i] = what;
     out->whats[i].id = i;
@@ -176,11 +178,17 @@ static void wait_for_cases(Run *run, int64_t n) {
     run_must(run, run->comm->wait(run->comm, (int32_t)i));
 }
 
-/* Between collectives of a step a rank computes, and the thread that moves
- * messages falls asleep. */
-static int64_t time_case(Run *run, LinkCase *c) {
+/* Between collectives of a step a rank computes: the thread that moves messages
+ * falls asleep, and what it sends leaves the caches. */
+static void compute_between(Run *run) {
+  static char cache[CACHE_BYTES];
+  memset(cache, 0, sizeof cache);
   run_must(run, run->comm->barrier(run->comm));
   for (int64_t until = clock_ns() + SPIN_NS; clock_ns() < until;) continue;
+}
+
+static int64_t time_case(Run *run, LinkCase *c) {
+  compute_between(run);
   int64_t begin = clock_ns();
   start_cases(run, c, 1);
   wait_for_cases(run, 1);
