@@ -24,8 +24,8 @@ typedef VEC(Probe) Probes;
 /* A row of a table: its fields but for the last ones, and what was measured. */
 typedef struct TuneRow {
   const char *fields;
-  int64_t ps, runs; /* sums over the probes that had it */
-  int seen;         /* probes */
+  VEC(int64_t) ps; /* one of each run of a probe that had it */
+  int64_t runs;    /* their sum */
 } TuneRow;
 
 typedef struct TuneTable {
@@ -34,6 +34,13 @@ typedef struct TuneTable {
   VEC(TuneRow) rows;
   Map *at; /* interned key -> index + 1 */
 } TuneTable;
+
+/* A probe that can run. */
+typedef struct BuiltProbe {
+  const char *bundle, *works; /* its folder; the file of its kernels' work */
+  int steps;
+  int64_t took_ms; /* by its last run */
+} BuiltProbe;
 
 typedef struct Tuning {
   Tool *tool;
@@ -45,6 +52,7 @@ typedef struct Tuning {
   const Compilation *model;   /* loaded, not compiled */
   VEC(const char *) held_out; /* kernels of plans that no probe may be */
   TuneTable profile, kernels;
+  VEC(BuiltProbe) built;
   bool has_links;
   int n_measured, n_rejected;
   int code; /* of writing the cluster, once there are kernels */
@@ -78,6 +86,8 @@ Probes tune_probes(Tuning *tuning, int ranks);
 /* Runs a probe and adds what it measured to the tables, which are written
  * anew; false: it cannot run, *out_why says why. */
 bool tune_measure(Tuning *tuning, const Probe *probe, const char **out_why);
+/* Runs all probes that could run once more; false: the budget is used up. */
+bool tune_measure_again(Tuning *tuning);
 /* Builds the bundle of a probe. */
 bool tune_build(Tuning *tuning, const Probe *probe, const char *bundle,
                 const char **out_why);

@@ -7,7 +7,9 @@
  *     NAME.cluster       names the last two
  *
  * Each file is replaced as a whole after each probe, so that what was measured
- * stays when the command is interrupted.
+ * stays when the command is interrupted.  A time is the median over the runs of
+ * the probes that had it: what else a machine does slows all kernels of one
+ * run.
  */
 #include "tools/tune.h"
 
@@ -52,18 +54,18 @@ static void add_word(const Tuning *tuning, Words *words, const char *name,
   if (value) vec_push(tuning->arena, words, value);
 }
 
-static bool is_held_out(const Tuning *tuning) {
+static bool is_held_out(const Tuning *tuning, const char *works) {
   const char *text;
   size_t n;
-  Status status = file_read(tuning->arena, file_in(tuning, "kernels.csv"),
-                            MOST_FILE_BYTES, &text, &n);
+  Status status = file_read(tuning->arena, works, MOST_FILE_BYTES, &text, &n);
   for (int i = 0; status.code == STATUS_ok && i < tuning->held_out.n; i++)
     if (strcmp(text, tuning->held_out.data[i]) == 0) return true;
   return false;
 }
 
-bool tune_build(Tuning *tuning, const Probe *probe, const char *bundle,
-                const char **out_why) {
+/* Writes the bundle, and the work of its kernels. */
+static bool build(Tuning *tuning, const Probe *probe, const char *bundle,
+                  const char *works, const char **out_why) {
   const char *plan = file_in(tuning, "probe.plan");
   Status status = file_replace(plan, probe->text, strlen(probe->text));
   if (status.code != STATUS_ok) {
@@ -75,7 +77,7 @@ bool tune_build(Tuning *tuning, const Probe *probe, const char *bundle,
   tune_model_words(tuning, &words);
   tune_build_words(tuning, &words);
   add_word(tuning, &words, "--plan", plan);
-  add_word(tuning, &words, "--kernels", file_in(tuning, "kernels.csv"));
+  add_word(tuning, &words, "--kernels", works);
   add_word(tuning, &words, "--output", bundle);
   return run_words(tuning, NULL, &words, out_why);
 }
@@ -110,17 +112,27 @@ static void add_row(Tuning *tuning, TuneTable *table, const char *key,
     map_put(table->at, name, (void *)(intptr_t)(at + 1));
   }
   TuneRow *row = &table->rows.data[at];
-  row->ps += ps;
+  vec_push(arena, &row->ps, ps);
   row->runs += runs;
-  row->seen++;
 }
 
-static Status write_table(const Tuning *tuning, const TuneTable *table) {
+static int by_number(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* Brings them into order; the lower one of the two in the middle. */
+static int64_t median_time(TuneRow *row) {
+  qsort(row->ps.data, (size_t)row->ps.n, sizeof *row->ps.data, by_number);
+  return row->ps.data[(row->ps.n - 1) / 2];
+}
+
+static Status write_table(const Tuning *tuning, TuneTable *table) {
   Text out = text_create(tuning->arena);
   text_printf(&out, "%s\n", table->header);
   for (int i = 0; i < table->rows.n; i++) {
-    const TuneRow *row = &table->rows.data[i];
-    text_printf(&out, "%s,%lld", row->fields, (long long)(row->ps / row->seen));
+    TuneRow *row = &table->rows.data[i];
+    text_printf(&out, "%s,%lld", row->fields, (long long)median_time(row));
     if (table->has_runs) text_printf(&out, ",%lld", (long long)row->runs);
     text_add(&out, "\n");
   }
@@ -146,19 +158,18 @@ static char *next_line(Arena *arena, const char **at) {
   return line;
 }
 
-static bool read_lines(const Tuning *tuning, const char *name,
+static bool read_lines(const Tuning *tuning, const char *path,
                        const char **out) {
   size_t n;
-  Status status =
-      file_read(tuning->arena, file_in(tuning, name), MOST_FILE_BYTES, out, &n);
+  Status status = file_read(tuning->arena, path, MOST_FILE_BYTES, out, &n);
   return status.code == STATUS_ok && next_line(tuning->arena, out);
 }
 
 /* `kernel,part,op,dtype,batch,m,n,k,flops,bytes` by kernel, from `op` on. */
-static Map *read_works(Tuning *tuning) {
+static Map *read_works(Tuning *tuning, const char *path) {
   Map *works = map_create(tuning->arena);
   const char *at;
-  if (!read_lines(tuning, "kernels.csv", &at)) return works;
+  if (!read_lines(tuning, path, &at)) return works;
   for (char *line; (line = next_line(tuning->arena, &at));) {
     char *part = strchr(line, ','), *work = part ? strchr(part + 1, ',') : NULL;
     if (!work) continue;
@@ -176,12 +187,13 @@ static const char *with_cores(Arena *arena, const char *work,
   return arena_printf(arena, "%.*s,%s%s", (int)n, work, cores, work + n);
 }
 
-static bool collect(Tuning *tuning, const char **out_why) {
+static bool collect(Tuning *tuning, const BuiltProbe *probe,
+                    const char **out_why) {
   Arena *arena = tuning->arena;
-  Map *works = read_works(tuning);
+  Map *works = read_works(tuning, probe->works);
   const char *at;
   *out_why = "it wrote no profile";
-  if (!read_lines(tuning, "profile.csv", &at)) return false;
+  if (!read_lines(tuning, file_in(tuning, "profile.csv"), &at)) return false;
   for (char *line; (line = next_line(arena, &at));) {
     const char *runs = cut_field(line), *ps = runs ? cut_field(line) : NULL;
     if (!ps) return false;
@@ -204,22 +216,50 @@ static bool collect(Tuning *tuning, const char **out_why) {
 
 /* ---- probes ---- */
 
+static bool run_probe(Tuning *tuning, BuiltProbe *probe, const char **out_why) {
+  int64_t begin = child_now_ms();
+  bool ran = run_bundle(tuning, probe->bundle, "--profile",
+                        file_in(tuning, "profile.csv"), probe->steps, out_why);
+  probe->took_ms = child_now_ms() - begin;
+  return ran;
+}
+
 bool tune_measure(Tuning *tuning, const Probe *probe, const char **out_why) {
   enum { FEW = 3, MANY = 30, LONG_MS = 4000 };
-  const char *bundle = file_in(tuning, "bundle");
-  const char *profile = file_in(tuning, "profile.csv");
-  if (!tune_build(tuning, probe, bundle, out_why)) return false;
+  Arena *arena = tuning->arena;
+  int n = tuning->built.n;
+  BuiltProbe built = {
+      .bundle = file_in(tuning, arena_printf(arena, "bundle-%d", n)),
+      .works = file_in(tuning, arena_printf(arena, "works-%d.csv", n)),
+      .steps = FEW};
+  if (!build(tuning, probe, built.bundle, built.works, out_why)) return false;
   *out_why = "it is held out";
-  if (is_held_out(tuning)) return false;
-  int64_t begin = child_now_ms();
-  if (!run_bundle(tuning, bundle, "--profile", profile, FEW, out_why))
-    return false;
+  if (is_held_out(tuning, built.works)) return false;
+  if (!run_probe(tuning, &built, out_why)) return false;
   /* Short steps are measured more often. */
-  int64_t took = child_now_ms() - begin;
-  if (took < LONG_MS && tune_left_ms(tuning) > 2 * LONG_MS &&
-      !run_bundle(tuning, bundle, "--profile", profile, MANY, out_why))
-    return false;
-  return collect(tuning, out_why);
+  if (built.took_ms < LONG_MS && tune_left_ms(tuning) > 2 * LONG_MS) {
+    built.steps = MANY;
+    if (!run_probe(tuning, &built, out_why)) return false;
+  }
+  if (!collect(tuning, &built, out_why)) return false;
+  vec_push(arena, &tuning->built, built);
+  return true;
+}
+
+bool tune_measure_again(Tuning *tuning) {
+  const char *why;
+  for (int i = 0; i < tuning->built.n; i++) {
+    BuiltProbe *probe = &tuning->built.data[i];
+    if (tune_is_stopped() || probe->took_ms * 5 / 4 > tune_left_ms(tuning) ||
+        !run_probe(tuning, probe, &why) || !collect(tuning, probe, &why))
+      return false;
+  }
+  return true;
+}
+
+bool tune_build(Tuning *tuning, const Probe *probe, const char *bundle,
+                const char **out_why) {
+  return build(tuning, probe, bundle, file_in(tuning, "works.csv"), out_why);
 }
 
 bool tune_measure_links(Tuning *tuning, const Probe *probe,
