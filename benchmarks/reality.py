@@ -2,13 +2,15 @@
 
     python3 benchmarks/reality.py tune DNNC FOLDER [MODEL ...]
     python3 benchmarks/reality.py real DNNC FOLDER [MODEL ...]
+    python3 benchmarks/reality.py curves DNNC FOLDER [MODEL ...]
     python3 benchmarks/reality.py paced DNNC FOLDER MBIT [MODEL ...]
     python3 benchmarks/reality.py report FOLDER
 
 `tune` measures this machine for each model into FOLDER, with all plans of
 pairs.txt held out.  `real` predicts the plans of one and two ranks from these
-files, then runs them in rounds, one plan after the other.  `paced` does so for
-two to eight ranks that have a network namespace each and sleep instead of
+files, then runs them in rounds, one plan after the other.  `curves` does so for
+models that were not measured, from the kernels of all others.  `paced` does so
+for two to eight ranks that have a network namespace each and sleep instead of
 computing (tools/network.sh starts it); the compute that is slept is the one that
 is predicted, so it tests messages and overlap.  `report` prints errors, orders
 and the best plans, and beside them a constant step per model, and operations
@@ -17,6 +19,7 @@ over the peak of the machine's best matmul.  Nothing else may run.
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -43,6 +46,11 @@ def read_pairs():
 
 
 MODELS, PAIRS = read_pairs()
+
+
+def models_of(kind):
+    return [name for name in MODELS
+            if any(pair[:2] == (kind, name) for pair in PAIRS)]
 
 
 def plan_path(kind, model, plan):
@@ -80,11 +88,9 @@ def tune(dnnc, folder, chosen):
         subprocess.run(words, cwd=ROOT, check=True)
 
 
-def predict(dnnc, model, path, cluster, profile, *more):
-    out = json.loads(run([dnnc, "simulate", *model_words(model), "--plan", path,
-                          "--cluster", cluster, "--profile", profile, "--json",
-                          *more]))
-    return out
+def predict(dnnc, model, path, cluster, *more):
+    return json.loads(run([dnnc, "simulate", *model_words(model), "--plan", path,
+                           "--cluster", cluster, "--json", *more]))
 
 
 def flops_of(dnnc, model):
@@ -112,39 +118,62 @@ def run_bundle(bundle, steps, more):
                 "--no-save"], env=os.environ | more)
 
 
+def measure(dnnc, folder, kind, model, *machine):
+    """Predicts all plans from the files of `machine` before it runs one."""
+    rows, bundles = [], {}
+    for of, name, plan in PAIRS:
+        if of != kind or name != model:
+            continue
+        path = plan_path(kind, model, plan)
+        out = predict(dnnc, model, path, *machine)
+        rows.append({"kind": kind, "model": model, "plan": plan,
+                     "ranks": ranks_of(path), "flops": flops_of(dnnc, model),
+                     "predicted_s": out["step_s"], "terms": out["terms"],
+                     "share": out.get("profile", {}).get("time_share", 0),
+                     "peak_bytes": out["ranks"][0]["peak_bytes"]})
+        bundles[plan] = os.path.join(folder, f"{model}.{plan}.bundle")
+        run([dnnc, "build", *model_words(model), "--plan", path, "-o",
+             bundles[plan], "--quiet"])
+    save(folder, f"{model}.{kind}.predicted.json", rows)
+    rounds = {row["plan"]: [] for row in rows}
+    for _ in range(ROUNDS):
+        for row in rows:
+            out = run_bundle(bundles[row["plan"]],
+                             count_steps(row["predicted_s"]), {})
+            rounds[row["plan"]].append(statistics.median(steps_of(out)))
+    for row in rows:
+        out = run_bundle(bundles[row["plan"]], 1, {"DNN_POISON": "1"})
+        last = json.loads(out.splitlines()[-1])
+        row["touched_bytes"] = max(last["arena_touched_bytes"])
+        row["rounds_ms"] = rounds[row["plan"]]
+        row["measured_s"] = statistics.median(rounds[row["plan"]]) * 1e-3
+        print_row(row)
+        shutil.rmtree(bundles[row["plan"]])
+    save(folder, f"{model}.{kind}.json", rows)
+
+
 def real(dnnc, folder, chosen):
     for model in chosen:
-        rows, bundles = [], {}
-        for kind, name, plan in PAIRS:
-            if kind != "real" or name != model:
-                continue
-            path = plan_path(kind, model, plan)
-            out = predict(dnnc, model, path,
-                          os.path.join(folder, model + ".cluster"),
-                          os.path.join(folder, model + ".profile"))
-            rows.append({"kind": kind, "model": model, "plan": plan,
-                         "ranks": ranks_of(path), "flops": flops_of(dnnc, model),
-                         "predicted_s": out["step_s"], "terms": out["terms"],
-                         "share": out["profile"]["time_share"],
-                         "peak_bytes": out["ranks"][0]["peak_bytes"]})
-            bundles[plan] = os.path.join(folder, f"{model}.{plan}.bundle")
-            run([dnnc, "build", *model_words(model), "--plan", path, "-o",
-                 bundles[plan], "--quiet"])
-        save(folder, f"{model}.real.predicted.json", rows)
-        rounds = {row["plan"]: [] for row in rows}
-        for _ in range(ROUNDS):
-            for row in rows:
-                out = run_bundle(bundles[row["plan"]],
-                                 count_steps(row["predicted_s"]), {})
-                rounds[row["plan"]].append(statistics.median(steps_of(out)))
-        for row in rows:
-            out = run_bundle(bundles[row["plan"]], 1, {"DNN_POISON": "1"})
-            last = json.loads(out.splitlines()[-1])
-            row["touched_bytes"] = max(last["arena_touched_bytes"])
-            row["rounds_ms"] = rounds[row["plan"]]
-            row["measured_s"] = statistics.median(rounds[row["plan"]]) * 1e-3
-            print_row(row)
-        save(folder, f"{model}.real.json", rows)
+        measure(dnnc, folder, "real", model,
+                "--cluster", os.path.join(folder, model + ".cluster"),
+                "--profile", os.path.join(folder, model + ".profile"))
+
+
+def curves(dnnc, folder, chosen):
+    """The kernels of all models that were measured, the links of one."""
+    tuned = [model for model in MODELS if model not in models_of("curves")]
+    lines = []
+    for model in tuned:
+        table = open(os.path.join(folder, model + ".kernels.csv")).readlines()
+        lines += table[1:] if lines else table
+    with open(os.path.join(folder, "others.kernels.csv"), "w") as file:
+        file.writelines(lines)
+    cluster = os.path.join(folder, "others.cluster")
+    text = open(os.path.join(folder, tuned[0] + ".cluster")).read()
+    with open(cluster, "w") as file:
+        file.write(text.replace(tuned[0] + ".kernels", "others.kernels"))
+    for model in chosen:
+        measure(dnnc, folder, "curves", model, "--cluster", cluster)
 
 
 def print_row(row):
@@ -195,8 +224,8 @@ def paced(dnnc, folder, mbit, chosen):
                 continue
             if int(mbit) > 200 and ranks_of(path) > 4:
                 continue
-            out = predict(dnnc, model, path, cluster, profile, "--without",
-                          "interference")
+            out = predict(dnnc, model, path, "--cluster", cluster, "--profile",
+                          profile, "--without", "interference")
             bundle = os.path.join(folder, "paced.bundle")
             run([dnnc, "run", *model_words(model), "--plan", path, "--paced",
                  profile, "--cluster", cluster, "-o", bundle, "--steps", "0",
@@ -255,7 +284,7 @@ def report_group(title, rows):
 def report(folder):
     groups = {}
     for name in sorted(os.listdir(folder)):
-        match = re.match(r"(\w+)\.(real|paced\d+)\.json$", name)
+        match = re.match(r"(\w+)\.(real|curves|paced\d+)\.json$", name)
         if match:
             rows = json.load(open(os.path.join(folder, name)))
             for row in rows:
@@ -263,7 +292,7 @@ def report(folder):
             groups[match.group(2), match.group(1)] = rows
     for (kind, model), rows in sorted(groups.items()):
         report_group(f"{kind} {model}", rows)
-    for kind in ("real", "paced"):
+    for kind in ("real", "curves", "paced"):
         off = [e for key, rows in groups.items() if key[0].startswith(kind)
                for e in errors(rows, lambda row: row["predicted_s"])]
         if off:
@@ -279,10 +308,11 @@ def main():
     os.makedirs(folder, exist_ok=True)
     begin = time.time()
     if command == "paced":
-        paced(dnnc, folder, words[2], words[3:] or list(MODELS))
+        paced(dnnc, folder, words[2], words[3:] or models_of("paced"))
     else:
-        {"tune": tune, "real": real}[command](dnnc, folder,
-                                              words[2:] or list(MODELS))
+        action = {"tune": tune, "real": real, "curves": curves}[command]
+        action(dnnc, folder, words[2:] or
+               models_of("curves" if command == "curves" else "real"))
     print(f"{time.time() - begin:.0f} s", file=sys.stderr)
 
 
