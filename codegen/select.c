@@ -411,23 +411,39 @@ static void add_zero(Select *select, int id, Value value) {
   push_launch(select, launch);
 }
 
+/* One call of a matmul.  Its result is complete after the last one. */
+static void select_gemm_call(Select *select, int id, const GemmCalls *calls,
+                             int64_t i, bool adds) {
+  const Graph *graph = select->graph;
+  const Node *node = graph->nodes.data[id];
+  Launch launch = begin_launch(select, id, DNN_OP_GEMM);
+  launch.gemm = calls->gemm;
+  launch.gemm.accumulate = adds || i > 0;
+  fill_launch(select, &launch, id);
+  launch.flops /= (double)calls->n;
+  launch.bytes_moved /= (double)calls->n;
+  if (i < calls->n - 1) launch.checks.n = launch.values.n = 0;
+  if (calls->is_exchanged) exchange_buffers(&launch, 0, 1);
+  int64_t item = dtype_size_bytes(graph_type(graph, node->inputs[0])->dtype);
+  launch.buffers.data[0] += i * calls->a_step * item;
+  launch.buffers.data[1] += i * calls->b_step * item;
+  add_scratch(select, &launch, id, &launch.gemm.scratch_bytes);
+  push_launch(select, launch);
+}
+
 /* A product that joins micro-batches adds to the result of the one before: a
  * library from the second micro-batch on, a kernel always. */
 static Status select_dot(Select *select, int id) {
   bool joins = node_joins_microbatches(select->graph->nodes.data[id]);
-  Launch launch = begin_launch(select, id, DNN_OP_GEMM);
-  bool is_exchanged;
-  if (!select_gemm(select->graph, id, &launch.gemm, &is_exchanged) ||
+  GemmCalls calls;
+  if (!select_gemm(select->graph, id, &calls) ||
       (select->set->backend->needs_unit_strides &&
-       !has_unit_strides(&launch.gemm))) {
+       !has_unit_strides(&calls.gemm))) {
     if (joins && select->microbatch == 0) add_zero(select, id, (Value){id, 0});
     return select_kernel(select, id);
   }
-  launch.gemm.accumulate = joins && select->microbatch > 0;
-  fill_launch(select, &launch, id);
-  if (is_exchanged) exchange_buffers(&launch, 0, 1);
-  add_scratch(select, &launch, id, &launch.gemm.scratch_bytes);
-  push_launch(select, launch);
+  for (int64_t i = 0; i < calls.n; i++)
+    select_gemm_call(select, id, &calls, i, joins && select->microbatch > 0);
   return STATUS_OK;
 }
 

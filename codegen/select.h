@@ -95,10 +95,18 @@ void value_table_link(ValueTable *table, int32_t row, int32_t input);
 
 /* ---- select_contraction.c: library calls ---- */
 
-/* Fills in a matmul or convolution of the local sizes; false where the library
- * cannot take its strides or dtypes, so that a loop nest must.  A matmul may be
- * returned with exchanged operands: a is then input 1. */
-bool select_gemm(const Graph *graph, int id, DnnGemm *out, bool *out_exchanged);
+/* Calls of a library for one matmul.  There are several where K is two dims
+ * that do not collapse: each adds to the result of the one before. */
+typedef struct GemmCalls {
+  DnnGemm gemm;
+  bool is_exchanged;      /* a is input 1 */
+  int64_t n;              /* 1, or the size of the outer dim of K */
+  int64_t a_step, b_step; /* elements from the operands of one to the next */
+} GemmCalls;
+
+/* Fill in a matmul or convolution of the local sizes; false where the library
+ * cannot take its strides or dtypes, so that a loop nest must. */
+bool select_gemm(const Graph *graph, int id, GemmCalls *out);
 bool select_conv(const Graph *graph, int id, DnnConv *out);
 /* Target.workspace_bytes of a back end whose libraries want scratch memory. */
 int64_t select_workspace_bytes(const Target *target, const Graph *graph,

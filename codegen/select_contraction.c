@@ -7,7 +7,12 @@
  *     M = (B, T), N = (H, D), K = C:  768 x 128 times 128 x 128
  *
  * Dims of M or N that do not collapse become batch dims of stride 0 in the
- * other operand.  The operands are exchanged if that makes c's rows contiguous.
+ * other operand.  Two dims of K that do not collapse become a call for each
+ * index of the outer one, which adds to the call before:
+ *
+ *     x[B, T, C], dy[B, S, C] over (B, C) -> dw[T, S]
+ *
+ * The operands are exchanged if that makes c's rows contiguous.
  */
 #include "codegen/select.h"
 
@@ -145,15 +150,34 @@ static void free_strides(int64_t size_i, int64_t *i, int64_t size_k,
     *k = *i == 1 ? size_i : 1;
 }
 
-static bool fill_gemm(Contraction *contraction, DnnGemm *out) {
+/* The dim of K that is one call, and in *out the other one, if it has two. */
+static Walk take_sum(const Group *k, Walk *out) {
+  int kept = largest_walk(k);
+  *out = k->n > 1 ? k->walk[1 - kept] : (Walk){.size = 1};
+  return k->n > 0 ? k->walk[kept] : (Walk){.size = 1};
+}
+
+/* Calls of few operations take longer than a loop nest, and many fill the
+ * program. */
+static bool is_worth_calls(const DnnGemm *gemm, int64_t n) {
+  enum { LEAST_OPERATIONS = 1 << 15, MOST_CALLS = 256 };
+  return n == 1 ||
+         (n <= MOST_CALLS && gemm->m * gemm->n * gemm->k >= LEAST_OPERATIONS);
+}
+
+static bool fill_gemm(Contraction *contraction, GemmCalls *calls) {
+  DnnGemm *out = &calls->gemm;
   int last = contiguous_walk(&contraction->n);
   if (last < 0) return false;
   Walk n = group_take(&contraction->n, last, &contraction->batch);
   Walk m = group_take(&contraction->m, largest_walk(&contraction->m),
                       &contraction->batch);
-  Walk k = contraction->k.n ? contraction->k.walk[0] : (Walk){.size = 1};
+  Walk outer, k = take_sum(&contraction->k, &outer);
   group_collapse(&contraction->batch);
-  if (contraction->k.n > 1 || contraction->batch.n > 2) return false;
+  if (contraction->k.n > 2 || contraction->batch.n > 2) return false;
+  calls->n = outer.size;
+  calls->a_step = outer.a;
+  calls->b_step = outer.b;
   *out = (DnnGemm){.m = m.size,
                    .n = n.size,
                    .k = k.size,
@@ -173,7 +197,7 @@ static bool fill_gemm(Contraction *contraction, DnnGemm *out) {
     out->b_batch[first + i] = contraction->batch.walk[i].b;
     out->c_batch[first + i] = contraction->batch.walk[i].c;
   }
-  return true;
+  return is_worth_calls(out, calls->n);
 }
 
 /* The operands have one dtype, f32 or a 16-bit float; the result has it too, or
@@ -185,8 +209,7 @@ static bool has_library_dtypes(const Graph *graph, const Node *node) {
   return a == b && dtype_is_rounded(a) && (c == a || c == DT_f32);
 }
 
-bool select_gemm(const Graph *graph, int id, DnnGemm *out,
-                 bool *out_exchanged) {
+bool select_gemm(const Graph *graph, int id, GemmCalls *out) {
   const Node *node = graph->nodes.data[id];
   if (node->op != OP_dot || !has_library_dtypes(graph, node)) return false;
   Contraction contraction = {0};
@@ -198,10 +221,12 @@ bool select_gemm(const Graph *graph, int id, DnnGemm *out,
   exchange_operands(&exchanged);
   /* A vector times a matrix has its long side in N, where c is contiguous. */
   bool is_direct = contraction.n.n > 0 || contraction.m.n == 0;
-  *out_exchanged = !(is_direct && fill_gemm(&contraction, out));
-  if (*out_exchanged && !fill_gemm(&exchanged, out)) return false;
-  out->dtype = (DnnDtype)graph_type(graph, node->inputs[0])->dtype;
-  out->c_dtype = (DnnDtype)node->types[0]->dtype;
+  out->is_exchanged = !(is_direct && fill_gemm(&contraction, out));
+  if (out->is_exchanged && !fill_gemm(&exchanged, out)) return false;
+  /* A result of 16 bits would be rounded after each call. */
+  if (out->n > 1 && node->types[0]->dtype != DT_f32) return false;
+  out->gemm.dtype = (DnnDtype)graph_type(graph, node->inputs[0])->dtype;
+  out->gemm.c_dtype = (DnnDtype)node->types[0]->dtype;
   return true;
 }
 
@@ -334,10 +359,9 @@ int64_t select_workspace_bytes(const Target *target, const Graph *graph,
                                int id) {
   Op op = graph->nodes.data[id]->op;
   if (op == OP_dot && target->gemm_scratch) {
-    DnnGemm gemm;
-    bool is_exchanged;
-    return select_gemm(graph, id, &gemm, &is_exchanged)
-               ? target->gemm_scratch(target, &gemm)
+    GemmCalls calls;
+    return select_gemm(graph, id, &calls)
+               ? target->gemm_scratch(target, &calls.gemm)
                : 0;
   }
   if (!target->conv_scratch) return 0;

@@ -77,11 +77,12 @@ static void run_gemm(const DnnGemm *g, const float *a, const float *b,
               a + x * g->a_batch[0] + y * g->a_batch[1] + i * g->a_i;
           const float *q =
               b + x * g->b_batch[0] + y * g->b_batch[1] + j * g->b_j;
-          double sum = 0;
+          float *to = c + x * g->c_batch[0] + y * g->c_batch[1] + i * g->c_i +
+                      j * g->c_j;
+          double sum = g->accumulate ? *to : 0;
           for (int64_t k = 0; k < g->k; k++)
             sum += (double)p[k * g->a_k] * q[k * g->b_k];
-          c[x * g->c_batch[0] + y * g->c_batch[1] + i * g->c_i + j * g->c_j] =
-              (float)sum;
+          *to = (float)sum;
         }
 }
 
@@ -149,11 +150,14 @@ static void run_node(const Case *test, int id, void *library, void ***values) {
     run_conv(&conv, buffers);
     return;
   }
-  DnnGemm gemm;
-  bool is_exchanged;
-  cr_assert(select_gemm(test->graph, id, &gemm, &is_exchanged), "%s",
-            test->name);
-  run_gemm(&gemm, buffers[is_exchanged], buffers[!is_exchanged], buffers[2]);
+  GemmCalls calls;
+  cr_assert(select_gemm(test->graph, id, &calls), "%s", test->name);
+  for (int64_t i = 0; i < calls.n; i++) {
+    calls.gemm.accumulate = i > 0;
+    run_gemm(
+        &calls.gemm, (float *)buffers[calls.is_exchanged] + i * calls.a_step,
+        (float *)buffers[!calls.is_exchanged] + i * calls.b_step, buffers[2]);
+  }
 }
 
 static void run_case(const Case *test, void *library) {
@@ -190,13 +194,12 @@ static void add_case(Bench *bench, const char *name, const Graph *graph,
       .name = name, .graph = graph, .inputs = inputs, .wanted = wanted};
   test.kernel = ARENA_ARRAY(module->arena, Name, graph->nodes.n);
   for (int id = 0; id < graph->nodes.n; id++) {
-    DnnGemm gemm;
-    bool is_exchanged;
+    GemmCalls calls;
     Op op = graph->nodes.data[id]->op;
     DnnConv conv;
     if (op == OP_input || node_is_view(graph, id) ||
-        (has_library && (select_gemm(graph, id, &gemm, &is_exchanged) ||
-                         select_conv(graph, id, &conv))))
+        (has_library &&
+         (select_gemm(graph, id, &calls) || select_conv(graph, id, &conv))))
       continue;
     int kernel = kernel_set_override(bench->set, graph, id);
     if (kernel < 0) {
