@@ -10,9 +10,11 @@
  * transfer takes anything from a launch.  A run is timed from the end of the
  * run before it, because what the executor does between two launches is part of
  * a step too.  Runs of one path, phase and key, as those of micro-batches and
- * of the iterations of a scan, are one row; its time is the median over steps
- * of the mean in a step.  The first step, which touches memory for the first
- * time, counts only where there is no other.
+ * of the iterations of a scan, are one row.  Its time is the mean over the half
+ * of the steps that are neither the fastest nor the slowest, so that all rows
+ * add up to a typical step: their medians would add up to less, because a run
+ * is late more often than early.  The first step, which touches memory for the
+ * first time, counts only where there is no other.
  *
  * All ranks measure at once, as they compute in a step.  The rows of launches
  * are those of the rank whose step is the slowest, because the others wait for
@@ -32,17 +34,18 @@
 enum { LAST_STEPS = 63, PS_PER_NS = 1000 };
 
 typedef struct Row {
-  const DnnInstr *instr; /* the first of these launches, or collectives */
-  int64_t sum, n;        /* of this step: picoseconds, runs */
-  int64_t runs, n_steps; /* so far */
-  int64_t means[LAST_STEPS];
+  const DnnInstr *instr;     /* the first of these launches, or collectives */
+  int64_t sum, n;            /* of this step: picoseconds, runs */
+  int64_t runs;              /* so far */
+  int64_t means[LAST_STEPS]; /* by step, as `totals`; -1: it had no run */
 } Row;
 
 struct Profiler {
   const DnnEntryPoint *entry;
   VEC(Row) rows;
   int32_t *row_of; /* by instruction; -1: it begins no run */
-  int64_t steps;
+  int64_t steps, n_kept;
+  int64_t totals[LAST_STEPS]; /* picoseconds of launches, by step */
   int64_t mark_ns; /* end of the last run; 0: something else came after it */
   int left;        /* launches of this run, still to come */
   int32_t row;     /* of this run */
@@ -144,15 +147,18 @@ void profiler_add_transfer(Profiler *profiler, const DnnInstr *instr,
 
 void profiler_end_step(Profiler *profiler) {
   profiler->mark_ns = 0;
-  profiler->steps++;
+  bool is_first = profiler->steps++ == 1; /* that counts */
+  if (is_first) profiler->n_kept = 0;
+  int64_t at = profiler->n_kept++ % LAST_STEPS, total = 0;
   for (int i = 0; i < profiler->rows.n; i++) {
     Row *row = &profiler->rows.data[i];
-    if (row->n == 0) continue;
-    if (profiler->steps == 2) row->n_steps = row->runs = 0;
-    row->means[row->n_steps++ % LAST_STEPS] = row->sum / row->n;
+    if (is_first) row->runs = 0;
+    if (!is_transfer(row->instr)) total += row->sum;
+    row->means[at] = row->n > 0 ? row->sum / row->n : -1;
     row->runs += row->n;
     row->sum = row->n = 0;
   }
+  profiler->totals[at] = total;
 }
 
 /* ---- the files ---- */
@@ -171,40 +177,61 @@ Status profiler_check(const char *path) {
   return status_errno(errno, "cannot write '%s'", path);
 }
 
-static int by_value(const void *a, const void *b) {
-  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-  return (x > y) - (x < y);
+typedef struct KeptStep {
+  int64_t total;
+  int at;
+} KeptStep;
+
+static int by_total(const void *a, const void *b) {
+  const KeptStep *x = a, *y = b;
+  if (x->total != y->total) return x->total < y->total ? -1 : 1;
+  return x->at - y->at;
 }
 
-static int64_t median_of(const Row *row) {
-  int64_t sorted[LAST_STEPS];
-  int64_t n = row->n_steps < LAST_STEPS ? row->n_steps : LAST_STEPS;
-  if (n == 0) return 0;
-  memcpy(sorted, row->means, sizeof *sorted * (size_t)n);
-  qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-  return sorted[(n - 1) / 2];
+/* The steps that are neither the fastest nor the slowest, *out_n of them. */
+static KeptStep *typical_steps(const Profiler *profiler, Arena *arena,
+                               int *out_n) {
+  int n = profiler->n_kept < LAST_STEPS ? (int)profiler->n_kept : LAST_STEPS;
+  KeptStep *steps = ARENA_ARRAY(arena, KeptStep, n + 1);
+  for (int i = 0; i < n; i++) steps[i] = (KeptStep){profiler->totals[i], i};
+  qsort(steps, (size_t)n, sizeof *steps, by_total);
+  *out_n = n - n / 4 * 2;
+  return steps + n / 4;
 }
 
-/* The medians of all ranks, [world][n_rows]. */
-static Status gather_medians(const Profiler *profiler, Arena *arena, Comm *comm,
-                             int64_t **out) {
-  int n = profiler->rows.n;
+static int64_t typical_time(const Row *row, const KeptStep *steps, int n) {
+  int64_t sum = 0, n_with = 0;
+  for (int i = 0; i < n; i++) {
+    int64_t mean = row->means[steps[i].at];
+    if (mean < 0) continue;
+    sum += mean;
+    n_with++;
+  }
+  return n_with > 0 ? sum / n_with : 0;
+}
+
+/* The times of all ranks, [world][n_rows]. */
+static Status gather_times(const Profiler *profiler, Arena *arena, Comm *comm,
+                           int64_t **out) {
+  int n = profiler->rows.n, n_steps;
   int64_t *own = ARENA_ARRAY(arena, int64_t, n);
+  const KeptStep *steps = typical_steps(profiler, arena, &n_steps);
   *out = ARENA_ARRAY(arena, int64_t, (int64_t)n * comm->world);
-  for (int i = 0; i < n; i++) own[i] = median_of(&profiler->rows.data[i]);
+  for (int i = 0; i < n; i++)
+    own[i] = typical_time(&profiler->rows.data[i], steps, n_steps);
   return comm->gather(comm, own, (int64_t)sizeof *own * n, *out);
 }
 
 /* The rank whose launches of a step take longest. */
 static int slowest_rank(const Profiler *profiler, const Comm *comm,
-                        const int64_t *medians) {
+                        const int64_t *times) {
   int slowest = 0;
   double longest = -1;
   for (int rank = 0; rank < comm->world; rank++) {
     double total = 0;
     for (int i = 0; i < profiler->rows.n; i++)
       if (!is_transfer(profiler->rows.data[i].instr))
-        total += (double)medians[(int64_t)rank * profiler->rows.n + i] *
+        total += (double)times[(int64_t)rank * profiler->rows.n + i] *
                  (double)profiler->rows.data[i].runs;
     if (total > longest) slowest = rank;
     if (total > longest) longest = total;
@@ -264,19 +291,19 @@ static void add_transfer(Text *out, const Row *row, int64_t ps) {
 
 static Status write_launches(const Profiler *profiler, Arena *arena,
                              const char *path, int cores,
-                             const int64_t *medians) {
+                             const int64_t *times) {
   Text out = text_create(arena);
   text_add(&out, "path,phase,kernel,cores,ps,runs\n");
   for (int i = 0; i < profiler->rows.n; i++)
     if (!is_transfer(profiler->rows.data[i].instr) &&
         profiler->rows.data[i].runs > 0)
-      add_launch(&out, &profiler->rows.data[i], cores, medians[i]);
+      add_launch(&out, &profiler->rows.data[i], cores, times[i]);
   return file_replace(path, text_string(&out), out.n);
 }
 
 static Status write_transfers(const Profiler *profiler, Arena *arena,
                               const char *path, int world,
-                              const int64_t *medians) {
+                              const int64_t *times) {
   Text out = text_create(arena);
   text_add(&out, "op,group,bytes,parts,ps,runs\n");
   for (int i = 0; i < profiler->rows.n; i++) {
@@ -284,7 +311,7 @@ static Status write_transfers(const Profiler *profiler, Arena *arena,
     if (!is_transfer(row->instr) || row->runs == 0) continue;
     int64_t longest = 0;
     for (int rank = 0; rank < world; rank++) {
-      int64_t ps = medians[(int64_t)rank * profiler->rows.n + i];
+      int64_t ps = times[(int64_t)rank * profiler->rows.n + i];
       if (ps > longest) longest = ps;
     }
     add_transfer(&out, row, longest);
@@ -295,13 +322,13 @@ static Status write_transfers(const Profiler *profiler, Arena *arena,
 Status profiler_write(const Profiler *profiler, Arena *arena,
                       const Device *device, Comm *comm, const char *launches,
                       const char *transfers) {
-  int64_t *medians;
-  TRY(gather_medians(profiler, arena, comm, &medians));
+  int64_t *times;
+  TRY(gather_times(profiler, arena, comm, &times));
   if (comm->rank != 0 || profiler->steps == 0) return STATUS_OK;
-  int slowest = slowest_rank(profiler, comm, medians);
+  int slowest = slowest_rank(profiler, comm, times);
   if (launches)
     TRY(write_launches(profiler, arena, launches, device->cores,
-                       medians + (int64_t)slowest * profiler->rows.n));
+                       times + (int64_t)slowest * profiler->rows.n));
   if (!transfers) return STATUS_OK;
-  return write_transfers(profiler, arena, transfers, comm->world, medians);
+  return write_transfers(profiler, arena, transfers, comm->world, times);
 }
