@@ -113,6 +113,15 @@ static int64_t time_matmuls(Measuring *m) {
   return greatest(m->run, clock_ns() - begin);
 }
 
+/* Keeps matmuls of one pass that take about PASS_NS, from all over the step. */
+static void thin_out(Measuring *m, int64_t pass_ns) {
+  int64_t step = (pass_ns + PASS_NS - 1) / PASS_NS;
+  int kept = 0;
+  for (int64_t i = 0; i < m->matmuls.n; i += step)
+    m->matmuls.data[kept++] = m->matmuls.data[i];
+  m->matmuls.n = kept;
+}
+
 /* Matmuls follow no index, so they may run on whatever lies in the arena. */
 static void find_matmuls(Measuring *m) {
   enum { RUNS = 7 };
@@ -126,6 +135,7 @@ static void find_matmuls(Measuring *m) {
   if (m->matmuls.n == 0) return;
   m->passes = 1;
   time_matmuls(m);
+  thin_out(m, time_matmuls(m));
   int64_t once = time_matmuls(m), times[RUNS];
   m->passes = once < PASS_NS ? PASS_NS / (once + 1) : 1;
   for (int i = 0; i < RUNS; i++) times[i] = time_matmuls(m);
