@@ -97,7 +97,7 @@ static void add_to_box(Dot *d, int id) {
 
 /* A wait counts for its collective. */
 static void add_times(Dot *d) {
-  const PricedClass *class = &d->p->classes[0];
+  const PricedClass *class = priced_slowest(d->p);
   for (int i = 0; i < class->stream.n; i++) {
     const StreamSpan *span = &class->stream.data[i];
     int box = d->box_of[d->p->nodes[span->instruction].outer];

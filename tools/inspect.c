@@ -9,8 +9,8 @@
 const char *inspect_mfu_formula(void) {
   return "FLOPs of the matmuls, convolutions and attention (the full square) "
          "of a forward and a backward pass without recomputation, divided by "
-         "step time x ranks x peak FLOP/s of a device in the dtype of "
-         "computation";
+         "step time x peak FLOP/s of the devices of all ranks in the dtype "
+         "of computation";
 }
 
 double inspect_share(Ps part, Ps of) {
@@ -28,8 +28,12 @@ static bool measure_flops(Inspection *out) {
       driver_run_passes(&p->c, ENTRY_train, model->train, "autodiff");
   if (!trained) return false;
   out->flops = graph_product_flops(trained, p->c.module->arena);
-  DType dtype = model->precision.compute;
-  out->peak_flops = (double)p->c.ranks * (double)device_flops(p->device, dtype);
+  for (int i = 0; i < p->price.n_classes; i++) {
+    const PriceClass *class = &p->price.classes[i];
+    out->peak_flops +=
+        (double)class->ranks *
+        (double)device_flops(class->group->device, model->precision.compute);
+  }
   double seconds = (double)p->price.step * 1e-12;
   if (seconds > 0 && out->peak_flops > 0)
     out->mfu = out->flops / (seconds * out->peak_flops);

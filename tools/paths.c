@@ -69,10 +69,11 @@ static PathRow *path_row(PathSum *sum, const char *path) {
   return &sum->table->rows.data[at - 1];
 }
 
-/* The time of the first class, which is that of the step's parts. */
+/* The time of the class whose parts are those of the step. */
 static void add_times(PathSum *sum, const Priced *p) {
-  for (int i = 0; p->n_classes > 0 && i < p->classes[0].stream.n; i++) {
-    const StreamSpan *span = &p->classes[0].stream.data[i];
+  const PricedClass *class = priced_slowest(p);
+  for (int i = 0; class && i < class->stream.n; i++) {
+    const StreamSpan *span = &class->stream.data[i];
     PathRow *row = path_row(sum, priced_path(p->nodes[span->instruction].node));
     row->parts[span->part] += priced_length(span) - span->taken;
     row->parts[COST_interference] += span->taken;

@@ -197,8 +197,9 @@ static void follow_range(Follow *f, int from, int to) {
   }
 }
 
-static void follow_class(Arena *arena, Priced *p, const RawClass *raw,
-                         const RawClass *alone, PricedClass *out) {
+static void follow_class(Arena *arena, Priced *p, const PriceClass *class,
+                         const RawClass *raw, const RawClass *alone,
+                         PricedClass *out) {
   const InstructionList *list = p->step->instructions;
   int n = list->instructions.n;
   Follow f = {.arena = arena,
@@ -207,6 +208,7 @@ static void follow_class(Arena *arena, Priced *p, const RawClass *raw,
               .raw = raw,
               .alone = alone,
               .out = out,
+              .now = class->begin,
               .launches = ARENA_ARRAY(arena, LaunchCost, n),
               .start_of = map_create(arena),
               .ends = ARENA_ARRAY(arena, Ends, n),
@@ -220,23 +222,23 @@ static void follow_class(Arena *arena, Priced *p, const RawClass *raw,
     const PricedNode *at = &p->nodes[i];
     InstructionKind kind = list->instructions.data[i].kind;
     if (kind == INSTRUCTION_run)
-      f.launches[i] = cost_launch(&p->model, at->graph, at->id);
+      f.launches[i] = cost_launch(class->model, at->graph, at->id);
     if (kind == INSTRUCTION_clear)
-      f.launches[i] = cost_clear(&p->model, at->graph, at->id);
+      f.launches[i] = cost_clear(class->model, at->graph, at->id);
   }
   follow_range(&f, 0, n);
-  ASSERT(f.next == raw->stream.n && f.now == p->price.step);
+  ASSERT(f.next == raw->stream.n && f.now == class->begin + class->step);
 }
 
-/* The intervals of the first class add up to the parts of the step. */
-static void check_parts(const Priced *p) {
+/* The intervals of a class add up to the parts of its step. */
+static void check_parts(const PriceClass *class, const PricedClass *spans) {
   Ps parts[N_COST_PARTS] = {0};
-  for (int i = 0; i < p->classes[0].stream.n; i++) {
-    const StreamSpan *span = &p->classes[0].stream.data[i];
+  for (int i = 0; i < spans->stream.n; i++) {
+    const StreamSpan *span = &spans->stream.data[i];
     parts[span->part] += priced_length(span) - span->taken;
     parts[COST_interference] += span->taken;
   }
-  for (int i = 0; i < N_COST_PARTS; i++) ASSERT(parts[i] == p->price.parts[i]);
+  for (int i = 0; i < N_COST_PARTS; i++) ASSERT(parts[i] == class->parts[i]);
 }
 
 static void add_spans(Arena *arena, Priced *p) {
@@ -247,10 +249,11 @@ static void add_spans(Arena *arena, Priced *p) {
   find_nodes(arena, p);
   p->n_classes = spans.classes.n;
   p->classes = ARENA_ARRAY(arena, PricedClass, p->n_classes);
-  for (int c = 0; c < p->n_classes; c++)
-    follow_class(arena, p, &spans.classes.data[c], &alone.classes.data[c],
-                 &p->classes[c]);
-  if (p->n_classes > 0) check_parts(p);
+  for (int c = 0; c < p->n_classes; c++) {
+    follow_class(arena, p, &p->price.classes[c], &spans.classes.data[c],
+                 &alone.classes.data[c], &p->classes[c]);
+    check_parts(&p->price.classes[c], &p->classes[c]);
+  }
 }
 
 /* ---- public ---- */
@@ -263,6 +266,10 @@ const char *priced_path(const Node *node) {
         strncmp(path, prefixes[i], strlen(prefixes[i])) == 0)
       return path + strlen(prefixes[i]);
   return path;
+}
+
+const PricedClass *priced_slowest(const Priced *p) {
+  return p->n_classes > 0 ? &p->classes[p->price.slowest] : NULL;
 }
 
 Ps priced_length(const StreamSpan *span) {
@@ -291,27 +298,25 @@ static void note_cores(const Priced *p) {
                 cores, p->cluster->name, p->model.rates.units);
 }
 
-/* Classes of ranks begin their steps at different times. */
-static bool check_classes(const Priced *p) {
-  if (p->c.ranks <= group_ranks(&p->cluster->groups[0])) return true;
-  message_print("dnnc: error: not supported yet: a timeline of ranks on "
-                "several groups of devices of cluster '%s'\n"
-                "help: 'dnnc simulate' without --trace prices them\n",
-                p->cluster->name);
-  return false;
+/* The least of a rank that the program has. */
+static Bytes least_memory(const Priced *p) {
+  Bytes least = p->pinned > 0 ? p->pinned : INT64_MAX;
+  for (int i = 0; i < p->price.n_classes; i++) {
+    const ClusterGroup *group = p->price.classes[i].group;
+    if (group->device->values[DEVICE_memory] < least)
+      least = group->device->values[DEVICE_memory];
+  }
+  return least;
 }
 
 static int price_compiled(Tool *tool, bool wants_spans, Priced *p) {
   if (!check_model(&p->c)) return EXIT_user;
   if (!p->cluster) p->cluster = p->c.cluster;
-  if (wants_spans && !check_classes(p)) return EXIT_user;
   p->device = p->cluster->groups[0].device;
   p->step = driver_training_step(&p->c);
   if (!tool_cost_model(tool, p->cluster, p->c.ranks, &p->model))
     return EXIT_user;
-  p->memory = p->device->values[DEVICE_memory];
   p->pinned = p->c.plan ? p->c.plan->memory_bytes : 0;
-  if (p->pinned > 0 && p->pinned < p->memory) p->memory = p->pinned;
   p->peak = driver_arena_bytes(&p->c);
   double begin = driver_seconds();
   if (wants_spans)
@@ -319,6 +324,7 @@ static int price_compiled(Tool *tool, bool wants_spans, Priced *p) {
   else
     p->price = price_list(tool->arena, p->step->instructions, &p->model,
                           p->cluster, NULL, NULL);
+  p->memory = least_memory(p);
   driver_print_time(p->c.options, "price", begin);
   if (p->model.profile) note_cores(p);
   return EXIT_done;

@@ -46,11 +46,11 @@ typedef struct Priced {
   const EntryPoint *step; /* of training */
   Bytes peak;             /* the arena of a rank */
   Bytes pinned;           /* what the plan allows; 0: nothing is said */
-  Bytes memory;           /* of its device, or less where the plan says so */
+  Bytes memory;           /* of the least device, or less if the plan says so */
   Price price;
   /* With spans only: */
   PricedNode *nodes; /* by instruction */
-  int n_classes;     /* of ranks that run one list */
+  int n_classes;     /* of ranks, as in the price */
   PricedClass *classes;
 } Priced;
 
@@ -58,6 +58,8 @@ typedef struct Priced {
  * they are wanted.  Returns an exit code; mistakes are printed. */
 int tool_price(Tool *tool, bool wants_spans, Priced *out);
 
+/* The class that takes as long as the step; NULL without spans. */
+const PricedClass *priced_slowest(const Priced *p);
 /* The path of the value that a node belongs to: "grad." and "optimizer." are
  * what its phase says. */
 const char *priced_path(const Node *node);

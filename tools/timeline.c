@@ -201,27 +201,42 @@ static bool find_block(const Priced *p, const PricedClass *class, Name block,
   return true;
 }
 
+/* Classes begin their steps one after the other. */
+static Ps end_of_classes(const Priced *p) {
+  Ps end = 0;
+  for (int c = 0; c < p->price.n_classes; c++) {
+    const PriceClass *class = &p->price.classes[c];
+    if (class->begin + class->step > end) end = class->begin + class->step;
+  }
+  return end;
+}
+
 Timeline *timelines_of(Arena *arena, const Priced *p, int *out_n) {
   VEC(Timeline) out = {0};
   for (int c = 0; c < p->n_classes; c++) {
+    const PriceClass *class = &p->price.classes[c];
     const char *title =
         p->n_classes == 1
             ? arena_printf(arena, "A step of all %d ranks", p->c.ranks)
-            : arena_printf(arena, "A step of rank class %d", c);
-    vec_push(arena, &out, make_timeline(arena, p, c, 0, p->price.step, title));
+            : arena_printf(arena, "A step of the %d ranks of %s (%s)",
+                           class->ranks, class->group->name,
+                           class->group->device->name);
+    vec_push(arena, &out,
+             make_timeline(arena, p, c, 0, end_of_classes(p), title));
   }
-  const PricedClass *first = p->n_classes > 0 ? &p->classes[0] : NULL;
+  const PricedClass *slowest = priced_slowest(p);
   Repeat repeat = {0};
-  if (first) repeat = most_costly_repeat(arena, p, first);
+  if (slowest) repeat = most_costly_repeat(arena, p, slowest);
   int64_t index = repeat.last / 2;
   for (int backward = 0; repeat.name && backward < 2; backward++) {
     Ps begin = 0, end = 0;
-    if (!find_block(p, first, repeat.name, index, !backward, &begin, &end))
+    if (!find_block(p, slowest, repeat.name, index, !backward, &begin, &end))
       continue;
     const char *title = arena_printf(
         arena, "%s[%lld], one of %lld: %s pass", repeat.name, (long long)index,
         (long long)repeat.last + 1, backward ? "backward" : "forward");
-    vec_push(arena, &out, make_timeline(arena, p, 0, begin, end, title));
+    vec_push(arena, &out,
+             make_timeline(arena, p, p->price.slowest, begin, end, title));
   }
   *out_n = out.n;
   return out.data;
@@ -271,7 +286,8 @@ MemoryMoment *memory_over_time(Arena *arena, const Priced *p, int *out_n) {
   *out_n = 0;
   if (p->n_classes == 0 || p->price.step == 0) return NULL;
   const LiveBytes *live = live_bytes(arena, p);
-  const PricedClass *class = &p->classes[0];
+  const PricedClass *class = priced_slowest(p);
+  Ps begin = p->price.classes[p->price.slowest].begin;
   Ps column = p->price.step / TIMELINE_COLUMNS + 1;
   int64_t at = -1; /* the column of the last moment */
   int last = p->step->graph->nodes.n;
@@ -279,13 +295,13 @@ MemoryMoment *memory_over_time(Arena *arena, const Priced *p, int *out_n) {
     const StreamSpan *span = &class->stream.data[i];
     int node = p->nodes[span->instruction].outer;
     if (span->is_wait || node < 0) continue;
-    MemoryMoment moment = {.time = span->begin};
+    MemoryMoment moment = {.time = span->begin - begin};
     memcpy(moment.bytes, live[fullest_node(live, last, node)].bytes,
            sizeof moment.bytes);
     last = node;
-    if (span->begin / column != at) {
+    if (moment.time / column != at) {
       vec_push(arena, &out, moment);
-      at = span->begin / column;
+      at = moment.time / column;
     } else if (sum_of(moment.bytes) > sum_of(out.data[out.n - 1].bytes)) {
       memcpy(out.data[out.n - 1].bytes, moment.bytes, sizeof moment.bytes);
     }

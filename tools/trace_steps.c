@@ -83,8 +83,9 @@ Status trace_step(Arena *arena, const Priced *p, const char *path) {
     text_printf(&out,
                 "%s\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\","
                 "\"args\":{\"name\":\"%d ranks of %s (simulated)\"}}",
-                class ? "," : "{\"traceEvents\":[", class, p->c.ranks,
-                p->device->name);
+                class ? "," : "{\"traceEvents\":[", class,
+                p->price.classes[class].ranks,
+                p->price.classes[class].group->device->name);
     add_track(&out, class, 0, "stream");
     for (int q = 0; q < list->queues.n; q++)
       add_track(&out, class, q + 1, priced_queue_name(arena, p, q));

@@ -224,6 +224,7 @@ static void find_classes(Pricing *p, const CostModel *model,
       cost_share_machine(&models[g], group, ranks);
     }
     models[g].group = g;
+    price->classes[g].model = &models[g];
     left -= ranks;
   }
   ASSERT(left == 0);
@@ -231,10 +232,15 @@ static void find_classes(Pricing *p, const CostModel *model,
   p->actions = ARENA_ARRAY(p->arena, Actions, price->n_classes);
 }
 
+/* On the clocks of the simulator. */
+static Ps last_begin(const SimClassResult *result, int n_steps) {
+  return n_steps > 1 ? result->step_ends[n_steps - 2] : 0;
+}
+
 static void read_class(PriceClass *class, const SimClassResult *result,
                        int n_steps) {
-  const Ps *ends = result->step_ends;
-  class->step = ends[n_steps - 1] - (n_steps > 1 ? ends[n_steps - 2] : 0);
+  class->begin = last_begin(result, n_steps);
+  class->step = result->step_ends[n_steps - 1] - class->begin;
   for (int part = 0; part < N_COST_PARTS; part++) {
     class->compute += result->compute[part];
     class->exposed += result->exposed[part];
@@ -244,14 +250,18 @@ static void read_class(PriceClass *class, const SimClassResult *result,
 }
 
 static void read_result(Price *price, const SimResult *result, int n_steps) {
-  const PriceClass *slowest = price->classes;
+  Ps begin = INT64_MAX; /* of the first class */
   for (int c = 0; c < price->n_classes; c++) {
     PriceClass *class = &price->classes[c];
+    const PriceClass *slowest = &price->classes[price->slowest];
     read_class(class, &result->classes[c], n_steps);
+    if (class->begin < begin) begin = class->begin;
     if (class->step > slowest->step ||
         (class->step == slowest->step && class->compute > slowest->compute))
-      slowest = class;
+      price->slowest = c;
   }
+  for (int c = 0; c < price->n_classes; c++) price->classes[c].begin -= begin;
+  const PriceClass *slowest = &price->classes[price->slowest];
   price->step = slowest->step;
   for (int part = 0; part < N_COST_PARTS; part++)
     price->parts[part] = slowest->parts[part];
@@ -273,16 +283,17 @@ static void keep_span(void *user, int class, int queue, int id, Ps begin,
            (KeptSpan){class, queue, id, begin, end});
 }
 
-/* Times count from when the first class begins the last step. */
+/* The last step of each class.  Times count from when the first class begins
+ * its own. */
 static void tell_spans(const Spans *spans, const SimResult *result,
-                       int n_classes, int n_steps, SimSpan *span, void *user) {
-  Ps begin = n_steps > 1 ? INT64_MAX : 0;
-  for (int c = 0; n_steps > 1 && c < n_classes; c++)
-    if (result->classes[c].step_ends[n_steps - 2] < begin)
-      begin = result->classes[c].step_ends[n_steps - 2];
+                       const Price *price, int n_steps, SimSpan *span,
+                       void *user) {
   for (int i = 0; i < spans->spans.n; i++) {
     const KeptSpan *s = &spans->spans.data[i];
-    span(user, s->class, s->queue, s->id, s->begin - begin, s->end - begin);
+    Ps own = last_begin(&result->classes[s->class], n_steps);
+    Ps begin = own - price->classes[s->class].begin;
+    if (s->begin >= own)
+      span(user, s->class, s->queue, s->id, s->begin - begin, s->end - begin);
   }
 }
 
@@ -313,7 +324,7 @@ static void run_program(Pricing *p, SimSpan *span, void *user) {
       simulate(p->arena, &program, n_steps, span ? keep_span : NULL, &spans);
   ASSERT(!result.is_stuck && result.is_idle);
   read_result(price, &result, n_steps);
-  if (span) tell_spans(&spans, &result, n_classes, n_steps, span, user);
+  if (span) tell_spans(&spans, &result, price, n_steps, span, user);
 }
 
 Price price_list(Arena *arena, const InstructionList *list,

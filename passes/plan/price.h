@@ -11,7 +11,9 @@
  * theirs. */
 typedef struct PriceClass {
   const ClusterGroup *group;
+  const CostModel *model; /* of its devices */
   int ranks;
+  Ps begin; /* of its last step, after the first class has begun its own */
   Ps step;
   Ps parts[N_COST_PARTS];
   Ps compute, exposed; /* of it: kernels run; the stream waits for transfers */
@@ -27,7 +29,7 @@ typedef struct Price {
    * the first class. */
   int64_t n_measured;
   Ps measured, launches;
-  int n_classes;
+  int n_classes, slowest; /* slowest: the class of `step` and `parts` */
   PriceClass *classes;
   int n_actions, n_folded; /* of the first class: before and after folding */
 } Price;

@@ -174,6 +174,42 @@ wrong "cannot open 'missing.plan'" "$dnnc" diff "$plans/data.plan" missing.plan 
   --cluster two.cluster
 echo "inspect: differences"
 
+# ---- unlike devices: a timeline for each group, of which the slowest takes the step ----
+cat >both.cluster <<'END'
+cluster both {
+  group fast { device = a100_80g; level node { count = 2; link = 300GB/s; latency = 1us } }
+  group slow { device = v100_16g; level node { count = 2; link = 150GB/s; latency = 5us } }
+  level room { link = 1GB/s; latency = 20us }
+}
+END
+printf 'mesh { data = 4 }\nplan {\n  shard B over data\n}\n' >four.plan
+"$dnnc" show four.plan --model "$systems/mlp.dnn" --cluster both.cluster --json --html page.html \
+  --trace step.json >shown.json 2>message || { cat message; fail "two groups"; }
+python3 "$root/tests/e2e/page_numbers.py" page.html shown.json >numbers || fail "the page of two groups"
+python3 - <<'END' || fail "timelines of two groups"
+import json
+shown = json.load(open("shown.json"))
+events = json.load(open("step.json"), parse_float=lambda text: int(text.replace(".", "")))["traceEvents"]
+step = shown["step_ps"]
+assert sum(row["time_ps"] for row in shown["paths"]) == step
+classes = [t for t in shown["timelines"] if t["title"].startswith("A step of the 2 ranks of ")]
+assert [t["title"].split()[-2] for t in classes] == ["fast", "slow"], classes
+begins, lengths = [], []
+for pid, timeline in enumerate(classes):
+    bars = timeline["lanes"][0]["bars"]
+    assert all(a["end_ps"] == b["begin_ps"] for a, b in zip(bars, bars[1:])), pid
+    begins.append(bars[0]["begin_ps"])
+    lengths.append(bars[-1]["end_ps"] - bars[0]["begin_ps"])
+    spans = [(e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and (e["pid"], e["tid"]) == (pid, 0)]
+    assert (spans[0][0], spans[-1][1]) == (bars[0]["begin_ps"], bars[-1]["end_ps"])
+    assert all(a[1] == b[0] for a, b in zip(spans, spans[1:])), pid
+assert min(begins) == 0 and max(lengths) == step, (begins, lengths, step)
+waits = [sum(e["dur"] for e in events if e["pid"] == pid and e.get("name", "").startswith("wait: ")) for pid in (0, 1)]
+assert waits[0] > waits[1], waits
+assert shown["memory_bytes"] < 17e9
+END
+echo "inspect: two groups"
+
 # ---- show --html and --dot ----
 page() { # MODEL PLAN OPTION...
   show "$1" "$2" --html page.html --dot step.dot --json "${@:3}" >shown.json 2>message ||
