@@ -111,7 +111,7 @@ static void measure_links(Tuning *tuning) {
 
 static void measure_kernels(Tuning *tuning, int ranks) {
   Probes probes = tune_probes(tuning, ranks);
-  for (int i = 0; i < probes.n && !tune_is_stopped(); i++) {
+  for (int i = 0; i < probes.n && !tune_is_stopped() && !tuning->code; i++) {
     const char *why = "the budget is used up";
     int before = tuning->kernels.rows.n;
     if (child_now_ms() < tuning->until_ms &&
@@ -153,13 +153,16 @@ static int measure(Tuning *tuning) {
 }
 
 static void print_result(const Tuning *tuning) {
+  const char *name = tuning->name;
+  bool has_kernels = tuning->n_measured > 0;
   tune_say(tuning,
            "%d probes measured, %d left out; %d kernels and their work\n"
-           "%s.cluster and %s.profile: 'dnnc simulate %s --cluster %s.cluster "
-           "--profile %s.profile'\n",
-           tuning->n_measured, tuning->n_rejected, tuning->kernels.rows.n,
-           tuning->name, tuning->name, tuning->tool->options.subject,
-           tuning->name, tuning->name);
+           "%s.cluster%s%s%s: 'dnnc simulate %s --cluster %s.cluster%s%s%s'\n",
+           tuning->n_measured, tuning->n_rejected, tuning->kernels.rows.n, name,
+           has_kernels ? " and " : "", has_kernels ? name : "",
+           has_kernels ? ".profile" : "", tuning->tool->options.subject, name,
+           has_kernels ? " --profile " : "", has_kernels ? name : "",
+           has_kernels ? ".profile" : "");
 }
 
 static int end(const Tuning *tuning, int code) {

@@ -13,7 +13,8 @@
  * are reported.
  *
  * The environment says what kind of GPU it is:
- *   - DNN_MOCK_KERNELS: libraries of kernels compiled with tests/shim, "a:b"
+ *   - DNN_MOCK_KERNELS: libraries of kernels compiled with tests/shim, "a:b";
+ *     "idle": kernels do nothing
  *   - DNN_MOCK_DEVICES: how many GPUs (8)
  *   - DNN_MOCK_SM: compute capability (90)
  *   - DNN_MOCK_CAPACITY: bytes of memory (80e9)
