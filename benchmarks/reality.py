@@ -88,9 +88,9 @@ def tune(dnnc, folder, chosen):
         subprocess.run(words, cwd=ROOT, check=True)
 
 
-def predict(dnnc, model, path, cluster, *more):
+def predict(dnnc, model, path, *machine):
     return json.loads(run([dnnc, "simulate", *model_words(model), "--plan", path,
-                           "--cluster", cluster, "--json", *more]))
+                           "--json", *machine]))
 
 
 def flops_of(dnnc, model):
@@ -105,7 +105,7 @@ def steps_of(lines):
 
 
 def count_steps(predicted, most=200):
-    return max(4, min(most, int(SECONDS / predicted) + 3))
+    return max(3, min(most, int(SECONDS / predicted) + 3))
 
 
 def save(folder, name, rows):
