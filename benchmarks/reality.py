@@ -3,18 +3,20 @@
     python3 benchmarks/reality.py tune DNNC FOLDER [MODEL ...]
     python3 benchmarks/reality.py real DNNC FOLDER [MODEL ...]
     python3 benchmarks/reality.py curves DNNC FOLDER [MODEL ...]
+    python3 benchmarks/reality.py predict DNNC FOLDER
     python3 benchmarks/reality.py paced DNNC FOLDER MBIT [MODEL ...]
     python3 benchmarks/reality.py report FOLDER
 
 `tune` measures this machine for each model into FOLDER, with all plans of
 pairs.txt held out.  `real` predicts the plans of one and two ranks from these
 files, then runs them in rounds, one plan after the other.  `curves` does so for
-models that were not measured, from the kernels of all others.  `paced` does so
-for two to eight ranks that have a network namespace each and sleep instead of
-computing (tools/network.sh starts it); the compute that is slept is the one that
-is predicted, so it tests messages and overlap.  `report` prints errors, orders
-and the best plans, and beside them a constant step per model, and operations
-over the peak of the machine's best matmul.  Nothing else may run.
+models that were not measured, from the kernels of all others.  `predict`
+predicts the same steps again, from the same files, after a change of the cost
+model.  `paced` predicts and runs two to eight ranks that have a network
+namespace each and sleep instead of computing (tools/network.sh starts it); the
+compute that is slept is the one that is predicted, so it tests messages and
+overlap.  `report` prints errors, orders and the best plans, and beside them a
+constant step per model, and operations over one rate.  Nothing else may run.
 """
 import json
 import os
@@ -88,7 +90,7 @@ def tune(dnnc, folder, chosen):
         subprocess.run(words, cwd=ROOT, check=True)
 
 
-def predict(dnnc, model, path, *machine):
+def simulate(dnnc, model, path, *machine):
     return json.loads(run([dnnc, "simulate", *model_words(model), "--plan", path,
                            "--json", *machine]))
 
@@ -118,19 +120,45 @@ def run_bundle(bundle, steps, more):
                 "--no-save"], env=os.environ | more)
 
 
-def measure(dnnc, folder, kind, model, *machine):
-    """Predicts all plans from the files of `machine` before it runs one."""
+def machine_of(folder, kind, model):
+    """The options that name what was measured of this machine."""
+    if kind == "curves":
+        return ["--cluster", os.path.join(folder, "others.cluster")]
+    return ["--cluster", os.path.join(folder, model + ".cluster"),
+            "--profile", os.path.join(folder, model + ".profile")]
+
+
+def predicted(dnnc, folder, kind, model, plan):
+    out = simulate(dnnc, model, plan_path(kind, model, plan),
+                   *machine_of(folder, kind, model))
+    return {"predicted_s": out["step_s"], "terms": out["terms"],
+            "share": out.get("profile", {}).get("time_share", 0),
+            "peak_bytes": out["ranks"][0]["peak_bytes"]}
+
+
+def predict(dnnc, folder, chosen):
+    for model in chosen:
+        for kind in ("real", "curves"):
+            name = f"{model}.{kind}.json"
+            if not os.path.exists(os.path.join(folder, name)):
+                continue
+            rows = json.load(open(os.path.join(folder, name)))
+            for row in rows:
+                row |= predicted(dnnc, folder, kind, model, row["plan"])
+                print_row(row)
+            save(folder, name, rows)
+
+
+def measure(dnnc, folder, kind, model):
+    """Predicts all plans before it runs one."""
     rows, bundles = [], {}
     for of, name, plan in PAIRS:
         if of != kind or name != model:
             continue
         path = plan_path(kind, model, plan)
-        out = predict(dnnc, model, path, *machine)
         rows.append({"kind": kind, "model": model, "plan": plan,
-                     "ranks": ranks_of(path), "flops": flops_of(dnnc, model),
-                     "predicted_s": out["step_s"], "terms": out["terms"],
-                     "share": out.get("profile", {}).get("time_share", 0),
-                     "peak_bytes": out["ranks"][0]["peak_bytes"]})
+                     "ranks": ranks_of(path), "flops": flops_of(dnnc, model)}
+                    | predicted(dnnc, folder, kind, model, plan))
         bundles[plan] = os.path.join(folder, f"{model}.{plan}.bundle")
         run([dnnc, "build", *model_words(model), "--plan", path, "-o",
              bundles[plan], "--quiet"])
@@ -154,26 +182,23 @@ def measure(dnnc, folder, kind, model, *machine):
 
 def real(dnnc, folder, chosen):
     for model in chosen:
-        measure(dnnc, folder, "real", model,
-                "--cluster", os.path.join(folder, model + ".cluster"),
-                "--profile", os.path.join(folder, model + ".profile"))
+        measure(dnnc, folder, "real", model)
 
 
 def curves(dnnc, folder, chosen):
     """The kernels of all models that were measured, the links of one."""
-    tuned = [model for model in MODELS if model not in models_of("curves")]
+    tuned = models_of("real")
     lines = []
     for model in tuned:
         table = open(os.path.join(folder, model + ".kernels.csv")).readlines()
         lines += table[1:] if lines else table
     with open(os.path.join(folder, "others.kernels.csv"), "w") as file:
         file.writelines(lines)
-    cluster = os.path.join(folder, "others.cluster")
     text = open(os.path.join(folder, tuned[0] + ".cluster")).read()
-    with open(cluster, "w") as file:
+    with open(os.path.join(folder, "others.cluster"), "w") as file:
         file.write(text.replace(tuned[0] + ".kernels", "others.kernels"))
     for model in chosen:
-        measure(dnnc, folder, "curves", model, "--cluster", cluster)
+        measure(dnnc, folder, "curves", model)
 
 
 def print_row(row):
@@ -224,7 +249,7 @@ def paced(dnnc, folder, mbit, chosen):
                 continue
             if int(mbit) > 200 and ranks_of(path) > 4:
                 continue
-            out = predict(dnnc, model, path, "--cluster", cluster, "--profile",
+            out = simulate(dnnc, model, path, "--cluster", cluster, "--profile",
                           profile, "--without", "interference")
             bundle = os.path.join(folder, "paced.bundle")
             run([dnnc, "run", *model_words(model), "--plan", path, "--paced",
@@ -310,9 +335,11 @@ def main():
     if command == "paced":
         paced(dnnc, folder, words[2], words[3:] or models_of("paced"))
     else:
-        action = {"tune": tune, "real": real, "curves": curves}[command]
-        action(dnnc, folder, words[2:] or
-               models_of("curves" if command == "curves" else "real"))
+        action, models = {"tune": (tune, models_of("real")),
+                          "real": (real, models_of("real")),
+                          "curves": (curves, models_of("curves")),
+                          "predict": (predict, MODELS)}[command]
+        action(dnnc, folder, words[2:] or list(models))
     print(f"{time.time() - begin:.0f} s", file=sys.stderr)
 
 
