@@ -128,38 +128,81 @@ static void consider_tree(const CostModel *model, const Cluster *cluster,
   ring->latency = latency;
 }
 
-/* Inside of a machine, a unit of the first level, the curve has all that the
- * transport does.  Between machines it has what its thread takes, and the links
- * are those of the levels.
- */
+/* ---- measured ---- */
+
 static bool is_inside(const CostModel *model, const Cluster *cluster,
                       const GroupLevel *levels, int n_levels) {
   return n_levels == 1 &&
          levels[0].level == cluster->groups[model->group].levels;
 }
 
+/* A collective with `bytes`, and the shortest one. */
+typedef struct Measured {
+  LinkPoint at, least;
+} Measured;
+
+static bool find_measured(const CostModel *model, Op op, LinkReach reach,
+                          int64_t bytes, int n, Measured *out) {
+  return curves_link(model->curves, op, reach, n, bytes, &out->at) &&
+         curves_link(model->curves, op, reach, n, 0, &out->least);
+}
+
+/* Inside of a machine, a unit of the first level, the curve has all that the
+ * transport does.  Where no collective between machines was measured, it has
+ * what their thread takes, and the links are those of the levels. */
+static void add_inside(const CostModel *model, const Cluster *cluster, Op op,
+                       double sent, int n, const GroupLevel *levels,
+                       int n_levels, const Measured *inside, SimLoad *loads,
+                       SimTransfer *out) {
+  Ps total = inside->at.ps, least = inside->least.ps;
+  out->latency = least < total ? least : total;
+  Ps busy = total - out->latency;
+  out->n_loads = 1;
+  if (!is_inside(model, cluster, levels, n_levels)) {
+    out->n_loads =
+        add_loads(model, cluster, true, sent, n, levels, n_levels, loads);
+    out->latency += latency_of(ALGORITHM_direct, op, levels, n_levels);
+  }
+  loads[out->n_loads - 1] =
+      (SimLoad){cost_transport_link(cluster, model->group), busy};
+}
+
+/* Between machines the curve has all of a collective of whole machines, or of a
+ * rank in each, that share their links with no other.  Another one takes longer
+ * as more bytes leave a machine. */
+static void add_between(const CostModel *model, const Cluster *cluster,
+                        double sent, int n, const GroupLevel *levels,
+                        int n_levels, const Measured *between, SimLoad *loads,
+                        SimTransfer *out) {
+  const LinkPoint *at = &between->at;
+  GroupLevel outer = levels[n_levels - 1], like = outer;
+  like.ranks_below = like.group_below = at->ranks / at->nodes;
+  double own = level_time(model, true, sent, n, &outer);
+  double measured = level_time(model, true, sent, at->ranks, &like);
+  Ps total = measured > 0 ? (Ps)((double)at->ps * own / measured) : at->ps;
+  out->latency = between->least.ps < total ? between->least.ps : total;
+  out->n_loads =
+      add_loads(model, cluster, true, sent, n, levels, n_levels, loads);
+  loads[n_levels - 1] = (SimLoad){outer.link, total - out->latency};
+}
+
 static bool measured_transfer(Arena *arena, const CostModel *model,
                               const Cluster *cluster, Op op, int64_t bytes,
                               int n, const GroupLevel *levels, int n_levels,
                               SimTransfer *out) {
-  LinkPoint at, least;
-  if (!model->curves || model->transport != TRANSPORT_mpi ||
-      !curves_link(model->curves, op, n, bytes, &at) ||
-      !curves_link(model->curves, op, n, 0, &least))
-    return false;
+  if (!model->curves || model->transport != TRANSPORT_mpi) return false;
   SimLoad *loads = ARENA_ARRAY(arena, SimLoad, n_levels + 1);
-  Ps latency = least.ps < at.ps ? least.ps : at.ps;
+  Measured found;
   out->loads = loads;
-  out->latency = latency;
-  if (!is_inside(model, cluster, levels, n_levels)) {
-    out->n_loads = add_loads(model, cluster, true, (double)bytes, n, levels,
-                             n_levels, loads);
-    out->latency += latency_of(ALGORITHM_direct, op, levels, n_levels);
-  } else {
-    out->n_loads = 1;
-  }
-  loads[out->n_loads - 1] =
-      (SimLoad){cost_transport_link(cluster, model->group), at.ps - latency};
+  if (!is_inside(model, cluster, levels, n_levels) &&
+      find_measured(model, op, REACH_between, bytes, n, &found))
+    add_between(model, cluster, (double)bytes, n, levels, n_levels, &found,
+                loads, out);
+  else if (find_measured(model, op, REACH_inside, bytes, n, &found))
+    add_inside(model, cluster, op, (double)bytes, n, levels, n_levels, &found,
+               loads, out);
+  else
+    return false;
   int64_t kept, taken;
   if (curves_beside(model->curves, &kept, &taken)) {
     out->takes = taken * SIM_ONE / 1000;

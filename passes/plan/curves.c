@@ -1,20 +1,23 @@
 /*
  * curves.c -- interpolates between what was measured.
  *
- * A kernel's rate (operations a second, of kernels that move bytes: bytes) is
- * that of a plane through the rates of all kernels of its operator over the
- * logarithms of their sizes.  The plane is fitted by least squares, each kernel
- * weighted by the inverse fourth power of its distance (Cleveland, "Robust
- * locally weighted regression", 1979; the weights are Shepard's, 1968).
+ * The work of a launch is the time that its operations take at the best rate of
+ * all kernels of its operator, and its bytes at theirs: so a matmul with few
+ * rows, which reads its weights, is more work than its operations say.  How
+ * much of this rate a launch reaches is that of a plane through the kernels,
+ * over the logarithms of their sizes.  The plane is fitted by least squares,
+ * each kernel weighted by the inverse fourth power of its distance (Cleveland,
+ * "Robust locally weighted regression", 1979; the weights are Shepard's, 1968).
  *
- *     dot 64 x 512 x 784    120 GFLOP/s, 1 apart in m        weight 1
- *     dot 32 x 512 x 784     90 GFLOP/s, asked for
- *     dot  8 x 512 x 784     40 GFLOP/s, 2 apart             weight 1/16
+ *     dot 64 x 512 x 784    0.8, 1 apart in m        weight 1
+ *     dot 32 x 512 x 784    asked for
+ *     dot  8 x 512 x 784    0.5, 2 apart             weight 1/16
  *
  * A penalty on slopes keeps the plane flat in directions in which nothing was
- * measured, and its rate is at least half and at most twice the weighted mean.
+ * measured, and its share is at least half and at most twice the weighted mean.
  * Of 303 matmuls of four models on two cores, each predicted from those of
- * other sizes, the mean error is 7 %; that of the weighted mean is 12 %.
+ * other sizes, the mean error is 6 %; that of the weighted mean of operations a
+ * second is 11 %.
  */
 #include "passes/plan/curves.h"
 
@@ -39,20 +42,28 @@ static double log_of(double x) {
 
 typedef struct KernelSize {
   double logs[N_SIZES];
-  double work; /* of which the rate is */
+  double flops, bytes; /* bytes: at least 1 */
 } KernelSize;
 
 /* Contractions are like others of the same matrices, all else like what moves
  * as many bytes for as many operations. */
 static KernelSize size_of(int64_t batch, int64_t m, int64_t n, int64_t k,
                           double flops, double bytes) {
-  if (m > 0 && n > 0 && k > 0 && flops > 0)
-    return (KernelSize){{log_of((double)batch), log_of((double)m),
-                         log_of((double)n), log_of((double)k), 0},
-                        flops};
-  double intensity = bytes > 0 ? 16 * flops / bytes : 0;
-  return (KernelSize){{log_of(bytes), log_of(intensity), 0, 0, 0},
-                      bytes > 1 ? bytes : 1};
+  KernelSize size = {.flops = flops, .bytes = bytes > 1 ? bytes : 1};
+  if (m > 0 && n > 0 && k > 0 && flops > 0) {
+    const int64_t sizes[] = {batch, m, n, k};
+    for (int i = 0; i < ARRAY_LENGTH(sizes); i++)
+      size.logs[i] = log_of((double)sizes[i]);
+  } else {
+    size.logs[0] = log_of(bytes);
+    size.logs[1] = log_of(16 * flops / size.bytes);
+  }
+  return size;
+}
+
+static KernelSize size_of_point(const KernelPoint *point) {
+  return size_of(point->batch, point->m, point->n, point->k, point->flops,
+                 (double)point->bytes);
 }
 
 /* Points with another number of cores count where there are none with this. */
@@ -93,7 +104,7 @@ static void plane_add(Plane *plane, const double *apart, double weight,
 /* Its rate at the origin.  The penalty makes the sums positive definite, so
  * elimination needs no other pivots. */
 static double plane_rate(Plane *plane) {
-  const double penalty = 0.1; /* of a slope, against the sum of all weights */
+  const double penalty = 0.3; /* of a slope, against the sum of all weights */
   double weights = plane->terms[0][0];
   for (int i = 1; i < N_TERMS; i++) plane->terms[i][i] += penalty * weights;
   for (int i = N_TERMS - 1; i > 0; i--)
@@ -106,32 +117,69 @@ static double plane_rate(Plane *plane) {
   return plane->rates[0] / plane->terms[0][0];
 }
 
-Ps curves_kernel(const Curves *curves, Op op, const Work *work, int cores) {
+/* A launch that is asked for, and the kernels that answer. */
+typedef struct Question {
+  const Curves *curves;
+  Op op;
+  DType dtype;
+  int cores;
+  double most_flops, most_bytes; /* of one of them, in a picosecond */
+} Question;
+
+static bool answers(const Question *question, const KernelPoint *point) {
+  return point->op == question->op && point->dtype == question->dtype &&
+         point->cores == question->cores;
+}
+
+static void find_best_rates(Question *question) {
+  for (int i = 0; i < question->curves->n_kernels; i++) {
+    const KernelPoint *point = &question->curves->kernels[i];
+    if (!answers(question, point)) continue;
+    KernelSize size = size_of_point(point);
+    double flops = size.flops / (double)point->ps;
+    double bytes = size.bytes / (double)point->ps;
+    if (flops > question->most_flops) question->most_flops = flops;
+    if (bytes > question->most_bytes) question->most_bytes = bytes;
+  }
+}
+
+/* Picoseconds at the best rates. */
+static double work_of(const Question *question, const KernelSize *size) {
+  double flops =
+      question->most_flops > 0 ? size->flops / question->most_flops : 0;
+  return flops + size->bytes / question->most_bytes;
+}
+
+static Plane fit_plane(const Question *question, const KernelSize *size) {
   const double nearest = 1.0 / 1024; /* no weight is above its inverse square */
-  int measured = cores_measured(curves, op, work->dtype, cores);
-  if (measured == 0) return -1;
-  KernelSize size = size_of(work->batch, work->m, work->n, work->k, work->flops,
-                            (double)(work->read + work->written));
   Plane plane = {0};
-  for (int i = 0; i < curves->n_kernels; i++) {
-    const KernelPoint *point = &curves->kernels[i];
-    if (point->op != op || point->dtype != work->dtype ||
-        point->cores != measured)
-      continue;
-    KernelSize other = size_of(point->batch, point->m, point->n, point->k,
-                               point->flops, (double)point->bytes);
+  for (int i = 0; i < question->curves->n_kernels; i++) {
+    const KernelPoint *point = &question->curves->kernels[i];
+    if (!answers(question, point)) continue;
+    KernelSize other = size_of_point(point);
     double apart[N_SIZES], squared = nearest;
     for (int k = 0; k < N_SIZES; k++) {
-      apart[k] = other.logs[k] - size.logs[k];
+      apart[k] = other.logs[k] - size->logs[k];
       squared += apart[k] * apart[k];
     }
     plane_add(&plane, apart, 1 / (squared * squared),
-              other.work / (double)point->ps);
+              work_of(question, &other) / (double)point->ps);
   }
-  double mean = plane.rates[0] / plane.terms[0][0], rate = plane_rate(&plane);
-  if (rate < mean / 2) rate = mean / 2;
-  if (rate > mean * 2) rate = mean * 2;
-  double ps = size.work / rate * measured / cores;
+  return plane;
+}
+
+Ps curves_kernel(const Curves *curves, Op op, const Work *work, int cores) {
+  Question question = {.curves = curves, .op = op, .dtype = work->dtype};
+  question.cores = cores_measured(curves, op, work->dtype, cores);
+  if (question.cores == 0) return -1;
+  find_best_rates(&question);
+  KernelSize size = size_of(work->batch, work->m, work->n, work->k, work->flops,
+                            (double)(work->read + work->written));
+  Plane plane = fit_plane(&question, &size);
+  double mean = plane.rates[0] / plane.terms[0][0], share = plane_rate(&plane);
+  if (share < mean / 2) share = mean / 2;
+  if (share > mean * 2) share = mean * 2;
+  double ps = work_of(&question, &size) / share * question.cores / cores;
   return ps < 9e18 ? (Ps)(ps + 0.5) : INT64_MAX / 4;
 }
 
@@ -142,12 +190,16 @@ static Ps between(Ps a, Ps b, double at) {
   return a + (Ps)((double)(b - a) * at);
 }
 
-/* The points around `bytes` of groups whose size is nearest. */
-static int nearest_ranks(const Curves *curves, Op op, int ranks) {
+static bool is_like(const LinkPoint *point, Op op, LinkReach reach) {
+  return point->op == op && (point->nodes > 1) == (reach == REACH_between);
+}
+
+static int nearest_ranks(const Curves *curves, Op op, LinkReach reach,
+                         int ranks) {
   int best = 0;
   for (int i = 0; i < curves->n_links; i++) {
     const LinkPoint *point = &curves->links[i];
-    if (point->op != op || point->nodes != 1) continue;
+    if (!is_like(point, op, reach)) continue;
     int apart =
         point->ranks > ranks ? point->ranks - ranks : ranks - point->ranks;
     int least = best > ranks ? best - ranks : ranks - best;
@@ -183,15 +235,14 @@ bool curves_beside(const Curves *curves, int64_t *out_kept,
   return true;
 }
 
-bool curves_link(const Curves *curves, Op op, int ranks, Bytes bytes,
-                 LinkPoint *out) {
-  int measured = nearest_ranks(curves, op, ranks);
+bool curves_link(const Curves *curves, Op op, LinkReach reach, int ranks,
+                 Bytes bytes, LinkPoint *out) {
+  int measured = nearest_ranks(curves, op, reach, ranks);
   if (measured == 0) return false;
   const LinkPoint *below = NULL, *above = NULL;
   for (int i = 0; i < curves->n_links; i++) {
     const LinkPoint *point = &curves->links[i];
-    if (point->op != op || point->nodes != 1 || point->ranks != measured)
-      continue;
+    if (!is_like(point, op, reach) || point->ranks != measured) continue;
     if (point->bytes <= bytes && (!below || point->bytes > below->bytes))
       below = point;
     if (point->bytes >= bytes && (!above || point->bytes < above->bytes))

@@ -62,9 +62,15 @@ Ps curves_kernel(const Curves *curves, Op op, const Work *work, int cores);
  * the stream.  False: none was. */
 bool curves_beside(const Curves *curves, int64_t *out_kept, int64_t *out_taken);
 
-/* The time of a collective inside of a machine, between those measured; false:
- * none was. */
-bool curves_link(const Curves *curves, Op op, int ranks, Bytes bytes,
-                 LinkPoint *out);
+/* Where the ranks of a process group are. */
+typedef enum LinkReach {
+  REACH_inside, /* in one machine */
+  REACH_between /* machines */
+} LinkReach;
+
+/* The time of a collective between those measured, of the group whose size is
+ * nearest; false: none was. */
+bool curves_link(const Curves *curves, Op op, LinkReach reach, int ranks,
+                 Bytes bytes, LinkPoint *out);
 
 #endif

@@ -22,6 +22,7 @@ static KernelPoint dot(int64_t m, int64_t n, int64_t k, int cores, Ps ps) {
                        .n = n,
                        .k = k,
                        .flops = 2.0 * (double)(m * n * k),
+                       .bytes = 4 * (m * k + k * n + m * n),
                        .ps = ps};
 }
 
@@ -32,7 +33,9 @@ static Work work_of(int64_t m, int64_t n, int64_t k) {
                 .m = m,
                 .n = n,
                 .k = k,
-                .flops = 2.0 * (double)(m * n * k)};
+                .flops = 2.0 * (double)(m * n * k),
+                .read = 4 * (m * k + k * n),
+                .written = 4 * m * n};
 }
 
 Test(curves, go_through_points) {
@@ -61,6 +64,17 @@ Test(curves, rates_between_are_between) {
               (long long)n, rate);
     before = rate;
   }
+}
+
+/* Four times the rows take longer, but not four times as long where reading the
+ * weights takes most of the time. */
+Test(curves, weights_count_for_few_rows) {
+  KernelPoint points[] = {dot(4, 1024, 1024, 1, 423000000),
+                          dot(512, 512, 512, 1, 2680000000)};
+  Curves curves = {.n_kernels = 2, .kernels = points};
+  Work work = work_of(16, 1024, 1024);
+  Ps ps = curves_kernel(&curves, OP_dot, &work, 1);
+  cr_assert(ps > 423000000 && ps < 2 * 423000000LL, "%lld", (long long)ps);
 }
 
 Test(curves, other_cores_are_scaled) {
@@ -93,18 +107,22 @@ Test(curves, bytes_count_where_nothing_is_contracted) {
 Test(curves, links_are_linear_between_sizes) {
   LinkPoint points[] = {{OP_all_reduce, 2, 1, 1000, 5000, 0, 0},
                         {OP_all_reduce, 2, 1, 3000, 9000, 18000, 250},
-                        {OP_all_reduce, 4, 1, 1000, 7000, 0, 0}};
-  Curves curves = {.n_links = 3, .links = points};
+                        {OP_all_reduce, 4, 1, 1000, 7000, 0, 0},
+                        {OP_all_reduce, 2, 2, 1000, 90000, 0, 0}};
+  Curves curves = {.n_links = 4, .links = points};
   LinkPoint at;
-  cr_assert(curves_link(&curves, OP_all_reduce, 2, 2000, &at));
+  cr_assert(curves_link(&curves, OP_all_reduce, REACH_inside, 2, 2000, &at));
   cr_assert_eq(at.ps, 7000);
-  cr_assert(curves_link(&curves, OP_all_reduce, 2, 0, &at));
+  cr_assert(curves_link(&curves, OP_all_reduce, REACH_inside, 2, 0, &at));
   cr_assert_eq(at.ps, 5000);
-  cr_assert(curves_link(&curves, OP_all_reduce, 2, 6000, &at));
+  cr_assert(curves_link(&curves, OP_all_reduce, REACH_inside, 2, 6000, &at));
   cr_assert_eq(at.ps, 18000);
-  cr_assert(curves_link(&curves, OP_all_reduce, 8, 1000, &at));
+  cr_assert(curves_link(&curves, OP_all_reduce, REACH_inside, 8, 1000, &at));
   cr_assert_eq(at.ps, 7000);
-  cr_assert_not(curves_link(&curves, OP_all_gather, 2, 1000, &at));
+  cr_assert(curves_link(&curves, OP_all_reduce, REACH_between, 4, 2000, &at));
+  cr_assert_eq(at.ps, 180000);
+  cr_assert_not(
+      curves_link(&curves, OP_all_gather, REACH_inside, 2, 1000, &at));
 }
 
 Test(curves, beside_computation_medians_count) {
