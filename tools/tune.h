@@ -69,8 +69,9 @@ void tune_end_as_signalled(void);
 void tune_say(const Tuning *tuning, const char *format, ...) PRINTF_LIKE(2, 3);
 /* The rest of the budget, at least a second. */
 int64_t tune_left_ms(const Tuning *tuning);
-/* The first line that a child wrote to this file, without "dnnc: error: ". */
-const char *tune_first_line(const Tuning *tuning, const char *path);
+/* Why a child failed: its code, or the first line that it wrote to this file,
+ * without "dnnc: error: ". */
+const char *tune_why(const Tuning *tuning, int code, const char *path);
 /* Words of the model: its path and overrides. */
 void tune_model_words(const Tuning *tuning, Words *words);
 /* Options of commands that build. */

@@ -10,8 +10,35 @@
 
 enum { MOST_LINKS_BYTES = 1 << 20 };
 
-/* The greatest bandwidth of a machine, and the shortest time, among the rows of
- * collectives that cross machines. */
+/* A row of the table of collectives. */
+typedef struct LinkRow {
+  char op[32];
+  int64_t ranks, nodes, bytes, ps;
+} LinkRow;
+
+/* *at: a row, then the next one. */
+static bool read_row(const char **at, LinkRow *out) {
+  long long ranks, nodes, bytes, ps;
+  *at += strcspn(*at, "\n");
+  if (!**at || sscanf(++*at, "%31[a-z_],%lld,%lld,%lld,%lld", out->op, &ranks,
+                      &nodes, &bytes, &ps) != 5)
+    return false;
+  out->ranks = ranks;
+  out->nodes = nodes;
+  out->bytes = bytes;
+  out->ps = ps;
+  return nodes > 0 && ps > 0;
+}
+
+/* Bytes a second of a machine. */
+static int64_t rate_of(const LinkRow *row) {
+  return (int64_t)((double)row->bytes * (double)(row->ranks / row->nodes) /
+                   (double)row->ps * 1e12);
+}
+
+/* Among collectives that cross machines, the greatest bandwidth of a machine
+ * and the shortest time.  Sizes of a collective rise, and the largest counts: a
+ * link may take a little at once that it sends later. */
 static void fit_network(const Tuning *tuning, DetectedLink *out) {
   const char *text;
   size_t n;
@@ -20,16 +47,17 @@ static void fit_network(const Tuning *tuning, DetectedLink *out) {
       tuning->arena, arena_printf(tuning->arena, "%s.links.csv", tuning->name),
       MOST_LINKS_BYTES, &text, &n);
   if (status.code != STATUS_ok) return;
-  for (text += strcspn(text, "\n"); *text; text += strcspn(text, "\n")) {
-    long long ranks, nodes, bytes, ps;
-    const char *fields = strchr(++text, ',');
-    if (!fields || sscanf(fields, ",%lld,%lld,%lld,%lld", &ranks, &nodes,
-                          &bytes, &ps) != 4)
-      continue;
-    if (nodes < 2 || ps < 1) continue;
-    double rate = (double)bytes * (double)(ranks / nodes) / (double)ps * 1e12;
-    if (rate > (double)out->bandwidth) out->bandwidth = (int64_t)rate;
-    if (!out->latency || ps < out->latency) out->latency = ps;
+  LinkRow row, next;
+  bool is_row = read_row(&text, &row);
+  while (is_row) {
+    is_row = read_row(&text, &next);
+    bool is_largest =
+        !is_row || strcmp(row.op, next.op) || row.ranks != next.ranks;
+    if (row.nodes > 1 && is_largest && rate_of(&row) > out->bandwidth)
+      out->bandwidth = rate_of(&row);
+    if (row.nodes > 1 && (!out->latency || row.ps < out->latency))
+      out->latency = row.ps;
+    row = next;
   }
 }
 

@@ -71,8 +71,8 @@ static bool run_rank(const Tuning *tuning, const char *folder, int rank,
                .err = arena_printf(arena, "%s/errors-%d", folder, rank),
                .limit_ms = tune_left_ms(tuning),
                .is_stopped = tune_is_stopped});
-  *out_why = tune_first_line(tuning,
-                             arena_printf(arena, "%s/errors-%d", folder, rank));
+  *out_why =
+      tune_why(tuning, code, arena_printf(arena, "%s/errors-%d", folder, rank));
   return code == EXIT_done;
 }
 

@@ -24,15 +24,6 @@ static const char *file_in(const Tuning *tuning, const char *name) {
 
 /* ---- children ---- */
 
-static const char *why_of(const Tuning *tuning, int code, const char *errors) {
-  switch (code) {
-  case CHILD_late: return "it took longer than the budget";
-  case CHILD_stopped: return "the command was stopped";
-  case CHILD_failed: return "its process could not be run to its end";
-  default: return tune_first_line(tuning, errors);
-  }
-}
-
 static bool run_words(const Tuning *tuning, const char *program,
                       const Words *words, const char **out_why) {
   const char *errors = file_in(tuning, "errors");
@@ -44,7 +35,7 @@ static bool run_words(const Tuning *tuning, const char *program,
                                 .limit_ms = tune_left_ms(tuning),
                                 .is_stopped = tune_is_stopped});
   if (code == EXIT_done) return true;
-  *out_why = why_of(tuning, code, errors);
+  *out_why = tune_why(tuning, code, errors);
   return false;
 }
 

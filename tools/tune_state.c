@@ -54,7 +54,7 @@ int64_t tune_left_ms(const Tuning *tuning) {
   return left > 1000 ? left : 1000;
 }
 
-const char *tune_first_line(const Tuning *tuning, const char *path) {
+static const char *first_line(const Tuning *tuning, const char *path) {
   static const char prefix[] = "dnnc: error: ";
   const char *text;
   size_t n;
@@ -62,6 +62,15 @@ const char *tune_first_line(const Tuning *tuning, const char *path) {
   if (status.code != STATUS_ok || n == 0) return "it said nothing";
   if (strncmp(text, prefix, sizeof prefix - 1) == 0) text += sizeof prefix - 1;
   return arena_printf(tuning->arena, "%.*s", (int)strcspn(text, "\n"), text);
+}
+
+const char *tune_why(const Tuning *tuning, int code, const char *path) {
+  switch (code) {
+  case CHILD_late: return "it took longer than the budget";
+  case CHILD_stopped: return "the command was stopped";
+  case CHILD_failed: return "its process could not be run to its end";
+  default: return first_line(tuning, path);
+  }
 }
 
 static void add_option(const Tuning *tuning, Words *words, const char *name,

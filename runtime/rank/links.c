@@ -16,6 +16,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
   MOST_BYTES = 16 << 20, /* of a part */
@@ -23,7 +24,7 @@ enum {
   MOST_STARTED = 200,   /* collectives under way beside matmuls */
   PASS_NS = 40000000,   /* matmuls take about as long in one measurement */
   CASE_NS = 300000000,  /* one case takes about as long */
-  SPIN_NS = 1000000,    /* before one begins */
+  PAUSE_NS = 1000000,   /* before one begins */
   CACHE_BYTES = 4 << 20 /* written before one begins */
 };
 
@@ -194,7 +195,7 @@ static void compute_between(Run *run) {
   static char cache[CACHE_BYTES];
   memset(cache, 0, sizeof cache);
   run_must(run, run->comm->barrier(run->comm));
-  for (int64_t until = clock_ns() + SPIN_NS; clock_ns() < until;) continue;
+  nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
 }
 
 static int64_t time_case(Run *run, LinkCase *c) {
