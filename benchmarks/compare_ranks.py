@@ -143,4 +143,5 @@ def main():
             compare(dnnc, float(mbit), int(rounds), case, folder)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -120,8 +120,12 @@ def run_bundle(bundle, steps, more):
                 "--no-save"], env=os.environ | more)
 
 
-def machine_of(folder, kind, model):
+def machine_of(folder, kind, model, ranks):
     """The options that name what was measured of this machine."""
+    if kind.startswith("paced"):
+        return ["--cluster", network_cluster(folder, model, kind[5:], ranks),
+                "--profile", os.path.join(folder, model + ".profile"),
+                "--without", "interference"]
     if kind == "curves":
         return ["--cluster", os.path.join(folder, "others.cluster")]
     return ["--cluster", os.path.join(folder, model + ".cluster"),
@@ -129,8 +133,9 @@ def machine_of(folder, kind, model):
 
 
 def predicted(dnnc, folder, kind, model, plan):
-    out = simulate(dnnc, model, plan_path(kind, model, plan),
-                   *machine_of(folder, kind, model))
+    path = plan_path(kind.rstrip("0123456789"), model, plan)
+    out = simulate(dnnc, model, path,
+                   *machine_of(folder, kind, model, ranks_of(path)))
     return {"predicted_s": out["step_s"], "terms": out["terms"],
             "share": out.get("profile", {}).get("time_share", 0),
             "peak_bytes": out["ranks"][0]["peak_bytes"]}
@@ -138,7 +143,7 @@ def predicted(dnnc, folder, kind, model, plan):
 
 def predict(dnnc, folder, chosen):
     for model in chosen:
-        for kind in ("real", "curves"):
+        for kind in ("real", "curves", "paced200", "paced1000"):
             name = f"{model}.{kind}.json"
             if not os.path.exists(os.path.join(folder, name)):
                 continue
@@ -211,20 +216,23 @@ def print_row(row):
 
 # ---- paced ----
 
-def network_cluster(folder, model, mbit):
-    """The cluster of tune, with the links of the namespaces, as tune has measured
-    them in a job there."""
+def network_cluster(folder, model, mbit, ranks):
+    """The cluster of tune, with the collectives between namespaces, as tune has
+    measured them in a job of so many ranks."""
+    name = os.path.join(folder, f"{model}.{mbit}.{ranks}")
+    job = os.path.join(folder, f"job{mbit}.{ranks}")
+    network = re.search(r"level network \{[^}]*\}", open(job + ".cluster").read())
     text = open(os.path.join(folder, model + ".cluster")).read()
-    job = open(os.path.join(folder, f"job{mbit}.cluster")).read()
-    network = re.search(r"level network \{[^}]*\}", job).group(0)
-    network = re.sub(r"count = \d+", "count = 8", network)
     text = re.sub(r"level node \{[^}]*\}",
                   "level node { count = 1; link = 8GB/s; latency = 1us }\n  "
-                  + network, text)
-    path = os.path.join(folder, f"{model}.{mbit}.cluster")
-    with open(path, "w") as file:
-        file.write(text)
-    return path
+                  + network.group(0), text)
+    with open(name + ".cluster", "w") as file:
+        file.write(text.replace(model + ".links", os.path.basename(name) + ".links"))
+    lines = open(os.path.join(folder, model + ".links.csv")).readlines()
+    lines += open(job + ".links.csv").readlines()[1:]
+    with open(name + ".links.csv", "w") as file:
+        file.writelines(lines)
+    return name + ".cluster"
 
 
 def in_namespaces(bundle, ranks, steps):
@@ -241,7 +249,6 @@ def in_namespaces(bundle, ranks, steps):
 def paced(dnnc, folder, mbit, chosen):
     for model in chosen:
         rows = []
-        cluster = network_cluster(folder, model, mbit)
         profile = os.path.join(folder, model + ".profile")
         for kind, name, plan in PAIRS:
             path = plan_path(kind, model, plan) if kind == "paced" else None
@@ -249,19 +256,17 @@ def paced(dnnc, folder, mbit, chosen):
                 continue
             if int(mbit) > 200 and ranks_of(path) > 4:
                 continue
-            out = simulate(dnnc, model, path, "--cluster", cluster, "--profile",
-                          profile, "--without", "interference")
+            row = {"kind": kind, "model": model, "plan": plan, "mbit": mbit,
+                   "ranks": ranks_of(path), "flops": flops_of(dnnc, model)}
+            row |= predicted(dnnc, folder, kind + mbit, model, plan)
+            cluster = network_cluster(folder, model, mbit, ranks_of(path))
             bundle = os.path.join(folder, "paced.bundle")
             run([dnnc, "run", *model_words(model), "--plan", path, "--paced",
                  profile, "--cluster", cluster, "-o", bundle, "--steps", "0",
                  "--quiet"])
-            steps = count_steps(out["step_s"], 40)
-            lines = in_namespaces(bundle, ranks_of(path), steps)
-            row = {"kind": kind, "model": model, "plan": plan, "mbit": mbit,
-                   "ranks": ranks_of(path), "predicted_s": out["step_s"],
-                   "flops": flops_of(dnnc, model), "terms": out["terms"],
-                   "share": out["profile"]["time_share"],
-                   "measured_s": statistics.median(steps_of(lines)) * 1e-3}
+            lines = in_namespaces(bundle, ranks_of(path),
+                                  count_steps(row["predicted_s"], 40))
+            row["measured_s"] = statistics.median(steps_of(lines)) * 1e-3
             print_row(row)
             rows.append(row)
             save(folder, f"{model}.paced{mbit}.json", rows)

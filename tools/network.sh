@@ -12,8 +12,10 @@ set -eu
 cd "$(dirname "$0")/.."
 export DNNC_NETWORK=${DNNC_NETWORK:-dnn$$x}
 export DNNC_TORCH_PYTHON=${DNNC_TORCH_PYTHON:-python3}
-dnnc=$(readlink -f "${DNNC:-build/dnnc}") rounds=${ROUNDS:-5} ranks=4
-[ "${1:-}" != paced ] || ranks=8
+dnnc=$(readlink -f "${DNNC:-build/dnnc}") rounds=${ROUNDS:-5} ranks=4 burst=256kb
+# A burst passes at any rate, and short messages are nothing else; it must hold
+# a packet of 64 kB.
+[ "${1:-}" != paced ] || { ranks=8 burst=80kb; }
 work=$(mktemp -d)
 made=0
 
@@ -60,7 +62,7 @@ shape() {
   for i in $(seq 0 $((ranks - 1))); do
     for at in "$DNNC_NETWORK$i eth0" "$bridge port$i"; do
       tc -n "${at% *}" qdisc replace dev "${at#* }" root tbf rate "$1mbit" \
-        burst 256kb latency 50ms || skip "no tbf here"
+        burst $burst latency 50ms || skip "no tbf here"
     done
   done
 }
@@ -121,15 +123,19 @@ steps() {
   python3 benchmarks/compare_ranks.py "$dnnc" "$rate" "$rounds" "$@"
 }
 
-# The links are measured first, in a job of four ranks.
+# The links are measured first, in jobs of as many ranks as the plans have: all
+# share the cores of one machine.
 paced() {
   local folder=$1 rate=${2:-200}
   shift
   shift || true
   shape "$rate"
-  [ -s "$folder/job$rate.cluster" ] ||
-    on_ranks 4 "$dnnc" tune benchmarks/systems/mlp.dnn --budget 100s \
-      -o "$folder/job$rate"
+  local n
+  for n in 2 4 $([ "$rate" -gt 200 ] || echo 8); do
+    [ -s "$folder/job$rate.$n.cluster" ] ||
+      on_ranks $n "$dnnc" tune benchmarks/systems/mlp.dnn \
+        --budget $((20 + 20 * n))s -o "$folder/job$rate.$n"
+  done
   python3 benchmarks/reality.py paced "$dnnc" "$folder" "$rate" "$@"
 }
 
