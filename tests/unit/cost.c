@@ -262,6 +262,36 @@ Test(cost, transfers_by_hand) {
   }
 }
 
+/* A collective of whole nodes takes as long as it was measured.  Four groups of
+ * one rank in each node send 28,000 bytes from a node where it sends 16,000. */
+Test(cost, transfers_between_nodes_as_measured) {
+  static const LinkPoint points[] = {{OP_all_gather, 8, 2, 10, 1000, 0, 0},
+                                     {OP_all_gather, 8, 2, 7000, 5000000, 0, 0},
+                                     {OP_all_gather, 4, 1, 7000, 30000, 0, 0}};
+  const Curves curves = {.n_links = ARRAY_LENGTH(points), .links = points};
+  Arena *arena = module_create()->arena;
+  const Cluster *cluster = two_nodes(arena);
+  CostModel model = round_model();
+  model.transport = TRANSPORT_mpi;
+  model.rates.transport = 1e15;
+  model.curves = &curves;
+  const struct {
+    int n, stride;
+    Ps busy;
+  } groups[] = {{8, 1, 4999000}, {2, 4, 8749000}};
+  for (int i = 0; i < ARRAY_LENGTH(groups); i++) {
+    int64_t ranks[8];
+    for (int r = 0; r < groups[i].n; r++) ranks[r] = r * groups[i].stride;
+    GroupLevel levels[2];
+    int n_levels = cost_group_levels(cluster, 8, ranks, groups[i].n, levels);
+    SimTransfer transfer = cost_transfer(arena, &model, cluster, OP_all_gather,
+                                         7000, groups[i].n, levels, n_levels);
+    cr_expect_eq(transfer.latency, 1000);
+    cr_expect_eq(transfer.loads[n_levels - 1].busy, groups[i].busy, "%d: %ld",
+                 i, (long)transfer.loads[n_levels - 1].busy);
+  }
+}
+
 /* Few bytes over many ranks: a tree has fewer hops, and more bytes. */
 Test(cost, a_tree_for_small_all_reduces) {
   Arena *arena = module_create()->arena;
