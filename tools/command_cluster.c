@@ -25,11 +25,9 @@ int command_cluster(Tool *tool) {
   if (status.code != STATUS_ok) return tool_fail(status);
   if (!options->output) tool_print(&out);
   if (unknown)
-    message_print(
-        "dnnc: warning: no preset has '%s': add its rates to the "
-        "file\n"
-        "help: 'dnnc list devices' shows the rates of those that have "
-        "one\n",
-        unknown);
+    message_print("dnnc: warning: no preset has '%s': add its rates to the "
+                  "file\n"
+                  "help: 'dnnc list devices' shows those of other devices\n",
+                  unknown);
   return EXIT_done;
 }

@@ -159,7 +159,7 @@ static void print_side(Text *out, const char *name, const char *plan,
 
 static void print_diff(Text *out, const Diff *d) {
   text_printf(out, "%s on %s (%s), estimates\n", d->a->c.model->name,
-              d->a->cluster->name, d->a->device->name);
+              d->a->cluster->name, priced_devices(out->arena, d->a));
   print_side(out, "a", d->plan_a, d->a);
   print_side(out, "b", d->plan_b, d->b);
   DiffRows terms = diff_terms(d), kinds = diff_kinds(d);

@@ -29,7 +29,7 @@ static void add_head(Text *out, const Inspection *in) {
   text_add_json(out, p->c.model->name);
   add_string(out, "plan", in->plan);
   add_string(out, "cluster", p->cluster->name);
-  add_string(out, "device", p->device->name);
+  add_string(out, "device", priced_devices(out->arena, p));
   add_integer(out, "n_ranks", p->c.ranks);
   add_integer(out, "step_ps", p->price.step);
   add_integer(out, "samples", in->samples);

@@ -22,7 +22,7 @@ static void add_title(Text *out, const Inspection *in) {
   text_add(out, " ranks of cluster ");
   page_text(out, p->cluster->name);
   text_add(out, ", devices ");
-  page_text(out, p->device->name);
+  page_text(out, priced_devices(out->arena, p));
   for (int a = 0; a < mesh->n_axes; a++) {
     text_add(out, a ? " &times; " : "; mesh ");
     page_text(out, mesh->axes[a].name);

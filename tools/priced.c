@@ -276,6 +276,14 @@ Ps priced_length(const StreamSpan *span) {
   return span->end - span->begin;
 }
 
+const char *priced_devices(Arena *arena, const Priced *p) {
+  Text names = text_create(arena);
+  for (int i = 0; i < p->price.n_classes; i++)
+    text_printf(&names, "%s%s", i ? ", " : "",
+                p->price.classes[i].group->device->name);
+  return text_string(&names);
+}
+
 const char *priced_queue_name(Arena *arena, const Priced *p, int queue) {
   const InstructionQueue *of = &p->step->instructions->queues.data[queue];
   const Mesh *mesh = &p->step->graph->mesh;
@@ -312,7 +320,6 @@ static Bytes least_memory(const Priced *p) {
 static int price_compiled(Tool *tool, bool wants_spans, Priced *p) {
   if (!check_model(&p->c)) return EXIT_user;
   if (!p->cluster) p->cluster = p->c.cluster;
-  p->device = p->cluster->groups[0].device;
   p->step = driver_training_step(&p->c);
   if (!tool_cost_model(tool, p->cluster, p->c.ranks, &p->model))
     return EXIT_user;

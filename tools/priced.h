@@ -41,7 +41,6 @@ typedef struct PricedNode {
 typedef struct Priced {
   Compilation c;          /* `step` lies in it: a Priced is not copied */
   const Cluster *cluster; /* after --what-if */
-  const ClusterDevice *device;
   CostModel model;
   const EntryPoint *step; /* of training */
   Bytes peak;             /* the arena of a rank */
@@ -64,6 +63,8 @@ const PricedClass *priced_slowest(const Priced *p);
  * what its phase says. */
 const char *priced_path(const Node *node);
 Ps priced_length(const StreamSpan *span);
+/* The devices of the ranks: "a100_80g", or "a100_80g, v100_16g". */
+const char *priced_devices(Arena *arena, const Priced *p);
 /* "bulk", or "bulk of data" where queues are those of a group. */
 const char *priced_queue_name(Arena *arena, const Priced *p, int queue);
 

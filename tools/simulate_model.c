@@ -73,13 +73,9 @@ static void print_class(Text *out, const Priced *s, const PriceClass *class) {
 
 void priced_print(Text *out, const Priced *s) {
   const Price *price = &s->price;
-  text_printf(out, "%s on %d ranks of %s", s->c.model->name, s->c.ranks,
-              s->cluster->name);
-  for (int i = 0; i < price->n_classes; i++)
-    text_printf(out, "%s%s", i ? ", " : " (",
-                price->classes[i].group->device->name);
-  text_printf(out, "): a step takes %s (estimate)\n",
-              milliseconds(out, price->step));
+  text_printf(out, "%s on %d ranks of %s (%s): a step takes %s (estimate)\n",
+              s->c.model->name, s->c.ranks, s->cluster->name,
+              priced_devices(out->arena, s), milliseconds(out, price->step));
   for (int part = 0; part < N_COST_PARTS; part++)
     if (price->parts[part] > 0)
       text_printf(out, "  %-16s %14s %6.1f %%  %s\n",

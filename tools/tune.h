@@ -87,7 +87,8 @@ Probes tune_probes(Tuning *tuning, int ranks);
 /* Runs a probe and adds what it measured to the tables, which are written
  * anew; false: it cannot run, *out_why says why. */
 bool tune_measure(Tuning *tuning, const Probe *probe, const char **out_why);
-/* Runs all probes that could run once more; false: the budget is used up. */
+/* Runs all probes that could run once more; false: the budget is used up, or
+ * one fails. */
 bool tune_measure_again(Tuning *tuning);
 /* Builds the bundle of a probe. */
 bool tune_build(Tuning *tuning, const Probe *probe, const char *bundle,

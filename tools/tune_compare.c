@@ -44,7 +44,8 @@ static bool run_child(const Tuning *tuning, const Words *words,
                                 .limit_ms = limit_ms,
                                 .is_stopped = tune_is_stopped});
   if (code == EXIT_done) return true;
-  *out_why = tune_why(tuning, code, errors);
+  *out_why = code == CHILD_late ? "it took longer than its share of the budget"
+                                : tune_why(tuning, code, errors);
   return false;
 }
 

@@ -207,6 +207,7 @@ assert min(begins) == 0 and max(lengths) == step, (begins, lengths, step)
 waits = [sum(e["dur"] for e in events if e["pid"] == pid and e.get("name", "").startswith("wait: ")) for pid in (0, 1)]
 assert waits[0] > waits[1], waits
 assert shown["memory_bytes"] < 17e9
+assert shown["device"] == "a100_80g, v100_16g"
 END
 echo "inspect: two groups"
 
