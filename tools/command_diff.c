@@ -230,6 +230,7 @@ static int price_plan(Tool *tool, const char *plan, Priced *out,
 
 int command_diff(Tool *tool) {
   Options *options = &tool->options;
+  tool_use_certificate(tool, options->subject);
   if (!options->model) {
     message_print("dnnc: error: what a plan costs follows from a model\n"
                   "help: name it with --model MODEL\n");

@@ -108,7 +108,7 @@ static bool needs(const char *what, const char *help) {
 }
 
 /* Several options need a model, and those about the price of a step need the
- * machines, too.  A plan may name both once it has a certificate; none has. */
+ * machines, too. */
 static bool check_show_options(const Options *options) {
   bool is_priced = options->trace || options->html || options->dot ||
                    options->lines >= 0 || options->what_if.n > 0 ||
@@ -125,19 +125,24 @@ static bool check_show_options(const Options *options) {
   return true;
 }
 
+static bool ends_with(const char *text, const char *end) {
+  size_t n = strlen(text), k = strlen(end);
+  return n > k && strcmp(text + n - k, end) == 0;
+}
+
 int command_show(Tool *tool) {
   Options *options = &tool->options;
-  size_t length = strlen(options->subject);
+  bool is_map = ends_with(options->subject, ".map"),
+       is_cluster = ends_with(options->subject, ".cluster");
+  if (!is_map && !is_cluster) tool_use_certificate(tool, options->subject);
   if (!check_show_options(options)) return EXIT_user;
   if (options->model) {
     options->plan = options->subject;
     options->subject = options->model;
     return options->cluster ? show_step(tool) : show_compiled(tool);
   }
-  if (length > 4 && !strcmp(tool->options.subject + length - 4, ".map"))
-    return show_map(tool);
-  if (length > 8 && !strcmp(tool->options.subject + length - 8, ".cluster"))
-    return show_cluster(tool);
+  if (is_map) return show_map(tool);
+  if (is_cluster) return show_cluster(tool);
   if (tool->options.ranks > 0) {
     message_print(
         "dnnc: error: 'dnnc show' takes --ranks for a cluster only\n");

@@ -23,19 +23,6 @@ enum { MOST_AT_A_TIME = 8 };
 
 /* ---- what lines cost ---- */
 
-/* The plan file as the front end has read it, but with places of its own. */
-static const Ast *read_plan(Tool *tool, const Source **out_source) {
-  enum { MOST_PLAN_BYTES = 16 << 20 };
-  Source *source = ARENA_NEW(tool->arena, Source);
-  source->path = tool->options.plan;
-  Status status = file_read(tool->arena, source->path, MOST_PLAN_BYTES,
-                            &source->text, &source->n);
-  if (status.code != STATUS_ok) return NULL;
-  *out_source = source;
-  return ast_parse(tool->arena, tool->module.names, diags_create(tool->arena),
-                   source);
-}
-
 static void add_lines(Arena *arena, const Ast *ast, PlanLines *out) {
   for (int i = 0; i < ast->n_items; i++) {
     const Item *item = &ast->items[i];
@@ -233,7 +220,7 @@ static void try_lines(Tool *tool, const Priced *p, const Source *source,
 PlanLines plan_lines_of(Tool *tool, const Priced *p) {
   PlanLines out = {0};
   const Source *source = NULL;
-  const Ast *ast = read_plan(tool, &source);
+  const Ast *ast = tool_parse_plan(tool, tool->options.plan, &source);
   if (!ast || p->n_classes == 0) return out;
   add_lines(tool->arena, ast, &out);
   int n = out.lines.n;

@@ -59,6 +59,7 @@ typedef struct Tool {
  * false.  Never exits. */
 bool options_parse(Tool *tool, int argc, char **argv);
 /* Adds the options of run_options.def that were given, as words for a rank. */
+struct Ast; /* frontend/syntax/ast.h */
 typedef VEC(const char *) Words;
 void options_hand_on(Arena *arena, const Options *options, Words *words);
 void options_help(Text *out, CommandId command);
@@ -97,6 +98,13 @@ const char *tool_scratch_folder(Tool *tool, const char *cache);
 /* Reads the file that the command line names; prints a mistake, NULL then
  * (print.c). */
 const Source *tool_read_subject(Tool *tool);
+/* Parses a plan file; NULL: it cannot be read (certificate.c).  Its mistakes
+ * are left to whoever compiles with it. */
+const struct Ast *tool_parse_plan(Tool *tool, const char *path,
+                                  const Source **out_source);
+/* Sets the model and the cluster that the command line does not name to those
+ * of the certificate, beside the plan; a note where one is not there. */
+void tool_use_certificate(Tool *tool, const char *plan);
 /* Reads a mapping file; prints mistakes, NULL then (command_convert.c). */
 TensorMap *tool_read_map(Tool *tool, const char *path);
 /* `dnnc show PLAN --model MODEL` (show_collectives.c); returns an exit code. */

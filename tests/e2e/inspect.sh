@@ -47,6 +47,27 @@ wrong "leaves nothing" price --what-if cores=0.1x
 wrong "takes NAME=VALUE, not 'memory'" price --what-if memory
 wrong "takes NAME=VALUE, not '=2x'" price --what-if =2x
 
+# ---- what a certificate names: files beside the plan ----
+mkdir certified
+cp "$systems/mlp.dnn" two.cluster certified
+certify() { # MODEL
+  { echo "certificate { model = \"$1\"; cluster = \"two.cluster\" }"; cat "$plans/data.plan"; } >certified/p.plan
+}
+certify mlp.dnn
+"$dnnc" show "$plans/data.plan" --model "$systems/mlp.dnn" --cluster two.cluster --json >named.json || fail "show"
+"$dnnc" show certified/p.plan --json >certified.json ||
+  fail "show of a certified plan"
+[ "$(field step_s named.json)" = "$(field step_s certified.json)" ] || fail "another step"
+[ "$(field step_s named.json)" = "$before" ] || fail "no step"
+"$dnnc" diff certified/p.plan "$plans/buckets.plan" >out.txt || fail "diff of a certified plan"
+(cd certified && "$dnnc" show p.plan --what-if link.node=2x --json >../out.json) || fail "show here"
+[ "$(field step_s out.json)" = "$faster" ] || fail "what if"
+certify lost.dnn
+"$dnnc" show certified/p.plan >out.txt 2>message || fail "show of a plan without its model"
+grep -q "^certificate" out.txt || fail "its lines are not shown"
+grep -q "names a model that is not there, 'certified/lost.dnn'" message || { cat message; fail "a lost model"; }
+wrong "name it with --model" "$dnnc" diff certified/p.plan "$plans/buckets.plan"
+
 # ---- --trace: the stream has no gap, and its events add up to the step ----
 for pair in mlp:data mlp:zero3_microbatches gpt:sequence_zero3; do
   "$dnnc" simulate "$systems/${pair%:*}.dnn" --plan "$plans/${pair#*:}.plan" \
