@@ -179,6 +179,9 @@ static SimTransfer slowest_transfer(Collectives *c, const ProcessGroups *groups,
                         groups->n, shape->levels, shape->n_levels);
       take_most(&slowest.latency, transfer.latency);
       take_most(&slowest.takes, transfer.takes);
+      if (transfer.beside > 0 &&
+          (slowest.beside == 0 || transfer.beside < slowest.beside))
+        slowest.beside = transfer.beside;
       for (int l = 0; l < transfer.n_loads; l++)
         take_most(&busy[transfer.loads[l].link], transfer.loads[l].busy);
     }

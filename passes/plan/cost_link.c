@@ -186,6 +186,17 @@ static void add_between(const CostModel *model, const Cluster *cluster,
   loads[n_levels - 1] = (SimLoad){outer.link, total - out->latency};
 }
 
+/* What it keeps of its rate while ranks compute, and takes of theirs. */
+static void set_beside(const Curves *curves, Op op, int64_t bytes,
+                       SimTransfer *out) {
+  LinkPoint like;
+  if (!curves_beside(curves, op, bytes, &like)) return;
+  double kept = (double)like.ps / (double)like.beside;
+  out->takes = like.taken * SIM_ONE / 1000;
+  out->beside = kept < 1 ? (int64_t)(kept * SIM_ONE) : SIM_ONE;
+  if (out->beside == 0) out->beside = 1;
+}
+
 static bool measured_transfer(Arena *arena, const CostModel *model,
                               const Cluster *cluster, Op op, int64_t bytes,
                               int n, const GroupLevel *levels, int n_levels,
@@ -203,11 +214,7 @@ static bool measured_transfer(Arena *arena, const CostModel *model,
                loads, out);
   else
     return false;
-  int64_t kept, taken;
-  if (curves_beside(model->curves, &kept, &taken)) {
-    out->takes = taken * SIM_ONE / 1000;
-    out->beside = kept * SIM_ONE / 1000;
-  }
+  set_beside(model->curves, op, bytes, out);
   return true;
 }
 

@@ -210,31 +210,22 @@ static int nearest_ranks(const Curves *curves, Op op, LinkReach reach,
   return best;
 }
 
-static int by_value(const void *a, const void *b) {
-  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-  return (x > y) - (x < y);
-}
-
-bool curves_beside(const Curves *curves, int64_t *out_kept,
-                   int64_t *out_taken) {
-  enum { MOST = 1024 };
-  int64_t kept[MOST], taken[MOST];
-  int n = 0;
-  for (int i = 0; i < curves->n_links && n < MOST; i++) {
+bool curves_beside(const Curves *curves, Op op, Bytes bytes, LinkPoint *out) {
+  double least = 0;
+  bool is_found = false, has_op = false;
+  for (int i = 0; i < curves->n_links; i++) {
     const LinkPoint *point = &curves->links[i];
-    if (point->beside <= 0) continue;
-    kept[n] =
-        point->beside > point->ps
-            ? (int64_t)(1000.0 * (double)point->ps / (double)point->beside)
-            : 1000;
-    taken[n++] = point->taken;
+    bool is_op = point->op == op;
+    if (point->beside <= 0 || (has_op && !is_op)) continue;
+    double apart = (double)(point->bytes > bytes ? point->bytes : bytes) /
+                   (double)(point->bytes < bytes ? point->bytes : bytes);
+    if (is_found && is_op == has_op && apart >= least) continue;
+    *out = *point;
+    least = apart;
+    is_found = true;
+    has_op = is_op;
   }
-  if (n == 0) return false;
-  qsort(kept, (size_t)n, sizeof *kept, by_value);
-  qsort(taken, (size_t)n, sizeof *taken, by_value);
-  *out_kept = kept[n / 2] > 0 ? kept[n / 2] : 1;
-  *out_taken = taken[n / 2];
-  return true;
+  return is_found;
 }
 
 bool curves_link(const Curves *curves, Op op, LinkReach reach, int ranks,

@@ -57,10 +57,10 @@ bool curves_read(Arena *arena, Diags *diags, const Source *source,
  * by it. */
 Ps curves_kernel(const Curves *curves, Op op, const Work *work, int cores);
 
-/* Medians over the collectives that were measured beside computation, in
- * thousandths: the share of its rate that one keeps there, and what it takes of
- * the stream.  False: none was. */
-bool curves_beside(const Curves *curves, int64_t *out_kept, int64_t *out_taken);
+/* The collective that was measured beside computation and is most like this
+ * one: the same operator if there is one, then the nearest size.  False: none
+ * was. */
+bool curves_beside(const Curves *curves, Op op, Bytes bytes, LinkPoint *out);
 
 /* Where the ranks of a process group are. */
 typedef enum LinkReach {

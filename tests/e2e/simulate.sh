@@ -50,6 +50,23 @@ simulate 1MB/s --without all_reduce --without interference --json >out.json ||
 awk -v a="$(value step_s)" -v b="$slow" 'BEGIN { exit !(a < b / 2) }' ||
   fail "without all_reduce $(value step_s), with it $slow"
 [ "$("$dnnc" list terms | grep -c ' part  ')" = 12 ] || fail "list terms"
+# What was measured of a collective beside matmuls: it is slower there, so that
+# ranks wait for what it could not send, and matmuls are slower, too.
+beside() { # BESIDE_PS TAKEN
+  printf 'op,ranks,nodes,bytes,ps,beside_ps,taken\n' >links.csv
+  printf 'all_reduce,2,1,%d,%d,%d,%d\n' 1024 1000000 0 0 100000 40000000 "$1" "$2" >>links.csv
+  simulate 1GB/s >/dev/null || fail "two.cluster"
+  printf 'measured {\n links = "links.csv"\n}\n' >>two.cluster
+  printf 'mesh {\n data = 2\n}\nplan {\n bucket = 100KB\n}\n' >buckets.plan
+  "$dnnc" simulate "$root/models/mlp.dnn" --cluster two.cluster --plan buckets.plan \
+    --json >out.json || fail "a measured collective"
+}
+beside 40000000 0 && alone=$(value step_s)
+[ "$(value interference)" = 0.0 ] || fail "interference where nothing is taken"
+beside 40000000 400 && [ "$(value interference)" != 0.0 ] || fail "nothing is taken"
+beside 400000000 0
+awk -v a="$alone" -v b="$(value step_s)" 'BEGIN { exit !(b > a * 1.01) }' ||
+  fail "as fast beside matmuls: $alone, $(value step_s)"
 # Without the pass that joins them, scores are products and kernels of their own.
 attention() {
   "$dnnc" simulate "$root/models/chargpt.dnn" --cluster two.cluster --ranks 2 \

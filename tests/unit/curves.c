@@ -125,18 +125,23 @@ Test(curves, links_are_linear_between_sizes) {
       curves_link(&curves, OP_all_gather, REACH_inside, 2, 1000, &at));
 }
 
-Test(curves, beside_computation_medians_count) {
+Test(curves, beside_computation_the_most_alike_counts) {
   LinkPoint points[] = {{OP_all_reduce, 2, 1, 1000, 5000, 0, 0},
+                        {OP_all_gather, 2, 1, 9000, 9000, 36000, 100},
                         {OP_all_reduce, 2, 1, 2000, 9000, 18000, 250},
-                        {OP_all_reduce, 2, 1, 3000, 9000, 90000, 90},
-                        {OP_all_gather, 2, 1, 3000, 9000, 36000, 100}};
+                        {OP_all_reduce, 2, 1, 9000, 9000, 90000, 90}};
   Curves curves = {.n_links = 4, .links = points};
-  int64_t kept, taken;
-  cr_assert(curves_beside(&curves, &kept, &taken));
-  cr_assert_eq(kept, 250);
-  cr_assert_eq(taken, 100);
+  LinkPoint like;
+  cr_assert(curves_beside(&curves, OP_all_reduce, 100, &like));
+  cr_assert_eq(like.taken, 250);
+  cr_assert(curves_beside(&curves, OP_all_reduce, 50000, &like));
+  cr_assert_eq(like.taken, 90);
+  cr_assert(curves_beside(&curves, OP_all_gather, 100, &like));
+  cr_assert_eq(like.taken, 100);
+  cr_assert(curves_beside(&curves, OP_permute, 2000, &like));
+  cr_assert_eq(like.taken, 250);
   curves.n_links = 1;
-  cr_assert_not(curves_beside(&curves, &kept, &taken));
+  cr_assert_not(curves_beside(&curves, OP_all_reduce, 1000, &like));
 }
 
 /* ---- files ---- */
