@@ -15,8 +15,9 @@
 
 /* A plan whose kernels are measured. */
 typedef struct Probe {
-  const char *what; /* "B over 2 ranks, 2 micro-batches" */
-  const char *text; /* of its plan file */
+  const char *what;     /* "B over 2 ranks, 2 micro-batches" */
+  const char *text;     /* of its plan file */
+  const char *override; /* of a dim of the model, "B=24", or NULL */
   int ranks;
 } Probe;
 typedef VEC(Probe) Probes;

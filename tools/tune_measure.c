@@ -66,6 +66,7 @@ static bool build(Tuning *tuning, const Probe *probe, const char *bundle,
   Words words = {0};
   vec_push(tuning->arena, &words, "build");
   tune_model_words(tuning, &words);
+  if (probe->override) vec_push(tuning->arena, &words, probe->override);
   tune_build_words(tuning, &words);
   add_word(tuning, &words, "--plan", plan);
   add_word(tuning, &words, "--kernels", works);

@@ -6,6 +6,10 @@
  * the ranks divide, those first that shard the most parameters.  Micro-batches
  * give smaller batches, and so sizes for more ranks than this machine has.  No
  * probe looks at what a model is: the dims are those of its tensors.
+ *
+ * Where plans are held out, nothing may have the largest sizes, those of a
+ * whole batch.  A batch twice as large then puts them between two that are
+ * measured.
  */
 #include "tools/tune.h"
 
@@ -62,7 +66,33 @@ static void add_probe(Arena *arena, Probes *probes, int ranks, Name dim,
   if (zero) text_printf(&what, ", ZeRO %d", zero);
   if (microbatches > 1) text_printf(&what, ", %d micro-batches", microbatches);
   vec_push(arena, probes,
-           (Probe){text_string(&what), text_string(&text), ranks});
+           (Probe){.what = text_string(&what),
+                   .text = text_string(&text),
+                   .ranks = ranks});
+}
+
+/* 0: no input has it. */
+static int64_t input_dim_size(const Graph *graph, Name name) {
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const Type *type = graph_type(graph, graph->inputs.data[i].value);
+    for (int d = 0; d < type->rank; d++)
+      if (type->dims[d].name == name) return type->dims[d].size;
+  }
+  return 0;
+}
+
+/* The first probe again. */
+static void add_larger_batch(Tuning *tuning, Probes *probes) {
+  const Model *model = tuning->model->model;
+  Name batch = model->settings.batch_dim;
+  int64_t size = batch ? input_dim_size(model->train, batch) : 0;
+  if (size == 0) return;
+  Probe probe = probes->data[0];
+  probe.what =
+      arena_printf(tuning->arena, "%s, %s twice as large", probe.what, batch);
+  probe.override =
+      arena_printf(tuning->arena, "%s=%lld", batch, (long long)(2 * size));
+  vec_push(tuning->arena, probes, probe);
 }
 
 Probes tune_probes(Tuning *tuning, int ranks) {
@@ -73,6 +103,7 @@ Probes tune_probes(Tuning *tuning, int ranks) {
   Probes probes = {0};
   add_probe(arena, &probes, ranks, ranks > 1 ? batch : NULL, 1, 0);
   if (batch) add_probe(arena, &probes, ranks, ranks > 1 ? batch : NULL, 2, 0);
+  if (tuning->held_out.n > 0) add_larger_batch(tuning, &probes);
   if (ranks == 1) {
     if (batch) add_probe(arena, &probes, ranks, NULL, 4, 0);
     return probes;
