@@ -9,8 +9,11 @@
  */
 #include "runtime/comm/mpi.h"
 
+#include <sched.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { THREAD_FUNNELED = 1 };
 
@@ -178,9 +181,32 @@ static bool step_queues(Mpi *mpi, Progress *out) {
   return !is_stopped || is_working;
 }
 
+/* struct sched_attr of the kernel, sched_setattr(2). */
+typedef struct SchedAttr {
+  uint32_t size, policy;
+  uint64_t flags;
+  int32_t nice;
+  uint32_t priority;
+  uint64_t runtime_ns, deadline_ns, period_ns;
+} SchedAttr;
+
+/* The main thread computes on the same core.  A thread that sleeps between
+ * messages would wait for the end of the other one's slice, 3 ms, each time:
+ * 16 MB of an all-reduce took 89 ms beside matmuls, and 16 ms with this.  It
+ * gets no more of the core, but sooner.  Linux before 6.12 has no slices for
+ * single threads and ignores it. */
+static void ask_for_short_slices(void) {
+  enum { SLICE_NS = 100000 };
+  SchedAttr attr = {.size = sizeof attr};
+  if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) != 0) return;
+  attr.runtime_ns = SLICE_NS;
+  if (attr.policy == SCHED_OTHER) syscall(SYS_sched_setattr, 0, &attr, 0);
+}
+
 void *mpi_run_thread(void *user) {
   Mpi *mpi = user;
   prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
+  ask_for_short_slices();
   Status status = start_mpi(mpi);
   if (status.code == STATUS_ok) meet_all(mpi);
   mpi_expect_heartbeats(mpi);

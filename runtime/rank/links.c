@@ -232,24 +232,35 @@ static int64_t compute_beside(Measuring *m, LinkCase *c, int64_t n,
   return computed;
 }
 
+/* As many collectives one behind the other, while nothing computes. */
+static int64_t time_row(Run *run, LinkCase *c, int64_t n) {
+  run_must(run, run->comm->barrier(run->comm));
+  int64_t begin = clock_ns();
+  start_cases(run, c, n);
+  wait_for_cases(run, n);
+  return greatest(run, clock_ns() - begin);
+}
+
 static void time_beside(Measuring *m, LinkCase *c, int64_t alone,
                         int64_t *out_beside, int64_t *out_taken) {
   enum { RUNS = 3 };
-  int64_t times[RUNS], rest[RUNS], ended;
+  int64_t times[RUNS], rest[RUNS], row[RUNS], ended;
   *out_beside = *out_taken = 0;
   int64_t n = 2 * m->pass_ns / alone + 1;
   if (m->passes == 0 || n > MOST_STARTED) return;
   for (int i = 0; i < RUNS; i++) {
+    row[i] = time_row(m->run, c, n);
     times[i] = compute_beside(m, c, n, &ended);
     rest[i] = ended - times[i];
   }
-  int64_t computed = median(times, RUNS),
-          moved = n * alone - median(rest, RUNS);
+  int64_t computed = median(times, RUNS), all = median(row, RUNS);
   if (computed > m->pass_ns)
     *out_taken = 999 - 999 * m->pass_ns / computed; /* never all of it */
-  /* After the matmuls the rest is as fast as alone. */
-  if (moved > 0)
-    *out_beside = (int64_t)((double)alone * (double)computed / (double)moved);
+  /* After the matmuls the rest is as fast as alone.  Less than half of a
+   * collective cannot be told from none. */
+  int64_t moved = all - median(rest, RUNS), least = all / n / 2 + 1;
+  if (moved < least) moved = least;
+  *out_beside = (int64_t)((double)alone * (double)computed / (double)moved);
 }
 
 static int count_nodes(const Comm *comm, int size) {
