@@ -50,7 +50,7 @@ simulate 1MB/s --without all_reduce --without interference --json >out.json ||
 awk -v a="$(value step_s)" -v b="$slow" 'BEGIN { exit !(a < b / 2) }' ||
   fail "without all_reduce $(value step_s), with it $slow"
 [ "$("$dnnc" list terms | grep -c ' part  ')" = 12 ] || fail "list terms"
-# What was measured of a collective beside matmuls: it is slower there, so that
+# A collective that was measured beside matmuls is slower there, so that
 # ranks wait for what it could not send, and matmuls are slower, too.
 beside() { # BESIDE_PS TAKEN
   printf 'op,ranks,nodes,bytes,ps,beside_ps,taken\n' >links.csv
