@@ -25,6 +25,28 @@ check() { # case, its settings, arguments of run
 while read -r name settings; do
   check "$name" $settings
 done <"$folder/optimizers.txt"
+
+# A matrix of which a row and a column have no gradient, as the weights of an
+# expert with one token have.
+cat >dead.dnn <<'END'
+dim B = 4, I = 3, O = 5
+net dead(x: [B, I], keep: [B, O]) -> [B, O] {
+  param w: [I, O] = normal(1.0)
+  return dot(x * iota(x, I), w, I) * keep * iota(keep, O)
+}
+data rows {
+  x: [B, I]    = synthetic()
+  keep: [B, O] = synthetic()
+}
+train {
+  loss      = mean(pow(dead(rows.x, rows.keep), 2), (B, O))
+  optimizer = adafactor(lr = 0.01)
+  steps     = 3
+}
+END
+"$dnnc" run dead.dnn --no-save --json >out.json 2>out.err ||
+  { cat out.err; fail "a row and a column without a gradient"; }
+
 has_mpi || skip "ranks: needs mpirun"
 replicas() { # name: both ranks of out.json have the same parameters
   local digests
