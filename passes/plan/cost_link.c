@@ -186,7 +186,7 @@ static void add_between(const CostModel *model, const Cluster *cluster,
   loads[n_levels - 1] = (SimLoad){outer.link, total - out->latency};
 }
 
-/* Its share of its own rate while ranks compute, and what it takes of theirs. */
+/* Its share of its rate while ranks compute, and what it takes of theirs. */
 static void set_beside(const Curves *curves, Op op, int64_t bytes,
                        SimTransfer *out) {
   LinkPoint like;
