@@ -59,7 +59,6 @@ typedef struct Tool {
  * false.  Never exits. */
 bool options_parse(Tool *tool, int argc, char **argv);
 /* Adds the options of run_options.def that were given, as words for a rank. */
-struct Ast; /* frontend/syntax/ast.h */
 typedef VEC(const char *) Words;
 void options_hand_on(Arena *arena, const Options *options, Words *words);
 void options_help(Text *out, CommandId command);
@@ -98,6 +97,7 @@ const char *tool_scratch_folder(Tool *tool, const char *cache);
 /* Reads the file that the command line names; prints a mistake, NULL then
  * (print.c). */
 const Source *tool_read_subject(Tool *tool);
+struct Ast; /* frontend/syntax/ast.h */
 /* Parses a plan file; NULL: it cannot be read (certificate.c).  Its mistakes
  * are left to whoever compiles with it. */
 const struct Ast *tool_parse_plan(Tool *tool, const char *path,

@@ -186,11 +186,12 @@ static void add_between(const CostModel *model, const Cluster *cluster,
   loads[n_levels - 1] = (SimLoad){outer.link, total - out->latency};
 }
 
-/* Its share of its rate while ranks compute, and what it takes of theirs. */
-static void set_beside(const Curves *curves, Op op, int64_t bytes,
-                       SimTransfer *out) {
+/* Sets the share of its rate that the transfer keeps while ranks compute, and
+ * the share of their streams that it then takes. */
+static void set_beside(const Curves *curves, Op op, LinkReach reach, int ranks,
+                       int64_t bytes, SimTransfer *out) {
   LinkPoint like;
-  if (!curves_beside(curves, op, bytes, &like)) return;
+  if (!curves_beside(curves, op, reach, ranks, bytes, &like)) return;
   double kept = (double)like.ps / (double)like.beside;
   out->takes = like.taken * SIM_ONE / 1000;
   out->beside = kept < 1 ? (int64_t)(kept * SIM_ONE) : SIM_ONE;
@@ -214,7 +215,10 @@ static bool measured_transfer(Arena *arena, const CostModel *model,
                loads, out);
   else
     return false;
-  set_beside(model->curves, op, bytes, out);
+  set_beside(model->curves, op,
+             is_inside(model, cluster, levels, n_levels) ? REACH_inside
+                                                         : REACH_between,
+             n, bytes, out);
   return true;
 }
 

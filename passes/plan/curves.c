@@ -210,22 +210,29 @@ static int nearest_ranks(const Curves *curves, Op op, LinkReach reach,
   return best;
 }
 
-bool curves_beside(const Curves *curves, Op op, Bytes bytes, LinkPoint *out) {
-  double least = 0;
-  bool is_found = false, has_op = false;
+bool curves_beside(const Curves *curves, Op op, LinkReach reach, int ranks,
+                   Bytes bytes, LinkPoint *out) {
+  int most = -1, least_ranks = 0;
+  double least_size = 0;
   for (int i = 0; i < curves->n_links; i++) {
     const LinkPoint *point = &curves->links[i];
-    bool is_op = point->op == op;
-    if (point->beside <= 0 || (has_op && !is_op)) continue;
-    double apart = (double)(point->bytes > bytes ? point->bytes : bytes) /
-                   (double)(point->bytes < bytes ? point->bytes : bytes);
-    if (is_found && is_op == has_op && apart >= least) continue;
+    if (point->beside <= 0) continue;
+    int likeness = 2 * (point->op == op) +
+                   ((point->nodes > 1) == (reach == REACH_between));
+    int apart =
+        point->ranks > ranks ? point->ranks - ranks : ranks - point->ranks;
+    double a = (double)point->bytes + 1, b = (double)bytes + 1;
+    double size = a > b ? a / b : b / a;
+    bool is_equal = likeness == most;
+    if (likeness < most || (is_equal && apart > least_ranks) ||
+        (is_equal && apart == least_ranks && size >= least_size))
+      continue;
     *out = *point;
-    least = apart;
-    is_found = true;
-    has_op = is_op;
+    most = likeness;
+    least_ranks = apart;
+    least_size = size;
   }
-  return is_found;
+  return most >= 0;
 }
 
 bool curves_link(const Curves *curves, Op op, LinkReach reach, int ranks,

@@ -57,16 +57,17 @@ bool curves_read(Arena *arena, Diags *diags, const Source *source,
  * by it. */
 Ps curves_kernel(const Curves *curves, Op op, const Work *work, int cores);
 
-/* The collective that was measured beside computation and is most like this
- * one: the same operator if there is one, then the nearest size.  False: none
- * was. */
-bool curves_beside(const Curves *curves, Op op, Bytes bytes, LinkPoint *out);
-
 /* Where the ranks of a process group are. */
 typedef enum LinkReach {
   REACH_inside, /* in one machine */
   REACH_between /* machines */
 } LinkReach;
+
+/* The collective that was measured beside computation and is most like this
+ * one: first by operator, then by reach, number of ranks and size.  False: none
+ * was. */
+bool curves_beside(const Curves *curves, Op op, LinkReach reach, int ranks,
+                   Bytes bytes, LinkPoint *out);
 
 /* The time of a collective between those measured, of the group whose size is
  * nearest; false: none was. */

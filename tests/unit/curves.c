@@ -129,19 +129,28 @@ Test(curves, beside_computation_the_most_alike_counts) {
   LinkPoint points[] = {{OP_all_reduce, 2, 1, 1000, 5000, 0, 0},
                         {OP_all_gather, 2, 1, 9000, 9000, 36000, 100},
                         {OP_all_reduce, 2, 1, 2000, 9000, 18000, 250},
-                        {OP_all_reduce, 2, 1, 9000, 9000, 90000, 90}};
-  Curves curves = {.n_links = 4, .links = points};
+                        {OP_all_reduce, 2, 1, 9000, 9000, 90000, 90},
+                        {OP_all_reduce, 8, 1, 9000, 9000, 90000, 80},
+                        {OP_all_reduce, 2, 2, 100, 9000, 90000, 70}};
+  Curves curves = {.n_links = 6, .links = points};
   LinkPoint like;
-  cr_assert(curves_beside(&curves, OP_all_reduce, 100, &like));
+  cr_assert(curves_beside(&curves, OP_all_reduce, REACH_inside, 2, 100, &like));
   cr_assert_eq(like.taken, 250);
-  cr_assert(curves_beside(&curves, OP_all_reduce, 50000, &like));
+  cr_assert(
+      curves_beside(&curves, OP_all_reduce, REACH_inside, 2, 50000, &like));
   cr_assert_eq(like.taken, 90);
-  cr_assert(curves_beside(&curves, OP_all_gather, 100, &like));
+  cr_assert(curves_beside(&curves, OP_all_gather, REACH_inside, 2, 100, &like));
   cr_assert_eq(like.taken, 100);
-  cr_assert(curves_beside(&curves, OP_permute, 2000, &like));
+  cr_assert(curves_beside(&curves, OP_permute, REACH_inside, 2, 2000, &like));
   cr_assert_eq(like.taken, 250);
+  cr_assert(curves_beside(&curves, OP_all_reduce, REACH_inside, 6, 100, &like));
+  cr_assert_eq(like.taken, 80);
+  cr_assert(
+      curves_beside(&curves, OP_all_reduce, REACH_between, 8, 9000, &like));
+  cr_assert_eq(like.taken, 70);
   curves.n_links = 1;
-  cr_assert_not(curves_beside(&curves, OP_all_reduce, 1000, &like));
+  cr_assert_not(
+      curves_beside(&curves, OP_all_reduce, REACH_inside, 2, 1000, &like));
 }
 
 /* ---- files ---- */
