@@ -423,6 +423,17 @@ static int scaled_index(Lower *lower, Coord o, int64_t n, int64_t add,
                   lower_const(lower, DT_i64, (double)m), -1);
 }
 
+static int64_t common_divisor(int64_t a, int64_t b) {
+  return b ? common_divisor(b, a % b) : a;
+}
+
+/* The longest window: where in mod m is a, it has ceil((a + n) / m) elements,
+ * and a is every multiple below m of their greatest common divisor. */
+static int64_t longest_window(int64_t n, int64_t m) {
+  int64_t a = m - common_divisor(n, m);
+  return (a + n + m - 1) / m;
+}
+
 static Window adaptive_window(const Lower *lower, const Type *x,
                               const Type *y) {
   Window window = {0};
@@ -432,10 +443,7 @@ static Window adaptive_window(const Lower *lower, const Type *x,
     window.dim[i] = space[i];
     int64_t n = window.in[i] = dim_size(lower, x, space[i]);
     int64_t m = window.out[i] = dim_size(lower, y, space[i]);
-    for (int64_t j = 0; j < m; j++) {
-      int64_t size = ((j + 1) * n + m - 1) / m - j * n / m;
-      if (size > window.size[i]) window.size[i] = size;
-    }
+    window.size[i] = longest_window(n, m);
   }
   return window;
 }
