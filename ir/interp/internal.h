@@ -139,11 +139,12 @@ typedef struct PoolWindow {
 PoolWindow pool_window(const Node *node, const Type *x, const Type *y,
                        const Loops *y_loops);
 
-/* All in-bounds triples of a convolution: tensors x, w, y. */
+/* All triples of a convolution, of tensors x, w and y: the places of a window
+ * and its taps, and for each the channels, samples and groups. */
 typedef struct ConvLoops {
-  Loops loops;
+  Loops windows, channels;
   int n_space;
-  int position[MAX_RANK], tap[MAX_RANK]; /* loop numbers */
+  int position[MAX_RANK], tap[MAX_RANK]; /* loop numbers of `windows` */
   int64_t size[MAX_RANK], stride[MAX_RANK], pad[MAX_RANK], dilate[MAX_RANK];
 } ConvLoops;
 void conv_loops(ConvLoops *conv, const Node *node, const Type *x, const Type *w,

@@ -53,47 +53,51 @@ PoolWindow pool_window(const Node *node, const Type *x, const Type *y,
   return window;
 }
 
+static void add_channels(Loops *channels, const Type *type, const Name *space,
+                         int n_space) {
+  for (int i = 0; i < type->rank; i++) {
+    bool is_space = false;
+    for (int s = 0; s < n_space; s++)
+      is_space = is_space || type->dims[i].name == space[s];
+    if (!is_space) loops_add(channels, type->dims[i].name, type->dims[i].size);
+  }
+}
+
 void conv_loops(ConvLoops *conv, const Node *node, const Type *x, const Type *w,
                 const Type *y) {
   *conv = (ConvLoops){0};
-  Loops *loops = &conv->loops;
+  Loops *windows = &conv->windows;
   const Name *space = node_names(node, ATTR_space, &conv->n_space);
   const Type *types[] = {x, w, y};
+  for (int t = 0; t < 3; t++)
+    add_channels(&conv->channels, types[t], space, conv->n_space);
+  if (conv->channels.rank == 0) loops_add(&conv->channels, NULL, 1);
+  for (int s = 0; s < conv->n_space; s++) {
+    conv->position[s] = s;
+    conv->tap[s] = conv->n_space + s;
+    loops_add(windows, NULL, type_size(y, space[s]));
+  }
+  for (int s = 0; s < conv->n_space; s++)
+    loops_add(windows, NULL, type_size(w, space[s]));
   for (int t = 0; t < 3; t++) {
-    for (int i = 0; i < types[t]->rank; i++) {
-      Name name = types[t]->dims[i].name;
-      bool is_space = false;
-      for (int s = 0; s < conv->n_space; s++) {
-        is_space = is_space || name == space[s];
-      }
-      if (!is_space) loops_add(loops, name, types[t]->dims[i].size);
-    }
+    loops_bind(windows, types[t]);
+    loops_bind(&conv->channels, types[t]);
   }
-  int rank = loops->rank;
-  for (int s = 0; s < conv->n_space; s++) {
-    conv->position[s] = rank + s;
-    conv->tap[s] = rank + conv->n_space + s;
-    loops_add(loops, NULL, type_size(y, space[s]));
-  }
-  for (int s = 0; s < conv->n_space; s++) {
-    loops_add(loops, NULL, type_size(w, space[s]));
-  }
-  for (int t = 0; t < 3; t++) loops_bind(loops, types[t]);
   for (int s = 0; s < conv->n_space; s++) {
     conv->size[s] = type_size(x, space[s]);
     conv->stride[s] = item(node, ATTR_stride, s, 1);
     conv->pad[s] = item(node, ATTR_pad, s, 0);
     conv->dilate[s] = item(node, ATTR_dilate, s, 1);
     int64_t x_stride = type_stride(x, space[s]);
-    loops->strides[0][conv->position[s]] = conv->stride[s] * x_stride;
-    loops->strides[0][conv->tap[s]] = conv->dilate[s] * x_stride;
-    loops->strides[1][conv->tap[s]] = type_stride(w, space[s]);
-    loops->strides[2][conv->position[s]] = type_stride(y, space[s]);
+    windows->strides[0][conv->position[s]] = conv->stride[s] * x_stride;
+    windows->strides[0][conv->tap[s]] = conv->dilate[s] * x_stride;
+    windows->strides[1][conv->tap[s]] = type_stride(w, space[s]);
+    windows->strides[2][conv->position[s]] = type_stride(y, space[s]);
   }
 }
 
 bool conv_in_bounds(const ConvLoops *conv) {
-  const int64_t *index = conv->loops.index;
+  const int64_t *index = conv->windows.index;
   for (int s = 0; s < conv->n_space; s++) {
     int64_t at = index[conv->position[s]] * conv->stride[s] +
                  index[conv->tap[s]] * conv->dilate[s] - conv->pad[s];

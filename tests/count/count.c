@@ -112,7 +112,7 @@ static void tile_product(const Factor *rows, const Factor *columns, int64_t n,
 
 static bool in_bounds(const ConvLoops *conv) {
   bool is_inside = conv_in_bounds(conv);
-  if (!is_inside) count->padding += 2;
+  if (!is_inside) count->padding += 2 * (double)loops_count(&conv->channels);
   return is_inside;
 }
 
