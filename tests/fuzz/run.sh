@@ -1,6 +1,6 @@
 #!/bin/bash
 # run.sh [SECONDS [SEED]] -- fuzzes the parsers and the readers of files under
-# ASan and UBSan, SECONDS each.  A crash, a leak or a hang fails.
+# ASan and UBSan, SECONDS each, two at a time.  A crash, a leak or a hang fails.
 set -eu
 cd "$(dirname "$0")/../.."
 seconds=${1:-10} seed=${2:-$(date +%j)}
@@ -17,32 +17,22 @@ fi
 CC=clang cmake -S . -B $out -G Ninja -DDNNC_SANITIZE=ON \
   -DCMAKE_C_FLAGS=-fsanitize=fuzzer-no-link >/dev/null
 ninja -C $out support ir frontend runtime convert >/dev/null
-flags="-g -O1 -fsanitize=fuzzer-no-link -fsanitize=address,undefined -fno-sanitize-recover=all -D_GNU_SOURCE -I."
+flags="-g1 -O1 -fsanitize=fuzzer-no-link -fsanitize=address,undefined -fno-sanitize-recover=all -D_GNU_SOURCE -I."
 
-clang $flags tests/fuzz/fuzz_syntax.c -o $out/fuzz_syntax \
-  $out/libfrontend.a $out/libir.a $out/libsupport.a -lm -ldl
-timeout $((seconds + 60)) $out/fuzz_syntax "$seconds" "$seed" models/*.dnn \
-  models/*.cluster models/*.plan tests/golden/syntax/*.dnn
+compile() { # name, libraries and flags
+  local name=$1
+  shift
+  clang $flags tests/fuzz/"$name".c -o $out/"$name" "$@" -lz -lm -ldl -lpthread
+}
+compile fuzz_syntax $out/libfrontend.a $out/libir.a $out/libsupport.a &
+compile fuzz_meaning $out/libfrontend.a $out/libir.a $out/libsupport.a
+wait $!
+compile fuzz_checkpoint -fsanitize=fuzzer $out/libruntime.a $out/libsupport.a &
+compile fuzz_files -fsanitize=fuzzer $out/libconvert.a $out/libfrontend.a \
+  $out/libruntime.a $out/libir.a $out/libsupport.a
+wait $!
 
-clang $flags tests/fuzz/fuzz_meaning.c -o $out/fuzz_meaning \
-  $out/libfrontend.a $out/libir.a $out/libsupport.a -lm -ldl
-(cd $out && timeout $((seconds + 60)) ./fuzz_meaning "$seconds" "$seed" \
-  $(ls ../models/*.dnn ../tests/golden/*/*.dnn ../tests/golden/*/*.ir \
-    ../tests/reference/*.dnn | grep -v syntax/))
-
-clang $flags -fsanitize=fuzzer tests/fuzz/fuzz_checkpoint.c \
-  -o $out/fuzz_checkpoint $out/libruntime.a $out/libsupport.a -lz -lm -ldl \
-  -lpthread
-mkdir -p $out/corpus
-$out/fuzz_checkpoint -max_total_time="$seconds" -seed="$seed" -max_len=65536 \
-  -rss_limit_mb=512 -timeout=10 -print_final_stats=1 $out/corpus 2>&1 |
-  tail -n 8
-
-clang $flags -fsanitize=fuzzer tests/fuzz/fuzz_files.c -o $out/fuzz_files \
-  $out/libconvert.a \
-  $out/libfrontend.a $out/libruntime.a $out/libir.a $out/libsupport.a -lz -lm \
-  -ldl -lpthread
-mkdir -p $out/corpus_files
+mkdir -p $out/corpus $out/corpus_files
 for file in models/*.map tests/golden/maps/*.map; do
   { printf '\0' && cat "$file"; } >$out/corpus_files/"$(basename "$file")"
 done
@@ -54,6 +44,32 @@ for version in 1 2; do
     printf '12345678'; } >$out/corpus_files/npy$version
 done
 printf '\3,"a ""b""";x\r\n1,"a",2\n\n' >$out/corpus_files/csv
-$out/fuzz_files -max_total_time="$seconds" -seed="$seed" -max_len=4096 \
-  -rss_limit_mb=512 -timeout=10 -print_final_stats=1 $out/corpus_files 2>&1 |
-  tail -n 8
+
+fuzz_syntax() {
+  timeout $((seconds + 60)) $out/fuzz_syntax "$seconds" "$seed" models/*.dnn \
+    models/*.cluster models/*.plan tests/golden/syntax/*.dnn
+}
+fuzz_meaning() { # it leaves files where it runs
+  (cd $out && timeout $((seconds + 60)) ./fuzz_meaning "$seconds" "$seed" \
+    $(ls ../models/*.dnn ../tests/golden/*/*.dnn ../tests/golden/*/*.ir \
+      ../tests/reference/*.dnn | grep -v syntax/))
+}
+bounds="-max_total_time=$seconds -seed=$seed -rss_limit_mb=512 -timeout=10 -print_final_stats=1"
+fuzz_checkpoint() {
+  $out/fuzz_checkpoint $bounds -max_len=65536 $out/corpus
+}
+fuzz_files() {
+  $out/fuzz_files $bounds -max_len=4096 $out/corpus_files
+}
+both() { # two of the functions; a failure of either ends the script
+  local status=0 lines=8 first
+  "$1" >$out/first.log 2>&1 &
+  first=$!
+  "$2" >$out/second.log 2>&1 || status=$?
+  wait $first || status=$?
+  [ $status = 0 ] || lines=60
+  tail -n $lines $out/first.log $out/second.log
+  return $status
+}
+both fuzz_syntax fuzz_meaning
+both fuzz_checkpoint fuzz_files

@@ -23,6 +23,7 @@
 #include "codegen/cuda/cuda.h"
 #include "passes/rewrite.h"
 #include "tests/ops/cases.h"
+#include "tests/ops/emitted.h"
 
 typedef struct KernelJob {
   Graph *graph; /* after the passes */
@@ -82,9 +83,10 @@ static inline int kernels_add(Kernels *kernels, Graph *graph, int level) {
 /* ---- compiling ---- */
 
 static inline const char *kernels_flags(const Kernels *kernels) {
-  return kernels->backend == &backend_cuda
-             ? "-std=gnu11 -O1 -ffp-contract=off -I " TEST_ROOT "/tests/shim"
-             : C_KERNEL_FLAGS;
+  return kernels->backend == &backend_cuda ? "-std=gnu11 " EMITTED_LEVEL
+                                             " -ffp-contract=off -I " TEST_ROOT
+                                             "/tests/shim"
+                                           : C_KERNEL_FLAGS;
 }
 
 static inline void kernels_compile(Kernels *kernels) {

@@ -14,6 +14,7 @@
 #include "codegen/select.h"
 #include "passes/passes.h"
 #include "tests/ops/cases.h"
+#include "tests/ops/emitted.h"
 
 TestSuite(codegen, .fini = modules_destroy, .timeout = 900);
 
@@ -374,7 +375,7 @@ static void *compile(Bench *bench) {
   cr_assert(status.code == STATUS_ok, "%s", status.message);
   const char *command = arena_printf(
       arena,
-      "cc -std=gnu11 -O1 -march=native -fopenmp -fno-math-errno "
+      "cc -std=gnu11 " EMITTED_LEVEL " -march=native -fopenmp -fno-math-errno "
       "-ffp-contract=fast -Wall -Wno-unused -shared -fPIC %s -o %s -lm",
       source, object);
   cr_assert_eq(system(command), 0, "%s", source);

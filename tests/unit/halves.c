@@ -7,6 +7,7 @@
  * All kernels of a test go into one file, so that the compiler starts once.
  */
 #include "tests/ops/cases.h"
+#include "tests/ops/emitted.h"
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -69,11 +70,12 @@ static void *compile(Bench *bench) {
   const char *library = arena_printf(arena, "%s/kernels.so", folder);
   cr_assert_eq(file_replace(source, text_string(&text), text.n).code,
                STATUS_ok);
-  const char *command = arena_printf(
-      arena,
-      "cc -std=gnu11 -O1 -march=native -fopenmp -Wall -Wno-unused -shared "
-      "-fPIC -o %s %s -lm",
-      library, source);
+  const char *command =
+      arena_printf(arena,
+                   "cc -std=gnu11 " EMITTED_LEVEL
+                   " -march=native -fopenmp -Wall -Wno-unused -shared "
+                   "-fPIC -o %s %s -lm",
+                   library, source);
   cr_assert_eq(system(command), 0, "%s", command);
   void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   cr_assert(handle, "%s", dlerror());

@@ -235,7 +235,7 @@ static inline Graph *make_random(Module *module, uint64_t seed,
   }
   Value slots[3];
   for (int i = 0; i < 6; i++) {
-    char path[8];
+    char path[16];
     snprintf(path, sizeof path, "p%d", i);
     Role role = i < 3 ? ROLE_param : ROLE_data;
     Value value =
@@ -247,14 +247,14 @@ static inline Graph *make_random(Module *module, uint64_t seed,
   int n = 5 + below(&m, 60);
   for (int i = 0; i < n; i++) make_node(&m);
   for (int i = 0; i < 3; i++) {
-    char path[8];
+    char path[16];
     snprintf(path, sizeof path, "r%d", i);
     make_output(m.graph, ROLE_result, path, result_of(&m, pick(&m)));
   }
   m.graph->phase = PHASE_update;
   for (int i = 0; i < 3; i++) {
     if (below(&m, 4) == 0) continue;
-    char path[8];
+    char path[16];
     snprintf(path, sizeof path, "p%d", i);
     make_output(m.graph, ROLE_param, path, fit(&m, pick(&m), slots[i]));
   }

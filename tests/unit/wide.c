@@ -18,6 +18,7 @@
 #include "codegen/cuda/emit.h"
 #include "codegen/select.h"
 #include "tests/ops/cases.h"
+#include "tests/ops/emitted.h"
 
 TestSuite(wide, .fini = modules_destroy, .timeout = 280);
 
@@ -111,7 +112,8 @@ static void *compile(Arena *arena, const char *text) {
   /* Without -fopenmp: the loops are no longer of its form. */
   const char *command = arena_printf(
       arena,
-      "cc -std=gnu11 -O1 -march=native -fsanitize=signed-integer-overflow "
+      "cc -std=gnu11 " EMITTED_LEVEL
+      " -march=native -fsanitize=signed-integer-overflow "
       "-fsanitize-undefined-trap-on-error -w -shared -fPIC %s -o %s -lm",
       source, object);
   cr_assert_eq(system(command), 0, "%s", source);
