@@ -90,7 +90,7 @@ typedef struct DnnKernel {
 
 /* One CUDA module: a cubin per target and a PTX text. */
 typedef struct DnnImage {
-  const char *arch; /* "sm_90a"; "ptx" for the text */
+  const char *arch; /* "sm_90a"; "compute_80" of PTX */
   const void *data;
   uint64_t bytes;
 } DnnImage;

@@ -47,9 +47,9 @@ bool cuda_has_attention_kernel(const Graph *graph, int id);
 /* ---- toolchain.c ---- */
 
 /* Groups kernels into modules and compiles each for every target of
- * `options->archs` (all four if there are none) and to PTX.  Unavailable if
- * NVRTC is missing, and the message says what to install; invalid if a text
- * does not compile.
+ * `options->archs` (all four if there are none), and to PTX for the oldest of
+ * them.  Unavailable if NVRTC is missing, and the message says what to install;
+ * invalid if a text does not compile.
  */
 Status cuda_compile(const Backend *backend, Module *module,
                     const BuildOptions *options, const char *work,
@@ -64,16 +64,20 @@ typedef struct Nvrtc Nvrtc;
 typedef struct NvrtcProgram NvrtcProgram;
 typedef struct NvrtcResult {
   bool is_compiled;
-  const void *image; /* cubin, or PTX text with its NUL */
+  const void *image; /* a cubin; the PTX where that is all that was wanted */
   size_t bytes;
+  const void *ptx; /* text with its NUL */
+  size_t ptx_bytes;
   const char *log; /* output of compiler and assembler */
 } NvrtcResult;
 
 Status nvrtc_open(Arena *arena, Nvrtc **out);
 void nvrtc_close(Nvrtc *nvrtc);
 int nvrtc_version(const Nvrtc *nvrtc); /* 13000 */
-/* `arch`: "sm_90a" gives a cubin, "compute_80" PTX. */
-NvrtcProgram *nvrtc_run(const Nvrtc *nvrtc, const char *text, const char *arch);
+/* `arch`: "sm_90a" gives a cubin and its PTX, "compute_80" PTX alone.
+ * `is_quick`: slower kernels in a quarter of the time. */
+NvrtcProgram *nvrtc_run(const Nvrtc *nvrtc, const char *text, const char *arch,
+                        bool is_quick);
 NvrtcResult nvrtc_finish(const Nvrtc *nvrtc, Arena *arena,
                          NvrtcProgram *program, const char *arch);
 

@@ -3,8 +3,8 @@
  *
  * A module has some dozen kernels, because half of NVRTC's time is its start.
  * There is one job for each module and architecture, and jobs run in parallel.
- * The driver loads the cubin of its GPU; PTX is for GPUs that are newer than
- * all architectures.
+ * The driver loads the cubin of its GPU.  PTX is for GPUs without one; it is
+ * that of the oldest architecture, whose job makes it on the way to the cubin.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,14 +19,20 @@
 #define PTX_ARCH         "compute_80"
 #define MAX_THREADS      64
 
+/* A cubin, or PTX. */
+typedef struct Image {
+  const char *arch; /* "sm_90a"; "compute_80" of PTX */
+  const void *data;
+  size_t bytes;
+} Image;
+
 typedef struct Job {
-  int module;
   const char *arch;
   const char *text;
+  bool is_quick; /* kernels of the plain program run once, if ever */
   char key[33];
   NvrtcProgram *program; /* compiled by a thread */
-  const void *image;
-  size_t bytes;
+  Image *image, *ptx;    /* results; `ptx` is NULL where nobody wants it */
   bool is_cached;
 } Job;
 
@@ -34,6 +40,8 @@ typedef struct Work {
   const Nvrtc *nvrtc;
   Job *jobs;
   int n;
+  Image *images; /* those of a module follow each other */
+  int n_images, per_module;
   atomic_int next, n_ended; /* job to take; threads that have ended */
   atomic_bool is_stopped;
 } Work;
@@ -44,7 +52,8 @@ static void work_on_jobs(Work *work) {
   for (int i; (i = atomic_fetch_add(&work->next, 1)) < work->n;) {
     Job *job = &work->jobs[i];
     if (!job->is_cached && !atomic_load(&work->is_stopped))
-      job->program = nvrtc_run(work->nvrtc, job->text, job->arch);
+      job->program =
+          nvrtc_run(work->nvrtc, job->text, job->arch, job->is_quick);
   }
 }
 
@@ -81,13 +90,33 @@ static bool run_module_jobs(Work *work, const BuildOptions *options) {
 }
 
 static void set_cache_key(Arena *arena, const Nvrtc *nvrtc, Job *job) {
-  const char *all = arena_printf(arena, "nvrtc %d %s\n%s", nvrtc_version(nvrtc),
-                                 job->arch, job->text);
+  const char *all =
+      arena_printf(arena, "nvrtc %d %s%s\n%s", nvrtc_version(nvrtc), job->arch,
+                   job->is_quick ? " quick" : "", job->text);
   hash_hex(all, strlen(all), job->key);
 }
 
-static Status finish_module_job(const Nvrtc *nvrtc, Arena *arena,
-                                const char *cache_dir, Job *job) {
+static bool load_image(Arena *arena, const char *cache_dir, const Job *job,
+                       const char *kind, Image *image) {
+  return cache_load(arena, cache_dir, job->key, kind, &image->data,
+                    &image->bytes);
+}
+
+static bool load_job(Arena *arena, const char *cache_dir, const Job *job) {
+  return load_image(arena, cache_dir, job, "cubin", job->image) &&
+         (!job->ptx || load_image(arena, cache_dir, job, "ptx", job->ptx));
+}
+
+static void store_image(Arena *arena, const char *cache_dir, const Job *job,
+                        const char *kind, Image *image, const void *data,
+                        size_t bytes) {
+  image->data = data;
+  image->bytes = bytes;
+  cache_store(arena, cache_dir, job->key, kind, data, bytes);
+}
+
+static Status finish_job(const Nvrtc *nvrtc, Arena *arena,
+                         const char *cache_dir, Job *job) {
   if (job->is_cached) return STATUS_OK;
   NvrtcResult result = nvrtc_finish(nvrtc, arena, job->program, job->arch);
   job->program = NULL;
@@ -95,9 +124,11 @@ static Status finish_module_job(const Nvrtc *nvrtc, Arena *arena,
     return status_make(STATUS_invalid,
                        "an emitted kernel does not compile for %s:\n%.1500s",
                        job->arch, result.log);
-  job->image = result.image;
-  job->bytes = result.bytes;
-  cache_store(arena, cache_dir, job->key, "cubin", result.image, result.bytes);
+  store_image(arena, cache_dir, job, "cubin", job->image, result.image,
+              result.bytes);
+  if (job->ptx)
+    store_image(arena, cache_dir, job, "ptx", job->ptx, result.ptx,
+                result.ptx_bytes);
   return STATUS_OK;
 }
 
@@ -114,24 +145,37 @@ static const char *module_text(Arena *arena, const KernelText *kernels, int n) {
   return text_string(&text);
 }
 
-static Job *make_module_jobs(Arena *arena, const Nvrtc *nvrtc,
-                             const BuildOptions *options,
-                             const char *const *texts, int n_modules,
-                             int n_archs, const char *const *archs) {
-  Job *jobs = ARENA_ARRAY(arena, Job, n_modules * (n_archs + 1));
-  int n = 0;
-  for (int m = 0; m < n_modules; m++) {
-    for (int a = 0; a <= n_archs; a++) {
-      Job *job = &jobs[n++];
-      job->module = m;
-      job->arch = a < n_archs ? archs[a] : PTX_ARCH;
-      job->text = texts[m];
-      set_cache_key(arena, nvrtc, job);
-      job->is_cached = cache_load(arena, options->cache_dir, job->key, "cubin",
-                                  &job->image, &job->bytes);
-    }
+/* The architecture of which there is PTX, too: the oldest, so that most GPUs
+ * can run it.  That of "sm_90a" is for one GPU.  -1: none. */
+static int ptx_source(const char *const *archs, int n) {
+  int oldest = -1;
+  for (int i = 0; i < n; i++)
+    if (archs[i][strlen(archs[i]) - 1] != 'a' &&
+        (oldest < 0 || atoi(archs[i] + 3) < atoi(archs[oldest] + 3)))
+      oldest = i;
+  return oldest;
+}
+
+/* A module has an image for each architecture, then PTX. */
+static void add_module(Arena *arena, Work *work, const BuildOptions *options,
+                       const char *text, const char *const *archs,
+                       int n_archs) {
+  int source = ptx_source(archs, n_archs);
+  Image *images = work->images + work->n_images, *ptx = &images[n_archs];
+  work->n_images += n_archs + 1;
+  for (int i = 0; i < n_archs + (source < 0); i++) {
+    Job *job = &work->jobs[work->n++];
+    *job = (Job){.arch = i < n_archs ? archs[i] : PTX_ARCH,
+                 .text = text,
+                 .is_quick = options->part != NULL,
+                 .image = &images[i],
+                 .ptx = i == source ? ptx : NULL};
+    images[i].arch = job->arch;
+    set_cache_key(arena, work->nvrtc, job);
+    job->is_cached = load_job(arena, options->cache_dir, job);
   }
-  return jobs;
+  if (source >= 0)
+    ptx->arch = arena_printf(arena, "compute_%s", archs[source] + 3);
 }
 
 static Status write_module_sources(Arena *arena, const char *source,
@@ -148,53 +192,49 @@ static Status write_module_sources(Arena *arena, const char *source,
 
 /* ---- tables of images ---- */
 
-static const char *image_name(const Job *job) {
-  return strcmp(job->arch, PTX_ARCH) == 0 ? "ptx" : job->arch;
-}
-
 /* The assembler includes the bytes, which is far quicker than C arrays. */
 static void add_image(Text *text, const char *work_dir, const char *part,
-                      const Job *job) {
-  const char *name = image_name(job);
+                      int module, const char *arch) {
   text_printf(text,
               "__asm__(\".pushsection .rodata\\n.balign 64\\n\"\n"
               "  \"dnn_%simage_%d_%s:\\n.incbin \\\"%s/%simage-%d-%s\\\"\\n\"\n"
               "  \".byte 0\\n.popsection\");\n"
               "extern const char dnn_%simage_%d_%s[];\n",
-              part, job->module, name, work_dir, part, job->module, name, part,
-              job->module, name);
+              part, module, arch, work_dir, part, module, arch, part, module,
+              arch);
 }
 
-/* Jobs of one module follow each other, `images` of them. */
 static Status write_images(Arena *arena, const char *work_dir, const char *part,
-                           const Work *work, int images, DeviceCode *out) {
+                           const Work *work, const char **out_text) {
+  int per_module = work->per_module;
   Text text = text_create(arena);
   text_add(&text, "#include \"program.h\"\n");
-  for (int i = 0; i < work->n; i++) {
-    const Job *job = &work->jobs[i];
+  for (int i = 0; i < work->n_images; i++) {
+    const Image *image = &work->images[i];
+    int module = i / per_module;
     const char *path = arena_printf(arena, "%s/%simage-%d-%s", work_dir, part,
-                                    job->module, image_name(job));
-    TRY(file_replace(path, job->image, job->bytes));
-    add_image(&text, work_dir, part, job);
+                                    module, image->arch);
+    TRY(file_replace(path, image->data, image->bytes));
+    add_image(&text, work_dir, part, module, image->arch);
   }
-  for (int i = 0; i < work->n; i++) {
-    const Job *job = &work->jobs[i];
-    if (i % images == 0)
+  for (int i = 0; i < work->n_images; i++) {
+    const Image *image = &work->images[i];
+    int module = i / per_module;
+    if (i % per_module == 0)
       text_printf(&text, "static const DnnImage dnn_%simages_%d[] = {\n", part,
-                  job->module);
-    text_printf(&text, "  {\"%s\", dnn_%simage_%d_%s, %llu},\n",
-                image_name(job), part, job->module, image_name(job),
-                (unsigned long long)job->bytes);
-    if (i % images == images - 1) text_add(&text, "};\n");
+                  module);
+    text_printf(&text, "  {\"%s\", dnn_%simage_%d_%s, %llu},\n", image->arch,
+                part, module, image->arch, (unsigned long long)image->bytes);
+    if (i % per_module == per_module - 1) text_add(&text, "};\n");
   }
   text_printf(&text,
               "extern const DnnModule dnn_%smodules[];\n"
               "const DnnModule dnn_%smodules[] = {\n",
               part, part);
-  for (int m = 0; m < out->n_modules; m++)
-    text_printf(&text, "  {%d, dnn_%simages_%d},\n", images, part, m);
+  for (int m = 0; m < work->n_images / per_module; m++)
+    text_printf(&text, "  {%d, dnn_%simages_%d},\n", per_module, part, m);
   text_add(&text, "};\n");
-  out->modules_text = text_string(&text);
+  *out_text = text_string(&text);
   return STATUS_OK;
 }
 
@@ -205,25 +245,24 @@ static Status compile_modules(const Backend *backend, Arena *arena,
                               bool *out_is_stopped) {
   int n_archs = options->n_archs;
   const char *const *archs = options->archs;
-  const char *part = options->part ? options->part : "";
   if (options->part) {
     n_archs = 0; /* the driver compiles the PTX if it is ever run */
   } else if (n_archs == 0) {
     archs = backend->archs;
     while (archs[n_archs]) n_archs++;
   }
-  int images = n_archs + 1;
   Work *work = ARENA_NEW(arena, Work);
   work->nvrtc = nvrtc;
-  work->n = n_modules * images;
-  work->jobs =
-      make_module_jobs(arena, nvrtc, options, texts, n_modules, n_archs, archs);
+  work->per_module = n_archs + 1;
+  work->jobs = ARENA_ARRAY(arena, Job, n_modules * work->per_module);
+  work->images = ARENA_ARRAY(arena, Image, n_modules * work->per_module);
+  for (int m = 0; m < n_modules; m++)
+    add_module(arena, work, options, texts[m], archs, n_archs);
   *out_is_stopped = !run_module_jobs(work, options);
   if (*out_is_stopped) return status_make(STATUS_unavailable, "stopped");
   Status status = STATUS_OK;
   for (int i = 0; i < work->n; i++) { /* all of them: programs are freed */
-    Status one =
-        finish_module_job(nvrtc, arena, options->cache_dir, &work->jobs[i]);
+    Status one = finish_job(nvrtc, arena, options->cache_dir, &work->jobs[i]);
     if (status.code == STATUS_ok) status = one;
     out->cached += work->jobs[i].is_cached;
     if (options->progress) options->progress(options->user, i + 1, work->n);
@@ -231,7 +270,8 @@ static Status compile_modules(const Backend *backend, Arena *arena,
   out->files += work->n;
   if (status.code != STATUS_ok) return status;
   out->n_modules = n_modules;
-  return write_images(arena, work_dir, part, work, images, out);
+  return write_images(arena, work_dir, options->part ? options->part : "", work,
+                      &out->modules_text);
 }
 
 Status cuda_compile(const Backend *backend, Module *module,

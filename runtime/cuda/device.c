@@ -68,8 +68,9 @@ static Status make_arena(CudaState *state, int64_t bytes) {
 /* How well a cubin suits the GPU: its own first ("sm_90a" before "sm_90"),
  * then older ones of the same family, then text that the driver compiles. */
 static int image_suitability(const char *arch, int major, int minor) {
-  if (strcmp(arch, "ptx") == 0) return major >= 8;
   int number = 0, n = 0;
+  if (sscanf(arch, "compute_%d", &number) == 1)
+    return number <= 10 * major + minor;
   if (sscanf(arch, "sm_%d%n", &number, &n) != 1) return 0;
   bool is_special = arch[n] == 'a';
   if (number / 10 != major || number % 10 > minor) return 0;

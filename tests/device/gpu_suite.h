@@ -50,7 +50,7 @@ static void gpu_load(Suite *suite, const char *text, int capability) {
   const char *arch =
       arena_printf(arena, "sm_%d%s", capability, capability >= 90 ? "a" : "");
   NvrtcResult result =
-      nvrtc_finish(nvrtc, arena, nvrtc_run(nvrtc, text, arch), arch);
+      nvrtc_finish(nvrtc, arena, nvrtc_run(nvrtc, text, arch, false), arch);
   cr_assert(result.is_compiled, "%s: %.3000s", arch, result.log);
   nvrtc_close(nvrtc);
   GPU(cuModuleLoadDataEx, &gpu.module, result.image, 0, NULL, NULL);

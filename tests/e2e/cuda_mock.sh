@@ -82,6 +82,9 @@ DNN_MOCK_FAIL=cuStreamSynchronize:4 refuses "a failure found later" \
 DNN_MOCK_CAPACITY=1e6 refuses "too little memory" \
   "of its 1.0 MB free" mlp
 DNN_MOCK_SM=75 refuses "an old GPU" "no kernels for this GPU" mlp
+# The bundle for sm_90 has PTX of sm_90, for GPUs that are newer.
+DNN_MOCK_SM=80 refuses "a GPU older than the PTX" "build with --target cuda:sm_80" mlp
+DNN_MOCK_SM=100 mock_run mlp --steps 2 --quiet || fail "a GPU newer than all cubins"
 DNN_MOCK_DEVICES=0 refuses "no GPU" "needs a GPU of its own" mlp
 DNN_CUDA_LIB=/nonexistent refuses "no driver" "NVIDIA's driver" mlp
 DNN_CUBLASLT_LIB=/nonexistent refuses "no cuBLASLt" "install cuBLAS" mlp
