@@ -10,7 +10,6 @@
  */
 #include "runtime/cpu/cpu.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,19 +48,6 @@ typedef struct CpuState {
   int64_t spare_bytes;
 } CpuState;
 
-/* Full pages, zeroed by the system. */
-static Status map_pages(int64_t bytes, void **out) {
-  size_t n = (size_t)(bytes > 0 ? bytes : 1);
-  void *data =
-      mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED)
-    return status_errno(errno, "no memory for %lld bytes", (long long)bytes);
-  /* Fewer pages, fewer misses; a refusal changes nothing. */
-  if (n >= ((size_t)4 << 20)) madvise(data, n, MADV_HUGEPAGE);
-  *out = data;
-  return STATUS_OK;
-}
-
 static bool is_way_allowed(const CpuState *state, const char *way) {
   return !state->wanted_way || strcmp(state->wanted_way, way) == 0;
 }
@@ -99,7 +85,7 @@ static Status prepare_own(CpuState *state, const DnnInstr *instr, Way way,
     bytes = gemv_work_bytes(&state->threads);
   if (!state->pack) {
     state->pack_bytes = bytes;
-    TRY(map_pages(bytes, &state->pack));
+    TRY(pages_map(bytes, &state->pack));
   }
   prepared->way = (uint8_t)way;
   prepared->gemm = instr->detail;
@@ -115,7 +101,7 @@ static Status prepare_product(CpuState *state, const DnnProgram *program,
   prepared->call = library_call(state, instr, prepared->buffers, &needs);
   if (!prepared->call && needs > 0) {
     /* Earlier calls keep the smaller block they were bound to. */
-    TRY(map_pages(needs, &state->spare));
+    TRY(pages_map(needs, &state->spare));
     state->spare_bytes = needs;
     prepared->call = library_call(state, instr, prepared->buffers, &needs);
   }
@@ -173,6 +159,7 @@ static void find_library(Device *device) {
   CpuState *state = device->state;
   if (!has_product(device->program) || !is_way_allowed(state, "library"))
     return;
+  pages_enlarge_heap(state->threads.n);
   Status status = library_open(state->arena, &state->library);
   if (status.code != STATUS_ok && device->rank == 0)
     message_print("warning: matmuls are slower without oneDNN "
@@ -187,7 +174,7 @@ static Status cpu_open(Device *device, const DnnProgram *program,
   device->program = program;
   state->wanted_way = getenv("DNN_GEMM");
   void *data = NULL;
-  TRY(map_pages(program->arena_bytes, &data));
+  TRY(pages_map(program->arena_bytes, &data));
   state->data = data;
   state->data_bytes = (size_t)(program->arena_bytes ? program->arena_bytes : 1);
   device->host_arena = data;
