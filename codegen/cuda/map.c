@@ -212,7 +212,8 @@ static int power_up_to(int64_t n, int limit) {
 static bool can_split(const Nest *nest) {
   const NestStage *stage = &nest->stages.data[0];
   bool has_reduction = false;
-  if (nest->steps.n > 0) return false;
+  /* The last block would read elements that others have stored. */
+  if (nest->steps.n > 0 || is_touched_later(nest, 0, false)) return false;
   for (int i = 0; i < stage->stmts.n; i++) {
     const NestStmt *stmt = &stage->stmts.data[i];
     if (accumulates_in_order(nest, stage, stmt)) return false;

@@ -9,10 +9,11 @@
  * whose input has stage k and stores the results of stage k that have R dims;
  * results without them are stored last.
  *
- * An element that several stages need is computed again in each, which is
- * cheaper than memory for additions and multiplications.  An expensive one (an
- * exponential) is stored the first time in the buffer of a result that is
- * written later anyway, and read back:
+ * A result that later stages need is read back.  Another element that several
+ * stages need is computed again in each, which is cheaper than memory for
+ * additions and multiplications.  An expensive one (an exponential) is stored
+ * the first time in the buffer of a result that is written later anyway, and
+ * read back:
  *
  *     stage 0: m = max x
  *     stage 1: y = exp(x - m), d = sum y
@@ -564,7 +565,7 @@ static void open_stage(Region *region, bool has_inner, int n_outer_names) {
   lower_stage_ready(lower);
 }
 
-/* ---- expensive elements that are stored ---- */
+/* ---- elements that are stored and read back ---- */
 
 /* Marks the values that a stage needs below `value`, not past reductions. */
 static void mark_needed(const Region *region, Value value, bool *needed) {
@@ -607,6 +608,18 @@ static int free_result(const Region *region, const Type *type, int last,
   return -1;
 }
 
+/* After its stage a result is in its own buffer. */
+static void read_results_back(Region *region) {
+  const Graph *body = region->body;
+  for (int i = 0; i < body->outputs.n; i++) {
+    int id = body->outputs.data[i].value.node;
+    if (!region->is_element[id] || body->nodes.data[id]->op == OP_input)
+      continue;
+    region->spilled[id] = i;
+    region->spill_stage[id] = region->stage[id] + 1;
+  }
+}
+
 static void choose_spills(Region *region) {
   const Graph *body = region->body;
   Arena *arena = region->lower->arena;
@@ -622,7 +635,8 @@ static void choose_spills(Region *region) {
       last = k;
     }
     if (!region->is_element[id] || !info->is_pointwise ||
-        info->flops < EXPENSIVE_FLOPS || first == last)
+        info->flops < EXPENSIVE_FLOPS || first == last ||
+        region->spilled[id] >= 0)
       continue;
     int result =
         free_result(region, body->nodes.data[id]->types[0], last, is_taken);
@@ -631,6 +645,10 @@ static void choose_spills(Region *region) {
     region->spilled[id] = result;
     region->spill_stage[id] = first + 1;
   }
+}
+
+static bool is_result(const Region *region, int id, int result) {
+  return region->body->outputs.data[result].value.node == id;
 }
 
 /* ---- statements ---- */
@@ -674,6 +692,7 @@ static void spill_nodes(Region *region) {
   for (int id = 0; id < region->body->nodes.n; id++) {
     if (region->spilled[id] < 0 || region->spill_stage[id] != region->now + 1)
       continue;
+    if (is_result(region, id, region->spilled[id])) continue; /* stored last */
     Value value = {.node = id, .result = 0};
     store_result(region, region->spilled[id], eval_here(region, value));
   }
@@ -720,6 +739,7 @@ void lower_region(Lower *lower, const Graph *body) {
   analyse_region(&region);
   outer_loops(&region);
   int n_outer_names = region.space.n;
+  read_results_back(&region);
   choose_spills(&region);
   if (region.inner)
     for (region.now = 0; region.now < region.n_stages; region.now++)
