@@ -16,8 +16,7 @@
 #endif
 
 #define LARGE_PAGE ((uintptr_t)2 << 20)
-/* Of the heap: a library's scratch for a thread, and the least and most of all.
- */
+/* A library's scratch for a thread; the least and most that the heap gets. */
 #define THREAD_BYTES ((int64_t)8 << 20)
 #define LEAST_BYTES  ((int64_t)64 << 20)
 #define MOST_BYTES   ((int64_t)1 << 30)
