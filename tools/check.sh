@@ -31,7 +31,8 @@ for step in $steps; do
     ;;
   types) # builds of the other types, whose optimisers see other things
     for build in gcc-Release gcc-Debug clang-Debug; do # clang-Release: above
-      CC=${build%-*} configure "build-$build" -DCMAKE_BUILD_TYPE="${build#*-}"
+      CC=${build%-*} configure "build-$build" \
+        -DCMAKE_BUILD_TYPE="${build#*-}" -DCMAKE_C_FLAGS_DEBUG= # no -g
       ninja -C "build-$build" dnnc | tail -n 1
       rm -rf "build-$build"
     done
