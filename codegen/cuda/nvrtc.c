@@ -28,7 +28,7 @@
   F(GetProgramLogSize, (NvrtcProgram * program, size_t * bytes))               \
   F(GetProgramLog, (NvrtcProgram * program, char *log))
 
-#define TRIED_SINCE 13000 /* with options that only save time */
+#define QUICK_OPTIONS_SINCE 13000 /* older ones were not tried with them */
 
 struct Nvrtc {
   Dylib *library;
@@ -142,7 +142,7 @@ NvrtcProgram *nvrtc_run(const Nvrtc *nvrtc, const char *text, const char *arch,
   const char *options[6] = {option, "--std=c++17", "--device-int128"};
   int n = 3;
   if (!is_ptx(arch)) options[n++] = "--ptxas-options=-v";
-  if (nvrtc->version >= TRIED_SINCE) {
+  if (nvrtc->version >= QUICK_OPTIONS_SINCE) {
     /* Without declarations of the CUDA runtime: a tenth of the time. */
     options[n++] = "--minimal";
     if (is_quick) options[n++] = "--Ofast-compile=max";

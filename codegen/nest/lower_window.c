@@ -427,8 +427,8 @@ static int64_t common_divisor(int64_t a, int64_t b) {
   return b ? common_divisor(b, a % b) : a;
 }
 
-/* The longest window: where in mod m is a, it has ceil((a + n) / m) elements,
- * and a is every multiple below m of their greatest common divisor. */
+/* Window i has ceil((a + n) / m) elements, with a the remainder of i n by m.
+ * The largest a is m minus the greatest common divisor of n and m. */
 static int64_t longest_window(int64_t n, int64_t m) {
   int64_t a = m - common_divisor(n, m);
   return (a + n + m - 1) / m;
