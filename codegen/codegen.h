@@ -57,8 +57,9 @@ struct Backend {
    * it names none.  NULL: there is no choice. */
   const char *const *archs;
   bool is_skeleton; /* help and messages do not offer it */
-  /* Libraries of this machine compute its matmuls and convolutions, and are
-   * asked at compile time how much scratch memory they want. */
+  /* Libraries of this machine, or the runtime without them, compute matmuls and
+   * convolutions, which need no kernels.  Libraries are asked at compile time
+   * how much scratch memory they want. */
   bool uses_host_libraries;
   const char *prelude; /* text before the kernels of every emitted file */
   Target target;

@@ -451,7 +451,8 @@ static Status select_convolution(Select *select, int id) {
   Launch launch = begin_launch(select, id, DNN_OP_CONV);
   if (!select_conv(select->graph, id, &launch.conv))
     return select_kernel(select, id);
-  launch.kernel = kernel_set_kind(select->set, select->graph, id)->kernel;
+  if (!select->set->backend->uses_host_libraries)
+    launch.kernel = kernel_set_kind(select->set, select->graph, id)->kernel;
   fill_launch(select, &launch, id);
   add_scratch(select, &launch, id, &launch.conv.scratch_bytes);
   push_launch(select, launch);

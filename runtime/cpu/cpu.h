@@ -1,6 +1,6 @@
 /*
- * cpu.h -- declares the parts of the CPU device: threads, matmuls of our own,
- * and oneDNN, found at run time.
+ * cpu.h -- declares the parts of the CPU device: threads, matmuls and
+ * convolutions of our own, and oneDNN, found at run time.
  */
 #ifndef RUNTIME_CPU_CPU_H
 #define RUNTIME_CPU_CPU_H
@@ -50,6 +50,12 @@ bool gemm_accepts(const DnnGemm *gemm);
 /* Bytes of packing space that a team needs. */
 int64_t gemm_pack_bytes(const Threads *threads);
 void gemm_run(const Threads *threads, const DnnGemm *gemm, const void *a,
+              const void *b, void *c, void *pack);
+
+/* ---- conv.c: convolutions of f32, bf16 or f16 and their gradients ---- */
+
+/* `pack`: as for gemm_run.  The operands are those of DnnConvKind. */
+void conv_run(const Threads *threads, const DnnConv *conv, const void *a,
               const void *b, void *c, void *pack);
 
 /* ---- gemv.c: matmuls whose m or n is 1, of f32 or bf16 ---- */

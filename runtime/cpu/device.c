@@ -3,8 +3,8 @@
  * instructions run at once in the calling thread and its team.
  *
  * Everything that an instruction needs is computed when the device is opened:
- * addresses instead of offsets, and the library call, the gemm of this folder
- * or the emitted fallback.  So a launch is a switch and a call.
+ * addresses instead of offsets, and the library call, the product of this
+ * folder or the emitted fallback.  So a launch is a switch and a call.
  *
  * $DNN_GEMM forces one way for matmuls: library, own, kernel.
  */
@@ -20,6 +20,7 @@ typedef enum Way {
   WAY_library,
   WAY_own,
   WAY_vector,
+  WAY_conv,
   WAY_copy,
   WAY_zero
 } Way;
@@ -31,7 +32,7 @@ typedef struct Prepared {
   void **moved; /* in a loop: addresses of the iteration; else NULL */
   const int64_t *numbers;
   LibraryCall *call;
-  const DnnGemm *gemm;
+  const void *detail; /* DnnGemm or DnnConv */
 } Prepared;
 
 typedef struct CpuState {
@@ -42,7 +43,7 @@ typedef struct CpuState {
   Library *library; /* or NULL */
   const char *wanted_way;
   Prepared **entry_points; /* of each entry point, one per instruction */
-  void *pack;              /* of the own matmul */
+  void *pack;              /* of the own products */
   int64_t pack_bytes;
   void *spare; /* scratch beyond what was planned */
   int64_t spare_bytes;
@@ -77,7 +78,7 @@ static LibraryCall *library_call(CpuState *state, const DnnInstr *instr,
                       state->spare_bytes, needs);
 }
 
-/* By the gemm of our own, of matrices or of a vector. */
+/* By a product of our own: of matrices, of a vector, or a convolution. */
 static Status prepare_own(CpuState *state, const DnnInstr *instr, Way way,
                           Prepared *prepared) {
   int64_t bytes = gemm_pack_bytes(&state->threads);
@@ -88,7 +89,7 @@ static Status prepare_own(CpuState *state, const DnnInstr *instr, Way way,
     TRY(pages_map(bytes, &state->pack));
   }
   prepared->way = (uint8_t)way;
-  prepared->gemm = instr->detail;
+  prepared->detail = instr->detail;
   return STATUS_OK;
 }
 
@@ -111,6 +112,8 @@ static Status prepare_product(CpuState *state, const DnnProgram *program,
   }
   if (has_own && gemm_accepts(instr->detail))
     return prepare_own(state, instr, WAY_own, prepared);
+  if (instr->op == DNN_OP_CONV)
+    return prepare_own(state, instr, WAY_conv, prepared);
   return use_fallback(program, instr, prepared);
 }
 
@@ -231,11 +234,15 @@ static Status cpu_launch(Device *device, const DnnInstr *instr,
     return library_run(state->library, prepared->call,
                        prepared->moved ? buffers : NULL);
   case WAY_own:
-    gemm_run(&state->threads, prepared->gemm, buffers[0], buffers[1],
+    gemm_run(&state->threads, prepared->detail, buffers[0], buffers[1],
              buffers[2], state->pack);
     break;
   case WAY_vector:
-    gemv_run(&state->threads, prepared->gemm, buffers[0], buffers[1],
+    gemv_run(&state->threads, prepared->detail, buffers[0], buffers[1],
+             buffers[2], state->pack);
+    break;
+  case WAY_conv:
+    conv_run(&state->threads, prepared->detail, buffers[0], buffers[1],
              buffers[2], state->pack);
     break;
   case WAY_copy:

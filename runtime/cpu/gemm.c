@@ -2,96 +2,19 @@
  * gemm.c -- multiplies matrices in blocks and sums in f32, where oneDNN is
  * missing or does not know the dtype.
  *
- * The scheme is that of Goto and van de Geijn (2008): panels of B [KC, NC] and
- * blocks of A [MC, KC] are packed into the order in which a micro-kernel reads
- * them; that kernel keeps a small tile of C in registers while it walks along
- * k. Packing also takes care of every stride, so transposed operands cost
- * nothing more, and 16-bit operands become f32 there.  A 16-bit result is
- * summed in a separate block and rounded once.  Each thread owns a rectangle of
- * C and packs for itself: no barriers, and the order of the sums over k does
- * not depend on the number of threads.
+ * The scheme is that of Goto and van de Geijn (2008): panels of B and blocks of
+ * A are packed into the order in which a micro-kernel (tile.c) reads them; that
+ * kernel keeps a small tile of C in registers while it walks along k. Packing
+ * also takes care of every stride, so transposed operands cost nothing more,
+ * and 16-bit operands become f32 there.  A 16-bit result is summed in a
+ * separate block and rounded once.  Each thread owns a rectangle of C and packs
+ * for itself: no barriers, and the order of the sums over k does not depend on
+ * the number of threads.
  */
-#include "runtime/cpu/cpu.h"
-
 #include <string.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
-enum {
-  KC = 256,
-  MC = 96,
-  NC = 1024,
-  TILE_ROWS = 12, /* the largest tile of any kernel */
-  TILE_COLUMNS = 32
-};
-
-/* tile[rows][columns] = sum over k of a[k][rows] * b[k][columns] */
-typedef void TileFn(int64_t k, const float *a, const float *b, float *tile);
-
-typedef struct Kernel {
-  TileFn *run;
-  int rows, columns;
-} Kernel;
-
-/* One kernel for each width of vectors; `vectors` of them make up a row. */
-#define TILE(name, attributes, type, lanes, n_rows, vectors, zero, load,       \
-             broadcast, multiply_add, store)                                   \
-  attributes static void name(int64_t k, const float *a, const float *b,       \
-                              float *tile) {                                   \
-    type sum[n_rows][vectors];                                                 \
-    UNROLL for (int i = 0; i < n_rows; i++) {                                  \
-      UNROLL for (int j = 0; j < vectors; j++) sum[i][j] = zero;               \
-    }                                                                          \
-    for (int64_t p = 0; p < k; p++) {                                          \
-      type row[vectors];                                                       \
-      UNROLL for (int j = 0; j < vectors; j++) row[j] = load(b + j * lanes);   \
-      UNROLL for (int i = 0; i < n_rows; i++) {                                \
-        type x = broadcast(a[i]);                                              \
-        UNROLL for (int j = 0; j < vectors; j++) sum[i][j] =                   \
-            multiply_add(x, row[j], sum[i][j]);                                \
-      }                                                                        \
-      a += n_rows;                                                             \
-      b += vectors * lanes;                                                    \
-    }                                                                          \
-    UNROLL for (int i = 0; i < n_rows; i++) {                                  \
-      UNROLL for (int j = 0; j < vectors; j++)                                 \
-          store(tile + (i * vectors + j) * lanes, sum[i][j]);                  \
-    }                                                                          \
-  }
-
-#define SCALAR_LOAD(p)       (*(p))
-#define SCALAR_SAME(x)       (x)
-#define SCALAR_MADD(x, y, z) ((x) * (y) + (z))
-#define SCALAR_STORE(p, x)   (*(p) = (x))
-
-TILE(tile_plain, , float, 1, 4, 8, 0.0f, SCALAR_LOAD, SCALAR_SAME, SCALAR_MADD,
-     SCALAR_STORE)
-#if defined(__x86_64__)
-TILE(tile_avx2, __attribute__((target("avx2,fma"))), __m256, 8, 6, 2,
-     _mm256_setzero_ps(), _mm256_loadu_ps, _mm256_set1_ps, _mm256_fmadd_ps,
-     _mm256_storeu_ps)
-TILE(tile_avx512, __attribute__((target("avx512f"))), __m512, 16, 12, 2,
-     _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_set1_ps, _mm512_fmadd_ps,
-     _mm512_storeu_ps)
-#endif
-
-static Kernel best_kernel(void) {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return (Kernel){tile_avx512, 12, 32};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    return (Kernel){tile_avx2, 6, 16};
-#endif
-  return (Kernel){tile_plain, 4, 8};
-}
-
-static int64_t least_of_two(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-
-static int64_t count_blocks(int64_t n, int64_t size) {
-  return (n + size - 1) / size;
-}
+#include "runtime/cpu/cpu.h"
+#include "runtime/cpu/tile.h"
 
 /* [n, k] by strides -> strips of `width` rows, each [k][width], zero-padded. */
 #define PACK(name, type, VALUE)                                                \
@@ -138,44 +61,7 @@ typedef struct Block {
   int64_t m, n;
 } Block;
 
-/* Where sums stand: C itself, or a block of f32. */
-typedef struct Sums {
-  float *at;
-  int64_t row, column;
-} Sums;
-
-static void store_tile(const Sums *sums, const float *tile, int width, float *c,
-                       int64_t rows, int64_t columns, bool add) {
-  for (int64_t i = 0; i < rows; i++) {
-    float *to = c + i * sums->row;
-    const float *from = tile + i * width;
-    if (sums->column == 1 && add)
-      for (int64_t j = 0; j < columns; j++) to[j] += from[j];
-    else if (sums->column == 1)
-      memcpy(to, from, sizeof(float) * (size_t)columns);
-    else
-      for (int64_t j = 0; j < columns; j++)
-        to[j * sums->column] = from[j] + (add ? to[j * sums->column] : 0.0f);
-  }
-}
-
-/* One packed block of A against one packed panel of B. */
-static void multiply_block(Kernel kernel, int64_t m, int64_t n, int64_t k,
-                           const float *packed_a, const float *packed_b,
-                           const Sums *sums, bool add) {
-  float tile[TILE_ROWS * TILE_COLUMNS] __attribute__((aligned(64)));
-  for (int64_t j = 0; j < n; j += kernel.columns) {
-    for (int64_t i = 0; i < m; i += kernel.rows) {
-      kernel.run(k, packed_a + i * k, packed_b + j * k, tile);
-      store_tile(sums, tile, kernel.columns,
-                 sums->at + i * sums->row + j * sums->column,
-                 least_of_two(kernel.rows, m - i),
-                 least_of_two(kernel.columns, n - j), add);
-    }
-  }
-}
-
-static void pack_a_block(const Block *block, Kernel kernel, int64_t i,
+static void pack_a_block(const Block *block, TileKernel kernel, int64_t i,
                          int64_t m, int64_t p, int64_t k, float *to) {
   const DnnGemm *gemm = block->gemm;
   pack_operand(gemm->dtype, block->a,
@@ -183,7 +69,7 @@ static void pack_a_block(const Block *block, Kernel kernel, int64_t i,
                gemm->a_k, kernel.rows, to);
 }
 
-static void pack_b_panel(const Block *block, Kernel kernel, int64_t j,
+static void pack_b_panel(const Block *block, TileKernel kernel, int64_t j,
                          int64_t n, int64_t p, int64_t k, float *to) {
   const DnnGemm *gemm = block->gemm;
   pack_operand(gemm->dtype, block->b,
@@ -191,21 +77,22 @@ static void pack_b_panel(const Block *block, Kernel kernel, int64_t j,
                gemm->b_k, kernel.columns, to);
 }
 
-static void multiply_rectangle(const Block *block, Kernel kernel, float *pack_a,
-                               float *pack_b) {
+static void multiply_rectangle(const Block *block, TileKernel kernel,
+                               const TileWork *space) {
   const DnnGemm *gemm = block->gemm;
   float *c = (float *)block->c + block->c_at;
-  for (int64_t j = 0; j < block->n; j += NC) {
-    int64_t n = least_of_two(NC, block->n - j);
-    for (int64_t p = 0; p < gemm->k; p += KC) {
-      int64_t k = least_of_two(KC, gemm->k - p);
-      pack_b_panel(block, kernel, j, n, p, k, pack_b);
-      for (int64_t i = 0; i < block->m; i += MC) {
-        int64_t m = least_of_two(MC, block->m - i);
-        Sums sums = {c + i * gemm->c_i + j * gemm->c_j, gemm->c_i, gemm->c_j};
-        pack_a_block(block, kernel, i, m, p, k, pack_a);
-        multiply_block(kernel, m, n, k, pack_a, pack_b, &sums,
-                       p > 0 || gemm->accumulate);
+  for (int64_t j = 0; j < block->n; j += TILE_N) {
+    int64_t n = least_of_two(TILE_N, block->n - j);
+    for (int64_t p = 0; p < gemm->k; p += TILE_K) {
+      int64_t k = least_of_two(TILE_K, gemm->k - p);
+      pack_b_panel(block, kernel, j, n, p, k, space->b);
+      for (int64_t i = 0; i < block->m; i += TILE_M) {
+        int64_t m = least_of_two(TILE_M, block->m - i);
+        TileSums sums = {c + i * gemm->c_i + j * gemm->c_j, gemm->c_i,
+                         gemm->c_j};
+        pack_a_block(block, kernel, i, m, p, k, space->a);
+        tile_multiply(kernel, m, n, k, space->a, space->b, &sums,
+                      p > 0 || gemm->accumulate);
       }
     }
   }
@@ -228,43 +115,37 @@ static void store_short(const Block *block, int64_t i, int64_t j, int64_t m,
   }
 }
 
-static void multiply_short(const Block *block, Kernel kernel, float *pack_a,
-                           float *pack_b, float *sums) {
-  for (int64_t j = 0; j < block->n; j += NC) {
-    int64_t n = least_of_two(NC, block->n - j);
-    for (int64_t i = 0; i < block->m; i += MC) {
-      int64_t m = least_of_two(MC, block->m - i);
-      for (int64_t p = 0; p < block->gemm->k; p += KC) {
-        int64_t k = least_of_two(KC, block->gemm->k - p);
-        pack_b_panel(block, kernel, j, n, p, k, pack_b);
-        pack_a_block(block, kernel, i, m, p, k, pack_a);
-        multiply_block(kernel, m, n, k, pack_a, pack_b, &(Sums){sums, n, 1},
-                       p > 0);
+static void multiply_short(const Block *block, TileKernel kernel,
+                           const TileWork *space) {
+  for (int64_t j = 0; j < block->n; j += TILE_N) {
+    int64_t n = least_of_two(TILE_N, block->n - j);
+    for (int64_t i = 0; i < block->m; i += TILE_M) {
+      int64_t m = least_of_two(TILE_M, block->m - i);
+      for (int64_t p = 0; p < block->gemm->k; p += TILE_K) {
+        int64_t k = least_of_two(TILE_K, block->gemm->k - p);
+        pack_b_panel(block, kernel, j, n, p, k, space->b);
+        pack_a_block(block, kernel, i, m, p, k, space->a);
+        tile_multiply(kernel, m, n, k, space->a, space->b,
+                      &(TileSums){space->sums, n, 1}, p > 0);
       }
-      store_short(block, i, j, m, n, sums);
+      store_short(block, i, j, m, n, space->sums);
     }
   }
 }
-
-static const int64_t pack_a_floats = (int64_t)(MC + TILE_ROWS) * KC;
-static const int64_t pack_b_floats = (int64_t)(NC + TILE_COLUMNS) * KC;
-static const int64_t work_floats =
-    (int64_t)(MC + TILE_ROWS + NC + TILE_COLUMNS) * KC + (int64_t)MC * NC;
 
 typedef struct Work {
   const DnnGemm *gemm;
   const void *a, *b;
   void *c;
-  float *pack;
+  void *pack;
 } Work;
 
 /* The batches, or the longer side of C, are dealt out to the threads. */
 static void work_thread(void *arg, int index, int n_threads) {
   const Work *work = arg;
   const DnnGemm *gemm = work->gemm;
-  Kernel kernel = best_kernel();
-  float *pack_a = work->pack + index * work_floats;
-  float *pack_b = pack_a + pack_a_floats;
+  TileKernel kernel = tile_kernel();
+  TileWork space = tile_work(work->pack, index);
   int64_t batches = gemm->batch[0] * gemm->batch[1];
   bool by_batch = batches >= n_threads;
   bool by_row = !by_batch && gemm->m >= gemm->n;
@@ -297,9 +178,9 @@ static void work_thread(void *arg, int index, int n_threads) {
     }
     if (block.m <= 0 || block.n <= 0) continue;
     if (gemm->c_dtype == DNN_f32)
-      multiply_rectangle(&block, kernel, pack_a, pack_b);
+      multiply_rectangle(&block, kernel, &space);
     else
-      multiply_short(&block, kernel, pack_a, pack_b, pack_b + pack_b_floats);
+      multiply_short(&block, kernel, &space);
   }
 }
 
@@ -312,7 +193,7 @@ bool gemm_accepts(const DnnGemm *gemm) {
 }
 
 int64_t gemm_pack_bytes(const Threads *threads) {
-  return work_floats * (int64_t)sizeof(float) * threads->n;
+  return tile_work_bytes() * threads->n;
 }
 
 void gemm_run(const Threads *threads, const DnnGemm *gemm, const void *a,

@@ -729,6 +729,8 @@ static const ConvCase convs[] = {
     {1, 6, 10, {9, 11}, {3, 2}, {2, 1}, {1, 0}, {1, 2}, true},
     {2, 8, 4, {7, 7}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, true},
     {1, 3, 5, {1, 30}, {1, 4}, {1, 2}, {0, 1}, {1, 1}, false},
+    {1, 40, 70, {15, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false},
+    {1, 2, 1030, {3, 4}, {2, 2}, {2, 1}, {1, 1}, {1, 2}, true},
 };
 
 static DnnConv conv_of(const ConvCase *c, DnnDtype dtype, DnnDtype out) {
@@ -828,8 +830,8 @@ static float rounded(float value, DnnDtype dtype) {
                              : f16_to_float(f16_from_float(value));
 }
 
-/* Exact, but for the one rounding of the result.  False: the library has no
- * convolution of this dtype on this processor. */
+/* Exact, but for the one rounding of the result.  Without a library, our own.
+ * False: the library has no convolution of this dtype on this processor. */
 static bool check_conv(Library *library, const ConvCase *c, DnnConvKind kind,
                        DnnDtype dtype, DnnDtype out) {
   Memory *memory = memory_create(no_memory, NULL);
@@ -856,14 +858,22 @@ static bool check_conv(Library *library, const ConvCase *c, DnnConvKind kind,
   void *buffers[] = {data[order[kind][0]], data[order[kind][1]],
                      data[order[kind][2]],
                      scratch + 63 - ((uintptr_t)scratch + 63) % 64};
-  int64_t needs;
-  LibraryCall *call = library_conv(library, &conv, buffers, NULL, 0, &needs);
-  cr_assert(call || dtype != DNN_f32, "kind %d refused", kind);
-  if (!call) {
-    memory_destroy(memory);
-    return false;
+  if (library) {
+    int64_t needs;
+    LibraryCall *call = library_conv(library, &conv, buffers, NULL, 0, &needs);
+    cr_assert(call || dtype != DNN_f32, "kind %d refused", kind);
+    if (!call) {
+      memory_destroy(memory);
+      return false;
+    }
+    cr_assert(library_run(library, call, NULL).code == STATUS_ok);
+  } else {
+    Threads threads;
+    threads_open(&threads);
+    conv_run(&threads, &conv, buffers[0], buffers[1], buffers[2],
+             arena_alloc(arena, (size_t)gemm_pack_bytes(&threads)));
+    threads_close(&threads);
   }
-  cr_assert(library_run(library, call, NULL).code == STATUS_ok);
   for (int64_t i = 0; i < n[result]; i++)
     cr_assert_eq(load(data[result], i, out), rounded(expected[result][i], out),
                  "kind %d, %lld channels, element %lld: %g, not %g", kind,
@@ -884,8 +894,18 @@ Test(products, library_convolutions_equal_the_definition) {
   memory_destroy(memory);
 }
 
-/* Results in 16 bits and in f32; what the library refuses is left to the nest.
- */
+Test(products, own_convolutions_equal_the_definition) {
+  static const DnnDtype dtypes[] = {DNN_f32, DNN_bf16, DNN_f16};
+  for (int i = 0; i < ARRAY_LENGTH(convs); i++)
+    for (int kind = 0; kind < 3; kind++)
+      for (int d = 0; d < ARRAY_LENGTH(dtypes); d++)
+        for (int wide = 0; wide < 2; wide++)
+          check_conv(NULL, &convs[i], (DnnConvKind)kind, dtypes[d],
+                     wide ? DNN_f32 : dtypes[d]);
+}
+
+/* Results in 16 bits and in f32; the runtime's own take what the library
+ * refuses. */
 Test(products, library_convolutions_in_16_bits) {
   static const DnnDtype dtypes[] = {DNN_bf16, DNN_f16};
   Memory *memory = memory_create(no_memory, NULL);
