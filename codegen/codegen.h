@@ -25,6 +25,9 @@ typedef struct KernelText {
   uint32_t grid[3], block[3], shared_bytes; /* CUDA */
   bool uses_barriers; /* CUDA: needs fibers on the CPU shim */
   bool is_plain;      /* only the plain program has it: not optimised */
+  /* Run-time numbers, after those of the nest (Backend.emit_sized_nest). */
+  const int64_t *sizes;
+  int n_sizes;
   /* An override may have one run-time number; an empty split: it has none. */
   NestNumber number;
 } KernelText;
@@ -66,6 +69,11 @@ struct Backend {
   /* Text of a loop nest. */
   void (*emit_nest)(const Backend *backend, Module *module, const Nest *nest,
                     KernelText *out);
+  /* The same with extents and strides as run-time numbers, so that nests of
+   * other sizes have the same text and name: a model has many kernels that
+   * differ in no more.  False where it would be slower; NULL: always. */
+  bool (*emit_sized_nest)(const Backend *backend, Module *module,
+                          const Nest *nest, KernelText *out);
   /* Its library takes a matmul only where one stride of each operand is 1;
    * other matmuls become loop nests. */
   bool needs_unit_strides;

@@ -28,6 +28,19 @@ int kernel_set_nest(KernelSet *set, const Nest *nest) {
   return kernel_set_add(set, text);
 }
 
+/* The kernel that takes the sizes of a nest, or else has them as constants. */
+static int add_nest(KernelSet *set, const Nest *nest, KernelKind *kind) {
+  const Backend *backend = set->backend;
+  KernelText text = {0};
+  if (!nest || !backend->emit_sized_nest ||
+      !backend->emit_sized_nest(backend, set->module, nest, &text))
+    return kernel_set_nest(set, nest);
+  kind->sizes = text.sizes;
+  kind->n_sizes = text.n_sizes;
+  int found = (int)(uintptr_t)map_get(set->by_name, text.name);
+  return found ? found - 1 : kernel_set_add(set, text);
+}
+
 static int add_override(KernelSet *set, const Graph *graph, int id,
                         NestNumber *out_number) {
   KernelText text = {0};
@@ -52,7 +65,7 @@ const KernelKind *kernel_set_kind(KernelSet *set, const Graph *graph, int id) {
   kind->kernel = add_override(set, graph, id, &kind->number);
   if (kind->kernel < 0) {
     kind->nest = nest_lower(set->module, graph, id);
-    kind->kernel = kernel_set_nest(set, kind->nest);
+    kind->kernel = add_nest(set, kind->nest, kind);
   }
   map_put(set->kinds, key, kind);
   return kind;

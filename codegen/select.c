@@ -393,6 +393,8 @@ static Status select_kernel(Select *select, int id) {
     fill_numbers(select, &launch, kind->nest->numbers, kind->nest->n_numbers);
   else if (kind->number.split)
     fill_numbers(select, &launch, &kind->number, 1);
+  for (int i = 0; i < kind->n_sizes; i++)
+    vec_push(select->arena, &launch.numbers, kind->sizes[i]);
   fill_launch(select, &launch, id);
   push_launch(select, launch);
   return STATUS_OK;

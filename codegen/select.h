@@ -45,16 +45,18 @@ typedef struct KernelKind {
   int kernel;        /* -1: there is none */
   const Nest *nest;  /* NULL: none, or an override */
   NestNumber number; /* of an override; its split is empty: none */
+  const int64_t *sizes;
+  int n_sizes; /* as in KernelText */
 } KernelKind;
 
 /* ---- kernel_set.c ---- */
 
 KernelSet *kernel_set_create(Module *module, const Backend *backend);
 /* Index of the nest's or override's kernel, emitting it if it is new; -1 if
- * the node has neither. */
+ * the node has neither.  Sizes are constants of it. */
 int kernel_set_nest(KernelSet *set, const Nest *nest);
 int kernel_set_override(KernelSet *set, const Graph *graph, int id);
-/* The override, else the nest, of a node. */
+/* The override, else the nest, of a node; nests may take their sizes. */
 const KernelKind *kernel_set_kind(KernelSet *set, const Graph *graph, int id);
 
 /* ---- select.c ---- */

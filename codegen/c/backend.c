@@ -26,6 +26,7 @@ const Backend backend_cpu = {
     .has_host_kernels = true,
     .prelude = c_prelude,
     .emit_nest = c_emit_nest,
+    .emit_sized_nest = c_emit_sized_nest,
     .emit_override = c_emit_attention,
     .compile = toolchain_compile_kernels,
 };

@@ -4,7 +4,7 @@
  */
 #include "codegen/c/emit_nest.h"
 
-#define CHUNK       64 /* columns whose sums stay in registers or L1 */
+#define CHUNK       64 /* columns whose sums stay in registers */
 #define POINT_UNITS 64 /* units of a pointwise kernel */
 #define FEW_UNITS   8  /* fewer: split the stages instead */
 #define PARALLEL_WORK                                                          \
@@ -112,7 +112,7 @@ static void choose_chunk(CEmit *emit) {
   int64_t columns = nest->outer[nest->n_outer - 1].extent;
   int64_t others = outer_total(nest) / columns;
   if (has_inner(nest) || has_sums(nest)) {
-    emit->chunk = columns <= CHUNK + CHUNK / 2 ? columns : CHUNK;
+    emit->chunk = columns <= C_MOST_COLUMNS ? columns : CHUNK;
   } else {
     int64_t wanted = (POINT_UNITS + others - 1) / others;
     int64_t chunk = (columns + wanted - 1) / wanted;
@@ -150,4 +150,21 @@ void c_choose(CEmit *emit) {
   if (emit->is_column) choose_chunk(emit);
   emit->is_parallel = work >= PARALLEL_WORK;
   emit->splits_stages = choose_splitting(emit);
+}
+
+/* A loop of a constant length is shorter by its last, partial vector and by
+ * what gcc unrolls, which counts in short loops with much work. */
+bool c_may_take_sizes(const CEmit *emit) {
+  enum { LONG_LOOP = 256 };
+  const Nest *nest = emit->nest;
+  if (!emit->is_parallel) return true;
+  if (emit->is_column)
+    return !has_inner(nest) && !has_sums(nest) && emit->chunk >= CHUNK;
+  for (int s = 0; s < nest->stages.n; s++) {
+    const NestStage *stage = &nest->stages.data[s];
+    if (stage->n_inner > 0 &&
+        stage->inner[stage->n_inner - 1].extent < LONG_LOOP)
+      return false;
+  }
+  return true;
 }

@@ -36,11 +36,19 @@
  * other and every stage is split into a fixed number of parts instead, so that
  * the order of additions never depends on the number of threads.
  *
+ * A model has many kernels that differ in extents and strides alone, such as
+ * the updates of its parameters.  Where a kernel is as fast with them as
+ * run-time numbers, they are that, and one function does for all:
+ *
+ *     const int64_t size0 = numbers[0];
+ *     for (int64_t l0 = 0; l0 < size0; l0++) ...
+ *
  * Nothing is declared restrict, because a result may lie on the bytes of an
  * input (same element only); `omp simd` says that iterations are independent,
  * and all loads of a point come before its stores.
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include "codegen/c/emit_nest.h"
 
@@ -55,16 +63,16 @@ static void emit_stmt(CEmit *emit, const NestStmt *stmt) {
   for (int i = 0; i < emit->indent; i++) text_add(out, "  ");
   if (stmt->at->n_guards > 0) {
     text_add(out, "if (");
-    c_add_guards(out, stmt->at);
+    c_add_guards(emit, stmt->at);
     text_add(out, ") ");
   }
   text_printf(out, "b%d[", stmt->target);
-  c_add_index(out, stmt->at);
+  c_add_index(emit, stmt->at);
   if (stmt->kind == NEST_accumulate && dtype_is_16bit(stmt->dtype)) {
     const char *name = dtype_name(stmt->dtype);
     text_printf(out, "] = dnn_to_%s(dnn_from_%s(b%d[", name, name,
                 stmt->target);
-    c_add_index(out, stmt->at);
+    c_add_index(emit, stmt->at);
     text_printf(out, "]) + dnn_from_%s(e%d));\n", name, stmt->expr);
     return;
   }
@@ -104,15 +112,16 @@ static void emit_loop_begin(CEmit *emit, int depth, int split) {
     c_emit_line(emit, "const int64_t l%d = j0 + j;", loop);
     return;
   }
-  int64_t extent = inner_extent(emit, loop);
+  const char *extent = c_size(emit, inner_extent(emit, loop));
   if (loop == split)
-    c_emit_line(emit,
-                "for (int64_t l%d = %" PRId64 " * part / %d; l%d < %" PRId64
-                " * (part + 1) / %d; l%d++) {",
-                loop, extent, C_PARTS, loop, extent, C_PARTS, loop);
+    c_emit_line(
+        emit,
+        "for (int64_t l%d = %s * part / %d; l%d < %s * (part + 1) / %d; "
+        "l%d++) {",
+        loop, extent, C_PARTS, loop, extent, C_PARTS, loop);
   else
-    c_emit_line(emit, "for (int64_t l%d = 0; l%d < %" PRId64 "; l%d++) {", loop,
-                loop, extent, loop);
+    c_emit_line(emit, "for (int64_t l%d = 0; l%d < %s; l%d++) {", loop, loop,
+                extent, loop);
   emit->indent++;
 }
 
@@ -193,33 +202,62 @@ static void declare_buffers(CEmit *emit) {
   c_emit_line(emit, "(void)numbers;");
 }
 
-/* The loop values of unit `u`. */
-static void declare_unit(CEmit *emit) {
-  const Nest *nest = emit->nest;
-  int n = nest->n_outer;
-  if (n == 0) return;
-  int64_t columns = nest->outer[n - 1].extent;
-  bool is_chunked = emit->is_column && emit->n_chunks > 1;
-  int last = emit->is_column ? n - 2 : n - 1;
-  if (is_chunked)
-    c_emit_line(emit, "const int64_t j0 = u %% %" PRId64 " * %" PRId64 ";",
-                emit->n_chunks, emit->chunk);
-  else if (emit->is_column)
+/* How many columns a unit has, from j0 on. */
+static void declare_columns(CEmit *emit) {
+  int64_t columns = emit->nest->outer[emit->nest->n_outer - 1].extent;
+  bool is_chunked = emit->n_chunks > 1;
+  const char *chunk = c_size(emit, emit->chunk);
+  const char *all = c_size(emit, columns);
+  if (is_chunked && (emit->takes_sizes || columns % emit->chunk != 0))
+    c_emit_line(emit, "const int64_t jn = %s - j0 < %s ? %s - j0 : %s;", all,
+                chunk, all, chunk);
+  else if (emit->takes_sizes)
+    c_emit_line(emit, "const int64_t jn = %s;", chunk);
+  else
+    c_emit_line(emit, "enum { jn = %s };", chunk);
+}
+
+/* The last outer loop whose value is one of a unit. */
+static int last_unit_loop(const CEmit *emit) {
+  return emit->nest->n_outer - (emit->is_column ? 2 : 1);
+}
+
+/* One loop over all units, which threads share. */
+static void begin_parallel_units(CEmit *emit) {
+  c_emit_line(emit, "#pragma omp parallel for schedule(static)");
+  c_emit_line(emit, "for (int64_t u = 0; u < %s; u++) {",
+              c_size(emit, emit->n_units));
+  emit->indent++;
+  int64_t step = 1;
+  if (emit->is_column && emit->n_chunks > 1) {
+    step = emit->n_chunks;
+    c_emit_line(emit, "const int64_t j0 = u %% %s * %s;", c_size(emit, step),
+                c_size(emit, emit->chunk));
+  } else if (emit->is_column) {
     c_emit_line(emit, "const int64_t j0 = 0;");
-  if (emit->is_column) {
-    if (columns % emit->chunk == 0)
-      c_emit_line(emit, "enum { jn = %" PRId64 " };", emit->chunk);
-    else
-      c_emit_line(emit,
-                  "const int64_t jn = %" PRId64 " - j0 < %" PRId64 " ? %" PRId64
-                  " - j0 : %" PRId64 ";",
-                  columns, emit->chunk, columns, emit->chunk);
   }
-  int64_t step = is_chunked ? emit->n_chunks : 1;
-  for (int i = last; i >= 0; i--) {
-    c_emit_line(emit, "const int64_t l%d = u / %" PRId64 " %% %" PRId64 ";", i,
-                step, nest->outer[i].extent);
-    step *= nest->outer[i].extent;
+  for (int i = last_unit_loop(emit); i >= 0; i--) {
+    c_emit_line(emit, "const int64_t l%d = u / %s %% %s;", i,
+                c_size(emit, step), c_size(emit, emit->nest->outer[i].extent));
+    step *= emit->nest->outer[i].extent;
+  }
+}
+
+static void begin_units(CEmit *emit) {
+  const Nest *nest = emit->nest;
+  for (int i = 0; i <= last_unit_loop(emit); i++) {
+    c_emit_line(emit, "for (int64_t l%d = 0; l%d < %s; l%d++) {", i, i,
+                c_size(emit, nest->outer[i].extent), i);
+    emit->indent++;
+  }
+  if (!emit->is_column) return;
+  if (emit->n_chunks > 1) {
+    c_emit_line(emit, "for (int64_t j0 = 0; j0 < %s; j0 += %s) {",
+                c_size(emit, nest->outer[nest->n_outer - 1].extent),
+                c_size(emit, emit->chunk));
+    emit->indent++;
+  } else {
+    c_emit_line(emit, "const int64_t j0 = 0;");
   }
 }
 
@@ -250,29 +288,76 @@ static void emit_steps(CEmit *emit) {
   if (repeats) c_emit_line(emit, "}");
 }
 
+static void emit_body(CEmit *emit) {
+  if (emit->is_parallel && !emit->splits_stages && emit->n_units > 1)
+    begin_parallel_units(emit);
+  else
+    begin_units(emit);
+  if (emit->is_column) declare_columns(emit);
+  void_unused(emit);
+  emit_steps(emit);
+  while (emit->indent > 1) {
+    emit->indent--;
+    c_emit_line(emit, "}");
+  }
+}
+
+/* "dnn_fused_3f2a" by the text, which nests of other sizes have, too. */
+static Name sized_name(const CEmit *emit, const char *text) {
+  const char *own = emit->nest->name;
+  uint64_t hash = hash_bytes(text, strlen(text), 0);
+  return name_format(emit->module->names, "%.*s_%012llx",
+                     (int)(strrchr(own, '_') - own), own,
+                     (unsigned long long)hash >> 16);
+}
+
+/* `emit` has made its choices. */
+static void emit_function(CEmit *emit, KernelText *out) {
+  const Nest *nest = emit->nest;
+  Text body = text_create(emit->arena), head = text_create(emit->arena);
+  emit->depths = ARENA_ARRAY(emit->arena, int, nest->exprs.n);
+  emit->out = &body;
+  emit->indent = 1;
+  emit_body(emit);
+  emit->out = &head;
+  declare_buffers(emit);
+  for (int i = 0; i < emit->sizes.n; i++)
+    c_emit_line(emit, "const int64_t size%d = numbers[%d];", i,
+                nest->n_numbers + i);
+  text_add(&head, text_string(&body));
+  text_add(&head, "}\n");
+  Name name = nest->name;
+  if (emit->takes_sizes) name = sized_name(emit, text_string(&head));
+  *out = (KernelText){
+      .name = name,
+      .text = arena_printf(
+          emit->arena,
+          "void %s(void *const *buffers, const int64_t *numbers) {\n%s", name,
+          text_string(&head)),
+      .sizes = emit->sizes.data,
+      .n_sizes = emit->sizes.n};
+}
+
+static CEmit begin_emit(Module *module, const Nest *nest) {
+  CEmit emit = {.module = module, .nest = nest, .arena = module->arena};
+  emit.needed = ARENA_ARRAY(module->arena, bool, nest->exprs.n);
+  c_choose(&emit);
+  return emit;
+}
+
 void c_emit_nest(const Backend *backend, Module *module, const Nest *nest,
                  KernelText *out) {
   (void)backend;
-  Text text = text_create(module->arena);
-  CEmit emit = {.out = &text, .nest = nest, .arena = module->arena};
-  emit.needed = ARENA_ARRAY(module->arena, bool, nest->exprs.n);
-  emit.depths = ARENA_ARRAY(module->arena, int, nest->exprs.n);
-  c_choose(&emit);
-  c_emit_line(&emit, "void %s(void *const *buffers, const int64_t *numbers) {",
-              nest->name);
-  emit.indent++;
-  declare_buffers(&emit);
-  if (emit.is_parallel && !emit.splits_stages && emit.n_units > 1)
-    c_emit_line(&emit, "#pragma omp parallel for schedule(static)");
-  c_emit_line(&emit, "for (int64_t u = 0; u < %" PRId64 "; u++) {",
-              emit.n_units);
-  emit.indent++;
-  declare_unit(&emit);
-  void_unused(&emit);
-  emit_steps(&emit);
-  emit.indent--;
-  c_emit_line(&emit, "}");
-  emit.indent--;
-  c_emit_line(&emit, "}");
-  *out = (KernelText){.name = nest->name, .text = text_string(&text)};
+  CEmit emit = begin_emit(module, nest);
+  emit_function(&emit, out);
+}
+
+bool c_emit_sized_nest(const Backend *backend, Module *module, const Nest *nest,
+                       KernelText *out) {
+  (void)backend;
+  CEmit emit = begin_emit(module, nest);
+  if (!c_may_take_sizes(&emit)) return false;
+  emit.takes_sizes = true;
+  emit_function(&emit, out);
+  return true;
 }

@@ -21,6 +21,8 @@ void c_add_identity(Text *out, NestReduce reduce, DType dtype);
 
 void c_emit_nest(const Backend *backend, Module *module, const Nest *nest,
                  KernelText *out);
+bool c_emit_sized_nest(const Backend *backend, Module *module, const Nest *nest,
+                       KernelText *out);
 bool c_has_attention_kernel(const Graph *graph, int id);
 bool c_emit_attention(const Backend *backend, Module *module,
                       const Graph *graph, int id, KernelText *out);

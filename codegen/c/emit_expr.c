@@ -16,6 +16,15 @@ void c_emit_line(CEmit *emit, const char *format, ...) {
   text_add(emit->out, "\n");
 }
 
+const char *c_size(CEmit *emit, int64_t size) {
+  if (!emit->takes_sizes || size == 0 || size == 1)
+    return arena_printf(emit->arena, "%" PRId64, size);
+  int i = 0;
+  while (i < emit->sizes.n && emit->sizes.data[i] != size) i++;
+  if (i == emit->sizes.n) vec_push(emit->arena, &emit->sizes, size);
+  return arena_printf(emit->arena, "size%d", i);
+}
+
 /* ---- loops that an expression depends on ---- */
 
 static bool is_stored_here(const CEmit *emit, int buffer) {
@@ -96,35 +105,37 @@ void c_need_stage(bool *needed, const Nest *nest, const NestStage *stage) {
 
 /* ---- expressions ---- */
 
-static void add_affine(Text *out, int64_t base, const int64_t *stride) {
+static void add_affine(CEmit *emit, int64_t base, const int64_t *stride) {
+  Text *out = emit->out;
   bool is_first = true;
   for (int i = 0; i < MAX_LOOPS; i++) {
     if (stride[i] == 0) continue;
-    text_add(out, is_first ? "" : " + ");
-    text_printf(out, stride[i] == 1 ? "l%d" : "l%d * %" PRId64, i, stride[i]);
+    text_printf(out, is_first ? "l%d" : " + l%d", i);
+    if (stride[i] != 1) text_printf(out, " * %s", c_size(emit, stride[i]));
     is_first = false;
   }
   if (base != 0 || is_first)
-    text_printf(out, is_first ? "%" PRId64 : " + %" PRId64, base);
+    text_printf(out, is_first ? "%s" : " + %s", c_size(emit, base));
 }
 
-void c_add_index(Text *out, const NestIndex *at) {
-  add_affine(out, at->base, at->stride);
+void c_add_index(CEmit *emit, const NestIndex *at) {
+  add_affine(emit, at->base, at->stride);
   for (int i = 0; i < at->n_dynamic; i++) {
     const NestTerm *term = &at->dynamic[i];
+    const char *stride = c_size(emit, term->stride);
     if (term->limit == INT64_MAX)
-      text_printf(out, " + e%d * %" PRId64, term->expr, term->stride);
+      text_printf(emit->out, " + e%d * %s", term->expr, stride);
     else
-      text_printf(out, " + dnn_clamp(e%d, %" PRId64 ") * %" PRId64, term->expr,
-                  term->limit, term->stride);
+      text_printf(emit->out, " + dnn_clamp(e%d, %s) * %s", term->expr,
+                  c_size(emit, term->limit), stride);
   }
 }
 
-void c_add_guards(Text *out, const NestIndex *at) {
+void c_add_guards(CEmit *emit, const NestIndex *at) {
   for (int i = 0; i < at->n_guards; i++) {
-    text_add(out, i == 0 ? "(uint64_t)(" : " && (uint64_t)(");
-    add_affine(out, at->guards[i].base, at->guards[i].stride);
-    text_printf(out, ") < %" PRId64, at->guards[i].limit);
+    text_add(emit->out, i == 0 ? "(uint64_t)(" : " && (uint64_t)(");
+    add_affine(emit, at->guards[i].base, at->guards[i].stride);
+    text_printf(emit->out, ") < %s", c_size(emit, at->guards[i].limit));
   }
 }
 
@@ -179,11 +190,11 @@ static void add_cast(CEmit *emit, const NestExpr *expr) {
 static void add_load(CEmit *emit, const NestExpr *expr) {
   Text *out = emit->out;
   if (expr->at->n_guards > 0) {
-    c_add_guards(out, expr->at);
+    c_add_guards(emit, expr->at);
     text_add(out, " ? ");
   }
   text_printf(out, "b%d[", expr->index);
-  c_add_index(out, expr->at);
+  c_add_index(emit, expr->at);
   text_add(out, "]");
   if (expr->at->n_guards > 0) {
     text_add(out, " : ");

@@ -10,8 +10,11 @@
 /* A stage that is split has this many parts on any machine, so that the order
  * of additions does not depend on the number of threads. */
 #define C_PARTS 16
+/* Columns whose sums stay in registers or L1, at most. */
+#define C_MOST_COLUMNS 96
 
 typedef struct CEmit {
+  Module *module;
   Text *out;
   const Nest *nest;
   Arena *arena;
@@ -19,6 +22,8 @@ typedef struct CEmit {
   bool splits_stages; /* units run in order, stages are split into parts */
   bool is_parallel;
   int64_t chunk, n_chunks, n_units;
+  bool takes_sizes;   /* as run-time numbers; else they are constants */
+  VEC(int64_t) sizes; /* of c_size */
   /* These fields describe the stage that is being emitted. */
   const NestStage *stage;
   bool *needed; /* by expression */
@@ -33,6 +38,8 @@ typedef struct CEmit {
 /* Chooses the shape of the kernel, the chunk, and whether units or the parts of
  * stages run in parallel. */
 void c_choose(CEmit *emit);
+/* Whether the kernel is as fast where its sizes are run-time numbers. */
+bool c_may_take_sizes(const CEmit *emit);
 /* The loop at which the stage can be split: the first that is long enough, or
  * -1. */
 int c_split_loop(const CEmit *emit);
@@ -44,13 +51,17 @@ int64_t c_stage_points(const NestStage *stage);
 /* ---- emit_expr.c ---- */
 
 void c_emit_line(CEmit *emit, const char *format, ...) PRINTF_LIKE(2, 3);
+/* An extent, a stride or a limit: "64", or "size2" where the kernel takes
+ * sizes.
+ */
+const char *c_size(CEmit *emit, int64_t size);
 /* Marks the expressions that the statements of a stage need. */
 void c_need_stage(bool *needed, const Nest *nest, const NestStage *stage);
 void c_set_depths(CEmit *emit);
 /* Declares the needed expressions of this depth. */
 void c_emit_exprs(CEmit *emit, int depth);
-void c_add_index(Text *out, const NestIndex *at);
-void c_add_guards(Text *out, const NestIndex *at);
+void c_add_index(CEmit *emit, const NestIndex *at);
+void c_add_guards(CEmit *emit, const NestIndex *at);
 
 /* ---- emit_reduce.c ---- */
 

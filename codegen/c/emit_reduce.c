@@ -25,6 +25,12 @@ static const char *identity_of(const CEmit *emit, const NestStmt *stmt) {
   return text_string(&text);
 }
 
+/* Elements of an array for the columns of a unit. */
+static int64_t room(const CEmit *emit) {
+  ASSERT(emit->chunk <= C_MOST_COLUMNS);
+  return emit->takes_sizes ? C_MOST_COLUMNS : emit->chunk;
+}
+
 void c_declare_reduction(CEmit *emit, const NestStmt *stmt) {
   const char *type = c_number(compared_dtype(emit, stmt));
   const char *start = identity_of(emit, stmt);
@@ -37,9 +43,9 @@ void c_declare_reduction(CEmit *emit, const NestStmt *stmt) {
     return;
   }
   c_emit_line(emit, "%s %c%d[%" PRId64 "];", type, letter, stmt->target,
-              emit->chunk);
+              room(emit));
   if (is_argmax)
-    c_emit_line(emit, "int64_t r%d[%" PRId64 "];", stmt->target, emit->chunk);
+    c_emit_line(emit, "int64_t r%d[%" PRId64 "];", stmt->target, room(emit));
   c_emit_line(emit, "for (int64_t j = 0; j < jn; j++) %c%d[j] = %s;", letter,
               stmt->target, start);
   if (is_argmax)
@@ -56,7 +62,8 @@ static void add_flat_index(CEmit *emit) {
     int64_t step = 1;
     for (int k = i + 1; k < emit->stage->n_inner; k++)
       step *= emit->stage->inner[k].extent;
-    text_printf(out, "%sl%d * %" PRId64, i ? " + " : "", first + i, step);
+    text_printf(out, "%sl%d * %s", i ? " + " : "", first + i,
+                c_size(emit, step));
   }
   text_add(out, emit->stage->n_inner ? ")" : "0)");
 }
@@ -152,7 +159,7 @@ void c_emit_part_arrays(CEmit *emit, bool is_declaration) {
     int r = stmt->target;
     if (is_declaration && emit->is_column)
       c_emit_line(emit, "%s q%d[%d][%" PRId64 "];", c_number(stmt->dtype), r,
-                  C_PARTS, emit->chunk);
+                  C_PARTS, room(emit));
     else if (is_declaration)
       c_emit_line(emit, "%s q%d[%d];", c_number(stmt->dtype), r, C_PARTS);
     else if (emit->is_column)

@@ -35,7 +35,8 @@ typedef struct Case {
   const char *name;
   const Graph *graph;
   Tensor *inputs, *wanted;
-  Name *kernel; /* by node; NULL: a view or a library call */
+  Name *kernel;          /* by node; NULL: a view or a library call */
+  const int64_t **sizes; /* by node: run-time numbers; or NULL */
 } Case;
 
 typedef struct Bench {
@@ -143,7 +144,7 @@ static void run_node(const Case *test, int id, void *library, void ***values) {
     DnnKernelFn *function = NULL;
     *(void **)&function = dlsym(library, test->kernel[id]);
     cr_assert(function != NULL, "%s", test->kernel[id]);
-    function(buffers, NULL);
+    function(buffers, test->sizes[id]);
     return;
   }
   DnnConv conv;
@@ -188,12 +189,27 @@ static void run_case(const Case *test, void *library) {
 
 /* ---- making cases ---- */
 
+/* The kernel of a node: with its sizes as run-time numbers or as constants. */
+static void add_kernel(Bench *bench, Case *test, int id, bool takes_sizes) {
+  const Graph *graph = test->graph;
+  const KernelKind *kind = kernel_set_kind(bench->set, graph, id);
+  int kernel = kind->kernel;
+  cr_assert(kernel >= 0, "%s: no nest for %s", test->name,
+            op_info(graph->nodes.data[id]->op)->name);
+  if (kind->n_sizes > 0 && !takes_sizes)
+    kernel = kernel_set_nest(bench->set, kind->nest);
+  test->kernel[id] = bench->set->kernels.data[kernel].name;
+  test->sizes[id] = kind->sizes;
+}
+
 static void add_case(Bench *bench, const char *name, const Graph *graph,
-                     Tensor *inputs, Tensor *wanted, bool has_library) {
+                     Tensor *inputs, Tensor *wanted, bool has_library,
+                     bool takes_sizes) {
   Module *module = bench->module;
   Case test = {
       .name = name, .graph = graph, .inputs = inputs, .wanted = wanted};
   test.kernel = ARENA_ARRAY(module->arena, Name, graph->nodes.n);
+  test.sizes = ARENA_ARRAY(module->arena, const int64_t *, graph->nodes.n);
   for (int id = 0; id < graph->nodes.n; id++) {
     GemmCalls calls;
     Op op = graph->nodes.data[id]->op;
@@ -202,14 +218,8 @@ static void add_case(Bench *bench, const char *name, const Graph *graph,
         (has_library &&
          (select_gemm(graph, id, &calls) || select_conv(graph, id, &conv))))
       continue;
-    int kernel = kernel_set_override(bench->set, graph, id);
-    if (kernel < 0) {
-      Nest *nest = nest_lower(module, graph, id);
-      cr_assert(nest != NULL, "%s: no nest for %s", name, op_info(op)->name);
-      kernel = kernel_set_nest(bench->set, nest);
-    }
+    add_kernel(bench, &test, id, takes_sizes);
     bench->is_lowered[op] = true;
-    test.kernel[id] = bench->set->kernels.data[kernel].name;
   }
   vec_push(module->arena, &bench->cases, test);
 }
@@ -230,11 +240,11 @@ static void add_graph(Bench *bench, const char *name, const Graph *graph,
   bool is_basic = true;
   for (int id = 0; id < graph->nodes.n; id++)
     is_basic &= !op_info(graph->nodes.data[id]->op)->decompose;
-  if (is_basic) add_case(bench, name, graph, inputs, wanted, false);
-  add_case(bench, name, plain, inputs, wanted, false);
-  add_case(bench, name, plain, inputs, wanted, true);
+  if (is_basic) add_case(bench, name, graph, inputs, wanted, false, false);
+  add_case(bench, name, plain, inputs, wanted, false, true);
+  add_case(bench, name, plain, inputs, wanted, true, false);
   add_case(bench, arena_printf(bench->module->arena, "%s, fused", name),
-           through(bench, "fuse", plain), inputs, wanted, true);
+           through(bench, "fuse", plain), inputs, wanted, true, true);
 }
 
 static void add_row(Bench *bench, const Row *row) {
