@@ -2,11 +2,11 @@
 
     python3 benchmarks/overlap.py DNNC MODEL PLAN [NAME=VALUE ...]
 
-Runs MODEL under PLAN with --trace and prints, for the median step of the
-slowest rank: the step, what its collectives take, what the rank waits for
-them ("exposed"), and what the order of launches may expose (ARCHITECTURE.md):
-the last bulk collective, what begins after it, and the blocking collectives
-before the first matmul.
+Runs MODEL under PLAN with --trace and prints, for the median step of each
+rank: the step, what the transfers of its collectives take, what the rank waits
+for them ("exposed"), what the order of launches may expose (ARCHITECTURE.md):
+the last bucket, what begins after it, and the blocking collectives before the
+first matmul; and how long it waits for a rank that comes later to a collective.
 """
 import json
 import statistics
@@ -15,6 +15,7 @@ import sys
 import tempfile
 
 STEPS = 12  # the first two are left out: caches and connections are cold
+SCALARS = 64  # bytes of a loss or a norm, which is no bucket
 
 
 def trace_of(dnnc, model, plan, overrides):
@@ -40,19 +41,47 @@ def steps_of(events, rank):
         yield steps[step], sorted(comm, key=lambda e: e["ts"])
 
 
+def mark_transfers(events):
+    """A collective transfers data from when its last rank has begun it; a rank
+    that waits before that waits for a slower rank, not for communication."""
+    begun, seen = {}, {}
+    collectives = [e for e in events if e["ph"] == "X" and e["tid"] > 0]
+    for e in sorted(collectives, key=lambda e: e["ts"]):
+        rank = e["pid"], e["args"]["id"]
+        seen[rank] = seen.get(rank, 0) + 1
+        e["key"] = e["args"]["id"], seen[rank]
+        begun[e["key"]] = max(e["ts"], begun.get(e["key"], 0))
+    for e in collectives:
+        e["end"] = e["ts"] + e["dur"]
+        e["transfer"] = min(begun[e["key"]], e["end"])
+
+
+def shared(begin, end, spans):
+    """How much of begin..end lies in one of the spans, which may overlap."""
+    total, at = 0, begin
+    for low, high in sorted(spans):
+        low, high = max(low, at), min(high, end)
+        if low < high:
+            total, at = total + high - low, high
+    return total
+
+
 def figures(instructions, collectives):
     begin = instructions[0]["ts"]
     end = instructions[-1]["ts"] + instructions[-1]["dur"]
-    exposed = sum(e["dur"] for e in instructions
-                  if e["args"]["phase"] == "communication")
+    waits = [(e["ts"], e["ts"] + e["dur"]) for e in instructions
+             if e["args"]["phase"] == "communication"]
+    spans = [(e["transfer"], e["end"]) for e in collectives]
+    exposed = sum(shared(low, high, spans) for low, high in waits)
+    slower = sum(high - low for low, high in waits) - exposed
     matmul = next((e["ts"] for e in instructions if e["args"]["flops"] > 1e6), end)
-    bulk = [e for e in collectives if e["tid"] == 2]
-    last = max(bulk, key=lambda e: e["ts"] + e["dur"]) if bulk else None
-    tail = last["ts"] + last["dur"] if last else end
-    allowed = (last["dur"] if last else 0) + sum(
-        e["dur"] for e in collectives
-        if e is not last and (e["ts"] >= tail or e["ts"] < matmul))
-    return end - begin, sum(e["dur"] for e in collectives), exposed, allowed
+    bulk = [e for e in collectives if e["tid"] == 2 and e["args"]["bytes"] > SCALARS]
+    last = max(bulk, key=lambda e: e["end"]) if bulk else None
+    tail = last["end"] if last else end
+    allowed = sum(e["end"] - e["transfer"] for e in collectives
+                  if e is last or e["ts"] >= tail or e["ts"] < matmul)
+    return (end - begin, sum(high - low for low, high in spans), exposed, allowed,
+            slower)
 
 
 def main():
@@ -60,14 +89,14 @@ def main():
         sys.exit(__doc__)
     dnnc, model, plan, *overrides = sys.argv[1:]
     events = trace_of(dnnc, model, plan, overrides)
-    ranks = sorted({e["pid"] for e in events})
-    rows = []
-    for rank in ranks:
+    mark_transfers(events)
+    for rank in sorted({e["pid"] for e in events}):
         all_steps = [figures(*s) for s in steps_of(events, rank)]
-        rows.append([statistics.median(c) / 1e3 for c in zip(*all_steps)])
-    step, comm, exposed, allowed = max(rows, key=lambda row: row[2])
-    print(f"step {step:.2f} ms, communication {comm:.2f} ms, exposed {exposed:.2f} ms "
-          f"({100 * exposed / step:.1f} % of the step), allowed {allowed:.2f} ms")
+        step, comm, exposed, allowed, slower = (
+            statistics.median(c) / 1e3 for c in zip(*all_steps))
+        print(f"rank {rank}: step {step:.2f} ms, transfers {comm:.2f} ms, exposed "
+              f"{exposed:.2f} ms ({100 * exposed / step:.1f} % of the step), allowed "
+              f"{allowed:.2f} ms; waits for a slower rank {slower:.2f} ms")
 
 
 main()
