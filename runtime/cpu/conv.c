@@ -117,23 +117,33 @@ static int64_t walk_length(const Walk *walk) {
   return walk->size[0] * walk->size[1] * walk->size[2];
 }
 
+/* Only the gradient of a strided input is not: it falls between elements. */
+static bool is_affine(const Product *product) {
+  return product->divide[0] == 1 && product->divide[1] == 1;
+}
+
 /* ---- a stretch of rows or of terms ---- */
 
+/* By index: the digits' part of y and x in the image, of the element there (of
+ * an affine product with y and x), and of that in the result, or in B. */
 typedef struct Stretch {
-  int64_t n, outer[TILE_K], at[2][TILE_K], offset[TILE_K];
+  int64_t n, at[2][TILE_K], element[TILE_K], offset[TILE_K];
 } Stretch;
 _Static_assert(TILE_M <= TILE_K, "a stretch holds a block of rows");
 
-static void fill_stretch(const Walk *walk, int64_t first, int64_t n,
-                         Stretch *out) {
+static void fill_stretch(const Product *product, const Walk *walk,
+                         int64_t first, int64_t n, Stretch *out) {
+  bool has_place = is_affine(product);
   out->n = n;
   for (int64_t i = 0; i < n; i++) {
     int64_t x = (first + i) % walk->size[2];
     int64_t y = (first + i) / walk->size[2] % walk->size[1];
     int64_t outer = (first + i) / walk->size[2] / walk->size[1];
-    out->outer[i] = outer * walk->outer_stride;
     out->at[0][i] = y * walk->step[0];
     out->at[1][i] = x * walk->step[1];
+    out->element[i] = outer * walk->outer_stride;
+    for (int d = 0; d < 2 && has_place; d++)
+      out->element[i] += out->at[d][i] * product->image_stride[d];
     out->offset[i] =
         outer * walk->stride[0] + y * walk->stride[1] + x * walk->stride[2];
   }
@@ -141,20 +151,45 @@ static void fill_stretch(const Walk *walk, int64_t first, int64_t n,
 
 /* ---- packing ---- */
 
-/* The element of the image where row i and term p meet; -1: padding. */
-static int64_t image_element(const Product *product, const Stretch *rows,
-                             int64_t i, const Stretch *sum, int64_t p) {
-  int64_t element = rows->outer[i] + sum->outer[p];
+/* The elements of the image where rows from `i` on meet term p; -1: padding. */
+static void find_elements(const Product *product, const Stretch *rows,
+                          int64_t i, int64_t n, const Stretch *sum, int64_t p,
+                          int64_t *out) {
+  int64_t y = sum->at[0][p] + product->base[0];
+  int64_t x = sum->at[1][p] + product->base[1];
+  int64_t element = sum->element[p];
+  element += product->base[0] * product->image_stride[0] +
+             product->base[1] * product->image_stride[1];
+  for (int64_t r = 0; r < n; r++) {
+    bool is_inside =
+        (uint64_t)(rows->at[0][i + r] + y) < (uint64_t)product->size[0] &&
+        (uint64_t)(rows->at[1][i + r] + x) < (uint64_t)product->size[1];
+    out[r] = is_inside ? rows->element[i + r] + element : -1;
+  }
+}
+
+static int64_t find_divided(const Product *product, const Stretch *rows,
+                            int64_t i, const Stretch *sum, int64_t p) {
+  int64_t element = rows->element[i] + sum->element[p];
   for (int d = 0; d < 2; d++) {
     int64_t at = rows->at[d][i] + sum->at[d][p] + product->base[d];
-    if (product->divide[d] > 1) {
-      if (at < 0 || at % product->divide[d] != 0) return -1;
-      at /= product->divide[d];
-    }
-    if (at < 0 || at >= product->size[d]) return -1;
+    if (at < 0 || at % product->divide[d] != 0) return -1;
+    at /= product->divide[d];
+    if (at >= product->size[d]) return -1;
     element += at * product->image_stride[d];
   }
   return element;
+}
+
+static void find_strip(const Product *product, const Stretch *rows, int64_t i,
+                       int width, const Stretch *sum, int64_t p, int64_t *out) {
+  int64_t n = least_of_two(width, rows->n - i);
+  if (is_affine(product))
+    find_elements(product, rows, i, n, sum, p, out);
+  else
+    for (int64_t r = 0; r < n; r++)
+      out[r] = find_divided(product, rows, i + r, sum, p);
+  for (int64_t r = n; r < width; r++) out[r] = -1;
 }
 
 /* Strips of `width` rows or columns, each [sum][width], zero-padded. */
@@ -163,13 +198,13 @@ static int64_t image_element(const Product *product, const Stretch *rows,
                                  int64_t begin, const Stretch *rows,           \
                                  const Stretch *sum, int width, float *to) {   \
     const type *from = (const type *)image + begin;                            \
+    int64_t at[TILE_MOST_ROWS];                                                \
     for (int64_t i = 0; i < rows->n; i += width)                               \
-      for (int64_t p = 0; p < sum->n; p++)                                     \
-        for (int64_t r = i; r < i + width; r++) {                              \
-          int64_t at =                                                         \
-              r < rows->n ? image_element(product, rows, r, sum, p) : -1;      \
-          *to++ = at < 0 ? 0.0f : VALUE(from[at]);                             \
-        }                                                                      \
+      for (int64_t p = 0; p < sum->n; p++) {                                   \
+        find_strip(product, rows, i, width, sum, p, at);                       \
+        for (int r = 0; r < width; r++)                                        \
+          *to++ = at[r] < 0 ? 0.0f : VALUE(from[at[r]]);                       \
+      }                                                                        \
   }                                                                            \
   static void pack_b_##dtype(const void *b, int64_t begin, int64_t stride,     \
                              int64_t n, const Stretch *sum, int width,         \
@@ -247,7 +282,8 @@ static void multiply_rows(const Block *block) {
   for (int64_t j = 0; j < product->columns; j += TILE_N) {
     int64_t n = least_of_two(TILE_N, product->columns - j);
     for (int64_t p = 0; p < terms; p += TILE_K) {
-      fill_stretch(&product->sum, p, least_of_two(TILE_K, terms - p), &sum);
+      fill_stretch(product, &product->sum, p, least_of_two(TILE_K, terms - p),
+                   &sum);
       multiply_terms(block, j, n, &sum, p > 0);
     }
     store_columns(block, j, n);
@@ -273,8 +309,8 @@ static void work_thread(void *arg, int index, int n_threads) {
     block.a_at = image * product->a_batch[0] + group * product->a_batch[1];
     block.b_at = image * product->b_batch[0] + group * product->b_batch[1];
     block.c_at = image * product->c_batch[0] + group * product->c_batch[1];
-    fill_stretch(&product->rows, first, least_of_two(step, rows - first),
-                 &block.rows);
+    fill_stretch(product, &product->rows, first,
+                 least_of_two(step, rows - first), &block.rows);
     multiply_rows(&block);
   }
 }

@@ -11,8 +11,6 @@
 
 #include "runtime/cpu/cpu.h"
 
-enum { MOST_ROWS = 12, MOST_COLUMNS = 32 }; /* of any kernel */
-
 /* One kernel for each width of vectors; `vectors` of them make up a row. */
 #define TILE(name, attributes, type, lanes, n_rows, vectors, zero, load,       \
              broadcast, multiply_add, store)                                   \
@@ -83,7 +81,7 @@ static void store_tile(const TileSums *sums, const float *tile, int width,
 void tile_multiply(TileKernel kernel, int64_t m, int64_t n, int64_t k,
                    const float *packed_a, const float *packed_b,
                    const TileSums *sums, bool adds) {
-  float tile[MOST_ROWS * MOST_COLUMNS] __attribute__((aligned(64)));
+  float tile[TILE_MOST_ROWS * TILE_MOST_COLUMNS] __attribute__((aligned(64)));
   for (int64_t j = 0; j < n; j += kernel.columns) {
     for (int64_t i = 0; i < m; i += kernel.rows) {
       kernel.run(k, packed_a + i * k, packed_b + j * k, tile);
@@ -95,8 +93,8 @@ void tile_multiply(TileKernel kernel, int64_t m, int64_t n, int64_t k,
   }
 }
 
-static const int64_t a_floats = (int64_t)(TILE_M + MOST_ROWS) * TILE_K;
-static const int64_t b_floats = (int64_t)(TILE_N + MOST_COLUMNS) * TILE_K;
+static const int64_t a_floats = (int64_t)(TILE_M + TILE_MOST_ROWS) * TILE_K;
+static const int64_t b_floats = (int64_t)(TILE_N + TILE_MOST_COLUMNS) * TILE_K;
 
 int64_t tile_work_bytes(void) {
   int64_t floats = a_floats + b_floats + (int64_t)TILE_M * TILE_N;

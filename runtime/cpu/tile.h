@@ -11,6 +11,7 @@
 /* Blocks of A [TILE_M, TILE_K] and of B [TILE_K, TILE_N] fit into the caches.
  */
 enum { TILE_K = 256, TILE_M = 96, TILE_N = 1024 };
+enum { TILE_MOST_ROWS = 12, TILE_MOST_COLUMNS = 32 }; /* of any kernel */
 
 /* tile[rows][columns] = sum over k of a[k][rows] * b[k][columns] */
 typedef void TileFn(int64_t k, const float *a, const float *b, float *tile);
