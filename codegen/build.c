@@ -188,10 +188,14 @@ static KernelText *all_kernels(const Build *build, const KernelSet *set,
   int n = set->kernels.n;
   KernelText *all =
       ARENA_ARRAY(build->arena, KernelText, n + (more ? more->kernels.n : 0));
-  for (int i = 0; i < n; i++) all[i] = set->kernels.data[i];
+  Map *names = map_create(build->arena);
+  for (int i = 0; i < n; i++) {
+    all[i] = set->kernels.data[i];
+    map_put(names, all[i].name, all);
+  }
   bool adds = more && set->backend->has_host_kernels;
   for (int i = 0; adds && i < more->kernels.n; i++)
-    if (!map_has(set->by_name, more->kernels.data[i].name))
+    if (!map_has(names, more->kernels.data[i].name))
       all[n++] = more->kernels.data[i];
   *out_n = n;
   return all;

@@ -4,12 +4,19 @@
  */
 #include "codegen/select.h"
 
+/* The kernel of all nests that have one text but for their sizes. */
+typedef struct SizedKernel {
+  int kernel;
+  Name nest; /* the first one's */
+} SizedKernel;
+
 KernelSet *kernel_set_create(Module *module, const Backend *backend) {
   KernelSet *set = ARENA_NEW(module->arena, KernelSet);
   set->module = module;
   set->backend = backend;
   set->by_name = map_create(module->arena);
   set->kinds = map_create(module->arena);
+  set->sized = map_create(module->arena);
   return set;
 }
 
@@ -28,17 +35,26 @@ int kernel_set_nest(KernelSet *set, const Nest *nest) {
   return kernel_set_add(set, text);
 }
 
-/* The kernel that takes the sizes of a nest, or else has them as constants. */
-static int add_nest(KernelSet *set, const Nest *nest, KernelKind *kind) {
+/* A kernel that can take its sizes has them as constants until another nest has
+ * the same text; its launches give them in any case. */
+static int add_sized_nest(KernelSet *set, const Nest *nest, KernelKind *kind) {
   const Backend *backend = set->backend;
-  KernelText text = {0};
+  KernelText sized = {0};
   if (!nest || !backend->emit_sized_nest ||
-      !backend->emit_sized_nest(backend, set->module, nest, &text))
+      !backend->emit_sized_nest(backend, set->module, nest, &sized))
     return kernel_set_nest(set, nest);
-  kind->sizes = text.sizes;
-  kind->n_sizes = text.n_sizes;
-  int found = (int)(uintptr_t)map_get(set->by_name, text.name);
-  return found ? found - 1 : kernel_set_add(set, text);
+  kind->sizes = sized.sizes;
+  kind->n_sizes = sized.n_sizes;
+  SizedKernel *known = map_get(set->sized, sized.name);
+  if (!known) {
+    known = ARENA_NEW(set->module->arena, SizedKernel);
+    known->nest = nest->name;
+    known->kernel = kernel_set_nest(set, nest);
+    map_put(set->sized, sized.name, known);
+  } else if (known->nest != nest->name) {
+    set->kernels.data[known->kernel] = sized;
+  }
+  return known->kernel;
 }
 
 static int add_override(KernelSet *set, const Graph *graph, int id,
@@ -65,7 +81,7 @@ const KernelKind *kernel_set_kind(KernelSet *set, const Graph *graph, int id) {
   kind->kernel = add_override(set, graph, id, &kind->number);
   if (kind->kernel < 0) {
     kind->nest = nest_lower(set->module, graph, id);
-    kind->kernel = add_nest(set, kind->nest, kind);
+    kind->kernel = add_sized_nest(set, kind->nest, kind);
   }
   map_put(set->kinds, key, kind);
   return kind;

@@ -38,6 +38,7 @@ typedef struct KernelSet {
   VEC(KernelText) kernels;
   Map *by_name; /* Name -> index + 1 */
   Map *kinds;   /* kernel_key -> KernelKind */
+  Map *sized;   /* name of a text that takes sizes -> SizedKernel */
 } KernelSet;
 
 /* The kernel of all nodes with one kernel key, lowered and emitted once. */
@@ -56,7 +57,8 @@ KernelSet *kernel_set_create(Module *module, const Backend *backend);
  * the node has neither.  Sizes are constants of it. */
 int kernel_set_nest(KernelSet *set, const Nest *nest);
 int kernel_set_override(KernelSet *set, const Graph *graph, int id);
-/* The override, else the nest, of a node; nests may take their sizes. */
+/* The override, else the nest, of a node.  Nests that differ in sizes alone may
+ * have one kernel, which takes them; its text can change until all are here. */
 const KernelKind *kernel_set_kind(KernelSet *set, const Graph *graph, int id);
 
 /* ---- select.c ---- */

@@ -189,17 +189,32 @@ static void run_case(const Case *test, void *library) {
 
 /* ---- making cases ---- */
 
-/* The kernel of a node: with its sizes as run-time numbers or as constants. */
+/* A kernel that takes its sizes; false: this one has them as constants. */
+static bool add_sized(Bench *bench, Case *test, int id, const Nest *nest) {
+  KernelSet *set = bench->set;
+  KernelText text = {0};
+  if (!set->backend->emit_sized_nest(set->backend, bench->module, nest, &text))
+    return false;
+  if (!map_has(set->by_name, text.name)) {
+    vec_push(bench->module->arena, &set->kernels, text);
+    map_put(set->by_name, text.name, (void *)(uintptr_t)set->kernels.n);
+  }
+  test->kernel[id] = text.name;
+  test->sizes[id] = text.sizes;
+  return true;
+}
+
 static void add_kernel(Bench *bench, Case *test, int id, bool takes_sizes) {
   const Graph *graph = test->graph;
-  const KernelKind *kind = kernel_set_kind(bench->set, graph, id);
-  int kernel = kind->kernel;
-  cr_assert(kernel >= 0, "%s: no nest for %s", test->name,
-            op_info(graph->nodes.data[id]->op)->name);
-  if (kind->n_sizes > 0 && !takes_sizes)
-    kernel = kernel_set_nest(bench->set, kind->nest);
+  int kernel = kernel_set_override(bench->set, graph, id);
+  if (kernel < 0) {
+    Nest *nest = nest_lower(bench->module, graph, id);
+    cr_assert(nest != NULL, "%s: no nest for %s", test->name,
+              op_info(graph->nodes.data[id]->op)->name);
+    if (takes_sizes && add_sized(bench, test, id, nest)) return;
+    kernel = kernel_set_nest(bench->set, nest);
+  }
   test->kernel[id] = bench->set->kernels.data[kernel].name;
-  test->sizes[id] = kind->sizes;
 }
 
 static void add_case(Bench *bench, const char *name, const Graph *graph,
@@ -241,7 +256,7 @@ static void add_graph(Bench *bench, const char *name, const Graph *graph,
   for (int id = 0; id < graph->nodes.n; id++)
     is_basic &= !op_info(graph->nodes.data[id]->op)->decompose;
   if (is_basic) add_case(bench, name, graph, inputs, wanted, false, false);
-  add_case(bench, name, plain, inputs, wanted, false, true);
+  add_case(bench, name, plain, inputs, wanted, false, false);
   add_case(bench, name, plain, inputs, wanted, true, false);
   add_case(bench, arena_printf(bench->module->arena, "%s, fused", name),
            through(bench, "fuse", plain), inputs, wanted, true, true);
@@ -397,6 +412,28 @@ static void *compile(Bench *bench) {
     rmdir(folder);
   }
   return library;
+}
+
+/* Nests that differ in sizes alone share a kernel, which takes them; the size
+ * of one without its like is a constant. */
+Test(codegen, nests_of_other_sizes_share_a_kernel) {
+  static const char *const types[] = {"f32 A:7 B:33", "f32 A:5 B:21"};
+  Module *module = module_create();
+  KernelSet *set = kernel_set_create(module, backend_find("cpu"));
+  const KernelKind *kinds[2];
+  for (int i = 0; i < 2; i++) {
+    Graph *graph = make_graph(module);
+    Value x = make_input(graph, ROLE_data, "x", types[i]);
+    Value y = make1(graph, "sum", "over=B", x);
+    kinds[i] = kernel_set_kind(set, graph, y.node);
+    const char *text = set->kernels.data[kinds[i]->kernel].text;
+    cr_expect_eq(strstr(text, "numbers[") != NULL, i == 1, "%s", text);
+  }
+  cr_expect_eq(set->kernels.n, 1);
+  cr_expect_eq(kinds[0]->kernel, kinds[1]->kernel);
+  cr_expect_eq(kinds[0]->n_sizes, kinds[1]->n_sizes);
+  cr_expect_eq(kinds[0]->sizes[0], 7);
+  cr_expect_eq(kinds[1]->sizes[0], 5);
 }
 
 /* Random numbers and iota of a shard use the index in the logical tensor. */
