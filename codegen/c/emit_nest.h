@@ -51,9 +51,7 @@ int64_t c_stage_points(const NestStage *stage);
 /* ---- emit_expr.c ---- */
 
 void c_emit_line(CEmit *emit, const char *format, ...) PRINTF_LIKE(2, 3);
-/* An extent, a stride or a limit: "64", or "size2" where the kernel takes
- * sizes.
- */
+/* An extent, stride or limit: "64", or "size2" where the kernel takes sizes. */
 const char *c_size(CEmit *emit, int64_t size);
 /* Marks the expressions that the statements of a stage need. */
 void c_need_stage(bool *needed, const Nest *nest, const NestStage *stage);

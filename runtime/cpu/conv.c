@@ -1,6 +1,6 @@
 /*
  * conv.c -- computes convolutions and their gradients in blocks and sums in
- * f32, where oneDNN is missing.
+ * f32, where oneDNN is missing or refuses.
  *
  * Each is a product of matrices, A [rows, sum] times B [sum, columns], for each
  * group (and image).  A is never stored: its element is the element of x or dy,
@@ -117,15 +117,17 @@ static int64_t walk_length(const Walk *walk) {
   return walk->size[0] * walk->size[1] * walk->size[2];
 }
 
-/* Only the gradient of a strided input is not: it falls between elements. */
+/* Whether each place that rows and terms add up to is an element or padding. In
+ * the gradient of a strided input it may lie between elements. */
 static bool is_affine(const Product *product) {
   return product->divide[0] == 1 && product->divide[1] == 1;
 }
 
 /* ---- a stretch of rows or of terms ---- */
 
-/* By index: the digits' part of y and x in the image, of the element there (of
- * an affine product with y and x), and of that in the result, or in B. */
+/* Each row or term has a part in y and x of the image, in the element that is
+ * read there (its outer digit alone, unless the product is affine), and in the
+ * element of the result or of B. */
 typedef struct Stretch {
   int64_t n, at[2][TILE_K], element[TILE_K], offset[TILE_K];
 } Stretch;

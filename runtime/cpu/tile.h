@@ -8,8 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Blocks of A [TILE_M, TILE_K] and of B [TILE_K, TILE_N] fit into the caches.
- */
+/* Blocks of A [TILE_M, TILE_K] and B [TILE_K, TILE_N] fit into the caches. */
 enum { TILE_K = 256, TILE_M = 96, TILE_N = 1024 };
 enum { TILE_MOST_ROWS = 12, TILE_MOST_COLUMNS = 32 }; /* of any kernel */
 
