@@ -1,6 +1,6 @@
 /*
  * attention.c -- emits attention and its gradient as CUDA kernels that never
- * store the T x T scores; they compute in f32 on CUDA cores.
+ * store the T x T scores.
  *
  *   forward   A block takes some queries of one head and walks over tiles of
  *             keys with a running maximum and sum of each row (Milakov and
@@ -11,35 +11,20 @@
  *             there are no atomics and the order of sums is fixed; this costs
  *             two matmuls more than atomics would.
  *
- * Shared memory holds f32: 16-bit floats are converted when they are loaded and
- * stored.  A block is 16 x 16 threads; thread (ty, tx) has the rows ty + 16 i
- * and the columns tx + 16 j of a tile.  Tiles of keys that a causal mask hides
- * are skipped.  The bodies below are the same for all shapes; sizes and strides
- * are constants in front of them.
+ * The sums of a block are computed by one of two texts: on tensor cores for
+ * 16-bit floats (attention_tensor.c), else on CUDA cores (attention_scalar.c).
+ * A text is the same for all shapes; sizes and strides are constants in front
+ * of it.
  *
  * A rank may have a shard of the queries: a run-time number says how many
  * queries come before it, and `@` in the text below adds it to a position.
  */
-#include "codegen/cuda/cuda.h"
+#include "codegen/cuda/attention.h"
 #include "codegen/positions.h"
 
 #include <string.h>
 
-#define SHARED_LIMIT (48 * 1024)
-
 /* ---- shapes ---- */
-
-/* q, k, v, o and lse share batch dims, of which k and v may lack some. */
-typedef struct Shape {
-  int n_batch;
-  int64_t batch[MAX_RANK];
-  bool in_keys[MAX_RANK]; /* k and v have the dim */
-  int64_t t_q, t_k, d_k, d_v;
-  bool is_causal;
-  AxisList split; /* of causal queries, whose positions depend on the rank */
-  double scale;
-  DType dtype; /* of all but lse, which is f32 */
-} Shape;
 
 enum { Q, K, V, O, LSE, N_TENSORS };
 
@@ -163,247 +148,6 @@ bool cuda_has_attention_kernel(const Graph *graph, int id) {
          shape.t_q < 1 << 24 && shape.t_k < 1 << 24;
 }
 
-/* ---- tiles ---- */
-
-typedef struct Tiles {
-  int b_q, b_k;       /* queries and keys of a tile */
-  int pitch, s_pitch; /* floats of a row in shared memory: odd */
-} Tiles;
-
-static int round_up_16(int64_t n) {
-  return (int)((n + 15) / 16 * 16);
-}
-
-static int forward_bytes(const Tiles *t) {
-  return 4 * (t->b_q * t->pitch + t->b_k * t->pitch + t->b_q * t->s_pitch);
-}
-
-static int backward_bytes(const Tiles *t) {
-  return 4 * (4 * t->b_q * t->pitch + 2 * t->b_q * t->s_pitch + 2 * t->b_q);
-}
-
-static Tiles choose_tiles(const Shape *shape, bool is_grad) {
-  int widest = shape->d_k > shape->d_v ? round_up_16(shape->d_k)
-                                       : round_up_16(shape->d_v);
-  Tiles tiles = {.b_q = is_grad ? 32 : 64, .b_k = 32, .pitch = widest + 1};
-  for (;;) {
-    tiles.s_pitch = tiles.b_k + 1;
-    int bytes = is_grad ? backward_bytes(&tiles) : forward_bytes(&tiles);
-    if (bytes <= SHARED_LIMIT) return tiles;
-    ASSERT(tiles.b_q > 16);
-    tiles.b_q /= 2;
-    if (tiles.b_k > tiles.b_q) tiles.b_k = tiles.b_q;
-  }
-}
-
-/* ---- bodies ---- */
-
-#pragma GCC diagnostic ignored "-Woverlength-strings"
-
-static const char helpers[] =
-    "#ifndef DNN_ATTENTION\n"
-    "#define DNN_ATTENTION\n"
-    "#define DNN_EACH(i, n) DNN_UNROLL for (int i = 0; i < n; i++)\n"
-    "DNN_FN float dnn_half_max(float v) { /* over 16 lanes */\n"
-    "  for (int d = 8; d > 0; d >>= 1)\n"
-    "    v = dnn_max_f32(v, __shfl_xor_sync(0xffffffffu, v, d));\n"
-    "  return v;\n"
-    "}\n"
-    "DNN_FN float dnn_half_sum(float v) {\n"
-    "  for (int d = 8; d > 0; d >>= 1)\n"
-    "    v += __shfl_xor_sync(0xffffffffu, v, d);\n"
-    "  return v;\n"
-    "}\n"
-    "#endif\n";
-
-/* The tile of a dtype: its name and C type, and the function that makes an
- * element f32. */
-static const char tile_format[] =
-    "#ifndef DNN_TILE_%s\n"
-    "#define DNN_TILE_%s\n"
-    "/* Rows first.. of a matrix into shared memory; zeros past the end. */\n"
-    "DNN_FN void dnn_tile_%s(float *to, int pitch, const %s *from,\n"
-    "                     long long row, long long column, int first,\n"
-    "                     int rows, int end, int columns) {\n"
-    "  for (int e = threadIdx.x; e < rows * columns; e += 256) {\n"
-    "    const int r = e / columns, d = e %% columns;\n"
-    "    to[r * pitch + d] = first + r < end\n"
-    "        ? %s(from[(first + r) * row + d * column]) : 0.0f;\n"
-    "  }\n"
-    "}\n"
-    "#endif\n";
-
-/* Around a kernel: the names by which its body calls the tile and the
- * conversions of its dtype. */
-static const char begin_format[] = "#define DNN_TILE dnn_tile_%s\n"
-                                   "#define DNN_FROM(x) %s(x)\n"
-                                   "#define DNN_TO(x) %s(x)\n";
-static const char end_of_kernel[] = "#undef DNN_TILE\n"
-                                    "#undef DNN_FROM\n"
-                                    "#undef DNN_TO\n";
-
-static const char forward_body[] =
-    "  enum { R_Q = B_Q / 16, R_K = B_K / 16, C_V = (D_V + 15) / 16 };\n"
-    "  DNN_SHARED float s_q[B_Q * PITCH], s_k[B_K * PITCH];\n"
-    "  DNN_SHARED float s_p[B_Q * S_PITCH];\n"
-    "  float m[R_Q], l[R_Q], o[R_Q][C_V];\n"
-    "  DNN_EACH(i, R_Q) {\n"
-    "    m[i] = -(float)DNN_INF; l[i] = 0.0f;\n"
-    "    DNN_EACH(j, C_V) o[i][j] = 0.0f;\n"
-    "  }\n"
-    "  DNN_TILE(s_q, PITCH, q, q_row, q_head, first, B_Q, T_Q, D_K);\n"
-    "  const int end = CAUSAL && first@ + B_Q < T_K ? first@ + B_Q : T_K;\n"
-    "  for (int k0 = 0; k0 < end; k0 += B_K) {\n"
-    "    __syncthreads();\n"
-    "    DNN_TILE(s_k, PITCH, k, k_row, k_head, k0, B_K, T_K, D_K);\n"
-    "    __syncthreads();\n"
-    "    float s[R_Q][R_K];\n"
-    "    DNN_EACH(i, R_Q) DNN_EACH(j, R_K) s[i][j] = 0.0f;\n"
-    "    for (int d = 0; d < D_K; d++)\n"
-    "      DNN_EACH(i, R_Q) DNN_EACH(j, R_K)\n"
-    "        s[i][j] += s_q[(ty + 16 * i) * PITCH + d]\n"
-    "                   * s_k[(tx + 16 * j) * PITCH + d];\n"
-    "    DNN_EACH(i, R_Q) {\n"
-    "      float top = m[i], sum = 0.0f;\n"
-    "      DNN_EACH(j, R_K) {\n"
-    "        const int key = k0 + tx + 16 * j;\n"
-    "        const int is_seen = key < T_K\n"
-    "            && (!CAUSAL || key <= first@ + ty + 16 * i);\n"
-    "        s[i][j] = is_seen ? s[i][j] * scale : -(float)DNN_INF;\n"
-    "        top = dnn_max_f32(top, s[i][j]);\n"
-    "      }\n"
-    "      top = dnn_half_max(top);\n"
-    "      const float base = top == -(float)DNN_INF ? 0.0f : top;\n"
-    "      const float shrink = expf(m[i] - base);\n"
-    "      DNN_EACH(j, R_K) {\n"
-    "        const float p = expf(s[i][j] - base);\n"
-    "        s_p[(ty + 16 * i) * S_PITCH + tx + 16 * j] = p;\n"
-    "        sum += p;\n"
-    "      }\n"
-    "      m[i] = top;\n"
-    "      l[i] = l[i] * shrink + dnn_half_sum(sum);\n"
-    "      DNN_EACH(j, C_V) o[i][j] *= shrink;\n"
-    "    }\n"
-    "    __syncthreads();\n"
-    "    DNN_TILE(s_k, PITCH, v, v_row, v_head, k0, B_K, T_K, D_V);\n"
-    "    __syncthreads();\n"
-    "    for (int c = 0; c < B_K; c++)\n"
-    "      DNN_EACH(i, R_Q) DNN_EACH(j, C_V)\n"
-    "        o[i][j] += s_p[(ty + 16 * i) * S_PITCH + c]\n"
-    "                   * s_k[c * PITCH + tx + 16 * j];\n"
-    "  }\n"
-    "  DNN_EACH(i, R_Q) {\n"
-    "    const int row = first + ty + 16 * i;\n"
-    "    if (row < T_Q) {\n"
-    "      DNN_EACH(j, C_V) if (tx + 16 * j < D_V)\n"
-    "        out[row * o_row + (tx + 16 * j) * o_head] =\n"
-    "            DNN_TO(l[i] == 0.0f ? 0.0f : o[i][j] / l[i]);\n"
-    "      if (tx == 0) lse[row * lse_row] = logf(l[i]) + m[i];\n"
-    "    }\n"
-    "  }\n";
-
-/* dq of B queries. */
-static const char query_body[] =
-    "  float x_lse[R], delta[R], sum_q[R][C_K];\n"
-    "  DNN_TILE(s_q, PITCH, q, q_row, q_head, first, B, T_Q, D_K);\n"
-    "  DNN_TILE(s_g, PITCH, g, g_row, g_head, first, B, T_Q, D_V);\n"
-    "  DNN_EACH(i, R) {\n"
-    "    const int row = first + ty + 16 * i;\n"
-    "    float sum = 0.0f;\n"
-    "    if (row < T_Q) for (int d = tx; d < D_V; d += 16)\n"
-    "      sum += DNN_FROM(g[row * g_row + d * g_head])\n"
-    "             * DNN_FROM(o[row * o_row + d * o_head]);\n"
-    "    delta[i] = dnn_half_sum(sum);\n"
-    "    x_lse[i] = row < T_Q ? lse[row * lse_row] : 0.0f;\n"
-    "    DNN_EACH(j, C_K) sum_q[i][j] = 0.0f;\n"
-    "  }\n"
-    "  const int end = CAUSAL && first@ + B < T_K ? first@ + B : T_K;\n"
-    "  for (int k0 = 0; k0 < end; k0 += B) {\n"
-    "    __syncthreads();\n"
-    "    DNN_TILE(s_k, PITCH, k, k_row, k_head, k0, B, T_K, D_K);\n"
-    "    DNN_TILE(s_v, PITCH, v, v_row, v_head, k0, B, T_K, D_V);\n"
-    "    __syncthreads();\n"
-    "    DNN_EACH(i, R) DNN_EACH(j, R) {\n"
-    "      const int r = ty + 16 * i, c = tx + 16 * j;\n"
-    "      float s = 0.0f, dp = 0.0f;\n"
-    "      for (int d = 0; d < D_K; d++)\n"
-    "        s += s_q[r * PITCH + d] * s_k[c * PITCH + d];\n"
-    "      for (int d = 0; d < D_V; d++)\n"
-    "        dp += s_g[r * PITCH + d] * s_v[c * PITCH + d];\n"
-    "      const int is_seen = k0 + c < T_K && first + r < T_Q\n"
-    "          && (!CAUSAL || k0 + c <= first@ + r);\n"
-    "      const float p = is_seen ? expf(s * scale - x_lse[i]) : 0.0f;\n"
-    "      s_ds[r * S_PITCH + c] = p * (dp - delta[i]) * scale;\n"
-    "    }\n"
-    "    __syncthreads();\n"
-    "    for (int c = 0; c < B; c++)\n"
-    "      DNN_EACH(i, R) DNN_EACH(j, C_K)\n"
-    "        sum_q[i][j] += s_ds[(ty + 16 * i) * S_PITCH + c]\n"
-    "                       * s_k[c * PITCH + tx + 16 * j];\n"
-    "  }\n"
-    "  DNN_EACH(i, R) DNN_EACH(j, C_K) {\n"
-    "    const int row = first + ty + 16 * i, d = tx + 16 * j;\n"
-    "    if (row < T_Q && d < D_K)\n"
-    "      dq[row * q_row + d * q_head] = DNN_TO(sum_q[i][j]);\n"
-    "  }\n";
-
-/* Adds to dk and dv of B keys what the queries of one head give; the caller
- * has loaded the keys. */
-static const char key_loop[] =
-    "  for (int q0 = CAUSAL ? first / B * B : 0; q0 < T_Q; q0 += B) {\n";
-static const char key_loop_of_shard[] =
-    "  const int q_first = first > before ? (first - before) / B * B : 0;\n"
-    "  for (int q0 = q_first; q0 < T_Q; q0 += B) {\n";
-static const char key_body[] =
-    "    __syncthreads();\n"
-    "    DNN_TILE(s_q, PITCH, q, q_row, q_head, q0, B, T_Q, D_K);\n"
-    "    DNN_TILE(s_g, PITCH, g, g_row, g_head, q0, B, T_Q, D_V);\n"
-    "    DNN_EACH(i, R) {\n"
-    "      const int row = q0 + ty + 16 * i;\n"
-    "      float sum = 0.0f;\n"
-    "      if (row < T_Q) for (int d = tx; d < D_V; d += 16)\n"
-    "        sum += DNN_FROM(g[row * g_row + d * g_head])\n"
-    "               * DNN_FROM(o[row * o_row + d * o_head]);\n"
-    "      sum = dnn_half_sum(sum);\n"
-    "      if (tx == 0) {\n"
-    "        s_delta[ty + 16 * i] = sum;\n"
-    "        s_lse[ty + 16 * i] = row < T_Q ? lse[row * lse_row] : 0.0f;\n"
-    "      }\n"
-    "    }\n"
-    "    __syncthreads();\n"
-    "    DNN_EACH(i, R) DNN_EACH(j, R) {\n"
-    "      const int r = ty + 16 * i, c = tx + 16 * j;\n"
-    "      float s = 0.0f, dp = 0.0f;\n"
-    "      for (int d = 0; d < D_K; d++)\n"
-    "        s += s_q[r * PITCH + d] * s_k[c * PITCH + d];\n"
-    "      for (int d = 0; d < D_V; d++)\n"
-    "        dp += s_g[r * PITCH + d] * s_v[c * PITCH + d];\n"
-    "      const int is_seen = first + c < T_K && q0 + r < T_Q\n"
-    "          && (!CAUSAL || first + c <= q0@ + r);\n"
-    "      const float p = is_seen ? expf(s * scale - s_lse[r]) : 0.0f;\n"
-    "      s_p[r * S_PITCH + c] = p;\n"
-    "      s_ds[r * S_PITCH + c] = p * (dp - s_delta[r]) * scale;\n"
-    "    }\n"
-    "    __syncthreads();\n"
-    "    for (int r = 0; r < B; r++) {\n"
-    "      DNN_EACH(i, R) DNN_EACH(j, C_K)\n"
-    "        sum_k[i][j] += s_ds[r * S_PITCH + ty + 16 * i]\n"
-    "                       * s_q[r * PITCH + tx + 16 * j];\n"
-    "      DNN_EACH(i, R) DNN_EACH(j, C_V)\n"
-    "        sum_v[i][j] += s_p[r * S_PITCH + ty + 16 * i]\n"
-    "                       * s_g[r * PITCH + tx + 16 * j];\n"
-    "    }\n"
-    "  }\n";
-
-static const char key_store[] =
-    "  DNN_EACH(i, R) {\n"
-    "    const int row = first + ty + 16 * i;\n"
-    "    DNN_EACH(j, C_K) if (row < T_K && tx + 16 * j < D_K)\n"
-    "      dk[row * k_row + (tx + 16 * j) * k_head] = DNN_TO(sum_k[i][j]);\n"
-    "    DNN_EACH(j, C_V) if (row < T_K && tx + 16 * j < D_V)\n"
-    "      dv[row * v_row + (tx + 16 * j) * v_head] = DNN_TO(sum_v[i][j]);\n"
-    "  }\n";
-
 /* ---- in front of the bodies ---- */
 
 static int64_t count_batches(const Shape *shape, bool keys_only) {
@@ -413,26 +157,17 @@ static int64_t count_batches(const Shape *shape, bool keys_only) {
   return n;
 }
 
-static void add_sizes(Text *text, const Shape *shape, const Tiles *tiles,
+static void add_sizes(Text *text, const AttentionText *way, const Shape *shape,
                       bool is_grad) {
   text_printf(text,
               "  enum { T_Q = %lld, T_K = %lld, D_K = %lld, D_V = %lld, CAUSAL "
-              "= %d,\n    PITCH = %d, S_PITCH = %d, ",
+              "= %d,\n    ",
               (long long)shape->t_q, (long long)shape->t_k,
-              (long long)shape->d_k, (long long)shape->d_v, shape->is_causal,
-              tiles->pitch, tiles->s_pitch);
-  if (is_grad) {
-    text_printf(text,
-                "B = %d, R = B / 16,\n    C_K = (D_K + 15) / 16, C_V = (D_V + "
-                "15) / 16 };\n",
-                tiles->b_q);
-  } else {
-    text_printf(text, "B_Q = %d, B_K = %d };\n", tiles->b_q, tiles->b_k);
-  }
+              (long long)shape->d_k, (long long)shape->d_v, shape->is_causal);
+  way->sizes(text, shape, is_grad);
   text_add(text, "  const float scale = ");
   cuda_constant(text, DT_f32, shape->scale);
-  text_add(text,
-           ";\n  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;\n");
+  text_add(text, ";\n");
   if (shape->split) text_add(text, "  const int before = (int)args.before;\n");
 }
 
@@ -480,7 +215,8 @@ static void add_row_strides(Text *text, const char *name,
 
 typedef struct Parts {
   Shape shape;
-  Tiles tiles;
+  const AttentionText *way;
+  BlockRows rows;
   Strides strides[N_TENSORS];
 } Parts;
 
@@ -497,13 +233,13 @@ static int64_t tiles_of(int64_t n, int tile) {
 static int64_t forward_kernel(Text *text, const Parts *parts) {
   const Shape *shape = &parts->shape;
   const Strides *strides = parts->strides;
-  int64_t n = tiles_of(shape->t_q, parts->tiles.b_q);
-  add_sizes(text, shape, &parts->tiles, false);
+  int64_t n = tiles_of(shape->t_q, parts->rows.queries);
+  add_sizes(text, parts->way, shape, false);
   all_strides(text, parts);
   /* Long rows of a causal mask come first. */
   text_printf(text,
-              "  const int first = (%lld - 1 - blockIdx.x %% %lld) * B_Q;\n",
-              (long long)n, (long long)n);
+              "  const int first = (%lld - 1 - blockIdx.x %% %lld) * %d;\n",
+              (long long)n, (long long)n, parts->rows.queries);
   add_batch_declarations(text, shape);
   text_printf(text, "  const int head = blockIdx.x / %lld;\n", (long long)n);
   add_batch_indices(text, shape, "head", true, true);
@@ -512,7 +248,7 @@ static int64_t forward_kernel(Text *text, const Parts *parts) {
   add_pointer(text, shape, "v", "v", true, &strides[V]);
   add_pointer(text, shape, "out", "o", false, &strides[O]);
   add_pointer(text, shape, "lse", "lse", false, &strides[LSE]);
-  text_add(text, forward_body);
+  text_add(text, parts->way->forward);
   return n * count_batches(shape, false);
 }
 
@@ -532,53 +268,50 @@ static void key_pointers(Text *text, const Parts *parts) {
 
 static int64_t backward_kernel(Text *text, const Parts *parts) {
   const Shape *shape = &parts->shape;
-  int64_t n_q = tiles_of(shape->t_q, parts->tiles.b_q);
-  int64_t n_k = tiles_of(shape->t_k, parts->tiles.b_q);
+  const AttentionText *way = parts->way;
+  int64_t n_q = tiles_of(shape->t_q, parts->rows.queries);
+  int64_t n_k = tiles_of(shape->t_k, parts->rows.keys);
   int64_t query_blocks = n_q * count_batches(shape, false);
-  add_sizes(text, shape, &parts->tiles, true);
+  add_sizes(text, way, shape, true);
   all_strides(text, parts);
   add_row_strides(text, "g", &parts->strides[O], true);
-  text_add(text, "  DNN_SHARED float s_q[B * PITCH], s_g[B * PITCH];\n"
-                 "  DNN_SHARED float s_k[B * PITCH], s_v[B * PITCH];\n"
-                 "  DNN_SHARED float s_p[B * S_PITCH], s_ds[B * S_PITCH];\n"
-                 "  DNN_SHARED float s_delta[B], s_lse[B];\n");
+  text_add(text, way->shared);
   add_batch_declarations(text, shape);
   text_printf(text,
               "  if (blockIdx.x < %lld) {\n"
-              "  const int first = (%lld - 1 - blockIdx.x %% %lld) * B;\n"
+              "  const int first = (%lld - 1 - blockIdx.x %% %lld) * %d;\n"
               "  const int head = blockIdx.x / %lld;\n",
               (long long)query_blocks, (long long)n_q, (long long)n_q,
-              (long long)n_q);
+              parts->rows.queries, (long long)n_q);
   add_batch_indices(text, shape, "head", true, true);
   query_pointers(text, parts);
   key_pointers(text, parts);
   add_pointer(text, shape, "dq", "dq", false, &parts->strides[Q]);
-  text_add(text, query_body);
+  text_add(text, way->query);
   text_printf(text,
               "  return;\n  }\n"
               "  const int block = blockIdx.x - %lld;\n"
-              "  const int first = block %% %lld * B;\n"
+              "  const int first = block %% %lld * %d;\n"
               "  const int head = block / %lld;\n",
-              (long long)query_blocks, (long long)n_k, (long long)n_k);
+              (long long)query_blocks, (long long)n_k, parts->rows.keys,
+              (long long)n_k);
   add_batch_indices(text, shape, "head", true, false);
   key_pointers(text, parts);
   add_pointer(text, shape, "dk", "dk", false, &parts->strides[K]);
   add_pointer(text, shape, "dv", "dv", false, &parts->strides[V]);
+  text_add(text, way->key_begin);
+  text_printf(text, "  const int q_first = %s;\n",
+              shape->split       ? "first > before ? first - before : 0"
+              : shape->is_causal ? "first"
+                                 : "0");
   text_printf(
-      text,
-      "  float sum_k[R][C_K], sum_v[R][C_V];\n"
-      "  DNN_EACH(i, R) { DNN_EACH(j, C_K) sum_k[i][j] = 0.0f;\n"
-      "                   DNN_EACH(j, C_V) sum_v[i][j] = 0.0f; }\n"
-      "  DNN_TILE(s_k, PITCH, k, k_row, k_head, first, B, T_K, D_K);\n"
-      "  DNN_TILE(s_v, PITCH, v, v_row, v_head, first, B, T_K, D_V);\n"
-      "  for (int group = 0; group < %lld; group++) {\n",
+      text, "  for (int group = 0; group < %lld; group++) {\n",
       (long long)(count_batches(shape, false) / count_batches(shape, true)));
   add_batch_indices(text, shape, "group", false, true);
   query_pointers(text, parts);
-  text_add(text, shape->split ? key_loop_of_shard : key_loop);
-  text_add(text, key_body);
+  text_add(text, way->key_loop);
   text_add(text, "  }\n");
-  text_add(text, key_store);
+  text_add(text, way->key_end);
   return query_blocks + n_k * count_batches(shape, true);
 }
 
@@ -588,25 +321,36 @@ static const char backward_arguments[] =
     "typedef struct { const %s *q, *k, *v, *o; const float *lse;\n"
     "  const %s *g; %s *dq, *dk, *dv;%s } %s_args;\n";
 
+/* With the name of the dtype for each `$`. */
+static void add_for_dtype(Text *out, const char *text, const char *dtype) {
+  for (const char *next; (next = strchr(text, '$')) != NULL; text = next + 1)
+    text_printf(out, "%.*s%s", (int)(next - text), text, dtype);
+  text_add(out, text);
+}
+
+static const char element_format[] = "#ifndef DNN_ELEMENT_%s\n"
+                                     "#define DNN_ELEMENT_%s\n"
+                                     "typedef %s dnn_element_%s;\n"
+                                     "#endif\n";
+
 /* The text of a kernel after its helpers, tile and arguments. */
-static const char *kernel_text(Arena *arena, const Shape *shape, bool is_grad,
+static const char *kernel_text(Arena *arena, const Parts *parts, bool is_grad,
                                const char *name, const char *content) {
-  DType dtype = shape->dtype;
-  const char *number = shape->split ? " long long before;" : "";
+  const AttentionText *way = parts->way;
+  DType dtype = parts->shape.dtype;
+  const char *number = parts->shape.split ? " long long before;" : "";
   const char *label = dtype_name(dtype), *type = cuda_storage(dtype);
-  bool is_16bit = dtype_is_16bit(dtype);
-  const char *from = is_16bit ? arena_printf(arena, "dnn_from_%s", label) : "";
-  const char *to = is_16bit ? arena_printf(arena, "dnn_to_%s", label) : "";
   Text text = text_create(arena);
-  text_add(&text, helpers);
-  text_printf(&text, tile_format, label, label, label, type, from);
+  text_printf(&text, element_format, label, label, type, label);
+  add_for_dtype(&text, way->helpers, label);
   if (is_grad)
     text_printf(&text, backward_arguments, type, type, type, number, name);
   else
     text_printf(&text, forward_arguments, type, type, number, name);
-  text_printf(&text, begin_format, label, from, to);
-  text_printf(&text, "DNN_KERNEL(%s, 256, 1) {\n%s}\n", name, content);
-  text_add(&text, end_of_kernel);
+  add_for_dtype(&text, way->begin, label);
+  text_printf(&text, "DNN_KERNEL(%s, %d, 1) {\n%s}\n", name, way->threads,
+              content);
+  text_add(&text, way->end);
   return text_string(&text);
 }
 
@@ -619,9 +363,14 @@ bool cuda_emit_attention(const Backend *backend, Module *module,
       !cuda_has_attention_kernel(graph, id))
     return false;
   Parts parts = {.shape = attention_shape(graph, node)};
-  parts.tiles = choose_tiles(&parts.shape, is_grad);
-  for (int i = 0; i < N_TENSORS; i++)
+  parts.shape.has_unit_heads = true;
+  for (int i = 0; i < N_TENSORS; i++) {
     parts.strides[i] = tensor_strides(graph, node, i);
+    parts.shape.has_unit_heads &= i == LSE || parts.strides[i].head == 1;
+  }
+  parts.way = attention_fits_tensor_cores(&parts.shape) ? &attention_tensor
+                                                        : &attention_scalar;
+  parts.rows = parts.way->rows(&parts.shape, is_grad);
   Text body = text_create(module->arena);
   int64_t blocks =
       is_grad ? backward_kernel(&body, &parts) : forward_kernel(&body, &parts);
@@ -637,10 +386,10 @@ bool cuda_emit_attention(const Backend *backend, Module *module,
                           is_16bit ? dtype_name(dtype) : "", hex);
   *out = (KernelText){
       .name = name,
-      .text = kernel_text(module->arena, &parts.shape, is_grad, name, content),
+      .text = kernel_text(module->arena, &parts, is_grad, name, content),
       .number = {.split = split, .factor = parts.shape.t_q},
       .grid = {(uint32_t)blocks, 1, 1},
-      .block = {256, 1, 1},
+      .block = {(uint32_t)parts.way->threads, 1, 1},
       .uses_barriers = true};
   return true;
 }

@@ -1,7 +1,7 @@
 /*
  * shim.h -- compiles emitted CUDA kernels as C, to run them on the CPU, one
- * block after the other.  Included by the prelude of emitted kernels where no CUDA compiler
- * reads them.
+ * block after the other.  Included by the prelude of emitted kernels where no
+ * CUDA compiler reads them.
  *
  * A kernel becomes a function
  *
@@ -11,11 +11,12 @@
  * and its arguments are NAME_bytes long.
  *
  * Every thread is a fiber with a stack of its own.  Warps run in a random order
- * that the seed decides, and so do blocks: a lane runs until it meets a shuffle, a
- * barrier or its end; a warp continues when all its lanes have met the same
- * shuffle, a block when all its threads are at the barrier.  A thread that cannot
- * continue, as at a barrier in divergent code, ends the process with a message.  Kernels
- * without barriers need no fibers and run as plain loops.
+ * that the seed decides, and so do blocks: a lane runs until it meets a
+ * shuffle, a barrier or its end; a warp continues when all its lanes have met
+ * the same shuffle, a block when all its threads are at the barrier.  A thread
+ * that cannot continue, as at a barrier in divergent code, ends the process
+ * with a message.  Kernels without barriers need no fibers and run as plain
+ * loops.
  *
  * Shared memory is static: a block finds what the block before left, as on a
  * GPU.
@@ -30,12 +31,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define DNN_FN      static inline __attribute__((unused))
-#define DNN_STATIC  static
-#define DNN_SHARED  static
+#define DNN_FN     static inline __attribute__((unused))
+#define DNN_STATIC static
+#define DNN_SHARED static
 #define DNN_UNROLL
 #define DNN_ALIGN(n) __attribute__((aligned(n)))
-#define DNN_INF     __builtin_inf()
+#define DNN_INF      __builtin_inf()
 
 enum { SHIM_MAX_THREADS = 1024, SHIM_STACK_BYTES = 1 << 16 };
 
@@ -67,9 +68,9 @@ typedef struct ShimFiber {
   ShimContext context;
   ShimDim thread;
   ShimState state;
-  unsigned shuffles;      /* met so far */
-  unsigned char slot[2][8]; /* exchanged values; two, since a lane may be one
-                               shuffle ahead of its neighbours */
+  unsigned shuffles;         /* met so far */
+  unsigned char slot[2][24]; /* exchanged values; two, since a lane may be one
+                                shuffle ahead of its neighbours */
 } ShimFiber;
 
 static struct {
@@ -161,16 +162,31 @@ DNN_FN unsigned atomicInc(unsigned *at, unsigned limit) {
   return old;
 }
 
-static void shim_exchange(unsigned mask, void *value, size_t n, int lane_xor) {
+/* Gives a value to the other lanes, which shim_slot then finds by `which`, the
+ * result, until the next but one meeting. */
+static unsigned shim_meet(const void *value, size_t n) {
   ShimFiber *me = shim.now;
-  if (mask != 0xffffffffu) shim_fail("a shuffle of part of a warp");
-  unsigned lane = (unsigned)(me - shim.fibers);
   unsigned which = me->shuffles++ % 2;
   memcpy(me->slot[which], value, n);
   shim_wait(SHIM_AT_WARP);
-  unsigned other = lane ^ (unsigned)lane_xor;
-  if (other >= shim.n_threads) shim_fail("a shuffle with a lane beyond the end");
-  memcpy(value, shim.fibers[other].slot[which], n);
+  return which;
+}
+
+static unsigned shim_lane(void) {
+  return (unsigned)(shim.now - shim.fibers) % 32;
+}
+
+static const unsigned char *shim_slot(unsigned lane, unsigned which) {
+  return (shim.now - shim_lane() + lane)->slot[which];
+}
+
+static void shim_exchange(unsigned mask, void *value, size_t n, int lane_xor) {
+  if (mask != 0xffffffffu) shim_fail("a shuffle of part of a warp");
+  unsigned which = shim_meet(value, n);
+  unsigned other = shim_lane() ^ (unsigned)lane_xor;
+  if (shim.now - shim.fibers - shim_lane() + other >= shim.n_threads)
+    shim_fail("a shuffle with a lane beyond the end");
+  memcpy(value, shim_slot(other, which), n);
 }
 
 #define SHIM_SHUFFLE(type, name)                                               \
@@ -183,11 +199,52 @@ SHIM_SHUFFLE(double, f64)
 SHIM_SHUFFLE(int, i32)
 SHIM_SHUFFLE(long long, i64)
 #define __shfl_xor_sync(mask, value, lane_xor)                                 \
-  _Generic((value),                                                            \
-      float: shim_shuffle_f32,                                                 \
-      double: shim_shuffle_f64,                                                \
-      int: shim_shuffle_i32,                                                   \
-      long long: shim_shuffle_i64)(mask, value, lane_xor)
+  _Generic((value), float                                                      \
+           : shim_shuffle_f32, double                                          \
+           : shim_shuffle_f64, int                                             \
+           : shim_shuffle_i32, long long                                       \
+           : shim_shuffle_i64)(mask, value, lane_xor)
+
+/* ---- tensor cores ---- */
+
+/* d += a b for a warp, 16 x 16 times 16 x 8, as mma.sync.m16n8k16 places the
+ * elements: lane 4 g + t has of a the rows g and g + 8, of b the column g, of d
+ * the columns 2 t and 2 t + 1 (PTX ISA, "Matrix fragments for mma.m16n8k16").
+ */
+DNN_FN void shim_mma(float *d, const unsigned *a, const unsigned *b,
+                     float (*number)(unsigned short)) {
+  unsigned mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+  unsigned which = shim_meet(mine, sizeof mine), lane = shim_lane();
+  for (unsigned k = 0; k < 16; k++) {
+    unsigned from = k % 8 / 2, part = 16 * (k % 2);
+    for (unsigned i = 0; i < 4; i++) {
+      unsigned row = lane / 4, column = 2 * (lane % 4) + i % 2, x, y;
+      memcpy(&x, shim_slot(4 * row + from, which) + 4 * (i / 2 + k / 8 * 2), 4);
+      memcpy(&y, shim_slot(4 * column + from, which) + 4 * (4 + k / 8), 4);
+      d[i] += number((unsigned short)(x >> part)) *
+              number((unsigned short)(y >> part));
+    }
+  }
+}
+
+/* Four matrices of 8 x 8 elements; lane 8 i + r gives the row r of matrix i, of
+ * which lane 4 g + t gets the elements 2 t and 2 t + 1 of row g, or with
+ * `trans` those of column g. */
+DNN_FN void shim_ldmatrix(unsigned *r, const unsigned short *row, int trans) {
+  if ((uintptr_t)row % 16 != 0) shim_fail("a row of a matrix is not aligned");
+  unsigned which = shim_meet(row, 16), lane = shim_lane();
+  for (unsigned i = 0; i < 4; i++) {
+    unsigned short e[2];
+    for (unsigned j = 0; j < 2; j++) {
+      unsigned at = 2 * (lane % 4) + j, other = lane / 4;
+      memcpy(&e[j],
+             shim_slot(8 * i + (trans ? at : other), which) +
+                 2 * (trans ? other : at),
+             2);
+    }
+    r[i] = e[0] | (unsigned)e[1] << 16;
+  }
+}
 
 /* ---- running ---- */
 
@@ -306,10 +363,11 @@ static unsigned shim_block_stride(unsigned n, unsigned *seed) {
 }
 
 /* Blocks along x only; 0 if the launch is one that kernels never ask for. */
-static __attribute__((unused)) int
-shim_launch(void (*body)(const void *), const void *arguments,
-            const unsigned *grid, const unsigned *block, int fibers,
-            unsigned seed) {
+static __attribute__((unused)) int shim_launch(void (*body)(const void *),
+                                               const void *arguments,
+                                               const unsigned *grid,
+                                               const unsigned *block,
+                                               int fibers, unsigned seed) {
   unsigned n = block[0] * block[1] * block[2];
   if (n == 0 || n > SHIM_MAX_THREADS || grid[1] != 1 || grid[2] != 1) return 0;
   if (!shim.stacks && fibers) {
@@ -341,8 +399,8 @@ shim_launch(void (*body)(const void *), const void *arguments,
   static void name##_body(const void *arguments) {                             \
     name##_thread(*(const name##_args *)arguments);                            \
   }                                                                            \
-  int name(const void *arguments, const unsigned *grid,                        \
-           const unsigned *block, unsigned seed) {                             \
+  int name(const void *arguments, const unsigned *grid, const unsigned *block, \
+           unsigned seed) {                                                    \
     return block[0] * block[1] * block[2] <= (threads) &&                      \
            shim_launch(name##_body, arguments, grid, block, waits, seed);      \
   }                                                                            \
