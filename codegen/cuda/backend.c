@@ -25,6 +25,12 @@ static int64_t cuda_workspace_bytes(const Target *target, const Graph *graph,
              : 0;
 }
 
+static bool cuda_emit_override(const Backend *backend, Module *module,
+                               const Graph *graph, int id, KernelText *out) {
+  return cuda_emit_attention(backend, module, graph, id, out) ||
+         cuda_emit_scatter(module, graph, id, out);
+}
+
 static const char *const cuda_archs[] = {"sm_80", "sm_90", "sm_90a", "sm_100",
                                          NULL};
 
@@ -43,6 +49,6 @@ const Backend backend_cuda = {
                .has_queues_per_group = true,
                .sums_16bit_in_f32 = true},
     .emit_nest = cuda_emit_nest,
-    .emit_override = cuda_emit_attention,
+    .emit_override = cuda_emit_override,
     .compile = cuda_compile,
 };

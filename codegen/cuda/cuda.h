@@ -36,13 +36,16 @@ void cuda_constant(Text *out, DType dtype, double value);
 /* The value with which a reduction begins. */
 void cuda_add_identity(Text *out, NestReduce reduce, DType dtype);
 
-/* ---- emit.c, attention.c ---- */
+/* ---- emit.c, attention.c, scatter.c ---- */
 
 void cuda_emit_nest(const Backend *backend, Module *module, const Nest *nest,
                     KernelText *out);
 bool cuda_emit_attention(const Backend *backend, Module *module,
                          const Graph *graph, int id, KernelText *out);
 bool cuda_has_attention_kernel(const Graph *graph, int id);
+/* The gradient of a look-up in a long table; false where the nest stays. */
+bool cuda_emit_scatter(Module *module, const Graph *graph, int id,
+                       KernelText *out);
 
 /* ---- toolchain.c ---- */
 

@@ -62,7 +62,8 @@ static int add_kernel(Suite *suite, KernelText text, const Nest *nest) {
 
 static int kernel_of(Suite *suite, const Graph *graph, int id) {
   KernelText text = {0};
-  if (cuda_emit_attention(&backend_cuda, suite->module, graph, id, &text))
+  if (backend_cuda.emit_override(&backend_cuda, suite->module, graph, id,
+                                 &text))
     return add_kernel(suite, text, NULL);
   const Nest *nest = nest_lower(suite->module, graph, id);
   cr_assert(nest, "%s has neither a nest nor a kernel",
