@@ -239,21 +239,50 @@ static void emit_joins(Emit *emit) {
 
 /* ---- groups: stages ---- */
 
+/* All threads of a point have come this far. */
+static void emit_barrier(Emit *emit) {
+  const Mapping *map = &emit->mapping;
+  bool is_warp = map->is_row && map->group == 32;
+  text_printf(emit->out, "    %s();\n",
+              is_warp ? "__syncwarp" : "__syncthreads");
+}
+
 static void emit_body_stmts(Emit *emit, const char *counter,
                             const char *condition,
                             bool (*wants)(const Emit *, const NestStmt *)) {
   emit_exprs(emit, true);
   for (int i = 0; i < emit->stage->stmts.n; i++)
     if (emit->stage->stmts.data[i].kind == NEST_reduce &&
-        wants(emit, &emit->stage->stmts.data[i]))
+        wants(emit, &emit->stage->stmts.data[i])) {
+      if (emit->takes_turns) text_add(emit->out, "    if (is_own)\n");
       emit_reduction(emit, &emit->stage->stmts.data[i], counter);
+    }
   for (int i = 0; i < emit->stage->stmts.n; i++) {
     const NestStmt *stmt = &emit->stage->stmts.data[i];
     if (stmt->kind == NEST_reduce || !wants(emit, stmt)) continue;
     text_printf(emit->out, "    %s%s", condition, *condition ? "{\n" : "");
     emit_store(emit, stmt, "    ");
     if (*condition) text_add(emit->out, "    }\n");
+    if (emit->takes_turns) emit_barrier(emit);
   }
+}
+
+/* Every thread goes through every iteration of the loop, the last one more than
+ * once, because they wait for each other in it. */
+static void emit_loop_in_turns(Emit *emit, int64_t n, bool may_be_dead) {
+  Text *out = emit->out;
+  int group = emit->mapping.group;
+  text_printf(out,
+              "    for (%s begin = 0; begin < %lld; begin += %d) {\n"
+              "    const int is_own = %sbegin + lane < %lld;\n"
+              "    const %s i = begin + lane < %lld ? begin + lane : %lld;\n",
+              emit->index, (long long)n, group, may_be_dead ? "live && " : "",
+              (long long)n, emit->index, (long long)n, (long long)n - 1);
+  emit_loop_indices(emit, "i", emit->nest->n_outer, emit->n_loops - 1);
+  emit->takes_turns = true;
+  emit_body_stmts(emit, "i", "if (is_own) ", runs_in_parallel);
+  emit->takes_turns = false;
+  text_add(out, "    }\n    }\n");
 }
 
 static void emit_parallel_loop(Emit *emit, bool is_split) {
@@ -271,6 +300,10 @@ static void emit_parallel_loop(Emit *emit, bool is_split) {
                                     : "if (lane == 0) ",
                     runs_in_parallel);
     text_add(out, "    }\n");
+    return;
+  }
+  if (map->group > 1 && stage_takes_turns(emit->nest, emit->stage)) {
+    emit_loop_in_turns(emit, n, *live);
     return;
   }
   if (is_split) {
@@ -345,10 +378,7 @@ static void emit_group_stage(Emit *emit, int s) {
   if (has_stmt(emit, runs_in_order)) emit_ordered_loop(emit);
   emit_joins(emit);
   if (is_split) emit_split_joins(emit);
-  if (map->group == 1 || !stage_is_read_later(emit->nest, s)) return;
-  bool is_warp = map->is_row && map->group == 32;
-  text_printf(emit->out, "    %s();\n",
-              is_warp ? "__syncwarp" : "__syncthreads");
+  if (map->group > 1 && stage_is_read_later(emit->nest, s)) emit_barrier(emit);
 }
 
 /* Stages that repeat are emitted once, as cases of a switch that all threads

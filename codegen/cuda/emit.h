@@ -37,6 +37,7 @@ typedef struct Emit {
   int first_varying; /* loops from here on change inside the body */
   int vector_loop;   /* walked four at a time by vector loads; -1: none */
   bool *is_needed, *varies; /* [exprs] */
+  bool takes_turns;         /* in a loop that all threads go through together */
 } Emit;
 
 /* ---- map.c ---- */
@@ -48,6 +49,9 @@ int64_t stage_extent(const Nest *nest, const NestStage *stage, int loop);
 /* Different iterations may add to one element, so they must run in order. */
 bool accumulates_in_order(const Nest *nest, const NestStage *stage,
                           const NestStmt *stmt);
+/* Statements that run in parallel may add to one element in different
+ * iterations, so all threads must have done one before the next begins. */
+bool stage_takes_turns(const Nest *nest, const NestStage *stage);
 /* A stage from `stage` + 1 on touches a buffer that this or an earlier one
  * writes. */
 bool stage_is_read_later(const Nest *nest, int stage);

@@ -54,6 +54,51 @@ bool accumulates_in_order(const Nest *nest, const NestStage *stage,
   return false;
 }
 
+/* Whether loops of a statement, from `n` of them in the order of falling
+ * strides, can move by `distance`; each by less than its extent either way. */
+static bool can_move_by(const NestStage *stage, const int64_t *stride,
+                        int64_t distance, bool *is_used) {
+  int most = -1;
+  for (int i = 0; i < stage->n_inner; i++)
+    if (!is_used[i] && stage->inner[i].extent > 1 &&
+        (most < 0 || stride[i] > stride[most]))
+      most = i;
+  if (most < 0) return distance == 0;
+  is_used[most] = true;
+  int64_t near = distance / stride[most];
+  bool can = false;
+  for (int64_t steps = near - 1; steps <= near + 1 && !can; steps++)
+    can = (steps < 0 ? -steps : steps) < stage->inner[most].extent &&
+          can_move_by(stage, stride, distance - steps * stride[most], is_used);
+  is_used[most] = false;
+  return can;
+}
+
+/* Two sums of places that are each other's in different iterations. */
+static bool collide(const Nest *nest, const NestStage *stage, const NestStmt *a,
+                    const NestStmt *b) {
+  bool is_used[MAX_LOOPS] = {false};
+  if (a->target != b->target) return false;
+  for (int i = 0; i < stage->n_inner; i++)
+    if (a->at->stride[nest->n_outer + i] != b->at->stride[nest->n_outer + i])
+      return true;
+  int64_t distance = b->at->base - a->at->base;
+  return distance != 0 &&
+         can_move_by(stage, &a->at->stride[nest->n_outer], distance, is_used);
+}
+
+bool stage_takes_turns(const Nest *nest, const NestStage *stage) {
+  for (int i = 0; i < stage->stmts.n; i++)
+    for (int k = 0; k < i; k++) {
+      const NestStmt *a = &stage->stmts.data[i], *b = &stage->stmts.data[k];
+      if (a->kind == NEST_accumulate && b->kind == NEST_accumulate &&
+          !accumulates_in_order(nest, stage, a) &&
+          !accumulates_in_order(nest, stage, b) && collide(nest, stage, a, b))
+        return true;
+    }
+  return false;
+}
+
 /* ---- buffers that a stage touches ---- */
 
 static void mark_needed(const Nest *nest, int expr, bool *marks) {
@@ -112,6 +157,7 @@ static bool can_be_flat(const Nest *nest) {
   if (nest->steps.n > 0) return false;
   for (int s = 0; s < nest->stages.n; s++) {
     const NestStage *stage = &nest->stages.data[s];
+    if (stage_takes_turns(nest, stage)) return false;
     for (int i = 0; i < stage->stmts.n; i++) {
       const NestStmt *stmt = &stage->stmts.data[i];
       if (stmt->kind == NEST_reduce || accumulates_in_order(nest, stage, stmt))

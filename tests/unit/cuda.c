@@ -15,7 +15,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include "codegen/cuda/cuda.h"
+#include "codegen/cuda/emit.h"
 
 typedef int ShimKernel(const void *arguments, const unsigned *grid,
                        const unsigned *block, unsigned seed);
@@ -353,6 +353,82 @@ Test(cuda, attention_in_16_bits_is_one_kernel) {
                  kept[n], kept[0]);
   }
   cr_expect_geq(kept[0], 10);
+}
+
+/* The element to which a statement adds in an iteration of outer point 0; -1:
+ * to none. */
+static int64_t added_place(const Nest *nest, const NestStage *stage,
+                           const NestStmt *stmt, int64_t iteration) {
+  const NestIndex *at = stmt->at;
+  int64_t place = at->base, guard[3];
+  for (int g = 0; g < at->n_guards; g++) guard[g] = at->guards[g].base;
+  for (int i = stage->n_inner - 1; i >= 0; i--) {
+    int64_t x = iteration % stage->inner[i].extent;
+    iteration /= stage->inner[i].extent;
+    place += x * at->stride[nest->n_outer + i];
+    for (int g = 0; g < at->n_guards; g++)
+      guard[g] += x * at->guards[g].stride[nest->n_outer + i];
+  }
+  for (int g = 0; g < at->n_guards; g++)
+    if (guard[g] < 0 || guard[g] >= at->guards[g].limit) return -1;
+  return place;
+}
+
+/* True if two iterations add to one element in statements that run in parallel;
+ * sets `same` if one statement does. */
+static bool iterations_meet(Arena *arena, const Nest *nest,
+                            const NestStage *stage, bool *same) {
+  int64_t n = stage_points(stage);
+  bool meet = false;
+  *same = false;
+  for (int b = 0; b < nest->buffers.n; b++) {
+    int64_t elements = nest->buffers.data[b].elements;
+    int64_t *iteration = ARENA_ARRAY(arena, int64_t, elements);
+    int *writer = ARENA_ARRAY(arena, int, elements);
+    for (int64_t e = 0; e < elements; e++) writer[e] = -1;
+    for (int s = 0; s < stage->stmts.n; s++) {
+      const NestStmt *stmt = &stage->stmts.data[s];
+      if (stmt->kind != NEST_accumulate || stmt->target != b ||
+          accumulates_in_order(nest, stage, stmt))
+        continue;
+      for (int64_t i = 0; i < n; i++) {
+        int64_t place = added_place(nest, stage, stmt, i);
+        if (place < 0) continue;
+        cr_assert_lt(place, elements);
+        bool is_met = writer[place] >= 0 && iteration[place] != i;
+        meet |= is_met;
+        *same |= is_met && writer[place] == s;
+        writer[place] = s;
+        iteration[place] = i;
+      }
+    }
+  }
+  return meet;
+}
+
+/* Threads run different iterations at once, so two of them may not add to one
+ * element unless a barrier lies between.  The shim runs a thread from barrier
+ * to barrier and so computes what is right by chance alone. */
+Test(cuda, sums_of_different_threads_wait_for_each_other) {
+  Suite *suite = suite_create();
+  add_structured(suite, "f32");
+  int n_turns = 0, n_free = 0;
+  for (int k = 0; k < suite->nests.n; k++) {
+    const Nest *nest = suite->nests.data[k];
+    for (int s = 0; nest && s < nest->stages.n; s++) {
+      const NestStage *stage = &nest->stages.data[s];
+      bool same, turns = stage_takes_turns(nest, stage);
+      bool meet = iterations_meet(suite->values, nest, stage, &same);
+      cr_expect(!same, "%s, stage %d: one statement", nest->name, s);
+      cr_expect(!meet || turns, "%s, stage %d", nest->name, s);
+      cr_expect(!turns || !cuda_map(nest).is_flat, "%s is flat", nest->name);
+      n_turns += turns;
+      n_free += !turns && stage->stmts.n > 1 &&
+                stage->stmts.data[0].kind == NEST_accumulate;
+    }
+  }
+  cr_expect_geq(n_turns, 2);
+  cr_expect_geq(n_free, 2);
 }
 
 Test(cuda, every_operator_has_a_case) {
