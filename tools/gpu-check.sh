@@ -199,6 +199,7 @@ measured_models() {
     return
   fi
   echo "gpt2 models/gpt2.dnn $((8 * 1024)) tokens B=8"
+  echo "gpt2-50304 models/gpt2.dnn $((8 * 1024)) tokens B=8 V=50304"
   echo "llama-block models/llama.dnn 2048 tokens B=1 T=2048 L=1 V=1024"
   echo "resnet50 models/resnet50.dnn 32 images N=32"
 }
@@ -206,6 +207,7 @@ measured_models() {
 part_times() {
   local bad=0 name file samples unit overrides
   while read -r name file samples unit overrides; do
+    [ "$name" != gpt2-50304 ] || continue # but for one matmul as gpt2
     echo "### $name $overrides"
     echo
     rm -rf "$work/bundle" "$work/profile"
@@ -244,14 +246,25 @@ peak() {
   esac
 }
 
+# peer_ms NAME: milliseconds of a step in PyTorch; nothing where it is not there or
+# has no such model.
+peer_ms() {
+  case $1 in
+  gpt2 | resnet50) timeout 60 python3 benchmarks/peers/torch_gpu.py "$1" 2>/dev/null ;;
+  esac
+}
+
 part_rates() {
   local bad=0 name file samples unit overrides ms flops most=''
   [ -n "$dry" ] || most=$(peak "$(card name)")
   echo "MFU = flops_step of \`dnnc check\` (2 for each multiply and add, forward and backward, no"
   echo "recomputation) / seconds of a step / peak of dense products of 16-bit floats (${most:-unknown} FLOP/s)."
   echo
-  echo "| model | sizes | ms a step | a second | MFU |"
-  echo "|---|---|---|---|---|"
+  echo "PyTorch: \`benchmarks/peers/torch_gpu.py\`, eager, the same sizes and precision; the share is"
+  echo "our time over its time."
+  echo
+  echo "| model | sizes | ms a step | a second | MFU | PyTorch ms | share |"
+  echo "|---|---|---|---|---|---|---|"
   while read -r name file samples unit overrides; do
     rm -rf "$work/bundle"
     # shellcheck disable=SC2086
@@ -259,21 +272,23 @@ part_rates() {
     # shellcheck disable=SC2086
     if ! build_for_gpu "$work/bundle" "$file" $overrides eval_every=0 >"$work/err" ||
       ! mock_seconds=50 mock_run "$work/bundle" --steps 13 --json >"$work/gpu" 2>"$work/err" </dev/null; then
-      echo "| $name | $overrides | FAILED: $(head -n 1 "$work/err") | | |"
+      echo "| $name | $overrides | FAILED: $(head -n 1 "$work/err") | | | | |"
       bad=1
       continue
     fi
     ms=$(grep -o '"ms":[^,}]*' "$work/gpu" | cut -d: -f2 | tail -n +4 | median)
     if [ -z "$ms" ] || [ -z "$flops" ]; then
-      echo "| $name | $overrides | FAILED: no time or FLOPs | | |"
+      echo "| $name | $overrides | FAILED: no time or FLOPs | | | | |"
       bad=1
     elif [ -n "$dry" ]; then
-      echo "| $name | $overrides | skipped: no GPU | | |"
+      echo "| $name | $overrides | skipped: no GPU | | | | |"
     else
-      awk -v ms="$ms" -v n="$samples" -v unit="$unit" -v flops="$flops" -v most="${most:-0}" \
+      awk -v ms="$ms" -v peer="$(peer_ms "$name")" -v n="$samples" -v unit="$unit" -v flops="$flops" -v most="${most:-0}" \
         -v name="$name" -v sizes="$overrides" 'BEGIN {
           mfu = most > 0 ? sprintf("%.1f %%", 100 * flops / (ms * 1e-3) / most) : "-"
-          printf "| %s | %s | %.2f | %.0f %s | %s |\n", name, sizes, ms, n / ms * 1e3, unit, mfu }'
+          printf "| %s | %s | %.2f | %.0f %s | %s | %s | %s |\n", name, sizes, ms,
+            n / ms * 1e3, unit, mfu, peer == "" ? "-" : peer,
+            peer == "" ? "-" : sprintf("%.2f", ms / peer) }'
     fi
   done <<<"$(measured_models)"
   return $bad

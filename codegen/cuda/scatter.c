@@ -91,47 +91,69 @@ static void add_offset(Text *text, const char *number, const char *offset,
   text_add(text, "    (void)rest; }\n");
 }
 
+/* Rows are dealt out in turn, because the frequent ones have small numbers
+ * more often than not.  Eight rows are on their way at once, so that the wait
+ * for memory is shared, and are added in order. */
 static const char clear_body[] =
-    "  for (int v = begin; v < end; v++)\n"
+    "  for (int v = mine; v < ROWS; v += SHARES)\n"
     "    DNN_UNROLL for (int c = 0; c < 4; c++)\n"
     "      if (is_column[c]) args.out[to[c] + v * ROW] = 0;\n"
     "  for (int at = 0; at < POSITIONS; at += CHUNK) {\n"
     "    const int n = POSITIONS - at < CHUNK ? POSITIONS - at : CHUNK;\n"
+    "    int found = 0;\n"
     "    __syncthreads();\n"
     "    for (int e = threadIdx.x; e < n; e += 256)\n"
     "      place[e] = (int)dnn_clamp_i64(args.index[at + e], ROWS);\n"
     "    __syncthreads();\n"
-    "    for (int e = 0; e < n; e++) {\n"
-    "      const int v = place[e];\n"
-    "      if (v < begin || v >= end) continue;\n"
-    "      const int i = at + e;\n"
-    "      long long row = 0;\n";
+    "    for (int e = lane; e < CHUNK; e += 32) {\n"
+    "      const int is_mine = e < n && place[e] % SHARES == mine;\n"
+    "      const unsigned all = __ballot_sync(0xffffffffu, is_mine);\n"
+    "      if (is_mine) list[warp][found + __popc(all & ((1u << lane) - 1))] "
+    "=\n"
+    "          (unsigned short)e;\n"
+    "      found += __popc(all);\n"
+    "    }\n"
+    "    __syncwarp();\n"
+    "    for (int f = 0; f < found; f += 8) {\n"
+    "      VALUE row[8][4];\n"
+    "      DNN_UNROLL for (int u = 0; u < 8; u++) {\n"
+    "        if (f + u >= found) break;\n"
+    "        const int i = at + list[warp][f + u];\n"
+    "        long long away = 0;\n";
 static const char add_body[] =
-    "      DNN_UNROLL for (int c = 0; c < 4; c++)\n"
-    "        if (is_column[c])\n"
-    "          args.out[to[c] + v * ROW] += args.rows[from[c] + row];\n"
+    "        DNN_UNROLL for (int c = 0; c < 4; c++)\n"
+    "          if (is_column[c]) row[u][c] = args.rows[from[c] + away];\n"
+    "      }\n"
+    "      DNN_UNROLL for (int u = 0; u < 8; u++) {\n"
+    "        if (f + u >= found) break;\n"
+    "        const int v = place[list[warp][f + u]];\n"
+    "        DNN_UNROLL for (int c = 0; c < 4; c++)\n"
+    "          if (is_column[c]) args.out[to[c] + v * ROW] += row[u][c];\n"
+    "      }\n"
     "    }\n"
     "  }\n";
 
 /* Returns the blocks of the launch. */
 static int64_t scatter_body(Text *text, const Scatter *scatter) {
   int64_t tiles = (scatter->columns + COLUMNS - 1) / COLUMNS;
-  int64_t ranges = WANTED_WARPS / tiles > 0 ? WANTED_WARPS / tiles : 1;
-  int64_t share = (scatter->rows + ranges - 1) / ranges;
-  int64_t groups = (scatter->rows + share * WARPS - 1) / (share * WARPS);
+  int64_t most = (scatter->rows + WARPS - 1) / WARPS;
+  int64_t groups = (WANTED_WARPS / tiles + WARPS - 1) / WARPS;
+  if (groups > most) groups = most;
+  if (groups < 1) groups = 1;
   text_printf(text,
               "  enum { COLUMNS = %lld, POSITIONS = %lld, ROWS = %lld,\n"
-              "    TILES = %lld, SHARE = %lld, CHUNK = %d };\n"
+              "    TILES = %lld, SHARES = %lld, CHUNK = %d };\n"
               "  const long long ROW = %lld;\n",
               (long long)scatter->columns, (long long)scatter->positions,
-              (long long)scatter->rows, (long long)tiles, (long long)share,
-              CHUNK, (long long)scatter->row_stride);
+              (long long)scatter->rows, (long long)tiles,
+              (long long)(groups * WARPS), CHUNK,
+              (long long)scatter->row_stride);
   text_add(text,
            "  DNN_SHARED int place[CHUNK];\n"
+           "  DNN_SHARED unsigned short list[8][CHUNK];\n"
            "  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;\n"
            "  const int tile = blockIdx.x % TILES;\n"
-           "  const int begin = ((int)blockIdx.x / TILES * 8 + warp) * SHARE;\n"
-           "  const int end = begin + SHARE < ROWS ? begin + SHARE : ROWS;\n"
+           "  const int mine = (int)blockIdx.x / TILES * 8 + warp;\n"
            "  long long to[4], from[4];\n"
            "  int is_column[4];\n"
            "  DNN_UNROLL for (int c = 0; c < 4; c++) {\n"
@@ -143,7 +165,7 @@ static int64_t scatter_body(Text *text, const Scatter *scatter) {
              scatter->from);
   text_add(text, "  }\n");
   text_add(text, clear_body);
-  add_offset(text, "i", "row", scatter->n_over, scatter->over,
+  add_offset(text, "i", "away", scatter->n_over, scatter->over,
              scatter->over_from);
   text_add(text, add_body);
   return tiles * groups;
@@ -166,9 +188,10 @@ bool cuda_emit_scatter(Module *module, const Graph *graph, int id,
   Name name = name_format(module->names, "scatter_add_%.12s", hex);
   Text text = text_create(module->arena);
   text_printf(&text,
+              "#define VALUE %s\n"
               "typedef struct { const %s *rows; const %s *index; %s *out; } "
-              "%s_args;\nDNN_KERNEL(%s, 256, 1) {\n%s}\n",
-              type, index, type, name, name, text_string(&body));
+              "%s_args;\nDNN_KERNEL(%s, 256, 1) {\n%s}\n#undef VALUE\n",
+              type, type, index, type, name, name, text_string(&body));
   *out = (KernelText){.name = name,
                       .text = text_string(&text),
                       .grid = {(uint32_t)blocks, 1, 1},

@@ -189,6 +189,19 @@ static void shim_exchange(unsigned mask, void *value, size_t n, int lane_xor) {
   memcpy(value, shim_slot(other, which), n);
 }
 
+/* A bit for each lane whose value is not 0. */
+DNN_FN unsigned __ballot_sync(unsigned mask, int value) {
+  if (mask != 0xffffffffu) shim_fail("a ballot of part of a warp");
+  unsigned which = shim_meet(&value, sizeof value), all = 0;
+  for (unsigned lane = 0; lane < 32; lane++) {
+    int theirs;
+    memcpy(&theirs, shim_slot(lane, which), sizeof theirs);
+    all |= (unsigned)(theirs != 0) << lane;
+  }
+  return all;
+}
+#define __popc(bits) __builtin_popcount(bits)
+
 #define SHIM_SHUFFLE(type, name)                                               \
   DNN_FN type shim_shuffle_##name(unsigned mask, type value, int lane_xor) {   \
     shim_exchange(mask, &value, sizeof value, lane_xor);                       \
