@@ -231,7 +231,8 @@ part_times() {
     echo
   done <<<"$(measured_models)"
   echo "The limit of a matmul is the time of cuBLASLt alone on the same size, untransposed; of all"
-  echo "else the bytes of the operator's cost rule over the bandwidth of a copy.  A time is the"
+  echo "else the bytes of the operator's cost rule over the bandwidth of a copy, or its products at"
+  echo "the rate of the fastest matmul of the table, whichever takes longer.  A time is the"
   echo "median of a launch in four steps and includes about 2 us of the events around it."
   return $bad
 }
@@ -250,7 +251,7 @@ peak() {
 # has no such model.
 peer_ms() {
   case $1 in
-  gpt2 | resnet50) timeout 60 python3 benchmarks/peers/torch_gpu.py "$1" 2>/dev/null ;;
+  gpt2* | resnet50) timeout 60 python3 benchmarks/peers/torch_gpu.py "$1" 2>/dev/null ;;
   esac
 }
 

@@ -6,6 +6,8 @@
 import json
 import sys
 
+LINES = 40  # of the longest kernels
+
 
 def read(path):
     with open(path) as file:
@@ -35,10 +37,15 @@ for row in profile:
     groups.setdefault(key, []).append(row)
 
 
+# The rate of the fastest of these matmuls, for kernels that multiply, too.
+best = max((2 * m * n * k * batch / us for (m, n, k, batch, *_), us in matmuls.items()),
+           default=0)
+
+
 def limit_us(row):
     if "m" in row:
         return matmuls[size_of(row)]
-    return row["bytes"] / bandwidth * 1e6
+    return max(row["bytes"] / bandwidth * 1e6, row["flops"] / best if best else 0)
 
 
 lines = []
@@ -63,7 +70,11 @@ print("%d launches, %d lines; sum of their times %s ms, of their limits %s ms." 
 print()
 print("| launches | kind | first of them | us | limit us | share of limit | GB/s | TFLOP/s |")
 print("|---|---|---|---|---|---|---|---|")
-for all_us, n, us, least, kind, name, flops, moved in lines:
+for all_us, n, us, least, kind, name, flops, moved in lines[:LINES]:
     print("| %d | %s | `%s` | %s | %s | %s | %s | %s |" %
           (n, kind, name, show(us), show(least), show(100 * least / us if us else 0, "%.0f %%"),
            show(moved / us / 1e3 if us else 0, "%.0f"), show(flops / us / 1e6 if us else 0, "%.2f")))
+if len(lines) > LINES:
+    print()
+    print("The %d lines that follow are %s ms." %
+          (len(lines) - LINES, show(sum(line[0] for line in lines[LINES:]) / 1e3)))
