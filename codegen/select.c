@@ -7,8 +7,9 @@
  *     run %5 fused                          KERNEL      buffers 8192 12288
  *
  * The list (ir/instructions.h) says what happens, in which order.  A matmul or
- * a convolution is a library call, or a loop nest where no library takes it.
- * Attention is a kernel of the back end; every other operator is a loop nest.
+ * a convolution is a library call, or a kernel where no library takes it.
+ * Attention and some convolutions are kernels of the back end; every other
+ * operator is a loop nest.
  * Where buffer assignment could not give an operand and a result the bytes that
  * an instruction needs them to share, a copy precedes its launch.
  *

@@ -15,20 +15,21 @@ static bool cuda_has_kernel(const Target *target, const Graph *graph, int id) {
 }
 
 /* Scratch memory is a part of the arena, so that a step allocates nothing; the
- * call tells cuBLASLt how much there is. */
+ * call tells cuBLASLt how much there is.  Convolutions keep partial sums
+ * there. */
 static int64_t cuda_workspace_bytes(const Target *target, const Graph *graph,
                                     int id) {
   (void)target;
   bool is_dot = graph->nodes.data[id]->op == OP_dot;
-  return is_dot && node_flops(graph, id) >= GEMM_SCRATCH_FLOPS
-             ? GEMM_SCRATCH_BYTES
-             : 0;
+  if (!is_dot) return cuda_conv_scratch_bytes(graph, id);
+  return node_flops(graph, id) >= GEMM_SCRATCH_FLOPS ? GEMM_SCRATCH_BYTES : 0;
 }
 
 static bool cuda_emit_override(const Backend *backend, Module *module,
                                const Graph *graph, int id, KernelText *out) {
   return cuda_emit_attention(backend, module, graph, id, out) ||
-         cuda_emit_scatter(module, graph, id, out);
+         cuda_emit_scatter(module, graph, id, out) ||
+         cuda_emit_conv(backend, module, graph, id, out);
 }
 
 static const char *const cuda_archs[] = {"sm_80", "sm_90", "sm_90a", "sm_100",

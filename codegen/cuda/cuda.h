@@ -5,7 +5,8 @@
  *
  * Emitted text is C with a few qualifiers, without templates or headers, so
  * that NVRTC compiles it for a GPU and a C compiler for the tests
- * (tests/shim).  The prelude holds all differences between the two.
+ * (tests/shim).  The prelude holds all differences between the two, but for
+ * launch bounds of conv.c.
  */
 #ifndef CODEGEN_CUDA_CUDA_H
 #define CODEGEN_CUDA_CUDA_H
@@ -36,7 +37,7 @@ void cuda_constant(Text *out, DType dtype, double value);
 /* The value with which a reduction begins. */
 void cuda_add_identity(Text *out, NestReduce reduce, DType dtype);
 
-/* ---- emit.c, attention.c, scatter.c ---- */
+/* ---- emit.c, attention.c, scatter.c, conv.c ---- */
 
 void cuda_emit_nest(const Backend *backend, Module *module, const Nest *nest,
                     KernelText *out);
@@ -46,6 +47,11 @@ bool cuda_has_attention_kernel(const Graph *graph, int id);
 /* The gradient of a look-up in a long table; false where the nest stays. */
 bool cuda_emit_scatter(Module *module, const Graph *graph, int id,
                        KernelText *out);
+/* A convolution or its gradient in tiles; false where the nest stays. */
+bool cuda_emit_conv(const Backend *backend, Module *module, const Graph *graph,
+                    int id, KernelText *out);
+/* Bytes of the fourth buffer of that kernel; 0: it has three. */
+int64_t cuda_conv_scratch_bytes(const Graph *graph, int id);
 
 /* ---- toolchain.c ---- */
 

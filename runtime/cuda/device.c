@@ -157,9 +157,9 @@ static Status prepare_instr(Device *device, const DnnInstr *instr,
                             CudaPrepared *prepared) {
   switch ((DnnOpcode)instr->op) {
   case DNN_OP_KERNEL:
+  case DNN_OP_CONV:
     return prepare_kernel(device, instr, instr->n_buffers, prepared);
   case DNN_OP_GEMM: return prepare_product(device, instr, prepared);
-  case DNN_OP_CONV: return prepare_kernel(device, instr, 3, prepared);
   case DNN_OP_COPY:
   case DNN_OP_ZERO:
   case DNN_OP_COLLECTIVE:

@@ -134,6 +134,103 @@ static void add_experts(Suite *suite) {
             level);
 }
 
+/* Convolutions that are computed in tiles, several of them in each dim, with
+ * odd sizes; `is_split`: blocks share sums. */
+static const struct {
+  const char *op, *attrs, *inputs[2];
+  bool is_split;
+} tiled[] = {
+    /* Channels last, of which each step has some; window, stride, dilation. */
+    {"conv",
+     "dim=C space=Y,X stride=1,1 pad=1,1",
+     {"TYPE N:2 Y:7 X:5 C:20", "TYPE O:68 C:20 Y:3 X:3"},
+     false},
+    {"conv",
+     "dim=C space=Y,X stride=2,1 pad=2,1 dilate=1,2",
+     {"TYPE N:1 Y:17 X:11 C:17", "TYPE O:67 C:17 Y:3 X:2"},
+     false},
+    {"conv",
+     "dim=C space=Y,X", /* a matmul, whose places are one dim */
+     {"TYPE N:2 Y:5 X:7 C:32", "TYPE O:72 C:32 Y:1 X:1"},
+     false},
+    {"conv",
+     "dim=C space=Y,X stride=2,2 pad=3,3", /* few channels, first */
+     {"TYPE N:2 C:3 Y:17 X:15", "TYPE O:40 C:3 Y:7 X:7"},
+     false},
+    {"conv",
+     "dim=C space=Y,X pad=1,1", /* channels first */
+     {"TYPE N:2 C:19 Y:6 X:9", "TYPE O:33 C:19 Y:3 X:3"},
+     false},
+    {"conv",
+     "dim=C space=X stride=3 pad=2", /* groups, a long sum */
+     {"TYPE N:3 X:70 G:2 C:40", "TYPE G:2 O:24 C:40 X:9"},
+     true},
+    {"conv_input_grad",
+     "dim=C to=O space=Y,X stride=1,1 pad=1,1 sizes=7,5",
+     {"TYPE N:2 Y:7 X:5 O:20", "TYPE O:20 C:68 Y:3 X:3"},
+     false},
+    {"conv_input_grad",
+     "dim=C to=O space=Y,X stride=2,2 pad=3,1 sizes=15,13",
+     {"TYPE N:2 Y:10 X:7 O:18", "TYPE O:18 C:40 Y:3 X:3"},
+     false},
+    {"conv_input_grad",
+     "dim=C to=O space=Y,X stride=2,2 sizes=16,17",
+     {"TYPE N:2 Y:8 X:9 O:64", "TYPE O:64 C:68 Y:1 X:1"},
+     false},
+    {"conv_input_grad",
+     "dim=C to=O space=Y,X stride=3,2 pad=2,0 dilate=2,3 sizes=25,16",
+     {"TYPE N:1 Y:9 X:7 O:40", "TYPE O:40 C:28 Y:3 X:2"},
+     false},
+    {"conv_input_grad",
+     "dim=C to=O space=X stride=4 pad=1 sizes=50",
+     {"TYPE N:6 X:13 G:2 O:40", "TYPE G:2 O:40 C:31 X:2"},
+     false},
+    {"conv_input_grad",
+     "dim=C to=O space=Y,X pad=2,2 sizes=9,9",
+     {"TYPE N:2 Y:9 X:9 O:12", "TYPE O:12 C:20 Y:5 X:5"},
+     true},
+    {"conv_weight_grad",
+     "dim=C to=O space=Y,X pad=1,1 window=3,3",
+     {"TYPE N:3 Y:9 X:11 C:12", "TYPE N:3 Y:9 X:11 O:68"},
+     true},
+    {"conv_weight_grad",
+     "dim=C to=O space=Y,X stride=2,3 pad=2,1 window=5,4",
+     {"TYPE N:2 C:5 Y:13 X:19", "TYPE N:2 Y:7 X:6 O:33"},
+     false},
+    {"conv_weight_grad",
+     "dim=C to=O space=Y,X window=1,1",
+     {"TYPE N:7 Y:8 X:12 C:36", "TYPE N:7 Y:8 X:12 O:72"},
+     true},
+    {"conv_weight_grad",
+     "dim=C to=O space=X stride=2 pad=1 dilate=2 window=3 over=N",
+     {"TYPE N:13 X:41 G:2 C:23", "TYPE N:13 X:20 G:2 O:31"},
+     true},
+};
+
+static int find_kernel(const Job *job, const char *op) {
+  for (int id = 0; id < job->graph->nodes.n; id++)
+    if (strcmp(op_info(job->graph->nodes.data[id]->op)->name, op) == 0)
+      return job->kernel[id];
+  cr_assert_fail("%s has no %s", job->label, op);
+  return -1;
+}
+
+/* The nest would give the same results, so this looks at the kernels too. */
+static void add_tiled(Suite *suite, const char *number) {
+  for (int i = 0; i < ARRAY_LENGTH(tiled); i++) {
+    OpCase item = {
+        tiled[i].op, tiled[i].attrs, {tiled[i].inputs[0], tiled[i].inputs[1]}};
+    const char *label = arena_printf(suite->module->arena, "%s {%s} %s",
+                                     item.op, item.attrs, number);
+    add_job(suite, label, op_case_graph(suite->module, &item, number), 0);
+    int kernel = find_kernel(&suite->jobs.data[suite->jobs.n - 1], item.op);
+    cr_expect(!suite->nests.data[kernel], "%s is a nest", label);
+    const char *text = suite->kernels.data[kernel].text;
+    cr_expect_eq(strstr(text, "_arrived") != NULL, tiled[i].is_split, "%s: %s",
+                 label, tiled[i].is_split ? "not split" : "split");
+  }
+}
+
 static const char *suite_text(Suite *suite) {
   Text text = text_create(suite->module->arena);
   text_add(&text, cuda_prelude);
@@ -224,6 +321,10 @@ static void run_node(Suite *suite, const Job *job, int id, void ***values,
         (int64_t)(intptr_t)values[node->inputs[i].node][node->inputs[i].result];
   for (int r = 0; r < node->n_results; r++)
     words[n++] = (int64_t)(intptr_t)values[id][r];
+  int64_t scratch =
+      backend_cuda.target.workspace_bytes(&backend_cuda.target, job->graph, id);
+  if (scratch > 0 && node->op != OP_dot)
+    words[n++] = (int64_t)(intptr_t)allocate(suite, (size_t)scratch);
   call_kernel(suite, kernel, words, n, seed);
 }
 
@@ -301,6 +402,13 @@ Test(cuda, structured_f32) {
   run_suite(suite);
 }
 
+Test(cuda, tiled_convolutions) {
+  Suite *suite = suite_create();
+  add_tiled(suite, "f32");
+  add_tiled(suite, "bf16");
+  run_suite(suite);
+}
+
 Test(cuda, structured_f64) {
   Suite *suite = suite_create();
   add_structured(suite, "f64");
@@ -330,6 +438,24 @@ Test(cuda, structured_f16) {
 }
 
 #ifndef DNNC_ON_GPU
+/* 2^30 elements need indices of 64 bits, half as many do not. */
+Test(cuda, tiled_convolutions_count_wide) {
+  static const char *const sizes[] = {"f32 N:2048 Y:64 X:64 C:64",
+                                      "f32 N:4096 Y:64 X:64 C:64"};
+  Module *module = module_create();
+  for (int i = 0; i < 2; i++) {
+    OpCase item = {"conv",
+                   "dim=C space=Y,X stride=4,4",
+                   {sizes[i], "f32 O:32 C:64 Y:4 X:4"}};
+    Graph *graph = op_case_graph(module, &item, "f32");
+    KernelText text;
+    cr_assert(
+        backend_cuda.emit_override(&backend_cuda, module, graph, 2, &text));
+    cr_expect_eq(strstr(text.text, "typedef long long Index") != NULL, i == 1,
+                 "%s", sizes[i]);
+  }
+}
+
 static int count_op(const Graph *graph, Op op) {
   int n = 0;
   for (int id = 0; id < graph->nodes.n; id++)
@@ -468,22 +594,33 @@ static void compile_for(const Nvrtc *nvrtc, Suite *suite, const char *text,
 #define WHERE_NVRTC_RUNS .disabled = false
 #endif
 
-Test(cuda, compiles_for_all_targets, WHERE_NVRTC_RUNS) {
-  static const char *const archs[] = {"sm_80", "sm_90", "sm_90a", "sm_100"};
-  Suite *suite = suite_create();
+static void compile_for_archs(Suite *suite, const char *const *archs, int n) {
   Nvrtc *nvrtc;
   Status status = nvrtc_open(suite->module->arena, &nvrtc);
   if (status.code != STATUS_ok) {
     fprintf(stderr, "skipped: no NVRTC (%s)\n", status.message);
     return;
   }
+  const char *text = suite_text(suite);
+  for (int i = 0; i < n; i++) compile_for(nvrtc, suite, text, archs[i]);
+  nvrtc_close(nvrtc);
+}
+
+Test(cuda, compiles_for_all_targets, WHERE_NVRTC_RUNS) {
+  static const char *const archs[] = {"sm_80", "sm_90", "sm_90a", "sm_100"};
+  Suite *suite = suite_create();
   add_pointwise(suite, "f32", 1);
   add_structured(suite, "f32");
   add_cases(suite, "bf16", "attention");
   add_cases(suite, "f16", "attention");
-  const char *text = suite_text(suite);
-  for (int i = 0; i < ARRAY_LENGTH(archs); i++)
-    compile_for(nvrtc, suite, text, archs[i]);
-  nvrtc_close(nvrtc);
+  compile_for_archs(suite, archs, ARRAY_LENGTH(archs));
+}
+
+/* Long loops, which take NVRTC longer: for one target. */
+Test(cuda, tiled_convolutions_compile, WHERE_NVRTC_RUNS) {
+  static const char *const arch = "sm_90";
+  Suite *suite = suite_create();
+  add_tiled(suite, "f32");
+  compile_for_archs(suite, &arch, 1);
 }
 #endif
