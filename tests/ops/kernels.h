@@ -155,6 +155,11 @@ static inline void kernels_node(Kernels *kernels, const KernelJob *job, int id,
     return;
   }
   for (int r = 0; r < node->n_results; r++) buffers[n++] = values[id][r];
+  int64_t scratch = kernels->backend == &backend_cuda
+                        ? cuda_conv_scratch_bytes(job->graph, id)
+                        : 0;
+  if (scratch > 0)
+    buffers[n++] = arena_alloc(kernels->module->arena, (size_t)scratch);
   if (node->n_inputs > 0)
     op_case_prefill(node, buffers[0], buffers[node->n_inputs]);
   kernels_launch(kernels, job->kernel[id], buffers);

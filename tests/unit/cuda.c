@@ -322,9 +322,8 @@ static void run_node(Suite *suite, const Job *job, int id, void ***values,
         (int64_t)(intptr_t)values[node->inputs[i].node][node->inputs[i].result];
   for (int r = 0; r < node->n_results; r++)
     words[n++] = (int64_t)(intptr_t)values[id][r];
-  int64_t scratch =
-      backend_cuda.target.workspace_bytes(&backend_cuda.target, job->graph, id);
-  if (scratch > 0 && node->op != OP_dot)
+  int64_t scratch = cuda_conv_scratch_bytes(job->graph, id);
+  if (scratch > 0)
     words[n++] = (int64_t)(intptr_t)allocate(suite, (size_t)scratch);
   call_kernel(suite, kernel, words, n, seed);
 }
