@@ -19,7 +19,8 @@
  * place.  Else each thread divides its term into digits.
  *
  * Where tiles are few, blocks share the sum of a tile: they leave partial sums
- * in scratch memory, and the last block to arrive adds them in ascending order.
+ * in scratch memory, and the last block to arrive adds them in ascending order,
+ * at first of each group of blocks, then of all groups.
  */
 #include "codegen/cuda/conv.h"
 

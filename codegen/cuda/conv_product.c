@@ -209,7 +209,7 @@ static bool bases_are_by_four(const Product *product) {
   return true;
 }
 
-static bool phases_image_by_four(const Product *product) {
+static bool image_is_by_four(const Product *product) {
   return product->a_group % 4 == 0 && product->image_stride[0] % 4 == 0 &&
          product->image_stride[1] % 4 == 0;
 }
@@ -221,7 +221,7 @@ static void choose_a_loads(Product *product) {
   image_strides(product, rows, by_row);
   image_strides(product, sum, by_term);
   if (product->is_chunked) term = sum->image[0];
-  bool is_aligned = phases_image_by_four(product);
+  bool is_aligned = image_is_by_four(product);
   product->a_layout = TILE_along_rows;
   if (rows->order[0] == 0 && row == 1 && rows->size[0] % 4 == 0 && is_aligned &&
       moves_by_four(by_row, 0) && moves_by_four(by_term, -1))
@@ -310,7 +310,8 @@ static void set_tile(Product *product, const Tile *tile) {
 
 /* Time of a multiprocessor in hundredths of the multiply-adds of the largest
  * tile; a smaller one loads more for each.  To add a partial sum of another
- * block takes as long as JOIN_TERMS terms. */
+ * block takes as long as JOIN_TERMS terms.  These are estimates from how many
+ * instructions and bytes there are; no GPU has been timed. */
 static int64_t tile_cost(const Product *product) {
   enum { JOIN_TERMS = 10 };
   const Tile *tile = &product->tile;
