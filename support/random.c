@@ -45,46 +45,80 @@ double random_uniform(uint64_t key, uint64_t index) {
   return unit(word[0], word[1]);
 }
 
+/* The functions below compute n values at once, so that one does not wait for
+ * the steps of another; n is a constant wherever they are called. */
+#define INLINE static inline __attribute__((always_inline))
+enum { AT_ONCE = 16 };
+
 /* log x for normal positive x: with x = m 2^e and s = (m - 1) / (m + 1),
  * log m = 2 (s + s^3/3 + s^5/5 + ...), |s| < 0.172; error below 2e-16. */
-static double own_log(double x) {
-  uint64_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  int exponent = (int)(bits >> 52) - 1022;
-  bits = (bits & UINT64_C(0x000fffffffffffff)) | UINT64_C(0x3fe0000000000000);
-  double m;
-  memcpy(&m, &bits, sizeof m); /* in [0.5, 1) */
-  if (m < 0.70710678118654752) {
-    m = m * 2;
-    exponent--;
+INLINE void own_logs(int n, const double *x, double *out) {
+  double s[AT_ONCE], s2[AT_ONCE], sum[AT_ONCE], exponent[AT_ONCE];
+  for (int i = 0; i < n; i++) {
+    uint64_t bits;
+    memcpy(&bits, &x[i], sizeof bits);
+    exponent[i] = (int)(bits >> 52) - 1022;
+    bits = (bits & UINT64_C(0x000fffffffffffff)) | UINT64_C(0x3fe0000000000000);
+    double m;
+    memcpy(&m, &bits, sizeof m); /* in [0.5, 1) */
+    bool is_small = m < 0.70710678118654752;
+    m = is_small ? m * 2 : m;
+    exponent[i] -= is_small ? 1 : 0;
+    s[i] = (m - 1) / (m + 1);
+    s2[i] = s[i] * s[i];
+    sum[i] = 0;
   }
-  double s = (m - 1) / (m + 1), s2 = s * s, sum = 0;
-  for (int k = 23; k >= 1; k -= 2) sum = sum * s2 + 1.0 / k;
-  return 2 * s * sum + exponent * 0.69314718055994531;
+  for (int k = 23; k >= 1; k -= 2)
+    for (int i = 0; i < n; i++) sum[i] = sum[i] * s2[i] + 1.0 / k;
+  for (int i = 0; i < n; i++)
+    out[i] = 2 * s[i] * sum[i] + exponent[i] * 0.69314718055994531;
 }
 
 /* cos(2 pi x) for x in [0, 1): reduced to an eighth of a circle exactly, then
  * the Taylor series of sine or cosine. */
-static double own_cos_turns(double x) {
-  double quarters = x * 4;
-  int nearest = (int)(quarters + 0.5);
-  double a = (quarters - nearest) * 1.5707963267948966; /* |a| <= pi/4 */
-  double a2 = a * a, sum = 1;
-  bool is_sine = nearest % 2 == 1;
-  for (int k = 18; k >= 2; k -= 2) {
-    int odd = is_sine ? 1 : 0;
-    sum = 1 - a2 / ((k + odd) * (k - 1 + odd)) * sum;
+INLINE void own_cos_turns(int n, const double *x, double *out) {
+  double a[AT_ONCE], a2[AT_ONCE], sum[AT_ONCE], odd[AT_ONCE], sign[AT_ONCE];
+  for (int i = 0; i < n; i++) {
+    double quarters = x[i] * 4;
+    int nearest = (int)(quarters + 0.5);
+    a[i] = (quarters - nearest) * 1.5707963267948966; /* |a| <= pi/4 */
+    a2[i] = a[i] * a[i];
+    odd[i] = nearest % 2; /* the sine is wanted */
+    /* cos(q pi/2 + a) for q = 0..4: cos, -sin, -cos, sin, cos */
+    sign[i] = nearest == 1 || nearest == 2 ? -1 : 1;
+    sum[i] = 1;
   }
-  double value = is_sine ? a * sum : sum;
-  /* cos(q pi/2 + a) for q = 0..4: cos, -sin, -cos, sin, cos */
-  return nearest == 1 || nearest == 2 ? -value : value;
+  for (int k = 18; k >= 2; k -= 2)
+    for (int i = 0; i < n; i++)
+      sum[i] = 1 - a2[i] / ((k + odd[i]) * (k - 1 + odd[i])) * sum[i];
+  for (int i = 0; i < n; i++)
+    out[i] = sign[i] * (odd[i] > 0 ? a[i] * sum[i] : sum[i]);
+}
+
+INLINE void normals(int n, uint64_t key, uint64_t first, double *out) {
+  double u[AT_ONCE], turns[AT_ONCE], logs[AT_ONCE], cosines[AT_ONCE];
+  for (int i = 0; i < n; i++) {
+    uint32_t word[4];
+    philox(key, first + (uint64_t)i, 0, word);
+    u[i] = 1 - unit(word[0], word[1]); /* in (0, 1] */
+    turns[i] = unit(word[2], word[3]);
+  }
+  own_logs(n, u, logs);
+  own_cos_turns(n, turns, cosines);
+  for (int i = 0; i < n; i++) out[i] = sqrt(-2 * logs[i]) * cosines[i];
 }
 
 double random_normal(uint64_t key, uint64_t index) {
-  uint32_t word[4];
-  philox(key, index, 0, word);
-  double u = 1 - unit(word[0], word[1]); /* in (0, 1] */
-  return sqrt(-2 * own_log(u)) * own_cos_turns(unit(word[2], word[3]));
+  double value;
+  normals(1, key, index, &value);
+  return value;
+}
+
+void random_normals(uint64_t key, uint64_t first, int64_t n, double *out) {
+  int64_t i = 0;
+  for (; i + AT_ONCE <= n; i += AT_ONCE)
+    normals(AT_ONCE, key, first + (uint64_t)i, out + i);
+  for (; i < n; i++) out[i] = random_normal(key, first + (uint64_t)i);
 }
 
 /* The high half of a 64 by 64 bit product: biased by at most n / 2^64. */

@@ -301,6 +301,8 @@ uint64_t random_key(uint64_t seed, const char *path);
 double random_uniform(uint64_t key, uint64_t index);
 /* Standard normal (Box-Muller on own polynomials, no libm). */
 double random_normal(uint64_t key, uint64_t index);
+/* The same for n elements from `first` on, in half of the time. */
+void random_normals(uint64_t key, uint64_t first, int64_t n, double *out);
 /* Uniform on [0, n), n > 0. */
 uint64_t random_below(uint64_t key, uint64_t index, uint64_t n);
 /* The key of a random number inside a graph: the seed mixed (splitmix64) with

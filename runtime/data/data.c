@@ -49,6 +49,7 @@ struct Data {
   double *row;         /* values of a sample */
   void *raw;           /* the same as read */
   unsigned char *fill; /* a full local tensor */
+  Threads threads;     /* opened when the first sample is read */
 };
 
 /* ---- opening ---- */
@@ -225,6 +226,7 @@ Status data_open(Arena *arena, const DnnProgram *program,
 
 void data_close(Data *data) {
   for (int i = 0; i < data->n_opened; i++) reader_close(data->opened[i]);
+  threads_close(&data->threads);
 }
 
 int64_t data_resident_bytes(const Data *data) {
@@ -381,7 +383,9 @@ static Status read_sample(const Fill *fill, const Block *block,
   const Reader *reader = part->readers[root - block->data->fields];
   int64_t begin =
       block->data->is_stream ? at + next_depth(block->data, field) : at * items;
-  TRY(reader_read(reader, begin, items, data->raw, data->row));
+  if (data->threads.n == 0) threads_open(&data->threads);
+  TRY(reader_read_with(&data->threads, reader, begin, items, data->raw,
+                       data->row));
   int64_t wrong = values_find_wrong(field, data->row, items);
   if (wrong < items)
     return wrong_value(data, block, reader, field, begin, wrong, items);

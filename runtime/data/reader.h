@@ -5,6 +5,7 @@
 #ifndef RUNTIME_READER_H
 #define RUNTIME_READER_H
 
+#include "runtime/cpu/cpu.h"
 #include "runtime/data/npy.h"
 
 typedef struct Reader {
@@ -27,6 +28,9 @@ Status reader_open(Arena *arena, const DnnField *field, const char *name,
 /* Values [first, first + n); `raw` is room for 8 n bytes. */
 Status reader_read(const Reader *reader, int64_t first, int64_t n, void *raw,
                    double *out);
+/* The same; threads share the work of making long rows. */
+Status reader_read_with(const Threads *threads, const Reader *reader,
+                        int64_t first, int64_t n, void *raw, double *out);
 void reader_close(Reader *reader);
 
 /* ---- csv.c ---- */

@@ -23,6 +23,20 @@ typedef struct Making {
   unsigned char *out;
 } Making;
 
+/* Elements [begin, end) of a tensor that is whole on this rank. */
+static void make_normals(const Making *making, int64_t begin, int64_t end) {
+  const DnnTensor *tensor = making->tensor;
+  int64_t item = dtype_bytes(tensor->dtype);
+  double values[256];
+  for (int64_t i = begin; i < end; i += ARRAY_LENGTH(values)) {
+    int64_t n = end - i < ARRAY_LENGTH(values) ? end - i : ARRAY_LENGTH(values);
+    random_normals(making->key, (uint64_t)(making->first + i), n, values);
+    for (int64_t k = 0; k < n; k++)
+      number_store(tensor->dtype, making->out + (i + k) * item,
+                   tensor->init_a * values[k]);
+  }
+}
+
 static void make_part(void *arg, int index, int n_threads) {
   const Making *making = arg;
   const DnnTensor *tensor = making->tensor;
@@ -31,6 +45,10 @@ static void make_part(void *arg, int index, int n_threads) {
   int64_t begin = making->n * index / n_threads;
   int64_t end = making->n * (index + 1) / n_threads;
   bool splits = tensor_is_sharded(tensor);
+  if (init.kind == INIT_normal && !splits && !making->values) {
+    make_normals(making, begin, end);
+    return;
+  }
   for (int64_t i = begin; i < end; i++) {
     int64_t element = making->first + i;
     if (splits) element = tensor_logical_index(tensor, making->rank, element);

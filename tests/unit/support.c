@@ -437,6 +437,16 @@ Test(random, normal_agrees_with_libm) {
   }
 }
 
+Test(random, normals_at_once_are_the_same) {
+  static const int64_t counts[] = {0, 1, 15, 16, 17, 1000};
+  double values[1000];
+  for (int c = 0; c < ARRAY_LENGTH(counts); c++) {
+    random_normals(42, 77, counts[c], values);
+    for (int64_t i = 0; i < counts[c]; i++)
+      cr_assert(values[i] == random_normal(42, 77 + (uint64_t)i));
+  }
+}
+
 Test(random, moments_and_bounds) {
   enum { N = 200000 };
   uint64_t key = random_key(1, "block[0].wq");
