@@ -311,7 +311,8 @@ static void set_tile(Product *product, const Tile *tile) {
 /* Time of a multiprocessor in hundredths of the multiply-adds of the largest
  * tile; a smaller one loads more for each.  To add a partial sum of another
  * block takes as long as JOIN_TERMS terms.  These are estimates from how many
- * instructions and bytes there are; no GPU has been timed. */
+ * instructions and bytes there are; with them the convolutions of ResNet-50 ran
+ * at 15 to 34 of an H100's 67 TFLOP/s in f32 (benchmarks/gpu). */
 static int64_t tile_cost(const Product *product) {
   enum { JOIN_TERMS = 10 };
   const Tile *tile = &product->tile;
