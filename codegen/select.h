@@ -112,6 +112,9 @@ typedef struct GemmCalls {
  * cannot take its strides or dtypes, so that a loop nest must. */
 bool select_gemm(const Graph *graph, int id, GemmCalls *out);
 bool select_conv(const Graph *graph, int id, DnnConv *out);
+/* Elements between neighbours along the dim in a rank's part; 0: it has none.
+ */
+int64_t local_stride(const Type *type, const Mesh *mesh, Name name);
 /* Target.workspace_bytes of a back end whose libraries want scratch memory. */
 int64_t select_workspace_bytes(const Target *target, const Graph *graph,
                                int id);

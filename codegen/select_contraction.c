@@ -29,7 +29,7 @@ typedef struct Group {
   Walk walk[MAX_RANK];
 } Group;
 
-static int64_t dim_stride(const Type *type, const Mesh *mesh, Name name) {
+int64_t local_stride(const Type *type, const Mesh *mesh, Name name) {
   int at = type_find(type, name);
   if (at < 0) return 0;
   int64_t stride = 1;
@@ -104,9 +104,9 @@ static void classify_dims(const Graph *graph, int id, Contraction *out) {
       bool in_c = type_find(c, name) >= 0;
       if (side == 1 && in_a) continue;
       Walk walk = {.size = type_local_size(type, mesh, d),
-                   .a = dim_stride(a, mesh, name),
-                   .b = dim_stride(b, mesh, name),
-                   .c = dim_stride(c, mesh, name)};
+                   .a = local_stride(a, mesh, name),
+                   .b = local_stride(b, mesh, name),
+                   .c = local_stride(c, mesh, name)};
       Group *group = !in_c          ? &out->k
                      : in_a && in_b ? &out->batch
                      : in_a         ? &out->m
@@ -269,9 +269,9 @@ static void fill_window_dims(const Graph *graph, const Node *node,
     out->in[to] = type_local_size(x, mesh, type_find(x, space[i]));
     out->out[to] = type_local_size(y, mesh, type_find(y, space[i]));
     out->window[to] = type_local_size(w, mesh, type_find(w, space[i]));
-    out->x_stride[2 + to] = dim_stride(x, mesh, space[i]);
-    out->w_stride[3 + to] = dim_stride(w, mesh, space[i]);
-    out->y_stride[2 + to] = dim_stride(y, mesh, space[i]);
+    out->x_stride[2 + to] = local_stride(x, mesh, space[i]);
+    out->w_stride[3 + to] = local_stride(w, mesh, space[i]);
+    out->y_stride[2 + to] = local_stride(y, mesh, space[i]);
   }
 }
 
@@ -303,9 +303,9 @@ static bool fill_conv(const Graph *graph, int id, const Type *x, const Type *w,
                                         : NULL;
       if (!part) return false;
       group_add(&part->group, (Walk){.size = type_local_size(types[t], mesh, d),
-                                     .a = dim_stride(x, mesh, name),
-                                     .b = dim_stride(w, mesh, name),
-                                     .c = dim_stride(y, mesh, name)});
+                                     .a = local_stride(x, mesh, name),
+                                     .b = local_stride(w, mesh, name),
+                                     .c = local_stride(y, mesh, name)});
     }
   }
   if (!collapse_part(&batch) || !collapse_part(&groups) ||

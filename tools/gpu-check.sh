@@ -359,7 +359,7 @@ for part in $parts; do
 done
 
 {
-  echo "# What tools/gpu-check.sh saw"
+  echo "# Checks and measurements on a GPU"
   echo
   for part in $all; do
     [ -e "$out/$part.md" ] || { printf '## %s: not run\n\n' "$part"; continue; }

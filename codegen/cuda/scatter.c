@@ -10,6 +10,7 @@
  * thread that adds everything in order.
  */
 #include "codegen/cuda/cuda.h"
+#include "codegen/select.h"
 
 #include <string.h>
 
@@ -29,15 +30,6 @@ typedef struct Scatter {
   DType dtype, index_dtype;
 } Scatter;
 
-static int64_t stride_of(const Graph *graph, const Type *type, Name dim) {
-  int at = type_find(type, dim);
-  if (at < 0) return 0;
-  int64_t stride = 1;
-  for (int i = type->rank - 1; i > at; i--)
-    stride *= type_local_size(type, &graph->mesh, i);
-  return stride;
-}
-
 /* False where positions differ from column to column, and for dtypes and sizes
  * that the emitted nest suits as well. */
 static bool read_scatter(const Graph *graph, const Node *node, Scatter *out) {
@@ -49,7 +41,7 @@ static bool read_scatter(const Graph *graph, const Node *node, Scatter *out) {
       .columns = 1,
       .positions = 1,
       .rows = type_local_size(type, &graph->mesh, type_find(type, dim)),
-      .row_stride = stride_of(graph, type, dim),
+      .row_stride = local_stride(type, &graph->mesh, dim),
       .dtype = type->dtype,
       .index_dtype = index->dtype};
   for (int i = 0; i < type->rank; i++) {
@@ -57,13 +49,14 @@ static bool read_scatter(const Graph *graph, const Node *node, Scatter *out) {
     if (name == dim) continue;
     if (type_find(index, name) >= 0) return false;
     out->outer[out->n_outer] = type_local_size(type, &graph->mesh, i);
-    out->to[out->n_outer] = stride_of(graph, type, name);
-    out->from[out->n_outer] = stride_of(graph, rows, name);
+    out->to[out->n_outer] = local_stride(type, &graph->mesh, name);
+    out->from[out->n_outer] = local_stride(rows, &graph->mesh, name);
     out->columns *= out->outer[out->n_outer++];
   }
   for (int i = 0; i < index->rank; i++) {
     out->over[out->n_over] = type_local_size(index, &graph->mesh, i);
-    out->over_from[out->n_over] = stride_of(graph, rows, index->dims[i].name);
+    out->over_from[out->n_over] =
+        local_stride(rows, &graph->mesh, index->dims[i].name);
     out->positions *= out->over[out->n_over++];
   }
   for (int i = 0; i < rows->rank; i++)
