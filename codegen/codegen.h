@@ -139,6 +139,7 @@ struct BuildOptions {
   const char *cache_dir; /* NULL: no cache */
   const char *cc;        /* absolute path of the C compiler */
   bool keep_source;
+  bool is_quick; /* kernels are compiled quickly and run slowly */
   int jobs, ranks;
   const EntryPoint *plain; /* see DnnPlain in runtime/program.h; or NULL */
   const Pacer *pacer;      /* NULL: the program computes */

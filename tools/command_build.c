@@ -128,6 +128,7 @@ static int write_bundle(Tool *tool, const Compilation *c, const char *out_dir,
       .cache_dir = cache_folder(tool),
       .cc = cc,
       .keep_source = tool->options.keep_source,
+      .is_quick = tool->options.quick,
       .compile_limit_s = tool->options.compile_timeout >= 0
                              ? tool->options.compile_timeout
                              : COMPILE_LIMIT_S,

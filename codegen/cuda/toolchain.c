@@ -167,7 +167,7 @@ static void add_module(Arena *arena, Work *work, const BuildOptions *options,
     Job *job = &work->jobs[work->n++];
     *job = (Job){.arch = i < n_archs ? archs[i] : PTX_ARCH,
                  .text = text,
-                 .is_quick = options->part != NULL,
+                 .is_quick = options->is_quick || options->part,
                  .image = &images[i],
                  .ptx = i == source ? ptx : NULL};
     images[i].arch = job->arch;
@@ -247,7 +247,7 @@ static Status compile_modules(const Backend *backend, Arena *arena,
   const char *const *archs = options->archs;
   if (options->part) {
     n_archs = 0; /* the driver compiles the PTX if it is ever run */
-  } else if (n_archs == 0) {
+  } else if (n_archs == 0 && !options->is_quick) {
     archs = backend->archs;
     while (archs[n_archs]) n_archs++;
   }

@@ -13,6 +13,7 @@
 #define PLAIN_FLAGS                                                            \
   "-std=gnu11 -O0 -w -march=native -fno-math-errno -fno-trapping-math "        \
   "-fno-asynchronous-unwind-tables"
+#define QUICK_FLAGS      C_KERNEL_FLAGS_AT("1")
 #define KERNELS_PER_FILE 16
 
 /* Longest first, each into the file that is shortest so far. */
@@ -50,6 +51,9 @@ static int make_kernel_jobs(const Backend *backend, Arena *arena,
       is_plain ? n > 0 : (n + KERNELS_PER_FILE - 1) / KERNELS_PER_FILE;
   if (!is_plain && n_files < options->jobs)
     n_files = options->jobs < n ? options->jobs : n;
+  const char *flags = is_plain            ? PLAIN_FLAGS
+                      : options->is_quick ? QUICK_FLAGS
+                                          : C_KERNEL_FLAGS;
   int *file_of = ARENA_ARRAY(arena, int, n);
   if (!is_plain) spread_kernels(kernels, n, n_files, file_of, arena);
   for (int f = 0; f < n_files; f++) {
@@ -60,7 +64,7 @@ static int make_kernel_jobs(const Backend *backend, Arena *arena,
     jobs[f] = (CompileJob){.stem = arena_printf(arena, "%skernels-%d",
                                                 is_plain ? "plain-" : "", f),
                            .text = text_string(&text),
-                           .flags = is_plain ? PLAIN_FLAGS : C_KERNEL_FLAGS,
+                           .flags = flags,
                            .key = ""};
   }
   return n_files;

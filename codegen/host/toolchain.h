@@ -39,10 +39,12 @@ Status toolchain_link(Module *module, const BuildOptions *options,
 
 /* Flags of the compiler for kernels.  No -ffast-math: sums are reordered only
  * where `omp simd` says so, and NaN and infinity are numbers like any other. */
-#define C_KERNEL_FLAGS                                                         \
-  "-std=gnu11 -O3 -march=native -fopenmp -fno-math-errno -fno-trapping-math "  \
+#define C_KERNEL_FLAGS_AT(level)                                               \
+  "-std=gnu11 -O" level                                                        \
+  " -march=native -fopenmp -fno-math-errno -fno-trapping-math "                \
   "-ffp-contract=fast -fno-semantic-interposition -fno-plt "                   \
   "-fno-asynchronous-unwind-tables"
+#define C_KERNEL_FLAGS C_KERNEL_FLAGS_AT("3")
 
 /* Backend.compile where kernels are C functions.  Compilers may still run when
  * it returns: `out->compiling`.  Those of the plain program come last. */

@@ -1,6 +1,7 @@
 #!/bin/bash
 # A build ends soon after a signal, also while the C compiler hangs; a compiler
-# has a time limit; a message says how a compiler has failed.
+# has a time limit; a message says how a compiler has failed; --quick asks it for
+# less.
 . "$(dirname "$0")/lib.sh"
 cat >model.dnn <<'END'
 dim B = 4, C = 8
@@ -102,4 +103,16 @@ act='echo "no such register"; kill -SEGV $$'
 expect "was ended by signal 11 (Segmentation fault):" "no such register"
 act='exit 4'
 expect "failed on emitted code:" "it printed nothing"
+
+act='echo "$*" >>"$calls"'
+export calls=$work/calls
+for option in --quick ''; do
+  : >calls
+  # shellcheck disable=SC2086
+  "$dnnc" build model.dnn --no-cache $option -o built 2>err || { cat err; fail "a build $option"; }
+  level=-O3
+  [ -z "$option" ] || level=-O1
+  grep -q -- " $level .* [^ ]*/kernels-0.c" calls || { cat calls; fail "no $level in a build $option"; }
+  ! grep -v plain- calls | grep -v -- " $level " || fail "other flags in a build $option"
+done
 exit 0
