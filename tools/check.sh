@@ -26,11 +26,12 @@ for step in $steps; do
     ;;
   size) tools/size.sh ;;
   clang)
-    CC=clang configure build-clang -DCMAKE_BUILD_TYPE=Release
+    CC=clang configure build-clang -DCMAKE_BUILD_TYPE=Debug \
+      -DCMAKE_C_FLAGS_DEBUG= # no -g
     ninja -C build-clang
     ;;
   types) # builds of the other types, whose optimisers see other things
-    for build in gcc-Release gcc-Debug clang-Debug; do # clang-Release: above
+    for build in gcc-Release gcc-Debug clang-Release; do # clang-Debug: above
       CC=${build%-*} configure "build-$build" \
         -DCMAKE_BUILD_TYPE="${build#*-}" -DCMAKE_C_FLAGS_DEBUG= # no -g
       ninja -C "build-$build" dnnc | tail -n 1

@@ -2,7 +2,7 @@
 # Compile time grows with the kinds of blocks, not with layers: GPT-2 with 12
 # and with 96 layers, everything compiled anew.  The time for the graphs of dnnc
 # itself grows in proportion: 384 layers against 96, kernels from the cache.
-# Measured in CPU time of dnnc and its compilers, least of five, so that a busy
+# Measured in CPU time of dnnc and its compilers, least of three, so that a busy
 # machine matters little.
 . "$(dirname "$0")/lib.sh"
 cpu_seconds() { # layers option...
@@ -12,13 +12,13 @@ cpu_seconds() { # layers option...
     L="$layers" "$@" -o "gpt2-$layers" >log 2>&1; } 2>&1 |
     awk '{ print $1 + $2 }'
 }
-# least FEW MANY option...: sets few and many, each the least of five, taken in
+# least FEW MANY option...: sets few and many, each the least of three, taken in
 # turn so that a machine that changes its speed slows both.
 least() {
   local low=$1 high=$2
   shift 2
   few=$(mktemp -p "$work") many=$(mktemp -p "$work")
-  for _ in 1 2 3 4 5; do
+  for _ in 1 2 3; do
     cpu_seconds "$low" "$@" >>"$few"
     cpu_seconds "$high" "$@" >>"$many"
   done

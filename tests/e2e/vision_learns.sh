@@ -12,5 +12,5 @@ learns() { # model metric least [NAME=VALUE ...]
     fail "$1: $2 is $got, not $3"
 }
 learns unet_shapes iou 0.95 epochs=3
-learns vit_digits accuracy 0.90 epochs=40
+learns vit_digits accuracy 0.90 epochs=32
 learns resnet_mnist accuracy 0.985

@@ -14,8 +14,7 @@ if ! command -v clang >/dev/null ||
   echo "skipped: needs clang with libFuzzer"
   exit 0
 fi
-CC=clang cmake -S . -B $out -G Ninja -DDNNC_SANITIZE=ON \
-  -DCMAKE_C_FLAGS=-fsanitize=fuzzer-no-link >/dev/null
+CC=clang cmake -S . -B $out -G Ninja -DDNNC_SANITIZE=ON -DDNNC_FUZZ=ON >/dev/null
 ninja -C $out support ir frontend runtime convert >/dev/null
 flags="-g1 -O1 -fsanitize=fuzzer-no-link -fsanitize=address,undefined -fno-sanitize-recover=all -D_GNU_SOURCE -I."
 
